@@ -1,0 +1,82 @@
+# Outrigger. `make` lists the targets. A fresh machine needs git, make and Go.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+STAGE := hack/stage
+
+PROGRAMS := ./sidecar/cmd/... ./clientlib/examples/...
+
+# Length of one fuzz target in `make fuzz` and `make test`.
+FUZZTIME ?= 3s
+# Seeds of one `make sim`, and the test flags that carry them.
+SEEDS ?= 10000
+SIM_FLAGS ?= -sim.seeds=$(SEEDS)
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build the programs into bin/
+	go build -trimpath -o bin/ $(PROGRAMS)
+
+.PHONY: demo
+demo: build ## run a real parallel program: 4 ranks in 2 pods on this machine
+	bin/outrigger run -n 4 --pods 2 --report -- bin/npb -class A cg
+
+.PHONY: test
+test: verify ## everything that guards a change, within 15 minutes from empty caches
+	@$(STAGE) fuzz $(MAKE) --no-print-directory fuzz
+
+.PHONY: verify
+verify: ## the same without fuzzing: before every commit
+	@$(STAGE) generated hack/generated
+	@$(STAGE) shell hack/shell
+	@$(STAGE) arch $(MAKE) --no-print-directory arch
+	@$(STAGE) lint $(MAKE) --no-print-directory lint
+	@$(STAGE) race hack/test-race
+
+# The laws read the tree through `go list`, which the test cache cannot see.
+.PHONY: arch
+arch: ## check the laws of the house (hack/arch/rooms.txt)
+	go test -count=1 ./hack/arch
+
+.PHONY: lint
+lint: bin/tools/golangci-lint ## run the linters and check the format
+	bin/tools/golangci-lint run ./...
+
+.PHONY: fmt
+fmt: bin/tools/golangci-lint ## format every file
+	bin/tools/golangci-lint fmt ./...
+
+bin/tools/golangci-lint: hack/tools/go.mod hack/tools/go.sum
+	cd hack/tools && go build -o $(CURDIR)/bin/tools/ tool
+	@touch $@
+
+.PHONY: gen
+gen: ## write the generated files again
+	go generate ./...
+
+.PHONY: bench
+bench: ## measure: the packages' benchmarks, then Outrigger against its peers
+	go test -run '^$$' -bench . -benchmem ./...
+	hack/bench/peers.sh
+
+.PHONY: fuzz
+fuzz: ## fuzz every target for FUZZTIME (3s) each
+	FUZZTIME=$(FUZZTIME) hack/fuzz
+
+.PHONY: sim
+sim: ## run SEEDS (10000) seeds of the simulator
+	go test ./sidecar/internal/sim -count=1 -timeout 6h -run Seeds $(SIM_FLAGS)
+
+# Container images of these binaries are made together with the Kubernetes
+# parts; the binaries need nothing from an image, not even a libc.
+.PHONY: images
+images: ## build the static binaries that images are made of into bin/static/
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/static/ $(PROGRAMS)
+	@echo "images: static binaries are in bin/static; no image is written yet"
+
+.PHONY: clean
+clean: ## remove what make built
+	rm -rf bin

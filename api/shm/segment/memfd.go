@@ -1,0 +1,93 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNoMemory reports that the machine or the container has not the memory
+// that a segment asks for.
+var ErrNoMemory = errors.New("not enough memory")
+
+// reserveStep bounds how much memory one fallocate call takes, so that a
+// shortage is seen between the steps.
+const reserveStep = 64 << 20
+
+// Create makes a shared-memory file of size bytes, reserves its pages, seals
+// its size, maps it, and returns descriptor and mapping. Reserving first turns
+// a shortage into an error here instead of a SIGBUS at first touch; sealing
+// keeps the other side from taking pages away under our feet (DESIGN §4).
+func Create(name string, size int) (fd int, mem []byte, err error) {
+	fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return -1, nil, fmt.Errorf("segment: memfd_create %s: %w", name, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = unix.Close(fd) // the error below matters more
+			fd = -1
+		}
+	}()
+	if err = unix.Ftruncate(fd, int64(size)); err != nil {
+		return fd, nil, fmt.Errorf("segment: sizing %s to %d bytes: %w", name, size, err)
+	}
+	if err = reserve(fd, size); err != nil {
+		return fd, nil, fmt.Errorf("segment: reserving %d bytes for %s: %w", size, name, err)
+	}
+	seals := unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+	if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+		return fd, nil, fmt.Errorf("segment: sealing %s: %w", name, err)
+	}
+	mem, err = unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return fd, nil, fmt.Errorf("segment: mapping %s: %w", name, err)
+	}
+	return fd, mem, nil
+}
+
+func reserve(fd, size int) error {
+	for off := 0; off < size; {
+		n := min(reserveStep, size-off)
+		err := unix.Fallocate(fd, 0, int64(off), int64(n))
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.ENOMEM):
+			return fmt.Errorf("%w after %d bytes", ErrNoMemory, off)
+		case err != nil:
+			return err
+		}
+		off += n
+	}
+	return nil
+}
+
+// Open maps a shared-memory file that the sidecar passed. It refuses one whose
+// size is not sealed: such a file could be cut under the mapping.
+func Open(fd, size int) ([]byte, error) {
+	const want = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return nil, fmt.Errorf("segment: reading seals: %w", err)
+	}
+	if seals&want != want {
+		return nil, errors.New("segment: the shared memory's size is not sealed")
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, fmt.Errorf("segment: size: %w", err)
+	}
+	if st.Size != int64(size) {
+		return nil, fmt.Errorf("segment: %d bytes, the sidecar announced %d", st.Size, size)
+	}
+	mem, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("segment: mapping %d bytes: %w", size, err)
+	}
+	return mem, nil
+}
+
+// Unmap gives a mapping back.
+func Unmap(mem []byte) error { return unix.Munmap(mem) }

@@ -1,0 +1,33 @@
+package segment
+
+import (
+	"sync/atomic"
+	"unsafe"
+)
+
+func (c *Control) word32(off int) *uint32 { return (*uint32)(unsafe.Pointer(&c.mem[off])) }
+func (c *Control) word64(off int) *uint64 { return (*uint64)(unsafe.Pointer(&c.mem[off])) }
+
+// Sleeping is the engine's flag. The engine sets it, then looks at the rings
+// once more, then blocks; the client publishes, then looks at the flag. Both
+// use sequentially consistent operations, so that one of the two sees the
+// other (LAYOUT.md §8).
+func (c *Control) Sleeping() bool { return atomic.LoadUint32(c.word32(offSleeping)) != 0 }
+
+// SetSleeping is for the engine only.
+func (c *Control) SetSleeping(on bool) {
+	var v uint32
+	if on {
+		v = 1
+	}
+	atomic.StoreUint32(c.word32(offSleeping), v)
+}
+
+// Retired counts the silent sends that the engine has taken over.
+func (c *Control) Retired() uint64 { return atomic.LoadUint64(c.word64(offRetired)) }
+
+// SetRetired is for the engine only.
+func (c *Control) SetRetired(n uint64) { atomic.StoreUint64(c.word64(offRetired), n) }
+
+// Waiting is the client's futex word: 1 while the client may be blocked on it.
+func (c *Control) Waiting() *uint32 { return c.word32(offWaiting) }

@@ -1,0 +1,41 @@
+package wake
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// NewDoorbell makes an eventfd. Ringing it any number of times before it is
+// answered costs one wake-up.
+func NewDoorbell() (int, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return -1, fmt.Errorf("wake: eventfd: %w", err)
+	}
+	return fd, nil
+}
+
+// Ring rings the doorbell fd.
+func Ring(fd int) error {
+	var b [8]byte
+	binary.NativeEndian.PutUint64(b[:], 1)
+	for {
+		_, err := unix.Write(fd, b[:])
+		switch {
+		case err == nil, errors.Is(err, unix.EAGAIN): // a full counter is a rung bell
+			return nil
+		case errors.Is(err, unix.EINTR):
+		default:
+			return fmt.Errorf("wake: ringing: %w", err)
+		}
+	}
+}
+
+// Answer clears the doorbell fd.
+func Answer(fd int) {
+	var b [8]byte
+	_, _ = unix.Read(fd, b[:]) // nothing to read is as good as cleared
+}

@@ -1,0 +1,132 @@
+// Package wire defines the bytes that sidecars exchange. PROTOCOL.md is the
+// text of the contract; the sections cited here are its sections.
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Version is the protocol version; sidecars of different versions refuse each
+// other at wire-up (§2).
+const Version = 1
+
+// HeaderBytes is the size of every frame's header (§3).
+const HeaderBytes = 64
+
+// FrameMax is the largest payload of one frame. Longer data is cut into
+// fragments, so that a small message never waits behind a large one for long.
+const FrameMax = 1 << 20
+
+// ErrMalformed reports bytes that are no frame of this protocol.
+var ErrMalformed = errors.New("malformed frame")
+
+// Type is what a frame means (§4).
+type Type uint8
+
+// Frame types. Numbers are never reused.
+const (
+	Ack       Type = 1  // nothing but the header's ack and credit; unsequenced
+	Heartbeat Type = 2  // unsequenced
+	Eager     Type = 3  // A: message length; payload: the message. FlagSync: B is the sender's request, Matched comes back
+	Matched   Type = 4  // A: sender's request
+	RTS       Type = 5  // A: message length, B: sender's request; payload: RTSBody
+	Pull      Type = 6  // A: sender's request, B: receiver's request; payload: PullBody
+	Data      Type = 7  // A: receiver's request, B: offset in the message
+	Fin       Type = 8  // A: sender's request; B: status
+	Written   Type = 9  // A: receiver's request: a remote write that Pull asked for is complete
+	Retract   Type = 10 // A: sender's request B: 0; the sender wants an unmatched RTS or sync eager back
+	Retracted Type = 11 // A: sender's request; B: 1 taken out, 0 too late
+	Put       Type = 12 // Context: window, Tag: target offset; payload
+	Get       Type = 13 // Context: window, Tag: target offset, A: origin's request, B: length
+	Got       Type = 14 // A: origin's request, B: offset; payload
+	Acc       Type = 15 // like Put; A: type<<8|op
+	Fetch     Type = 16 // Tag: target offset, A: origin's request, B: type<<8|op (op 0: compare and swap); payload: operands
+	Fetched   Type = 17 // A: origin's request; payload: old value
+	Lock      Type = 18 // Context: window, A: origin's request, B: 1 exclusive
+	Locked    Type = 19 // A: origin's request
+	Unlock    Type = 20 // Context: window
+	Flush     Type = 21 // A: origin's request
+	Flushed   Type = 22 // A: origin's request; B: status of the accesses since the last flush
+	Abort     Type = 23 // Src: failed rank, A: code; payload: reason text
+	Bye       Type = 24 // this sidecar has no more ranks; its going away is no failure
+	Ready     Type = 25 // receiver-first rendezvous: A: receiver's request, B: capacity; payload: ReadyBody
+	typeMax   Type = 25
+)
+
+func (t Type) String() string {
+	if t < 1 || t > typeMax {
+		return fmt.Sprintf("type(%d)", uint8(t))
+	}
+	return [...]string{"", "ack", "heartbeat", "eager", "matched", "rts", "pull", "data", "fin", "written",
+		"retract", "retracted", "put", "get", "got", "acc", "fetch", "fetched", "lock", "locked", "unlock",
+		"flush", "flushed", "abort", "bye", "ready"}[t]
+}
+
+// Flags of a header.
+const (
+	FlagSync   uint8 = 1 << iota // eager: the sender wants Matched
+	FlagAckNow                   // acknowledge without delay
+	FlagColl                     // belongs to a collective: matched in a space of its own
+)
+
+// Header precedes every payload (§3). Offsets in bytes, little-endian:
+//
+//	 0 version u8   1 type u8   2 flags u8   3 reserved u8   4 payload length u32
+//	 8 seq u64     16 ack u64  24 credit u32  28 context u32
+//	32 src u32     36 dst u32  40 tag u64    48 A u64    56 B u64
+type Header struct {
+	Type    Type
+	Flags   uint8
+	Length  uint32 // payload bytes that follow
+	Seq     uint64 // position among the sequenced frames of this direction, from 1; 0: unsequenced
+	Ack     uint64 // every frame up to and including this one has arrived
+	Credit  uint32 // eager bytes granted since the connection's start, in units of CreditUnit, modulo 2^32
+	Context uint32
+	Src     uint32 // world rank
+	Dst     uint32 // world rank
+	Tag     uint64
+	A, B    uint64
+}
+
+// CreditUnit is the unit of Header.Credit in bytes.
+const CreditUnit = 64
+
+// Encode writes h to b.
+func (h *Header) Encode(b *[HeaderBytes]byte) {
+	le := binary.LittleEndian
+	le.PutUint64(b[0:], Version|uint64(h.Type)<<8|uint64(h.Flags)<<16|uint64(h.Length)<<32)
+	le.PutUint64(b[8:], h.Seq)
+	le.PutUint64(b[16:], h.Ack)
+	le.PutUint64(b[24:], uint64(h.Credit)|uint64(h.Context)<<32)
+	le.PutUint64(b[32:], uint64(h.Src)|uint64(h.Dst)<<32)
+	le.PutUint64(b[40:], h.Tag)
+	le.PutUint64(b[48:], h.A)
+	le.PutUint64(b[56:], h.B)
+}
+
+// Decode reads and checks what can be checked without knowing the state of the
+// connection. Every error wraps ErrMalformed.
+func (h *Header) Decode(b *[HeaderBytes]byte) error {
+	le := binary.LittleEndian
+	w := le.Uint64(b[0:])
+	h.Type, h.Flags, h.Length = Type(w>>8), uint8(w>>16), uint32(w>>32)
+	h.Seq, h.Ack = le.Uint64(b[8:]), le.Uint64(b[16:])
+	w = le.Uint64(b[24:])
+	h.Credit, h.Context = uint32(w), uint32(w>>32)
+	w = le.Uint64(b[32:])
+	h.Src, h.Dst = uint32(w), uint32(w>>32)
+	h.Tag, h.A, h.B = le.Uint64(b[40:]), le.Uint64(b[48:]), le.Uint64(b[56:])
+	switch {
+	case b[0] != Version:
+		return fmt.Errorf("%w: version %d, want %d", ErrMalformed, b[0], Version)
+	case h.Type < 1 || h.Type > typeMax || b[3] != 0:
+		return fmt.Errorf("%w: %v", ErrMalformed, h.Type)
+	case h.Length > FrameMax:
+		return fmt.Errorf("%w: payload of %d bytes, at most %d", ErrMalformed, h.Length, FrameMax)
+	case (h.Seq == 0) != (h.Type == Ack || h.Type == Heartbeat):
+		return fmt.Errorf("%w: %v with sequence number %d", ErrMalformed, h.Type, h.Seq)
+	}
+	return nil
+}

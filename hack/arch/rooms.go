@@ -1,0 +1,86 @@
+package arch
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Kind is what a room is, and so what it may know.
+type Kind string
+
+// The kinds, from the ground up.
+const (
+	Contract Kind = "contract" // api: the bytes and names that both sides agree on
+	Pure     Kind = "pure"     // rules without clock, goroutine, lock, I/O or unsafe
+	Edge     Kind = "edge"     // what touches the machine: links, sessions, files
+	Engine   Kind = "engine"   // the turn that joins pure rules and edges
+	Client   Kind = "client"   // the library inside the application
+	Example  Kind = "example"  // programs that use the client library
+	Command  Kind = "cmd"      // programs: wiring, flags, exit codes
+	Test     Kind = "test"     // what only tests import
+)
+
+// mayImport says which kinds of room a kind may import. Nothing imports a
+// command, and nothing but tests imports a test room.
+var mayImport = map[Kind][]Kind{
+	Contract: {Contract},
+	Pure:     {Contract, Pure},
+	Edge:     {Contract, Pure, Edge},
+	Engine:   {Contract, Pure, Edge, Engine},
+	Client:   {Contract, Client},
+	Example:  {Contract, Client, Example},
+	Command:  {Contract, Pure, Edge, Engine, Client},
+	Test:     {Contract, Pure, Edge, Engine, Client, Test},
+}
+
+// Room is one line of rooms.txt. Dir is relative to the module's root.
+type Room struct {
+	Dir  string
+	Kind Kind
+}
+
+// roomsFile is where a module keeps its list, relative to its root.
+const roomsFile = "hack/arch/rooms.txt"
+
+// readRooms reads lines of the form "dir  kind  # what it is". Every room must
+// say what it is.
+func readRooms(name string) ([]Room, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("read the list of rooms: %w", err)
+	}
+	defer f.Close()
+	var rooms []Room
+	lines := bufio.NewScanner(f)
+	for number := 1; lines.Scan(); number++ {
+		text := strings.TrimSpace(lines.Text())
+		if text == "" || strings.HasPrefix(text, "#") {
+			continue
+		}
+		room, err := parseRoom(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", roomsFile, number, err)
+		}
+		if slices.ContainsFunc(rooms, func(r Room) bool { return r.Dir == room.Dir }) {
+			return nil, fmt.Errorf("%s:%d: %s is listed twice; remove one line", roomsFile, number, room.Dir)
+		}
+		rooms = append(rooms, room)
+	}
+	return rooms, lines.Err()
+}
+
+func parseRoom(text string) (Room, error) {
+	line, what, _ := strings.Cut(text, "#")
+	words := strings.Fields(line)
+	if len(words) != 2 || strings.TrimSpace(what) == "" {
+		return Room{}, fmt.Errorf("%q is not of the form: dir  kind  # what it is", text)
+	}
+	room := Room{Dir: words[0], Kind: Kind(words[1])}
+	if _, known := mayImport[room.Kind]; !known {
+		return Room{}, fmt.Errorf("%s has the unknown kind %q; the kinds are in hack/arch/rooms.go", room.Dir, room.Kind)
+	}
+	return room, nil
+}

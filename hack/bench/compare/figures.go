@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// The tests of the method in mpibench.c.
+const (
+	latency   = "latency"   // microseconds, half a round trip
+	bandwidth = "bandwidth" // 10^6 bytes a second
+	rate      = "rate"      // messages a second
+	overlap   = "overlap"   // part of the transfer that hid behind computing
+)
+
+// key names one figure. Side and mode are empty except for overlap.
+type key struct {
+	peer, test string
+	bytes      int
+	side, mode string
+}
+
+// figures holds the median of every figure that was read.
+type figures map[key]float64
+
+// line is one JSON line. The value lies under the name of its unit.
+type line struct {
+	Peer, Test, Side, Mode string
+	Bytes                  int
+	Us                     *float64
+	MbS                    *float64 `json:"mb_s"`
+	MsgS                   *float64 `json:"msg_s"`
+	Overlap                *float64
+}
+
+func (l line) value() *float64 {
+	switch l.Test {
+	case latency:
+		return l.Us
+	case bandwidth:
+		return l.MbS
+	case rate:
+		return l.MsgS
+	case overlap:
+		return l.Overlap
+	}
+	return nil
+}
+
+// readFigures reads JSON lines until the end. Unknown fields are ignored, so
+// that a peer may say more than is compared; an unknown test or a line without
+// its value is an error, because it would otherwise be lost silently.
+func readFigures(r io.Reader) (figures, error) {
+	all := map[key][]float64{}
+	in := bufio.NewScanner(r)
+	for number := 1; in.Scan(); number++ {
+		text := bytes.TrimSpace(in.Bytes())
+		if len(text) == 0 {
+			continue
+		}
+		k, v, err := parseLine(text)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", number, err)
+		}
+		all[k] = append(all[k], v)
+	}
+	if err := in.Err(); err != nil {
+		return nil, fmt.Errorf("read figures: %w", err)
+	}
+	f := figures{}
+	for k, values := range all {
+		f[k] = median(values)
+	}
+	return f, nil
+}
+
+func parseLine(text []byte) (key, float64, error) {
+	var l line
+	if err := json.Unmarshal(text, &l); err != nil {
+		return key{}, 0, fmt.Errorf("not a JSON object of a benchmark: %w", err)
+	}
+	if l.Peer == "" {
+		return key{}, 0, errors.New(`"peer" is missing`)
+	}
+	v := l.value()
+	if v == nil {
+		return key{}, 0, fmt.Errorf("test %q of %s has no value under its unit (us, mb_s, msg_s or overlap)", l.Test, l.Peer)
+	}
+	k := key{peer: l.Peer, test: l.Test, bytes: l.Bytes, side: l.Side, mode: l.Mode}
+	return k, *v, nil
+}
+
+// median of an odd or even number of values; it reorders them.
+func median(values []float64) float64 {
+	slices.Sort(values)
+	n := len(values)
+	return (values[(n-1)/2] + values[n/2]) / 2
+}

@@ -1,0 +1,132 @@
+package main
+
+// The peers of one run.
+const (
+	chain          = "chain"
+	openmpiTCP     = "openmpi-tcp"
+	openmpiVader   = "openmpi-vader"
+	outriggerTCP   = "outrigger-tcp"
+	outriggerLocal = "outrigger-local"
+)
+
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+)
+
+// target is one promise. The figure, divided by base when there is one, must
+// be at most or at least the bound.
+type target struct {
+	name    string
+	figure  key
+	base    *key
+	atLeast bool
+	bound   float64
+}
+
+var targets = []target{
+	{
+		name:   "8 B latency, two pods, against the bare chain",
+		figure: key{peer: outriggerTCP, test: latency, bytes: 8},
+		base:   &key{peer: chain, test: latency, bytes: 64},
+		bound:  1.2,
+	},
+	{
+		name:   "64 KiB latency, two pods, against Open MPI tcp",
+		figure: key{peer: outriggerTCP, test: latency, bytes: 64 * kib},
+		base:   &key{peer: openmpiTCP, test: latency, bytes: 64 * kib},
+		bound:  1.2,
+	},
+	{
+		name:   "1 MiB latency, two pods, against Open MPI tcp",
+		figure: key{peer: outriggerTCP, test: latency, bytes: mib},
+		base:   &key{peer: openmpiTCP, test: latency, bytes: mib},
+		bound:  1.2,
+	},
+	{
+		name:    "1 MiB bandwidth, two pods, against Open MPI tcp",
+		figure:  key{peer: outriggerTCP, test: bandwidth, bytes: mib},
+		base:    &key{peer: openmpiTCP, test: bandwidth, bytes: mib},
+		atLeast: true,
+		bound:   1,
+	},
+	{
+		name:   "8 B latency in a pod, us",
+		figure: key{peer: outriggerLocal, test: latency, bytes: 8},
+		bound:  2,
+	},
+	{
+		name:    "1 MiB bandwidth in a pod, against Open MPI vader",
+		figure:  key{peer: outriggerLocal, test: bandwidth, bytes: mib},
+		base:    &key{peer: openmpiVader, test: bandwidth, bytes: mib},
+		atLeast: true,
+		bound:   0.5,
+	},
+	{
+		name:    "1 MiB overlap of isend, two pods",
+		figure:  key{peer: outriggerTCP, test: overlap, bytes: mib, side: "isend", mode: "one"},
+		atLeast: true,
+		bound:   0.8,
+	},
+	{
+		name:    "1 MiB overlap of irecv, two pods",
+		figure:  key{peer: outriggerTCP, test: overlap, bytes: mib, side: "irecv", mode: "one"},
+		atLeast: true,
+		bound:   0.8,
+	},
+}
+
+// verdict is a target with what was measured.
+type verdict struct {
+	target
+	missing      []key
+	figure, base float64
+	ratio        float64 // figure / base, or the figure itself without a base
+	met          bool
+}
+
+func judge(f figures) []verdict {
+	verdicts := make([]verdict, 0, len(targets))
+	for _, t := range targets {
+		verdicts = append(verdicts, t.judge(f))
+	}
+	return verdicts
+}
+
+func (t target) judge(f figures) verdict {
+	v := verdict{target: t, base: 1}
+	v.figure = v.need(f, t.figure)
+	if t.base != nil {
+		v.base = v.need(f, *t.base)
+	}
+	if len(v.missing) > 0 {
+		return v
+	}
+	v.ratio = v.figure / v.base
+	if t.atLeast {
+		v.met = v.ratio >= t.bound
+	} else {
+		v.met = v.ratio <= t.bound
+	}
+	return v
+}
+
+func (v *verdict) need(f figures, k key) float64 {
+	value, ok := f[k]
+	if !ok {
+		v.missing = append(v.missing, k)
+	}
+	return value
+}
+
+func count(verdicts []verdict) (missed, absent int) {
+	for _, v := range verdicts {
+		switch {
+		case len(v.missing) > 0:
+			absent++
+		case !v.met:
+			missed++
+		}
+	}
+	return missed, absent
+}

@@ -1,0 +1,329 @@
+// mpibench.c: the figures that Outrigger is compared with, from any MPI.
+//
+// `outrigger bench` follows the same method, so that a ratio of the two is a
+// ratio of systems and not of programs. Two ranks; rank 0 measures and prints.
+//
+// THE METHOD
+//
+// Buffers. One send and one receive buffer a rank, page-aligned, written once
+// before the first use and then used again for every message of every test.
+//
+// latency: ping-pong with blocking send and receive of 8 B .. 4 MiB in powers
+//   of two. 100 round trips of warm-up, then N round trips, N = 10,000 up to
+//   1 KiB, 1,000 up to 64 KiB, 100 above. Latency = time / (2 N): half a round
+//   trip. Reported: "us", the median of 5 repetitions, and "us_min", their
+//   minimum, in microseconds.
+//
+// bandwidth: one direction, 64 KiB .. 4 MiB in powers of two. A window is W
+//   isends completed by one waitall, received by W irecvs posted before the
+//   window's first byte is awaited; the receiver answers the window with a
+//   4-byte message and the sender waits for it. W = 64, but 16 at 4 MiB. One
+//   window of warm-up, then K windows, K = 20 up to 1 MiB, 10 above. Bandwidth
+//   = bytes * W * K / time, acknowledgements included. Reported: "mb_s" in 10^6
+//   bytes a second, the median of 5 repetitions.
+//
+// rate: the same with 8-byte messages, W = 64, K = 1,000, 10 windows of
+//   warm-up. Reported: "msg_s", messages a second, the median of 5 repetitions.
+//
+// overlap: how much of a transfer hides behind computing, at 64 KiB and 1 MiB,
+//   for side "isend" (rank 0 computes) and side "irecv" (rank 1 computes), and
+//   mode "one" (the other rank only waits) and "both" (both compute, and then
+//   the two sides are one measurement, printed under both names).
+//   A sample is one message from rank 0 to rank 1. Both ranks start at the same
+//   instant of CLOCK_MONOTONIC, agreed beforehand (they are on one machine):
+//   a rank posts (isend or irecv), computes if it is its turn, and waits.
+//   The sample lasts until the LATER of the two ranks has returned from wait:
+//   a sender that parks the message in a socket and returns has hidden nothing.
+//     t_transfer  a sample in which nobody computes
+//     t_compute   the computing alone, without a message, on the same ranks at
+//                 the same time, until the later one is done
+//     t_total     a sample with the computing
+//     overlap   = 1 - (t_total - t_compute) / t_transfer
+//   Computing is a fixed amount of arithmetic in registers that makes no call,
+//   sized beforehand to last 1.5 t_transfer; never "until the clock says", which
+//   would hide a core stolen by somebody else's progress thread.
+//   A repetition takes 50 triples of samples (transfer, compute, total in
+//   turn, so that a drift of the machine meets all three) and computes overlap
+//   from the three medians. Reported: "overlap", the median of 5 repetitions,
+//   and the medians of the three times in microseconds. 1 is all hidden, 0
+//   nothing; a value outside 0..1 is noise and is printed as it is.
+//
+// Output: one JSON object a line,
+//   {"peer":"openmpi-tcp","test":"latency","bytes":8,"us":5.123,"us_min":5.001}
+//   {"peer":"openmpi-tcp","test":"bandwidth","bytes":1048576,"mb_s":4321.0}
+//   {"peer":"openmpi-tcp","test":"rate","bytes":8,"msg_s":1234567}
+//   {"peer":"openmpi-tcp","test":"overlap","bytes":1048576,"side":"isend","mode":"one",
+//    "overlap":0.123,"transfer_us":..,"compute_us":..,"total_us":..}
+//
+// Usage: mpirun -n 2 mpibench PEER      PEER is the name printed as "peer"
+#include <mpi.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+	REPS = 5,
+	WARMUP = 100,
+	WINDOW_MAX = 64,
+	KIB = 1024,
+	MIB = 1024 * 1024,
+	BYTES_MAX = 4 * MIB,
+	TRIPLES = 50,
+	TAG = 7,
+	TAG_ACK = 8
+};
+
+static int rank;
+static const char *peer;
+static char *out, *in;
+
+static double now_us(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
+}
+
+static int ascending(const void *a, const void *b) {
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static double median(double *v, int n) {
+	qsort(v, n, sizeof *v, ascending);
+	return v[n / 2];
+}
+
+static void send_to(int to, const void *buf, int bytes, int tag) {
+	MPI_Send(buf, bytes, MPI_BYTE, to, tag, MPI_COMM_WORLD);
+}
+
+static void receive_from(int from, void *buf, int bytes, int tag) {
+	MPI_Recv(buf, bytes, MPI_BYTE, from, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+// ---- latency
+
+static void round_trips(int bytes, int n) {
+	for (int i = 0; i < n; i++) {
+		if (rank == 0) {
+			send_to(1, out, bytes, TAG);
+			receive_from(1, in, bytes, TAG);
+		} else {
+			receive_from(0, in, bytes, TAG);
+			send_to(0, out, bytes, TAG);
+		}
+	}
+}
+
+static void latency(int bytes) {
+	int n = bytes <= KIB ? 10000 : bytes <= 64 * KIB ? 1000 : 100;
+	double us[REPS];
+	round_trips(bytes, WARMUP);
+	for (int r = 0; r < REPS; r++) {
+		double start = now_us();
+		round_trips(bytes, n);
+		us[r] = (now_us() - start) / (2.0 * n);
+	}
+	double mid = median(us, REPS);
+	if (rank == 0)
+		printf("{\"peer\":\"%s\",\"test\":\"latency\",\"bytes\":%d,\"us\":%.3f,\"us_min\":%.3f}\n",
+		       peer, bytes, mid, us[0]);
+}
+
+// ---- bandwidth and message rate
+
+static void windows(int bytes, int window, int n) {
+	MPI_Request requests[WINDOW_MAX];
+	int ack = 0;
+	for (int i = 0; i < n; i++) {
+		for (int m = 0; m < window; m++) {
+			if (rank == 0)
+				MPI_Isend(out, bytes, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &requests[m]);
+			else
+				MPI_Irecv(in, bytes, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &requests[m]);
+		}
+		MPI_Waitall(window, requests, MPI_STATUSES_IGNORE);
+		if (rank == 0)
+			receive_from(1, &ack, sizeof ack, TAG_ACK);
+		else
+			send_to(0, &ack, sizeof ack, TAG_ACK);
+	}
+}
+
+// Messages a second, the median of the repetitions.
+static double message_rate(int bytes, int window, int n, int warmup) {
+	double rate[REPS];
+	windows(bytes, window, warmup);
+	for (int r = 0; r < REPS; r++) {
+		double start = now_us();
+		windows(bytes, window, n);
+		rate[r] = (double)window * n / (now_us() - start) * 1e6;
+	}
+	return median(rate, REPS);
+}
+
+static void bandwidth(int bytes) {
+	double rate = message_rate(bytes, bytes >= 4 * MIB ? 16 : 64, bytes <= MIB ? 20 : 10, 1);
+	if (rank == 0)
+		printf("{\"peer\":\"%s\",\"test\":\"bandwidth\",\"bytes\":%d,\"mb_s\":%.1f}\n",
+		       peer, bytes, rate * bytes / 1e6);
+}
+
+static void rate(int bytes) {
+	double msgs = message_rate(bytes, 64, 1000, 10);
+	if (rank == 0)
+		printf("{\"peer\":\"%s\",\"test\":\"rate\",\"bytes\":%d,\"msg_s\":%.0f}\n", peer, bytes, msgs);
+}
+
+// ---- overlap
+
+static volatile uint64_t sink;
+
+static void compute(long units) {
+	uint64_t x = 88172645463325252ull;
+	for (long i = 0; i < units; i++) {
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
+	}
+	sink = x;
+}
+
+// Units of compute in a microsecond: the best of several tries, because a try
+// that was interrupted would make the work too short.
+static double units_per_us(void) {
+	const long units = 200000;
+	double best = 0;
+	for (int i = 0; i < 20; i++) {
+		double start = now_us();
+		compute(units);
+		double speed = units / (now_us() - start);
+		if (speed > best)
+			best = speed;
+	}
+	return best;
+}
+
+// One try of a sample; -1 if a rank heard of the start only when it was past.
+static double try_sample(int bytes, int message, long units, double leadUs) {
+	MPI_Request request = MPI_REQUEST_NULL;
+	double at = now_us() + leadUs, mine, theirs;
+	MPI_Bcast(&at, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+	int late = now_us() > at;
+	while (now_us() < at)
+		;
+	if (message && rank == 0)
+		MPI_Isend(out, bytes, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &request);
+	else if (message)
+		MPI_Irecv(in, bytes, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &request);
+	compute(units);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	mine = late ? -1 : now_us() - at;
+	MPI_Sendrecv(&mine, 1, MPI_DOUBLE, 1 - rank, TAG_ACK, &theirs, 1, MPI_DOUBLE, 1 - rank, TAG_ACK,
+	             MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	if (mine < 0 || theirs < 0)
+		return -1;
+	return mine > theirs ? mine : theirs;
+}
+
+// One sample: its time in microseconds until the later rank is done, the same
+// on both ranks. message says whether a message is exchanged; units is the work
+// of this rank. A late start is announced again with twice the lead.
+static double sample(int bytes, int message, long units) {
+	double leadUs = 200;
+	for (int attempt = 0; attempt < 12; attempt++, leadUs *= 2) {
+		double us = try_sample(bytes, message, units, leadUs);
+		if (us >= 0)
+			return us;
+	}
+	fprintf(stderr, "mpibench: two ranks could not start within %.0f us; the machine is too busy to measure\n", leadUs);
+	MPI_Abort(MPI_COMM_WORLD, 1);
+	return -1;
+}
+
+struct overlap {
+	double overlap, transfer, compute, total;
+};
+
+// The work that lasts 1.5 transfers, the same number on both ranks.
+static long units_for(int bytes) {
+	double transfer[TRIPLES];
+	for (int i = 0; i < TRIPLES; i++)
+		transfer[i] = sample(bytes, 1, 0);
+	long units = (long)(1.5 * median(transfer, TRIPLES) * units_per_us());
+	MPI_Bcast(&units, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+	return units;
+}
+
+static struct overlap overlap(int bytes, int computes) {
+	double ratio[REPS], transfers[REPS], computings[REPS], totals[REPS];
+	long units = units_for(bytes);
+	long mine = computes ? units : 0;
+	for (int r = 0; r < REPS; r++) {
+		double transfer[TRIPLES], computing[TRIPLES], total[TRIPLES];
+		for (int i = 0; i < TRIPLES; i++) {
+			transfer[i] = sample(bytes, 1, 0);
+			computing[i] = sample(bytes, 0, mine);
+			total[i] = sample(bytes, 1, mine);
+		}
+		transfers[r] = median(transfer, TRIPLES);
+		computings[r] = median(computing, TRIPLES);
+		totals[r] = median(total, TRIPLES);
+		ratio[r] = 1 - (totals[r] - computings[r]) / transfers[r];
+	}
+	return (struct overlap){median(ratio, REPS), median(transfers, REPS), median(computings, REPS),
+	                        median(totals, REPS)};
+}
+
+static void print_overlap(int bytes, const char *side, const char *mode, struct overlap o) {
+	if (rank == 0)
+		printf("{\"peer\":\"%s\",\"test\":\"overlap\",\"bytes\":%d,\"side\":\"%s\",\"mode\":\"%s\","
+		       "\"overlap\":%.3f,\"transfer_us\":%.2f,\"compute_us\":%.2f,\"total_us\":%.2f}\n",
+		       peer, bytes, side, mode, o.overlap, o.transfer, o.compute, o.total);
+}
+
+static void overlaps(int bytes) {
+	print_overlap(bytes, "isend", "one", overlap(bytes, rank == 0));
+	print_overlap(bytes, "irecv", "one", overlap(bytes, rank == 1));
+	struct overlap both = overlap(bytes, 1);
+	print_overlap(bytes, "isend", "both", both);
+	print_overlap(bytes, "irecv", "both", both);
+}
+
+static char *buffer(int fill) {
+	void *b = NULL;
+	if (posix_memalign(&b, 4096, BYTES_MAX) != 0) {
+		fprintf(stderr, "mpibench: no memory for a buffer of %d bytes\n", BYTES_MAX);
+		MPI_Abort(MPI_COMM_WORLD, 1);
+	}
+	memset(b, fill, BYTES_MAX);
+	return b;
+}
+
+int main(int argc, char **argv) {
+	int ranks;
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+	if (ranks != 2 || argc != 2) {
+		if (rank == 0)
+			fprintf(stderr, "usage: mpirun -n 2 mpibench PEER (there are %d ranks)\n", ranks);
+		MPI_Abort(MPI_COMM_WORLD, 2);
+	}
+	peer = argv[1];
+	out = buffer(1);
+	in = buffer(2);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+
+	for (int bytes = 8; bytes <= BYTES_MAX; bytes *= 2)
+		latency(bytes);
+	for (int bytes = 64 * KIB; bytes <= BYTES_MAX; bytes *= 2)
+		bandwidth(bytes);
+	rate(8);
+	overlaps(64 * KIB);
+	overlaps(MIB);
+	MPI_Finalize();
+	return 0;
+}

@@ -1,0 +1,111 @@
+package coll
+
+import "fmt"
+
+// Algorithm is a way to do a collective operation.
+type Algorithm uint8
+
+const (
+	// Auto takes what Choose says.
+	Auto Algorithm = iota
+	// Dissemination is the barrier in which round k signals 2^k ranks ahead.
+	Dissemination
+	// Binomial is a binomial tree.
+	Binomial
+	// Linear is the root with every other rank, linearWindow of them a round.
+	Linear
+	// ScatterAllgather is a broadcast that scatters, then gathers in a ring.
+	ScatterAllgather
+	// Ring passes blocks from neighbour to neighbour.
+	Ring
+	// Bruck needs a logarithmic number of rounds for any number of ranks.
+	Bruck
+	// RecursiveDoubling exchanges all that is known with ranks twice as far
+	// away in every round.
+	RecursiveDoubling
+	// RecursiveHalving is a reduce-scatter that exchanges half as much in
+	// every round.
+	RecursiveHalving
+	// Rabenseifner is RecursiveHalving followed by its mirror image.
+	Rabenseifner
+	// Pairwise exchanges directly with every rank, pairwiseWindow at once.
+	Pairwise
+	// TwoLevel combines within each pod, lets one rank a pod exchange with
+	// the others, and spreads within each pod.
+	TwoLevel
+)
+
+var algorithmNames = [...]string{
+	"auto", "dissemination", "binomial", "linear", "scatter-allgather", "ring", "bruck",
+	"recursive-doubling", "recursive-halving", "rabenseifner", "pairwise", "two-level",
+}
+
+func (a Algorithm) String() string {
+	if int(a) < len(algorithmNames) {
+		return algorithmNames[a]
+	}
+	return "unknown algorithm"
+}
+
+// ParseAlgorithm is the inverse of String, for configuration.
+func ParseAlgorithm(name string) (Algorithm, error) {
+	for i, n := range algorithmNames {
+		if n == name {
+			return Algorithm(i), nil
+		}
+	}
+	return Auto, fmt.Errorf("coll: no algorithm is named %q; use one of %v", name, algorithmNames)
+}
+
+var algorithmsOf = [...][]Algorithm{
+	Barrier:       {Dissemination, TwoLevel},
+	Bcast:         {Binomial, ScatterAllgather, TwoLevel},
+	Reduce:        {Binomial, Rabenseifner, TwoLevel},
+	Allreduce:     {RecursiveDoubling, Rabenseifner, Ring, TwoLevel},
+	Scan:          {RecursiveDoubling},
+	ReduceScatter: {RecursiveHalving, RecursiveDoubling, Pairwise},
+	Gather:        {Binomial, Linear},
+	Gatherv:       {Linear},
+	Scatter:       {Binomial, Linear},
+	Scatterv:      {Linear},
+	Allgather:     {Ring, RecursiveDoubling, Bruck},
+	Allgatherv:    {Ring},
+	Alltoall:      {Pairwise, Bruck},
+	Alltoallv:     {Pairwise},
+}
+
+// Algorithms returns the algorithms that k can be done with, besides Auto.
+// Not each of them fits all Params; NewPlan says why one does not.
+func Algorithms(k Kind) []Algorithm {
+	if int(k) >= len(algorithmsOf) {
+		return nil
+	}
+	return append([]Algorithm(nil), algorithmsOf[k]...)
+}
+
+// reorders reports whether the algorithm may combine operands in another
+// order than that of the ranks. Pairwise has a variant for either case.
+func (a Algorithm) reorders() bool {
+	return a == Rabenseifner || a == Ring || a == RecursiveHalving || a == TwoLevel
+}
+
+// fits returns nil if algorithm a can serve p, whose other fields are valid.
+func (a Algorithm) fits(p *Params) error {
+	known := false
+	for _, b := range algorithmsOf[p.Kind] {
+		known = known || a == b
+	}
+	switch {
+	case !known:
+		return fmt.Errorf("coll: %v cannot be done by %v; use auto or one of %v", p.Kind, a, algorithmsOf[p.Kind])
+	case p.Kind.reducing() && !p.Commutative && a.reorders():
+		return fmt.Errorf("coll: %v by %v changes the order of operands; use auto for an operation that is not commutative", p.Kind, a)
+	case p.Kind == Allgather && a == RecursiveDoubling && p.Size&(p.Size-1) != 0:
+		return fmt.Errorf("coll: allgather by recursive-doubling needs a power of two, not %d ranks; use bruck or ring", p.Size)
+	case p.Kind == Alltoall && a == Bruck && p.Size > bruckRanksMax:
+		return fmt.Errorf("coll: alltoall by bruck is for at most %d ranks, not %d; use pairwise", bruckRanksMax, p.Size)
+	case a == TwoLevel && (p.Layout == nil || p.Layout.pods() < 2):
+		return fmt.Errorf("coll: two-level %v needs ranks in more than one pod; give Pods or use auto", p.Kind)
+	}
+	return nil
+}

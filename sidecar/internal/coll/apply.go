@@ -1,0 +1,42 @@
+package coll
+
+import "fmt"
+
+// Apply sets dst to src op dst, element by element: src is the left operand.
+// Both have the same length, a multiple of the size of typ, and do not
+// overlap. Replace sets dst to src, and NoOp leaves it alone.
+//
+// Integers wrap. A result that is not a number is always the same quiet NaN,
+// complex products are not fused, and -0 is less than +0, so that neither the
+// order of the two operands nor the processor shows in a result.
+func Apply(op Op, typ Type, dst, src []byte) error {
+	if err := Valid(op, typ); err != nil {
+		return err
+	}
+	if len(dst) != len(src) || len(dst)%typ.Size() != 0 {
+		return fmt.Errorf("coll: %v on %d and %d bytes; both must be the same multiple of %d",
+			op, len(dst), len(src), typ.Size())
+	}
+	switch {
+	case op == NoOp:
+	case op == Replace:
+		copy(dst, src)
+	case typ.integer():
+		applyInteger(op, typ, dst, src)
+	case typ == Float32 || typ == Complex64 && op == Sum:
+		applyFloat32(op, dst, src)
+	case typ == Float64 || typ == Complex128 && op == Sum:
+		applyFloat64(op, dst, src)
+	case typ == Complex64:
+		prodComplex64(dst, src)
+	default:
+		prodComplex128(dst, src)
+	}
+	return nil
+}
+
+// ApplyReversed sets dst to dst op src: the form of a Fold that is Reversed.
+// All operations of this package give the same result either way, to the bit;
+// the two names are there so that a caller who has operations of his own
+// dispatches all of them alike.
+func ApplyReversed(op Op, typ Type, dst, src []byte) error { return Apply(op, typ, dst, src) }

@@ -1,0 +1,115 @@
+package coll
+
+// setBuffers sets the partitions of the large buffers and how far the plan
+// may reach into In and Out.
+func (l *Plan) setBuffers() {
+	p := &l.p
+	switch p.Kind {
+	case Bcast:
+		l.outExtent = l.bytes
+	case Reduce:
+		l.inExtent = l.bytes
+		if p.Rank == p.Root {
+			l.outExtent = l.bytes
+		}
+	case Allreduce, Scan:
+		l.inExtent, l.outExtent = l.bytes, l.bytes
+	case ReduceScatter:
+		l.in, l.inExtent = l.divide(In, p.Counts, nil, true)
+		l.outExtent = l.blockBytes(&l.in)
+	case Gather, Gatherv:
+		l.inExtent = l.bytes
+		if p.Rank == p.Root {
+			l.out, l.outExtent = l.divide(Out, p.Counts, p.Displs, p.Kind == Gatherv)
+			l.inExtent = l.blockBytes(&l.out)
+		}
+	case Scatter, Scatterv:
+		l.outExtent = l.bytes
+		if p.Rank == p.Root {
+			l.in, l.inExtent = l.divide(In, p.Counts, p.Displs, p.Kind == Scatterv)
+			l.outExtent = l.blockBytes(&l.in)
+		}
+	case Allgather, Allgatherv:
+		l.out, l.outExtent = l.divide(Out, p.Counts, p.Displs, p.Kind == Allgatherv)
+		l.inExtent = l.blockBytes(&l.out)
+	case Alltoall, Alltoallv:
+		l.in, l.inExtent = l.divide(In, p.SCounts, p.SDispls, p.Kind == Alltoallv)
+		l.out, l.outExtent = l.divide(Out, p.RCounts, p.RDispls, p.Kind == Alltoallv)
+	}
+	l.settleInPlace()
+}
+
+// blockBytes returns the length of the own block.
+func (l *Plan) blockBytes(part *partition) int64 { return part.len(l.p.Rank) }
+
+// divide returns the partition of a buffer with one block for each rank, and
+// how far it reaches. Kinds that have counts use them if varied is set.
+func (l *Plan) divide(buf Buf, counts, displs []int64, varied bool) (partition, int64) {
+	base, elem := place{buf: buf}, int64(l.p.Elem)
+	if !varied || counts == nil {
+		part := blocks(base, l.bytes, l.p.Size)
+		return part, part.total
+	}
+	if displs == nil {
+		displs = packed(counts)
+	}
+	part := partition{base: base, counts: counts, displs: displs, elem: elem}
+	return part, part.extent(l.p.Size)
+}
+
+// packed returns the positions of blocks that follow each other, and their end.
+func packed(counts []int64) []int64 {
+	displs := make([]int64, len(counts)+1)
+	for i, c := range counts {
+		displs[i+1] = displs[i] + c
+	}
+	return displs
+}
+
+// settleInPlace makes the extents equal where the buffers are one.
+func (l *Plan) settleInPlace() {
+	if l.p.InPlace && l.p.Kind != Reduce {
+		l.inExtent = max(l.inExtent, l.outExtent)
+		l.outExtent = l.inExtent
+	}
+}
+
+// contribution returns where the operand of a reduction is.
+func (l *Plan) contribution() place {
+	if l.p.InPlace {
+		return place{buf: Out}
+	}
+	return place{buf: In}
+}
+
+// ownBlock returns where this rank's block of the gathered buffer comes from.
+func (l *Plan) ownBlock() place {
+	if l.p.InPlace && (l.p.Rank == l.p.Root || !l.p.Kind.rooted()) {
+		return l.out.at(l.p.Rank)
+	}
+	return place{buf: In}
+}
+
+// ownTarget returns where this rank's block of the scattered buffer goes.
+func (l *Plan) ownTarget() place {
+	if l.p.InPlace && l.p.Rank == l.p.Root {
+		return l.in.at(l.p.Rank)
+	}
+	return place{buf: Out}
+}
+
+// alone is the only round of a communicator of one rank.
+func (l *Plan) alone(w *round) {
+	switch l.p.Kind {
+	case Reduce, Allreduce, Scan:
+		w.copy(place{buf: Out}, l.contribution(), l.bytes)
+	case ReduceScatter:
+		w.copy(place{buf: Out}, l.contribution(), l.in.len(0))
+	case Gather, Gatherv, Allgather, Allgatherv:
+		w.copy(l.out.at(0), l.ownBlock(), l.out.len(0))
+	case Scatter, Scatterv:
+		w.copy(l.ownTarget(), l.in.at(0), l.in.len(0))
+	case Alltoall, Alltoallv:
+		w.copy(l.out.at(0), l.in.at(0), min(l.in.len(0), l.out.len(0)))
+	}
+}

@@ -1,0 +1,144 @@
+package coll
+
+// The thresholds of Auto. Bytes are those of the whole vector for Bcast,
+// Reduce, Allreduce and ReduceScatter, of the whole result for Allgather, and
+// of one block for Gather, Scatter and Alltoall. They start from the values
+// that MPICH has shipped for two decades; crossing points differ by fabric,
+// and configuration can name an algorithm where they are wrong.
+const (
+	bcastLongBytes      = 256 << 10 // from here on, scatter and allgather
+	bcastLongRanks      = 8         // and from this many ranks on
+	reduceLongBytes     = 16 << 10  // from here on, Rabenseifner
+	allreduceShortBytes = 8 << 10   // up to here, recursive doubling
+	ringChunkBytes      = 64 << 10  // from such chunks on, a ring of them
+	// A ring over ranks that lie pod by pod crosses every pod boundary once
+	// already, so two levels stop paying when bandwidth is all that counts.
+	twoLevelAllreduceBytes  = 1 << 20
+	reduceScatterShortBytes = 512 << 10 // up to here, recursive halving
+	orderedShortBytes       = 8 << 10   // the same without commutativity: recursive doubling
+	allgatherShortBytes     = 64 << 10  // up to here, a logarithmic number of rounds
+	rootedLongBytes         = 64 << 10  // from such blocks on, nobody forwards for others
+	alltoallShortBytes      = 256       // up to such blocks, Bruck
+	alltoallShortRanks      = 8         // and from this many ranks on
+)
+
+// Choose returns the algorithm that Auto stands for. It depends only on what
+// is the same on all ranks, so that all choose alike. It returns Auto if p is
+// not valid; NewPlan says why.
+func Choose(p Params) Algorithm {
+	if p.validate() != nil {
+		return Auto
+	}
+	return choose(&p)
+}
+
+func choose(p *Params) Algorithm {
+	bytes := int64(p.Count) * int64(p.Elem)
+	switch p.Kind {
+	case Barrier:
+		if p.Layout.pays() {
+			return TwoLevel
+		}
+		return Dissemination
+	case Bcast:
+		return chooseBcast(p, bytes)
+	case Reduce:
+		return chooseReduce(p, bytes)
+	case Allreduce:
+		return chooseAllreduce(p, bytes)
+	case Scan:
+		return RecursiveDoubling
+	case ReduceScatter:
+		return chooseReduceScatter(p, bytes)
+	case Gather, Scatter:
+		if bytes >= rootedLongBytes {
+			return Linear
+		}
+		return Binomial
+	case Gatherv, Scatterv:
+		return Linear
+	case Allgather:
+		return chooseAllgather(p, bytes)
+	case Allgatherv:
+		return Ring
+	case Alltoall:
+		if bytes <= alltoallShortBytes && p.Size >= alltoallShortRanks && p.Size <= bruckRanksMax {
+			return Bruck
+		}
+	}
+	return Pairwise
+}
+
+func chooseBcast(p *Params, bytes int64) Algorithm {
+	switch {
+	case p.Layout.pays():
+		return TwoLevel
+	case longBcast(p.Size, bytes):
+		return ScatterAllgather
+	}
+	return Binomial
+}
+
+func longBcast(ranks int, bytes int64) bool {
+	return bytes >= bcastLongBytes && ranks >= bcastLongRanks
+}
+
+func chooseReduce(p *Params, bytes int64) Algorithm {
+	switch {
+	case !p.Commutative:
+		return Binomial
+	case p.Layout.pays():
+		return TwoLevel
+	case bytes >= reduceLongBytes:
+		return Rabenseifner
+	}
+	return Binomial
+}
+
+func chooseAllreduce(p *Params, bytes int64) Algorithm {
+	switch {
+	case !p.Commutative:
+		return RecursiveDoubling
+	case p.Layout.pays() && bytes < twoLevelAllreduceBytes:
+		return TwoLevel
+	}
+	return flatAllreduce(p.Size, bytes)
+}
+
+// flatAllreduce chooses among commutative algorithms without regard to pods.
+func flatAllreduce(ranks int, bytes int64) Algorithm {
+	switch {
+	case bytes <= allreduceShortBytes:
+		return RecursiveDoubling
+	case bytes/int64(ranks) >= ringChunkBytes:
+		return Ring
+	}
+	return Rabenseifner
+}
+
+func chooseReduceScatter(p *Params, block int64) Algorithm {
+	bytes := block * int64(p.Size)
+	if p.Counts != nil {
+		bytes = 0
+		for _, c := range p.Counts {
+			bytes += c * int64(p.Elem)
+		}
+	}
+	switch {
+	case !p.Commutative && bytes <= orderedShortBytes:
+		return RecursiveDoubling
+	case p.Commutative && bytes <= reduceScatterShortBytes:
+		return RecursiveHalving
+	}
+	return Pairwise
+}
+
+func chooseAllgather(p *Params, block int64) Algorithm {
+	switch {
+	case block*int64(p.Size) > allgatherShortBytes:
+		return Ring
+	case p.Size&(p.Size-1) == 0:
+		return RecursiveDoubling
+	}
+	return Bruck
+}

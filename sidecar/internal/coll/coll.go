@@ -1,0 +1,157 @@
+// Package coll plans collective operations: what each rank of a communicator
+// sends, receives and computes, and in which order.
+//
+// A [Plan] is the part of one rank. It is a sequence of rounds that are made
+// on demand, so a Plan over a thousand ranks is as small as one over two. The
+// package moves no byte itself: the engine starts the sends and receives of a
+// round together, waits for them, does the local steps in order and goes on to
+// the next round. Reductions over the predefined types are done with [Apply].
+//
+// The rounds of all ranks are numbered alike, with empty rounds where a rank
+// has nothing to do, so the number of the round is the tag of its messages.
+//
+// The algorithms are those of Thakur, Rabenseifner and Gropp, "Optimization
+// of Collective Communication Operations in MPICH" (2005), Bruck et al.,
+// "Efficient Algorithms for All-to-All Communications in Multiport
+// Message-Passing Systems" (1997), and paper 001, section 4.2.2, for the
+// groups of four in alltoall.
+package coll
+
+// Kind is a collective operation. MPI 4.1, chapter 6, defines what each does.
+type Kind uint8
+
+// The kinds and the buffers they use; sizes are in elements. InPlace is
+// described at Params.
+const (
+	// Barrier uses no buffer.
+	Barrier Kind = iota + 1
+	// Bcast: Out[Count] on every rank; at the root it holds the data.
+	Bcast
+	// Reduce: In[Count] everywhere, Out[Count] at the root.
+	Reduce
+	// Allreduce and Scan (inclusive): In[Count], Out[Count].
+	Allreduce
+	Scan
+	// ReduceScatter: In[sum of Counts], Out[Counts[Rank]]; without Counts
+	// every block has Count elements.
+	ReduceScatter
+	// Gather: In[Count] everywhere, Out[Size*Count] at the root.
+	Gather
+	// Gatherv: In[own count], and at the root Out by Counts and Displs.
+	Gatherv
+	// Scatter: In[Size*Count] at the root, Out[Count] everywhere.
+	Scatter
+	// Scatterv: at the root In by Counts and Displs, Out[own count].
+	Scatterv
+	// Allgather: In[Count], Out[Size*Count].
+	Allgather
+	// Allgatherv: In[Counts[Rank]], Out by Counts and Displs.
+	Allgatherv
+	// Alltoall: In[Size*Count], Out[Size*Count].
+	Alltoall
+	// Alltoallv: In by SCounts and SDispls, Out by RCounts and RDispls.
+	Alltoallv
+)
+
+// Params says which operation, and this rank's part in it. Kind, Size, Root,
+// Elem, Commutative, Algorithm, Pods, and Count or Counts where MPI wants
+// them alike, must be the same on all ranks.
+type Params struct {
+	Kind Kind
+	Rank int // 0 to Size-1
+	Size int // 1 to MaxRanks
+	Root int // of the rooted kinds
+
+	Count int // elements; see Kind for what of
+	Elem  int // bytes an element, 1 to MaxElem; unused by Barrier
+
+	// Counts and Displs are in elements, one for each rank. Displs nil means
+	// one block behind the other. They are read only where Kind says so;
+	// ranks other than the root of Gatherv and Scatterv give Count instead.
+	// The Plan keeps the slices: they must not change while it is in use.
+	Counts, Displs   []int64
+	SCounts, SDispls []int64
+	RCounts, RDispls []int64
+
+	// Commutative allows the algorithms that change the order of operands.
+	// Without it operands are combined in rank order.
+	Commutative bool
+	// InPlace says that In and Out start at the same address, as with
+	// MPI_IN_PLACE. In Gather (at the root), Scatter (at the root) and
+	// Allgather it says that the own block is in its place in the large
+	// buffer already. Ranks may differ in it. Alltoall does not have it.
+	InPlace bool
+
+	Algorithm Algorithm // Auto, or one by name
+
+	// Pods has the pod of each rank, by any numbering, for TwoLevel; nil if
+	// pods do not matter. A caller who plans more than once for one
+	// communicator makes the Layout himself, and Pods is not read then.
+	Pods   []int32
+	Layout *Layout
+}
+
+// Buf names a piece of memory of the caller.
+type Buf uint8
+
+// In is what the rank contributes, Out is where its result goes, and Scratch
+// is memory that nobody else uses while the plan runs.
+const (
+	In Buf = iota
+	Out
+	Scratch
+)
+
+// StepOp is what a Step does.
+type StepOp uint8
+
+const (
+	// Send sends Len bytes at Src to Peer.
+	Send StepOp = iota + 1
+	// Recv receives exactly Len bytes from Peer to Dst.
+	Recv
+	// Fold combines Len bytes at Src into Dst, element by element:
+	// Dst = Src op Dst, or Dst = Dst op Src if Reversed is set.
+	Fold
+	// Copy copies Len bytes from Src to Dst, which do not overlap.
+	Copy
+)
+
+// Step is one thing to do in a round. A Send meets the Recv with the same two
+// ranks and the same Tag, the first the first; both have the same Len.
+type Step struct {
+	Op       StepOp
+	Reversed bool // of Fold: Dst is the left operand
+	Dst, Src Buf
+	Peer     int32  // comm rank, of Send and Recv
+	Tag      uint32 // of Send and Recv: below 2^22, the number of the round
+	DstOff   int64  // bytes from the start of Dst
+	SrcOff   int64  // bytes from the start of Src
+	Len      int64  // bytes; 0 only in Barrier
+}
+
+// rooted kinds have a root.
+func (k Kind) rooted() bool {
+	switch k {
+	case Bcast, Reduce, Gather, Gatherv, Scatter, Scatterv:
+		return true
+	}
+	return false
+}
+
+// reducing kinds combine elements.
+func (k Kind) reducing() bool {
+	return k == Reduce || k == Allreduce || k == Scan || k == ReduceScatter
+}
+
+var kindNames = [...]string{
+	"no collective", "barrier", "bcast", "reduce", "allreduce", "scan", "reduce-scatter",
+	"gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv", "alltoall", "alltoallv",
+}
+
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return "unknown collective"
+}

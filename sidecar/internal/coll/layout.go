@@ -1,0 +1,78 @@
+package coll
+
+import "fmt"
+
+// Layout is how the ranks of a communicator are spread over pods. It is made
+// once for a communicator and shared by its plans; it does not change.
+type Layout struct {
+	pod     []int32 // by rank: its pod, numbered in order of first appearance
+	index   []int32 // by rank: its number within its pod
+	members []int32 // ranks, pod by pod, in rank order within each
+	start   []int32 // by pod: where it starts in members; one more at the end
+	leaders []int32 // by pod: its lowest rank
+	largest int     // ranks in the largest pod
+}
+
+// NewLayout returns the layout in which rank i is in pod pods[i]. Pods may
+// have any numbers, and their ranks need not be contiguous.
+func NewLayout(pods []int32) (*Layout, error) {
+	if len(pods) == 0 || len(pods) > MaxRanks {
+		return nil, fmt.Errorf("coll: a layout of %d ranks is not between 1 and %d", len(pods), MaxRanks)
+	}
+	l := &Layout{pod: make([]int32, len(pods)), index: make([]int32, len(pods))}
+	number := make(map[int32]int32)
+	var sizes []int32
+	for rank, id := range pods {
+		n, seen := number[id]
+		if !seen {
+			n = int32(len(sizes))
+			number[id] = n
+			sizes = append(sizes, 0)
+			l.leaders = append(l.leaders, int32(rank))
+		}
+		l.pod[rank] = n
+		l.index[rank] = sizes[n]
+		sizes[n]++
+	}
+	l.place(sizes)
+	return l, nil
+}
+
+// place lists the members of each pod.
+func (l *Layout) place(sizes []int32) {
+	l.start = make([]int32, len(sizes)+1)
+	for i, n := range sizes {
+		l.start[i+1] = l.start[i] + n
+		l.largest = max(l.largest, int(n))
+	}
+	l.members = make([]int32, len(l.pod))
+	for rank, pod := range l.pod {
+		l.members[l.start[pod]+l.index[rank]] = int32(rank)
+	}
+}
+
+func (l *Layout) pods() int { return len(l.leaders) }
+
+// pays reports whether two levels differ from one.
+func (l *Layout) pays() bool { return l != nil && l.pods() > 1 && l.largest > 1 }
+
+// podOf returns the ranks of the pod that rank is in.
+func (l *Layout) podOf(rank int) group {
+	pod := l.pod[rank]
+	return group{
+		rank:    int(l.index[rank]),
+		size:    int(l.start[pod+1] - l.start[pod]),
+		members: l.members[l.start[pod]:l.start[pod+1]],
+	}
+}
+
+// leadersWith returns one rank of each pod, seen from the pod of rank. The
+// root, where there is one, leads its pod, which saves a hop.
+func (l *Layout) leadersWith(root, rank int) group {
+	g := group{rank: int(l.pod[rank]), size: l.pods(), members: l.leaders}
+	if at := l.pod[root]; l.leaders[at] != int32(root) {
+		g.members = append([]int32(nil), l.leaders...)
+		g.members[at] = int32(root)
+	}
+	return g
+}

@@ -1,0 +1,159 @@
+package coll
+
+// Plan is what one rank does in one collective operation. It does not change
+// after NewPlan, and may be run any number of times.
+type Plan struct {
+	p         Params
+	algorithm Algorithm
+	all       group
+	bytes     int64 // Count elements
+	// The large buffers of the kinds that have one: what a root scatters or
+	// everybody sends to all, and what a root or everybody gathers.
+	in, out partition
+
+	local, leaders group // of two-level plans
+	leader         int   // number within local of the rank that is in leaders
+
+	rounds                       int
+	inExtent, outExtent, scratch int64
+}
+
+// NewPlan checks p and returns the plan of rank p.Rank. Errors name the field
+// and say what is allowed; nothing in p can make it panic. Its memory is in
+// proportion to the slices of p and does not depend on the other values.
+func NewPlan(p Params) (*Plan, error) {
+	l := new(Plan)
+	if err := l.init(p); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *Plan) init(p Params) error {
+	if err := p.validate(); err != nil {
+		return err
+	}
+	l.p = p
+	l.all = group{rank: p.Rank, size: p.Size}
+	l.bytes = int64(p.Count) * int64(p.Elem)
+	l.setBuffers()
+	if p.Size > 1 {
+		l.algorithm = p.Algorithm
+		if l.algorithm == Auto {
+			l.algorithm = choose(&l.p)
+		}
+		if err := l.algorithm.fits(&l.p); err != nil {
+			return err
+		}
+	}
+	if l.algorithm == TwoLevel {
+		l.setLevels()
+	}
+	return l.measure()
+}
+
+// measure asks the algorithm for the number of rounds and for scratch memory.
+func (l *Plan) measure() error {
+	switch {
+	case l.p.Size == 1:
+		l.rounds = 1
+	case l.algorithm == TwoLevel:
+		l.rounds, l.scratch = l.twoLevelSize()
+	default:
+		l.rounds, l.scratch = l.flatSize()
+	}
+	return checkBytes("Scratch", l.scratch)
+}
+
+func (l *Plan) flatSize() (rounds int, scratch int64) {
+	switch l.p.Kind {
+	case Barrier:
+		return levels(l.p.Size), 0
+	case Bcast:
+		return l.bcastSize()
+	case Reduce:
+		return l.reduceSize()
+	case Allreduce:
+		return l.allreduceSize()
+	case Scan:
+		return l.scanSize()
+	case ReduceScatter:
+		return l.reduceScatterSize()
+	case Gather, Gatherv:
+		return l.gatherSize()
+	case Scatter, Scatterv:
+		return l.scatterSize()
+	case Allgather, Allgatherv:
+		return l.allgatherSize()
+	}
+	return l.alltoallSize()
+}
+
+// Rounds returns the number of rounds, which is the same on all ranks.
+func (l *Plan) Rounds() int { return l.rounds }
+
+// Scratch returns how many bytes of scratch memory this rank needs.
+func (l *Plan) Scratch() int64 { return l.scratch }
+
+// Extents returns how many bytes from the start of In and of Out the plan may
+// touch. Who runs a plan for somebody he does not trust checks them first.
+func (l *Plan) Extents() (in, out int64) { return l.inExtent, l.outExtent }
+
+// Algorithm returns the algorithm that the plan follows; Auto if there is one
+// rank, which needs none.
+func (l *Plan) Algorithm() Algorithm { return l.algorithm }
+
+// Round appends the steps of round i to dst and returns it. All Send and Recv
+// steps of a round are started together; none of their memory overlaps. When
+// they are complete the Fold and Copy steps are done in the order given. It
+// allocates only to grow dst; a round has at most 2*Size+8 steps.
+func (l *Plan) Round(i int, dst []Step) []Step {
+	if i < 0 || i >= l.rounds {
+		return dst
+	}
+	w := round{steps: dst, tag: uint32(i)}
+	switch {
+	case l.p.Size == 1:
+		l.alone(&w)
+	case l.algorithm == TwoLevel:
+		l.twoLevel(&w, i)
+	default:
+		l.flat(&w, i)
+	}
+	return w.steps
+}
+
+func (l *Plan) flat(w *round, i int) {
+	switch l.p.Kind {
+	case Barrier:
+		disseminate(w, &l.all, i)
+	case Bcast:
+		l.bcast(w, i)
+	case Reduce:
+		l.reduce(w, i)
+	case Allreduce:
+		l.allreduce(w, i)
+	case Scan:
+		l.scan(w, i)
+	case ReduceScatter:
+		l.reduceScatter(w, i)
+	case Gather, Gatherv:
+		l.gather(w, i)
+	case Scatter, Scatterv:
+		l.scatter(w, i)
+	case Allgather, Allgatherv:
+		l.allgather(w, i)
+	case Alltoall, Alltoallv:
+		l.alltoall(w, i)
+	}
+}
+
+// ScratchBytes returns Scratch of the plan for p, so that a client can
+// allocate before it asks for the operation.
+func ScratchBytes(p Params) (int64, error) {
+	l, err := NewPlan(p)
+	if err != nil {
+		return 0, err
+	}
+	return l.scratch, nil
+}

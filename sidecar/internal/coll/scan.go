@@ -1,0 +1,26 @@
+package coll
+
+// scanSize: the first operand is combined in Out and needs no scratch.
+func (l *Plan) scanSize() (rounds int, scratch int64) {
+	if l.p.Rank > 1 || l.p.Rank == 1 && l.p.InPlace {
+		scratch = l.bytes
+	}
+	return levels(l.p.Size), scratch
+}
+
+// scan is round i of an inclusive prefix (Hillis and Steele 1986): what a
+// rank has combined, the 2^i operands up to its own, goes to the rank 2^i
+// ahead, whose operands follow them. Rank order is kept.
+func (l *Plan) scan(w *round, i int) {
+	g, v := &l.all, l.outVector()
+	fresh := i == 0 || g.rank == 0 // rank 0 receives nothing and stays so
+	if to := g.rank + 1<<i; to < g.size {
+		w.send(g, to, v.own(fresh), v.bytes())
+	}
+	if from := g.rank - 1<<i; from >= 0 {
+		w.merge(g, from, &v, 0, v.bytes(), fresh, true)
+	}
+	if i == 0 && g.rank == 0 {
+		w.copy(v.acc, v.src, v.bytes())
+	}
+}

@@ -1,0 +1,117 @@
+package coll
+
+// Two levels: the ranks of a pod combine in shared memory, then one leader of
+// each pod exchanges with the others, so that each byte crosses between pods
+// once, and then the leader spreads the result in its pod. All ranks take as
+// many rounds for a pod as the largest pod needs, which keeps the numbers of
+// the rounds alike.
+
+// setLevels finds the groups of this rank.
+func (l *Plan) setLevels() {
+	l.local = l.p.Layout.podOf(l.p.Rank)
+	l.leaders = l.p.Layout.leadersWith(l.p.Root, l.p.Rank)
+	l.leader = int(l.p.Layout.index[l.leaders.members[l.leaders.rank]])
+}
+
+func (l *Plan) leads() bool { return l.leader == l.local.rank }
+
+// leaderRoot is the number among the leaders of the one in the root's pod.
+func (l *Plan) leaderRoot() int { return int(l.p.Layout.pod[l.p.Root]) }
+
+// stages returns the rounds of each of the three parts; none have 0 rounds
+// unless they are left out.
+func (l *Plan) stages() (up, across, down int) {
+	within := levels(l.p.Layout.largest)
+	switch l.p.Kind {
+	case Barrier:
+		return within, levels(l.leaders.size), within
+	case Bcast:
+		return 0, broadcastRounds(l.leaderBcast(), l.leaders.size), within
+	case Reduce:
+		return within, levels(l.leaders.size), 0
+	}
+	across, _ = combineSize(&l.leaders, l.leaderAllreduce(), int64(l.p.Count), int64(l.p.Elem))
+	return within, across, within
+}
+
+func (l *Plan) leaderBcast() Algorithm {
+	if longBcast(l.leaders.size, l.bytes) {
+		return ScatterAllgather
+	}
+	return Binomial
+}
+
+func (l *Plan) leaderAllreduce() Algorithm { return flatAllreduce(l.leaders.size, l.bytes) }
+
+func (l *Plan) twoLevelSize() (rounds int, scratch int64) {
+	up, across, down := l.stages()
+	switch {
+	case l.p.Kind == Allreduce:
+		scratch = l.bytes // operands; the result grows in Out
+	case l.p.Kind == Reduce && l.p.Rank == l.p.Root:
+		scratch = l.bytes
+	case l.p.Kind == Reduce && (l.leads() || treeChildren(l.local.relative(l.leader), l.local.size) > 0):
+		scratch = 2 * l.bytes
+	}
+	return up + across + down, scratch
+}
+
+func (l *Plan) twoLevel(w *round, i int) {
+	up, across, _ := l.stages()
+	switch {
+	case i < up:
+		l.levelUp(w, i)
+	case i < up+across:
+		if l.leads() {
+			l.levelAcross(w, i-up)
+		}
+	default:
+		l.levelDown(w, i-up-across)
+	}
+}
+
+func (l *Plan) levelUp(w *round, i int) {
+	switch l.p.Kind {
+	case Barrier:
+		fanIn(w, &l.local, l.leader, i)
+	case Reduce:
+		v := l.reduceVector()
+		treeReduce(w, &l.local, l.leader, &v, i)
+	case Allreduce:
+		v := l.outVector()
+		treeReduce(w, &l.local, l.leader, &v, i)
+	}
+}
+
+func (l *Plan) levelAcross(w *round, i int) {
+	switch l.p.Kind {
+	case Barrier:
+		disseminate(w, &l.leaders, i)
+	case Bcast:
+		broadcast(w, &l.leaders, l.leaderBcast(), l.leaderRoot(), int64(l.p.Count), int64(l.p.Elem), i)
+	case Reduce:
+		v := l.reduceVector()
+		l.combined(&v)
+		treeReduce(w, &l.leaders, l.leaderRoot(), &v, i)
+	case Allreduce:
+		v := l.outVector()
+		l.combined(&v)
+		combine(w, &l.leaders, l.leaderAllreduce(), &v, i)
+	}
+}
+
+// combined says that a leader's operand is where its pod was combined. The
+// leader of a pod of one combined nothing, and its operand is where it was.
+func (l *Plan) combined(v *vector) {
+	if l.local.size > 1 {
+		v.src = v.acc
+	}
+}
+
+func (l *Plan) levelDown(w *round, i int) {
+	if l.p.Kind == Barrier {
+		fanOut(w, &l.local, l.leader, i)
+		return
+	}
+	binomialBcast(w, &l.local, l.leader, l.bytes, i)
+}

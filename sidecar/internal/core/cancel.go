@@ -1,0 +1,83 @@
+package core
+
+import (
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+)
+
+// submitCancel ends a request that nothing has happened to yet; any other goes
+// on to its own end (L§5). Either way the application sees one OpDone.
+func (c *Core) submitCancel(s *session, d *shm.Descriptor) error {
+	if int(d.Req) >= len(s.requests) {
+		return nil // ended already
+	}
+	switch q := s.requests[d.Req]; q.kind {
+	case requestRecv:
+		if r := c.recvs.get(q.id); r != nil && !r.matched && s.endpoint.queue.Cancel(r.posted) {
+			c.endRecv(q.id, r, shm.StatusCancelled)
+		}
+	case requestProbe:
+		c.dropProbe(s.endpoint, q.id)
+		c.finish(s.id, d.Req, shm.StatusCancelled)
+	case requestSend:
+		c.retract(q.id)
+	}
+	return nil
+}
+
+func (c *Core) dropProbe(e *endpoint, id uint64) {
+	for i, p := range e.probes {
+		if p == id {
+			e.probes = append(e.probes[:i], e.probes[i+1:]...)
+			break
+		}
+	}
+	c.probes.release(id)
+}
+
+// retract asks for a message back that the receiver may not have matched yet
+// (P§5.5).
+func (c *Core) retract(id uint64) {
+	st := c.sends.get(id)
+	if st == nil || st.retract || st.asked > 0 {
+		return
+	}
+	st.retract = true
+	f, _ := c.emit(c.peerOf(st.dst), wire.Retract)
+	f.Head.A, f.Head.Src, f.Head.Dst = id, st.src, st.dst
+}
+
+// onRetract takes an unmatched message out again. It walks the parked
+// messages: cancelling sends is rare enough.
+func (c *Core) onRetract(p *peer, h *wire.Header) error {
+	e, err := c.hostedBy(p, h)
+	if err != nil {
+		return err
+	}
+	found := uint64(0)
+	e.queue.EachParked(func(i uint32) bool {
+		m, id := c.parked.at(i)
+		sync := !m.eager || m.head.Flags&wire.FlagSync != 0
+		if m.peer != p.id || !sync || m.head.B != h.A || m.arriving {
+			return true
+		}
+		e.queue.Drop(m.ref)
+		c.freeMessage(id, m)
+		found = 1
+		return false
+	})
+	f, _ := c.emit(p, wire.Retracted)
+	f.Head.A, f.Head.B = h.A, found
+	return nil
+}
+
+func (c *Core) onRetracted(p *peer, h *wire.Header) error {
+	st := c.sends.get(h.A)
+	if st == nil || !st.retract || c.peerOf(st.dst) != p {
+		return nil // ended meanwhile
+	}
+	if h.B == 1 {
+		c.endSend(h.A, st, shm.StatusCancelled)
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+// Package core is the messaging engine's mind: every protocol that Outrigger
+// speaks, as one state machine without clock, goroutine, lock or I/O. Events
+// come in as method calls that carry the time; actions go out through Ports.
+// All methods are called by one goroutine, the turn of the engine.
+//
+// The protocols are those of api/wire/PROTOCOL.md; sections cited as P§ are
+// its sections, those cited as L§ are of api/shm/LAYOUT.md.
+package core
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// SessionID numbers the attached applications of this sidecar; numbers are
+// used again only after Ports.Freed.
+type SessionID uint32
+
+// Ports is what the core needs done. The engine implements it.
+type Ports interface {
+	link.Memory
+	// Complete publishes d to the application.
+	Complete(s SessionID, d *shm.Descriptor)
+	// Retire tells the application that n more silent sends are taken over.
+	Retire(s SessionID, n uint64)
+	// Failed stores text where the application finds it, before OpFailed.
+	Failed(s SessionID, text string)
+	// Freed says that nothing refers to the memory of a detached session any
+	// more: it may be unmapped and its number used again.
+	Freed(s SessionID)
+	// Connect asks for a connection to peer; LinkUp or LinkFailed follows.
+	Connect(peer link.Peer)
+	// Disconnect closes the connection to peer.
+	Disconnect(peer link.Peer)
+	// Note puts a protocol event into the flight recorder.
+	Note(kind NoteKind, peer link.Peer, rank uint32, tag, size, seq uint64)
+	Remote
+}
+
+// Remote is the part of Ports that serves links with remote memory access.
+type Remote interface {
+	Register(peer link.Peer, ref link.Ref) (link.Key, error)
+	Deregister(peer link.Peer, key link.Key)
+	Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) error
+	Write(peer link.Peer, token uint64, src link.Ref, dst link.Key, notify uint64) error
+}
+
+// Regions that every core has.
+const (
+	RegionNone    link.Region = 0
+	RegionPool    link.Region = 1 // unexpected messages; PoolBytes of address space
+	RegionDiscard link.Region = 2 // wire.FrameMax bytes that nobody reads
+	RegionFirst   link.Region = 3 // first number for sessions
+)
+
+// Rendezvous selects how large messages travel (DESIGN §5).
+type Rendezvous uint8
+
+// Rendezvous protocols. Auto takes Get where the link reads remotely and the
+// sender could register, Put where it writes remotely, and Stream elsewhere.
+const (
+	RendezvousAuto   Rendezvous = iota
+	RendezvousGet               // receiver reads remotely (paper 001, GETCQE)
+	RendezvousPut               // receiver asks, sender writes remotely (paper 004's CH3 design)
+	RendezvousStream            // receiver asks, sender sends Data frames
+)
+
+// Config fixes a core for its life. Zero fields take the defaults named.
+type Config struct {
+	Self  link.Peer // this sidecar
+	PodOf []int32   // pod of each world rank; its length is the job's size
+	Pods  int
+
+	EagerBytes    uint64        // largest eager message; default and most 64 KiB
+	CopyBytes     uint64        // an eager arena message up to this size is copied so that its send completes at once; default 8 KiB
+	FragmentBytes uint32        // payload of a Data frame; default 256 KiB, most wire.FrameMax
+	CreditBytes   uint64        // eager bytes in flight from one peer; default 1 MiB
+	Heartbeat     time.Duration // silence after which a heartbeat is sent; default 500 ms
+	DeadAfter     time.Duration // silence, or failed reconnecting, after which a peer is dead; default 3 s
+	AckDelay      time.Duration // how long an acknowledgement may wait for a frame to ride on; default 200 us
+	Rendezvous    Rendezvous
+	Seed          uint64 // of the matching tables' hash
+}
+
+func (c *Config) setDefaults() error {
+	def := func(v *time.Duration, d time.Duration) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	def(&c.Heartbeat, 500*time.Millisecond)
+	def(&c.DeadAfter, 3*time.Second)
+	def(&c.AckDelay, 200*time.Microsecond)
+	if c.EagerBytes == 0 || c.EagerBytes > eagerLimit {
+		c.EagerBytes = eagerLimit
+	}
+	if c.CopyBytes == 0 {
+		c.CopyBytes = 8 << 10
+	}
+	c.CopyBytes = min(c.CopyBytes, c.EagerBytes)
+	if c.FragmentBytes == 0 {
+		c.FragmentBytes = 256 << 10
+	}
+	if c.CreditBytes == 0 {
+		c.CreditBytes = 1 << 20
+	}
+	switch {
+	case len(c.PodOf) == 0 || c.Pods < 1 || int(c.Self) >= c.Pods || c.Self < 0:
+		return fmt.Errorf("core: sidecar %d of %d pods with %d ranks makes no job", c.Self, c.Pods, len(c.PodOf))
+	case c.FragmentBytes > fragmentMax || c.FragmentBytes < 64:
+		return fmt.Errorf("core: fragments of %d bytes, want 64 to %d", c.FragmentBytes, fragmentMax)
+	case c.CreditBytes < 2*eagerLimit || c.CreditBytes > 1<<30:
+		return fmt.Errorf("core: credit of %d bytes, want %d to %d", c.CreditBytes, 2*eagerLimit, 1<<30)
+	}
+	for r, p := range c.PodOf {
+		if p < 0 || int(p) >= c.Pods {
+			return fmt.Errorf("core: rank %d is in pod %d of %d", r, p, c.Pods)
+		}
+	}
+	return nil
+}
+
+// PoolBytes is the address space to give RegionPool.
+func (c Config) PoolBytes() uint64 {
+	if c.CreditBytes == 0 {
+		c.CreditBytes = 1 << 20
+	}
+	return poolReserve(c.Pods, c.CreditBytes) + copyReserve
+}
+
+// Core is the state machine. It is owned by the turn goroutine.
+type Core struct {
+	cfg   Config
+	ports Ports
+	now   int64 // nanoseconds, as of the current event
+
+	peers     []peer
+	dirty     []link.Peer // peers with frames to post or acknowledgements owed
+	endpoints []*endpoint // by world rank; nil: hosted elsewhere
+	hosted    []*endpoint
+	sessions  []*session
+
+	sends   table[send]
+	recvs   table[recv]
+	parked  table[message]
+	probes  table[probe]
+	colls   table[collective]
+	remotes table[remoteOp]
+	origins table[origin]
+
+	pool   pool               // unexpected messages
+	copies pool               // eager messages copied out of arenas, until acknowledged
+	wins   map[uint64]*window // by window number and rank
+	fail   *Failure
+	stats  Stats
+}
+
+// New makes a core for one sidecar of a job.
+func New(cfg Config, ports Ports) (*Core, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	c := &Core{cfg: cfg, ports: ports, wins: map[uint64]*window{}}
+	reserve := poolReserve(cfg.Pods, cfg.CreditBytes)
+	c.pool = pool{region: RegionPool, limit: reserve}
+	c.copies = pool{region: RegionPool, next: reserve, limit: reserve + copyReserve}
+	c.peers = make([]peer, cfg.Pods)
+	for i := range c.peers {
+		c.peers[i].init(link.Peer(i), &c.cfg)
+	}
+	c.endpoints = make([]*endpoint, len(cfg.PodOf))
+	for r, p := range cfg.PodOf {
+		if link.Peer(p) == cfg.Self {
+			e := newEndpoint(uint32(r), cfg.Seed)
+			c.endpoints[r] = e
+			c.hosted = append(c.hosted, e)
+		}
+	}
+	if len(c.hosted) == 0 {
+		return nil, fmt.Errorf("core: no rank of the job is in pod %d", cfg.Self)
+	}
+	c.stats.firstHosted = c.hosted[0].rank
+	last := c.hosted[len(c.hosted)-1].rank
+	c.stats.Matrix = make([]Traffic, int(last-c.stats.firstHosted+1)*len(cfg.PodOf))
+	return c, nil
+}
+
+// peerOf is the sidecar that hosts a world rank.
+// Preconditions: rank is below the job's size.
+func (c *Core) peerOf(rank uint32) *peer { return &c.peers[c.cfg.PodOf[rank]] }
+
+// Ranks is the job's size.
+func (c *Core) Ranks() int { return len(c.cfg.PodOf) }
+
+// Stats returns the counters as they stand.
+func (c *Core) Stats() Stats {
+	s := c.stats
+	s.UnexpectedBytes, s.UnexpectedPeak = c.pool.inUse, c.pool.peak
+	s.Sends, s.Receives, s.Parked = c.sends.used, c.recvs.used, c.parked.used
+	return s
+}

@@ -1,0 +1,196 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
+)
+
+// endpoint is a rank that this sidecar hosts. It exists from the start, so
+// that messages may arrive before the application attaches.
+type endpoint struct {
+	rank    uint32
+	queue   *match.Queue // point-to-point
+	colls   *match.Queue // collectives: a space of its own
+	session *session     // nil: nobody is attached
+	gone    bool         // was attached and has left
+	probes  []uint64     // waiting probes, oldest first
+}
+
+func newEndpoint(rank uint32, seed uint64) *endpoint {
+	return &endpoint{rank: rank, queue: match.NewSeeded(seed), colls: match.NewSeeded(seed + 1)}
+}
+
+func (e *endpoint) space(coll bool) *match.Queue {
+	if coll {
+		return e.colls
+	}
+	return e.queue
+}
+
+// session is an attached application.
+type session struct {
+	id       SessionID
+	endpoint *endpoint
+	slab     link.Ref
+	arena    link.Ref
+	requests []request // by the client's request number
+	open     int       // requests in use
+	comms    map[uint32]*comm
+	holds    int  // frames, placements and remote operations that refer to its memory
+	left     bool // detached or dead: no completions any more
+}
+
+// request is what a client's request number stands for.
+type request struct {
+	kind requestKind
+	id   uint64
+}
+
+type requestKind uint8
+
+const (
+	requestFree requestKind = iota
+	requestSend
+	requestRecv
+	requestProbe
+	requestColl
+	requestOrigin
+	requestPlain // completed by the core without a state of its own
+)
+
+// Attach adds an application that speaks for rank. The refs are its slab and
+// arena.
+func (c *Core) Attach(now int64, id SessionID, rank uint32, slab, arena link.Ref) error {
+	c.now = now
+	if int(rank) >= len(c.endpoints) || c.endpoints[rank] == nil {
+		return fmt.Errorf("rank %d is not hosted by this sidecar", rank)
+	}
+	e := c.endpoints[rank]
+	switch {
+	case e.session != nil:
+		return fmt.Errorf("rank %d is attached already", rank)
+	case e.gone:
+		return fmt.Errorf("rank %d has left the job and cannot come back", rank)
+	}
+	for int(id) >= len(c.sessions) {
+		c.sessions = append(c.sessions, nil)
+	}
+	s := &session{id: id, endpoint: e, slab: slab, arena: arena, comms: map[uint32]*comm{}}
+	c.addWorld(s)
+	c.sessions[id], e.session = s, s
+	if c.fail != nil {
+		c.tellFailure(s)
+	}
+	return nil
+}
+
+// Detach removes an application: in good order after OpDetach, else because it
+// died, which ends the job (P§7).
+func (c *Core) Detach(now int64, id SessionID, reason error) {
+	c.now = now
+	s := c.sessions[id]
+	if s == nil || s.left {
+		return
+	}
+	s.left = true
+	e := s.endpoint
+	e.session, e.gone = nil, true
+	c.dropRequests(s)
+	c.dropWindows(s)
+	c.dropParked(e)
+	if reason != nil {
+		c.failJob(&Failure{Rank: e.rank, Code: 1, Reason: reason.Error()})
+	} else {
+		c.sayBye()
+	}
+	s.holds++ // so that unhold decides, whatever is held
+	c.unhold(id)
+}
+
+func (c *Core) hold(id SessionID) { c.sessions[id].holds++ }
+
+// unhold ends a reference to a session's memory; the last one after the
+// session has left lets the memory go.
+func (c *Core) unhold(id SessionID) {
+	s := c.sessions[id]
+	s.holds--
+	if s.left && s.holds == 0 {
+		c.sessions[id] = nil
+		c.ports.Freed(id)
+	}
+}
+
+// dropParked frees what nobody will receive any more.
+func (c *Core) dropParked(e *endpoint) {
+	for _, q := range []*match.Queue{e.queue, e.colls} {
+		q.EachParked(func(h uint32) bool {
+			m, id := c.parked.at(h)
+			c.refuse(m, shm.StatusPeerFailed)
+			if !m.arriving {
+				c.freeMessage(id, m)
+			} else {
+				m.dropped = true
+			}
+			return true
+		})
+	}
+	e.queue, e.colls = match.New(), match.New()
+}
+
+// take claims the client's request number.
+func (s *session) take(req uint32, kind requestKind, id uint64) error {
+	if req >= shm.MaxRequests {
+		return fmt.Errorf("request number %d, want below %d", req, shm.MaxRequests)
+	}
+	for int(req) >= len(s.requests) {
+		s.requests = append(s.requests, request{})
+	}
+	if s.requests[req].kind != requestFree {
+		return fmt.Errorf("request number %d is in use", req)
+	}
+	s.requests[req] = request{kind, id}
+	s.open++
+	return nil
+}
+
+// finish ends a request that needs no more than a status.
+func (c *Core) finish(id SessionID, req uint32, status shm.Status) {
+	d := shm.Descriptor{Op: shm.OpDone, Req: req, Status: status}
+	c.complete(id, &d)
+}
+
+// complete publishes the end of a request and frees its number.
+func (c *Core) complete(id SessionID, d *shm.Descriptor) {
+	s := c.sessions[id]
+	if s == nil || s.left {
+		return
+	}
+	s.requests[d.Req] = request{}
+	s.open--
+	c.ports.Complete(id, d)
+}
+
+// memory finds the range that a descriptor names, or an error: the client lied.
+func (s *session) memory(class shm.Class, addr, length uint64) (link.Ref, error) {
+	var base link.Ref
+	switch class {
+	case shm.ClassSlab:
+		base = s.slab
+	case shm.ClassArena:
+		base = s.arena
+	case shm.ClassNone:
+		if length == 0 {
+			return link.Ref{}, nil
+		}
+		fallthrough
+	default:
+		return link.Ref{}, fmt.Errorf("class %d names no memory", class)
+	}
+	if length > base.Len || addr > base.Len-length {
+		return link.Ref{}, fmt.Errorf("range of %d bytes at %d is outside the %d bytes of class %d", length, addr, base.Len, class)
+	}
+	return base.Slice(addr, length), nil
+}

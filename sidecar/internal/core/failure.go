@@ -1,0 +1,211 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Failure is why the job ended: the first thing that went wrong, as far as
+// this sidecar knows.
+type Failure struct {
+	Rank   uint32 // failed rank; shm.AnySource when none can be named
+	Code   uint32 // exit code to report
+	Reason string
+}
+
+func (f *Failure) Error() string {
+	if f.Rank == shm.AnySource {
+		return f.Reason
+	}
+	return fmt.Sprintf("rank %d failed: %s", f.Rank, f.Reason)
+}
+
+// abortText bounds the reason that travels in an Abort frame.
+const abortText = link.InlineMax
+
+// Failed returns why the job failed, or nil.
+func (c *Core) Failed() *Failure { return c.fail }
+
+// failJob ends the job: every peer and every application is told, every
+// request ends (P§7). Only the first failure counts.
+func (c *Core) failJob(f *Failure) {
+	if c.fail != nil {
+		return
+	}
+	c.fail = f
+	c.ports.Note(NoteFailed, c.cfg.Self, f.Rank, 0, uint64(f.Code), 0)
+	for i := range c.peers {
+		if p := &c.peers[i]; !p.self && p.state != peerDead {
+			c.emitAbort(p, f)
+		}
+	}
+	for _, e := range c.hosted {
+		if s := e.session; s != nil {
+			c.failRequests(s, shm.StatusAborted)
+			c.tellFailure(s)
+		}
+	}
+}
+
+func (c *Core) emitAbort(p *peer, f *Failure) {
+	out, _ := c.emit(p, wire.Abort)
+	out.Head.Src, out.Head.A = f.Rank, uint64(f.Code)
+	out.Head.Flags |= wire.FlagAckNow
+	out.Head.Length = uint32(copy(out.Inline[:], f.Reason))
+}
+
+func (c *Core) tellFailure(s *session) {
+	c.ports.Failed(s.id, c.fail.Error())
+	c.ports.Complete(s.id, &shm.Descriptor{Op: shm.OpFailed, Peer: c.fail.Rank, Status: shm.Status(c.fail.Code)})
+}
+
+func (c *Core) onAbort(p *peer, h *wire.Header, payload []byte) error {
+	if len(payload) > abortText {
+		return fmt.Errorf("%w: abort with %d bytes of text", link.ErrProtocol, len(payload))
+	}
+	c.failJob(&Failure{Rank: h.Src, Code: uint32(h.A), Reason: string(payload)})
+	return nil
+}
+
+func (c *Core) submitAbort(s *session, d *shm.Descriptor) error {
+	ref, err := s.memory(d.Class, d.Addr(), d.Len())
+	if err != nil {
+		return err
+	}
+	text := []byte("called abort")
+	if ref.Len > 0 {
+		text = append(text, ": "...)
+		text = append(text, c.ports.Bytes(ref.Slice(0, min(ref.Len, abortText)))...)
+	}
+	c.failJob(&Failure{Rank: s.endpoint.rank, Code: uint32(d.Status), Reason: string(text)})
+	return nil
+}
+
+// Fail ends the job for a reason from outside the protocols.
+func (c *Core) Fail(now int64, f *Failure) {
+	c.now = now
+	c.failJob(f)
+}
+
+// peerDied ends the job, since every job needs all its ranks; a peer that said
+// goodbye has none any more.
+func (c *Core) peerDied(p *peer, cause error) {
+	p.state = peerDead
+	c.ports.Disconnect(p.id)
+	c.dropOutbox(p)
+	if p.bye {
+		return
+	}
+	first, last := shm.AnySource, shm.AnySource
+	for r, pod := range c.cfg.PodOf {
+		if link.Peer(pod) == p.id {
+			if first == shm.AnySource {
+				first = uint32(r)
+			}
+			last = uint32(r)
+		}
+	}
+	c.failJob(&Failure{Rank: first, Code: 1, Reason: fmt.Sprintf("sidecar of pod %d (ranks %d-%d) is lost: %v", p.id, first, last, cause)})
+}
+
+// dropOutbox lets go of everything that was on its way to a dead peer.
+func (c *Core) dropOutbox(p *peer) {
+	o := &p.out
+	for o.base < o.last {
+		o.base++
+		i := o.base & uint64(len(o.frames)-1)
+		a := o.after[i]
+		switch a.kind {
+		case afterCopy:
+			c.copies.put(o.frames[i].Payload)
+		case afterComplete:
+			c.finish(a.session, uint32(a.id), shm.StatusPeerFailed)
+		case afterColl:
+			c.collStepDone(a.id, shm.StatusPeerFailed)
+		}
+		if a.hold {
+			c.unhold(a.session)
+		}
+	}
+	o.next = o.last
+	if in := p.in; in.active {
+		p.in = inbound{}
+		if in.hold {
+			c.unhold(in.session)
+		}
+	}
+	p.streams = p.streams[:0]
+}
+
+// failRequests ends every request of an application with status.
+func (c *Core) failRequests(s *session, status shm.Status) {
+	for req := range s.requests {
+		q := s.requests[req]
+		switch q.kind {
+		case requestSend:
+			if st := c.sends.get(q.id); st != nil && q.id != 0 {
+				c.endSend(q.id, st, status)
+			} // else the acknowledgement of its frame ends it
+		case requestRecv:
+			if r := c.recvs.get(q.id); r != nil {
+				if !r.matched {
+					r.endpoint.space(r.coll).Cancel(r.posted)
+				}
+				c.endRecv(q.id, r, status)
+			}
+		case requestProbe:
+			c.dropProbe(s.endpoint, q.id)
+			c.finish(s.id, uint32(req), status)
+		case requestColl:
+			c.endColl(q.id, status)
+		case requestOrigin:
+			c.endOrigin(q.id, status)
+		}
+	}
+	c.failSilent(s.id)
+}
+
+// failSilent ends the silent sends that wait in rendezvous: their count goes
+// back to the application.
+func (c *Core) failSilent(id SessionID) {
+	c.sends.each(func(sid uint64, st *send) {
+		if st.owner.session == id && st.owner.silent {
+			c.endSend(sid, st, shm.StatusAborted)
+		}
+	})
+}
+
+// dropRequests forgets every request of an application that has left.
+func (c *Core) dropRequests(s *session) { c.failRequests(s, shm.StatusAborted) }
+
+// sayBye tells the peers that no rank is left here, so that this sidecar's end
+// is no failure.
+func (c *Core) sayBye() {
+	for _, e := range c.hosted {
+		if !e.gone {
+			return
+		}
+	}
+	for i := range c.peers {
+		p := &c.peers[i]
+		if p.self || p.state == peerDead || p.state == peerIdle {
+			continue
+		}
+		f, _ := c.emit(p, wire.Bye)
+		f.Head.Flags |= wire.FlagAckNow
+	}
+}
+
+// Quiet reports that nothing is on its way to any peer: the sidecar may end
+// without taking something with it.
+func (c *Core) Quiet() bool {
+	for i := range c.peers {
+		if p := &c.peers[i]; !p.self && p.state != peerDead && !p.out.empty() {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,133 @@
+package core
+
+import (
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
+)
+
+// message is one that arrived before its receive: eager, with its payload in
+// the pool, or the announcement of a rendezvous.
+type message struct {
+	endpoint *endpoint
+	head     wire.Header
+	peer     link.Peer
+	length   uint64
+	payload  link.Ref // in the pool; none when empty or a rendezvous
+	key      link.Key
+	ref      match.Ref
+	eager    bool
+	arriving bool   // the link is still reading the payload
+	waiter   uint64 // receive that has taken it meanwhile
+	dropped  bool   // nobody wants it; free it when it has arrived
+	claimed  bool   // taken by a matched probe
+	coll     bool
+}
+
+func envelope(h *wire.Header) match.Envelope {
+	return match.Envelope{Context: h.Context, Source: h.Src, Tag: h.Tag}
+}
+
+// arrive offers a message to the posted receives of its endpoint. It returns
+// the receive's id, or 0 when the message has to wait.
+func (c *Core) arrive(e *endpoint, h *wire.Header) (*recv, uint64) {
+	q := e.space(h.Flags&wire.FlagColl != 0)
+	i, ok := q.Arrive(envelope(h))
+	if !ok {
+		return nil, 0
+	}
+	c.stats.Expected++
+	return c.recvs.at(i)
+}
+
+// park keeps a message until somebody receives it. The payload, if any, is
+// still to be filled in.
+func (c *Core) park(p *peer, e *endpoint, h *wire.Header, length uint64, payload link.Ref) (*message, uint64) {
+	m, id := c.parked.alloc()
+	*m = message{endpoint: e, head: *h, peer: p.id, length: length, payload: payload, eager: h.Type == wire.Eager,
+		coll: h.Flags&wire.FlagColl != 0}
+	if c.wakeProbe(e, m, id) {
+		return m, id
+	}
+	m.ref = e.space(m.coll).Park(envelope(h), uint32(id))
+	return m, id
+}
+
+// matchParked gives a parked message to a receive.
+func (c *Core) matchParked(r *recv, rid uint64, m *message, mid uint64) {
+	p := &c.peers[m.peer]
+	c.bind(r, p, &m.head, m.length)
+	if m.arriving {
+		m.waiter = rid
+		return
+	}
+	if m.eager {
+		c.deliverParked(r, rid, m, mid)
+		return
+	}
+	remote, key := m.head.B, m.key
+	c.parked.release(mid)
+	c.startRendezvous(r, rid, remote, key)
+}
+
+// deliverParked moves an eager message that is all here to its receive.
+func (c *Core) deliverParked(r *recv, rid uint64, m *message, mid uint64) {
+	p := &c.peers[m.peer]
+	c.tellMatched(p, &m.head, shm.StatusOK)
+	payload := m.payload
+	if r.class == shm.ClassStaged && r.want > 0 {
+		// The payload stays in the pool until the application has
+		// supplied memory for it.
+		c.parked.release(mid)
+		r.eager, r.parked = payload, true
+		c.tellStaged(r)
+		return
+	}
+	if r.want > 0 {
+		c.deposit(r, 0, c.ports.Bytes(payload.Slice(0, r.want)))
+	}
+	r.got = r.want
+	c.freeMessage(mid, m)
+	c.endRecv(rid, r, shm.StatusOK)
+}
+
+// dropEager gives back the pool memory and the credit of r's eager message.
+func (c *Core) dropEager(r *recv) {
+	r.parked = false
+	c.pool.put(r.eager)
+	c.consumed(&c.peers[r.peer], charge(r.length))
+}
+
+// freeMessage ends a parked message; its credit goes back to its sender.
+func (c *Core) freeMessage(id uint64, m *message) {
+	if m.eager {
+		if m.payload.Region != RegionNone {
+			c.pool.put(m.payload)
+		}
+		c.consumed(&c.peers[m.peer], charge(m.length))
+	}
+	c.parked.release(id)
+}
+
+// refuse tells the sender of a message that nobody will receive it.
+func (c *Core) refuse(m *message, status shm.Status) {
+	p := &c.peers[m.peer]
+	switch {
+	case p.state == peerDead:
+	case !m.eager:
+		f, _ := c.emit(p, wire.Fin)
+		f.Head.A, f.Head.B = m.head.B, uint64(status)
+	default:
+		c.tellMatched(p, &m.head, status)
+	}
+}
+
+// tellMatched answers a synchronous eager message (P§5.1).
+func (c *Core) tellMatched(p *peer, h *wire.Header, status shm.Status) {
+	if h.Flags&wire.FlagSync == 0 || h.Type != wire.Eager || p.state == peerDead {
+		return
+	}
+	f, _ := c.emit(p, wire.Matched)
+	f.Head.A, f.Head.B = h.B, uint64(status)
+}

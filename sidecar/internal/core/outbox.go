@@ -1,0 +1,75 @@
+package core
+
+import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+
+// outbox keeps the frames to one peer from emission to acknowledgement: acked
+// up to base, posted up to next, queued up to the end (P§3.2). A broken
+// connection only moves next back to base. It grows with what is in flight and
+// is bounded by what the requests in the tables can have outstanding.
+type outbox struct {
+	frames []*link.Frame // ring of a power of two; index = sequence number & mask
+	after  []after       // what acknowledgement of the frame of the same index brings about
+	base   uint64        // frames up to and including this number are acknowledged
+	next   uint64        // frames up to and including this number are posted
+	last   uint64        // frames up to and including this number are queued
+	queued uint64        // payload bytes not yet posted
+}
+
+// after says what to do when a frame is acknowledged: its memory belongs to
+// somebody until then.
+type after struct {
+	kind    afterKind
+	session SessionID
+	hold    bool // session's memory is referred to
+	id      uint64
+}
+
+type afterKind uint8
+
+const (
+	afterNothing  afterKind = iota
+	afterComplete           // OpDone for request id
+	afterCopy               // give the eager copy back to the pool
+	afterChunk              // staged chunk of send id is off: OpStaged, maybe OpDone
+	afterOrigin             // one-sided operation id has reached its target
+	afterColl               // a step of collective id is done
+)
+
+func (o *outbox) init() {
+	o.frames = make([]*link.Frame, 8)
+	o.after = make([]after, 8)
+}
+
+// push returns the next frame to fill and its after record.
+func (o *outbox) push() (*link.Frame, *after) {
+	if o.last-o.base == uint64(len(o.frames)) {
+		o.grow()
+	}
+	o.last++
+	i := o.last & uint64(len(o.frames)-1)
+	if o.frames[i] == nil {
+		o.frames[i] = new(link.Frame)
+	}
+	f := o.frames[i]
+	f.Payload = link.Ref{}
+	o.after[i] = after{}
+	return f, &o.after[i]
+}
+
+func (o *outbox) grow() {
+	n := uint64(len(o.frames))
+	frames, acts := make([]*link.Frame, 2*n), make([]after, 2*n)
+	for s := o.base + 1; s <= o.last; s++ {
+		frames[s&(2*n-1)], acts[s&(2*n-1)] = o.frames[s&(n-1)], o.after[s&(n-1)]
+	}
+	o.frames, o.after = frames, acts
+}
+
+// unposted is the first run of frames that the link has not taken.
+func (o *outbox) unposted() []*link.Frame {
+	n := uint64(len(o.frames))
+	i := (o.next + 1) & (n - 1)
+	return o.frames[i:min(n, i+o.last-o.next)]
+}
+
+func (o *outbox) empty() bool { return o.base == o.last }

@@ -1,0 +1,186 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// peerState is where the connection to a peer stands (P§3).
+type peerState uint8
+
+const (
+	peerIdle       peerState = iota // never needed yet
+	peerConnecting                  // Ports.Connect is under way
+	peerGreeting                    // up; waiting for the peer's first Ack, which says what arrived
+	peerReady
+	peerDead // for good
+)
+
+// peer is one sidecar of the job: its connection, what is on its way to it,
+// and what has come from it.
+type peer struct {
+	id    link.Peer
+	self  bool
+	state peerState
+	bye   bool // it said goodbye: its end is no failure
+	caps  link.Caps
+
+	out     outbox
+	streams []uint64 // rendezvous sends with Data frames still to be emitted, oldest first
+	isDirty bool
+	granted uint32 // eager credit that the peer has granted, cumulative, wire.CreditUnit
+	used    uint32 // of it used
+
+	recvSeq   uint64 // last frame received in order
+	ackSent   uint64
+	ackBytes  uint64 // payload bytes since the last acknowledgement
+	ackAt     int64  // when an acknowledgement is due; 0: none is owed
+	greet     bool   // an Ack must be posted before any other frame
+	grant     uint32 // eager credit granted to the peer, cumulative
+	grantSent uint32
+	in        inbound
+	heardAt   int64
+	sentAt    int64
+	downAt    int64 // since when there is no connection; 0: there is one
+	ackFrame  link.Frame
+	ackFrames [1]*link.Frame
+}
+
+// inbound is the frame whose payload the link is reading into memory now. It
+// survives a broken connection: the peer sends the frame again, and it must go
+// to the same place (P§3.3).
+type inbound struct {
+	active  bool
+	head    wire.Header
+	dst     link.Ref
+	id      uint64 // receive, message or origin that the payload is for
+	kind    placeKind
+	session SessionID
+	hold    bool
+}
+
+func (p *peer) init(id link.Peer, cfg *Config) {
+	p.id, p.self = id, id == cfg.Self
+	p.grant = uint32(cfg.CreditBytes / wire.CreditUnit)
+	p.granted = p.grant // both ends start from the same configuration (P§3.4)
+	p.grantSent = p.grant
+	p.out.init()
+	p.ackFrames[0] = &p.ackFrame
+}
+
+// emit queues a frame to p and returns it for the caller to fill. The first
+// frame to a peer makes the connection.
+func (c *Core) emit(p *peer, t wire.Type) (*link.Frame, *after) {
+	f, a := p.out.push()
+	f.Head = wire.Header{Type: t, Seq: p.out.last}
+	c.touch(p)
+	if p.state == peerIdle {
+		p.state = peerConnecting
+		p.downAt = c.now
+		c.ports.Connect(p.id)
+	}
+	return f, a
+}
+
+// touch makes the next Flush look at p.
+func (c *Core) touch(p *peer) {
+	if !p.isDirty {
+		p.isDirty = true
+		c.dirty = append(c.dirty, p.id)
+	}
+}
+
+// LinkUp reports a fresh connection to peer. Both sides first say what they
+// have received; then each resumes after it (P§3.3).
+func (c *Core) LinkUp(now int64, id link.Peer, caps link.Caps) {
+	c.now = now
+	p := &c.peers[id]
+	if p.state == peerDead {
+		c.ports.Disconnect(id)
+		return
+	}
+	if p.state == peerGreeting || p.state == peerReady || p.out.next > p.out.base {
+		c.stats.Reconnects++
+	}
+	p.caps, p.downAt, p.heardAt, p.sentAt = caps, 0, now, now
+	p.state, p.greet = peerGreeting, true
+	c.ports.Note(NoteUp, id, 0, 0, 0, p.recvSeq)
+	if p.self {
+		p.state, p.greet = peerReady, false
+	}
+	c.touch(p)
+}
+
+// LinkDown reports that the connection to peer broke. A peer that broke the
+// protocol is not worth another connection: the job fails.
+func (c *Core) LinkDown(now int64, id link.Peer, err error) {
+	c.now = now
+	p := &c.peers[id]
+	if p.state == peerDead || p.state == peerIdle {
+		return
+	}
+	c.ports.Note(NoteDown, id, 0, 0, 0, p.recvSeq)
+	c.stats.Breaks++
+	if isProtocol(err) {
+		c.peerDied(p, err)
+		return
+	}
+	if p.bye && p.out.empty() {
+		p.state = peerIdle
+		return
+	}
+	p.state, p.downAt = peerConnecting, now
+	c.ports.Connect(id)
+}
+
+// LinkFailed reports that no connection to peer could be made, finally.
+func (c *Core) LinkFailed(now int64, id link.Peer, err error) {
+	c.now = now
+	if p := &c.peers[id]; p.state == peerConnecting {
+		c.peerDied(p, err)
+	}
+}
+
+// acknowledge releases every frame up to and including seq.
+func (c *Core) acknowledge(p *peer, seq uint64) error {
+	o := &p.out
+	if seq <= o.base {
+		return nil
+	}
+	if seq > o.next && !(p.state == peerGreeting && seq <= o.last) {
+		return fmt.Errorf("%w: acknowledges frame %d of %d posted", link.ErrProtocol, seq, o.next)
+	}
+	mask := uint64(len(o.frames) - 1)
+	for o.base < seq {
+		o.base++
+		a := o.after[o.base&mask]
+		if a.kind != afterNothing || a.hold {
+			c.released(p, a, o.frames[o.base&mask])
+			mask = uint64(len(o.frames) - 1) // released may emit
+		}
+	}
+	o.next = max(o.next, o.base)
+	return nil
+}
+
+// released carries out what the acknowledgement of a frame brings about.
+func (c *Core) released(p *peer, a after, f *link.Frame) {
+	switch a.kind {
+	case afterComplete:
+		c.finish(a.session, uint32(a.id), 0)
+	case afterCopy:
+		c.copies.put(f.Payload)
+	case afterChunk:
+		c.chunkSent(a.id, f)
+	case afterOrigin:
+		c.originReached(a.id)
+	case afterColl:
+		c.collStepDone(a.id, shm.StatusOK)
+	}
+	if a.hold {
+		c.unhold(a.session)
+	}
+}

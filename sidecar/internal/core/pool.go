@@ -1,0 +1,73 @@
+package core
+
+import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+
+// pool hands out ranges of the region that holds unexpected messages. Sizes
+// are five classes, 256 B to 64 KiB, each four times the one before; a sender
+// is charged the class's size, so that sender and receiver count alike and the
+// pool can never run out while credits are kept (DESIGN §5, Matching). The
+// region is address space only: memory is touched when a message is parked.
+type pool struct {
+	region link.Region
+	next   uint64
+	limit  uint64
+	free   [len(poolClasses)][]uint64
+	inUse  uint64
+	peak   uint64
+}
+
+var poolClasses = [...]uint64{256, 1 << 10, 4 << 10, 16 << 10, 64 << 10}
+
+// eagerLimit is the largest message that may be sent eagerly.
+const eagerLimit = 64 << 10
+
+func poolClass(n uint64) int {
+	for i, size := range poolClasses {
+		if n <= size {
+			return i
+		}
+	}
+	return -1
+}
+
+// charge is what an eager message of n bytes costs its sender in credit.
+func charge(n uint64) uint64 { return poolClasses[poolClass(n)] }
+
+// poolReserve is the address space that the pool needs for peers senders with
+// window bytes of credit each: any class may in turn hold a whole window.
+func poolReserve(peers int, window uint64) uint64 {
+	return uint64(peers) * (window*uint64(len(poolClasses)) + eagerLimit)
+}
+
+// copyReserve is the address space for eager copies of the sending side.
+const copyReserve = 256 << 20
+
+// get returns n bytes, or false when the region is used up, which only a peer
+// that overdraws its credit can bring about.
+func (p *pool) get(n uint64) (link.Ref, bool) {
+	k := poolClass(n)
+	if k < 0 {
+		return link.Ref{}, false
+	}
+	size := poolClasses[k]
+	p.inUse += size
+	p.peak = max(p.peak, p.inUse)
+	if f := p.free[k]; len(f) > 0 {
+		off := f[len(f)-1]
+		p.free[k] = f[:len(f)-1]
+		return link.Ref{Region: p.region, Off: off, Len: n}, true
+	}
+	if p.next+size > p.limit {
+		p.inUse -= size
+		return link.Ref{}, false
+	}
+	off := p.next
+	p.next += size
+	return link.Ref{Region: p.region, Off: off, Len: n}, true
+}
+
+func (p *pool) put(r link.Ref) {
+	k := poolClass(r.Len)
+	p.inUse -= poolClasses[k]
+	p.free[k] = append(p.free[k], r.Off)
+}

@@ -1,0 +1,135 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
+)
+
+// probe waits for a message that nobody has posted a receive for.
+type probe struct {
+	owner    owner
+	endpoint *endpoint
+	pattern  match.Pattern
+	claim    bool // matched probe: takes the message out of matching
+}
+
+func (p *probe) matches(m *message) bool {
+	return p.pattern.Context == m.head.Context &&
+		(p.pattern.Source == match.AnySource || p.pattern.Source == m.head.Src) &&
+		(p.pattern.Tag^m.head.Tag)&^p.pattern.Ignore == 0
+}
+
+func (c *Core) submitProbe(s *session, d *shm.Descriptor) error {
+	e := s.endpoint
+	pat := match.Pattern{Context: d.Context, Source: d.Peer, Tag: d.Tag, Ignore: d.Aux()}
+	if d.Peer != shm.AnySource {
+		if err := c.checkRank(d.Peer); err != nil {
+			return err
+		}
+	}
+	claim := d.Op == shm.OpMprobe
+	find := e.queue.Peek
+	if claim {
+		find = e.queue.Take
+	}
+	h, ok := find(pat)
+	if ok || d.Flags&shm.FlagNow != 0 {
+		if err := s.take(d.Req, requestPlain, 0); err != nil {
+			return err
+		}
+		if !ok {
+			c.finish(s.id, d.Req, shm.StatusNoMessage)
+			return nil
+		}
+		m, id := c.parked.at(h)
+		c.answerProbe(s.id, d.Req, m, id, claim)
+		return nil
+	}
+	p, id := c.probes.alloc()
+	if err := s.take(d.Req, requestProbe, id); err != nil {
+		c.probes.release(id)
+		return err
+	}
+	*p = probe{owner: owner{session: s.id, req: d.Req}, endpoint: e, pattern: pat, claim: claim}
+	e.probes = append(e.probes, id)
+	return nil
+}
+
+func (c *Core) answerProbe(s SessionID, req uint32, m *message, id uint64, claim bool) {
+	d := shm.Descriptor{Op: shm.OpDone, Req: req, Peer: m.head.Src, Tag: m.head.Tag}
+	handle := uint64(0)
+	if claim {
+		m.claimed = true
+		handle = id
+	}
+	d.SetBody(0, m.length, handle, 0)
+	c.complete(s, &d)
+}
+
+// wakeProbe shows a message that has just arrived to the waiting probes. It
+// reports whether a matched probe took it.
+func (c *Core) wakeProbe(e *endpoint, m *message, id uint64) bool {
+	if m.coll {
+		return false
+	}
+	for i := 0; i < len(e.probes); i++ {
+		pid := e.probes[i]
+		p := c.probes.get(pid)
+		if !p.matches(m) {
+			continue
+		}
+		o, claim := p.owner, p.claim
+		e.probes = append(e.probes[:i], e.probes[i+1:]...)
+		i--
+		c.probes.release(pid)
+		c.answerProbe(o.session, o.req, m, id, claim)
+		if claim {
+			return true
+		}
+	}
+	return false
+}
+
+// claimed finds the message that a handle from a matched probe stands for.
+func (c *Core) claimedBy(s *session, handle uint64) (*message, error) {
+	m := c.parked.get(handle)
+	if m == nil || !m.claimed || m.endpoint != s.endpoint || m.waiter != 0 {
+		return nil, fmt.Errorf("no message has the handle %#x", handle)
+	}
+	return m, nil
+}
+
+func (c *Core) submitMrecv(s *session, d *shm.Descriptor) error {
+	handle := d.Aux2()
+	m, err := c.claimedBy(s, handle)
+	if err != nil {
+		return err
+	}
+	r, id := c.recvs.alloc()
+	err = c.describeRecv(s, r, d)
+	if err == nil {
+		err = s.take(d.Req, requestRecv, id)
+	}
+	if err != nil {
+		c.recvs.release(id)
+		return err
+	}
+	c.matchParked(r, id, m, handle)
+	return nil
+}
+
+func (c *Core) submitDrop(s *session, d *shm.Descriptor) error {
+	m, err := c.claimedBy(s, d.Aux())
+	if err != nil {
+		return err
+	}
+	c.refuse(m, shm.StatusOK)
+	if m.arriving {
+		m.dropped = true
+		return nil
+	}
+	c.freeMessage(d.Aux(), m)
+	return nil
+}

@@ -1,0 +1,146 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
+)
+
+// recv is a receive from its posting to its end.
+type recv struct {
+	owner    owner
+	endpoint *endpoint
+	coll     bool
+	posted   match.Ref
+	matched  bool
+
+	class    shm.Class
+	buf      link.Ref // the application's, or none for inline and staged
+	capacity uint64
+	inline   [shm.InlineMax]byte
+
+	// The message, once matched.
+	source uint32
+	tag    uint64
+	length uint64
+	want   uint64 // min(length, capacity)
+	got    uint64
+	peer   link.Peer
+	remote uint64 // sender's request, of a rendezvous
+	key    link.Key
+	keyed  bool
+	eager  link.Ref // payload in the pool, of a staged receive
+	parked bool     // eager is in use
+	chunks chunkQueue
+	given  uint64 // bytes of chunks supplied
+}
+
+func (c *Core) submitRecv(s *session, d *shm.Descriptor) error {
+	r, id := c.recvs.alloc()
+	err := c.describeRecv(s, r, d)
+	if err == nil {
+		err = s.take(d.Req, requestRecv, id)
+	}
+	if err != nil {
+		c.recvs.release(id)
+		return err
+	}
+	if d.Peer != shm.AnySource {
+		if err := c.checkRank(d.Peer); err != nil {
+			return err
+		}
+	}
+	c.startRecv(r, id, match.Pattern{Context: d.Context, Source: d.Peer, Tag: d.Tag, Ignore: d.Aux()})
+	return nil
+}
+
+// describeRecv fills r from the descriptor.
+func (c *Core) describeRecv(s *session, r *recv, d *shm.Descriptor) error {
+	r.owner = owner{session: s.id, req: d.Req}
+	r.endpoint, r.class = s.endpoint, d.Class
+	switch d.Class {
+	case shm.ClassInline:
+		if d.InlineLen > shm.InlineMax {
+			return fmt.Errorf("inline capacity of %d bytes", d.InlineLen)
+		}
+		r.capacity = uint64(d.InlineLen)
+	case shm.ClassStaged:
+		r.capacity = d.Len()
+	default:
+		ref, err := s.memory(d.Class, d.Addr(), d.Len())
+		if err != nil {
+			return err
+		}
+		r.buf, r.capacity = ref, d.Len()
+	}
+	return nil
+}
+
+// startRecv takes the oldest unexpected message that matches, or posts r.
+func (c *Core) startRecv(r *recv, id uint64, p match.Pattern) {
+	q := r.endpoint.space(r.coll)
+	if h, ok := q.Take(p); ok {
+		c.stats.Unexpected++
+		m, mid := c.parked.at(h)
+		c.matchParked(r, id, m, mid)
+		return
+	}
+	if p.Source != match.AnySource && c.peerOf(p.Source).state == peerDead {
+		c.endRecv(id, r, shm.StatusPeerFailed)
+		return
+	}
+	r.posted = q.Post(p, uint32(id))
+}
+
+// bind notes which message r has got.
+func (c *Core) bind(r *recv, p *peer, h *wire.Header, length uint64) {
+	r.matched = true
+	r.source, r.tag, r.length, r.peer = h.Src, h.Tag, length, p.id
+	r.want = min(length, r.capacity)
+}
+
+// endRecv completes r and forgets it.
+func (c *Core) endRecv(id uint64, r *recv, status shm.Status) {
+	if r.keyed {
+		c.ports.Deregister(r.peer, r.key)
+	}
+	if r.parked {
+		c.dropEager(r)
+	}
+	if status == shm.StatusOK && r.length > r.capacity {
+		status = shm.StatusTruncated
+	}
+	o := r.owner
+	if o.coll != 0 {
+		c.recvs.release(id)
+		c.collStepDone(o.coll, status)
+		return
+	}
+	d := shm.Descriptor{Op: shm.OpDone, Req: o.req, Status: status, Peer: r.source, Tag: r.tag}
+	if r.class == shm.ClassInline && status == shm.StatusOK {
+		d.SetInline(r.inline[:r.want])
+	} else {
+		d.SetBody(0, r.length, 0, 0)
+	}
+	if !r.matched {
+		d.Peer = shm.AnySource
+	}
+	if r.class == shm.ClassStaged {
+		c.returnRecvChunks(r)
+	}
+	c.recvs.release(id)
+	c.complete(o.session, &d)
+}
+
+// deposit copies a payload in hand to its place in r's buffer.
+// Preconditions: off+len(b) <= r.want; r is not staged.
+func (c *Core) deposit(r *recv, off uint64, b []byte) {
+	if r.class == shm.ClassInline {
+		copy(r.inline[off:], b)
+		return
+	}
+	copy(c.ports.Bytes(r.buf.Slice(off, uint64(len(b)))), b)
+}

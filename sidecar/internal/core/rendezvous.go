@@ -1,0 +1,394 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// fragmentMax is the largest payload of one frame.
+const fragmentMax = wire.FrameMax
+
+// sendRendezvous announces a message and keeps it until the receiver has it
+// (P§5.2). Where the link reads remotely the announcement carries the key.
+func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
+	st, id := c.sends.alloc()
+	*st = send{owner: o.owner, src: o.src, dst: o.dst, context: o.context, tag: o.tag, total: o.total,
+		payload: o.payload, staged: o.class == shm.ClassStaged}
+	copy(st.inline[:], o.inline)
+	if o.payload.Len > 0 {
+		st.held = true
+		c.hold(s.id)
+	}
+	body := wire.RTSBody{}
+	if c.mayRead(p) && st.held {
+		if key, err := c.ports.Register(p.id, o.payload); err == nil {
+			st.key, st.keyed = key, true
+			body.Key, body.Addr = key.Key, key.Addr
+		} else {
+			c.stats.Unregistered++ // the receiver asks for Data frames instead
+		}
+	}
+	f, _ := c.emit(p, wire.RTS)
+	o.header(&f.Head)
+	f.Head.A, f.Head.B = o.total, id
+	f.Head.Length = uint32(body.Encode(f.Inline[:]))
+	c.setState(s, o.owner, requestSend, id)
+}
+
+func (c *Core) mayRead(p *peer) bool {
+	return p.caps.Read && (c.cfg.Rendezvous == RendezvousAuto || c.cfg.Rendezvous == RendezvousGet)
+}
+
+func (c *Core) mayWrite(p *peer) bool {
+	return p.caps.Write && (c.cfg.Rendezvous == RendezvousAuto || c.cfg.Rendezvous == RendezvousPut)
+}
+
+// onRTS matches an announcement.
+func (c *Core) onRTS(p *peer, h *wire.Header, payload []byte) error {
+	var body wire.RTSBody
+	if err := body.Decode(payload); err != nil {
+		return fmt.Errorf("%w: %w", link.ErrProtocol, err)
+	}
+	e, err := c.hostedBy(p, h)
+	if err != nil {
+		return err
+	}
+	if e.gone || c.fail != nil {
+		c.refuse(&message{head: *h, peer: p.id}, shm.StatusPeerFailed)
+		return nil
+	}
+	key := link.Key{Key: body.Key, Addr: body.Addr}
+	if r, id := c.arrive(e, h); r != nil {
+		c.bind(r, p, h, h.A)
+		c.startRendezvous(r, id, h.B, key)
+		return nil
+	}
+	m, _ := c.park(p, e, h, h.A, link.Ref{})
+	m.key = key
+	return nil
+}
+
+// startRendezvous fetches a matched message whose payload is still with its
+// sender: by remote read, by asking for a remote write, or as Data frames.
+func (c *Core) startRendezvous(r *recv, id, remote uint64, key link.Key) {
+	r.remote = remote
+	p := &c.peers[r.peer]
+	switch {
+	case p.state == peerDead:
+		c.endRecv(id, r, shm.StatusPeerFailed)
+	case r.want == 0:
+		c.finishRendezvous(p, r, id)
+	case r.class == shm.ClassStaged:
+		c.tellStaged(r)
+	case r.class != shm.ClassInline && key.Key != 0 && c.mayRead(p) && c.read(p, r, id, key):
+		c.stats.Get.add(r.want)
+	default:
+		c.pull(p, r, id)
+	}
+}
+
+// read starts the remote read of a whole message.
+func (c *Core) read(p *peer, r *recv, id uint64, key link.Key) bool {
+	token := c.remote(remoteMessage, r.owner.session, id)
+	if err := c.ports.Read(p.id, token, r.buf.Slice(0, r.want), key); err != nil {
+		c.cancelRemote(token)
+		c.stats.Unregistered++
+		return false
+	}
+	return true
+}
+
+// pull asks the sender for the whole message, with the place for a remote
+// write where the link has it.
+func (c *Core) pull(p *peer, r *recv, id uint64) {
+	body := wire.PullBody{Bytes: r.want}
+	if c.mayWrite(p) && r.class != shm.ClassInline {
+		if key, err := c.ports.Register(p.id, r.buf.Slice(0, r.want)); err == nil {
+			r.key, r.keyed = key, true
+			body.Key, body.Addr = key.Key, key.Addr
+		}
+	}
+	c.emitPull(p, r, id, &body)
+}
+
+func (c *Core) emitPull(p *peer, r *recv, id uint64, body *wire.PullBody) {
+	f, _ := c.emit(p, wire.Pull)
+	f.Head.A, f.Head.B = r.remote, id
+	f.Head.Length = uint32(body.Encode(f.Inline[:]))
+}
+
+// onPull serves the receiver of a rendezvous (P§5.3).
+func (c *Core) onPull(p *peer, h *wire.Header, payload []byte) error {
+	var body wire.PullBody
+	if err := body.Decode(payload); err != nil {
+		return fmt.Errorf("%w: %w", link.ErrProtocol, err)
+	}
+	st := c.sends.get(h.A)
+	if st == nil || st.sync || c.peerOf(st.dst) != p {
+		if c.fail != nil || st == nil {
+			return nil // ended here meanwhile: its session is gone
+		}
+		return fmt.Errorf("%w: pull of an unknown send", link.ErrProtocol)
+	}
+	if body.Bytes > st.total || body.Offset > st.total-body.Bytes || body.Offset != st.asked {
+		return fmt.Errorf("%w: pull of %d bytes at %d of %d, %d asked before", link.ErrProtocol, body.Bytes, body.Offset, st.total, st.asked)
+	}
+	st.remote = h.B
+	if st.asked != st.next {
+		st.ends = append(st.ends, st.asked)
+	}
+	st.asked = body.Offset + body.Bytes
+	if body.Key != 0 && st.held && p.caps.Write {
+		src, dst := st.payload.Slice(body.Offset, body.Bytes), link.Key{Key: body.Key, Addr: body.Addr}
+		token := c.remote(remotePut, st.owner.session, h.A)
+		if err := c.ports.Write(p.id, token, src, dst, h.B); err == nil {
+			st.next = st.asked
+			c.stats.Put.add(body.Bytes)
+			return nil
+		}
+		c.cancelRemote(token)
+	}
+	c.stats.Stream.add(body.Bytes)
+	c.flow(p, h.A, st)
+	return nil
+}
+
+// flow puts a send among its peer's streams while it has something to send.
+func (c *Core) flow(p *peer, id uint64, st *send) {
+	if st.flowing || st.next == st.asked || st.staged && st.chunks.unsent() == 0 {
+		return
+	}
+	st.flowing = true
+	p.streams = append(p.streams, id)
+	c.touch(p)
+}
+
+// feedStreams turns asked-for parts of messages into Data frames, oldest
+// message first, a bounded number of bytes ahead of the link.
+func (c *Core) feedStreams(p *peer) {
+	for len(p.streams) > 0 && p.out.queued < streamAhead {
+		id := p.streams[0]
+		st := c.sends.get(id)
+		if st == nil || !c.emitData(p, id, st) {
+			if st != nil {
+				st.flowing = false
+			}
+			p.streams = p.streams[:copy(p.streams, p.streams[1:])]
+		}
+	}
+}
+
+// emitData emits the next fragment; false: nothing more for now.
+func (c *Core) emitData(p *peer, id uint64, st *send) bool {
+	if st.next == st.asked {
+		return false
+	}
+	// A fragment never spans two pulls: the receiver has a place of its own
+	// for each.
+	for len(st.ends) > 0 && st.ends[0] <= st.next {
+		st.ends = st.ends[1:]
+	}
+	end := st.asked
+	if len(st.ends) > 0 {
+		end = st.ends[0]
+	}
+	n := min(uint64(c.cfg.FragmentBytes), end-st.next)
+	if st.staged {
+		return c.emitChunk(p, id, st, n)
+	}
+	f, a := c.emit(p, wire.Data)
+	f.Head.A, f.Head.B, f.Head.Length = st.remote, st.next, uint32(n)
+	if st.held {
+		f.Payload = st.payload.Slice(st.next, n)
+		*a = after{session: st.owner.session, hold: true}
+		c.hold(st.owner.session)
+	} else {
+		copy(f.Inline[:], st.inline[st.next:st.next+n])
+	}
+	p.out.queued += n
+	st.next += n
+	return st.next < st.asked
+}
+
+// placeData finds the place of a fragment in the receive's buffer.
+func (c *Core) placeData(p *peer, h *wire.Header) error {
+	r := c.recvs.get(h.A)
+	if r == nil || r.peer != p.id {
+		if r == nil {
+			c.discard(p, h) // ended here meanwhile: its session is gone
+			return nil
+		}
+		return fmt.Errorf("%w: data for an unknown receive", link.ErrProtocol)
+	}
+	n := uint64(h.Length)
+	if !r.matched || n == 0 || h.B != r.got || n > r.want-r.got {
+		return fmt.Errorf("%w: data of %d bytes at %d, have %d of %d", link.ErrProtocol, n, h.B, r.got, r.want)
+	}
+	if r.class == shm.ClassInline {
+		// The receive's own memory is not in a region: through the pool.
+		ref, ok := c.pool.get(n)
+		if !ok {
+			return fmt.Errorf("%w: more unexpected data than granted", link.ErrProtocol)
+		}
+		c.target(p, h, placeData, h.A, ref, nil)
+		return nil
+	}
+	dst := r.buf
+	if r.class == shm.ClassStaged {
+		k := r.chunks.at(h.B, n)
+		if k == nil {
+			return fmt.Errorf("%w: data of %d bytes at %d, which was not asked for", link.ErrProtocol, n, h.B)
+		}
+		c.target(p, h, placeData, h.A, k.ref.Slice(h.B-k.off, n), r.endpoint.session)
+		return nil
+	}
+	c.target(p, h, placeData, h.A, dst.Slice(h.B, n), r.endpoint.session)
+	return nil
+}
+
+// dataPlaced counts a fragment; the last one ends the receive.
+func (c *Core) dataPlaced(p *peer, id uint64, in *inbound) error {
+	r := c.recvs.get(id)
+	if in.dst.Region == RegionPool {
+		if r != nil {
+			copy(r.inline[in.head.B:], c.ports.Bytes(in.dst))
+		}
+		c.pool.put(in.dst)
+	}
+	if r == nil {
+		return nil
+	}
+	r.got += uint64(in.head.Length)
+	if r.class == shm.ClassStaged {
+		c.chunkFilled(r)
+	}
+	if r.got == r.want {
+		c.finishRendezvous(p, r, id)
+	}
+	return nil
+}
+
+// finishRendezvous tells the sender and completes the receive.
+func (c *Core) finishRendezvous(p *peer, r *recv, id uint64) {
+	f, _ := c.emit(p, wire.Fin)
+	f.Head.A = r.remote
+	c.endRecv(id, r, shm.StatusOK)
+}
+
+// onFin ends a rendezvous at its sender.
+func (c *Core) onFin(p *peer, h *wire.Header) error {
+	st := c.sends.get(h.A)
+	if st == nil {
+		return nil // ended here meanwhile: its session is gone
+	}
+	if st.sync || c.peerOf(st.dst) != p {
+		return fmt.Errorf("%w: fin for an unknown send", link.ErrProtocol)
+	}
+	c.endSend(h.A, st, shm.Status(h.B))
+	return nil
+}
+
+// onWritten completes a receive whose data a remote write has brought: told by
+// the link, or by the sender's frame where the link does not notify.
+func (c *Core) onWritten(p *peer, id uint64) error {
+	r := c.recvs.get(id)
+	if r == nil {
+		return nil
+	}
+	if r.peer != p.id || !r.keyed || !r.matched {
+		return fmt.Errorf("%w: notice of a write that was not asked for", link.ErrProtocol)
+	}
+	r.got = r.want
+	c.finishRendezvous(p, r, id)
+	return nil
+}
+
+// RemoteDone reports the end of a remote read or write that the core started.
+func (c *Core) RemoteDone(now int64, id link.Peer, token uint64, err error) {
+	c.now = now
+	op := c.remotes.get(token)
+	if op == nil {
+		return
+	}
+	done := *op
+	c.remotes.release(token)
+	if err != nil {
+		c.stats.RemoteErrors++
+	}
+	p := &c.peers[id]
+	switch done.kind {
+	case remoteMessage:
+		if r := c.recvs.get(done.id); r != nil {
+			c.readDone(p, r, done.id, err)
+		}
+	case remotePut:
+		if st := c.sends.get(done.id); st != nil {
+			c.writeDone(p, st, done.id, err)
+		}
+	case remoteOrigin:
+		c.originRemoteDone(done.id, err)
+	}
+	c.unhold(done.session)
+}
+
+// remoteOp is a remote read or write on its way. It holds its session's memory
+// for itself, since the request behind it may end before it.
+type remoteOp struct {
+	kind    remoteKind
+	session SessionID
+	id      uint64
+}
+
+type remoteKind uint8
+
+const (
+	remoteMessage remoteKind = iota // read of a matched message
+	remotePut                       // write of a message that was asked for
+	remoteOrigin                    // one-sided operation
+)
+
+// remote registers a remote operation and returns its token.
+func (c *Core) remote(kind remoteKind, s SessionID, id uint64) uint64 {
+	op, token := c.remotes.alloc()
+	*op = remoteOp{kind, s, id}
+	c.hold(s)
+	return token
+}
+
+// cancelRemote takes back a token whose operation the link refused.
+func (c *Core) cancelRemote(token uint64) {
+	s := c.remotes.get(token).session
+	c.remotes.release(token)
+	c.unhold(s)
+}
+
+func (c *Core) readDone(p *peer, r *recv, id uint64, err error) {
+	if err == nil {
+		r.got = r.want
+		c.finishRendezvous(p, r, id)
+		return
+	}
+	// Whatever went wrong, the data is still with its sender: ask for it in
+	// frames, which are sent again as often as needed.
+	c.emitPull(p, r, id, &wire.PullBody{Bytes: r.want})
+}
+
+func (c *Core) writeDone(p *peer, st *send, id uint64, err error) {
+	switch {
+	case err != nil:
+		st.next = 0
+		c.flow(p, id, st)
+	case !p.caps.Notify:
+		f, _ := c.emit(p, wire.Written)
+		f.Head.A = st.remote
+	}
+}
+
+// RemoteWritten reports a peer's notified write (link.Sink.Written).
+func (c *Core) RemoteWritten(now int64, id link.Peer, notify uint64) error {
+	c.now = now
+	return c.onWritten(&c.peers[id], notify)
+}

@@ -1,0 +1,238 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// owner is whose request it is: an application's, by number, or a collective's.
+type owner struct {
+	session SessionID
+	req     uint32
+	coll    uint64 // collective state; 0: the application's
+	silent  bool   // counted, not completed
+}
+
+// send is a message that the sending side must remember: a rendezvous, or an
+// eager one whose matching the sender wants to know of.
+type send struct {
+	owner   owner
+	src     uint32
+	dst     uint32
+	context uint32
+	tag     uint64
+	total   uint64
+	payload link.Ref
+	inline  [shm.InlineMax]byte
+	held    bool // payload's memory is held
+	key     link.Key
+	keyed   bool
+
+	sync    bool // eager, waiting for Matched
+	retract bool // a cancel is under way
+
+	// Streaming: what the receiver has asked for, as [next, asked).
+	remote  uint64 // receiver's request
+	next    uint64
+	asked   uint64
+	flowing bool // is in its peer's streams
+	staged  bool
+	ends    []uint64 // ends of the pulls before the last one, while several are open
+	chunks  chunkQueue
+}
+
+// message describes a send before the protocol is chosen.
+type outgoing struct {
+	owner   owner
+	src     uint32
+	dst     uint32
+	context uint32
+	tag     uint64
+	total   uint64
+	payload link.Ref
+	inline  []byte
+	class   shm.Class
+	sync    bool
+	coll    bool
+}
+
+func (c *Core) submitSend(s *session, d *shm.Descriptor) error {
+	o := outgoing{
+		owner: owner{session: s.id, req: d.Req, silent: d.Flags&shm.FlagSilent != 0},
+		src:   s.endpoint.rank, dst: d.Peer, context: d.Context, tag: d.Tag,
+		class: d.Class, sync: d.Flags&shm.FlagSync != 0,
+	}
+	if err := c.checkRank(d.Peer); err != nil {
+		return err
+	}
+	switch d.Class {
+	case shm.ClassInline:
+		if d.InlineLen > shm.InlineMax {
+			return fmt.Errorf("inline payload of %d bytes", d.InlineLen)
+		}
+		o.inline = d.Inline()
+		o.total = uint64(len(o.inline))
+	case shm.ClassStaged:
+		o.total = d.Len()
+	default:
+		ref, err := s.memory(d.Class, d.Addr(), d.Len())
+		if err != nil {
+			return err
+		}
+		o.payload, o.total = ref, d.Len()
+	}
+	if o.owner.silent {
+		if d.Class != shm.ClassInline || o.sync {
+			return fmt.Errorf("only an inline send that is not synchronous may be silent")
+		}
+	} else if err := s.take(d.Req, requestSend, 0); err != nil {
+		return err
+	}
+	c.startSend(s, &o)
+	return nil
+}
+
+// startSend chooses the protocol: eager while the message is small and the
+// receiver has granted room for it, else rendezvous.
+func (c *Core) startSend(s *session, o *outgoing) {
+	p := c.peerOf(o.dst)
+	if p.state == peerDead {
+		c.sendDone(s, o.owner, shm.StatusPeerFailed)
+		return
+	}
+	c.stats.sent(o.src, o.dst, o.total, len(c.cfg.PodOf))
+	if o.class != shm.ClassStaged && o.total <= c.eagerMax(p) && c.takeCredit(p, o.total) {
+		c.sendEager(s, p, o)
+		return
+	}
+	c.sendRendezvous(s, p, o)
+}
+
+func (c *Core) eagerMax(p *peer) uint64 {
+	if p.caps.EagerMax != 0 {
+		return min(c.cfg.EagerBytes, p.caps.EagerMax)
+	}
+	return c.cfg.EagerBytes
+}
+
+// sendDone ends a send for its owner.
+func (c *Core) sendDone(s *session, o owner, status shm.Status) {
+	switch {
+	case o.coll != 0:
+		c.collStepDone(o.coll, status)
+	case o.silent:
+		c.ports.Retire(o.session, 1)
+	default:
+		c.finish(o.session, o.req, status)
+	}
+}
+
+func (o *outgoing) header(f *wire.Header) {
+	f.Context, f.Src, f.Dst, f.Tag = o.context, o.src, o.dst, o.tag
+	if o.coll {
+		f.Flags |= wire.FlagColl
+	}
+}
+
+// sendEager emits the message with its payload (P§5.1). The send is over as
+// soon as nothing refers to the application's memory: at once for inline and
+// copied payloads, at the acknowledgement for others.
+func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
+	f, a := c.emit(p, wire.Eager)
+	o.header(&f.Head)
+	f.Head.A, f.Head.Length = o.total, uint32(o.total)
+	c.stats.Eager.add(o.total)
+	done := true
+	switch {
+	case o.total == 0:
+	case o.inline != nil:
+		copy(f.Inline[:], o.inline)
+	case o.total <= uint64(len(f.Inline)) && o.class == shm.ClassArena:
+		copy(f.Inline[:], c.ports.Bytes(o.payload))
+	case o.class == shm.ClassArena && o.total <= c.cfg.CopyBytes && c.copyOut(f, a, o.payload):
+	default:
+		f.Payload = o.payload
+		f.Head.Flags |= wire.FlagAckNow
+		*a = after{session: s.id, hold: true}
+		c.hold(s.id)
+		done = false
+	}
+	if o.class == shm.ClassSlab {
+		f.Head.Flags &^= wire.FlagAckNow // slots can wait; the application has its buffer back
+	}
+	p.out.queued += o.total
+	if o.sync {
+		// Matched comes after the acknowledgement: it implies that the
+		// payload has left.
+		st, id := c.sends.alloc()
+		*st = send{owner: o.owner, src: o.src, dst: o.dst, context: o.context, tag: o.tag, total: o.total, sync: true}
+		f.Head.Flags |= wire.FlagSync
+		f.Head.B = id
+		c.setState(s, o.owner, requestSend, id)
+		return
+	}
+	if done {
+		c.sendDone(s, o.owner, shm.StatusOK)
+		return
+	}
+	c.afterSend(a, o.owner)
+}
+
+// afterSend makes the acknowledgement of a's frame end the send.
+func (c *Core) afterSend(a *after, o owner) {
+	a.session = o.session
+	if o.coll != 0 {
+		a.kind, a.id = afterColl, o.coll
+	} else {
+		a.kind, a.id = afterComplete, uint64(o.req)
+	}
+}
+
+// copyOut copies the payload into memory of the engine's own, so that the
+// application may change its buffer at once.
+func (c *Core) copyOut(f *link.Frame, a *after, payload link.Ref) bool {
+	ref, ok := c.copies.get(payload.Len)
+	if !ok {
+		return false
+	}
+	copy(c.ports.Bytes(ref), c.ports.Bytes(payload))
+	f.Payload = ref
+	a.kind = afterCopy
+	return true
+}
+
+// setState points the application's request number at its state.
+func (c *Core) setState(s *session, o owner, kind requestKind, id uint64) {
+	if o.coll == 0 && !o.silent {
+		s.requests[o.req] = request{kind, id}
+	}
+}
+
+// onMatched ends a synchronous eager send (P§5.1).
+func (c *Core) onMatched(p *peer, h *wire.Header) error {
+	st := c.sends.get(h.A)
+	if st == nil || !st.sync || c.peerOf(st.dst) != p {
+		return fmt.Errorf("%w: matched for an unknown send", link.ErrProtocol)
+	}
+	c.endSend(h.A, st, shm.Status(h.B))
+	return nil
+}
+
+// endSend releases what a remembered send holds and completes it.
+func (c *Core) endSend(id uint64, st *send, status shm.Status) {
+	if st.keyed {
+		c.ports.Deregister(c.peerOf(st.dst).id, st.key)
+	}
+	o, held := st.owner, st.held
+	if st.staged {
+		c.returnChunks(st)
+	}
+	c.sends.release(id)
+	c.sendDone(c.sessions[o.session], o, status)
+	if held {
+		c.unhold(o.session)
+	}
+}

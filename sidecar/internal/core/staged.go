@@ -1,0 +1,205 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// chunk is a piece of the application's memory that carries a part of a staged
+// message: full on its way out, empty on its way in (L§5.1).
+type chunk struct {
+	ref   link.Ref
+	class shm.Class
+	addr  uint64
+	off   uint64 // in the message
+	done  uint64 // bytes emitted or filled
+	acks  int    // frames that refer to it
+}
+
+// chunkQueue holds the chunks of one request in message order.
+type chunkQueue struct {
+	list []chunk
+	sent int // chunks wholly emitted, of a send
+}
+
+// chunkLimit bounds the chunks that one request may have with the engine.
+const chunkLimit = 256
+
+func (q *chunkQueue) unsent() int { return len(q.list) - q.sent }
+
+// at finds the chunk that holds n bytes at off of the message.
+func (q *chunkQueue) at(off, n uint64) *chunk {
+	for i := range q.list {
+		k := &q.list[i]
+		if off >= k.off && off+n <= k.off+k.ref.Len {
+			return k
+		}
+	}
+	return nil
+}
+
+func (q *chunkQueue) pop() chunk {
+	k := q.list[0]
+	q.list = q.list[:copy(q.list, q.list[1:])]
+	return k
+}
+
+// submitStage takes the next chunk of a staged request.
+func (c *Core) submitStage(s *session, d *shm.Descriptor) error {
+	ref, err := s.memory(d.Class, d.Addr(), d.Len())
+	if err != nil {
+		return err
+	}
+	if int(d.Req) >= len(s.requests) || d.Len() == 0 {
+		return fmt.Errorf("chunk of %d bytes for request %d", d.Len(), d.Req)
+	}
+	k := chunk{ref: ref, class: d.Class, addr: d.Addr()}
+	switch q := s.requests[d.Req]; q.kind {
+	case requestSend:
+		st := c.sends.get(q.id)
+		if st == nil || !st.staged {
+			return fmt.Errorf("chunk for request %d, which is not staged", d.Req)
+		}
+		return c.stageSend(q.id, st, k)
+	case requestRecv:
+		r := c.recvs.get(q.id)
+		if r == nil || r.class != shm.ClassStaged || !r.matched {
+			return fmt.Errorf("chunk for request %d, which waits for none", d.Req)
+		}
+		return c.stageRecv(q.id, r, k)
+	}
+	return nil // ended meanwhile: the application will see OpDone
+}
+
+func (q *chunkQueue) add(k chunk, limit uint64) error {
+	if n := len(q.list); n > 0 {
+		k.off = q.list[n-1].off + q.list[n-1].ref.Len
+	}
+	switch {
+	case len(q.list) >= chunkLimit:
+		return fmt.Errorf("more than %d chunks of one request", chunkLimit)
+	case k.off+k.ref.Len > limit:
+		return fmt.Errorf("chunks beyond the message's %d bytes", limit)
+	}
+	q.list = append(q.list, k)
+	return nil
+}
+
+func (c *Core) stageSend(id uint64, st *send, k chunk) error {
+	k.off = st.next
+	if err := st.chunks.add(k, st.total); err != nil {
+		return err
+	}
+	c.flow(c.peerOf(st.dst), id, st)
+	return nil
+}
+
+// emitChunk emits the next fragment of a staged send; false: nothing more for
+// now. A fragment never spans chunks.
+func (c *Core) emitChunk(p *peer, id uint64, st *send, n uint64) bool {
+	if st.chunks.unsent() == 0 {
+		return false
+	}
+	k := &st.chunks.list[st.chunks.sent]
+	n = min(n, k.ref.Len-k.done)
+	f, a := c.emit(p, wire.Data)
+	f.Head.A, f.Head.B, f.Head.Length = st.remote, st.next, uint32(n)
+	f.Payload = k.ref.Slice(k.done, n)
+	*a = after{kind: afterChunk, id: id, session: st.owner.session, hold: true}
+	c.hold(st.owner.session)
+	p.out.queued += n
+	k.done += n
+	k.acks++
+	st.next += n
+	if k.done == k.ref.Len {
+		st.chunks.sent++
+	}
+	return st.next < st.asked && st.chunks.unsent() > 0
+}
+
+// chunkSent is told when a fragment of a staged send is acknowledged: the
+// chunk behind it may be used again after its last one.
+func (c *Core) chunkSent(id uint64, f *link.Frame) {
+	st := c.sends.get(id)
+	if st == nil {
+		return
+	}
+	k := &st.chunks.list[0] // frames are acknowledged in order
+	k.acks--
+	if k.acks > 0 || k.done < k.ref.Len {
+		return
+	}
+	done := st.chunks.pop()
+	st.chunks.sent--
+	c.giveBack(st.owner, done, done.ref.Len)
+}
+
+// giveBack returns a chunk's memory to the application.
+func (c *Core) giveBack(o owner, k chunk, n uint64) {
+	s := c.sessions[o.session]
+	if s == nil || s.left {
+		return
+	}
+	d := shm.Descriptor{Op: shm.OpStaged, Req: o.req, Class: k.class}
+	d.SetBody(k.addr, n, k.off, 0)
+	c.ports.Complete(o.session, &d)
+}
+
+// returnChunks gives back what a send that ends early still has.
+func (c *Core) returnChunks(st *send) {
+	for len(st.chunks.list) > 0 {
+		k := st.chunks.pop()
+		c.giveBack(st.owner, k, k.ref.Len)
+	}
+}
+
+// returnRecvChunks gives back what a receive that ends early still has.
+func (c *Core) returnRecvChunks(r *recv) {
+	for len(r.chunks.list) > 0 {
+		c.giveBack(r.owner, r.chunks.pop(), 0)
+	}
+}
+
+// tellStaged reports the match of a staged receive, so that the application
+// supplies chunks.
+func (c *Core) tellStaged(r *recv) {
+	s := c.sessions[r.owner.session]
+	if s == nil || s.left {
+		return
+	}
+	d := shm.Descriptor{Op: shm.OpMatched, Req: r.owner.req, Peer: r.source, Tag: r.tag}
+	d.SetBody(0, r.length, 0, 0)
+	c.ports.Complete(s.id, &d)
+}
+
+// stageRecv takes an empty chunk: filled at once from the pool when the
+// message was eager, else asked for from the sender.
+func (c *Core) stageRecv(id uint64, r *recv, k chunk) error {
+	k.off = r.given
+	if err := r.chunks.add(k, r.want); err != nil {
+		return err
+	}
+	r.given += k.ref.Len
+	if !r.parked {
+		c.emitPull(&c.peers[r.peer], r, id, &wire.PullBody{Offset: k.off, Bytes: k.ref.Len})
+		return nil
+	}
+	copy(c.ports.Bytes(k.ref), c.ports.Bytes(r.eager.Slice(k.off, k.ref.Len)))
+	r.got += k.ref.Len
+	c.chunkFilled(r)
+	if r.got == r.want {
+		c.endRecv(id, r, shm.StatusOK)
+	}
+	return nil
+}
+
+// chunkFilled reports the first chunk when it is full.
+func (c *Core) chunkFilled(r *recv) {
+	if k := &r.chunks.list[0]; r.got == k.off+k.ref.Len {
+		full := r.chunks.pop()
+		c.giveBack(r.owner, full, full.ref.Len)
+	}
+}

@@ -1,0 +1,50 @@
+package core
+
+import "math/bits"
+
+// NoteKind is what a protocol event in the flight recorder was.
+type NoteKind uint8
+
+// Kinds of notes.
+const (
+	NotePost   NoteKind = 1 + iota // frame given to the link
+	NoteArrive                     // frame complete
+	NoteUp                         // connection up; seq: last frame received
+	NoteDown                       // connection lost
+	NoteFailed                     // the job failed
+)
+
+// Traffic counts messages and their bytes.
+type Traffic struct{ Messages, Bytes uint64 }
+
+func (t *Traffic) add(n uint64) {
+	t.Messages++
+	t.Bytes += n
+}
+
+// Stats are the core's counters since its start; the last group are levels.
+type Stats struct {
+	Eager, Get, Put, Stream, OneSided, Collective Traffic // by protocol; rendezvous at the side that moves the data
+
+	FramesIn, FramesOut  uint64
+	Expected, Unexpected uint64 // arrivals that found a receive, receives that found a message
+	CreditStalls         uint64 // eager messages that had to go by rendezvous
+	Unregistered         uint64 // registrations refused
+	RemoteErrors         uint64
+	Breaks, Reconnects   uint64
+	Sizes                [40]uint64 // messages sent by size: index is the number of bits of the length
+	Matrix               []Traffic  // rows of the hosted ranks in order, one column a rank
+
+	UnexpectedBytes, UnexpectedPeak uint64
+	Sends, Receives, Parked         int
+
+	firstHosted uint32
+}
+
+// sent counts a message of n bytes from src to dst.
+func (s *Stats) sent(src, dst uint32, n uint64, ranks int) {
+	s.Sizes[min(bits.Len64(n), len(s.Sizes)-1)]++
+	if i := int(src-s.firstHosted)*ranks + int(dst); i < len(s.Matrix) {
+		s.Matrix[i].add(n)
+	}
+}

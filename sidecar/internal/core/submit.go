@@ -1,0 +1,96 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+// Submit takes one descriptor of an application (L§5). d is a private copy.
+// An error means that no correct client sends this: the engine ends the
+// session with it.
+func (c *Core) Submit(now int64, id SessionID, d *shm.Descriptor) error {
+	c.now = now
+	s := c.sessions[id]
+	if s == nil || s.left {
+		return fmt.Errorf("core: session %d is not attached", id)
+	}
+	err := c.submit(s, d)
+	if err != nil {
+		return fmt.Errorf("rank %d: descriptor op %d request %d: %w", s.endpoint.rank, d.Op, d.Req, err)
+	}
+	return nil
+}
+
+func (c *Core) submit(s *session, d *shm.Descriptor) error {
+	if c.fail != nil && d.Op != shm.OpDetach {
+		return c.submitFailed(s, d)
+	}
+	switch d.Op {
+	case shm.OpSend:
+		return c.submitSend(s, d)
+	case shm.OpRecv:
+		return c.submitRecv(s, d)
+	case shm.OpProbe, shm.OpMprobe:
+		return c.submitProbe(s, d)
+	case shm.OpMrecv:
+		return c.submitMrecv(s, d)
+	case shm.OpDrop:
+		return c.submitDrop(s, d)
+	case shm.OpCancel:
+		return c.submitCancel(s, d)
+	case shm.OpStage:
+		return c.submitStage(s, d)
+	case shm.OpComm:
+		return c.submitComm(s, d)
+	case shm.OpCommFree:
+		delete(s.comms, d.Context)
+		return nil
+	case shm.OpColl:
+		return c.submitColl(s, d)
+	case shm.OpReduced:
+		return c.submitReduced(s, d)
+	case shm.OpWin:
+		return c.submitWin(s, d)
+	case shm.OpWinFree:
+		return c.submitWinFree(s, d)
+	case shm.OpPut, shm.OpGet, shm.OpAcc, shm.OpFetch, shm.OpCas, shm.OpFlush, shm.OpLock, shm.OpUnlock:
+		return c.submitOneSided(s, d)
+	case shm.OpAbort:
+		return c.submitAbort(s, d)
+	case shm.OpDetach:
+		c.Detach(c.now, s.id, nil)
+		return nil
+	}
+	return fmt.Errorf("unknown operation")
+}
+
+// submitFailed answers every request of a failed job.
+func (c *Core) submitFailed(s *session, d *shm.Descriptor) error {
+	switch d.Op {
+	case shm.OpSend:
+		if d.Flags&shm.FlagSilent != 0 {
+			c.ports.Retire(s.id, 1)
+			return nil
+		}
+	case shm.OpDrop, shm.OpCancel, shm.OpCommFree, shm.OpReduced, shm.OpAbort:
+		return nil
+	case shm.OpStage: // the request has ended already; so does its chunk
+		return nil
+	}
+	if d.Op == shm.OpNone || d.Op > shm.OpSubmitMax {
+		return fmt.Errorf("unknown operation")
+	}
+	if err := s.take(d.Req, requestPlain, 0); err != nil {
+		return err
+	}
+	c.finish(s.id, d.Req, shm.StatusAborted)
+	return nil
+}
+
+func (c *Core) checkRank(rank uint32) error {
+	if int(rank) >= len(c.cfg.PodOf) {
+		return fmt.Errorf("rank %d of a job of %d", rank, len(c.cfg.PodOf))
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package core
+
+// table holds the states of one kind of request. Entries stay at their address
+// for life, so that a pointer survives growth, and are used again, so that a
+// steady state allocates nothing. An id names entry and generation: a peer or
+// client that uses an old one is told so instead of reaching a stranger's
+// request.
+type table[T any] struct {
+	chunks [][]slot[T]
+	free   []uint32
+	used   int
+}
+
+type slot[T any] struct {
+	gen  uint32 // odd: in use
+	item T
+}
+
+const tableChunk = 256
+
+// alloc returns a zeroed entry and its id, which is never 0.
+func (t *table[T]) alloc() (*T, uint64) {
+	if len(t.free) == 0 {
+		base := uint32(len(t.chunks)) * tableChunk
+		t.chunks = append(t.chunks, make([]slot[T], tableChunk))
+		for i := uint32(tableChunk); i > 0; i-- {
+			t.free = append(t.free, base+i-1)
+		}
+	}
+	i := t.free[len(t.free)-1]
+	t.free = t.free[:len(t.free)-1]
+	t.used++
+	s := &t.chunks[i/tableChunk][i%tableChunk]
+	s.gen++
+	var zero T
+	s.item = zero
+	return &s.item, uint64(s.gen)<<32 | uint64(i)
+}
+
+// get returns the entry named by id, or nil when there is none.
+func (t *table[T]) get(id uint64) *T {
+	i := uint32(id)
+	if int(i/tableChunk) >= len(t.chunks) {
+		return nil
+	}
+	s := &t.chunks[i/tableChunk][i%tableChunk]
+	if s.gen != uint32(id>>32) || s.gen&1 == 0 {
+		return nil
+	}
+	return &s.item
+}
+
+// release ends the entry named by id.
+func (t *table[T]) release(id uint64) {
+	if t.get(id) == nil {
+		return
+	}
+	i := uint32(id)
+	t.chunks[i/tableChunk][i%tableChunk].gen++
+	t.free = append(t.free, i)
+	t.used--
+}
+
+// each visits the entries in use; f may release the one it is given.
+func (t *table[T]) each(f func(id uint64, item *T)) {
+	for c := range t.chunks {
+		for i := range t.chunks[c] {
+			if s := &t.chunks[c][i]; s.gen&1 == 1 {
+				f(uint64(s.gen)<<32|uint64(c*tableChunk+i), &s.item)
+			}
+		}
+	}
+}
+
+// at returns the entry in use with index i, and its id. Matching queues keep
+// indices: they never outlive their entry.
+func (t *table[T]) at(i uint32) (*T, uint64) {
+	s := &t.chunks[i/tableChunk][i%tableChunk]
+	return &s.item, uint64(s.gen)<<32 | uint64(i)
+}

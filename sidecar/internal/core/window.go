@@ -1,0 +1,287 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// window is the memory that one hosted rank exposes under a window number.
+type window struct {
+	number  uint32
+	session *session
+	mem     link.Ref
+	errors  map[uint32]shm.Status // by origin rank: what went wrong since its last flush
+	// Lock state: shared holders, or one exclusive one, and who waits.
+	shared    int
+	exclusive bool
+	waiting   []lockWaiter
+}
+
+type lockWaiter struct {
+	peer      link.Peer
+	request   uint64
+	exclusive bool
+}
+
+func windowKey(number, rank uint32) uint64 { return uint64(number)<<32 | uint64(rank) }
+
+// windowLimit bounds the windows that one application exposes.
+const windowLimit = 4096
+
+func (c *Core) submitWin(s *session, d *shm.Descriptor) error {
+	mem := link.Ref{}
+	if d.Len() > 0 {
+		var err error
+		if mem, err = s.memory(d.Class, d.Addr(), d.Len()); err != nil {
+			return err
+		}
+	}
+	k := windowKey(d.Context, s.endpoint.rank)
+	if c.wins[k] != nil || len(c.wins) >= windowLimit*len(c.hosted) {
+		return fmt.Errorf("window %d exists, or there are too many", d.Context)
+	}
+	if err := s.take(d.Req, requestPlain, 0); err != nil {
+		return err
+	}
+	c.wins[k] = &window{number: d.Context, session: s, mem: mem, errors: map[uint32]shm.Status{}}
+	c.finish(s.id, d.Req, shm.StatusOK)
+	return nil
+}
+
+func (c *Core) submitWinFree(s *session, d *shm.Descriptor) error {
+	k := windowKey(d.Context, s.endpoint.rank)
+	if c.wins[k] == nil {
+		return fmt.Errorf("no window has the number %d", d.Context)
+	}
+	if err := s.take(d.Req, requestPlain, 0); err != nil {
+		return err
+	}
+	c.closeWindow(c.wins[k])
+	c.finish(s.id, d.Req, shm.StatusOK)
+	return nil
+}
+
+// closeWindow forgets a window and disappoints those who wait for its lock.
+func (c *Core) closeWindow(w *window) {
+	delete(c.wins, windowKey(w.number, w.session.endpoint.rank))
+	for _, l := range w.waiting {
+		c.answerFlush(&c.peers[l.peer], l.request, shm.StatusInvalid)
+	}
+}
+
+func (c *Core) dropWindows(s *session) {
+	for _, w := range c.wins {
+		if w.session == s {
+			c.closeWindow(w)
+		}
+	}
+}
+
+// access finds the part of a window that a frame names. Mistakes of the origin
+// are kept for its next flush.
+func (c *Core) access(h *wire.Header, n uint64) (link.Ref, *window) {
+	w := c.wins[windowKey(h.Context, h.Dst)]
+	if w == nil {
+		return link.Ref{}, nil
+	}
+	if n > w.mem.Len || h.Tag > w.mem.Len-n {
+		w.errors[h.Src] = shm.StatusInvalid
+		return link.Ref{}, nil
+	}
+	return w.mem.Slice(h.Tag, n), w
+}
+
+// placeAccess finds where the payload of a Put or Acc goes: the window itself,
+// or the pool, since an accumulate has to be combined.
+func (c *Core) placeAccess(p *peer, h *wire.Header) error {
+	if _, err := c.hostedBy(p, h); err != nil {
+		return err
+	}
+	ref, w := c.access(h, uint64(h.Length))
+	if w == nil {
+		c.discard(p, h)
+		return nil
+	}
+	if h.Type == wire.Put {
+		c.target(p, h, placePut, 0, ref, w.session)
+		return nil
+	}
+	typ := coll.Type(h.A >> 8)
+	if coll.Valid(coll.Op(uint8(h.A)), typ) != nil || uint64(h.Length)%uint64(typ.Size()) != 0 || h.Length > accFragment {
+		w.errors[h.Src] = shm.StatusUnsupported
+		c.discard(p, h)
+		return nil
+	}
+	tmp, ok := c.pool.get(uint64(h.Length))
+	if !ok {
+		return fmt.Errorf("%w: more unexpected data than granted", link.ErrProtocol)
+	}
+	c.target(p, h, placeAcc, 0, tmp, nil)
+	return nil
+}
+
+func (c *Core) putPlaced(_ *peer, in *inbound) { c.stats.OneSided.add(uint64(in.head.Length)) }
+
+func (c *Core) accPlaced(_ *peer, in *inbound) {
+	// The window may have gone while the payload arrived.
+	if ref, w := c.access(&in.head, uint64(in.head.Length)); w != nil {
+		if coll.Apply(coll.Op(uint8(in.head.A)), coll.Type(in.head.A>>8), c.ports.Bytes(ref), c.ports.Bytes(in.dst)) != nil {
+			w.errors[in.head.Src] = shm.StatusUnsupported
+		}
+		c.stats.OneSided.add(uint64(in.head.Length))
+	}
+	c.pool.put(in.dst)
+}
+
+// onOneSided serves the requests and answers that carry no bulk payload.
+func (c *Core) onOneSided(p *peer, h *wire.Header, payload []byte) error {
+	switch h.Type {
+	case wire.Fetched, wire.Locked, wire.Flushed:
+		return c.onAnswer(p, h, payload)
+	}
+	if _, err := c.hostedBy(p, h); err != nil {
+		return err
+	}
+	switch h.Type {
+	case wire.Get:
+		c.onGet(p, h)
+	case wire.Fetch:
+		c.onFetch(p, h, payload)
+	case wire.Lock:
+		c.onLock(p, h)
+	case wire.Unlock:
+		c.onUnlock(p, h)
+	case wire.Flush:
+		c.onFlush(p, h)
+	default:
+		return fmt.Errorf("%w: unexpected %v", link.ErrProtocol, h.Type)
+	}
+	return nil
+}
+
+// onGet answers with the window's memory, in fragments.
+func (c *Core) onGet(p *peer, h *wire.Header) {
+	ref, w := c.access(h, h.B)
+	if w == nil {
+		c.answerFlush(p, h.A, shm.StatusInvalid)
+		return
+	}
+	c.stats.OneSided.add(h.B)
+	for off := uint64(0); off < h.B; {
+		n := min(uint64(c.cfg.FragmentBytes), h.B-off)
+		f, a := c.emit(p, wire.Got)
+		f.Head.A, f.Head.B, f.Head.Length = h.A, off, uint32(n)
+		f.Payload = ref.Slice(off, n)
+		*a = after{session: w.session.id, hold: true}
+		c.hold(w.session.id)
+		p.out.queued += n
+		off += n
+	}
+}
+
+// onFetch combines one element and answers with what was there before.
+func (c *Core) onFetch(p *peer, h *wire.Header, payload []byte) {
+	typ, op := coll.Type(h.B>>8), coll.Op(uint8(h.B))
+	size, args := typ.Size(), 1
+	if op == 0 {
+		args = 2
+	}
+	if size == 0 || len(payload) != args*size || op != 0 && coll.Valid(op, typ) != nil {
+		c.answerFlush(p, h.A, shm.StatusUnsupported)
+		return
+	}
+	ref, w := c.access(h, uint64(size))
+	if w == nil {
+		c.answerFlush(p, h.A, shm.StatusInvalid)
+		return
+	}
+	c.stats.OneSided.add(uint64(size))
+	mem := c.ports.Bytes(ref)
+	f, _ := c.emit(p, wire.Fetched)
+	f.Head.A, f.Head.Length = h.A, uint32(size)
+	copy(f.Inline[:], mem)
+	switch {
+	case op != 0:
+		if coll.Apply(op, typ, mem, payload) != nil {
+			w.errors[h.Src] = shm.StatusUnsupported
+		}
+	case string(mem) == string(payload[:size]):
+		copy(mem, payload[size:])
+	}
+}
+
+func (c *Core) onLock(p *peer, h *wire.Header) {
+	w := c.wins[windowKey(h.Context, h.Dst)]
+	if w == nil {
+		c.answerFlush(p, h.A, shm.StatusInvalid)
+		return
+	}
+	w.waiting = append(w.waiting, lockWaiter{p.id, h.A, h.B == 1})
+	c.grantLocks(w)
+}
+
+// grantLocks serves the waiters in order, so that nobody starves.
+func (c *Core) grantLocks(w *window) {
+	for len(w.waiting) > 0 {
+		l := w.waiting[0]
+		if w.exclusive || l.exclusive && w.shared > 0 {
+			return
+		}
+		w.waiting = w.waiting[:copy(w.waiting, w.waiting[1:])]
+		if l.exclusive {
+			w.exclusive = true
+		} else {
+			w.shared++
+		}
+		f, _ := c.emit(&c.peers[l.peer], wire.Locked)
+		f.Head.A = l.request
+	}
+}
+
+func (c *Core) onUnlock(p *peer, h *wire.Header) {
+	if w := c.wins[windowKey(h.Context, h.Dst)]; w != nil {
+		if w.exclusive {
+			w.exclusive = false
+		} else if w.shared > 0 {
+			w.shared--
+		}
+		c.grantLocks(w)
+	}
+	c.onFlush(p, h)
+}
+
+// onFlush answers after everything that came before it: frames are carried
+// out in order (P§5.6). Tag 1 asks for all windows of that number here.
+func (c *Core) onFlush(p *peer, h *wire.Header) {
+	status := shm.StatusOK
+	collect := func(w *window) {
+		if e := w.errors[h.Src]; e != 0 {
+			status = e
+			delete(w.errors, h.Src)
+		}
+	}
+	if h.Tag == 1 {
+		for _, e := range c.hosted {
+			if w := c.wins[windowKey(h.Context, e.rank)]; w != nil {
+				collect(w)
+			}
+		}
+	} else if w := c.wins[windowKey(h.Context, h.Dst)]; w != nil {
+		collect(w)
+	} else {
+		status = shm.StatusInvalid
+	}
+	c.answerFlush(p, h.A, status)
+}
+
+func (c *Core) answerFlush(p *peer, request uint64, status shm.Status) {
+	if p.state == peerDead {
+		return
+	}
+	f, _ := c.emit(p, wire.Flushed)
+	f.Head.A, f.Head.B = request, uint64(status)
+}

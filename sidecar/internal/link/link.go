@@ -1,0 +1,137 @@
+// Package link is what a transport promises to the engine: the seam that tcp,
+// local, the simulator's reference link and verbs stand behind. It holds types
+// only; the conformance suite is linktest.
+//
+// A link carries frames between two sidecars in order. It may lose its
+// connection at any time (Sink.Down); sequence numbers and retransmission are
+// the core's, above the link. All calls, in both directions, are made on the
+// engine's goroutine.
+package link
+
+import (
+	"errors"
+
+	"github.com/outrigger-hpc/outrigger/api/wire"
+)
+
+// Errors that a link reports.
+var (
+	// ErrBroken: the connection ended; the core resumes on the next one.
+	ErrBroken = errors.New("connection broken")
+	// ErrProtocol: the peer sent what no correct peer sends. Not resumed.
+	ErrProtocol = errors.New("peer broke the protocol")
+	// ErrKey: a remote access was outside its registration or with a wrong key.
+	ErrKey = errors.New("remote access refused: bad key or range")
+)
+
+// Peer numbers the sidecars of a job, 0 to pods-1.
+type Peer int32
+
+// Region numbers a piece of memory that the engine can reach: the pool of
+// unexpected messages, a session's slab, a session's arena. Region numbers are
+// never reused while anything refers to them.
+type Region uint32
+
+// Ref is a range of a region. The zero Ref is no memory.
+type Ref struct {
+	Region Region
+	Off    uint64
+	Len    uint64
+}
+
+// Slice is the part of r from off, n bytes long.
+// Preconditions: off+n <= r.Len.
+func (r Ref) Slice(off, n uint64) Ref { return Ref{r.Region, r.Off + off, n} }
+
+// Memory finds the bytes of a Ref. The engine implements it; bytes stay valid
+// as long as the region is held.
+type Memory interface {
+	Bytes(Ref) []byte
+}
+
+// InlineMax is the most payload that a Frame carries in itself.
+const InlineMax = 64
+
+// Frame is one message of the wire protocol on its way out. The core owns it
+// and keeps it, and the payload's memory, unchanged until the peer has
+// acknowledged it or the connection is down; a link may refer to the payload's
+// memory until then. Head and Inline are copied by Post.
+type Frame struct {
+	Head    wire.Header
+	Inline  [InlineMax]byte // the payload when Payload is no memory; Head.Length bytes of it
+	Payload Ref             // Head.Length bytes
+}
+
+// Caps is what a link can do. The core asks for capabilities, never for names.
+type Caps struct {
+	Name      string
+	Lossless  bool   // frames posted are delivered: no acknowledgements are kept or sent
+	Register  bool   // remote access needs Register and a key
+	Read      bool   // Read: remote memory into local memory
+	Write     bool   // Write: local memory into remote memory
+	InOrder   bool   // a write's last byte lands last, so that memory may be polled
+	Notify    bool   // the link tells the target when a remote write asked to be notified is complete
+	GatherMax int    // memory ranges that one frame's payload may be gathered from
+	EagerMax  uint64 // largest message that is best sent eagerly
+}
+
+// Key lets a peer reach registered memory.
+type Key struct {
+	Key  uint64 // never 0 and not guessable
+	Addr uint64 // address of the registered range's first byte under Key
+}
+
+// Link carries frames to and from one or more peers.
+type Link interface {
+	Caps() Caps
+
+	// Post takes frames to peer, in order, and returns how many it took; fewer
+	// than all means that the connection is full: the core offers the rest
+	// next turn. Frames taken may still be on their way out.
+	Post(peer Peer, frames []*Frame) int
+
+	// Poll moves what can be moved without waiting, tells sink what arrived,
+	// and returns a measure of the work done, 0 for none.
+	Poll(sink Sink) int
+
+	// Forget closes the connection to peer, if any, without Sink.Down.
+	Forget(peer Peer)
+
+	Close() error
+}
+
+// Remote is a Link that reaches memory of its peers without their CPU.
+type Remote interface {
+	Link
+	// Register makes ref reachable by peers until Deregister.
+	Register(ref Ref) (Key, error)
+	Deregister(Key)
+	// Read and Write move dst.Len or src.Len bytes; Sink.Done reports token.
+	// A Write with notify makes the target's sink see Written(peer, notify)
+	// after the data, on links with Caps.Notify.
+	Read(peer Peer, token uint64, dst Ref, src Key) error
+	Write(peer Peer, token uint64, src Ref, dst Key, notify uint64) error
+}
+
+// Sink is told what a link saw. The engine implements it on top of the core.
+//
+// Small payloads come whole with Deliver; for larger ones the link asks Place
+// where they shall go, reads them straight there, and reports Placed.
+type Sink interface {
+	// Deliver hands over a whole frame; payload is valid during the call.
+	// An error means that the peer broke the protocol: the link drops the
+	// connection and reports nothing more of it.
+	Deliver(peer Peer, h *wire.Header, payload []byte) error
+	// Place says where the payload of h shall go, h.Length bytes. A link that
+	// lost its connection half way asks again for the same frame, and gets
+	// an equivalent answer.
+	Place(peer Peer, h *wire.Header) ([]byte, error)
+	// Placed reports that the payload of the last Place of peer is complete.
+	Placed(peer Peer) error
+	// Done reports the end of a Read or Write.
+	Done(peer Peer, token uint64, err error)
+	// Written reports a peer's notified Write, complete in memory.
+	Written(peer Peer, notify uint64)
+	// Down reports that the connection to peer ended.
+	Down(peer Peer, err error)
+}

@@ -1,0 +1,63 @@
+package match
+
+// overflow lists, by age, the posted patterns that found no lane because
+// maxLanes others with different masks have patterns in them.
+type overflow struct {
+	list  list
+	links chain // by entry of the posted shelf
+}
+
+// Post adds a pattern behind all others. The handle comes back from the
+// Arrive that matches it.
+func (q *Queue) Post(p Pattern, handle uint32) Ref {
+	s := &q.posted
+	i := s.add(p, handle)
+	at := s.laneOf(p.mask())
+	if at == none {
+		at = s.bind(p.mask())
+	}
+	e := &s.entries[i]
+	e.lane = at
+	if at == none {
+		q.overflow.push(i, len(s.entries))
+		return s.ref(i)
+	}
+	l := &s.lanes[at]
+	l.asked = e.age
+	l.add(s.seeds, i, e.envelope)
+	return s.ref(i)
+}
+
+// Cancel removes a posted pattern. It returns false if r is stale, that is if
+// the pattern was matched or cancelled before, or is no Ref of Post.
+func (q *Queue) Cancel(r Ref) bool {
+	i, ok := q.posted.find(r)
+	if ok {
+		q.unpost(i)
+	}
+	return ok
+}
+
+// EachPosted calls fn with the handle of every posted pattern, oldest first,
+// until fn returns false. Of the Queue's methods fn may only call Cancel, and
+// only for the pattern it was called with.
+func (q *Queue) EachPosted(fn func(handle uint32) bool) { q.posted.each(fn) }
+
+// unpost removes entry i from wherever it is and returns its handle.
+func (q *Queue) unpost(i int32) uint32 {
+	s := &q.posted
+	if at := s.entries[i].lane; at == none {
+		q.overflow.links.cut(&q.overflow.list, i)
+	} else {
+		s.lanes[at].remove(s.seeds, i)
+	}
+	return s.release(i)
+}
+
+// push appends entry i of a slab of the given length.
+func (o *overflow) push(i int32, entries int) {
+	if len(o.links) < entries {
+		o.links = grown(o.links, entries)
+	}
+	o.links.push(&o.list, i)
+}
