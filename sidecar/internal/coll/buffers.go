@@ -68,7 +68,7 @@ func packed(counts []int64) []int64 {
 
 // settleInPlace makes the extents equal where the buffers are one.
 func (l *Plan) settleInPlace() {
-	if l.p.InPlace && l.p.Kind != Reduce {
+	if l.p.InPlace {
 		l.inExtent = max(l.inExtent, l.outExtent)
 		l.outExtent = l.inExtent
 	}
@@ -84,7 +84,7 @@ func (l *Plan) contribution() place {
 
 // ownBlock returns where this rank's block of the gathered buffer comes from.
 func (l *Plan) ownBlock() place {
-	if l.p.InPlace && (l.p.Rank == l.p.Root || !l.p.Kind.rooted()) {
+	if l.p.InPlace {
 		return l.out.at(l.p.Rank)
 	}
 	return place{buf: In}
@@ -92,7 +92,7 @@ func (l *Plan) ownBlock() place {
 
 // ownTarget returns where this rank's block of the scattered buffer goes.
 func (l *Plan) ownTarget() place {
-	if l.p.InPlace && l.p.Rank == l.p.Root {
+	if l.p.InPlace {
 		return l.in.at(l.p.Rank)
 	}
 	return place{buf: Out}

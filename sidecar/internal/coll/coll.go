@@ -79,7 +79,8 @@ type Params struct {
 	// InPlace says that In and Out start at the same address, as with
 	// MPI_IN_PLACE. In Gather (at the root), Scatter (at the root) and
 	// Allgather it says that the own block is in its place in the large
-	// buffer already. Ranks may differ in it. Alltoall does not have it.
+	// buffer already. Ranks may differ in it; other ranks than the root of a
+	// rooted kind ignore it. Alltoall does not have it.
 	InPlace bool
 
 	Algorithm Algorithm // Auto, or one by name

@@ -30,15 +30,11 @@ func (l *Plan) treeReduceScratch(g *group, root int) int64 {
 	if children > 0 && l.p.Rank != l.p.Root {
 		scratch += l.bytes
 	}
-	if children > 1 || children > 0 && l.rootInPlace() {
+	if children > 1 || children > 0 && l.p.InPlace {
 		scratch += l.bytes
 	}
 	return scratch
 }
-
-// rootInPlace reports whether this rank's operand is in Out. Other ranks than
-// the root have no Out.
-func (l *Plan) rootInPlace() bool { return l.p.InPlace && l.p.Rank == l.p.Root }
 
 // reduceVector returns what Reduce works on at this rank.
 func (l *Plan) reduceVector() vector {

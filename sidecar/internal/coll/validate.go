@@ -18,7 +18,7 @@ const (
 )
 
 // validate checks each field, and that no product of them is out of bounds.
-// It fills Layout from Pods.
+// It fills Layout from Pods, and clears what means nothing for the kind.
 func (p *Params) validate() error {
 	switch {
 	case p.Kind == 0 || int(p.Kind) >= len(algorithmsOf):
@@ -34,6 +34,8 @@ func (p *Params) validate() error {
 	}
 	if !p.Kind.rooted() {
 		p.Root = 0
+	} else if p.Rank != p.Root {
+		p.InPlace = false // only the root has both buffers
 	}
 	if p.Kind == Barrier {
 		p.Count, p.Elem = 0, 0

@@ -1,0 +1,250 @@
+// Package engine is the turn: it takes what applications and links have, lets
+// the core decide, and carries out what the core wants. One goroutine, locked
+// to its thread, owns everything here; other goroutines reach it by mail.
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
+)
+
+// Dialer makes connections to peers. The answer comes by Engine.Connected or
+// Engine.ConnectFailed.
+type Dialer interface{ Connect(peer link.Peer) }
+
+// Stream is a link that is given its connections as sockets.
+type Stream interface {
+	link.Link
+	// Attach takes over the connected socket fd, replacing an older one.
+	Attach(peer link.Peer, fd int) error
+}
+
+// Waitable is a link that the engine can sleep on: the descriptor is readable
+// when Poll would find work.
+type Waitable interface{ FD() int }
+
+// Recorder keeps protocol events for the post-mortem.
+type Recorder interface {
+	Record(now int64, kind uint8, peer int32, rank uint32, tag, size, seq uint64)
+}
+
+// Config of an Engine.
+type Config struct {
+	Core   core.Config
+	Local  link.Remote // frames to this sidecar itself
+	Remote link.Link   // frames to the others
+	Dialer Dialer
+	Log    *slog.Logger
+	Record Recorder // nil: nothing is recorded
+	Wait   Wait
+	// Failed is told once when the job has failed, on the turn goroutine.
+	Failed func(*core.Failure)
+}
+
+// Engine runs the turns of one sidecar.
+type Engine struct {
+	cfg      Config
+	core     *core.Core
+	links    [2]link.Link // local, remote
+	regions  [][]byte     // by link.Region
+	sessions []*attached  // by core.SessionID; nil: free
+	active   []*attached
+	byRank   map[uint32]*attached
+	now      int64
+	nextTick int64
+	failed   bool
+	clock    func() int64
+	mail     mailbox
+	sleeper  *sleeper
+	turns    Turns
+	d        shm.Descriptor // scratch of intake; a local would escape
+}
+
+// Turns counts what the engine's thread did.
+type Turns struct{ Busy, Idle, Yields, Sleeps uint64 }
+
+// attached is a session with its place in the core.
+type attached struct {
+	*session.Session
+	id      core.SessionID
+	regions [2]link.Region
+	closing bool // the core has been told that it is gone
+}
+
+// intakeBatch bounds the descriptors taken from one application in a turn, so
+// that none starves the others.
+const intakeBatch = 64
+
+// New makes an engine. clock gives nanoseconds of any epoch.
+func New(cfg Config, clock func() int64) (*Engine, error) {
+	e := &Engine{cfg: cfg, clock: clock, links: [2]link.Link{cfg.Local, cfg.Remote}, byRank: map[uint32]*attached{}}
+	pool, err := reserveMemory(cfg.Core.PoolBytes())
+	if err != nil {
+		return nil, err
+	}
+	e.regions = [][]byte{core.RegionNone: nil, core.RegionPool: pool, core.RegionDiscard: make([]byte, wire.FrameMax)}
+	if e.core, err = core.New(cfg.Core, e); err != nil {
+		return nil, errors.Join(err, releaseMemory(pool))
+	}
+	if e.sleeper, err = newSleeper(e.links); err != nil {
+		return nil, errors.Join(err, releaseMemory(pool))
+	}
+	e.mail.doorbell = e.sleeper.doorbell
+	e.now = clock()
+	return e, nil
+}
+
+// Close gives back what New took. The turn must have stopped.
+func (e *Engine) Close() error {
+	var err error
+	for _, a := range e.sessions {
+		if a != nil {
+			err = errors.Join(err, a.Free())
+		}
+	}
+	return errors.Join(err, e.cfg.Local.Close(), e.cfg.Remote.Close(), e.sleeper.close(), releaseMemory(e.regions[core.RegionPool]))
+}
+
+// Turn does one round of everything, and returns how much there was to do.
+func (e *Engine) Turn() int {
+	e.now = e.clock()
+	work := e.readMail()
+	for _, a := range e.active {
+		work += e.intake(a)
+	}
+	for _, l := range e.links {
+		work += l.Poll(e)
+	}
+	if e.now >= e.nextTick {
+		e.tick()
+	}
+	if e.core.Flush(e.now, e) {
+		work++
+	}
+	for i := 0; i < len(e.active); i++ {
+		a := e.active[i]
+		left, err := a.Publish()
+		if err != nil {
+			e.expel(a, err)
+		}
+		if left {
+			work += 0 // the application has to read first
+		}
+	}
+	if f := e.core.Failed(); f != nil && !e.failed {
+		e.failed = true
+		if e.cfg.Failed != nil {
+			e.cfg.Failed(f)
+		}
+	}
+	return work
+}
+
+func (e *Engine) tick() {
+	e.nextTick = e.core.Tick(e.now)
+	if e.nextTick == 0 || e.nextTick > e.now+tickMax {
+		e.nextTick = e.now + tickMax
+	}
+	// Timers set between ticks are at most this late.
+	e.nextTick = min(e.nextTick, e.now+tickMax)
+}
+
+// intake takes descriptors from one application.
+func (e *Engine) intake(a *attached) int {
+	n := 0
+	for n < intakeBatch && !a.closing && a.Next(&e.d) {
+		n++
+		if err := e.core.Submit(e.now, a.id, &e.d); err != nil {
+			e.expel(a, err)
+		}
+	}
+	return n
+}
+
+// expel ends the session of an application that lied (LAYOUT §6).
+func (e *Engine) expel(a *attached, cause error) {
+	if a.closing {
+		return
+	}
+	e.cfg.Log.Error("application expelled: it broke the shared-memory contract", "rank", a.Rank, "cause", cause)
+	a.SetFailure(cause.Error())
+	e.detach(a, fmt.Errorf("expelled: %w", cause))
+}
+
+// detach tells the core that an application is gone. Its memory is freed when
+// nothing refers to it any more (Freed).
+func (e *Engine) detach(a *attached, reason error) {
+	if a.closing {
+		return
+	}
+	a.closing = true
+	for i, x := range e.active {
+		if x == a {
+			e.active = append(e.active[:i], e.active[i+1:]...)
+			break
+		}
+	}
+	if _, err := a.Publish(); err != nil {
+		e.cfg.Log.Debug("last completions not delivered", "rank", a.Rank, "cause", err)
+	}
+	e.sleeper.forget(a.Doorbell())
+	a.HangUp()
+	e.core.Detach(e.now, a.id, reason)
+}
+
+// attach gives a session a place; on the turn goroutine.
+func (e *Engine) attach(s *session.Session) error {
+	a := &attached{Session: s, id: e.freeSession()}
+	a.regions[0], a.regions[1] = e.addRegion(s.Slab()), e.addRegion(s.Arena())
+	slab := link.Ref{Region: a.regions[0], Len: uint64(len(s.Slab()))}
+	arena := link.Ref{Region: a.regions[1], Len: uint64(len(s.Arena()))}
+	err := e.sleeper.watch(s.Doorbell())
+	if err == nil {
+		e.sessions[a.id] = a
+		err = e.core.Attach(e.now, a.id, s.Rank, slab, arena)
+	}
+	if err != nil {
+		e.sessions[a.id] = nil
+		e.sleeper.forget(s.Doorbell())
+		e.dropRegions(a)
+		return err
+	}
+	e.active = append(e.active, a)
+	e.byRank[s.Rank] = a
+	e.cfg.Log.Debug("application attached", "rank", s.Rank)
+	return nil
+}
+
+func (e *Engine) freeSession() core.SessionID {
+	for i, a := range e.sessions {
+		if a == nil {
+			return core.SessionID(i)
+		}
+	}
+	e.sessions = append(e.sessions, nil)
+	return core.SessionID(len(e.sessions) - 1)
+}
+
+func (e *Engine) addRegion(mem []byte) link.Region {
+	for i := int(core.RegionFirst); i < len(e.regions); i++ {
+		if e.regions[i] == nil {
+			e.regions[i] = mem
+			return link.Region(i)
+		}
+	}
+	e.regions = append(e.regions, mem)
+	return link.Region(len(e.regions) - 1)
+}
+
+func (e *Engine) dropRegions(a *attached) {
+	for _, r := range a.regions {
+		e.regions[r] = nil
+	}
+}

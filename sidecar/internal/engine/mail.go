@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/shm/wake"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
+)
+
+// mailbox brings work of other goroutines to the turn. It is for rare things:
+// attaching, connecting, asking for counters.
+type mailbox struct {
+	mu       sync.Mutex
+	letters  []func(*Engine)
+	waiting  atomic.Bool // letters is not empty
+	closed   bool
+	doorbell int
+}
+
+// errStopped answers those who write to an engine that has stopped.
+var errStopped = errors.New("engine: stopped")
+
+// send leaves a letter and wakes the engine.
+func (m *mailbox) send(f func(*Engine)) error {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return errStopped
+	}
+	m.letters = append(m.letters, f)
+	m.waiting.Store(true)
+	m.mu.Unlock()
+	return wake.Ring(m.doorbell)
+}
+
+// later leaves a letter from the turn itself, for the next turn.
+func (m *mailbox) later(f func(*Engine)) {
+	m.mu.Lock()
+	m.letters = append(m.letters, f)
+	m.waiting.Store(true)
+	m.mu.Unlock()
+}
+
+func (m *mailbox) take() []func(*Engine) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := m.letters
+	m.letters = nil
+	m.waiting.Store(false)
+	return l
+}
+
+// close makes send fail from now on, and returns what was never read.
+func (m *mailbox) close() []func(*Engine) {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	return m.take()
+}
+
+func (e *Engine) readMail() int {
+	if !e.mail.waiting.Load() {
+		return 0
+	}
+	letters := e.mail.take()
+	for _, f := range letters {
+		f(e)
+	}
+	return len(letters)
+}
+
+// AttachSession makes s known (session.Host).
+func (e *Engine) AttachSession(s *session.Session) error {
+	answer := make(chan error, 1)
+	if err := e.mail.send(func(e *Engine) { answer <- e.attach(s) }); err != nil {
+		return err
+	}
+	return <-answer
+}
+
+// SessionGone reports that an application's socket ended (session.Host).
+func (e *Engine) SessionGone(s *session.Session) {
+	// A stopped engine has no use for the news.
+	_ = e.mail.send(func(e *Engine) {
+		if a := e.byRank[s.Rank]; a != nil && a.Session == s {
+			// What it said before it ended comes first: a goodbye may be
+			// among it.
+			e.intakeAll(a)
+			e.detach(a, errVanished)
+		}
+	})
+}
+
+var errVanished = errors.New("its process ended without closing its session")
+
+// intakeAll takes everything that an application has left behind.
+func (e *Engine) intakeAll(a *attached) {
+	for e.intake(a) > 0 && !a.closing {
+	}
+}
+
+// Connected hands over a connected socket (peers).
+func (e *Engine) Connected(peer link.Peer, fd int) {
+	err := e.mail.send(func(e *Engine) {
+		s, ok := e.cfg.Remote.(Stream)
+		if !ok {
+			_ = unix.Close(fd) // this link makes its own connections
+			return
+		}
+		if err := s.Attach(peer, fd); err != nil {
+			e.core.LinkDown(e.now, peer, err)
+			return
+		}
+		e.core.LinkUp(e.now, peer, e.cfg.Remote.Caps())
+	})
+	if err != nil {
+		_ = unix.Close(fd) // nobody will use it
+	}
+}
+
+// ConnectFailed reports that no connection could be made.
+func (e *Engine) ConnectFailed(peer link.Peer, cause error) {
+	_ = e.mail.send(func(e *Engine) { e.core.LinkFailed(e.now, peer, cause) }) // a stopped engine does not care
+}
+
+// Fail ends the job for a reason from outside.
+func (e *Engine) Fail(f *core.Failure) {
+	_ = e.mail.send(func(e *Engine) { e.core.Fail(e.now, f) }) // a stopped engine has ended already
+}
+
+// View is a consistent picture of the counters.
+type View struct {
+	Core  core.Stats
+	Turns Turns
+}
+
+// View asks the turn for its counters.
+func (e *Engine) View() (View, error) {
+	answer := make(chan View, 1)
+	err := e.mail.send(func(e *Engine) {
+		v := View{Core: e.core.Stats(), Turns: e.turns}
+		v.Core.Matrix = append([]core.Traffic(nil), v.Core.Matrix...)
+		answer <- v
+	})
+	if err != nil {
+		return View{}, err
+	}
+	return <-answer, nil
+}

@@ -1,0 +1,157 @@
+package engine
+
+import (
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// What follows is core.Ports: what the core wants done.
+
+// Bytes finds the memory of a range. The core has checked it.
+func (e *Engine) Bytes(r link.Ref) []byte {
+	return e.regions[r.Region][r.Off : r.Off+r.Len : r.Off+r.Len]
+}
+
+// Complete publishes d to an application.
+func (e *Engine) Complete(id core.SessionID, d *shm.Descriptor) {
+	a := e.sessions[id]
+	if a == nil || a.closing {
+		return
+	}
+	if err := a.Complete(d); err != nil {
+		e.mail.later(func(e *Engine) { e.expel(a, err) })
+	}
+}
+
+// Retire counts silent sends as taken over.
+func (e *Engine) Retire(id core.SessionID, n uint64) {
+	if a := e.sessions[id]; a != nil {
+		a.Retire(n)
+	}
+}
+
+// Failed stores why the job failed where the application finds it.
+func (e *Engine) Failed(id core.SessionID, text string) {
+	if a := e.sessions[id]; a != nil {
+		a.SetFailure(text)
+	}
+}
+
+// Freed unmaps a session's memory: nothing refers to it any more. A session
+// that detached by a descriptor is still connected; its socket ends by itself.
+func (e *Engine) Freed(id core.SessionID) {
+	a := e.sessions[id]
+	e.mail.later(func(e *Engine) { e.free(a) })
+}
+
+func (e *Engine) free(a *attached) {
+	if !a.closing { // by OpDetach
+		a.closing = true
+		for i, x := range e.active {
+			if x == a {
+				e.active = append(e.active[:i], e.active[i+1:]...)
+				break
+			}
+		}
+		e.sleeper.forget(a.Doorbell())
+	}
+	e.dropRegions(a)
+	e.sessions[a.id] = nil
+	delete(e.byRank, a.Rank)
+	if err := a.Free(); err != nil {
+		e.cfg.Log.Error("releasing a session's memory", "rank", a.Rank, "cause", err)
+	}
+}
+
+// Connect asks for a connection; the one to itself is there already.
+func (e *Engine) Connect(peer link.Peer) {
+	if peer == e.cfg.Core.Self {
+		e.mail.later(func(e *Engine) { e.core.LinkUp(e.now, peer, e.cfg.Local.Caps()) })
+		return
+	}
+	e.cfg.Dialer.Connect(peer)
+}
+
+// Disconnect closes the connection to a peer.
+func (e *Engine) Disconnect(peer link.Peer) { e.linkTo(peer).Forget(peer) }
+
+// Note records a protocol event.
+func (e *Engine) Note(kind core.NoteKind, peer link.Peer, rank uint32, tag, size, seq uint64) {
+	if e.cfg.Record != nil {
+		e.cfg.Record.Record(e.now, uint8(kind), int32(peer), rank, tag, size, seq)
+	}
+}
+
+func (e *Engine) linkTo(peer link.Peer) link.Link {
+	if peer == e.cfg.Core.Self {
+		return e.cfg.Local
+	}
+	return e.cfg.Remote
+}
+
+// Post hands frames to the peer's link (core.Poster).
+func (e *Engine) Post(peer link.Peer, frames []*link.Frame) int {
+	return e.linkTo(peer).Post(peer, frames)
+}
+
+func (e *Engine) remote(peer link.Peer) link.Remote {
+	r, _ := e.linkTo(peer).(link.Remote) // the core asks only where Caps offer it
+	return r
+}
+
+// Register makes memory reachable for a peer.
+func (e *Engine) Register(peer link.Peer, ref link.Ref) (link.Key, error) {
+	return e.remote(peer).Register(ref)
+}
+
+// Deregister ends a registration.
+func (e *Engine) Deregister(peer link.Peer, key link.Key) { e.remote(peer).Deregister(key) }
+
+// Read starts a remote read.
+func (e *Engine) Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) error {
+	return e.remote(peer).Read(peer, token, dst, src)
+}
+
+// Write starts a remote write.
+func (e *Engine) Write(peer link.Peer, token uint64, src link.Ref, dst link.Key, notify uint64) error {
+	return e.remote(peer).Write(peer, token, src, dst, notify)
+}
+
+// What follows is link.Sink: what links tell.
+
+// Deliver takes a whole frame.
+func (e *Engine) Deliver(peer link.Peer, h *wire.Header, payload []byte) error {
+	return e.core.Deliver(e.now, peer, h, payload)
+}
+
+// Place says where a payload goes.
+func (e *Engine) Place(peer link.Peer, h *wire.Header) ([]byte, error) {
+	ref, err := e.core.Place(e.now, peer, h)
+	if err != nil {
+		return nil, err
+	}
+	return e.Bytes(ref), nil
+}
+
+// Placed reports a payload complete.
+func (e *Engine) Placed(peer link.Peer) error { return e.core.Placed(e.now, peer) }
+
+// Done reports the end of a remote operation.
+func (e *Engine) Done(peer link.Peer, token uint64, err error) {
+	e.core.RemoteDone(e.now, peer, token, err)
+}
+
+// Written reports a peer's notified write.
+func (e *Engine) Written(peer link.Peer, notify uint64) {
+	if err := e.core.RemoteWritten(e.now, peer, notify); err != nil {
+		e.Down(peer, err)
+	}
+}
+
+// Down reports a lost connection.
+func (e *Engine) Down(peer link.Peer, err error) {
+	e.cfg.Log.Warn("connection lost", "peer", peer, "cause", err)
+	e.core.LinkDown(e.now, peer, err)
+}

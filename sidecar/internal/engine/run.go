@@ -1,0 +1,78 @@
+package engine
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/shm/wake"
+)
+
+// Run does turns until ctx ends, on a thread of its own.
+func (e *Engine) Run(ctx context.Context) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	stop := context.AfterFunc(ctx, func() { _ = e.mail.send(func(*Engine) {}) }) // wakes the sleep
+	defer stop()
+	yieldFor := e.cfg.Wait.Yield
+	if yieldFor == 0 {
+		yieldFor = 200 * time.Microsecond
+	}
+	idle, since := 0, int64(0)
+	for ctx.Err() == nil {
+		if e.Turn() > 0 {
+			e.turns.Busy++
+			idle = 0
+			continue
+		}
+		e.turns.Idle++
+		if idle++; idle <= e.cfg.Wait.Polls {
+			continue
+		}
+		if idle == e.cfg.Wait.Polls+1 {
+			since = e.now
+		}
+		if yieldFor < 0 || e.now-since < int64(yieldFor) {
+			e.turns.Yields++
+			wake.Yield()
+			continue
+		}
+		e.sleep()
+	}
+	// Those who wait for an answer get one.
+	for _, f := range e.mail.close() {
+		f(e)
+	}
+}
+
+// sleep blocks until there may be work. Applications are told first, then
+// looked at once more, so that nothing they publish meanwhile is missed.
+func (e *Engine) sleep() {
+	e.turns.Sleeps++
+	for _, a := range e.active {
+		a.Idle()
+		a.SetSleeping(true)
+	}
+	ready := e.mail.waiting.Load()
+	for _, a := range e.active {
+		ready = ready || a.Ready()
+	}
+	if !ready {
+		e.sleeper.sleep(e.untilTimer())
+	}
+	for _, a := range e.active {
+		a.SetSleeping(false)
+		a.Answer()
+	}
+}
+
+// untilTimer is how long the core can do without Tick.
+func (e *Engine) untilTimer() time.Duration {
+	e.now = e.clock()
+	next := e.core.Tick(e.now)
+	e.nextTick = 0
+	if next == 0 {
+		return time.Minute
+	}
+	return max(time.Duration(next-e.now), 0)
+}

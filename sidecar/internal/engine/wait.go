@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/shm/wake"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Wait says how an engine with nothing to do waits (DESIGN §8). It polls, then
+// polls and yields, then sleeps until a doorbell or socket wakes it.
+type Wait struct {
+	Polls int           // idle turns before the first yield; default 0: yield at once
+	Yield time.Duration // how long to yield before sleeping; default 200 us; negative: never sleep
+}
+
+// tickMax bounds how late a timer can be that was set between two ticks.
+const tickMax = int64(500 * time.Microsecond)
+
+// sleeper is what the engine sleeps on.
+type sleeper struct {
+	epoll    int
+	doorbell int // mail
+	events   [64]unix.EpollEvent
+}
+
+func newSleeper(links [2]link.Link) (*sleeper, error) {
+	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("engine: epoll: %w", err)
+	}
+	s := &sleeper{epoll: ep, doorbell: -1}
+	if s.doorbell, err = wake.NewDoorbell(); err == nil {
+		err = s.watch(s.doorbell)
+	}
+	for _, l := range links {
+		if w, ok := l.(Waitable); ok && err == nil {
+			err = s.watch(w.FD())
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *sleeper) close() error {
+	err := unix.Close(s.epoll)
+	if s.doorbell >= 0 {
+		err = errors.Join(err, unix.Close(s.doorbell))
+	}
+	return err
+}
+
+func (s *sleeper) watch(fd int) error {
+	if fd < 0 {
+		return nil
+	}
+	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}
+	if err := unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		return fmt.Errorf("engine: watching descriptor %d: %w", fd, err)
+	}
+	return nil
+}
+
+func (s *sleeper) forget(fd int) {
+	if fd >= 0 {
+		_ = unix.EpollCtl(s.epoll, unix.EPOLL_CTL_DEL, fd, nil) // not watched is as good
+	}
+}
+
+// sleep blocks until something is readable, at most d.
+func (s *sleeper) sleep(d time.Duration) {
+	ms := int((d + time.Millisecond - 1) / time.Millisecond)
+	n, err := unix.EpollWait(s.epoll, s.events[:], ms)
+	if err != nil {
+		return // EINTR: look again
+	}
+	for _, ev := range s.events[:n] {
+		if int(ev.Fd) == s.doorbell {
+			wake.Answer(s.doorbell)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+	"github.com/outrigger-hpc/outrigger/api/shm/wake"
+)
+
+// handshake takes a client from its Hello to its Welcome. The session is known
+// to the host before the client hears of it, so that its first descriptor is
+// never early.
+func (s *Server) handshake(conn *net.UnixConn) (*Session, error) {
+	h, err := s.hello(conn)
+	if err != nil {
+		return nil, err
+	}
+	sess, m, err := s.build(h)
+	if err != nil {
+		return nil, err
+	}
+	defer m.closeFiles()
+	sess.hangUp = func() { _ = conn.CloseRead() } // serve sees the end and reports it
+	if err := s.host.AttachSession(sess); err != nil {
+		return nil, errors.Join(err, sess.Free())
+	}
+	if err := s.welcome(conn, h, sess, m); err != nil {
+		s.host.SessionGone(sess)
+		return nil, err
+	}
+	return sess, nil
+}
+
+func (s *Server) hello(conn *net.UnixConn) (*shm.Hello, error) {
+	if err := s.checkPeer(conn); err != nil {
+		return nil, err
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(handshakeTime)); err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	b := make([]byte, shm.HelloBytes+1)
+	n, err := conn.Read(b)
+	if err != nil {
+		return nil, fmt.Errorf("session: no hello: %w", err)
+	}
+	h, err := shm.DecodeHello(b[:n])
+	if err != nil {
+		return nil, err
+	}
+	if err := s.check(&h); err != nil {
+		return nil, err
+	}
+	return &h, conn.SetReadDeadline(time.Time{})
+}
+
+// checkPeer lets in this process's own user, root, and the configured ones.
+func (s *Server) checkPeer(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	if credErr != nil {
+		return fmt.Errorf("session: peer credentials: %w", credErr)
+	}
+	if cred.Uid == 0 || int(cred.Uid) == os.Geteuid() || slices.Contains(s.cfg.UIDs, cred.Uid) {
+		return nil
+	}
+	return fmt.Errorf("session: user %d may not attach to this sidecar", cred.Uid)
+}
+
+func (s *Server) check(h *shm.Hello) error {
+	switch {
+	case h.ABI != shm.ABIVersion:
+		return fmt.Errorf("the client library speaks layout version %d, this sidecar version %d: use images of one release", h.ABI, shm.ABIVersion)
+	case h.Features&shm.FeaturesRequired != shm.FeaturesRequired:
+		return fmt.Errorf("the client library lacks required features (has %#x, needs %#x)", h.Features, shm.FeaturesRequired)
+	case h.Rank < s.cfg.First || h.Rank-s.cfg.First >= s.cfg.Count:
+		return fmt.Errorf("rank %d is not hosted here: this sidecar has ranks %d to %d", h.Rank, s.cfg.First, s.cfg.First+s.cfg.Count-1)
+	case h.ArenaBytes > s.cfg.ArenaMax:
+		return fmt.Errorf("rank %d: arena of %d MiB wanted, this sidecar grants at most %d MiB a rank", h.Rank, h.ArenaBytes>>20, s.cfg.ArenaMax>>20)
+	}
+	return nil
+}
+
+// material is what the client is given descriptors for.
+type material struct {
+	control, arena, doorbell int
+	segmentBytes, arenaBytes int
+}
+
+func (m *material) closeFiles() {
+	for _, fd := range []int{m.control, m.arena} {
+		if fd >= 0 {
+			_ = unix.Close(fd) // the mappings stay
+		}
+	}
+}
+
+// build reserves the memory of a session.
+func (s *Server) build(h *shm.Hello) (sess *Session, m *material, err error) {
+	arenaBytes := h.ArenaBytes
+	if arenaBytes == 0 {
+		arenaBytes = s.cfg.ArenaBytes
+	}
+	arenaBytes = (arenaBytes + 4095) &^ 4095
+	m = &material{control: -1, arena: -1, doorbell: -1, segmentBytes: s.cfg.Geometry.Bytes(), arenaBytes: int(arenaBytes)}
+	if err := checkMemory(arenaBytes + uint64(m.segmentBytes)); err != nil {
+		return nil, nil, fmt.Errorf("rank %d: %w", h.Rank, err)
+	}
+	var control, arena []byte
+	defer func() {
+		if err == nil {
+			return
+		}
+		m.closeFiles()
+		for _, mem := range [][]byte{control, arena} {
+			if mem != nil {
+				err = errors.Join(err, segment.Unmap(mem))
+			}
+		}
+	}()
+	if m.control, control, err = segment.Create(fmt.Sprintf("outrigger-control-%d", h.Rank), m.segmentBytes); err != nil {
+		return nil, nil, fmt.Errorf("rank %d: %w", h.Rank, err)
+	}
+	if m.arena, arena, err = segment.Create(fmt.Sprintf("outrigger-arena-%d", h.Rank), m.arenaBytes); err != nil {
+		return nil, nil, fmt.Errorf("rank %d: %w", h.Rank, err)
+	}
+	c, err := segment.Format(control, s.cfg.Geometry, h.Rank)
+	if err != nil {
+		return nil, nil, err
+	}
+	if sess, err = New(c, arena, h.Rank); err != nil {
+		return nil, nil, err
+	}
+	if sess.doorbell, err = wake.NewDoorbell(); err != nil {
+		return nil, nil, err
+	}
+	m.doorbell = sess.doorbell
+	return sess, m, nil
+}
+
+func (s *Server) welcome(conn *net.UnixConn, h *shm.Hello, sess *Session, m *material) error {
+	w := shm.Welcome{
+		ABI: shm.ABIVersion, Features: h.Features & shm.FeaturesAll, Accepted: true,
+		Rank: sess.Rank, Ranks: s.cfg.Ranks, Pod: s.cfg.Pod, Pods: s.cfg.Pods,
+		SegmentBytes: uint64(m.segmentBytes), ArenaBytes: uint64(m.arenaBytes), EagerBytes: s.cfg.EagerBytes,
+	}
+	rights := unix.UnixRights(m.control, m.arena, m.doorbell)
+	if _, _, err := conn.WriteMsgUnix(w.Encode(), rights, nil); err != nil {
+		return fmt.Errorf("rank %d: welcome: %w", sess.Rank, err)
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+// Package session is a sidecar's side of an attached application: the
+// handshake on the Unix socket, the shared memory, and the two rings as the
+// engine uses them (api/shm/LAYOUT.md).
+package session
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/shm/ring"
+	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+	"github.com/outrigger-hpc/outrigger/api/shm/wake"
+)
+
+// Session is one attached application. After Server has handed it to the
+// engine it is the engine goroutine's; only HangUp may be called from anywhere.
+type Session struct {
+	Rank     uint32
+	control  *segment.Control
+	arena    []byte
+	submit   *ring.Consumer
+	complete *ring.Producer
+	// overflow holds completions that found the ring full. It is bounded by
+	// the requests that the application may have open, and while it is not
+	// empty nothing more is taken from the application (Next).
+	overflow []shm.Descriptor
+	fresh    bool // something was published since the last Publish
+	retired  uint64
+	told     uint64 // retired as last stored
+	doorbell int    // eventfd; -1: none
+	hangUp   func() // makes the server end the connection
+}
+
+// New makes a session over memory that is laid out already; Server does, and
+// so does the simulator.
+func New(control *segment.Control, arena []byte, rank uint32) (*Session, error) {
+	s := &Session{Rank: rank, control: control, arena: arena, doorbell: -1}
+	mem, n := control.SubmitRing()
+	var err error
+	if s.submit, err = ring.NewConsumer(mem, n); err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	mem, n = control.CompleteRing()
+	if s.complete, err = ring.NewProducer(mem, n); err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	return s, nil
+}
+
+// Slab is the application's memory for copied payloads.
+func (s *Session) Slab() []byte { return s.control.Slab() }
+
+// Arena is the memory that the application allocates from.
+func (s *Session) Arena() []byte { return s.arena }
+
+// Doorbell is the eventfd that the application rings, or -1.
+func (s *Session) Doorbell() int { return s.doorbell }
+
+// Next copies the application's next descriptor into d. It stops while the
+// application does not read its completions.
+func (s *Session) Next(d *shm.Descriptor) bool {
+	return len(s.overflow) == 0 && s.submit.Pop(d)
+}
+
+// Ready reports whether Next would find something.
+func (s *Session) Ready() bool { return len(s.overflow) == 0 && s.submit.Ready() }
+
+// Complete publishes a completion, or keeps it until there is room. An error
+// means that the application spoilt its ring.
+func (s *Session) Complete(d *shm.Descriptor) error {
+	s.fresh = true
+	if len(s.overflow) == 0 {
+		ok, err := s.complete.Push(d)
+		if ok || err != nil {
+			return err
+		}
+	}
+	s.overflow = append(s.overflow, *d)
+	return nil
+}
+
+// Retire counts n silent sends as taken over.
+func (s *Session) Retire(n uint64) {
+	s.retired += n
+	s.fresh = true
+}
+
+// SetFailure stores why the job failed, or why this session is ended.
+func (s *Session) SetFailure(text string) { s.control.SetFailure(text) }
+
+// Publish ends a turn: kept completions go out as far as there is room, and a
+// waiting application is woken. It reports whether completions are left.
+func (s *Session) Publish() (left bool, err error) {
+	if len(s.overflow) > 0 {
+		if err := s.drain(); err != nil {
+			return true, err
+		}
+	}
+	if s.fresh {
+		s.fresh = false
+		if s.told != s.retired {
+			s.told = s.retired
+			s.control.SetRetired(s.retired)
+		}
+		err = s.wakeClient()
+	}
+	return len(s.overflow) > 0, err
+}
+
+func (s *Session) drain() error {
+	sent := 0
+	for sent < len(s.overflow) {
+		ok, err := s.complete.Push(&s.overflow[sent])
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		sent++
+	}
+	s.overflow = s.overflow[:copy(s.overflow, s.overflow[sent:])]
+	s.fresh = s.fresh || sent > 0
+	return nil
+}
+
+// Idle hands everything read back to the application; for the end of a busy
+// stretch.
+func (s *Session) Idle() { s.submit.Release() }
+
+// SetSleeping tells the application whether it has to ring.
+func (s *Session) SetSleeping(on bool) { s.control.SetSleeping(on) }
+
+// Answer clears the doorbell.
+func (s *Session) Answer() {
+	if s.doorbell >= 0 {
+		wake.Answer(s.doorbell)
+	}
+}
+
+// HangUp ends the connection to the application, whose process learns of it by
+// its socket.
+func (s *Session) HangUp() {
+	if s.hangUp != nil {
+		s.hangUp()
+	}
+}
+
+// Free unmaps the session's memory. Nothing may refer to it any more.
+func (s *Session) Free() error {
+	var err error
+	if s.doorbell >= 0 {
+		err = unix.Close(s.doorbell)
+		s.doorbell = -1
+	}
+	return errors.Join(err, segment.Unmap(s.control.Memory()), segment.Unmap(s.arena))
+}
