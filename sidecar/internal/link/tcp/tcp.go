@@ -1,0 +1,204 @@
+// Package tcp is the link over stream sockets. Small frames are gathered into
+// one buffer and large payloads are written straight from their memory; on the
+// way in large payloads are read straight into the memory that the core names.
+//
+// The link is given connected sockets (Attach): making and authenticating them
+// is the work of peers. System calls are raw ones that never block.
+package tcp
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Limits of a connection.
+const (
+	coalesceMax = 1024      // payloads up to this size are copied behind their header
+	streamBytes = 128 << 10 // buffer for headers and coalesced payloads, out
+	readBytes   = 256 << 10 // buffer for what arrives
+	directMin   = 4 << 10   // a larger payload that is not all here is read in place
+	vectorMax   = 256       // pieces of one writev
+	pollBudget  = 2 << 20   // bytes read of one connection in one Poll
+	directConns = 8         // up to so many connections are read without asking epoll
+	eagerMax    = 64 << 10
+)
+
+// Stats counts what the link did.
+type Stats struct {
+	BytesIn, BytesOut, Reads, Writes, EmptyReads, ShortWrites uint64
+}
+
+// Link is the tcp link of one sidecar. It is owned by the engine's goroutine.
+type Link struct {
+	memory link.Memory
+	conns  []*conn // by peer; nil: none
+	list   []*conn
+	epoll  int
+	events [64]unix.EpollEvent
+	stats  Stats
+}
+
+// New makes a link for a job of peers sidecars.
+func New(memory link.Memory, peers int) (*Link, error) {
+	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("tcp: epoll: %w", err)
+	}
+	return &Link{memory: memory, conns: make([]*conn, peers), epoll: ep}, nil
+}
+
+// SetMemory replaces the memory given to New, for a caller that is the memory
+// itself and could not name it earlier.
+func (l *Link) SetMemory(m link.Memory) { l.memory = m }
+
+// Caps says what the link can do: carry frames.
+func (l *Link) Caps() link.Caps {
+	return link.Caps{Name: "tcp", GatherMax: 1, EagerMax: eagerMax}
+}
+
+// Stats returns the counters.
+func (l *Link) Stats() Stats { return l.stats }
+
+// FD is readable when Poll would find work.
+func (l *Link) FD() int { return l.epoll }
+
+// Attach takes over the connected stream socket fd. An older connection of the
+// same peer is closed, and what it had half way is forgotten: the core resumes.
+func (l *Link) Attach(peer link.Peer, fd int) error {
+	l.Forget(peer)
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return errors.Join(fmt.Errorf("tcp: %w", err), unix.Close(fd))
+	}
+	// A socketpair has no such option; it needs none.
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(peer)}
+	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		return errors.Join(fmt.Errorf("tcp: watching connection to %d: %w", peer, err), unix.Close(fd))
+	}
+	c := &conn{link: l, peer: peer, fd: fd}
+	c.out.init()
+	c.in.buf = make([]byte, readBytes)
+	l.conns[peer] = c
+	l.list = append(l.list, c)
+	return nil
+}
+
+// Forget closes the connection to peer.
+func (l *Link) Forget(peer link.Peer) {
+	c := l.conns[peer]
+	if c == nil {
+		return
+	}
+	l.conns[peer] = nil
+	for i, x := range l.list {
+		if x == c {
+			l.list = append(l.list[:i], l.list[i+1:]...)
+			break
+		}
+	}
+	_ = unix.Close(c.fd) // nothing is expected of it any more
+	c.fd = -1
+}
+
+// Close ends all connections.
+func (l *Link) Close() error {
+	for p := range l.conns {
+		l.Forget(link.Peer(p))
+	}
+	return unix.Close(l.epoll)
+}
+
+// Post takes frames and writes what the socket takes. Errors are kept for
+// Poll.
+func (l *Link) Post(peer link.Peer, frames []*link.Frame) int {
+	c := l.conns[peer]
+	if c == nil || c.err != nil {
+		return 0
+	}
+	n := 0
+	for _, f := range frames {
+		if !c.out.add(f, l.memory) {
+			break
+		}
+		n++
+	}
+	c.flush()
+	return n
+}
+
+// Poll writes what could not be written before and reads what has come.
+func (l *Link) Poll(sink link.Sink) int {
+	if len(l.list) > directConns {
+		return l.pollReady(sink)
+	}
+	work := 0
+	for i := 0; i < len(l.list); i++ {
+		c := l.list[i]
+		work += c.poll(sink)
+		if c.fd < 0 {
+			i--
+		}
+	}
+	return work
+}
+
+func (l *Link) pollReady(sink link.Sink) int {
+	n, err := unix.EpollWait(l.epoll, l.events[:], 0)
+	if err != nil {
+		return 0 // EINTR: next turn
+	}
+	work := 0
+	for _, ev := range l.events[:max(n, 0)] {
+		if c := l.conns[ev.Fd]; c != nil {
+			work += c.poll(sink)
+		}
+	}
+	return work
+}
+
+// conn is one connection.
+type conn struct {
+	link    *Link
+	peer    link.Peer
+	fd      int
+	out     outgoing
+	in      incoming
+	err     error
+	waiting bool // EPOLLOUT is armed
+}
+
+func (c *conn) poll(sink link.Sink) int {
+	if c.err == nil && c.out.pending() {
+		c.flush()
+	}
+	work := 0
+	if c.err == nil {
+		work = c.read(sink)
+	}
+	if c.fd >= 0 && c.err != nil {
+		err, peer := c.err, c.peer
+		c.link.Forget(peer)
+		sink.Down(peer, err)
+		return work + 1
+	}
+	return work
+}
+
+// arm asks epoll for writability while, and only while, output is stuck.
+func (c *conn) arm(on bool) {
+	if c.waiting == on {
+		return
+	}
+	c.waiting = on
+	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(c.peer)}
+	if on {
+		ev.Events |= unix.EPOLLOUT
+	}
+	if err := unix.EpollCtl(c.link.epoll, unix.EPOLL_CTL_MOD, c.fd, &ev); err != nil {
+		c.err = fmt.Errorf("%w: epoll: %w", link.ErrBroken, err)
+	}
+}

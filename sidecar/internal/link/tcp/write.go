@@ -1,0 +1,110 @@
+package tcp
+
+import (
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// outgoing is what one connection has still to write: pieces, in order, of the
+// stream buffer (headers and small payloads) or of payloads in place.
+type outgoing struct {
+	stream []byte // never reallocated: pieces point into it
+	used   int
+	pieces []piece
+	first  int // pieces before it are written
+	vec    []iovec
+}
+
+type piece struct {
+	mem    []byte
+	stream bool // part of the stream buffer: may be extended
+}
+
+func (o *outgoing) init() {
+	o.stream = make([]byte, streamBytes)
+	o.pieces = make([]piece, 0, vectorMax)
+	o.vec = make([]iovec, vectorMax)
+}
+
+func (o *outgoing) pending() bool { return o.first < len(o.pieces) }
+
+// add queues a frame, or reports that there is no room before the next flush.
+func (o *outgoing) add(f *link.Frame, m link.Memory) bool {
+	var payload []byte
+	if f.Head.Length > 0 {
+		if f.Payload.Region != 0 {
+			payload = m.Bytes(f.Payload)
+		} else {
+			payload = f.Inline[:]
+		}
+		payload = payload[:f.Head.Length]
+	}
+	small := len(payload) <= coalesceMax
+	need := wire.HeaderBytes
+	if small {
+		need += len(payload)
+	}
+	if len(o.stream)-o.used < need || len(o.pieces)+2 > cap(o.pieces) {
+		return false
+	}
+	b := o.stream[o.used : o.used+need : o.used+need]
+	f.Head.Encode((*[wire.HeaderBytes]byte)(b))
+	if small {
+		copy(b[wire.HeaderBytes:], payload)
+	}
+	o.extend(b)
+	if !small {
+		o.pieces = append(o.pieces, piece{mem: payload})
+	}
+	return true
+}
+
+// extend appends a part of the stream buffer, to the last piece if that ends
+// where the part begins.
+func (o *outgoing) extend(b []byte) {
+	start := o.used
+	o.used += len(b)
+	if n := len(o.pieces); n > o.first && o.pieces[n-1].stream {
+		last := &o.pieces[n-1]
+		last.mem = o.stream[start-len(last.mem) : o.used]
+		return
+	}
+	o.pieces = append(o.pieces, piece{mem: b, stream: true})
+}
+
+// written counts n bytes as written.
+func (o *outgoing) written(n int) {
+	for n > 0 {
+		p := &o.pieces[o.first]
+		if n < len(p.mem) {
+			p.mem = p.mem[n:]
+			return
+		}
+		n -= len(p.mem)
+		*p = piece{}
+		o.first++
+	}
+	if o.first == len(o.pieces) {
+		o.pieces, o.first, o.used = o.pieces[:0], 0, 0
+	}
+}
+
+// flush writes until the socket takes no more.
+func (c *conn) flush() {
+	for c.err == nil && c.out.pending() {
+		want := c.out.fill()
+		n, again, err := writev(c.fd, c.out.vec[:want])
+		c.link.stats.Writes++
+		switch {
+		case err != nil:
+			c.err = broken("writing", err)
+			return
+		case again:
+			c.arm(true)
+			return
+		}
+		c.link.stats.BytesOut += uint64(n)
+		c.out.written(n)
+	}
+	c.arm(false)
+}
