@@ -80,6 +80,7 @@ type Config struct {
 	CreditBytes   uint64        // eager bytes in flight from one peer; default 1 MiB
 	Heartbeat     time.Duration // silence after which a heartbeat is sent; default 500 ms
 	DeadAfter     time.Duration // silence, or failed reconnecting, after which a peer is dead; default 3 s
+	StartWithin   time.Duration // how long a peer may take to be reached for the first time; default 60 s
 	AckDelay      time.Duration // how long an acknowledgement may wait for a frame to ride on; default 200 us
 	Rendezvous    Rendezvous
 	Seed          uint64 // of the matching tables' hash
@@ -93,6 +94,7 @@ func (c *Config) setDefaults() error {
 	}
 	def(&c.Heartbeat, 500*time.Millisecond)
 	def(&c.DeadAfter, 3*time.Second)
+	def(&c.StartWithin, time.Minute)
 	def(&c.AckDelay, 200*time.Microsecond)
 	if c.EagerBytes == 0 || c.EagerBytes > eagerLimit {
 		c.EagerBytes = eagerLimit

@@ -26,6 +26,7 @@ type peer struct {
 	self  bool
 	state peerState
 	bye   bool // it said goodbye: its end is no failure
+	known bool // it was reached once
 	caps  link.Caps
 
 	out     outbox
@@ -106,7 +107,7 @@ func (c *Core) LinkUp(now int64, id link.Peer, caps link.Caps) {
 		c.stats.Reconnects++
 	}
 	p.caps, p.downAt, p.heardAt, p.sentAt = caps, 0, now, now
-	p.state, p.greet = peerGreeting, true
+	p.state, p.greet, p.known = peerGreeting, true, true
 	c.ports.Note(NoteUp, id, 0, 0, 0, p.recvSeq)
 	if p.self {
 		p.state, p.greet = peerReady, false

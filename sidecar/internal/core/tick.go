@@ -23,9 +23,13 @@ func (c *Core) Tick(now int64) (next int64) {
 		}
 		switch p.state {
 		case peerConnecting:
-			limit := p.downAt + int64(c.cfg.DeadAfter)
+			patience := c.cfg.DeadAfter
+			if !p.known {
+				patience = c.cfg.StartWithin
+			}
+			limit := p.downAt + int64(patience)
 			if now >= limit {
-				c.peerDied(p, fmt.Errorf("%w and not re-established within %v", link.ErrBroken, c.cfg.DeadAfter))
+				c.peerDied(p, fmt.Errorf("%w, no other within %v", link.ErrBroken, patience))
 				continue
 			}
 			due(limit)

@@ -17,7 +17,10 @@ import (
 
 // Dialer makes connections to peers. The answer comes by Engine.Connected or
 // Engine.ConnectFailed.
-type Dialer interface{ Connect(peer link.Peer) }
+type Dialer interface {
+	Connect(peer link.Peer)
+	Cancel(peer link.Peer)
+}
 
 // Stream is a link that is given its connections as sockets.
 type Stream interface {
@@ -130,12 +133,9 @@ func (e *Engine) Turn() int {
 	}
 	for i := 0; i < len(e.active); i++ {
 		a := e.active[i]
-		left, err := a.Publish()
-		if err != nil {
+		// Completions that are left wait for the application to read.
+		if _, err := a.Publish(); err != nil {
 			e.expel(a, err)
-		}
-		if left {
-			work += 0 // the application has to read first
 		}
 	}
 	if f := e.core.Failed(); f != nil && !e.failed {

@@ -136,9 +136,13 @@ func (e *Engine) Fail(f *core.Failure) {
 
 // View is a consistent picture of the counters.
 type View struct {
-	Core  core.Stats
-	Turns Turns
+	Core                      core.Stats
+	Turns                     Turns
+	LinkBytesIn, LinkBytesOut uint64
 }
+
+// Counter is a link that counts its bytes.
+type Counter interface{ Bytes() (in, out uint64) }
 
 // View asks the turn for its counters.
 func (e *Engine) View() (View, error) {
@@ -146,6 +150,9 @@ func (e *Engine) View() (View, error) {
 	err := e.mail.send(func(e *Engine) {
 		v := View{Core: e.core.Stats(), Turns: e.turns}
 		v.Core.Matrix = append([]core.Traffic(nil), v.Core.Matrix...)
+		if n, ok := e.cfg.Remote.(Counter); ok {
+			v.LinkBytesIn, v.LinkBytesOut = n.Bytes()
+		}
 		answer <- v
 	})
 	if err != nil {

@@ -75,7 +75,12 @@ func (e *Engine) Connect(peer link.Peer) {
 }
 
 // Disconnect closes the connection to a peer.
-func (e *Engine) Disconnect(peer link.Peer) { e.linkTo(peer).Forget(peer) }
+func (e *Engine) Disconnect(peer link.Peer) {
+	if peer != e.cfg.Core.Self {
+		e.cfg.Dialer.Cancel(peer)
+	}
+	e.linkTo(peer).Forget(peer)
+}
 
 // Note records a protocol event.
 func (e *Engine) Note(kind core.NoteKind, peer link.Peer, rank uint32, tag, size, seq uint64) {

@@ -63,6 +63,9 @@ func (l *Link) Caps() link.Caps {
 // Stats returns the counters.
 func (l *Link) Stats() Stats { return l.stats }
 
+// Bytes returns what was read and written so far.
+func (l *Link) Bytes() (in, out uint64) { return l.stats.BytesIn, l.stats.BytesOut }
+
 // FD is readable when Poll would find work.
 func (l *Link) FD() int { return l.epoll }
 

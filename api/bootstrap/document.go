@@ -1,0 +1,224 @@
+// Package bootstrap is the job document: who the ranks of a job are, where
+// their sidecars listen, and how they are tuned. The operator or the local
+// runner writes it, every sidecar of the job reads the same one.
+package bootstrap
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"time"
+)
+
+// Version of the document's form.
+const Version = 1
+
+// SizeMax bounds a document.
+const SizeMax = 16 << 20
+
+// RanksMax bounds the ranks of a job.
+const RanksMax = 1 << 20
+
+// ErrInvalid is wrapped by every complaint about a document's contents.
+var ErrInvalid = errors.New("bootstrap document")
+
+// Document describes one job.
+type Document struct {
+	Version int    `json:"version"`
+	Job     Job    `json:"job"`
+	Ranks   int    `json:"ranks"`
+	Pods    []Pod  `json:"pods"`
+	TLS     TLS    `json:"tls"`
+	Memory  Memory `json:"memory,omitzero"`
+	Tuning  Tuning `json:"tuning,omitzero"`
+}
+
+// Job names a job. ID is unique and not guessable.
+type Job struct {
+	Name string `json:"name"`
+	ID   string `json:"id"`
+}
+
+// Pod is one sidecar with the ranks beside it, which follow one another.
+type Pod struct {
+	Name      string `json:"name"`
+	Address   string `json:"address"` // host:port that the sidecar listens on
+	FirstRank int    `json:"firstRank"`
+	Ranks     int    `json:"ranks"`
+}
+
+// TLS names the files of the job's own authority and of this sidecar's
+// certificate. Keys are never in the document; %d stands for the pod's number.
+type TLS struct {
+	CAFile   string `json:"caFile"`
+	CertFile string `json:"certFile"`
+	KeyFile  string `json:"keyFile"`
+}
+
+// Memory sizes what the sidecar reserves; 0 takes the default.
+type Memory struct {
+	ArenaBytes int64 `json:"arenaBytes,omitempty"` // a rank; default 256 MiB
+	SlabBytes  int64 `json:"slabBytes,omitempty"`  // a rank; default 4 MiB
+}
+
+// Tuning changes what the engine decides by itself; zero values leave it so.
+type Tuning struct {
+	EagerBytes    int64    `json:"eagerBytes,omitempty"`    // largest eager message, at most 64 KiB
+	FragmentBytes int64    `json:"fragmentBytes,omitempty"` // payload of one data frame, at most 1 MiB
+	CreditBytes   int64    `json:"creditBytes,omitempty"`   // eager bytes in flight between two sidecars
+	Heartbeat     Duration `json:"heartbeat,omitempty"`
+	DeadAfter     Duration `json:"deadAfter,omitempty"`
+	Transport     string   `json:"transport,omitempty"`  // auto or tcp
+	Rendezvous    string   `json:"rendezvous,omitempty"` // auto, get, put or stream
+	Wait          string   `json:"wait,omitempty"`       // poll, yield or block
+}
+
+// Duration is a time.Duration written as "500ms".
+type Duration time.Duration
+
+// MarshalJSON writes d as a string.
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
+
+// UnmarshalJSON reads a string such as "3s".
+func (d *Duration) UnmarshalJSON(b []byte) error {
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return fmt.Errorf("a duration is a string such as \"3s\": %w", err)
+	}
+	v, err := time.ParseDuration(s)
+	*d = Duration(v)
+	return err
+}
+
+// Load reads and checks the document in a file.
+func Load(path string) (*Document, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("bootstrap: %w", err)
+	}
+	defer func() { _ = f.Close() }() // only read
+	raw, err := io.ReadAll(io.LimitReader(f, SizeMax+1))
+	if err != nil {
+		return nil, fmt.Errorf("bootstrap: reading %s: %w", path, err)
+	}
+	d, err := Parse(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return d, nil
+}
+
+// Parse reads and checks a document. Unknown fields are refused: they are
+// misspelt ones.
+func Parse(raw []byte) (*Document, error) {
+	if len(raw) > SizeMax {
+		return nil, fmt.Errorf("%w: over %d bytes", ErrInvalid, SizeMax)
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	d := new(Document)
+	if err := dec.Decode(d); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: something follows the document", ErrInvalid)
+	}
+	return d, d.Validate()
+}
+
+// Validate finds contradictions. The error names the field.
+func (d *Document) Validate() error {
+	bad := func(format string, a ...any) error {
+		return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, a...))
+	}
+	switch {
+	case d.Version != Version:
+		return bad("version is %d, want %d", d.Version, Version)
+	case d.Job.ID == "" || len(d.Job.ID) > 128:
+		return bad("job.id has %d characters, want 1 to 128", len(d.Job.ID))
+	case d.Ranks < 1 || d.Ranks > RanksMax:
+		return bad("ranks is %d, want 1 to %d", d.Ranks, RanksMax)
+	case len(d.Pods) < 1 || len(d.Pods) > d.Ranks:
+		return bad("pods has %d entries for %d ranks", len(d.Pods), d.Ranks)
+	}
+	seen := make(map[string]int, len(d.Pods))
+	next := 0
+	for i, p := range d.Pods {
+		switch other, twice := seen[p.Address]; {
+		case twice:
+			return bad("pods[%d].address %s is that of pods[%d] too", i, p.Address, other)
+		case !goodAddress(p.Address):
+			return bad("pods[%d].address %q is not host:port", i, p.Address)
+		case p.FirstRank != next || p.Ranks < 1 || p.Ranks > d.Ranks-next:
+			return bad("pods[%d] has %d ranks from %d, but rank %d of %d is next", i, p.Ranks, p.FirstRank, next, d.Ranks)
+		}
+		seen[p.Address] = i
+		next += p.Ranks
+	}
+	if next != d.Ranks {
+		return bad("pods have %d ranks, ranks is %d", next, d.Ranks)
+	}
+	return d.validateTuning(bad)
+}
+
+func goodAddress(a string) bool {
+	host, port, err := net.SplitHostPort(a)
+	n, err2 := strconv.ParseUint(port, 10, 16)
+	return err == nil && err2 == nil && host != "" && n != 0
+}
+
+func (d *Document) validateTuning(bad func(string, ...any) error) error {
+	for _, f := range []struct {
+		name     string
+		v        int64
+		min, max int64
+	}{
+		{"memory.arenaBytes", d.Memory.ArenaBytes, 1 << 16, 1 << 44},
+		{"memory.slabBytes", d.Memory.SlabBytes, 1 << 18, 1 << 30},
+		{"tuning.eagerBytes", d.Tuning.EagerBytes, 1, 64 << 10},
+		{"tuning.fragmentBytes", d.Tuning.FragmentBytes, 64, 1 << 20},
+		{"tuning.creditBytes", d.Tuning.CreditBytes, 128 << 10, 1 << 30},
+		{"tuning.heartbeat", int64(d.Tuning.Heartbeat), int64(time.Millisecond), int64(time.Hour)},
+		{"tuning.deadAfter", int64(d.Tuning.DeadAfter), int64(10 * time.Millisecond), int64(time.Hour)},
+	} {
+		if f.v != 0 && (f.v < f.min || f.v > f.max) {
+			return bad("%s is %d, want 0 or %d to %d", f.name, f.v, f.min, f.max)
+		}
+	}
+	if h, dead := d.Tuning.Heartbeat, d.Tuning.DeadAfter; h != 0 && dead != 0 && dead < 2*h {
+		return bad("tuning.deadAfter %v is under twice tuning.heartbeat %v", time.Duration(dead), time.Duration(h))
+	}
+	for _, f := range []struct {
+		name, v string
+		want    []string
+	}{
+		{"tuning.transport", d.Tuning.Transport, []string{"", "auto", "tcp"}},
+		{"tuning.rendezvous", d.Tuning.Rendezvous, []string{"", "auto", "get", "put", "stream"}},
+		{"tuning.wait", d.Tuning.Wait, []string{"", "poll", "yield", "block"}},
+	} {
+		ok := false
+		for _, w := range f.want {
+			ok = ok || f.v == w
+		}
+		if !ok {
+			return bad("%s is %q, want one of %q", f.name, f.v, f.want[1:])
+		}
+	}
+	return nil
+}
+
+// PodOf is the pod of every rank.
+func (d *Document) PodOf() []int32 {
+	pods := make([]int32, d.Ranks)
+	for i, p := range d.Pods {
+		for r := range p.Ranks {
+			pods[p.FirstRank+r] = int32(i)
+		}
+	}
+	return pods
+}

@@ -1,0 +1,119 @@
+package obs
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+)
+
+// Picture is what the engine's counters show at one moment.
+type Picture struct {
+	Core                       core.Stats
+	Busy, Idle, Yields, Sleeps uint64
+	BytesIn, BytesOut          uint64
+	RefusedConnections         uint64
+}
+
+// collector turns pictures into metrics when somebody scrapes: the engine pays
+// nothing in between.
+type collector struct {
+	look func() (Picture, error)
+	job  prometheus.Labels
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("outrigger_"+name, help, labels, nil)
+}
+
+var (
+	messagesDesc   = desc("messages_total", "Messages by protocol, counted where the data is moved.", "protocol")
+	bytesDesc      = desc("message_bytes_total", "Payload bytes by protocol.", "protocol")
+	framesDesc     = desc("frames_total", "Frames of the wire protocol by direction.", "direction")
+	linkBytesDesc  = desc("link_bytes_total", "Bytes on the tcp link by direction.", "direction")
+	matchesDesc    = desc("matches_total", "Messages that found a posted receive (expected), or a receive that found them (unexpected).", "kind")
+	unexpectedDesc = desc("unexpected_bytes", "Memory that unexpected messages take now.")
+	peakDesc       = desc("unexpected_bytes_peak", "Most memory that unexpected messages took.")
+	openDesc       = desc("requests_open", "Requests under way.", "kind")
+	stallsDesc     = desc("credit_stalls_total", "Eager messages that went by rendezvous for want of credit.")
+	breaksDesc     = desc("connection_breaks_total", "Connections to peers that broke.")
+	reconnectsDesc = desc("reconnects_total", "Connections to peers that were made again and resumed.")
+	refusedDesc    = desc("refused_connections_total", "Connections that were turned away at wire-up.")
+	turnsDesc      = desc("engine_turns_total", "Turns of the engine.", "kind")
+	sizesDesc      = desc("message_size_bytes", "Sizes of the messages sent by the ranks of this sidecar.")
+)
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{messagesDesc, bytesDesc, framesDesc, linkBytesDesc, matchesDesc, unexpectedDesc, peakDesc,
+		openDesc, stallsDesc, breaksDesc, reconnectsDesc, refusedDesc, turnsDesc, sizesDesc} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	p, err := c.look()
+	if err != nil {
+		ch <- prometheus.NewInvalidMetric(messagesDesc, err)
+		return
+	}
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	for _, t := range Protocols(&p.Core) {
+		counter(messagesDesc, t.Messages, t.Name)
+		counter(bytesDesc, t.Bytes, t.Name)
+	}
+	counter(framesDesc, p.Core.FramesIn, "in")
+	counter(framesDesc, p.Core.FramesOut, "out")
+	counter(linkBytesDesc, p.BytesIn, "in")
+	counter(linkBytesDesc, p.BytesOut, "out")
+	counter(matchesDesc, p.Core.Expected, "expected")
+	counter(matchesDesc, p.Core.Unexpected, "unexpected")
+	gauge(unexpectedDesc, float64(p.Core.UnexpectedBytes))
+	gauge(peakDesc, float64(p.Core.UnexpectedPeak))
+	gauge(openDesc, float64(p.Core.Sends), "send")
+	gauge(openDesc, float64(p.Core.Receives), "receive")
+	gauge(openDesc, float64(p.Core.Parked), "unexpected")
+	counter(stallsDesc, p.Core.CreditStalls)
+	counter(breaksDesc, p.Core.Breaks)
+	counter(reconnectsDesc, p.Core.Reconnects)
+	counter(refusedDesc, p.RefusedConnections)
+	counter(turnsDesc, p.Busy, "busy")
+	counter(turnsDesc, p.Idle, "idle")
+	counter(turnsDesc, p.Yields, "yield")
+	counter(turnsDesc, p.Sleeps, "sleep")
+	ch <- sizes(&p.Core)
+}
+
+// sizes is the histogram of message sizes; bucket k holds sizes below 2^k.
+func sizes(s *core.Stats) prometheus.Metric {
+	buckets := make(map[float64]uint64, len(s.Sizes))
+	total, sum := uint64(0), uint64(0)
+	for bits, n := range s.Sizes {
+		total += n
+		buckets[float64(uint64(1)<<bits-1)] = total
+	}
+	for _, t := range s.Matrix {
+		sum += t.Bytes
+	}
+	return prometheus.MustNewConstHistogram(sizesDesc, total, float64(sum), buckets)
+}
+
+// Protocol is the traffic of one protocol by name.
+type Protocol struct {
+	Name            string
+	Messages, Bytes uint64
+}
+
+// Protocols lists the traffic by protocol.
+func Protocols(s *core.Stats) []Protocol {
+	row := func(name string, t core.Traffic) Protocol { return Protocol{name, t.Messages, t.Bytes} }
+	return []Protocol{
+		row("eager", s.Eager), row("rendezvous get", s.Get), row("rendezvous put", s.Put), row("rendezvous stream", s.Stream),
+		row("one-sided", s.OneSided), row("collective", s.Collective),
+	}
+}

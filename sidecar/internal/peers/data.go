@@ -1,0 +1,144 @@
+package peers
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// ticketID names a data connection that a control connection has agreed on.
+type ticketID [16]byte
+
+// ticket is good for one data connection within stepTime.
+type ticket struct {
+	peer  link.Peer
+	key   []byte
+	timer *time.Timer
+}
+
+func (m *Mesh) issue(id ticketID, t *ticket) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tickets[id] = t
+	t.timer = time.AfterFunc(stepTime, func() { m.redeem(id) })
+}
+
+// redeem takes a ticket out; nil: unknown, used or expired.
+func (m *Mesh) redeem(id ticketID) *ticket {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.tickets[id]
+	if t != nil {
+		delete(m.tickets, id)
+		t.timer.Stop()
+	}
+	return t
+}
+
+// The data connection's hello: magic, ticket, nonce, proof; the answer: nonce,
+// proof. A proof is an HMAC over everything said so far and the role, so that
+// neither side's can be taken for the other's.
+const (
+	dataMagic  = "OUTRDAT1"
+	nonceBytes = 16
+	helloBytes = len(dataMagic) + len(ticketID{}) + nonceBytes + sha256.Size
+	replyBytes = nonceBytes + sha256.Size
+)
+
+var errProof = errors.New("data connection: the proof is wrong")
+
+func proof(key []byte, role string, said ...[]byte) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write([]byte(role)) // a hash never fails
+	for _, b := range said {
+		h.Write(b)
+	}
+	return h.Sum(nil)
+}
+
+// proveDial is the dialling side of a data connection.
+func proveDial(conn net.Conn, id ticketID, key []byte) error {
+	hello := make([]byte, 0, helloBytes)
+	hello = append(append(hello, dataMagic...), id[:]...)
+	var nonce [nonceBytes]byte
+	_, _ = rand.Read(nonce[:]) // never fails (crypto/rand)
+	hello = append(hello, nonce[:]...)
+	hello = append(hello, proof(key, "dial", hello)...)
+	if _, err := conn.Write(hello); err != nil {
+		return fmt.Errorf("data connection: %w", err)
+	}
+	var reply [replyBytes]byte
+	if _, err := io.ReadFull(conn, reply[:]); err != nil {
+		return fmt.Errorf("data connection: %w", err)
+	}
+	if !hmac.Equal(reply[nonceBytes:], proof(key, "accept", hello, reply[:nonceBytes])) {
+		return errProof
+	}
+	return nil
+}
+
+// acceptData is the accepting side; first is the byte that was read already.
+func (m *Mesh) acceptData(conn net.Conn, first byte) error {
+	hello := make([]byte, helloBytes)
+	hello[0] = first
+	if first != dataMagic[0] {
+		return fmt.Errorf("neither TLS nor a data connection (first byte %#x)", first)
+	}
+	if _, err := io.ReadFull(conn, hello[1:]); err != nil {
+		return fmt.Errorf("data connection: %w", err)
+	}
+	if string(hello[:len(dataMagic)]) != dataMagic {
+		return errors.New("neither TLS nor a data connection")
+	}
+	t := m.redeem(ticketID(hello[len(dataMagic):]))
+	if t == nil {
+		return errors.New("data connection with an unknown, used or expired ticket")
+	}
+	said := hello[:helloBytes-sha256.Size]
+	if !hmac.Equal(hello[len(said):], proof(t.key, "dial", said)) {
+		return errProof
+	}
+	reply := make([]byte, nonceBytes, replyBytes)
+	_, _ = rand.Read(reply) // never fails (crypto/rand)
+	reply = append(reply, proof(t.key, "accept", hello, reply)...)
+	if _, err := conn.Write(reply); err != nil {
+		return fmt.Errorf("data connection: %w", err)
+	}
+	fd, err := takeSocket(conn)
+	if err != nil {
+		return err
+	}
+	m.connected(t.peer, fd)
+	return nil
+}
+
+// takeSocket duplicates conn's socket for the engine; conn is closed by its
+// owner.
+func takeSocket(conn net.Conn) (int, error) {
+	sc, ok := conn.(syscall.Conn)
+	if !ok {
+		return -1, fmt.Errorf("data connection: %T has no socket", conn)
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return -1, fmt.Errorf("data connection: %w", err)
+	}
+	fd, dupErr := -1, error(nil)
+	if err := raw.Control(func(s uintptr) { fd, dupErr = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
+		return -1, fmt.Errorf("data connection: %w", err)
+	}
+	if dupErr != nil {
+		return -1, fmt.Errorf("data connection: %w", dupErr)
+	}
+	return fd, nil
+}

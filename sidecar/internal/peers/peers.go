@@ -1,0 +1,194 @@
+// Package peers makes the connections between the sidecars of a job
+// (api/wire/PROTOCOL.md §2): lazily, mutually authenticated with TLS 1.3 by the
+// job's own authority, one for each pair however both sides dial.
+//
+// A control connection proves who is who; the data connection that follows is
+// bound to it by a secret that only the two ends of the control connection can
+// derive, and is handed to the engine as a socket.
+package peers
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Connected takes a connected, authenticated socket to a peer; it owns fd.
+type Connected func(peer link.Peer, fd int)
+
+// Config of a Mesh.
+type Config struct {
+	Self      link.Peer
+	Job       string   // job id, as in the certificates
+	Addresses []string // host:port of each peer's listener
+	TLS       *tls.Config
+	Log       *slog.Logger
+	Connected Connected
+}
+
+// Limits of the wire-up.
+const (
+	stepTime     = 5 * time.Second // for each handshake as a whole
+	pendingMax   = 128             // handshakes under way at once
+	backoffFirst = 10 * time.Millisecond
+	backoffMax   = time.Second
+)
+
+// Mesh makes and accepts the connections of one sidecar.
+type Mesh struct {
+	cfg      Config
+	listener net.Listener
+	ctx      context.Context
+	stop     context.CancelFunc
+	wg       sync.WaitGroup
+	pending  chan struct{}
+	refused  atomic.Uint64
+
+	mu      sync.Mutex
+	dials   map[link.Peer]context.CancelFunc
+	tickets map[ticketID]*ticket
+	conns   map[net.Conn]bool
+}
+
+// New makes a mesh that accepts on listener, which it owns.
+func New(cfg Config, listener net.Listener) *Mesh {
+	ctx, stop := context.WithCancel(context.Background())
+	return &Mesh{cfg: cfg, listener: listener, ctx: ctx, stop: stop, pending: make(chan struct{}, pendingMax),
+		dials: map[link.Peer]context.CancelFunc{}, tickets: map[ticketID]*ticket{}, conns: map[net.Conn]bool{}}
+}
+
+// Refused counts the connections that were turned away.
+func (m *Mesh) Refused() uint64 { return m.refused.Load() }
+
+// Serve accepts until Close.
+func (m *Mesh) Serve() error {
+	for {
+		conn, err := m.listener.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			return fmt.Errorf("peers: accepting: %w", err)
+		}
+		select {
+		case m.pending <- struct{}{}:
+		case <-m.ctx.Done():
+			_ = conn.Close() // closing down
+			return nil
+		}
+		if !m.track(conn) {
+			_ = conn.Close() // closing down
+			return nil
+		}
+		m.wg.Go(func() {
+			defer func() { <-m.pending }()
+			defer m.untrack(conn)
+			if err := m.accept(conn); err != nil {
+				m.refused.Add(1)
+				m.cfg.Log.Warn("connection refused", "from", conn.RemoteAddr(), "cause", err)
+			}
+		})
+	}
+}
+
+// Close ends everything and waits for it.
+func (m *Mesh) Close() error {
+	m.stop()
+	err := m.listener.Close()
+	m.mu.Lock()
+	for c := range m.conns {
+		_ = c.Close() // its goroutine reports
+	}
+	m.mu.Unlock()
+	m.wg.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func (m *Mesh) track(c net.Conn) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ctx.Err() != nil {
+		return false
+	}
+	m.conns[c] = true
+	return true
+}
+
+func (m *Mesh) untrack(c net.Conn) {
+	m.mu.Lock()
+	delete(m.conns, c)
+	m.mu.Unlock()
+	_ = c.Close() // whatever is worth keeping has its own descriptor
+}
+
+// Connect starts dialling peer, until it succeeds, the peer's own dial does, or
+// Cancel.
+func (m *Mesh) Connect(peer link.Peer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.dials[peer] != nil || m.ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(m.ctx)
+	m.dials[peer] = cancel
+	m.wg.Go(func() { m.dialUntil(ctx, peer) })
+}
+
+// Cancel stops dialling peer.
+func (m *Mesh) Cancel(peer link.Peer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if cancel := m.dials[peer]; cancel != nil {
+		cancel()
+		delete(m.dials, peer)
+	}
+}
+
+func (m *Mesh) dialling(peer link.Peer) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.dials[peer] != nil
+}
+
+// dialUntil tries again with growing, jittered pauses. The first failure and
+// every changed one are logged.
+func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
+	pause, last := backoffFirst, ""
+	for ctx.Err() == nil {
+		fd, err := m.dial(ctx, peer)
+		if err == nil {
+			m.Cancel(peer)
+			m.cfg.Connected(peer, fd)
+			return
+		}
+		if text := err.Error(); text != last && ctx.Err() == nil && !errors.Is(err, errBusy) {
+			m.cfg.Log.Info("peer not reached yet, trying again", "peer", peer, "address", m.cfg.Addresses[peer], "cause", err)
+			last = text
+		}
+		t := time.NewTimer(pause/2 + rand.N(pause))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+		}
+		pause = min(2*pause, backoffMax)
+	}
+}
+
+// connected hands over a socket that the peer's dial made.
+func (m *Mesh) connected(peer link.Peer, fd int) {
+	m.Cancel(peer)
+	m.cfg.Connected(peer, fd)
+}
