@@ -1,0 +1,122 @@
+package outrigger
+
+import (
+	"fmt"
+	"sort"
+	"sync"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+)
+
+// arena allocates from the memory shared with the sidecar: first fit over free
+// ranges in address order, which are merged when they meet.
+type arena struct {
+	mu    sync.Mutex
+	total int
+	spare []span        // free, by offset
+	used  map[int]int   // offset -> bytes
+	cache map[int][]int // free blocks of the library's own, by size
+}
+
+type span struct{ off, size int }
+
+// arenaAlign is the alignment of every allocation: a cache line.
+const arenaAlign = 64
+
+func (a *arena) init(size int) {
+	a.total = size
+	a.spare = []span{{0, size}}
+	a.used = map[int]int{}
+	a.cache = map[int][]int{}
+}
+
+func (a *arena) alloc(n int) (int, error) {
+	if n < 0 {
+		return 0, fmt.Errorf("%w: %d bytes", ErrInvalid, n)
+	}
+	want := max((n+arenaAlign-1)&^(arenaAlign-1), arenaAlign)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	free := 0
+	for i, s := range a.spare {
+		free += s.size
+		if s.size < want {
+			continue
+		}
+		if s.size == want {
+			a.spare = append(a.spare[:i], a.spare[i+1:]...)
+		} else {
+			a.spare[i] = span{s.off + want, s.size - want}
+		}
+		a.used[s.off] = want
+		return s.off, nil
+	}
+	return 0, fmt.Errorf("%w: %d bytes wanted, %d of %d free; set %s to a larger size", ErrNoMemory, n, free, a.total, names.EnvArena)
+}
+
+func (a *arena) release(off int) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	size, ok := a.used[off]
+	if !ok {
+		return ErrNotAllocated
+	}
+	delete(a.used, off)
+	i := sort.Search(len(a.spare), func(i int) bool { return a.spare[i].off > off })
+	a.spare = append(a.spare, span{})
+	copy(a.spare[i+1:], a.spare[i:])
+	a.spare[i] = span{off, size}
+	a.merge(i)
+	if i > 0 {
+		a.merge(i - 1)
+	}
+	return nil
+}
+
+// merge joins the free range i with the next one if they touch.
+func (a *arena) merge(i int) {
+	if i+1 < len(a.spare) && a.spare[i].off+a.spare[i].size == a.spare[i+1].off {
+		a.spare[i].size += a.spare[i+1].size
+		a.spare = append(a.spare[:i+1], a.spare[i+2:]...)
+	}
+}
+
+// borrow and giveBack are for the library's own short-lived blocks: sizes are
+// powers of two, and small blocks are kept for the next time.
+func (a *arena) borrow(n int) (off, size int, err error) {
+	size = 4 << 10
+	for size < n {
+		size *= 2
+	}
+	a.mu.Lock()
+	if list := a.cache[size]; len(list) > 0 {
+		off = list[len(list)-1]
+		a.cache[size] = list[:len(list)-1]
+		a.mu.Unlock()
+		return off, size, nil
+	}
+	a.mu.Unlock()
+	if size > cacheMax {
+		size = n
+	}
+	off, err = a.alloc(size)
+	return off, size, err
+}
+
+// cacheMax is the largest block, and cacheDepth the most of one size, that is
+// kept.
+const (
+	cacheMax   = 64 << 10
+	cacheDepth = 8
+)
+
+func (a *arena) giveBack(off, size int) {
+	a.mu.Lock()
+	if size <= cacheMax && len(a.cache[size]) < cacheDepth {
+		a.cache[size] = append(a.cache[size], off)
+		a.mu.Unlock()
+		return
+	}
+	a.mu.Unlock()
+	_ = a.release(off) // it came from alloc
+}

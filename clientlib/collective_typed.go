@@ -1,0 +1,167 @@
+package outrigger
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+// Barrier returns when every rank has called it.
+func (c *Comm) Barrier(ctx context.Context) error {
+	r, err := c.Ibarrier()
+	return r.collWait(ctx, err)
+}
+
+// Ibarrier starts a Barrier.
+func (c *Comm) Ibarrier() (Request, error) {
+	return c.startColl(&collCall{what: "barrier", kind: shm.CollBarrier})
+}
+
+// same reports whether two operands are the same memory: the reduction is in
+// place.
+func same[T Number](a, b []T) bool { return len(a) > 0 && len(b) > 0 && &a[0] == &b[0] }
+
+func (c *Comm) want(what string, have, need int, of string) error {
+	if have >= need {
+		return nil
+	}
+	return c.session.fail(what, c, AnySource, AnyTag, 0, fmt.Errorf("%w: %s has %d elements, %d are needed", ErrInvalid, of, have, need))
+}
+
+// Bcast sends the root's buf to every rank's buf.
+func Bcast[T Number](ctx context.Context, c *Comm, buf []T, root int) error {
+	r, err := Ibcast(c, buf, root)
+	return r.collWait(ctx, err)
+}
+
+// Ibcast starts a Bcast; its buffers are in use until the request has ended.
+func Ibcast[T Number](c *Comm, buf []T, root int) (Request, error) {
+	return c.startColl(&collCall{what: "bcast", kind: shm.CollBcast, typ: typeCode[T](), elem: sizeOf[T](), root: root, count: len(buf), out: bytesOf(buf)})
+}
+
+// Reduce combines in of every rank, element by element, into out of the root.
+func Reduce[T Number](ctx context.Context, c *Comm, in, out []T, op Op, root int) error {
+	r, err := Ireduce(c, in, out, op, root)
+	return r.collWait(ctx, err)
+}
+
+// Ireduce starts a Reduce; its buffers are in use until the request has ended.
+func Ireduce[T Number](c *Comm, in, out []T, op Op, root int) (Request, error) {
+	if c.rank != root {
+		out = nil
+	} else if err := c.want("reduce", len(out), len(in), "out"); err != nil {
+		return Request{}, err
+	}
+	return c.startColl(&collCall{what: "reduce", kind: shm.CollReduce, typ: typeCode[T](), elem: sizeOf[T](), op: op, root: root, count: len(in), in: bytesOf(in), out: bytesOf(out), inPlace: same(in, out)})
+}
+
+// Allreduce combines in of every rank into out of every rank. They may be the same slice.
+func Allreduce[T Number](ctx context.Context, c *Comm, in, out []T, op Op) error {
+	r, err := Iallreduce(c, in, out, op)
+	return r.collWait(ctx, err)
+}
+
+// Iallreduce starts a Allreduce; its buffers are in use until the request has ended.
+func Iallreduce[T Number](c *Comm, in, out []T, op Op) (Request, error) {
+	if err := c.want("allreduce", len(out), len(in), "out"); err != nil {
+		return Request{}, err
+	}
+	return c.startColl(&collCall{what: "allreduce", kind: shm.CollAllreduce, typ: typeCode[T](), elem: sizeOf[T](), op: op, count: len(in), in: bytesOf(in), out: bytesOf(out[:len(in)]), inPlace: same(in, out)})
+}
+
+// Scan combines in of ranks 0 to this one into out.
+func Scan[T Number](ctx context.Context, c *Comm, in, out []T, op Op) error {
+	r, err := Iscan(c, in, out, op)
+	return r.collWait(ctx, err)
+}
+
+// Iscan starts a Scan; its buffers are in use until the request has ended.
+func Iscan[T Number](c *Comm, in, out []T, op Op) (Request, error) {
+	if err := c.want("scan", len(out), len(in), "out"); err != nil {
+		return Request{}, err
+	}
+	return c.startColl(&collCall{what: "scan", kind: shm.CollScan, typ: typeCode[T](), elem: sizeOf[T](), op: op, count: len(in), in: bytesOf(in), out: bytesOf(out[:len(in)]), inPlace: same(in, out)})
+}
+
+// ReduceScatter combines in of every rank and gives rank i its block, counts[i] elements. Without
+// counts all blocks have len(out) elements.
+func ReduceScatter[T Number](ctx context.Context, c *Comm, in, out []T, counts []int, op Op) error {
+	r, err := IreduceScatter(c, in, out, counts, op)
+	return r.collWait(ctx, err)
+}
+
+// IreduceScatter starts a ReduceScatter; its buffers are in use until the request has ended.
+func IreduceScatter[T Number](c *Comm, in, out []T, counts []int, op Op) (Request, error) {
+	x := collCall{what: "reduce-scatter", kind: shm.CollReduceScatter, typ: typeCode[T](), elem: sizeOf[T](), op: op, count: len(out), in: bytesOf(in), out: bytesOf(out)}
+	if counts != nil {
+		if err := c.want("reduce-scatter", len(counts), c.Size(), "counts"); err != nil {
+			return Request{}, err
+		}
+		x.vectors = [][]int{counts[:c.Size()], packed(counts[:c.Size()])}
+	}
+	return c.startColl(&x)
+}
+
+// Gather collects in of every rank, in rank order, in out of the root.
+func Gather[T Number](ctx context.Context, c *Comm, in, out []T, root int) error {
+	r, err := Igather(c, in, out, root)
+	return r.collWait(ctx, err)
+}
+
+// Igather starts a Gather; its buffers are in use until the request has ended.
+func Igather[T Number](c *Comm, in, out []T, root int) (Request, error) {
+	if c.rank != root {
+		out = nil
+	} else if err := c.want("gather", len(out), len(in)*c.Size(), "out"); err != nil {
+		return Request{}, err
+	}
+	return c.startColl(&collCall{what: "gather", kind: shm.CollGather, typ: typeCode[T](), elem: sizeOf[T](), root: root, count: len(in), in: bytesOf(in), out: bytesOf(out)})
+}
+
+// Scatter sends block i of the root's in to out of rank i.
+func Scatter[T Number](ctx context.Context, c *Comm, in, out []T, root int) error {
+	r, err := Iscatter(c, in, out, root)
+	return r.collWait(ctx, err)
+}
+
+// Iscatter starts a Scatter; its buffers are in use until the request has ended.
+func Iscatter[T Number](c *Comm, in, out []T, root int) (Request, error) {
+	if c.rank != root {
+		in = nil
+	} else if err := c.want("scatter", len(in), len(out)*c.Size(), "in"); err != nil {
+		return Request{}, err
+	}
+	return c.startColl(&collCall{what: "scatter", kind: shm.CollScatter, typ: typeCode[T](), elem: sizeOf[T](), root: root, count: len(out), in: bytesOf(in), out: bytesOf(out)})
+}
+
+// Allgather collects in of every rank, in rank order, in out of every rank.
+func Allgather[T Number](ctx context.Context, c *Comm, in, out []T) error {
+	r, err := Iallgather(c, in, out)
+	return r.collWait(ctx, err)
+}
+
+// Iallgather starts a Allgather; its buffers are in use until the request has ended.
+func Iallgather[T Number](c *Comm, in, out []T) (Request, error) {
+	if err := c.want("allgather", len(out), len(in)*c.Size(), "out"); err != nil {
+		return Request{}, err
+	}
+	return c.startColl(&collCall{what: "allgather", kind: shm.CollAllgather, typ: typeCode[T](), elem: sizeOf[T](), count: len(in), in: bytesOf(in), out: bytesOf(out)})
+}
+
+// Alltoall sends block i of in to rank i, and receives its block into block i of out.
+func Alltoall[T Number](ctx context.Context, c *Comm, in, out []T) error {
+	r, err := Ialltoall(c, in, out)
+	return r.collWait(ctx, err)
+}
+
+// Ialltoall starts a Alltoall; its buffers are in use until the request has ended.
+func Ialltoall[T Number](c *Comm, in, out []T) (Request, error) {
+	if len(in)%c.Size() != 0 {
+		return Request{}, c.session.fail("alltoall", c, AnySource, AnyTag, 0, fmt.Errorf("%w: %d elements for %d ranks", ErrInvalid, len(in), c.Size()))
+	}
+	if err := c.want("alltoall", len(out), len(in), "out"); err != nil {
+		return Request{}, err
+	}
+	return c.startColl(&collCall{what: "alltoall", kind: shm.CollAlltoall, typ: typeCode[T](), elem: sizeOf[T](), count: len(in) / c.Size(), in: bytesOf(in), out: bytesOf(out)})
+}

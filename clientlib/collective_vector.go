@@ -1,0 +1,104 @@
+package outrigger
+
+import (
+	"context"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+// packed are the displacements of blocks that follow one another.
+func packed(counts []int) []int {
+	displs, next := make([]int, len(counts)), 0
+	for i, n := range counts {
+		displs[i] = next
+		next += n
+	}
+	return displs
+}
+
+// blocks are the two vectors of counts and displacements; displs nil: packed.
+func (c *Comm) blocks(what string, counts, displs []int) ([][]int, error) {
+	if err := c.want(what, len(counts), c.Size(), "counts"); err != nil {
+		return nil, err
+	}
+	counts = counts[:c.Size()]
+	if displs == nil {
+		return [][]int{counts, packed(counts)}, nil
+	}
+	if err := c.want(what, len(displs), c.Size(), "displs"); err != nil {
+		return nil, err
+	}
+	return [][]int{counts, displs[:c.Size()]}, nil
+}
+
+// Gatherv is Gather with blocks of counts[i] elements at displs[i] of the root's out.
+func Gatherv[T Number](ctx context.Context, c *Comm, in, out []T, counts, displs []int, root int) error {
+	r, err := Igatherv(c, in, out, counts, displs, root)
+	return r.collWait(ctx, err)
+}
+
+// Igatherv starts a Gatherv; its buffers are in use until the request has ended.
+func Igatherv[T Number](c *Comm, in, out []T, counts, displs []int, root int) (Request, error) {
+	x := collCall{what: "gatherv", kind: shm.CollGatherv, typ: typeCode[T](), elem: sizeOf[T](), root: root, count: len(in), in: bytesOf(in)}
+	if c.rank == root {
+		var err error
+		if x.vectors, err = c.blocks("gatherv", counts, displs); err != nil {
+			return Request{}, err
+		}
+		x.out = bytesOf(out)
+	}
+	return c.startColl(&x)
+}
+
+// Scatterv is Scatter with blocks of counts[i] elements at displs[i] of the root's in.
+func Scatterv[T Number](ctx context.Context, c *Comm, in []T, counts, displs []int, out []T, root int) error {
+	r, err := Iscatterv(c, in, counts, displs, out, root)
+	return r.collWait(ctx, err)
+}
+
+// Iscatterv starts a Scatterv; its buffers are in use until the request has ended.
+func Iscatterv[T Number](c *Comm, in []T, counts, displs []int, out []T, root int) (Request, error) {
+	x := collCall{what: "scatterv", kind: shm.CollScatterv, typ: typeCode[T](), elem: sizeOf[T](), root: root, count: len(out), out: bytesOf(out)}
+	if c.rank == root {
+		var err error
+		if x.vectors, err = c.blocks("scatterv", counts, displs); err != nil {
+			return Request{}, err
+		}
+		x.in = bytesOf(in)
+	}
+	return c.startColl(&x)
+}
+
+// Allgatherv is Allgather with blocks of counts[i] elements at displs[i] of out.
+func Allgatherv[T Number](ctx context.Context, c *Comm, in, out []T, counts, displs []int) error {
+	r, err := Iallgatherv(c, in, out, counts, displs)
+	return r.collWait(ctx, err)
+}
+
+// Iallgatherv starts a Allgatherv; its buffers are in use until the request has ended.
+func Iallgatherv[T Number](c *Comm, in, out []T, counts, displs []int) (Request, error) {
+	v, err := c.blocks("allgatherv", counts, displs)
+	if err != nil {
+		return Request{}, err
+	}
+	return c.startColl(&collCall{what: "allgatherv", kind: shm.CollAllgatherv, typ: typeCode[T](), elem: sizeOf[T](), count: len(in), in: bytesOf(in), out: bytesOf(out), vectors: v})
+}
+
+// Alltoallv is Alltoall with blocks of any size and place on both sides.
+func Alltoallv[T Number](ctx context.Context, c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) error {
+	r, err := Ialltoallv(c, in, scounts, sdispls, out, rcounts, rdispls)
+	return r.collWait(ctx, err)
+}
+
+// Ialltoallv starts a Alltoallv; its buffers are in use until the request has ended.
+func Ialltoallv[T Number](c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) (Request, error) {
+	send, err := c.blocks("alltoallv", scounts, sdispls)
+	if err != nil {
+		return Request{}, err
+	}
+	recv, err := c.blocks("alltoallv", rcounts, rdispls)
+	if err != nil {
+		return Request{}, err
+	}
+	return c.startColl(&collCall{what: "alltoallv", kind: shm.CollAlltoallv, typ: typeCode[T](), elem: sizeOf[T](), in: bytesOf(in), out: bytesOf(out), vectors: append(send, recv...)})
+}

@@ -1,0 +1,84 @@
+package outrigger
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+// What callers may want to tell apart with errors.Is.
+var (
+	ErrTruncated       = errors.New("the message is longer than the buffer")
+	ErrCancelled       = errors.New("cancelled")
+	ErrPeerFailed      = errors.New("the peer has failed or left")
+	ErrAborted         = errors.New("the job has failed")
+	ErrSidecarGone     = errors.New("the sidecar has ended")
+	ErrClosed          = errors.New("the session is closed")
+	ErrNotAllocated    = errors.New("not memory from Alloc, or freed already")
+	ErrTooManyRequests = errors.New("too many requests are open; wait for some")
+	ErrNoMemory        = errors.New("not enough arena memory")
+	ErrInvalid         = errors.New("invalid argument")
+	ErrUnsupported     = errors.New("operation not defined for this type")
+)
+
+// Error is what every function of this package returns when it fails.
+type Error struct {
+	Op    string // what was tried: "recv", "allreduce", ...
+	Rank  int    // this process's rank in the communicator
+	Peer  int    // the other rank; AnySource when there is none in particular
+	Tag   int    // AnyTag when there is none in particular
+	Bytes int    // size of the buffer
+	Err   error
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "outrigger: rank %d: %s", e.Rank, e.Op)
+	if e.Peer >= 0 {
+		fmt.Fprintf(&b, " with rank %d", e.Peer)
+	}
+	if e.Tag >= 0 {
+		fmt.Fprintf(&b, " tag %d", e.Tag)
+	}
+	if e.Bytes > 0 {
+		fmt.Fprintf(&b, " (%d bytes)", e.Bytes)
+	}
+	fmt.Fprintf(&b, ": %v", e.Err)
+	return b.String()
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// cause turns a status into an error; nil for success.
+func (s *Session) cause(o *op) error {
+	switch o.status {
+	case shm.StatusOK:
+		return nil
+	case shm.StatusTruncated:
+		return fmt.Errorf("%w: %d bytes", ErrTruncated, o.length)
+	case shm.StatusCancelled:
+		return ErrCancelled
+	case shm.StatusPeerFailed:
+		return s.withFailure(ErrPeerFailed)
+	case shm.StatusAborted:
+		return s.withFailure(ErrAborted)
+	case shm.StatusNoMemory:
+		return fmt.Errorf("%w: %d bytes of scratch needed", ErrNoMemory, o.length)
+	case shm.StatusUnsupported:
+		return ErrUnsupported
+	case shm.StatusInvalid:
+		return ErrInvalid
+	}
+	return fmt.Errorf("unknown status %d", o.status)
+}
+
+// withFailure adds why the job failed, when the sidecar has said so.
+func (s *Session) withFailure(err error) error {
+	if text := s.control.Failure(); text != "" {
+		return fmt.Errorf("%w: %s", err, text)
+	}
+	return err
+}

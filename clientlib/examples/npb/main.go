@@ -1,0 +1,101 @@
+// Command npb runs the NAS Parallel Benchmark kernels CG, IS, EP and MG over
+// Outrigger. Start it as a job: every rank runs it with the same arguments, and
+// rank 0 prints.
+//
+//	outrigger run -n 4 -- npb -class A cg
+//
+// It exits with 0 when the result agrees with the value that NPB publishes, with
+// 1 when it does not or the run fails, and with 2 for a wrong command line or an
+// unsuitable number of ranks.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
+	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/bench"
+)
+
+const (
+	exitVerified = 0
+	exitFailed   = 1
+	exitUsage    = 2
+)
+
+func main() {
+	options, err := parse(os.Args[1:])
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		usage(os.Stdout)
+		os.Exit(exitVerified)
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "npb: %v\nRun npb -help for usage.\n", err)
+		os.Exit(exitUsage)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, options, os.Stdout)
+	stop()
+	os.Exit(code)
+}
+
+// run opens the session and turns what happens into an exit code.
+func run(ctx context.Context, o options, out io.Writer) int {
+	session, err := outrigger.Open(ctx, outrigger.Config{})
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "npb: joining the job: %v\nStart npb under a launcher: outrigger run -n 4 -- npb %s\n", err, o.kernel.name)
+		return exitFailed
+	}
+	world := session.World()
+	result, err := execute(ctx, world, o, out)
+	if err != nil {
+		return report(session, world.Rank(), err)
+	}
+	if err := session.Close(); err != nil {
+		fmt.Fprintf(os.Stderr, "npb: leaving the job: %v\n", err)
+		return exitFailed
+	}
+	if !result.Verified {
+		return exitFailed
+	}
+	return exitVerified
+}
+
+// execute runs the kernel; rank 0 prints.
+func execute(ctx context.Context, world *outrigger.Comm, o options, out io.Writer) (bench.Result, error) {
+	if world.Rank() != 0 {
+		return o.kernel.run(ctx, world, o.class, nil)
+	}
+	if err := bench.WriteHeader(out, o.kernel.title, o.class, world.Size()); err != nil {
+		return bench.Result{}, err
+	}
+	result, err := o.kernel.run(ctx, world, o.class, o.progress(out))
+	if err != nil {
+		return bench.Result{}, err
+	}
+	return result, bench.WriteReport(out, result)
+}
+
+// report ends a run that could not finish. A rank count that does not suit is
+// known to all ranks at once: one of them says so, and each leaves. Any other
+// error may have hit this rank alone, and the job must not wait for it.
+func report(session *outrigger.Session, rank int, err error) int {
+	if errors.Is(err, bench.ErrRanks) {
+		if rank == 0 {
+			fmt.Fprintf(os.Stderr, "npb: %v\n", err)
+		}
+		_ = session.Close() // nothing is under way, and the exit code says enough
+		return exitUsage
+	}
+	fmt.Fprintf(os.Stderr, "npb: rank %d: %v\n", rank, err)
+	if err := session.Abort(exitFailed, err.Error()); err != nil {
+		fmt.Fprintf(os.Stderr, "npb: rank %d: ending the job: %v\n", rank, err)
+	}
+	return exitFailed
+}

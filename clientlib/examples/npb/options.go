@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+
+	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
+	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/bench"
+	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/cg"
+	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/ep"
+	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/is"
+	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/mg"
+)
+
+// kernel is one benchmark of the command line.
+type kernel struct {
+	name, title string
+	step        string // what a progress line counts
+	run         func(context.Context, *outrigger.Comm, bench.Class, bench.Progress) (bench.Result, error)
+}
+
+var kernels = []kernel{
+	{"cg", "CG", "iteration", cg.Run},
+	{"is", "IS", "iteration", is.Run},
+	{"ep", "EP", "batch", ep.Run},
+	{"mg", "MG", "iteration", mg.Run},
+}
+
+// options is a parsed command line.
+type options struct {
+	kernel  kernel
+	class   bench.Class
+	verbose bool
+}
+
+// parse accepts flags before and after the benchmark's name.
+func parse(args []string) (options, error) {
+	o := options{class: bench.S}
+	flags := flag.NewFlagSet("npb", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // main prints the error, once
+	flags.Func("class", "problem class", func(s string) (err error) {
+		o.class, err = bench.ParseClass(s)
+		return err
+	})
+	flags.BoolVar(&o.verbose, "v", false, "print progress")
+	name := ""
+	for rest := args; ; {
+		if err := flags.Parse(rest); err != nil {
+			return o, err
+		}
+		if flags.NArg() == 0 {
+			break
+		}
+		if name != "" {
+			return o, fmt.Errorf("one benchmark at a time: got %q after %q", flags.Arg(0), name)
+		}
+		name, rest = flags.Arg(0), flags.Args()[1:]
+	}
+	if name == "" {
+		return o, errors.New("name a benchmark: cg, is, ep or mg")
+	}
+	for _, k := range kernels {
+		if strings.EqualFold(k.name, name) {
+			o.kernel = k
+			return o, nil
+		}
+	}
+	return o, fmt.Errorf("unknown benchmark %q: choose cg, is, ep or mg", name)
+}
+
+// progress prints the steps if asked to, or if a person is watching.
+func (o options) progress(out io.Writer) bench.Progress {
+	file, isFile := out.(*os.File)
+	if !o.verbose && (!isFile || !term.IsTerminal(int(file.Fd()))) {
+		return nil
+	}
+	return func(done, total int, note string) {
+		line := fmt.Sprintf("%s: %s %d/%d %s", o.kernel.name, o.kernel.step, done, total, note)
+		// A lost progress line is no reason to end a benchmark.
+		_, _ = fmt.Fprintln(out, strings.TrimSpace(line))
+	}
+}
+
+func usage(out io.Writer) {
+	_, _ = io.WriteString(out, `Usage: npb [-class S|W|A|B] [-v] cg|is|ep|mg
+
+Runs one NAS Parallel Benchmark kernel on all ranks of the job, checks the
+result against the published value, and prints NPB's table of results.
+
+Benchmarks
+  cg   smallest eigenvalue of a sparse matrix: 8-byte reductions, pairwise sums
+  is   sort of small integers: allreduce, alltoall, alltoallv
+  ep   Gaussian deviates: hardly any communication
+  mg   3-D multigrid: faces exchanged with six neighbours on every level
+cg and mg need a power of two of ranks; is and ep run on any number.
+
+Options
+  -class C   problem class: S (sample, default), W, A or B
+  -v         print progress even when the output is not a terminal
+  -help      print this text
+
+Memory: class A takes up to 500 MB over all ranks, class B up to 600 MB. Message
+buffers are in each rank's arena (OUTRIGGER_ARENA bytes): is needs 9 bytes a key
+there (75 MB over all ranks in class A, 300 MB in class B), the others less than
+5 MB a rank.
+
+Example
+  outrigger run -n 4 -- npb -class A -v cg
+
+Exit status: 0 verified; 1 verification failed or the run broke off; 2 wrong
+command line or number of ranks.
+`)
+}

@@ -1,0 +1,74 @@
+package outrigger
+
+import "unsafe"
+
+// Number is every element type of messages.
+type Number interface {
+	~int8 | ~int16 | ~int32 | ~int64 | ~int | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uint |
+		~float32 | ~float64 | ~complex64 | ~complex128
+}
+
+func sizeOf[T Number]() int {
+	var v T
+	return int(unsafe.Sizeof(v))
+}
+
+// bytesOf is the memory of b. Numbers have no pointers in them, so that any
+// bytes are a valid value.
+func bytesOf[T Number](b []T) []byte {
+	if len(b) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&b[0])), len(b)*sizeOf[T]())
+}
+
+// sliceOf views b, aligned as arena memory is, as n elements.
+func sliceOf[T Number](b []byte, n int) []T {
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n)
+}
+
+// inArena finds b in the arena.
+func (s *Session) inArena(b []byte) (off int, ok bool) {
+	if len(b) == 0 {
+		return 0, false
+	}
+	d := uintptr(unsafe.Pointer(&b[0])) - uintptr(unsafe.Pointer(&s.arenaMem[0]))
+	return int(d), d < uintptr(len(s.arenaMem)) && int(d)+len(b) <= len(s.arenaMem)
+}
+
+// Alloc returns n zeroed elements of memory that is shared with the sidecar.
+// They are sent and received without a copy in the application.
+func Alloc[T Number](s *Session, n int) ([]T, error) {
+	size := sizeOf[T]()
+	if n < 0 || n > len(s.arenaMem)/size {
+		return nil, s.fail("alloc", s.world, AnySource, AnyTag, 0, ErrNoMemory)
+	}
+	if n == 0 {
+		return nil, nil
+	}
+	off, err := s.arena.alloc(n * size)
+	if err != nil {
+		return nil, s.fail("alloc", s.world, AnySource, AnyTag, n*size, err)
+	}
+	mem := s.arenaMem[off : off+n*size]
+	clear(mem)
+	return sliceOf[T](mem, n), nil
+}
+
+// Free gives back what Alloc returned. No operation may be using it.
+func Free[T Number](s *Session, b []T) error {
+	if len(b) == 0 {
+		return nil
+	}
+	err := ErrNotAllocated
+	if off, ok := s.inArena(bytesOf(b)); ok {
+		err = s.arena.release(off)
+	}
+	if err != nil {
+		return s.fail("free", s.world, AnySource, AnyTag, len(b)*sizeOf[T](), err)
+	}
+	return nil
+}

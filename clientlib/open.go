@@ -1,0 +1,181 @@
+package outrigger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+)
+
+// Config says how to attach. Zero fields are taken from the environment that
+// the launcher sets.
+type Config struct {
+	Socket     string // path of the sidecar's socket; default $OUTRIGGER_SOCKET
+	Rank       int    // world rank to take; used only when Socket is set, else $OUTRIGGER_RANK
+	ArenaBytes int64  // memory to allocate from; default $OUTRIGGER_ARENA, else the sidecar's default
+	Wait       string // poll, yield or block; default $OUTRIGGER_WAIT, else yield
+}
+
+// openPatience is how long Open waits for a sidecar that is not up yet, when
+// its context sets no earlier end.
+const openPatience = 30 * time.Second
+
+func (c *Config) complete() error {
+	if c.Socket == "" {
+		c.Socket = os.Getenv(names.EnvSocket)
+		if c.Socket == "" {
+			return fmt.Errorf("%w: no sidecar: %s is not set. Start the program with `outrigger run`, or in a pod with a sidecar", ErrInvalid, names.EnvSocket)
+		}
+		rank, err := strconv.Atoi(os.Getenv(names.EnvRank))
+		if err != nil || rank < 0 {
+			return fmt.Errorf("%w: %s is %q, want a rank", ErrInvalid, names.EnvRank, os.Getenv(names.EnvRank))
+		}
+		c.Rank = rank
+	}
+	if c.ArenaBytes == 0 {
+		if text := os.Getenv(names.EnvArena); text != "" {
+			n, err := parseSize(text)
+			if err != nil {
+				return fmt.Errorf("%w: %s: %w", ErrInvalid, names.EnvArena, err)
+			}
+			c.ArenaBytes = n
+		}
+	}
+	if c.Wait == "" {
+		c.Wait = os.Getenv(names.EnvWait)
+	}
+	return nil
+}
+
+// parseSize reads bytes with an optional suffix KiB, MiB or GiB.
+func parseSize(text string) (int64, error) {
+	unit := int64(1)
+	for i, suffix := range []string{"KiB", "MiB", "GiB"} {
+		if rest, ok := strings.CutSuffix(text, suffix); ok {
+			text, unit = strings.TrimSpace(rest), 1<<(10*(i+1))
+		}
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 || n > (1<<62)/unit {
+		return 0, fmt.Errorf("%q is no size such as 512MiB", text)
+	}
+	return n * unit, nil
+}
+
+// Open attaches to the sidecar. It waits for one that is not up yet until ctx
+// ends, at most 30 seconds.
+func Open(ctx context.Context, cfg Config) (*Session, error) {
+	fail := func(err error) (*Session, error) {
+		return nil, &Error{Op: "open", Rank: cfg.Rank, Peer: AnySource, Tag: AnyTag, Err: err}
+	}
+	if err := cfg.complete(); err != nil {
+		return fail(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, openPatience)
+	defer cancel()
+	conn, err := connect(ctx, cfg.Socket)
+	if err != nil {
+		return fail(err)
+	}
+	w, fds, err := attach(ctx, conn, &cfg)
+	if err == nil {
+		var s *Session
+		if s, err = newSession(conn, w, fds, cfg.Wait); err == nil {
+			go s.watch()
+			return s, nil
+		}
+	}
+	return fail(errors.Join(err, conn.Close()))
+}
+
+func connect(ctx context.Context, path string) (*net.UnixConn, error) {
+	for {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "unixpacket", path)
+		if err == nil {
+			return conn.(*net.UnixConn), nil
+		}
+		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED) {
+			return nil, fmt.Errorf("connecting to the sidecar: %w", err)
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("no sidecar at %s: %w (%w)", path, err, ctx.Err())
+		}
+	}
+}
+
+// attach does the handshake (LAYOUT §2).
+func attach(ctx context.Context, conn *net.UnixConn, cfg *Config) (w shm.Welcome, fds []int, err error) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	h := shm.Hello{ABI: shm.ABIVersion, Features: shm.FeaturesAll, Rank: uint32(cfg.Rank), ArenaBytes: uint64(cfg.ArenaBytes)}
+	if _, err := conn.Write(h.Encode()); err != nil {
+		return w, nil, fmt.Errorf("greeting the sidecar: %w", err)
+	}
+	b, oob := make([]byte, shm.WelcomeBytes), make([]byte, unix.CmsgSpace(3*4))
+	n, oobn, _, _, err := conn.ReadMsgUnix(b, oob)
+	if err != nil {
+		return w, nil, fmt.Errorf("the sidecar did not answer: %w", err)
+	}
+	if fds, err = rights(oob[:oobn]); err != nil {
+		return w, nil, err
+	}
+	if w, err = shm.DecodeWelcome(b[:n]); err == nil && !w.Accepted {
+		err = fmt.Errorf("refused by the sidecar: %s", w.Text)
+	}
+	if err == nil && len(fds) != 3 {
+		err = fmt.Errorf("the sidecar passed %d descriptors, want 3", len(fds))
+	}
+	if err != nil {
+		closeAll(fds)
+	}
+	return w, fds, err
+}
+
+func rights(oob []byte) ([]int, error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil || len(msgs) != 1 {
+		return nil, fmt.Errorf("descriptors from the sidecar: %d messages: %w", len(msgs), err)
+	}
+	fds, err := unix.ParseUnixRights(&msgs[0])
+	if err != nil {
+		return nil, fmt.Errorf("descriptors from the sidecar: %w", err)
+	}
+	return fds, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd) // nothing was written to it
+	}
+}
+
+// mapMemory maps what the sidecar passed.
+func mapMemory(w *shm.Welcome, fds []int) (c *segment.Control, arena []byte, err error) {
+	mem, err := segment.Open(fds[0], int(w.SegmentBytes))
+	if err != nil {
+		return nil, nil, err
+	}
+	if c, err = segment.Read(mem); err == nil {
+		arena, err = segment.Open(fds[1], int(w.ArenaBytes))
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, segment.Unmap(mem))
+	}
+	return c, arena, nil
+}

@@ -1,0 +1,180 @@
+package outrigger
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+// Window is memory that the ranks of a communicator let each other read and
+// write. Accesses are complete at their target after Flush, Unlock or Fence;
+// displacements are in elements.
+type Window[T Number] struct {
+	comm   *Comm
+	number uint32
+	local  []T
+}
+
+// NewWindow makes a window. It is collective; local is arena memory, and may
+// be empty on ranks that expose nothing.
+func NewWindow[T Number](ctx context.Context, c *Comm, local []T) (*Window[T], error) {
+	s := c.session
+	d := shm.Descriptor{Op: shm.OpWin}
+	if len(local) > 0 {
+		off, ok := s.inArena(bytesOf(local))
+		if !ok {
+			return nil, s.fail("window", c, AnySource, AnyTag, 0, fmt.Errorf("%w: a window needs memory from Alloc", ErrNotAllocated))
+		}
+		d.Class = shm.ClassArena
+		d.SetBody(uint64(off), uint64(len(local)*sizeOf[T]()), uint64(c.context), 0)
+	}
+	number, err := c.agree(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.Context = number
+	if _, err := c.call(ctx, "window", &d); err != nil {
+		return nil, err
+	}
+	return &Window[T]{comm: c, number: number, local: local}, c.Barrier(ctx)
+}
+
+// Local is this rank's part.
+func (w *Window[T]) Local() []T { return w.local }
+
+// Free ends the window. It is collective.
+func (w *Window[T]) Free(ctx context.Context) error {
+	if err := w.Fence(ctx); err != nil {
+		return err
+	}
+	_, err := w.comm.call(ctx, "window free", &shm.Descriptor{Op: shm.OpWinFree, Context: w.number})
+	return err
+}
+
+// access runs one access whose operand is in the arena, or is copied there.
+func (w *Window[T]) access(ctx context.Context, what string, code shm.Op, tag uint64, buf []T, target, disp int) error {
+	c, s := w.comm, w.comm.session
+	if err := c.checkPeer(target); err != nil {
+		return s.fail(what, c, target, AnyTag, len(buf), err)
+	}
+	if disp < 0 {
+		return s.fail(what, c, target, AnyTag, len(buf), fmt.Errorf("%w: displacement %d", ErrInvalid, disp))
+	}
+	if len(buf) == 0 {
+		return nil
+	}
+	b := bytesOf(buf)
+	off, shared := s.inArena(b)
+	if !shared {
+		area, size, err := s.arena.borrow(len(b))
+		if err != nil {
+			return s.fail(what, c, target, AnyTag, len(b), err)
+		}
+		defer s.arena.giveBack(area, size)
+		off = area
+		copy(s.arenaMem[off:], b)
+	}
+	d := shm.Descriptor{Op: code, Peer: c.ranks[target], Context: w.number, Tag: tag, Class: shm.ClassArena}
+	d.SetBody(uint64(off), uint64(len(b)), uint64(disp*sizeOf[T]()), 0)
+	if _, err := c.call(ctx, what, &d); err != nil {
+		return err
+	}
+	if code == shm.OpGet && !shared {
+		copy(b, s.arenaMem[off:])
+	}
+	return nil
+}
+
+// Put writes src to the target's part from disp on. It returns when src may be
+// changed again.
+func (w *Window[T]) Put(ctx context.Context, src []T, target, disp int) error {
+	return w.access(ctx, "put", shm.OpPut, 0, src, target, disp)
+}
+
+// Get reads the target's part from disp on into dst, and returns when it is
+// there.
+func (w *Window[T]) Get(ctx context.Context, dst []T, target, disp int) error {
+	return w.access(ctx, "get", shm.OpGet, 0, dst, target, disp)
+}
+
+// Accumulate combines src into the target's part, element by element, each
+// atomically: target = src op target.
+func (w *Window[T]) Accumulate(ctx context.Context, src []T, target, disp int, op Op) error {
+	return w.access(ctx, "accumulate", shm.OpAcc, uint64(typeCode[T]())<<8|uint64(op.code), src, target, disp)
+}
+
+// FetchOp combines one element into the target's part and returns what was
+// there before, atomically. NoOp only reads, Replace swaps.
+func (w *Window[T]) FetchOp(ctx context.Context, operand T, target, disp int, op Op) (T, error) {
+	return w.fetch(ctx, "fetch", shm.OpFetch, op.code, []T{operand}, target, disp)
+}
+
+// CompareAndSwap stores swap if the element equals compare, and returns what
+// was there before, atomically.
+func (w *Window[T]) CompareAndSwap(ctx context.Context, compare, swap T, target, disp int) (T, error) {
+	return w.fetch(ctx, "compare and swap", shm.OpCas, 0, []T{compare, swap}, target, disp)
+}
+
+func (w *Window[T]) fetch(ctx context.Context, what string, code shm.Op, opCode uint8, operands []T, target, disp int) (T, error) {
+	c := w.comm
+	var old [1]T
+	if err := c.checkPeer(target); err != nil || disp < 0 {
+		return old[0], c.session.fail(what, c, target, AnyTag, 0, fmt.Errorf("%w: displacement %d", ErrInvalid, disp))
+	}
+	d := shm.Descriptor{Op: code, Peer: c.ranks[target], Context: w.number, Tag: uint64(disp * sizeOf[T]()),
+		Status: shm.Status(uint32(typeCode[T]())<<8 | uint32(opCode))}
+	d.SetInline(bytesOf(operands))
+	o, err := c.call(ctx, what, &d)
+	if err != nil {
+		return old[0], err
+	}
+	copy(bytesOf(old[:]), o.inline[:])
+	return old[0], nil
+}
+
+// Fence completes all accesses of all ranks. It is collective.
+func (w *Window[T]) Fence(ctx context.Context) error {
+	if err := w.FlushAll(ctx); err != nil {
+		return err
+	}
+	return w.comm.Barrier(ctx)
+}
+
+func (w *Window[T]) plain(ctx context.Context, what string, code shm.Op, flags uint8, target int) error {
+	c := w.comm
+	d := shm.Descriptor{Op: code, Flags: flags, Context: w.number, Peer: shm.AnySource}
+	if target != AnySource {
+		if err := c.checkPeer(target); err != nil {
+			return c.session.fail(what, c, target, AnyTag, 0, err)
+		}
+		d.Peer = c.ranks[target]
+	}
+	_, err := c.call(ctx, what, &d)
+	return err
+}
+
+// Lock waits for access to the target's part: exclusive, or shared with other
+// shared ones.
+func (w *Window[T]) Lock(ctx context.Context, target int, exclusive bool) error {
+	flags := uint8(0)
+	if exclusive {
+		flags = shm.FlagExclusive
+	}
+	return w.plain(ctx, "lock", shm.OpLock, flags, target)
+}
+
+// Unlock completes this rank's accesses to the target and ends its lock.
+func (w *Window[T]) Unlock(ctx context.Context, target int) error {
+	return w.plain(ctx, "unlock", shm.OpUnlock, 0, target)
+}
+
+// Flush completes this rank's accesses to the target.
+func (w *Window[T]) Flush(ctx context.Context, target int) error {
+	return w.plain(ctx, "flush", shm.OpFlush, 0, target)
+}
+
+// FlushAll completes this rank's accesses to all targets.
+func (w *Window[T]) FlushAll(ctx context.Context) error {
+	return w.plain(ctx, "flush", shm.OpFlush, 0, AnySource)
+}
