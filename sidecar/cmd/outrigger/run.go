@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/report"
+)
+
+func runCommand() *cobra.Command {
+	var s jobrun.Spec
+	var arenaMiB int64
+	var wantReport, noPrefix bool
+	var plots string
+	cmd := &cobra.Command{
+		Use:   "run -n RANKS [--pods P] [flags] -- PROGRAM [ARGS]",
+		Short: "run a job on this machine",
+		Long: `run starts one sidecar and one launcher for each pod, and PROGRAM once for each
+rank. Output carries the rank in front. When a rank or a sidecar fails, the job
+ends, the first failure is named, and its exit code is this command's.`,
+		Example: `  outrigger run -n 4 --pods 2 -- bin/npb -class A cg
+  outrigger run -n 8 --pods 4 --report --plots out/ -- ./solver --steps 100`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s.Program, s.ArenaBytes, s.Prefix = args, arenaMiB<<20, !noPrefix
+			s.Name = filepath.Base(args[0])
+			var after func([]obs.Report) error
+			if wantReport || plots != "" {
+				after = func(all []obs.Report) error { return report.Show(os.Stdout, all, plots) }
+			}
+			err := jobrun.Run(cmd.Context(), &s, os.Stdout, os.Stderr, after)
+			if err != nil {
+				return fmt.Errorf("job failed: %w", err)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.IntVarP(&s.Ranks, "ranks", "n", 1, "number of ranks")
+	f.IntVar(&s.Pods, "pods", 1, "number of pods, each with a sidecar of its own; ranks are spread evenly")
+	f.Int64Var(&arenaMiB, "arena", 0, "shared memory of each rank in MiB (default 256)")
+	f.StringVar(&s.Tuning.Wait, "wait", "", "how sidecars wait: poll, yield or block (default yield)")
+	f.StringVar(&s.Tuning.Rendezvous, "rendezvous", "", "protocol of large messages: auto, get, put or stream")
+	f.StringVar(&s.Tuning.Transport, "transport", "", "transport between pods: auto or tcp")
+	f.BoolVar(&wantReport, "report", false, "print what was communicated, by protocol and between which ranks")
+	f.StringVar(&plots, "plots", "", "write the rank-by-rank matrix as a PNG into this directory")
+	f.BoolVar(&noPrefix, "no-prefix", false, "do not put the rank before each line of output")
+	f.DurationVar(&s.Timeout, "timeout", 0, "end the job after this time (default: none)")
+	f.StringVar(&s.LogLevel, "sidecar-log", "error", "log level of the sidecars: debug, info, warn or error")
+	return cmd
+}

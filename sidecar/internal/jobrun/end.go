@@ -1,0 +1,139 @@
+package jobrun
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os/exec"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
+)
+
+// forks is served by one thread that lives as long as the process.
+var forks = make(chan fork)
+
+func init() {
+	go func() {
+		runtime.LockOSThread()
+		for f := range forks {
+			f.answer <- f.cmd.Start()
+		}
+	}()
+}
+
+// settle is how long the job waits, after its first failure, for the report of
+// an earlier one: a rank that dies makes others fail, and their news may be
+// faster than its own.
+const settle = 300 * time.Millisecond
+
+// Wait waits for the end of the job, ends what is left of it, and returns the
+// first failure.
+func (j *Job) Wait(ctx context.Context, report func([]obs.Report) error) error {
+	var timeout <-chan time.Time
+	if j.spec.Timeout > 0 {
+		timeout = time.After(j.spec.Timeout)
+	}
+	var err error
+	select {
+	case <-j.allEnded:
+		if j.failure() == nil && report != nil {
+			err = j.report(ctx, report)
+		}
+	case <-j.failed:
+		time.Sleep(settle)
+	case <-ctx.Done():
+		err = &Failure{Text: "interrupted", Code: 130}
+	case <-timeout:
+		err = &Failure{Text: fmt.Sprintf("not finished within %v", j.spec.Timeout), Code: 124}
+	}
+	endErr := j.end()
+	if f := j.failure(); f != nil && err == nil {
+		return f
+	}
+	return errors.Join(err, endErr)
+}
+
+func (j *Job) failure() *Failure {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.first
+}
+
+// end stops every process, launchers before sidecars, and removes the job's
+// directory.
+func (j *Job) end() error {
+	j.mu.Lock()
+	j.ending = true
+	j.mu.Unlock()
+	stop(j.launches)
+	select {
+	case <-j.allEnded:
+	case <-time.After(grace + time.Second):
+	}
+	stop(j.sidecars)
+	done := make(chan struct{})
+	go func() { j.wg.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(grace):
+		kill(append(j.launches, j.sidecars...))
+		<-done
+	}
+	return j.layout.remove()
+}
+
+func stop(cmds []*exec.Cmd) {
+	for _, c := range cmds {
+		_ = unix.Kill(c.Process.Pid, unix.SIGTERM) // it may have ended
+	}
+}
+
+func kill(cmds []*exec.Cmd) {
+	for _, c := range cmds {
+		_ = unix.Kill(-c.Process.Pid, unix.SIGKILL) // it may have ended
+	}
+}
+
+// report asks every sidecar what it has done.
+func (j *Job) report(ctx context.Context, use func([]obs.Report) error) error {
+	var all []obs.Report
+	for i := range j.spec.Pods {
+		r, err := FetchReport(ctx, j.layout.metrics(i))
+		if err != nil {
+			return fmt.Errorf("report of pod %d: %w", i, err)
+		}
+		all = append(all, *r)
+	}
+	return use(all)
+}
+
+// FetchReport gets a sidecar's report from its metrics socket.
+func FetchReport(ctx context.Context, socket string) (*obs.Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://sidecar/report", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }() // read to its end
+	if resp.StatusCode != http.StatusOK {
+		return nil, errors.New(resp.Status)
+	}
+	r := new(obs.Report)
+	return r, json.NewDecoder(resp.Body).Decode(r)
+}

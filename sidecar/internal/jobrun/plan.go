@@ -1,0 +1,176 @@
+// Package jobrun runs a job on this machine as a cluster would: a sidecar and a
+// launcher for each pod, a bootstrap document and certificates of the job's
+// own, and an end of everything on the first failure.
+package jobrun
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
+)
+
+// Spec is the job to run.
+type Spec struct {
+	Name        string
+	Ranks, Pods int
+	Program     []string
+	Env         []string
+	ArenaBytes  int64
+	Tuning      bootstrap.Tuning
+	LogLevel    string // of the sidecars
+	Prefix      bool
+	Timeout     time.Duration // 0: none
+}
+
+// Check finds mistakes before anything is started.
+func (s *Spec) Check() error {
+	switch {
+	case s.Ranks < 1 || s.Ranks > 4096:
+		return fmt.Errorf("%d ranks: this machine can run 1 to 4096", s.Ranks)
+	case s.Pods < 1 || s.Pods > s.Ranks:
+		return fmt.Errorf("%d pods for %d ranks: want 1 to %d", s.Pods, s.Ranks, s.Ranks)
+	case len(s.Program) == 0:
+		return errors.New("no program to run")
+	}
+	return nil
+}
+
+// certificateLife is how long a local job's certificates are good for.
+const certificateLife = 30 * 24 * time.Hour
+
+// layout is a prepared job: its directory and its document.
+type layout struct {
+	dir string
+	doc *bootstrap.Document
+}
+
+func (l *layout) file(format string, a ...any) string {
+	return filepath.Join(l.dir, fmt.Sprintf(format, a...))
+}
+
+func (l *layout) socket(pod int) string  { return l.file("pod%d/sidecar.sock", pod) }
+func (l *layout) metrics(pod int) string { return l.file("pod%d/metrics.sock", pod) }
+func (l *layout) document() string       { return l.file("bootstrap.json") }
+func (l *layout) remove() error          { return os.RemoveAll(l.dir) }
+
+// prepare writes everything that the processes read.
+func prepare(s *Spec) (*layout, error) {
+	dir, err := os.MkdirTemp("", "outrigger-")
+	if err != nil {
+		return nil, fmt.Errorf("job directory: %w", err)
+	}
+	l := &layout{dir: dir}
+	if err := l.write(s); err != nil {
+		return nil, errors.Join(err, l.remove())
+	}
+	return l, nil
+}
+
+func (l *layout) write(s *Spec) error {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
+	ports, err := freePorts(s.Pods)
+	if err != nil {
+		return err
+	}
+	l.doc = &bootstrap.Document{
+		Version: bootstrap.Version, Job: bootstrap.Job{Name: s.Name, ID: hex.EncodeToString(id[:])}, Ranks: s.Ranks,
+		TLS:    bootstrap.TLS{CAFile: l.file("ca.pem"), CertFile: l.file("pod%%d.pem"), KeyFile: l.file("pod%%d.key")},
+		Memory: bootstrap.Memory{ArenaBytes: s.ArenaBytes}, Tuning: s.Tuning,
+	}
+	first := 0
+	for i := range s.Pods {
+		n := s.Ranks/s.Pods + boolInt(i < s.Ranks%s.Pods)
+		l.doc.Pods = append(l.doc.Pods, bootstrap.Pod{Name: fmt.Sprintf("pod-%d", i), Address: ports[i], FirstRank: first, Ranks: n})
+		first += n
+	}
+	if err := l.doc.Validate(); err != nil {
+		return err
+	}
+	raw, err := json.MarshalIndent(l.doc, "", "  ")
+	if err != nil {
+		return fmt.Errorf("bootstrap document: %w", err)
+	}
+	if err := os.WriteFile(l.document(), raw, 0o600); err != nil {
+		return fmt.Errorf("bootstrap document: %w", err)
+	}
+	return l.writeKeys(s.Pods)
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (l *layout) writeKeys(pods int) error {
+	ca, err := pki.New(l.doc.Job.ID, certificateLife)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(l.file("ca.pem"), ca.CA(), 0o600); err != nil {
+		return fmt.Errorf("job authority: %w", err)
+	}
+	for i := range pods {
+		leaf, err := ca.Leaf(i)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(os.WriteFile(l.file("pod%d.pem", i), leaf.Cert, 0o600), os.WriteFile(l.file("pod%d.key", i), leaf.Key, 0o600),
+			os.Mkdir(l.file("pod%d", i), 0o700)); err != nil {
+			return fmt.Errorf("credentials of pod %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// freePorts finds n free loopback addresses. They are held together while being
+// chosen, so that they differ.
+func freePorts(n int) ([]string, error) {
+	var list []string
+	var held []net.Listener
+	defer func() {
+		for _, h := range held {
+			_ = h.Close() // nobody has connected
+		}
+	}()
+	for range n {
+		h, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("free port: %w", err)
+		}
+		held = append(held, h)
+		list = append(list, h.Addr().String())
+	}
+	return list, nil
+}
+
+// companion finds one of Outrigger's programs beside this one, else in PATH.
+func companion(name string) (string, error) {
+	if self, err := os.Executable(); err == nil {
+		if p := filepath.Join(filepath.Dir(self), name); isFile(p) {
+			return p, nil
+		}
+	}
+	p, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("%s is neither beside this program nor in PATH: build it with `make build`", name)
+	}
+	return p, nil
+}
+
+func isFile(p string) bool {
+	st, err := os.Stat(p)
+	return err == nil && st.Mode().IsRegular()
+}

@@ -1,0 +1,6 @@
+package launch
+
+import "runtime"
+
+func lockThread()   { runtime.LockOSThread() }
+func unlockThread() { runtime.UnlockOSThread() }

@@ -1,0 +1,114 @@
+// Package report shows what a job has communicated: by protocol, and from rank
+// to rank.
+package report
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
+)
+
+// Matrix is who sent how much to whom.
+type Matrix struct {
+	Ranks    int
+	Messages [][]uint64 // by source, then destination
+	Bytes    [][]uint64
+}
+
+// Merge adds up the sidecars' reports.
+func Merge(all []obs.Report) (protocols []obs.Protocol, m *Matrix) {
+	m = new(Matrix)
+	for _, r := range all {
+		m.Ranks = max(m.Ranks, r.Ranks)
+	}
+	m.Messages, m.Bytes = make([][]uint64, m.Ranks), make([][]uint64, m.Ranks)
+	for i := range m.Ranks {
+		m.Messages[i], m.Bytes[i] = make([]uint64, m.Ranks), make([]uint64, m.Ranks)
+	}
+	for _, r := range all {
+		for i, p := range r.Protocols {
+			if i == len(protocols) {
+				protocols = append(protocols, obs.Protocol{Name: p.Name})
+			}
+			protocols[i].Messages += p.Messages
+			protocols[i].Bytes += p.Bytes
+		}
+		for _, c := range r.Cells {
+			if c.Src < uint64(m.Ranks) && c.Dst < uint64(m.Ranks) {
+				m.Messages[c.Src][c.Dst] += c.Messages
+				m.Bytes[c.Src][c.Dst] += c.Bytes
+			}
+		}
+	}
+	return protocols, m
+}
+
+// textRanks is the largest job whose matrix is printed as text.
+const textRanks = 32
+
+// Show prints the report and, when plots names a directory, draws the matrix.
+func Show(w io.Writer, all []obs.Report, plots string) error {
+	protocols, m := Merge(all)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(w, "\nCommunication by protocol\n") // Flush reports a broken output
+	_, _ = fmt.Fprintf(t, "protocol\tmessages\tbytes\t\n")
+	for _, p := range protocols {
+		if p.Messages > 0 {
+			_, _ = fmt.Fprintf(t, "%s\t%d\t%s\t\n", p.Name, p.Messages, Size(p.Bytes))
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	if m.Ranks <= textRanks {
+		if err := m.print(w); err != nil {
+			return fmt.Errorf("report: %w", err)
+		}
+	}
+	if plots == "" {
+		return nil
+	}
+	path, err := m.Plot(plots)
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	_, err = fmt.Fprintf(w, "\nMatrix drawn in %s\n", path)
+	return err
+}
+
+func (m *Matrix) print(w io.Writer) error {
+	_, _ = fmt.Fprintf(w, "\nSent from rank (row) to rank (column): messages, bytes\n") // Flush reports a broken output
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprint(t, "\t")
+	for d := range m.Ranks {
+		_, _ = fmt.Fprintf(t, "%d\t", d)
+	}
+	_, _ = fmt.Fprintln(t)
+	for s := range m.Ranks {
+		_, _ = fmt.Fprintf(t, "%d\t", s)
+		for d := range m.Ranks {
+			if m.Messages[s][d] == 0 {
+				_, _ = fmt.Fprint(t, "-\t")
+			} else {
+				_, _ = fmt.Fprintf(t, "%d, %s\t", m.Messages[s][d], Size(m.Bytes[s][d]))
+			}
+		}
+		_, _ = fmt.Fprintln(t)
+	}
+	return t.Flush()
+}
+
+// Size writes bytes as a person reads them.
+func Size(n uint64) string {
+	switch {
+	case n < 10<<10:
+		return fmt.Sprintf("%d B", n)
+	case n < 10<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	case n < 10<<30:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}
