@@ -111,11 +111,11 @@ func (s *Session) Close() error {
 		return s.failed || s.ops.detached == 0 && s.silent == s.control.Retired()
 	})
 	s.mu.Lock()
-	s.closed = true
 	if !s.gone.Load() {
 		s.d = shm.Descriptor{Op: shm.OpDetach}
 		err = errors.Join(err, s.push())
 	}
+	s.closed = true
 	late := s.late
 	s.mu.Unlock()
 	err = errors.Join(err, late, s.conn.Close())

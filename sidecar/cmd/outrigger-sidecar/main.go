@@ -33,7 +33,7 @@ the bootstrap document gives for this pod. It ends on SIGTERM.`,
 	f.StringVar(&o.socket, "socket", "", "Unix socket for applications (required)")
 	f.StringVar(&o.listen, "listen", "", "address to listen on for other sidecars (default: the document's)")
 	f.StringVar(&o.metrics, "metrics", "", "serve metrics, health and report here: unix:PATH or HOST:PORT")
-	f.StringVar(&o.flight, "flight", "", "write the flight recorder here when the job fails (default: the log)")
+	f.StringVar(&o.flight, "flight", "", "write the flight recorder to this file when the job fails")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.UintSliceVar(&o.uids, "app-uid", nil, "users that may attach besides the sidecar's own and root")
 	for _, name := range []string{"bootstrap", "pod", "socket"} {

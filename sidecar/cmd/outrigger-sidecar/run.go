@@ -161,16 +161,14 @@ func (d *daemon) failed(f *core.Failure) {
 	go d.dumpFlight()
 }
 
+// dumpFlight writes the recorder's events to the file asked for; without one
+// they are at /debug/flight.
 func (d *daemon) dumpFlight() {
-	var b bytes.Buffer
-	if err := d.flight.Dump(&b); err != nil {
-		return // a buffer takes everything
-	}
 	if d.o.flight == "" {
-		d.log.Debug("flight recorder", "events", b.String())
 		return
 	}
-	if err := os.WriteFile(d.o.flight, b.Bytes(), 0o600); err != nil {
+	var b bytes.Buffer
+	if err := errors.Join(d.flight.Dump(&b), os.WriteFile(d.o.flight, b.Bytes(), 0o600)); err != nil {
 		d.log.Error("flight recorder", "cause", err)
 	}
 }

@@ -37,7 +37,7 @@ func (c *Core) accept(p *peer, h *wire.Header) (fresh bool, err error) {
 		p.out.next = p.out.base
 		p.out.queued = 0
 		for s := p.out.base + 1; s <= p.out.last; s++ {
-			p.out.queued += uint64(p.out.frames[s&uint64(len(p.out.frames)-1)].Head.Length)
+			p.out.queued += p.out.frames[s&uint64(len(p.out.frames)-1)].Payload.Len
 		}
 		p.state = peerReady
 		c.touch(p)

@@ -64,7 +64,7 @@ func (c *Core) flushPeer(p *peer, to Poster) bool {
 		}
 		n := to.Post(p.id, frames)
 		for _, f := range frames[:n] {
-			p.out.queued -= uint64(f.Head.Length)
+			p.out.queued -= f.Payload.Len
 			c.stats.FramesOut++
 			c.ports.Note(NotePost, p.id, f.Head.Dst, f.Head.Tag, uint64(f.Head.Length), f.Head.Seq)
 		}

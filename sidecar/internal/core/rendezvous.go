@@ -208,7 +208,7 @@ func (c *Core) emitData(p *peer, id uint64, st *send) bool {
 	} else {
 		copy(f.Inline[:], st.inline[st.next:st.next+n])
 	}
-	p.out.queued += n
+	p.out.queued += f.Payload.Len
 	st.next += n
 	return st.next < st.asked
 }

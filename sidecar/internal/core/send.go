@@ -163,7 +163,7 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 	if o.class == shm.ClassSlab {
 		f.Head.Flags &^= wire.FlagAckNow // slots can wait; the application has its buffer back
 	}
-	p.out.queued += o.total
+	p.out.queued += f.Payload.Len
 	if o.sync {
 		// Matched comes after the acknowledgement: it implies that the
 		// payload has left.
