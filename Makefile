@@ -22,7 +22,7 @@ build: ## build the programs into bin/
 
 .PHONY: demo
 demo: build ## run a real parallel program: 4 ranks in 2 pods on this machine
-	bin/outrigger run -n 4 --pods 2 --report -- bin/npb -class A cg
+	bin/outrigger run -n 4 --pods 2 --report -- bin/npb -v -class A cg
 
 .PHONY: test
 test: verify ## everything that guards a change, within 15 minutes from empty caches

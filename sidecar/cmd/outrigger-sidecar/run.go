@@ -194,7 +194,8 @@ func (d *daemon) serve(ctx context.Context) error {
 		}
 		pod := d.doc.Pods[d.o.pod]
 		h := obs.Handler(&obs.Sources{Look: d.look, Flight: &d.flight, FirstRank: pod.FirstRank, Ranks: d.doc.Ranks, Pod: d.o.pod,
-			Ready: func() bool { return ctx.Err() == nil }, Log: d.log})
+			Ready: func() bool { return ctx.Err() == nil }, Log: d.log,
+			Break: func(peer int) error { return d.engine.Break(link.Peer(peer)) }})
 		g.Go(func() error { return obs.Serve(ctx, l, h) })
 	}
 	d.log.Info("ready", "job", d.doc.Job.Name, "ranks", d.doc.Pods[d.o.pod].Ranks, "address", d.doc.Pods[d.o.pod].Address)

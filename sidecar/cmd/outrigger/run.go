@@ -51,6 +51,7 @@ ends, the first failure is named, and its exit code is this command's.`,
 	f.StringVar(&plots, "plots", "", "write the rank-by-rank matrix as a PNG into this directory")
 	f.BoolVar(&noPrefix, "no-prefix", false, "do not put the rank before each line of output")
 	f.DurationVar(&s.Timeout, "timeout", 0, "end the job after this time (default: none)")
+	f.StringVar(&s.Dir, "dir", "", "keep the job's directory here: bootstrap document, credentials, sockets, process ids")
 	f.StringVar(&s.LogLevel, "sidecar-log", "error", "log level of the sidecars: debug, info, warn or error")
 	return cmd
 }

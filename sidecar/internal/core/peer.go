@@ -103,7 +103,7 @@ func (c *Core) LinkUp(now int64, id link.Peer, caps link.Caps) {
 		c.ports.Disconnect(id)
 		return
 	}
-	if p.state == peerGreeting || p.state == peerReady || p.out.next > p.out.base {
+	if p.known {
 		c.stats.Reconnects++
 	}
 	p.caps, p.downAt, p.heardAt, p.sentAt = caps, 0, now, now

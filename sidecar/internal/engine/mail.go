@@ -160,3 +160,16 @@ func (e *Engine) View() (View, error) {
 	}
 	return <-answer, nil
 }
+
+// Breaker is a link whose connections can be broken on purpose.
+type Breaker interface{ Break(peer link.Peer) }
+
+// Break breaks the connection to a peer, as a drill: the job goes on over the
+// next one.
+func (e *Engine) Break(peer link.Peer) error {
+	return e.mail.send(func(e *Engine) {
+		if b, ok := e.cfg.Remote.(Breaker); ok {
+			b.Break(peer)
+		}
+	})
+}

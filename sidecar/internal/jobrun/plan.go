@@ -30,6 +30,7 @@ type Spec struct {
 	LogLevel    string // of the sidecars
 	Prefix      bool
 	Timeout     time.Duration // 0: none
+	Dir         string        // the job's directory, kept at the end; "": a temporary one
 }
 
 // Check finds mistakes before anything is started.
@@ -50,8 +51,9 @@ const certificateLife = 30 * 24 * time.Hour
 
 // layout is a prepared job: its directory and its document.
 type layout struct {
-	dir string
-	doc *bootstrap.Document
+	dir  string
+	keep bool
+	doc  *bootstrap.Document
 }
 
 func (l *layout) file(format string, a ...any) string {
@@ -61,15 +63,26 @@ func (l *layout) file(format string, a ...any) string {
 func (l *layout) socket(pod int) string  { return l.file("pod%d/sidecar.sock", pod) }
 func (l *layout) metrics(pod int) string { return l.file("pod%d/metrics.sock", pod) }
 func (l *layout) document() string       { return l.file("bootstrap.json") }
-func (l *layout) remove() error          { return os.RemoveAll(l.dir) }
+
+func (l *layout) remove() error {
+	if l.keep {
+		return nil
+	}
+	return os.RemoveAll(l.dir)
+}
 
 // prepare writes everything that the processes read.
 func prepare(s *Spec) (*layout, error) {
-	dir, err := os.MkdirTemp("", "outrigger-")
+	l := &layout{dir: s.Dir, keep: s.Dir != ""}
+	var err error
+	if l.keep {
+		err = os.MkdirAll(l.dir, 0o700)
+	} else {
+		l.dir, err = os.MkdirTemp("", "outrigger-")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("job directory: %w", err)
 	}
-	l := &layout{dir: dir}
 	if err := l.write(s); err != nil {
 		return nil, errors.Join(err, l.remove())
 	}

@@ -80,7 +80,7 @@ func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &Job{spec: s, layout: l, out: &lockedWriter{w: out}, err: &lockedWriter{w: errOut}, failed: make(chan struct{}), allEnded: make(chan struct{}), PIDs: map[int]int{}}
+	j := &Job{spec: s, layout: l, out: &lockedWriter{w: out}, err: &lockedWriter{w: errOut}, failed: make(chan struct{}), allEnded: make(chan struct{})}
 	for i := range s.Pods {
 		if err := j.startSidecar(sidecar, i); err != nil {
 			return nil, errors.Join(err, j.end())
@@ -92,19 +92,6 @@ func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
 		}
 	}
 	return j, nil
-}
-
-// Sidecar is the process of a pod's sidecar; for tests that end it.
-func (j *Job) Sidecar(pod int) *os.Process { return j.sidecars[pod].Process }
-
-// Dir is the job's directory.
-func (j *Job) Dir() string { return j.layout.dir }
-
-// Rank is the process id of a rank that has started, or 0.
-func (j *Job) Rank(rank int) int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.PIDs[rank]
 }
 
 // lockedWriter lets several processes share one output, by whole writes.
@@ -139,6 +126,10 @@ func (j *Job) startSidecar(path string, pod int) error {
 		return fmt.Errorf("starting the sidecar of pod %d: %w", pod, err)
 	}
 	j.sidecars = append(j.sidecars, cmd)
+	// For people and scripts that look after a job; nothing here reads it.
+	if err := os.WriteFile(l.file("pod%d/sidecar.pid", pod), []byte(fmt.Sprintln(cmd.Process.Pid)), 0o600); err != nil {
+		return fmt.Errorf("process id of the sidecar of pod %d: %w", pod, err)
+	}
 	j.wg.Go(func() {
 		err := cmd.Wait()
 		j.mu.Lock()
@@ -213,12 +204,7 @@ func (j *Job) readStatus(r *os.File, pod int) {
 		if json.Unmarshal(in.Bytes(), &e) != nil {
 			continue // not ours: the pipe is inherited by whatever the launcher runs
 		}
-		switch e.Event {
-		case "started":
-			j.mu.Lock()
-			j.PIDs[e.Rank] = e.PID
-			j.mu.Unlock()
-		case "failed":
+		if e.Event == "failed" {
 			j.fail(&Failure{Text: fmt.Sprintf("rank %d (pod %d) %s", e.Rank, pod, e.Text()), Code: e.Code}, e.Time)
 		}
 	}

@@ -206,7 +206,9 @@ func (p *pod) run(rank int, path string) {
 }
 
 func (p *pod) fail(e *Event) {
-	e.Time = time.Now()
+	if e.Time.IsZero() {
+		e.Time = time.Now()
+	}
 	p.mu.Lock()
 	if p.first == nil {
 		p.first = e

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +24,7 @@ type Sources struct {
 	Ranks     int // of the job
 	Pod       int
 	Ready     func() bool
+	Break     func(peer int) error // breaks a connection, as a drill
 	Log       *slog.Logger
 }
 
@@ -65,7 +67,8 @@ func NewReport(s *Sources, p *Picture) Report {
 	return r
 }
 
-// Handler serves /metrics, /healthz, /readyz, /report and /debug/flight.
+// Handler serves /metrics, /healthz, /readyz, /report and /debug/flight; a POST
+// to /debug/break/PEER breaks the connection to a peer, as a drill.
 func Handler(s *Sources) http.Handler {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(&collector{look: s.Look}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -93,6 +96,15 @@ func Handler(s *Sources) http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(NewReport(s, &p)) // as above
+	})
+	mux.HandleFunc("POST /debug/break/{peer}", func(w http.ResponseWriter, r *http.Request) {
+		peer, err := strconv.Atoi(r.PathValue("peer"))
+		if err == nil {
+			err = s.Break(peer)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		}
 	})
 	mux.HandleFunc("GET /debug/flight", func(w http.ResponseWriter, _ *http.Request) { _ = s.Flight.Dump(w) })
 	return mux

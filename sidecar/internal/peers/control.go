@@ -16,8 +16,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// errBusy is the answer to a dial while the lower-numbered side dials itself.
-var errBusy = errors.New("the peer is dialling us")
+// errAsked is the answer to the higher-numbered side: it is being dialled.
+var errAsked = errors.New("the peer is dialling us")
 
 // Greeting on the control connection: version u32, pod u32, both ways; then
 // the accepting side's verdict u32 and ticket.
@@ -25,7 +25,7 @@ const (
 	greetingBytes = 8
 	verdictBytes  = 4 + len(ticketID{})
 	verdictGo     = 1
-	verdictBusy   = 2
+	verdictAsked  = 2
 	exporterLabel = "EXPORTER-outrigger-data"
 )
 
@@ -73,9 +73,11 @@ func (m *Mesh) acceptControl(conn net.Conn) error {
 		return err
 	}
 	var b [verdictBytes]byte
-	// Of two dials that cross, that of the lower-numbered pod goes on.
-	if m.cfg.Self < peer && m.dialling(peer) {
-		binary.LittleEndian.PutUint32(b[:], verdictBusy)
+	// Only the lower-numbered pod dials, so that dials never cross: the other
+	// one has just asked for it.
+	if m.cfg.Self < peer {
+		m.Connect(peer)
+		binary.LittleEndian.PutUint32(b[:], verdictAsked)
 		_, err := t.Write(b[:])
 		return err
 	}
@@ -186,7 +188,7 @@ func (m *Mesh) dialControl(ctx context.Context, peer link.Peer) (id ticketID, ke
 		return id, nil, fmt.Errorf("control connection: %w", err)
 	}
 	if v := binary.LittleEndian.Uint32(b[:]); v != verdictGo {
-		return id, nil, errBusy
+		return id, nil, errAsked
 	}
 	copy(id[:], b[4:])
 	key, err = dataKey(t, id)

@@ -41,6 +41,7 @@ const (
 	pendingMax   = 128             // handshakes under way at once
 	backoffFirst = 10 * time.Millisecond
 	backoffMax   = time.Second
+	askPause     = 200 * time.Millisecond // before the same question is asked again
 )
 
 // Mesh makes and accepts the connections of one sidecar.
@@ -156,12 +157,6 @@ func (m *Mesh) Cancel(peer link.Peer) {
 	}
 }
 
-func (m *Mesh) dialling(peer link.Peer) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.dials[peer] != nil
-}
-
 // dialUntil tries again with growing, jittered pauses. The first failure and
 // every changed one are logged.
 func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
@@ -173,9 +168,12 @@ func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
 			m.cfg.Connected(peer, fd)
 			return
 		}
-		if text := err.Error(); text != last && ctx.Err() == nil && !errors.Is(err, errBusy) {
+		if text := err.Error(); text != last && ctx.Err() == nil && !errors.Is(err, errAsked) {
 			m.cfg.Log.Info("peer not reached yet, trying again", "peer", peer, "address", m.cfg.Addresses[peer], "cause", err)
 			last = text
+		}
+		if errors.Is(err, errAsked) {
+			pause = max(pause, askPause)
 		}
 		t := time.NewTimer(pause/2 + rand.N(pause))
 		select {

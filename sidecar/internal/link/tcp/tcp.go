@@ -107,6 +107,14 @@ func (l *Link) Forget(peer link.Peer) {
 	c.fd = -1
 }
 
+// Break ends the connection to peer as a failing network would: both ends find
+// out when they next read.
+func (l *Link) Break(peer link.Peer) {
+	if int(peer) < len(l.conns) && peer >= 0 && l.conns[peer] != nil {
+		_ = unix.Shutdown(l.conns[peer].fd, unix.SHUT_RDWR) // broken already is as good
+	}
+}
+
 // Close ends all connections.
 func (l *Link) Close() error {
 	for p := range l.conns {

@@ -1,0 +1,85 @@
+// Command ring passes blocks of numbers round a ring of ranks and checks every
+// one that arrives:
+//
+//	outrigger run -n 4 --pods 2 -- bin/ring -rounds 1000 -bytes 100000
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
+)
+
+func main() {
+	rounds := flag.Int("rounds", 100, "how often every rank sends to the next")
+	size := flag.Int("bytes", 1<<16, "size of a block")
+	private := flag.Bool("private", false, "send ordinary memory instead of memory shared with the sidecar")
+	pause := flag.Duration("pause", 0, "wait this long between rounds")
+	flag.Parse()
+	if err := run(context.Background(), *rounds, *size/8, *private, *pause); err != nil {
+		fmt.Fprintln(os.Stderr, "ring:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, rounds, n int, private bool, pause time.Duration) error {
+	s, err := outrigger.Open(ctx, outrigger.Config{})
+	if err != nil {
+		return err
+	}
+	out, in := make([]uint64, n), make([]uint64, n)
+	if !private {
+		if out, err = outrigger.Alloc[uint64](s, n); err != nil {
+			return err
+		}
+		if in, err = outrigger.Alloc[uint64](s, n); err != nil {
+			return err
+		}
+	}
+	world := s.World()
+	me, size := world.Rank(), world.Size()
+	next, previous := (me+1)%size, (me+size-1)%size
+	fmt.Printf("rank %d is process %d\n", me, os.Getpid())
+	for round := range rounds {
+		fill(out, me, round)
+		if _, err := outrigger.Sendrecv(ctx, world, out, next, round&0xffff, in, previous, round&0xffff); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+		if err := check(in, previous, round); err != nil {
+			return err
+		}
+		time.Sleep(pause)
+	}
+	if err := world.Barrier(ctx); err != nil {
+		return err
+	}
+	if me == 0 {
+		fmt.Printf("%d rounds of %d bytes over %d ranks: every byte right\n", rounds, 8*n, size)
+	}
+	return s.Close()
+}
+
+// word is what stands at place i of a block: different for every rank, round
+// and place.
+func word(rank, round, i int) uint64 {
+	return (uint64(rank)<<48 ^ uint64(round)<<20 ^ uint64(i)) * 0x9e3779b97f4a7c15
+}
+
+func fill(b []uint64, rank, round int) {
+	for i := range b {
+		b[i] = word(rank, round, i)
+	}
+}
+
+func check(b []uint64, rank, round int) error {
+	for i, v := range b {
+		if v != word(rank, round, i) {
+			return fmt.Errorf("round %d: word %d from rank %d is %#x, want %#x", round, i, rank, v, word(rank, round, i))
+		}
+	}
+	return nil
+}

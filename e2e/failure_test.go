@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func ring(args ...string) []string { return append([]string{filepath.Join(bin, "ring")}, args...) }
+
+// TestRankKilled: the job ends, and the rank that was killed is named, not one
+// of those that failed because of it.
+func TestRankKilled(t *testing.T) {
+	j := start(t, 4, 2, ring("-rounds", "1000000", "-bytes", "4096")...)
+	pid := number(t, j.waitFor(`rank 2 is process (\d+)`)[1])
+	time.Sleep(200 * time.Millisecond) // into the exchange
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	code, out := j.wait()
+	t.Logf("the job ended %v after the kill", time.Since(begin))
+	if code != 128+9 || !strings.Contains(out, "rank 2 (pod 1) was killed by SIGKILL") {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+}
+
+func TestSidecarKilled(t *testing.T) {
+	j := start(t, 4, 2, ring("-rounds", "1000000", "-bytes", "4096")...)
+	j.waitFor(`rank 3 is process (\d+)`)
+	raw, err := os.ReadFile(filepath.Join(j.dir, "pod1", "sidecar.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond) // into the exchange
+	if err := unix.Kill(number(t, string(raw)), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	code, out := j.wait()
+	t.Logf("the job ended %v after the kill", time.Since(begin))
+	if code != 1 || !strings.Contains(out, "the sidecar of pod 1 (ranks 2-3) ended: killed by SIGKILL") {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+}
+
+// sidecar talks to the metrics socket of a pod's sidecar.
+func (j *job) sidecar(method, path string, pod string) (*http.Response, error) {
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", filepath.Join(j.dir, pod, "metrics.sock"))
+		}}}
+	req, err := http.NewRequestWithContext(j.t.Context(), method, "http://sidecar"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	return client.Do(req)
+}
+
+// waitReconnects waits until pod 0 has made n connections again.
+func (j *job) waitReconnects(n int) {
+	j.t.Helper()
+	for end := time.Now().Add(jobTime); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		var report struct{ Totals struct{ Reconnects int } }
+		resp, err := j.sidecar(http.MethodGet, "/report", "pod0")
+		if err != nil {
+			j.t.Fatalf("after %d breaks: %v\n%s", n, err, j.out)
+		}
+		err = json.NewDecoder(resp.Body).Decode(&report)
+		_ = resp.Body.Close() // read to its end
+		if err != nil {
+			j.t.Fatal(err)
+		}
+		if report.Totals.Reconnects >= n {
+			return
+		}
+	}
+	j.t.Fatalf("no %d reconnects\n%s", n, j.out)
+}
+
+// TestConnectionBroken breaks the connection between two sidecars twenty times
+// under eager and rendezvous traffic: the job goes on with right results.
+func TestConnectionBroken(t *testing.T) {
+	for _, size := range []string{"8", "4096", "60000", "300000"} {
+		for _, memory := range []string{"-private=false", "-private=true"} {
+			t.Run(size+memory, func(t *testing.T) {
+				j := start(t, 4, 2, ring("-rounds", "3000", "-bytes", size, "-pause", "1ms", memory)...)
+				j.waitFor(`rank 3 is process (\d+)`)
+				for n := 1; n <= 20; n++ {
+					resp, err := j.sidecar(http.MethodPost, "/debug/break/1", "pod0")
+					if err != nil {
+						t.Fatalf("%v\n%s", err, j.out)
+					}
+					_ = resp.Body.Close() // empty
+					j.waitReconnects(n)
+				}
+				code, out := j.wait()
+				if code != 0 || !strings.Contains(out, "every byte right") {
+					t.Fatalf("exit code %d\n%s", code, out)
+				}
+			})
+		}
+	}
+}
+
+func TestExitCode(t *testing.T) {
+	j := start(t, 4, 2, "/bin/sh", "-c", "test $OUTRIGGER_RANK = 1 && exit 3; sleep 60")
+	if code, out := j.wait(); code != 3 || !strings.Contains(out, "rank 1 (pod 0) exited with code 3") {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+}
+
+func TestMissingProgram(t *testing.T) {
+	j := start(t, 2, 1, "/no/such/program")
+	if code, out := j.wait(); code != 127 || !strings.Contains(out, "/no/such/program") {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+}
+
+func TestArenaTooLarge(t *testing.T) {
+	t.Setenv("OUTRIGGER_ARENA", "900000GiB")
+	j := start(t, 2, 1, filepath.Join(bin, "hello"))
+	if code, out := j.wait(); code == 0 || !strings.Contains(out, "arena") {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+	t.Setenv("OUTRIGGER_ARENA", "900GiB")
+	j = start(t, 2, 1, filepath.Join(bin, "hello"))
+	if code, out := j.wait(); code == 0 || !strings.Contains(out, "not enough memory") {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+}
