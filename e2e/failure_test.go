@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -66,25 +67,28 @@ func (j *job) sidecar(method, path string, pod string) (*http.Response, error) {
 	return client.Do(req)
 }
 
-// waitReconnects waits until pod 0 has made n connections again.
-func (j *job) waitReconnects(n int) {
+// totals are the counters of pod 0's sidecar that tests look at.
+type totals struct{ Reconnects, BytesIn int }
+
+// waitTotals waits until the counters of pod 0 are as wanted.
+func (j *job) waitTotals(what string, enough func(totals) bool) {
 	j.t.Helper()
 	for end := time.Now().Add(jobTime); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		var report struct{ Totals struct{ Reconnects int } }
+		var report struct{ Totals totals }
 		resp, err := j.sidecar(http.MethodGet, "/report", "pod0")
 		if err != nil {
-			j.t.Fatalf("after %d breaks: %v\n%s", n, err, j.out)
+			j.t.Fatalf("waiting for %s: %v\n%s", what, err, j.out)
 		}
 		err = json.NewDecoder(resp.Body).Decode(&report)
 		_ = resp.Body.Close() // read to its end
 		if err != nil {
 			j.t.Fatal(err)
 		}
-		if report.Totals.Reconnects >= n {
+		if enough(report.Totals) {
 			return
 		}
 	}
-	j.t.Fatalf("no %d reconnects\n%s", n, j.out)
+	j.t.Fatalf("no %s\n%s", what, j.out)
 }
 
 // TestConnectionBroken breaks the connection between two sidecars twenty times
@@ -95,13 +99,14 @@ func TestConnectionBroken(t *testing.T) {
 			t.Run(size+memory, func(t *testing.T) {
 				j := start(t, 4, 2, ring("-rounds", "3000", "-bytes", size, "-pause", "1ms", memory)...)
 				j.waitFor(`rank 3 is process (\d+)`)
+				j.waitTotals("traffic between the pods", func(c totals) bool { return c.BytesIn > 0 })
 				for n := 1; n <= 20; n++ {
 					resp, err := j.sidecar(http.MethodPost, "/debug/break/1", "pod0")
 					if err != nil {
 						t.Fatalf("%v\n%s", err, j.out)
 					}
 					_ = resp.Body.Close() // empty
-					j.waitReconnects(n)
+					j.waitTotals(fmt.Sprint(n, " reconnects"), func(c totals) bool { return c.Reconnects >= n })
 				}
 				code, out := j.wait()
 				if code != 0 || !strings.Contains(out, "every byte right") {
