@@ -105,9 +105,11 @@ func (c *Comm) prepare(x *collCall) (*collective, int, error) {
 		inOff += area
 		copy(s.arenaMem[inOff:], x.in)
 	}
-	b := shm.CollBlock{Kind: x.kind, Type: x.typ, Op: x.op.code, Root: uint32(x.root), Context: c.context, Vectors: uint32(len(x.vectors)),
+	b := shm.CollBlock{
+		Kind: x.kind, Type: x.typ, Op: x.op.code, Root: uint32(x.root), Context: c.context, Vectors: uint32(len(x.vectors)),
 		Count: uint64(x.count), Elem: uint64(x.elem), In: uint64(inOff), InBytes: uint64(len(x.in)), Out: uint64(outOff), OutBytes: uint64(len(x.out)),
-		Scratch: uint64(area + scratch), ScratchBytes: uint64(size - scratch)}
+		Scratch: uint64(area + scratch), ScratchBytes: uint64(size - scratch),
+	}
 	if x.inPlace {
 		b.Flags |= shm.CollInPlace
 		b.InBytes = b.OutBytes

@@ -122,8 +122,10 @@ func (w *Window[T]) fetch(ctx context.Context, what string, code shm.Op, opCode 
 	if err := c.checkPeer(target); err != nil || disp < 0 {
 		return old[0], c.session.fail(what, c, target, AnyTag, 0, fmt.Errorf("%w: displacement %d", ErrInvalid, disp))
 	}
-	d := shm.Descriptor{Op: code, Peer: c.ranks[target], Context: w.number, Tag: uint64(disp * sizeOf[T]()),
-		Status: shm.Status(uint32(typeCode[T]())<<8 | uint32(opCode))}
+	d := shm.Descriptor{
+		Op: code, Peer: c.ranks[target], Context: w.number, Tag: uint64(disp * sizeOf[T]()),
+		Status: shm.Status(uint32(typeCode[T]())<<8 | uint32(opCode)),
+	}
 	d.SetInline(bytesOf(operands))
 	o, err := c.call(ctx, what, &d)
 	if err != nil {

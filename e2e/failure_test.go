@@ -55,11 +55,13 @@ func TestSidecarKilled(t *testing.T) {
 
 // sidecar talks to the metrics socket of a pod's sidecar.
 func (j *job) sidecar(method, path string, pod string) (*http.Response, error) {
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", filepath.Join(j.dir, pod, "metrics.sock"))
-		}}}
+		},
+	}}
 	req, err := http.NewRequestWithContext(j.t.Context(), method, "http://sidecar"+path, nil)
 	if err != nil {
 		return nil, err

@@ -74,7 +74,7 @@ func start(t *testing.T, ranks, pods int, program ...string) *job {
 	ctx, cancel := context.WithTimeout(t.Context(), jobTime)
 	t.Cleanup(cancel)
 	// Socket paths are short; t.TempDir's need not be.
-	dir, err := os.MkdirTemp("", "e2e-")
+	dir, err := os.MkdirTemp("", "e2e-") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,9 +59,11 @@ func (t Type) String() string {
 	if t < 1 || t > typeMax {
 		return fmt.Sprintf("type(%d)", uint8(t))
 	}
-	return [...]string{"", "ack", "heartbeat", "eager", "matched", "rts", "pull", "data", "fin", "written",
+	return [...]string{
+		"", "ack", "heartbeat", "eager", "matched", "rts", "pull", "data", "fin", "written",
 		"retract", "retracted", "put", "get", "got", "acc", "fetch", "fetched", "lock", "locked", "unlock",
-		"flush", "flushed", "abort", "bye", "ready"}[t]
+		"flush", "flushed", "abort", "bye", "ready",
+	}[t]
 }
 
 // Flags of a header.

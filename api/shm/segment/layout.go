@@ -44,7 +44,8 @@ func roundPage(n int) int { return (n + pageBytes - 1) &^ (pageBytes - 1) }
 
 func (g Geometry) submitOff() int   { return offRings }
 func (g Geometry) completeOff() int { return roundPage(g.submitOff() + ring.Bytes(g.SubmitEntries)) }
-func (g Geometry) slabOff() int     { return roundPage(g.completeOff() + ring.Bytes(g.CompleteEntries)) }
+
+func (g Geometry) slabOff() int { return roundPage(g.completeOff() + ring.Bytes(g.CompleteEntries)) }
 
 // Bytes is the whole control segment's size.
 func (g Geometry) Bytes() int { return g.slabOff() + roundPage(g.SlabBytes) }

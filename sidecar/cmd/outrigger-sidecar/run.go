@@ -95,8 +95,10 @@ func (d *daemon) build() error {
 	if err != nil {
 		return fmt.Errorf("listening for other sidecars: %w", err)
 	}
-	d.mesh = peers.New(peers.Config{Self: self, Job: d.doc.Job.ID, Addresses: addresses, TLS: tlsConfig, Log: d.log,
-		Connected: func(p link.Peer, fd int) { d.engine.Connected(p, fd) }}, listener)
+	d.mesh = peers.New(peers.Config{
+		Self: self, Job: d.doc.Job.ID, Addresses: addresses, TLS: tlsConfig, Log: d.log,
+		Connected: func(p link.Peer, fd int) { d.engine.Connected(p, fd) },
+	}, listener)
 	start := time.Now()
 	d.engine, err = engine.New(engine.Config{
 		Core: d.coreConfig(), Local: loop, Remote: d.tcp, Dialer: d.mesh, Log: d.log, Record: &d.flight,
@@ -193,9 +195,11 @@ func (d *daemon) serve(ctx context.Context) error {
 			return errors.Join(err, d.close())
 		}
 		pod := d.doc.Pods[d.o.pod]
-		h := obs.Handler(&obs.Sources{Look: d.look, Flight: &d.flight, FirstRank: pod.FirstRank, Ranks: d.doc.Ranks, Pod: d.o.pod,
+		h := obs.Handler(&obs.Sources{
+			Look: d.look, Flight: &d.flight, FirstRank: pod.FirstRank, Ranks: d.doc.Ranks, Pod: d.o.pod,
 			Ready: func() bool { return ctx.Err() == nil }, Log: d.log,
-			Break: func(peer int) error { return d.engine.Break(link.Peer(peer)) }})
+			Break: func(peer int) error { return d.engine.Break(link.Peer(peer)) },
+		})
 		g.Go(func() error { return obs.Serve(ctx, l, h) })
 	}
 	d.log.Info("ready", "job", d.doc.Job.Name, "ranks", d.doc.Pods[d.o.pod].Ranks, "address", d.doc.Pods[d.o.pod].Address)
@@ -230,6 +234,8 @@ func (d *daemon) look() (obs.Picture, error) {
 	if err != nil {
 		return obs.Picture{}, err
 	}
-	return obs.Picture{Core: v.Core, Busy: v.Turns.Busy, Idle: v.Turns.Idle, Yields: v.Turns.Yields, Sleeps: v.Turns.Sleeps,
-		BytesIn: v.LinkBytesIn, BytesOut: v.LinkBytesOut, RefusedConnections: d.mesh.Refused()}, nil
+	return obs.Picture{
+		Core: v.Core, Busy: v.Turns.Busy, Idle: v.Turns.Idle, Yields: v.Turns.Yields, Sleeps: v.Turns.Sleeps,
+		BytesIn: v.LinkBytesIn, BytesOut: v.LinkBytesOut, RefusedConnections: d.mesh.Refused(),
+	}, nil
 }

@@ -248,8 +248,10 @@ func (c *Core) startStep(id uint64, st *collective, x *coll.Step) {
 	switch x.Op {
 	case coll.Send:
 		st.pending++
-		c.startSend(s, &outgoing{owner: o, src: s.endpoint.rank, dst: st.comm.ranks[x.Peer], context: st.comm.context,
-			tag: st.tag(x.Tag), total: uint64(x.Len), payload: st.at(x.Src, x.SrcOff, x.Len), class: shm.ClassArena, coll: true})
+		c.startSend(s, &outgoing{
+			owner: o, src: s.endpoint.rank, dst: st.comm.ranks[x.Peer], context: st.comm.context,
+			tag: st.tag(x.Tag), total: uint64(x.Len), payload: st.at(x.Src, x.SrcOff, x.Len), class: shm.ClassArena, coll: true,
+		})
 	case coll.Recv:
 		st.pending++
 		r, rid := c.recvs.alloc()
@@ -314,7 +316,7 @@ func (c *Core) callUser(st *collective, x *coll.Step) {
 	}
 	dst, src := st.at(x.Dst, x.DstOff, x.Len), st.at(x.Src, x.SrcOff, x.Len)
 	d.SetBody(dst.Off-s.arena.Off, uint64(x.Len), src.Off-s.arena.Off, 0)
-	c.ports.Complete(s.id, &d)
+	c.publish(s.id, &d)
 }
 
 // submitReduced goes on after a user operation.

@@ -153,11 +153,12 @@ type Core struct {
 	remotes table[remoteOp]
 	origins table[origin]
 
-	pool   pool               // unexpected messages
-	copies pool               // eager messages copied out of arenas, until acknowledged
-	wins   map[uint64]*window // by window number and rank
-	fail   *Failure
-	stats  Stats
+	pool    pool               // unexpected messages
+	copies  pool               // eager messages copied out of arenas, until acknowledged
+	wins    map[uint64]*window // by window number and rank
+	fail    *Failure
+	scratch shm.Descriptor // of publish
+	stats   Stats
 }
 
 // New makes a core for one sidecar of a job.

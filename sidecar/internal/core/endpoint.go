@@ -170,7 +170,14 @@ func (c *Core) complete(id SessionID, d *shm.Descriptor) {
 	}
 	s.requests[d.Req] = request{}
 	s.open--
-	c.ports.Complete(id, d)
+	c.publish(id, d)
+}
+
+// publish hands d to the application. The copy keeps descriptors of callers on
+// their stacks: what goes through an interface would be allocated.
+func (c *Core) publish(id SessionID, d *shm.Descriptor) {
+	c.scratch = *d
+	c.ports.Complete(id, &c.scratch)
 }
 
 // memory finds the range that a descriptor names, or an error: the client lied.

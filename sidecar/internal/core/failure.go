@@ -59,7 +59,7 @@ func (c *Core) emitAbort(p *peer, f *Failure) {
 
 func (c *Core) tellFailure(s *session) {
 	c.ports.Failed(s.id, c.fail.Error())
-	c.ports.Complete(s.id, &shm.Descriptor{Op: shm.OpFailed, Peer: c.fail.Rank, Status: shm.Status(c.fail.Code)})
+	c.publish(s.id, &shm.Descriptor{Op: shm.OpFailed, Peer: c.fail.Rank, Status: shm.Status(c.fail.Code)})
 }
 
 func (c *Core) onAbort(p *peer, h *wire.Header, payload []byte) error {

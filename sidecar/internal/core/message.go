@@ -45,8 +45,10 @@ func (c *Core) arrive(e *endpoint, h *wire.Header) (*recv, uint64) {
 // still to be filled in.
 func (c *Core) park(p *peer, e *endpoint, h *wire.Header, length uint64, payload link.Ref) (*message, uint64) {
 	m, id := c.parked.alloc()
-	*m = message{endpoint: e, head: *h, peer: p.id, length: length, payload: payload, eager: h.Type == wire.Eager,
-		coll: h.Flags&wire.FlagColl != 0}
+	*m = message{
+		endpoint: e, head: *h, peer: p.id, length: length, payload: payload, eager: h.Type == wire.Eager,
+		coll: h.Flags&wire.FlagColl != 0,
+	}
 	if c.wakeProbe(e, m, id) {
 		return m, id
 	}

@@ -15,8 +15,10 @@ const fragmentMax = wire.FrameMax
 // (P§5.2). Where the link reads remotely the announcement carries the key.
 func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
 	st, id := c.sends.alloc()
-	*st = send{owner: o.owner, src: o.src, dst: o.dst, context: o.context, tag: o.tag, total: o.total,
-		payload: o.payload, staged: o.class == shm.ClassStaged}
+	*st = send{
+		owner: o.owner, src: o.src, dst: o.dst, context: o.context, tag: o.tag, total: o.total,
+		payload: o.payload, staged: o.class == shm.ClassStaged,
+	}
 	copy(st.inline[:], o.inline)
 	if o.payload.Len > 0 {
 		st.held = true

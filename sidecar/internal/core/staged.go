@@ -145,7 +145,7 @@ func (c *Core) giveBack(o owner, k chunk, n uint64) {
 	}
 	d := shm.Descriptor{Op: shm.OpStaged, Req: o.req, Class: k.class}
 	d.SetBody(k.addr, n, k.off, 0)
-	c.ports.Complete(o.session, &d)
+	c.publish(o.session, &d)
 }
 
 // returnChunks gives back what a send that ends early still has.
@@ -172,7 +172,7 @@ func (c *Core) tellStaged(r *recv) {
 	}
 	d := shm.Descriptor{Op: shm.OpMatched, Req: r.owner.req, Peer: r.source, Tag: r.tag}
 	d.SetBody(0, r.length, 0, 0)
-	c.ports.Complete(s.id, &d)
+	c.publish(s.id, &d)
 }
 
 // stageRecv takes an empty chunk: filled at once from the pool when the

@@ -18,7 +18,6 @@ type Picture struct {
 // nothing in between.
 type collector struct {
 	look func() (Picture, error)
-	job  prometheus.Labels
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -44,8 +43,10 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{messagesDesc, bytesDesc, framesDesc, linkBytesDesc, matchesDesc, unexpectedDesc, peakDesc,
-		openDesc, stallsDesc, breaksDesc, reconnectsDesc, refusedDesc, turnsDesc, sizesDesc} {
+	for _, d := range []*prometheus.Desc{
+		messagesDesc, bytesDesc, framesDesc, linkBytesDesc, matchesDesc, unexpectedDesc, peakDesc,
+		openDesc, stallsDesc, breaksDesc, reconnectsDesc, refusedDesc, turnsDesc, sizesDesc,
+	} {
 		ch <- d
 	}
 }

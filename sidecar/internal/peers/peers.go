@@ -63,8 +63,10 @@ type Mesh struct {
 // New makes a mesh that accepts on listener, which it owns.
 func New(cfg Config, listener net.Listener) *Mesh {
 	ctx, stop := context.WithCancel(context.Background())
-	return &Mesh{cfg: cfg, listener: listener, ctx: ctx, stop: stop, pending: make(chan struct{}, pendingMax),
-		dials: map[link.Peer]context.CancelFunc{}, tickets: map[ticketID]*ticket{}, conns: map[net.Conn]bool{}}
+	return &Mesh{
+		cfg: cfg, listener: listener, ctx: ctx, stop: stop, pending: make(chan struct{}, pendingMax),
+		dials: map[link.Peer]context.CancelFunc{}, tickets: map[ticketID]*ticket{}, conns: map[net.Conn]bool{},
+	}
 }
 
 // Refused counts the connections that were turned away.

@@ -22,11 +22,10 @@ const (
 type Link struct {
 	self   link.Peer
 	memory link.Memory
-	queue  []link.Frame // copies of what was posted, oldest first
-	spare  []link.Frame
+	queue  []*link.Frame // posted, oldest first: unchanged until they are acknowledged, which is when they are delivered
+	spare  []*link.Frame
 	ops    []operation
 	keys   map[uint64]link.Ref
-	down   error
 }
 
 // operation is a remote read or write under way.
@@ -53,12 +52,10 @@ func (l *Link) Caps() link.Caps {
 	return link.Caps{Name: "local", Lossless: true, Register: true, Read: true, Write: true, InOrder: true, Notify: true, GatherMax: 1, EagerMax: eagerMax}
 }
 
-// Post queues copies of frames for the next Poll; payloads stay where they are.
+// Post queues frames for the next Poll.
 func (l *Link) Post(_ link.Peer, frames []*link.Frame) int {
 	n := min(len(frames), queueMax-len(l.queue))
-	for _, f := range frames[:n] {
-		l.queue = append(l.queue, *f)
-	}
+	l.queue = append(l.queue, frames[:n]...)
 	return n
 }
 
@@ -70,8 +67,7 @@ func (l *Link) Poll(sink link.Sink) int {
 		// Deliveries may post again: those frames are for the next Poll.
 		batch := l.queue
 		l.queue = l.spare[:0]
-		for i := range batch {
-			f := &batch[i]
+		for _, f := range batch {
 			payload := f.Inline[:]
 			if f.Payload.Region != 0 {
 				payload = l.memory.Bytes(f.Payload)

@@ -1,0 +1,16 @@
+//go:build !race
+
+package engine
+
+import "testing"
+
+// TestNoAllocation: a small message allocates nothing anywhere on its way.
+func TestNoAllocation(t *testing.T) {
+	e, apps := pod(t, 2)
+	for range 100 {
+		batch(t, e, apps, 64)
+	}
+	if n := testing.AllocsPerRun(200, func() { batch(t, e, apps, 64) }); n != 0 {
+		t.Fatalf("%v allocations for 64 messages", n)
+	}
+}

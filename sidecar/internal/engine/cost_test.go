@@ -1,0 +1,138 @@
+package engine
+
+import (
+	"io"
+	"log/slog"
+	"testing"
+	"unsafe"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/shm/ring"
+	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
+)
+
+// app is an application in this process that speaks the rings directly.
+type app struct {
+	submit   *ring.Producer
+	complete *ring.Consumer
+	slab     []byte
+}
+
+// pages is zeroed memory that starts at a page, as mapped memory does.
+func pages(n int) []byte {
+	b := make([]byte, n+4096)
+	skip := -uintptr(unsafe.Pointer(&b[0])) & 4095
+	return b[skip : int(skip)+n]
+}
+
+// noDialer is for jobs of one pod.
+type noDialer struct{}
+
+func (noDialer) Connect(link.Peer) {}
+func (noDialer) Cancel(link.Peer)  {}
+
+// pod makes an engine of ranks ranks in one pod, with its applications.
+func pod(tb testing.TB, ranks int) (*Engine, []*app) {
+	tb.Helper()
+	loop := local.New(0, nil)
+	now := int64(1)
+	e, err := New(Config{
+		Core: core.Config{PodOf: make([]int32, ranks), Pods: 1}, Local: loop, Remote: local.New(0, nil), Dialer: noDialer{},
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	}, func() int64 { now += 1000; return now })
+	if err != nil {
+		tb.Fatal(err)
+	}
+	loop.SetMemory(e)
+	apps := make([]*app, ranks)
+	for r := range apps {
+		g := segment.DefaultGeometry
+		c, err := segment.Format(pages(g.Bytes()), g, uint32(r))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		s, err := session.New(c, pages(1<<20), uint32(r))
+		if err == nil {
+			err = e.attach(s)
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+		a := &app{slab: c.Slab()}
+		mem, n := c.SubmitRing()
+		if a.submit, err = ring.NewProducer(mem, n); err == nil {
+			mem, n = c.CompleteRing()
+			a.complete, err = ring.NewConsumer(mem, n)
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+		apps[r] = a
+	}
+	return e, apps
+}
+
+// batch sends n 8-byte messages from rank 0 to rank 1 and takes their
+// completions; posted says that the receives come first.
+func batch(tb testing.TB, e *Engine, apps []*app, n int) {
+	var d shm.Descriptor
+	var payload [8]byte
+	for i := range n {
+		d = shm.Descriptor{Op: shm.OpRecv, Req: uint32(i), Class: shm.ClassInline, InlineLen: 8, Peer: 0, Tag: 7}
+		if ok, err := apps[1].submit.Push(&d); !ok || err != nil {
+			tb.Fatal("receive not submitted", err)
+		}
+		d = shm.Descriptor{Op: shm.OpSend, Flags: shm.FlagSilent, Peer: 1, Tag: 7}
+		payload[0] = byte(i)
+		d.SetInline(payload[:])
+		if ok, err := apps[0].submit.Push(&d); !ok || err != nil {
+			tb.Fatal("send not submitted", err)
+		}
+	}
+	for got := 0; got < n; {
+		e.Turn()
+		for apps[1].complete.Pop(&d) {
+			if d.Op != shm.OpDone || d.Status != shm.StatusOK || d.Body[0] != byte(got) {
+				tb.Fatalf("completion %d: op %d status %d byte %d", got, d.Op, d.Status, d.Body[0])
+			}
+			got++
+		}
+	}
+}
+
+// BenchmarkMessage is what one 8-byte message costs the engine's thread, both
+// applications' ring work included: ring, match, ring.
+func BenchmarkMessage(b *testing.B) {
+	e, apps := pod(b, 2)
+	batch(b, e, apps, 64)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := 0; i < b.N; i += 64 {
+		batch(b, e, apps, 64)
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds()/1e6, "Mmsg/s")
+}
+
+// BenchmarkPosted is the same with other receives posted that do not match.
+func BenchmarkPosted(b *testing.B) {
+	for _, depth := range []int{10, 10_000} {
+		b.Run("depth="+map[int]string{10: "10", 10_000: "10000"}[depth], func(b *testing.B) {
+			e, apps := pod(b, 2)
+			for i := range depth {
+				d := shm.Descriptor{Op: shm.OpRecv, Req: uint32(1000 + i), Class: shm.ClassInline, InlineLen: 8, Peer: 0, Tag: uint64(1000 + i)}
+				if ok, err := apps[1].submit.Push(&d); !ok || err != nil {
+					b.Fatal("receive not submitted", err)
+				}
+				e.Turn()
+			}
+			b.ResetTimer()
+			for i := 0; i < b.N; i += 64 {
+				batch(b, e, apps, 64)
+			}
+		})
+	}
+}
