@@ -176,7 +176,9 @@ func (c *Core) complete(id SessionID, d *shm.Descriptor) {
 // publish hands d to the application. The copy keeps descriptors of callers on
 // their stacks: what goes through an interface would be allocated.
 func (c *Core) publish(id SessionID, d *shm.Descriptor) {
-	c.scratch = *d
+	if d != &c.scratch {
+		c.scratch = *d
+	}
 	c.ports.Complete(id, &c.scratch)
 }
 

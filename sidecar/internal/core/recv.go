@@ -119,7 +119,9 @@ func (c *Core) endRecv(id uint64, r *recv, status shm.Status) {
 		c.collStepDone(o.coll, status)
 		return
 	}
-	d := shm.Descriptor{Op: shm.OpDone, Req: o.req, Status: status, Peer: r.source, Tag: r.tag}
+	// Built in place: this is the end of every small message.
+	d := &c.scratch
+	*d = shm.Descriptor{Op: shm.OpDone, Req: o.req, Status: status, Peer: r.source, Tag: r.tag}
 	if r.class == shm.ClassInline && status == shm.StatusOK {
 		d.SetInline(r.inline[:r.want])
 	} else {
@@ -129,10 +131,12 @@ func (c *Core) endRecv(id uint64, r *recv, status shm.Status) {
 		d.Peer = shm.AnySource
 	}
 	if r.class == shm.ClassStaged {
+		done := *d // returning chunks uses the scratch, too
 		c.returnRecvChunks(r)
+		*d = done
 	}
 	c.recvs.release(id)
-	c.complete(o.session, &d)
+	c.complete(o.session, d)
 }
 
 // deposit copies a payload in hand to its place in r's buffer.

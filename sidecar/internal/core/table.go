@@ -52,11 +52,12 @@ func (t *table[T]) get(id uint64) *T {
 
 // release ends the entry named by id.
 func (t *table[T]) release(id uint64) {
-	if t.get(id) == nil {
+	i := uint32(id)
+	s := &t.chunks[i/tableChunk][i%tableChunk]
+	if s.gen != uint32(id>>32) {
 		return
 	}
-	i := uint32(id)
-	t.chunks[i/tableChunk][i%tableChunk].gen++
+	s.gen++
 	t.free = append(t.free, i)
 	t.used--
 }

@@ -77,6 +77,9 @@ func prepare(s *Spec) (*layout, error) {
 	var err error
 	if l.keep {
 		err = os.MkdirAll(l.dir, 0o700)
+		for i := range s.Pods { // what an earlier job left there
+			err = errors.Join(err, os.RemoveAll(l.file("pod%d", i)))
+		}
 	} else {
 		l.dir, err = os.MkdirTemp("", "outrigger-")
 	}
