@@ -122,13 +122,16 @@ func (e *Engine) Turn() int {
 	for _, a := range e.active {
 		work += e.intake(a)
 	}
+	// What applications want goes out before the links are asked for news,
+	// which costs a system call; what the news brings about goes out after.
+	blocked := e.core.Flush(e.now, e)
 	for _, l := range e.links {
 		work += l.Poll(e)
 	}
 	if e.now >= e.nextTick {
 		e.tick()
 	}
-	if e.core.Flush(e.now, e) {
+	if e.core.Flush(e.now, e) || blocked {
 		work++
 	}
 	for i := 0; i < len(e.active); i++ {

@@ -1,0 +1,41 @@
+package tcp
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// tune sets a connection up for messages. A socket that is not TCP, such as
+// one of a pair, has none of these options and needs none.
+func tune(fd int) {
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	if sameMachine(fd) {
+		// Nothing is congested inside a machine, but BBR, a common default,
+		// paces what it sends there: measured over loopback, 1 MiB messages
+		// went at 3.3 GB/s with it and at 8.9 GB/s without. Reno is in every
+		// kernel and allowed for everybody.
+		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
+	}
+}
+
+// sameMachine reports that both ends of a connection have the same address.
+func sameMachine(fd int) bool {
+	local, err1 := unix.Getsockname(fd)
+	remote, err2 := unix.Getpeername(fd)
+	if err1 != nil || err2 != nil {
+		return false
+	}
+	a, b := address(local), address(remote)
+	return a != nil && slices.Equal(a, b)
+}
+
+func address(sa unix.Sockaddr) []byte {
+	switch x := sa.(type) {
+	case *unix.SockaddrInet4:
+		return x.Addr[:]
+	case *unix.SockaddrInet6:
+		return x.Addr[:]
+	}
+	return nil
+}
