@@ -95,6 +95,7 @@ func (c *Core) Detach(now int64, id SessionID, reason error) {
 	if s == nil || s.left {
 		return
 	}
+	s.holds++ // so that the end of this function decides, not what it drops
 	s.left = true
 	e := s.endpoint
 	e.session, e.gone = nil, true
@@ -106,7 +107,6 @@ func (c *Core) Detach(now int64, id SessionID, reason error) {
 	} else {
 		c.sayBye()
 	}
-	s.holds++ // so that unhold decides, whatever is held
 	c.unhold(id)
 }
 

@@ -39,6 +39,11 @@ type recv struct {
 }
 
 func (c *Core) submitRecv(s *session, d *shm.Descriptor) error {
+	if d.Peer != shm.AnySource {
+		if err := c.checkRank(d.Peer); err != nil {
+			return err
+		}
+	}
 	r, id := c.recvs.alloc()
 	err := c.describeRecv(s, r, d)
 	if err == nil {
@@ -47,11 +52,6 @@ func (c *Core) submitRecv(s *session, d *shm.Descriptor) error {
 	if err != nil {
 		c.recvs.release(id)
 		return err
-	}
-	if d.Peer != shm.AnySource {
-		if err := c.checkRank(d.Peer); err != nil {
-			return err
-		}
 	}
 	c.startRecv(r, id, match.Pattern{Context: d.Context, Source: d.Peer, Tag: d.Tag, Ignore: d.Aux()})
 	return nil

@@ -7,6 +7,7 @@ import "testing"
 // TestNoAllocation: a small message allocates nothing anywhere on its way.
 func TestNoAllocation(t *testing.T) {
 	e, apps := pod(t, 2)
+	closing(t, e)
 	for range 100 {
 		batch(t, e, apps, 64)
 	}

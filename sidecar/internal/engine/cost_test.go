@@ -30,6 +30,15 @@ func pages(n int) []byte {
 	return b[skip : int(skip)+n]
 }
 
+// closing ends an engine with its test.
+func closing(tb testing.TB, e *Engine) {
+	tb.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+}
+
 // noDialer is for jobs of one pod.
 type noDialer struct{}
 
@@ -114,6 +123,7 @@ func batch(tb testing.TB, e *Engine, apps []*app, n int) (turns time.Duration) {
 // the ring work of both applications, and the engine's share alone.
 func BenchmarkMessage(b *testing.B) {
 	e, apps := pod(b, 2)
+	closing(b, e)
 	batch(b, e, apps, 64)
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -130,6 +140,7 @@ func BenchmarkPosted(b *testing.B) {
 	for _, depth := range []int{10, 10_000} {
 		b.Run("depth="+map[int]string{10: "10", 10_000: "10000"}[depth], func(b *testing.B) {
 			e, apps := pod(b, 2)
+			closing(b, e)
 			for i := range depth {
 				d := shm.Descriptor{Op: shm.OpRecv, Req: uint32(1000 + i), Class: shm.ClassInline, InlineLen: 8, Peer: 0, Tag: uint64(1000 + i)}
 				if ok, err := apps[1].submit.Push(&d); !ok || err != nil {

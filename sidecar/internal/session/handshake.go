@@ -151,6 +151,7 @@ func (s *Server) build(h *shm.Hello) (sess *Session, m *material, err error) {
 		return nil, nil, err
 	}
 	m.doorbell = sess.doorbell
+	sess.unmap = func() error { return errors.Join(segment.Unmap(control), segment.Unmap(arena)) }
 	return sess, m, nil
 }
 

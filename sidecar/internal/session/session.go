@@ -29,9 +29,10 @@ type Session struct {
 	overflow []shm.Descriptor
 	fresh    bool // something was published since the last Publish
 	retired  uint64
-	told     uint64 // retired as last stored
-	doorbell int    // eventfd; -1: none
-	hangUp   func() // makes the server end the connection
+	told     uint64       // retired as last stored
+	doorbell int          // eventfd; -1: none
+	hangUp   func()       // makes the server end the connection
+	unmap    func() error // gives the memory back; nil: it is somebody else's
 }
 
 // New makes a session over memory that is laid out already; Server does, and
@@ -149,12 +150,17 @@ func (s *Session) HangUp() {
 	}
 }
 
-// Free unmaps the session's memory. Nothing may refer to it any more.
+// Free gives back the session's memory, if the server mapped it, and its
+// doorbell. Nothing may refer to them any more.
 func (s *Session) Free() error {
 	var err error
 	if s.doorbell >= 0 {
 		err = unix.Close(s.doorbell)
 		s.doorbell = -1
 	}
-	return errors.Join(err, segment.Unmap(s.control.Memory()), segment.Unmap(s.arena))
+	if s.unmap != nil {
+		err = errors.Join(err, s.unmap())
+		s.unmap = nil
+	}
+	return err
 }
