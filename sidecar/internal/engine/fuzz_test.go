@@ -10,8 +10,10 @@ import (
 // expel them, and must not panic, hang, or complete a request that was never
 // submitted.
 func FuzzIntake(f *testing.F) {
-	for _, op := range []shm.Op{shm.OpSend, shm.OpRecv, shm.OpProbe, shm.OpMprobe, shm.OpMrecv, shm.OpCancel, shm.OpStage, shm.OpComm, shm.OpColl,
-		shm.OpReduced, shm.OpWin, shm.OpPut, shm.OpGet, shm.OpAcc, shm.OpFetch, shm.OpCas, shm.OpFlush, shm.OpLock, shm.OpUnlock, shm.OpAbort, shm.OpDetach, shm.OpDrop} {
+	for _, op := range []shm.Op{
+		shm.OpSend, shm.OpRecv, shm.OpProbe, shm.OpMprobe, shm.OpMrecv, shm.OpCancel, shm.OpStage, shm.OpComm, shm.OpColl,
+		shm.OpReduced, shm.OpWin, shm.OpPut, shm.OpGet, shm.OpAcc, shm.OpFetch, shm.OpCas, shm.OpFlush, shm.OpLock, shm.OpUnlock, shm.OpAbort, shm.OpDetach, shm.OpDrop,
+	} {
 		for _, class := range []shm.Class{shm.ClassInline, shm.ClassSlab, shm.ClassArena, shm.ClassStaged} {
 			var b []byte
 			for _, peer := range []uint32{1, 0} {
