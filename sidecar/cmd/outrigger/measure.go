@@ -68,6 +68,8 @@ type meter struct {
 	out  []byte
 	in   []byte
 	emit *json.Encoder
+	// spent is what computing came to.
+	spent uint64
 }
 
 func measure(ctx context.Context, o *rankOptions, w io.Writer) error {
