@@ -325,7 +325,6 @@ func (c *Core) placeEager(p *peer, h *wire.Header) error {
 	if r != nil {
 		c.bind(r, p, h, h.A)
 		if r.class != shm.ClassStaged && r.class != shm.ClassInline && r.want == r.length {
-			c.tellMatched(p, h, shm.StatusOK)
 			c.target(p, h, placeRecv, id, r.buf.Slice(0, r.want), e.session)
 			return nil
 		}
@@ -347,7 +346,10 @@ func (c *Core) placeEager(p *peer, h *wire.Header) error {
 	return nil
 }
 
+// eagerPlaced tells the sender of a match only now: until the payload is here
+// it may have to be sent again, and the sender's memory must not change.
 func (c *Core) eagerPlaced(p *peer, id uint64, h *wire.Header) {
+	c.tellMatched(p, h, shm.StatusOK)
 	c.consumed(p, charge(h.A))
 	if r := c.recvs.get(id); r != nil {
 		r.got = r.want

@@ -78,12 +78,17 @@ func (c *Core) emit(p *peer, t wire.Type) (*link.Frame, *after) {
 	f, a := p.out.push()
 	f.Head = wire.Header{Type: t, Seq: p.out.last}
 	c.touch(p)
+	c.reach(p)
+	return f, a
+}
+
+// reach makes the connection to p if nobody has needed it before.
+func (c *Core) reach(p *peer) {
 	if p.state == peerIdle {
 		p.state = peerConnecting
 		p.downAt = c.now
 		c.ports.Connect(p.id)
 	}
-	return f, a
 }
 
 // touch makes the next Flush look at p.

@@ -88,9 +88,16 @@ func (c *Core) startRecv(r *recv, id uint64, p match.Pattern) {
 		c.matchParked(r, id, m, mid)
 		return
 	}
-	if p.Source != match.AnySource && c.peerOf(p.Source).state == peerDead {
-		c.endRecv(id, r, shm.StatusPeerFailed)
-		return
+	if p.Source != match.AnySource {
+		from := c.peerOf(p.Source)
+		if from.state == peerDead {
+			c.endRecv(id, r, shm.StatusPeerFailed)
+			return
+		}
+		// Whoever waits for a peer must learn of its end. (A wildcard waits
+		// for nobody in particular: it ends with the first failure that any
+		// sidecar notices.)
+		c.reach(from)
 	}
 	r.posted = q.Post(p, uint32(id))
 }

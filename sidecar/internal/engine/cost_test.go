@@ -67,7 +67,7 @@ func pod(tb testing.TB, ranks int) (*Engine, []*app) {
 		}
 		s, err := session.New(c, pages(1<<20), uint32(r))
 		if err == nil {
-			err = e.attach(s)
+			err = e.Attach(s)
 		}
 		if err != nil {
 			tb.Fatal(err)

@@ -202,8 +202,9 @@ func (e *Engine) detach(a *attached, reason error) {
 	e.core.Detach(e.now, a.id, reason)
 }
 
-// attach gives a session a place; on the turn goroutine.
-func (e *Engine) attach(s *session.Session) error {
+// Attach gives a session a place. It is for callers that do the turns themselves;
+// others use AttachSession.
+func (e *Engine) Attach(s *session.Session) error {
 	a := &attached{Session: s, id: e.freeSession()}
 	a.regions[0], a.regions[1] = e.addRegion(s.Slab()), e.addRegion(s.Arena())
 	slab := link.Ref{Region: a.regions[0], Len: uint64(len(s.Slab()))}

@@ -78,7 +78,7 @@ func (e *Engine) readMail() int {
 // AttachSession makes s known (session.Host).
 func (e *Engine) AttachSession(s *session.Session) error {
 	answer := make(chan error, 1)
-	if err := e.mail.send(func(e *Engine) { answer <- e.attach(s) }); err != nil {
+	if err := e.mail.send(func(e *Engine) { answer <- e.Attach(s) }); err != nil {
 		return err
 	}
 	return <-answer
@@ -173,3 +173,10 @@ func (e *Engine) Break(peer link.Peer) error {
 		}
 	})
 }
+
+// Counters are the core's counters, for callers that do the turns themselves;
+// others use View.
+func (e *Engine) Counters() core.Stats { return e.core.Stats() }
+
+// Failure is why the job failed, or nil, for the same callers.
+func (e *Engine) Failure() *core.Failure { return e.core.Failed() }

@@ -1,0 +1,227 @@
+// Package sim runs real engines over a simulated network in virtual time, with
+// simulated applications that speak the shared-memory contract. A seed decides
+// everything: delays, broken connections, killed sidecars, and what the
+// applications send.
+package sim
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// network is the simulated network of one job.
+type network struct {
+	rng   *rand.Rand
+	now   int64
+	ports []*port
+	lines map[[2]link.Peer]*line
+	fault string // what a link saw that no correct core does
+}
+
+// line is the connection between two sidecars.
+type line struct {
+	generation int
+	up         bool
+	dialAt     int64        // when the next connection is made; 0: nobody has asked
+	flows      [2][]*packet // by the index of the receiving end
+}
+
+// packet is a frame under way. The link holds the payload by reference, as real
+// ones do, and remembers what it was.
+type packet struct {
+	head    wire.Header
+	payload []byte // the core's memory, or a copy of Inline
+	was     []byte
+	at      int64 // when it arrives
+}
+
+// port is one sidecar's end of the network: its link.
+type port struct {
+	net      *network
+	self     link.Peer
+	memory   link.Memory
+	attached map[link.Peer]int // generation of the connection that the engine has
+	down     map[link.Peer]bool
+	dead     bool
+}
+
+// backlog bounds the packets under way in one direction.
+const backlog = 24
+
+func newNetwork(rng *rand.Rand, pods int) *network {
+	n := &network{rng: rng, lines: map[[2]link.Peer]*line{}}
+	for i := range pods {
+		n.ports = append(n.ports, &port{net: n, self: link.Peer(i), attached: map[link.Peer]int{}, down: map[link.Peer]bool{}})
+	}
+	return n
+}
+
+func pair(a, b link.Peer) [2]link.Peer { return [2]link.Peer{min(a, b), max(a, b)} }
+
+func (n *network) line(a, b link.Peer) *line {
+	k := pair(a, b)
+	if n.lines[k] == nil {
+		n.lines[k] = new(line)
+	}
+	return n.lines[k]
+}
+
+// end is the index of peer p's end of the line between p and q.
+func end(p, q link.Peer) int {
+	if p < q {
+		return 0
+	}
+	return 1
+}
+
+// breakLine loses the connection and everything on it.
+func (n *network) breakLine(a, b link.Peer) {
+	l := n.line(a, b)
+	if !l.up {
+		return
+	}
+	l.up = false
+	l.flows = [2][]*packet{}
+	n.ports[a].down[b], n.ports[b].down[a] = true, true
+}
+
+// dial makes the connections whose time has come and tells the ends.
+func (n *network) dial(connected func(self, peer link.Peer, generation int)) {
+	for k, l := range n.lines {
+		if l.dialAt == 0 || l.dialAt > n.now || n.ports[k[0]].dead || n.ports[k[1]].dead {
+			continue
+		}
+		n.breakLine(k[0], k[1]) // an end that has not noticed yet will now
+		l.dialAt = 0
+		l.generation++
+		l.up, l.flows = true, [2][]*packet{}
+		connected(k[0], k[1], l.generation)
+		connected(k[1], k[0], l.generation)
+	}
+}
+
+// Connect implements engine.Dialer.
+func (p *port) Connect(peer link.Peer) {
+	if l := p.net.line(p.self, peer); l.dialAt == 0 {
+		l.dialAt = p.net.now + p.net.rng.Int64N(2_000_000)
+	}
+}
+
+// Cancel implements engine.Dialer.
+func (p *port) Cancel(link.Peer) {}
+
+// Attach takes a connection; fd is its generation.
+func (p *port) Attach(peer link.Peer, fd int) error {
+	p.attached[peer] = fd
+	p.down[peer] = p.net.line(p.self, peer).generation != fd || !p.net.line(p.self, peer).up
+	return nil
+}
+
+// Caps says what the link can do.
+func (p *port) Caps() link.Caps { return link.Caps{Name: "sim", GatherMax: 1, EagerMax: 64 << 10} }
+
+// usable is the line to peer if the engine has its present connection.
+func (p *port) usable(peer link.Peer) *line {
+	l := p.net.line(p.self, peer)
+	if !l.up || p.attached[peer] != l.generation || p.down[peer] {
+		return nil
+	}
+	return l
+}
+
+// Post sends frames with random delays that keep their order.
+func (p *port) Post(peer link.Peer, frames []*link.Frame) int {
+	l := p.usable(peer)
+	if l == nil {
+		return 0
+	}
+	flow := &l.flows[end(peer, p.self)]
+	n := 0
+	for _, f := range frames {
+		if len(*flow) >= backlog {
+			break
+		}
+		x := &packet{head: f.Head, at: p.net.now + p.net.rng.Int64N(30_000)}
+		if f.Payload.Region != 0 {
+			x.payload = p.memory.Bytes(f.Payload)[:f.Head.Length]
+		} else {
+			x.payload = bytes.Clone(f.Inline[:f.Head.Length])
+		}
+		x.was = bytes.Clone(x.payload)
+		if k := len(*flow); k > 0 {
+			x.at = max(x.at, (*flow)[k-1].at)
+		}
+		*flow = append(*flow, x)
+		n++
+	}
+	return n
+}
+
+// Poll delivers what has arrived, small payloads whole and large ones placed.
+func (p *port) Poll(sink link.Sink) int {
+	work := 0
+	for i := range p.net.ports {
+		peer := link.Peer(i)
+		if peer == p.self {
+			continue
+		}
+		if p.down[peer] {
+			p.down[peer] = false
+			p.attached[peer] = -1
+			sink.Down(peer, fmt.Errorf("%w: simulated", link.ErrBroken))
+			work++
+			continue
+		}
+		for l := p.usable(peer); l != nil; l = p.usable(peer) {
+			flow := &l.flows[end(p.self, peer)]
+			if len(*flow) == 0 || (*flow)[0].at > p.net.now {
+				break
+			}
+			x := (*flow)[0]
+			*flow = (*flow)[1:]
+			work++
+			if err := p.deliver(sink, peer, x); err != nil {
+				p.net.fault = fmt.Sprintf("pod %d refused a frame of pod %d: %v", p.self, peer, err)
+				sink.Down(peer, fmt.Errorf("%w: %w", link.ErrProtocol, err))
+				break
+			}
+		}
+	}
+	return work
+}
+
+// placeMin is the size from which payloads are placed.
+const placeMin = 2 << 10
+
+func (p *port) deliver(sink link.Sink, peer link.Peer, x *packet) error {
+	if !bytes.Equal(x.payload, x.was) {
+		p.net.fault = fmt.Sprintf("payload of %v frame %d from pod %d changed before it was acknowledged", x.head.Type, x.head.Seq, peer)
+	}
+	if len(x.was) < placeMin {
+		return sink.Deliver(peer, &x.head, x.was)
+	}
+	dst, err := sink.Place(peer, &x.head)
+	if err != nil {
+		return err
+	}
+	if p.net.rng.IntN(50) == 0 { // half of it came; the core will be asked again
+		copy(dst[:len(dst)/2], x.was)
+		p.net.breakLine(p.self, peer)
+		return nil
+	}
+	copy(dst, x.was)
+	return sink.Placed(peer)
+}
+
+// Forget drops the connection.
+func (p *port) Forget(peer link.Peer) {
+	p.attached[peer] = -1
+	p.down[peer] = false
+}
+
+// Close has nothing to give back.
+func (p *port) Close() error { return nil }

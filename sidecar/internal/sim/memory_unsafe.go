@@ -1,0 +1,10 @@
+package sim
+
+import "unsafe"
+
+// aligned is zeroed memory that starts at a page, as mapped memory does.
+func aligned(n int) []byte {
+	b := make([]byte, n+4096)
+	skip := -uintptr(unsafe.Pointer(&b[0])) & 4095
+	return b[skip : int(skip)+n]
+}

@@ -1,0 +1,211 @@
+package sim
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
+)
+
+// world is one job of a seed: engines, network, applications.
+type world struct {
+	seed    uint64
+	rng     *rand.Rand
+	net     *network
+	engines []*engine.Engine
+	apps    []*app // by rank
+	podOf   []int32
+	rdv     core.Rendezvous
+	victim  int // pod to be killed; -1: none
+	killAt  int64
+	breaks  []int64 // when to break a connection
+}
+
+// limit is the virtual time after which a job counts as stuck.
+const limit = int64(60 * time.Second)
+
+// Run runs the job of a seed to its end and returns what went wrong.
+func Run(seed uint64) error {
+	w := newWorld(seed)
+	err := w.start()
+	if err == nil {
+		err = w.run()
+	}
+	for _, e := range w.engines {
+		if closeErr := e.Close(); err == nil {
+			err = closeErr
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("seed %d: %w", seed, err)
+	}
+	return nil
+}
+
+func newWorld(seed uint64) *world {
+	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), victim: -1}
+	pods := 2 + w.rng.IntN(3)
+	for p := range pods {
+		for range 1 + w.rng.IntN(2) {
+			w.podOf = append(w.podOf, int32(p))
+		}
+	}
+	w.net = newNetwork(w.rng, pods)
+	w.rdv = core.Rendezvous(w.rng.IntN(4))
+	switch f := w.rng.IntN(10); {
+	case f < 5: // nothing fails
+	case f < 9:
+		for range 1 + w.rng.IntN(8) {
+			w.breaks = append(w.breaks, w.rng.Int64N(20_000_000))
+		}
+	default:
+		w.victim, w.killAt = w.rng.IntN(pods), w.rng.Int64N(5_000_000)
+	}
+	return w
+}
+
+func (w *world) start() error {
+	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	for i, p := range w.net.ports {
+		loop := local.New(p.self, nil)
+		e, err := engine.New(engine.Config{
+			Core: core.Config{
+				Self: p.self, PodOf: w.podOf, Pods: len(w.net.ports), Rendezvous: w.rdv, Seed: w.seed,
+				StartWithin: 5 * time.Second, CreditBytes: 128 << 10, FragmentBytes: uint32(1<<10 + w.rng.IntN(32<<10)),
+			},
+			Local: loop, Remote: p, Dialer: p, Log: quiet,
+		}, func() int64 { return w.net.now + 1 })
+		if err != nil {
+			return err
+		}
+		loop.SetMemory(e)
+		p.memory = e
+		w.engines = append(w.engines, e)
+		for r, pod := range w.podOf {
+			if int(pod) != i {
+				continue
+			}
+			a, err := newApp(w, uint32(r))
+			if err != nil {
+				return err
+			}
+			if err := e.Attach(a.session); err != nil {
+				return err
+			}
+			w.apps = append(w.apps, a)
+		}
+	}
+	w.plan()
+	return nil
+}
+
+// run goes on in steps of a few microseconds until every application is done.
+func (w *world) run() error {
+	for w.net.now < limit {
+		w.net.now += 1 + w.rng.Int64N(20_000)
+		w.faults()
+		w.net.dial(func(self, peer linkPeer, generation int) { w.engines[self].Connected(peer, generation) })
+		busy, done := 0, true
+		for i, e := range w.engines {
+			if !w.net.ports[i].dead {
+				busy += e.Turn()
+			}
+		}
+		for _, a := range w.apps {
+			if w.net.ports[w.podOf[a.rank]].dead {
+				continue
+			}
+			if err := a.step(); err != nil {
+				return err
+			}
+			done = done && a.done()
+		}
+		if w.net.fault != "" {
+			return fmt.Errorf("%s", w.net.fault)
+		}
+		if done {
+			return w.settle()
+		}
+		if busy == 0 {
+			w.net.now += 100_000 // nothing but timers and arrivals to wait for
+		}
+	}
+	return w.stuck()
+}
+
+func (w *world) faults() {
+	for len(w.breaks) > 0 && w.breaks[0] <= w.net.now {
+		w.breaks = w.breaks[1:]
+		a := w.rng.IntN(len(w.net.ports))
+		b := w.rng.IntN(len(w.net.ports))
+		if a != b {
+			w.net.breakLine(linkPeer(a), linkPeer(b))
+		}
+	}
+	if w.victim >= 0 && w.net.now >= w.killAt && !w.net.ports[w.victim].dead {
+		w.net.ports[w.victim].dead = true
+		for i := range w.net.ports {
+			if i != w.victim {
+				w.net.breakLine(linkPeer(i), linkPeer(w.victim))
+			}
+		}
+	}
+}
+
+// settle lets acknowledgements and credits come home and checks that nothing
+// is left.
+func (w *world) settle() error {
+	for range 400 {
+		w.net.now += 100_000
+		w.net.dial(func(self, peer linkPeer, generation int) { w.engines[self].Connected(peer, generation) })
+		for i, e := range w.engines {
+			if !w.net.ports[i].dead {
+				e.Turn()
+			}
+		}
+	}
+	if w.victim >= 0 && w.net.ports[w.victim].dead {
+		return w.checkFailure()
+	}
+	for i, e := range w.engines {
+		s := e.Counters()
+		if s.Sends != 0 || s.Receives != 0 || s.Parked != 0 || s.UnexpectedBytes != 0 {
+			return fmt.Errorf("pod %d has left %d sends, %d receives, %d messages, %d bytes", i, s.Sends, s.Receives, s.Parked, s.UnexpectedBytes)
+		}
+		if f := e.Failure(); f != nil {
+			return fmt.Errorf("pod %d failed: %w", i, f)
+		}
+	}
+	return nil
+}
+
+// checkFailure: whoever noticed names a rank of the killed pod.
+func (w *world) checkFailure() error {
+	for i, e := range w.engines {
+		f := e.Failure()
+		if i == w.victim || f == nil {
+			continue
+		}
+		if int(f.Rank) >= len(w.podOf) || int(w.podOf[f.Rank]) != w.victim {
+			return fmt.Errorf("pod %d blames rank %d for the end of pod %d: %w", i, f.Rank, w.victim, f)
+		}
+	}
+	return nil
+}
+
+func (w *world) stuck() error {
+	text := fmt.Sprintf("stuck after %v:", time.Duration(w.net.now))
+	for _, a := range w.apps {
+		text += fmt.Sprintf(" rank %d: %s;", a.rank, a.state())
+	}
+	for i, e := range w.engines {
+		s := e.Counters()
+		text += fmt.Sprintf(" pod %d: %d sends %d receives %d parked;", i, s.Sends, s.Receives, s.Parked)
+	}
+	return fmt.Errorf("%s", text)
+}
