@@ -6,9 +6,10 @@ import "fmt"
 // Both have the same length, a multiple of the size of typ, and do not
 // overlap. Replace sets dst to src, and NoOp leaves it alone.
 //
-// Integers wrap. A result that is not a number is always the same quiet NaN,
-// complex products are not fused, and -0 is less than +0, so that neither the
-// order of the two operands nor the processor shows in a result.
+// Integers wrap. Min and Max of a NaN are NaN. A result that is not a number is
+// always the same quiet NaN, complex products are not fused, and -0 is less
+// than +0, so that neither the order of the two operands nor the processor
+// shows in a result.
 func Apply(op Op, typ Type, dst, src []byte) error {
 	if err := Valid(op, typ); err != nil {
 		return err

@@ -50,6 +50,8 @@ type operation struct {
 	staged  int // bytes of chunks supplied
 	got     []byte
 	ended   bool
+	from    uint32 // source and tag of what a wildcard got
+	fromTag uint64
 }
 
 const (
@@ -263,9 +265,26 @@ func (a *app) check(o *operation, d *shm.Descriptor) error {
 		}
 		delete(o.want, k)
 		want = w
+		o.from, o.fromTag = d.Peer, d.Tag
 	}
 	if !bytes.Equal(got, want) {
 		return fmt.Errorf("request %d from %d tag %d: %d bytes are not the %d that were sent", d.Req, d.Peer, d.Tag, len(got), len(want))
+	}
+	return nil
+}
+
+// checkOrder: wildcard receives, in the order of their posting, got the messages
+// of each source in the order of their sending, which is that of their tags.
+func (a *app) checkOrder() error {
+	last := map[uint32]uint64{}
+	for _, o := range a.ops {
+		if o.want == nil {
+			continue
+		}
+		if t, seen := last[o.from]; seen && o.fromTag <= t {
+			return fmt.Errorf("rank %d: message %d of rank %d was overtaken by message %d", a.rank, o.fromTag, o.from, t)
+		}
+		last[o.from] = o.fromTag
 	}
 	return nil
 }

@@ -91,8 +91,11 @@ func (n *network) breakLine(a, b link.Peer) {
 
 // dial makes the connections whose time has come and tells the ends.
 func (n *network) dial(connected func(self, peer link.Peer, generation int)) {
-	for k, l := range n.lines {
-		if l.dialAt == 0 || l.dialAt > n.now || n.ports[k[0]].dead || n.ports[k[1]].dead {
+	// In order of the pods: a map's order would not repeat with the seed.
+	for i := range len(n.ports) * len(n.ports) {
+		k := [2]link.Peer{link.Peer(i / len(n.ports)), link.Peer(i % len(n.ports))}
+		l := n.lines[k]
+		if l == nil || l.dialAt == 0 || l.dialAt > n.now || n.ports[k[0]].dead || n.ports[k[1]].dead {
 			continue
 		}
 		n.breakLine(k[0], k[1]) // an end that has not noticed yet will now

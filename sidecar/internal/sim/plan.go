@@ -102,8 +102,7 @@ func (w *world) receiving(src uint32, tag uint64, p []byte) *operation {
 
 // mix interleaves an application's sends and receives at random. Sends keep
 // their order, and so do the receives of one source and tag: that is what
-// non-overtaking is about. Sends that wait for their receive must not fill the
-// window of open operations on both sides, so that receives come first.
+// non-overtaking is about.
 func (w *world) mix(a *app) {
 	var sends, receives []*operation
 	for _, o := range a.ops {

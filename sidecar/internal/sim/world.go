@@ -172,6 +172,11 @@ func (w *world) settle() error {
 	if w.victim >= 0 && w.net.ports[w.victim].dead {
 		return w.checkFailure()
 	}
+	for _, a := range w.apps {
+		if err := a.checkOrder(); err != nil {
+			return err
+		}
+	}
 	for i, e := range w.engines {
 		s := e.Counters()
 		if s.Sends != 0 || s.Receives != 0 || s.Parked != 0 || s.UnexpectedBytes != 0 {

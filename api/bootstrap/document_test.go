@@ -1,0 +1,79 @@
+package bootstrap
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+)
+
+const good = `{"version":1,"job":{"name":"j","id":"abc"},"ranks":3,"pods":[
+ {"name":"a","address":"127.0.0.1:7000","firstRank":0,"ranks":2},
+ {"name":"b","address":"127.0.0.1:7001","firstRank":2,"ranks":1}],
+ "tls":{"caFile":"ca","certFile":"c","keyFile":"k"},"tuning":{"heartbeat":"100ms","deadAfter":"1s"}}`
+
+func TestParse(t *testing.T) {
+	d, err := Parse([]byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := d.PodOf(); len(got) != 3 || got[0] != 0 || got[1] != 0 || got[2] != 1 {
+		t.Fatalf("pods of the ranks: %v", got)
+	}
+}
+
+// TestContradictions: each is refused with the field's name.
+func TestContradictions(t *testing.T) {
+	for _, c := range []struct{ from, to, want string }{
+		{`"version":1`, `"version":2`, "version"},
+		{`"id":"abc"`, `"id":""`, "job.id"},
+		{`"ranks":3`, `"ranks":0`, "ranks"},
+		{`"ranks":3`, `"ranks":4`, "ranks"},
+		{`"firstRank":2`, `"firstRank":1`, "pods[1]"},
+		{`"firstRank":2,"ranks":1`, `"firstRank":2,"ranks":2`, "pods[1]"},
+		{`127.0.0.1:7001`, `127.0.0.1:7000`, "pods[1].address"},
+		{`127.0.0.1:7001`, `nowhere`, "pods[1].address"},
+		{`127.0.0.1:7001`, `127.0.0.1:0`, "pods[1].address"},
+		{`"deadAfter":"1s"`, `"deadAfter":"150ms"`, "tuning.deadAfter"},
+		{`"heartbeat":"100ms"`, `"heartbeat":100`, "duration"},
+		{`"heartbeat"`, `"heartbeet"`, "heartbeet"},
+		{`"tuning":{`, `"tuning":{"wait":"nap",`, "tuning.wait"},
+		{`"tuning":{`, `"tuning":{"eagerBytes":1000000,`, "tuning.eagerBytes"},
+		{`"1s"}}`, `"1s"}} {}`, "follows"},
+		{`"1s"}}`, `"1s"}`, "EOF"},
+	} {
+		text := strings.Replace(good, c.from, c.to, 1)
+		if text == good {
+			t.Fatalf("%q is not in the document", c.from)
+		}
+		_, err := Parse([]byte(text))
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s -> %s: error %v, want one about %s", c.from, c.to, err, c.want)
+		}
+	}
+}
+
+// FuzzParse: whatever is accepted is consistent and stays so when written.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(good))
+	f.Add([]byte(`{}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		d, err := Parse(raw)
+		if err != nil {
+			if !errors.Is(err, ErrInvalid) {
+				t.Fatalf("%v does not wrap ErrInvalid", err)
+			}
+			return
+		}
+		if n := len(d.PodOf()); n != d.Ranks {
+			t.Fatalf("%d ranks have pods, %d are in the job", n, d.Ranks)
+		}
+		again, err := json.Marshal(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Parse(again); err != nil {
+			t.Fatalf("written again: %v", err)
+		}
+	})
+}
