@@ -124,7 +124,7 @@ func slowComplex[T float32 | float64](op Op) func(dst, src []byte) {
 		return slowFloat[T](op)
 	}
 	return slow(func(a, b [2]T) [2]T {
-		r := [2]T{T(a[0]*b[0]) - T(a[1]*b[1]), T(a[0]*b[1]) + T(a[1]*b[0])}
+		r := [2]T{T(a[0]*b[0]) - T(a[1]*b[1]), T(a[0]*b[1]) + T(a[1]*b[0])} //nolint:unconvert // an explicit conversion keeps the product from being fused with the sum
 		for i := range r {
 			if r[i] != r[i] {
 				r[i] = T(math.Float32frombits(0x7fc00000))
