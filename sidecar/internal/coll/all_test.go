@@ -61,6 +61,9 @@ func everyCount(t *testing.T, p Params) {
 				p.Elem, p.Commutative = 8, false
 			}
 			for _, inPlace := range []bool{false, true} {
+				if p.Kind.rooted() && p.Size > 8 && inPlace != ((i+p.Root)%2 == 0) {
+					continue // the roots of a large communicator share the two cases
+				}
 				p.InPlace = inPlace
 				s := &story{base: p, ordered: ordered, seed: uint64(1000*p.Size + 10*p.Root + i)}
 				if possible(s) {
