@@ -18,7 +18,7 @@ func (l *Plan) scan(w *round, i int) {
 		w.send(g, to, v.own(fresh), v.bytes())
 	}
 	if from := g.rank - 1<<i; from >= 0 {
-		w.merge(g, from, &v, 0, v.bytes(), fresh, false)
+		w.merge(g, from, &v, 0, v.bytes(), fresh, true)
 	}
 	if i == 0 && g.rank == 0 {
 		w.copy(v.acc, v.src, v.bytes())

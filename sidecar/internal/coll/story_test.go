@@ -99,10 +99,7 @@ func (s *story) input(rank int, p *Plan) []byte {
 		}
 	}
 	data := make([]byte, n)
-	r := rand.New(rand.NewPCG(s.seed, uint64(rank)))
-	for i := range data {
-		data[i] = byte(r.Uint32())
-	}
+	_, _ = rand.NewChaCha8([32]byte{byte(s.seed), byte(s.seed >> 8), byte(rank)}).Read(data) // never fails
 	if s.base.Kind.reducing() && s.ordered {
 		for i := 0; i+8 <= len(data); i += 8 {
 			data[i] |= 1 // odd factors keep the whole history of a composition
