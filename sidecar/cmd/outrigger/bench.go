@@ -1,131 +1,176 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"text/tabwriter"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/bench"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/report"
 )
 
+// benchOptions is what a person asks for.
+type benchOptions struct {
+	pods, ranks  int
+	tests        []string
+	asJSON       bool
+	plots, wait  string
+	private      bool
+	quick        bool
+	out, errOut  io.Writer
+	showProgress bool
+}
+
 func benchCommand() *cobra.Command {
-	s := jobrun.Spec{Name: "bench", Ranks: 2}
-	var o rankOptions
-	var asJSON bool
-	var plots string
+	var o benchOptions
 	cmd := &cobra.Command{
 		Use:   "bench [flags]",
-		Short: "measure latency, bandwidth, message rate and overlap between two ranks",
-		Long: `bench runs a job of two ranks on this machine and measures, by the method in the
-header of hack/bench/mpibench.c: half a round trip of 8 B to 4 MiB; bandwidth with
-64 messages in flight; messages a second; and how much of a transfer hides
-behind computing, with one rank computing and with both.`,
-		Example: `  outrigger bench                  # two pods, over TCP
-  outrigger bench --pods 1         # two ranks of one pod, over shared memory
-  outrigger bench --plots out/     # and draw latency and bandwidth`,
+		Short: "measure latency, bandwidth, message rate, overlap and collectives",
+		Long: `bench runs jobs on this machine and measures them.
+
+Between two ranks, by the method in the header of hack/bench/mpibench.c, so that
+the figures can be held against those of any MPI:
+  latency      half a round trip of 8 B to 4 MiB
+  bandwidth    64 messages in flight, 64 KiB to 4 MiB
+  rate         8-byte messages a second
+  overlap      how much of a transfer hides behind computing, when one rank
+               computes and when both do: 100 % is all of it; a figure outside
+               0 to 100 is noise and is shown as it is
+Among --ranks ranks, only when asked for with --tests:
+  collectives  barrier, bcast, reduce, allreduce, allgather and alltoall, by the
+               time until the last rank is done
+
+A job has as many sidecars as pods; give them cores: with fewer cores than
+processes, the figures say how well they take turns.`,
+		Example: `  outrigger bench                              # two pods, over TCP
+  outrigger bench --pods 1                     # one pod, over shared memory
+  outrigger bench --tests latency,rate         # only these
+  outrigger bench --tests collectives -n 8     # 8 ranks in two pods
+  outrigger bench --private                    # what memory from Alloc is worth
+  outrigger bench --json | tee figures.json    # a line a figure, for programs
+  outrigger bench --plots out/                 # and draw them as PNG`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			self, err := os.Executable()
-			if err != nil {
-				return err
-			}
-			o.peer = map[int]string{1: "outrigger-local", 2: "outrigger-tcp"}[s.Pods]
-			s.Program = []string{self, "bench-rank", "--peer", o.peer}
-			if o.private {
-				s.Program = append(s.Program, "--private")
-			}
-			if o.quick {
-				s.Program = append(s.Program, "--quick")
-			}
-			return bench(cmd, &s, asJSON, plots)
+			o.out, o.errOut = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			// The figures themselves are progress enough where they can be seen.
+			o.showProgress = term.IsTerminal(int(os.Stderr.Fd())) && !(o.asJSON && term.IsTerminal(int(os.Stdout.Fd())))
+			return o.run(cmd.Context())
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&s.Pods, "pods", 2, "1: both ranks in one pod; 2: one each")
-	f.BoolVar(&asJSON, "json", false, "print one JSON object a figure instead of a table")
-	f.StringVar(&plots, "plots", "", "draw latency and bandwidth as PNG into this directory")
+	f.IntVar(&o.pods, "pods", 2, "1: all ranks in one pod; 2: half of them in each of two")
+	f.IntVarP(&o.ranks, "ranks", "n", 4, "number of ranks of the collectives")
+	f.StringSliceVar(&o.tests, "tests", bench.Pairwise, "what to measure: "+strings.Join(bench.Tests, ", "))
+	f.BoolVar(&o.asJSON, "json", false, "print one JSON object a figure instead of tables")
+	f.StringVar(&o.plots, "plots", "", "draw latency, bandwidth and collectives as PNG into this directory")
 	f.BoolVar(&o.private, "private", false, "use ordinary memory instead of memory shared with the sidecar")
 	f.BoolVar(&o.quick, "quick", false, "few iterations: to see that it works, not for figures")
-	f.StringVar(&s.Tuning.Wait, "wait", "", "how sidecars wait: poll, yield or block (default yield)")
+	f.StringVar(&o.wait, "wait", "", "how sidecars wait: poll, yield or block (default yield); ranks wait as $OUTRIGGER_WAIT says")
 	return cmd
 }
 
-// bench runs the job and shows its figures.
-func bench(cmd *cobra.Command, s *jobrun.Spec, asJSON bool, plots string) error {
-	r, w := io.Pipe()
-	var figures []figure
-	read := make(chan error, 1)
-	go func() {
-		var err error
-		figures, err = readFigures(r, cmd.OutOrStdout(), asJSON)
-		read <- errors.Join(err, r.CloseWithError(err))
-	}()
-	err := jobrun.Run(cmd.Context(), s, w, os.Stderr, nil)
-	err = errors.Join(err, w.Close(), <-read)
+func (o *benchOptions) run(ctx context.Context) error {
+	tests, err := bench.Select(o.tests)
 	if err != nil {
 		return err
 	}
-	if !asJSON {
-		if err := printFigures(cmd.OutOrStdout(), figures); err != nil {
+	if o.pods != 1 && o.pods != 2 {
+		return fmt.Errorf("--pods %d: want 1 (over shared memory) or 2 (over TCP)", o.pods)
+	}
+	if o.ranks < 2 {
+		return fmt.Errorf("--ranks %d: a collective needs at least 2", o.ranks)
+	}
+	pairwise := slices.DeleteFunc(slices.Clone(tests), func(t string) bool { return t == bench.Collectives })
+	var all []bench.Figure
+	for _, j := range []struct {
+		ranks int
+		tests []string
+	}{{2, pairwise}, {o.ranks, tests[len(pairwise):]}} {
+		if len(j.tests) == 0 {
+			continue
+		}
+		figures, err := o.job(ctx, j.ranks, j.tests)
+		if err != nil {
+			return err
+		}
+		all = append(all, figures...)
+	}
+	return o.show(all)
+}
+
+// job measures in one job, whose program is this one.
+func (o *benchOptions) job(ctx context.Context, ranks int, tests []string) ([]bench.Figure, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("this program's own file: %w", err)
+	}
+	s := jobrun.Spec{Name: "bench", Ranks: ranks, Pods: o.pods}
+	s.Tuning.Wait = o.wait
+	s.Program = []string{
+		self, "bench-rank", "--peer", map[int]string{1: "outrigger-local", 2: "outrigger-tcp"}[o.pods],
+		"--tests", strings.Join(tests, ","), "--private=" + strconv.FormatBool(o.private), "--quick=" + strconv.FormatBool(o.quick),
+	}
+	r, w := io.Pipe()
+	var figures []bench.Figure
+	read := make(chan error, 1)
+	go func() {
+		var err error
+		figures, err = bench.Read(r, o.see)
+		read <- errors.Join(err, r.CloseWithError(err)) // with an error, ends the writer's waiting
+	}()
+	err = jobrun.Run(ctx, &s, w, complaints{o}, nil)
+	err = errors.Join(err, w.Close(), <-read)
+	o.progress("")
+	return figures, err
+}
+
+// see takes a figure as it comes.
+func (o *benchOptions) see(f bench.Figure) error {
+	if o.asJSON {
+		if err := f.Write(o.out); err != nil {
 			return err
 		}
 	}
-	if plots == "" {
+	o.progress(f.What())
+	return nil
+}
+
+// complaints is where the job's processes write what went wrong: on a line of
+// its own.
+type complaints struct{ o *benchOptions }
+
+func (c complaints) Write(b []byte) (int, error) {
+	c.o.progress("")
+	return c.o.errOut.Write(b)
+}
+
+// progress overwrites the line that says what was measured last.
+func (o *benchOptions) progress(text string) {
+	if o.showProgress {
+		_, _ = fmt.Fprintf(o.errOut, "\r\033[K%s", text) // nobody depends on it
+	}
+}
+
+func (o *benchOptions) show(all []bench.Figure) error {
+	if !o.asJSON {
+		if err := bench.Table(o.out, all); err != nil {
+			return fmt.Errorf("figures: %w", err)
+		}
+	}
+	if o.plots == "" {
 		return nil
 	}
-	return plotFigures(plots, figures)
-}
-
-// readFigures takes the measuring rank's lines, passing them on as they come or
-// telling a terminal how far it is.
-func readFigures(r io.Reader, w io.Writer, asJSON bool) ([]figure, error) {
-	var all []figure
-	tty := term.IsTerminal(int(os.Stderr.Fd()))
-	in := bufio.NewScanner(r)
-	for in.Scan() {
-		var f figure
-		if err := json.Unmarshal(in.Bytes(), &f); err != nil {
-			return nil, fmt.Errorf("figure %q: %w", in.Text(), err)
-		}
-		all = append(all, f)
-		if asJSON {
-			if _, err := fmt.Fprintln(w, in.Text()); err != nil {
-				return nil, err
-			}
-		} else if tty {
-			fmt.Fprintf(os.Stderr, "\r\033[K%s %s", f.Test, report.Size(uint64(f.Bytes)))
-		}
+	files, err := bench.Plot(o.plots, all)
+	for _, f := range files {
+		_, _ = fmt.Fprintln(o.errOut, "drawn:", f) // nobody depends on it
 	}
-	if tty && !asJSON {
-		fmt.Fprint(os.Stderr, "\r\033[K")
-	}
-	return all, in.Err()
-}
-
-func printFigures(w io.Writer, all []figure) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(t, "test\tsize\tfigure\t\t") // Flush reports a broken output
-	for _, f := range all {
-		text := ""
-		switch f.Test {
-		case "latency":
-			text = fmt.Sprintf("%.2f us\tbest %.2f us", f.US, f.USMin)
-		case "bandwidth":
-			text = fmt.Sprintf("%.0f MB/s\t", f.MBs)
-		case "rate":
-			text = fmt.Sprintf("%.0f messages/s\t", f.MsgS)
-		case "overlap":
-			text = fmt.Sprintf("%.0f %%\t%s, %s computing", 100**f.Overlap, f.Side, f.Mode)
-		}
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t\n", f.Test, report.Size(uint64(f.Bytes)), text)
-	}
-	return t.Flush()
+	return err
 }

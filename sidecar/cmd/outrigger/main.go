@@ -42,5 +42,5 @@ each pod; it needs no cluster, no RDMA and no privileges.`,
 }
 
 func commands() []*cobra.Command {
-	return []*cobra.Command{runCommand(), benchCommand(), rankCommand(), versionCommand()}
+	return []*cobra.Command{runCommand(), benchCommand(), rankCommand(), topCommand(), versionCommand()}
 }

@@ -86,7 +86,7 @@ func (j *Job) end() error {
 		kill(append(j.launches, j.sidecars...))
 		<-done
 	}
-	return j.layout.remove()
+	return errors.Join(j.entry.remove(), j.layout.remove())
 }
 
 func stop(cmds []*exec.Cmd) {

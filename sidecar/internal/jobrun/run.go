@@ -45,6 +45,7 @@ type Job struct {
 	ended    int           // launchers
 	allEnded chan struct{} // closed when all of them have
 	PIDs     map[int]int   // of the ranks, as they start
+	entry    *registration // nil: not in the registry
 }
 
 // grace is how long processes get to end by themselves after SIGTERM.
@@ -90,6 +91,9 @@ func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
 		if err := j.startLauncher(launcher, i); err != nil {
 			return nil, errors.Join(err, j.end())
 		}
+	}
+	if j.entry, err = register(s, l); err != nil {
+		_, _ = fmt.Fprintf(j.err, "outrigger: `outrigger top` will not see this job: %v\n", err) // the job runs without it
 	}
 	return j, nil
 }

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/bench"
+)
+
+const (
+	dataTag = 7
+	ackTag  = 8
+)
+
+func (m *meter) latencies() error {
+	for _, s := range m.method.Latency() {
+		m.forget(s.Bytes)
+		if err := m.pingPong(s.Bytes, s.WarmUp); err != nil {
+			return err
+		}
+		median, least, err := repeat(func() (float64, error) {
+			begin := time.Now()
+			err := m.pingPong(s.Bytes, s.Count)
+			return time.Since(begin).Seconds() * 1e6 / float64(2*s.Count), err
+		})
+		if err == nil {
+			err = m.arrived(s.Bytes)
+		}
+		if err != nil {
+			return err
+		}
+		if err := m.print(bench.Figure{Test: bench.Latency, Bytes: s.Bytes, US: median, USMin: least}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *meter) pingPong(n, trips int) error {
+	for range trips {
+		if m.first() {
+			if err := outrigger.Send(m.ctx, m.c, m.out[:n], 1, dataTag); err != nil {
+				return err
+			}
+		}
+		if _, err := outrigger.Recv(m.ctx, m.c, m.in[:n], 1-m.c.Rank(), dataTag); err != nil {
+			return err
+		}
+		if !m.first() {
+			if err := outrigger.Send(m.ctx, m.c, m.out[:n], 0, dataTag); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (m *meter) bandwidths() error {
+	for _, s := range m.method.Bandwidth() {
+		perSecond, err := m.stream(s)
+		if err != nil {
+			return err
+		}
+		if err := m.print(bench.Figure{Test: bench.Bandwidth, Bytes: s.Bytes, MBs: perSecond * float64(s.Bytes) / 1e6}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *meter) rate() error {
+	s := m.method.Rate()
+	perSecond, err := m.stream(s)
+	if err != nil {
+		return err
+	}
+	return m.print(bench.Figure{Test: bench.Rate, Bytes: s.Bytes, MsgS: perSecond})
+}
+
+// stream sends windows of messages from rank 0 to rank 1 and returns the
+// median of messages a second.
+func (m *meter) stream(s bench.Series) (float64, error) {
+	requests := make([]outrigger.Request, s.Window)
+	m.forget(s.Bytes)
+	if err := m.windows(s.Bytes, s.WarmUp, requests); err != nil {
+		return 0, err
+	}
+	median, _, err := repeat(func() (float64, error) {
+		begin := time.Now()
+		err := m.windows(s.Bytes, s.Count, requests)
+		return float64(s.Window*s.Count) / time.Since(begin).Seconds(), err
+	})
+	if err == nil && !m.first() {
+		err = m.arrived(s.Bytes)
+	}
+	return median, err
+}
+
+func (m *meter) windows(n, count int, requests []outrigger.Request) error {
+	for range count {
+		if err := m.window(n, requests); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// window is messages in one direction, and the answer to all of them.
+func (m *meter) window(n int, requests []outrigger.Request) error {
+	for i := range requests {
+		var err error
+		if m.first() {
+			requests[i], err = outrigger.Isend(m.c, m.out[:n], 1, dataTag)
+		} else {
+			requests[i], err = outrigger.Irecv(m.c, m.in[:n], 0, dataTag)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := outrigger.WaitAll(m.ctx, requests); err != nil {
+		return err
+	}
+	var ack [4]byte
+	if !m.first() {
+		return outrigger.Send(m.ctx, m.c, ack[:], 0, ackTag)
+	}
+	_, err := outrigger.Recv(m.ctx, m.c, ack[:], 1, ackTag)
+	return err
+}
+
+// forget makes the receive buffer differ from what will be sent, and arrived
+// sees that it came: the time of bytes that did not arrive is no figure.
+func (m *meter) forget(n int) {
+	for i := range m.in[:n] {
+		m.in[i] = unsent
+	}
+}
+
+func (m *meter) arrived(n int) error {
+	if !bytes.Equal(m.in[:n], m.out[:n]) {
+		return fmt.Errorf("wrong data: rank %d did not receive the %d bytes that were sent", m.c.Rank(), n)
+	}
+	return nil
+}
+
+// What the buffers of the tests between two ranks hold.
+const (
+	sent   = 1
+	unsent = 2
+)

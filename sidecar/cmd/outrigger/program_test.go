@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/bench"
+)
+
+var bin string // where the programs are
+
+func TestMain(m *testing.M) { os.Exit(build(m)) }
+
+// build makes the programs once for all tests.
+func build(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "outrigger-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // a temporary directory
+	cmd := exec.Command("go", "build", "-o", dir+"/", ".", "../outrigger-sidecar", "../outrigger-launch")
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	if err := cmd.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "building the programs:", err)
+		return 1
+	}
+	bin = dir
+	return m.Run()
+}
+
+// hung is when a program counts as such.
+const hung = 90 * time.Second
+
+// program prepares a run of the program.
+func program(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hung)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "outrigger"), args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it ends its job
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
+}
+
+func output(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := program(t, args...)
+	var errOut bytes.Buffer
+	cmd.Stderr = &errOut
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("outrigger %s: %v\n%s%s", strings.Join(args, " "), err, out, errOut.String())
+	}
+	return string(out)
+}
+
+func TestBenchMeasuresEverything(t *testing.T) {
+	plots := t.TempDir()
+	out := output(t, "bench", "--quick", "--json", "--tests", strings.Join(bench.Tests, ","), "--plots", plots)
+	count := map[string]int{}
+	all, err := bench.Read(strings.NewReader(out), func(f bench.Figure) error {
+		count[f.Test]++
+		positive := f.US > 0 || f.MBs > 0 || f.MsgS > 0 || f.Overlap != nil
+		if f.Peer != "outrigger-tcp" || !positive {
+			return fmt.Errorf("figure %+v", f)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	quick := bench.Method{Quick: true}
+	for test, want := range map[string]int{
+		bench.Latency: 20, bench.Bandwidth: 7, bench.Rate: 1, bench.Overlap: 8, bench.Collectives: len(quick.Calls(4)),
+	} {
+		if count[test] != want {
+			t.Errorf("%d figures of %s, want %d", count[test], test, want)
+		}
+	}
+	if last := all[len(all)-1]; last.Ranks != 4 {
+		t.Errorf("collectives of %d ranks, want 4", last.Ranks)
+	}
+	for _, name := range []string{"latency.png", "bandwidth.png", "collectives.png"} {
+		if _, err := os.Stat(filepath.Join(plots, name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestBenchInOnePodWithOrdinaryMemory(t *testing.T) {
+	out := output(t, "bench", "--quick", "--pods", "1", "--private", "--tests", "latency,rate,collectives", "-n", "3")
+	for _, want := range []string{"Latency", "4 MiB", "Message rate", "Collectives of 3 ranks", "alltoall"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "Overlap") {
+		t.Errorf("a test that nobody chose:\n%s", out)
+	}
+}
+
+func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
+	for arg, want := range map[string]string{
+		"--tests=altitude": `"altitude"`, "--pods=3": "--pods 3", "--ranks=1": "--ranks 1",
+	} {
+		out, err := program(t, "bench", "--quick", arg).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v, %s", arg, err, out)
+		}
+	}
+}
+
+// TestTopShowsAJobFromStartToEnd watches a job that does nothing.
+func TestTopShowsAJobFromStartToEnd(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", privateDir(t))
+	if out := output(t, "top", "--once"); !strings.Contains(out, "No job of yours") {
+		t.Errorf("before the job:\n%s", out)
+	}
+	job := program(t, "run", "-n", "2", "--pods", "2", "--", "/bin/sleep", "1000")
+	if err := job.Start(); err != nil {
+		t.Fatal(err)
+	}
+	shown := ""
+	for end := time.Now().Add(hung); ; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the job does not appear; last picture:\n%s", shown)
+		}
+		shown = output(t, "top", "--once", "--interval", "50ms")
+		if strings.Contains(shown, "2 ranks in 2 pods") && !strings.ContainsAny(shown, "?-") {
+			break // both sidecars answered twice
+		}
+	}
+	watch := program(t, "top", "sleep", "--interval", "50ms")
+	var pictures bytes.Buffer
+	watch.Stdout = &pictures
+	if err := watch.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := job.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := job.Wait(); err == nil {
+		t.Error("an interrupted job ended with 0")
+	}
+	_ = watch.Wait() // it ends with the job, or finds that it has ended
+	if out, err := program(t, "top", "sleep").CombinedOutput(); err == nil || !strings.Contains(string(out), `no job of yours is "sleep"`) {
+		t.Errorf("after the job: %v, %s", err, out)
+	}
+}
+
+// privateDir is a directory that nobody else may use.
+func privateDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a directory
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestPictureFitsTheTerminal(t *testing.T) {
+	got := string(fit([]byte("abcdef\nxyz\nlast\n"), 4, 3))
+	if want := "\033[Habcd\033[K\r\nxyz\033[K\r\n\033[J"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -1,0 +1,99 @@
+// Package bench is the benchmark without its messages: what is measured at
+// which size and how often, what the samples come to, and how the figures are
+// shown. The method is that of hack/bench/mpibench.c, so that a ratio of the
+// two is a ratio of systems and not of programs; the ranks that exchange the
+// messages are in cmd/outrigger, which knows the client library.
+package bench
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+)
+
+// Figure is one line of a measurement. Its JSON form is what hack/bench/compare
+// reads; fields that a test does not have are left out.
+type Figure struct {
+	Peer       string   `json:"peer"`
+	Test       string   `json:"test"`
+	Op         string   `json:"op,omitempty"`    // of a collective
+	Ranks      int      `json:"ranks,omitempty"` // of a collective
+	Bytes      int      `json:"bytes"`
+	Side       string   `json:"side,omitempty"` // of overlap: who computes, isend or irecv
+	Mode       string   `json:"mode,omitempty"` // of overlap: one rank computes, or both
+	US         float64  `json:"us,omitempty"`
+	USMin      float64  `json:"us_min,omitempty"`
+	MBs        float64  `json:"mb_s,omitempty"`
+	MsgS       float64  `json:"msg_s,omitempty"`
+	Overlap    *float64 `json:"overlap,omitempty"` // 0 is a figure too
+	TransferUS float64  `json:"transfer_us,omitempty"`
+	ComputeUS  float64  `json:"compute_us,omitempty"`
+	TotalUS    float64  `json:"total_us,omitempty"`
+}
+
+// Write prints the figure as one line of JSON, with as many digits as a
+// measurement has.
+func (f Figure) Write(w io.Writer) error {
+	for _, v := range []*float64{&f.US, &f.USMin, &f.MBs, &f.TransferUS, &f.ComputeUS, &f.TotalUS} {
+		*v = round(*v)
+	}
+	f.MsgS = math.Round(f.MsgS)
+	if f.Overlap != nil {
+		o := round(*f.Overlap)
+		f.Overlap = &o
+	}
+	line, err := json.Marshal(f)
+	if err != nil {
+		return fmt.Errorf("figure of %s: %w", f.Test, err)
+	}
+	_, err = w.Write(append(line, '\n'))
+	return err
+}
+
+func round(v float64) float64 { return math.Round(v*1000) / 1000 }
+
+// Read takes figures as they are measured, until the end of r, and shows each
+// to see. A line that is no figure is an error: it would be lost silently.
+func Read(r io.Reader, see func(Figure) error) ([]Figure, error) {
+	var all []Figure
+	in := bufio.NewScanner(r)
+	for in.Scan() {
+		var f Figure
+		if err := json.Unmarshal(in.Bytes(), &f); err != nil {
+			return all, fmt.Errorf("%q is no figure: %w", in.Text(), err)
+		}
+		all = append(all, f)
+		if err := see(f); err != nil {
+			return all, err
+		}
+	}
+	return all, in.Err()
+}
+
+// What says which measurement the figure is of, for a progress line.
+func (f Figure) What() string {
+	text := f.Test
+	if f.Op != "" {
+		text += " " + f.Op
+	}
+	if f.Bytes > 0 {
+		text += " " + Size(f.Bytes)
+	}
+	if f.Side != "" {
+		text += " " + f.Side + " " + f.Mode
+	}
+	return text
+}
+
+// Size writes a size that was chosen: an exact multiple of its unit.
+func Size(bytes int) string {
+	switch {
+	case bytes >= 1<<20 && bytes%(1<<20) == 0:
+		return fmt.Sprintf("%d MiB", bytes>>20)
+	case bytes >= 1<<10 && bytes%(1<<10) == 0:
+		return fmt.Sprintf("%d KiB", bytes>>10)
+	}
+	return fmt.Sprintf("%d B", bytes)
+}

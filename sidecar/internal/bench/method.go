@@ -1,0 +1,123 @@
+package bench
+
+// The constants of hack/bench/mpibench.c.
+const (
+	Repetitions = 5
+	BytesMax    = 4 << 20
+	kib         = 1 << 10
+	mib         = 1 << 20
+)
+
+// Method says how often things are done. A quick one is for tests: it does
+// everything, but too few times for a figure.
+type Method struct{ Quick bool }
+
+// quickPart is what a quick method divides repetitions by.
+const quickPart = 50
+
+func (m Method) times(n int) int {
+	if m.Quick {
+		return max(n/quickPart, 1)
+	}
+	return n
+}
+
+// Series is one size of a test: so many messages, or windows of messages, to
+// warm up, and then so many that are timed.
+type Series struct {
+	Bytes, WarmUp, Count int
+	Window               int // messages in flight; 1 for a ping-pong
+}
+
+// Latency is a ping-pong of 8 B to 4 MiB; Count is in round trips.
+func (m Method) Latency() []Series {
+	var all []Series
+	for n := 8; n <= BytesMax; n *= 2 {
+		trips := 100
+		switch {
+		case n <= kib:
+			trips = 10_000
+		case n <= 64*kib:
+			trips = 1_000
+		}
+		all = append(all, Series{Bytes: n, WarmUp: m.times(100), Count: m.times(trips), Window: 1})
+	}
+	return all
+}
+
+// Bandwidth is windows in one direction, 64 KiB to 4 MiB.
+func (m Method) Bandwidth() []Series {
+	var all []Series
+	for n := 64 * kib; n <= BytesMax; n *= 2 {
+		s := Series{Bytes: n, WarmUp: 1, Count: m.times(20), Window: 64}
+		if n > mib {
+			s.Count = m.times(10)
+		}
+		if n >= 4*mib {
+			s.Window = 16
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// Rate is windows of small messages.
+func (m Method) Rate() Series {
+	return Series{Bytes: 8, WarmUp: m.times(10), Count: m.times(1000), Window: 64}
+}
+
+// OverlapSizes are the messages that are hidden behind computing.
+var OverlapSizes = []int{64 * kib, mib}
+
+// Triples is how many samples of each kind (transfer, compute, total) make a
+// repetition of overlap.
+func (m Method) Triples() int { return m.times(50) }
+
+// Operations are the collectives that are measured.
+var Operations = []string{"barrier", "bcast", "reduce", "allreduce", "allgather", "alltoall"}
+
+// Call is one size of a collective: Bytes is what one rank gives to, or gets
+// from, one other (of bcast and the reductions: the whole vector).
+type Call struct {
+	Op                   string
+	Bytes, WarmUp, Count int
+}
+
+// collectiveBytesMax bounds the largest vector, and collectiveSpace the blocks
+// of all ranks together, which have to fit the arena twice.
+const (
+	collectiveBytesMax = 2 * mib
+	collectiveSpace    = 64 * mib
+)
+
+// CollectiveBytesMax is the largest size for so many ranks.
+func CollectiveBytesMax(ranks int) int {
+	n := collectiveBytesMax
+	for n > 8 && n*ranks > collectiveSpace {
+		n /= 8
+	}
+	return n
+}
+
+// Calls lists the collectives: from 8 B on in steps of eight, and the barrier
+// without bytes.
+func (m Method) Calls(ranks int) []Call {
+	var all []Call
+	for _, op := range Operations {
+		if op == "barrier" {
+			all = append(all, Call{Op: op, WarmUp: m.times(100), Count: m.times(1000)})
+			continue
+		}
+		for n := 8; n <= CollectiveBytesMax(ranks); n *= 8 {
+			count := 20
+			switch {
+			case n <= kib:
+				count = 1000
+			case n <= 64*kib:
+				count = 200
+			}
+			all = append(all, Call{Op: op, Bytes: n, WarmUp: m.times(count / 10), Count: m.times(count)})
+		}
+	}
+	return all
+}

@@ -1,0 +1,41 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The tests, by the names that a command line and a figure use.
+const (
+	Latency     = "latency"
+	Bandwidth   = "bandwidth"
+	Rate        = "rate"
+	Overlap     = "overlap"
+	Collectives = "collectives"
+)
+
+// Tests are all tests in the order in which they run.
+var Tests = []string{Latency, Bandwidth, Rate, Overlap, Collectives}
+
+// Pairwise are the tests between two ranks, which every peer has too.
+var Pairwise = Tests[:4]
+
+// Select checks the names of tests and puts them in order, each once.
+func Select(names []string) ([]string, error) {
+	var chosen []string
+	for _, t := range Tests {
+		if slices.Contains(names, t) {
+			chosen = append(chosen, t)
+		}
+	}
+	for _, n := range names {
+		if !slices.Contains(Tests, n) {
+			return nil, fmt.Errorf("no test is called %q; the tests are %s", n, strings.Join(Tests, ", "))
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("no test is chosen; the tests are %s", strings.Join(Tests, ", "))
+	}
+	return chosen, nil
+}

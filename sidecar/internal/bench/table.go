@@ -1,0 +1,141 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+)
+
+// column is a heading and what stands under it.
+type column struct {
+	name string
+	cell func(Figure) string
+}
+
+func number(format string, value func(Figure) float64) func(Figure) string {
+	return func(f Figure) string { return fmt.Sprintf(format, value(f)) }
+}
+
+var sizeColumn = column{"size", func(f Figure) string { return Size(f.Bytes) }}
+
+// sections are the tables of the tests between two ranks.
+var sections = []struct {
+	test, title string
+	columns     []column
+}{
+	{Latency, "Latency: half a round trip", []column{
+		sizeColumn,
+		{"us", number("%.2f", func(f Figure) float64 { return f.US })},
+		{"best us", number("%.2f", func(f Figure) float64 { return f.USMin })},
+	}},
+	{Bandwidth, "Bandwidth: one direction, windows of 64 messages (16 of 4 MiB)", []column{
+		sizeColumn,
+		{"MB/s", number("%.0f", func(f Figure) float64 { return f.MBs })},
+	}},
+	{Rate, "Message rate", []column{
+		sizeColumn,
+		{"messages/s", number("%.0f", func(f Figure) float64 { return f.MsgS })},
+	}},
+	{Overlap, "Overlap: how much of a transfer hides behind computing", []column{
+		sizeColumn,
+		{"side", func(f Figure) string { return f.Side }},
+		{"computing", func(f Figure) string { return f.Mode }},
+		{"hidden", func(f Figure) string { return hidden(f.Overlap) }},
+		{"transfer us", number("%.1f", func(f Figure) float64 { return f.TransferUS })},
+		{"computing us", number("%.1f", func(f Figure) float64 { return f.ComputeUS })},
+		{"both us", number("%.1f", func(f Figure) float64 { return f.TotalUS })},
+	}},
+}
+
+func hidden(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f %%", 100**v)
+}
+
+// Table writes the figures for a person, a table a test.
+func Table(w io.Writer, all []Figure) error {
+	begun := false
+	title := func(text string) {
+		if begun {
+			_, _ = fmt.Fprintln(w) // Flush reports a broken output, here and below
+		}
+		begun = true
+		_, _ = fmt.Fprintln(w, text)
+	}
+	for _, s := range sections {
+		rows := ofTest(all, s.test)
+		if len(rows) == 0 {
+			continue
+		}
+		title(s.title)
+		if err := table(w, s.columns, rows); err != nil {
+			return err
+		}
+	}
+	rows := ofTest(all, Collectives)
+	if len(rows) == 0 {
+		return nil
+	}
+	title(fmt.Sprintf("Collectives of %d ranks: us a call, until the last rank is done", rows[0].Ranks))
+	return collectiveTable(w, rows)
+}
+
+func ofTest(all []Figure, test string) []Figure {
+	var rows []Figure
+	for _, f := range all {
+		if f.Test == test {
+			rows = append(rows, f)
+		}
+	}
+	return rows
+}
+
+func table(w io.Writer, columns []column, rows []Figure) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, c := range columns {
+		_, _ = fmt.Fprint(t, c.name, "\t")
+	}
+	for _, r := range rows {
+		_, _ = fmt.Fprintln(t)
+		for _, c := range columns {
+			_, _ = fmt.Fprint(t, c.cell(r), "\t")
+		}
+	}
+	_, _ = fmt.Fprintln(t)
+	return t.Flush()
+}
+
+// collectiveTable has a row a size and a column an operation.
+func collectiveTable(w io.Writer, figures []Figure) error {
+	var sizes []int
+	var ops []string
+	cells := map[string]map[int]string{}
+	for _, f := range figures {
+		if !slices.Contains(ops, f.Op) {
+			ops = append(ops, f.Op)
+			cells[f.Op] = map[int]string{}
+		}
+		if !slices.Contains(sizes, f.Bytes) {
+			sizes = append(sizes, f.Bytes)
+		}
+		cells[f.Op][f.Bytes] = fmt.Sprintf("%.1f", f.US)
+	}
+	slices.Sort(sizes)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprint(t, "size\t") // Flush reports a broken output
+	for _, op := range ops {
+		_, _ = fmt.Fprint(t, op, "\t")
+	}
+	for _, n := range sizes {
+		_, _ = fmt.Fprintf(t, "\n%s\t", Size(n))
+		for _, op := range ops {
+			_, _ = fmt.Fprint(t, cmp.Or(cells[op][n], "-"), "\t")
+		}
+	}
+	_, _ = fmt.Fprintln(t)
+	return t.Flush()
+}

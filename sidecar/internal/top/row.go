@@ -1,0 +1,69 @@
+// Package top makes the table of `outrigger top`: what the sidecars of running
+// jobs do, as rates between two looks at their counters.
+package top
+
+import (
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
+)
+
+// Look is what one sidecar reported at one moment, or why it did not.
+type Look struct {
+	At     time.Time
+	Report obs.Report
+	Err    error
+}
+
+// Row is one sidecar between two looks. Rates are a second.
+type Row struct {
+	Pod             int
+	Err             error
+	Fresh           bool    // there was no earlier look, so that there are no rates
+	Messages, Sent  float64 // of its ranks: messages, payload bytes
+	Frames          float64 // of the wire protocol, in and out
+	In, Out         float64 // bytes on the link to other pods
+	Sends, Receives int     // open now
+	Unexpected      uint64  // bytes parked now
+	Stalls          uint64  // for want of credit, since the job began
+	Reconnects      uint64  // since the job began
+	Busy            float64 // 0 to 1: turns of the engine that found work
+}
+
+// Compare makes the row of a sidecar. A sidecar that did not answer at one of
+// the looks, or whose counters began anew, has no rates.
+func Compare(pod int, before, now *Look) Row {
+	t := &now.Report.Totals
+	r := Row{Pod: pod, Err: now.Err, Fresh: true}
+	if now.Err != nil {
+		return r
+	}
+	r.Sends, r.Receives, r.Unexpected, r.Stalls, r.Reconnects = t.Sends, t.Receives, t.UnexpectedBytes, t.CreditStalls, t.Reconnects
+	if before == nil || before.Err != nil {
+		return r
+	}
+	old := &before.Report.Totals
+	seconds := now.At.Sub(before.At).Seconds()
+	if seconds <= 0 || t.Busy+t.Idle < old.Busy+old.Idle {
+		return r
+	}
+	r.Fresh = false
+	rate := func(now, before uint64) float64 { return float64(now-min(before, now)) / seconds }
+	messages, bytes := sum(now.Report.Cells)
+	oldMessages, oldBytes := sum(before.Report.Cells)
+	r.Messages, r.Sent = rate(messages, oldMessages), rate(bytes, oldBytes)
+	r.Frames = rate(t.FramesIn+t.FramesOut, old.FramesIn+old.FramesOut)
+	r.In, r.Out = rate(t.BytesIn, old.BytesIn), rate(t.BytesOut, old.BytesOut)
+	if turns := t.Busy + t.Idle - old.Busy - old.Idle; turns > 0 {
+		r.Busy = float64(t.Busy-min(old.Busy, t.Busy)) / float64(turns)
+	}
+	return r
+}
+
+func sum(cells []obs.Cell) (messages, bytes uint64) {
+	for _, c := range cells {
+		messages += c.Messages
+		bytes += c.Bytes
+	}
+	return messages, bytes
+}

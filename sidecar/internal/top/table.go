@@ -1,0 +1,78 @@
+package top
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/report"
+)
+
+// Job is a job and the rows of its sidecars.
+type Job struct {
+	Entry jobrun.Entry
+	Rows  []Row
+}
+
+const heading = "pod\tmsg/s\tMB/s sent\tframes/s\tMB/s in\tMB/s out\tsends\trecvs\tunexpected\tstalls\treconnects\tbusy\t"
+
+// Write prints the table of each job.
+func Write(w io.Writer, jobs []Job, now time.Time) error {
+	if len(jobs) == 0 {
+		_, err := fmt.Fprintln(w, "No job of yours runs on this machine. Start one with `outrigger run`.")
+		return err
+	}
+	for i, j := range jobs {
+		if i > 0 {
+			_, _ = fmt.Fprintln(w) // Flush reports a broken output, here and below
+		}
+		e := &j.Entry
+		_, _ = fmt.Fprintf(w, "%s  %.8s  process %d, %d ranks in %d pods, for %s\n",
+			e.Name, e.ID, e.PID, e.Ranks, len(e.Metrics), max(now.Sub(e.Started), 0).Round(time.Second))
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+		_, _ = fmt.Fprintln(t, heading)
+		for _, r := range j.Rows {
+			_, _ = fmt.Fprintln(t, r.text())
+		}
+		if err := t.Flush(); err != nil {
+			return fmt.Errorf("table of jobs: %w", err)
+		}
+		for _, r := range j.Rows {
+			if r.Err != nil {
+				_, _ = fmt.Fprintf(w, "pod %d: %s\n", r.Pod, silence(r.Err))
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Row) text() string {
+	if r.Err != nil {
+		return fmt.Sprintf("%d\t?\t?\t?\t?\t?\t?\t?\t?\t?\t?\t?\t", r.Pod)
+	}
+	rates := "-\t-\t-\t-\t-"
+	busy := "-"
+	if !r.Fresh {
+		rates = fmt.Sprintf("%.0f\t%.1f\t%.0f\t%.1f\t%.1f", r.Messages, r.Sent/1e6, r.Frames, r.In/1e6, r.Out/1e6)
+		busy = fmt.Sprintf("%.0f %%", 100*r.Busy)
+	}
+	return fmt.Sprintf("%d\t%s\t%d\t%d\t%s\t%d\t%d\t%s\t", r.Pod, rates, r.Sends, r.Receives, report.Size(r.Unexpected), r.Stalls, r.Reconnects, busy)
+}
+
+// silence says why a sidecar gave no report.
+func silence(err error) string {
+	var timeout net.Error
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED):
+		return "its sidecar is starting or has ended"
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "its sidecar does not answer: it may be stopped, or the machine too busy"
+	}
+	return "no report: " + err.Error()
+}

@@ -1,0 +1,122 @@
+package top
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func look(seconds float64, totals obs.Totals, cells ...obs.Cell) *Look {
+	return &Look{At: noon.Add(time.Duration(seconds * float64(time.Second))), Report: obs.Report{Totals: totals, Cells: cells}}
+}
+
+func TestRatesAreDifferencesASecond(t *testing.T) {
+	before := look(0, obs.Totals{FramesIn: 10, FramesOut: 20, BytesIn: 1000, BytesOut: 2000, Busy: 50, Idle: 50, CreditStalls: 1},
+		obs.Cell{Dst: 1, Messages: 100, Bytes: 5000})
+	now := look(2, obs.Totals{
+		FramesIn: 110, FramesOut: 120, BytesIn: 5000, BytesOut: 10_000, Busy: 80, Idle: 60, CreditStalls: 7,
+		Sends: 3, Receives: 4, UnexpectedBytes: 512, Reconnects: 2,
+	}, obs.Cell{Dst: 1, Messages: 400, Bytes: 7000}, obs.Cell{Dst: 2, Messages: 10, Bytes: 2000})
+	want := Row{
+		Pod: 3, Messages: 155, Sent: 2000, Frames: 100, In: 2000, Out: 4000,
+		Sends: 3, Receives: 4, Unexpected: 512, Stalls: 7, Reconnects: 2, Busy: 0.75,
+	}
+	if diff := cmp.Diff(want, Compare(3, before, now)); diff != "" {
+		t.Errorf("row (-want +got):\n%s", diff)
+	}
+}
+
+func TestNoRatesWithoutTwoLooks(t *testing.T) {
+	some := obs.Totals{Busy: 5, Idle: 5, FramesIn: 100, Sends: 2}
+	for name, before := range map[string]*Look{
+		"first look":       nil,
+		"silent before":    {At: noon, Err: errors.New("silent")},
+		"began anew":       look(0, obs.Totals{Busy: 500, Idle: 5, FramesIn: 1}),
+		"the same instant": look(1, some),
+	} {
+		if diff := cmp.Diff(Row{Fresh: true, Sends: 2}, Compare(0, before, look(1, some))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	asleep := Compare(0, look(0, some), look(1, some))
+	if asleep.Fresh || asleep.Busy != 0 || asleep.Frames != 0 {
+		t.Errorf("a sidecar that slept: %+v", asleep)
+	}
+}
+
+func TestTable(t *testing.T) {
+	jobs := []Job{{
+		Entry: jobrun.Entry{Name: "cg", ID: "0123456789abcdef", PID: 4711, Ranks: 4, Started: noon, Metrics: []string{"a", "b", "c"}},
+		Rows: []Row{
+			{Pod: 0, Messages: 155.4, Sent: 2e6, Frames: 100, In: 1.25e8, Out: 4e3, Sends: 3, Receives: 4, Unexpected: 512, Stalls: 7, Reconnects: 2, Busy: 0.75},
+			{Pod: 1, Fresh: true, Sends: 1},
+			{Pod: 2, Fresh: true, Err: fmt.Errorf("dial: %w", unix.ECONNREFUSED)},
+		},
+	}}
+	var b strings.Builder
+	if err := Write(&b, jobs, noon.Add(61400*time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	want := `cg  01234567  process 4711, 4 ranks in 3 pods, for 1m1s
+  pod  msg/s  MB/s sent  frames/s  MB/s in  MB/s out  sends  recvs  unexpected  stalls  reconnects  busy
+    0    155        2.0       100    125.0       0.0      3      4       512 B       7           2  75 %
+    1      -          -         -        -         -      1      0         0 B       0           0     -
+    2      ?          ?         ?        ?         ?      ?      ?           ?       ?           ?     ?
+pod 2: its sidecar is starting or has ended
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("table (-want +got):\n%s", diff)
+	}
+	b.Reset()
+	if err := Write(&b, nil, noon); err != nil || !strings.Contains(b.String(), "outrigger run") {
+		t.Errorf("without jobs: %q, error %v; want how to start one", b.String(), err)
+	}
+}
+
+func TestSilenceIsExplained(t *testing.T) {
+	for err, want := range map[error]string{
+		unix.ENOENT:              "starting or has ended",
+		context.DeadlineExceeded: "does not answer",
+		errors.New("500 oh"):     "500 oh",
+	} {
+		if got := silence(fmt.Errorf("get: %w", err)); !strings.Contains(got, want) {
+			t.Errorf("%v: %q, want %q in it", err, got, want)
+		}
+	}
+}
+
+func TestWatcherRemembersWhatStillRuns(t *testing.T) {
+	frames := map[string]uint64{"a0": 0, "a1": 0, "b0": 0}
+	w := Watcher{Fetch: func(_ context.Context, socket string) (*obs.Report, error) {
+		n, ok := frames[socket]
+		if !ok {
+			return nil, errors.New("gone")
+		}
+		return &obs.Report{Totals: obs.Totals{FramesIn: n, Idle: n}}, nil
+	}}
+	a, b := jobrun.Entry{Name: "a", Metrics: []string{"a0", "a1"}}, jobrun.Entry{Name: "b", Metrics: []string{"b0"}}
+	jobs := w.Look(t.Context(), []jobrun.Entry{a, b})
+	if len(jobs) != 2 || len(jobs[0].Rows) != 2 || !jobs[0].Rows[1].Fresh || !jobs[1].Rows[0].Fresh {
+		t.Fatalf("first look: %+v", jobs)
+	}
+	frames["a0"] = 100
+	delete(frames, "a1")
+	jobs = w.Look(t.Context(), []jobrun.Entry{a})
+	if r := jobs[0].Rows; r[0].Fresh || r[0].Frames <= 0 || r[1].Err == nil || r[1].Pod != 1 {
+		t.Errorf("second look: %+v", jobs)
+	}
+	if len(w.last) != 2 {
+		t.Errorf("%d looks remembered, want those of a job that runs", len(w.last))
+	}
+}
