@@ -3,21 +3,13 @@ package outrigger
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
+	"slices"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// collective is what this side keeps of a collective under way: one block of
-// the arena with the parameters, copies of operands that are not arena memory,
-// and scratch.
-type collective struct {
-	area, size int
-	out        []byte // private memory that gets the result
-	outOff     int    // the result in the arena
-	op         Op
-}
-
-// call describes a collective before it is submitted.
+// collCall describes a collective before it is submitted.
 type collCall struct {
 	what    string
 	kind    uint8
@@ -49,25 +41,46 @@ func (c *Comm) startColl(x *collCall) (Request, error) {
 
 func (c *Comm) submitColl(x *collCall) (Request, error) {
 	s := c.session
-	o, id, err := s.begin(x.what, c, AnySource, AnyTag, max(len(x.in), len(x.out)))
+	o, r, err := s.begin(x.what, c, AnySource, AnyTag, max(len(x.in), len(x.out)))
 	if err != nil {
 		return Request{}, err
 	}
-	st, blockBytes, err := c.prepare(x)
+	n, err := c.prepare(o, x)
 	if err != nil {
-		s.ops.release(id)
+		s.drop(r.id, o)
 		return Request{}, err
 	}
-	o.coll = st
-	s.d = shm.Descriptor{Op: shm.OpColl, Req: id, Class: shm.ClassArena}
-	s.d.SetBody(uint64(st.area), uint64(blockBytes), 0, 0)
-	return Request{s, id, o.gen}, s.push()
+	d := shm.Descriptor{Op: shm.OpColl, Class: shm.ClassArena}
+	d.SetBody(uint64(o.loan.off), uint64(n), 0, 0)
+	return s.submitOp(r, o, &d)
+}
+
+// check finds what no rank's engine can make sense of.
+func (c *Comm) check(x *collCall) error {
+	if err := c.checkPeer(x.root); err != nil {
+		return fmt.Errorf("root: %w", err)
+	}
+	if x.op.call != nil && x.op.size != x.elem {
+		return fmt.Errorf("%w: an operation on elements of %d bytes, and operands with %d", ErrInvalid, x.op.size, x.elem)
+	}
+	for _, v := range x.vectors {
+		for i, n := range v {
+			if n < 0 {
+				return fmt.Errorf("%w: count or displacement %d of rank %d", ErrInvalid, n, i)
+			}
+		}
+	}
+	return nil
 }
 
 func align(n int) int { return (n + arenaAlign - 1) &^ (arenaAlign - 1) }
 
 // prepare lays the block out: parameters, vectors, copies of operands, scratch.
-func (c *Comm) prepare(x *collCall) (*collective, int, error) {
+// It returns the length of the first two.
+func (c *Comm) prepare(o *op, x *collCall) (int, error) {
+	if err := c.check(x); err != nil {
+		return 0, err
+	}
 	s := c.session
 	inOff, inShared := s.inArena(x.in)
 	outOff, outShared := s.inArena(x.out)
@@ -88,13 +101,14 @@ func (c *Comm) prepare(x *collCall) (*collective, int, error) {
 	need += scratchFor(len(x.in), len(x.out))
 	area, size, err := s.arena.borrow(need)
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
-	st := &collective{area: area, size: size, op: x.op}
+	o.loan, o.reduce = loan{off: area, size: size}, x.op
+	o.lent = inShared || outShared
 	if !outShared {
 		outOff += area
 		if len(x.out) > 0 {
-			st.out, st.outOff = x.out, outOff
+			o.loan.out, o.loan.outOff = x.out, outOff
 			copy(s.arenaMem[outOff:], x.out) // parts that are not written stay as they were
 		}
 	}
@@ -120,7 +134,7 @@ func (c *Comm) prepare(x *collCall) (*collective, int, error) {
 	mem := s.arenaMem[area : area+block]
 	b.Encode(mem)
 	encodeVectors(mem[shm.CollBlockBytes:], x.vectors)
-	return st, block, nil
+	return block, nil
 }
 
 func encodeVectors(mem []byte, vectors [][]int) {
@@ -132,44 +146,27 @@ func encodeVectors(mem []byte, vectors [][]int) {
 	}
 }
 
-func (st *collective) copyOut(s *Session) {
-	if st.out != nil {
-		copy(st.out, s.arenaMem[st.outOff:])
-	}
-}
-
-func (st *collective) release(s *Session) { s.arena.giveBack(st.area, st.size) }
-
 // reduce runs a user-defined operation for the engine (LAYOUT §6).
-func (s *Session) reduce(id uint32, o *op, d *shm.Descriptor) error {
-	if o.coll != nil && o.coll.op.call != nil {
+func (s *Session) reduce(d *shm.Descriptor) error {
+	if call := s.ops.list[d.Req].reduce.call; call != nil {
 		dst := s.arenaMem[d.Addr() : d.Addr()+d.Len()]
 		src := s.arenaMem[d.Aux() : d.Aux()+d.Len()]
 		if d.Flags&shm.FlagSwap == 0 {
-			o.coll.op.call(dst, src)
+			call(dst, src)
 		} else {
-			tmp := append([]byte(nil), src...)
-			o.coll.op.call(tmp, dst)
+			tmp := slices.Clone(src)
+			call(tmp, dst)
 			copy(dst, tmp)
 		}
 	}
-	s.d = shm.Descriptor{Op: shm.OpReduced, Req: id}
-	return s.push()
+	return s.push(&shm.Descriptor{Op: shm.OpReduced, Req: d.Req})
 }
 
-// wait finishes a blocking collective. A collective that has begun cannot be
-// taken back: when ctx ends first, its memory stays in use until it ends.
+// collWait finishes a blocking collective. One that has begun cannot be taken
+// back: when ctx ends first, its memory stays in use until it ends.
 func (r Request) collWait(ctx context.Context, err error) error {
-	if err != nil {
-		return err
-	}
-	if _, err = r.Wait(ctx); err != nil && ctx.Err() != nil {
-		r.s.mu.Lock()
-		o := r.state()
-		r.s.mu.Unlock()
-		if o != nil {
-			r.s.abandon(o)
-		}
+	if err == nil {
+		_, err = r.awaitWhole(ctx)
 	}
 	return err
 }

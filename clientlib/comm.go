@@ -3,6 +3,7 @@ package outrigger
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"sort"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
@@ -16,6 +17,7 @@ type Comm struct {
 	rank    int
 	ranks   []uint32       // world ranks
 	index   map[uint32]int // world rank -> rank; nil for the world
+	freed   bool           // guarded by the session's mutex
 }
 
 func newWorld(s *Session) *Comm {
@@ -44,18 +46,42 @@ func (c *Comm) rankOf(world uint32) int {
 }
 
 // agree finds a number that is free on all members, for a communicator or a
-// window.
+// window: the largest that anyone proposes, unless an agreement of another
+// communicator has taken it somewhere meanwhile; then once more.
 func (c *Comm) agree(ctx context.Context) (uint32, error) {
-	c.session.mu.Lock()
-	mine := []uint32{c.session.numbers}
-	c.session.mu.Unlock()
-	if err := Allreduce(ctx, c, mine, mine, Max); err != nil {
-		return 0, err
+	for {
+		n := []uint32{c.session.nextNumber()}
+		if err := Allreduce(ctx, c, n, n, Max); err != nil {
+			return 0, err
+		}
+		ok := []uint8{0}
+		if c.session.claim(n[0]) {
+			ok[0] = 1
+		}
+		if err := Allreduce(ctx, c, ok, ok, LAnd); err != nil {
+			return 0, err
+		}
+		if ok[0] != 0 {
+			return n[0], nil
+		}
 	}
-	c.session.mu.Lock()
-	c.session.numbers = mine[0] + 1
-	c.session.mu.Unlock()
-	return mine[0], nil
+}
+
+func (s *Session) nextNumber() uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.numbers
+}
+
+// claim takes number n if it is free here.
+func (s *Session) claim(n uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n < s.numbers {
+		return false
+	}
+	s.numbers = n + 1
+	return true
 }
 
 // Split divides the communicator: members of one color make a new one, ordered
@@ -96,68 +122,74 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) { return c.Split(ctx, 0, 
 
 // announce makes the communicator known to the engine, for collectives.
 func (c *Comm) announce(ctx context.Context) error {
-	s := c.session
-	off, size, err := s.arena.borrow(4 * len(c.ranks))
-	if err != nil {
-		return s.fail("split", c, AnySource, AnyTag, 4*len(c.ranks), err)
+	list := make([]byte, 0, 4*len(c.ranks))
+	for _, r := range c.ranks {
+		list = binary.LittleEndian.AppendUint32(list, r)
 	}
-	defer s.arena.giveBack(off, size)
-	for i, r := range c.ranks {
-		binary.LittleEndian.PutUint32(s.arenaMem[off+4*i:], r)
-	}
-	d := shm.Descriptor{Op: shm.OpComm, Context: c.context, Class: shm.ClassArena}
-	d.SetBody(uint64(off), uint64(4*len(c.ranks)), 0, 0)
-	_, err = c.call(ctx, "split", &d)
+	_, err := c.call(ctx, "split", AnySource, shm.Descriptor{Op: shm.OpComm, Context: c.context}, list, nil)
 	return err
 }
 
-// call submits d with a request of its own and waits for its end.
-func (c *Comm) call(ctx context.Context, what string, d *shm.Descriptor) (op, error) {
-	s := c.session
-	s.mu.Lock()
-	o, id, err := s.begin(what, c, AnySource, AnyTag, 0)
-	if err == nil {
-		d.Req = id
-		s.d = *d
-		err = s.push()
-	}
-	s.mu.Unlock()
+// call submits d with a request of its own and waits for its end. operand, if
+// any, is copied into the arena first, and result, if any, from there last.
+func (c *Comm) call(ctx context.Context, what string, peer int, d shm.Descriptor, operand, result []byte) (outcome, error) {
+	r, err := c.startCall(what, peer, &d, operand, result)
 	if err != nil {
-		return op{}, s.fail(what, c, AnySource, AnyTag, 0, err)
+		return outcome{}, err
 	}
-	if err := s.waitDone(ctx, o, o.gen); err != nil {
-		s.abandon(o)
-		return op{}, s.fail(what, c, AnySource, AnyTag, 0, err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	result := *o
-	_, err = s.finish(id, o)
-	return result, err
+	return r.awaitWhole(ctx)
 }
 
-// abandon lets an operation end by itself whose caller has given up.
-func (s *Session) abandon(o *op) {
+func (c *Comm) startCall(what string, peer int, d *shm.Descriptor, operand, result []byte) (Request, error) {
+	s := c.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !o.detached {
-		o.detached = true
-		s.ops.detached++
+	o, r, err := s.begin(what, c, peer, AnyTag, len(operand))
+	if err == nil {
+		o.lent = d.Class == shm.ClassArena
+		if err = s.lend(o, d, operand, result); err != nil {
+			s.drop(r.id, o)
+		} else {
+			r, err = s.submitOp(r, o, d)
+		}
 	}
+	if err != nil {
+		return Request{}, s.fail(what, c, peer, AnyTag, len(operand), err)
+	}
+	return r, nil
+}
+
+// lend copies operand into a loan of arena memory that d then names.
+func (s *Session) lend(o *op, d *shm.Descriptor, operand, result []byte) error {
+	if len(operand) == 0 {
+		return nil
+	}
+	off, size, err := s.arena.borrow(len(operand))
+	if err != nil {
+		return err
+	}
+	o.loan = loan{off: off, size: size, out: result, outOff: off}
+	copy(s.arenaMem[off:], operand)
+	d.Class = shm.ClassArena
+	d.SetBody(uint64(off), uint64(len(operand)), d.Aux(), d.Aux2())
+	return nil
 }
 
 // Free ends the communicator on this rank. It is collective, so that no
-// message of it is left.
+// message of it is left. The world cannot be freed.
 func (c *Comm) Free(ctx context.Context) error {
+	s := c.session
+	if c == s.world {
+		return s.fail("free communicator", c, AnySource, AnyTag, 0, fmt.Errorf("%w: the world stays until Close", ErrInvalid))
+	}
 	if err := c.Barrier(ctx); err != nil {
 		return err
 	}
-	s := c.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.d = shm.Descriptor{Op: shm.OpCommFree, Context: c.context}
-	if err := s.push(); err != nil {
+	if err := s.push(&shm.Descriptor{Op: shm.OpCommFree, Context: c.context}); err != nil {
 		return s.fail("free communicator", c, AnySource, AnyTag, 0, err)
 	}
+	c.freed = true
 	return nil
 }

@@ -52,13 +52,15 @@ func (e *Error) Error() string {
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// cause turns a status into an error; nil for success.
-func (s *Session) cause(o *op) error {
-	switch o.status {
-	case shm.StatusOK:
+// cause turns a status, and the length that came with it, into an error; nil
+// for success, and for a probe that found nothing.
+// Preconditions: s.mu is held.
+func (s *Session) cause(status shm.Status, length uint64) error {
+	switch status {
+	case shm.StatusOK, shm.StatusNoMessage:
 		return nil
 	case shm.StatusTruncated:
-		return fmt.Errorf("%w: %d bytes", ErrTruncated, o.length)
+		return fmt.Errorf("%w: %d bytes", ErrTruncated, length)
 	case shm.StatusCancelled:
 		return ErrCancelled
 	case shm.StatusPeerFailed:
@@ -66,19 +68,23 @@ func (s *Session) cause(o *op) error {
 	case shm.StatusAborted:
 		return s.withFailure(ErrAborted)
 	case shm.StatusNoMemory:
-		return fmt.Errorf("%w: %d bytes of scratch needed", ErrNoMemory, o.length)
+		return fmt.Errorf("%w: %d bytes of scratch needed", ErrNoMemory, length)
 	case shm.StatusUnsupported:
 		return ErrUnsupported
 	case shm.StatusInvalid:
 		return ErrInvalid
 	}
-	return fmt.Errorf("unknown status %d", o.status)
+	return fmt.Errorf("unknown status %d", status)
 }
 
 // withFailure adds why the job failed, when the sidecar has said so.
+// Preconditions: s.mu is held.
 func (s *Session) withFailure(err error) error {
-	if text := s.control.Failure(); text != "" {
-		return fmt.Errorf("%w: %s", err, text)
+	if !s.closed {
+		s.reason = s.control.Failure()
+	}
+	if s.reason != "" {
+		return fmt.Errorf("%w: %s", err, s.reason)
 	}
 	return err
 }

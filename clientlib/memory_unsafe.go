@@ -1,6 +1,9 @@
 package outrigger
 
-import "unsafe"
+import (
+	"fmt"
+	"unsafe"
+)
 
 // Number is every element type of messages.
 type Number interface {
@@ -44,18 +47,30 @@ func (s *Session) inArena(b []byte) (off int, ok bool) {
 func Alloc[T Number](s *Session, n int) ([]T, error) {
 	size := sizeOf[T]()
 	if n < 0 || n > len(s.arenaMem)/size {
-		return nil, s.fail("alloc", s.world, AnySource, AnyTag, 0, ErrNoMemory)
+		return nil, s.fail("alloc", s.world, AnySource, AnyTag, 0, fmt.Errorf("%w: %d elements of %d bytes, of an arena of %d bytes", ErrNoMemory, n, size, len(s.arenaMem)))
 	}
 	if n == 0 {
 		return nil, nil
 	}
-	off, err := s.arena.alloc(n * size)
+	mem, err := s.allocBytes(n * size)
 	if err != nil {
 		return nil, s.fail("alloc", s.world, AnySource, AnyTag, n*size, err)
 	}
-	mem := s.arenaMem[off : off+n*size]
-	clear(mem)
 	return sliceOf[T](mem, n), nil
+}
+
+func (s *Session) allocBytes(n int) ([]byte, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	off, err := s.arena.alloc(n)
+	if err != nil {
+		return nil, err
+	}
+	mem := s.arenaMem[off : off+n]
+	clear(mem)
+	return mem, nil
 }
 
 // Free gives back what Alloc returned. No operation may be using it.
@@ -63,12 +78,20 @@ func Free[T Number](s *Session, b []T) error {
 	if len(b) == 0 {
 		return nil
 	}
-	err := ErrNotAllocated
-	if off, ok := s.inArena(bytesOf(b)); ok {
-		err = s.arena.release(off)
-	}
-	if err != nil {
+	if err := s.freeBytes(bytesOf(b)); err != nil {
 		return s.fail("free", s.world, AnySource, AnyTag, len(b)*sizeOf[T](), err)
 	}
 	return nil
+}
+
+func (s *Session) freeBytes(b []byte) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	off, ok := s.inArena(b)
+	if !ok {
+		return ErrNotAllocated
+	}
+	return s.arena.release(off)
 }

@@ -1,7 +1,6 @@
 package outrigger
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -19,28 +18,6 @@ const TagMax = 1<<31 - 1
 
 // silentMax bounds the sends that nobody has confirmed yet.
 const silentMax = 1024
-
-// begin starts an operation of communicator c with its request number.
-// Preconditions: s.mu is held.
-func (s *Session) begin(what string, c *Comm, peer, tag, n int) (*op, uint32, error) {
-	if s.closed {
-		return nil, 0, ErrClosed
-	}
-	if s.gone.Load() {
-		return nil, 0, s.withFailure(ErrSidecarGone)
-	}
-	o, id, err := s.ops.alloc()
-	if err != nil {
-		if err := s.progress(); err != nil {
-			return nil, 0, err
-		}
-		if o, id, err = s.ops.alloc(); err != nil {
-			return nil, 0, err
-		}
-	}
-	o.what, o.comm, o.peer, o.tag, o.bytes = what, c, peer, tag, n
-	return o, id, nil
-}
 
 func (c *Comm) checkPeer(peer int) error {
 	if peer < 0 || peer >= len(c.ranks) {
@@ -83,40 +60,52 @@ func (c *Comm) startSend(what string, buf []byte, dst, tag int, mode sendMode) (
 
 func (c *Comm) submitSend(what string, buf []byte, dst, tag int, mode sendMode) (Request, error) {
 	s := c.session
-	d := &s.d
-	if len(buf) <= shm.InlineMax && mode != sendSync && !s.failed && !s.gone.Load() && s.maySilent() {
-		*d = shm.Descriptor{Op: shm.OpSend, Flags: shm.FlagSilent, Peer: c.ranks[dst], Context: c.context, Tag: uint64(tag)}
-		d.SetInline(buf)
-		s.silent++
-		return Request{}, s.push()
+	if len(buf) <= shm.InlineMax && mode != sendSync && !s.failed && s.maySilent() {
+		return Request{}, c.sendSilently(buf, dst, tag)
 	}
-	o, id, err := s.begin(what, c, dst, tag, len(buf))
+	o, r, err := s.begin(what, c, dst, tag, len(buf))
 	if err != nil {
 		return Request{}, err
 	}
-	*d = shm.Descriptor{Op: shm.OpSend, Req: id, Peer: c.ranks[dst], Context: c.context, Tag: uint64(tag)}
+	d := shm.Descriptor{Op: shm.OpSend, Peer: c.ranks[dst], Context: c.context, Tag: uint64(tag)}
 	if mode == sendSync {
 		d.Flags = shm.FlagSync
 	}
-	c.describe(d, o, buf, true)
-	// A copy of the payload is in the slab: the caller's buffer is free.
-	free := mode == sendBuffered && o.slotted
-	if free {
-		o.detached = true
-		s.ops.detached++
+	if c.describe(&d, o, buf, true) == shm.ClassStaged {
+		// The message is announced only when it has a chunk for good: one
+		// that has none could wait for ever for chunks of messages behind it.
+		k, ok := s.chunkFor(o)
+		if !ok {
+			s.drop(r.id, o)
+			return Request{}, fmt.Errorf("%w: %d bytes to copy the message through, for lack of which it was not sent; wait for other sends, or use memory from Alloc", ErrNoMemory, s.slab.chunkBytes)
+		}
+		o.spare.push(k)
 	}
-	if err := s.push(); err != nil {
+	if mode == sendBuffered && o.slotted {
+		// A copy of the payload is in the slab: the caller's buffer is free.
+		o.detached, o.buffered = true, true
+		s.ops.buffered++
+	}
+	buffered := o.buffered
+	if r, err = s.submitOp(r, o, &d); err != nil || buffered {
 		return Request{}, err
 	}
-	if o.staged {
-		if err := s.stage(id, o); err != nil {
-			return Request{}, err
-		}
+	return r, s.stage(r.id, o)
+}
+
+// sendSilently sends a small message of which nobody awaits the end.
+func (c *Comm) sendSilently(buf []byte, dst, tag int) error {
+	s := c.session
+	if err := s.usable(c); err != nil {
+		return err
 	}
-	if free {
-		return Request{}, nil
+	d := shm.Descriptor{Op: shm.OpSend, Flags: shm.FlagSilent, Peer: c.ranks[dst], Context: c.context, Tag: uint64(tag)}
+	d.SetInline(buf)
+	if err := s.push(&d); err != nil {
+		return err
 	}
-	return Request{s, id, o.gen}, nil
+	s.silent++
+	return nil
 }
 
 // maySilent reports whether one more unconfirmed send is allowed.
@@ -130,44 +119,47 @@ func (s *Session) maySilent() bool {
 
 // describe says where the payload is: in the descriptor, in the arena, in a
 // slab slot, or in private memory that is staged in chunks.
-func (c *Comm) describe(d *shm.Descriptor, o *op, buf []byte, sending bool) {
+func (c *Comm) describe(d *shm.Descriptor, o *op, buf []byte, sending bool) shm.Class {
 	s := c.session
 	n := uint64(len(buf))
-	aux := d.Aux()
-	off, shared := s.inArena(buf)
-	switch {
-	case len(buf) <= shm.InlineMax && sending:
+	if n <= shm.InlineMax && sending {
 		d.SetInline(buf)
-		return
-	case len(buf) <= shm.InlineMax:
+		return d.Class
+	}
+	if n <= shm.InlineMax {
 		d.Class, d.InlineLen = shm.ClassInline, uint8(n)
 		o.buf = buf
+		return d.Class
+	}
+	off, shared := s.inArena(buf)
+	addr := uint64(off)
+	switch {
 	case shared:
-		d.Class = shm.ClassArena
-		d.SetBody(uint64(off), n, aux, d.Aux2())
-	default:
-		slot, ok := uint64(0), false
-		if n <= s.slab.slotBytes {
-			slot, ok = s.slab.slot()
-		}
-		if !ok {
-			d.Class = shm.ClassStaged
-			d.SetBody(0, n, aux, d.Aux2())
-			o.staged, o.buf = true, buf
-			if sending {
-				o.want = len(buf)
-			}
-			return
-		}
-		o.slot, o.slotted = slot, true
-		d.Class = shm.ClassSlab
-		d.SetBody(slot, n, aux, d.Aux2())
+		d.Class, o.lent = shm.ClassArena, true
+	case s.takeSlot(o, n):
+		d.Class, addr = shm.ClassSlab, o.slot
 		if sending {
-			copy(s.slabMem[slot:], buf)
+			copy(s.slabMem[o.slot:], buf)
 		} else {
 			o.buf = buf
 		}
+	default:
+		d.Class, addr = shm.ClassStaged, 0
+		o.buf, o.room = buf, len(buf)
+		if sending {
+			o.want = len(buf)
+		}
 	}
+	d.SetBody(addr, n, d.Aux(), d.Aux2())
+	return d.Class
+}
+
+// takeSlot gives o a slot of the slab for n bytes, if there is one.
+func (s *Session) takeSlot(o *op, n uint64) bool {
+	if n <= s.slab.slotBytes {
+		o.slot, o.slotted = s.slab.slot()
+	}
+	return o.slotted
 }
 
 // pattern translates source and tag, with wildcards, into a descriptor.
@@ -207,44 +199,19 @@ func (c *Comm) startRecv(what string, buf []byte, src, tag int, handle uint64) (
 
 func (c *Comm) submitRecv(what string, buf []byte, src, tag int, handle uint64) (Request, error) {
 	s := c.session
-	s.d = shm.Descriptor{Op: shm.OpRecv}
-	if err := c.pattern(&s.d, src, tag); err != nil {
+	d := shm.Descriptor{Op: shm.OpRecv}
+	if err := c.pattern(&d, src, tag); err != nil {
 		return Request{}, err
 	}
-	d := s.d
-	o, id, err := s.begin(what, c, src, tag, len(buf))
+	o, r, err := s.begin(what, c, src, tag, len(buf))
 	if err != nil {
 		return Request{}, err
 	}
 	o.receives, o.source = true, shm.AnySource
-	d.Req = id
 	if handle != 0 {
 		d.Op = shm.OpMrecv
 		d.SetBody(0, 0, d.Aux(), handle)
 	}
 	c.describe(&d, o, buf, false)
-	s.d = d
-	if err := s.push(); err != nil {
-		return Request{}, err
-	}
-	return Request{s, id, o.gen}, nil
-}
-
-// await waits for a blocking call's request. When ctx ends first, the request
-// is cancelled, and its buffer is the caller's again on return.
-func (r Request) await(ctx context.Context) (Status, error) {
-	st, err := r.Wait(ctx)
-	if err == nil || r.s == nil || ctx.Err() == nil {
-		return st, err
-	}
-	if cancelErr := r.Cancel(); cancelErr != nil {
-		return st, errors.Join(err, cancelErr)
-	}
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closePatience)
-	defer cancel()
-	st, waitErr := r.Wait(end)
-	if errors.Is(waitErr, ErrCancelled) {
-		return st, err
-	}
-	return st, waitErr // the message was faster, or something worse happened
+	return s.submitOp(r, o, &d)
 }

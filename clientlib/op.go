@@ -30,8 +30,9 @@ var (
 )
 
 // OpFunc makes an operation of a function that computes inout[i] = in[i] op
-// inout[i], associatively. It runs in this process, inside calls that wait, so
-// that such a reduction does not move on while the application computes.
+// inout[i], associatively. It runs in this process, inside calls of this
+// library, so that such a reduction does not move on while the application
+// computes; it must not call the library itself.
 func OpFunc[T Number](commutative bool, f func(inout, in []T)) Op {
 	size := sizeOf[T]()
 	return Op{code: shm.ReduceUser, commutative: commutative, size: size, call: func(inout, in []byte) {

@@ -4,52 +4,85 @@ import (
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
-	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 )
 
-// push publishes s.d. When the ring is full the engine is behind: completions
-// are taken meanwhile, so that neither side waits for the other.
+// todo is what completions asked for: work that submits descriptors, and so is
+// done only between submissions, in the order in which it was asked for.
+type todo struct {
+	stage   []uint32         // requests that want chunks
+	starved []uint32         // of them, those that wait for one to be free
+	reduce  []shm.Descriptor // reductions that the engine wants done here
+	drops   []uint64         // messages that a probe took for a caller who had gone
+}
+
+// progress takes every completion that is there and does what they ask for.
 // Preconditions: s.mu is held.
-func (s *Session) push() error {
-	if s.closed {
-		return ErrClosed
+func (s *Session) progress() error {
+	if err := s.drain(); err != nil {
+		return err
 	}
-	d := s.d // progress, below, uses s.d too
-	for {
-		ok, err := s.submit.Push(&d)
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrSidecarGone, err)
-		}
-		if ok {
-			break
-		}
-		if s.gone.Load() {
-			return s.withFailure(ErrSidecarGone)
-		}
-		if err := s.progress(); err != nil {
+	s.feed() // the application may have freed arena memory
+	for s.todo.any() {
+		if err := s.work(); err != nil {
 			return err
 		}
-		wake.Yield()
-	}
-	// The engine sets its flag before its last look at the ring, and we look
-	// at the flag after publishing: one of the two sees the other.
-	if s.control.Sleeping() {
-		return wake.Ring(s.doorbell)
+		if err := s.drain(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// progress takes every completion that is there.
+func (t *todo) any() bool { return len(t.stage) > 0 || len(t.reduce) > 0 || len(t.drops) > 0 }
+
+// work does the first thing that is to do of each kind.
+func (s *Session) work() error {
+	if id, ok := shift(&s.todo.stage); ok {
+		o := s.ops.list[id]
+		o.queued = false
+		if err := s.stage(id, o); err != nil {
+			return err
+		}
+	}
+	if d, ok := shift(&s.todo.reduce); ok {
+		if err := s.reduce(&d); err != nil {
+			return err
+		}
+	}
+	if handle, ok := shift(&s.todo.drops); ok {
+		d := shm.Descriptor{Op: shm.OpDrop}
+		d.SetBody(0, 0, handle, 0)
+		return s.push(&d)
+	}
+	return nil
+}
+
+// shift takes the first element of a short list.
+func shift[E any](list *[]E) (first E, ok bool) {
+	if len(*list) == 0 {
+		return first, false
+	}
+	first = (*list)[0]
+	*list = (*list)[:copy(*list, (*list)[1:])]
+	return first, true
+}
+
+// drain takes every completion that is there. It submits nothing.
 // Preconditions: s.mu is held.
-func (s *Session) progress() error {
+func (s *Session) drain() error {
 	if s.closed {
 		return ErrClosed
 	}
 	var d shm.Descriptor
+	taken := false
 	for s.complete.Pop(&d) {
+		taken = true
 		if err := s.take(&d); err != nil {
 			return err
 		}
+	}
+	if taken {
+		s.rouse() // what came may be for another goroutine, and the word is shared
 	}
 	return nil
 }
@@ -60,8 +93,8 @@ func (s *Session) take(d *shm.Descriptor) error {
 		s.failed = true
 		return nil
 	}
-	if int(d.Req) >= len(s.ops.list) {
-		return fmt.Errorf("%w: completion for request %d", ErrSidecarGone, d.Req)
+	if int(d.Req) >= len(s.ops.list) || !s.ops.list[d.Req].open {
+		return fmt.Errorf("%w: it completed request %d, which is not open", ErrSidecarGone, d.Req)
 	}
 	o := s.ops.list[d.Req]
 	switch d.Op {
@@ -69,24 +102,24 @@ func (s *Session) take(d *shm.Descriptor) error {
 		s.done(d.Req, o, d)
 	case shm.OpMatched:
 		o.source, o.rtag, o.length = d.Peer, d.Tag, d.Len()
-		o.want = min(int(d.Len()), len(o.buf))
-		return s.stage(d.Req, o)
+		o.want = min(int(d.Len()), o.room)
+		s.wantStage(d.Req, o)
 	case shm.OpStaged:
 		return s.staged(d.Req, o, d)
 	case shm.OpReduce:
-		return s.reduce(d.Req, o, d)
+		s.todo.reduce = append(s.todo.reduce, *d)
 	}
 	return nil
 }
 
-// done ends an operation: results are copied to where the caller wants them.
+// done ends an operation: a payload is copied to where the caller wants it.
 func (s *Session) done(id uint32, o *op, d *shm.Descriptor) {
 	o.done, o.status = true, d.Status
 	if o.receives {
 		o.source, o.rtag = d.Peer, d.Tag
 	}
 	if d.Class == shm.ClassInline {
-		o.length = uint64(d.InlineLen)
+		o.length = uint64(len(d.Inline()))
 		copy(o.inline[:], d.Inline())
 		copy(o.buf, d.Inline())
 	} else {
@@ -95,15 +128,42 @@ func (s *Session) done(id uint32, o *op, d *shm.Descriptor) {
 			copy(o.buf, s.slabMem[o.slot:o.slot+o.length])
 		}
 	}
-	if o.slotted {
-		s.slab.free(o.slot)
+	if !o.detached {
+		s.reclaim(o)
+		return
 	}
-	if o.detached {
+	if o.takes && d.Status == shm.StatusOK {
+		s.todo.drops = append(s.todo.drops, o.aux)
+	}
+	if o.buffered {
 		// A send whose caller went on long ago. Its failure is reported by
 		// Close; a failed job shows in every other call anyway.
-		if err := s.cause(o); err != nil && s.late == nil {
+		if err := s.cause(o.status, o.length); err != nil && s.late == nil {
 			s.late = s.fail(o.what, o.comm, o.peer, o.tag, o.bytes, err)
 		}
-		s.ops.release(id)
 	}
+	s.drop(id, o)
+}
+
+// reclaim takes back the slab's part in an operation that the engine is done
+// with. Chunks of which no OpStaged came were too late for it (LAYOUT §5.1).
+func (s *Session) reclaim(o *op) {
+	if o.slotted {
+		s.slab.free(o.slot)
+		o.slotted = false
+	}
+	for o.chunks.n > 0 {
+		s.freeChunk(o.chunks.pop())
+	}
+	for o.spare.n > 0 {
+		s.freeChunk(o.spare.pop())
+	}
+}
+
+// drop frees an operation's number and whatever it still has.
+// Preconditions: the engine is done with it, or never heard of it.
+func (s *Session) drop(id uint32, o *op) {
+	s.reclaim(o)
+	o.loan.giveBack(&s.arena)
+	s.ops.release(id)
 }

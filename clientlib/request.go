@@ -2,6 +2,9 @@ package outrigger
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
@@ -24,135 +27,94 @@ type Request struct {
 	gen uint32
 }
 
-// op is the state behind a request; its index is the request number of the
-// shared-memory contract. Guarded by Session.mu.
-type op struct {
-	gen      uint32
-	what     string
-	comm     *Comm
-	peer     int
-	tag      int
-	buf      []byte // private memory of a receive or a staged send
-	bytes    int
-	done     bool
-	detached bool // nobody waits: freed by its completion
-	receives bool
-	slot     uint64 // slab slot in use
-	slotted  bool
-
-	status shm.Status
-	source uint32
-	rtag   uint64
-	length uint64
+// outcome is what is left of an operation that has ended.
+type outcome struct {
+	Status
+	code   shm.Status
 	aux    uint64
 	inline [shm.InlineMax]byte
-
-	staged bool
-	off    int // bytes handed to the engine so far, or chunks supplied for
-	want   int
-	pieces int // chunks with the engine
-	coll   *collective
-}
-
-// opTable gives out request numbers.
-type opTable struct {
-	list     []*op
-	free     []uint32
-	detached int
-}
-
-func (t *opTable) alloc() (*op, uint32, error) {
-	if len(t.free) == 0 {
-		n := len(t.list)
-		if n >= shm.MaxRequests {
-			return nil, 0, ErrTooManyRequests
-		}
-		grow := max(n, 64)
-		block := make([]op, grow)
-		for i := range block {
-			t.list = append(t.list, &block[i])
-		}
-		for i := n + grow - 1; i >= n; i-- {
-			t.free = append(t.free, uint32(i))
-		}
-	}
-	id := t.free[len(t.free)-1]
-	t.free = t.free[:len(t.free)-1]
-	o := t.list[id]
-	*o = op{gen: o.gen + 1}
-	return o, id, nil
-}
-
-func (t *opTable) release(id uint32) {
-	o := t.list[id]
-	if o.detached {
-		t.detached--
-	}
-	*o = op{gen: o.gen + 1}
-	t.free = append(t.free, id)
 }
 
 // state finds a request's operation; nil: it has ended.
+// Preconditions: the session's mutex is held.
 func (r Request) state() *op {
-	if r.s == nil {
-		return nil
-	}
 	if o := r.s.ops.list[r.id]; o.gen == r.gen {
 		return o
 	}
 	return nil
 }
 
+// open reports whether the operation has not been ended by Wait or Test.
+func (r Request) open() bool {
+	if r.s == nil {
+		return false
+	}
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	return r.state() != nil
+}
+
 // Wait waits for the end of the operation. When ctx ends first the request
 // stays open: cancel it, or wait again.
 func (r Request) Wait(ctx context.Context) (Status, error) {
+	out, err := r.wait(ctx)
+	return out.Status, err
+}
+
+func (r Request) wait(ctx context.Context) (out outcome, err error) {
 	if r.s == nil {
-		return Status{}, nil
+		return out, nil
 	}
-	r.s.mu.Lock()
-	o := r.state()
-	if o != nil && o.done {
-		defer r.s.mu.Unlock()
-		return r.s.finish(r.id, o)
+	var result error
+	err = r.s.waitFor(ctx, func() (over bool) {
+		out, over, result = r.end()
+		return over
+	})
+	if err != nil {
+		return out, r.describe(err)
 	}
-	r.s.mu.Unlock()
-	if o == nil {
-		return Status{}, nil
-	}
-	if err := r.s.waitDone(ctx, o, r.gen); err != nil {
-		r.s.mu.Lock()
-		defer r.s.mu.Unlock()
-		return Status{}, r.s.fail(o.what, o.comm, o.peer, o.tag, o.bytes, err)
-	}
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
-	if r.state() == nil {
-		return Status{}, nil // another goroutine waited for the same request
-	}
-	return r.s.finish(r.id, o)
+	return out, result
 }
 
 // Test reports whether the operation has ended, and ends the request if so.
-func (r Request) Test() (Status, bool, error) {
+func (r Request) Test() (st Status, over bool, err error) {
 	if r.s == nil {
-		return Status{}, true, nil
+		return st, true, nil
 	}
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
+	var out outcome
+	var result error
+	over, err = r.s.look(func() (over bool) {
+		out, over, result = r.end()
+		return over
+	})
+	if err != nil {
+		return st, false, r.describe(err)
+	}
+	return out.Status, over, result
+}
+
+// end finishes the operation if it is done. One that another goroutine has
+// finished is over without a result.
+func (r Request) end() (out outcome, over bool, err error) {
 	o := r.state()
 	if o == nil {
-		return Status{}, true, nil
+		return out, true, nil
 	}
 	if !o.done {
-		if err := r.s.progress(); err != nil {
-			return Status{}, false, r.s.fail(o.what, o.comm, o.peer, o.tag, o.bytes, err)
-		}
+		return out, false, nil
 	}
-	if !o.done {
-		return Status{}, false, nil
+	out, err = r.s.finish(r.id, o)
+	return out, true, err
+}
+
+// describe says what could not be waited for.
+func (r Request) describe(err error) error {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	if o := r.state(); o != nil {
+		return r.s.fail(o.what, o.comm, o.peer, o.tag, o.bytes, err)
 	}
-	st, err := r.s.finish(r.id, o)
-	return st, true, err
+	return r.s.fail("wait", nil, AnySource, AnyTag, 0, err)
 }
 
 // Cancel asks for the end of a receive or send that nothing has happened to
@@ -168,31 +130,85 @@ func (r Request) Cancel() error {
 	if o == nil || o.done {
 		return nil
 	}
-	r.s.d = shm.Descriptor{Op: shm.OpCancel, Req: r.id}
-	if err := r.s.push(); err != nil {
+	if err := r.s.push(&shm.Descriptor{Op: shm.OpCancel, Req: r.id}); err != nil {
 		return r.s.fail("cancel", o.comm, o.peer, o.tag, 0, err)
 	}
 	return nil
 }
 
-// finish makes the result of an operation that is done and frees its number.
-func (s *Session) finish(id uint32, o *op) (Status, error) {
-	st := Status{Source: o.peer, Tag: o.tag, Bytes: int(o.length)}
+// finish makes the result of an operation that is done and frees it.
+// Preconditions: s.mu is held.
+func (s *Session) finish(id uint32, o *op) (outcome, error) {
+	out := outcome{Status: Status{Source: o.peer, Tag: o.tag, Bytes: int(o.length)}, code: o.status, aux: o.aux, inline: o.inline}
 	if o.receives && o.source != shm.AnySource {
-		st.Source, st.Tag = o.comm.rankOf(o.source), int(o.rtag)
+		out.Source, out.Tag = o.comm.rankOf(o.source), int(o.rtag)
 	}
-	err := s.cause(o)
-	if o.coll != nil {
-		if err == nil {
-			o.coll.copyOut(s)
-		}
-		o.coll.release(s)
-	}
+	err := s.cause(o.status, o.length)
 	if err != nil {
-		err = s.fail(o.what, o.comm, st.Source, st.Tag, o.bytes, err)
+		err = s.fail(o.what, o.comm, out.Source, out.Tag, o.bytes, err)
+	} else {
+		o.loan.copyOut(s.arenaMem)
 	}
-	s.ops.release(id)
-	return st, err
+	s.drop(id, o)
+	return out, err
+}
+
+// await waits for a blocking call's request. When ctx ends first the operation
+// is cancelled. What was faster than the cancellation counts.
+func (r Request) await(ctx context.Context) (outcome, error) {
+	out, err := r.wait(ctx)
+	if err == nil || ctx.Err() == nil || !r.open() {
+		return out, err
+	}
+	if cancelErr := r.Cancel(); cancelErr != nil {
+		return out, errors.Join(err, cancelErr)
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closePatience)
+	defer cancel()
+	out, lastErr := r.wait(end)
+	switch {
+	case errors.Is(lastErr, ErrCancelled):
+		return out, err
+	case lastErr != nil && r.open():
+		return out, errors.Join(err, r.abandon())
+	}
+	return out, lastErr
+}
+
+// awaitWhole waits for a blocking call's request that cannot be taken back. When
+// ctx ends first it goes on by itself.
+func (r Request) awaitWhole(ctx context.Context) (outcome, error) {
+	out, err := r.wait(ctx)
+	if err != nil && ctx.Err() != nil && r.open() {
+		err = errors.Join(err, r.abandon())
+	}
+	return out, err
+}
+
+// abandon lets an operation end by itself whose caller has given up. Private
+// memory is the caller's again; arena memory that the engine may still use
+// cannot be, and the error says so.
+func (r Request) abandon() error {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	o := r.state()
+	switch {
+	case o == nil:
+		return nil
+	case o.done:
+		r.s.drop(r.id, o)
+		return nil
+	}
+	o.detached, o.loan.out = true, nil
+	if o.receives {
+		o.buf = nil
+	} else {
+		o.buf = slices.Clone(o.buf)
+	}
+	if o.lent {
+		return fmt.Errorf("the %s goes on: its arena memory stays in use until the sidecar is done with it", o.what)
+	}
+	return nil
 }
 
 // WaitAll waits for all requests and returns the first error.
@@ -206,11 +222,15 @@ func WaitAll(ctx context.Context, requests []Request) error {
 	return first
 }
 
-// WaitAny waits until one of the requests ends and returns its index; -1 when
-// there is none. Zero requests do not count.
+// WaitAny waits until one of the requests ends, sets its place to the zero
+// Request, and returns its index; -1 when all are zero. The requests are of
+// one session.
 func WaitAny(ctx context.Context, requests []Request) (int, Status, error) {
 	var s *Session
 	for _, r := range requests {
+		if s != nil && r.s != nil && s != r.s {
+			return -1, Status{}, s.fail("wait", nil, AnySource, AnyTag, 0, fmt.Errorf("%w: requests of two sessions", ErrInvalid))
+		}
 		if r.s != nil {
 			s = r.s
 		}
@@ -218,13 +238,14 @@ func WaitAny(ctx context.Context, requests []Request) (int, Status, error) {
 	if s == nil {
 		return -1, Status{}, nil
 	}
-	hit := -1
-	err := s.waitFor(ctx, func() bool {
+	hit, out := -1, outcome{}
+	var result error
+	err := s.waitFor(ctx, func() (over bool) {
 		for i, r := range requests {
 			if r.s == nil {
 				continue
 			}
-			if o := r.state(); o == nil || o.done {
+			if out, over, result = r.end(); over {
 				hit = i
 				return true
 			}
@@ -232,8 +253,8 @@ func WaitAny(ctx context.Context, requests []Request) (int, Status, error) {
 		return false
 	})
 	if err != nil {
-		return -1, Status{}, s.fail("wait", s.world, AnySource, AnyTag, 0, err)
+		return -1, Status{}, s.fail("wait", nil, AnySource, AnyTag, 0, err)
 	}
-	st, err := requests[hit].Wait(ctx)
-	return hit, st, err
+	requests[hit] = Request{}
+	return hit, out.Status, result
 }

@@ -1,14 +1,10 @@
 package outrigger
 
 import (
-	"context"
 	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/ring"
@@ -16,7 +12,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 )
 
-// Session is this process's attachment to its sidecar.
+// Session is this process's attachment to its sidecar. Its methods, and those
+// of what is made from it, may be called by several goroutines at once.
 type Session struct {
 	rank, ranks, pod, pods int
 	control                *segment.Control
@@ -30,18 +27,21 @@ type Session struct {
 	gone                   atomic.Bool // the sidecar's end of the socket is closed
 	watched                chan struct{}
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards what follows, and every access to the shared memory but the users' below
 	submit   *ring.Producer
 	complete *ring.Consumer
 	ops      opTable
 	slab     slab
+	todo     todo
 	silent   uint64 // silent sends submitted
 	retired  uint64 // of them, as last seen
 	failed   bool
+	closing  bool
 	closed   bool
+	users    int    // goroutines that use the shared memory without holding mu
 	numbers  uint32 // next communicator or window number that is free here
 	late     error  // failure of a send whose caller had its buffer back already
-	d        shm.Descriptor
+	reason   string // why the job failed, kept when the memory is gone
 }
 
 func newSession(conn *net.UnixConn, w shm.Welcome, fds []int, policy string) (*Session, error) {
@@ -65,11 +65,13 @@ func newSession(conn *net.UnixConn, w shm.Welcome, fds []int, policy string) (*S
 	if err == nil {
 		s.wait, err = parseWait(policy)
 	}
+	if err == nil {
+		err = s.slab.init(len(s.slabMem), s.eager)
+	}
 	if err != nil {
 		return nil, errors.Join(err, s.release())
 	}
 	s.arena.init(len(arenaMem))
-	s.slab.init(len(s.slabMem), s.eager)
 	s.world = newWorld(s)
 	return s, nil
 }
@@ -90,45 +92,35 @@ func (s *Session) watch() {
 	var b [1]byte
 	_, _ = s.conn.Read(b[:]) // nothing is ever sent; any return is the end
 	s.gone.Store(true)
-	_ = wake.Wake(s.control.Waiting()) // a failed wake-up finds nobody waiting
+	_ = wake.Wake(s.control.Waiting()) // Close unmaps the word only after this goroutine's end
 }
 
-// closePatience bounds how long Close waits for what is still under way.
-const closePatience = 10 * time.Second
-
-// Close says goodbye when everything that was sent has been taken over. Memory
-// from Alloc is gone afterwards.
-func (s *Session) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
-	defer cancel()
+// enter lets the caller use the shared memory without the mutex, until leave.
+func (s *Session) enter() error {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.closed {
-		s.mu.Unlock()
-		return s.fail("close", s.world, AnySource, AnyTag, 0, ErrClosed)
+		return ErrClosed
 	}
-	s.mu.Unlock()
-	err := s.waitFor(ctx, func() bool {
-		return s.failed || s.ops.detached == 0 && s.silent == s.control.Retired()
-	})
-	s.mu.Lock()
-	if !s.gone.Load() {
-		s.d = shm.Descriptor{Op: shm.OpDetach}
-		err = errors.Join(err, s.push())
-	}
-	s.closed = true
-	late := s.late
-	s.mu.Unlock()
-	err = errors.Join(err, late, s.conn.Close())
-	<-s.watched
-	err = errors.Join(err, s.release())
-	if err != nil {
-		return s.fail("close", s.world, AnySource, AnyTag, 0, err)
-	}
+	s.users++
 	return nil
 }
 
-func (s *Session) release() error {
-	return errors.Join(segment.Unmap(s.control.Memory()), segment.Unmap(s.arenaMem), unix.Close(s.doorbell))
+func (s *Session) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users--
+}
+
+// rouse wakes every goroutine that is blocked. Each looks again by itself.
+// Preconditions: s.mu is held, and the session is not released.
+func (s *Session) rouse() {
+	word := s.control.Waiting()
+	if atomic.LoadUint32(word) == 0 {
+		return
+	}
+	atomic.StoreUint32(word, 0)
+	_ = wake.Wake(word) // finds nobody, or wakes everybody
 }
 
 // Abort ends the whole job: every other rank's calls fail with ErrAborted and
@@ -136,16 +128,15 @@ func (s *Session) release() error {
 func (s *Session) Abort(code int, reason string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return s.fail("abort", s.world, AnySource, AnyTag, 0, ErrClosed)
+	d := shm.Descriptor{Op: shm.OpAbort, Status: shm.Status(uint32(code))}
+	if !s.closed && reason != "" {
+		if slot, ok := s.slab.slot(); ok {
+			n := copy(s.slabMem[slot:slot+s.slab.slotBytes], reason)
+			d.Class = shm.ClassSlab
+			d.SetBody(slot, uint64(n), 0, 0) // the slot is never used again; nor is the job
+		}
 	}
-	s.d = shm.Descriptor{Op: shm.OpAbort, Status: shm.Status(uint32(code))}
-	if slot, ok := s.slab.slot(); ok && reason != "" {
-		n := copy(s.slabMem[slot:slot+uint64(s.eager)], reason)
-		s.d.Class = shm.ClassSlab
-		s.d.SetBody(slot, uint64(n), 0, 0) // the slot is never used again; nor is the job
-	}
-	if err := s.push(); err != nil {
+	if err := s.push(&d); err != nil {
 		return s.fail("abort", s.world, AnySource, AnyTag, 0, err)
 	}
 	return nil

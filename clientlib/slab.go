@@ -1,27 +1,42 @@
 package outrigger
 
+import "fmt"
+
 // slab divides the session's slab into slots for one small message each and
 // chunks for the pieces of large ones. Guarded by Session.mu.
 type slab struct {
-	slotBytes uint64
-	slots     []uint64 // free ones, by offset
-	chunks    []uint64
+	slotBytes  uint64
+	chunkBytes int
+	reserve    int      // chunks that sends leave to receives
+	slots      []uint64 // free ones, by offset
+	chunks     []uint64
 }
 
-// chunkBytes is a staged message's piece: large enough to hide the hand-over,
+// chunkMax is a staged message's piece: large enough to hide the hand-over,
 // small enough that copying one overlaps with sending another.
-const chunkBytes = 64 << 10
+const chunkMax = 64 << 10
 
-// slabChunks is the share of the slab that is chunks: three eighths.
-func (s *slab) init(size, slotBytes int) {
-	s.slotBytes = uint64(max(slotBytes, 64))
-	chunks := size * 3 / 8 / chunkBytes
-	for i := range chunks {
-		s.chunks = append(s.chunks, uint64(i*chunkBytes))
+// chunksMin are the chunks that even the smallest slab is cut into: two for
+// sends and two for receives.
+const chunksMin = 4
+
+// init cuts three eighths of the slab into chunks and the rest into slots.
+func (s *slab) init(size, eager int) error {
+	share := size * 3 / 8
+	s.slotBytes = uint64(max(eager, arenaAlign))
+	s.chunkBytes = min(chunkMax, share/chunksMin&^(arenaAlign-1))
+	if s.chunkBytes == 0 {
+		return fmt.Errorf("%w: a slab of %d bytes; raise memory.slabBytes in the job document", ErrNoMemory, size)
 	}
-	for off := chunks * chunkBytes; off+int(s.slotBytes) <= size; off += int(s.slotBytes) {
-		s.slots = append(s.slots, uint64(off))
+	n := share / s.chunkBytes
+	s.reserve = n / 2
+	for i := range n {
+		s.chunks = append(s.chunks, uint64(i*s.chunkBytes))
 	}
+	for off := uint64(n * s.chunkBytes); off+s.slotBytes <= uint64(size); off += s.slotBytes {
+		s.slots = append(s.slots, off)
+	}
+	return nil
 }
 
 func take(list *[]uint64) (uint64, bool) {

@@ -39,7 +39,8 @@ func Recv[T Number](ctx context.Context, c *Comm, buf []T, src, tag int) (Status
 	if err != nil {
 		return Status{}, err
 	}
-	return r.await(ctx)
+	out, err := r.await(ctx)
+	return out.Status, err
 }
 
 // Irecv starts a receive; buf is the sidecar's until the request has ended.
@@ -59,9 +60,11 @@ func Sendrecv[T Number](ctx context.Context, c *Comm, sbuf []T, dst, stag int, r
 		_, err = out.await(ctx)
 	}
 	if err != nil {
-		_ = in.Cancel() // the first error is the one to report
-		_, _ = in.Wait(context.WithoutCancel(ctx))
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		_, _ = in.await(over) // takes the receive back; the first error is the one to report
 		return Status{}, err
 	}
-	return in.await(ctx)
+	got, err := in.await(ctx)
+	return got.Status, err
 }

@@ -12,7 +12,7 @@ import (
 // waitPolicy is how a call waits: poll, then poll and yield the core, then
 // block until the sidecar wakes it (DESIGN §8).
 type waitPolicy struct {
-	polls int
+	polls int // looks without giving the core away
 	yield time.Duration
 }
 
@@ -28,47 +28,26 @@ func parseWait(name string) (waitPolicy, error) {
 	return waitPolicy{}, fmt.Errorf("%w: wait policy %q, want poll, yield or block", ErrInvalid, name)
 }
 
-// clockEvery is how many yields pass between two looks at the clock.
+// clockEvery is how many looks pass between two looks at clock and context.
 const clockEvery = 64
-
-// waitDone waits for one operation.
-func (s *Session) waitDone(ctx context.Context, o *op, gen uint32) error {
-	for i := 0; ; i++ {
-		s.mu.Lock()
-		err := s.progress()
-		over := o.done || o.gen != gen
-		s.mu.Unlock()
-		if over || err != nil {
-			return err
-		}
-		if i >= s.wait.polls {
-			break
-		}
-	}
-	return s.waitFor(ctx, func() bool { return o.done || o.gen != gen })
-}
 
 // waitFor takes completions until over says so. over is called with the mutex
 // held.
 func (s *Session) waitFor(ctx context.Context, over func() bool) error {
 	var start time.Time
-	for i := 0; ; i++ {
-		s.mu.Lock()
-		err := s.progress()
-		end := over()
-		s.mu.Unlock()
-		switch {
-		case end || err != nil:
+	for i := 0; i <= s.wait.polls || s.wait.yield > 0; i++ {
+		if end, err := s.look(over); end || err != nil {
 			return err
-		case s.gone.Load():
-			return s.lastWords(over)
-		case i < s.wait.polls:
-			continue
 		}
-		if i%clockEvery == 0 {
+		if i%clockEvery == clockEvery-1 {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
+		}
+		if i < s.wait.polls {
+			continue
+		}
+		if i%clockEvery == 0 {
 			now := time.Now()
 			if start.IsZero() {
 				start = now
@@ -82,43 +61,57 @@ func (s *Session) waitFor(ctx context.Context, over func() bool) error {
 	return s.block(ctx, over)
 }
 
-// lastWords looks once more at what the sidecar said before it ended.
-func (s *Session) lastWords(over func() bool) error {
+// look takes what has come, and reports whether the wait is over or cannot
+// end.
+func (s *Session) look(over func() bool) (bool, error) {
+	gone := s.gone.Load() // before the look, which sees what the sidecar said before it ended
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.progress(); err != nil || over() {
-		return err
+	if err := s.progress(); err != nil {
+		return false, err
 	}
-	return s.withFailure(ErrSidecarGone)
+	if over() {
+		return true, nil
+	}
+	if gone {
+		return false, s.withFailure(ErrSidecarGone)
+	}
+	return false, nil
 }
 
-// block sleeps on the futex between looks. The word is set before the last
-// look, and the engine publishes before it looks at the word (LAYOUT §8).
+// napMax bounds a sleep, so that a sidecar that was stopped in the middle of a
+// wake-up costs time and no more.
+const napMax = 100 * time.Millisecond
+
+// block sleeps on the futex between looks. The word is set before the look,
+// and the engine publishes before it looks at the word (LAYOUT §8).
 func (s *Session) block(ctx context.Context, over func() bool) error {
-	word := s.control.Waiting()
-	stop := context.AfterFunc(ctx, func() {
-		atomic.StoreUint32(word, 0)
-		_ = wake.Wake(word) // finds nobody if the wait is over
-	})
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	stop := context.AfterFunc(ctx, s.interrupt)
 	defer stop()
+	word := s.control.Waiting()
 	for {
 		atomic.StoreUint32(word, 1)
-		s.mu.Lock()
-		err := s.progress()
-		end := over()
-		s.mu.Unlock()
-		switch {
-		case end || err != nil:
-			return err
-		case s.gone.Load():
-			return s.lastWords(over)
-		case ctx.Err() != nil:
-			return ctx.Err()
-		}
-		// Several goroutines may share the word: one of them can clear it
-		// for all, so that none sleeps longer than this without a look.
-		if err := wake.Wait(word, 1, 100*time.Millisecond); err != nil {
+		if end, err := s.look(over); end || err != nil {
 			return err
 		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := wake.Wait(word, 1, napMax); err != nil {
+			return err
+		}
+	}
+}
+
+// interrupt makes blocked goroutines look at their contexts.
+func (s *Session) interrupt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.rouse()
 	}
 }

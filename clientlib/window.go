@@ -3,6 +3,7 @@ package outrigger
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
@@ -21,6 +22,7 @@ type Window[T Number] struct {
 func NewWindow[T Number](ctx context.Context, c *Comm, local []T) (*Window[T], error) {
 	s := c.session
 	d := shm.Descriptor{Op: shm.OpWin}
+	d.SetBody(0, 0, uint64(c.context), 0)
 	if len(local) > 0 {
 		off, ok := s.inArena(bytesOf(local))
 		if !ok {
@@ -34,7 +36,7 @@ func NewWindow[T Number](ctx context.Context, c *Comm, local []T) (*Window[T], e
 		return nil, err
 	}
 	d.Context = number
-	if _, err := c.call(ctx, "window", &d); err != nil {
+	if _, err := c.call(ctx, "window", AnySource, d, nil, nil); err != nil {
 		return nil, err
 	}
 	return &Window[T]{comm: c, number: number, local: local}, c.Barrier(ctx)
@@ -48,42 +50,45 @@ func (w *Window[T]) Free(ctx context.Context) error {
 	if err := w.Fence(ctx); err != nil {
 		return err
 	}
-	_, err := w.comm.call(ctx, "window free", &shm.Descriptor{Op: shm.OpWinFree, Context: w.number})
+	_, err := w.comm.call(ctx, "window free", AnySource, shm.Descriptor{Op: shm.OpWinFree, Context: w.number}, nil, nil)
 	return err
+}
+
+// place is the byte offset of element disp in the target's part.
+func (w *Window[T]) place(target, disp int) (uint64, error) {
+	if err := w.comm.checkPeer(target); err != nil {
+		return 0, err
+	}
+	if size := sizeOf[T](); disp >= 0 && disp <= math.MaxInt/size {
+		return uint64(disp * size), nil
+	}
+	return 0, fmt.Errorf("%w: displacement %d", ErrInvalid, disp)
 }
 
 // access runs one access whose operand is in the arena, or is copied there.
 func (w *Window[T]) access(ctx context.Context, what string, code shm.Op, tag uint64, buf []T, target, disp int) error {
-	c, s := w.comm, w.comm.session
-	if err := c.checkPeer(target); err != nil {
-		return s.fail(what, c, target, AnyTag, len(buf), err)
+	c, b := w.comm, bytesOf(buf)
+	at, err := w.place(target, disp)
+	if err != nil {
+		return c.session.fail(what, c, target, AnyTag, len(b), err)
 	}
-	if disp < 0 {
-		return s.fail(what, c, target, AnyTag, len(buf), fmt.Errorf("%w: displacement %d", ErrInvalid, disp))
-	}
-	if len(buf) == 0 {
+	if len(b) == 0 {
 		return nil
 	}
-	b := bytesOf(buf)
-	off, shared := s.inArena(b)
-	if !shared {
-		area, size, err := s.arena.borrow(len(b))
-		if err != nil {
-			return s.fail(what, c, target, AnyTag, len(b), err)
-		}
-		defer s.arena.giveBack(area, size)
-		off = area
-		copy(s.arenaMem[off:], b)
-	}
-	d := shm.Descriptor{Op: code, Peer: c.ranks[target], Context: w.number, Tag: tag, Class: shm.ClassArena}
-	d.SetBody(uint64(off), uint64(len(b)), uint64(disp*sizeOf[T]()), 0)
-	if _, err := c.call(ctx, what, &d); err != nil {
+	d := shm.Descriptor{Op: code, Peer: c.ranks[target], Context: w.number, Tag: tag}
+	d.SetBody(0, 0, at, 0)
+	if off, shared := c.session.inArena(b); shared {
+		d.Class = shm.ClassArena
+		d.SetBody(uint64(off), uint64(len(b)), at, 0)
+		_, err = c.call(ctx, what, target, d, nil, nil)
 		return err
 	}
-	if code == shm.OpGet && !shared {
-		copy(b, s.arenaMem[off:])
+	var result []byte
+	if code == shm.OpGet {
+		result = b
 	}
-	return nil
+	_, err = c.call(ctx, what, target, d, b, result)
+	return err
 }
 
 // Put writes src to the target's part from disp on. It returns when src may be
@@ -119,20 +124,20 @@ func (w *Window[T]) CompareAndSwap(ctx context.Context, compare, swap T, target,
 func (w *Window[T]) fetch(ctx context.Context, what string, code shm.Op, opCode uint8, operands []T, target, disp int) (T, error) {
 	c := w.comm
 	var old [1]T
-	if err := c.checkPeer(target); err != nil || disp < 0 {
-		return old[0], c.session.fail(what, c, target, AnyTag, 0, fmt.Errorf("%w: displacement %d", ErrInvalid, disp))
+	at, err := w.place(target, disp)
+	if err != nil {
+		return old[0], c.session.fail(what, c, target, AnyTag, 0, err)
 	}
 	d := shm.Descriptor{
-		Op: code, Peer: c.ranks[target], Context: w.number, Tag: uint64(disp * sizeOf[T]()),
+		Op: code, Peer: c.ranks[target], Context: w.number, Tag: at,
 		Status: shm.Status(uint32(typeCode[T]())<<8 | uint32(opCode)),
 	}
 	d.SetInline(bytesOf(operands))
-	o, err := c.call(ctx, what, &d)
-	if err != nil {
-		return old[0], err
+	out, err := c.call(ctx, what, target, d, nil, nil)
+	if err == nil {
+		copy(bytesOf(old[:]), out.inline[:])
 	}
-	copy(bytesOf(old[:]), o.inline[:])
-	return old[0], nil
+	return old[0], err
 }
 
 // Fence completes all accesses of all ranks. It is collective.
@@ -152,7 +157,7 @@ func (w *Window[T]) plain(ctx context.Context, what string, code shm.Op, flags u
 		}
 		d.Peer = c.ranks[target]
 	}
-	_, err := c.call(ctx, what, &d)
+	_, err := c.call(ctx, what, target, d, nil, nil)
 	return err
 }
 

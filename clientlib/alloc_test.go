@@ -1,0 +1,57 @@
+//go:build !race
+
+package outrigger
+
+import (
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+// A small message costs the application no allocation: neither one that is
+// sent silently, nor one of a slot, nor a receive with its wait.
+func TestSmallMessagesAllocateNothing(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	c, ctx := s.World(), t.Context()
+	small, slotted, in := make([]byte, 8), make([]byte, 1024), make([]byte, 8)
+	retired := uint64(0)
+	round := func() {
+		if err := Send(ctx, c, small, 1, 1); err != nil {
+			t.Fatal(err)
+		}
+		f.next(shm.OpSend)
+		retired++
+		f.control.SetRetired(retired)
+		if err := Send(ctx, c, slotted, 1, 1); err != nil {
+			t.Fatal(err)
+		}
+		f.done(f.next(shm.OpSend).Req, shm.StatusOK, 0)
+		r, err := Irecv(c, in, 1, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.done(f.next(shm.OpRecv).Req, shm.StatusOK, 8)
+		if _, err := r.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, found, err := c.iprobeAnswered(f); found || err != nil {
+			t.Fatal(found, err)
+		}
+	}
+	round() // the first one fills the tables
+	if n := testing.AllocsPerRun(1000, round); n != 0 {
+		t.Errorf("%v allocations a round, want 0", n)
+	}
+}
+
+// iprobeAnswered is a probe that finds nothing, taken apart so that the test
+// can answer it.
+func (c *Comm) iprobeAnswered(f *fake) (Status, bool, error) {
+	r, err := c.startProbe("iprobe", shm.OpProbe, shm.FlagNow, 1, 1)
+	if err != nil {
+		return Status{}, false, err
+	}
+	f.done(f.next(shm.OpProbe).Req, shm.StatusNoMessage, 0)
+	out, err := r.await(f.t.Context())
+	return out.Status, out.code != shm.StatusNoMessage, err
+}

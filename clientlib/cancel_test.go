@@ -1,0 +1,156 @@
+package outrigger
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+// What happened before the context's end is what the caller is told.
+func TestResultBeatsContext(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	r, err := Irecv(s.World(), make([]byte, 100), 1, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.done(f.next(shm.OpRecv).Req, shm.StatusTruncated, 4096)
+	settle(t, s)
+	if _, err := r.await(ended(t)); !errors.Is(err, ErrTruncated) {
+		t.Fatalf("got %v, want ErrTruncated", err)
+	}
+}
+
+func TestMatchedProbeBeatsContext(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	ctx, cancel := context.WithCancel(t.Context())
+	wait := f.answering(func() {
+		d := f.next(shm.OpMprobe)
+		cancel()
+		f.next(shm.OpCancel)
+		hit := shm.Descriptor{Op: shm.OpDone, Req: d.Req, Peer: 2, Tag: 9}
+		hit.SetBody(0, 77, 5, 0)
+		f.tell(hit)
+	})
+	m, err := s.World().Mprobe(ctx, AnySource, AnyTag)
+	wait()
+	if want := (Status{Source: 2, Tag: 9, Bytes: 77}); err != nil || m.Status() != want {
+		t.Fatalf("the message is lost: %v, %v", m.Status(), err)
+	}
+}
+
+// A matched probe of a caller who has gone takes a message that nobody will
+// receive: it is given back.
+func TestAbandonedMatchedProbeDropsMessage(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	r, err := s.World().startProbe("mprobe", shm.OpMprobe, 0, AnySource, AnyTag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := f.next(shm.OpMprobe)
+	if err := r.abandon(); err != nil {
+		t.Fatal(err)
+	}
+	hit := shm.Descriptor{Op: shm.OpDone, Req: d.Req, Peer: 2, Tag: 9}
+	hit.SetBody(0, 77, 5, 0)
+	f.tell(hit)
+	settle(t, s)
+	if d := f.next(shm.OpDrop); d.Aux() != 5 {
+		t.Fatalf("message %d was dropped, want 5", d.Aux())
+	}
+}
+
+// Memory that an abandoned operation lent the engine comes back with the
+// operation's end, and not before.
+func TestAbandonedOperationKeepsItsMemory(t *testing.T) {
+	for name, call := range map[string]func(context.Context, *Session) error{
+		"window": func(ctx context.Context, s *Session) error {
+			w := &Window[byte]{comm: s.World(), number: 9}
+			return w.Get(ctx, make([]byte, 1000), 1, 0)
+		},
+		"collective": func(ctx context.Context, s *Session) error { return s.World().Barrier(ctx) },
+		"communicator": func(ctx context.Context, s *Session) error {
+			return (&Comm{session: s, context: 5, ranks: []uint32{0}}).announce(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, f := attachTo(t, shape{})
+			before := arenaInUse(s)
+			ctx, cancel := context.WithCancel(t.Context())
+			var req uint32
+			wait := f.answering(func() {
+				d, ok := f.poll()
+				for ; !ok; d, ok = f.poll() {
+					continue
+				}
+				req = d.Req
+				cancel()
+			})
+			err := call(ctx, s)
+			wait()
+			if !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			if arenaInUse(s) == before {
+				t.Fatal("the memory was given back while the engine may write to it")
+			}
+			f.done(req, shm.StatusOK, 1000)
+			settle(t, s)
+			if n := arenaInUse(s); n != before {
+				t.Fatalf("%d bytes leaked", n-before)
+			}
+		})
+	}
+}
+
+// An abandoned receive writes nothing more to its caller's memory, and takes
+// the rest of its message all the same.
+func TestAbandonedReceiveLeavesBufferAlone(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	buf := make([]byte, 100<<10)
+	r, err := Irecv(s.World(), buf, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := f.next(shm.OpRecv)
+	if err := r.abandon(); err != nil {
+		t.Fatal(err)
+	}
+	matched := shm.Descriptor{Op: shm.OpMatched, Req: d.Req, Peer: 1, Tag: 1}
+	matched.SetBody(0, uint64(len(buf)), 0, 0)
+	f.tell(matched)
+	settle(t, s)
+	for off := uint64(0); off < uint64(len(buf)); {
+		k := f.next(shm.OpStage)
+		for i := range f.memory(&k) {
+			f.memory(&k)[i] = 0xff
+		}
+		f.giveBack(&k, k.Len(), off)
+		off += k.Len()
+		settle(t, s)
+	}
+	f.done(d.Req, shm.StatusOK, uint64(len(buf)))
+	settle(t, s)
+	for i, b := range buf {
+		if b != 0 {
+			t.Fatalf("byte %d was written", i)
+		}
+	}
+}
+
+func TestAbandonedArenaBufferIsNamed(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	buf, err := Alloc[byte](s, 100<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Irecv(s.World(), buf, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.next(shm.OpRecv)
+	if err := r.abandon(); err == nil || !contains(err, "irecv") || !contains(err, "stays in use") {
+		t.Fatalf("got %v", err)
+	}
+}

@@ -1,0 +1,152 @@
+package outrigger
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+// Every call after Close says so, and none touches memory that is gone.
+func TestCallsAfterClose(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	c := s.World()
+	mem, err := Alloc[byte](s, 1<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, err := Irecv(c, make([]byte, 10), 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.next(shm.OpRecv)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f.next(shm.OpDetach)
+	w := &Window[byte]{comm: c, number: 9}
+	op := func(_ any, err error) error { return err }
+	for name, err := range map[string]error{
+		"send":      Send(t.Context(), c, []byte{1}, 1, 1),
+		"send big":  Send(t.Context(), c, make([]byte, 1<<20), 1, 1),
+		"recv":      op(Recv(t.Context(), c, make([]byte, 10), 1, 1)),
+		"wait":      op(open.Wait(t.Context())),
+		"cancel":    open.Cancel(),
+		"probe":     op(c.Probe(t.Context(), 1, 1)),
+		"alloc":     op(Alloc[byte](s, 10)),
+		"free":      Free(s, mem[:1<<10:1<<10]),
+		"barrier":   c.Barrier(t.Context()),
+		"allreduce": Allreduce(t.Context(), c, []int{1}, []int{1}, Sum),
+		"split":     op(c.Split(t.Context(), 0, 0)),
+		"put":       w.Put(t.Context(), make([]byte, 100), 1, 0),
+		"fetch":     op(w.FetchOp(t.Context(), 1, 1, 0, Sum)),
+		"abort":     s.Abort(1, "too late"),
+		"close":     s.Close(),
+	} {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("%s: got %v, want ErrClosed", name, err)
+		}
+	}
+	if _, _, err := open.Test(); !errors.Is(err, ErrClosed) {
+		t.Errorf("test: got %v, want ErrClosed", err)
+	}
+}
+
+// Close while other goroutines are in calls ends those calls.
+func TestCloseEndsCallsOfOthers(t *testing.T) {
+	for _, policy := range policies {
+		t.Run(policy, func(t *testing.T) {
+			s, f := attachTo(t, shape{wait: policy})
+			var calls sync.WaitGroup
+			for tag := range 4 {
+				calls.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					defer cancel()
+					r, err := Irecv(s.World(), make([]byte, 10), 1, tag)
+					for err == nil {
+						_, err = r.Wait(ctx)
+					}
+					if !errors.Is(err, ErrClosed) {
+						t.Errorf("got %v, want ErrClosed", err)
+					}
+				})
+			}
+			calls.Go(func() {
+				for {
+					b, err := Alloc[byte](s, 1<<16)
+					if err == nil {
+						err = Free(s, b)
+					}
+					if err != nil {
+						if !errors.Is(err, ErrClosed) {
+							t.Errorf("got %v, want ErrClosed", err)
+						}
+						return
+					}
+				}
+			})
+			for range 4 {
+				f.next(shm.OpRecv)
+			}
+			time.Sleep(5 * time.Millisecond) // for the calls to be asleep, where they sleep
+			inTime(t, "close", func() {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+				calls.Wait()
+			})
+		})
+	}
+}
+
+// Close waits for sends whose callers went on, and reports what became of
+// them.
+func TestCloseReportsLateFailure(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	if err := Send(t.Context(), s.World(), make([]byte, 4<<10), 3, 8); err != nil {
+		t.Fatal(err)
+	}
+	d := f.next(shm.OpSend)
+	wait := f.answering(func() { f.done(d.Req, shm.StatusPeerFailed, 0) })
+	err := s.Close()
+	wait()
+	if !errors.Is(err, ErrPeerFailed) || !contains(err, "rank 3 tag 8") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestCloseWaitsForSilentSends(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	for range 3 {
+		if err := Send(t.Context(), s.World(), []byte{1}, 1, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait := f.answering(func() {
+		for i := range 3 {
+			f.next(shm.OpSend)
+			f.quietly(uint64(i + 1))
+		}
+	})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wait()
+	f.next(shm.OpDetach)
+}
+
+func TestFailureTextOutlivesMemory(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	f.control.SetFailure("rank 2 was killed")
+	f.hangUp()
+	<-s.watched
+	_ = s.Close() // the sidecar is gone, as it should say
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.withFailure(ErrAborted); !contains(err, "rank 2 was killed") {
+		t.Fatalf("got %v", err)
+	}
+}

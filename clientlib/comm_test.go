@@ -1,0 +1,102 @@
+package outrigger
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+func TestWorldCannotBeFreed(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	if err := s.World().Free(t.Context()); !errors.Is(err, ErrInvalid) {
+		t.Fatalf("got %v", err)
+	}
+	f.quiet()
+}
+
+func TestFreedCommunicatorIsNotUsed(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	c := &Comm{session: s, context: 5, ranks: []uint32{0, 1}}
+	wait := f.answering(func() { f.done(f.next(shm.OpColl).Req, shm.StatusOK, 0) })
+	if err := c.Free(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wait()
+	f.next(shm.OpCommFree)
+	if err := Send(t.Context(), c, []byte{1}, 1, 1); !errors.Is(err, ErrInvalid) {
+		t.Fatalf("got %v", err)
+	}
+	f.quiet()
+}
+
+// Agreements of two communicators run at once and both come out as 5: the
+// second to see it proposes again.
+func TestAgreementsAtOnce(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	numbers := make(chan uint32, 2)
+	for range 2 {
+		go func() {
+			n, err := s.World().agree(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			numbers <- n
+		}()
+	}
+	wait := f.answering(func() {
+		a, b := f.next(shm.OpColl), f.next(shm.OpColl)
+		for _, d := range []shm.Descriptor{a, b} {
+			f.answerColl(&d, 5)
+		}
+		for yes := 0; yes < 2; { // everybody agrees with this rank from here on
+			d := f.next(shm.OpColl)
+			if f.collType(&d) == shm.TypeUint8 && f.operand(&d)[0] == 1 {
+				yes++
+			}
+			f.done(d.Req, shm.StatusOK, 0)
+		}
+	})
+	a, b := <-numbers, <-numbers
+	wait()
+	if a == b || min(a, b) != 5 {
+		t.Fatalf("the numbers are %d and %d, want 5 and another", a, b)
+	}
+}
+
+func TestPersistentIsStartedOneAtATime(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	p, err := RecvInit(s.World(), make([]byte, 10), 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		r, err := p.Start()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Start(); !errors.Is(err, ErrInvalid) {
+			t.Fatalf("started twice: %v", err)
+		}
+		f.done(f.next(shm.OpRecv).Req, shm.StatusOK, 0)
+		if _, err := r.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestOperationOfAnotherType(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	add := OpFunc(true, func(inout, in []float64) {})
+	used := arenaInUse(s)
+	if err := Allreduce(t.Context(), s.World(), []float32{1}, []float32{0}, add); !errors.Is(err, ErrInvalid) {
+		t.Fatalf("got %v", err)
+	}
+	if err := Bcast(t.Context(), s.World(), []int{1}, 4); !errors.Is(err, ErrInvalid) {
+		t.Fatalf("root 4 of 4: got %v", err)
+	}
+	f.quiet()
+	if n := arenaInUse(s); n != used {
+		t.Fatalf("%d bytes leaked", n-used)
+	}
+}

@@ -1,0 +1,105 @@
+package outrigger
+
+import "github.com/outrigger-hpc/outrigger/api/shm"
+
+// op is the state behind a request; its index is the request number of the
+// shared-memory contract. Guarded by Session.mu.
+type op struct {
+	gen   uint32
+	what  string
+	comm  *Comm
+	peer  int
+	tag   int
+	bytes int
+
+	open     bool
+	done     bool
+	detached bool // nobody waits: freed by its completion
+	buffered bool // a send whose caller has its buffer back
+	receives bool
+	takes    bool // a matched probe
+	lent     bool // the caller's own arena memory is with the engine
+
+	buf     []byte // private memory of a receive or a staged send
+	room    int    // its length, also when the caller has taken it back
+	slot    uint64 // slab slot in use
+	slotted bool
+	loan    loan
+
+	status shm.Status
+	source uint32
+	rtag   uint64
+	length uint64
+	aux    uint64
+	inline [shm.InlineMax]byte
+
+	off    int        // bytes of a staged message that chunks were supplied for
+	want   int        // bytes that they are to be supplied for in all
+	chunks chunkQueue // with the engine
+	spare  chunkQueue // back from it, to be used again
+	queued bool       // in todo.stage or todo.starved
+	reduce Op         // of a collective
+}
+
+// opTable gives out request numbers.
+type opTable struct {
+	list     []*op
+	free     []uint32
+	buffered int
+}
+
+func (t *opTable) alloc() (*op, uint32, error) {
+	if len(t.free) == 0 {
+		n := len(t.list)
+		if n >= shm.MaxRequests {
+			return nil, 0, ErrTooManyRequests
+		}
+		grow := max(n, 64)
+		block := make([]op, grow)
+		for i := range block {
+			block[i].gen = 1
+			t.list = append(t.list, &block[i])
+		}
+		for i := n + grow - 1; i >= n; i-- {
+			t.free = append(t.free, uint32(i))
+		}
+	}
+	id := t.free[len(t.free)-1]
+	t.free = t.free[:len(t.free)-1]
+	o := t.list[id]
+	o.open = true
+	return o, id, nil
+}
+
+func (t *opTable) release(id uint32) {
+	o := t.list[id]
+	if o.buffered {
+		t.buffered--
+	}
+	// A number may be given out again while todo still names it: it stays
+	// marked, so that it is named once.
+	*o = op{gen: o.gen + 1, queued: o.queued}
+	t.free = append(t.free, id)
+}
+
+// loan is memory of the arena that the library lends an operation: operands,
+// results and scratch. It comes back when the engine is done with it, whoever
+// still waits.
+type loan struct {
+	off, size int
+	out       []byte // private memory that gets the result
+	outOff    int    // where the result lies in the arena
+}
+
+func (l *loan) copyOut(arena []byte) {
+	if l.out != nil {
+		copy(l.out, arena[l.outOff:])
+	}
+}
+
+func (l *loan) giveBack(a *arena) {
+	if l.size > 0 {
+		a.giveBack(l.off, l.size)
+		*l = loan{}
+	}
+}

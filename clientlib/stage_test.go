@@ -1,0 +1,178 @@
+package outrigger
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+// Chunks of a message stay in order when the submission ring is full and
+// chunks come back meanwhile.
+func TestChunksInOrderWhenRingIsFull(t *testing.T) {
+	s, f := attachTo(t, shape{submit: 16})
+	msg := make([]byte, chunkMax*12)
+	for i := range msg {
+		msg[i] = byte(i / chunkMax)
+	}
+	if _, err := Isend(s.World(), msg, 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	f.next(shm.OpSend)
+	var lent []shm.Descriptor
+	for range stageDepth {
+		lent = append(lent, f.next(shm.OpStage))
+	}
+	// Fill the ring, then give all chunks back: the next ones find no room.
+	for range 15 {
+		if _, err := Irecv(s.World(), make([]byte, 8), 1, 5); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range lent {
+		f.giveBack(&lent[i], lent[i].Len(), 0)
+	}
+	over := make(chan error)
+	go func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		over <- s.progress()
+	}()
+	time.Sleep(50 * time.Millisecond) // for the client to find the ring full
+	for want := byte(stageDepth); want < 2*stageDepth; {
+		d, ok := f.poll()
+		if !ok || d.Op != shm.OpStage {
+			continue
+		}
+		if got := f.memory(&d)[0]; got != want {
+			t.Fatalf("chunk %d of the message came, want %d", got, want)
+		}
+		want++
+	}
+	if err := <-over; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Chunks that the engine gave back, and chunks that it never took, are free
+// after the end of a cancelled send.
+func TestCancelledSendFreesChunks(t *testing.T) {
+	for _, returned := range []int{0, 2, stageDepth} {
+		s, f := attachTo(t, shape{})
+		free, used := len(s.slab.chunks), arenaInUse(s)
+		r, err := Issend(s.World(), make([]byte, 1<<20), 1, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := f.next(shm.OpSend)
+		var lent []shm.Descriptor
+		for range stageDepth {
+			lent = append(lent, f.next(shm.OpStage))
+		}
+		if err := r.Cancel(); err != nil {
+			t.Fatal(err)
+		}
+		f.next(shm.OpCancel)
+		for i := range lent[:returned] {
+			f.giveBack(&lent[i], lent[i].Len(), 0)
+			settle(t, s)
+		}
+		f.done(d.Req, shm.StatusCancelled, 0)
+		if _, err := r.Wait(t.Context()); !errors.Is(err, ErrCancelled) {
+			t.Fatal(err)
+		}
+		if len(s.slab.chunks) != free || arenaInUse(s) != used {
+			t.Fatalf("%d of %d chunks are free, and %d bytes of the arena lost", len(s.slab.chunks), free, arenaInUse(s)-used)
+		}
+	}
+}
+
+// A send for which there is no memory fails before it is announced.
+func TestSendWithoutChunkMemory(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	if _, err := Alloc[byte](s, len(s.arenaMem)); err != nil {
+		t.Fatal(err)
+	}
+	announced, started := 0, 0
+	var err error
+	for range 100 {
+		if _, err = Isend(s.World(), make([]byte, 1<<20), 1, started); err != nil {
+			break
+		}
+		started++
+	}
+	if !errors.Is(err, ErrNoMemory) {
+		t.Fatalf("got %v after %d sends, want ErrNoMemory", err, started)
+	}
+	for {
+		d, ok := f.poll()
+		if !ok {
+			break
+		}
+		if d.Op == shm.OpSend {
+			announced++
+		}
+	}
+	if announced != started {
+		t.Fatalf("%d sends were announced, %d started", announced, started)
+	}
+}
+
+// A receive that finds no chunk goes on when another gives one back.
+func TestStarvedReceiveGoesOn(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	if _, err := Alloc[byte](s, len(s.arenaMem)); err != nil {
+		t.Fatal(err)
+	}
+	const n = chunkMax
+	var ids []uint32
+	for tag := range len(s.slab.chunks) + 3 {
+		if _, err := Irecv(s.World(), make([]byte, n), 1, tag); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, f.next(shm.OpRecv).Req)
+	}
+	for _, id := range ids {
+		d := shm.Descriptor{Op: shm.OpMatched, Req: id, Peer: 1}
+		d.SetBody(0, n, 0, 0)
+		f.tell(d)
+		settle(t, s)
+	}
+	for range ids {
+		k := f.next(shm.OpStage)
+		f.giveBack(&k, n, 0)
+		f.done(k.Req, shm.StatusOK, n)
+		settle(t, s)
+	}
+	f.quiet()
+}
+
+func TestSmallestSlabHasChunksForBothWays(t *testing.T) {
+	var s slab
+	if err := s.init(1<<18, 8<<10); err != nil {
+		t.Fatal(err)
+	}
+	if s.reserve < 2 || len(s.chunks) < chunksMin || len(s.slots) == 0 {
+		t.Fatalf("%d chunks of %d bytes, %d of them for receives, and %d slots", len(s.chunks), s.chunkBytes, s.reserve, len(s.slots))
+	}
+	if err := new(slab).init(100, 64); !errors.Is(err, ErrNoMemory) {
+		t.Fatalf("a slab of 100 bytes: %v", err)
+	}
+}
+
+func TestChunkThatWasNotLent(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	if _, err := Isend(s.World(), make([]byte, 1<<20), 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	f.next(shm.OpSend)
+	k := f.next(shm.OpStage)
+	k.SetBody(k.Addr()+64, k.Len(), 0, 0)
+	f.giveBack(&k, k.Len(), 0)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.progress(); !errors.Is(err, ErrSidecarGone) {
+		t.Fatalf("got %v", err)
+	}
+}

@@ -1,0 +1,147 @@
+package outrigger
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+var policies = []string{"poll", "yield", "block"}
+
+func TestContextEndsWait(t *testing.T) {
+	for _, policy := range policies {
+		t.Run(policy, func(t *testing.T) {
+			s, f := attachTo(t, shape{wait: policy})
+			ctx, cancel := context.WithCancel(t.Context())
+			wait := f.answering(func() {
+				d := f.next(shm.OpRecv)
+				cancel()
+				f.next(shm.OpCancel)
+				f.done(d.Req, shm.StatusCancelled, 0)
+			})
+			inTime(t, "recv", func() {
+				if _, err := Recv(ctx, s.World(), make([]byte, 10), 1, 1); !errors.Is(err, context.Canceled) {
+					t.Errorf("got %v, want the context's error", err)
+				}
+			})
+			wait()
+		})
+	}
+}
+
+func TestSidecarEndsWait(t *testing.T) {
+	for _, policy := range policies {
+		t.Run(policy, func(t *testing.T) {
+			s, f := attachTo(t, shape{wait: policy})
+			wait := f.answering(func() {
+				f.next(shm.OpRecv)
+				f.control.SetFailure("out of cheese")
+				f.hangUp()
+			})
+			inTime(t, "recv", func() {
+				_, err := Recv(t.Context(), s.World(), make([]byte, 10), 1, 1)
+				if !errors.Is(err, ErrSidecarGone) || !contains(err, "out of cheese") || !contains(err, "recv with rank 1 tag 1") {
+					t.Errorf("got %v, want the sidecar's end, its reason and the call", err)
+				}
+			})
+			wait()
+		})
+	}
+}
+
+func TestLastWordsOfSidecarCount(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	r, err := Irecv(s.World(), make([]byte, 10), 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.done(f.next(shm.OpRecv).Req, shm.StatusOK, 0)
+	f.hangUp()
+	<-s.watched
+	if _, err := r.Wait(t.Context()); err != nil {
+		t.Fatalf("the message that came before the sidecar's end is lost: %v", err)
+	}
+}
+
+func TestTestNoticesSidecarsEnd(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	r, err := Irecv(s.World(), make([]byte, 10), 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.hangUp()
+	<-s.watched
+	if _, over, err := r.Test(); over || !errors.Is(err, ErrSidecarGone) {
+		t.Fatalf("got %v, %v", over, err)
+	}
+}
+
+// Two goroutines sleep on one word: what either takes for the other wakes it.
+func TestCompletionForAnotherGoroutine(t *testing.T) {
+	s, f := attachTo(t, shape{wait: "block"})
+	const rounds = 200
+	wait := f.answering(func() {
+		for range rounds {
+			a, b := f.next(shm.OpRecv), f.next(shm.OpRecv)
+			f.done(b.Req, shm.StatusOK, 0)
+			f.done(a.Req, shm.StatusOK, 0)
+		}
+	})
+	inTime(t, "both receives", func() {
+		for range rounds {
+			over := make(chan error)
+			for range 2 {
+				go func() {
+					_, err := Recv(t.Context(), s.World(), make([]byte, 10), 1, 1)
+					over <- err
+				}()
+			}
+			for range 2 {
+				if err := <-over; err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	wait()
+}
+
+func TestWaitAnyForgetsWhatHasEnded(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	requests := make([]Request, 3)
+	ids := make([]uint32, 3)
+	for i := range requests {
+		var err error
+		if requests[i], err = Irecv(s.World(), make([]byte, 10), 1, i); err != nil {
+			t.Fatal(err)
+		}
+		ids[i] = f.next(shm.OpRecv).Req
+	}
+	for _, want := range []int{1, 0, 2} {
+		f.done(ids[want], shm.StatusOK, 0)
+		if i, _, err := WaitAny(t.Context(), requests); i != want || err != nil {
+			t.Fatalf("got request %d, %v, want %d", i, err, want)
+		}
+	}
+	if i, _, err := WaitAny(t.Context(), requests); i != -1 || err != nil {
+		t.Fatalf("got request %d, %v of none", i, err)
+	}
+}
+
+func TestWaitAnyOfTwoSessions(t *testing.T) {
+	s, _ := attachTo(t, shape{})
+	u, _ := attachTo(t, shape{})
+	var requests []Request
+	for _, x := range []*Session{s, u} {
+		r, err := Irecv(x.World(), make([]byte, 10), 1, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		requests = append(requests, r)
+	}
+	if _, _, err := WaitAny(t.Context(), requests); !errors.Is(err, ErrInvalid) {
+		t.Fatalf("got %v", err)
+	}
+}
