@@ -16,6 +16,7 @@ type incoming struct {
 	start int    // first byte not handed over
 	end   int    // first byte not read
 	dst   []byte // rest of a payload that is being read in place
+	pad   int    // zeros still to come after the last payload
 	head  wire.Header
 	vec   [2]iovec
 }
@@ -103,6 +104,9 @@ func (in *incoming) compact() {
 // reports false when more bytes are needed first.
 func (c *conn) frame(sink link.Sink) bool {
 	in := &c.in
+	zeros := min(in.pad, in.end-in.start)
+	in.start += zeros
+	in.pad -= zeros
 	have := in.end - in.start
 	if have < wire.HeaderBytes {
 		return false
@@ -115,7 +119,7 @@ func (c *conn) frame(sink link.Sink) bool {
 	size := int(h.Length)
 	body := in.start + wire.HeaderBytes
 	if have >= wire.HeaderBytes+size {
-		in.start = body + size
+		in.start, in.pad = body+size, wire.Padding(h.Length)
 		if err := sink.Deliver(c.peer, h, in.buf[body:in.start]); err != nil {
 			c.err = protocol(err)
 			return false
@@ -131,7 +135,7 @@ func (c *conn) frame(sink link.Sink) bool {
 		return false
 	}
 	n := copy(dst, in.buf[body:in.end])
-	in.dst = dst[n:]
+	in.dst, in.pad = dst[n:], wire.Padding(h.Length)
 	in.start, in.end = 0, 0
 	return false
 }

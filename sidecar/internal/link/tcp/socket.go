@@ -16,8 +16,18 @@ func tune(fd int) {
 		// went at 3.3 GB/s with it and at 8.9 GB/s without. Reno is in every
 		// kernel and allowed for everybody.
 		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
+		// The kernel's own tuning takes the pause between two messages for
+		// the round trip, and leaves the window at 64 KiB for seconds: 1 MiB
+		// then takes 570 us instead of 135 us.
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, nearWindow)
 	}
 }
+
+// nearWindow is the receive buffer of a connection within a machine. What is
+// under way should stay in the caches of two cores: with 2 MiB, a receiver that
+// fell behind once stayed behind, at 2 GB/s instead of 7 GB/s, because every
+// page came from memory. The kernel cuts it to net.core.rmem_max.
+const nearWindow = 512 << 10
 
 // sameMachine reports that both ends of a connection have the same address.
 func sameMachine(fd int) bool {

@@ -40,21 +40,26 @@ func (o *outgoing) add(f *link.Frame, m link.Memory) bool {
 		payload = payload[:f.Head.Length]
 	}
 	small := len(payload) <= coalesceMax
-	need := wire.HeaderBytes
+	pad := wire.Padding(f.Head.Length)
+	need := wire.HeaderBytes + pad
 	if small {
 		need += len(payload)
 	}
-	if len(o.stream)-o.used < need || len(o.pieces)+2 > cap(o.pieces) {
+	if len(o.stream)-o.used < need || len(o.pieces)+3 > cap(o.pieces) {
 		return false
 	}
 	b := o.stream[o.used : o.used+need : o.used+need]
 	f.Head.Encode((*[wire.HeaderBytes]byte)(b))
+	clear(b[need-pad:])
 	if small {
 		copy(b[wire.HeaderBytes:], payload)
+		o.extend(b)
+		return true
 	}
-	o.extend(b)
-	if !small {
-		o.pieces = append(o.pieces, piece{mem: payload})
+	o.extend(b[:wire.HeaderBytes])
+	o.pieces = append(o.pieces, piece{mem: payload})
+	if pad > 0 {
+		o.extend(b[wire.HeaderBytes:])
 	}
 	return true
 }
