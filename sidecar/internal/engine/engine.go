@@ -67,6 +67,7 @@ type Engine struct {
 	mail     mailbox
 	sleeper  *sleeper
 	turns    Turns
+	slice    slice
 	d        shm.Descriptor // scratch of intake; a local would escape
 }
 

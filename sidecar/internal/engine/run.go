@@ -14,34 +14,34 @@ func (e *Engine) Run(ctx context.Context) {
 	defer runtime.UnlockOSThread()
 	stop := context.AfterFunc(ctx, func() { _ = e.mail.send(func(*Engine) {}) }) // wakes the sleep
 	defer stop()
-	yieldFor := e.cfg.Wait.Yield
-	if yieldFor == 0 {
-		yieldFor = 200 * time.Microsecond
-	}
-	idle, since := 0, int64(0)
+	pace := newPacer(e.cfg.Wait)
 	for ctx.Err() == nil {
-		if e.Turn() > 0 {
+		work := e.Turn()
+		if work > 0 {
 			e.turns.Busy++
-			idle = 0
-			continue
+		} else {
+			e.turns.Idle++
 		}
-		e.turns.Idle++
-		if idle++; idle <= e.cfg.Wait.Polls {
-			continue
-		}
-		if idle == e.cfg.Wait.Polls+1 {
-			since = e.now
-		}
-		if yieldFor < 0 || e.now-since < int64(yieldFor) {
+		switch pace.turned(e.now, work) {
+		case gearYield:
 			e.turns.Yields++
+			e.setSlice(pace.crowded(e.now))
 			wake.Yield()
-			continue
+		case gearSleep:
+			e.setSlice(true)
+			e.sleep()
 		}
-		e.sleep()
 	}
 	// Those who wait for an answer get one.
 	for _, f := range e.mail.close() {
 		f(e)
+	}
+}
+
+// setSlice asks for the thread's time slice.
+func (e *Engine) setSlice(short bool) {
+	if err := e.slice.set(short); err != nil {
+		e.cfg.Log.Warn("transfers may have to wait for computing ranks", "cause", err)
 	}
 }
 

@@ -18,6 +18,8 @@ type Wait struct {
 	Yield time.Duration // how long to yield before sleeping; default 200 us; negative: never sleep
 }
 
+const yieldDefault = 200 * time.Microsecond
+
 // tickMax bounds how late a timer can be that was set between two ticks.
 const tickMax = int64(500 * time.Microsecond)
 

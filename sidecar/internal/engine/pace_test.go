@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"testing"
+	"time"
+)
+
+const us = int64(time.Microsecond)
+
+func TestPacerYieldsThenSleeps(t *testing.T) {
+	p := newPacer(Wait{Polls: 2})
+	now := int64(1000)
+	for i, want := range []gear{gearPoll, gearPoll, gearYield, gearYield} {
+		if got := p.turned(now, 0); got != want {
+			t.Fatalf("idle turn %d: gear %d, want %d", i, got, want)
+		}
+		now += us
+	}
+	if got := p.turned(now+int64(yieldDefault), 0); got != gearSleep {
+		t.Fatalf("after %v of yields: gear %d, want sleep", yieldDefault, got)
+	}
+	if got := p.turned(now, 1); got != gearPoll {
+		t.Fatalf("after work: gear %d, want poll", got)
+	}
+	if got := p.turned(now, 0); got != gearPoll {
+		t.Fatalf("first idle turn after work: gear %d, want poll", got)
+	}
+}
+
+func TestPacerNeverSleepsWhenToldSo(t *testing.T) {
+	p := newPacer(Wait{Yield: -1})
+	now := int64(1000)
+	for range 100 {
+		if got := p.turned(now, 0); got != gearYield {
+			t.Fatalf("gear %d, want yield", got)
+		}
+		now += int64(time.Second)
+	}
+}
+
+// Beside somebody who computes the engine sleeps, tries a yield after a while,
+// waits longer each time, and forgets it all after one quick yield.
+func TestPacerOnCrowdedCore(t *testing.T) {
+	p := newPacer(Wait{})
+	now, pause := int64(1000), crowdedMin
+	for range 12 {
+		if got := p.turned(now, 0); got != gearYield {
+			t.Fatalf("gear %d, want a try to yield", got)
+		}
+		now += 3000 * us
+		if got := p.turned(now, 1); got != gearPoll {
+			t.Fatalf("gear %d, want poll: there was work", got)
+		}
+		for _, at := range []int64{now, now + pause - 1} {
+			if got := p.turned(at, 0); got != gearSleep {
+				t.Fatalf("%v into a pause of %v: gear %d, want sleep", time.Duration(at-now), time.Duration(pause), got)
+			}
+		}
+		now += pause
+		p.turned(now, 1)
+		pause = min(2*pause, crowdedMax)
+	}
+	p.turned(now, 0)
+	now += us
+	if got := p.turned(now, 0); got != gearYield {
+		t.Fatalf("after a quick yield: gear %d, want yield", got)
+	}
+	now += 3000 * us
+	p.turned(now, 0)
+	if p.crowdedFor != crowdedMin {
+		t.Fatalf("a pause of %v after a quick yield, want %v", time.Duration(p.crowdedFor), time.Duration(crowdedMin))
+	}
+}
