@@ -44,7 +44,7 @@ const (
 	Pull      Type = 6  // A: sender's request, B: receiver's request; payload: PullBody
 	Data      Type = 7  // A: receiver's request, B: offset in the message
 	Fin       Type = 8  // A: sender's request; B: status
-	Written   Type = 9  // A: receiver's request: a remote write that Pull asked for is complete
+	Written   Type = 9  // A: receiver's request: a remote write that Pull asked for is complete; B: 1 has failed
 	Retract   Type = 10 // A: sender's request B: 0; the sender wants an unmatched RTS or sync eager back
 	Retracted Type = 11 // A: sender's request; B: 1 taken out, 0 too late
 	Put       Type = 12 // Context: window, Tag: target offset; payload

@@ -97,7 +97,7 @@ func (c *Core) deliver(p *peer, h *wire.Header, payload []byte) error {
 	case wire.Matched:
 		return c.onMatched(p, h)
 	case wire.Written:
-		return c.onWritten(p, h.A)
+		return c.onWritten(p, h.A, h.B == 0)
 	case wire.Retract:
 		return c.onRetract(p, h)
 	case wire.Retracted:

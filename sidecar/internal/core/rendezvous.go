@@ -294,14 +294,21 @@ func (c *Core) onFin(p *peer, h *wire.Header) error {
 }
 
 // onWritten completes a receive whose data a remote write has brought: told by
-// the link, or by the sender's frame where the link does not notify.
-func (c *Core) onWritten(p *peer, id uint64) error {
+// the link, or by the sender's frame where the link does not notify. A write
+// that failed is followed by a pull of Data frames; the sender must not start
+// those by itself, since the write may have been complete here all the same, and
+// its end may have given the sender's memory back.
+func (c *Core) onWritten(p *peer, id uint64, whole bool) error {
 	r := c.recvs.get(id)
 	if r == nil {
 		return nil
 	}
 	if r.peer != p.id || !r.keyed || !r.matched {
 		return fmt.Errorf("%w: notice of a write that was not asked for", link.ErrProtocol)
+	}
+	if !whole {
+		c.emitPull(p, r, id, &wire.PullBody{Bytes: r.want})
+		return nil
 	}
 	r.got = r.want
 	c.finishRendezvous(p, r, id)
@@ -328,7 +335,7 @@ func (c *Core) RemoteDone(now int64, id link.Peer, token uint64, err error) {
 		}
 	case remotePut:
 		if st := c.sends.get(done.id); st != nil {
-			c.writeDone(p, st, done.id, err)
+			c.writeDone(p, st, err)
 		}
 	case remoteOrigin:
 		c.originRemoteDone(done.id, err)
@@ -378,19 +385,21 @@ func (c *Core) readDone(p *peer, r *recv, id uint64, err error) {
 	c.emitPull(p, r, id, &wire.PullBody{Bytes: r.want})
 }
 
-func (c *Core) writeDone(p *peer, st *send, id uint64, err error) {
-	switch {
-	case err != nil:
-		st.next = 0
-		c.flow(p, id, st)
-	case !p.caps.Notify:
-		f, _ := c.emit(p, wire.Written)
-		f.Head.A = st.remote
+// writeDone tells the receiver about a write of which the link has not told it.
+func (c *Core) writeDone(p *peer, st *send, err error) {
+	if err == nil && p.caps.Notify {
+		return
+	}
+	f, _ := c.emit(p, wire.Written)
+	f.Head.A = st.remote
+	if err != nil {
+		f.Head.B = 1
+		st.asked, st.next = 0, 0 // the receiver pulls once more
 	}
 }
 
 // RemoteWritten reports a peer's notified write (link.Sink.Written).
 func (c *Core) RemoteWritten(now int64, id link.Peer, notify uint64) error {
 	c.now = now
-	return c.onWritten(&c.peers[id], notify)
+	return c.onWritten(&c.peers[id], notify, true)
 }

@@ -101,6 +101,14 @@ type Link interface {
 }
 
 // Remote is a Link that reaches memory of its peers without their CPU.
+//
+// Every operation that was started ends with one Sink.Done: nil, an error that
+// wraps ErrBroken when its connection was lost or forgotten first, or ErrKey
+// when the target refused. The Dones of a lost connection come before its
+// Sink.Down; after it, nothing that either side started on that connection
+// touches this side's memory. A notified Write that ended with nil is reported
+// at its target, also when the connection is lost meanwhile; one that ended
+// with an error may have been.
 type Remote interface {
 	Link
 	// Register makes ref reachable by peers until Deregister.

@@ -57,7 +57,7 @@ type operation struct {
 const (
 	arenaBytes = 6 << 20
 	chunk      = 16 << 10
-	openMax    = 12
+	burst      = 4 // fewer operations are posted in one step
 )
 
 func newApp(w *world, rank uint32) (*app, error) {
@@ -117,7 +117,12 @@ func (a *app) step() error {
 		}
 		a.queue = a.queue[1:]
 	}
-	for a.posted < len(a.ops) && a.open < openMax && !a.failed {
+	// However many are open: a program that waits for a send before it posts
+	// its receive may stand still by its own fault.
+	for range a.w.rng.IntN(burst) {
+		if a.posted == len(a.ops) || a.failed {
+			break
+		}
 		o := a.ops[a.posted]
 		d := a.describe(o)
 		if ok, err := a.submit.Push(&d); !ok || err != nil {

@@ -19,6 +19,7 @@ type network struct {
 	now   int64
 	ports []*port
 	lines map[[2]link.Peer]*line
+	caps  link.Caps
 	fault string // what a link saw that no correct core does
 }
 
@@ -28,6 +29,7 @@ type line struct {
 	up         bool
 	dialAt     int64        // when the next connection is made; 0: nobody has asked
 	flows      [2][]*packet // by the index of the receiving end
+	accesses   []*access
 }
 
 // packet is a frame under way. The link holds the payload by reference, as real
@@ -46,6 +48,8 @@ type port struct {
 	memory   link.Memory
 	attached map[link.Peer]int // generation of the connection that the engine has
 	down     map[link.Peer]bool
+	keys     map[uint64]registration
+	events   []event
 	dead     bool
 }
 
@@ -53,11 +57,25 @@ type port struct {
 const backlog = 24
 
 func newNetwork(rng *rand.Rand, pods int) *network {
-	n := &network{rng: rng, lines: map[[2]link.Peer]*line{}}
+	n := &network{rng: rng, lines: map[[2]link.Peer]*line{}, caps: drawCaps(rng)}
 	for i := range pods {
-		n.ports = append(n.ports, &port{net: n, self: link.Peer(i), attached: map[link.Peer]int{}, down: map[link.Peer]bool{}})
+		n.ports = append(n.ports, &port{
+			net: n, self: link.Peer(i), attached: map[link.Peer]int{}, down: map[link.Peer]bool{}, keys: map[uint64]registration{},
+		})
 	}
 	return n
+}
+
+// drawCaps decides what the links of a job can do, so that every protocol that
+// depends on it runs under every fault.
+func drawCaps(rng *rand.Rand) link.Caps {
+	c := link.Caps{Name: "sim", GatherMax: 1, EagerMax: 64 << 10}
+	if rng.IntN(3) > 0 {
+		c.Register = true
+		c.Read, c.Write = rng.IntN(2) == 0, rng.IntN(2) == 0
+		c.InOrder, c.Notify = rng.IntN(2) == 0, rng.IntN(2) == 0
+	}
+	return c
 }
 
 func pair(a, b link.Peer) [2]link.Peer { return [2]link.Peer{min(a, b), max(a, b)} }
@@ -86,6 +104,7 @@ func (n *network) breakLine(a, b link.Peer) {
 	}
 	l.up = false
 	l.flows = [2][]*packet{}
+	l.abort()
 	n.ports[a].down[b], n.ports[b].down[a] = true, true
 }
 
@@ -125,7 +144,7 @@ func (p *port) Attach(peer link.Peer, fd int) error {
 }
 
 // Caps says what the link can do.
-func (p *port) Caps() link.Caps { return link.Caps{Name: "sim", GatherMax: 1, EagerMax: 64 << 10} }
+func (p *port) Caps() link.Caps { return p.net.caps }
 
 // usable is the line to peer if the engine has its present connection.
 func (p *port) usable(peer link.Peer) *line {
@@ -166,7 +185,7 @@ func (p *port) Post(peer link.Peer, frames []*link.Frame) int {
 
 // Poll delivers what has arrived, small payloads whole and large ones placed.
 func (p *port) Poll(sink link.Sink) int {
-	work := 0
+	work := p.tell(sink)
 	for i := range p.net.ports {
 		peer := link.Peer(i)
 		if peer == p.self {
@@ -220,8 +239,11 @@ func (p *port) deliver(sink link.Sink, peer link.Peer, x *packet) error {
 	return sink.Placed(peer)
 }
 
-// Forget drops the connection.
+// Forget drops the connection, and what is under way on it.
 func (p *port) Forget(peer link.Peer) {
+	if p.usable(peer) != nil {
+		p.net.breakLine(p.self, peer)
+	}
 	p.attached[peer] = -1
 	p.down[peer] = false
 }

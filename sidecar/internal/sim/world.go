@@ -21,8 +21,8 @@ type world struct {
 	apps    []*app // by rank
 	podOf   []int32
 	rdv     core.Rendezvous
-	victim  int // pod to be killed; -1: none
-	killAt  int64
+	victim  int     // pod to be killed; -1: none
+	killAt  float64 // when: the part of the job's operations that are posted by then
 	breaks  []int64 // when to break a connection
 }
 
@@ -64,7 +64,7 @@ func newWorld(seed uint64) *world {
 			w.breaks = append(w.breaks, w.rng.Int64N(20_000_000))
 		}
 	default:
-		w.victim, w.killAt = w.rng.IntN(pods), w.rng.Int64N(5_000_000)
+		w.victim, w.killAt = w.rng.IntN(pods), w.rng.Float64()
 	}
 	return w
 }
@@ -76,7 +76,7 @@ func (w *world) start() error {
 		e, err := engine.New(engine.Config{
 			Core: core.Config{
 				Self: p.self, PodOf: w.podOf, Pods: len(w.net.ports), Rendezvous: w.rdv, Seed: w.seed,
-				StartWithin: 5 * time.Second, CreditBytes: 128 << 10, FragmentBytes: uint32(1<<10 + w.rng.IntN(32<<10)),
+				EagerBytes: 1 << (8 + w.rng.IntN(9)), StartWithin: 5 * time.Second, CreditBytes: 128 << 10, FragmentBytes: uint32(1<<10 + w.rng.IntN(32<<10)),
 			},
 			Local: loop, Remote: p, Dialer: p, Log: quiet,
 		}, func() int64 { return w.net.now + 1 })
@@ -109,6 +109,7 @@ func (w *world) run() error {
 	for w.net.now < limit {
 		w.net.now += 1 + w.rng.Int64N(20_000)
 		w.faults()
+		w.net.move()
 		w.net.dial(func(self, peer linkPeer, generation int) { w.engines[self].Connected(peer, generation) })
 		busy, done := 0, true
 		for i, e := range w.engines {
@@ -147,7 +148,7 @@ func (w *world) faults() {
 			w.net.breakLine(linkPeer(a), linkPeer(b))
 		}
 	}
-	if w.victim >= 0 && w.net.now >= w.killAt && !w.net.ports[w.victim].dead {
+	if w.victim >= 0 && !w.net.ports[w.victim].dead && w.progress() >= w.killAt {
 		w.net.ports[w.victim].dead = true
 		for i := range w.net.ports {
 			if i != w.victim {
@@ -157,19 +158,23 @@ func (w *world) faults() {
 	}
 }
 
+// progress is the part of all operations that are posted.
+func (w *world) progress() float64 {
+	posted, all := 0, 0
+	for _, a := range w.apps {
+		posted, all = posted+a.posted, all+len(a.ops)
+	}
+	return float64(posted) / float64(max(all, 1))
+}
+
 // settle lets acknowledgements and credits come home and checks that nothing
 // is left.
 func (w *world) settle() error {
+	killed := w.victim >= 0 && w.net.ports[w.victim].dead
 	for range 400 {
-		w.net.now += 100_000
-		w.net.dial(func(self, peer linkPeer, generation int) { w.engines[self].Connected(peer, generation) })
-		for i, e := range w.engines {
-			if !w.net.ports[i].dead {
-				e.Turn()
-			}
-		}
+		w.idle(100_000)
 	}
-	if w.victim >= 0 && w.net.ports[w.victim].dead {
+	if killed {
 		return w.checkFailure()
 	}
 	for _, a := range w.apps {
@@ -185,22 +190,62 @@ func (w *world) settle() error {
 		if f := e.Failure(); f != nil {
 			return fmt.Errorf("pod %d failed: %w", i, f)
 		}
+		if n := len(w.net.ports[i].keys); n != 0 {
+			return fmt.Errorf("pod %d has left %d registrations", i, n)
+		}
+	}
+	if w.net.fault != "" {
+		return fmt.Errorf("%s", w.net.fault)
 	}
 	return nil
 }
 
-// checkFailure: whoever noticed names a rank of the killed pod.
+// idle lets d nanoseconds pass.
+func (w *world) idle(d int64) {
+	w.net.now += d
+	w.net.move()
+	w.net.dial(func(self, peer linkPeer, generation int) { w.engines[self].Connected(peer, generation) })
+	for i, e := range w.engines {
+		if !w.net.ports[i].dead {
+			e.Turn()
+		}
+	}
+}
+
+// deathNotice bounds how long it takes until every sidecar knows of a failure
+// that one has noticed.
+const deathNotice = int64(20 * time.Second)
+
+// checkFailure: when one survivor has noticed the end of the killed pod all
+// know it, and name a rank of that pod. Nobody needs to notice who has nothing
+// to do with it any more.
 func (w *world) checkFailure() error {
+	for end := w.net.now + deathNotice; w.net.now < end; w.idle(1_000_000) {
+		switch n, err := w.noticed(); {
+		case err != nil:
+			return err
+		case n == len(w.engines)-1:
+			return nil
+		}
+	}
+	if n, _ := w.noticed(); n > 0 {
+		return fmt.Errorf("only %d of %d sidecars know of the end of pod %d", n, len(w.engines)-1, w.victim)
+	}
+	return nil
+}
+
+func (w *world) noticed() (n int, err error) {
 	for i, e := range w.engines {
 		f := e.Failure()
 		if i == w.victim || f == nil {
 			continue
 		}
+		n++
 		if int(f.Rank) >= len(w.podOf) || int(w.podOf[f.Rank]) != w.victim {
-			return fmt.Errorf("pod %d blames rank %d for the end of pod %d: %w", i, f.Rank, w.victim, f)
+			return n, fmt.Errorf("pod %d blames rank %d for the end of pod %d: %w", i, f.Rank, w.victim, f)
 		}
 	}
-	return nil
+	return n, nil
 }
 
 func (w *world) stuck() error {

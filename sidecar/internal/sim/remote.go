@@ -1,0 +1,174 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// access is a remote read or write under way. It moves in pieces at times of
+// its own, so that it overtakes frames and is overtaken by them.
+type access struct {
+	from, to *port
+	token    uint64
+	local    link.Ref
+	key      link.Key
+	notify   uint64
+	write    bool
+	pieces   []span // not moved yet
+	next     int64  // when the next piece moves, or the end is told
+	err      error
+}
+
+// span is a part of an access.
+type span struct{ off, n uint64 }
+
+// event is what a port tells its engine at the next Poll, before the loss of a
+// connection.
+type event struct {
+	peer   link.Peer
+	done   bool // an access of this port has ended; else one of the peer's is complete here
+	number uint64
+	err    error
+}
+
+// accessDelay bounds the pause before each step of an access, in nanoseconds.
+const accessDelay = 30_000
+
+// Register makes ref reachable under a key that cannot be guessed. Now and then
+// it fails, as it does where memory cannot be pinned.
+func (p *port) Register(ref link.Ref) (link.Key, error) {
+	if p.net.rng.IntN(20) == 0 {
+		return link.Key{}, fmt.Errorf("simulated: no more memory can be pinned")
+	}
+	k := link.Key{Key: p.net.rng.Uint64() | 1, Addr: p.net.rng.Uint64N(1 << 40)}
+	p.keys[k.Key] = registration{k.Addr, ref}
+	return k, nil
+}
+
+// registration is reachable memory: ref, whose first byte has the address addr.
+type registration struct {
+	addr uint64
+	ref  link.Ref
+}
+
+// Deregister ends a registration at once.
+func (p *port) Deregister(k link.Key) {
+	if _, ok := p.keys[k.Key]; !ok {
+		p.net.fault = fmt.Sprintf("pod %d deregisters a key that is not registered", p.self)
+	}
+	delete(p.keys, k.Key)
+}
+
+// Read starts a read of a peer's memory.
+func (p *port) Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) error {
+	return p.start(peer, &access{token: token, local: dst, key: src})
+}
+
+// Write starts a write to a peer's memory.
+func (p *port) Write(peer link.Peer, token uint64, src link.Ref, dst link.Key, notify uint64) error {
+	return p.start(peer, &access{token: token, local: src, key: dst, notify: notify, write: true})
+}
+
+func (p *port) start(peer link.Peer, a *access) error {
+	l := p.usable(peer)
+	if l == nil {
+		return fmt.Errorf("%w: no connection to pod %d", link.ErrBroken, peer)
+	}
+	a.from, a.to = p, p.net.ports[peer]
+	a.pieces = p.net.cut(a.local.Len)
+	a.next = p.net.now + p.net.rng.Int64N(accessDelay)
+	l.accesses = append(l.accesses, a)
+	return nil
+}
+
+// cut divides n bytes; without in-order placement the pieces come shuffled.
+func (n *network) cut(size uint64) []span {
+	var pieces []span
+	for off := uint64(0); off < size; {
+		k := min(size-off, 1+n.rng.Uint64N(size))
+		pieces = append(pieces, span{off, k})
+		off += k
+	}
+	if !n.caps.InOrder {
+		n.rng.Shuffle(len(pieces), func(i, j int) { pieces[i], pieces[j] = pieces[j], pieces[i] })
+	}
+	return pieces
+}
+
+// move carries accesses on whose time has come.
+func (n *network) move() {
+	for i := range len(n.ports) * len(n.ports) {
+		l := n.lines[[2]link.Peer{link.Peer(i / len(n.ports)), link.Peer(i % len(n.ports))}]
+		if l == nil {
+			continue
+		}
+		left := l.accesses[:0]
+		for _, a := range l.accesses {
+			if a.next > n.now || !n.advance(a) {
+				left = append(left, a)
+			}
+		}
+		l.accesses = left
+	}
+}
+
+// advance does the next step of an access and reports whether it was the last.
+func (n *network) advance(a *access) bool {
+	a.next = n.now + n.rng.Int64N(accessDelay)
+	if len(a.pieces) == 0 || a.err != nil {
+		a.from.events = append(a.from.events, event{a.to.self, true, a.token, a.err})
+		return true
+	}
+	part := a.pieces[0]
+	a.pieces = a.pieces[1:]
+	remote, err := a.to.resolve(a.key, part)
+	if err != nil {
+		a.err = err
+		n.fault = fmt.Sprintf("pod %d reaches for memory of pod %d: %v", a.from.self, a.to.self, err)
+		return false
+	}
+	mine, theirs := a.from.memory.Bytes(a.local.Slice(part.off, part.n)), a.to.memory.Bytes(remote)
+	if !a.write {
+		copy(mine, theirs)
+		return false
+	}
+	copy(theirs, mine)
+	if len(a.pieces) == 0 && a.notify != 0 && n.caps.Notify {
+		// The target learns of it even if the connection is lost before the
+		// origin does.
+		a.to.events = append(a.to.events, event{a.from.self, false, a.notify, nil})
+	}
+	return false
+}
+
+func (p *port) resolve(k link.Key, part span) (link.Ref, error) {
+	r, ok := p.keys[k.Key]
+	off := k.Addr + part.off - r.addr
+	if !ok || off > r.ref.Len || part.n > r.ref.Len-off {
+		return link.Ref{}, fmt.Errorf("%w: %d bytes at %d", link.ErrKey, part.n, k.Addr+part.off)
+	}
+	return r.ref.Slice(off, part.n), nil
+}
+
+// abort ends the accesses of a lost connection where they are.
+func (l *line) abort() {
+	for _, a := range l.accesses {
+		a.from.events = append(a.from.events, event{a.to.self, true, a.token, fmt.Errorf("%w: simulated", link.ErrBroken)})
+	}
+	l.accesses = nil
+}
+
+// tell hands over what has happened to accesses.
+func (p *port) tell(sink link.Sink) int {
+	events := p.events
+	p.events = nil
+	for _, e := range events {
+		if e.done {
+			sink.Done(e.peer, e.number, e.err)
+		} else {
+			sink.Written(e.peer, e.number)
+		}
+	}
+	return len(events)
+}
