@@ -95,6 +95,7 @@ type Link interface {
 	Poll(sink Sink) int
 
 	// Forget closes the connection to peer, if any, without Sink.Down.
+	// Operations under way end with ErrBroken at the next Poll.
 	Forget(peer Peer)
 
 	Close() error
@@ -127,8 +128,8 @@ type Remote interface {
 // where they shall go, reads them straight there, and reports Placed.
 type Sink interface {
 	// Deliver hands over a whole frame; payload is valid during the call.
-	// An error means that the peer broke the protocol: the link drops the
-	// connection and reports nothing more of it.
+	// An error means that the peer broke the protocol: the link closes the
+	// connection and reports it Down with ErrProtocol, and nothing else of it.
 	Deliver(peer Peer, h *wire.Header, payload []byte) error
 	// Place says where the payload of h shall go, h.Length bytes. A link that
 	// lost its connection half way asks again for the same frame, and gets

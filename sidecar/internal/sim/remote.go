@@ -38,7 +38,7 @@ const accessDelay = 30_000
 // Register makes ref reachable under a key that cannot be guessed. Now and then
 // it fails, as it does where memory cannot be pinned.
 func (p *port) Register(ref link.Ref) (link.Key, error) {
-	if p.net.rng.IntN(20) == 0 {
+	if !p.net.calm && p.net.rng.IntN(20) == 0 {
 		return link.Key{}, fmt.Errorf("simulated: no more memory can be pinned")
 	}
 	k := link.Key{Key: p.net.rng.Uint64() | 1, Addr: p.net.rng.Uint64N(1 << 40)}
@@ -120,15 +120,15 @@ func (n *network) advance(a *access) bool {
 		a.from.events = append(a.from.events, event{a.to.self, true, a.token, a.err})
 		return true
 	}
-	part := a.pieces[0]
-	a.pieces = a.pieces[1:]
-	remote, err := a.to.resolve(a.key, part)
+	whole, err := a.to.resolve(a.key, a.local.Len)
 	if err != nil {
 		a.err = err
 		n.fault = fmt.Sprintf("pod %d reaches for memory of pod %d: %v", a.from.self, a.to.self, err)
 		return false
 	}
-	mine, theirs := a.from.memory.Bytes(a.local.Slice(part.off, part.n)), a.to.memory.Bytes(remote)
+	part := a.pieces[0]
+	a.pieces = a.pieces[1:]
+	mine, theirs := a.from.memory.Bytes(a.local.Slice(part.off, part.n)), a.to.memory.Bytes(whole.Slice(part.off, part.n))
 	if !a.write {
 		copy(mine, theirs)
 		return false
@@ -142,13 +142,14 @@ func (n *network) advance(a *access) bool {
 	return false
 }
 
-func (p *port) resolve(k link.Key, part span) (link.Ref, error) {
+// resolve checks n bytes at k against what is registered.
+func (p *port) resolve(k link.Key, n uint64) (link.Ref, error) {
 	r, ok := p.keys[k.Key]
-	off := k.Addr + part.off - r.addr
-	if !ok || off > r.ref.Len || part.n > r.ref.Len-off {
-		return link.Ref{}, fmt.Errorf("%w: %d bytes at %d", link.ErrKey, part.n, k.Addr+part.off)
+	off := k.Addr - r.addr
+	if !ok || off > r.ref.Len || n > r.ref.Len-off {
+		return link.Ref{}, fmt.Errorf("%w: %d bytes at %d", link.ErrKey, n, k.Addr)
 	}
-	return r.ref.Slice(off, part.n), nil
+	return r.ref.Slice(off, n), nil
 }
 
 // abort ends the accesses of a lost connection where they are.

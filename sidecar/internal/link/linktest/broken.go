@@ -1,0 +1,117 @@
+package linktest
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// testForget: whoever forgets a connection hears nothing more of it.
+func testForget(t *testing.T, p *Pair) {
+	if p.Break == nil {
+		return // without a connection there is nothing to forget
+	}
+	a, b := p.sinks()
+	p.A.Link.Post(p.A.Peer, stream(p.A.Memory, 1))
+	p.A.Link.Forget(p.A.Peer)
+	p.until(t, a, b, "the end at the other side", func() bool { return len(b.downs) > 0 })
+	if len(a.downs) > 0 {
+		t.Fatalf("the end that forgot its connection was told %v", a.downs)
+	}
+	if n := p.A.Link.Post(p.A.Peer, stream(p.A.Memory, 1)); n != 0 {
+		t.Fatalf("%d frames were taken without a connection", n)
+	}
+}
+
+// testRefusal: a frame that the core refuses ends the connection as a breach
+// of the protocol, and nothing of it comes any more.
+func testRefusal(t *testing.T, p *Pair) {
+	for _, n := range []int{8, 200_000} {
+		a, b := p.sinks()
+		b.refuse = true
+		f := &link.Frame{Head: wire.Header{Type: wire.Data, Seq: 1, Length: uint32(n)}, Payload: p.A.Memory.fill(n, 1)}
+		p.A.Link.Post(p.A.Peer, []*link.Frame{f, f})
+		p.until(t, a, b, "the refusal", func() bool { return len(b.downs) > 0 })
+		b.refuse = false
+		for range 100 {
+			p.step(a, b)
+		}
+		if len(b.downs) != 1 || !errors.Is(b.downs[0], link.ErrProtocol) || len(b.frames) > 0 {
+			t.Fatalf("after a refusal the link told %v", b)
+		}
+		if p.Join == nil {
+			return
+		}
+		p.Join(t)
+	}
+}
+
+// testBreak: both ends learn of a cut, once each, and what was whole before it
+// was delivered whole; a new connection starts afresh.
+func testBreak(t *testing.T, p *Pair) {
+	if p.Break == nil {
+		return
+	}
+	for round := range 5 {
+		a, b := p.sinks()
+		frames := stream(p.A.Memory, 2)
+		left := frames
+		p.until(t, a, b, "some frames", func() bool {
+			left = left[p.A.Link.Post(p.A.Peer, left):]
+			return len(b.frames) > 9*round
+		})
+		p.Break(t)
+		p.until(t, a, b, "the news at both ends", func() bool { return len(a.downs) > 0 && len(b.downs) > 0 })
+		for _, s := range []*Sink{a, b} {
+			if len(s.downs) != 1 || !errors.Is(s.downs[0], link.ErrBroken) || len(s.faults) > 0 {
+				t.Fatalf("after a cut the link told %v, want one ErrBroken", s)
+			}
+		}
+		if n := p.A.Link.Post(p.A.Peer, frames); n != 0 {
+			t.Fatalf("%d frames were taken on a cut connection", n)
+		}
+		came := len(b.frames)
+		b.downs = nil
+		compare(t, p.A.Memory, frames[:came], b)
+		p.Join(t)
+		a, b = p.sinks()
+		p.carry(t, p.A, frames, a, b, b)
+	}
+}
+
+// testGarbage: bytes that are no frames end the connection as a breach of the
+// protocol, bytes that stop half way as a break.
+func testGarbage(t *testing.T, p *Pair) {
+	if p.Inject == nil {
+		return
+	}
+	var good [wire.HeaderBytes]byte
+	head := wire.Header{Type: wire.Data, Seq: 1, Length: 100_000}
+	head.Encode(&good)
+	version, long, unknown := good, good, good
+	version[0] ^= 0x80
+	long[7] = 0xff
+	unknown[1] = 0xee
+	for name, x := range map[string]struct {
+		raw  []byte
+		want error
+	}{
+		"nothing":       {nil, link.ErrBroken},
+		"half a header": {good[:40], link.ErrBroken},
+		"half a frame":  {append(good[:], make([]byte, 5000)...), link.ErrBroken},
+		"zeros":         {make([]byte, 4096), link.ErrProtocol},
+		"version":       {version[:], link.ErrProtocol},
+		"length":        {long[:], link.ErrProtocol},
+		"type":          {unknown[:], link.ErrProtocol},
+		"HTTP":          {[]byte("GET / HTTP/1.1\r\nHost: sidecar\r\nUser-Agent: somebody who is lost\r\n\r\n"), link.ErrProtocol},
+	} {
+		a, b := p.sinks()
+		p.Inject(t, x.raw)
+		p.until(t, a, b, "the end after "+name, func() bool { return len(b.downs) > 0 })
+		if !errors.Is(b.downs[0], x.want) || len(b.frames) > 0 {
+			t.Errorf("%s: the link told %v, want %v", name, b, x.want)
+		}
+	}
+}

@@ -1,0 +1,35 @@
+package linktest
+
+import (
+	"math/rand/v2"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Memory is regions for a link to reach.
+type Memory struct{ regions [][]byte }
+
+// NewMemory makes memory without regions; region 0 is no memory.
+func NewMemory() *Memory { return &Memory{regions: make([][]byte, 1)} }
+
+// Bytes finds a range (link.Memory).
+func (m *Memory) Bytes(r link.Ref) []byte {
+	return m.regions[r.Region][r.Off : r.Off+r.Len : r.Off+r.Len]
+}
+
+// add makes a region of n bytes.
+func (m *Memory) add(n int) link.Ref {
+	m.regions = append(m.regions, make([]byte, n))
+	return link.Ref{Region: link.Region(len(m.regions) - 1), Len: uint64(n)}
+}
+
+// fill makes a region of n bytes that no other region is likely to equal.
+func (m *Memory) fill(n int, seed uint64) link.Ref {
+	ref := m.add(n)
+	rng := rand.New(rand.NewPCG(seed, uint64(n)))
+	b := m.Bytes(ref)
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+	}
+	return ref
+}

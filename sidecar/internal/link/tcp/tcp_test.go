@@ -1,0 +1,135 @@
+package tcp_test
+
+import (
+	"net"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
+)
+
+func TestSocketPair(t *testing.T) { linktest.Run(t, pairs(socketPair)) }
+
+func TestLoopback(t *testing.T) { linktest.Run(t, pairs(loopback)) }
+
+// pairs makes the harness of links whose connections connect makes.
+func pairs(connect func(t *testing.T) (x, y int)) linktest.Harness {
+	return func(t *testing.T) *linktest.Pair {
+		open := descriptors(t)
+		am, bm := linktest.NewMemory(), linktest.NewMemory()
+		a, b := newLink(t, am), newLink(t, bm)
+		t.Cleanup(func() {
+			for _, l := range []*tcp.Link{a, b} {
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if n := descriptors(t); n != open {
+				t.Errorf("%d descriptors are open, %d were before", n, open)
+			}
+		})
+		join := func(t *testing.T) {
+			x, y := connect(t)
+			attach(t, a, x)
+			attach(t, b, y)
+		}
+		join(t)
+		return &linktest.Pair{
+			A:    linktest.End{Link: a, Memory: am, Peer: 0},
+			B:    linktest.End{Link: b, Memory: bm, Peer: 0},
+			Pass: func() {}, Join: join,
+			Break: func(*testing.T) { a.Break(0) },
+			Inject: func(t *testing.T, raw []byte) {
+				x, y := connect(t)
+				attach(t, b, y)
+				send(t, x, raw)
+			},
+		}
+	}
+}
+
+func newLink(t *testing.T, m *linktest.Memory) *tcp.Link {
+	t.Helper()
+	l, err := tcp.New(m, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func attach(t *testing.T, l *tcp.Link, fd int) {
+	t.Helper()
+	if err := l.Attach(0, fd); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// send writes all of raw to fd and closes it.
+func send(t *testing.T, fd int, raw []byte) {
+	t.Helper()
+	for len(raw) > 0 {
+		n, err := unix.Write(fd, raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw = raw[n:]
+	}
+	if err := unix.Close(fd); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+func socketPair(t *testing.T) (x, y int) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fds[0], fds[1]
+}
+
+// loopback is a TCP connection of this machine with itself, as descriptors.
+func loopback(t *testing.T) (x, y int) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	dialled, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return own(t, dialled), own(t, accepted)
+}
+
+// own takes the descriptor out of a connection.
+func own(t *testing.T, c net.Conn) int {
+	t.Helper()
+	defer c.Close()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, dupErr := -1, error(nil)
+	if err := raw.Control(func(n uintptr) { fd, dupErr = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 0) }); err != nil || dupErr != nil {
+		t.Fatal(err, dupErr)
+	}
+	return fd
+}
