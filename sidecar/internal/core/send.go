@@ -214,7 +214,10 @@ func (c *Core) setState(s *session, o owner, kind requestKind, id uint64) {
 // onMatched ends a synchronous eager send (P§5.1).
 func (c *Core) onMatched(p *peer, h *wire.Header) error {
 	st := c.sends.get(h.A)
-	if st == nil || !st.sync || c.peerOf(st.dst) != p {
+	if st == nil {
+		return nil // ended here meanwhile: its session is gone
+	}
+	if !st.sync || c.peerOf(st.dst) != p {
 		return fmt.Errorf("%w: matched for an unknown send", link.ErrProtocol)
 	}
 	c.endSend(h.A, st, shm.Status(h.B))

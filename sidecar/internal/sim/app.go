@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"bytes"
-	"encoding/binary"
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
@@ -27,14 +25,21 @@ type app struct {
 	slabNext int
 	next     int // bump allocation of the arena
 	ops      []*operation
+	extras   []*operation // of the plan: what is no message
 	posted   int
 	open     int
 	failed   bool
-	queue    []shm.Descriptor // stage descriptors that found the ring full
+	dead     bool             // its process was killed
+	queue    []shm.Descriptor // descriptors beside those of operations, in order
+	regrets  []uint32         // requests that are to be cancelled
 }
 
-// operation is one send or receive.
+// operation is one send or receive, or an act.
 type operation struct {
+	act     act
+	after   *operation // posted only when this one has ended
+	claim   bool       // a receive by matched probe
+	claimed bool       // whose message is taken
 	req     uint32
 	send    bool
 	peer    uint32 // of a receive: AnySource for a wildcard
@@ -89,7 +94,7 @@ func (a *app) take(n int) int {
 }
 
 func (a *app) done() bool {
-	return (a.posted == len(a.ops) || a.failed) && a.open == 0 && len(a.queue) == 0
+	return a.dead || (a.posted == len(a.ops) || a.failed) && a.open == 0 && len(a.queue) == 0
 }
 
 func (a *app) state() string {
@@ -111,6 +116,10 @@ func (a *app) step() error {
 		}
 	}
 	a.complete.Release()
+	for len(a.regrets) > 0 && a.w.rng.IntN(3) == 0 {
+		a.queue = append(a.queue, shm.Descriptor{Op: shm.OpCancel, Req: a.regrets[0]})
+		a.regrets = a.regrets[1:]
+	}
 	for len(a.queue) > 0 {
 		if ok, err := a.submit.Push(&a.queue[0]); !ok || err != nil {
 			return err
@@ -124,11 +133,21 @@ func (a *app) step() error {
 			break
 		}
 		o := a.ops[a.posted]
+		free, err := a.submit.Free()
+		if err != nil {
+			return err
+		}
+		if free == 0 || o.after != nil && !o.after.ended {
+			break
+		}
 		d := a.describe(o)
-		if ok, err := a.submit.Push(&d); !ok || err != nil {
+		if _, err := a.submit.Push(&d); err != nil {
 			return err
 		}
 		a.posted++
+		if _, is := o.act.(*cancelled); is {
+			a.regrets = append(a.regrets, o.req)
+		}
 		if o.flags&shm.FlagSilent != 0 {
 			o.ended = true
 			continue
@@ -143,6 +162,11 @@ func (a *app) step() error {
 
 // describe makes the descriptor of an operation and gives it its memory.
 func (a *app) describe(o *operation) shm.Descriptor {
+	if o.act != nil {
+		d := o.act.describe(a)
+		d.Req = o.req
+		return d
+	}
 	d := shm.Descriptor{Op: shm.OpRecv, Req: o.req, Peer: o.peer, Tag: o.tag, Class: o.class, Flags: o.flags}
 	n := len(o.payload)
 	if !o.send {
@@ -151,6 +175,10 @@ func (a *app) describe(o *operation) shm.Descriptor {
 	d.SetBody(0, uint64(n), o.ignore, 0)
 	if o.send {
 		d.Op = shm.OpSend
+	}
+	if o.claim && !o.claimed {
+		d.Op, d.Class = shm.OpMprobe, 0
+		return d
 	}
 	switch o.class {
 	case shm.ClassInline:
@@ -176,22 +204,6 @@ func (a *app) describe(o *operation) shm.Descriptor {
 	return d
 }
 
-// supply submits the chunks of a staged operation: all at once, which is the
-// most that a client may do.
-func (a *app) supply(o *operation, total int) {
-	for o.staged < total {
-		n := min(chunk, total-o.staged)
-		addr := a.take(n)
-		if o.send {
-			copy(a.arena[addr:], o.payload[o.staged:o.staged+n])
-		}
-		d := shm.Descriptor{Op: shm.OpStage, Req: o.req, Class: shm.ClassArena}
-		d.SetBody(uint64(addr), uint64(n), 0, 0)
-		a.queue = append(a.queue, d)
-		o.staged += n
-	}
-}
-
 func (a *app) handle(d *shm.Descriptor) error {
 	if d.Op == shm.OpFailed {
 		a.failed = true
@@ -200,7 +212,7 @@ func (a *app) handle(d *shm.Descriptor) error {
 	o := a.ops[d.Req]
 	switch d.Op {
 	case shm.OpMatched:
-		a.supply(o, int(d.Len()))
+		a.supply(o, min(int(d.Len()), o.room))
 	case shm.OpStaged:
 		if !o.send && d.Len() > 0 {
 			if int(d.Aux()) != len(o.got) {
@@ -209,98 +221,44 @@ func (a *app) handle(d *shm.Descriptor) error {
 			o.got = append(o.got, a.arena[d.Addr():d.Addr()+d.Len()]...)
 		}
 	case shm.OpDone:
-		if o.ended {
-			return fmt.Errorf("request %d ended twice", d.Req)
-		}
-		o.ended = true
-		a.open--
-		if a.failed || d.Status == shm.StatusAborted || d.Status == shm.StatusPeerFailed {
-			if a.w.victim < 0 {
-				return fmt.Errorf("request %d ended with status %d and nothing has failed", d.Req, d.Status)
-			}
-			return nil
-		}
-		if d.Status != shm.StatusOK {
-			return fmt.Errorf("request %d ended with status %d", d.Req, d.Status)
-		}
-		if !o.send {
-			return a.check(o, d)
-		}
-		// The memory is the application's again: scribble over it, so that
-		// whoever still needs it is found out. (In a failed job nobody does.)
-		a.scribble(o)
+		return a.end(o, d)
 	}
 	return nil
 }
 
-func (a *app) scribble(o *operation) {
-	switch o.class {
-	case shm.ClassArena:
-		fillByte(a.arena[o.addr:o.addr+len(o.payload)], 0xee)
-	case shm.ClassSlab:
-		fillByte(a.slab[o.addr:o.addr+len(o.payload)], 0xee)
+// end handles the end of an operation.
+func (a *app) end(o *operation, d *shm.Descriptor) error {
+	if o.ended {
+		return fmt.Errorf("request %d ended twice", d.Req)
 	}
-}
-
-func fillByte(b []byte, v byte) {
-	for i := range b {
-		b[i] = v
+	if o.claim && !o.claimed && d.Status == shm.StatusOK {
+		o.claimed = true
+		r := a.describe(o)
+		r.Op = shm.OpMrecv
+		r.SetBody(uint64(o.addr), uint64(o.room), 0, d.Aux())
+		a.queue = append(a.queue, r)
+		return nil
 	}
-}
-
-// check compares a message with what its sender's plan says.
-func (a *app) check(o *operation, d *shm.Descriptor) error {
-	var got []byte
-	switch o.class {
-	case shm.ClassInline:
-		got = d.Inline()
-	case shm.ClassArena:
-		got = a.arena[o.addr : o.addr+int(d.Len())]
-	case shm.ClassSlab:
-		got = a.slab[o.addr : o.addr+int(d.Len())]
-	case shm.ClassStaged:
-		got = o.got
-	}
-	want := o.payload
-	if o.want != nil { // wildcard: source and tag say which message it has to be
-		k := [2]uint64{uint64(d.Peer), d.Tag}
-		w, ok := o.want[k]
-		if !ok {
-			return fmt.Errorf("message from %d tag %d came twice or was never sent", d.Peer, d.Tag)
+	o.ended = true
+	a.open--
+	if a.failed || d.Status == shm.StatusAborted || d.Status == shm.StatusPeerFailed {
+		if !a.w.mayFail() {
+			return fmt.Errorf("request %d ended with status %d and nothing has failed", d.Req, d.Status)
 		}
-		delete(o.want, k)
-		want = w
-		o.from, o.fromTag = d.Peer, d.Tag
+		return nil
 	}
-	if !bytes.Equal(got, want) {
-		return fmt.Errorf("request %d from %d tag %d: %d bytes are not the %d that were sent", d.Req, d.Peer, d.Tag, len(got), len(want))
+	if o.act != nil {
+		return o.act.ended(a, d)
 	}
+	if !o.send {
+		return a.check(o, d)
+	}
+	if d.Status != shm.StatusOK {
+		return fmt.Errorf("request %d ended with status %d", d.Req, d.Status)
+	}
+	// The memory is the application's again: scribble over it, so that
+	// whoever still needs it is found out. (In a failed job nobody does.)
+	a.scribble(o)
 	return nil
 }
 
-// checkOrder: wildcard receives, in the order of their posting, got the messages
-// of each source in the order of their sending, which is that of their tags.
-func (a *app) checkOrder() error {
-	last := map[uint32]uint64{}
-	for _, o := range a.ops {
-		if o.want == nil {
-			continue
-		}
-		if t, seen := last[o.from]; seen && o.fromTag <= t {
-			return fmt.Errorf("rank %d: message %d of rank %d was overtaken by message %d", a.rank, o.fromTag, o.from, t)
-		}
-		last[o.from] = o.fromTag
-	}
-	return nil
-}
-
-// content is the payload of one message: different for every message.
-func content(src, dst uint32, tag uint64, seq, n int) []byte {
-	b := make([]byte, n+8)
-	x := uint64(src)<<48 | uint64(dst)<<32 | tag<<16 | uint64(seq)
-	for i := 0; i < n; i += 8 {
-		x = x*6364136223846793005 + 1442695040888963407
-		binary.LittleEndian.PutUint64(b[i:], x)
-	}
-	return b[:n]
-}

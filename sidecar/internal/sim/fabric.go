@@ -15,13 +15,14 @@ import (
 
 // network is the simulated network of one job.
 type network struct {
-	rng   *rand.Rand
-	now   int64
-	ports []*port
-	lines map[[2]link.Peer]*line
-	caps  link.Caps
-	calm  bool   // no faults but those that are asked for
-	fault string // what a link saw that no correct core does
+	rng    *rand.Rand
+	now    int64
+	ports  []*port
+	lines  map[[2]link.Peer]*line
+	caps   link.Caps
+	calm   bool   // no faults but those that are asked for
+	deadly bool   // somebody dies, and takes back memory that others reach for
+	fault  string // what a link saw that no correct core does
 }
 
 // line is the connection between two sidecars.

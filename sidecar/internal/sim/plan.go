@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
@@ -17,10 +19,16 @@ func (w *world) plan() {
 		byRank[a.rank] = a
 	}
 	w.apps = byRank
+	if w.rng.IntN(2) == 0 {
+		w.planWindow()
+	}
+	w.planCollectives()
 	wild := make([]map[[2]uint64][]byte, ranks)
+	claims := make([]bool, ranks)
 	for r := range wild {
+		claims[r] = w.rng.IntN(3) == 0
 		// A wildcard alone does not notice a sidecar that nobody talks to.
-		if w.rng.IntN(2) == 0 && w.victim < 0 {
+		if w.rng.IntN(2) == 0 && !w.mayFail() {
 			wild[r] = map[[2]uint64][]byte{}
 		}
 	}
@@ -39,15 +47,68 @@ func (w *world) plan() {
 		if wild[dst] != nil {
 			wild[dst][[2]uint64{uint64(src), tag}] = p
 			r.peer, r.tag, r.ignore, r.want = shm.AnySource, 0, ^uint64(0), wild[dst]
-			r.class, r.room = w.wildClass(), sizes[len(sizes)-1]
+			r.class, r.room, r.claim = w.wildClass(), sizes[len(sizes)-1], claims[dst]
+		} else {
+			w.planAside(b, src, tag, wild[src] != nil)
 		}
 		b.ops = append(b.ops, r)
 	}
 	for _, a := range w.apps {
 		w.mix(a)
+		if w.parts != nil {
+			w.wrapWindow(a)
+		}
 		for i, o := range a.ops {
 			o.req = uint32(i)
 		}
+	}
+}
+
+// planCollectives gives all ranks the same collectives in the same order.
+func (w *world) planCollectives() {
+	for salt := range w.rng.IntN(5) {
+		k := collectives[w.rng.IntN(len(collectives))]
+		c := collective{kind: k.kind, count: 1 << w.rng.IntN(9), salt: uint64(salt + 10)}
+		if k.kind == shm.CollBarrier {
+			c.count = 0
+		}
+		if k.kind == shm.CollBcast {
+			c.root = uint32(w.rng.IntN(len(w.apps)))
+		}
+		for _, a := range w.apps {
+			mine := c
+			at := len(a.extras)
+			if w.parts == nil { // accesses to a window depend on each other's order
+				at = w.lastCollective(a) + w.rng.IntN(len(a.extras)-w.lastCollective(a)+1)
+			}
+			a.extras = slices.Insert(a.extras, at, &operation{act: &mine})
+		}
+	}
+}
+
+// lastCollective is the place after the last one of a's extras.
+func (w *world) lastCollective(a *app) int {
+	for i := len(a.extras) - 1; i >= 0; i-- {
+		if _, is := a.extras[i].act.(*collective); is {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// planAside adds what happens beside a message now and then: a look whether it
+// is there, and requests that are taken back.
+func (w *world) planAside(a *app, src uint32, tag uint64, wild bool) {
+	switch w.rng.IntN(6) {
+	case 0:
+		a.extras = append(a.extras, &operation{act: &glance{peer: src, tag: tag}})
+	case 1:
+		a.extras = append(a.extras, &operation{act: &cancelled{peer: src, n: sizes[w.rng.IntN(len(sizes))]}})
+	case 2:
+		if wild { // it would be received after all
+			return
+		}
+		a.extras = append(a.extras, &operation{act: &cancelled{send: true, peer: src, n: 1 + sizes[w.rng.IntN(len(sizes))]}})
 	}
 }
 
@@ -89,8 +150,11 @@ func (w *world) sending(dst uint32, tag uint64, seq int, p []byte) *operation {
 
 func (w *world) receiving(src uint32, tag uint64, p []byte) *operation {
 	o := &operation{peer: src, tag: tag, payload: p, room: len(p)}
+	if len(p) > 0 && w.rng.IntN(10) == 0 {
+		o.room = w.rng.IntN(len(p)) // too short
+	}
 	classes := []shm.Class{shm.ClassArena, shm.ClassStaged}
-	if len(p) <= shm.InlineMax {
+	if len(p) <= shm.InlineMax && o.room == len(p) {
 		classes = append(classes, shm.ClassInline)
 	}
 	if len(p) <= 8192 {
@@ -100,9 +164,9 @@ func (w *world) receiving(src uint32, tag uint64, p []byte) *operation {
 	return o
 }
 
-// mix interleaves an application's sends and receives at random. Sends keep
-// their order, and so do the receives of one source and tag: that is what
-// non-overtaking is about.
+// mix interleaves an application's sends, receives and extras at random. Sends
+// keep their order, and so do the receives of one source and tag: that is what
+// non-overtaking is about; so do collectives.
 func (w *world) mix(a *app) {
 	var sends, receives []*operation
 	for _, o := range a.ops {
@@ -112,12 +176,14 @@ func (w *world) mix(a *app) {
 			receives = append(receives, o)
 		}
 	}
-	a.ops = a.ops[:0]
-	for len(sends)+len(receives) > 0 {
-		if len(receives) > 0 && (len(sends) == 0 || w.rng.IntN(2) == 0) {
-			a.ops, receives = append(a.ops, receives[0]), receives[1:]
-		} else {
-			a.ops, sends = append(a.ops, sends[0]), sends[1:]
+	kinds := [][]*operation{sends, receives, a.extras}
+	a.ops = nil
+	for left := len(sends) + len(receives) + len(a.extras); left > 0; {
+		k := &kinds[w.rng.IntN(len(kinds))]
+		if len(*k) > 0 {
+			a.ops = append(a.ops, (*k)[0])
+			*k = (*k)[1:]
+			left--
 		}
 	}
 }

@@ -123,7 +123,9 @@ func (n *network) advance(a *access) bool {
 	whole, err := a.to.resolve(a.key, a.local.Len)
 	if err != nil {
 		a.err = err
-		n.fault = fmt.Sprintf("pod %d reaches for memory of pod %d: %v", a.from.self, a.to.self, err)
+		if !n.deadly {
+			n.fault = fmt.Sprintf("pod %d reaches for memory of pod %d: %v", a.from.self, a.to.self, err)
+		}
 		return false
 	}
 	part := a.pieces[0]

@@ -21,7 +21,9 @@ type world struct {
 	apps    []*app // by rank
 	podOf   []int32
 	rdv     core.Rendezvous
-	victim  int     // pod to be killed; -1: none
+	victim  int // pod to be killed; -1: none
+	doomed  int // rank whose process is to be killed; -1: none
+	parts   []*exposed
 	killAt  float64 // when: the part of the job's operations that are posted by then
 	breaks  []int64 // when to break a connection
 }
@@ -48,7 +50,7 @@ func Run(seed uint64) error {
 }
 
 func newWorld(seed uint64) *world {
-	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), victim: -1}
+	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), victim: -1, doomed: -1}
 	pods := 2 + w.rng.IntN(3)
 	for p := range pods {
 		for range 1 + w.rng.IntN(2) {
@@ -57,15 +59,18 @@ func newWorld(seed uint64) *world {
 	}
 	w.net = newNetwork(w.rng, pods)
 	w.rdv = core.Rendezvous(w.rng.IntN(4))
-	switch f := w.rng.IntN(10); {
+	switch f := w.rng.IntN(11); {
 	case f < 5: // nothing fails
 	case f < 9:
 		for range 1 + w.rng.IntN(8) {
 			w.breaks = append(w.breaks, w.rng.Int64N(20_000_000))
 		}
-	default:
+	case f < 10:
 		w.victim, w.killAt = w.rng.IntN(pods), w.rng.Float64()
+	default:
+		w.doomed, w.killAt = w.rng.IntN(len(w.podOf)), w.rng.Float64()
 	}
+	w.net.deadly = w.mayFail()
 	return w
 }
 
@@ -118,7 +123,7 @@ func (w *world) run() error {
 			}
 		}
 		for _, a := range w.apps {
-			if w.net.ports[w.podOf[a.rank]].dead {
+			if a.dead || w.net.ports[w.podOf[a.rank]].dead {
 				continue
 			}
 			if err := a.step(); err != nil {
@@ -148,6 +153,9 @@ func (w *world) faults() {
 			w.net.breakLine(linkPeer(a), linkPeer(b))
 		}
 	}
+	if w.doomed >= 0 && !w.apps[w.doomed].dead && w.progress() >= w.killAt {
+		w.killRank(w.apps[w.doomed])
+	}
 	if w.victim >= 0 && !w.net.ports[w.victim].dead && w.progress() >= w.killAt {
 		w.net.ports[w.victim].dead = true
 		for i := range w.net.ports {
@@ -170,7 +178,7 @@ func (w *world) progress() float64 {
 // settle lets acknowledgements and credits come home and checks that nothing
 // is left.
 func (w *world) settle() error {
-	killed := w.victim >= 0 && w.net.ports[w.victim].dead
+	killed := w.victim >= 0 && w.net.ports[w.victim].dead || w.doomed >= 0 && w.apps[w.doomed].dead
 	for range 400 {
 		w.idle(100_000)
 	}
@@ -180,6 +188,11 @@ func (w *world) settle() error {
 	for _, a := range w.apps {
 		if err := a.checkOrder(); err != nil {
 			return err
+		}
+		if w.parts != nil {
+			if err := a.checkWindow(); err != nil {
+				return err
+			}
 		}
 	}
 	for i, e := range w.engines {
@@ -210,42 +223,6 @@ func (w *world) idle(d int64) {
 			e.Turn()
 		}
 	}
-}
-
-// deathNotice bounds how long it takes until every sidecar knows of a failure
-// that one has noticed.
-const deathNotice = int64(20 * time.Second)
-
-// checkFailure: when one survivor has noticed the end of the killed pod all
-// know it, and name a rank of that pod. Nobody needs to notice who has nothing
-// to do with it any more.
-func (w *world) checkFailure() error {
-	for end := w.net.now + deathNotice; w.net.now < end; w.idle(1_000_000) {
-		switch n, err := w.noticed(); {
-		case err != nil:
-			return err
-		case n == len(w.engines)-1:
-			return nil
-		}
-	}
-	if n, _ := w.noticed(); n > 0 {
-		return fmt.Errorf("only %d of %d sidecars know of the end of pod %d", n, len(w.engines)-1, w.victim)
-	}
-	return nil
-}
-
-func (w *world) noticed() (n int, err error) {
-	for i, e := range w.engines {
-		f := e.Failure()
-		if i == w.victim || f == nil {
-			continue
-		}
-		n++
-		if int(f.Rank) >= len(w.podOf) || int(w.podOf[f.Rank]) != w.victim {
-			return n, fmt.Errorf("pod %d blames rank %d for the end of pod %d: %w", i, f.Rank, w.victim, f)
-		}
-	}
-	return n, nil
 }
 
 func (w *world) stuck() error {

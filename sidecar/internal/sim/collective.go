@@ -1,0 +1,110 @@
+package sim
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+// collective is one of all ranks on numbers whose result can be told.
+type collective struct {
+	kind  uint8
+	root  uint32
+	count int    // numbers of a block
+	salt  uint64 // the same on all ranks
+	out   int    // where the result is
+}
+
+// collectives are the kinds that run, with the blocks of input and output that
+// n ranks have.
+var collectives = []struct {
+	kind    uint8
+	in, out func(n int) int
+}{
+	{shm.CollBarrier, none, none},
+	{shm.CollBcast, none, one},
+	{shm.CollAllreduce, one, one},
+	{shm.CollScan, one, one},
+	{shm.CollAllgather, one, all},
+	{shm.CollAlltoall, all, all},
+}
+
+func none(int) int  { return 0 }
+func one(int) int   { return 1 }
+func all(n int) int { return n }
+
+// number is input i of block b of rank r.
+func (c *collective) number(r uint32, b, i int) uint64 {
+	return c.salt*1_000_003 + uint64(r)*10_007 + uint64(b)*101 + uint64(i)
+}
+
+func (c *collective) blocks(ranks int) (in, out int) {
+	for _, k := range collectives {
+		if k.kind == c.kind {
+			return k.in(ranks), k.out(ranks)
+		}
+	}
+	panic("unknown collective")
+}
+
+func (c *collective) describe(a *app) shm.Descriptor {
+	in, out := c.blocks(len(a.w.podOf))
+	inBytes, outBytes := 8*c.count*in, 8*c.count*out
+	scratch := 4*max(inBytes, outBytes) + 4096
+	b := shm.CollBlock{
+		Kind: c.kind, Type: shm.TypeUint64, Op: shm.ReduceSum, Flags: shm.CollCommutative, Root: c.root,
+		Count: uint64(c.count), Elem: 8, InBytes: uint64(inBytes), OutBytes: uint64(outBytes), ScratchBytes: uint64(scratch),
+	}
+	block := a.take(shm.CollBlockBytes)
+	from := a.take(inBytes)
+	c.out = a.take(outBytes)
+	b.In, b.Out, b.Scratch = uint64(from), uint64(c.out), uint64(a.take(scratch))
+	for i := range in * c.count {
+		binary.LittleEndian.PutUint64(a.arena[from+8*i:], c.number(a.rank, i/c.count, i%c.count))
+	}
+	if c.kind == shm.CollBcast && a.rank == c.root {
+		for i := range c.count {
+			binary.LittleEndian.PutUint64(a.arena[c.out+8*i:], c.number(a.rank, 0, i))
+		}
+	}
+	b.Encode(a.arena[block:])
+	d := shm.Descriptor{Op: shm.OpColl, Class: shm.ClassArena}
+	d.SetBody(uint64(block), shm.CollBlockBytes, 0, 0)
+	return d
+}
+
+func (c *collective) ended(a *app, d *shm.Descriptor) error {
+	if d.Status != shm.StatusOK {
+		return fmt.Errorf("collective %d ended with status %d, length %d", c.kind, d.Status, d.Len())
+	}
+	_, out := c.blocks(len(a.w.podOf))
+	for i := range out * c.count {
+		got := binary.LittleEndian.Uint64(a.arena[c.out+8*i:])
+		if want := c.result(a, i/c.count, i%c.count); got != want {
+			return fmt.Errorf("collective %d of %d numbers: number %d of block %d is %d, want %d", c.kind, c.count, i%c.count, i/c.count, got, want)
+		}
+	}
+	return nil
+}
+
+// result is number i of block b of this rank's output.
+func (c *collective) result(a *app, b, i int) uint64 {
+	switch c.kind {
+	case shm.CollBcast:
+		return c.number(c.root, 0, i)
+	case shm.CollAllgather:
+		return c.number(uint32(b), 0, i)
+	case shm.CollAlltoall:
+		return c.number(uint32(b), int(a.rank), i)
+	}
+	last := len(a.w.podOf) - 1 // allreduce
+	if c.kind == shm.CollScan {
+		last = int(a.rank)
+	}
+	sum := uint64(0)
+	for r := range last + 1 {
+		sum += c.number(uint32(r), 0, i)
+	}
+	return sum
+}

@@ -1,0 +1,64 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+)
+
+// mayFail reports that the plan has a death in it.
+func (w *world) mayFail() bool { return w.victim >= 0 || w.doomed >= 0 }
+
+// killRank ends an application as the kernel does: its socket closes.
+func (w *world) killRank(a *app) {
+	a.dead = true
+	w.engines[w.podOf[a.rank]].SessionGone(a.session)
+}
+
+// deathNotice bounds how long it takes until every sidecar knows of a failure
+// that one has noticed.
+const deathNotice = int64(20 * time.Second)
+
+// checkFailure: when one sidecar has noticed the death all know of it, and name
+// the killed rank, or one of the killed pod. Nobody needs to notice the end of a
+// pod who has nothing to do with it any more.
+func (w *world) checkFailure() error {
+	survivors := len(w.engines)
+	if w.victim >= 0 {
+		survivors--
+	}
+	for end := w.net.now + deathNotice; w.net.now < end; w.idle(1_000_000) {
+		switch n, err := w.noticed(); {
+		case err != nil:
+			return err
+		case n == survivors:
+			return nil
+		}
+	}
+	if n, _ := w.noticed(); n > 0 || w.doomed >= 0 {
+		return fmt.Errorf("only %d of %d sidecars know of the death", n, survivors)
+	}
+	return nil
+}
+
+// noticed counts the surviving sidecars that know of the death.
+func (w *world) noticed() (n int, err error) {
+	for i, e := range w.engines {
+		f := e.Failure()
+		if i == w.victim || f == nil {
+			continue
+		}
+		n++
+		if !w.guilty(f.Rank) {
+			return n, fmt.Errorf("pod %d blames rank %d: %w", i, f.Rank, f)
+		}
+	}
+	return n, nil
+}
+
+func (w *world) guilty(rank uint32) bool {
+	if w.doomed >= 0 {
+		return int(rank) == w.doomed
+	}
+	return int(rank) < len(w.podOf) && int(w.podOf[rank]) == w.victim
+}
+

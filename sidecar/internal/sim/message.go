@@ -1,0 +1,106 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+// supply submits the chunks of a staged operation: all at once, which is the
+// most that a client may do.
+func (a *app) supply(o *operation, total int) {
+	for o.staged < total {
+		n := min(chunk, total-o.staged)
+		addr := a.take(n)
+		if o.send {
+			copy(a.arena[addr:], o.payload[o.staged:o.staged+n])
+		}
+		d := shm.Descriptor{Op: shm.OpStage, Req: o.req, Class: shm.ClassArena}
+		d.SetBody(uint64(addr), uint64(n), 0, 0)
+		a.queue = append(a.queue, d)
+		o.staged += n
+	}
+}
+
+func (a *app) scribble(o *operation) {
+	switch o.class {
+	case shm.ClassArena:
+		fillByte(a.arena[o.addr:o.addr+len(o.payload)], 0xee)
+	case shm.ClassSlab:
+		fillByte(a.slab[o.addr:o.addr+len(o.payload)], 0xee)
+	}
+}
+
+func fillByte(b []byte, v byte) {
+	for i := range b {
+		b[i] = v
+	}
+}
+
+// check compares a message with what its sender's plan says.
+func (a *app) check(o *operation, d *shm.Descriptor) error {
+	want := o.payload
+	if len(want) > o.room && o.want == nil {
+		if d.Status != shm.StatusTruncated || int(d.Len()) != len(want) {
+			return fmt.Errorf("request %d for %d of %d bytes ended with status %d, length %d", d.Req, o.room, len(want), d.Status, d.Len())
+		}
+		return nil
+	}
+	if d.Status != shm.StatusOK {
+		return fmt.Errorf("request %d ended with status %d", d.Req, d.Status)
+	}
+	var got []byte
+	switch o.class {
+	case shm.ClassInline:
+		got = d.Inline()
+	case shm.ClassArena:
+		got = a.arena[o.addr : o.addr+int(d.Len())]
+	case shm.ClassSlab:
+		got = a.slab[o.addr : o.addr+int(d.Len())]
+	case shm.ClassStaged:
+		got = o.got
+	}
+	if o.want != nil { // wildcard: source and tag say which message it has to be
+		k := [2]uint64{uint64(d.Peer), d.Tag}
+		w, ok := o.want[k]
+		if !ok {
+			return fmt.Errorf("message from %d tag %d came twice or was never sent", d.Peer, d.Tag)
+		}
+		delete(o.want, k)
+		want = w
+		o.from, o.fromTag = d.Peer, d.Tag
+	}
+	if !bytes.Equal(got, want) {
+		return fmt.Errorf("request %d from %d tag %d: %d bytes are not the %d that were sent", d.Req, d.Peer, d.Tag, len(got), len(want))
+	}
+	return nil
+}
+
+// checkOrder: wildcard receives, in the order of their posting, got the messages
+// of each source in the order of their sending, which is that of their tags.
+func (a *app) checkOrder() error {
+	last := map[uint32]uint64{}
+	for _, o := range a.ops {
+		if o.want == nil {
+			continue
+		}
+		if t, seen := last[o.from]; seen && o.fromTag <= t {
+			return fmt.Errorf("rank %d: message %d of rank %d was overtaken by message %d", a.rank, o.fromTag, o.from, t)
+		}
+		last[o.from] = o.fromTag
+	}
+	return nil
+}
+
+// content is the payload of one message: different for every message.
+func content(src, dst uint32, tag uint64, seq, n int) []byte {
+	b := make([]byte, n+8)
+	x := uint64(src)<<48 | uint64(dst)<<32 | tag<<16 | uint64(seq)
+	for i := 0; i < n; i += 8 {
+		x = x*6364136223846793005 + 1442695040888963407
+		binary.LittleEndian.PutUint64(b[i:], x)
+	}
+	return b[:n]
+}
