@@ -261,4 +261,3 @@ func (a *app) end(o *operation, d *shm.Descriptor) error {
 	a.scribble(o)
 	return nil
 }
-

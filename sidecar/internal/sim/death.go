@@ -61,4 +61,3 @@ func (w *world) guilty(rank uint32) bool {
 	}
 	return int(rank) < len(w.podOf) && int(w.podOf[rank]) == w.victim
 }
-
