@@ -23,6 +23,18 @@ func (s *Server) handshake(conn *net.UnixConn) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.claim(h.Rank); err != nil {
+		return nil, err
+	}
+	sess, err := s.attach(conn, h)
+	if err != nil {
+		s.unclaim(h.Rank)
+	}
+	return sess, err
+}
+
+// attach makes the session of a client that may have one.
+func (s *Server) attach(conn *net.UnixConn, h *shm.Hello) (*Session, error) {
 	sess, m, err := s.build(h)
 	if err != nil {
 		return nil, err
@@ -39,17 +51,19 @@ func (s *Server) handshake(conn *net.UnixConn) (*Session, error) {
 	return sess, nil
 }
 
+// hello reads before it judges who speaks: a socket that is closed with unread
+// bytes tells the other end of a reset, and not of the refusal's reason.
 func (s *Server) hello(conn *net.UnixConn) (*shm.Hello, error) {
-	if err := s.checkPeer(conn); err != nil {
-		return nil, err
-	}
-	if err := conn.SetReadDeadline(time.Now().Add(handshakeTime)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(s.cfg.Patience)); err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
 	b := make([]byte, shm.HelloBytes+1)
 	n, err := conn.Read(b)
 	if err != nil {
 		return nil, fmt.Errorf("session: no hello: %w", err)
+	}
+	if err := s.checkPeer(conn); err != nil {
+		return nil, err
 	}
 	h, err := shm.DecodeHello(b[:n])
 	if err != nil {
@@ -77,10 +91,14 @@ func (s *Server) checkPeer(conn *net.UnixConn) error {
 	if credErr != nil {
 		return fmt.Errorf("session: peer credentials: %w", credErr)
 	}
-	if cred.Uid == 0 || int(cred.Uid) == os.Geteuid() || slices.Contains(s.cfg.UIDs, cred.Uid) {
+	return s.cfg.checkUser(cred.Uid, os.Geteuid())
+}
+
+func (c *Config) checkUser(uid uint32, own int) error {
+	if uid == 0 || int(uid) == own || slices.Contains(c.UIDs, uid) {
 		return nil
 	}
-	return fmt.Errorf("session: user %d may not attach to this sidecar", cred.Uid)
+	return fmt.Errorf("user %d may not attach to this sidecar, which runs as user %d: name it with --app-uid", uid, own)
 }
 
 func (s *Server) check(h *shm.Hello) error {
@@ -92,7 +110,7 @@ func (s *Server) check(h *shm.Hello) error {
 	case h.Rank < s.cfg.First || h.Rank-s.cfg.First >= s.cfg.Count:
 		return fmt.Errorf("rank %d is not hosted here: this sidecar has ranks %d to %d", h.Rank, s.cfg.First, s.cfg.First+s.cfg.Count-1)
 	case h.ArenaBytes > s.cfg.ArenaMax:
-		return fmt.Errorf("rank %d: arena of %d MiB wanted, this sidecar grants at most %d MiB a rank", h.Rank, h.ArenaBytes>>20, s.cfg.ArenaMax>>20)
+		return fmt.Errorf("rank %d: arena of %d bytes wanted, this sidecar grants at most %d bytes a rank", h.Rank, h.ArenaBytes, s.cfg.ArenaMax)
 	}
 	return nil
 }
@@ -119,9 +137,11 @@ func (s *Server) build(h *shm.Hello) (sess *Session, m *material, err error) {
 	}
 	arenaBytes = (arenaBytes + 4095) &^ 4095
 	m = &material{control: -1, arena: -1, doorbell: -1, segmentBytes: s.cfg.Geometry.Bytes(), arenaBytes: int(arenaBytes)}
-	if err := checkMemory(arenaBytes + uint64(m.segmentBytes)); err != nil {
+	settle, err := s.memory.promise(arenaBytes + uint64(m.segmentBytes))
+	if err != nil {
 		return nil, nil, fmt.Errorf("rank %d: %w", h.Rank, err)
 	}
+	defer settle()
 	var control, arena []byte
 	defer func() {
 		if err == nil {

@@ -6,22 +6,59 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 )
 
-// checkMemory refuses a reservation that the machine or the container has not
-// room for. fallocate alone would not: on the kernel's shared-memory mount it
-// goes on until the out-of-memory killer ends somebody.
-func checkMemory(want uint64) error {
-	free, where, err := availableMemory("/proc/meminfo", "/sys/fs/cgroup")
-	if err != nil {
-		return err
+// reservations keeps attaches that run at the same time from promising the same
+// memory twice. fallocate alone would not: on the kernel's shared-memory mount
+// it goes on until the out-of-memory killer ends somebody.
+type reservations struct {
+	available func() (free uint64, where string, err error)
+	mu        sync.Mutex
+	settled   sync.Cond
+	promised  uint64 // bytes that are being reserved, and may be counted as available still
+}
+
+func newReservations(available func() (uint64, string, error)) *reservations {
+	r := &reservations{available: available}
+	r.settled.L = &r.mu
+	return r
+}
+
+// promise waits for its turn, and refuses what the machine or the container
+// has not room for. The caller calls settle when the memory is reserved, or
+// will not be.
+func (r *reservations) promise(want uint64) (settle func(), err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		free, where, err := r.available()
+		if err != nil {
+			return nil, err
+		}
+		room := free - free/10
+		if want <= room && r.promised <= room-want {
+			r.promised += want
+			return func() { r.settle(want) }, nil
+		}
+		if r.promised == 0 {
+			return nil, fmt.Errorf("%w: %d bytes wanted, %d bytes available %s", segment.ErrNoMemory, want, free, where)
+		}
+		r.settled.Wait() // then it is known what the others really left
 	}
-	if want > free-free/10 {
-		return fmt.Errorf("%w: %d MiB wanted, %d MiB available %s", segment.ErrNoMemory, want>>20, free>>20, where)
-	}
-	return nil
+}
+
+func (r *reservations) settle(n uint64) {
+	r.mu.Lock()
+	r.promised -= n
+	r.settled.Broadcast()
+	r.mu.Unlock()
+}
+
+func machineMemory() (uint64, string, error) {
+	return availableMemory("/proc/meminfo", "/sys/fs/cgroup")
 }
 
 // availableMemory is the smaller of what the machine and the control group
@@ -43,8 +80,8 @@ func availableMemory(meminfo, cgroup string) (free uint64, where string, err err
 	for _, f := range [][2]string{{"memory.max", "memory.current"}, {"memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"}} {
 		limit, ok1 := readNumber(filepath.Join(cgroup, f[0]))
 		used, ok2 := readNumber(filepath.Join(cgroup, f[1]))
-		if ok1 && ok2 && limit > used && limit-used < free {
-			free, where = limit-used, "within the container's limit"
+		if ok1 && ok2 && limit-min(used, limit) < free {
+			free, where = limit-min(used, limit), "within the container's limit"
 		}
 	}
 	return free, where, nil

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 )
@@ -35,13 +37,19 @@ type Config struct {
 	EagerBytes       uint64   // told to clients: largest payload worth one slab slot
 	UIDs             []uint32 // users that may attach besides this process's own and root
 	Log              *slog.Logger
+	Patience         time.Duration // how long a client may take for its Hello; default 5 s
+	Pending          int           // handshakes under way at once; default 256, more wait
 }
 
-// handshakeTime bounds how long a client may take for its Hello.
-const handshakeTime = 5 * time.Second
+// Defaults of a Config.
+const (
+	patienceDefault = 5 * time.Second
+	pendingDefault  = 256
+)
 
-// pendingMax bounds the handshakes under way at once.
-const pendingMax = 256
+// acceptPause is how long the server waits for descriptors to become free when
+// the process has used up its own.
+const acceptPause = 20 * time.Millisecond
 
 // Server accepts applications on a Unix socket.
 type Server struct {
@@ -49,10 +57,13 @@ type Server struct {
 	host     Host
 	listener *net.UnixListener
 	pending  chan struct{}
+	memory   *reservations
 	wg       sync.WaitGroup
-	mu       sync.Mutex
-	conns    map[*net.UnixConn]bool
-	closed   bool
+
+	mu     sync.Mutex // guards what follows
+	conns  map[*net.UnixConn]bool
+	ranks  map[uint32]bool // in a handshake or attached
+	closed bool
 }
 
 // Listen opens the socket at path. The file is open to everybody who reaches
@@ -68,7 +79,16 @@ func Listen(path string, cfg Config, host Host) (*Server, error) {
 	if err := os.Chmod(path, 0o666); err != nil {
 		return nil, errors.Join(fmt.Errorf("session: %w", err), l.Close())
 	}
-	return &Server{cfg: cfg, host: host, listener: l, pending: make(chan struct{}, pendingMax), conns: map[*net.UnixConn]bool{}}, nil
+	if cfg.Patience == 0 {
+		cfg.Patience = patienceDefault
+	}
+	if cfg.Pending == 0 {
+		cfg.Pending = pendingDefault
+	}
+	return &Server{
+		cfg: cfg, host: host, listener: l, pending: make(chan struct{}, cfg.Pending), memory: newReservations(machineMemory),
+		conns: map[*net.UnixConn]bool{}, ranks: map[uint32]bool{},
+	}, nil
 }
 
 // Serve accepts until ctx ends or Close is called.
@@ -77,10 +97,17 @@ func (s *Server) Serve(ctx context.Context) error {
 	defer stop()
 	for {
 		conn, err := s.listener.AcceptUnix()
-		if err != nil {
-			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-				return nil
-			}
+		switch {
+		case err == nil:
+		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			return nil
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+			// Applications that are attached go on; who wants to join waits
+			// in the socket's queue.
+			s.cfg.Log.Error("no descriptor left for a new application: raise the limit of open files", "cause", err)
+			time.Sleep(acceptPause)
+			continue
+		default:
 			return fmt.Errorf("session: accepting: %w", err)
 		}
 		if !s.track(conn) {
@@ -88,7 +115,7 @@ func (s *Server) Serve(ctx context.Context) error {
 			continue
 		}
 		s.pending <- struct{}{}
-		s.wg.Go(func() { s.serve(conn) })
+		go s.serve(conn)
 	}
 }
 
@@ -108,6 +135,7 @@ func (s *Server) Close() error {
 	return err
 }
 
+// track makes Close wait for the goroutine of c, which untrack ends.
 func (s *Server) track(c *net.UnixConn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,6 +143,7 @@ func (s *Server) track(c *net.UnixConn) bool {
 		return false
 	}
 	s.conns[c] = true
+	s.wg.Add(1)
 	return true
 }
 
@@ -123,6 +152,24 @@ func (s *Server) untrack(c *net.UnixConn) {
 	delete(s.conns, c)
 	s.mu.Unlock()
 	_ = c.Close() // nothing is written on it any more
+	s.wg.Done()
+}
+
+// claim takes a rank for one connection, so that a second one costs no memory.
+func (s *Server) claim(rank uint32) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ranks[rank] {
+		return fmt.Errorf("rank %d is attached already: start each rank once", rank)
+	}
+	s.ranks[rank] = true
+	return nil
+}
+
+func (s *Server) unclaim(rank uint32) {
+	s.mu.Lock()
+	delete(s.ranks, rank)
+	s.mu.Unlock()
 }
 
 // serve is one client's connection from Hello to its end.
@@ -145,6 +192,7 @@ func (s *Server) serve(conn *net.UnixConn) {
 		s.cfg.Log.Debug("application's socket failed", "rank", sess.Rank, "cause", err)
 	}
 	s.host.SessionGone(sess)
+	s.unclaim(sess.Rank)
 }
 
 func (s *Server) refuse(conn *net.UnixConn, cause error) {

@@ -1,0 +1,316 @@
+package session
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/shm/ring"
+	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+)
+
+// TestAttach maps what the server passes and sends a descriptor each way.
+func TestAttach(t *testing.T) {
+	b := serve(t)
+	c := b.dial(t)
+	w, fds := c.say((&shm.Hello{ABI: shm.ABIVersion, Features: shm.FeaturesAll | 1<<40, Rank: 5, ArenaBytes: 12345}).Encode())
+	want := shm.Welcome{
+		ABI: shm.ABIVersion, Features: shm.FeaturesAll, Accepted: true, Rank: 5, Ranks: 16, Pod: 1, Pods: 4,
+		SegmentBytes: uint64(b.cfg.Geometry.Bytes()), ArenaBytes: 16384, EagerBytes: 512,
+	}
+	if diff := cmp.Diff(want, w); diff != "" || len(fds) != 3 {
+		t.Fatalf("%d descriptors, welcome (-want +got):\n%s", len(fds), diff)
+	}
+	mem, err := segment.Open(fds[0], int(w.SegmentBytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	arena, err := segment.Open(fds[1], int(w.ArenaBytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	control, err := segment.Read(mem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := b.host.session(5)
+	arena[100] = 42
+	if s.Arena()[100] != 42 {
+		t.Error("the arena is not shared")
+	}
+	sent, got := shm.Descriptor{Op: shm.OpSend, Req: 7, Tag: 9}, shm.Descriptor{}
+	push(t, control, &sent)
+	if !s.Next(&got) || got != sent {
+		t.Errorf("the sidecar got %+v, want %+v", got, sent)
+	}
+	if err := errors.Join(segment.Unmap(mem), segment.Unmap(arena), c.Close()); err != nil {
+		t.Fatal(err)
+	}
+	b.host.waitGone(1)
+}
+
+func push(t *testing.T, control *segment.Control, d *shm.Descriptor) {
+	t.Helper()
+	mem, n := control.SubmitRing()
+	p, err := ring.NewProducer(mem, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := p.Push(d); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+}
+
+// TestRefusals: whatever is wrong with a Hello is said, and costs nothing.
+func TestRefusals(t *testing.T) {
+	b := serve(t)
+	change := func(f func(*shm.Hello)) []byte {
+		h := hello(4)
+		f(h)
+		return h.Encode()
+	}
+	for what, c := range map[string]struct {
+		raw  []byte
+		want string
+	}{
+		"garbage":         {slices.Repeat([]byte{0xa5}, shm.HelloBytes), "no hello"},
+		"short":           {hello(4).Encode()[:20], "20 bytes that are no hello"},
+		"one byte":        {[]byte{1}, "1 bytes that are no hello"},
+		"long":            {append(hello(4).Encode(), 0), "no hello"},
+		"very long":       {make([]byte, 4096), "no hello"},
+		"layout version":  {change(func(h *shm.Hello) { h.ABI = 99 }), "layout version 99, this sidecar version 1"},
+		"no features":     {change(func(h *shm.Hello) { h.Features = 0 }), "lacks required features"},
+		"only unknown":    {change(func(h *shm.Hello) { h.Features = 1 << 63 }), "lacks required features"},
+		"rank below":      {hello(3).Encode(), "rank 3 is not hosted here: this sidecar has ranks 4 to 7"},
+		"rank above":      {hello(8).Encode(), "rank 8 is not hosted here"},
+		"rank far off":    {hello(^uint32(0)).Encode(), "rank 4294967295 is not hosted here"},
+		"arena over all":  {change(func(h *shm.Hello) { h.ArenaBytes = 1 << 60 }), "arena of 1152921504606846976 bytes wanted, this sidecar grants at most 17592186044416 bytes"},
+		"arena all bits":  {change(func(h *shm.Hello) { h.ArenaBytes = ^uint64(0) }), "18446744073709551615 bytes"},
+		"arena too large": {change(func(h *shm.Hello) { h.ArenaBytes = 1 << 43 }), "not enough memory: 8796093108224 bytes wanted"},
+	} {
+		t.Run(what, func(t *testing.T) { b.dial(t).refused(c.raw, c.want) })
+	}
+	b.host.refuse = errors.New("the engine says no")
+	b.dial(t).refused(hello(4).Encode(), "the engine says no")
+	b.host.refuse = nil
+	// None of them has taken the rank.
+	if w, _ := b.dial(t).say(hello(4).Encode()); !w.Accepted {
+		t.Errorf("after the refusals: %q", w.Text)
+	}
+}
+
+func TestRankTakenTwice(t *testing.T) {
+	b := serve(t)
+	first := b.dial(t)
+	if w, _ := first.say(hello(6).Encode()); !w.Accepted {
+		t.Fatal(w.Text)
+	}
+	b.dial(t).refused(hello(6).Encode(), "rank 6 is attached already")
+	if s := b.host.session(6); s == nil {
+		t.Error("the first one lost its session")
+	}
+	_ = first.Close()
+	b.host.waitGone(1)
+}
+
+// TestSilentClient: who says nothing is sent away, and delays only those that
+// find no place among the handshakes.
+func TestSilentClient(t *testing.T) {
+	b := serve(t, func(c *Config) { c.Patience, c.Pending = 50*time.Millisecond, 2 })
+	var silent []*client
+	for range 5 {
+		silent = append(silent, b.dial(t))
+	}
+	if w, _ := b.dial(t).say(hello(4).Encode()); !w.Accepted {
+		t.Error(w.Text)
+	}
+	for _, c := range silent {
+		if w, _ := c.answer(); w.Accepted || w.Text == "" {
+			t.Errorf("a silent client got %+v", w)
+		}
+	}
+	if !b.log.has("no hello") {
+		t.Errorf("the log does not say why:\n%s", b.log.b.String())
+	}
+}
+
+// TestDeadClients: a client may die at any step; its rank's session ends, and
+// nothing is left (serve looks).
+func TestDeadClients(t *testing.T) {
+	b := serve(t)
+	for what, die := range map[string]func(c *client){
+		"before hello":   func(*client) {},
+		"during hello":   func(c *client) { _, _ = c.Write([]byte("RHU")) },
+		"before welcome": func(c *client) { _, _ = c.Write(hello(4).Encode()) },
+		"after welcome":  func(c *client) { c.say(hello(5).Encode()) },
+		"after a word": func(c *client) {
+			c.say(hello(6).Encode())
+			_, _ = c.Write([]byte("hello?"))
+		},
+	} {
+		c := b.dial(t)
+		die(c)
+		if err := c.Close(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	b.host.waitGone(2)
+	wait(t, "all connections to end", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.conns) == 0 && len(b.ranks) == 0
+	})
+}
+
+// TestManyAttaches: a thousand clients come and go, four at a time, and leave
+// no descriptor and no mapping.
+func TestManyAttaches(t *testing.T) {
+	b := serve(t)
+	before := mappings(t)
+	var clients sync.WaitGroup
+	for rank := uint32(4); rank < 8; rank++ {
+		clients.Go(func() {
+			for range 250 {
+				c := b.dial(t)
+				for {
+					w, fds := c.say(hello(rank).Encode())
+					closeAll(fds)
+					_ = c.Close()
+					if w.Accepted {
+						break
+					}
+					c = b.dial(t) // the one before is not quite gone
+				}
+			}
+		})
+	}
+	clients.Wait()
+	b.host.waitGone(1000)
+	if after := mappings(t); after > before {
+		t.Errorf("%d mapped segments after the attaches, %d before", after, before)
+	}
+}
+
+// TestHangUp: an expelled client learns of it by its socket.
+func TestHangUp(t *testing.T) {
+	b := serve(t)
+	c := b.dial(t)
+	c.say(hello(4).Encode())
+	b.host.session(4).HangUp()
+	var buf [1]byte
+	if n, err := c.Read(buf[:]); n != 0 || err == nil {
+		t.Errorf("%d bytes, %v; want the end", n, err)
+	}
+	b.host.waitGone(1)
+}
+
+// TestCloseDuringHandshakes: Close does not wait for clients, and no goroutine
+// outlives it (TestMain looks).
+func TestCloseDuringHandshakes(t *testing.T) {
+	b := serve(t, func(c *Config) { c.Patience, c.Pending = time.Hour, 1 })
+	for range 4 {
+		b.dial(t)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCloseEndsSessions(t *testing.T) {
+	b := serve(t)
+	b.dial(t).say(hello(4).Encode())
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	b.host.waitGone(1)
+}
+
+// TestNoDescriptors: a sidecar that has no descriptor left does not end; those
+// who wait get in when there are some again.
+func TestNoDescriptors(t *testing.T) {
+	b := serve(t)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }() // nothing was written to it
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) }() // as it was; below it is checked
+	none := limit
+	none.Cur = 3 // all numbers above are taken or forbidden
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	err = unix.Connect(fd, &unix.SockaddrUnix{Name: b.path})
+	if err == nil {
+		wait(t, "a word about the limit", func() bool { return b.log.has("raise the limit of open files") })
+	}
+	if err := errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)); err != nil {
+		t.Fatal(err)
+	}
+	if w, _ := b.dial(t).say(hello(4).Encode()); !w.Accepted {
+		t.Errorf("with descriptors again: %q", w.Text)
+	}
+}
+
+func TestWhoMayAttach(t *testing.T) {
+	c := Config{UIDs: []uint32{1000}}
+	for uid, ok := range map[uint32]bool{0: true, 500: true, 1000: true, 501: false, ^uint32(0): false} {
+		err := c.checkUser(uid, 500)
+		if (err == nil) != ok {
+			t.Errorf("user %d at a sidecar of user 500: %v", uid, err)
+		}
+		if err != nil && !strings.Contains(err.Error(), "--app-uid") {
+			t.Errorf("%q does not say what to do", err)
+		}
+	}
+}
+
+// TestAnotherUser connects as other users, which only root can: others are
+// themselves, and that user may attach.
+func TestAnotherUser(t *testing.T) {
+	const nobody, somebody = 65534, 12345
+	b := serve(t, func(c *Config) { c.UIDs = []uint32{somebody} })
+	if err := os.Chmod(filepath.Dir(b.path), 0o755); err != nil { //nolint:gosec // the point
+		t.Fatal(err)
+	}
+	if os.Geteuid() != 0 {
+		if w, _ := b.dial(t).say(hello(4).Encode()); !w.Accepted {
+			t.Error(w.Text)
+		}
+		return
+	}
+	b.dialAs(t, nobody).refused(hello(4).Encode(), "user 65534 may not attach to this sidecar, which runs as user 0")
+	if w, _ := b.dialAs(t, somebody).say(hello(4).Encode()); !w.Accepted {
+		t.Error(w.Text)
+	}
+}
+
+// dialAs connects with another effective user. The raw system call changes it
+// for this thread alone, which nobody else uses meanwhile.
+func (b *bench) dialAs(t *testing.T, uid int) *client {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	set := func(uid int) {
+		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); e != 0 {
+			t.Fatal(e)
+		}
+	}
+	set(uid)
+	defer set(0)
+	return b.dial(t)
+}
