@@ -32,7 +32,7 @@ const (
 // accept serves an incoming connection: TLS is a control connection, anything
 // else has to be a data connection.
 func (m *Mesh) accept(conn net.Conn) error {
-	if err := conn.SetDeadline(time.Now().Add(stepTime)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(m.cfg.Patience)); err != nil {
 		return err
 	}
 	var first [1]byte
@@ -86,7 +86,7 @@ func (m *Mesh) acceptControl(conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	m.issue(id, &ticket{peer: peer, key: key})
+	m.issue(&ticket{id: id, peer: peer, key: key})
 	binary.LittleEndian.PutUint32(b[:], verdictGo)
 	copy(b[4:], id[:])
 	if _, err := t.Write(b[:]); err != nil {
@@ -143,7 +143,7 @@ func dataKey(t *tls.Conn, id ticketID) ([]byte, error) {
 
 // dial makes a connection to peer and returns its socket.
 func (m *Mesh) dial(ctx context.Context, peer link.Peer) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, stepTime)
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.Patience)
 	defer cancel()
 	id, key, err := m.dialControl(ctx, peer)
 	if err != nil {

@@ -19,30 +19,40 @@ import (
 // ticketID names a data connection that a control connection has agreed on.
 type ticketID [16]byte
 
-// ticket is good for one data connection within stepTime.
+// ticket is good for one data connection, for as long as a handshake may take,
+// and until the same peer gets another one.
 type ticket struct {
+	id    ticketID
 	peer  link.Peer
 	key   []byte
 	timer *time.Timer
 }
 
-func (m *Mesh) issue(id ticketID, t *ticket) {
+func (m *Mesh) issue(t *ticket) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.tickets[id] = t
-	t.timer = time.AfterFunc(stepTime, func() { m.redeem(id) })
+	if m.ctx.Err() != nil {
+		return // nobody will come for it
+	}
+	if old := m.tickets[t.peer]; old != nil {
+		old.timer.Stop()
+	}
+	m.tickets[t.peer] = t
+	t.timer = time.AfterFunc(m.cfg.Patience, func() { m.redeem(t.id) })
 }
 
 // redeem takes a ticket out; nil: unknown, used or expired.
 func (m *Mesh) redeem(id ticketID) *ticket {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	t := m.tickets[id]
-	if t != nil {
-		delete(m.tickets, id)
-		t.timer.Stop()
+	for peer, t := range m.tickets {
+		if t.id == id {
+			delete(m.tickets, peer)
+			t.timer.Stop()
+			return t
+		}
 	}
-	return t
+	return nil
 }
 
 // The data connection's hello: magic, ticket, nonce, proof; the answer: nonce,

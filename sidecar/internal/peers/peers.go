@@ -19,6 +19,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -33,15 +35,18 @@ type Config struct {
 	TLS       *tls.Config
 	Log       *slog.Logger
 	Connected Connected
+	Patience  time.Duration // for each handshake as a whole; default 5 s
+	Pending   int           // incoming handshakes under way at once; default 128, more wait
 }
 
 // Limits of the wire-up.
 const (
-	stepTime     = 5 * time.Second // for each handshake as a whole
-	pendingMax   = 128             // handshakes under way at once
-	backoffFirst = 10 * time.Millisecond
-	backoffMax   = time.Second
-	askPause     = 200 * time.Millisecond // before the same question is asked again
+	patienceDefault = 5 * time.Second
+	pendingDefault  = 128
+	backoffFirst    = 10 * time.Millisecond
+	backoffMax      = time.Second
+	askPause        = 200 * time.Millisecond // before the same question is asked again
+	acceptPause     = 20 * time.Millisecond  // for descriptors to become free
 )
 
 // Mesh makes and accepts the connections of one sidecar.
@@ -56,16 +61,22 @@ type Mesh struct {
 
 	mu      sync.Mutex
 	dials   map[link.Peer]context.CancelFunc
-	tickets map[ticketID]*ticket
+	tickets map[link.Peer]*ticket // the last one issued to each peer
 	conns   map[net.Conn]bool
 }
 
 // New makes a mesh that accepts on listener, which it owns.
 func New(cfg Config, listener net.Listener) *Mesh {
+	if cfg.Patience == 0 {
+		cfg.Patience = patienceDefault
+	}
+	if cfg.Pending == 0 {
+		cfg.Pending = pendingDefault
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	return &Mesh{
-		cfg: cfg, listener: listener, ctx: ctx, stop: stop, pending: make(chan struct{}, pendingMax),
-		dials: map[link.Peer]context.CancelFunc{}, tickets: map[ticketID]*ticket{}, conns: map[net.Conn]bool{},
+		cfg: cfg, listener: listener, ctx: ctx, stop: stop, pending: make(chan struct{}, cfg.Pending),
+		dials: map[link.Peer]context.CancelFunc{}, tickets: map[link.Peer]*ticket{}, conns: map[net.Conn]bool{},
 	}
 }
 
@@ -76,10 +87,16 @@ func (m *Mesh) Refused() uint64 { return m.refused.Load() }
 func (m *Mesh) Serve() error {
 	for {
 		conn, err := m.listener.Accept()
-		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
-				return nil
-			}
+		switch {
+		case err == nil:
+		case errors.Is(err, net.ErrClosed):
+			return nil
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+			// Connections that exist go on; new ones wait in the queue.
+			m.cfg.Log.Error("no descriptor left for a new connection: raise the limit of open files", "cause", err)
+			time.Sleep(acceptPause)
+			continue
+		default:
 			return fmt.Errorf("peers: accepting: %w", err)
 		}
 		select {
@@ -92,14 +109,17 @@ func (m *Mesh) Serve() error {
 			_ = conn.Close() // closing down
 			return nil
 		}
-		m.wg.Go(func() {
-			defer func() { <-m.pending }()
-			defer m.untrack(conn)
-			if err := m.accept(conn); err != nil {
-				m.refused.Add(1)
-				m.cfg.Log.Warn("connection refused", "from", conn.RemoteAddr(), "cause", err)
-			}
-		})
+		go m.shake(conn)
+	}
+}
+
+// shake is an incoming connection's handshake.
+func (m *Mesh) shake(conn net.Conn) {
+	defer func() { <-m.pending }()
+	defer m.untrack(conn)
+	if err := m.accept(conn); err != nil && m.ctx.Err() == nil {
+		m.refused.Add(1)
+		m.cfg.Log.Warn("connection refused", "from", conn.RemoteAddr(), "cause", err)
 	}
 }
 
@@ -109,8 +129,12 @@ func (m *Mesh) Close() error {
 	err := m.listener.Close()
 	m.mu.Lock()
 	for c := range m.conns {
-		_ = c.Close() // its goroutine reports
+		_ = c.Close() // its goroutine ends
 	}
+	for _, t := range m.tickets {
+		t.timer.Stop()
+	}
+	clear(m.tickets)
 	m.mu.Unlock()
 	m.wg.Wait()
 	if errors.Is(err, net.ErrClosed) {
@@ -119,6 +143,7 @@ func (m *Mesh) Close() error {
 	return err
 }
 
+// track makes Close wait for the goroutine of c, which untrack ends.
 func (m *Mesh) track(c net.Conn) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -126,6 +151,7 @@ func (m *Mesh) track(c net.Conn) bool {
 		return false
 	}
 	m.conns[c] = true
+	m.wg.Add(1)
 	return true
 }
 
@@ -134,6 +160,7 @@ func (m *Mesh) untrack(c net.Conn) {
 	delete(m.conns, c)
 	m.mu.Unlock()
 	_ = c.Close() // whatever is worth keeping has its own descriptor
+	m.wg.Done()
 }
 
 // Connect starts dialling peer, until it succeeds, the peer's own dial does, or

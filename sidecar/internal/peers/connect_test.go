@@ -1,0 +1,157 @@
+package peers
+
+import (
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+func TestConnect(t *testing.T) {
+	for _, dialler := range []int{0, 1} {
+		n := newJob(t, "j", time.Hour).nodes(2, []int{0, 1})
+		n[dialler].Connect(n[1-dialler].cfg.Self)
+		n[0].waitConnected(1, 1)
+		n[1].waitConnected(0, 1)
+		bothWays(t, n[0], n[1])
+	}
+}
+
+// TestSimultaneous: both sides connect at the same moment, again and again;
+// each time they end up with the two ends of one connection.
+func TestSimultaneous(t *testing.T) {
+	n := newJob(t, "j", time.Hour).nodes(2, []int{0, 1})
+	for round := 1; round <= 100; round++ {
+		had := [2]int{n[0].count(1), n[1].count(0)}
+		var both sync.WaitGroup
+		both.Go(func() { n[0].Connect(1) })
+		both.Go(func() { n[1].Connect(0) })
+		both.Wait()
+		n[0].waitConnected(1, had[0]+1)
+		n[1].waitConnected(0, had[1]+1)
+		// A question that crossed the connection may bring a second one.
+		wait(t, "quiet", func() bool { return n[0].quiet() && n[1].quiet() && n[0].count(1) == n[1].count(0) })
+		bothWays(t, n[0], n[1])
+	}
+}
+
+// quiet reports that nothing is under way.
+func (n *node) quiet() bool {
+	n.Mesh.mu.Lock()
+	defer n.Mesh.mu.Unlock()
+	return len(n.dials) == 0 && len(n.conns) == 0
+}
+
+// TestReconnect: after a break either side may ask for the next connection.
+func TestReconnect(t *testing.T) {
+	n := newJob(t, "j", time.Hour).nodes(2, []int{0, 1})
+	for i := 1; i <= 10; i++ {
+		asks := n[i%2]
+		asks.Connect(n[1-i%2].cfg.Self)
+		n[0].waitConnected(1, i)
+		n[1].waitConnected(0, i)
+		bothWays(t, n[0], n[1])
+		if err := unix.Shutdown(n[0].newest(1), unix.SHUT_RDWR); err != nil {
+			t.Fatal(err)
+		}
+		wait(t, "quiet", func() bool { return n[0].quiet() && n[1].quiet() })
+	}
+}
+
+// TestMissingPeer: dialling goes on until somebody answers, or Cancel.
+func TestMissingPeer(t *testing.T) {
+	j := newJob(t, "j", time.Hour)
+	n := j.nodes(3, []int{0})[0]
+	n.Connect(1)
+	n.Connect(1) // asking twice is asking once
+	n.Connect(2)
+	wait(t, "a word about it", func() bool { return n.log.has("peer=1") && n.log.has("peer=2") })
+	n.Cancel(2)
+	n.Cancel(2)
+	l, err := net.Listen("tcp", n.cfg.Addresses[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := &node{t: t, log: new(journal), served: make(chan error, 1), fds: map[link.Peer][]int{}}
+	cfg := n.cfg
+	cfg.Self, cfg.TLS, cfg.Connected = 1, j.credentials(1), late.connectedTo
+	late.Mesh = New(cfg, l)
+	go func() { late.served <- late.Serve() }()
+	defer late.end()
+	n.waitConnected(1, 1)
+	late.waitConnected(0, 1)
+	bothWays(t, n, late)
+	wait(t, "the end of all dials", n.quiet)
+	if n.count(2) != 0 {
+		t.Error("connected to a pod that is not there")
+	}
+}
+
+// TestCloseDuringHandshakes: Close waits for nobody, in either role.
+func TestCloseDuringHandshakes(t *testing.T) {
+	n := newJob(t, "j", time.Hour).nodes(2, []int{0}, func(c *Config) { c.Patience = time.Hour })[0]
+	deaf, err := net.Listen("tcp", n.cfg.Addresses[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = deaf.Close() }() // it only listens
+	n.Connect(1)
+	dialled, err := deaf.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = dialled.Close() }() // it says nothing
+	for range 3 {
+		c, err := net.Dial("tcp", n.cfg.Addresses[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }() // nor does it
+	}
+	wait(t, "the incoming connections", func() bool {
+		n.Mesh.mu.Lock()
+		defer n.Mesh.mu.Unlock()
+		return len(n.conns) == 3
+	})
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+	if n.Refused() != 0 {
+		t.Errorf("%d connections count as refused, though it was us who ended", n.Refused())
+	}
+	n.Connect(1) // too late: does nothing
+}
+
+// TestPendingIsBounded: silent strangers take up no more than their places, and
+// a peer gets in when they are sent away.
+func TestPendingIsBounded(t *testing.T) {
+	n := newJob(t, "j", time.Hour).nodes(2, []int{0, 1}, func(c *Config) {
+		c.Patience = 5 * time.Second
+		if c.Self == 1 {
+			c.Pending, c.Patience = 3, 50*time.Millisecond
+		}
+	})
+	for range 20 {
+		c, err := net.Dial("tcp", n[1].cfg.Addresses[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }() // nothing was said
+	}
+	n[0].Connect(1)
+	wait(t, "a connection beside the silent ones", func() bool {
+		n[1].Mesh.mu.Lock()
+		if got := len(n[1].conns); got > 3 {
+			t.Errorf("%d handshakes under way, 3 allowed", got)
+		}
+		n[1].Mesh.mu.Unlock()
+		return n[0].count(1) > 0
+	})
+	n[1].waitConnected(0, 1)
+	bothWays(t, n[0], n[1])
+	wait(t, "the strangers to be counted", func() bool { return n[1].Refused() == 20 })
+}

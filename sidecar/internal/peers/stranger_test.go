@@ -1,0 +1,160 @@
+package peers
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// dialRaw connects to the node.
+func (n *node) dialRaw() net.Conn {
+	n.t.Helper()
+	c, err := net.Dial("tcp", n.cfg.Addresses[n.cfg.Self])
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { _ = c.Close() }) // most are closed
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		n.t.Fatal(err)
+	}
+	return c
+}
+
+// refuses lets attack loose on the node, which has to hang up, hand over
+// nothing, and write a line with want.
+func (n *node) refuses(want string, attack func(net.Conn)) {
+	n.t.Helper()
+	had := n.Refused()
+	c := n.dialRaw()
+	attack(c)
+	if _, err := io.Copy(io.Discard, c); errors.Is(err, context.DeadlineExceeded) {
+		n.t.Errorf("the node does not hang up: %v", err)
+	}
+	wait(n.t, "the refusal", func() bool { return n.Refused() == had+1 })
+	if !n.log.has(want) {
+		n.t.Errorf("no %q in the log:\n%s", want, n.log)
+	}
+	for peer := range n.cfg.Addresses {
+		if n.count(link.Peer(peer)) != 0 {
+			n.t.Errorf("a connection to %d was handed over", peer)
+		}
+	}
+	_ = c.Close() // over
+}
+
+func write(b []byte) func(net.Conn) { return func(c net.Conn) { _, _ = c.Write(b) } }
+
+func TestGarbage(t *testing.T) {
+	n := newJob(t, "j", time.Hour).nodes(2, []int{1}, func(c *Config) { c.Patience = 100 * time.Millisecond })[0]
+	n.refuses("first byte 0x47", write([]byte("GET / HTTP/1.1\r\n\r\n")))
+	n.refuses("first byte 0x0", write(make([]byte, 1000)))
+	n.refuses("neither TLS nor a data connection\"", write([]byte("OUTRAGEOUS"+string(make([]byte, 100)))))
+	n.refuses("unknown, used or expired", write([]byte(dataMagic+string(make([]byte, 100)))))
+	n.refuses("TLS: ", write(append([]byte{tlsHandshake, 3, 1, 0, 5}, "hello"...)))
+	n.refuses("TLS: ", write(bytes.Repeat([]byte{tlsHandshake}, 70000)))
+	n.refuses("nothing was said", func(net.Conn) {})
+	n.refuses("TLS: ", write([]byte{tlsHandshake, 3}))
+	n.refuses("data connection: ", write([]byte(dataMagic)))
+}
+
+// TestHalfAHandshake: a client that stops in the middle of TLS is sent away.
+func TestHalfAHandshake(t *testing.T) {
+	j := newJob(t, "j", time.Hour)
+	n := j.nodes(2, []int{1}, func(c *Config) { c.Patience = 100 * time.Millisecond })[0]
+	for k := range 3 {
+		n.refuses("timeout", func(c net.Conn) {
+			x := &stops{Conn: c, after: k}
+			_ = tls.Client(x, j.credentials(0)).Handshake() // it cannot succeed
+		})
+	}
+}
+
+// stops swallows all but the first writes and never has an answer.
+type stops struct {
+	net.Conn
+	after int
+}
+
+func (s *stops) Write(b []byte) (int, error) {
+	if s.after--; s.after < 0 {
+		return 0, io.ErrClosedPipe
+	}
+	return s.Conn.Write(b)
+}
+
+// shake does a TLS handshake with other credentials.
+func shake(c *tls.Config) func(net.Conn) {
+	return func(conn net.Conn) {
+		t := tls.Client(conn, c)
+		_ = t.Handshake()                 // the node's verdict counts
+		_, _ = t.Read(make([]byte, 1000)) // and comes after our side is content
+	}
+}
+
+func TestStrangers(t *testing.T) {
+	j := newJob(t, "j", time.Hour)
+	n := j.nodes(2, []int{1})[0]
+	trusting := func(c *tls.Config) *tls.Config {
+		c.VerifyConnection = nil // it wants to be taken, whoever answers
+		return c
+	}
+	n.refuses("signed by unknown authority", shake(trusting(newJob(t, "j", time.Hour).credentials(0))))
+	n.refuses("expired", shake(trusting(newJob(t, "j", -time.Second).credentials(0))))
+	n.refuses("pod 9", shake(j.credentials(9)))
+	n.refuses("pod 1", shake(j.credentials(1)))
+	old := j.credentials(0)
+	old.MinVersion, old.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
+	n.refuses("unsupported version", shake(old))
+	anonymous := j.credentials(0)
+	anonymous.Certificates = nil
+	n.refuses("didn't provide a certificate", shake(anonymous))
+}
+
+// TestAnotherJob: the same authority does not help, the job's id is in the
+// certificate.
+func TestAnotherJob(t *testing.T) {
+	j := newJob(t, "j", time.Hour)
+	n := j.nodes(2, []int{1}, func(c *Config) { c.Job = "another" })[0]
+	n.refuses("no pod of job another", shake(j.credentials(0)))
+}
+
+// TestWrongGreeting: what is said must fit what is certified.
+func TestWrongGreeting(t *testing.T) {
+	j := newJob(t, "j", time.Hour)
+	n := j.nodes(3, []int{2})[0]
+	greet := func(version, pod uint32) func(net.Conn) {
+		return func(c net.Conn) {
+			s := tls.Client(c, j.credentials(0))
+			var b [greetingBytes]byte
+			binary.LittleEndian.PutUint32(b[0:], version)
+			binary.LittleEndian.PutUint32(b[4:], pod)
+			_, _ = s.Write(b[:]) // the node's verdict counts
+		}
+	}
+	n.refuses("speaks protocol version 99, this sidecar version 1", greet(99, 0))
+	n.refuses("certificate of pod 0, greeting of pod 1", greet(wire.Version, 1))
+}
+
+// TestWrongPodAnswers: who answers at a pod's address has to be that pod.
+func TestWrongPodAnswers(t *testing.T) {
+	n := newJob(t, "j", time.Hour).nodes(3, []int{0, 2}, func(c *Config) {
+		if c.Self == 0 {
+			c.Addresses = []string{c.Addresses[0], c.Addresses[2], c.Addresses[1]}
+		}
+	})
+	n[0].Connect(1)
+	wait(t, "a word about it", func() bool { return n[0].log.has("pod 2 answers at the address of pod 1") })
+	n[0].Cancel(1)
+	if n[0].count(1)+n[0].count(2)+n[1].count(0) != 0 {
+		t.Error("a connection was handed over")
+	}
+}
