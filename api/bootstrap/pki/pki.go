@@ -88,9 +88,11 @@ func (a *Authority) Leaf(pod int) (Pair, error) {
 	}, nil
 }
 
-// Identity is the name in a leaf: outrigger://job/<id>/pod/<n>.
+// Identity is the name in a leaf: outrigger://job/<id>/pod/<n>. The id is one
+// segment, whatever is in it, so that no id can pretend to be another's pod.
 func Identity(job string, pod int) *url.URL {
-	return &url.URL{Scheme: "outrigger", Host: "job", Path: "/" + job + "/pod/" + strconv.Itoa(pod)}
+	end := "/pod/" + strconv.Itoa(pod)
+	return &url.URL{Scheme: "outrigger", Host: "job", Path: "/" + job + end, RawPath: "/" + url.PathEscape(job) + end}
 }
 
 // ErrStranger reports a certificate that is not one of this job's sidecars.
