@@ -198,7 +198,7 @@ func (d *daemon) serve(ctx context.Context) error {
 		h := obs.Handler(&obs.Sources{
 			Look: d.look, Flight: &d.flight, FirstRank: pod.FirstRank, Ranks: d.doc.Ranks, Pod: d.o.pod,
 			Ready: func() bool { return ctx.Err() == nil }, Log: d.log,
-			Break: func(peer int) error { return d.engine.Break(link.Peer(peer)) },
+			Break: d.breakPeer,
 		})
 		g.Go(func() error { return obs.Serve(ctx, l, h) })
 	}
@@ -211,6 +211,13 @@ func (d *daemon) serve(ctx context.Context) error {
 	stopEngine()
 	<-engineDone
 	return errors.Join(err, d.engine.Close())
+}
+
+func (d *daemon) breakPeer(peer int) error {
+	if peer < 0 || peer >= len(d.doc.Pods) || peer == d.o.pod {
+		return fmt.Errorf("%w: pod %d of %d, seen from pod %d", obs.ErrNoPeer, peer, len(d.doc.Pods), d.o.pod)
+	}
+	return d.engine.Break(link.Peer(peer))
 }
 
 func (d *daemon) close() error {

@@ -24,9 +24,12 @@ type Sources struct {
 	Ranks     int // of the job
 	Pod       int
 	Ready     func() bool
-	Break     func(peer int) error // breaks a connection, as a drill
+	Break     func(peer int) error // breaks a connection, as a drill; ErrNoPeer: there is none
 	Log       *slog.Logger
 }
+
+// ErrNoPeer reports a pod number that is not one of the sidecar's peers.
+var ErrNoPeer = errors.New("no such peer")
 
 // Report is one sidecar's part of a job's communication report.
 type Report struct {
@@ -99,11 +102,15 @@ func Handler(s *Sources) http.Handler {
 	})
 	mux.HandleFunc("POST /debug/break/{peer}", func(w http.ResponseWriter, r *http.Request) {
 		peer, err := strconv.Atoi(r.PathValue("peer"))
-		if err == nil {
-			err = s.Break(peer)
-		}
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
+			http.Error(w, fmt.Sprintf("%q is no pod's number", r.PathValue("peer")), http.StatusBadRequest)
+			return
+		}
+		switch err := s.Break(peer); {
+		case errors.Is(err, ErrNoPeer):
+			http.Error(w, err.Error(), http.StatusNotFound)
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
 	})
 	mux.HandleFunc("GET /debug/flight", func(w http.ResponseWriter, _ *http.Request) { _ = s.Flight.Dump(w) })

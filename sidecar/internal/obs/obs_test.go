@@ -1,0 +1,259 @@
+package obs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"go.uber.org/goleak"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// picture is a sidecar that hosts ranks 2 and 3 of 4.
+func picture() Picture {
+	p := Picture{Busy: 11, Idle: 12, Yields: 13, Sleeps: 14, BytesIn: 15, BytesOut: 16, RefusedConnections: 17}
+	p.Core = core.Stats{
+		Eager: core.Traffic{Messages: 3, Bytes: 300}, Get: core.Traffic{Messages: 1, Bytes: 1 << 20},
+		FramesIn: 21, FramesOut: 22, Expected: 23, Unexpected: 24, UnexpectedBytes: 25, UnexpectedPeak: 26,
+		Sends: 27, Receives: 28, Parked: 29, CreditStalls: 30, Breaks: 31, Reconnects: 32,
+		Matrix: make([]core.Traffic, 8),
+	}
+	p.Core.Matrix[1] = core.Traffic{Messages: 3, Bytes: 300}        // 2 to 1
+	p.Core.Matrix[7] = core.Traffic{Messages: 1, Bytes: 1<<20 + 10} // 3 to 3
+	p.Core.Sizes[0], p.Core.Sizes[7] = 1, 3
+	return p
+}
+
+func sources() *Sources {
+	return &Sources{
+		Look: func() (Picture, error) { return picture(), nil }, Flight: new(Flight), FirstRank: 2, Ranks: 4, Pod: 1,
+		Ready: func() bool { return true }, Log: slog.New(slog.DiscardHandler),
+		Break: func(peer int) error {
+			if peer != 0 {
+				return fmt.Errorf("%w: pod %d", ErrNoPeer, peer)
+			}
+			return nil
+		},
+	}
+}
+
+func ask(s *Sources, method, path string) (int, string) {
+	w := httptest.NewRecorder()
+	Handler(s).ServeHTTP(w, httptest.NewRequest(method, path, nil))
+	return w.Code, w.Body.String()
+}
+
+// TestMetrics parses a scrape as Prometheus does and compares every figure.
+func TestMetrics(t *testing.T) {
+	_, text := ask(sources(), http.MethodGet, "/metrics")
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for name, f := range families {
+		if !strings.HasPrefix(name, "outrigger_") {
+			continue
+		}
+		if f.GetHelp() == "" {
+			t.Errorf("%s has no help", name)
+		}
+		counter := strings.HasSuffix(name, "_total")
+		if counter != (f.GetType() == dto.MetricType_COUNTER) {
+			t.Errorf("%s is a %v", name, f.GetType())
+		}
+		for _, m := range f.GetMetric() {
+			key := strings.TrimPrefix(name, "outrigger_")
+			for _, l := range m.GetLabel() {
+				key += " " + l.GetValue()
+			}
+			switch f.GetType() {
+			case dto.MetricType_COUNTER:
+				got[key] = m.GetCounter().GetValue()
+			case dto.MetricType_GAUGE:
+				got[key] = m.GetGauge().GetValue()
+			case dto.MetricType_HISTOGRAM:
+				h := m.GetHistogram()
+				got[key+" count"], got[key+" sum"] = float64(h.GetSampleCount()), h.GetSampleSum()
+				for _, b := range h.GetBucket() {
+					if le := b.GetUpperBound(); le == 0 || le == 63 || le == 127 {
+						got[fmt.Sprintf("%s to %v", key, le)] = float64(b.GetCumulativeCount())
+					}
+				}
+			default:
+				t.Errorf("%s is a %v", name, f.GetType())
+			}
+		}
+	}
+	want := map[string]float64{
+		"messages_total eager": 3, "messages_total rendezvous get": 1, "messages_total rendezvous put": 0,
+		"messages_total rendezvous stream": 0, "messages_total one-sided": 0, "messages_total collective": 0,
+		"message_bytes_total eager": 300, "message_bytes_total rendezvous get": 1 << 20, "message_bytes_total rendezvous put": 0,
+		"message_bytes_total rendezvous stream": 0, "message_bytes_total one-sided": 0, "message_bytes_total collective": 0,
+		"frames_total in": 21, "frames_total out": 22, "link_bytes_total in": 15, "link_bytes_total out": 16,
+		"matches_total expected": 23, "matches_total unexpected": 24, "unexpected_bytes": 25, "unexpected_bytes_peak": 26,
+		"requests_open send": 27, "requests_open receive": 28, "requests_open unexpected": 29,
+		"credit_stalls_total": 30, "connection_breaks_total": 31, "reconnects_total": 32, "refused_connections_total": 17,
+		"engine_turns_total busy": 11, "engine_turns_total idle": 12, "engine_turns_total yield": 13, "engine_turns_total sleep": 14,
+		"message_size_bytes count": 4, "message_size_bytes sum": 1<<20 + 310,
+		"message_size_bytes to 0": 1, "message_size_bytes to 63": 1, "message_size_bytes to 127": 4,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("metrics (-want +got):\n%s", diff)
+	}
+}
+
+func TestReport(t *testing.T) {
+	code, text := ask(sources(), http.MethodGet, "/report")
+	var got Report
+	if err := json.Unmarshal([]byte(text), &got); err != nil || code != http.StatusOK {
+		t.Fatal(code, err, text)
+	}
+	p := picture()
+	want := Report{
+		Pod: 1, Ranks: 4, FirstRank: 2, Protocols: Protocols(&p.Core),
+		Cells: []Cell{{2, 1, 3, 300}, {3, 3, 1, 1<<20 + 10}},
+		Totals: Totals{
+			FramesIn: 21, FramesOut: 22, BytesIn: 15, BytesOut: 16, Expected: 23, Unexpected: 24, UnexpectedBytes: 25,
+			Sends: 27, Receives: 28, CreditStalls: 30, Reconnects: 32, Busy: 11, Idle: 12,
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+}
+
+// TestStoppedEngine: what has no answer is said to be unavailable, and is not
+// made up.
+func TestStoppedEngine(t *testing.T) {
+	s := sources()
+	s.Look = func() (Picture, error) { return Picture{}, errors.New("engine: stopped") }
+	s.Ready = func() bool { return false }
+	for path, want := range map[string]int{
+		"/healthz": http.StatusServiceUnavailable, "/readyz": http.StatusServiceUnavailable,
+		"/report": http.StatusServiceUnavailable, "/metrics": http.StatusInternalServerError,
+	} {
+		code, text := ask(s, http.MethodGet, path)
+		if code != want {
+			t.Errorf("%s: %d %s, want %d", path, code, text, want)
+		}
+		if path != "/readyz" && !strings.Contains(text, "engine: stopped") {
+			t.Errorf("%s does not say why: %s", path, text)
+		}
+	}
+}
+
+func TestHealthAndDrill(t *testing.T) {
+	for _, c := range []struct {
+		method, path string
+		want         int
+		text         string
+	}{
+		{http.MethodGet, "/healthz", http.StatusOK, "ok"},
+		{http.MethodGet, "/readyz", http.StatusOK, "ok"},
+		{http.MethodPost, "/debug/break/0", http.StatusOK, ""},
+		{http.MethodPost, "/debug/break/7", http.StatusNotFound, "no such peer: pod 7"},
+		{http.MethodPost, "/debug/break/-1", http.StatusNotFound, "no such peer"},
+		{http.MethodPost, "/debug/break/all", http.StatusBadRequest, `"all"`},
+		{http.MethodGet, "/debug/break/0", http.StatusMethodNotAllowed, ""},
+		{http.MethodPost, "/metrics", http.StatusMethodNotAllowed, ""},
+		{http.MethodGet, "/", http.StatusNotFound, ""},
+	} {
+		code, text := ask(sources(), c.method, c.path)
+		if code != c.want || !strings.Contains(text, c.text) {
+			t.Errorf("%s %s: %d %q, want %d with %q", c.method, c.path, code, text, c.want, c.text)
+		}
+	}
+}
+
+// TestFlightWraps: the recorder keeps the last events, oldest first.
+func TestFlightWraps(t *testing.T) {
+	s := sources()
+	if _, text := ask(s, http.MethodGet, "/debug/flight"); text != "" {
+		t.Errorf("an empty recorder shows %q", text)
+	}
+	const extra = 100
+	for i := range flightEvents + extra {
+		s.Flight.Record(int64(i)*1000, uint8(i%7), 1, 2, 3, 4, uint64(i))
+	}
+	_, text := ask(s, http.MethodGet, "/debug/flight")
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if len(lines) != flightEvents {
+		t.Fatalf("%d events, want %d", len(lines), flightEvents)
+	}
+	for i, line := range lines {
+		if !strings.HasSuffix(line, fmt.Sprintf(" frame=%d", extra+i)) {
+			t.Fatalf("line %d is %q, want event %d", i, line, extra+i)
+		}
+	}
+	first, last := extra%7, (flightEvents+extra-1)%7
+	if want := fmt.Sprintf("%12.3f us  %-7s peer=1 rank=2 tag=0x3 bytes=4 frame=100", -float64(flightEvents-1), kinds[first]); lines[0] != want {
+		t.Errorf("first line\n%s, want\n%s", lines[0], want)
+	}
+	if want := fmt.Sprintf("%12.3f us  %-7s", 0.0, kinds[last]); !strings.HasPrefix(lines[len(lines)-1], want) {
+		t.Errorf("last line %q, want it to begin with %q", lines[len(lines)-1], want)
+	}
+	unknown := new(Flight)
+	unknown.Record(0, 250, 0, ^uint32(0), 0, 0, 0)
+	var b bytes.Buffer
+	if err := unknown.Dump(&b); err != nil || !strings.Contains(b.String(), "?       peer=0 rank=-1") {
+		t.Errorf("an event of an unknown kind: %q, %v", b.String(), err)
+	}
+	if err := unknown.Dump(broken{}); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("dump to a broken output: %v", err)
+	}
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// TestServe answers over a real socket until its context ends.
+func TestServe(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, l, Handler(sources())) }()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get("http://" + l.Addr().String() + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close() // short
+	if resp.StatusCode != http.StatusOK {
+		t.Error(resp.Status)
+	}
+	// A client that asks for nothing keeps nobody.
+	idle, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = idle.Close() }() // nothing was said
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := Serve(t.Context(), l, nil); err == nil {
+		t.Error("a closed listener was served")
+	}
+}
