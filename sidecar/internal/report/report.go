@@ -5,6 +5,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
@@ -28,8 +29,10 @@ func Merge(all []obs.Report) (protocols []obs.Protocol, m *Matrix) {
 		m.Messages[i], m.Bytes[i] = make([]uint64, m.Ranks), make([]uint64, m.Ranks)
 	}
 	for _, r := range all {
-		for i, p := range r.Protocols {
-			if i == len(protocols) {
+		for _, p := range r.Protocols {
+			i := slices.IndexFunc(protocols, func(q obs.Protocol) bool { return q.Name == p.Name })
+			if i < 0 {
+				i = len(protocols)
 				protocols = append(protocols, obs.Protocol{Name: p.Name})
 			}
 			protocols[i].Messages += p.Messages

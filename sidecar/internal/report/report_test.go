@@ -1,0 +1,157 @@
+package report
+
+import (
+	"errors"
+	"image/png"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
+)
+
+// pods are the reports of a job of three ranks in two pods.
+func pods() []obs.Report {
+	return []obs.Report{
+		{
+			Pod: 0, Ranks: 3, FirstRank: 0,
+			Protocols: []obs.Protocol{{Name: "eager", Messages: 5, Bytes: 500}, {Name: "rendezvous get"}},
+			Cells:     []obs.Cell{{Src: 0, Dst: 1, Messages: 2, Bytes: 200}, {Src: 1, Dst: 2, Messages: 3, Bytes: 20 << 20}},
+		},
+		{
+			Pod: 1, Ranks: 3, FirstRank: 2,
+			Protocols: []obs.Protocol{{Name: "eager", Messages: 1, Bytes: 50}, {Name: "rendezvous get", Messages: 1, Bytes: 20 << 20}},
+			Cells:     []obs.Cell{{Src: 2, Dst: 2, Messages: 1, Bytes: 50}, {Src: 2, Dst: 9, Messages: 1, Bytes: 1}, {Src: 9, Dst: 2, Messages: 1, Bytes: 1}},
+		},
+	}
+}
+
+func TestMerge(t *testing.T) {
+	protocols, m := Merge(pods())
+	want := []obs.Protocol{{Name: "eager", Messages: 6, Bytes: 550}, {Name: "rendezvous get", Messages: 1, Bytes: 20 << 20}}
+	if diff := cmp.Diff(want, protocols); diff != "" {
+		t.Errorf("protocols (-want +got):\n%s", diff)
+	}
+	matrix := &Matrix{
+		Ranks:    3,
+		Messages: [][]uint64{{0, 2, 0}, {0, 0, 3}, {0, 0, 1}},
+		Bytes:    [][]uint64{{0, 200, 0}, {0, 0, 20 << 20}, {0, 0, 50}},
+	}
+	if diff := cmp.Diff(matrix, m); diff != "" {
+		t.Errorf("matrix (-want +got):\n%s", diff)
+	}
+}
+
+// TestMergeByName: sidecars that list their protocols in another order, or
+// miss one, are added up by name.
+func TestMergeByName(t *testing.T) {
+	all := pods()
+	all[1].Protocols = []obs.Protocol{{Name: "rendezvous get", Messages: 1, Bytes: 7}, {Name: "collective", Messages: 2, Bytes: 8}}
+	protocols, _ := Merge(all)
+	want := []obs.Protocol{{Name: "eager", Messages: 5, Bytes: 500}, {Name: "rendezvous get", Messages: 1, Bytes: 7}, {Name: "collective", Messages: 2, Bytes: 8}}
+	if diff := cmp.Diff(want, protocols); diff != "" {
+		t.Errorf("protocols (-want +got):\n%s", diff)
+	}
+}
+
+func TestShow(t *testing.T) {
+	var b strings.Builder
+	if err := Show(&b, pods(), ""); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+Communication by protocol
+        protocol  messages     bytes
+           eager         6     550 B
+  rendezvous get         1  20.0 MiB
+
+Sent from rank (row) to rank (column): messages, bytes
+     0         1            2
+  0  -  2, 200 B            -
+  1  -         -  3, 20.0 MiB
+  2  -         -      1, 50 B
+`
+	if diff := cmp.Diff(want, trimmed(b.String())); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+	b.Reset()
+	large := []obs.Report{{Ranks: textRanks + 1}}
+	if err := Show(&b, large, ""); err != nil || strings.Contains(b.String(), "column") {
+		t.Errorf("a job of %d ranks: %v\n%s", textRanks+1, err, b.String())
+	}
+}
+
+// trimmed takes the blanks off the ends of lines, which nobody sees.
+func trimmed(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// TestPlot: the picture is one, for one rank, for a job without traffic and
+// for a large one.
+func TestPlot(t *testing.T) {
+	for what, all := range map[string][]obs.Report{
+		"three ranks": pods(), "one rank": {{Ranks: 1}}, "silence": {{Ranks: 5}}, "many": {{Ranks: 200}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "new", "folder")
+			var b strings.Builder
+			if err := Show(&b, all, dir); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(dir, "matrix.png")
+			if !strings.Contains(b.String(), path) {
+				t.Errorf("the report does not name %s:\n%s", path, b.String())
+			}
+			f, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = f.Close() }() // only read
+			img, err := png.Decode(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if size := img.Bounds().Size(); size.X < 300 || size.Y < 300 {
+				t.Errorf("a picture of %v", size)
+			}
+		})
+	}
+}
+
+func TestPlotWhereNobodyMayWrite(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Show(io.Discard, pods(), filepath.Join(file, "plots")); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("plots below a file: %v", err)
+	}
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestBrokenOutput(t *testing.T) {
+	if err := Show(broken{}, pods(), ""); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("%v, want the output's error", err)
+	}
+}
+
+func TestSize(t *testing.T) {
+	for n, want := range map[uint64]string{
+		0: "0 B", 10<<10 - 1: "10239 B", 10 << 10: "10.0 KiB", 10 << 20: "10.0 MiB", 10 << 30: "10.0 GiB", 5 << 40: "5120.0 GiB",
+	} {
+		if got := Size(n); got != want {
+			t.Errorf("%d bytes are %q, want %q", n, got, want)
+		}
+	}
+}
