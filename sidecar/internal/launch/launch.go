@@ -1,15 +1,15 @@
 // Package launch runs the ranks of one pod: it starts a process for each, sends
 // its output on with the rank in front, passes signals on, and ends the others
-// when one has failed.
+// when one has failed. Nothing that a rank started outlives Run.
 package launch
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"sync"
@@ -17,8 +17,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
 // Event is one line of the status stream, JSON.
@@ -62,18 +60,32 @@ const (
 	exitNotExecutable = 126
 )
 
-// pod is a running set of ranks.
-type pod struct {
-	cfg   Config
-	mu    sync.Mutex
-	procs map[int]*os.Process
-	first *Event // first failure
-	stop  chan struct{}
-	once  sync.Once
-	out   sync.Mutex
+// CannotRun is the exit code for a program that exec.LookPath does not find or
+// does not like.
+func CannotRun(err error) int {
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		return exitNotFound
+	}
+	return exitNotExecutable
 }
 
-// Run runs the ranks to their end and returns the first failure, or nil.
+// pod is a running set of ranks.
+type pod struct {
+	cfg    Config
+	copies sync.WaitGroup // of output
+	stop   chan struct{}  // closed by the first failure
+	out    sync.Mutex     // held for whole lines
+
+	mu     sync.Mutex // guards what follows
+	procs  map[int]*os.Process
+	pipes  []*os.File     // that output is read from
+	ending syscall.Signal // what ranks get that start too late; 0: the pod is not ending
+	first  *Event         // first failure
+}
+
+// Run runs the ranks to their end and returns the first failure, or nil. It
+// makes this process the parent of what ranks leave behind, so nothing else in
+// it may start processes meanwhile.
 func Run(ctx context.Context, cfg Config) *Event {
 	if cfg.Grace == 0 {
 		cfg.Grace = 2 * time.Second
@@ -81,8 +93,11 @@ func Run(ctx context.Context, cfg Config) *Event {
 	p := &pod{cfg: cfg, procs: map[int]*os.Process{}, stop: make(chan struct{})}
 	path, err := exec.LookPath(cfg.Program[0])
 	if err != nil {
-		return p.cannotRun(err)
+		e := &Event{Event: "failed", Rank: cfg.First, Code: CannotRun(err), Reason: err.Error(), Time: time.Now()}
+		p.report(e)
+		return e
 	}
+	adopt()
 	var wg sync.WaitGroup
 	for r := cfg.First; r <= cfg.Last; r++ {
 		wg.Go(func() { p.run(r, path) })
@@ -93,27 +108,28 @@ func Run(ctx context.Context, cfg Config) *Event {
 	wg.Wait()
 	close(done)
 	<-ended
+	killOrphans()
+	p.finishOutput()
 	return p.first
 }
 
-func (p *pod) cannotRun(err error) *Event {
-	e := &Event{Event: "failed", Rank: p.cfg.First, Code: exitNotFound, Reason: err.Error(), Time: time.Now()}
-	if errors.Is(err, os.ErrPermission) {
-		e.Code = exitNotExecutable
-	}
-	p.report(e)
-	return e
-}
+// reapPause is how often the remains of adopted processes are taken away.
+const reapPause = time.Second
 
 // supervise passes signals on and ends everything on failure or cancellation:
 // first politely, then not.
 func (p *pod) supervise(ctx context.Context, done <-chan struct{}) {
 	stop, cancelled := p.stop, ctx.Done()
+	reap := time.NewTicker(reapPause)
+	defer reap.Stop()
 	var kill <-chan time.Time
 	for {
 		select {
 		case <-done:
 			return
+		case <-reap.C:
+			p.reapOrphans()
+			continue
 		case s := <-p.cfg.Signals:
 			if sig, ok := s.(syscall.Signal); ok {
 				p.signal(sig)
@@ -124,15 +140,23 @@ func (p *pod) supervise(ctx context.Context, done <-chan struct{}) {
 		case <-cancelled:
 			cancelled = nil
 		case <-kill:
-			p.signal(unix.SIGKILL)
+			p.end(unix.SIGKILL)
 			kill = nil
 			continue
 		}
 		if kill == nil {
-			p.signal(unix.SIGTERM)
+			p.end(unix.SIGTERM)
 			kill = time.After(p.cfg.Grace)
 		}
 	}
+}
+
+// end sends s to all ranks, and to those that are starting when they have.
+func (p *pod) end(s syscall.Signal) {
+	p.mu.Lock()
+	p.ending = s
+	p.mu.Unlock()
+	p.signal(s)
 }
 
 // signal reaches the whole process group of every rank.
@@ -144,78 +168,18 @@ func (p *pod) signal(s syscall.Signal) {
 	}
 }
 
-// run is one rank from start to end.
-func (p *pod) run(rank int, path string) {
-	cmd := exec.Command(path, p.cfg.Program[1:]...)
-	cmd.Env = append(append(os.Environ(), p.cfg.Env...),
-		names.EnvSocket+"="+p.cfg.Socket, fmt.Sprintf("%s=%d", names.EnvRank, rank))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
-	var copies sync.WaitGroup
-	var files []*os.File
-	for _, dst := range []struct {
-		to  io.Writer
-		set *io.Writer
-	}{{p.cfg.Out, &cmd.Stdout}, {p.cfg.Err, &cmd.Stderr}} {
-		r, w, err := os.Pipe()
-		if err != nil {
-			p.fail(&Event{Event: "failed", Rank: rank, Code: 1, Reason: err.Error()})
-			return
-		}
-		*dst.set = w
-		files = append(files, w)
-		copies.Go(func() { p.copyLines(rank, r, dst.to) })
-	}
-	// The death signal follows the thread that forks: it must live as long
-	// as the child, so that the goroutine keeps it.
-	lockThread()
-	defer unlockThread()
-	err := cmd.Start()
-	for _, f := range files {
-		_ = f.Close() // the child has its own
-	}
-	if err != nil {
-		copies.Wait()
-		e := &Event{Event: "failed", Rank: rank, Code: exitNotExecutable, Reason: err.Error()}
-		p.fail(e)
-		return
-	}
-	p.mu.Lock()
-	p.procs[rank] = cmd.Process
-	p.mu.Unlock()
-	p.report(&Event{Event: "started", Rank: rank, PID: cmd.Process.Pid, Time: time.Now()})
-	state, err := cmd.Process.Wait()
-	p.mu.Lock()
-	delete(p.procs, rank)
-	p.mu.Unlock()
-	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // what the rank left behind in its group
-	e := &Event{Event: "exited", Rank: rank, Time: time.Now()}
-	if err != nil {
-		e.Code, e.Reason = 1, err.Error()
-	} else if ws := state.Sys().(syscall.WaitStatus); ws.Signaled() {
-		e.Code, e.Signal = 128+int(ws.Signal()), unix.SignalName(ws.Signal())
-	} else {
-		e.Code = ws.ExitStatus()
-	}
-	copies.Wait()
-	if e.Code != 0 {
-		e.Event = "failed"
-		p.fail(e)
-		return
-	}
-	p.report(e)
-}
-
+// fail reports a failure, and starts the end of the pod. Ranks that fail at
+// almost the same time may be heard of in any order: the earliest counts.
 func (p *pod) fail(e *Event) {
-	if e.Time.IsZero() {
-		e.Time = time.Now()
-	}
 	p.mu.Lock()
 	if p.first == nil {
+		close(p.stop)
+	}
+	if p.first == nil || e.Time.Before(p.first.Time) {
 		p.first = e
 	}
 	p.mu.Unlock()
 	p.report(e)
-	p.once.Do(func() { close(p.stop) })
 }
 
 func (p *pod) report(e *Event) {
@@ -229,32 +193,4 @@ func (p *pod) report(e *Event) {
 	p.out.Lock()
 	defer p.out.Unlock()
 	_, _ = p.cfg.Status.Write(append(b, '\n')) // a reader that has gone asks for nothing
-}
-
-// lineMax bounds a line of output; a longer one is sent on in pieces.
-const lineMax = 64 << 10
-
-// copyLines sends whole lines on, so that those of several ranks do not mix.
-func (p *pod) copyLines(rank int, r *os.File, w io.Writer) {
-	defer func() { _ = r.Close() }() // only read
-	in := bufio.NewReaderSize(r, lineMax)
-	prefix := ""
-	if p.cfg.Prefix {
-		prefix = fmt.Sprintf("[%d] ", rank)
-	}
-	for {
-		line, err := in.ReadSlice('\n')
-		if len(line) > 0 {
-			out := append([]byte(prefix), line...)
-			if out[len(out)-1] != '\n' {
-				out = append(out, '\n')
-			}
-			p.out.Lock()
-			_, _ = w.Write(out) // our own output may be closed; the rank goes on
-			p.out.Unlock()
-		}
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return
-		}
-	}
 }

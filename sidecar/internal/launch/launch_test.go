@@ -1,0 +1,339 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is when something counts as hung.
+const patience = 30 * time.Second
+
+func wait(t *testing.T, what string, ready func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ready(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("still waiting for %s", what)
+		}
+	}
+}
+
+// output is what ranks print.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// trial is a run of a shell script as ranks 4 to last.
+type trial struct {
+	Config
+	out, errOut, status output
+	before              int
+	t                   *testing.T
+}
+
+func prepare(t *testing.T, last int, script string) *trial {
+	t.Helper()
+	r := &trial{t: t, before: descriptors(t)}
+	r.Config = Config{
+		Socket: "/run/s", First: 4, Last: last, Program: []string{"/bin/sh", "-c", script},
+		Out: &r.out, Err: &r.errOut, Status: &r.status,
+	}
+	return r
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+// run runs the trial to its end: no process and no descriptor may be left.
+func (r *trial) run(ctx context.Context) *Event {
+	r.t.Helper()
+	e := Run(ctx, r.Config)
+	if left := children(); len(left) != 0 {
+		r.t.Errorf("processes left: %v", left)
+	}
+	if after := descriptors(r.t); after > r.before {
+		r.t.Errorf("%d descriptors afterwards, %d before", after, r.before)
+	}
+	return e
+}
+
+// events are the status lines.
+func (r *trial) events() []Event {
+	r.t.Helper()
+	var list []Event
+	for line := range strings.Lines(r.status.String()) {
+		var e Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			r.t.Fatalf("status line %q: %v", line, err)
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+func (r *trial) count(event string) int {
+	n := 0
+	for _, e := range r.events() {
+		if e.Event == event {
+			n++
+		}
+	}
+	return n
+}
+
+func TestEnvironmentAndStatus(t *testing.T) {
+	r := prepare(t, 6, `echo "$OUTRIGGER_SOCKET $OUTRIGGER_RANK $EXTRA"`)
+	r.Env, r.Prefix = []string{"EXTRA=more"}, true
+	if e := r.run(t.Context()); e != nil {
+		t.Fatal(e.Text())
+	}
+	lines := strings.Split(strings.TrimSpace(r.out.String()), "\n")
+	slices.Sort(lines)
+	want := []string{"[4] /run/s 4 more", "[5] /run/s 5 more", "[6] /run/s 6 more"}
+	if !slices.Equal(lines, want) {
+		t.Errorf("output %q, want %q", lines, want)
+	}
+	if r.count("started") != 3 || r.count("exited") != 3 || r.count("failed") != 0 {
+		t.Errorf("status:\n%s", r.status.String())
+	}
+	for _, e := range r.events() {
+		if e.Time.IsZero() || e.Rank < 4 || e.Rank > 6 || (e.Event == "started") != (e.PID > 0) {
+			t.Errorf("event %+v", e)
+		}
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	script := filepath.Join(dir, "script")
+	for name, text := range map[string]string{plain: "text", script: "#!/no/such/interpreter\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(script, 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		program []string
+		code    int
+		text    string
+	}{
+		{[]string{"/bin/sh", "-c", "exit 3"}, 3, "exited with code 3"},
+		{[]string{"/bin/sh", "-c", "exit 255"}, 255, "exited with code 255"},
+		{[]string{"/bin/sh", "-c", "kill -TERM $$"}, 128 + 15, "was killed by SIGTERM"},
+		{[]string{"/bin/sh", "-c", "kill -KILL $$"}, 128 + 9, "was killed by SIGKILL"},
+		{[]string{"/bin/sh", "-c", "kill -SEGV $$"}, 128 + 11, "was killed by SIGSEGV"},
+		{[]string{"/no/such/program"}, 127, "could not be started: "},
+		{[]string{"no-such-program-anywhere"}, 127, "could not be started: "},
+		{[]string{plain}, 126, "could not be started: "},
+		{[]string{dir}, 126, "could not be started: "},
+		{[]string{script}, 126, "could not be started: "},
+	} {
+		r := prepare(t, 4, "")
+		r.Program = c.program
+		e := r.run(t.Context())
+		if e == nil || e.Code != c.code || !strings.Contains(e.Text(), c.text) || e.Rank != 4 || e.Event != "failed" {
+			t.Errorf("%q: %+v, want code %d and %q", c.program, e, c.code, c.text)
+		}
+		if r.count("failed") != 1 {
+			t.Errorf("%q: status\n%s", c.program, r.status.String())
+		}
+	}
+}
+
+// TestFirstFailure: the others are ended, politely, and the first is the one
+// that counts.
+func TestFirstFailure(t *testing.T) {
+	dir := t.TempDir()
+	r := prepare(t, 7, `cd `+dir+`
+		trap 'echo polite; exit 9' TERM
+		: > up.$OUTRIGGER_RANK
+		while [ "$(echo up.*)" != "up.4 up.5 up.6 up.7" ]; do sleep 0.01; done
+		[ $OUTRIGGER_RANK = 6 ] && exit 42
+		while :; do sleep 0.01; done`)
+	e := r.run(t.Context())
+	if e == nil || e.Rank != 6 || e.Code != 42 {
+		t.Fatalf("first failure %+v\n%s", e, r.status.String())
+	}
+	if got := strings.Count(r.out.String(), "polite"); got != 3 {
+		t.Errorf("%d ranks could say goodbye, want 3:\n%s", got, r.status.String())
+	}
+}
+
+// TestEarliestFailureCounts, whoever is heard first.
+func TestEarliestFailureCounts(t *testing.T) {
+	p := &pod{stop: make(chan struct{})}
+	now := time.Now()
+	for _, k := range []int{2, 1, 3} {
+		p.fail(&Event{Rank: k, Time: now.Add(time.Duration(k) * time.Second)})
+	}
+	if p.first.Rank != 1 {
+		t.Errorf("rank %d counts as the first to fail, want 1", p.first.Rank)
+	}
+}
+
+// TestStubbornRank: who does not heed SIGTERM gets SIGKILL.
+func TestStubbornRank(t *testing.T) {
+	r := prepare(t, 5, `[ $OUTRIGGER_RANK = 5 ] && { trap '' TERM; echo deaf; while :; do sleep 0.01; done; }
+		while [ ! -e "`+filepath.Join(t.TempDir(), "go")+`" ]; do sleep 0.01; done; exit 1`)
+	r.Grace = 100 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		wait(t, "the deaf rank", func() bool { return strings.Contains(r.out.String(), "deaf") })
+		cancel()
+	}()
+	r.run(ctx)
+	for _, e := range r.events() {
+		if e.Rank == 5 && e.Event == "failed" && e.Signal != "SIGKILL" {
+			t.Errorf("the deaf rank %s", e.Text())
+		}
+	}
+	if r.count("failed") != 2 {
+		t.Errorf("status:\n%s", r.status.String())
+	}
+}
+
+func TestSignalsArePassedOn(t *testing.T) {
+	signals := make(chan os.Signal, 1)
+	r := prepare(t, 5, `trap 'echo got it; exit 0' USR1; echo ready; while :; do sleep 0.01; done`)
+	r.Signals = signals
+	go func() {
+		wait(t, "both ranks", func() bool { return strings.Count(r.out.String(), "ready") == 2 })
+		signals <- unix.SIGUSR1
+	}()
+	if e := r.run(t.Context()); e != nil {
+		t.Errorf("%s", e.Text())
+	}
+	if got := strings.Count(r.out.String(), "got it"); got != 2 {
+		t.Errorf("%d ranks got the signal, want 2", got)
+	}
+}
+
+// TestNothingIsLeftBehind: neither what a rank leaves in its group, nor what
+// has left the group, outlives the pod or holds it up by keeping its output
+// open (run looks for processes).
+func TestNothingIsLeftBehind(t *testing.T) {
+	for what, leave := range map[string]string{
+		"in the group":   `sleep 1000 &`,
+		"daemon":         `setsid sleep 1000 &`,
+		"daemons' child": `setsid sh -c 'sleep 1000 & setsid sleep 1000 & sleep 1000' &`,
+		"deaf daemon":    `setsid sh -c 'trap "" TERM HUP; while :; do sleep 1; done' &`,
+	} {
+		for _, code := range []int{0, 3} {
+			r := prepare(t, 4, fmt.Sprintf("%s\necho $!; exit %d", leave, code))
+			e := r.run(t.Context())
+			if (e == nil) != (code == 0) || e != nil && e.Code != code {
+				t.Errorf("%s, exit code %d: %+v", what, code, e)
+			}
+			pid, err := strconv.Atoi(strings.TrimSpace(r.out.String()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Kill(pid, 0); err == nil {
+				t.Errorf("%s, exit code %d: process %d lives", what, code, pid)
+			}
+		}
+	}
+}
+
+// TestAdoptedAreReaped: what a running rank orphans does not stay behind as a
+// zombie until the end.
+func TestAdoptedAreReaped(t *testing.T) {
+	stop := filepath.Join(t.TempDir(), "stop")
+	r := prepare(t, 4, `for i in 1 2 3; do (sleep 0.05 &); done; echo made; while [ ! -e `+stop+` ]; do sleep 0.01; done`)
+	go func() {
+		wait(t, "the orphans", func() bool { return strings.Contains(r.out.String(), "made") && len(children()) > 1 })
+		wait(t, "the orphans to be taken away", func() bool { return len(children()) == 1 })
+		if err := os.WriteFile(stop, nil, 0o600); err != nil {
+			t.Error(err)
+		}
+	}()
+	if e := r.run(t.Context()); e != nil {
+		t.Error(e.Text())
+	}
+}
+
+func TestLongLines(t *testing.T) {
+	r := prepare(t, 4, `head -c 150000 /dev/zero | tr '\0' x; echo; printf 'no end'; printf 'to both\n' >&2`)
+	r.Prefix = true
+	if e := r.run(t.Context()); e != nil {
+		t.Fatal(e.Text())
+	}
+	lines := strings.SplitAfter(r.out.String(), "\n")
+	x := 0
+	for _, line := range lines[:len(lines)-1] {
+		if !strings.HasPrefix(line, "[4] ") || !strings.HasSuffix(line, "\n") {
+			t.Errorf("a line that begins with %.10q", line)
+		}
+		x += strings.Count(line, "x")
+	}
+	if x != 150000 {
+		t.Errorf("%d bytes of the long line, want 150000", x)
+	}
+	if last := lines[len(lines)-2]; last != "[4] no end\n" {
+		t.Errorf("last line %q", last)
+	}
+	if r.errOut.String() != "[4] to both\n" {
+		t.Errorf("standard error %q", r.errOut.String())
+	}
+}
+
+// TestLinesAreWhole: many ranks that print at once do not cut each other's
+// lines.
+func TestLinesAreWhole(t *testing.T) {
+	r := prepare(t, 11, `i=0; while [ $i -lt 200 ]; do printf "line %d of "  $i; echo "rank $OUTRIGGER_RANK."; i=$((i+1)); done`)
+	r.Prefix = true
+	if e := r.run(t.Context()); e != nil {
+		t.Fatal(e.Text())
+	}
+	next := map[int]int{}
+	for line := range strings.Lines(r.out.String()) {
+		var prefix, n, rank int
+		if _, err := fmt.Sscanf(line, "[%d] line %d of rank %d.\n", &prefix, &n, &rank); err != nil || prefix != rank {
+			t.Fatalf("line %q: %v", line, err)
+		}
+		if n != next[rank] {
+			t.Fatalf("rank %d: line %d after %d", rank, n, next[rank]-1)
+		}
+		next[rank]++
+	}
+	if len(next) != 8 {
+		t.Errorf("lines of %d ranks, want 8", len(next))
+	}
+}

@@ -1,0 +1,83 @@
+package launch
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+)
+
+// run is one rank from start to end.
+func (p *pod) run(rank int, path string) {
+	// The death signal follows the thread that forks: it must live as long
+	// as the child, so that the goroutine keeps it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd, err := p.start(rank, path)
+	if err != nil {
+		p.fail(&Event{Event: "failed", Rank: rank, Code: exitNotExecutable, Reason: err.Error(), Time: time.Now()})
+		return
+	}
+	p.report(&Event{Event: "started", Rank: rank, PID: cmd.Process.Pid, Time: time.Now()})
+	state, err := cmd.Process.Wait()
+	p.mu.Lock()
+	delete(p.procs, rank)
+	p.mu.Unlock()
+	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // what the rank left behind in its group
+	e := &Event{Event: "exited", Rank: rank, Time: time.Now()}
+	if err != nil {
+		e.Code, e.Reason = 1, err.Error()
+	} else if ws := state.Sys().(syscall.WaitStatus); ws.Signaled() {
+		e.Code, e.Signal = 128+int(ws.Signal()), unix.SignalName(ws.Signal())
+	} else {
+		e.Code = ws.ExitStatus()
+	}
+	if e.Code != 0 {
+		e.Event = "failed"
+		p.fail(e)
+		return
+	}
+	p.report(e)
+}
+
+// start starts a rank's process in a group of its own.
+func (p *pod) start(rank int, path string) (*exec.Cmd, error) {
+	cmd := exec.Command(path, p.cfg.Program[1:]...)
+	cmd.Env = append(append(os.Environ(), p.cfg.Env...),
+		names.EnvSocket+"="+p.cfg.Socket, fmt.Sprintf("%s=%d", names.EnvRank, rank))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
+	outRead, outWrite, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	errRead, errWrite, err := os.Pipe()
+	if err != nil {
+		_, _ = outRead.Close(), outWrite.Close() // unused
+		return nil, err
+	}
+	cmd.Stdout, cmd.Stderr = outWrite, errWrite
+	// Starting and registering are one step for reapOrphans and signal.
+	p.mu.Lock()
+	if err = cmd.Start(); err == nil {
+		p.procs[rank] = cmd.Process
+		p.pipes = append(p.pipes, outRead, errRead)
+		if p.ending != 0 {
+			_ = unix.Kill(-cmd.Process.Pid, p.ending) // the others have had it
+		}
+	}
+	p.mu.Unlock()
+	_, _ = outWrite.Close(), errWrite.Close() // the child has its own
+	if err != nil {
+		_, _ = outRead.Close(), errRead.Close() // nothing will come
+		return nil, err
+	}
+	p.copies.Go(func() { p.copyLines(rank, outRead, p.cfg.Out) })
+	p.copies.Go(func() { p.copyLines(rank, errRead, p.cfg.Err) })
+	return cmd, nil
+}

@@ -1,0 +1,21 @@
+package launch
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// siginfo is siginfo_t as waitid fills it: three ints, and behind them, aligned
+// as pointers are, the union that begins with si_pid.
+type siginfo struct {
+	signo, errno, code int32
+	union              [0]uintptr
+	child              int32
+	_                  [112]byte
+}
+
+func (s *siginfo) info() *unix.Siginfo { return (*unix.Siginfo)(unsafe.Pointer(s)) }
+
+// pid is 0 when no child has ended.
+func (s *siginfo) pid() int { return int(s.child) }

@@ -1,6 +1,0 @@
-package launch
-
-import "runtime"
-
-func lockThread()   { runtime.LockOSThread() }
-func unlockThread() { runtime.UnlockOSThread() }
