@@ -62,3 +62,44 @@ func (p *PullBody) Decode(b []byte) error {
 	p.Key, p.Addr = binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
 	return nil
 }
+
+// RingBody is the payload of Ring (§5.7): where a peer may write small frames.
+type RingBody struct {
+	Key, Addr uint64
+	Slots     uint32
+	SlotBytes uint32
+}
+
+// RingBytes is the size of a RingBody.
+const RingBytes = 24
+
+// Encode writes r to b.
+func (r *RingBody) Encode(b []byte) int {
+	_ = b[RingBytes-1]
+	binary.LittleEndian.PutUint64(b[0:], r.Key)
+	binary.LittleEndian.PutUint64(b[8:], r.Addr)
+	binary.LittleEndian.PutUint32(b[16:], r.Slots)
+	binary.LittleEndian.PutUint32(b[20:], r.SlotBytes)
+	return RingBytes
+}
+
+// Decode reads r from b.
+func (r *RingBody) Decode(b []byte) error {
+	if len(b) != RingBytes {
+		return fmt.Errorf("%w: ring body of %d bytes", ErrMalformed, len(b))
+	}
+	r.Key, r.Addr = binary.LittleEndian.Uint64(b[0:]), binary.LittleEndian.Uint64(b[8:])
+	r.Slots, r.SlotBytes = binary.LittleEndian.Uint32(b[16:]), binary.LittleEndian.Uint32(b[20:])
+	if r.Key == 0 || r.Slots == 0 || r.SlotBytes < HeaderBytes+TailBytes || r.SlotBytes%Align != 0 {
+		return fmt.Errorf("%w: ring of %d slots of %d bytes", ErrMalformed, r.Slots, r.SlotBytes)
+	}
+	return nil
+}
+
+// TailBytes is the size of the word behind a frame in a ring's slot: the number
+// of the frame among those of the ring, from 1.
+const TailBytes = 8
+
+// TailOffset is where the tail of a frame with n bytes of payload lies in its
+// slot.
+func TailOffset(n uint32) int { return HeaderBytes + (int(n)+TailBytes-1)&^(TailBytes-1) }

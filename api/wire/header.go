@@ -61,7 +61,8 @@ const (
 	Abort     Type = 23 // Src: failed rank, A: code; payload: reason text
 	Bye       Type = 24 // this sidecar has no more ranks; its going away is no failure
 	Ready     Type = 25 // receiver-first rendezvous: A: receiver's request, B: capacity; payload: ReadyBody
-	typeMax   Type = 25
+	Ring      Type = 26 // unsequenced; payload: RingBody: small eager frames may be written there
+	typeMax   Type = 26
 )
 
 func (t Type) String() string {
@@ -71,7 +72,7 @@ func (t Type) String() string {
 	return [...]string{
 		"", "ack", "heartbeat", "eager", "matched", "rts", "pull", "data", "fin", "written",
 		"retract", "retracted", "put", "get", "got", "acc", "fetch", "fetched", "lock", "locked", "unlock",
-		"flush", "flushed", "abort", "bye", "ready",
+		"flush", "flushed", "abort", "bye", "ready", "ring",
 	}[t]
 }
 
@@ -136,7 +137,7 @@ func (h *Header) Decode(b *[HeaderBytes]byte) error {
 		return fmt.Errorf("%w: %v", ErrMalformed, h.Type)
 	case h.Length > FrameMax:
 		return fmt.Errorf("%w: payload of %d bytes, at most %d", ErrMalformed, h.Length, FrameMax)
-	case (h.Seq == 0) != (h.Type == Ack || h.Type == Heartbeat):
+	case (h.Seq == 0) != (h.Type == Ack || h.Type == Heartbeat || h.Type == Ring):
 		return fmt.Errorf("%w: %v with sequence number %d", ErrMalformed, h.Type, h.Seq)
 	}
 	return nil

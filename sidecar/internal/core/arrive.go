@@ -34,13 +34,15 @@ func (c *Core) accept(p *peer, h *wire.Header) (fresh bool, err error) {
 			return false, fmt.Errorf("%w: frame %d before the greeting", link.ErrProtocol, h.Seq)
 		}
 		// The peer has all frames up to h.Ack: go on after it.
-		p.out.next = p.out.base
-		p.out.queued = 0
-		for s := p.out.base + 1; s <= p.out.last; s++ {
-			p.out.queued += p.out.frames[s&uint64(len(p.out.frames)-1)].Payload.Len
-		}
+		p.out.rewind()
 		p.state = peerReady
 		c.touch(p)
+	}
+	if h.Seq > p.recvSeq+1 && p.ringIn.open {
+		// Frames of the ring that were complete before this one was posted.
+		if err := c.drainRing(p); err != nil {
+			return false, err
+		}
 	}
 	switch {
 	case h.Seq == 0:
@@ -70,6 +72,9 @@ func (c *Core) Deliver(now int64, id link.Peer, h *wire.Header, payload []byte) 
 	c.now = now
 	p := &c.peers[id]
 	fresh, err := c.accept(p, h)
+	if err == nil && h.Type == wire.Ring {
+		err = c.onRing(p, payload)
+	}
 	if err != nil || !fresh {
 		return err
 	}

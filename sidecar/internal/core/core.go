@@ -53,7 +53,8 @@ const (
 	RegionNone    link.Region = 0
 	RegionPool    link.Region = 1 // unexpected messages; PoolBytes of address space
 	RegionDiscard link.Region = 2 // wire.FrameMax bytes that nobody reads
-	RegionFirst   link.Region = 3 // first number for sessions
+	RegionRings   link.Region = 3 // rings for eager frames; RingBytes of address space
+	RegionFirst   link.Region = 4 // first number for sessions
 )
 
 // Rendezvous selects how large messages travel (DESIGN §5).
@@ -83,6 +84,7 @@ type Config struct {
 	StartWithin   time.Duration // how long a peer may take to be reached for the first time; default 60 s
 	AckDelay      time.Duration // how long an acknowledgement may wait for a frame to ride on; default 200 us
 	Rendezvous    Rendezvous
+	FastPeers     int    // most peers with a ring for small frames, where the link writes remotely; default 64, negative: none
 	Seed          uint64 // of the matching tables' hash
 }
 
@@ -140,6 +142,7 @@ type Core struct {
 	now   int64 // nanoseconds, as of the current event
 
 	peers     []peer
+	lanes     []link.Peer // peers with memory in RegionRings, in its order
 	dirty     []link.Peer // peers with frames to post or acknowledgements owed
 	endpoints []*endpoint // by world rank; nil: hosted elsewhere
 	hosted    []*endpoint

@@ -94,6 +94,7 @@ func (c *Core) Fail(now int64, f *Failure) {
 // goodbye has none any more.
 func (c *Core) peerDied(p *peer, cause error) {
 	p.state = peerDead
+	c.closeRings(p)
 	c.ports.Disconnect(p.id)
 	c.dropOutbox(p)
 	if p.bye {

@@ -53,6 +53,10 @@ func (c *Core) flushPeer(p *peer, to Poster) bool {
 	if p.state != peerReady {
 		return false
 	}
+	if p.ringIn.offer && !c.postOffer(p, to) {
+		return true
+	}
+	p.ringIn.offer = false
 	for {
 		c.feedStreams(p)
 		frames := p.out.unposted()
@@ -62,7 +66,7 @@ func (c *Core) flushPeer(p *peer, to Poster) bool {
 		for _, f := range frames {
 			f.Head.Ack, f.Head.Credit = p.recvSeq, p.grant
 		}
-		n := to.Post(p.id, frames)
+		n := c.post(p, to, frames)
 		for _, f := range frames[:n] {
 			p.out.queued -= f.Payload.Len
 			c.stats.FramesOut++

@@ -72,4 +72,12 @@ func (o *outbox) unposted() []*link.Frame {
 	return o.frames[i:min(n, i+o.last-o.next)]
 }
 
+// rewind makes the next frame to post the first one that is not acknowledged.
+func (o *outbox) rewind() {
+	o.next, o.queued = o.base, 0
+	for s := o.base + 1; s <= o.last; s++ {
+		o.queued += o.frames[s&uint64(len(o.frames)-1)].Payload.Len
+	}
+}
+
 func (o *outbox) empty() bool { return o.base == o.last }

@@ -48,6 +48,10 @@ type peer struct {
 	downAt    int64 // since when there is no connection; 0: there is one
 	ackFrame  link.Frame
 	ackFrames [1]*link.Frame
+
+	lane    int // place in RegionRings; -1: none
+	ringIn  inRing
+	ringOut outRing
 }
 
 // inbound is the frame whose payload the link is reading into memory now. It
@@ -70,6 +74,7 @@ func (p *peer) init(id link.Peer, cfg *Config) {
 	p.grantSent = p.grant
 	p.out.init()
 	p.ackFrames[0] = &p.ackFrame
+	p.lane = -1
 }
 
 // emit queues a frame to p and returns it for the caller to fill. The first
@@ -111,7 +116,9 @@ func (c *Core) LinkUp(now int64, id link.Peer, caps link.Caps) {
 	if p.known {
 		c.stats.Reconnects++
 	}
+	c.closeRings(p) // of a connection that this one replaces
 	p.caps, p.downAt, p.heardAt, p.sentAt = caps, 0, now, now
+	c.openRing(p)
 	p.state, p.greet, p.known = peerGreeting, true, true
 	c.ports.Note(NoteUp, id, 0, 0, 0, p.recvSeq)
 	if p.self {
@@ -130,6 +137,7 @@ func (c *Core) LinkDown(now int64, id link.Peer, err error) {
 	}
 	c.ports.Note(NoteDown, id, 0, 0, 0, p.recvSeq)
 	c.stats.Breaks++
+	c.closeRings(p)
 	if isProtocol(err) {
 		c.peerDied(p, err)
 		return

@@ -329,6 +329,9 @@ func (c *Core) RemoteDone(now int64, id link.Peer, token uint64, err error) {
 	}
 	p := &c.peers[id]
 	switch done.kind {
+	case remoteRing:
+		c.ringWritten(p, err)
+		return // it is no session's
 	case remoteMessage:
 		if r := c.recvs.get(done.id); r != nil {
 			c.readDone(p, r, done.id, err)
@@ -357,6 +360,7 @@ const (
 	remoteMessage remoteKind = iota // read of a matched message
 	remotePut                       // write of a message that was asked for
 	remoteOrigin                    // one-sided operation
+	remoteRing                      // small frame
 )
 
 // remote registers a remote operation and returns its token.
@@ -401,5 +405,9 @@ func (c *Core) writeDone(p *peer, st *send, err error) {
 // RemoteWritten reports a peer's notified write (link.Sink.Written).
 func (c *Core) RemoteWritten(now int64, id link.Peer, notify uint64) error {
 	c.now = now
-	return c.onWritten(&c.peers[id], notify, true)
+	p := &c.peers[id]
+	if notify>>32 == 0 { // no request has such a number
+		return c.ringNotice(p, notify-1)
+	}
+	return c.onWritten(p, notify, true)
 }

@@ -27,6 +27,7 @@ type Stats struct {
 	Eager, Get, Put, Stream, OneSided, Collective Traffic // by protocol; rendezvous at the side that moves the data
 
 	FramesIn, FramesOut  uint64
+	RingFrames           uint64 // of FramesOut, those that went by remote write
 	Expected, Unexpected uint64 // arrivals that found a receive, receives that found a message
 	CreditStalls         uint64 // eager messages that had to go by rendezvous
 	Unregistered         uint64 // registrations refused
@@ -36,7 +37,7 @@ type Stats struct {
 	Matrix               []Traffic  // rows of the hosted ranks in order, one column a rank
 
 	UnexpectedBytes, UnexpectedPeak uint64
-	Sends, Receives, Parked         int
+	Sends, Receives, Parked, Rings  int
 
 	firstHosted uint32
 }

@@ -93,12 +93,16 @@ func New(cfg Config, clock func() int64) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.regions = [][]byte{core.RegionNone: nil, core.RegionPool: pool, core.RegionDiscard: make([]byte, wire.FrameMax)}
-	if e.core, err = core.New(cfg.Core, e); err != nil {
+	rings, err := reserveMemory(cfg.Core.RingBytes())
+	if err != nil {
 		return nil, errors.Join(err, releaseMemory(pool))
 	}
+	e.regions = [][]byte{core.RegionNone: nil, core.RegionPool: pool, core.RegionDiscard: make([]byte, wire.FrameMax), core.RegionRings: rings}
+	if e.core, err = core.New(cfg.Core, e); err != nil {
+		return nil, errors.Join(err, releaseMemory(pool), releaseMemory(rings))
+	}
 	if e.sleeper, err = newSleeper(e.links); err != nil {
-		return nil, errors.Join(err, releaseMemory(pool))
+		return nil, errors.Join(err, releaseMemory(pool), releaseMemory(rings))
 	}
 	e.mail.doorbell = e.sleeper.doorbell
 	e.now = clock()
@@ -113,7 +117,7 @@ func (e *Engine) Close() error {
 			err = errors.Join(err, a.Free())
 		}
 	}
-	return errors.Join(err, e.cfg.Local.Close(), e.cfg.Remote.Close(), e.sleeper.close(), releaseMemory(e.regions[core.RegionPool]))
+	return errors.Join(err, e.cfg.Local.Close(), e.cfg.Remote.Close(), e.sleeper.close(), releaseMemory(e.regions[core.RegionPool]), releaseMemory(e.regions[core.RegionRings]))
 }
 
 // Turn does one round of everything, and returns how much there was to do.
@@ -129,6 +133,7 @@ func (e *Engine) Turn() int {
 	for _, l := range e.links {
 		work += l.Poll(e)
 	}
+	work += e.core.PollRings(e.now)
 	if e.now >= e.nextTick {
 		e.tick()
 	}

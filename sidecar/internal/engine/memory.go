@@ -8,11 +8,19 @@ import (
 
 // reserveMemory takes address space whose pages cost nothing until touched.
 func reserveMemory(n uint64) ([]byte, error) {
+	if n == 0 {
+		return nil, nil
+	}
 	mem, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
-		return nil, fmt.Errorf("engine: reserving %d MiB of address space for unexpected messages: %w", n>>20, err)
+		return nil, fmt.Errorf("engine: reserving %d MiB of address space: %w", n>>20, err)
 	}
 	return mem, nil
 }
 
-func releaseMemory(mem []byte) error { return unix.Munmap(mem) }
+func releaseMemory(mem []byte) error {
+	if mem == nil {
+		return nil
+	}
+	return unix.Munmap(mem)
+}

@@ -66,13 +66,20 @@ func (e *Engine) sleep() {
 	}
 }
 
+// pollPause bounds a sleep while peers may write to memory without a notice.
+const pollPause = time.Millisecond
+
 // untilTimer is how long the core can do without Tick.
 func (e *Engine) untilTimer() time.Duration {
 	e.now = e.clock()
 	next := e.core.Tick(e.now)
 	e.nextTick = 0
-	if next == 0 {
-		return time.Minute
+	limit := time.Minute
+	if e.core.Polled() {
+		limit = pollPause
 	}
-	return max(time.Duration(next-e.now), 0)
+	if next == 0 {
+		return limit
+	}
+	return min(max(time.Duration(next-e.now), 0), limit)
 }

@@ -109,7 +109,8 @@ type Link interface {
 // Sink.Down; after it, nothing that either side started on that connection
 // touches this side's memory. A notified Write that ended with nil is reported
 // at its target, also when the connection is lost meanwhile; one that ended
-// with an error may have been.
+// with an error may have been. Frames that are posted after a Write has ended
+// are delivered after its data is in place and its Written told.
 type Remote interface {
 	Link
 	// Register makes ref reachable by peers until Deregister.

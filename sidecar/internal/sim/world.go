@@ -81,7 +81,7 @@ func (w *world) start() error {
 		e, err := engine.New(engine.Config{
 			Core: core.Config{
 				Self: p.self, PodOf: w.podOf, Pods: len(w.net.ports), Rendezvous: w.rdv, Seed: w.seed,
-				EagerBytes: 1 << (8 + w.rng.IntN(9)), StartWithin: 5 * time.Second, CreditBytes: 128 << 10, FragmentBytes: uint32(1<<10 + w.rng.IntN(32<<10)),
+				EagerBytes: 1 << (8 + w.rng.IntN(9)), FastPeers: w.rng.IntN(5) - 1, StartWithin: 5 * time.Second, CreditBytes: 128 << 10, FragmentBytes: uint32(1<<10 + w.rng.IntN(32<<10)),
 			},
 			Local: loop, Remote: p, Dialer: p, Log: quiet,
 		}, func() int64 { return w.net.now + 1 })
@@ -203,8 +203,8 @@ func (w *world) settle() error {
 		if f := e.Failure(); f != nil {
 			return fmt.Errorf("pod %d failed: %w", i, f)
 		}
-		if n := len(w.net.ports[i].keys); n != 0 {
-			return fmt.Errorf("pod %d has left %d registrations", i, n)
+		if n := len(w.net.ports[i].keys); n != s.Rings {
+			return fmt.Errorf("pod %d has left %d registrations, and %d rings", i, n, s.Rings)
 		}
 	}
 	if w.net.fault != "" {

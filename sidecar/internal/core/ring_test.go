@@ -1,0 +1,191 @@
+package core
+
+import (
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// lone are the ports of a core whose peer is a test: memory, keys, and what the
+// core wants written.
+type lone struct {
+	regions map[link.Region][]byte
+	keys    int
+	frames  []link.Frame
+	writes  []write
+	down    bool
+}
+
+type write struct {
+	token  uint64
+	data   []byte
+	key    link.Key
+	notify uint64
+}
+
+func (l *lone) Bytes(r link.Ref) []byte {
+	if l.regions[r.Region] == nil {
+		l.regions[r.Region] = make([]byte, 8<<20)
+	}
+	return l.regions[r.Region][r.Off : r.Off+r.Len]
+}
+func (l *lone) Complete(SessionID, *shm.Descriptor)                      {}
+func (l *lone) Retire(SessionID, uint64)                                 {}
+func (l *lone) Failed(SessionID, string)                                 {}
+func (l *lone) Freed(SessionID)                                          {}
+func (l *lone) Connect(link.Peer)                                        {}
+func (l *lone) Disconnect(link.Peer)                                     { l.down = true }
+func (l *lone) Note(NoteKind, link.Peer, uint32, uint64, uint64, uint64) {}
+func (l *lone) Deregister(link.Peer, link.Key)                           { l.keys-- }
+func (l *lone) Read(link.Peer, uint64, link.Ref, link.Key) error         { return errors.New("no reads") }
+
+func (l *lone) Register(link.Peer, link.Ref) (link.Key, error) {
+	l.keys++
+	return link.Key{Key: uint64(l.keys)}, nil
+}
+
+func (l *lone) Write(_ link.Peer, token uint64, src link.Ref, dst link.Key, notify uint64) error {
+	l.writes = append(l.writes, write{token, append([]byte(nil), l.Bytes(src)...), dst, notify})
+	return nil
+}
+
+func (l *lone) Post(_ link.Peer, frames []*link.Frame) int {
+	for _, f := range frames {
+		l.frames = append(l.frames, *f)
+	}
+	return len(frames)
+}
+
+// ringed is a core of pod 0 with one rank and a ring open for pod 1.
+func ringed(t testing.TB, caps link.Caps) (*Core, *lone) {
+	t.Helper()
+	ports := &lone{regions: map[link.Region][]byte{}}
+	c, err := New(Config{Self: 0, PodOf: []int32{0, 1}, Pods: 2}, ports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Attach(1, 0, 0, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	c.LinkUp(1, 1, caps)
+	greeting := wire.Header{Type: wire.Ack, Credit: c.peers[1].granted}
+	if err := c.Deliver(1, 1, &greeting, nil); err != nil {
+		t.Fatal(err)
+	}
+	c.Flush(1, ports)
+	return c, ports
+}
+
+var placing = link.Caps{Name: "test", Register: true, Write: true, InOrder: true}
+
+func (l *lone) ring() []byte { return l.Bytes(link.Ref{Region: RegionRings, Len: ringBytes}) }
+
+// put writes an eager frame as a peer does.
+func put(ring []byte, number, seq uint64, payload []byte) {
+	slot := ring[(number-1)%ringSlots*ringSlot:]
+	h := wire.Header{Type: wire.Eager, Seq: seq, Src: 1, Tag: 5, A: uint64(len(payload)), Length: uint32(len(payload))}
+	h.Encode((*[wire.HeaderBytes]byte)(slot))
+	copy(slot[wire.HeaderBytes:], payload)
+	binary.LittleEndian.PutUint64(slot[wire.TailOffset(h.Length):], number)
+}
+
+func TestRingIsOfferedAfterGreeting(t *testing.T) {
+	_, ports := ringed(t, placing)
+	if len(ports.frames) != 2 || ports.frames[0].Head.Type != wire.Ack || ports.frames[1].Head.Type != wire.Ring {
+		t.Fatalf("posted %v, want the greeting and the ring", ports.frames)
+	}
+	for name, caps := range map[string]link.Caps{
+		"frames only":              {Name: "test"},
+		"neither order nor notice": {Name: "test", Register: true, Write: true},
+	} {
+		if _, ports := ringed(t, caps); ports.keys != 0 || len(ports.frames) != 1 {
+			t.Errorf("%s: a ring is offered", name)
+		}
+	}
+}
+
+// Frames in a ring wait for the frames of the connection that come before.
+func TestRingKeepsOrder(t *testing.T) {
+	c, ports := ringed(t, placing)
+	put(ports.ring(), 1, 2, []byte("second"))
+	if n := c.PollRings(2); n != 0 {
+		t.Fatalf("%d frames were taken before their turn", n)
+	}
+	first := wire.Header{Type: wire.Eager, Seq: 1, Src: 1, Tag: 5, A: 5, Length: 5}
+	if err := c.Deliver(3, 1, &first, []byte("first")); err != nil {
+		t.Fatal(err)
+	}
+	if n := c.PollRings(4); n != 1 {
+		t.Fatalf("%d frames were taken, want 1", n)
+	}
+	// A frame of the connection that was posted after the ring's third.
+	put(ports.ring(), 2, 3, []byte("third"))
+	fourth := wire.Header{Type: wire.Eager, Seq: 4, Src: 1, Tag: 5, A: 6, Length: 6}
+	if err := c.Deliver(5, 1, &fourth, []byte("fourth")); err != nil {
+		t.Fatal(err)
+	}
+	if s := c.Stats(); s.Parked != 4 {
+		t.Fatalf("%d messages came, want 4", s.Parked)
+	}
+}
+
+func TestRingTakesTurns(t *testing.T) {
+	c, ports := ringed(t, placing)
+	for n := uint64(1); n <= 3*ringSlots; n++ {
+		put(ports.ring(), n, n, make([]byte, n))
+		if took := c.PollRings(int64(n)); took != 1 {
+			t.Fatalf("frame %d: %d were taken", n, took)
+		}
+		if took := c.PollRings(int64(n)); took != 0 {
+			t.Fatalf("frame %d was taken twice", n)
+		}
+	}
+}
+
+func TestBrokenConnectionForgetsRings(t *testing.T) {
+	c, ports := ringed(t, placing)
+	put(ports.ring(), 1, 1, []byte("lost"))
+	c.LinkDown(2, 1, link.ErrBroken)
+	if ports.keys != 0 {
+		t.Fatalf("%d registrations outlive the connection", ports.keys)
+	}
+	if n := c.PollRings(3); n != 0 {
+		t.Fatal("a frame of a lost connection was taken")
+	}
+	c.LinkUp(4, 1, placing)
+	if n := c.PollRings(5); n != 0 || ports.keys != 1 {
+		t.Fatalf("the new ring begins with %d frames, %d registrations", n, ports.keys)
+	}
+}
+
+// FuzzRing writes arbitrary bytes into the ring: whatever they are, frames are
+// taken or the connection ends, and nothing else happens.
+func FuzzRing(f *testing.F) {
+	good := make([]byte, ringBytes)
+	put(good, 1, 1, []byte("hello"))
+	put(good, 2, 2, make([]byte, 1000))
+	f.Add(good[:2*ringSlot], uint16(0))
+	f.Add(good[:100], uint16(0))
+	f.Add([]byte{0xff, 0xff}, uint16(4))
+	f.Add([]byte{1}, uint16(wire.HeaderBytes))
+	f.Fuzz(func(t *testing.T, raw []byte, at uint16) {
+		c, ports := ringed(t, placing)
+		ring := ports.ring()
+		put(ring, 1, 1, []byte("hello"))
+		copy(ring[int(at)%len(ring):], raw)
+		took := c.PollRings(2)
+		if ports.down {
+			if ports.keys != 0 || c.Failed() == nil {
+				t.Fatalf("the connection ended with %d registrations, failure %v", ports.keys, c.Failed())
+			}
+			return
+		}
+		if s := c.Stats(); s.Parked > took || took > ringSlots {
+			t.Fatalf("%d frames were taken, %d messages came", took, s.Parked)
+		}
+	})
+}
