@@ -29,7 +29,8 @@ type app struct {
 	posted   int
 	open     int
 	failed   bool
-	dead     bool             // its process was killed
+	dead     bool             // its process was killed, or has attacked
+	assault  []shm.Descriptor // of an attack, those that are still to be submitted
 	queue    []shm.Descriptor // descriptors beside those of operations, in order
 	regrets  []uint32         // requests that are to be cancelled
 }

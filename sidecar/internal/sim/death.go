@@ -8,6 +8,18 @@ import (
 // mayFail reports that the plan has a death in it.
 func (w *world) mayFail() bool { return w.victim >= 0 || w.doomed >= 0 }
 
+// doom ends the application whose time has come: it is killed, or it attacks
+// its sidecar.
+func (w *world) doom(a *app) error {
+	if !w.hostile {
+		w.killRank(a)
+		return nil
+	}
+	over, err := a.attack()
+	a.dead = over
+	return err
+}
+
 // killRank ends an application as the kernel does: its socket closes.
 func (w *world) killRank(a *app) {
 	a.dead = true

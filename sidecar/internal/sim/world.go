@@ -22,11 +22,16 @@ type world struct {
 	podOf   []int32
 	rdv     core.Rendezvous
 	victim  int // pod to be killed; -1: none
-	doomed  int // rank whose process is to be killed; -1: none
+	doomed  int // rank whose process is to be killed, or is hostile; -1: none
+	hostile bool
+	slow    int // pod that seldom gets the processor; -1: none
 	parts   []*exposed
 	killAt  float64 // when: the part of the job's operations that are posted by then
 	breaks  []int64 // when to break a connection
 }
+
+// slowness is of how many turns a slow pod gets one.
+const slowness = 25
 
 // limit is the virtual time after which a job counts as stuck.
 const limit = int64(60 * time.Second)
@@ -50,7 +55,7 @@ func Run(seed uint64) error {
 }
 
 func newWorld(seed uint64) *world {
-	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), victim: -1, doomed: -1}
+	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), victim: -1, doomed: -1, slow: -1}
 	pods := 2 + w.rng.IntN(3)
 	for p := range pods {
 		for range 1 + w.rng.IntN(2) {
@@ -59,7 +64,7 @@ func newWorld(seed uint64) *world {
 	}
 	w.net = newNetwork(w.rng, pods)
 	w.rdv = core.Rendezvous(w.rng.IntN(4))
-	switch f := w.rng.IntN(11); {
+	switch f := w.rng.IntN(12); {
 	case f < 5: // nothing fails
 	case f < 9:
 		for range 1 + w.rng.IntN(8) {
@@ -69,6 +74,10 @@ func newWorld(seed uint64) *world {
 		w.victim, w.killAt = w.rng.IntN(pods), w.rng.Float64()
 	default:
 		w.doomed, w.killAt = w.rng.IntN(len(w.podOf)), w.rng.Float64()
+		w.hostile = w.rng.IntN(2) == 0
+	}
+	if w.rng.IntN(5) == 0 {
+		w.slow = w.rng.IntN(pods)
 	}
 	w.net.deadly = w.mayFail()
 	return w
@@ -113,11 +122,16 @@ func (w *world) start() error {
 func (w *world) run() error {
 	for w.net.now < limit {
 		w.net.now += 1 + w.rng.Int64N(20_000)
-		w.faults()
+		if err := w.faults(); err != nil {
+			return err
+		}
 		w.net.move()
 		w.net.dial(func(self, peer linkPeer, generation int) { w.engines[self].Connected(peer, generation) })
 		busy, done := 0, true
 		for i, e := range w.engines {
+			if i == w.slow && w.rng.IntN(slowness) > 0 {
+				continue
+			}
 			if !w.net.ports[i].dead {
 				busy += e.Turn()
 			}
@@ -144,7 +158,7 @@ func (w *world) run() error {
 	return w.stuck()
 }
 
-func (w *world) faults() {
+func (w *world) faults() error {
 	for len(w.breaks) > 0 && w.breaks[0] <= w.net.now {
 		w.breaks = w.breaks[1:]
 		a := w.rng.IntN(len(w.net.ports))
@@ -154,7 +168,9 @@ func (w *world) faults() {
 		}
 	}
 	if w.doomed >= 0 && !w.apps[w.doomed].dead && w.progress() >= w.killAt {
-		w.killRank(w.apps[w.doomed])
+		if err := w.doom(w.apps[w.doomed]); err != nil {
+			return err
+		}
 	}
 	if w.victim >= 0 && !w.net.ports[w.victim].dead && w.progress() >= w.killAt {
 		w.net.ports[w.victim].dead = true
@@ -164,6 +180,7 @@ func (w *world) faults() {
 			}
 		}
 	}
+	return nil
 }
 
 // progress is the part of all operations that are posted.
