@@ -43,6 +43,7 @@ not exist.`,
 				return err
 			}
 			if statusFD > 0 {
+				unix.CloseOnExec(statusFD) // or a rank could report in the launcher's name
 				cfg.Status = os.NewFile(uintptr(statusFD), "status")
 			}
 			code, err = run(cfg, patience)

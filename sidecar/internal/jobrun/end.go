@@ -8,25 +8,12 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
-	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
-
-// forks is served by one thread that lives as long as the process.
-var forks = make(chan fork)
-
-func init() {
-	go func() {
-		runtime.LockOSThread()
-		for f := range forks {
-			f.answer <- f.cmd.Start()
-		}
-	}()
-}
 
 // settle is how long the job waits, after its first failure, for the report of
 // an earlier one: a rank that dies makes others fail, and their news may be
@@ -70,6 +57,9 @@ func (j *Job) failure() *Failure {
 // directory.
 func (j *Job) end() error {
 	j.mu.Lock()
+	if !j.ending && j.running == 0 && len(j.launches) < j.spec.Pods {
+		close(j.allEnded) // not all were started, and nobody else will tell
+	}
 	j.ending = true
 	j.mu.Unlock()
 	stop(j.launches)
@@ -91,7 +81,7 @@ func (j *Job) end() error {
 
 func stop(cmds []*exec.Cmd) {
 	for _, c := range cmds {
-		_ = unix.Kill(c.Process.Pid, unix.SIGTERM) // it may have ended
+		_ = c.Process.Signal(unix.SIGTERM) // it may have ended
 	}
 }
 

@@ -46,8 +46,28 @@ func (s *Spec) Check() error {
 	return nil
 }
 
+// checkDir refuses a directory that a running job uses.
+func (s *Spec) checkDir(jobs []Entry) error {
+	if s.Dir == "" {
+		return nil
+	}
+	dir, err := filepath.Abs(s.Dir)
+	if err != nil {
+		return fmt.Errorf("job directory: %w", err)
+	}
+	for _, e := range jobs {
+		if e.Dir == dir {
+			return fmt.Errorf("job directory: %s is that of job %s (process %d), which runs: choose another", dir, e.Name, e.PID)
+		}
+	}
+	return nil
+}
+
 // certificateLife is how long a local job's certificates are good for.
 const certificateLife = 30 * 24 * time.Hour
+
+// dirPrefix is how the name of a temporary job directory begins.
+const dirPrefix = "outrigger-job-"
 
 // layout is a prepared job: its directory and its document.
 type layout struct {
@@ -81,7 +101,7 @@ func prepare(s *Spec) (*layout, error) {
 			err = errors.Join(err, os.RemoveAll(l.file("pod%d", i)))
 		}
 	} else {
-		l.dir, err = os.MkdirTemp("", "outrigger-")
+		l.dir, err = os.MkdirTemp("", dirPrefix)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("job directory: %w", err)

@@ -30,6 +30,8 @@ type Entry struct {
 	Started time.Time `json:"started"`
 	// Metrics are the sidecars' metrics sockets, one a pod.
 	Metrics []string `json:"metrics"`
+	// Temporary says that Dir is removed with the job.
+	Temporary bool `json:"temporary,omitempty"`
 }
 
 // Is reports whether a person who writes word means this job: its name, process
@@ -92,7 +94,7 @@ func register(s *Spec, l *layout) (*registration, error) {
 	if err != nil {
 		return nil, fmt.Errorf("registry of jobs: %w", err)
 	}
-	e := Entry{Name: s.Name, ID: l.doc.Job.ID, PID: os.Getpid(), Dir: where, Ranks: s.Ranks, Started: time.Now()}
+	e := Entry{Name: s.Name, ID: l.doc.Job.ID, PID: os.Getpid(), Dir: where, Ranks: s.Ranks, Started: time.Now(), Temporary: !l.keep}
 	for i := range s.Pods {
 		socket, err := filepath.Abs(l.metrics(i))
 		if err != nil {
@@ -172,10 +174,7 @@ func readEntry(path string) (*Entry, error) {
 	// Shared, so that two readers do not take each other for the owner.
 	switch err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); {
 	case err == nil:
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("registry of jobs: what an ended job left: %w", err)
-		}
-		return nil, nil
+		return nil, cleanUp(f)
 	case !errors.Is(err, unix.EWOULDBLOCK):
 		return nil, fmt.Errorf("registry of jobs: lock of %s: %w", path, err)
 	}
@@ -184,4 +183,20 @@ func readEntry(path string) (*Entry, error) {
 		return nil, fmt.Errorf("registry of jobs: %s: %w; remove it", path, err)
 	}
 	return e, nil
+}
+
+// cleanUp removes what a job left behind whose program was killed: its
+// temporary directory, and its entry f.
+func cleanUp(f *os.File) error {
+	var e Entry
+	// An entry that cannot be read names nothing that could be removed.
+	if json.NewDecoder(f).Decode(&e) == nil && e.Temporary && strings.HasPrefix(filepath.Base(e.Dir), dirPrefix) {
+		if err := os.RemoveAll(e.Dir); err != nil {
+			return fmt.Errorf("what a killed job left: %w", err)
+		}
+	}
+	if err := os.Remove(f.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("registry of jobs: what an ended job left: %w", err)
+	}
+	return nil
 }

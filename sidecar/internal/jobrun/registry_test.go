@@ -60,7 +60,7 @@ func TestJobIsListedFromItsStartToItsEnd(t *testing.T) {
 	}
 	want := Entry{
 		Name: "b", ID: "0002", PID: os.Getpid(), Dir: "/jobs/b", Ranks: 4, Started: jobs[0].Started,
-		Metrics: []string{"/jobs/b/pod0/metrics.sock", "/jobs/b/pod1/metrics.sock"},
+		Metrics: []string{"/jobs/b/pod0/metrics.sock", "/jobs/b/pod1/metrics.sock"}, Temporary: true,
 	}
 	if diff := cmp.Diff(want, jobs[0]); diff != "" {
 		t.Errorf("entry (-want +got):\n%s", diff)

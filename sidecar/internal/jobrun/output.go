@@ -1,0 +1,78 @@
+package jobrun
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"sync"
+)
+
+// lockedWriter lets several processes share one output, by whole writes.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
+}
+
+// lineMax is when a line is sent on without its end. Launchers end lines
+// before that.
+const lineMax = 128 << 10
+
+// lineWriter sends whole lines of one process on. A pipe gives them in any
+// pieces, between which lines of another process would fall.
+type lineWriter struct {
+	w    io.Writer
+	part []byte
+}
+
+func (l *lineWriter) Write(b []byte) (int, error) {
+	end := bytes.LastIndexByte(b, '\n') + 1
+	if end == 0 && len(l.part)+len(b) < lineMax {
+		l.part = append(l.part, b...)
+		return len(b), nil
+	}
+	if end == 0 {
+		end = len(b)
+	}
+	l.part = append(l.part, b[:end]...)
+	_, err := l.w.Write(l.part)
+	l.part = append(l.part[:0], b[end:]...)
+	return len(b), err
+}
+
+// flush sends the rest on when the process has ended.
+func (l *lineWriter) flush() {
+	if len(l.part) > 0 {
+		_, _ = l.w.Write(append(l.part, '\n')) // nobody is left to be told
+	}
+	l.part = nil
+}
+
+// tailWriter passes a sidecar's log on and remembers its last line.
+type tailWriter struct {
+	w  io.Writer
+	mu sync.Mutex
+	b  []byte
+}
+
+func (t *tailWriter) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	t.b = append(t.b[:0], bytes.TrimSpace(b)...)
+	if len(t.b) > 1024 {
+		t.b = t.b[len(t.b)-1024:]
+	}
+	t.mu.Unlock()
+	return t.w.Write(b)
+}
+
+func (t *tailWriter) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := string(t.b)
+	return s[strings.LastIndexByte(s, '\n')+1:]
+}

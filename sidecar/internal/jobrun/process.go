@@ -1,0 +1,157 @@
+package jobrun
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/launch"
+)
+
+func (j *Job) command(path string, args ...string) *exec.Cmd {
+	cmd := exec.Command(path, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGTERM}
+	return cmd
+}
+
+func (j *Job) startSidecar(path string, pod int) error {
+	l := j.layout
+	level := j.spec.LogLevel
+	if level == "" {
+		level = "error"
+	}
+	cmd := j.command(path, "--bootstrap", l.document(), "--pod", fmt.Sprint(pod), "--socket", l.socket(pod),
+		"--metrics", "unix:"+l.metrics(pod), "--log-level", level)
+	tail := &tailWriter{w: j.err}
+	log := &lineWriter{w: tail}
+	cmd.Stderr = log
+	if err := startHeld(cmd); err != nil {
+		return fmt.Errorf("starting the sidecar of pod %d: %w", pod, err)
+	}
+	j.sidecars = append(j.sidecars, cmd)
+	// For people and scripts that look after a job; nothing here reads it.
+	if err := os.WriteFile(l.file("pod%d/sidecar.pid", pod), []byte(fmt.Sprintln(cmd.Process.Pid)), 0o600); err != nil {
+		return fmt.Errorf("process id of the sidecar of pod %d: %w", pod, err)
+	}
+	j.wg.Go(func() {
+		err := cmd.Wait()
+		log.flush()
+		j.mu.Lock()
+		ending := j.ending
+		j.mu.Unlock()
+		if ending {
+			return
+		}
+		p := l.doc.Pods[pod]
+		text := fmt.Sprintf("the sidecar of pod %d (ranks %d-%d) ended: %v", pod, p.FirstRank, p.FirstRank+p.Ranks-1, how(err))
+		if last := tail.last(); last != "" {
+			text += ": " + last
+		}
+		j.fail(&Failure{Text: text, Code: 1}, time.Now())
+	})
+	return nil
+}
+
+func how(err error) string {
+	var x *exec.ExitError
+	if errors.As(err, &x) {
+		if ws, ok := x.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			return "killed by " + unix.SignalName(ws.Signal())
+		}
+		return x.String()
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return "exit status 0"
+}
+
+func (j *Job) startLauncher(path string, pod int) error {
+	p := j.layout.doc.Pods[pod]
+	args := []string{"--socket", j.layout.socket(pod), "--ranks", fmt.Sprintf("%d-%d", p.FirstRank, p.FirstRank+p.Ranks-1), "--status-fd", "3"}
+	if j.spec.Prefix {
+		args = append(args, "--prefix")
+	}
+	cmd := j.command(path, append(append(args, "--"), j.spec.Program...)...)
+	cmd.Env = append(os.Environ(), j.spec.Env...)
+	out, errOut := &lineWriter{w: j.out}, &lineWriter{w: j.err}
+	cmd.Stdout, cmd.Stderr = out, errOut
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("status pipe: %w", err)
+	}
+	cmd.ExtraFiles = []*os.File{w}
+	err = startHeld(cmd)
+	_ = w.Close() // the launcher has its own
+	if err != nil {
+		return errors.Join(fmt.Errorf("starting the launcher of pod %d: %w", pod, err), r.Close())
+	}
+	j.mu.Lock()
+	j.launches = append(j.launches, cmd)
+	j.running++
+	j.mu.Unlock()
+	done := make(chan struct{})
+	j.wg.Go(func() { defer close(done); j.readStatus(r, pod) })
+	j.wg.Go(func() {
+		err := cmd.Wait()
+		out.flush()
+		errOut.flush()
+		<-done
+		if err != nil {
+			// Its first failed rank was reported by a status line already.
+			j.fail(&Failure{Text: fmt.Sprintf("the launcher of pod %d ended: %s", pod, how(err)), Code: 1}, time.Now())
+		}
+		j.launcherEnded()
+	})
+	return nil
+}
+
+func (j *Job) readStatus(r *os.File, pod int) {
+	defer func() { _ = r.Close() }() // only read
+	in := bufio.NewScanner(r)
+	for in.Scan() {
+		var e launch.Event
+		if json.Unmarshal(in.Bytes(), &e) != nil {
+			continue // a launcher of another release
+		}
+		j.mu.Lock()
+		j.ranks[e.Rank] = e.Event == "started"
+		j.mu.Unlock()
+		if e.Event == "failed" {
+			j.fail(&Failure{Text: fmt.Sprintf("rank %d (pod %d) %s", e.Rank, pod, e.Text()), Code: e.Code}, e.Time)
+		}
+	}
+}
+
+// startHeld starts cmd so that its death signal is tied to this process and not
+// to the thread that happens to fork: Go's threads come and go.
+func startHeld(cmd *exec.Cmd) error {
+	answer := make(chan error)
+	forks <- fork{cmd, answer}
+	return <-answer
+}
+
+type fork struct {
+	cmd    *exec.Cmd
+	answer chan error
+}
+
+// forks is served by one thread that lives as long as the process.
+var forks = make(chan fork)
+
+func init() {
+	go func() {
+		runtime.LockOSThread()
+		for f := range forks {
+			f.answer <- f.cmd.Start()
+		}
+	}()
+}
