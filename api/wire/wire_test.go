@@ -2,46 +2,139 @@ package wire
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outrigger-hpc/outrigger/api/golden"
 )
 
-// golden is a header as PROTOCOL.md §3.1 lays it out.
-var golden = [HeaderBytes]byte{
-	Version, byte(Data), FlagAckNow, 0, 0x10, 0x32, 0x04, 0x00,
-	1, 2, 3, 4, 5, 6, 7, 8,
-	9, 0, 0, 0, 0, 0, 0, 0,
-	0x44, 0x33, 0x22, 0x11, 7, 0, 0, 0,
-	3, 0, 0, 0, 4, 0, 0, 0,
-	0xaa, 0, 0, 0, 0, 0, 0, 0xbb,
-	1, 0, 0, 0, 2, 0, 0, 0,
-	5, 0, 0, 0, 0, 0, 0, 0,
+// sample has another value in every field (PROTOCOL §3.1).
+var sample = Header{
+	Type: Data, Flags: FlagAckNow, Length: 0x43210, Seq: 0x0807060504030201, Ack: 9, Credit: 0x11223344, Context: 7,
+	Src: 3, Dst: 4, Tag: 0xbb000000000000aa, A: 0x0000000200000001, B: 5,
 }
 
 func TestGoldenHeader(t *testing.T) {
-	want := Header{
-		Type: Data, Flags: FlagAckNow, Length: 0x43210, Seq: 0x0807060504030201, Ack: 9, Credit: 0x11223344, Context: 7,
-		Src: 3, Dst: 4, Tag: 0xbb000000000000aa, A: 0x0000000200000001, B: 5,
-	}
+	var b [HeaderBytes]byte
+	sample.Encode(&b)
+	golden.Compare(t, "header", b[:])
 	var got Header
-	if err := got.Decode(&golden); err != nil {
+	if err := got.Decode(&b); err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(want, got); d != "" {
+	if d := cmp.Diff(sample, got); d != "" {
 		t.Fatal(d)
 	}
-	var b [HeaderBytes]byte
-	got.Encode(&b)
-	if b != golden {
-		t.Fatalf("encoded\n% x\nwant\n% x", b, golden)
+}
+
+func TestGoldenBodies(t *testing.T) {
+	rts := RTSBody{Key: 0x0102030405060708, Addr: 0x1112131415161718, Last: 0xfe}
+	b := make([]byte, RTSBytes)
+	if n := rts.Encode(b); n != RTSBytes {
+		t.Errorf("an RTS body of %d bytes", n)
 	}
+	golden.Compare(t, "rts", b)
+	var gotRTS RTSBody
+	if err := gotRTS.Decode(b); err != nil || gotRTS != rts {
+		t.Errorf("%+v became %+v: %v", rts, gotRTS, err)
+	}
+	pull := PullBody{Offset: 0x0102030405060708, Bytes: 0x1112131415161718, Key: 0x2122232425262728, Addr: 0x3132333435363738}
+	b = make([]byte, PullBytes)
+	if n := pull.Encode(b); n != PullBytes {
+		t.Errorf("a Pull body of %d bytes", n)
+	}
+	golden.Compare(t, "pull", b)
+	var gotPull PullBody
+	if err := gotPull.Decode(b); err != nil || gotPull != pull {
+		t.Errorf("%+v became %+v: %v", pull, gotPull, err)
+	}
+	ring := RingBody{Key: 0x0102030405060708, Addr: 0x1112131415161718, Slots: 0x21222324, SlotBytes: 0x31323340}
+	b = make([]byte, RingBytes)
+	if n := ring.Encode(b); n != RingBytes {
+		t.Errorf("a Ring body of %d bytes", n)
+	}
+	golden.Compare(t, "ring", b)
+	var gotRing RingBody
+	if err := gotRing.Decode(b); err != nil || gotRing != ring {
+		t.Errorf("%+v became %+v: %v", ring, gotRing, err)
+	}
+}
+
+// TestNoRing: offers that nobody can write to.
+func TestNoRing(t *testing.T) {
+	for _, ring := range []RingBody{
+		{Slots: 16, SlotBytes: 2048},
+		{Key: 1, SlotBytes: 2048},
+		{Key: 1, Slots: 16},
+		{Key: 1, Slots: 16, SlotBytes: HeaderBytes},
+		{Key: 1, Slots: 16, SlotBytes: 2000},
+	} {
+		b := make([]byte, RingBytes)
+		ring.Encode(b)
+		var got RingBody
+		if err := got.Decode(b); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%+v: %v", ring, err)
+		}
+	}
+}
+
+// TestMalformed: each is refused for what is wrong with it.
+func TestMalformed(t *testing.T) {
+	for what, spoil := range map[string]func(b *[HeaderBytes]byte){
+		"version 2":                   func(b *[HeaderBytes]byte) { b[0] = 2 },
+		"type(0)":                     func(b *[HeaderBytes]byte) { b[1] = 0 },
+		"type(27)":                    func(b *[HeaderBytes]byte) { b[1] = 27 },
+		"data":                        func(b *[HeaderBytes]byte) { b[3] = 1 },
+		"payload of 1048577 bytes":    func(b *[HeaderBytes]byte) { b[4], b[5], b[6], b[7] = 1, 0, 0x10, 0 },
+		"data with sequence number 0": func(b *[HeaderBytes]byte) { clear(b[8:16]) },
+		"ack with sequence number 578437695752307201":  func(b *[HeaderBytes]byte) { b[1] = byte(Ack) },
+		"ring with sequence number 578437695752307201": func(b *[HeaderBytes]byte) { b[1] = byte(Ring) },
+	} {
+		var b [HeaderBytes]byte
+		sample.Encode(&b)
+		spoil(&b)
+		var h Header
+		if err := h.Decode(&b); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// FuzzBodies: a payload of any length is refused, or means the same after
+// being written again.
+func FuzzBodies(f *testing.F) {
+	f.Add(make([]byte, RTSBytes))
+	f.Add(make([]byte, PullBytes))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var r, r2 RTSBody
+		if err := r.Decode(raw); err == nil {
+			b := make([]byte, RTSBytes)
+			if r.Encode(b); r2.Decode(b) != nil || r2 != r {
+				t.Fatalf("%+v became %+v", r, r2)
+			}
+		} else if !errors.Is(err, ErrMalformed) || len(raw) == RTSBytes {
+			t.Fatal(err)
+		}
+		var p, p2 PullBody
+		if err := p.Decode(raw); err == nil {
+			b := make([]byte, PullBytes)
+			if p.Encode(b); p2.Decode(b) != nil || p2 != p {
+				t.Fatalf("%+v became %+v", p, p2)
+			}
+		} else if !errors.Is(err, ErrMalformed) || len(raw) == PullBytes {
+			t.Fatal(err)
+		}
+	})
 }
 
 // FuzzHeader: any 64 bytes are either refused as malformed or mean the same
 // after being written again.
 func FuzzHeader(f *testing.F) {
-	f.Add(golden[:])
+	var b [HeaderBytes]byte
+	sample.Encode(&b)
+	f.Add(b[:])
 	f.Add(make([]byte, HeaderBytes))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if len(raw) < HeaderBytes {

@@ -1,0 +1,83 @@
+// Package golden compares encoded bytes with files of hexadecimal digits, for
+// the tests of what crosses a process boundary. Other implementations of the
+// same layout (clientlib/c) read the same files.
+//
+// A file has comment lines that begin with #, then lines of up to sixteen bytes
+// in hexadecimal, separated by blanks. `go test PACKAGE -update` writes the
+// bytes again and leaves the comments.
+package golden
+
+import (
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the golden files again")
+
+const lineBytes = 16
+
+// Compare fails the test unless got is what testdata/NAME.golden.hex says.
+func Compare(t testing.TB, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden.hex")
+	if *update {
+		write(t, path, got)
+	}
+	want := Read(t, name)
+	for i := range max(len(got), len(want)) {
+		if i >= len(got) || i >= len(want) || got[i] != want[i] {
+			t.Fatalf("%s: %d bytes, want %d; they differ from byte %d on\ngot\n%swant\n%s", path, len(got), len(want), i, lines(got), lines(want))
+		}
+	}
+}
+
+// Read returns the bytes of testdata/NAME.golden.hex.
+func Read(t testing.TB, name string) []byte {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("testdata", name+".golden.hex"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var digits strings.Builder
+	for line := range strings.Lines(string(raw)) {
+		if !strings.HasPrefix(line, "#") {
+			digits.WriteString(strings.Join(strings.Fields(line), ""))
+		}
+	}
+	b, err := hex.DecodeString(digits.String())
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return b
+}
+
+// write keeps the comments of the file that is there.
+func write(t testing.TB, path string, b []byte) {
+	t.Helper()
+	var text strings.Builder
+	old, _ := os.ReadFile(path) // none is as good as one without comments
+	for line := range strings.Lines(string(old)) {
+		if strings.HasPrefix(line, "#") {
+			text.WriteString(line)
+		}
+	}
+	text.WriteString(lines(b))
+	if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil { //nolint:gosec // part of the source
+		t.Fatal(err)
+	}
+}
+
+func lines(b []byte) string {
+	var text strings.Builder
+	for len(b) > 0 {
+		n := min(lineBytes, len(b))
+		_, _ = fmt.Fprintf(&text, "% x\n", b[:n]) // a builder never fails
+		b = b[n:]
+	}
+	return text.String()
+}

@@ -1,0 +1,10 @@
+package segment
+
+import "unsafe"
+
+// aligned is memory that begins at a page, as a mapping does.
+func aligned(n int) []byte {
+	b := make([]byte, n+pageBytes)
+	skip := -uintptr(unsafe.Pointer(&b[0])) & (pageBytes - 1)
+	return b[skip : int(skip)+n]
+}
