@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -48,6 +49,7 @@ type daemon struct {
 	tcp    *tcp.Link
 	mesh   *peers.Mesh
 	server *session.Server
+	fault  atomic.Pointer[obs.Failure]
 }
 
 func run(ctx context.Context, o *options) error {
@@ -159,6 +161,7 @@ func (d *daemon) listenSessions() error {
 
 // failed is told once, on the turn: the recorder's contents are the story.
 func (d *daemon) failed(f *core.Failure) {
+	d.fault.Store(&obs.Failure{Rank: f.Rank, Code: f.Code, Reason: f.Reason, Time: time.Now()})
 	d.log.Error("job failed", "cause", f.Error())
 	go d.dumpFlight()
 }
@@ -197,7 +200,7 @@ func (d *daemon) serve(ctx context.Context) error {
 		pod := d.doc.Pods[d.o.pod]
 		h := obs.Handler(&obs.Sources{
 			Look: d.look, Flight: &d.flight, FirstRank: pod.FirstRank, Ranks: d.doc.Ranks, Pod: d.o.pod,
-			Ready: func() bool { return ctx.Err() == nil }, Log: d.log,
+			Ready: func() bool { return ctx.Err() == nil }, Failure: d.fault.Load, Log: d.log,
 			Break: d.breakPeer,
 		})
 		g.Go(func() error { return obs.Serve(ctx, l, h) })

@@ -35,8 +35,9 @@ func (j *Job) Wait(ctx context.Context, report func([]obs.Report) error) error {
 		}
 	case <-j.failed:
 		time.Sleep(settle)
+		j.consult(ctx)
 	case <-ctx.Done():
-		err = &Failure{Text: "interrupted", Code: 130}
+		err = interruption(ctx)
 	case <-timeout:
 		err = &Failure{Text: fmt.Sprintf("not finished within %v", j.spec.Timeout), Code: 124}
 	}
@@ -45,6 +46,15 @@ func (j *Job) Wait(ctx context.Context, report func([]obs.Report) error) error {
 		return f
 	}
 	return errors.Join(err, endErr)
+}
+
+// interruption is the Failure with which ctx was cancelled, or the usual one.
+func interruption(ctx context.Context) error {
+	var f *Failure
+	if errors.As(context.Cause(ctx), &f) {
+		return f
+	}
+	return &Failure{Text: "interrupted", Code: 130}
 }
 
 func (j *Job) failure() *Failure {

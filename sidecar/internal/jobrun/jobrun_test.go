@@ -245,6 +245,11 @@ func TestTimeoutAndInterrupt(t *testing.T) {
 	if err := s.run(ctx, &Spec{}, nil); !errors.As(err, &f) || f.Code != 130 {
 		t.Errorf("interrupted: %v", err)
 	}
+	cancelled, cancelWith := context.WithCancelCause(t.Context())
+	cancelWith(&Failure{Text: "for a reason", Code: 143})
+	if err := s.run(cancelled, &Spec{}, nil); !errors.As(err, &f) || f.Code != 143 || f.Text != "for a reason" {
+		t.Errorf("cancelled with a reason: %v", err)
+	}
 }
 
 // TestDeafProcesses: whoever does not heed SIGTERM is killed with all that it

@@ -126,7 +126,11 @@ func (j *Job) readStatus(r *os.File, pod int) {
 		j.ranks[e.Rank] = e.Event == "started"
 		j.mu.Unlock()
 		if e.Event == "failed" {
-			j.fail(&Failure{Text: fmt.Sprintf("rank %d (pod %d) %s", e.Rank, pod, e.Text()), Code: e.Code}, e.Time)
+			f := &Failure{Text: fmt.Sprintf("rank %d (pod %d) %s", e.Rank, pod, e.Text()), Code: e.Code}
+			j.mu.Lock()
+			j.causes[uint32(e.Rank)] = f
+			j.mu.Unlock()
+			j.fail(f, e.Time)
 		}
 	}
 }

@@ -32,6 +32,7 @@ type Job struct {
 	launches []*exec.Cmd
 	first    *Failure
 	firstAt  time.Time
+	causes   map[uint32]*Failure // of the ranks, as their launchers reported
 	failed   chan struct{}
 	ending   bool
 	running  int           // launchers
@@ -80,7 +81,7 @@ func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
 	}
 	j := &Job{
 		spec: s, layout: l, out: &lockedWriter{w: out}, err: &lockedWriter{w: errOut}, begun: time.Now(),
-		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{},
+		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{}, causes: map[uint32]*Failure{},
 	}
 	if registryErr == nil {
 		j.entry, registryErr = register(s, l)

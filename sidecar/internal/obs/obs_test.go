@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	dto "github.com/prometheus/client_model/go"
@@ -43,7 +44,7 @@ func picture() Picture {
 func sources() *Sources {
 	return &Sources{
 		Look: func() (Picture, error) { return picture(), nil }, Flight: new(Flight), FirstRank: 2, Ranks: 4, Pod: 1,
-		Ready: func() bool { return true }, Log: slog.New(slog.DiscardHandler),
+		Ready: func() bool { return true }, Failure: func() *Failure { return nil }, Log: slog.New(slog.DiscardHandler),
 		Break: func(peer int) error {
 			if peer != 0 {
 				return fmt.Errorf("%w: pod %d", ErrNoPeer, peer)
@@ -137,6 +138,20 @@ func TestReport(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
+	}
+}
+
+func TestReportOfAFailedJob(t *testing.T) {
+	s := sources()
+	want := &Failure{Rank: 3, Code: 5, Reason: "called abort", Time: time.Unix(1, 0).UTC()}
+	s.Failure = func() *Failure { return want }
+	_, text := ask(s, http.MethodGet, "/report")
+	var got Report
+	if err := json.Unmarshal([]byte(text), &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got.Failure); diff != "" {
+		t.Errorf("failure (-want +got):\n%s", diff)
 	}
 }
 

@@ -24,6 +24,7 @@ type Sources struct {
 	Ranks     int // of the job
 	Pod       int
 	Ready     func() bool
+	Failure   func() *Failure      // why the job failed; nil: it has not
 	Break     func(peer int) error // breaks a connection, as a drill; ErrNoPeer: there is none
 	Log       *slog.Logger
 }
@@ -39,6 +40,15 @@ type Report struct {
 	Protocols []Protocol `json:"protocols"`
 	Cells     []Cell     `json:"cells"`
 	Totals    Totals     `json:"totals"`
+	Failure   *Failure   `json:"failure,omitempty"`
+}
+
+// Failure is why the job failed, as the sidecar sees it.
+type Failure struct {
+	Rank   uint32    `json:"rank"` // shm.AnySource: none can be named
+	Code   uint32    `json:"code"`
+	Reason string    `json:"reason"`
+	Time   time.Time `json:"time"`
 }
 
 // Totals are the counters that top shows.
@@ -57,7 +67,7 @@ type Cell struct{ Src, Dst, Messages, Bytes uint64 }
 // NewReport makes the report of a picture.
 func NewReport(s *Sources, p *Picture) Report {
 	c := &p.Core
-	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Totals: Totals{
+	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Failure: s.Failure(), Totals: Totals{
 		FramesIn: c.FramesIn, FramesOut: c.FramesOut, BytesIn: p.BytesIn, BytesOut: p.BytesOut, Expected: c.Expected,
 		Unexpected: c.Unexpected, UnexpectedBytes: c.UnexpectedBytes, Sends: c.Sends, Receives: c.Receives,
 		CreditStalls: c.CreditStalls, Reconnects: c.Reconnects, Busy: p.Busy, Idle: p.Idle,
