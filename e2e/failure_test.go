@@ -29,7 +29,7 @@ func TestRankKilled(t *testing.T) {
 	begin := time.Now()
 	code, out := j.wait()
 	t.Logf("the job ended %v after the kill", time.Since(begin))
-	if code != 128+9 || !strings.Contains(out, "rank 2 (pod 1) was killed by SIGKILL") {
+	if code != 128+9 || !strings.Contains(out, "rank 2 (pod 1) was killed by SIGKILL\n") {
 		t.Fatalf("exit code %d\n%s", code, out)
 	}
 }

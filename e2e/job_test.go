@@ -19,7 +19,12 @@ import (
 
 var bin string // where the programs are
 
-func TestMain(m *testing.M) { os.Exit(build(m)) }
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == hostileCommand {
+		os.Exit(hostile(os.Args[2:]))
+	}
+	os.Exit(build(m))
+}
 
 // build makes the programs once for all tests.
 func build(m *testing.M) int {

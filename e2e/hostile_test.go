@@ -1,0 +1,134 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// beside runs a program as rank 1 of a job of four whose other ranks pass
+// blocks round a ring.
+func beside(t *testing.T, program string) *job {
+	t.Helper()
+	return start(t, 4, 2, "/bin/sh", "-c", fmt.Sprintf("[ $OUTRIGGER_RANK = 1 ] && exec %s\nexec %s -rounds 100000000 -bytes 4096", program, filepath.Join(bin, "ring")))
+}
+
+func self(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestHostileClients: a client that lies loses its session, its job ends and
+// says why, and a job beside it does not notice.
+func TestHostileClients(t *testing.T) {
+	good := start(t, 4, 2, ring("-rounds", "300", "-pause", "20ms")...)
+	for name, lie := range lies {
+		t.Run(name, func(t *testing.T) {
+			j := beside(t, self(t)+" "+hostileCommand+" "+name)
+			code, out := j.wait()
+			if code == 0 || !strings.Contains(out, lie.want) {
+				t.Errorf("exit code %d, want a reason with %q\n%s", code, lie.want, out)
+			}
+			if !strings.Contains(out, "job failed: rank 1 (pod 0) ") {
+				t.Errorf("the job does not name rank 1\n%s", out)
+			}
+			if strings.Contains(out, "hostile client:") || strings.Contains(out, "panic") || strings.Contains(out, "sidecar of pod") {
+				t.Errorf("the sidecar did not do as it should\n%s", out)
+			}
+			j.left()
+		})
+	}
+	if code, out := good.wait(); code != 0 || !strings.Contains(out, "every byte right") {
+		t.Errorf("the job beside them: exit code %d\n%s", code, out)
+	}
+}
+
+// TestDyingClients: whenever a rank dies, it is named.
+func TestDyingClients(t *testing.T) {
+	for name := range deaths {
+		t.Run(name, func(t *testing.T) {
+			j := beside(t, self(t)+" "+hostileCommand+" "+name)
+			code, out := j.wait()
+			if code != 128+9 || !strings.Contains(out, "rank 1 (pod 0) was killed by SIGKILL") {
+				t.Errorf("exit code %d\n%s", code, out)
+			}
+			j.left()
+		})
+	}
+}
+
+// TestAbort: the rank that ends the job is named, with its reason and code.
+func TestAbort(t *testing.T) {
+	code, out := beside(t, self(t)+" "+hostileCommand+" abort").wait()
+	if code != 42 || !strings.Contains(out, "job failed: rank 1 (pod 0) ") || !strings.Contains(out, ": called abort: no sense in going on") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
+// TestDeafClient: a client that does not read its completions stands still, and
+// nobody else: two other ranks go on exchanging, and it gets all its answers
+// when it reads.
+func TestDeafClient(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "done")
+	j := start(t, 3, 2, "/bin/sh", "-c", fmt.Sprintf("act=pair; [ $OUTRIGGER_RANK = 1 ] && act=deaf; exec %s %s $act %s", self(t), hostileCommand, file))
+	code, out := j.wait()
+	for _, want := range []string{"rank 0: every number right", "rank 2: every number right", "all answered"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	if code != 0 || t.Failed() {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
+// TestWrongVersion: two releases that do not fit say so.
+func TestWrongVersion(t *testing.T) {
+	code, out := beside(t, self(t)+" "+hostileCommand+" greet").wait()
+	if code != 1 || !strings.Contains(out, "refused: the client library speaks layout version 99, this sidecar version 1: use images of one release") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
+// left looks for processes of a job that has ended.
+func (j *job) left() {
+	j.t.Helper()
+	for end := time.Now().Add(jobTime); ; time.Sleep(10 * time.Millisecond) {
+		alive := processes(j.t, j.dir)
+		if len(alive) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			j.t.Fatalf("processes left: %q", alive)
+		}
+	}
+}
+
+// processes lists the command lines that contain text, and those of processes
+// with text in their environment, as ranks have.
+func processes(t *testing.T, text string) []string {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, e := range entries {
+		line, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err != nil || e.Name() == fmt.Sprint(os.Getpid()) {
+			continue // no process
+		}
+		env, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ")) // somebody else's, or it has ended
+		if strings.Contains(string(line), text) || strings.Contains(string(env), text) {
+			list = append(list, strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+	return list
+}
