@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -18,8 +19,16 @@ import (
 func main() { os.Exit(execute()) }
 
 func execute() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
-	defer stop()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	// SIGPIPE: when nobody reads the output any more, as behind `| head`, a job
+	// is ended and cleaned up like on Ctrl-C.
+	for _, s := range []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE} {
+		if !signal.Ignored(s) { // as nohup has it
+			signal.Notify(signals, s)
+		}
+	}
+	go func() { cancel(endedBy(<-signals)) }()
 	root := &cobra.Command{
 		Use:   "outrigger",
 		Short: "run, measure and watch Outrigger jobs",
@@ -39,6 +48,19 @@ each pod; it needs no cluster, no RDMA and no privileges.`,
 		return 1
 	}
 	return 0
+}
+
+// endedBy is what a signal means, with a shell's exit code for it.
+func endedBy(s os.Signal) *jobrun.Failure {
+	number, _ := s.(syscall.Signal) // all are
+	text := "ended by " + unix.SignalName(number)
+	switch number {
+	case unix.SIGINT:
+		text = "interrupted"
+	case unix.SIGPIPE:
+		text = "nobody reads its output any more"
+	}
+	return &jobrun.Failure{Text: text, Code: 128 + int(number)}
 }
 
 func commands() []*cobra.Command {
