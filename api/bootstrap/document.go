@@ -76,7 +76,14 @@ type Tuning struct {
 	Transport     string   `json:"transport,omitempty"`  // auto or tcp
 	Rendezvous    string   `json:"rendezvous,omitempty"` // auto, get, put or stream
 	Wait          string   `json:"wait,omitempty"`       // poll, yield or block
+	Encrypt       string   `json:"encrypt,omitempty"`    // of data between sidecars: none or tls; default none
 }
+
+// Values of Tuning.Encrypt.
+const (
+	EncryptNone = "none"
+	EncryptTLS  = "tls"
+)
 
 // Duration is a time.Duration written as "500ms".
 type Duration time.Duration
@@ -200,6 +207,7 @@ func (d *Document) validateTuning(bad func(string, ...any) error) error {
 		{"tuning.transport", d.Tuning.Transport, []string{"", "auto", "tcp"}},
 		{"tuning.rendezvous", d.Tuning.Rendezvous, []string{"", "auto", "get", "put", "stream"}},
 		{"tuning.wait", d.Tuning.Wait, []string{"", "poll", "yield", "block"}},
+		{"tuning.encrypt", d.Tuning.Encrypt, []string{"", EncryptNone, EncryptTLS}},
 	} {
 		ok := false
 		for _, w := range f.want {

@@ -38,6 +38,7 @@ func TestContradictions(t *testing.T) {
 		{`"heartbeat":"100ms"`, `"heartbeat":100`, "duration"},
 		{`"heartbeat"`, `"heartbeet"`, "heartbeet"},
 		{`"tuning":{`, `"tuning":{"wait":"nap",`, "tuning.wait"},
+		{`"tuning":{`, `"tuning":{"encrypt":"rot13",`, "tuning.encrypt"},
 		{`"tuning":{`, `"tuning":{"eagerBytes":1000000,`, "tuning.eagerBytes"},
 		{`"1s"}}`, `"1s"}} {}`, "follows"},
 		{`"1s"}}`, `"1s"}`, "EOF"},

@@ -100,6 +100,7 @@ func (d *daemon) build() error {
 	d.mesh = peers.New(peers.Config{
 		Self: self, Job: d.doc.Job.ID, Addresses: addresses, TLS: tlsConfig, Log: d.log,
 		Connected: func(p link.Peer, fd int) { d.engine.Connected(p, fd) },
+		Encrypt:   d.doc.Tuning.Encrypt == bootstrap.EncryptTLS,
 	}, listener)
 	start := time.Now()
 	d.engine, err = engine.New(engine.Config{
@@ -205,7 +206,7 @@ func (d *daemon) serve(ctx context.Context) error {
 		})
 		g.Go(func() error { return obs.Serve(ctx, l, h) })
 	}
-	d.log.Info("ready", "job", d.doc.Job.Name, "ranks", d.doc.Pods[d.o.pod].Ranks, "address", d.doc.Pods[d.o.pod].Address)
+	d.log.Info("ready", "job", d.doc.Job.Name, "ranks", d.doc.Pods[d.o.pod].Ranks, "address", d.doc.Pods[d.o.pod].Address, "encrypt", d.doc.Tuning.Encrypt == bootstrap.EncryptTLS)
 	g.Go(func() error {
 		<-ctx.Done()
 		return errors.Join(d.server.Close(), d.mesh.Close())
@@ -213,7 +214,9 @@ func (d *daemon) serve(ctx context.Context) error {
 	err := g.Wait()
 	stopEngine()
 	<-engineDone
-	return errors.Join(err, d.engine.Close())
+	err = errors.Join(err, d.engine.Close())
+	d.mesh.Drain() // of what the engine has just let go
+	return err
 }
 
 func (d *daemon) breakPeer(peer int) error {
@@ -224,7 +227,9 @@ func (d *daemon) breakPeer(peer int) error {
 }
 
 func (d *daemon) close() error {
-	return errors.Join(d.server.Close(), d.mesh.Close(), d.engine.Close())
+	err := errors.Join(d.server.Close(), d.mesh.Close(), d.engine.Close())
+	d.mesh.Drain()
+	return err
 }
 
 func listenMetrics(addr string) (net.Listener, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/bench"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
 )
@@ -25,6 +26,7 @@ type benchOptions struct {
 	plots, wait  string
 	private      bool
 	quick        bool
+	encrypt      bool
 	out, errOut  io.Writer
 	showProgress bool
 }
@@ -54,6 +56,7 @@ processes, the figures say how well they take turns.`,
   outrigger bench --pods 1                     # one pod, over shared memory
   outrigger bench --tests latency,rate         # only these
   outrigger bench --tests collectives -n 8     # 8 ranks in two pods
+  outrigger bench --encrypt                    # what encryption costs
   outrigger bench --private                    # what memory from Alloc is worth
   outrigger bench --json | tee figures.json    # a line a figure, for programs
   outrigger bench --plots out/                 # and draw them as PNG`,
@@ -72,6 +75,7 @@ processes, the figures say how well they take turns.`,
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON object a figure instead of tables")
 	f.StringVar(&o.plots, "plots", "", "draw latency, bandwidth and collectives as PNG into this directory")
 	f.BoolVar(&o.private, "private", false, "use ordinary memory instead of memory shared with the sidecar")
+	f.BoolVar(&o.encrypt, "encrypt", false, "carry data between the pods inside TLS")
 	f.BoolVar(&o.quick, "quick", false, "few iterations: to see that it works, not for figures")
 	f.StringVar(&o.wait, "wait", "", "how sidecars wait: poll, yield or block (default yield); ranks wait as $OUTRIGGER_WAIT says")
 	return cmd
@@ -114,8 +118,12 @@ func (o *benchOptions) job(ctx context.Context, ranks int, tests []string) ([]be
 	}
 	s := jobrun.Spec{Name: "bench", Ranks: ranks, Pods: o.pods}
 	s.Tuning.Wait = o.wait
+	peer := map[int]string{1: "outrigger-local", 2: "outrigger-tcp"}[o.pods]
+	if o.encrypt && o.pods == 2 {
+		s.Tuning.Encrypt, peer = bootstrap.EncryptTLS, "outrigger-tls"
+	}
 	s.Program = []string{
-		self, "bench-rank", "--peer", map[int]string{1: "outrigger-local", 2: "outrigger-tcp"}[o.pods],
+		self, "bench-rank", "--peer", peer,
 		"--tests", strings.Join(tests, ","), "--private=" + strconv.FormatBool(o.private), "--quick=" + strconv.FormatBool(o.quick),
 	}
 	r, w := io.Pipe()

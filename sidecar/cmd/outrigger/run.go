@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/report"
@@ -15,7 +16,7 @@ import (
 func runCommand() *cobra.Command {
 	var s jobrun.Spec
 	var arenaMiB int64
-	var wantReport, noPrefix bool
+	var wantReport, noPrefix, encrypt bool
 	var plots string
 	cmd := &cobra.Command{
 		Use:   "run -n RANKS [--pods P] [flags] -- PROGRAM [ARGS]",
@@ -29,6 +30,9 @@ ends, the first failure is named, and its exit code is this command's.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s.Program, s.ArenaBytes, s.Prefix = args, arenaMiB<<20, !noPrefix
 			s.Name = filepath.Base(args[0])
+			if encrypt {
+				s.Tuning.Encrypt = bootstrap.EncryptTLS
+			}
 			var after func([]obs.Report) error
 			if wantReport || plots != "" {
 				after = func(all []obs.Report) error { return report.Show(os.Stdout, all, plots) }
@@ -47,6 +51,7 @@ ends, the first failure is named, and its exit code is this command's.`,
 	f.StringVar(&s.Tuning.Wait, "wait", "", "how sidecars wait: poll, yield or block (default yield)")
 	f.StringVar(&s.Tuning.Rendezvous, "rendezvous", "", "protocol of large messages: auto, get, put or stream")
 	f.StringVar(&s.Tuning.Transport, "transport", "", "transport between pods: auto or tcp")
+	f.BoolVar(&encrypt, "encrypt", false, "carry data between pods inside TLS 1.3 with the job's own authority")
 	f.BoolVar(&wantReport, "report", false, "print what was communicated, by protocol and between which ranks")
 	f.StringVar(&plots, "plots", "", "write the rank-by-rank matrix as a PNG into this directory")
 	f.BoolVar(&noPrefix, "no-prefix", false, "do not put the rank before each line of output")

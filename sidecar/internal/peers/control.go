@@ -19,10 +19,11 @@ import (
 // errAsked is the answer to the higher-numbered side: it is being dialled.
 var errAsked = errors.New("the peer is dialling us")
 
-// Greeting on the control connection: version u32, pod u32, both ways; then
-// the accepting side's verdict u32 and ticket.
+// Greeting on the control connection: version u16, flags u16, pod u32, both
+// ways; then the accepting side's verdict u32 and ticket.
 const (
 	greetingBytes = 8
+	flagEncrypt   = 1
 	verdictBytes  = 4 + len(ticketID{})
 	verdictGo     = 1
 	verdictAsked  = 2
@@ -111,21 +112,30 @@ func (m *Mesh) identify(t *tls.Conn) (link.Peer, error) {
 	return peer, nil
 }
 
-// greet exchanges versions and pod numbers.
+// greet exchanges versions, pod numbers and whether data is encrypted.
 func (m *Mesh) greet(t *tls.Conn, peer link.Peer) error {
+	flags := uint16(0)
+	if m.cfg.Encrypt {
+		flags |= flagEncrypt
+	}
 	var b [greetingBytes]byte
-	binary.LittleEndian.PutUint32(b[0:], wire.Version)
-	binary.LittleEndian.PutUint32(b[4:], uint32(m.cfg.Self))
+	le := binary.LittleEndian
+	le.PutUint16(b[0:], wire.Version)
+	le.PutUint16(b[2:], flags)
+	le.PutUint32(b[4:], uint32(m.cfg.Self))
 	if _, err := t.Write(b[:]); err != nil {
 		return fmt.Errorf("control connection: %w", err)
 	}
 	if _, err := io.ReadFull(t, b[:]); err != nil {
 		return fmt.Errorf("control connection: %w", err)
 	}
-	if v := binary.LittleEndian.Uint32(b[0:]); v != wire.Version {
+	if v := le.Uint16(b[0:]); v != wire.Version {
 		return fmt.Errorf("pod %d speaks protocol version %d, this sidecar version %d: use images of one release", peer, v, wire.Version)
 	}
-	if p := binary.LittleEndian.Uint32(b[4:]); p != uint32(peer) {
+	if f := le.Uint16(b[2:]); f != flags {
+		return fmt.Errorf("pod %d has connection flags %#x, this sidecar %#x (1: encrypted data): give all sidecars of the job the same document", peer, f, flags)
+	}
+	if p := le.Uint32(b[4:]); p != uint32(peer) {
 		return fmt.Errorf("%w: certificate of pod %d, greeting of pod %d", pki.ErrStranger, peer, p)
 	}
 	return nil
@@ -160,7 +170,7 @@ func (m *Mesh) dial(ctx context.Context, peer link.Peer) (int, error) {
 	if err := proveDial(conn, id, key); err != nil {
 		return -1, err
 	}
-	return takeSocket(conn)
+	return m.takeOver(conn, peer, true)
 }
 
 func (m *Mesh) dialControl(ctx context.Context, peer link.Peer) (id ticketID, key []byte, err error) {

@@ -124,7 +124,7 @@ func (m *Mesh) acceptData(conn net.Conn, first byte) error {
 	if _, err := conn.Write(reply); err != nil {
 		return fmt.Errorf("data connection: %w", err)
 	}
-	fd, err := takeSocket(conn)
+	fd, err := m.takeOver(conn, t.peer, false)
 	if err != nil {
 		return err
 	}
@@ -132,8 +132,16 @@ func (m *Mesh) acceptData(conn net.Conn, first byte) error {
 	return nil
 }
 
-// takeSocket duplicates conn's socket for the engine; conn is closed by its
-// owner.
+// takeOver makes the engine's socket out of a proven data connection.
+func (m *Mesh) takeOver(conn net.Conn, peer link.Peer, dialler bool) (int, error) {
+	fd, err := takeSocket(conn)
+	if err != nil || !m.cfg.Encrypt {
+		return fd, err
+	}
+	return m.secure(peer, fd, dialler)
+}
+
+// takeSocket duplicates conn's socket; conn is closed by its owner.
 func takeSocket(conn net.Conn) (int, error) {
 	sc, ok := conn.(syscall.Conn)
 	if !ok {

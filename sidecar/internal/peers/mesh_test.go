@@ -168,6 +168,8 @@ func (n *node) end() {
 			_ = unix.Close(fd) // nothing is expected of it any more
 		}
 	}
+	clear(n.fds)
+	n.Drain()
 }
 
 func (n *node) connectedTo(peer link.Peer, fd int) {

@@ -37,6 +37,9 @@ type Config struct {
 	Connected Connected
 	Patience  time.Duration // for each handshake as a whole; default 5 s
 	Pending   int           // incoming handshakes under way at once; default 128, more wait
+
+	Encrypt    bool  // data connections inside TLS; the same on all sidecars of a job
+	RekeyBytes int64 // after so many bytes one way an encrypted connection is made again; default 256 GiB
 }
 
 // Limits of the wire-up.
@@ -63,6 +66,9 @@ type Mesh struct {
 	dials   map[link.Peer]context.CancelFunc
 	tickets map[link.Peer]*ticket // the last one issued to each peer
 	conns   map[net.Conn]bool
+	streams map[*stream]bool
+
+	carried sync.WaitGroup // streams
 }
 
 // New makes a mesh that accepts on listener, which it owns.
@@ -73,10 +79,14 @@ func New(cfg Config, listener net.Listener) *Mesh {
 	if cfg.Pending == 0 {
 		cfg.Pending = pendingDefault
 	}
+	if cfg.RekeyBytes == 0 {
+		cfg.RekeyBytes = rekeyDefault
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	return &Mesh{
 		cfg: cfg, listener: listener, ctx: ctx, stop: stop, pending: make(chan struct{}, cfg.Pending),
 		dials: map[link.Peer]context.CancelFunc{}, tickets: map[link.Peer]*ticket{}, conns: map[net.Conn]bool{},
+		streams: map[*stream]bool{},
 	}
 }
 
@@ -123,7 +133,7 @@ func (m *Mesh) shake(conn net.Conn) {
 	}
 }
 
-// Close ends everything and waits for it.
+// Close ends everything but encrypted streams (Drain) and waits for it.
 func (m *Mesh) Close() error {
 	m.stop()
 	err := m.listener.Close()

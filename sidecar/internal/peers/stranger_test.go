@@ -131,17 +131,19 @@ func TestAnotherJob(t *testing.T) {
 func TestWrongGreeting(t *testing.T) {
 	j := newJob(t, "j", time.Hour)
 	n := j.nodes(3, []int{2})[0]
-	greet := func(version, pod uint32) func(net.Conn) {
+	greet := func(version, flags uint16, pod uint32) func(net.Conn) {
 		return func(c net.Conn) {
 			s := tls.Client(c, j.credentials(0))
 			var b [greetingBytes]byte
-			binary.LittleEndian.PutUint32(b[0:], version)
+			binary.LittleEndian.PutUint16(b[0:], version)
+			binary.LittleEndian.PutUint16(b[2:], flags)
 			binary.LittleEndian.PutUint32(b[4:], pod)
 			_, _ = s.Write(b[:]) // the node's verdict counts
 		}
 	}
-	n.refuses("speaks protocol version 99, this sidecar version 1", greet(99, 0))
-	n.refuses("certificate of pod 0, greeting of pod 1", greet(wire.Version, 1))
+	n.refuses("speaks protocol version 99, this sidecar version 1", greet(99, 0, 0))
+	n.refuses("certificate of pod 0, greeting of pod 1", greet(wire.Version, 0, 1))
+	n.refuses("pod 0 has connection flags 0x1, this sidecar 0x0", greet(wire.Version, flagEncrypt, 0))
 }
 
 // TestWrongPodAnswers: who answers at a pod's address has to be that pod.
