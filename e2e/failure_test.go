@@ -98,24 +98,34 @@ func (j *job) waitTotals(what string, enough func(totals) bool) {
 func TestConnectionBroken(t *testing.T) {
 	for _, size := range []string{"8", "4096", "60000", "300000"} {
 		for _, memory := range []string{"-private=false", "-private=true"} {
-			t.Run(size+memory, func(t *testing.T) {
-				j := start(t, 4, 2, ring("-rounds", "3000", "-bytes", size, "-pause", "1ms", memory)...)
-				j.waitFor(`rank 3 is process (\d+)`)
-				j.waitTotals("traffic between the pods", func(c totals) bool { return c.BytesIn > 0 })
-				for n := 1; n <= 20; n++ {
-					resp, err := j.sidecar(http.MethodPost, "/debug/break/1", "pod0")
-					if err != nil {
-						t.Fatalf("%v\n%s", err, j.out)
-					}
-					_ = resp.Body.Close() // empty
-					j.waitTotals(fmt.Sprint(n, " reconnects"), func(c totals) bool { return c.Reconnects >= n })
-				}
-				code, out := j.wait()
-				if code != 0 || !strings.Contains(out, "every byte right") {
-					t.Fatalf("exit code %d\n%s", code, out)
-				}
-			})
+			t.Run(size+memory, func(t *testing.T) { breakOften(t, nil, size, memory) })
 		}
+	}
+}
+
+// TestEncryptedConnectionBroken: the same with data inside TLS.
+func TestEncryptedConnectionBroken(t *testing.T) {
+	for _, size := range []string{"8", "60000", "300000"} {
+		t.Run(size, func(t *testing.T) { breakOften(t, []string{"--encrypt"}, size, "-private=false") })
+	}
+}
+
+func breakOften(t *testing.T, flags []string, size, memory string) {
+	t.Helper()
+	j := startWith(t, flags, 4, 2, ring("-rounds", "3000", "-bytes", size, "-pause", "1ms", memory)...)
+	j.waitFor(`rank 3 is process (\d+)`)
+	j.waitTotals("traffic between the pods", func(c totals) bool { return c.BytesIn > 0 })
+	for n := 1; n <= 20; n++ {
+		resp, err := j.sidecar(http.MethodPost, "/debug/break/1", "pod0")
+		if err != nil {
+			t.Fatalf("%v\n%s", err, j.out)
+		}
+		_ = resp.Body.Close() // empty
+		j.waitTotals(fmt.Sprint(n, " reconnects"), func(c totals) bool { return c.Reconnects >= n })
+	}
+	code, out := j.wait()
+	if code != 0 || !strings.Contains(out, "every byte right") {
+		t.Fatalf("exit code %d\n%s", code, out)
 	}
 }
 

@@ -1,12 +1,17 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
 // beside runs a program as rank 1 of a job of four whose other ranks pass
@@ -61,6 +66,58 @@ func TestDyingClients(t *testing.T) {
 			}
 			j.left()
 		})
+	}
+}
+
+// TestExpelledLeaveNothing: what a sidecar held for clients that it expelled is
+// given back.
+func TestExpelledLeaveNothing(t *testing.T) {
+	h := prepareHand(t, 32)
+	h.start()
+	pid := h.sidecars[0].Process.Pid
+	t.Setenv(names.EnvSocket, h.socket(0))
+	expel := func(rank int) {
+		t.Setenv(names.EnvRank, strconv.Itoa(rank))
+		c, err := attach(ownHello())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(c.push(shm.Descriptor{Op: 99}), c.end(), c.conn.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held := func() (descriptors, segments int) {
+		list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list), strings.Count(string(maps), "memfd:outrigger-")
+	}
+	for end := time.Now().Add(jobTime); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(h.socket(0)); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no sidecar\n%s", h.out)
+		}
+	}
+	expel(0)
+	before, _ := held()
+	for rank := 1; rank < 32; rank++ {
+		expel(rank)
+	}
+	for end := time.Now().Add(jobTime); ; time.Sleep(5 * time.Millisecond) {
+		descriptors, segments := held()
+		if descriptors <= before && segments == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d descriptors, %d before; %d segments still mapped", descriptors, before, segments)
+		}
 	}
 }
 

@@ -76,6 +76,12 @@ const jobTime = 90 * time.Second
 
 func start(t *testing.T, ranks, pods int, program ...string) *job {
 	t.Helper()
+	return startWith(t, nil, ranks, pods, program...)
+}
+
+// startWith starts a job with more flags for `outrigger run`.
+func startWith(t *testing.T, flags []string, ranks, pods int, program ...string) *job {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), jobTime)
 	t.Cleanup(cancel)
 	// Socket paths are short; t.TempDir's need not be.
@@ -84,7 +90,8 @@ func start(t *testing.T, ranks, pods int, program ...string) *job {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // a temporary directory
-	args := []string{"run", "-n", strconv.Itoa(ranks), "--pods", strconv.Itoa(pods), "--dir", dir, "--arena", "64", "--report", "--"}
+	args := []string{"run", "-n", strconv.Itoa(ranks), "--pods", strconv.Itoa(pods), "--dir", dir, "--arena", "64", "--report"}
+	args = append(append(args, flags...), "--")
 	j := &job{t: t, out: new(output), dir: dir, done: make(chan error, 1)}
 	j.cmd = exec.CommandContext(ctx, filepath.Join(bin, "outrigger"), append(args, program...)...)
 	j.cmd.Stdout, j.cmd.Stderr = j.out, j.out
