@@ -149,6 +149,9 @@ func sends(list ...shm.Descriptor) func(*client) error {
 	}
 }
 
+// open is a receive of what nobody sends, so that it stays open.
+var open = shm.Descriptor{Op: shm.OpRecv, Class: shm.ClassInline, InlineLen: 8, Tag: 1 << 40}
+
 const far = math.MaxUint64 - 4095 // plus a page, it is zero again
 
 // lies are the acts that end a session, and a part of the reason given.
@@ -166,7 +169,7 @@ var lies = map[string]struct {
 	"address-wraps":   {sends(memory(shm.OpRecv, shm.ClassArena, far, 8192, 0)), "outside"},
 	"rank-too-high":   {sends(shm.Descriptor{Op: shm.OpSend, Class: shm.ClassInline, Peer: 1000}), "rank 1000"},
 	"request-number":  {sends(shm.Descriptor{Op: shm.OpProbe, Req: shm.MaxRequests}), "request number 65536"},
-	"number-twice":    {sends(memory(shm.OpRecv, shm.ClassArena, 0, 8, 0), memory(shm.OpRecv, shm.ClassArena, 8, 8, 0)), "request number 0 is in use"},
+	"number-twice":    {sends(open, open), "request number 0 is in use"},
 	"stage-unasked":   {sends(memory(shm.OpStage, shm.ClassArena, 0, 8, 0)), "chunk of 8 bytes for request 0"},
 	"drop-unknown":    {sends(memory(shm.OpDrop, 0, 0, 0, 12345)), "no message has the handle 0x3039"},
 	"receive-unknown": {sends(memory(shm.OpMrecv, shm.ClassArena, 0, 8, 0)), "no message has the handle"},

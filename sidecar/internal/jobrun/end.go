@@ -30,7 +30,10 @@ func (j *Job) Wait(ctx context.Context, report func([]obs.Report) error) error {
 	var err error
 	select {
 	case <-j.allEnded:
-		if j.failure() == nil && report != nil {
+		switch {
+		case j.failure() != nil: // heard of at the same time
+			j.consult(ctx)
+		case report != nil:
 			err = j.report(ctx, report)
 		}
 	case <-j.failed:
