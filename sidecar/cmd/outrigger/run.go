@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,14 +17,16 @@ import (
 func runCommand() *cobra.Command {
 	var s jobrun.Spec
 	var arenaMiB int64
-	var wantReport, noPrefix, encrypt bool
+	var wantReport, noPrefix, noStatus, encrypt bool
 	var plots string
 	cmd := &cobra.Command{
 		Use:   "run -n RANKS [--pods P] [flags] -- PROGRAM [ARGS]",
 		Short: "run a job on this machine",
 		Long: `run starts one sidecar and one launcher for each pod, and PROGRAM once for each
 rank. Output carries the rank in front. When a rank or a sidecar fails, the job
-ends, the first failure is named, and its exit code is this command's.`,
+ends, the first failure is named, and its exit code is this command's. On a
+terminal the last line says how long the job runs, how many ranks are alive, and
+what they send.`,
 		Example: `  outrigger run -n 4 --pods 2 -- bin/npb -class A cg
   outrigger run -n 8 --pods 4 --report --plots out/ -- ./solver --steps 100`,
 		Args: cobra.MinimumNArgs(1),
@@ -33,12 +36,15 @@ ends, the first failure is named, and its exit code is this command's.`,
 			if encrypt {
 				s.Tuning.Encrypt = bootstrap.EncryptTLS
 			}
+			line := newStatusLine()
+			if noStatus {
+				line = &statusLine{}
+			}
 			var after func([]obs.Report) error
 			if wantReport || plots != "" {
-				after = func(all []obs.Report) error { return report.Show(os.Stdout, all, plots) }
+				after = func(all []obs.Report) error { return report.Show(line.through(os.Stdout), all, plots) }
 			}
-			err := jobrun.Run(cmd.Context(), &s, os.Stdout, os.Stderr, after)
-			if err != nil {
+			if err := runJob(cmd.Context(), &s, line, after); err != nil {
 				return fmt.Errorf("job failed: %w", err)
 			}
 			return nil
@@ -55,8 +61,24 @@ ends, the first failure is named, and its exit code is this command's.`,
 	f.BoolVar(&wantReport, "report", false, "print what was communicated, by protocol and between which ranks")
 	f.StringVar(&plots, "plots", "", "write the rank-by-rank matrix as a PNG into this directory")
 	f.BoolVar(&noPrefix, "no-prefix", false, "do not put the rank before each line of output")
+	f.BoolVar(&noStatus, "no-status", false, "do not show on a terminal how far the job is")
 	f.DurationVar(&s.Timeout, "timeout", 0, "end the job after this time (default: none)")
 	f.StringVar(&s.Dir, "dir", "", "keep the job's directory here: bootstrap document, credentials, sockets, process ids")
 	f.StringVar(&s.LogLevel, "sidecar-log", "error", "log level of the sidecars: debug, info, warn or error")
 	return cmd
+}
+
+// runJob runs a job to its end with a line that says how far it is.
+func runJob(ctx context.Context, s *jobrun.Spec, line *statusLine, report func([]obs.Report) error) error {
+	j, err := jobrun.Start(ctx, s, line.through(os.Stdout), line.through(os.Stderr))
+	if err != nil {
+		return err
+	}
+	following, stop := context.WithCancel(ctx)
+	gone := make(chan struct{})
+	go func() { defer close(gone); line.follow(following, s.Ranks, j) }()
+	err = j.Wait(ctx, report)
+	stop()
+	<-gone
+	return err
 }
