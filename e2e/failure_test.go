@@ -53,6 +53,26 @@ func TestSidecarKilled(t *testing.T) {
 	}
 }
 
+// TestSidecarStopped: a sidecar that hangs is given up in bounded time, named,
+// and taken away with the job.
+func TestSidecarStopped(t *testing.T) {
+	j := start(t, 4, 2, ring("-rounds", "1000000", "-bytes", "4096")...)
+	j.waitFor(`rank 3 is process (\d+)`)
+	j.waitTotals("traffic between the pods", func(c totals) bool { return c.BytesIn > 0 })
+	raw, err := os.ReadFile(filepath.Join(j.dir, "pod1", "sidecar.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(number(t, string(raw)), unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	code, out := j.wait()
+	if code != 1 || !strings.Contains(out, "sidecar of pod 1 (ranks 2-3) is lost") || !strings.Contains(out, "job failed: ") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	j.left()
+}
+
 // sidecar talks to the metrics socket of a pod's sidecar.
 func (j *job) sidecar(method, path string, pod string) (*http.Response, error) {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
