@@ -79,7 +79,7 @@ func (h *hand) write(name string, raw []byte) {
 func (h *hand) socket(pod int) string { return fmt.Sprintf("%s/s%d", h.dir, pod) }
 
 // start starts the sidecars, which end with the test.
-func (h *hand) start() {
+func (h *hand) start(flags ...string) {
 	h.t.Helper()
 	raw, err := json.Marshal(h.doc)
 	if err != nil {
@@ -87,8 +87,8 @@ func (h *hand) start() {
 	}
 	h.write("bootstrap.json", raw)
 	for i := range h.doc.Pods {
-		cmd := h.command(context.WithoutCancel(h.t.Context()), "outrigger-sidecar", "--bootstrap", h.dir+"/bootstrap.json",
-			"--pod", fmt.Sprint(i), "--socket", h.socket(i), "--listen", h.listen[i])
+		args := append([]string{"--bootstrap", h.dir + "/bootstrap.json", "--pod", fmt.Sprint(i), "--socket", h.socket(i), "--listen", h.listen[i]}, flags...)
+		cmd := h.command(context.WithoutCancel(h.t.Context()), "outrigger-sidecar", args...)
 		if err := cmd.Start(); err != nil {
 			h.t.Fatal(err)
 		}

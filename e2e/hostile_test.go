@@ -73,7 +73,7 @@ func TestDyingClients(t *testing.T) {
 // given back.
 func TestExpelledLeaveNothing(t *testing.T) {
 	h := prepareHand(t, 32)
-	h.start()
+	h.start("--flight", h.dir+"/flight")
 	pid := h.sidecars[0].Process.Pid
 	t.Setenv(names.EnvSocket, h.socket(0))
 	expel := func(rank int) {
@@ -106,6 +106,15 @@ func TestExpelledLeaveNothing(t *testing.T) {
 		}
 	}
 	expel(0)
+	for end := time.Now().Add(jobTime); ; time.Sleep(5 * time.Millisecond) {
+		raw, err := os.ReadFile(h.dir + "/flight")
+		if err == nil && strings.Contains(string(raw), "failed") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no word of the failure in the flight recorder's file: %v\n%s", err, raw)
+		}
+	}
 	before, _ := held()
 	for rank := 1; rank < 32; rank++ {
 		expel(rank)

@@ -70,6 +70,8 @@ func TestSidecarThatCannotStart(t *testing.T) {
 		"socket path":      {document, []string{"--socket", "/tmp/" + strings.Repeat("x", 120)}, "the system allows 107"},
 		"socket directory": {document, []string{"--socket", dir + "/no/s"}, "listening on " + dir + "/no/s"},
 		"metrics address":  {document, []string{"--metrics", "unix:" + dir + "/no/m"}, "--metrics: "},
+		"no such socket":   {document, []string{"--listen", "fd:77"}, "fd:77 is no listening socket"},
+		"no number":        {document, []string{"--listen", "fd:x"}, "fd:x: want fd:N"},
 		"foreign address":  {document, []string{"--listen", "192.0.2.1:1"}, "listening for other sidecars: "},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -83,6 +85,34 @@ func TestSidecarThatCannotStart(t *testing.T) {
 			}
 			_ = os.Remove(socket) // of a sidecar that came that far
 		})
+	}
+}
+
+// TestLauncherThatCannotStart: the launcher says what is wrong with what it was
+// given.
+func TestLauncherThatCannotStart(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	for what, c := range map[string]struct {
+		args []string
+		code int
+		want string
+	}{
+		"no socket":    {[]string{"--ranks", "0", "--", "/bin/true"}, 1, `"socket" not set`},
+		"no ranks":     {[]string{"--socket", socket, "--", "/bin/true"}, 1, `"ranks" not set`},
+		"no program":   {[]string{"--socket", socket, "--ranks", "0"}, 1, "at least 1 arg"},
+		"bad ranks":    {[]string{"--socket", socket, "--ranks", "3-1", "--", "/bin/true"}, 1, `--ranks "3-1": want FIRST-LAST, such as 4-7`},
+		"no number":    {[]string{"--socket", socket, "--ranks", "a-b", "--", "/bin/true"}, 1, `--ranks "a-b"`},
+		"negative":     {[]string{"--socket", socket, "--ranks=-1", "--", "/bin/true"}, 1, `--ranks "-1"`},
+		"no sidecar":   {[]string{"--socket", socket, "--ranks", "0", "--wait", "50ms", "--", "/bin/true"}, 1, "no sidecar at " + socket + " within 50ms: is it running"},
+		"no such file": {[]string{"--socket", "/dev/null", "--ranks", "0", "--", "/no/such/program"}, 127, "first failure: rank 0 could not be started: "},
+		"no program's": {[]string{"--socket", "/dev/null", "--ranks", "0", "--", "/etc/passwd"}, 126, "permission denied"},
+		"exit code":    {[]string{"--socket", "/dev/null", "--ranks", "0-1", "--", "/bin/sh", "-c", "exit 9"}, 9, "exited with code 9"},
+	} {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "outrigger-launch"), c.args...)
+		out, err := cmd.CombinedOutput()
+		if err == nil || cmd.ProcessState.ExitCode() != c.code || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s: %v, want code %d and %q\n%s", what, err, c.code, c.want, out)
+		}
 	}
 }
 

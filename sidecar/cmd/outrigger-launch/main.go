@@ -90,10 +90,14 @@ func run(cfg launch.Config, patience time.Duration) (int, error) {
 	if err := waitSocket(ctx, cfg.Socket, patience); err != nil {
 		return 1, err
 	}
-	if e := launch.Run(ctx, cfg); e != nil {
-		return e.Code, nil
+	e := launch.Run(ctx, cfg)
+	if e == nil {
+		return 0, nil
 	}
-	return 0, nil
+	if cfg.Status == nil { // else its reader says so
+		return e.Code, fmt.Errorf("first failure: rank %d %s", e.Rank, e.Text())
+	}
+	return e.Code, nil
 }
 
 // waitSocket waits until the sidecar has made its socket.

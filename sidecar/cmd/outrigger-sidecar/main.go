@@ -31,7 +31,7 @@ the bootstrap document gives for this pod. It ends on SIGTERM.`,
 	f.StringVar(&o.bootstrap, "bootstrap", "", "the job document (required)")
 	f.IntVar(&o.pod, "pod", -1, "number of this pod in the document (required)")
 	f.StringVar(&o.socket, "socket", "", "Unix socket for applications (required)")
-	f.StringVar(&o.listen, "listen", "", "address to listen on for other sidecars (default: the document's)")
+	f.StringVar(&o.listen, "listen", "", "address to listen on for other sidecars, or fd:N for a listening socket that was inherited (default: the document's address)")
 	f.StringVar(&o.metrics, "metrics", "", "serve metrics, health and report here: unix:PATH or HOST:PORT")
 	f.StringVar(&o.flight, "flight", "", "write the flight recorder to this file when the job fails")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")

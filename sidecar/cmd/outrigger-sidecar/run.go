@@ -9,7 +9,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -50,6 +52,7 @@ type daemon struct {
 	mesh   *peers.Mesh
 	server *session.Server
 	fault  atomic.Pointer[obs.Failure]
+	dump   sync.WaitGroup // of the flight recorder
 }
 
 func run(ctx context.Context, o *options) error {
@@ -93,7 +96,7 @@ func (d *daemon) build() error {
 	if listen == "" {
 		listen = addresses[self]
 	}
-	listener, err := net.Listen("tcp", listen)
+	listener, err := listenPeers(listen)
 	if err != nil {
 		return fmt.Errorf("listening for other sidecars: %w", err)
 	}
@@ -113,6 +116,24 @@ func (d *daemon) build() error {
 	loop.SetMemory(d.engine)
 	d.tcp.SetMemory(d.engine)
 	return d.listenSessions()
+}
+
+// listenPeers opens an address, or takes over an inherited socket.
+func listenPeers(where string) (net.Listener, error) {
+	number, inherited := strings.CutPrefix(where, "fd:")
+	if !inherited {
+		return net.Listen("tcp", where)
+	}
+	fd, err := strconv.ParseUint(number, 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("%s: want fd:N with a descriptor's number", where)
+	}
+	f := os.NewFile(uintptr(fd), where)
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s is no listening socket: %w", where, err), f.Close())
+	}
+	return l, f.Close() // the listener has its own
 }
 
 func podFile(path string, pod int) string { return strings.ReplaceAll(path, "%d", fmt.Sprint(pod)) }
@@ -164,17 +185,16 @@ func (d *daemon) listenSessions() error {
 func (d *daemon) failed(f *core.Failure) {
 	d.fault.Store(&obs.Failure{Rank: f.Rank, Code: f.Code, Reason: f.Reason, Time: time.Now()})
 	d.log.Error("job failed", "cause", f.Error())
-	go d.dumpFlight()
+	if d.o.flight != "" { // else they are at /debug/flight
+		events := d.flight.Snapshot() // here nobody records meanwhile
+		d.dump.Go(func() { d.dumpFlight(events) })
+	}
 }
 
-// dumpFlight writes the recorder's events to the file asked for; without one
-// they are at /debug/flight.
-func (d *daemon) dumpFlight() {
-	if d.o.flight == "" {
-		return
-	}
+// dumpFlight writes the recorder's events to the file asked for.
+func (d *daemon) dumpFlight(events *obs.Flight) {
 	var b bytes.Buffer
-	if err := errors.Join(d.flight.Dump(&b), os.WriteFile(d.o.flight, b.Bytes(), 0o600)); err != nil {
+	if err := errors.Join(events.Dump(&b), os.WriteFile(d.o.flight, b.Bytes(), 0o600)); err != nil {
 		d.log.Error("flight recorder", "cause", err)
 	}
 }
@@ -216,6 +236,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	<-engineDone
 	err = errors.Join(err, d.engine.Close())
 	d.mesh.Drain() // of what the engine has just let go
+	d.dump.Wait()
 	return err
 }
 

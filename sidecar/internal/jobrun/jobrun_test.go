@@ -327,6 +327,7 @@ func TestKilledJobIsSweptUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = r.file.Close() // as the system does for a killed process
+		l.closeListens()
 	}
 	spec := &Spec{Ranks: 1, Pods: 1, Program: []string{"/bin/true"}}
 	if err := Run(t.Context(), spec, &s.out, &s.errOut, nil); err != nil {

@@ -69,11 +69,13 @@ const certificateLife = 30 * 24 * time.Hour
 // dirPrefix is how the name of a temporary job directory begins.
 const dirPrefix = "outrigger-job-"
 
-// layout is a prepared job: its directory and its document.
+// layout is a prepared job: its directory, its document, and the sockets that
+// its sidecars will listen on.
 type layout struct {
-	dir  string
-	keep bool
-	doc  *bootstrap.Document
+	dir     string
+	keep    bool
+	doc     *bootstrap.Document
+	listens []*os.File // by pod; closed when the sidecars have them
 }
 
 func (l *layout) file(format string, a ...any) string {
@@ -84,7 +86,15 @@ func (l *layout) socket(pod int) string  { return l.file("pod%d/sidecar.sock", p
 func (l *layout) metrics(pod int) string { return l.file("pod%d/metrics.sock", pod) }
 func (l *layout) document() string       { return l.file("bootstrap.json") }
 
+func (l *layout) closeListens() {
+	for _, f := range l.listens {
+		_ = f.Close() // the sidecar, if there is one, has its own
+	}
+	l.listens = nil
+}
+
 func (l *layout) remove() error {
+	l.closeListens()
 	if l.keep {
 		return nil
 	}
@@ -115,7 +125,7 @@ func prepare(s *Spec) (*layout, error) {
 func (l *layout) write(s *Spec) error {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
-	ports, err := freePorts(s.Pods)
+	ports, err := l.listen(s.Pods)
 	if err != nil {
 		return err
 	}
@@ -171,23 +181,21 @@ func (l *layout) writeKeys(pods int) error {
 	return nil
 }
 
-// freePorts finds n free loopback addresses. They are held together while being
-// chosen, so that they differ.
-func freePorts(n int) ([]string, error) {
+// listen opens a loopback address for each pod. Sidecars inherit the sockets:
+// nobody else can take an address meanwhile, and one who dials early waits.
+func (l *layout) listen(pods int) ([]string, error) {
 	var list []string
-	var held []net.Listener
-	defer func() {
-		for _, h := range held {
-			_ = h.Close() // nobody has connected
-		}
-	}()
-	for range n {
+	for range pods {
 		h, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			return nil, fmt.Errorf("free port: %w", err)
+			return nil, fmt.Errorf("address for a sidecar: %w", err)
 		}
-		held = append(held, h)
+		f, err := h.(*net.TCPListener).File()
 		list = append(list, h.Addr().String())
+		if err := errors.Join(err, h.Close()); err != nil { // f stays open
+			return nil, fmt.Errorf("address for a sidecar: %w", err)
+		}
+		l.listens = append(l.listens, f)
 	}
 	return list, nil
 }

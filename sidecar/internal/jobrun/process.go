@@ -29,7 +29,8 @@ func (j *Job) startSidecar(path string, pod int) error {
 		level = "error"
 	}
 	cmd := j.command(path, "--bootstrap", l.document(), "--pod", fmt.Sprint(pod), "--socket", l.socket(pod),
-		"--metrics", "unix:"+l.metrics(pod), "--log-level", level)
+		"--metrics", "unix:"+l.metrics(pod), "--log-level", level, "--listen", "fd:3")
+	cmd.ExtraFiles = []*os.File{l.listens[pod]}
 	tail := &tailWriter{w: j.err}
 	log := &lineWriter{w: tail}
 	cmd.Stderr = log

@@ -94,6 +94,7 @@ func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
 			return nil, errors.Join(err, j.end())
 		}
 	}
+	l.closeListens()
 	for i := range s.Pods {
 		if err := j.startLauncher(launcher, i); err != nil {
 			return nil, errors.Join(err, j.end())

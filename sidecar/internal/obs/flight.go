@@ -37,6 +37,14 @@ func (f *Flight) Record(now int64, kind uint8, peer int32, rank uint32, tag, siz
 	f.next.Store(n + 1)
 }
 
+// Snapshot copies the recorder. It is for the goroutine that records, or for
+// when nobody does.
+func (f *Flight) Snapshot() *Flight {
+	s := &Flight{events: f.events}
+	s.next.Store(f.next.Load())
+	return s
+}
+
 // Dump writes the events as text, oldest first: microseconds before the last
 // event, what, peer, rank, tag, bytes, frame.
 func (f *Flight) Dump(w io.Writer) error {

@@ -225,6 +225,12 @@ func TestFlightWraps(t *testing.T) {
 	if want := fmt.Sprintf("%12.3f us  %-7s", 0.0, kinds[last]); !strings.HasPrefix(lines[len(lines)-1], want) {
 		t.Errorf("last line %q, want it to begin with %q", lines[len(lines)-1], want)
 	}
+	copied := s.Flight.Snapshot()
+	s.Flight.Record(0, 1, 9, 9, 9, 9, 9)
+	var same bytes.Buffer
+	if err := copied.Dump(&same); err != nil || same.String() != text {
+		t.Errorf("a snapshot shows something else: %v", err)
+	}
 	unknown := new(Flight)
 	unknown.Record(0, 250, 0, ^uint32(0), 0, 0, 0)
 	var b bytes.Buffer
