@@ -1,0 +1,133 @@
+package inventory
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	classHCA   = "sys/class/infiniband"
+	classVerbs = "sys/class/infiniband_verbs"
+)
+
+// hcas finds the RDMA devices. A function that has lost its driver has no RDMA
+// device and is not seen here: who has been told of it sees it disappear.
+func (s *scan) hcas() {
+	files := s.verbsFiles()
+	names := s.list(classHCA)
+	functions := map[string]int{}
+	for _, name := range names {
+		functions[s.function(name)]++
+	}
+	for _, name := range names {
+		d := s.hca(name)
+		if f := files[name]; f != "" {
+			d.Files = []string{f}
+		} else {
+			d.Problems = append(d.Problems, "no verbs device: is the module ib_uverbs loaded?")
+		}
+		d.ID = hcaID(&d, functions)
+		s.add(d)
+	}
+}
+
+// hcaID prefers the PCI address, which survives renaming. A function that has
+// several RDMA devices gives each of them its name.
+func hcaID(d *Device, functions map[string]int) string {
+	switch {
+	case len(d.PCI) == 0:
+		return d.Name
+	case functions[d.PCI[0]] > 1:
+		return d.PCI[0] + "-" + d.Name
+	}
+	return d.PCI[0]
+}
+
+// verbsFiles maps the RDMA devices to their verbs device files, relative to
+// /dev.
+func (s *scan) verbsFiles() map[string]string {
+	files := map[string]string{}
+	for _, name := range s.list(classVerbs) {
+		if !numbered(name, "uverbs") {
+			continue // abi_version stands in the same directory
+		}
+		if hca := s.attribute(path.Join(classVerbs, name), "ibdev"); hca != "" {
+			files[hca] = path.Join("infiniband", name)
+		}
+	}
+	return files
+}
+
+// function gives the PCI address of an RDMA device, "" when it has none.
+func (s *scan) function(name string) string {
+	if address := s.base(path.Join(classHCA, name, "device")); isAddress(address) {
+		return address
+	}
+	return ""
+}
+
+func (s *scan) hca(name string) Device {
+	dir := path.Join(classHCA, name)
+	d := Device{Kind: HCA, Name: name, NUMA: NoNUMA, RDMA: &RDMA{Function: Software, NodeGUID: s.attribute(dir, "node_guid")}}
+	d.RDMA.Ports = s.ports(path.Join(dir, "ports"))
+	if address := s.function(name); address != "" {
+		d.PCI = []string{address}
+		pci := path.Join(dir, "device")
+		d.Vendor, d.Product = s.pciID(pci, "vendor"), s.pciID(pci, "device")
+		d.Driver, d.NUMA = s.base(path.Join(pci, "driver")), s.numa(pci)
+		d.RDMA.Netdevs = s.list(path.Join(pci, "net"))
+		s.sriov(pci, address, d.RDMA)
+	} else if parent := s.attribute(dir, "parent"); parent != "" {
+		// A software device stands on a network interface.
+		d.RDMA.Netdevs = []string{parent}
+		d.RDMA.PF = []string{name, parent}
+		d.Driver = strings.TrimRight(name, "_0123456789")
+	} else {
+		d.RDMA.PF = []string{name}
+	}
+	d.Problems = portProblems(d.RDMA.Ports)
+	return d
+}
+
+// sriov fills in what a function is to others. pci is its directory.
+func (s *scan) sriov(pci, address string, r *RDMA) {
+	physical := pci
+	if owner := s.base(path.Join(pci, "physfn")); owner != "" {
+		r.Function = Virtual
+		r.VF = s.vfNumber(pci, address)
+		physical, address = path.Join(pci, "physfn"), owner
+	} else {
+		r.Function = Physical
+		r.VFs = s.number(pci, "sriov_numvfs", 0, 0, entriesMax)
+		r.VFsMax = s.number(pci, "sriov_totalvfs", 0, 0, 1<<16)
+	}
+	r.PF = slices.Concat([]string{address}, s.list(path.Join(physical, "infiniband")), s.list(path.Join(physical, "net")))
+}
+
+// vfNumber asks the physical function which of its virtual ones lives at the
+// address.
+func (s *scan) vfNumber(pci, address string) int {
+	for _, name := range s.list(path.Join(pci, "physfn")) {
+		number, isVF := strings.CutPrefix(name, "virtfn")
+		if !isVF || s.base(path.Join(pci, "physfn", name)) != address {
+			continue
+		}
+		if n, err := strconv.Atoi(number); err == nil && n >= 0 {
+			return n
+		}
+	}
+	s.warn(pci, "the physical function does not list this virtual function")
+	return 0
+}
+
+// isAddress says whether a name is a PCI address: domain:bus:device.function.
+func isAddress(name string) bool {
+	var domain, bus, device, function uint
+	if n, err := fmt.Sscanf(name, "%x:%02x:%02x.%1x", &domain, &bus, &device, &function); n != 4 || err != nil {
+		return false
+	}
+	return name == fmt.Sprintf("%04x:%02x:%02x.%x", domain, bus, device, function)
+}
