@@ -1,0 +1,148 @@
+// Package alloc chooses which of several devices a container shall get.
+//
+// The kubelet asks for one resource at a time and does not say for which
+// container, nor what that container got of another resource. Joining an HCA
+// and a copy-engine channel on one NUMA node is therefore done by two parties:
+//
+//   - with the kubelet's topology manager (policies restricted and
+//     single-numa-node), the kubelet joins the hints of all resources first and
+//     offers only devices of the nodes that it chose;
+//   - without it (policies none and best-effort), the nodes of the allocation
+//     that came just before, of another resource, are a good guess: the kubelet
+//     admits one pod at a time. A wrong guess costs locality and nothing else.
+//
+// (Kubernetes documentation, "Control Topology Management Policies on a node"
+// and "Device Plugins", GetPreferredAllocation.)
+package alloc
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Candidate is a device that may be chosen.
+type Candidate struct {
+	ID string
+	// NUMA is the node, negative when it is unknown.
+	NUMA int
+	// Hardware names the device behind the candidate. Shares of one device have
+	// the same; it may be ID itself.
+	Hardware string
+}
+
+// Request is one question of the kubelet.
+type Request struct {
+	Available []Candidate
+	Must      []string // IDs that must be in the answer; a subset of Available
+	Size      int      // devices in the answer
+	// Near are the NUMA nodes of what the same container probably holds.
+	Near []int
+	// Partners counts the devices of the other kinds on each NUMA node.
+	Partners map[int]int
+}
+
+// Prefer gives Size IDs of those available, the required ones first. In
+// descending weight, the answer
+//
+//  1. has the required devices,
+//  2. touches few NUMA nodes: those of the required devices before others, then
+//     those of what the container holds, then those where a partner device is,
+//     then the one with the fewest free devices that is large enough, so that
+//     large requests find a whole node later,
+//  3. spreads over hardware, so that shares of one device go to one container
+//     only when there is nothing else.
+//
+// It gives fewer than Size when fewer are available: the kubelet then decides
+// for itself, and fails the pod with a message of its own.
+func Prefer(r *Request) []string {
+	c := &choice{request: r, used: map[string]int{}, chosen: map[string]bool{}}
+	required := map[int]int{}
+	for _, d := range r.Available {
+		if slices.Contains(r.Must, d.ID) && len(c.answer) < r.Size {
+			required[d.NUMA]++
+			c.take(d)
+		}
+	}
+	for len(c.answer) < r.Size {
+		free := c.freeByNode()
+		if len(free) == 0 {
+			break
+		}
+		node := c.bestNode(free, required)
+		c.fill(free[node])
+	}
+	return c.answer
+}
+
+// choice is a preference in the making.
+type choice struct {
+	request *Request
+	answer  []string
+	chosen  map[string]bool
+	used    map[string]int // how many chosen ones each piece of hardware has
+}
+
+func (c *choice) take(d Candidate) {
+	c.answer = append(c.answer, d.ID)
+	c.chosen[d.ID] = true
+	c.used[d.Hardware]++
+}
+
+func (c *choice) freeByNode() map[int][]Candidate {
+	free := map[int][]Candidate{}
+	for _, d := range c.request.Available {
+		if !c.chosen[d.ID] {
+			free[d.NUMA] = append(free[d.NUMA], d)
+		}
+	}
+	return free
+}
+
+// bestNode ranks the nodes. A device whose node is unknown is as near to
+// everything as it is far: such devices are a node of their own, the last.
+func (c *choice) bestNode(free map[int][]Candidate, required map[int]int) int {
+	need := c.request.Size - len(c.answer)
+	type rank struct{ node, unknown, required, near, small, partner, free int }
+	ranks := make([]rank, 0, len(free))
+	for node, devices := range free {
+		ranks = append(ranks, rank{
+			node: node, unknown: flag(node < 0), required: flag(required[node] == 0),
+			near: flag(!slices.Contains(c.request.Near, node)), small: flag(len(devices) < need),
+			partner: flag(c.request.Partners[node] == 0), free: len(devices),
+		})
+	}
+	best := slices.MinFunc(ranks, func(a, b rank) int {
+		size := cmp.Compare(a.free, b.free)
+		if a.small == 1 {
+			size = -size // too small either way: the larger one needs fewer others
+		}
+		return cmp.Or(
+			cmp.Compare(a.required, b.required), cmp.Compare(a.near, b.near), cmp.Compare(a.unknown, b.unknown),
+			cmp.Compare(a.small, b.small), cmp.Compare(a.partner, b.partner), size, cmp.Compare(a.node, b.node),
+		)
+	})
+	return best.node
+}
+
+// flag is 1 for what counts against a node.
+func flag(against bool) int {
+	if against {
+		return 1
+	}
+	return 0
+}
+
+// fill takes devices of one node until the answer is complete or the node is
+// empty, each time from the hardware that has been used least.
+func (c *choice) fill(free []Candidate) {
+	for len(free) > 0 && len(c.answer) < c.request.Size {
+		i := 0
+		for j := range free {
+			if cmp.Or(cmp.Compare(c.used[free[j].Hardware], c.used[free[i].Hardware]), cmp.Compare(free[j].ID, free[i].ID)) < 0 {
+				i = j
+			}
+		}
+		c.take(free[i])
+		free = slices.Delete(free, i, i+1)
+	}
+}

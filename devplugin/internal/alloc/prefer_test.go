@@ -1,0 +1,111 @@
+package alloc
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// devices writes candidates as "id@node", or "id@node/hardware".
+func devices(t *testing.T, text string) []Candidate {
+	t.Helper()
+	var list []Candidate
+	for _, word := range strings.Fields(text) {
+		id, place, _ := strings.Cut(word, "@")
+		node, hardware, shared := strings.Cut(place, "/")
+		c := Candidate{ID: id, Hardware: id}
+		if shared {
+			c.Hardware = hardware
+		}
+		if _, err := fmt.Sscan(node, &c.NUMA); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+func TestPrefer(t *testing.T) {
+	for name, c := range map[string]struct {
+		available string
+		must      []string
+		size      int
+		near      []int
+		partners  map[int]int
+		want      string
+	}{
+		"whole request on one node":                {available: "a@0 b@1 c@1", size: 2, want: "b c"},
+		"required decides the node":                {available: "a@0 b@1 c@1 d@0", must: []string{"d"}, size: 2, want: "d a"},
+		"near what the container holds":            {available: "a@0 b@0 c@1 d@1", size: 1, near: []int{1}, want: "c"},
+		"near even when it has to be two nodes":    {available: "a@0 b@0 c@1", size: 2, near: []int{1}, want: "c a"},
+		"required before near":                     {available: "a@0 b@0 c@1", must: []string{"a"}, size: 2, near: []int{1}, want: "a b"},
+		"a node with a partner":                    {available: "a@0 b@1", size: 1, partners: map[int]int{1: 4}, want: "b"},
+		"enough on one node before a partner":      {available: "a@0 b@0 c@1", size: 2, partners: map[int]int{1: 4}, want: "a b"},
+		"tightest node that fits":                  {available: "a@0 b@0 c@0 d@1 e@1", size: 1, want: "d"},
+		"largest first when none fits":             {available: "a@0 b@1 c@1 d@2 e@2 f@2", size: 4, want: "d e f a"},
+		"unknown nodes last":                       {available: "a@-1 b@0", size: 1, want: "b"},
+		"only unknown nodes":                       {available: "a@-1 b@-1", size: 2, want: "a b"},
+		"shares spread over hardware":              {available: "a0@0/a a1@0/a b0@0/b b1@0/b", size: 2, want: "a0 b0"},
+		"required share counts for its hardware":   {available: "a0@0/a a1@0/a b0@0/b", must: []string{"a1"}, size: 2, want: "a1 b0"},
+		"fewer than asked":                         {available: "a@0", size: 3, want: "a"},
+		"nothing asked":                            {available: "a@0", want: ""},
+		"more required than asked":                 {available: "a@0 b@0", must: []string{"a", "b"}, size: 1, want: "a"},
+		"required that is not available is not in": {available: "a@0", must: []string{"z"}, size: 1, want: "a"},
+	} {
+		r := &Request{Available: devices(t, c.available), Must: c.must, Size: c.size, Near: c.near, Partners: c.partners}
+		if got := strings.Join(Prefer(r), " "); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// nodesOf counts the NUMA nodes of an answer.
+func nodesOf(all []Candidate, ids []string) int {
+	nodes := map[int]bool{}
+	for _, c := range all {
+		if slices.Contains(ids, c.ID) {
+			nodes[c.NUMA] = true
+		}
+	}
+	return len(nodes)
+}
+
+// fewest tries every subset of the size: the slow, obvious optimum.
+func fewest(all []Candidate, size int) int {
+	best := len(all) + 1
+	for set := range 1 << len(all) {
+		var ids []string
+		for i := range all {
+			if set>>i&1 == 1 {
+				ids = append(ids, all[i].ID)
+			}
+		}
+		if len(ids) == size {
+			best = min(best, nodesOf(all, ids))
+		}
+	}
+	return best
+}
+
+// Against every subset: without other wishes the answer touches as few nodes
+// as any could, has the right size and no device twice.
+func TestFewestNodes(t *testing.T) {
+	for seed := range uint64(500) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		all := make([]Candidate, 1+rng.IntN(9))
+		for i := range all {
+			all[i] = Candidate{ID: fmt.Sprint("d", i), Hardware: fmt.Sprint("h", rng.IntN(3)), NUMA: rng.IntN(4)}
+		}
+		r := &Request{Available: all, Size: 1 + rng.IntN(len(all))}
+		got := Prefer(r)
+		slices.Sort(got)
+		if len(slices.Compact(slices.Clone(got))) != r.Size {
+			t.Fatalf("seed %d: %v for %d", seed, got, r.Size)
+		}
+		if n, best := nodesOf(all, got), fewest(all, r.Size); n != best {
+			t.Fatalf("seed %d: %v of %v touches %d nodes, %d would do", seed, got, all, n, best)
+		}
+	}
+}

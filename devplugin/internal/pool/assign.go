@@ -1,0 +1,108 @@
+package pool
+
+import (
+	"slices"
+
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/inventory"
+)
+
+// Assign gives each pool its devices: the result has one list for each pool, in
+// the order of the configuration. A device is in one list at most.
+//
+// held are the IDs that each resource has offered before. A pool keeps what it
+// holds before it takes anything new, so that a device that comes back, or
+// disappears from the middle, moves no other device between resources under
+// running pods.
+func (c *Config) Assign(all []inventory.Device, held map[string][]string) [][]inventory.Device {
+	taken := map[string]bool{}
+	lists := make([][]inventory.Device, len(c.Pools))
+	for i := range c.Pools {
+		lists[i] = c.Pools[i].keep(all, held[c.Pools[i].Resource], taken)
+	}
+	for i := range c.Pools {
+		lists[i] = c.Pools[i].take(lists[i], all, len(held[c.Pools[i].Resource]), taken)
+	}
+	return lists
+}
+
+// keep gives the devices that the pool holds and that still match it.
+func (p *Pool) keep(all []inventory.Device, held []string, taken map[string]bool) []inventory.Device {
+	var kept []inventory.Device
+	for i := range all {
+		d := &all[i]
+		if slices.Contains(held, d.ID) && !taken[d.ID] && p.Matches(d) {
+			taken[d.ID] = true
+			kept = append(kept, *d)
+		}
+	}
+	return kept
+}
+
+// take adds devices up to the pool's count. Held devices that are gone count
+// too: they are expected back.
+func (p *Pool) take(list, all []inventory.Device, held int, taken map[string]bool) []inventory.Device {
+	room := len(all)
+	if p.Count > 0 {
+		room = p.Count - max(held, len(list))
+	}
+	for i := range all {
+		d := &all[i]
+		if room > 0 && !taken[d.ID] && p.Matches(d) {
+			taken[d.ID] = true
+			list = append(list, *d)
+			room--
+		}
+	}
+	slices.SortFunc(list, func(a, b inventory.Device) int {
+		return slices.IndexFunc(all, same(a)) - slices.IndexFunc(all, same(b))
+	})
+	return list
+}
+
+func same(d inventory.Device) func(inventory.Device) bool {
+	return func(other inventory.Device) bool { return other.ID == d.ID }
+}
+
+// Matches says whether the pool wants a device, whatever other pools do. A
+// device's health plays no part: what it is does not change with its cable.
+func (p *Pool) Matches(d *inventory.Device) bool {
+	s := &p.Select
+	if p.Kind != d.Kind || !p.usable(d) {
+		return false
+	}
+	if !among(s.Vendors, d.Vendor) || !among(s.Products, d.Product) || !among(s.Drivers, d.Driver) || !among(s.NUMA, d.NUMA) {
+		return false
+	}
+	if !overlap(s.Names, append([]string{d.Name}, d.PCI...)) {
+		return false
+	}
+	switch {
+	case d.RDMA != nil:
+		return overlap(s.PFs, d.RDMA.PF) && among(s.Functions, d.RDMA.Function) &&
+			(len(s.LinkTypes) == 0 || slices.ContainsFunc(s.LinkTypes, d.RDMA.HasLinkType))
+	case d.Queue != nil:
+		return among(s.Modes, d.Queue.Mode) && among(s.Labels, d.Queue.Label)
+	}
+	return true
+}
+
+// usable leaves out what could never be given away in this pool's way: an I/OAT
+// function that the host itself uses, and a dedicated queue where many share.
+func (p *Pool) usable(d *inventory.Device) bool {
+	switch d.Kind {
+	case inventory.IOAT:
+		return d.Driver == "vfio-pci"
+	case inventory.DSA:
+		return p.Sharing != Shared || d.Queue.Mode == "shared"
+	}
+	return true
+}
+
+// among says whether a list has the value, or asks nothing.
+func among[T comparable](list []T, value T) bool {
+	return len(list) == 0 || slices.Contains(list, value)
+}
+
+func overlap(list, values []string) bool {
+	return len(list) == 0 || slices.ContainsFunc(values, func(v string) bool { return slices.Contains(list, v) })
+}

@@ -1,0 +1,133 @@
+// Package pool decides which device is offered as which resource: a
+// configuration file of pools, and the selection of devices by it.
+package pool
+
+import (
+	"fmt"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/inventory"
+)
+
+// Config is the configuration file, YAML or JSON.
+type Config struct {
+	// Pools are tried in order: a device belongs to the first one that wants
+	// it, and so to one resource at most.
+	Pools []Pool `json:"pools"`
+	// SRIOV are the virtual functions to make when the plugin starts.
+	SRIOV []VirtualFunctions `json:"sriov,omitempty"`
+}
+
+// Sharing says how many containers may use a device.
+type Sharing string
+
+// The ways of sharing.
+const (
+	Exclusive Sharing = "exclusive"
+	Shared    Sharing = "shared"
+)
+
+// Pool is one resource and the devices that it has.
+type Pool struct {
+	// Resource is the name that pods ask for. The default is the kind's:
+	// outrigger.dev/hca, /ioat or /dsa.
+	Resource string `json:"resource,omitempty"`
+	// Kind is hca, ioat or dsa.
+	Kind inventory.Kind `json:"kind"`
+	// Select narrows the kind down; empty takes every device of it.
+	Select Selector `json:"select,omitempty"`
+	// Count is the most devices that the pool takes, in the order of their IDs;
+	// 0 is all. What is left goes to the pools after it.
+	Count int `json:"count,omitempty"`
+	// Sharing is exclusive (the default) or shared.
+	Sharing Sharing `json:"sharing,omitempty"`
+	// Shares is how many containers a shared device is offered to.
+	Shares int `json:"shares,omitempty"`
+	// RDMACM gives /dev/infiniband/rdma_cm with each HCA.
+	RDMACM bool `json:"rdmaCM,omitempty"`
+}
+
+// Selector is a conjunction: a device must match every list that is not empty,
+// and matches a list when it matches one of its entries.
+type Selector struct {
+	Vendors   []string             `json:"vendors,omitempty"`   // PCI vendor IDs: "15b3"
+	Products  []string             `json:"products,omitempty"`  // PCI device IDs: "101e"
+	Drivers   []string             `json:"drivers,omitempty"`   // mlx5_core
+	Names     []string             `json:"names,omitempty"`     // the device's own name or PCI address
+	PFs       []string             `json:"pfs,omitempty"`       // name, interface or PCI address of the physical function
+	Functions []inventory.Function `json:"functions,omitempty"` // pf, vf, software
+	LinkTypes []string             `json:"linkTypes,omitempty"` // infiniband, ethernet
+	NUMA      []int                `json:"numa,omitempty"`      // NUMA nodes; -1 is unknown
+	Modes     []string             `json:"modes,omitempty"`     // of DSA queues: dedicated, shared
+	Labels    []string             `json:"labels,omitempty"`    // of DSA queues: the name that accel-config gave
+}
+
+// VirtualFunctions is how many virtual functions a physical one shall have, and
+// how they are set up.
+type VirtualFunctions struct {
+	// PF is the PCI address or a network interface of the physical function.
+	PF string `json:"pf"`
+	// Count is the number of virtual functions. One that has functions already
+	// keeps their number: changing it would take devices from running pods.
+	Count int `json:"count"`
+	// Trust lets the functions change their address and see more traffic:
+	// enabled, disabled, or empty to leave it.
+	Trust string `json:"trust,omitempty"`
+	// Addresses is keep (the default) or generate: a MAC address and, on
+	// InfiniBand, GUIDs made from the physical function's and the number, so
+	// that they are the same after every boot.
+	Addresses string `json:"addresses,omitempty"`
+}
+
+// Default offers every device of every kind for exclusive use.
+func Default() *Config {
+	c := &Config{}
+	for _, k := range inventory.Kinds {
+		c.Pools = append(c.Pools, Pool{Kind: k})
+	}
+	c.complete()
+	return c
+}
+
+// Parse reads a configuration. Unknown and repeated fields are errors: a typing
+// mistake in a selector would offer devices that the admin wanted to keep.
+func Parse(text []byte) (*Config, error) {
+	c := &Config{}
+	if err := yaml.UnmarshalStrict(text, c); err != nil {
+		return nil, err
+	}
+	c.complete()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+var kindResources = map[inventory.Kind]string{
+	inventory.HCA: names.ResourceHCA, inventory.IOAT: names.ResourceIOAT, inventory.DSA: names.ResourceDSA,
+}
+
+// complete fills in the defaults.
+func (c *Config) complete() {
+	for i := range c.Pools {
+		p := &c.Pools[i]
+		if p.Resource == "" {
+			p.Resource = kindResources[p.Kind]
+		}
+		if p.Sharing == "" {
+			p.Sharing = Exclusive
+		}
+	}
+	for i := range c.SRIOV {
+		if c.SRIOV[i].Addresses == "" {
+			c.SRIOV[i].Addresses = "keep"
+		}
+	}
+}
+
+// at is an error with the path of the field that it is about.
+func at(path, format string, args ...any) error {
+	return fmt.Errorf("%s: %w", path, fmt.Errorf(format, args...))
+}
