@@ -1,0 +1,296 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/testing/protocmp"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/inventory"
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/offer"
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/pool"
+	"github.com/outrigger-hpc/outrigger/devplugin/sysfstest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const hca = "outrigger.dev/hca"
+
+// rig is a node with a plugin for its HCAs, and a directory where a kubelet may
+// be started.
+type rig struct {
+	t      *testing.T
+	node   *sysfstest.Node
+	ledger *offer.Ledger
+	dir    string
+	plugin *Plugin
+	stop   func() error
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	//nolint:usetesting // a short path: the name of a socket has 107 bytes, and t.TempDir's may be longer
+	dir, err := os.MkdirTemp("", "dp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	c, err := pool.Parse([]byte("pools: [{kind: hca, select: {functions: [pf]}}, {kind: ioat}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, node: sysfstest.NewNode(t), ledger: offer.New(c), dir: dir}
+	r.scan()
+	return r
+}
+
+func (r *rig) scan() { r.ledger.Update(inventory.Scan(r.node.FS()).Devices) }
+
+func (r *rig) config() Config {
+	return Config{
+		Resource: hca, Dir: r.dir, HostDev: "/host/dev", Retry: 5 * time.Millisecond, Look: 20 * time.Millisecond,
+		Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
+	}
+}
+
+// start runs a plugin until stop or the end of the test.
+func (r *rig) start() {
+	r.plugin = New(r.config(), r.ledger)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.plugin.Run(ctx) }()
+	var once sync.Once
+	r.stop = func() (err error) {
+		once.Do(func() {
+			cancel()
+			err = <-done
+		})
+		return err
+	}
+	r.t.Cleanup(func() {
+		if err := r.stop(); err != nil {
+			r.t.Error(err)
+		}
+	})
+}
+
+func (r *rig) kubelet() *fakeKubelet {
+	k := startKubelet(r.t, r.dir)
+	r.t.Cleanup(k.stop)
+	return k
+}
+
+const bothPFs = "0000:3b:00.0@0 0000:d8:00.0@1"
+
+// The plugin may be first, and the kubelet's directory may not even exist.
+func TestKubeletComesLater(t *testing.T) {
+	r := newRig(t)
+	if err := os.Remove(r.dir); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	if err := os.Mkdir(r.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	k := r.kubelet()
+	k.expect(hca, bothPFs)
+	if diff := cmp.Diff([]string{"v1beta1"}, k.versions); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A cable is pulled, a card disappears, both come back: the kubelet is told
+// each time without being asked.
+func TestHealthFlips(t *testing.T) {
+	r := newRig(t)
+	k := r.kubelet()
+	r.start()
+	k.expect(hca, bothPFs)
+	for _, step := range []struct {
+		do   func()
+		want string
+	}{
+		{func() { r.node.Port(r.node.PF, "1: DOWN", "2: Polling") }, "!0000:3b:00.0@0 0000:d8:00.0@1"},
+		{func() { r.node.Unplug(r.node.InfiniBand) }, "!0000:3b:00.0@0 !0000:d8:00.0@1"},
+		{func() { r.node.Port(r.node.PF, "4: ACTIVE", "5: LinkUp") }, "!0000:d8:00.0@1 0000:3b:00.0@0"},
+		{func() { r.replug() }, bothPFs},
+	} {
+		step.do()
+		r.scan()
+		r.plugin.Changed()
+		k.expect(hca, step.want)
+	}
+}
+
+func (r *rig) replug() {
+	r.node.Remove("sys/bus/pci/devices/" + r.node.InfiniBand.Function.Address)
+	r.node.HCA(r.node.InfiniBand)
+}
+
+// A kubelet that starts again empties the directory; the plugin is there again
+// by itself.
+func TestKubeletRestart(t *testing.T) {
+	r := newRig(t)
+	k := r.kubelet()
+	r.start()
+	k.expect(hca, bothPFs)
+	for range 3 {
+		k.stop()
+		k = r.kubelet()
+		k.expect(hca, bothPFs)
+	}
+}
+
+// A kubelet that loses its connection and stays alive is registered with again.
+func TestWatchIsLost(t *testing.T) {
+	r := newRig(t)
+	k := r.kubelet()
+	r.start()
+	k.expect(hca, bothPFs)
+	first := r.plugin.Registrations()
+	k.mu.Lock()
+	_ = k.clients[hca].Close()
+	k.mu.Unlock()
+	deadline := time.Now().Add(patience)
+	for r.plugin.Registrations() == first {
+		if time.Now().After(deadline) {
+			t.Fatal("the plugin has not registered again")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	k.expect(hca, bothPFs)
+}
+
+// The plugin itself starts again: the same socket, the same devices.
+func TestPluginRestart(t *testing.T) {
+	r := newRig(t)
+	k := r.kubelet()
+	r.start()
+	k.expect(hca, bothPFs)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	k.expect(hca, "stopped")
+	if _, err := os.Stat(r.plugin.socket()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket is left behind: %v", err)
+	}
+	r.start()
+	k.expect(hca, bothPFs)
+}
+
+// A plugin that was killed leaves its socket; its successor takes the place.
+func TestSocketLeftBehind(t *testing.T) {
+	r := newRig(t)
+	k := r.kubelet()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: New(r.config(), r.ledger).socket(), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	k.expect(hca, bothPFs)
+}
+
+// Two plugins of one resource would take the socket from each other for ever:
+// the older one gives up and leaves the younger one's socket alone.
+func TestReplaced(t *testing.T) {
+	r := newRig(t)
+	k := r.kubelet()
+	r.start()
+	k.expect(hca, bothPFs)
+	older := r.stop
+	replaced := New(r.config(), r.ledger)
+	ctx, cancel := context.WithCancel(t.Context())
+	younger := make(chan error, 1)
+	go func() { younger <- replaced.Run(ctx) }()
+	deadline := time.Now().Add(patience)
+	for !replaced.Registered() || r.plugin.Registered() {
+		if time.Now().After(deadline) {
+			t.Fatal("both plugins are still there")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := older(); !errors.Is(err, ErrReplaced) {
+		t.Errorf("the older plugin ended with %v", err)
+	}
+	if identify(replaced.socket()) == absent {
+		t.Error("the younger plugin's socket is gone")
+	}
+	cancel()
+	if err := <-younger; err != nil {
+		t.Error(err)
+	}
+}
+
+// Refusals are no end: the plugin asks again.
+func TestRefusedRegistration(t *testing.T) {
+	r := newRig(t)
+	k := r.kubelet()
+	k.refuse = 3
+	r.start()
+	k.expect(hca, bothPFs)
+}
+
+func TestAllocate(t *testing.T) {
+	r := newRig(t)
+	k := r.kubelet()
+	r.start()
+	k.expect(hca, bothPFs)
+	c := k.client(hca)
+	o, err := c.GetDevicePluginOptions(t.Context(), &api.Empty{})
+	if err != nil || !o.GetPreferredAllocationAvailable || o.PreStartRequired {
+		t.Errorf("options %v, %v", o, err)
+	}
+	preferred, err := c.GetPreferredAllocation(t.Context(), &api.PreferredAllocationRequest{ContainerRequests: []*api.ContainerPreferredAllocationRequest{
+		{AvailableDeviceIDs: []string{"0000:3b:00.0", "0000:d8:00.0"}, MustIncludeDeviceIDs: []string{"0000:d8:00.0"}, AllocationSize: 1},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := preferred.ContainerResponses[0].DeviceIDs; !cmp.Equal(got, []string{"0000:d8:00.0"}) {
+		t.Errorf("preferred %v", got)
+	}
+	got, err := c.Allocate(t.Context(), &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: []string{"0000:d8:00.0"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &api.AllocateResponse{ContainerResponses: []*api.ContainerAllocateResponse{{
+		Envs:    map[string]string{"OUTRIGGER_DEVICES_HCA": `[{"kind":"hca","name":"mlx5_1","pci":["0000:d8:00.0"],"numa":1,"files":["/dev/infiniband/uverbs1"],"linkType":"infiniband"}]`},
+		Devices: []*api.DeviceSpec{{ContainerPath: "/dev/infiniband/uverbs1", HostPath: "/host/dev/infiniband/uverbs1", Permissions: "rw"}},
+	}}}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+	_, err = c.Allocate(t.Context(), &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: []string{"0000:00:04.0"}}}})
+	if err == nil || !strings.Contains(err.Error(), "has no device") {
+		t.Errorf("a channel was allocated as an HCA: %v", err)
+	}
+}
+
+// With CDI the container runtime adds the files, and the kubelet only names.
+func TestAllocateCDI(t *testing.T) {
+	r := newRig(t)
+	config := r.config()
+	config.CDI = func(resource, device string) string { return resource + "=" + device }
+	h, err := r.ledger.Allocate(hca, []string{"0000:d8:00.0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := New(config, r.ledger).response(h)
+	if len(got.Devices) != 0 || len(got.CdiDevices) != 1 || got.CdiDevices[0].Name != "outrigger.dev/hca=0000:d8:00.0" {
+		t.Errorf("response %v", got)
+	}
+}

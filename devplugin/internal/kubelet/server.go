@@ -1,0 +1,147 @@
+package kubelet
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"google.golang.org/grpc"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/offer"
+)
+
+// server answers one kubelet.
+type server struct {
+	api.UnimplementedDevicePluginServer
+	plugin *Plugin
+	grpc   *grpc.Server
+	// own is the inode of the socket. The listener holds it, so that no other
+	// file can have it.
+	own  uint64
+	done chan struct{} // closed when Serve has returned
+
+	once      sync.Once
+	forgotten chan struct{} // closed when the kubelet has ended its watch
+}
+
+func serve(p *Plugin, l net.Listener, own uint64) *server {
+	s := &server{plugin: p, grpc: grpc.NewServer(), own: own, done: make(chan struct{}), forgotten: make(chan struct{})}
+	api.RegisterDevicePluginServer(s.grpc, s)
+	go func() {
+		defer close(s.done)
+		if err := s.grpc.Serve(l); err != nil {
+			p.config.Log.Error("serving the kubelet", "cause", err)
+			s.forget()
+		}
+	}()
+	return s
+}
+
+// stop ends all answers. The socket file goes only when it is still this
+// server's.
+func (s *server) stop() {
+	if identify(s.plugin.socket()).inode == s.own {
+		_ = os.Remove(s.plugin.socket()) // a kubelet that starts at this moment may remove it too
+	}
+	s.grpc.Stop()
+	<-s.done
+}
+
+func (s *server) forget() { s.once.Do(func() { close(s.forgotten) }) }
+
+func (s *server) isForgotten() bool {
+	select {
+	case <-s.forgotten:
+		return true
+	default:
+		return false
+	}
+}
+
+func options() *api.DevicePluginOptions {
+	return &api.DevicePluginOptions{GetPreferredAllocationAvailable: true}
+}
+
+// GetDevicePluginOptions implements the device plugin API.
+func (s *server) GetDevicePluginOptions(context.Context, *api.Empty) (*api.DevicePluginOptions, error) {
+	return options(), nil
+}
+
+// ListAndWatch tells the devices, and tells them again at each change, until
+// the kubelet goes away.
+func (s *server) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
+	defer s.forget()
+	for {
+		changed := s.plugin.nextChange() // asked for before the list, so that no change is between them
+		if err := stream.Send(&api.ListAndWatchResponse{Devices: list(s.plugin.ledger.Units(s.plugin.config.Resource))}); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-stream.Context().Done():
+			return nil
+		}
+	}
+}
+
+func list(units []offer.Unit) []*api.Device {
+	all := make([]*api.Device, len(units))
+	for i, u := range units {
+		all[i] = &api.Device{ID: u.ID, Health: api.Unhealthy}
+		if u.Healthy {
+			all[i].Health = api.Healthy
+		}
+		// A device without topology fits everywhere, which is the truth of one
+		// whose node nobody knows.
+		if u.NUMA >= 0 {
+			all[i].Topology = &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: int64(u.NUMA)}}}
+		}
+	}
+	return all
+}
+
+// GetPreferredAllocation says which devices would be best.
+func (s *server) GetPreferredAllocation(_ context.Context, r *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
+	out := &api.PreferredAllocationResponse{}
+	for _, c := range r.ContainerRequests {
+		ids := s.plugin.ledger.Prefer(s.plugin.config.Resource, c.AvailableDeviceIDs, c.MustIncludeDeviceIDs, int(c.AllocationSize))
+		out.ContainerResponses = append(out.ContainerResponses, &api.ContainerPreferredAllocationResponse{DeviceIDs: ids})
+	}
+	return out, nil
+}
+
+// Allocate says what a container gets with its devices: files that it may read
+// and write but not make anew, and one variable. The error reaches the pod's
+// status.
+func (s *server) Allocate(_ context.Context, r *api.AllocateRequest) (*api.AllocateResponse, error) {
+	out := &api.AllocateResponse{}
+	for _, c := range r.ContainerRequests {
+		h, err := s.plugin.ledger.Allocate(s.plugin.config.Resource, c.DevicesIds)
+		if err != nil {
+			s.plugin.config.Log.Warn("allocation refused", "units", c.DevicesIds, "cause", err)
+			return nil, err
+		}
+		s.plugin.config.Log.Info("allocated", "units", c.DevicesIds, "files", h.Files)
+		out.ContainerResponses = append(out.ContainerResponses, s.plugin.response(h))
+	}
+	return out, nil
+}
+
+func (p *Plugin) response(h *offer.Handout) *api.ContainerAllocateResponse {
+	r := &api.ContainerAllocateResponse{Envs: h.Env}
+	if p.config.CDI != nil {
+		for _, id := range h.Devices {
+			r.CdiDevices = append(r.CdiDevices, &api.CDIDevice{Name: p.config.CDI(p.config.Resource, id)})
+		}
+		return r
+	}
+	for _, f := range h.Files {
+		r.Devices = append(r.Devices, &api.DeviceSpec{
+			ContainerPath: filepath.Join("/dev", f), HostPath: filepath.Join(p.config.HostDev, f), Permissions: "rw",
+		})
+	}
+	return r
+}

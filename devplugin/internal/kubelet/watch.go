@@ -1,0 +1,98 @@
+package kubelet
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
+)
+
+// identity tells one socket file from the next of the same name. The inode
+// alone would not do: file systems use it again at once.
+type identity struct {
+	inode   uint64
+	changed unix.Timespec
+}
+
+// absent is the identity of no file.
+var absent identity
+
+func identify(path string) identity {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return absent
+	}
+	return identity{inode: st.Ino, changed: st.Ctim}
+}
+
+// watch waits for something to happen in the kubelet's directory. File events
+// make it quick, the ticker makes it sure: events are lost when their queue
+// overflows, when the directory itself is made anew, or when the node has no
+// inotify instances left.
+type watch struct {
+	dir    string
+	events *fsnotify.Watcher // nil: the ticker alone
+	tick   *time.Ticker
+}
+
+func newWatch(dir string, look time.Duration, log *slog.Logger) *watch {
+	w := &watch{dir: dir, tick: time.NewTicker(look)}
+	events, err := fsnotify.NewWatcher()
+	if err != nil {
+		log.Warn("no file events; looking at the kubelet's directory now and then instead", "cause", err)
+		return w
+	}
+	w.events = events
+	if err := events.Add(dir); err != nil {
+		log.Warn("the kubelet's directory cannot be watched; looking at it now and then instead", "dir", dir, "cause", err)
+	}
+	return w
+}
+
+func (w *watch) close() {
+	w.tick.Stop()
+	if w.events != nil {
+		_ = w.events.Close() // it ends its goroutine and has nothing to lose
+	}
+}
+
+// wait returns when something may have happened, or the context has ended.
+func (w *watch) wait(ctx context.Context) { w.waitOr(ctx, nil) }
+
+// waitOr returns when the channel is closed, too.
+func (w *watch) waitOr(ctx context.Context, other <-chan struct{}) {
+	var events chan fsnotify.Event
+	var errs chan error
+	if w.events != nil {
+		events, errs = w.events.Events, w.events.Errors
+	}
+	select {
+	case <-ctx.Done():
+	case <-other:
+	case <-events:
+	case <-errs: //nolint:errcheck // whatever was lost, the caller looks now
+	case <-w.tick.C:
+		w.renew()
+	}
+}
+
+// renew watches a directory that was made anew. Adding one that is watched
+// already changes nothing.
+func (w *watch) renew() {
+	if _, err := os.Stat(w.dir); err == nil && w.events != nil {
+		_ = w.events.Add(w.dir) // the ticker does without it
+	}
+}
+
+// pause waits for a time, whatever happens in the directory.
+func (w *watch) pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

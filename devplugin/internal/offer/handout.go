@@ -1,0 +1,139 @@
+package offer
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/outrigger-hpc/outrigger/api/devices"
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/alloc"
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/inventory"
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/pool"
+)
+
+// rdmaCM is the connection manager's file, relative to /dev. The management
+// datagram files (umad, issm) are never given: who holds one can reconfigure
+// the whole subnet.
+const rdmaCM = "infiniband/rdma_cm"
+
+// Handout is what a container gets for the units of one resource.
+type Handout struct {
+	// Devices are the IDs of the devices, each once.
+	Devices []string
+	// Files are device files relative to /dev, each once.
+	Files []string
+	// Env is one variable, for the sidecar.
+	Env map[string]string
+}
+
+// Prefer answers which of the available units a container should get.
+func (l *Ledger) Prefer(name string, available, must []string, size int) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.find(name)
+	if r == nil {
+		return nil
+	}
+	request := &alloc.Request{Must: must, Size: size, Partners: l.partners(r.pool.Kind)}
+	if l.last.resource != name {
+		request.Near = l.last.nodes
+	}
+	for _, unit := range available {
+		if d := r.device(unit); d != nil {
+			request.Available = append(request.Available, alloc.Candidate{ID: unit, NUMA: d.NUMA, Hardware: d.ID})
+		}
+	}
+	return alloc.Prefer(request)
+}
+
+// partners counts the healthy devices on each NUMA node that an HCA goes
+// together with, or that go together with an HCA.
+func (l *Ledger) partners(kind inventory.Kind) map[int]int {
+	count := map[int]int{}
+	for i := range l.resources {
+		r := &l.resources[i]
+		if (r.pool.Kind == inventory.HCA) == (kind == inventory.HCA) {
+			continue
+		}
+		for j := range r.devices {
+			if r.devices[j].Healthy() {
+				count[r.devices[j].NUMA]++
+			}
+		}
+	}
+	return count
+}
+
+// Allocate says what a container gets for the units. It refuses a unit that it
+// does not know, and one whose device cannot work now: a pod that fails at once
+// is started somewhere else, one that hangs is not.
+func (l *Ledger) Allocate(name string, units []string) (*Handout, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.find(name)
+	if r == nil {
+		return nil, fmt.Errorf("%s is not offered by this node", name)
+	}
+	h := &Handout{}
+	var told []devices.Device
+	var nodes []int
+	for _, unit := range units {
+		d := r.device(unit)
+		switch {
+		case d == nil:
+			return nil, fmt.Errorf("%s has no device %q: the configuration or the hardware has changed", name, unit)
+		case !d.Healthy():
+			return nil, fmt.Errorf("device %s (%s) of %s cannot be used: %s", unit, d.Name, name, strings.Join(d.Problems, ", "))
+		case slices.Contains(h.Devices, d.ID):
+			continue // another share of a device that the container has already
+		}
+		h.Devices = append(h.Devices, d.ID)
+		nodes = append(nodes, d.NUMA)
+		files := r.files(d)
+		for _, f := range files {
+			if !slices.Contains(h.Files, f) {
+				h.Files = append(h.Files, f)
+			}
+		}
+		told = append(told, tell(d, files, r.pool.Sharing == pool.Shared))
+	}
+	h.Env = map[string]string{devices.Env(name): devices.Encode(told)}
+	l.last.resource, l.last.nodes = name, nodes
+	return h, nil
+}
+
+// files are the device files of one device of the resource.
+func (r *resource) files(d *inventory.Device) []string {
+	files := slices.Clone(d.Files)
+	if r.pool.RDMACM {
+		files = append(files, rdmaCM)
+	}
+	return files
+}
+
+// Files are the device files that a resource gives with each device, by its ID.
+func (l *Ledger) Files(name string) map[string][]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	files := map[string][]string{}
+	if r := l.find(name); r != nil {
+		for i := range r.devices {
+			if r.devices[i].Healthy() {
+				files[r.devices[i].ID] = r.files(&r.devices[i])
+			}
+		}
+	}
+	return files
+}
+
+func tell(d *inventory.Device, files []string, shared bool) devices.Device {
+	t := devices.Device{Kind: string(d.Kind), Name: d.Name, PCI: d.PCI, NUMA: d.NUMA, Shared: shared}
+	for _, f := range files {
+		t.Files = append(t.Files, path.Join("/dev", f))
+	}
+	if d.RDMA != nil && len(d.RDMA.Ports) > 0 {
+		t.LinkType = d.RDMA.Ports[0].LinkType
+	}
+	return t
+}

@@ -1,0 +1,178 @@
+// Package offer keeps what each resource offers: which devices, in how many
+// shares, how healthy, and what a container gets when it is given them. It
+// stands between the inventory, which sees devices, and the kubelet, which
+// counts names.
+package offer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/inventory"
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/pool"
+)
+
+// shareMark stands between a device's ID and the number of a share.
+const shareMark = "::"
+
+// goneProblem is what is wrong with a device that the last scan did not see.
+const goneProblem = "the device is gone"
+
+// Unit is one thing that the kubelet counts: a device, or a share of one.
+type Unit struct {
+	ID      string
+	NUMA    int // inventory.NoNUMA when it is unknown
+	Healthy bool
+}
+
+// Change is a device that became healthy or stopped being it.
+type Change struct {
+	Resource, ID, Name string
+	Problems           []string // empty: healthy now
+}
+
+// Ledger is the state of all resources of a node. Its methods may be called
+// from anywhere: a lock is fine here, the kubelet asks once for each container.
+type Ledger struct {
+	config *pool.Config
+
+	mu        sync.Mutex
+	resources []resource
+	// last is the allocation before this moment, for the guess that alloc
+	// explains: which resource, and on which nodes.
+	last struct {
+		resource string
+		nodes    []int
+	}
+}
+
+// resource is a pool with its devices. A device that was seen once stays, so
+// that the kubelet learns that it is ill and not that it never was.
+type resource struct {
+	pool    *pool.Pool
+	devices []inventory.Device
+}
+
+// New makes the ledger of a configuration; it offers nothing until Update.
+func New(config *pool.Config) *Ledger {
+	l := &Ledger{config: config}
+	for i := range config.Pools {
+		l.resources = append(l.resources, resource{pool: &config.Pools[i]})
+	}
+	return l
+}
+
+// Resources are the names of what is offered, in the order of the
+// configuration.
+func (l *Ledger) Resources() []string {
+	names := make([]string, len(l.resources))
+	for i := range l.resources {
+		names[i] = l.resources[i].pool.Resource
+	}
+	return names
+}
+
+// Update takes in a scan and tells whose health changed. A device that is new
+// and healthy is a change too.
+func (l *Ledger) Update(all []inventory.Device) []Change {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held := map[string][]string{}
+	for i := range l.resources {
+		for j := range l.resources[i].devices {
+			name := l.resources[i].pool.Resource
+			held[name] = append(held[name], l.resources[i].devices[j].ID)
+		}
+	}
+	var changes []Change
+	for i, list := range l.config.Assign(all, held) {
+		changes = append(changes, l.resources[i].update(list)...)
+	}
+	return changes
+}
+
+func (r *resource) update(list []inventory.Device) []Change {
+	var changes []Change
+	for i := range r.devices {
+		old := &r.devices[i]
+		if !slices.ContainsFunc(list, func(d inventory.Device) bool { return d.ID == old.ID }) {
+			gone := *old
+			gone.Problems = []string{goneProblem}
+			list = append(list, gone)
+		}
+	}
+	for i := range list {
+		d := &list[i]
+		j := slices.IndexFunc(r.devices, func(o inventory.Device) bool { return o.ID == d.ID })
+		if j < 0 || !slices.Equal(r.devices[j].Problems, d.Problems) {
+			changes = append(changes, Change{Resource: r.pool.Resource, ID: d.ID, Name: d.Name, Problems: d.Problems})
+		}
+	}
+	r.devices = list
+	return changes
+}
+
+// Units is what the kubelet shall count of a resource.
+func (l *Ledger) Units(name string) []Unit {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.find(name)
+	if r == nil {
+		return nil
+	}
+	var units []Unit
+	for i := range r.devices {
+		d := &r.devices[i]
+		for _, id := range r.unitIDs(d.ID) {
+			units = append(units, Unit{ID: id, NUMA: d.NUMA, Healthy: d.Healthy()})
+		}
+	}
+	return units
+}
+
+// Devices are the devices of a resource, with their problems.
+func (l *Ledger) Devices(name string) []inventory.Device {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r := l.find(name); r != nil {
+		return slices.Clone(r.devices)
+	}
+	return nil
+}
+
+func (l *Ledger) find(name string) *resource {
+	for i := range l.resources {
+		if l.resources[i].pool.Resource == name {
+			return &l.resources[i]
+		}
+	}
+	return nil
+}
+
+// unitIDs are what a device is called to the kubelet.
+func (r *resource) unitIDs(id string) []string {
+	if r.pool.Sharing != pool.Shared {
+		return []string{id}
+	}
+	ids := make([]string, r.pool.Shares)
+	for i := range ids {
+		ids[i] = fmt.Sprint(id, shareMark, i)
+	}
+	return ids
+}
+
+// device finds the device behind a unit's ID.
+func (r *resource) device(unit string) *inventory.Device {
+	id := unit
+	if r.pool.Sharing == pool.Shared {
+		id, _, _ = strings.Cut(unit, shareMark)
+	}
+	for i := range r.devices {
+		if r.devices[i].ID == id && slices.Contains(r.unitIDs(id), unit) {
+			return &r.devices[i]
+		}
+	}
+	return nil
+}

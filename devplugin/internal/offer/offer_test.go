@@ -1,0 +1,179 @@
+package offer
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outrigger-hpc/outrigger/api/devices"
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/inventory"
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/pool"
+	"github.com/outrigger-hpc/outrigger/devplugin/sysfstest"
+)
+
+func newLedger(t *testing.T, config string) *Ledger {
+	t.Helper()
+	c, err := pool.Parse([]byte(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(c)
+}
+
+func scan(n *sysfstest.Node) []inventory.Device { return inventory.Scan(n.FS()).Devices }
+
+// counted writes a resource as the kubelet counts it; ! is an ill unit.
+func counted(l *Ledger, name string) string {
+	var words []string
+	for _, u := range l.Units(name) {
+		word := fmt.Sprintf("%s@%d", u.ID, u.NUMA)
+		if !u.Healthy {
+			word = "!" + word
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
+}
+
+// A cable, a driver and a queue: each goes and comes back, and each step is one
+// change for the log.
+func TestHealth(t *testing.T) {
+	n := sysfstest.NewNode(t)
+	l := newLedger(t, "pools: [{kind: hca, select: {functions: [pf]}}, {kind: ioat, select: {names: ['0000:00:04.0']}}, {kind: dsa, select: {names: [wq0.0]}}]")
+	step := func(what string, want string) {
+		t.Helper()
+		var got []string
+		for _, c := range l.Update(scan(n)) {
+			got = append(got, fmt.Sprintf("%s %v", c.Name, c.Problems))
+		}
+		if s := strings.Join(got, "; "); s != want {
+			t.Errorf("%s: %q, want %q", what, s, want)
+		}
+	}
+	step("start", "mlx5_0 []; mlx5_1 []; 0000:00:04.0 []; wq0.0 []")
+	step("nothing happened", "")
+	n.Port(n.PF, "1: DOWN", "2: Polling")
+	step("cable pulled", "mlx5_0 [port 1 is down (polling)]")
+	if got, want := counted(l, "outrigger.dev/hca"), "!0000:3b:00.0@0 0000:d8:00.0@1"; got != want {
+		t.Errorf("counted %q, want %q", got, want)
+	}
+	n.Port(n.PF, "4: ACTIVE", "5: LinkUp")
+	step("cable back", "mlx5_0 []")
+	n.Unplug(n.InfiniBand)
+	step("driver unloaded", "mlx5_1 [the device is gone]")
+	n.Tree.Remove("sys/bus/pci/devices/" + n.InfiniBand.Function.Address)
+	step("still gone", "")
+	n.Bind(n.Channels[0], "ioatdma")
+	n.QueueState(n.Accelerators[0], 0, "disabled")
+	step("engines taken back", "0000:00:04.0 [the device is gone]; wq0.0 [the work queue is disabled]")
+	n.Bind(n.Channels[0], "vfio-pci")
+	n.QueueState(n.Accelerators[0], 0, "enabled")
+	step("engines back", "0000:00:04.0 []; wq0.0 []")
+}
+
+// The plugin starts before the drivers: no device is no error.
+func TestBeforeTheDriver(t *testing.T) {
+	l := New(pool.Default())
+	if changes := l.Update(inventory.Scan(sysfstest.New(t).FS()).Devices); changes != nil || l.Units("outrigger.dev/hca") != nil {
+		t.Errorf("an empty node has %v", changes)
+	}
+	l.Update(scan(sysfstest.NewNode(t)))
+	if got := len(l.Units("outrigger.dev/hca")); got != 4 {
+		t.Errorf("%d devices after the driver came", got)
+	}
+}
+
+func TestHandout(t *testing.T) {
+	n := sysfstest.NewNode(t)
+	l := newLedger(t, "pools: [{kind: hca, rdmaCM: true}, {kind: ioat}, {kind: dsa, sharing: shared, shares: 2}]")
+	l.Update(scan(n))
+	for _, c := range []struct {
+		resource string
+		units    string
+		files    string
+		env      string
+	}{
+		{
+			"outrigger.dev/hca", "0000:3b:00.2 0000:3b:00.3", "infiniband/uverbs2 infiniband/rdma_cm infiniband/uverbs3",
+			`[{"kind":"hca","name":"mlx5_2","pci":["0000:3b:00.2"],"numa":0,"files":["/dev/infiniband/uverbs2","/dev/infiniband/rdma_cm"],"linkType":"ethernet"},` +
+				`{"kind":"hca","name":"mlx5_3","pci":["0000:3b:00.3"],"numa":0,"files":["/dev/infiniband/uverbs3","/dev/infiniband/rdma_cm"],"linkType":"ethernet"}]`,
+		},
+		{
+			"outrigger.dev/ioat", "0000:80:04.1 0000:80:04.2", "vfio/vfio vfio/41 vfio/42",
+			`[{"kind":"ioat","name":"0000:80:04.1","pci":["0000:80:04.1"],"numa":1,"files":["/dev/vfio/vfio","/dev/vfio/41"]},` +
+				`{"kind":"ioat","name":"0000:80:04.2","pci":["0000:80:04.2"],"numa":1,"files":["/dev/vfio/vfio","/dev/vfio/42"]}]`,
+		},
+		{
+			"outrigger.dev/dsa", "0000:6a:01.0-wq1::0 0000:6a:01.0-wq1::1", "dsa/wq0.1",
+			`[{"kind":"dsa","name":"wq0.1","pci":["0000:6a:01.0"],"numa":0,"files":["/dev/dsa/wq0.1"],"shared":true}]`,
+		},
+	} {
+		h, err := l.Allocate(c.resource, strings.Fields(c.units))
+		if err != nil {
+			t.Errorf("%s: %v", c.resource, err)
+			continue
+		}
+		if diff := cmp.Diff(strings.Fields(c.files), h.Files); diff != "" {
+			t.Errorf("%s: files %s", c.resource, diff)
+		}
+		if diff := cmp.Diff(map[string]string{devices.Env(c.resource): c.env}, h.Env); diff != "" {
+			t.Errorf("%s: env %s", c.resource, diff)
+		}
+		if _, err := devices.FromEnv([]string{devices.Env(c.resource) + "=" + h.Env[devices.Env(c.resource)]}); err != nil {
+			t.Errorf("the sidecar cannot read what it was told: %v", err)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	n := sysfstest.NewNode(t)
+	n.Port(n.PF, "1: DOWN", "3: Disabled")
+	l := newLedger(t, "pools: [{kind: hca, sharing: shared, shares: 2}]")
+	l.Update(scan(n))
+	for unit, want := range map[string]string{
+		"0000:3b:00.0::0": "port 1 is down (disabled)",
+		"0000:3b:00.2::2": "has no device",
+		"0000:3b:00.2":    "has no device",
+		"mlx5_2::0":       "has no device",
+	} {
+		if _, err := l.Allocate("outrigger.dev/hca", []string{unit}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", unit, err, want)
+		}
+	}
+	if _, err := l.Allocate("outrigger.dev/ioat", nil); err == nil {
+		t.Error("a resource that is not configured was allocated")
+	}
+	if l.Prefer("outrigger.dev/ioat", []string{"a"}, nil, 1) != nil || l.Units("outrigger.dev/ioat") != nil {
+		t.Error("a resource that is not configured has devices")
+	}
+}
+
+// An HCA on node 1 brings the channel of the same pod to node 1, and an HCA
+// goes where channels are.
+func TestOneNode(t *testing.T) {
+	n := sysfstest.NewNode(t)
+	l := newLedger(t, "pools: [{kind: hca}, {kind: ioat}]")
+	l.Update(scan(n))
+	channels := []string{"0000:00:04.0", "0000:00:04.1", "0000:80:04.0", "0000:80:04.1"}
+	if _, err := l.Allocate("outrigger.dev/hca", []string{"0000:d8:00.0"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.Prefer("outrigger.dev/ioat", channels, nil, 1); got[0] != "0000:80:04.0" {
+		t.Errorf("the HCA is on node 1, the channel is %s", got[0])
+	}
+	if _, err := l.Allocate("outrigger.dev/ioat", []string{"0000:80:04.0"}); err != nil {
+		t.Fatal(err)
+	}
+	// The next pod's first question is near the last pod's channel: as good as
+	// any other place. Without channels on node 1, node 0 is better.
+	for _, c := range n.Channels[4:] {
+		n.Bind(c, "ioatdma")
+	}
+	l = newLedger(t, "pools: [{kind: hca}, {kind: ioat}]")
+	l.Update(scan(n))
+	if got := l.Prefer("outrigger.dev/hca", []string{"0000:d8:00.0", "0000:3b:00.2"}, nil, 1); got[0] != "0000:3b:00.2" {
+		t.Errorf("channels are on node 0 only, the HCA is %s", got[0])
+	}
+}
