@@ -58,6 +58,8 @@ type Plugin struct {
 
 	registrations atomic.Uint64
 	registered    atomic.Bool
+	allocations   atomic.Uint64
+	refusals      atomic.Uint64
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at each change of the devices
@@ -94,6 +96,12 @@ func (p *Plugin) nextChange() <-chan struct{} {
 
 // Registrations counts how often the kubelet has accepted the plugin.
 func (p *Plugin) Registrations() uint64 { return p.registrations.Load() }
+
+// Allocations counts the containers that were given devices of the resource,
+// and those that were refused them.
+func (p *Plugin) Allocations() (given, refused uint64) {
+	return p.allocations.Load(), p.refusals.Load()
+}
 
 // Registered says whether the kubelet knows the plugin now.
 func (p *Plugin) Registered() bool { return p.registered.Load() }

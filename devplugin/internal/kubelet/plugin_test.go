@@ -278,6 +278,9 @@ func TestAllocate(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "has no device") {
 		t.Errorf("a channel was allocated as an HCA: %v", err)
 	}
+	if given, refused := r.plugin.Allocations(); given != 1 || refused != 1 {
+		t.Errorf("%d given, %d refused", given, refused)
+	}
 }
 
 // With CDI the container runtime adds the files, and the kubelet only names.

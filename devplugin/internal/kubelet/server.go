@@ -121,9 +121,11 @@ func (s *server) Allocate(_ context.Context, r *api.AllocateRequest) (*api.Alloc
 	for _, c := range r.ContainerRequests {
 		h, err := s.plugin.ledger.Allocate(s.plugin.config.Resource, c.DevicesIds)
 		if err != nil {
+			s.plugin.refusals.Add(1)
 			s.plugin.config.Log.Warn("allocation refused", "units", c.DevicesIds, "cause", err)
 			return nil, err
 		}
+		s.plugin.allocations.Add(1)
 		s.plugin.config.Log.Info("allocated", "units", c.DevicesIds, "files", h.Files)
 		out.ContainerResponses = append(out.ContainerResponses, s.plugin.response(h))
 	}

@@ -113,14 +113,16 @@ func (r *resource) files(d *inventory.Device) []string {
 }
 
 // Files are the device files that a resource gives with each device, by its ID.
+// A device that is only ill is among them: a container that holds it may start
+// again while its cable is unplugged.
 func (l *Ledger) Files(name string) map[string][]string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	files := map[string][]string{}
 	if r := l.find(name); r != nil {
 		for i := range r.devices {
-			if r.devices[i].Healthy() {
-				files[r.devices[i].ID] = r.files(&r.devices[i])
+			if d := &r.devices[i]; len(d.Files) > 0 && !slices.Contains(d.Problems, goneProblem) {
+				files[d.ID] = r.files(d)
 			}
 		}
 	}

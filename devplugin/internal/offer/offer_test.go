@@ -177,3 +177,16 @@ func TestOneNode(t *testing.T) {
 		t.Errorf("channels are on node 0 only, the HCA is %s", got[0])
 	}
 }
+
+// A container may start again while its device is ill, and not when it is gone.
+func TestFiles(t *testing.T) {
+	n := sysfstest.NewNode(t)
+	l := newLedger(t, "pools: [{kind: hca, select: {functions: [pf]}}]")
+	l.Update(scan(n))
+	n.Port(n.PF, "1: DOWN", "3: Disabled")
+	n.Unplug(n.InfiniBand)
+	l.Update(scan(n))
+	if diff := cmp.Diff(map[string][]string{"0000:3b:00.0": {"infiniband/uverbs0"}}, l.Files("outrigger.dev/hca")); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/outrigger-hpc/outrigger/devplugin/sysfstest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var update = flag.Bool("update", false, "write the answers in testdata again")
+
+// command runs the program and gives what it prints.
+func command(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := rootCommand()
+	cmd.SetArgs(args)
+	cmd.SetOut(&out)
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestInventoryTable(t *testing.T) {
+	n := sysfstest.NewNode(t)
+	n.SoftRoCE()
+	n.Port(n.InfiniBand, "2: INIT", "5: LinkUp")
+	n.Bind(n.Channels[0], "ioatdma")
+	n.Set("sys/class/infiniband/mlx5_0/ports/x/state", "")
+	got, err := command(t, "inventory", "--root", n.Root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join("testdata", "inventory.txt")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestInventoryJSON(t *testing.T) {
+	n := sysfstest.NewNode(t)
+	config := write(t, "pools: [{kind: hca, resource: example.com/vf, select: {functions: [vf]}}]")
+	out, err := command(t, "inventory", "--json", "--root", n.Root, "--config", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Devices []struct {
+			Name, Resource string
+			NUMA           int
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Devices) != 16 || got.Devices[1].Name != "mlx5_2" || got.Devices[1].Resource != "example.com/vf" || got.Devices[0].Resource != "" {
+		t.Errorf("%+v", got.Devices)
+	}
+}
+
+func TestInventoryOfNothing(t *testing.T) {
+	out, err := command(t, "inventory", "--root", t.TempDir())
+	if err != nil || !strings.Contains(out, "are the drivers") {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+func write(t *testing.T, config string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "pools.yaml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// Each wrong setting is named, and nothing is started.
+func TestRefusedSettings(t *testing.T) {
+	for want, args := range map[string][]string{
+		"--config: open":            {"--config", "/nonexistent/pools.yaml"},
+		"pools[0].kind":             {"--config", write(t, "pools: [{kind: gpu}]")},
+		"--injection \"magic\"":     {"--injection", "magic"},
+		"--interval 0s":             {"--interval", "0s"},
+		"--log-level":               {"--log-level", "loud"},
+		"--log-format \"xml\"":      {"--log-format", "xml"},
+		"unknown command \"serve\"": {"serve"},
+	} {
+		if _, err := command(t, args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+}
+
+func agentOptions(t *testing.T, root string) *options {
+	t.Helper()
+	dir := t.TempDir()
+	return &options{
+		root: root, hostRoot: root, kubeletDir: filepath.Join(dir, "plugins"), injection: "cdi", cdi: filepath.Join(dir, "cdi"),
+		interval: 5 * time.Millisecond, logLevel: "error", logFormat: "json",
+	}
+}
+
+func get(t *testing.T, a *agent, path string) (int, string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	a.handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	body, err := io.ReadAll(w.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.Code, string(body)
+}
+
+// Without a kubelet the agent lives, looks at its devices and says that it is
+// not ready.
+func TestAgent(t *testing.T) {
+	n := sysfstest.NewNode(t)
+	a, err := newAgent(agentOptions(t, n.Root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.o.listen = l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.run(ctx) }()
+	await(t, a, `device_healthy{device="0000:d8:00.0",name="mlx5_1",numa="1",resource="outrigger.dev/hca"} 1`)
+	n.Unplug(n.InfiniBand)
+	await(t, a, `device_healthy{device="0000:d8:00.0",name="mlx5_1",numa="1",resource="outrigger.dev/hca"} 0`)
+	if code, body := get(t, a, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "not registered") {
+		t.Errorf("readyz: %d %s", code, body)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	description, err := os.ReadFile(filepath.Join(a.o.cdi, "outrigger.dev-hca.json"))
+	if err != nil || strings.Contains(string(description), "0000:d8:00.0") || !strings.Contains(string(description), filepath.Join(n.Root, "dev/infiniband/uverbs0")) {
+		t.Errorf("CDI description %s, %v", description, err)
+	}
+}
+
+func await(t *testing.T, a *agent, metric string) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		_, body := get(t, a, "/metrics")
+		if strings.Contains(body, "outrigger_devplugin_"+metric) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s in\n%s", metric, body)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// An agent that has stopped looking calls itself ill.
+func TestHealthz(t *testing.T) {
+	a, err := newAgent(agentOptions(t, t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.o.interval = time.Hour
+	a.look()
+	if code, body := get(t, a, "/healthz"); code != http.StatusOK {
+		t.Errorf("healthz: %d %s", code, body)
+	}
+	a.scanned.Store(time.Now().Add(-13 * time.Hour).UnixNano())
+	if code, _ := get(t, a, "/healthz"); code != http.StatusServiceUnavailable {
+		t.Errorf("healthz after 13 hours without a look: %d", code)
+	}
+}
+
+func TestAddressInUse(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	o := agentOptions(t, t.TempDir())
+	o.listen = l.Addr().String()
+	if err := serve(t.Context(), o); err == nil || !strings.Contains(err.Error(), "--listen") {
+		t.Errorf("served on a taken address: %v", err)
+	}
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/cdi"
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/inventory"
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/kubelet"
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/offer"
+)
+
+// agent is everything that runs on a node.
+type agent struct {
+	o       *options
+	log     *slog.Logger
+	ledger  *offer.Ledger
+	plugins map[string]*kubelet.Plugin
+	// cdi is nil when the kubelet adds device files. Descriptions stay when the
+	// agent ends: a container may start again while the agent is replaced.
+	cdi *cdi.Directory
+
+	warnings atomic.Int64  // of the last scan
+	scans    atomic.Uint64 // so far
+	scanned  atomic.Int64  // when the last one ended, UnixNano
+}
+
+func serve(ctx context.Context, o *options) error {
+	a, err := newAgent(o)
+	if err != nil {
+		return err
+	}
+	return a.run(ctx)
+}
+
+func newAgent(o *options) (*agent, error) {
+	log, err := newLog(o)
+	if err != nil {
+		return nil, err
+	}
+	if o.interval <= 0 {
+		return nil, fmt.Errorf("--interval %s: the agent would never rest; use 5s", o.interval)
+	}
+	config, err := loadConfig(o.config)
+	if err != nil {
+		return nil, err
+	}
+	a := &agent{o: o, log: log, ledger: offer.New(config), plugins: map[string]*kubelet.Plugin{}}
+	c := kubelet.Config{Dir: o.kubeletDir, HostDev: filepath.Join(o.hostRoot, "dev"), Log: log}
+	switch o.injection {
+	case "kubelet":
+	case "cdi":
+		a.cdi = &cdi.Directory{Path: o.cdi, HostDev: c.HostDev}
+		c.CDI = cdi.Name
+	default:
+		return nil, fmt.Errorf("--injection %q: use kubelet or cdi", o.injection)
+	}
+	for _, name := range a.ledger.Resources() {
+		c.Resource = name
+		a.plugins[name] = kubelet.New(c, a.ledger)
+	}
+	return a, nil
+}
+
+func newLog(o *options) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
+		return nil, fmt.Errorf("--log-level: %w", err)
+	}
+	switch h := (&slog.HandlerOptions{Level: level}); o.logFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(os.Stderr, h)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(os.Stderr, h)), nil
+	}
+	return nil, fmt.Errorf("--log-format %q: use text or json", o.logFormat)
+}
+
+// run looks at the devices before it talks to the kubelet, so that the first
+// list is the true one.
+func (a *agent) run(ctx context.Context) error {
+	a.look()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.watch(ctx) })
+	for _, p := range a.plugins {
+		g.Go(func() error { return p.Run(ctx) })
+	}
+	if a.o.listen != "" {
+		g.Go(func() error { return serveMetrics(ctx, a) })
+	}
+	return g.Wait()
+}
+
+// watch looks again at each interval.
+func (a *agent) watch(ctx context.Context) error {
+	t := time.NewTicker(a.o.interval)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+			a.look()
+		}
+	}
+}
+
+// look takes in what the node has now, and tells who has to know.
+func (a *agent) look() {
+	r := inventory.Scan(os.DirFS(a.o.root))
+	if n := int64(len(r.Warnings)); a.warnings.Swap(n) != n {
+		for _, w := range r.Warnings {
+			a.log.Warn("sysfs makes no sense here", "path", w.Path, "cause", w.Problem)
+		}
+	}
+	changed := map[string]bool{}
+	for _, c := range a.ledger.Update(r.Devices) {
+		changed[c.Resource] = true
+		log := a.log.With("resource", c.Resource, "device", c.ID, "name", c.Name)
+		if len(c.Problems) == 0 {
+			log.Info("device is healthy")
+		} else {
+			log.Warn("device cannot be used", "problems", c.Problems)
+		}
+	}
+	for name, p := range a.plugins {
+		if a.cdi != nil {
+			if err := a.cdi.Write(name, a.ledger.Files(name)); err != nil {
+				a.log.Error("describing devices to the container runtime; containers that need them will not start", "cause", err)
+			}
+		}
+		if changed[name] {
+			p.Changed()
+		}
+	}
+	a.scans.Add(1)
+	a.scanned.Store(time.Now().UnixNano())
+}
