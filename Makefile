@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 STAGE := hack/stage
 
-PROGRAMS := ./sidecar/cmd/... ./clientlib/examples/...
+PROGRAMS := ./sidecar/cmd/... ./devplugin/cmd/... ./clientlib/examples/...
 
 # Length of one fuzz target in `make fuzz` and `make test`.
 FUZZTIME ?= 3s

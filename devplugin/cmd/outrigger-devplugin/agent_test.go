@@ -103,6 +103,7 @@ func TestRefusedSettings(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--config: open":            {"--config", "/nonexistent/pools.yaml"},
 		"pools[0].kind":             {"--config", write(t, "pools: [{kind: gpu}]")},
+		"no virtual functions":      {"--config", write(t, "pools: [{kind: hca}]\nsriov: [{pf: ens1f0, count: 2}]")},
 		"--injection \"magic\"":     {"--injection", "magic"},
 		"--interval 0s":             {"--interval", "0s"},
 		"--log-level":               {"--log-level", "loud"},
