@@ -1,0 +1,101 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/outrigger-hpc/outrigger/e2e/harness/controlplane"
+	"github.com/outrigger-hpc/outrigger/e2e/harness/daemon"
+)
+
+// patience is how long anything in a test cluster may take before the harness
+// gives up: long, because a slow machine is not a bug.
+const patience = 3 * time.Minute
+
+// Environment is an etcd and an API server on loopback: no node, no scheduler
+// and no built-in controller. It is what tests of a controller need: objects
+// can be written and watched, and nothing but the tests' own controllers acts.
+type Environment struct {
+	Config     *rest.Config // of a user who may do everything
+	Kubeconfig string       // a file with the same, for programs
+
+	dir  string
+	runs *daemon.Set
+}
+
+// Env starts an Environment; any number can run at the same time. Its programs
+// end with Stop, at the latest with the process that called Env.
+func Env(ctx context.Context) (*Environment, error) {
+	bin, err := Programs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "outrigger-env-")
+	if err != nil {
+		return nil, fmt.Errorf("environment: %w", err)
+	}
+	e := &Environment{dir: dir, runs: daemon.NewSet(dir)}
+	if err := e.start(ctx, bin); err != nil {
+		return nil, errors.Join(fmt.Errorf("environment: %w (its logs are kept in %s)", err, dir), e.halt())
+	}
+	return e, nil
+}
+
+func (e *Environment) start(ctx context.Context, bin string) error {
+	ports, err := freePorts(3)
+	if err != nil {
+		return err
+	}
+	plane := &controlplane.Plane{
+		Dir: filepath.Join(e.dir, "plane"), Bin: bin, Services: "10.79.0.0/16",
+		Address: net.IPv4(127, 0, 0, 1), Port: ports[0], EtcdPort: ports[1], PeerPort: ports[2],
+	}
+	if err := plane.Prepare(); err != nil {
+		return err
+	}
+	for _, c := range []daemon.Command{plane.Etcd(), plane.APIServer()} {
+		if err := e.runs.Start(c); err != nil {
+			return err
+		}
+	}
+	e.Kubeconfig = plane.Kubeconfig(controlplane.Administrator)
+	if e.Config, err = clientcmd.BuildConfigFromFlags("", e.Kubeconfig); err != nil {
+		return err
+	}
+	return controlplane.Ready(ctx, e.Config, func() error {
+		return errors.Join(e.runs.Alive(controlplane.Etcd), e.runs.Alive(controlplane.APIServer))
+	})
+}
+
+// Stop ends the environment's programs and removes its files.
+func (e *Environment) Stop() error { return errors.Join(e.halt(), os.RemoveAll(e.dir)) }
+
+// halt ends the API server before the etcd that it would complain about.
+func (e *Environment) halt() error {
+	return errors.Join(e.runs.Stop(controlplane.APIServer), e.runs.Stop(controlplane.Etcd))
+}
+
+// freePorts finds TCP ports of 127.0.0.1 that nobody listens on. Somebody else
+// may take one before it is used; then the program that was to listen says so.
+func freePorts(n int) ([]int, error) {
+	ports := make([]int, n)
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer l.Close() // only at the end, so that all differ
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+	}
+	return ports, nil
+}
