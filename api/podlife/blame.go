@@ -1,0 +1,206 @@
+package podlife
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Report is what a reader of a failed job knows of one of its pods.
+type Report struct {
+	Pod, FirstRank, Ranks int
+	Launcher, Sidecar     *Message // nil: none was left
+	Application, Daemon   *Ending  // of the two containers; nil: they run, or nobody knows
+}
+
+// Ending is how a container ended, as whoever ran it knows.
+type Ending struct {
+	Code   int
+	Signal string
+	Text   string    // for a person: the container solver was killed (OOMKilled)
+	Time   time.Time // whole seconds do, rounded down
+}
+
+// Verdict is the failure that the others followed from.
+type Verdict struct {
+	Pod int
+	Failure
+}
+
+// Blame finds the first failure of a job; nil: no report has one. The rules:
+//
+//   - What the sidecars agreed on counts, with the words of the launcher of that
+//     rank, who knows how the process ended.
+//   - A launcher's failure counts when its own sidecar had not agreed on another
+//     one by then; else it is a consequence. Both are times of one clock.
+//   - A sidecar that ended by itself is the failure of its pod's first rank.
+//   - Of what is left, the earliest counts. Clocks of different nodes differ:
+//     this only decides between failures that know nothing of each other.
+//   - Ranks that were told to end count when nothing else does.
+func Blame(reports []Report) *Verdict {
+	in := inquiry{claims: map[int]*suspect{}, reports: reports}
+	for i := range reports {
+		in.hearSidecar(&reports[i])
+	}
+	for i := range reports {
+		in.hearLauncher(&reports[i])
+		in.hearNobody(&reports[i])
+	}
+	for _, c := range in.claims {
+		in.suspects = append(in.suspects, *c)
+	}
+	if len(in.suspects) == 0 {
+		return nil
+	}
+	first := slices.MinFunc(in.suspects, func(a, b suspect) int {
+		return cmp.Or(cmp.Compare(a.weight, b.weight), a.Time.Compare(b.Time), cmp.Compare(a.Rank, b.Rank))
+	})
+	v := first.Verdict
+	return &v
+}
+
+// suspect is a failure that may be the first one.
+type suspect struct {
+	Verdict
+	weight weight
+}
+
+// weight puts suspects into classes; a lighter one goes first.
+type weight int
+
+const (
+	independent weight = iota // of all other failures that are known
+	preceded                  // another one came before it, by the same clock
+	told                      // to end
+)
+
+type inquiry struct {
+	reports  []Report
+	claims   map[int]*suspect // by rank, what sidecars agreed on
+	suspects []suspect        // all else
+}
+
+// hearSidecar takes what a sidecar knows, or that it is gone.
+func (in *inquiry) hearSidecar(r *Report) {
+	if f := r.agreed(); f != nil {
+		pod := r.Pod
+		if f.Rank != NoRank {
+			pod = in.podOf(f.Rank)
+		}
+		in.claim(Verdict{pod, *f})
+		return
+	}
+	if r.vanished() {
+		in.claim(Verdict{Pod: r.Pod, Failure: Failure{
+			Rank: r.FirstRank, Code: r.Daemon.Code, Signal: r.Daemon.Signal, Reason: SidecarLost, Text: r.Daemon.Text, Time: r.Daemon.Time,
+		}})
+	}
+}
+
+// claim keeps the earliest of several that are about the same rank.
+func (in *inquiry) claim(v Verdict) {
+	if old := in.claims[v.Rank]; old == nil || v.Time.Before(old.Time) {
+		in.claims[v.Rank] = &suspect{Verdict: v}
+	}
+}
+
+// podOf is the pod of a rank, or NoRank.
+func (in *inquiry) podOf(rank int) int {
+	for i := range in.reports {
+		if in.reports[i].hosts(rank) {
+			return in.reports[i].Pod
+		}
+	}
+	return NoRank
+}
+
+// hearLauncher takes the failures of a pod's ranks.
+func (in *inquiry) hearLauncher(r *Report) {
+	if r.Launcher == nil {
+		return
+	}
+	for _, f := range r.Launcher.Failures {
+		switch c := in.claims[f.Rank]; {
+		case !r.hosts(f.Rank): // no launcher says so
+		case c != nil:
+			c.confirm(&f)
+		case f.Reason == Terminated:
+			in.suspects = append(in.suspects, suspect{Verdict{r.Pod, f}, told})
+		case !r.knewBy(f.Time):
+			in.accuse(r, f)
+		}
+	}
+}
+
+// accuse adds a failure of which r's sidecar knew nothing. What the sidecar
+// agreed on later came after it.
+func (in *inquiry) accuse(r *Report, f Failure) {
+	in.suspects = append(in.suspects, suspect{Verdict: Verdict{r.Pod, f}})
+	if a := r.agreed(); a != nil {
+		if c := in.claims[a.Rank]; c != nil {
+			c.weight = preceded
+		}
+	}
+}
+
+// hearNobody takes the end of an application whose launcher left no word: it
+// was killed together with its ranks.
+func (in *inquiry) hearNobody(r *Report) {
+	e := r.Application
+	if e == nil || e.Code == 0 || r.Launcher != nil {
+		return
+	}
+	f := Failure{Rank: r.FirstRank, Code: e.Code, Signal: e.Signal, Reason: RankKilled, Text: e.Text, Time: e.Time}
+	confirmed := false
+	for rank, c := range in.claims {
+		if r.hosts(rank) && c.Reason == RankVanished {
+			c.confirm(&f)
+			confirmed = true
+		}
+	}
+	if !confirmed && in.claims[f.Rank] == nil && !r.knewBy(e.Time.Add(time.Second)) {
+		in.accuse(r, f)
+	}
+}
+
+// confirm adds the launcher's words about the same rank.
+func (s *suspect) confirm(own *Failure) {
+	if own.Reason == Terminated {
+		return // after the fact
+	}
+	switch s.Reason {
+	case RankVanished:
+		s.Code, s.Signal, s.Reason, s.Text = own.Code, own.Signal, own.Reason, own.Text
+	case RankExpelled, JobAborted, JobFailed: // else the rank stands for its sidecar
+		s.Signal, s.Text = own.Signal, own.Text+": "+s.Text
+		if s.Code <= 1 { // else an abort has chosen it
+			s.Code = own.Code
+		}
+	}
+}
+
+// agreed is what a pod's sidecar agreed on with the others; nil: nothing.
+func (r *Report) agreed() *Failure {
+	if r.Sidecar == nil || len(r.Sidecar.Failures) == 0 {
+		return nil
+	}
+	return &r.Sidecar.Failures[0]
+}
+
+// vanished reports that the sidecar ended while its ranks needed it. One that is
+// killed after they have ended well takes nothing with it.
+func (r *Report) vanished() bool {
+	return r.Daemon != nil && r.Daemon.Code != 0 && (r.Application == nil || r.Application.Code != 0)
+}
+
+func (r *Report) hosts(rank int) bool { return rank >= r.FirstRank && rank < r.FirstRank+r.Ranks }
+
+// knewBy reports whether the pod's sidecar had agreed on a failure at t, or was
+// gone.
+func (r *Report) knewBy(t time.Time) bool {
+	if a := r.agreed(); a != nil {
+		// One that was started again says when, and not when it was lost.
+		return a.Reason == SidecarRestarted || !a.Time.After(t)
+	}
+	return r.vanished() && !r.Daemon.Time.After(t)
+}

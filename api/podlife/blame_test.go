@@ -1,0 +1,166 @@
+package podlife
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func at(s float64) time.Time { return time.Unix(1000, 0).Add(time.Duration(s * float64(time.Second))) }
+
+func exited(rank, code int, t float64) Failure {
+	return Failure{Rank: rank, Code: code, Reason: RankExited, Text: "exited", Time: at(t)}
+}
+
+func killed(rank int, t float64) Failure {
+	return Failure{Rank: rank, Code: 137, Signal: "SIGKILL", Reason: RankKilled, Text: "was killed by SIGKILL", Time: at(t)}
+}
+
+func ended(rank int, t float64) Failure {
+	return Failure{Rank: rank, Code: 143, Signal: "SIGTERM", Reason: Terminated, Text: "was ended", Time: at(t)}
+}
+
+func seen(rank, code int, text string, t float64) Failure {
+	return Failure{Rank: rank, Code: code, Reason: ReasonOf(text), Text: text, Time: at(t)}
+}
+
+func ranks(f ...Failure) *Message { return &Message{Kind: KindRanks, Failures: f} }
+
+func agree(f Failure) *Message { return &Message{Kind: KindSidecar, Failures: []Failure{f}} }
+
+var well = &Message{Kind: KindSidecar}
+
+// two pods with two ranks each.
+func two(a, b Report) []Report {
+	a.Ranks, b.Ranks = 2, 2
+	b.Pod, b.FirstRank = 1, 2
+	return []Report{a, b}
+}
+
+const lost = TextLost + "1 (ranks 2-3) is lost"
+
+// TestBlame: the guilty one is found whoever's message is read first.
+func TestBlame(t *testing.T) {
+	abort := TextAborted + ": no sense"
+	lie := TextExpelled + "it lied"
+	for what, c := range map[string]struct {
+		reports []Report
+		want    *Verdict
+	}{
+		"nothing":      {two(Report{}, Report{}), nil},
+		"all well":     {two(Report{Sidecar: well, Launcher: ranks()}, Report{Sidecar: well}), nil},
+		"one exit":     {two(Report{Launcher: ranks(exited(1, 3, 5))}, Report{Sidecar: well}), &Verdict{0, exited(1, 3, 5)}},
+		"first of two": {two(Report{Launcher: ranks(exited(1, 3, 5))}, Report{Launcher: ranks(exited(2, 4, 4))}), &Verdict{1, exited(2, 4, 4)}},
+		"a rank is killed; victims exit": {
+			two(Report{Launcher: ranks(exited(0, 1, 5.2)), Sidecar: agree(seen(3, 1, TextVanished, 5.1))},
+				Report{Launcher: ranks(killed(3, 5.3), exited(2, 1, 5.2)), Sidecar: agree(seen(3, 1, TextVanished, 5))}),
+			&Verdict{1, killed(3, 5)},
+		},
+		"the victim's node has a slow clock": {
+			two(Report{Launcher: ranks(exited(0, 1, 1.2)), Sidecar: agree(seen(3, 1, TextVanished, 1.1))},
+				Report{Launcher: ranks(killed(3, 5.3)), Sidecar: agree(seen(3, 1, TextVanished, 5))}),
+			&Verdict{1, killed(3, 1.1)},
+		},
+		"the guilty node has a slow clock": {
+			two(Report{Launcher: ranks(exited(0, 1, 9.2)), Sidecar: agree(seen(3, 1, TextVanished, 9.1))},
+				Report{Launcher: ranks(killed(3, 5.3)), Sidecar: agree(seen(3, 1, TextVanished, 5))}),
+			&Verdict{1, killed(3, 5)},
+		},
+		"an exit that makes its launcher kill the next rank": {
+			two(Report{Launcher: ranks(exited(0, 9, 3), ended(1, 4)), Sidecar: agree(seen(1, 1, TextVanished, 4))},
+				Report{Launcher: ranks(exited(2, 1, 5)), Sidecar: agree(seen(1, 1, TextVanished, 4.1))}),
+			&Verdict{0, exited(0, 9, 3)},
+		},
+		"abort chooses the code": {
+			two(Report{Launcher: ranks(exited(0, 1, 6)), Sidecar: agree(seen(3, 42, abort, 4.1))},
+				Report{Launcher: ranks(exited(3, 1, 5)), Sidecar: agree(seen(3, 42, abort, 4))}),
+			&Verdict{1, Failure{Rank: 3, Code: 42, Reason: JobAborted, Text: "exited: " + abort, Time: at(4)}},
+		},
+		"expelled, and exits": {
+			two(Report{}, Report{Launcher: ranks(exited(2, 1, 5), exited(3, 77, 6)), Sidecar: agree(seen(3, 1, lie, 4))}),
+			&Verdict{1, Failure{Rank: 3, Code: 77, Reason: RankExpelled, Text: "exited: " + lie, Time: at(4)}},
+		},
+		"expelled, and ended by its launcher": {
+			two(Report{}, Report{Launcher: ranks(exited(2, 1, 5), ended(3, 6)), Sidecar: agree(seen(3, 1, lie, 4))}),
+			&Verdict{1, seen(3, 1, lie, 4)},
+		},
+		"expelled; its launcher says nothing": {
+			two(Report{Launcher: ranks(exited(0, 1, 5)), Sidecar: agree(seen(3, 1, lie, 4))}, Report{}),
+			&Verdict{1, seen(3, 1, lie, 4)},
+		},
+		"a sidecar is lost, say the others": {
+			two(Report{Launcher: ranks(exited(0, 1, 9)), Sidecar: agree(seen(2, 1, lost, 8))}, Report{}),
+			&Verdict{1, seen(2, 1, lost, 8)},
+		},
+		"a sidecar is killed; its ranks exit": {
+			two(Report{Launcher: ranks(exited(0, 1, 9)), Sidecar: agree(seen(2, 1, lost, 8))},
+				Report{Launcher: ranks(exited(2, 1, 5.5), exited(3, 1, 5.6)), Daemon: &Ending{137, "SIGKILL", "OOMKilled", at(5)}}),
+			&Verdict{1, Failure{Rank: 2, Code: 137, Signal: "SIGKILL", Reason: SidecarLost, Text: "OOMKilled", Time: at(5)}},
+		},
+		"a sidecar is killed, and started again": {
+			two(Report{Launcher: ranks(exited(0, 1, 9)), Sidecar: agree(seen(2, 1, lost, 8))},
+				Report{
+					Launcher: ranks(exited(2, 1, 5.5)), Daemon: &Ending{1, "", "refused", at(6)},
+					Sidecar: agree(Failure{Rank: 2, Code: 1, Reason: SidecarRestarted, Text: "again", Time: at(6)}),
+				}),
+			&Verdict{1, Failure{Rank: 2, Code: 1, Reason: SidecarRestarted, Text: "again", Time: at(6)}},
+		},
+		"a rank that failed long before its sidecar did": {
+			two(Report{}, Report{Launcher: ranks(exited(3, 4, 2)), Daemon: &Ending{137, "SIGKILL", "killed", at(7)}}),
+			&Verdict{1, exited(3, 4, 2)},
+		},
+		"a sidecar killed after its ranks had ended well": {
+			two(Report{Launcher: ranks(exited(0, 1, 9))},
+				Report{Application: &Ending{Time: at(3)}, Daemon: &Ending{137, "SIGKILL", "killed", at(7)}}),
+			&Verdict{0, exited(0, 1, 9)},
+		},
+		"a container killed with its launcher": {
+			two(Report{Launcher: ranks(exited(0, 1, 5.2)), Sidecar: agree(seen(3, 1, TextVanished, 5.1))},
+				Report{Application: &Ending{137, "SIGKILL", "OOMKilled", at(5)}, Sidecar: agree(seen(3, 1, TextVanished, 5))}),
+			&Verdict{1, Failure{Rank: 3, Code: 137, Signal: "SIGKILL", Reason: RankKilled, Text: "OOMKilled", Time: at(5)}},
+		},
+		"a container killed before it had attached": {
+			two(Report{}, Report{Application: &Ending{137, "SIGKILL", "OOMKilled", at(5)}, Sidecar: well}),
+			&Verdict{1, Failure{Rank: 2, Code: 137, Signal: "SIGKILL", Reason: RankKilled, Text: "OOMKilled", Time: at(5)}},
+		},
+		"a container deleted because another pod failed": {
+			two(Report{Launcher: ranks(exited(0, 3, 4.2)), Sidecar: agree(seen(0, 1, TextVanished, 4.2))},
+				Report{Application: &Ending{137, "SIGKILL", "killed", at(4)}, Sidecar: agree(seen(0, 1, TextVanished, 4.3))}),
+			&Verdict{0, exited(0, 3, 4.2)},
+		},
+		"ranks that were told to end": {
+			two(Report{Launcher: ranks(ended(0, 3))}, Report{Launcher: ranks(exited(2, 5, 8))}), &Verdict{1, exited(2, 5, 8)},
+		},
+		"only ranks that were told to end": {
+			two(Report{Launcher: ranks(ended(0, 3))}, Report{Launcher: ranks(ended(2, 2))}), &Verdict{1, ended(2, 2)},
+		},
+		"two agree on one, and one on itself": {
+			two(Report{Sidecar: agree(seen(0, 1, TextVanished, 5)), Launcher: ranks(killed(0, 5.1))},
+				Report{Sidecar: agree(seen(2, 1, TextVanished, 4.9)), Launcher: ranks(killed(2, 5))}),
+			&Verdict{1, killed(2, 4.9)},
+		},
+		"a sidecar that could not start": {
+			two(Report{Sidecar: agree(seen(2, 1, lost, 60))},
+				Report{Sidecar: agree(Failure{Rank: 2, Code: 78, Reason: TransportMissing, Text: "no HCA", Time: at(1)}), Daemon: &Ending{78, "", "Error", at(1)}}),
+			&Verdict{1, Failure{Rank: 2, Code: 78, Reason: TransportMissing, Text: "no HCA", Time: at(1)}},
+		},
+		"no rank can be named": {
+			two(Report{Sidecar: agree(seen(NoRank, 1, "nobody's fault", 2))}, Report{}),
+			&Verdict{0, seen(NoRank, 1, "nobody's fault", 2)},
+		},
+		"a launcher that speaks for another pod": {
+			two(Report{Launcher: ranks(exited(3, 7, 1))}, Report{Launcher: ranks(exited(2, 5, 8))}), &Verdict{1, exited(2, 5, 8)},
+		},
+		"a rank of no pod": {
+			two(Report{Sidecar: agree(seen(99, 1, lie, 1))}, Report{}), &Verdict{NoRank, seen(99, 1, lie, 1)},
+		},
+	} {
+		turned := []Report{c.reports[1], c.reports[0]}
+		for _, reports := range [][]Report{c.reports, turned} {
+			if diff := cmp.Diff(c.want, Blame(reports)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", what, diff)
+			}
+		}
+	}
+}

@@ -1,0 +1,191 @@
+// Package podlife is what the programs of a pod leave behind when they end. The
+// kubelet keeps a container's last words, its termination message, in the pod's
+// status; the launcher writes there which rank failed, and the sidecar what the
+// job's sidecars agreed on. Blame makes one story of all pods' messages.
+package podlife
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds of a message. What is longer is cut when it is written, and refused
+// when it is read.
+const (
+	SizeMax     = 4096 // bytes; the kubelet reads no more
+	FailuresMax = 8
+	TrafficMax  = 8
+	textMax     = 1024 // bytes of Failure.Text
+	wordMax     = 64   // bytes of a name: reason, signal, transport
+	rankMax     = 1 << 20
+	codeMax     = 1<<31 - 1 // an abort may choose any
+)
+
+// ErrInvalid is wrapped by every complaint about a message.
+var ErrInvalid = errors.New("termination message")
+
+// Kind says whose message it is.
+type Kind string
+
+// Kinds of messages.
+const (
+	KindRanks   Kind = "ranks"   // of the launcher, about the ranks of its pod
+	KindSidecar Kind = "sidecar" // of the sidecar, about the job
+)
+
+// Message is a container's last words.
+type Message struct {
+	Kind Kind `json:"kind"`
+	Pod  int  `json:"pod"`
+	// Failures of ranks of this pod, earliest first, when a launcher writes;
+	// the one failure that the job's sidecars agreed on, when a sidecar does.
+	Failures []Failure `json:"failures,omitempty"`
+	// Traffic is what a sidecar's ranks have sent, one entry a transport in use.
+	Traffic []Traffic `json:"traffic,omitempty"`
+}
+
+// NoRank is a Failure's rank when none can be named.
+const NoRank = -1
+
+// Failure is one thing that went wrong.
+type Failure struct {
+	Rank   int       `json:"rank"`             // world rank, or NoRank
+	Code   int       `json:"exitCode"`         // never 0; 128+signal for a signal, as a shell says it
+	Signal string    `json:"signal,omitempty"` // name of the signal that ended it, SIGKILL
+	Reason Reason    `json:"reason"`
+	Text   string    `json:"message,omitempty"` // for a person
+	Time   time.Time `json:"time"`              // by the clock of the pod's node
+}
+
+// Traffic is what went over one transport.
+type Traffic struct {
+	Transport string `json:"transport"` // local, tcp, rdma
+	Peers     int    `json:"peers"`     // other pods reached by it
+	Messages  uint64 `json:"messages"`  // sent by the ranks of this pod
+	Bytes     uint64 `json:"bytes"`     // in them
+}
+
+// Encode gives the message's form, at most SizeMax bytes and always whole: what
+// does not fit is left out, the last failures first.
+func (m *Message) Encode() []byte {
+	c := *m
+	c.Failures = nil
+	for _, f := range m.Failures[:min(len(m.Failures), FailuresMax)] {
+		f.Code = min(max(f.Code, 1), codeMax)
+		f.Text, f.Signal, f.Reason = clean(f.Text, textMax), clean(f.Signal, wordMax), Reason(clean(string(f.Reason), wordMax))
+		c.Failures = append(c.Failures, f)
+	}
+	c.Traffic = m.Traffic[:min(len(m.Traffic), TrafficMax)]
+	for {
+		raw := form(&c)
+		last := len(c.Failures) - 1
+		switch {
+		case len(raw) <= SizeMax || last < 0:
+			return raw
+		case last > 0:
+			c.Failures = c.Failures[:last]
+		default:
+			c.Failures[0].Text = clean(c.Failures[0].Text, len(c.Failures[0].Text)/2)
+		}
+	}
+}
+
+func form(m *Message) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // it is no HTML, and longer
+	if err := e.Encode(m); err != nil {
+		panic("podlife: " + err.Error()) // strings, numbers and times of this century always have a form
+	}
+	return b.Bytes()
+}
+
+// clean makes text printable and at most limit bytes long.
+func clean(text string, limit int) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, strings.ToValidUTF8(text, "?"))
+	if len(text) <= limit {
+		return text
+	}
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit]
+}
+
+// Parse reads a message. An application can write into its container's
+// termination message too, so that nothing in one may be trusted further than
+// Parse has checked it.
+func Parse(raw []byte) (*Message, error) {
+	if len(raw) > SizeMax {
+		return nil, fmt.Errorf("%w: %d bytes, want at most %d", ErrInvalid, len(raw), SizeMax)
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	m := new(Message)
+	if err := dec.Decode(m); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: something follows it", ErrInvalid)
+	}
+	return m, m.validate()
+}
+
+func (m *Message) validate() error {
+	bad := func(format string, a ...any) error {
+		return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, a...))
+	}
+	switch {
+	case m.Kind != KindRanks && m.Kind != KindSidecar:
+		return bad("kind is %q, want %q or %q", m.Kind, KindRanks, KindSidecar)
+	case m.Pod < 0 || m.Pod >= rankMax:
+		return bad("pod is %d", m.Pod)
+	case len(m.Failures) > FailuresMax || len(m.Traffic) > TrafficMax:
+		return bad("%d failures and %d transports, want at most %d and %d", len(m.Failures), len(m.Traffic), FailuresMax, TrafficMax)
+	}
+	for i := range m.Failures {
+		switch f := &m.Failures[i]; {
+		case f.Rank < NoRank || f.Rank >= rankMax:
+			return bad("failures[%d].rank is %d", i, f.Rank)
+		case f.Code < 1 || f.Code > codeMax:
+			return bad("failures[%d].exitCode is %d, want 1 to %d", i, f.Code, codeMax)
+		case !word(string(f.Reason)) || f.Signal != "" && !word(f.Signal):
+			return bad("failures[%d] has the reason %.80q and the signal %.80q, want words of letters and digits", i, f.Reason, f.Signal)
+		case f.Text != clean(f.Text, textMax):
+			return bad("failures[%d].message is over %d bytes or not printable", i, textMax)
+		case f.Time.IsZero():
+			return bad("failures[%d] has no time", i)
+		}
+	}
+	for i, t := range m.Traffic {
+		if !word(t.Transport) || t.Peers < 0 || t.Peers > rankMax {
+			return bad("traffic[%d] has the transport %.80q with %d peers", i, t.Transport, t.Peers)
+		}
+	}
+	return nil
+}
+
+// word reports whether text is a name of letters and digits.
+func word(text string) bool {
+	if text == "" || len(text) > wordMax {
+		return false
+	}
+	for _, r := range text {
+		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,164 @@
+package podlife
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestForm fixes what others read.
+func TestForm(t *testing.T) {
+	m := &Message{Kind: KindRanks, Pod: 1, Failures: []Failure{{
+		Rank: 2, Code: 137, Signal: "SIGKILL", Reason: RankKilled, Text: "was killed by SIGKILL", Time: time.Unix(1, 0).UTC(),
+	}}}
+	const want = `{"kind":"ranks","pod":1,"failures":[{"rank":2,"exitCode":137,"signal":"SIGKILL","reason":"RankKilled","message":"was killed by SIGKILL","time":"1970-01-01T00:00:01Z"}]}` + "\n"
+	if got := string(m.Encode()); got != want {
+		t.Errorf("form\n%s, want\n%s", got, want)
+	}
+	s := &Message{Kind: KindSidecar, Traffic: []Traffic{{Transport: "tcp", Peers: 3, Messages: 4, Bytes: 5}}}
+	const wantSidecar = `{"kind":"sidecar","pod":0,"traffic":[{"transport":"tcp","peers":3,"messages":4,"bytes":5}]}` + "\n"
+	if got := string(s.Encode()); got != wantSidecar {
+		t.Errorf("form\n%s, want\n%s", got, wantSidecar)
+	}
+	for _, m := range []*Message{m, s} {
+		got, err := Parse(m.Encode())
+		if diff := cmp.Diff(m, got); err != nil || diff != "" {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+	}
+}
+
+// TestTruncation: whatever is said, what is written is whole, fits and can be
+// read; the first failure is what stays longest.
+func TestTruncation(t *testing.T) {
+	for what, text := range map[string]string{
+		"long": strings.Repeat("x", 10_000), "quotes": strings.Repeat(`"`, 10_000), "control": strings.Repeat("\x00\n", 5_000),
+		"wide": strings.Repeat("語", 3_000), "no UTF-8": strings.Repeat("a\xff", 9_000), "HTML": strings.Repeat("<&>", 3_000),
+		"one too many": strings.Repeat("x", textMax-1) + "é",
+	} {
+		for _, n := range []int{1, 2, FailuresMax, FailuresMax + 5, 1000} {
+			m := &Message{Kind: KindRanks}
+			for i := range n {
+				m.Failures = append(m.Failures, Failure{Rank: i, Signal: text, Reason: RankKilled, Text: text, Time: at(0)})
+			}
+			raw := m.Encode()
+			if len(raw) > SizeMax || !strings.HasPrefix(string(raw), `{"kind":"ranks"`) {
+				t.Fatalf("%s, %d failures: %d bytes, beginning %.40q", what, n, len(raw), raw)
+			}
+			m.Failures[0].Signal = "SIGKILL"
+			for i := range m.Failures {
+				m.Failures[i].Signal = ""
+			}
+			got, err := Parse(m.Encode())
+			if err != nil {
+				t.Fatalf("%s, %d failures: %v\n%s", what, n, err, m.Encode())
+			}
+			if got.Failures[0].Rank != 0 || len(got.Failures[0].Text) < 500 {
+				t.Errorf("%s, %d failures: rank %d and %d bytes of text are left", what, n, got.Failures[0].Rank, len(got.Failures[0].Text))
+			}
+		}
+	}
+}
+
+func TestStrictness(t *testing.T) {
+	good := `{"kind":"ranks","pod":1,"failures":[{"rank":2,"exitCode":1,"reason":"R","time":"1970-01-01T00:00:01Z"}]}`
+	if _, err := Parse([]byte(good)); err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range [][2]string{
+		{`"ranks"`, `"pods"`},
+		{`"pod":1`, `"pod":-1`},
+		{`"pod":1`, `"pod":99999999`},
+		{`"pod":1`, `"pots":1`},
+		{`"rank":2`, `"rank":-2`},
+		{`"rank":2`, `"rank":1048576`},
+		{`"exitCode":1`, `"exitCode":0`},
+		{`"exitCode":1`, `"exitCode":2147483648`},
+		{`"R"`, `""`},
+		{`"R"`, `"R r"`},
+		{`"R"`, `"R\u0007"`},
+		{`"R"`, `"` + strings.Repeat("R", 65) + `"`},
+		{`"R"`, `"R","message":"a\nb"`},
+		{`"R"`, `"R","signal":"-"`},
+		{`"1970-01-01T00:00:01Z"`, `"0001-01-01T00:00:00Z"`},
+		{`"1970-01-01T00:00:01Z"`, `7`},
+		{`}]}`, `}]}{}`},
+		{`}]}`, `}]} x`},
+		{`{"kind"`, `[{"kind"`},
+		{`]}`, `],"traffic":[{"transport":"t p"}]}`},
+		{`]}`, `],"traffic":[{"transport":"tcp","peers":-1}]}`},
+		{`]}`, `],"traffic":[` + strings.Repeat(`{"transport":"tcp"},`, 8) + `{"transport":"tcp"}]}`},
+		{`"R"`, `"R","message":"` + strings.Repeat("m", 1025) + `"`},
+		{`}]}`, `}]}` + strings.Repeat(" ", SizeMax)},
+	} {
+		if !strings.Contains(good, change[0]) {
+			t.Fatalf("%q is not in it", change[0])
+		}
+		raw := strings.Replace(good, change[0], change[1], 1)
+		if m, err := Parse([]byte(raw)); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%.200s: %+v, %v", raw, m, err)
+		}
+	}
+}
+
+// TestLog: the file has a whole message at all times, also when the next one is
+// shorter.
+func TestLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(path, []byte("what an earlier container left, which was rather long, and is no message at all; "+strings.Repeat("x", 300)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := &Log{Path: path}
+	for _, text := range []string{"short", strings.Repeat("long", 200), "", "again"} {
+		m := &Message{Kind: KindRanks, Failures: []Failure{{Rank: 1, Code: 1, Reason: RankExited, Text: text, Time: at(0).UTC()}}}
+		if err := l.Write(m); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Parse(raw)
+		if diff := cmp.Diff(m, got); err != nil || diff != "" {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+	}
+	if err := new(Log).Write(&Message{}); err != nil {
+		t.Errorf("a log without a path: %v", err)
+	}
+	if err := (&Log{Path: filepath.Join(path, "no")}).Write(&Message{}); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a path that cannot be: %v", err)
+	}
+}
+
+// FuzzParse: what is accepted can be written again, and is then the same.
+func FuzzParse(f *testing.F) {
+	for _, m := range []*Message{
+		{Kind: KindSidecar, Traffic: []Traffic{{Transport: "tcp", Peers: 1, Messages: 2, Bytes: 3}}},
+		{Kind: KindRanks, Pod: 3, Failures: []Failure{exited(1, 2, 3), killed(4, 5)}},
+	} {
+		f.Add(m.Encode())
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		m, err := Parse(raw)
+		if err != nil {
+			return
+		}
+		again := m.Encode()
+		got, err := Parse(again)
+		if err != nil || len(again) > SizeMax {
+			t.Fatalf("%v: %d bytes\n%s", err, len(again), again)
+		}
+		if len(got.Failures) == len(m.Failures) && !bytes.Equal(got.Encode(), again) {
+			t.Errorf("%s\nbecame\n%s", again, got.Encode())
+		}
+		r := []Report{{Pod: m.Pod, Ranks: 4, Launcher: m, Sidecar: got}, {Pod: 1, FirstRank: 4, Ranks: 4, Launcher: got}}
+		Blame(r)
+	})
+}

@@ -1,0 +1,56 @@
+package podlife
+
+import "strings"
+
+// Reason is why something failed, as one word; it becomes the reason of a
+// condition in the job's status.
+type Reason string
+
+// Reasons that launchers give.
+const (
+	RankExited  Reason = "RankExited"  // with a code that is not 0
+	RankKilled  Reason = "RankKilled"  // by a signal
+	CannotStart Reason = "CannotStart" // its program does not exist, or may not be executed
+	NoSidecar   Reason = "NoSidecar"   // its sidecar was not there in time
+	Terminated  Reason = "Terminated"  // the pod was told to end before the rank had
+)
+
+// Reasons that sidecars give.
+const (
+	RankVanished     Reason = "RankVanished"     // its process ended without closing its session
+	RankExpelled     Reason = "RankExpelled"     // it broke the shared-memory contract
+	JobAborted       Reason = "JobAborted"       // a rank called abort
+	SidecarLost      Reason = "SidecarLost"      // a pod's sidecar ended or does not answer
+	SidecarFailed    Reason = "SidecarFailed"    // the sidecar could not start, or could not go on
+	SidecarRestarted Reason = "SidecarRestarted" // a second start in the same pod, which cannot join the job again
+	TransportMissing Reason = "TransportMissing" // the job requires a transport that this pod has not
+	Undelivered      Reason = "Undelivered"      // peers were not reached before the sidecar had to end
+	JobFailed        Reason = "JobFailed"        // anything else that ended the job
+)
+
+// How the text of a failure begins that sidecars tell each other. Text is what
+// travels between them (PROTOCOL §7).
+const (
+	TextVanished = "its process ended without closing its session"
+	TextExpelled = "expelled: "
+	TextAborted  = "called abort"
+	TextLost     = "sidecar of pod "
+)
+
+// ReasonOf finds the reason of a failure that sidecars agreed on.
+func ReasonOf(text string) Reason {
+	for _, c := range []struct {
+		begins string
+		reason Reason
+	}{
+		{TextVanished, RankVanished},
+		{TextExpelled, RankExpelled},
+		{TextAborted, JobAborted},
+		{TextLost, SidecarLost},
+	} {
+		if strings.HasPrefix(text, c.begins) {
+			return c.reason
+		}
+	}
+	return JobFailed
+}
