@@ -98,7 +98,12 @@ func TestLauncherThatCannotStart(t *testing.T) {
 		want string
 	}{
 		"no socket":    {[]string{"--ranks", "0", "--", "/bin/true"}, 1, `"socket" not set`},
-		"no ranks":     {[]string{"--socket", socket, "--", "/bin/true"}, 1, `"ranks" not set`},
+		"no ranks":     {[]string{"--socket", socket, "--", "/bin/true"}, 1, "name the ranks by --ranks, or by all of"},
+		"half a place": {[]string{"--socket", socket, "--pod", "0", "--world", "4", "--", "/bin/true"}, 1, "name the ranks by --ranks, or by all of"},
+		"two places":   {[]string{"--socket", socket, "--ranks", "0", "--pod", "0", "--", "/bin/true"}, 1, "not by both"},
+		"no such pod":  {[]string{"--socket", socket, "--pod", "2", "--ranks-per-pod", "2", "--world", "4", "--", "/bin/true"}, 1, "--pod 2: 4 ranks, 2 in a pod, fill the pods 0 to 1"},
+		"last pod":     {[]string{"--socket", "/dev/null", "--pod", "1", "--ranks-per-pod", "3", "--world", "4", "--", "/bin/sh", "-c", "exit 5$OUTRIGGER_RANK"}, 53, "rank 3 exited with code 53"},
+		"install":      {[]string{"install", "/dev/null/bin"}, 1, "install: mkdir /dev/null: not a directory"},
 		"no program":   {[]string{"--socket", socket, "--ranks", "0"}, 1, "at least 1 arg"},
 		"bad ranks":    {[]string{"--socket", socket, "--ranks", "3-1", "--", "/bin/true"}, 1, `--ranks "3-1": want FIRST-LAST, such as 4-7`},
 		"no number":    {[]string{"--socket", socket, "--ranks", "a-b", "--", "/bin/true"}, 1, `--ranks "a-b"`},

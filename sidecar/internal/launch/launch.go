@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
 // Event is one line of the status stream, JSON.
@@ -27,6 +29,7 @@ type Event struct {
 	Code   int       `json:"code"`             // exit code; 128+signal for a signal, as a shell says it
 	Signal string    `json:"signal,omitempty"` // name of the signal that ended it
 	Reason string    `json:"reason,omitempty"` // why it could not be started
+	Told   bool      `json:"told,omitempty"`   // it ended because it was told to
 	Time   time.Time `json:"time"`
 }
 
@@ -50,7 +53,9 @@ type Config struct {
 	Prefix      bool      // put "[rank] " before each line
 	Out, Err    io.Writer // shared by all ranks, written in whole lines
 	Status      io.Writer // nil: no status lines
-	Grace       time.Duration
+	Pod         int       // number of the pod, for Log
+	Log         *podlife.Log
+	Grace       time.Duration    // between SIGTERM and SIGKILL; default 2 s
 	Signals     <-chan os.Signal // passed on to every rank
 }
 
@@ -76,11 +81,13 @@ type pod struct {
 	stop   chan struct{}  // closed by the first failure
 	out    sync.Mutex     // held for whole lines
 
-	mu     sync.Mutex // guards what follows
-	procs  map[int]*os.Process
-	pipes  []*os.File     // that output is read from
-	ending syscall.Signal // what ranks get that start too late; 0: the pod is not ending
-	first  *Event         // first failure
+	mu       sync.Mutex // guards what follows
+	procs    map[int]*os.Process
+	pipes    []*os.File     // that output is read from
+	ending   syscall.Signal // what ranks get that start too late; 0: the pod is not ending
+	told     bool           // to end, from outside
+	first    *Event         // first failure
+	failures []podlife.Failure
 }
 
 // Run runs the ranks to their end and returns the first failure, or nil. It
@@ -93,9 +100,8 @@ func Run(ctx context.Context, cfg Config) *Event {
 	p := &pod{cfg: cfg, procs: map[int]*os.Process{}, stop: make(chan struct{})}
 	path, err := exec.LookPath(cfg.Program[0])
 	if err != nil {
-		e := &Event{Event: "failed", Rank: cfg.First, Code: CannotRun(err), Reason: err.Error(), Time: time.Now()}
-		p.report(e)
-		return e
+		p.fail(&Event{Event: "failed", Rank: cfg.First, Code: CannotRun(err), Reason: err.Error(), Time: time.Now()})
+		return p.first
 	}
 	adopt()
 	var wg sync.WaitGroup
@@ -110,6 +116,7 @@ func Run(ctx context.Context, cfg Config) *Event {
 	<-ended
 	killOrphans()
 	p.finishOutput()
+	p.leaveWord()
 	return p.first
 }
 
@@ -139,6 +146,9 @@ func (p *pod) supervise(ctx context.Context, done <-chan struct{}) {
 			stop = nil
 		case <-cancelled:
 			cancelled = nil
+			p.mu.Lock()
+			p.told = true
+			p.mu.Unlock()
 		case <-kill:
 			p.end(unix.SIGKILL)
 			kill = nil
@@ -178,7 +188,9 @@ func (p *pod) fail(e *Event) {
 	if p.first == nil || e.Time.Before(p.first.Time) {
 		p.first = e
 	}
+	p.remember(e)
 	p.mu.Unlock()
+	p.leaveWord() // already now: this process may be killed too
 	p.report(e)
 }
 

@@ -35,11 +35,13 @@ func (p *pod) run(rank int, path string) {
 		e.Code, e.Reason = 1, err.Error()
 	} else if ws := state.Sys().(syscall.WaitStatus); ws.Signaled() {
 		e.Code, e.Signal = 128+int(ws.Signal()), unix.SignalName(ws.Signal())
+		e.Told = p.sent(ws.Signal())
 	} else {
 		e.Code = ws.ExitStatus()
 	}
 	if e.Code != 0 {
 		e.Event = "failed"
+		e.Told = e.Told || p.toldToEnd()
 		p.fail(e)
 		return
 	}

@@ -1,0 +1,51 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// Install copies this process's executable into dir, which is made if it is not
+// there, so that containers of other images can run it. It returns the copy's
+// path. A copy that is there already is replaced at once, also while it runs.
+func Install(dir string) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("install: this program's own file: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // other users run what is in it
+		return "", fmt.Errorf("install: %w: the directory must be a volume that this user may write to", err)
+	}
+	path := filepath.Join(dir, filepath.Base(self))
+	if err := replace(path, self); err != nil {
+		return "", fmt.Errorf("install: %w", err)
+	}
+	return path, nil
+}
+
+// replace makes to a copy of from that everybody may run. Others see the old
+// file or the whole new one.
+func replace(to, from string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }() // only read
+	out, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+"-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(out.Name()) // incomplete
+		}
+	}()
+	_, err = io.Copy(out, in)
+	if err := errors.Join(err, out.Chmod(0o555), out.Close()); err != nil {
+		return err
+	}
+	return os.Rename(out.Name(), to)
+}

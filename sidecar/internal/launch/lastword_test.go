@@ -1,0 +1,136 @@
+package launch
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+)
+
+// withLog gives the trial a termination message, and returns how to read it.
+func (r *trial) withLog() func() *podlife.Message {
+	path := filepath.Join(r.t.TempDir(), "termination-log")
+	r.Log, r.Pod = &podlife.Log{Path: path}, 2
+	return func() *podlife.Message {
+		r.t.Helper()
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		m, err := podlife.Parse(raw)
+		if err != nil {
+			r.t.Fatalf("%v\n%s", err, raw)
+		}
+		return m
+	}
+}
+
+// TestLastWord: which rank failed first, and what the others' ends were.
+func TestLastWord(t *testing.T) {
+	for what, c := range map[string]struct {
+		trap, script string
+		want         []podlife.Failure // without text and time
+	}{
+		"all well": {"", "exit 0", nil},
+		"exit": {
+			"", `[ $OUTRIGGER_RANK = 5 ] && exit 3; while :; do sleep 0.01; done`,
+			[]podlife.Failure{{Rank: 5, Code: 3, Reason: podlife.RankExited}, {Rank: 4, Code: 143, Signal: "SIGTERM", Reason: podlife.Terminated}},
+		},
+		"signal": {
+			"trap 'exit 7' TERM; ", `[ $OUTRIGGER_RANK = 5 ] && kill -KILL $$; while :; do sleep 0.01; done`,
+			[]podlife.Failure{{Rank: 5, Code: 137, Signal: "SIGKILL", Reason: podlife.RankKilled}, {Rank: 4, Code: 7, Reason: podlife.RankExited}},
+		},
+	} {
+		r := prepare(t, 5, c.trap+waitForBoth(t.TempDir())+c.script)
+		read := r.withLog()
+		r.run(t.Context())
+		checkWord(t, what, read(), c.want)
+	}
+}
+
+// waitForBoth makes ranks 4 and 5 go on together, so that neither is ended
+// before it has begun.
+func waitForBoth(dir string) string {
+	return `cd ` + dir + `; : > up.$OUTRIGGER_RANK; while [ "$(echo up.*)" != "up.4 up.5" ]; do sleep 0.01; done; `
+}
+
+func checkWord(t *testing.T, what string, m *podlife.Message, want []podlife.Failure) {
+	t.Helper()
+	if m.Kind != podlife.KindRanks || m.Pod != 2 || len(m.Failures) != len(want) {
+		t.Errorf("%s: %+v, want %+v", what, m, want)
+		return
+	}
+	for i, f := range m.Failures {
+		if f.Text == "" || f.Time.IsZero() {
+			t.Errorf("%s: no words in %+v", what, f)
+		}
+		f.Text, f.Time = "", want[i].Time
+		if f != want[i] {
+			t.Errorf("%s: failure %d is %+v, want %+v", what, i, f, want[i])
+		}
+	}
+}
+
+// TestLastWordWhenTold: who is told to end is no culprit, however it ends.
+func TestLastWordWhenTold(t *testing.T) {
+	r := prepare(t, 5, `[ $OUTRIGGER_RANK = 5 ] && trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done`)
+	read := r.withLog()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		wait(t, "both ranks", func() bool { return strings.Count(r.out.String(), "ready") == 2 })
+		cancel()
+	}()
+	r.run(ctx)
+	m := read()
+	if len(m.Failures) != 2 || m.Failures[0].Reason != podlife.Terminated || m.Failures[1].Reason != podlife.Terminated {
+		t.Errorf("%+v", m)
+	}
+}
+
+// TestLastWordAtOnce: the message is there as soon as a rank has failed, while
+// the others still end.
+func TestLastWordAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	r := prepare(t, 5, waitForBoth(dir)+`[ $OUTRIGGER_RANK = 5 ] && exit 3; trap '' TERM; while [ ! -e go ]; do sleep 0.01; done`)
+	r.Grace = patience
+	read := r.withLog()
+	go func() {
+		wait(t, "the message", func() bool {
+			st, err := os.Stat(r.Log.Path)
+			return err == nil && st.Size() > 0
+		})
+		if m := read(); len(m.Failures) != 1 || m.Failures[0].Rank != 5 {
+			t.Errorf("%+v", m)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+			t.Error(err)
+		}
+	}()
+	if e := r.run(t.Context()); e == nil || e.Rank != 5 {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestLogThatCannotBeWritten: the job goes on, and somebody is told.
+func TestLogThatCannotBeWritten(t *testing.T) {
+	r := prepare(t, 4, "exit 0")
+	r.Log = &podlife.Log{Path: filepath.Join(t.TempDir(), "no", "log")}
+	if e := r.run(t.Context()); e != nil {
+		t.Error(e.Text())
+	}
+	if !strings.Contains(r.errOut.String(), "termination message: open ") {
+		t.Errorf("standard error %q", r.errOut.String())
+	}
+}
+
+func TestProgramThatCannotStart(t *testing.T) {
+	r := prepare(t, 5, "")
+	r.Program = []string{"/no/such/program"}
+	read := r.withLog()
+	r.run(t.Context())
+	checkWord(t, "no program", read(), []podlife.Failure{{Rank: 4, Code: 127, Reason: podlife.CannotStart}})
+}
