@@ -13,6 +13,8 @@ const (
 	EnvArena = "OUTRIGGER_ARENA"
 	// EnvWait is the wait policy of the client: poll, yield or block.
 	EnvWait = "OUTRIGGER_WAIT"
+	// EnvPod is the number of a container's pod within its job, in Kubernetes.
+	EnvPod = "OUTRIGGER_POD"
 )
 
 // Files that the parts of a pod find each other by.
@@ -29,9 +31,40 @@ const (
 	Group = "outrigger.dev"
 	// LabelInject marks pods that get a sidecar.
 	LabelInject = Group + "/inject"
+	// LabelJob is the MPIJob that a pod or another object belongs to.
+	LabelJob = Group + "/job-name"
+	// LabelAttempt is the attempt of the MPIJob, from 0.
+	LabelAttempt = Group + "/attempt"
 	// ResourceHCA, ResourceIOAT and ResourceDSA are the extended resources
 	// that the device plugin advertises.
 	ResourceHCA  = Group + "/hca"
 	ResourceIOAT = Group + "/ioat"
 	ResourceDSA  = Group + "/dsa"
+)
+
+// What is inside a pod with a sidecar.
+const (
+	// ContainerSidecar and ContainerInstall are the containers that are added.
+	ContainerSidecar = "outrigger"
+	ContainerInstall = "outrigger-install"
+	// VolumeShared, VolumeJob and VolumeTLS are the volumes that are added; only
+	// the first reaches the application.
+	VolumeShared = "outrigger"
+	VolumeJob    = "outrigger-job"
+	VolumeTLS    = "outrigger-tls"
+	// SharedDir, JobDir and TLSDir are where they are mounted.
+	SharedDir = "/run/outrigger"
+	JobDir    = "/etc/outrigger/job"
+	TLSDir    = "/etc/outrigger/tls"
+	// PortPeers is where sidecars listen for each other, PortMetrics where they
+	// serve metrics and health.
+	PortPeers   = 7077
+	PortMetrics = 9464
+)
+
+// Keys of a job's Secret: the authority, and a certificate and key a pod.
+const (
+	SecretCA         = "ca.crt"
+	SecretCertSuffix = ".crt"
+	SecretKeySuffix  = ".key"
 )

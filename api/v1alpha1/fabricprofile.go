@@ -1,0 +1,101 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// FabricProfile is how the messaging engine of a job is tuned. What is absent
+// is decided by the engine. A job reads its profile once, when it is started.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:shortName=fp
+// +kubebuilder:printcolumn:name="Rendezvous",type=string,JSONPath=`.spec.rendezvous`
+// +kubebuilder:printcolumn:name="Eager",type=string,JSONPath=`.spec.eagerLimit`
+// +kubebuilder:printcolumn:name="Encryption",type=string,JSONPath=`.spec.encryption`
+// +kubebuilder:printcolumn:name="Wait",type=string,JSONPath=`.spec.waitPolicy`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type FabricProfile struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the object's metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// spec is the tuning.
+	// +required
+	Spec FabricProfileSpec `json:"spec,omitzero"`
+}
+
+// FabricProfileList is a list of FabricProfiles.
+//
+// +kubebuilder:object:root=true
+type FabricProfileList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []FabricProfile `json:"items"`
+}
+
+// Rendezvous is how a large message is moved.
+//
+// +kubebuilder:validation:Enum=Auto;Get;Put;Stream
+type Rendezvous string
+
+// Encryption of data between sidecars.
+//
+// +kubebuilder:validation:Enum=None;TLS
+type Encryption string
+
+// Encryptions.
+const (
+	EncryptionNone Encryption = "None"
+	EncryptionTLS  Encryption = "TLS"
+)
+
+// WaitPolicy is how the engine and the ranks wait.
+//
+// +kubebuilder:validation:Enum=Auto;Poll;Yield;Block
+type WaitPolicy string
+
+// FabricProfileSpec is the tuning.
+//
+// +kubebuilder:validation:MinProperties=0
+// +kubebuilder:validation:XValidation:rule="!has(self.deadAfterMilliseconds) || !has(self.heartbeatMilliseconds) || self.deadAfterMilliseconds >= 2 * self.heartbeatMilliseconds",message="deadAfterMilliseconds is at least twice heartbeatMilliseconds"
+type FabricProfileSpec struct {
+	// rendezvous is the protocol for large messages: the receiver reads (Get),
+	// has the sender write (Put), or the sender streams (Stream).
+	// +default="Auto"
+	// +optional
+	Rendezvous Rendezvous `json:"rendezvous,omitempty"`
+	// eagerLimit is the largest message that is sent without asking the
+	// receiver, 1 to 64Ki.
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0')) && quantity(string(self)).isLessThan(quantity('65537'))",message="eagerLimit is 1 to 64Ki"
+	// +optional
+	EagerLimit *resource.Quantity `json:"eagerLimit,omitempty"`
+	// fragment is the payload of one data frame, 64 to 1Mi.
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('63')) && quantity(string(self)).isLessThan(quantity('1048577'))",message="fragment is 64 to 1Mi"
+	// +optional
+	Fragment *resource.Quantity `json:"fragment,omitempty"`
+	// credit bounds the eager bytes in flight between two sidecars, 128Ki to 1Gi.
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('131071')) && quantity(string(self)).isLessThan(quantity('1073741825'))",message="credit is 128Ki to 1Gi"
+	// +optional
+	Credit *resource.Quantity `json:"credit,omitempty"`
+	// encryption of the data between sidecars. They always authenticate each
+	// other.
+	// +default="None"
+	// +optional
+	Encryption Encryption `json:"encryption,omitempty"`
+	// waitPolicy of the engine and the ranks: Auto polls while there are cores
+	// for it, then yields, then blocks.
+	// +default="Auto"
+	// +optional
+	WaitPolicy WaitPolicy `json:"waitPolicy,omitempty"`
+	// heartbeatMilliseconds is the time between signs of life of a sidecar.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=3600000
+	// +optional
+	HeartbeatMilliseconds *int32 `json:"heartbeatMilliseconds,omitempty"`
+	// deadAfterMilliseconds is how long a silent sidecar is thought alive.
+	// +kubebuilder:validation:Minimum=10
+	// +kubebuilder:validation:Maximum=3600000
+	// +optional
+	DeadAfterMilliseconds *int32 `json:"deadAfterMilliseconds,omitempty"`
+}

@@ -1,0 +1,242 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// MPIJob is one run of a parallel program: ranks in pods, each pod with a
+// sidecar that does its communication.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=mj,categories=all
+// +kubebuilder:printcolumn:name="Ranks",type=integer,JSONPath=`.spec.ranks`
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.conditions[?(@.status=="True")].type`
+// +kubebuilder:printcolumn:name="Running",type=integer,JSONPath=`.status.ranks.running`
+// +kubebuilder:printcolumn:name="Succeeded",type=integer,JSONPath=`.status.ranks.succeeded`
+// +kubebuilder:printcolumn:name="Restarts",type=integer,JSONPath=`.status.restarts`
+// +kubebuilder:printcolumn:name="Transport",type=string,JSONPath=`.status.transports`
+// +kubebuilder:printcolumn:name="Failure",type=string,JSONPath=`.status.firstFailure.reason`,priority=1
+// +kubebuilder:printcolumn:name="Failed rank",type=integer,JSONPath=`.status.firstFailure.rank`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 40 && !self.metadata.name.contains('.')",message="the name becomes part of host names: at most 40 characters, no dots"
+type MPIJob struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the object's metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// spec is what is asked for.
+	// +required
+	Spec MPIJobSpec `json:"spec,omitzero"`
+	// status is what is there.
+	// +optional
+	Status MPIJobStatus `json:"status,omitzero"`
+}
+
+// MPIJobList is a list of MPIJobs.
+//
+// +kubebuilder:object:root=true
+type MPIJobList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []MPIJob `json:"items"`
+}
+
+// LaunchMode says how ranks come to be.
+//
+// +kubebuilder:validation:Enum=Processes;Container
+type LaunchMode string
+
+const (
+	// LaunchProcesses starts the container's command once a rank, by a launcher
+	// that passes signals and output on.
+	LaunchProcesses LaunchMode = "Processes"
+	// LaunchContainer leaves the container as it is: it is one rank, and its
+	// entry point may be the image's.
+	LaunchContainer LaunchMode = "Container"
+)
+
+// MPIJobSpec is what is asked for. Except for runPolicy it cannot be changed.
+//
+// +kubebuilder:validation:XValidation:rule="(self.ranks + self.ranksPerPod - 1) / self.ranksPerPod <= 512",message="over 512 pods: raise ranksPerPod"
+// +kubebuilder:validation:XValidation:rule="self.launchMode != 'Container' || self.ranksPerPod == 1",message="launchMode Container makes a container one rank: ranksPerPod must be 1"
+// +kubebuilder:validation:XValidation:rule="self.ranks == oldSelf.ranks && self.ranksPerPod == oldSelf.ranksPerPod && self.launchMode == oldSelf.launchMode",message="ranks, ranksPerPod and launchMode cannot be changed"
+// +kubebuilder:validation:XValidation:rule="has(self.managedBy) == has(oldSelf.managedBy) && (!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",message="managedBy cannot be changed"
+// +kubebuilder:validation:XValidation:rule="size(self.template.spec.containers) == 1",message="template must have one container, the application: others would hold up the end of the job"
+// +kubebuilder:validation:XValidation:rule="self.launchMode == 'Container' || (has(self.template.spec.containers[0].command) && size(self.template.spec.containers[0].command) > 0)",message="the container needs a command: the launcher cannot know an image's entry point (or set launchMode: Container)"
+// +kubebuilder:validation:XValidation:rule="!has(self.template.spec.restartPolicy) || size(self.template.spec.restartPolicy) == 0 || self.template.spec.restartPolicy == 'Never'",message="template.spec.restartPolicy is Never or absent: ranks are restarted all together, see runPolicy.restartLimit"
+// +kubebuilder:validation:XValidation:rule="!has(self.template.spec.hostNetwork) || !self.template.spec.hostNetwork",message="template.spec.hostNetwork is not needed and not supported: the sidecar has the network"
+// +kubebuilder:validation:XValidation:rule="!(has(self.transport) && self.transport.policy == 'Required' && self.transport.type == 'RDMA') || (has(self.devices) && self.devices.exists(d, d.resource.startsWith('outrigger.dev/hca')))",message="transport RDMA is required, but devices asks for no outrigger.dev/hca"
+type MPIJobSpec struct {
+	// ranks is the number of ranks of the job.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=524288
+	// +required
+	Ranks int32 `json:"ranks,omitempty"`
+
+	// ranksPerPod is how many ranks share a pod and its sidecar; the last pod
+	// may have fewer.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1024
+	// +default=1
+	// +optional
+	RanksPerPod int32 `json:"ranksPerPod,omitempty"`
+
+	// launchMode says whether a launcher starts the ranks (Processes) or the
+	// container is one rank (Container).
+	// +default="Processes"
+	// +optional
+	LaunchMode LaunchMode `json:"launchMode,omitempty"`
+
+	// template is the pod of ranksPerPod ranks, with one container: the
+	// application. It needs no device, capability or driver.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="template cannot be changed"
+	// +required
+	Template corev1.PodTemplateSpec `json:"template,omitzero"`
+
+	// devices are what each pod's sidecar gets. The application gets none.
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="devices cannot be changed"
+	// +listType=map
+	// +listMapKey=resource
+	// +optional
+	Devices []DeviceRequest `json:"devices,omitempty"`
+
+	// transport says what the ranks shall talk over, and whether the job may
+	// run over something else.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="transport cannot be changed"
+	// +default={"type":"Auto","policy":"Preferred"}
+	// +optional
+	Transport TransportSpec `json:"transport,omitzero"`
+
+	// profileName names a FabricProfile of the same namespace.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="profileName cannot be changed"
+	// +optional
+	ProfileName string `json:"profileName,omitempty"`
+
+	// memory sizes what the sidecar reserves for its ranks.
+	// +optional
+	Memory MemorySpec `json:"memory,omitzero"`
+
+	// runPolicy is what can be changed while the job exists.
+	// +optional
+	RunPolicy RunPolicy `json:"runPolicy,omitzero"`
+
+	// managedBy names the controller that runs this job, if it is not
+	// Outrigger's own; ours then leaves the object alone.
+	// +kubebuilder:validation:MinLength=3
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.contains('/')",message="managedBy is DOMAIN/NAME"
+	// +optional
+	ManagedBy string `json:"managedBy,omitempty"`
+}
+
+// DeviceRequest is a number of devices for each pod's sidecar.
+type DeviceRequest struct {
+	// resource is what the node's agent advertises, such as outrigger.dev/hca.
+	// +kubebuilder:validation:MinLength=3
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.contains('/')",message="resource is DOMAIN/NAME"
+	// +required
+	Resource string `json:"resource,omitempty"`
+	// count is how many of them.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=64
+	// +default=1
+	// +optional
+	Count int32 `json:"count,omitempty"`
+}
+
+// TransportType is a way for messages between pods.
+//
+// +kubebuilder:validation:Enum=Auto;RDMA;TCP
+type TransportType string
+
+// Transports.
+const (
+	TransportAuto TransportType = "Auto"
+	TransportRDMA TransportType = "RDMA"
+	TransportTCP  TransportType = "TCP"
+)
+
+// TransportPolicy says what happens when the transport cannot be had.
+//
+// +kubebuilder:validation:Enum=Required;Preferred
+type TransportPolicy string
+
+// Policies.
+const (
+	TransportRequired  TransportPolicy = "Required"
+	TransportPreferred TransportPolicy = "Preferred"
+)
+
+// TransportSpec says what the ranks shall talk over.
+type TransportSpec struct {
+	// type is the transport; Auto takes the best that all pods have.
+	// +default="Auto"
+	// +optional
+	Type TransportType `json:"type,omitempty"`
+	// policy: a Required transport that is missing fails the job, naming it; a
+	// Preferred one is replaced, and status.transports says by what.
+	// +default="Preferred"
+	// +optional
+	Policy TransportPolicy `json:"policy,omitempty"`
+}
+
+// MemorySpec sizes what the sidecar reserves. It is charged to the sidecar.
+type MemorySpec struct {
+	// arena is the memory of each rank that messages can be sent from and
+	// received into without a copy. Default 256Mi.
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('65535')) && quantity(string(self)).isLessThan(quantity('16Ti'))",message="arena is 64Ki to 16Ti"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="arena cannot be changed"
+	// +optional
+	Arena *resource.Quantity `json:"arena,omitempty"`
+	// slab is the memory of each rank for small messages. Default 4Mi.
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('262143')) && quantity(string(self)).isLessThan(quantity('1025Mi'))",message="slab is 256Ki to 1Gi"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="slab cannot be changed"
+	// +optional
+	Slab *resource.Quantity `json:"slab,omitempty"`
+}
+
+// Disruption says whether drains of nodes may take pods of a running job away.
+//
+// +kubebuilder:validation:Enum=Allowed;Prevented
+type Disruption string
+
+// Disruptions.
+const (
+	DisruptionAllowed   Disruption = "Allowed"
+	DisruptionPrevented Disruption = "Prevented"
+)
+
+// RunPolicy is what can be changed while the job exists.
+type RunPolicy struct {
+	// suspend ends the pods and keeps the job; without it the job starts
+	// afresh. As in batch/v1 Job.
+	// +optional
+	Suspend *bool `json:"suspend,omitempty"`
+	// activeDeadlineSeconds ends the job, failed, so long after its first start.
+	// +kubebuilder:validation:Minimum=1
+	// +optional
+	ActiveDeadlineSeconds *int64 `json:"activeDeadlineSeconds,omitempty"`
+	// ttlSecondsAfterFinished deletes the MPIJob so long after its end. Absent:
+	// never.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
+	// restartLimit is how often all ranks are started again after a failure.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	// +default=0
+	// +optional
+	RestartLimit *int32 `json:"restartLimit,omitempty"`
+	// disruption: Prevented makes a PodDisruptionBudget that lets no pod be
+	// evicted while the job runs.
+	// +default="Allowed"
+	// +optional
+	Disruption Disruption `json:"disruption,omitempty"`
+}

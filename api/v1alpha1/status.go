@@ -1,0 +1,141 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Conditions of an MPIJob. At most one of them is True.
+const (
+	// ConditionPending: pods are being made, or wait for nodes.
+	ConditionPending = "Pending"
+	// ConditionSuspended: runPolicy.suspend, or a queueing controller holds it.
+	ConditionSuspended = "Suspended"
+	// ConditionRunning: every rank has been started.
+	ConditionRunning = "Running"
+	// ConditionRestarting: all ranks are being started again after a failure.
+	ConditionRestarting = "Restarting"
+	// ConditionComplete: every rank has ended with exit code 0.
+	ConditionComplete = "Complete"
+	// ConditionFailed: status.firstFailure says why.
+	ConditionFailed = "Failed"
+)
+
+// Reasons of firstFailure, and of the conditions Failed, Restarting and Pending,
+// that only a cluster knows. The others are those of api/podlife: what a
+// launcher or a sidecar has said, such as RankExited, RankKilled, SidecarLost,
+// TransportMissing.
+const (
+	// ReasonPodLost: a pod was deleted or evicted, or its node was lost.
+	ReasonPodLost = "PodLost"
+	// ReasonOutOfMemory: a container was ended by the kernel for its memory.
+	ReasonOutOfMemory = "OutOfMemory"
+	// ReasonDeadlineExceeded: runPolicy.activeDeadlineSeconds have passed.
+	ReasonDeadlineExceeded = "DeadlineExceeded"
+	// ReasonPodRejected: nodes rejected pods that were scheduled there.
+	ReasonPodRejected = "PodRejected"
+	// ReasonUnschedulable: no node has what a pod needs.
+	ReasonUnschedulable = "Unschedulable"
+	// ReasonImageUnavailable: an image cannot be had.
+	ReasonImageUnavailable = "ImageUnavailable"
+	// ReasonProfileMissing: profileName names no FabricProfile.
+	ReasonProfileMissing = "ProfileMissing"
+	// ReasonNameConflict: an object of a needed name exists and is not this job's.
+	ReasonNameConflict = "NameConflict"
+	// ReasonInvalid: the API server refuses an object that the job needs.
+	ReasonInvalid = "Invalid"
+	// ReasonUnknown: nobody said why.
+	ReasonUnknown = "Unknown"
+)
+
+// MPIJobStatus is what is there.
+type MPIJobStatus struct {
+	// observedGeneration is the generation of the spec that this is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// conditions tell the state: Pending, Suspended, Running, Restarting,
+	// Complete or Failed.
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// ranks counts ranks by state.
+	// +optional
+	Ranks *RankCounts `json:"ranks,omitempty"`
+	// transports are those really in use between the pods.
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=32
+	// +optional
+	Transports []string `json:"transports,omitempty"`
+	// firstFailure is the failure that ended the last attempt.
+	// +optional
+	FirstFailure *Failure `json:"firstFailure,omitempty"`
+	// restarts is how often all ranks have been started again.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Restarts *int32 `json:"restarts,omitempty"`
+	// jobName is the batch/v1 Job of the present attempt.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	JobName string `json:"jobName,omitempty"`
+	// startTime is when the first attempt was started.
+	// +optional
+	StartTime *metav1.Time `json:"startTime,omitempty"`
+	// completionTime is when the job ended, however it did.
+	// +optional
+	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
+}
+
+// RankCounts counts ranks by the state of their pod.
+type RankCounts struct {
+	// pending ranks wait for their pod to start.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Pending *int32 `json:"pending,omitempty"`
+	// running ranks have been started.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Running *int32 `json:"running,omitempty"`
+	// succeeded ranks have ended with exit code 0.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Succeeded *int32 `json:"succeeded,omitempty"`
+	// failed ranks are those of pods that have failed.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Failed *int32 `json:"failed,omitempty"`
+}
+
+// Failure is what ended an attempt: the first cause, not its consequences.
+type Failure struct {
+	// rank that failed; absent if no rank can be named.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Rank *int32 `json:"rank,omitempty"`
+	// pod that it was in.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Pod string `json:"pod,omitempty"`
+	// node that the pod was on.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Node string `json:"node,omitempty"`
+	// exitCode of the rank; 128+N for signal N.
+	// +optional
+	ExitCode *int32 `json:"exitCode,omitempty"`
+	// reason is one word.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +required
+	Reason string `json:"reason,omitempty"`
+	// message is for people.
+	// +kubebuilder:validation:MaxLength=2048
+	// +optional
+	Message string `json:"message,omitempty"`
+	// attempt is 0 for the first start, 1 for the first restart.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Attempt *int32 `json:"attempt,omitempty"`
+	// time of the failure.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
+}

@@ -1,0 +1,117 @@
+//go:build cluster
+
+// Package operator tests the operator against a real API server.
+package operator
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/e2e/harness"
+)
+
+// The API server of all tests of this package, with the custom resources.
+var (
+	config *rest.Config
+	api    client.Client
+)
+
+func TestMain(m *testing.M) {
+	code, err := withServer(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func withServer(m *testing.M) (int, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
+	defer cancel()
+	env, err := harness.Env(ctx)
+	if err != nil {
+		return 1, err
+	}
+	config = env.Config
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return 1, err
+		}
+	}
+	if api, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+		return 1, err
+	}
+	if err := installResources(ctx); err != nil {
+		_ = env.Stop() // the first error counts
+		return 1, err
+	}
+	return m.Run(), env.Stop()
+}
+
+// installResources applies the generated definitions and waits until they are
+// served.
+func installResources(ctx context.Context) error {
+	files, err := filepath.Glob("../../charts/outrigger/generated/crds/*.yaml")
+	if err != nil || len(files) == 0 {
+		return fmt.Errorf("no resource definitions: %w", err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			return err
+		}
+		u := new(unstructured.Unstructured)
+		if err := yaml.Unmarshal(text, &u.Object); err != nil {
+			return err
+		}
+		if err := api.Create(ctx, u); err != nil {
+			return fmt.Errorf("%s: %w", f, err)
+		}
+	}
+	for ctx.Err() == nil {
+		jobs := api.List(ctx, new(v1alpha1.MPIJobList))
+		profiles := api.List(ctx, new(v1alpha1.FabricProfileList))
+		if jobs == nil && profiles == nil {
+			return nil
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return ctx.Err()
+}
+
+// namespace makes one for a test.
+func namespace(t *testing.T) string {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "story-"}}
+	if err := api.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	return ns.Name
+}
+
+// object reads YAML into an object of kind.
+func object(t *testing.T, kind schema.GroupVersionKind, text string) *unstructured.Unstructured {
+	t.Helper()
+	u := new(unstructured.Unstructured)
+	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	u.SetGroupVersionKind(kind)
+	return u
+}

@@ -1,0 +1,42 @@
+// Command outrigger-operator runs MPIJobs.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+func main() {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "outrigger-operator --sidecar-image IMAGE",
+		Short: "Outrigger's operator: it runs MPIJobs",
+		Long: `outrigger-operator turns each MPIJob into pods with sidecars, watches over them,
+and says in the job's status how it goes: which ranks run, over which transport,
+and which rank failed first and why. Any number of replicas may run; one leads.`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), &o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.desired.Image, "sidecar-image", "", "image with outrigger-sidecar and outrigger-launch (required)")
+	f.StringVar(&o.desired.Pull, "sidecar-pull-policy", "", "Always, IfNotPresent or Never (default: Kubernetes')")
+	f.StringVar(&o.desired.LogLevel, "sidecar-log-level", "", "log level of sidecars: debug, info, warn or error (default info)")
+	f.StringVar(&o.metrics, "metrics-bind-address", ":8080", "serve Prometheus metrics here; 0: nowhere")
+	f.StringVar(&o.health, "health-probe-bind-address", ":8081", "serve /healthz and /readyz here")
+	f.BoolVar(&o.elect, "leader-elect", false, "let one of several replicas lead")
+	f.StringVar(&o.namespace, "leader-election-namespace", "", "namespace of the lease (default: the pod's own)")
+	f.IntVar(&o.workers, "workers", 8, "jobs looked at at once")
+	f.Float32Var(&o.qps, "kube-api-qps", 100, "calls to the API server a second")
+	f.IntVar(&o.burst, "kube-api-burst", 200, "calls to the API server at once")
+	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+	_ = cmd.MarkFlagRequired("sidecar-image") // the flag exists
+	if err := cmd.ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
+		fmt.Fprintln(os.Stderr, "outrigger-operator:", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,65 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+)
+
+// Asker asks sidecars over HTTP what they use. What they answer is shown and
+// not acted upon, and is bounded.
+type Asker struct{ Client *http.Client }
+
+// Bounds of one question.
+const (
+	askTime       = time.Second
+	answerMax     = 8 << 20
+	transportsMax = 8
+)
+
+// NewAsker makes an Asker.
+func NewAsker() *Asker {
+	return &Asker{Client: &http.Client{Timeout: askTime, Transport: &http.Transport{DisableKeepAlives: true, Proxy: nil}}}
+}
+
+// InUse asks the sidecar of a pod.
+func (a *Asker) InUse(ctx context.Context, p *corev1.Pod) []string {
+	if p.Status.PodIP == "" {
+		return nil
+	}
+	found, err := a.ask(ctx, "http://"+net.JoinHostPort(p.Status.PodIP, strconv.Itoa(names.PortMetrics))+"/transports")
+	if err != nil {
+		log.FromContext(ctx).V(1).Info("a sidecar did not say what it uses", "pod", p.Name, "cause", err.Error())
+	}
+	return found
+}
+
+func (a *Asker) ask(ctx context.Context, url string) ([]string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := a.Client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }() // only read
+	if resp.StatusCode != http.StatusOK {
+		return nil, errors.New(resp.Status)
+	}
+	var said []string
+	if err := json.NewDecoder(io.LimitReader(resp.Body, answerMax)).Decode(&said); err != nil {
+		return nil, err
+	}
+	return said[:min(len(said), transportsMax)], nil
+}

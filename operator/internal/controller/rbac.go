@@ -1,0 +1,17 @@
+package controller
+
+//go:generate go tool -modfile=../../../hack/tools/kube/go.mod controller-gen rbac:roleName=outrigger-operator paths=. output:rbac:dir=../../../charts/outrigger/generated
+
+// What the operator may do, all of it. Secrets, ConfigMaps and Services are
+// made, read by name and deleted, never listed: those of others stay unseen.
+
+// +kubebuilder:rbac:groups=outrigger.dev,resources=mpijobs,verbs=get;list;watch;delete
+// +kubebuilder:rbac:groups=outrigger.dev,resources=mpijobs/status,verbs=patch;update
+// +kubebuilder:rbac:groups=outrigger.dev,resources=mpijobs/finalizers,verbs=update
+// +kubebuilder:rbac:groups=outrigger.dev,resources=fabricprofiles,verbs=get;list;watch
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=services;configmaps;secrets,verbs=get;create;delete
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;create;delete
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update

@@ -1,0 +1,163 @@
+// Package controller runs MPIJobs: it observes what is there of a job, asks
+// verdict what to do, does it, and writes the status once.
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
+	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
+)
+
+// Name is the controller's, as in managedBy.
+const Name = names.Group + "/mpijob-controller"
+
+// fieldOwner owns the fields that the operator applies.
+const fieldOwner = "outrigger-operator"
+
+// Transports tells which transports a running pod uses; nil while not known.
+type Transports interface {
+	InUse(ctx context.Context, p *corev1.Pod) []string
+}
+
+// Reconciler brings MPIJobs from what is there to what is asked for.
+type Reconciler struct {
+	Client     client.Client
+	Live       client.Reader // past the caches
+	Events     events.EventRecorder
+	Options    desired.Options
+	Transports Transports
+	Now        func() time.Time
+}
+
+// Reconcile looks at one job.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	job := new(v1alpha1.MPIJob)
+	if err := r.Client.Get(ctx, req.NamespacedName, job); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if job.DeletionTimestamp != nil || job.Spec.ManagedBy != "" && job.Spec.ManagedBy != Name {
+		return ctrl.Result{}, nil // its objects go with it; or somebody else's
+	}
+	o, profile, err := r.observe(ctx, job)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	plan := verdict.Next(o)
+	a := &desired.Attempt{Job: job, Number: verdict.AttemptOf(job), Options: r.Options}
+	if profile != nil {
+		a.Profile = profile.Spec
+	}
+	err = r.act(ctx, &plan, o, a)
+	if p := new(permanent); errors.As(err, &p) {
+		verdict.Hold(o, &plan, p.reason, p.Error())
+		log.FromContext(ctx).Info("the job cannot be made", "reason", p.reason, "cause", p.Error())
+		plan.Requeue, err = retryPermanent, nil
+	}
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if plan.Action == verdict.Delete {
+		return ctrl.Result{}, nil
+	}
+	if err := r.writeStatus(ctx, job, &plan.Status); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: plan.Requeue}, nil
+}
+
+// retryPermanent is how often an error is tried again that only a person can
+// mend, of whose mending nobody tells.
+const retryPermanent = 30 * time.Second
+
+// permanent is an error that trying again does not mend.
+type permanent struct {
+	reason string
+	cause  error
+}
+
+func (p *permanent) Error() string { return p.cause.Error() }
+func (p *permanent) Unwrap() error { return p.cause }
+
+// observe collects what is there, from the caches.
+func (r *Reconciler) observe(ctx context.Context, job *v1alpha1.MPIJob) (*verdict.Observation, *v1alpha1.FabricProfile, error) {
+	o := &verdict.Observation{Job: job, Now: r.Now()}
+	attempt := client.ObjectKey{Namespace: job.Namespace, Name: desired.AttemptName(job.Name, verdict.AttemptOf(job))}
+	batch := new(batchv1.Job)
+	err := r.Client.Get(ctx, attempt, batch)
+	if apierrors.IsNotFound(err) && job.Status.JobName == attempt.Name {
+		err = r.Live.Get(ctx, attempt, batch) // gone, or made a moment ago
+	}
+	switch {
+	case err == nil:
+		if !owned(batch, job) {
+			break // apply will say so
+		}
+		o.Batch = batch
+	case !apierrors.IsNotFound(err):
+		return nil, nil, err
+	}
+	pods := new(corev1.PodList)
+	if err := r.Client.List(ctx, pods, client.InNamespace(job.Namespace), client.MatchingFields{indexJob: job.Name}); err != nil {
+		return nil, nil, err
+	}
+	for i := range pods.Items {
+		if desired.NumberOf(pods.Items[i].Labels) == verdict.AttemptOf(job) {
+			o.Pods = append(o.Pods, &pods.Items[i])
+		}
+	}
+	o.Transports = r.transports(ctx, o)
+	if job.Spec.ProfileName == "" {
+		return o, nil, nil
+	}
+	profile := new(v1alpha1.FabricProfile)
+	err = r.Client.Get(ctx, client.ObjectKey{Namespace: job.Namespace, Name: job.Spec.ProfileName}, profile)
+	if apierrors.IsNotFound(err) {
+		o.NoProfile = true
+		return o, nil, nil
+	}
+	return o, profile, err
+}
+
+// act does what the plan says.
+func (r *Reconciler) act(ctx context.Context, plan *verdict.Plan, o *verdict.Observation, a *desired.Attempt) error {
+	switch plan.Action {
+	case verdict.Apply:
+		return r.apply(ctx, o, a)
+	case verdict.Remove:
+		return r.remove(ctx, o, a)
+	case verdict.Stop:
+		return r.stop(ctx, o, a)
+	case verdict.Delete:
+		return client.IgnoreNotFound(r.Client.Delete(ctx, o.Job, client.PropagationPolicy("Background")))
+	case verdict.Wait:
+	}
+	return nil
+}
+
+// owned reports whether a job's controller made an object.
+func owned(object client.Object, job *v1alpha1.MPIJob) bool {
+	for _, ref := range object.GetOwnerReferences() {
+		if ref.UID == job.UID {
+			return true
+		}
+	}
+	return false
+}
+
+func conflict(object client.Object) error {
+	return &permanent{v1alpha1.ReasonNameConflict, fmt.Errorf("%T %s exists and does not belong to this MPIJob: rename one of them, or delete it", object, object.GetName())}
+}

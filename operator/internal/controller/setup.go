@@ -1,0 +1,77 @@
+package controller
+
+import (
+	"context"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// Fields by which the caches are asked.
+const (
+	indexJob     = "outrigger.job"     // of a pod: its MPIJob's name
+	indexProfile = "outrigger.profile" // of an MPIJob: its profile's name
+)
+
+// Setup adds the controller to a manager. Workers is how many jobs are looked
+// at at once.
+func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager, workers int) error {
+	fields := m.GetFieldIndexer()
+	if err := fields.IndexField(ctx, &corev1.Pod{}, indexJob, labelIndex); err != nil {
+		return err
+	}
+	err := fields.IndexField(ctx, &v1alpha1.MPIJob{}, indexProfile, func(o client.Object) []string {
+		if j, ok := o.(*v1alpha1.MPIJob); ok && j.Spec.ProfileName != "" {
+			return []string{j.Spec.ProfileName}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(m).
+		For(&v1alpha1.MPIJob{}).
+		Owns(&batchv1.Job{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofLabel)).
+		Watches(&v1alpha1.FabricProfile{}, handler.EnqueueRequestsFromMapFunc(r.usersOf)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+}
+
+func labelIndex(o client.Object) []string {
+	if name := o.GetLabels()[names.LabelJob]; name != "" {
+		return []string{name}
+	}
+	return nil
+}
+
+// ofLabel is the job that a pod names.
+func ofLabel(_ context.Context, o client.Object) []reconcile.Request {
+	name := o.GetLabels()[names.LabelJob]
+	if name == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
+}
+
+// usersOf are the jobs that wait for a profile.
+func (r *Reconciler) usersOf(ctx context.Context, o client.Object) []reconcile.Request {
+	jobs := new(v1alpha1.MPIJobList)
+	if err := r.Client.List(ctx, jobs, client.InNamespace(o.GetNamespace()), client.MatchingFields{indexProfile: o.GetName()}); err != nil {
+		return nil // the cache is being filled: the jobs come by themselves
+	}
+	var requests []reconcile.Request
+	for i := range jobs.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&jobs.Items[i])})
+	}
+	return requests
+}

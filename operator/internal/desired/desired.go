@@ -1,0 +1,84 @@
+// Package desired says which objects an MPIJob needs, one file an object. It is
+// pure: what is random comes in with the Identity.
+package desired
+
+import (
+	"fmt"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
+)
+
+// Options of the operator that show in its objects.
+type Options struct {
+	Image    string // of the sidecar
+	Pull     string // image pull policy; empty: Kubernetes' default
+	LogLevel string // of sidecars; empty: info
+}
+
+// Attempt is one start of all ranks of a job.
+type Attempt struct {
+	Job     *v1alpha1.MPIJob
+	Profile v1alpha1.FabricProfileSpec // empty: no profile
+	Number  int32                      // 0: the first start
+	Options Options
+}
+
+// Name is that of the attempt's Job, Secret and ConfigMap.
+func (a *Attempt) Name() string { return AttemptName(a.Job.Name, a.Number) }
+
+// AttemptName is that of an attempt's Job, Secret and ConfigMap.
+func AttemptName(job string, number int32) string { return job + "-" + strconv.Itoa(int(number)) }
+
+// Pods of the job.
+func (a *Attempt) Pods() int32 { return Pods(&a.Job.Spec) }
+
+// Pods is how many pods a job has.
+func Pods(s *v1alpha1.MPIJobSpec) int32 { return (s.Ranks + s.RanksPerPod - 1) / s.RanksPerPod }
+
+// Ranks of a pod: the first, and how many.
+func Ranks(s *v1alpha1.MPIJobSpec, pod int32) (first, count int32) {
+	first = pod * s.RanksPerPod
+	return first, min(s.RanksPerPod, s.Ranks-first)
+}
+
+// meta is an object's metadata: owned by the MPIJob, so that it goes with it.
+func (a *Attempt) meta(name string) metav1.ObjectMeta {
+	yes := true
+	return metav1.ObjectMeta{
+		Name: name, Namespace: a.Job.Namespace,
+		Labels: map[string]string{
+			names.LabelJob: a.Job.Name, "app.kubernetes.io/managed-by": "outrigger", "app.kubernetes.io/part-of": a.Job.Name,
+		},
+		OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind.Kind, Name: a.Job.Name, UID: a.Job.UID,
+			Controller: &yes, BlockOwnerDeletion: &yes,
+		}},
+	}
+}
+
+func (a *Attempt) attemptMeta() metav1.ObjectMeta {
+	m := a.meta(a.Name())
+	m.Labels[names.LabelAttempt] = strconv.Itoa(int(a.Number))
+	return m
+}
+
+// settings of the attempt's pods.
+func (a *Attempt) settings() *inject.Settings {
+	s := &a.Job.Spec
+	return &inject.Settings{
+		Image: a.Options.Image, PullPolicy: pull(a.Options.Pull), ConfigMap: a.Name(), Secret: a.Name(),
+		Ranks: s.Ranks, PerPod: s.RanksPerPod, Launch: s.LaunchMode, Devices: s.Devices,
+		Memory: inject.MemoryOf(&s.Memory, &a.Profile), Wait: wait[a.Profile.WaitPolicy], LogLevel: a.Options.LogLevel,
+	}
+}
+
+// address is where a pod's sidecar listens, by the name that the headless
+// Service gives to the pods of an Indexed Job.
+func (a *Attempt) address(pod int32) string {
+	return fmt.Sprintf("%s-%d.%s.%s.svc:%d", a.Name(), pod, a.Job.Name, a.Job.Namespace, names.PortPeers)
+}

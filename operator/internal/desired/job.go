@@ -1,0 +1,93 @@
+package desired
+
+import (
+	"maps"
+	"strconv"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
+)
+
+// LabelQueue is how Kueue knows the Jobs that it admits.
+const LabelQueue = "kueue.x-k8s.io/queue-name"
+
+// rejectionLimit bounds the pods that are made again because their node
+// rejected them before anything ran in them.
+const rejectionLimit = 20
+
+// BatchJob is the attempt's Indexed Job. A pod whose application has failed, or that
+// was taken away, fails it at once: the ranks are one program.
+func (a *Attempt) BatchJob() (*batchv1.Job, error) {
+	s := &a.Job.Spec
+	template := *s.Template.DeepCopy()
+	application := template.Spec.Containers[0].Name
+	if err := inject.Pod(&template.Spec, a.settings()); err != nil {
+		return nil, err
+	}
+	template.Spec.RestartPolicy = corev1.RestartPolicyNever
+	template.Spec.Subdomain = a.Job.Name
+	m := a.attemptMeta()
+	template.Labels = merged(template.Labels, m.Labels)
+	if q := a.Job.Labels[LabelQueue]; q != "" {
+		m.Labels[LabelQueue] = q
+	}
+	pods, limit, indexed, replace := a.Pods(), int32(rejectionLimit), batchv1.IndexedCompletion, batchv1.Failed
+	return &batchv1.Job{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
+		ObjectMeta: m,
+		Spec: batchv1.JobSpec{
+			Parallelism: &pods, Completions: &pods, CompletionMode: &indexed, BackoffLimit: &limit,
+			PodReplacementPolicy: &replace, PodFailurePolicy: failurePolicy(application), Suspend: a.suspend(), Template: template,
+		},
+	}, nil
+}
+
+// failurePolicy fails the Job with the first application that fails, or whose
+// pod is taken away; pods rejected by their node are counted and made again.
+func failurePolicy(application string) *batchv1.PodFailurePolicy {
+	return &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{
+		{
+			Action: batchv1.PodFailurePolicyActionFailJob,
+			OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
+				ContainerName: &application, Operator: batchv1.PodFailurePolicyOnExitCodesOpNotIn, Values: []int32{0},
+			},
+		},
+		{
+			Action:          batchv1.PodFailurePolicyActionFailJob,
+			OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}},
+		},
+	}}
+}
+
+// suspend is what this operator wants of the Job's field of that name. A queue
+// controller owns it otherwise: then it is nil, and left as it is.
+func (a *Attempt) suspend() *bool {
+	want := a.Job.Spec.RunPolicy.Suspend != nil && *a.Job.Spec.RunPolicy.Suspend
+	if !want && a.Job.Labels[LabelQueue] != "" {
+		return nil
+	}
+	return &want
+}
+
+func merged(ours ...map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, m := range ours {
+		maps.Copy(out, m)
+	}
+	return out
+}
+
+func pull(policy string) corev1.PullPolicy { return corev1.PullPolicy(policy) }
+
+// NumberOf reads the attempt's number from an object's labels; -1 if it has none.
+func NumberOf(labels map[string]string) int32 {
+	n, err := strconv.ParseInt(labels[names.LabelAttempt], 10, 32)
+	if err != nil || n < 0 {
+		return -1
+	}
+	return int32(n)
+}

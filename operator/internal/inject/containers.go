@@ -1,0 +1,153 @@
+package inject
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// The programs of the sidecar's image, and the launcher where it is installed.
+const (
+	programSidecar = "/outrigger-sidecar"
+	programLaunch  = "/outrigger-launch"
+	installDir     = names.SharedDir + "/bin"
+	launcher       = installDir + programLaunch
+	socket         = names.SharedDir + "/" + names.SocketFile
+	startedFile    = names.SharedDir + "/started"
+)
+
+// podNumber is the pod's number in arguments and paths; the kubelet puts it in.
+const podNumber = "$(" + names.EnvPod + ")"
+
+// IndexedJob is the field in which Jobs tell each pod its number.
+const IndexedJob = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+
+// podEnv is the variable behind podNumber. It comes first, since a variable
+// sees only those before it.
+func podEnv(s *Settings) corev1.EnvVar {
+	field := s.IndexField
+	if field == "" {
+		field = IndexedJob
+	}
+	return corev1.EnvVar{Name: names.EnvPod, ValueFrom: &corev1.EnvVarSource{
+		FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: field},
+	}}
+}
+
+// userSidecar is the sidecar's user; it needs no rights and owns nothing.
+const userSidecar = 65532
+
+// cpu is what a sidecar asks the scheduler for. There is no limit: a throttled
+// engine would hold up every rank of the job.
+var cpu = resource.MustParse("250m")
+
+// restricted is the security context of Pod Security's level of that name.
+func restricted() *corev1.SecurityContext {
+	no, yes, user := false, true, int64(userSidecar)
+	return &corev1.SecurityContext{
+		AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes, RunAsNonRoot: &yes,
+		RunAsUser: &user, RunAsGroup: &user,
+		Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+}
+
+// install copies the launcher to where the application can run it.
+func install(s *Settings) corev1.Container {
+	small := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("64Mi")}
+	return corev1.Container{
+		Name: names.ContainerInstall, Image: s.Image, ImagePullPolicy: s.PullPolicy,
+		Command:         []string{programLaunch, "install", installDir},
+		Resources:       corev1.ResourceRequirements{Requests: small, Limits: corev1.ResourceList{corev1.ResourceMemory: small[corev1.ResourceMemory]}},
+		VolumeMounts:    []corev1.VolumeMount{sharedMount()},
+		SecurityContext: restricted(),
+	}
+}
+
+// sidecar is a native sidecar: an init container that stays, so that it is
+// there before the application and goes after it.
+func sidecar(s *Settings) corev1.Container {
+	always := corev1.ContainerRestartPolicyAlways
+	args := []string{
+		"--pod=" + podNumber, "--bootstrap=" + names.JobDir + "/" + names.BootstrapFile, "--socket=" + socket,
+		"--listen=:" + strconv.Itoa(names.PortPeers), "--metrics=:" + strconv.Itoa(names.PortMetrics),
+		"--app-uid=any", "--once=" + startedFile, "--termination-log=" + corev1.TerminationMessagePathDefault,
+	}
+	if s.LogLevel != "" {
+		args = append(args, "--log-level="+s.LogLevel)
+	}
+	return corev1.Container{
+		Name: names.ContainerSidecar, Image: s.Image, ImagePullPolicy: s.PullPolicy, RestartPolicy: &always,
+		Command: []string{programSidecar}, Args: args, Env: []corev1.EnvVar{podEnv(s)},
+		Ports: []corev1.ContainerPort{
+			{Name: "peers", ContainerPort: names.PortPeers, Protocol: corev1.ProtocolTCP},
+			{Name: "metrics", ContainerPort: names.PortMetrics, Protocol: corev1.ProtocolTCP},
+		},
+		Resources:       resources(s),
+		VolumeMounts:    sidecarMounts(),
+		SecurityContext: restricted(),
+		StartupProbe: &corev1.Probe{
+			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromString("metrics")}},
+			PeriodSeconds: 1, FailureThreshold: 60, TimeoutSeconds: 1,
+		},
+	}
+}
+
+func resources(s *Settings) corev1.ResourceRequirements {
+	pods := (s.Ranks + s.PerPod - 1) / s.PerPod
+	memory := *resource.NewQuantity(s.Memory.Bytes(min(s.PerPod, s.Ranks), pods), resource.BinarySI)
+	r := corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory},
+		Limits:   corev1.ResourceList{corev1.ResourceMemory: memory},
+	}
+	for _, d := range s.Devices {
+		count := *resource.NewQuantity(int64(d.Count), resource.DecimalSI)
+		r.Requests[corev1.ResourceName(d.Resource)] = count
+		r.Limits[corev1.ResourceName(d.Resource)] = count
+	}
+	return r
+}
+
+// application puts the launcher before the container's command, or tells a
+// container that is itself a rank which one.
+func application(c *corev1.Container, s *Settings) error {
+	c.VolumeMounts = append(c.VolumeMounts, sharedMount())
+	c.Env = append([]corev1.EnvVar{podEnv(s)}, c.Env...)
+	if s.Wait != "" {
+		c.Env = withEnv(c.Env, names.EnvWait, s.Wait)
+	}
+	if s.Launch == v1alpha1.LaunchContainer {
+		c.Env = withEnv(c.Env, names.EnvSocket, socket)
+		c.Env = withEnv(c.Env, names.EnvRank, podNumber)
+		return nil
+	}
+	if len(c.Command) == 0 {
+		return fmt.Errorf("%w: container %q has no command, and the launcher cannot know its image's entry point", ErrPod, c.Name)
+	}
+	message := c.TerminationMessagePath
+	if message == "" {
+		message = corev1.TerminationMessagePathDefault
+	}
+	program := slices.Concat(c.Command, c.Args)
+	c.Command = []string{launcher}
+	c.Args = slices.Concat([]string{
+		"--socket=" + socket, "--pod=" + podNumber, "--ranks-per-pod=" + strconv.Itoa(int(s.PerPod)),
+		"--world=" + strconv.Itoa(int(s.Ranks)), "--prefix", "--termination-log=" + message, "--",
+	}, program)
+	return nil
+}
+
+// withEnv sets a variable that the template has not set itself.
+func withEnv(env []corev1.EnvVar, name, value string) []corev1.EnvVar {
+	if slices.ContainsFunc(env, func(e corev1.EnvVar) bool { return e.Name == name }) {
+		return env
+	}
+	return append(env, corev1.EnvVar{Name: name, Value: value})
+}

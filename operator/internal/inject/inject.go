@@ -1,0 +1,75 @@
+// Package inject gives a pod its sidecar. It is the one place that knows what a
+// pod with Outrigger looks like: the operator uses it for the pods of MPIJobs,
+// the webhook for pods of other controllers.
+//
+// The application keeps its user, its image and its security context. It gets
+// one mount, the directory with the sidecar's socket; devices, certificates and
+// the job document go to the sidecar alone.
+package inject
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// Settings of the pods of one job.
+type Settings struct {
+	Image      string            // with outrigger-sidecar and outrigger-launch in its root
+	PullPolicy corev1.PullPolicy // empty: Kubernetes' default
+	ConfigMap  string            // with the job document
+	Secret     string            // with the certificates
+	Ranks      int32
+	PerPod     int32
+	Launch     v1alpha1.LaunchMode
+	Devices    []v1alpha1.DeviceRequest
+	IndexField string // of a pod, with its number; empty: IndexedJob
+	Memory     Memory
+	Wait       string // OUTRIGGER_WAIT of the ranks; empty: their default
+	LogLevel   string // empty: info
+}
+
+// ErrPod is wrapped by every complaint about a pod.
+var ErrPod = errors.New("the pod cannot get a sidecar")
+
+// Pod adds the sidecar to spec, in place. A pod that has one already is left
+// as it is.
+func Pod(spec *corev1.PodSpec, s *Settings) error {
+	if slices.ContainsFunc(spec.InitContainers, func(c corev1.Container) bool { return c.Name == names.ContainerSidecar }) {
+		return nil
+	}
+	if err := check(spec); err != nil {
+		return err
+	}
+	spec.Volumes = append(spec.Volumes, volumes(s)...)
+	spec.InitContainers = append([]corev1.Container{install(s), sidecar(s)}, spec.InitContainers...)
+	return application(&spec.Containers[0], s)
+}
+
+// check finds names and mounts that would collide with those added.
+func check(spec *corev1.PodSpec) error {
+	if len(spec.Containers) != 1 {
+		return fmt.Errorf("%w: it has %d containers, want the application's alone", ErrPod, len(spec.Containers))
+	}
+	for _, v := range spec.Volumes {
+		if v.Name == names.VolumeShared || v.Name == names.VolumeJob || v.Name == names.VolumeTLS {
+			return fmt.Errorf("%w: its volume %q has a name that Outrigger needs", ErrPod, v.Name)
+		}
+	}
+	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		if c.Name == names.ContainerSidecar || c.Name == names.ContainerInstall {
+			return fmt.Errorf("%w: its container %q has a name that Outrigger needs", ErrPod, c.Name)
+		}
+		for _, m := range c.VolumeMounts {
+			if m.MountPath == names.SharedDir {
+				return fmt.Errorf("%w: container %q mounts %s, where the sidecar's socket goes", ErrPod, c.Name, names.SharedDir)
+			}
+		}
+	}
+	return nil
+}

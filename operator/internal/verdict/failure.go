@@ -1,0 +1,270 @@
+package verdict
+
+import (
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
+)
+
+// settle is how long after the first sign of a failure its cause is waited for:
+// containers that end because of another's end may be heard of first.
+const settle = 3 * time.Second
+
+// failure is what ended the attempt: nil when nothing has. It is settled when
+// nothing that may still arrive would change it.
+func (o *Observation) failure() (f *v1alpha1.Failure, settled bool) {
+	since := o.firstSign()
+	gone := o.gone()
+	batch := o.batchCondition(batchv1.JobFailed)
+	if since.IsZero() && gone == nil && batch == nil {
+		return nil, false
+	}
+	switch {
+	case !since.IsZero():
+		f = o.blame()
+	case gone != nil:
+		f = gone
+	}
+	if f == nil {
+		f = o.ofBatch(batch)
+	}
+	number := AttemptOf(o.Job)
+	f.Attempt = &number
+	f.Message = limited(f.Message)
+	return f, o.Now.Sub(since) >= settle || o.allTerminal()
+}
+
+// messageMax is what the schema allows, in bytes less one character.
+const messageMax = 2000
+
+func limited(text string) string {
+	if len(text) <= messageMax {
+		return text
+	}
+	return text[:messageMax] + "..."
+}
+
+// firstSign is when the first container or pod failed, as the cluster tells;
+// zero: none has.
+func (o *Observation) firstSign() time.Time {
+	var first time.Time
+	sign := func(t time.Time) {
+		if first.IsZero() || t.Before(first) {
+			first = t
+		}
+	}
+	for _, p := range o.Pods {
+		switch {
+		case o.rejected(p):
+		case o.exited(p):
+			sign(o.application(p).State.Terminated.FinishedAt.Time)
+		case !o.succeeded(p) && o.daemonFailed(p) != nil:
+			sign(o.daemonFailed(p).FinishedAt.Time)
+		case p.Status.Phase == corev1.PodFailed:
+			sign(o.Now)
+		}
+	}
+	return first
+}
+
+func (o *Observation) succeeded(p *corev1.Pod) bool {
+	c := o.application(p)
+	return c != nil && c.State.Terminated != nil && c.State.Terminated.ExitCode == 0
+}
+
+// daemonFailed is the bad end of a pod's sidecar, unless it has none.
+func (o *Observation) daemonFailed(p *corev1.Pod) *corev1.ContainerStateTerminated {
+	if t := ended(sidecar(p)); t != nil && t.ExitCode != 0 {
+		return t
+	}
+	return nil
+}
+
+func (o *Observation) allTerminal() bool {
+	for _, p := range o.Pods {
+		if !terminal(p) {
+			return false
+		}
+	}
+	return true
+}
+
+// blame asks what launchers and sidecars have left, and adds what only the
+// cluster knows: why a process was killed.
+func (o *Observation) blame() *v1alpha1.Failure {
+	var reports []podlife.Report
+	pods := map[int]*corev1.Pod{}
+	for _, p := range o.Pods {
+		if i := o.index(p); i >= 0 && !o.rejected(p) {
+			reports = append(reports, o.report(p, i))
+			pods[int(i)] = p
+		}
+	}
+	v := podlife.Blame(reports)
+	if v == nil {
+		return o.ofPods()
+	}
+	rank, code, at := int32(v.Rank), int32(v.Code), metav1.NewTime(v.Time)
+	f := &v1alpha1.Failure{ExitCode: &code, Reason: string(v.Reason), Message: v.Text, Time: &at}
+	if rank >= 0 && rank < o.Job.Spec.Ranks {
+		f.Rank = &rank
+	}
+	if p := pods[v.Pod]; p != nil {
+		o.locate(f, p)
+	} else if v.Pod >= 0 {
+		f.Pod = fmt.Sprint(desired.AttemptName(o.Job.Name, AttemptOf(o.Job)), "-", v.Pod)
+		f.Message += " (its pod is gone)"
+	}
+	return f
+}
+
+// report is what a pod's containers have left behind.
+func (o *Observation) report(p *corev1.Pod, index int32) podlife.Report {
+	first, count := desired.Ranks(&o.Job.Spec, index)
+	r := podlife.Report{Pod: int(index), FirstRank: int(first), Ranks: int(count)}
+	if t := ended(o.application(p)); t != nil {
+		r.Application = ending(t)
+		r.Launcher = message(t.Message, podlife.KindRanks)
+	}
+	if t := ended(sidecar(p)); t != nil {
+		r.Daemon = ending(t)
+		r.Sidecar = message(t.Message, podlife.KindSidecar)
+	}
+	return r
+}
+
+func ending(t *corev1.ContainerStateTerminated) *podlife.Ending {
+	e := &podlife.Ending{Code: int(t.ExitCode), Text: t.Reason, Time: t.FinishedAt.Time}
+	if t.Signal != 0 {
+		e.Signal = fmt.Sprint("SIG", t.Signal)
+	}
+	return e
+}
+
+// message reads a container's last words; what is no message of the right kind
+// is somebody else's, and nothing.
+func message(text string, kind podlife.Kind) *podlife.Message {
+	m, err := podlife.Parse([]byte(text))
+	if err != nil || m.Kind != kind {
+		return nil
+	}
+	return m
+}
+
+// locate says where the failure was, and why if the cluster did it.
+func (o *Observation) locate(f *v1alpha1.Failure, p *corev1.Pod) {
+	f.Pod, f.Node = p.Name, p.Spec.NodeName
+	at := o.Now
+	if f.Time != nil {
+		at = f.Time.Time
+	}
+	switch {
+	case killedForMemory(o.application(p)):
+		f.Reason, f.Message = v1alpha1.ReasonOutOfMemory, "the application used more memory than its limit: "+f.Message
+	case killedForMemory(sidecar(p)):
+		f.Reason, f.Message = v1alpha1.ReasonOutOfMemory, "the sidecar used more memory than its limit: "+f.Message
+	case disruption(p) != "":
+		f.Reason, f.Message = v1alpha1.ReasonPodLost, disruption(p)
+	case deletedBefore(p, at):
+		f.Reason, f.Message = v1alpha1.ReasonPodLost, "the pod was deleted while its ranks were at work"
+	}
+}
+
+func killedForMemory(c *corev1.ContainerStatus) bool {
+	t := ended(c)
+	return t != nil && t.Reason == "OOMKilled"
+}
+
+// disruption is why Kubernetes took the pod away, if it did.
+func disruption(p *corev1.Pod) string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
+			return c.Reason + ": " + c.Message
+		}
+	}
+	if p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Evicted" {
+		return "Evicted: " + p.Status.Message
+	}
+	return ""
+}
+
+// deletedBefore reports whether the pod's deletion was asked for before at. The
+// object's time of deletion is the end of its grace.
+func deletedBefore(p *corev1.Pod, at time.Time) bool {
+	if p.DeletionTimestamp == nil {
+		return false
+	}
+	asked := p.DeletionTimestamp.Time
+	if p.DeletionGracePeriodSeconds != nil {
+		asked = asked.Add(-time.Duration(*p.DeletionGracePeriodSeconds) * time.Second)
+	}
+	return !asked.After(at.Add(time.Second)) // whole seconds, rounded down
+}
+
+// ofPods is a failure that no program has told of.
+func (o *Observation) ofPods() *v1alpha1.Failure {
+	for _, p := range o.Pods {
+		if p.Status.Phase != corev1.PodFailed && !o.exited(p) || o.rejected(p) {
+			continue
+		}
+		f := &v1alpha1.Failure{Reason: v1alpha1.ReasonUnknown, Message: fmt.Sprintf("%s %s", p.Status.Reason, p.Status.Message)}
+		if i := o.index(p); i >= 0 {
+			first, _ := desired.Ranks(&o.Job.Spec, i)
+			f.Rank = &first
+		}
+		if t := failedInit(p); t != nil {
+			f.ExitCode, f.Message = &t.ExitCode, "an init container failed: "+t.Reason+" "+t.Message
+		}
+		o.locate(f, p)
+		return f
+	}
+	return nil
+}
+
+// failedInit is the first init container that ended badly; the sidecar speaks
+// for itself.
+func failedInit(p *corev1.Pod) *corev1.ContainerStateTerminated {
+	for i := range p.Status.InitContainerStatuses {
+		c := &p.Status.InitContainerStatuses[i]
+		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
+			return t
+		}
+	}
+	return nil
+}
+
+// gone is the failure of a Job that was there and is not any more.
+func (o *Observation) gone() *v1alpha1.Failure {
+	if o.Batch == nil && o.Job.Status.JobName == desired.AttemptName(o.Job.Name, AttemptOf(o.Job)) {
+		return &v1alpha1.Failure{Reason: v1alpha1.ReasonPodLost, Message: fmt.Sprintf("Job %s was deleted", o.Job.Status.JobName)}
+	}
+	return nil
+}
+
+// ofBatch is what the batch Job says of its end, when its pods say nothing.
+func (o *Observation) ofBatch(c *batchv1.JobCondition) *v1alpha1.Failure {
+	f := &v1alpha1.Failure{Reason: v1alpha1.ReasonUnknown}
+	if c == nil {
+		return f
+	}
+	f.Message = fmt.Sprintf("Job %s: %s: %s", o.Batch.Name, c.Reason, c.Message)
+	switch c.Reason {
+	case batchv1.JobReasonBackoffLimitExceeded:
+		f.Reason = v1alpha1.ReasonPodRejected
+		if _, message := o.waiting(); message != "" {
+			f.Message = message
+		}
+	case batchv1.JobReasonDeadlineExceeded:
+		f.Reason = v1alpha1.ReasonDeadlineExceeded
+	case batchv1.JobReasonPodFailurePolicy:
+		f.Reason = v1alpha1.ReasonPodLost
+	}
+	return f
+}

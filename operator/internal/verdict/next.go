@@ -1,0 +1,249 @@
+package verdict
+
+import (
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
+)
+
+// Action is what the controller shall do.
+type Action int
+
+// Actions.
+const (
+	Wait   Action = iota // nothing
+	Apply                // see that the attempt's objects are there and as desired
+	Remove               // take the attempt's Job and its pods away, for a restart
+	Stop                 // the job is over: end what still runs, keep what can be read
+	Delete               // delete the MPIJob: its time to live is over
+)
+
+// Plan is what to do next.
+type Plan struct {
+	Status  v1alpha1.MPIJobStatus // to be written if it differs
+	Action  Action
+	Requeue time.Duration // look again after this; 0: when something changes
+}
+
+// removalPatience is how long a restart waits for the old pods: those of a lost
+// node stay for minutes, and nothing of the new attempt needs their names.
+const removalPatience = 20 * time.Second
+
+// Next says what to do with a job.
+func Next(o *Observation) Plan {
+	o.forgetOld()
+	p := Plan{Status: *o.Job.Status.DeepCopy()}
+	p.Status.ObservedGeneration = o.Job.Generation
+	if Finished(&o.Job.Status) {
+		return o.finished(p)
+	}
+	if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionRestarting); c != nil && c.Status == metav1.ConditionTrue {
+		return o.restarting(p, c)
+	}
+	if o.Batch != nil || p.Status.JobName != "" {
+		p.Status.Ranks = o.ranks()
+	}
+	if o.Transports != nil {
+		p.Status.Transports = o.Transports
+	}
+	if s := o.batchStart(); s != nil && p.Status.StartTime == nil {
+		p.Status.StartTime = s
+	}
+	if o.batchCondition(batchv1.JobComplete) != nil {
+		o.state(&p, v1alpha1.ConditionComplete, "RanksSucceeded", fmt.Sprintf("all %d ranks ended with exit code 0", o.Job.Spec.Ranks))
+		return o.end(p)
+	}
+	if left, ok := o.deadline(&p); ok {
+		if left <= 0 {
+			return o.fail(p, &v1alpha1.Failure{Reason: v1alpha1.ReasonDeadlineExceeded, Message: fmt.Sprintf("not finished within %d s", *o.Job.Spec.RunPolicy.ActiveDeadlineSeconds)})
+		}
+		p.Requeue = left
+	}
+	f, settled := o.failure()
+	switch {
+	case f == nil:
+		return o.progress(p)
+	case !settled:
+		p.Requeue = time.Second
+		return p
+	case AttemptOf(o.Job) < limit(o.Job) && f.Reason != v1alpha1.ReasonDeadlineExceeded && f.Reason != "TransportMissing":
+		p.Status.FirstFailure = f
+		o.state(&p, v1alpha1.ConditionRestarting, f.Reason, Sentence(f))
+		p.Requeue = time.Millisecond // its pods are removed once the status says why
+		return p
+	}
+	return o.fail(p, f)
+}
+
+// progress is the way of a job in which nothing has failed.
+func (o *Observation) progress(p Plan) Plan {
+	if o.NoProfile {
+		o.state(&p, v1alpha1.ConditionPending, v1alpha1.ReasonProfileMissing, fmt.Sprintf("FabricProfile %s does not exist", o.Job.Spec.ProfileName))
+		return p
+	}
+	p.Action = Apply
+	p.Status.JobName = desired.AttemptName(o.Job.Name, AttemptOf(o.Job))
+	switch {
+	case o.Batch == nil:
+		o.state(&p, v1alpha1.ConditionPending, "Created", "pods are being made")
+	case o.Batch.Spec.Suspend != nil && *o.Batch.Spec.Suspend:
+		reason, text := "Suspended", "runPolicy.suspend is true"
+		if !suspended(o.Job) {
+			reason, text = "Queued", "a queueing controller holds Job "+o.Batch.Name
+		}
+		o.state(&p, v1alpha1.ConditionSuspended, reason, text)
+	case *p.Status.Ranks.Running+*p.Status.Ranks.Succeeded == o.Job.Spec.Ranks:
+		o.state(&p, v1alpha1.ConditionRunning, "RanksStarted", fmt.Sprintf("all %d ranks have been started", o.Job.Spec.Ranks))
+	default:
+		reason, text := o.waiting()
+		o.state(&p, v1alpha1.ConditionPending, reason, limited(text))
+	}
+	return p
+}
+
+// restarting waits for the end of the failed attempt, then counts it.
+func (o *Observation) restarting(p Plan, c *metav1.Condition) Plan {
+	if (o.Batch != nil || len(o.Pods) > 0) && o.Now.Sub(c.LastTransitionTime.Time) < removalPatience || o.Batch != nil {
+		p.Action, p.Requeue = Remove, time.Second
+		return p
+	}
+	n := AttemptOf(o.Job) + 1
+	p.Status.Restarts = &n
+	p.Status.Transports = nil
+	p.Status.JobName = ""
+	o.state(&p, v1alpha1.ConditionPending, "Restarted", fmt.Sprintf("restart %d of at most %d", n, limit(o.Job)))
+	p.Requeue = time.Millisecond
+	return p
+}
+
+// fail ends the job for good.
+func (o *Observation) fail(p Plan, f *v1alpha1.Failure) Plan {
+	number := AttemptOf(o.Job)
+	f.Attempt = &number
+	p.Status.FirstFailure = f
+	text := Sentence(f)
+	if n := limit(o.Job); n > 0 && AttemptOf(o.Job) >= n {
+		text += fmt.Sprintf(" (after %d restarts, the limit)", n)
+	}
+	o.state(&p, v1alpha1.ConditionFailed, f.Reason, limited(text))
+	return o.end(p)
+}
+
+func (o *Observation) end(p Plan) Plan {
+	now := metav1.NewTime(o.Now)
+	p.Status.CompletionTime = &now
+	p.Action, p.Requeue = Stop, 0
+	return p
+}
+
+// finished sees to the remains: pods that still run, then the time to live.
+func (o *Observation) finished(p Plan) Plan {
+	if p.Status.Ranks != nil && o.Batch != nil {
+		p.Status.Ranks = o.ranks()
+	}
+	if o.Transports != nil {
+		p.Status.Transports = o.Transports
+	}
+	p.Action = Stop
+	ttl, end := o.Job.Spec.RunPolicy.TTLSecondsAfterFinished, o.Job.Status.CompletionTime
+	if ttl == nil || end == nil {
+		return p
+	}
+	if left := end.Add(time.Duration(*ttl) * time.Second).Sub(o.Now); left > 0 {
+		p.Requeue = left
+	} else {
+		p.Action = Delete
+	}
+	return p
+}
+
+// Finished reports whether a job is over.
+func Finished(s *v1alpha1.MPIJobStatus) bool {
+	return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionComplete) ||
+		meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionFailed)
+}
+
+// states are the conditions of which one is True.
+var states = []string{
+	v1alpha1.ConditionPending, v1alpha1.ConditionSuspended, v1alpha1.ConditionRunning,
+	v1alpha1.ConditionRestarting, v1alpha1.ConditionComplete, v1alpha1.ConditionFailed,
+}
+
+// state makes one condition True and the others, if they are there, False.
+func (o *Observation) state(p *Plan, kind, reason, message string) {
+	at := metav1.NewTime(o.Now)
+	for _, s := range states {
+		c := metav1.Condition{Type: s, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: o.Job.Generation, LastTransitionTime: at}
+		if s == kind {
+			c.Status = metav1.ConditionTrue
+		} else if old := meta.FindStatusCondition(p.Status.Conditions, s); old == nil || old.Status == metav1.ConditionFalse {
+			continue // it stays as it is: what ended it is its reason
+		}
+		meta.SetStatusCondition(&p.Status.Conditions, c)
+	}
+}
+
+// Sentence says a failure to a person.
+func Sentence(f *v1alpha1.Failure) string {
+	text := f.Message
+	if f.Rank != nil {
+		text = fmt.Sprintf("rank %d: %s", *f.Rank, text)
+	}
+	if f.Pod != "" {
+		text += fmt.Sprintf(" (pod %s", f.Pod)
+		if f.Node != "" {
+			text += ", node " + f.Node
+		}
+		text += ")"
+	}
+	return text
+}
+
+// deadline is the time that is left to the job, if it has a limit and has begun.
+func (o *Observation) deadline(p *Plan) (time.Duration, bool) {
+	s := o.Job.Spec.RunPolicy.ActiveDeadlineSeconds
+	if s == nil || p.Status.StartTime == nil || suspended(o.Job) {
+		return 0, false
+	}
+	return p.Status.StartTime.Add(time.Duration(*s) * time.Second).Sub(o.Now), true
+}
+
+func (o *Observation) batchStart() *metav1.Time {
+	if o.Batch == nil {
+		return nil
+	}
+	return o.Batch.Status.StartTime
+}
+
+func suspended(j *v1alpha1.MPIJob) bool { s := j.Spec.RunPolicy.Suspend; return s != nil && *s }
+
+func limit(j *v1alpha1.MPIJob) int32 {
+	if l := j.Spec.RunPolicy.RestartLimit; l != nil {
+		return *l
+	}
+	return 0
+}
+
+// Over reports whether a batch Job has ended, or is about to.
+func Over(b *batchv1.Job) bool {
+	for _, c := range b.Status.Conditions {
+		switch c.Type {
+		case batchv1.JobComplete, batchv1.JobFailed, batchv1.JobFailureTarget, batchv1.JobSuccessCriteriaMet:
+			if c.Status == "True" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Hold is a job whose objects cannot be made: a person has to mend it.
+func Hold(o *Observation, p *Plan, reason, message string) {
+	o.state(p, v1alpha1.ConditionPending, reason, limited(message))
+}

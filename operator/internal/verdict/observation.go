@@ -1,0 +1,122 @@
+// Package verdict reads the state of an MPIJob off its pods and says what to do
+// next. It is pure: the controller observes, asks Next, and carries it out.
+package verdict
+
+import (
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
+)
+
+// Observation is what is there of one attempt of a job.
+type Observation struct {
+	Job        *v1alpha1.MPIJob
+	Batch      *batchv1.Job  // nil: there is none
+	Pods       []*corev1.Pod // of the attempt
+	Transports []string      // that a sidecar said are in use; nil: not known
+	NoProfile  bool          // the profile that the job names is missing
+	Now        time.Time
+}
+
+// AttemptOf is the number of a job's present attempt.
+func AttemptOf(j *v1alpha1.MPIJob) int32 {
+	if j.Status.Restarts == nil {
+		return 0
+	}
+	return *j.Status.Restarts
+}
+
+// forgetOld leaves out the pods of before a suspension: that they were ended is
+// no failure.
+func (o *Observation) forgetOld() {
+	if o.Batch == nil {
+		return
+	}
+	start := o.Batch.Status.StartTime // set anew when the Job is resumed
+	held := o.Batch.Spec.Suspend != nil && *o.Batch.Spec.Suspend
+	o.Pods = slices.DeleteFunc(slices.Clone(o.Pods), func(p *corev1.Pod) bool {
+		return held || start != nil && p.CreationTimestamp.Before(start)
+	})
+}
+
+// batchCondition finds a True condition of the batch Job.
+func (o *Observation) batchCondition(kind batchv1.JobConditionType) *batchv1.JobCondition {
+	if o.Batch == nil {
+		return nil
+	}
+	for i := range o.Batch.Status.Conditions {
+		if c := &o.Batch.Status.Conditions[i]; c.Type == kind && c.Status == corev1.ConditionTrue {
+			return c
+		}
+	}
+	return nil
+}
+
+// application is the status of a pod's application, nil before it has one.
+func (o *Observation) application(p *corev1.Pod) *corev1.ContainerStatus {
+	return statusOf(p.Status.ContainerStatuses, o.Job.Spec.Template.Spec.Containers[0].Name)
+}
+
+func sidecar(p *corev1.Pod) *corev1.ContainerStatus {
+	return statusOf(p.Status.InitContainerStatuses, names.ContainerSidecar)
+}
+
+func statusOf(all []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
+	for i := range all {
+		if all[i].Name == name {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// ended is how a container has ended, now or before it was started again.
+func ended(c *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
+	switch {
+	case c == nil:
+		return nil
+	case c.State.Terminated != nil:
+		return c.State.Terminated
+	}
+	return c.LastTerminationState.Terminated
+}
+
+// started reports whether a pod's ranks have been started.
+func (o *Observation) started(p *corev1.Pod) bool {
+	c := o.application(p)
+	return c != nil && (c.State.Running != nil || ended(c) != nil)
+}
+
+// terminal reports whether nothing of a pod runs any more.
+func terminal(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+// index is a pod's number in the job, or -1.
+func (o *Observation) index(p *corev1.Pod) int32 {
+	n := numberOf(p.Labels[batchv1.JobCompletionIndexAnnotation])
+	if n >= desired.Pods(&o.Job.Spec) {
+		return -1
+	}
+	return n
+}
+
+// Traffic is what a pod's sidecar has left said of its transports.
+func Traffic(p *corev1.Pod) []podlife.Traffic {
+	t := ended(sidecar(p))
+	if t == nil {
+		return nil
+	}
+	m := message(t.Message, podlife.KindSidecar)
+	if m == nil {
+		return nil
+	}
+	return m.Traffic
+}
