@@ -32,7 +32,7 @@ func (o *Observation) failure() (f *v1alpha1.Failure, settled bool) {
 	case gone != nil:
 		f = gone
 	}
-	if f == nil {
+	if f == nil || batch != nil && f.Reason == string(podlife.Terminated) { // the Job ended them, and says why
 		f = o.ofBatch(batch)
 	}
 	number := AttemptOf(o.Job)

@@ -1,0 +1,271 @@
+package verdict
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// A job that succeeds, from the first look to its deletion.
+func TestSuccess(t *testing.T) {
+	s := begun(t)
+	if r := s.job.Status.Ranks; *r.Running != 4 || s.job.Status.StartTime == nil {
+		t.Fatalf("running %d, start %v", *r.Running, s.job.Status.StartTime)
+	}
+	s.o.Now = at(30)
+	s.exit(0, 0, at(29))
+	s.o.Pods[0].Status.Phase = corev1.PodSucceeded
+	s.next(Apply, v1alpha1.ConditionRunning)
+	s.exit(1, 0, at(30))
+	s.o.Pods[1].Status.Phase = corev1.PodSucceeded
+	s.batch(batchv1.JobComplete, "")
+	ttl := int32(60)
+	s.job.Spec.RunPolicy.TTLSecondsAfterFinished = &ttl
+	s.next(Stop, v1alpha1.ConditionComplete)
+	if *s.job.Status.Ranks.Succeeded != 4 || s.job.Status.CompletionTime == nil || s.job.Status.FirstFailure != nil {
+		t.Fatalf("status %+v", s.job.Status)
+	}
+	s.o.Now = at(50)
+	if p := s.next(Stop, v1alpha1.ConditionComplete); p.Requeue != 40*time.Second {
+		t.Fatalf("looks again after %v, want the 40 s that are left to live", p.Requeue)
+	}
+	s.o.Now = at(90)
+	s.next(Delete, v1alpha1.ConditionComplete)
+}
+
+// Rank 3 exits with 3; the others fail because of it, and are heard of first.
+func TestFirstFailureIsTheCause(t *testing.T) {
+	s := begun(t)
+	agreed := &podlife.Message{Failures: []podlife.Failure{{Rank: 3, Code: 1, Reason: podlife.RankVanished, Text: podlife.TextVanished, Time: at(10.01)}}}
+	s.o.Now = at(11)
+	s.exit(0, 1, at(10), podlife.Failure{Rank: 0, Code: 1, Reason: podlife.RankExited, Text: "exited with code 1", Time: at(10.2)})
+	if p := s.next(Wait, v1alpha1.ConditionRunning); p.Requeue == 0 {
+		t.Fatal("nobody looks again")
+	}
+	s.sidecar(0, 0, at(11), agreed)
+	s.exit(1, 3, at(10), podlife.Failure{Rank: 3, Code: 3, Reason: podlife.RankExited, Text: "exited with code 3", Time: at(10)})
+	s.sidecar(1, 0, at(11), agreed)
+	s.next(Stop, v1alpha1.ConditionFailed)
+	s.failed(3, 3, "RankExited", "cg-0-1-x", "node1")
+	if c := condition(s.job, v1alpha1.ConditionFailed); !strings.Contains(c.Message, "rank 3") || !strings.Contains(c.Message, "node1") {
+		t.Fatalf("message %q", c.Message)
+	}
+}
+
+// Restarts: the status says why before anything is removed; the next attempt
+// starts when the old pods are gone; the limit is an end.
+func TestRestartLimit(t *testing.T) {
+	s := begun(t)
+	limit := int32(1)
+	s.job.Spec.RunPolicy.RestartLimit = &limit
+	die := func(when float64) {
+		s.exit(1, 3, at(when), podlife.Failure{Rank: 2, Code: 3, Reason: podlife.RankExited, Time: at(when)})
+		s.o.Now = at(when + 5)
+	}
+	die(10)
+	s.next(Wait, v1alpha1.ConditionRestarting)
+	if f := s.job.Status.FirstFailure; f == nil || *f.Attempt != 0 {
+		t.Fatalf("first failure %+v", f)
+	}
+	s.next(Remove, v1alpha1.ConditionRestarting)
+	s.o.Batch = nil
+	s.next(Remove, v1alpha1.ConditionRestarting) // pods are still there
+	s.o.Pods = nil
+	s.next(Wait, v1alpha1.ConditionPending)
+	if n := AttemptOf(s.job); n != 1 || s.job.Status.JobName != "" {
+		t.Fatalf("attempt %d, job %q", n, s.job.Status.JobName)
+	}
+	s.next(Apply, v1alpha1.ConditionPending)
+	if s.job.Status.JobName != "cg-1" {
+		t.Fatalf("job %q", s.job.Status.JobName)
+	}
+	s.o.Batch = &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "cg-1"}}
+	s.pods(1)
+	s.next(Apply, v1alpha1.ConditionRunning)
+	die(60)
+	s.next(Stop, v1alpha1.ConditionFailed)
+	if c := condition(s.job, v1alpha1.ConditionFailed); !strings.Contains(c.Message, "limit") || *s.job.Status.FirstFailure.Attempt != 1 {
+		t.Fatalf("%q, attempt %d", c.Message, *s.job.Status.FirstFailure.Attempt)
+	}
+}
+
+// The pods of a lost node stay: a restart does not wait for them for ever.
+func TestRestartBesideALostNode(t *testing.T) {
+	s := begun(t)
+	limit := int32(3)
+	s.job.Spec.RunPolicy.RestartLimit = &limit
+	s.exit(0, 1, at(1))
+	s.o.Now = at(5)
+	s.next(Wait, v1alpha1.ConditionRestarting)
+	s.o.Batch = nil
+	s.next(Remove, v1alpha1.ConditionRestarting)
+	s.o.Now = at(5).Add(removalPatience)
+	s.next(Wait, v1alpha1.ConditionPending)
+}
+
+// Suspended: pods that end because of it are no failure, and neither are their
+// remains after it.
+func TestSuspendAndResume(t *testing.T) {
+	s := begun(t)
+	yes, no := true, false
+	s.job.Spec.RunPolicy.Suspend = &yes
+	s.o.Now = at(10)
+	s.o.Batch.Spec.Suspend = &yes
+	s.o.Batch.Status.StartTime = nil
+	s.exit(0, 143, at(10), podlife.Failure{Rank: 0, Code: 143, Reason: podlife.Terminated, Time: at(10)})
+	s.next(Apply, v1alpha1.ConditionSuspended)
+	s.job.Spec.RunPolicy.Suspend = &no
+	s.o.Batch.Spec.Suspend = &no
+	s.o.Batch.Status.StartTime = &metav1.Time{Time: at(20)}
+	s.o.Now = at(20)
+	s.next(Apply, v1alpha1.ConditionPending)
+	s.pods(0)
+	for _, p := range s.o.Pods {
+		p.CreationTimestamp = metav1.NewTime(at(20))
+	}
+	s.next(Apply, v1alpha1.ConditionRunning)
+}
+
+// A queueing controller holds the Job: not our doing, and said so.
+func TestQueued(t *testing.T) {
+	s := begun(t)
+	yes := true
+	s.o.Batch.Spec.Suspend = &yes
+	s.next(Apply, v1alpha1.ConditionSuspended)
+	if c := condition(s.job, v1alpha1.ConditionSuspended); c.Reason != "Queued" {
+		t.Fatalf("reason %s", c.Reason)
+	}
+}
+
+// What the cluster did to a pod is the reason, not the signal that its ranks
+// got.
+func TestWhatTheClusterDid(t *testing.T) {
+	for name, c := range map[string]struct {
+		happens func(p *corev1.Pod)
+		reason  string
+	}{
+		"deleted": {func(p *corev1.Pod) {
+			grace := int64(30)
+			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: at(39)}, &grace
+		}, v1alpha1.ReasonPodLost},
+		"evicted": {func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"}}
+		}, v1alpha1.ReasonPodLost},
+		"out of memory": {func(p *corev1.Pod) {
+			p.Status.ContainerStatuses[0].State.Terminated.Reason = "OOMKilled"
+		}, v1alpha1.ReasonOutOfMemory},
+		"nothing": {func(*corev1.Pod) {}, "RankKilled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := begun(t)
+			s.exit(1, 137, at(10), podlife.Failure{Rank: 2, Code: 137, Signal: "SIGKILL", Reason: podlife.RankKilled, Time: at(10)})
+			c.happens(s.o.Pods[1])
+			s.o.Now = at(20)
+			s.next(Stop, v1alpha1.ConditionFailed)
+			s.failed(2, 137, c.reason, "cg-0-1-x", "node1")
+		})
+	}
+}
+
+// A transport that is required and missing is no matter of trying again.
+func TestTransportMissing(t *testing.T) {
+	s := begun(t)
+	limit := int32(5)
+	s.job.Spec.RunPolicy.RestartLimit = &limit
+	s.o.Pods[1].Status.ContainerStatuses = nil
+	s.sidecar(1, 78, at(2), &podlife.Message{Failures: []podlife.Failure{{Rank: podlife.NoRank, Code: 78, Reason: podlife.TransportMissing, Text: "no HCA", Time: at(2)}}})
+	s.o.Now = at(10)
+	s.next(Stop, v1alpha1.ConditionFailed)
+	if f := s.job.Status.FirstFailure; f.Reason != "TransportMissing" || f.Pod != "cg-0-1-x" || f.Node != "node1" || f.Message != "no HCA" {
+		t.Fatalf("%+v", f)
+	}
+}
+
+// Pods that their node rejects are made again: the job waits and says why, and
+// fails when the Job gives up.
+func TestRejectedPods(t *testing.T) {
+	s := begun(t)
+	p := s.o.Pods[1]
+	p.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "UnexpectedAdmissionError", Message: "no healthy devices present"}
+	s.next(Apply, v1alpha1.ConditionPending)
+	c := condition(s.job, v1alpha1.ConditionPending)
+	if c.Reason != v1alpha1.ReasonPodRejected || !strings.Contains(c.Message, "no healthy devices") || !strings.Contains(c.Message, "node1") {
+		t.Fatalf("%s: %s", c.Reason, c.Message)
+	}
+	s.batch(batchv1.JobFailed, batchv1.JobReasonBackoffLimitExceeded)
+	s.o.Pods[0].Status.Phase = corev1.PodFailed
+	s.exit(0, 143, at(20), podlife.Failure{Rank: 0, Code: 143, Reason: podlife.Terminated, Time: at(20)})
+	s.o.Now = at(30)
+	s.next(Stop, v1alpha1.ConditionFailed)
+	if f := s.job.Status.FirstFailure; f.Reason != v1alpha1.ReasonPodRejected || !strings.Contains(f.Message, "no healthy devices") {
+		t.Fatalf("first failure %+v", f)
+	}
+}
+
+// A deadline counts from the start, and a restart does not help.
+func TestDeadline(t *testing.T) {
+	s := begun(t)
+	limit, deadline := int32(5), int64(60)
+	s.job.Spec.RunPolicy.RestartLimit, s.job.Spec.RunPolicy.ActiveDeadlineSeconds = &limit, &deadline
+	s.o.Now = at(20)
+	if p := s.next(Apply, v1alpha1.ConditionRunning); p.Requeue != 40*time.Second {
+		t.Fatalf("looks again after %v", p.Requeue)
+	}
+	s.o.Now = at(60)
+	s.next(Stop, v1alpha1.ConditionFailed)
+	if s.job.Status.FirstFailure.Reason != v1alpha1.ReasonDeadlineExceeded {
+		t.Fatalf("%+v", s.job.Status.FirstFailure)
+	}
+}
+
+// A Job that somebody deleted is a failure; one that is not there yet is not.
+func TestJobDeleted(t *testing.T) {
+	s := newStory(t)
+	s.next(Apply, v1alpha1.ConditionPending)
+	s.next(Stop, v1alpha1.ConditionFailed)
+	if f := s.job.Status.FirstFailure; f.Reason != v1alpha1.ReasonPodLost || !strings.Contains(f.Message, "cg-0") {
+		t.Fatalf("%+v", f)
+	}
+}
+
+// Why a job waits.
+func TestWaiting(t *testing.T) {
+	s := begun(t)
+	s.o.Pods[0].Status = corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: "solver", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}},
+	}}}
+	s.next(Apply, v1alpha1.ConditionPending)
+	if c := condition(s.job, v1alpha1.ConditionPending); c.Reason != v1alpha1.ReasonImageUnavailable {
+		t.Fatalf("%+v", c)
+	}
+	s.o.Pods[0].Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/2 nodes"}}}
+	s.next(Apply, v1alpha1.ConditionPending)
+	if c := condition(s.job, v1alpha1.ConditionPending); c.Reason != v1alpha1.ReasonUnschedulable || *s.job.Status.Ranks.Pending != 2 {
+		t.Fatalf("%+v", c)
+	}
+	s.o.NoProfile = true
+	s.job.Spec.ProfileName = "fast"
+	s.next(Wait, v1alpha1.ConditionPending)
+}
+
+// At no time is more than one condition True: next checks that in every story;
+// here a job goes there and back.
+func TestConditionsTakeTurns(t *testing.T) {
+	s := begun(t)
+	before := condition(s.job, v1alpha1.ConditionPending)
+	if before.Status != metav1.ConditionFalse {
+		t.Fatalf("Pending is %s while the job runs", before.Status)
+	}
+	s.o.Now = at(100)
+	s.next(Apply, v1alpha1.ConditionRunning)
+	if after := condition(s.job, v1alpha1.ConditionPending); after.LastTransitionTime != before.LastTransitionTime {
+		t.Fatal("a condition that did not change has a new time")
+	}
+}
