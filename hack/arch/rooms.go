@@ -20,11 +20,12 @@ const (
 	Client   Kind = "client"   // the library inside the application
 	Example  Kind = "example"  // programs that use the client library
 	Command  Kind = "cmd"      // programs: wiring, flags, exit codes
-	Test     Kind = "test"     // what only tests import
+	Tool     Kind = "tool"     // programs that only developers run: never shipped
+	Test     Kind = "test"     // what only tests and tools import
 )
 
 // mayImport says which kinds of room a kind may import. Nothing imports a
-// command, and nothing but tests imports a test room.
+// command or a tool, and nothing but tests and tools imports a test room.
 var mayImport = map[Kind][]Kind{
 	Contract: {Contract},
 	Pure:     {Contract, Pure},
@@ -33,6 +34,7 @@ var mayImport = map[Kind][]Kind{
 	Client:   {Contract, Client},
 	Example:  {Contract, Client, Example},
 	Command:  {Contract, Pure, Edge, Engine, Client},
+	Tool:     {Contract, Pure, Edge, Engine, Client, Test},
 	Test:     {Contract, Pure, Edge, Engine, Client, Test},
 }
 

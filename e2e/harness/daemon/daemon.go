@@ -160,7 +160,11 @@ func (s *Set) Alive(name string) error {
 		return fmt.Errorf("%s was not started", name)
 	}
 	if p.done() {
-		return fmt.Errorf("%s has ended (%v); its log is %s", name, p.err, s.Log(name))
+		how := "of itself"
+		if p.err != nil {
+			how = p.err.Error()
+		}
+		return fmt.Errorf("%s has ended: %s; its log is %s", name, how, s.Log(name))
 	}
 	return nil
 }
