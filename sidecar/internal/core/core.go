@@ -160,6 +160,7 @@ type Core struct {
 	copies  pool               // eager messages copied out of arenas, until acknowledged
 	wins    map[uint64]*window // by window number and rank
 	fail    *Failure
+	left    bool           // all ranks of this sidecar have left, and it has said so
 	scratch shm.Descriptor // of publish
 	stats   Stats
 }
@@ -206,5 +207,10 @@ func (c *Core) Stats() Stats {
 	s := c.stats
 	s.UnexpectedBytes, s.UnexpectedPeak = c.pool.inUse, c.pool.peak
 	s.Sends, s.Receives, s.Parked = c.sends.used, c.recvs.used, c.parked.used
+	for i := range c.peers {
+		if p := &c.peers[i]; p.known && !p.self {
+			s.Peers++
+		}
+	}
 	return s
 }

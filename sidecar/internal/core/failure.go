@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -14,6 +15,7 @@ type Failure struct {
 	Rank   uint32 // failed rank; shm.AnySource when none can be named
 	Code   uint32 // exit code to report
 	Reason string
+	At     int64 // when this sidecar learnt of it, nanoseconds of the engine's clock
 }
 
 func (f *Failure) Error() string {
@@ -35,10 +37,12 @@ func (c *Core) failJob(f *Failure) {
 	if c.fail != nil {
 		return
 	}
+	f.At = c.now
 	c.fail = f
 	c.ports.Note(NoteFailed, c.cfg.Self, f.Rank, 0, uint64(f.Code), 0)
 	for i := range c.peers {
-		if p := &c.peers[i]; !p.self && p.state != peerDead {
+		// A peer that has said goodbye and gone has no ranks to end.
+		if p := &c.peers[i]; !p.self && p.state != peerDead && !(p.bye && p.state == peerIdle) {
 			c.emitAbort(p, f)
 		}
 	}
@@ -75,7 +79,7 @@ func (c *Core) submitAbort(s *session, d *shm.Descriptor) error {
 	if err != nil {
 		return err
 	}
-	text := []byte("called abort")
+	text := []byte(podlife.TextAborted)
 	if ref.Len > 0 {
 		text = append(text, ": "...)
 		text = append(text, c.ports.Bytes(ref.Slice(0, min(ref.Len, abortText)))...)
@@ -90,14 +94,15 @@ func (c *Core) Fail(now int64, f *Failure) {
 	c.failJob(f)
 }
 
-// peerDied ends the job, since every job needs all its ranks; a peer that said
-// goodbye has none any more.
+// peerDied ends the job, since every job needs all its ranks. A peer that said
+// goodbye has none any more; and where no rank is left the peer may have said it
+// on a connection that broke, and its death is for others to tell.
 func (c *Core) peerDied(p *peer, cause error) {
 	p.state = peerDead
 	c.closeRings(p)
 	c.ports.Disconnect(p.id)
 	c.dropOutbox(p)
-	if p.bye {
+	if p.bye || c.left {
 		return
 	}
 	first, last := shm.AnySource, shm.AnySource
@@ -109,7 +114,7 @@ func (c *Core) peerDied(p *peer, cause error) {
 			last = uint32(r)
 		}
 	}
-	c.failJob(&Failure{Rank: first, Code: 1, Reason: fmt.Sprintf("sidecar of pod %d (ranks %d-%d) is lost: %v", p.id, first, last, cause)})
+	c.failJob(&Failure{Rank: first, Code: 1, Reason: fmt.Sprintf(podlife.TextLost+"%d (ranks %d-%d) is lost: %v", p.id, first, last, cause)})
 }
 
 // dropOutbox lets go of everything that was on its way to a dead peer.
@@ -181,32 +186,3 @@ func (c *Core) failSilent(id SessionID) {
 
 // dropRequests forgets every request of an application that has left.
 func (c *Core) dropRequests(s *session) { c.failRequests(s, shm.StatusAborted) }
-
-// sayBye tells the peers that no rank is left here, so that this sidecar's end
-// is no failure.
-func (c *Core) sayBye() {
-	for _, e := range c.hosted {
-		if !e.gone {
-			return
-		}
-	}
-	for i := range c.peers {
-		p := &c.peers[i]
-		if p.self || p.state == peerDead || p.state == peerIdle {
-			continue
-		}
-		f, _ := c.emit(p, wire.Bye)
-		f.Head.Flags |= wire.FlagAckNow
-	}
-}
-
-// Quiet reports that nothing is on its way to any peer: the sidecar may end
-// without taking something with it.
-func (c *Core) Quiet() bool {
-	for i := range c.peers {
-		if p := &c.peers[i]; !p.self && p.state != peerDead && !p.out.empty() {
-			return false
-		}
-	}
-	return true
-}

@@ -27,7 +27,9 @@ type peer struct {
 	state peerState
 	bye   bool // it said goodbye: its end is no failure
 	known bool // it was reached once
-	caps  link.Caps
+
+	byeSeq uint64 // number of the frame with our goodbye; 0: it was not said
+	caps   link.Caps
 
 	out     outbox
 	streams []uint64 // rendezvous sends with Data frames still to be emitted, oldest first
@@ -123,6 +125,8 @@ func (c *Core) LinkUp(now int64, id link.Peer, caps link.Caps) {
 	c.ports.Note(NoteUp, id, 0, 0, 0, p.recvSeq)
 	if p.self {
 		p.state, p.greet = peerReady, false
+	} else if c.left && p.byeSeq == 0 {
+		c.emitBye(p)
 	}
 	c.touch(p)
 }
@@ -142,7 +146,7 @@ func (c *Core) LinkDown(now int64, id link.Peer, err error) {
 		c.peerDied(p, err)
 		return
 	}
-	if p.bye && p.out.empty() {
+	if p.parted() {
 		p.state = peerIdle
 		return
 	}

@@ -38,6 +38,7 @@ type Stats struct {
 
 	UnexpectedBytes, UnexpectedPeak uint64
 	Sends, Receives, Parked, Rings  int
+	Peers                           int // other sidecars that were connected once
 
 	firstHosted uint32
 }

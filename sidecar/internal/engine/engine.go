@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
@@ -184,7 +185,7 @@ func (e *Engine) expel(a *attached, cause error) {
 	}
 	e.cfg.Log.Error("application expelled: it broke the shared-memory contract", "rank", a.Rank, "cause", cause)
 	a.SetFailure(cause.Error())
-	e.detach(a, fmt.Errorf("expelled: %w", cause))
+	e.detach(a, fmt.Errorf(podlife.TextExpelled+"%w", cause))
 }
 
 // detach tells the core that an application is gone. Its memory is freed when

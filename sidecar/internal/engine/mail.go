@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -97,7 +98,7 @@ func (e *Engine) SessionGone(s *session.Session) {
 	})
 }
 
-var errVanished = errors.New("its process ended without closing its session")
+var errVanished = errors.New(podlife.TextVanished)
 
 // intakeAll takes everything that an application has left behind.
 func (e *Engine) intakeAll(a *attached) {
@@ -132,6 +133,22 @@ func (e *Engine) ConnectFailed(peer link.Peer, cause error) {
 // Fail ends the job for a reason from outside.
 func (e *Engine) Fail(f *core.Failure) {
 	_ = e.mail.send(func(e *Engine) { e.core.Fail(e.now, f) }) // a stopped engine has ended already
+}
+
+// Leave says that no application will attach any more: the peers are told as
+// soon as none is left.
+func (e *Engine) Leave() {
+	_ = e.mail.send(func(e *Engine) { e.core.Leave(e.now) }) // a stopped engine has left
+}
+
+// Leftover tells what keeps the sidecar from ending without taking something
+// with it.
+func (e *Engine) Leftover() (core.Leftover, error) {
+	answer := make(chan core.Leftover, 1)
+	if err := e.mail.send(func(e *Engine) { answer <- e.core.Leftover() }); err != nil {
+		return core.Leftover{}, err
+	}
+	return <-answer, nil
 }
 
 // View is a consistent picture of the counters.
@@ -177,6 +194,9 @@ func (e *Engine) Break(peer link.Peer) error {
 // Counters are the core's counters, for callers that do the turns themselves;
 // others use View.
 func (e *Engine) Counters() core.Stats { return e.core.Stats() }
+
+// Remains is Leftover for the same callers.
+func (e *Engine) Remains() core.Leftover { return e.core.Leftover() }
 
 // Failure is why the job failed, or nil, for the same callers.
 func (e *Engine) Failure() *core.Failure { return e.core.Failed() }

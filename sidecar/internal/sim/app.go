@@ -18,6 +18,8 @@ type app struct {
 	w        *world
 	rank     uint32
 	session  *session.Session
+	control  *segment.Control
+	silent   uint64 // sends that nobody tells the end of
 	submit   *ring.Producer
 	complete *ring.Consumer
 	slab     []byte
@@ -72,7 +74,7 @@ func newApp(w *world, rank uint32) (*app, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &app{w: w, rank: rank, slab: c.Slab(), arena: aligned(arenaBytes)}
+	a := &app{w: w, rank: rank, control: c, slab: c.Slab(), arena: aligned(arenaBytes)}
 	if a.session, err = session.New(c, a.arena, rank); err != nil {
 		return nil, err
 	}
@@ -151,6 +153,7 @@ func (a *app) step() error {
 		}
 		if o.flags&shm.FlagSilent != 0 {
 			o.ended = true
+			a.silent++
 			continue
 		}
 		a.open++

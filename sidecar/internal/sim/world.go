@@ -28,6 +28,7 @@ type world struct {
 	parts   []*exposed
 	killAt  float64 // when: the part of the job's operations that are posted by then
 	breaks  []int64 // when to break a connection
+	leaving []bool  // by pod, those that have begun to end; nil: all stay to the end
 }
 
 // slowness is of how many turns a slow pod gets one.
@@ -80,6 +81,10 @@ func newWorld(seed uint64) *world {
 		w.slow = w.rng.IntN(pods)
 	}
 	w.net.deadly = w.mayFail()
+	// A source of its own, so that it changes nothing for the other seeds.
+	if !w.mayFail() && rand.New(rand.NewPCG(seed, 2)).IntN(2) == 0 {
+		w.leaving = make([]bool, pods)
+	}
 	return w
 }
 
@@ -145,6 +150,12 @@ func (w *world) run() error {
 			}
 			done = done && a.done()
 		}
+		if w.leaving != nil {
+			if err := w.leave(); err != nil {
+				return err
+			}
+			done = w.left()
+		}
 		if w.net.fault != "" {
 			return fmt.Errorf("%s", w.net.fault)
 		}
@@ -198,6 +209,9 @@ func (w *world) settle() error {
 	killed := w.victim >= 0 && w.net.ports[w.victim].dead || w.doomed >= 0 && w.apps[w.doomed].dead
 	for range 400 {
 		w.idle(100_000)
+	}
+	for end := w.net.now + int64(afterwards); w.leaving != nil && w.net.now < end; {
+		w.idle(50_000_000)
 	}
 	if killed {
 		return w.checkFailure()

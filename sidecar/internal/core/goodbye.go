@@ -1,0 +1,98 @@
+package core
+
+import (
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Leave says that no rank will attach any more. Those that are attached stay
+// until they detach.
+func (c *Core) Leave(now int64) {
+	c.now = now
+	for _, e := range c.hosted {
+		if e.session == nil {
+			e.gone = true
+		}
+	}
+	c.sayBye()
+}
+
+// sayBye tells the peers that no rank is left here, so that this sidecar's end
+// is no failure. Those that are connected later are told then (LinkUp).
+func (c *Core) sayBye() {
+	if c.left {
+		return
+	}
+	for _, e := range c.hosted {
+		if !e.gone {
+			return
+		}
+	}
+	c.left = true
+	for i := range c.peers {
+		if p := &c.peers[i]; !p.self && p.state != peerDead && p.state != peerIdle {
+			c.emitBye(p)
+		}
+	}
+}
+
+func (c *Core) emitBye(p *peer) {
+	f, _ := c.emit(p, wire.Bye)
+	f.Head.Flags |= wire.FlagAckNow
+	p.byeSeq = p.out.last
+}
+
+// parted reports that neither side needs the other any more: one has said
+// goodbye and knows that it was heard, or both have said it, and nothing else is
+// on its way.
+func (p *peer) parted() bool {
+	if p.out.empty() {
+		return p.bye || p.byeSeq != 0
+	}
+	return p.bye && p.byeSeq == p.out.last && p.out.base == p.byeSeq-1
+}
+
+// Leftover is what keeps a sidecar from ending without taking something with it.
+type Leftover struct {
+	Sessions int // applications that are attached, or whose memory is still on its way
+	Peers    []PeerLeft
+}
+
+// PeerLeft is what a peer has not acknowledged.
+type PeerLeft struct {
+	Peer    link.Peer
+	Frames  int  // not acknowledged
+	Reached bool // there was a connection once
+}
+
+// None reports that nothing is left.
+func (l *Leftover) None() bool { return l.Sessions == 0 && len(l.Peers) == 0 }
+
+// Leftover tells what is left to do.
+func (c *Core) Leftover() Leftover {
+	var l Leftover
+	for _, s := range c.sessions {
+		if s != nil {
+			l.Sessions++
+		}
+	}
+	for i := range c.peers {
+		if p := &c.peers[i]; !p.self && c.owes(p) {
+			l.Peers = append(l.Peers, PeerLeft{Peer: p.id, Frames: int(p.out.last - p.out.base), Reached: p.known})
+		}
+	}
+	return l
+}
+
+// owes reports that something is to be said to p which it has to hear.
+func (c *Core) owes(p *peer) bool {
+	switch p.state {
+	case peerConnecting:
+		// Who was connected when the job failed learns of it from others, or
+		// has ended because of it.
+		return !p.out.empty() && !p.bye && (c.fail == nil || !p.known)
+	case peerGreeting, peerReady:
+		return !p.out.empty() || len(p.streams) > 0 || p.greet || p.ackSent != p.recvSeq
+	}
+	return false
+}
