@@ -12,7 +12,6 @@ import (
 	"net"
 	"os"
 	"strconv"
-	"time"
 )
 
 // Version of the document's form.
@@ -64,42 +63,6 @@ type TLS struct {
 type Memory struct {
 	ArenaBytes int64 `json:"arenaBytes,omitempty"` // a rank; default 256 MiB
 	SlabBytes  int64 `json:"slabBytes,omitempty"`  // a rank; default 4 MiB
-}
-
-// Tuning changes what the engine decides by itself; zero values leave it so.
-type Tuning struct {
-	EagerBytes    int64    `json:"eagerBytes,omitempty"`    // largest eager message, at most 64 KiB
-	FragmentBytes int64    `json:"fragmentBytes,omitempty"` // payload of one data frame, at most 1 MiB
-	CreditBytes   int64    `json:"creditBytes,omitempty"`   // eager bytes in flight between two sidecars
-	Heartbeat     Duration `json:"heartbeat,omitempty"`
-	DeadAfter     Duration `json:"deadAfter,omitempty"`
-	Transport     string   `json:"transport,omitempty"`  // auto or tcp
-	Rendezvous    string   `json:"rendezvous,omitempty"` // auto, get, put or stream
-	Wait          string   `json:"wait,omitempty"`       // poll, yield or block
-	Encrypt       string   `json:"encrypt,omitempty"`    // of data between sidecars: none or tls; default none
-}
-
-// Values of Tuning.Encrypt.
-const (
-	EncryptNone = "none"
-	EncryptTLS  = "tls"
-)
-
-// Duration is a time.Duration written as "500ms".
-type Duration time.Duration
-
-// MarshalJSON writes d as a string.
-func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
-
-// UnmarshalJSON reads a string such as "3s".
-func (d *Duration) UnmarshalJSON(b []byte) error {
-	var s string
-	if err := json.Unmarshal(b, &s); err != nil {
-		return fmt.Errorf("a duration is a string such as \"3s\": %w", err)
-	}
-	v, err := time.ParseDuration(s)
-	*d = Duration(v)
-	return err
 }
 
 // Load reads and checks the document in a file.
@@ -177,47 +140,6 @@ func goodAddress(a string) bool {
 	host, port, err := net.SplitHostPort(a)
 	n, err2 := strconv.ParseUint(port, 10, 16)
 	return err == nil && err2 == nil && host != "" && n != 0
-}
-
-func (d *Document) validateTuning(bad func(string, ...any) error) error {
-	for _, f := range []struct {
-		name     string
-		v        int64
-		min, max int64
-	}{
-		{"memory.arenaBytes", d.Memory.ArenaBytes, 1 << 16, 1 << 44},
-		{"memory.slabBytes", d.Memory.SlabBytes, 1 << 18, 1 << 30},
-		{"tuning.eagerBytes", d.Tuning.EagerBytes, 1, 64 << 10},
-		{"tuning.fragmentBytes", d.Tuning.FragmentBytes, 64, 1 << 20},
-		{"tuning.creditBytes", d.Tuning.CreditBytes, 128 << 10, 1 << 30},
-		{"tuning.heartbeat", int64(d.Tuning.Heartbeat), int64(time.Millisecond), int64(time.Hour)},
-		{"tuning.deadAfter", int64(d.Tuning.DeadAfter), int64(10 * time.Millisecond), int64(time.Hour)},
-	} {
-		if f.v != 0 && (f.v < f.min || f.v > f.max) {
-			return bad("%s is %d, want 0 or %d to %d", f.name, f.v, f.min, f.max)
-		}
-	}
-	if h, dead := d.Tuning.Heartbeat, d.Tuning.DeadAfter; h != 0 && dead != 0 && dead < 2*h {
-		return bad("tuning.deadAfter %v is under twice tuning.heartbeat %v", time.Duration(dead), time.Duration(h))
-	}
-	for _, f := range []struct {
-		name, v string
-		want    []string
-	}{
-		{"tuning.transport", d.Tuning.Transport, []string{"", "auto", "tcp"}},
-		{"tuning.rendezvous", d.Tuning.Rendezvous, []string{"", "auto", "get", "put", "stream"}},
-		{"tuning.wait", d.Tuning.Wait, []string{"", "poll", "yield", "block"}},
-		{"tuning.encrypt", d.Tuning.Encrypt, []string{"", EncryptNone, EncryptTLS}},
-	} {
-		ok := false
-		for _, w := range f.want {
-			ok = ok || f.v == w
-		}
-		if !ok {
-			return bad("%s is %q, want one of %q", f.name, f.v, f.want[1:])
-		}
-	}
-	return nil
 }
 
 // PodOf is the pod of every rank.

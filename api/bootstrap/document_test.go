@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -40,6 +41,11 @@ func TestContradictions(t *testing.T) {
 		{`"tuning":{`, `"tuning":{"wait":"nap",`, "tuning.wait"},
 		{`"tuning":{`, `"tuning":{"encrypt":"rot13",`, "tuning.encrypt"},
 		{`"tuning":{`, `"tuning":{"eagerBytes":1000000,`, "tuning.eagerBytes"},
+		{`"tuning":{`, `"tuning":{"startWithin":"1ms",`, "tuning.startWithin"},
+		{`"tuning":{`, `"tuning":{"require":"verbs",`, `tuning.require[0] is "verbs", want "tcp" or "rdma"`},
+		{`"tuning":{`, `"tuning":{"require":["rdma","rdma"],`, `names "rdma" twice`},
+		{`"tuning":{`, `"tuning":{"require":7,`, "want a name or a list of names"},
+		{`"tuning":{`, `"tuning":{"transport":"tcp","require":"rdma",`, `tuning.transport is "tcp", which tuning.require ["rdma"] forbids`},
 		{`"1s"}}`, `"1s"}} {}`, "follows"},
 		{`"1s"}}`, `"1s"}`, "EOF"},
 	} {
@@ -50,6 +56,17 @@ func TestContradictions(t *testing.T) {
 		_, err := Parse([]byte(text))
 		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s -> %s: error %v, want one about %s", c.from, c.to, err, c.want)
+		}
+	}
+}
+
+func TestRequire(t *testing.T) {
+	for text, want := range map[string]Names{
+		`"rdma"`: {"rdma"}, `["rdma"]`: {"rdma"}, `["rdma","tcp"]`: {"rdma", "tcp"}, `[]`: {}, `null`: nil,
+	} {
+		d, err := Parse([]byte(strings.Replace(good, `"tuning":{`, `"tuning":{"require":`+text+`,`, 1)))
+		if err != nil || !slices.Equal(d.Tuning.Require, want) {
+			t.Errorf("%s: %v, %v", text, d, err)
 		}
 	}
 }

@@ -1,0 +1,122 @@
+package bootstrap
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Tuning changes what the engine decides by itself; zero values leave it so.
+type Tuning struct {
+	EagerBytes    int64    `json:"eagerBytes,omitempty"`    // largest eager message, at most 64 KiB
+	FragmentBytes int64    `json:"fragmentBytes,omitempty"` // payload of one data frame, at most 1 MiB
+	CreditBytes   int64    `json:"creditBytes,omitempty"`   // eager bytes in flight between two sidecars
+	Heartbeat     Duration `json:"heartbeat,omitempty"`
+	DeadAfter     Duration `json:"deadAfter,omitempty"`
+	StartWithin   Duration `json:"startWithin,omitempty"` // how long a peer may take to be reached for the first time; default 10 min
+	Transport     string   `json:"transport,omitempty"`   // auto or tcp
+	Require       Names    `json:"require,omitempty"`     // data between pods goes by one of these transports, or the sidecar does not start
+	Rendezvous    string   `json:"rendezvous,omitempty"`  // auto, get, put or stream
+	Wait          string   `json:"wait,omitempty"`        // poll, yield or block
+	Encrypt       string   `json:"encrypt,omitempty"`     // of data between sidecars: none or tls; default none
+}
+
+// Values of Tuning.Encrypt.
+const (
+	EncryptNone = "none"
+	EncryptTLS  = "tls"
+)
+
+// Transports between pods, for Tuning.Require.
+const (
+	TransportTCP  = "tcp"
+	TransportRDMA = "rdma"
+)
+
+// Names is a list of names; a single one may be written without brackets.
+type Names []string
+
+// UnmarshalJSON reads "rdma" or ["rdma", "tcp"].
+func (n *Names) UnmarshalJSON(b []byte) error {
+	var one string
+	if string(b) == "null" {
+		return nil // as for any other list
+	}
+	if json.Unmarshal(b, &one) == nil {
+		*n = Names{one}
+		return nil
+	}
+	var list []string
+	if err := json.Unmarshal(b, &list); err != nil {
+		return fmt.Errorf("want a name or a list of names: %w", err)
+	}
+	*n = list
+	return nil
+}
+
+// Duration is a time.Duration written as "500ms".
+type Duration time.Duration
+
+// MarshalJSON writes d as a string.
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
+
+// UnmarshalJSON reads a string such as "3s".
+func (d *Duration) UnmarshalJSON(b []byte) error {
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return fmt.Errorf("a duration is a string such as \"3s\": %w", err)
+	}
+	v, err := time.ParseDuration(s)
+	*d = Duration(v)
+	return err
+}
+
+func (d *Document) validateTuning(bad func(string, ...any) error) error {
+	for _, f := range []struct {
+		name     string
+		v        int64
+		min, max int64
+	}{
+		{"memory.arenaBytes", d.Memory.ArenaBytes, 1 << 16, 1 << 44},
+		{"memory.slabBytes", d.Memory.SlabBytes, 1 << 18, 1 << 30},
+		{"tuning.eagerBytes", d.Tuning.EagerBytes, 1, 64 << 10},
+		{"tuning.fragmentBytes", d.Tuning.FragmentBytes, 64, 1 << 20},
+		{"tuning.creditBytes", d.Tuning.CreditBytes, 128 << 10, 1 << 30},
+		{"tuning.heartbeat", int64(d.Tuning.Heartbeat), int64(time.Millisecond), int64(time.Hour)},
+		{"tuning.deadAfter", int64(d.Tuning.DeadAfter), int64(10 * time.Millisecond), int64(time.Hour)},
+		{"tuning.startWithin", int64(d.Tuning.StartWithin), int64(time.Second), int64(7 * 24 * time.Hour)},
+	} {
+		if f.v != 0 && (f.v < f.min || f.v > f.max) {
+			return bad("%s is %d, want 0 or %d to %d", f.name, f.v, f.min, f.max)
+		}
+	}
+	if h, dead := d.Tuning.Heartbeat, d.Tuning.DeadAfter; h != 0 && dead != 0 && dead < 2*h {
+		return bad("tuning.deadAfter %v is under twice tuning.heartbeat %v", time.Duration(dead), time.Duration(h))
+	}
+	for _, f := range []struct {
+		name, v string
+		want    []string
+	}{
+		{"tuning.transport", d.Tuning.Transport, []string{"", "auto", "tcp"}},
+		{"tuning.rendezvous", d.Tuning.Rendezvous, []string{"", "auto", "get", "put", "stream"}},
+		{"tuning.wait", d.Tuning.Wait, []string{"", "poll", "yield", "block"}},
+		{"tuning.encrypt", d.Tuning.Encrypt, []string{"", EncryptNone, EncryptTLS}},
+	} {
+		if !slices.Contains(f.want, f.v) {
+			return bad("%s is %q, want one of %q", f.name, f.v, f.want[1:])
+		}
+	}
+	for i, t := range d.Tuning.Require {
+		switch {
+		case t != TransportTCP && t != TransportRDMA:
+			return bad("tuning.require[%d] is %q, want %q or %q", i, t, TransportTCP, TransportRDMA)
+		case slices.Contains(d.Tuning.Require[:i], t):
+			return bad("tuning.require names %q twice", t)
+		}
+	}
+	if d.Tuning.Transport == TransportTCP && len(d.Tuning.Require) > 0 && !slices.Contains(d.Tuning.Require, TransportTCP) {
+		return bad("tuning.transport is %q, which tuning.require %q forbids", d.Tuning.Transport, d.Tuning.Require)
+	}
+	return nil
+}
