@@ -3,8 +3,6 @@ package podlife
 import (
 	"bytes"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -104,36 +102,6 @@ func TestStrictness(t *testing.T) {
 		if m, err := Parse([]byte(raw)); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%.200s: %+v, %v", raw, m, err)
 		}
-	}
-}
-
-// TestLog: the file has a whole message at all times, also when the next one is
-// shorter.
-func TestLog(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "log")
-	if err := os.WriteFile(path, []byte("what an earlier container left, which was rather long, and is no message at all; "+strings.Repeat("x", 300)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	l := &Log{Path: path}
-	for _, text := range []string{"short", strings.Repeat("long", 200), "", "again"} {
-		m := &Message{Kind: KindRanks, Failures: []Failure{{Rank: 1, Code: 1, Reason: RankExited, Text: text, Time: at(0).UTC()}}}
-		if err := l.Write(m); err != nil {
-			t.Fatal(err)
-		}
-		raw, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := Parse(raw)
-		if diff := cmp.Diff(m, got); err != nil || diff != "" {
-			t.Errorf("%v (-want +got):\n%s", err, diff)
-		}
-	}
-	if err := new(Log).Write(&Message{}); err != nil {
-		t.Errorf("a log without a path: %v", err)
-	}
-	if err := (&Log{Path: filepath.Join(path, "no")}).Write(&Message{}); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("a path that cannot be: %v", err)
 	}
 }
 

@@ -70,10 +70,13 @@ that does not exist.`,
 func (o *options) config(cmd *cobra.Command, program []string) (launch.Config, error) {
 	cfg := launch.Config{
 		Socket: o.socket, Program: program, Prefix: o.prefix, Out: os.Stdout, Err: os.Stderr,
-		Pod: o.where.pod, Log: &podlife.Log{Path: o.termination}, Grace: o.grace,
+		Pod: o.where.pod, Grace: o.grace,
 	}
 	var err error
 	if cfg.First, cfg.Last, err = o.where.ranks(cmd.Flags().Changed); err != nil {
+		return cfg, err
+	}
+	if cfg.Log, err = podlife.Open(o.termination); err != nil {
 		return cfg, err
 	}
 	if o.statusFD > 0 {

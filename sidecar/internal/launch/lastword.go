@@ -58,9 +58,6 @@ func (p *pod) remember(e *Event) {
 
 // leaveWord writes the termination message as it stands.
 func (p *pod) leaveWord() {
-	if p.cfg.Log == nil {
-		return
-	}
 	p.mu.Lock()
 	m := podlife.Message{Kind: podlife.KindRanks, Pod: p.cfg.Pod, Failures: slices.Clone(p.failures)}
 	p.mu.Unlock()

@@ -11,18 +11,20 @@ import (
 )
 
 // withLog gives the trial a termination message, and returns how to read it.
-func (r *trial) withLog() func() *podlife.Message {
-	path := filepath.Join(r.t.TempDir(), "termination-log")
-	r.Log, r.Pod = &podlife.Log{Path: path}, 2
+func (r *trial) withLog(path string) func() *podlife.Message {
+	r.t.Helper()
+	var err error
+	if r.Log, err = podlife.Open(path); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = r.Log.Close() }) // it was read
+	r.Pod = 2
+	r.before++
 	return func() *podlife.Message {
 		r.t.Helper()
-		raw, err := os.ReadFile(path)
+		m, err := podlife.Read(path)
 		if err != nil {
 			r.t.Fatal(err)
-		}
-		m, err := podlife.Parse(raw)
-		if err != nil {
-			r.t.Fatalf("%v\n%s", err, raw)
 		}
 		return m
 	}
@@ -45,7 +47,7 @@ func TestLastWord(t *testing.T) {
 		},
 	} {
 		r := prepare(t, 5, c.trap+waitForBoth(t.TempDir())+c.script)
-		read := r.withLog()
+		read := r.withLog(filepath.Join(t.TempDir(), "log"))
 		r.run(t.Context())
 		checkWord(t, what, read(), c.want)
 	}
@@ -77,7 +79,7 @@ func checkWord(t *testing.T, what string, m *podlife.Message, want []podlife.Fai
 // TestLastWordWhenTold: who is told to end is no culprit, however it ends.
 func TestLastWordWhenTold(t *testing.T) {
 	r := prepare(t, 5, `[ $OUTRIGGER_RANK = 5 ] && trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done`)
-	read := r.withLog()
+	read := r.withLog(filepath.Join(t.TempDir(), "log"))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() {
@@ -97,10 +99,11 @@ func TestLastWordAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	r := prepare(t, 5, waitForBoth(dir)+`[ $OUTRIGGER_RANK = 5 ] && exit 3; trap '' TERM; while [ ! -e go ]; do sleep 0.01; done`)
 	r.Grace = patience
-	read := r.withLog()
+	path := filepath.Join(dir, "log")
+	read := r.withLog(path)
 	go func() {
 		wait(t, "the message", func() bool {
-			st, err := os.Stat(r.Log.Path)
+			st, err := os.Stat(path)
 			return err == nil && st.Size() > 0
 		})
 		if m := read(); len(m.Failures) != 1 || m.Failures[0].Rank != 5 {
@@ -118,11 +121,15 @@ func TestLastWordAtOnce(t *testing.T) {
 // TestLogThatCannotBeWritten: the job goes on, and somebody is told.
 func TestLogThatCannotBeWritten(t *testing.T) {
 	r := prepare(t, 4, "exit 0")
-	r.Log = &podlife.Log{Path: filepath.Join(t.TempDir(), "no", "log")}
+	r.withLog(filepath.Join(t.TempDir(), "log"))
+	if err := r.Log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.before--
 	if e := r.run(t.Context()); e != nil {
 		t.Error(e.Text())
 	}
-	if !strings.Contains(r.errOut.String(), "termination message: open ") {
+	if !strings.Contains(r.errOut.String(), "termination message: ") {
 		t.Errorf("standard error %q", r.errOut.String())
 	}
 }
@@ -130,7 +137,7 @@ func TestLogThatCannotBeWritten(t *testing.T) {
 func TestProgramThatCannotStart(t *testing.T) {
 	r := prepare(t, 5, "")
 	r.Program = []string{"/no/such/program"}
-	read := r.withLog()
+	read := r.withLog(filepath.Join(t.TempDir(), "log"))
 	r.run(t.Context())
 	checkWord(t, "no program", read(), []podlife.Failure{{Rank: 4, Code: 127, Reason: podlife.CannotStart}})
 }

@@ -49,12 +49,12 @@ type Config struct {
 	Socket      string
 	First, Last int
 	Program     []string
-	Env         []string  // on top of the process's own
-	Prefix      bool      // put "[rank] " before each line
-	Out, Err    io.Writer // shared by all ranks, written in whole lines
-	Status      io.Writer // nil: no status lines
-	Pod         int       // number of the pod, for Log
-	Log         *podlife.Log
+	Env         []string         // on top of the process's own
+	Prefix      bool             // put "[rank] " before each line
+	Out, Err    io.Writer        // shared by all ranks, written in whole lines
+	Status      io.Writer        // nil: no status lines
+	Pod         int              // number of the pod, for Log
+	Log         *podlife.Log     // nil: no termination message
 	Grace       time.Duration    // between SIGTERM and SIGKILL; default 2 s
 	Signals     <-chan os.Signal // passed on to every rank
 }
