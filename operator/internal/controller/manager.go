@@ -1,0 +1,80 @@
+package controller
+
+import (
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// leaseName is what replicas compete for.
+const leaseName = "outrigger-operator." + names.Group
+
+// Serving is where a manager listens, and whether it competes for the lead.
+type Serving struct {
+	Metrics, Health string // addresses; "0": nowhere
+	Elect           bool
+	Namespace       string // of the lease; empty: the pod's own
+}
+
+// NewManager makes a manager that sees what the operator may see, and no more.
+func NewManager(config *rest.Config, s *Serving) (ctrl.Manager, error) {
+	scheme, err := Scheme()
+	if err != nil {
+		return nil, err
+	}
+	ours, err := labels.NewRequirement(names.LabelJob, selection.Exists, nil)
+	if err != nil {
+		return nil, err
+	}
+	only := cache.ByObject{Label: labels.NewSelector().Add(*ours)}
+	m, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                  scheme,
+		Metrics:                 server.Options{BindAddress: s.Metrics},
+		HealthProbeBindAddress:  s.Health,
+		LeaderElection:          s.Elect,
+		LeaderElectionID:        leaseName,
+		LeaderElectionNamespace: s.Namespace,
+		// A leader that ends lets the next one go on at once; this process ends then.
+		LeaderElectionReleaseOnCancel: true,
+		Cache:                         cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: only, &batchv1.Job{}: only}},
+		// Secrets are never listed or watched: the operator may not read those of others.
+		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{
+			&corev1.Secret{}, &corev1.ConfigMap{}, &corev1.Service{}, &policyv1.PodDisruptionBudget{},
+		}}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	for _, add := range []func(string, healthz.Checker) error{m.AddHealthzCheck, m.AddReadyzCheck} {
+		if err := add("ping", healthz.Ping); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// Scheme knows Kubernetes' kinds and ours.
+func Scheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	return scheme, nil
+}
