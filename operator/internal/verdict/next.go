@@ -245,5 +245,8 @@ func Over(b *batchv1.Job) bool {
 
 // Hold is a job whose objects cannot be made: a person has to mend it.
 func Hold(o *Observation, p *Plan, reason, message string) {
+	if o.Batch == nil {
+		p.Status.JobName = "" // or its absence would be a failure
+	}
 	o.state(p, v1alpha1.ConditionPending, reason, limited(message))
 }

@@ -1,6 +1,6 @@
 //go:build cluster
 
-package operator
+package apitest
 
 import (
 	"strings"

@@ -1,28 +1,31 @@
 //go:build cluster
 
-// Package operator tests the operator against a real API server.
-package operator
+// Package apitest tests the operator against a real API server.
+package apitest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
+	"github.com/outrigger-hpc/outrigger/operator/internal/controller"
 )
 
 // The API server of all tests of this package, with the custom resources.
@@ -48,11 +51,9 @@ func withServer(m *testing.M) (int, error) {
 		return 1, err
 	}
 	config = env.Config
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return 1, err
-		}
+	scheme, err := controller.Scheme()
+	if err != nil {
+		return 1, err
 	}
 	if api, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		return 1, err
@@ -61,13 +62,22 @@ func withServer(m *testing.M) (int, error) {
 		_ = env.Stop() // the first error counts
 		return 1, err
 	}
-	return m.Run(), env.Stop()
+	ctrl.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	done, err := operate(ctx)
+	if err != nil {
+		return 1, errors.Join(err, env.Stop())
+	}
+	code := m.Run()
+	stop()
+	return code, errors.Join(<-done, env.Stop())
 }
 
 // installResources applies the generated definitions and waits until they are
 // served.
 func installResources(ctx context.Context) error {
-	files, err := filepath.Glob("../../charts/outrigger/generated/crds/*.yaml")
+	files, err := filepath.Glob("../../../charts/outrigger/generated/crds/*.yaml")
 	if err != nil || len(files) == 0 {
 		return fmt.Errorf("no resource definitions: %w", err)
 	}
@@ -100,6 +110,10 @@ func namespace(t *testing.T) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "story-"}}
 	if err := api.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "default"}}
+	if err := api.Create(t.Context(), account); err != nil {
 		t.Fatal(err)
 	}
 	return ns.Name
