@@ -37,7 +37,7 @@ func execute() (int, error) {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(upCommand(), downCommand(), statusCommand(), loadCommand(), kubectlCommand(), execCommand(), programsCommand())
+	root.AddCommand(upCommand(), downCommand(), statusCommand(), logsCommand(), loadCommand(), kubectlCommand(), execCommand(), programsCommand())
 	root.AddCommand(nodeCommands()...)
 	err := root.ExecuteContext(ctx)
 	var program *exec.ExitError
@@ -53,13 +53,10 @@ func execute() (int, error) {
 func upCommand() *cobra.Command {
 	var options harness.Options
 	cmd := &cobra.Command{
-		Use:   "up [IMAGE-ARCHIVE...]",
+		Use:   "up",
 		Short: "bring the cluster up; it stays until `cluster down`",
-		Long: `Bring the cluster up. Every node imports the image archives, one of which must
-hold ` + harness.ProbeImage + `, the image that also holds each pod's namespaces.`,
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, archives []string) error {
-			options.Images = archives
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := harness.Up(cmd.Context(), options, os.Stdout)
 			if err != nil {
 				return err
@@ -69,6 +66,7 @@ hold ` + harness.ProbeImage + `, the image that also holds each pod's namespaces
 		},
 	}
 	cmd.Flags().IntVar(&options.Nodes, "nodes", 2, "how many nodes")
+	cmd.Flags().StringVar(&options.Images, "images", "bin/images", "import every archive of this `folder`, which hack/image wrote")
 	return cmd
 }
 

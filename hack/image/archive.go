@@ -1,0 +1,109 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+)
+
+// writeArchive writes an image as `docker save` does today: a tar of an OCI
+// image layout, which containerd, podman and skopeo read, with a manifest.json
+// beside it, which older programs read. Both name the same blobs.
+func writeArchive(name, reference string, made v1.Image) error {
+	dir, err := os.MkdirTemp(filepath.Dir(name), ".layout-")
+	if err != nil {
+		return fmt.Errorf("archive: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	folder, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return fmt.Errorf("image layout: %w", err)
+	}
+	_, tag, _ := strings.Cut(reference, ":")
+	err = folder.AppendImage(made, layout.WithAnnotations(map[string]string{
+		// The first is containerd's: the full name. The second is the layout's
+		// own, whose meaning is left to its readers; they take it as the tag.
+		"io.containerd.image.name":          reference,
+		"org.opencontainers.image.ref.name": tag,
+	}))
+	if err != nil {
+		return fmt.Errorf("image layout: %w", err)
+	}
+	if err := writeManifest(dir, reference, made); err != nil {
+		return fmt.Errorf("manifest.json: %w", err)
+	}
+	files, err := collect(dir)
+	if err != nil {
+		return fmt.Errorf("archive: %w", err)
+	}
+	content, err := archive(withParents(files))
+	if err != nil {
+		return err
+	}
+	// Under its name only when it is whole.
+	whole := filepath.Join(dir, "whole")
+	if err := os.WriteFile(whole, content, 0o644); err != nil {
+		return fmt.Errorf("archive: %w", err)
+	}
+	return os.Rename(whole, name)
+}
+
+// writeManifest writes the older description (Docker image specification 1.2,
+// "Combined Image JSON + Filesystem Changeset Format").
+func writeManifest(dir, reference string, made v1.Image) error {
+	config, err := made.ConfigName()
+	if err != nil {
+		return err
+	}
+	layers, err := made.Layers()
+	if err != nil {
+		return err
+	}
+	entry := struct {
+		Config   string
+		RepoTags []string
+		Layers   []string
+	}{Config: blob(config), RepoTags: []string{reference}}
+	for _, l := range layers {
+		digest, err := l.Digest()
+		if err != nil {
+			return err
+		}
+		entry.Layers = append(entry.Layers, blob(digest))
+	}
+	text, err := json.Marshal([]any{entry})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "manifest.json"), text, 0o644)
+}
+
+// blob is where a layout keeps what has this digest.
+func blob(digest v1.Hash) string { return "blobs/" + digest.Algorithm + "/" + digest.Hex }
+
+// collect reads the files of a folder.
+func collect(dir string) ([]file, error) {
+	var files []file
+	err := filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(dir, name)
+		if err != nil {
+			return err
+		}
+		files = append(files, file{path: filepath.ToSlash(relative), mode: 0o644, content: content})
+		return nil
+	})
+	return files, err
+}

@@ -1,0 +1,36 @@
+package main
+
+// image is one image and the programs in it. An image holds nothing else: no
+// shell, no libc, no package manager.
+type image struct {
+	name       string
+	about      string   // org.opencontainers.image.description
+	programs   []string // folders of main packages; the first is the entry point
+	everything bool     // any program may be run: there is no entry point
+	test       bool     // only the test cluster wants it
+}
+
+var catalogue = []image{
+	{
+		name:     "outrigger-sidecar",
+		about:    "Outrigger's sidecar, which does an application's communication, and the launcher of ranks",
+		programs: []string{"./sidecar/cmd/outrigger-sidecar", "./sidecar/cmd/outrigger-launch"},
+	},
+	{
+		name:     "outrigger-devplugin",
+		about:    "Outrigger's node agent, which gives pods their HCAs and copy engines",
+		programs: []string{"./devplugin/cmd/outrigger-devplugin"},
+	},
+	{
+		name:       "outrigger-examples",
+		about:      "applications of Outrigger's client library: NAS Parallel Benchmarks and the examples",
+		programs:   []string{"./clientlib/examples/npb", "./clientlib/examples/hello", "./clientlib/examples/tour", "./clientlib/examples/ring"},
+		everything: true,
+	},
+	{
+		name:     "probe",
+		about:    "the program in the test cluster's own pods",
+		programs: []string{"./hack/cluster/probe"},
+		test:     true,
+	},
+}
