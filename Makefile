@@ -70,12 +70,46 @@ fuzz: ## fuzz every target for FUZZTIME (3s) each
 sim: ## run SEEDS (10000) seeds of the simulator
 	go test ./sidecar/internal/sim -count=1 -timeout 6h -run Seeds $(SIM_FLAGS)
 
-# Container images of these binaries are made together with the Kubernetes
-# parts; the binaries need nothing from an image, not even a libc.
+# The tag of the images, and what they are made of. Their only time is the
+# commit's.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+IMAGE = SOURCE_DATE_EPOCH=$(shell git log -1 --format=%ct 2>/dev/null || echo 0) \
+	go run ./hack/image -version $(VERSION) -revision "$(shell git rev-parse HEAD 2>/dev/null)"
+
 .PHONY: images
-images: ## build the static binaries that images are made of into bin/static/
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/static/ $(PROGRAMS)
-	@echo "images: static binaries are in bin/static; no image is written yet"
+images: ## write the container images as archives into bin/images
+	$(IMAGE)
+
+# Tests against real nodes, and all that they need. Compiled packages are shared
+# only between builds with the same flags: these are hack/kube's.
+CLUSTER_ENV := CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false"
+
+.PHONY: cluster-images
+cluster-images: ## the images, and the test cluster's own
+	$(IMAGE) -test
+
+.PHONY: cluster-program
+cluster-program:
+	$(CLUSTER_ENV) go build -o bin/cluster ./hack/cluster
+
+.PHONY: cluster-up
+cluster-up: cluster-program cluster-images ## bring up a two-node Kubernetes on this machine (root); see docs/cluster.md
+	hack/kube/packages
+	bin/cluster up
+
+.PHONY: cluster-down
+cluster-down: cluster-program ## take it down
+	bin/cluster down
+
+# The tests of one run against a cluster that is up: make test-cluster RUN=DNS.
+RUN ?= .
+.PHONY: test-cluster
+test-cluster: ## run the cluster's tests (RUN=PATTERN) on the cluster that is up
+	$(CLUSTER_ENV) go test -tags cluster -count=1 -timeout 30m -run '$(RUN)' ./e2e/harness/... ./e2e/cluster/...
+
+.PHONY: test-e2e
+test-e2e: ## bring a cluster up, run its tests and take it down (root)
+	hack/test-e2e
 
 .PHONY: clean
 clean: ## remove what make built

@@ -85,7 +85,7 @@ func (c *Cluster) settle(ctx context.Context, progress io.Writer) error {
 		}
 	}
 	// A pod of a namespace is refused as long as this is missing.
-	err := poll(ctx, func() error {
+	err := Poll(ctx, func() error {
 		_, err := c.Client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
@@ -107,21 +107,6 @@ func (c *Cluster) allowProxies(ctx context.Context) error {
 		return fmt.Errorf("cluster: role of kube-proxy: %w", err)
 	}
 	return nil
-}
-
-// poll asks until there is no error, and returns the last one when ctx ends.
-func poll(ctx context.Context, ask func() error) error {
-	for {
-		err := ask()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ctx.Err(), err)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
 }
 
 func isReady(n *corev1.Node) bool {

@@ -107,7 +107,7 @@ func (n *Node) WaitReady(ctx context.Context) error { return n.wait(ctx, true) }
 func (n *Node) WaitLost(ctx context.Context) error { return n.wait(ctx, false) }
 
 func (n *Node) wait(ctx context.Context, ready bool) error {
-	err := poll(ctx, func() error {
+	err := Poll(ctx, func() error {
 		found, err := n.cluster.Client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
 		if err != nil {
 			return err

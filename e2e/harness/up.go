@@ -26,9 +26,6 @@ const (
 	// lock is held by the keeper, so that the kernel releases it whatever
 	// becomes of the cluster.
 	lock = "/run/lock/outrigger-cluster.lock"
-	// ProbeImage is the image of e2e/harness/probe, which also holds each pod's
-	// namespaces.
-	ProbeImage = "outrigger.dev/probe:e2e"
 )
 
 // keeperCommand is the word after pid1.Argument by which the program that calls
@@ -37,8 +34,8 @@ const keeperCommand = "as-keeper"
 
 // Options say what cluster to bring up.
 type Options struct {
-	Nodes  int      // how many; 0: two
-	Images []string // archives for every node; one must hold ProbeImage
+	Nodes  int    // how many; 0: two
+	Images string // the folder that hack/image wrote, with the image "probe"
 }
 
 // Up brings the machine's cluster up and leaves it running, below a process of
@@ -65,19 +62,12 @@ func Up(ctx context.Context, options Options, progress io.Writer) (*Cluster, err
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	defer public.Close()
-	layout := &keeper.Layout{
-		Dir: Dir, Bin: bin, CNI: cniPlugins, Public: public.Addr().String(),
-		Sandbox: ProbeImage, Nodes: options.Nodes,
-	}
+	layout := &keeper.Layout{Dir: Dir, Bin: bin, CNI: cniPlugins, Public: public.Addr().String(), Nodes: options.Nodes}
 	if layout.Nodes == 0 {
 		layout.Nodes = 2
 	}
-	for _, image := range options.Images {
-		absolute, err := filepath.Abs(image)
-		if err != nil {
-			return nil, fmt.Errorf("cluster: %w", err)
-		}
-		layout.Images = append(layout.Images, absolute)
+	if err := useImages(layout, options.Images); err != nil {
+		return nil, err
 	}
 	if err := layout.Write(); err != nil {
 		return nil, err

@@ -39,6 +39,7 @@ type Layout struct {
 	Public  string   // where the API server is reached from the machine, host:port
 	Sandbox string   // the image that holds a pod's namespaces
 	Images  []string // archives that every node imports before its kubelet starts
+	Version string   // the tag of the images in them
 	Nodes   int      // how many; they are called node1, node2, ...
 }
 
