@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,13 +20,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness/pid1"
 )
 
-const (
-	// Dir holds everything of the machine's one cluster. It is not below /run
-	// or /var/lib, of which every node has its own.
-	Dir = "/var/cache/outrigger-cluster"
+// nameVariable names the cluster that is meant, for machines with several.
+const nameVariable = "OUTRIGGER_CLUSTER"
+
+var (
+	name = cmp.Or(os.Getenv(nameVariable), "outrigger-cluster")
+	// Dir holds everything of the cluster. It is not below /run or /var/lib, of
+	// which every node has its own.
+	Dir = filepath.Join("/var/cache", filepath.Base(name))
 	// lock is held by the keeper, so that the kernel releases it whatever
 	// becomes of the cluster.
-	lock = "/run/lock/outrigger-cluster.lock"
+	lock = filepath.Join("/run/lock", filepath.Base(name)+".lock")
 )
 
 // keeperCommand is the word after pid1.Argument by which the program that calls
@@ -101,7 +106,7 @@ func takeLock() (*os.File, error) {
 // removeLeftovers removes what a cluster leaves that nobody took down: its
 // processes ended with its keeper, and so did its mounts and networks.
 func removeLeftovers() error {
-	if err := errors.Join(keeper.RemoveCgroups(), os.RemoveAll(Dir)); err != nil {
+	if err := errors.Join(keeper.RemoveCgroups(Dir), os.RemoveAll(Dir)); err != nil {
 		return fmt.Errorf("remove what an earlier cluster left: %w", err)
 	}
 	return nil

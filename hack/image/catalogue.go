@@ -17,6 +17,11 @@ var catalogue = []image{
 		programs: []string{"./sidecar/cmd/outrigger-sidecar", "./sidecar/cmd/outrigger-launch"},
 	},
 	{
+		name:     "outrigger-operator",
+		about:    "Outrigger's operator, which runs MPIJobs",
+		programs: []string{"./operator/cmd/outrigger-operator"},
+	},
+	{
 		name:     "outrigger-devplugin",
 		about:    "Outrigger's node agent, which gives pods their HCAs and copy engines",
 		programs: []string{"./devplugin/cmd/outrigger-devplugin"},

@@ -23,7 +23,6 @@ const (
 	podRange = "10.78.0.0/16" // all pods
 	nodePods = "10.78.%d.0/24"
 	services = "10.79.0.0/16"
-	cgroup   = "/outrigger-cluster"
 	apiPort  = 6443
 )
 
@@ -60,6 +59,9 @@ func (l *Layout) Write() error {
 	}
 	return os.WriteFile(l.path(layoutFile), text, 0o644)
 }
+
+// cgroupOf is the cgroup above those of the nodes of the cluster in dir.
+func cgroupOf(dir string) string { return "/" + filepath.Base(dir) }
 
 // ReadLayout reads the Layout of the cluster in dir.
 func ReadLayout(dir string) (*Layout, error) {
@@ -117,7 +119,7 @@ func (l *Layout) node(i int, plane *controlplane.Plane) *node.Spec {
 		Address: nodeAddress(i) + "/24", Gateway: address, DNS: address,
 		Pods: fmt.Sprintf(nodePods, i), Range: podRange,
 		CA: plane.Path("ca.crt"), Kubeconfig: plane.Kubeconfig(name), ProxyKubeconfig: plane.Kubeconfig(node.Proxy),
-		Cgroup: filepath.Join(cgroup, name),
+		Cgroup: filepath.Join(cgroupOf(l.Dir), name),
 	}
 	for other := 1; other <= l.Nodes; other++ {
 		if other != i {
