@@ -2,6 +2,7 @@ package podlife
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -21,10 +22,23 @@ type Ending struct {
 	Time   time.Time // whole seconds do, rounded down
 }
 
-// Verdict is the failure that the others followed from.
+// Verdict is the failure that the others followed from. Its text goes on after
+// the rank's name, or for a sidecar's own failure after the pod's: see String.
 type Verdict struct {
 	Pod int
 	Failure
+}
+
+// String is the verdict as a sentence.
+func (v *Verdict) String() string {
+	switch v.Reason {
+	case SidecarLost, SidecarFailed, SidecarRestarted, TransportMissing, Undelivered, NoSidecar:
+		return fmt.Sprintf("pod %d: %s", v.Pod, v.Text)
+	}
+	if v.Rank == NoRank {
+		return "the job " + v.Text
+	}
+	return fmt.Sprintf("rank %d (pod %d) %s", v.Rank, v.Pod, v.Text)
 }
 
 // Blame finds the first failure of a job; nil: no report has one. The rules:
@@ -55,14 +69,17 @@ func Blame(reports []Report) *Verdict {
 	first := slices.MinFunc(in.suspects, func(a, b suspect) int {
 		return cmp.Or(cmp.Compare(a.weight, b.weight), a.Time.Compare(b.Time), cmp.Compare(a.Rank, b.Rank))
 	})
-	v := first.Verdict
-	return &v
+	if r := first.Reason; !first.heard && (r == RankVanished || r == RankExpelled || r == JobAborted || r == JobFailed) {
+		first.Text = "failed: " + first.Text
+	}
+	return &first.Verdict
 }
 
 // suspect is a failure that may be the first one.
 type suspect struct {
 	Verdict
 	weight weight
+	heard  bool // from a launcher, who says how the process ended
 }
 
 // weight puts suspects into classes; a lighter one goes first.
@@ -125,7 +142,7 @@ func (in *inquiry) hearLauncher(r *Report) {
 		case c != nil:
 			c.confirm(&f)
 		case f.Reason == Terminated:
-			in.suspects = append(in.suspects, suspect{Verdict{r.Pod, f}, told})
+			in.suspects = append(in.suspects, suspect{Verdict{r.Pod, f}, told, true})
 		case !r.knewBy(f.Time):
 			in.accuse(r, f)
 		}
@@ -135,7 +152,7 @@ func (in *inquiry) hearLauncher(r *Report) {
 // accuse adds a failure of which r's sidecar knew nothing. What the sidecar
 // agreed on later came after it.
 func (in *inquiry) accuse(r *Report, f Failure) {
-	in.suspects = append(in.suspects, suspect{Verdict: Verdict{r.Pod, f}})
+	in.suspects = append(in.suspects, suspect{Verdict: Verdict{r.Pod, f}, heard: true})
 	if a := r.agreed(); a != nil {
 		if c := in.claims[a.Rank]; c != nil {
 			c.weight = preceded
@@ -168,6 +185,7 @@ func (s *suspect) confirm(own *Failure) {
 	if own.Reason == Terminated {
 		return // after the fact
 	}
+	s.heard = true
 	switch s.Reason {
 	case RankVanished:
 		s.Code, s.Signal, s.Reason, s.Text = own.Code, own.Signal, own.Reason, own.Text

@@ -25,6 +25,11 @@ func seen(rank, code int, text string, t float64) Failure {
 	return Failure{Rank: rank, Code: code, Reason: ReasonOf(text), Text: text, Time: at(t)}
 }
 
+// failed is a verdict that no launcher has said anything about.
+func failed(rank int, reason Reason, text string, t float64) Failure {
+	return Failure{Rank: rank, Code: 1, Reason: reason, Text: "failed: " + text, Time: at(t)}
+}
+
 func ranks(f ...Failure) *Message { return &Message{Kind: KindRanks, Failures: f} }
 
 func agree(f Failure) *Message { return &Message{Kind: KindSidecar, Failures: []Failure{f}} }
@@ -83,11 +88,11 @@ func TestBlame(t *testing.T) {
 		},
 		"expelled, and ended by its launcher": {
 			two(Report{}, Report{Launcher: ranks(exited(2, 1, 5), ended(3, 6)), Sidecar: agree(seen(3, 1, lie, 4))}),
-			&Verdict{1, seen(3, 1, lie, 4)},
+			&Verdict{1, failed(3, RankExpelled, lie, 4)},
 		},
 		"expelled; its launcher says nothing": {
 			two(Report{Launcher: ranks(exited(0, 1, 5)), Sidecar: agree(seen(3, 1, lie, 4))}, Report{}),
-			&Verdict{1, seen(3, 1, lie, 4)},
+			&Verdict{1, failed(3, RankExpelled, lie, 4)},
 		},
 		"a sidecar is lost, say the others": {
 			two(Report{Launcher: ranks(exited(0, 1, 9)), Sidecar: agree(seen(2, 1, lost, 8))}, Report{}),
@@ -147,13 +152,13 @@ func TestBlame(t *testing.T) {
 		},
 		"no rank can be named": {
 			two(Report{Sidecar: agree(seen(NoRank, 1, "nobody's fault", 2))}, Report{}),
-			&Verdict{0, seen(NoRank, 1, "nobody's fault", 2)},
+			&Verdict{0, failed(NoRank, JobFailed, "nobody's fault", 2)},
 		},
 		"a launcher that speaks for another pod": {
 			two(Report{Launcher: ranks(exited(3, 7, 1))}, Report{Launcher: ranks(exited(2, 5, 8))}), &Verdict{1, exited(2, 5, 8)},
 		},
 		"a rank of no pod": {
-			two(Report{Sidecar: agree(seen(99, 1, lie, 1))}, Report{}), &Verdict{NoRank, seen(99, 1, lie, 1)},
+			two(Report{Sidecar: agree(seen(99, 1, lie, 1))}, Report{}), &Verdict{NoRank, failed(99, RankExpelled, lie, 1)},
 		},
 	} {
 		turned := []Report{c.reports[1], c.reports[0]}
@@ -161,6 +166,19 @@ func TestBlame(t *testing.T) {
 			if diff := cmp.Diff(c.want, Blame(reports)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", what, diff)
 			}
+		}
+	}
+}
+
+func TestSentence(t *testing.T) {
+	for want, v := range map[string]Verdict{
+		"rank 3 (pod 1) was killed by SIGKILL": {1, killed(3, 0)},
+		"rank 3 (pod 1) failed: expelled: it":  {1, failed(3, RankExpelled, "expelled: it", 0)},
+		"pod 1: no HCA":                        {1, Failure{Rank: 2, Reason: TransportMissing, Text: "no HCA"}},
+		"the job failed: nobody can be named":  {1, failed(NoRank, JobFailed, "nobody can be named", 0)},
+	} {
+		if got := v.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -12,7 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func main() {
+func main() { os.Exit(execute()) }
+
+func execute() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
 	var o options
@@ -21,27 +24,21 @@ func main() {
 		Short: "Outrigger's daemon: the messaging engine of one pod",
 		Long: `outrigger-sidecar runs the messaging engine for the ranks of one pod. Applications
 attach on its Unix socket; other sidecars of the job connect to the address that
-the bootstrap document gives for this pod. It ends on SIGTERM.`,
+the bootstrap document gives for this pod. On SIGTERM it delivers what its ranks
+have sent and says goodbye, for at most --drain, and ends. The exit code is 78 when
+the job requires a transport that this pod has not, 1 for any other failure.`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), &o) },
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.bootstrap, "bootstrap", "", "the job document (required)")
-	f.IntVar(&o.pod, "pod", -1, "number of this pod in the document (required)")
-	f.StringVar(&o.socket, "socket", "", "Unix socket for applications (required)")
-	f.StringVar(&o.listen, "listen", "", "address to listen on for other sidecars, or fd:N for a listening socket that was inherited (default: the document's address)")
-	f.StringVar(&o.metrics, "metrics", "", "serve metrics, health and report here: unix:PATH or HOST:PORT")
-	f.StringVar(&o.flight, "flight", "", "write the flight recorder to this file when the job fails")
-	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
-	f.UintSliceVar(&o.uids, "app-uid", nil, "users that may attach besides the sidecar's own and root")
-	for _, name := range []string{"bootstrap", "pod", "socket"} {
-		_ = cmd.MarkFlagRequired(name) // the flags exist
-	}
+	o.flags(cmd)
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "outrigger-sidecar:", err)
-		stop()
-		os.Exit(1) //nolint:gocritic // stop has run
+		if errors.Is(err, errTransport) {
+			return exitConfig
+		}
+		return 1
 	}
+	return 0
 }

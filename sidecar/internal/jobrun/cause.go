@@ -2,11 +2,13 @@ package jobrun
 
 import (
 	"context"
-	"fmt"
-	"strings"
+	"errors"
+	"os/exec"
+	"slices"
+	"syscall"
 	"time"
 
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
 // consultTime bounds the questions to the sidecars of a failed job.
@@ -18,44 +20,62 @@ const consultTime = time.Second
 func (j *Job) consult(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, consultTime)
 	defer cancel()
-	var first *obs.Failure
-	for _, socket := range j.Metrics() {
+	agreed := map[int]*podlife.Message{}
+	for pod, socket := range j.Metrics() {
 		r, err := FetchReport(ctx, socket)
 		if err != nil || r.Failure == nil {
 			continue // it has ended, or knows nothing
 		}
-		if first == nil || r.Failure.Time.Before(first.Time) {
-			first = r.Failure
-		}
+		agreed[pod] = &podlife.Message{Kind: podlife.KindSidecar, Pod: pod, Failures: []podlife.Failure{r.Failure.Words()}}
 	}
-	if first != nil && first.Rank < uint32(j.spec.Ranks) { // else no rank can be named
-		j.blame(first)
+	j.blame(agreed)
+}
+
+// blame makes the failure that the others followed from the job's.
+func (j *Job) blame(agreed map[int]*podlife.Message) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	reports := slices.Clone(j.stories)
+	for pod := range reports {
+		reports[pod].Sidecar = agreed[pod]
+	}
+	v := podlife.Blame(reports)
+	if v == nil {
+		return // something else failed
+	}
+	j.first = &Failure{Text: v.String(), Code: v.Code}
+	s := &j.stories[max(v.Pod, 0)]
+	if e := s.Daemon; e != nil && v.Reason == podlife.SidecarLost {
+		j.first = &Failure{Text: e.Text, Code: 1}
+	}
+	if e := s.Application; e != nil && e.Text == v.Text { // it was the launcher, and no rank
+		j.first = &Failure{Text: e.Text, Code: 1}
 	}
 }
 
-// vanished is how a sidecar's reason begins when a process was gone: how the
-// process ended is its launcher's to say.
-const vanished = "its process ended"
-
-// blame makes what a sidecar saw the first failure, if it was before all that
-// launchers saw, or is about the same rank.
-func (j *Job) blame(f *obs.Failure) {
+// heard notes a rank's failure.
+func (j *Job) heard(pod int, f podlife.Failure) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	own := j.causes[f.Rank]
-	if own != j.first && !f.Time.Before(j.firstAt) {
-		return
+	s := &j.stories[pod]
+	if s.Launcher == nil {
+		s.Launcher = &podlife.Message{Kind: podlife.KindRanks, Pod: pod}
 	}
+	s.Launcher.Failures = append(s.Launcher.Failures, f)
+}
+
+// endingOf is how a process ended, for podlife.
+func endingOf(err error, text string) *podlife.Ending {
+	e := &podlife.Ending{Text: text, Time: time.Now()}
+	var x *exec.ExitError
 	switch {
-	case strings.HasPrefix(f.Reason, vanished) && own != nil:
-		j.first = own
-	case own != nil:
-		own.Text += ": " + f.Reason
-		if f.Code > 1 { // chosen by an abort
-			own.Code = int(f.Code)
+	case errors.As(err, &x):
+		ws, ok := x.Sys().(syscall.WaitStatus)
+		if e.Code = x.ExitCode(); ok && ws.Signaled() {
+			e.Code = 128 + int(ws.Signal())
 		}
-		j.first = own
-	default:
-		j.first = &Failure{Text: fmt.Sprintf("rank %d (pod %d) failed: %s", f.Rank, j.layout.doc.PodOf()[f.Rank], f.Reason), Code: max(int(f.Code), 1)}
+	case err != nil:
+		e.Code = 1
 	}
+	return e
 }

@@ -4,58 +4,63 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/launch"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
 
-// TestCause: what launchers and sidecars saw makes one story.
+// TestCause: what launchers, sidecars and their ends tell makes one story. Who is
+// to blame is podlife's to test.
 func TestCause(t *testing.T) {
-	doc := &bootstrap.Document{Ranks: 4, Pods: []bootstrap.Pod{{Ranks: 2}, {FirstRank: 2, Ranks: 2}}}
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
-	type exit struct {
-		rank uint32
-		code int
-		at   int
+	exit := func(rank, code, s int) launch.Event {
+		return launch.Event{Event: "failed", Rank: rank, Code: code, Time: at(s)}
 	}
 	for what, c := range map[string]struct {
-		exits []exit
-		seen  obs.Failure
-		text  string
-		code  int
+		exits  []launch.Event
+		seen   *obs.Failure // by the sidecar of pod 0
+		daemon *podlife.Ending
+		text   string
+		code   int
 	}{
 		"victims exit first": {
-			[]exit{{0, 1, 5}, {2, 1, 6}},
-			obs.Failure{Rank: 3, Code: 1, Reason: "expelled: it lied", Time: at(4)},
+			[]launch.Event{exit(0, 1, 5), exit(2, 1, 6)},
+			&obs.Failure{Rank: 3, Code: 1, Reason: "expelled: it lied", Time: at(4)}, nil,
 			"rank 3 (pod 1) failed: expelled: it lied", 1,
 		},
-		"the culprit exits too": {
-			[]exit{{0, 1, 5}, {3, 77, 6}},
-			obs.Failure{Rank: 3, Code: 1, Reason: "expelled: it lied", Time: at(4)},
-			"exit of 3: expelled: it lied", 77,
-		},
 		"abort with a code": {
-			[]exit{{3, 1, 5}, {0, 1, 6}},
-			obs.Failure{Rank: 3, Code: 42, Reason: "called abort: no sense", Time: at(4)},
-			"exit of 3: called abort: no sense", 42,
+			[]launch.Event{exit(3, 1, 5), exit(0, 1, 6)},
+			&obs.Failure{Rank: 3, Code: 42, Reason: "called abort: no sense", Time: at(4)}, nil,
+			"rank 3 (pod 1) exited with code 1: called abort: no sense", 42,
 		},
 		"a process that ended": {
-			[]exit{{0, 1, 5}, {3, 137, 6}},
-			obs.Failure{Rank: 3, Code: 1, Reason: vanished + " so", Time: at(4)},
-			"exit of 3", 137,
+			[]launch.Event{exit(0, 1, 5), exit(3, 137, 6)},
+			&obs.Failure{Rank: 3, Code: 1, Reason: podlife.TextVanished, Time: at(4)}, nil,
+			"rank 3 (pod 1) exited with code 137", 137,
 		},
 		"a consequence": {
-			[]exit{{0, 9, 3}},
-			obs.Failure{Rank: 3, Code: 1, Reason: vanished, Time: at(4)},
-			"exit of 0", 9,
+			[]launch.Event{exit(0, 9, 3)},
+			&obs.Failure{Rank: 3, Code: 1, Reason: podlife.TextVanished, Time: at(4)}, nil,
+			"rank 0 (pod 0) exited with code 9", 9,
 		},
+		"a sidecar ended": {
+			[]launch.Event{exit(0, 1, 6), exit(2, 1, 5)},
+			&obs.Failure{Rank: 2, Code: 1, Reason: podlife.TextLost + "1", Time: at(5)},
+			&podlife.Ending{Code: 137, Text: "the sidecar of pod 1 ended", Time: at(4)}, "the sidecar of pod 1 ended", 1,
+		},
+		"something else": {nil, nil, nil, "something", 124},
 	} {
-		j := &Job{layout: &layout{doc: doc}, failed: make(chan struct{}), causes: map[uint32]*Failure{}}
+		j := &Job{first: &Failure{"something", 124}, stories: []podlife.Report{
+			{Ranks: 2}, {Pod: 1, FirstRank: 2, Ranks: 2, Daemon: c.daemon},
+		}}
 		for _, e := range c.exits {
-			f := &Failure{Text: "exit of " + string(rune('0'+e.rank)), Code: e.code}
-			j.causes[e.rank] = f
-			j.fail(f, at(e.at))
+			j.heard(e.Rank/2, e.Failure())
 		}
-		j.blame(&c.seen)
+		agreed := map[int]*podlife.Message{}
+		if c.seen != nil {
+			agreed[0] = &podlife.Message{Kind: podlife.KindSidecar, Failures: []podlife.Failure{c.seen.Words()}}
+		}
+		j.blame(agreed)
 		if j.first.Text != c.text || j.first.Code != c.code {
 			t.Errorf("%s: %q with code %d, want %q with code %d", what, j.first.Text, j.first.Code, c.text, c.code)
 		}

@@ -22,6 +22,9 @@ func (j *Job) command(path string, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// drain is what sidecars get to deliver what is left: less than grace.
+const drain = "2s"
+
 func (j *Job) startSidecar(path string, pod int) error {
 	l := j.layout
 	level := j.spec.LogLevel
@@ -29,7 +32,7 @@ func (j *Job) startSidecar(path string, pod int) error {
 		level = "error"
 	}
 	cmd := j.command(path, "--bootstrap", l.document(), "--pod", fmt.Sprint(pod), "--socket", l.socket(pod),
-		"--metrics", "unix:"+l.metrics(pod), "--log-level", level, "--listen", "fd:3")
+		"--metrics", "unix:"+l.metrics(pod), "--log-level", level, "--listen", "fd:3", "--drain", drain)
 	cmd.ExtraFiles = []*os.File{l.listens[pod]}
 	tail := &tailWriter{w: j.err}
 	log := &lineWriter{w: tail}
@@ -56,6 +59,9 @@ func (j *Job) startSidecar(path string, pod int) error {
 		if last := tail.last(); last != "" {
 			text += ": " + last
 		}
+		j.mu.Lock()
+		j.stories[pod].Daemon = endingOf(err, text)
+		j.mu.Unlock()
 		j.fail(&Failure{Text: text, Code: 1}, time.Now())
 	})
 	return nil
@@ -108,7 +114,11 @@ func (j *Job) startLauncher(path string, pod int) error {
 		<-done
 		if err != nil {
 			// Its first failed rank was reported by a status line already.
-			j.fail(&Failure{Text: fmt.Sprintf("the launcher of pod %d ended: %s", pod, how(err)), Code: 1}, time.Now())
+			text := fmt.Sprintf("the launcher of pod %d ended: %s", pod, how(err))
+			j.mu.Lock()
+			j.stories[pod].Application = endingOf(err, text)
+			j.mu.Unlock()
+			j.fail(&Failure{Text: text, Code: 1}, time.Now())
 		}
 		j.launcherEnded()
 	})
@@ -127,11 +137,8 @@ func (j *Job) readStatus(r *os.File, pod int) {
 		j.ranks[e.Rank] = e.Event == "started"
 		j.mu.Unlock()
 		if e.Event == "failed" {
-			f := &Failure{Text: fmt.Sprintf("rank %d (pod %d) %s", e.Rank, pod, e.Text()), Code: e.Code}
-			j.mu.Lock()
-			j.causes[uint32(e.Rank)] = f
-			j.mu.Unlock()
-			j.fail(f, e.Time)
+			j.heard(pod, e.Failure())
+			j.fail(&Failure{Text: fmt.Sprintf("rank %d (pod %d) %s", e.Rank, pod, e.Text()), Code: e.Code}, e.Time)
 		}
 	}
 }

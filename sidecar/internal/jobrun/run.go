@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/launch"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
@@ -32,7 +33,7 @@ type Job struct {
 	launches []*exec.Cmd
 	first    *Failure
 	firstAt  time.Time
-	causes   map[uint32]*Failure // of the ranks, as their launchers reported
+	stories  []podlife.Report // by pod, what is known without asking the sidecars
 	failed   chan struct{}
 	ending   bool
 	running  int           // launchers
@@ -81,7 +82,10 @@ func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
 	}
 	j := &Job{
 		spec: s, layout: l, out: &lockedWriter{w: out}, err: &lockedWriter{w: errOut}, begun: time.Now(),
-		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{}, causes: map[uint32]*Failure{},
+		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{},
+	}
+	for i, p := range l.doc.Pods {
+		j.stories = append(j.stories, podlife.Report{Pod: i, FirstRank: p.FirstRank, Ranks: p.Ranks})
 	}
 	if registryErr == nil {
 		j.entry, registryErr = register(s, l)

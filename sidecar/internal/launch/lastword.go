@@ -12,8 +12,8 @@ import (
 
 // What the pod leaves behind in its termination message.
 
-// failure is e as the termination message has it.
-func (e *Event) failure() podlife.Failure {
+// Failure is e as the termination message has it.
+func (e *Event) Failure() podlife.Failure {
 	f := podlife.Failure{Rank: e.Rank, Code: e.Code, Signal: e.Signal, Reason: podlife.RankExited, Text: e.Text(), Time: e.Time}
 	switch {
 	case e.Told:
@@ -43,7 +43,7 @@ func (p *pod) toldToEnd() bool {
 // remember keeps the failures that are worth a word: in order of time, those
 // that nobody asked for first. p.mu is held.
 func (p *pod) remember(e *Event) {
-	p.failures = append(p.failures, e.failure())
+	p.failures = append(p.failures, e.Failure())
 	slices.SortStableFunc(p.failures, func(a, b podlife.Failure) int {
 		if told := a.Reason == podlife.Terminated; told != (b.Reason == podlife.Terminated) {
 			if told {

@@ -17,7 +17,7 @@ type Picture struct {
 // collector turns pictures into metrics when somebody scrapes: the engine pays
 // nothing in between.
 type collector struct {
-	look func() (Picture, error)
+	sources *Sources
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -28,7 +28,7 @@ var (
 	messagesDesc   = desc("messages_total", "Messages by protocol, counted where the data is moved.", "protocol")
 	bytesDesc      = desc("message_bytes_total", "Payload bytes by protocol.", "protocol")
 	framesDesc     = desc("frames_total", "Frames of the wire protocol by direction.", "direction")
-	linkBytesDesc  = desc("link_bytes_total", "Bytes on the tcp link by direction.", "direction")
+	linkBytesDesc  = desc("link_bytes_total", "Bytes on the link between pods by direction.", "direction")
 	matchesDesc    = desc("matches_total", "Messages that found a posted receive (expected), or a receive that found them (unexpected).", "kind")
 	unexpectedDesc = desc("unexpected_bytes", "Memory that unexpected messages take now.")
 	peakDesc       = desc("unexpected_bytes_peak", "Most memory that unexpected messages took.")
@@ -37,6 +37,7 @@ var (
 	breaksDesc     = desc("connection_breaks_total", "Connections to peers that broke.")
 	reconnectsDesc = desc("reconnects_total", "Connections to peers that were made again and resumed.")
 	refusedDesc    = desc("refused_connections_total", "Connections that were turned away at wire-up.")
+	transportDesc  = desc("transport_info", "1 for each transport in use: local (within the pod), tcp, rdma.", "transport")
 	turnsDesc      = desc("engine_turns_total", "Turns of the engine.", "kind")
 	sizesDesc      = desc("message_size_bytes", "Sizes of the messages sent by the ranks of this sidecar.")
 )
@@ -45,7 +46,7 @@ var (
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		messagesDesc, bytesDesc, framesDesc, linkBytesDesc, matchesDesc, unexpectedDesc, peakDesc,
-		openDesc, stallsDesc, breaksDesc, reconnectsDesc, refusedDesc, turnsDesc, sizesDesc,
+		openDesc, stallsDesc, breaksDesc, reconnectsDesc, refusedDesc, transportDesc, turnsDesc, sizesDesc,
 	} {
 		ch <- d
 	}
@@ -53,7 +54,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	p, err := c.look()
+	p, err := c.sources.Look()
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(messagesDesc, err)
 		return
@@ -83,6 +84,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	counter(breaksDesc, p.Core.Breaks)
 	counter(reconnectsDesc, p.Core.Reconnects)
 	counter(refusedDesc, p.RefusedConnections)
+	for _, t := range Transports(c.sources, &p) {
+		gauge(transportDesc, 1, t.Transport)
+	}
 	counter(turnsDesc, p.Busy, "busy")
 	counter(turnsDesc, p.Idle, "idle")
 	counter(turnsDesc, p.Yields, "yield")

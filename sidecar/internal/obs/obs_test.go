@@ -21,6 +21,8 @@ import (
 	"github.com/prometheus/common/model"
 	"go.uber.org/goleak"
 
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 )
 
@@ -33,7 +35,7 @@ func picture() Picture {
 		Eager: core.Traffic{Messages: 3, Bytes: 300}, Get: core.Traffic{Messages: 1, Bytes: 1 << 20},
 		FramesIn: 21, FramesOut: 22, Expected: 23, Unexpected: 24, UnexpectedBytes: 25, UnexpectedPeak: 26,
 		Sends: 27, Receives: 28, Parked: 29, CreditStalls: 30, Breaks: 31, Reconnects: 32,
-		Matrix: make([]core.Traffic, 8),
+		Matrix: make([]core.Traffic, 8), Peers: 1,
 	}
 	p.Core.Matrix[1] = core.Traffic{Messages: 3, Bytes: 300}        // 2 to 1
 	p.Core.Matrix[7] = core.Traffic{Messages: 1, Bytes: 1<<20 + 10} // 3 to 3
@@ -43,7 +45,7 @@ func picture() Picture {
 
 func sources() *Sources {
 	return &Sources{
-		Look: func() (Picture, error) { return picture(), nil }, Flight: new(Flight), FirstRank: 2, Ranks: 4, Pod: 1,
+		Look: func() (Picture, error) { return picture(), nil }, Flight: new(Flight), FirstRank: 2, Ranks: 4, Pod: 1, Transport: "tcp",
 		Ready: func() bool { return true }, Failure: func() *Failure { return nil }, Log: slog.New(slog.DiscardHandler),
 		Break: func(peer int) error {
 			if peer != 0 {
@@ -56,7 +58,7 @@ func sources() *Sources {
 
 func ask(s *Sources, method, path string) (int, string) {
 	w := httptest.NewRecorder()
-	Handler(s).ServeHTTP(w, httptest.NewRequest(method, path, nil))
+	LocalHandler(s).ServeHTTP(w, httptest.NewRequest(method, path, nil))
 	return w.Code, w.Body.String()
 }
 
@@ -112,6 +114,7 @@ func TestMetrics(t *testing.T) {
 		"matches_total expected": 23, "matches_total unexpected": 24, "unexpected_bytes": 25, "unexpected_bytes_peak": 26,
 		"requests_open send": 27, "requests_open receive": 28, "requests_open unexpected": 29,
 		"credit_stalls_total": 30, "connection_breaks_total": 31, "reconnects_total": 32, "refused_connections_total": 17,
+		"transport_info local": 1, "transport_info tcp": 1,
 		"engine_turns_total busy": 11, "engine_turns_total idle": 12, "engine_turns_total yield": 13, "engine_turns_total sleep": 14,
 		"message_size_bytes count": 4, "message_size_bytes sum": 1<<20 + 310,
 		"message_size_bytes to 0": 1, "message_size_bytes to 63": 1, "message_size_bytes to 127": 4,
@@ -131,6 +134,9 @@ func TestReport(t *testing.T) {
 	want := Report{
 		Pod: 1, Ranks: 4, FirstRank: 2, Protocols: Protocols(&p.Core),
 		Cells: []Cell{{2, 1, 3, 300}, {3, 3, 1, 1<<20 + 10}},
+		Transport: []podlife.Traffic{
+			{Transport: "local", Messages: 1, Bytes: 1<<20 + 10}, {Transport: "tcp", Peers: 1, Messages: 3, Bytes: 300},
+		},
 		Totals: Totals{
 			FramesIn: 21, FramesOut: 22, BytesIn: 15, BytesOut: 16, Expected: 23, Unexpected: 24, UnexpectedBytes: 25,
 			Sends: 27, Receives: 28, CreditStalls: 30, Reconnects: 32, Busy: 11, Idle: 12,
@@ -152,6 +158,60 @@ func TestReportOfAFailedJob(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got.Failure); diff != "" {
 		t.Errorf("failure (-want +got):\n%s", diff)
+	}
+}
+
+// TestTransports: only what really carries something is in use.
+func TestTransports(t *testing.T) {
+	s := sources()
+	p := Picture{Core: core.Stats{Matrix: make([]core.Traffic, 8)}}
+	if got := Transports(s, &p); len(got) != 0 || got == nil {
+		t.Errorf("nothing was sent, and %v is in use", got)
+	}
+	p.Core.Peers = 2 // who may only have received
+	want := []podlife.Traffic{{Transport: "tcp", Peers: 2}}
+	if diff := cmp.Diff(want, Transports(s, &p)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestWords: a failure that names no rank, or no code, makes a whole message.
+func TestWords(t *testing.T) {
+	at := time.Unix(1, 0)
+	for _, c := range []struct {
+		f    Failure
+		want podlife.Failure
+	}{
+		{Failure{Rank: 3, Code: 42, Reason: podlife.TextAborted, Time: at}, podlife.Failure{Rank: 3, Code: 42, Reason: podlife.JobAborted, Text: podlife.TextAborted, Time: at}},
+		{Failure{Rank: shm.AnySource, Reason: "odd", Time: at}, podlife.Failure{Rank: podlife.NoRank, Code: 1, Reason: podlife.JobFailed, Text: "odd", Time: at}},
+	} {
+		if diff := cmp.Diff(c.want, c.f.Words()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+// TestNetworkHandler: who comes by the network sees, and changes nothing.
+func TestNetworkHandler(t *testing.T) {
+	s := sources()
+	s.Break = func(int) error { t.Error("a connection was broken from the network"); return nil }
+	for _, c := range []struct {
+		method, path string
+		want         int
+	}{
+		{http.MethodGet, "/healthz", http.StatusOK},
+		{http.MethodGet, "/readyz", http.StatusOK},
+		{http.MethodGet, "/metrics", http.StatusOK},
+		{http.MethodGet, "/report", http.StatusOK},
+		{http.MethodPost, "/report", http.StatusMethodNotAllowed},
+		{http.MethodPost, "/debug/break/0", http.StatusNotFound},
+		{http.MethodGet, "/debug/flight", http.StatusNotFound},
+	} {
+		w := httptest.NewRecorder()
+		Handler(s).ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))
+		if w.Code != c.want {
+			t.Errorf("%s %s: %d, want %d", c.method, c.path, w.Code, c.want)
+		}
 	}
 }
 

@@ -16,13 +16,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Sources are what a Server shows.
+// Sources are what a handler shows.
 type Sources struct {
 	Look      func() (Picture, error)
 	Flight    *Flight
 	FirstRank int
 	Ranks     int // of the job
 	Pod       int
+	Transport string // between this pod and the others
 	Ready     func() bool
 	Failure   func() *Failure      // why the job failed; nil: it has not
 	Break     func(peer int) error // breaks a connection, as a drill; ErrNoPeer: there is none
@@ -32,59 +33,35 @@ type Sources struct {
 // ErrNoPeer reports a pod number that is not one of the sidecar's peers.
 var ErrNoPeer = errors.New("no such peer")
 
-// Report is one sidecar's part of a job's communication report.
-type Report struct {
-	Pod       int        `json:"pod"`
-	Ranks     int        `json:"ranks"`
-	FirstRank int        `json:"firstRank"`
-	Protocols []Protocol `json:"protocols"`
-	Cells     []Cell     `json:"cells"`
-	Totals    Totals     `json:"totals"`
-	Failure   *Failure   `json:"failure,omitempty"`
-}
-
-// Failure is why the job failed, as the sidecar sees it.
-type Failure struct {
-	Rank   uint32    `json:"rank"` // shm.AnySource: none can be named
-	Code   uint32    `json:"code"`
-	Reason string    `json:"reason"`
-	Time   time.Time `json:"time"`
-}
-
-// Totals are the counters that top shows.
-type Totals struct {
-	FramesIn, FramesOut, BytesIn, BytesOut uint64
-	Expected, Unexpected                   uint64
-	UnexpectedBytes                        uint64
-	Sends, Receives                        int
-	CreditStalls, Reconnects               uint64
-	Busy, Idle                             uint64
-}
-
-// Cell is what one rank has sent to another.
-type Cell struct{ Src, Dst, Messages, Bytes uint64 }
-
-// NewReport makes the report of a picture.
-func NewReport(s *Sources, p *Picture) Report {
-	c := &p.Core
-	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Failure: s.Failure(), Totals: Totals{
-		FramesIn: c.FramesIn, FramesOut: c.FramesOut, BytesIn: p.BytesIn, BytesOut: p.BytesOut, Expected: c.Expected,
-		Unexpected: c.Unexpected, UnexpectedBytes: c.UnexpectedBytes, Sends: c.Sends, Receives: c.Receives,
-		CreditStalls: c.CreditStalls, Reconnects: c.Reconnects, Busy: p.Busy, Idle: p.Idle,
-	}}
-	for i, t := range c.Matrix {
-		if t.Messages > 0 {
-			r.Cells = append(r.Cells, Cell{uint64(s.FirstRank + i/s.Ranks), uint64(i % s.Ranks), t.Messages, t.Bytes})
+// LocalHandler serves what Handler does, for those who reach a socket file of
+// this pod: also /debug/flight, and by POST /debug/break/PEER, which breaks the
+// connection to a peer, as a drill.
+func LocalHandler(s *Sources) http.Handler {
+	mux := handler(s)
+	mux.HandleFunc("POST /debug/break/{peer}", func(w http.ResponseWriter, r *http.Request) {
+		peer, err := strconv.Atoi(r.PathValue("peer"))
+		if err != nil {
+			http.Error(w, fmt.Sprintf("%q is no pod's number", r.PathValue("peer")), http.StatusBadRequest)
+			return
 		}
-	}
-	return r
+		switch err := s.Break(peer); {
+		case errors.Is(err, ErrNoPeer):
+			http.Error(w, err.Error(), http.StatusNotFound)
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		}
+	})
+	mux.HandleFunc("GET /debug/flight", func(w http.ResponseWriter, _ *http.Request) { _ = s.Flight.Dump(w) }) // a client that has gone does not matter
+	return mux
 }
 
-// Handler serves /metrics, /healthz, /readyz, /report and /debug/flight; a POST
-// to /debug/break/PEER breaks the connection to a peer, as a drill.
-func Handler(s *Sources) http.Handler {
+// Handler serves /metrics, /healthz, /readyz and /report, for a network whose
+// hosts are not all trusted: nothing there changes anything.
+func Handler(s *Sources) http.Handler { return handler(s) }
+
+func handler(s *Sources) *http.ServeMux {
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(&collector{look: s.Look}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	reg.MustRegister(&collector{sources: s}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -110,20 +87,6 @@ func Handler(s *Sources) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(NewReport(s, &p)) // as above
 	})
-	mux.HandleFunc("POST /debug/break/{peer}", func(w http.ResponseWriter, r *http.Request) {
-		peer, err := strconv.Atoi(r.PathValue("peer"))
-		if err != nil {
-			http.Error(w, fmt.Sprintf("%q is no pod's number", r.PathValue("peer")), http.StatusBadRequest)
-			return
-		}
-		switch err := s.Break(peer); {
-		case errors.Is(err, ErrNoPeer):
-			http.Error(w, err.Error(), http.StatusNotFound)
-		case err != nil:
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		}
-	})
-	mux.HandleFunc("GET /debug/flight", func(w http.ResponseWriter, _ *http.Request) { _ = s.Flight.Dump(w) })
 	return mux
 }
 

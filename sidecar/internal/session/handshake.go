@@ -65,6 +65,9 @@ func (s *Server) hello(conn *net.UnixConn) (*shm.Hello, error) {
 	if err := s.checkPeer(conn); err != nil {
 		return nil, err
 	}
+	if s.cfg.Refusal != nil {
+		return nil, s.cfg.Refusal
+	}
 	h, err := shm.DecodeHello(b[:n])
 	if err != nil {
 		return nil, err
@@ -95,7 +98,7 @@ func (s *Server) checkPeer(conn *net.UnixConn) error {
 }
 
 func (c *Config) checkUser(uid uint32, own int) error {
-	if uid == 0 || int(uid) == own || slices.Contains(c.UIDs, uid) {
+	if c.AnyUID || uid == 0 || int(uid) == own || slices.Contains(c.UIDs, uid) {
 		return nil
 	}
 	return fmt.Errorf("user %d may not attach to this sidecar, which runs as user %d: name it with --app-uid", uid, own)

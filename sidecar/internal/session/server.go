@@ -36,6 +36,8 @@ type Config struct {
 	Geometry         segment.Geometry
 	EagerBytes       uint64   // told to clients: largest payload worth one slab slot
 	UIDs             []uint32 // users that may attach besides this process's own and root
+	AnyUID           bool     // whoever reaches the socket may attach
+	Refusal          error    // not nil: what every client is told instead of being attached
 	Log              *slog.Logger
 	Patience         time.Duration // how long a client may take for its Hello; default 5 s
 	Pending          int           // handshakes under way at once; default 256, more wait

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
+	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/peers"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
+)
+
+const (
+	defaultArena = 256 << 20
+	clientEager  = 8 << 10 // payloads up to this size go through one slab slot
+	// A cluster starts pods over minutes: images are pulled, nodes are added.
+	defaultStart = 10 * time.Minute
+)
+
+// build makes the parts, from the seam of the links upwards.
+func (d *daemon) build() error {
+	self := link.Peer(d.o.pod)
+	loop := local.New(self, nil)
+	var err error
+	if d.tcp, err = tcp.New(nil, len(d.doc.Pods)); err != nil {
+		return err
+	}
+	files := d.doc.TLS
+	tlsConfig, err := pki.Config(podFile(files.CAFile, d.o.pod), podFile(files.CertFile, d.o.pod), podFile(files.KeyFile, d.o.pod))
+	if err != nil {
+		return err
+	}
+	addresses := make([]string, len(d.doc.Pods))
+	for i, p := range d.doc.Pods {
+		addresses[i] = p.Address
+	}
+	listen := d.o.listen
+	if listen == "" {
+		listen = addresses[self]
+	}
+	listener, err := listenPeers(listen)
+	if err != nil {
+		return fmt.Errorf("listening for other sidecars: %w", err)
+	}
+	d.mesh = peers.New(peers.Config{
+		Self: self, Job: d.doc.Job.ID, Addresses: addresses, TLS: tlsConfig, Log: d.log,
+		Connected: func(p link.Peer, fd int) { d.engine.Connected(p, fd) },
+		Encrypt:   d.doc.Tuning.Encrypt == bootstrap.EncryptTLS,
+	}, listener)
+	d.begun = time.Now()
+	d.engine, err = engine.New(engine.Config{
+		Core: d.coreConfig(), Local: loop, Remote: d.tcp, Dialer: d.mesh, Log: d.log, Record: &d.flight,
+		Wait: waitPolicy(d.doc.Tuning.Wait), Failed: d.failed,
+	}, func() int64 { return int64(time.Since(d.begun)) + 1 })
+	if err != nil {
+		return errors.Join(err, d.mesh.Close())
+	}
+	loop.SetMemory(d.engine)
+	d.tcp.SetMemory(d.engine)
+	if d.watch, err = listenMetrics(d.o.metrics); err == nil {
+		err = d.listenSessions()
+	}
+	if err != nil {
+		err = errors.Join(err, closeAll(d.watch), d.mesh.Close(), d.engine.Close())
+	}
+	return err
+}
+
+// listenPeers opens an address, or takes over an inherited socket.
+func listenPeers(where string) (net.Listener, error) {
+	number, inherited := strings.CutPrefix(where, "fd:")
+	if !inherited {
+		return net.Listen("tcp", where)
+	}
+	fd, err := strconv.ParseUint(number, 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("%s: want fd:N with a descriptor's number", where)
+	}
+	f := os.NewFile(uintptr(fd), where)
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s is no listening socket: %w", where, err), f.Close())
+	}
+	return l, f.Close() // the listener has its own
+}
+
+func podFile(path string, pod int) string { return strings.ReplaceAll(path, "%d", fmt.Sprint(pod)) }
+
+func (d *daemon) coreConfig() core.Config {
+	t := &d.doc.Tuning
+	c := core.Config{
+		Self: link.Peer(d.o.pod), PodOf: d.doc.PodOf(), Pods: len(d.doc.Pods),
+		EagerBytes: uint64(t.EagerBytes), FragmentBytes: uint32(t.FragmentBytes), CreditBytes: uint64(t.CreditBytes),
+		Heartbeat: time.Duration(t.Heartbeat), DeadAfter: time.Duration(t.DeadAfter), StartWithin: time.Duration(t.StartWithin), Seed: rand.Uint64(),
+		Rendezvous: map[string]core.Rendezvous{"get": core.RendezvousGet, "put": core.RendezvousPut, "stream": core.RendezvousStream}[t.Rendezvous],
+	}
+	if c.StartWithin == 0 {
+		c.StartWithin = defaultStart
+	}
+	return c
+}
+
+func waitPolicy(name string) engine.Wait {
+	switch name {
+	case "poll":
+		return engine.Wait{Polls: 1 << 30, Yield: -1}
+	case "block":
+		return engine.Wait{Yield: time.Nanosecond}
+	}
+	return engine.Wait{}
+}
+
+func (d *daemon) listenSessions() error {
+	cfg, err := d.sessions()
+	if err == nil {
+		d.server, err = session.Listen(d.o.socket, cfg, d.engine)
+	}
+	return err
+}
+
+// sessions says who may attach, and with how much memory.
+func (d *daemon) sessions() (session.Config, error) {
+	pod := d.doc.Pods[d.o.pod]
+	geometry := segment.DefaultGeometry
+	if n := d.doc.Memory.SlabBytes; n != 0 {
+		geometry.SlabBytes = int(n)
+	}
+	arena := uint64(d.doc.Memory.ArenaBytes)
+	if arena == 0 {
+		arena = defaultArena
+	}
+	uids, everybody, err := d.o.mayAttach()
+	return session.Config{
+		Ranks: uint32(d.doc.Ranks), Pod: uint32(d.o.pod), Pods: uint32(len(d.doc.Pods)),
+		First: uint32(pod.FirstRank), Count: uint32(pod.Ranks), ArenaBytes: arena, ArenaMax: 1 << 44,
+		Geometry: geometry, EagerBytes: clientEager, UIDs: uids, AnyUID: everybody, Log: d.log,
+	}, err
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+)
+
+const (
+	drainPause = 2 * time.Millisecond // between looks at what is left
+	// A failed job has nothing to deliver but the news of it.
+	drainFailed = time.Second
+)
+
+// errUndelivered says that something was lost at the end.
+var errUndelivered = errors.New("not everything was delivered")
+
+// drain waits until peers have what the ranks of this pod have sent, and the
+// goodbye: the application has ended, but those that it has sent to may still be
+// at work, or not have started.
+func (d *daemon) drain() error {
+	d.engine.Leave()
+	begun := time.Now()
+	for {
+		left, err := d.engine.Leftover()
+		if err != nil || left.None() {
+			return nil // the engine has ended: so has the job
+		}
+		failed, waited := d.fault.Load() != nil, time.Since(begun)
+		switch {
+		case failed && waited > min(d.o.drain, drainFailed):
+			return nil
+		case !failed && waited > d.o.drain:
+			return d.undelivered(left)
+		}
+		time.Sleep(drainPause)
+	}
+}
+
+// undelivered tells what is lost by ending now.
+func (d *daemon) undelivered(left core.Leftover) error {
+	var list []string
+	frames := 0
+	if left.Sessions > 0 {
+		list = append(list, fmt.Sprintf("%d ranks are still attached", left.Sessions))
+	}
+	for _, p := range left.Peers {
+		frames += p.Frames
+		text := fmt.Sprintf("pod %d has not acknowledged %d frames", p.Peer, p.Frames)
+		if !p.Reached {
+			text += " and was never reached at " + d.doc.Pods[p.Peer].Address
+		}
+		list = append(list, text)
+	}
+	text := strings.Join(list, "; ")
+	d.log.Warn("ending with work left", "drain", d.o.drain, "left", text)
+	if frames == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w within %v (--drain): %s", errUndelivered, d.o.drain, text)
+}

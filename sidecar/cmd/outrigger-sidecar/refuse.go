@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
+)
+
+// refusalTime is how long a sidecar that may not join stays to tell its ranks
+// so: as long as a client tries to reach one.
+const refusalTime = 30 * time.Second
+
+// refuse tells every application why it is not attached, until refusalTime or
+// ctx ends, and returns cause. Without it a rank that starts now would find a
+// socket file where nobody listens, and wait.
+func (d *daemon) refuse(ctx context.Context, cause error) error {
+	d.log.Error("refused to start", "cause", cause)
+	err := d.words.fail(podlife.Failure{Rank: d.firstRank(), Code: 1, Reason: podlife.SidecarRestarted, Text: cause.Error(), Time: time.Now()})
+	cfg, more := d.sessions()
+	err = errors.Join(cause, err, more)
+	cfg.Refusal = cause
+	if stale := os.Remove(d.o.socket); stale != nil && !errors.Is(stale, fs.ErrNotExist) {
+		return errors.Join(err, stale)
+	}
+	server, more := session.Listen(d.o.socket, cfg, nil) // no session ever reaches a host
+	if more != nil {
+		return errors.Join(err, more)
+	}
+	ctx, cancel := context.WithTimeout(ctx, refusalTime)
+	defer cancel()
+	return errors.Join(err, server.Serve(ctx), server.Close())
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
+)
+
+// serve runs everything until asked ends, in an order that loses nothing: what
+// was sent is delivered first, and the engine stops last.
+func (d *daemon) serve(asked context.Context) error {
+	engineCtx, stopEngine := context.WithCancel(context.Background())
+	engineDone := make(chan struct{})
+	go func() {
+		defer close(engineDone)
+		d.engine.Run(engineCtx)
+	}()
+	life, end := context.WithCancel(context.Background())
+	defer end()
+	g, life := errgroup.WithContext(life)
+	g.Go(func() error { return d.server.Serve(life) })
+	g.Go(d.mesh.Serve)
+	sources := d.sources(func() bool { return asked.Err() == nil })
+	for _, w := range d.watch {
+		g.Go(func() error { return obs.Serve(life, w.listener, w.handler(sources)) })
+	}
+	pod := d.doc.Pods[d.o.pod]
+	d.log.Info("ready", "job", d.doc.Job.Name, "ranks", pod.Ranks, "address", pod.Address, "transport", transport, "encrypt", d.doc.Tuning.Encrypt == bootstrap.EncryptTLS)
+	g.Go(func() error {
+		var err error
+		select {
+		case <-asked.Done():
+			err = d.drain()
+		case <-life.Done(): // something has ended by itself
+		}
+		d.summarize(sources)
+		d.ending.Store(true)
+		end()
+		return errors.Join(err, d.server.Close(), d.mesh.Close())
+	})
+	err := g.Wait()
+	stopEngine()
+	<-engineDone
+	err = errors.Join(err, d.engine.Close())
+	d.mesh.Drain() // of what the engine has just let go
+	d.told.Wait()
+	return err
+}
+
+func (d *daemon) summarize(s *obs.Sources) {
+	if p, err := d.look(); err == nil { // else the engine has ended before
+		d.words.summarize(obs.Transports(s, &p))
+	}
+}
+
+func (d *daemon) sources(ready func() bool) *obs.Sources {
+	return &obs.Sources{
+		Look: d.look, Flight: &d.flight, FirstRank: d.firstRank(), Ranks: d.doc.Ranks, Pod: d.o.pod, Transport: transport,
+		Ready: ready, Failure: d.fault.Load, Log: d.log, Break: d.breakPeer,
+	}
+}
+
+func (d *daemon) breakPeer(peer int) error {
+	if peer < 0 || peer >= len(d.doc.Pods) || peer == d.o.pod {
+		return fmt.Errorf("%w: pod %d of %d, seen from pod %d", obs.ErrNoPeer, peer, len(d.doc.Pods), d.o.pod)
+	}
+	return d.engine.Break(link.Peer(peer))
+}
+
+func (d *daemon) look() (obs.Picture, error) {
+	v, err := d.engine.View()
+	if err != nil {
+		return obs.Picture{}, err
+	}
+	return obs.Picture{
+		Core: v.Core, Busy: v.Turns.Busy, Idle: v.Turns.Idle, Yields: v.Turns.Yields, Sleeps: v.Turns.Sleeps,
+		BytesIn: v.LinkBytesIn, BytesOut: v.LinkBytesOut, RefusedConnections: d.mesh.Refused(),
+	}, nil
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
+)
+
+// watcher is one address of --metrics.
+type watcher struct {
+	listener net.Listener
+	handler  func(*obs.Sources) http.Handler
+}
+
+// listenMetrics opens the addresses of --metrics. Only who reaches a socket file
+// may do more than look.
+func listenMetrics(addresses []string) ([]watcher, error) {
+	var list []watcher
+	for _, address := range addresses {
+		network, w := "tcp", watcher{handler: obs.Handler}
+		if path, ok := strings.CutPrefix(address, "unix:"); ok {
+			network, address, w.handler = "unix", path, obs.LocalHandler
+		}
+		var err error
+		if w.listener, err = net.Listen(network, address); err != nil {
+			return nil, errors.Join(fmt.Errorf("--metrics: %w", err), closeAll(list))
+		}
+		list = append(list, w)
+	}
+	return list, nil
+}
+
+func closeAll(list []watcher) (err error) {
+	for _, w := range list {
+		err = errors.Join(err, w.listener.Close())
+	}
+	return err
+}

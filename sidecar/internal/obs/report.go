@@ -1,0 +1,92 @@
+package obs
+
+import (
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+// Report is one sidecar's part of a job's communication report.
+type Report struct {
+	Pod       int        `json:"pod"`
+	Ranks     int        `json:"ranks"`
+	FirstRank int        `json:"firstRank"`
+	Protocols []Protocol `json:"protocols"`
+	Cells     []Cell     `json:"cells"`
+	Totals    Totals     `json:"totals"`
+	// Transport lists the transports in use, one entry each.
+	Transport []podlife.Traffic `json:"transport"`
+	Failure   *Failure          `json:"failure,omitempty"`
+}
+
+// Failure is why the job failed, as the sidecar sees it.
+type Failure struct {
+	Rank   uint32    `json:"rank"` // shm.AnySource: none can be named
+	Code   uint32    `json:"code"`
+	Reason string    `json:"reason"`
+	Time   time.Time `json:"time"`
+}
+
+// Words are the failure as the termination message has it.
+func (f *Failure) Words() podlife.Failure {
+	w := podlife.Failure{Rank: podlife.NoRank, Code: int(max(f.Code, 1)), Reason: podlife.ReasonOf(f.Reason), Text: f.Reason, Time: f.Time}
+	if f.Rank != shm.AnySource {
+		w.Rank = int(f.Rank)
+	}
+	return w
+}
+
+// Totals are the counters that top shows.
+type Totals struct {
+	FramesIn, FramesOut, BytesIn, BytesOut uint64
+	Expected, Unexpected                   uint64
+	UnexpectedBytes                        uint64
+	Sends, Receives                        int
+	CreditStalls, Reconnects               uint64
+	Busy, Idle                             uint64
+}
+
+// Cell is what one rank has sent to another.
+type Cell struct{ Src, Dst, Messages, Bytes uint64 }
+
+// NewReport makes the report of a picture.
+func NewReport(s *Sources, p *Picture) Report {
+	c := &p.Core
+	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Failure: s.Failure(), Transport: Transports(s, p), Totals: Totals{
+		FramesIn: c.FramesIn, FramesOut: c.FramesOut, BytesIn: p.BytesIn, BytesOut: p.BytesOut, Expected: c.Expected,
+		Unexpected: c.Unexpected, UnexpectedBytes: c.UnexpectedBytes, Sends: c.Sends, Receives: c.Receives,
+		CreditStalls: c.CreditStalls, Reconnects: c.Reconnects, Busy: p.Busy, Idle: p.Idle,
+	}}
+	for i, t := range c.Matrix {
+		if t.Messages > 0 {
+			r.Cells = append(r.Cells, Cell{uint64(s.FirstRank + i/s.Ranks), uint64(i % s.Ranks), t.Messages, t.Bytes})
+		}
+	}
+	return r
+}
+
+// transportLocal is the memory that ranks of one pod share.
+const transportLocal = "local"
+
+// Transports lists what really carries messages: the pod's memory when its ranks
+// talk to each other, and the transport between pods when one was reached by it.
+func Transports(s *Sources, p *Picture) []podlife.Traffic {
+	local, remote := podlife.Traffic{Transport: transportLocal}, podlife.Traffic{Transport: s.Transport, Peers: p.Core.Peers}
+	last := s.FirstRank + len(p.Core.Matrix)/max(s.Ranks, 1) - 1
+	for i, t := range p.Core.Matrix {
+		to := &remote
+		if dst := i % s.Ranks; dst >= s.FirstRank && dst <= last {
+			to = &local
+		}
+		to.Messages += t.Messages
+		to.Bytes += t.Bytes
+	}
+	list := []podlife.Traffic{}
+	for _, t := range []podlife.Traffic{local, remote} {
+		if t.Messages > 0 || t.Peers > 0 {
+			list = append(list, t)
+		}
+	}
+	return list
+}
