@@ -25,6 +25,8 @@ const (
 const (
 	// ReasonPodLost: a pod was deleted or evicted, or its node was lost.
 	ReasonPodLost = "PodLost"
+	// ReasonPodNotStarted: an init container failed.
+	ReasonPodNotStarted = "PodNotStarted"
 	// ReasonOutOfMemory: a container was ended by the kernel for its memory.
 	ReasonOutOfMemory = "OutOfMemory"
 	// ReasonDeadlineExceeded: runPolicy.activeDeadlineSeconds have passed.

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
 // Asker asks sidecars over HTTP what they use. What they answer is shown and
@@ -22,9 +23,8 @@ type Asker struct{ Client *http.Client }
 
 // Bounds of one question.
 const (
-	askTime       = time.Second
-	answerMax     = 8 << 20
-	transportsMax = 8
+	askTime   = time.Second
+	answerMax = 8 << 20
 )
 
 // NewAsker makes an Asker.
@@ -37,7 +37,7 @@ func (a *Asker) InUse(ctx context.Context, p *corev1.Pod) []string {
 	if p.Status.PodIP == "" {
 		return nil
 	}
-	found, err := a.ask(ctx, "http://"+net.JoinHostPort(p.Status.PodIP, strconv.Itoa(names.PortMetrics))+"/transports")
+	found, err := a.ask(ctx, "http://"+net.JoinHostPort(p.Status.PodIP, strconv.Itoa(names.PortMetrics))+"/report")
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("a sidecar did not say what it uses", "pod", p.Name, "cause", err.Error())
 	}
@@ -57,9 +57,17 @@ func (a *Asker) ask(ctx context.Context, url string) ([]string, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, errors.New(resp.Status)
 	}
-	var said []string
+	var said struct {
+		Transport []podlife.Traffic `json:"transport"`
+	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, answerMax)).Decode(&said); err != nil {
 		return nil, err
 	}
-	return said[:min(len(said), transportsMax)], nil
+	var found []string
+	for _, t := range said.Transport[:min(len(said.Transport), podlife.TrafficMax)] {
+		if t.Transport != "local" && len(t.Transport) < 32 {
+			found = append(found, t.Transport)
+		}
+	}
+	return found, nil
 }

@@ -61,15 +61,26 @@ var (
 	wait       = map[v1alpha1.WaitPolicy]string{"Poll": "poll", "Yield": "yield", "Block": "block"}
 	rendezvous = map[v1alpha1.Rendezvous]string{"Get": "get", "Put": "put", "Stream": "stream"}
 	encryption = map[v1alpha1.Encryption]string{v1alpha1.EncryptionTLS: bootstrap.EncryptTLS}
-	transport  = map[v1alpha1.TransportType]string{v1alpha1.TransportTCP: "tcp"}
+	transport  = map[v1alpha1.TransportType]string{v1alpha1.TransportTCP: bootstrap.TransportTCP}
+	required   = map[v1alpha1.TransportType]bootstrap.Names{
+		v1alpha1.TransportTCP: {bootstrap.TransportTCP}, v1alpha1.TransportRDMA: {bootstrap.TransportRDMA},
+	}
 )
+
+// startWithin is how long sidecars wait for each other: pods of one job may be
+// scheduled far apart, and whoever waits for a node must not fail the others.
+const startWithin = 7 * 24 * time.Hour
 
 func (a *Attempt) tuning() bootstrap.Tuning {
 	p, t := &a.Profile, &a.Job.Spec.Transport
+	var require bootstrap.Names
+	if t.Policy == v1alpha1.TransportRequired {
+		require = required[t.Type]
+	}
 	return bootstrap.Tuning{
 		EagerBytes: bytes(p.EagerLimit), FragmentBytes: bytes(p.Fragment), CreditBytes: bytes(p.Credit),
 		Heartbeat: milliseconds(p.HeartbeatMilliseconds), DeadAfter: milliseconds(p.DeadAfterMilliseconds),
-		Transport: transport[t.Type], Rendezvous: rendezvous[p.Rendezvous],
+		StartWithin: bootstrap.Duration(startWithin), Transport: transport[t.Type], Require: require, Rendezvous: rendezvous[p.Rendezvous],
 		Wait: wait[p.WaitPolicy], Encrypt: encryption[p.Encryption],
 	}
 }

@@ -13,12 +13,15 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
+// programDir holds the programs of our images.
+const programDir = "/usr/local/bin"
+
 // The programs of the sidecar's image, and the launcher where it is installed.
 const (
-	programSidecar = "/outrigger-sidecar"
-	programLaunch  = "/outrigger-launch"
+	programSidecar = programDir + "/outrigger-sidecar"
+	programLaunch  = programDir + "/outrigger-launch"
 	installDir     = names.SharedDir + "/bin"
-	launcher       = installDir + programLaunch
+	launcher       = installDir + "/outrigger-launch"
 	socket         = names.SharedDir + "/" + names.SocketFile
 	startedFile    = names.SharedDir + "/started"
 )

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
@@ -215,12 +216,10 @@ func (o *Observation) ofPods() *v1alpha1.Failure {
 			continue
 		}
 		f := &v1alpha1.Failure{Reason: v1alpha1.ReasonUnknown, Message: fmt.Sprintf("%s %s", p.Status.Reason, p.Status.Message)}
-		if i := o.index(p); i >= 0 {
-			first, _ := desired.Ranks(&o.Job.Spec, i)
-			f.Rank = &first
-		}
-		if t := failedInit(p); t != nil {
-			f.ExitCode, f.Message = &t.ExitCode, "an init container failed: "+t.Reason+" "+t.Message
+		if c := failedInit(p); c != nil {
+			t := c.State.Terminated
+			f.Reason, f.ExitCode = v1alpha1.ReasonPodNotStarted, &t.ExitCode
+			f.Message = fmt.Sprintf("init container %s: %s %s", c.Name, t.Reason, t.Message)
 		}
 		o.locate(f, p)
 		return f
@@ -230,11 +229,11 @@ func (o *Observation) ofPods() *v1alpha1.Failure {
 
 // failedInit is the first init container that ended badly; the sidecar speaks
 // for itself.
-func failedInit(p *corev1.Pod) *corev1.ContainerStateTerminated {
+func failedInit(p *corev1.Pod) *corev1.ContainerStatus {
 	for i := range p.Status.InitContainerStatuses {
 		c := &p.Status.InitContainerStatuses[i]
-		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
-			return t
+		if t := c.State.Terminated; t != nil && t.ExitCode != 0 && c.Name != names.ContainerSidecar {
+			return c
 		}
 	}
 	return nil
