@@ -76,16 +76,21 @@ func (h *hand) write(name string, raw []byte) {
 	}
 }
 
-func (h *hand) socket(pod int) string { return fmt.Sprintf("%s/s%d", h.dir, pod) }
-
-// start starts the sidecars, which end with the test.
-func (h *hand) start(flags ...string) {
+func (h *hand) writeDocument() {
 	h.t.Helper()
 	raw, err := json.Marshal(h.doc)
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	h.write("bootstrap.json", raw)
+}
+
+func (h *hand) socket(pod int) string { return fmt.Sprintf("%s/s%d", h.dir, pod) }
+
+// start starts the sidecars, which end with the test.
+func (h *hand) start(flags ...string) {
+	h.t.Helper()
+	h.writeDocument()
 	for i := range h.doc.Pods {
 		args := append([]string{"--bootstrap", h.dir + "/bootstrap.json", "--pod", fmt.Sprint(i), "--socket", h.socket(i), "--listen", h.listen[i]}, flags...)
 		cmd := h.command(context.WithoutCancel(h.t.Context()), "outrigger-sidecar", args...)

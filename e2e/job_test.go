@@ -23,6 +23,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == hostileCommand {
 		os.Exit(hostile(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == farewellCommand {
+		os.Exit(farewell(os.Args[2]))
+	}
 	os.Exit(build(m))
 }
 

@@ -61,7 +61,7 @@ type Leftover struct {
 // PeerLeft is what a peer has not acknowledged.
 type PeerLeft struct {
 	Peer    link.Peer
-	Frames  int  // not acknowledged
+	Frames  int  // not acknowledged, without the goodbye
 	Reached bool // there was a connection once
 }
 
@@ -78,7 +78,11 @@ func (c *Core) Leftover() Leftover {
 	}
 	for i := range c.peers {
 		if p := &c.peers[i]; !p.self && c.owes(p) {
-			l.Peers = append(l.Peers, PeerLeft{Peer: p.id, Frames: int(p.out.last - p.out.base), Reached: p.known})
+			frames := int(p.out.last - p.out.base)
+			if p.byeSeq > p.out.base {
+				frames--
+			}
+			l.Peers = append(l.Peers, PeerLeft{Peer: p.id, Frames: frames, Reached: p.known})
 		}
 	}
 	return l
