@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -46,9 +45,6 @@ type Config struct {
 const (
 	patienceDefault = 5 * time.Second
 	pendingDefault  = 128
-	backoffFirst    = 10 * time.Millisecond
-	backoffMax      = time.Second
-	askPause        = 200 * time.Millisecond // before the same question is asked again
 	acceptPause     = 20 * time.Millisecond  // for descriptors to become free
 )
 
@@ -193,34 +189,6 @@ func (m *Mesh) Cancel(peer link.Peer) {
 	if cancel := m.dials[peer]; cancel != nil {
 		cancel()
 		delete(m.dials, peer)
-	}
-}
-
-// dialUntil tries again with growing, jittered pauses. The first failure and
-// every changed one are logged.
-func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
-	pause, last := backoffFirst, ""
-	for ctx.Err() == nil {
-		fd, err := m.dial(ctx, peer)
-		if err == nil {
-			m.Cancel(peer)
-			m.cfg.Connected(peer, fd)
-			return
-		}
-		if text := err.Error(); text != last && ctx.Err() == nil && !errors.Is(err, errAsked) {
-			m.cfg.Log.Info("peer not reached yet, trying again", "peer", peer, "address", m.cfg.Addresses[peer], "cause", err)
-			last = text
-		}
-		if errors.Is(err, errAsked) {
-			pause = max(pause, askPause)
-		}
-		t := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-		}
-		pause = min(2*pause, backoffMax)
 	}
 }
 

@@ -279,6 +279,23 @@ func TestWhoMayAttach(t *testing.T) {
 	}
 }
 
+func TestEverybodyMayAttach(t *testing.T) {
+	c := Config{AnyUID: true}
+	for _, uid := range []uint32{0, 500, 501, ^uint32(0)} {
+		if err := c.checkUser(uid, 500); err != nil {
+			t.Errorf("user %d: %v", uid, err)
+		}
+	}
+}
+
+// TestRefusal: a server that takes nobody says why, and takes no memory.
+func TestRefusal(t *testing.T) {
+	b := serve(t, func(c *Config) { c.Refusal = errors.New("no longer with us") })
+	for range 3 {
+		b.dial(t).refused(hello(4).Encode(), "no longer with us")
+	}
+}
+
 // TestAnotherUser connects as other users, which only root can: others are
 // themselves, and that user may attach.
 func TestAnotherUser(t *testing.T) {

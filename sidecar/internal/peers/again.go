@@ -1,0 +1,70 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Pauses between dials. A cluster starts the pods of a job over minutes, and
+// their names may not be known before: dialling goes on until somebody answers.
+const (
+	backoffFirst = 10 * time.Millisecond
+	backoffMax   = time.Second
+	askPause     = 200 * time.Millisecond // before the same question is asked again
+	noticePause  = 30 * time.Second       // before the same failure is logged again
+)
+
+// dialUntil tries again with growing, jittered pauses.
+func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
+	pause, seen := backoffFirst, notices{begun: time.Now()}
+	for ctx.Err() == nil {
+		fd, err := m.dial(ctx, peer)
+		if err == nil {
+			m.Cancel(peer)
+			m.cfg.Connected(peer, fd)
+			return
+		}
+		switch {
+		case errors.Is(err, errAsked):
+			pause = max(pause, askPause)
+		case ctx.Err() == nil && seen.worth(err, time.Now()):
+			m.cfg.Log.Info("peer not reached yet, trying again", "peer", peer, "address", m.cfg.Addresses[peer],
+				"for", seen.last.Sub(seen.begun).Round(time.Millisecond), "cause", err)
+		}
+		t := time.NewTimer(pause/2 + rand.N(pause))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+		}
+		pause = min(2*pause, backoffMax)
+	}
+}
+
+// notices decides which failures to reach a peer are logged: the first, every
+// other one, and now and then the same again.
+type notices struct {
+	begun, last time.Time
+	kind        string
+}
+
+func (n *notices) worth(err error, now time.Time) bool {
+	// The port that a resolver was asked from is another one each time.
+	kind := strings.Map(func(r rune) rune {
+		if unicode.IsDigit(r) {
+			return -1
+		}
+		return r
+	}, err.Error())
+	if kind == n.kind && now.Sub(n.last) < noticePause {
+		return false
+	}
+	n.kind, n.last = kind, now
+	return true
+}
