@@ -13,7 +13,7 @@ const cniPlugins = "/usr/lib/cni"
 
 // needed are the machine's programs that a cluster calls; hack/kube/packages
 // installs them.
-var needed = []string{"runc", "ip", "iptables", "conntrack", "nsenter", "mount"}
+var needed = []string{"runc", "ip", "iptables", "conntrack", "nsenter", "setpriv"}
 
 // CheckMachine says what this machine lacks to run a cluster.
 func CheckMachine() error {

@@ -90,13 +90,18 @@ func (n *Node) Load(archives ...string) error {
 
 // Command is a program to run in the node's namespaces, ready to run: it sees
 // the node's processes, mounts, devices and network. Every cluster program is
-// in its PATH.
+// in its PATH. It gets SIGTERM when the process that Command started is ended
+// in any way: that one is nsenter, which passes no signals on.
 func (n *Node) Command(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	pid, err := control.Pid(n.socket())
 	if err != nil {
 		return nil, fmt.Errorf("node %s does not run: %w", n.Name, err)
 	}
-	enter := []string{"--target=" + strconv.Itoa(pid), "--all", "--", "env", "PATH=" + n.cluster.layout.Bin + ":/usr/sbin:/usr/bin:/sbin:/bin"}
+	enter := []string{
+		"--target=" + strconv.Itoa(pid), "--all", "--",
+		"setpriv", "--pdeathsig=TERM",
+		"env", "PATH=" + n.cluster.layout.Bin + ":/usr/sbin:/usr/bin:/sbin:/bin",
+	}
 	return exec.CommandContext(ctx, "nsenter", append(enter, args...)...), nil
 }
 

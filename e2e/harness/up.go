@@ -224,11 +224,22 @@ func halt() error {
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
 		return fmt.Errorf("end the cluster: %w", err)
 	}
-	// It is readable once the process, and so all of the namespace, has ended.
+	return waitEnded(fd)
+}
+
+// waitEnded waits until the process behind a pidfd, and so all of its namespace,
+// has ended.
+func waitEnded(fd int) error {
 	for {
-		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
-		if !errors.Is(err, unix.EINTR) {
-			return err
+		ended, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience.Milliseconds()))
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return fmt.Errorf("end the cluster: %w", err)
+		case ended == 0:
+			return errors.New("the cluster was killed and does not end: a program that entered a node is not collected by its parent outside; end that one")
+		default:
+			return nil
 		}
 	}
 }

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+var testSettings = &settings{version: "v1.2.3", revision: "abc", created: time.Unix(1000, 0).UTC()}
+
+// write makes the archive of the image i from copies of a small program and
+// returns its bytes.
+func write(t *testing.T, i image) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	built, err := build(t.Context(), dir, []string{"../cluster/probe"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(built[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var programs []string
+	for _, p := range i.programs {
+		name := filepath.Join(dir, filepath.Base(p))
+		if err := os.WriteFile(name, content, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		programs = append(programs, name)
+	}
+	made, err := testSettings.assemble(i, programs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, "image.tar")
+	if err := writeArchive(out, registry+i.name+":"+testSettings.version, made); err != nil {
+		t.Fatal(err)
+	}
+	packed, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return packed
+}
+
+// entries are the files of a tar, and its folders with no content.
+func entries(t *testing.T, packed io.Reader) (map[string][]byte, []*tar.Header) {
+	t.Helper()
+	files := map[string][]byte{}
+	var headers []*tar.Header
+	for r := tar.NewReader(packed); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files, headers
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[h.Name] = content
+		headers = append(headers, h)
+	}
+}
+
+func decode[T any](t *testing.T, text []byte) T {
+	t.Helper()
+	var into T
+	if err := json.Unmarshal(text, &into); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return into
+}
+
+var pair = image{name: "pair", about: "two programs", programs: []string{"./cmd/one", "./cmd/two"}}
+
+func TestSameInputSameBytes(t *testing.T) {
+	if !bytes.Equal(write(t, pair), write(t, pair)) {
+		t.Error("the same programs give different archives")
+	}
+}
+
+// The archive's two descriptions name the same image, every blob is what its
+// name says, and the image is what a cluster needs.
+func TestArchive(t *testing.T) {
+	files, _ := entries(t, bytes.NewReader(write(t, pair)))
+	for name, content := range files {
+		if digest, ok := strings.CutPrefix(name, "blobs/sha256/"); ok && digest != "" {
+			if got := fmt.Sprintf("%x", sha256.Sum256(content)); got != digest {
+				t.Errorf("the blob %s has the digest %s", name, got)
+			}
+		}
+	}
+	index := decode[v1.IndexManifest](t, files["index.json"])
+	if len(index.Manifests) != 1 || index.Manifests[0].Annotations["io.containerd.image.name"] != "outrigger.dev/pair:v1.2.3" {
+		t.Fatalf("the layout has %+v", index.Manifests)
+	}
+	manifest := decode[v1.Manifest](t, files[blob(index.Manifests[0].Digest)])
+	older := decode[[]struct {
+		Config           string
+		RepoTags, Layers []string
+	}](t, files["manifest.json"])
+	if older[0].Config != blob(manifest.Config.Digest) || !slices.Equal(older[0].Layers, []string{blob(manifest.Layers[0].Digest)}) ||
+		older[0].RepoTags[0] != "outrigger.dev/pair:v1.2.3" {
+		t.Errorf("manifest.json has %+v, the layout %+v", older, manifest)
+	}
+
+	config := decode[v1.ConfigFile](t, files[blob(manifest.Config.Digest)])
+	if config.Config.User != "65532:65532" || !slices.Equal(config.Config.Entrypoint, []string{"/usr/local/bin/one"}) ||
+		config.OS != "linux" || !config.Created.Time.Equal(testSettings.created) {
+		t.Errorf("configuration: %+v", config)
+	}
+	for label, want := range map[string]string{"title": "pair", "version": "v1.2.3", "revision": "abc", "licenses": "Apache-2.0"} {
+		if got := config.Config.Labels["org.opencontainers.image."+label]; got != want {
+			t.Errorf("label %s is %q, want %q", label, got, want)
+		}
+	}
+	content, err := gzip.NewReader(bytes.NewReader(files[blob(manifest.Layers[0].Digest)]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkFileSystem(t, content)
+}
+
+func checkFileSystem(t *testing.T, layer io.Reader) {
+	t.Helper()
+	_, headers := entries(t, layer)
+	var got []string
+	for _, h := range headers {
+		got = append(got, fmt.Sprintf("%s %o", h.Name, h.Mode))
+		if h.ModTime.Unix() != 0 || h.Uid != 0 || h.Gid != 0 {
+			t.Errorf("%s is %d:%d's, of %v; want root's, of 1970", h.Name, h.Uid, h.Gid, h.ModTime)
+		}
+	}
+	want := []string{
+		"etc/ 755", "etc/group 644", "etc/passwd 644", "tmp/ 1777",
+		"usr/ 755", "usr/local/ 755", "usr/local/bin/ 755", "usr/local/bin/one 755", "usr/local/bin/two 755",
+		"usr/share/ 755", "usr/share/sbom/ 755", "usr/share/sbom/one.spdx.json 644", "usr/share/sbom/two.spdx.json 644",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+func TestImageOfManyApplicationsHasNoEntryPoint(t *testing.T) {
+	config := testSettings.config(image{name: "many", programs: []string{"./a"}, everything: true})
+	if config.Config.Entrypoint != nil {
+		t.Errorf("it has the entry point %v", config.Config.Entrypoint)
+	}
+}
+
+// Every program of the catalogue is in the tree, under one name in one image.
+func TestCatalogue(t *testing.T) {
+	seen := map[string]bool{}
+	for _, i := range catalogue {
+		if seen[i.name] || i.about == "" {
+			t.Errorf("%s: is there twice or says nothing about itself", i.name)
+		}
+		seen[i.name] = true
+		within := map[string]bool{}
+		for _, p := range i.programs {
+			if _, err := os.Stat(filepath.Join("../..", p)); err != nil {
+				t.Errorf("%s: %v", i.name, err)
+			}
+			if base := filepath.Base(p); within[base] {
+				t.Errorf("%s: two programs are called %s", i.name, base)
+			} else {
+				within[base] = true
+			}
+		}
+	}
+}
+
+func TestSourceDate(t *testing.T) {
+	for text, want := range map[string]int64{"": 0, "12": 12} {
+		if got, err := sourceDate(text); err != nil || got.Unix() != want {
+			t.Errorf("SOURCE_DATE_EPOCH=%q is %v (%v), want %d s", text, got, err, want)
+		}
+	}
+	if _, err := sourceDate("today"); err == nil {
+		t.Error("SOURCE_DATE_EPOCH=today is a time")
+	}
+}
