@@ -19,14 +19,21 @@ func main() {
 	size := flag.Int("bytes", 1<<16, "size of a block")
 	private := flag.Bool("private", false, "send ordinary memory instead of memory shared with the sidecar")
 	pause := flag.Duration("pause", 0, "wait this long between rounds")
+	var f failure
+	flag.IntVar(&f.rank, "fail-rank", -1, "this rank exits in the middle; -1: none")
+	flag.IntVar(&f.round, "fail-round", 10, "in this round")
+	flag.IntVar(&f.code, "fail-code", 3, "with this exit code")
 	flag.Parse()
-	if err := run(context.Background(), *rounds, *size/8, *private, *pause); err != nil {
+	if err := run(context.Background(), *rounds, *size/8, *private, *pause, f); err != nil {
 		fmt.Fprintln(os.Stderr, "ring:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, rounds, n int, private bool, pause time.Duration) error {
+// failure is a rank that leaves without a word, for tests of what is told then.
+type failure struct{ rank, round, code int }
+
+func run(ctx context.Context, rounds, n int, private bool, pause time.Duration, f failure) error {
 	s, err := outrigger.Open(ctx, outrigger.Config{})
 	if err != nil {
 		return err
@@ -45,6 +52,9 @@ func run(ctx context.Context, rounds, n int, private bool, pause time.Duration) 
 	next, previous := (me+1)%size, (me+size-1)%size
 	fmt.Printf("rank %d is process %d\n", me, os.Getpid())
 	for round := range rounds {
+		if me == f.rank && round == f.round {
+			os.Exit(f.code)
+		}
 		fill(out, me, round)
 		if _, err := outrigger.Sendrecv(ctx, world, out, next, round&0xffff, in, previous, round&0xffff); err != nil {
 			return fmt.Errorf("round %d: %w", round, err)

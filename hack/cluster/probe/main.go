@@ -27,6 +27,7 @@ var probes = map[string]func(ctx context.Context, args []string) error{
 	"write":  write,
 	"read":   read,
 	"report": report,
+	"inside": inside,
 }
 
 func main() {

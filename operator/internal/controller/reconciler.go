@@ -57,6 +57,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	plan := verdict.Next(o)
+	if verdict.Fails(o, &plan) {
+		// Pods end when their Job is suspended, and may be heard of first.
+		if plan, err = r.again(ctx, o); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
 	a := &desired.Attempt{Job: job, Number: verdict.AttemptOf(job), Options: r.Options}
 	if profile != nil {
 		a.Profile = profile.Spec
@@ -130,6 +136,22 @@ func (r *Reconciler) observe(ctx context.Context, job *v1alpha1.MPIJob) (*verdic
 		return o, nil, nil
 	}
 	return o, profile, err
+}
+
+// again judges with the Job as it is now.
+func (r *Reconciler) again(ctx context.Context, o *verdict.Observation) (verdict.Plan, error) {
+	if o.Batch != nil {
+		batch := new(batchv1.Job)
+		switch err := r.Live.Get(ctx, client.ObjectKeyFromObject(o.Batch), batch); {
+		case err == nil:
+			o.Batch = batch
+		case apierrors.IsNotFound(err):
+			o.Batch = nil
+		default:
+			return verdict.Plan{}, err
+		}
+	}
+	return verdict.Next(o), nil
 }
 
 // act does what the plan says.

@@ -19,12 +19,12 @@ const LabelQueue = "kueue.x-k8s.io/queue-name"
 // rejected them before anything ran in them.
 const rejectionLimit = 20
 
-// BatchJob is the attempt's Indexed Job. A pod whose application has failed, or that
-// was taken away, fails it at once: the ranks are one program.
+// BatchJob is the attempt's Indexed Job. It has no policy for pods that fail:
+// one that went by exit codes would fail a Job that is being suspended, whose
+// ranks end each other. What a failure is, verdict says.
 func (a *Attempt) BatchJob() (*batchv1.Job, error) {
 	s := &a.Job.Spec
 	template := *s.Template.DeepCopy()
-	application := template.Spec.Containers[0].Name
 	if err := inject.Pod(&template.Spec, a.settings()); err != nil {
 		return nil, err
 	}
@@ -41,26 +41,9 @@ func (a *Attempt) BatchJob() (*batchv1.Job, error) {
 		ObjectMeta: m,
 		Spec: batchv1.JobSpec{
 			Parallelism: &pods, Completions: &pods, CompletionMode: &indexed, BackoffLimit: &limit,
-			PodReplacementPolicy: &replace, PodFailurePolicy: failurePolicy(application), Suspend: a.suspend(), Template: template,
+			PodReplacementPolicy: &replace, Suspend: a.suspend(), Template: template,
 		},
 	}, nil
-}
-
-// failurePolicy fails the Job with the first application that fails, or whose
-// pod is taken away; pods rejected by their node are counted and made again.
-func failurePolicy(application string) *batchv1.PodFailurePolicy {
-	return &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{
-		{
-			Action: batchv1.PodFailurePolicyActionFailJob,
-			OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
-				ContainerName: &application, Operator: batchv1.PodFailurePolicyOnExitCodesOpNotIn, Values: []int32{0},
-			},
-		},
-		{
-			Action:          batchv1.PodFailurePolicyActionFailJob,
-			OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}},
-		},
-	}}
 }
 
 // suspend is what this operator wants of the Job's field of that name. A queue

@@ -22,6 +22,9 @@ const settle = 3 * time.Second
 // nothing that may still arrive would change it.
 func (o *Observation) failure() (f *v1alpha1.Failure, settled bool) {
 	since := o.firstSign()
+	if p := o.takenAway(since); p != nil {
+		return o.lost(p), true // it will not be there when all have ended
+	}
 	gone := o.gone()
 	batch := o.batchCondition(batchv1.JobFailed)
 	if since.IsZero() && gone == nil && batch == nil {
@@ -196,17 +199,48 @@ func disruption(p *corev1.Pod) string {
 	return ""
 }
 
-// deletedBefore reports whether the pod's deletion was asked for before at. The
-// object's time of deletion is the end of its grace.
+// deletedBefore reports whether the pod's deletion was asked for before at.
 func deletedBefore(p *corev1.Pod, at time.Time) bool {
-	if p.DeletionTimestamp == nil {
-		return false
-	}
-	asked := p.DeletionTimestamp.Time
+	return p.DeletionTimestamp != nil && !asked(p).After(at.Add(time.Second)) // whole seconds, rounded down
+}
+
+// asked is when a pod's deletion was asked for. The object's time of deletion
+// is the end of its grace.
+func asked(p *corev1.Pod) time.Time {
+	at := p.DeletionTimestamp.Time
 	if p.DeletionGracePeriodSeconds != nil {
-		asked = asked.Add(-time.Duration(*p.DeletionGracePeriodSeconds) * time.Second)
+		at = at.Add(-time.Duration(*p.DeletionGracePeriodSeconds) * time.Second)
 	}
-	return !asked.After(at.Add(time.Second)) // whole seconds, rounded down
+	return at
+}
+
+// takenAway is a pod whose deletion was asked for while its ranks were at work,
+// before the first sign of a failure.
+func (o *Observation) takenAway(sign time.Time) *corev1.Pod {
+	if o.Batch != nil && Over(o.Batch) {
+		return nil // its controller deletes what is left
+	}
+	var first *corev1.Pod
+	for _, p := range o.Pods {
+		if p.DeletionTimestamp == nil || !o.started(p) || o.succeeded(p) || !sign.IsZero() && asked(p).After(sign) {
+			continue
+		}
+		if first == nil || asked(p).Before(asked(first)) {
+			first = p
+		}
+	}
+	return first
+}
+
+func (o *Observation) lost(p *corev1.Pod) *v1alpha1.Failure {
+	number, at := AttemptOf(o.Job), metav1.NewTime(asked(p))
+	f := &v1alpha1.Failure{Attempt: &number, Time: &at}
+	if i := o.index(p); i >= 0 {
+		rank, _ := desired.Ranks(&o.Job.Spec, i)
+		f.Rank = &rank
+	}
+	o.locate(f, p)
+	return f
 }
 
 // ofPods is a failure that no program has told of.

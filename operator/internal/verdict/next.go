@@ -250,3 +250,13 @@ func Hold(o *Observation, p *Plan, reason, message string) {
 	}
 	o.state(p, v1alpha1.ConditionPending, reason, limited(message))
 }
+
+// Fails reports whether a plan is about a failure that was not known before.
+func Fails(o *Observation, p *Plan) bool {
+	for _, c := range []string{v1alpha1.ConditionFailed, v1alpha1.ConditionRestarting} {
+		if meta.IsStatusConditionTrue(p.Status.Conditions, c) && !meta.IsStatusConditionTrue(o.Job.Status.Conditions, c) {
+			return true
+		}
+	}
+	return false
+}

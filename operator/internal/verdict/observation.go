@@ -39,10 +39,10 @@ func (o *Observation) forgetOld() {
 	if o.Batch == nil {
 		return
 	}
-	start := o.Batch.Status.StartTime // set anew when the Job is resumed
+	start := o.Batch.Status.StartTime // taken away by a suspension, set anew by what follows
 	held := o.Batch.Spec.Suspend != nil && *o.Batch.Spec.Suspend
 	o.Pods = slices.DeleteFunc(slices.Clone(o.Pods), func(p *corev1.Pod) bool {
-		return held || start != nil && p.CreationTimestamp.Before(start)
+		return held || start == nil || p.CreationTimestamp.Before(start)
 	})
 }
 

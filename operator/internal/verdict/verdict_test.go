@@ -86,7 +86,7 @@ func TestRestartLimit(t *testing.T) {
 	if s.job.Status.JobName != "cg-1" {
 		t.Fatalf("job %q", s.job.Status.JobName)
 	}
-	s.o.Batch = &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "cg-1"}}
+	s.o.Batch = &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "cg-1"}, Status: batchv1.JobStatus{StartTime: &metav1.Time{Time: noon}}}
 	s.pods(1)
 	s.next(Apply, v1alpha1.ConditionRunning)
 	die(60)
@@ -123,6 +123,8 @@ func TestSuspendAndResume(t *testing.T) {
 	s.next(Apply, v1alpha1.ConditionSuspended)
 	s.job.Spec.RunPolicy.Suspend = &no
 	s.o.Batch.Spec.Suspend = &no
+	s.o.Pods[1].DeletionTimestamp = &metav1.Time{Time: at(10)}
+	s.next(Apply, v1alpha1.ConditionPending) // the Job's controller has not begun
 	s.o.Batch.Status.StartTime = &metav1.Time{Time: at(20)}
 	s.o.Now = at(20)
 	s.next(Apply, v1alpha1.ConditionPending)
@@ -151,10 +153,6 @@ func TestWhatTheClusterDid(t *testing.T) {
 		happens func(p *corev1.Pod)
 		reason  string
 	}{
-		"deleted": {func(p *corev1.Pod) {
-			grace := int64(30)
-			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: at(39)}, &grace
-		}, v1alpha1.ReasonPodLost},
 		"evicted": {func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"}}
 		}, v1alpha1.ReasonPodLost},
@@ -268,4 +266,23 @@ func TestConditionsTakeTurns(t *testing.T) {
 	if after := condition(s.job, v1alpha1.ConditionPending); after.LastTransitionTime != before.LastTransitionTime {
 		t.Fatal("a condition that did not change has a new time")
 	}
+}
+
+// A pod that is deleted while it works is lost, at once: it will be gone before
+// its ranks' last words are read. One that goes after a failure is not.
+func TestPodDeleted(t *testing.T) {
+	s := begun(t)
+	grace := int64(30)
+	s.o.Pods[1].DeletionTimestamp, s.o.Pods[1].DeletionGracePeriodSeconds = &metav1.Time{Time: at(40)}, &grace
+	s.o.Now = at(10)
+	s.next(Stop, v1alpha1.ConditionFailed)
+	if f := s.job.Status.FirstFailure; f.Reason != v1alpha1.ReasonPodLost || *f.Rank != 2 || f.Pod != "cg-0-1-x" || f.Node != "node1" {
+		t.Fatalf("%+v", f)
+	}
+	s = begun(t)
+	s.exit(0, 3, at(5), podlife.Failure{Rank: 1, Code: 3, Reason: podlife.RankExited, Time: at(5)})
+	s.o.Pods[1].DeletionTimestamp, s.o.Pods[1].DeletionGracePeriodSeconds = &metav1.Time{Time: at(40)}, &grace
+	s.o.Now = at(10)
+	s.next(Stop, v1alpha1.ConditionFailed)
+	s.failed(1, 3, "RankExited", "cg-0-0-x", "node0")
 }

@@ -1,0 +1,188 @@
+//go:build cluster
+
+package mpijob
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// long is a job that would run for minutes.
+func long(ns, name string, more ...string) *v1alpha1.MPIJob {
+	return example(ns, name, append([]string{"ring", "-rounds", "100000", "-pause", "10ms"}, more...)...)
+}
+
+// A rank that exits with 3 is the first failure, with its pod, its node and its
+// code, however many others fail because of it.
+func TestRankExits(t *testing.T) {
+	j := submit(t, long(restricted(t), "exits", "-fail-rank", "3", "-fail-round", "100"))
+	p := podOf(t, j, 1)
+	j = becomes(t, j, v1alpha1.ConditionFailed)
+	f := failed(t, j, "RankExited", 3, p.Name, p.Spec.NodeName)
+	if f.ExitCode == nil || *f.ExitCode != 3 {
+		t.Errorf("exit code %v, want 3", deref(f.ExitCode))
+	}
+	if took := j.Status.CompletionTime.Sub(f.Time.Time); took > 10*time.Second {
+		t.Errorf("told %v after it happened, want at most 10 s", took)
+	}
+	wide := kubectl(t, "get", "mpijob", "-n", j.Namespace, "-o", "wide")
+	if !strings.Contains(wide, "RankExited") {
+		t.Errorf("kubectl get mpijob -o wide does not say why:\n%s", wide)
+	}
+}
+
+// The container's user has a program that does not exist.
+func TestNoProgram(t *testing.T) {
+	j := becomes(t, submit(t, example(restricted(t), "nothing", "no-such-program")), v1alpha1.ConditionFailed)
+	if f := j.Status.FirstFailure; f.Reason != "CannotStart" || !strings.Contains(f.Message, "no-such-program") {
+		t.Errorf("first failure %s: %s", f.Reason, f.Message)
+	}
+}
+
+// A sidecar that is killed ends the job; the one that the kubelet starts in its
+// place does not join.
+func TestSidecarKilled(t *testing.T) {
+	j := submit(t, long(restricted(t), "killed"))
+	p := podOf(t, j, 1)
+	podOf(t, j, 0)
+	kill(t, p, names.ContainerSidecar)
+	failed(t, becomes(t, j, v1alpha1.ConditionFailed), "SidecarLost", 2, p.Name, p.Spec.NodeName)
+}
+
+// kill ends a container's processes by SIGKILL, from its node.
+func kill(t *testing.T, p *corev1.Pod, container string) {
+	t.Helper()
+	for _, c := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
+		if c.Name != container {
+			continue
+		}
+		n, err := lab.Node(p.Spec.NodeName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd, err := n.Command(t.Context(), "ctr", "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", strings.TrimPrefix(c.ContainerID, "containerd://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return
+	}
+	t.Fatalf("pod %s has no container %s", p.Name, container)
+}
+
+// A deleted pod is a lost pod, not a failure of the ranks in it.
+func TestPodDeleted(t *testing.T) {
+	j := submit(t, long(restricted(t), "deleted"))
+	p := podOf(t, j, 0)
+	podOf(t, j, 1)
+	if err := api.Delete(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	failed(t, becomes(t, j, v1alpha1.ConditionFailed), v1alpha1.ReasonPodLost, 0, p.Name, p.Spec.NodeName)
+}
+
+// A node that is lost takes its ranks with it; the other pods notice.
+func TestNodeLost(t *testing.T) {
+	j := submit(t, long(restricted(t), "lost"))
+	podOf(t, j, 0)
+	p := podOf(t, j, 1)
+	n, err := lab.Node(p.Spec.NodeName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.WaitReady(t.Context()); err != nil {
+			t.Log(err)
+		}
+	})
+	if err := n.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	started := false
+	t.Cleanup(func() {
+		if !started {
+			_ = n.Start() // the test has failed already
+		}
+	})
+	failed(t, becomes(t, j, v1alpha1.ConditionFailed), "SidecarLost", 2, p.Name, p.Spec.NodeName)
+	if err := n.Start(); err != nil {
+		t.Fatal(err)
+	}
+	started = true
+	if err := n.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A suspended job has no pods, and starts afresh when it is resumed.
+func TestSuspend(t *testing.T) {
+	j := submit(t, example(restricted(t), "pause", "ring", "-rounds", "300", "-pause", "10ms"))
+	podOf(t, j, 0)
+	suspend := func(yes string) {
+		t.Helper()
+		if err := api.Patch(t.Context(), j.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"runPolicy":{"suspend":`+yes+`}}}`))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	suspend("true")
+	becomes(t, j, v1alpha1.ConditionSuspended)
+	eventually(t, func() error { return none(t, j) })
+	suspend("false")
+	if s := becomes(t, j, v1alpha1.ConditionComplete).Status; s.FirstFailure != nil || deref(s.Restarts) > 0 {
+		t.Errorf("a suspension is no failure: %+v", s)
+	}
+}
+
+// All ranks start again after a failure, up to the limit.
+func TestRestartLimit(t *testing.T) {
+	j := long(restricted(t), "again", "-fail-rank", "1", "-fail-round", "5")
+	j.Spec.RunPolicy.RestartLimit = new(int32(2))
+	j = becomes(t, submit(t, j), v1alpha1.ConditionFailed)
+	if deref(j.Status.Restarts) != 2 || deref(j.Status.FirstFailure.Attempt) != 2 {
+		t.Errorf("%d restarts, failed in attempt %d, want 2 and 2", deref(j.Status.Restarts), deref(j.Status.FirstFailure.Attempt))
+	}
+	for _, c := range j.Status.Conditions {
+		if c.Type == v1alpha1.ConditionFailed && !strings.Contains(c.Message, "limit") {
+			t.Errorf("the limit is not named: %s", c.Message)
+		}
+	}
+}
+
+// A transport that is required and that a pod has not fails the job, by name.
+func TestTransportMissing(t *testing.T) {
+	for _, n := range lab.Nodes() { // as if an agent had advertised them
+		kubectl(t, "patch", "node", n.Name, "--subresource=status", "--type=merge", "-p", `{"status":{"capacity":{"outrigger.dev/hca-pretend":"4"}}}`)
+	}
+	j := long(restricted(t), "needs")
+	j.Spec.Transport = v1alpha1.TransportSpec{Type: v1alpha1.TransportRDMA, Policy: v1alpha1.TransportRequired}
+	j.Spec.Devices = []v1alpha1.DeviceRequest{{Resource: "outrigger.dev/hca-pretend", Count: 1}}
+	j.Spec.RunPolicy.RestartLimit = new(int32(5))
+	j = becomes(t, submit(t, j), v1alpha1.ConditionFailed)
+	if f := j.Status.FirstFailure; f.Reason != "TransportMissing" || deref(j.Status.Restarts) > 0 {
+		t.Errorf("first failure %s after %d restarts: %s", f.Reason, deref(j.Status.Restarts), f.Message)
+	}
+	eventually(t, func() error { return none(t, j) })
+}
+
+// Devices that no node has: the job waits and says so, and ends by its deadline.
+func TestDevicesMissing(t *testing.T) {
+	j := long(restricted(t), "wants")
+	j.Spec.Devices = []v1alpha1.DeviceRequest{{Resource: "outrigger.dev/unicorn", Count: 1}}
+	j.Spec.RunPolicy.ActiveDeadlineSeconds = new(int64(5))
+	submit(t, j)
+	eventually(t, func() error {
+		return saying(t, j, v1alpha1.ConditionPending, v1alpha1.ReasonUnschedulable, "outrigger.dev/unicorn")
+	})
+	if f := becomes(t, j, v1alpha1.ConditionFailed).Status.FirstFailure; f.Reason != v1alpha1.ReasonDeadlineExceeded {
+		t.Errorf("first failure %s: %s", f.Reason, f.Message)
+	}
+}

@@ -1,0 +1,99 @@
+//go:build cluster
+
+package mpijob
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/e2e/harness"
+)
+
+// CG of the NAS Parallel Benchmarks verifies on 4 ranks over 2 nodes, in a
+// restricted namespace, and kubectl shows how it went.
+func TestConjugateGradient(t *testing.T) {
+	j := submit(t, example(restricted(t), "cg", "npb", "-class", "W", "cg"))
+	nodes := map[string]bool{podOf(t, j, 0).Spec.NodeName: true, podOf(t, j, 1).Spec.NodeName: true}
+	j = becomes(t, j, v1alpha1.ConditionComplete)
+	if len(nodes) != 2 {
+		t.Errorf("the job ran on %v, want two nodes", nodes)
+	}
+	log := kubectl(t, "logs", "-n", j.Namespace, "-l", "batch.kubernetes.io/job-completion-index=0", "-c", "app", "--tail=-1")
+	if !strings.Contains(log, "VERIFICATION SUCCESSFUL") {
+		t.Errorf("rank 0 says\n%s", log)
+	}
+	if len(j.Status.Transports) != 1 || j.Status.Transports[0] != "tcp" {
+		t.Errorf("transports %v, want tcp alone", j.Status.Transports)
+	}
+	table := kubectl(t, "get", "mpijob", "-n", j.Namespace)
+	for _, word := range []string{"RANKS", "STATE", "Complete", "tcp"} {
+		if !strings.Contains(table, word) {
+			t.Errorf("kubectl get mpijob does not say %s:\n%s", word, table)
+		}
+	}
+}
+
+// Everything that the client library can do works between pods too.
+func TestTour(t *testing.T) {
+	becomes(t, submit(t, example(restricted(t), "tour", "tour")), v1alpha1.ConditionComplete)
+}
+
+// A profile changes how the job runs: encrypted, streamed, blocking.
+func TestProfile(t *testing.T) {
+	ns := restricted(t)
+	p := &v1alpha1.FabricProfile{}
+	p.Namespace, p.Name = ns, "careful"
+	p.Spec.Encryption, p.Spec.WaitPolicy, p.Spec.Rendezvous = v1alpha1.EncryptionTLS, "Block", "Stream"
+	if err := api.Create(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	j := example(ns, "ring", "ring", "-rounds", "50")
+	j.Spec.ProfileName = p.Name
+	becomes(t, submit(t, j), v1alpha1.ConditionComplete)
+	log := kubectl(t, "logs", "-n", ns, "-l", "batch.kubernetes.io/job-completion-index=0", "-c", "outrigger", "--tail=-1")
+	if !strings.Contains(log, "encrypt=true") {
+		t.Errorf("the sidecar says\n%s", log)
+	}
+}
+
+// From inside the application's container there is nothing to take: no
+// capability, no device of ours, and one mount.
+func TestInside(t *testing.T) {
+	ns := restricted(t)
+	j := example(ns, "inside", "probe", "inside")
+	j.Spec.Ranks, j.Spec.RanksPerPod = 1, 1
+	j.Spec.Template.Spec.Containers[0].Image = lab.Image(harness.Probe)
+	becomes(t, submit(t, j), v1alpha1.ConditionComplete)
+	log := kubectl(t, "logs", "-n", ns, "-l", "outrigger.dev/job-name=inside", "-c", "app", "--tail=-1")
+	usual := map[string]bool{ // of every container, whatever the runtime
+		"/dev/null": true, "/dev/zero": true, "/dev/full": true, "/dev/random": true, "/dev/urandom": true, "/dev/tty": true,
+		"/dev/termination-log": true, "/dev/ptmx": true, "/dev/pts/ptmx": true, "/dev/console": true, "/dev/pts/0": true,
+	}
+	capabilities, shared := 0, 0
+	for line := range strings.Lines(log) {
+		line = strings.TrimSpace(strings.TrimPrefix(line, "[0] "))
+		switch what, rest, _ := strings.Cut(line, " "); what {
+		case "device":
+			if !usual[rest] {
+				t.Errorf("the application has the device %s", rest)
+			}
+		case "status":
+			capabilities++
+			if _, mask, _ := strings.Cut(rest, "\t"); strings.Trim(mask, "0") != "" {
+				t.Errorf("the application has a capability: %s", rest)
+			}
+		case "mountinfo":
+			place := strings.Fields(rest)[4]
+			switch {
+			case place == "/run/outrigger":
+				shared++
+			case strings.Contains(place, "outrigger"), strings.Contains(place, "vfio"), strings.Contains(place, "infiniband"):
+				t.Errorf("the application mounts %s", place)
+			}
+		}
+	}
+	if capabilities != 5 || shared != 1 {
+		t.Errorf("%d lines of capabilities and %d shared directories, want 5 and 1:\n%s", capabilities, shared, log)
+	}
+}
