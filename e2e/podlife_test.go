@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -174,6 +175,54 @@ func TestPodEndsFirst(t *testing.T) {
 	sent := all[0].Sidecar.Traffic
 	if len(sent) != 1 || sent[0].Transport != "tcp" || sent[0].Peers != 1 || sent[0].Messages < farewells || sent[0].Bytes < 8*farewells*farewellWords {
 		t.Errorf("traffic of pod 0: %+v", sent)
+	}
+}
+
+// TestContainersOfDifferentUsers: sidecar and application have users, and the
+// application a PID namespace, of their own, and no capability. Only root can
+// arrange that; others run both as themselves.
+func TestContainersOfDifferentUsers(t *testing.T) {
+	const sidecarUser, appUser = 65532, 1000
+	h := prepareHand(t, 2, 1)
+	h.writeDocument()
+	shared := filepath.Join(h.dir, "bin")
+	spawn(t, nil, "outrigger-launch", "install", shared).wait(0)
+	pods := []*pod{h.pod(0), h.pod(1)}
+	if os.Geteuid() == 0 {
+		h.giveTo(sidecarUser)
+		for _, p := range pods {
+			p.sidecarAs = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: sidecarUser, Gid: sidecarUser}}
+			p.ranksAs = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: appUser, Gid: appUser}, Cloneflags: syscall.CLONE_NEWPID}
+		}
+	}
+	for _, p := range pods {
+		p.startSidecar().says("ready")
+		p.startRanks(shared+"/outrigger-launch", ring("-rounds", "200")...)
+	}
+	for _, p := range pods {
+		p.ranks.wait(0)
+	}
+	pods[0].ranks.says("every byte right")
+	for _, p := range pods {
+		p.sidecar.signal(unix.SIGTERM)
+		p.sidecar.wait(0)
+		_ = p.report() // both could write their last words
+	}
+}
+
+// giveTo makes the job's directory what volumes in a pod are: the sidecar's
+// files its own, the directory everybody's. The programs are everybody's too.
+func (h *hand) giveTo(user int) {
+	h.t.Helper()
+	files, err := filepath.Glob(filepath.Join(h.dir, "*"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, f := range files {
+		err = errors.Join(err, os.Chown(f, user, user))
+	}
+	if err := errors.Join(err, os.Chmod(h.dir, 0o777), os.Chmod(bin, 0o755)); err != nil { //nolint:gosec // the point
+		h.t.Fatal(err)
 	}
 }
 

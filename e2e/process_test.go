@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,12 +27,19 @@ type process struct {
 // spawn starts one of the programs, or the one at an absolute path.
 func spawn(t *testing.T, env []string, program string, args ...string) *process {
 	t.Helper()
+	return spawnAs(t, nil, env, program, args...)
+}
+
+// spawnAs starts it with another user, or in other namespaces.
+func spawnAs(t *testing.T, attr *syscall.SysProcAttr, env []string, program string, args ...string) *process {
+	t.Helper()
 	path := program
 	if !filepath.IsAbs(program) {
 		path = filepath.Join(bin, program)
 	}
 	p := &process{t: t, name: filepath.Base(program), out: new(output), done: make(chan struct{})}
 	p.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), path, args...)
+	p.cmd.SysProcAttr = attr
 	p.cmd.Env = append(p.cmd.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	if err := p.cmd.Start(); err != nil {
@@ -90,6 +98,7 @@ type pod struct {
 	number             int
 	sidecar, ranks     *process
 	sidecarLog, rankIn string
+	sidecarAs, ranksAs *syscall.SysProcAttr
 }
 
 func (h *hand) pod(number int) *pod {
@@ -103,7 +112,7 @@ func (p *pod) startSidecar(flags ...string) *process {
 		"--bootstrap", h.dir + "/bootstrap.json", "--pod", fmt.Sprint(p.number), "--socket", h.socket(p.number), "--listen", h.listen[p.number],
 		"--termination-log", p.sidecarLog, "--once", fmt.Sprintf("%s/once%d", h.dir, p.number), "--app-uid", "any",
 	}
-	p.sidecar = spawn(h.t, nil, "outrigger-sidecar", append(args, flags...)...)
+	p.sidecar = spawnAs(h.t, p.sidecarAs, nil, "outrigger-sidecar", append(args, flags...)...)
 	return p.sidecar
 }
 
@@ -115,7 +124,7 @@ func (p *pod) startRanks(launcher string, program ...string) *process {
 		"--socket", h.socket(p.number), "--pod", fmt.Sprint(p.number), "--ranks-per-pod", fmt.Sprint(h.doc.Pods[0].Ranks),
 		"--world", fmt.Sprint(h.doc.Ranks), "--termination-log", p.rankIn, "--",
 	}
-	p.ranks = spawn(h.t, nil, launcher, append(args, program...)...)
+	p.ranks = spawnAs(h.t, p.ranksAs, nil, launcher, append(args, program...)...)
 	return p.ranks
 }
 

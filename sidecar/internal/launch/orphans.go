@@ -57,7 +57,9 @@ func killOrphans() {
 	}
 }
 
-// children lists the processes whose parent this is.
+// children lists the processes whose parent this is. The /proc of another PID
+// namespace has other processes under the same numbers: what is no child by the
+// kernel's word is none.
 func children() []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -69,11 +71,16 @@ func children() []int {
 		if err != nil {
 			continue
 		}
-		if parentOf(pid) == os.Getpid() {
+		if parentOf(pid) == os.Getpid() && isChild(pid) {
 			list = append(list, pid)
 		}
 	}
 	return list
+}
+
+// isChild asks without waiting and without taking anything away.
+func isChild(pid int) bool {
+	return unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == nil
 }
 
 // parentOf reads the fourth field of /proc/PID/stat, which follows the name in

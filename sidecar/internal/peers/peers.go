@@ -45,7 +45,7 @@ type Config struct {
 const (
 	patienceDefault = 5 * time.Second
 	pendingDefault  = 128
-	acceptPause     = 20 * time.Millisecond  // for descriptors to become free
+	acceptPause     = 20 * time.Millisecond // for descriptors to become free
 )
 
 // Mesh makes and accepts the connections of one sidecar.
