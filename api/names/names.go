@@ -23,15 +23,6 @@ const (
 	SocketFile = "sidecar.sock"
 	// BootstrapFile is the job document inside the sidecar's configuration.
 	BootstrapFile = "bootstrap.json"
-	// RunDir is the directory that a pod's containers share.
-	RunDir = "/run/outrigger"
-	// BinDir is where the launcher is installed inside RunDir, as LaunchFile.
-	BinDir     = "bin"
-	LaunchFile = "outrigger-launch"
-	// OnceFile is inside RunDir and says that a sidecar has run in this pod.
-	OnceFile = "sidecar.once"
-	// TerminationLog is where a container's last words go (api/podlife).
-	TerminationLog = "/dev/termination-log"
 )
 
 // Kubernetes names.
