@@ -1,0 +1,74 @@
+// Package grant is what a sidecar and the node's agent say to each other: see
+// PROTOCOL.md beside this file, whose sections are cited here.
+package grant
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Version is the protocol's version, in every message.
+const Version = 1
+
+// MessageMax is the length of a message in bytes (§1).
+const MessageMax = 4096
+
+// Socket is the agent's socket in a sidecar's container (§1).
+const Socket = "/run/outrigger/grant.sock"
+
+// Op is what a message is about (§3).
+type Op string
+
+// The operations. Incoming is an event of the agent's, the others are requests
+// and their answers.
+const (
+	Memlock  Op = "memlock"
+	Join     Op = "join"
+	Connect  Op = "connect"
+	Incoming Op = "incoming"
+)
+
+// podMax bounds the numbers of pods.
+const podMax = 1 << 20
+
+// Message is a request, an answer or an event.
+type Message struct {
+	Version int    `json:"version"`
+	Op      Op     `json:"op"`
+	Bytes   uint64 `json:"bytes,omitempty"` // of memlock
+	Pod     int    `json:"pod,omitempty"`   // of join, connect and incoming
+	Error   string `json:"error,omitempty"` // of an answer that refuses
+}
+
+// Encode writes a message.
+func (m *Message) Encode() []byte {
+	b, err := json.Marshal(m)
+	if err != nil {
+		panic("grant: " + err.Error()) // strings and numbers always encode
+	}
+	return b
+}
+
+// Parse reads a message. It knows every operation, whoever may say it.
+func Parse(b []byte) (*Message, error) {
+	if len(b) > MessageMax {
+		return nil, fmt.Errorf("a message of more than %d bytes", MessageMax)
+	}
+	m := &Message{}
+	if err := json.Unmarshal(b, m); err != nil {
+		return nil, fmt.Errorf("not a message: %w", err)
+	}
+	if m.Version != Version {
+		return nil, fmt.Errorf("version %d, this side speaks version %d", m.Version, Version)
+	}
+	switch m.Op {
+	case Memlock:
+	case Join, Connect, Incoming:
+		if m.Pod < 0 || m.Pod >= podMax {
+			return nil, fmt.Errorf("%d is not the number of a pod", m.Pod)
+		}
+	default:
+		return nil, fmt.Errorf("unknown operation %q", m.Op)
+	}
+	return m, nil
+}

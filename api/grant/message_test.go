@@ -1,0 +1,56 @@
+package grant
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestRefusedMessages(t *testing.T) {
+	for text, cause := range map[string]string{
+		"":                                   "not a message",
+		`[]`:                                 "not a message",
+		`{"op":"memlock"}`:                   "version 0",
+		`{"version":1}`:                      "unknown operation",
+		`{"version":1,"op":"join","pod":-1}`: "not the number of a pod",
+		`{"version":1,"op":"connect","pod":1048576}`: "not the number of a pod",
+		`{"version":1,"op":"memlock","bytes":-1}`:    "not a message",
+		strings.Repeat(" ", MessageMax+1):            "more than 4096 bytes",
+	} {
+		if m, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), cause) {
+			t.Errorf("%.40q: %v, %v, want %q", text, m, err, cause)
+		}
+	}
+}
+
+// FuzzParse: what is accepted is the same after writing and reading it again.
+func FuzzParse(f *testing.F) {
+	for _, m := range []*Message{
+		{Version: 1, Op: Memlock, Bytes: 1 << 40},
+		{Version: 1, Op: Join},
+		{Version: 1, Op: Connect, Pod: 7},
+		{Version: 1, Op: Incoming, Pod: 1},
+		{Version: 1, Op: Memlock, Error: "no"},
+	} {
+		f.Add(m.Encode())
+	}
+	f.Add([]byte(`{"version":1,"op":"join","new":{}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		m, err := Parse(text)
+		if err != nil {
+			return
+		}
+		b := m.Encode()
+		if len(b) > MessageMax {
+			return // escapes make an error's text longer; Receive refuses it
+		}
+		again, err := Parse(b)
+		if err != nil {
+			t.Fatalf("%s: %v", b, err)
+		}
+		if diff := cmp.Diff(m, again); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
