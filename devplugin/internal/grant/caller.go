@@ -1,0 +1,93 @@
+// Package grant is the node's agent for what a sidecar needs and may not do
+// itself: a larger limit of locked memory, and connections to the sidecars of
+// its job on the same node (api/grant/PROTOCOL.md). It believes the kernel, the
+// container runtime and the kubelet, and nothing that the caller says.
+package grant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// Caller is who has connected.
+type Caller struct {
+	PID                       int
+	Namespace, Pod, Container string
+	// Job is the value of the pod's job label, "" without one.
+	Job string
+	// Devices counts the Outrigger devices of the container.
+	Devices int
+}
+
+func (c *Caller) String() string { return c.Namespace + "/" + c.Pod + "/" + c.Container }
+
+// Container is what a container runtime knows of a container.
+type Container struct {
+	Namespace, Pod, PodUID, Name string
+	PodLabels                    map[string]string
+}
+
+// Runtime finds a container by its ID.
+type Runtime interface {
+	Container(ctx context.Context, id string) (*Container, error)
+}
+
+// Allocations counts the devices of a container, by resource.
+type Allocations interface {
+	Devices(ctx context.Context, namespace, pod, container string) (map[string]int, error)
+}
+
+// Directory finds out who a process is.
+type Directory struct {
+	// Proc is the proc file system in which the callers' processes are seen;
+	// the default is /proc. The agent needs the node's PID namespace.
+	Proc        string
+	Runtime     Runtime
+	Allocations Allocations
+	// Resources are the names of which a caller must hold a device.
+	Resources []string
+	// JobLabel is the label of a pod that names its job.
+	JobLabel string
+}
+
+// errNoDevice refuses who was not given a device (PROTOCOL.md §2).
+var errNoDevice = errors.New("the container was not allocated a device of Outrigger's; ask for one in its resource limits")
+
+// Identify tells who a process is, or why it gets nothing.
+func (d *Directory) Identify(ctx context.Context, pid int) (*Caller, error) {
+	proc := d.Proc
+	if proc == "" {
+		proc = "/proc"
+	}
+	text, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "cgroup"))
+	if err != nil {
+		return nil, fmt.Errorf("the caller's cgroup: %w", err)
+	}
+	where, err := parseCgroup(string(text))
+	if err != nil {
+		return nil, err
+	}
+	c, err := d.Runtime.Container(ctx, where.container)
+	if err != nil {
+		return nil, fmt.Errorf("asking the container runtime: %w", err)
+	}
+	if c.PodUID != where.podUID {
+		return nil, fmt.Errorf("the container runtime says that container %s belongs to pod %s, its cgroup says %s", where.container, c.PodUID, where.podUID)
+	}
+	devices, err := d.Allocations.Devices(ctx, c.Namespace, c.Pod, c.Name)
+	if err != nil {
+		return nil, fmt.Errorf("asking the kubelet: %w", err)
+	}
+	caller := &Caller{PID: pid, Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, Job: c.PodLabels[d.JobLabel]}
+	for _, r := range d.Resources {
+		caller.Devices += devices[r]
+	}
+	if caller.Devices == 0 {
+		return nil, fmt.Errorf("%s: %w", caller, errNoDevice)
+	}
+	return caller, nil
+}

@@ -1,0 +1,86 @@
+package grant
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is the one that connected, held by a pidfd so that its number cannot
+// come to mean another one unnoticed.
+type process struct {
+	pid int
+	fd  int
+}
+
+// errForeignPID means that the caller's process is not visible.
+var errForeignPID = errors.New("the caller is outside of the agent's PID namespace; run the agent with hostPID: true")
+
+// peer finds the process behind a connection, as it was when it connected
+// (unix(7), SO_PEERCRED and SO_PEERPIDFD). Kernels before 6.5 have no
+// SO_PEERPIDFD; there a process that connects, dies, and whose number is given
+// to another one before the agent looks, is taken for the other.
+func peer(conn *net.UnixConn) (*process, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var p *process
+	var found error
+	if err := raw.Control(func(fd uintptr) { p, found = peerOf(int(fd)) }); err != nil {
+		return nil, err
+	}
+	return p, found
+}
+
+func peerOf(socket int) (*process, error) {
+	cred, err := unix.GetsockoptUcred(socket, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return nil, fmt.Errorf("the caller's credentials: %w", err)
+	}
+	if cred.Pid == 0 {
+		return nil, errForeignPID
+	}
+	fd, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		fd, err = unix.PidfdOpen(int(cred.Pid), 0)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the caller's process: %w", err)
+	}
+	return &process{pid: int(cred.Pid), fd: fd}, nil
+}
+
+// alive says whether the process still has its number. What was learnt by
+// number counts only when the process is alive afterwards.
+func (p *process) alive() error {
+	if err := unix.PidfdSendSignal(p.fd, 0, nil, 0); err != nil {
+		return fmt.Errorf("the caller has gone: %w", err)
+	}
+	return nil
+}
+
+func (p *process) close() error { return unix.Close(p.fd) }
+
+// Memory is the kernel's limit of locked memory.
+type Memory struct{}
+
+// Raise sets the limit of a process to n bytes, soft and hard, and never
+// lowers either (prlimit(2), RLIMIT_MEMLOCK). It gives the soft limit that
+// holds then.
+func (Memory) Raise(pid int, n uint64) (uint64, error) {
+	var now unix.Rlimit
+	if err := unix.Prlimit(pid, unix.RLIMIT_MEMLOCK, nil, &now); err != nil {
+		return 0, fmt.Errorf("reading the limit of locked memory: %w", err)
+	}
+	want := unix.Rlimit{Cur: max(now.Cur, n), Max: max(now.Max, n)}
+	if want == now {
+		return now.Cur, nil
+	}
+	if err := unix.Prlimit(pid, unix.RLIMIT_MEMLOCK, &want, nil); err != nil {
+		return 0, fmt.Errorf("raising the limit of locked memory from %d to %d bytes: %w; the agent needs CAP_SYS_RESOURCE", now.Cur, n, err)
+	}
+	return want.Cur, nil
+}
