@@ -5,6 +5,7 @@ package grant
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 // Version is the protocol's version, in every message.
@@ -13,19 +14,21 @@ const Version = 1
 // MessageMax is the length of a message in bytes (§1).
 const MessageMax = 4096
 
-// Socket is the agent's socket in a sidecar's container (§1).
-const Socket = "/run/outrigger/grant.sock"
+// errorMax bounds the text of a refusal in bytes: each may become six in JSON,
+// and the whole is to fit into a message.
+const errorMax = 600
 
 // Op is what a message is about (§3).
 type Op string
 
-// The operations. Incoming is an event of the agent's, the others are requests
-// and their answers.
+// The operations. Incoming and End are events of the agent's, the others are
+// requests and their answers.
 const (
 	Memlock  Op = "memlock"
 	Join     Op = "join"
 	Connect  Op = "connect"
 	Incoming Op = "incoming"
+	End      Op = "end"
 )
 
 // podMax bounds the numbers of pods.
@@ -37,12 +40,16 @@ type Message struct {
 	Op      Op     `json:"op"`
 	Bytes   uint64 `json:"bytes,omitempty"` // of memlock
 	Pod     int    `json:"pod,omitempty"`   // of join, connect and incoming
-	Error   string `json:"error,omitempty"` // of an answer that refuses
+	Error   string `json:"error,omitempty"` // of an answer that refuses, and of end
 }
 
-// Encode writes a message.
+// Encode writes a message. An error's text is cut when it is too long for one.
 func (m *Message) Encode() []byte {
-	b, err := json.Marshal(m)
+	out := *m
+	if len(out.Error) > errorMax {
+		out.Error = strings.ToValidUTF8(out.Error[:errorMax], "") + "..."
+	}
+	b, err := json.Marshal(&out)
 	if err != nil {
 		panic("grant: " + err.Error()) // strings and numbers always encode
 	}
@@ -62,7 +69,7 @@ func Parse(b []byte) (*Message, error) {
 		return nil, fmt.Errorf("version %d, this side speaks version %d", m.Version, Version)
 	}
 	switch m.Op {
-	case Memlock:
+	case Memlock, End:
 	case Join, Connect, Incoming:
 		if m.Pod < 0 || m.Pod >= podMax {
 			return nil, fmt.Errorf("%d is not the number of a pod", m.Pod)

@@ -32,6 +32,7 @@ func FuzzParse(f *testing.F) {
 		{Version: 1, Op: Connect, Pod: 7},
 		{Version: 1, Op: Incoming, Pod: 1},
 		{Version: 1, Op: Memlock, Error: "no"},
+		{Version: 1, Op: End, Error: strings.Repeat("\x01", errorMax+1)},
 	} {
 		f.Add(m.Encode())
 	}
@@ -43,7 +44,10 @@ func FuzzParse(f *testing.F) {
 		}
 		b := m.Encode()
 		if len(b) > MessageMax {
-			return // escapes make an error's text longer; Receive refuses it
+			t.Fatalf("a message of %d bytes", len(b))
+		}
+		if len(m.Error) > errorMax {
+			m.Error = strings.ToValidUTF8(m.Error[:errorMax], "") + "..."
 		}
 		again, err := Parse(b)
 		if err != nil {

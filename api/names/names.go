@@ -17,12 +17,23 @@ const (
 	EnvPod = "OUTRIGGER_POD"
 )
 
+// Environment of a sidecar, set by the device plugin.
+const (
+	// EnvGrantSocket is the path of the node agent's socket (api/grant) in the
+	// container.
+	EnvGrantSocket = "OUTRIGGER_GRANT_SOCKET"
+)
+
 // Files that the parts of a pod find each other by.
 const (
 	// SocketFile is the sidecar's socket inside the shared directory.
 	SocketFile = "sidecar.sock"
 	// BootstrapFile is the job document inside the sidecar's configuration.
 	BootstrapFile = "bootstrap.json"
+	// GrantSocket is the node agent's socket, on the node and in the containers
+	// that hold a device. Its directory has nothing else in it, because the
+	// whole of it is mounted: the socket is made anew when the agent restarts.
+	GrantSocket = "/run/outrigger-agent/grant.sock"
 )
 
 // Kubernetes names.

@@ -9,16 +9,18 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/outrigger-hpc/outrigger/api/grant"
+	"golang.org/x/sys/unix"
 )
 
 // Bounds (PROTOCOL.md §5).
 const (
 	connectionsMax    = 512
 	connectionsPerPod = 16
+	// identifyMax is how many callers are looked up at once: each costs the
+	// runtime and the kubelet a list, and anyone on the node may call.
+	identifyMax = 8
 )
 
 // identifyPatience is how long the runtime and the kubelet may take to say who
@@ -31,7 +33,7 @@ type Identifier interface {
 }
 
 // Limiter raises a process's limit of locked memory and gives the one that
-// holds then.
+// holds then, both in bytes.
 type Limiter interface {
 	Raise(pid int, bytes uint64) (uint64, error)
 }
@@ -49,37 +51,45 @@ type Config struct {
 
 // Agent answers sidecars.
 type Agent struct {
-	config   Config
-	listener *net.UnixListener
-	broker   broker
-	open     atomic.Int64
-	granted  atomic.Uint64
-	refused  atomic.Uint64
-	wg       sync.WaitGroup
+	config      Config
+	listener    *net.UnixListener
+	broker      *broker
+	record      *record
+	places      chan struct{} // one for each open connection
+	identifying chan struct{}
+	wg          sync.WaitGroup
 }
 
 // Listen makes an agent. Everyone may connect to its socket: who may ask is
-// decided by who they are, and a sidecar's user is anyone's choice.
+// decided by who they are, and a sidecar's user is anyone's choice. An agent
+// that starts takes the place of its predecessor, in one step.
 func Listen(c Config) (*Agent, error) {
 	if err := os.MkdirAll(filepath.Dir(c.Socket), 0o755); err != nil {
+		return nil, fmt.Errorf("the directory of the grant socket: %w", err)
+	}
+	fresh := c.Socket + ".new"
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	if err := os.Remove(c.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: c.Socket, Net: "unixpacket"})
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: fresh, Net: "unixpacket"})
 	if err != nil {
 		return nil, fmt.Errorf("the grant socket: %w", err)
 	}
-	if err := os.Chmod(c.Socket, 0o666); err != nil {
-		return nil, errors.Join(err, l.Close())
+	l.SetUnlinkOnClose(false) // by then the name may be a successor's
+	if err := errors.Join(os.Chmod(fresh, 0o666), os.Rename(fresh, c.Socket)); err != nil {
+		return nil, errors.Join(fmt.Errorf("the grant socket: %w", err), l.Close())
 	}
-	return &Agent{config: c, listener: l, broker: broker{members: map[member]*seat{}, pods: map[string]int{}}}, nil
+	return &Agent{
+		config: c, listener: l, broker: newBroker(), record: newRecord(c.Log),
+		places: make(chan struct{}, connectionsMax), identifying: make(chan struct{}, identifyMax),
+	}, nil
 }
 
-// Counts says how many requests were granted, and how many callers and
-// requests were refused.
-func (a *Agent) Counts() (granted, refused uint64) { return a.granted.Load(), a.refused.Load() }
+// Counts says what was granted and what was refused so far.
+func (a *Agent) Counts() []Count { return a.record.counts() }
+
+// Connections says how many are open.
+func (a *Agent) Connections() int { return len(a.places) }
 
 // Serve answers until the context ends.
 func (a *Agent) Serve(ctx context.Context) error {
@@ -90,63 +100,58 @@ func (a *Agent) Serve(ctx context.Context) error {
 	defer stop()
 	for {
 		conn, err := a.listener.AcceptUnix()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		switch {
+		case err == nil:
+			a.admit(ctx, conn)
+		case ctx.Err() != nil:
+			return nil
+		case passing(err):
+			a.record.refused("", opConnection, fmt.Errorf("accepting: %w", err))
+			pause(ctx, acceptPause)
+		default:
 			return fmt.Errorf("the grant socket: %w", err)
 		}
-		if a.open.Add(1) > connectionsMax {
-			a.open.Add(-1)
-			a.config.Log.Warn("too many connections; one is closed", "bound", connectionsMax)
-			_ = conn.Close() // the caller sees the end
-			continue
-		}
-		a.wg.Go(func() {
-			defer a.open.Add(-1)
-			a.attend(ctx, conn)
-		})
 	}
 }
 
-// attend answers one connection.
-func (a *Agent) attend(ctx context.Context, conn *net.UnixConn) {
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // Receive says so
-	defer stop()
-	defer conn.Close()
-	s := &session{agent: a, conn: conn}
-	err := s.identify(ctx)
-	if s.process != nil {
-		defer s.process.close()
+// acceptPause is the rest after an accept that failed for want of something.
+const acceptPause = 100 * time.Millisecond
+
+// passing says whether accept may succeed later: the caller has gone, or the
+// node is short of descriptors or memory.
+func passing(err error) bool {
+	for _, e := range []error{unix.ECONNABORTED, unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM} {
+		if errors.Is(err, e) {
+			return true
+		}
 	}
-	if err != nil {
-		a.refused.Add(1)
-		a.config.Log.Warn("a caller was refused", "cause", err)
-		s.turnAway(err)
+	return false
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// admit attends to a connection unless there are too many.
+func (a *Agent) admit(ctx context.Context, conn *net.UnixConn) {
+	select {
+	case a.places <- struct{}{}:
+	default:
+		a.record.refused("", opConnection, fmt.Errorf("more than %d connections", connectionsMax))
+		_ = conn.Close() // the caller sees the end
 		return
 	}
-	defer s.leave()
-	if !a.broker.enter(s.caller) {
-		a.refused.Add(1)
-		s.turnAway(fmt.Errorf("more than %d connections of one pod", connectionsPerPod))
-		return
-	}
-	defer a.broker.exit(s.caller)
-	for {
-		m, f, err := grant.Receive(conn)
-		if f != nil {
-			_ = f.Close() // no request has a descriptor
-		}
-		switch {
-		case errors.Is(err, grant.ErrMessage):
-			a.refused.Add(1)
-			_ = grant.Send(conn, &grant.Message{Version: grant.Version, Op: grant.Memlock, Error: err.Error()}, nil) // as below
-			return
-		case err != nil:
-			return // the caller has gone, or the agent ends
-		}
-		if err := s.answer(m); err != nil {
-			return // as above
-		}
-	}
+	a.wg.Go(func() {
+		defer func() { <-a.places }()
+		stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // reads and writes say so
+		defer stop()
+		defer conn.Close()
+		s := &session{agent: a, line: line{conn: conn}}
+		s.attend(ctx)
+	})
 }

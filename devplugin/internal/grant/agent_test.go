@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/grant"
@@ -32,14 +33,15 @@ func TestMemlock(t *testing.T) {
 	r := newRig(t)
 	c := r.caller(sidecar())
 	for _, step := range []struct{ ask, get uint64 }{{1 << 20, 1 << 20}, {1 << 10, 1 << 20}, {1 << 40, 1 << 30}} {
-		if got, err := c.Memlock(step.ask); err != nil || got != step.get {
+		if got, err := c.Memlock(t.Context(), step.ask); err != nil || got != step.get {
 			t.Errorf("asked for %d: %d, %v, want %d", step.ask, got, err, step.get)
 		}
 	}
-	_, err := c.Memlock(13)
+	_, err := c.Memlock(t.Context(), 13)
 	refused(t, err, "unlucky")
-	if granted, no := r.agent.Counts(); granted != 3 || no != 1 {
-		t.Errorf("%d granted, %d refused", granted, no)
+	want := []Count{{Op: "connect"}, {Op: "connection"}, {Op: "join"}, {Op: "memlock", Granted: 3, Refused: 1}}
+	if diff := cmp.Diff(want, r.agent.Counts()); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -47,9 +49,9 @@ func TestMemlock(t *testing.T) {
 func TestWithoutDevice(t *testing.T) {
 	r := newRig(t)
 	for name, ask := range map[string]func(*grant.Client) error{
-		"memlock": func(c *grant.Client) error { _, err := c.Memlock(1); return err },
-		"join":    func(c *grant.Client) error { return c.Join(0) },
-		"connect": func(c *grant.Client) error { _, err := c.Connect(0); return err },
+		"memlock": func(c *grant.Client) error { _, err := c.Memlock(t.Context(), 1); return err },
+		"join":    func(c *grant.Client) error { return c.Join(t.Context(), 0) },
+		"connect": func(c *grant.Client) error { _, err := c.Connect(t.Context(), 0); return err },
 	} {
 		t.Run(name, func(t *testing.T) { refused(t, ask(r.caller(nil)), "not allocated a device") })
 	}
@@ -63,12 +65,12 @@ func TestWithoutDevice(t *testing.T) {
 func TestConnect(t *testing.T) {
 	r := newRig(t)
 	zero, one := r.sidecar("job", 0), r.sidecar("job", 1)
-	mine, err := zero.Connect(1)
+	mine, err := zero.Connect(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer mine.Close()
-	p, err := one.Accept()
+	p, err := one.Accept(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,18 +135,18 @@ func passMemory(t *testing.T, from, to *net.UnixConn) uint32 {
 func TestCrossingConnects(t *testing.T) {
 	r := newRig(t)
 	zero, one := r.sidecar("job", 0), r.sidecar("job", 1)
-	a, err := zero.Connect(1)
+	a, err := zero.Connect(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	b, err := one.Connect(0) // the event of zero's request lies in front of the answer
+	b, err := one.Connect(t.Context(), 0) // the event of zero's request lies in front of the answer
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
 	for i, c := range []*grant.Client{zero, one} {
-		p, err := c.Accept()
+		p, err := c.Accept(t.Context())
 		if err != nil || p.Pod != 1-i {
 			t.Fatalf("pod %d accepted %v, %v", i, p, err)
 		}
@@ -160,20 +162,20 @@ func TestBrokerRefuses(t *testing.T) {
 		pod   int
 		cause string
 	}{{1, "not on this node"}, {0, "itself"}, {2, "not on this node"}} {
-		_, err := zero.Connect(c.pod)
+		_, err := zero.Connect(t.Context(), c.pod)
 		refused(t, err, c.cause)
 	}
-	refused(t, zero.Join(5), "joined already")
-	stranger := r.caller(&Caller{Namespace: "elsewhere", Pod: "job-1", Container: "outrigger", Job: "job", Devices: 1})
-	_, err := stranger.Connect(0)
+	refused(t, zero.Join(t.Context(), 5), "joined already")
+	stranger := r.caller(&Caller{Namespace: "elsewhere", Pod: "job-1", PodUID: "1", Container: "outrigger", Job: "job", Devices: 1})
+	_, err := stranger.Connect(t.Context(), 0)
 	refused(t, err, "join before connect")
-	if err := stranger.Join(1); err != nil {
+	if err := stranger.Join(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	_, err = stranger.Connect(0)
+	_, err = stranger.Connect(t.Context(), 0)
 	refused(t, err, "not on this node") // the job of the same name in another namespace is another job
 	jobless := r.caller(&Caller{Namespace: "ns", Pod: "p", Container: "c", Devices: 1})
-	refused(t, jobless.Join(0), "no job label")
+	refused(t, jobless.Join(t.Context(), 0), "no job label")
 }
 
 // A pod's place is free again when its connection has ended.
@@ -181,11 +183,11 @@ func TestRejoin(t *testing.T) {
 	r := newRig(t)
 	first := r.sidecar("job", 0)
 	second := r.caller(sidecar())
-	refused(t, second.Join(0), "another connection")
+	refused(t, second.Join(t.Context(), 0), "another connection")
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for second.Join(0) != nil { // until the agent has seen the end; the test's own limit bounds it
+	for second.Join(t.Context(), 0) != nil { // until the agent has seen the end; the test's own limit bounds it
 		continue
 	}
 }
@@ -193,11 +195,11 @@ func TestRejoin(t *testing.T) {
 func TestConnectionsOfOnePod(t *testing.T) {
 	r := newRig(t)
 	for range connectionsPerPod {
-		if _, err := r.caller(sidecar()).Memlock(1); err != nil {
+		if _, err := r.caller(sidecar()).Memlock(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err := r.caller(sidecar()).Memlock(1)
+	_, err := r.caller(sidecar()).Memlock(t.Context(), 1)
 	refused(t, err, "connections of one pod")
 }
 

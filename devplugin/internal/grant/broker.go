@@ -19,71 +19,75 @@ type member struct {
 	pod            int
 }
 
-// seat is the connection by which a member is reached.
-type seat struct {
-	member member
-	conn   *net.UnixConn
-	mu     sync.Mutex // one event at a time, so that its deadline is its own
+// line is a connection to which several goroutines may write: its own session,
+// and those of the others who have events for it.
+type line struct {
+	conn *net.UnixConn
+	mu   sync.Mutex // one message at a time, so that its deadline is its own
 }
 
-// tell sends an event. A reader that does not read loses its connection.
-func (s *seat) tell(m *grant.Message, f *os.File) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	err := s.conn.SetWriteDeadline(time.Now().Add(eventPatience))
+// patience is how long a sidecar may leave what it was told unread (§5).
+const patience = time.Second
+
+// tell sends a message. A reader that does not read loses its connection.
+func (l *line) tell(m *grant.Message, f *os.File) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m.Version = grant.Version
+	err := l.conn.SetWriteDeadline(time.Now().Add(patience))
 	if err == nil {
-		err = grant.Send(s.conn, m, f)
+		err = grant.Send(l.conn, m, f)
 	}
 	if err != nil {
-		return errors.Join(err, s.conn.Close())
+		return errors.Join(err, l.conn.Close())
 	}
-	return s.conn.SetWriteDeadline(time.Time{})
+	return nil
 }
 
 // broker knows who can be reached, and how many connections each pod has.
 type broker struct {
 	mu      sync.Mutex
-	members map[member]*seat
+	members map[member]*line
 	pods    map[string]int
 }
+
+func newBroker() *broker { return &broker{members: map[member]*line{}, pods: map[string]int{}} }
 
 func (b *broker) enter(c *Caller) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	key := c.Namespace + "/" + c.Pod
-	if b.pods[key] >= connectionsPerPod {
+	if b.pods[c.PodUID] >= connectionsPerPod {
 		return false
 	}
-	b.pods[key]++
+	b.pods[c.PodUID]++
 	return true
 }
 
 func (b *broker) exit(c *Caller) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	key := c.Namespace + "/" + c.Pod
-	if b.pods[key]--; b.pods[key] == 0 {
-		delete(b.pods, key)
+	if b.pods[c.PodUID]--; b.pods[c.PodUID] == 0 {
+		delete(b.pods, c.PodUID)
 	}
 }
 
-func (b *broker) join(s *seat) bool {
+func (b *broker) join(m member, l *line) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.members[s.member] != nil {
+	if b.members[m] != nil {
 		return false
 	}
-	b.members[s.member] = s
+	b.members[m] = l
 	return true
 }
 
-func (b *broker) leave(s *seat) {
+func (b *broker) leave(m member) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.members, s.member)
+	delete(b.members, m)
 }
 
-func (b *broker) find(m member) *seat {
+func (b *broker) find(m member) *line {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.members[m]

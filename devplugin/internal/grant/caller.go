@@ -15,8 +15,8 @@ import (
 
 // Caller is who has connected.
 type Caller struct {
-	PID                       int
-	Namespace, Pod, Container string
+	PID                               int
+	Namespace, Pod, PodUID, Container string
 	// Job is the value of the pod's job label, "" without one.
 	Job string
 	// Devices counts the Outrigger devices of the container.
@@ -45,7 +45,10 @@ type Allocations interface {
 type Directory struct {
 	// Proc is the proc file system in which the callers' processes are seen;
 	// the default is /proc. The agent needs the node's PID namespace.
-	Proc        string
+	Proc string
+	// CgroupRoot is the kubelet's cgroup root, as /proc/PID/cgroup shows it;
+	// the default is /.
+	CgroupRoot  string
 	Runtime     Runtime
 	Allocations Allocations
 	// Resources are the names of which a caller must hold a device.
@@ -67,7 +70,7 @@ func (d *Directory) Identify(ctx context.Context, pid int) (*Caller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the caller's cgroup: %w", err)
 	}
-	where, err := parseCgroup(string(text))
+	where, err := parseCgroup(string(text), d.CgroupRoot)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +85,7 @@ func (d *Directory) Identify(ctx context.Context, pid int) (*Caller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("asking the kubelet: %w", err)
 	}
-	caller := &Caller{PID: pid, Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, Job: c.PodLabels[d.JobLabel]}
+	caller := &Caller{PID: pid, Namespace: c.Namespace, Pod: c.Pod, PodUID: c.PodUID, Container: c.Name, Job: c.PodLabels[d.JobLabel]}
 	for _, r := range d.Resources {
 		caller.Devices += devices[r]
 	}

@@ -104,7 +104,7 @@ func TestIdentify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(&Caller{PID: 100, Namespace: "ns", Pod: "job-0", Container: "outrigger", Job: "job", Devices: 3}, got); diff != "" {
+	if diff := cmp.Diff(&Caller{PID: 100, Namespace: "ns", Pod: "job-0", PodUID: uid, Container: "outrigger", Job: "job", Devices: 3}, got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -136,10 +136,10 @@ func TestRefusesEveryoneElse(t *testing.T) {
 	d := newDirectory(t, newNode())
 	r := newRigFor(t, d)
 	d.run(t, os.Getpid(), uid, containerID(2))
-	_, err := r.caller(nil).Memlock(1 << 20)
+	_, err := r.caller(nil).Memlock(t.Context(), 1<<20)
 	refused(t, err, "ns/job-0/app: the container was not allocated a device")
 	d.run(t, os.Getpid(), uid, containerID(1))
-	if got, err := r.caller(nil).Memlock(1 << 20); err != nil || got != 1<<20 {
+	if got, err := r.caller(nil).Memlock(t.Context(), 1<<20); err != nil || got != 1<<20 {
 		t.Errorf("the sidecar: %d, %v", got, err)
 	}
 }

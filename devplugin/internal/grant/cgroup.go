@@ -3,6 +3,7 @@ package grant
 import (
 	"errors"
 	"fmt"
+	"path"
 	"regexp"
 	"strings"
 )
@@ -13,29 +14,35 @@ type place struct {
 }
 
 // The names of cgroups that kubelet and runtime make, with the cgroupfs driver
-// (pod<uid>/<id>) and with systemd's (kubepods-pod<uid>.slice/
-// cri-containerd-<id>.scope). A UID is one of RFC 9562, with _ for - under
-// systemd, or 32 digits for a static pod.
+// (kubepods/burstable/pod<uid>/<id>) and with systemd's (kubepods.slice/
+// kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/
+// cri-containerd-<id>.scope; a kubelet with a cgroup root puts that in front of
+// each name). A UID is one of RFC 9562, with _ for - under systemd, or 32 digits
+// for a static pod.
 var (
-	podCgroup       = regexp.MustCompile(`^(?:kubepods(?:-besteffort|-burstable)?-)?pod([0-9a-f]{8}(?:[-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12})(?:\.slice)?$`)
+	podsCgroup      = regexp.MustCompile(`^(?:(?:[A-Za-z0-9_.]+-)*kubepods(?:-besteffort|-burstable)?(?:\.slice)?|besteffort|burstable)$`)
+	podCgroup       = regexp.MustCompile(`^(?:(?:[A-Za-z0-9_.]+-)*kubepods(?:-besteffort|-burstable)?-)?pod([0-9a-f]{8}(?:[-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12})(?:\.slice)?$`)
 	containerCgroup = regexp.MustCompile(`^(?:cri-containerd-|crio-|docker-)?([0-9a-f]{64})(?:\.scope)?$`)
 )
 
 var errNoPod = errors.New("the process is in no pod")
 
-// parseCgroup reads /proc/PID/cgroup (cgroups(7)). On each line the first pod
-// and the container right below it count: what lies deeper was made inside the
-// container, where anyone can choose names. Lines that contradict each other
-// are an error; lines of the root or of a hierarchy that the kubelet does not
-// use say nothing.
-func parseCgroup(text string) (place, error) {
+// parseCgroup reads /proc/PID/cgroup (cgroups(7)). Names prove something only
+// where none but the kubelet and the runtime can have chosen them: from root,
+// the kubelet's cgroup root, down to the container. A user of the node who may
+// make cgroups of his own, as every systemd session may, can give them any
+// name, and so can root in a container below it.
+//
+// Lines that contradict each other are an error; lines of a hierarchy that the
+// kubelet does not use say nothing.
+func parseCgroup(text, root string) (place, error) {
 	var found place
 	for line := range strings.Lines(text) {
 		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		if len(fields) != 3 {
 			return place{}, fmt.Errorf("%q is not a line of /proc/PID/cgroup", line)
 		}
-		p, ok := placeIn(fields[2])
+		p, ok := placeIn(fields[2], root)
 		switch {
 		case !ok:
 		case found == place{}:
@@ -50,21 +57,36 @@ func parseCgroup(text string) (place, error) {
 	return found, nil
 }
 
-func placeIn(path string) (place, bool) {
-	names := strings.Split(path, "/")
-	for i, name := range names {
-		pod := podCgroup.FindStringSubmatch(name)
-		if pod == nil {
-			continue
-		}
-		if i+1 == len(names) {
-			return place{}, false
-		}
-		container := containerCgroup.FindStringSubmatch(names[i+1])
-		if container == nil {
-			return place{}, false
-		}
-		return place{podUID: strings.ReplaceAll(pod[1], "_", "-"), container: container[1]}, true
+// placeIn finds the pod and the container right below it.
+func placeIn(where, root string) (place, bool) {
+	names, ok := below(where, root)
+	if !ok {
+		return place{}, false
 	}
-	return place{}, false
+	for len(names) > 0 && podsCgroup.MatchString(names[0]) {
+		names = names[1:]
+	}
+	if len(names) < 2 {
+		return place{}, false
+	}
+	pod, container := podCgroup.FindStringSubmatch(names[0]), containerCgroup.FindStringSubmatch(names[1])
+	if pod == nil || container == nil {
+		return place{}, false
+	}
+	return place{podUID: strings.ReplaceAll(pod[1], "_", "-"), container: container[1]}, true
+}
+
+// below gives the names of a path below root. An agent in a cgroup namespace of
+// its own sees others as /../../NAME: from the nearest cgroup above both, which
+// for another pod is the kubelet's and for a stranger lies further up.
+func below(where, root string) ([]string, bool) {
+	if strings.HasPrefix(where, "/../") {
+		names := strings.Split(where[1:], "/")
+		for len(names) > 0 && names[0] == ".." {
+			names = names[1:]
+		}
+		return names, true
+	}
+	rest, ok := strings.CutPrefix(where, strings.TrimSuffix(path.Clean("/"+root), "/")+"/")
+	return strings.Split(rest, "/"), ok
 }

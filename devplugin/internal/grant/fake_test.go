@@ -62,6 +62,11 @@ func (l *limits) Raise(pid int, n uint64) (uint64, error) {
 	return l.bytes[pid], nil
 }
 
+// identifierFunc is an Identifier.
+type identifierFunc func(context.Context, int) (*Caller, error)
+
+func (f identifierFunc) Identify(ctx context.Context, pid int) (*Caller, error) { return f(ctx, pid) }
+
 // rig is an agent with invented callers.
 type rig struct {
 	t       *testing.T
@@ -69,6 +74,7 @@ type rig struct {
 	limits  limits
 	agent   *Agent
 	socket  string
+	stop    func()
 	started sync.WaitGroup
 }
 
@@ -80,7 +86,12 @@ func newRig(t *testing.T) *rig {
 // newRigFor is an agent that asks who, or the rig's visitors without one.
 func newRigFor(t *testing.T, who Identifier) *rig {
 	t.Helper()
-	r := &rig{t: t, socket: filepath.Join(shortDir(t), "run", "grant.sock"), limits: limits{bytes: map[int]uint64{}}}
+	return newRigAt(t, who, filepath.Join(shortDir(t), "run", "grant.sock"))
+}
+
+func newRigAt(t *testing.T, who Identifier, socket string) *rig {
+	t.Helper()
+	r := &rig{t: t, socket: socket, limits: limits{bytes: map[int]uint64{}}}
 	if who == nil {
 		who = &r.who
 	}
@@ -95,10 +106,11 @@ func newRigFor(t *testing.T, who Identifier) *rig {
 			t.Error(err)
 		}
 	})
-	t.Cleanup(func() {
+	r.stop = func() {
 		cancel()
 		r.started.Wait()
-	})
+	}
+	t.Cleanup(r.stop)
 	return r
 }
 
@@ -130,11 +142,19 @@ func (r *rig) caller(c *Caller) *grant.Client {
 // the order of answers, so that each one is known before the next comes.
 func (r *rig) sidecar(job string, pod int) *grant.Client {
 	r.t.Helper()
-	c := r.caller(&Caller{Namespace: "ns", Pod: fmt.Sprintf("%s-%d", job, pod), Container: "outrigger", Job: job, Devices: 1})
-	if err := c.Join(pod); err != nil {
+	c := r.caller(&Caller{Namespace: "ns", Pod: fmt.Sprintf("%s-%d", job, pod), PodUID: fmt.Sprintf("%s-%d", job, pod), Container: "outrigger", Job: job, Devices: 1})
+	if err := c.Join(r.t.Context(), pod); err != nil {
 		r.t.Fatal(err)
 	}
 	return c
+}
+
+// sidecarAgain is a sidecar that may not be let in yet.
+func (r *rig) sidecarAgain(job string, pod int) error {
+	r.t.Helper()
+	c := r.caller(&Caller{Namespace: "ns", PodUID: "again", Job: job, Devices: 1})
+	err := c.Join(r.t.Context(), pod)
+	return errors.Join(err, c.Close())
 }
 
 // serveGRPC serves until the end of the test and gives the socket.

@@ -54,12 +54,23 @@ func peerOf(socket int) (*process, error) {
 }
 
 // alive says whether the process still has its number. What was learnt by
-// number counts only when the process is alive afterwards.
+// number counts only when the process is alive afterwards. A pidfd is readable
+// when its process has ended (pidfd_open(2)); asking so needs no capability,
+// where a signal 0 to another user's process needs CAP_KILL.
 func (p *process) alive() error {
-	if err := unix.PidfdSendSignal(p.fd, 0, nil, 0); err != nil {
-		return fmt.Errorf("the caller has gone: %w", err)
+	fds := []unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(fds, 0)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return fmt.Errorf("looking whether the caller is alive: %w", err)
+		case n != 0:
+			return errors.New("the caller has gone")
+		default:
+			return nil
+		}
 	}
-	return nil
 }
 
 func (p *process) close() error { return unix.Close(p.fd) }

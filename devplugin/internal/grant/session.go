@@ -4,86 +4,127 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/grant"
 )
 
-// session is one connection of a sidecar, served by one goroutine.
+// session is one connection of a sidecar, served by one goroutine. Others use
+// its line.
 type session struct {
 	agent   *Agent
-	conn    *net.UnixConn
+	line    line
 	process *process
 	caller  *Caller
-	seat    *seat // after join
+	joined  *member
+}
+
+// attend finds out who is there, and answers.
+func (s *session) attend(ctx context.Context) {
+	err := s.identify(ctx)
+	if s.process != nil {
+		defer s.process.close()
+	}
+	if err != nil {
+		s.end("", err)
+		return
+	}
+	if !s.agent.broker.enter(s.caller) {
+		s.end(s.caller.String(), fmt.Errorf("more than %d connections of one pod", connectionsPerPod))
+		return
+	}
+	defer s.agent.broker.exit(s.caller)
+	defer s.leave()
+	for {
+		m, f, err := grant.Receive(s.line.conn)
+		if f != nil {
+			_ = f.Close() // no request has a descriptor
+		}
+		if errors.Is(err, grant.ErrMessage) {
+			s.end(s.caller.String(), err)
+			return
+		}
+		if err != nil || s.answer(m) != nil {
+			return // the caller has gone or does not read, or the agent ends
+		}
+	}
 }
 
 // identify finds out who is there. The process must be alive afterwards, so
 // that what was found is about it.
 func (s *session) identify(ctx context.Context) (err error) {
-	if s.process, err = peer(s.conn); err != nil {
+	if s.process, err = peer(s.line.conn); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, identifyPatience)
 	defer cancel()
+	select {
+	case s.agent.identifying <- struct{}{}:
+		defer func() { <-s.agent.identifying }()
+	case <-ctx.Done():
+		return errors.New("the agent is too busy to find out who is calling; try again")
+	}
 	if s.caller, err = s.agent.config.Who.Identify(ctx, s.process.pid); err != nil {
 		return err
 	}
 	return s.process.alive()
 }
 
-// turnAway says why and lets the connection end. It waits for the request, to
-// answer to its operation, but not for long: who is refused must not hold one
-// of the connections.
-func (s *session) turnAway(cause error) {
-	op := grant.Memlock
-	if s.conn.SetReadDeadline(time.Now().Add(requestPatience)) == nil {
-		if m, f, err := grant.Receive(s.conn); err == nil {
-			op = m.Op
-			if f != nil {
-				_ = f.Close() // no request has a descriptor
-			}
+// end refuses a caller everything: it says why, and waits a moment for the
+// caller to hang up. Closing at once, with a request unread, would let the
+// caller's kernel throw away what was said.
+func (s *session) end(caller string, cause error) {
+	s.agent.record.refused(caller, opConnection, cause)
+	if s.line.tell(&grant.Message{Op: grant.End, Error: cause.Error()}, nil) != nil || s.line.conn.CloseWrite() != nil ||
+		s.line.conn.SetReadDeadline(time.Now().Add(patience)) != nil {
+		return // who does not listen misses it
+	}
+	for {
+		_, f, err := grant.Receive(s.line.conn)
+		if f != nil {
+			_ = f.Close() // as in attend
+		}
+		if err != nil && !errors.Is(err, grant.ErrMessage) {
+			return
 		}
 	}
-	_ = grant.Send(s.conn, &grant.Message{Version: grant.Version, Op: op, Error: cause.Error()}, nil) // who does not listen misses it
 }
-
-// requestPatience is how long a refused caller may take to say what it wanted.
-const requestPatience = time.Second
 
 // answer performs a request. An error means that the answer could not be sent.
 func (s *session) answer(m *grant.Message) error {
-	out := &grant.Message{Version: grant.Version, Op: m.Op, Pod: m.Pod}
+	out := &grant.Message{Op: m.Op, Pod: m.Pod}
 	var f *os.File
+	var what string
 	var err error
 	switch m.Op {
 	case grant.Memlock:
 		out.Bytes, err = s.raise(m.Bytes)
+		what = fmt.Sprintf("process %d may lock %d bytes", s.process.pid, out.Bytes)
 	case grant.Join:
 		err = s.join(m.Pod)
+		what = fmt.Sprintf("pod %d of job %s", m.Pod, s.caller.Job)
 	case grant.Connect:
 		f, err = s.connect(m.Pod)
+		what = fmt.Sprintf("to pod %d of job %s", m.Pod, s.caller.Job)
 	default:
 		err = fmt.Errorf("%q is not a request", m.Op)
 	}
-	log := s.agent.config.Log.With("caller", s.caller.String(), "op", m.Op, "pid", s.process.pid)
 	if err != nil {
-		s.agent.refused.Add(1)
-		log.Warn("refused", "cause", err)
+		s.agent.record.refused(s.caller.String(), m.Op, err)
 		out.Error = err.Error()
 	} else {
-		s.agent.granted.Add(1)
-		log.Info("granted", "bytes", out.Bytes, "to", m.Pod)
+		s.agent.record.granted(s.caller.String(), m.Op, what)
 	}
-	err = grant.Send(s.conn, out, f)
+	err = s.line.tell(out, f)
 	if f != nil {
 		err = errors.Join(err, f.Close())
 	}
 	return err
 }
 
+// raise looks before and after: a limit goes to a number (prlimit(2) knows no
+// pidfd), and the caller must have had it all the time.
 func (s *session) raise(n uint64) (uint64, error) {
 	if err := s.process.alive(); err != nil {
 		return 0, err
@@ -96,14 +137,14 @@ func (s *session) join(pod int) error {
 	if s.caller.Job == "" {
 		return errors.New("the pod has no job label")
 	}
-	if s.seat != nil {
+	if s.joined != nil {
 		return errors.New("this connection has joined already")
 	}
-	seat := &seat{conn: s.conn, member: s.member(pod)}
-	if !s.agent.broker.join(seat) {
+	m := s.member(pod)
+	if !s.agent.broker.join(m, &s.line) {
 		return fmt.Errorf("pod %d of the job has joined by another connection", pod)
 	}
-	s.seat = seat
+	s.joined = &m
 	return nil
 }
 
@@ -112,32 +153,29 @@ func (s *session) member(pod int) member {
 }
 
 func (s *session) leave() {
-	if s.seat != nil {
-		s.agent.broker.leave(s.seat)
+	if s.joined != nil {
+		s.agent.broker.leave(*s.joined)
 	}
 }
-
-// eventPatience is how long a sidecar may leave an event unread (§5).
-const eventPatience = time.Second
 
 // connect makes a pair of sockets, gives one end to the other sidecar and
 // returns the caller's.
 func (s *session) connect(pod int) (*os.File, error) {
 	switch {
-	case s.seat == nil:
+	case s.joined == nil:
 		return nil, errors.New("join before connect")
-	case s.seat.member.pod == pod:
+	case s.joined.pod == pod:
 		return nil, errors.New("a sidecar has no connection to itself")
 	}
 	other := s.agent.broker.find(s.member(pod))
 	if other == nil {
-		return nil, fmt.Errorf("pod %d of the job is not on this node", pod)
+		return nil, fmt.Errorf("pod %d of the job is not on this node, or has not joined yet", pod)
 	}
 	mine, theirs, err := pair()
 	if err != nil {
 		return nil, err
 	}
-	err = other.tell(&grant.Message{Version: grant.Version, Op: grant.Incoming, Pod: s.seat.member.pod}, theirs)
+	err = other.tell(&grant.Message{Op: grant.Incoming, Pod: s.joined.pod}, theirs)
 	if err = errors.Join(err, theirs.Close()); err != nil {
 		return nil, errors.Join(fmt.Errorf("the sidecar of pod %d does not take connections: %w", pod, err), mine.Close())
 	}

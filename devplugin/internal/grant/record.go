@@ -1,0 +1,89 @@
+package grant
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/outrigger-hpc/outrigger/api/grant"
+)
+
+// opConnection is what is refused to a caller that may ask for nothing.
+const opConnection grant.Op = "connection"
+
+// saidMax bounds what is remembered of the log.
+const saidMax = 1024
+
+// Count is how often something was asked for.
+type Count struct {
+	Op               grant.Op
+	Granted, Refused uint64
+}
+
+// record counts what happens, and logs each thing once: a caller that asks
+// again and again must not fill the node's disk.
+type record struct {
+	log  *slog.Logger
+	mu   sync.Mutex
+	ops  map[grant.Op]*Count
+	said map[string]bool
+}
+
+func newRecord(log *slog.Logger) *record {
+	r := &record{log: log, ops: map[grant.Op]*Count{}, said: map[string]bool{}}
+	for _, op := range []grant.Op{opConnection, grant.Memlock, grant.Join, grant.Connect} {
+		r.ops[op] = &Count{Op: op}
+	}
+	return r
+}
+
+func (r *record) counts() []Count {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []Count
+	for c := range maps.Values(r.ops) {
+		all = append(all, *c)
+	}
+	slices.SortFunc(all, func(a, b Count) int { return cmp.Compare(a.Op, b.Op) })
+	return all
+}
+
+// granted notes a request that was performed; what is the outcome in words.
+func (r *record) granted(caller string, op grant.Op, what string) {
+	log := r.note(op, func(c *Count) { c.Granted++ }, slog.LevelInfo, caller, what)
+	log("granted", "caller", caller, "op", op, "what", what)
+}
+
+// refused notes a request, or a caller, that was turned away. A caller of whom
+// nothing is known has no name.
+func (r *record) refused(caller string, op grant.Op, cause error) {
+	log := r.note(op, func(c *Count) { c.Refused++ }, slog.LevelWarn, caller, cause.Error())
+	log("refused", "caller", caller, "op", op, "cause", cause)
+}
+
+// note counts, and gives the function to log with: at the level for what was
+// not said before, for debugging only otherwise.
+func (r *record) note(op grant.Op, count func(*Count), level slog.Level, caller, what string) func(string, ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.ops[op]; c != nil {
+		count(c)
+	} else { // an event that a caller sends as if it were a request
+		count(r.ops[opConnection])
+	}
+	key := fmt.Sprintf("%s\x00%s\x00%v\x00%s", caller, op, level, what)
+	if r.said[key] {
+		return r.log.Debug
+	}
+	if len(r.said) >= saidMax {
+		clear(r.said)
+	}
+	r.said[key] = true
+	if level == slog.LevelInfo {
+		return r.log.Info
+	}
+	return r.log.Warn
+}
