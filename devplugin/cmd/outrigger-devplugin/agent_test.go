@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/outrigger-hpc/outrigger/api/grant"
 	"github.com/outrigger-hpc/outrigger/devplugin/sysfstest"
 )
 
@@ -106,6 +109,8 @@ func TestRefusedSettings(t *testing.T) {
 		"no virtual functions":      {"--config", write(t, "pools: [{kind: hca}]\nsriov: [{pf: ens1f0, count: 2}]")},
 		"--injection \"magic\"":     {"--injection", "magic"},
 		"--interval 0s":             {"--interval", "0s"},
+		"--memlock-max: \"lots\"":   {"--memlock-max", "lots", "--grant-socket", filepath.Join(t.TempDir(), "s")},
+		"--grant-socket /dev/null":  {"--grant-socket", "/dev/null/s"},
 		"--log-level":               {"--log-level", "loud"},
 		"--log-format \"xml\"":      {"--log-format", "xml"},
 		"unknown command \"serve\"": {"serve"},
@@ -121,6 +126,7 @@ func agentOptions(t *testing.T, root string) *options {
 	dir := t.TempDir()
 	return &options{
 		root: root, hostRoot: root, kubeletDir: filepath.Join(dir, "plugins"), injection: "cdi", cdi: filepath.Join(dir, "cdi"),
+		grantSocket: filepath.Join(dir, "grant", "grant.sock"), memlockMax: "64GiB", podResources: filepath.Join(dir, "no-kubelet"), criSocket: filepath.Join(dir, "no-runtime"),
 		interval: 5 * time.Millisecond, logLevel: "error", logFormat: "json",
 	}
 }
@@ -158,6 +164,7 @@ func TestAgent(t *testing.T) {
 	await(t, a, `device_healthy{device="0000:d8:00.0",name="mlx5_1",numa="1",resource="outrigger.dev/hca"} 1`)
 	n.Unplug(n.InfiniBand)
 	await(t, a, `device_healthy{device="0000:d8:00.0",name="mlx5_1",numa="1",resource="outrigger.dev/hca"} 0`)
+	refusedGrant(t, a)
 	if code, body := get(t, a, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "not registered") {
 		t.Errorf("readyz: %d %s", code, body)
 	}
@@ -168,6 +175,35 @@ func TestAgent(t *testing.T) {
 	description, err := os.ReadFile(filepath.Join(a.o.cdi, "outrigger.dev-hca.json"))
 	if err != nil || strings.Contains(string(description), "0000:d8:00.0") || !strings.Contains(string(description), filepath.Join(n.Root, "dev/infiniband/uverbs0")) {
 		t.Errorf("CDI description %s, %v", description, err)
+	}
+}
+
+// refusedGrant asks for locked memory as a process that is in no pod, as this
+// test's is, or is in one whose runtime does not answer.
+func refusedGrant(t *testing.T, a *agent) {
+	t.Helper()
+	c, err := grant.Dial(t.Context(), a.o.grantSocket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var no *grant.Refused
+	if n, err := c.Memlock(t.Context(), 1<<20); !errors.As(err, &no) {
+		t.Errorf("this test was granted %d bytes, %v", n, err)
+	}
+	await(t, a, `grants_total{op="connection",outcome="refused"} 1`)
+}
+
+func TestParseSize(t *testing.T) {
+	for text, want := range map[string]uint64{"1": 1, "64KiB": 64 << 10, "3MiB": 3 << 20, "64GiB": 64 << 30, "2TiB": 2 << 40, "unlimited": math.MaxUint64} {
+		if got, err := parseSize(text); err != nil || got != want {
+			t.Errorf("%s: %d, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "0", "-1", "1GB", "GiB", "1.5GiB", "16777216TiB", "18446744073709551616"} {
+		if got, err := parseSize(text); err == nil {
+			t.Errorf("%s became %d", text, got)
+		}
 	}
 }
 
@@ -188,7 +224,9 @@ func await(t *testing.T, a *agent, metric string) {
 
 // An agent that has stopped looking calls itself ill.
 func TestHealthz(t *testing.T) {
-	a, err := newAgent(agentOptions(t, t.TempDir()))
+	o := agentOptions(t, t.TempDir())
+	o.grantSocket = "" // it would be closed by run
+	a, err := newAgent(o)
 	if err != nil {
 		t.Fatal(err)
 	}

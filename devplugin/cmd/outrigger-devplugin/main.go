@@ -12,12 +12,17 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
 // options are the flags.
 type options struct {
 	config, root, hostRoot      string
 	kubeletDir, injection, cdi  string
+	grantSocket, memlockMax     string
+	podResources, criSocket     string
+	cgroupRoot                  string
 	listen, logLevel, logFormat string
 	interval                    time.Duration
 	json                        bool
@@ -54,6 +59,10 @@ its driver is bound, its device file is there. The kubelet is told when that
 changes. Devices and drivers may come after the agent, and the kubelet may
 restart at any time.
 
+A sidecar that was given a device may ask the agent to raise its limit of locked
+memory; everyone else is refused. That needs the node's PID namespace and
+CAP_SYS_RESOURCE; see docs/devices.md for all that the agent needs.
+
 Begin with "outrigger-devplugin inventory" on the node: it prints what the agent
 sees, and why a device cannot be used. It needs no privileges.`,
 		Example: `  outrigger-devplugin inventory
@@ -72,6 +81,11 @@ sees, and why a device cannot be used. It needs no privileges.`,
 	f.StringVar(&o.kubeletDir, "kubelet-dir", api.DevicePluginPath, "the kubelet's directory of device plugins")
 	f.StringVar(&o.injection, "injection", "kubelet", "who adds device files to a container: kubelet, or cdi for the container runtime")
 	f.StringVar(&o.cdi, "cdi-dir", "/var/run/cdi", "where the container runtime reads CDI files, with --injection=cdi")
+	f.StringVar(&o.grantSocket, "grant-socket", names.GrantSocket, "raise sidecars' locked memory by requests on this socket; the path is the same on the node (empty: nowhere)")
+	f.StringVar(&o.memlockMax, "memlock-max", "64GiB", "the most locked memory that a sidecar may be granted, or unlimited")
+	f.StringVar(&o.podResources, "pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "the kubelet's socket that tells which container has which device")
+	f.StringVar(&o.criSocket, "cri-socket", "/run/containerd/containerd.sock", "the container runtime's socket")
+	f.StringVar(&o.cgroupRoot, "cgroup-root", "/", "the kubelet's cgroup root, as /proc/PID/cgroup of a pod's process shows it")
 	f.DurationVar(&o.interval, "interval", 5*time.Second, "time between two looks at the devices")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:9419", "serve /metrics, /healthz and /readyz here (empty: nowhere)")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")

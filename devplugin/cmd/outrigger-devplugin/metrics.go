@@ -24,6 +24,8 @@ var (
 	registrationsDesc = desc("registrations_total", "Registrations that the kubelet accepted.", "resource")
 	allocationsDesc   = desc("allocations_total", "Containers that asked for devices, by outcome.", "resource", "outcome")
 	scansDesc         = desc("scans_total", "Looks at the devices of the node.")
+	grantsDesc        = desc("grants_total", "Requests of sidecars, and connections that were refused, by outcome.", "op", "outcome")
+	grantOpenDesc     = desc("grant_connections", "Open connections on the grant socket.")
 	warningsDesc      = desc("sysfs_warnings", "Places of sysfs that made no sense at the last look.")
 )
 
@@ -31,7 +33,7 @@ var (
 type collector struct{ agent *agent }
 
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{healthyDesc, registeredDesc, registrationsDesc, allocationsDesc, scansDesc, warningsDesc} {
+	for _, d := range []*prometheus.Desc{healthyDesc, registeredDesc, registrationsDesc, allocationsDesc, scansDesc, warningsDesc, grantsDesc, grantOpenDesc} {
 		ch <- d
 	}
 }
@@ -54,6 +56,13 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		given, refused := p.Allocations()
 		count(allocationsDesc, given, name, "given")
 		count(allocationsDesc, refused, name, "refused")
+	}
+	if g := c.agent.grants; g != nil {
+		for _, n := range g.agent.Counts() {
+			count(grantsDesc, n.Granted, string(n.Op), "granted")
+			count(grantsDesc, n.Refused, string(n.Op), "refused")
+		}
+		gauge(grantOpenDesc, float64(g.agent.Connections()))
 	}
 	count(scansDesc, c.agent.scans.Load())
 	gauge(warningsDesc, float64(c.agent.warnings.Load()))

@@ -26,6 +26,8 @@ type agent struct {
 	// cdi is nil when the kubelet adds device files. Descriptions stay when the
 	// agent ends: a container may start again while the agent is replaced.
 	cdi *cdi.Directory
+	// grants is nil without a socket for it.
+	grants *grants
 
 	warnings atomic.Int64  // of the last scan
 	scans    atomic.Uint64 // so far
@@ -53,7 +55,7 @@ func newAgent(o *options) (*agent, error) {
 		return nil, err
 	}
 	a := &agent{o: o, log: log, ledger: offer.New(config), plugins: map[string]*kubelet.Plugin{}}
-	c := kubelet.Config{Dir: o.kubeletDir, HostDev: filepath.Join(o.hostRoot, "dev"), Log: log}
+	c := kubelet.Config{Dir: o.kubeletDir, HostDev: filepath.Join(o.hostRoot, "dev"), GrantSocket: o.grantSocket, Log: log}
 	switch o.injection {
 	case "kubelet":
 	case "cdi":
@@ -65,6 +67,11 @@ func newAgent(o *options) (*agent, error) {
 	for _, name := range a.ledger.Resources() {
 		c.Resource = name
 		a.plugins[name] = kubelet.New(c, a.ledger)
+	}
+	if o.grantSocket != "" {
+		if a.grants, err = a.newGrants(); err != nil {
+			return nil, err
+		}
 	}
 	return a, nil
 }
@@ -91,6 +98,9 @@ func (a *agent) run(ctx context.Context) error {
 	g.Go(func() error { return a.watch(ctx) })
 	for _, p := range a.plugins {
 		g.Go(func() error { return p.Run(ctx) })
+	}
+	if a.grants != nil {
+		g.Go(func() error { return a.grants.serve(ctx) })
 	}
 	if a.o.listen != "" {
 		g.Go(func() error { return serveMetrics(ctx, a) })

@@ -42,6 +42,9 @@ type Config struct {
 	// CDI gives the qualified CDI name of a device, for a container runtime
 	// that adds device files itself. Without it the kubelet adds them.
 	CDI func(resource, device string) string
+	// GrantSocket is the node agent's socket, on the node and in the container;
+	// "" is none. A container with a device of ours gets its directory.
+	GrantSocket string
 	// Retry is the first pause after a failed registration; the pause doubles
 	// up to 30 times of it. The default is one second.
 	Retry time.Duration

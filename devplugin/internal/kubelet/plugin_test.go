@@ -59,7 +59,7 @@ func (r *rig) scan() { r.ledger.Update(inventory.Scan(r.node.FS()).Devices) }
 func (r *rig) config() Config {
 	return Config{
 		Resource: hca, Dir: r.dir, HostDev: "/host/dev", Retry: 5 * time.Millisecond, Look: 20 * time.Millisecond,
-		Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
+		GrantSocket: "/run/agent/grant.sock", Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
 	}
 }
 
@@ -268,8 +268,9 @@ func TestAllocate(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &api.AllocateResponse{ContainerResponses: []*api.ContainerAllocateResponse{{
-		Envs:    map[string]string{"OUTRIGGER_DEVICES_HCA": `[{"kind":"hca","name":"mlx5_1","pci":["0000:d8:00.0"],"numa":1,"files":["/dev/infiniband/uverbs1"],"linkType":"infiniband"}]`},
+		Envs:    map[string]string{"OUTRIGGER_GRANT_SOCKET": "/run/agent/grant.sock", "OUTRIGGER_DEVICES_HCA": `[{"kind":"hca","name":"mlx5_1","pci":["0000:d8:00.0"],"numa":1,"files":["/dev/infiniband/uverbs1"],"linkType":"infiniband"}]`},
 		Devices: []*api.DeviceSpec{{ContainerPath: "/dev/infiniband/uverbs1", HostPath: "/host/dev/infiniband/uverbs1", Permissions: "rw"}},
+		Mounts:  []*api.Mount{{ContainerPath: "/run/agent", HostPath: "/run/agent", ReadOnly: true}},
 	}}}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Error(diff)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/offer"
 )
 
@@ -134,6 +135,7 @@ func (s *server) Allocate(_ context.Context, r *api.AllocateRequest) (*api.Alloc
 
 func (p *Plugin) response(h *offer.Handout) *api.ContainerAllocateResponse {
 	r := &api.ContainerAllocateResponse{Envs: h.Env}
+	p.mountGrants(r)
 	if p.config.CDI != nil {
 		for _, id := range h.Devices {
 			r.CdiDevices = append(r.CdiDevices, &api.CDIDevice{Name: p.config.CDI(p.config.Resource, id)})
@@ -146,4 +148,16 @@ func (p *Plugin) response(h *offer.Handout) *api.ContainerAllocateResponse {
 		})
 	}
 	return r
+}
+
+// mountGrants gives the agent's socket to a container: its directory, because
+// the socket itself is another file after each start of the agent. The kubelet
+// merges what several resources give alike.
+func (p *Plugin) mountGrants(r *api.ContainerAllocateResponse) {
+	if p.config.GrantSocket == "" {
+		return
+	}
+	dir := filepath.Dir(p.config.GrantSocket)
+	r.Mounts = []*api.Mount{{ContainerPath: dir, HostPath: dir, ReadOnly: true}}
+	r.Envs[names.EnvGrantSocket] = p.config.GrantSocket
 }

@@ -2,16 +2,19 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
 // options are what the flags say.
 type options struct {
 	bootstrap, socket, listen, flight, logLevel string
-	termination, once                           string
+	termination, once, grantSocket              string
 	pod                                         int
 	metrics, users                              []string
 	drain                                       time.Duration
@@ -29,6 +32,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringSliceVar(&o.users, "app-uid", nil, "users that may attach besides the sidecar's own and root, by number; any: whoever reaches the socket, for a directory that only the application has")
 	f.DurationVar(&o.drain, "drain", 10*time.Second, "on SIGTERM, how long to deliver what ranks have sent")
 	f.StringVar(&o.termination, "termination-log", "", "write why the job failed, or what was sent, into this file; for Kubernetes /dev/termination-log")
+	f.StringVar(&o.grantSocket, "grant-socket", os.Getenv(names.EnvGrantSocket), "socket of the node's agent, to raise the limit of locked memory when the container holds a device (default: $"+names.EnvGrantSocket+")")
 	f.StringVar(&o.once, "once", "", "refuse to start when this file is there, and make it: a job's state ends with its sidecar, so that a second one in the same pod cannot join")
 	for _, name := range []string{"bootstrap", "pod", "socket"} {
 		_ = cmd.MarkFlagRequired(name) // the flags exist

@@ -67,6 +67,7 @@ func (d *daemon) live(ctx context.Context) error {
 	}
 	err = require(d.doc.Tuning.Require, os.Environ())
 	if err == nil {
+		d.lockMemory(ctx)
 		err = d.build()
 	}
 	if err != nil {

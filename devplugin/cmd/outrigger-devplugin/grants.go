@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/grant"
+)
+
+// grants is the part of the agent that sidecars talk to.
+type grants struct {
+	agent   *grant.Agent
+	runtime *grant.CRI
+	kubelet *grant.PodResources
+}
+
+// newGrants listens on the grant socket. Neither the kubelet nor the runtime
+// need to be there yet: they are asked when a sidecar calls.
+func (a *agent) newGrants() (*grants, error) {
+	most, err := parseSize(a.o.memlockMax)
+	if err != nil {
+		return nil, fmt.Errorf("--memlock-max: %w", err)
+	}
+	runtime, err := grant.DialCRI(a.o.criSocket)
+	if err != nil {
+		return nil, fmt.Errorf("--cri-socket %s: %w", a.o.criSocket, err)
+	}
+	kubelet, err := grant.DialPodResources(a.o.podResources)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("--pod-resources %s: %w", a.o.podResources, err), runtime.Close())
+	}
+	g := &grants{runtime: runtime, kubelet: kubelet}
+	g.agent, err = grant.Listen(grant.Config{
+		Socket: a.o.grantSocket, MemlockMax: most, Limiter: grant.Memory{}, Log: a.log,
+		Who: &grant.Directory{
+			CgroupRoot: a.o.cgroupRoot, Runtime: runtime, Allocations: kubelet,
+			Resources: a.ledger.Resources(), JobLabel: names.LabelJob,
+		},
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("--grant-socket %s: %w", a.o.grantSocket, err), g.close())
+	}
+	return g, nil
+}
+
+func (g *grants) serve(ctx context.Context) error {
+	return errors.Join(g.agent.Serve(ctx), g.close())
+}
+
+func (g *grants) close() error { return errors.Join(g.runtime.Close(), g.kubelet.Close()) }
+
+// parseSize reads bytes with an optional suffix KiB, MiB, GiB or TiB, or
+// "unlimited".
+func parseSize(text string) (uint64, error) {
+	if text == "unlimited" {
+		return ^uint64(0), nil // RLIM_INFINITY
+	}
+	digits, shift := text, 0
+	for i, suffix := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if number, ok := strings.CutSuffix(text, suffix); ok {
+			digits, shift = number, 10*(i+1)
+		}
+	}
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil || n == 0 || bits.Len64(n)+shift > 64 {
+		return 0, fmt.Errorf(`%q is not a size such as 64GiB, nor "unlimited"`, text)
+	}
+	return n << shift, nil
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/devices"
+	"github.com/outrigger-hpc/outrigger/api/grant"
+	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+)
+
+// memlockBase is what a sidecar registers besides the memory of its ranks:
+// rings, completion queues, eager buffers.
+const memlockBase = 256 << 20
+
+// Patience with the node's agent. It may be replaced at this moment, and has to
+// ask the kubelet about this sidecar; without it the job starts all the same.
+const (
+	memlockPatience = 15 * time.Second
+	dialPatience    = 5 * time.Second
+	dialPause       = 100 * time.Millisecond
+)
+
+// lockMemory asks for what may have to be registered with a device: all that the
+// pod's ranks share with the sidecar.
+func (d *daemon) lockMemory(ctx context.Context) {
+	slab, arena := uint64(d.doc.Memory.SlabBytes), uint64(d.doc.Memory.ArenaBytes)
+	if slab == 0 {
+		slab = uint64(segment.DefaultGeometry.SlabBytes)
+	}
+	if arena == 0 {
+		arena = defaultArena
+	}
+	l := &locker{
+		log: d.log, socket: d.o.grantSocket, environ: os.Environ(),
+		bytes: uint64(d.doc.Pods[d.o.pod].Ranks)*(slab+arena) + memlockBase,
+	}
+	l.raise(ctx)
+}
+
+// locker is who a sidecar asks for locked memory, and on what grounds.
+type locker struct {
+	log    *slog.Logger
+	socket string // of the node's agent
+	// environ is in the form of os.Environ; the device plugin has told there
+	// which devices the container holds.
+	environ []string
+	bytes   uint64 // that may have to be registered
+}
+
+// raise asks the node's agent to raise this process's limit of locked memory,
+// for registering memory with the devices that the container was given. It
+// says in the log what came of it, and fails nothing: what really needs the
+// memory fails later with a reason of its own.
+func (l *locker) raise(ctx context.Context) {
+	held, err := devices.FromEnv(l.environ)
+	if err != nil {
+		l.log.Warn("what the device plugin says about this container's devices makes no sense", "cause", err)
+		return
+	}
+	if len(held) == 0 {
+		return // a sidecar without devices registers nothing
+	}
+	log := l.log.With("devices", deviceNames(held), "wanted", l.bytes)
+	var now unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &now); err != nil {
+		log.Warn("the limit of locked memory is unknown", "cause", err)
+	} else if now.Cur >= l.bytes {
+		log.Info("the limit of locked memory suffices", "bytes", now.Cur)
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, memlockPatience, errors.New("the agent does not answer"))
+	defer cancel()
+	granted, err := l.ask(ctx)
+	switch {
+	case err != nil:
+		log.Warn("the limit of locked memory was not raised; registering more than it with the network card will fail", "bytes", now.Cur, "cause", err)
+	case granted < l.bytes:
+		log.Warn("the limit of locked memory was raised to the node's bound, which is less than may be needed; see --memlock-max of the device plugin", "bytes", granted)
+	default:
+		log.Info("the limit of locked memory was raised", "bytes", granted)
+	}
+}
+
+func (l *locker) ask(ctx context.Context) (uint64, error) {
+	if l.socket == "" {
+		return 0, errors.New("no agent's socket is known; the device plugin gives it unless it runs with --grant-socket=''")
+	}
+	c, err := l.dial(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	return c.Memlock(ctx, l.bytes)
+}
+
+// dial waits a little for an agent that is being replaced.
+func (l *locker) dial(ctx context.Context) (*grant.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	defer cancel()
+	for {
+		c, err := grant.Dial(ctx, l.socket)
+		if err == nil {
+			return c, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w; is the device plugin running on this node?", err)
+		case <-time.After(dialPause):
+		}
+	}
+}
+
+func deviceNames(held []devices.Device) []string {
+	list := make([]string, len(held))
+	for i := range held {
+		list[i] = held[i].Name
+	}
+	return list
+}
