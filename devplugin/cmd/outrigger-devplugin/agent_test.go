@@ -92,6 +92,56 @@ func TestInventoryOfNothing(t *testing.T) {
 	}
 }
 
+// The plan changes nothing, and says what keeps it back; here is no kubelet, and
+// the interface is of no namespace that this test is in.
+func TestSRIOVPlan(t *testing.T) {
+	n := sysfstest.NewNode(t)
+	for config, want := range map[string]string{
+		"":                              "no sriov section",
+		"sriov: [{pf: ens9, count: 4}]": "ens9: cannot be looked at: ens9: no such physical function",
+		"sriov: [{pf: \"0000:3b:00.0\", count: 2}]":                                   "0000:3b:00.0 (0000:3b:00.0): 2 of at most 8 virtual functions, 2 wanted\n  nothing to do",
+		"sriov: [{pf: \"0000:3b:00.0\", count: 4, resize: always}]":                   "would: make 4 virtual functions",
+		"sriov: [{pf: \"0000:3b:00.0\", count: 4, resize: whenFree}]":                 "held:  there are 2 virtual functions, 4 are wanted; vf 0 (0000:3b:00.2) may be allocated",
+		"sriov: [{pf: \"0000:3b:00.0\", count: 2, trust: enabled}]":                   "held:  no network interface",
+		"sriov: [{pf: \"0000:d8:00.0\", count: 2}, {pf: \"0000:3b:00.0\", count: 2}]": "nothing to do",
+	} {
+		file := write(t, "pools: [{kind: hca}]\n"+config)
+		out, err := command(t, "sriov", "plan", "--root", n.Root, "--config", file, "--pod-resources", filepath.Join(t.TempDir(), "none"))
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("%s: %v, %s, want %q", config, err, out, want)
+		}
+	}
+}
+
+// The agent makes the functions while it runs, and its metrics tell how each
+// card fares. Here a plain file stands for the kernel: it takes the number and
+// makes nothing, which is a card that fails.
+func TestAgentSRIOV(t *testing.T) {
+	n := sysfstest.NewNode(t)
+	o := agentOptions(t, n.Root)
+	o.config = write(t, "pools: [{kind: hca}]\nsriov: [{pf: \"0000:3b:00.0\", count: 2}, {pf: ens9, count: 1}, {pf: \"0000:3b:00.0 \", count: 1}]")
+	if _, err := newAgent(o); err == nil || !strings.Contains(err.Error(), "sriov[2].pf") {
+		t.Errorf("a name with a space: %v", err)
+	}
+	o.config = write(t, "pools: [{kind: hca}]\nsriov: [{pf: \"0000:3b:00.0\", count: 2}, {pf: ens9, count: 1}, {pf: \"0000:d8:00.0\", count: 1}]")
+	n.SRIOV(n.InfiniBand.Function, 8)
+	a, err := newAgent(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.run(ctx) }()
+	await(t, a, `sriov_condition{condition="settled",pf="0000:3b:00.0"} 1`)
+	await(t, a, `sriov_vfs{pf="0000:3b:00.0"} 2`)
+	await(t, a, `sriov_condition{condition="absent",pf="ens9"} 1`)
+	await(t, a, `sriov_condition{condition="failed",pf="0000:d8:00.0"} 1`)
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 func write(t *testing.T, config string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "pools.yaml")
@@ -106,7 +156,6 @@ func TestRefusedSettings(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--config: open":            {"--config", "/nonexistent/pools.yaml"},
 		"pools[0].kind":             {"--config", write(t, "pools: [{kind: gpu}]")},
-		"no virtual functions":      {"--config", write(t, "pools: [{kind: hca}]\nsriov: [{pf: ens1f0, count: 2}]")},
 		"--injection \"magic\"":     {"--injection", "magic"},
 		"--interval 0s":             {"--interval", "0s"},
 		"--memlock-max: \"lots\"":   {"--memlock-max", "lots", "--grant-socket", filepath.Join(t.TempDir(), "s")},
@@ -230,6 +279,7 @@ func TestHealthz(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer a.kubelet.Close()
 	a.o.interval = time.Hour
 	a.look()
 	if code, body := get(t, a, "/healthz"); code != http.StatusOK {

@@ -16,7 +16,6 @@ import (
 type grants struct {
 	agent   *grant.Agent
 	runtime *grant.CRI
-	kubelet *grant.PodResources
 }
 
 // newGrants listens on the grant socket. Neither the kubelet nor the runtime
@@ -30,29 +29,23 @@ func (a *agent) newGrants() (*grants, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--cri-socket %s: %w", a.o.criSocket, err)
 	}
-	kubelet, err := grant.DialPodResources(a.o.podResources)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("--pod-resources %s: %w", a.o.podResources, err), runtime.Close())
-	}
-	g := &grants{runtime: runtime, kubelet: kubelet}
+	g := &grants{runtime: runtime}
 	g.agent, err = grant.Listen(grant.Config{
 		Socket: a.o.grantSocket, MemlockMax: most, Limiter: grant.Memory{}, Log: a.log,
 		Who: &grant.Directory{
-			CgroupRoot: a.o.cgroupRoot, Runtime: runtime, Allocations: kubelet,
+			CgroupRoot: a.o.cgroupRoot, Runtime: runtime, Allocations: a.kubelet,
 			Resources: a.ledger.Resources(), JobLabel: names.LabelJob,
 		},
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("--grant-socket %s: %w", a.o.grantSocket, err), g.close())
+		return nil, errors.Join(fmt.Errorf("--grant-socket %s: %w", a.o.grantSocket, err), runtime.Close())
 	}
 	return g, nil
 }
 
 func (g *grants) serve(ctx context.Context) error {
-	return errors.Join(g.agent.Serve(ctx), g.close())
+	return errors.Join(g.agent.Serve(ctx), g.runtime.Close())
 }
-
-func (g *grants) close() error { return errors.Join(g.runtime.Close(), g.kubelet.Close()) }
 
 // parseSize reads bytes with an optional suffix KiB, MiB, GiB or TiB, or
 // "unlimited".

@@ -48,9 +48,6 @@ func loadConfig(file string) (*pool.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--config %s: %w", file, err)
 	}
-	if len(config.SRIOV) > 0 {
-		return nil, fmt.Errorf("--config %s: sriov: this release makes no virtual functions; make them with sriov_numvfs before the agent starts, and leave the section out", file)
-	}
 	return config, nil
 }
 

@@ -59,6 +59,9 @@ its driver is bound, its device file is there. The kubelet is told when that
 changes. Devices and drivers may come after the agent, and the kubelet may
 restart at any time.
 
+With a sriov section in its configuration the agent makes virtual functions;
+"outrigger-devplugin sriov plan" prints what it would do.
+
 A sidecar that was given a device may ask the agent to raise its limit of locked
 memory; everyone else is refused. That needs the node's PID namespace and
 CAP_SYS_RESOURCE; see docs/devices.md for all that the agent needs.
@@ -67,6 +70,7 @@ Begin with "outrigger-devplugin inventory" on the node: it prints what the agent
 sees, and why a device cannot be used. It needs no privileges.`,
 		Example: `  outrigger-devplugin inventory
   outrigger-devplugin inventory --config pools.yaml --json
+  outrigger-devplugin sriov plan --config pools.yaml
   outrigger-devplugin --config /etc/outrigger/pools.yaml`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -76,6 +80,7 @@ sees, and why a device cannot be used. It needs no privileges.`,
 	p := cmd.PersistentFlags()
 	p.StringVar(&o.config, "config", "", "pools of devices, YAML or JSON (default: every device, exclusively)")
 	p.StringVar(&o.root, "root", "/", "where this process sees the node's sys and dev directories")
+	p.StringVar(&o.podResources, "pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "the kubelet's socket that tells which container has which device")
 	f := cmd.Flags()
 	f.StringVar(&o.hostRoot, "host-root", "/", "where the kubelet sees the node's dev directory")
 	f.StringVar(&o.kubeletDir, "kubelet-dir", api.DevicePluginPath, "the kubelet's directory of device plugins")
@@ -83,13 +88,12 @@ sees, and why a device cannot be used. It needs no privileges.`,
 	f.StringVar(&o.cdi, "cdi-dir", "/var/run/cdi", "where the container runtime reads CDI files, with --injection=cdi")
 	f.StringVar(&o.grantSocket, "grant-socket", names.GrantSocket, "raise sidecars' locked memory by requests on this socket; the path is the same on the node (empty: nowhere)")
 	f.StringVar(&o.memlockMax, "memlock-max", "64GiB", "the most locked memory that a sidecar may be granted, or unlimited")
-	f.StringVar(&o.podResources, "pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "the kubelet's socket that tells which container has which device")
 	f.StringVar(&o.criSocket, "cri-socket", "/run/containerd/containerd.sock", "the container runtime's socket")
 	f.StringVar(&o.cgroupRoot, "cgroup-root", "/", "the kubelet's cgroup root, as /proc/PID/cgroup of a pod's process shows it")
 	f.DurationVar(&o.interval, "interval", 5*time.Second, "time between two looks at the devices")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:9419", "serve /metrics, /healthz and /readyz here (empty: nowhere)")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
-	cmd.AddCommand(inventoryCommand(&o))
+	cmd.AddCommand(inventoryCommand(&o), sriovCommand(&o))
 	return cmd
 }

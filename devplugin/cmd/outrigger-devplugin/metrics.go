@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/sriov"
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -24,6 +26,8 @@ var (
 	registrationsDesc = desc("registrations_total", "Registrations that the kubelet accepted.", "resource")
 	allocationsDesc   = desc("allocations_total", "Containers that asked for devices, by outcome.", "resource", "outcome")
 	scansDesc         = desc("scans_total", "Looks at the devices of the node.")
+	sriovDesc         = desc("sriov_condition", "1 for the condition of a physical function of the configuration, 0 for the others.", "pf", "condition")
+	vfsDesc           = desc("sriov_vfs", "Virtual functions of a physical function of the configuration.", "pf")
 	grantsDesc        = desc("grants_total", "Requests of sidecars, and connections that were refused, by outcome.", "op", "outcome")
 	grantOpenDesc     = desc("grant_connections", "Open connections on the grant socket.")
 	warningsDesc      = desc("sysfs_warnings", "Places of sysfs that made no sense at the last look.")
@@ -33,7 +37,7 @@ var (
 type collector struct{ agent *agent }
 
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{healthyDesc, registeredDesc, registrationsDesc, allocationsDesc, scansDesc, warningsDesc, grantsDesc, grantOpenDesc} {
+	for _, d := range []*prometheus.Desc{healthyDesc, registeredDesc, registrationsDesc, allocationsDesc, scansDesc, warningsDesc, grantsDesc, grantOpenDesc, sriovDesc, vfsDesc} {
 		ch <- d
 	}
 }
@@ -56,6 +60,14 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		given, refused := p.Allocations()
 		count(allocationsDesc, given, name, "given")
 		count(allocationsDesc, refused, name, "refused")
+	}
+	if k := c.agent.sriov; k != nil {
+		for _, condition := range k.Conditions() {
+			for _, s := range sriov.States {
+				gauge(sriovDesc, number(condition.State == s), condition.PF, string(s))
+			}
+			gauge(vfsDesc, float64(condition.VFs), condition.PF)
+		}
 	}
 	if g := c.agent.grants; g != nil {
 		for _, n := range g.agent.Counts() {

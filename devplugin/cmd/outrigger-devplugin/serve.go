@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,9 +13,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/cdi"
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/grant"
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/inventory"
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/kubelet"
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/offer"
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/sriov"
 )
 
 // agent is everything that runs on a node.
@@ -26,8 +29,12 @@ type agent struct {
 	// cdi is nil when the kubelet adds device files. Descriptions stay when the
 	// agent ends: a container may start again while the agent is replaced.
 	cdi *cdi.Directory
+	// kubelet tells which container has which device.
+	kubelet *grant.PodResources
 	// grants is nil without a socket for it.
 	grants *grants
+	// sriov is nil when the configuration leaves virtual functions alone.
+	sriov *sriov.Keeper
 
 	warnings atomic.Int64  // of the last scan
 	scans    atomic.Uint64 // so far
@@ -68,9 +75,15 @@ func newAgent(o *options) (*agent, error) {
 		c.Resource = name
 		a.plugins[name] = kubelet.New(c, a.ledger)
 	}
+	if a.kubelet, err = grant.DialPodResources(o.podResources); err != nil {
+		return nil, fmt.Errorf("--pod-resources %s: %w", o.podResources, err)
+	}
+	if len(config.SRIOV) > 0 {
+		a.sriov = sriov.NewKeeper(config.SRIOV, sriov.NewHost(o.root), func() sriov.Use { return inUse(context.Background(), a.kubelet) }, log)
+	}
 	if o.grantSocket != "" {
 		if a.grants, err = a.newGrants(); err != nil {
-			return nil, err
+			return nil, errors.Join(err, a.kubelet.Close())
 		}
 	}
 	return a, nil
@@ -99,13 +112,16 @@ func (a *agent) run(ctx context.Context) error {
 	for _, p := range a.plugins {
 		g.Go(func() error { return p.Run(ctx) })
 	}
+	if a.sriov != nil {
+		g.Go(func() error { return a.tendSRIOV(ctx) })
+	}
 	if a.grants != nil {
 		g.Go(func() error { return a.grants.serve(ctx) })
 	}
 	if a.o.listen != "" {
 		g.Go(func() error { return serveMetrics(ctx, a) })
 	}
-	return g.Wait()
+	return errors.Join(g.Wait(), a.kubelet.Close())
 }
 
 // watch looks again at each interval.

@@ -109,6 +109,15 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
+// Devices of every pod and every plugin are in use.
+func TestAllocated(t *testing.T) {
+	d := newDirectory(t, newNode())
+	got, err := d.Allocations.(*PodResources).Allocated(t.Context())
+	if diff := cmp.Diff([]string{"a", "a", "b", "c", "a"}, got); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+}
+
 // Everyone else is refused: the application beside the sidecar, a container
 // with other devices, a container that is not the kubelet's, a process of the
 // node, one whose cgroup and runtime disagree, one that is gone.

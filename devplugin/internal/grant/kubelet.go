@@ -60,6 +60,24 @@ func (p *PodResources) Devices(ctx context.Context, namespace, pod, container st
 	return count, nil
 }
 
+// Allocated gives the IDs of all devices that containers of the node hold, of
+// any resource.
+func (p *PodResources) Allocated(ctx context.Context) ([]string, error) {
+	r, err := podresources.NewPodResourcesListerClient(p.conn).List(ctx, &podresources.ListPodResourcesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, pr := range r.PodResources {
+		for _, c := range pr.Containers {
+			for _, d := range c.Devices {
+				ids = append(ids, d.DeviceIds...)
+			}
+		}
+	}
+	return ids, nil
+}
+
 // Labels by which the kubelet marks its containers
 // (k8s.io/kubelet, pkg/types/labels.go).
 const (

@@ -16,7 +16,8 @@ type Config struct {
 	// Pools are tried in order: a device belongs to the first one that wants
 	// it, and so to one resource at most.
 	Pools []Pool `json:"pools"`
-	// SRIOV are the virtual functions to make when the plugin starts.
+	// SRIOV are the virtual functions to make when the plugin starts, and when a
+	// physical function appears.
 	SRIOV []VirtualFunctions `json:"sriov,omitempty"`
 }
 
@@ -69,9 +70,11 @@ type Selector struct {
 type VirtualFunctions struct {
 	// PF is the PCI address or a network interface of the physical function.
 	PF string `json:"pf"`
-	// Count is the number of virtual functions. One that has functions already
-	// keeps their number: changing it would take devices from running pods.
+	// Count is the number of virtual functions.
 	Count int `json:"count"`
+	// Resize says whether the number may change of a physical function that has
+	// virtual ones already. The kernel does that by taking all of them away.
+	Resize Resize `json:"resize,omitempty"`
 	// Trust lets the functions change their address and see more traffic:
 	// enabled, disabled, or empty to leave it.
 	Trust string `json:"trust,omitempty"`
@@ -80,6 +83,17 @@ type VirtualFunctions struct {
 	// that they are the same after every boot.
 	Addresses string `json:"addresses,omitempty"`
 }
+
+// Resize says when virtual functions may be taken away to make another number
+// of them.
+type Resize string
+
+// The values of Resize.
+const (
+	ResizeNever    Resize = "never"    // the default
+	ResizeWhenFree Resize = "whenFree" // while no container has one of them
+	ResizeAlways   Resize = "always"   // also from running containers
+)
 
 // Default offers every device of every kind for exclusive use.
 func Default() *Config {
@@ -123,6 +137,9 @@ func (c *Config) complete() {
 	for i := range c.SRIOV {
 		if c.SRIOV[i].Addresses == "" {
 			c.SRIOV[i].Addresses = "keep"
+		}
+		if c.SRIOV[i].Resize == "" {
+			c.SRIOV[i].Resize = ResizeNever
 		}
 	}
 }

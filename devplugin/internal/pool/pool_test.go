@@ -136,6 +136,7 @@ func TestRefused(t *testing.T) {
 		"pools: [{kind: hca}]\nsriov: [{pf: ../x, count: 1}]":                            "sriov[0].pf",
 		"pools: [{kind: hca}]\nsriov: [{pf: a, count: 1}, {pf: a, count: 2}]":            "sriov[1].pf",
 		"pools: [{kind: hca}]\nsriov: [{pf: a, count: 1, trust: yes}]":                   "sriov[0].trust",
+		"pools: [{kind: hca}]\nsriov: [{pf: a, count: 1, resize: now}]":                  "sriov[0].resize",
 		"pools: [{kind: hca}]\nsriov: [{pf: a, count: 1, addresses: random}]":            "sriov[0].addresses",
 		"pools: [" + strings.Repeat("{kind: hca},", poolsMax+1) + "]":                    "at most",
 		"pools: 3": "cannot unmarshal",

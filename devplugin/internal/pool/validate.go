@@ -20,6 +20,9 @@ const (
 
 var (
 	pciID = regexp.MustCompile(`^[0-9a-f]{4}$`)
+	// A PCI address, or what Linux lets a network interface be called
+	// (dev_valid_name).
+	functionName = regexp.MustCompile(`^[^/:\s\x00]{1,15}$|^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 	// A domain and a name, as Kubernetes has qualified names.
 	resourceName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
 )
@@ -140,12 +143,13 @@ func (c *Config) validateSRIOV() []error {
 			problems = append(problems, at(path+".pf", "%q is sriov[%d]'s already", v.PF, first))
 		}
 		seen[v.PF] = i
-		if v.PF == "" || strings.ContainsAny(v.PF, "/\x00") || v.PF == "." || v.PF == ".." {
+		if !functionName.MatchString(v.PF) || v.PF == "." || v.PF == ".." {
 			problems = append(problems, at(path+".pf", "%q is neither a PCI address nor a network interface", v.PF))
 		}
 		if v.Count < 1 || v.Count > vfsMax {
 			problems = append(problems, at(path+".count", "%d is not a number of functions from 1 to %d", v.Count, vfsMax))
 		}
+		problems = append(problems, oneOf(path+".resize", []Resize{v.Resize}, ResizeNever, ResizeWhenFree, ResizeAlways)...)
 		problems = append(problems, oneOf(path+".trust", []string{v.Trust}, "", "enabled", "disabled")...)
 		problems = append(problems, oneOf(path+".addresses", []string{v.Addresses}, "keep", "generate")...)
 	}

@@ -1,0 +1,108 @@
+package sriov
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/pool"
+)
+
+// The pause between two attempts at a function that is not settled doubles from
+// the first to the last: each attempt may take a driver seconds.
+const (
+	pauseFirst = 5 * time.Second
+	pauseLast  = 5 * time.Minute
+)
+
+// Keeper sees to the functions of a configuration. Tend is for one goroutine.
+type Keeper struct {
+	wants []pool.VirtualFunctions
+	doer  Doer
+	used  func() Use
+	log   *slog.Logger
+	now   func() time.Time
+
+	entries []entry
+
+	mu         sync.Mutex
+	conditions []Condition
+}
+
+// entry is what is remembered of one function.
+type entry struct {
+	state   State
+	message string
+	next    time.Time
+	pause   time.Duration
+}
+
+// NewKeeper makes a keeper. used is asked before anything is changed.
+func NewKeeper(wants []pool.VirtualFunctions, d Doer, used func() Use, log *slog.Logger) *Keeper {
+	return &Keeper{wants: wants, doer: d, used: used, log: log, now: time.Now, entries: make([]entry, len(wants))}
+}
+
+// Conditions are those after the last Tend, in the order of the configuration.
+func (k *Keeper) Conditions() []Condition {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.conditions)
+}
+
+// Tend looks at each function, and applies the configuration to those that have
+// appeared or are not settled yet. A settled one is left to the admin as long as
+// it keeps its virtual functions: what is changed by hand stays changed.
+func (k *Keeper) Tend() {
+	conditions := make([]Condition, len(k.wants))
+	for i := range k.wants {
+		conditions[i] = k.tend(i)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.conditions = conditions
+}
+
+func (k *Keeper) tend(i int) Condition {
+	want, e := &k.wants[i], &k.entries[i]
+	f, err := k.doer.Look(want.PF)
+	if errors.Is(err, ErrAbsent) {
+		return k.note(e, Condition{PF: want.PF}.failed(err))
+	}
+	current := Condition{PF: want.PF, State: e.state, Message: e.message}
+	if err == nil {
+		current.VFs = f.Count
+	}
+	switch {
+	case e.state == Settled && err == nil && f.Count == want.Count:
+		return current
+	case e.state != "" && e.state != Absent && e.state != Settled && k.now().Before(e.next):
+		return current
+	}
+	used := k.used()
+	c := Apply(k.doer, want, &used)
+	e.pause = min(max(2*e.pause, pauseFirst), pauseLast)
+	e.next = k.now().Add(e.pause)
+	return k.note(e, c)
+}
+
+// note logs a condition that is not what it was.
+func (k *Keeper) note(e *entry, c Condition) Condition {
+	log := k.log.With("pf", c.PF, "condition", c.State, "vfs", c.VFs)
+	for _, s := range c.Done {
+		log.Info("virtual functions were changed", "step", s.String())
+	}
+	if e.state != c.State || e.message != c.Message {
+		if c.State == Settled {
+			log.Info("virtual functions are as the configuration says")
+		} else {
+			log.Warn("virtual functions are not as the configuration says", "cause", c.Message)
+		}
+	}
+	e.state, e.message = c.State, c.Message
+	if c.State == Settled || c.State == Absent {
+		e.pause = 0 // whatever comes next begins anew
+	}
+	return c
+}

@@ -1,0 +1,62 @@
+package sriov
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+)
+
+// Do performs one step on a function that Look has given.
+func (h *Host) Do(f *Function, s Step) error {
+	var err error
+	switch s.Kind {
+	case Count:
+		err = h.make(f, s)
+	case Reset:
+		err = h.reset(f, s.VF)
+	default:
+		err = h.Links.Write(f.Interface, s)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", s, err)
+	}
+	return nil
+}
+
+// make changes the number of functions. The kernel accepts a number only when
+// there are none. Functions that shall be quiet are left alone by drivers while
+// they come into being; afterwards the switch is as it was, whatever happened.
+func (h *Host) make(f *Function, s Step) error {
+	dir := filepath.Join(h.Root, pciDevices, f.Address)
+	if f.Count > 0 {
+		if err := h.Attributes.Write(filepath.Join(dir, "sriov_numvfs"), "0"); err != nil {
+			return err
+		}
+	}
+	if !s.Quiet {
+		return h.Attributes.Write(filepath.Join(dir, "sriov_numvfs"), strconv.Itoa(s.Number))
+	}
+	probe := filepath.Join(dir, "sriov_drivers_autoprobe")
+	if err := h.Attributes.Write(probe, "0"); err != nil {
+		return err
+	}
+	return errors.Join(
+		h.Attributes.Write(filepath.Join(dir, "sriov_numvfs"), strconv.Itoa(s.Number)),
+		h.Attributes.Write(probe, "1"),
+	)
+}
+
+// reset gives a function to its driver anew.
+func (h *Host) reset(f *Function, vf int) error {
+	if vf >= len(f.VFs) {
+		return fmt.Errorf("the card has %d virtual functions", len(f.VFs))
+	}
+	v := &f.VFs[vf]
+	if v.Driver != "" {
+		if err := h.Attributes.Write(filepath.Join(h.Root, pciDevices, v.Address, "driver", "unbind"), v.Address); err != nil {
+			return err
+		}
+	}
+	return h.Attributes.Write(filepath.Join(h.Root, "sys/bus/pci/drivers_probe"), v.Address)
+}
