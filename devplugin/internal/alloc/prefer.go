@@ -7,8 +7,8 @@
 //   - with the kubelet's topology manager (policies restricted and
 //     single-numa-node), the kubelet joins the hints of all resources first and
 //     offers only devices of the nodes that it chose;
-//   - without it (policies none and best-effort), the nodes of the allocation
-//     that came just before, of another resource, are a good guess: the kubelet
+//   - without it (policies none and best-effort), the nodes of the allocations
+//     that came just before, of other resources, are a good guess: the kubelet
 //     admits one pod at a time. A wrong guess costs locality and nothing else.
 //
 // (Kubernetes documentation, "Control Topology Management Policies on a node"

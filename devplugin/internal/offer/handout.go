@@ -36,10 +36,11 @@ func (l *Ledger) Prefer(name string, available, must []string, size int) []strin
 		return nil
 	}
 	request := &alloc.Request{Must: must, Size: size, Partners: l.partners(r.pool.Kind)}
-	if l.last.resource != name {
-		request.Near = l.last.nodes
+	if !slices.Contains(l.guess.resources, name) {
+		request.Near = l.guess.nodes
 	}
 	for _, unit := range available {
+		delete(r.used, unit)
 		if d := r.device(unit); d != nil {
 			request.Available = append(request.Available, alloc.Candidate{ID: unit, NUMA: d.NUMA, Hardware: d.ID})
 		}
@@ -48,7 +49,7 @@ func (l *Ledger) Prefer(name string, available, must []string, size int) []strin
 }
 
 // partners counts the healthy devices on each NUMA node that an HCA goes
-// together with, or that go together with an HCA.
+// together with, or that go together with an HCA, and that can still be had.
 func (l *Ledger) partners(kind inventory.Kind) map[int]int {
 	count := map[int]int{}
 	for i := range l.resources {
@@ -57,12 +58,17 @@ func (l *Ledger) partners(kind inventory.Kind) map[int]int {
 			continue
 		}
 		for j := range r.devices {
-			if r.devices[j].Healthy() {
+			if d := &r.devices[j]; d.Healthy() && !r.exhausted(d) {
 				count[r.devices[j].NUMA]++
 			}
 		}
 	}
 	return count
+}
+
+// exhausted says whether every unit of a device is in use.
+func (r *resource) exhausted(d *inventory.Device) bool {
+	return !slices.ContainsFunc(r.unitIDs(d.ID), func(unit string) bool { return !r.used[unit] })
 }
 
 // Allocate says what a container gets for the units. It refuses a unit that it
@@ -99,7 +105,13 @@ func (l *Ledger) Allocate(name string, units []string) (*Handout, error) {
 		told = append(told, tell(d, files, r.pool.Sharing == pool.Shared))
 	}
 	h.Env = map[string]string{devices.Env(name): devices.Encode(told)}
-	l.last.resource, l.last.nodes = name, nodes
+	for _, unit := range units {
+		r.used[unit] = true
+	}
+	if slices.Contains(l.guess.resources, name) {
+		l.guess.resources, l.guess.nodes = nil, nil
+	}
+	l.guess.resources, l.guess.nodes = append(l.guess.resources, name), append(l.guess.nodes, nodes...)
 	return h, nil
 }
 

@@ -40,11 +40,13 @@ type Ledger struct {
 
 	mu        sync.Mutex
 	resources []resource
-	// last is the allocation before this moment, for the guess that alloc
-	// explains: which resource, and on which nodes.
-	last struct {
-		resource string
-		nodes    []int
+	// guess is what the container that is being admitted holds already, as far
+	// as can be known (see package alloc): each resource that was allocated since
+	// one of them came a second time, which is another container's, and the NUMA
+	// nodes of all of them.
+	guess struct {
+		resources []string
+		nodes     []int
 	}
 }
 
@@ -53,13 +55,18 @@ type Ledger struct {
 type resource struct {
 	pool    *pool.Pool
 	devices []inventory.Device
+	// used are the units that were allocated and that the kubelet has not
+	// called available since. A unit that is given back stays here until the
+	// kubelet asks for the resource again; that costs a preference its sharpness
+	// and nothing else.
+	used map[string]bool
 }
 
 // New makes the ledger of a configuration; it offers nothing until Update.
 func New(config *pool.Config) *Ledger {
 	l := &Ledger{config: config}
 	for i := range config.Pools {
-		l.resources = append(l.resources, resource{pool: &config.Pools[i]})
+		l.resources = append(l.resources, resource{pool: &config.Pools[i], used: map[string]bool{}})
 	}
 	return l
 }

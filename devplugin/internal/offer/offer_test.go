@@ -2,6 +2,7 @@ package offer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -176,6 +177,75 @@ func TestOneNode(t *testing.T) {
 	if got := l.Prefer("outrigger.dev/hca", []string{"0000:d8:00.0", "0000:3b:00.2"}, nil, 1); got[0] != "0000:3b:00.2" {
 		t.Errorf("channels are on node 0 only, the HCA is %s", got[0])
 	}
+}
+
+// As many containers as there are HCAs ask for an HCA and a channel, in whatever
+// order the kubelet takes the resources: each gets both from one node, also the
+// last ones, for which a node has only one of them left.
+func TestOneNodeToTheLast(t *testing.T) {
+	const hca, ioat = "outrigger.dev/hca", "outrigger.dev/ioat"
+	for orders := range 16 {
+		l := newLedger(t, "pools: [{kind: hca}, {kind: ioat}]")
+		l.Update(scan(sysfstest.NewNode(t)))
+		free := map[string][]string{}
+		for _, resource := range []string{hca, ioat} {
+			for _, u := range l.Units(resource) {
+				free[resource] = append(free[resource], u.ID)
+			}
+		}
+		for pod := range 4 {
+			order := []string{hca, ioat}
+			if orders>>pod&1 == 1 {
+				order = []string{ioat, hca}
+			}
+			nodes := map[int]bool{}
+			for _, resource := range order {
+				ids := l.Prefer(resource, free[resource], nil, 1)
+				h, err := l.Allocate(resource, ids)
+				if err != nil {
+					t.Fatal(err)
+				}
+				free[resource] = slices.DeleteFunc(free[resource], func(id string) bool { return id == ids[0] })
+				told, err := devices.FromEnv([]string{devices.Env(resource) + "=" + h.Env[devices.Env(resource)]})
+				if err != nil {
+					t.Fatal(err)
+				}
+				nodes[told[0].NUMA] = true
+			}
+			if len(nodes) != 1 {
+				t.Errorf("orders %04b: container %d has devices of two nodes", orders, pod)
+			}
+		}
+	}
+}
+
+// What was given back counts as free again once the kubelet calls it available.
+func TestGivenBack(t *testing.T) {
+	n := sysfstest.NewNode(t)
+	l := newLedger(t, "pools: [{kind: hca, sharing: shared, shares: 2}, {kind: ioat}]")
+	l.Update(scan(n))
+	units := []string{"0000:d8:00.0::0", "0000:d8:00.0::1"}
+	channels := []string{"0000:00:04.0", "0000:80:04.0"}
+	want := func(channel string) {
+		t.Helper()
+		l.guess.nodes = nil // another container
+		if got := l.Prefer("outrigger.dev/ioat", channels[1:], nil, 1); got[0] != channels[1] {
+			t.Errorf("preferred %s where nothing else is", got[0])
+		}
+		if got := l.Prefer("outrigger.dev/ioat", slices.Concat(channels, []string{"0000:00:04.1"}), nil, 1); got[0] != channel {
+			t.Errorf("preferred %s, want %s", got[0], channel)
+		}
+	}
+	if _, err := l.Allocate("outrigger.dev/hca", units[:1]); err != nil {
+		t.Fatal(err)
+	}
+	want(channels[1]) // a share of node 1's card is left, and node 1 has fewer free channels
+	if _, err := l.Allocate("outrigger.dev/hca", units[1:]); err != nil {
+		t.Fatal(err)
+	}
+	want(channels[0])
+	l.Prefer("outrigger.dev/hca", units[1:], nil, 1)
+	want(channels[1])
 }
 
 // A container may start again while its device is ill, and not when it is gone.
