@@ -84,14 +84,23 @@ type Memory struct{}
 func (Memory) Raise(pid int, n uint64) (uint64, error) {
 	var now unix.Rlimit
 	if err := unix.Prlimit(pid, unix.RLIMIT_MEMLOCK, nil, &now); err != nil {
-		return 0, fmt.Errorf("reading the limit of locked memory: %w", err)
+		return 0, fmt.Errorf("reading the limit of locked memory: %w", explain(err))
 	}
 	want := unix.Rlimit{Cur: max(now.Cur, n), Max: max(now.Max, n)}
 	if want == now {
 		return now.Cur, nil
 	}
 	if err := unix.Prlimit(pid, unix.RLIMIT_MEMLOCK, &want, nil); err != nil {
-		return 0, fmt.Errorf("raising the limit of locked memory from %d to %d bytes: %w; the agent needs CAP_SYS_RESOURCE", now.Cur, n, err)
+		return 0, fmt.Errorf("raising the limit of locked memory from %d to %d bytes: %w", now.Cur, n, explain(err))
 	}
 	return want.Cur, nil
+}
+
+// explain says what is missing: the same capability for another user's limit,
+// be it only to read it, and for a hard limit.
+func explain(err error) error {
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w; the agent needs CAP_SYS_RESOURCE", err)
+	}
+	return err
 }
