@@ -27,6 +27,15 @@ func (tree *Tree) HCA(a *Adapter) {
 	tree.t.Helper()
 	if a.Function.Address != "" {
 		tree.PCI(a.Function)
+	}
+	tree.Plug(a)
+}
+
+// Plug adds the RDMA device alone, as when its driver is loaded again after
+// Unplug.
+func (tree *Tree) Plug(a *Adapter) {
+	tree.t.Helper()
+	if a.Function.Address != "" {
 		tree.Link(path.Join(a.dir(), "device"), a.Function.dir())
 		if a.Netdev != "" {
 			tree.Set(path.Join(a.Function.dir(), "net", a.Netdev, "operstate"), "up\n")
@@ -67,7 +76,7 @@ func (tree *Tree) Unplug(a *Adapter) {
 	verbs := fmt.Sprintf("uverbs%d", a.Verbs)
 	for _, name := range []string{
 		path.Join("sys/class/infiniband", a.Name), path.Join("sys/class/infiniband_verbs", verbs),
-		path.Join(a.dir()), path.Join("dev/infiniband", verbs),
+		path.Join(a.dir()), path.Join(path.Dir(path.Dir(a.dir())), "infiniband_verbs"), path.Join("dev/infiniband", verbs),
 	} {
 		tree.Remove(name)
 	}

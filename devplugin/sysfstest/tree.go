@@ -74,6 +74,7 @@ func (tree *Tree) Remove(name string) {
 // existence is all that counts.
 func (tree *Tree) Device(name string) {
 	tree.t.Helper()
+	tree.Remove(path.Join("dev", name)) // a test may have put a real device there
 	tree.Set(path.Join("dev", name), "")
 }
 
