@@ -38,4 +38,10 @@ var catalogue = []image{
 		programs: []string{"./hack/cluster/probe"},
 		test:     true,
 	},
+	{
+		name:     "holder",
+		about:    "the program in the pods of e2e/devices",
+		programs: []string{"./hack/cluster/holder"},
+		test:     true,
+	},
 }
