@@ -35,6 +35,8 @@ type kernel struct {
 	bound map[string]string
 	// fail makes writes end with an error: a file's name, or a step in words.
 	fail map[string]error
+	// refuse lets drivers take no function, of which the kernel says nothing.
+	refuse bool
 	// short makes that many functions fewer than asked for.
 	short int
 	log   []string
@@ -162,7 +164,9 @@ func (k *kernel) write(file, value string) error {
 	case "unbind":
 		k.unbind(value)
 	case "drivers_probe":
-		k.bind(value)
+		if !k.refuse {
+			k.bind(value)
+		}
 	default:
 		return syscall.ENOENT
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // Do performs one step on a function that Look has given.
@@ -30,24 +32,33 @@ func (h *Host) Do(f *Function, s Step) error {
 func (h *Host) make(f *Function, s Step) error {
 	dir := filepath.Join(h.Root, pciDevices, f.Address)
 	if f.Count > 0 {
-		if err := h.Attributes.Write(filepath.Join(dir, "sriov_numvfs"), "0"); err != nil {
+		if err := h.setNumber(dir, 0); err != nil {
 			return err
 		}
 	}
 	if !s.Quiet {
-		return h.Attributes.Write(filepath.Join(dir, "sriov_numvfs"), strconv.Itoa(s.Number))
+		return h.setNumber(dir, s.Number)
 	}
 	probe := filepath.Join(dir, "sriov_drivers_autoprobe")
 	if err := h.Attributes.Write(probe, "0"); err != nil {
 		return err
 	}
 	return errors.Join(
-		h.Attributes.Write(filepath.Join(dir, "sriov_numvfs"), strconv.Itoa(s.Number)),
+		h.setNumber(dir, s.Number),
 		h.Attributes.Write(probe, "1"),
 	)
 }
 
-// reset gives a function to its driver anew.
+func (h *Host) setNumber(dir string, n int) error {
+	err := h.Attributes.Write(filepath.Join(dir, "sriov_numvfs"), strconv.Itoa(n))
+	if errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("%w: the physical function has no driver, or one without SR-IOV (Linux, sriov_numvfs_store)", err)
+	}
+	return err
+}
+
+// reset gives a function to its driver anew. The kernel does not say whether a
+// driver has taken it.
 func (h *Host) reset(f *Function, vf int) error {
 	if vf >= len(f.VFs) {
 		return fmt.Errorf("the card has %d virtual functions", len(f.VFs))
@@ -58,5 +69,11 @@ func (h *Host) reset(f *Function, vf int) error {
 			return err
 		}
 	}
-	return h.Attributes.Write(filepath.Join(h.Root, "sys/bus/pci/drivers_probe"), v.Address)
+	if err := h.Attributes.Write(filepath.Join(h.Root, "sys/bus/pci/drivers_probe"), v.Address); err != nil {
+		return err
+	}
+	if _, err := base(filepath.Join(h.Root, pciDevices, v.Address, "driver")); err != nil {
+		return fmt.Errorf("no driver has taken %s; the kernel's log says why", v.Address)
+	}
+	return nil
 }

@@ -21,14 +21,16 @@ const generate = "generate"
 // problems means that all is as it shall be.
 func PlanFor(want *pool.VirtualFunctions, have *Function, used *Use) Plan {
 	p := planner{want: want, have: have, used: used}
+	settable := p.settable()
 	vfs := have.VFs
-	if p.count() {
+	// What will get no address must not wait for it without a driver.
+	if p.count(settable && want.Addresses == generate && have.Probing) {
 		vfs = make([]VF, want.Count)
 		for i := range vfs {
 			vfs[i].Number = i
 		}
 	}
-	if !p.settable() {
+	if !settable {
 		return p.plan
 	}
 	for i := range vfs {
@@ -51,7 +53,7 @@ func (p *planner) problem(format string, args ...any) {
 func (p *planner) step(s Step) { p.plan.Steps = append(p.plan.Steps, s) }
 
 // count plans the number of functions, and says whether all will be new.
-func (p *planner) count() bool {
+func (p *planner) count(quiet bool) bool {
 	switch {
 	case p.have.Count == p.want.Count:
 		return false
@@ -61,7 +63,7 @@ func (p *planner) count() bool {
 	case p.have.Count > 0 && !p.mayResize():
 		return false
 	}
-	p.step(Step{Kind: Count, Number: p.want.Count, Quiet: p.want.Addresses == generate && p.have.Probing})
+	p.step(Step{Kind: Count, Number: p.want.Count, Quiet: quiet})
 	return true
 }
 

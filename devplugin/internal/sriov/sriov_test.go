@@ -210,6 +210,41 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// A driver that does not take a function is noticed, though the kernel reports
+// success.
+func TestRefusingDriver(t *testing.T) {
+	k := newKernel(t)
+	k.refuse = true
+	if c := Apply(k.host(), wanted(2), free); c.State != Partial || !strings.Contains(c.Message, "no driver has taken 0000:3b:00.2") {
+		t.Errorf("%+v", c)
+	}
+	k.refuse = false
+	if c := Apply(k.host(), wanted(2), free); c.State != Settled || len(k.bound) != 2 {
+		t.Errorf("when it does: %+v", c)
+	}
+}
+
+// A physical function without a driver.
+func TestNoDriver(t *testing.T) {
+	k := newKernel(t)
+	k.fail["sriov_numvfs=2"] = syscall.ENOENT
+	if c := Apply(k.host(), wanted(2), free); c.State != Failed || !strings.Contains(c.Message, "has no driver") {
+		t.Errorf("%+v", c)
+	}
+}
+
+// Functions that cannot be given an address get their driver from the kernel.
+func TestNoInterface(t *testing.T) {
+	k := newKernel(t)
+	k.Remove(pciDir + "/" + pfAddress + "/net/ens1")
+	want := wanted(2)
+	want.PF = pfAddress
+	c := Apply(k.host(), want, free)
+	if c.State != Held || c.VFs != 2 || len(k.bound) != 2 || !strings.Contains(c.Message, "hostNetwork") {
+		t.Errorf("%+v, bound %v", c, k.bound)
+	}
+}
+
 // A card that makes fewer functions than it said.
 func TestShortCard(t *testing.T) {
 	k := newKernel(t)
