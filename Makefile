@@ -105,7 +105,7 @@ cluster-down: cluster-program ## take it down
 RUN ?= .
 .PHONY: test-cluster
 test-cluster: ## run the cluster's tests (RUN=PATTERN) on the cluster that is up
-	$(CLUSTER_ENV) go test -tags cluster -count=1 -timeout 30m -run '$(RUN)' ./e2e/harness/... ./e2e/cluster/... ./e2e/devices/...
+	$(CLUSTER_ENV) go test -tags cluster -p 1 -count=1 -timeout 30m -run '$(RUN)' ./e2e/harness/... ./e2e/cluster/... ./e2e/devices/...
 
 .PHONY: test-e2e
 test-e2e: ## bring a cluster up, run its tests and take it down (root)

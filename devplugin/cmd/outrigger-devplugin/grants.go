@@ -34,7 +34,7 @@ func (a *agent) newGrants() (*grants, error) {
 		Socket: a.o.grantSocket, MemlockMax: most, Limiter: grant.Memory{}, Log: a.log,
 		Who: &grant.Directory{
 			CgroupRoot: a.o.cgroupRoot, Runtime: runtime, Allocations: a.kubelet,
-			Resources: a.ledger.Resources(), JobLabel: names.LabelJob,
+			Resources: a.ledger.Resources(), JobLabels: []string{names.LabelJob, names.LabelAttempt},
 		},
 	})
 	if err != nil {

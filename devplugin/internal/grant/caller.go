@@ -11,13 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 )
 
 // Caller is who has connected.
 type Caller struct {
 	PID                               int
 	Namespace, Pod, PodUID, Container string
-	// Job is the value of the pod's job label, "" without one.
+	// Job is what the pod's labels say of its job, "" without any.
 	Job string
 	// Devices counts the Outrigger devices of the container.
 	Devices int
@@ -53,8 +54,9 @@ type Directory struct {
 	Allocations Allocations
 	// Resources are the names of which a caller must hold a device.
 	Resources []string
-	// JobLabel is the label of a pod that names its job.
-	JobLabel string
+	// JobLabels are the labels of a pod that together name its job; without the
+	// first of them it has none.
+	JobLabels []string
 }
 
 // errNoDevice refuses who was not given a device (PROTOCOL.md §2).
@@ -85,7 +87,7 @@ func (d *Directory) Identify(ctx context.Context, pid int) (*Caller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("asking the kubelet: %w", err)
 	}
-	caller := &Caller{PID: pid, Namespace: c.Namespace, Pod: c.Pod, PodUID: c.PodUID, Container: c.Name, Job: c.PodLabels[d.JobLabel]}
+	caller := &Caller{PID: pid, Namespace: c.Namespace, Pod: c.Pod, PodUID: c.PodUID, Container: c.Name, Job: d.job(c.PodLabels)}
 	for _, r := range d.Resources {
 		caller.Devices += devices[r]
 	}
@@ -93,4 +95,17 @@ func (d *Directory) Identify(ctx context.Context, pid int) (*Caller, error) {
 		return nil, fmt.Errorf("%s: %w", caller, errNoDevice)
 	}
 	return caller, nil
+}
+
+// job joins the labels' values, in which no slash can be (Kubernetes
+// documentation, "Labels and Selectors").
+func (d *Directory) job(labels map[string]string) string {
+	if len(d.JobLabels) == 0 || labels[d.JobLabels[0]] == "" {
+		return ""
+	}
+	values := make([]string, len(d.JobLabels))
+	for i, l := range d.JobLabels {
+		values[i] = labels[l]
+	}
+	return strings.Join(values, "/")
 }

@@ -51,11 +51,11 @@ func newNode() *node {
 	n := &node{}
 	for i, name := range []string{"outrigger", "app", "gpu"} {
 		n.containers = append(n.containers, &cri.Container{Id: containerID(i + 1), PodSandboxId: "sandbox", Labels: map[string]string{
-			labelPod: "job-0", labelNamespace: "ns", labelUID: uid, labelContainer: name, "outrigger.dev/job": "forged",
+			labelPod: "job-0", labelNamespace: "ns", labelUID: uid, labelContainer: name, "outrigger.dev/job-name": "forged",
 		}})
 	}
 	n.containers = append(n.containers, &cri.Container{Id: containerID(4), PodSandboxId: "sandbox"})
-	n.sandboxes = []*cri.PodSandbox{{Id: "else"}, {Id: "sandbox", Labels: map[string]string{"outrigger.dev/job": "job"}}}
+	n.sandboxes = []*cri.PodSandbox{{Id: "else"}, {Id: "sandbox", Labels: map[string]string{"outrigger.dev/job-name": "job", "outrigger.dev/attempt": "2"}}}
 	devices := func(resource string, ids ...string) []*podresources.ContainerDevices {
 		return []*podresources.ContainerDevices{{ResourceName: resource, DeviceIds: ids}}
 	}
@@ -82,7 +82,7 @@ func newDirectory(t *testing.T, n *node) *Directory {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = kubelet.Close() })
-	return &Directory{Proc: t.TempDir(), Runtime: runtime, Allocations: kubelet, Resources: []string{"outrigger.dev/hca", "outrigger.dev/ioat"}, JobLabel: "outrigger.dev/job"}
+	return &Directory{Proc: t.TempDir(), Runtime: runtime, Allocations: kubelet, Resources: []string{"outrigger.dev/hca", "outrigger.dev/ioat"}, JobLabels: []string{"outrigger.dev/job-name", "outrigger.dev/attempt"}}
 }
 
 // run puts a process into a container of a pod.
@@ -104,8 +104,18 @@ func TestIdentify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(&Caller{PID: 100, Namespace: "ns", Pod: "job-0", PodUID: uid, Container: "outrigger", Job: "job", Devices: 3}, got); diff != "" {
+	if diff := cmp.Diff(&Caller{PID: 100, Namespace: "ns", Pod: "job-0", PodUID: uid, Container: "outrigger", Job: "job/2", Devices: 3}, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// An attempt alone is no job.
+func TestJob(t *testing.T) {
+	d := Directory{JobLabels: []string{"name", "attempt"}}
+	for want, labels := range map[string]map[string]string{"": {"attempt": "1"}, "a/1": {"name": "a", "attempt": "1"}, "a/": {"name": "a"}} {
+		if got := d.job(labels); got != want {
+			t.Errorf("%v: %q, want %q", labels, got, want)
+		}
 	}
 }
 

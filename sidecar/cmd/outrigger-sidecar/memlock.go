@@ -12,7 +12,6 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/devices"
 	"github.com/outrigger-hpc/outrigger/api/grant"
-	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 )
 
 // memlockBase is what a sidecar registers besides the memory of its ranks:
@@ -30,16 +29,13 @@ const (
 // lockMemory asks for what may have to be registered with a device: all that the
 // pod's ranks share with the sidecar.
 func (d *daemon) lockMemory(ctx context.Context) {
-	slab, arena := uint64(d.doc.Memory.SlabBytes), uint64(d.doc.Memory.ArenaBytes)
-	if slab == 0 {
-		slab = uint64(segment.DefaultGeometry.SlabBytes)
-	}
-	if arena == 0 {
-		arena = defaultArena
+	c, err := d.sessions()
+	if err != nil {
+		return // of --app-uid: who listens for sessions says so
 	}
 	l := &locker{
 		log: d.log, socket: d.o.grantSocket, environ: os.Environ(),
-		bytes: uint64(d.doc.Pods[d.o.pod].Ranks)*(slab+arena) + memlockBase,
+		bytes: uint64(c.Count)*(uint64(c.Geometry.SlabBytes)+c.ArenaBytes) + memlockBase,
 	}
 	l.raise(ctx)
 }
