@@ -14,7 +14,7 @@ SIM_FLAGS ?= -sim.seeds=$(SEEDS)
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build the programs into bin/
@@ -101,11 +101,15 @@ cluster-up: cluster-program cluster-images ## bring up a two-node Kubernetes on 
 cluster-down: cluster-program ## take it down
 	bin/cluster down
 
-# The tests of one run against a cluster that is up: make test-cluster RUN=DNS.
+# The packages that have such tests. They share one cluster, of which tests stop
+# nodes, so that one package runs at a time.
+CLUSTER_TESTS = $(shell grep -rl --include='*_test.go' '^//go:build cluster' . | xargs -n1 dirname | sort -u)
+# Which tests, as in make test-cluster RUN=DNS.
 RUN ?= .
+
 .PHONY: test-cluster
 test-cluster: ## run the cluster's tests (RUN=PATTERN) on the cluster that is up
-	$(CLUSTER_ENV) go test -tags cluster -p 1 -count=1 -timeout 30m -run '$(RUN)' ./e2e/harness/... ./e2e/cluster/... ./e2e/devices/...
+	$(CLUSTER_ENV) go test -tags cluster -count=1 -p 1 -timeout 30m -run '$(RUN)' $(CLUSTER_TESTS)
 
 .PHONY: test-e2e
 test-e2e: ## bring a cluster up, run its tests and take it down (root)

@@ -37,7 +37,11 @@ type Cluster struct {
 
 // Open finds the cluster that runs on this machine.
 func Open(context.Context) (*Cluster, error) {
-	layout, err := keeper.ReadLayout(Dir)
+	p, err := here()
+	if err != nil {
+		return nil, err
+	}
+	layout, err := keeper.ReadLayout(p.dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, errors.New("no cluster runs on this machine; bring one up with `make cluster-up`")
 	} else if err != nil {

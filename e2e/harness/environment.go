@@ -46,7 +46,8 @@ func Env(ctx context.Context) (*Environment, error) {
 	}
 	e := &Environment{dir: dir, runs: daemon.NewSet(dir)}
 	if err := e.start(ctx, bin); err != nil {
-		return nil, errors.Join(fmt.Errorf("environment: %w (its logs are kept in %s)", err, dir), e.halt())
+		e.halt()
+		return nil, fmt.Errorf("environment: %w (its logs are kept in %s)", err, dir)
 	}
 	return e, nil
 }
@@ -78,11 +79,15 @@ func (e *Environment) start(ctx context.Context, bin string) error {
 }
 
 // Stop ends the environment's programs and removes its files.
-func (e *Environment) Stop() error { return errors.Join(e.halt(), os.RemoveAll(e.dir)) }
+func (e *Environment) Stop() error {
+	e.halt()
+	return os.RemoveAll(e.dir)
+}
 
 // halt ends the API server before the etcd that it would complain about.
-func (e *Environment) halt() error {
-	return errors.Join(e.runs.Stop(controlplane.APIServer), e.runs.Stop(controlplane.Etcd))
+func (e *Environment) halt() {
+	e.runs.Stop(controlplane.APIServer)
+	e.runs.Stop(controlplane.Etcd)
 }
 
 // freePorts finds TCP ports of 127.0.0.1 that nobody listens on. Somebody else

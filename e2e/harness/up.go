@@ -2,7 +2,6 @@ package harness
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,22 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/outrigger-hpc/outrigger/e2e/harness/control"
 	"github.com/outrigger-hpc/outrigger/e2e/harness/keeper"
 	"github.com/outrigger-hpc/outrigger/e2e/harness/pid1"
-)
-
-// nameVariable names the cluster that is meant, for machines with several.
-const nameVariable = "OUTRIGGER_CLUSTER"
-
-var (
-	name = cmp.Or(os.Getenv(nameVariable), "outrigger-cluster")
-	// Dir holds everything of the cluster. It is not below /run or /var/lib, of
-	// which every node has its own.
-	Dir = filepath.Join("/var/cache", filepath.Base(name))
-	// lock is held by the keeper, so that the kernel releases it whatever
-	// becomes of the cluster.
-	lock = filepath.Join("/run/lock", filepath.Base(name)+".lock")
 )
 
 // keeperCommand is the word after pid1.Argument by which the program that calls
@@ -54,12 +39,16 @@ func Up(ctx context.Context, options Options, progress io.Writer) (*Cluster, err
 	if err != nil {
 		return nil, err
 	}
-	held, err := takeLock()
+	p, err := here()
+	if err != nil {
+		return nil, err
+	}
+	held, err := p.take()
 	if err != nil {
 		return nil, err
 	}
 	defer held.Close() // the keeper has its own
-	if err := removeLeftovers(); err != nil {
+	if err := p.removeLeftovers(); err != nil {
 		return nil, err
 	}
 	public, err := net.Listen("tcp", "127.0.0.1:0")
@@ -67,7 +56,7 @@ func Up(ctx context.Context, options Options, progress io.Writer) (*Cluster, err
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	defer public.Close()
-	layout := &keeper.Layout{Dir: Dir, Bin: bin, CNI: cniPlugins, Public: public.Addr().String(), Nodes: options.Nodes}
+	layout := &keeper.Layout{Dir: p.dir, Bin: bin, CNI: cniPlugins, Public: public.Addr().String(), Nodes: options.Nodes}
 	if layout.Nodes == 0 {
 		layout.Nodes = 2
 	}
@@ -78,38 +67,13 @@ func Up(ctx context.Context, options Options, progress io.Writer) (*Cluster, err
 		return nil, err
 	}
 	if err := startKeeper(layout, public, held, progress); err != nil {
-		return nil, errors.Join(err, halt())
+		return nil, errors.Join(err, p.halt())
 	}
 	c, err := Open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return c, c.settle(ctx, progress)
-}
-
-// takeLock takes the machine's lock for one cluster.
-func takeLock() (*os.File, error) {
-	f, err := os.OpenFile(lock, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("cluster: %w", err)
-	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		err = errors.New("this machine has a cluster already; use it, or take it down with `make cluster-down`")
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}
-
-// removeLeftovers removes what a cluster leaves that nobody took down: its
-// processes ended with its keeper, and so did its mounts and networks.
-func removeLeftovers() error {
-	if err := errors.Join(keeper.RemoveCgroups(Dir), os.RemoveAll(Dir)); err != nil {
-		return fmt.Errorf("remove what an earlier cluster left: %w", err)
-	}
-	return nil
 }
 
 // startKeeper starts the keeper and waits until it says that the cluster is up.
@@ -185,75 +149,4 @@ func asKeeper(ctx context.Context, args []string) error {
 	unix.CloseOnExec(3)
 	status := os.NewFile(4, "status")
 	return keeper.Run(ctx, args[0], public, status)
-}
-
-// Down ends the cluster, however far it came, and removes what it made. That
-// none runs is no error.
-func Down() error {
-	if err := CheckMachine(); err != nil {
-		return err
-	}
-	if err := halt(); err != nil {
-		return err
-	}
-	held, err := takeLock()
-	if err != nil {
-		return err
-	}
-	defer held.Close()
-	return removeLeftovers()
-}
-
-// halt kills the first process of the cluster's namespaces; the kernel then
-// kills all others.
-func halt() error {
-	layout := keeper.Layout{Dir: Dir}
-	pid, err := control.Pid(layout.Socket())
-	if err != nil {
-		return nil // nobody keeps a cluster
-	}
-	first, err := parentOf(pid)
-	if err != nil {
-		return err
-	}
-	fd, err := unix.PidfdOpen(first, 0)
-	if err != nil {
-		return fmt.Errorf("end the cluster: %w", err)
-	}
-	defer unix.Close(fd)
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
-		return fmt.Errorf("end the cluster: %w", err)
-	}
-	return waitEnded(fd)
-}
-
-// waitEnded waits until the process behind a pidfd, and so all of its namespace,
-// has ended.
-func waitEnded(fd int) error {
-	for {
-		ended, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience.Milliseconds()))
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return fmt.Errorf("end the cluster: %w", err)
-		case ended == 0:
-			return errors.New("the cluster was killed and does not end: a program that entered a node is not collected by its parent outside; end that one")
-		default:
-			return nil
-		}
-	}
-}
-
-func parentOf(pid int) (int, error) {
-	var parent int
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, fmt.Errorf("end the cluster: %w", err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if _, err := fmt.Sscanf(line, "PPid: %d", &parent); err == nil {
-			return parent, nil
-		}
-	}
-	return 0, fmt.Errorf("end the cluster: process %d has no parent", pid)
 }

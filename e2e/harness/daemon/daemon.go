@@ -4,7 +4,6 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,11 +18,18 @@ import (
 // grace is how long a program has after SIGTERM before it is killed.
 const grace = 5 * time.Second
 
+// pause is how long a program that ended by itself stays away before it is
+// started again.
+const pause = time.Second
+
 // Command is a program to run.
 type Command struct {
 	Name string   // by which it is stopped; its log is Name.log
 	Args []string // the program and its arguments
 	Env  []string // added to this process's environment
+	// Restart starts the program again when it ends by itself, as a machine's
+	// service manager does.
+	Restart bool
 }
 
 // Set is the running programs of one process.
@@ -34,10 +40,12 @@ type Set struct {
 	running map[string]*process
 }
 
+// process is one program over all its restarts.
 type process struct {
-	os    *os.Process
-	ended chan struct{} // closed when it has ended and was waited for
-	err   error         // what Wait said; valid once ended is closed
+	command Command
+	stop    chan struct{} // closed to end it
+	ended   chan struct{} // closed when it has ended for good
+	err     error         // how it ended; valid once ended is closed
 }
 
 // NewSet makes an empty set whose programs log into the folder logs.
@@ -51,48 +59,80 @@ func (s *Set) Start(c Command) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if old := s.running[c.Name]; old != nil && !old.done() {
-		return fmt.Errorf("%s runs already, as process %d; stop it first", c.Name, old.os.Pid)
+		return fmt.Errorf("%s runs already; stop it first", c.Name)
 	}
 	log, err := os.OpenFile(s.Log(c.Name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return fmt.Errorf("log of %s: %w", c.Name, err)
 	}
-	defer log.Close()
-	cmd := exec.Command(c.Args[0], c.Args[1:]...)
-	cmd.Env = append(os.Environ(), c.Env...)
-	cmd.Stdout, cmd.Stderr = log, log
-	p, err := launch(cmd)
-	if err != nil {
+	p := &process{command: c, stop: make(chan struct{}), ended: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		defer log.Close()
+		p.keep(log, started)
+	}()
+	if err := <-started; err != nil {
 		return fmt.Errorf("start %s: %w", c.Name, err)
 	}
 	s.running[c.Name] = p
 	return nil
 }
 
-// launch starts cmd so that it dies with this process. The kernel sends the
-// parent-death signal when the thread that forked ends, not the process
-// (prctl(2), PR_SET_PDEATHSIG), so one thread stays for each program.
-func launch(cmd *exec.Cmd) (*process, error) {
+// keep runs the program until it is stopped, or has ended and shall not be
+// started again. The kernel sends the parent-death signal when the thread that
+// forked ends, not the process (prctl(2), PR_SET_PDEATHSIG), so each program
+// keeps one thread.
+func (p *process) keep(log *os.File, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(p.ended)
+	cmd, err := p.launch(log)
+	started <- err
+	for err == nil {
+		stopped := p.wait(cmd)
+		if stopped || !p.command.Restart {
+			return
+		}
+		select {
+		case <-p.stop:
+			return
+		case <-time.After(pause):
+		}
+		if cmd, err = p.launch(log); err != nil {
+			p.err = err
+		}
+	}
+}
+
+func (p *process) launch(log *os.File) (*exec.Cmd, error) {
+	cmd := exec.Command(p.command.Args[0], p.command.Args[1:]...)
+	cmd.Env = append(os.Environ(), p.command.Env...)
+	cmd.Stdout, cmd.Stderr = log, log
 	// A group of its own: Ctrl-C at the terminal is for the caller, who ends
 	// programs in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	p := &process{ended: make(chan struct{})}
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		p.err = cmd.Wait()
-		close(p.ended)
-	}()
-	if err := <-started; err != nil {
-		return nil, err
+	return cmd, cmd.Start()
+}
+
+// wait waits for the program's end. When it is to be stopped, it gets SIGTERM,
+// and SIGKILL after a grace.
+func (p *process) wait(cmd *exec.Cmd) (stopped bool) {
+	waited := make(chan error, 1)
+	go func() { waited <- cmd.Wait() }()
+	select {
+	case p.err = <-waited:
+		return false
+	case <-p.stop:
 	}
-	p.os = cmd.Process
-	return p, nil
+	// Errors of these say that it has ended already.
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case p.err = <-waited:
+	case <-time.After(grace):
+		_ = cmd.Process.Kill()
+		p.err = <-waited
+	}
+	return true
 }
 
 func (p *process) done() bool {
@@ -106,34 +146,15 @@ func (p *process) done() bool {
 
 // Stop ends a program: SIGTERM, and SIGKILL after a grace. A program that has
 // ended already, or never ran, is no error.
-func (s *Set) Stop(name string) error {
+func (s *Set) Stop(name string) {
 	s.mu.Lock()
 	p := s.running[name]
 	delete(s.running, name)
 	s.mu.Unlock()
-	if p == nil {
-		return nil
+	if p != nil {
+		close(p.stop)
+		<-p.ended
 	}
-	if err := p.signal(syscall.SIGTERM); err != nil {
-		return fmt.Errorf("stop %s: %w", name, err)
-	}
-	select {
-	case <-p.ended:
-		return nil
-	case <-time.After(grace):
-	}
-	if err := p.signal(syscall.SIGKILL); err != nil {
-		return fmt.Errorf("kill %s: %w", name, err)
-	}
-	<-p.ended
-	return nil
-}
-
-func (p *process) signal(number syscall.Signal) error {
-	if err := p.os.Signal(number); !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	return nil
 }
 
 // Running lists the programs that run, sorted.

@@ -60,9 +60,6 @@ func (l *Layout) Write() error {
 	return os.WriteFile(l.path(layoutFile), text, 0o644)
 }
 
-// cgroupOf is the cgroup above those of the nodes of the cluster in dir.
-func cgroupOf(dir string) string { return "/" + filepath.Base(dir) }
-
 // ReadLayout reads the Layout of the cluster in dir.
 func ReadLayout(dir string) (*Layout, error) {
 	text, err := os.ReadFile(filepath.Join(dir, layoutFile))
@@ -75,6 +72,9 @@ func ReadLayout(dir string) (*Layout, error) {
 	}
 	return l, nil
 }
+
+// cgroup is what all pods' cgroups are below: of this cluster alone.
+func (l *Layout) cgroup() string { return "/" + filepath.Base(l.Dir) }
 
 func (l *Layout) path(name string) string { return filepath.Join(l.Dir, name) }
 
@@ -119,7 +119,7 @@ func (l *Layout) node(i int, plane *controlplane.Plane) *node.Spec {
 		Address: nodeAddress(i) + "/24", Gateway: address, DNS: address,
 		Pods: fmt.Sprintf(nodePods, i), Range: podRange,
 		CA: plane.Path("ca.crt"), Kubeconfig: plane.Kubeconfig(name), ProxyKubeconfig: plane.Kubeconfig(node.Proxy),
-		Cgroup: filepath.Join(cgroupOf(l.Dir), name),
+		Cgroup: filepath.Join(l.cgroup(), name),
 	}
 	for other := 1; other <= l.Nodes; other++ {
 		if other != i {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -138,7 +137,7 @@ func (c *Control) StopNode(name string, _ *control.Nothing) error {
 		return fmt.Errorf("stop node %s: %w", name, err)
 	}
 	// Its containers are gone; their cgroups would be in the next life's way.
-	return node.RemoveCgroups(filepath.Join(cgroupOf(c.keeper.layout.Dir), name), nodePatience)
+	return node.RemoveCgroups(c.keeper.layout.cgroup()+"/"+name, nodePatience)
 }
 
 // StartNode starts a node that StopNode ended, on the disk that it had.
@@ -160,5 +159,5 @@ func (c *Control) StartNode(name string, _ *control.Nothing) error {
 	return fmt.Errorf("there is no node %q", name)
 }
 
-// RemoveCgroups removes the cgroups of the cluster in dir, which has ended.
-func RemoveCgroups(dir string) error { return node.RemoveCgroups(cgroupOf(dir), nodePatience) }
+// RemoveCgroups removes the cgroups of a cluster that has ended.
+func (l *Layout) RemoveCgroups() error { return node.RemoveCgroups(l.cgroup(), nodePatience) }

@@ -99,7 +99,10 @@ func (c *Control) Join(control.Nothing, *control.Nothing) error {
 func (c *Control) Start(name string, _ *control.Nothing) error { return c.start(name) }
 
 // Stop ends one of the node's programs; pods stay, as they do on a machine.
-func (c *Control) Stop(name string, _ *control.Nothing) error { return c.runs.Stop(name) }
+func (c *Control) Stop(name string, _ *control.Nothing) error {
+	c.runs.Stop(name)
+	return nil
+}
 
 // Load imports an archive of images.
 func (c *Control) Load(archive string, _ *control.Nothing) error { return c.load(archive) }
@@ -128,6 +131,9 @@ func (c *Control) start(name string) error {
 		Args: append([]string{filepath.Join(c.spec.Bin, name)}, args...),
 		// containerd finds its shim by PATH.
 		Env: []string{"PATH=" + c.spec.Bin + ":" + os.Getenv("PATH")},
+		// The kubelet ends when containerd is not there, or listens and is not
+		// ready yet, and leaves it to its service manager to try again.
+		Restart: name != Containerd,
 	}
 	if err := c.runs.Start(command); err != nil {
 		return fmt.Errorf("node %s: %w", c.spec.Name, err)

@@ -1,0 +1,88 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/e2e/harness/control"
+	"github.com/outrigger-hpc/outrigger/e2e/harness/keeper"
+)
+
+// Down ends the cluster, however far it came, and removes what it made. That
+// none runs is no error.
+func Down() error {
+	if err := CheckMachine(); err != nil {
+		return err
+	}
+	p, err := here()
+	if err != nil {
+		return err
+	}
+	if err := p.halt(); err != nil {
+		return err
+	}
+	held, err := p.take()
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	return p.removeLeftovers()
+}
+
+// halt kills the first process of the cluster's namespaces; the kernel then
+// kills all others.
+func (p place) halt() error {
+	layout := keeper.Layout{Dir: p.dir}
+	pid, err := control.Pid(layout.Socket())
+	if err != nil {
+		return nil // nobody keeps a cluster
+	}
+	first, err := parentOf(pid)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.PidfdOpen(first, 0)
+	if err != nil {
+		return fmt.Errorf("end the cluster: %w", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
+		return fmt.Errorf("end the cluster: %w", err)
+	}
+	return waitEnded(fd)
+}
+
+// waitEnded waits until the process behind a pidfd, and so all of its namespace,
+// has ended.
+func waitEnded(fd int) error {
+	for {
+		ended, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience.Milliseconds()))
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return fmt.Errorf("end the cluster: %w", err)
+		case ended == 0:
+			return errors.New("the cluster was killed and does not end: a program that entered a node is not collected by its parent outside; end that one")
+		default:
+			return nil
+		}
+	}
+}
+
+func parentOf(pid int) (int, error) {
+	var parent int
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, fmt.Errorf("end the cluster: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if _, err := fmt.Sscanf(line, "PPid: %d", &parent); err == nil {
+			return parent, nil
+		}
+	}
+	return 0, fmt.Errorf("end the cluster: process %d has no parent", pid)
+}
