@@ -35,8 +35,8 @@ type Cluster struct {
 	layout *keeper.Layout
 }
 
-// Open finds the cluster that runs on this machine.
-func Open(context.Context) (*Cluster, error) {
+// Open finds the cluster that runs on this machine; its API server must answer.
+func Open(ctx context.Context) (*Cluster, error) {
 	p, err := here()
 	if err != nil {
 		return nil, err
@@ -57,6 +57,9 @@ func Open(context.Context) (*Cluster, error) {
 	c.Config.QPS, c.Config.Burst = 200, 400 // tests ask often and are alone
 	if c.Client, err = kubernetes.NewForConfig(c.Config); err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	if _, err := c.Client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); err != nil {
+		return nil, fmt.Errorf("the cluster's API server does not answer; its logs are in %s: %w", c.Logs(), err)
 	}
 	return c, nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 
 	"golang.org/x/sys/unix"
@@ -40,6 +41,9 @@ func here() (place, error) {
 // take takes the lock: as long as the file is open, no other cluster can be in
 // this place.
 func (p place) take() (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(p.lock), 0o755); err != nil {
+		return nil, fmt.Errorf("the cluster's lock: %w", err)
+	}
 	f, err := os.OpenFile(p.lock, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("the cluster's lock: %w", err)
