@@ -34,6 +34,7 @@ verify: ## the same without fuzzing: before every commit
 	@$(STAGE) shell hack/shell
 	@$(STAGE) arch $(MAKE) --no-print-directory arch
 	@$(STAGE) lint $(MAKE) --no-print-directory lint
+	@$(STAGE) chart $(MAKE) --no-print-directory chart
 	@$(STAGE) race hack/test-race
 
 # The laws read the tree through `go list`, which the test cache cannot see.
@@ -44,6 +45,17 @@ arch: ## check the laws of the house (hack/arch/rooms.txt)
 .PHONY: lint
 lint: bin/tools/golangci-lint ## run the linters and check the format
 	bin/tools/golangci-lint run ./...
+
+.PHONY: chart
+chart: ## render and check the Helm chart
+	cd hack/helm && go test ./...
+
+.PHONY: helm
+helm: bin/tools/helm ## build the helm command into bin/tools
+
+bin/tools/helm: hack/helm/go.mod hack/helm/go.sum
+	cd hack/helm && go build -o $(CURDIR)/bin/tools/ tool
+	@touch $@
 
 .PHONY: fmt
 fmt: bin/tools/golangci-lint ## format every file

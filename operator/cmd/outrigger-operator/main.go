@@ -35,6 +35,8 @@ and which rank failed first and why. Any number of replicas may run; one leads.`
 	f.IntVar(&o.burst, "kube-api-burst", 200, "calls to the API server at once")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	_ = cmd.MarkFlagRequired("sidecar-image") // the flag exists
+	cmd.AddCommand(trialCommand())
+	cmd.CompletionOptions.DisableDefaultCmd = true
 	if err := cmd.ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		fmt.Fprintln(os.Stderr, "outrigger-operator:", err)
 		os.Exit(1)

@@ -1,0 +1,164 @@
+package helm
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	sigsyaml "sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write the reference of docs/install.md again")
+
+func unmarshal(text string, into any) error { return sigsyaml.UnmarshalStrict([]byte(text), into) }
+
+// property is a part of values.schema.json.
+type property struct {
+	Description string
+	Type        string
+	Enum        []any
+	Minimum     *float64
+	Maximum     *float64
+	Properties  map[string]*property
+	Additional  any `json:"additionalProperties"`
+}
+
+// rows describes the keys that hold values, in order of their names.
+func rows(at string, p *property, defaults any) (list []string, err error) {
+	if p.Description == "" {
+		return nil, fmt.Errorf("%s has no description in the schema", at)
+	}
+	values, isMap := defaults.(map[string]any)
+	if len(p.Properties) == 0 || isMap && len(values) == 0 {
+		text, err := json.Marshal(defaults)
+		return []string{fmt.Sprintf("| `%s` | `%s` | %s |", at, text, meaning(p))}, err
+	}
+	if p.Additional != false {
+		return nil, fmt.Errorf("%s allows keys that nobody knows", at)
+	}
+	var keys []string
+	for k := range p.Properties {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for k := range values {
+		if p.Properties[k] == nil {
+			return nil, fmt.Errorf("%s.%s is not in the schema", at, k)
+		}
+	}
+	for _, k := range keys {
+		v, there := values[k]
+		if !there {
+			if at == "" && k == "global" {
+				continue // Helm's own
+			}
+			return nil, fmt.Errorf("%s.%s has no value in values.yaml", at, k)
+		}
+		more, err := rows(strings.TrimPrefix(at+"."+k, "."), p.Properties[k], v)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, more...)
+	}
+	return list, nil
+}
+
+func meaning(p *property) string {
+	text := p.Description
+	if p.Minimum != nil && p.Maximum != nil {
+		text += fmt.Sprintf(" %v to %v.", *p.Minimum, *p.Maximum)
+	}
+	var names []string
+	for _, e := range p.Enum {
+		if e != "" {
+			names = append(names, fmt.Sprintf("`%v`", e))
+		}
+	}
+	if len(names) > 0 {
+		text += " One of " + strings.Join(names, ", ") + "."
+	}
+	return text
+}
+
+// TestReference: every value has a description, a default and a row in
+// docs/install.md.
+func TestReference(t *testing.T) {
+	const begin, end = "<!-- values: begin, written by go test -update in hack/helm -->\n", "<!-- values: end -->\n"
+	read := func(path string) []byte {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	schema := new(property)
+	if err := json.Unmarshal(read(filepath.Join(Chart, "values.schema.json")), schema); err != nil {
+		t.Fatal(err)
+	}
+	var defaults map[string]any
+	if err := unmarshal(string(read(filepath.Join(Chart, "values.yaml"))), &defaults); err != nil {
+		t.Fatal(err)
+	}
+	list, err := rows("", schema, defaults)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := "| value | default | meaning |\n|---|---|---|\n" + strings.Join(list, "\n") + "\n"
+	const page = "../../docs/install.md"
+	text := string(read(page))
+	before, rest, ok := strings.Cut(text, begin)
+	old, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no place for the values", page)
+	}
+	if old == table {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s does not have the values as they are: run go test -update in hack/helm\n%s", page, table)
+	}
+	if err := os.WriteFile(page, []byte(before+begin+table+end+after), 0o644); err != nil { //nolint:gosec // a page of the documentation
+		t.Fatal(err)
+	}
+}
+
+// TestDashboard: it asks for metrics that there are.
+func TestDashboard(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join(Chart, "files/dashboard.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(raw, &board); err != nil || len(board.Panels) == 0 {
+		t.Fatalf("%d panels, %v", len(board.Panels), err)
+	}
+	sources := ""
+	for _, path := range []string{"../../sidecar/internal/obs/metrics.go", "../../devplugin/cmd/outrigger-devplugin/metrics.go"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources += string(text)
+	}
+	for _, p := range board.Panels {
+		for _, q := range p.Targets {
+			for _, word := range strings.FieldsFunc(q.Expr, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) {
+				name, ours := strings.CutPrefix(word, "outrigger_")
+				name = strings.TrimPrefix(strings.TrimSuffix(name, "_bucket"), "devplugin_")
+				if ours && !strings.Contains(sources, `"`+name+`"`) {
+					t.Errorf("%s asks for %s, which nobody has", p.Title, word)
+				}
+			}
+		}
+	}
+}
