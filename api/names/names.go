@@ -44,6 +44,9 @@ const (
 	LabelInject = Group + "/inject"
 	// LabelJob is the MPIJob that a pod or another object belongs to.
 	LabelJob = Group + "/job-name"
+	// LabelPodNumber is a pod's number in its job, for pods whose controller
+	// does not tell it in a label of its own.
+	LabelPodNumber = Group + "/pod-number"
 	// LabelAttempt is the attempt of the MPIJob, from 0.
 	LabelAttempt = Group + "/attempt"
 	// ResourceHCA, ResourceIOAT and ResourceDSA are the extended resources

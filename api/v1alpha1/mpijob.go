@@ -58,6 +58,20 @@ const (
 	LaunchContainer LaunchMode = "Container"
 )
 
+// PodManagement says who makes the job's pods.
+//
+// +kubebuilder:validation:Enum=Managed;External
+type PodManagement string
+
+const (
+	// PodsManaged are made by the operator, as an Indexed Job.
+	PodsManaged PodManagement = "Managed"
+	// PodsExternal are made by another controller. Those with the labels
+	// outrigger.dev/inject and outrigger.dev/job-name get their sidecar from the
+	// operator's webhook; status tells of them.
+	PodsExternal PodManagement = "External"
+)
+
 // MPIJobSpec is what is asked for. Except for runPolicy it cannot be changed.
 //
 // +kubebuilder:validation:XValidation:rule="(self.ranks + self.ranksPerPod - 1) / self.ranksPerPod <= 512",message="over 512 pods: raise ranksPerPod"
@@ -89,6 +103,14 @@ type MPIJobSpec struct {
 	// +default="Processes"
 	// +optional
 	LaunchMode LaunchMode `json:"launchMode,omitempty"`
+
+	// podManagement says who makes the pods: the operator (Managed), or another
+	// controller whose pods name this job (External). Then the template only
+	// says what a pod looks like, and restartLimit and suspend do nothing.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="podManagement cannot be changed"
+	// +default="Managed"
+	// +optional
+	PodManagement PodManagement `json:"podManagement,omitempty"`
 
 	// template is the pod of ranksPerPod ranks, with one container: the
 	// application. It needs no device, capability or driver.

@@ -215,7 +215,10 @@ func TestAccess(t *testing.T) {
 				if all := slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs); slices.Contains(all, "*") {
 					t.Errorf("%s: %s has a wildcard: %v", what, o.GetName(), rule)
 				}
-				if slices.Contains(rule.Resources, "secrets") && (slices.Contains(rule.Verbs, "list") || slices.Contains(rule.Verbs, "watch")) {
+				// The webhook's certificates are kept by a library that watches all
+				// Secrets of the release's own namespace.
+				own := o.GetKind() == "Role" && strings.Contains(values, "webhook: {enabled: true")
+				if slices.Contains(rule.Resources, "secrets") && (slices.Contains(rule.Verbs, "list") || slices.Contains(rule.Verbs, "watch")) && !own {
 					t.Errorf("%s: %s may list Secrets", what, o.GetName())
 				}
 				if slices.Contains(rule.APIGroups, "coordination.k8s.io") && o.GetKind() != "Role" {

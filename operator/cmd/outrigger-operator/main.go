@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/outrigger-hpc/outrigger/operator/internal/webhook"
 )
 
 func main() {
@@ -30,6 +32,9 @@ and which rank failed first and why. Any number of replicas may run; one leads.`
 	f.StringVar(&o.serving.Health, "health-probe-bind-address", ":8081", "serve /healthz and /readyz here")
 	f.BoolVar(&o.serving.Elect, "leader-elect", false, "let one of several replicas lead")
 	f.StringVar(&o.serving.Namespace, "leader-election-namespace", "", "namespace of the lease (default: the pod's own)")
+	f.BoolVar(&o.webhook, "webhook", false, "give pods of other controllers their sidecar, too")
+	f.StringVar(&o.certificates, "webhook-certificates", string(webhook.Managed), "of the webhook: managed by this program, in the Secret outrigger-webhook-cert; or mounted, by whoever made them")
+	f.StringVar(&o.serving.Certificates, "webhook-certificate-dir", "/tmp/k8s-webhook-server/serving-certs", "where tls.crt and tls.key of the webhook are mounted")
 	f.IntVar(&o.workers, "workers", 8, "jobs looked at at once")
 	f.Float32Var(&o.qps, "kube-api-qps", 100, "calls to the API server a second")
 	f.IntVar(&o.burst, "kube-api-burst", 200, "calls to the API server at once")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -13,11 +14,14 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/operator/internal/controller"
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
+	"github.com/outrigger-hpc/outrigger/operator/internal/webhook"
 )
 
 type options struct {
 	desired        desired.Options
 	serving        controller.Serving
+	webhook        bool
+	certificates   string
 	logLevel       string
 	workers, burst int
 	qps            float32
@@ -46,6 +50,12 @@ func run(ctx context.Context, o *options) error {
 	}
 	if err := r.Setup(ctx, m, o.workers); err != nil {
 		return err
+	}
+	if o.webhook {
+		where := cmp.Or(o.serving.Namespace, webhook.Namespace())
+		if err := webhook.Setup(m, o.desired, webhook.Certificates(o.certificates), where, o.serving.Certificates); err != nil {
+			return err
+		}
 	}
 	return m.Start(ctx)
 }

@@ -29,6 +29,12 @@ const annotationApplied = names.Group + "/applied"
 // apply sees that the attempt's objects are there. Those that never change are
 // made before the Job, and looked at again only while the Job is not there.
 func (r *Reconciler) apply(ctx context.Context, o *verdict.Observation, a *desired.Attempt) error {
+	if a.Job.Spec.PodManagement == v1alpha1.PodsExternal {
+		if o.Job.Status.ObservedGeneration != 0 {
+			return nil // made once, before others are told that it is there
+		}
+		return r.prepare(ctx, a)
+	}
 	job, err := a.BatchJob()
 	if err != nil {
 		return &permanent{v1alpha1.ReasonInvalid, err}

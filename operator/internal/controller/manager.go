@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"crypto/tls"
 	"fmt"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
@@ -29,6 +31,7 @@ type Serving struct {
 	Metrics, Health string // addresses; "0": nowhere
 	Elect           bool
 	Namespace       string // of the lease; empty: the pod's own
+	Certificates    string // directory of the webhook's certificate
 }
 
 // NewManager makes a manager that sees what the operator may see, and no more.
@@ -49,6 +52,7 @@ func NewManager(config *rest.Config, s *Serving) (ctrl.Manager, error) {
 		LeaderElection:          s.Elect,
 		LeaderElectionID:        leaseName,
 		LeaderElectionNamespace: s.Namespace,
+		WebhookServer:           webhook.NewServer(webhook.Options{CertDir: s.Certificates, TLSOpts: []func(*tls.Config){tls13}}),
 		// A leader that ends lets the next one go on at once; this process ends then.
 		LeaderElectionReleaseOnCancel: true,
 		Cache:                         cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: only, &batchv1.Job{}: only}},
@@ -67,6 +71,8 @@ func NewManager(config *rest.Config, s *Serving) (ctrl.Manager, error) {
 	}
 	return m, nil
 }
+
+func tls13(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }
 
 // Scheme knows Kubernetes' kinds and ours.
 func Scheme() (*runtime.Scheme, error) {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
@@ -75,6 +77,24 @@ func (a *Attempt) settings() *inject.Settings {
 		Ranks: s.Ranks, PerPod: s.RanksPerPod, Launch: s.LaunchMode, Devices: s.Devices,
 		Memory: inject.MemoryOf(&s.Memory, &a.Profile), Wait: wait[a.Profile.WaitPolicy], LogLevel: a.Options.LogLevel,
 	}
+}
+
+// Join makes a pod of another controller the attempt's pod of a number: with its
+// sidecar, and under the name that the job document has for it.
+func (a *Attempt) Join(p *corev1.Pod, number int32) error {
+	if number < 0 || number >= a.Pods() {
+		return fmt.Errorf("%w: it is number %d of a job of %d pods", inject.ErrPod, number, a.Pods())
+	}
+	s := a.settings()
+	s.Number = &number
+	if err := inject.Pod(&p.Spec, s); err != nil {
+		return err
+	}
+	p.Spec.Hostname, p.Spec.Subdomain = fmt.Sprint(a.Name(), "-", number), a.Job.Name
+	p.Labels = merged(p.Labels, map[string]string{
+		names.LabelAttempt: strconv.Itoa(int(a.Number)), batchv1.JobCompletionIndexAnnotation: strconv.Itoa(int(number)),
+	})
+	return nil
 }
 
 // address is where a pod's sidecar listens, by the name that the headless

@@ -29,18 +29,17 @@ const (
 // podNumber is the pod's number in arguments and paths; the kubelet puts it in.
 const podNumber = "$(" + names.EnvPod + ")"
 
-// IndexedJob is the field in which Jobs tell each pod its number.
-const IndexedJob = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+// indexField is where Jobs tell each pod its number.
+const indexField = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 // podEnv is the variable behind podNumber. It comes first, since a variable
 // sees only those before it.
 func podEnv(s *Settings) corev1.EnvVar {
-	field := s.IndexField
-	if field == "" {
-		field = IndexedJob
+	if s.Number != nil {
+		return corev1.EnvVar{Name: names.EnvPod, Value: strconv.Itoa(int(*s.Number))}
 	}
 	return corev1.EnvVar{Name: names.EnvPod, ValueFrom: &corev1.EnvVarSource{
-		FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: field},
+		FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: indexField},
 	}}
 }
 

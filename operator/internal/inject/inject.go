@@ -28,7 +28,7 @@ type Settings struct {
 	PerPod     int32
 	Launch     v1alpha1.LaunchMode
 	Devices    []v1alpha1.DeviceRequest
-	IndexField string // of a pod, with its number; empty: IndexedJob
+	Number     *int32 // of the one pod that this is about; nil: Jobs tell each pod its own
 	Memory     Memory
 	Wait       string // OUTRIGGER_WAIT of the ranks; empty: their default
 	LogLevel   string // empty: info

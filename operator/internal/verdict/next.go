@@ -37,7 +37,9 @@ const removalPatience = 20 * time.Second
 
 // Next says what to do with a job.
 func Next(o *Observation) Plan {
-	o.forgetOld()
+	if !external(o.Job) {
+		o.forgetOld()
+	}
 	p := Plan{Status: *o.Job.Status.DeepCopy()}
 	p.Status.ObservedGeneration = o.Job.Generation
 	if Finished(&o.Job.Status) {
@@ -46,16 +48,16 @@ func Next(o *Observation) Plan {
 	if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionRestarting); c != nil && c.Status == metav1.ConditionTrue {
 		return o.restarting(p, c)
 	}
-	if o.Batch != nil || p.Status.JobName != "" {
+	if o.Batch != nil || p.Status.JobName != "" || external(o.Job) {
 		p.Status.Ranks = o.ranks()
 	}
 	if o.Transports != nil {
 		p.Status.Transports = o.Transports
 	}
-	if s := o.batchStart(); s != nil && p.Status.StartTime == nil {
+	if s := o.start(); s != nil && p.Status.StartTime == nil {
 		p.Status.StartTime = s
 	}
-	if o.batchCondition(batchv1.JobComplete) != nil {
+	if o.batchCondition(batchv1.JobComplete) != nil || external(o.Job) && o.allSucceeded() {
 		o.state(&p, v1alpha1.ConditionComplete, "RanksSucceeded", fmt.Sprintf("all %d ranks ended with exit code 0", o.Job.Spec.Ranks))
 		return o.end(p)
 	}
@@ -72,7 +74,7 @@ func Next(o *Observation) Plan {
 	case !settled:
 		p.Requeue = time.Second
 		return p
-	case AttemptOf(o.Job) < limit(o.Job) && f.Reason != v1alpha1.ReasonDeadlineExceeded && f.Reason != "TransportMissing":
+	case !external(o.Job) && AttemptOf(o.Job) < limit(o.Job) && f.Reason != v1alpha1.ReasonDeadlineExceeded && f.Reason != "TransportMissing":
 		p.Status.FirstFailure = f
 		o.state(&p, v1alpha1.ConditionRestarting, f.Reason, Sentence(f))
 		p.Requeue = time.Millisecond // its pods are removed once the status says why
@@ -88,11 +90,15 @@ func (o *Observation) progress(p Plan) Plan {
 		return p
 	}
 	p.Action = Apply
-	p.Status.JobName = desired.AttemptName(o.Job.Name, AttemptOf(o.Job))
+	if !external(o.Job) {
+		p.Status.JobName = desired.AttemptName(o.Job.Name, AttemptOf(o.Job))
+	}
 	switch {
-	case o.Batch == nil:
+	case external(o.Job) && len(o.Pods) == 0:
+		o.state(&p, v1alpha1.ConditionPending, "PodsExpected", "another controller makes the pods, which name this job")
+	case o.Batch == nil && !external(o.Job):
 		o.state(&p, v1alpha1.ConditionPending, "Created", "pods are being made")
-	case o.Batch.Spec.Suspend != nil && *o.Batch.Spec.Suspend:
+	case o.Batch != nil && o.Batch.Spec.Suspend != nil && *o.Batch.Spec.Suspend:
 		reason, text := "Suspended", "runPolicy.suspend is true"
 		if !suspended(o.Job) {
 			reason, text = "Queued", "a queueing controller holds Job "+o.Batch.Name
@@ -214,12 +220,22 @@ func (o *Observation) deadline(p *Plan) (time.Duration, bool) {
 	return p.Status.StartTime.Add(time.Duration(*s) * time.Second).Sub(o.Now), true
 }
 
-func (o *Observation) batchStart() *metav1.Time {
-	if o.Batch == nil {
-		return nil
+// start is when the attempt's pods began to be made.
+func (o *Observation) start() *metav1.Time {
+	switch {
+	case o.Batch != nil:
+		return o.Batch.Status.StartTime
+	case external(o.Job) && len(o.Pods) > 0:
+		return &o.Pods[0].CreationTimestamp
 	}
-	return o.Batch.Status.StartTime
+	return nil
 }
+
+// external reports whether another controller makes the job's pods.
+func external(j *v1alpha1.MPIJob) bool { return j.Spec.PodManagement == v1alpha1.PodsExternal }
+
+// allSucceeded reports whether every rank has ended well.
+func (o *Observation) allSucceeded() bool { return *o.ranks().Succeeded == o.Job.Spec.Ranks }
 
 func suspended(j *v1alpha1.MPIJob) bool { s := j.Spec.RunPolicy.Suspend; return s != nil && *s }
 

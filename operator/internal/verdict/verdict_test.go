@@ -286,3 +286,29 @@ func TestPodDeleted(t *testing.T) {
 	s.next(Stop, v1alpha1.ConditionFailed)
 	s.failed(1, 3, "RankExited", "cg-0-0-x", "node0")
 }
+
+// Pods that another controller makes are told of just the same; nothing is
+// restarted or made for them.
+func TestExternalPods(t *testing.T) {
+	for _, code := range []int32{0, 3} {
+		s := newStory(t)
+		limit := int32(3)
+		s.job.Spec.PodManagement, s.job.Spec.RunPolicy.RestartLimit = v1alpha1.PodsExternal, &limit
+		s.next(Apply, v1alpha1.ConditionPending)
+		s.pods(0)
+		s.next(Apply, v1alpha1.ConditionRunning)
+		if s.job.Status.StartTime == nil || s.job.Status.JobName != "" {
+			t.Fatalf("status %+v", s.job.Status)
+		}
+		phase, want := corev1.PodSucceeded, v1alpha1.ConditionComplete
+		if code != 0 {
+			phase, want = corev1.PodFailed, v1alpha1.ConditionFailed
+		}
+		for i := range 2 {
+			s.exit(i, code, at(10))
+			s.o.Pods[i].Status.Phase = phase
+		}
+		s.o.Now = at(20)
+		s.next(Stop, want)
+	}
+}
