@@ -192,7 +192,7 @@ func (r *rig) why(name string) string {
 	if err != nil {
 		return "; " + err.Error()
 	}
-	return fmt.Sprintf("; pod is %s: %s %s %v", p.Status.Phase, p.Status.Reason, p.Status.Message, p.Status.InitContainerStatuses)
+	return fmt.Sprintf("; pod is %s: %s %s", p.Status.Phase, p.Status.Reason, p.Status.Message)
 }
 
 // remove deletes a pod and waits until it is gone.

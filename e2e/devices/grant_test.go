@@ -57,14 +57,16 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("the application: %+v", s)
 		}
 	}
-	s := r.see(r.stranger(nil), "outrigger")
-	if !strings.Contains(s.Refusal, "the container was not allocated a device") {
-		t.Errorf("a pod without a device: %+v", s)
+	name = r.stranger(nil)
+	for _, container := range []string{"outrigger", "app"} {
+		if s := r.see(name, container); !strings.Contains(s.Refusal, "the container was not allocated a device") {
+			t.Errorf("%s of a pod without a device: %+v", container, s)
+		}
 	}
 	if s := r.onNode(); !strings.Contains(s.Refusal, "the process is in no pod") {
 		t.Errorf("a process of the node: %+v", s)
 	}
-	r.awaitMetric(`grants_total{op="connection",outcome="refused"}`, "3")
+	r.awaitMetric(`grants_total{op="connection",outcome="refused"}`, "4")
 }
 
 // stranger runs a pod both of whose containers mount the socket themselves.
