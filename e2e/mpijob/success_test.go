@@ -34,6 +34,14 @@ func TestConjugateGradient(t *testing.T) {
 	}
 }
 
+// The chart's own test runs a job and says so.
+func TestTrial(t *testing.T) {
+	out, err := helm(t.Context(), "test", "outrigger", "--timeout=150s", "--logs").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "Complete") {
+		t.Fatalf("helm test: %v\n%s", err, out)
+	}
+}
+
 // Everything that the client library can do works between pods too.
 func TestTour(t *testing.T) {
 	becomes(t, submit(t, example(restricted(t), "tour", "tour")), v1alpha1.ConditionComplete)

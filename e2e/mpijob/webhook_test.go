@@ -1,0 +1,59 @@
+//go:build cluster
+
+package mpijob
+
+import (
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// A Job that is nobody's MPIJob gets sidecars from the webhook, when its pods
+// name an MPIJob that leaves them to others; the MPIJob tells how they do.
+func TestPodsOfOthers(t *testing.T) {
+	ns := restricted(t)
+	j := example(ns, "theirs", "ring", "-rounds", "20")
+	j.Spec.PodManagement = v1alpha1.PodsExternal
+	submit(t, j)
+	b := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "workers"}}
+	b.Spec.Completions, b.Spec.Parallelism, b.Spec.CompletionMode = new(int32(2)), new(int32(2)), new(batchv1.IndexedCompletion)
+	b.Spec.Template = *j.Spec.Template.DeepCopy()
+	b.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
+	b.Spec.Template.Labels = map[string]string{names.LabelInject: "true", names.LabelJob: j.Name}
+	if err := api.Create(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	s := becomes(t, j, v1alpha1.ConditionComplete).Status
+	if *s.Ranks.Succeeded != 4 || strings.Join(s.Transports, "") != "tcp" {
+		t.Errorf("status %+v", s)
+	}
+}
+
+// What the webhook cannot do it refuses, and says what to do.
+func TestWebhookRefuses(t *testing.T) {
+	ns := restricted(t)
+	submit(t, example(ns, "ours", "ring"))
+	others := example(ns, "others", "ring")
+	others.Spec.PodManagement = v1alpha1.PodsExternal
+	submit(t, others)
+	for want, labels := range map[string]map[string]string{
+		"does not name an MPIJob":     {names.LabelInject: "true"},
+		"create it first":             {names.LabelInject: "true", names.LabelJob: "missing"},
+		"podManagement: External":     {names.LabelInject: "true", names.LabelJob: "ours"},
+		"give others the label":       {names.LabelInject: "true", names.LabelJob: "others"},
+		"number 7 of a job of 2 pods": {names.LabelInject: "true", names.LabelJob: "others", names.LabelPodNumber: "7"},
+		"want true or false":          {names.LabelInject: "perhaps"},
+		"want the pod's number":       {names.LabelInject: "true", names.LabelJob: "others", names.LabelPodNumber: "one"},
+	} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "p", Labels: labels}, Spec: *others.Spec.Template.Spec.DeepCopy()}
+		if err := api.Create(t.Context(), p); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want a refusal that says %q", labels, err, want)
+		}
+	}
+}
