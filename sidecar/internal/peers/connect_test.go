@@ -153,5 +153,6 @@ func TestPendingIsBounded(t *testing.T) {
 	})
 	n[1].waitConnected(0, 1)
 	bothWays(t, n[0], n[1])
-	wait(t, "the strangers to be counted", func() bool { return n[1].Refused() == 20 })
+	// On a busy machine a try of the peer's own may have taken too long, too.
+	wait(t, "the strangers to be counted", func() bool { return n[1].Refused() >= 20 })
 }
