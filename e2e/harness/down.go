@@ -10,6 +10,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/e2e/harness/control"
 	"github.com/outrigger-hpc/outrigger/e2e/harness/keeper"
+	"github.com/outrigger-hpc/outrigger/e2e/harness/pid1"
 )
 
 // Down ends the cluster, however far it came, and removes what it made. That
@@ -50,6 +51,12 @@ func (p place) halt() error {
 		return fmt.Errorf("end the cluster: %w", err)
 	}
 	defer unix.Close(fd)
+	// The descriptor is of the process that had this number when it was opened.
+	// If the keeper still listens, that was its parent, and the number cannot
+	// have gone to somebody else.
+	if again, err := control.Pid(layout.Socket()); err != nil || again != pid || !isFirst(first) {
+		return fmt.Errorf("end the cluster: process %d is not its first; try again", first)
+	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
 		return fmt.Errorf("end the cluster: %w", err)
 	}
@@ -85,4 +92,10 @@ func parentOf(pid int) (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("end the cluster: process %d has no parent", pid)
+}
+
+// isFirst reports whether a process is one that pid1.Command started.
+func isFirst(pid int) bool {
+	words, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil && strings.HasPrefix(string(words), pid1.Name+"\x00"+pid1.Argument+"\x00")
 }

@@ -66,8 +66,8 @@ func Up(ctx context.Context, options Options, progress io.Writer) (*Cluster, err
 	if err := layout.Write(); err != nil {
 		return nil, err
 	}
-	if err := startKeeper(layout, public, held, progress); err != nil {
-		return nil, errors.Join(err, p.halt())
+	if err := startKeeper(ctx, layout, public, held, progress); err != nil {
+		return nil, err
 	}
 	c, err := Open(ctx)
 	if err != nil {
@@ -77,7 +77,8 @@ func Up(ctx context.Context, options Options, progress io.Writer) (*Cluster, err
 }
 
 // startKeeper starts the keeper and waits until it says that the cluster is up.
-func startKeeper(layout *keeper.Layout, public net.Listener, held *os.File, progress io.Writer) error {
+// When it does not, or ctx ends before, nothing of it stays.
+func startKeeper(ctx context.Context, layout *keeper.Layout, public net.Listener, held *os.File, progress io.Writer) error {
 	listener, err := public.(*net.TCPListener).File()
 	if err != nil {
 		return fmt.Errorf("keeper: %w", err)
@@ -92,6 +93,8 @@ func startKeeper(layout *keeper.Layout, public net.Listener, held *os.File, prog
 	if err != nil {
 		return fmt.Errorf("keeper: %w", err)
 	}
+	// Ends the wait below.
+	defer context.AfterFunc(ctx, func() { _ = status.Close() })()
 	defer status.Close()
 	cmd := pid1.Command(keeperCommand, layout.Dir)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -102,7 +105,7 @@ func startKeeper(layout *keeper.Layout, public net.Listener, held *os.File, prog
 		return fmt.Errorf("keeper: %w", err)
 	}
 	if err := followStatus(status, progress, log.Name()); err != nil {
-		return errors.Join(err, kill(cmd))
+		return errors.Join(ctx.Err(), err, kill(cmd))
 	}
 	return cmd.Process.Release()
 }

@@ -85,9 +85,9 @@ func (p *Plane) Controllers() daemon.Command {
 		Controllers, "--kubeconfig="+p.Kubeconfig(Controllers),
 		"--root-ca-file="+p.Path("ca.crt"), "--service-account-private-key-file="+p.Path("tokens.key"),
 		"--use-service-account-credentials", "--leader-elect=false", "--bind-address=127.0.0.1",
-		// A lost node's pods are seen in seconds, not in the minutes that large
-		// clusters want.
-		"--node-monitor-period=2s", "--node-monitor-grace-period=16s")
+		// A lost node is seen in seconds, not in the minute that large clusters
+		// want: six heartbeats, so that a busy machine loses none.
+		"--node-monitor-period=2s", "--node-monitor-grace-period=24s")
 }
 
 // Scheduler is the scheduler's command.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -40,16 +41,12 @@ func Run(ctx context.Context, dir string, public net.Listener, status io.Writer)
 		return err
 	}
 	k := &keeper{layout: l, plane: l.plane(), runs: daemon.NewSet(l.Logs()), status: status, nodes: map[string]*machine{}}
-	if err := k.up(ctx, public); err != nil {
-		fmt.Fprintln(status, StatusFailed+err.Error())
-		return err
-	}
-	requests, err := control.Serve(l.Socket(), &Control{keeper: k})
+	err = k.up(ctx, public)
 	if err != nil {
-		fmt.Fprintln(status, StatusFailed+err.Error())
+		// The status has one line for it.
+		fmt.Fprintln(status, StatusFailed+strings.ReplaceAll(err.Error(), "\n", "; "))
 		return err
 	}
-	defer requests.Close()
 	fmt.Fprintln(status, StatusUp)
 	<-ctx.Done()
 	return nil
@@ -75,6 +72,10 @@ func (k *keeper) up(ctx context.Context, public net.Listener) error {
 		{"control plane", func() error { return k.controlPlane(ctx) }},
 		{"name server", func() error { return k.names(ctx) }},
 		{"nodes", k.startAll},
+		{"requests", func() error {
+			_, err := control.Serve(k.layout.Socket(), &Control{keeper: k})
+			return err
+		}},
 	}
 	go forward(public, net.JoinHostPort(address, fmt.Sprint(apiPort)))
 	for _, s := range steps {

@@ -20,11 +20,14 @@ import (
 // function must then call Main with the arguments after it.
 const Argument = "pid1"
 
+// Name is what the program is called in lists of processes.
+const Name = "outrigger-cluster"
+
 // Command is this program, started again in new namespaces with args: processes,
 // mounts, network, host name and System V objects.
 func Command(args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", append([]string{Argument}, args...)...)
-	cmd.Args[0] = "outrigger-cluster"
+	cmd.Args[0] = Name
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Setsid:     true, // Ctrl-C at the caller's terminal is not for the cluster
 		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
