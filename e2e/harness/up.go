@@ -105,7 +105,10 @@ func startKeeper(ctx context.Context, layout *keeper.Layout, public net.Listener
 		return fmt.Errorf("keeper: %w", err)
 	}
 	if err := followStatus(status, progress, log.Name()); err != nil {
-		return errors.Join(ctx.Err(), err, kill(cmd))
+		if ctx.Err() != nil {
+			err = fmt.Errorf("interrupted: %w", ctx.Err())
+		}
+		return errors.Join(err, kill(cmd))
 	}
 	return cmd.Process.Release()
 }
