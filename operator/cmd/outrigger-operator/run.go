@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/outrigger-hpc/outrigger/operator/internal/controller"
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
@@ -44,9 +45,13 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
+	figures, err := controller.NewMetrics(metrics.Registry, m.GetClient())
+	if err != nil {
+		return err
+	}
 	r := &controller.Reconciler{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("outrigger-operator"),
-		Options: o.desired, Transports: controller.NewAsker(), Now: time.Now,
+		Options: o.desired, Transports: controller.NewAsker(), Metrics: figures, Now: time.Now,
 	}
 	if err := r.Setup(ctx, m, o.workers); err != nil {
 		return err

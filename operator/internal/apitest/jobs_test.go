@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -106,6 +107,9 @@ func TestJobSucceeds(t *testing.T) {
 		return nil
 	})
 	quiet(t)
+	if n, err := testutil.GatherAndCount(registry, "outrigger_mpijobs", "outrigger_mpijob_changes_total", "outrigger_mpijob_start_seconds"); err != nil || n < 4 {
+		t.Errorf("%d series of the operator's metrics, %v", n, err)
+	}
 }
 
 // quiet checks that the operator does nothing while nothing happens.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,6 +44,12 @@ func (c *calls) RoundTrip(r *http.Request) (*http.Response, error) {
 // counted are the calls of the one operator of this package's tests.
 var counted calls
 
+// The one operator's metrics.
+var (
+	registry = prometheus.NewRegistry()
+	figures  *controller.Metrics
+)
+
 // operate runs the operator in this process until ctx ends.
 func operate(ctx context.Context) (<-chan error, error) {
 	own := rest.CopyConfig(config)
@@ -52,9 +59,12 @@ func operate(ctx context.Context) (<-chan error, error) {
 	if err != nil {
 		return nil, err
 	}
+	if figures, err = controller.NewMetrics(registry, m.GetClient()); err != nil {
+		return nil, err
+	}
 	r := &controller.Reconciler{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("outrigger-operator"),
-		Options: desired.Options{Image: "outrigger.dev/outrigger-sidecar:test"}, Now: time.Now,
+		Options: desired.Options{Image: "outrigger.dev/outrigger-sidecar:test"}, Metrics: figures, Now: time.Now,
 	}
 	if err := r.Setup(ctx, m, 8); err != nil {
 		return nil, err

@@ -40,6 +40,7 @@ type Reconciler struct {
 	Events     events.EventRecorder
 	Options    desired.Options
 	Transports Transports
+	Metrics    *Metrics // nil: none
 	Now        func() time.Time
 }
 

@@ -27,6 +27,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, job *v1alpha1.MPIJob, stat
 	}
 	if c := trueCondition(status); c != nil && (before == nil || before.Type != c.Type) {
 		r.announce(job, c)
+		r.Metrics.changed(job, c.Type, c.Reason, r.Now())
 	}
 	return nil
 }

@@ -1,0 +1,79 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
+)
+
+// Metrics of the operator, beside those that controller-runtime has of every
+// controller.
+type Metrics struct {
+	jobs    client.Reader
+	changes *prometheus.CounterVec
+	start   prometheus.Histogram
+	present *prometheus.Desc
+}
+
+// listTime bounds a look at the cache; it is memory.
+const listTime = 5 * time.Second
+
+// NewMetrics registers the metrics. Jobs is a cache of MPIJobs.
+func NewMetrics(r prometheus.Registerer, jobs client.Reader) (*Metrics, error) {
+	m := &Metrics{
+		jobs: jobs,
+		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "outrigger_mpijob_changes_total", Help: "Changes of MPIJobs to a state, with the reason.",
+		}, []string{"state", "reason"}),
+		start: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "outrigger_mpijob_start_seconds", Help: "From the creation of an MPIJob to the start of its last rank, for jobs that were never restarted.",
+			Buckets: prometheus.ExponentialBuckets(0.5, 2, 14),
+		}),
+		present: prometheus.NewDesc("outrigger_mpijobs", "MPIJobs by state.", []string{"state"}, nil),
+	}
+	for _, c := range []prometheus.Collector{m.changes, m.start, m} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// changed counts a job that has come to a state.
+func (m *Metrics) changed(j *v1alpha1.MPIJob, state, reason string, at time.Time) {
+	if m == nil {
+		return
+	}
+	m.changes.WithLabelValues(state, reason).Inc()
+	if state == v1alpha1.ConditionRunning && verdict.AttemptOf(j) == 0 {
+		m.start.Observe(at.Sub(j.CreationTimestamp.Time).Seconds())
+	}
+}
+
+// Describe is a part of prometheus.Collector.
+func (m *Metrics) Describe(out chan<- *prometheus.Desc) { out <- m.present }
+
+// Collect counts the jobs that are there.
+func (m *Metrics) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), listTime)
+	defer cancel()
+	all := new(v1alpha1.MPIJobList)
+	if err := m.jobs.List(ctx, all); err != nil {
+		out <- prometheus.NewInvalidMetric(m.present, err)
+		return
+	}
+	states := map[string]int{}
+	for i := range all.Items {
+		if c := trueCondition(&all.Items[i].Status); c != nil {
+			states[c.Type]++
+		}
+	}
+	for state, n := range states {
+		out <- prometheus.MustNewConstMetric(m.present, prometheus.GaugeValue, float64(n), state)
+	}
+}
