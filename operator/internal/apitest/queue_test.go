@@ -1,0 +1,46 @@
+//go:build cluster
+
+package apitest
+
+import (
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// TestQueue: a queueing controller such as Kueue finds its label on the Job,
+// and what it says by the Job's suspend field stays said, until the MPIJob
+// itself is suspended.
+func TestQueue(t *testing.T) {
+	ns := namespace(t)
+	j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Labels = map[string]string{"kueue.x-k8s.io/queue-name": "hpc"} })
+	b := get(t, ns, "cg-0", &batchv1.Job{})
+	if b.Labels["kueue.x-k8s.io/queue-name"] != "hpc" {
+		t.Fatalf("labels of the Job: %v", b.Labels)
+	}
+	queue := func(suspend string) { // as Kueue would: under its own name
+		t.Helper()
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"suspend":`+suspend+`}}`))
+		if err := api.Patch(t.Context(), b.DeepCopy(), patch, client.FieldOwner("kueue-stand-in")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	queue("true")
+	becomes(t, j, v1alpha1.ConditionSuspended)
+	now := get(t, ns, "cg", &v1alpha1.MPIJob{})
+	now.Spec.RunPolicy.RestartLimit = ptr(int32(2)) // whatever makes the operator look again
+	if err := api.Update(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	quiet(t)
+	if b = get(t, ns, "cg-0", &batchv1.Job{}); !*b.Spec.Suspend {
+		t.Fatal("the operator started a Job that the queue holds")
+	}
+	queue("false")
+	b = get(t, ns, "cg-0", &batchv1.Job{})
+	standInPods(t, b)
+	becomes(t, j, v1alpha1.ConditionRunning)
+}
