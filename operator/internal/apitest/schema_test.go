@@ -43,6 +43,24 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// TestPodMetadataIsKept: the labels and annotations of the job's pods are fields
+// of the schema, and not cut off.
+func TestPodMetadataIsKept(t *testing.T) {
+	ns := namespace(t)
+	u := object(t, v1alpha1.Kind, strings.Replace(goodJob, "template:", "template:\n    metadata: {labels: {team: a}, annotations: {note: b}}", 1))
+	u.SetNamespace(ns)
+	if err := api.Create(t.Context(), u, client.FieldValidation("Strict")); err != nil {
+		t.Fatal(err)
+	}
+	j := new(v1alpha1.MPIJob)
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(u), j); err != nil {
+		t.Fatal(err)
+	}
+	if m := j.Spec.Template.ObjectMeta; m.Labels["team"] != "a" || m.Annotations["note"] != "b" {
+		t.Errorf("metadata of the pods: %+v", m)
+	}
+}
+
 // TestRefusedJobs: everything that can be wrong in an MPIJob is refused, with
 // words that say what to do.
 func TestRefusedJobs(t *testing.T) {
