@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/outrigger-hpc/outrigger/api/jobdoc"
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
@@ -34,18 +35,17 @@ type Attempt struct {
 func (a *Attempt) Name() string { return AttemptName(a.Job.Name, a.Number) }
 
 // AttemptName is that of an attempt's Job, Secret and ConfigMap.
-func AttemptName(job string, number int32) string { return job + "-" + strconv.Itoa(int(number)) }
+func AttemptName(job string, number int32) string { return jobdoc.Name(job, number) }
 
 // Pods of the job.
 func (a *Attempt) Pods() int32 { return Pods(&a.Job.Spec) }
 
 // Pods is how many pods a job has.
-func Pods(s *v1alpha1.MPIJobSpec) int32 { return (s.Ranks + s.RanksPerPod - 1) / s.RanksPerPod }
+func Pods(s *v1alpha1.MPIJobSpec) int32 { return jobdoc.Pods(s) }
 
 // Ranks of a pod: the first, and how many.
 func Ranks(s *v1alpha1.MPIJobSpec, pod int32) (first, count int32) {
-	first = pod * s.RanksPerPod
-	return first, min(s.RanksPerPod, s.Ranks-first)
+	return jobdoc.Ranks(s, pod)
 }
 
 // meta is an object's metadata: owned by the MPIJob, so that it goes with it.
@@ -75,7 +75,7 @@ func (a *Attempt) settings() *inject.Settings {
 	return &inject.Settings{
 		Image: a.Options.Image, PullPolicy: pull(a.Options.Pull), ConfigMap: a.Name(), Secret: a.Name(),
 		Ranks: s.Ranks, PerPod: s.RanksPerPod, Launch: s.LaunchMode, Devices: s.Devices,
-		Memory: inject.MemoryOf(&s.Memory, &a.Profile), Wait: wait[a.Profile.WaitPolicy], LogLevel: a.Options.LogLevel,
+		Memory: jobdoc.MemoryOf(&s.Memory, &a.Profile), Wait: jobdoc.Wait(&a.Profile), LogLevel: a.Options.LogLevel,
 	}
 }
 
@@ -90,15 +90,9 @@ func (a *Attempt) Join(p *corev1.Pod, number int32) error {
 	if err := inject.Pod(&p.Spec, s); err != nil {
 		return err
 	}
-	p.Spec.Hostname, p.Spec.Subdomain = fmt.Sprint(a.Name(), "-", number), a.Job.Name
+	p.Spec.Hostname, p.Spec.Subdomain = a.doc().PodName(number), a.Job.Name
 	p.Labels = merged(p.Labels, map[string]string{
 		names.LabelAttempt: strconv.Itoa(int(a.Number)), batchv1.JobCompletionIndexAnnotation: strconv.Itoa(int(number)),
 	})
 	return nil
-}
-
-// address is where a pod's sidecar listens, by the name that the headless
-// Service gives to the pods of an Indexed Job.
-func (a *Attempt) address(pod int32) string {
-	return fmt.Sprintf("%s-%d.%s.%s.svc:%d", a.Name(), pod, a.Job.Name, a.Job.Namespace, names.PortPeers)
 }

@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/outrigger-hpc/outrigger/api/jobdoc"
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
@@ -29,7 +30,7 @@ type Settings struct {
 	Launch     v1alpha1.LaunchMode
 	Devices    []v1alpha1.DeviceRequest
 	Number     *int32 // of the one pod that this is about; nil: Jobs tell each pod its own
-	Memory     Memory
+	Memory     jobdoc.Memory
 	Wait       string // OUTRIGGER_WAIT of the ranks; empty: their default
 	LogLevel   string // empty: info
 }

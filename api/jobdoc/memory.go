@@ -1,4 +1,4 @@
-package inject
+package jobdoc
 
 import (
 	"k8s.io/apimachinery/pkg/api/resource"

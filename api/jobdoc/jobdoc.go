@@ -1,0 +1,67 @@
+// Package jobdoc writes the job document of an MPIJob: which ranks each pod has,
+// where its sidecar listens, how it is tuned. The operator gives it to a
+// cluster's sidecars; `outrigger run -f` changes addresses and files, and nothing
+// else, and gives it to those of one machine.
+package jobdoc
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// Attempt is one start of all ranks of a job.
+type Attempt struct {
+	Job     *v1alpha1.MPIJob           // with the schema's defaults
+	Profile v1alpha1.FabricProfileSpec // empty: no profile
+	Number  int32                      // 0: the first start
+}
+
+// Pods is how many pods a job has.
+func Pods(s *v1alpha1.MPIJobSpec) int32 { return (s.Ranks + s.RanksPerPod - 1) / s.RanksPerPod }
+
+// Ranks of a pod: the first, and how many.
+func Ranks(s *v1alpha1.MPIJobSpec, pod int32) (first, count int32) {
+	first = pod * s.RanksPerPod
+	return first, min(s.RanksPerPod, s.Ranks-first)
+}
+
+// Name is that of an attempt's Job, Secret and ConfigMap.
+func Name(job string, attempt int32) string { return fmt.Sprint(job, "-", attempt) }
+
+// PodName is the host name of an attempt's pod.
+func (a *Attempt) PodName(pod int32) string {
+	return fmt.Sprint(Name(a.Job.Name, a.Number), "-", pod)
+}
+
+// address is where a pod's sidecar listens, by the name that the headless
+// Service gives to the pods of an Indexed Job.
+func (a *Attempt) address(pod int32) string {
+	return fmt.Sprintf("%s.%s.%s.svc:%d", a.PodName(pod), a.Job.Name, a.Job.Namespace, names.PortPeers)
+}
+
+// Document is the job document of the attempt in a cluster. id must not be
+// guessable.
+func (a *Attempt) Document(id string) *bootstrap.Document {
+	s := &a.Job.Spec
+	m := MemoryOf(&s.Memory, &a.Profile)
+	d := &bootstrap.Document{
+		Version: bootstrap.Version,
+		Job:     bootstrap.Job{Name: a.Job.Namespace + "/" + a.Job.Name, ID: id},
+		Ranks:   int(s.Ranks),
+		TLS: bootstrap.TLS{
+			CAFile: names.TLSDir + "/ca.crt", CertFile: names.TLSDir + "/tls.crt", KeyFile: names.TLSDir + "/tls.key",
+		},
+		Memory: bootstrap.Memory{ArenaBytes: m.Arena, SlabBytes: m.Slab},
+		Tuning: a.tuning(),
+	}
+	for i := range Pods(s) {
+		first, count := Ranks(s, i)
+		d.Pods = append(d.Pods, bootstrap.Pod{
+			Name: a.PodName(i), Address: a.address(i), FirstRank: int(first), Ranks: int(count),
+		})
+	}
+	return d
+}

@@ -1,0 +1,57 @@
+package jobdoc
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// The profile's words in the document's.
+var (
+	wait       = map[v1alpha1.WaitPolicy]string{"Poll": "poll", "Yield": "yield", "Block": "block"}
+	rendezvous = map[v1alpha1.Rendezvous]string{"Get": "get", "Put": "put", "Stream": "stream"}
+	encryption = map[v1alpha1.Encryption]string{v1alpha1.EncryptionTLS: bootstrap.EncryptTLS}
+	transport  = map[v1alpha1.TransportType]string{v1alpha1.TransportTCP: bootstrap.TransportTCP}
+	required   = map[v1alpha1.TransportType]bootstrap.Names{
+		v1alpha1.TransportTCP: {bootstrap.TransportTCP}, v1alpha1.TransportRDMA: {bootstrap.TransportRDMA},
+	}
+)
+
+// startWithin is how long sidecars wait for each other: pods of one job may be
+// scheduled far apart, and whoever waits for a node must not fail the others.
+const startWithin = 7 * 24 * time.Hour
+
+func (a *Attempt) tuning() bootstrap.Tuning {
+	p, t := &a.Profile, &a.Job.Spec.Transport
+	var require bootstrap.Names
+	if t.Policy == v1alpha1.TransportRequired {
+		require = required[t.Type]
+	}
+	return bootstrap.Tuning{
+		EagerBytes: bytes(p.EagerLimit), FragmentBytes: bytes(p.Fragment), CreditBytes: bytes(p.Credit),
+		Heartbeat: milliseconds(p.HeartbeatMilliseconds), DeadAfter: milliseconds(p.DeadAfterMilliseconds),
+		StartWithin: bootstrap.Duration(startWithin), Transport: transport[t.Type], Require: require, Rendezvous: rendezvous[p.Rendezvous],
+		Wait: Wait(p), Encrypt: encryption[p.Encryption],
+	}
+}
+
+// Wait is the profile's wait policy as sidecars and ranks (names.EnvWait) have
+// it; empty: their own.
+func Wait(p *v1alpha1.FabricProfileSpec) string { return wait[p.WaitPolicy] }
+
+func bytes(q *resource.Quantity) int64 {
+	if q == nil {
+		return 0
+	}
+	return q.Value()
+}
+
+func milliseconds(n *int32) bootstrap.Duration {
+	if n == nil {
+		return 0
+	}
+	return bootstrap.Duration(time.Duration(*n) * time.Millisecond)
+}
