@@ -76,7 +76,7 @@ func Next(o *Observation) Plan {
 		return p
 	case !external(o.Job) && AttemptOf(o.Job) < limit(o.Job) && f.Reason != v1alpha1.ReasonDeadlineExceeded && f.Reason != "TransportMissing":
 		p.Status.FirstFailure = f
-		o.state(&p, v1alpha1.ConditionRestarting, f.Reason, Sentence(f))
+		o.state(&p, v1alpha1.ConditionRestarting, f.Reason, f.Sentence())
 		p.Requeue = time.Millisecond // its pods are removed once the status says why
 		return p
 	}
@@ -133,7 +133,7 @@ func (o *Observation) fail(p Plan, f *v1alpha1.Failure) Plan {
 	number := AttemptOf(o.Job)
 	f.Attempt = &number
 	p.Status.FirstFailure = f
-	text := Sentence(f)
+	text := f.Sentence()
 	if n := limit(o.Job); n > 0 && AttemptOf(o.Job) >= n {
 		text += fmt.Sprintf(" (after %d restarts, the limit)", n)
 	}
@@ -193,22 +193,6 @@ func (o *Observation) state(p *Plan, kind, reason, message string) {
 		}
 		meta.SetStatusCondition(&p.Status.Conditions, c)
 	}
-}
-
-// Sentence says a failure to a person.
-func Sentence(f *v1alpha1.Failure) string {
-	text := f.Message
-	if f.Rank != nil {
-		text = fmt.Sprintf("rank %d: %s", *f.Rank, text)
-	}
-	if f.Pod != "" {
-		text += fmt.Sprintf(" (pod %s", f.Pod)
-		if f.Node != "" {
-			text += ", node " + f.Node
-		}
-		text += ")"
-	}
-	return text
 }
 
 // deadline is the time that is left to the job, if it has a limit and has begun.

@@ -1,0 +1,19 @@
+package v1alpha1
+
+import "fmt"
+
+// Sentence says the failure to a person.
+func (f *Failure) Sentence() string {
+	text := f.Message
+	if f.Rank != nil {
+		text = fmt.Sprintf("rank %d: %s", *f.Rank, text)
+	}
+	if f.Pod != "" {
+		text += fmt.Sprintf(" (pod %s", f.Pod)
+		if f.Node != "" {
+			text += ", node " + f.Node
+		}
+		text += ")"
+	}
+	return text
+}
