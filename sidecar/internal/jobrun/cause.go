@@ -37,19 +37,21 @@ func (j *Job) blame(agreed map[int]*podlife.Message) {
 	defer j.mu.Unlock()
 	reports := slices.Clone(j.stories)
 	for pod := range reports {
-		reports[pod].Sidecar = agreed[pod]
+		if agreed[pod] != nil { // else what it left when it ended
+			reports[pod].Sidecar = agreed[pod]
+		}
 	}
 	v := podlife.Blame(reports)
 	if v == nil {
 		return // something else failed
 	}
-	j.first = &Failure{Text: v.String(), Code: v.Code}
+	j.first = &Failure{Text: v.String(), Code: v.Code, Verdict: v}
 	s := &j.stories[max(v.Pod, 0)]
-	if e := s.Daemon; e != nil && v.Reason == podlife.SidecarLost {
-		j.first = &Failure{Text: e.Text, Code: 1}
+	if e := s.Daemon; e != nil && (v.Reason == podlife.SidecarLost || v.Reason == podlife.SidecarFailed) {
+		j.first.Text, j.first.Code = e.Text, 1
 	}
 	if e := s.Application; e != nil && e.Text == v.Text { // it was the launcher, and no rank
-		j.first = &Failure{Text: e.Text, Code: 1}
+		j.first.Text, j.first.Code = e.Text, 1
 	}
 }
 

@@ -50,7 +50,7 @@ func TestCause(t *testing.T) {
 		},
 		"something else": {nil, nil, nil, "something", 124},
 	} {
-		j := &Job{first: &Failure{"something", 124}, stories: []podlife.Report{
+		j := &Job{first: &Failure{Text: "something", Code: 124}, stories: []podlife.Report{
 			{Ranks: 2}, {Pod: 1, FirstRank: 2, Ranks: 2, Daemon: c.daemon},
 		}}
 		for _, e := range c.exits {

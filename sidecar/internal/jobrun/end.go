@@ -42,7 +42,7 @@ func (j *Job) Wait(ctx context.Context, report func([]obs.Report) error) error {
 	case <-ctx.Done():
 		err = interruption(ctx)
 	case <-timeout:
-		err = &Failure{Text: fmt.Sprintf("not finished within %v", j.spec.Timeout), Code: 124}
+		err = &Failure{Text: fmt.Sprintf("not finished within %v", j.spec.Timeout), Code: CodeTimeout}
 	}
 	endErr := j.end()
 	if f := j.failure(); f != nil && err == nil {

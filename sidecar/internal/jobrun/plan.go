@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
@@ -31,6 +32,34 @@ type Spec struct {
 	Prefix      bool
 	Timeout     time.Duration // 0: none
 	Dir         string        // the job's directory, kept at the end; "": a temporary one
+	WorkDir     string        // of the program; "": this process's
+
+	// Document says which ranks each of Pods pods has and how they are tuned, for
+	// a job that is not spread evenly; nil: made of what is above. What belongs to
+	// the machine is filled in: see Local.
+	Document *bootstrap.Document
+	// ByPod is what the ranks of each pod run, instead of Program, and Env; nil:
+	// those for all.
+	ByPod []Command
+}
+
+// Command is a program with its arguments, and variables on top of this process's.
+type Command struct{ Program, Env []string }
+
+// of is what the ranks of a pod run.
+func (s *Spec) of(pod int) Command {
+	if s.ByPod != nil {
+		return s.ByPod[pod]
+	}
+	return Command{s.Program, s.Env}
+}
+
+// commands are those of all pods.
+func (s *Spec) commands() []Command {
+	if s.ByPod != nil {
+		return s.ByPod
+	}
+	return []Command{{s.Program, s.Env}}
 }
 
 // Check finds mistakes before anything is started.
@@ -40,8 +69,13 @@ func (s *Spec) Check() error {
 		return fmt.Errorf("%d ranks: this machine can run 1 to 4096", s.Ranks)
 	case s.Pods < 1 || s.Pods > s.Ranks:
 		return fmt.Errorf("%d pods for %d ranks: want 1 to %d", s.Pods, s.Ranks, s.Ranks)
-	case len(s.Program) == 0:
-		return errors.New("no program to run")
+	case s.ByPod != nil && len(s.ByPod) != s.Pods:
+		return fmt.Errorf("%d programs for %d pods", len(s.ByPod), s.Pods)
+	}
+	for _, c := range s.commands() {
+		if len(c.Program) == 0 {
+			return errors.New("no program to run")
+		}
 	}
 	return nil
 }
@@ -84,6 +118,7 @@ func (l *layout) file(format string, a ...any) string {
 
 func (l *layout) socket(pod int) string  { return l.file("pod%d/sidecar.sock", pod) }
 func (l *layout) metrics(pod int) string { return l.file("pod%d/metrics.sock", pod) }
+func (l *layout) words(pod int) string   { return l.file("pod%d/sidecar.words", pod) }
 func (l *layout) document() string       { return l.file("bootstrap.json") }
 
 func (l *layout) closeListens() {
@@ -106,6 +141,11 @@ func prepare(s *Spec) (*layout, error) {
 	l := &layout{dir: s.Dir, keep: s.Dir != ""}
 	var err error
 	if l.keep {
+		if s.WorkDir != "" { // ranks look from there; else as short as it is, for the sockets' sake
+			if l.dir, err = filepath.Abs(l.dir); err != nil {
+				return nil, fmt.Errorf("job directory: %w", err)
+			}
+		}
 		err = os.MkdirAll(l.dir, 0o700)
 		for i := range s.Pods { // what an earlier job left there
 			err = errors.Join(err, os.RemoveAll(l.file("pod%d", i)))
@@ -129,17 +169,7 @@ func (l *layout) write(s *Spec) error {
 	if err != nil {
 		return err
 	}
-	l.doc = &bootstrap.Document{
-		Version: bootstrap.Version, Job: bootstrap.Job{Name: s.Name, ID: hex.EncodeToString(id[:])}, Ranks: s.Ranks,
-		TLS:    bootstrap.TLS{CAFile: l.file("ca.pem"), CertFile: l.file("pod%%d.pem"), KeyFile: l.file("pod%%d.key")},
-		Memory: bootstrap.Memory{ArenaBytes: s.ArenaBytes}, Tuning: s.Tuning,
-	}
-	first := 0
-	for i := range s.Pods {
-		n := s.Ranks/s.Pods + boolInt(i < s.Ranks%s.Pods)
-		l.doc.Pods = append(l.doc.Pods, bootstrap.Pod{Name: fmt.Sprintf("pod-%d", i), Address: ports[i], FirstRank: first, Ranks: n})
-		first += n
-	}
+	l.doc = Local(s.document(), hex.EncodeToString(id[:]), l.dir, ports)
 	if err := l.doc.Validate(); err != nil {
 		return err
 	}
@@ -151,6 +181,39 @@ func (l *layout) write(s *Spec) error {
 		return fmt.Errorf("bootstrap document: %w", err)
 	}
 	return l.writeKeys(s.Pods)
+}
+
+// document is the job's, before it has a machine.
+func (s *Spec) document() *bootstrap.Document {
+	if s.Document != nil {
+		return s.Document
+	}
+	d := &bootstrap.Document{
+		Version: bootstrap.Version, Job: bootstrap.Job{Name: s.Name}, Ranks: s.Ranks,
+		Memory: bootstrap.Memory{ArenaBytes: s.ArenaBytes}, Tuning: s.Tuning,
+	}
+	first := 0
+	for i := range s.Pods {
+		n := s.Ranks/s.Pods + boolInt(i < s.Ranks%s.Pods)
+		d.Pods = append(d.Pods, bootstrap.Pod{Name: fmt.Sprintf("pod-%d", i), FirstRank: first, Ranks: n})
+		first += n
+	}
+	return d
+}
+
+// Local is a job's document with what belongs to this machine: the job's id, its
+// directory, and an address a pod.
+func Local(d *bootstrap.Document, id, dir string, addresses []string) *bootstrap.Document {
+	own := *d
+	own.Job.ID = id
+	own.TLS = bootstrap.TLS{
+		CAFile: filepath.Join(dir, "ca.pem"), CertFile: filepath.Join(dir, "pod%d.pem"), KeyFile: filepath.Join(dir, "pod%d.key"),
+	}
+	own.Pods = slices.Clone(d.Pods)
+	for i := range own.Pods {
+		own.Pods[i].Address = addresses[i]
+	}
+	return &own
 }
 
 func boolInt(b bool) int {

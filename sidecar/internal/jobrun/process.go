@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/launch"
 )
 
@@ -32,7 +33,8 @@ func (j *Job) startSidecar(path string, pod int) error {
 		level = "error"
 	}
 	cmd := j.command(path, "--bootstrap", l.document(), "--pod", fmt.Sprint(pod), "--socket", l.socket(pod),
-		"--metrics", "unix:"+l.metrics(pod), "--log-level", level, "--listen", "fd:3", "--drain", drain)
+		"--metrics", "unix:"+l.metrics(pod), "--log-level", level, "--listen", "fd:3", "--drain", drain,
+		"--termination-log", l.words(pod))
 	cmd.ExtraFiles = []*os.File{l.listens[pod]}
 	tail := &tailWriter{w: j.err}
 	log := &lineWriter{w: tail}
@@ -60,11 +62,20 @@ func (j *Job) startSidecar(path string, pod int) error {
 			text += ": " + last
 		}
 		j.mu.Lock()
-		j.stories[pod].Daemon = endingOf(err, text)
+		j.stories[pod].Daemon, j.stories[pod].Sidecar = endingOf(err, text), lastWords(l.words(pod))
 		j.mu.Unlock()
 		j.fail(&Failure{Text: text, Code: 1}, time.Now())
 	})
 	return nil
+}
+
+// lastWords are a sidecar's that failed; nil: it has left none.
+func lastWords(path string) *podlife.Message {
+	m, err := podlife.Read(path)
+	if err != nil || m.Kind != podlife.KindSidecar || len(m.Failures) == 0 {
+		return nil
+	}
+	return m
 }
 
 func how(err error) string {
@@ -87,8 +98,9 @@ func (j *Job) startLauncher(path string, pod int) error {
 	if j.spec.Prefix {
 		args = append(args, "--prefix")
 	}
-	cmd := j.command(path, append(append(args, "--"), j.spec.Program...)...)
-	cmd.Env = append(os.Environ(), j.spec.Env...)
+	of := j.spec.of(pod)
+	cmd := j.command(path, append(append(args, "--"), of.Program...)...)
+	cmd.Env, cmd.Dir = append(os.Environ(), of.Env...), j.spec.WorkDir
 	out, errOut := &lineWriter{w: j.out}, &lineWriter{w: j.err}
 	cmd.Stdout, cmd.Stderr = out, errOut
 	r, w, err := os.Pipe()
@@ -120,7 +132,7 @@ func (j *Job) startLauncher(path string, pod int) error {
 			j.mu.Unlock()
 			j.fail(&Failure{Text: text, Code: 1}, time.Now())
 		}
-		j.launcherEnded()
+		j.launcherEnded(pod, err == nil)
 	})
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,9 +17,14 @@ import (
 
 // Failure is what went wrong first, and the exit code to give.
 type Failure struct {
-	Text string
-	Code int
+	Text    string
+	Code    int
+	Verdict *podlife.Verdict // nil: none of the job's programs has failed
 }
+
+// CodeTimeout is the exit code of a job that was not finished within its Timeout,
+// as timeout(1) has it.
+const CodeTimeout = 124
 
 func (f *Failure) Error() string { return f.Text }
 
@@ -38,6 +44,7 @@ type Job struct {
 	ending   bool
 	running  int           // launchers
 	allEnded chan struct{} // closed when all of them have
+	ended    []bool        // by pod; true: all its ranks have ended well
 	ranks    map[int]bool  // started ones; true: it runs
 	begun    time.Time
 	entry    *registration // nil: not in the registry
@@ -69,8 +76,10 @@ func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := exec.LookPath(s.Program[0]); err != nil {
-		return nil, &Failure{Text: fmt.Sprintf("program %s: %v", s.Program[0], errors.Unwrap(err)), Code: launch.CannotRun(err)}
+	for _, c := range s.commands() {
+		if _, err := exec.LookPath(c.Program[0]); err != nil {
+			return nil, cannotStart(c.Program[0], err)
+		}
 	}
 	jobs, registryErr := Jobs() // which also removes what killed jobs left behind
 	if err := s.checkDir(jobs); err != nil {
@@ -82,7 +91,7 @@ func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
 	}
 	j := &Job{
 		spec: s, layout: l, out: &lockedWriter{w: out}, err: &lockedWriter{w: errOut}, begun: time.Now(),
-		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{},
+		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{}, ended: make([]bool, s.Pods),
 	}
 	for i, p := range l.doc.Pods {
 		j.stories = append(j.stories, podlife.Report{Pod: i, FirstRank: p.FirstRank, Ranks: p.Ranks})
@@ -105,6 +114,21 @@ func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
 		}
 	}
 	return j, nil
+}
+
+// cannotStart is the failure of a program that no rank can run.
+func cannotStart(program string, err error) *Failure {
+	text := fmt.Sprintf("program %s: %v", program, errors.Unwrap(err))
+	return &Failure{Text: text, Code: launch.CannotRun(err), Verdict: &podlife.Verdict{Failure: podlife.Failure{
+		Code: launch.CannotRun(err), Reason: podlife.CannotStart, Text: text, Time: time.Now(),
+	}}}
+}
+
+// Succeeded says of each pod whether all its ranks have ended well.
+func (j *Job) Succeeded() []bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.ended)
 }
 
 // Progress is how far a running job is.
@@ -148,9 +172,10 @@ func (j *Job) fail(f *Failure, at time.Time) {
 	}
 }
 
-func (j *Job) launcherEnded() {
+func (j *Job) launcherEnded(pod int, well bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.ended[pod] = well
 	j.running--
 	if j.running == 0 && (j.ending || len(j.launches) == j.spec.Pods) {
 		close(j.allEnded)
