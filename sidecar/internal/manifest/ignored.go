@@ -1,0 +1,215 @@
+package manifest
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Ignored are fields of a manifest that do nothing on one machine, for one reason.
+type Ignored struct {
+	Why    string
+	Fields []string
+}
+
+// String is one line.
+func (i *Ignored) String() string { return i.Why + ": " + strings.Join(i.Fields, ", ") }
+
+// Prefixes that are written shorter, the longest first.
+var short = []struct{ path, name string }{
+	{"spec.template.spec.containers[0].", "container."},
+	{"spec.template.spec.", "pod."},
+	{"spec.template.", "pod."},
+}
+
+// used are the fields that have a meaning here; what is in a list of them is
+// theirs. Everything else of a manifest is ignored, and said.
+var used = []string{
+	"apiVersion", "kind", "metadata.name", "metadata.namespace",
+	"spec.ranks", "spec.ranksPerPod", "spec.launchMode", "spec.profileName", "spec.transport", "spec.memory",
+	"spec.runPolicy.suspend", "spec.runPolicy.activeDeadlineSeconds", "spec.runPolicy.restartLimit",
+	"container.name", "container.command", "container.args", "container.workingDir",
+	"container.env[].name", "container.env[].value",
+	"pod.restartPolicy", "pod.hostNetwork", // the rules leave only what holds here anyway
+}
+
+// reasons are why fields are ignored: by the first two words of their path.
+var reasons = []struct {
+	why    string
+	fields []string
+}{
+	{"no containers here: the program is this machine's", []string{
+		"container.command", "container.args", // when the caller gives a program
+		"container.image", "container.imagePullPolicy", "pod.imagePullSecrets", "pod.runtimeClassName", "pod.os", "pod.hostname",
+		"pod.subdomain", "pod.setHostnameAsFQDN", "pod.hostnameOverride", "container.ports", "container.tty", "container.stdin", "container.stdinOnce", "pod.shareProcessNamespace",
+	}},
+	{"no containers beside the program are run", []string{"pod.initContainers", "pod.ephemeralContainers"}},
+	{"nothing is mounted, and nothing read from a cluster", []string{
+		"pod.volumes", "container.volumeMounts", "container.volumeDevices", "container.envFrom", "container.env",
+		"container.terminationMessagePath", "container.terminationMessagePolicy", "pod.hostAliases", "pod.dnsPolicy", "pod.dnsConfig", "pod.enableServiceLinks",
+	}},
+	{"nothing is limited, reserved or allocated", []string{
+		"container.resources", "container.resizePolicy", "spec.devices", "pod.resources", "pod.overhead", "pod.resourceClaims",
+	}},
+	{"it runs as you", []string{
+		"pod.securityContext", "container.securityContext", "pod.serviceAccountName", "pod.serviceAccount",
+		"pod.automountServiceAccountToken", "pod.hostPID", "pod.hostIPC", "pod.hostUsers",
+	}},
+	{"one machine: nothing is scheduled", []string{
+		"pod.nodeSelector", "pod.nodeName", "pod.affinity", "pod.tolerations", "pod.schedulerName", "pod.priorityClassName", "pod.priority",
+		"pod.preemptionPolicy", "pod.topologySpreadConstraints", "pod.schedulingGates", "pod.readinessGates", "pod.schedulingGroup",
+	}},
+	{"nobody looks after the program: it runs until it ends", []string{
+		"container.livenessProbe", "container.readinessProbe", "container.startupProbe", "container.lifecycle", "container.restartPolicy",
+		"container.restartPolicyRules", "pod.terminationGracePeriodSeconds", "pod.activeDeadlineSeconds",
+	}},
+	{"no cluster: nothing is stored, queued or drained", []string{
+		"metadata", "status", "pod.metadata", "spec.managedBy", "spec.podManagement", "spec.runPolicy",
+	}},
+}
+
+const otherReason = "it has no meaning here"
+
+// ignored lists what the job's author wrote and nothing here looks at, by reason.
+// With a program of the caller's, the container's command is among it.
+func (f *File) ignored(overridden bool) []Ignored {
+	w := walk{overridden: overridden}
+	w.tree("", f.written)
+	var all []Ignored
+	for _, r := range reasons {
+		if list := w.found[r.why]; len(list) > 0 {
+			all = append(all, Ignored{r.why, list})
+		}
+	}
+	if list := w.found[otherReason]; len(list) > 0 {
+		all = append(all, Ignored{otherReason, list})
+	}
+	if len(f.Others) > 0 {
+		all = append(all, Ignored{"other objects of the file", slices.Sorted(slices.Values(f.Others))})
+	}
+	return all
+}
+
+// walk goes through a manifest as it was written, and not through a list of what
+// is known to be ignored, so that nothing is forgotten.
+type walk struct {
+	overridden bool
+	found      map[string][]string // by reason
+}
+
+func (w *walk) tree(path string, m map[string]any) {
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		w.node(strings.TrimPrefix(path+"."+key, "."), m[key])
+	}
+}
+
+func (w *walk) node(path string, value any) {
+	name := shortened(path)
+	plain := unnumbered(name)
+	switch inside := value.(type) {
+	case nil:
+		return // as if it were not there
+	case map[string]any:
+		if strings.HasSuffix(plain, ".valueFrom") && meaningful(inside) {
+			return
+		}
+		if leads(plain) && len(inside) > 0 {
+			w.tree(path, inside)
+			return
+		}
+	case []any:
+		if leads(plain) && !w.isUsed(plain, value) {
+			for i, v := range inside {
+				w.node(fmt.Sprintf("%s[%s]", path, element(plain, i, v)), v)
+			}
+			return
+		}
+	}
+	if !w.isUsed(plain, value) {
+		w.note(name)
+	}
+}
+
+// element is how an entry of a list is called: a variable by its name.
+func element(list string, i int, v any) string {
+	if m, ok := v.(map[string]any); ok && list == "container.env" {
+		return fmt.Sprint(m["name"])
+	}
+	return fmt.Sprint(i)
+}
+
+// meaningful reports whether a variable's source is one that is looked at.
+func meaningful(source map[string]any) bool {
+	raw, err := json.Marshal(source)
+	from := new(corev1.EnvVarSource)
+	return err == nil && json.Unmarshal(raw, from) == nil && known(from)
+}
+
+// isUsed reports whether a field is looked at. What only repeats a default is
+// nothing to tell.
+func (w *walk) isUsed(plain string, value any) bool {
+	if w.overridden && (plain == "container.command" || plain == "container.args") {
+		return false
+	}
+	if plain == "spec.podManagement" && value == "Managed" || plain == "spec.runPolicy.disruption" && value == "Allowed" {
+		return true
+	}
+	return slices.ContainsFunc(used, func(u string) bool {
+		return plain == u || strings.HasPrefix(plain, u+".") || strings.HasPrefix(plain, u+"[")
+	})
+}
+
+// leads reports whether something below a field may be looked at.
+func leads(plain string) bool {
+	if slices.Contains([]string{"spec.template", "spec.template.spec", "pod.containers", "pod.containers[]", "container.env[]"}, plain) {
+		return true
+	}
+	return slices.ContainsFunc(used, func(u string) bool { return strings.HasPrefix(u, plain+".") || strings.HasPrefix(u, plain+"[") })
+}
+
+func (w *walk) note(name string) {
+	words := strings.SplitN(unnumbered(name), ".", 3)
+	two := strings.TrimSuffix(strings.Join(words[:min(len(words), 2)], "."), "[]")
+	why := otherReason
+	for _, r := range reasons {
+		if slices.Contains(r.fields, two) || slices.Contains(r.fields, words[0]) {
+			why = r.why
+			break
+		}
+	}
+	if w.found == nil {
+		w.found = map[string][]string{}
+	}
+	w.found[why] = append(w.found[why], name)
+}
+
+func shortened(path string) string {
+	for _, s := range short {
+		if rest, ok := strings.CutPrefix(path, s.path); ok && rest != "spec" {
+			return s.name + rest
+		}
+	}
+	return path
+}
+
+// unnumbered takes the numbers out of a path: env[3] becomes env[].
+func unnumbered(path string) string {
+	var out strings.Builder
+	inside := false
+	for _, r := range path {
+		if r == ']' {
+			inside = false
+		}
+		if !inside {
+			out.WriteRune(r)
+		}
+		if r == '[' {
+			inside = true
+		}
+	}
+	return out.String()
+}

@@ -1,0 +1,173 @@
+// Package manifest reads an MPIJob as a cluster would and says what of it runs on
+// one machine: the ranks, their program and environment, how they are tuned, and
+// what is ignored because there is no container, no node and no API server here.
+package manifest
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	yamldocs "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// SizeMax bounds a file, as etcd bounds an object.
+const SizeMax = 3 << 20
+
+// File is what a file of Kubernetes objects has for one machine.
+type File struct {
+	Job     *v1alpha1.MPIJob           // with the schema's defaults
+	Profile v1alpha1.FabricProfileSpec // that the job names; empty: none
+	Others  []string                   // objects that mean nothing here: "ConfigMap input"
+	written map[string]any             // the job as its author wrote it
+}
+
+// object is one document of a file.
+type object struct {
+	raw  []byte // JSON
+	tree map[string]any
+	kind string
+	name string
+}
+
+// Read reads YAML or JSON with exactly one MPIJob. Unknown fields, duplicate ones
+// and values that the schema refuses are errors, which name the field.
+func Read(text []byte) (*File, error) {
+	objects, err := split(text)
+	if err != nil {
+		return nil, err
+	}
+	f := new(File)
+	profiles := map[string]*object{}
+	for i := range objects {
+		o := &objects[i]
+		group, _, _ := strings.Cut(fmt.Sprint(o.tree["apiVersion"]), "/")
+		switch {
+		case group == v1alpha1.GroupVersion.Group && o.kind == v1alpha1.Kind.Kind:
+			if f.Job != nil {
+				return nil, fmt.Errorf("MPIJobs %s and %s: one job at a time", f.Job.Name, o.name)
+			}
+			if f.Job, err = readJob(o); err != nil {
+				return nil, fmt.Errorf("MPIJob %s: %w", o.name, err)
+			}
+			f.written = o.tree
+		case group == v1alpha1.GroupVersion.Group && o.kind == "FabricProfile":
+			profiles[o.name] = o
+		default:
+			f.Others = append(f.Others, strings.TrimSpace(o.kind+" "+o.name))
+		}
+	}
+	if f.Job == nil {
+		return nil, errors.New("no MPIJob in it")
+	}
+	return f, f.takeProfile(profiles)
+}
+
+// takeProfile reads the profile that the job names. Others of the file are not
+// looked at.
+func (f *File) takeProfile(profiles map[string]*object) error {
+	name := f.Job.Spec.ProfileName
+	for other := range profiles {
+		if other != name {
+			f.Others = append(f.Others, "FabricProfile "+other)
+		}
+	}
+	o := profiles[name]
+	if name == "" {
+		return nil
+	}
+	if o == nil {
+		return fmt.Errorf("%s: FabricProfile %s is not in the file: add it, after a line of three dashes", v1alpha1.ReasonProfileMissing, name)
+	}
+	p := new(v1alpha1.FabricProfile)
+	if err := decode(o, profileFields, p, func() []error { return profileRules(&p.Spec) }); err != nil {
+		return fmt.Errorf("FabricProfile %s: %w", name, err)
+	}
+	f.Profile = p.Spec
+	return nil
+}
+
+func readJob(o *object) (*v1alpha1.MPIJob, error) {
+	j := new(v1alpha1.MPIJob)
+	if err := decode(o, jobFields, j, func() []error { return jobRules(j) }); err != nil {
+		return nil, err
+	}
+	if j.Namespace == "" {
+		j.Namespace = "default"
+	}
+	if texts := validation.IsDNS1123Label(j.Namespace); len(texts) > 0 {
+		return nil, fmt.Errorf("metadata.namespace is %q: %s", j.Namespace, texts[0])
+	}
+	return j, nil
+}
+
+// decode fills into with o and the schema's defaults, and holds it to the schema.
+func decode(o *object, fields []field, into any, rules func() []error) error {
+	if version := o.tree["apiVersion"]; version != v1alpha1.GroupVersion.String() {
+		return fmt.Errorf("apiVersion is %v, want %s", version, v1alpha1.GroupVersion)
+	}
+	strict, err := json.UnmarshalStrict(o.raw, into)
+	if err := errors.Join(append(strict, err)...); err != nil {
+		return err
+	}
+	whole := runtime.DeepCopyJSON(o.tree)
+	var wrong []error
+	for i := range fields {
+		wrong = append(wrong, fields[i].hold(whole)...)
+	}
+	// Again, with what the defaults have added; the rules count on it.
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(whole, into); err != nil {
+		return err
+	}
+	wrong = append(wrong, rules()...)
+	if texts := validation.IsDNS1123Subdomain(o.name); len(texts) > 0 {
+		wrong = append(wrong, fmt.Errorf("metadata.name is %q: %s", o.name, texts[0]))
+	}
+	return errors.Join(wrong...)
+}
+
+// split takes a file apart into its objects.
+func split(text []byte) ([]object, error) {
+	if len(text) > SizeMax {
+		return nil, fmt.Errorf("over %d bytes", SizeMax)
+	}
+	var all []object
+	docs := yamldocs.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	for number := 1; ; number++ {
+		doc, err := docs.Read()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		raw, err := yaml.YAMLToJSONStrict(doc)
+		if err != nil {
+			return nil, fmt.Errorf("document %d: %w", number, err)
+		}
+		if string(bytes.TrimSpace(raw)) == "null" {
+			continue // nothing but comments
+		}
+		o := object{raw: raw}
+		if err := json.UnmarshalCaseSensitivePreserveInts(raw, &o.tree); err != nil {
+			return nil, fmt.Errorf("document %d is no object: %w", number, err)
+		}
+		o.kind, _ = o.tree["kind"].(string)
+		if m, ok := o.tree["metadata"].(map[string]any); ok {
+			o.name, _ = m["name"].(string)
+		}
+		if o.kind == "" {
+			return nil, fmt.Errorf("document %d has no kind", number)
+		}
+		all = append(all, o)
+	}
+}

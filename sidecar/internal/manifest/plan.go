@@ -1,0 +1,84 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/jobdoc"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// ErrSuspended is what Plan says of a job that is not to run.
+var ErrSuspended = errors.New("runPolicy.suspend is true: the job is not to run; take it out of the file, or set it to false")
+
+// Machine is what a job is told of where it runs.
+type Machine struct {
+	Node    string   // this machine's name
+	Program []string // instead of the container's command and arguments; nil: those
+}
+
+// Plan is an MPIJob on one machine.
+type Plan struct {
+	Job          *v1alpha1.MPIJob
+	Profile      v1alpha1.FabricProfileSpec
+	Pods         int
+	Deadline     time.Duration // of all attempts together; 0: none
+	RestartLimit int
+	WorkDir      string // of the container; empty: its image's, which is unknown
+	Ignored      []Ignored
+	machine      Machine
+}
+
+// Plan says how the file's job runs on a machine.
+func (f *File) Plan(m *Machine) (*Plan, error) {
+	s := &f.Job.Spec
+	p := &Plan{Job: f.Job, Profile: f.Profile, Pods: int(jobdoc.Pods(s)), machine: *m, WorkDir: application(s).WorkingDir}
+	external := s.PodManagement == v1alpha1.PodsExternal
+	switch {
+	case s.RunPolicy.Suspend != nil && *s.RunPolicy.Suspend && !external:
+		return nil, ErrSuspended
+	case len(application(s).Command) == 0 && m.Program == nil:
+		return nil, fmt.Errorf("container %q has no command, and the entry point of its image %s cannot be known here: "+
+			"add command to the container, or give the program after the file: `outrigger run -f FILE -- PROGRAM ARGS`", application(s).Name, application(s).Image)
+	}
+	if d := s.RunPolicy.ActiveDeadlineSeconds; d != nil {
+		p.Deadline = time.Duration(*d) * time.Second
+	}
+	if n := s.RunPolicy.RestartLimit; n != nil && !external {
+		p.RestartLimit = int(*n)
+	}
+	p.Ignored = f.ignored(p.overridden())
+	return p, nil
+}
+
+// application is the application's container.
+func application(s *v1alpha1.MPIJobSpec) *corev1.Container { return &s.Template.Spec.Containers[0] }
+
+func (p *Plan) overridden() bool { return p.machine.Program != nil }
+
+// Attempt is a start of the job, for its document.
+func (p *Plan) Attempt(number int) *jobdoc.Attempt {
+	return &jobdoc.Attempt{Job: p.Job, Profile: p.Profile, Number: int32(number)}
+}
+
+// Program is what each rank of a pod runs, and the variables that it gets on top
+// of this process's own: NAME=VALUE.
+func (p *Plan) Program(attempt, pod int) (program, env []string) {
+	env = p.env(attempt, pod)
+	if p.overridden() {
+		return slices.Clone(p.machine.Program), env
+	}
+	lookup := lookupIn(env)
+	c := application(&p.Job.Spec)
+	for _, word := range slices.Concat(c.Command, c.Args) {
+		program = append(program, expand(word, lookup))
+	}
+	return program, env
+}
+
+// Node is the machine's name.
+func (p *Plan) Node() string { return p.machine.Node }

@@ -1,0 +1,101 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/outrigger-hpc/outrigger/api/jobdoc"
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// podsMax is how many pods a job may have.
+const podsMax = 512
+
+// rule is one x-kubernetes-validations of the schema: its message, word for word,
+// and when it is broken. Rules about changes have no meaning here.
+type rule struct {
+	where   string
+	broken  bool
+	message string
+}
+
+func complaints(rules []rule) []error {
+	var wrong []error
+	for _, r := range rules {
+		if r.broken {
+			wrong = append(wrong, fmt.Errorf("%s: %s", r.where, r.message))
+		}
+	}
+	return wrong
+}
+
+func jobRules(j *v1alpha1.MPIJob) []error {
+	s := &j.Spec
+	t := &s.Template.Spec
+	// The API server's text for what the schema of pods says itself.
+	if len(t.Containers) != 1 {
+		return []error{errors.New("spec: template must have one container, the application: others would hold up the end of the job")}
+	}
+	c := &t.Containers[0]
+	wrong := complaints([]rule{
+		{"metadata.name", len(j.Name) > 40 || strings.Contains(j.Name, "."), "the name becomes part of host names: at most 40 characters, no dots"},
+		{"spec", s.RanksPerPod > 0 && jobdoc.Pods(s) > podsMax, "over 512 pods: raise ranksPerPod"},
+		{"spec", s.LaunchMode == v1alpha1.LaunchContainer && s.RanksPerPod != 1, "launchMode Container makes a container one rank: ranksPerPod must be 1"},
+		{"spec", s.LaunchMode != v1alpha1.LaunchContainer && len(c.Command) == 0, "the container needs a command: the launcher cannot know an image's entry point (or set launchMode: Container)"},
+		{"spec", t.RestartPolicy != "" && t.RestartPolicy != corev1.RestartPolicyNever, "template.spec.restartPolicy is Never or absent: ranks are restarted all together, see runPolicy.restartLimit"},
+		{"spec", t.HostNetwork, "template.spec.hostNetwork is not needed and not supported: the sidecar has the network"},
+		{"spec", needsRDMA(s) && !hasHCA(s), "transport RDMA is required, but devices asks for no outrigger.dev/hca"},
+		{"spec.memory.arena", outside(s.Memory.Arena, "64Ki", "16Ti", true), "arena is 64Ki to 16Ti"},
+		{"spec.memory.slab", outside(s.Memory.Slab, "256Ki", "1025Mi", true), "slab is 256Ki to 1Gi"},
+		{"spec.managedBy", s.ManagedBy != "" && !strings.Contains(s.ManagedBy, "/"), "managedBy is DOMAIN/NAME"},
+		{"spec.template.spec.containers[0].name", c.Name == "", "is required"},
+	})
+	seen := map[string]bool{}
+	for i, d := range s.Devices {
+		where := fmt.Sprintf("spec.devices[%d]", i)
+		wrong = append(wrong, complaints([]rule{
+			{where + ".resource", !strings.Contains(d.Resource, "/"), "resource is DOMAIN/NAME"},
+			{where, seen[d.Resource], "Duplicate value: " + d.Resource},
+		})...)
+		seen[d.Resource] = true
+	}
+	return wrong
+}
+
+func needsRDMA(s *v1alpha1.MPIJobSpec) bool {
+	return s.Transport.Policy == v1alpha1.TransportRequired && s.Transport.Type == v1alpha1.TransportRDMA
+}
+
+func hasHCA(s *v1alpha1.MPIJobSpec) bool {
+	for _, d := range s.Devices {
+		if strings.HasPrefix(d.Resource, names.ResourceHCA) {
+			return true
+		}
+	}
+	return false
+}
+
+func profileRules(p *v1alpha1.FabricProfileSpec) []error {
+	dead, beat := p.DeadAfterMilliseconds, p.HeartbeatMilliseconds
+	return complaints([]rule{
+		{"spec", dead != nil && beat != nil && *dead < 2**beat, "deadAfterMilliseconds is at least twice heartbeatMilliseconds"},
+		{"spec.eagerLimit", outside(p.EagerLimit, "1", "64Ki", false), "eagerLimit is 1 to 64Ki"},
+		{"spec.fragment", outside(p.Fragment, "64", "1Mi", false), "fragment is 64 to 1Mi"},
+		{"spec.credit", outside(p.Credit, "128Ki", "1Gi", false), "credit is 128Ki to 1Gi"},
+	})
+}
+
+// outside reports whether a quantity is given and not within least and most; most
+// itself may be excluded.
+func outside(q *resource.Quantity, least, most string, excluded bool) bool {
+	if q == nil {
+		return false
+	}
+	end := q.Cmp(resource.MustParse(most))
+	return q.Cmp(resource.MustParse(least)) < 0 || end > 0 || excluded && end == 0
+}

@@ -1,0 +1,195 @@
+package manifest
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+const definitions = "../../../charts/outrigger/generated/crds/outrigger.dev_"
+
+// schema is the part of a definition's schema that this room has a copy of.
+type schema struct {
+	Properties  map[string]*schema
+	Items       *schema
+	Required    []string
+	Default     any
+	Minimum     *float64
+	Maximum     *float64
+	MinLength   *int
+	MaxLength   *int
+	MaxItems    *int
+	Enum        []string
+	Validations []struct{ Rule, Message string } `json:"x-kubernetes-validations"`
+}
+
+func readSchema(t *testing.T, plural string) *schema {
+	t.Helper()
+	text, err := os.ReadFile(definitions + plural + ".yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crd struct {
+		Spec struct {
+			Versions []struct {
+				Schema struct{ OpenAPIV3Schema schema }
+			}
+		}
+	}
+	if err := yaml.Unmarshal(text, &crd); err != nil {
+		t.Fatal(err)
+	}
+	return &crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+}
+
+// each calls visit for a schema's fields, outside status and what Kubernetes says
+// of pods.
+func (s *schema) each(path string, visit func(path string, s *schema, required bool)) {
+	for name, p := range s.Properties {
+		below := strings.TrimPrefix(path+"."+name, ".")
+		if slices.Contains([]string{"apiVersion", "kind", "metadata", "status"}, below) {
+			continue
+		}
+		visit(below, p, slices.Contains(s.Required, name))
+		if below == "spec.template" {
+			continue
+		}
+		p.each(below, visit)
+		if p.Items != nil {
+			p.Items.each(below+"[]", visit)
+		}
+	}
+}
+
+func number[T int | float64](p *T) int64 {
+	if p == nil {
+		return 0
+	}
+	return int64(*p)
+}
+
+// asField is what this room must have of a schema; nil: nothing.
+func (s *schema) asField(path string, required bool) *field {
+	f := &field{
+		path: path, required: required, enum: s.Enum, min: number(s.Minimum), max: number(s.Maximum),
+		length: [2]int{int(number(s.MinLength)), int(number(s.MaxLength) + number(s.MaxItems))},
+	}
+	f.preset = s.Default
+	if n, ok := s.Default.(float64); ok {
+		f.preset = int64(n)
+	}
+	says := required || s.Default != nil || s.Minimum != nil || s.Maximum != nil || s.Enum != nil || s.MinLength != nil || s.MaxLength != nil || s.MaxItems != nil
+	if !says {
+		return nil
+	}
+	return f
+}
+
+// TestFieldsAreTheSchemas: defaults, bounds and words are those of the generated
+// definitions, neither more nor less.
+func TestFieldsAreTheSchemas(t *testing.T) {
+	for plural, have := range map[string][]field{"mpijobs": jobFields, "fabricprofiles": profileFields} {
+		var want []field
+		readSchema(t, plural).each("", func(path string, s *schema, required bool) {
+			if f := s.asField(path, required); f != nil {
+				want = append(want, *f)
+			}
+		})
+		byPath := func(a, b field) int { return strings.Compare(a.path, b.path) }
+		slices.SortFunc(want, byPath)
+		have := slices.SortedFunc(slices.Values(have), byPath)
+		sortWords := func(list []field) {
+			for i := range list {
+				list[i].enum = slices.Sorted(slices.Values(list[i].enum))
+			}
+		}
+		sortWords(want)
+		sortWords(have)
+		if diff := cmp.Diff(want, have, cmp.AllowUnexported(field{})); diff != "" {
+			t.Errorf("%s: the schema has -, fields.go has +:\n%s", plural, diff)
+		}
+	}
+}
+
+// table is api/v1alpha1/testdata/refused.yaml.
+type table struct {
+	Job, Profile                 string
+	RefusedJobs, RefusedProfiles []struct{ From, To, Want string }
+}
+
+func readTable(t testing.TB) *table {
+	t.Helper()
+	text, err := os.ReadFile("../../../api/v1alpha1/testdata/refused.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := new(table)
+	if err := yaml.UnmarshalStrict(text, out); err != nil {
+		t.Fatal(err)
+	}
+	const head = "apiVersion: outrigger.dev/v1alpha1\nkind: "
+	out.Job, out.Profile = head+"MPIJob\n"+out.Job, head+"FabricProfile\n"+out.Profile
+	return out
+}
+
+// withProfile is a job that names the profile good, and it.
+func (t *table) withProfile(profile string) string {
+	return strings.Replace(t.Job, "  template:", "  profileName: good\n  template:", 1) + "---\n" + profile
+}
+
+// TestRefused: what the API server refuses is refused here, in the same words
+// where the schema has words.
+func TestRefused(t *testing.T) {
+	all := readTable(t)
+	for _, good := range []string{all.Job, all.withProfile(all.Profile)} {
+		if _, err := Read([]byte(good)); err != nil {
+			t.Errorf("refused:\n%s\n%v", good, err)
+		}
+	}
+	said := ""
+	refuse := func(text, from, to, want string, whole func(string) string) {
+		changed := strings.Replace(text, from, to, 1)
+		if changed == text {
+			t.Fatalf("%q is not in\n%s", from, text)
+		}
+		_, err := Read([]byte(whole(changed)))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s -> %s\n\terror: %v\n\twant one about: %s", from, to, err, want)
+		}
+		said += fmt.Sprint(err, "\n")
+	}
+	for _, c := range all.RefusedJobs {
+		refuse(all.Job, c.From, c.To, c.Want, func(job string) string { return job })
+	}
+	for _, c := range all.RefusedProfiles {
+		refuse(all.Profile, c.From, c.To, c.Want, all.withProfile)
+	}
+	for _, plural := range []string{"mpijobs", "fabricprofiles"} {
+		for _, message := range readSchema(t, plural).messages() {
+			if !strings.Contains(said, message) {
+				t.Errorf("the schema of %s has a rule that no change of refused.yaml breaks here: %s", plural, message)
+			}
+		}
+	}
+}
+
+// messages are those of the rules that are about an object and not about a change
+// of it.
+func (s *schema) messages() []string {
+	var list []string
+	collect := func(_ string, s *schema, _ bool) {
+		for _, v := range s.Validations {
+			if !strings.Contains(v.Rule, "oldSelf") {
+				list = append(list, v.Message)
+			}
+		}
+	}
+	collect("", s, false)
+	s.each("", collect)
+	return list
+}
