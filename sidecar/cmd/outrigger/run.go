@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,71 +15,122 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/report"
 )
 
+// runOptions is what a person asks for.
+type runOptions struct {
+	spec                      jobrun.Spec
+	arenaMiB                  int64
+	report, noPrefix, encrypt bool
+	noStatus                  bool
+	plots                     string
+	file, dryRun, status      string
+	quietIgnored              bool
+	line                      *statusLine
+	cmd                       *cobra.Command
+}
+
 func runCommand() *cobra.Command {
-	var s jobrun.Spec
-	var arenaMiB int64
-	var wantReport, noPrefix, noStatus, encrypt bool
-	var plots string
+	var o runOptions
 	cmd := &cobra.Command{
-		Use:   "run -n RANKS [--pods P] [flags] -- PROGRAM [ARGS]",
+		Use:   "run {-n RANKS [--pods P] -- PROGRAM [ARGS] | -f MPIJOB.yaml [-- PROGRAM [ARGS]]}",
 		Short: "run a job on this machine",
 		Long: `run starts one sidecar and one launcher for each pod, and PROGRAM once for each
 rank. Output carries the rank in front. When a rank or a sidecar fails, the job
 ends, the first failure is named, and its exit code is this command's. On a
 terminal the last line says how long the job runs, how many ranks are alive, and
-what they send.`,
+what they send.
+
+With -f it reads the MPIJob that a cluster would run: ranks, pods, command,
+environment, memory, FabricProfile and run policy are those of the file. There is
+no container: a program that is not where the file says is looked for by its name
+beside outrigger and in PATH. What has no meaning on one machine is listed.`,
 		Example: `  outrigger run -n 4 --pods 2 -- bin/npb -class A cg
-  outrigger run -n 8 --pods 4 --report --plots out/ -- ./solver --steps 100`,
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s.Program, s.ArenaBytes, s.Prefix = args, arenaMiB<<20, !noPrefix
-			s.Name = filepath.Base(args[0])
-			if encrypt {
-				s.Tuning.Encrypt = bootstrap.EncryptTLS
-			}
-			line := newStatusLine()
-			if noStatus {
-				line = &statusLine{}
-			}
-			var after func([]obs.Report) error
-			if wantReport || plots != "" {
-				after = func(all []obs.Report) error { return report.Show(line.through(os.Stdout), all, plots) }
-			}
-			if err := runJob(cmd.Context(), &s, line, after); err != nil {
-				return fmt.Errorf("job failed: %w", err)
+  outrigger run -n 8 --pods 4 --report --plots out/ -- ./solver --steps 100
+  outrigger run -f mpijob.yaml                        # as kubectl apply -f would
+  outrigger run -f mpijob.yaml --dry-run              # only say what would run
+  outrigger run -f mpijob.yaml -- ./solver --steps 1  # another program`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if o.file == "" && len(args) == 0 {
+				return errors.New("no program to run: give one after --, or a manifest with -f FILE")
 			}
 			return nil
 		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.cmd, o.line = cmd, newStatusLine()
+			if o.noStatus {
+				o.line = &statusLine{}
+			}
+			o.spec.Prefix = !o.noPrefix
+			if o.file != "" {
+				return o.runManifest(cmd.Context(), args)
+			}
+			return o.runProgram(cmd.Context(), args)
+		},
 	}
-	f := cmd.Flags()
-	f.IntVarP(&s.Ranks, "ranks", "n", 1, "number of ranks")
-	f.IntVar(&s.Pods, "pods", 1, "number of pods, each with a sidecar of its own; ranks are spread evenly")
-	f.Int64Var(&arenaMiB, "arena", 0, "shared memory of each rank in MiB (default 256)")
-	f.StringVar(&s.Tuning.Wait, "wait", "", "how sidecars wait: poll, yield or block (default yield)")
-	f.StringVar(&s.Tuning.Rendezvous, "rendezvous", "", "protocol of large messages: auto, get, put or stream")
-	f.StringVar(&s.Tuning.Transport, "transport", "", "transport between pods: auto or tcp")
-	f.BoolVar(&encrypt, "encrypt", false, "carry data between pods inside TLS 1.3 with the job's own authority")
-	f.BoolVar(&wantReport, "report", false, "print what was communicated, by protocol and between which ranks")
-	f.StringVar(&plots, "plots", "", "write the rank-by-rank matrix as a PNG into this directory")
-	f.BoolVar(&noPrefix, "no-prefix", false, "do not put the rank before each line of output")
-	f.BoolVar(&noStatus, "no-status", false, "do not show on a terminal how far the job is")
-	f.DurationVar(&s.Timeout, "timeout", 0, "end the job after this time (default: none)")
-	f.StringVar(&s.Dir, "dir", "", "keep the job's directory here: bootstrap document, credentials, sockets, process ids")
-	f.StringVar(&s.LogLevel, "sidecar-log", "error", "log level of the sidecars: debug, info, warn or error")
+	o.flags(cmd)
 	return cmd
 }
 
-// runJob runs a job to its end with a line that says how far it is.
-func runJob(ctx context.Context, s *jobrun.Spec, line *statusLine, report func([]obs.Report) error) error {
-	j, err := jobrun.Start(ctx, s, line.through(os.Stdout), line.through(os.Stderr))
+func (o *runOptions) flags(cmd *cobra.Command) {
+	f, s := cmd.Flags(), &o.spec
+	f.IntVarP(&s.Ranks, "ranks", "n", 1, "number of ranks")
+	f.IntVar(&s.Pods, "pods", 1, "number of pods, each with a sidecar of its own; ranks are spread evenly")
+	f.Int64Var(&o.arenaMiB, "arena", 0, "shared memory of each rank in MiB (default 256)")
+	f.StringVar(&s.Tuning.Wait, "wait", "", "how sidecars wait: poll, yield or block (default yield)")
+	f.StringVar(&s.Tuning.Rendezvous, "rendezvous", "", "protocol of large messages: auto, get, put or stream")
+	f.StringVar(&s.Tuning.Transport, "transport", "", "transport between pods: auto or tcp")
+	f.BoolVar(&o.encrypt, "encrypt", false, "carry data between pods inside TLS 1.3 with the job's own authority")
+	f.BoolVar(&o.report, "report", false, "print what was communicated, by protocol and between which ranks")
+	f.StringVar(&o.plots, "plots", "", "write the rank-by-rank matrix as a PNG into this directory")
+	f.BoolVar(&o.noPrefix, "no-prefix", false, "do not put the rank before each line of output")
+	f.BoolVar(&o.noStatus, "no-status", false, "do not show on a terminal how far the job is")
+	f.DurationVar(&s.Timeout, "timeout", 0, "end the job after this time (default: none)")
+	f.StringVar(&s.Dir, "dir", "", "keep the job's directory here: bootstrap document, credentials, sockets, process ids")
+	f.StringVar(&s.LogLevel, "sidecar-log", "error", "log level of the sidecars: debug, info, warn or error")
+	f.StringVarP(&o.file, "file", "f", "", "run the MPIJob in this file of YAML or JSON; - reads standard input")
+	f.StringVar(&o.dryRun, "dry-run", "", "with -f: print the bootstrap document and what would run, and end; =cluster prints the operator's document")
+	f.Lookup("dry-run").NoOptDefVal = dryLocal
+	f.StringVar(&o.status, "status", "", "with -f: write the MPIJob with its status at the end, as YAML, into this file; - is standard output")
+	f.BoolVar(&o.quietIgnored, "quiet-ignored", false, "with -f: do not list what is ignored here")
+}
+
+// runProgram runs the job that the flags describe.
+func (o *runOptions) runProgram(ctx context.Context, args []string) error {
+	for _, name := range manifestFlags {
+		if o.cmd.Flags().Changed(name) {
+			return fmt.Errorf("--%s needs a manifest: -f FILE", name)
+		}
+	}
+	s := &o.spec
+	s.Program, s.ArenaBytes, s.Name = args, o.arenaMiB<<20, filepath.Base(args[0])
+	if o.encrypt {
+		s.Tuning.Encrypt = bootstrap.EncryptTLS
+	}
+	if _, err := o.run(ctx, s, o.after()); err != nil {
+		return fmt.Errorf("job failed: %w", err)
+	}
+	return nil
+}
+
+// after shows the report, if one is asked for.
+func (o *runOptions) after() func([]obs.Report) error {
+	if !o.report && o.plots == "" {
+		return nil
+	}
+	return func(all []obs.Report) error { return report.Show(o.line.through(os.Stdout), all, o.plots) }
+}
+
+// run runs a job to its end with a line that says how far it is. The job is nil
+// if it could not be started.
+func (o *runOptions) run(ctx context.Context, s *jobrun.Spec, report func([]obs.Report) error) (*jobrun.Job, error) {
+	j, err := jobrun.Start(ctx, s, o.line.through(os.Stdout), o.line.through(os.Stderr))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	following, stop := context.WithCancel(ctx)
 	gone := make(chan struct{})
-	go func() { defer close(gone); line.follow(following, s.Ranks, j) }()
+	go func() { defer close(gone); o.line.follow(following, s.Ranks, j) }()
 	err = j.Wait(ctx, report)
 	stop()
 	<-gone
-	return err
+	return j, err
 }

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/manifest"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
+)
+
+// manifestRun is a run of an MPIJob, with all its attempts.
+type manifestRun struct {
+	o     *runOptions
+	plan  *manifest.Plan
+	begun time.Time
+	said  map[string]bool // of programs and directories that are elsewhere
+	over  []string        // transports in use
+	last  *v1alpha1.Failure
+}
+
+// run runs the job, and starts all ranks again after a failure as often as its
+// run policy allows.
+func (m *manifestRun) run(ctx context.Context) error {
+	m.begun = time.Now()
+	for number := 0; ; number++ {
+		s, err := m.spec(number)
+		var j *jobrun.Job
+		if err == nil {
+			j, err = m.o.run(ctx, s, m.after)
+		}
+		end := m.end(j, number, err)
+		if err == nil {
+			return m.tell(end)
+		}
+		if j == nil || ctx.Err() != nil || !m.plan.Restartable(number, end.Failure.Reason) {
+			return errors.Join(m.tell(end), fmt.Errorf("job failed: %w", m.late(err)))
+		}
+		m.o.say("%v: restart %d of at most %d", err, number+1, m.plan.RestartLimit)
+	}
+}
+
+// spec is an attempt on this machine.
+func (m *manifestRun) spec(number int) (*jobrun.Spec, error) {
+	s := m.o.spec
+	s.Name, s.Ranks, s.Pods = m.plan.Job.Name, int(m.plan.Job.Spec.Ranks), m.plan.Pods
+	s.Document = m.plan.Attempt(number).Document("")
+	s.WorkDir = m.workDir()
+	for pod := range m.plan.Pods {
+		program, env := m.plan.Program(number, pod)
+		found, err := m.find(program[0], s.WorkDir)
+		if err != nil {
+			return nil, err
+		}
+		program[0] = found
+		s.ByPod = append(s.ByPod, jobrun.Command{Program: program, Env: env})
+	}
+	if m.plan.Deadline > 0 {
+		// A deadline that is over is still one.
+		s.Timeout = max(m.plan.Deadline-time.Since(m.begun), time.Nanosecond)
+	}
+	return &s, nil
+}
+
+// after looks at the sidecars' reports when all ranks have ended well.
+func (m *manifestRun) after(all []obs.Report) error {
+	for _, r := range all {
+		for _, t := range r.Transport {
+			if t.Transport != "local" && !slices.Contains(m.over, t.Transport) {
+				m.over = append(m.over, t.Transport)
+			}
+		}
+	}
+	if show := m.o.after(); show != nil {
+		return show(all)
+	}
+	return nil
+}
+
+// end is how an attempt ended; j is nil if it could not be started.
+func (m *manifestRun) end(j *jobrun.Job, number int, err error) *manifest.End {
+	e := &manifest.End{Begun: m.begun, Ended: time.Now(), Restarts: number, Transports: m.over, Complete: err == nil}
+	if j != nil {
+		e.Succeeded = j.Succeeded()
+	}
+	if err != nil {
+		m.last = m.failure(err, number)
+		m.last.Time = &metav1.Time{Time: e.Ended}
+	}
+	e.Failure = m.last
+	return e
+}
+
+// failure is the first one, as the status of the job has it.
+func (m *manifestRun) failure(err error, number int) *v1alpha1.Failure {
+	attempt := int32(number)
+	f := &v1alpha1.Failure{Reason: v1alpha1.ReasonUnknown, Message: m.late(err).Error(), Attempt: &attempt}
+	var failed *jobrun.Failure
+	switch {
+	case !errors.As(err, &failed):
+		return f
+	case failed.Verdict == nil && failed.Code == jobrun.CodeTimeout:
+		f.Reason = v1alpha1.ReasonDeadlineExceeded
+		return f
+	}
+	code := int32(failed.Code)
+	f.ExitCode = &code
+	v := failed.Verdict
+	if v == nil { // somebody has ended the job
+		f.Reason = string(podlife.Terminated)
+		return f
+	}
+	f.Reason, f.Message = string(v.Reason), v.Text
+	if v.Rank != podlife.NoRank {
+		rank := int32(v.Rank)
+		f.Rank = &rank
+	}
+	if v.Pod >= 0 {
+		f.Pod = m.plan.Attempt(number).PodName(int32(v.Pod))
+		f.Node = m.plan.Node()
+	}
+	return f
+}
+
+// late says a deadline as the manifest does: the last attempt had less.
+func (m *manifestRun) late(err error) error {
+	var f *jobrun.Failure
+	if errors.As(err, &f) && f.Verdict == nil && f.Code == jobrun.CodeTimeout {
+		return &jobrun.Failure{Text: fmt.Sprintf("not finished within %d s", m.plan.Deadline/time.Second), Code: f.Code}
+	}
+	return err
+}
+
+// tell says how the job ended: its first failure, and the whole object where it
+// is asked for.
+func (m *manifestRun) tell(e *manifest.End) error {
+	job := m.plan.Job.DeepCopy()
+	job.Status = m.plan.Status(e)
+	if !e.Complete {
+		text, err := yaml.Marshal(map[string]any{"firstFailure": job.Status.FirstFailure})
+		if err != nil {
+			return fmt.Errorf("status: %w", err)
+		}
+		if _, err := m.o.line.through(os.Stderr).Write(text); err != nil {
+			return fmt.Errorf("status: %w", err)
+		}
+	}
+	if m.o.status == "" {
+		return nil
+	}
+	text, err := yaml.Marshal(job)
+	if err != nil {
+		return fmt.Errorf("status: %w", err)
+	}
+	if m.o.status == "-" {
+		_, err = m.o.line.through(os.Stdout).Write(text)
+	} else {
+		err = os.WriteFile(m.o.status, text, 0o644) //nolint:gosec // others may read how a job went
+	}
+	if err != nil {
+		return fmt.Errorf("status: %w", err)
+	}
+	return nil
+}
