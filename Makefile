@@ -124,6 +124,11 @@ RUN ?= .
 test-cluster: ## run the cluster's tests (RUN=PATTERN) on the cluster that is up
 	$(CLUSTER_ENV) go test -tags cluster -count=1 -p 1 -timeout 30m -run '$(RUN)' $(CLUSTER_TESTS)
 
+.PHONY: scale
+scale: ## 1,000 MPIJobs at once against a real API server; what the operator does
+	hack/kube/build >/dev/null
+	go test -tags cluster -count=1 -timeout 60m -v ./e2e/scale -scale.jobs=1000 -scale.idle=60s
+
 .PHONY: test-e2e
 test-e2e: ## bring a cluster up, run its tests and take it down (root)
 	hack/test-e2e
