@@ -30,6 +30,7 @@ and which rank failed first and why. Any number of replicas may run; one leads.`
 	f.StringVar(&o.desired.LogLevel, "sidecar-log-level", "", "log level of sidecars: debug, info, warn or error (default info)")
 	f.StringVar(&o.serving.Metrics, "metrics-bind-address", ":8080", "serve Prometheus metrics here; 0: nowhere")
 	f.StringVar(&o.serving.Health, "health-probe-bind-address", ":8081", "serve /healthz and /readyz here")
+	f.StringVar(&o.serving.Profiles, "pprof-bind-address", "", "serve Go's profiles here, to who can reach it (default: nowhere)")
 	f.BoolVar(&o.serving.Elect, "leader-elect", false, "let one of several replicas lead")
 	f.StringVar(&o.serving.Namespace, "leader-election-namespace", "", "namespace of the lease (default: the pod's own)")
 	f.BoolVar(&o.webhook, "webhook", false, "give pods of other controllers their sidecar, too")

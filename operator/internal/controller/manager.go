@@ -29,6 +29,7 @@ const leaseName = "outrigger-operator." + names.Group
 // Serving is where a manager listens, and whether it competes for the lead.
 type Serving struct {
 	Metrics, Health string // addresses; "0": nowhere
+	Profiles        string // address of pprof; empty: nowhere
 	Elect           bool
 	Namespace       string // of the lease; empty: the pod's own
 	Certificates    string // directory of the webhook's certificate
@@ -49,6 +50,7 @@ func NewManager(config *rest.Config, s *Serving) (ctrl.Manager, error) {
 		Scheme:                  scheme,
 		Metrics:                 server.Options{BindAddress: s.Metrics},
 		HealthProbeBindAddress:  s.Health,
+		PprofBindAddress:        s.Profiles,
 		LeaderElection:          s.Elect,
 		LeaderElectionID:        leaseName,
 		LeaderElectionNamespace: s.Namespace,
