@@ -1,0 +1,71 @@
+//go:build cluster
+
+package scale
+
+import (
+	"context"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// silent checks that the operator makes no call and looks at no job for a time.
+// With settle, what is under way may end first. Its lease it renews all the
+// time, as it must.
+func silent(t *testing.T, d *door, o *operator, length time.Duration, settle bool) {
+	t.Helper()
+	for try := 0; ; try++ {
+		calls, looks := d.counts(), o.reconciles(t)
+		time.Sleep(length)
+		after := d.counts().since(calls)
+		maps.DeleteFunc(after, func(c call, _ int) bool { return c.resource == "leases" || c.verb == "watch" })
+		if len(after) == 0 && maps.Equal(looks, o.reconciles(t)) {
+			return
+		}
+		if !settle || try == 100 {
+			t.Fatalf("while nothing happened, for %v, the operator made the calls %v and looked at jobs: %v before, %v after", length, after, looks, o.reconciles(t))
+		}
+	}
+}
+
+// profile begins to take the operator's profiles, if they are asked for; what it
+// returns ends it.
+func profile(ctx context.Context, t *testing.T, o *operator) func() {
+	t.Helper()
+	if flags.profiles == "" {
+		return func() {}
+	}
+	save := func(name, url string) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Log(err) // the test has ended before
+			return
+		}
+		defer func() { _ = resp.Body.Close() }() // only read
+		f, err := os.Create(filepath.Join(flags.profiles, name))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = f.Close() }() // a cut profile is seen by its reader
+		_, _ = io.Copy(f, resp.Body)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		save("cpu.pprof", o.profile+"profile?seconds=30")
+	}()
+	return func() {
+		save("heap.pprof", o.profile+"heap")
+		<-done
+	}
+}
