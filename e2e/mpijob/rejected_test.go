@@ -67,7 +67,9 @@ func (m *moody) serve(t *testing.T, n *harness.Node) {
 	t.Cleanup(func() {
 		close(m.stop)
 		server.Stop()
-		<-done
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	})
 	kubelet, err := grpc.NewClient("unix:"+filepath.Join(dir, "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
