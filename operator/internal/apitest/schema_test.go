@@ -4,10 +4,12 @@ package apitest
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -66,6 +68,32 @@ func TestPodMetadataIsKept(t *testing.T) {
 	}
 	if m := j.Spec.Template.ObjectMeta; m.Labels["team"] != "a" || m.Annotations["note"] != "b" {
 		t.Errorf("metadata of the pods: %+v", m)
+	}
+}
+
+// TestExamples: the manifests of docs/examples, which `outrigger run -f` takes
+// too, are right to the last field.
+func TestExamples(t *testing.T) {
+	files, err := filepath.Glob("../../../docs/examples/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no examples", err)
+	}
+	ns := namespace(t)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, doc := range strings.Split(string(text), "\n---\n") {
+			u := new(unstructured.Unstructured)
+			if err := yaml.UnmarshalStrict([]byte(doc), &u.Object); err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			u.SetNamespace(ns)
+			if err := api.Create(t.Context(), u, client.FieldValidation("Strict")); err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+		}
 	}
 }
 
