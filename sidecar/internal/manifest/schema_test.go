@@ -15,6 +15,7 @@ const definitions = "../../../charts/outrigger/generated/crds/outrigger.dev_"
 
 // schema is the part of a definition's schema that this room has a copy of.
 type schema struct {
+	Description string
 	Properties  map[string]*schema
 	Items       *schema
 	Required    []string
