@@ -41,18 +41,7 @@ func (o *Observation) failure() (f *v1alpha1.Failure, settled bool) {
 	}
 	number := AttemptOf(o.Job)
 	f.Attempt = &number
-	f.Message = limited(f.Message)
 	return f, o.Now.Sub(since) >= settle || o.allTerminal()
-}
-
-// messageMax is what the schema allows, in bytes less one character.
-const messageMax = 2000
-
-func limited(text string) string {
-	if len(text) <= messageMax {
-		return text
-	}
-	return text[:messageMax] + "..."
 }
 
 // firstSign is when the first container or pod failed, as the cluster tells;
@@ -68,14 +57,40 @@ func (o *Observation) firstSign() time.Time {
 		switch {
 		case o.rejected(p):
 		case o.exited(p):
-			sign(o.application(p).State.Terminated.FinishedAt.Time)
+			sign(o.endOf(o.application(p).State.Terminated, p))
 		case !o.succeeded(p) && o.daemonFailed(p) != nil:
-			sign(o.daemonFailed(p).FinishedAt.Time)
+			sign(o.endOf(o.daemonFailed(p), p))
 		case p.Status.Phase == corev1.PodFailed:
-			sign(o.Now)
+			sign(o.lastChange(p))
 		}
 	}
 	return first
+}
+
+// endOf is when a container ended. Of one whose end it has not seen, the kubelet
+// tells no time (ContainerStatusUnknown).
+func (o *Observation) endOf(t *corev1.ContainerStateTerminated, p *corev1.Pod) time.Time {
+	if !t.FinishedAt.IsZero() {
+		return t.FinishedAt.Time
+	}
+	return o.lastChange(p)
+}
+
+// lastChange is the last time that a pod's status tells of.
+func (o *Observation) lastChange(p *corev1.Pod) time.Time {
+	last := p.CreationTimestamp.Time
+	if s := p.Status.StartTime; s != nil && s.After(last) {
+		last = s.Time
+	}
+	for _, c := range p.Status.Conditions {
+		if c.LastTransitionTime.After(last) {
+			last = c.LastTransitionTime.Time
+		}
+	}
+	if last.IsZero() {
+		return o.Now
+	}
+	return last
 }
 
 func (o *Observation) succeeded(p *corev1.Pod) bool {
@@ -106,7 +121,9 @@ func (o *Observation) blame() *v1alpha1.Failure {
 	var reports []podlife.Report
 	pods := map[int]*corev1.Pod{}
 	for _, p := range o.Pods {
-		if i := o.index(p); i >= 0 && !o.rejected(p) {
+		// Of several pods of a number the first counts: the others were made
+		// because it failed.
+		if i := o.index(p); i >= 0 && !o.rejected(p) && pods[int(i)] == nil {
 			reports = append(reports, o.report(p, i))
 			pods[int(i)] = p
 		}

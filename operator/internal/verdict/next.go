@@ -35,11 +35,16 @@ type Plan struct {
 // node stay for minutes, and nothing of the new attempt needs their names.
 const removalPatience = 20 * time.Second
 
-// Next says what to do with a job.
+// Next says what to do with a job. Its status is one that the API server takes,
+// whatever pods have been made to say.
 func Next(o *Observation) Plan {
-	if !external(o.Job) {
-		o.forgetOld()
-	}
+	o.arrange()
+	p := o.next()
+	bound(&p.Status, o)
+	return p
+}
+
+func (o *Observation) next() Plan {
 	p := Plan{Status: *o.Job.Status.DeepCopy()}
 	p.Status.ObservedGeneration = o.Job.Generation
 	if Finished(&o.Job.Status) {
@@ -54,11 +59,12 @@ func Next(o *Observation) Plan {
 	if o.Transports != nil {
 		p.Status.Transports = o.Transports
 	}
-	if s := o.start(); s != nil && p.Status.StartTime == nil {
+	if s := o.start(); p.Status.StartTime == nil && !s.IsZero() {
 		p.Status.StartTime = s
 	}
 	if o.batchCondition(batchv1.JobComplete) != nil || external(o.Job) && o.allSucceeded() {
 		o.state(&p, v1alpha1.ConditionComplete, "RanksSucceeded", fmt.Sprintf("all %d ranks ended with exit code 0", o.Job.Spec.Ranks))
+		p.Status.Ranks = counts(0, 0, o.Job.Spec.Ranks, 0) // the last pods may not have been heard of
 		return o.end(p)
 	}
 	if left, ok := o.deadline(&p); ok {
@@ -85,7 +91,7 @@ func Next(o *Observation) Plan {
 
 // progress is the way of a job in which nothing has failed.
 func (o *Observation) progress(p Plan) Plan {
-	if o.NoProfile {
+	if o.NoProfile && o.Batch == nil && !(external(o.Job) && Prepared(o.Job)) { // else it has been read
 		o.state(&p, v1alpha1.ConditionPending, v1alpha1.ReasonProfileMissing, fmt.Sprintf("FabricProfile %s does not exist", o.Job.Spec.ProfileName))
 		return p
 	}
@@ -108,18 +114,24 @@ func (o *Observation) progress(p Plan) Plan {
 		o.state(&p, v1alpha1.ConditionRunning, "RanksStarted", fmt.Sprintf("all %d ranks have been started", o.Job.Spec.Ranks))
 	default:
 		reason, text := o.waiting()
-		o.state(&p, v1alpha1.ConditionPending, reason, limited(text))
+		o.state(&p, v1alpha1.ConditionPending, reason, text)
 	}
 	return p
 }
 
 // restarting waits for the end of the failed attempt, then counts it.
 func (o *Observation) restarting(p Plan, c *metav1.Condition) Plan {
-	if (o.Batch != nil || len(o.Pods) > 0) && o.Now.Sub(c.LastTransitionTime.Time) < removalPatience || o.Batch != nil {
-		p.Action, p.Requeue = Remove, time.Second
+	left := removalPatience - o.Now.Sub(c.LastTransitionTime.Time)
+	switch {
+	case o.Batch != nil:
+		p.Action = Remove // its deletion is heard of, however long it takes
+		return p
+	case len(o.Pods) > 0 && left > 0:
+		p.Requeue = left
 		return p
 	}
 	n := AttemptOf(o.Job) + 1
+	p.Action = Remove // what is left of it
 	p.Status.Restarts = &n
 	p.Status.Transports = nil
 	p.Status.JobName = ""
@@ -137,7 +149,7 @@ func (o *Observation) fail(p Plan, f *v1alpha1.Failure) Plan {
 	if n := limit(o.Job); n > 0 && AttemptOf(o.Job) >= n {
 		text += fmt.Sprintf(" (after %d restarts, the limit)", n)
 	}
-	o.state(&p, v1alpha1.ConditionFailed, f.Reason, limited(text))
+	o.state(&p, v1alpha1.ConditionFailed, f.Reason, text)
 	return o.end(p)
 }
 
@@ -150,8 +162,8 @@ func (o *Observation) end(p Plan) Plan {
 
 // finished sees to the remains: pods that still run, then the time to live.
 func (o *Observation) finished(p Plan) Plan {
-	if p.Status.Ranks != nil && o.Batch != nil {
-		p.Status.Ranks = o.ranks()
+	if meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionFailed) && p.Status.Ranks != nil && o.Batch != nil {
+		p.Status.Ranks = o.remains(p.Status.Ranks)
 	}
 	if o.Transports != nil {
 		p.Status.Transports = o.Transports
@@ -201,8 +213,11 @@ func (o *Observation) deadline(p *Plan) (time.Duration, bool) {
 	if s == nil || p.Status.StartTime == nil || suspended(o.Job) {
 		return 0, false
 	}
-	return p.Status.StartTime.Add(time.Duration(*s) * time.Second).Sub(o.Now), true
+	return p.Status.StartTime.Add(time.Duration(min(*s, deadlineMax)) * time.Second).Sub(o.Now), true
 }
+
+// deadlineMax is what the schema allows: more would overflow a Duration.
+const deadlineMax = 1<<31 - 1
 
 // start is when the attempt's pods began to be made.
 func (o *Observation) start() *metav1.Time {
@@ -241,14 +256,6 @@ func Over(b *batchv1.Job) bool {
 		}
 	}
 	return false
-}
-
-// Hold is a job whose objects cannot be made: a person has to mend it.
-func Hold(o *Observation, p *Plan, reason, message string) {
-	if o.Batch == nil {
-		p.Status.JobName = "" // or its absence would be a failure
-	}
-	o.state(p, v1alpha1.ConditionPending, reason, limited(message))
 }
 
 // Fails reports whether a plan is about a failure that was not known before.

@@ -3,11 +3,13 @@
 package verdict
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
@@ -33,15 +35,26 @@ func AttemptOf(j *v1alpha1.MPIJob) int32 {
 	return *j.Status.Restarts
 }
 
-// forgetOld leaves out the pods of before a suspension: that they were ended is
-// no failure.
-func (o *Observation) forgetOld() {
-	if o.Batch == nil {
+// Made reports whether a pod is one that the attempt's Job has made, and no
+// other one with its labels. The Job is nil when it is gone.
+func Made(p *corev1.Pod, name string, batch *batchv1.Job) bool {
+	c := metav1.GetControllerOf(p)
+	return c != nil && c.Kind == "Job" && c.Name == name && (batch == nil || c.UID == batch.UID)
+}
+
+// arrange puts the pods into their order of creation, so that the same pods give
+// the same answer, and leaves out those of before a suspension: that they were
+// ended is no failure.
+func (o *Observation) arrange() {
+	o.Pods = slices.SortedFunc(slices.Values(o.Pods), func(a, b *corev1.Pod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	if o.Batch == nil || external(o.Job) {
 		return
 	}
 	start := o.Batch.Status.StartTime // taken away by a suspension, set anew by what follows
 	held := o.Batch.Spec.Suspend != nil && *o.Batch.Spec.Suspend
-	o.Pods = slices.DeleteFunc(slices.Clone(o.Pods), func(p *corev1.Pod) bool {
+	o.Pods = slices.DeleteFunc(o.Pods, func(p *corev1.Pod) bool {
 		return held || start == nil || p.CreationTimestamp.Before(start)
 	})
 }

@@ -12,32 +12,61 @@ import (
 // ranks counts the job's ranks by the state of their pods. Where an index has
 // several pods, since a node rejected one, the furthest counts.
 func (o *Observation) ranks() *v1alpha1.RankCounts {
-	const pending, failed, running, succeeded = 0, 1, 2, 3
+	n := o.count()
+	return counts(n[podAbsent]+n[podPending], n[podRunning], n[podSucceeded], n[podFailed])
+}
+
+// remains counts the ranks of a job that has failed. Pods go, by a person's hand
+// or because there are too many; their ranks are then what they were, and
+// neither pending nor running.
+func (o *Observation) remains(before *v1alpha1.RankCounts) *v1alpha1.RankCounts {
+	n := o.count()
+	well := n[podSucceeded]
+	if before.Succeeded != nil {
+		well = min(max(well, *before.Succeeded), n[podSucceeded]+n[podAbsent])
+	}
+	return counts(n[podPending], n[podRunning], well, n[podFailed]+n[podAbsent]-(well-n[podSucceeded]))
+}
+
+func counts(pending, running, succeeded, failed int32) *v1alpha1.RankCounts {
+	return &v1alpha1.RankCounts{Pending: &pending, Running: &running, Succeeded: &succeeded, Failed: &failed}
+}
+
+// States of a pod of which ranks are counted, the furthest last.
+const (
+	podAbsent = iota
+	podPending
+	podFailed
+	podRunning
+	podSucceeded
+	podStates
+)
+
+func (o *Observation) count() (n [podStates]int32) {
 	state := make([]int, desired.Pods(&o.Job.Spec))
 	for _, p := range o.Pods {
 		i := o.index(p)
 		if i < 0 {
 			continue
 		}
-		s := pending
+		s := podPending
 		switch {
 		case p.Status.Phase == corev1.PodSucceeded:
-			s = succeeded
+			s = podSucceeded
 		case p.Status.Phase == corev1.PodFailed && !o.rejected(p):
-			s = failed
+			s = podFailed
 		case o.exited(p):
-			s = failed
+			s = podFailed
 		case o.started(p) && p.Status.Phase == corev1.PodRunning:
-			s = running
+			s = podRunning
 		}
 		state[i] = max(state[i], s)
 	}
-	var n [4]int32
 	for i, s := range state {
 		_, ranks := desired.Ranks(&o.Job.Spec, int32(i))
 		n[s] += ranks
 	}
-	return &v1alpha1.RankCounts{Pending: &n[pending], Failed: &n[failed], Running: &n[running], Succeeded: &n[succeeded]}
+	return n
 }
 
 // exited reports whether a pod's application has failed.

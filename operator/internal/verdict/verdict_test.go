@@ -76,9 +76,9 @@ func TestRestartLimit(t *testing.T) {
 	}
 	s.next(Remove, v1alpha1.ConditionRestarting)
 	s.o.Batch = nil
-	s.next(Remove, v1alpha1.ConditionRestarting) // pods are still there
+	s.next(Wait, v1alpha1.ConditionRestarting) // pods are still there
 	s.o.Pods = nil
-	s.next(Wait, v1alpha1.ConditionPending)
+	s.next(Remove, v1alpha1.ConditionPending) // what is left of the attempt
 	if n := AttemptOf(s.job); n != 1 || s.job.Status.JobName != "" {
 		t.Fatalf("attempt %d, job %q", n, s.job.Status.JobName)
 	}
@@ -104,10 +104,16 @@ func TestRestartBesideALostNode(t *testing.T) {
 	s.exit(0, 1, at(1))
 	s.o.Now = at(5)
 	s.next(Wait, v1alpha1.ConditionRestarting)
+	s.o.Now = at(6)
+	if p := s.next(Remove, v1alpha1.ConditionRestarting); p.Requeue != 0 {
+		t.Fatalf("looks again after %v at a Job whose end is heard of", p.Requeue)
+	}
 	s.o.Batch = nil
-	s.next(Remove, v1alpha1.ConditionRestarting)
+	if p := s.next(Wait, v1alpha1.ConditionRestarting); p.Requeue != removalPatience-time.Second {
+		t.Fatalf("looks again after %v, want the %v that are left", p.Requeue, removalPatience-time.Second)
+	}
 	s.o.Now = at(5).Add(removalPatience)
-	s.next(Wait, v1alpha1.ConditionPending)
+	s.next(Remove, v1alpha1.ConditionPending)
 }
 
 // Suspended: pods that end because of it are no failure, and neither are their
@@ -248,9 +254,32 @@ func TestWaiting(t *testing.T) {
 	if c := condition(s.job, v1alpha1.ConditionPending); c.Reason != v1alpha1.ReasonUnschedulable || *s.job.Status.Ranks.Pending != 2 {
 		t.Fatalf("%+v", c)
 	}
-	s.o.NoProfile = true
-	s.job.Spec.ProfileName = "fast"
+}
+
+// A profile is needed to start; a job that has been started has read it.
+func TestProfileDeleted(t *testing.T) {
+	s := newStory(t)
+	s.job.Spec.ProfileName, s.o.NoProfile = "fast", true
 	s.next(Wait, v1alpha1.ConditionPending)
+	if c := condition(s.job, v1alpha1.ConditionPending); c.Reason != v1alpha1.ReasonProfileMissing {
+		t.Fatalf("reason %s", c.Reason)
+	}
+	s = begun(t)
+	s.job.Spec.ProfileName, s.o.NoProfile = "fast", true
+	s.next(Apply, v1alpha1.ConditionRunning)
+	s = newStory(t)
+	s.job.Spec.PodManagement, s.job.Spec.ProfileName, s.o.NoProfile = v1alpha1.PodsExternal, "fast", true
+	s.next(Wait, v1alpha1.ConditionPending)
+	if Prepared(s.job) {
+		t.Fatal("pods may come, and nothing has been made for them")
+	}
+	s.o.NoProfile = false
+	s.next(Apply, v1alpha1.ConditionPending)
+	s.o.NoProfile = true
+	s.next(Apply, v1alpha1.ConditionPending)
+	if !Prepared(s.job) {
+		t.Fatal("what has been made is not known")
+	}
 }
 
 // At no time is more than one condition True: next checks that in every story;

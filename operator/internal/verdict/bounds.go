@@ -1,0 +1,94 @@
+package verdict
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// Bounds of the schema, in api/v1alpha1. The API server refuses a whole status
+// for one field that is out of them, and the job would be stuck.
+const (
+	messageMax    = 2000 // bytes, of 2048 characters
+	reasonMax     = 64
+	nameMax       = 253
+	transportsMax = 8
+	transportMax  = 32
+)
+
+var (
+	reasonForm    = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`) // metav1.Condition
+	transportForm = regexp.MustCompile(`^[A-Za-z0-9]+$`)
+)
+
+// bound brings a status into the schema's bounds. Much of it is what pods say of
+// themselves: applications write termination messages as they like, and what
+// nodes and other controllers say has no bounds at all.
+func bound(s *v1alpha1.MPIJobStatus, o *Observation) {
+	s.Conditions = slices.Clone(s.Conditions)
+	for i := range s.Conditions {
+		c := &s.Conditions[i]
+		c.Reason, c.Message = word(c.Reason), limited(c.Message, messageMax)
+	}
+	s.Transports = transports(s.Transports)
+	if s.FirstFailure == nil {
+		return
+	}
+	f := *s.FirstFailure
+	f.Reason, f.Message = word(f.Reason), limited(f.Message, messageMax)
+	f.Pod, f.Node = limited(f.Pod, nameMax), limited(f.Node, nameMax)
+	f.Time = within(f.Time, o)
+	s.FirstFailure = &f
+}
+
+func word(reason string) string {
+	if len(reason) > reasonMax || !reasonForm.MatchString(reason) {
+		return v1alpha1.ReasonUnknown
+	}
+	return reason
+}
+
+// limited cuts text at a character's end. What is no text becomes question
+// marks, as the API server would store something else than was written.
+func limited(text string, limit int) string {
+	text = strings.ToValidUTF8(text, "?")
+	if len(text) <= limit {
+		return text
+	}
+	limit -= len("...")
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit] + "..."
+}
+
+// transports leaves what can be a transport's name, each once.
+func transports(all []string) []string {
+	if all == nil {
+		return nil
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(t string) bool { return len(t) > transportMax || !transportForm.MatchString(t) })
+	slices.Sort(all)
+	all = slices.Compact(all)
+	return all[:min(len(all), transportsMax)]
+}
+
+// within is a time of the job's life: clocks of nodes differ, and an application
+// may say anything.
+func within(t *metav1.Time, o *Observation) *metav1.Time {
+	switch {
+	case t == nil:
+		return nil
+	case t.Before(&o.Job.CreationTimestamp):
+		return o.Job.CreationTimestamp.DeepCopy()
+	case t.After(o.Now):
+		now := metav1.NewTime(o.Now)
+		return &now
+	}
+	return t
+}
