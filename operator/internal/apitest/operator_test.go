@@ -151,6 +151,7 @@ func standInPods(t *testing.T, b *batchv1.Job) []*corev1.Pod {
 			p.Labels[k] = v
 		}
 		p.Labels[batchv1.JobCompletionIndexAnnotation] = fmt.Sprint(i)
+		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(b, batchv1.SchemeGroupVersion.WithKind("Job"))}
 		p.Spec.NodeName = fmt.Sprintf("node%d", i+1)
 		if err := api.Create(t.Context(), p); err != nil {
 			t.Fatal(err)

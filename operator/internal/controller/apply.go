@@ -2,107 +2,94 @@ package controller
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
+	"reflect"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// annotationApplied is a hash of what was applied, so that an object which is
-// as desired costs no call.
-const annotationApplied = names.Group + "/applied"
-
-// apply sees that the attempt's objects are there. Those that never change are
-// made before the Job, and looked at again only while the Job is not there.
+// apply sees that the attempt's objects are there. They are made once, the Job
+// last, and what they say is not looked at again: a profile that has changed, or
+// an operator with another image, is for the next attempt.
 func (r *Reconciler) apply(ctx context.Context, o *verdict.Observation, a *desired.Attempt) error {
 	if a.Job.Spec.PodManagement == v1alpha1.PodsExternal {
-		if o.Job.Status.ObservedGeneration != 0 {
-			return nil // made once, before others are told that it is there
+		if verdict.Prepared(o.Job) {
+			return nil
 		}
 		return r.prepare(ctx, a)
 	}
+	if o.Batch != nil {
+		return r.steer(ctx, o.Batch, a)
+	}
 	job, err := a.BatchJob()
 	if err != nil {
-		return &permanent{v1alpha1.ReasonInvalid, err}
+		return &permanent{v1alpha1.ReasonInvalid, err, false}
 	}
-	if o.Batch == nil {
-		if err := r.prepare(ctx, a); err != nil {
-			return err
-		}
-	}
-	applied, hash, err := form(job)
-	if err != nil {
+	if err := r.prepare(ctx, a); err != nil {
 		return err
 	}
-	if o.Batch != nil && o.Batch.Annotations[annotationApplied] == hash {
-		return nil
-	}
-	if o.Batch == nil {
-		old := new(batchv1.Job)
-		switch err := r.Client.Get(ctx, client.ObjectKeyFromObject(job), old); {
-		case err == nil && !owned(old, a.Job):
-			return conflict(job)
-		case err != nil && !apierrors.IsNotFound(err):
-			return err
-		}
-	}
-	err = r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner(fieldOwner), client.ForceOwnership)
-	if err == nil && o.Batch == nil {
+	made, err := r.create(ctx, job, a.Job)
+	if made {
 		r.Events.Eventf(a.Job, nil, corev1.EventTypeNormal, "JobCreated", "CreateJob", "created Job %s: %d pods for %d ranks", job.Name, a.Pods(), a.Job.Spec.Ranks)
 	}
-	return refused(err)
+	return err
+}
+
+// steer changes what of a Job may change, when the MPIJob has: once, so that
+// other controllers can have their way with it.
+func (r *Reconciler) steer(ctx context.Context, batch *batchv1.Job, a *desired.Attempt) error {
+	patch, err := a.Steering(batch)
+	if err != nil || patch == nil || batch.DeletionTimestamp != nil {
+		return err
+	}
+	err = r.Client.Patch(ctx, batch.DeepCopy(), client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner))
+	return refused(client.IgnoreNotFound(err))
 }
 
 // prepare makes what the pods need to start.
 func (r *Reconciler) prepare(ctx context.Context, a *desired.Attempt) error {
-	if err := r.create(ctx, a.Service(), a.Job); err != nil {
+	if _, err := r.create(ctx, a.Service(), a.Job); err != nil {
 		return err
 	}
 	id, err := r.identity(ctx, a)
 	if err != nil {
 		return err
 	}
-	document, err := a.ConfigMap(id)
-	if err != nil {
-		return &permanent{v1alpha1.ReasonInvalid, err}
-	}
-	if err := r.create(ctx, document, a.Job); err != nil {
+	if err := r.document(ctx, a, id); err != nil {
 		return err
 	}
 	if budget := a.DisruptionBudget(); budget != nil {
-		return r.create(ctx, budget, a.Job)
+		_, err = r.create(ctx, budget, a.Job)
 	}
-	return nil
+	return err
 }
 
-// create makes an object that never changes. One of this job that is there
-// already is as good.
-func (r *Reconciler) create(ctx context.Context, object client.Object, job *v1alpha1.MPIJob) error {
-	err := r.Client.Create(ctx, object, client.FieldOwner(fieldOwner))
+// create makes an object. One of this job that is there already is as good; it
+// is then read into object.
+func (r *Reconciler) create(ctx context.Context, object client.Object, job *v1alpha1.MPIJob) (made bool, err error) {
+	err = r.Client.Create(ctx, object, client.FieldOwner(fieldOwner))
 	if !apierrors.IsAlreadyExists(err) {
-		return refused(err)
+		return err == nil, refused(err)
 	}
-	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
-		return err
+	key := client.ObjectKeyFromObject(object)
+	reflect.ValueOf(object).Elem().SetZero() // or maps would keep what was to be made
+	if err := r.Live.Get(ctx, key, object); err != nil {
+		return false, err
 	}
 	if !owned(object, job) {
-		return conflict(object)
+		return false, conflict(object, job)
 	}
-	return nil
+	return false, nil
 }
 
 // identity makes the attempt's certificates, or finds those that it has.
@@ -112,48 +99,48 @@ func (r *Reconciler) identity(ctx context.Context, a *desired.Attempt) (string, 
 		return "", err
 	}
 	secret := a.Secret(fresh)
-	if err := r.create(ctx, secret, a.Job); err != nil {
+	if _, err := r.create(ctx, secret, a.Job); err != nil {
 		return "", err
 	}
 	return desired.IDOf(secret), nil
 }
 
+// document makes the job document. One that is there from before its
+// certificates were made anew names an identity that nobody has: it goes.
+func (r *Reconciler) document(ctx context.Context, a *desired.Attempt, id string) error {
+	document, err := a.ConfigMap(id)
+	if err != nil {
+		return &permanent{v1alpha1.ReasonInvalid, err, false}
+	}
+	if made, err := r.create(ctx, document, a.Job); made || err != nil {
+		return err
+	}
+	if desired.Names(document, id) {
+		return nil
+	}
+	if err := client.IgnoreNotFound(r.Client.Delete(ctx, document, only(document))); err != nil {
+		return err
+	}
+	return fmt.Errorf("ConfigMap %s named another identity and was deleted: it is made again", document.Name)
+}
+
 // refused tells errors that only a person can mend from those that pass.
 func refused(err error) error {
 	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err) {
-		return &permanent{v1alpha1.ReasonInvalid, err}
+		return &permanent{v1alpha1.ReasonInvalid, err, false}
 	}
 	return err
 }
 
-// form is an object as it is applied: without what the server owns, and with
-// its hash.
-func form(job *batchv1.Job) (*unstructured.Unstructured, string, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(job)
-	if err != nil {
-		return nil, "", err
-	}
-	delete(content, "status")
-	text, err := json.Marshal(content)
-	if err != nil {
-		return nil, "", err
-	}
-	sum := sha256.Sum256(text)
-	hash := hex.EncodeToString(sum[:8])
-	u := &unstructured.Unstructured{Object: content}
-	u.SetAnnotations(map[string]string{annotationApplied: hash})
-	return u, hash, nil
-}
-
-// remove takes an attempt's Job, its pods and its secrets away.
+// remove takes an attempt's Job, its pods and its certificates away.
 func (r *Reconciler) remove(ctx context.Context, o *verdict.Observation, a *desired.Attempt) error {
-	if o.Batch != nil && o.Batch.DeletionTimestamp == nil {
-		if err := r.Client.Delete(ctx, o.Batch, client.PropagationPolicy(metav1.DeletePropagationBackground)); client.IgnoreNotFound(err) != nil {
-			return err
-		}
-		return r.forget(ctx, a)
+	if o.Batch != nil && o.Batch.DeletionTimestamp != nil {
+		return nil // it goes
 	}
-	return nil
+	if err := r.forget(ctx, a); err != nil || o.Batch == nil {
+		return err
+	}
+	return client.IgnoreNotFound(r.Client.Delete(ctx, o.Batch, client.PropagationPolicy(metav1.DeletePropagationBackground), only(o.Batch)))
 }
 
 // stop ends what still runs of a job that is over; what has ended stays, to be

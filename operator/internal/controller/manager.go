@@ -45,7 +45,7 @@ func NewManager(config *rest.Config, s *Serving) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	only := cache.ByObject{Label: labels.NewSelector().Add(*ours)}
+	ofJobs := labels.NewSelector().Add(*ours)
 	m, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                  scheme,
 		Metrics:                 server.Options{BindAddress: s.Metrics},
@@ -57,7 +57,12 @@ func NewManager(config *rest.Config, s *Serving) (ctrl.Manager, error) {
 		WebhookServer:           webhook.NewServer(webhook.Options{CertDir: s.Certificates, TLSOpts: []func(*tls.Config){tls13}}),
 		// A leader that ends lets the next one go on at once; this process ends then.
 		LeaderElectionReleaseOnCancel: true,
-		Cache:                         cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: only, &batchv1.Job{}: only}},
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.Pod{}: {Label: ofJobs, Transform: lean}, &batchv1.Job{}: {Label: ofJobs, Transform: lean},
+			},
+		},
 		// Secrets are never listed or watched: the operator may not read those of others.
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{
 			&corev1.Secret{}, &corev1.ConfigMap{}, &corev1.Service{}, &policyv1.PodDisruptionBudget{},
@@ -72,6 +77,19 @@ func NewManager(config *rest.Config, s *Serving) (ctrl.Manager, error) {
 		}
 	}
 	return m, nil
+}
+
+// lean drops what nobody here asks for, which is most of an object, before it is
+// cached: memory grows with the pods of the cluster.
+func lean(object any) (any, error) {
+	switch o := object.(type) {
+	case *corev1.Pod:
+		o.ManagedFields, o.Annotations = nil, nil
+		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName}
+	case *batchv1.Job:
+		o.ManagedFields, o.Spec.Template = nil, corev1.PodTemplateSpec{}
+	}
+	return object, nil
 }
 
 func tls13(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }

@@ -11,6 +11,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,13 +43,19 @@ type Reconciler struct {
 	Transports Transports
 	Metrics    *Metrics // nil: none
 	Now        func() time.Time
+
+	recent recent
 }
 
 // Reconcile looks at one job.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	job := new(v1alpha1.MPIJob)
 	if err := r.Client.Get(ctx, req.NamespacedName, job); err != nil {
+		r.recent.forget(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if r.recent.outdated(job) {
+		return ctrl.Result{}, nil // what was written arrives, and is looked at then
 	}
 	if job.DeletionTimestamp != nil || job.Spec.ManagedBy != "" && job.Spec.ManagedBy != Name {
 		return ctrl.Result{}, nil // its objects go with it; or somebody else's
@@ -71,29 +78,28 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	err = r.act(ctx, &plan, o, a)
 	if p := new(permanent); errors.As(err, &p) {
 		verdict.Hold(o, &plan, p.reason, p.Error())
-		log.FromContext(ctx).Info("the job cannot be made", "reason", p.reason, "cause", p.Error())
-		plan.Requeue, err = retryPermanent, nil
+		if err = nil; p.passes {
+			plan.Requeue = retryPassing
+		}
+		log.FromContext(ctx).Info("the job cannot be made", "reason", p.reason, "cause", p.Error(), "again", plan.Requeue)
 	}
-	if err != nil {
-		return ctrl.Result{}, err
+	if err == nil && plan.Action != verdict.Delete {
+		err = r.writeStatus(ctx, job, &plan)
 	}
-	if plan.Action == verdict.Delete {
-		return ctrl.Result{}, nil
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{}, nil // it has changed, and is looked at again when that is heard of
 	}
-	if err := r.writeStatus(ctx, job, &plan.Status); err != nil {
-		return ctrl.Result{}, err
-	}
-	return ctrl.Result{RequeueAfter: plan.Requeue}, nil
+	return ctrl.Result{RequeueAfter: plan.Requeue}, err
 }
 
-// retryPermanent is how often an error is tried again that only a person can
-// mend, of whose mending nobody tells.
-const retryPermanent = 30 * time.Second
+// retryPassing is how often an obstacle is looked at that goes away by itself.
+const retryPassing = 2 * time.Second
 
-// permanent is an error that trying again does not mend.
+// permanent is an error that trying again at once does not mend.
 type permanent struct {
 	reason string
 	cause  error
+	passes bool // without anybody's doing
 }
 
 func (p *permanent) Error() string { return p.cause.Error() }
@@ -122,8 +128,10 @@ func (r *Reconciler) observe(ctx context.Context, job *v1alpha1.MPIJob) (*verdic
 		return nil, nil, err
 	}
 	for i := range pods.Items {
-		if desired.NumberOf(pods.Items[i].Labels) == verdict.AttemptOf(job) {
-			o.Pods = append(o.Pods, &pods.Items[i])
+		p := &pods.Items[i]
+		ours := job.Spec.PodManagement == v1alpha1.PodsExternal || verdict.Made(p, attempt.Name, o.Batch)
+		if ours && desired.NumberOf(p.Labels) == verdict.AttemptOf(job) {
+			o.Pods = append(o.Pods, p)
 		}
 	}
 	o.Transports = r.transports(ctx, o)
@@ -165,7 +173,7 @@ func (r *Reconciler) act(ctx context.Context, plan *verdict.Plan, o *verdict.Obs
 	case verdict.Stop:
 		return r.stop(ctx, o, a)
 	case verdict.Delete:
-		return client.IgnoreNotFound(r.Client.Delete(ctx, o.Job, client.PropagationPolicy("Background")))
+		return client.IgnoreNotFound(r.Client.Delete(ctx, o.Job, client.PropagationPolicy("Background"), only(o.Job)))
 	case verdict.Wait:
 	}
 	return nil
@@ -181,6 +189,16 @@ func owned(object client.Object, job *v1alpha1.MPIJob) bool {
 	return false
 }
 
-func conflict(object client.Object) error {
-	return &permanent{v1alpha1.ReasonNameConflict, fmt.Errorf("%T %s exists and does not belong to this MPIJob: rename one of them, or delete it", object, object.GetName())}
+// only is a deletion's condition: this object, and no later one of its name.
+func only(object client.Object) client.Preconditions {
+	uid := object.GetUID()
+	return client.Preconditions{UID: &uid}
+}
+
+// conflict is what to say of an object in the way.
+func conflict(object client.Object, job *v1alpha1.MPIJob) error {
+	if c := metav1.GetControllerOf(object); c != nil && c.Kind == v1alpha1.Kind.Kind && c.Name == job.Name {
+		return &permanent{v1alpha1.ReasonNameConflict, fmt.Errorf("%T %s is of an earlier MPIJob of this name, and is being removed", object, object.GetName()), true}
+	}
+	return &permanent{v1alpha1.ReasonNameConflict, fmt.Errorf("%T %s exists and does not belong to this MPIJob: rename one of them, or delete it", object, object.GetName()), false}
 }

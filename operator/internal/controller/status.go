@@ -10,26 +10,50 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// writeStatus writes the status if it has changed, against the version that it
-// was made from: on a conflict the job is looked at again.
-func (r *Reconciler) writeStatus(ctx context.Context, job *v1alpha1.MPIJob, status *v1alpha1.MPIJobStatus) error {
+// writeStatus writes the plan's status if it has changed, against the version
+// that it was made from. What only counts is written at a pace, and otherwise
+// looked at again.
+func (r *Reconciler) writeStatus(ctx context.Context, job *v1alpha1.MPIJob, plan *verdict.Plan) error {
+	status := &plan.Status
 	if equality.Semantic.DeepEqual(&job.Status, status) {
+		if verdict.Finished(status) {
+			r.recent.forget(client.ObjectKeyFromObject(job))
+		}
 		return nil
 	}
 	before := trueCondition(&job.Status)
+	if wait := r.recent.wait(job, r.Now()); wait > 0 && !important(&job.Status, status) {
+		if plan.Requeue == 0 || wait < plan.Requeue {
+			plan.Requeue = wait
+		}
+		return nil
+	}
 	updated := job.DeepCopy()
 	updated.Status = *status
 	patch := client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Status().Patch(ctx, updated, patch, client.FieldOwner(fieldOwner)); err != nil {
 		return client.IgnoreNotFound(err)
 	}
+	if updated.ResourceVersion != job.ResourceVersion {
+		r.recent.note(job, r.Now())
+	}
 	if c := trueCondition(status); c != nil && (before == nil || before.Type != c.Type) {
 		r.announce(job, c)
 		r.Metrics.changed(job, c.Type, c.Reason, r.Now())
 	}
 	return nil
+}
+
+// important reports whether a status says something new beside counts, and the
+// reason for which a state goes on.
+func important(was, is *v1alpha1.MPIJobStatus) bool {
+	a, b := trueCondition(was), trueCondition(is)
+	state := a == nil || b == nil || a.Type != b.Type
+	return state || was.JobName != is.JobName || !was.StartTime.Equal(is.StartTime) || was.ObservedGeneration != is.ObservedGeneration ||
+		!equality.Semantic.DeepEqual(was.FirstFailure, is.FirstFailure)
 }
 
 func trueCondition(s *v1alpha1.MPIJobStatus) *metav1.Condition {
@@ -43,6 +67,9 @@ func trueCondition(s *v1alpha1.MPIJobStatus) *metav1.Condition {
 
 // announce makes an Event of a new state.
 func (r *Reconciler) announce(job *v1alpha1.MPIJob, c *metav1.Condition) {
+	if c.Reason == "Created" {
+		return // apply has said so
+	}
 	kind := corev1.EventTypeNormal
 	if c.Type == v1alpha1.ConditionFailed || c.Type == v1alpha1.ConditionRestarting {
 		kind = corev1.EventTypeWarning

@@ -5,12 +5,16 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// transports asks one running pod which transports it uses; the pods that have
-// ended have left it in their termination messages.
+// transports asks one running pod which transports it uses, once all ranks run:
+// before, it may not know. The pods that have ended have left it in their
+// termination messages. A job of one pod uses none.
 func (r *Reconciler) transports(ctx context.Context, o *verdict.Observation) []string {
 	var found []string
 	for _, p := range o.Pods {
@@ -20,7 +24,8 @@ func (r *Reconciler) transports(ctx context.Context, o *verdict.Observation) []s
 			}
 		}
 	}
-	if found == nil && r.Transports != nil && o.Job.Status.Transports == nil {
+	running := meta.IsStatusConditionTrue(o.Job.Status.Conditions, v1alpha1.ConditionRunning)
+	if found == nil && r.Transports != nil && running && o.Job.Status.Transports == nil && desired.Pods(&o.Job.Spec) > 1 {
 		for _, p := range o.Pods {
 			if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
 				found = r.Transports.InUse(ctx, p)

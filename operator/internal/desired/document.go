@@ -30,6 +30,12 @@ func (a *Attempt) ConfigMap(id string) (*corev1.ConfigMap, error) {
 	}, nil
 }
 
+// Names reports whether the job document in a ConfigMap is about the identity id.
+func Names(c *corev1.ConfigMap, id string) bool {
+	d, err := bootstrap.Parse([]byte(c.Data[names.BootstrapFile]))
+	return err == nil && d.Job.ID == id
+}
+
 // Document is the job document of the attempt.
 func (a *Attempt) Document(id string) *bootstrap.Document { return a.doc().Document(id) }
 

@@ -1,6 +1,7 @@
 package desired
 
 import (
+	"encoding/json"
 	"maps"
 	"strconv"
 
@@ -32,6 +33,7 @@ func (a *Attempt) BatchJob() (*batchv1.Job, error) {
 	template.Spec.Subdomain = a.Job.Name
 	m := a.attemptMeta()
 	template.Labels = merged(template.Labels, m.Labels)
+	m.Annotations = map[string]string{annotationSteered: a.wishes()}
 	if q := a.Job.Labels[LabelQueue]; q != "" {
 		m.Labels[LabelQueue] = q
 	}
@@ -54,6 +56,39 @@ func (a *Attempt) suspend() *bool {
 		return nil
 	}
 	return &want
+}
+
+// annotationSteered keeps what was last asked of a Job that may change, so that
+// it is asked once, and whoever else steers the Job is not fought.
+const annotationSteered = names.Group + "/steered"
+
+// wishes is what is asked of the Job that may change, as one word.
+func (a *Attempt) wishes() string {
+	suspend := "-"
+	if s := a.suspend(); s != nil {
+		suspend = strconv.FormatBool(*s)
+	}
+	return "suspend=" + suspend + ",queue=" + a.Job.Labels[LabelQueue]
+}
+
+// Steering is the merge patch that brings a Job to what is asked of it now; nil:
+// that has not changed.
+func (a *Attempt) Steering(batch *batchv1.Job) ([]byte, error) {
+	wishes := a.wishes()
+	if batch.Annotations[annotationSteered] == wishes {
+		return nil, nil
+	}
+	var queue *string // null: without
+	if q, ok := a.Job.Labels[LabelQueue]; ok {
+		queue = &q
+	}
+	patch := map[string]any{"metadata": map[string]any{
+		"annotations": map[string]string{annotationSteered: wishes}, "labels": map[string]*string{LabelQueue: queue},
+	}}
+	if s := a.suspend(); s != nil {
+		patch["spec"] = map[string]bool{"suspend": *s}
+	}
+	return json.Marshal(patch)
 }
 
 func merged(ours ...map[string]string) map[string]string {

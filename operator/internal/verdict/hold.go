@@ -34,7 +34,7 @@ const (
 func Prepared(j *v1alpha1.MPIJob) bool {
 	c := meta.FindStatusCondition(j.Status.Conditions, v1alpha1.ConditionPending)
 	if c == nil {
-		return false
+		return len(j.Status.Conditions) > 0
 	}
 	return c.Status != metav1.ConditionTrue || c.Reason != v1alpha1.ReasonProfileMissing && c.Reason != v1alpha1.ReasonNameConflict && c.Reason != v1alpha1.ReasonInvalid
 }
