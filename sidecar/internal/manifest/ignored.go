@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
 // Ignored are fields of a manifest that do nothing on one machine, for one reason.
@@ -67,8 +69,9 @@ var reasons = []struct {
 		"container.livenessProbe", "container.readinessProbe", "container.startupProbe", "container.lifecycle", "container.restartPolicy",
 		"container.restartPolicyRules", "pod.terminationGracePeriodSeconds", "pod.activeDeadlineSeconds",
 	}},
+	{"there are no pods: only variables of the container see it", []string{"pod.metadata"}},
 	{"no cluster: nothing is stored, queued or drained", []string{
-		"metadata", "status", "pod.metadata", "spec.managedBy", "spec.podManagement", "spec.runPolicy",
+		"metadata", "status", "spec.managedBy", "spec.podManagement", "spec.runPolicy",
 	}},
 }
 
@@ -77,7 +80,13 @@ const otherReason = "it has no meaning here"
 // ignored lists what the job's author wrote and nothing here looks at, by reason.
 // With a program of the caller's, the container's command is among it.
 func (f *File) ignored(overridden bool) []Ignored {
-	w := walk{overridden: overridden}
+	var w walk
+	if overridden {
+		w.unused = append(w.unused, "container.command", "container.args")
+	}
+	if f.Job != nil && f.Job.Spec.PodManagement == v1alpha1.PodsExternal { // as in a cluster
+		w.unused = append(w.unused, "spec.runPolicy.suspend", "spec.runPolicy.restartLimit")
+	}
 	w.tree("", f.written)
 	var all []Ignored
 	for _, r := range reasons {
@@ -97,8 +106,8 @@ func (f *File) ignored(overridden bool) []Ignored {
 // walk goes through a manifest as it was written, and not through a list of what
 // is known to be ignored, so that nothing is forgotten.
 type walk struct {
-	overridden bool
-	found      map[string][]string // by reason
+	unused []string            // of used, what this job makes nothing of
+	found  map[string][]string // by reason
 }
 
 func (w *walk) tree(path string, m map[string]any) {
@@ -152,7 +161,7 @@ func meaningful(source map[string]any) bool {
 // isUsed reports whether a field is looked at. What only repeats a default is
 // nothing to tell.
 func (w *walk) isUsed(plain string, value any) bool {
-	if w.overridden && (plain == "container.command" || plain == "container.args") {
+	if slices.Contains(w.unused, plain) {
 		return false
 	}
 	if plain == "spec.podManagement" && value == "Managed" || plain == "spec.runPolicy.disruption" && value == "Allowed" {

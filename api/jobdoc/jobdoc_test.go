@@ -1,0 +1,59 @@
+package jobdoc
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+func attempt() *Attempt {
+	j := &v1alpha1.MPIJob{}
+	j.Namespace, j.Name = "hpc", "cg"
+	j.Spec.Ranks, j.Spec.RanksPerPod = 7, 3
+	return &Attempt{Job: j, Number: 2}
+}
+
+// TestDocument: pods have the names that an Indexed Job gives them, and the last
+// one has the ranks that are left.
+func TestDocument(t *testing.T) {
+	d := attempt().Document("id")
+	if err := d.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	last := bootstrap.Pod{Name: "cg-2-2", Address: "cg-2-2.cg.hpc.svc:7077", FirstRank: 6, Ranks: 1}
+	if len(d.Pods) != 3 || d.Pods[2] != last || d.Job.Name != "hpc/cg" {
+		t.Errorf("%+v", d)
+	}
+	if m := d.Memory; m.ArenaBytes != ArenaDefault || m.SlabBytes != SlabDefault {
+		t.Errorf("memory %+v", m)
+	}
+}
+
+// TestWords: whatever a profile and a job may say is something that a sidecar
+// understands, and only the engine's own choice is left out.
+func TestWords(t *testing.T) {
+	for _, wait := range []v1alpha1.WaitPolicy{"Auto", "Poll", "Yield", "Block"} {
+		for _, rendezvous := range []v1alpha1.Rendezvous{"Auto", "Get", "Put", "Stream"} {
+			for _, transport := range []v1alpha1.TransportType{v1alpha1.TransportAuto, v1alpha1.TransportRDMA, v1alpha1.TransportTCP} {
+				a := attempt()
+				a.Profile.WaitPolicy, a.Profile.Rendezvous, a.Profile.Encryption = wait, rendezvous, v1alpha1.EncryptionTLS
+				a.Job.Spec.Transport = v1alpha1.TransportSpec{Type: transport, Policy: v1alpha1.TransportRequired}
+				raw, err := json.Marshal(a.Document("id"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				d, err := bootstrap.Parse(raw)
+				if err != nil {
+					t.Fatalf("%s, %s, %s: %v", wait, rendezvous, transport, err)
+				}
+				u := d.Tuning
+				if (u.Wait == "") != (wait == "Auto") || (u.Rendezvous == "") != (rendezvous == "Auto") ||
+					(len(u.Require) == 0) != (transport == v1alpha1.TransportAuto) || u.Encrypt != bootstrap.EncryptTLS {
+					t.Errorf("%s, %s, %s: %+v", wait, rendezvous, transport, u)
+				}
+			}
+		}
+	}
+}
