@@ -54,8 +54,13 @@ func openDoor(t *testing.T, config *rest.Config) *door {
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:     next,
-		FlushInterval: -1,                                                 // watches speak line by line
-		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) {}, // the operator has ended
+		FlushInterval: -1, // watches speak line by line
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if r.Context().Err() == nil { // else the operator has hung up
+				t.Logf("%s %s: %v", r.Method, r.URL.Path, err)
+			}
+			w.WriteHeader(http.StatusBadGateway)
+		},
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d.count(callOf(r))

@@ -6,8 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,17 +26,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
-// podIP is every pod's address: one of loopback, on which the stand-in kubelets
-// also play the sidecars that the operator asks for their transport.
-const podIP = "127.83.0.1"
-
 // labelStay marks pods whose ranks do not end.
 const labelStay = "scale/stay"
 
 // kubelets stands in for the kubelets of all nodes. Pods go through the states
 // that the operator sees of real ones: the sidecar starts; when those of all
 // pods of the job have, the ranks start; after a while they end well, and both
-// leave their last words. Nothing runs.
+// leave their last words. Nothing runs, and no pod has an address.
 type kubelets struct {
 	t      *testing.T
 	client kubernetes.Interface
@@ -61,14 +55,6 @@ func startKubelets(ctx context.Context, t *testing.T, config *rest.Config, nodes
 	for i := range nodes {
 		addNode(ctx, t, client, fmt.Sprint("node", i+1))
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(podIP, strconv.Itoa(names.PortMetrics)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sidecars := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"transport":[{"transport":"tcp","peers":3}]}`)) // the operator has ended
-	})}
-	go func() { _ = sidecars.Serve(listener) }() // until Close
 	k := &kubelets{t: t, client: client, work: work, slots: make(chan struct{}, 32), waiting: map[string][]*corev1.Pod{}, begun: map[types.UID]bool{}}
 	factory := informers.NewSharedInformerFactory(client, 0)
 	pods := factory.Core().V1().Pods().Informer()
@@ -82,10 +68,7 @@ func startKubelets(ctx context.Context, t *testing.T, config *rest.Config, nodes
 	}
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
-	t.Cleanup(func() {
-		_ = sidecars.Close()
-		factory.Shutdown()
-	})
+	t.Cleanup(factory.Shutdown)
 }
 
 func addNode(ctx context.Context, t *testing.T, client kubernetes.Interface, name string) {
@@ -186,7 +169,7 @@ func (k *kubelets) finish(ctx context.Context, p *corev1.Pod) {
 
 // report patches a pod's status, as kubelets do.
 func (k *kubelets) report(ctx context.Context, p *corev1.Pod, phase corev1.PodPhase, init, app []corev1.ContainerStatus) {
-	status := map[string]any{"phase": phase, "podIP": podIP, "podIPs": []corev1.PodIP{{IP: podIP}}, "initContainerStatuses": init, "containerStatuses": app}
+	status := map[string]any{"phase": phase, "initContainerStatuses": init, "containerStatuses": app}
 	if phase == corev1.PodPending {
 		status["startTime"] = metav1.Now()
 	}

@@ -113,6 +113,11 @@ func (o *operator) stop(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+	if flags.profiles != "" {
+		if err := os.WriteFile(filepath.Join(flags.profiles, "operator.log"), text, 0o644); err != nil {
+			t.Error(err)
+		}
+	}
 	seen := map[string]int{}
 	for line := range strings.Lines(string(text)) {
 		if strings.Contains(line, "level=ERROR") || strings.Contains(line, "panic") {
