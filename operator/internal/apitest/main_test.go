@@ -50,15 +50,7 @@ func withServer(m *testing.M) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	config = env.Config
-	scheme, err := controller.Scheme()
-	if err != nil {
-		return 1, err
-	}
-	if api, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
-		return 1, err
-	}
-	if err := installResources(ctx); err != nil {
+	if err := use(ctx, env); err != nil {
 		_ = env.Stop() // the first error counts
 		return 1, err
 	}
@@ -72,6 +64,38 @@ func withServer(m *testing.M) (int, error) {
 	code := m.Run()
 	stop()
 	return code, errors.Join(<-done, env.Stop())
+}
+
+// use makes an environment that of the tests.
+func use(ctx context.Context, env *harness.Environment) error {
+	config = env.Config
+	scheme, err := controller.Scheme()
+	if err != nil {
+		return err
+	}
+	if api, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+		return err
+	}
+	return installResources(ctx)
+}
+
+// alone gives a test an API server of its own, at which no operator is.
+func alone(t *testing.T) {
+	t.Helper()
+	env, err := harness.Env(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	was, of := config, api
+	t.Cleanup(func() {
+		config, api = was, of
+		if err := env.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := use(t.Context(), env); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // installResources applies the generated definitions and waits until they are

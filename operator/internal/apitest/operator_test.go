@@ -52,9 +52,14 @@ var (
 
 // operate runs the operator in this process until ctx ends.
 func operate(ctx context.Context) (<-chan error, error) {
+	return operateBy(ctx, func(next http.RoundTripper) http.RoundTripper { counted.next = next; return &counted })
+}
+
+// operateBy runs an operator over a transport of the test's.
+func operateBy(ctx context.Context, wrap func(http.RoundTripper) http.RoundTripper) (<-chan error, error) {
 	own := rest.CopyConfig(config)
 	own.QPS, own.Burst = 400, 800
-	own.Wrap(func(next http.RoundTripper) http.RoundTripper { counted.next = next; return &counted })
+	own.Wrap(wrap)
 	m, err := controller.NewManager(own, &controller.Serving{Metrics: "0", Health: "0"})
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,13 +19,20 @@ import (
 )
 
 // Asker asks sidecars over HTTP what they use. What they answer is shown and
-// not acted upon, and is bounded.
-type Asker struct{ Client *http.Client }
+// not acted upon, and is bounded. Where a network policy keeps the operator from
+// pods every question would cost its whole time: after one that got no answer,
+// none is asked for a while.
+type Asker struct {
+	Client *http.Client
 
-// Bounds of one question.
+	silent atomic.Int64 // until then nobody is asked, Unix nanoseconds
+}
+
+// Bounds of one question, and the pause after one without an answer.
 const (
 	askTime   = time.Second
 	answerMax = 8 << 20
+	askPause  = time.Minute
 )
 
 // NewAsker makes an Asker.
@@ -34,11 +42,12 @@ func NewAsker() *Asker {
 
 // InUse asks the sidecar of a pod.
 func (a *Asker) InUse(ctx context.Context, p *corev1.Pod) []string {
-	if p.Status.PodIP == "" {
+	if p.Status.PodIP == "" || time.Now().UnixNano() < a.silent.Load() {
 		return nil
 	}
 	found, err := a.ask(ctx, "http://"+net.JoinHostPort(p.Status.PodIP, strconv.Itoa(names.PortMetrics))+"/report")
 	if err != nil {
+		a.silent.Store(time.Now().Add(askPause).UnixNano())
 		log.FromContext(ctx).V(1).Info("a sidecar did not say what it uses", "pod", p.Name, "cause", err.Error())
 	}
 	return found

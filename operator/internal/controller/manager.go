@@ -15,8 +15,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	metrics "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
@@ -36,7 +37,7 @@ type Serving struct {
 }
 
 // NewManager makes a manager that sees what the operator may see, and no more.
-func NewManager(config *rest.Config, s *Serving) (ctrl.Manager, error) {
+func NewManager(server *rest.Config, s *Serving) (ctrl.Manager, error) {
 	scheme, err := Scheme()
 	if err != nil {
 		return nil, err
@@ -45,10 +46,11 @@ func NewManager(config *rest.Config, s *Serving) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	yes := true
 	ofJobs := labels.NewSelector().Add(*ours)
-	m, err := ctrl.NewManager(config, ctrl.Options{
+	m, err := ctrl.NewManager(server, ctrl.Options{
 		Scheme:                  scheme,
-		Metrics:                 server.Options{BindAddress: s.Metrics},
+		Metrics:                 metrics.Options{BindAddress: s.Metrics},
 		HealthProbeBindAddress:  s.Health,
 		PprofBindAddress:        s.Profiles,
 		LeaderElection:          s.Elect,
@@ -63,6 +65,8 @@ func NewManager(config *rest.Config, s *Serving) (ctrl.Manager, error) {
 				&corev1.Pod{}: {Label: ofJobs, Transform: lean}, &batchv1.Job{}: {Label: ofJobs, Transform: lean},
 			},
 		},
+		// There is one controller; a process that runs two managers is a test of two operators.
+		Controller: config.Controller{SkipNameValidation: &yes},
 		// Secrets are never listed or watched: the operator may not read those of others.
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{
 			&corev1.Secret{}, &corev1.ConfigMap{}, &corev1.Service{}, &policyv1.PodDisruptionBudget{},

@@ -1,0 +1,234 @@
+//go:build cluster
+
+package apitest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// mortal is the transport of an operator that dies with a certain write: that
+// one is carried out, its answer is lost, and there is no other call. To die
+// before a write is to die after the one before it. Events do not count: they
+// change nothing.
+type mortal struct {
+	next http.RoundTripper
+	left atomic.Int64
+	dead chan struct{}
+}
+
+func (m *mortal) RoundTrip(r *http.Request) (*http.Response, error) {
+	left := m.left.Load()
+	if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") {
+		left = m.left.Add(-1)
+	}
+	if left < 0 || left == 0 && r.Method == http.MethodGet {
+		return nil, errors.New("the operator is dead")
+	}
+	resp, err := m.next.RoundTrip(r)
+	if left == 0 && r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") {
+		close(m.dead)
+	}
+	return resp, err
+}
+
+// life plays a Job's controller and the kubelets for an MPIJob until it is over:
+// its first attempt fails, the second one ends well. All that it knows is what
+// the API server says, so that it goes on whichever operator is there.
+func life(ctx context.Context, t *testing.T, j *v1alpha1.MPIJob) {
+	for ctx.Err() == nil {
+		now := new(v1alpha1.MPIJob)
+		if err := api.Get(ctx, client.ObjectKeyFromObject(j), now); err != nil && ctx.Err() == nil {
+			t.Error(err)
+			return
+		}
+		for _, c := range now.Status.Conditions {
+			if c.Status == metav1.ConditionTrue && (c.Type == v1alpha1.ConditionComplete || c.Type == v1alpha1.ConditionFailed) {
+				return
+			}
+		}
+		for attempt := range 3 {
+			if err := step(ctx, t, j, attempt); err != nil && ctx.Err() == nil {
+				t.Error(err)
+				return
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// step does the next thing with an attempt.
+func step(ctx context.Context, t *testing.T, j *v1alpha1.MPIJob, attempt int) error {
+	b, pods := new(batchv1.Job), new(corev1.PodList)
+	err := api.Get(ctx, client.ObjectKey{Namespace: j.Namespace, Name: fmt.Sprintf("%s-%d", j.Name, attempt)}, b)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	if err := api.List(ctx, pods, client.InNamespace(j.Namespace), client.MatchingLabels{names.LabelJob: j.Name, names.LabelAttempt: fmt.Sprint(attempt)}); err != nil {
+		return err
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		for i := range pods.Items {
+			if err := api.Delete(ctx, &pods.Items[i], client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
+				return err
+			}
+		}
+	case len(pods.Items) == 0:
+		alike(t, j, attempt)
+		standInPods(t, b)
+	case pods.Items[0].Status.Phase == corev1.PodRunning && running(ctx, j):
+		for i := range pods.Items {
+			exits(t, &pods.Items[i], int32(3*(1-min(attempt, 1))), "")
+		}
+		if attempt > 0 {
+			ends(t, b, batchv1.JobComplete)
+		}
+	}
+	return nil
+}
+
+// running reports whether the operator has seen that all ranks run.
+func running(ctx context.Context, j *v1alpha1.MPIJob) bool {
+	now := new(v1alpha1.MPIJob)
+	if err := api.Get(ctx, client.ObjectKeyFromObject(j), now); err != nil {
+		return false // it is asked again
+	}
+	return slices.ContainsFunc(now.Status.Conditions, func(c metav1.Condition) bool {
+		return c.Type == v1alpha1.ConditionRunning && c.Status == metav1.ConditionTrue
+	})
+}
+
+// alike checks that an attempt's document and certificates name one identity, as
+// sidecars will.
+func alike(t *testing.T, j *v1alpha1.MPIJob, attempt int) {
+	t.Helper()
+	name := fmt.Sprintf("%s-%d", j.Name, attempt)
+	document, secret := get(t, j.Namespace, name, &corev1.ConfigMap{}), get(t, j.Namespace, name, &corev1.Secret{})
+	get(t, j.Namespace, j.Name, &corev1.Service{})
+	d, err := bootstrap.Parse([]byte(document.Data[names.BootstrapFile]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Job.ID != string(secret.Data["job-id"]) {
+		t.Errorf("attempt %d: the document is about %s, the certificates about %s", attempt, d.Job.ID, secret.Data["job-id"])
+	}
+}
+
+// wellEnded checks what is left of a job after life.
+func wellEnded(t *testing.T, j *v1alpha1.MPIJob) {
+	t.Helper()
+	s := becomes(t, j, v1alpha1.ConditionComplete).Status
+	if *s.Restarts != 1 || *s.Ranks.Succeeded != 4 || s.FirstFailure == nil || *s.FirstFailure.Attempt != 0 {
+		t.Errorf("status %+v, ranks %+v", s, s.Ranks)
+	}
+	eventually(t, func() error {
+		jobs, secrets := new(batchv1.JobList), new(corev1.SecretList)
+		if err := errors.Join(api.List(t.Context(), jobs, client.InNamespace(j.Namespace)), api.List(t.Context(), secrets, client.InNamespace(j.Namespace))); err != nil {
+			return err
+		}
+		if len(jobs.Items) != 1 || len(secrets.Items) != 0 {
+			return fmt.Errorf("%d Jobs and %d Secrets are left, want 1 and none", len(jobs.Items), len(secrets.Items))
+		}
+		return nil
+	})
+}
+
+func restarting(j *v1alpha1.MPIJob) { j.Spec.RunPolicy.RestartLimit = ptr(int32(3)) }
+
+// TestKilledAtEveryStep kills the operator after each write of a job's life, and
+// starts another one: the job ends as if nothing had been.
+func TestKilledAtEveryStep(t *testing.T) {
+	alone(t)
+	died := true
+	for n := int64(1); died && !t.Failed(); n++ {
+		t.Run(fmt.Sprint("write", n), func(t *testing.T) {
+			j := submit(t, namespace(t), restarting)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			m := &mortal{dead: make(chan struct{})}
+			m.left.Store(n)
+			first, kill := context.WithCancel(ctx)
+			done, err := operateBy(first, func(next http.RoundTripper) http.RoundTripper { m.next = next; return m })
+			if err != nil {
+				t.Fatal(err)
+			}
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				life(ctx, t, j)
+			}()
+			select {
+			case <-m.dead:
+			case <-over:
+				died = false // the whole life has fewer writes
+			}
+			kill()
+			<-done // how a dead one ends does not matter
+			if done, err = operateBy(ctx, func(next http.RoundTripper) http.RoundTripper { return next }); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-over:
+			case <-time.After(2 * time.Minute):
+				t.Error("the job does not end")
+			}
+			wellEnded(t, j)
+			stop()
+			<-over
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+		if n > 60 {
+			t.Fatal("a job's life has more than 60 writes")
+		}
+	}
+}
+
+// TestTwoOperators: two of them at once, as when one that has lost the lead has
+// not noticed, do no harm to jobs.
+func TestTwoOperators(t *testing.T) {
+	alone(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var ends []<-chan error
+	for range 2 {
+		done, err := operateBy(ctx, func(next http.RoundTripper) http.RoundTripper { return next })
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, done)
+	}
+	var jobs []*v1alpha1.MPIJob
+	for range 8 {
+		jobs = append(jobs, submit(t, namespace(t), restarting))
+	}
+	for _, j := range jobs {
+		life(ctx, t, j)
+		wellEnded(t, j)
+	}
+	stop()
+	for _, done := range ends {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
