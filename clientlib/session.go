@@ -25,6 +25,7 @@ type Session struct {
 	world                  *Comm
 	arena                  arena
 	gone                   atomic.Bool // the sidecar's end of the socket is closed
+	placed                 atomic.Bool // the sidecar has been told a place
 	watched                chan struct{}
 
 	mu       sync.Mutex // guards what follows, and every access to the shared memory but the users' below
@@ -33,6 +34,7 @@ type Session struct {
 	ops      opTable
 	slab     slab
 	todo     todo
+	place    place
 	silent   uint64 // silent sends submitted
 	retired  uint64 // of them, as last seen
 	failed   bool
@@ -55,6 +57,7 @@ func newSession(conn *net.UnixConn, w shm.Welcome, fds []int, policy string) (*S
 		rank: int(w.Rank), ranks: int(w.Ranks), pod: int(w.Pod), pods: int(w.Pods),
 		control: c, slabMem: c.Slab(), arenaMem: arenaMem, doorbell: fds[2], conn: conn,
 		eager: int(w.EagerBytes), watched: make(chan struct{}), numbers: 1,
+		place: place{wanted: w.Features&shm.FeaturePlace != 0},
 	}
 	mem, n := c.SubmitRing()
 	s.submit, err = ring.NewProducer(mem, n)

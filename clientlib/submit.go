@@ -49,6 +49,7 @@ func (s *Session) submitOp(r Request, o *op, d *shm.Descriptor) (Request, error)
 		s.drop(r.id, o)
 		return Request{}, err
 	}
+	s.leaves(o.bytes)
 	return r, nil
 }
 

@@ -34,6 +34,8 @@ const clockEvery = 64
 // waitFor takes completions until over says so. over is called with the mutex
 // held.
 func (s *Session) waitFor(ctx context.Context, over func() bool) error {
+	s.enters()
+	defer s.returns()
 	var start time.Time
 	for i := 0; i <= s.wait.polls || s.wait.yield > 0; i++ {
 		if end, err := s.look(over); end || err != nil {
@@ -47,7 +49,11 @@ func (s *Session) waitFor(ctx context.Context, over func() bool) error {
 		if i < s.wait.polls {
 			continue
 		}
+		if i == s.wait.polls {
+			s.waits(false)
+		}
 		if i%clockEvery == 0 {
+			s.waits(true)
 			now := time.Now()
 			if start.IsZero() {
 				start = now

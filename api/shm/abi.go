@@ -16,7 +16,8 @@ const (
 	FeatureStaged                       // private memory in pipelined chunks
 	FeatureRMA                          // windows
 	FeatureColl                         // engine-run collectives
-	FeaturesAll      = FeatureInline | FeatureStaged | FeatureRMA | FeatureColl
+	FeaturePlace                        // the client says on which processor it computes or waits
+	FeaturesAll      = FeatureInline | FeatureStaged | FeatureRMA | FeatureColl | FeaturePlace
 	FeaturesRequired = FeatureInline | FeatureStaged
 )
 

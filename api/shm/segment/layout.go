@@ -24,6 +24,7 @@ const (
 	offWaiting  = 128 // u32, client: futex word, 1 while the client may be blocked
 	offFailure  = 192 // u32 length, then text; sidecar, written before OpFailed
 	failureMax  = 252
+	offPlace    = 448 // u32, client: Place
 	offRings    = 4096
 	pageBytes   = 4096
 	headerMagic = 0x314747_495254554f // "OUTRIGG1", little-endian

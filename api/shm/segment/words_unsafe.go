@@ -3,6 +3,8 @@ package segment
 import (
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
 func (c *Control) word32(off int) *uint32 { return (*uint32)(unsafe.Pointer(&c.mem[off])) }
@@ -28,6 +30,12 @@ func (c *Control) Retired() uint64 { return atomic.LoadUint64(c.word64(offRetire
 
 // SetRetired is for the engine only.
 func (c *Control) SetRetired(n uint64) { atomic.StoreUint64(c.word64(offRetired), n) }
+
+// Place is what the client said last (§8.1).
+func (c *Control) Place() shm.Place { return shm.Place(atomic.LoadUint32(c.word32(offPlace))) }
+
+// SetPlace is for the client only.
+func (c *Control) SetPlace(p shm.Place) { atomic.StoreUint32(c.word32(offPlace), uint32(p)) }
 
 // Waiting is the client's futex word: 1 while the client may be blocked on it.
 func (c *Control) Waiting() *uint32 { return c.word32(offWaiting) }

@@ -163,7 +163,12 @@ type Core struct {
 	left    bool           // all ranks of this sidecar have left, and it has said so
 	scratch shm.Descriptor // of publish
 	stats   Stats
+	moved   uint64 // pieces of large messages announced, asked for or carried
 }
+
+// Moved counts the pieces of large messages that were announced, asked for or
+// carried: it stands still while there is no rendezvous.
+func (c *Core) Moved() uint64 { return c.moved }
 
 // New makes a core for one sidecar of a job.
 func New(cfg Config, ports Ports) (*Core, error) {

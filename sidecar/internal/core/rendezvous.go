@@ -14,6 +14,7 @@ const fragmentMax = wire.FrameMax
 // sendRendezvous announces a message and keeps it until the receiver has it
 // (P§5.2). Where the link reads remotely the announcement carries the key.
 func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
+	c.moved++
 	st, id := c.sends.alloc()
 	*st = send{
 		owner: o.owner, src: o.src, dst: o.dst, context: o.context, tag: o.tag, total: o.total,
@@ -76,6 +77,7 @@ func (c *Core) onRTS(p *peer, h *wire.Header, payload []byte) error {
 // startRendezvous fetches a matched message whose payload is still with its
 // sender: by remote read, by asking for a remote write, or as Data frames.
 func (c *Core) startRendezvous(r *recv, id, remote uint64, key link.Key) {
+	c.moved++
 	r.remote = remote
 	p := &c.peers[r.peer]
 	switch {
@@ -197,6 +199,7 @@ func (c *Core) emitData(p *peer, id uint64, st *send) bool {
 	if len(st.ends) > 0 {
 		end = st.ends[0]
 	}
+	c.moved++
 	n := min(uint64(c.cfg.FragmentBytes), end-st.next)
 	if st.staged {
 		return c.emitChunk(p, id, st, n)
@@ -217,6 +220,7 @@ func (c *Core) emitData(p *peer, id uint64, st *send) bool {
 
 // placeData finds the place of a fragment in the receive's buffer.
 func (c *Core) placeData(p *peer, h *wire.Header) error {
+	c.moved++
 	r := c.recvs.get(h.A)
 	if r == nil || r.peer != p.id {
 		if r == nil {
@@ -275,6 +279,7 @@ func (c *Core) dataPlaced(p *peer, id uint64, in *inbound) error {
 
 // finishRendezvous tells the sender and completes the receive.
 func (c *Core) finishRendezvous(p *peer, r *recv, id uint64) {
+	c.moved++
 	f, _ := c.emit(p, wire.Fin)
 	f.Head.A = r.remote
 	c.endRecv(id, r, shm.StatusOK)
@@ -289,6 +294,7 @@ func (c *Core) onFin(p *peer, h *wire.Header) error {
 	if st.sync || c.peerOf(st.dst) != p {
 		return fmt.Errorf("%w: fin for an unknown send", link.ErrProtocol)
 	}
+	c.moved++
 	c.endSend(h.A, st, shm.Status(h.B))
 	return nil
 }

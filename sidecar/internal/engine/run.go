@@ -15,6 +15,8 @@ func (e *Engine) Run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { _ = e.mail.send(func(*Engine) {}) }) // wakes the sleep
 	defer stop()
 	pace := newPacer(e.cfg.Wait)
+	e.placer = newPlacer(threadAffinity{})
+	defer e.placer.release()
 	for ctx.Err() == nil {
 		work := e.Turn()
 		if work > 0 {
@@ -22,6 +24,7 @@ func (e *Engine) Run(ctx context.Context) {
 		} else {
 			e.turns.Idle++
 		}
+		e.settle()
 		switch pace.turned(e.now, work) {
 		case gearYield:
 			e.turns.Yields++
@@ -35,6 +38,20 @@ func (e *Engine) Run(ctx context.Context) {
 	// Those who wait for an answer get one.
 	for _, f := range e.mail.close() {
 		f(e)
+	}
+}
+
+// settle moves the thread to where it disturbs its ranks least.
+func (e *Engine) settle() {
+	if !e.placer.due(e.now, e.core.Moved()) {
+		return
+	}
+	e.places = e.places[:0]
+	for _, a := range e.active {
+		e.places = append(e.places, a.Place())
+	}
+	if err := e.placer.place(e.now, e.places); err != nil {
+		e.cfg.Log.Warn("transfers may take time from computing ranks", "cause", err)
 	}
 }
 

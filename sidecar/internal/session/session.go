@@ -132,6 +132,9 @@ func (s *Session) drain() error {
 // stretch.
 func (s *Session) Idle() { s.submit.Release() }
 
+// Place is where the application's thread says that it is.
+func (s *Session) Place() shm.Place { return s.control.Place() }
+
 // SetSleeping tells the application whether it has to ring.
 func (s *Session) SetSleeping(on bool) { s.control.SetSleeping(on) }
 

@@ -1,0 +1,42 @@
+package shm
+
+// Place is where an application's thread is, whether it waits there, and
+// whether it computes while messages are on their way (§8.1). The zero Place
+// says nothing.
+type Place uint32
+
+// The parts of a Place: the number of the processor plus one and two flags.
+const (
+	placeCPU      Place = 1<<16 - 1
+	placeComputes Place = 1 << 30
+	placeWaits    Place = 1 << 31
+)
+
+// On is p on a processor; negative: unknown.
+func (p Place) On(cpu int) Place { return p&^placeCPU | Place(cpu+1)&placeCPU }
+
+// Waiting is p inside a waiting call, or not.
+func (p Place) Waiting(on bool) Place { return p.flag(placeWaits, on) }
+
+// Computing is p of an application that computed before it waited last, or
+// did not.
+func (p Place) Computing(on bool) Place { return p.flag(placeComputes, on) }
+
+func (p Place) flag(f Place, on bool) Place {
+	if on {
+		return p | f
+	}
+	return p &^ f
+}
+
+// Waits reports whether the thread is inside a waiting call.
+func (p Place) Waits() bool { return p&placeWaits != 0 }
+
+// Computes reports whether it computes while messages are on their way.
+func (p Place) Computes() bool { return p&placeComputes != 0 }
+
+// CPU is the processor; false: unknown.
+func (p Place) CPU() (int, bool) {
+	n := int(p & placeCPU)
+	return n - 1, n > 0
+}
