@@ -84,8 +84,8 @@ func (p *placer) due(now int64, moved uint64) bool {
 }
 
 // place moves the thread to where it should be, by what its ranks say.
-func (p *placer) place(now int64, ranks []shm.Place) error {
-	if want, ok := p.choose(now, ranks); ok {
+func (p *placer) place(now int64, crowded bool, ranks []shm.Place) error {
+	if want, ok := p.choose(now, crowded, ranks); ok {
 		p.until = now + stayFor
 		return p.keep(now, want)
 	}
@@ -96,7 +96,7 @@ func (p *placer) place(now int64, ranks []shm.Place) error {
 }
 
 // choose says where the thread should be; false: the ranks do not say.
-func (p *placer) choose(now int64, ranks []shm.Place) (want unix.CPUSet, ok bool) {
+func (p *placer) choose(now int64, crowded bool, ranks []shm.Place) (want unix.CPUSet, ok bool) {
 	var waits unix.CPUSet
 	want = p.home
 	for len(p.stints) < len(ranks) {
@@ -117,7 +117,7 @@ func (p *placer) choose(now int64, ranks []shm.Place) (want unix.CPUSet, ok bool
 			want.Clear(s.cpu)
 		}
 	}
-	if want == p.home {
+	if want == p.home && crowded {
 		want = waits
 	}
 	n := want.Count()

@@ -24,7 +24,7 @@ func (e *Engine) Run(ctx context.Context) {
 		} else {
 			e.turns.Idle++
 		}
-		e.settle()
+		e.settle(pace.crowded(e.now))
 		switch pace.turned(e.now, work) {
 		case gearYield:
 			e.turns.Yields++
@@ -42,7 +42,7 @@ func (e *Engine) Run(ctx context.Context) {
 }
 
 // settle moves the thread to where it disturbs its ranks least.
-func (e *Engine) settle() {
+func (e *Engine) settle(crowded bool) {
 	if !e.placer.due(e.now, e.core.Moved()) {
 		return
 	}
@@ -50,7 +50,7 @@ func (e *Engine) settle() {
 	for _, a := range e.active {
 		e.places = append(e.places, a.Place())
 	}
-	if err := e.placer.place(e.now, e.places); err != nil {
+	if err := e.placer.place(e.now, crowded, e.places); err != nil {
 		e.cfg.Log.Warn("transfers may take time from computing ranks", "cause", err)
 	}
 }
