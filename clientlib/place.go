@@ -1,6 +1,7 @@
 package outrigger
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
@@ -8,54 +9,47 @@ import (
 
 const (
 	// placeBytes is the smallest message of which the sidecar is told where
-	// this process is. A smaller one is over before that could matter, and to
-	// find out takes two system calls.
+	// this process is. A smaller one is over before that could matter.
 	placeBytes = 64<<10 + 1
+	// placeEvery is how often it is found out, which takes three system calls.
+	placeEvery = 100 * time.Microsecond
 	// computesMin is the processor time between submitting and waiting that
 	// is computing. A thread that was put off before it came to wait has used
 	// none, however late it is.
 	computesMin = 50 * time.Microsecond
+	// idleMax is how many waits without computing it takes to be a process
+	// that does not compute beside its messages. Programs do both in turn.
+	idleMax = 16
 )
 
 // place is what the sidecar is told of where this process is, so that it does
 // not carry out large transfers where the process computes (LAYOUT §8.1). With
-// several goroutines the last word stands: it is a hint. Guarded by Session.mu.
+// several goroutines the last word stands: it is a hint. Guarded by
+// Session.mu.
 type place struct {
 	wanted bool          // the sidecar looks at it
-	left   bool          // a large message was submitted, and no wait has begun
+	left   atomic.Bool   // a large message was submitted, and no wait has begun; read without the mutex
 	at     time.Duration // the thread's time at that
+	found  time.Time     // the time at that
+	idle   int           // waits without computing since the last one with it
 }
 
 // leaves says where the caller goes on while n bytes are transferred.
 // Preconditions: s.mu is held, and the session is not closed.
 func (s *Session) leaves(n int) {
-	if !s.place.wanted || n < placeBytes {
+	if !s.place.wanted || n < placeBytes || time.Since(s.place.found) < placeEvery {
 		return
 	}
+	s.place.found = time.Now()
 	s.control.SetPlace(s.control.Place().On(wake.CPU()))
-	s.place.left, s.place.at = true, wake.ThreadTime()
-	s.placed.Store(true)
+	s.place.at = wake.ThreadTime()
+	s.place.left.Store(true)
 }
 
-// enters says whether the caller has computed since it left. A process without
-// large messages pays for a look at a flag.
+// enters says whether the caller has computed since it left. Small messages
+// pay for a look at a flag.
 func (s *Session) enters() {
-	if !s.placed.Load() {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || !s.place.left {
-		return
-	}
-	s.place.left = false
-	s.control.SetPlace(s.control.Place().Computing(wake.ThreadTime()-s.place.at >= computesMin))
-}
-
-// waits says that the caller waits and, where that may have changed, on which
-// processor.
-func (s *Session) waits(moved bool) {
-	if !s.placed.Load() {
+	if !s.place.left.Load() {
 		return
 	}
 	s.mu.Lock()
@@ -63,21 +57,30 @@ func (s *Session) waits(moved bool) {
 	if s.closed {
 		return
 	}
-	p := s.control.Place().Waiting(true)
-	if moved {
-		p = p.On(wake.CPU())
+	s.place.left.Store(false)
+	s.place.idle++
+	if wake.ThreadTime()-s.place.at >= computesMin {
+		s.place.idle = 0
+		s.control.SetPlace(s.control.Place().Computing(true))
+	} else if s.place.idle == idleMax {
+		s.control.SetPlace(s.control.Place().Computing(false))
 	}
-	s.control.SetPlace(p)
+}
+
+// waits says that the caller waits, and on which processor.
+func (s *Session) waits() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.place.wanted && !s.closed {
+		s.control.SetPlace(s.control.Place().Waiting(true).On(wake.CPU()))
+	}
 }
 
 // returns says that the wait is over.
 func (s *Session) returns() {
-	if !s.placed.Load() {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closed {
+	if s.place.wanted && !s.closed {
 		s.control.SetPlace(s.control.Place().Waiting(false))
 	}
 }

@@ -25,7 +25,6 @@ type Session struct {
 	world                  *Comm
 	arena                  arena
 	gone                   atomic.Bool // the sidecar's end of the socket is closed
-	placed                 atomic.Bool // the sidecar has been told a place
 	watched                chan struct{}
 
 	mu       sync.Mutex // guards what follows, and every access to the shared memory but the users' below

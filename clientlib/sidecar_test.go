@@ -44,6 +44,7 @@ type shape struct {
 	slab, arena     int
 	eager           int
 	wait            string
+	features        uint64
 }
 
 func (p *shape) defaults() {
@@ -58,6 +59,9 @@ func (p *shape) defaults() {
 	set(&p.slab, 1<<20)
 	set(&p.arena, 4<<20)
 	set(&p.eager, 8<<10)
+	if p.features == 0 {
+		p.features = shm.FeaturesAll
+	}
 }
 
 // shortDir is a folder whose name leaves room for a socket's.
@@ -134,7 +138,7 @@ func (f *fake) serve(l *net.UnixListener, p *shape) (err error) {
 		return err
 	}
 	w := shm.Welcome{
-		ABI: shm.ABIVersion, Features: shm.FeaturesAll, Accepted: true, Rank: uint32(p.rank), Ranks: uint32(p.ranks),
+		ABI: shm.ABIVersion, Features: p.features, Accepted: true, Rank: uint32(p.rank), Ranks: uint32(p.ranks),
 		Pods: 1, SegmentBytes: uint64(geo.Bytes()), ArenaBytes: uint64(p.arena), EagerBytes: uint64(p.eager),
 	}
 	_, _, err = f.conn.WriteMsgUnix(w.Encode(), unix.UnixRights(cfd, afd, bell), nil)

@@ -35,34 +35,49 @@ const clockEvery = 64
 // held.
 func (s *Session) waitFor(ctx context.Context, over func() bool) error {
 	s.enters()
-	defer s.returns()
-	var start time.Time
+	if end, err := s.spin(ctx, over); end || err != nil {
+		return err
+	}
+	return s.linger(ctx, over)
+}
+
+// spin looks often at first: a short wait is not worth telling the sidecar.
+func (s *Session) spin(ctx context.Context, over func() bool) (end bool, err error) {
 	for i := 0; i <= s.wait.polls || s.wait.yield > 0; i++ {
 		if end, err := s.look(over); end || err != nil {
-			return err
+			return end, err
 		}
 		if i%clockEvery == clockEvery-1 {
 			if err := ctx.Err(); err != nil {
-				return err
+				return false, err
 			}
 		}
 		if i < s.wait.polls {
 			continue
 		}
-		if i == s.wait.polls {
-			s.waits(false)
-		}
-		if i%clockEvery == 0 {
-			s.waits(true)
-			now := time.Now()
-			if start.IsZero() {
-				start = now
-			}
-			if now.Sub(start) >= s.wait.yield {
-				break
-			}
+		if i >= clockEvery || s.wait.yield == 0 {
+			break
 		}
 		wake.Yield()
+	}
+	return false, nil
+}
+
+// linger tells the sidecar that the caller waits, yields for a while, and
+// blocks.
+func (s *Session) linger(ctx context.Context, over func() bool) error {
+	s.waits()
+	defer s.returns()
+	for start := time.Now(); time.Since(start) < s.wait.yield; s.waits() {
+		for range clockEvery {
+			if end, err := s.look(over); end || err != nil {
+				return err
+			}
+			wake.Yield()
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 	}
 	return s.block(ctx, over)
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/golden"
+	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/ring"
 )
 
@@ -42,7 +43,8 @@ func TestGoldenHeader(t *testing.T) {
 	c.SetRetired(5)
 	atomic.StoreUint32(c.Waiting(), 1)
 	c.SetFailure("rank 3 failed")
-	golden.Compare(t, "header", mem[:448])
+	c.SetPlace(shm.Place(0).On(5).Waiting(true).Computing(true))
+	golden.Compare(t, "header", mem[:512])
 }
 
 // TestBothSides: the client sees in the memory what the sidecar made of it.
@@ -69,6 +71,10 @@ func TestBothSides(t *testing.T) {
 	c.SetRetired(math.MaxUint64)
 	c.SetFailure(strings.Repeat("long", 100))
 	atomic.StoreUint32(d.Waiting(), 1)
+	d.SetPlace(shm.Place(0).On(3))
+	if c.Place() != shm.Place(4) {
+		t.Errorf("place %#x, want 0x4", c.Place())
+	}
 	if d.Slab()[102399] != 9 || !d.Sleeping() || d.Retired() != math.MaxUint64 || *c.Waiting() != 1 {
 		t.Error("one side does not see what the other wrote")
 	}

@@ -21,6 +21,7 @@ type app struct {
 	submit   *ring.Producer
 	complete *ring.Consumer
 	slab     []byte
+	control  *segment.Control
 }
 
 // pages is zeroed memory that starts at a page, as mapped memory does.
@@ -72,7 +73,7 @@ func pod(tb testing.TB, ranks int) (*Engine, []*app) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		a := &app{slab: c.Slab()}
+		a := &app{slab: c.Slab(), control: c}
 		mem, n := c.SubmitRing()
 		if a.submit, err = ring.NewProducer(mem, n); err == nil {
 			mem, n = c.CompleteRing()

@@ -10,20 +10,27 @@ import (
 )
 
 // Placement of the engine's thread. Where there are no more processors than
-// ranks and sidecars, the kernel leaves a sidecar where it was: beside a rank
-// that computes it takes the time of its copies from that rank, and nothing is
-// hidden. What the kernel cannot know, the ranks say (LAYOUT §8.1). While large
-// messages move the engine keeps off processors on which its ranks compute.
-// One whose ranks only wait goes to where they do: what is there yields to it,
-// and what is elsewhere may compute for somebody else.
+// ranks and sidecars, the kernel leaves a sidecar where it was, for every
+// processor is busy, be it with a rank that waits and yields. Beside a rank
+// that computes, its copies take that rank's time, and nothing is hidden.
+//
+// What the kernel cannot know, the ranks say (LAYOUT §8.1). While large
+// messages move, the engine keeps off processors on which its own ranks
+// compute. An engine whose ranks only wait cannot see whose time it takes. If
+// its yields last long (pace.go) there is somebody, and it goes to where its
+// ranks wait: they give way to it.
 //
 // A rank's word is a hint. One that lies slows its own sidecar down, which
-// never leaves the processors that it may use anyway.
+// never leaves the processors that it may use anyway, and moves at a bounded
+// rate.
 const (
+	// lookEvery is the shortest time between two looks at what ranks say.
+	lookEvery = int64(200 * time.Microsecond)
 	// moveAfter is the shortest time between two changes of processors.
 	moveAfter = int64(5 * time.Millisecond)
-	// stayFor is how long they are kept after the last large message, or the
-	// last word of a rank to the same effect.
+	// stayFor is how long they are kept after the last look that was in favour
+	// of it, and how long a rank that computed is expected to do so again. Ranks
+	// compute and wait in turn, in less time than it takes to move.
 	stayFor = int64(100 * time.Millisecond)
 )
 
@@ -39,9 +46,8 @@ type threadAffinity struct{}
 func (threadAffinity) get(s *unix.CPUSet) error { return unix.SchedGetaffinity(0, s) }
 func (threadAffinity) set(s *unix.CPUSet) error { return unix.SchedSetaffinity(0, s) }
 
-// stint is the processor on which a rank was last said to compute beside large
-// messages, and when that was. Ranks compute and wait in turn, in less time
-// than it takes to move.
+// stint is the processor on which a rank was last said to compute while large
+// messages moved, and when that was; 0: never.
 type stint struct {
 	cpu  int
 	when int64
@@ -53,46 +59,51 @@ type placer struct {
 	affinity affinity
 	off      bool // there is no choice, or the system refused one
 
+	moved  uint64      // pieces of large messages, as last seen
+	lookAt int64       // no look before
 	home   unix.CPUSet // what the thread may use
 	at     unix.CPUSet // what it is kept to
 	kept   bool        // at is not home
-	until  int64       // how long it is kept without news
+	until  int64       // how long it is kept without a look in favour
 	moveAt int64       // no change before
-
-	moved  uint64  // large pieces as last seen
-	large  int64   // when there were some last
-	stints []stint // by place in the list of sessions
+	stints []stint     // by core.SessionID
 }
 
+// newPlacer is for the thread that it is called on.
 func newPlacer(a affinity) placer {
 	p := placer{affinity: a}
 	p.off = a.get(&p.home) != nil || p.home.Count() < 2
 	return p
 }
 
-// due reports whether place has something to decide: large messages moved, or
-// none did for long. moved is the core's count.
-func (p *placer) due(now int64, moved uint64) bool {
-	if p.off {
+// news reports whether it is time to look, and large messages have moved since
+// the last look; moved is the core's count.
+func (p *placer) news(now int64, moved uint64) bool {
+	if moved == p.moved || now < p.lookAt || p.off {
 		return false
 	}
-	if moved != p.moved {
-		p.moved, p.large = moved, now
-		return true
-	}
-	return p.kept && now >= p.until
+	p.moved, p.lookAt = moved, now+lookEvery
+	return true
 }
 
-// place moves the thread to where it should be, by what its ranks say.
+// place moves the thread to where it should be while large messages move.
+// crowded says that somebody computes on the thread's processor; ranks is what
+// each session says, or zero.
 func (p *placer) place(now int64, crowded bool, ranks []shm.Place) error {
-	if want, ok := p.choose(now, crowded, ranks); ok {
-		p.until = now + stayFor
-		return p.keep(now, want)
+	want, ok := p.choose(now, crowded, ranks)
+	if !ok {
+		return p.rest(now)
 	}
-	if p.kept && now >= p.until {
-		return p.keep(now, p.home)
+	p.until = now + stayFor
+	return p.keep(now, want)
+}
+
+// rest lets the thread go where it may when there is no reason left.
+func (p *placer) rest(now int64) error {
+	if !p.kept || now < p.until {
+		return nil
 	}
-	return nil
+	return p.keep(now, p.home)
 }
 
 // choose says where the thread should be; false: the ranks do not say.
@@ -126,32 +137,36 @@ func (p *placer) choose(now int64, crowded bool, ranks []shm.Place) (want unix.C
 
 // keep limits the thread to processors.
 func (p *placer) keep(now int64, want unix.CPUSet) error {
-	if want == p.at && p.kept || want == p.home && !p.kept || now < p.moveAt {
+	if p.kept && want == p.at || now < p.moveAt {
 		return nil
 	}
+	p.moveAt = now + moveAfter
 	if !p.kept {
-		// What the thread may use can change while it is free to use it.
+		// What the thread may use can have changed while it was free to.
+		was := p.home
 		if err := p.affinity.get(&p.home); err != nil {
 			return p.refuse(err)
 		}
-	}
-	p.moveAt = now + moveAfter
-	if err := p.affinity.set(&want); err != nil {
-		return p.refuse(err)
+		if p.home != was {
+			return nil // the next look chooses anew
+		}
 	}
 	p.at, p.kept = want, want != p.home
+	if err := p.affinity.set(&p.at); err != nil {
+		return p.refuse(err)
+	}
 	return nil
 }
 
 func (p *placer) refuse(err error) error {
-	p.off = true
+	p.off, p.kept = true, false
 	return fmt.Errorf("choosing the processors of the engine's thread: %w", err)
 }
 
-// release lets the thread go where it may.
+// release lets the thread go where it may, at the end of the engine.
 func (p *placer) release() {
 	if p.kept {
 		p.kept = false
-		_ = p.affinity.set(&p.home) // the thread is about to end
+		_ = p.affinity.set(&p.home) // the thread does nothing more
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 )
 
@@ -41,16 +42,24 @@ func (e *Engine) Run(ctx context.Context) {
 	}
 }
 
-// settle moves the thread to where it disturbs its ranks least.
+// settle moves the thread to where it disturbs its ranks least. crowded says
+// that somebody computes where it is.
 func (e *Engine) settle(crowded bool) {
-	if !e.placer.due(e.now, e.core.Moved()) {
-		return
+	var err error
+	if e.placer.news(e.now, e.core.Moved()) {
+		e.places = e.places[:0]
+		for _, a := range e.sessions {
+			var p shm.Place
+			if a != nil && !a.closing {
+				p = a.Place()
+			}
+			e.places = append(e.places, p)
+		}
+		err = e.placer.place(e.now, crowded, e.places)
+	} else {
+		err = e.placer.rest(e.now)
 	}
-	e.places = e.places[:0]
-	for _, a := range e.active {
-		e.places = append(e.places, a.Place())
-	}
-	if err := e.placer.place(e.now, crowded, e.places); err != nil {
+	if err != nil {
 		e.cfg.Log.Warn("transfers may take time from computing ranks", "cause", err)
 	}
 }

@@ -1,0 +1,128 @@
+package outrigger
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/shm/wake"
+)
+
+// A message that is not large, and a wait that is short, say nothing.
+func TestSmallMessagesSayNoPlace(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	r, err := Irecv(s.World(), make([]byte, placeBytes-1), 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.done(f.next(shm.OpRecv).Req, shm.StatusOK, 0)
+	if _, err := r.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p := f.control.Place(); p != 0 {
+		t.Errorf("place %#x", p)
+	}
+}
+
+// largeReceive starts a receive of which the sidecar is told the place.
+func largeReceive(t *testing.T, s *Session, f *fake) (Request, shm.Descriptor) {
+	t.Helper()
+	r, err := Irecv(s.World(), make([]byte, placeBytes), 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, f.next(shm.OpRecv)
+}
+
+// While a large message is awaited the sidecar sees that, and on which
+// processor; afterwards it does not.
+func TestPlaceOfWait(t *testing.T) {
+	for _, policy := range []string{"yield", "block"} {
+		s, f := attachTo(t, shape{wait: policy})
+		r, d := largeReceive(t, s, f)
+		if p := f.control.Place(); p.Waits() {
+			t.Errorf("%s: place %#x before the wait", policy, p)
+		}
+		wait := f.answering(func() {
+			for end := time.Now().Add(patience); !f.control.Place().Waits(); runtime.Gosched() {
+				if time.Now().After(end) {
+					t.Errorf("%s: place %#x while it waits", policy, f.control.Place())
+					break
+				}
+			}
+			if _, known := f.control.Place().CPU(); !known {
+				t.Errorf("%s: place %#x has no processor", policy, f.control.Place())
+			}
+			f.done(d.Req, shm.StatusOK, 0)
+		})
+		inTime(t, "the wait", func() {
+			if _, err := r.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		wait()
+		if p := f.control.Place(); p.Waits() {
+			t.Errorf("%s: place %#x after the wait", policy, p)
+		}
+	}
+}
+
+// Whoever computed between submitting and waiting is said to do so until it
+// has waited many times without; to be put off by others is not computing.
+func TestPlaceOfComputing(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	s, f := attachTo(t, shape{})
+	receive := func(computes bool) bool {
+		s.mu.Lock()
+		s.place.found = time.Time{} // as if the last look were long past
+		s.mu.Unlock()
+		r, d := largeReceive(t, s, f)
+		f.done(d.Req, shm.StatusOK, 0)
+		if computes {
+			for begin := wake.ThreadTime(); wake.ThreadTime()-begin < computesMin; {
+			}
+		} else {
+			s.mu.Lock()
+			s.place.at = wake.ThreadTime() + time.Hour // as if no time had been used, however slow the test
+			s.mu.Unlock()
+		}
+		if _, err := r.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return f.control.Place().Computes()
+	}
+	if receive(false) {
+		t.Error("computing from the first")
+	}
+	for range 3 {
+		if !receive(true) {
+			t.Error("not computing after a wait with it")
+		}
+		for i := range idleMax - 1 {
+			if !receive(false) {
+				t.Errorf("not computing after %d waits without", i+1)
+			}
+		}
+	}
+	if receive(false) {
+		t.Errorf("computing after %d waits without", idleMax)
+	}
+}
+
+// A sidecar that does not look is not told.
+func TestPlaceIsNegotiated(t *testing.T) {
+	s, f := attachTo(t, shape{features: shm.FeaturesRequired})
+	if f.hello.Features&shm.FeaturePlace == 0 {
+		t.Errorf("features %#x offered", f.hello.Features)
+	}
+	r, d := largeReceive(t, s, f)
+	f.done(d.Req, shm.StatusOK, 0)
+	if _, err := r.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p := f.control.Place(); p != 0 {
+		t.Errorf("place %#x", p)
+	}
+}
