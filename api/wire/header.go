@@ -78,9 +78,10 @@ func (t Type) String() string {
 
 // Flags of a header.
 const (
-	FlagSync   uint8 = 1 << iota // eager: the sender wants Matched
-	FlagAckNow                   // acknowledge without delay
-	FlagColl                     // belongs to a collective: matched in a space of its own
+	FlagSync     uint8 = 1 << iota // eager: the sender wants Matched
+	FlagAckNow                     // acknowledge without delay
+	FlagColl                       // belongs to a collective: matched in a space of its own
+	FlagComputes                   // RTS, Pull: ranks of the sender compute beside their transfers
 )
 
 // Header precedes every payload (§3). Offsets in bytes, little-endian:

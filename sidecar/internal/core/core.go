@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -164,11 +165,34 @@ type Core struct {
 	scratch shm.Descriptor // of publish
 	stats   Stats
 	moved   uint64 // pieces of large messages announced, asked for or carried
+	busy    bool   // ranks of this sidecar compute beside their transfers
+	beside  uint64 // frames that said so of others
 }
 
 // Moved counts the pieces of large messages that were announced, asked for or
 // carried: it stands still while there is no rendezvous.
 func (c *Core) Moved() uint64 { return c.moved }
+
+// SetBusy says whether ranks of this sidecar compute beside their transfers.
+// Peers are told with the next large message.
+func (c *Core) SetBusy(on bool) { c.busy = on }
+
+// Beside counts the frames of peers whose ranks compute beside their transfers.
+func (c *Core) Beside() uint64 { return c.beside }
+
+// tellBusy marks a frame for Beside of the peer.
+func (c *Core) tellBusy(h *wire.Header) {
+	if c.busy {
+		h.Flags |= wire.FlagComputes
+	}
+}
+
+// hearBusy counts such a frame.
+func (c *Core) hearBusy(h *wire.Header) {
+	if h.Flags&wire.FlagComputes != 0 {
+		c.beside++
+	}
+}
 
 // New makes a core for one sidecar of a job.
 func New(cfg Config, ports Ports) (*Core, error) {

@@ -36,6 +36,7 @@ func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
 	}
 	f, _ := c.emit(p, wire.RTS)
 	o.header(&f.Head)
+	c.tellBusy(&f.Head)
 	f.Head.A, f.Head.B = o.total, id
 	f.Head.Length = uint32(body.Encode(f.Inline[:]))
 	c.setState(s, o.owner, requestSend, id)
@@ -55,6 +56,7 @@ func (c *Core) onRTS(p *peer, h *wire.Header, payload []byte) error {
 	if err := body.Decode(payload); err != nil {
 		return fmt.Errorf("%w: %w", link.ErrProtocol, err)
 	}
+	c.hearBusy(h)
 	e, err := c.hostedBy(p, h)
 	if err != nil {
 		return err
@@ -120,6 +122,7 @@ func (c *Core) pull(p *peer, r *recv, id uint64) {
 
 func (c *Core) emitPull(p *peer, r *recv, id uint64, body *wire.PullBody) {
 	f, _ := c.emit(p, wire.Pull)
+	c.tellBusy(&f.Head)
 	f.Head.A, f.Head.B = r.remote, id
 	f.Head.Length = uint32(body.Encode(f.Inline[:]))
 }
@@ -130,6 +133,7 @@ func (c *Core) onPull(p *peer, h *wire.Header, payload []byte) error {
 	if err := body.Decode(payload); err != nil {
 		return fmt.Errorf("%w: %w", link.ErrProtocol, err)
 	}
+	c.hearBusy(h)
 	st := c.sends.get(h.A)
 	if st == nil || st.sync || c.peerOf(st.dst) != p {
 		if c.fail != nil || st == nil {

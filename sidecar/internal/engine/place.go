@@ -16,9 +16,10 @@ import (
 //
 // What the kernel cannot know, the ranks say (LAYOUT §8.1). While large
 // messages move, the engine keeps off processors on which its own ranks
-// compute. An engine whose ranks only wait cannot see whose time it takes. If
-// its yields last long (pace.go) there is somebody, and it goes to where its
-// ranks wait: they give way to it.
+// compute, and says so to its peers. An engine whose ranks only wait cannot see
+// whose time it takes. If a peer's ranks compute, and its own yields last long
+// (pace.go), it may be theirs, and it goes to where its ranks wait: they give
+// way to it.
 //
 // A rank's word is a hint. One that lies slows its own sidecar down, which
 // never leaves the processors that it may use anyway, and moves at a bounded
@@ -60,6 +61,9 @@ type placer struct {
 	off      bool // there is no choice, or the system refused one
 
 	moved  uint64      // pieces of large messages, as last seen
+	beside uint64      // frames of peers whose ranks compute, as last seen
+	heard  int64       // when the last one came; 0: never
+	busy   bool        // ranks of this engine compute
 	lookAt int64       // no look before
 	home   unix.CPUSet // what the thread may use
 	at     unix.CPUSet // what it is kept to
@@ -86,11 +90,18 @@ func (p *placer) news(now int64, moved uint64) bool {
 	return true
 }
 
+// hear notes that ranks of a peer compute; beside is the core's count.
+func (p *placer) hear(now int64, beside uint64) {
+	if beside != p.beside {
+		p.beside, p.heard = beside, now
+	}
+}
+
 // place moves the thread to where it should be while large messages move.
 // crowded says that somebody computes on the thread's processor; ranks is what
 // each session says, or zero.
 func (p *placer) place(now int64, crowded bool, ranks []shm.Place) error {
-	want, ok := p.choose(now, crowded, ranks)
+	want, ok := p.choose(now, crowded && p.heard != 0 && now-p.heard < stayFor, ranks)
 	if !ok {
 		return p.rest(now)
 	}
@@ -106,8 +117,9 @@ func (p *placer) rest(now int64) error {
 	return p.keep(now, p.home)
 }
 
-// choose says where the thread should be; false: the ranks do not say.
-func (p *placer) choose(now int64, crowded bool, ranks []shm.Place) (want unix.CPUSet, ok bool) {
+// choose says where the thread should be; false: the ranks do not say. disturbs
+// says that the thread may be where a peer's rank computes.
+func (p *placer) choose(now int64, disturbs bool, ranks []shm.Place) (want unix.CPUSet, ok bool) {
 	var waits unix.CPUSet
 	want = p.home
 	for len(p.stints) < len(ranks) {
@@ -128,7 +140,8 @@ func (p *placer) choose(now int64, crowded bool, ranks []shm.Place) (want unix.C
 			want.Clear(s.cpu)
 		}
 	}
-	if want == p.home && crowded {
+	p.busy = want != p.home
+	if !p.busy && disturbs {
 		want = waits
 	}
 	n := want.Count()

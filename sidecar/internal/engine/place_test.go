@@ -96,14 +96,23 @@ func TestPlacerFollowsAtABoundedRate(t *testing.T) {
 }
 
 // Where ranks only wait, the engine joins them if its own processor is
-// somebody else's, and only then.
+// that
+// of a peer's rank, as far as it can know, and only then.
 func TestPlacerJoinsWaitingRank(t *testing.T) {
 	p, f := placerOn(0, 1, 2, 3)
 	now := int64(1000)
 	do(t, p.place(now, false, []shm.Place{waits(2), 0}))
 	at(t, f, 0, 1, 2, 3)
+	do(t, p.place(now, true, []shm.Place{waits(2), 0}))
+	at(t, f, 0, 1, 2, 3)
+	p.hear(now, 1)
+	do(t, p.place(now, false, []shm.Place{waits(2), 0}))
+	at(t, f, 0, 1, 2, 3)
 	do(t, p.place(now, true, []shm.Place{waits(2), 0, waits(3)}))
 	at(t, f, 2, 3)
+	p.hear(now+stayFor, 1) // nothing new
+	do(t, p.place(now+stayFor, true, []shm.Place{waits(2), 0, waits(3)}))
+	at(t, f, 0, 1, 2, 3)
 }
 
 // With ranks of both kinds, those that compute decide.
@@ -127,6 +136,7 @@ func TestPlacerWithoutChoice(t *testing.T) {
 		"every bit that there is": {^shm.Place(0)},
 	} {
 		p, f := placerOn(0, 1)
+		p.hear(1000, 1)
 		do(t, p.place(1000, true, ranks))
 		if f.calls != 0 {
 			t.Errorf("%s: moved to %v", what, f.at)
@@ -197,6 +207,13 @@ func TestEngineSettles(t *testing.T) {
 	large(t, e, apps, 512<<10)
 	e.settle(false)
 	at(t, f, 0)
+	if e.core.Beside() != 0 {
+		t.Error("ranks compute before anybody said so")
+	}
+	large(t, e, apps, 512<<10) // this pod is its own peer
+	if e.core.Beside() == 0 {
+		t.Error("the peer is not told that ranks compute")
+	}
 	e.now += stayFor
 	e.settle(false)
 	at(t, f, 0, 1)

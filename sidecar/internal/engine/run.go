@@ -55,7 +55,9 @@ func (e *Engine) settle(crowded bool) {
 			}
 			e.places = append(e.places, p)
 		}
+		e.placer.hear(e.now, e.core.Beside())
 		err = e.placer.place(e.now, crowded, e.places)
+		e.core.SetBusy(e.placer.busy)
 	} else {
 		err = e.placer.rest(e.now)
 	}
