@@ -214,6 +214,8 @@ func TestEngineSettles(t *testing.T) {
 	if e.core.Beside() == 0 {
 		t.Error("the peer is not told that ranks compute")
 	}
+	e.now += lookEvery
+	e.settle(false) // takes the news
 	e.now += stayFor
 	e.settle(false)
 	at(t, f, 0, 1)
