@@ -38,11 +38,21 @@ func (s *Session) waitFor(ctx context.Context, over func() bool) error {
 	if end, err := s.spin(ctx, over); end || err != nil {
 		return err
 	}
-	return s.linger(ctx, over)
+	s.waits()
+	defer s.returns()
+	if end, err := s.linger(ctx, over); end || err != nil {
+		return err
+	}
+	return s.block(ctx, over)
 }
 
-// spin looks often at first: a short wait is not worth telling the sidecar.
+// spinFor is how long a wait yields before the sidecar is told of it: what is
+// over sooner is not worth the system call.
+const spinFor = 40 * time.Microsecond
+
+// spin polls, then yields, until it is worth telling the sidecar.
 func (s *Session) spin(ctx context.Context, over func() bool) (end bool, err error) {
+	var start time.Time
 	for i := 0; i <= s.wait.polls || s.wait.yield > 0; i++ {
 		if end, err := s.look(over); end || err != nil {
 			return end, err
@@ -55,31 +65,34 @@ func (s *Session) spin(ctx context.Context, over func() bool) (end bool, err err
 		if i < s.wait.polls {
 			continue
 		}
-		if i >= clockEvery || s.wait.yield == 0 {
-			break
+		if i%clockEvery == 0 {
+			now := time.Now()
+			if start.IsZero() {
+				start = now
+			}
+			if now.Sub(start) >= min(spinFor, s.wait.yield) {
+				break
+			}
 		}
 		wake.Yield()
 	}
 	return false, nil
 }
 
-// linger tells the sidecar that the caller waits, yields for a while, and
-// blocks.
-func (s *Session) linger(ctx context.Context, over func() bool) error {
-	s.waits()
-	defer s.returns()
-	for start := time.Now(); time.Since(start) < s.wait.yield; s.waits() {
+// linger yields for the rest of the time that the policy allows.
+func (s *Session) linger(ctx context.Context, over func() bool) (end bool, err error) {
+	for start := time.Now(); time.Since(start) < s.wait.yield-spinFor; s.waits() {
 		for range clockEvery {
 			if end, err := s.look(over); end || err != nil {
-				return err
+				return end, err
 			}
 			wake.Yield()
 		}
 		if err := ctx.Err(); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return s.block(ctx, over)
+	return false, nil
 }
 
 // look takes what has come, and reports whether the wait is over or cannot
