@@ -45,8 +45,10 @@ func build(t *testing.T) string {
 	return program
 }
 
-// startOperator runs the operator as its Deployment does, behind a door. It is
-// ended, and must then end well, when the test ends.
+// startOperator runs the operator behind a door, with the settings of its
+// Deployment, but alone: on a machine that is busy enough a lease is lost, and
+// that is not what is asked here. It is ended, and must then end well, when the
+// test ends.
 func startOperator(t *testing.T, program string, d *door) *operator {
 	t.Helper()
 	dir := t.TempDir()
@@ -65,7 +67,7 @@ func startOperator(t *testing.T, program string, d *door) *operator {
 		t.Fatal(err)
 	}
 	args := []string{
-		"--sidecar-image=outrigger.dev/outrigger-sidecar:test", "--leader-elect", "--leader-election-namespace=default",
+		"--sidecar-image=outrigger.dev/outrigger-sidecar:test",
 		"--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + health, "--pprof-bind-address=" + profiles,
 	}
 	o.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), program, append(args, flags.operator...)...)

@@ -14,15 +14,14 @@ import (
 )
 
 // silent checks that the operator makes no call and looks at no job for a time.
-// With settle, what is under way may end first. Its lease it renews all the
-// time, as it must.
+// With settle, what is under way may end first.
 func silent(t *testing.T, d *door, o *operator, length time.Duration, settle bool) {
 	t.Helper()
 	for try := 0; ; try++ {
 		calls, looks := d.counts(), o.reconciles(t)
 		time.Sleep(length)
 		after := d.counts().since(calls)
-		maps.DeleteFunc(after, func(c call, _ int) bool { return c.resource == "leases" || c.verb == "watch" })
+		maps.DeleteFunc(after, func(c call, _ int) bool { return c.verb == "watch" })
 		if len(after) == 0 && maps.Equal(looks, o.reconciles(t)) {
 			return
 		}
