@@ -10,7 +10,9 @@ package inject
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -38,10 +40,10 @@ type Settings struct {
 // ErrPod is wrapped by every complaint about a pod.
 var ErrPod = errors.New("the pod cannot get a sidecar")
 
-// Pod adds the sidecar to spec, in place. A pod that has one already is left
-// as it is.
+// Pod adds the sidecar to spec, in place. A pod that has ours already is left as
+// it is: webhooks are asked more than once.
 func Pod(spec *corev1.PodSpec, s *Settings) error {
-	if slices.ContainsFunc(spec.InitContainers, func(c corev1.Container) bool { return c.Name == names.ContainerSidecar }) {
+	if slices.ContainsFunc(spec.InitContainers, ours) {
 		return nil
 	}
 	if err := check(spec); err != nil {
@@ -50,6 +52,10 @@ func Pod(spec *corev1.PodSpec, s *Settings) error {
 	spec.Volumes = append(spec.Volumes, volumes(s)...)
 	spec.InitContainers = append([]corev1.Container{install(s), sidecar(s)}, spec.InitContainers...)
 	return application(&spec.Containers[0], s)
+}
+
+func ours(c corev1.Container) bool {
+	return c.Name == names.ContainerSidecar && slices.Equal(c.Command, []string{programSidecar})
 }
 
 // check finds names and mounts that would collide with those added.
@@ -63,13 +69,25 @@ func check(spec *corev1.PodSpec) error {
 		}
 	}
 	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
-		if c.Name == names.ContainerSidecar || c.Name == names.ContainerInstall {
-			return fmt.Errorf("%w: its container %q has a name that Outrigger needs", ErrPod, c.Name)
+		if err := checkContainer(&c); err != nil {
+			return err
 		}
-		for _, m := range c.VolumeMounts {
-			if m.MountPath == names.SharedDir {
-				return fmt.Errorf("%w: container %q mounts %s, where the sidecar's socket goes", ErrPod, c.Name, names.SharedDir)
-			}
+	}
+	for _, e := range spec.Containers[0].Env {
+		if e.Name == names.EnvPod {
+			return fmt.Errorf("%w: container %q sets %s, which Outrigger sets", ErrPod, spec.Containers[0].Name, names.EnvPod)
+		}
+	}
+	return nil
+}
+
+func checkContainer(c *corev1.Container) error {
+	if c.Name == names.ContainerSidecar || c.Name == names.ContainerInstall {
+		return fmt.Errorf("%w: its container %q has a name that Outrigger needs", ErrPod, c.Name)
+	}
+	for _, m := range c.VolumeMounts {
+		if p := path.Clean(m.MountPath); p == names.SharedDir || strings.HasPrefix(p, names.SharedDir+"/") {
+			return fmt.Errorf("%w: container %q mounts %s: %s is where the sidecar's socket goes", ErrPod, c.Name, m.MountPath, names.SharedDir)
 		}
 	}
 	return nil

@@ -1,0 +1,194 @@
+package desired
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+var update = flag.Bool("update", false, "write the golden files again")
+
+func attempt(name string, ranks, perPod int32) *Attempt {
+	j := &v1alpha1.MPIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: name, UID: "0000"}}
+	j.Spec.Ranks, j.Spec.RanksPerPod, j.Spec.LaunchMode = ranks, perPod, v1alpha1.LaunchProcesses
+	j.Spec.Template.Spec.Containers = []corev1.Container{{Name: "solver", Image: "example/solver:1", Command: []string{"/solver"}, Args: []string{"-n", "100"}}}
+	return &Attempt{Job: j, Options: Options{Image: "outrigger.dev/outrigger-sidecar:1"}}
+}
+
+// The whole of what is made for a job, to be read: the Job with its pods, and
+// the job document.
+func TestGolden(t *testing.T) {
+	plain, all := attempt("cg", 4, 2), attempt("cg", 3, 1)
+	all.Number = 2
+	all.Options.Pull, all.Options.LogLevel = "Never", "debug"
+	all.Profile.WaitPolicy, all.Profile.Encryption, all.Profile.Rendezvous = "Block", v1alpha1.EncryptionTLS, "Put"
+	s := &all.Job.Spec
+	s.LaunchMode = v1alpha1.LaunchContainer
+	s.Devices = []v1alpha1.DeviceRequest{{Resource: names.ResourceHCA, Count: 2}}
+	s.Transport = v1alpha1.TransportSpec{Type: v1alpha1.TransportRDMA, Policy: v1alpha1.TransportRequired}
+	s.RunPolicy.Suspend, s.RunPolicy.Disruption = new(true), v1alpha1.DisruptionPrevented
+	all.Job.Labels = map[string]string{LabelQueue: "hpc"}
+	for file, a := range map[string]*Attempt{"plain.yaml": plain, "all.yaml": all} {
+		b, err := a.BatchJob()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := a.ConfigMap("0123456789abcdef")
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects := []any{a.Service(), c, b}
+		if d := a.DisruptionBudget(); d != nil {
+			objects = append(objects, d)
+		}
+		var text []string
+		for _, o := range objects {
+			raw, err := yaml.Marshal(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = append(text, string(raw))
+		}
+		compare(t, file, strings.Join(text, "---\n"))
+	}
+}
+
+func compare(t *testing.T, file, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", file)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil { //nolint:gosec // a file of the repository
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got; -update writes it again):\n%s", path, diff)
+	}
+}
+
+// The largest job: 512 pods, the longest names. Its Secret and its ConfigMap are
+// under the 1 MiB that an API server stores, with real certificates; every host
+// name is one.
+func TestLargestJob(t *testing.T) {
+	a := attempt(strings.Repeat("j", 40), 524288, 1024)
+	a.Job.Namespace, a.Number = strings.Repeat("n", 63), 1000
+	if a.Pods() != 512 {
+		t.Fatalf("%d pods", a.Pods())
+	}
+	id := strings.Repeat("0", 32)
+	authority, err := pki.New(id, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity := &Identity{ID: id, CA: authority.CA()}
+	for i := range a.Pods() {
+		pair, err := authority.Leaf(int(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		identity.Leaves = append(identity.Leaves, Leaf{Cert: pair.Cert, Key: pair.Key})
+	}
+	secret := a.Secret(identity)
+	total := 0
+	for _, v := range secret.Data {
+		total += len(v)
+	}
+	document, err := a.ConfigMap(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, n := range map[string]int{"Secret": total, "ConfigMap": len(document.Data[names.BootstrapFile])} {
+		t.Logf("%s of 512 pods: %d bytes", what, n)
+		if n > corev1.MaxSecretSize {
+			t.Errorf("%s: %d bytes, more than %d", what, n, corev1.MaxSecretSize)
+		}
+	}
+	d, err := bootstrap.Parse([]byte(document.Data[names.BootstrapFile]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range d.Pods {
+		if bad := validation.IsDNS1123Label(p.Name); bad != nil {
+			t.Fatalf("host name %s: %v", p.Name, bad)
+		}
+		host, _, _ := strings.Cut(p.Address, ":")
+		if bad := validation.IsDNS1123Subdomain(host); bad != nil {
+			t.Fatalf("address %s: %v", p.Address, bad)
+		}
+	}
+	if bad := validation.IsDNS1123Label(a.Name()); bad != nil {
+		t.Errorf("Job %s: %v", a.Name(), bad)
+	}
+	if !Names(document, id) || Names(document, "other") || Names(new(corev1.ConfigMap), id) {
+		t.Error("a document is not known by its identity")
+	}
+}
+
+// Each wish reaches the Job once; who else steers the Job is not fought.
+func TestSteering(t *testing.T) {
+	a := attempt("cg", 4, 2)
+	b, err := a.BatchJob()
+	if err != nil {
+		t.Fatal(err)
+	}
+	steer := func() map[string]any {
+		t.Helper()
+		raw, err := a.Steering(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if raw == nil {
+			return nil
+		}
+		var m map[string]any
+		if err := json.Unmarshal(raw, &m); err != nil {
+			t.Fatal(err)
+		}
+		b.Annotations[annotationSteered] = m["metadata"].(map[string]any)["annotations"].(map[string]any)[annotationSteered].(string)
+		return m
+	}
+	b.Spec.Suspend = new(true) // a queueing controller
+	if m := steer(); m != nil {
+		t.Errorf("a queueing controller is fought by %v", m)
+	}
+	a.Profile.WaitPolicy, a.Options.Image = "Block", "another" // for the next attempt
+	if m := steer(); m != nil {
+		t.Errorf("a Job that runs is changed by %v", m)
+	}
+	for _, suspend := range []bool{true, false} {
+		a.Job.Spec.RunPolicy.Suspend = new(suspend)
+		m := steer()
+		if m == nil || m["spec"].(map[string]any)["suspend"] != suspend {
+			t.Errorf("suspend %v: %v", suspend, m)
+		}
+		if m := steer(); m != nil {
+			t.Errorf("and again: %v", m)
+		}
+	}
+	a.Job.Labels = map[string]string{LabelQueue: "hpc"}
+	if m := steer(); m["spec"] != nil || m["metadata"].(map[string]any)["labels"].(map[string]any)[LabelQueue] != "hpc" {
+		t.Errorf("the queue's name is changed by %v", m)
+	}
+	if *b.Spec.CompletionMode != batchv1.IndexedCompletion {
+		t.Error("pods have no numbers")
+	}
+}

@@ -1,0 +1,162 @@
+package inject
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+func settings() *Settings {
+	return &Settings{
+		Image: "sidecar", ConfigMap: "cg-0", Secret: "cg-0", Ranks: 4, PerPod: 2, Launch: v1alpha1.LaunchProcesses,
+		Memory: Memory{Arena: 1 << 20, Slab: 1 << 20, Credit: 1 << 20},
+	}
+}
+
+// busy is a pod that uses whatever a pod can.
+func busy() corev1.PodSpec {
+	never := corev1.ContainerRestartPolicyAlways
+	return corev1.PodSpec{
+		ServiceAccountName: "solver", NodeSelector: map[string]string{"a": "b"}, PriorityClassName: "high",
+		SecurityContext: &corev1.PodSecurityContext{RunAsUser: new(int64(1000)), FSGroup: new(int64(2000))},
+		Volumes:         []corev1.Volume{{Name: "data"}, {Name: "scratch"}},
+		InitContainers: []corev1.Container{
+			{Name: "fetch", Image: "x", Env: []corev1.EnvVar{{Name: "A", Value: "1"}}, VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}},
+			{Name: "logs", Image: "y", RestartPolicy: &never},
+		},
+		Containers: []corev1.Container{{
+			Name: "solver", Image: "z", Command: []string{"/solver"}, Args: []string{"-n", "100", "$(HOME)"}, WorkingDir: "/data",
+			Env:             []corev1.EnvVar{{Name: "HOME", Value: "/data"}, {Name: names.EnvWait, Value: "poll"}},
+			VolumeMounts:    []corev1.VolumeMount{{Name: "data", MountPath: "/data"}, {Name: "scratch", MountPath: "/run"}},
+			Resources:       corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}},
+			SecurityContext: &corev1.SecurityContext{RunAsNonRoot: new(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+			Ports:           []corev1.ContainerPort{{Name: "metrics", ContainerPort: 1}},
+		}},
+	}
+}
+
+// What the user has asked for stays as it is, beside what is added.
+func TestUntouched(t *testing.T) {
+	was, is := busy(), busy()
+	s := settings()
+	s.Wait = "block"
+	if err := Pod(&is, s); err != nil {
+		t.Fatal(err)
+	}
+	app := &is.Containers[0]
+	if diff := cmp.Diff(was.InitContainers, is.InitContainers[2:]); diff != "" {
+		t.Errorf("init containers (-was +is):\n%s", diff)
+	}
+	if diff := cmp.Diff(was.Volumes, is.Volumes[:2]); diff != "" {
+		t.Errorf("volumes (-was +is):\n%s", diff)
+	}
+	if diff := cmp.Diff(was.Containers[0].Env, app.Env[1:]); diff != "" {
+		t.Errorf("environment (-was +is), in which the user's own wait policy counts:\n%s", diff)
+	}
+	line := strings.Join(app.Args, " ")
+	if app.Command[0] != launcher || !strings.HasSuffix(line, " -- /solver -n 100 $(HOME)") {
+		t.Errorf("the application's command is %v %s", app.Command, line)
+	}
+	if n := len(app.VolumeMounts); n != 3 || app.VolumeMounts[2].MountPath != names.SharedDir {
+		t.Errorf("the application mounts %v", app.VolumeMounts)
+	}
+	// All else is as it was.
+	is.InitContainers, is.Volumes = was.InitContainers, was.Volumes
+	app.Command, app.Args, app.Env, app.VolumeMounts = was.Containers[0].Command, was.Containers[0].Args, was.Containers[0].Env, was.Containers[0].VolumeMounts
+	if diff := cmp.Diff(was, is); diff != "" {
+		t.Errorf("the rest (-was +is):\n%s", diff)
+	}
+}
+
+// A webhook is asked again with a pod that it has changed.
+func TestTwice(t *testing.T) {
+	p := busy()
+	if err := Pod(&p, settings()); err != nil {
+		t.Fatal(err)
+	}
+	once := p.DeepCopy()
+	if err := Pod(&p, settings()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(once, &p); diff != "" {
+		t.Errorf("the second time (-once +twice):\n%s", diff)
+	}
+}
+
+// What would collide with what is added is refused, with its name.
+func TestCollisions(t *testing.T) {
+	for want, change := range map[string]func(p *corev1.PodSpec){
+		`volume "outrigger-tls"`:        func(p *corev1.PodSpec) { p.Volumes[0].Name = names.VolumeTLS },
+		`volume "outrigger"`:            func(p *corev1.PodSpec) { p.Volumes[0].Name = names.VolumeShared },
+		`container "outrigger"`:         func(p *corev1.PodSpec) { p.InitContainers[0].Name = names.ContainerSidecar },
+		`container "outrigger-install"`: func(p *corev1.PodSpec) { p.Containers[0].Name = names.ContainerInstall },
+		"mounts /run/outrigger/":        func(p *corev1.PodSpec) { p.Containers[0].VolumeMounts[0].MountPath = names.SharedDir + "/" },
+		"mounts /run/outrigger/bin":     func(p *corev1.PodSpec) { p.InitContainers[0].VolumeMounts[0].MountPath = installDir },
+		"sets OUTRIGGER_POD":            func(p *corev1.PodSpec) { p.Containers[0].Env[0].Name = names.EnvPod },
+		"has no command":                func(p *corev1.PodSpec) { p.Containers[0].Command = nil },
+		"has 2 containers":              func(p *corev1.PodSpec) { p.Containers = append(p.Containers, corev1.Container{Name: "other"}) },
+	} {
+		p := busy()
+		change(&p)
+		if err := Pod(&p, settings()); !errors.Is(err, ErrPod) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want a complaint with %q", err, want)
+		}
+	}
+}
+
+// What is added would be admitted at Pod Security's level restricted; that whole
+// pods are is shown on a real cluster (e2e/mpijob).
+func TestAddedContainersAreRestricted(t *testing.T) {
+	for _, c := range []corev1.Container{install(settings()), sidecar(settings())} {
+		s := c.SecurityContext
+		if *s.AllowPrivilegeEscalation || !*s.RunAsNonRoot || *s.RunAsUser == 0 || !*s.ReadOnlyRootFilesystem || s.Privileged != nil ||
+			len(s.Capabilities.Add) != 0 || s.Capabilities.Drop[0] != "ALL" || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+			t.Errorf("%s: %+v", c.Name, s)
+		}
+		for _, p := range c.Ports {
+			if p.HostPort != 0 {
+				t.Errorf("%s takes the node's port %d", c.Name, p.HostPort)
+			}
+		}
+	}
+	for _, v := range volumes(settings()) {
+		if v.EmptyDir == nil && v.ConfigMap == nil && v.Secret == nil {
+			t.Errorf("volume %s is of a kind that is not allowed: %+v", v.Name, v.VolumeSource)
+		}
+	}
+}
+
+// The sidecar's memory: its ranks' arenas and slabs, what a peer costs, and
+// itself; the largest job that the schema allows does not overflow.
+func TestMemory(t *testing.T) {
+	const mi = 1 << 20
+	for _, c := range []struct {
+		m           Memory
+		ranks, pods int32
+		want        int64
+	}{
+		{Memory{}, 1, 1, 96 * mi},
+		{Memory{Arena: 256 * mi, Slab: 4 * mi, Credit: mi}, 1, 1, 356 * mi},
+		{Memory{Arena: 256 * mi, Slab: 4 * mi, Credit: mi}, 2, 2, (96 + 520 + 2) * mi},
+		{Memory{Arena: 32 * mi, Slab: 4 * mi, Credit: mi}, 128, 512, (96 + 36*128 + 2*511) * mi},
+		{Memory{Arena: 16 << 40, Slab: 1 << 30, Credit: 1 << 30}, 1024, 512, 96*mi + 1024*(16<<40+1<<30) + 511*(1<<30+mi)},
+	} {
+		if got := c.m.Bytes(c.ranks, c.pods); got != c.want || got > math.MaxInt64/2 {
+			t.Errorf("%+v, %d ranks in a pod of %d: %d, want %d", c.m, c.ranks, c.pods, got, c.want)
+		}
+	}
+	arena := resource.MustParse("1Gi")
+	credit := resource.MustParse("2Mi")
+	got := MemoryOf(&v1alpha1.MemorySpec{Arena: &arena}, &v1alpha1.FabricProfileSpec{Credit: &credit})
+	if want := (Memory{Arena: 1 << 30, Slab: SlabDefault, Credit: 2 << 20}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
