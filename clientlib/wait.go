@@ -48,7 +48,7 @@ func (s *Session) waitFor(ctx context.Context, over func() bool) error {
 
 // spinFor is how long a wait yields before the sidecar is told of it: what is
 // over sooner is not worth the system call.
-const spinFor = 40 * time.Microsecond
+const spinFor = 100 * time.Microsecond
 
 // spin polls, then yields, until it is worth telling the sidecar.
 func (s *Session) spin(ctx context.Context, over func() bool) (end bool, err error) {
