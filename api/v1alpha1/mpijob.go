@@ -243,11 +243,13 @@ type RunPolicy struct {
 	Suspend *bool `json:"suspend,omitempty"`
 	// activeDeadlineSeconds ends the job, failed, so long after its first start.
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2147483647
 	// +optional
 	ActiveDeadlineSeconds *int64 `json:"activeDeadlineSeconds,omitempty"`
 	// ttlSecondsAfterFinished deletes the MPIJob so long after its end. Absent:
 	// never.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
 	// +optional
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 	// restartLimit is how often all ranks are started again after a failure.

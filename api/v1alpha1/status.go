@@ -50,6 +50,8 @@ const (
 // MPIJobStatus is what is there.
 type MPIJobStatus struct {
 	// observedGeneration is the generation of the spec that this is about.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=9223372036854775807
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// conditions tell the state: Pending, Suspended, Running, Restarting,
@@ -73,6 +75,7 @@ type MPIJobStatus struct {
 	FirstFailure *Failure `json:"firstFailure,omitempty"`
 	// restarts is how often all ranks have been started again.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	Restarts *int32 `json:"restarts,omitempty"`
 	// jobName is the batch/v1 Job of the present attempt.
@@ -91,18 +94,22 @@ type MPIJobStatus struct {
 type RankCounts struct {
 	// pending ranks wait for their pod to start.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=524288
 	// +optional
 	Pending *int32 `json:"pending,omitempty"`
 	// running ranks have been started.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=524288
 	// +optional
 	Running *int32 `json:"running,omitempty"`
 	// succeeded ranks have ended with exit code 0.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=524288
 	// +optional
 	Succeeded *int32 `json:"succeeded,omitempty"`
 	// failed ranks are those of pods that have failed.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=524288
 	// +optional
 	Failed *int32 `json:"failed,omitempty"`
 }
@@ -111,6 +118,7 @@ type RankCounts struct {
 type Failure struct {
 	// rank that failed; absent if no rank can be named.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=524287
 	// +optional
 	Rank *int32 `json:"rank,omitempty"`
 	// pod that it was in.
@@ -122,6 +130,8 @@ type Failure struct {
 	// +optional
 	Node string `json:"node,omitempty"`
 	// exitCode of the rank; 128+N for signal N.
+	// +kubebuilder:validation:Minimum=-2147483648
+	// +kubebuilder:validation:Maximum=2147483647
 	// +optional
 	ExitCode *int32 `json:"exitCode,omitempty"`
 	// reason is one word.
@@ -135,6 +145,7 @@ type Failure struct {
 	Message string `json:"message,omitempty"`
 	// attempt is 0 for the first start, 1 for the first restart.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	Attempt *int32 `json:"attempt,omitempty"`
 	// time of the failure.
