@@ -166,8 +166,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 			m := &mortal{dead: make(chan struct{})}
 			m.left.Store(n)
 			first, kill := context.WithCancel(ctx)
-			done, err := operateBy(first, func(next http.RoundTripper) http.RoundTripper { m.next = next; return m })
-			if err != nil {
+			if _, err := operateBy(first, func(next http.RoundTripper) http.RoundTripper { m.next = next; return m }); err != nil {
 				t.Fatal(err)
 			}
 			over := make(chan struct{})
@@ -181,7 +180,8 @@ func TestKilledAtEveryStep(t *testing.T) {
 				died = false // the whole life has fewer writes
 			}
 			kill() // how long a dead one takes to end, and how, does not matter
-			if done, err = operateBy(ctx, func(next http.RoundTripper) http.RoundTripper { return next }); err != nil {
+			done, err := operateBy(ctx, func(next http.RoundTripper) http.RoundTripper { return next })
+			if err != nil {
 				t.Fatal(err)
 			}
 			select {
