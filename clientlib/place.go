@@ -17,6 +17,9 @@ const (
 	// is computing. A thread that was put off before it came to wait has used
 	// none, however late it is.
 	computesMin = 50 * time.Microsecond
+	// submitMax is what each further submission before the wait may have used
+	// of it: posting many messages is not computing.
+	submitMax = 30 * time.Microsecond
 	// idleMax is how many waits without computing it takes to be a process
 	// that does not compute beside its messages. Programs do both in turn.
 	idleMax = 16
@@ -31,6 +34,7 @@ type place struct {
 	left   atomic.Bool   // a large message was submitted, and no wait has begun; read without the mutex
 	at     time.Duration // the thread's time at that
 	found  time.Time     // the time at that
+	after  int           // descriptors submitted since then
 	idle   int           // waits without computing since the last one with it
 }
 
@@ -42,7 +46,7 @@ func (s *Session) leaves(n int) {
 	}
 	s.place.found = time.Now()
 	s.control.SetPlace(s.control.Place().On(wake.CPU()))
-	s.place.at = wake.ThreadTime()
+	s.place.at, s.place.after = wake.ThreadTime(), 0
 	s.place.left.Store(true)
 }
 
@@ -59,7 +63,8 @@ func (s *Session) enters() {
 	}
 	s.place.left.Store(false)
 	s.place.idle++
-	if wake.ThreadTime()-s.place.at >= computesMin {
+	least := computesMin + time.Duration(s.place.after)*submitMax
+	if wake.ThreadTime()-s.place.at >= least {
 		s.place.idle = 0
 		s.control.SetPlace(s.control.Place().Computing(true))
 	} else if s.place.idle == idleMax {

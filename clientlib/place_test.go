@@ -111,6 +111,35 @@ func TestPlaceOfComputing(t *testing.T) {
 	}
 }
 
+// To post many messages takes time, and is not computing.
+func TestPlaceOfPosting(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	s, f := attachTo(t, shape{})
+	var all []Request
+	for range 20 {
+		r, d := largeReceive(t, s, f)
+		f.done(d.Req, shm.StatusOK, 0)
+		all = append(all, r)
+		s.mu.Lock()
+		s.place.found = time.Now().Add(time.Hour) // the next ones come soon after the first
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	if s.place.after != 19 {
+		t.Errorf("%d further submissions, want 19", s.place.after)
+	}
+	s.place.at = wake.ThreadTime() - 19*submitMax // as if posting had taken so long
+	s.place.after += int(time.Hour / submitMax)   // however slow the test
+	s.mu.Unlock()
+	if _, err := all[0].Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p := f.control.Place(); p.Computes() {
+		t.Errorf("place %#x after posting", p)
+	}
+}
+
 // A sidecar that does not look is not told.
 func TestPlaceIsNegotiated(t *testing.T) {
 	s, f := attachTo(t, shape{features: shm.FeaturesRequired})

@@ -77,6 +77,7 @@ func (s *Session) push(d *shm.Descriptor) error {
 		}
 		wake.Yield()
 	}
+	s.place.after++
 	// The engine sets its flag before its last look at the ring, and we look
 	// at the flag after publishing: one of the two sees the other.
 	if !s.control.Sleeping() {
