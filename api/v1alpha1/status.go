@@ -51,7 +51,7 @@ const (
 type MPIJobStatus struct {
 	// observedGeneration is the generation of the spec that this is about.
 	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=9223372036854775807
+	// +kubebuilder:validation:Maximum=9007199254740991
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// conditions tell the state: Pending, Suspended, Running, Restarting,
