@@ -17,9 +17,10 @@ func (d *daemon) failed(f *core.Failure) {
 	}
 	seen := &obs.Failure{Rank: f.Rank, Code: f.Code, Reason: f.Reason, Time: d.begun.Add(time.Duration(f.At))}
 	d.fault.Store(seen)
-	d.log.Error("job failed", "cause", f.Error())
 	d.told.Go(func() {
-		if err := d.words.fail(seen.Words()); err != nil {
+		err := d.words.fail(seen.Words()) // first: who has read the log may end this process
+		d.log.Error("job failed", "cause", f.Error())
+		if err != nil {
 			d.log.Error("last words", "cause", err)
 		}
 	})
