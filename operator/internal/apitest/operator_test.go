@@ -44,11 +44,8 @@ func (c *calls) RoundTrip(r *http.Request) (*http.Response, error) {
 // counted are the calls of the one operator of this package's tests.
 var counted calls
 
-// The one operator's metrics.
-var (
-	registry = prometheus.NewRegistry()
-	figures  *controller.Metrics
-)
+// registry has the metrics of the operator that was started last.
+var registry *prometheus.Registry
 
 // operate runs the operator in this process until ctx ends.
 func operate(ctx context.Context) (<-chan error, error) {
@@ -64,7 +61,9 @@ func operateBy(ctx context.Context, wrap func(http.RoundTripper) http.RoundTripp
 	if err != nil {
 		return nil, err
 	}
-	if figures, err = controller.NewMetrics(registry, m.GetClient()); err != nil {
+	registry = prometheus.NewRegistry()
+	figures, err := controller.NewMetrics(registry, m.GetClient())
+	if err != nil {
 		return nil, err
 	}
 	r := &controller.Reconciler{

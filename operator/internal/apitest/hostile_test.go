@@ -1,0 +1,215 @@
+//go:build cluster
+
+package apitest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// TestProfileChangesWhileTheJobRuns: a job has read its profile when it was
+// started; that it changes, or goes, is nothing to it.
+func TestProfileChangesWhileTheJobRuns(t *testing.T) {
+	ns := namespace(t)
+	p := &v1alpha1.FabricProfile{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "fast"}, Spec: v1alpha1.FabricProfileSpec{WaitPolicy: "Block"}}
+	if err := api.Create(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Spec.ProfileName = "fast" })
+	b := get(t, ns, "cg-0", &batchv1.Job{})
+	standInPods(t, b)
+	before := becomes(t, j, v1alpha1.ConditionRunning)
+	credit := resource.MustParse("8Mi")
+	p.Spec.Credit = &credit // changes the sidecar's memory
+	if err := api.Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	quiet(t)
+	if err := api.Delete(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	quiet(t)
+	if diff := cmp.Diff(before.Status.Conditions, get(t, ns, "cg", &v1alpha1.MPIJob{}).Status.Conditions); diff != "" {
+		t.Errorf("conditions of a job that runs (-before +after):\n%s", diff)
+	}
+}
+
+// TestForeignPod: a pod that somebody else has made with a job's labels is not
+// heard.
+func TestForeignPod(t *testing.T) {
+	ns := namespace(t)
+	j := submit(t, ns, nil)
+	b := get(t, ns, "cg-0", &batchv1.Job{})
+	pods := standInPods(t, b)
+	becomes(t, j, v1alpha1.ConditionRunning)
+	foreign := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "foreign", Labels: pods[0].Labels}, Spec: pods[0].Spec}
+	if err := api.Create(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	foreign.Status = *pods[0].Status.DeepCopy()
+	exits(t, foreign, 3, "")
+	quiet(t)
+	if s := get(t, ns, "cg", &v1alpha1.MPIJob{}).Status; s.FirstFailure != nil || *s.Ranks.Running != 4 {
+		t.Errorf("a foreign pod was heard: %+v", s)
+	}
+}
+
+// TestForgedMessage: an application that writes its launcher's last words itself
+// does not keep the job from ending, and stays the one that failed.
+func TestForgedMessage(t *testing.T) {
+	for what, message := range map[string]string{
+		"out of every bound": `{"kind":"ranks","pod":1,"failures":[{"rank":2,"exitCode":3,"reason":"9lives","message":"` + strings.Repeat("ü", 512) + `","time":"9999-12-31T23:59:59-23:00"}]}`,
+		"another's rank":     `{"kind":"ranks","pod":0,"failures":[{"rank":0,"exitCode":3,"reason":"Exited","message":"not me","time":"1970-01-01T00:00:00Z"}]}`,
+		"no message":         "no message\x00at all",
+	} {
+		t.Run(what, func(t *testing.T) {
+			ns := namespace(t)
+			j := submit(t, ns, nil)
+			pods := standInPods(t, get(t, ns, "cg-0", &batchv1.Job{}))
+			becomes(t, j, v1alpha1.ConditionRunning)
+			exits(t, pods[1], 3, message)
+			if f := becomes(t, j, v1alpha1.ConditionFailed).Status.FirstFailure; f.Pod != pods[1].Name || f.Rank != nil && *f.Rank != 2 {
+				t.Errorf("first failure %+v", f)
+			}
+		})
+	}
+}
+
+// TestMadeAgain: an MPIJob that is deleted and made again under its name waits
+// for the remains of the earlier one, and says so.
+func TestMadeAgain(t *testing.T) {
+	ns := namespace(t)
+	j := submit(t, ns, nil)
+	standInPods(t, get(t, ns, "cg-0", &batchv1.Job{}))
+	becomes(t, j, v1alpha1.ConditionRunning)
+	if err := api.Delete(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	again := submit(t, ns, nil)
+	s := becomes(t, again, v1alpha1.ConditionPending).Status
+	if c := s.Conditions[0]; c.Reason != v1alpha1.ReasonNameConflict || !strings.Contains(c.Message, "earlier MPIJob") || s.Ranks != nil && *s.Ranks.Running != 0 {
+		t.Errorf("%s: %s; ranks %+v", c.Reason, c.Message, s.Ranks)
+	}
+	// As the garbage collector would.
+	for _, o := range []client.Object{&corev1.Service{}, &corev1.Secret{}, &corev1.ConfigMap{}, &batchv1.Job{}, &corev1.Pod{}} {
+		if o, ok := o.(*corev1.Service); ok {
+			o.Namespace, o.Name = ns, "cg"
+			if err := api.Delete(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err := api.DeleteAllOf(t.Context(), o, client.InNamespace(ns), client.PropagationPolicy("Background"), client.GracePeriodSeconds(0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, func() error {
+		b := new(batchv1.Job)
+		if err := api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "cg-0"}, b); err != nil {
+			return err
+		}
+		if b.OwnerReferences[0].UID != again.UID {
+			return errors.New("the Job is still the earlier one's")
+		}
+		return nil
+	})
+}
+
+// TestOldJobStays: a restart waits for a Job that somebody holds back from its
+// deletion, without asking again and again.
+func TestOldJobStays(t *testing.T) {
+	ns := namespace(t)
+	j := submit(t, ns, restarting)
+	b := get(t, ns, "cg-0", &batchv1.Job{})
+	pods := standInPods(t, b)
+	becomes(t, j, v1alpha1.ConditionRunning)
+	if err := api.Patch(t.Context(), b, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":["example.com/held"]}}`))); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pods {
+		exits(t, p, 3, "")
+	}
+	becomes(t, j, v1alpha1.ConditionRestarting)
+	eventually(t, func() error {
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(b), b); err != nil {
+			return err
+		}
+		if b.DeletionTimestamp == nil {
+			return errors.New("the failed attempt's Job is not deleted")
+		}
+		return nil
+	})
+	quiet(t)
+	if err := api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "cg-1"}, new(batchv1.Job)); !apierrors.IsNotFound(err) {
+		t.Errorf("the next attempt has begun beside the old Job: %v", err)
+	}
+	for _, p := range pods {
+		if err := api.Delete(t.Context(), p, client.GracePeriodSeconds(0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := api.Patch(t.Context(), b, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+		t.Fatal(err)
+	}
+	get(t, ns, "cg-1", &batchv1.Job{})
+}
+
+// TestExternalPodsAndTheirProfile: what other controllers' pods need is made
+// when the obstacle is gone, and not only at the first look.
+func TestExternalPodsAndTheirProfile(t *testing.T) {
+	ns := namespace(t)
+	j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Spec.PodManagement, j.Spec.ProfileName = v1alpha1.PodsExternal, "later" })
+	becomes(t, j, v1alpha1.ConditionPending)
+	if err := api.Create(t.Context(), &v1alpha1.FabricProfile{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "later"}, Spec: v1alpha1.FabricProfileSpec{WaitPolicy: "Block"}}); err != nil {
+		t.Fatal(err)
+	}
+	get(t, ns, "cg-0", &corev1.Secret{})
+	get(t, ns, "cg-0", &corev1.ConfigMap{})
+	quiet(t)
+}
+
+// TestLargestJob: 512 pods under the longest name are made, by a real API server.
+func TestLargestJob(t *testing.T) {
+	ns := namespace(t)
+	name := strings.Repeat("j", 40)
+	submit(t, ns, func(j *v1alpha1.MPIJob) { j.Name, j.Spec.Ranks, j.Spec.RanksPerPod = name, 524288, 1024 })
+	if b := get(t, ns, name+"-0", &batchv1.Job{}); *b.Spec.Completions != 512 {
+		t.Errorf("%d pods", *b.Spec.Completions)
+	}
+	if s := get(t, ns, name+"-0", &corev1.Secret{}); len(s.Data[fmt.Sprint(511, names.SecretKeySuffix)]) == 0 {
+		t.Error("the last pod has no key")
+	}
+}
+
+// TestAnyName: whatever the schema lets a job be called, it is started, or its
+// status says why it is not.
+func TestAnyName(t *testing.T) {
+	ns := namespace(t)
+	for _, name := range []string{"1st", "a", "a-1", "a-1-1", "0"} {
+		j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Name = name })
+		eventually(t, func() error {
+			now := new(v1alpha1.MPIJob)
+			if err := api.Get(t.Context(), client.ObjectKeyFromObject(j), now); err != nil {
+				return err
+			}
+			c := now.Status.Conditions
+			if len(c) == 1 && (c[0].Reason == v1alpha1.ReasonInvalid || now.Status.JobName == name+"-0") {
+				return nil
+			}
+			return fmt.Errorf("job %s: %+v", name, now.Status)
+		})
+	}
+}
