@@ -97,7 +97,8 @@ func (c *clock) number(moment string) int {
 	return len(c.seen[moment])
 }
 
-// table prints the times since each job was submitted.
+// table prints the times since each job was submitted, and of how many jobs a
+// moment was seen: under load a job may be over when the operator first looks.
 func (c *clock) table() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +110,7 @@ func (c *clock) table() string {
 		}
 		slices.Sort(took)
 		if n := len(took); n > 0 {
-			text += fmt.Sprintf("| %s | %.1f s | %.1f s | %.1f s |\n", moment, took[n/2].Seconds(), took[min(n-1, n*99/100)].Seconds(), took[n-1].Seconds())
+			text += fmt.Sprintf("| %s | %d | %.1f s | %.1f s | %.1f s |\n", moment, n, took[n/2].Seconds(), took[min(n-1, n*99/100)].Seconds(), took[n-1].Seconds())
 		}
 	}
 	return text

@@ -88,7 +88,7 @@ func TestManyJobs(t *testing.T) {
 	cpu, rss, peak := o.used(t)
 	t.Logf("%d MPIJobs of %d pods complete after %.1f s; the operator used %.2f s of CPU (%.1f ms a job), memory %s, at most %s, and looked %v times",
 		flags.jobs, podsOfJob, took.Seconds(), cpu.Seconds(), cpu.Seconds()*1000/float64(flags.jobs), rss, peak, o.reconciles(t))
-	t.Logf("from submission to | p50 | p99 | longest\n%s", c.table())
+	t.Logf("from submission to | jobs | p50 | p99 | longest\n%s", c.table())
 	t.Logf("call | number | a job\n%s", calls.table(flags.jobs))
 	if all, _ := calls.total(); all > callsOfJob*flags.jobs {
 		t.Errorf("%d calls for %d jobs, want at most %d a job", all, flags.jobs, callsOfJob)

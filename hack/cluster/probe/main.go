@@ -20,14 +20,15 @@ const patience = 2 * time.Minute
 
 // probes take their arguments and, when ctx ends, return.
 var probes = map[string]func(ctx context.Context, args []string) error{
-	"pause":  pause,
-	"serve":  serve,
-	"dial":   dial,
-	"lookup": lookup,
-	"write":  write,
-	"read":   read,
-	"report": report,
-	"inside": inside,
+	"pause":   pause,
+	"serve":   serve,
+	"dial":    dial,
+	"lookup":  lookup,
+	"write":   write,
+	"read":    read,
+	"report":  report,
+	"inside":  inside,
+	"intrude": intrude,
 }
 
 func main() {

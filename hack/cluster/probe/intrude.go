@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// answerTime is how long a stranger waits for what it should not get.
+const answerTime = 15 * time.Second
+
+// intrude tries to get in at another job's sidecar, and prints a line for each
+// try: what it was, and the first word of the answer, refused or taken. DIR has
+// pairs of a certificate and a key, NAME.crt and NAME.key.
+func intrude(ctx context.Context, args []string) error {
+	if len(args) != 4 {
+		return errors.New("intrude HOST PEERS-PORT METRICS-PORT DIR")
+	}
+	peers, metrics := net.JoinHostPort(args[0], args[1]), "http://"+net.JoinHostPort(args[0], args[2])
+	certs, err := filepath.Glob(filepath.Join(args[3], "*.crt"))
+	if err != nil {
+		return err
+	}
+	slices.Sort(certs)
+	tries := []struct {
+		name string
+		talk func(net.Conn) net.Conn
+	}{
+		{"garbage", saying("GET / HTTP/1.1\r\n\r\n" + strings.Repeat("x", 1000))},
+		{"silence", saying("")},
+		{"ticket", saying("OUTRDAT1" + strings.Repeat("7", 200))}, // a data connection's, guessed
+		{"anonymous", shaking(nil)},
+	}
+	for _, file := range certs {
+		pair, err := tls.LoadX509KeyPair(file, strings.TrimSuffix(file, ".crt")+".key")
+		if err != nil {
+			return err
+		}
+		tries = append(tries, struct {
+			name string
+			talk func(net.Conn) net.Conn
+		}{strings.TrimSuffix(filepath.Base(file), ".crt"), shaking(&pair)})
+	}
+	for _, try := range tries {
+		if err := attempt(ctx, try.name, peers, try.talk); err != nil {
+			return err
+		}
+	}
+	for _, r := range [][2]string{
+		{http.MethodPost, "/debug/break/1"},
+		{http.MethodGet, "/debug/flight"},
+		{http.MethodGet, "/debug/pprof/"},
+		{http.MethodPost, "/report"},
+		{http.MethodDelete, "/metrics"},
+	} {
+		if err := request(ctx, r[0], metrics+r[1], r[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// saying is a stranger that says this in plain text.
+func saying(words string) func(net.Conn) net.Conn {
+	return func(c net.Conn) net.Conn {
+		_, _ = io.WriteString(c, words) // the answer counts
+		return c
+	}
+}
+
+// shaking is a stranger that takes any server, and has this certificate.
+func shaking(pair *tls.Certificate) func(net.Conn) net.Conn {
+	return func(c net.Conn) net.Conn {
+		own := &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true} //nolint:gosec // it wants to be taken, whoever answers
+		if pair != nil {
+			own.Certificates = []tls.Certificate{*pair}
+		}
+		return tls.Client(c, own)
+	}
+}
+
+// attempt prints whether a sidecar answers: those it takes it greets first.
+func attempt(ctx context.Context, name, address string, talk func(net.Conn) net.Conn) error {
+	c, err := (&net.Dialer{Timeout: answerTime}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(answerTime)); err != nil {
+		return err
+	}
+	n, err := talk(c).Read(make([]byte, 1))
+	switch {
+	case n > 0:
+		fmt.Println(name, "taken")
+	case errors.Is(err, context.DeadlineExceeded):
+		fmt.Println(name, "held")
+	default:
+		fmt.Println(name, "refused:", err)
+	}
+	return nil
+}
+
+// request prints what a sidecar's web server makes of a request.
+func request(ctx context.Context, method, url, path string) error {
+	r, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := (&http.Client{Timeout: answerTime}).Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	word := "taken"
+	if answer.StatusCode == http.StatusNotFound || answer.StatusCode == http.StatusMethodNotAllowed {
+		word = "refused:"
+	}
+	fmt.Println(method+path, word, answer.Status)
+	return nil
+}
