@@ -82,6 +82,21 @@ func TestObjects(t *testing.T) {
 	}
 }
 
+// TestTwoReleases: operator and agent can be two releases, as docs/install.md
+// has it: no object of the cluster's is in both, which Helm would refuse.
+func TestTwoReleases(t *testing.T) {
+	seen := map[string]bool{}
+	for _, what := range []string{"operator", "devices"} {
+		for _, o := range render(t, variants[what]) {
+			id := fmt.Sprintf("%s %s", o.GroupVersionKind().Kind, o.GetName())
+			if o.GetNamespace() == "" && seen[id] {
+				t.Errorf("%s is in both", id)
+			}
+			seen[id] = true
+		}
+	}
+}
+
 func known(o *unstructured.Unstructured) error {
 	if slices.Contains(foreign, o.GetAPIVersion()+" "+o.GetKind()) {
 		return nil
