@@ -121,7 +121,7 @@ CLUSTER_TESTS = $(shell grep -rl --include='*_test.go' '^//go:build cluster' . |
 RUN ?= .
 
 .PHONY: test-cluster
-test-cluster: ## run the cluster's tests (RUN=PATTERN) on the cluster that is up
+test-cluster: bin/tools/helm ## run the cluster's tests (RUN=PATTERN) on the cluster that is up
 	$(CLUSTER_ENV) go test -tags cluster -count=1 -p 1 -timeout 30m -run '$(RUN)' $(CLUSTER_TESTS)
 
 .PHONY: scale
