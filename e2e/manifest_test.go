@@ -155,6 +155,7 @@ func TestFailuresOfManifests(t *testing.T) {
 	if r.code != 127 || !strings.Contains(r.stderr, "program /usr/local/bin/no-such-program is not on this machine, and no no-such-program is beside outrigger or in PATH") {
 		t.Errorf("%d, %s", r.code, r.stderr)
 	}
+	r.ends(t, 127, v1alpha1.ConditionFailed, "CannotStart", "no-such-program")
 }
 
 // TestContainersThatAreRanks: one rank a pod, with the command of the container.

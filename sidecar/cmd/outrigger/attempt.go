@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/launch"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/manifest"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
@@ -115,7 +117,12 @@ func (m *manifestRun) failure(err error, number int) *v1alpha1.Failure {
 	code := int32(failed.Code)
 	f.ExitCode = &code
 	v := failed.Verdict
-	if v == nil { // somebody has ended the job
+	switch {
+	case v != nil:
+	case failed.Code == launch.CannotRun(fs.ErrNotExist): // there is nothing to run
+		f.Reason = string(podlife.CannotStart)
+		return f
+	default: // somebody has ended the job
 		f.Reason = string(podlife.Terminated)
 		return f
 	}
