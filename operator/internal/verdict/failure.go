@@ -249,6 +249,17 @@ func (o *Observation) takenAway(sign time.Time) *corev1.Pod {
 	return first
 }
 
+// unread reports whether the pod of a failure is about to end, with output that
+// its deletion would take away: its ranks have ended, its sidecar has not.
+func (o *Observation) unread(f *v1alpha1.Failure) bool {
+	for _, p := range o.Pods {
+		if p.Name == f.Pod && o.Batch != nil {
+			return o.exited(p) && !terminal(p) && p.DeletionTimestamp == nil
+		}
+	}
+	return false
+}
+
 func (o *Observation) lost(p *corev1.Pod) *v1alpha1.Failure {
 	number, at := AttemptOf(o.Job), metav1.NewTime(asked(p))
 	f := &v1alpha1.Failure{Attempt: &number, Time: &at}

@@ -35,6 +35,10 @@ type Plan struct {
 // node stay for minutes, and nothing of the new attempt needs their names.
 const removalPatience = 20 * time.Second
 
+// readPatience is how long the end of a job waits for the pod of its first
+// failure: one that has not ended by itself is deleted, and its output with it.
+const readPatience = 10 * time.Second
+
 // Next says what to do with a job. Its status is one that the API server takes,
 // whatever pods have been made to say.
 func Next(o *Observation) Plan {
@@ -84,6 +88,9 @@ func (o *Observation) next() Plan {
 		p.Status.FirstFailure = f
 		o.state(&p, v1alpha1.ConditionRestarting, f.Reason, f.Sentence())
 		p.Requeue = time.Millisecond // its pods are removed once the status says why
+		return p
+	case o.unread(f) && o.Now.Sub(o.firstSign()) < readPatience:
+		p.Requeue = time.Second
 		return p
 	}
 	return o.fail(p, f)

@@ -69,7 +69,7 @@ func TestRestartLimit(t *testing.T) {
 		s.exit(1, 3, at(when), podlife.Failure{Rank: 2, Code: 3, Reason: podlife.RankExited, Time: at(when)})
 		s.o.Now = at(when + 5)
 	}
-	die(10)
+	die(10) // a restart removes the pods: nobody would read them
 	s.next(Wait, v1alpha1.ConditionRestarting)
 	if f := s.job.Status.FirstFailure; f == nil || *f.Attempt != 0 {
 		t.Fatalf("first failure %+v", f)
@@ -90,6 +90,7 @@ func TestRestartLimit(t *testing.T) {
 	s.pods(1)
 	s.next(Apply, v1alpha1.ConditionRunning)
 	die(60)
+	s.o.Pods[1].Status.Phase = corev1.PodFailed
 	s.next(Stop, v1alpha1.ConditionFailed)
 	if c := condition(s.job, v1alpha1.ConditionFailed); !strings.Contains(c.Message, "limit") || *s.job.Status.FirstFailure.Attempt != 1 {
 		t.Fatalf("%q, attempt %d", c.Message, *s.job.Status.FirstFailure.Attempt)
@@ -310,10 +311,37 @@ func TestPodDeleted(t *testing.T) {
 	}
 	s = begun(t)
 	s.exit(0, 3, at(5), podlife.Failure{Rank: 1, Code: 3, Reason: podlife.RankExited, Time: at(5)})
+	s.o.Pods[0].Status.Phase = corev1.PodFailed
 	s.o.Pods[1].DeletionTimestamp, s.o.Pods[1].DeletionGracePeriodSeconds = &metav1.Time{Time: at(40)}, &grace
 	s.o.Now = at(10)
 	s.next(Stop, v1alpha1.ConditionFailed)
 	s.failed(1, 3, "RankExited", "cg-0-0-x", "node0")
+}
+
+// The pod of the first failure ends by itself, so that its output stays: a pod
+// that still runs when the job is stopped is deleted. It is not waited for for ever.
+func TestOutputOfTheFirstFailure(t *testing.T) {
+	failed := func() *story {
+		s := begun(t)
+		s.exit(1, 3, at(10), podlife.Failure{Rank: 2, Code: 3, Reason: podlife.RankExited, Time: at(10)})
+		s.o.Now = at(14)
+		if p := s.next(Wait, v1alpha1.ConditionRunning); p.Requeue == 0 {
+			t.Fatal("nobody looks again")
+		}
+		return s
+	}
+	s := failed()
+	s.sidecar(1, 0, at(15), nil)
+	s.next(Stop, v1alpha1.ConditionFailed)
+	s.failed(2, 3, "RankExited", "cg-0-1-x", "node1")
+
+	s = failed()
+	s.o.Now = at(20)
+	s.next(Stop, v1alpha1.ConditionFailed)
+
+	s = failed()
+	s.o.Pods[1].DeletionTimestamp = &metav1.Time{Time: at(15)} // somebody takes it away
+	s.next(Stop, v1alpha1.ConditionFailed)
 }
 
 // Pods that another controller makes are told of just the same; nothing is
