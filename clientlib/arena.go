@@ -51,7 +51,7 @@ func (a *arena) alloc(n int) (int, error) {
 		a.used[s.off] = want
 		return s.off, nil
 	}
-	return 0, fmt.Errorf("%w: %d bytes wanted, %d of %d free; set %s to a larger size", ErrNoMemory, n, free, a.total, names.EnvArena)
+	return 0, fmt.Errorf("%w: %d bytes wanted, %d of %d free; raise memory.arena of the MPIJob, --arena of outrigger run, or %s", ErrNoMemory, n, free, a.total, names.EnvArena)
 }
 
 func (a *arena) release(off int) error {
