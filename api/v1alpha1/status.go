@@ -35,6 +35,8 @@ const (
 	ReasonPodRejected = "PodRejected"
 	// ReasonUnschedulable: no node has what a pod needs.
 	ReasonUnschedulable = "Unschedulable"
+	// ReasonPodsMissing: somebody does not let the Job controller make the pods.
+	ReasonPodsMissing = "PodsMissing"
 	// ReasonImageUnavailable: an image cannot be had.
 	ReasonImageUnavailable = "ImageUnavailable"
 	// ReasonProfileMissing: profileName names no FabricProfile.
