@@ -193,9 +193,18 @@ func (o *Observation) locate(f *v1alpha1.Failure, p *corev1.Pod) {
 		f.Reason, f.Message = v1alpha1.ReasonOutOfMemory, "the sidecar used more memory than its limit: "+f.Message
 	case disruption(p) != "":
 		f.Reason, f.Message = v1alpha1.ReasonPodLost, disruption(p)
+	case f.Reason == string(podlife.SidecarLost) && forgotten(sidecar(p)):
+		f.Reason, f.Message = v1alpha1.ReasonPodLost, "the node has lost the pod's containers: it was stopped, or its runtime"
 	case deletedBefore(p, at):
 		f.Reason, f.Message = v1alpha1.ReasonPodLost, "the pod was deleted while its ranks were at work"
 	}
+}
+
+// forgotten reports a container of whose end the node knows nothing: it has
+// only found that it is not there any more.
+func forgotten(c *corev1.ContainerStatus) bool {
+	t := ended(c)
+	return t != nil && (t.Reason == "Unknown" || t.Reason == "ContainerStatusUnknown")
 }
 
 func killedForMemory(c *corev1.ContainerStatus) bool {

@@ -90,6 +90,7 @@ func (o *Observation) next() Plan {
 		p.Requeue = time.Millisecond // its pods are removed once the status says why
 		return p
 	case o.unread(f) && o.Now.Sub(o.firstSign()) < readPatience:
+		p.Status.FirstFailure = f
 		p.Requeue = time.Second
 		return p
 	}
@@ -122,6 +123,9 @@ func (o *Observation) progress(p Plan) Plan {
 	default:
 		reason, text := o.waiting()
 		o.state(&p, v1alpha1.ConditionPending, reason, text)
+		if n, left := o.absent(); n > 0 && left > 0 && (p.Requeue == 0 || left < p.Requeue) {
+			p.Requeue = left
+		}
 	}
 	return p
 }

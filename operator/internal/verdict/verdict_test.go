@@ -240,6 +240,37 @@ func TestJobDeleted(t *testing.T) {
 	}
 }
 
+// Pods that nobody makes are told of when they are late, with where to look.
+func TestPodsMissing(t *testing.T) {
+	s := begun(t)
+	s.o.Pods = s.o.Pods[:1]
+	s.o.Now = at(20)
+	if p := s.next(Apply, v1alpha1.ConditionPending); p.Requeue != 10*time.Second {
+		t.Errorf("the next look is after %v, want 10 s", p.Requeue)
+	}
+	if c := condition(s.job, v1alpha1.ConditionPending); c.Reason != "PodsStarting" {
+		t.Errorf("%s: %s", c.Reason, c.Message)
+	}
+	s.o.Now = at(30)
+	if p := s.next(Apply, v1alpha1.ConditionPending); p.Requeue != 0 {
+		t.Errorf("looks again after %v, although nothing will change by itself", p.Requeue)
+	}
+	if c := condition(s.job, v1alpha1.ConditionPending); c.Reason != v1alpha1.ReasonPodsMissing || !strings.Contains(c.Message, "1 of 2 pods") || !strings.Contains(c.Message, "describe job cg-0") {
+		t.Errorf("%s: %s", c.Reason, c.Message)
+	}
+}
+
+// A node that was stopped finds containers gone when it is back: that it lost
+// them is the failure, and not how they ended, which nobody knows.
+func TestForgottenContainers(t *testing.T) {
+	s := begun(t)
+	s.sidecar(0, 255, at(5), nil)
+	s.o.Pods[0].Status.InitContainerStatuses[0].State.Terminated.Reason = "Unknown"
+	s.o.Now = at(10)
+	s.next(Stop, v1alpha1.ConditionFailed)
+	s.failed(0, 255, "PodLost", "cg-0-0-x", "node0")
+}
+
 // Why a job waits.
 func TestWaiting(t *testing.T) {
 	s := begun(t)

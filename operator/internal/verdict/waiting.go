@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
 
 // rejections are the reasons with which a kubelet turns away a pod that was
@@ -53,6 +54,9 @@ func (o *Observation) waiting() (reason, message string) {
 	if rejected != nil {
 		return v1alpha1.ReasonPodRejected, fmt.Sprintf("node %s rejected pod %s, which is made again: %s: %s",
 			rejected.Spec.NodeName, rejected.Name, rejected.Status.Reason, rejected.Status.Message)
+	}
+	if n, left := o.absent(); n > 0 && left <= 0 {
+		return v1alpha1.ReasonPodsMissing, fmt.Sprintf("%d of %d pods are not made; `kubectl describe job %s` says who refuses them", n, desired.Pods(&o.Job.Spec), o.Batch.Name)
 	}
 	return "PodsStarting", fmt.Sprintf("%d of %d ranks run", running(o), o.Job.Spec.Ranks)
 }
