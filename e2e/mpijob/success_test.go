@@ -23,6 +23,9 @@ func TestConjugateGradient(t *testing.T) {
 	if !strings.Contains(log, "VERIFICATION SUCCESSFUL") {
 		t.Errorf("rank 0 says\n%s", log)
 	}
+	if log := kubectl(t, "logs", "-n", j.Namespace, "-l", "batch.kubernetes.io/job-completion-index=0", "-c", "outrigger", "--tail=-1"); strings.Contains(log, "connection lost") {
+		t.Errorf("the end of a job is told as a fault:\n%s", log)
+	}
 	if len(j.Status.Transports) != 1 || j.Status.Transports[0] != "tcp" {
 		t.Errorf("transports %v, want tcp alone", j.Status.Transports)
 	}

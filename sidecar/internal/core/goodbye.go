@@ -52,6 +52,10 @@ func (p *peer) parted() bool {
 	return p.bye && p.byeSeq == p.out.last && p.out.base == p.byeSeq-1
 }
 
+// Parted reports that a peer and this sidecar do not need each other any more:
+// that their connection ends then is the end of a job, and no fault.
+func (c *Core) Parted(id link.Peer) bool { return c.peers[id].parted() }
+
 // Leftover is what keeps a sidecar from ending without taking something with it.
 type Leftover struct {
 	Sessions int // applications that are attached, or whose memory is still on its way

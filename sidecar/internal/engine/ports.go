@@ -155,8 +155,12 @@ func (e *Engine) Written(peer link.Peer, notify uint64) {
 	}
 }
 
-// Down reports a lost connection.
+// Down reports the end of a connection.
 func (e *Engine) Down(peer link.Peer, err error) {
-	e.cfg.Log.Warn("connection lost", "peer", peer, "cause", err)
+	if e.core.Parted(peer) {
+		e.cfg.Log.Info("peer has left", "peer", peer)
+	} else {
+		e.cfg.Log.Warn("connection lost", "peer", peer, "cause", err)
+	}
 	e.core.LinkDown(e.now, peer, err)
 }
