@@ -84,7 +84,8 @@ type MPIJobStatus struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	JobName string `json:"jobName,omitempty"`
-	// startTime is when the first attempt was started.
+	// startTime is when the first attempt was started; after a suspension, when
+	// the job was resumed.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 	// completionTime is when the job ended, however it did.

@@ -63,7 +63,10 @@ func (o *Observation) next() Plan {
 	if o.Transports != nil {
 		p.Status.Transports = o.Transports
 	}
-	if s := o.start(); p.Status.StartTime == nil && !s.IsZero() {
+	switch s := o.start(); {
+	case o.held():
+		p.Status.StartTime = nil // as in batch/v1: what is suspended starts afresh
+	case p.Status.StartTime == nil && !s.IsZero():
 		p.Status.StartTime = s
 	}
 	if o.batchCondition(batchv1.JobComplete) != nil || external(o.Job) && o.allSucceeded() {
@@ -221,7 +224,7 @@ func (o *Observation) state(p *Plan, kind, reason, message string) {
 // deadline is the time that is left to the job, if it has a limit and has begun.
 func (o *Observation) deadline(p *Plan) (time.Duration, bool) {
 	s := o.Job.Spec.RunPolicy.ActiveDeadlineSeconds
-	if s == nil || p.Status.StartTime == nil || suspended(o.Job) {
+	if s == nil || p.Status.StartTime == nil {
 		return 0, false
 	}
 	return p.Status.StartTime.Add(time.Duration(min(*s, deadlineMax)) * time.Second).Sub(o.Now), true
@@ -246,6 +249,15 @@ func external(j *v1alpha1.MPIJob) bool { return j.Spec.PodManagement == v1alpha1
 
 // allSucceeded reports whether every rank has ended well.
 func (o *Observation) allSucceeded() bool { return *o.ranks().Succeeded == o.Job.Spec.Ranks }
+
+// held reports whether the job is to have no pods now, by its own word or a
+// queue's.
+func (o *Observation) held() bool {
+	if external(o.Job) {
+		return false
+	}
+	return suspended(o.Job) || o.Batch != nil && o.Batch.Spec.Suspend != nil && *o.Batch.Spec.Suspend
+}
 
 func suspended(j *v1alpha1.MPIJob) bool { s := j.Spec.RunPolicy.Suspend; return s != nil && *s }
 

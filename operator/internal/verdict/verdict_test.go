@@ -230,6 +230,35 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+// The time that a job is suspended, by its own word or a queue's, is not its
+// working time: the deadline begins again with the job, as that of a batch Job.
+func TestDeadlineAfterSuspension(t *testing.T) {
+	for name, own := range map[string]bool{"suspend": true, "queue": false} {
+		t.Run(name, func(t *testing.T) {
+			s := begun(t)
+			s.job.Spec.RunPolicy.ActiveDeadlineSeconds = new(int64(60))
+			s.job.Spec.RunPolicy.Suspend, s.o.Batch.Spec.Suspend = new(own), new(true)
+			s.o.Now = at(50)
+			if p := s.next(Apply, v1alpha1.ConditionSuspended); s.job.Status.StartTime != nil || p.Requeue != 0 {
+				t.Fatalf("suspended, with start %v, looked at again after %v", s.job.Status.StartTime, p.Requeue)
+			}
+			s.o.Now = at(500)
+			s.next(Apply, v1alpha1.ConditionSuspended)
+			s.job.Spec.RunPolicy.Suspend, s.o.Batch.Spec.Suspend = new(false), new(false)
+			s.o.Batch.Status.StartTime = &metav1.Time{Time: at(500)}
+			s.pods(0)
+			for _, p := range s.o.Pods {
+				p.CreationTimestamp = metav1.NewTime(at(500))
+			}
+			if p := s.next(Apply, v1alpha1.ConditionRunning); p.Requeue != time.Minute {
+				t.Fatalf("looks again after %v, want the whole minute", p.Requeue)
+			}
+			s.o.Now = at(560)
+			s.next(Stop, v1alpha1.ConditionFailed)
+		})
+	}
+}
+
 // A Job that somebody deleted is a failure; one that is not there yet is not.
 func TestJobDeleted(t *testing.T) {
 	s := newStory(t)
