@@ -3,11 +3,14 @@
 package mpijob
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
@@ -88,6 +91,29 @@ func TestPodDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	failed(t, becomes(t, j, v1alpha1.ConditionFailed), v1alpha1.ReasonPodLost, 0, p.Name, p.Spec.NodeName)
+}
+
+// A budget keeps evictions away from a running job, and Kubernetes can make
+// sense of it: it counts the job's pods.
+func TestDisruptionPrevented(t *testing.T) {
+	j := long(restricted(t), "kept")
+	j.Spec.RunPolicy.Disruption = v1alpha1.DisruptionPrevented
+	p := podOf(t, submit(t, j), 0)
+	podOf(t, j, 1)
+	eventually(t, func() error {
+		b := new(policyv1.PodDisruptionBudget)
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(j), b); err != nil {
+			return err
+		}
+		if s := b.Status; s.ExpectedPods != 2 || s.CurrentHealthy != 2 {
+			return fmt.Errorf("the budget counts %d of %d pods, want 2 of 2: %+v", s.CurrentHealthy, s.ExpectedPods, s.Conditions)
+		}
+		return nil
+	})
+	if err := api.SubResource("eviction").Create(t.Context(), p, &policyv1.Eviction{}); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("an eviction: %v, want a refusal", err)
+	}
+	becomes(t, j, v1alpha1.ConditionRunning)
 }
 
 // A node that is lost takes its ranks with it; the other pods notice.

@@ -10,18 +10,20 @@ import (
 )
 
 // DisruptionBudget forbids evictions of the job's pods, if the job asks for it;
-// else it is nil. One pod less is the whole job less.
+// else it is nil. One pod less is the whole job less. It says minAvailable,
+// since maxUnavailable needs a controller with the scale subresource, and a Job
+// has none.
 func (a *Attempt) DisruptionBudget() *policyv1.PodDisruptionBudget {
 	if a.Job.Spec.RunPolicy.Disruption != v1alpha1.DisruptionPrevented {
 		return nil
 	}
-	none := intstr.FromInt32(0)
+	all := intstr.FromInt32(a.Pods())
 	return &policyv1.PodDisruptionBudget{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"},
 		ObjectMeta: a.meta(a.Job.Name),
 		Spec: policyv1.PodDisruptionBudgetSpec{
-			MaxUnavailable: &none,
-			Selector:       &metav1.LabelSelector{MatchLabels: map[string]string{names.LabelJob: a.Job.Name}},
+			MinAvailable: &all,
+			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{names.LabelJob: a.Job.Name}},
 		},
 	}
 }
