@@ -176,7 +176,7 @@ func (o *Observation) end(p Plan) Plan {
 
 // finished sees to the remains: pods that still run, then the time to live.
 func (o *Observation) finished(p Plan) Plan {
-	if meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionFailed) && p.Status.Ranks != nil && o.Batch != nil {
+	if meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionFailed) && p.Status.Ranks != nil {
 		p.Status.Ranks = o.remains(p.Status.Ranks)
 	}
 	if o.Transports != nil {

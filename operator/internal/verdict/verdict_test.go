@@ -267,6 +267,15 @@ func TestJobDeleted(t *testing.T) {
 	if f := s.job.Status.FirstFailure; f.Reason != v1alpha1.ReasonPodLost || !strings.Contains(f.Message, "cg-0") {
 		t.Fatalf("%+v", f)
 	}
+	// Of one that ran, the pods end a moment later: nothing runs then.
+	s = begun(t)
+	s.o.Batch = nil
+	s.next(Stop, v1alpha1.ConditionFailed)
+	s.o.Pods = nil
+	s.next(Stop, v1alpha1.ConditionFailed)
+	if r := s.job.Status.Ranks; *r.Running != 0 || *r.Failed != 4 {
+		t.Fatalf("%d ranks running and %d failed of a job that is over", *r.Running, *r.Failed)
+	}
 }
 
 // Pods that nobody makes are told of when they are late, with where to look.
