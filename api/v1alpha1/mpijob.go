@@ -85,7 +85,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.launchMode == 'Container' || (has(self.template.spec.containers[0].command) && size(self.template.spec.containers[0].command) > 0)",message="the container needs a command: the launcher cannot know an image's entry point (or set launchMode: Container)"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.spec.restartPolicy) || size(self.template.spec.restartPolicy) == 0 || self.template.spec.restartPolicy == 'Never'",message="template.spec.restartPolicy is Never or absent: ranks are restarted all together, see runPolicy.restartLimit"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.spec.hostNetwork) || !self.template.spec.hostNetwork",message="template.spec.hostNetwork is not needed and not supported: the sidecar has the network"
-// +kubebuilder:validation:XValidation:rule="!(has(self.transport) && self.transport.policy == 'Required' && self.transport.type == 'RDMA') || (has(self.devices) && self.devices.exists(d, d.resource.startsWith('outrigger.dev/hca')))",message="transport RDMA is required, but devices asks for no outrigger.dev/hca"
+// +kubebuilder:validation:XValidation:rule="!(has(self.transport) && self.transport.policy == 'Required' && self.transport.type == 'RDMA') || (has(self.devices) && self.devices.exists(d, d.resource.startsWith('outrigger.dev/hca') || !d.resource.startsWith('outrigger.dev/')))",message="transport RDMA is required, but devices asks for no card, such as outrigger.dev/hca"
 type MPIJobSpec struct {
 	// ranks is the number of ranks of the job.
 	// +kubebuilder:validation:Minimum=1

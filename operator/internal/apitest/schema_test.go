@@ -19,6 +19,7 @@ import (
 // refused is api/v1alpha1/testdata/refused.yaml.
 type refused struct {
 	Job, Profile                 string
+	TakenJobs                    []struct{ From, To string }
 	RefusedJobs, RefusedProfiles []struct{ From, To, Want string }
 }
 
@@ -111,6 +112,22 @@ func TestRefusedJobs(t *testing.T) {
 		u.SetNamespace(ns)
 		if err := api.Create(t.Context(), u); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), c.Want) {
 			t.Errorf("%s -> %s\n\terror: %v\n\twant one about: %s", c.From, c.To, err, c.Want)
+		}
+	}
+}
+
+// TestTakenJobs: what looks odd and is right is taken.
+func TestTakenJobs(t *testing.T) {
+	table := readRefused(t)
+	for _, c := range table.TakenJobs {
+		text := strings.Replace(table.Job, c.From, c.To, 1)
+		if text == table.Job {
+			t.Fatalf("%q is not in the job", c.From)
+		}
+		u := object(t, v1alpha1.Kind, text)
+		u.SetNamespace(namespace(t))
+		if err := api.Create(t.Context(), u); err != nil {
+			t.Errorf("%s -> %s: %v", c.From, c.To, err)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func jobRules(j *v1alpha1.MPIJob) []error {
 		{"spec", s.LaunchMode != v1alpha1.LaunchContainer && len(c.Command) == 0, "the container needs a command: the launcher cannot know an image's entry point (or set launchMode: Container)"},
 		{"spec", t.RestartPolicy != "" && t.RestartPolicy != corev1.RestartPolicyNever, "template.spec.restartPolicy is Never or absent: ranks are restarted all together, see runPolicy.restartLimit"},
 		{"spec", t.HostNetwork, "template.spec.hostNetwork is not needed and not supported: the sidecar has the network"},
-		{"spec", needsRDMA(s) && !hasHCA(s), "transport RDMA is required, but devices asks for no outrigger.dev/hca"},
+		{"spec", needsRDMA(s) && !hasHCA(s), "transport RDMA is required, but devices asks for no card, such as outrigger.dev/hca"},
 		{"spec.memory.arena", outside(s.Memory.Arena, "64Ki", "16Ti", true), "arena is 64Ki to 16Ti"},
 		{"spec.memory.slab", outside(s.Memory.Slab, "256Ki", "1025Mi", true), "slab is 256Ki to 1Gi"},
 		{"spec.managedBy", s.ManagedBy != "" && !strings.Contains(s.ManagedBy, "/"), "managedBy is DOMAIN/NAME"},
@@ -71,9 +71,10 @@ func needsRDMA(s *v1alpha1.MPIJobSpec) bool {
 	return s.Transport.Policy == v1alpha1.TransportRequired && s.Transport.Type == v1alpha1.TransportRDMA
 }
 
+// hasHCA: what is not ours by its name may be a card that an admin has named.
 func hasHCA(s *v1alpha1.MPIJobSpec) bool {
 	for _, d := range s.Devices {
-		if strings.HasPrefix(d.Resource, names.ResourceHCA) {
+		if strings.HasPrefix(d.Resource, names.ResourceHCA) || !strings.HasPrefix(d.Resource, names.Group+"/") {
 			return true
 		}
 	}

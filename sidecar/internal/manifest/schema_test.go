@@ -120,6 +120,7 @@ func TestFieldsAreTheSchemas(t *testing.T) {
 // table is api/v1alpha1/testdata/refused.yaml.
 type table struct {
 	Job, Profile                 string
+	TakenJobs                    []struct{ From, To string }
 	RefusedJobs, RefusedProfiles []struct{ From, To, Want string }
 }
 
@@ -147,7 +148,11 @@ func (t *table) withProfile(profile string) string {
 // where the schema has words.
 func TestRefused(t *testing.T) {
 	all := readTable(t)
-	for _, good := range []string{all.Job, all.withProfile(all.Profile)} {
+	right := []string{all.Job, all.withProfile(all.Profile)}
+	for _, c := range all.TakenJobs {
+		right = append(right, strings.Replace(all.Job, c.From, c.To, 1))
+	}
+	for _, good := range right {
 		if _, err := Read([]byte(good)); err != nil {
 			t.Errorf("refused:\n%s\n%v", good, err)
 		}
