@@ -46,8 +46,8 @@ func TestFirstFailureIsTheCause(t *testing.T) {
 	agreed := &podlife.Message{Failures: []podlife.Failure{{Rank: 3, Code: 1, Reason: podlife.RankVanished, Text: podlife.TextVanished, Time: at(10.01)}}}
 	s.o.Now = at(11)
 	s.exit(0, 1, at(10), podlife.Failure{Rank: 0, Code: 1, Reason: podlife.RankExited, Text: "exited with code 1", Time: at(10.2)})
-	if p := s.next(Wait, v1alpha1.ConditionRunning); p.Requeue == 0 {
-		t.Fatal("nobody looks again")
+	if p := s.next(Wait, v1alpha1.ConditionRunning); p.Requeue == 0 || p.Status.FirstFailure != nil {
+		t.Fatalf("looks again after %v; first failure %+v, told before its cause may be known", p.Requeue, p.Status.FirstFailure)
 	}
 	s.sidecar(0, 0, at(11), agreed)
 	s.exit(1, 3, at(10), podlife.Failure{Rank: 3, Code: 3, Reason: podlife.RankExited, Text: "exited with code 3", Time: at(10)})
