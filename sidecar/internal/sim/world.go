@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
@@ -26,9 +27,10 @@ type world struct {
 	hostile bool
 	slow    int // pod that seldom gets the processor; -1: none
 	parts   []*exposed
-	killAt  float64 // when: the part of the job's operations that are posted by then
-	breaks  []int64 // when to break a connection
-	leaving []bool  // by pod, those that have begun to end; nil: all stay to the end
+	killAt  float64   // when: the part of the job's operations that are posted by then
+	breaks  []float64 // when to break a connection, likewise
+	broken  int       // connections that were broken while they were up
+	leaving []bool    // by pod, those that have begun to end; nil: all stay to the end
 }
 
 // slowness is of how many turns a slow pod gets one.
@@ -37,10 +39,11 @@ const slowness = 25
 // limit is the virtual time after which a job counts as stuck.
 const limit = int64(60 * time.Second)
 
-// Run runs the job of a seed to its end and returns what went wrong.
-func Run(seed uint64) error {
+// Run runs the job of a seed to its end. It returns how many connections it has
+// broken on the way, and what went wrong.
+func Run(seed uint64) (broken int, err error) {
 	w := newWorld(seed)
-	err := w.start()
+	err = w.start()
 	if err == nil {
 		err = w.run()
 	}
@@ -50,9 +53,9 @@ func Run(seed uint64) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("seed %d: %w", seed, err)
+		return w.broken, fmt.Errorf("seed %d: %w", seed, err)
 	}
-	return nil
+	return w.broken, nil
 }
 
 func newWorld(seed uint64) *world {
@@ -69,8 +72,9 @@ func newWorld(seed uint64) *world {
 	case f < 5: // nothing fails
 	case f < 9:
 		for range 1 + w.rng.IntN(8) {
-			w.breaks = append(w.breaks, w.rng.Int64N(20_000_000))
+			w.breaks = append(w.breaks, w.rng.Float64())
 		}
+		slices.Sort(w.breaks)
 	case f < 10:
 		w.victim, w.killAt = w.rng.IntN(pods), w.rng.Float64()
 	default:
@@ -170,13 +174,8 @@ func (w *world) run() error {
 }
 
 func (w *world) faults() error {
-	for len(w.breaks) > 0 && w.breaks[0] <= w.net.now {
+	if len(w.breaks) > 0 && w.progress() >= w.breaks[0] && w.breakOne() {
 		w.breaks = w.breaks[1:]
-		a := w.rng.IntN(len(w.net.ports))
-		b := w.rng.IntN(len(w.net.ports))
-		if a != b {
-			w.net.breakLine(linkPeer(a), linkPeer(b))
-		}
 	}
 	if w.doomed >= 0 && !w.apps[w.doomed].dead && w.progress() >= w.killAt {
 		if err := w.doom(w.apps[w.doomed]); err != nil {
@@ -192,6 +191,26 @@ func (w *world) faults() error {
 		}
 	}
 	return nil
+}
+
+// breakOne breaks a connection that is up, if there is one: what is not there
+// cannot break, and would test nothing.
+func (w *world) breakOne() bool {
+	var up [][2]linkPeer
+	for a := range w.net.ports {
+		for b := range a {
+			if l := w.net.lines[pair(linkPeer(a), linkPeer(b))]; l != nil && l.up {
+				up = append(up, [2]linkPeer{linkPeer(a), linkPeer(b)})
+			}
+		}
+	}
+	if len(up) == 0 {
+		return false
+	}
+	ends := up[w.rng.IntN(len(up))]
+	w.net.breakLine(ends[0], ends[1])
+	w.broken++
+	return true
 }
 
 // progress is the part of all operations that are posted.
