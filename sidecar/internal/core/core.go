@@ -237,9 +237,12 @@ func (c *Core) Stats() Stats {
 	s.UnexpectedBytes, s.UnexpectedPeak = c.pool.inUse, c.pool.peak
 	s.Sends, s.Receives, s.Parked = c.sends.used, c.recvs.used, c.parked.used
 	for i := range c.peers {
-		if p := &c.peers[i]; p.known && !p.self {
+		p := &c.peers[i]
+		if p.known && !p.self {
 			s.Peers++
 		}
+		s.CreditUsed += uint64(p.used) * wire.CreditUnit
+		s.CreditReturned += uint64(p.grant)*wire.CreditUnit - c.cfg.CreditBytes
 	}
 	return s
 }

@@ -37,6 +37,7 @@ type Stats struct {
 	Matrix               []Traffic  // rows of the hosted ranks in order, one column a rank
 
 	UnexpectedBytes, UnexpectedPeak uint64
+	CreditUsed, CreditReturned      uint64 // eager bytes charged here, and given back here to their senders
 	Sends, Receives, Parked, Rings  int
 	Peers                           int // other sidecars that were connected once
 

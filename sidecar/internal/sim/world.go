@@ -245,8 +245,10 @@ func (w *world) settle() error {
 			}
 		}
 	}
+	used, returned := uint64(0), uint64(0)
 	for i, e := range w.engines {
 		s := e.Counters()
+		used, returned = used+s.CreditUsed, returned+s.CreditReturned
 		if s.Sends != 0 || s.Receives != 0 || s.Parked != 0 || s.UnexpectedBytes != 0 {
 			return fmt.Errorf("pod %d has left %d sends, %d receives, %d messages, %d bytes", i, s.Sends, s.Receives, s.Parked, s.UnexpectedBytes)
 		}
@@ -256,6 +258,9 @@ func (w *world) settle() error {
 		if n := len(w.net.ports[i].keys); n != s.Rings {
 			return fmt.Errorf("pod %d has left %d registrations, and %d rings", i, n, s.Rings)
 		}
+	}
+	if used != returned {
+		return fmt.Errorf("eager credit of %d bytes was used, of %d bytes given back", used, returned)
 	}
 	if w.net.fault != "" {
 		return fmt.Errorf("%s", w.net.fault)
