@@ -15,14 +15,16 @@ type window struct {
 	session *session
 	mem     link.Ref
 	errors  map[uint32]shm.Status // by origin rank: what went wrong since its last flush
-	// Lock state: shared holders, or one exclusive one, and who waits.
-	shared    int
+	// Lock state: how often each rank holds it, or the one that holds it
+	// exclusively, and who waits.
+	holders   map[uint32]int
 	exclusive bool
 	waiting   []lockWaiter
 }
 
 type lockWaiter struct {
 	peer      link.Peer
+	rank      uint32
 	request   uint64
 	exclusive bool
 }
@@ -47,7 +49,7 @@ func (c *Core) submitWin(s *session, d *shm.Descriptor) error {
 	if err := s.take(d.Req, requestPlain, 0); err != nil {
 		return err
 	}
-	c.wins[k] = &window{number: d.Context, session: s, mem: mem, errors: map[uint32]shm.Status{}}
+	c.wins[k] = &window{number: d.Context, session: s, mem: mem, errors: map[uint32]shm.Status{}, holders: map[uint32]int{}}
 	c.finish(s.id, d.Req, shm.StatusOK)
 	return nil
 }
@@ -220,7 +222,7 @@ func (c *Core) onLock(p *peer, h *wire.Header) {
 		c.answerFlush(p, h.A, shm.StatusInvalid)
 		return
 	}
-	w.waiting = append(w.waiting, lockWaiter{p.id, h.A, h.B == 1})
+	w.waiting = append(w.waiting, lockWaiter{p.id, h.Src, h.A, h.B == 1})
 	c.grantLocks(w)
 }
 
@@ -228,26 +230,29 @@ func (c *Core) onLock(p *peer, h *wire.Header) {
 func (c *Core) grantLocks(w *window) {
 	for len(w.waiting) > 0 {
 		l := w.waiting[0]
-		if w.exclusive || l.exclusive && w.shared > 0 {
+		if w.exclusive || l.exclusive && len(w.holders) > 0 {
 			return
 		}
 		w.waiting = w.waiting[:copy(w.waiting, w.waiting[1:])]
-		if l.exclusive {
-			w.exclusive = true
-		} else {
-			w.shared++
-		}
+		w.exclusive = l.exclusive
+		w.holders[l.rank]++
 		f, _ := c.emit(&c.peers[l.peer], wire.Locked)
 		f.Head.A = l.request
 	}
 }
 
+// onUnlock ends a lock of the rank that asks. One that holds none must not end
+// another's: it is told of its mistake.
 func (c *Core) onUnlock(p *peer, h *wire.Header) {
 	if w := c.wins[windowKey(h.Context, h.Dst)]; w != nil {
-		if w.exclusive {
+		switch n := w.holders[h.Src]; n {
+		case 0:
+			w.errors[h.Src] = shm.StatusInvalid
+		case 1:
+			delete(w.holders, h.Src)
 			w.exclusive = false
-		} else if w.shared > 0 {
-			w.shared--
+		default:
+			w.holders[h.Src] = n - 1
 		}
 		c.grantLocks(w)
 	}
