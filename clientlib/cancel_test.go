@@ -61,6 +61,35 @@ func TestAbandonedMatchedProbeDropsMessage(t *testing.T) {
 	}
 }
 
+// A lock that comes for a caller who has gone is given back: nobody else would
+// ever get it.
+func TestAbandonedLockIsGivenBack(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	w := &Window[byte]{comm: s.World(), number: 9}
+	ctx, cancel := context.WithCancel(t.Context())
+	var req uint32
+	wait := f.answering(func() {
+		req = f.next(shm.OpLock).Req
+		cancel()
+	})
+	err := w.Lock(ctx, 1, true)
+	wait()
+	if !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	f.done(req, shm.StatusOK, 0)
+	settle(t, s)
+	d := f.next(shm.OpUnlock)
+	if d.Context != 9 || d.Peer != 1 {
+		t.Fatalf("unlocked window %d of rank %d, want 9 of 1", d.Context, d.Peer)
+	}
+	f.done(d.Req, shm.StatusOK, 0)
+	settle(t, s)
+	if s.ops.list[d.Req].open {
+		t.Fatal("the unlock's request number is not given back")
+	}
+}
+
 // Memory that an abandoned operation lent the engine comes back with the
 // operation's end, and not before.
 func TestAbandonedOperationKeepsItsMemory(t *testing.T) {

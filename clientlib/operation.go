@@ -18,6 +18,7 @@ type op struct {
 	buffered bool // a send whose caller has its buffer back
 	receives bool
 	takes    bool // a matched probe
+	locks    lock // what it locks, if it does
 	lent     bool // the caller's own arena memory is with the engine
 
 	buf     []byte // private memory of a receive or a staged send

@@ -13,6 +13,7 @@ type todo struct {
 	starved []uint32         // of them, those that wait for one to be free
 	reduce  []shm.Descriptor // reductions that the engine wants done here
 	drops   []uint64         // messages that a probe took for a caller who had gone
+	unlocks []lock           // locks that came for a caller who had gone
 }
 
 // progress takes every completion that is there and does what they ask for.
@@ -33,7 +34,9 @@ func (s *Session) progress() error {
 	return nil
 }
 
-func (t *todo) any() bool { return len(t.stage) > 0 || len(t.reduce) > 0 || len(t.drops) > 0 }
+func (t *todo) any() bool {
+	return len(t.stage) > 0 || len(t.reduce) > 0 || len(t.drops) > 0 || len(t.unlocks) > 0
+}
 
 // work does the first thing that is to do of each kind.
 func (s *Session) work() error {
@@ -52,7 +55,12 @@ func (s *Session) work() error {
 	if handle, ok := shift(&s.todo.drops); ok {
 		d := shm.Descriptor{Op: shm.OpDrop}
 		d.SetBody(0, 0, handle, 0)
-		return s.push(&d)
+		if err := s.push(&d); err != nil {
+			return err
+		}
+	}
+	if l, ok := shift(&s.todo.unlocks); ok {
+		return s.unlock(l)
 	}
 	return nil
 }
@@ -134,6 +142,9 @@ func (s *Session) done(id uint32, o *op, d *shm.Descriptor) {
 	}
 	if o.takes && d.Status == shm.StatusOK {
 		s.todo.drops = append(s.todo.drops, o.aux)
+	}
+	if o.locks.comm != nil && d.Status == shm.StatusOK {
+		s.todo.unlocks = append(s.todo.unlocks, o.locks)
 	}
 	if o.buffered {
 		// A send whose caller went on long ago. Its failure is reported by

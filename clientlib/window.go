@@ -148,9 +148,38 @@ func (w *Window[T]) Fence(ctx context.Context) error {
 	return w.comm.Barrier(ctx)
 }
 
-func (w *Window[T]) plain(ctx context.Context, what string, code shm.Op, flags uint8, target int) error {
+// lock is a rank's part of a window as a lock names it.
+type lock struct {
+	comm   *Comm
+	window uint32
+	target int
+}
+
+// name notes what r locks, for when its caller has gone.
+func (r Request) name(l lock) {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	if o := r.state(); o != nil {
+		o.locks = l
+	}
+}
+
+// unlock gives a lock back that nobody waits for any more: it would keep all
+// others out for good.
+// Preconditions: s.mu is held.
+func (s *Session) unlock(l lock) error {
+	o, id, err := s.ops.alloc() // the lock's own number is free
+	if err != nil {
+		return err
+	}
+	o.what, o.comm, o.peer, o.tag, o.detached = "unlock", l.comm, l.target, AnyTag, true
+	_, err = s.submitOp(Request{s, id, o.gen}, o, &shm.Descriptor{Op: shm.OpUnlock, Context: l.window, Peer: l.comm.ranks[l.target]})
+	return err
+}
+
+func (w *Window[T]) plain(ctx context.Context, what string, code shm.Op, target int) error {
 	c := w.comm
-	d := shm.Descriptor{Op: code, Flags: flags, Context: w.number, Peer: shm.AnySource}
+	d := shm.Descriptor{Op: code, Context: w.number, Peer: shm.AnySource}
 	if target != AnySource {
 		if err := c.checkPeer(target); err != nil {
 			return c.session.fail(what, c, target, AnyTag, 0, err)
@@ -162,26 +191,36 @@ func (w *Window[T]) plain(ctx context.Context, what string, code shm.Op, flags u
 }
 
 // Lock waits for access to the target's part: exclusive, or shared with other
-// shared ones.
+// shared ones. A lock that comes after ctx has ended is given back.
 func (w *Window[T]) Lock(ctx context.Context, target int, exclusive bool) error {
-	flags := uint8(0)
-	if exclusive {
-		flags = shm.FlagExclusive
+	c := w.comm
+	if err := c.checkPeer(target); err != nil {
+		return c.session.fail("lock", c, target, AnyTag, 0, err)
 	}
-	return w.plain(ctx, "lock", shm.OpLock, flags, target)
+	d := shm.Descriptor{Op: shm.OpLock, Context: w.number, Peer: c.ranks[target]}
+	if exclusive {
+		d.Flags = shm.FlagExclusive
+	}
+	r, err := c.startCall("lock", target, &d, nil, nil)
+	if err != nil {
+		return err
+	}
+	r.name(lock{c, w.number, target})
+	_, err = r.awaitWhole(ctx)
+	return err
 }
 
 // Unlock completes this rank's accesses to the target and ends its lock.
 func (w *Window[T]) Unlock(ctx context.Context, target int) error {
-	return w.plain(ctx, "unlock", shm.OpUnlock, 0, target)
+	return w.plain(ctx, "unlock", shm.OpUnlock, target)
 }
 
 // Flush completes this rank's accesses to the target.
 func (w *Window[T]) Flush(ctx context.Context, target int) error {
-	return w.plain(ctx, "flush", shm.OpFlush, 0, target)
+	return w.plain(ctx, "flush", shm.OpFlush, target)
 }
 
 // FlushAll completes this rank's accesses to all targets.
 func (w *Window[T]) FlushAll(ctx context.Context) error {
-	return w.plain(ctx, "flush", shm.OpFlush, 0, AnySource)
+	return w.plain(ctx, "flush", shm.OpFlush, AnySource)
 }
