@@ -32,6 +32,12 @@ func TestRankKilled(t *testing.T) {
 	if code != 128+9 || !strings.Contains(out, "rank 2 (pod 1) was killed by SIGKILL\n") {
 		t.Fatalf("exit code %d\n%s", code, out)
 	}
+	for _, pod := range []string{"pod0", "pod1"} {
+		events, err := os.ReadFile(filepath.Join(j.dir, pod, "flight"))
+		if err != nil || !strings.Contains(string(events), "failed") {
+			t.Errorf("the flight recorder of %s: %v\n%.1000s", pod, err, events)
+		}
+	}
 }
 
 func TestSidecarKilled(t *testing.T) {

@@ -84,7 +84,7 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.noPrefix, "no-prefix", false, "do not put the rank before each line of output")
 	f.BoolVar(&o.noStatus, "no-status", false, "do not show on a terminal how far the job is")
 	f.DurationVar(&s.Timeout, "timeout", 0, "end the job after this time (default: none)")
-	f.StringVar(&s.Dir, "dir", "", "keep the job's directory here: bootstrap document, credentials, sockets, process ids")
+	f.StringVar(&s.Dir, "dir", "", "keep the job's directory here: bootstrap document, credentials, sockets, process ids, flight recorders of a failed job")
 	f.StringVar(&s.LogLevel, "sidecar-log", "error", "log level of the sidecars: debug, info, warn or error")
 	f.StringVarP(&o.file, "file", "f", "", "run the MPIJob in this file of YAML or JSON; - reads standard input")
 	f.StringVar(&o.dryRun, "dry-run", "", "with -f: print the bootstrap document and what would run, and end; =cluster prints the operator's document")

@@ -119,6 +119,7 @@ func (l *layout) file(format string, a ...any) string {
 func (l *layout) socket(pod int) string  { return l.file("pod%d/sidecar.sock", pod) }
 func (l *layout) metrics(pod int) string { return l.file("pod%d/metrics.sock", pod) }
 func (l *layout) words(pod int) string   { return l.file("pod%d/sidecar.words", pod) }
+func (l *layout) flight(pod int) string  { return l.file("pod%d/flight", pod) }
 func (l *layout) document() string       { return l.file("bootstrap.json") }
 
 func (l *layout) closeListens() {

@@ -35,6 +35,9 @@ func (j *Job) startSidecar(path string, pod int) error {
 	cmd := j.command(path, "--bootstrap", l.document(), "--pod", fmt.Sprint(pod), "--socket", l.socket(pod),
 		"--metrics", "unix:"+l.metrics(pod), "--log-level", level, "--listen", "fd:3", "--drain", drain,
 		"--termination-log", l.words(pod))
+	if l.keep { // else nobody could read it
+		cmd.Args = append(cmd.Args, "--flight", l.flight(pod))
+	}
 	cmd.ExtraFiles = []*os.File{l.listens[pod]}
 	tail := &tailWriter{w: j.err}
 	log := &lineWriter{w: tail}
