@@ -100,11 +100,17 @@ func (c *Core) submitComm(s *session, d *shm.Descriptor) error {
 // commLimit bounds the communicators of one application.
 const commLimit = 4096
 
+// collVectors is how many arrays of a number a rank a collective has at most.
+const collVectors = 4
+
 // submitColl starts a collective (L§5.4).
 func (c *Core) submitColl(s *session, d *shm.Descriptor) error {
 	block, err := s.memory(d.Class, d.Addr(), d.Len())
 	if err != nil {
 		return err
+	}
+	if most := uint64(shm.CollBlockBytes + 8*collVectors*len(c.cfg.PodOf)); block.Len > most {
+		return fmt.Errorf("collective block of %d bytes, want at most %d", block.Len, most)
 	}
 	raw := append([]byte(nil), c.ports.Bytes(block)...) // one private copy, judged below
 	var b shm.CollBlock
@@ -197,7 +203,7 @@ func setVectors(p *coll.Params, b *shm.CollBlock, raw []byte) error {
 	if uint64(len(raw)) != uint64(b.Vectors)*uint64(p.Size)*8 {
 		return fmt.Errorf("collective block with %d bytes of vectors, want %d of %d numbers", len(raw), b.Vectors, p.Size)
 	}
-	var v [4][]int64
+	var v [collVectors][]int64
 	for i := range v[:b.Vectors] {
 		v[i] = make([]int64, p.Size)
 		for j := range v[i] {
