@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
@@ -37,8 +39,14 @@ func (j *Job) blame(agreed map[int]*podlife.Message) {
 	defer j.mu.Unlock()
 	reports := slices.Clone(j.stories)
 	for pod := range reports {
+		r := &reports[pod]
 		if agreed[pod] != nil { // else what it left when it ended
-			reports[pod].Sidecar = agreed[pod]
+			r.Sidecar = agreed[pod]
+		}
+		if t := j.gone[pod]; r.Daemon != nil && !t.IsZero() && t.Before(r.Daemon.Time) {
+			sooner := *r.Daemon
+			sooner.Time = t
+			r.Daemon = &sooner
 		}
 	}
 	v := podlife.Blame(reports)
@@ -55,15 +63,28 @@ func (j *Job) blame(agreed map[int]*podlife.Message) {
 	}
 }
 
-// heard notes a rank's failure.
-func (j *Job) heard(pod int, f podlife.Failure) {
+// heard notes a rank's failure. gone says that the sidecar of its pod has ended
+// by now: ranks that fail because of that may be heard of before it is, and must
+// not seem to have failed first.
+func (j *Job) heard(pod int, f podlife.Failure, gone bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s := &j.stories[pod]
+	if gone && (j.gone[pod].IsZero() || f.Time.Before(j.gone[pod])) {
+		j.gone[pod] = f.Time
+	}
 	if s.Launcher == nil {
 		s.Launcher = &podlife.Message{Kind: podlife.KindRanks, Pod: pod}
 	}
 	s.Launcher.Failures = append(s.Launcher.Failures, f)
+}
+
+// hasEnded reports whether a child of this process has ended, whether it was
+// waited for or not.
+func hasEnded(pid int) bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return errors.Is(err, unix.ECHILD) || err == nil && info.Signo == int32(unix.SIGCHLD)
 }
 
 // endingOf is how a process ended, for podlife.

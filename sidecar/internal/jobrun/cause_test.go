@@ -1,6 +1,7 @@
 package jobrun
 
 import (
+	"os/exec"
 	"testing"
 	"time"
 
@@ -20,41 +21,52 @@ func TestCause(t *testing.T) {
 		exits  []launch.Event
 		seen   *obs.Failure // by the sidecar of pod 0
 		daemon *podlife.Ending
+		gone   bool // when the exits were heard of
 		text   string
 		code   int
 	}{
 		"victims exit first": {
 			[]launch.Event{exit(0, 1, 5), exit(2, 1, 6)},
-			&obs.Failure{Rank: 3, Code: 1, Reason: "expelled: it lied", Time: at(4)}, nil,
+			&obs.Failure{Rank: 3, Code: 1, Reason: "expelled: it lied", Time: at(4)}, nil, false,
 			"rank 3 (pod 1) failed: expelled: it lied", 1,
 		},
 		"abort with a code": {
 			[]launch.Event{exit(3, 1, 5), exit(0, 1, 6)},
-			&obs.Failure{Rank: 3, Code: 42, Reason: "called abort: no sense", Time: at(4)}, nil,
+			&obs.Failure{Rank: 3, Code: 42, Reason: "called abort: no sense", Time: at(4)}, nil, false,
 			"rank 3 (pod 1) exited with code 1: called abort: no sense", 42,
 		},
 		"a process that ended": {
 			[]launch.Event{exit(0, 1, 5), exit(3, 137, 6)},
-			&obs.Failure{Rank: 3, Code: 1, Reason: podlife.TextVanished, Time: at(4)}, nil,
+			&obs.Failure{Rank: 3, Code: 1, Reason: podlife.TextVanished, Time: at(4)}, nil, false,
 			"rank 3 (pod 1) exited with code 137", 137,
 		},
 		"a consequence": {
 			[]launch.Event{exit(0, 9, 3)},
-			&obs.Failure{Rank: 3, Code: 1, Reason: podlife.TextVanished, Time: at(4)}, nil,
+			&obs.Failure{Rank: 3, Code: 1, Reason: podlife.TextVanished, Time: at(4)}, nil, false,
 			"rank 0 (pod 0) exited with code 9", 9,
 		},
 		"a sidecar ended": {
 			[]launch.Event{exit(0, 1, 6), exit(2, 1, 5)},
 			&obs.Failure{Rank: 2, Code: 1, Reason: podlife.TextLost + "1", Time: at(5)},
-			&podlife.Ending{Code: 137, Text: "the sidecar of pod 1 ended", Time: at(4)}, "the sidecar of pod 1 ended", 1,
+			&podlife.Ending{Code: 137, Text: "the sidecar of pod 1 ended", Time: at(4)}, false, "the sidecar of pod 1 ended", 1,
 		},
-		"something else": {nil, nil, nil, "something", 124},
+		"a sidecar's end that was noticed late": {
+			[]launch.Event{exit(3, 1, 5), exit(2, 1, 6)},
+			nil,
+			&podlife.Ending{Code: 137, Text: "the sidecar of pod 1 ended", Time: at(7)}, true, "the sidecar of pod 1 ended", 1,
+		},
+		"a sidecar that ended after its ranks": {
+			[]launch.Event{exit(3, 4, 5)},
+			nil,
+			&podlife.Ending{Code: 137, Text: "the sidecar of pod 1 ended", Time: at(7)}, false, "rank 3 (pod 1) exited with code 4", 4,
+		},
+		"something else": {nil, nil, nil, false, "something", 124},
 	} {
 		j := &Job{first: &Failure{Text: "something", Code: 124}, stories: []podlife.Report{
 			{Ranks: 2}, {Pod: 1, FirstRank: 2, Ranks: 2, Daemon: c.daemon},
-		}}
+		}, gone: make([]time.Time, 2)}
 		for _, e := range c.exits {
-			j.heard(e.Rank/2, e.Failure())
+			j.heard(e.Rank/2, e.Failure(), c.gone)
 		}
 		agreed := map[int]*podlife.Message{}
 		if c.seen != nil {
@@ -64,5 +76,32 @@ func TestCause(t *testing.T) {
 		if j.first.Text != c.text || j.first.Code != c.code {
 			t.Errorf("%s: %q with code %d, want %q with code %d", what, j.first.Text, j.first.Code, c.text, c.code)
 		}
+	}
+}
+
+// TestHasEnded: a child has ended before it is waited for, and after.
+func TestHasEnded(t *testing.T) {
+	cmd := exec.Command("cat")
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hasEnded(cmd.Process.Pid) {
+		t.Error("a process that waits for its input has ended")
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for !hasEnded(cmd.Process.Pid) { // without end if nobody noticed
+		time.Sleep(time.Millisecond)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if !hasEnded(cmd.Process.Pid) {
+		t.Error("a process that was waited for has not ended")
 	}
 }

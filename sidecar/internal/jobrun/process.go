@@ -152,7 +152,7 @@ func (j *Job) readStatus(r *os.File, pod int) {
 		j.ranks[e.Rank] = e.Event == "started"
 		j.mu.Unlock()
 		if e.Event == "failed" {
-			j.heard(pod, e.Failure())
+			j.heard(pod, e.Failure(), hasEnded(j.sidecars[pod].Process.Pid))
 			j.fail(&Failure{Text: fmt.Sprintf("rank %d (pod %d) %s", e.Rank, pod, e.Text()), Code: e.Code}, e.Time)
 		}
 	}

@@ -40,6 +40,7 @@ type Job struct {
 	first    *Failure
 	firstAt  time.Time
 	stories  []podlife.Report // by pod, what is known without asking the sidecars
+	gone     []time.Time      // by pod, a time at which its sidecar had ended; zero: nothing is known
 	failed   chan struct{}
 	ending   bool
 	running  int           // launchers
@@ -91,7 +92,7 @@ func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
 	}
 	j := &Job{
 		spec: s, layout: l, out: &lockedWriter{w: out}, err: &lockedWriter{w: errOut}, begun: time.Now(),
-		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{}, ended: make([]bool, s.Pods),
+		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{}, ended: make([]bool, s.Pods), gone: make([]time.Time, s.Pods),
 	}
 	for i, p := range l.doc.Pods {
 		j.stories = append(j.stories, podlife.Report{Pod: i, FirstRank: p.FirstRank, Ranks: p.Ranks})
