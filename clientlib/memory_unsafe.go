@@ -46,7 +46,10 @@ func (s *Session) inArena(b []byte) (off int, ok bool) {
 // They are sent and received without a copy in the application.
 func Alloc[T Number](s *Session, n int) ([]T, error) {
 	size := sizeOf[T]()
-	if n < 0 || n > len(s.arenaMem)/size {
+	if n < 0 {
+		return nil, s.fail("alloc", s.world, AnySource, AnyTag, 0, fmt.Errorf("%w: %d elements", ErrInvalid, n))
+	}
+	if n > len(s.arenaMem)/size {
 		return nil, s.fail("alloc", s.world, AnySource, AnyTag, 0, fmt.Errorf("%w: %d elements of %d bytes, of an arena of %d bytes", ErrNoMemory, n, size, len(s.arenaMem)))
 	}
 	if n == 0 {

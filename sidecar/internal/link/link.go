@@ -65,13 +65,12 @@ type Frame struct {
 // Caps is what a link can do. The core asks for capabilities, never for names.
 type Caps struct {
 	Name      string
-	Lossless  bool   // frames posted are delivered: no acknowledgements are kept or sent
 	Register  bool   // remote access needs Register and a key
 	Read      bool   // Read: remote memory into local memory
 	Write     bool   // Write: local memory into remote memory
 	InOrder   bool   // a write's last byte lands last, so that memory may be polled
 	Notify    bool   // the link tells the target when a remote write asked to be notified is complete
-	GatherMax int    // memory ranges that one frame's payload may be gathered from
+	GatherMax int    // memory ranges that one frame's payload may be gathered from, beside its header; the core asks for one
 	EagerMax  uint64 // largest message that is best sent eagerly
 }
 

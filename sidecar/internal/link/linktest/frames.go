@@ -77,6 +77,9 @@ func compare(t *testing.T, m *Memory, frames []*link.Frame, at *Sink) {
 }
 
 func testFrames(t *testing.T, p *Pair) {
+	if c := p.A.Link.Caps(); c.Name == "" || c.GatherMax < 1 || c.EagerMax == 0 {
+		t.Errorf("%+v: every link has a name, sends a payload from where it is, and has a size up to which eager is best", c)
+	}
 	a, b := p.sinks()
 	p.carry(t, p.A, stream(p.A.Memory, 4), a, b, b)
 }

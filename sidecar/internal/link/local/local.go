@@ -49,7 +49,7 @@ func (l *Link) SetMemory(m link.Memory) { l.memory = m }
 
 // Caps says what the link can do: everything.
 func (l *Link) Caps() link.Caps {
-	return link.Caps{Name: "local", Lossless: true, Register: true, Read: true, Write: true, InOrder: true, Notify: true, GatherMax: 1, EagerMax: eagerMax}
+	return link.Caps{Name: "local", Register: true, Read: true, Write: true, InOrder: true, Notify: true, GatherMax: 1, EagerMax: eagerMax}
 }
 
 // Post queues frames for the next Poll.
