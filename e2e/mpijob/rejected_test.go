@@ -23,11 +23,15 @@ import (
 // one does whose device broke after the scheduler had chosen it.
 type moody struct {
 	pluginapi.UnimplementedDevicePluginServer
-	refusals atomic.Int32
-	stop     chan struct{}
+	refusals  atomic.Int32
+	allocated atomic.Int32
+	stop      chan struct{}
 }
 
-const moodyResource = "test.outrigger.dev/moody"
+const (
+	moodyResource = "test.outrigger.dev/moody"
+	moodyFile     = "/dev/moody" // what a container is given
+)
 
 func (m *moody) ListAndWatch(_ *pluginapi.Empty, out grpc.ServerStreamingServer[pluginapi.ListAndWatchResponse]) error {
 	err := out.Send(&pluginapi.ListAndWatchResponse{Devices: []*pluginapi.Device{{ID: "a", Health: pluginapi.Healthy}, {ID: "b", Health: pluginapi.Healthy}}})
@@ -45,8 +49,11 @@ func (m *moody) Allocate(_ context.Context, r *pluginapi.AllocateRequest) (*plug
 	}
 	out := new(pluginapi.AllocateResponse)
 	for range r.ContainerRequests {
-		out.ContainerResponses = append(out.ContainerResponses, new(pluginapi.ContainerAllocateResponse))
+		out.ContainerResponses = append(out.ContainerResponses, &pluginapi.ContainerAllocateResponse{
+			Devices: []*pluginapi.DeviceSpec{{HostPath: "/dev/zero", ContainerPath: moodyFile, Permissions: "rw"}},
+		})
 	}
+	m.allocated.Add(1)
 	return out, nil
 }
 
