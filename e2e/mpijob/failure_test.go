@@ -3,6 +3,7 @@
 package mpijob
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -185,9 +186,16 @@ func TestRestartLimit(t *testing.T) {
 
 // A transport that is required and that a pod has not fails the job, by name.
 func TestTransportMissing(t *testing.T) {
-	for _, n := range lab.Nodes() { // as if an agent had advertised them
-		kubectl(t, "patch", "node", n.Name, "--subresource=status", "--type=merge", "-p", `{"status":{"capacity":{"outrigger.dev/hca-pretend":"4"}}}`)
+	advertise := func(ctx context.Context, count string) {
+		for _, n := range lab.Nodes() { // as if an agent had
+			patch := fmt.Sprintf(`{"status":{"capacity":{"outrigger.dev/hca-pretend":%s}}}`, count)
+			if out, err := lab.Kubectl(ctx, "patch", "node", n.Name, "--subresource=status", "--type=merge", "-p", patch).CombinedOutput(); err != nil {
+				t.Errorf("node %s: %v\n%s", n.Name, err, out)
+			}
+		}
 	}
+	advertise(t.Context(), `"4"`)
+	t.Cleanup(func() { advertise(context.Background(), "null") })
 	j := long(restricted(t), "needs")
 	j.Spec.Transport = v1alpha1.TransportSpec{Type: v1alpha1.TransportRDMA, Policy: v1alpha1.TransportRequired}
 	j.Spec.Devices = []v1alpha1.DeviceRequest{{Resource: "outrigger.dev/hca-pretend", Count: 1}}
