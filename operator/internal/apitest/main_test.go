@@ -136,6 +136,12 @@ func namespace(t *testing.T) string {
 	if err := api.Create(t.Context(), ns); err != nil {
 		t.Fatal(err)
 	}
+	// A job that stayed would be looked at again, in other tests' silence.
+	t.Cleanup(func() {
+		if err := api.DeleteAllOf(context.Background(), new(v1alpha1.MPIJob), client.InNamespace(ns.Name)); err != nil {
+			t.Error(err)
+		}
+	})
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "default"}}
 	if err := api.Create(t.Context(), account); err != nil {
 		t.Fatal(err)
