@@ -81,7 +81,7 @@ fuzz: ## fuzz every target for FUZZTIME (3s) each
 
 .PHONY: sim
 sim: ## run SEEDS (10000) seeds of the simulator
-	go test ./sidecar/internal/sim -count=1 -timeout 6h -run Seeds $(SIM_FLAGS)
+	go test ./sidecar/internal/sim -count=1 -timeout 6h -v -run Seeds $(SIM_FLAGS)
 
 # The tag of the images, and what they are made of. Their only time is the
 # commit's.

@@ -1,6 +1,15 @@
 package v1alpha1
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+)
+
+// Final reports whether another start would fail in the same way.
+func (f *Failure) Final() bool {
+	return f.Reason == ReasonDeadlineExceeded || f.Reason == string(podlife.TransportMissing)
+}
 
 // Sentence says the failure to a person.
 func (f *Failure) Sentence() string {

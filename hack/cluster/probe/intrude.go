@@ -30,10 +30,7 @@ func intrude(ctx context.Context, args []string) error {
 		return err
 	}
 	slices.Sort(certs)
-	tries := []struct {
-		name string
-		talk func(net.Conn) net.Conn
-	}{
+	tries := []try{
 		{"garbage", saying("GET / HTTP/1.1\r\n\r\n" + strings.Repeat("x", 1000))},
 		{"silence", saying("")},
 		{"ticket", saying("OUTRDAT1" + strings.Repeat("7", 200))}, // a data connection's, guessed
@@ -44,13 +41,10 @@ func intrude(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		tries = append(tries, struct {
-			name string
-			talk func(net.Conn) net.Conn
-		}{strings.TrimSuffix(filepath.Base(file), ".crt"), shaking(&pair)})
+		tries = append(tries, try{strings.TrimSuffix(filepath.Base(file), ".crt"), shaking(&pair)})
 	}
-	for _, try := range tries {
-		if err := attempt(ctx, try.name, peers, try.talk); err != nil {
+	for _, t := range tries {
+		if err := t.at(ctx, peers); err != nil {
 			return err
 		}
 	}
@@ -66,6 +60,12 @@ func intrude(ctx context.Context, args []string) error {
 		}
 	}
 	return nil
+}
+
+// try is one way in: talk says something, and returns where an answer would be.
+type try struct {
+	name string
+	talk func(net.Conn) net.Conn
 }
 
 // saying is a stranger that says this in plain text.
@@ -87,24 +87,24 @@ func shaking(pair *tls.Certificate) func(net.Conn) net.Conn {
 	}
 }
 
-// attempt prints whether a sidecar answers: those it takes it greets first.
-func attempt(ctx context.Context, name, address string, talk func(net.Conn) net.Conn) error {
+// at prints whether a sidecar answers: those it takes it greets first.
+func (t *try) at(ctx context.Context, address string) error {
 	c, err := (&net.Dialer{Timeout: answerTime}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return fmt.Errorf("%s: %w", t.name, err)
 	}
 	defer c.Close()
 	if err := c.SetDeadline(time.Now().Add(answerTime)); err != nil {
 		return err
 	}
-	n, err := talk(c).Read(make([]byte, 1))
+	n, err := t.talk(c).Read(make([]byte, 1))
 	switch {
 	case n > 0:
-		fmt.Println(name, "taken")
+		fmt.Println(t.name, "taken")
 	case errors.Is(err, context.DeadlineExceeded):
-		fmt.Println(name, "held")
+		fmt.Println(t.name, "held")
 	default:
-		fmt.Println(name, "refused:", err)
+		fmt.Println(t.name, "refused:", err)
 	}
 	return nil
 }

@@ -1,10 +1,6 @@
 package verdict
 
-import (
-	"time"
-
-	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
-)
+import "time"
 
 // podsPatience is how long the Job controller is given to make the pods. Of who
 // refuses them, such as a quota or Pod Security, only its events tell.
@@ -20,5 +16,10 @@ func (o *Observation) absent() (n int, left time.Duration) {
 	if t := o.Batch.Status.StartTime; t != nil { // it may have been suspended
 		since = t.Time
 	}
-	return max(int(desired.Pods(&o.Job.Spec))-len(o.Pods), 0), podsPatience - o.Now.Sub(since)
+	for _, s := range o.podStates() {
+		if s == podAbsent {
+			n++
+		}
+	}
+	return n, podsPatience - o.Now.Sub(since)
 }

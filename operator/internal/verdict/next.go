@@ -87,7 +87,7 @@ func (o *Observation) next() Plan {
 	case !settled:
 		p.Requeue = time.Second
 		return p
-	case !external(o.Job) && AttemptOf(o.Job) < limit(o.Job) && f.Reason != v1alpha1.ReasonDeadlineExceeded && f.Reason != "TransportMissing":
+	case !external(o.Job) && AttemptOf(o.Job) < limit(o.Job) && !f.Final():
 		p.Status.FirstFailure = f
 		o.state(&p, v1alpha1.ConditionRestarting, f.Reason, f.Sentence())
 		p.Requeue = time.Millisecond // its pods are removed once the status says why
@@ -115,7 +115,7 @@ func (o *Observation) progress(p Plan) Plan {
 		o.state(&p, v1alpha1.ConditionPending, "PodsExpected", "another controller makes the pods, which name this job")
 	case o.Batch == nil && !external(o.Job):
 		o.state(&p, v1alpha1.ConditionPending, "Created", "pods are being made")
-	case o.Batch != nil && o.Batch.Spec.Suspend != nil && *o.Batch.Spec.Suspend:
+	case o.batchHeld():
 		reason, text := "Suspended", "runPolicy.suspend is true"
 		if !suspended(o.Job) {
 			reason, text = "Queued", "a queueing controller holds Job "+o.Batch.Name
@@ -256,7 +256,12 @@ func (o *Observation) held() bool {
 	if external(o.Job) {
 		return false
 	}
-	return suspended(o.Job) || o.Batch != nil && o.Batch.Spec.Suspend != nil && *o.Batch.Spec.Suspend
+	return suspended(o.Job) || o.batchHeld()
+}
+
+// batchHeld reports whether the batch Job is suspended, whoever wants it so.
+func (o *Observation) batchHeld() bool {
+	return o.Batch != nil && o.Batch.Spec.Suspend != nil && *o.Batch.Spec.Suspend
 }
 
 func suspended(j *v1alpha1.MPIJob) bool { s := j.Spec.RunPolicy.Suspend; return s != nil && *s }

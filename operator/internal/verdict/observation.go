@@ -53,9 +53,8 @@ func (o *Observation) arrange() {
 		return
 	}
 	start := o.Batch.Status.StartTime // taken away by a suspension, set anew by what follows
-	held := o.Batch.Spec.Suspend != nil && *o.Batch.Spec.Suspend
 	o.Pods = slices.DeleteFunc(o.Pods, func(p *corev1.Pod) bool {
-		return held || start == nil || p.CreationTimestamp.Before(start)
+		return o.batchHeld() || start == nil || p.CreationTimestamp.Before(start)
 	})
 }
 

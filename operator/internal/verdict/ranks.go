@@ -42,7 +42,17 @@ const (
 	podStates
 )
 
+// count is how many ranks there are of each state.
 func (o *Observation) count() (n [podStates]int32) {
+	for i, s := range o.podStates() {
+		_, ranks := desired.Ranks(&o.Job.Spec, int32(i))
+		n[s] += ranks
+	}
+	return n
+}
+
+// podStates are the states of the job's pods, by number.
+func (o *Observation) podStates() []int {
 	state := make([]int, desired.Pods(&o.Job.Spec))
 	for _, p := range o.Pods {
 		i := o.index(p)
@@ -62,11 +72,7 @@ func (o *Observation) count() (n [podStates]int32) {
 		}
 		state[i] = max(state[i], s)
 	}
-	for i, s := range state {
-		_, ranks := desired.Ranks(&o.Job.Spec, int32(i))
-		n[s] += ranks
-	}
-	return n
+	return state
 }
 
 // exited reports whether a pod's application has failed.

@@ -44,7 +44,7 @@ func (m *manifestRun) run(ctx context.Context) error {
 		if err == nil {
 			return m.tell(end)
 		}
-		if j == nil || ctx.Err() != nil || !m.plan.Restartable(number, end.Failure.Reason) {
+		if j == nil || ctx.Err() != nil || !m.plan.Restartable(number, end.Failure) {
 			return errors.Join(m.tell(end), fmt.Errorf("job failed: %w", m.late(err)))
 		}
 		m.o.say("%v: restart %d of at most %d", err, number+1, m.plan.RestartLimit)

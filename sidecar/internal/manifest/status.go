@@ -22,8 +22,8 @@ type End struct {
 
 // Restartable reports whether a failure leads to another attempt, as it does in
 // a cluster: what another start will not change does not.
-func (p *Plan) Restartable(attempt int, reason string) bool {
-	return attempt < p.RestartLimit && reason != v1alpha1.ReasonDeadlineExceeded && reason != "TransportMissing"
+func (p *Plan) Restartable(attempt int, f *v1alpha1.Failure) bool {
+	return attempt < p.RestartLimit && !f.Final()
 }
 
 // Status is the status that the job's object would have.

@@ -83,8 +83,9 @@ startTime: "2026-01-02T03:04:05Z"
 func TestRestartable(t *testing.T) {
 	p := Plan{RestartLimit: 1}
 	for reason, want := range map[string]bool{"RankExited": true, "SidecarLost": true, "DeadlineExceeded": false, "TransportMissing": false} {
-		if p.Restartable(0, reason) != want || p.Restartable(1, reason) {
-			t.Errorf("%s: %v, and after the limit %v", reason, p.Restartable(0, reason), p.Restartable(1, reason))
+		f := &v1alpha1.Failure{Reason: reason}
+		if p.Restartable(0, f) != want || p.Restartable(1, f) {
+			t.Errorf("%s: %v, and after the limit %v", reason, p.Restartable(0, f), p.Restartable(1, f))
 		}
 	}
 }
