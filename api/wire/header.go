@@ -62,7 +62,9 @@ const (
 	Bye       Type = 24 // this sidecar has no more ranks; its going away is no failure
 	Ready     Type = 25 // receiver-first rendezvous: A: receiver's request, B: capacity; payload: ReadyBody
 	Ring      Type = 26 // unsequenced; payload: RingBody: small eager frames may be written there
-	typeMax   Type = 26
+	Ended     Type = 27 // A: receiver's request: the send that it pulled from has ended; B: status
+	Left      Type = 28 // Src: a rank that has left; nothing of it follows
+	typeMax   Type = 28
 )
 
 func (t Type) String() string {
@@ -72,7 +74,7 @@ func (t Type) String() string {
 	return [...]string{
 		"", "ack", "heartbeat", "eager", "matched", "rts", "pull", "data", "fin", "written",
 		"retract", "retracted", "put", "get", "got", "acc", "fetch", "fetched", "lock", "locked", "unlock",
-		"flush", "flushed", "abort", "bye", "ready", "ring",
+		"flush", "flushed", "abort", "bye", "ready", "ring", "ended", "left",
 	}[t]
 }
 

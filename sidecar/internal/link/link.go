@@ -102,6 +102,15 @@ type Link interface {
 
 // Remote is a Link that reaches memory of its peers without their CPU.
 //
+// Lifetimes. Memory that a remote operation may touch is held on both sides
+// until the operation is Done. On the side that starts it the caller holds it:
+// the range of a Read or Write stays in place until its Done. On the other side
+// the registration holds it: the range stays in place until Deregister, and
+// once Deregister has returned no operation touches it any more, whoever
+// started it and however far it had come. An operation whose registration ends
+// first ends with ErrKey, or with ErrBroken on a link that can end it only
+// together with its connection.
+//
 // Every operation that was started ends with one Sink.Done: nil, an error that
 // wraps ErrBroken when its connection was lost or forgotten first, or ErrKey
 // when the target refused. The Dones of a lost connection come before its
@@ -112,7 +121,7 @@ type Link interface {
 // are delivered after its data is in place and its Written told.
 type Remote interface {
 	Link
-	// Register makes ref reachable by peers until Deregister.
+	// Register makes ref reachable by peers until Deregister (see Lifetimes).
 	Register(ref Ref) (Key, error)
 	Deregister(Key)
 	// Read and Write move dst.Len or src.Len bytes; Sink.Done reports token.

@@ -45,6 +45,7 @@ func Run(t *testing.T, h Harness) {
 	t.Run("Read", func(t *testing.T) { testRead(t, h(t)) })
 	t.Run("Write", func(t *testing.T) { testWrite(t, h(t)) })
 	t.Run("Protection", func(t *testing.T) { testProtection(t, h(t)) })
+	t.Run("Lifetime", func(t *testing.T) { testLifetime(t, h(t)) })
 	t.Run("Allocations", func(t *testing.T) { testAllocations(t, h(t)) })
 }
 

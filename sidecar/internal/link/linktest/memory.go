@@ -7,12 +7,16 @@ import (
 )
 
 // Memory is regions for a link to reach.
-type Memory struct{ regions [][]byte }
+type Memory struct {
+	regions [][]byte
+	taken   map[link.Region][]byte
+}
 
 // NewMemory makes memory without regions; region 0 is no memory.
 func NewMemory() *Memory { return &Memory{regions: make([][]byte, 1)} }
 
-// Bytes finds a range (link.Memory).
+// Bytes finds a range (link.Memory). A link that reaches for memory that was
+// taken away dies of it.
 func (m *Memory) Bytes(r link.Ref) []byte {
 	return m.regions[r.Region][r.Off : r.Off+r.Len : r.Off+r.Len]
 }
@@ -32,4 +36,18 @@ func (m *Memory) fill(n int, seed uint64) link.Ref {
 		b[i] = byte(rng.Uint32())
 	}
 	return ref
+}
+
+// take takes a region away.
+func (m *Memory) take(ref link.Ref) {
+	if m.taken == nil {
+		m.taken = map[link.Region][]byte{}
+	}
+	m.taken[ref.Region], m.regions[ref.Region] = m.regions[ref.Region], nil
+}
+
+// giveBack undoes take, and returns the region's bytes.
+func (m *Memory) giveBack(ref link.Ref) []byte {
+	m.regions[ref.Region] = m.taken[ref.Region]
+	return m.regions[ref.Region]
 }

@@ -13,39 +13,41 @@ import (
 
 // Limits of one link.
 const (
-	queueMax   = 1024    // frames between Post and Poll
-	eagerMax   = 8 << 10 // beyond it one copy by Read beats two through the pool
-	copyPerRun = 1 << 20 // bytes of remote operations moved in one Poll
+	queueMax = 1024      // frames between Post and Poll
+	eagerMax = 8 << 10   // beyond it one copy by Read beats two through the pool
+	perPoll  = 512 << 10 // bytes of frames delivered, and bytes of remote operations moved, in one Poll
 )
 
 // Link delivers frames to the sidecar that posts them.
 type Link struct {
-	self   link.Peer
-	memory link.Memory
-	queue  []*link.Frame // posted, oldest first: unchanged until they are acknowledged, which is when they are delivered
-	spare  []*link.Frame
-	ops    []operation
-	keys   map[uint64]link.Ref
+	self    link.Peer
+	memory  link.Memory
+	perPoll uint64
+	queue   []*link.Frame // posted, oldest first: unchanged until they are acknowledged, which is when they are delivered
+	spare   []*link.Frame
+	ops     schedule
+	keys    map[uint64]*registration
 }
 
-// operation is a remote read or write under way.
-type operation struct {
-	token  uint64
-	dst    link.Ref
-	src    link.Ref
-	done   uint64
-	notify uint64
-	write  bool
+// registration is memory that operations may reach. Those under way refer to
+// it, so that its end is theirs.
+type registration struct {
+	ref   link.Ref
+	ended bool
 }
 
 // New makes the link of the sidecar self. memory finds the bytes of Refs.
 func New(self link.Peer, memory link.Memory) *Link {
-	return &Link{self: self, memory: memory, keys: map[uint64]link.Ref{}}
+	return &Link{self: self, memory: memory, perPoll: perPoll, keys: map[uint64]*registration{}}
 }
 
 // SetMemory replaces the memory given to New, for a caller that is the memory
 // itself and could not name it earlier.
 func (l *Link) SetMemory(m link.Memory) { l.memory = m }
+
+// SetPerPoll replaces the bytes that one Poll moves, for the simulator, whose
+// messages are small: operations there must last for several turns, too.
+func (l *Link) SetPerPoll(n uint64) { l.perPoll = n }
 
 // Caps says what the link can do: everything.
 func (l *Link) Caps() link.Caps {
@@ -59,46 +61,69 @@ func (l *Link) Post(_ link.Peer, frames []*link.Frame) int {
 	return n
 }
 
-// Poll delivers what was posted before it, and moves a bounded part of the
-// remote operations.
+// Poll delivers what was posted before it, and moves remote operations, both up
+// to a bound.
 func (l *Link) Poll(sink link.Sink) int {
-	work := len(l.queue)
-	if work > 0 {
-		// Deliveries may post again: those frames are for the next Poll.
-		batch := l.queue
-		l.queue = l.spare[:0]
-		for _, f := range batch {
-			payload := f.Inline[:]
-			if f.Payload.Region != 0 {
-				payload = l.memory.Bytes(f.Payload)
-			}
-			if err := sink.Deliver(l.self, &f.Head, payload[:f.Head.Length]); err != nil {
-				l.queue, l.spare = l.queue[:0], batch
-				sink.Down(l.self, fmt.Errorf("%w: %w", link.ErrProtocol, err))
-				return work
-			}
-		}
-		l.spare = batch
+	work, err := l.deliver(sink)
+	if err != nil {
+		sink.Down(l.self, fmt.Errorf("%w: %w", link.ErrProtocol, err))
+		return work
 	}
 	return work + l.move(sink)
 }
 
-// move copies for the oldest operations.
-func (l *Link) move(sink link.Sink) int {
-	budget := uint64(copyPerRun)
-	work := 0
-	for len(l.ops) > 0 && budget > 0 {
-		work++
-		op := &l.ops[0]
-		n := min(budget, op.src.Len-op.done)
-		copy(l.memory.Bytes(op.dst.Slice(op.done, n)), l.memory.Bytes(op.src.Slice(op.done, n)))
-		op.done += n
-		budget -= n
-		if op.done < op.src.Len {
+// deliver hands over the oldest frames. Deliveries may post again: those frames
+// are for the next Poll, and so is what is beyond the bound.
+func (l *Link) deliver(sink link.Sink) (work int, err error) {
+	batch := l.queue
+	if len(batch) == 0 {
+		return 0, nil
+	}
+	l.queue = l.spare[:0]
+	for bytes := uint64(0); work < len(batch) && bytes < l.perPoll; work++ {
+		f := batch[work]
+		payload := f.Inline[:]
+		if f.Payload.Region != 0 {
+			payload = l.memory.Bytes(f.Payload)
+		}
+		bytes += uint64(f.Head.Length)
+		if err = sink.Deliver(l.self, &f.Head, payload[:f.Head.Length]); err != nil {
+			l.queue, l.spare = l.queue[:0], batch
+			return work, err
+		}
+	}
+	if work == len(batch) {
+		l.spare = batch
+		return work, nil
+	}
+	rest := append(batch[:copy(batch, batch[work:])], l.queue...)
+	l.queue, l.spare = rest, l.queue
+	return work, nil
+}
+
+// move copies pieces of the operations whose turn it is.
+func (l *Link) move(sink link.Sink) (work int) {
+	for budget := l.perPoll; budget > 0; work++ {
+		op := l.ops.turn()
+		if op == nil {
 			break
 		}
+		n := min(pieceMax, budget, op.src.Len-op.done)
+		if !op.reg.ended {
+			copy(l.memory.Bytes(op.dst.Slice(op.done, n)), l.memory.Bytes(op.src.Slice(op.done, n)))
+			op.done += n
+			budget -= n
+		}
+		if op.done < op.src.Len && !op.reg.ended {
+			l.ops.pass()
+			continue
+		}
 		end := *op
-		l.ops = l.ops[:copy(l.ops, l.ops[1:])]
+		l.ops.end()
+		if end.done < end.src.Len {
+			sink.Done(l.self, end.token, fmt.Errorf("%w: the registration has ended", link.ErrKey))
+			continue
+		}
 		sink.Done(l.self, end.token, nil)
 		if end.write && end.notify != 0 {
 			sink.Written(l.self, end.notify)
@@ -114,44 +139,49 @@ func (l *Link) Register(ref link.Ref) (link.Key, error) {
 		_, _ = rand.Read(b[:]) // never fails (crypto/rand)
 		k := binary.LittleEndian.Uint64(b[:])
 		if _, taken := l.keys[k]; k != 0 && !taken {
-			l.keys[k] = ref
+			l.keys[k] = &registration{ref: ref}
 			return link.Key{Key: k}, nil
 		}
 	}
 }
 
-// Deregister ends a registration; operations under way have their range.
-func (l *Link) Deregister(k link.Key) { delete(l.keys, k.Key) }
+// Deregister ends a registration, and with it the operations that use it.
+func (l *Link) Deregister(k link.Key) {
+	if r := l.keys[k.Key]; r != nil {
+		r.ended = true
+		delete(l.keys, k.Key)
+	}
+}
 
 // resolve checks an access against its registration.
-func (l *Link) resolve(k link.Key, n uint64) (link.Ref, error) {
-	ref, ok := l.keys[k.Key]
-	if !ok || n > ref.Len || k.Addr > ref.Len-n {
-		return link.Ref{}, fmt.Errorf("%w: %d bytes at %d", link.ErrKey, n, k.Addr)
+func (l *Link) resolve(k link.Key, n uint64) (link.Ref, *registration, error) {
+	r, ok := l.keys[k.Key]
+	if !ok || n > r.ref.Len || k.Addr > r.ref.Len-n {
+		return link.Ref{}, nil, fmt.Errorf("%w: %d bytes at %d", link.ErrKey, n, k.Addr)
 	}
-	return ref.Slice(k.Addr, n), nil
+	return r.ref.Slice(k.Addr, n), r, nil
 }
 
 // Read copies registered memory into dst.
 func (l *Link) Read(_ link.Peer, token uint64, dst link.Ref, src link.Key) error {
-	from, err := l.resolve(src, dst.Len)
+	from, reg, err := l.resolve(src, dst.Len)
 	if err == nil {
-		l.ops = append(l.ops, operation{token: token, dst: dst, src: from})
+		l.ops.add(dst.Region, operation{token: token, dst: dst, src: from, reg: reg})
 	}
 	return err
 }
 
 // Write copies src into registered memory.
 func (l *Link) Write(_ link.Peer, token uint64, src link.Ref, dst link.Key, notify uint64) error {
-	to, err := l.resolve(dst, src.Len)
+	to, reg, err := l.resolve(dst, src.Len)
 	if err == nil {
-		l.ops = append(l.ops, operation{token: token, dst: to, src: src, notify: notify, write: true})
+		l.ops.add(src.Region, operation{token: token, dst: to, src: src, reg: reg, notify: notify, write: true})
 	}
 	return err
 }
 
 // Forget drops what is queued.
-func (l *Link) Forget(link.Peer) { l.queue, l.ops = l.queue[:0], nil }
+func (l *Link) Forget(link.Peer) { l.queue, l.ops = l.queue[:0], schedule{} }
 
 // Close has nothing to give back.
 func (l *Link) Close() error { return nil }
