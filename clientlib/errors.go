@@ -65,6 +65,8 @@ func (s *Session) cause(status shm.Status, length uint64) error {
 		return ErrCancelled
 	case shm.StatusPeerFailed:
 		return s.withFailure(ErrPeerFailed)
+	case shm.StatusPeerLeft:
+		return fmt.Errorf("%w: it has closed its session", ErrPeerFailed)
 	case shm.StatusAborted:
 		return s.withFailure(ErrAborted)
 	case shm.StatusNoMemory:

@@ -112,6 +112,7 @@ const (
 	StatusInvalid     Status = 6 // refused: arguments do not fit (bounds, unknown window, ...)
 	StatusNoMemory    Status = 7
 	StatusUnsupported Status = 8
+	StatusPeerLeft    Status = 9 // the peer has said goodbye: it sends and receives nothing any more
 )
 
 // Numeric kinds of a reduction (§7).

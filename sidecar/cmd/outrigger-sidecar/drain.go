@@ -43,9 +43,12 @@ func (d *daemon) drain() error {
 // undelivered tells what is lost by ending now.
 func (d *daemon) undelivered(left core.Leftover) error {
 	var list []string
-	frames := 0
+	frames := left.Sends
 	if left.Sessions > 0 {
 		list = append(list, fmt.Sprintf("%d ranks are still attached", left.Sessions))
+	}
+	if left.Sends > 0 {
+		list = append(list, fmt.Sprintf("%d messages were not received", left.Sends))
 	}
 	for _, p := range left.Peers {
 		frames += p.Frames

@@ -109,8 +109,12 @@ func (c *Core) deliver(p *peer, h *wire.Header, payload []byte) error {
 		return c.onRetracted(p, h)
 	case wire.Abort:
 		return c.onAbort(p, h, payload)
+	case wire.Ended:
+		return c.onEnded(p, h)
+	case wire.Left:
+		return c.onLeft(p, h)
 	case wire.Bye:
-		p.bye = true
+		c.onBye(p)
 		return nil
 	case wire.Data, wire.Got, wire.Put, wire.Acc:
 		return c.deliverBulk(p, h, payload)
@@ -260,7 +264,7 @@ func (c *Core) onEager(p *peer, h *wire.Header, payload []byte) error {
 		return err
 	}
 	if e.gone || c.fail != nil {
-		c.tellMatched(p, h, shm.StatusPeerFailed)
+		c.tellMatched(p, h, c.refusal())
 		c.consumed(p, charge(h.A))
 		return nil
 	}
@@ -321,7 +325,7 @@ func (c *Core) placeEager(p *peer, h *wire.Header) error {
 		return err
 	}
 	if e.gone || c.fail != nil {
-		c.tellMatched(p, h, shm.StatusPeerFailed)
+		c.tellMatched(p, h, c.refusal())
 		c.consumed(p, charge(h.A))
 		c.discard(p, h)
 		return nil

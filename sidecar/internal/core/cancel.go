@@ -25,13 +25,9 @@ func (c *Core) submitCancel(s *session, d *shm.Descriptor) error {
 	return nil
 }
 
+// dropProbe forgets a waiting probe.
 func (c *Core) dropProbe(e *endpoint, id uint64) {
-	for i, p := range e.probes {
-		if p == id {
-			e.probes = append(e.probes[:i], e.probes[i+1:]...)
-			break
-		}
-	}
+	e.probes.Cancel(c.probes.get(id).posted)
 	c.probes.release(id)
 }
 

@@ -7,7 +7,6 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
 
 // comm is a communicator as one application knows it.
@@ -33,11 +32,20 @@ type collective struct {
 	typ     coll.Type
 	round   int
 	steps   []coll.Step
-	local   int // next local step of the round
-	pending int // sends and receives not finished
+	local   int       // next local step of the round
+	done    uint64    // bytes of it that are done
+	pending int       // sends and receives not finished
+	open    []stepRef // of the round, those that have a state of their own
 	posting bool
+	queued  bool // its local steps wait for their turn
 	calling bool // the application runs a user operation
 	failed  shm.Status
+}
+
+// stepRef names a send or receive of a round. It may have ended.
+type stepRef struct {
+	id   uint64
+	send bool
 }
 
 func (c *Core) addWorld(s *session) {
@@ -216,167 +224,4 @@ func setVectors(p *coll.Params, b *shm.CollBlock, raw []byte) error {
 		p.SCounts, p.SDispls, p.RCounts, p.RDispls = v[0], v[1], v[2], v[3]
 	}
 	return nil
-}
-
-// startRound starts rounds until one has to wait for messages.
-func (c *Core) startRound(id uint64, st *collective) {
-	for st.round < st.plan.Rounds() {
-		st.steps = st.plan.Round(st.round, st.steps[:0])
-		st.local = 0
-		// A step may finish while the round is being posted: the guard keeps
-		// it from running the local steps too early.
-		st.posting = true
-		for i := range st.steps {
-			c.startStep(id, st, &st.steps[i])
-		}
-		st.posting = false
-		if st.pending > 0 || !c.runLocal(id, st) {
-			return
-		}
-		st.round++
-	}
-	c.endColl(id, shm.StatusOK)
-}
-
-func (st *collective) tag(t uint32) uint64 { return uint64(st.seq)<<32 | uint64(t) }
-
-func (st *collective) at(b coll.Buf, off, n int64) link.Ref {
-	if n == 0 {
-		return link.Ref{}
-	}
-	return st.mem[b].Slice(uint64(off), uint64(n))
-}
-
-// startStep starts a send or a receive of the round.
-func (c *Core) startStep(id uint64, st *collective, x *coll.Step) {
-	s := c.sessions[st.owner.session]
-	o := owner{session: s.id, coll: id}
-	switch x.Op {
-	case coll.Send:
-		st.pending++
-		c.startSend(s, &outgoing{
-			owner: o, src: s.endpoint.rank, dst: st.comm.ranks[x.Peer], context: st.comm.context,
-			tag: st.tag(x.Tag), total: uint64(x.Len), payload: st.at(x.Src, x.SrcOff, x.Len), class: shm.ClassArena, coll: true,
-		})
-	case coll.Recv:
-		st.pending++
-		r, rid := c.recvs.alloc()
-		r.owner, r.endpoint, r.coll, r.class = o, s.endpoint, true, shm.ClassArena
-		r.buf, r.capacity = st.at(x.Dst, x.DstOff, x.Len), uint64(x.Len)
-		c.startRecv(r, rid, match.Pattern{Context: st.comm.context, Source: st.comm.ranks[x.Peer], Tag: st.tag(x.Tag)})
-	}
-}
-
-// collStepDone counts a finished message of a collective.
-func (c *Core) collStepDone(id uint64, status shm.Status) {
-	st := c.colls.get(id)
-	if st == nil {
-		return
-	}
-	st.pending--
-	if status != shm.StatusOK && st.failed == 0 {
-		st.failed = status
-	}
-	if st.pending > 0 || st.posting {
-		return
-	}
-	if st.failed != 0 {
-		c.endColl(id, st.failed)
-		return
-	}
-	if c.runLocal(id, st) {
-		st.round++
-		c.startRound(id, st)
-	}
-}
-
-// runLocal does the local steps of the round in order; false: it waits for the
-// application to run a user operation.
-func (c *Core) runLocal(id uint64, st *collective) bool {
-	for ; st.local < len(st.steps); st.local++ {
-		x := &st.steps[st.local]
-		switch x.Op {
-		case coll.Copy:
-			copy(c.ports.Bytes(st.at(x.Dst, x.DstOff, x.Len)), c.ports.Bytes(st.at(x.Src, x.SrcOff, x.Len)))
-		case coll.Fold:
-			if st.op == coll.User {
-				c.callUser(st, x)
-				return false
-			}
-			dst, src := c.ports.Bytes(st.at(x.Dst, x.DstOff, x.Len)), c.ports.Bytes(st.at(x.Src, x.SrcOff, x.Len))
-			if err := coll.Apply(st.op, st.typ, dst, src); err != nil {
-				st.failed = shm.StatusUnsupported
-			}
-		}
-	}
-	return true
-}
-
-// callUser asks the application to combine two ranges of its arena.
-func (c *Core) callUser(st *collective, x *coll.Step) {
-	st.calling = true
-	s := c.sessions[st.owner.session]
-	d := shm.Descriptor{Op: shm.OpReduce, Req: st.owner.req, Status: shm.Status(st.typ)}
-	if x.Reversed {
-		d.Flags = shm.FlagSwap
-	}
-	dst, src := st.at(x.Dst, x.DstOff, x.Len), st.at(x.Src, x.SrcOff, x.Len)
-	d.SetBody(dst.Off-s.arena.Off, uint64(x.Len), src.Off-s.arena.Off, 0)
-	c.publish(s.id, &d)
-}
-
-// submitReduced goes on after a user operation.
-func (c *Core) submitReduced(s *session, d *shm.Descriptor) error {
-	if int(d.Req) >= len(s.requests) || s.requests[d.Req].kind != requestColl {
-		return nil // ended meanwhile
-	}
-	id := s.requests[d.Req].id
-	st := c.colls.get(id)
-	if st == nil || !st.calling {
-		return fmt.Errorf("no operation of request %d was asked for", d.Req)
-	}
-	st.calling = false
-	st.local++
-	if c.runLocal(id, st) {
-		st.round++
-		c.startRound(id, st)
-	}
-	return nil
-}
-
-// endColl completes a collective. Messages of it that are still under way find
-// it gone.
-func (c *Core) endColl(id uint64, status shm.Status) {
-	st := c.colls.get(id)
-	if st == nil {
-		return
-	}
-	o, pending := st.owner, st.pending
-	if status == shm.StatusOK {
-		status = st.failed
-	}
-	c.colls.release(id)
-	if pending > 0 {
-		c.dropSteps(o.session, id)
-	}
-	c.finish(o.session, o.req, status)
-	c.unhold(o.session)
-}
-
-// dropSteps ends the messages of a collective that ends early.
-func (c *Core) dropSteps(s SessionID, id uint64) {
-	c.recvs.each(func(rid uint64, r *recv) {
-		if r.owner.coll == id {
-			if !r.matched {
-				r.endpoint.colls.Cancel(r.posted)
-			}
-			c.endRecv(rid, r, shm.StatusAborted)
-		}
-	})
-	c.sends.each(func(sid uint64, st *send) {
-		if st.owner.coll == id {
-			c.endSend(sid, st, shm.StatusAborted)
-		}
-	})
-	_ = s
 }

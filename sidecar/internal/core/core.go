@@ -157,9 +157,9 @@ type Core struct {
 	remotes table[remoteOp]
 	origins table[origin]
 
-	pool    pool               // unexpected messages
-	copies  pool               // eager messages copied out of arenas, until acknowledged
-	wins    map[uint64]*window // by window number and rank
+	pool    pool // unexpected messages
+	copies  pool // eager messages copied out of arenas, until acknowledged
+	gots    table[got]
 	fail    *Failure
 	left    bool           // all ranks of this sidecar have left, and it has said so
 	scratch shm.Descriptor // of publish
@@ -167,6 +167,15 @@ type Core struct {
 	moved   uint64 // pieces of large messages announced, asked for or carried
 	busy    bool   // ranks of this sidecar compute beside their transfers
 	beside  uint64 // frames that said so of others
+
+	// What takes longer than an event, done in steps by Advance.
+	locals  rota // local steps of collectives
+	endings []ending
+	orphans int       // sends that have outlived their session
+	closing []*window // gone, with waiters that are still to be told
+	parting parting
+
+	spareAccesses []*accessQueue
 }
 
 // Moved counts the pieces of large messages that were announced, asked for or
@@ -199,7 +208,7 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	c := &Core{cfg: cfg, ports: ports, wins: map[uint64]*window{}}
+	c := &Core{cfg: cfg, ports: ports}
 	reserve := poolReserve(cfg.Pods, cfg.CreditBytes)
 	c.pool = pool{region: RegionPool, limit: reserve}
 	c.copies = pool{region: RegionPool, next: reserve, limit: reserve + copyReserve}

@@ -16,11 +16,14 @@ type endpoint struct {
 	colls   *match.Queue // collectives: a space of its own
 	session *session     // nil: nobody is attached
 	gone    bool         // was attached and has left
-	probes  []uint64     // waiting probes, oldest first
+	ended   bool         // and nothing of it is open any more
+	probes  *match.Queue // waiting probes: patterns only
+	claimed []uint64     // messages that matched probes have taken and nobody has received
+	wins    map[uint32]*window
 }
 
 func newEndpoint(rank uint32, seed uint64) *endpoint {
-	return &endpoint{rank: rank, queue: match.NewSeeded(seed), colls: match.NewSeeded(seed + 1)}
+	return &endpoint{rank: rank, queue: match.NewSeeded(seed), colls: match.NewSeeded(seed + 1), probes: match.NewSeeded(seed + 2)}
 }
 
 func (e *endpoint) space(coll bool) *match.Queue {
@@ -39,8 +42,9 @@ type session struct {
 	requests []request // by the client's request number
 	open     int       // requests in use
 	comms    map[uint32]*comm
-	holds    int  // frames, placements and remote operations that refer to its memory
-	left     bool // detached or dead: no completions any more
+	silent   []uint64 // silent sends that the receiver has not taken over
+	holds    int      // frames, placements and remote operations that refer to its memory
+	left     bool     // detached or dead: no completions any more
 }
 
 // request is what a client's request number stands for.
@@ -95,19 +99,16 @@ func (c *Core) Detach(now int64, id SessionID, reason error) {
 	if s == nil || s.left {
 		return
 	}
-	s.holds++ // so that the end of this function decides, not what it drops
+	s.holds++ // until its ending is done
 	s.left = true
 	e := s.endpoint
 	e.session, e.gone = nil, true
-	c.dropRequests(s)
-	c.dropWindows(s)
-	c.dropParked(e)
 	if reason != nil {
 		c.failJob(&Failure{Rank: e.rank, Code: 1, Reason: reason.Error()})
 	} else {
-		c.sayBye()
+		c.depart(e.rank)
 	}
-	c.unhold(id)
+	c.begin(ending{session: s, leaves: true, clean: reason == nil && c.fail == nil})
 }
 
 func (c *Core) hold(id SessionID) { c.sessions[id].holds++ }
@@ -121,23 +122,6 @@ func (c *Core) unhold(id SessionID) {
 		c.sessions[id] = nil
 		c.ports.Freed(id)
 	}
-}
-
-// dropParked frees what nobody will receive any more.
-func (c *Core) dropParked(e *endpoint) {
-	for _, q := range []*match.Queue{e.queue, e.colls} {
-		q.EachParked(func(h uint32) bool {
-			m, id := c.parked.at(h)
-			c.refuse(m, shm.StatusPeerFailed)
-			if !m.arriving {
-				c.freeMessage(id, m)
-			} else {
-				m.dropped = true
-			}
-			return true
-		})
-	}
-	e.queue, e.colls = match.New(), match.New()
 }
 
 // take claims the client's request number.

@@ -48,8 +48,8 @@ func (c *Core) failJob(f *Failure) {
 	}
 	for _, e := range c.hosted {
 		if s := e.session; s != nil {
-			c.failRequests(s, shm.StatusAborted)
 			c.tellFailure(s)
+			c.begin(ending{session: s})
 		}
 	}
 }
@@ -103,6 +103,7 @@ func (c *Core) peerDied(p *peer, cause error) {
 	c.ports.Disconnect(p.id)
 	c.dropOutbox(p)
 	if p.bye || c.left {
+		c.allLeft(p)
 		return
 	}
 	first, last := shm.AnySource, shm.AnySource
@@ -128,9 +129,11 @@ func (c *Core) dropOutbox(p *peer) {
 		case afterCopy:
 			c.copies.put(o.frames[i].Payload)
 		case afterComplete:
-			c.finish(a.session, uint32(a.id), shm.StatusPeerFailed)
+			c.finish(a.session, uint32(a.id), c.lost(p))
 		case afterColl:
-			c.collStepDone(a.id, shm.StatusPeerFailed)
+			c.collStepDone(a.id, c.lost(p))
+		case afterOrigin:
+			c.endOrigin(a.id, c.lost(p))
 		}
 		if a.hold {
 			c.unhold(a.session)
@@ -143,46 +146,7 @@ func (c *Core) dropOutbox(p *peer) {
 			c.unhold(in.session)
 		}
 	}
-	p.streams = p.streams[:0]
+	p.streams.clear()
+	c.dropGots(p)
+	c.dropAccesses(p, c.lost(p))
 }
-
-// failRequests ends every request of an application with status.
-func (c *Core) failRequests(s *session, status shm.Status) {
-	for req := range s.requests {
-		q := s.requests[req]
-		switch q.kind {
-		case requestSend:
-			if st := c.sends.get(q.id); st != nil && q.id != 0 {
-				c.endSend(q.id, st, status)
-			} // else the acknowledgement of its frame ends it
-		case requestRecv:
-			if r := c.recvs.get(q.id); r != nil {
-				if !r.matched {
-					r.endpoint.space(r.coll).Cancel(r.posted)
-				}
-				c.endRecv(q.id, r, status)
-			}
-		case requestProbe:
-			c.dropProbe(s.endpoint, q.id)
-			c.finish(s.id, uint32(req), status)
-		case requestColl:
-			c.endColl(q.id, status)
-		case requestOrigin:
-			c.endOrigin(q.id, status)
-		}
-	}
-	c.failSilent(s.id)
-}
-
-// failSilent ends the silent sends that wait in rendezvous: their count goes
-// back to the application.
-func (c *Core) failSilent(id SessionID) {
-	c.sends.each(func(sid uint64, st *send) {
-		if st.owner.session == id && st.owner.silent {
-			c.endSend(sid, st, shm.StatusAborted)
-		}
-	})
-}
-
-// dropRequests forgets every request of an application that has left.
-func (c *Core) dropRequests(s *session) { c.failRequests(s, shm.StatusAborted) }

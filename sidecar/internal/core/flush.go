@@ -16,10 +16,6 @@ const (
 	ackBytes  = 512 << 10
 )
 
-// streamAhead bounds the payload bytes of Data frames that wait for the link,
-// so that a message of gigabytes takes no more frames than the link can use.
-const streamAhead = 4 << 20
-
 // Flush posts what the events of this turn have queued. It returns true when a
 // link did not take everything: there is more to do as soon as it can.
 func (c *Core) Flush(now int64, to Poster) bool {

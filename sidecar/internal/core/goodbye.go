@@ -10,8 +10,9 @@ import (
 func (c *Core) Leave(now int64) {
 	c.now = now
 	for _, e := range c.hosted {
-		if e.session == nil {
-			e.gone = true
+		if e.session == nil && !e.gone { // nobody has ever attached
+			e.gone, e.ended = true, true
+			c.depart(e.rank)
 		}
 	}
 	c.sayBye()
@@ -24,7 +25,7 @@ func (c *Core) sayBye() {
 		return
 	}
 	for _, e := range c.hosted {
-		if !e.gone {
+		if !e.ended {
 			return
 		}
 	}
@@ -59,6 +60,7 @@ func (c *Core) Parted(id link.Peer) bool { return c.peers[id].parted() }
 // Leftover is what keeps a sidecar from ending without taking something with it.
 type Leftover struct {
 	Sessions int // applications that are attached, or whose memory is still on its way
+	Sends    int // messages of applications that have left, which their receivers have not taken
 	Peers    []PeerLeft
 }
 
@@ -70,11 +72,14 @@ type PeerLeft struct {
 }
 
 // None reports that nothing is left.
-func (l *Leftover) None() bool { return l.Sessions == 0 && len(l.Peers) == 0 }
+func (l *Leftover) None() bool { return l.Sessions == 0 && l.Sends == 0 && len(l.Peers) == 0 }
 
 // Leftover tells what is left to do.
 func (c *Core) Leftover() Leftover {
 	var l Leftover
+	if c.fail == nil {
+		l.Sends = c.orphans
+	}
 	for _, s := range c.sessions {
 		if s != nil {
 			l.Sessions++
@@ -100,7 +105,7 @@ func (c *Core) owes(p *peer) bool {
 		// has ended because of it.
 		return !p.out.empty() && !p.bye && (c.fail == nil || !p.known)
 	case peerGreeting, peerReady:
-		return !p.out.empty() || len(p.streams) > 0 || p.greet || p.ackSent != p.recvSeq
+		return !p.out.empty() || !p.streams.empty() || p.greet || p.ackSent != p.recvSeq
 	}
 	return false
 }

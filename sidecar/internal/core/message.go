@@ -22,6 +22,7 @@ type message struct {
 	waiter   uint64 // receive that has taken it meanwhile
 	dropped  bool   // nobody wants it; free it when it has arrived
 	claimed  bool   // taken by a matched probe
+	claimAt  int    // place in its endpoint's claimed
 	coll     bool
 }
 

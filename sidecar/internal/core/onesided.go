@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
@@ -16,13 +17,24 @@ const accFragment = eagerLimit
 type origin struct {
 	owner   owner
 	op      shm.Op
-	target  uint32
+	rank    uint32 // that started it
+	target  uint32 // AnySource: a flush of every peer
+	context uint32
+	tag     uint64 // of the descriptor; its meaning is the operation's
+	offset  uint64 // in the target's window
+	word    uint64 // type and operation, or exclusive
+	operand [shm.InlineMax]byte
+	length  uint8 // of operand
 	buf     link.Ref
 	total   uint64
-	got     uint64
-	waits   int // answers or acknowledgements outstanding
+	sent    uint64      // bytes of a Put or Acc in frames
+	got     uint64      // bytes of a Get that have come
+	emitted bool        // all its frames are on their way
+	waits   int         // answers or acknowledgements outstanding
+	asked   []link.Peer // of a flush of every peer, those that have not answered
 	status  shm.Status
 	session bool // the session's memory is held
+	orphan  bool // a get whose session has ended, and that is being answered
 }
 
 // submitOneSided starts an access, a flush or a lock (P§5.6).
@@ -34,7 +46,6 @@ func (c *Core) submitOneSided(s *session, d *shm.Descriptor) error {
 		}
 	}
 	o, id := c.origins.alloc()
-	o.owner, o.op, o.target = owner{session: s.id, req: d.Req}, d.Op, d.Peer
 	err := c.describeOrigin(s, o, d)
 	if err == nil {
 		err = s.take(d.Req, requestOrigin, id)
@@ -47,124 +58,42 @@ func (c *Core) submitOneSided(s *session, d *shm.Descriptor) error {
 		o.session = true
 		c.hold(s.id)
 	}
-	if !all && c.peerOf(d.Peer).state == peerDead {
-		c.endOrigin(id, shm.StatusPeerFailed)
-		return nil
+	switch {
+	case all:
+		c.flushAll(o, id)
+	case c.peerOf(d.Peer).state == peerDead:
+		c.endOrigin(id, c.lost(c.peerOf(d.Peer)))
+	default:
+		c.access(c.peerOf(d.Peer), o, id)
 	}
-	c.startOrigin(s, o, id, d)
 	return nil
 }
 
 func (c *Core) describeOrigin(s *session, o *origin, d *shm.Descriptor) error {
+	o.owner, o.op, o.rank, o.target = owner{session: s.id, req: d.Req}, d.Op, s.endpoint.rank, d.Peer
+	o.context, o.tag = d.Context, d.Tag
 	switch d.Op {
 	case shm.OpPut, shm.OpGet, shm.OpAcc:
 		ref, err := s.memory(d.Class, d.Addr(), d.Len())
 		if err != nil {
 			return err
 		}
-		o.buf, o.total = ref, d.Len()
+		o.buf, o.total, o.offset = ref, d.Len(), d.Aux()
 	case shm.OpFetch, shm.OpCas:
 		if d.Class != shm.ClassInline || d.InlineLen > shm.InlineMax {
 			return fmt.Errorf("operand of class %d", d.Class)
 		}
+		o.length = uint8(copy(o.operand[:], d.Inline()))
+		o.offset, o.word = d.Tag, uint64(d.Status)
+		if d.Op == shm.OpCas {
+			o.word &^= 0xff
+		}
+	case shm.OpLock:
+		if d.Flags&shm.FlagExclusive != 0 {
+			o.word = 1
+		}
 	}
 	return nil
-}
-
-func (c *Core) startOrigin(s *session, o *origin, id uint64, d *shm.Descriptor) {
-	switch d.Op {
-	case shm.OpPut:
-		c.emitAccess(s, o, id, d, wire.Put, uint64(c.cfg.FragmentBytes))
-	case shm.OpAcc:
-		c.emitAccess(s, o, id, d, wire.Acc, accFragment)
-	case shm.OpGet:
-		if o.total == 0 {
-			c.endOrigin(id, shm.StatusOK)
-			return
-		}
-		h := c.emitRequest(s, wire.Get, d, id)
-		h.Tag, h.B = d.Aux(), o.total
-		o.waits = 1
-	case shm.OpFetch, shm.OpCas:
-		f, _ := c.emit(c.peerOf(d.Peer), wire.Fetch)
-		f.Head.Context, f.Head.Src, f.Head.Dst = d.Context, s.endpoint.rank, d.Peer
-		f.Head.Tag, f.Head.A, f.Head.B = d.Tag, id, uint64(d.Status)
-		if d.Op == shm.OpCas {
-			f.Head.B &^= 0xff
-		}
-		f.Head.Length = uint32(copy(f.Inline[:], d.Inline()))
-		o.waits = 1
-	case shm.OpLock:
-		h := c.emitRequest(s, wire.Lock, d, id)
-		if d.Flags&shm.FlagExclusive != 0 {
-			h.B = 1
-		}
-		o.waits = 1
-	case shm.OpUnlock:
-		c.emitRequest(s, wire.Unlock, d, id)
-		o.waits = 1
-	case shm.OpFlush:
-		c.startFlush(s, o, id, d)
-	}
-}
-
-// emitRequest emits a frame without payload to d's target.
-func (c *Core) emitRequest(s *session, t wire.Type, d *shm.Descriptor, id uint64) *wire.Header {
-	f, _ := c.emit(c.peerOf(d.Peer), t)
-	h := &f.Head
-	h.Context, h.Src, h.Dst, h.A = d.Context, s.endpoint.rank, d.Peer, id
-	return h
-}
-
-// emitAccess sends a Put or Accumulate in fragments. Small ones leave the
-// application's memory at once; others are done when the last is acknowledged.
-func (c *Core) emitAccess(s *session, o *origin, id uint64, d *shm.Descriptor, t wire.Type, fragment uint64) {
-	p := c.peerOf(d.Peer)
-	for off := uint64(0); off < o.total; {
-		n := min(fragment, o.total-off)
-		f, a := c.emit(p, t)
-		h := &f.Head
-		h.Context, h.Src, h.Dst = d.Context, s.endpoint.rank, d.Peer
-		h.Tag, h.A, h.Length = d.Aux()+off, d.Tag, uint32(n)
-		if o.total <= uint64(len(f.Inline)) {
-			copy(f.Inline[:], c.ports.Bytes(o.buf))
-			break
-		}
-		f.Payload = o.buf.Slice(off, n)
-		*a = after{kind: afterOrigin, session: s.id, id: id, hold: true}
-		c.hold(s.id)
-		o.waits++
-		p.out.queued += n
-		off += n
-		if off == o.total {
-			h.Flags |= wire.FlagAckNow
-		}
-	}
-	if o.waits == 0 {
-		c.endOrigin(id, shm.StatusOK)
-	}
-}
-
-// startFlush asks one target, or every sidecar that was ever talked to.
-func (c *Core) startFlush(s *session, o *origin, id uint64, d *shm.Descriptor) {
-	if d.Peer != shm.AnySource {
-		c.emitRequest(s, wire.Flush, d, id)
-		o.waits = 1
-		return
-	}
-	for i := range c.peers {
-		p := &c.peers[i]
-		if p.state == peerIdle || p.state == peerDead {
-			continue
-		}
-		f, _ := c.emit(p, wire.Flush)
-		f.Head.Context, f.Head.Src, f.Head.A, f.Head.Tag = d.Context, s.endpoint.rank, id, 1
-		f.Head.Dst = c.firstRank(p)
-		o.waits++
-	}
-	if o.waits == 0 {
-		c.endOrigin(id, shm.StatusOK)
-	}
 }
 
 // firstRank is some rank of p's pod, for frames that mean all of them.
@@ -185,7 +114,7 @@ func (c *Core) originReached(id uint64) {
 }
 
 func (c *Core) originStep(id uint64, o *origin) {
-	if o.waits--; o.waits == 0 {
+	if o.waits--; o.waits == 0 && o.emitted {
 		c.endOrigin(id, o.status)
 	}
 }
@@ -196,7 +125,7 @@ func (c *Core) onAnswer(p *peer, h *wire.Header, payload []byte) error {
 	if o == nil {
 		return nil // ended meanwhile
 	}
-	if o.target != shm.AnySource && c.peerOf(o.target) != p || o.waits == 0 {
+	if o.target != shm.AnySource && c.peerOf(o.target) != p || o.waits == 0 || o.op == shm.OpPut || o.op == shm.OpAcc {
 		return fmt.Errorf("%w: answer to a request of another sidecar", link.ErrProtocol)
 	}
 	switch h.Type {
@@ -207,12 +136,33 @@ func (c *Core) onAnswer(p *peer, h *wire.Header, payload []byte) error {
 		c.endFetch(h.A, o, payload)
 		return nil
 	case wire.Flushed:
+		if o.target == shm.AnySource {
+			if !c.flushAnswered(h.A, o, p, shm.Status(h.B)) {
+				return fmt.Errorf("%w: flush answered twice", link.ErrProtocol)
+			}
+			return nil
+		}
 		if o.status == shm.StatusOK {
 			o.status = shm.Status(h.B)
 		}
 	}
 	c.originStep(h.A, o)
 	return nil
+}
+
+// flushAnswered notes the answer of one peer to a flush of all; false: it had
+// answered before.
+func (c *Core) flushAnswered(id uint64, o *origin, p *peer, status shm.Status) bool {
+	at := slices.Index(o.asked, p.id)
+	if at < 0 {
+		return false
+	}
+	o.asked = slices.Delete(o.asked, at, at+1)
+	if o.status == shm.StatusOK {
+		o.status = status
+	}
+	c.originStep(id, o)
+	return true
 }
 
 func (c *Core) endFetch(id uint64, o *origin, value []byte) {
@@ -223,19 +173,48 @@ func (c *Core) endFetch(id uint64, o *origin, value []byte) {
 	c.complete(s, &d)
 }
 
-// endOrigin completes a one-sided operation.
+// endOrigin completes a one-sided operation. A get that ends while it is being
+// answered keeps its record, without memory, until the answer is whole: the
+// peer has one, too, until then.
 func (c *Core) endOrigin(id uint64, status shm.Status) {
 	o := c.origins.get(id)
 	if o == nil {
 		return
 	}
+	p := c.originPeer(o)
+	answering := p != nil && o.op == shm.OpGet && o.emitted && o.waits > 0 && p.state != peerDead
+	if o.orphan {
+		if !answering {
+			c.forgetOrigin(id, o, p)
+		}
+		return
+	}
 	d := shm.Descriptor{Op: shm.OpDone, Req: o.owner.req, Peer: o.target, Status: status}
 	s, held := o.owner.session, o.session
-	c.origins.release(id)
+	if answering {
+		o.orphan, o.session = true, false
+	} else {
+		c.forgetOrigin(id, o, p)
+	}
 	c.complete(s, &d)
 	if held {
 		c.unhold(s)
 	}
+}
+
+// originPeer is where an operation's target is; nil: everywhere.
+func (c *Core) originPeer(o *origin) *peer {
+	if o.target == shm.AnySource {
+		return nil
+	}
+	return c.peerOf(o.target)
+}
+
+func (c *Core) forgetOrigin(id uint64, o *origin, p *peer) {
+	if o.op == shm.OpGet && o.emitted {
+		c.getEnded(p)
+	}
+	c.origins.release(id)
 }
 
 // placeGot finds the place of a fragment that answers a Get.
@@ -249,6 +228,10 @@ func (c *Core) placeGot(p *peer, h *wire.Header) error {
 	if o.op != shm.OpGet || c.peerOf(o.target) != p || h.B != o.got || n == 0 || n > o.total-o.got {
 		return fmt.Errorf("%w: %d bytes at %d that no get asked for", link.ErrProtocol, n, h.B)
 	}
+	if o.orphan {
+		c.target(p, h, placeGot, h.A, link.Ref{Region: RegionDiscard, Len: n}, nil)
+		return nil
+	}
 	c.target(p, h, placeGot, h.A, o.buf.Slice(h.B, n), c.sessions[o.owner.session])
 	return nil
 }
@@ -259,16 +242,6 @@ func (c *Core) gotPlaced(id uint64, in *inbound) {
 		return
 	}
 	if o.got += uint64(in.head.Length); o.got == o.total {
-		c.endOrigin(id, shm.StatusOK)
-	}
-}
-
-// originRemoteDone ends an access that went by remote read or write.
-func (c *Core) originRemoteDone(id uint64, err error) {
-	if o := c.origins.get(id); o != nil {
-		if err != nil {
-			o.status = shm.StatusInvalid
-		}
 		c.originStep(id, o)
 	}
 }

@@ -32,6 +32,7 @@ const (
 	afterCopy               // give the eager copy back to the pool
 	afterChunk              // staged chunk of send id is off: OpStaged, maybe OpDone
 	afterOrigin             // one-sided operation id has reached its target
+	afterGot                // a get of the peer is answered
 	afterColl               // a step of collective id is done
 )
 
@@ -71,6 +72,9 @@ func (o *outbox) unposted() []*link.Frame {
 	i := (o.next + 1) & (n - 1)
 	return o.frames[i:min(n, i+o.last-o.next)]
 }
+
+// unpostedFrames is how many frames the link has not taken.
+func (o *outbox) unpostedFrames() uint64 { return o.last - o.next }
 
 // rewind makes the next frame to post the first one that is not acknowledged.
 func (o *outbox) rewind() {

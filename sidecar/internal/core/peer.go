@@ -28,14 +28,20 @@ type peer struct {
 	bye   bool // it said goodbye: its end is no failure
 	known bool // it was reached once
 
+	toldLeft int // of the ranks that have left here, those that it was told of
+
 	byeSeq uint64 // number of the frame with our goodbye; 0: it was not said
 	caps   link.Caps
 
-	out     outbox
-	streams []uint64 // rendezvous sends with Data frames still to be emitted, oldest first
-	isDirty bool
-	granted uint32 // eager credit that the peer has granted, cumulative, wire.CreditUnit
-	used    uint32 // of it used
+	out      outbox
+	streams  rota           // large transfers with frames still to be emitted
+	accesses []*accessQueue // one-sided operations that wait for their turn there
+	gets     int            // gets that it has not answered wholly
+	served   int            // its gets that are being answered, until it has acknowledged the last frame
+	locks    int            // locks that its ranks wait for
+	isDirty  bool
+	granted  uint32 // eager credit that the peer has granted, cumulative, wire.CreditUnit
+	used     uint32 // of it used
 
 	recvSeq   uint64 // last frame received in order
 	ackSent   uint64
@@ -127,6 +133,8 @@ func (c *Core) LinkUp(now int64, id link.Peer, caps link.Caps) {
 		p.state, p.greet = peerReady, false
 	} else if c.left && p.byeSeq == 0 {
 		c.emitBye(p)
+	} else if !c.left && c.parting.tellAt == 0 {
+		c.tellLeft(p)
 	}
 	c.touch(p)
 }
@@ -146,7 +154,7 @@ func (c *Core) LinkDown(now int64, id link.Peer, err error) {
 		c.peerDied(p, err)
 		return
 	}
-	if p.parted() {
+	if p.parted() && c.orphans == 0 {
 		p.state = peerIdle
 		return
 	}
@@ -195,6 +203,8 @@ func (c *Core) released(p *peer, a after, f *link.Frame) {
 		c.chunkSent(a.id, f)
 	case afterOrigin:
 		c.originReached(a.id)
+	case afterGot:
+		p.served--
 	case afterColl:
 		c.collStepDone(a.id, shm.StatusOK)
 	}

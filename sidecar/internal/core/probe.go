@@ -11,14 +11,9 @@ import (
 type probe struct {
 	owner    owner
 	endpoint *endpoint
-	pattern  match.Pattern
+	source   uint32
+	posted   match.Ref
 	claim    bool // matched probe: takes the message out of matching
-}
-
-func (p *probe) matches(m *message) bool {
-	return p.pattern.Context == m.head.Context &&
-		(p.pattern.Source == match.AnySource || p.pattern.Source == m.head.Src) &&
-		(p.pattern.Tag^m.head.Tag)&^p.pattern.Ignore == 0
 }
 
 func (c *Core) submitProbe(s *session, d *shm.Descriptor) error {
@@ -52,8 +47,17 @@ func (c *Core) submitProbe(s *session, d *shm.Descriptor) error {
 		c.probes.release(id)
 		return err
 	}
-	*p = probe{owner: owner{session: s.id, req: d.Req}, endpoint: e, pattern: pat, claim: claim}
-	e.probes = append(e.probes, id)
+	*p = probe{owner: owner{session: s.id, req: d.Req}, endpoint: e, source: d.Peer, claim: claim}
+	if d.Peer != shm.AnySource {
+		from := c.peerOf(d.Peer)
+		if c.hasLeft(d.Peer) || from.state == peerDead {
+			c.probes.release(id)
+			c.finish(s.id, d.Req, c.lostRank(d.Peer))
+			return nil
+		}
+		c.reach(from)
+	}
+	p.posted = e.probes.Post(pat, uint32(id))
 	return nil
 }
 
@@ -61,8 +65,9 @@ func (c *Core) answerProbe(s SessionID, req uint32, m *message, id uint64, claim
 	d := shm.Descriptor{Op: shm.OpDone, Req: req, Peer: m.head.Src, Tag: m.head.Tag}
 	handle := uint64(0)
 	if claim {
-		m.claimed = true
 		handle = id
+		m.claimed, m.claimAt = true, len(m.endpoint.claimed)
+		m.endpoint.claimed = append(m.endpoint.claimed, id)
 	}
 	d.SetBody(0, m.length, handle, 0)
 	c.complete(s, &d)
@@ -74,25 +79,22 @@ func (c *Core) wakeProbe(e *endpoint, m *message, id uint64) bool {
 	if m.coll {
 		return false
 	}
-	for i := 0; i < len(e.probes); i++ {
-		pid := e.probes[i]
-		p := c.probes.get(pid)
-		if !p.matches(m) {
-			continue
+	for {
+		i, ok := e.probes.Arrive(envelope(&m.head))
+		if !ok {
+			return false
 		}
+		p, pid := c.probes.at(i)
 		o, claim := p.owner, p.claim
-		e.probes = append(e.probes[:i], e.probes[i+1:]...)
-		i--
 		c.probes.release(pid)
 		c.answerProbe(o.session, o.req, m, id, claim)
 		if claim {
 			return true
 		}
 	}
-	return false
 }
 
-// claimed finds the message that a handle from a matched probe stands for.
+// claimedBy finds the message that a handle from a matched probe stands for.
 func (c *Core) claimedBy(s *session, handle uint64) (*message, error) {
 	m := c.parked.get(handle)
 	if m == nil || !m.claimed || m.endpoint != s.endpoint || m.waiter != 0 {
@@ -116,6 +118,7 @@ func (c *Core) submitMrecv(s *session, d *shm.Descriptor) error {
 		c.recvs.release(id)
 		return err
 	}
+	c.unclaim(m)
 	c.matchParked(r, id, m, handle)
 	return nil
 }
@@ -125,11 +128,19 @@ func (c *Core) submitDrop(s *session, d *shm.Descriptor) error {
 	if err != nil {
 		return err
 	}
-	c.refuse(m, shm.StatusOK)
-	if m.arriving {
-		m.dropped = true
-		return nil
-	}
-	c.freeMessage(d.Aux(), m)
+	c.refuseParked(d.Aux(), m, shm.StatusOK)
 	return nil
+}
+
+// unclaim takes a message off the list of those that nobody has received.
+func (c *Core) unclaim(m *message) {
+	if !m.claimed {
+		return
+	}
+	m.claimed = false
+	list := m.endpoint.claimed
+	last := list[len(list)-1]
+	list[m.claimAt] = last
+	c.parked.get(last).claimAt = m.claimAt
+	m.endpoint.claimed = list[:len(list)-1]
 }

@@ -30,12 +30,16 @@ type recv struct {
 	got    uint64
 	peer   link.Peer
 	remote uint64 // sender's request, of a rendezvous
-	key    link.Key
-	keyed  bool
-	eager  link.Ref // payload in the pool, of a staged receive
-	parked bool     // eager is in use
-	chunks chunkQueue
-	given  uint64 // bytes of chunks supplied
+	from   uint32 // source that it accepts; AnySource: any
+
+	reading bool   // a remote read of the message is under way
+	token   uint64 // of that read
+	key     link.Key
+	keyed   bool
+	eager   link.Ref // payload in the pool, of a staged receive
+	parked  bool     // eager is in use
+	chunks  chunkQueue
+	given   uint64 // bytes of chunks supplied
 }
 
 func (c *Core) submitRecv(s *session, d *shm.Descriptor) error {
@@ -88,10 +92,15 @@ func (c *Core) startRecv(r *recv, id uint64, p match.Pattern) {
 		c.matchParked(r, id, m, mid)
 		return
 	}
+	r.from = p.Source
 	if p.Source != match.AnySource {
 		from := c.peerOf(p.Source)
-		if from.state == peerDead {
-			c.endRecv(id, r, shm.StatusPeerFailed)
+		switch {
+		case c.hasLeft(p.Source):
+			c.endRecv(id, r, shm.StatusPeerLeft)
+			return
+		case from.state == peerDead:
+			c.endRecv(id, r, c.lost(from))
 			return
 		}
 		// Whoever waits for a peer must learn of its end. (A wildcard waits

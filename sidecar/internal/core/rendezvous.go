@@ -40,6 +40,12 @@ func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
 	f.Head.A, f.Head.B = o.total, id
 	f.Head.Length = uint32(body.Encode(f.Inline[:]))
 	c.setState(s, o.owner, requestSend, id)
+	switch {
+	case o.owner.coll != 0:
+		c.collOpens(o.owner.coll, stepRef{id, true})
+	case o.owner.silent:
+		s.keepSilent(id, st)
+	}
 }
 
 func (c *Core) mayRead(p *peer) bool {
@@ -62,7 +68,7 @@ func (c *Core) onRTS(p *peer, h *wire.Header, payload []byte) error {
 		return err
 	}
 	if e.gone || c.fail != nil {
-		c.refuse(&message{head: *h, peer: p.id}, shm.StatusPeerFailed)
+		c.refuse(&message{head: *h, peer: p.id}, c.refusal())
 		return nil
 	}
 	key := link.Key{Key: body.Key, Addr: body.Addr}
@@ -84,7 +90,7 @@ func (c *Core) startRendezvous(r *recv, id, remote uint64, key link.Key) {
 	p := &c.peers[r.peer]
 	switch {
 	case p.state == peerDead:
-		c.endRecv(id, r, shm.StatusPeerFailed)
+		c.endRecv(id, r, c.lost(p))
 	case r.want == 0:
 		c.finishRendezvous(p, r, id)
 	case r.class == shm.ClassStaged:
@@ -104,6 +110,8 @@ func (c *Core) read(p *peer, r *recv, id uint64, key link.Key) bool {
 		c.stats.Unregistered++
 		return false
 	}
+	r.reading, r.token = true, token
+	c.remotes.get(token).other = r.remote
 	return true
 }
 
@@ -135,23 +143,28 @@ func (c *Core) onPull(p *peer, h *wire.Header, payload []byte) error {
 	}
 	c.hearBusy(h)
 	st := c.sends.get(h.A)
-	if st == nil || st.sync || c.peerOf(st.dst) != p {
-		if c.fail != nil || st == nil {
-			return nil // ended here meanwhile: its session is gone
-		}
+	if st == nil { // ended here meanwhile: its session is gone
+		c.tellEnded(p, h.B)
+		return nil
+	}
+	if st.sync || c.peerOf(st.dst) != p {
 		return fmt.Errorf("%w: pull of an unknown send", link.ErrProtocol)
 	}
-	if body.Bytes > st.total || body.Offset > st.total-body.Bytes || body.Offset != st.asked {
+	if body.Bytes == 0 || body.Bytes > st.total || body.Offset > st.total-body.Bytes || body.Offset != st.asked {
 		return fmt.Errorf("%w: pull of %d bytes at %d of %d, %d asked before", link.ErrProtocol, body.Bytes, body.Offset, st.total, st.asked)
 	}
 	st.remote = h.B
 	if st.asked != st.next {
+		if len(st.ends) >= chunkLimit {
+			return fmt.Errorf("%w: more than %d pulls of a message are open", link.ErrProtocol, chunkLimit)
+		}
 		st.ends = append(st.ends, st.asked)
 	}
 	st.asked = body.Offset + body.Bytes
 	if body.Key != 0 && st.held && p.caps.Write {
 		src, dst := st.payload.Slice(body.Offset, body.Bytes), link.Key{Key: body.Key, Addr: body.Addr}
 		token := c.remote(remotePut, st.owner.session, h.A)
+		c.remotes.get(token).other = st.remote
 		if err := c.ports.Write(p.id, token, src, dst, h.B); err == nil {
 			st.next = st.asked
 			c.stats.Put.add(body.Bytes)
@@ -162,64 +175,6 @@ func (c *Core) onPull(p *peer, h *wire.Header, payload []byte) error {
 	c.stats.Stream.add(body.Bytes)
 	c.flow(p, h.A, st)
 	return nil
-}
-
-// flow puts a send among its peer's streams while it has something to send.
-func (c *Core) flow(p *peer, id uint64, st *send) {
-	if st.flowing || st.next == st.asked || st.staged && st.chunks.unsent() == 0 {
-		return
-	}
-	st.flowing = true
-	p.streams = append(p.streams, id)
-	c.touch(p)
-}
-
-// feedStreams turns asked-for parts of messages into Data frames, oldest
-// message first, a bounded number of bytes ahead of the link.
-func (c *Core) feedStreams(p *peer) {
-	for len(p.streams) > 0 && p.out.queued < streamAhead {
-		id := p.streams[0]
-		st := c.sends.get(id)
-		if st == nil || !c.emitData(p, id, st) {
-			if st != nil {
-				st.flowing = false
-			}
-			p.streams = p.streams[:copy(p.streams, p.streams[1:])]
-		}
-	}
-}
-
-// emitData emits the next fragment; false: nothing more for now.
-func (c *Core) emitData(p *peer, id uint64, st *send) bool {
-	if st.next == st.asked {
-		return false
-	}
-	// A fragment never spans two pulls: the receiver has a place of its own
-	// for each.
-	for len(st.ends) > 0 && st.ends[0] <= st.next {
-		st.ends = st.ends[1:]
-	}
-	end := st.asked
-	if len(st.ends) > 0 {
-		end = st.ends[0]
-	}
-	c.moved++
-	n := min(uint64(c.cfg.FragmentBytes), end-st.next)
-	if st.staged {
-		return c.emitChunk(p, id, st, n)
-	}
-	f, a := c.emit(p, wire.Data)
-	f.Head.A, f.Head.B, f.Head.Length = st.remote, st.next, uint32(n)
-	if st.held {
-		f.Payload = st.payload.Slice(st.next, n)
-		*a = after{session: st.owner.session, hold: true}
-		c.hold(st.owner.session)
-	} else {
-		copy(f.Inline[:], st.inline[st.next:st.next+n])
-	}
-	p.out.queued += f.Payload.Len
-	st.next += n
-	return st.next < st.asked
 }
 
 // placeData finds the place of a fragment in the receive's buffer.
@@ -303,6 +258,19 @@ func (c *Core) onFin(p *peer, h *wire.Header) error {
 	return nil
 }
 
+// onEnded ends a receive whose sender has ended before it was asked (P§5.3).
+func (c *Core) onEnded(p *peer, h *wire.Header) error {
+	r := c.recvs.get(h.A)
+	if r == nil {
+		return nil // ended here, too
+	}
+	if r.peer != p.id || !r.matched || r.remote == 0 || h.B == 0 {
+		return fmt.Errorf("%w: the end of a send that nobody asked for", link.ErrProtocol)
+	}
+	c.endRecv(h.A, r, shm.Status(h.B))
+	return nil
+}
+
 // onWritten completes a receive whose data a remote write has brought: told by
 // the link, or by the sender's frame where the link does not notify. A write
 // that failed is followed by a pull of Data frames; the sender must not start
@@ -344,14 +312,13 @@ func (c *Core) RemoteDone(now int64, id link.Peer, token uint64, err error) {
 		return // it is no session's
 	case remoteMessage:
 		if r := c.recvs.get(done.id); r != nil {
+			r.reading = false
 			c.readDone(p, r, done.id, err)
+		} else if done.refuse {
+			c.tellFin(p, done.other, shm.StatusPeerLeft)
 		}
 	case remotePut:
-		if st := c.sends.get(done.id); st != nil {
-			c.writeDone(p, st, err)
-		}
-	case remoteOrigin:
-		c.originRemoteDone(done.id, err)
+		c.writeDone(p, &done, err)
 	}
 	c.unhold(done.session)
 }
@@ -362,6 +329,8 @@ type remoteOp struct {
 	kind    remoteKind
 	session SessionID
 	id      uint64
+	other   uint64 // the peer's request
+	refuse  bool   // the receive has ended early, and its sender is still to be told
 }
 
 type remoteKind uint8
@@ -369,14 +338,13 @@ type remoteKind uint8
 const (
 	remoteMessage remoteKind = iota // read of a matched message
 	remotePut                       // write of a message that was asked for
-	remoteOrigin                    // one-sided operation
 	remoteRing                      // small frame
 )
 
 // remote registers a remote operation and returns its token.
 func (c *Core) remote(kind remoteKind, s SessionID, id uint64) uint64 {
 	op, token := c.remotes.alloc()
-	*op = remoteOp{kind, s, id}
+	*op = remoteOp{kind: kind, session: s, id: id}
 	c.hold(s)
 	return token
 }
@@ -399,15 +367,19 @@ func (c *Core) readDone(p *peer, r *recv, id uint64, err error) {
 	c.emitPull(p, r, id, &wire.PullBody{Bytes: r.want})
 }
 
-// writeDone tells the receiver about a write of which the link has not told it.
-func (c *Core) writeDone(p *peer, st *send, err error) {
-	if err == nil && p.caps.Notify {
+// writeDone tells the receiver about a write of which the link has not told it,
+// whether or not the send is still there.
+func (c *Core) writeDone(p *peer, op *remoteOp, err error) {
+	if err == nil && p.caps.Notify || p.state == peerDead {
 		return
 	}
 	f, _ := c.emit(p, wire.Written)
-	f.Head.A = st.remote
-	if err != nil {
-		f.Head.B = 1
+	f.Head.A = op.other
+	if err == nil {
+		return
+	}
+	f.Head.B = 1
+	if st := c.sends.get(op.id); st != nil {
 		st.asked, st.next = 0, 0 // the receiver pulls once more
 	}
 }

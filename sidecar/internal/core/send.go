@@ -28,6 +28,8 @@ type send struct {
 	payload link.Ref
 	inline  [shm.InlineMax]byte
 	held    bool // payload's memory is held
+	orphan  bool // its session has said goodbye; its bytes are here
+	silent  int  // place in its session's silent, of a silent one
 	key     link.Key
 	keyed   bool
 
@@ -88,6 +90,9 @@ func (c *Core) submitSend(s *session, d *shm.Descriptor) error {
 		if d.Class != shm.ClassInline || o.sync {
 			return fmt.Errorf("only an inline send that is not synchronous may be silent")
 		}
+		if len(s.silent) >= silentLimit {
+			return fmt.Errorf("more than %d silent sends are open", silentLimit)
+		}
 	} else if err := s.take(d.Req, requestSend, 0); err != nil {
 		return err
 	}
@@ -100,7 +105,7 @@ func (c *Core) submitSend(s *session, d *shm.Descriptor) error {
 func (c *Core) startSend(s *session, o *outgoing) {
 	p := c.peerOf(o.dst)
 	if p.state == peerDead {
-		c.sendDone(s, o.owner, shm.StatusPeerFailed)
+		c.sendDone(s, o.owner, c.lost(p))
 		return
 	}
 	c.stats.sent(o.src, o.dst, o.total, len(c.cfg.PodOf))
@@ -230,12 +235,38 @@ func (c *Core) endSend(id uint64, st *send, status shm.Status) {
 		c.ports.Deregister(c.peerOf(st.dst).id, st.key)
 	}
 	o, held := st.owner, st.held
+	if st.orphan {
+		c.orphans--
+		c.sends.release(id)
+		return
+	}
 	if st.staged {
 		c.returnChunks(st)
+	}
+	if o.silent {
+		c.dropSilent(c.sessions[o.session], st)
 	}
 	c.sends.release(id)
 	c.sendDone(c.sessions[o.session], o, status)
 	if held {
 		c.unhold(o.session)
 	}
+}
+
+// silentLimit bounds the silent sends of an application that their receivers
+// have not taken over (L§4.3).
+const silentLimit = shm.MaxRequests
+
+// keepSilent notes a silent send that has to wait: no request stands for it.
+func (s *session) keepSilent(id uint64, st *send) {
+	st.silent = len(s.silent)
+	s.silent = append(s.silent, id)
+}
+
+// dropSilent forgets such a send.
+func (c *Core) dropSilent(s *session, st *send) {
+	last := s.silent[len(s.silent)-1]
+	s.silent[st.silent] = last
+	c.sends.get(last).silent = st.silent
+	s.silent = s.silent[:len(s.silent)-1]
 }

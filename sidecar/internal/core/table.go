@@ -73,6 +73,19 @@ func (t *table[T]) each(f func(id uint64, item *T)) {
 	}
 }
 
+// span is each for n entries from index first on, in use or not. It reports
+// whether there are more behind them.
+func (t *table[T]) span(first, n uint32, f func(id uint64, item *T)) bool {
+	all := uint32(len(t.chunks)) * tableChunk
+	end := min(first+n, all)
+	for i := first; i < end; i++ {
+		if s := &t.chunks[i/tableChunk][i%tableChunk]; s.gen&1 == 1 {
+			f(uint64(s.gen)<<32|uint64(i), &s.item)
+		}
+	}
+	return end < all
+}
+
 // at returns the entry in use with index i, and its id. Matching queues keep
 // indices: they never outlive their entry.
 func (t *table[T]) at(i uint32) (*T, uint64) {

@@ -16,6 +16,7 @@ func (c *Core) Tick(now int64) (next int64) {
 			next = t
 		}
 	}
+	c.tickLeft(due)
 	for i := range c.peers {
 		p := &c.peers[i]
 		if p.self {

@@ -11,7 +11,6 @@ import (
 
 // window is the memory that one hosted rank exposes under a window number.
 type window struct {
-	number  uint32
 	session *session
 	mem     link.Ref
 	errors  map[uint32]shm.Status // by origin rank: what went wrong since its last flush
@@ -19,7 +18,8 @@ type window struct {
 	// exclusively, and who waits.
 	holders   map[uint32]int
 	exclusive bool
-	waiting   []lockWaiter
+	waiting   []lockWaiter // from head on
+	head      int
 }
 
 type lockWaiter struct {
@@ -29,10 +29,19 @@ type lockWaiter struct {
 	exclusive bool
 }
 
-func windowKey(number, rank uint32) uint64 { return uint64(number)<<32 | uint64(rank) }
+// Bounds of what applications and peers may have open.
+const (
+	windowLimit = 4096  // windows that one application exposes
+	lockLimit   = 65536 // locks that the ranks of one peer wait for
+)
 
-// windowLimit bounds the windows that one application exposes.
-const windowLimit = 4096
+// window finds what rank exposes under a number; nil: nothing.
+func (c *Core) window(number, rank uint32) *window {
+	if int(rank) >= len(c.endpoints) || c.endpoints[rank] == nil {
+		return nil
+	}
+	return c.endpoints[rank].wins[number]
+}
 
 func (c *Core) submitWin(s *session, d *shm.Descriptor) error {
 	mem := link.Ref{}
@@ -42,51 +51,76 @@ func (c *Core) submitWin(s *session, d *shm.Descriptor) error {
 			return err
 		}
 	}
-	k := windowKey(d.Context, s.endpoint.rank)
-	if c.wins[k] != nil || len(c.wins) >= windowLimit*len(c.hosted) {
-		return fmt.Errorf("window %d exists, or there are too many", d.Context)
+	e := s.endpoint
+	if e.wins[d.Context] != nil || len(e.wins) >= windowLimit {
+		return fmt.Errorf("window %d exists, or there are %d of them", d.Context, len(e.wins))
 	}
 	if err := s.take(d.Req, requestPlain, 0); err != nil {
 		return err
 	}
-	c.wins[k] = &window{number: d.Context, session: s, mem: mem, errors: map[uint32]shm.Status{}, holders: map[uint32]int{}}
+	if e.wins == nil {
+		e.wins = map[uint32]*window{}
+	}
+	e.wins[d.Context] = &window{session: s, mem: mem, errors: map[uint32]shm.Status{}, holders: map[uint32]int{}}
 	c.finish(s.id, d.Req, shm.StatusOK)
 	return nil
 }
 
 func (c *Core) submitWinFree(s *session, d *shm.Descriptor) error {
-	k := windowKey(d.Context, s.endpoint.rank)
-	if c.wins[k] == nil {
+	w := s.endpoint.wins[d.Context]
+	if w == nil {
 		return fmt.Errorf("no window has the number %d", d.Context)
 	}
 	if err := s.take(d.Req, requestPlain, 0); err != nil {
 		return err
 	}
-	c.closeWindow(c.wins[k])
+	delete(s.endpoint.wins, d.Context)
+	c.closeWindow(w)
 	c.finish(s.id, d.Req, shm.StatusOK)
 	return nil
 }
 
-// closeWindow forgets a window and disappoints those who wait for its lock.
+// closeWindow disappoints those who wait for the lock of a window that is gone,
+// in steps (Advance).
 func (c *Core) closeWindow(w *window) {
-	delete(c.wins, windowKey(w.number, w.session.endpoint.rank))
-	for _, l := range w.waiting {
-		c.answerFlush(&c.peers[l.peer], l.request, shm.StatusInvalid)
+	if w.head < len(w.waiting) {
+		c.closing = append(c.closing, w)
 	}
 }
 
-func (c *Core) dropWindows(s *session) {
-	for _, w := range c.wins {
-		if w.session == s {
-			c.closeWindow(w)
+// disappoint answers up to budget waiters of windows that are gone, and returns
+// what is left of the budget.
+func (c *Core) disappoint(budget int) int {
+	for len(c.closing) > 0 && budget > 0 {
+		w := c.closing[len(c.closing)-1]
+		for ; w.head < len(w.waiting) && budget > 0; budget-- {
+			l := w.nextWaiter(c)
+			c.answerFlush(&c.peers[l.peer], l.request, shm.StatusInvalid)
+		}
+		if w.head == len(w.waiting) {
+			c.closing = c.closing[:len(c.closing)-1]
 		}
 	}
+	return budget
 }
 
-// access finds the part of a window that a frame names. Mistakes of the origin
+// nextWaiter takes the one who has waited longest.
+func (w *window) nextWaiter(c *Core) lockWaiter {
+	l := w.waiting[w.head]
+	c.peers[l.peer].locks--
+	if w.head++; w.head == len(w.waiting) {
+		w.waiting, w.head = w.waiting[:0], 0
+	} else if w.head >= 64 && w.head*2 >= len(w.waiting) {
+		w.waiting = w.waiting[:copy(w.waiting, w.waiting[w.head:])]
+		w.head = 0
+	}
+	return l
+}
+
+// exposedPart finds the part of a window that a frame names. Mistakes of the origin
 // are kept for its next flush.
-func (c *Core) access(h *wire.Header, n uint64) (link.Ref, *window) {
-	w := c.wins[windowKey(h.Context, h.Dst)]
+func (c *Core) exposedPart(h *wire.Header, n uint64) (link.Ref, *window) {
+	w := c.window(h.Context, h.Dst)
 	if w == nil {
 		return link.Ref{}, nil
 	}
@@ -103,7 +137,7 @@ func (c *Core) placeAccess(p *peer, h *wire.Header) error {
 	if _, err := c.hostedBy(p, h); err != nil {
 		return err
 	}
-	ref, w := c.access(h, uint64(h.Length))
+	ref, w := c.exposedPart(h, uint64(h.Length))
 	if w == nil {
 		c.discard(p, h)
 		return nil
@@ -130,7 +164,7 @@ func (c *Core) putPlaced(_ *peer, in *inbound) { c.stats.OneSided.add(uint64(in.
 
 func (c *Core) accPlaced(_ *peer, in *inbound) {
 	// The window may have gone while the payload arrived.
-	if ref, w := c.access(&in.head, uint64(in.head.Length)); w != nil {
+	if ref, w := c.exposedPart(&in.head, uint64(in.head.Length)); w != nil {
 		if coll.Apply(coll.Op(uint8(in.head.A)), coll.Type(in.head.A>>8), c.ports.Bytes(ref), c.ports.Bytes(in.dst)) != nil {
 			w.errors[in.head.Src] = shm.StatusUnsupported
 		}
@@ -150,11 +184,11 @@ func (c *Core) onOneSided(p *peer, h *wire.Header, payload []byte) error {
 	}
 	switch h.Type {
 	case wire.Get:
-		c.onGet(p, h)
+		return c.onGet(p, h)
 	case wire.Fetch:
 		c.onFetch(p, h, payload)
 	case wire.Lock:
-		c.onLock(p, h)
+		return c.onLock(p, h)
 	case wire.Unlock:
 		c.onUnlock(p, h)
 	case wire.Flush:
@@ -165,24 +199,66 @@ func (c *Core) onOneSided(p *peer, h *wire.Header, payload []byte) error {
 	return nil
 }
 
-// onGet answers with the window's memory, in fragments.
-func (c *Core) onGet(p *peer, h *wire.Header) {
-	ref, w := c.access(h, h.B)
+// got is a get that is served here.
+type got struct {
+	peer    link.Peer
+	request uint64
+	mem     link.Ref
+	sent    uint64
+	session SessionID // whose memory is held
+}
+
+// onGet begins to answer with the window's memory.
+func (c *Core) onGet(p *peer, h *wire.Header) error {
+	if h.B == 0 || p.served >= getWindow {
+		return fmt.Errorf("%w: get of %d bytes, while %d are being answered", link.ErrProtocol, h.B, p.served)
+	}
+	ref, w := c.exposedPart(h, h.B)
 	if w == nil {
 		c.answerFlush(p, h.A, shm.StatusInvalid)
-		return
+		return nil
 	}
 	c.stats.OneSided.add(h.B)
-	for off := uint64(0); off < h.B; {
-		n := min(uint64(c.cfg.FragmentBytes), h.B-off)
-		f, a := c.emit(p, wire.Got)
-		f.Head.A, f.Head.B, f.Head.Length = h.A, off, uint32(n)
-		f.Payload = ref.Slice(off, n)
-		*a = after{session: w.session.id, hold: true}
-		c.hold(w.session.id)
-		p.out.queued += n
-		off += n
+	g, id := c.gots.alloc()
+	*g = got{peer: p.id, request: h.A, mem: ref, session: w.session.id}
+	c.hold(g.session)
+	p.served++
+	p.streams.add(h.Src, entry{entryGot, id})
+	c.touch(p)
+	return nil
+}
+
+// feedGot emits the next fragment of an answer; false: it was the last.
+func (c *Core) feedGot(p *peer, id uint64) bool {
+	g := c.gots.get(id)
+	if g == nil {
+		return false
 	}
+	n := min(uint64(c.cfg.FragmentBytes), g.mem.Len-g.sent)
+	f, a := c.emit(p, wire.Got)
+	f.Head.A, f.Head.B, f.Head.Length = g.request, g.sent, uint32(n)
+	f.Payload = g.mem.Slice(g.sent, n)
+	p.out.queued += n
+	g.sent += n
+	// The last frame takes over the hold, and its acknowledgement ends the get.
+	*a = after{session: g.session, hold: true}
+	if g.sent < g.mem.Len {
+		c.hold(g.session)
+		return true
+	}
+	a.kind = afterGot
+	c.gots.release(id)
+	return false
+}
+
+// dropGots forgets the gets of a dead peer.
+func (c *Core) dropGots(p *peer) {
+	c.gots.each(func(id uint64, g *got) {
+		if g.peer == p.id {
+			c.unhold(g.session)
+			c.gots.release(id)
+		}
+	})
 }
 
 // onFetch combines one element and answers with what was there before.
@@ -196,7 +272,7 @@ func (c *Core) onFetch(p *peer, h *wire.Header, payload []byte) {
 		c.answerFlush(p, h.A, shm.StatusUnsupported)
 		return
 	}
-	ref, w := c.access(h, uint64(size))
+	ref, w := c.exposedPart(h, uint64(size))
 	if w == nil {
 		c.answerFlush(p, h.A, shm.StatusInvalid)
 		return
@@ -216,35 +292,40 @@ func (c *Core) onFetch(p *peer, h *wire.Header, payload []byte) {
 	}
 }
 
-func (c *Core) onLock(p *peer, h *wire.Header) {
-	w := c.wins[windowKey(h.Context, h.Dst)]
+func (c *Core) onLock(p *peer, h *wire.Header) error {
+	w := c.window(h.Context, h.Dst)
 	if w == nil {
 		c.answerFlush(p, h.A, shm.StatusInvalid)
-		return
+		return nil
 	}
+	if p.locks >= lockLimit {
+		return fmt.Errorf("%w: more than %d locks are waited for", link.ErrProtocol, lockLimit)
+	}
+	p.locks++
 	w.waiting = append(w.waiting, lockWaiter{p.id, h.Src, h.A, h.B == 1})
 	c.grantLocks(w)
+	return nil
 }
 
 // grantLocks serves the waiters in order, so that nobody starves.
 func (c *Core) grantLocks(w *window) {
-	for len(w.waiting) > 0 {
-		l := w.waiting[0]
+	for w.head < len(w.waiting) {
+		l := &w.waiting[w.head]
 		if w.exclusive || l.exclusive && len(w.holders) > 0 {
 			return
 		}
-		w.waiting = w.waiting[:copy(w.waiting, w.waiting[1:])]
 		w.exclusive = l.exclusive
 		w.holders[l.rank]++
 		f, _ := c.emit(&c.peers[l.peer], wire.Locked)
 		f.Head.A = l.request
+		w.nextWaiter(c)
 	}
 }
 
 // onUnlock ends a lock of the rank that asks. One that holds none must not end
 // another's: it is told of its mistake.
 func (c *Core) onUnlock(p *peer, h *wire.Header) {
-	if w := c.wins[windowKey(h.Context, h.Dst)]; w != nil {
+	if w := c.window(h.Context, h.Dst); w != nil {
 		switch n := w.holders[h.Src]; n {
 		case 0:
 			w.errors[h.Src] = shm.StatusInvalid
@@ -271,11 +352,11 @@ func (c *Core) onFlush(p *peer, h *wire.Header) {
 	}
 	if h.Tag == 1 {
 		for _, e := range c.hosted {
-			if w := c.wins[windowKey(h.Context, e.rank)]; w != nil {
+			if w := e.wins[h.Context]; w != nil {
 				collect(w)
 			}
 		}
-	} else if w := c.wins[windowKey(h.Context, h.Dst)]; w != nil {
+	} else if w := c.window(h.Context, h.Dst); w != nil {
 		collect(w)
 	} else {
 		status = shm.StatusInvalid

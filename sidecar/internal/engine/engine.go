@@ -137,6 +137,7 @@ func (e *Engine) Turn() int {
 		work += l.Poll(e)
 	}
 	work += e.core.PollRings(e.now)
+	work += e.core.Advance(e.now)
 	if e.now >= e.nextTick {
 		e.tick()
 	}
@@ -226,7 +227,7 @@ func (e *Engine) Attach(s *session.Session) error {
 	if err != nil {
 		e.sessions[a.id] = nil
 		e.sleeper.forget(s.Doorbell())
-		e.dropRegions(a)
+		e.regions = e.regions[:len(e.regions)-len(a.regions)] // nobody knows their numbers
 		return err
 	}
 	e.active = append(e.active, a)
@@ -245,13 +246,10 @@ func (e *Engine) freeSession() core.SessionID {
 	return core.SessionID(len(e.sessions) - 1)
 }
 
+// addRegion numbers a session's memory. A number is never used again: a rank
+// attaches once, and whoever reached for memory that is gone must not find
+// another's.
 func (e *Engine) addRegion(mem []byte) link.Region {
-	for i := int(core.RegionFirst); i < len(e.regions); i++ {
-		if e.regions[i] == nil {
-			e.regions[i] = mem
-			return link.Region(i)
-		}
-	}
 	e.regions = append(e.regions, mem)
 	return link.Region(len(e.regions) - 1)
 }

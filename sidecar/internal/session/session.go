@@ -26,7 +26,8 @@ type Session struct {
 	// overflow holds completions that found the ring full. It is bounded by
 	// the requests that the application may have open, and while it is not
 	// empty nothing more is taken from the application (Next).
-	overflow []shm.Descriptor
+	overflow []shm.Descriptor // from kept on
+	kept     int
 	fresh    bool // something was published since the last Publish
 	retired  uint64
 	told     uint64       // retired as last stored
@@ -56,6 +57,10 @@ func (s *Session) Slab() []byte { return s.control.Slab() }
 
 // Arena is the memory that the application allocates from.
 func (s *Session) Arena() []byte { return s.arena }
+
+// SetFree replaces how Free gives the memory back, for a caller of New who made
+// it.
+func (s *Session) SetFree(f func() error) { s.unmap = f }
 
 // Doorbell is the eventfd that the application rings, or -1.
 func (s *Session) Doorbell() int { return s.doorbell }
@@ -112,19 +117,18 @@ func (s *Session) Publish() (left bool, err error) {
 }
 
 func (s *Session) drain() error {
-	sent := 0
-	for sent < len(s.overflow) {
-		ok, err := s.complete.Push(&s.overflow[sent])
+	for s.kept < len(s.overflow) {
+		ok, err := s.complete.Push(&s.overflow[s.kept])
 		if err != nil {
 			return err
 		}
 		if !ok {
-			break
+			return nil
 		}
-		sent++
+		s.kept++
+		s.fresh = true
 	}
-	s.overflow = s.overflow[:copy(s.overflow, s.overflow[sent:])]
-	s.fresh = s.fresh || sent > 0
+	s.overflow, s.kept = s.overflow[:0], 0
 	return nil
 }
 

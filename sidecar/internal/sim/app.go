@@ -31,7 +31,8 @@ type app struct {
 	posted   int
 	open     int
 	failed   bool
-	dead     bool             // its process was killed, or has attacked
+	dead     bool             // its process was killed, has attacked, or has left early
+	deserts  float64          // when it leaves, in good order and in the middle; 0: never
 	assault  []shm.Descriptor // of an attack, those that are still to be submitted
 	queue    []shm.Descriptor // descriptors beside those of operations, in order
 	regrets  []uint32         // requests that are to be cancelled
@@ -78,12 +79,24 @@ func newApp(w *world, rank uint32) (*app, error) {
 	if a.session, err = session.New(c, a.arena, rank); err != nil {
 		return nil, err
 	}
+	a.session.SetFree(a.poison)
 	mem, n := c.SubmitRing()
 	if a.submit, err = ring.NewProducer(mem, n); err == nil {
 		mem, n = c.CompleteRing()
 		a.complete, err = ring.NewConsumer(mem, n)
 	}
 	return a, err
+}
+
+// poison spoils the memory that the engine has given back: whoever still
+// reaches for it reads, or is seen to have read, what nobody sent.
+func (a *app) poison() error {
+	if a.w.over {
+		return nil
+	}
+	fillByte(a.arena, 0xdd)
+	fillByte(a.slab, 0xdd)
+	return nil
 }
 
 // take gives the next n bytes of the arena.
@@ -245,6 +258,9 @@ func (a *app) end(o *operation, d *shm.Descriptor) error {
 	}
 	o.ended = true
 	a.open--
+	if d.Status == shm.StatusPeerLeft {
+		return a.checkDeserted(o, d)
+	}
 	if a.failed || d.Status == shm.StatusAborted || d.Status == shm.StatusPeerFailed {
 		if !a.w.mayFail() {
 			return fmt.Errorf("request %d ended with status %d and nothing has failed", d.Req, d.Status)

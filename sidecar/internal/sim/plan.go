@@ -19,17 +19,20 @@ func (w *world) plan() {
 		byRank[a.rank] = a
 	}
 	w.apps = byRank
-	if w.rng.IntN(2) == 0 {
-		w.planWindow()
-		w.leaving = nil // a window is reached into without its rank's doing
+	w.planDeserters()
+	if !w.desertion { // collectives and windows need all their ranks
+		if w.rng.IntN(2) == 0 {
+			w.planWindow()
+			w.leaving = nil // a window is reached into without its rank's doing
+		}
+		w.planCollectives()
 	}
-	w.planCollectives()
 	wild := make([]map[[2]uint64][]byte, ranks)
 	claims := make([]bool, ranks)
 	for r := range wild {
 		claims[r] = w.rng.IntN(3) == 0
 		// A wildcard alone does not notice a sidecar that nobody talks to.
-		if w.rng.IntN(2) == 0 && !w.mayFail() {
+		if w.rng.IntN(2) == 0 && !w.mayFail() && !w.desertion {
 			wild[r] = map[[2]uint64][]byte{}
 		}
 	}
@@ -44,7 +47,7 @@ func (w *world) plan() {
 		}
 		p := content(src, dst, tag, seq, n)
 		a.ops = append(a.ops, w.sending(dst, tag, seq, p))
-		r := w.receiving(src, tag, p)
+		r := w.receiving(src, tag, seq, p)
 		if wild[dst] != nil {
 			wild[dst][[2]uint64{uint64(src), tag}] = p
 			r.peer, r.tag, r.ignore, r.want = shm.AnySource, 0, ^uint64(0), wild[dst]
@@ -106,7 +109,7 @@ func (w *world) planAside(a *app, src uint32, tag uint64, wild bool) {
 	case 1:
 		a.extras = append(a.extras, &operation{act: &cancelled{peer: src, n: sizes[w.rng.IntN(len(sizes))]}})
 	case 2:
-		if wild || w.leaving != nil { // it would be received after all, or asked back from who has gone
+		if wild || w.leaving != nil || w.desertion { // it would be received after all, or asked back from who has gone
 			return
 		}
 		a.extras = append(a.extras, &operation{act: &cancelled{send: true, peer: src, n: 1 + sizes[w.rng.IntN(len(sizes))]}})
@@ -149,8 +152,8 @@ func (w *world) sending(dst uint32, tag uint64, seq int, p []byte) *operation {
 	return o
 }
 
-func (w *world) receiving(src uint32, tag uint64, p []byte) *operation {
-	o := &operation{peer: src, tag: tag, payload: p, room: len(p)}
+func (w *world) receiving(src uint32, tag uint64, seq int, p []byte) *operation {
+	o := &operation{peer: src, tag: tag, seq: seq, payload: p, room: len(p)}
 	if len(p) > 0 && w.rng.IntN(10) == 0 {
 		o.room = w.rng.IntN(len(p)) // too short
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -15,22 +16,24 @@ import (
 
 // world is one job of a seed: engines, network, applications.
 type world struct {
-	seed    uint64
-	rng     *rand.Rand
-	net     *network
-	engines []*engine.Engine
-	apps    []*app // by rank
-	podOf   []int32
-	rdv     core.Rendezvous
-	victim  int // pod to be killed; -1: none
-	doomed  int // rank whose process is to be killed, or is hostile; -1: none
-	hostile bool
-	slow    int // pod that seldom gets the processor; -1: none
-	parts   []*exposed
-	killAt  float64   // when: the part of the job's operations that are posted by then
-	breaks  []float64 // when to break a connection, likewise
-	broken  int       // connections that were broken while they were up
-	leaving []bool    // by pod, those that have begun to end; nil: all stay to the end
+	seed      uint64
+	rng       *rand.Rand
+	net       *network
+	engines   []*engine.Engine
+	apps      []*app // by rank
+	podOf     []int32
+	rdv       core.Rendezvous
+	victim    int // pod to be killed; -1: none
+	doomed    int // rank whose process is to be killed, or is hostile; -1: none
+	hostile   bool
+	slow      int // pod that seldom gets the processor; -1: none
+	parts     []*exposed
+	killAt    float64   // when: the part of the job's operations that are posted by then
+	breaks    []float64 // when to break a connection, likewise
+	broken    int       // connections that were broken while they were up
+	over      bool      // nobody looks any more
+	desertion bool      // ranks leave in the middle
+	leaving   []bool    // by pod, those that have begun to end; nil: all stay to the end
 }
 
 // slowness is of how many turns a slow pod gets one.
@@ -43,10 +46,8 @@ const limit = int64(60 * time.Second)
 // broken on the way, and what went wrong.
 func Run(seed uint64) (broken int, err error) {
 	w := newWorld(seed)
-	err = w.start()
-	if err == nil {
-		err = w.run()
-	}
+	err = w.play()
+	w.over = true
 	for _, e := range w.engines {
 		if closeErr := e.Close(); err == nil {
 			err = closeErr
@@ -56,6 +57,20 @@ func Run(seed uint64) (broken int, err error) {
 		return w.broken, fmt.Errorf("seed %d: %w", seed, err)
 	}
 	return w.broken, nil
+}
+
+// play runs the job. A panic of the engine is the end of a sidecar, and a finding
+// like others: with its seed.
+func (w *world) play() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the engine panics: %v\n%s", p, debug.Stack())
+		}
+	}()
+	if err := w.start(); err != nil {
+		return err
+	}
+	return w.run()
 }
 
 func newWorld(seed uint64) *world {
@@ -68,7 +83,7 @@ func newWorld(seed uint64) *world {
 	}
 	w.net = newNetwork(w.rng, pods)
 	w.rdv = core.Rendezvous(w.rng.IntN(4))
-	switch f := w.rng.IntN(12); {
+	switch f := w.rng.IntN(14); {
 	case f < 5: // nothing fails
 	case f < 9:
 		for range 1 + w.rng.IntN(8) {
@@ -77,6 +92,8 @@ func newWorld(seed uint64) *world {
 		slices.Sort(w.breaks)
 	case f < 10:
 		w.victim, w.killAt = w.rng.IntN(pods), w.rng.Float64()
+	case f >= 12:
+		w.desertion = true
 	default:
 		w.doomed, w.killAt = w.rng.IntN(len(w.podOf)), w.rng.Float64()
 		w.hostile = w.rng.IntN(2) == 0
@@ -84,9 +101,9 @@ func newWorld(seed uint64) *world {
 	if w.rng.IntN(5) == 0 {
 		w.slow = w.rng.IntN(pods)
 	}
-	w.net.deadly = w.mayFail()
+	w.net.deadly = w.mayFail() || w.desertion
 	// A source of its own, so that it changes nothing for the other seeds.
-	if !w.mayFail() && rand.New(rand.NewPCG(seed, 2)).IntN(2) == 0 {
+	if !w.mayFail() && !w.desertion && rand.New(rand.NewPCG(seed, 2)).IntN(2) == 0 {
 		w.leaving = make([]bool, pods)
 	}
 	return w
@@ -96,6 +113,7 @@ func (w *world) start() error {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	for i, p := range w.net.ports {
 		loop := local.New(p.self, nil)
+		loop.SetPerPoll(1 << (9 + w.rng.IntN(9)))
 		e, err := engine.New(engine.Config{
 			Core: core.Config{
 				Self: p.self, PodOf: w.podOf, Pods: len(w.net.ports), Rendezvous: w.rdv, Seed: w.seed,
@@ -174,6 +192,11 @@ func (w *world) run() error {
 }
 
 func (w *world) faults() error {
+	for _, a := range w.apps {
+		if err := w.desert(a); err != nil {
+			return err
+		}
+	}
 	if len(w.breaks) > 0 && w.progress() >= w.breaks[0] && w.breakOne() {
 		w.breaks = w.breaks[1:]
 	}

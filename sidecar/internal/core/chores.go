@@ -1,0 +1,26 @@
+package core
+
+// Nothing that others can make long is done in one step: the end of a rank with
+// tens of thousands of requests, the reduction of half a gigabyte. Such work
+// waits here, and each turn does a part of it, so that neither the ranks beside
+// it nor the heartbeat wait for the rest.
+
+// Bounds of one Advance. Each takes some 100 us on the machines that this was
+// measured on (docs/BENCHMARKS.md, fairness).
+const (
+	advanceItems = 1024      // requests, messages or waiters ended
+	advanceBytes = 256 << 10 // bytes copied or folded
+)
+
+// Advance does a bounded part of the work that takes longer than an event, and
+// returns how much it did; 0: there is none.
+func (c *Core) Advance(now int64) int {
+	if len(c.endings) == 0 && len(c.closing) == 0 && !c.parting.sweeping && c.locals.empty() {
+		return 0
+	}
+	c.now = now
+	budget := c.endSessions(advanceItems)
+	budget = c.disappoint(budget)
+	budget = c.sweep(budget)
+	return 1 + advanceItems - budget + c.runLocals(advanceBytes)
+}

@@ -1,0 +1,227 @@
+package core
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// A rank that leaves in good order sends nothing any more, and whoever waits
+// for it must learn that. Its sidecar says so behind all that the rank has sent
+// (Left), so that what it had sent is received all the same (P§7).
+
+// leaveDelay is how long the news that a rank has left may wait for the others
+// of its pod: most jobs end on all ranks at once, and the goodbye of the sidecar
+// then says it for all of them.
+const leaveDelay = 100 * time.Millisecond
+
+// parting is who has left, and what is still to be done about it.
+type parting struct {
+	left     []uint64 // ranks that have left, one bit each; nil: none
+	departed []uint32 // of them those of this sidecar, in order
+	tellAt   int64    // when the peers are told of the last ones; 0: they were
+
+	sweeping bool // receives from who has left are to be ended
+	again    bool // somebody has left since the sweep began
+	table    int  // where the sweep is
+	at       uint32
+}
+
+// hasLeft reports that nothing of rank will come any more.
+func (c *Core) hasLeft(rank uint32) bool {
+	return c.parting.left != nil && c.parting.left[rank/64]&(1<<(rank%64)) != 0
+}
+
+// lost is the status of requests to a peer that is gone.
+func (c *Core) lost(p *peer) shm.Status {
+	if p.bye {
+		return shm.StatusPeerLeft
+	}
+	return shm.StatusPeerFailed
+}
+
+// lostRank is the same for one rank of a peer.
+func (c *Core) lostRank(rank uint32) shm.Status {
+	if c.hasLeft(rank) {
+		return shm.StatusPeerLeft
+	}
+	return c.lost(c.peerOf(rank))
+}
+
+// refusal is the status of messages to, and from, a rank that is gone here.
+func (c *Core) refusal() shm.Status {
+	if c.fail != nil {
+		return shm.StatusPeerFailed
+	}
+	return shm.StatusPeerLeft
+}
+
+// depart notes that a rank of this sidecar has left. Its neighbours learn it by
+// the same frame as others: behind what it has sent to them.
+func (c *Core) depart(rank uint32) {
+	c.parting.departed = append(c.parting.departed, rank)
+	if c.parting.tellAt == 0 {
+		c.parting.tellAt = c.now + int64(leaveDelay)
+	}
+	if self := &c.peers[c.cfg.Self]; self.state != peerIdle {
+		c.tellLeft(self)
+	} else {
+		c.markLeft(rank)
+	}
+}
+
+// tellLeft tells a peer of the ranks that it has not heard about.
+func (c *Core) tellLeft(p *peer) {
+	for ; p.toldLeft < len(c.parting.departed); p.toldLeft++ {
+		f, _ := c.emit(p, wire.Left)
+		f.Head.Src, f.Head.Dst = c.parting.departed[p.toldLeft], c.firstRank(p)
+	}
+}
+
+// tickLeft tells everybody in time, unless the sidecar has said goodbye.
+func (c *Core) tickLeft(due func(int64)) {
+	if c.parting.tellAt == 0 {
+		return
+	}
+	if c.now < c.parting.tellAt && !c.left {
+		due(c.parting.tellAt)
+		return
+	}
+	c.parting.tellAt = 0
+	for i := range c.peers {
+		if p := &c.peers[i]; !p.self && !c.left && p.state != peerIdle && p.state != peerDead {
+			c.tellLeft(p)
+		}
+	}
+}
+
+// onLeft takes the news that a rank of p has left.
+func (c *Core) onLeft(p *peer, h *wire.Header) error {
+	if int(h.Src) >= len(c.cfg.PodOf) || c.peerOf(h.Src) != p {
+		return fmt.Errorf("%w: goodbye in the name of rank %d, which is not there", link.ErrProtocol, h.Src)
+	}
+	c.markLeft(h.Src)
+	return nil
+}
+
+// onBye takes the news that all ranks of p have left.
+func (c *Core) onBye(p *peer) {
+	p.bye = true
+	c.allLeft(p)
+}
+
+// allLeft notes that nothing will come from p any more.
+func (c *Core) allLeft(p *peer) {
+	for r, pod := range c.cfg.PodOf {
+		if link.Peer(pod) == p.id {
+			c.markLeft(uint32(r))
+		}
+	}
+	c.startSweep()
+}
+
+func (c *Core) markLeft(rank uint32) {
+	if c.parting.left == nil {
+		c.parting.left = make([]uint64, (len(c.cfg.PodOf)+63)/64)
+	}
+	c.parting.left[rank/64] |= 1 << (rank % 64)
+	c.startSweep()
+}
+
+func (c *Core) startSweep() {
+	if c.parting.sweeping {
+		c.parting.again = true
+		return
+	}
+	c.parting.sweeping, c.parting.table, c.parting.at = true, 0, 0
+}
+
+// sweep ends what waits for somebody who has left: up to budget requests are
+// looked at. It returns what is left of the budget.
+func (c *Core) sweep(budget int) int {
+	x := &c.parting
+	for x.sweeping && budget > 0 {
+		n := uint32(budget)
+		more := false
+		switch x.table {
+		case 0:
+			more = c.recvs.span(x.at, n, c.sweepRecv)
+		case 1:
+			more = c.sends.span(x.at, n, c.sweepSend)
+		case 2:
+			more = c.origins.span(x.at, n, c.sweepOrigin)
+		case 3:
+			more = c.probes.span(x.at, n, c.sweepProbe)
+		}
+		x.at += n
+		budget -= int(min(n, sweepCost))
+		if more {
+			continue
+		}
+		x.table, x.at = x.table+1, 0
+		if x.table < 4 {
+			continue
+		}
+		c.sweepLocks()
+		x.table, x.sweeping = 0, x.again
+		x.again = false
+	}
+	return budget
+}
+
+// sweepCost is what a table costs a sweep at least, so that it ends.
+const sweepCost = advanceItems
+
+func (c *Core) sweepRecv(id uint64, r *recv) {
+	switch {
+	case !r.matched && r.from != shm.AnySource && c.hasLeft(r.from):
+		r.endpoint.space(r.coll).Cancel(r.posted)
+		c.endRecv(id, r, shm.StatusPeerLeft)
+	case r.matched && r.remote != 0 && !r.reading && c.peers[r.peer].state == peerDead:
+		c.endRecv(id, r, c.lost(&c.peers[r.peer]))
+	}
+}
+
+func (c *Core) sweepSend(id uint64, st *send) {
+	if p := c.peerOf(st.dst); p.state == peerDead {
+		c.endSend(id, st, c.lost(p))
+	}
+}
+
+func (c *Core) sweepOrigin(id uint64, o *origin) {
+	p := c.originPeer(o)
+	if p != nil && p.state == peerDead {
+		c.endOrigin(id, c.lost(p))
+	}
+	for i := len(o.asked) - 1; i >= 0; i-- { // a flush of all
+		if p := &c.peers[o.asked[i]]; p.state == peerDead {
+			c.flushAnswered(id, o, p, c.lost(p))
+		}
+	}
+}
+
+func (c *Core) sweepProbe(id uint64, p *probe) {
+	if p.source != shm.AnySource && c.hasLeft(p.source) {
+		o := p.owner
+		c.dropProbe(p.endpoint, id)
+		c.finish(o.session, o.req, shm.StatusPeerLeft)
+	}
+}
+
+// sweepLocks ends the locks of ranks that have left without unlocking.
+func (c *Core) sweepLocks() {
+	for _, e := range c.hosted {
+		for _, w := range e.wins {
+			for rank := range w.holders {
+				if c.hasLeft(rank) {
+					delete(w.holders, rank)
+					w.exclusive = false
+				}
+			}
+			c.grantLocks(w)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package core
+
+import (
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
+)
+
+// ending is the end of everything that an application has open: it has left, or
+// the job has failed. It is done in steps (Advance), in the order of the fields.
+type ending struct {
+	session *session
+	leaves  bool // the session is over; else it stays attached to a failed job
+	clean   bool // it said goodbye
+	request int  // next of the session's requests
+}
+
+// begin queues an ending and does as much of it as a step may. Preconditions:
+// the session is held, or stays attached.
+func (c *Core) begin(x ending) {
+	c.endings = append(c.endings, x)
+	if len(c.endings) == 1 {
+		c.endSessions(advanceItems)
+	}
+}
+
+// endSessions does up to budget items of the oldest endings, and returns what is
+// left of the budget.
+func (c *Core) endSessions(budget int) int {
+	for len(c.endings) > 0 && budget > 0 {
+		x := &c.endings[0]
+		if budget = c.endStep(x, budget); budget == 0 {
+			return 0
+		}
+		done := *x
+		c.endings = c.endings[:copy(c.endings, c.endings[1:])]
+		if done.leaves {
+			done.session.endpoint.ended = true
+			c.sayBye()
+			c.unhold(done.session.id)
+		}
+	}
+	return budget
+}
+
+// endStep goes on with one ending; 0: the budget is used up.
+func (c *Core) endStep(x *ending, budget int) int {
+	s := x.session
+	for ; x.request < len(s.requests) && budget > 0; x.request++ {
+		if s.requests[x.request].kind != requestFree {
+			c.endRequest(x, uint32(x.request))
+			budget--
+		}
+	}
+	if x.request < len(s.requests) {
+		return 0
+	}
+	for i := len(s.silent) - 1; i >= 0 && budget > 0; i-- {
+		// From the end, so that those that stay are passed once.
+		if st := c.sends.get(s.silent[i]); st != nil && !c.orphan(x, st) {
+			c.forsake(s.silent[i], st)
+		} else {
+			s.silent = s.silent[:i]
+		}
+		budget--
+	}
+	if len(s.silent) > 0 || !x.leaves {
+		return budget
+	}
+	return c.endEndpoint(s.endpoint, budget)
+}
+
+// orphan lets a send outlive its session whose bytes are the engine's own: it
+// said goodbye after it had sent them.
+func (c *Core) orphan(x *ending, st *send) bool {
+	if !x.clean || st.held || st.staged || st.sync {
+		return false
+	}
+	st.orphan = true
+	c.orphans++
+	return true
+}
+
+// endRequest ends one request of an application. It stays open when something
+// under way ends it: the acknowledgement of a frame, or the last word of a peer.
+func (c *Core) endRequest(x *ending, req uint32) {
+	s := x.session
+	switch q := s.requests[req]; q.kind {
+	case requestSend:
+		if st := c.sends.get(q.id); st != nil && q.id != 0 && !c.orphan(x, st) {
+			c.forsake(q.id, st)
+		}
+	case requestRecv:
+		if r := c.recvs.get(q.id); r != nil {
+			c.abandon(q.id, r, shm.StatusAborted)
+		}
+	case requestProbe:
+		c.dropProbe(s.endpoint, q.id)
+		c.finish(s.id, req, shm.StatusAborted)
+	case requestColl:
+		c.endColl(q.id, shm.StatusAborted)
+	case requestOrigin:
+		c.endOrigin(q.id, shm.StatusAborted)
+	}
+}
+
+// forsake ends a send that its receiver has not taken over. One that waits for a
+// part of it is told; one that asks later is told then (onPull).
+func (c *Core) forsake(id uint64, st *send) {
+	if st.asked > st.next && c.fail == nil {
+		c.tellEnded(c.peerOf(st.dst), st.remote)
+	}
+	c.endSend(id, st, shm.StatusAborted)
+}
+
+// tellEnded tells a receiver that what it has asked for does not come.
+func (c *Core) tellEnded(p *peer, request uint64) {
+	if p.state == peerDead {
+		return
+	}
+	f, _ := c.emit(p, wire.Ended)
+	f.Head.A, f.Head.B = request, uint64(c.refusal())
+}
+
+// abandon ends a receive that is not complete. The sender of a message that it
+// had matched is told that nobody waits for it any more.
+func (c *Core) abandon(id uint64, r *recv, status shm.Status) {
+	if !r.matched {
+		r.endpoint.space(r.coll).Cancel(r.posted)
+	} else if r.remote != 0 && c.fail == nil {
+		if r.reading {
+			// The link still reads from the sender: it is told then.
+			c.remotes.get(r.token).refuse = true
+		} else {
+			c.tellFin(&c.peers[r.peer], r.remote, shm.StatusPeerLeft)
+		}
+	}
+	c.endRecv(id, r, status)
+}
+
+func (c *Core) tellFin(p *peer, remote uint64, status shm.Status) {
+	if p.state == peerDead {
+		return
+	}
+	f, _ := c.emit(p, wire.Fin)
+	f.Head.A, f.Head.B = remote, uint64(status)
+}
+
+// endEndpoint refuses what nobody will receive any more and closes the windows
+// of a rank that has left.
+func (c *Core) endEndpoint(e *endpoint, budget int) int {
+	for number, w := range e.wins {
+		if budget == 0 {
+			return 0
+		}
+		budget--
+		delete(e.wins, number)
+		c.closeWindow(w)
+	}
+	for len(e.claimed) > 0 {
+		if budget == 0 {
+			return 0
+		}
+		budget--
+		id := e.claimed[len(e.claimed)-1]
+		c.refuseParked(id, c.parked.get(id), shm.StatusPeerLeft)
+	}
+	for _, coll := range []bool{false, true} {
+		q := e.space(coll)
+		q.EachParked(func(h uint32) bool {
+			if budget == 0 {
+				return false
+			}
+			budget--
+			m, id := c.parked.at(h)
+			q.Drop(m.ref)
+			c.refuseParked(id, m, shm.StatusPeerLeft)
+			return true
+		})
+	}
+	if budget > 0 {
+		e.queue, e.colls = match.New(), match.New() // their memory goes
+	}
+	return budget
+}
+
+// refuseParked ends a message that nobody will receive: its sender is told, its
+// memory and credit go back.
+func (c *Core) refuseParked(id uint64, m *message, status shm.Status) {
+	c.refuse(m, status)
+	c.unclaim(m)
+	if m.arriving {
+		m.dropped = true // freed when it is here
+	} else {
+		c.freeMessage(id, m)
+	}
+}

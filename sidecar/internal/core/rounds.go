@@ -1,0 +1,248 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
+)
+
+// startRound starts rounds until one has to wait: for messages, for its turn to
+// copy and fold, or for the application.
+func (c *Core) startRound(id uint64, st *collective) {
+	for st.round < st.plan.Rounds() {
+		st.steps = st.plan.Round(st.round, st.steps[:0])
+		st.local, st.done, st.open = 0, 0, st.open[:0]
+		// A step may finish while the round is being posted: the guard keeps
+		// it from running the local steps too early.
+		st.posting = true
+		for i := range st.steps {
+			c.startStep(id, st, &st.steps[i])
+		}
+		st.posting = false
+		if st.pending > 0 || !c.startLocal(id, st) {
+			return
+		}
+		st.round++
+	}
+	c.endColl(id, shm.StatusOK)
+}
+
+func (st *collective) tag(t uint32) uint64 { return uint64(st.seq)<<32 | uint64(t) }
+
+func (st *collective) at(b coll.Buf, off, n int64) link.Ref {
+	if n == 0 {
+		return link.Ref{}
+	}
+	return st.mem[b].Slice(uint64(off), uint64(n))
+}
+
+// startStep starts a send or a receive of the round.
+func (c *Core) startStep(id uint64, st *collective, x *coll.Step) {
+	s := c.sessions[st.owner.session]
+	o := owner{session: s.id, coll: id}
+	switch x.Op {
+	case coll.Send:
+		st.pending++
+		c.startSend(s, &outgoing{
+			owner: o, src: s.endpoint.rank, dst: st.comm.ranks[x.Peer], context: st.comm.context,
+			tag: st.tag(x.Tag), total: uint64(x.Len), payload: st.at(x.Src, x.SrcOff, x.Len), class: shm.ClassArena, coll: true,
+		})
+	case coll.Recv:
+		st.pending++
+		r, rid := c.recvs.alloc()
+		r.owner, r.endpoint, r.coll, r.class = o, s.endpoint, true, shm.ClassArena
+		r.buf, r.capacity = st.at(x.Dst, x.DstOff, x.Len), uint64(x.Len)
+		st.open = append(st.open, stepRef{rid, false})
+		c.startRecv(r, rid, match.Pattern{Context: st.comm.context, Source: st.comm.ranks[x.Peer], Tag: st.tag(x.Tag)})
+	}
+}
+
+// collOpens notes a send of a round that has a state of its own.
+func (c *Core) collOpens(id uint64, ref stepRef) {
+	if st := c.colls.get(id); st != nil {
+		st.open = append(st.open, ref)
+	}
+}
+
+// collStepDone counts a finished message of a collective.
+func (c *Core) collStepDone(id uint64, status shm.Status) {
+	st := c.colls.get(id)
+	if st == nil {
+		return
+	}
+	st.pending--
+	if status != shm.StatusOK && st.failed == 0 {
+		st.failed = status
+	}
+	if st.pending > 0 || st.posting {
+		return
+	}
+	if st.failed != 0 {
+		c.endColl(id, st.failed)
+		return
+	}
+	if c.startLocal(id, st) {
+		st.round++
+		c.startRound(id, st)
+	}
+}
+
+// localAtOnce is what a round copies and folds without waiting for its turn.
+const localAtOnce = 8 << 10
+
+// startLocal does the local steps of a round, or has them wait for their turn;
+// false: they are not done.
+func (c *Core) startLocal(id uint64, st *collective) bool {
+	bytes := int64(0)
+	for i := range st.steps {
+		if x := &st.steps[i]; x.Op == coll.Copy || x.Op == coll.Fold {
+			bytes += x.Len
+		}
+	}
+	if bytes <= localAtOnce {
+		return c.runLocal(st, localAtOnce) > 0
+	}
+	c.queueLocal(id, st)
+	return false
+}
+
+func (c *Core) queueLocal(id uint64, st *collective) {
+	st.queued = true
+	c.locals.add(c.sessions[st.owner.session].endpoint.rank, entry{entryLocal, id})
+}
+
+// runLocals copies and folds for the collectives whose turn it is, a piece for
+// each rank in turn, and returns how many pieces it were.
+func (c *Core) runLocals(budget int64) (pieces int) {
+	for ; budget > 0 && !c.locals.empty(); pieces++ {
+		id := c.locals.turn().id
+		st := c.colls.get(id)
+		if st == nil || !st.queued {
+			c.locals.pass(false)
+			continue
+		}
+		left := c.runLocal(st, localPiece)
+		budget -= localPiece - max(left, 0)
+		if left == 0 {
+			c.locals.pass(true)
+			continue
+		}
+		st.queued = false
+		c.locals.pass(false)
+		if left > 0 {
+			st.round++
+			c.startRound(id, st)
+		}
+	}
+	return pieces
+}
+
+// localPiece is what one collective copies and folds in its turn: a multiple of
+// every element's size.
+const localPiece = 64 << 10
+
+// runLocal does local steps of the round in order, up to budget bytes. It
+// returns what is left of the budget when all are done, at least 1; 0: there is
+// more to do; -1: it waits for the application to run a user operation.
+func (c *Core) runLocal(st *collective, budget int64) int64 {
+	for ; st.local < len(st.steps); st.local++ {
+		x := &st.steps[st.local]
+		if x.Op != coll.Copy && x.Op != coll.Fold {
+			continue
+		}
+		if x.Op == coll.Fold && st.op == coll.User {
+			c.callUser(st, x)
+			return -1
+		}
+		for int64(st.done) < x.Len {
+			if budget <= 0 {
+				return 0
+			}
+			n := min(x.Len-int64(st.done), budget)
+			c.localStep(st, x, n)
+			st.done += uint64(n)
+			budget -= n
+		}
+		st.done = 0
+	}
+	return max(budget, 1)
+}
+
+// localStep does the next n bytes of a step.
+func (c *Core) localStep(st *collective, x *coll.Step, n int64) {
+	off := int64(st.done)
+	if x.Op == coll.Copy && x.Dst == x.Src && x.DstOff > x.SrcOff {
+		off = x.Len - off - n // from the end, where the ranges may overlap
+	}
+	dst, src := c.ports.Bytes(st.at(x.Dst, x.DstOff+off, n)), c.ports.Bytes(st.at(x.Src, x.SrcOff+off, n))
+	if x.Op == coll.Copy {
+		copy(dst, src)
+	} else if coll.Apply(st.op, st.typ, dst, src) != nil {
+		st.failed = shm.StatusUnsupported
+	}
+}
+
+// callUser asks the application to combine two ranges of its arena.
+func (c *Core) callUser(st *collective, x *coll.Step) {
+	st.calling = true
+	s := c.sessions[st.owner.session]
+	d := shm.Descriptor{Op: shm.OpReduce, Req: st.owner.req, Status: shm.Status(st.typ)}
+	if x.Reversed {
+		d.Flags = shm.FlagSwap
+	}
+	dst, src := st.at(x.Dst, x.DstOff, x.Len), st.at(x.Src, x.SrcOff, x.Len)
+	d.SetBody(dst.Off-s.arena.Off, uint64(x.Len), src.Off-s.arena.Off, 0)
+	c.publish(s.id, &d)
+}
+
+// submitReduced goes on after a user operation.
+func (c *Core) submitReduced(s *session, d *shm.Descriptor) error {
+	if int(d.Req) >= len(s.requests) || s.requests[d.Req].kind != requestColl {
+		return nil // ended meanwhile
+	}
+	id := s.requests[d.Req].id
+	st := c.colls.get(id)
+	if st == nil || !st.calling {
+		return fmt.Errorf("no operation of request %d was asked for", d.Req)
+	}
+	st.calling = false
+	st.local++
+	c.queueLocal(id, st)
+	return nil
+}
+
+// endColl completes a collective. Messages of it that are still under way find
+// it gone.
+func (c *Core) endColl(id uint64, status shm.Status) {
+	st := c.colls.get(id)
+	if st == nil {
+		return
+	}
+	o, open := st.owner, st.open
+	if status == shm.StatusOK {
+		status = st.failed
+	}
+	if st.pending == 0 {
+		open = nil
+	}
+	c.colls.release(id)
+	for _, x := range open {
+		c.dropStep(x)
+	}
+	c.finish(o.session, o.req, status)
+	c.unhold(o.session)
+}
+
+// dropStep ends a message of a collective that ends early.
+func (c *Core) dropStep(x stepRef) {
+	if x.send {
+		if st := c.sends.get(x.id); st != nil {
+			c.forsake(x.id, st)
+		}
+	} else if r := c.recvs.get(x.id); r != nil {
+		c.abandon(x.id, r, shm.StatusAborted)
+	}
+}

@@ -1,0 +1,96 @@
+package core
+
+import (
+	"github.com/outrigger-hpc/outrigger/api/wire"
+)
+
+// streamAhead bounds the payload bytes of large transfers that wait for the
+// link. It is what a small message to the same peer waits behind, beside what
+// the link has taken, and enough to keep the link busy until the next turn.
+const streamAhead = 1 << 20
+
+// framesAhead bounds the frames of one-sided operations that wait for the link,
+// in the same way: operations beyond it stay with their rank.
+const framesAhead = 1024
+
+// flow puts a send among its peer's streams while it has something to send.
+func (c *Core) flow(p *peer, id uint64, st *send) {
+	if st.flowing || st.next == st.asked || st.staged && st.chunks.unsent() == 0 {
+		return
+	}
+	st.flowing = true
+	p.streams.add(st.src, entry{entrySend, id})
+	c.touch(p)
+}
+
+// feedStreams turns large transfers to p into frames, a fragment for each rank
+// in turn, a bounded number of bytes and frames ahead of the link.
+func (c *Core) feedStreams(p *peer) {
+	// Entries that can do nothing now end their turn without a frame: one
+	// round of those is enough.
+	for idle := 0; !p.streams.empty() && idle <= len(p.streams.shares); {
+		if p.out.queued >= streamAhead || p.out.unpostedFrames() >= framesAhead {
+			return
+		}
+		last := p.out.last
+		e := p.streams.turn()
+		again := false
+		switch e.kind {
+		case entrySend:
+			again = c.feedSend(p, e.id)
+		case entryAccess:
+			again = c.feedAccess(p, uint32(e.id))
+		case entryGot:
+			again = c.feedGot(p, e.id)
+		}
+		p.streams.pass(again)
+		if p.out.last == last && again {
+			idle++
+		} else {
+			idle = 0
+		}
+	}
+}
+
+// feedSend emits the next fragment of a send; false: nothing more for now.
+func (c *Core) feedSend(p *peer, id uint64) bool {
+	st := c.sends.get(id)
+	if st == nil {
+		return false
+	}
+	st.flowing = c.emitData(p, id, st)
+	return st.flowing
+}
+
+// emitData emits the next fragment; false: nothing more for now.
+func (c *Core) emitData(p *peer, id uint64, st *send) bool {
+	if st.next == st.asked {
+		return false
+	}
+	// A fragment never spans two pulls: the receiver has a place of its own
+	// for each.
+	for len(st.ends) > 0 && st.ends[0] <= st.next {
+		st.ends = st.ends[:copy(st.ends, st.ends[1:])]
+	}
+	end := st.asked
+	if len(st.ends) > 0 {
+		end = st.ends[0]
+	}
+	c.moved++
+	n := min(uint64(c.cfg.FragmentBytes), end-st.next)
+	if st.staged {
+		return c.emitChunk(p, id, st, n)
+	}
+	f, a := c.emit(p, wire.Data)
+	f.Head.A, f.Head.B, f.Head.Length = st.remote, st.next, uint32(n)
+	if st.held {
+		f.Payload = st.payload.Slice(st.next, n)
+		*a = after{session: st.owner.session, hold: true}
+		c.hold(st.owner.session)
+	} else {
+		copy(f.Inline[:], st.inline[st.next:st.next+n])
+	}
+	p.out.queued += f.Payload.Len
+	st.next += n
+	return st.next < st.asked
+}

@@ -1,0 +1,55 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+// Deserters say goodbye in the middle of the job, whatever they have open: at
+// every step of every protocol. Nothing fails by that. Who waits for them is
+// told so, and what they had sent before comes all the same.
+
+// planDeserters draws who leaves, and when.
+func (w *world) planDeserters() {
+	if !w.desertion {
+		return
+	}
+	for n := 1 + w.rng.IntN(2); n > 0; n-- {
+		w.apps[w.rng.IntN(len(w.apps))].deserts = 0.05 + 0.95*w.rng.Float64()
+	}
+}
+
+// desert lets an application go whose time has come.
+func (w *world) desert(a *app) error {
+	if a.dead || a.deserts == 0 || w.progress() < a.deserts {
+		return nil
+	}
+	var err error
+	a.dead, err = a.submit.Push(&shm.Descriptor{Op: shm.OpDetach})
+	return err
+}
+
+// checkDeserted: only a deserter's peer is told that it has left, and never
+// about a message whose send had ended.
+func (a *app) checkDeserted(o *operation, d *shm.Descriptor) error {
+	if o.act != nil {
+		if c, is := o.act.(*cancelled); is && a.w.apps[c.peer].deserts > 0 {
+			return nil
+		}
+		return fmt.Errorf("request %d ended because somebody has left, and nobody has", d.Req)
+	}
+	other := a.w.apps[o.peer]
+	if other.deserts == 0 || !other.dead {
+		return fmt.Errorf("request %d ended because rank %d has left, and it has not", d.Req, o.peer)
+	}
+	if o.send {
+		return nil
+	}
+	for _, s := range other.ops {
+		if s.send && s.peer == a.rank && s.tag == o.tag && s.seq == o.seq && s.ended {
+			return fmt.Errorf("the message of request %d from rank %d tag %d is lost: its send had ended before the rank left", d.Req, o.peer, o.tag)
+		}
+	}
+	return nil
+}
