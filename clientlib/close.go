@@ -3,6 +3,7 @@ package outrigger
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,22 +13,32 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 )
 
-// closePatience bounds how long Close waits for what is still under way, and a
-// call whose context has ended for the sidecar's last word.
-const closePatience = 10 * time.Second
+// cancelPatience bounds how long a call whose context has ended waits for the
+// sidecar's last word.
+const cancelPatience = 10 * time.Second
 
-// Close says goodbye when everything that was sent has been taken over. Calls
-// that other goroutines are in return ErrClosed, and memory from Alloc is gone
-// afterwards: no slice of it may be touched any more.
-func (s *Session) Close() error {
+// Close says goodbye when everything that was sent has been taken over by its
+// receivers, however long they take, as MPI_Finalize does (MPI 4.1, section
+// 11.2.2); it returns early when the job fails. Calls that other goroutines are
+// in return ErrClosed, and memory from Alloc is gone afterwards: no slice of it
+// may be touched any more.
+func (s *Session) Close() error { return s.CloseContext(context.Background()) }
+
+// CloseContext is Close that waits no longer than ctx. What the sidecar has a
+// copy of by then is delivered all the same while the sidecar runs; the error
+// says how many sends are not.
+func (s *Session) CloseContext(ctx context.Context) error {
 	if err := s.startClose(); err != nil {
 		return s.fail("close", s.world, AnySource, AnyTag, 0, err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
-	defer cancel()
+	open := uint64(0)
 	err := s.waitFor(ctx, func() bool {
-		return s.failed || s.ops.buffered == 0 && s.silent == s.control.Retired()
+		open = uint64(s.ops.buffered) + s.silent - s.control.Retired()
+		return s.failed || open == 0
 	})
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %d sends have not been received", err, open)
+	}
 	err = errors.Join(err, s.detach())
 	err = errors.Join(err, s.late, s.conn.Close())
 	<-s.watched

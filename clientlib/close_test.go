@@ -150,3 +150,27 @@ func TestFailureTextOutlivesMemory(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 }
+
+// A close that gives up says what it gives up, and says goodbye.
+func TestCloseContext(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	for range 3 {
+		if err := Send(t.Context(), s.World(), []byte{1}, 1, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	wait := f.answering(func() {
+		for range 3 {
+			f.next(shm.OpSend)
+		}
+		f.quietly(1)
+		cancel()
+		f.next(shm.OpDetach)
+	})
+	err := s.CloseContext(ctx)
+	wait()
+	if !errors.Is(err, context.Canceled) || !contains(err, "2 sends have not been received") {
+		t.Fatalf("got %v", err)
+	}
+}

@@ -163,7 +163,7 @@ func (r Request) await(ctx context.Context) (outcome, error) {
 	if cancelErr := r.Cancel(); cancelErr != nil {
 		return out, errors.Join(err, cancelErr)
 	}
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closePatience)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelPatience)
 	defer cancel()
 	out, lastErr := r.wait(end)
 	switch {

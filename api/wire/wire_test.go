@@ -85,7 +85,7 @@ func TestMalformed(t *testing.T) {
 	for what, spoil := range map[string]func(b *[HeaderBytes]byte){
 		"version 2":                   func(b *[HeaderBytes]byte) { b[0] = 2 },
 		"type(0)":                     func(b *[HeaderBytes]byte) { b[1] = 0 },
-		"type(27)":                    func(b *[HeaderBytes]byte) { b[1] = 27 },
+		"type(29)":                    func(b *[HeaderBytes]byte) { b[1] = 29 },
 		"data":                        func(b *[HeaderBytes]byte) { b[3] = 1 },
 		"payload of 1048577 bytes":    func(b *[HeaderBytes]byte) { b[4], b[5], b[6], b[7] = 1, 0, 0x10, 0 },
 		"data with sequence number 0": func(b *[HeaderBytes]byte) { clear(b[8:16]) },
