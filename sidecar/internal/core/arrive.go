@@ -44,6 +44,9 @@ func (c *Core) accept(p *peer, h *wire.Header) (fresh bool, err error) {
 			return false, err
 		}
 	}
+	if err := p.answered(); err != nil {
+		return false, err
+	}
 	switch {
 	case h.Seq == 0:
 		return false, nil
@@ -300,6 +303,9 @@ func (c *Core) onEager(p *peer, h *wire.Header, payload []byte) error {
 func (c *Core) checkEager(p *peer, h *wire.Header) (*endpoint, error) {
 	if uint64(h.Length) != h.A || h.A > eagerLimit {
 		return nil, fmt.Errorf("%w: eager message of %d bytes with %d of payload", link.ErrProtocol, h.A, h.Length)
+	}
+	if err := p.charged(h); err != nil {
+		return nil, err
 	}
 	return c.hostedBy(p, h)
 }

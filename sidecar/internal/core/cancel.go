@@ -62,7 +62,7 @@ func (c *Core) onRetract(p *peer, h *wire.Header) error {
 		found = 1
 		return false
 	})
-	f, _ := c.emit(p, wire.Retracted)
+	f := c.answer(p, wire.Retracted)
 	f.Head.A, f.Head.B = h.A, found
 	return nil
 }

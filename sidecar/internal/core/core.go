@@ -216,6 +216,9 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	for i := range c.peers {
 		c.peers[i].init(link.Peer(i), &c.cfg)
 	}
+	for _, p := range cfg.PodOf {
+		c.peers[p].ranks++
+	}
 	c.endpoints = make([]*endpoint, len(cfg.PodOf))
 	for r, p := range cfg.PodOf {
 		if link.Peer(p) == cfg.Self {

@@ -118,7 +118,7 @@ func (c *Core) tellEnded(p *peer, request uint64) {
 	if p.state == peerDead {
 		return
 	}
-	f, _ := c.emit(p, wire.Ended)
+	f := c.answer(p, wire.Ended)
 	f.Head.A, f.Head.B = request, uint64(c.refusal())
 }
 
@@ -142,7 +142,7 @@ func (c *Core) tellFin(p *peer, remote uint64, status shm.Status) {
 	if p.state == peerDead {
 		return
 	}
-	f, _ := c.emit(p, wire.Fin)
+	f := c.answer(p, wire.Fin)
 	f.Head.A, f.Head.B = remote, uint64(status)
 }
 

@@ -140,13 +140,38 @@ func (c *Core) dropOutbox(p *peer) {
 		}
 	}
 	o.next = o.last
-	if in := p.in; in.active {
-		p.in = inbound{}
-		if in.hold {
-			c.unhold(in.session)
-		}
-	}
+	c.dropInbound(p)
 	p.streams.clear()
 	c.dropGots(p)
 	c.dropAccesses(p, c.lost(p))
+}
+
+// dropInbound gives up the frame whose payload a dead peer was sending.
+func (c *Core) dropInbound(p *peer) {
+	in := p.in
+	if !in.active {
+		return
+	}
+	p.in = inbound{}
+	if in.dst.Region == RegionPool && in.kind != placeMessage {
+		c.pool.put(in.dst)
+	}
+	switch in.kind {
+	case placeRecv:
+		if r := c.recvs.get(in.id); r != nil {
+			c.endRecv(in.id, r, c.lost(p))
+		}
+	case placeMessage:
+		if m := c.parked.get(in.id); m != nil {
+			if r := c.recvs.get(m.waiter); r != nil {
+				c.endRecv(m.waiter, r, c.lost(p))
+			}
+			m.endpoint.space(m.coll).Drop(m.ref) // refused if it was taken
+			c.unclaim(m)
+			c.freeMessage(in.id, m)
+		}
+	}
+	if in.hold {
+		c.unhold(in.session)
+	}
 }

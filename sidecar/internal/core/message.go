@@ -70,7 +70,7 @@ func (c *Core) matchParked(r *recv, rid uint64, m *message, mid uint64) {
 		return
 	}
 	remote, key := m.head.B, m.key
-	c.parked.release(mid)
+	c.freeMessage(mid, m)
 	c.startRendezvous(r, rid, remote, key)
 }
 
@@ -109,6 +109,8 @@ func (c *Core) freeMessage(id uint64, m *message) {
 			c.pool.put(m.payload)
 		}
 		c.consumed(&c.peers[m.peer], charge(m.length))
+	} else {
+		c.peers[m.peer].announced--
 	}
 	c.parked.release(id)
 }
@@ -119,7 +121,7 @@ func (c *Core) refuse(m *message, status shm.Status) {
 	switch {
 	case p.state == peerDead:
 	case !m.eager:
-		f, _ := c.emit(p, wire.Fin)
+		f := c.answer(p, wire.Fin)
 		f.Head.A, f.Head.B = m.head.B, uint64(status)
 	default:
 		c.tellMatched(p, &m.head, status)
@@ -131,6 +133,6 @@ func (c *Core) tellMatched(p *peer, h *wire.Header, status shm.Status) {
 	if h.Flags&wire.FlagSync == 0 || h.Type != wire.Eager || p.state == peerDead {
 		return
 	}
-	f, _ := c.emit(p, wire.Matched)
+	f := c.answer(p, wire.Matched)
 	f.Head.A, f.Head.B = h.B, uint64(status)
 }

@@ -33,6 +33,7 @@ const (
 	afterChunk              // staged chunk of send id is off: OpStaged, maybe OpDone
 	afterOrigin             // one-sided operation id has reached its target
 	afterGot                // a get of the peer is answered
+	afterAnswer             // the peer has an answer
 	afterColl               // a step of collective id is done
 )
 

@@ -28,6 +28,11 @@ type peer struct {
 	bye   bool // it said goodbye: its end is no failure
 	known bool // it was reached once
 
+	ranks     int    // that it hosts
+	taken     uint32 // eager credit that its messages have used, cumulative
+	announced int    // messages of it that wait to be matched, and that it still has
+	answers   int    // to it, not acknowledged
+
 	toldLeft int // of the ranks that have left here, those that it was told of
 
 	byeSeq uint64 // number of the frame with our goodbye; 0: it was not said
@@ -205,6 +210,8 @@ func (c *Core) released(p *peer, a after, f *link.Frame) {
 		c.originReached(a.id)
 	case afterGot:
 		p.served--
+	case afterAnswer:
+		p.answers--
 	case afterColl:
 		c.collStepDone(a.id, shm.StatusOK)
 	}

@@ -77,6 +77,9 @@ func (c *Core) onRTS(p *peer, h *wire.Header, payload []byte) error {
 		c.startRendezvous(r, id, h.B, key)
 		return nil
 	}
+	if err := p.announces(); err != nil {
+		return err
+	}
 	m, _ := c.park(p, e, h, h.A, link.Ref{})
 	m.key = key
 	return nil
@@ -239,7 +242,7 @@ func (c *Core) dataPlaced(p *peer, id uint64, in *inbound) error {
 // finishRendezvous tells the sender and completes the receive.
 func (c *Core) finishRendezvous(p *peer, r *recv, id uint64) {
 	c.moved++
-	f, _ := c.emit(p, wire.Fin)
+	f := c.answer(p, wire.Fin)
 	f.Head.A = r.remote
 	c.endRecv(id, r, shm.StatusOK)
 }

@@ -279,7 +279,7 @@ func (c *Core) onFetch(p *peer, h *wire.Header, payload []byte) {
 	}
 	c.stats.OneSided.add(uint64(size))
 	mem := c.ports.Bytes(ref)
-	f, _ := c.emit(p, wire.Fetched)
+	f := c.answer(p, wire.Fetched)
 	f.Head.A, f.Head.Length = h.A, uint32(size)
 	copy(f.Inline[:], mem)
 	switch {
@@ -316,7 +316,7 @@ func (c *Core) grantLocks(w *window) {
 		}
 		w.exclusive = l.exclusive
 		w.holders[l.rank]++
-		f, _ := c.emit(&c.peers[l.peer], wire.Locked)
+		f := c.answer(&c.peers[l.peer], wire.Locked)
 		f.Head.A = l.request
 		w.nextWaiter(c)
 	}
@@ -368,6 +368,6 @@ func (c *Core) answerFlush(p *peer, request uint64, status shm.Status) {
 	if p.state == peerDead {
 		return
 	}
-	f, _ := c.emit(p, wire.Flushed)
+	f := c.answer(p, wire.Flushed)
 	f.Head.A, f.Head.B = request, uint64(status)
 }
