@@ -45,8 +45,11 @@ func (v *Verdict) String() string {
 //
 //   - What the sidecars agreed on counts, with the words of the launcher of that
 //     rank, who knows how the process ended.
-//   - A launcher's failure counts when its own sidecar had not agreed on another
-//     one by then; else it is a consequence. Both are times of one clock.
+//   - A launcher's first failure counts when its own sidecar had not agreed on
+//     another one by then; else it is a consequence. Both are times of one clock.
+//   - A launcher's later failures do not count: it ends its ranks when one has
+//     failed, and how they take that says nothing. Whether the sidecar had noted
+//     the vanished rank by then does not matter.
 //   - A sidecar that ended by itself is the failure of its pod's first rank.
 //   - Of what is left, the earliest counts. Clocks of different nodes differ:
 //     this only decides between failures that know nothing of each other.
@@ -69,8 +72,8 @@ func Blame(reports []Report) *Verdict {
 	first := slices.MinFunc(in.suspects, func(a, b suspect) int {
 		return cmp.Or(cmp.Compare(a.weight, b.weight), a.Time.Compare(b.Time), cmp.Compare(a.Rank, b.Rank))
 	})
-	if r := first.Reason; !first.heard && (r == RankVanished || r == RankExpelled || r == JobAborted || r == JobFailed) {
-		first.Text = "failed: " + first.Text
+	if !first.heard {
+		first.tellAlone()
 	}
 	return &first.Verdict
 }
@@ -80,6 +83,17 @@ type suspect struct {
 	Verdict
 	weight weight
 	heard  bool // from a launcher, who says how the process ended
+}
+
+// tellAlone completes the text of a failure that no launcher has told of: the
+// rank has ended with 0, or nobody knows how.
+func (s *suspect) tellAlone() {
+	switch s.Reason {
+	case RankVanished:
+		s.Text = "failed: " + s.Text + adviceVanished
+	case RankExpelled, JobAborted, JobFailed:
+		s.Text = "failed: " + s.Text
+	}
 }
 
 // weight puts suspects into classes; a lighter one goes first.
@@ -136,17 +150,30 @@ func (in *inquiry) hearLauncher(r *Report) {
 	if r.Launcher == nil {
 		return
 	}
-	for _, f := range r.Launcher.Failures {
+	first := firstOf(r.Launcher.Failures)
+	for i, f := range r.Launcher.Failures {
 		switch c := in.claims[f.Rank]; {
 		case !r.hosts(f.Rank): // no launcher says so
 		case c != nil:
 			c.confirm(&f)
 		case f.Reason == Terminated:
 			in.suspects = append(in.suspects, suspect{Verdict{r.Pod, f}, told, true})
-		case !r.knewBy(f.Time):
+		case i == first && !r.knewBy(f.Time):
 			in.accuse(r, f)
 		}
 	}
+}
+
+// firstOf is the index of the earliest failure that nobody asked for; -1: there
+// is none.
+func firstOf(list []Failure) int {
+	first := -1
+	for i := range list {
+		if list[i].Reason != Terminated && (first < 0 || list[i].Time.Before(list[first].Time)) {
+			first = i
+		}
+	}
+	return first
 }
 
 // accuse adds a failure of which r's sidecar knew nothing. What the sidecar
@@ -191,7 +218,7 @@ func (s *suspect) confirm(own *Failure) {
 		s.Code, s.Signal, s.Reason, s.Text = own.Code, own.Signal, own.Reason, own.Text
 	case RankExpelled, JobAborted, JobFailed: // else the rank stands for its sidecar
 		s.Signal, s.Text = own.Signal, own.Text+": "+s.Text
-		if s.Code <= 1 { // else an abort has chosen it
+		if s.Reason != JobAborted { // whose code was chosen
 			s.Code = own.Code
 		}
 	}

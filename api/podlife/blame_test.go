@@ -72,6 +72,43 @@ func TestBlame(t *testing.T) {
 				Report{Launcher: ranks(killed(3, 5.3)), Sidecar: agree(seen(3, 1, TextVanished, 5))}),
 			&Verdict{1, killed(3, 5)},
 		},
+		"a sibling obeys its launcher before the sidecar has noted the vanished rank": {
+			two(Report{Launcher: ranks(exited(0, 1, 5.2)), Sidecar: agree(seen(3, 1, TextVanished, 5.1))},
+				Report{Launcher: ranks(killed(3, 5), exited(2, 1, 5.002)), Sidecar: agree(seen(3, 1, TextVanished, 5.004))}),
+			&Verdict{1, killed(3, 5.004)},
+		},
+		"a sibling obeys its launcher; the sidecar has noted the sibling first": {
+			two(Report{Sidecar: agree(seen(2, 1, TextVanished, 5.1))},
+				Report{Launcher: ranks(killed(3, 5), exited(2, 1, 5.002)), Sidecar: agree(seen(2, 1, TextVanished, 5.004))}),
+			&Verdict{1, killed(3, 5)},
+		},
+		"a sibling obeys its launcher; no sidecar has noted anything": {
+			two(Report{Launcher: ranks(exited(0, 1, 5.3))}, Report{Launcher: ranks(killed(3, 5), exited(2, 1, 5.002))}),
+			&Verdict{1, killed(3, 5)},
+		},
+		"a launcher that hears of a victim first": {
+			two(Report{}, Report{Launcher: ranks(exited(2, 1, 5.002), killed(3, 5.003)), Sidecar: agree(seen(3, 1, TextVanished, 5.001))}),
+			&Verdict{1, killed(3, 5.001)},
+		},
+		"a rank that ends with 0 without Close; its sibling exits": {
+			two(Report{Launcher: ranks(exited(0, 1, 5.2)), Sidecar: agree(seen(3, 1, TextVanished, 5.1))},
+				Report{Launcher: ranks(exited(2, 1, 5.1)), Sidecar: agree(seen(3, 1, TextVanished, 5))}),
+			&Verdict{1, failed(3, RankVanished, TextVanished+": call Close before the program ends", 5)},
+		},
+		"nobody calls Close, and all end with 0": {
+			two(Report{Launcher: ranks(), Sidecar: agree(seen(0, 1, TextVanished, 5)), Application: &Ending{Time: at(5)}},
+				Report{Launcher: ranks(), Sidecar: agree(seen(3, 1, TextVanished, 5.1)), Application: &Ending{Time: at(5)}}),
+			&Verdict{0, failed(0, RankVanished, TextVanished+": call Close before the program ends", 5)},
+		},
+		"abort with 3, and all end with 0": {
+			two(Report{Launcher: ranks(), Sidecar: agree(seen(3, 3, abort, 4.1)), Application: &Ending{Time: at(5)}},
+				Report{Launcher: ranks(), Sidecar: agree(seen(3, 3, abort, 4)), Application: &Ending{Time: at(5)}}),
+			&Verdict{1, Failure{Rank: 3, Code: 3, Reason: JobAborted, Text: "failed: " + abort, Time: at(4)}},
+		},
+		"abort with 1, and the rank exits with 7": {
+			two(Report{}, Report{Launcher: ranks(exited(3, 7, 5)), Sidecar: agree(seen(3, 1, abort, 4))}),
+			&Verdict{1, Failure{Rank: 3, Code: 1, Reason: JobAborted, Text: "exited: " + abort, Time: at(4)}},
+		},
 		"an exit that makes its launcher kill the next rank": {
 			two(Report{Launcher: ranks(exited(0, 9, 3), ended(1, 4)), Sidecar: agree(seen(1, 1, TextVanished, 4))},
 				Report{Launcher: ranks(exited(2, 1, 5)), Sidecar: agree(seen(1, 1, TextVanished, 4.1))}),

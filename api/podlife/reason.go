@@ -37,6 +37,10 @@ const (
 	TextLost     = "sidecar of pod "
 )
 
+// adviceVanished follows TextVanished when the process did not end badly, as far
+// as anybody knows.
+const adviceVanished = ": call Close before the program ends"
+
 // ReasonOf finds the reason of a failure that sidecars agreed on.
 func ReasonOf(text string) Reason {
 	for _, c := range []struct {
