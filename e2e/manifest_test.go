@@ -202,7 +202,7 @@ func TestDryRun(t *testing.T) {
 		if d.Pods[1].Address != address || d.Pods[1].FirstRank != 2 || d.Tuning.Encrypt != "tls" || d.Job.Name != "default/ring" {
 			t.Errorf("%s: %+v", flag, d)
 		}
-		if want := "ranks 2-2 in pod 1 would run: OUTRIGGER_POD=1 ROUNDS=50 OUTRIGGER_WAIT=block JOB_COMPLETION_INDEX=1 " + filepath.Join(bin, "ring") + " -rounds=50 -bytes=65536\n"; flag == "--dry-run" && !strings.Contains(r.stderr, want) {
+		if want := "rank 2 in pod 1 would run: OUTRIGGER_POD=1 ROUNDS=50 OUTRIGGER_WAIT=block JOB_COMPLETION_INDEX=1 " + filepath.Join(bin, "ring") + " -rounds=50 -bytes=65536\n"; flag == "--dry-run" && !strings.Contains(r.stderr, want) {
 			t.Errorf("no %q in\n%s", want, r.stderr)
 		}
 		if r.job.Name != "" || r.doc.Ranks != 0 {

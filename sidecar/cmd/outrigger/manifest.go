@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/manifest"
 )
@@ -107,7 +108,7 @@ func (m *manifestRun) rehearse() error {
 	}
 	for i, c := range s.ByPod {
 		p := s.Document.Pods[i]
-		m.o.say("ranks %d-%d in pod %d would run: %s", p.FirstRank, p.FirstRank+p.Ranks-1, i, command(c))
+		m.o.say("%s in pod %d would run: %s", podlife.RankRange(p.FirstRank, p.FirstRank+p.Ranks-1), i, command(c))
 	}
 	m.o.say("the job's id, the directory and the ports below are examples")
 	dir := s.Dir

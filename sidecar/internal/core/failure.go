@@ -115,7 +115,7 @@ func (c *Core) peerDied(p *peer, cause error) {
 			last = uint32(r)
 		}
 	}
-	c.failJob(&Failure{Rank: first, Code: 1, Reason: fmt.Sprintf(podlife.TextLost+"%d (ranks %d-%d) is lost: %v", p.id, first, last, cause)})
+	c.failJob(&Failure{Rank: first, Code: 1, Reason: fmt.Sprintf(podlife.TextLost+"%d (%s) is lost: %v", p.id, podlife.RankRange(int(first), int(last)), cause)})
 }
 
 // dropOutbox lets go of everything that was on its way to a dead peer.
