@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == leavingCommand {
 		os.Exit(leaving(os.Args[2]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == endCommand {
+		os.Exit(end(os.Args[2]))
+	}
 	os.Exit(build(m))
 }
 

@@ -109,7 +109,7 @@ func TestLauncherThatCannotStart(t *testing.T) {
 		"no number":    {[]string{"--socket", socket, "--ranks", "a-b", "--", "/bin/true"}, 1, `--ranks "a-b"`},
 		"negative":     {[]string{"--socket", socket, "--ranks=-1", "--", "/bin/true"}, 1, `--ranks "-1"`},
 		"no sidecar":   {[]string{"--socket", socket, "--ranks", "0", "--wait", "50ms", "--", "/bin/true"}, 1, "no sidecar at " + socket + " within 50ms: is it running"},
-		"no such file": {[]string{"--socket", "/dev/null", "--ranks", "0", "--", "/no/such/program"}, 127, "first failure: rank 0 could not be started: "},
+		"no such file": {[]string{"--socket", "/dev/null", "--ranks", "0", "--", "/no/such/program"}, 127, "first failure in this pod: rank 0 could not be started: "},
 		"no program's": {[]string{"--socket", "/dev/null", "--ranks", "0", "--", "/etc/passwd"}, 126, "permission denied"},
 		"exit code":    {[]string{"--socket", "/dev/null", "--ranks", "0-1", "--", "/bin/sh", "-c", "exit 9"}, 9, "exited with code 9"},
 	} {

@@ -28,7 +28,7 @@ func run(cfg launch.Config, patience time.Duration) (int, error) {
 		return 0, nil
 	}
 	if cfg.Status == nil { // else its reader says so
-		return e.Code, fmt.Errorf("first failure: rank %d %s", e.Rank, e.Text())
+		return e.Code, fmt.Errorf("first failure in this pod: rank %d %s", e.Rank, e.Text())
 	}
 	return e.Code, nil
 }

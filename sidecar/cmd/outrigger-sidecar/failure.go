@@ -18,8 +18,8 @@ func (d *daemon) failed(f *core.Failure) {
 	seen := &obs.Failure{Rank: f.Rank, Code: f.Code, Reason: f.Reason, Time: d.begun.Add(time.Duration(f.At))}
 	d.fault.Store(seen)
 	d.told.Go(func() {
-		err := d.words.fail(seen.Words()) // first: who has read the log may end this process
-		d.log.Error("job failed", "cause", f.Error())
+		err := d.words.fail(seen.Words())            // first: who has read the log may end this process
+		d.log.Warn("job failed", "cause", f.Error()) // by somebody: it is no error of this sidecar
 		if err != nil {
 			d.log.Error("last words", "cause", err)
 		}

@@ -43,11 +43,20 @@ each pod; it needs no cluster, no RDMA and no privileges.`,
 		fmt.Fprintln(os.Stderr, "outrigger:", err)
 		var f *jobrun.Failure
 		if errors.As(err, &f) {
-			return f.Code
+			return exitCode(f.Code)
 		}
 		return 1
 	}
 	return 0
+}
+
+// exitCode is the code that a process can give: the low eight bits, and never 0
+// for a failure. An abort may have chosen any.
+func exitCode(code int) int {
+	if code&0xff == 0 {
+		return 1
+	}
+	return code & 0xff
 }
 
 // endedBy is what a signal means, with a shell's exit code for it.

@@ -85,7 +85,7 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.noStatus, "no-status", false, "do not show on a terminal how far the job is")
 	f.DurationVar(&s.Timeout, "timeout", 0, "end the job after this time (default: none)")
 	f.StringVar(&s.Dir, "dir", "", "keep the job's directory here: bootstrap document, credentials, sockets, process ids, flight recorders of a failed job")
-	f.StringVar(&s.LogLevel, "sidecar-log", "error", "log level of the sidecars: debug, info, warn or error")
+	f.StringVar(&s.LogLevel, "sidecar-log", "", "show the sidecars' log: debug, info, warn or error (default: errors only, and all of it in --dir)")
 	f.StringVarP(&o.file, "file", "f", "", "run the MPIJob in this file of YAML or JSON; - reads standard input")
 	f.StringVar(&o.dryRun, "dry-run", "", "with -f: print the bootstrap document and what would run, and end; =cluster prints the operator's document")
 	f.Lookup("dry-run").NoOptDefVal = dryLocal

@@ -186,7 +186,7 @@ func (e *Engine) expel(a *attached, cause error) {
 	if a.closing {
 		return
 	}
-	e.cfg.Log.Error("application expelled: it broke the shared-memory contract", "rank", a.Rank, "cause", cause)
+	e.cfg.Log.Warn("application expelled: it broke the shared-memory contract", "rank", a.Rank, "cause", cause)
 	a.SetFailure(cause.Error())
 	e.detach(a, fmt.Errorf(podlife.TextExpelled+"%w", cause))
 }

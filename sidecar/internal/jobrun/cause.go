@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os/exec"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -16,21 +17,79 @@ import (
 // consultTime bounds the questions to the sidecars of a failed job.
 const consultTime = time.Second
 
-// consult asks the sidecars why the job failed. A rank that aborts the job or
-// is expelled makes others fail, who may be the first to exit: their launcher
-// knows only that.
+// hearTime bounds the wait for a launcher's word on how the guilty rank ended:
+// its sidecar may know of its end first.
+const hearTime = 2 * time.Second
+
+// consult asks the sidecars whether the job failed, and why. A rank that aborts
+// the job or is expelled makes others fail, who may be the first to exit: their
+// launcher knows only that. And ranks that all end with 0 may have failed.
 func (j *Job) consult(ctx context.Context) {
+	agreed := j.ask(ctx)
+	j.blame(agreed)
+	for end := time.Now().Add(hearTime); j.unheard() && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	j.blame(agreed)
+}
+
+// ask gets what each sidecar knows of a failure, from all at once: one that does
+// not answer costs no more time than one that does.
+func (j *Job) ask(ctx context.Context) map[int]*podlife.Message {
 	ctx, cancel := context.WithTimeout(ctx, consultTime)
 	defer cancel()
 	agreed := map[int]*podlife.Message{}
+	var mu sync.Mutex // guards agreed
+	var wg sync.WaitGroup
 	for pod, socket := range j.Metrics() {
-		r, err := FetchReport(ctx, socket)
-		if err != nil || r.Failure == nil {
-			continue // it has ended, or knows nothing
+		if j.stopped(pod) {
+			continue // it cannot answer
 		}
-		agreed[pod] = &podlife.Message{Kind: podlife.KindSidecar, Pod: pod, Failures: []podlife.Failure{r.Failure.Words()}}
+		wg.Go(func() {
+			r, err := FetchReport(ctx, socket)
+			if err != nil || r.Failure == nil {
+				return // it has ended, or knows nothing
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			agreed[pod] = &podlife.Message{Kind: podlife.KindSidecar, Pod: pod, Failures: []podlife.Failure{r.Failure.Words()}}
+		})
 	}
-	j.blame(agreed)
+	wg.Wait()
+	return agreed
+}
+
+// unheard reports that a rank is to blame whose process has ended, as its
+// sidecar knows, and of which its launcher has not told yet how.
+func (j *Job) unheard() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.first != nil && j.first.Verdict != nil && j.first.Verdict.Reason == podlife.RankVanished && j.ranks[j.first.Verdict.Rank]
+}
+
+// hearLastWords blames who the sidecars' last words name. All sidecars have
+// ended: they have seen the end of every rank by then, which may come later than
+// the rank's exit code.
+func (j *Job) hearLastWords() {
+	agreed := map[int]*podlife.Message{}
+	for pod := range j.spec.Pods {
+		if m := lastWords(j.layout.words(pod)); m != nil && ofRank(m.Failures[0].Reason) {
+			agreed[pod] = m
+		}
+	}
+	if len(agreed) > 0 {
+		j.blame(agreed)
+	}
+}
+
+// ofRank reports that a sidecar's last words are about a rank. What else it may
+// say at the end is about itself, and too late for ranks that have ended well.
+func ofRank(r podlife.Reason) bool {
+	switch r {
+	case podlife.RankVanished, podlife.RankExpelled, podlife.JobAborted, podlife.JobFailed:
+		return true
+	}
+	return false
 }
 
 // blame makes the failure that the others followed from the job's.

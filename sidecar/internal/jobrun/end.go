@@ -30,10 +30,7 @@ func (j *Job) Wait(ctx context.Context, report func([]obs.Report) error) error {
 	var err error
 	select {
 	case <-j.allEnded:
-		switch {
-		case j.failure() != nil: // heard of at the same time
-			j.consult(ctx)
-		case report != nil:
+		if j.consult(ctx); j.failure() == nil && report != nil {
 			err = j.report(ctx, report)
 		}
 	case <-j.failed:
@@ -75,6 +72,7 @@ func (j *Job) end() error {
 	}
 	j.ending = true
 	j.mu.Unlock()
+	close(j.over)
 	stop(j.launches)
 	select {
 	case <-j.allEnded:
@@ -89,12 +87,19 @@ func (j *Job) end() error {
 		kill(append(j.launches, j.sidecars...))
 		<-done
 	}
+	if j.failure() == nil {
+		j.hearLastWords()
+	}
 	return errors.Join(j.entry.remove(), j.layout.remove())
 }
 
+// stop tells processes to end. One that is stopped cannot: it is killed.
 func stop(cmds []*exec.Cmd) {
 	for _, c := range cmds {
 		_ = c.Process.Signal(unix.SIGTERM) // it may have ended
+		if isStopped(c.Process.Pid) {
+			kill([]*exec.Cmd{c})
+		}
 	}
 }
 

@@ -211,7 +211,7 @@ func TestProcessesThatFail(t *testing.T) {
 		"sidecar at once": {`echo line >&2; echo "no good" >&2; exit 3`, `exec sleep 1000`, "ended: exit status 3: no good", 1},
 		"sidecar of pod 1": {
 			`[ $pod = 1 ] && { printf "half a line" >&2; exit 4; }; ` + quietSidecar, `exec sleep 1000`,
-			"the sidecar of pod 1 (ranks 1-1) ended: exit status 4: half a line", 1,
+			"the sidecar of pod 1 (rank 1) ended: exit status 4: half a line", 1,
 		},
 		"sidecar ends well":   {`exit 0`, `exec sleep 1000`, "ended: exit status 0", 1},
 		"sidecar killed":      {`kill -KILL $$`, `exec sleep 1000`, "ended: killed by SIGKILL", 1},

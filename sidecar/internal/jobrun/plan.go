@@ -28,7 +28,7 @@ type Spec struct {
 	Env         []string
 	ArenaBytes  int64
 	Tuning      bootstrap.Tuning
-	LogLevel    string // of the sidecars
+	LogLevel    string // of the sidecars' log that is shown; empty: errors only
 	Prefix      bool
 	Timeout     time.Duration // 0: none
 	Dir         string        // the job's directory, kept at the end; "": a temporary one

@@ -28,21 +28,20 @@ const drain = "2s"
 
 func (j *Job) startSidecar(path string, pod int) error {
 	l := j.layout
-	level := j.spec.LogLevel
-	if level == "" {
-		level = "error"
+	log, err := j.openLog(pod)
+	if err != nil {
+		return err
 	}
 	cmd := j.command(path, "--bootstrap", l.document(), "--pod", fmt.Sprint(pod), "--socket", l.socket(pod),
-		"--metrics", "unix:"+l.metrics(pod), "--log-level", level, "--listen", "fd:3", "--drain", drain,
+		"--metrics", "unix:"+l.metrics(pod), "--log-level", log.level(j.spec.LogLevel), "--listen", "fd:3", "--drain", drain,
 		"--termination-log", l.words(pod))
 	if l.keep { // else nobody could read it
 		cmd.Args = append(cmd.Args, "--flight", l.flight(pod))
 	}
 	cmd.ExtraFiles = []*os.File{l.listens[pod]}
-	tail := &tailWriter{w: j.err}
-	log := &lineWriter{w: tail}
 	cmd.Stderr = log
 	if err := startHeld(cmd); err != nil {
+		log.close()
 		return fmt.Errorf("starting the sidecar of pod %d: %w", pod, err)
 	}
 	j.sidecars = append(j.sidecars, cmd)
@@ -52,7 +51,7 @@ func (j *Job) startSidecar(path string, pod int) error {
 	}
 	j.wg.Go(func() {
 		err := cmd.Wait()
-		log.flush()
+		log.close()
 		j.mu.Lock()
 		ending := j.ending
 		j.mu.Unlock()
@@ -60,8 +59,8 @@ func (j *Job) startSidecar(path string, pod int) error {
 			return
 		}
 		p := l.doc.Pods[pod]
-		text := fmt.Sprintf("the sidecar of pod %d (ranks %d-%d) ended: %v", pod, p.FirstRank, p.FirstRank+p.Ranks-1, how(err))
-		if last := tail.last(); last != "" {
+		text := fmt.Sprintf("the sidecar of pod %d (%s) ended: %v", pod, podlife.RankRange(p.FirstRank, p.FirstRank+p.Ranks-1), how(err))
+		if last := log.person.last(); last != "" {
 			text += ": " + last
 		}
 		j.mu.Lock()

@@ -41,7 +41,9 @@ type Job struct {
 	firstAt  time.Time
 	stories  []podlife.Report // by pod, what is known without asking the sidecars
 	gone     []time.Time      // by pod, a time at which its sidecar had ended; zero: nothing is known
+	halted   []time.Time      // by pod, since when its sidecar is stopped; zero: it runs
 	failed   chan struct{}
+	over     chan struct{} // closed by end: nobody needs to be watched any more
 	ending   bool
 	running  int           // launchers
 	allEnded chan struct{} // closed when all of them have
@@ -93,6 +95,7 @@ func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
 	j := &Job{
 		spec: s, layout: l, out: &lockedWriter{w: out}, err: &lockedWriter{w: errOut}, begun: time.Now(),
 		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{}, ended: make([]bool, s.Pods), gone: make([]time.Time, s.Pods),
+		halted: make([]time.Time, s.Pods), over: make(chan struct{}),
 	}
 	for i, p := range l.doc.Pods {
 		j.stories = append(j.stories, podlife.Report{Pod: i, FirstRank: p.FirstRank, Ranks: p.Ranks})
@@ -114,6 +117,7 @@ func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
 			return nil, errors.Join(err, j.end())
 		}
 	}
+	j.wg.Go(j.watchStopped)
 	return j, nil
 }
 

@@ -1,0 +1,152 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
+)
+
+// endCommand makes the test binary a program whose ranks end in a way of their
+// own.
+const endCommand = "end"
+
+// end is one rank. What is left out is what the test is about.
+func end(how string) int {
+	ctx := context.Background()
+	s, err := outrigger.Open(ctx, outrigger.Config{})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	one := s.World().Rank() == 1
+	if err := s.World().Barrier(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	switch how {
+	case "nobody closes":
+		return 0
+	case "rank 1 does not close":
+		if one {
+			return 0
+		}
+		return code(errors.Join(s.World().Barrier(ctx), s.Close()))
+	case "abort and end well":
+		if one {
+			err = s.Abort(3, "no sense")
+		}
+		_ = s.World().Barrier(ctx) // ends with the job
+		return code(err)
+	case "abort and exit":
+		if one {
+			_ = s.Abort(1, "no sense") // it is what is tested
+			return 7
+		}
+		return code(s.World().Barrier(ctx))
+	case "abort with 256":
+		return code(s.Abort(256, "no sense"))
+	case "obey": // SIGTERM, at once and badly
+		signals := make(chan os.Signal, 1)
+		signal.Notify(signals, unix.SIGTERM)
+		go func() { <-signals; os.Exit(1) }()
+		fmt.Printf("rank %d is process %d\n", s.World().Rank(), os.Getpid())
+		for err == nil {
+			err = s.World().Barrier(ctx)
+		}
+		return code(err)
+	}
+	return 64
+}
+
+func code(err error) int {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// TestOneTruth: what the sidecars know of a job's end is what `outrigger run`
+// says and exits with, also when every rank has ended with 0.
+func TestOneTruth(t *testing.T) {
+	for how, c := range map[string]struct {
+		code int
+		want []string
+	}{
+		"nobody closes":         {1, []string{"job failed: rank ", "failed: its process ended without closing its session: call Close before the program ends\n"}},
+		"rank 1 does not close": {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close before the program ends\n"}},
+		"abort and end well":    {3, []string{"job failed: rank 1 (pod 0) failed: called abort: no sense\n"}},
+		"abort and exit":        {1, []string{"job failed: rank 1 (pod 0) exited with code 7: called abort: no sense\n"}},
+		"abort with 256":        {1, []string{"called abort: no sense\n"}},
+	} {
+		t.Run(how, func(t *testing.T) {
+			j := start(t, 4, 2, testBinary(t), endCommand, how)
+			code, out := j.wait()
+			if code != c.code {
+				t.Errorf("exit code %d, want %d\n%s", code, c.code, out)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(out, want) {
+					t.Errorf("no %q in\n%s", want, out)
+				}
+			}
+			if strings.Contains(out, "level=ERROR") {
+				t.Errorf("a sidecar has said so too:\n%s", out)
+			}
+			log, err := os.ReadFile(filepath.Join(j.dir, "pod0", "sidecar.log"))
+			if err != nil || !strings.Contains(string(log), "job failed") {
+				t.Errorf("the log of pod 0's sidecar: %v\n%s", err, log)
+			}
+		})
+	}
+}
+
+var (
+	kills = flag.Int("kills", 6, "how many ranks TestRankKilledOften kills")
+	busy  = flag.Int("kills.busy", 0, "how many busy loops run beside it")
+)
+
+// TestRankKilledOften: whenever a rank is killed it is named, and how it ended,
+// though its siblings end badly as soon as their launcher tells them to.
+func TestRankKilledOften(t *testing.T) {
+	for range *busy {
+		loop := exec.CommandContext(t.Context(), "/bin/sh", "-c", "while :; do :; done")
+		if err := loop.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = loop.Process.Kill(), loop.Wait() }) // it ends by that
+	}
+	wrong := 0
+	for n := range *kills {
+		j := start(t, 4, 2, testBinary(t), endCommand, "obey")
+		var pids [4]int
+		for rank := range pids {
+			pids[rank] = number(t, j.waitFor(fmt.Sprintf(`rank %d is process (\d+)`, rank))[1])
+		}
+		time.Sleep(rand.N(20 * time.Millisecond)) //nolint:gosec // any moment
+		victim := rand.IntN(len(pids))            //nolint:gosec // any rank
+		if err := unix.Kill(pids[victim], unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		code, out := j.wait()
+		want := fmt.Sprintf("job failed: rank %d (pod %d) was killed by SIGKILL\n", victim, victim/2)
+		if code != 128+9 || !strings.Contains(out, want) {
+			wrong++
+			t.Errorf("kill %d: exit code %d, want %q\n%s", n, code, want, out)
+		}
+	}
+	t.Logf("%d ranks killed, %d verdicts wrong", *kills, wrong)
+}

@@ -1,0 +1,79 @@
+package jobrun
+
+import (
+	"bytes"
+	"os/exec"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestIsStopped: a process is stopped between SIGSTOP and SIGCONT, and that it
+// was asked takes nothing from who waits for its end.
+func TestIsStopped(t *testing.T) {
+	cmd := exec.Command("cat")
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := cmd.Process.Pid
+	if isStopped(pid) {
+		t.Error("a process that waits for its input is stopped")
+	}
+	for _, c := range []struct {
+		signal unix.Signal
+		want   bool
+	}{{unix.SIGSTOP, true}, {unix.SIGCONT, false}, {unix.SIGSTOP, true}, {unix.SIGCONT, false}} {
+		if err := unix.Kill(pid, c.signal); err != nil {
+			t.Fatal(err)
+		}
+		for isStopped(pid) != c.want { // without end if nobody noticed
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if isStopped(pid) {
+		t.Error("a process that has ended is stopped")
+	}
+}
+
+// TestStoppedSidecar: one that is stopped is the job's failure, and is taken away
+// with it, whatever the others do.
+func TestStoppedSidecar(t *testing.T) {
+	s := set(t, `test $pod = 1 && kill -STOP $$; `+quietSidecar, `trap 'exit 1' TERM; while :; do sleep 0.01; done`)
+	s.fails(&Spec{}, "sidecar of pod 1 (rank 1) is lost: its process", 1)
+}
+
+// TestSidecarLog: a person sees errors, and what is no log; all else is asked for.
+func TestSidecarLog(t *testing.T) {
+	const text = "time=x level=WARN msg=\"job failed\"\ntime=x level=ERROR msg=full\npanic: level\n"
+	for all, want := range map[bool]string{true: text, false: "time=x level=ERROR msg=full\npanic: level\n"} {
+		var shown, kept buffer
+		l := &sidecarLog{person: &tailWriter{w: &shown}, file: &kept, all: all}
+		l.lineWriter = &lineWriter{w: writerFunc(l.lines)}
+		for i := range text { // in pieces
+			_, _ = l.Write([]byte(text[i : i+1])) // never fails
+		}
+		l.close()
+		if shown.String() != want || kept.String() != text {
+			t.Errorf("all %v: shown %q, kept %q", all, &shown, &kept)
+		}
+		if last := l.person.last(); last != "panic: level" {
+			t.Errorf("the last line is %q", last)
+		}
+	}
+}
+
+// buffer is a file in memory.
+type buffer struct{ bytes.Buffer }
+
+func (*buffer) Close() error { return nil }
