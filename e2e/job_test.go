@@ -19,18 +19,17 @@ import (
 
 var bin string // where the programs are
 
+// programs are what this test binary is when a job runs it as its ranks.
+var programs = map[string]func(args []string) int{
+	hostileCommand:  hostile,
+	farewellCommand: func(args []string) int { return farewell(args[0]) },
+	leavingCommand:  func(args []string) int { return leaving(args[0]) },
+	endCommand:      func(args []string) int { return end(args[0]) },
+}
+
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == hostileCommand {
-		os.Exit(hostile(os.Args[2:]))
-	}
-	if len(os.Args) > 1 && os.Args[1] == farewellCommand {
-		os.Exit(farewell(os.Args[2]))
-	}
-	if len(os.Args) > 1 && os.Args[1] == leavingCommand {
-		os.Exit(leaving(os.Args[2]))
-	}
-	if len(os.Args) > 1 && os.Args[1] == endCommand {
-		os.Exit(end(os.Args[2]))
+	if len(os.Args) > 1 && programs[os.Args[1]] != nil {
+		os.Exit(programs[os.Args[1]](os.Args[2:]))
 	}
 	os.Exit(build(m))
 }
