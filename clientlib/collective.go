@@ -23,10 +23,6 @@ type collCall struct {
 	inPlace bool
 }
 
-// scratchFor bounds what the engine's schedules need (DESIGN §5): a few times
-// the larger operand.
-func scratchFor(in, out int) int { return 4*max(in, out) + 4096 }
-
 // startColl submits a collective.
 func (c *Comm) startColl(x *collCall) (Request, error) {
 	s := c.session
@@ -75,6 +71,31 @@ func (c *Comm) check(x *collCall) error {
 
 func align(n int) int { return (n + arenaAlign - 1) &^ (arenaAlign - 1) }
 
+// block describes the operation, but for the places of its memory.
+func (c *Comm) block(x *collCall) shm.CollBlock {
+	b := shm.CollBlock{
+		Kind: x.kind, Type: x.typ, Op: x.op.code, Root: uint32(x.root), Context: c.context, Vectors: uint32(len(x.vectors)),
+		Count: uint64(x.count), Elem: uint64(x.elem), InBytes: uint64(len(x.in)), OutBytes: uint64(len(x.out)),
+	}
+	if x.inPlace {
+		b.Flags |= shm.CollInPlace
+		b.InBytes = b.OutBytes
+	}
+	if x.op.commutative {
+		b.Flags |= shm.CollCommutative
+	}
+	return b
+}
+
+// scratchFor is how much the engine may ask for; the memory of what it is
+// counted from is bounded by the arena, so that the sum is too.
+func (c *Comm) scratchFor(b *shm.CollBlock, x *collCall) uint64 {
+	if len(x.vectors) == 0 {
+		return shm.CollScratch[int](b, c.rank, c.Size(), nil)
+	}
+	return shm.CollScratch(b, c.rank, c.Size(), x.vectors[0])
+}
+
 // prepare lays the block out: parameters, vectors, copies of operands, scratch.
 // It returns the length of the first two.
 func (c *Comm) prepare(o *op, x *collCall) (int, error) {
@@ -97,8 +118,10 @@ func (c *Comm) prepare(o *op, x *collCall) (int, error) {
 		outOff = need
 		need += align(len(x.out))
 	}
+	b := c.block(x)
 	scratch := need
-	need += scratchFor(len(x.in), len(x.out))
+	b.ScratchBytes = c.scratchFor(&b, x)
+	need += int(b.ScratchBytes)
 	area, size, err := s.arena.borrow(need)
 	if err != nil {
 		return 0, err
@@ -119,18 +142,7 @@ func (c *Comm) prepare(o *op, x *collCall) (int, error) {
 		inOff += area
 		copy(s.arenaMem[inOff:], x.in)
 	}
-	b := shm.CollBlock{
-		Kind: x.kind, Type: x.typ, Op: x.op.code, Root: uint32(x.root), Context: c.context, Vectors: uint32(len(x.vectors)),
-		Count: uint64(x.count), Elem: uint64(x.elem), In: uint64(inOff), InBytes: uint64(len(x.in)), Out: uint64(outOff), OutBytes: uint64(len(x.out)),
-		Scratch: uint64(area + scratch), ScratchBytes: uint64(size - scratch),
-	}
-	if x.inPlace {
-		b.Flags |= shm.CollInPlace
-		b.InBytes = b.OutBytes
-	}
-	if x.op.commutative {
-		b.Flags |= shm.CollCommutative
-	}
+	b.In, b.Out, b.Scratch = uint64(inOff), uint64(outOff), uint64(area+scratch)
 	mem := s.arenaMem[area : area+block]
 	b.Encode(mem)
 	encodeVectors(mem[shm.CollBlockBytes:], x.vectors)

@@ -2,6 +2,7 @@ package outrigger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
@@ -94,11 +95,17 @@ func ReduceScatter[T Number](ctx context.Context, c *Comm, in, out []T, counts [
 // IreduceScatter starts a ReduceScatter; its buffers are in use until the request has ended.
 func IreduceScatter[T Number](c *Comm, in, out []T, counts []int, op Op) (Request, error) {
 	x := collCall{what: "reduce-scatter", kind: shm.CollReduceScatter, typ: typeCode[T](), elem: sizeOf[T](), op: op, count: len(out), in: bytesOf(in), out: bytesOf(out)}
+	need, own := len(out)*c.Size(), len(out)
 	if counts != nil {
 		if err := c.want("reduce-scatter", len(counts), c.Size(), "counts"); err != nil {
 			return Request{}, err
 		}
-		x.vectors = [][]int{counts[:c.Size()], packed(counts[:c.Size()])}
+		counts = counts[:c.Size()]
+		need, own = sum(counts), counts[c.rank]
+		x.vectors = [][]int{counts, packed(counts)}
+	}
+	if err := errors.Join(c.want("reduce-scatter", len(in), need, "in"), c.want("reduce-scatter", len(out), own, "out")); err != nil {
+		return Request{}, err
 	}
 	return c.startColl(&x)
 }

@@ -2,6 +2,7 @@ package outrigger
 
 import (
 	"context"
+	"math"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
@@ -14,6 +15,16 @@ func packed(counts []int) []int {
 		next += n
 	}
 	return displs
+}
+
+// sum adds counts up; a sum past what a slice can hold stays there, and a
+// negative count is found later.
+func sum(counts []int) int {
+	n := 0
+	for _, c := range counts {
+		n += min(max(c, 0), math.MaxInt-n)
+	}
+	return n
 }
 
 // blocks are the two vectors of counts and displacements; displs nil: packed.

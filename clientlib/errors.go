@@ -70,7 +70,7 @@ func (s *Session) cause(status shm.Status, length uint64) error {
 	case shm.StatusAborted:
 		return s.withFailure(ErrAborted)
 	case shm.StatusNoMemory:
-		return fmt.Errorf("%w: %d bytes of scratch needed", ErrNoMemory, length)
+		return fmt.Errorf("%w: the sidecar asks for %d bytes of scratch, more than this library counts; use the library and the sidecar of one version", ErrNoMemory, length)
 	case shm.StatusUnsupported:
 		return ErrUnsupported
 	case shm.StatusInvalid:

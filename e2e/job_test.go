@@ -31,6 +31,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && programs[os.Args[1]] != nil {
 		os.Exit(programs[os.Args[1]](os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == collectivesCommand {
+		os.Exit(collectives(os.Args[2:]))
+	}
 	os.Exit(build(m))
 }
 

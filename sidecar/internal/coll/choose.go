@@ -4,7 +4,8 @@ package coll
 // Reduce, Allreduce and ReduceScatter, of the whole result for Allgather, and
 // of one block for Gather, Scatter and Alltoall. They start from the values
 // that MPICH has shipped for two decades; crossing points differ by fabric,
-// and configuration can name an algorithm where they are wrong.
+// and configuration can name an algorithm where they are wrong. What they let a
+// plan ask as scratch is bounded by shm.CollScratch, by which clients allocate.
 const (
 	bcastLongBytes      = 256 << 10 // from here on, scatter and allgather
 	bcastLongRanks      = 8         // and from this many ranks on
@@ -18,6 +19,7 @@ const (
 	orderedShortBytes       = 8 << 10   // the same without commutativity: recursive doubling
 	allgatherShortBytes     = 64 << 10  // up to here, a logarithmic number of rounds
 	rootedLongBytes         = 64 << 10  // from such blocks on, nobody forwards for others
+	rootedTotalBytes        = 32 << 20  // nor past such a sum of blocks: forwarding takes memory
 	alltoallShortBytes      = 256       // up to such blocks, Bruck
 	alltoallShortRanks      = 8         // and from this many ranks on
 )
@@ -51,7 +53,7 @@ func choose(p *Params) Algorithm {
 	case ReduceScatter:
 		return chooseReduceScatter(p, bytes)
 	case Gather, Scatter:
-		if bytes >= rootedLongBytes {
+		if bytes >= rootedLongBytes || bytes*int64(p.Size) > rootedTotalBytes {
 			return Linear
 		}
 		return Binomial

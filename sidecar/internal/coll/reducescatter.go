@@ -8,21 +8,16 @@ func (l *Plan) reduceScatterSize() (rounds int, scratch int64) {
 		return 2*f.extra() + f.levels(), 0
 	case l.algorithm != Pairwise:
 		return 2*f.extra() + f.levels(), 2 * total
-	case l.p.Commutative:
-		return windows(l.p.Size - 1), (1 + pairwiseWindow) * own
 	}
-	return windows(l.p.Size-1) + orderedFolds(l.p.Size), product(own, l.p.Size)
+	return windows(l.p.Size - 1), l.pairwiseOperands().off + own*int64(min(pairwiseWindow, l.p.Size-1))
 }
 
 func (l *Plan) reduceScatter(w *round, i int) {
-	switch {
-	case l.algorithm != Pairwise:
-		l.exchangedReduceScatter(w, i)
-	case l.p.Commutative:
+	if l.algorithm == Pairwise {
 		l.pairwiseReduceScatter(w, i)
-	default:
-		l.orderedReduceScatter(w, i)
+		return
 	}
+	l.exchangedReduceScatter(w, i)
 }
 
 // exchangedReduceScatter combines by recursive halving, or by recursive
@@ -64,57 +59,47 @@ func (l *Plan) deliverBlock(w *round, f *folded) {
 	}
 }
 
-// pairwiseReduceScatter sends each rank its block and combines those that
-// come, a window a round.
-func (l *Plan) pairwiseReduceScatter(w *round, i int) {
-	g, n := &l.all, l.in.len(l.p.Rank)
-	acc := place{buf: Scratch}
-	first, end := window(i, g.size)
-	for k := first; k < end; k++ {
-		to, from := g.wrap(g.rank+k), g.wrap(g.rank-k)
-		w.send(g, to, l.in.at(to), l.in.len(to))
-		w.recv(g, from, acc.plus(n*int64(1+k-first)), n)
-	}
-	if i == 0 {
-		w.copy(acc, l.in.at(g.rank), n)
-	}
-	for k := first; k < end; k++ {
-		w.fold(acc, acc.plus(n*int64(1+k-first)), n, false)
-	}
-	if end == g.size {
-		w.copy(place{buf: Out}, acc, n)
-	}
+// pairwiseOperands returns where the operands of a window are received: behind
+// the accumulator of this rank and those above it and, but at rank 0, that of
+// the ranks below it.
+func (l *Plan) pairwiseOperands() place {
+	return place{Scratch, l.in.len(l.p.Rank) * int64(min(1+l.p.Rank, 2))}
 }
 
-// foldsPerRound bounds the local steps of orderedReduceScatter.
-const foldsPerRound = 64
-
-// orderedFolds is the number of rounds in which n operands are combined.
-func orderedFolds(n int) int { return (n - 1 + foldsPerRound - 1) / foldsPerRound }
-
-// orderedReduceScatter collects the operands of the own block from all ranks,
-// pairwise so that nobody is a hot spot, and then combines them in rank order.
-func (l *Plan) orderedReduceScatter(w *round, i int) {
+// pairwiseReduceScatter sends each rank its block, a window a round, and
+// combines those that come. They come in rank order from this rank on, around
+// the end: first those to the right of the own operand, then those to the left
+// of it, so that two accumulators keep any operation's operands in order.
+func (l *Plan) pairwiseReduceScatter(w *round, i int) {
 	g, n := &l.all, l.in.len(l.p.Rank)
-	base := place{buf: Scratch}
-	if i < windows(g.size-1) {
-		first, end := window(i, g.size)
-		for k := first; k < end; k++ {
-			to, from := g.wrap(g.rank+k), g.wrap(g.rank-k)
-			w.send(g, to, l.in.at(to), l.in.len(to))
-			w.recv(g, from, base.plus(n*int64(from)), n)
+	upper, lower, operands := place{buf: Scratch}, place{Scratch, n}, l.pairwiseOperands()
+	first, end := window(i, g.size)
+	for k := first; k < end; k++ {
+		to, from := g.wrap(g.rank-k), g.wrap(g.rank+k)
+		w.send(g, to, l.in.at(to), l.in.len(to))
+		if from == 0 {
+			w.recv(g, from, lower, n)
+		} else {
+			w.recv(g, from, operands.plus(n*int64(k-first)), n)
 		}
-		if i == 0 {
-			w.copy(base.plus(n*int64(g.rank)), l.in.at(g.rank), n)
+	}
+	if i == 0 {
+		w.copy(upper, l.in.at(g.rank), n)
+	}
+	for k := first; k < end; k++ {
+		operand := operands.plus(n * int64(k-first))
+		switch from := g.wrap(g.rank + k); {
+		case from > g.rank:
+			w.fold(upper, operand, n, true)
+		case from > 0:
+			w.fold(lower, operand, n, true)
 		}
+	}
+	if end < g.size {
 		return
 	}
-	first := 1 + (i-windows(g.size-1))*foldsPerRound
-	end := min(first+foldsPerRound, g.size)
-	for k := first; k < end; k++ {
-		w.fold(base, base.plus(n*int64(k)), n, true)
+	if g.rank > 0 {
+		w.fold(upper, lower, n, false)
 	}
-	if end == g.size {
-		w.copy(place{buf: Out}, base, n)
-	}
+	w.copy(place{buf: Out}, upper, n)
 }

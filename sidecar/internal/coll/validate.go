@@ -1,9 +1,6 @@
 package coll
 
-import (
-	"fmt"
-	"math"
-)
+import "fmt"
 
 const (
 	// MaxRanks bounds Size: 1,024 nodes of 1,024 ranks.
@@ -112,15 +109,6 @@ func (p *Params) validateBlocks(cname string, counts []int64, dname string, disp
 		}
 	}
 	return nil
-}
-
-// product is a*n, or a number that checkBytes refuses. A block may be as long
-// as a whole buffer, so that one for each rank need not fit a word.
-func product(a int64, n int) int64 {
-	if a > MaxBytes/int64(n) {
-		return math.MaxInt64
-	}
-	return a * int64(n)
 }
 
 func checkBytes(name string, n int64) error {

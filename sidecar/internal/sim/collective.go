@@ -51,15 +51,15 @@ func (c *collective) blocks(ranks int) (in, out int) {
 func (c *collective) describe(a *app) shm.Descriptor {
 	in, out := c.blocks(len(a.w.podOf))
 	inBytes, outBytes := 8*c.count*in, 8*c.count*out
-	scratch := 4*max(inBytes, outBytes) + 4096
 	b := shm.CollBlock{
 		Kind: c.kind, Type: shm.TypeUint64, Op: shm.ReduceSum, Flags: shm.CollCommutative, Root: c.root,
-		Count: uint64(c.count), Elem: 8, InBytes: uint64(inBytes), OutBytes: uint64(outBytes), ScratchBytes: uint64(scratch),
+		Count: uint64(c.count), Elem: 8, InBytes: uint64(inBytes), OutBytes: uint64(outBytes),
 	}
+	b.ScratchBytes = shm.CollScratch[int](&b, int(a.rank), len(a.w.podOf), nil)
 	block := a.take(shm.CollBlockBytes)
 	from := a.take(inBytes)
 	c.out = a.take(outBytes)
-	b.In, b.Out, b.Scratch = uint64(from), uint64(c.out), uint64(a.take(scratch))
+	b.In, b.Out, b.Scratch = uint64(from), uint64(c.out), uint64(a.take(int(b.ScratchBytes)))
 	for i := range in * c.count {
 		binary.LittleEndian.PutUint64(a.arena[from+8*i:], c.number(a.rank, i/c.count, i%c.count))
 	}
