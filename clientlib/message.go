@@ -71,16 +71,7 @@ func (c *Comm) submitSend(what string, buf []byte, dst, tag int, mode sendMode) 
 	if mode == sendSync {
 		d.Flags = shm.FlagSync
 	}
-	if c.describe(&d, o, buf, true) == shm.ClassStaged {
-		// The message is announced only when it has a chunk for good: one
-		// that has none could wait for ever for chunks of messages behind it.
-		k, ok := s.chunkFor(o)
-		if !ok {
-			s.drop(r.id, o)
-			return Request{}, fmt.Errorf("%w: %d bytes to copy the message through, for lack of which it was not sent; wait for other sends, or use memory from Alloc", ErrNoMemory, s.slab.chunkBytes)
-		}
-		o.spare.push(k)
-	}
+	c.describe(&d, o, buf, true)
 	if mode == sendBuffered && o.slotted {
 		// A copy of the payload is in the slab: the caller's buffer is free.
 		o.detached, o.buffered = true, true
@@ -119,17 +110,17 @@ func (s *Session) maySilent() bool {
 
 // describe says where the payload is: in the descriptor, in the arena, in a
 // slab slot, or in private memory that is staged in chunks.
-func (c *Comm) describe(d *shm.Descriptor, o *op, buf []byte, sending bool) shm.Class {
+func (c *Comm) describe(d *shm.Descriptor, o *op, buf []byte, sending bool) {
 	s := c.session
 	n := uint64(len(buf))
 	if n <= shm.InlineMax && sending {
 		d.SetInline(buf)
-		return d.Class
+		return
 	}
 	if n <= shm.InlineMax {
 		d.Class, d.InlineLen = shm.ClassInline, uint8(n)
 		o.buf = buf
-		return d.Class
+		return
 	}
 	off, shared := s.inArena(buf)
 	addr := uint64(off)
@@ -151,7 +142,6 @@ func (c *Comm) describe(d *shm.Descriptor, o *op, buf []byte, sending bool) shm.
 		}
 	}
 	d.SetBody(addr, n, d.Aux(), d.Aux2())
-	return d.Class
 }
 
 // takeSlot gives o a slot of the slab for n bytes, if there is one.

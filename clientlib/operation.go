@@ -38,6 +38,7 @@ type op struct {
 	want   int        // bytes that they are to be supplied for in all
 	chunks chunkQueue // with the engine
 	spare  chunkQueue // back from it, to be used again
+	asked  bool       // the receiver of a staged send has asked for it
 	queued bool       // in todo.stage or todo.starved
 	reduce Op         // of a collective
 }

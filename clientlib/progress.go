@@ -9,11 +9,11 @@ import (
 // todo is what completions asked for: work that submits descriptors, and so is
 // done only between submissions, in the order in which it was asked for.
 type todo struct {
-	stage   []uint32         // requests that want chunks
-	starved []uint32         // of them, those that wait for one to be free
-	reduce  []shm.Descriptor // reductions that the engine wants done here
-	drops   []uint64         // messages that a probe took for a caller who had gone
-	unlocks []lock           // locks that came for a caller who had gone
+	stage   fifo[uint32]         // requests that want chunks
+	starved fifo[uint32]         // of them, those that wait for one to be free
+	reduce  fifo[shm.Descriptor] // reductions that the engine wants done here
+	drops   fifo[uint64]         // messages that a probe took for a caller who had gone
+	unlocks fifo[lock]           // locks that came for a caller who had gone
 }
 
 // progress takes every completion that is there and does what they ask for.
@@ -35,44 +35,34 @@ func (s *Session) progress() error {
 }
 
 func (t *todo) any() bool {
-	return len(t.stage) > 0 || len(t.reduce) > 0 || len(t.drops) > 0 || len(t.unlocks) > 0
+	return t.stage.len() > 0 || t.reduce.len() > 0 || t.drops.len() > 0 || t.unlocks.len() > 0
 }
 
 // work does the first thing that is to do of each kind.
 func (s *Session) work() error {
-	if id, ok := shift(&s.todo.stage); ok {
+	if id, ok := s.todo.stage.pop(); ok {
 		o := s.ops.list[id]
 		o.queued = false
 		if err := s.stage(id, o); err != nil {
 			return err
 		}
 	}
-	if d, ok := shift(&s.todo.reduce); ok {
+	if d, ok := s.todo.reduce.pop(); ok {
 		if err := s.reduce(&d); err != nil {
 			return err
 		}
 	}
-	if handle, ok := shift(&s.todo.drops); ok {
+	if handle, ok := s.todo.drops.pop(); ok {
 		d := shm.Descriptor{Op: shm.OpDrop}
 		d.SetBody(0, 0, handle, 0)
 		if err := s.push(&d); err != nil {
 			return err
 		}
 	}
-	if l, ok := shift(&s.todo.unlocks); ok {
+	if l, ok := s.todo.unlocks.pop(); ok {
 		return s.unlock(l)
 	}
 	return nil
-}
-
-// shift takes the first element of a short list.
-func shift[E any](list *[]E) (first E, ok bool) {
-	if len(*list) == 0 {
-		return first, false
-	}
-	first = (*list)[0]
-	*list = (*list)[:copy(*list, (*list)[1:])]
-	return first, true
 }
 
 // drain takes every completion that is there. It submits nothing.
@@ -109,13 +99,15 @@ func (s *Session) take(d *shm.Descriptor) error {
 	case shm.OpDone:
 		s.done(d.Req, o, d)
 	case shm.OpMatched:
-		o.source, o.rtag, o.length = d.Peer, d.Tag, d.Len()
-		o.want = min(int(d.Len()), o.room)
+		if o.asked = true; o.receives {
+			o.source, o.rtag, o.length = d.Peer, d.Tag, d.Len()
+			o.want = min(int(d.Len()), o.room)
+		}
 		s.wantStage(d.Req, o)
 	case shm.OpStaged:
 		return s.staged(d.Req, o, d)
 	case shm.OpReduce:
-		s.todo.reduce = append(s.todo.reduce, *d)
+		s.todo.reduce.push(*d)
 	}
 	return nil
 }
@@ -141,10 +133,10 @@ func (s *Session) done(id uint32, o *op, d *shm.Descriptor) {
 		return
 	}
 	if o.takes && d.Status == shm.StatusOK {
-		s.todo.drops = append(s.todo.drops, o.aux)
+		s.todo.drops.push(o.aux)
 	}
 	if o.locks.comm != nil && d.Status == shm.StatusOK {
-		s.todo.unlocks = append(s.todo.unlocks, o.locks)
+		s.todo.unlocks.push(o.locks)
 	}
 	if o.buffered {
 		// A send whose caller went on long ago. Its failure is reported by

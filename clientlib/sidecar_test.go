@@ -232,6 +232,14 @@ func (f *fake) done(req uint32, status shm.Status, length uint64) {
 	f.tell(d)
 }
 
+// matched says that the receiver of a send asks for its n bytes.
+func (f *fake) matched(d *shm.Descriptor, n uint64) {
+	f.t.Helper()
+	m := shm.Descriptor{Op: shm.OpMatched, Req: d.Req, Peer: d.Peer, Tag: d.Tag}
+	m.SetBody(0, n, 0, 0)
+	f.tell(m)
+}
+
 // memory is what a descriptor names.
 func (f *fake) memory(d *shm.Descriptor) []byte {
 	mem := f.arena

@@ -10,6 +10,7 @@ type slab struct {
 	reserve    int      // chunks that sends leave to receives
 	slots      []uint64 // free ones, by offset
 	chunks     []uint64
+	borrowed   int // bytes of chunks that are of the arena instead
 }
 
 // chunkMax is a staged message's piece: large enough to hide the hand-over,

@@ -37,7 +37,7 @@ func (q *chunkQueue) pop() chunk {
 func (s *Session) wantStage(id uint32, o *op) {
 	if !o.queued && !o.done && o.off < o.want {
 		o.queued = true
-		s.todo.stage = append(s.todo.stage, id)
+		s.todo.stage.push(id)
 	}
 }
 
@@ -48,9 +48,9 @@ func (s *Session) stage(id uint32, o *op) error {
 	for !o.done && o.off < o.want && o.chunks.n < stageDepth {
 		k, ok := s.chunkFor(o)
 		if !ok {
-			if o.chunks.n == 0 {
+			if o.chunks.n == 0 && o.moves() {
 				o.queued = true
-				s.todo.starved = append(s.todo.starved, id)
+				s.todo.starved.push(id)
 			}
 			return nil
 		}
@@ -70,25 +70,45 @@ func (s *Session) stage(id uint32, o *op) error {
 	return nil
 }
 
+// moves reports whether the other side waits for chunks of o, so that what o
+// is lent is certain to come back.
+func (o *op) moves() bool { return o.receives || o.asked }
+
 // chunkFor finds memory for the next piece. An operation keeps the chunks that
-// it has until its end, so that every message that was announced can go on.
-// Sends leave half of the slab's chunks to receives, whose data is certain to
-// come; past that the arena serves.
+// it has until its end, so that every message that moves can go on. One that
+// nobody has asked for yet may hold its chunks for ever: it gets them while
+// there are plenty, and is asked again when its receive is there (LAYOUT §5.1).
+// Sends leave half of the slab's chunks to receives, and one of theirs to sends
+// that move; past that the arena serves.
 func (s *Session) chunkFor(o *op) (chunk, bool) {
 	if o.spare.n > 0 {
 		return o.spare.pop(), true
 	}
 	reserve := 0
-	if !o.receives {
+	switch {
+	case o.receives:
+	case o.asked:
 		reserve = s.slab.reserve
+	default:
+		reserve = s.slab.reserve + 1
 	}
 	if len(s.slab.chunks) > reserve {
 		off, _ := take(&s.slab.chunks)
 		return chunk{shm.ClassSlab, off}, true
 	}
+	if needed := o.moves() && o.chunks.n == 0; !needed && s.slab.borrowed >= len(s.arenaMem)/chunkShare {
+		return chunk{}, false
+	}
 	off, _, err := s.arena.borrow(s.slab.chunkBytes)
-	return chunk{shm.ClassArena, uint64(off)}, err == nil
+	if err != nil {
+		return chunk{}, false
+	}
+	s.slab.borrowed += s.slab.chunkBytes
+	return chunk{shm.ClassArena, uint64(off)}, true
 }
+
+// chunkShare is the part of the arena that chunks take which nobody waits for.
+const chunkShare = 4
 
 func (s *Session) memoryOf(k chunk) []byte {
 	mem := s.slabMem
@@ -102,16 +122,31 @@ func (s *Session) memoryOf(k chunk) []byte {
 func (s *Session) freeChunk(k chunk) {
 	if k.class == shm.ClassArena {
 		s.arena.giveBack(int(k.off), s.slab.chunkBytes)
+		s.slab.borrowed -= s.slab.chunkBytes
 	} else {
 		s.slab.chunks = append(s.slab.chunks, k.off)
 	}
 	s.feed()
 }
 
-// feed lets the operations that wait for chunks look again.
+// feed gives chunks to the operations that wait for one, the oldest first.
 func (s *Session) feed() {
-	s.todo.stage = append(s.todo.stage, s.todo.starved...)
-	s.todo.starved = s.todo.starved[:0]
+	for {
+		id, ok := s.todo.starved.first()
+		if !ok {
+			return
+		}
+		o := s.ops.list[id]
+		if o.moves() && !o.done && o.off < o.want { // else it has ended meanwhile
+			k, ok := s.chunkFor(o)
+			if !ok {
+				return
+			}
+			o.spare.push(k)
+		}
+		s.todo.starved.pop()
+		s.todo.stage.push(id)
+	}
 }
 
 // staged takes a chunk back: one that was sent, or one with a part of the
@@ -121,6 +156,7 @@ func (s *Session) staged(id uint32, o *op, d *shm.Descriptor) error {
 		return fmt.Errorf("%w: it gave back memory at %d that request %d did not lend", ErrSidecarGone, d.Addr(), d.Req)
 	}
 	k := o.chunks.pop()
+	o.asked = true
 	if o.receives && o.buf != nil {
 		copy(o.buf[d.Aux():], s.memoryOf(k)[:d.Len()])
 	}

@@ -88,34 +88,65 @@ func TestCancelledSendFreesChunks(t *testing.T) {
 	}
 }
 
-// A send for which there is no memory fails before it is announced.
-func TestSendWithoutChunkMemory(t *testing.T) {
+// Sends of private memory for which there are no chunks are announced like all
+// others. Whichever the receiver asks for goes first, whatever the sends before
+// it hold.
+func TestSendsWaitForChunks(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	if _, err := Alloc[byte](s, len(s.arenaMem)); err != nil {
 		t.Fatal(err)
 	}
-	announced, started := 0, 0
-	var err error
-	for range 100 {
-		if _, err = Isend(s.World(), make([]byte, 1<<20), 1, started); err != nil {
-			break
+	const sends, n = 3000, chunkMax * 2
+	msg := make([]byte, n)
+	var requests []Request
+	var announced []shm.Descriptor
+	for tag := range sends {
+		r, err := Isend(s.World(), msg, 1, tag)
+		if err != nil {
+			t.Fatalf("send %d: %v", tag, err)
 		}
-		started++
-	}
-	if !errors.Is(err, ErrNoMemory) {
-		t.Fatalf("got %v after %d sends, want ErrNoMemory", err, started)
-	}
-	for {
-		d, ok := f.poll()
-		if !ok {
-			break
-		}
-		if d.Op == shm.OpSend {
-			announced++
+		requests = append(requests, r)
+		for d, ok := f.poll(); ok; d, ok = f.poll() {
+			if d.Op == shm.OpSend {
+				announced = append(announced, d)
+			}
 		}
 	}
-	if announced != started {
-		t.Fatalf("%d sends were announced, %d started", announced, started)
+	if len(announced) != sends {
+		t.Fatalf("%d sends were announced, %d started", len(announced), sends)
+	}
+	for i := sends - 1; i > sends-100; i-- {
+		d := announced[i]
+		f.matched(&d, n)
+		settle(t, s)
+		for range n / chunkMax {
+			k := f.next(shm.OpStage)
+			if k.Req != d.Req {
+				t.Fatalf("a chunk of request %d came, want one of %d, which was asked for", k.Req, d.Req)
+			}
+			f.giveBack(&k, k.Len(), 0)
+			settle(t, s)
+		}
+		f.done(d.Req, shm.StatusOK, n)
+		if _, err := requests[i].Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.quiet()
+}
+
+// Sends that nobody has asked for leave most of the arena to the application.
+func TestSendsLeaveTheArena(t *testing.T) {
+	s, f := attachTo(t, shape{arena: 8 << 20})
+	for tag := range 200 {
+		if _, err := Isend(s.World(), make([]byte, 1<<20), 1, tag); err != nil {
+			t.Fatal(err)
+		}
+		for _, ok := f.poll(); ok; _, ok = f.poll() {
+		}
+	}
+	if n := arenaInUse(s); n > len(s.arenaMem)/2 {
+		t.Fatalf("200 sends hold %d bytes of the arena's %d", n, len(s.arenaMem))
 	}
 }
 

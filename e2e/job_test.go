@@ -34,6 +34,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == collectivesCommand {
 		os.Exit(collectives(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == isendsCommand {
+		os.Exit(isends())
+	}
 	os.Exit(build(m))
 }
 

@@ -42,6 +42,7 @@ type send struct {
 	asked   uint64
 	flowing bool // is in its peer's streams
 	staged  bool
+	wanted  bool     // its application knows that the receiver waits
 	ends    []uint64 // ends of the pulls before the last one, while several are open
 	chunks  chunkQueue
 }

@@ -97,6 +97,20 @@ func (c *Core) stageSend(id uint64, st *send, k chunk) error {
 	return nil
 }
 
+// askForChunks tells the application, once, that the receiver waits for a
+// staged send of which it has supplied nothing: one that is short of memory
+// keeps it for such sends.
+func (c *Core) askForChunks(st *send) {
+	s := c.sessions[st.owner.session]
+	if st.wanted || st.next > 0 || s == nil || s.left {
+		return
+	}
+	st.wanted = true
+	d := shm.Descriptor{Op: shm.OpMatched, Req: st.owner.req, Peer: st.dst, Tag: st.tag}
+	d.SetBody(0, st.total, 0, 0)
+	c.publish(s.id, &d)
+}
+
 // emitChunk emits the next fragment of a staged send; false: nothing more for
 // now. A fragment never spans chunks.
 func (c *Core) emitChunk(p *peer, id uint64, st *send, n uint64) bool {

@@ -15,7 +15,11 @@ const framesAhead = 1024
 
 // flow puts a send among its peer's streams while it has something to send.
 func (c *Core) flow(p *peer, id uint64, st *send) {
-	if st.flowing || st.next == st.asked || st.staged && st.chunks.unsent() == 0 {
+	if st.flowing || st.next == st.asked {
+		return
+	}
+	if st.staged && st.chunks.unsent() == 0 {
+		c.askForChunks(st)
 		return
 	}
 	st.flowing = true
