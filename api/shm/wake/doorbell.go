@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NewDoorbell makes an eventfd. Ringing it any number of times before it is
-// answered costs one wake-up.
+// NewDoorbell makes an eventfd. Whoever is woken by it waits for its edges: every
+// ring is one, whatever the counter says, and nobody has to read it. A read could
+// block, since the flag that forbids it is shared with whoever has the descriptor.
 func NewDoorbell() (int, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -32,10 +33,4 @@ func Ring(fd int) error {
 			return fmt.Errorf("wake: ringing: %w", err)
 		}
 	}
-}
-
-// Answer clears the doorbell fd.
-func Answer(fd int) {
-	var b [8]byte
-	_, _ = unix.Read(fd, b[:]) // nothing to read is as good as cleared
 }

@@ -83,6 +83,8 @@ type attached struct {
 	id      core.SessionID
 	regions [2]link.Region
 	closing bool // the core has been told that it is gone
+	ended   bool // its socket has ended: only last descriptors are still taken
+	last    int
 }
 
 // intakeBatch bounds the descriptors taken from one application in a turn, so
@@ -171,11 +173,20 @@ func (e *Engine) tick() {
 
 // intake takes descriptors from one application.
 func (e *Engine) intake(a *attached) int {
-	n := 0
-	for n < intakeBatch && !a.closing && a.Next(&e.d) {
+	n, most := 0, intakeBatch
+	if a.ended {
+		most = min(most, a.last)
+	}
+	for n < most && !a.closing && a.Next(&e.d) {
 		n++
 		if err := e.core.Submit(e.now, a.id, &e.d); err != nil {
 			e.expel(a, err)
+		}
+	}
+	if a.ended {
+		a.last -= n
+		if a.last == 0 || n < most {
+			e.detach(a, errVanished)
 		}
 	}
 	return n
@@ -219,7 +230,7 @@ func (e *Engine) Attach(s *session.Session) error {
 	a.regions[0], a.regions[1] = e.addRegion(s.Slab()), e.addRegion(s.Arena())
 	slab := link.Ref{Region: a.regions[0], Len: uint64(len(s.Slab()))}
 	arena := link.Ref{Region: a.regions[1], Len: uint64(len(s.Arena()))}
-	err := e.sleeper.watch(s.Doorbell())
+	err := e.sleeper.watchBell(s.Doorbell())
 	if err == nil {
 		e.sessions[a.id] = a
 		err = e.core.Attach(e.now, a.id, s.Rank, slab, arena)

@@ -91,20 +91,14 @@ func (e *Engine) SessionGone(s *session.Session) {
 	_ = e.mail.send(func(e *Engine) {
 		if a := e.byRank[s.Rank]; a != nil && a.Session == s {
 			// What it said before it ended comes first: a goodbye may be
-			// among it.
-			e.intakeAll(a)
-			e.detach(a, errVanished)
+			// among it. Another process that has its memory may go on, so
+			// that it is no more than fits the ring.
+			a.ended, a.last = true, a.Pending()
 		}
 	})
 }
 
 var errVanished = errors.New(podlife.TextVanished)
-
-// intakeAll takes everything that an application has left behind.
-func (e *Engine) intakeAll(a *attached) {
-	for e.intake(a) > 0 && !a.closing {
-	}
-}
 
 // Connected hands over a connected socket (peers).
 func (e *Engine) Connected(peer link.Peer, fd int) {

@@ -90,7 +90,6 @@ func (e *Engine) sleep() {
 	}
 	for _, a := range e.active {
 		a.SetSleeping(false)
-		a.Answer()
 	}
 }
 

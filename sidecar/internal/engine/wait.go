@@ -37,11 +37,11 @@ func newSleeper(links [2]link.Link) (*sleeper, error) {
 	}
 	s := &sleeper{epoll: ep, doorbell: -1}
 	if s.doorbell, err = wake.NewDoorbell(); err == nil {
-		err = s.watch(s.doorbell)
+		err = s.watchBell(s.doorbell)
 	}
 	for _, l := range links {
 		if w, ok := l.(Waitable); ok && err == nil {
-			err = s.watch(w.FD())
+			err = s.watch(w.FD(), 0)
 		}
 	}
 	if err != nil {
@@ -58,11 +58,16 @@ func (s *sleeper) close() error {
 	return err
 }
 
-func (s *sleeper) watch(fd int) error {
+// watchBell makes rings of a doorbell end a sleep. Each is an edge of its own:
+// the counter is never read, so that no application can block the engine in a
+// read, and a wake-up costs no call for each session.
+func (s *sleeper) watchBell(fd int) error { return s.watch(fd, unix.EPOLLET) }
+
+func (s *sleeper) watch(fd int, how uint32) error {
 	if fd < 0 {
 		return nil
 	}
-	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}
+	ev := unix.EpollEvent{Events: unix.EPOLLIN | how, Fd: int32(fd)}
 	if err := unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return fmt.Errorf("engine: watching descriptor %d: %w", fd, err)
 	}
@@ -75,16 +80,10 @@ func (s *sleeper) forget(fd int) {
 	}
 }
 
-// sleep blocks until something is readable, at most d.
-func (s *sleeper) sleep(d time.Duration) {
+// sleep blocks until something is readable or rung, at most d, and reports
+// whether it was.
+func (s *sleeper) sleep(d time.Duration) bool {
 	ms := int((d + time.Millisecond - 1) / time.Millisecond)
 	n, err := unix.EpollWait(s.epoll, s.events[:], ms)
-	if err != nil {
-		return // EINTR: look again
-	}
-	for _, ev := range s.events[:n] {
-		if int(ev.Fd) == s.doorbell {
-			wake.Answer(s.doorbell)
-		}
-	}
+	return err == nil && n > 0 // an error is a signal: look again
 }

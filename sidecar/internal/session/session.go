@@ -12,7 +12,6 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/ring"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
-	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 )
 
 // Session is one attached application. After Server has handed it to the
@@ -69,6 +68,13 @@ func (s *Session) Doorbell() int { return s.doorbell }
 // application does not read its completions.
 func (s *Session) Next(d *shm.Descriptor) bool {
 	return len(s.overflow) == 0 && s.submit.Pop(d)
+}
+
+// Pending is how many descriptors the application can have published and not
+// seen taken: what it may still say once its end has been noticed.
+func (s *Session) Pending() int {
+	_, n := s.control.SubmitRing()
+	return n
 }
 
 // Ready reports whether Next would find something.
@@ -141,13 +147,6 @@ func (s *Session) Place() shm.Place { return s.control.Place() }
 
 // SetSleeping tells the application whether it has to ring.
 func (s *Session) SetSleeping(on bool) { s.control.SetSleeping(on) }
-
-// Answer clears the doorbell.
-func (s *Session) Answer() {
-	if s.doorbell >= 0 {
-		wake.Answer(s.doorbell)
-	}
-}
 
 // HangUp ends the connection to the application, whose process learns of it by
 // its socket.

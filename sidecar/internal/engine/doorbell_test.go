@@ -1,0 +1,188 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+	"github.com/outrigger-hpc/outrigger/api/shm/wake"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
+)
+
+// patience is how long a test waits for what must come; nothing is measured
+// against it.
+const patience = 20 * time.Second
+
+// served runs an engine with real sessions, of one pod, that sleeps when it can.
+func served(t *testing.T, ranks int) (e *Engine, socket string) {
+	t.Helper()
+	loop := local.New(0, nil)
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	begin := time.Now()
+	e, err := New(Config{
+		Core: core.Config{PodOf: make([]int32, ranks), Pods: 1}, Local: loop, Remote: local.New(0, nil), Dialer: noDialer{},
+		Log: log, Wait: Wait{Yield: 1},
+	}, func() int64 { return int64(time.Since(begin)) + 1 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	loop.SetMemory(e)
+	socket = filepath.Join(t.TempDir(), "s")
+	srv, err := session.Listen(socket, session.Config{
+		Ranks: uint32(ranks), Pods: 1, Count: uint32(ranks), ArenaBytes: 1 << 20, ArenaMax: 1 << 20, Geometry: segment.DefaultGeometry, Log: log,
+	}, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); e.Run(ctx) }()
+	go func() { _ = srv.Serve(ctx) }() // until Close
+	t.Cleanup(func() {
+		err := srv.Close()
+		cancel()
+		<-ended
+		if err := errors.Join(err, e.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return e, socket
+}
+
+// join attaches rank as an application would, and returns its doorbell.
+func join(t *testing.T, socket string, rank int) (conn *net.UnixConn, doorbell int) {
+	t.Helper()
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() }) // the test may have
+	h := shm.Hello{ABI: shm.ABIVersion, Features: shm.FeaturesAll, Rank: uint32(rank)}
+	if _, err := conn.Write(h.Encode()); err != nil {
+		t.Fatal(err)
+	}
+	b, oob := make([]byte, shm.WelcomeBytes), make([]byte, unix.CmsgSpace(3*4))
+	_, n, _, _, err := conn.ReadMsgUnix(b, oob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob[:n])
+	if err != nil || len(msgs) != 1 {
+		t.Fatalf("%d messages: %v", len(msgs), err)
+	}
+	fds, err := unix.ParseUnixRights(&msgs[0])
+	if err != nil || len(fds) != 3 {
+		t.Fatalf("%d descriptors: %v", len(fds), err)
+	}
+	for _, fd := range fds {
+		t.Cleanup(func() { _ = unix.Close(fd) }) // nothing was written to it
+	}
+	return conn, fds[2]
+}
+
+// TestBlockingDoorbell: an application makes its doorbell, which it shares with
+// the engine, a descriptor whose reads block. The engine goes on.
+func TestBlockingDoorbell(t *testing.T) {
+	e, socket := served(t, 2)
+	_, bell := join(t, socket, 0)
+	if err := unix.SetNonblock(bell, false); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		for range 100 { // each finds the engine asleep, or about to be
+			if _, err := e.View(); err != nil {
+				answered <- err
+				return
+			}
+		}
+		answered <- nil
+	}()
+	select {
+	case err := <-answered:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(patience):
+		_ = unix.SetNonblock(bell, true) // the read that blocks goes on blocking; ring it off
+		_, _ = unix.Write(bell, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+		t.Fatal("the engine does not answer: it reads the application's doorbell")
+	}
+}
+
+// TestEveryRingEndsASleep: nobody reads the doorbell, and each ring counts.
+func TestEveryRingEndsASleep(t *testing.T) {
+	s, err := newSleeper([2]link.Link{local.New(0, nil), local.New(0, nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bell, err := wake.NewDoorbell()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.watchBell(bell); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if s.sleep(0) {
+			t.Errorf("ring %d: something ended the sleep before", i)
+		}
+		if err := wake.Ring(bell); err != nil {
+			t.Fatal(err)
+		}
+		if !s.sleep(0) {
+			t.Errorf("ring %d ended no sleep", i)
+		}
+	}
+	if err := errors.Join(s.close(), unix.Close(bell)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLastWords: what an application's memory says after its socket has ended
+// is taken turn by turn, and no more of it than it can have said before.
+func TestLastWords(t *testing.T) {
+	e, apps := pod(t, 2)
+	closing(t, e)
+	fill := func() {
+		for {
+			d := shm.Descriptor{Op: shm.OpCancel}
+			ok, err := apps[0].submit.Push(&d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				return
+			}
+		}
+	}
+	fill()
+	a := e.byRank[0]
+	before := apps[0].submit.Pushed()
+	e.SessionGone(a.Session)
+	turns := 0
+	for ; !a.closing; turns++ {
+		if turns > 2*int(before)/intakeBatch {
+			t.Fatalf("after %d turns the engine still takes what a session that has ended goes on to publish", turns)
+		}
+		e.Turn()
+		if !a.closing {
+			fill()
+		}
+	}
+	if least := int(before) / intakeBatch; turns < least {
+		t.Fatalf("%d descriptors were taken in %d turns, want at least %d: no application may hold up the others", before, turns, least)
+	}
+}
