@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
@@ -26,7 +27,7 @@ func TestDocument(t *testing.T) {
 	if len(d.Pods) != 3 || d.Pods[2] != last || d.Job.Name != "hpc/cg" {
 		t.Errorf("%+v", d)
 	}
-	if m := d.Memory; m.ArenaBytes != ArenaDefault || m.SlabBytes != SlabDefault {
+	if m := d.Memory; m.ArenaBytes != memory.ArenaDefault || m.SlabBytes != memory.SlabDefault {
 		t.Errorf("memory %+v", m)
 	}
 }

@@ -18,6 +18,7 @@ const (
 // Reasons that sidecars give.
 const (
 	RankVanished     Reason = "RankVanished"     // its process ended without closing its session
+	MemoryShort      Reason = "MemoryShort"      // there was not the memory for a rank's arena
 	RankExpelled     Reason = "RankExpelled"     // it broke the shared-memory contract
 	JobAborted       Reason = "JobAborted"       // a rank called abort
 	SidecarLost      Reason = "SidecarLost"      // a pod's sidecar ended or does not answer

@@ -104,7 +104,7 @@ func sidecar(s *Settings) corev1.Container {
 
 func resources(s *Settings) corev1.ResourceRequirements {
 	pods := (s.Ranks + s.PerPod - 1) / s.PerPod
-	memory := *resource.NewQuantity(s.Memory.Bytes(min(s.PerPod, s.Ranks), pods), resource.BinarySI)
+	memory := *resource.NewQuantity(s.Memory.Need(int(min(s.PerPod, s.Ranks)), int(s.Ranks), int(pods)), resource.BinarySI)
 	r := corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory},
 		Limits:   corev1.ResourceList{corev1.ResourceMemory: memory},

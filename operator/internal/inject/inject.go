@@ -16,7 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/outrigger-hpc/outrigger/api/jobdoc"
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
@@ -32,7 +32,7 @@ type Settings struct {
 	Launch     v1alpha1.LaunchMode
 	Devices    []v1alpha1.DeviceRequest
 	Number     *int32 // of the one pod that this is about; nil: Jobs tell each pod its own
-	Memory     jobdoc.Memory
+	Memory     memory.Sizes
 	Wait       string // OUTRIGGER_WAIT of the ranks; empty: their default
 	LogLevel   string // empty: info
 }

@@ -2,7 +2,6 @@ package inject
 
 import (
 	"errors"
-	"math"
 	"strings"
 	"testing"
 
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/outrigger-hpc/outrigger/api/jobdoc"
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
@@ -18,7 +18,7 @@ import (
 func settings() *Settings {
 	return &Settings{
 		Image: "sidecar", ConfigMap: "cg-0", Secret: "cg-0", Ranks: 4, PerPod: 2, Launch: v1alpha1.LaunchProcesses,
-		Memory: jobdoc.Memory{Arena: 1 << 20, Slab: 1 << 20, Credit: 1 << 20},
+		Memory: memory.Sizes{Arena: 1 << 20, Slab: 1 << 20, Credit: 1 << 20},
 	}
 }
 
@@ -135,29 +135,18 @@ func TestAddedContainersAreRestricted(t *testing.T) {
 	}
 }
 
-// The sidecar's memory: its ranks' arenas and slabs, what a peer costs, and
-// itself; the largest job that the schema allows does not overflow.
+// The sidecar's memory is what a job wishes, and its container's limit what
+// api/memory says.
 func TestMemory(t *testing.T) {
-	const mi = 1 << 20
-	for _, c := range []struct {
-		m           jobdoc.Memory
-		ranks, pods int32
-		want        int64
-	}{
-		{jobdoc.Memory{}, 1, 1, 96 * mi},
-		{jobdoc.Memory{Arena: 256 * mi, Slab: 4 * mi, Credit: mi}, 1, 1, 356 * mi},
-		{jobdoc.Memory{Arena: 256 * mi, Slab: 4 * mi, Credit: mi}, 2, 2, (96 + 520 + 2) * mi},
-		{jobdoc.Memory{Arena: 32 * mi, Slab: 4 * mi, Credit: mi}, 128, 512, (96 + 36*128 + 2*511) * mi},
-		{jobdoc.Memory{Arena: 16 << 40, Slab: 1 << 30, Credit: 1 << 30}, 1024, 512, 96*mi + 1024*(16<<40+1<<30) + 511*(1<<30+mi)},
-	} {
-		if got := c.m.Bytes(c.ranks, c.pods); got != c.want || got > math.MaxInt64/2 {
-			t.Errorf("%+v, %d ranks in a pod of %d: %d, want %d", c.m, c.ranks, c.pods, got, c.want)
-		}
-	}
 	arena := resource.MustParse("1Gi")
 	credit := resource.MustParse("2Mi")
 	got := jobdoc.MemoryOf(&v1alpha1.MemorySpec{Arena: &arena}, &v1alpha1.FabricProfileSpec{Credit: &credit})
-	if want := (jobdoc.Memory{Arena: 1 << 30, Slab: jobdoc.SlabDefault, Credit: 2 << 20}); got != want {
+	if want := (memory.Sizes{Arena: 1 << 30, Slab: memory.SlabDefault, Credit: 2 << 20}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+	s := settings()
+	limits := sidecar(s).Resources.Limits
+	if q := limits.Memory(); q.Value() != s.Memory.Need(int(s.PerPod), int(s.Ranks), int((s.Ranks+s.PerPod-1)/s.PerPod)) {
+		t.Errorf("the limit of %+v is %s", s, q)
 	}
 }

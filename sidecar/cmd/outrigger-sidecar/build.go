@@ -12,6 +12,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
@@ -23,8 +24,7 @@ import (
 )
 
 const (
-	defaultArena = 256 << 20
-	clientEager  = 8 << 10 // payloads up to this size go through one slab slot
+	clientEager = 8 << 10 // payloads up to this size go through one slab slot
 	// A cluster starts pods over minutes: images are pulled, nodes are added.
 	defaultStart = 10 * time.Minute
 )
@@ -139,12 +139,18 @@ func (d *daemon) sessions() (session.Config, error) {
 	}
 	arena := uint64(d.doc.Memory.ArenaBytes)
 	if arena == 0 {
-		arena = defaultArena
+		arena = memory.ArenaDefault
 	}
+	credit := d.doc.Tuning.CreditBytes
+	if credit == 0 {
+		credit = memory.CreditDefault
+	}
+	own := memory.Sizes{Credit: credit, Encrypted: d.doc.Tuning.Encrypt == bootstrap.EncryptTLS}.Own(pod.Ranks, d.doc.Ranks, len(d.doc.Pods))
 	uids, everybody, err := d.o.mayAttach()
 	return session.Config{
 		Ranks: uint32(d.doc.Ranks), Pod: uint32(d.o.pod), Pods: uint32(len(d.doc.Pods)),
 		First: uint32(pod.FirstRank), Count: uint32(pod.Ranks), ArenaBytes: arena, ArenaMax: 1 << 44,
 		Geometry: geometry, EagerBytes: clientEager, UIDs: uids, AnyUID: everybody, Log: d.log,
+		OwnBytes: uint64(own), NoMemory: d.noMemory,
 	}, err
 }

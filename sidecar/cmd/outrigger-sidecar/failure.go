@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
@@ -27,6 +28,15 @@ func (d *daemon) failed(f *core.Failure) {
 	if d.o.flight != "" { // else they are at /debug/flight
 		events := d.flight.Snapshot() // here nobody records meanwhile
 		d.told.Go(func() { d.dumpFlight(events) })
+	}
+}
+
+// noMemory notes that a rank could not be attached for want of memory. The rank
+// ends with an error of its own, which says less.
+func (d *daemon) noMemory(rank uint32, cause error) {
+	f := podlife.Failure{Rank: int(rank), Code: 1, Reason: podlife.MemoryShort, Text: "was not attached: " + cause.Error(), Time: time.Now()}
+	if err := d.words.fail(f); err != nil {
+		d.log.Error("last words", "cause", err)
 	}
 }
 

@@ -185,7 +185,7 @@ func constants(t *testing.T, file string, wanted func(name, kind string) bool) m
 func TestMemoryExample(t *testing.T) {
 	m := jobdoc.MemoryOf(&v1alpha1.MemorySpec{}, &v1alpha1.FabricProfileSpec{})
 	m.Arena = 1 << 30
-	want := fmt.Sprintf("<!-- memory -->%d<!-- --> MiB", m.Bytes(16, 4)>>20)
+	want := fmt.Sprintf("<!-- memory -->%d<!-- --> MiB", m.Need(16, 64, 4)>>20)
 	if !strings.Contains(readDocument(t), want) {
 		t.Errorf("the document does not have %s", want)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
@@ -29,6 +30,9 @@ func (s *Server) handshake(conn *net.UnixConn) (*Session, error) {
 	sess, err := s.attach(conn, h)
 	if err != nil {
 		s.unclaim(h.Rank)
+	}
+	if errors.Is(err, segment.ErrNoMemory) && s.cfg.NoMemory != nil {
+		s.cfg.NoMemory(h.Rank, err) // before the client hears of it, and ends the pod
 	}
 	return sess, err
 }
@@ -132,6 +136,11 @@ func (m *material) closeFiles() {
 	}
 }
 
+// memoryOf is what a rank with such an arena takes, page tables and all.
+func (c *Config) memoryOf(arenaBytes uint64) int64 {
+	return memory.Sizes{Arena: int64(arenaBytes), Slab: int64(c.Geometry.SlabBytes)}.Rank()
+}
+
 // build reserves the memory of a session.
 func (s *Server) build(h *shm.Hello) (sess *Session, m *material, err error) {
 	arenaBytes := h.ArenaBytes
@@ -140,16 +149,17 @@ func (s *Server) build(h *shm.Hello) (sess *Session, m *material, err error) {
 	}
 	arenaBytes = (arenaBytes + 4095) &^ 4095
 	m = &material{control: -1, arena: -1, doorbell: -1, segmentBytes: s.cfg.Geometry.Bytes(), arenaBytes: int(arenaBytes)}
-	settle, err := s.memory.promise(arenaBytes + uint64(m.segmentBytes))
+	promised, err := s.memory.promise(uint64(s.cfg.memoryOf(arenaBytes)))
 	if err != nil {
 		return nil, nil, fmt.Errorf("rank %d: %w", h.Rank, err)
 	}
-	defer settle()
 	var control, arena []byte
 	defer func() {
+		promised.settle()
 		if err == nil {
 			return
 		}
+		promised.release()
 		m.closeFiles()
 		for _, mem := range [][]byte{control, arena} {
 			if mem != nil {
@@ -174,7 +184,10 @@ func (s *Server) build(h *shm.Hello) (sess *Session, m *material, err error) {
 		return nil, nil, err
 	}
 	m.doorbell = sess.doorbell
-	sess.unmap = func() error { return errors.Join(segment.Unmap(control), segment.Unmap(arena)) }
+	sess.unmap = func() error {
+		defer promised.release()
+		return errors.Join(segment.Unmap(control), segment.Unmap(arena))
+	}
 	return sess, m, nil
 }
 

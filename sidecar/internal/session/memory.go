@@ -2,97 +2,122 @@ package session
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 )
 
-// reservations keeps attaches that run at the same time from promising the same
-// memory twice. fallocate alone would not: on the kernel's shared-memory mount
-// it goes on until the out-of-memory killer ends somebody.
+// reservations keeps attaches from taking more than there is, also those that
+// run at the same time. fallocate alone would not: on the kernel's shared-memory
+// mount it goes on until the out-of-memory killer ends somebody.
+//
+// In a control group the promises are counted against the limit, with what the
+// sidecar needs for itself. api/memory says how much that is, here as in the
+// operator that has set the limit, so that all ranks of a pod fit. Elsewhere
+// only what is free counts.
 type reservations struct {
-	available func() (free uint64, where string, err error)
-	mu        sync.Mutex
-	settled   sync.Cond
-	promised  uint64 // bytes that are being reserved, and may be counted as available still
+	available func() ([]place, error)
+	own       uint64 // bytes that the sidecar needs for itself
+
+	mu      sync.Mutex // guards what follows
+	settled sync.Cond
+	held    uint64 // bytes promised, until they are released
+	moving  uint64 // of these, what is being reserved: it may count as free still
 }
 
-func newReservations(available func() (uint64, string, error)) *reservations {
-	r := &reservations{available: available}
+// place is somewhere memory is counted.
+type place struct {
+	limit, used uint64
+	group       bool // a control group
+	where       string
+}
+
+func newReservations(own uint64, available func() ([]place, error)) *reservations {
+	r := &reservations{available: available, own: own}
 	r.settled.L = &r.mu
 	return r
 }
 
+// promise is memory that one session may take.
+type promise struct {
+	r       *reservations
+	bytes   uint64
+	settled bool
+}
+
 // promise waits for its turn, and refuses what the machine or the container
-// has not room for. The caller calls settle when the memory is reserved, or
-// will not be.
-func (r *reservations) promise(want uint64) (settle func(), err error) {
+// has not room for. The caller calls settle when the memory is reserved, and
+// release when it is given back.
+func (r *reservations) promise(want uint64) (*promise, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
-		free, where, err := r.available()
+		all, err := r.available()
 		if err != nil {
 			return nil, err
 		}
-		room := free - free/10
-		if want <= room && r.promised <= room-want {
-			r.promised += want
-			return func() { r.settle(want) }, nil
+		tight := r.tightest(all)
+		if want <= r.room(tight) {
+			r.held += want
+			r.moving += want
+			return &promise{r: r, bytes: want}, nil
 		}
-		if r.promised == 0 {
-			return nil, fmt.Errorf("%w: %d bytes wanted, %d bytes available %s", segment.ErrNoMemory, want, free, where)
+		if r.moving == 0 {
+			return nil, r.shortage(want, tight)
 		}
 		r.settled.Wait() // then it is known what the others really left
 	}
 }
 
-func (r *reservations) settle(n uint64) {
-	r.mu.Lock()
-	r.promised -= n
-	r.settled.Broadcast()
-	r.mu.Unlock()
-}
-
-func machineMemory() (uint64, string, error) {
-	return availableMemory("/proc/meminfo", "/sys/fs/cgroup")
-}
-
-// availableMemory is the smaller of what the machine and the control group
-// have left, in bytes, and which of the two it is.
-func availableMemory(meminfo, cgroup string) (free uint64, where string, err error) {
-	raw, err := os.ReadFile(meminfo)
-	if err != nil {
-		return 0, "", fmt.Errorf("session: reading available memory: %w", err)
-	}
-	for line := range strings.Lines(string(raw)) {
-		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
-			kib, err := strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-			if err != nil {
-				return 0, "", fmt.Errorf("session: MemAvailable: %w", err)
-			}
-			free, where = kib<<10, "on the machine"
+// tightest is the place with the least room.
+func (r *reservations) tightest(all []place) place {
+	least := all[0]
+	for _, p := range all[1:] {
+		if r.room(p) < r.room(least) {
+			least = p
 		}
 	}
-	for _, f := range [][2]string{{"memory.max", "memory.current"}, {"memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"}} {
-		limit, ok1 := readNumber(filepath.Join(cgroup, f[0]))
-		used, ok2 := readNumber(filepath.Join(cgroup, f[1]))
-		if ok1 && ok2 && limit-min(used, limit) < free {
-			free, where = limit-min(used, limit), "within the container's limit"
-		}
-	}
-	return free, where, nil
+	return least
 }
 
-// readNumber reads a control-group file; "max" and absent files are no number.
-func readNumber(path string) (uint64, bool) {
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return 0, false
+// room is what may be promised of a place.
+func (r *reservations) room(p place) uint64 {
+	room := less(p.limit, p.used+r.moving)
+	if p.group {
+		room = min(room, less(p.limit, r.own+r.held))
 	}
-	n, err := strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 64)
-	return n, err == nil
+	return room
 }
+
+func (r *reservations) shortage(want uint64, p place) error {
+	if !p.group {
+		return fmt.Errorf("%w: %d bytes wanted, %d bytes available %s", segment.ErrNoMemory, want, r.room(p), p.where)
+	}
+	return fmt.Errorf("%w: %d bytes wanted, %d bytes available %s of %d bytes, of which other ranks have %d and the sidecar keeps %d: raise the limit, or lower the arena or the number of ranks",
+		segment.ErrNoMemory, want, r.room(p), p.where, p.limit, r.held, r.own)
+}
+
+// settle says that the memory is reserved, or will not be: from now on whoever
+// counts what is used counts it.
+func (p *promise) settle() {
+	p.r.mu.Lock()
+	defer p.r.mu.Unlock()
+	if p.settled {
+		return
+	}
+	p.settled = true
+	p.r.moving -= p.bytes
+	p.r.settled.Broadcast()
+}
+
+// release gives the promise back.
+func (p *promise) release() {
+	p.settle()
+	p.r.mu.Lock()
+	p.r.held -= p.bytes
+	p.bytes = 0
+	p.r.mu.Unlock()
+}
+
+// less subtracts, down to 0.
+func less(a, b uint64) uint64 { return a - min(a, b) }

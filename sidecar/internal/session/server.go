@@ -33,14 +33,18 @@ type Config struct {
 	First, Count     uint32 // world ranks hosted here
 	ArenaBytes       uint64 // arena of a client that asks for none
 	ArenaMax         uint64 // largest arena granted
+	OwnBytes         uint64 // memory of the sidecar that no rank may have
 	Geometry         segment.Geometry
 	EagerBytes       uint64   // told to clients: largest payload worth one slab slot
 	UIDs             []uint32 // users that may attach besides this process's own and root
 	AnyUID           bool     // whoever reaches the socket may attach
 	Refusal          error    // not nil: what every client is told instead of being attached
-	Log              *slog.Logger
-	Patience         time.Duration // how long a client may take for its Hello; default 5 s
-	Pending          int           // handshakes under way at once; default 256, more wait
+	// NoMemory is told of each rank that is not attached for want of memory; nil:
+	// nobody is. It may be called from any goroutine.
+	NoMemory func(rank uint32, cause error)
+	Log      *slog.Logger
+	Patience time.Duration // how long a client may take for its Hello; default 5 s
+	Pending  int           // handshakes under way at once; default 256, more wait
 }
 
 // Defaults of a Config.
@@ -88,7 +92,7 @@ func Listen(path string, cfg Config, host Host) (*Server, error) {
 		cfg.Pending = pendingDefault
 	}
 	return &Server{
-		cfg: cfg, host: host, listener: l, pending: make(chan struct{}, cfg.Pending), memory: newReservations(machineMemory),
+		cfg: cfg, host: host, listener: l, pending: make(chan struct{}, cfg.Pending), memory: newReservations(cfg.OwnBytes, machineMemory),
 		conns: map[*net.UnixConn]bool{}, ranks: map[uint32]bool{},
 	}, nil
 }

@@ -1,0 +1,65 @@
+// Package memory is how much memory a sidecar needs. The operator sets the
+// container's limit by it and the sidecar gives memory to its ranks by it, so
+// that a job whose limit is what Need says can attach every one of its ranks.
+package memory
+
+// Sizes of what a sidecar reserves, in bytes.
+type Sizes struct {
+	Arena     int64 // a rank
+	Slab      int64 // a rank
+	Credit    int64 // a peer: eager messages under way
+	Encrypted bool  // data between sidecars
+}
+
+// What is taken where nobody says anything.
+const (
+	ArenaDefault  = 256 << 20
+	SlabDefault   = 4 << 20
+	CreditDefault = 1 << 20
+)
+
+// What a sidecar needs beside the memory that it shares with its ranks.
+const (
+	// baseBytes is the program, its heap and its stacks.
+	baseBytes = 96 << 20
+	// rankBytes is a rank's two rings, its requests and its records.
+	rankBytes = 1 << 20
+	// peerBytes is a connection: the link's buffers and the kernel's.
+	peerBytes = 2 << 20
+	// pumpBytes is what encryption adds to a connection: a pair of sockets.
+	pumpBytes = 2 << 20
+	// copiesMax bounds copies of eager messages on the sending side.
+	copiesMax = 256 << 20
+	// cellBytes is a cell of the traffic matrix, which has a row for each rank
+	// of this pod and a column for each rank of the job: the counters, and their
+	// copies while somebody looks at them.
+	cellBytes = 48
+	// The kernel charges page tables and the index of a file's pages beside the
+	// pages: 17 to 18 bytes for each of 4096, of which this is twice as much.
+	tableShare = 128
+)
+
+// Rank is what one rank takes of the sidecar's limit.
+func (s Sizes) Rank() int64 {
+	n := s.Arena + s.Slab + rankBytes
+	return n + n/tableShare
+}
+
+// Own is what the sidecar keeps for itself in a pod of here ranks, in a job of
+// ranks ranks in pods pods.
+func (s Sizes) Own(here, ranks, pods int) int64 {
+	peers := int64(pods - 1)
+	n := baseBytes + peers*(s.Credit+peerBytes) + min(peers*s.Credit, copiesMax) + int64(here)*int64(ranks)*cellBytes
+	if s.Encrypted {
+		n += peers * pumpBytes
+	}
+	return n
+}
+
+// Need is the memory of a sidecar of such a pod. All of it is charged to the
+// sidecar, which touches every page of its ranks' memory first. It is whole MiB:
+// the kernel cuts a limit down to whole pages.
+func (s Sizes) Need(here, ranks, pods int) int64 {
+	n := int64(here)*s.Rank() + s.Own(here, ranks, pods)
+	return (n + 1<<20 - 1) &^ (1<<20 - 1)
+}

@@ -1,0 +1,169 @@
+//go:build cluster
+
+package memory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
+	"github.com/outrigger-hpc/outrigger/api/memory"
+	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
+)
+
+// group makes a control group with a memory limit, in the hierarchy that has
+// the memory controller, and returns its directory.
+func group(t *testing.T, limit int64) string {
+	t.Helper()
+	root, file := "/sys/fs/cgroup", "memory.max"
+	if _, err := os.Stat(filepath.Join(root, "memory", "memory.limit_in_bytes")); err == nil {
+		root, file = filepath.Join(root, "memory"), "memory.limit_in_bytes"
+	}
+	dir := filepath.Join(root, fmt.Sprintf("outrigger-memory-%d", os.Getpid()))
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		t.Fatalf("%v: this test needs root", err)
+	}
+	t.Cleanup(func() {
+		for range 100 { // until the last process is gone
+			if err := os.Remove(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		t.Errorf("%s is still there", dir)
+	})
+	if err := os.WriteFile(filepath.Join(dir, file), []byte(strconv.FormatInt(limit, 10)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// document writes the job document of one pod, with its certificate.
+func document(t *testing.T, dir string, s memory.Sizes, ranks int) string {
+	t.Helper()
+	a, err := pki.New("memory", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := a.Leaf(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(name string) string { return filepath.Join(dir, name) }
+	text, err := json.Marshal(&bootstrap.Document{
+		Version: bootstrap.Version, Job: bootstrap.Job{Name: "memory", ID: "memory"}, Ranks: ranks,
+		Pods:   []bootstrap.Pod{{Name: "memory", Address: "127.0.0.1:1", Ranks: ranks}},
+		TLS:    bootstrap.TLS{CAFile: file("ca"), CertFile: file("cert"), KeyFile: file("key")},
+		Memory: bootstrap.Memory{ArenaBytes: s.Arena, SlabBytes: s.Slab},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, raw := range map[string][]byte{"ca": a.CA(), "cert": leaf.Cert, "key": leaf.Key, "job": text} {
+		if err := os.WriteFile(file(name), raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return file("job")
+}
+
+// sidecar starts a sidecar in a control group; its last words go to a file.
+func sidecar(t *testing.T, program, dir, group, document string) (socket, words string) {
+	t.Helper()
+	socket, words = filepath.Join(dir, "s"), filepath.Join(dir, "words")
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `echo $$ > "$0"/cgroup.procs && exec "$@"`, group,
+		program, "--bootstrap", document, "--pod=0", "--socket", socket, "--listen=127.0.0.1:0", "--termination-log", words)
+	out := new(strings.Builder)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 20 * time.Second
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait() // it was told to end
+		if t.Failed() {
+			t.Log(out)
+		}
+	})
+	return socket, words
+}
+
+// TestEveryRankAtTheLimit: with the limit that the operator sets all ranks of a
+// pod attach, for small and large arenas; the kernel counts.
+func TestEveryRankAtTheLimit(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "outrigger-sidecar")
+	if out, err := exec.Command("go", "build", "-o", program, "../../sidecar/cmd/outrigger-sidecar").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, c := range []struct {
+		arena int64
+		ranks int
+	}{{64 << 20, 1}, {64 << 20, 32}, {512 << 20, 8}, {1 << 30, 1}, {1 << 30, 6}, {8 << 30, 1}} {
+		t.Run(fmt.Sprintf("%d ranks of %d MiB", c.ranks, c.arena>>20), func(t *testing.T) {
+			s := memory.Sizes{Arena: c.arena, Slab: memory.SlabDefault, Credit: memory.CreditDefault}
+			dir, err := os.MkdirTemp("", "memory-") //nolint:usetesting // socket paths are short
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.RemoveAll(dir) }) // a temporary directory
+			in := group(t, s.Need(c.ranks, c.ranks, 1))
+			socket, words := sidecar(t, program, dir, in, document(t, dir, s, c.ranks))
+			for rank := range c.ranks {
+				session, err := outrigger.Open(t.Context(), outrigger.Config{Socket: socket, Rank: rank})
+				if err != nil {
+					raw, _ := os.ReadFile(words) // what is there, if anything
+					t.Fatalf("rank %d of %d: %v; %s", rank, c.ranks, err, raw)
+				}
+				t.Cleanup(func() { _ = session.Close() }) // the sidecar ends anyway
+			}
+			for _, file := range []string{"memory.peak", "memory.max_usage_in_bytes"} {
+				if raw, err := os.ReadFile(filepath.Join(in, file)); err == nil {
+					t.Logf("at most %s of %d bytes were used", strings.TrimSpace(string(raw)), s.Need(c.ranks, c.ranks, 1))
+				}
+			}
+		})
+	}
+}
+
+// TestTooLowALimit: where somebody has lowered the limit, the rank that has no
+// memory is named in the sidecar's last words, with what to do.
+func TestTooLowALimit(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "outrigger-sidecar")
+	if out, err := exec.Command("go", "build", "-o", program, "../../sidecar/cmd/outrigger-sidecar").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	s := memory.Sizes{Arena: 64 << 20, Slab: memory.SlabDefault, Credit: memory.CreditDefault}
+	dir, err := os.MkdirTemp("", "memory-") //nolint:usetesting // socket paths are short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // a temporary directory
+	socket, words := sidecar(t, program, dir, group(t, s.Need(2, 2, 1)-2<<20), document(t, dir, s, 2))
+	first, err := outrigger.Open(t.Context(), outrigger.Config{Socket: socket, Rank: 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = first.Close() }) // the sidecar ends anyway
+	if _, err := outrigger.Open(t.Context(), outrigger.Config{Socket: socket, Rank: 1}); err == nil || !strings.Contains(err.Error(), "raise the limit") {
+		t.Errorf("rank 1: %v", err)
+	}
+	raw, err := os.ReadFile(words)
+	if err != nil || !strings.Contains(string(raw), `"rank":1`) || !strings.Contains(string(raw), "MemoryShort") || !strings.Contains(string(raw), "lower the arena") {
+		t.Errorf("%s, %v", raw, err)
+	}
+}
