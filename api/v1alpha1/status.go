@@ -39,6 +39,14 @@ const (
 	ReasonPodsMissing = "PodsMissing"
 	// ReasonImageUnavailable: an image cannot be had.
 	ReasonImageUnavailable = "ImageUnavailable"
+	// ReasonContainerWaiting: a container cannot be created, or ends and is
+	// started again.
+	ReasonContainerWaiting = "ContainerWaiting"
+	// ReasonSchedulingGated: somebody keeps a pod from being scheduled.
+	ReasonSchedulingGated = "SchedulingGated"
+	// ReasonAPIError: the API server, or a webhook of its, did not let an object
+	// be made.
+	ReasonAPIError = "ApiError"
 	// ReasonProfileMissing: profileName names no FabricProfile.
 	ReasonProfileMissing = "ProfileMissing"
 	// ReasonNameConflict: an object of a needed name exists and is not this job's.

@@ -52,6 +52,9 @@ func (r *Reconciler) steer(ctx context.Context, batch *batchv1.Job, a *desired.A
 	if err != nil || patch == nil || batch.DeletionTimestamp != nil {
 		return err
 	}
+	if err := r.budget(ctx, a); err != nil {
+		return err
+	}
 	err = r.Client.Patch(ctx, batch.DeepCopy(), client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner))
 	return refused(client.IgnoreNotFound(err))
 }
@@ -65,13 +68,36 @@ func (r *Reconciler) prepare(ctx context.Context, a *desired.Attempt) error {
 	if err != nil {
 		return err
 	}
-	if err := r.document(ctx, a, id); err != nil {
+	if err := r.document(ctx, a, id); err != nil || a.DisruptionBudget() == nil {
 		return err
 	}
-	if budget := a.DisruptionBudget(); budget != nil {
-		_, err = r.create(ctx, budget, a.Job)
+	return r.budget(ctx, a)
+}
+
+// budget makes the job's disruption budget, or takes it away when the job does
+// not ask for one any more.
+func (r *Reconciler) budget(ctx context.Context, a *desired.Attempt) error {
+	if b := a.DisruptionBudget(); b != nil {
+		_, err := r.create(ctx, b, a.Job)
+		return err
 	}
-	return err
+	return r.drop(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: named(a, a.Job.Name)}, a.Job)
+}
+
+func named(a *desired.Attempt, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: a.Job.Namespace, Name: name}
+}
+
+// drop deletes an object of the job's. One of that name that is somebody else's
+// stays: who may create MPIJobs may not thereby delete what they like.
+func (r *Reconciler) drop(ctx context.Context, object client.Object, job *v1alpha1.MPIJob) error {
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if !owned(object, job) {
+		return nil
+	}
+	return client.IgnoreNotFound(r.Client.Delete(ctx, object, only(object)))
 }
 
 // create makes an object. One of this job that is there already is as good; it
@@ -132,12 +158,16 @@ func refused(err error) error {
 	return err
 }
 
-// remove takes an attempt's Job, its pods and its certificates away.
+// remove takes an attempt's Job, its pods, its certificates and its document
+// away.
 func (r *Reconciler) remove(ctx context.Context, o *verdict.Observation, a *desired.Attempt) error {
 	if o.Batch != nil && o.Batch.DeletionTimestamp != nil {
 		return nil // it goes
 	}
-	if err := r.forget(ctx, a); err != nil || o.Batch == nil {
+	if err := r.forget(ctx, a); err != nil {
+		return err
+	}
+	if err := r.drop(ctx, &corev1.ConfigMap{ObjectMeta: named(a, a.Name())}, a.Job); err != nil || o.Batch == nil {
 		return err
 	}
 	return client.IgnoreNotFound(r.Client.Delete(ctx, o.Batch, client.PropagationPolicy(metav1.DeletePropagationBackground), only(o.Batch)))
@@ -156,8 +186,8 @@ func (r *Reconciler) stop(ctx context.Context, o *verdict.Observation, a *desire
 			return fmt.Errorf("ending Job %s: %w", o.Batch.Name, err)
 		}
 	}
-	if b := a.DisruptionBudget(); b != nil {
-		if err := client.IgnoreNotFound(r.Client.Delete(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: b.ObjectMeta})); err != nil {
+	if a.DisruptionBudget() != nil {
+		if err := r.drop(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: named(a, a.Job.Name)}, a.Job); err != nil {
 			return err
 		}
 	}
@@ -166,6 +196,5 @@ func (r *Reconciler) stop(ctx context.Context, o *verdict.Observation, a *desire
 
 // forget deletes an attempt's certificates: nobody can join it any more.
 func (r *Reconciler) forget(ctx context.Context, a *desired.Attempt) error {
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: a.Job.Namespace, Name: a.Name()}}
-	return client.IgnoreNotFound(r.Client.Delete(ctx, secret))
+	return r.drop(ctx, &corev1.Secret{ObjectMeta: named(a, a.Name())}, a.Job)
 }

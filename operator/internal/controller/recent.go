@@ -21,6 +21,34 @@ const pace = time.Second
 type recent struct {
 	mu     sync.Mutex
 	writes map[types.NamespacedName]write
+	signs  map[types.NamespacedName]sign
+}
+
+// sign is when an attempt's failure was first seen, by this process's clock.
+type sign struct {
+	uid     types.UID
+	attempt int32
+	at      time.Time
+}
+
+// noticed is when the first sign of a failure of the job's attempt was seen;
+// zero, when there is none.
+func (r *recent) noticed(job *v1alpha1.MPIJob, attempt int32, failing bool, now time.Time) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := client.ObjectKeyFromObject(job)
+	if !failing {
+		delete(r.signs, key)
+		return time.Time{}
+	}
+	if s, ok := r.signs[key]; ok && s.uid == job.UID && s.attempt == attempt {
+		return s.at
+	}
+	if r.signs == nil {
+		r.signs = map[types.NamespacedName]sign{}
+	}
+	r.signs[key] = sign{job.UID, attempt, now}
+	return now
 }
 
 type write struct {
@@ -63,4 +91,5 @@ func (r *recent) forget(name types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.writes, name)
+	delete(r.signs, name)
 }

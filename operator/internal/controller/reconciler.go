@@ -64,6 +64,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	o.Noticed = r.recent.noticed(job, verdict.AttemptOf(job), verdict.Sign(o), o.Now)
 	plan := verdict.Next(o)
 	if verdict.Fails(o, &plan) {
 		// Pods end when their Job is suspended, and may be heard of first.
@@ -83,13 +84,33 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		log.FromContext(ctx).Info("the job cannot be made", "reason", p.reason, "cause", p.Error(), "again", plan.Requeue)
 	}
-	if err == nil && plan.Action != verdict.Delete {
-		err = r.writeStatus(ctx, job, &plan)
-	}
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{}, nil // it has changed, and is looked at again when that is heard of
 	}
+	if err != nil {
+		return ctrl.Result{}, errors.Join(err, r.tell(ctx, o, &plan, err))
+	}
+	if plan.Action != verdict.Delete {
+		err = r.writeStatus(ctx, job, &plan)
+	}
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{}, nil
+	}
 	return ctrl.Result{RequeueAfter: plan.Requeue}, err
+}
+
+// tell says in the status of a job that has not begun why it does not: a webhook
+// of the API server is down, or the API server itself has an error. It is tried
+// again, the more rarely the longer it lasts.
+func (r *Reconciler) tell(ctx context.Context, o *verdict.Observation, plan *verdict.Plan, cause error) error {
+	if plan.Action != verdict.Apply || o.Batch != nil || !errors.As(cause, new(apierrors.APIStatus)) {
+		return nil
+	}
+	verdict.Hold(o, plan, v1alpha1.ReasonAPIError, cause.Error())
+	if err := r.writeStatus(ctx, o.Job, plan); !apierrors.IsConflict(err) {
+		return err
+	}
+	return nil
 }
 
 // retryPassing is how often an obstacle is looked at that goes away by itself.
@@ -181,12 +202,7 @@ func (r *Reconciler) act(ctx context.Context, plan *verdict.Plan, o *verdict.Obs
 
 // owned reports whether a job's controller made an object.
 func owned(object client.Object, job *v1alpha1.MPIJob) bool {
-	for _, ref := range object.GetOwnerReferences() {
-		if ref.UID == job.UID {
-			return true
-		}
-	}
-	return false
+	return metav1.IsControlledBy(object, job)
 }
 
 // only is a deletion's condition: this object, and no later one of its name.

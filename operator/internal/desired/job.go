@@ -3,6 +3,7 @@ package desired
 import (
 	"encoding/json"
 	"maps"
+	"math"
 	"strconv"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -10,15 +11,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
 )
 
 // LabelQueue is how Kueue knows the Jobs that it admits.
 const LabelQueue = "kueue.x-k8s.io/queue-name"
 
-// rejectionLimit bounds the pods that are made again because their node
-// rejected them before anything ran in them.
-const rejectionLimit = 20
+// failureLimit is how many pods may fail before the Job gives up by itself,
+// deletes the others and takes their logs along. It never shall: what a failure
+// is, and how often a pod may be turned away by nodes, verdict says.
+const failureLimit = math.MaxInt32
 
 // BatchJob is the attempt's Indexed Job. It has no policy for pods that fail:
 // one that went by exit codes would fail a Job that is being suspended, whose
@@ -37,7 +40,7 @@ func (a *Attempt) BatchJob() (*batchv1.Job, error) {
 	if q := a.Job.Labels[LabelQueue]; q != "" {
 		m.Labels[LabelQueue] = q
 	}
-	pods, limit, indexed, replace := a.Pods(), int32(rejectionLimit), batchv1.IndexedCompletion, batchv1.Failed
+	pods, limit, indexed, replace := a.Pods(), int32(failureLimit), batchv1.IndexedCompletion, batchv1.Failed
 	return &batchv1.Job{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
 		ObjectMeta: m,
@@ -68,7 +71,11 @@ func (a *Attempt) wishes() string {
 	if s := a.suspend(); s != nil {
 		suspend = strconv.FormatBool(*s)
 	}
-	return "suspend=" + suspend + ",queue=" + a.Job.Labels[LabelQueue]
+	wishes := "suspend=" + suspend + ",queue=" + a.Job.Labels[LabelQueue]
+	if a.Job.Spec.RunPolicy.Disruption == v1alpha1.DisruptionPrevented {
+		wishes += ",disruption=Prevented"
+	}
+	return wishes
 }
 
 // Steering is the merge patch that brings a Job to what is asked of it now; nil:

@@ -26,6 +26,9 @@ func (o *Observation) failure() (f *v1alpha1.Failure, settled bool) {
 		return o.lost(p), true // it will not be there when all have ended
 	}
 	gone := o.gone()
+	if p := o.rejectedTooOften(); p != nil && gone == nil {
+		gone = o.turnedAway(p)
+	}
 	batch := o.batchCondition(batchv1.JobFailed)
 	if since.IsZero() && gone == nil && batch == nil {
 		return nil, false
@@ -36,12 +39,26 @@ func (o *Observation) failure() (f *v1alpha1.Failure, settled bool) {
 	case gone != nil:
 		f = gone
 	}
-	if f == nil || batch != nil && f.Reason == string(podlife.Terminated) { // the Job ended them, and says why
+	if f == nil || o.jobEnded(batch) && f.Reason == string(podlife.Terminated) { // the Job ended them, and says why
 		f = o.ofBatch(batch)
 	}
 	number := AttemptOf(o.Job)
 	f.Attempt = &number
-	return f, o.Now.Sub(since) >= settle || o.allTerminal()
+	return f, since.IsZero() || o.waited() >= settle || o.allTerminal()
+}
+
+// Sign reports whether something has failed, of which the cause is to be found.
+func Sign(o *Observation) bool {
+	o.arrange()
+	return !o.firstSign().IsZero()
+}
+
+// waited is the time since the first sign of a failure was seen.
+func (o *Observation) waited() time.Duration {
+	if o.Noticed.IsZero() {
+		return 0
+	}
+	return o.Now.Sub(o.Noticed)
 }
 
 // firstSign is when the first container or pod failed, as the cluster tells;
@@ -318,6 +335,12 @@ func (o *Observation) gone() *v1alpha1.Failure {
 	return nil
 }
 
+// jobEnded reports whether the Job itself has ended pods that were at work. One
+// that gave up because pods had failed did not: they failed before it.
+func (o *Observation) jobEnded(c *batchv1.JobCondition) bool {
+	return c != nil && (c.Reason != batchv1.JobReasonBackoffLimitExceeded || o.lastRejected() != nil)
+}
+
 // ofBatch is what the batch Job says of its end, when its pods say nothing.
 func (o *Observation) ofBatch(c *batchv1.JobCondition) *v1alpha1.Failure {
 	f := &v1alpha1.Failure{Reason: v1alpha1.ReasonUnknown}
@@ -327,9 +350,8 @@ func (o *Observation) ofBatch(c *batchv1.JobCondition) *v1alpha1.Failure {
 	f.Message = fmt.Sprintf("Job %s: %s: %s", o.Batch.Name, c.Reason, c.Message)
 	switch c.Reason {
 	case batchv1.JobReasonBackoffLimitExceeded:
-		f.Reason = v1alpha1.ReasonPodRejected
-		if _, message := o.waiting(); message != "" {
-			f.Message = message
+		if p := o.lastRejected(); p != nil {
+			return o.turnedAway(p)
 		}
 	case batchv1.JobReasonDeadlineExceeded:
 		f.Reason = v1alpha1.ReasonDeadlineExceeded

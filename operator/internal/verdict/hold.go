@@ -36,5 +36,5 @@ func Prepared(j *v1alpha1.MPIJob) bool {
 	if c == nil {
 		return len(j.Status.Conditions) > 0
 	}
-	return c.Status != metav1.ConditionTrue || c.Reason != v1alpha1.ReasonProfileMissing && c.Reason != v1alpha1.ReasonNameConflict && c.Reason != v1alpha1.ReasonInvalid
+	return c.Status != metav1.ConditionTrue || c.Reason != v1alpha1.ReasonProfileMissing && c.Reason != v1alpha1.ReasonNameConflict && c.Reason != v1alpha1.ReasonInvalid && c.Reason != v1alpha1.ReasonAPIError
 }

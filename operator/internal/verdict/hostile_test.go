@@ -75,7 +75,7 @@ func TestEndWithoutATime(t *testing.T) {
 	s := begun(t)
 	s.exit(1, 137, time.Time{})
 	s.o.Pods[1].Status.ContainerStatuses[0].State.Terminated.Reason = "ContainerStatusUnknown"
-	s.o.Now = at(20)
+	s.o.Noticed, s.o.Now = at(1), at(20)
 	s.next(Stop, v1alpha1.ConditionFailed)
 	if f := s.job.Status.FirstFailure; f.Pod != "cg-0-1-x" {
 		t.Fatalf("%+v", f)
@@ -88,7 +88,7 @@ func TestFailedPodBesideOneThatWaits(t *testing.T) {
 	s := begun(t)
 	s.o.Pods[1].Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Shutdown", Message: "the node goes down"}
 	s.o.Pods[0].Status = corev1.PodStatus{Phase: corev1.PodPending}
-	s.o.Now = at(60)
+	s.o.Noticed, s.o.Now = at(1), at(60)
 	s.next(Stop, v1alpha1.ConditionFailed)
 	if f := s.job.Status.FirstFailure; f.Pod != "cg-0-1-x" || !strings.Contains(f.Message, "the node goes down") {
 		t.Fatalf("%+v", f)

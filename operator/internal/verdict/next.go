@@ -92,7 +92,7 @@ func (o *Observation) next() Plan {
 		o.state(&p, v1alpha1.ConditionRestarting, f.Reason, f.Sentence())
 		p.Requeue = time.Millisecond // its pods are removed once the status says why
 		return p
-	case o.unread(f) && o.Now.Sub(o.firstSign()) < readPatience:
+	case o.unread(f) && o.waited() < readPatience:
 		p.Status.FirstFailure = f
 		p.Requeue = time.Second
 		return p
@@ -145,6 +145,10 @@ func (o *Observation) restarting(p Plan, c *metav1.Condition) Plan {
 		return p
 	}
 	n := AttemptOf(o.Job) + 1
+	if wait := backoff(n) - o.Now.Sub(c.LastTransitionTime.Time); wait > 0 {
+		p.Requeue = wait
+		return p
+	}
 	p.Action = Remove // what is left of it
 	p.Status.Restarts = &n
 	p.Status.Transports = nil
@@ -152,6 +156,18 @@ func (o *Observation) restarting(p Plan, c *metav1.Condition) Plan {
 	o.state(&p, v1alpha1.ConditionPending, "Restarted", fmt.Sprintf("restart %d of at most %d", n, limit(o.Job)))
 	p.Requeue = time.Millisecond
 	return p
+}
+
+// Time from a failure to the start of restart n: it doubles from one to the
+// next, so that a job that fails at once neither floods the cluster nor uses up
+// its restarts while a node recovers.
+const (
+	backoffMin = time.Second
+	backoffMax = 5 * time.Minute
+)
+
+func backoff(n int32) time.Duration {
+	return min(backoffMin<<min(n-1, 10), backoffMax)
 }
 
 // fail ends the job for good.

@@ -24,7 +24,10 @@ type Observation struct {
 	Pods       []*corev1.Pod // of the attempt
 	Transports []string      // that a sidecar said are in use; nil: not known
 	NoProfile  bool          // the profile that the job names is missing
-	Now        time.Time
+	// Noticed is when a sign of a failure (Sign) was first seen, by the clock of
+	// Now: clocks of nodes differ, and nobody shall wait for theirs. Zero: now.
+	Noticed time.Time
+	Now     time.Time
 }
 
 // AttemptOf is the number of a job's present attempt.

@@ -70,7 +70,15 @@ func (s *story) exit(pod int, code int32, when time.Time, failures ...podlife.Fa
 	if failures != nil {
 		text = string((&podlife.Message{Kind: podlife.KindRanks, Pod: pod, Failures: failures}).Encode())
 	}
+	s.notice(when, code)
 	s.o.Pods[pod].Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: metav1.NewTime(when), Message: text, Reason: "Error"}}
+}
+
+// notice is what a controller does that sees a failure as it happens.
+func (s *story) notice(when time.Time, code int32) {
+	if code != 0 && s.o.Noticed.IsZero() {
+		s.o.Noticed = when
+	}
 }
 
 // sidecar ends a pod's sidecar with its words.
@@ -80,6 +88,7 @@ func (s *story) sidecar(pod int, code int32, when time.Time, m *podlife.Message)
 		m.Kind, m.Pod = podlife.KindSidecar, pod
 		text = string(m.Encode())
 	}
+	s.notice(when, code)
 	s.o.Pods[pod].Status.InitContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: metav1.NewTime(when), Message: text}}
 	if c := s.o.Pods[pod].Status.ContainerStatuses; c != nil && c[0].State.Terminated != nil {
 		s.o.Pods[pod].Status.Phase = corev1.PodFailed
@@ -96,6 +105,9 @@ func (s *story) batch(kind batchv1.JobConditionType, reason string) {
 func (s *story) next(action Action, condition string) Plan {
 	s.t.Helper()
 	o := s.o
+	if !Sign(&o) {
+		s.o.Noticed, o.Noticed = time.Time{}, time.Time{}
+	}
 	p := Next(&o)
 	got := ""
 	for _, c := range p.Status.Conditions {

@@ -77,7 +77,7 @@ func TestRestartLimit(t *testing.T) {
 	s.next(Remove, v1alpha1.ConditionRestarting)
 	s.o.Batch = nil
 	s.next(Wait, v1alpha1.ConditionRestarting) // pods are still there
-	s.o.Pods = nil
+	s.o.Pods, s.o.Now = nil, s.o.Now.Add(backoffMin)
 	s.next(Remove, v1alpha1.ConditionPending) // what is left of the attempt
 	if n := AttemptOf(s.job); n != 1 || s.job.Status.JobName != "" {
 		t.Fatalf("attempt %d, job %q", n, s.job.Status.JobName)

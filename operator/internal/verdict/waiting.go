@@ -17,6 +17,47 @@ var rejections = []string{
 	"TopologyAffinityError", "PodFeatureUnsupported",
 }
 
+// rejectionLimit is how many pods of one number may be turned away before the
+// job has failed. The Job controller waits longer from one to the next.
+const rejectionLimit = 20
+
+// rejectedTooOften is the last of a number's pods when too many were turned away.
+func (o *Observation) rejectedTooOften() *corev1.Pod {
+	times := map[int32]int{}
+	for _, p := range o.Pods {
+		if i := o.index(p); o.rejected(p) {
+			if times[i]++; times[i] > rejectionLimit {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+// lastRejected is the youngest pod that a node turned away.
+func (o *Observation) lastRejected() (last *corev1.Pod) {
+	for _, p := range o.Pods {
+		if o.rejected(p) {
+			last = p
+		}
+	}
+	return last
+}
+
+// turnedAway is the failure of a job whose pods nodes do not take.
+func (o *Observation) turnedAway(p *corev1.Pod) *v1alpha1.Failure {
+	f := &v1alpha1.Failure{Reason: v1alpha1.ReasonPodRejected, Message: rejection(p), Pod: p.Name, Node: p.Spec.NodeName}
+	if i := o.index(p); i >= 0 {
+		rank, _ := desired.Ranks(&o.Job.Spec, i)
+		f.Rank = &rank
+	}
+	return f
+}
+
+func rejection(p *corev1.Pod) string {
+	return fmt.Sprintf("node %s rejected pod %s, which is made again: %s: %s", p.Spec.NodeName, p.Name, p.Status.Reason, p.Status.Message)
+}
+
 // rejected reports whether a node turned the pod away before it ran anything.
 func (o *Observation) rejected(p *corev1.Pod) bool {
 	if p.Status.Phase != corev1.PodFailed || o.started(p) {
@@ -28,32 +69,48 @@ func (o *Observation) rejected(p *corev1.Pod) bool {
 // images are the reasons of containers that wait for an image.
 var images = []string{"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable"}
 
+// obstacles are the reasons of containers that wait for something else that
+// does not come by itself.
+var obstacles = []string{
+	"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff",
+	"PreCreateHookError", "PreStartHookError", "PostStartHookError",
+}
+
+// held says what a container waits for.
+func held(p *corev1.Pod, c *corev1.ContainerStatus) string {
+	text := fmt.Sprintf("pod %s: container %s: %s: %s", p.Name, c.Name, c.State.Waiting.Reason, c.State.Waiting.Message)
+	if t := c.LastTerminationState.Terminated; t != nil {
+		text += fmt.Sprintf(" (it ended with exit code %d: %s %s)", t.ExitCode, t.Reason, t.Message)
+	}
+	return text
+}
+
 // waiting says why ranks are not running yet: a condition's reason and message.
 func (o *Observation) waiting() (reason, message string) {
-	var rejected *corev1.Pod
-	for _, p := range o.Pods {
-		if o.rejected(p) {
-			rejected = p
-		}
-	}
+	rejected := o.lastRejected()
 	for _, p := range o.Pods {
 		if terminal(p) {
 			continue
 		}
 		for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 			if w := c.State.Waiting; w != nil && slices.Contains(images, w.Reason) {
-				return v1alpha1.ReasonImageUnavailable, fmt.Sprintf("pod %s: container %s: %s: %s", p.Name, c.Name, w.Reason, w.Message)
+				return v1alpha1.ReasonImageUnavailable, held(p, &c)
+			} else if w != nil && slices.Contains(obstacles, w.Reason) {
+				return v1alpha1.ReasonContainerWaiting, held(p, &c)
 			}
 		}
 		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && rejected == nil {
-				return v1alpha1.ReasonUnschedulable, fmt.Sprintf("pod %s: %s", p.Name, c.Message)
+			if c.Type != corev1.PodScheduled || c.Status != corev1.ConditionFalse || rejected != nil {
+				continue
 			}
+			if c.Reason == corev1.PodReasonSchedulingGated {
+				return v1alpha1.ReasonSchedulingGated, fmt.Sprintf("pod %s: %s: whoever set its schedulingGates has to remove them", p.Name, c.Message)
+			}
+			return v1alpha1.ReasonUnschedulable, fmt.Sprintf("pod %s: %s", p.Name, c.Message)
 		}
 	}
 	if rejected != nil {
-		return v1alpha1.ReasonPodRejected, fmt.Sprintf("node %s rejected pod %s, which is made again: %s: %s",
-			rejected.Spec.NodeName, rejected.Name, rejected.Status.Reason, rejected.Status.Message)
+		return v1alpha1.ReasonPodRejected, rejection(rejected)
 	}
 	if n, left := o.absent(); n > 0 && left <= 0 {
 		return v1alpha1.ReasonPodsMissing, fmt.Sprintf("%d of %d pods are not made; `kubectl describe job %s` says who refuses them", n, desired.Pods(&o.Job.Spec), o.Batch.Name)

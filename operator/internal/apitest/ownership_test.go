@@ -1,0 +1,165 @@
+//go:build cluster
+
+package apitest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// TestNothingOfOthersIsDeleted: an MPIJob cannot be aimed at a Secret, ConfigMap
+// or budget that has a name of its objects.
+func TestNothingOfOthersIsDeleted(t *testing.T) {
+	ns := namespace(t)
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
+	j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Spec.RunPolicy.Suspend = ptr(true) })
+	becomes(t, j, v1alpha1.ConditionSuspended)
+	// What the job's attempt was given makes room for what is somebody else's.
+	for _, o := range []client.Object{&corev1.Secret{ObjectMeta: meta("cg-0")}, &corev1.ConfigMap{ObjectMeta: meta("cg-0")}} {
+		if err := api.Delete(t.Context(), o); client.IgnoreNotFound(err) != nil {
+			t.Fatal(err)
+		}
+	}
+	one := intstr.FromInt32(1)
+	theirs := []client.Object{
+		&corev1.Secret{ObjectMeta: meta("cg-0")}, &corev1.ConfigMap{ObjectMeta: meta("cg-0")},
+		&policyv1.PodDisruptionBudget{ObjectMeta: meta("cg"), Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &one, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "theirs"}}}},
+	}
+	for _, o := range theirs {
+		if err := api.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	patch := `{"spec":{"runPolicy":{"suspend":false,"disruption":"Prevented","restartLimit":1}}}`
+	if err := api.Patch(t.Context(), j, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
+		t.Fatal(err)
+	}
+	for attempt := range 2 {
+		b := get(t, ns, fmt.Sprint("cg-", attempt), &batchv1.Job{})
+		pods := standInPods(t, b)
+		exits(t, pods[1], 3, "")
+		exits(t, pods[0], 3, "")
+		if attempt == 0 {
+			becomes(t, j, v1alpha1.ConditionRestarting)
+			eventually(t, func() error {
+				if err := api.Get(t.Context(), client.ObjectKeyFromObject(b), b); !apierrors.IsNotFound(err) {
+					return fmt.Errorf("the failed attempt's Job is there: %w", err)
+				}
+				return nil
+			})
+			for _, p := range pods {
+				if err := api.Delete(t.Context(), p, client.GracePeriodSeconds(0)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	becomes(t, j, v1alpha1.ConditionFailed)
+	quiet(t)
+	for _, o := range theirs {
+		now := o.DeepCopyObject().(client.Object) //nolint:errcheck // it is one
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(o), now); err != nil || now.GetUID() != o.GetUID() {
+			t.Errorf("%T %s: %v", o, o.GetName(), err)
+		}
+	}
+}
+
+// TestRestartsLeaveNothing: of an attempt that was restarted no document and no
+// certificate stays.
+func TestRestartsLeaveNothing(t *testing.T) {
+	ns := namespace(t)
+	j := submit(t, ns, restarting)
+	b := get(t, ns, "cg-0", &batchv1.Job{})
+	for _, p := range standInPods(t, b) {
+		exits(t, p, 3, "")
+	}
+	becomes(t, j, v1alpha1.ConditionRestarting)
+	eventually(t, func() error {
+		for _, o := range []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}} {
+			if err := api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "cg-0"}, o); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("%T of the attempt that failed: %w", o, err)
+			}
+		}
+		return nil
+	})
+}
+
+// TestDisruptionChanges: a running job's budget comes and goes with its policy.
+func TestDisruptionChanges(t *testing.T) {
+	ns := namespace(t)
+	j := submit(t, ns, nil)
+	standInPods(t, get(t, ns, "cg-0", &batchv1.Job{}))
+	becomes(t, j, v1alpha1.ConditionRunning)
+	set := func(to string) {
+		if err := api.Patch(t.Context(), j, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"runPolicy":{"disruption":"`+to+`"}}}`))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("Prevented")
+	get(t, ns, "cg", &policyv1.PodDisruptionBudget{})
+	set("Allowed")
+	eventually(t, func() error {
+		if err := api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "cg"}, new(policyv1.PodDisruptionBudget)); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the budget of a job that allows disruptions: %w", err)
+		}
+		return nil
+	})
+	quiet(t)
+}
+
+// TestErrorOfTheServer: when an object cannot be made, for a webhook that is
+// down, the job says so, and goes on when it can.
+func TestErrorOfTheServer(t *testing.T) {
+	ns := namespace(t)
+	url, none, fail := "https://127.0.0.1:1/nobody", admissionv1.SideEffectClassNone, admissionv1.Fail
+	broken := &admissionv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "broken-" + ns},
+		Webhooks: []admissionv1.ValidatingWebhook{{
+			Name: "broken.example.com", ClientConfig: admissionv1.WebhookClientConfig{URL: &url},
+			SideEffects: &none, FailurePolicy: &fail, AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: ptr(int32(1)),
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: ns}},
+			Rules: []admissionv1.RuleWithOperations{{
+				Operations: []admissionv1.OperationType{admissionv1.Create},
+				Rule:       admissionv1.Rule{APIGroups: []string{"batch"}, APIVersions: []string{"v1"}, Resources: []string{"jobs"}},
+			}},
+		}},
+	}
+	if err := api.Create(t.Context(), broken); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error { // the API server has heard of it
+		b := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "probe"}}
+		b.Spec.Template.Spec.Containers = []corev1.Container{{Name: "c", Image: "i"}}
+		b.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
+		if err := api.Create(t.Context(), b, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "broken.example.com") {
+			return fmt.Errorf("the webhook is not asked: %w", err)
+		}
+		return nil
+	})
+	j := submit(t, ns, nil)
+	eventually(t, func() error {
+		now := get(t, ns, j.Name, &v1alpha1.MPIJob{})
+		for _, c := range now.Status.Conditions {
+			if c.Type == v1alpha1.ConditionPending && c.Reason == v1alpha1.ReasonAPIError && strings.Contains(c.Message, "broken.example.com") {
+				return nil
+			}
+		}
+		return fmt.Errorf("the status does not tell of the error: %+v", now.Status.Conditions)
+	})
+	if err := api.Delete(t.Context(), broken); err != nil {
+		t.Fatal(err)
+	}
+	get(t, ns, "cg-0", &batchv1.Job{})
+}

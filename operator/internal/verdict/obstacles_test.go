@@ -1,0 +1,134 @@
+package verdict
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// A node whose clock is wrong delays no verdict, and makes none too early.
+func TestClockSkew(t *testing.T) {
+	for _, skew := range []time.Duration{-time.Hour, 0, time.Hour} {
+		t.Run(skew.String(), func(t *testing.T) {
+			s := begun(t)
+			s.exit(1, 3, at(10).Add(skew), podlife.Failure{Rank: 2, Code: 3, Reason: podlife.RankExited, Time: at(10).Add(skew)})
+			s.o.Noticed, s.o.Now = at(11), at(11)
+			s.next(Wait, v1alpha1.ConditionRunning)
+			s.o.Now = at(11).Add(settle + readPatience)
+			s.next(Stop, v1alpha1.ConditionFailed)
+			s.failed(2, 3, "RankExited", "cg-0-1-x", "node1")
+		})
+	}
+}
+
+// However many pods fail at once, and whatever the Job makes of it, the failure
+// is theirs.
+func TestManyPodsFail(t *testing.T) {
+	s := begun(t)
+	s.job.Spec.Ranks = 50
+	s.o.Pods = nil
+	for i := range 25 {
+		s.o.Pods = append(s.o.Pods, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: fmt.Sprintf("cg-0-%d-x", i), CreationTimestamp: metav1.NewTime(noon),
+				Labels: map[string]string{batchv1.JobCompletionIndexAnnotation: fmt.Sprint(i)},
+			},
+			Spec:   corev1.PodSpec{NodeName: "node"},
+			Status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{Name: "solver"}}, InitContainerStatuses: []corev1.ContainerStatus{{Name: "outrigger"}}},
+		})
+		s.exit(i, 143, at(10), podlife.Failure{Rank: 2 * i, Code: 143, Reason: podlife.Terminated, Time: at(10 + float64(i)/100)})
+	}
+	s.batch(batchv1.JobFailed, batchv1.JobReasonBackoffLimitExceeded)
+	s.o.Now = at(20)
+	s.next(Stop, v1alpha1.ConditionFailed)
+	s.failed(0, 143, "Terminated", "cg-0-0-x", "node")
+}
+
+// A pod that nodes turn away again and again is the job's end; the others of a
+// large job may be turned away once or twice each.
+func TestRejectedTooOften(t *testing.T) {
+	rejected := func(s *story, index, times int) {
+		for i := range times {
+			s.o.Pods = append(s.o.Pods, &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{
+					Name: fmt.Sprintf("cg-0-%d-%d", index, i), CreationTimestamp: metav1.NewTime(at(float64(i))),
+					Labels: map[string]string{batchv1.JobCompletionIndexAnnotation: fmt.Sprint(index)},
+				},
+				Spec:   corev1.PodSpec{NodeName: "node1"},
+				Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "no room"},
+			})
+		}
+	}
+	s := begun(t)
+	s.o.Pods = nil
+	rejected(s, 0, rejectionLimit)
+	rejected(s, 1, rejectionLimit)
+	s.next(Apply, v1alpha1.ConditionPending)
+	rejected(s, 1, 1)
+	s.next(Stop, v1alpha1.ConditionFailed)
+	if f := s.job.Status.FirstFailure; f.Reason != v1alpha1.ReasonPodRejected || f.Node != "node1" || *f.Rank != 2 || !strings.Contains(f.Message, "no room") {
+		t.Errorf("%+v", f)
+	}
+}
+
+// What a pod waits for is told, with the words of who holds it.
+func TestObstacles(t *testing.T) {
+	waits := func(reason, message string) corev1.ContainerState {
+		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
+	}
+	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2, Reason: "Error"}}
+	for name, c := range map[string]struct {
+		status         corev1.PodStatus
+		reason, within string
+	}{
+		"configuration": {corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "solver", State: waits("CreateContainerConfigError", `secret "licence" not found`)}}},
+			v1alpha1.ReasonContainerWaiting, `container solver: CreateContainerConfigError: secret "licence" not found`},
+		"creation": {corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "solver", State: waits("CreateContainerError", "no command")}}},
+			v1alpha1.ReasonContainerWaiting, "no command"},
+		"init container": {corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{{Name: "proxy", State: waits("CrashLoopBackOff", "back-off 40s"), LastTerminationState: ended}}},
+			v1alpha1.ReasonContainerWaiting, "container proxy: CrashLoopBackOff: back-off 40s (it ended with exit code 2"},
+		"gates": {corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated, Message: "Scheduling is blocked due to non-empty scheduling gates"}}},
+			v1alpha1.ReasonSchedulingGated, "schedulingGates"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := begun(t)
+			c.status.Phase = corev1.PodPending
+			s.o.Pods[1].Status = c.status
+			s.next(Apply, v1alpha1.ConditionPending)
+			if got := condition(s.job, v1alpha1.ConditionPending); got.Reason != c.reason || !strings.Contains(got.Message, c.within) || !strings.Contains(got.Message, "cg-0-1-x") {
+				t.Errorf("%s: %s", got.Reason, got.Message)
+			}
+		})
+	}
+}
+
+// Restarts take longer from one to the next.
+func TestRestartsWait(t *testing.T) {
+	s := begun(t)
+	s.job.Spec.RunPolicy.RestartLimit = new(int32(1000))
+	s.job.Status.Restarts = new(int32(4))
+	s.exit(0, 1, at(1))
+	s.o.Now = at(5)
+	s.next(Wait, v1alpha1.ConditionRestarting)
+	s.o.Batch, s.o.Pods = nil, nil
+	s.o.Now = at(6)
+	if p := s.next(Wait, v1alpha1.ConditionRestarting); p.Requeue != 15*time.Second {
+		t.Errorf("looks again after %v, want the 15 s that are left", p.Requeue)
+	}
+	s.o.Now = at(21)
+	s.next(Remove, v1alpha1.ConditionPending)
+	if *s.job.Status.Restarts != 5 {
+		t.Errorf("restart %d", *s.job.Status.Restarts)
+	}
+	if first, last := backoff(1), backoff(1000); first != backoffMin || last != backoffMax {
+		t.Errorf("the first restart waits %v, the last %v", first, last)
+	}
+}
