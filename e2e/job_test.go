@@ -21,21 +21,17 @@ var bin string // where the programs are
 
 // programs are what this test binary is when a job runs it as its ranks.
 var programs = map[string]func(args []string) int{
-	hostileCommand:  hostile,
-	farewellCommand: func(args []string) int { return farewell(args[0]) },
-	leavingCommand:  func(args []string) int { return leaving(args[0]) },
-	endCommand:      func(args []string) int { return end(args[0]) },
+	hostileCommand:     hostile,
+	farewellCommand:    func(args []string) int { return farewell(args[0]) },
+	leavingCommand:     func(args []string) int { return leaving(args[0]) },
+	endCommand:         func(args []string) int { return end(args[0]) },
+	collectivesCommand: collectives,
+	isendsCommand:      func([]string) int { return isends() },
 }
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && programs[os.Args[1]] != nil {
 		os.Exit(programs[os.Args[1]](os.Args[2:]))
-	}
-	if len(os.Args) > 1 && os.Args[1] == collectivesCommand {
-		os.Exit(collectives(os.Args[2:]))
-	}
-	if len(os.Args) > 1 && os.Args[1] == isendsCommand {
-		os.Exit(isends())
 	}
 	os.Exit(build(m))
 }
