@@ -34,8 +34,8 @@ type benchOptions struct {
 func benchCommand() *cobra.Command {
 	var o benchOptions
 	cmd := &cobra.Command{
-		Use:   "bench [flags]",
-		Short: "measure latency, bandwidth, message rate, overlap and collectives",
+		Use:   "bench [test...]",
+		Short: "measure latency, bandwidth, message rate, overlap, collectives and fairness",
 		Long: `bench runs jobs on this machine and measures them.
 
 Between two ranks, by the method in the header of hack/bench/mpibench.c, so that
@@ -46,22 +46,29 @@ the figures can be held against those of any MPI:
   overlap      how much of a transfer hides behind computing, when one rank
                computes and when both do: 100 % is all of it; a figure outside
                0 to 100 is noise and is shown as it is
-Among --ranks ranks, only when asked for with --tests:
-  collectives  barrier, bcast, reduce, allreduce, allgather and alltoall, by the
-               time until the last rank is done
+Only when asked for:
+  collectives  barrier, bcast, reduce, allreduce, allgather and alltoall among
+               --ranks ranks, by the time until the last rank is done
+  fairness     round trips of 8 bytes between two ranks while others of their
+               pods move 512 MiB by send, put, get and reduction, and to a peer
+               whose sidecar is stopped again and again; takes 4 GiB of memory
 
 A job has as many sidecars as pods; give them cores: with fewer cores than
 processes, the figures say how well they take turns.`,
 		Example: `  outrigger bench                              # two pods, over TCP
   outrigger bench --pods 1                     # one pod, over shared memory
-  outrigger bench --tests latency,rate         # only these
-  outrigger bench --tests collectives -n 8     # 8 ranks in two pods
+  outrigger bench latency rate                 # only these
+  outrigger bench collectives -n 8             # 8 ranks in two pods
+  outrigger bench fairness                     # who is held up by whom
   outrigger bench --encrypt                    # what encryption costs
   outrigger bench --private                    # what memory from Alloc is worth
   outrigger bench --json | tee figures.json    # a line a figure, for programs
   outrigger bench --plots out/                 # and draw them as PNG`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		ValidArgs: bench.Tests,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				o.tests = args
+			}
 			o.out, o.errOut = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			// The figures themselves are progress enough where they can be seen.
 			o.showProgress = term.IsTerminal(int(os.Stderr.Fd())) && !(o.asJSON && term.IsTerminal(int(os.Stdout.Fd())))
@@ -71,7 +78,7 @@ processes, the figures say how well they take turns.`,
 	f := cmd.Flags()
 	f.IntVar(&o.pods, "pods", 2, "1: all ranks in one pod; 2: half of them in each of two")
 	f.IntVarP(&o.ranks, "ranks", "n", 4, "number of ranks of the collectives")
-	f.StringSliceVar(&o.tests, "tests", bench.Pairwise, "what to measure: "+strings.Join(bench.Tests, ", "))
+	f.StringSliceVar(&o.tests, "tests", bench.Pairwise, "what to measure, the same as naming it: "+strings.Join(bench.Tests, ", "))
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON object a figure instead of tables")
 	f.StringVar(&o.plots, "plots", "", "draw latency, bandwidth and collectives as PNG into this directory")
 	f.BoolVar(&o.private, "private", false, "use ordinary memory instead of memory shared with the sidecar")
@@ -92,16 +99,9 @@ func (o *benchOptions) run(ctx context.Context) error {
 	if o.ranks < 2 {
 		return fmt.Errorf("--ranks %d: a collective needs at least 2", o.ranks)
 	}
-	pairwise := slices.DeleteFunc(slices.Clone(tests), func(t string) bool { return t == bench.Collectives })
 	var all []bench.Figure
-	for _, j := range []struct {
-		ranks int
-		tests []string
-	}{{2, pairwise}, {o.ranks, tests[len(pairwise):]}} {
-		if len(j.tests) == 0 {
-			continue
-		}
-		figures, err := o.job(ctx, j.ranks, j.tests)
+	for _, j := range o.jobs(tests) {
+		figures, err := o.job(ctx, j)
 		if err != nil {
 			return err
 		}
@@ -110,13 +110,43 @@ func (o *benchOptions) run(ctx context.Context) error {
 	return o.show(all)
 }
 
+// benchJob is tests that run in one job.
+type benchJob struct {
+	ranks, pods int
+	tests       []string
+}
+
+// jobs sorts tests into jobs.
+func (o *benchOptions) jobs(tests []string) []benchJob {
+	var all []benchJob
+	var pairwise []string
+	for _, t := range tests {
+		switch t {
+		case bench.Collectives:
+			all = append(all, benchJob{o.ranks, o.pods, []string{t}})
+		case bench.Fairness:
+			j := benchJob{4, 1, []string{t}}
+			if o.pods == 2 {
+				j.ranks, j.pods = 6, 3
+			}
+			all = append(all, j)
+		default:
+			pairwise = append(pairwise, t)
+		}
+	}
+	if len(pairwise) > 0 {
+		all = slices.Insert(all, 0, benchJob{2, o.pods, pairwise})
+	}
+	return all
+}
+
 // job measures in one job, whose program is this one.
-func (o *benchOptions) job(ctx context.Context, ranks int, tests []string) ([]bench.Figure, error) {
+func (o *benchOptions) job(ctx context.Context, j benchJob) ([]bench.Figure, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("this program's own file: %w", err)
 	}
-	s := jobrun.Spec{Name: "bench", Ranks: ranks, Pods: o.pods}
+	s := jobrun.Spec{Name: "bench", Ranks: j.ranks, Pods: j.pods}
 	s.Tuning.Wait = o.wait
 	peer := map[int]string{1: "outrigger-local", 2: "outrigger-tcp"}[o.pods]
 	if o.encrypt && o.pods == 2 {
@@ -124,14 +154,26 @@ func (o *benchOptions) job(ctx context.Context, ranks int, tests []string) ([]be
 	}
 	s.Program = []string{
 		self, "bench-rank", "--peer", peer,
-		"--tests", strings.Join(tests, ","), "--private=" + strconv.FormatBool(o.private), "--quick=" + strconv.FormatBool(o.quick),
+		"--tests", strings.Join(j.tests, ","), "--private=" + strconv.FormatBool(o.private), "--quick=" + strconv.FormatBool(o.quick),
+	}
+	see := o.see
+	if j.tests[0] == bench.Fairness {
+		s.ArenaBytes = int64(bench.Method{Quick: o.quick}.FairnessArena())
+		if j.pods > 1 {
+			slow, err := newStutter(&s)
+			if err != nil {
+				return nil, err
+			}
+			defer slow.end()
+			see = func(f bench.Figure) error { return errors.Join(slow.follow(f), o.see(f)) }
+		}
 	}
 	r, w := io.Pipe()
 	var figures []bench.Figure
 	read := make(chan error, 1)
 	go func() {
 		var err error
-		figures, err = bench.Read(r, o.see)
+		figures, err = bench.Read(r, see)
 		read <- errors.Join(err, r.CloseWithError(err)) // with an error, ends the writer's waiting
 	}()
 	err = jobrun.Run(ctx, &s, w, complaints{o}, nil)

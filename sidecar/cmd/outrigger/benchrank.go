@@ -68,7 +68,7 @@ func (m *meter) run() error {
 	if err != nil {
 		return err
 	}
-	if len(tests) > 1 || tests[0] != bench.Collectives {
+	if slices.Contains(bench.Pairwise, tests[0]) {
 		if err := m.pair(); err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func (m *meter) run() error {
 	for _, t := range tests {
 		run := map[string]func() error{
 			bench.Latency: m.latencies, bench.Bandwidth: m.bandwidths, bench.Rate: m.rate,
-			bench.Overlap: m.overlaps, bench.Collectives: m.collectives,
+			bench.Overlap: m.overlaps, bench.Collectives: m.collectives, bench.Fairness: m.fairness,
 		}[t]
 		if err := run(); err != nil {
 			return fmt.Errorf("%s: %w", t, err)

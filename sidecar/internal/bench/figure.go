@@ -18,13 +18,17 @@ import (
 type Figure struct {
 	Peer       string   `json:"peer"`
 	Test       string   `json:"test"`
-	Op         string   `json:"op,omitempty"`    // of a collective
+	Op         string   `json:"op,omitempty"`    // of a collective; of fairness: what goes on beside
 	Ranks      int      `json:"ranks,omitempty"` // of a collective
 	Bytes      int      `json:"bytes"`
 	Side       string   `json:"side,omitempty"` // of overlap: who computes, isend or irecv
 	Mode       string   `json:"mode,omitempty"` // of overlap: one rank computes, or both
 	US         float64  `json:"us,omitempty"`
 	USMin      float64  `json:"us_min,omitempty"`
+	P50        float64  `json:"p50_us,omitempty"`  // of fairness: of round trips
+	P999       float64  `json:"p999_us,omitempty"` // the 99.9th percentile
+	MaxUS      float64  `json:"max_us,omitempty"`
+	Trips      int      `json:"trips,omitempty"`
 	MBs        float64  `json:"mb_s,omitempty"`
 	MsgS       float64  `json:"msg_s,omitempty"`
 	Overlap    *float64 `json:"overlap,omitempty"` // 0 is a figure too
@@ -36,7 +40,7 @@ type Figure struct {
 // Write prints the figure as one line of JSON, with as many digits as a
 // measurement has.
 func (f Figure) Write(w io.Writer) error {
-	for _, v := range []*float64{&f.US, &f.USMin, &f.MBs, &f.TransferUS, &f.ComputeUS, &f.TotalUS} {
+	for _, v := range []*float64{&f.US, &f.USMin, &f.P50, &f.P999, &f.MaxUS, &f.MBs, &f.TransferUS, &f.ComputeUS, &f.TotalUS} {
 		*v = round(*v)
 	}
 	f.MsgS = math.Round(f.MsgS)

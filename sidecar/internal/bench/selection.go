@@ -13,10 +13,11 @@ const (
 	Rate        = "rate"
 	Overlap     = "overlap"
 	Collectives = "collectives"
+	Fairness    = "fairness"
 )
 
 // Tests are all tests in the order in which they run.
-var Tests = []string{Latency, Bandwidth, Rate, Overlap, Collectives}
+var Tests = []string{Latency, Bandwidth, Rate, Overlap, Collectives, Fairness}
 
 // Pairwise are the tests between two ranks, which every peer has too.
 var Pairwise = Tests[:4]

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"text/tabwriter"
 )
 
@@ -49,6 +50,24 @@ var sections = []struct {
 	}},
 }
 
+// fairnessColumns have the ratio to the quiet pair's 99.9th percentile.
+func fairnessColumns(quiet float64) []column {
+	return []column{
+		{"beside", func(f Figure) string { return f.Op }},
+		{"of", func(f Figure) string {
+			if f.Op == LoadNone {
+				return "-"
+			}
+			return Size(f.Bytes)
+		}},
+		{"round trips", func(f Figure) string { return strconv.Itoa(f.Trips) }},
+		{"p50 us", number("%.1f", func(f Figure) float64 { return f.P50 })},
+		{"p99.9 us", number("%.1f", func(f Figure) float64 { return f.P999 })},
+		{"worst us", number("%.1f", func(f Figure) float64 { return f.MaxUS })},
+		{"p99.9 : quiet", number("%.1f", func(f Figure) float64 { return f.P999 / quiet })},
+	}
+}
+
 func hidden(v *float64) string {
 	if v == nil {
 		return "-"
@@ -73,6 +92,12 @@ func Table(w io.Writer, all []Figure) error {
 		}
 		title(s.title)
 		if err := table(w, s.columns, rows); err != nil {
+			return err
+		}
+	}
+	if rows := ofTest(all, Fairness); len(rows) > 0 {
+		title("Fairness: round trips of 8 bytes between two ranks, beside what others of their pods do")
+		if err := table(w, fairnessColumns(Quiet(all)), rows); err != nil {
 			return err
 		}
 	}

@@ -37,7 +37,7 @@ func (c *Core) access(p *peer, o *origin, id uint64) {
 
 // ahead reports that as much waits for the link to p as is useful.
 func (p *peer) ahead() bool {
-	return p.out.queued >= streamAhead || p.out.unpostedFrames() >= framesAhead
+	return p.out.queued >= p.most || p.out.unpostedFrames() >= framesAhead
 }
 
 func (p *peer) accessesOf(rank uint32) *accessQueue {
@@ -101,9 +101,9 @@ func (c *Core) feedAccess(p *peer, rank uint32) bool {
 func (c *Core) stepAccess(p *peer, o *origin, id uint64) bool {
 	switch o.op {
 	case shm.OpPut:
-		return c.emitAccess(p, o, id, wire.Put, uint64(c.cfg.FragmentBytes))
+		return c.emitAccess(p, o, id, wire.Put, p.fragment)
 	case shm.OpAcc:
-		return c.emitAccess(p, o, id, wire.Acc, accFragment)
+		return c.emitAccess(p, o, id, wire.Acc, min(accFragment, p.fragment&^15))
 	case shm.OpGet:
 		return c.emitGet(p, o, id)
 	case shm.OpFetch, shm.OpCas:

@@ -9,7 +9,7 @@ package core
 // measured on (docs/BENCHMARKS.md, fairness).
 const (
 	advanceItems = 1024      // requests, messages or waiters ended
-	advanceBytes = 256 << 10 // bytes copied or folded
+	advanceBytes = 128 << 10 // bytes copied; a byte that is folded counts as foldCost
 )
 
 // Advance does a bounded part of the work that takes longer than an event, and

@@ -39,6 +39,8 @@ type peer struct {
 	caps   link.Caps
 
 	out      outbox
+	fragment uint64         // bytes of a large transfer in one frame
+	most     uint64         // bytes of them that may wait for the link
 	streams  rota           // large transfers with frames still to be emitted
 	accesses []*accessQueue // one-sided operations that wait for their turn there
 	gets     int            // gets that it has not answered wholly
@@ -85,6 +87,10 @@ func (p *peer) init(id link.Peer, cfg *Config) {
 	p.grant = uint32(cfg.CreditBytes / wire.CreditUnit)
 	p.granted = p.grant // both ends start from the same configuration (P§3.4)
 	p.grantSent = p.grant
+	p.fragment, p.most = uint64(cfg.FragmentBytes), max(streamAhead, uint64(cfg.FragmentBytes))
+	if p.self {
+		p.fragment, p.most = min(p.fragment, fragmentOwn), streamAheadOwn
+	}
 	p.out.init()
 	p.ackFrames[0] = &p.ackFrame
 	p.lane = -1

@@ -91,15 +91,18 @@ func (c *Core) collStepDone(id uint64, status shm.Status) {
 }
 
 // localAtOnce is what a round copies and folds without waiting for its turn.
-const localAtOnce = 8 << 10
+const localAtOnce = 32 << 10
 
 // startLocal does the local steps of a round, or has them wait for their turn;
 // false: they are not done.
 func (c *Core) startLocal(id uint64, st *collective) bool {
 	bytes := int64(0)
 	for i := range st.steps {
-		if x := &st.steps[i]; x.Op == coll.Copy || x.Op == coll.Fold {
+		switch x := &st.steps[i]; x.Op {
+		case coll.Copy:
 			bytes += x.Len
+		case coll.Fold:
+			bytes += x.Len * foldCost
 		}
 	}
 	if bytes <= localAtOnce {
@@ -144,6 +147,10 @@ func (c *Core) runLocals(budget int64) (pieces int) {
 // every element's size.
 const localPiece = 64 << 10
 
+// foldCost is what a byte that is folded counts of the budgets, in bytes that are
+// copied. The slowest, uint8 max, takes 2.4 ns here, and a copy 0.2 to 0.5 ns.
+const foldCost = 4
+
 // runLocal does local steps of the round in order, up to budget bytes. It
 // returns what is left of the budget when all are done, at least 1; 0: there is
 // more to do; -1: it waits for the application to run a user operation.
@@ -161,10 +168,13 @@ func (c *Core) runLocal(st *collective, budget int64) int64 {
 			if budget <= 0 {
 				return 0
 			}
-			n := min(x.Len-int64(st.done), budget)
+			n, cost := min(x.Len-int64(st.done), budget), int64(1)
+			if x.Op == coll.Fold {
+				n, cost = min(n, max(budget/foldCost&^15, 64)), foldCost
+			}
 			c.localStep(st, x, n)
 			st.done += uint64(n)
-			budget -= n
+			budget -= n * cost
 		}
 		st.done = 0
 	}

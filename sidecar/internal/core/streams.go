@@ -4,10 +4,15 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 )
 
-// streamAhead bounds the payload bytes of large transfers that wait for the
-// link. It is what a small message to the same peer waits behind, beside what
-// the link has taken, and enough to keep the link busy until the next turn.
-const streamAhead = 1 << 20
+// Bounds of the payload bytes of large transfers that wait for the link: what a
+// small message to the same peer waits behind, beside what the link has taken.
+// It has to keep a connection busy until the next turn; within the sidecar there
+// is nothing to keep busy, and fragments are shorter.
+const (
+	streamAhead    = 256 << 10
+	streamAheadOwn = 64 << 10
+	fragmentOwn    = 64 << 10
+)
 
 // framesAhead bounds the frames of one-sided operations that wait for the link,
 // in the same way: operations beyond it stay with their rank.
@@ -33,7 +38,7 @@ func (c *Core) feedStreams(p *peer) {
 	// Entries that can do nothing now end their turn without a frame: one
 	// round of those is enough.
 	for idle := 0; !p.streams.empty() && idle <= len(p.streams.shares); {
-		if p.out.queued >= streamAhead || p.out.unpostedFrames() >= framesAhead {
+		if p.ahead() {
 			return
 		}
 		last := p.out.last
@@ -81,7 +86,7 @@ func (c *Core) emitData(p *peer, id uint64, st *send) bool {
 		end = st.ends[0]
 	}
 	c.moved++
-	n := min(uint64(c.cfg.FragmentBytes), end-st.next)
+	n := min(p.fragment, end-st.next)
 	if st.staged {
 		return c.emitChunk(p, id, st, n)
 	}

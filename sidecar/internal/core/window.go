@@ -234,7 +234,7 @@ func (c *Core) feedGot(p *peer, id uint64) bool {
 	if g == nil {
 		return false
 	}
-	n := min(uint64(c.cfg.FragmentBytes), g.mem.Len-g.sent)
+	n := min(p.fragment, g.mem.Len-g.sent)
 	f, a := c.emit(p, wire.Got)
 	f.Head.A, f.Head.B, f.Head.Length = g.request, g.sent, uint32(n)
 	f.Payload = g.mem.Slice(g.sent, n)

@@ -13,9 +13,10 @@ import (
 
 // Limits of one link.
 const (
-	queueMax = 1024      // frames between Post and Poll
+	queueMax = 1024      // frames between Post and Poll,
+	bytesMax = 128 << 10 // and of payloads, beyond which no more are taken: what comes next waits behind them
 	eagerMax = 8 << 10   // beyond it one copy by Read beats two through the pool
-	perPoll  = 512 << 10 // bytes of frames delivered, and bytes of remote operations moved, in one Poll
+	perPoll  = 256 << 10 // bytes of frames delivered, and bytes of remote operations moved, in one Poll
 )
 
 // Link delivers frames to the sidecar that posts them.
@@ -23,6 +24,7 @@ type Link struct {
 	self    link.Peer
 	memory  link.Memory
 	perPoll uint64
+	queued  uint64        // bytes of payloads in queue
 	queue   []*link.Frame // posted, oldest first: unchanged until they are acknowledged, which is when they are delivered
 	spare   []*link.Frame
 	ops     schedule
@@ -56,9 +58,14 @@ func (l *Link) Caps() link.Caps {
 
 // Post queues frames for the next Poll.
 func (l *Link) Post(_ link.Peer, frames []*link.Frame) int {
-	n := min(len(frames), queueMax-len(l.queue))
-	l.queue = append(l.queue, frames[:n]...)
-	return n
+	for i, f := range frames {
+		if len(l.queue) >= queueMax || l.queued >= bytesMax {
+			return i
+		}
+		l.queue = append(l.queue, f)
+		l.queued += uint64(f.Head.Length)
+	}
+	return len(frames)
 }
 
 // Poll delivers what was posted before it, and moves remote operations, both up
@@ -87,8 +94,9 @@ func (l *Link) deliver(sink link.Sink) (work int, err error) {
 			payload = l.memory.Bytes(f.Payload)
 		}
 		bytes += uint64(f.Head.Length)
+		l.queued -= uint64(f.Head.Length)
 		if err = sink.Deliver(l.self, &f.Head, payload[:f.Head.Length]); err != nil {
-			l.queue, l.spare = l.queue[:0], batch
+			l.queue, l.queued, l.spare = l.queue[:0], 0, batch
 			return work, err
 		}
 	}
@@ -181,7 +189,7 @@ func (l *Link) Write(_ link.Peer, token uint64, src link.Ref, dst link.Key, noti
 }
 
 // Forget drops what is queued.
-func (l *Link) Forget(link.Peer) { l.queue, l.ops = l.queue[:0], schedule{} }
+func (l *Link) Forget(link.Peer) { l.queue, l.queued, l.ops = l.queue[:0], 0, schedule{} }
 
 // Close has nothing to give back.
 func (l *Link) Close() error { return nil }

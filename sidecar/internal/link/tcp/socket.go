@@ -10,6 +10,9 @@ import (
 // one of a pair, has none of these options and needs none.
 func tune(fd int) {
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	// What waits in the socket cannot be overtaken either. It is enough that the
+	// kernel has something to send until the next turn.
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentMax)
 	if sameMachine(fd) {
 		// Nothing is congested inside a machine, but BBR, a common default,
 		// paces what it sends there: measured over loopback, 1 MiB messages
@@ -22,6 +25,9 @@ func tune(fd int) {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, nearWindow)
 	}
 }
+
+// unsentMax bounds what the kernel has taken of a connection and not sent.
+const unsentMax = 256 << 10
 
 // nearWindow is the receive buffer of a connection within a machine. What is
 // under way should stay in the caches of two cores: with 2 MiB, a receiver that

@@ -11,6 +11,7 @@ type outgoing struct {
 	stream []byte // never reallocated: pieces point into it
 	used   int
 	pieces []piece
+	bytes  int // of payloads in place, not written
 	first  int // pieces before it are written
 	vec    []iovec
 }
@@ -45,7 +46,7 @@ func (o *outgoing) add(f *link.Frame, m link.Memory) bool {
 	if small {
 		need += len(payload)
 	}
-	if len(o.stream)-o.used < need || len(o.pieces)+3 > cap(o.pieces) {
+	if len(o.stream)-o.used < need || len(o.pieces)+3 > cap(o.pieces) || o.bytes >= aheadMax {
 		return false
 	}
 	b := o.stream[o.used : o.used+need : o.used+need]
@@ -58,6 +59,7 @@ func (o *outgoing) add(f *link.Frame, m link.Memory) bool {
 	}
 	o.extend(b[:wire.HeaderBytes])
 	o.pieces = append(o.pieces, piece{mem: payload})
+	o.bytes += len(payload)
 	if pad > 0 {
 		o.extend(b[wire.HeaderBytes:])
 	}
@@ -81,6 +83,9 @@ func (o *outgoing) extend(b []byte) {
 func (o *outgoing) written(n int) {
 	for n > 0 {
 		p := &o.pieces[o.first]
+		if !p.stream {
+			o.bytes -= min(n, len(p.mem))
+		}
 		if n < len(p.mem) {
 			p.mem = p.mem[n:]
 			return

@@ -1,0 +1,78 @@
+package bench
+
+import (
+	"slices"
+	"time"
+)
+
+// Loads are what goes on beside the innocent pair of a fairness test, in the
+// order in which it runs. The first is nothing, to compare with.
+const (
+	LoadNone      = "nothing"
+	LoadSend      = "send"
+	LoadPut       = "put"
+	LoadGet       = "get"
+	LoadReduction = "reduction"
+	LoadSlowPeer  = "slow peer"
+)
+
+// Loads lists them; without a peer of its own there is none that is slow.
+func Loads(slow bool) []string {
+	all := []string{LoadNone, LoadSend, LoadPut, LoadGet, LoadReduction}
+	if slow {
+		all = append(all, LoadSlowPeer)
+	}
+	return all
+}
+
+// What a fairness test moves and how long it looks.
+const (
+	FairnessBytes  = 512 * mib // of a message, put or get; a reduction combines half as much
+	FairnessArena  = 832 * mib // of each rank
+	fairnessSample = 3 * time.Second
+)
+
+// FairnessBytes is the size of the transfers beside the innocent pair.
+func (m Method) FairnessBytes() int {
+	if m.Quick {
+		return FairnessBytes / 64
+	}
+	return FairnessBytes
+}
+
+// FairnessArena is the arena that ranks need for it.
+func (m Method) FairnessArena() int { return FairnessArena / (FairnessBytes / m.FairnessBytes()) }
+
+// FairnessSample is how long the innocent pair is watched beside each load.
+func (m Method) FairnessSample() time.Duration {
+	if m.Quick {
+		return fairnessSample / quickPart
+	}
+	return fairnessSample
+}
+
+// Percentile is the value that part p of the samples do not exceed; v is sorted
+// and not empty.
+func Percentile(v []float64, p float64) float64 {
+	return v[min(int(p*float64(len(v))), len(v)-1)]
+}
+
+// FairnessFigure makes a figure of the round trips beside a load, in
+// microseconds.
+func FairnessFigure(load string, bytes int, trips []float64) Figure {
+	slices.Sort(trips)
+	return Figure{
+		Test: Fairness, Op: load, Bytes: bytes, Trips: len(trips),
+		P50: Percentile(trips, 0.5), P999: Percentile(trips, 0.999), MaxUS: trips[len(trips)-1],
+	}
+}
+
+// Quiet is the 99.9th percentile beside nothing; 0: it was not measured.
+func Quiet(all []Figure) float64 {
+	for _, f := range all {
+		if f.Test == Fairness && f.Op == LoadNone {
+			return f.P999
+		}
+	}
+	return 0
+}
