@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/ring"
@@ -69,13 +70,23 @@ const (
 	burst      = 4 // fewer operations are posted in one step
 )
 
+// arenas are used again by later seeds: most of a seed's time would go into
+// zeroing memory that it never uses. Those that are given back are zero.
+var arenas = sync.Pool{New: func() any { b := aligned(arenaBytes); return &b }}
+
+// giveBack ends the use of a's memory, by a's engine too.
+func (a *app) giveBack() {
+	clear(a.arena[:min(a.next, len(a.arena))])
+	arenas.Put(&a.arena)
+}
+
 func newApp(w *world, rank uint32) (*app, error) {
 	g := segment.Geometry{SubmitEntries: 16, CompleteEntries: 16, SlabBytes: 512 << 10}
 	c, err := segment.Format(aligned(g.Bytes()), g, rank)
 	if err != nil {
 		return nil, err
 	}
-	a := &app{w: w, rank: rank, control: c, slab: c.Slab(), arena: aligned(arenaBytes)}
+	a := &app{w: w, rank: rank, control: c, slab: c.Slab(), arena: *arenas.Get().(*[]byte)}
 	if a.session, err = session.New(c, a.arena, rank); err != nil {
 		return nil, err
 	}
@@ -94,7 +105,7 @@ func (a *app) poison() error {
 	if a.w.over {
 		return nil
 	}
-	fillByte(a.arena, 0xdd)
+	fillByte(a.arena[:min(a.next, len(a.arena))], 0xdd)
 	fillByte(a.slab, 0xdd)
 	return nil
 }

@@ -53,6 +53,9 @@ func Run(seed uint64) (broken int, err error) {
 			err = closeErr
 		}
 	}
+	for _, a := range w.apps {
+		a.giveBack()
+	}
 	if err != nil {
 		return w.broken, fmt.Errorf("seed %d: %w", seed, err)
 	}
