@@ -79,6 +79,7 @@ type Config struct {
 	EagerBytes    uint64        // largest eager message; default and most 64 KiB
 	CopyBytes     uint64        // an eager arena message up to this size is copied so that its send completes at once; default 8 KiB
 	FragmentBytes uint32        // payload of a Data frame; default 256 KiB, most wire.FrameMax
+	AheadBytes    uint64        // payload of large transfers that waits for a link: what a small message to the same peer waits behind; default 256 KiB
 	CreditBytes   uint64        // eager bytes in flight from one peer; default 1 MiB
 	Heartbeat     time.Duration // silence after which a heartbeat is sent; default 500 ms
 	DeadAfter     time.Duration // silence, or failed reconnecting, after which a peer is dead; default 3 s
@@ -108,6 +109,9 @@ func (c *Config) setDefaults() error {
 	c.CopyBytes = min(c.CopyBytes, c.EagerBytes)
 	if c.FragmentBytes == 0 {
 		c.FragmentBytes = 256 << 10
+	}
+	if c.AheadBytes == 0 {
+		c.AheadBytes = 256 << 10
 	}
 	if c.CreditBytes == 0 {
 		c.CreditBytes = 1 << 20

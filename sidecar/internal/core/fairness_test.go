@@ -117,14 +117,14 @@ func TestOneSidedIsPaced(t *testing.T) {
 			small.SetInline([]byte("innocent"))
 			x.submit(1, small)
 			p := &x.core.peers[1]
-			if n := p.out.last; n > 2*streamAhead/accFragment+2 {
+			if n := p.out.last; n > 2*(256<<10)/accFragment+2 {
 				t.Errorf("%d frames wait for a link that takes none", n)
 			}
 			before := uint64(0)
 			for s := p.out.base + 1; s <= p.out.last; s++ {
 				before += p.out.frames[s&uint64(len(p.out.frames)-1)].Payload.Len
 			}
-			if before > 2*streamAhead {
+			if before > 2*(256<<10) {
 				t.Errorf("8 bytes of another rank wait behind %d", before)
 			}
 		})

@@ -4,14 +4,11 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 )
 
-// Bounds of the payload bytes of large transfers that wait for the link: what a
-// small message to the same peer waits behind, beside what the link has taken.
-// It has to keep a connection busy until the next turn; within the sidecar there
-// is nothing to keep busy, and fragments are shorter.
+// What Config.AheadBytes has to keep busy until the next turn is a connection.
+// Within the sidecar there is nothing to keep busy, and fragments are shorter.
 const (
-	streamAhead    = 256 << 10
-	streamAheadOwn = 64 << 10
-	fragmentOwn    = 64 << 10
+	aheadOwn    = 64 << 10
+	fragmentOwn = 64 << 10
 )
 
 // framesAhead bounds the frames of one-sided operations that wait for the link,

@@ -34,6 +34,8 @@ type app struct {
 	failed   bool
 	dead     bool             // its process was killed, has attacked, or has left early
 	deserts  float64          // when it leaves, in good order and in the middle; 0: never
+	bulk     int              // of a fair job: where the busy rank's memory is
+	seen     int              // of a reduction there, bytes that were there before the last turn
 	assault  []shm.Descriptor // of an attack, those that are still to be submitted
 	queue    []shm.Descriptor // descriptors beside those of operations, in order
 	regrets  []uint32         // requests that are to be cancelled
@@ -41,27 +43,28 @@ type app struct {
 
 // operation is one send or receive, or an act.
 type operation struct {
-	act     act
-	after   *operation // posted only when this one has ended
-	claim   bool       // a receive by matched probe
-	claimed bool       // whose message is taken
-	req     uint32
-	send    bool
-	peer    uint32 // of a receive: AnySource for a wildcard
-	tag     uint64
-	ignore  uint64
-	class   shm.Class
-	flags   uint8
-	seq     int    // position among the messages of its pair (and tag)
-	payload []byte // what is sent, or what must arrive
-	want    map[[2]uint64][]byte
-	addr    int // arena or slab place of the buffer
-	room    int
-	staged  int // bytes of chunks supplied
-	got     []byte
-	ended   bool
-	from    uint32 // source and tag of what a wildcard got
-	fromTag uint64
+	act              act
+	after            *operation // posted only when this one has ended
+	claim            bool       // a receive by matched probe
+	claimed          bool       // whose message is taken
+	req              uint32
+	send             bool
+	peer             uint32 // of a receive: AnySource for a wildcard
+	tag              uint64
+	ignore           uint64
+	class            shm.Class
+	flags            uint8
+	seq              int    // position among the messages of its pair (and tag)
+	payload          []byte // what is sent, or what must arrive
+	want             map[[2]uint64][]byte
+	addr             int // arena or slab place of the buffer
+	room             int
+	staged           int // bytes of chunks supplied
+	got              []byte
+	ended            bool
+	postedAt, overAt int64
+	from             uint32 // source and tag of what a wildcard got
+	fromTag          uint64
 }
 
 const (
@@ -172,6 +175,7 @@ func (a *app) step() error {
 			return err
 		}
 		a.posted++
+		o.postedAt = a.w.net.now
 		if _, is := o.act.(*cancelled); is {
 			a.regrets = append(a.regrets, o.req)
 		}
@@ -267,7 +271,7 @@ func (a *app) end(o *operation, d *shm.Descriptor) error {
 		a.queue = append(a.queue, r)
 		return nil
 	}
-	o.ended = true
+	o.ended, o.overAt = true, a.w.net.now
 	a.open--
 	if d.Status == shm.StatusPeerLeft {
 		return a.checkDeserted(o, d)

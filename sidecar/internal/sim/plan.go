@@ -45,6 +45,10 @@ func (w *world) plan() {
 		if wild[dst] != nil {
 			tag = uint64(seq)
 		}
+		claim := w.desertion && w.rng.IntN(4) == 0
+		if claim { // of a tag of its own: a probe and a receive of one tag race
+			tag = uint64(1000 + seq)
+		}
 		p := content(src, dst, tag, seq, n)
 		a.ops = append(a.ops, w.sending(dst, tag, seq, p))
 		r := w.receiving(src, tag, seq, p)
@@ -53,6 +57,9 @@ func (w *world) plan() {
 			r.peer, r.tag, r.ignore, r.want = shm.AnySource, 0, ^uint64(0), wild[dst]
 			r.class, r.room, r.claim = w.wildClass(), sizes[len(sizes)-1], claims[dst]
 		} else {
+			if claim {
+				r.class, r.room, r.claim = w.wildClass(), len(p), true
+			}
 			w.planAside(b, src, tag, wild[src] != nil)
 		}
 		b.ops = append(b.ops, r)

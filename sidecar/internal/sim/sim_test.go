@@ -46,3 +46,18 @@ func TestSeeds(t *testing.T) {
 		t.Errorf("%d seeds broke %d connections: too few for what they are to show", *seeds, n)
 	}
 }
+
+// TestSeedsFair runs fair jobs of many seeds.
+func TestSeedsFair(t *testing.T) {
+	if *only != 0 {
+		if err := Fair(*only); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	for seed := range uint64(max(*seeds/20, 30)) {
+		if err := Fair(seed + 1); err != nil {
+			t.Fatalf("%v\n\tgo test ./sidecar/internal/sim -run SeedsFair -sim.seed=%d", err, seed+1)
+		}
+	}
+}

@@ -31,6 +31,7 @@ type world struct {
 	killAt    float64   // when: the part of the job's operations that are posted by then
 	breaks    []float64 // when to break a connection, likewise
 	broken    int       // connections that were broken while they were up
+	fair      bool      // a fair job
 	over      bool      // nobody looks any more
 	desertion bool      // ranks leave in the middle
 	leaving   []bool    // by pod, those that have begun to end; nil: all stay to the end
@@ -46,7 +47,21 @@ const limit = int64(60 * time.Second)
 // broken on the way, and what went wrong.
 func Run(seed uint64) (broken int, err error) {
 	w := newWorld(seed)
-	err = w.play()
+	err = w.guarded(func() error {
+		if err := w.boot(); err != nil {
+			return err
+		}
+		w.plan()
+		return w.run()
+	})
+	if err = w.end(err); err != nil {
+		return w.broken, fmt.Errorf("seed %d: %w", seed, err)
+	}
+	return w.broken, nil
+}
+
+// end gives back what the job had. It returns err, or what went wrong with that.
+func (w *world) end(err error) error {
 	w.over = true
 	for _, e := range w.engines {
 		if closeErr := e.Close(); err == nil {
@@ -56,24 +71,18 @@ func Run(seed uint64) (broken int, err error) {
 	for _, a := range w.apps {
 		a.giveBack()
 	}
-	if err != nil {
-		return w.broken, fmt.Errorf("seed %d: %w", seed, err)
-	}
-	return w.broken, nil
+	return err
 }
 
-// play runs the job. A panic of the engine is the end of a sidecar, and a finding
+// guarded runs a job. A panic of the engine is the end of a sidecar, and a finding
 // like others: with its seed.
-func (w *world) play() (err error) {
+func (w *world) guarded(job func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the engine panics: %v\n%s", p, debug.Stack())
 		}
 	}()
-	if err := w.start(); err != nil {
-		return err
-	}
-	return w.run()
+	return job()
 }
 
 func newWorld(seed uint64) *world {
@@ -112,16 +121,36 @@ func newWorld(seed uint64) *world {
 	return w
 }
 
-func (w *world) start() error {
+// config is how the engines of a job are tuned.
+func (w *world) config(self linkPeer) core.Config {
+	if w.fair {
+		return core.Config{
+			Self: self, PodOf: w.podOf, Pods: len(w.net.ports), Seed: w.seed, Rendezvous: core.Rendezvous(w.rng.IntN(4)),
+			EagerBytes: 4 << 10, FragmentBytes: fairFragment, AheadBytes: fairAhead, StartWithin: 5 * time.Second,
+		}
+	}
+	return core.Config{
+		Self: self, PodOf: w.podOf, Pods: len(w.net.ports), Rendezvous: w.rdv, Seed: w.seed,
+		EagerBytes: 1 << (8 + w.rng.IntN(9)), FastPeers: w.rng.IntN(5) - 1, StartWithin: 5 * time.Second, CreditBytes: 128 << 10, FragmentBytes: uint32(1<<10 + w.rng.IntN(32<<10)),
+	}
+}
+
+// perPoll is what the link within a sidecar moves at once.
+func (w *world) perPoll() uint64 {
+	if w.fair {
+		return fairPerPoll
+	}
+	return 1 << (9 + w.rng.IntN(9))
+}
+
+// boot makes the engines and attaches the applications.
+func (w *world) boot() error {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	for i, p := range w.net.ports {
 		loop := local.New(p.self, nil)
-		loop.SetPerPoll(1 << (9 + w.rng.IntN(9)))
+		loop.SetPerPoll(w.perPoll())
 		e, err := engine.New(engine.Config{
-			Core: core.Config{
-				Self: p.self, PodOf: w.podOf, Pods: len(w.net.ports), Rendezvous: w.rdv, Seed: w.seed,
-				EagerBytes: 1 << (8 + w.rng.IntN(9)), FastPeers: w.rng.IntN(5) - 1, StartWithin: 5 * time.Second, CreditBytes: 128 << 10, FragmentBytes: uint32(1<<10 + w.rng.IntN(32<<10)),
-			},
+			Core:  w.config(p.self),
 			Local: loop, Remote: p, Dialer: p, Log: quiet,
 		}, func() int64 { return w.net.now + 1 })
 		if err != nil {
@@ -144,7 +173,6 @@ func (w *world) start() error {
 			w.apps = append(w.apps, a)
 		}
 	}
-	w.plan()
 	return nil
 }
 
@@ -175,6 +203,11 @@ func (w *world) run() error {
 			}
 			done = done && a.done()
 		}
+		if w.fair {
+			if err := w.watchTurn(); err != nil {
+				return err
+			}
+		}
 		if w.leaving != nil {
 			if err := w.leave(); err != nil {
 				return err
@@ -187,7 +220,7 @@ func (w *world) run() error {
 		if done {
 			return w.settle()
 		}
-		if busy == 0 {
+		if busy == 0 && !w.fair {
 			w.net.now += 100_000 // nothing but timers and arrivals to wait for
 		}
 	}

@@ -13,8 +13,7 @@ import (
 
 // Limits of one link.
 const (
-	queueMax = 1024      // frames between Post and Poll,
-	bytesMax = 128 << 10 // and of payloads, beyond which no more are taken: what comes next waits behind them
+	queueMax = 1024      // frames between Post and Poll; fewer when they have half of perPoll in them: what comes next waits behind them
 	eagerMax = 8 << 10   // beyond it one copy by Read beats two through the pool
 	perPoll  = 256 << 10 // bytes of frames delivered, and bytes of remote operations moved, in one Poll
 )
@@ -59,7 +58,7 @@ func (l *Link) Caps() link.Caps {
 // Post queues frames for the next Poll.
 func (l *Link) Post(_ link.Peer, frames []*link.Frame) int {
 	for i, f := range frames {
-		if len(l.queue) >= queueMax || l.queued >= bytesMax {
+		if len(l.queue) >= queueMax || l.queued >= l.perPoll/2 {
 			return i
 		}
 		l.queue = append(l.queue, f)
