@@ -14,7 +14,11 @@ func isProtocol(err error) bool { return errors.Is(err, link.ErrProtocol) }
 // accept takes a header into account: its acknowledgement, its credit, its
 // place in the sequence. It reports whether the frame is new and sequenced.
 func (c *Core) accept(p *peer, h *wire.Header) (fresh bool, err error) {
-	p.heardAt = c.now
+	if p.state == peerDenied {
+		c.deny(p, h)
+		return false, nil
+	}
+	p.heardAt, p.downAt, p.pause = c.now, 0, 0
 	c.stats.FramesIn++
 	if !p.self {
 		if err := c.acknowledge(p, h.Ack); err != nil {
@@ -81,7 +85,7 @@ func (c *Core) Deliver(now int64, id link.Peer, h *wire.Header, payload []byte) 
 	if err != nil || !fresh {
 		return err
 	}
-	if p.in.active { // placed before the connection broke, whole in hand now
+	if p.in.active && h.Type != wire.Abort { // placed before the connection broke, whole in hand now
 		err = c.deliverPlaced(p, h, payload)
 	} else {
 		err = c.deliver(p, h, payload)

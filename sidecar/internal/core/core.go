@@ -146,6 +146,8 @@ type Core struct {
 	ports Ports
 	now   int64 // nanoseconds, as of the current event
 
+	tickDue int64 // when Tick is to be called again at the latest; 0: it never was
+
 	peers     []peer
 	lanes     []link.Peer // peers with memory in RegionRings, in its order
 	dirty     []link.Peer // peers with frames to post or acknowledgements owed

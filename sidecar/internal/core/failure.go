@@ -31,8 +31,8 @@ const abortText = link.InlineMax
 // Failed returns why the job failed, or nil.
 func (c *Core) Failed() *Failure { return c.fail }
 
-// failJob ends the job: every peer and every application is told, every
-// request ends (P§7). Only the first failure counts.
+// failJob ends the job: peers and applications are told, every request ends
+// (P§7). Only the first failure counts.
 func (c *Core) failJob(f *Failure) {
 	if c.fail != nil {
 		return
@@ -40,12 +40,7 @@ func (c *Core) failJob(f *Failure) {
 	f.At = c.now
 	c.fail = f
 	c.ports.Note(NoteFailed, c.cfg.Self, f.Rank, 0, uint64(f.Code), 0)
-	for i := range c.peers {
-		// A peer that has said goodbye and gone has no ranks to end.
-		if p := &c.peers[i]; !p.self && p.state != peerDead && !(p.bye && p.state == peerIdle) {
-			c.emitAbort(p, f)
-		}
-	}
+	c.spread(f)
 	for _, e := range c.hosted {
 		if s := e.session; s != nil {
 			c.tellFailure(s)
@@ -70,6 +65,10 @@ func (c *Core) onAbort(p *peer, h *wire.Header, payload []byte) error {
 	if len(payload) > abortText {
 		return fmt.Errorf("%w: abort with %d bytes of text", link.ErrProtocol, len(payload))
 	}
+	// It may stand in the place of a frame that was half here: whoever gave this
+	// sidecar up has dropped what it had for it (connectedDead).
+	c.dropInbound(p)
+	p.knows, p.told = true, true
 	c.failJob(&Failure{Rank: h.Src, Code: uint32(h.A), Reason: string(payload)})
 	return nil
 }
@@ -98,14 +97,32 @@ func (c *Core) Fail(now int64, f *Failure) {
 // goodbye has none any more; and where no rank is left the peer may have said it
 // on a connection that broke, and its death is for others to tell.
 func (c *Core) peerDied(p *peer, cause error) {
+	owed := !p.out.empty()
+	p.knows = p.told || p.knows && !owed
 	p.state = peerDead
 	c.closeRings(p)
 	c.ports.Disconnect(p.id)
 	c.dropOutbox(p)
-	if p.bye || c.left {
+	if p.bye {
 		c.allLeft(p)
 		return
 	}
+	f := c.loss(p, cause)
+	if c.left {
+		if owed { // it will wait for it
+			p.loss = f
+		}
+		c.allLeft(p)
+		return
+	}
+	if c.fail != nil && !p.knows {
+		c.tellKin(c.fail) // it was to tell others
+	}
+	c.failJob(f)
+}
+
+// loss is the failure that the death of a peer is.
+func (c *Core) loss(p *peer, cause error) *Failure {
 	first, last := shm.AnySource, shm.AnySource
 	for r, pod := range c.cfg.PodOf {
 		if link.Peer(pod) == p.id {
@@ -115,7 +132,7 @@ func (c *Core) peerDied(p *peer, cause error) {
 			last = uint32(r)
 		}
 	}
-	c.failJob(&Failure{Rank: first, Code: 1, Reason: fmt.Sprintf(podlife.TextLost+"%d (%s) is lost: %v", p.id, podlife.RankRange(int(first), int(last)), cause)})
+	return &Failure{Rank: first, Code: 1, Reason: fmt.Sprintf(podlife.TextLost+"%d (%s) is lost: %v", p.id, podlife.RankRange(int(first), int(last)), cause)}
 }
 
 // dropOutbox lets go of everything that was on its way to a dead peer.

@@ -39,14 +39,14 @@ func (c *Core) Flush(now int64, to Poster) bool {
 
 // flushPeer returns true when p has work left that only the link holds up.
 func (c *Core) flushPeer(p *peer, to Poster) bool {
-	if p.state != peerReady && p.state != peerGreeting {
+	if p.state != peerReady && p.state != peerGreeting && p.state != peerDenied {
 		return false // LinkUp makes it dirty again
 	}
 	if p.greet && !c.postAck(p, to) {
 		return true
 	}
 	p.greet = false
-	if p.state != peerReady {
+	if p.state == peerGreeting || p.state == peerDenied && p.denial == 0 {
 		return false
 	}
 	if p.ringIn.offer && !c.postOffer(p, to) {

@@ -45,8 +45,11 @@ func (c *Core) emitBye(p *peer) {
 
 // parted reports that neither side needs the other any more: one has said
 // goodbye and knows that it was heard, or both have said it, and nothing else is
-// on its way.
+// on its way. When the job has failed, who knows of it needs nothing more.
 func (p *peer) parted() bool {
+	if p.knows && p.out.empty() {
+		return true
+	}
 	if p.out.empty() {
 		return p.bye || p.byeSeq != 0
 	}

@@ -85,4 +85,7 @@ func (o *outbox) rewind() {
 	}
 }
 
+// restart makes seq the last number used. Preconditions: it is empty.
+func (o *outbox) restart(seq uint64) { o.base, o.next, o.last, o.queued = seq, seq, seq, 0 }
+
 func (o *outbox) empty() bool { return o.base == o.last }

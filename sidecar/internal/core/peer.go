@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
@@ -16,7 +17,8 @@ const (
 	peerConnecting                  // Ports.Connect is under way
 	peerGreeting                    // up; waiting for the peer's first Ack, which says what arrived
 	peerReady
-	peerDead // for good
+	peerDead   // for good
+	peerDenied // dead, and connected again: it is being told (connectedDead)
 )
 
 // peer is one sidecar of the job: its connection, what is on its way to it,
@@ -27,6 +29,11 @@ type peer struct {
 	state peerState
 	bye   bool // it said goodbye: its end is no failure
 	known bool // it was reached once
+	knows bool // it has told that the job failed, or was told
+	told  bool // it has told
+
+	loss   *Failure // of a dead peer: what to tell it when the job has not failed
+	denial uint64   // number of the Abort that it is told with; 0: not yet
 
 	ranks     int    // that it hosts
 	taken     uint32 // eager credit that its messages have used, cumulative
@@ -60,7 +67,9 @@ type peer struct {
 	in        inbound
 	heardAt   int64
 	sentAt    int64
-	downAt    int64 // since when there is no connection; 0: there is one
+	downAt    int64 // since when there is no connection on which it was heard; 0: there is one
+	redialAt  int64 // when to ask for the next connection; 0: it was asked for
+	pause     int64 // before that, after a connection on which nothing was heard
 	ackFrame  link.Frame
 	ackFrames [1]*link.Frame
 
@@ -128,18 +137,26 @@ func (c *Core) touch(p *peer) {
 func (c *Core) LinkUp(now int64, id link.Peer, caps link.Caps) {
 	c.now = now
 	p := &c.peers[id]
-	if p.state == peerDead {
-		c.ports.Disconnect(id)
+	if p.state == peerDead || p.state == peerDenied {
+		c.connectedDead(p)
 		return
 	}
 	if p.known {
 		c.stats.Reconnects++
 	}
 	c.closeRings(p) // of a connection that this one replaces
-	p.caps, p.downAt, p.heardAt, p.sentAt = caps, 0, now, now
+	// Silence counts from the last frame, over all connections: one that is
+	// made and says nothing must not begin it anew.
+	if p.downAt == 0 || !p.known {
+		p.downAt = now
+	}
+	p.caps, p.redialAt, p.sentAt = caps, 0, now
 	c.openRing(p)
 	p.state, p.greet, p.known = peerGreeting, true, true
 	c.ports.Note(NoteUp, id, 0, 0, 0, p.recvSeq)
+	if c.fail != nil {
+		c.tell(p, c.fail) // before anything else that follows from it
+	}
 	if p.self {
 		p.state, p.greet = peerReady, false
 	} else if c.left && p.byeSeq == 0 {
@@ -155,7 +172,11 @@ func (c *Core) LinkUp(now int64, id link.Peer, caps link.Caps) {
 func (c *Core) LinkDown(now int64, id link.Peer, err error) {
 	c.now = now
 	p := &c.peers[id]
-	if p.state == peerDead || p.state == peerIdle {
+	switch p.state {
+	case peerDead, peerIdle:
+		return
+	case peerDenied:
+		c.endDenial(p)
 		return
 	}
 	c.ports.Note(NoteDown, id, 0, 0, 0, p.recvSeq)
@@ -169,9 +190,28 @@ func (c *Core) LinkDown(now int64, id link.Peer, err error) {
 		p.state = peerIdle
 		return
 	}
-	p.state, p.downAt = peerConnecting, now
-	c.ports.Connect(id)
+	if p.told { // and has closed: it wants nothing more of this sidecar
+		c.peerDied(p, err)
+		return
+	}
+	if p.downAt == 0 {
+		p.downAt = now
+	}
+	heard := p.state == peerReady
+	if p.state = peerConnecting; heard {
+		c.ports.Connect(id)
+		return
+	}
+	// Whoever answers there and says nothing will not do better at once.
+	p.pause = min(max(2*p.pause, redialFirst), redialMax)
+	p.redialAt = now + p.pause
 }
+
+// Pauses before the next connection to a peer that was not heard on the last.
+const (
+	redialFirst = int64(10 * time.Millisecond)
+	redialMax   = int64(500 * time.Millisecond)
+)
 
 // LinkFailed reports that no connection to peer could be made, finally.
 func (c *Core) LinkFailed(now int64, id link.Peer, err error) {

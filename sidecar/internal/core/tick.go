@@ -11,6 +11,7 @@ import (
 // returns when it wants to be called again; 0: no timer runs.
 func (c *Core) Tick(now int64) (next int64) {
 	c.now = now
+	c.forgiveOwnAbsence()
 	due := func(t int64) {
 		if next == 0 || t < next {
 			next = t
@@ -24,25 +25,73 @@ func (c *Core) Tick(now int64) (next int64) {
 		}
 		switch p.state {
 		case peerConnecting:
-			patience := c.cfg.DeadAfter
-			if !p.known {
-				patience = c.cfg.StartWithin
-			}
-			limit := p.downAt + int64(patience)
+			c.tickConnecting(p, due)
+		case peerGreeting, peerReady:
+			c.tickUp(p, due)
+		case peerDenied:
+			limit := p.downAt + int64(c.cfg.DeadAfter)
 			if now >= limit {
-				c.peerDied(p, fmt.Errorf("%w, no other within %v", link.ErrBroken, patience))
+				c.endDenial(p)
 				continue
 			}
 			due(limit)
-		case peerGreeting, peerReady:
-			c.tickUp(p, due)
 		}
 	}
-	return next
+	c.tickDue = now + int64(c.cfg.Heartbeat)
+	if next == 0 {
+		return 0
+	}
+	// Never later, or a stop until the next timer could not be told from sleep.
+	return min(next, c.tickDue)
+}
+
+// forgiveOwnAbsence does not hold against peers the time in which this sidecar
+// itself did not run: it was stopped, or had no processor, and has heard nobody.
+func (c *Core) forgiveOwnAbsence() {
+	late := c.now - c.tickDue
+	if c.tickDue == 0 || late < int64(c.cfg.Heartbeat) {
+		return
+	}
+	for i := range c.peers {
+		p := &c.peers[i]
+		p.heardAt = min(p.heardAt+late, c.now)
+		if p.downAt != 0 {
+			p.downAt = min(p.downAt+late, c.now)
+		}
+	}
+}
+
+func (c *Core) tickConnecting(p *peer, due func(int64)) {
+	since, patience := p.downAt, c.cfg.DeadAfter
+	switch {
+	case p.known:
+	case c.fail == nil:
+		patience = c.cfg.StartWithin
+	default: // it is to tell others, and they cannot wait until it starts
+		since = max(since, c.fail.At)
+	}
+	limit := since + int64(patience)
+	if c.now >= limit {
+		c.peerDied(p, fmt.Errorf("%w, no other within %v", link.ErrBroken, patience))
+		return
+	}
+	due(limit)
+	switch {
+	case p.redialAt == 0:
+	case c.now >= p.redialAt:
+		p.redialAt = 0
+		c.ports.Connect(p.id)
+	default:
+		due(p.redialAt)
+	}
 }
 
 func (c *Core) tickUp(p *peer, due func(int64)) {
-	limit := p.heardAt + int64(c.cfg.DeadAfter)
+	since := p.heardAt
+	if p.downAt != 0 { // not yet on this connection
+		since = p.downAt
+	}
+	limit := since + int64(c.cfg.DeadAfter)
 	if c.now >= limit {
 		c.peerDied(p, fmt.Errorf("nothing heard for %v", c.cfg.DeadAfter))
 		return

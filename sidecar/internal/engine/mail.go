@@ -124,6 +124,12 @@ func (e *Engine) ConnectFailed(peer link.Peer, cause error) {
 	_ = e.mail.send(func(e *Engine) { e.core.LinkFailed(e.now, peer, cause) }) // a stopped engine does not care
 }
 
+// PeerLost reports that a peer is not what it was, though it may be connected:
+// its process was started again.
+func (e *Engine) PeerLost(peer link.Peer, cause error) {
+	_ = e.mail.send(func(e *Engine) { e.core.PeerLost(e.now, peer, cause) }) // a stopped engine does not care
+}
+
 // Fail ends the job for a reason from outside.
 func (e *Engine) Fail(f *core.Failure) {
 	_ = e.mail.send(func(e *Engine) { e.core.Fail(e.now, f) }) // a stopped engine has ended already

@@ -34,7 +34,8 @@ type world struct {
 	fair      bool      // a fair job
 	over      bool      // nobody looks any more
 	desertion bool      // ranks leave in the middle
-	leaving   []bool    // by pod, those that have begun to end; nil: all stay to the end
+	silence   silence
+	leaving   []bool // by pod, those that have begun to end; nil: all stay to the end
 }
 
 // slowness is of how many turns a slow pod gets one.
@@ -113,6 +114,9 @@ func newWorld(seed uint64) *world {
 	if w.rng.IntN(5) == 0 {
 		w.slow = w.rng.IntN(pods)
 	}
+	if w.silence.pod = -1; !w.mayFail() && !w.desertion {
+		w.silence = drawSilence(seed, pods)
+	}
 	w.net.deadly = w.mayFail() || w.desertion
 	// A source of its own, so that it changes nothing for the other seeds.
 	if !w.mayFail() && !w.desertion && rand.New(rand.NewPCG(seed, 2)).IntN(2) == 0 {
@@ -187,7 +191,7 @@ func (w *world) run() error {
 		w.net.dial(func(self, peer linkPeer, generation int) { w.engines[self].Connected(peer, generation) })
 		busy, done := 0, true
 		for i, e := range w.engines {
-			if i == w.slow && w.rng.IntN(slowness) > 0 {
+			if i == w.slow && w.rng.IntN(slowness) > 0 || w.silent(i) {
 				continue
 			}
 			if !w.net.ports[i].dead {
@@ -222,6 +226,9 @@ func (w *world) run() error {
 		}
 		if busy == 0 && !w.fair {
 			w.net.now += 100_000 // nothing but timers and arrivals to wait for
+			if w.net.now < w.silence.end {
+				w.net.now += silenceStep
+			}
 		}
 	}
 	return w.stuck()
@@ -291,7 +298,7 @@ func (w *world) settle() error {
 	for end := w.net.now + int64(afterwards); w.leaving != nil && w.net.now < end; {
 		w.idle(50_000_000)
 	}
-	if killed {
+	if killed || w.givenUp() {
 		return w.checkFailure()
 	}
 	for _, a := range w.apps {
@@ -333,7 +340,7 @@ func (w *world) idle(d int64) {
 	w.net.move()
 	w.net.dial(func(self, peer linkPeer, generation int) { w.engines[self].Connected(peer, generation) })
 	for i, e := range w.engines {
-		if !w.net.ports[i].dead {
+		if !w.net.ports[i].dead && !w.silent(i) {
 			e.Turn()
 		}
 	}

@@ -1,0 +1,98 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+)
+
+// sidecarPID waits until a pod's sidecar has been started.
+func (j *job) sidecarPID(pod int) int {
+	j.t.Helper()
+	for end := time.Now().Add(jobTime); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
+		raw, err := os.ReadFile(filepath.Join(j.dir, fmt.Sprintf("pod%d", pod), "sidecar.pid"))
+		if err == nil && strings.HasSuffix(string(raw), "\n") {
+			return number(j.t, string(raw))
+		}
+	}
+	j.t.Fatalf("no sidecar of pod %d\n%s", pod, j.out)
+	return 0
+}
+
+// TestSidecarStoppedForGood: it is the sidecar that is named, whenever it is
+// stopped, and whether anybody needs it or not.
+func TestSidecarStoppedForGood(t *testing.T) {
+	for what, c := range map[string]struct {
+		ranks, pods int
+		after       time.Duration
+	}{
+		"at once":                {4, 2, 0},
+		"while it starts":        {4, 2, 10 * time.Millisecond},
+		"while ranks attach":     {4, 2, 60 * time.Millisecond},
+		"in the steady state":    {4, 2, 700 * time.Millisecond},
+		"nobody else is there":   {2, 1, 0},
+		"alone, in steady state": {2, 1, 700 * time.Millisecond},
+	} {
+		t.Run(what, func(t *testing.T) {
+			j := start(t, c.ranks, c.pods, ring("-rounds", "100000000", "-bytes", "4096")...)
+			pid := j.sidecarPID(c.pods - 1)
+			time.Sleep(c.after) // some moment of the start
+			if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			begun := time.Now()
+			code, out := j.wait()
+			t.Logf("the job ended %v after the stop", time.Since(begun))
+			want := fmt.Sprintf("job failed: sidecar of pod %d (ranks %d-%d) is lost: its process %d has been stopped for ", c.pods-1, c.ranks-2, c.ranks-1, pid)
+			if code != 1 || !strings.Contains(out, want) {
+				t.Errorf("exit code %d, want 1 and %q\n%s", code, want, out)
+			}
+			j.left()
+		})
+	}
+}
+
+// TestSidecarStoppedAndGoesOn: pods as a cluster has them, where nobody is told
+// that a process is stopped. The peers give a sidecar up; when it goes on, it is
+// told, and its ranks learn what all others have.
+func TestSidecarStoppedAndGoesOn(t *testing.T) {
+	for _, stopped := range []int{0, 1} { // the one that dials, and the other
+		t.Run(fmt.Sprint("pod ", stopped), func(t *testing.T) {
+			h := prepareHand(t, 2, 2)
+			h.doc.Tuning.DeadAfter = bootstrap.Duration(time.Second)
+			h.doc.Tuning.Heartbeat = bootstrap.Duration(100 * time.Millisecond)
+			h.writeDocument()
+			pods := []*pod{h.pod(0), h.pod(1)}
+			for _, p := range pods {
+				p.startSidecar()
+				p.startRanks("outrigger-launch", testBinary(t), endCommand, "obey")
+			}
+			for _, p := range pods {
+				p.ranks.says("is process")
+			}
+			other := pods[1-stopped]
+			pods[stopped].sidecar.signal(unix.SIGSTOP)
+			other.ranks.wait(1) // they have been told that it is lost
+			pods[stopped].sidecar.signal(unix.SIGCONT)
+			pods[stopped].ranks.wait(1) // and without end if nobody told them
+			reports := []podlife.Report{pods[0].report(), pods[1].report()}
+			want := fmt.Sprintf("sidecar of pod %d (ranks %d-%d) is lost: nothing heard for 1s", stopped, 2*stopped, 2*stopped+1)
+			for _, r := range reports {
+				if r.Sidecar == nil || len(r.Sidecar.Failures) == 0 || r.Sidecar.Failures[0].Text != want {
+					t.Errorf("the sidecar of pod %d agreed on %+v, want %q", r.Pod, r.Sidecar, want)
+				}
+			}
+			if v := podlife.Blame(reports); v == nil || v.Reason != podlife.SidecarLost || v.Rank != 2*stopped {
+				t.Errorf("the verdict is %+v", v)
+			}
+		})
+	}
+}

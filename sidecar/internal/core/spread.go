@@ -1,0 +1,84 @@
+package core
+
+import (
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// How the news of a failure travels. Who is connected is told at once. The
+// others are reached by a tree of the pods by their numbers, in which everybody
+// who learns of the failure tells its parent and its children: however many pods
+// there are, nobody makes more than a few connections for it. A pod that cannot
+// be reached is stepped over: its kin are told instead (P§7).
+
+// fanout is how many children a pod has in the tree: five steps reach a thousand
+// pods.
+const fanout = 4
+
+// kin calls f with the neighbours of a pod in the tree.
+func kin(pod, pods int, f func(link.Peer)) {
+	if pod > 0 {
+		f(link.Peer((pod - 1) / fanout))
+	}
+	for i := pod*fanout + 1; i <= pod*fanout+fanout && i < pods; i++ {
+		f(link.Peer(i))
+	}
+}
+
+// spread tells the peers that the job has failed.
+func (c *Core) spread(f *Failure) {
+	for i := range c.peers {
+		if p := &c.peers[i]; p.state != peerIdle {
+			c.tell(p, f)
+		}
+	}
+	c.tellKin(f)
+}
+
+// tell sends the failure to p, unless it knows.
+func (c *Core) tell(p *peer, f *Failure) {
+	if p.self || p.knows || beyond(p) {
+		return
+	}
+	p.knows = true
+	c.emitAbort(p, f)
+}
+
+// tellKin tells the neighbours in the tree. It is called again when one of them
+// turns out to be dead.
+func (c *Core) tellKin(f *Failure) {
+	lost := c.lostPod(f)
+	seen := map[link.Peer]bool{c.cfg.Self: true}
+	for next := []link.Peer{c.cfg.Self}; len(next) > 0; next = next[1:] {
+		kin(int(next[0]), len(c.peers), func(id link.Peer) {
+			if seen[id] {
+				return
+			}
+			seen[id] = true
+			p := &c.peers[id]
+			if p.knows {
+				return // it tells its own
+			}
+			if beyond(p) || id == lost && p.state == peerIdle {
+				next = append(next, id)
+			} else {
+				c.tell(p, f)
+			}
+		})
+	}
+}
+
+// beyond reports that p cannot be told any more, or needs not: it is dead, or
+// has said goodbye and gone.
+func beyond(p *peer) bool {
+	return p.state == peerDead || p.state == peerDenied || p.bye && p.state == peerIdle
+}
+
+// lostPod is the pod whose sidecar the failure says is lost, or -1.
+func (c *Core) lostPod(f *Failure) link.Peer {
+	if f.Rank == shm.AnySource || int(f.Rank) >= len(c.cfg.PodOf) || podlife.ReasonOf(f.Reason) != podlife.SidecarLost {
+		return -1
+	}
+	return link.Peer(c.cfg.PodOf[f.Rank])
+}
