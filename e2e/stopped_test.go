@@ -96,3 +96,67 @@ func TestSidecarStoppedAndGoesOn(t *testing.T) {
 		})
 	}
 }
+
+// TestPeerStoppedBeforeItWasReached: a sidecar that is stopped before anybody has
+// connected to it is given up in time, and named: its system accepts connections
+// for it, so it has started.
+func TestPeerStoppedBeforeItWasReached(t *testing.T) {
+	for _, stopped := range []int{0, 1} {
+		t.Run(fmt.Sprint("pod ", stopped), func(t *testing.T) {
+			h := prepareHand(t, 2, 2)
+			h.doc.Tuning.DeadAfter = bootstrap.Duration(time.Second)
+			h.doc.Tuning.Heartbeat = bootstrap.Duration(100 * time.Millisecond)
+			h.writeDocument()
+			pods := []*pod{h.pod(0), h.pod(1)}
+			for _, p := range pods {
+				p.startSidecar().says("msg=ready")
+			}
+			pods[stopped].sidecar.signal(unix.SIGSTOP)
+			other := pods[1-stopped]
+			other.startRanks("outrigger-launch", testBinary(t), endCommand, "obey").wait(1)
+			other.sidecar.signal(unix.SIGTERM)
+			other.sidecar.wait(0)
+			want := fmt.Sprintf("sidecar of pod %d (ranks %d-%d) is lost: it accepts connections and says nothing for 1.5s", stopped, 2*stopped, 2*stopped+1)
+			if m := lastWords(t, other.sidecarLog); len(m.Failures) == 0 || m.Failures[0].Text != want {
+				t.Errorf("the last words are %+v, want %q", m, want)
+			}
+		})
+	}
+}
+
+// TestSidecarStartedAgain: a second sidecar in the place of one that was killed is
+// no peer: the job fails, on both sides, and says why.
+func TestSidecarStartedAgain(t *testing.T) {
+	for _, again := range []int{0, 1} {
+		t.Run(fmt.Sprint("pod ", again), func(t *testing.T) {
+			h := prepareHand(t, 2, 2)
+			h.doc.Tuning.DeadAfter = bootstrap.Duration(time.Minute) // that it was away is not the reason
+			h.writeDocument()
+			pods := []*pod{h.pod(0), h.pod(1)}
+			for _, p := range pods {
+				p.startSidecar()
+				p.startRanks("outrigger-launch", testBinary(t), endCommand, "obey")
+			}
+			for _, p := range pods {
+				p.ranks.says("is process")
+			}
+			p, other := pods[again], pods[1-again]
+			p.sidecar.signal(unix.SIGKILL)
+			p.sidecar.wait(-1)
+			for _, left := range []string{h.socket(again), fmt.Sprintf("%s/once%d", h.dir, again)} {
+				if err := os.Remove(left); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p.startSidecar()
+			want := fmt.Sprintf("sidecar of pod %d (ranks %d-%d) is lost: it was started again", again, 2*again, 2*again+1)
+			other.ranks.wait(1)
+			p.sidecar.says(want)
+			for _, p := range pods {
+				if m := lastWords(t, p.sidecarLog); len(m.Failures) == 0 || m.Failures[0].Text != want {
+					t.Errorf("the last words of pod %d's sidecar are %+v, want %q", p.number, m, want)
+				}
+			}
+		})
+	}
+}

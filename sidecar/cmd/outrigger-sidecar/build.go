@@ -57,6 +57,9 @@ func (d *daemon) build() error {
 	d.mesh = peers.New(peers.Config{
 		Self: self, Job: d.doc.Job.ID, Addresses: addresses, TLS: tlsConfig, Log: d.log,
 		Connected: func(p link.Peer, fd int) { d.engine.Connected(p, fd) },
+		Failed:    func(p link.Peer, cause error) { d.engine.ConnectFailed(p, cause) },
+		Lost:      func(p link.Peer, cause error) { d.engine.PeerLost(p, cause) },
+		Silence:   time.Duration(d.doc.Tuning.DeadAfter) * 3 / 2,
 		Encrypt:   d.doc.Tuning.Encrypt == bootstrap.EncryptTLS,
 	}, listener)
 	d.begun = time.Now()

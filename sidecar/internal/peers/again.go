@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -23,11 +24,22 @@ const (
 // dialUntil tries again with growing, jittered pauses.
 func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
 	pause, seen := backoffFirst, notices{begun: time.Now()}
+	var silentSince time.Time // zero: it is not silent
 	for ctx.Err() == nil {
-		fd, err := m.dial(ctx, peer)
+		begun := time.Now()
+		a, err := m.dial(ctx, peer)
 		if err == nil {
-			m.Cancel(peer)
-			m.cfg.Connected(peer, fd)
+			m.connected(peer, a.incarnation, a.fd)
+			return
+		}
+		switch {
+		case !a.accepted || a.heard:
+			silentSince = time.Time{}
+		case silentSince.IsZero():
+			silentSince = begun
+		}
+		if d := time.Since(silentSince); !silentSince.IsZero() && d >= m.cfg.Silence && ctx.Err() == nil {
+			m.giveUp(peer, d)
 			return
 		}
 		switch {
@@ -44,6 +56,15 @@ func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
 			t.Stop()
 		}
 		pause = min(2*pause, backoffMax)
+	}
+}
+
+// giveUp ends the dialling of a peer that does not speak. One that has not
+// started yet accepts no connections; this one has, and is stopped or hangs.
+func (m *Mesh) giveUp(peer link.Peer, after time.Duration) {
+	m.Cancel(peer)
+	if m.cfg.Failed != nil {
+		m.cfg.Failed(peer, fmt.Errorf("it accepts connections and says nothing for %v", after.Round(100*time.Millisecond)))
 	}
 }
 

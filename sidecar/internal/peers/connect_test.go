@@ -125,34 +125,3 @@ func TestCloseDuringHandshakes(t *testing.T) {
 	}
 	n.Connect(1) // too late: does nothing
 }
-
-// TestPendingIsBounded: silent strangers take up no more than their places, and
-// a peer gets in when they are sent away.
-func TestPendingIsBounded(t *testing.T) {
-	n := newJob(t, "j", time.Hour).nodes(2, []int{0, 1}, func(c *Config) {
-		c.Patience = 5 * time.Second
-		if c.Self == 1 {
-			c.Pending, c.Patience = 3, 50*time.Millisecond
-		}
-	})
-	for range 20 {
-		c, err := net.Dial("tcp", n[1].cfg.Addresses[1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = c.Close() }() // nothing was said
-	}
-	n[0].Connect(1)
-	wait(t, "a connection beside the silent ones", func() bool {
-		n[1].Mesh.mu.Lock()
-		if got := len(n[1].conns); got > 3 {
-			t.Errorf("%d handshakes under way, 3 allowed", got)
-		}
-		n[1].Mesh.mu.Unlock()
-		return n[0].count(1) > 0
-	})
-	n[1].waitConnected(0, 1)
-	bothWays(t, n[0], n[1])
-	// On a busy machine a try of the peer's own may have taken too long, too.
-	wait(t, "the strangers to be counted", func() bool { return n[1].Refused() >= 20 })
-}

@@ -9,20 +9,22 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
 // errAsked is the answer to the higher-numbered side: it is being dialled.
 var errAsked = errors.New("the peer is dialling us")
 
-// Greeting on the control connection: version u16, flags u16, pod u32, both
-// ways; then the accepting side's verdict u32 and ticket.
+// Greeting on the control connection: version u16, flags u16, pod u32,
+// incarnation u64, both ways; then the accepting side's verdict u32 and ticket.
 const (
-	greetingBytes = 8
+	greetingBytes = 16
 	flagEncrypt   = 1
 	verdictBytes  = 4 + len(ticketID{})
 	verdictGo     = 1
@@ -32,18 +34,23 @@ const (
 
 // accept serves an incoming connection: TLS is a control connection, anything
 // else has to be a data connection.
-func (m *Mesh) accept(conn net.Conn) error {
-	if err := conn.SetDeadline(time.Now().Add(m.cfg.Patience)); err != nil {
+func (m *Mesh) accept(conn net.Conn, guest *lobby.Guest) error {
+	begun := time.Now()
+	if err := conn.SetDeadline(begun.Add(min(m.cfg.FirstWord, m.cfg.Patience))); err != nil {
 		return err
 	}
 	var first [1]byte
 	if _, err := io.ReadFull(conn, first[:]); err != nil {
 		return fmt.Errorf("nothing was said: %w", err)
 	}
-	if first[0] == tlsHandshake {
-		return m.acceptControl(&unread{conn, first[:]})
+	guest.Spoke()
+	if err := conn.SetDeadline(begun.Add(m.cfg.Patience)); err != nil {
+		return err
 	}
-	return m.acceptData(conn, first[0])
+	if first[0] == tlsHandshake {
+		return m.acceptControl(&unread{conn, first[:]}, guest)
+	}
+	return m.acceptData(conn, first[0], guest)
 }
 
 // tlsHandshake is the first byte of a TLS connection (RFC 8446, 5.1).
@@ -64,13 +71,18 @@ func (u *unread) Read(b []byte) (int, error) {
 	return u.Conn.Read(b)
 }
 
-func (m *Mesh) acceptControl(conn net.Conn) error {
+func (m *Mesh) acceptControl(conn net.Conn, guest *lobby.Guest) error {
 	t := tls.Server(conn, m.cfg.TLS)
 	peer, err := m.identify(t)
 	if err != nil {
 		return err
 	}
-	if err := m.greet(t, peer); err != nil {
+	if err := m.admit(conn, peer, guest); err != nil {
+		return err
+	}
+	defer m.dismiss(conn, peer)
+	incarnation, err := m.greet(t, peer)
+	if err != nil {
 		return err
 	}
 	var b [verdictBytes]byte
@@ -87,7 +99,7 @@ func (m *Mesh) acceptControl(conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	m.issue(&ticket{id: id, peer: peer, key: key})
+	m.issue(&ticket{id: id, peer: peer, incarnation: incarnation, key: key})
 	binary.LittleEndian.PutUint32(b[:], verdictGo)
 	copy(b[4:], id[:])
 	if _, err := t.Write(b[:]); err != nil {
@@ -112,8 +124,9 @@ func (m *Mesh) identify(t *tls.Conn) (link.Peer, error) {
 	return peer, nil
 }
 
-// greet exchanges versions, pod numbers and whether data is encrypted.
-func (m *Mesh) greet(t *tls.Conn, peer link.Peer) error {
+// greet exchanges versions, pod numbers, whether data is encrypted, and which
+// process of its pod each side is, which it returns of the peer.
+func (m *Mesh) greet(t *tls.Conn, peer link.Peer) (incarnation uint64, err error) {
 	flags := uint16(0)
 	if m.cfg.Encrypt {
 		flags |= flagEncrypt
@@ -123,22 +136,30 @@ func (m *Mesh) greet(t *tls.Conn, peer link.Peer) error {
 	le.PutUint16(b[0:], wire.Version)
 	le.PutUint16(b[2:], flags)
 	le.PutUint32(b[4:], uint32(m.cfg.Self))
+	le.PutUint64(b[8:], m.cfg.Incarnation)
 	if _, err := t.Write(b[:]); err != nil {
-		return fmt.Errorf("control connection: %w", err)
+		return 0, fmt.Errorf("control connection: %w", err)
 	}
-	if _, err := io.ReadFull(t, b[:]); err != nil {
-		return fmt.Errorf("control connection: %w", err)
+	// The version first: what follows it may differ.
+	if _, err := io.ReadFull(t, b[:2]); err != nil {
+		return 0, fmt.Errorf("control connection: %w", err)
 	}
 	if v := le.Uint16(b[0:]); v != wire.Version {
-		return fmt.Errorf("pod %d speaks protocol version %d, this sidecar version %d: use images of one release", peer, v, wire.Version)
+		return 0, fmt.Errorf("pod %d speaks protocol version %d, this sidecar version %d: use images of one release", peer, v, wire.Version)
+	}
+	if _, err := io.ReadFull(t, b[2:]); err != nil {
+		return 0, fmt.Errorf("control connection: %w", err)
 	}
 	if f := le.Uint16(b[2:]); f != flags {
-		return fmt.Errorf("pod %d has connection flags %#x, this sidecar %#x (1: encrypted data): give all sidecars of the job the same document", peer, f, flags)
+		return 0, fmt.Errorf("pod %d has connection flags %#x, this sidecar %#x (1: encrypted data): give all sidecars of the job the same document", peer, f, flags)
 	}
 	if p := le.Uint32(b[4:]); p != uint32(peer) {
-		return fmt.Errorf("%w: certificate of pod %d, greeting of pod %d", pki.ErrStranger, peer, p)
+		return 0, fmt.Errorf("%w: certificate of pod %d, greeting of pod %d", pki.ErrStranger, peer, p)
 	}
-	return nil
+	if incarnation = le.Uint64(b[8:]); incarnation == 0 {
+		return 0, fmt.Errorf("pod %d greets without its incarnation", peer)
+	}
+	return incarnation, nil
 }
 
 // dataKey derives the secret that binds a data connection (RFC 8446, 7.5).
@@ -151,38 +172,73 @@ func dataKey(t *tls.Conn, id ticketID) ([]byte, error) {
 	return key, nil
 }
 
-// dial makes a connection to peer and returns its socket.
-func (m *Mesh) dial(ctx context.Context, peer link.Peer) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.Patience)
-	defer cancel()
-	id, key, err := m.dialControl(ctx, peer)
-	if err != nil {
-		return -1, err
-	}
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", m.cfg.Addresses[peer])
-	if err != nil {
-		return -1, fmt.Errorf("data connection: %w", err)
-	}
-	defer func() { _ = conn.Close() }() // the socket is duplicated below
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	if err := proveDial(conn, id, key); err != nil {
-		return -1, err
-	}
-	return m.takeOver(conn, peer, true)
+// answer is what a dial has come to.
+type answer struct {
+	fd          int
+	incarnation uint64 // of the peer
+	accepted    bool   // somebody's system has accepted a connection
+	heard       bool   // and has sent something, or ended it
 }
 
-func (m *Mesh) dialControl(ctx context.Context, peer link.Peer) (id ticketID, key []byte, err error) {
+// dial makes a connection to peer.
+func (m *Mesh) dial(ctx context.Context, peer link.Peer) (a answer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.Patience)
+	defer cancel()
+	id, key, err := m.dialControl(ctx, peer, &a)
+	if err != nil {
+		return a, err
+	}
+	conn, end, err := m.open(ctx, peer, &a)
+	if err != nil {
+		return a, fmt.Errorf("data connection: %w", err)
+	}
+	defer end() // the socket is duplicated below
+	if err := proveDial(&overheard{conn, &a}, id, key); err != nil {
+		return a, err
+	}
+	a.fd, err = m.takeOver(conn, peer, true)
+	return a, err
+}
+
+// open makes a TCP connection to peer, which end closes. Its reads end when
+// nothing is heard for too long, and with ctx.
+func (m *Mesh) open(ctx context.Context, peer link.Peer, a *answer) (conn net.Conn, end func(), err error) {
+	a.accepted, a.heard = false, false
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", m.cfg.Addresses[peer])
+	if conn, err = d.DialContext(ctx, "tcp", m.cfg.Addresses[peer]); err != nil {
+		return nil, nil, err
+	}
+	a.accepted = true
+	silent := time.AfterFunc(m.cfg.Silence, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	return conn, func() {
+		silent.Stop()
+		stop()
+		_ = conn.Close() // it has served its purpose
+	}, nil
+}
+
+// overheard notes whether anything comes from the other end.
+type overheard struct {
+	net.Conn
+	*answer
+}
+
+func (o *overheard) Read(b []byte) (int, error) {
+	n, err := o.Conn.Read(b)
+	if n > 0 || err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		o.heard = true
+	}
+	return n, err
+}
+
+func (m *Mesh) dialControl(ctx context.Context, peer link.Peer, a *answer) (id ticketID, key []byte, err error) {
+	conn, end, err := m.open(ctx, peer, a)
 	if err != nil {
 		return id, nil, err
 	}
-	defer func() { _ = conn.Close() }() // it has served its purpose
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	t := tls.Client(conn, m.cfg.TLS)
+	defer end()
+	t := tls.Client(&overheard{conn, a}, m.cfg.TLS)
 	got, err := m.identify(t)
 	if err != nil {
 		return id, nil, err
@@ -190,7 +246,7 @@ func (m *Mesh) dialControl(ctx context.Context, peer link.Peer) (id ticketID, ke
 	if got != peer {
 		return id, nil, fmt.Errorf("%w: pod %d answers at the address of pod %d", pki.ErrStranger, got, peer)
 	}
-	if err := m.greet(t, peer); err != nil {
+	if a.incarnation, err = m.greet(t, peer); err != nil {
 		return id, nil, err
 	}
 	var b [verdictBytes]byte

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
 // ticketID names a data connection that a control connection has agreed on.
@@ -22,10 +23,11 @@ type ticketID [16]byte
 // ticket is good for one data connection, for as long as a handshake may take,
 // and until the same peer gets another one.
 type ticket struct {
-	id    ticketID
-	peer  link.Peer
-	key   []byte
-	timer *time.Timer
+	id          ticketID
+	peer        link.Peer
+	incarnation uint64 // of the peer
+	key         []byte
+	timer       *time.Timer
 }
 
 func (m *Mesh) issue(t *ticket) {
@@ -98,7 +100,7 @@ func proveDial(conn net.Conn, id ticketID, key []byte) error {
 }
 
 // acceptData is the accepting side; first is the byte that was read already.
-func (m *Mesh) acceptData(conn net.Conn, first byte) error {
+func (m *Mesh) acceptData(conn net.Conn, first byte, guest *lobby.Guest) error {
 	hello := make([]byte, helloBytes)
 	hello[0] = first
 	if first != dataMagic[0] {
@@ -118,6 +120,9 @@ func (m *Mesh) acceptData(conn net.Conn, first byte) error {
 	if !hmac.Equal(hello[len(said):], proof(t.key, "dial", said)) {
 		return errProof
 	}
+	if !guest.Leave() { // a proven one needs no place among strangers
+		return errSentAway
+	}
 	reply := make([]byte, nonceBytes, replyBytes)
 	_, _ = rand.Read(reply) // never fails (crypto/rand)
 	reply = append(reply, proof(t.key, "accept", hello, reply)...)
@@ -128,7 +133,7 @@ func (m *Mesh) acceptData(conn net.Conn, first byte) error {
 	if err != nil {
 		return err
 	}
-	m.connected(t.peer, fd)
+	m.connected(t.peer, t.incarnation, fd)
 	return nil
 }
 

@@ -13,7 +13,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
 // Connected takes a connected, authenticated socket to a peer; it owns fd.
@@ -34,8 +38,18 @@ type Config struct {
 	TLS       *tls.Config
 	Log       *slog.Logger
 	Connected Connected
-	Patience  time.Duration // for each handshake as a whole; default 5 s
-	Pending   int           // incoming handshakes under way at once; default 128, more wait
+	// Failed is told when a peer's address accepts connections and nobody says
+	// anything there: it is not worth another dial.
+	Failed func(peer link.Peer, cause error)
+	// Lost is told, before Connected, when a peer is another process than the one
+	// that was connected before.
+	Lost func(peer link.Peer, cause error)
+
+	Incarnation uint64        // of this process, among all that were pod Self; not 0; default random
+	Patience    time.Duration // for each handshake as a whole; default 5 s
+	FirstWord   time.Duration // for the first byte of an incoming connection; default 1 s
+	Silence     time.Duration // without a byte from a peer that accepts connections, after which it is given up; default 4.5 s
+	Pending     int           // incoming connections that have not proven yet whose they are, at once; default 128, half of them from one address
 
 	Encrypt    bool  // data connections inside TLS; the same on all sidecars of a job
 	RekeyBytes int64 // after so many bytes one way an encrypted connection is made again; default 256 GiB
@@ -43,9 +57,16 @@ type Config struct {
 
 // Limits of the wire-up.
 const (
-	patienceDefault = 5 * time.Second
-	pendingDefault  = 128
-	acceptPause     = 20 * time.Millisecond // for descriptors to become free
+	patienceDefault  = 5 * time.Second
+	firstWordDefault = time.Second
+	// Longer than a connected peer may be silent: a handshake costs a peer
+	// milliseconds of computing, and many may come at once.
+	silenceDefault = 4500 * time.Millisecond
+	pendingDefault = 128
+	// A peer has at most two connections of its own under way, a control and a
+	// data connection; more are attempts that it has given up.
+	provenMax   = 4
+	acceptPause = 20 * time.Millisecond // for descriptors to become free
 )
 
 // Mesh makes and accepts the connections of one sidecar.
@@ -55,7 +76,7 @@ type Mesh struct {
 	ctx      context.Context
 	stop     context.CancelFunc
 	wg       sync.WaitGroup
-	pending  chan struct{}
+	lobby    *lobby.Lobby
 	refused  atomic.Uint64
 
 	mu      sync.Mutex
@@ -63,6 +84,8 @@ type Mesh struct {
 	tickets map[link.Peer]*ticket // the last one issued to each peer
 	conns   map[net.Conn]bool
 	streams map[*stream]bool
+	proven  map[link.Peer][]net.Conn // control connections whose peer is known, oldest first
+	met     map[link.Peer]uint64     // incarnations that were connected first
 
 	carried sync.WaitGroup // streams
 }
@@ -72,18 +95,44 @@ func New(cfg Config, listener net.Listener) *Mesh {
 	if cfg.Patience == 0 {
 		cfg.Patience = patienceDefault
 	}
+	if cfg.FirstWord == 0 {
+		cfg.FirstWord = firstWordDefault
+	}
+	if cfg.Silence == 0 {
+		cfg.Silence = silenceDefault
+	}
 	if cfg.Pending == 0 {
 		cfg.Pending = pendingDefault
+	}
+	if cfg.Incarnation == 0 {
+		cfg.Incarnation = 1 + rand.Uint64N(math.MaxUint64)
 	}
 	if cfg.RekeyBytes == 0 {
 		cfg.RekeyBytes = rekeyDefault
 	}
+	deferAccept(listener)
 	ctx, stop := context.WithCancel(context.Background())
 	return &Mesh{
-		cfg: cfg, listener: listener, ctx: ctx, stop: stop, pending: make(chan struct{}, cfg.Pending),
+		cfg: cfg, listener: listener, ctx: ctx, stop: stop, lobby: lobby.New(cfg.Pending, (cfg.Pending+1)/2),
 		dials: map[link.Peer]context.CancelFunc{}, tickets: map[link.Peer]*ticket{}, conns: map[net.Conn]bool{},
-		streams: map[*stream]bool{},
+		streams: map[*stream]bool{}, proven: map[link.Peer][]net.Conn{}, met: map[link.Peer]uint64{},
 	}
+}
+
+// deferAccept leaves connections that say nothing with the system for a second,
+// where there is room for thousands. Peers speak first, and at once.
+func deferAccept(listener net.Listener) {
+	l, ok := listener.(*net.TCPListener)
+	if !ok {
+		return
+	}
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return // Serve will say what is wrong with it
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 1) // the lobby is there without it too
+	})
 }
 
 // Refused counts the connections that were turned away.
@@ -105,28 +154,67 @@ func (m *Mesh) Serve() error {
 		default:
 			return fmt.Errorf("peers: accepting: %w", err)
 		}
-		select {
-		case m.pending <- struct{}{}:
-		case <-m.ctx.Done():
-			_ = conn.Close() // closing down
-			return nil
+		guest := m.lobby.Enter(host(conn), func() { _ = conn.Close() }) // its handshake ends
+		if guest == nil {
+			m.refused.Add(1)
+			_ = conn.Close() // whoever it is tries again
+			continue
 		}
 		if !m.track(conn) {
 			_ = conn.Close() // closing down
 			return nil
 		}
-		go m.shake(conn)
+		go m.shake(conn, guest)
 	}
 }
 
-// shake is an incoming connection's handshake.
-func (m *Mesh) shake(conn net.Conn) {
-	defer func() { <-m.pending }()
-	defer m.untrack(conn)
-	if err := m.accept(conn); err != nil && m.ctx.Err() == nil {
-		m.refused.Add(1)
-		m.cfg.Log.Warn("connection refused", "from", conn.RemoteAddr(), "cause", err)
+// host is where a connection comes from, without its port.
+func host(conn net.Conn) string {
+	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+		return string(a.IP)
 	}
+	return ""
+}
+
+// errSentAway ends the handshake of a connection that has lost its place.
+var errSentAway = errors.New("it had not proven in time whose it is, and others needed the place")
+
+// shake is an incoming connection's handshake.
+func (m *Mesh) shake(conn net.Conn, guest *lobby.Guest) {
+	defer m.untrack(conn)
+	err := m.accept(conn, guest)
+	here := guest.Leave()
+	if err == nil || m.ctx.Err() != nil {
+		return
+	}
+	m.refused.Add(1)
+	level := slog.LevelWarn
+	if !here && errors.Is(err, net.ErrClosed) {
+		err, level = errSentAway, slog.LevelDebug // of many
+	}
+	m.cfg.Log.Log(m.ctx, level, "connection refused", "from", conn.RemoteAddr(), "cause", err)
+}
+
+// admit takes a connection out of the lobby: its peer is known.
+func (m *Mesh) admit(conn net.Conn, peer link.Peer, guest *lobby.Guest) error {
+	if !guest.Leave() {
+		return errSentAway
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := append(m.proven[peer], conn)
+	if len(list) > provenMax {
+		_ = list[0].Close() // its handshake ends
+		list = slices.Delete(list, 0, 1)
+	}
+	m.proven[peer] = list
+	return nil
+}
+
+func (m *Mesh) dismiss(conn net.Conn, peer link.Peer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.proven[peer] = slices.DeleteFunc(m.proven[peer], func(c net.Conn) bool { return c == conn })
 }
 
 // Close ends everything but encrypted streams (Drain) and waits for it.
@@ -192,8 +280,21 @@ func (m *Mesh) Cancel(peer link.Peer) {
 	}
 }
 
-// connected hands over a socket that the peer's dial made.
-func (m *Mesh) connected(peer link.Peer, fd int) {
+// connected hands over a socket to the process that a peer is now.
+func (m *Mesh) connected(peer link.Peer, incarnation uint64, fd int) {
 	m.Cancel(peer)
+	m.mu.Lock()
+	if m.met[peer] == 0 {
+		m.met[peer] = incarnation
+	}
+	same := m.met[peer] == incarnation
+	m.mu.Unlock()
+	if !same && m.cfg.Lost != nil {
+		m.cfg.Lost(peer, errRestarted)
+	}
 	m.cfg.Connected(peer, fd)
 }
+
+// errRestarted says why a peer that answers is lost: frames of the new process
+// would be taken for repeated ones of the old.
+var errRestarted = errors.New("it was started again")

@@ -131,6 +131,7 @@ func TestAnotherJob(t *testing.T) {
 func TestWrongGreeting(t *testing.T) {
 	j := newJob(t, "j", time.Hour)
 	n := j.nodes(3, []int{2})[0]
+	incarnation := uint64(1)
 	greet := func(version, flags uint16, pod uint32) func(net.Conn) {
 		return func(c net.Conn) {
 			s := tls.Client(c, j.credentials(0))
@@ -138,12 +139,15 @@ func TestWrongGreeting(t *testing.T) {
 			binary.LittleEndian.PutUint16(b[0:], version)
 			binary.LittleEndian.PutUint16(b[2:], flags)
 			binary.LittleEndian.PutUint32(b[4:], pod)
+			binary.LittleEndian.PutUint64(b[8:], incarnation)
 			_, _ = s.Write(b[:]) // the node's verdict counts
 		}
 	}
 	n.refuses("speaks protocol version 99, this sidecar version 1", greet(99, 0, 0))
 	n.refuses("certificate of pod 0, greeting of pod 1", greet(wire.Version, 0, 1))
 	n.refuses("pod 0 has connection flags 0x1, this sidecar 0x0", greet(wire.Version, flagEncrypt, 0))
+	incarnation = 0
+	n.refuses("greets without its incarnation", greet(wire.Version, 0, 0))
 }
 
 // TestWrongPodAnswers: who answers at a pod's address has to be that pod.

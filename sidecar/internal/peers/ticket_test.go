@@ -21,7 +21,7 @@ func byHand(t *testing.T, patience time.Duration) (dialler *Mesh, acceptor *node
 
 func (m *Mesh) ticket(t *testing.T) (ticketID, []byte) {
 	t.Helper()
-	id, key, err := m.dialControl(t.Context(), 1)
+	id, key, err := m.dialControl(t.Context(), 1, new(answer))
 	if err != nil {
 		t.Fatal(err)
 	}

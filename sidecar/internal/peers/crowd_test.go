@@ -1,0 +1,176 @@
+package peers
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// idle opens connections to the node and says first on each.
+func (n *node) idle(count int, first string) {
+	n.t.Helper()
+	for range count {
+		c, err := net.Dial("tcp", n.cfg.Addresses[n.cfg.Self])
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		n.t.Cleanup(func() { _ = c.Close() }) // it is over
+		if _, err := c.Write([]byte(first)); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+}
+
+// hangs makes handshakes end by nothing but the lobby.
+func hangs(c *Config) { c.Patience, c.FirstWord = time.Hour, time.Hour }
+
+// TestIdleStrangers: connections that strangers hold open, however many and
+// whether they have begun to say something or not, keep no peer out: not when it
+// comes for the first time and not when its connection broke. Nothing here ends
+// by a deadline.
+func TestIdleStrangers(t *testing.T) {
+	for what, first := range map[string]string{
+		"silent": "", "half of a data connection": "OUTR", "half of TLS": string([]byte{tlsHandshake, 3, 1, 2, 0}),
+	} {
+		t.Run(what, func(t *testing.T) {
+			n := newJob(t, "j", time.Hour).nodes(2, []int{0, 1}, hangs)
+			n[1].idle(300, first)
+			wait(t, "the strangers to come", func() bool { return n[1].lobby.Guests() == (pendingDefault+1)/2 })
+			for round := 1; round <= 3; round++ {
+				n[0].Connect(1)
+				n[0].waitConnected(1, round)
+				n[1].waitConnected(0, round)
+				bothWays(t, n[0], n[1])
+				if err := unix.Shutdown(n[0].newest(1), unix.SHUT_RDWR); err != nil {
+					t.Fatal(err)
+				}
+				n[1].idle(100, first)
+			}
+		})
+	}
+}
+
+// TestPendingIsBounded: who has not proven who it is takes up no more than the
+// places there are, and the silent ones go by themselves.
+func TestPendingIsBounded(t *testing.T) {
+	n := newJob(t, "j", time.Hour).nodes(2, []int{1}, func(c *Config) { c.Pending, c.FirstWord = 6, 50*time.Millisecond })[0]
+	n.idle(20, "")
+	for n.Refused() < 20 {
+		if got := n.lobby.Guests(); got > 3 {
+			t.Fatalf("%d guests from one address, 3 allowed", got)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	wait(t, "an empty lobby", func() bool { return n.lobby.Guests() == 0 })
+}
+
+// TestOneFloodsWithItsCertificate: a peer that opens control connections and goes
+// no further has a few of them, and they take nobody's place.
+func TestOneFloodsWithItsCertificate(t *testing.T) {
+	j := newJob(t, "j", time.Hour)
+	n := j.nodes(3, []int{2}, hangs)[0]
+	for range 3 * provenMax {
+		go shake(j.credentials(0))(n.dialRaw())
+	}
+	wait(t, "its connections to end", func() bool {
+		n.Mesh.mu.Lock()
+		defer n.Mesh.mu.Unlock()
+		return n.Mesh.refused.Load() >= 2*provenMax && len(n.proven[0]) <= provenMax
+	})
+	wait(t, "an empty lobby", func() bool { return n.lobby.Guests() == 0 })
+}
+
+// TestPeerThatSaysNothing: an address that accepts connections where nobody
+// speaks is a peer that is stopped, and is given up. One that ends them may speak
+// yet.
+func TestPeerThatSaysNothing(t *testing.T) {
+	type failure struct {
+		peer  link.Peer
+		cause error
+	}
+	failures := make(chan failure, 4)
+	n := newJob(t, "j", time.Hour).nodes(3, []int{0}, func(c *Config) {
+		c.Silence = 200 * time.Millisecond
+		c.Failed = func(p link.Peer, cause error) { failures <- failure{p, cause} }
+	})[0]
+	stopped, err := net.Listen("tcp", n.cfg.Addresses[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stopped.Close() }() // its system accepts, and it does not
+	crashing, err := net.Listen("tcp", n.cfg.Addresses[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			c, err := crashing.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close() // at once
+		}
+	}()
+	n.Connect(2)
+	n.Connect(1)
+	f := <-failures
+	if f.peer != 1 || !strings.Contains(f.cause.Error(), "accepts connections and says nothing for ") {
+		t.Errorf("pod %d failed: %v", f.peer, f.cause)
+	}
+	n.Cancel(2)
+	_ = crashing.Close() // only listens
+	<-ended
+	wait(t, "the end of all dials", n.quiet)
+	if len(failures) != 0 {
+		t.Errorf("more failures: %v", <-failures)
+	}
+}
+
+// TestStartedAgain: another process in the place of a peer is told of before its
+// connection is handed over, whoever dials.
+func TestStartedAgain(t *testing.T) {
+	for _, again := range []int{0, 1} {
+		j := newJob(t, "j", time.Hour)
+		lost := make(chan link.Peer, 4)
+		n := j.nodes(2, []int{0, 1}, func(c *Config) { c.Lost = func(p link.Peer, _ error) { lost <- p } })
+		n[0].Connect(1)
+		n[0].waitConnected(1, 1)
+		n[1].waitConnected(0, 1)
+		n[0].Connect(1) // the same process once more
+		n[0].waitConnected(1, 2)
+		n[1].waitConnected(0, 2)
+		if len(lost) != 0 {
+			t.Error("a peer that connects again counts as lost")
+		}
+		old, other := n[again], n[1-again]
+		cfg := old.cfg
+		old.end()
+		l, err := net.Listen("tcp", cfg.Addresses[again])
+		if err != nil {
+			t.Fatal(err)
+		}
+		old.served <- nil // for its end at the end of the test
+		fresh := &node{t: t, log: new(journal), served: make(chan error, 1), fds: map[link.Peer][]int{}}
+		cfg.Incarnation, cfg.Connected = 0, fresh.connectedTo
+		fresh.Mesh = New(cfg, l)
+		go func() { fresh.served <- fresh.Serve() }()
+		other.Connect(link.Peer(again))
+		other.waitConnected(link.Peer(again), 3)
+		if p := <-lost; p != link.Peer(again) {
+			t.Errorf("pod %d is lost, want %d", p, again)
+		}
+		fresh.waitConnected(link.Peer(1-again), 1)
+		wait(t, "quiet", func() bool { return other.quiet() && fresh.quiet() })
+		fresh.end()
+		if len(lost) != 0 {
+			t.Errorf("the new process holds pod %d for lost", <-lost)
+		}
+	}
+}
