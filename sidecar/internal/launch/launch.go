@@ -57,6 +57,8 @@ type Config struct {
 	Log         *podlife.Log     // nil: no termination message
 	Grace       time.Duration    // between SIGTERM and SIGKILL; default 2 s
 	Signals     <-chan os.Signal // passed on to every rank
+
+	killGroup func(int) // of tests
 }
 
 // Exit codes of programs that cannot be run, as shells use them.
@@ -96,6 +98,9 @@ type pod struct {
 func Run(ctx context.Context, cfg Config) *Event {
 	if cfg.Grace == 0 {
 		cfg.Grace = 2 * time.Second
+	}
+	if cfg.killGroup == nil {
+		cfg.killGroup = killGroup
 	}
 	p := &pod{cfg: cfg, procs: map[int]*os.Process{}, stop: make(chan struct{})}
 	path, err := exec.LookPath(cfg.Program[0])

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,12 +26,9 @@ func (p *pod) run(rank int, path string) {
 		return
 	}
 	p.report(&Event{Event: "started", Rank: rank, PID: cmd.Process.Pid, Time: time.Now()})
-	state, err := cmd.Process.Wait()
-	p.mu.Lock()
-	delete(p.procs, rank)
-	p.mu.Unlock()
-	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // what the rank left behind in its group
+	awaitEnd(cmd.Process.Pid)
 	e := &Event{Event: "exited", Rank: rank, Time: time.Now()}
+	state, err := p.takeAway(rank, cmd.Process)
 	if err != nil {
 		e.Code, e.Reason = 1, err.Error()
 	} else if ws := state.Sys().(syscall.WaitStatus); ws.Signaled() {
@@ -47,6 +45,26 @@ func (p *pod) run(rank int, path string) {
 	}
 	p.report(e)
 }
+
+// awaitEnd waits until a child has ended, and leaves it there.
+func awaitEnd(pid int) {
+	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
+	}
+}
+
+// takeAway ends what a rank that has ended left behind in its process group, and
+// then the rank itself: until it is waited for, its number and so the group's
+// cannot be anybody else's. Nobody is signalled by that number any more then.
+func (p *pod) takeAway(rank int, proc *os.Process) (*os.ProcessState, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cfg.killGroup(proc.Pid)
+	delete(p.procs, rank)
+	return proc.Wait()
+}
+
+// killGroup ends a process group.
+func killGroup(id int) { _ = unix.Kill(-id, unix.SIGKILL) } // its leader may have been all there was
 
 // start starts a rank's process in a group of its own.
 func (p *pod) start(rank int, path string) (*exec.Cmd, error) {
