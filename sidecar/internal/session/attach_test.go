@@ -2,6 +2,7 @@ package session
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -123,8 +124,34 @@ func TestRankTakenTwice(t *testing.T) {
 	b.host.waitGone(1)
 }
 
-// TestSilentClient: who says nothing is sent away, and delays only those that
-// find no place among the handshakes.
+// TestIdleUsers: connections that are held open, by users that may attach and by
+// others, keep nobody from attaching. Nothing here ends by a deadline.
+func TestIdleUsers(t *testing.T) {
+	users := []int{os.Geteuid()}
+	if users[0] == 0 { // else there is no other
+		users = append(users, 65534)
+	}
+	for _, uid := range users {
+		t.Run(fmt.Sprint(uid), func(t *testing.T) {
+			b := serve(t, func(c *Config) { c.Patience = time.Hour })
+			if err := os.Chmod(filepath.Dir(b.path), 0o755); err != nil { //nolint:gosec // the point
+				t.Fatal(err)
+			}
+			for range 600 {
+				if uid == os.Geteuid() {
+					b.dial(t)
+				} else {
+					b.dialAs(t, uid)
+				}
+			}
+			if w, _ := b.dial(t).say(hello(4).Encode()); !w.Accepted {
+				t.Error(w.Text)
+			}
+		})
+	}
+}
+
+// TestSilentClient: who says nothing is sent away, and is told why.
 func TestSilentClient(t *testing.T) {
 	b := serve(t, func(c *Config) { c.Patience, c.Pending = 50*time.Millisecond, 2 })
 	var silent []*client

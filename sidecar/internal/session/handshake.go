@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"time"
 
@@ -14,16 +13,19 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
 // handshake takes a client from its Hello to its Welcome. The session is known
 // to the host before the client hears of it, so that its first descriptor is
 // never early.
-func (s *Server) handshake(conn *net.UnixConn) (*Session, error) {
+func (s *Server) handshake(conn *net.UnixConn, guest *lobby.Guest) (*Session, error) {
 	h, err := s.hello(conn)
 	if err != nil {
 		return nil, err
 	}
+	// From here on it is bounded by the ranks that this sidecar has.
+	guest.Leave()
 	if err := s.claim(h.Rank); err != nil {
 		return nil, err
 	}
@@ -55,8 +57,7 @@ func (s *Server) attach(conn *net.UnixConn, h *shm.Hello) (*Session, error) {
 	return sess, nil
 }
 
-// hello reads before it judges who speaks: a socket that is closed with unread
-// bytes tells the other end of a reset, and not of the refusal's reason.
+// hello reads what the client wants.
 func (s *Server) hello(conn *net.UnixConn) (*shm.Hello, error) {
 	if err := conn.SetReadDeadline(time.Now().Add(s.cfg.Patience)); err != nil {
 		return nil, fmt.Errorf("session: %w", err)
@@ -65,9 +66,6 @@ func (s *Server) hello(conn *net.UnixConn) (*shm.Hello, error) {
 	n, err := conn.Read(b)
 	if err != nil {
 		return nil, fmt.Errorf("session: no hello: %w", err)
-	}
-	if err := s.checkPeer(conn); err != nil {
-		return nil, err
 	}
 	if s.cfg.Refusal != nil {
 		return nil, s.cfg.Refusal
@@ -82,25 +80,26 @@ func (s *Server) hello(conn *net.UnixConn) (*shm.Hello, error) {
 	return &h, conn.SetReadDeadline(time.Time{})
 }
 
-// checkPeer lets in this process's own user, root, and the configured ones.
-func (s *Server) checkPeer(conn *net.UnixConn) error {
+// peerUser is who has connected.
+func peerUser(conn *net.UnixConn) (uint32, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("session: %w", err)
+		return 0, fmt.Errorf("session: %w", err)
 	}
 	var cred *unix.Ucred
 	var credErr error
 	if err := raw.Control(func(fd uintptr) {
 		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); err != nil {
-		return fmt.Errorf("session: %w", err)
+		return 0, fmt.Errorf("session: %w", err)
 	}
 	if credErr != nil {
-		return fmt.Errorf("session: peer credentials: %w", credErr)
+		return 0, fmt.Errorf("session: peer credentials: %w", credErr)
 	}
-	return s.cfg.checkUser(cred.Uid, os.Geteuid())
+	return cred.Uid, nil
 }
 
+// checkUser lets in this process's own user, root, and the configured ones.
 func (c *Config) checkUser(uid uint32, own int) error {
 	if c.AnyUID || uid == 0 || int(uid) == own || slices.Contains(c.UIDs, uid) {
 		return nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
 // Host takes sessions: the engine. Its methods may be called from any
@@ -44,13 +45,15 @@ type Config struct {
 	NoMemory func(rank uint32, cause error)
 	Log      *slog.Logger
 	Patience time.Duration // how long a client may take for its Hello; default 5 s
-	Pending  int           // handshakes under way at once; default 256, more wait
+	Pending  int           // connections that have not said Hello, at once; default 256, half of them of one user
 }
 
 // Defaults of a Config.
 const (
 	patienceDefault = 5 * time.Second
 	pendingDefault  = 256
+	refusedMax      = 64                   // users that may not attach and have been told, at once
+	placePause      = 5 * time.Millisecond // for a place to become free
 )
 
 // acceptPause is how long the server waits for descriptors to become free when
@@ -62,7 +65,8 @@ type Server struct {
 	cfg      Config
 	host     Host
 	listener *net.UnixListener
-	pending  chan struct{}
+	lobby    *lobby.Lobby // of those who may attach
+	refused  *lobby.Lobby // of the others
 	memory   *reservations
 	wg       sync.WaitGroup
 
@@ -70,6 +74,7 @@ type Server struct {
 	conns  map[*net.UnixConn]bool
 	ranks  map[uint32]bool // in a handshake or attached
 	closed bool
+	told   time.Time // when a user was last logged who may not attach
 }
 
 // Listen opens the socket at path. The file is open to everybody who reaches
@@ -92,8 +97,9 @@ func Listen(path string, cfg Config, host Host) (*Server, error) {
 		cfg.Pending = pendingDefault
 	}
 	return &Server{
-		cfg: cfg, host: host, listener: l, pending: make(chan struct{}, cfg.Pending), memory: newReservations(cfg.OwnBytes, machineMemory),
+		cfg: cfg, host: host, listener: l, memory: newReservations(cfg.OwnBytes, machineMemory),
 		conns: map[*net.UnixConn]bool{}, ranks: map[uint32]bool{},
+		lobby: lobby.New(cfg.Pending, (cfg.Pending+1)/2), refused: lobby.New(refusedMax, refusedMax),
 	}, nil
 }
 
@@ -120,8 +126,52 @@ func (s *Server) Serve(ctx context.Context) error {
 			_ = conn.Close() // the server is closing
 			continue
 		}
-		s.pending <- struct{}{}
-		go s.serve(conn)
+		s.receive(conn)
+	}
+}
+
+// receive judges who has connected, before anything is read: the system knows
+// the user. Those who may not attach take no place of those who may.
+func (s *Server) receive(conn *net.UnixConn) {
+	sendAway := func() { _ = conn.CloseRead() } // its goroutine says so, and ends
+	uid, err := peerUser(conn)
+	if err == nil {
+		err = s.cfg.checkUser(uid, os.Geteuid())
+	}
+	if err != nil {
+		go s.turnAway(conn, err, s.refused.Enter("", sendAway))
+		return
+	}
+	for {
+		if guest := s.lobby.Enter(fmt.Sprint(uid), sendAway); guest != nil {
+			go s.serve(conn, guest)
+			return
+		}
+		// All have only just come, and are about to speak.
+		time.Sleep(placePause)
+	}
+}
+
+// turnAway tells a user that may not attach why. Its Hello is taken first, if it
+// comes: a socket that is closed with unread bytes tells the other end of a reset,
+// and not of the refusal's reason. A nil guest has no place to wait for that.
+func (s *Server) turnAway(conn *net.UnixConn, cause error, guest *lobby.Guest) {
+	defer s.untrack(conn)
+	s.mu.Lock()
+	level := slog.LevelDebug // one of many
+	if time.Since(s.told) >= time.Second {
+		s.told, level = time.Now(), slog.LevelWarn
+	}
+	s.mu.Unlock()
+	s.cfg.Log.Log(context.Background(), level, "application refused", "cause", cause)
+	s.refuse(conn, cause)
+	if guest == nil {
+		return
+	}
+	defer guest.Leave()
+	if conn.SetReadDeadline(time.Now().Add(s.cfg.Patience)) == nil {
+		var b [1]byte
+		_, _ = conn.Read(b[:]) // whatever it is
 	}
 }
 
@@ -179,11 +229,11 @@ func (s *Server) unclaim(rank uint32) {
 }
 
 // serve is one client's connection from Hello to its end.
-func (s *Server) serve(conn *net.UnixConn) {
+func (s *Server) serve(conn *net.UnixConn, guest *lobby.Guest) {
 	defer s.untrack(conn)
-	sess, err := s.handshake(conn)
-	<-s.pending
+	sess, err := s.handshake(conn, guest)
 	if err != nil {
+		guest.Leave()
 		s.cfg.Log.Warn("application refused", "cause", err)
 		s.refuse(conn, err)
 		return
