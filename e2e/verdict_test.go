@@ -62,7 +62,7 @@ func end(how string) int {
 		signals := make(chan os.Signal, 1)
 		signal.Notify(signals, unix.SIGTERM)
 		go func() { <-signals; os.Exit(1) }()
-		fmt.Printf("rank %d is process %d\n", s.World().Rank(), os.Getpid())
+		fmt.Fprintf(os.Stdout, "rank %d is process %d\n", s.World().Rank(), os.Getpid())
 		for err == nil {
 			err = s.World().Barrier(ctx)
 		}

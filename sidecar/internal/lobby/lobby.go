@@ -82,7 +82,7 @@ func (l *Lobby) oldest(now time.Time, may func(*Guest) bool) *Guest {
 		hold   time.Duration
 	}{{&l.waiting, silentHold}, {&l.talking, talkingHold}} {
 		for e := row.guests.Front(); e != nil; e = e.Next() {
-			if g := e.Value.(*Guest); may(g) && now.Sub(g.since) >= row.hold { //nolint:errcheck // nothing else is in there
+			if g := e.Value.(*Guest); may(g) && now.Sub(g.since) >= row.hold {
 				return g
 			}
 		}
