@@ -1,0 +1,131 @@
+package core
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// counted are lone ports that count what is asked of the dialler.
+type counted struct {
+	lone
+	connects, disconnects int
+}
+
+func (c *counted) Connect(link.Peer)    { c.connects++ }
+func (c *counted) Disconnect(link.Peer) { c.disconnects++ }
+
+// met is a core of pod 0 that has heard pod 1 at time 1.
+func met(t *testing.T) (*Core, *counted) {
+	t.Helper()
+	ports := &counted{lone: lone{regions: map[link.Region][]byte{}}}
+	c, err := New(Config{Self: 0, PodOf: []int32{0, 1}, Pods: 2}, ports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.LinkUp(1, 1, link.Caps{})
+	hear(t, c, 1, 0)
+	c.Flush(1, ports)
+	return c, ports
+}
+
+// hear delivers an acknowledgement of pod 1.
+func hear(t *testing.T, c *Core, now int64, ack uint64) {
+	t.Helper()
+	if err := c.Deliver(now, 1, &wire.Header{Type: wire.Ack, Ack: ack, Credit: c.peers[1].granted}, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// alive ticks as the engine does until the time, and reports whether the job
+// lives.
+func alive(c *Core, from, to time.Duration) bool {
+	for now := from; now < to; now += time.Millisecond {
+		c.Tick(int64(now))
+	}
+	c.Tick(int64(to))
+	return c.fail == nil
+}
+
+// TestSilenceCountsFromTheLastFrame: connections that are made and say nothing
+// neither prolong the life of a peer, nor are they made as fast as they break.
+func TestSilenceCountsFromTheLastFrame(t *testing.T) {
+	c, ports := met(t)
+	now, asked := time.Duration(0), 0
+	for ; c.fail == nil && now < time.Minute; now += time.Millisecond {
+		c.Tick(int64(now) + 2)
+		switch p := &c.peers[1]; {
+		case now == 10*time.Millisecond:
+			c.LinkDown(int64(now), 1, link.ErrBroken)
+		case p.state == peerConnecting && ports.connects > asked:
+			asked = ports.connects
+			c.LinkUp(int64(now), 1, link.Caps{})
+		case p.state == peerGreeting:
+			c.LinkDown(int64(now), 1, link.ErrBroken)
+		}
+	}
+	if now < 3*time.Second || now > 3100*time.Millisecond {
+		t.Errorf("the peer died after %v, want 3 s after the first break at 10 ms", now)
+	}
+	if ports.connects > 20 {
+		t.Errorf("%d connections in 3 s", ports.connects)
+	}
+}
+
+// TestOwnAbsence: a sidecar that did not run itself holds the time against nobody,
+// and gives those up that stay silent when it runs again.
+func TestOwnAbsence(t *testing.T) {
+	c, _ := met(t)
+	if !alive(c, 0, time.Second) {
+		t.Fatal(c.fail)
+	}
+	const woken = 10 * time.Second
+	if !alive(c, woken, woken+1400*time.Millisecond) {
+		t.Fatalf("after 9 s without a turn: %v", c.fail)
+	}
+	if alive(c, woken+1400*time.Millisecond, woken+3*time.Second) {
+		t.Error("3 s of silence, and the peer lives")
+	}
+}
+
+// TestDeadPeerIsTold: who connects when it was given up gets a greeting and an
+// Abort that it can take, whatever it has received, and then the end.
+func TestDeadPeerIsTold(t *testing.T) {
+	for _, received := range []uint64{0, 7} {
+		c, ports := met(t)
+		if alive(c, 0, 4*time.Second) {
+			t.Fatal("the silent peer lives")
+		}
+		now, ended := int64(5*time.Second), ports.disconnects
+		c.LinkUp(now, 1, link.Caps{})
+		ports.frames = nil
+		c.Flush(now, ports)
+		hear(t, c, now, received)
+		hear(t, c, now, received) // whatever else it says
+		c.Flush(now, ports)
+		if len(ports.frames) != 2 {
+			t.Fatalf("%d frames, want 2", len(ports.frames))
+		}
+		hello, abort := ports.frames[0].Head, &ports.frames[1]
+		if hello.Type != wire.Ack || hello.Ack != 0 || abort.Head.Type != wire.Abort || abort.Head.Seq != received+1 || abort.Head.Src != 1 {
+			t.Errorf("greeting %+v, abort %+v", hello, abort.Head)
+		}
+		if text := string(abort.Inline[:abort.Head.Length]); !strings.HasPrefix(text, "sidecar of pod 1 (rank 1) is lost: nothing heard for 3s") {
+			t.Errorf("it is told %q", text)
+		}
+		if ports.disconnects != ended {
+			t.Error("the connection was ended before the peer had acknowledged")
+		}
+		hear(t, c, now, received+1)
+		if ports.disconnects != ended+1 || c.peers[1].state != peerDead {
+			t.Errorf("%d connections ended, state %d", ports.disconnects-ended, c.peers[1].state)
+		}
+		c.LinkUp(now, 1, link.Caps{}) // once more, and silent
+		if alive(c, 5*time.Second, 9*time.Second); c.peers[1].state != peerDead {
+			t.Error("a dead peer that says nothing keeps its connection")
+		}
+	}
+}
