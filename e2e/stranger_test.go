@@ -111,7 +111,7 @@ func attackAddress(t *testing.T, address, dir string) {
 		t.Fatal(err)
 	}
 	for what, trust := range map[string][]byte{"its own authority": nil, "the job's authority": ca} {
-		c := tls.Client(connect(t, address), stranger(t, trust))
+		c := tls.Client(&answered{Conn: connect(t, address)}, stranger(t, trust))
 		err := c.Handshake()
 		if err == nil {
 			_, err = c.Read(make([]byte, 1))
@@ -133,6 +133,22 @@ func connect(t *testing.T, address string) net.Conn {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// answered takes away the first byte of a sidecar, which says that it runs.
+type answered struct {
+	net.Conn
+	heard bool
+}
+
+func (a *answered) Read(b []byte) (int, error) {
+	if !a.heard {
+		if _, err := a.Conn.Read(make([]byte, 1)); err != nil {
+			return 0, err
+		}
+		a.heard = true
+	}
+	return a.Conn.Read(b)
 }
 
 // stranger has the credentials of pod 1 of another job.

@@ -97,7 +97,7 @@ func (t *try) at(ctx context.Context, address string) error {
 	if err := c.SetDeadline(time.Now().Add(answerTime)); err != nil {
 		return err
 	}
-	n, err := t.talk(c).Read(make([]byte, 1))
+	n, err := t.talk(&answered{Conn: c}).Read(make([]byte, 1))
 	switch {
 	case n > 0:
 		fmt.Println(t.name, "taken")
@@ -107,6 +107,23 @@ func (t *try) at(ctx context.Context, address string) error {
 		fmt.Println(t.name, "refused:", err)
 	}
 	return nil
+}
+
+// answered takes away the first byte of a sidecar, which everybody gets: it says
+// that it runs, and lets nobody in.
+type answered struct {
+	net.Conn
+	heard bool
+}
+
+func (a *answered) Read(b []byte) (int, error) {
+	if !a.heard {
+		if _, err := a.Conn.Read(make([]byte, 1)); err != nil {
+			return 0, err
+		}
+		a.heard = true
+	}
+	return a.Conn.Read(b)
 }
 
 // request prints what a sidecar's web server makes of a request.

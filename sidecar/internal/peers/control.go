@@ -218,18 +218,30 @@ func (m *Mesh) open(ctx context.Context, peer link.Peer, a *answer) (conn net.Co
 	}, nil
 }
 
-// overheard notes whether anything comes from the other end.
+// here is the first byte of an accepting sidecar: it runs, and has taken the
+// connection. The dialling side says its own without waiting for it.
+const here = 6
+
+// overheard notes whether anything comes from the other end, and takes the first
+// byte away.
 type overheard struct {
 	net.Conn
 	*answer
 }
 
 func (o *overheard) Read(b []byte) (int, error) {
-	n, err := o.Conn.Read(b)
-	if n > 0 || err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		o.heard = true
+	if !o.heard {
+		var first [1]byte
+		n, err := o.Conn.Read(first[:])
+		o.heard = n > 0 || err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+		switch {
+		case err != nil:
+			return 0, err
+		case n > 0 && first[0] != here:
+			return 0, fmt.Errorf("no sidecar answers there (first byte %#x)", first[0])
+		}
 	}
-	return n, err
+	return o.Conn.Read(b)
 }
 
 func (m *Mesh) dialControl(ctx context.Context, peer link.Peer, a *answer) (id ticketID, key []byte, err error) {

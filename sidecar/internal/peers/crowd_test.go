@@ -174,3 +174,25 @@ func TestStartedAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestManyPeersAtOnce: more peers than one address has places come at the same
+// moment, beside idle strangers; all of them get in.
+func TestManyPeersAtOnce(t *testing.T) {
+	const peers = pendingDefault/2 + 16
+	var all []int
+	for i := range peers + 1 {
+		all = append(all, i)
+	}
+	n := newJob(t, "j", time.Hour).nodes(len(all), all)
+	last := n[peers]
+	last.idle(100, "OUTR")
+	begun := time.Now()
+	for _, p := range n[:peers] {
+		p.Connect(peers)
+	}
+	for i, p := range n[:peers] {
+		p.waitConnected(peers, 1)
+		last.waitConnected(link.Peer(i), 1)
+	}
+	t.Logf("%d peers after %v; %d connections were turned away", peers, time.Since(begun), last.Refused())
+}

@@ -59,8 +59,7 @@ type Config struct {
 const (
 	patienceDefault  = 5 * time.Second
 	firstWordDefault = time.Second
-	// Longer than a connected peer may be silent: a handshake costs a peer
-	// milliseconds of computing, and many may come at once.
+	// Longer than a connected peer may be silent: it may just be starting.
 	silenceDefault = 4500 * time.Millisecond
 	pendingDefault = 128
 	// A peer has at most two connections of its own under way, a control and a
@@ -164,6 +163,9 @@ func (m *Mesh) Serve() error {
 			_ = conn.Close() // closing down
 			return nil
 		}
+		// At once: however long the handshakes of others take, a peer that waits
+		// for its own learns that there is somebody.
+		_, _ = conn.Write([]byte{here}) // shake will see what is wrong
 		go m.shake(conn, guest)
 	}
 }
@@ -183,13 +185,13 @@ var errSentAway = errors.New("it had not proven in time whose it is, and others 
 func (m *Mesh) shake(conn net.Conn, guest *lobby.Guest) {
 	defer m.untrack(conn)
 	err := m.accept(conn, guest)
-	here := guest.Leave()
+	stayed := guest.Leave()
 	if err == nil || m.ctx.Err() != nil {
 		return
 	}
 	m.refused.Add(1)
 	level := slog.LevelWarn
-	if !here && errors.Is(err, net.ErrClosed) {
+	if !stayed && errors.Is(err, net.ErrClosed) {
 		err, level = errSentAway, slog.LevelDebug // of many
 	}
 	m.cfg.Log.Log(m.ctx, level, "connection refused", "from", conn.RemoteAddr(), "cause", err)

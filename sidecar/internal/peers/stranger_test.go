@@ -26,7 +26,7 @@ func (n *node) dialRaw() net.Conn {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		n.t.Fatal(err)
 	}
-	return c
+	return &overheard{c, new(answer)}
 }
 
 // refuses lets attack loose on the node, which has to hang up, hand over
