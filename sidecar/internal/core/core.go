@@ -151,6 +151,8 @@ type Core struct {
 	peers     []peer
 	lanes     []link.Peer // peers with memory in RegionRings, in its order
 	dirty     []link.Peer // peers with frames to post or acknowledgements owed
+	held      []link.Peer // of them, those that this Flush leaves for the next
+	budget    budget      // of the current Flush
 	endpoints []*endpoint // by world rank; nil: hosted elsewhere
 	hosted    []*endpoint
 	sessions  []*session

@@ -16,37 +16,59 @@ const (
 	ackBytes  = 512 << 10
 )
 
-// Flush posts what the events of this turn have queued. It returns true when a
-// link did not take everything: there is more to do as soon as it can.
-func (c *Core) Flush(now int64, to Poster) bool {
+// A Flush posts so much at most, so that a turn ends however fast links are, and
+// offers a link so many frames at once: what a link does not take is not touched.
+const (
+	flushFrames = 2048
+	flushBytes  = 8 << 20
+	postBatch   = 256
+)
+
+// Flush posts what the events of this turn have queued. It returns true when
+// there is more to post at once. What a link cannot take now is not: the link
+// tells by its Poll when it can.
+func (c *Core) Flush(now int64, to Poster) (more bool) {
 	c.now = now
-	blocked := false
-	// Peers that stay dirty are kept in place at the front of the list.
-	keep := 0
-	for i := 0; i < len(c.dirty); i++ {
+	c.budget = budget{frames: flushFrames, bytes: flushBytes}
+	c.held = c.held[:0]
+	i := 0
+	for ; i < len(c.dirty) && c.budget.left(); i++ {
 		p := &c.peers[c.dirty[i]]
 		if c.flushPeer(p, to) {
-			blocked = true
-			c.dirty[keep] = p.id
-			keep++
+			c.held = append(c.held, p.id)
+			more = more || !p.stuck
 		} else {
 			p.isDirty = false
 		}
 	}
-	c.dirty = c.dirty[:keep]
-	return blocked
+	// Peers that had no turn go first next time.
+	more = more || i < len(c.dirty)
+	c.dirty = append(c.dirty[:copy(c.dirty, c.dirty[i:])], c.held...)
+	return more
 }
 
-// flushPeer returns true when p has work left that only the link holds up.
+// budget is what is left of a Flush.
+type budget struct {
+	frames int
+	bytes  int64
+}
+
+func (b *budget) left() bool { return b.frames > 0 && b.bytes > 0 }
+
+// flushPeer returns true when p has work left: its link is stuck, or the budget
+// is used up.
 func (c *Core) flushPeer(p *peer, to Poster) bool {
 	if p.state != peerReady && p.state != peerGreeting && p.state != peerDenied {
 		return false // LinkUp makes it dirty again
 	}
+	stuck := p.stuck
+	p.stuck = true
 	if p.greet && !c.postAck(p, to) {
 		return true
 	}
 	p.greet = false
 	if p.state == peerGreeting || p.state == peerDenied && p.denial == 0 {
+		p.stuck = false
 		return false
 	}
 	if p.ringIn.offer && !c.postOffer(p, to) {
@@ -59,27 +81,46 @@ func (c *Core) flushPeer(p *peer, to Poster) bool {
 		if len(frames) == 0 {
 			break
 		}
-		for _, f := range frames {
-			f.Head.Ack, f.Head.Credit = p.recvSeq, p.grant
-		}
-		n := c.post(p, to, frames)
-		for _, f := range frames[:n] {
-			p.out.queued -= f.Payload.Len
-			c.stats.FramesOut++
-			c.ports.Note(NotePost, p.id, f.Head.Dst, f.Head.Tag, uint64(f.Head.Length), f.Head.Seq)
-		}
-		p.out.next += uint64(n)
-		if n > 0 {
-			c.acked(p)
-		}
-		if n < len(frames) {
+		if !c.budget.left() {
+			p.stuck = false
 			return true
 		}
+		// A link that took nothing last time is asked with one frame.
+		most := min(postBatch, c.budget.frames)
+		if stuck {
+			most = 1
+		}
+		n := c.postSome(p, to, frames[:min(len(frames), most)])
+		if n == 0 {
+			return true
+		}
+		stuck = false
 	}
-	if p.ackDue(c.now) {
-		return !c.postAck(p, to)
+	if p.ackDue(c.now) && !c.postAck(p, to) {
+		return true
 	}
+	p.stuck = false
 	return false
+}
+
+// postSome offers frames to the link and counts those that it took.
+func (c *Core) postSome(p *peer, to Poster, frames []*link.Frame) int {
+	for _, f := range frames {
+		f.Head.Ack, f.Head.Credit = p.recvSeq, p.grant
+	}
+	n := c.post(p, to, frames)
+	for _, f := range frames[:n] {
+		p.out.queued -= f.Payload.Len
+		c.budget.bytes -= int64(f.Payload.Len)
+		c.stats.FramesOut++
+		c.ports.Note(NotePost, p.id, f.Head.Dst, f.Head.Tag, uint64(f.Head.Length), f.Head.Seq)
+	}
+	p.out.next += uint64(n)
+	c.budget.frames -= n
+	if n > 0 {
+		c.acked(p)
+	}
+	return n
 }
 
 func (p *peer) ackDue(now int64) bool {

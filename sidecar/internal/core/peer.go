@@ -54,6 +54,7 @@ type peer struct {
 	served   int            // its gets that are being answered, until it has acknowledged the last frame
 	locks    int            // locks that its ranks wait for
 	isDirty  bool
+	stuck    bool   // its link took nothing last time
 	granted  uint32 // eager credit that the peer has granted, cumulative, wire.CreditUnit
 	used     uint32 // of it used
 

@@ -134,7 +134,7 @@ func (e *Engine) Turn() int {
 	}
 	// What applications want goes out before the links are asked for news,
 	// which costs a system call; what the news brings about goes out after.
-	blocked := e.core.Flush(e.now, e)
+	e.core.Flush(e.now, e)
 	for _, l := range e.links {
 		work += l.Poll(e)
 	}
@@ -143,7 +143,7 @@ func (e *Engine) Turn() int {
 	if e.now >= e.nextTick {
 		e.tick()
 	}
-	if e.core.Flush(e.now, e) || blocked {
+	if e.core.Flush(e.now, e) {
 		work++
 	}
 	for i := 0; i < len(e.active); i++ {

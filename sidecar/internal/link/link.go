@@ -86,7 +86,9 @@ type Link interface {
 
 	// Post takes frames to peer, in order, and returns how many it took; fewer
 	// than all means that the connection is full: the core offers the rest
-	// next turn. Frames taken may still be on their way out.
+	// again. After it took none, Poll returns work, and whatever the engine
+	// sleeps on is ready, when it can take some. Frames taken may still be on
+	// their way out.
 	Post(peer Peer, frames []*Frame) int
 
 	// Poll moves what can be moved without waiting, tells sink what arrived,

@@ -10,15 +10,41 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// incoming is what one connection has read and not yet handed over.
+// incoming is what one connection has read and not yet handed over. During a
+// read it is in the link's buffer, between two of them in one of its own.
 type incoming struct {
-	buf   []byte
-	start int    // first byte not handed over
+	rest  []byte // start of a frame; empty: none
+	start int    // first byte of the link's buffer that is not handed over
 	end   int    // first byte not read
 	dst   []byte // rest of a payload that is being read in place
 	pad   int    // zeros still to come after the last payload
 	head  wire.Header
 	vec   [2]iovec
+}
+
+// restMax is the longest start of a frame that waits for the rest: a longer
+// payload is read in place as soon as its header is here.
+const restMax = wire.HeaderBytes + directMin
+
+// keep saves the start of a frame until the next read; none gives the memory for
+// it back.
+func (c *conn) keep(start []byte) {
+	in, l := &c.in, c.link
+	if len(start) == 0 {
+		if in.rest != nil && len(l.rests) < spareBuffers {
+			l.rests = append(l.rests, in.rest[:0])
+		}
+		in.rest = nil
+		return
+	}
+	if in.rest == nil {
+		if n := len(l.rests); n > 0 {
+			in.rest, l.rests = l.rests[n-1], l.rests[:n-1]
+		} else {
+			in.rest = make([]byte, 0, restMax)
+		}
+	}
+	in.rest = append(in.rest[:0], start...)
 }
 
 func broken(doing string, err error) error {
@@ -29,30 +55,37 @@ var errEnd = errors.New("closed by the peer")
 
 // read takes what the socket has, a bounded part of it, and hands over whole
 // frames.
-func (c *conn) read(sink link.Sink) int {
-	in, budget, work := &c.in, pollBudget, 0
-	for budget > 0 && c.err == nil && c.fd >= 0 {
+func (c *conn) read(sink link.Sink) (work int) {
+	if c.err != nil || c.fd < 0 {
+		return 0
+	}
+	in, l := &c.in, c.link
+	in.start, in.end = 0, copy(l.input, in.rest)
+	for budget := pollBudget; budget > 0 && c.err == nil && c.fd >= 0; {
 		n, again, err := c.fill()
-		c.link.stats.Reads++
+		l.stats.Reads++
 		switch {
 		case err != nil:
-			c.err = broken("reading", err)
-			return work + 1
+			c.fail(broken("reading", err))
 		case again:
-			c.link.stats.EmptyReads++
-			return work
+			l.stats.EmptyReads++
 		case n == 0:
-			c.err = broken("reading", errEnd)
-			return work + 1
+			c.fail(broken("reading", errEnd))
 		}
-		c.link.stats.BytesIn += uint64(n)
-		room := len(in.dst) + len(in.buf) - in.end
+		if n <= 0 || again || err != nil {
+			break
+		}
+		l.stats.BytesIn += uint64(n)
+		room := len(in.dst) + len(l.input) - in.end
 		work++
 		budget -= n
 		c.take(n, sink)
 		if n < room {
-			return work // the socket is empty: another read would only say so
+			break // the socket is empty: another read would only say so
 		}
+	}
+	if c.fd >= 0 && c.err == nil { // else Forget gives everything back
+		c.keep(l.input[in.start:in.end])
 	}
 	return work
 }
@@ -60,11 +93,11 @@ func (c *conn) read(sink link.Sink) int {
 // fill reads into the payload that is under way, and what follows it into the
 // buffer, in one system call.
 func (c *conn) fill() (n int, again bool, err error) {
-	in := &c.in
+	in, room := &c.in, c.link.input[c.in.end:]
 	if len(in.dst) == 0 {
-		return read(c.fd, in.buf[in.end:])
+		return read(c.fd, room)
 	}
-	in.vec[0], in.vec[1] = vector(in.dst), vector(in.buf[in.end:])
+	in.vec[0], in.vec[1] = vector(in.dst), vector(room)
 	return readv(c.fd, in.vec[:])
 }
 
@@ -80,22 +113,22 @@ func (c *conn) take(n int, sink link.Sink) {
 		}
 		in.dst = nil
 		if err := sink.Placed(c.peer); err != nil {
-			c.err = protocol(err)
+			c.fail(protocol(err))
 			return
 		}
 	}
 	in.end += n
 	for c.err == nil && c.fd >= 0 && c.frame(sink) {
 	}
-	in.compact()
+	in.compact(c.link.input)
 }
 
 // compact keeps room for the largest frame that is read through the buffer.
-func (in *incoming) compact() {
+func (in *incoming) compact(buf []byte) {
 	if in.start == in.end {
 		in.start, in.end = 0, 0
-	} else if len(in.buf)-in.end < wire.HeaderBytes+directMin {
-		in.end = copy(in.buf, in.buf[in.start:in.end])
+	} else if len(buf)-in.end < restMax {
+		in.end = copy(buf, buf[in.start:in.end])
 		in.start = 0
 	}
 }
@@ -103,7 +136,7 @@ func (in *incoming) compact() {
 // frame hands over the next frame, or starts reading its payload in place; it
 // reports false when more bytes are needed first.
 func (c *conn) frame(sink link.Sink) bool {
-	in := &c.in
+	in, buf := &c.in, c.link.input
 	zeros := min(in.pad, in.end-in.start)
 	in.start += zeros
 	in.pad -= zeros
@@ -112,16 +145,16 @@ func (c *conn) frame(sink link.Sink) bool {
 		return false
 	}
 	h := &in.head
-	if err := h.Decode((*[wire.HeaderBytes]byte)(in.buf[in.start:])); err != nil {
-		c.err = protocol(err)
+	if err := h.Decode((*[wire.HeaderBytes]byte)(buf[in.start:])); err != nil {
+		c.fail(protocol(err))
 		return false
 	}
 	size := int(h.Length)
 	body := in.start + wire.HeaderBytes
 	if have >= wire.HeaderBytes+size {
 		in.start, in.pad = body+size, wire.Padding(h.Length)
-		if err := sink.Deliver(c.peer, h, in.buf[body:in.start]); err != nil {
-			c.err = protocol(err)
+		if err := sink.Deliver(c.peer, h, buf[body:in.start]); err != nil {
+			c.fail(protocol(err))
 			return false
 		}
 		return true
@@ -131,10 +164,10 @@ func (c *conn) frame(sink link.Sink) bool {
 	}
 	dst, err := sink.Place(c.peer, h)
 	if err != nil {
-		c.err = protocol(err)
+		c.fail(protocol(err))
 		return false
 	}
-	n := copy(dst, in.buf[body:in.end])
+	n := copy(dst, buf[body:in.end])
 	in.dst, in.pad = dst[n:], wire.Padding(h.Length)
 	in.start, in.end = 0, 0
 	return false

@@ -19,10 +19,10 @@ func vector(b []byte) iovec {
 }
 
 // fill lists the unwritten pieces and returns how many.
-func (o *outgoing) fill() int {
-	n := min(len(o.pieces)-o.first, len(o.vec))
+func (o *outgoing) fill(vec *[vectorMax]iovec) int {
+	n := min(len(o.pieces)-o.first, len(vec))
 	for i := range n {
-		o.vec[i] = vector(o.pieces[o.first+i].mem)
+		vec[i] = vector(o.pieces[o.first+i].mem)
 	}
 	return n
 }

@@ -26,6 +26,8 @@ const (
 	pollBudget  = 512 << 10 // bytes read of one connection in one Poll
 	directConns = 8         // up to so many connections are read without asking epoll
 	eagerMax    = 64 << 10
+
+	spareBuffers = 16 // of each kind, kept for the next connection that needs one
 )
 
 // Stats counts what the link did.
@@ -34,13 +36,23 @@ type Stats struct {
 }
 
 // Link is the tcp link of one sidecar. It is owned by the engine's goroutine.
+//
+// Its buffers are the link's and not the connections': a connection has one for
+// output while the socket takes no more, and one for input while a frame is
+// half here. A thousand quiet connections cost no more than a few.
 type Link struct {
-	memory link.Memory
-	conns  []*conn // by peer; nil: none
-	list   []*conn
-	epoll  int
-	events [64]unix.EpollEvent
-	stats  Stats
+	memory  link.Memory
+	conns   []*conn // by peer; nil: none
+	list    []*conn
+	epoll   int
+	waiting int  // connections whose output is stuck
+	broken  bool // some connection has an error that Poll has not told
+	events  [64]unix.EpollEvent
+	input   []byte // what a read brings
+	vec     [vectorMax]iovec
+	outputs []*outgoing // not in use
+	rests   [][]byte    // not in use
+	stats   Stats
 }
 
 // New makes a link for a job of peers sidecars.
@@ -49,7 +61,7 @@ func New(memory link.Memory, peers int) (*Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tcp: epoll: %w", err)
 	}
-	return &Link{memory: memory, conns: make([]*conn, peers), epoll: ep}, nil
+	return &Link{memory: memory, conns: make([]*conn, peers), epoll: ep, input: make([]byte, readBytes)}, nil
 }
 
 // SetMemory replaces the memory given to New, for a caller that is the memory
@@ -83,8 +95,6 @@ func (l *Link) Attach(peer link.Peer, fd int) error {
 		return errors.Join(fmt.Errorf("tcp: watching connection to %d: %w", peer, err), unix.Close(fd))
 	}
 	c := &conn{link: l, peer: peer, fd: fd}
-	c.out.init()
-	c.in.buf = make([]byte, readBytes)
 	l.conns[peer] = c
 	l.list = append(l.list, c)
 	return nil
@@ -97,6 +107,12 @@ func (l *Link) Forget(peer link.Peer) {
 		return
 	}
 	l.conns[peer] = nil
+	c.dropOutput()
+	c.keep(nil)
+	if c.waiting {
+		c.waiting = false
+		l.waiting--
+	}
 	for i, x := range l.list {
 		if x == c {
 			l.list = append(l.list[:i], l.list[i+1:]...)
@@ -130,6 +146,9 @@ func (l *Link) Post(peer link.Peer, frames []*link.Frame) int {
 	if c == nil || c.err != nil {
 		return 0
 	}
+	if c.out == nil {
+		c.out = l.takeOutput()
+	}
 	n := 0
 	for _, f := range frames {
 		if !c.out.add(f, l.memory) {
@@ -137,22 +156,30 @@ func (l *Link) Post(peer link.Peer, frames []*link.Frame) int {
 		}
 		n++
 	}
-	c.flush()
+	if !c.waiting { // else the socket says when it takes more
+		c.flush()
+	}
 	return n
 }
 
-// Poll writes what could not be written before and reads what has come.
+// Poll writes what could not be written before, where there is room again, and
+// reads what has come. While output is stuck epoll is asked, so that a peer that
+// reads nothing costs no attempt to write.
 func (l *Link) Poll(sink link.Sink) int {
-	if len(l.list) > directConns {
-		return l.pollReady(sink)
-	}
 	work := 0
-	for i := 0; i < len(l.list); i++ {
-		c := l.list[i]
-		work += c.poll(sink)
-		if c.fd < 0 {
-			i--
+	if len(l.list) > directConns || l.waiting > 0 {
+		work = l.pollReady(sink)
+	} else {
+		for i := 0; i < len(l.list); i++ {
+			c := l.list[i]
+			work += c.read(sink)
+			if c.fd < 0 {
+				i--
+			}
 		}
+	}
+	if l.broken {
+		work += l.tellBroken(sink)
 	}
 	return work
 }
@@ -164,8 +191,32 @@ func (l *Link) pollReady(sink link.Sink) int {
 	}
 	work := 0
 	for _, ev := range l.events[:max(n, 0)] {
-		if c := l.conns[ev.Fd]; c != nil {
-			work += c.poll(sink)
+		c := l.conns[ev.Fd]
+		if c == nil {
+			continue
+		}
+		if ev.Events&unix.EPOLLOUT != 0 {
+			c.flush()
+			work++
+		}
+		if ev.Events&^unix.EPOLLOUT != 0 {
+			work += c.read(sink)
+		}
+	}
+	return work
+}
+
+// tellBroken ends the connections that have an error.
+func (l *Link) tellBroken(sink link.Sink) int {
+	l.broken = false
+	work := 0
+	for i := 0; i < len(l.list); i++ {
+		if c := l.list[i]; c.err != nil {
+			err, peer := c.err, c.peer
+			l.Forget(peer)
+			sink.Down(peer, err)
+			work++
+			i = -1 // Down may have changed the list
 		}
 	}
 	return work
@@ -176,27 +227,17 @@ type conn struct {
 	link    *Link
 	peer    link.Peer
 	fd      int
-	out     outgoing
+	out     *outgoing // nil: nothing is to be written
 	in      incoming
 	err     error
 	waiting bool // EPOLLOUT is armed
 }
 
-func (c *conn) poll(sink link.Sink) int {
-	if c.err == nil && c.out.pending() {
-		c.flush()
-	}
-	work := 0
+func (c *conn) fail(err error) {
 	if c.err == nil {
-		work = c.read(sink)
+		c.err = err
+		c.link.broken = true
 	}
-	if c.fd >= 0 && c.err != nil {
-		err, peer := c.err, c.peer
-		c.link.Forget(peer)
-		sink.Down(peer, err)
-		return work + 1
-	}
-	return work
 }
 
 // arm asks epoll for writability while, and only while, output is stuck.
@@ -207,9 +248,12 @@ func (c *conn) arm(on bool) {
 	c.waiting = on
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(c.peer)}
 	if on {
+		c.link.waiting++
 		ev.Events |= unix.EPOLLOUT
+	} else {
+		c.link.waiting--
 	}
 	if err := unix.EpollCtl(c.link.epoll, unix.EPOLL_CTL_MOD, c.fd, &ev); err != nil {
-		c.err = fmt.Errorf("%w: epoll: %w", link.ErrBroken, err)
+		c.fail(fmt.Errorf("%w: epoll: %w", link.ErrBroken, err))
 	}
 }

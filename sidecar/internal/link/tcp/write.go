@@ -13,7 +13,6 @@ type outgoing struct {
 	pieces []piece
 	bytes  int // of payloads in place, not written
 	first  int // pieces before it are written
-	vec    []iovec
 }
 
 type piece struct {
@@ -21,10 +20,25 @@ type piece struct {
 	stream bool // part of the stream buffer: may be extended
 }
 
-func (o *outgoing) init() {
-	o.stream = make([]byte, streamBytes)
-	o.pieces = make([]piece, 0, vectorMax)
-	o.vec = make([]iovec, vectorMax)
+// takeOutput returns an empty buffer for output, from the spare ones if it can.
+func (l *Link) takeOutput() *outgoing {
+	if n := len(l.outputs); n > 0 {
+		o := l.outputs[n-1]
+		l.outputs = l.outputs[:n-1]
+		return o
+	}
+	return &outgoing{stream: make([]byte, streamBytes), pieces: make([]piece, 0, vectorMax)}
+}
+
+// dropOutput gives the connection's buffer back, with whatever is in it. A few
+// are kept: the memory of a bad minute, when many peers read nothing, is not.
+func (c *conn) dropOutput() {
+	if c.out != nil && len(c.link.outputs) < spareBuffers {
+		clear(c.out.pieces)
+		c.out.pieces, c.out.first, c.out.used = c.out.pieces[:0], 0, 0
+		c.link.outputs = append(c.link.outputs, c.out)
+	}
+	c.out = nil
 }
 
 func (o *outgoing) pending() bool { return o.first < len(o.pieces) }
@@ -101,20 +115,22 @@ func (o *outgoing) written(n int) {
 
 // flush writes until the socket takes no more.
 func (c *conn) flush() {
-	for c.err == nil && c.out.pending() {
-		want := c.out.fill()
-		n, again, err := writev(c.fd, c.out.vec[:want])
+	for c.err == nil && c.out != nil && c.out.pending() {
+		want := c.out.fill(&c.link.vec)
+		n, again, err := writev(c.fd, c.link.vec[:want])
 		c.link.stats.Writes++
 		switch {
 		case err != nil:
-			c.err = broken("writing", err)
+			c.fail(broken("writing", err))
 			return
 		case again:
+			c.link.stats.ShortWrites++
 			c.arm(true)
 			return
 		}
 		c.link.stats.BytesOut += uint64(n)
 		c.out.written(n)
 	}
+	c.dropOutput()
 	c.arm(false)
 }

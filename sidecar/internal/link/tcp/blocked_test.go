@@ -1,0 +1,93 @@
+package tcp_test
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
+)
+
+// TestBlockedPeerCostsNoWrites: while the peer reads nothing the link does not
+// try to write, and what the engine sleeps on is not ready; it is when there is
+// room again.
+func TestBlockedPeerCostsNoWrites(t *testing.T) {
+	m := linktest.NewMemory()
+	l := newLink(t, m)
+	defer l.Close()
+	x, y := loopback(t)
+	defer unix.Close(y)
+	attach(t, l, x)
+	sink := linktest.NewSink(m)
+	f := &link.Frame{Head: wire.Header{Type: wire.Heartbeat, Length: link.InlineMax}}
+	full := 0
+	for i := 0; full < 3; i++ { // the kernel moves what it has taken: room may come back
+		if l.Post(0, []*link.Frame{f}) == 0 {
+			full++
+			l.Poll(sink)
+		}
+	}
+	ready := func() bool {
+		p := []unix.PollFd{{Fd: int32(l.FD()), Events: unix.POLLIN}}
+		n, err := unix.Poll(p, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n == 1
+	}
+	writes := l.Stats().Writes
+	for range 100 {
+		l.Post(0, []*link.Frame{f})
+		l.Poll(sink)
+	}
+	if n := l.Stats().Writes - writes; n > 3 {
+		t.Errorf("%d attempts to write to a peer that reads nothing, in 100 turns", n)
+	}
+	if ready() {
+		t.Error("the engine would not sleep")
+	}
+	b := make([]byte, 1<<20)
+	for !ready() {
+		if _, err := unix.Read(y, b); err != nil && !errors.Is(err, unix.EAGAIN) {
+			t.Fatal(err)
+		}
+	}
+	if l.Poll(sink) == 0 || l.Post(0, []*link.Frame{f}) == 0 {
+		t.Error("there is room again, and the link does not use it")
+	}
+}
+
+// TestQuietConnectionsAreCheap: buffers are for connections that have something
+// to read or to write.
+func TestQuietConnectionsAreCheap(t *testing.T) {
+	const peers = 64
+	m := linktest.NewMemory()
+	l, err := tcp.New(m, peers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for peer := range link.Peer(peers) {
+		x, y := socketPair(t)
+		defer unix.Close(y)
+		if err := l.Attach(peer, x); err != nil {
+			t.Fatal(err)
+		}
+		f := &link.Frame{Head: wire.Header{Type: wire.Heartbeat}}
+		if l.Post(peer, []*link.Frame{f}) != 1 {
+			t.Fatal("a fresh connection takes nothing")
+		}
+		l.Poll(linktest.NewSink(m))
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / peers; each > 16<<10 {
+		t.Errorf("a quiet connection costs %d bytes, want at most 16 KiB", each)
+	}
+}
