@@ -12,38 +12,25 @@ import (
 // Comm is a communicator: a group of ranks whose messages meet only each
 // other's.
 type Comm struct {
+	*group
 	session *Session
 	context uint32
 	rank    int
-	ranks   []uint32       // world ranks
-	index   map[uint32]int // world rank -> rank; nil for the world
-	freed   bool           // guarded by the session's mutex
+	freed   bool // guarded by the session's mutex
 }
 
 func newWorld(s *Session) *Comm {
-	c := &Comm{session: s, rank: s.rank, ranks: make([]uint32, s.ranks)}
-	for i := range c.ranks {
-		c.ranks[i] = uint32(i)
-	}
-	return c
+	return &Comm{session: s, rank: s.rank, group: &group{size: s.ranks}}
 }
 
 // Rank is this process's rank.
 func (c *Comm) Rank() int { return c.rank }
 
 // Size is the number of ranks.
-func (c *Comm) Size() int { return len(c.ranks) }
+func (c *Comm) Size() int { return c.size }
 
 // Session is what the communicator belongs to.
 func (c *Comm) Session() *Session { return c.session }
-
-// rankOf translates a world rank.
-func (c *Comm) rankOf(world uint32) int {
-	if c.index == nil {
-		return int(world)
-	}
-	return c.index[world]
-}
 
 // agree finds a number that is free on all members, for a communicator or a
 // window: the largest that anyone proposes, unless an agreement of another
@@ -106,27 +93,42 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 		}
 	}
 	sort.SliceStable(members, func(i, j int) bool { return all[2*members[i]+1] < all[2*members[j]+1] })
-	n := &Comm{session: c.session, context: number, index: map[uint32]int{}}
+	n := &Comm{session: c.session, context: number}
+	ranks := make([]uint32, len(members))
 	for i, r := range members {
-		n.ranks = append(n.ranks, c.ranks[r])
-		n.index[c.ranks[r]] = i
+		ranks[i] = c.world(r)
 		if r == c.rank {
 			n.rank = i
 		}
 	}
-	return n, n.announce(ctx)
+	n.group = newGroup(ranks)
+	list := make([]byte, 0, 4*len(ranks))
+	for _, r := range ranks {
+		list = binary.LittleEndian.AppendUint32(list, r)
+	}
+	return n, n.announce(ctx, shm.Descriptor{}, list)
 }
 
 // Dup makes a communicator of the same ranks.
-func (c *Comm) Dup(ctx context.Context) (*Comm, error) { return c.Split(ctx, 0, c.rank) }
-
-// announce makes the communicator known to the engine, for collectives.
-func (c *Comm) announce(ctx context.Context) error {
-	list := make([]byte, 0, 4*len(c.ranks))
-	for _, r := range c.ranks {
-		list = binary.LittleEndian.AppendUint32(list, r)
+func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
+	if !c.session.sharesGroups {
+		return c.Split(ctx, 0, c.rank)
 	}
-	_, err := c.call(ctx, "split", AnySource, shm.Descriptor{Op: shm.OpComm, Context: c.context}, list, nil)
+	number, err := c.agree(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n := &Comm{session: c.session, context: number, rank: c.rank, group: c.group}
+	var d shm.Descriptor
+	d.SetBody(0, 0, uint64(c.context), 0)
+	return n, n.announce(ctx, d, nil)
+}
+
+// announce makes the communicator known to the engine, for collectives: d names
+// another one with the same ranks, or they are listed.
+func (c *Comm) announce(ctx context.Context, d shm.Descriptor, list []byte) error {
+	d.Op, d.Context = shm.OpComm, c.context
+	_, err := c.call(ctx, "split", AnySource, d, list, nil)
 	return err
 }
 

@@ -17,7 +17,7 @@ func TestWorldCannotBeFreed(t *testing.T) {
 
 func TestFreedCommunicatorIsNotUsed(t *testing.T) {
 	s, f := attachTo(t, shape{})
-	c := &Comm{session: s, context: 5, ranks: []uint32{0, 1}}
+	c := &Comm{session: s, context: 5, group: newGroup([]uint32{0, 1})}
 	wait := f.answering(func() { f.done(f.next(shm.OpColl).Req, shm.StatusOK, 0) })
 	if err := c.Free(t.Context()); err != nil {
 		t.Fatal(err)
@@ -98,5 +98,37 @@ func TestOperationOfAnotherType(t *testing.T) {
 	f.quiet()
 	if n := arenaInUse(s); n != used {
 		t.Fatalf("%d bytes leaked", n-used)
+	}
+}
+
+// A Dup lists no ranks where the sidecar shares groups, and is made by a split
+// where it does not.
+func TestDupSharesTheGroup(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	wait := f.answering(func() {
+		for range 2 { // the agreement
+			f.done(f.next(shm.OpColl).Req, shm.StatusOK, 0)
+		}
+		d := f.next(shm.OpComm)
+		if d.Class != shm.ClassNone || d.Aux() != 0 || d.Len() != 0 {
+			f.t.Errorf("a Dup of the world is announced as %+v", d)
+		}
+		f.done(d.Req, shm.StatusOK, 0)
+	})
+	c, err := s.World().Dup(t.Context())
+	wait()
+	if err != nil || c.group != s.World().group {
+		t.Fatalf("a Dup has a group of its own: %v", err)
+	}
+}
+
+func TestRanksOfGroups(t *testing.T) {
+	for _, ranks := range [][]uint32{{7}, {1, 5, 9}, {9, 1, 5, 0}, {3, 2, 1}} {
+		g := newGroup(ranks)
+		for i, r := range ranks {
+			if g.world(i) != r || g.rankOf(r) != i {
+				t.Errorf("%v: rank %d is %d of the world, and that is %d", ranks, i, g.world(i), g.rankOf(r))
+			}
+		}
 	}
 }

@@ -20,8 +20,8 @@ const TagMax = 1<<31 - 1
 const silentMax = 1024
 
 func (c *Comm) checkPeer(peer int) error {
-	if peer < 0 || peer >= len(c.ranks) {
-		return fmt.Errorf("%w: rank %d of a communicator of %d", ErrInvalid, peer, len(c.ranks))
+	if peer < 0 || peer >= c.size {
+		return fmt.Errorf("%w: rank %d of a communicator of %d", ErrInvalid, peer, c.size)
 	}
 	return nil
 }
@@ -67,7 +67,7 @@ func (c *Comm) submitSend(what string, buf []byte, dst, tag int, mode sendMode) 
 	if err != nil {
 		return Request{}, err
 	}
-	d := shm.Descriptor{Op: shm.OpSend, Peer: c.ranks[dst], Context: c.context, Tag: uint64(tag)}
+	d := shm.Descriptor{Op: shm.OpSend, Peer: c.world(dst), Context: c.context, Tag: uint64(tag)}
 	if mode == sendSync {
 		d.Flags = shm.FlagSync
 	}
@@ -90,7 +90,7 @@ func (c *Comm) sendSilently(buf []byte, dst, tag int) error {
 	if err := s.usable(c); err != nil {
 		return err
 	}
-	d := shm.Descriptor{Op: shm.OpSend, Flags: shm.FlagSilent, Peer: c.ranks[dst], Context: c.context, Tag: uint64(tag)}
+	d := shm.Descriptor{Op: shm.OpSend, Flags: shm.FlagSilent, Peer: c.world(dst), Context: c.context, Tag: uint64(tag)}
 	d.SetInline(buf)
 	if err := s.push(&d); err != nil {
 		return err
@@ -169,7 +169,7 @@ func (c *Comm) pattern(d *shm.Descriptor, src, tag int) error {
 		if err := c.checkPeer(src); err != nil {
 			return err
 		}
-		d.Peer = c.ranks[src]
+		d.Peer = c.world(src)
 	}
 	d.Context = c.context
 	d.SetBody(0, 0, ignore, 0)

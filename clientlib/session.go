@@ -21,6 +21,7 @@ type Session struct {
 	doorbell               int
 	conn                   *net.UnixConn
 	eager                  int
+	sharesGroups           bool // the sidecar knows a communicator by another
 	wait                   waitPolicy
 	world                  *Comm
 	arena                  arena
@@ -55,7 +56,7 @@ func newSession(conn *net.UnixConn, w shm.Welcome, fds []int, policy string) (*S
 	s := &Session{
 		rank: int(w.Rank), ranks: int(w.Ranks), pod: int(w.Pod), pods: int(w.Pods),
 		control: c, slabMem: c.Slab(), arenaMem: arenaMem, doorbell: fds[2], conn: conn,
-		eager: int(w.EagerBytes), watched: make(chan struct{}), numbers: 1,
+		eager: int(w.EagerBytes), sharesGroups: w.Features&shm.FeatureGroups != 0, watched: make(chan struct{}), numbers: 1,
 		place: place{wanted: w.Features&shm.FeaturePlace != 0},
 	}
 	mem, n := c.SubmitRing()

@@ -75,7 +75,7 @@ func (w *Window[T]) access(ctx context.Context, what string, code shm.Op, tag ui
 	if len(b) == 0 {
 		return nil
 	}
-	d := shm.Descriptor{Op: code, Peer: c.ranks[target], Context: w.number, Tag: tag}
+	d := shm.Descriptor{Op: code, Peer: c.world(target), Context: w.number, Tag: tag}
 	d.SetBody(0, 0, at, 0)
 	if off, shared := c.session.inArena(b); shared {
 		d.Class = shm.ClassArena
@@ -129,7 +129,7 @@ func (w *Window[T]) fetch(ctx context.Context, what string, code shm.Op, opCode 
 		return old[0], c.session.fail(what, c, target, AnyTag, 0, err)
 	}
 	d := shm.Descriptor{
-		Op: code, Peer: c.ranks[target], Context: w.number, Tag: at,
+		Op: code, Peer: c.world(target), Context: w.number, Tag: at,
 		Status: shm.Status(uint32(typeCode[T]())<<8 | uint32(opCode)),
 	}
 	d.SetInline(bytesOf(operands))
@@ -173,7 +173,7 @@ func (s *Session) unlock(l lock) error {
 		return err
 	}
 	o.what, o.comm, o.peer, o.tag, o.detached = "unlock", l.comm, l.target, AnyTag, true
-	_, err = s.submitOp(Request{s, id, o.gen}, o, &shm.Descriptor{Op: shm.OpUnlock, Context: l.window, Peer: l.comm.ranks[l.target]})
+	_, err = s.submitOp(Request{s, id, o.gen}, o, &shm.Descriptor{Op: shm.OpUnlock, Context: l.window, Peer: l.comm.world(l.target)})
 	return err
 }
 
@@ -184,7 +184,7 @@ func (w *Window[T]) plain(ctx context.Context, what string, code shm.Op, target 
 		if err := c.checkPeer(target); err != nil {
 			return c.session.fail(what, c, target, AnyTag, 0, err)
 		}
-		d.Peer = c.ranks[target]
+		d.Peer = c.world(target)
 	}
 	_, err := c.call(ctx, what, target, d, nil, nil)
 	return err
@@ -197,7 +197,7 @@ func (w *Window[T]) Lock(ctx context.Context, target int, exclusive bool) error 
 	if err := c.checkPeer(target); err != nil {
 		return c.session.fail("lock", c, target, AnyTag, 0, err)
 	}
-	d := shm.Descriptor{Op: shm.OpLock, Context: w.number, Peer: c.ranks[target]}
+	d := shm.Descriptor{Op: shm.OpLock, Context: w.number, Peer: c.world(target)}
 	if exclusive {
 		d.Flags = shm.FlagExclusive
 	}

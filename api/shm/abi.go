@@ -17,7 +17,8 @@ const (
 	FeatureRMA                          // windows
 	FeatureColl                         // engine-run collectives
 	FeaturePlace                        // the client says on which processor it computes or waits
-	FeaturesAll      = FeatureInline | FeatureStaged | FeatureRMA | FeatureColl | FeaturePlace
+	FeatureGroups                       // a communicator may be named by another with the same ranks
+	FeaturesAll      = FeatureInline | FeatureStaged | FeatureRMA | FeatureColl | FeaturePlace | FeatureGroups
 	FeaturesRequired = FeatureInline | FeatureStaged
 )
 

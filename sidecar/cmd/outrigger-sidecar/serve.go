@@ -1,13 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
@@ -61,9 +64,21 @@ func (d *daemon) summarize(s *obs.Sources) {
 
 func (d *daemon) sources(ready func() bool) *obs.Sources {
 	return &obs.Sources{
-		Look: d.look, Flight: &d.flight, FirstRank: d.firstRank(), Ranks: d.doc.Ranks, Pod: d.o.pod, Transport: transport,
+		Alive: d.engine.Alive, Look: d.look, Talked: d.talked, Flight: &d.flight, FirstRank: d.firstRank(), Ranks: d.doc.Ranks, Pod: d.o.pod, Transport: transport,
 		Ready: ready, Failure: d.fault.Load, Log: d.log, Break: d.breakPeer,
 	}
+}
+
+func (d *daemon) talked() (cells []obs.Cell, rest obs.Cell, err error) {
+	err = d.engine.Talked(func(src uint32, to []core.Talk, more core.Traffic) {
+		for _, t := range to {
+			cells = append(cells, obs.Cell{Src: uint64(src), Dst: uint64(t.Dst), Messages: t.Messages, Bytes: t.Bytes})
+		}
+		rest.Messages += more.Messages
+		rest.Bytes += more.Bytes
+	})
+	slices.SortFunc(cells, func(a, b obs.Cell) int { return cmp.Or(cmp.Compare(a.Src, b.Src), cmp.Compare(a.Dst, b.Dst)) })
+	return cells, rest, err
 }
 
 func (d *daemon) breakPeer(peer int) error {

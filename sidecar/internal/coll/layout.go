@@ -22,11 +22,14 @@ func NewLayout(pods []int32) (*Layout, error) {
 	l := &Layout{pod: make([]int32, len(pods)), index: make([]int32, len(pods))}
 	number := make(map[int32]int32)
 	var sizes []int32
+	n, seen := int32(0), false
 	for rank, id := range pods {
-		n, seen := number[id]
+		if rank == 0 || id != pods[rank-1] { // mostly they lie pod by pod
+			n, seen = number[id]
+		}
 		if !seen {
 			n = int32(len(sizes))
-			number[id] = n
+			number[id], seen = n, true
 			sizes = append(sizes, 0)
 			l.leaders = append(l.leaders, int32(rank))
 		}

@@ -3,6 +3,8 @@ package core
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
@@ -12,10 +14,9 @@ import (
 // comm is a communicator as one application knows it.
 type comm struct {
 	context uint32
-	ranks   []uint32 // world ranks in communicator order
-	me      int
-	layout  *coll.Layout
-	seq     uint32 // collectives started on it; part of their messages' tags
+	*group
+	me  int
+	seq uint32 // collectives started on it; part of their messages' tags
 }
 
 // collective is one that is under way. Its schedule is run round by round:
@@ -49,60 +50,60 @@ type stepRef struct {
 }
 
 func (c *Core) addWorld(s *session) {
-	w := &comm{ranks: make([]uint32, len(c.cfg.PodOf)), me: int(s.endpoint.rank)}
-	for i := range w.ranks {
-		w.ranks[i] = uint32(i)
-	}
-	c.setLayout(w)
-	s.comms[0] = w
+	c.world.refs++
+	s.comms[0] = &comm{group: c.world, me: int(s.endpoint.rank)}
 }
 
-func (c *Core) setLayout(m *comm) {
-	pods := make([]int32, len(m.ranks))
-	for i, r := range m.ranks {
-		pods[i] = c.cfg.PodOf[r]
-	}
-	// The only error is a number of ranks that no job can have.
-	m.layout, _ = coll.NewLayout(pods)
-}
-
-// submitComm makes a communicator known.
+// submitComm makes a communicator known: of the ranks that it lists, or of those
+// of another communicator.
 func (c *Core) submitComm(s *session, d *shm.Descriptor) error {
-	ref, err := s.memory(d.Class, d.Addr(), d.Len())
+	if d.Context == 0 || d.Context >= 1<<31 || s.comms[d.Context] != nil || len(s.comms) >= commLimit {
+		return fmt.Errorf("communicator %d exists, or cannot, or there are %d of them", d.Context, len(s.comms))
+	}
+	g, err := c.namedGroup(s, d)
 	if err != nil {
-		return err
+		return fmt.Errorf("communicator %d: %w", d.Context, err)
 	}
-	n := ref.Len / 4
-	if ref.Len%4 != 0 || n == 0 || n > uint64(len(c.cfg.PodOf)) || d.Context == 0 || d.Context >= 1<<31 {
-		return fmt.Errorf("communicator %d of %d bytes of ranks", d.Context, ref.Len)
-	}
-	if s.comms[d.Context] != nil || len(s.comms) >= commLimit {
-		return fmt.Errorf("communicator %d exists, or there are %d of them", d.Context, len(s.comms))
-	}
-	m := &comm{context: d.Context, ranks: make([]uint32, n), me: -1}
-	list := append([]byte(nil), c.ports.Bytes(ref)...)
-	seen := make(map[uint32]bool, n)
-	for i := range m.ranks {
-		r := binary.LittleEndian.Uint32(list[4*i:])
-		if int(r) >= len(c.cfg.PodOf) || seen[r] {
-			return fmt.Errorf("communicator %d: rank %d is unknown or named twice", d.Context, r)
-		}
-		seen[r] = true
-		m.ranks[i] = r
-		if r == s.endpoint.rank {
-			m.me = i
-		}
-	}
+	m := &comm{context: d.Context, group: g, me: g.place(s.endpoint.rank)}
 	if m.me < 0 {
-		return fmt.Errorf("communicator %d: rank %d is no member", d.Context, s.endpoint.rank)
+		err = fmt.Errorf("communicator %d: rank %d is no member", d.Context, s.endpoint.rank)
+	} else {
+		err = s.take(d.Req, requestPlain, 0)
 	}
-	if err := s.take(d.Req, requestPlain, 0); err != nil {
+	if err != nil {
+		c.dropGroup(g)
 		return err
 	}
-	c.setLayout(m)
 	s.comms[d.Context] = m
 	c.finish(s.id, d.Req, shm.StatusOK)
 	return nil
+}
+
+// namedGroup is the group that a descriptor names.
+func (c *Core) namedGroup(s *session, d *shm.Descriptor) (*group, error) {
+	if d.Class == shm.ClassNone {
+		if d.Aux() > math.MaxUint32 || s.comms[uint32(d.Aux())] == nil {
+			return nil, fmt.Errorf("ranks of communicator %d, which does not exist", d.Aux())
+		}
+		g := s.comms[uint32(d.Aux())].group
+		g.refs++
+		return g, nil
+	}
+	ref, err := s.memory(d.Class, d.Addr(), d.Len())
+	if err != nil {
+		return nil, err
+	}
+	n := ref.Len / 4
+	if ref.Len%4 != 0 || n == 0 || n > uint64(len(c.cfg.PodOf)) {
+		return nil, fmt.Errorf("%d bytes of ranks", ref.Len)
+	}
+	c.effort += ref.Len
+	c.list = slices.Grow(c.list[:0], int(n))[:n] // one private copy, judged by takeGroup
+	raw := c.ports.Bytes(ref)
+	for i := range c.list {
+		c.list[i] = binary.LittleEndian.Uint32(raw[4*i:])
+	}
+	return c.takeGroup(c.list)
 }
 
 // commLimit bounds the communicators of one application.
@@ -120,11 +121,14 @@ func (c *Core) submitColl(s *session, d *shm.Descriptor) error {
 	if most := uint64(shm.CollBlockBytes + 8*collVectors*len(c.cfg.PodOf)); block.Len > most {
 		return fmt.Errorf("collective block of %d bytes, want at most %d", block.Len, most)
 	}
-	raw := append([]byte(nil), c.ports.Bytes(block)...) // one private copy, judged below
+	var head [shm.CollBlockBytes]byte
+	raw := c.ports.Bytes(block)
+	n := copy(head[:], raw) // a private copy, judged below
 	var b shm.CollBlock
-	if err := b.Decode(raw); err != nil {
+	if err := b.Decode(head[:n]); err != nil {
 		return err
 	}
+	c.effort += block.Len
 	m := s.comms[b.Context]
 	if m == nil {
 		return fmt.Errorf("no communicator has the number %d", b.Context)
@@ -163,7 +167,7 @@ func (c *Core) submitColl(s *session, d *shm.Descriptor) error {
 func (c *Core) planColl(s *session, st *collective, b *shm.CollBlock, vectors []byte) (status shm.Status, need uint64, err error) {
 	m := st.comm
 	p := coll.Params{
-		Kind: coll.Kind(b.Kind), Rank: m.me, Size: len(m.ranks), Root: int(b.Root),
+		Kind: coll.Kind(b.Kind), Rank: m.me, Size: m.size, Root: int(b.Root),
 		Count: int(min(b.Count, 1<<62)), Elem: int(min(b.Elem, 1<<31)), Algorithm: coll.Algorithm(min(b.Algorithm, 255)),
 		Commutative: b.Flags&shm.CollCommutative != 0, InPlace: b.Flags&shm.CollInPlace != 0, Layout: m.layout,
 	}
@@ -206,7 +210,8 @@ func reduces(kind uint8) bool {
 	return false
 }
 
-// setVectors decodes the arrays of the vector kinds.
+// setVectors decodes the arrays of the vector kinds, straight from the
+// application's memory: each number is read once.
 func setVectors(p *coll.Params, b *shm.CollBlock, raw []byte) error {
 	if uint64(len(raw)) != uint64(b.Vectors)*uint64(p.Size)*8 {
 		return fmt.Errorf("collective block with %d bytes of vectors, want %d of %d numbers", len(raw), b.Vectors, p.Size)

@@ -151,7 +151,9 @@ type Core struct {
 	peers     []peer
 	lanes     []link.Peer // peers with memory in RegionRings, in its order
 	dirty     []link.Peer // peers with frames to post or acknowledgements owed
-	held      []link.Peer // of them, those that this Flush leaves for the next
+	timers    timers
+	owed      []link.Peer // peers that are owed an acknowledgement, at a time
+	held      []link.Peer // of dirty, those that this Flush leaves for the next
 	budget    budget      // of the current Flush
 	endpoints []*endpoint // by world rank; nil: hosted elsewhere
 	hosted    []*endpoint
@@ -169,8 +171,12 @@ type Core struct {
 	copies  pool // eager messages copied out of arenas, until acknowledged
 	gots    table[got]
 	fail    *Failure
-	left    bool           // all ranks of this sidecar have left, and it has said so
-	scratch shm.Descriptor // of publish
+	left    bool // all ranks of this sidecar have left, and it has said so
+	world   *group
+	groups  map[uint64][]*group // by hash of their ranks
+	list    []uint32            // scratch of namedGroup
+	effort  uint64              // bytes of lists that descriptors made it read
+	scratch shm.Descriptor      // of publish
 	stats   Stats
 	moved   uint64 // pieces of large messages announced, asked for or carried
 	busy    bool   // ranks of this sidecar compute beside their transfers
@@ -238,11 +244,15 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	if len(c.hosted) == 0 {
 		return nil, fmt.Errorf("core: no rank of the job is in pod %d", cfg.Self)
 	}
-	c.stats.firstHosted = c.hosted[0].rank
-	last := c.hosted[len(c.hosted)-1].rank
-	c.stats.Matrix = make([]Traffic, int(last-c.stats.firstHosted+1)*len(cfg.PodOf))
+	if err := c.initGroups(); err != nil {
+		return nil, err
+	}
 	return c, nil
 }
+
+// Effort counts the bytes of lists that descriptors have made the core read. It
+// tells a caller who takes many descriptors a turn when it is enough.
+func (c *Core) Effort() uint64 { return c.effort }
 
 // peerOf is the sidecar that hosts a world rank.
 // Preconditions: rank is below the job's size.

@@ -28,6 +28,7 @@ func (c *Core) connectedDead(p *peer) {
 	p.recvSeq, p.ackSent, p.ackBytes, p.ackAt = 0, 0, 0, 0
 	p.grant = uint32(c.cfg.CreditBytes / wire.CreditUnit)
 	p.grantSent = p.grant
+	c.watch(p)
 	c.touch(p)
 }
 

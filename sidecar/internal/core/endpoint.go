@@ -18,6 +18,7 @@ type endpoint struct {
 	gone    bool         // was attached and has left
 	ended   bool         // and nothing of it is open any more
 	probes  *match.Queue // waiting probes: patterns only
+	talks   talks        // whom it has sent to
 	claimed []uint64     // messages that matched probes have taken and nobody has received
 	wins    map[uint32]*window
 }
@@ -120,6 +121,9 @@ func (c *Core) unhold(id SessionID) {
 	s.holds--
 	if s.left && s.holds == 0 {
 		c.sessions[id] = nil
+		for context := range s.comms {
+			c.dropComm(s, context)
+		}
 		c.ports.Freed(id)
 	}
 }

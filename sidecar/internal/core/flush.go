@@ -158,6 +158,10 @@ func (c *Core) oweAck(p *peer, bytes uint32, atOnce bool) {
 	case p.ackAt == 0:
 		p.ackAt = c.now + int64(c.cfg.AckDelay)
 	}
+	if p.ackAt > c.now && !p.owed {
+		p.owed = true
+		c.owed = append(c.owed, p.id)
+	}
 	if p.ackAt <= c.now || p.recvSeq-p.ackSent >= ackFrames || p.ackBytes >= ackBytes {
 		c.touch(p)
 	}

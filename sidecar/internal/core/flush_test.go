@@ -24,6 +24,8 @@ func (idle) Bytes(link.Ref) []byte                                    { return n
 func (idle) Connect(link.Peer)                                        {}
 func (idle) Note(NoteKind, link.Peer, uint32, uint64, uint64, uint64) {}
 
+func (idle) Disconnect(link.Peer) {}
+
 // TestBlockedPeerIsNotTouched: a link that takes nothing is asked with one
 // frame, however many wait, and that is no work to be done at once.
 func TestBlockedPeerIsNotTouched(t *testing.T) {

@@ -55,6 +55,8 @@ type peer struct {
 	locks    int            // locks that its ranks wait for
 	isDirty  bool
 	stuck    bool   // its link took nothing last time
+	timerAt  int64  // when it is looked at again; 0: no timer runs
+	owed     bool   // it is among those that are owed an acknowledgement
 	granted  uint32 // eager credit that the peer has granted, cumulative, wire.CreditUnit
 	used     uint32 // of it used
 
@@ -121,6 +123,7 @@ func (c *Core) reach(p *peer) {
 	if p.state == peerIdle {
 		p.state = peerConnecting
 		p.downAt = c.now
+		c.watch(p)
 		c.ports.Connect(p.id)
 	}
 }
@@ -154,6 +157,7 @@ func (c *Core) LinkUp(now int64, id link.Peer, caps link.Caps) {
 	p.caps, p.redialAt, p.sentAt = caps, 0, now
 	c.openRing(p)
 	p.state, p.greet, p.known = peerGreeting, true, true
+	c.watch(p)
 	c.ports.Note(NoteUp, id, 0, 0, 0, p.recvSeq)
 	if c.fail != nil {
 		c.tell(p, c.fail) // before anything else that follows from it
@@ -200,12 +204,14 @@ func (c *Core) LinkDown(now int64, id link.Peer, err error) {
 	}
 	heard := p.state == peerReady
 	if p.state = peerConnecting; heard {
+		c.watch(p)
 		c.ports.Connect(id)
 		return
 	}
 	// Whoever answers there and says nothing will not do better at once.
 	p.pause = min(max(2*p.pause, redialFirst), redialMax)
 	p.redialAt = now + p.pause
+	c.watch(p)
 }
 
 // Pauses before the next connection to a peer that was not heard on the last.

@@ -47,7 +47,7 @@ func (c *Core) startStep(id uint64, st *collective, x *coll.Step) {
 	case coll.Send:
 		st.pending++
 		c.startSend(s, &outgoing{
-			owner: o, src: s.endpoint.rank, dst: st.comm.ranks[x.Peer], context: st.comm.context,
+			owner: o, src: s.endpoint.rank, dst: st.comm.rank(x.Peer), context: st.comm.context,
 			tag: st.tag(x.Tag), total: uint64(x.Len), payload: st.at(x.Src, x.SrcOff, x.Len), class: shm.ClassArena, coll: true,
 		})
 	case coll.Recv:
@@ -56,7 +56,7 @@ func (c *Core) startStep(id uint64, st *collective, x *coll.Step) {
 		r.owner, r.endpoint, r.coll, r.class = o, s.endpoint, true, shm.ClassArena
 		r.buf, r.capacity = st.at(x.Dst, x.DstOff, x.Len), uint64(x.Len)
 		st.open = append(st.open, stepRef{rid, false})
-		c.startRecv(r, rid, match.Pattern{Context: st.comm.context, Source: st.comm.ranks[x.Peer], Tag: st.tag(x.Tag)})
+		c.startRecv(r, rid, match.Pattern{Context: st.comm.context, Source: st.comm.rank(x.Peer), Tag: st.tag(x.Tag)})
 	}
 }
 

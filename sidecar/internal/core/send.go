@@ -109,7 +109,7 @@ func (c *Core) startSend(s *session, o *outgoing) {
 		c.sendDone(s, o.owner, c.lost(p))
 		return
 	}
-	c.stats.sent(o.src, o.dst, o.total, len(c.cfg.PodOf))
+	c.countSent(o.src, o.dst, o.total)
 	if o.class != shm.ClassStaged && o.total <= c.eagerMax(p) && c.takeCredit(p, o.total) {
 		c.sendEager(s, p, o)
 		return

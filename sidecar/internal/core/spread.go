@@ -43,6 +43,7 @@ func (c *Core) tell(p *peer, f *Failure) {
 	}
 	p.knows = true
 	c.emitAbort(p, f)
+	c.watch(p) // its patience is another now
 }
 
 // tellKin tells the neighbours in the tree. It is called again when one of them

@@ -1,7 +1,5 @@
 package core
 
-import "math/bits"
-
 // NoteKind is what a protocol event in the flight recorder was.
 type NoteKind uint8
 
@@ -34,20 +32,10 @@ type Stats struct {
 	RemoteErrors         uint64
 	Breaks, Reconnects   uint64
 	Sizes                [40]uint64 // messages sent by size: index is the number of bits of the length
-	Matrix               []Traffic  // rows of the hosted ranks in order, one column a rank
+	Local, Remote        Traffic    // messages sent to ranks of this pod, and of others
 
 	UnexpectedBytes, UnexpectedPeak uint64
 	CreditUsed, CreditReturned      uint64 // eager bytes charged here, and given back here to their senders
 	Sends, Receives, Parked, Rings  int
 	Peers                           int // other sidecars that were connected once
-
-	firstHosted uint32
-}
-
-// sent counts a message of n bytes from src to dst.
-func (s *Stats) sent(src, dst uint32, n uint64, ranks int) {
-	s.Sizes[min(bits.Len64(n), len(s.Sizes)-1)]++
-	if i := int(src-s.firstHosted)*ranks + int(dst); i < len(s.Matrix) {
-		s.Matrix[i].add(n)
-	}
 }

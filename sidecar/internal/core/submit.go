@@ -44,7 +44,7 @@ func (c *Core) submit(s *session, d *shm.Descriptor) error {
 	case shm.OpComm:
 		return c.submitComm(s, d)
 	case shm.OpCommFree:
-		delete(s.comms, d.Context)
+		c.dropComm(s, d.Context)
 		return nil
 	case shm.OpColl:
 		return c.submitColl(s, d)

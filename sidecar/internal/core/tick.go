@@ -8,7 +8,9 @@ import (
 
 // Tick does what time alone brings about: late acknowledgements, heartbeats,
 // and the end of peers that have been silent or unreachable for too long. It
-// returns when it wants to be called again; 0: no timer runs.
+// returns when it wants to be called again; 0: no timer runs. It looks at the
+// peers whose time has come and at those that are owed an acknowledgement, and
+// at no others.
 func (c *Core) Tick(now int64) (next int64) {
 	c.now = now
 	c.forgiveOwnAbsence()
@@ -18,24 +20,18 @@ func (c *Core) Tick(now int64) (next int64) {
 		}
 	}
 	c.tickLeft(due)
-	for i := range c.peers {
-		p := &c.peers[i]
-		if p.self {
-			continue
+	c.tickOwed(due)
+	for len(c.timers) > 0 && c.timers[0].at <= now {
+		t := c.timers[0]
+		c.timers.pop()
+		if p := &c.peers[t.peer]; p.timerAt == t.at { // else an earlier one took its place
+			p.timerAt = 0
+			c.tickPeer(p)
+			c.watch(p)
 		}
-		switch p.state {
-		case peerConnecting:
-			c.tickConnecting(p, due)
-		case peerGreeting, peerReady:
-			c.tickUp(p, due)
-		case peerDenied:
-			limit := p.downAt + int64(c.cfg.DeadAfter)
-			if now >= limit {
-				c.endDenial(p)
-				continue
-			}
-			due(limit)
-		}
+	}
+	if len(c.timers) > 0 {
+		due(c.timers[0].at)
 	}
 	c.tickDue = now + int64(c.cfg.Heartbeat)
 	if next == 0 {
@@ -61,58 +57,98 @@ func (c *Core) forgiveOwnAbsence() {
 	}
 }
 
-func (c *Core) tickConnecting(p *peer, due func(int64)) {
-	since, patience := p.downAt, c.cfg.DeadAfter
-	switch {
-	case p.known:
-	case c.fail == nil:
-		patience = c.cfg.StartWithin
-	default: // it is to tell others, and they cannot wait until it starts
-		since = max(since, c.fail.At)
-	}
-	limit := since + int64(patience)
-	if c.now >= limit {
-		c.peerDied(p, fmt.Errorf("%w, no other within %v", link.ErrBroken, patience))
-		return
-	}
-	due(limit)
-	switch {
-	case p.redialAt == 0:
-	case c.now >= p.redialAt:
-		p.redialAt = 0
-		c.ports.Connect(p.id)
-	default:
-		due(p.redialAt)
+// watch sets the timer of a peer that has come into a state with one. Frames
+// only put its time off, which the timer finds out when it comes.
+func (c *Core) watch(p *peer) {
+	if at := c.deadline(p); at != 0 && (p.timerAt == 0 || at < p.timerAt) {
+		p.timerAt = at
+		c.timers.push(timer{at, p.id})
 	}
 }
 
-func (c *Core) tickUp(p *peer, due func(int64)) {
-	since := p.heardAt
-	if p.downAt != 0 { // not yet on this connection
+// deadline is when a peer has to be looked at if nothing happens before.
+func (c *Core) deadline(p *peer) int64 {
+	at := c.limit(p)
+	switch p.state {
+	case peerConnecting:
+		if p.redialAt != 0 {
+			at = min(at, p.redialAt)
+		}
+	case peerGreeting, peerReady:
+		at = min(at, p.sentAt+int64(c.cfg.Heartbeat))
+	}
+	return at
+}
+
+// limit is when a peer of which nothing is heard is given up; 0: never.
+func (c *Core) limit(p *peer) int64 {
+	since, patience := p.heardAt, c.cfg.DeadAfter
+	switch p.state {
+	case peerConnecting:
+		since, patience = p.downAt, c.patience(p)
+		if !p.known && c.fail != nil {
+			since = max(since, c.fail.At)
+		}
+	case peerGreeting, peerReady:
+		if p.downAt != 0 { // not yet heard on this connection
+			since = p.downAt
+		}
+	case peerDenied:
 		since = p.downAt
+	default:
+		return 0
 	}
-	limit := since + int64(c.cfg.DeadAfter)
-	if c.now >= limit {
+	if p.self {
+		return 0
+	}
+	return since + int64(patience)
+}
+
+// tickPeer does what is due for a peer.
+func (c *Core) tickPeer(p *peer) {
+	at := c.deadline(p)
+	switch {
+	case at == 0 || c.now < at:
+	case c.now >= c.limit(p):
+		c.giveUp(p)
+	case p.state == peerConnecting:
+		p.redialAt = 0
+		c.ports.Connect(p.id)
+	default:
+		// The heartbeat is an acknowledgement, and tells of credit that went
+		// back since the last frame.
+		p.ackAt, p.sentAt = c.now, c.now
+		c.touch(p)
+	}
+}
+
+// giveUp ends a peer whose time is up.
+func (c *Core) giveUp(p *peer) {
+	switch p.state {
+	case peerDenied:
+		c.endDenial(p)
+	case peerConnecting:
+		c.peerDied(p, fmt.Errorf("%w, no other within %v", link.ErrBroken, c.patience(p)))
+	default:
 		c.peerDied(p, fmt.Errorf("nothing heard for %v", c.cfg.DeadAfter))
-		return
 	}
-	due(limit)
-	if p.ackAt != 0 {
-		if c.now >= p.ackAt {
+}
+
+// tickOwed sends the acknowledgements that no frame has carried in time.
+func (c *Core) tickOwed(due func(int64)) {
+	keep := c.owed[:0]
+	for _, id := range c.owed {
+		p := &c.peers[id]
+		switch {
+		case p.ackAt == 0 || p.state != peerGreeting && p.state != peerReady:
+			p.owed = false
+		case c.now >= p.ackAt:
+			p.owed = false
 			c.touch(p)
-		} else {
+		default:
 			due(p.ackAt)
+			keep = append(keep, id)
 		}
 	}
-	if p.grantSent != p.grant && p.ackAt == 0 {
-		p.ackAt = c.now + int64(c.cfg.Heartbeat)
-		due(p.ackAt)
-	}
-	beat := p.sentAt + int64(c.cfg.Heartbeat)
-	if c.now >= beat {
-		p.ackAt = c.now
-		c.touch(p)
-		beat = c.now + int64(c.cfg.Heartbeat)
-	}
-	due(beat)
+	c.owed = keep
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
@@ -60,8 +61,11 @@ type Engine struct {
 	regions  [][]byte     // by link.Region
 	sessions []*attached  // by core.SessionID; nil: free
 	active   []*attached
+	first    int // of active, who is taken from first
 	byRank   map[uint32]*attached
 	now      int64
+	pulse    atomic.Int64 // when a turn last began, about; for Alive
+	asleep   atomic.Bool
 	nextTick int64
 	failed   bool
 	clock    func() int64
@@ -111,6 +115,7 @@ func New(cfg Config, clock func() int64) (*Engine, error) {
 	}
 	e.mail.doorbell = e.sleeper.doorbell
 	e.now = clock()
+	e.pulse.Store(e.now)
 	return e, nil
 }
 
@@ -129,9 +134,7 @@ func (e *Engine) Close() error {
 func (e *Engine) Turn() int {
 	e.now = e.clock()
 	work := e.readMail()
-	for _, a := range e.active {
-		work += e.intake(a)
-	}
+	work += e.intakeAll()
 	// What applications want goes out before the links are asked for news,
 	// which costs a system call; what the news brings about goes out after.
 	e.core.Flush(e.now, e)
@@ -163,6 +166,7 @@ func (e *Engine) Turn() int {
 }
 
 func (e *Engine) tick() {
+	e.pulse.Store(e.now)
 	e.nextTick = e.core.Tick(e.now)
 	if e.nextTick == 0 || e.nextTick > e.now+tickMax {
 		e.nextTick = e.now + tickMax
@@ -171,13 +175,33 @@ func (e *Engine) tick() {
 	e.nextTick = min(e.nextTick, e.now+tickMax)
 }
 
+// intakeEffort bounds the bytes of lists that descriptors make the core read in
+// a turn: communicators and collectives of large jobs.
+const intakeEffort = 256 << 10
+
+// intakeAll takes descriptors from the applications, beginning with the one after
+// the last that had its turn.
+func (e *Engine) intakeAll() int {
+	work, limit := 0, e.core.Effort()+intakeEffort
+	for i := range len(e.active) {
+		if e.core.Effort() >= limit {
+			e.first += i
+			return work + 1
+		}
+		if n := len(e.active); n > 0 { // intake may end sessions
+			work += e.intake(e.active[(e.first+i)%n])
+		}
+	}
+	return work
+}
+
 // intake takes descriptors from one application.
 func (e *Engine) intake(a *attached) int {
 	n, most := 0, intakeBatch
 	if a.ended {
 		most = min(most, a.last)
 	}
-	for n < most && !a.closing && a.Next(&e.d) {
+	for limit := e.core.Effort() + intakeEffort; n < most && !a.closing && e.core.Effort() < limit && a.Next(&e.d); {
 		n++
 		if err := e.core.Submit(e.now, a.id, &e.d); err != nil {
 			e.expel(a, err)
@@ -185,7 +209,7 @@ func (e *Engine) intake(a *attached) int {
 	}
 	if a.ended {
 		a.last -= n
-		if a.last == 0 || n < most {
+		if a.last == 0 || n == 0 {
 			e.detach(a, errVanished)
 		}
 	}

@@ -2,8 +2,10 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -63,6 +65,12 @@ func (m *mailbox) close() []func(*Engine) {
 	m.closed = true
 	m.mu.Unlock()
 	return m.take()
+}
+
+func (m *mailbox) stopped() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.closed
 }
 
 func (e *Engine) readMail() int {
@@ -166,7 +174,6 @@ func (e *Engine) View() (View, error) {
 	answer := make(chan View, 1)
 	err := e.mail.send(func(e *Engine) {
 		v := View{Core: e.core.Stats(), Turns: e.turns}
-		v.Core.Matrix = append([]core.Traffic(nil), v.Core.Matrix...)
 		if n, ok := e.cfg.Remote.(Counter); ok {
 			v.LinkBytesIn, v.LinkBytesOut = n.Bytes()
 		}
@@ -176,6 +183,47 @@ func (e *Engine) View() (View, error) {
 		return View{}, err
 	}
 	return <-answer, nil
+}
+
+// Talked asks for the traffic of the hosted ranks, one row a turn.
+func (e *Engine) Talked(row func(src uint32, to []core.Talk, rest core.Traffic)) error {
+	type answer struct {
+		src  uint32
+		to   []core.Talk
+		rest core.Traffic
+	}
+	got := make(chan answer, 1)
+	for i := range e.core.Hosted() {
+		err := e.mail.send(func(e *Engine) {
+			var a answer
+			a.src, a.to, a.rest = e.core.Talks(i, nil)
+			got <- a
+		})
+		if err != nil {
+			return err
+		}
+		a := <-got
+		row(a.src, a.to, a.rest)
+	}
+	return nil
+}
+
+// stuckAfter is how long a turn may take before the engine is not alive. No turn
+// takes a thousandth of it.
+const stuckAfter = 5 * time.Second
+
+// Alive reports whether turns go on, without asking for one.
+func (e *Engine) Alive() error {
+	if e.mail.stopped() {
+		return errStopped
+	}
+	if e.asleep.Load() {
+		return nil
+	}
+	if d := time.Duration(e.clock() - e.pulse.Load()); d > stuckAfter {
+		return fmt.Errorf("engine: a turn has taken %v", d)
+	}
+	return nil
 }
 
 // Breaker is a link whose connections can be broken on purpose.

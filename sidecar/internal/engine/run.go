@@ -86,7 +86,11 @@ func (e *Engine) sleep() {
 		ready = ready || a.Ready()
 	}
 	if !ready {
-		e.sleeper.sleep(e.untilTimer())
+		d := e.untilTimer()
+		e.asleep.Store(true)
+		e.sleeper.sleep(d)
+		e.pulse.Store(e.clock())
+		e.asleep.Store(false)
 	}
 	for _, a := range e.active {
 		a.SetSleeping(false)

@@ -97,15 +97,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 // sizes is the histogram of message sizes; bucket k holds sizes below 2^k.
 func sizes(s *core.Stats) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(s.Sizes))
-	total, sum := uint64(0), uint64(0)
+	total := uint64(0)
 	for bits, n := range s.Sizes {
 		total += n
 		buckets[float64(uint64(1)<<bits-1)] = total
 	}
-	for _, t := range s.Matrix {
-		sum += t.Bytes
-	}
-	return prometheus.MustNewConstHistogram(sizesDesc, total, float64(sum), buckets)
+	return prometheus.MustNewConstHistogram(sizesDesc, total, float64(s.Local.Bytes+s.Remote.Bytes), buckets)
 }
 
 // Protocol is the traffic of one protocol by name.

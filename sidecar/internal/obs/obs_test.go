@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -35,17 +36,20 @@ func picture() Picture {
 		Eager: core.Traffic{Messages: 3, Bytes: 300}, Get: core.Traffic{Messages: 1, Bytes: 1 << 20},
 		FramesIn: 21, FramesOut: 22, Expected: 23, Unexpected: 24, UnexpectedBytes: 25, UnexpectedPeak: 26,
 		Sends: 27, Receives: 28, Parked: 29, CreditStalls: 30, Breaks: 31, Reconnects: 32,
-		Matrix: make([]core.Traffic, 8), Peers: 1,
+		Local: core.Traffic{Messages: 1, Bytes: 1<<20 + 10}, Remote: core.Traffic{Messages: 3, Bytes: 300}, Peers: 1,
 	}
-	p.Core.Matrix[1] = core.Traffic{Messages: 3, Bytes: 300}        // 2 to 1
-	p.Core.Matrix[7] = core.Traffic{Messages: 1, Bytes: 1<<20 + 10} // 3 to 3
 	p.Core.Sizes[0], p.Core.Sizes[7] = 1, 3
 	return p
 }
 
 func sources() *Sources {
 	return &Sources{
-		Look: func() (Picture, error) { return picture(), nil }, Flight: new(Flight), FirstRank: 2, Ranks: 4, Pod: 1, Transport: "tcp",
+		Alive: func() error { return nil },
+		Look:  func() (Picture, error) { return picture(), nil },
+		Talked: func() ([]Cell, Cell, error) {
+			return []Cell{{2, 1, 3, 300}, {3, 3, 1, 1<<20 + 10}}, Cell{Messages: 5, Bytes: 6}, nil
+		},
+		Flight: new(Flight), FirstRank: 2, Ranks: 4, Pod: 1, Transport: "tcp",
 		Ready: func() bool { return true }, Failure: func() *Failure { return nil }, Log: slog.New(slog.DiscardHandler),
 		Break: func(peer int) error {
 			if peer != 0 {
@@ -133,7 +137,7 @@ func TestReport(t *testing.T) {
 	p := picture()
 	want := Report{
 		Pod: 1, Ranks: 4, FirstRank: 2, Protocols: Protocols(&p.Core),
-		Cells: []Cell{{2, 1, 3, 300}, {3, 3, 1, 1<<20 + 10}},
+		Cells: []Cell{{2, 1, 3, 300}, {3, 3, 1, 1<<20 + 10}}, Rest: Cell{Messages: 5, Bytes: 6},
 		Transport: []podlife.Traffic{
 			{Transport: "local", Messages: 1, Bytes: 1<<20 + 10}, {Transport: "tcp", Peers: 1, Messages: 3, Bytes: 300},
 		},
@@ -164,7 +168,7 @@ func TestReportOfAFailedJob(t *testing.T) {
 // TestTransports: only what really carries something is in use.
 func TestTransports(t *testing.T) {
 	s := sources()
-	p := Picture{Core: core.Stats{Matrix: make([]core.Traffic, 8)}}
+	p := Picture{}
 	if got := Transports(s, &p); len(got) != 0 || got == nil {
 		t.Errorf("nothing was sent, and %v is in use", got)
 	}
@@ -220,6 +224,7 @@ func TestNetworkHandler(t *testing.T) {
 func TestStoppedEngine(t *testing.T) {
 	s := sources()
 	s.Look = func() (Picture, error) { return Picture{}, errors.New("engine: stopped") }
+	s.Alive = func() error { return errors.New("engine: stopped") }
 	s.Ready = func() bool { return false }
 	for path, want := range map[string]int{
 		"/healthz": http.StatusServiceUnavailable, "/readyz": http.StatusServiceUnavailable,
@@ -232,6 +237,48 @@ func TestStoppedEngine(t *testing.T) {
 		if path != "/readyz" && !strings.Contains(text, "engine: stopped") {
 			t.Errorf("%s does not say why: %s", path, text)
 		}
+	}
+}
+
+// TestStrangersShareAPicture: however many scrape from the network, the engine
+// is asked once a second; health asks for no picture.
+func TestStrangersShareAPicture(t *testing.T) {
+	s := sources()
+	looks, talks := 0, 0
+	s.Look = func() (Picture, error) { looks++; return picture(), nil }
+	s.Talked = func() ([]Cell, Cell, error) { talks++; return nil, Cell{}, nil }
+	synctest.Test(t, func(t *testing.T) {
+		h := Handler(s)
+		scrape := func(path string) {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			if w.Code != http.StatusOK {
+				t.Errorf("%s: %d", path, w.Code)
+			}
+		}
+		for range 10 {
+			scrape("/healthz")
+		}
+		if looks != 0 {
+			t.Errorf("health took %d pictures, want none", looks)
+		}
+		for range 10 {
+			scrape("/metrics")
+			scrape("/report")
+		}
+		if looks != 1 || talks != 1 {
+			t.Errorf("%d and %d pictures for 20 requests, want one each", looks, talks)
+		}
+		time.Sleep(pictureAge)
+		scrape("/metrics")
+		if looks != 2 {
+			t.Errorf("%d pictures after a second, want a second one", looks)
+		}
+	})
+	ask(s, http.MethodGet, "/metrics")
+	ask(s, http.MethodGet, "/metrics")
+	if looks != 4 {
+		t.Errorf("who is on this machine gets %d fresh pictures, want 2", looks-2)
 	}
 }
 

@@ -14,6 +14,7 @@ type Report struct {
 	FirstRank int        `json:"firstRank"`
 	Protocols []Protocol `json:"protocols"`
 	Cells     []Cell     `json:"cells"`
+	Rest      Cell       `json:"rest,omitzero"` // to partners beyond the 4,096 of a rank that Cells tell apart; it names no ranks
 	Totals    Totals     `json:"totals"`
 	// Transport lists the transports in use, one entry each.
 	Transport []podlife.Traffic `json:"transport"`
@@ -50,19 +51,14 @@ type Totals struct {
 // Cell is what one rank has sent to another.
 type Cell struct{ Src, Dst, Messages, Bytes uint64 }
 
-// NewReport makes the report of a picture.
-func NewReport(s *Sources, p *Picture) Report {
+// NewReport makes the report of a picture and the matrix.
+func NewReport(s *Sources, p *Picture, cells []Cell, rest Cell) Report {
 	c := &p.Core
-	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Failure: s.Failure(), Transport: Transports(s, p), Totals: Totals{
+	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Failure: s.Failure(), Transport: Transports(s, p), Cells: cells, Rest: rest, Totals: Totals{
 		FramesIn: c.FramesIn, FramesOut: c.FramesOut, BytesIn: p.BytesIn, BytesOut: p.BytesOut, Expected: c.Expected,
 		Unexpected: c.Unexpected, UnexpectedBytes: c.UnexpectedBytes, Sends: c.Sends, Receives: c.Receives,
 		CreditStalls: c.CreditStalls, Reconnects: c.Reconnects, Busy: p.Busy, Idle: p.Idle,
 	}}
-	for i, t := range c.Matrix {
-		if t.Messages > 0 {
-			r.Cells = append(r.Cells, Cell{uint64(s.FirstRank + i/s.Ranks), uint64(i % s.Ranks), t.Messages, t.Bytes})
-		}
-	}
 	return r
 }
 
@@ -72,16 +68,9 @@ const transportLocal = "local"
 // Transports lists what really carries messages: the pod's memory when its ranks
 // talk to each other, and the transport between pods when one was reached by it.
 func Transports(s *Sources, p *Picture) []podlife.Traffic {
-	local, remote := podlife.Traffic{Transport: transportLocal}, podlife.Traffic{Transport: s.Transport, Peers: p.Core.Peers}
-	last := s.FirstRank + len(p.Core.Matrix)/max(s.Ranks, 1) - 1
-	for i, t := range p.Core.Matrix {
-		to := &remote
-		if dst := i % s.Ranks; dst >= s.FirstRank && dst <= last {
-			to = &local
-		}
-		to.Messages += t.Messages
-		to.Bytes += t.Bytes
-	}
+	c := &p.Core
+	local := podlife.Traffic{Transport: transportLocal, Messages: c.Local.Messages, Bytes: c.Local.Bytes}
+	remote := podlife.Traffic{Transport: s.Transport, Peers: c.Peers, Messages: c.Remote.Messages, Bytes: c.Remote.Bytes}
 	list := []podlife.Traffic{}
 	for _, t := range []podlife.Traffic{local, remote} {
 		if t.Messages > 0 || t.Peers > 0 {

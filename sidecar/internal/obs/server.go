@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,7 +19,9 @@ import (
 
 // Sources are what a handler shows.
 type Sources struct {
+	Alive     func() error // nil: the engine's turns go on
 	Look      func() (Picture, error)
+	Talked    func() (cells []Cell, rest Cell, err error) // who has sent to whom
 	Flight    *Flight
 	FirstRank int
 	Ranks     int // of the job
@@ -57,7 +60,48 @@ func LocalHandler(s *Sources) http.Handler {
 
 // Handler serves /metrics, /healthz, /readyz and /report, for a network whose
 // hosts are not all trusted: nothing there changes anything.
-func Handler(s *Sources) http.Handler { return handler(s) }
+// Pictures are taken once a second at most, however many ask.
+func Handler(s *Sources) http.Handler {
+	c := *s
+	c.Look = cached(pictureAge, s.Look)
+	talked := cached(pictureAge, func() (t talk, err error) {
+		t.cells, t.rest, err = s.Talked()
+		return t, err
+	})
+	c.Talked = func() ([]Cell, Cell, error) {
+		t, err := talked()
+		return t.cells, t.rest, err
+	}
+	return handler(&c)
+}
+
+type talk struct {
+	cells []Cell
+	rest  Cell
+}
+
+// pictureAge is how old what strangers see may be.
+const pictureAge = time.Second
+
+// cached makes look give what it gave before while that is fresh. Those who ask
+// meanwhile wait for one answer; an error is not kept.
+func cached[T any](age time.Duration, look func() (T, error)) func() (T, error) {
+	var mu sync.Mutex
+	var last T
+	var at time.Time
+	return func() (T, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !at.IsZero() && time.Since(at) < age {
+			return last, nil
+		}
+		now, err := look()
+		if err == nil {
+			last, at = now, time.Now()
+		}
+		return now, err
+	}
+}
 
 func handler(s *Sources) *http.ServeMux {
 	reg := prometheus.NewRegistry()
@@ -65,7 +109,7 @@ func handler(s *Sources) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		if _, err := s.Look(); err != nil { // the turn answers: it is alive
+		if err := s.Alive(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
@@ -80,12 +124,13 @@ func handler(s *Sources) *http.ServeMux {
 	})
 	mux.HandleFunc("GET /report", func(w http.ResponseWriter, _ *http.Request) {
 		p, err := s.Look()
-		if err != nil {
+		cells, rest, err2 := s.Talked()
+		if err := errors.Join(err, err2); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(NewReport(s, &p)) // as above
+		_ = json.NewEncoder(w).Encode(NewReport(s, &p, cells, rest)) // as above
 	})
 	return mux
 }

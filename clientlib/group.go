@@ -1,0 +1,49 @@
+package outrigger
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+)
+
+// group is the members of a communicator, shared by communicators that have the
+// same. It does not change.
+type group struct {
+	size  int
+	ranks []uint32 // world ranks by rank; nil: the world, where they are the same
+	order []int32  // ranks by rising world rank; nil: ranks rise with them
+}
+
+func newGroup(ranks []uint32) *group {
+	g := &group{size: len(ranks), ranks: ranks}
+	if slices.IsSorted(ranks) {
+		return g
+	}
+	g.order = make([]int32, len(ranks))
+	for i := range g.order {
+		g.order[i] = int32(i)
+	}
+	slices.SortFunc(g.order, func(a, b int32) int { return cmp.Compare(ranks[a], ranks[b]) })
+	return g
+}
+
+// world translates a rank into a world rank.
+func (g *group) world(rank int) uint32 {
+	if g.ranks == nil {
+		return uint32(rank)
+	}
+	return g.ranks[rank]
+}
+
+// rankOf translates a world rank of a member.
+func (g *group) rankOf(world uint32) int {
+	switch {
+	case g.ranks == nil:
+		return int(world)
+	case g.order == nil:
+		i, _ := slices.BinarySearch(g.ranks, world)
+		return i
+	}
+	i := sort.Search(g.size, func(i int) bool { return g.ranks[g.order[i]] >= world })
+	return int(g.order[min(i, g.size-1)])
+}

@@ -1,0 +1,89 @@
+package core
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestTalks compares a row with a map.
+func TestTalks(t *testing.T) {
+	var row talks
+	want := map[uint32]Traffic{}
+	draw := rand.New(rand.NewPCG(1, 2))
+	var rest Traffic
+	for range 20_000 {
+		dst, n := draw.Uint32N(8000), draw.Uint64N(100)
+		if _, known := want[dst]; !known && len(want) == talksMax {
+			rest.add(n)
+		} else {
+			k := want[dst]
+			k.add(n)
+			want[dst] = k
+		}
+		row.add(dst, n)
+	}
+	if row.rest != rest || rest.Messages == 0 {
+		t.Errorf("beyond the bound: %v, want %v", row.rest, rest)
+	}
+	for _, k := range row.cells {
+		if k.Messages != 0 && want[k.Dst] != k.Traffic {
+			t.Errorf("to %d: %v, want %v", k.Dst, k.Traffic, want[k.Dst])
+		}
+		if k.Messages != 0 {
+			delete(want, k.Dst)
+		}
+	}
+	if len(want) != 0 {
+		t.Errorf("%d partners are missing", len(want))
+	}
+	if n := testing.AllocsPerRun(100, func() { row.add(7, 1) }); n != 0 {
+		t.Errorf("%v allocations for a known partner", n)
+	}
+}
+
+// TestGroupsAreShared: equal lists of ranks make one group, and the last
+// communicator of a group ends it.
+func TestGroupsAreShared(t *testing.T) {
+	pods := make([]int32, 100)
+	for i := range pods {
+		pods[i] = int32(i / 50)
+	}
+	c, err := New(Config{PodOf: pods, Pods: 2}, idle{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	everybody := make([]uint32, len(pods))
+	for i := range everybody {
+		everybody[i] = uint32(i)
+	}
+	world, err := c.takeGroup(everybody)
+	if err != nil || world != c.world {
+		t.Errorf("a list of all ranks in order is not the world: %v", err)
+	}
+	odd := []uint32{9, 3, 77}
+	a, err := c.takeGroup(odd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := c.takeGroup(slices.Clone(odd))
+	if err != nil || a != b {
+		t.Errorf("two equal lists make two groups: %v", err)
+	}
+	if a.place(3) != 1 || a.place(77) != -1 || a.place(4) != -1 { // 77 is hosted elsewhere
+		t.Errorf("places %d %d %d, want 1 -1 -1", a.place(3), a.place(77), a.place(4))
+	}
+	if other, err := c.takeGroup([]uint32{3, 9, 77}); err != nil || other == a {
+		t.Errorf("another order makes the same group: %v", err)
+	}
+	for _, bad := range [][]uint32{{1, 1}, {100}, {5, 6, 5}} {
+		if _, err := c.takeGroup(bad); err == nil {
+			t.Errorf("ranks %v make a group", bad)
+		}
+	}
+	c.dropGroup(a)
+	c.dropGroup(b)
+	if n := len(c.groups); n != 2 {
+		t.Errorf("%d groups are kept, want the world and one", n)
+	}
+}
