@@ -41,6 +41,7 @@ type collective struct {
 	queued  bool // its local steps wait for their turn
 	calling bool // the application runs a user operation
 	failed  shm.Status
+	vectors [collVectors][]int64 // counts and displacements, as the plan has them
 }
 
 // stepRef names a send or receive of a round. It may have ended.
@@ -139,6 +140,7 @@ func (c *Core) submitColl(s *session, d *shm.Descriptor) error {
 		return err
 	}
 	if status != shm.StatusOK {
+		c.spareVectors(&st)
 		if err := s.take(d.Req, requestPlain, 0); err != nil {
 			return err
 		}
@@ -171,7 +173,7 @@ func (c *Core) planColl(s *session, st *collective, b *shm.CollBlock, vectors []
 		Count: int(min(b.Count, 1<<62)), Elem: int(min(b.Elem, 1<<31)), Algorithm: coll.Algorithm(min(b.Algorithm, 255)),
 		Commutative: b.Flags&shm.CollCommutative != 0, InPlace: b.Flags&shm.CollInPlace != 0, Layout: m.layout,
 	}
-	if err := setVectors(&p, b, vectors); err != nil {
+	if err := c.setVectors(st, &p, b, vectors); err != nil {
 		return 0, 0, err
 	}
 	plan, err := coll.NewPlan(p)
@@ -212,13 +214,13 @@ func reduces(kind uint8) bool {
 
 // setVectors decodes the arrays of the vector kinds, straight from the
 // application's memory: each number is read once.
-func setVectors(p *coll.Params, b *shm.CollBlock, raw []byte) error {
+func (c *Core) setVectors(st *collective, p *coll.Params, b *shm.CollBlock, raw []byte) error {
 	if uint64(len(raw)) != uint64(b.Vectors)*uint64(p.Size)*8 {
 		return fmt.Errorf("collective block with %d bytes of vectors, want %d of %d numbers", len(raw), b.Vectors, p.Size)
 	}
-	var v [collVectors][]int64
+	v := &st.vectors
 	for i := range v[:b.Vectors] {
-		v[i] = make([]int64, p.Size)
+		v[i] = c.takeVector(p.Size)
 		for j := range v[i] {
 			v[i][j] = int64(binary.LittleEndian.Uint64(raw[8*(i*p.Size+j):]))
 		}
@@ -229,4 +231,29 @@ func setVectors(p *coll.Params, b *shm.CollBlock, raw []byte) error {
 		p.SCounts, p.SDispls, p.RCounts, p.RDispls = v[0], v[1], v[2], v[3]
 	}
 	return nil
+}
+
+// vectorsKept bounds the vectors that wait for the next collective.
+const vectorsKept = 4 * collVectors
+
+// takeVector returns a vector of n numbers that are to be written.
+func (c *Core) takeVector(n int) []int64 {
+	for k := len(c.vectors); k > 0; k = len(c.vectors) {
+		v := c.vectors[k-1]
+		c.vectors = c.vectors[:k-1]
+		if cap(v) >= n {
+			return v[:n]
+		}
+	}
+	return make([]int64, n)
+}
+
+// spareVectors takes the vectors of a collective that has ended back.
+func (c *Core) spareVectors(st *collective) {
+	for _, v := range st.vectors {
+		if v != nil && len(c.vectors) < vectorsKept {
+			c.vectors = append(c.vectors, v)
+		}
+	}
+	st.vectors = [collVectors][]int64{}
 }

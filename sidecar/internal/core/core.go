@@ -175,6 +175,7 @@ type Core struct {
 	world   *group
 	groups  map[uint64][]*group // by hash of their ranks
 	list    []uint32            // scratch of namedGroup
+	vectors [][]int64           // not in use
 	effort  uint64              // bytes of lists that descriptors made it read
 	scratch shm.Descriptor      // of publish
 	stats   Stats

@@ -116,12 +116,20 @@ func (c *Core) dropComm(s *session, context uint32) {
 	}
 }
 
-// hashRanks only spreads: what it finds is compared.
+// hashRanks only spreads: what it finds is compared. Four sums side by side keep
+// the processor busy.
 func hashRanks(ranks []uint32) uint64 {
-	h := uint64(len(ranks))
-	for _, r := range ranks {
-		h = (h ^ uint64(r)) * 0x9e3779b97f4a7c15
-		h ^= h >> 32
+	const odd = 0x9e3779b97f4a7c15
+	var h [4]uint64
+	for i, r := range ranks {
+		k := i & 3
+		h[k] = (h[k] ^ uint64(r)) * odd
+		h[k] ^= h[k] >> 29
 	}
-	return h
+	sum := uint64(len(ranks))
+	for _, x := range h {
+		sum = (sum ^ x) * odd
+		sum ^= sum >> 32
+	}
+	return sum
 }

@@ -20,7 +20,8 @@ func TestInlineSendsOutliveTheirSession(t *testing.T) {
 			for range 4096 + extra { // more than credit lets through
 				x.submit(0, d)
 			}
-			x.core.Flush(2, x)
+			for x.core.Flush(2, x) {
+			}
 			var announced []uint64
 			for _, f := range x.frames {
 				if f.Head.Type == wire.RTS {

@@ -63,10 +63,17 @@ func TestTickLooksAtPeersWhoseTimeHasCome(t *testing.T) {
 	}
 	p := &c.peers[5]
 	for i := range c.peers {
-		c.peers[i].heardAt = now
+		c.peers[i].downAt = 0
 	}
 	p.heardAt = 1
-	c.Tick(1 + int64(c.cfg.DeadAfter))
+	for ; now <= 1+int64(c.cfg.DeadAfter); now += int64(c.cfg.Heartbeat) {
+		for i := range c.peers {
+			if c.peers[i].id != p.id {
+				c.peers[i].heardAt = now
+			}
+		}
+		c.Tick(now)
+	}
 	if p.state != peerDead || c.Failed() == nil {
 		t.Errorf("a peer that was silent for %v is not dead", c.cfg.DeadAfter)
 	}

@@ -175,16 +175,19 @@ func (e *Engine) tick() {
 	e.nextTick = min(e.nextTick, e.now+tickMax)
 }
 
+// intakeMax bounds the descriptors taken in a turn from all applications.
+const intakeMax = 256
+
 // intakeEffort bounds the bytes of lists that descriptors make the core read in
 // a turn: communicators and collectives of large jobs.
-const intakeEffort = 256 << 10
+const intakeEffort = 64 << 10
 
 // intakeAll takes descriptors from the applications, beginning with the one after
 // the last that had its turn.
 func (e *Engine) intakeAll() int {
 	work, limit := 0, e.core.Effort()+intakeEffort
 	for i := range len(e.active) {
-		if e.core.Effort() >= limit {
+		if work >= intakeMax || e.core.Effort() >= limit {
 			e.first += i
 			return work + 1
 		}

@@ -13,9 +13,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
 )
 
-// crowd is a job of many pods with one rank each, none of which has ever needed
+// unmet is a job of many pods with one rank each, none of which has ever needed
 // another one.
-func crowd(t *testing.T, pods int) *world {
+func unmet(t *testing.T, pods int) *world {
 	t.Helper()
 	w := &world{rng: rand.New(rand.NewPCG(uint64(pods), 1)), victim: -1, doomed: -1, slow: -1, silence: silence{pod: -1}} //nolint:gosec // of a seed
 	for p := range pods {
@@ -59,7 +59,7 @@ func TestFailureSpreads(t *testing.T) {
 		"the first two":            {60, []int{1, 0}, 59},
 		"two pods":                 {2, nil, 1},
 	} {
-		w := crowd(t, c.pods)
+		w := unmet(t, c.pods)
 		f := core.Failure{Rank: uint32(c.from), Code: 1, Reason: "expelled: it lied"}
 		gone := map[int]bool{}
 		for i, pod := range c.lost {
