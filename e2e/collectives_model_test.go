@@ -57,7 +57,7 @@ func compareCollectives(rounds, most int) error {
 		return err
 	}
 	if c.Rank() == 0 {
-		fmt.Println(collectivesRight)
+		_, _ = fmt.Fprintln(os.Stdout, collectivesRight)
 	}
 	return s.Close()
 }

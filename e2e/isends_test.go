@@ -81,6 +81,6 @@ func exchangeMany(ctx context.Context) error {
 			return fmt.Errorf("send %d: %w", tag, err)
 		}
 	}
-	fmt.Println("all received")
+	_, _ = fmt.Fprintln(os.Stdout, "all received")
 	return s.Close()
 }
