@@ -37,7 +37,7 @@ func (c *Core) hasLeft(rank uint32) bool {
 
 // lost is the status of requests to a peer that is gone.
 func (c *Core) lost(p *peer) shm.Status {
-	if p.bye {
+	if p.bye && c.fail == nil { // else it has left because of that
 		return shm.StatusPeerLeft
 	}
 	return shm.StatusPeerFailed
