@@ -115,3 +115,25 @@ func testGarbage(t *testing.T, p *Pair) {
 		}
 	}
 }
+
+// testBreakFull: a cut while as much waits as the link takes leaves nothing of it
+// behind: the next connection takes frames, and carries them.
+func testBreakFull(t *testing.T, p *Pair) {
+	if p.Break == nil {
+		return
+	}
+	large := &link.Frame{Head: wire.Header{Type: wire.Data, Seq: 1, Length: 1 << 20}, Payload: p.A.Memory.fill(1<<20, 1)}
+	for range 10 {
+		a, b := p.sinks()
+		for taken, refused := 0, 0; refused < 3 && taken < 1000; {
+			n := p.A.Link.Post(p.A.Peer, []*link.Frame{large})
+			taken += n
+			refused += 1 - n
+		}
+		p.Break(t)
+		p.until(t, a, b, "the news at both ends", func() bool { return len(a.downs) > 0 && len(b.downs) > 0 })
+		p.Join(t)
+		a, b = p.sinks()
+		p.carry(t, p.A, stream(p.A.Memory, 3), a, b, b)
+	}
+}

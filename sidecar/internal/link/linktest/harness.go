@@ -41,6 +41,7 @@ func Run(t *testing.T, h Harness) {
 	t.Run("Forget", func(t *testing.T) { testForget(t, h(t)) })
 	t.Run("Refusal", func(t *testing.T) { testRefusal(t, h(t)) })
 	t.Run("Break", func(t *testing.T) { testBreak(t, h(t)) })
+	t.Run("BreakFull", func(t *testing.T) { testBreakFull(t, h(t)) })
 	t.Run("Garbage", func(t *testing.T) { testGarbage(t, h(t)) })
 	t.Run("Read", func(t *testing.T) { testRead(t, h(t)) })
 	t.Run("Write", func(t *testing.T) { testWrite(t, h(t)) })

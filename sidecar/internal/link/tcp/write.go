@@ -35,7 +35,7 @@ func (l *Link) takeOutput() *outgoing {
 func (c *conn) dropOutput() {
 	if c.out != nil && len(c.link.outputs) < spareBuffers {
 		clear(c.out.pieces)
-		c.out.pieces, c.out.first, c.out.used = c.out.pieces[:0], 0, 0
+		c.out.pieces, c.out.first, c.out.used, c.out.bytes = c.out.pieces[:0], 0, 0, 0
 		c.link.outputs = append(c.link.outputs, c.out)
 	}
 	c.out = nil
