@@ -23,7 +23,7 @@ type Config struct {
 	Socket     string // path of the sidecar's socket; default $OUTRIGGER_SOCKET
 	Rank       int    // world rank to take; used only when Socket is set, else $OUTRIGGER_RANK
 	ArenaBytes int64  // memory to allocate from; default $OUTRIGGER_ARENA, else the sidecar's default
-	Wait       string // poll, yield or block; default $OUTRIGGER_WAIT, else yield
+	Wait       string // poll, yield or block; default $OUTRIGGER_WAIT, else polls while there are processors for it, then yields, then blocks
 }
 
 // openPatience is how long Open waits for a sidecar that is not up yet, when

@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/ring"
@@ -23,6 +24,7 @@ type Session struct {
 	eager                  int
 	sharesGroups           bool // the sidecar knows a communicator by another
 	wait                   waitPolicy
+	begun                  time.Time
 	world                  *Comm
 	arena                  arena
 	gone                   atomic.Bool // the sidecar's end of the socket is closed
@@ -56,7 +58,7 @@ func newSession(conn *net.UnixConn, w shm.Welcome, fds []int, policy string) (*S
 	s := &Session{
 		rank: int(w.Rank), ranks: int(w.Ranks), pod: int(w.Pod), pods: int(w.Pods),
 		control: c, slabMem: c.Slab(), arenaMem: arenaMem, doorbell: fds[2], conn: conn,
-		eager: int(w.EagerBytes), sharesGroups: w.Features&shm.FeatureGroups != 0, watched: make(chan struct{}), numbers: 1,
+		eager: int(w.EagerBytes), sharesGroups: w.Features&shm.FeatureGroups != 0, watched: make(chan struct{}), numbers: 1, begun: time.Now(),
 		place: place{wanted: w.Features&shm.FeaturePlace != 0},
 	}
 	mem, n := c.SubmitRing()
@@ -66,7 +68,7 @@ func newSession(conn *net.UnixConn, w shm.Welcome, fds []int, policy string) (*S
 		s.complete, err = ring.NewConsumer(mem, n)
 	}
 	if err == nil {
-		s.wait, err = parseWait(policy)
+		err = s.wait.setWait(policy, int(w.Sharers))
 	}
 	if err == nil {
 		err = s.slab.init(len(s.slabMem), s.eager)

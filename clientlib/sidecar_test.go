@@ -45,6 +45,7 @@ type shape struct {
 	eager           int
 	wait            string
 	features        uint64
+	sharers         int
 }
 
 func (p *shape) defaults() {
@@ -138,7 +139,7 @@ func (f *fake) serve(l *net.UnixListener, p *shape) (err error) {
 		return err
 	}
 	w := shm.Welcome{
-		ABI: shm.ABIVersion, Features: p.features, Accepted: true, Rank: uint32(p.rank), Ranks: uint32(p.ranks),
+		ABI: shm.ABIVersion, Features: p.features, Accepted: true, Rank: uint32(p.rank), Ranks: uint32(p.ranks), Sharers: uint32(p.sharers),
 		Pods: 1, SegmentBytes: uint64(geo.Bytes()), ArenaBytes: uint64(p.arena), EagerBytes: uint64(p.eager),
 	}
 	_, _, err = f.conn.WriteMsgUnix(w.Encode(), unix.UnixRights(cfd, afd, bell), nil)

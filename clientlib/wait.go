@@ -12,20 +12,64 @@ import (
 // waitPolicy is how a call waits: poll, then poll and yield the core, then
 // block until the sidecar wakes it (DESIGN §8).
 type waitPolicy struct {
-	polls int // looks without giving the core away
+	polls int           // looks without giving the core away
+	poll  time.Duration // the same in time, while it helps
 	yield time.Duration
+	luck  luck
 }
 
-func parseWait(name string) (waitPolicy, error) {
+// pollFor is how long a call polls where each process of the job on this machine
+// has a processor. Who waits longer can as well yield, and a sidecar that has lost
+// its own processor may need this one.
+const pollFor = 50 * time.Microsecond
+
+// setWait chooses the policy. sharers are the job's processes on the sidecar's
+// processors, 0: not known.
+func (w *waitPolicy) setWait(name string, sharers int) error {
 	switch name {
 	case "", "yield":
-		return waitPolicy{polls: 4, yield: 300 * time.Microsecond}, nil
+		w.polls, w.yield = 4, 300*time.Microsecond
+		if name == "" && sharers > 0 && wake.Processors() >= sharers {
+			w.poll = pollFor
+		}
 	case "poll":
-		return waitPolicy{polls: 1 << 62}, nil
+		w.polls = 1 << 62
 	case "block":
-		return waitPolicy{}, nil
+	default:
+		return fmt.Errorf("%w: wait policy %q, want poll, yield or block", ErrInvalid, name)
 	}
-	return waitPolicy{}, fmt.Errorf("%w: wait policy %q, want poll, yield or block", ErrInvalid, name)
+	return nil
+}
+
+// luck is how polling has gone. Where nothing came in all the time for it the
+// next waits begin with yields, more of them each time: nobody polls for long
+// whose sidecar does not get its processor. Goroutines share it, and a lost update
+// does not matter.
+type luck struct{ skip, penalty atomic.Int32 }
+
+const (
+	penaltyMin = 16
+	penaltyMax = 4096
+)
+
+func (l *luck) polls() bool {
+	if n := l.skip.Load(); n > 0 {
+		l.skip.Store(n - 1)
+		return false
+	}
+	return true
+}
+
+func (l *luck) good() {
+	if n := l.penalty.Load(); n > 0 {
+		l.penalty.Store(n / 2)
+	}
+}
+
+func (l *luck) bad() {
+	n := min(max(2*l.penalty.Load(), penaltyMin), penaltyMax)
+	l.penalty.Store(n)
+	l.skip.Store(n)
 }
 
 // clockEvery is how many looks pass between two looks at clock and context.
@@ -52,6 +96,9 @@ const spinFor = 100 * time.Microsecond
 
 // spin polls, then yields, until it is worth telling the sidecar.
 func (s *Session) spin(ctx context.Context, over func() bool) (end bool, err error) {
+	if end, err := s.poll(ctx, over); end || err != nil {
+		return end, err
+	}
 	var start time.Time
 	for i := 0; i <= s.wait.polls || s.wait.yield > 0; i++ {
 		if end, err := s.look(over); end || err != nil {
@@ -77,6 +124,30 @@ func (s *Session) spin(ctx context.Context, over func() bool) (end bool, err err
 		wake.Yield()
 	}
 	return false, nil
+}
+
+// poll looks without giving the processor away, for as long as the policy says.
+func (s *Session) poll(ctx context.Context, over func() bool) (end bool, err error) {
+	if s.wait.poll == 0 || !s.wait.luck.polls() {
+		return false, nil
+	}
+	for begin := time.Duration(0); ; {
+		for range clockEvery { // most are over before the clock matters
+			if end, err := s.look(over); end || err != nil {
+				s.wait.luck.good()
+				return end, err
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		if now := time.Since(s.begun); begin == 0 {
+			begin = now
+		} else if now-begin >= s.wait.poll {
+			s.wait.luck.bad()
+			return false, nil
+		}
+	}
 }
 
 // linger yields for the rest of the time that the policy allows.

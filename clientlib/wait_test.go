@@ -8,12 +8,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-var policies = []string{"poll", "yield", "block"}
+// policies are those of Config.Wait; where it says nothing, there are processors.
+var policies = []string{"poll", "yield", "block", ""}
 
 func TestContextEndsWait(t *testing.T) {
 	for _, policy := range policies {
 		t.Run(policy, func(t *testing.T) {
-			s, f := attachTo(t, shape{wait: policy})
+			s, f := attachTo(t, shape{wait: policy, sharers: 1})
 			ctx, cancel := context.WithCancel(t.Context())
 			wait := f.answering(func() {
 				d := f.next(shm.OpRecv)
@@ -34,7 +35,7 @@ func TestContextEndsWait(t *testing.T) {
 func TestSidecarEndsWait(t *testing.T) {
 	for _, policy := range policies {
 		t.Run(policy, func(t *testing.T) {
-			s, f := attachTo(t, shape{wait: policy})
+			s, f := attachTo(t, shape{wait: policy, sharers: 1})
 			wait := f.answering(func() {
 				f.next(shm.OpRecv)
 				f.control.SetFailure("out of cheese")
@@ -143,5 +144,53 @@ func TestWaitAnyOfTwoSessions(t *testing.T) {
 	}
 	if _, _, err := WaitAny(t.Context(), requests); !errors.Is(err, ErrInvalid) {
 		t.Fatalf("got %v", err)
+	}
+}
+
+// A call polls where nobody said how it shall wait and each process of the job
+// has a processor, and nowhere else.
+func TestPollsWhereThereAreProcessors(t *testing.T) {
+	for _, c := range []struct {
+		wait    string
+		sharers int
+		polls   bool
+	}{{"", 1, true}, {"", 1 << 20, false}, {"", 0, false}, {"yield", 1, false}, {"block", 1, false}} {
+		s, _ := attachTo(t, shape{wait: c.wait, sharers: c.sharers})
+		if got := s.wait.poll > 0; got != c.polls {
+			t.Errorf("wait %q, %d processes: polls %v, want %v", c.wait, c.sharers, got, c.polls)
+		}
+	}
+}
+
+// Polls in vain make the next waits begin with yields, more of them each time;
+// those that help make it fewer.
+func TestLuck(t *testing.T) {
+	var l luck
+	pauses := func() int {
+		n := 0
+		for !l.polls() {
+			n++
+		}
+		return n
+	}
+	if n := pauses(); n != 0 {
+		t.Fatalf("%d waits without polling at first", n)
+	}
+	for want := penaltyMin; want <= penaltyMax; want *= 2 {
+		l.bad()
+		if n := pauses(); n != want {
+			t.Fatalf("%d waits without polling, want %d", n, want)
+		}
+	}
+	l.bad()
+	if n := pauses(); n != penaltyMax {
+		t.Fatalf("%d waits without polling, want no more than %d", n, penaltyMax)
+	}
+	for range 20 {
+		l.good()
+	}
+	l.bad()
+	if n := pauses(); n != penaltyMin {
+		t.Fatalf("%d waits without polling after many that helped, want %d", n, penaltyMin)
 	}
 }

@@ -60,6 +60,7 @@ type Welcome struct {
 	SegmentBytes uint64
 	ArenaBytes   uint64
 	EagerBytes   uint64 // largest payload worth sending through one slab slot
+	Sharers      uint32 // processes of the job that share the sidecar's processors, it among them; 0: not known
 	Text         string
 }
 
@@ -80,6 +81,7 @@ func (w *Welcome) Encode() []byte {
 	le.PutUint64(b[40:], w.SegmentBytes)
 	le.PutUint64(b[48:], w.ArenaBytes)
 	le.PutUint64(b[56:], w.EagerBytes)
+	le.PutUint32(b[68:], w.Sharers)
 	n := copy(b[72:], w.Text)
 	le.PutUint32(b[64:], uint32(n))
 	return b
@@ -96,6 +98,7 @@ func DecodeWelcome(b []byte) (Welcome, error) {
 	w.Accepted = le.Uint32(b[16:]) == 1
 	w.Rank, w.Ranks, w.Pod, w.Pods = le.Uint32(b[20:]), le.Uint32(b[24:]), le.Uint32(b[28:]), le.Uint32(b[32:])
 	w.SegmentBytes, w.ArenaBytes, w.EagerBytes = le.Uint64(b[40:]), le.Uint64(b[48:]), le.Uint64(b[56:])
+	w.Sharers = le.Uint32(b[68:])
 	w.Text = string(b[72 : 72+min(le.Uint32(b[64:]), textMax)])
 	return w, nil
 }

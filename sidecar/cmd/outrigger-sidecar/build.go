@@ -14,6 +14,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -65,7 +66,7 @@ func (d *daemon) build() error {
 	d.begun = time.Now()
 	d.engine, err = engine.New(engine.Config{
 		Core: d.coreConfig(), Local: loop, Remote: d.tcp, Dialer: d.mesh, Log: d.log, Record: &d.flight,
-		Wait: waitPolicy(d.doc.Tuning.Wait), Failed: d.failed,
+		Wait: waitPolicy(d.doc.Tuning.Wait, wake.Processors() >= d.sharers()), Failed: d.failed,
 	}, func() int64 { return int64(time.Since(d.begun)) + 1 })
 	if err != nil {
 		return errors.Join(err, d.mesh.Close())
@@ -115,14 +116,46 @@ func (d *daemon) coreConfig() core.Config {
 	return c
 }
 
-func waitPolicy(name string) engine.Wait {
+// pollFor is how long an engine with a processor of its own polls before it
+// yields. Ranks that exchange small messages come back sooner; after a longer
+// pause a yield costs nothing that counts, and gives the processor to a rank that
+// has lost its own.
+const pollFor = 50 * time.Microsecond
+
+// waitPolicy is how the engine waits; alone says that each process of the job on
+// this machine has a processor.
+func waitPolicy(name string, alone bool) engine.Wait {
 	switch name {
 	case "poll":
 		return engine.Wait{Polls: 1 << 30, Yield: -1}
 	case "block":
 		return engine.Wait{Yield: time.Nanosecond}
+	case "":
+		if alone {
+			return engine.Wait{Poll: pollFor}
+		}
 	}
 	return engine.Wait{}
+}
+
+// sharers counts the job's processes that share this sidecar's processors, as far
+// as it can know: the sidecars and ranks of the pods with its host's name.
+func (d *daemon) sharers() int {
+	n := 0
+	for _, p := range d.doc.Pods {
+		if host(p.Address) == host(d.doc.Pods[d.o.pod].Address) {
+			n += 1 + p.Ranks
+		}
+	}
+	return n
+}
+
+func host(address string) string {
+	h, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	return h
 }
 
 func (d *daemon) listenSessions() error {
@@ -153,7 +186,7 @@ func (d *daemon) sessions() (session.Config, error) {
 	return session.Config{
 		Ranks: uint32(d.doc.Ranks), Pod: uint32(d.o.pod), Pods: uint32(len(d.doc.Pods)),
 		First: uint32(pod.FirstRank), Count: uint32(pod.Ranks), ArenaBytes: arena, ArenaMax: 1 << 44,
-		Geometry: geometry, EagerBytes: clientEager, UIDs: uids, AnyUID: everybody, Log: d.log,
+		Geometry: geometry, EagerBytes: clientEager, Sharers: uint32(d.sharers()), UIDs: uids, AnyUID: everybody, Log: d.log,
 		OwnBytes: uint64(own), NoMemory: d.noMemory,
 	}, err
 }

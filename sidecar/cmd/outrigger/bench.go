@@ -47,6 +47,8 @@ the figures can be held against those of any MPI:
                computes and when both do: 100 % is all of it; a figure outside
                0 to 100 is noise and is shown as it is
 Only when asked for:
+  self         8 bytes of one rank to itself, through its sidecar: what one
+               passage of the engine takes, with a processor for each process
   collectives  barrier, bcast, reduce, allreduce, allgather and alltoall among
                --ranks ranks, by the time until the last rank is done
   fairness     round trips of 8 bytes between two ranks while others of their
@@ -84,7 +86,7 @@ processes, the figures say how well they take turns.`,
 	f.BoolVar(&o.private, "private", false, "use ordinary memory instead of memory shared with the sidecar")
 	f.BoolVar(&o.encrypt, "encrypt", false, "carry data between the pods inside TLS")
 	f.BoolVar(&o.quick, "quick", false, "few iterations: to see that it works, not for figures")
-	f.StringVar(&o.wait, "wait", "", "how sidecars wait: poll, yield or block (default yield); ranks wait as $OUTRIGGER_WAIT says")
+	f.StringVar(&o.wait, "wait", "", "how sidecars wait: poll, yield or block (default: poll while there are processors for it, then yield, then block); ranks wait as $OUTRIGGER_WAIT says")
 	return cmd
 }
 
@@ -122,6 +124,8 @@ func (o *benchOptions) jobs(tests []string) []benchJob {
 	var pairwise []string
 	for _, t := range tests {
 		switch t {
+		case bench.Self:
+			all = append(all, benchJob{1, 1, []string{t}})
 		case bench.Collectives:
 			all = append(all, benchJob{o.ranks, o.pods, []string{t}})
 		case bench.Fairness:
@@ -148,9 +152,12 @@ func (o *benchOptions) job(ctx context.Context, j benchJob) ([]bench.Figure, err
 	}
 	s := jobrun.Spec{Name: "bench", Ranks: j.ranks, Pods: j.pods}
 	s.Tuning.Wait = o.wait
-	peer := map[int]string{1: "outrigger-local", 2: "outrigger-tcp"}[o.pods]
-	if o.encrypt && o.pods == 2 {
-		s.Tuning.Encrypt, peer = bootstrap.EncryptTLS, "outrigger-tls"
+	peer := "outrigger-local"
+	if j.pods > 1 {
+		peer = "outrigger-tcp"
+		if o.encrypt {
+			s.Tuning.Encrypt, peer = bootstrap.EncryptTLS, "outrigger-tls"
+		}
 	}
 	s.Program = []string{
 		self, "bench-rank", "--peer", peer,

@@ -38,6 +38,45 @@ func (m *meter) latencies() error {
 	return nil
 }
 
+// self is the time of a small message of a rank to itself, in microseconds.
+func (m *meter) self() error {
+	s := m.method.Self()
+	out, in := make([]byte, s.Bytes), make([]byte, s.Bytes)
+	for i := range out {
+		out[i] = sent
+	}
+	pass := func(n int) error {
+		for range n {
+			r, err := outrigger.Irecv(m.c, in, m.c.Rank(), dataTag)
+			if err == nil {
+				err = outrigger.Send(m.ctx, m.c, out, m.c.Rank(), dataTag)
+			}
+			if err == nil {
+				_, err = r.Wait(m.ctx)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := pass(s.WarmUp); err != nil {
+		return err
+	}
+	median, least, err := repeat(func() (float64, error) {
+		begin := time.Now()
+		err := pass(s.Count)
+		return time.Since(begin).Seconds() * 1e6 / float64(s.Count), err
+	})
+	if err == nil && !bytes.Equal(in, out) {
+		err = fmt.Errorf("wrong data: rank %d did not receive what it sent to itself", m.c.Rank())
+	}
+	if err != nil {
+		return err
+	}
+	return m.print(bench.Figure{Test: bench.Self, Bytes: s.Bytes, US: median, USMin: least})
+}
+
 func (m *meter) pingPong(n, trips int) error {
 	for range trips {
 		if m.first() {

@@ -75,7 +75,7 @@ func (m *meter) run() error {
 	}
 	for _, t := range tests {
 		run := map[string]func() error{
-			bench.Latency: m.latencies, bench.Bandwidth: m.bandwidths, bench.Rate: m.rate,
+			bench.Self: m.self, bench.Latency: m.latencies, bench.Bandwidth: m.bandwidths, bench.Rate: m.rate,
 			bench.Overlap: m.overlaps, bench.Collectives: m.collectives, bench.Fairness: m.fairness,
 		}[t]
 		if err := run(); err != nil {

@@ -68,8 +68,12 @@ func TestBenchMeasuresEverything(t *testing.T) {
 	count := map[string]int{}
 	all, err := bench.Read(strings.NewReader(out), func(f bench.Figure) error {
 		count[f.Test]++
-		positive := f.US > 0 || f.MBs > 0 || f.MsgS > 0 || f.Overlap != nil
-		if f.Peer != "outrigger-tcp" || !positive {
+		positive := f.US > 0 || f.MBs > 0 || f.MsgS > 0 || f.P50 > 0 || f.Overlap != nil
+		peer := "outrigger-tcp"
+		if f.Test == bench.Self {
+			peer = "outrigger-local" // one rank, one pod
+		}
+		if f.Peer != peer || !positive {
 			return fmt.Errorf("figure %+v", f)
 		}
 		return nil
@@ -79,14 +83,16 @@ func TestBenchMeasuresEverything(t *testing.T) {
 	}
 	quick := bench.Method{Quick: true}
 	for test, want := range map[string]int{
-		bench.Latency: 20, bench.Bandwidth: 7, bench.Rate: 1, bench.Overlap: 8, bench.Collectives: len(quick.Calls(4)),
+		bench.Self: 1, bench.Latency: 20, bench.Bandwidth: 7, bench.Rate: 1, bench.Overlap: 8, bench.Collectives: len(quick.Calls(4)),
 	} {
 		if count[test] != want {
 			t.Errorf("%d figures of %s, want %d", count[test], test, want)
 		}
 	}
-	if last := all[len(all)-1]; last.Ranks != 4 {
-		t.Errorf("collectives of %d ranks, want 4", last.Ranks)
+	for _, f := range all {
+		if f.Test == bench.Collectives && f.Ranks != 4 {
+			t.Errorf("a collective of %d ranks, want 4", f.Ranks)
+		}
 	}
 	for _, name := range []string{"latency.png", "bandwidth.png", "collectives.png"} {
 		if _, err := os.Stat(filepath.Join(plots, name)); err != nil {

@@ -29,6 +29,11 @@ type Series struct {
 	Window               int // messages in flight; 1 for a ping-pong
 }
 
+// Self is messages of 8 bytes of a rank to itself, one at a time.
+func (m Method) Self() Series {
+	return Series{Bytes: 8, WarmUp: m.times(1000), Count: m.times(50_000), Window: 1}
+}
+
 // Latency is a ping-pong of 8 B to 4 MiB; Count is in round trips.
 func (m Method) Latency() []Series {
 	var all []Series

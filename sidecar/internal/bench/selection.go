@@ -8,6 +8,7 @@ import (
 
 // The tests, by the names that a command line and a figure use.
 const (
+	Self        = "self"
 	Latency     = "latency"
 	Bandwidth   = "bandwidth"
 	Rate        = "rate"
@@ -17,10 +18,10 @@ const (
 )
 
 // Tests are all tests in the order in which they run.
-var Tests = []string{Latency, Bandwidth, Rate, Overlap, Collectives, Fairness}
+var Tests = []string{Self, Latency, Bandwidth, Rate, Overlap, Collectives, Fairness}
 
 // Pairwise are the tests between two ranks, which every peer has too.
-var Pairwise = Tests[:4]
+var Pairwise = Tests[1:5]
 
 // Select checks the names of tests and puts them in order, each once.
 func Select(names []string) ([]string, error) {

@@ -26,6 +26,11 @@ var sections = []struct {
 	test, title string
 	columns     []column
 }{
+	{Self, "Self: a rank to itself, through its sidecar", []column{
+		sizeColumn,
+		{"us", number("%.2f", func(f Figure) float64 { return f.US })},
+		{"best us", number("%.2f", func(f Figure) float64 { return f.USMin })},
+	}},
 	{Latency, "Latency: half a round trip", []column{
 		sizeColumn,
 		{"us", number("%.2f", func(f Figure) float64 { return f.US })},

@@ -30,19 +30,23 @@ const busyYield = int64(100 * time.Microsecond)
 // pacer chooses the gear. Times are nanoseconds of the engine's clock.
 type pacer struct {
 	polls    int
+	pollFor  int64
 	yieldFor int64 // negative: never sleep
 
 	idle    int
+	begun   int64 // start of the first idle turn
 	since   int64 // start of the yields
 	yielded int64 // when the last yield began; 0: judged
 	let     int64 // when others were last let run: by a yield, or a sleep
 
 	crowdedUntil int64
 	crowdedFor   int64 // how long the core was last held to be crowded
+
+	skip, penalty int // idle stretches that do not poll: now, and at the last time
 }
 
 func newPacer(w Wait) pacer {
-	p := pacer{polls: w.Polls, yieldFor: int64(w.Yield)}
+	p := pacer{polls: w.Polls, pollFor: int64(w.Poll), yieldFor: int64(w.Yield)}
 	if w.Yield == 0 {
 		p.yieldFor = int64(yieldDefault)
 	}
@@ -54,6 +58,9 @@ func newPacer(w Wait) pacer {
 func (p *pacer) turned(now int64, work int) gear {
 	p.judge(now)
 	if work > 0 {
+		if p.idle > 0 && p.since == 0 {
+			p.penalty /= 2 // polling was right
+		}
 		p.idle = 0
 		if now-p.let < busyYield || p.crowded(now) {
 			return gearPoll
@@ -62,10 +69,13 @@ func (p *pacer) turned(now int64, work int) gear {
 		return gearYield
 	}
 	p.idle++
-	if p.idle <= p.polls {
+	if p.idle == 1 {
+		p.begun, p.since = now, 0
+	}
+	if p.idle <= p.polls || p.polling(now) {
 		return gearPoll
 	}
-	if p.idle == p.polls+1 {
+	if p.since == 0 {
 		p.since = now
 	}
 	if p.yieldFor >= 0 && (p.crowded(now) || now-p.since >= p.yieldFor) {
@@ -75,6 +85,31 @@ func (p *pacer) turned(now int64, work int) gear {
 	p.let, p.yielded = now, now
 	return gearYield
 }
+
+// polling says whether an idle turn is followed by another at once: until the
+// time for it is over, and not where the processor is shared. Where nothing came
+// in all that time the next waits begin with a yield, more of them each time.
+func (p *pacer) polling(now int64) bool {
+	if p.pollFor == 0 || p.since != 0 || p.crowded(now) {
+		return false
+	}
+	if p.idle == 1 && p.skip > 0 {
+		p.skip--
+		return false
+	}
+	if now-p.begun < p.pollFor {
+		return true
+	}
+	p.penalty = min(max(2*p.penalty, penaltyMin), penaltyMax)
+	p.skip = p.penalty
+	return false
+}
+
+// Waits that do not poll after one that did so in vain.
+const (
+	penaltyMin = 16
+	penaltyMax = 4096
+)
 
 func (p *pacer) crowded(now int64) bool { return now < p.crowdedUntil }
 

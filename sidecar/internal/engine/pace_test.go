@@ -71,3 +71,37 @@ func TestPacerOnCrowdedCore(t *testing.T) {
 		t.Fatalf("a pause of %v after a quick yield, want %v", time.Duration(p.crowdedFor), time.Duration(crowdedMin))
 	}
 }
+
+// TestPacerPolls: a bounded time, then as without. Waits after one in vain do not
+// poll, until it is tried again; nor does a crowded engine.
+func TestPacerPolls(t *testing.T) {
+	const pollFor = 50 * us
+	p := newPacer(Wait{Poll: time.Duration(pollFor)})
+	now := int64(1000)
+	for begin := now; now-begin < pollFor; now += us {
+		if got := p.turned(now, 0); got != gearPoll {
+			t.Fatalf("idle for %d us: gear %d, want poll", (now-begin)/us, got)
+		}
+	}
+	if got := p.turned(now, 0); got != gearYield {
+		t.Fatalf("after %d us: gear %d, want yield", pollFor/us, got)
+	}
+	wait := func() gear {
+		now += us
+		p.turned(now, 1)
+		now += us
+		return p.turned(now, 0)
+	}
+	for i := range penaltyMin {
+		if got := wait(); got != gearYield {
+			t.Fatalf("wait %d after one in vain: gear %d, want yield", i, got)
+		}
+	}
+	if got := wait(); got != gearPoll {
+		t.Fatalf("later: gear %d, want poll", got)
+	}
+	p.crowdedUntil = now + 10*us
+	if got := wait(); got != gearSleep {
+		t.Fatalf("crowded: gear %d, want sleep", got)
+	}
+}

@@ -15,6 +15,7 @@ import (
 // polls and yields, then sleeps until a doorbell or socket wakes it.
 type Wait struct {
 	Polls int           // idle turns before the first yield; default 0: yield at once
+	Poll  time.Duration // how long to poll before, while nobody else wants the processor; default 0
 	Yield time.Duration // how long to yield before sleeping; default 200 us; negative: never sleep
 }
 

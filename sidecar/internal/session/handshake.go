@@ -194,7 +194,7 @@ func (s *Server) welcome(conn *net.UnixConn, h *shm.Hello, sess *Session, m *mat
 	w := shm.Welcome{
 		ABI: shm.ABIVersion, Features: h.Features & shm.FeaturesAll, Accepted: true,
 		Rank: sess.Rank, Ranks: s.cfg.Ranks, Pod: s.cfg.Pod, Pods: s.cfg.Pods,
-		SegmentBytes: uint64(m.segmentBytes), ArenaBytes: uint64(m.arenaBytes), EagerBytes: s.cfg.EagerBytes,
+		SegmentBytes: uint64(m.segmentBytes), ArenaBytes: uint64(m.arenaBytes), EagerBytes: s.cfg.EagerBytes, Sharers: s.cfg.Sharers,
 	}
 	rights := unix.UnixRights(m.control, m.arena, m.doorbell)
 	if _, _, err := conn.WriteMsgUnix(w.Encode(), rights, nil); err != nil {

@@ -37,6 +37,7 @@ type Config struct {
 	OwnBytes         uint64 // memory of the sidecar that no rank may have
 	Geometry         segment.Geometry
 	EagerBytes       uint64   // told to clients: largest payload worth one slab slot
+	Sharers          uint32   // told to clients: processes of the job on this machine
 	UIDs             []uint32 // users that may attach besides this process's own and root
 	AnyUID           bool     // whoever reaches the socket may attach
 	Refusal          error    // not nil: what every client is told instead of being attached
