@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
@@ -9,6 +10,21 @@ import (
 // Final reports whether another start would fail in the same way.
 func (f *Failure) Final() bool {
 	return f.Reason == ReasonDeadlineExceeded || f.Reason == string(podlife.TransportMissing)
+}
+
+// Restarts reports whether the rules let the job be restarted after f.
+func (p *RunPolicy) Restarts(f *Failure) bool {
+	for i := range p.RestartRules {
+		if r := &p.RestartRules[i]; r.about(f) {
+			return r.Action != ActionFail
+		}
+	}
+	return true
+}
+
+func (r *RestartRule) about(f *Failure) bool {
+	return (len(r.Reasons) == 0 || slices.Contains(r.Reasons, f.Reason)) &&
+		(len(r.ExitCodes) == 0 || f.ExitCode != nil && slices.Contains(r.ExitCodes, *f.ExitCode))
 }
 
 // Sentence says the failure to a person.

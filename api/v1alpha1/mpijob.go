@@ -14,14 +14,16 @@ import (
 // +kubebuilder:resource:shortName=mj,categories=all
 // +kubebuilder:printcolumn:name="Ranks",type=integer,JSONPath=`.spec.ranks`
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.conditions[?(@.status=="True")].type`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.status=="True")].reason`
+// +kubebuilder:printcolumn:name="Rank",type=integer,JSONPath=`.status.firstFailure.rank`
 // +kubebuilder:printcolumn:name="Running",type=integer,JSONPath=`.status.ranks.running`
 // +kubebuilder:printcolumn:name="Succeeded",type=integer,JSONPath=`.status.ranks.succeeded`
 // +kubebuilder:printcolumn:name="Restarts",type=integer,JSONPath=`.status.restarts`
-// +kubebuilder:printcolumn:name="Transport",type=string,JSONPath=`.status.transports`
-// +kubebuilder:printcolumn:name="Failure",type=string,JSONPath=`.status.firstFailure.reason`,priority=1
-// +kubebuilder:printcolumn:name="Failed rank",type=integer,JSONPath=`.status.firstFailure.rank`,priority=1
+// +kubebuilder:printcolumn:name="Transport",type=string,JSONPath=`.status.transports[0]`
+// +kubebuilder:printcolumn:name="Failure",type=string,JSONPath=`.status.firstFailure.message`,priority=1
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.firstFailure.node`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 40 && !self.metadata.name.contains('.')",message="the name becomes part of host names: at most 40 characters, no dots"
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 40 && !self.metadata.name.contains('.') && !self.metadata.name.matches('^[0-9]')",message="the name becomes that of a Service and part of host names: at most 40 characters, no dots, a letter first"
 type MPIJob struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the object's metadata.
@@ -74,17 +76,19 @@ const (
 
 // MPIJobSpec is what is asked for. Except for runPolicy it cannot be changed.
 //
-// +kubebuilder:validation:XValidation:rule="(self.ranks + self.ranksPerPod - 1) / self.ranksPerPod <= 512",message="over 512 pods: raise ranksPerPod"
+// +kubebuilder:validation:XValidation:rule="(self.ranks + self.ranksPerPod - 1) / self.ranksPerPod <= 4096",message="over 4096 pods: raise ranksPerPod"
 // +kubebuilder:validation:XValidation:rule="self.launchMode != 'Container' || self.ranksPerPod == 1",message="launchMode Container makes a container one rank: ranksPerPod must be 1"
 // +kubebuilder:validation:XValidation:rule="self.ranks == oldSelf.ranks && self.ranksPerPod == oldSelf.ranksPerPod && self.launchMode == oldSelf.launchMode",message="ranks, ranksPerPod and launchMode cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.managedBy) == has(oldSelf.managedBy) && (!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",message="managedBy cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.devices) == has(oldSelf.devices)",message="devices cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.profileName) == has(oldSelf.profileName)",message="profileName cannot be changed"
+// +kubebuilder:validation:XValidation:rule="has(self.sidecar) == has(oldSelf.sidecar)",message="sidecar cannot be changed"
 // +kubebuilder:validation:XValidation:rule="(has(self.memory) && has(self.memory.arena)) == (has(oldSelf.memory) && has(oldSelf.memory.arena)) && (has(self.memory) && has(self.memory.slab)) == (has(oldSelf.memory) && has(oldSelf.memory.slab))",message="memory cannot be changed"
 // +kubebuilder:validation:XValidation:rule="size(self.template.spec.containers) == 1",message="template must have one container, the application: others would hold up the end of the job"
 // +kubebuilder:validation:XValidation:rule="self.launchMode == 'Container' || (has(self.template.spec.containers[0].command) && size(self.template.spec.containers[0].command) > 0)",message="the container needs a command: the launcher cannot know an image's entry point (or set launchMode: Container)"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.spec.restartPolicy) || size(self.template.spec.restartPolicy) == 0 || self.template.spec.restartPolicy == 'Never'",message="template.spec.restartPolicy is Never or absent: ranks are restarted all together, see runPolicy.restartLimit"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.spec.hostNetwork) || !self.template.spec.hostNetwork",message="template.spec.hostNetwork is not needed and not supported: the sidecar has the network"
+// +kubebuilder:validation:XValidation:rule="!(has(self.template.spec.hostPID) && self.template.spec.hostPID) && !(has(self.template.spec.hostIPC) && self.template.spec.hostIPC) && !(has(self.template.spec.shareProcessNamespace) && self.template.spec.shareProcessNamespace)",message="template.spec.hostPID, hostIPC and shareProcessNamespace are not supported: the application would see the sidecar's processes and keys"
 // +kubebuilder:validation:XValidation:rule="!(has(self.transport) && self.transport.policy == 'Required' && self.transport.type == 'RDMA') || (has(self.devices) && self.devices.exists(d, d.resource.startsWith('outrigger.dev/hca') || !d.resource.startsWith('outrigger.dev/')))",message="transport RDMA is required, but devices asks for no card, such as outrigger.dev/hca"
 type MPIJobSpec struct {
 	// ranks is the number of ranks of the job.
@@ -146,6 +150,11 @@ type MPIJobSpec struct {
 	// memory sizes what the sidecar reserves for its ranks.
 	// +optional
 	Memory MemorySpec `json:"memory,omitzero"`
+
+	// sidecar is what each pod's sidecar gets.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="sidecar cannot be changed"
+	// +optional
+	Sidecar SidecarSpec `json:"sidecar,omitzero"`
 
 	// runPolicy is what can be changed while the job exists.
 	// +optional
@@ -227,6 +236,65 @@ type MemorySpec struct {
 	Slab *resource.Quantity `json:"slab,omitempty"`
 }
 
+// SidecarSpec is what each pod's sidecar gets.
+type SidecarSpec struct {
+	// resources are added to what the operator asks for the sidecar. A whole
+	// number of CPUs as the limit gives it cores of its own in a Guaranteed pod,
+	// where the node's CPU manager is static.
+	// +optional
+	Resources SidecarResources `json:"resources,omitzero"`
+}
+
+// SidecarResources are CPU and memory of a sidecar.
+type SidecarResources struct {
+	// requests of the container; without cpu, the limit is requested, and
+	// without a limit 250m. Memory is at least what its ranks need.
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory'])",message="requests are cpu and memory; devices has the others"
+	// +kubebuilder:validation:MaxProperties=2
+	// +optional
+	Requests corev1.ResourceList `json:"requests,omitempty"`
+	// limits of the container; without cpu, it has none. Memory is at least what
+	// its ranks need.
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory'])",message="limits are cpu and memory; devices has the others"
+	// +kubebuilder:validation:MaxProperties=2
+	// +optional
+	Limits corev1.ResourceList `json:"limits,omitempty"`
+}
+
+// RestartAction says what follows a failure.
+//
+// +kubebuilder:validation:Enum=Restart;Fail
+type RestartAction string
+
+// Actions.
+const (
+	ActionRestart RestartAction = "Restart"
+	ActionFail    RestartAction = "Fail"
+)
+
+// RestartRule says what follows failures of some kind. It is about those that
+// have one of its reasons, if it has any, and one of its exit codes, if it has
+// any.
+type RestartRule struct {
+	// action is Restart, within restartLimit, or Fail.
+	// +required
+	Action RestartAction `json:"action,omitempty"`
+	// reasons are those of firstFailure, such as PodLost.
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=64
+	// +listType=set
+	// +optional
+	Reasons []string `json:"reasons,omitempty"`
+	// exitCodes are those of firstFailure; 128+N for signal N.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:Minimum=1
+	// +kubebuilder:validation:items:Maximum=2147483647
+	// +listType=set
+	// +optional
+	ExitCodes []int32 `json:"exitCodes,omitempty"`
+}
+
 // Disruption says whether drains of nodes may take pods of a running job away.
 //
 // +kubebuilder:validation:Enum=Allowed;Prevented
@@ -249,6 +317,13 @@ type RunPolicy struct {
 	// +kubebuilder:validation:Maximum=2147483647
 	// +optional
 	ActiveDeadlineSeconds *int64 `json:"activeDeadlineSeconds,omitempty"`
+	// pendingDeadlineSeconds ends an attempt whose ranks have not all been
+	// started so long after its pods began to be made: half a job holds nodes
+	// that another one could use. Absent: 7 days, for what has been started.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2147483647
+	// +optional
+	PendingDeadlineSeconds *int64 `json:"pendingDeadlineSeconds,omitempty"`
 	// ttlSecondsAfterFinished deletes the MPIJob so long after its end. Absent:
 	// never.
 	// +kubebuilder:validation:Minimum=0
@@ -261,6 +336,12 @@ type RunPolicy struct {
 	// +default=0
 	// +optional
 	RestartLimit *int32 `json:"restartLimit,omitempty"`
+	// restartRules choose which failures are worth a restart: the first one that
+	// is about a failure decides. Without one all ranks are started again.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	// +optional
+	RestartRules []RestartRule `json:"restartRules,omitempty"`
 	// disruption: Prevented makes a PodDisruptionBudget that lets no pod be
 	// evicted while the job runs.
 	// +default="Allowed"

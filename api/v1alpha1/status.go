@@ -31,6 +31,9 @@ const (
 	ReasonOutOfMemory = "OutOfMemory"
 	// ReasonDeadlineExceeded: runPolicy.activeDeadlineSeconds have passed.
 	ReasonDeadlineExceeded = "DeadlineExceeded"
+	// ReasonPendingDeadlineExceeded: not all ranks were started within
+	// runPolicy.pendingDeadlineSeconds.
+	ReasonPendingDeadlineExceeded = "PendingDeadlineExceeded"
 	// ReasonPodRejected: nodes rejected pods that were scheduled there.
 	ReasonPodRejected = "PodRejected"
 	// ReasonUnschedulable: no node has what a pod needs.

@@ -1,12 +1,15 @@
-// Command crd makes a generated resource definition smaller: it takes out the
-// descriptions of the embedded pod template, which are Kubernetes' own and two
-// thirds of the file. What is left fits into the annotation in which `kubectl
-// apply` keeps what it has applied (256 KiB).
+// Command crd makes generated resource definitions fit for people. It takes out
+// the descriptions of the embedded pod template, which are Kubernetes' own and two
+// thirds of the file: what is left fits into the annotation in which `kubectl
+// apply` keeps what it has applied (256 KiB). And it writes default and bounds of
+// a field into its description, in brackets at the end: `kubectl explain` shows
+// nothing else of them.
 package main
 
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 )
@@ -45,8 +48,10 @@ func walk(node any, within bool) {
 			walk(v, within)
 		}
 	case map[string]any:
-		if _, described := node["description"].(string); described && within {
+		if text, described := node["description"].(string); described && within {
 			delete(node, "description")
+		} else if bounds := bounds(node); described && bounds != "" {
+			node["description"] = text + " [" + bounds + "]"
 		}
 		for key, v := range node {
 			if m, ok := v.(map[string]any); ok && key == "template" && !within {
@@ -58,4 +63,41 @@ func walk(node any, within bool) {
 			walk(v, within)
 		}
 	}
+}
+
+// bounds are a field's default and what it may be.
+func bounds(schema map[string]any) string {
+	var parts []string
+	switch d := schema["default"].(type) {
+	case nil, map[string]any:
+	default:
+		parts = append(parts, fmt.Sprint("default ", d))
+	}
+	if list, ok := schema["enum"].([]any); ok {
+		var words []string
+		for _, w := range list {
+			words = append(words, fmt.Sprint(w))
+		}
+		parts = append(parts, strings.Join(words, ", "))
+	}
+	for _, b := range [][3]string{{"minimum", "maximum", ""}, {"minLength", "maxLength", " characters"}, {"minItems", "maxItems", " entries"}} {
+		least, most := schema[b[0]], schema[b[1]]
+		switch {
+		case least != nil && most != nil:
+			parts = append(parts, fmt.Sprintf("%v to %v%s", number(least), number(most), b[2]))
+		case most != nil:
+			parts = append(parts, fmt.Sprintf("at most %v%s", number(most), b[2]))
+		case least != nil:
+			parts = append(parts, fmt.Sprintf("at least %v%s", number(least), b[2]))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// number is a bound without an exponent.
+func number(v any) any {
+	if f, ok := v.(float64); ok {
+		return int64(f)
+	}
+	return v
 }

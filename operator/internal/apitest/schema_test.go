@@ -150,6 +150,7 @@ func TestUnchangeable(t *testing.T) {
 		`{"spec":{"memory":{"arena":"1Gi"}}}`:                                         "memory cannot be changed",
 		`{"spec":{"memory":{"slab":"8Mi"}}}`:                                          "memory cannot be changed",
 		`{"spec":{"profileName":"fast"}}`:                                             "profileName cannot be changed",
+		`{"spec":{"sidecar":{"resources":{"limits":{"cpu":1}}}}}`:                     "sidecar cannot be changed",
 		`{"spec":{"devices":[{"resource":"outrigger.dev/hca"}]}}`:                     "devices cannot be changed",
 		`{"spec":{"runPolicy":{"suspend":true}}}`:                                     "",
 		`{"spec":{"runPolicy":{"restartLimit":3,"ttlSecondsAfterFinished":10}}}`:      "",

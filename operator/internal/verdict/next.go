@@ -70,7 +70,7 @@ func (o *Observation) next() Plan {
 		p.Status.StartTime = s
 	}
 	if o.batchCondition(batchv1.JobComplete) != nil || external(o.Job) && o.allSucceeded() {
-		o.state(&p, v1alpha1.ConditionComplete, "RanksSucceeded", fmt.Sprintf("all %d ranks ended with exit code 0", o.Job.Spec.Ranks))
+		o.state(&p, v1alpha1.ConditionComplete, reasonSucceeded, fmt.Sprintf("all %d ranks ended with exit code 0", o.Job.Spec.Ranks))
 		p.Status.Ranks = counts(0, 0, o.Job.Spec.Ranks, 0) // the last pods may not have been heard of
 		return o.end(p)
 	}
@@ -81,13 +81,18 @@ func (o *Observation) next() Plan {
 		p.Requeue = left
 	}
 	f, settled := o.failure()
+	if left, ok := o.pendingDeadline(&p); ok && f == nil {
+		if f, settled = o.unplaced(left); f == nil && (p.Requeue == 0 || left < p.Requeue) {
+			p.Requeue = left
+		}
+	}
 	switch {
 	case f == nil:
 		return o.progress(p)
 	case !settled:
 		p.Requeue = time.Second
 		return p
-	case !external(o.Job) && AttemptOf(o.Job) < limit(o.Job) && !f.Final():
+	case !external(o.Job) && AttemptOf(o.Job) < limit(o.Job) && !f.Final() && o.Job.Spec.RunPolicy.Restarts(f):
 		p.Status.FirstFailure = f
 		o.state(&p, v1alpha1.ConditionRestarting, f.Reason, f.Sentence())
 		p.Requeue = time.Millisecond // its pods are removed once the status says why
@@ -112,17 +117,17 @@ func (o *Observation) progress(p Plan) Plan {
 	}
 	switch {
 	case external(o.Job) && len(o.Pods) == 0:
-		o.state(&p, v1alpha1.ConditionPending, "PodsExpected", "another controller makes the pods, which name this job")
+		o.state(&p, v1alpha1.ConditionPending, reasonExpected, "another controller makes the pods, which name this job")
 	case o.Batch == nil && !external(o.Job):
-		o.state(&p, v1alpha1.ConditionPending, "Created", "pods are being made")
+		o.state(&p, v1alpha1.ConditionPending, reasonCreated, "pods are being made")
 	case o.batchHeld():
-		reason, text := "Suspended", "runPolicy.suspend is true"
+		reason, text := reasonSuspended, "runPolicy.suspend is true"
 		if !suspended(o.Job) {
-			reason, text = "Queued", "a queueing controller holds Job "+o.Batch.Name
+			reason, text = reasonQueued, "a queueing controller holds Job "+o.Batch.Name
 		}
 		o.state(&p, v1alpha1.ConditionSuspended, reason, text)
 	case *p.Status.Ranks.Running+*p.Status.Ranks.Succeeded == o.Job.Spec.Ranks:
-		o.state(&p, v1alpha1.ConditionRunning, "RanksStarted", fmt.Sprintf("all %d ranks have been started", o.Job.Spec.Ranks))
+		o.state(&p, v1alpha1.ConditionRunning, reasonStarted, fmt.Sprintf("all %d ranks have been started", o.Job.Spec.Ranks))
 	default:
 		reason, text := o.waiting()
 		o.state(&p, v1alpha1.ConditionPending, reason, text)
@@ -153,7 +158,7 @@ func (o *Observation) restarting(p Plan, c *metav1.Condition) Plan {
 	p.Status.Restarts = &n
 	p.Status.Transports = nil
 	p.Status.JobName = ""
-	o.state(&p, v1alpha1.ConditionPending, "Restarted", fmt.Sprintf("restart %d of at most %d", n, limit(o.Job)))
+	o.state(&p, v1alpha1.ConditionPending, reasonRestarted, fmt.Sprintf("restart %d of at most %d", n, limit(o.Job)))
 	p.Requeue = time.Millisecond
 	return p
 }
@@ -244,6 +249,30 @@ func (o *Observation) deadline(p *Plan) (time.Duration, bool) {
 		return 0, false
 	}
 	return p.Status.StartTime.Add(time.Duration(min(*s, deadlineMax)) * time.Second).Sub(o.Now), true
+}
+
+// pendingDeadline is the time that is left for an attempt's ranks to be started,
+// while they have not been and there is a limit.
+func (o *Observation) pendingDeadline(p *Plan) (time.Duration, bool) {
+	s, start := o.Job.Spec.RunPolicy.PendingDeadlineSeconds, o.start()
+	if s == nil || start == nil || o.held() || p.Status.Ranks == nil || *p.Status.Ranks.Pending == 0 {
+		return 0, false
+	}
+	return start.Add(time.Duration(min(*s, deadlineMax)) * time.Second).Sub(o.Now), true
+}
+
+// unplaced is the failure of an attempt that has no time left to be started.
+func (o *Observation) unplaced(left time.Duration) (*v1alpha1.Failure, bool) {
+	if left > 0 {
+		return nil, false
+	}
+	reason, text := o.waiting()
+	number := AttemptOf(o.Job)
+	return &v1alpha1.Failure{
+		Attempt: &number,
+		Reason:  v1alpha1.ReasonPendingDeadlineExceeded,
+		Message: fmt.Sprintf("not all ranks were started within %d s: %s: %s", *o.Job.Spec.RunPolicy.PendingDeadlineSeconds, reason, text),
+	}, true
 }
 
 // deadlineMax is what the schema allows: more would overflow a Duration.

@@ -115,9 +115,12 @@ func terminal(p *corev1.Pod) bool {
 }
 
 // index is a pod's number in the job, or -1.
-func (o *Observation) index(p *corev1.Pod) int32 {
+func (o *Observation) index(p *corev1.Pod) int32 { return Number(p, o.Job) }
+
+// Number is a pod's number in a job, or -1.
+func Number(p *corev1.Pod, job *v1alpha1.MPIJob) int32 {
 	n := numberOf(p.Labels[batchv1.JobCompletionIndexAnnotation])
-	if n >= desired.Pods(&o.Job.Spec) {
+	if n >= desired.Pods(&job.Spec) {
 		return -1
 	}
 	return n

@@ -132,3 +132,62 @@ func TestRestartsWait(t *testing.T) {
 		t.Errorf("the first restart waits %v, the last %v", first, last)
 	}
 }
+
+// Half a job holds nodes: after a time of its own it ends, and may be tried again.
+func TestPendingDeadline(t *testing.T) {
+	for _, restarts := range []int32{0, 1} {
+		s := begun(t)
+		s.job.Spec.RunPolicy.PendingDeadlineSeconds, s.job.Spec.RunPolicy.RestartLimit = new(int64(60)), &restarts
+		s.o.Now = at(100)
+		s.next(Apply, v1alpha1.ConditionRunning) // all have been started
+		s.o.Pods[1].Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/2 nodes"}}}
+		s.o.Now = at(20)
+		if p := s.next(Apply, v1alpha1.ConditionPending); p.Requeue != 40*time.Second {
+			t.Errorf("looks again after %v, want the 40 s that are left", p.Requeue)
+		}
+		s.o.Now = at(60)
+		if restarts == 0 {
+			s.next(Stop, v1alpha1.ConditionFailed)
+		} else {
+			s.next(Wait, v1alpha1.ConditionRestarting)
+		}
+		if f := s.job.Status.FirstFailure; f.Reason != v1alpha1.ReasonPendingDeadlineExceeded || !strings.Contains(f.Message, "0/2 nodes") || *f.Attempt != 0 {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+// The first rule about a failure decides whether it is worth a restart.
+func TestRestartRules(t *testing.T) {
+	rules := []v1alpha1.RestartRule{
+		{Action: v1alpha1.ActionRestart, Reasons: []string{"RankExited"}, ExitCodes: []int32{75}},
+		{Action: v1alpha1.ActionRestart, Reasons: []string{"PodLost"}},
+		{Action: v1alpha1.ActionFail},
+	}
+	for name, c := range map[string]struct {
+		rules []v1alpha1.RestartRule
+		code  int32
+		want  string
+	}{
+		"no rules":      {nil, 3, v1alpha1.ConditionRestarting},
+		"asked for":     {rules, 75, v1alpha1.ConditionRestarting},
+		"another code":  {rules, 3, v1alpha1.ConditionFailed},
+		"of no rule":    {rules[:1], 3, v1alpha1.ConditionRestarting},
+		"no such cause": {[]v1alpha1.RestartRule{{Action: v1alpha1.ActionFail, Reasons: []string{"PodLost"}}}, 3, v1alpha1.ConditionRestarting},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := begun(t)
+			s.job.Spec.RunPolicy.RestartLimit, s.job.Spec.RunPolicy.RestartRules = new(int32(5)), c.rules
+			for i := range 2 {
+				s.exit(i, c.code, at(10), podlife.Failure{Rank: 2 * i, Code: int(c.code), Reason: podlife.RankExited, Time: at(10)})
+				s.o.Pods[i].Status.Phase = corev1.PodFailed
+			}
+			s.o.Now = at(20)
+			action := Wait
+			if c.want == v1alpha1.ConditionFailed {
+				action = Stop
+			}
+			s.next(action, c.want)
+		})
+	}
+}

@@ -115,7 +115,7 @@ func (o *Observation) waiting() (reason, message string) {
 	if n, left := o.absent(); n > 0 && left <= 0 {
 		return v1alpha1.ReasonPodsMissing, fmt.Sprintf("%d of %d pods are not made; `kubectl describe job %s` says who refuses them", n, desired.Pods(&o.Job.Spec), o.Batch.Name)
 	}
-	return "PodsStarting", fmt.Sprintf("%d of %d ranks run", running(o), o.Job.Spec.Ranks)
+	return reasonStarting, fmt.Sprintf("%d of %d ranks run", running(o), o.Job.Spec.Ranks)
 }
 
 func running(o *Observation) int32 { return *o.ranks().Running }

@@ -33,10 +33,10 @@ var short = []struct{ path, name string }{
 var used = []string{
 	"apiVersion", "kind", "metadata.name", "metadata.namespace",
 	"spec.ranks", "spec.ranksPerPod", "spec.launchMode", "spec.profileName", "spec.transport", "spec.memory",
-	"spec.runPolicy.suspend", "spec.runPolicy.activeDeadlineSeconds", "spec.runPolicy.restartLimit",
+	"spec.runPolicy.suspend", "spec.runPolicy.activeDeadlineSeconds", "spec.runPolicy.restartLimit", "spec.runPolicy.restartRules",
 	"container.name", "container.command", "container.args", "container.workingDir",
 	"container.env[].name", "container.env[].value",
-	"pod.restartPolicy", "pod.hostNetwork", // the rules leave only what holds here anyway
+	"pod.restartPolicy", "pod.hostNetwork", "pod.hostPID", "pod.hostIPC", "pod.shareProcessNamespace", // the rules leave only what holds here anyway
 }
 
 // reasons are why fields are ignored: by the first two words of their path.
@@ -47,7 +47,7 @@ var reasons = []struct {
 	{"no containers here: the program is this machine's", []string{
 		"container.command", "container.args", // when the caller gives a program
 		"container.image", "container.imagePullPolicy", "pod.imagePullSecrets", "pod.runtimeClassName", "pod.os", "pod.hostname",
-		"pod.subdomain", "pod.setHostnameAsFQDN", "pod.hostnameOverride", "container.ports", "container.tty", "container.stdin", "container.stdinOnce", "pod.shareProcessNamespace",
+		"pod.subdomain", "pod.setHostnameAsFQDN", "pod.hostnameOverride", "container.ports", "container.tty", "container.stdin", "container.stdinOnce",
 	}},
 	{"no containers beside the program are run", []string{"pod.initContainers", "pod.ephemeralContainers"}},
 	{"nothing is mounted, and nothing read from a cluster", []string{
@@ -55,11 +55,11 @@ var reasons = []struct {
 		"container.terminationMessagePath", "container.terminationMessagePolicy", "pod.hostAliases", "pod.dnsPolicy", "pod.dnsConfig", "pod.enableServiceLinks",
 	}},
 	{"nothing is limited, reserved or allocated", []string{
-		"container.resources", "container.resizePolicy", "spec.devices", "pod.resources", "pod.overhead", "pod.resourceClaims",
+		"container.resources", "container.resizePolicy", "spec.devices", "spec.sidecar", "pod.resources", "pod.overhead", "pod.resourceClaims",
 	}},
 	{"it runs as you", []string{
 		"pod.securityContext", "container.securityContext", "pod.serviceAccountName", "pod.serviceAccount",
-		"pod.automountServiceAccountToken", "pod.hostPID", "pod.hostIPC", "pod.hostUsers",
+		"pod.automountServiceAccountToken", "pod.hostUsers",
 	}},
 	{"one machine: nothing is scheduled", []string{
 		"pod.nodeSelector", "pod.nodeName", "pod.affinity", "pod.tolerations", "pod.schedulerName", "pod.priorityClassName", "pod.priority",

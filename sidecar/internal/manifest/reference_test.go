@@ -73,7 +73,7 @@ func fieldTable(s *schema) string {
 		if len(s.Properties) > 0 && path != "spec.template" || s.Items != nil {
 			return // its fields are in the table
 		}
-		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |", strings.TrimPrefix(path, "spec."), s.preset(required), s.bounds(path), plain(s.Description)))
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |", strings.TrimPrefix(path, "spec."), s.preset(required), s.bounds(path), plain(bracketed.ReplaceAllString(s.Description, ""))))
 	})
 	slices.Sort(rows)
 	return "| field | default | what it may be | meaning |\n|---|---|---|---|\n" + strings.Join(rows, "\n") + "\n\n" + strings.Join(rules, "\n") + "\n"
@@ -180,6 +180,9 @@ func constants(t *testing.T, file string, wanted func(name, kind string) bool) m
 	}
 	return found
 }
+
+// bracketed is what hack/crd adds to a description; the table has columns for it.
+var bracketed = regexp.MustCompile(` \[[^\]]*\]$`)
 
 // TestMemoryExample: the figure of the document is what the operator computes.
 func TestMemoryExample(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 )
 
 // podsMax is how many pods a job may have.
-const podsMax = 512
+const podsMax = 4096
 
 // rule is one x-kubernetes-validations of the schema: its message, word for word,
 // and when it is broken. Rules about changes have no meaning here.
@@ -43,12 +43,15 @@ func jobRules(j *v1alpha1.MPIJob) []error {
 	}
 	c := &t.Containers[0]
 	wrong := complaints([]rule{
-		{"metadata.name", len(j.Name) > 40 || strings.Contains(j.Name, "."), "the name becomes part of host names: at most 40 characters, no dots"},
-		{"spec", s.RanksPerPod > 0 && jobdoc.Pods(s) > podsMax, "over 512 pods: raise ranksPerPod"},
+		{"metadata.name", len(j.Name) > 40 || strings.Contains(j.Name, ".") || j.Name != "" && j.Name[0] >= '0' && j.Name[0] <= '9', "the name becomes that of a Service and part of host names: at most 40 characters, no dots, a letter first"},
+		{"spec", s.RanksPerPod > 0 && jobdoc.Pods(s) > podsMax, "over 4096 pods: raise ranksPerPod"},
 		{"spec", s.LaunchMode == v1alpha1.LaunchContainer && s.RanksPerPod != 1, "launchMode Container makes a container one rank: ranksPerPod must be 1"},
 		{"spec", s.LaunchMode != v1alpha1.LaunchContainer && len(c.Command) == 0, "the container needs a command: the launcher cannot know an image's entry point (or set launchMode: Container)"},
 		{"spec", t.RestartPolicy != "" && t.RestartPolicy != corev1.RestartPolicyNever, "template.spec.restartPolicy is Never or absent: ranks are restarted all together, see runPolicy.restartLimit"},
 		{"spec", t.HostNetwork, "template.spec.hostNetwork is not needed and not supported: the sidecar has the network"},
+		{"spec", t.HostPID || t.HostIPC || t.ShareProcessNamespace != nil && *t.ShareProcessNamespace, "template.spec.hostPID, hostIPC and shareProcessNamespace are not supported: the application would see the sidecar's processes and keys"},
+		{"spec.sidecar.resources.requests", others(s.Sidecar.Resources.Requests), "requests are cpu and memory; devices has the others"},
+		{"spec.sidecar.resources.limits", others(s.Sidecar.Resources.Limits), "limits are cpu and memory; devices has the others"},
 		{"spec", needsRDMA(s) && !hasHCA(s), "transport RDMA is required, but devices asks for no card, such as outrigger.dev/hca"},
 		{"spec.memory.arena", outside(s.Memory.Arena, "64Ki", "16Ti", true), "arena is 64Ki to 16Ti"},
 		{"spec.memory.slab", outside(s.Memory.Slab, "256Ki", "1025Mi", true), "slab is 256Ki to 1Gi"},
@@ -65,6 +68,16 @@ func jobRules(j *v1alpha1.MPIJob) []error {
 		seen[d.Resource] = true
 	}
 	return wrong
+}
+
+// others reports whether a list has more than a sidecar's CPU and memory.
+func others(l corev1.ResourceList) bool {
+	for name := range l {
+		if name != corev1.ResourceCPU && name != corev1.ResourceMemory {
+			return true
+		}
+	}
+	return false
 }
 
 func needsRDMA(s *v1alpha1.MPIJobSpec) bool {

@@ -23,7 +23,7 @@ type End struct {
 // Restartable reports whether a failure leads to another attempt, as it does in
 // a cluster: what another start will not change does not.
 func (p *Plan) Restartable(attempt int, f *v1alpha1.Failure) bool {
-	return attempt < p.RestartLimit && !f.Final()
+	return attempt < p.RestartLimit && !f.Final() && (p.Job == nil || p.Job.Spec.RunPolicy.Restarts(f))
 }
 
 // Status is the status that the job's object would have.
