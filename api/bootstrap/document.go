@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"os"
 	"strconv"
 )
@@ -28,13 +29,14 @@ var ErrInvalid = errors.New("bootstrap document")
 
 // Document describes one job.
 type Document struct {
-	Version int    `json:"version"`
-	Job     Job    `json:"job"`
-	Ranks   int    `json:"ranks"`
-	Pods    []Pod  `json:"pods"`
-	TLS     TLS    `json:"tls"`
-	Memory  Memory `json:"memory,omitzero"`
-	Tuning  Tuning `json:"tuning,omitzero"`
+	Version int      `json:"version"`
+	Job     Job      `json:"job"`
+	Ranks   int      `json:"ranks"`
+	Pods    []Pod    `json:"pods,omitempty"`
+	Pattern *Pattern `json:"pattern,omitempty"` // instead of pods
+	TLS     TLS      `json:"tls,omitzero"`
+	Memory  Memory   `json:"memory,omitzero"`
+	Tuning  Tuning   `json:"tuning,omitzero"`
 }
 
 // Job names a job. ID is unique and not guessable.
@@ -51,12 +53,42 @@ type Pod struct {
 	Ranks     int    `json:"ranks"`
 }
 
-// TLS names the files of the job's own authority and of this sidecar's
-// certificate. Keys are never in the document; %d stands for the pod's number.
+// TLS says how a sidecar comes by its credentials: they are in files, those of
+// the job's own authority and of this sidecar's certificate, where %d stands for
+// the pod's number; or the sidecar makes its key itself and asks an issuer for
+// the certificate. Keys are never in the document.
 type TLS struct {
-	CAFile   string `json:"caFile"`
-	CertFile string `json:"certFile"`
-	KeyFile  string `json:"keyFile"`
+	CAFile   string  `json:"caFile,omitempty"`
+	CertFile string  `json:"certFile,omitempty"`
+	KeyFile  string  `json:"keyFile,omitempty"`
+	CA       string  `json:"ca,omitempty"` // certificate of the job's authority, PEM, with an issuer
+	Issuer   *Issuer `json:"issuer,omitempty"`
+}
+
+// Issuer signs the certificates of a job's sidecars.
+type Issuer struct {
+	URL       string `json:"url"`       // where a request is sent, by https
+	CA        string `json:"ca"`        // who signs the issuer's own certificate, PEM
+	TokenFile string `json:"tokenFile"` // with which a sidecar shows whose it is
+}
+
+// validate finds what is missing of an issuer.
+func (t *TLS) validate(bad func(format string, a ...any) error) error {
+	if t.Issuer == nil {
+		return nil
+	}
+	u, err := url.Parse(t.Issuer.URL)
+	switch {
+	case err != nil || u.Scheme != "https" || u.Hostname() == "":
+		return bad("tls.issuer.url is %q, want https://HOST/PATH", t.Issuer.URL)
+	case t.Issuer.CA == "":
+		return bad("tls.issuer.ca is empty")
+	case t.Issuer.TokenFile == "":
+		return bad("tls.issuer.tokenFile is empty")
+	case t.CA == "":
+		return bad("tls.ca is empty")
+	}
+	return nil
 }
 
 // Memory sizes what the sidecar reserves; 0 takes the default.
@@ -98,6 +130,9 @@ func Parse(raw []byte) (*Document, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%w: something follows the document", ErrInvalid)
 	}
+	if err := d.expand(); err != nil {
+		return nil, err
+	}
 	return d, d.Validate()
 }
 
@@ -132,6 +167,9 @@ func (d *Document) Validate() error {
 	}
 	if next != d.Ranks {
 		return bad("pods have %d ranks, ranks is %d", next, d.Ranks)
+	}
+	if err := d.TLS.validate(bad); err != nil {
+		return err
 	}
 	return d.validateTuning(bad)
 }

@@ -28,7 +28,7 @@ func Ranks(s *v1alpha1.MPIJobSpec, pod int32) (first, count int32) {
 	return first, min(s.RanksPerPod, s.Ranks-first)
 }
 
-// Name is that of an attempt's Job, Secret and ConfigMap.
+// Name is that of an attempt's Job and ConfigMap.
 func Name(job string, attempt int32) string { return fmt.Sprint(job, "-", attempt) }
 
 // PodName is the host name of an attempt's pod.
@@ -42,8 +42,17 @@ func (a *Attempt) address(pod int32) string {
 	return fmt.Sprintf("%s.%s.%s.svc:%d", a.PodName(pod), a.Job.Name, a.Job.Namespace, names.PortPeers)
 }
 
-// Document is the job document of the attempt in a cluster. id must not be
-// guessable.
+// Pattern is the attempt's pods as a document may have them instead of a list.
+func (a *Attempt) Pattern() *bootstrap.Pattern {
+	return &bootstrap.Pattern{
+		Name:        Name(a.Job.Name, a.Number) + "-%d",
+		Address:     fmt.Sprintf("%s-%%d.%s.%s.svc:%d", Name(a.Job.Name, a.Number), a.Job.Name, a.Job.Namespace, names.PortPeers),
+		RanksPerPod: int(a.Job.Spec.RanksPerPod),
+	}
+}
+
+// Document is the job document of the attempt in a cluster, without the
+// credentials, which are the operator's to give. id must not be guessable.
 func (a *Attempt) Document(id string) *bootstrap.Document {
 	s := &a.Job.Spec
 	m := MemoryOf(&s.Memory, &a.Profile)
@@ -51,11 +60,8 @@ func (a *Attempt) Document(id string) *bootstrap.Document {
 		Version: bootstrap.Version,
 		Job:     bootstrap.Job{Name: a.Job.Namespace + "/" + a.Job.Name, ID: id},
 		Ranks:   int(s.Ranks),
-		TLS: bootstrap.TLS{
-			CAFile: names.TLSDir + "/ca.crt", CertFile: names.TLSDir + "/tls.crt", KeyFile: names.TLSDir + "/tls.key",
-		},
-		Memory: bootstrap.Memory{ArenaBytes: m.Arena, SlabBytes: m.Slab},
-		Tuning: a.tuning(),
+		Memory:  bootstrap.Memory{ArenaBytes: m.Arena, SlabBytes: m.Slab},
+		Tuning:  a.tuning(),
 	}
 	for i := range Pods(s) {
 		first, count := Ranks(s, i)

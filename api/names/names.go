@@ -61,24 +61,23 @@ const (
 	// ContainerSidecar and ContainerInstall are the containers that are added.
 	ContainerSidecar = "outrigger"
 	ContainerInstall = "outrigger-install"
-	// VolumeShared, VolumeJob and VolumeTLS are the volumes that are added; only
-	// the first reaches the application.
+	// VolumeShared, VolumeJob, VolumeToken and VolumeNone are the volumes that
+	// are added; only the first reaches the application.
 	VolumeShared = "outrigger"
 	VolumeJob    = "outrigger-job"
-	VolumeTLS    = "outrigger-tls"
-	// SharedDir, JobDir and TLSDir are where they are mounted.
+	VolumeToken  = "outrigger-token" //nolint:gosec // the name of a volume
+	VolumeNone   = "outrigger-none"
+	// SharedDir, JobDir and TokenDir are where the first three are mounted. The
+	// last one, which is empty, covers the token of the pod's service account.
 	SharedDir = "/run/outrigger"
 	JobDir    = "/etc/outrigger/job"
-	TLSDir    = "/etc/outrigger/tls"
+	TokenDir  = "/var/run/secrets/outrigger.dev" //nolint:gosec // a directory
+	// TokenFile is the sidecar's token in TokenDir, and TokenAudience whom it is
+	// for: nobody else takes it.
+	TokenFile     = "token"
+	TokenAudience = Group + "/issuer"
 	// PortPeers is where sidecars listen for each other, PortMetrics where they
 	// serve metrics and health.
 	PortPeers   = 7077
 	PortMetrics = 9464
-)
-
-// Keys of a job's Secret: the authority, and a certificate and key a pod.
-const (
-	SecretCA         = "ca.crt"
-	SecretCertSuffix = ".crt"
-	SecretKeySuffix  = ".key"
 )

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
@@ -138,7 +139,7 @@ func (l *lab) operate() *journal {
 	l.t.Helper()
 	out := new(journal)
 	cmd := exec.CommandContext(context.WithoutCancel(l.t.Context()), filepath.Join(l.bin, "outrigger-operator"),
-		"--sidecar-image=sidecar", "--leader-elect", "--leader-election-namespace="+namespace, "--metrics-bind-address=0", "--health-probe-bind-address=127.0.0.1:0")
+		"--sidecar-image=sidecar", "--leader-elect", "--leader-election-namespace="+namespace, "--metrics-bind-address=0", "--issuer-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0")
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.as("outrigger-operator"))
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
@@ -167,7 +168,7 @@ func (l *lab) wait(what string, out *journal, ready func() bool) {
 // finds them.
 func TestLifeOfARelease(t *testing.T) {
 	l := open(t)
-	l.helm("install", "outrigger", chartDir, "--set", "monitoring.dashboard.enabled=true")
+	l.helm("install", "outrigger", chartDir, "--set", "monitoring.dashboard.enabled=true,devicePlugin.enabled=true")
 	l.wait("definition", new(journal), func() bool {
 		_, err := l.any.Resource(mpijobs).Namespace(namespace).List(t.Context(), metav1.ListOptions{})
 		return err == nil
@@ -206,6 +207,10 @@ func TestLifeOfARelease(t *testing.T) {
 	l.helm("uninstall", "outrigger")
 	if _, err := l.client.AppsV1().Deployments(namespace).Get(t.Context(), "outrigger-operator", metav1.GetOptions{}); err == nil {
 		t.Error("the operator is still there")
+	}
+	// Or the next installation's operator would wait for its end.
+	if _, err := l.client.CoordinationV1().Leases(namespace).Get(t.Context(), "outrigger-operator."+names.Group, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the lease of the operator that is gone: %v", err)
 	}
 	for _, name := range []string{"mpijobs", "fabricprofiles"} {
 		if _, err := l.any.Resource(definitions).Get(t.Context(), name+"."+names.Group, metav1.GetOptions{}); err != nil {

@@ -74,7 +74,7 @@ func install(ctx context.Context) error {
 		}
 	}
 	out, err := helm(ctx, "upgrade", "--install", "outrigger", "../../charts/outrigger", "--wait", "--timeout=150s",
-		"--set=images.pullPolicy=Never", "--set=images.tag="+tag, "--set=webhook.enabled=true", "--set=devicePlugin.grant.enabled=false").CombinedOutput()
+		"--set=images.pullPolicy=Never", "--set=images.tag="+tag, "--set=webhook.enabled=true", "--set=devicePlugin.enabled=true,operator.jobNetworkPolicies=true").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("helm: %w\n%s", err, out)
 	}

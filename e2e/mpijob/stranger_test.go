@@ -3,6 +3,8 @@
 package mpijob
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
@@ -29,8 +32,8 @@ func TestStrangers(t *testing.T) {
 
 	stranger := intruder(t, ours, podOf(t, victim, 0).Status.PodIP, map[string]pki.Pair{
 		"forged":  forged(t, identity(t, victim)),
-		"foreign": leaf(identity(t, other), 1),
-		"own":     leaf(identity(t, victim), 1), // what a sidecar of the job has is taken: the others are not refused for nothing
+		"foreign": leaf(t, identity(t, other)),
+		"own":     leaf(t, identity(t, victim)), // what a sidecar of the job has is taken: the others are not refused for nothing
 	})
 	said := result(t, stranger)
 	for _, try := range []string{
@@ -78,29 +81,50 @@ func TestNoPowerOverTheAPI(t *testing.T) {
 	}
 }
 
-// identity is what the sidecars of a job's attempt share.
-func identity(t *testing.T, j *v1alpha1.MPIJob) *corev1.Secret {
+// identity is the id of a job's attempt.
+func identity(t *testing.T, j *v1alpha1.MPIJob) string {
 	t.Helper()
-	s := new(corev1.Secret)
-	if err := api.Get(t.Context(), client.ObjectKey{Namespace: j.Namespace, Name: j.Name + "-0"}, s); err != nil {
+	c := new(corev1.ConfigMap)
+	if err := api.Get(t.Context(), client.ObjectKey{Namespace: j.Namespace, Name: j.Name + "-0"}, c); err != nil {
 		t.Fatal(err)
 	}
-	return s
+	d, err := bootstrap.Parse([]byte(c.Data[names.BootstrapFile]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Job.ID
 }
 
-// leaf is the certificate of a sidecar.
-func leaf(s *corev1.Secret, pod int) pki.Pair {
-	return pki.Pair{Cert: s.Data[fmt.Sprint(pod, names.SecretCertSuffix)], Key: s.Data[fmt.Sprint(pod, names.SecretKeySuffix)]}
+// leaf is a certificate of pod 1 of the job with this id, as only the operator
+// can make it: with the secret in its own namespace.
+func leaf(t *testing.T, id string) pki.Pair {
+	t.Helper()
+	s := new(corev1.Secret)
+	if err := api.Get(t.Context(), client.ObjectKey{Namespace: release, Name: "outrigger-issuer"}, s); err != nil {
+		t.Fatal(err)
+	}
+	h := hmac.New(sha256.New, s.Data["seed"])
+	h.Write([]byte("authority\x00" + id))
+	authority, err := pki.FromSeed(id, [32]byte(h.Sum(nil)), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leafOf(t, authority)
 }
 
 // forged is a certificate for pod 1 of the job with this id, by an authority of
 // its own.
-func forged(t *testing.T, s *corev1.Secret) pki.Pair {
+func forged(t *testing.T, id string) pki.Pair {
 	t.Helper()
-	authority, err := pki.New(string(s.Data["job-id"]), time.Hour)
+	authority, err := pki.New(id, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return leafOf(t, authority)
+}
+
+func leafOf(t *testing.T, authority *pki.Authority) pki.Pair {
+	t.Helper()
 	pair, err := authority.Leaf(1)
 	if err != nil {
 		t.Fatal(err)

@@ -20,18 +20,27 @@ import (
 
 // everything turns on what is off by default.
 const everything = `
-operator: {priorityClassName: high, nodeSelector: {a: b}, tolerations: [{operator: Exists}], affinity: {nodeAffinity: {}}, labels: {x: "y"}, annotations: {x: "y"}}
-sidecar: {image: registry.example/sidecar@sha256:0123, logLevel: debug}
+operator:
+  {priorityClassName: high, nodeSelector: {a: b}, tolerations: [{operator: Exists}], affinity: {nodeAffinity: {}}, labels: {x: "y"}, annotations: {x: "y"},
+  updateStrategy: {type: Recreate}, topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}], jobNetworkPolicies: true,
+  extraArgs: [--log-level=debug], env: [{name: A, value: b}], serviceAccountAnnotations: {a: b}}
+sidecar: {image: registry.example/sidecar@sha256:0123, logLevel: debug, resources: {limits: {cpu: 1}}}
+issuer: {checkAddress: false}
 images: {registry: registry.example/team, tag: v1.2.3, pullSecrets: [one, two]}
 webhook: {enabled: true, namespaceSelector: {matchLabels: {hpc: "yes"}, matchExpressions: [{key: k, operator: Exists}]}}
 devicePlugin:
+  enabled: true
+  extraArgs: [--interval=10s]
+  env: [{name: A, value: b}]
+  serviceAccountAnnotations: {a: b}
+  grant: {enabled: true}
   injection: cdi
   config:
     pools: [{kind: hca, select: {functions: [vf]}}]
     sriov: [{pf: ens1f0np0, count: 8}]
   nodeSelector: {hpc: "true"}
 networkPolicy: {metricsFrom: [{namespaceSelector: {matchLabels: {name: monitoring}}}]}
-monitoring: {podMonitors: {enabled: true, labels: {release: prometheus}}, dashboard: {enabled: true, annotations: {folder: HPC}}}
+monitoring: {namespaceLabel: true, rules: {enabled: true, labels: {release: prometheus}}, podMonitors: {enabled: true, labels: {release: prometheus}}, dashboard: {enabled: true, annotations: {folder: HPC}}}
 `
 
 // variants are values under which the chart is held to all of its promises.
@@ -40,8 +49,10 @@ var variants = map[string]string{
 	"everything":   everything,
 	"cert-manager": "webhook: {enabled: true, certManager: {enabled: true, issuer: {name: ca, kind: ClusterIssuer}}}",
 	"operator":     "devicePlugin: {enabled: false}",
-	"devices":      "operator: {enabled: false}\ncrds: {install: false}",
-	"no grant":     "devicePlugin: {grant: {enabled: false}}",
+	"devices":      "devicePlugin: {enabled: true}\noperator: {enabled: false}\ncrds: {install: false}",
+	"no grant":     "devicePlugin: {enabled: true}",
+	"grant":        "devicePlugin: {enabled: true, grant: {enabled: true}}",
+	"watched":      "operator: {watchNamespaces: [hpc, lab]}",
 	"one replica":  "operator: {replicas: 1, podDisruptionBudget: false}\ncrds: {keep: false}",
 	"bare":         "networkPolicy: {enabled: false}\ntests: {enabled: false}\nroles: {aggregate: false}",
 }
@@ -56,7 +67,7 @@ func render(t *testing.T, values string) []*unstructured.Unstructured {
 }
 
 // foreign kinds belong to operators whose types are not among Kubernetes' own.
-var foreign = []string{"monitoring.coreos.com/v1 PodMonitor", "cert-manager.io/v1 Certificate"}
+var foreign = []string{"monitoring.coreos.com/v1 PodMonitor", "monitoring.coreos.com/v1 PrometheusRule", "cert-manager.io/v1 Certificate"}
 
 // TestObjects: each object is one that Kubernetes knows, field by field, with a
 // name, our labels, and in the release's namespace if it has one.
@@ -64,7 +75,7 @@ func TestObjects(t *testing.T) {
 	for what, values := range variants {
 		seen := map[string]bool{}
 		for _, o := range render(t, values) {
-			id := fmt.Sprintf("%s %s", o.GroupVersionKind().Kind, o.GetName())
+			id := fmt.Sprintf("%s %s/%s", o.GroupVersionKind().Kind, o.GetNamespace(), o.GetName())
 			if seen[id] {
 				t.Errorf("%s: %s is there twice", what, id)
 			}
@@ -72,7 +83,7 @@ func TestObjects(t *testing.T) {
 			if err := known(o); err != nil {
 				t.Errorf("%s: %s: %v", what, id, err)
 			}
-			if ns := o.GetNamespace(); ns != "" && ns != Namespace {
+			if ns := o.GetNamespace(); ns != "" && ns != Namespace && (what != "watched" || ns != "hpc" && ns != "lab") {
 				t.Errorf("%s: %s is in namespace %s", what, id, ns)
 			}
 			if o.GetLabels()["app.kubernetes.io/part-of"] != "outrigger" {
@@ -182,10 +193,10 @@ func TestAgent(t *testing.T) {
 		pid, net bool
 		paths    string
 	}{
-		"default":  {"", "SYS_RESOURCE", true, false, "/dev /run/containerd /run/outrigger-agent /sys /var/lib/kubelet/device-plugins /var/lib/kubelet/pod-resources"},
+		"grant":    {variants["grant"], "SYS_RESOURCE", true, false, "/dev /run/containerd /run/outrigger-agent /sys /var/lib/kubelet/device-plugins /var/lib/kubelet/pod-resources"},
 		"no grant": {variants["no grant"], "", false, false, "/dev /sys /var/lib/kubelet/device-plugins"},
 		"sriov alone": {
-			"devicePlugin: {grant: {enabled: false}, config: {sriov: [{pf: a, count: 1}]}}", "NET_ADMIN", false, true,
+			"devicePlugin: {enabled: true, config: {sriov: [{pf: a, count: 1}]}}", "NET_ADMIN", false, true,
 			"/dev /sys /var/lib/kubelet/device-plugins /var/lib/kubelet/pod-resources",
 		},
 		"all": {everything, "SYS_RESOURCE NET_ADMIN", true, true, "/dev /run/containerd /run/outrigger-agent /sys /var/lib/kubelet/device-plugins /var/lib/kubelet/pod-resources /var/run/cdi"},
@@ -235,6 +246,12 @@ func TestAccess(t *testing.T) {
 				own := o.GetKind() == "Role" && strings.Contains(values, "webhook: {enabled: true")
 				if slices.Contains(rule.Resources, "secrets") && (slices.Contains(rule.Verbs, "list") || slices.Contains(rule.Verbs, "watch")) && !own {
 					t.Errorf("%s: %s may list Secrets", what, o.GetName())
+				}
+				if slices.Contains(rule.Resources, "secrets") && o.GetKind() != "Role" {
+					t.Errorf("%s: %s may touch the Secrets of every namespace: %v", what, o.GetName(), rule)
+				}
+				if what == "watched" && o.GetKind() == "ClusterRole" && o.GetName() == "outrigger-operator" && !slices.Equal(rule.Resources, []string{"tokenreviews"}) {
+					t.Errorf("an operator of two namespaces has rights in all: %v", rule)
 				}
 				if slices.Contains(rule.APIGroups, "coordination.k8s.io") && o.GetKind() != "Role" {
 					t.Errorf("%s: %s may take the leases of other namespaces", what, o.GetName())
@@ -316,18 +333,22 @@ func TestFlags(t *testing.T) {
 // TestWrongValues: what a schema can find is found before anything is installed.
 func TestWrongValues(t *testing.T) {
 	for values, want := range map[string]string{
-		"operater: {}":                                           "additional properties 'operater' not allowed",
-		"operator: {replica: 3}":                                 "additional properties 'replica' not allowed",
-		"operator: {replicas: many}":                             "/operator/replicas",
-		"operator: {replicas: 17}":                               "/operator/replicas",
-		"images: {pullPolicy: Sometimes}":                        "/images/pullPolicy",
-		"images: {registry: a/}":                                 "/images/registry",
-		"devicePlugin: {config: {pool: []}}":                     "additional properties 'pool' not allowed",
-		"devicePlugin: {kubeletDir: kubelet}":                    "/devicePlugin/kubeletDir",
-		"devicePlugin: {grant: {memlockMax: lots}}":              "/devicePlugin/grant/memlockMax",
-		"networkPolicy: {apiServerPorts: []}":                    "/networkPolicy/apiServerPorts",
-		"monitoring: {podMonitors: {interval: 1h}}":              "/monitoring/podMonitors/interval",
-		"webhook: {enabled: true, certManager: {enabled: true}}": "webhook.certManager.issuer: name the issuer",
+		"operater: {}":                                             "additional properties 'operater' not allowed",
+		"operator: {replica: 3}":                                   "additional properties 'replica' not allowed",
+		"operator: {replicas: many}":                               "/operator/replicas",
+		"operator: {replicas: 17}":                                 "/operator/replicas",
+		"images: {pullPolicy: Sometimes}":                          "/images/pullPolicy",
+		"images: {registry: a/}":                                   "/images/registry",
+		"devicePlugin: {config: {pools: [{kind: gpu}]}}":           "/devicePlugin/config/pools/0/kind",
+		"devicePlugin: {config: {pools: [{kind: hca, share: 2}]}}": "additional properties 'share' not allowed",
+		"devicePlugin: {config: {sriov: [{pf: a}]}}":               "missing property 'count'",
+		"operator: {labels: {app.kubernetes.io/name: x}}":          "invalid propertyName",
+		"devicePlugin: {config: {pool: []}}":                       "additional properties 'pool' not allowed",
+		"devicePlugin: {kubeletDir: kubelet}":                      "/devicePlugin/kubeletDir",
+		"devicePlugin: {grant: {memlockMax: lots}}":                "/devicePlugin/grant/memlockMax",
+		"networkPolicy: {apiServerPorts: []}":                      "/networkPolicy/apiServerPorts",
+		"monitoring: {podMonitors: {interval: 1h}}":                "/monitoring/podMonitors/interval",
+		"webhook: {enabled: true, certManager: {enabled: true}}":   "webhook.certManager.issuer: name the issuer",
 	} {
 		if _, _, err := Render(values); err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), ".", "/"), strings.ReplaceAll(want, ".", "/")) {
 			t.Errorf("%s: %v, want %q", values, err, want)

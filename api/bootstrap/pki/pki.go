@@ -3,7 +3,9 @@
 package pki
 
 import (
+	"crypto"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
@@ -24,7 +26,7 @@ import (
 type Authority struct {
 	job  string
 	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+	key  crypto.Signer
 	life time.Duration
 }
 
@@ -37,11 +39,22 @@ func New(job string, life time.Duration) (*Authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pki: %w", err)
 	}
+	return newAuthority(job, key, life)
+}
+
+// FromSeed makes the authority of a job whose key is a function of a secret
+// seed: whoever has the seed can make it again, and certificates of one verify
+// by the certificate of another.
+func FromSeed(job string, seed [ed25519.SeedSize]byte, life time.Duration) (*Authority, error) {
+	return newAuthority(job, ed25519.NewKeyFromSeed(seed[:]), life)
+}
+
+func newAuthority(job string, key crypto.Signer, life time.Duration) (*Authority, error) {
 	t := template(life)
 	t.Subject = pkix.Name{CommonName: "outrigger job " + job}
 	t.IsCA, t.BasicConstraintsValid, t.MaxPathLenZero = true, true, true
 	t.KeyUsage = x509.KeyUsageCertSign
-	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
+	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
 	if err != nil {
 		return nil, fmt.Errorf("pki: authority: %w", err)
 	}
@@ -69,23 +82,49 @@ func (a *Authority) Leaf(pod int) (Pair, error) {
 	if err != nil {
 		return Pair{}, fmt.Errorf("pki: %w", err)
 	}
-	t := template(a.life)
-	t.Subject = pkix.Name{CommonName: "pod " + strconv.Itoa(pod)}
-	t.URIs = []*url.URL{Identity(a.job, pod)}
-	t.KeyUsage = x509.KeyUsageDigitalSignature
-	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
-	der, err := x509.CreateCertificate(rand.Reader, t, a.cert, &key.PublicKey, a.key)
+	cert, err := a.Certify(&key.PublicKey, pod)
 	if err != nil {
-		return Pair{}, fmt.Errorf("pki: leaf of pod %d: %w", pod, err)
+		return Pair{}, err
 	}
 	raw, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return Pair{}, fmt.Errorf("pki: key of pod %d: %w", pod, err)
 	}
-	return Pair{
-		Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}),
-	}, nil
+	return Pair{Cert: cert, Key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})}, nil
+}
+
+// Certify makes the certificate, PEM, of the sidecar of pod for its own key.
+func (a *Authority) Certify(key crypto.PublicKey, pod int) ([]byte, error) {
+	t := template(a.life)
+	t.Subject = pkix.Name{CommonName: "pod " + strconv.Itoa(pod)}
+	t.URIs = []*url.URL{Identity(a.job, pod)}
+	cert, err := a.sign(t, key)
+	if err != nil {
+		return nil, fmt.Errorf("pki: leaf of pod %d: %w", pod, err)
+	}
+	return cert, nil
+}
+
+// Host makes the certificate, PEM, of a server that is called host.
+func (a *Authority) Host(key crypto.PublicKey, host string) ([]byte, error) {
+	t := template(a.life)
+	t.Subject = pkix.Name{CommonName: host}
+	t.DNSNames = []string{host}
+	cert, err := a.sign(t, key)
+	if err != nil {
+		return nil, fmt.Errorf("pki: certificate of %s: %w", host, err)
+	}
+	return cert, nil
+}
+
+func (a *Authority) sign(t *x509.Certificate, key crypto.PublicKey) ([]byte, error) {
+	t.KeyUsage = x509.KeyUsageDigitalSignature
+	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
+	der, err := x509.CreateCertificate(rand.Reader, t, a.cert, key, a.key)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
 // Identity is the name in a leaf: outrigger://job/<id>/pod/<n>. The id is one
@@ -110,21 +149,46 @@ func PodOf(cert *x509.Certificate, job string) (int, error) {
 	return 0, fmt.Errorf("%w: certificate %q names no pod of job %s", ErrStranger, cert.Subject.CommonName, job)
 }
 
-// Config loads one sidecar's credentials and makes the TLS configuration for
-// both roles: TLS 1.3, both sides authenticated by the job's authority alone.
-// Names are not host names but identities, which the caller checks (PodOf).
+// Belongs checks that a certificate is that of a pod of the job, under the job's
+// authority: all peers would refuse another one, without a word of why.
+func Belongs(cert tls.Certificate, ca []byte, job string, pod int) error {
+	leaf, err := x509.ParseCertificate(cert.Certificate[0])
+	if err != nil {
+		return fmt.Errorf("pki: %w", err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
+		return fmt.Errorf("%w: the certificate is of another authority than the job document's: %w", ErrStranger, err)
+	}
+	n, err := PodOf(leaf, job)
+	if err == nil && n != pod {
+		err = fmt.Errorf("%w: the certificate is that of pod %d, and this is pod %d", ErrStranger, n, pod)
+	}
+	return err
+}
+
+// Config loads one sidecar's credentials from files, for ConfigOf.
 func Config(caFile, certFile, keyFile string) (*tls.Config, error) {
 	ca, err := os.ReadFile(caFile)
 	if err != nil {
 		return nil, fmt.Errorf("pki: %w", err)
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(ca) {
-		return nil, fmt.Errorf("pki: no certificate in %s", caFile)
-	}
 	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
 		return nil, fmt.Errorf("pki: %w", err)
+	}
+	return ConfigOf(ca, caFile, cert)
+}
+
+// ConfigOf makes the TLS configuration of one sidecar for both roles: TLS 1.3,
+// both sides authenticated by the job's authority alone, whose certificate is
+// ca, PEM, from where. Names are not host names but identities, which the caller
+// checks (PodOf).
+func ConfigOf(ca []byte, where string, cert tls.Certificate) (*tls.Config, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(ca) {
+		return nil, fmt.Errorf("pki: no certificate in %s", where)
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert},

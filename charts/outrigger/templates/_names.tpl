@@ -50,9 +50,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- with .priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-{{- with .nodeSelector }}
-nodeSelector: {{ toYaml . | nindent 2 }}
-{{- end }}
+nodeSelector: {{ toYaml (merge dict .nodeSelector (dict "kubernetes.io/os" "linux")) | nindent 2 }}
 {{- with .tolerations }}
 tolerations: {{ toYaml . | nindent 0 }}
 {{- end }}

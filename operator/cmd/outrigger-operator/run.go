@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -26,6 +27,9 @@ type options struct {
 	logLevel       string
 	workers, burst int
 	qps            float32
+
+	sidecar, issuer, issuerURL, policies string
+	checkAddress, namespaceLabel         bool
 }
 
 func run(ctx context.Context, o *options) error {
@@ -45,11 +49,28 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	figures, err := controller.NewMetrics(metrics.Registry, m.GetClient())
+	figures, err := controller.NewMetrics(metrics.Registry, m.GetClient(), o.namespaceLabel)
+	if err != nil {
+		return err
+	}
+	if o.sidecar != "" {
+		if err := json.Unmarshal([]byte(o.sidecar), &o.desired.Sidecar); err != nil {
+			return fmt.Errorf("--sidecar-resources: %w", err)
+		}
+	}
+	if o.policies != "" {
+		p := &desired.Policies{Operator: cmp.Or(o.serving.Namespace, webhook.Namespace())}
+		if err := json.Unmarshal([]byte(o.policies), &p.MetricsFrom); err != nil {
+			return fmt.Errorf("--job-network-policies: %w", err)
+		}
+		o.desired.Policies = p
+	}
+	keys, err := o.issue(ctx, config, m, logger)
 	if err != nil {
 		return err
 	}
 	r := &controller.Reconciler{
+		Keys: keys, IssuerURL: o.issuerURL,
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("outrigger-operator"),
 		Options: o.desired, Transports: controller.NewAsker(), Metrics: figures, Now: time.Now,
 	}

@@ -116,19 +116,19 @@ func running(ctx context.Context, j *v1alpha1.MPIJob) bool {
 	})
 }
 
-// alike checks that an attempt's document and certificates name one identity, as
-// sidecars will.
+// alike checks that an attempt's document names the identity that the issuer
+// signs for.
 func alike(t *testing.T, j *v1alpha1.MPIJob, attempt int) {
 	t.Helper()
 	name := fmt.Sprintf("%s-%d", j.Name, attempt)
-	document, secret := get(t, j.Namespace, name, &corev1.ConfigMap{}), get(t, j.Namespace, name, &corev1.Secret{})
+	document := get(t, j.Namespace, name, &corev1.ConfigMap{})
 	get(t, j.Namespace, j.Name, &corev1.Service{})
 	d, err := bootstrap.Parse([]byte(document.Data[names.BootstrapFile]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.Job.ID != string(secret.Data["job-id"]) {
-		t.Errorf("attempt %d: the document is about %s, the certificates about %s", attempt, d.Job.ID, secret.Data["job-id"])
+	if id := keys.ID(j.UID, int32(attempt)); d.Job.ID != id {
+		t.Errorf("attempt %d: the document is about %s, the certificates about %s", attempt, d.Job.ID, id)
 	}
 }
 

@@ -3,8 +3,6 @@
 package apitest
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -27,7 +25,7 @@ import (
 )
 
 // TestObjects: what a job consists of, that all of it goes with the job, and
-// that the certificates fit the job document.
+// that no key is in any of it.
 func TestObjects(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, func(j *v1alpha1.MPIJob) {
@@ -37,8 +35,7 @@ func TestObjects(t *testing.T) {
 	})
 	b := get(t, ns, "cg-0", &batchv1.Job{})
 	document := get(t, ns, "cg-0", &corev1.ConfigMap{})
-	secret := get(t, ns, "cg-0", &corev1.Secret{})
-	for _, o := range []client.Object{b, document, secret, get(t, ns, "cg", &corev1.Service{}), get(t, ns, "cg", &policyv1.PodDisruptionBudget{})} {
+	for _, o := range []client.Object{b, document, get(t, ns, "cg", &corev1.Service{}), get(t, ns, "cg", &policyv1.PodDisruptionBudget{})} {
 		if refs := o.GetOwnerReferences(); len(refs) != 1 || refs[0].UID != j.UID {
 			t.Errorf("%T %s is owned by %v", o, o.GetName(), refs)
 		}
@@ -50,19 +47,12 @@ func TestObjects(t *testing.T) {
 	if d.Ranks != 4 || len(d.Pods) != 2 || d.Pods[1].Address != fmt.Sprintf("cg-0-1.cg.%s.svc:%d", ns, names.PortPeers) {
 		t.Errorf("document %+v", d)
 	}
-	authority := x509.NewCertPool()
-	authority.AppendCertsFromPEM(secret.Data[names.SecretCA])
-	for i := range 2 {
-		pair, err := tls.X509KeyPair(secret.Data[fmt.Sprint(i, names.SecretCertSuffix)], secret.Data[fmt.Sprint(i, names.SecretKeySuffix)])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: authority, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
-			t.Error(err)
-		}
-		if want := fmt.Sprintf("outrigger://job/%s/pod/%d", d.Job.ID, i); pair.Leaf.URIs[0].String() != want {
-			t.Errorf("pod %d is %s, want %s", i, pair.Leaf.URIs[0], want)
-		}
+	if text := document.Data[names.BootstrapFile]; d.TLS.Issuer == nil || !strings.Contains(d.TLS.CA, "CERTIFICATE") || strings.Contains(text, "PRIVATE") {
+		t.Errorf("the document has the credentials %+v", d.TLS)
+	}
+	secrets := new(corev1.SecretList)
+	if err := api.List(t.Context(), secrets, client.InNamespace(ns)); err != nil || len(secrets.Items) != 0 {
+		t.Errorf("the job has %d Secrets, %v", len(secrets.Items), err)
 	}
 	if b.Labels["kueue.x-k8s.io/queue-name"] != "hpc" || *b.Spec.Completions != 2 || *b.Spec.CompletionMode != batchv1.IndexedCompletion {
 		t.Errorf("Job %+v", b.Spec)
@@ -100,12 +90,6 @@ func TestJobSucceeds(t *testing.T) {
 	if *s.Ranks.Succeeded != 4 || s.CompletionTime == nil || s.FirstFailure != nil || strings.Join(s.Transports, "") != "tcp" {
 		t.Fatalf("status %+v", s)
 	}
-	eventually(t, func() error {
-		if err := api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "cg-0"}, new(corev1.Secret)); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the certificates of a job that is over: %w", err)
-		}
-		return nil
-	})
 	quiet(t)
 	if n, err := testutil.GatherAndCount(registry, "outrigger_mpijobs", "outrigger_mpijob_changes_total", "outrigger_mpijob_start_seconds"); err != nil || n < 4 {
 		t.Errorf("%d series of the operator's metrics, %v", n, err)
@@ -136,7 +120,14 @@ func TestFailureAndRestart(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Spec.RunPolicy.RestartLimit = ptr(int32(1)) })
 	first := get(t, ns, "cg-0", &batchv1.Job{})
-	id := get(t, ns, "cg-0", &corev1.Secret{}).Data["job-id"]
+	identity := func(name string) string {
+		d, err := bootstrap.Parse([]byte(get(t, ns, name, &corev1.ConfigMap{}).Data[names.BootstrapFile]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Job.ID
+	}
+	id := identity("cg-0")
 	pods := standInPods(t, first)
 	message := func(rank int) string {
 		return string((&podlife.Message{Kind: podlife.KindRanks, Pod: 1, Failures: []podlife.Failure{
@@ -160,7 +151,7 @@ func TestFailureAndRestart(t *testing.T) {
 		}
 	}
 	second := get(t, ns, "cg-1", &batchv1.Job{})
-	if again := get(t, ns, "cg-1", &corev1.Secret{}).Data["job-id"]; string(again) == string(id) {
+	if again := identity("cg-1"); again == id {
 		t.Error("two attempts have one identity")
 	}
 	pods = standInPods(t, second)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/operator/internal/controller"
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
+	"github.com/outrigger-hpc/outrigger/operator/internal/issuer"
 )
 
 // calls counts the operator's calls to the API server, watches apart.
@@ -44,6 +46,18 @@ func (c *calls) RoundTrip(r *http.Request) (*http.Response, error) {
 // counted are the calls of the one operator of this package's tests.
 var counted calls
 
+// keys are those of every operator of these tests.
+var keys = func() *issuer.Keys {
+	k, err := issuer.NewKeys([]byte("a secret that is as long as a real one"))
+	if err != nil {
+		panic(err)
+	}
+	return k
+}()
+
+// signer is the issuer of the operator that was started last.
+var signer *issuer.Server
+
 // registry has the metrics of the operator that was started last.
 var registry *prometheus.Registry
 
@@ -62,16 +76,20 @@ func operateBy(ctx context.Context, wrap func(http.RoundTripper) http.RoundTripp
 		return nil, err
 	}
 	registry = prometheus.NewRegistry()
-	figures, err := controller.NewMetrics(registry, m.GetClient())
+	figures, err := controller.NewMetrics(registry, m.GetClient(), false)
 	if err != nil {
 		return nil, err
 	}
 	r := &controller.Reconciler{
+		Keys: keys, IssuerURL: "https://issuer.test" + issuer.Path,
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("outrigger-operator"),
 		Options: desired.Options{Image: "outrigger.dev/outrigger-sidecar:test"}, Metrics: figures, Now: time.Now,
 	}
 	if err := r.Setup(ctx, m, 8); err != nil {
 		return nil, err
+	}
+	signer = &issuer.Server{
+		Keys: keys, Cache: m.GetClient(), Live: m.GetAPIReader(), Reviews: issuer.ReviewsBy(api), CheckAddress: true, Log: slog.Default(),
 	}
 	done := make(chan error, 1)
 	go func() { done <- m.Start(ctx) }()

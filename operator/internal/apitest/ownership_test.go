@@ -76,8 +76,7 @@ func TestNothingOfOthersIsDeleted(t *testing.T) {
 	}
 }
 
-// TestRestartsLeaveNothing: of an attempt that was restarted no document and no
-// certificate stays.
+// TestRestartsLeaveNothing: of an attempt that was restarted no document stays.
 func TestRestartsLeaveNothing(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, restarting)
@@ -87,7 +86,7 @@ func TestRestartsLeaveNothing(t *testing.T) {
 	}
 	becomes(t, j, v1alpha1.ConditionRestarting)
 	eventually(t, func() error {
-		for _, o := range []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}} {
+		for _, o := range []client.Object{&corev1.ConfigMap{}} {
 			if err := api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "cg-0"}, o); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("%T of the attempt that failed: %w", o, err)
 			}

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
@@ -64,12 +66,20 @@ func (r *Reconciler) prepare(ctx context.Context, a *desired.Attempt) error {
 	if _, err := r.create(ctx, a.Service(), a.Job); err != nil {
 		return err
 	}
-	id, err := r.identity(ctx, a)
+	id, err := r.identity(a)
 	if err != nil {
 		return err
 	}
-	if err := r.document(ctx, a, id); err != nil || a.DisruptionBudget() == nil {
+	if err := r.document(ctx, a, id); err != nil {
 		return err
+	}
+	if policy := a.NetworkPolicy(); policy != nil {
+		if _, err := r.create(ctx, policy, a.Job); err != nil {
+			return err
+		}
+	}
+	if a.DisruptionBudget() == nil {
+		return nil
 	}
 	return r.budget(ctx, a)
 }
@@ -118,22 +128,25 @@ func (r *Reconciler) create(ctx context.Context, object client.Object, job *v1al
 	return false, nil
 }
 
-// identity makes the attempt's certificates, or finds those that it has.
-func (r *Reconciler) identity(ctx context.Context, a *desired.Attempt) (string, error) {
-	fresh, err := newIdentity(int(a.Pods()))
+// identity is the attempt's, the same whenever it is asked for.
+func (r *Reconciler) identity(a *desired.Attempt) (*desired.Identity, error) {
+	id := &desired.Identity{ID: r.Keys.ID(a.Job.UID, a.Number)}
+	authority, err := r.Keys.Authority(id.ID)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	secret := a.Secret(fresh)
-	if _, err := r.create(ctx, secret, a.Job); err != nil {
-		return "", err
+	ca, err := r.Keys.CA()
+	if err != nil {
+		return nil, err
 	}
-	return desired.IDOf(secret), nil
+	id.CA = authority.CA()
+	id.Issuer = bootstrap.Issuer{URL: r.IssuerURL, CA: string(ca), TokenFile: names.TokenDir + "/" + names.TokenFile}
+	return id, nil
 }
 
-// document makes the job document. One that is there from before its
-// certificates were made anew names an identity that nobody has: it goes.
-func (r *Reconciler) document(ctx context.Context, a *desired.Attempt, id string) error {
+// document makes the job document. One that is there from before the issuer's
+// secret was made anew names an identity that nobody has: it goes.
+func (r *Reconciler) document(ctx context.Context, a *desired.Attempt, id *desired.Identity) error {
 	document, err := a.ConfigMap(id)
 	if err != nil {
 		return &permanent{v1alpha1.ReasonInvalid, err, false}
@@ -141,7 +154,7 @@ func (r *Reconciler) document(ctx context.Context, a *desired.Attempt, id string
 	if made, err := r.create(ctx, document, a.Job); made || err != nil {
 		return err
 	}
-	if desired.Names(document, id) {
+	if desired.Names(document, id.ID) {
 		return nil
 	}
 	if err := client.IgnoreNotFound(r.Client.Delete(ctx, document, only(document))); err != nil {
@@ -158,14 +171,10 @@ func refused(err error) error {
 	return err
 }
 
-// remove takes an attempt's Job, its pods, its certificates and its document
-// away.
+// remove takes an attempt's Job, its pods and its document away.
 func (r *Reconciler) remove(ctx context.Context, o *verdict.Observation, a *desired.Attempt) error {
 	if o.Batch != nil && o.Batch.DeletionTimestamp != nil {
 		return nil // it goes
-	}
-	if err := r.forget(ctx, a); err != nil {
-		return err
 	}
 	if err := r.drop(ctx, &corev1.ConfigMap{ObjectMeta: named(a, a.Name())}, a.Job); err != nil || o.Batch == nil {
 		return err
@@ -174,7 +183,7 @@ func (r *Reconciler) remove(ctx context.Context, o *verdict.Observation, a *desi
 }
 
 // stop ends what still runs of a job that is over; what has ended stays, to be
-// read. Certificates and the budget are of no use any more.
+// read. The budget is of no use any more.
 func (r *Reconciler) stop(ctx context.Context, o *verdict.Observation, a *desired.Attempt) error {
 	if verdict.Finished(&o.Job.Status) {
 		return nil // it was done before the status said so
@@ -186,15 +195,8 @@ func (r *Reconciler) stop(ctx context.Context, o *verdict.Observation, a *desire
 			return fmt.Errorf("ending Job %s: %w", o.Batch.Name, err)
 		}
 	}
-	if a.DisruptionBudget() != nil {
-		if err := r.drop(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: named(a, a.Job.Name)}, a.Job); err != nil {
-			return err
-		}
+	if a.DisruptionBudget() == nil {
+		return nil
 	}
-	return r.forget(ctx, a)
-}
-
-// forget deletes an attempt's certificates: nobody can join it any more.
-func (r *Reconciler) forget(ctx context.Context, a *desired.Attempt) error {
-	return r.drop(ctx, &corev1.Secret{ObjectMeta: named(a, a.Name())}, a.Job)
+	return r.drop(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: named(a, a.Job.Name)}, a.Job)
 }

@@ -8,10 +8,11 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
@@ -20,12 +21,15 @@ import (
 
 // Asker asks sidecars over HTTP what they use. What they answer is shown and
 // not acted upon, and is bounded. Where a network policy keeps the operator from
-// pods every question would cost its whole time: after one that got no answer,
-// none is asked for a while.
+// pods every question costs its whole time: a pod that gave no answer is not
+// asked again for a while, and questions take a part of the workers at most.
 type Asker struct {
 	Client *http.Client
 
-	silent atomic.Int64 // until then nobody is asked, Unix nanoseconds
+	under chan struct{} // questions under way
+
+	mu     sync.Mutex // guards silent
+	silent map[types.UID]time.Time
 }
 
 // Bounds of one question, and the pause after one without an answer.
@@ -33,21 +37,53 @@ const (
 	askTime   = time.Second
 	answerMax = 8 << 20
 	askPause  = time.Minute
+	askAtOnce = 4
+	silentMax = 4096 // pods remembered
 )
 
 // NewAsker makes an Asker.
 func NewAsker() *Asker {
-	return &Asker{Client: &http.Client{Timeout: askTime, Transport: &http.Transport{DisableKeepAlives: true, Proxy: nil}}}
+	return &Asker{
+		Client: &http.Client{
+			Timeout: askTime, Transport: &http.Transport{DisableKeepAlives: true, Proxy: nil},
+			// A pod that says where to ask instead would choose what the operator reads.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		under: make(chan struct{}, askAtOnce), silent: map[types.UID]time.Time{},
+	}
+}
+
+// muted reports whether a pod gave no answer a short time ago.
+func (a *Asker) muted(p *corev1.Pod) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return time.Now().Before(a.silent[p.UID])
+}
+
+// mute leaves a pod alone for a while.
+func (a *Asker) mute(p *corev1.Pod) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.silent) >= silentMax {
+		clear(a.silent) // each of them costs one more question
+	}
+	a.silent[p.UID] = time.Now().Add(askPause)
 }
 
 // InUse asks the sidecar of a pod.
 func (a *Asker) InUse(ctx context.Context, p *corev1.Pod) []string {
-	if p.Status.PodIP == "" || time.Now().UnixNano() < a.silent.Load() {
+	if p.Status.PodIP == "" || a.muted(p) {
 		return nil
+	}
+	select {
+	case a.under <- struct{}{}:
+		defer func() { <-a.under }()
+	default:
+		return nil // the pod leaves word of it when it ends
 	}
 	found, err := a.ask(ctx, "http://"+net.JoinHostPort(p.Status.PodIP, strconv.Itoa(names.PortMetrics))+"/report")
 	if err != nil {
-		a.silent.Store(time.Now().Add(askPause).UnixNano())
+		a.mute(p)
 		log.FromContext(ctx).V(1).Info("a sidecar did not say what it uses", "pod", p.Name, "cause", err.Error())
 	}
 	return found

@@ -6,6 +6,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,8 +33,9 @@ type Serving struct {
 	Metrics, Health string // addresses; "0": nowhere
 	Profiles        string // address of pprof; empty: nowhere
 	Elect           bool
-	Namespace       string // of the lease; empty: the pod's own
-	Certificates    string // directory of the webhook's certificate
+	Namespace       string   // of the lease; empty: the pod's own
+	Certificates    string   // directory of the webhook's certificate
+	Watch           []string // namespaces whose objects are seen; nil: all
 }
 
 // NewManager makes a manager that sees what the operator may see, and no more.
@@ -60,7 +62,8 @@ func NewManager(server *rest.Config, s *Serving) (ctrl.Manager, error) {
 		// A leader that ends lets the next one go on at once; this process ends then.
 		LeaderElectionReleaseOnCancel: true,
 		Cache: cache.Options{
-			DefaultTransform: cache.TransformStripManagedFields(),
+			DefaultNamespaces: watched(s.Watch),
+			DefaultTransform:  cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Pod{}: {Label: ofJobs, Transform: lean}, &batchv1.Job{}: {Label: ofJobs, Transform: lean},
 			},
@@ -69,7 +72,7 @@ func NewManager(server *rest.Config, s *Serving) (ctrl.Manager, error) {
 		Controller: config.Controller{SkipNameValidation: &yes},
 		// Secrets are never listed or watched: the operator may not read those of others.
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{
-			&corev1.Secret{}, &corev1.ConfigMap{}, &corev1.Service{}, &policyv1.PodDisruptionBudget{},
+			&corev1.Secret{}, &corev1.ConfigMap{}, &corev1.Service{}, &policyv1.PodDisruptionBudget{}, &networkingv1.NetworkPolicy{},
 		}}},
 	})
 	if err != nil {
@@ -89,11 +92,33 @@ func lean(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:
 		o.ManagedFields, o.Annotations = nil, nil
-		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName}
+		// Of the containers, whether there is a sidecar: the issuer asks.
+		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, InitContainers: sidecars(o.Spec.InitContainers)}
 	case *batchv1.Job:
 		o.ManagedFields, o.Spec.Template = nil, corev1.PodTemplateSpec{}
 	}
 	return object, nil
+}
+
+// watched are the namespaces that caches hold; nil: all.
+func watched(list []string) map[string]cache.Config {
+	if len(list) == 0 {
+		return nil
+	}
+	all := map[string]cache.Config{}
+	for _, ns := range list {
+		all[ns] = cache.Config{}
+	}
+	return all
+}
+
+func sidecars(all []corev1.Container) []corev1.Container {
+	for _, c := range all {
+		if c.Name == names.ContainerSidecar {
+			return []corev1.Container{{Name: c.Name}}
+		}
+	}
+	return nil
 }
 
 func tls13(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }

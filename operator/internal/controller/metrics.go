@@ -18,18 +18,37 @@ type Metrics struct {
 	changes *prometheus.CounterVec
 	start   prometheus.Histogram
 	present *prometheus.Desc
+
+	namespaces bool
+}
+
+// otherReason stands for the reasons that pods make up.
+const otherReason = "Other"
+
+// reasonLabel bounds the series: reasons come from termination messages too,
+// which tenants write as they like.
+func reasonLabel(reason string) string {
+	if verdict.Known(reason) {
+		return reason
+	}
+	return otherReason
 }
 
 // listTime bounds a look at the cache; it is memory.
 const listTime = 5 * time.Second
 
-// NewMetrics registers the metrics. Jobs is a cache of MPIJobs.
-func NewMetrics(r prometheus.Registerer, jobs client.Reader) (*Metrics, error) {
+// NewMetrics registers the metrics. Jobs is a cache of MPIJobs. Namespaces adds
+// the jobs' namespace to what is counted by job, which costs series.
+func NewMetrics(r prometheus.Registerer, jobs client.Reader, namespaces bool) (*Metrics, error) {
+	by := []string{"state", "reason"}
+	if namespaces {
+		by = append(by, "namespace")
+	}
 	m := &Metrics{
-		jobs: jobs,
+		jobs: jobs, namespaces: namespaces,
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "outrigger_mpijob_changes_total", Help: "Changes of MPIJobs to a state, with the reason.",
-		}, []string{"state", "reason"}),
+		}, by),
 		start: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "outrigger_mpijob_start_seconds", Help: "From the creation of an MPIJob to the start of its last rank, for jobs that were never restarted.",
 			Buckets: prometheus.ExponentialBuckets(0.5, 2, 14),
@@ -49,7 +68,11 @@ func (m *Metrics) changed(j *v1alpha1.MPIJob, state, reason string, at time.Time
 	if m == nil {
 		return
 	}
-	m.changes.WithLabelValues(state, reason).Inc()
+	labels := []string{state, reasonLabel(reason)}
+	if m.namespaces {
+		labels = append(labels, j.Namespace)
+	}
+	m.changes.WithLabelValues(labels...).Inc()
 	if state == v1alpha1.ConditionRunning && verdict.AttemptOf(j) == 0 {
 		m.start.Observe(at.Sub(j.CreationTimestamp.Time).Seconds())
 	}

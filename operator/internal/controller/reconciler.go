@@ -12,11 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
@@ -34,12 +36,21 @@ type Transports interface {
 	InUse(ctx context.Context, p *corev1.Pod) []string
 }
 
+// Keys are the authorities of jobs, and that of their issuer.
+type Keys interface {
+	ID(job types.UID, attempt int32) string
+	Authority(id string) (*pki.Authority, error)
+	CA() ([]byte, error)
+}
+
 // Reconciler brings MPIJobs from what is there to what is asked for.
 type Reconciler struct {
 	Client     client.Client
 	Live       client.Reader // past the caches
 	Events     events.EventRecorder
 	Options    desired.Options
+	Keys       Keys   // of jobs' authorities
+	IssuerURL  string // where sidecars get their certificates
 	Transports Transports
 	Metrics    *Metrics // nil: none
 	Now        func() time.Time

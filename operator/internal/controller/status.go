@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -40,11 +41,25 @@ func (r *Reconciler) writeStatus(ctx context.Context, job *v1alpha1.MPIJob, plan
 	if updated.ResourceVersion != job.ResourceVersion {
 		r.recent.note(job, r.Now())
 	}
-	if c := trueCondition(status); c != nil && (before == nil || before.Type != c.Type) {
+	c := trueCondition(status)
+	if c == nil {
+		return nil
+	}
+	state := before == nil || before.Type != c.Type
+	if state || before.Reason != c.Reason && slices.Contains(obstacles, c.Reason) {
 		r.announce(job, c)
+	}
+	if state {
 		r.Metrics.changed(job, c.Type, c.Reason, r.Now())
 	}
 	return nil
+}
+
+// obstacles are the reasons of Pending for which somebody has to do something.
+var obstacles = []string{
+	v1alpha1.ReasonUnschedulable, v1alpha1.ReasonImageUnavailable, v1alpha1.ReasonContainerWaiting, v1alpha1.ReasonSchedulingGated,
+	v1alpha1.ReasonPodsMissing, v1alpha1.ReasonPodRejected, v1alpha1.ReasonProfileMissing, v1alpha1.ReasonNameConflict,
+	v1alpha1.ReasonInvalid, v1alpha1.ReasonAPIError,
 }
 
 // important reports whether a status says something new beside counts, and the
@@ -71,7 +86,7 @@ func (r *Reconciler) announce(job *v1alpha1.MPIJob, c *metav1.Condition) {
 		return // apply has said so
 	}
 	kind := corev1.EventTypeNormal
-	if c.Type == v1alpha1.ConditionFailed || c.Type == v1alpha1.ConditionRestarting {
+	if c.Type == v1alpha1.ConditionFailed || c.Type == v1alpha1.ConditionRestarting || slices.Contains(obstacles, c.Reason) {
 		kind = corev1.EventTypeWarning
 	}
 	r.Events.Eventf(job, nil, kind, c.Type, "UpdateStatus", "%s: %s", c.Reason, c.Message)

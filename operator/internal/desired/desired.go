@@ -4,6 +4,7 @@ package desired
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -21,6 +22,10 @@ type Options struct {
 	Image    string // of the sidecar
 	Pull     string // image pull policy; empty: Kubernetes' default
 	LogLevel string // of sidecars; empty: info
+	// Sidecar is what sidecars get whose job does not say otherwise.
+	Sidecar v1alpha1.SidecarResources
+	// Policies are made for each job; nil: none are.
+	Policies *Policies
 }
 
 // Attempt is one start of all ranks of a job.
@@ -31,10 +36,10 @@ type Attempt struct {
 	Options Options
 }
 
-// Name is that of the attempt's Job, Secret and ConfigMap.
+// Name is that of the attempt's Job and ConfigMap.
 func (a *Attempt) Name() string { return AttemptName(a.Job.Name, a.Number) }
 
-// AttemptName is that of an attempt's Job, Secret and ConfigMap.
+// AttemptName is that of an attempt's Job and ConfigMap.
 func AttemptName(job string, number int32) string { return jobdoc.Name(job, number) }
 
 // Pods of the job.
@@ -73,15 +78,31 @@ func (a *Attempt) attemptMeta() metav1.ObjectMeta {
 func (a *Attempt) settings() *inject.Settings {
 	s := &a.Job.Spec
 	return &inject.Settings{
-		Image: a.Options.Image, PullPolicy: pull(a.Options.Pull), ConfigMap: a.Name(), Secret: a.Name(),
+		Image: a.Options.Image, PullPolicy: pull(a.Options.Pull), ConfigMap: a.Name(),
 		Ranks: s.Ranks, PerPod: s.RanksPerPod, Launch: s.LaunchMode, Devices: s.Devices,
 		Memory: jobdoc.MemoryOf(&s.Memory, &a.Profile), Wait: jobdoc.Wait(&a.Profile), LogLevel: a.Options.LogLevel,
+		Resources: v1alpha1.SidecarResources{
+			Requests: over(a.Options.Sidecar.Requests, s.Sidecar.Resources.Requests),
+			Limits:   over(a.Options.Sidecar.Limits, s.Sidecar.Resources.Limits),
+		},
 	}
+}
+
+// over is a list of resources with what a job says in the place of what is said
+// for all jobs.
+func over(all, job corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	maps.Copy(out, all)
+	maps.Copy(out, job)
+	return out
 }
 
 // Join makes a pod of another controller the attempt's pod of a number: with its
 // sidecar, and under the name that the job document has for it.
 func (a *Attempt) Join(p *corev1.Pod, number int32) error {
+	if p.Spec.RestartPolicy != corev1.RestartPolicyNever {
+		return fmt.Errorf("%w: its restartPolicy is %q, want Never: a rank that is started again cannot join its job", inject.ErrPod, p.Spec.RestartPolicy)
+	}
 	if number < 0 || number >= a.Pods() {
 		return fmt.Errorf("%w: it is number %d of a job of %d pods", inject.ErrPod, number, a.Pods())
 	}

@@ -48,7 +48,7 @@ func TestGolden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := a.ConfigMap("0123456789abcdef")
+		c, err := a.ConfigMap(&Identity{ID: "0123456789abcdef", CA: []byte("the authority"), Issuer: bootstrap.Issuer{URL: "https://outrigger-issuer.outrigger-system.svc/v1/certificate", CA: "the issuer", TokenFile: "/var/run/secrets/outrigger.dev/token"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,46 +85,43 @@ func compare(t *testing.T, file, got string) {
 	}
 }
 
-// The largest job: 512 pods, the longest names. Its Secret and its ConfigMap are
-// under the 1 MiB that an API server stores, with real certificates; every host
-// name is one.
+// identity is one as the issuer gives it.
+func identity(t *testing.T, id string) *Identity {
+	t.Helper()
+	authority, err := pki.FromSeed(id, [32]byte{}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Identity{ID: id, CA: authority.CA(), Issuer: bootstrap.Issuer{
+		URL: "https://outrigger-issuer.outrigger-system.svc/v1/certificate", CA: string(authority.CA()), TokenFile: "/token",
+	}}
+}
+
+// The largest job: 4,096 pods of 128 ranks, the longest names. Thousands of
+// sidecars read its document, which is a page; every host name is one.
 func TestLargestJob(t *testing.T) {
-	a := attempt(strings.Repeat("j", 40), 524288, 1024)
+	a := attempt(strings.Repeat("j", 40), 524288, 128)
 	a.Job.Namespace, a.Number = strings.Repeat("n", 63), 1000
-	if a.Pods() != 512 {
+	if a.Pods() != 4096 {
 		t.Fatalf("%d pods", a.Pods())
 	}
 	id := strings.Repeat("0", 32)
-	authority, err := pki.New(id, 1)
+	document, err := a.ConfigMap(identity(t, id))
 	if err != nil {
 		t.Fatal(err)
 	}
-	identity := &Identity{ID: id, CA: authority.CA()}
-	for i := range a.Pods() {
-		pair, err := authority.Leaf(int(i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		identity.Leaves = append(identity.Leaves, Leaf{Cert: pair.Cert, Key: pair.Key})
+	if n := len(document.Data[names.BootstrapFile]); n > 4096 {
+		t.Errorf("the document of 4,096 pods has %d bytes", n)
 	}
-	secret := a.Secret(identity)
-	total := 0
-	for _, v := range secret.Data {
-		total += len(v)
-	}
-	document, err := a.ConfigMap(id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for what, n := range map[string]int{"Secret": total, "ConfigMap": len(document.Data[names.BootstrapFile])} {
-		t.Logf("%s of 512 pods: %d bytes", what, n)
-		if n > corev1.MaxSecretSize {
-			t.Errorf("%s: %d bytes, more than %d", what, n, corev1.MaxSecretSize)
-		}
+	if text := document.Data[names.BootstrapFile]; strings.Contains(text, "PRIVATE KEY") {
+		t.Errorf("the document has a private key: %s", text)
 	}
 	d, err := bootstrap.Parse([]byte(document.Data[names.BootstrapFile]))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if diff := cmp.Diff(a.Document(id).Pods, d.Pods); diff != "" {
+		t.Errorf("the pattern does not stand for the pods (-pods +pattern):\n%s", diff)
 	}
 	for _, p := range d.Pods {
 		if bad := validation.IsDNS1123Label(p.Name); bad != nil {

@@ -12,12 +12,16 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// ConfigMap holds the job document.
-func (a *Attempt) ConfigMap(id string) (*corev1.ConfigMap, error) {
-	d := a.Document(id)
+// ConfigMap holds the job document. Pods are in it as a pattern: each of
+// thousands of sidecars reads the whole of it.
+func (a *Attempt) ConfigMap(id *Identity) (*corev1.ConfigMap, error) {
+	d := a.Document(id.ID)
+	issuer := id.Issuer
+	d.TLS = bootstrap.TLS{CA: string(id.CA), Issuer: &issuer}
 	if err := d.Validate(); err != nil {
 		return nil, fmt.Errorf("MPIJob %s/%s: %w", a.Job.Namespace, a.Job.Name, err)
 	}
+	d.Pods, d.Pattern = nil, a.doc().Pattern()
 	text, err := json.MarshalIndent(d, "", " ")
 	if err != nil {
 		return nil, err

@@ -46,8 +46,8 @@ func podEnv(s *Settings) corev1.EnvVar {
 // userSidecar is the sidecar's user; it needs no rights and owns nothing.
 const userSidecar = 65532
 
-// cpu is what a sidecar asks the scheduler for. There is no limit: a throttled
-// engine would hold up every rank of the job.
+// cpu is what a sidecar asks the scheduler for when nobody says more. There is
+// no limit then: a throttled engine would hold up every rank of the job.
 var cpu = resource.MustParse("250m")
 
 // restricted is the security context of Pod Security's level of that name.
@@ -66,9 +66,10 @@ func install(s *Settings) corev1.Container {
 	small := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("64Mi")}
 	return corev1.Container{
 		Name: names.ContainerInstall, Image: s.Image, ImagePullPolicy: s.PullPolicy,
-		Command:         []string{programLaunch, "install", installDir},
-		Resources:       corev1.ResourceRequirements{Requests: small, Limits: corev1.ResourceList{corev1.ResourceMemory: small[corev1.ResourceMemory]}},
-		VolumeMounts:    []corev1.VolumeMount{sharedMount()},
+		Command: []string{programLaunch, "install", installDir},
+		// As much as is requested: or no pod could be Guaranteed.
+		Resources:       corev1.ResourceRequirements{Requests: small, Limits: small},
+		VolumeMounts:    []corev1.VolumeMount{sharedMount(), noToken()},
 		SecurityContext: restricted(),
 	}
 }
@@ -104,10 +105,17 @@ func sidecar(s *Settings) corev1.Container {
 
 func resources(s *Settings) corev1.ResourceRequirements {
 	pods := (s.Ranks + s.PerPod - 1) / s.PerPod
-	memory := *resource.NewQuantity(s.Memory.Need(int(min(s.PerPod, s.Ranks)), int(s.Ranks), int(pods)), resource.BinarySI)
+	need := *resource.NewQuantity(s.Memory.Need(int(min(s.PerPod, s.Ranks)), int(s.Ranks), int(pods)), resource.BinarySI)
+	memory := atLeast(need, s.Resources.Requests[corev1.ResourceMemory])
 	r := corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory},
-		Limits:   corev1.ResourceList{corev1.ResourceMemory: memory},
+		Limits:   corev1.ResourceList{corev1.ResourceMemory: atLeast(memory, s.Resources.Limits[corev1.ResourceMemory])},
+	}
+	if limit, ok := s.Resources.Limits[corev1.ResourceCPU]; ok {
+		r.Limits[corev1.ResourceCPU], r.Requests[corev1.ResourceCPU] = limit, limit
+	}
+	if request, ok := s.Resources.Requests[corev1.ResourceCPU]; ok {
+		r.Requests[corev1.ResourceCPU] = request
 	}
 	for _, d := range s.Devices {
 		count := *resource.NewQuantity(int64(d.Count), resource.DecimalSI)
@@ -115,6 +123,14 @@ func resources(s *Settings) corev1.ResourceRequirements {
 		r.Limits[corev1.ResourceName(d.Resource)] = count
 	}
 	return r
+}
+
+// atLeast is the larger of two quantities.
+func atLeast(least, wish resource.Quantity) resource.Quantity {
+	if wish.Cmp(least) > 0 {
+		return wish
+	}
+	return least
 }
 
 // application puts the launcher before the container's command, or tells a

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/names"
@@ -26,15 +27,15 @@ type Settings struct {
 	Image      string            // with outrigger-sidecar and outrigger-launch in its root
 	PullPolicy corev1.PullPolicy // empty: Kubernetes' default
 	ConfigMap  string            // with the job document
-	Secret     string            // with the certificates
 	Ranks      int32
 	PerPod     int32
 	Launch     v1alpha1.LaunchMode
 	Devices    []v1alpha1.DeviceRequest
 	Number     *int32 // of the one pod that this is about; nil: Jobs tell each pod its own
 	Memory     memory.Sizes
-	Wait       string // OUTRIGGER_WAIT of the ranks; empty: their default
-	LogLevel   string // empty: info
+	Resources  v1alpha1.SidecarResources // what the job or the operator wishes for sidecars
+	Wait       string                    // OUTRIGGER_WAIT of the ranks; empty: their default
+	LogLevel   string                    // empty: info
 }
 
 // ErrPod is wrapped by every complaint about a pod.
@@ -43,7 +44,7 @@ var ErrPod = errors.New("the pod cannot get a sidecar")
 // Pod adds the sidecar to spec, in place. A pod that has ours already is left as
 // it is: webhooks are asked more than once.
 func Pod(spec *corev1.PodSpec, s *Settings) error {
-	if slices.ContainsFunc(spec.InitContainers, ours) {
+	if has(spec, s) {
 		return nil
 	}
 	if err := check(spec); err != nil {
@@ -54,18 +55,47 @@ func Pod(spec *corev1.PodSpec, s *Settings) error {
 	return application(&spec.Containers[0], s)
 }
 
-func ours(c corev1.Container) bool {
-	return c.Name == names.ContainerSidecar && slices.Equal(c.Command, []string{programSidecar})
+// has reports whether a pod has the very sidecar that it would be given. One
+// that only calls itself so does not count.
+func has(spec *corev1.PodSpec, s *Settings) bool {
+	for _, v := range volumes(s) {
+		if !slices.ContainsFunc(spec.Volumes, func(o corev1.Volume) bool { return equality.Semantic.DeepEqual(o, v) }) {
+			return false
+		}
+	}
+	for _, want := range []corev1.Container{install(s), sidecar(s)} {
+		if !slices.ContainsFunc(spec.InitContainers, func(c corev1.Container) bool { return same(&c, &want) }) {
+			return false
+		}
+	}
+	return true
 }
+
+// same compares what nobody else changes of a container that we have added.
+func same(c, want *corev1.Container) bool {
+	for _, m := range want.VolumeMounts {
+		if !slices.Contains(c.VolumeMounts, m) {
+			return false
+		}
+	}
+	return c.Name == want.Name && c.Image == want.Image && slices.Equal(c.Command, want.Command) && slices.Equal(c.Args, want.Args) &&
+		equality.Semantic.DeepEqual(c.SecurityContext, want.SecurityContext)
+}
+
+// reserved are the names of the volumes that are added.
+var reserved = []string{names.VolumeShared, names.VolumeJob, names.VolumeToken, names.VolumeNone}
 
 // check finds names and mounts that would collide with those added.
 func check(spec *corev1.PodSpec) error {
 	if len(spec.Containers) != 1 {
 		return fmt.Errorf("%w: it has %d containers, want the application's alone", ErrPod, len(spec.Containers))
 	}
-	for _, v := range spec.Volumes {
-		if v.Name == names.VolumeShared || v.Name == names.VolumeJob || v.Name == names.VolumeTLS {
-			return fmt.Errorf("%w: its volume %q has a name that Outrigger needs", ErrPod, v.Name)
+	if err := checkPod(spec); err != nil {
+		return err
+	}
+	for i := range spec.Volumes {
+		if err := checkVolume(&spec.Volumes[i]); err != nil {
+			return err
 		}
 	}
 	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
@@ -81,11 +111,44 @@ func check(spec *corev1.PodSpec) error {
 	return nil
 }
 
+// checkPod refuses what would show the application its sidecar's processes and
+// memory, and so its key, or give it another network than its sidecar's peers know.
+func checkPod(spec *corev1.PodSpec) error {
+	for name, set := range map[string]bool{
+		"hostPID": spec.HostPID, "hostIPC": spec.HostIPC, "hostNetwork": spec.HostNetwork,
+		"shareProcessNamespace": spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace,
+	} {
+		if set {
+			return fmt.Errorf("%w: it sets %s, by which the application could reach what is the sidecar's alone; leave it out", ErrPod, name)
+		}
+	}
+	return nil
+}
+
+// checkVolume keeps the sidecar's tokens to the sidecar.
+func checkVolume(v *corev1.Volume) error {
+	if slices.Contains(reserved, v.Name) {
+		return fmt.Errorf("%w: its volume %q has a name that Outrigger needs", ErrPod, v.Name)
+	}
+	if v.Projected == nil {
+		return nil
+	}
+	for _, s := range v.Projected.Sources {
+		if s.ServiceAccountToken != nil && s.ServiceAccountToken.Audience == names.TokenAudience {
+			return fmt.Errorf("%w: its volume %q asks for a token for %s, which only sidecars have", ErrPod, v.Name, names.TokenAudience)
+		}
+	}
+	return nil
+}
+
 func checkContainer(c *corev1.Container) error {
 	if c.Name == names.ContainerSidecar || c.Name == names.ContainerInstall {
 		return fmt.Errorf("%w: its container %q has a name that Outrigger needs", ErrPod, c.Name)
 	}
 	for _, m := range c.VolumeMounts {
+		if slices.Contains(reserved, m.Name) {
+			return fmt.Errorf("%w: container %q mounts the volume %q, which is the sidecar's", ErrPod, c.Name, m.Name)
+		}
 		if p := path.Clean(m.MountPath); p == names.SharedDir || strings.HasPrefix(p, names.SharedDir+"/") {
 			return fmt.Errorf("%w: container %q mounts %s: %s is where the sidecar's socket goes", ErrPod, c.Name, m.MountPath, names.SharedDir)
 		}

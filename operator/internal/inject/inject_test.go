@@ -2,6 +2,7 @@ package inject
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,7 +18,7 @@ import (
 
 func settings() *Settings {
 	return &Settings{
-		Image: "sidecar", ConfigMap: "cg-0", Secret: "cg-0", Ranks: 4, PerPod: 2, Launch: v1alpha1.LaunchProcesses,
+		Image: "sidecar", ConfigMap: "cg-0", Ranks: 4, PerPod: 2, Launch: v1alpha1.LaunchProcesses,
 		Memory: memory.Sizes{Arena: 1 << 20, Slab: 1 << 20, Credit: 1 << 20},
 	}
 }
@@ -95,7 +96,19 @@ func TestTwice(t *testing.T) {
 // What would collide with what is added is refused, with its name.
 func TestCollisions(t *testing.T) {
 	for want, change := range map[string]func(p *corev1.PodSpec){
-		`volume "outrigger-tls"`:        func(p *corev1.PodSpec) { p.Volumes[0].Name = names.VolumeTLS },
+		`volume "outrigger-token"`:            func(p *corev1.PodSpec) { p.Volumes[0].Name = names.VolumeToken },
+		`mounts the volume "outrigger-token"`: func(p *corev1.PodSpec) { p.Containers[0].VolumeMounts[0].Name = names.VolumeToken },
+		`mounts the volume "outrigger-job"`: func(p *corev1.PodSpec) {
+			p.InitContainers[1].VolumeMounts = []corev1.VolumeMount{{Name: names.VolumeJob, MountPath: "/x"}}
+		},
+		`mounts the volume "outrigger"`: func(p *corev1.PodSpec) { p.InitContainers[0].VolumeMounts[0].Name = names.VolumeShared },
+		"which only sidecars have": func(p *corev1.PodSpec) {
+			p.Volumes[0].Projected = &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: names.TokenAudience}}}}
+		},
+		"sets hostPID":                  func(p *corev1.PodSpec) { p.HostPID = true },
+		"sets hostIPC":                  func(p *corev1.PodSpec) { p.HostIPC = true },
+		"sets hostNetwork":              func(p *corev1.PodSpec) { p.HostNetwork = true },
+		"sets shareProcessNamespace":    func(p *corev1.PodSpec) { p.ShareProcessNamespace = new(true) },
 		`volume "outrigger"`:            func(p *corev1.PodSpec) { p.Volumes[0].Name = names.VolumeShared },
 		`container "outrigger"`:         func(p *corev1.PodSpec) { p.InitContainers[0].Name = names.ContainerSidecar },
 		`container "outrigger-install"`: func(p *corev1.PodSpec) { p.Containers[0].Name = names.ContainerInstall },
@@ -129,7 +142,7 @@ func TestAddedContainersAreRestricted(t *testing.T) {
 		}
 	}
 	for _, v := range volumes(settings()) {
-		if v.EmptyDir == nil && v.ConfigMap == nil && v.Secret == nil {
+		if v.EmptyDir == nil && v.ConfigMap == nil && v.Projected == nil {
 			t.Errorf("volume %s is of a kind that is not allowed: %+v", v.Name, v.VolumeSource)
 		}
 	}
@@ -148,5 +161,89 @@ func TestMemory(t *testing.T) {
 	limits := sidecar(s).Resources.Limits
 	if q := limits.Memory(); q.Value() != s.Memory.Need(int(s.PerPod), int(s.Ranks), int((s.Ranks+s.PerPod-1)/s.PerPod)) {
 		t.Errorf("the limit of %+v is %s", s, q)
+	}
+}
+
+// A container that only calls itself like ours is no sidecar; a pod that has
+// ours is left as it is.
+func TestLooksLikeOurs(t *testing.T) {
+	p := busy()
+	p.InitContainers = append(p.InitContainers, corev1.Container{Name: names.ContainerSidecar, Image: "evil", Command: []string{programSidecar}})
+	if err := Pod(&p, settings()); !errors.Is(err, ErrPod) || !strings.Contains(err.Error(), "has a name that Outrigger needs") {
+		t.Errorf("a pod with a stand-in for the sidecar: %v", err)
+	}
+	p = busy()
+	if err := Pod(&p, settings()); err != nil {
+		t.Fatal(err)
+	}
+	// As the API server and other webhooks do between two calls.
+	p.InitContainers[1].TerminationMessagePath = "/dev/termination-log"
+	p.InitContainers[1].VolumeMounts = append(p.InitContainers[1].VolumeMounts, corev1.VolumeMount{Name: "more", MountPath: "/more"})
+	again := *p.DeepCopy()
+	if err := Pod(&again, settings()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(p, again); diff != "" {
+		t.Errorf("the second call changed the pod (-was +is):\n%s", diff)
+	}
+}
+
+// No container of ours has the token of the pod's service account: what is
+// mounted where Kubernetes would mount it is empty.
+func TestNoAccountToken(t *testing.T) {
+	p := busy()
+	if err := Pod(&p, settings()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range p.InitContainers[:2] {
+		if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == accountDir && m.Name == names.VolumeNone }) {
+			t.Errorf("%s would get the account's token: it mounts %v", c.Name, c.VolumeMounts)
+		}
+	}
+}
+
+// What a job wishes for its sidecar, and when the pod can be Guaranteed: each of
+// our containers requests what its limits are.
+func TestSidecarResources(t *testing.T) {
+	q := resource.MustParse
+	list := func(cpu, memory string) corev1.ResourceList {
+		l := corev1.ResourceList{}
+		if cpu != "" {
+			l[corev1.ResourceCPU] = q(cpu)
+		}
+		if memory != "" {
+			l[corev1.ResourceMemory] = q(memory)
+		}
+		return l
+	}
+	for name, c := range map[string]struct {
+		wish                        v1alpha1.SidecarResources
+		request, limit, least, most string
+		guaranteed                  bool
+	}{
+		"nothing":       {v1alpha1.SidecarResources{}, "250m", "0", "107Mi", "107Mi", false},
+		"a core":        {v1alpha1.SidecarResources{Limits: list("1", "")}, "1", "1", "107Mi", "107Mi", true},
+		"more at times": {v1alpha1.SidecarResources{Requests: list("500m", ""), Limits: list("2", "")}, "500m", "2", "107Mi", "107Mi", false},
+		"more memory":   {v1alpha1.SidecarResources{Requests: list("", "1Gi")}, "250m", "0", "1Gi", "1Gi", false},
+		"less memory":   {v1alpha1.SidecarResources{Limits: list("1", "1Mi")}, "1", "1", "107Mi", "107Mi", true},
+		"a wider limit": {v1alpha1.SidecarResources{Limits: list("", "2Gi")}, "250m", "0", "107Mi", "2Gi", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := settings()
+			s.Resources = c.wish
+			guaranteed := true
+			for _, r := range []corev1.ResourceRequirements{sidecar(s).Resources, install(s).Resources} {
+				for _, of := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+					limit, ok := r.Limits[of]
+					guaranteed = guaranteed && ok && limit.Cmp(r.Requests[of]) == 0
+				}
+			}
+			r := sidecar(s).Resources
+			same := func(got resource.Quantity, want string) bool { return got.Cmp(q(want)) == 0 }
+			if !same(r.Requests[corev1.ResourceCPU], c.request) || !same(r.Limits[corev1.ResourceCPU], c.limit) ||
+				!same(r.Requests[corev1.ResourceMemory], c.least) || !same(r.Limits[corev1.ResourceMemory], c.most) || guaranteed != c.guaranteed {
+				t.Errorf("requests %v, limits %v, guaranteed %v", r.Requests, r.Limits, guaranteed)
+			}
+		})
 	}
 }

@@ -12,11 +12,20 @@ import (
 // the socket.
 const sharedBytes = 64 << 20
 
-// readable is the mode of the files of Secret and ConfigMap: nobody but their
+// tokenSeconds is how long a sidecar's token is good, the least that Kubernetes
+// gives: it is used once, when the sidecar starts, and made anew by the kubelet.
+const tokenSeconds = 600
+
+// accountDir is where Kubernetes mounts the token of the pod's service account
+// into every container that has nothing there.
+const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount" //nolint:gosec // a directory
+
+// readable is the mode of the job document and the token: nobody but their
 // mounting container sees them, whatever user that runs as.
 var readable int32 = 0o444
 
 func volumes(s *Settings) []corev1.Volume {
+	seconds := int64(tokenSeconds)
 	return []corev1.Volume{
 		{Name: names.VolumeShared, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
 			Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(sharedBytes, resource.BinarySI),
@@ -24,9 +33,13 @@ func volumes(s *Settings) []corev1.Volume {
 		{Name: names.VolumeJob, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: s.ConfigMap}, DefaultMode: &readable,
 		}}},
-		{Name: names.VolumeTLS, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
-			SecretName: s.Secret, DefaultMode: &readable,
+		{Name: names.VolumeToken, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+			DefaultMode: &readable,
+			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
+				Audience: names.TokenAudience, ExpirationSeconds: &seconds, Path: names.TokenFile,
+			}}},
 		}}},
+		{Name: names.VolumeNone, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 	}
 }
 
@@ -34,17 +47,17 @@ func sharedMount() corev1.VolumeMount {
 	return corev1.VolumeMount{Name: names.VolumeShared, MountPath: names.SharedDir}
 }
 
-// sidecarMounts shows the sidecar the job document and its own certificate;
-// those of other pods stay out of its sight.
+// noToken keeps the token of the pod's service account out of a container.
+func noToken() corev1.VolumeMount {
+	return corev1.VolumeMount{Name: names.VolumeNone, MountPath: accountDir, ReadOnly: true}
+}
+
+// sidecarMounts shows the sidecar the job document and its own token.
 func sidecarMounts() []corev1.VolumeMount {
-	file := func(name, path string) corev1.VolumeMount {
-		return corev1.VolumeMount{Name: names.VolumeTLS, MountPath: names.TLSDir + "/" + name, SubPathExpr: path, ReadOnly: true}
-	}
 	return []corev1.VolumeMount{
 		sharedMount(),
 		{Name: names.VolumeJob, MountPath: names.JobDir, ReadOnly: true},
-		file("ca.crt", names.SecretCA),
-		file("tls.crt", podNumber+names.SecretCertSuffix),
-		file("tls.key", podNumber+names.SecretKeySuffix),
+		{Name: names.VolumeToken, MountPath: names.TokenDir, ReadOnly: true},
+		noToken(),
 	}
 }

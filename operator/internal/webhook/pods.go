@@ -77,8 +77,11 @@ func (h *Pods) join(ctx context.Context, namespace string, p *corev1.Pod) error 
 	case verdict.Finished(&job.Status):
 		return fmt.Errorf("MPIJob %s is over", name)
 	}
-	number, err := numberOf(p)
+	number, err := numberOf(p, desired.Pods(&job.Spec))
 	if err != nil {
+		return err
+	}
+	if err := h.free(ctx, p, job, number); err != nil {
 		return err
 	}
 	a := &desired.Attempt{Job: job, Number: verdict.AttemptOf(job), Options: h.Options}
@@ -92,11 +95,59 @@ func (h *Pods) join(ctx context.Context, namespace string, p *corev1.Pod) error 
 	return a.Join(p, number)
 }
 
-// numbers are where controllers tell each pod its number.
-var numbers = []string{names.LabelPodNumber, batchv1.JobCompletionIndexAnnotation, "apps.kubernetes.io/pod-index"}
+// free checks that no other pod of the job has the number: two of them would
+// have one name, and each would take the other's place.
+func (h *Pods) free(ctx context.Context, p *corev1.Pod, job *v1alpha1.MPIJob, number int32) error {
+	pods := new(corev1.PodList)
+	if err := h.Client.List(ctx, pods, client.InNamespace(job.Namespace), client.MatchingLabels{names.LabelJob: job.Name}); err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		o := &pods.Items[i]
+		if o.Status.Phase == corev1.PodFailed && len(o.Status.ContainerStatuses) == 0 {
+			continue // a node turned it away, and its controller makes another one
+		}
+		if verdict.Number(o, job) == number && desired.NumberOf(o.Labels) == verdict.AttemptOf(job) && o.Name != p.Name {
+			return fmt.Errorf("MPIJob %s has a pod of number %d already: %s", job.Name, number, o.Name)
+		}
+	}
+	return nil
+}
 
-// numberOf is a pod's number in its job.
-func numberOf(p *corev1.Pod) (int32, error) {
+// numbers are where controllers tell each pod its number.
+var numbers = []string{names.LabelPodNumber, batchv1.JobCompletionIndexAnnotation}
+
+// Labels of JobSet: which of its Jobs a pod is of, counted over all that it
+// repeats, and how many there are.
+const (
+	labelJobIndex = "jobset.sigs.k8s.io/job-global-index"
+	labelJobs     = "jobset.sigs.k8s.io/global-replicas"
+	labelJobSet   = "jobset.sigs.k8s.io/jobset-name"
+)
+
+// ofJobSet is the first number of the Job of a JobSet that a pod is of. Its Jobs
+// have as many pods each: of others, nobody tells each pod's number.
+func ofJobSet(p *corev1.Pod, pods int32) (int32, error) {
+	if p.Labels[labelJobSet] == "" || p.Labels[names.LabelPodNumber] != "" {
+		return 0, nil
+	}
+	index, err := strconv.ParseInt(p.Labels[labelJobIndex], 10, 32)
+	jobs, err2 := strconv.ParseInt(p.Labels[labelJobs], 10, 32)
+	if err != nil || err2 != nil || jobs < 1 || index < 0 || index >= jobs {
+		return 0, fmt.Errorf("the pod is of JobSet %s, whose labels %s and %s do not say of which of its Jobs", p.Labels[labelJobSet], labelJobIndex, labelJobs)
+	}
+	if int64(pods)%jobs != 0 {
+		return 0, fmt.Errorf("JobSet %s has %d Jobs for a job of %d pods: each of them needs as many pods", p.Labels[labelJobSet], jobs, pods)
+	}
+	return int32(index * int64(pods) / jobs), nil
+}
+
+// numberOf is a pod's number in its job of pods pods.
+func numberOf(p *corev1.Pod, pods int32) (int32, error) {
+	first, err := ofJobSet(p, pods)
+	if err != nil {
+		return 0, err
+	}
 	for _, label := range numbers {
 		text, ok := p.Labels[label]
 		if !ok {
@@ -106,7 +157,7 @@ func numberOf(p *corev1.Pod) (int32, error) {
 		if err != nil {
 			return 0, fmt.Errorf("label %s is %q: want the pod's number", label, text)
 		}
-		return int32(n), nil
+		return first + int32(n), nil
 	}
-	return 0, fmt.Errorf("the pod has no number: pods of Indexed Jobs and StatefulSets have one; give others the label %s", names.LabelPodNumber)
+	return 0, fmt.Errorf("the pod has no number: pods of Indexed Jobs have one; give others the label %s", names.LabelPodNumber)
 }

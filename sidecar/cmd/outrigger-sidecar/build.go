@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,6 +17,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/certify"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -31,15 +34,14 @@ const (
 )
 
 // build makes the parts, from the seam of the links upwards.
-func (d *daemon) build() error {
+func (d *daemon) build(ctx context.Context) error {
 	self := link.Peer(d.o.pod)
 	loop := local.New(self, nil)
 	var err error
 	if d.tcp, err = tcp.New(nil, len(d.doc.Pods)); err != nil {
 		return err
 	}
-	files := d.doc.TLS
-	tlsConfig, err := pki.Config(podFile(files.CAFile, d.o.pod), podFile(files.CertFile, d.o.pod), podFile(files.KeyFile, d.o.pod))
+	tlsConfig, err := d.credentials(ctx)
 	if err != nil {
 		return err
 	}
@@ -98,6 +100,24 @@ func listenPeers(where string) (net.Listener, error) {
 		return nil, errors.Join(fmt.Errorf("%s is no listening socket: %w", where, err), f.Close())
 	}
 	return l, f.Close() // the listener has its own
+}
+
+// credentials are those of the document's files, or a key of this process's own
+// with a certificate from the issuer.
+func (d *daemon) credentials(ctx context.Context) (*tls.Config, error) {
+	t := &d.doc.TLS
+	if t.Issuer == nil {
+		return pki.Config(podFile(t.CAFile, d.o.pod), podFile(t.CertFile, d.o.pod), podFile(t.KeyFile, d.o.pod))
+	}
+	cert, err := certify.Obtain(ctx, t.Issuer, d.log)
+	if err != nil {
+		return nil, err
+	}
+	c, err := pki.ConfigOf([]byte(t.CA), "tls.ca of the job document", cert)
+	if err != nil {
+		return nil, err
+	}
+	return c, pki.Belongs(cert, []byte(t.CA), d.doc.Job.ID, d.o.pod)
 }
 
 func podFile(path string, pod int) string { return strings.ReplaceAll(path, "%d", fmt.Sprint(pod)) }

@@ -68,7 +68,7 @@ func (d *daemon) live(ctx context.Context) error {
 	err = require(d.doc.Tuning.Require, os.Environ())
 	if err == nil {
 		d.lockMemory(ctx)
-		err = d.build()
+		err = d.build(ctx)
 	}
 	if err != nil {
 		return errors.Join(err, d.words.unclaim(d.o)) // it has not joined: another start may

@@ -1,0 +1,54 @@
+package bootstrap
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Pattern is pods that differ by their numbers alone, in a few words: thousands
+// of sidecars read the document, each the whole of it.
+type Pattern struct {
+	Name        string `json:"name"`    // with %d for the number
+	Address     string `json:"address"` // likewise
+	RanksPerPod int    `json:"ranksPerPod"`
+}
+
+const number = "%d"
+
+// pods of a job of ranks ranks; the last one has those that are left.
+func (p *Pattern) pods(ranks int) []Pod {
+	list := make([]Pod, 0, (ranks+p.RanksPerPod-1)/p.RanksPerPod)
+	for first := 0; first < ranks; first += p.RanksPerPod {
+		n := strconv.Itoa(len(list))
+		list = append(list, Pod{
+			Name: strings.ReplaceAll(p.Name, number, n), Address: strings.ReplaceAll(p.Address, number, n),
+			FirstRank: first, Ranks: min(p.RanksPerPod, ranks-first),
+		})
+	}
+	return list
+}
+
+// patternMax bounds the words of a pattern: the pods are as long, each.
+const patternMax = 512
+
+// expand makes the list of pods that a pattern stands for.
+func (d *Document) expand() error {
+	p := d.Pattern
+	if p == nil {
+		return nil
+	}
+	switch {
+	case len(d.Pods) > 0:
+		return fmt.Errorf("%w: pods and pattern: want one of them", ErrInvalid)
+	case p.RanksPerPod < 1 || d.Ranks < 1 || d.Ranks > RanksMax:
+		return fmt.Errorf("%w: pattern of %d ranks a pod for %d ranks, want at least 1 and 1 to %d", ErrInvalid, p.RanksPerPod, d.Ranks, RanksMax)
+	case len(p.Name) > patternMax || len(p.Address) > patternMax || strings.Count(p.Address, number) > 1 || strings.Count(p.Name, number) > 1:
+		return fmt.Errorf("%w: pattern.name and pattern.address have at most %d characters and one %s", ErrInvalid, patternMax, number)
+	}
+	if pods := (d.Ranks + p.RanksPerPod - 1) / p.RanksPerPod; pods*(len(p.Name)+len(p.Address)) > 8*SizeMax {
+		return fmt.Errorf("%w: pattern stands for %d pods with names and addresses of over %d bytes", ErrInvalid, pods, 8*SizeMax)
+	}
+	d.Pods, d.Pattern = p.pods(d.Ranks), nil
+	return nil
+}

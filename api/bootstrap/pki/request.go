@@ -1,0 +1,56 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+)
+
+// RequestMax bounds a certificate request, PEM.
+const RequestMax = 8 << 10
+
+// NewRequest makes a key, which stays with the caller, and a request for its
+// certificate, PEM. The request names nobody: who asks, the issuer finds out.
+func NewRequest() (crypto.Signer, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("pki: %w", err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("pki: certificate request: %w", err)
+	}
+	return key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
+}
+
+// ErrRequest is wrapped by every complaint about a certificate request.
+var ErrRequest = errors.New("certificate request")
+
+// ReadRequest takes the key from a request whose sender has shown that it holds
+// the private one. Whatever else the request says counts for nothing.
+func ReadRequest(raw []byte) (crypto.PublicKey, error) {
+	if len(raw) > RequestMax {
+		return nil, fmt.Errorf("%w: %d bytes, want at most %d", ErrRequest, len(raw), RequestMax)
+	}
+	block, rest := pem.Decode(raw)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(rest) > 0 {
+		return nil, fmt.Errorf("%w: want one PEM block of the type CERTIFICATE REQUEST", ErrRequest)
+	}
+	r, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
+	}
+	if err := r.CheckSignature(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
+	}
+	key, ok := r.PublicKey.(*ecdsa.PublicKey)
+	if !ok || key.Curve != elliptic.P256() {
+		return nil, fmt.Errorf("%w: want a key of the curve P-256", ErrRequest)
+	}
+	return key, nil
+}

@@ -1,0 +1,86 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"testing"
+	"time"
+)
+
+// TestFromSeed: authorities of one seed are one authority, though each makes a
+// certificate of its own; those of others are strangers.
+func TestFromSeed(t *testing.T) {
+	from := func(job string, first byte) *Authority {
+		a, err := FromSeed(job, [ed25519.SeedSize]byte{first}, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	key, request, err := NewRequest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := ReadRequest(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := from("a", 1).Certify(public, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(text)
+	cert := tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key}
+	if err := Belongs(cert, from("a", 1).CA(), "a", 3); err != nil {
+		t.Errorf("another replica's authority: %v", err)
+	}
+	for what, err := range map[string]error{
+		"another seed": Belongs(cert, from("a", 2).CA(), "a", 3),
+		"another job":  Belongs(cert, from("b", 1).CA(), "b", 3),
+		"another name": Belongs(cert, from("a", 1).CA(), "b", 3),
+		"another pod":  Belongs(cert, from("a", 1).CA(), "a", 4),
+	} {
+		if !errors.Is(err, ErrStranger) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestReadRequest: what is no request of a sidecar's is refused.
+func TestReadRequest(t *testing.T) {
+	_, good, err := NewRequest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(good)
+	_, foreign, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, foreign)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := bytes.Clone(block.Bytes)
+	forged[len(forged)-1] ^= 1
+	form := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
+	for what, raw := range map[string][]byte{
+		"nothing":       nil,
+		"no PEM":        []byte("request"),
+		"another block": form("CERTIFICATE", block.Bytes),
+		"two":           append(bytes.Clone(good), good...),
+		"no request":    form("CERTIFICATE REQUEST", []byte("request")),
+		"forged":        form("CERTIFICATE REQUEST", forged),
+		"another curve": form("CERTIFICATE REQUEST", other),
+		"too long":      bytes.Repeat([]byte("x"), RequestMax+1),
+	} {
+		if _, err := ReadRequest(raw); !errors.Is(err, ErrRequest) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

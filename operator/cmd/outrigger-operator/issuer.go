@@ -1,0 +1,55 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-hpc/outrigger/operator/internal/issuer"
+	"github.com/outrigger-hpc/outrigger/operator/internal/webhook"
+)
+
+// Calls a second for reviews of tokens, which are made once for each pod: they
+// have their own account, so that a large job's start does not hold up others.
+const (
+	reviewQPS   = 400
+	reviewBurst = 800
+)
+
+// issue adds the issuer to a manager, and returns the keys that it shares with
+// the controller.
+func (o *options) issue(ctx context.Context, config *rest.Config, m ctrl.Manager, log logr.Logger) (*issuer.Keys, error) {
+	namespace := cmp.Or(o.serving.Namespace, webhook.Namespace())
+	if namespace == "" {
+		return nil, errors.New("issuer: --leader-election-namespace is needed outside a pod: the issuer's Secret is there")
+	}
+	if o.issuerURL == "" {
+		o.issuerURL = fmt.Sprintf("https://%s.%s.svc%s", issuer.SecretName, namespace, issuer.Path)
+	}
+	own := rest.CopyConfig(config)
+	own.QPS, own.Burst = reviewQPS, reviewBurst
+	api, err := client.New(own, client.Options{Scheme: m.GetScheme()})
+	if err != nil {
+		return nil, fmt.Errorf("issuer: %w", err)
+	}
+	keys, err := issuer.Load(ctx, api, namespace)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", o.issuer)
+	if err != nil {
+		return nil, fmt.Errorf("--issuer-bind-address: %w", err)
+	}
+	return keys, m.Add(&issuer.Server{
+		Keys: keys, Cache: m.GetClient(), Live: m.GetAPIReader(), Reviews: issuer.ReviewsBy(api), CheckAddress: o.checkAddress,
+		URL: o.issuerURL, Listener: listener, Log: slog.New(logr.ToSlogHandler(log)),
+	})
+}

@@ -1,0 +1,152 @@
+//go:build cluster
+
+package apitest
+
+import (
+	"bytes"
+	"encoding/pem"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"crypto/tls"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/issuer"
+)
+
+// token is one of a pod's service account, as the kubelet gets it.
+func token(t *testing.T, p *corev1.Pod, audience string) string {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: "default"}}
+	r := &authenticationv1.TokenRequest{}
+	if audience != "" {
+		r.Spec.Audiences = []string{audience}
+	}
+	if p.Name != "" {
+		r.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: p.Name, UID: p.UID}
+	}
+	if err := api.SubResource("token").Create(t.Context(), account, r); err != nil {
+		t.Fatal(err)
+	}
+	return r.Status.Token
+}
+
+// at gives a pod its address.
+func at(t *testing.T, p *corev1.Pod, address string) {
+	t.Helper()
+	p.Status.PodIP, p.Status.PodIPs = address, []corev1.PodIP{{IP: address}}
+	if err := api.Status().Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ask asks the issuer for a certificate, from 127.0.0.1.
+func ask(t *testing.T, server *httptest.Server, bearer string) (status int, text string, key any) {
+	t.Helper()
+	signer, request, err := pki.NewRequest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+issuer.Path, bytes.NewReader(request))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+bearer)
+	resp, err := server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }() // only read
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(raw), signer
+}
+
+// TestIssuer: a pod of a job gets the certificate of its own place in its own
+// job; whoever shows another token gets none.
+func TestIssuer(t *testing.T) {
+	server := httptest.NewServer(signer.Handler())
+	defer server.Close()
+	ns := namespace(t)
+	j := submit(t, ns, nil)
+	pods := standInPods(t, get(t, ns, "cg-0", &batchv1.Job{}))
+	other := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Name = "other" })
+	theirs := standInPods(t, get(t, ns, "other-0", &batchv1.Job{}))
+	for _, p := range append(pods[1:], theirs[1]) {
+		at(t, p, "127.0.0.1")
+	}
+	at(t, pods[0], "127.0.0.9")
+
+	for _, c := range []struct {
+		pod *corev1.Pod
+		of  *v1alpha1.MPIJob
+	}{{pods[1], j}, {theirs[1], other}} {
+		status, text, key := ask(t, server, token(t, c.pod, names.TokenAudience))
+		block, _ := pem.Decode([]byte(text))
+		if status != http.StatusOK || block == nil {
+			t.Fatalf("%s: %d %s", c.pod.Name, status, text)
+		}
+		id := keys.ID(c.of.UID, 0)
+		authority, err := keys.Authority(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := pki.Belongs(tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key}, authority.CA(), id, 1); err != nil {
+			t.Errorf("%s: %v", c.pod.Name, err)
+		}
+	}
+
+	foreign := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "foreign", Labels: pods[1].Labels}, Spec: *pods[1].Spec.DeepCopy()}
+	bare := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "bare", Labels: pods[1].Labels, OwnerReferences: pods[1].OwnerReferences}, Spec: *pods[1].Spec.DeepCopy()}
+	bare.Spec.InitContainers, bare.Spec.Volumes, bare.Spec.Containers[0].VolumeMounts = nil, nil, nil
+	gone := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "gone", Labels: pods[1].Labels, OwnerReferences: pods[1].OwnerReferences}, Spec: *pods[1].Spec.DeepCopy()}
+	for _, p := range []*corev1.Pod{foreign, bare, gone} {
+		if err := api.Create(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		at(t, p, "127.0.0.1")
+	}
+	late := token(t, gone, names.TokenAudience)
+	if err := api.Delete(t.Context(), gone, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		token  string
+		status int
+		want   string
+	}{
+		"no token":                    {"", http.StatusUnauthorized, "want a token"},
+		"no token of the cluster's":   {"token", http.StatusUnauthorized, "is not one for"},
+		"the application's own":       {token(t, pods[1], ""), http.StatusUnauthorized, "is not one for"},
+		"for another audience":        {token(t, pods[1], "example.com"), http.StatusUnauthorized, "is not one for"},
+		"of no pod":                   {token(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns}}, names.TokenAudience), http.StatusForbidden, "not bound to a pod"},
+		"stolen: of another address":  {token(t, pods[0], names.TokenAudience), http.StatusForbidden, "it was stolen"},
+		"of a pod that is gone":       {late, http.StatusUnauthorized, "is not one for"},
+		"of a pod with a job's label": {token(t, foreign, names.TokenAudience), http.StatusForbidden, "was not made for MPIJob"},
+		"of a pod without a sidecar":  {token(t, bare, names.TokenAudience), http.StatusForbidden, "has no sidecar"},
+	} {
+		if status, text, _ := ask(t, server, c.token); status != c.status || !strings.Contains(text, c.want) {
+			t.Errorf("%s: %d %s, want %d with %q", what, status, text, c.status, c.want)
+		}
+	}
+	for _, p := range pods {
+		exits(t, p, 3, "")
+	}
+	becomes(t, j, v1alpha1.ConditionFailed)
+	if status, text, _ := ask(t, server, token(t, pods[1], names.TokenAudience)); status != http.StatusForbidden || !strings.Contains(text, "is over") {
+		t.Errorf("a pod of a job that is over: %d %s", status, text)
+	}
+}

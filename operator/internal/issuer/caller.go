@@ -1,0 +1,165 @@
+package issuer
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
+	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
+)
+
+// refusal is why a caller gets no certificate, and the HTTP status of it.
+type refusal struct {
+	status int
+	cause  string
+}
+
+func (r *refusal) Error() string { return r.cause }
+
+func refuse(status int, format string, a ...any) error {
+	return &refusal{status, fmt.Sprintf(format, a...)}
+}
+
+// What a TokenReview tells of a token that is bound to a pod.
+const (
+	extraPodName = "authentication.kubernetes.io/pod-name"
+	extraPodUID  = "authentication.kubernetes.io/pod-uid"
+)
+
+// accountPrefix begins the user of a service account: the namespace follows.
+const accountPrefix = "system:serviceaccount:"
+
+// caller is the pod that a token was given to.
+type caller struct{ namespace, name, uid string }
+
+// review asks the API server whose token it is. One for somebody else, one that
+// has expired and one whose pod is gone are nobody's.
+func (s *Server) review(ctx context.Context, token string) (*caller, error) {
+	r := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{names.TokenAudience}}}
+	if err := s.Reviews.Create(ctx, r); err != nil {
+		return nil, refuse(http.StatusServiceUnavailable, "the token could not be reviewed: %v", err)
+	}
+	if !r.Status.Authenticated || !slices.Contains(r.Status.Audiences, names.TokenAudience) {
+		return nil, refuse(http.StatusUnauthorized, "the token is not one for %s: %s", names.TokenAudience, r.Status.Error)
+	}
+	namespace, _, ok := strings.Cut(strings.TrimPrefix(r.Status.User.Username, accountPrefix), ":")
+	name, uid := r.Status.User.Extra[extraPodName], r.Status.User.Extra[extraPodUID]
+	if !ok || !strings.HasPrefix(r.Status.User.Username, accountPrefix) || len(name) != 1 || len(uid) != 1 {
+		return nil, refuse(http.StatusForbidden, "the token of %s is not bound to a pod", r.Status.User.Username)
+	}
+	return &caller{namespace, name[0], uid[0]}, nil
+}
+
+// place is the caller's place in its job.
+func (s *Server) place(ctx context.Context, c *caller, address string) (id string, number int32, err error) {
+	pod, err := s.pod(ctx, c)
+	if err != nil {
+		return "", 0, err
+	}
+	if err := s.from(pod, address); err != nil {
+		return "", 0, err
+	}
+	if !sidecared(pod) {
+		return "", 0, refuse(http.StatusForbidden, "pod %s has no sidecar of Outrigger's", pod.Name)
+	}
+	job, err := s.job(ctx, pod)
+	if err != nil {
+		return "", 0, err
+	}
+	attempt := desired.NumberOf(pod.Labels)
+	if attempt != verdict.AttemptOf(job) {
+		return "", 0, refuse(http.StatusForbidden, "pod %s is of attempt %d of MPIJob %s, which is at attempt %d", pod.Name, attempt, job.Name, verdict.AttemptOf(job))
+	}
+	number = verdict.Number(pod, job)
+	if number < 0 {
+		return "", 0, refuse(http.StatusForbidden, "pod %s has no number in MPIJob %s", pod.Name, job.Name)
+	}
+	return s.Keys.ID(job.UID, attempt), number, nil
+}
+
+// pod is the caller's pod: from the cache, if that has heard of it.
+func (s *Server) pod(ctx context.Context, c *caller) (*corev1.Pod, error) {
+	key, pod := client.ObjectKey{Namespace: c.namespace, Name: c.name}, new(corev1.Pod)
+	for _, from := range []client.Reader{s.Cache, s.Live} {
+		err := from.Get(ctx, key, pod)
+		switch {
+		case apierrors.IsNotFound(err):
+			continue
+		case err != nil:
+			return nil, refuse(http.StatusServiceUnavailable, "looking for pod %s: %v", c.name, err)
+		case string(pod.UID) != c.uid:
+			continue // an earlier one of that name
+		case !known(pod):
+			continue // the cache has it as it was before its node had it
+		}
+		if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			return nil, refuse(http.StatusForbidden, "pod %s is over", c.name)
+		}
+		return pod, nil
+	}
+	if string(pod.UID) == c.uid {
+		return nil, refuse(http.StatusServiceUnavailable, "the address of pod %s is not known yet", c.name)
+	}
+	return nil, refuse(http.StatusForbidden, "there is no pod %s with the token's UID", c.name)
+}
+
+func known(p *corev1.Pod) bool { return len(p.Status.PodIPs) > 0 || p.Status.PodIP != "" }
+
+// from holds a token to the pod that it was given to: one that was carried
+// elsewhere is of no use there.
+func (s *Server) from(pod *corev1.Pod, address string) error {
+	if !s.CheckAddress || pod.Status.PodIP == address || slices.ContainsFunc(pod.Status.PodIPs, func(i corev1.PodIP) bool { return i.IP == address }) {
+		return nil
+	}
+	return refuse(http.StatusForbidden, "the token of pod %s came from %s, which is not its address %s: it was stolen, or the network translates addresses (see issuer.checkAddress of the chart)", pod.Name, address, pod.Status.PodIP)
+}
+
+// sidecared reports whether a pod has a sidecar of ours, as the kubelet tells.
+func sidecared(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == names.ContainerSidecar })
+}
+
+// job is the MPIJob of a pod that its own Job, or for External pods another
+// controller, has made.
+func (s *Server) job(ctx context.Context, pod *corev1.Pod) (*v1alpha1.MPIJob, error) {
+	name := pod.Labels[names.LabelJob]
+	job := new(v1alpha1.MPIJob)
+	err := s.Cache.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: name}, job)
+	switch {
+	case name == "" || apierrors.IsNotFound(err):
+		return nil, refuse(http.StatusForbidden, "pod %s is of no MPIJob", pod.Name)
+	case err != nil:
+		return nil, refuse(http.StatusServiceUnavailable, "looking for MPIJob %s: %v", name, err)
+	case verdict.Finished(&job.Status):
+		return nil, refuse(http.StatusForbidden, "MPIJob %s is over", name)
+	case job.Spec.PodManagement == v1alpha1.PodsExternal:
+		return job, nil
+	}
+	batch := new(batchv1.Job)
+	of := desired.AttemptName(job.Name, desired.NumberOf(pod.Labels))
+	for _, from := range []client.Reader{s.Cache, s.Live} {
+		err = from.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: of}, batch)
+		if !apierrors.IsNotFound(err) {
+			break
+		}
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, refuse(http.StatusServiceUnavailable, "looking for Job %s: %v", of, err)
+	}
+	if err != nil || !metav1.IsControlledBy(batch, job) || !verdict.Made(pod, of, batch) {
+		return nil, refuse(http.StatusForbidden, "pod %s was not made for MPIJob %s", pod.Name, name)
+	}
+	return job, nil
+}

@@ -1,0 +1,180 @@
+package issuer
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"crypto/x509"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
+)
+
+// Path is where sidecars ask.
+const Path = "/v1/certificate"
+
+// Reviews has tokens reviewed.
+type Reviews interface {
+	Create(ctx context.Context, r *authenticationv1.TokenReview) error
+}
+
+// ReviewsBy has tokens reviewed by an API server.
+func ReviewsBy(api client.Client) Reviews { return reviews{api} }
+
+type reviews struct{ api client.Client }
+
+func (r reviews) Create(ctx context.Context, t *authenticationv1.TokenReview) error {
+	return r.api.Create(ctx, t)
+}
+
+// Bounds of what strangers may cost: anybody may connect.
+const (
+	tokenMax    = 16 << 10
+	requestTime = 20 * time.Second
+	atOnce      = 64 // reviews; more callers wait
+)
+
+// Server signs the certificates of sidecars. It is a Runnable of a manager, in
+// every replica.
+type Server struct {
+	Keys    *Keys
+	Cache   client.Reader // pods, Jobs and MPIJobs
+	Live    client.Reader // the same, past the caches
+	Reviews Reviews
+	// CheckAddress refuses tokens that do not come from their pod's address.
+	CheckAddress bool
+	URL          string // by which sidecars reach it
+	Listener     net.Listener
+	Log          *slog.Logger
+
+	busy chan struct{}
+}
+
+// NeedLeaderElection is false: every replica serves.
+func (s *Server) NeedLeaderElection() bool { return false }
+
+// Start serves until ctx ends.
+func (s *Server) Start(ctx context.Context) error {
+	cert, err := s.certificate()
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler:   s.Handler(),
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*cert}},
+		// Who connects has shown nothing yet.
+		ReadTimeout: requestTime, WriteTimeout: 2 * requestTime, IdleTimeout: requestTime, MaxHeaderBytes: tokenMax + 4<<10,
+		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+	}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // ServeTLS returns its error
+	defer stop()
+	if err := server.ServeTLS(s.Listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("issuer: %w", err)
+	}
+	return nil
+}
+
+// certificate makes this replica's own, which all replicas' authority signs.
+func (s *Server) certificate() (*tls.Certificate, error) {
+	u, err := url.Parse(s.URL)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" {
+		return nil, fmt.Errorf("issuer: the address %q, want https://HOST%s", s.URL, Path)
+	}
+	authority, err := s.Keys.endpoint()
+	if err != nil {
+		return nil, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("issuer: %w", err)
+	}
+	text, err := authority.Host(&key.PublicKey, u.Hostname())
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("issuer: %w", err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key, Leaf: leaf}, nil
+}
+
+// Handler answers requests: a POST of a certificate request, PEM, with the token
+// in the Authorization header. The answer is the certificate, PEM, or why there
+// is none, for a person.
+func (s *Server) Handler() http.Handler {
+	s.busy = make(chan struct{}, atOnce)
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+Path, func(w http.ResponseWriter, r *http.Request) {
+		cert, err := s.answer(w, r)
+		if err != nil {
+			status := http.StatusInternalServerError
+			if f := new(refusal); errors.As(err, &f) {
+				status = f.status
+			}
+			s.Log.Info("a certificate was refused", "from", r.RemoteAddr, "status", status, "cause", err)
+			http.Error(w, err.Error(), status)
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-pem-file")
+		_, _ = w.Write(cert) // the caller may be gone, and asks again
+	})
+	return mux
+}
+
+func (s *Server) answer(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok || token == "" || len(token) > tokenMax {
+		return nil, refuse(http.StatusUnauthorized, "want a token: Authorization: Bearer TOKEN")
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, pki.RequestMax))
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, "reading the request: %v", err)
+	}
+	key, err := pki.ReadRequest(raw)
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, "%v", err)
+	}
+	address, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, "the caller's address: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
+	defer cancel()
+	select {
+	case s.busy <- struct{}{}:
+		defer func() { <-s.busy }()
+	case <-ctx.Done():
+		return nil, refuse(http.StatusServiceUnavailable, "too many requests at once")
+	}
+	c, err := s.review(ctx, token)
+	if err != nil {
+		return nil, err
+	}
+	id, number, err := s.place(ctx, c, address)
+	if err != nil {
+		return nil, err
+	}
+	authority, err := s.Keys.Authority(id)
+	if err != nil {
+		return nil, err
+	}
+	s.Log.Info("certificate issued", "namespace", c.namespace, "pod", c.name, "number", number)
+	return authority.Certify(key, int(number))
+}

@@ -1,0 +1,131 @@
+package webhook
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
+)
+
+// cluster has one MPIJob of 4 pods, and pods.
+type cluster struct {
+	client.Reader
+	job  v1alpha1.MPIJob
+	pods []corev1.Pod
+}
+
+func (c *cluster) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	c.job.DeepCopyInto(o.(*v1alpha1.MPIJob)) //nolint:errcheck // nothing else is asked for
+	return nil
+}
+
+func (c *cluster) List(_ context.Context, l client.ObjectList, _ ...client.ListOption) error {
+	l.(*corev1.PodList).Items = c.pods //nolint:errcheck // nothing else is asked for
+	return nil
+}
+
+func newCluster() *cluster {
+	c := new(cluster)
+	c.job.Name, c.job.Spec.PodManagement, c.job.Spec.Ranks, c.job.Spec.RanksPerPod = "cg", v1alpha1.PodsExternal, 4, 1
+	return c
+}
+
+// pod is one that asks for a sidecar.
+func pod(name string, labels map[string]string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{names.LabelJob: "cg"}}}
+	for k, v := range labels {
+		p.Labels[k] = v
+	}
+	p.Spec.RestartPolicy = corev1.RestartPolicyNever
+	p.Spec.Containers = []corev1.Container{{Name: "solver", Image: "x", Command: []string{"/solver"}}}
+	return p
+}
+
+func jobSet(index, jobs, inside string) map[string]string {
+	return map[string]string{labelJobSet: "set", labelJobIndex: index, labelJobs: jobs, batchv1.JobCompletionIndexAnnotation: inside}
+}
+
+// TestNumbers: where a pod's number comes from, and that no two pods have one.
+func TestNumbers(t *testing.T) {
+	own := map[string]string{names.LabelPodNumber: "2"}
+	for what, c := range map[string]struct {
+		labels map[string]string
+		number string
+		refuse string
+	}{
+		"its own label":               {own, "2", ""},
+		"an Indexed Job":              {map[string]string{batchv1.JobCompletionIndexAnnotation: "3"}, "3", ""},
+		"the first Job of a JobSet":   {jobSet("0", "2", "1"), "1", ""},
+		"the second Job of a JobSet":  {jobSet("1", "2", "1"), "3", ""},
+		"Jobs of different sizes":     {jobSet("1", "3", "0"), "", "each of them needs as many pods"},
+		"a JobSet that says no index": {map[string]string{labelJobSet: "set", batchv1.JobCompletionIndexAnnotation: "0"}, "", "do not say of which of its Jobs"},
+		"a StatefulSet":               {map[string]string{"apps.kubernetes.io/pod-index": "1"}, "", "the pod has no number"},
+		"beyond the job":              {map[string]string{names.LabelPodNumber: "4"}, "", "number 4 of a job of 4 pods"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			h := &Pods{Client: newCluster(), Options: desired.Options{Image: "sidecar"}}
+			p := pod("p", c.labels)
+			err := h.join(t.Context(), "hpc", p)
+			if c.refuse != "" {
+				if err == nil || !strings.Contains(err.Error(), c.refuse) {
+					t.Errorf("%v, want %q", err, c.refuse)
+				}
+				return
+			}
+			if err != nil || p.Labels[batchv1.JobCompletionIndexAnnotation] != c.number {
+				t.Errorf("number %s, %v", p.Labels[batchv1.JobCompletionIndexAnnotation], err)
+			}
+		})
+	}
+}
+
+// TestTwoOfANumber: the second pod of a number is refused, unless the first was
+// turned away by its node.
+func TestTwoOfANumber(t *testing.T) {
+	c := newCluster()
+	h := &Pods{Client: c, Options: desired.Options{Image: "sidecar"}}
+	labels := map[string]string{names.LabelPodNumber: "2"}
+	first := pod("first", labels)
+	if err := h.join(t.Context(), "hpc", first); err != nil {
+		t.Fatal(err)
+	}
+	c.pods = []corev1.Pod{*first}
+	if err := h.join(t.Context(), "hpc", pod("second", labels)); err == nil || !strings.Contains(err.Error(), "has a pod of number 2 already: first") {
+		t.Errorf("the second pod: %v", err)
+	}
+	c.pods[0].Status.Phase = corev1.PodFailed
+	if err := h.join(t.Context(), "hpc", pod("second", labels)); err != nil {
+		t.Errorf("the pod after one that was turned away: %v", err)
+	}
+}
+
+// TestExternalPodsThatCannotJoin: what a schema refuses of the operator's own
+// pods is refused of others', too.
+func TestExternalPodsThatCannotJoin(t *testing.T) {
+	for want, change := range map[string]func(*corev1.PodSpec){
+		"restartPolicy": func(s *corev1.PodSpec) { s.RestartPolicy = corev1.RestartPolicyAlways },
+		"hostNetwork":   func(s *corev1.PodSpec) { s.HostNetwork = true },
+		"hostPID":       func(s *corev1.PodSpec) { s.HostPID = true },
+		"has a name that": func(s *corev1.PodSpec) {
+			s.InitContainers = []corev1.Container{{Name: names.ContainerSidecar, Command: []string{"/usr/local/bin/outrigger-sidecar"}}}
+		},
+		"which is the sidecar's": func(s *corev1.PodSpec) {
+			s.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: names.VolumeToken, MountPath: "/t"}}
+		},
+	} {
+		h := &Pods{Client: newCluster(), Options: desired.Options{Image: "sidecar"}}
+		p := pod("p", map[string]string{names.LabelPodNumber: "0"})
+		change(&p.Spec)
+		if err := h.join(t.Context(), "hpc", p); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+// Package certify gets a sidecar its certificate from an issuer. The key is made
+// here and never leaves the process; who the sidecar is, the issuer finds out by
+// a token that Kubernetes gives to its pod.
+package certify
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
+)
+
+// Bounds of one try and of the pauses between tries. An issuer that is being
+// replaced is away for seconds; thousands of sidecars may ask at once.
+const (
+	tryTime   = 10 * time.Second
+	pauseMin  = 200 * time.Millisecond
+	pauseMax  = 5 * time.Second
+	answerMax = 64 << 10
+	tokenMax  = 16 << 10
+)
+
+// ErrRefused is wrapped when the issuer says that there is no certificate for
+// this sidecar: another try will not change it.
+var ErrRefused = errors.New("the issuer refused a certificate")
+
+// Obtain asks until it has a certificate, is refused one, or ctx ends.
+func Obtain(ctx context.Context, issuer *bootstrap.Issuer, log *slog.Logger) (tls.Certificate, error) {
+	client, err := connect(issuer)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, request, err := pki.NewRequest()
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	for pause := pauseMin; ; pause = min(2*pause, pauseMax) {
+		raw, err := ask(ctx, client, issuer, request)
+		if err == nil {
+			return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}, nil
+		}
+		if errors.Is(err, ErrRefused) {
+			return tls.Certificate{}, err
+		}
+		log.Warn("no certificate yet", "issuer", issuer.URL, "cause", err, "again", pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return tls.Certificate{}, fmt.Errorf("no certificate from %s: %w; the last answer: %w", issuer.URL, context.Cause(ctx), err)
+		}
+	}
+}
+
+// connect makes a client that trusts the issuer's authority alone, and goes
+// nowhere else: the token is for nobody but the issuer.
+func connect(issuer *bootstrap.Issuer) (*http.Client, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM([]byte(issuer.CA)) {
+		return nil, errors.New("certify: no certificate in tls.issuer.ca")
+	}
+	return &http.Client{
+		Timeout:       tryTime,
+		Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}, DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
+}
+
+// ask makes one try. The token is read each time: the kubelet makes it anew.
+func ask(ctx context.Context, client *http.Client, issuer *bootstrap.Issuer, request []byte) ([]byte, error) {
+	token, err := os.ReadFile(issuer.TokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("certify: %w", err)
+	}
+	if len(token) > tokenMax {
+		return nil, fmt.Errorf("certify: %s has %d bytes, want a token", issuer.TokenFile, len(token))
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, issuer.URL, bytes.NewReader(request))
+	if err != nil {
+		return nil, fmt.Errorf("certify: %w", err)
+	}
+	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	resp, err := client.Do(r)
+	if err != nil {
+		return nil, fmt.Errorf("certify: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }() // only read
+	text, err := io.ReadAll(io.LimitReader(resp.Body, answerMax))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("certify: %w", err)
+	case resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusBadRequest:
+		return nil, fmt.Errorf("%w: %s", ErrRefused, strings.TrimSpace(string(text)))
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("certify: %s: %s", resp.Status, strings.TrimSpace(string(text)))
+	}
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, errors.New("certify: the answer is no certificate")
+	}
+	return block.Bytes, nil
+}
