@@ -222,7 +222,7 @@ func TestAgent(t *testing.T) {
 		t.Error(err)
 	}
 	description, err := os.ReadFile(filepath.Join(a.o.cdi, "outrigger.dev-hca.json"))
-	if err != nil || strings.Contains(string(description), "0000:d8:00.0") || !strings.Contains(string(description), filepath.Join(n.Root, "dev/infiniband/uverbs0")) {
+	if err != nil || strings.Contains(string(description), "0000:d8:00.0") || !strings.Contains(string(description), filepath.Join(n.Root, "dev/infiniband/uverbs2")) {
 		t.Errorf("CDI description %s, %v", description, err)
 	}
 }

@@ -39,6 +39,9 @@ type Request struct {
 	Near []int
 	// Partners counts the devices of the other kinds on each NUMA node.
 	Partners map[int]int
+	// Spread asks for devices that few others use: of shared ones, those with the
+	// most shares left.
+	Spread bool
 }
 
 // Prefer gives Size IDs of those available, the required ones first. In
@@ -48,14 +51,18 @@ type Request struct {
 //  2. touches few NUMA nodes: those of the required devices before others, then
 //     those of what the container holds, then those where a partner device is,
 //     then the one with the fewest free devices that is large enough, so that
-//     large requests find a whole node later,
+//     large requests find a whole node later; to spread, the one with the most,
 //  3. spreads over hardware, so that shares of one device go to one container
-//     only when there is nothing else.
+//     only when there is nothing else; to spread, to the hardware with the most
+//     shares left.
 //
 // It gives fewer than Size when fewer are available: the kubelet then decides
 // for itself, and fails the pod with a message of its own.
 func Prefer(r *Request) []string {
-	c := &choice{request: r, used: map[string]int{}, chosen: map[string]bool{}}
+	c := &choice{request: r, used: map[string]int{}, left: map[string]int{}, chosen: map[string]bool{}}
+	for _, d := range r.Available {
+		c.left[d.Hardware]++
+	}
 	required := map[int]int{}
 	for _, d := range r.Available {
 		if slices.Contains(r.Must, d.ID) && len(c.answer) < r.Size {
@@ -80,12 +87,14 @@ type choice struct {
 	answer  []string
 	chosen  map[string]bool
 	used    map[string]int // how many chosen ones each piece of hardware has
+	left    map[string]int // and how many that are not
 }
 
 func (c *choice) take(d Candidate) {
 	c.answer = append(c.answer, d.ID)
 	c.chosen[d.ID] = true
 	c.used[d.Hardware]++
+	c.left[d.Hardware]--
 }
 
 func (c *choice) freeByNode() map[int][]Candidate {
@@ -113,7 +122,7 @@ func (c *choice) bestNode(free map[int][]Candidate, required map[int]int) int {
 	}
 	best := slices.MinFunc(ranks, func(a, b rank) int {
 		size := cmp.Compare(a.free, b.free)
-		if a.small == 1 {
+		if a.small == 1 || c.request.Spread {
 			size = -size // too small either way: the larger one needs fewer others
 		}
 		return cmp.Or(
@@ -132,13 +141,22 @@ func flag(against bool) int {
 	return 0
 }
 
+// before orders the devices of a node.
+func (c *choice) before(a, b *Candidate) bool {
+	left := 0
+	if c.request.Spread {
+		left = cmp.Compare(c.left[b.Hardware], c.left[a.Hardware])
+	}
+	return cmp.Or(cmp.Compare(c.used[a.Hardware], c.used[b.Hardware]), left, cmp.Compare(a.ID, b.ID)) < 0
+}
+
 // fill takes devices of one node until the answer is complete or the node is
 // empty, each time from the hardware that has been used least.
 func (c *choice) fill(free []Candidate) {
 	for len(free) > 0 && len(c.answer) < c.request.Size {
 		i := 0
 		for j := range free {
-			if cmp.Or(cmp.Compare(c.used[free[j].Hardware], c.used[free[i].Hardware]), cmp.Compare(free[j].ID, free[i].ID)) < 0 {
+			if c.before(&free[j], &free[i]) {
 				i = j
 			}
 		}

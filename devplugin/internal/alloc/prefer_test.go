@@ -109,3 +109,36 @@ func TestFewestNodes(t *testing.T) {
 		}
 	}
 }
+
+// One container after another gets a share: spread, they use the cards alike,
+// on one node or on two; packed, one card is filled first.
+func TestSpread(t *testing.T) {
+	for name, c := range map[string]struct {
+		nodes  [2]int
+		spread bool
+		want   [2]int
+	}{
+		"one node":            {[2]int{0, 0}, true, [2]int{8, 8}},
+		"two nodes":           {[2]int{0, 1}, true, [2]int{8, 8}},
+		"packed on one node":  {[2]int{0, 0}, false, [2]int{16, 0}},
+		"packed on two nodes": {[2]int{0, 1}, false, [2]int{16, 0}},
+	} {
+		var free []Candidate
+		for card, node := range c.nodes {
+			for share := range 16 {
+				free = append(free, Candidate{ID: fmt.Sprintf("%d::%02d", card, share), Hardware: fmt.Sprint(card), NUMA: node})
+			}
+		}
+		var got [2]int
+		for range 16 {
+			r := &Request{Available: free, Size: 1, Spread: c.spread}
+			id := Prefer(r)[0]
+			i := slices.IndexFunc(free, func(d Candidate) bool { return d.ID == id })
+			got[id[0]-'0']++
+			free = slices.Delete(free, i, i+1)
+		}
+		if got != c.want {
+			t.Errorf("%s: %v shares, want %v", name, got, c.want)
+		}
+	}
+}

@@ -35,7 +35,7 @@ func (l *Ledger) Prefer(name string, available, must []string, size int) []strin
 	if r == nil {
 		return nil
 	}
-	request := &alloc.Request{Must: must, Size: size, Partners: l.partners(r.pool.Kind)}
+	request := &alloc.Request{Must: must, Size: size, Partners: l.partners(r.pool.Kind), Spread: r.pool.Sharing == pool.Shared && r.pool.Placement != pool.Pack}
 	if !slices.Contains(l.guess.resources, name) {
 		request.Near = l.guess.nodes
 	}

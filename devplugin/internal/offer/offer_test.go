@@ -81,7 +81,7 @@ func TestBeforeTheDriver(t *testing.T) {
 		t.Errorf("an empty node has %v", changes)
 	}
 	l.Update(scan(sysfstest.NewNode(t)))
-	if got := len(l.Units("outrigger.dev/hca")); got != 4 {
+	if got := len(l.Units("outrigger.dev/hca")); got != 3 {
 		t.Errorf("%d devices after the driver came", got)
 	}
 }
@@ -131,7 +131,7 @@ func TestHandout(t *testing.T) {
 func TestRefused(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	n.Port(n.PF, "1: DOWN", "3: Disabled")
-	l := newLedger(t, "pools: [{kind: hca, sharing: shared, shares: 2}]")
+	l := newLedger(t, "pools: [{kind: hca, sharing: shared, shares: 2, select: {functions: [pf, vf]}}]")
 	l.Update(scan(n))
 	for unit, want := range map[string]string{
 		"0000:3b:00.0::0": "port 1 is down (disabled)",
@@ -185,7 +185,7 @@ func TestOneNode(t *testing.T) {
 func TestOneNodeToTheLast(t *testing.T) {
 	const hca, ioat = "outrigger.dev/hca", "outrigger.dev/ioat"
 	for orders := range 16 {
-		l := newLedger(t, "pools: [{kind: hca}, {kind: ioat}]")
+		l := newLedger(t, "pools: [{kind: hca, select: {functions: [pf, vf]}}, {kind: ioat}]")
 		l.Update(scan(sysfstest.NewNode(t)))
 		free := map[string][]string{}
 		for _, resource := range []string{hca, ioat} {

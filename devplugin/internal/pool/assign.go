@@ -87,9 +87,14 @@ func (p *Pool) Matches(d *inventory.Device) bool {
 }
 
 // usable leaves out what could never be given away in this pool's way: an I/OAT
-// function that the host itself uses, and a dedicated queue where many share.
+// function that the host itself uses, a dedicated queue where many share, and a
+// physical function whose virtual ones are offered, unless the pool asks for it
+// by its kind or name.
 func (p *Pool) usable(d *inventory.Device) bool {
 	switch d.Kind {
+	case inventory.HCA:
+		asked := slices.Contains(p.Select.Functions, inventory.Physical) || len(p.Select.Names) > 0
+		return d.RDMA == nil || d.RDMA.Function != inventory.Physical || d.RDMA.VFs == 0 || asked
 	case inventory.IOAT:
 		return d.Driver == "vfio-pci"
 	case inventory.DSA:

@@ -30,6 +30,15 @@ const (
 	Shared    Sharing = "shared"
 )
 
+// Placement says which of several shared devices a container gets.
+type Placement string
+
+// The placements.
+const (
+	Spread Placement = "spread"
+	Pack   Placement = "pack"
+)
+
 // Pool is one resource and the devices that it has.
 type Pool struct {
 	// Resource is the name that pods ask for. The default is the kind's:
@@ -46,6 +55,9 @@ type Pool struct {
 	Sharing Sharing `json:"sharing,omitempty"`
 	// Shares is how many containers a shared device is offered to.
 	Shares int `json:"shares,omitempty"`
+	// Placement of shares is spread (the default): containers get the devices
+	// that the fewest others use; or pack.
+	Placement Placement `json:"placement,omitempty"`
 	// RDMACM gives /dev/infiniband/rdma_cm with each HCA.
 	RDMACM bool `json:"rdmaCM,omitempty"`
 }

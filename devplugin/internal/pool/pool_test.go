@@ -41,7 +41,15 @@ func TestAssign(t *testing.T) {
 	for name, c := range map[string]struct{ config, want string }{
 		"one pool takes the rest of the other": {
 			"pools: [{kind: hca, count: 2}, {kind: hca, resource: example.com/rest}]",
-			"outrigger.dev/hca: mlx5_0 mlx5_2\nexample.com/rest: mlx5_3 mlx5_1 rxe0\n",
+			"outrigger.dev/hca: mlx5_2 mlx5_3\nexample.com/rest: mlx5_1 rxe0\n",
+		},
+		"a physical function with virtual ones, by its kind": {
+			"pools: [{kind: hca, select: {functions: [pf]}}]",
+			"outrigger.dev/hca: mlx5_0 mlx5_1\n",
+		},
+		"a physical function with virtual ones, by its name": {
+			"pools: [{kind: hca, select: {names: [mlx5_0]}}]",
+			"outrigger.dev/hca: mlx5_0\n",
 		},
 		"virtual functions of one interface": {
 			"pools: [{kind: hca, select: {functions: [vf], pfs: [ens1f0np0]}}]",
@@ -77,7 +85,7 @@ func TestAssign(t *testing.T) {
 // A device that comes or goes moves no other one to another resource.
 func TestAssignIsSteady(t *testing.T) {
 	n := sysfstest.NewNode(t)
-	c := mustParse(t, "pools: [{kind: hca, count: 2}, {kind: hca, resource: example.com/rest}]")
+	c := mustParse(t, "pools: [{kind: hca, count: 2, select: {functions: [pf, vf]}}, {kind: hca, resource: example.com/rest, select: {functions: [pf, vf, software]}}]")
 	held := map[string][]string{}
 	for i, list := range c.Assign(inventory.Scan(n.FS()).Devices, nil) {
 		for _, d := range list {
@@ -100,7 +108,7 @@ func TestAssignIsSteady(t *testing.T) {
 func TestDefaultOffersEverything(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	for i, list := range Default().Assign(inventory.Scan(n.FS()).Devices, nil) {
-		if want := []int{4, 8, 4}[i]; len(list) != want {
+		if want := []int{3, 8, 4}[i]; len(list) != want {
 			t.Errorf("%s has %d devices, want %d", Default().Pools[i].Resource, len(list), want)
 		}
 	}

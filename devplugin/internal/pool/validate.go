@@ -76,6 +76,12 @@ func (p *Pool) validate(path string) []error {
 }
 
 func (p *Pool) validateSharing(path string) []error {
+	if p.Placement != "" && p.Placement != Spread && p.Placement != Pack {
+		return []error{at(path+".placement", "%q is neither spread nor pack", p.Placement)}
+	}
+	if p.Placement != "" && p.Sharing == Exclusive {
+		return []error{at(path+".placement", "an exclusive device has one user; write sharing: shared, or remove placement")}
+	}
 	switch p.Sharing {
 	case Exclusive:
 		if p.Shares != 0 {

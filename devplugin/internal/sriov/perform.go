@@ -36,6 +36,19 @@ func (h *Host) make(f *Function, s Step) error {
 			return err
 		}
 	}
+	err := h.fresh(dir, s)
+	if err == nil || f.Count == 0 {
+		return err
+	}
+	// What was there before is better than nothing.
+	if back := h.fresh(dir, Step{Kind: Count, Number: f.Count, Quiet: s.Quiet}); back != nil {
+		return errors.Join(err, fmt.Errorf("and the %d functions that there were could not be made again: %w", f.Count, back))
+	}
+	return fmt.Errorf("%w; the %d functions that there were have been made again", err, f.Count)
+}
+
+// fresh makes functions where there are none.
+func (h *Host) fresh(dir string, s Step) error {
 	if !s.Quiet {
 		return h.setNumber(dir, s.Number)
 	}

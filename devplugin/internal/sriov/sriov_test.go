@@ -340,3 +340,23 @@ func TestKeeperBacksOff(t *testing.T) {
 		t.Errorf("%d attempts in an hour", n)
 	}
 }
+
+// When the new number of functions cannot be made, those that were there come
+// back, with their addresses: a card that had 2 does not end with none.
+func TestResizeIsTakenBack(t *testing.T) {
+	k := newKernel(t)
+	want := wanted(2)
+	if c := Apply(k.host(), want, &Use{}); c.State != Settled || c.VFs != 2 {
+		t.Fatalf("%+v", c)
+	}
+	k.fail["sriov_numvfs=4"] = syscall.ENOMEM
+	want.Count, want.Resize = 4, pool.ResizeWhenFree
+	c := Apply(k.host(), want, &Use{})
+	if c.State != Failed || c.VFs != 2 || !strings.Contains(c.Message, "the 2 functions that there were have been made again") {
+		t.Errorf("%+v", c)
+	}
+	k.fail["sriov_numvfs=2"] = syscall.ENOMEM
+	if c = Apply(k.host(), want, &Use{}); c.State != Failed || c.VFs != 0 || !strings.Contains(c.Message, "could not be made again") {
+		t.Errorf("%+v", c)
+	}
+}
