@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/manifest"
+)
+
+func convertCommand() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "convert -f FILE",
+		Short: "turn an MPIJob of Kubeflow's mpi-operator into one of ours",
+		Long: `outrigger convert reads an MPIJob of Kubeflow's mpi-operator (kubeflow.org/v2beta1)
+and prints it as Outrigger's. What it leaves out, and what a person has to look at,
+goes to stderr.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := readInput(file, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			converted, notes, err := manifest.Convert(text)
+			if err != nil {
+				return fmt.Errorf("%s: %w", file, err)
+			}
+			for _, n := range notes {
+				cmd.PrintErrln("outrigger:", n)
+			}
+			_, err = cmd.OutOrStdout().Write(converted)
+			return err
+		},
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "", "the manifest; -: standard input (required)")
+	_ = cmd.MarkFlagRequired("file") // the flag exists
+	return cmd
+}
+
+// readInput reads a file, or standard input as "-", up to a manifest's size.
+func readInput(file string, in io.Reader) ([]byte, error) {
+	if file == "-" {
+		return io.ReadAll(io.LimitReader(in, manifest.SizeMax+1))
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	return io.ReadAll(io.LimitReader(f, manifest.SizeMax+1))
+}
