@@ -19,7 +19,8 @@ func TestPattern(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Pod{
-		{Name: "j-0", Address: "j-0.j:7077", FirstRank: 0, Ranks: 2}, {Name: "j-1", Address: "j-1.j:7077", FirstRank: 2, Ranks: 2},
+		{Name: "j-0", Address: "j-0.j:7077", FirstRank: 0, Ranks: 2},
+		{Name: "j-1", Address: "j-1.j:7077", FirstRank: 2, Ranks: 2},
 		{Name: "j-2", Address: "j-2.j:7077", FirstRank: 4, Ranks: 1},
 	}
 	if diff := cmp.Diff(want, d.Pods); diff != "" {

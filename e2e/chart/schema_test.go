@@ -24,8 +24,8 @@ func TestTemplatesAreValid(t *testing.T) {
 	}
 	for what, values := range map[string]string{
 		"defaults":   "crds.keep=true",
-		"everything": "webhook.enabled=true,monitoring.dashboard.enabled=true,devicePlugin.injection=cdi,operator.replicas=3",
-		"agent":      "operator.enabled=false,crds.install=false",
+		"everything": "devicePlugin.enabled=true,devicePlugin.grant.enabled=true,operator.jobNetworkPolicies=true,sidecar.resources.limits.cpu=1,webhook.enabled=true,monitoring.dashboard.enabled=true,devicePlugin.injection=cdi,operator.replicas=3",
+		"agent":      "devicePlugin.enabled=true,operator.enabled=false,crds.install=false",
 		"operator":   "devicePlugin.enabled=false,networkPolicy.enabled=false,tests.enabled=false",
 	} {
 		manifests := exec.CommandContext(t.Context(), filepath.Join(l.bin, "helm"), "template", "outrigger", chartDir, "--no-hooks", "--namespace", namespace, "--set", values)

@@ -4,6 +4,7 @@ package apitest
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/pem"
 	"io"
 	"net/http"
@@ -16,8 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"crypto/tls"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
 	"github.com/outrigger-hpc/outrigger/api/names"

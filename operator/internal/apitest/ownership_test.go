@@ -69,7 +69,7 @@ func TestNothingOfOthersIsDeleted(t *testing.T) {
 	becomes(t, j, v1alpha1.ConditionFailed)
 	quiet(t)
 	for _, o := range theirs {
-		now := o.DeepCopyObject().(client.Object) //nolint:errcheck // it is one
+		now := o.DeepCopyObject().(client.Object)
 		if err := api.Get(t.Context(), client.ObjectKeyFromObject(o), now); err != nil || now.GetUID() != o.GetUID() {
 			t.Errorf("%T %s: %v", o, o.GetName(), err)
 		}

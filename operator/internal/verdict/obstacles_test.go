@@ -89,14 +89,22 @@ func TestObstacles(t *testing.T) {
 		status         corev1.PodStatus
 		reason, within string
 	}{
-		"configuration": {corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "solver", State: waits("CreateContainerConfigError", `secret "licence" not found`)}}},
-			v1alpha1.ReasonContainerWaiting, `container solver: CreateContainerConfigError: secret "licence" not found`},
-		"creation": {corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "solver", State: waits("CreateContainerError", "no command")}}},
-			v1alpha1.ReasonContainerWaiting, "no command"},
-		"init container": {corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{{Name: "proxy", State: waits("CrashLoopBackOff", "back-off 40s"), LastTerminationState: ended}}},
-			v1alpha1.ReasonContainerWaiting, "container proxy: CrashLoopBackOff: back-off 40s (it ended with exit code 2"},
-		"gates": {corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated, Message: "Scheduling is blocked due to non-empty scheduling gates"}}},
-			v1alpha1.ReasonSchedulingGated, "schedulingGates"},
+		"configuration": {
+			corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "solver", State: waits("CreateContainerConfigError", `secret "licence" not found`)}}},
+			v1alpha1.ReasonContainerWaiting, `container solver: CreateContainerConfigError: secret "licence" not found`,
+		},
+		"creation": {
+			corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "solver", State: waits("CreateContainerError", "no command")}}},
+			v1alpha1.ReasonContainerWaiting, "no command",
+		},
+		"init container": {
+			corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{{Name: "proxy", State: waits("CrashLoopBackOff", "back-off 40s"), LastTerminationState: ended}}},
+			v1alpha1.ReasonContainerWaiting, "container proxy: CrashLoopBackOff: back-off 40s (it ended with exit code 2",
+		},
+		"gates": {
+			corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated, Message: "Scheduling is blocked due to non-empty scheduling gates"}}},
+			v1alpha1.ReasonSchedulingGated, "schedulingGates",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := begun(t)

@@ -23,12 +23,12 @@ type cluster struct {
 }
 
 func (c *cluster) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	c.job.DeepCopyInto(o.(*v1alpha1.MPIJob)) //nolint:errcheck // nothing else is asked for
+	c.job.DeepCopyInto(o.(*v1alpha1.MPIJob))
 	return nil
 }
 
 func (c *cluster) List(_ context.Context, l client.ObjectList, _ ...client.ListOption) error {
-	l.(*corev1.PodList).Items = c.pods //nolint:errcheck // nothing else is asked for
+	l.(*corev1.PodList).Items = c.pods
 	return nil
 }
 
