@@ -132,9 +132,9 @@ test-cluster: bin/tools/helm ## run the cluster's tests (RUN=PATTERN) on the clu
 	$(CLUSTER_ENV) go test -tags cluster -count=1 -p 1 -timeout 30m -run '$(RUN)' $(CLUSTER_TESTS)
 
 .PHONY: scale
-scale: ## 1,000 MPIJobs at once against a real API server; what the operator does
+scale: ## 1,000 MPIJobs at once, and one of 4,096 pods, against a real API server
 	hack/kube/build >/dev/null
-	go test -tags cluster -count=1 -timeout 60m -v ./e2e/scale -scale.jobs=1000 -scale.idle=60s
+	go test -tags cluster -count=1 -timeout 60m -v ./e2e/scale -scale.jobs=1000 -scale.pods=4096 -scale.idle=60s
 
 .PHONY: test-e2e
 test-e2e: ## bring a cluster up, run its tests and take it down (root)

@@ -37,6 +37,7 @@ type kubelets struct {
 	t      *testing.T
 	client kubernetes.Interface
 	work   time.Duration // of a job
+	pods   int           // of each job
 	slots  chan struct{} // bounds calls at a time
 
 	mu      sync.Mutex
@@ -46,7 +47,7 @@ type kubelets struct {
 
 // startKubelets makes nodes, and takes care of the pods that are bound to them
 // until ctx ends.
-func startKubelets(ctx context.Context, t *testing.T, config *rest.Config, nodes int, work time.Duration) {
+func startKubelets(ctx context.Context, t *testing.T, config *rest.Config, nodes int, work time.Duration, each int) {
 	t.Helper()
 	own := rest.CopyConfig(config)
 	own.QPS = -1
@@ -55,7 +56,7 @@ func startKubelets(ctx context.Context, t *testing.T, config *rest.Config, nodes
 	for i := range nodes {
 		addNode(ctx, t, client, fmt.Sprint("node", i+1))
 	}
-	k := &kubelets{t: t, client: client, work: work, slots: make(chan struct{}, 32), waiting: map[string][]*corev1.Pod{}, begun: map[types.UID]bool{}}
+	k := &kubelets{t: t, client: client, work: work, pods: each, slots: make(chan struct{}, 32), waiting: map[string][]*corev1.Pod{}, begun: map[types.UID]bool{}}
 	factory := informers.NewSharedInformerFactory(client, 0)
 	pods := factory.Core().V1().Pods().Informer()
 	see := func(o any) {
@@ -142,7 +143,7 @@ func (k *kubelets) together(p *corev1.Pod) []*corev1.Pod {
 	defer k.mu.Unlock()
 	job := p.Namespace + "/" + p.Labels[batchv1.JobNameLabel]
 	k.waiting[job] = append(k.waiting[job], p)
-	if len(k.waiting[job]) < podsOfJob {
+	if len(k.waiting[job]) < k.pods {
 		return nil
 	}
 	all := k.waiting[job]
@@ -161,7 +162,7 @@ func (k *kubelets) finish(ctx context.Context, p *corev1.Pod) {
 	ended := func(m *podlife.Message) corev1.ContainerState {
 		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", FinishedAt: metav1.Now(), Message: string(m.Encode())}}
 	}
-	sidecar := &podlife.Message{Kind: podlife.KindSidecar, Pod: number, Traffic: []podlife.Traffic{{Transport: "tcp", Peers: podsOfJob - 1, Messages: 1000, Bytes: 1 << 20}}}
+	sidecar := &podlife.Message{Kind: podlife.KindSidecar, Pod: number, Traffic: []podlife.Traffic{{Transport: "tcp", Peers: k.pods - 1, Messages: 1000, Bytes: 1 << 20}}}
 	k.report(ctx, p, corev1.PodSucceeded,
 		[]corev1.ContainerStatus{{Name: names.ContainerSidecar, State: ended(sidecar)}},
 		[]corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, State: ended(&podlife.Message{Kind: podlife.KindRanks, Pod: number})}})

@@ -69,7 +69,7 @@ func startOperator(t *testing.T, program string, d *door) *operator {
 	args := []string{
 		"--sidecar-image=outrigger.dev/outrigger-sidecar:test",
 		"--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + health, "--pprof-bind-address=" + profiles,
-		"--issuer-bind-address=127.0.0.1:0", "--leader-election-namespace=default",
+		"--issuer-bind-address=127.0.0.1:0", "--leader-election-namespace=kube-system",
 	}
 	o.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), program, append(args, flags.operator...)...)
 	o.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)

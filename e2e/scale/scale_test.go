@@ -40,6 +40,7 @@ const callsOfJob = 20
 // flags of the test.
 var flags struct {
 	jobs     int
+	pods     int
 	idle     time.Duration
 	profiles string
 	operator words
@@ -53,6 +54,7 @@ func (w *words) Set(s string) error { *w = append(*w, s); return nil }
 
 func init() {
 	flag.IntVar(&flags.jobs, "scale.jobs", 100, "jobs that are submitted at once")
+	flag.IntVar(&flags.pods, "scale.pods", 128, "pods of the one large job")
 	flag.DurationVar(&flags.idle, "scale.idle", 10*time.Second, "how long the operator must be silent afterwards")
 	flag.StringVar(&flags.profiles, "scale.profiles", "", "a directory for the operator's CPU and heap profiles; empty: none")
 	flag.Var(&flags.operator, "scale.operator", "one more argument of the operator; may be given several times")
@@ -71,7 +73,7 @@ func TestManyJobs(t *testing.T) {
 	program := build(t)
 	config := environment(t)
 	c := watch(ctx, t, config)
-	startKubelets(ctx, t, config, 20, 2*time.Second)
+	startKubelets(ctx, t, config, 20, 2*time.Second, podsOfJob)
 	d := openDoor(t, config)
 	o := startOperator(t, program, d)
 	before := d.counts()

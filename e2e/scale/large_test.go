@@ -1,0 +1,63 @@
+//go:build cluster
+
+package scale
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// ranksOfPod is how many ranks each pod of the large job has.
+const ranksOfPod = 128
+
+// TestLargeJob runs one job of many pods: its objects stay small, and the
+// operator's calls are for the job and not for each of its pods, apart from the
+// status that it writes at a pace.
+func TestLargeJob(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	program := build(t)
+	config := environment(t)
+	c := watch(ctx, t, config)
+	startKubelets(ctx, t, config, 20, 2*time.Second, flags.pods)
+	d := openDoor(t, config)
+	o := startOperator(t, program, d)
+	before := d.counts()
+
+	j := job("large", nil)
+	j.Spec.Ranks, j.Spec.RanksPerPod = int32(flags.pods)*ranksOfPod, ranksOfPod
+	begin := time.Now()
+	if err := api.Create(ctx, j); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, c, o, v1alpha1.ConditionComplete, 1)
+	took := time.Since(begin)
+	calls, _ := d.counts().since(before).total()
+	cpu, rss, peak := o.used(t)
+	t.Logf("an MPIJob of %d pods and %d ranks complete after %.1f s, with %d calls of the operator, %.2f s of CPU, memory %s, at most %s",
+		flags.pods, j.Spec.Ranks, took.Seconds(), calls, cpu.Seconds(), rss, peak)
+	document, batch := new(corev1.ConfigMap), new(batchv1.Job)
+	for _, o := range []client.Object{document, batch} {
+		if err := api.Get(ctx, client.ObjectKey{Namespace: j.Namespace, Name: "large-0"}, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := document.Data[names.BootstrapFile]
+	t.Logf("the job document has %d bytes, the Job %d", len(text), batch.Size())
+	parsed, err := bootstrap.Parse([]byte(text))
+	if err != nil || len(parsed.Pods) != flags.pods || len(text) > 8<<10 {
+		t.Errorf("the document of %d bytes has %d pods, %v", len(text), len(parsed.Pods), err)
+	}
+	if most := 20 + int(took/time.Second)*2; calls > most {
+		t.Errorf("%d calls, want at most %d: 20, and two for each second", calls, most)
+	}
+}
