@@ -52,6 +52,7 @@ func TestWebhookRefuses(t *testing.T) {
 		"want the pod's number":       {names.LabelInject: "true", names.LabelJob: "others", names.LabelPodNumber: "one"},
 	} {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "p", Labels: labels}, Spec: *others.Spec.Template.Spec.DeepCopy()}
+		p.Spec.RestartPolicy = corev1.RestartPolicyNever
 		if err := api.Create(t.Context(), p); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want a refusal that says %q", labels, err, want)
 		}

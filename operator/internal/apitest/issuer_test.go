@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -147,5 +148,35 @@ func TestIssuer(t *testing.T) {
 	becomes(t, j, v1alpha1.ConditionFailed)
 	if status, text, _ := ask(t, server, token(t, pods[1], names.TokenAudience)); status != http.StatusForbidden || !strings.Contains(text, "is over") {
 		t.Errorf("a pod of a job that is over: %d %s", status, text)
+	}
+}
+
+// TestIssuerOfExternalPods: of two pods of one number the older one is in the
+// job, and the other gets no certificate, whoever has let it in.
+func TestIssuerOfExternalPods(t *testing.T) {
+	server := httptest.NewServer(signer.Handler())
+	defer server.Close()
+	ns := namespace(t)
+	like := standInPods(t, get(t, submit(t, ns, nil).Namespace, "cg-0", &batchv1.Job{}))[1]
+	submit(t, ns, func(j *v1alpha1.MPIJob) { j.Name, j.Spec.PodManagement = "theirs", v1alpha1.PodsExternal })
+	var pods []*corev1.Pod
+	for _, name := range []string{"a", "b"} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{
+			names.LabelJob: "theirs", names.LabelAttempt: "0", batchv1.JobCompletionIndexAnnotation: "1",
+		}}, Spec: *like.Spec.DeepCopy()}
+		if err := api.Create(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		at(t, p, "127.0.0.1")
+		pods = append(pods, p)
+	}
+	eventually(t, func() error {
+		if status, text, _ := ask(t, server, token(t, pods[1], names.TokenAudience)); status != http.StatusForbidden || !strings.Contains(text, "has the number of pod a") {
+			return fmt.Errorf("the second pod: %d %s", status, text)
+		}
+		return nil
+	})
+	if status, text, _ := ask(t, server, token(t, pods[0], names.TokenAudience)); status != http.StatusOK {
+		t.Errorf("the first pod: %d %s", status, text)
 	}
 }

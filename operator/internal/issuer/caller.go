@@ -145,7 +145,7 @@ func (s *Server) job(ctx context.Context, pod *corev1.Pod) (*v1alpha1.MPIJob, er
 	case verdict.Finished(&job.Status):
 		return nil, refuse(http.StatusForbidden, "MPIJob %s is over", name)
 	case job.Spec.PodManagement == v1alpha1.PodsExternal:
-		return job, nil
+		return job, s.first(ctx, pod, job)
 	}
 	batch := new(batchv1.Job)
 	of := desired.AttemptName(job.Name, desired.NumberOf(pod.Labels))
@@ -162,4 +162,21 @@ func (s *Server) job(ctx context.Context, pod *corev1.Pod) (*v1alpha1.MPIJob, er
 		return nil, refuse(http.StatusForbidden, "pod %s was not made for MPIJob %s", pod.Name, name)
 	}
 	return job, nil
+}
+
+// first refuses a pod of another controller whose number an older one has: of
+// two that are created at once, the webhook may have seen neither.
+func (s *Server) first(ctx context.Context, pod *corev1.Pod, job *v1alpha1.MPIJob) error {
+	pods := new(corev1.PodList)
+	if err := s.Cache.List(ctx, pods, client.InNamespace(pod.Namespace), client.MatchingLabels{names.LabelJob: job.Name}); err != nil {
+		return refuse(http.StatusServiceUnavailable, "looking for pods of MPIJob %s: %v", job.Name, err)
+	}
+	for i := range pods.Items {
+		o := &pods.Items[i]
+		older := o.CreationTimestamp.Before(&pod.CreationTimestamp) || o.CreationTimestamp.Equal(&pod.CreationTimestamp) && o.Name < pod.Name
+		if older && sidecared(o) && desired.NumberOf(o.Labels) == desired.NumberOf(pod.Labels) && verdict.Number(o, job) == verdict.Number(pod, job) && o.Status.Phase != corev1.PodFailed {
+			return refuse(http.StatusForbidden, "pod %s has the number of pod %s in MPIJob %s", pod.Name, o.Name, job.Name)
+		}
+	}
+	return nil
 }

@@ -30,6 +30,7 @@ const Path = "/mutate--v1-pod"
 // Pods answers for pods that are being created.
 type Pods struct {
 	Client  client.Reader
+	Live    client.Reader // past the caches
 	Decoder admission.Decoder
 	Options desired.Options
 }
@@ -66,8 +67,12 @@ func (h *Pods) join(ctx context.Context, namespace string, p *corev1.Pod) error 
 	if name == "" {
 		return fmt.Errorf("label %s asks for a sidecar, but %s does not name an MPIJob", names.LabelInject, names.LabelJob)
 	}
-	job := new(v1alpha1.MPIJob)
-	switch err := h.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, job); {
+	job, key := new(v1alpha1.MPIJob), client.ObjectKey{Namespace: namespace, Name: name}
+	err := h.Client.Get(ctx, key, job)
+	if apierrors.IsNotFound(err) {
+		err = h.Live.Get(ctx, key, job) // made a moment ago, as the pods are
+	}
+	switch {
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("MPIJob %s, which label %s names, does not exist in namespace %s: create it first, with podManagement: External", name, names.LabelJob, namespace)
 	case err != nil:

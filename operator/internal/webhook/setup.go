@@ -59,7 +59,7 @@ func Setup(m ctrl.Manager, options desired.Options, certificates Certificates, n
 	default:
 		return fmt.Errorf("webhook: certificates are %s or %s, not %q", Managed, Mounted, certificates)
 	}
-	l := &late{manager: m, ready: ready, handler: &Pods{Client: m.GetClient(), Decoder: admission.NewDecoder(m.GetScheme()), Options: options}}
+	l := &late{manager: m, ready: ready, handler: &Pods{Client: m.GetClient(), Live: m.GetAPIReader(), Decoder: admission.NewDecoder(m.GetScheme()), Options: options}}
 	if err := m.AddReadyzCheck("webhook", l.check); err != nil {
 		return err
 	}
