@@ -42,7 +42,7 @@ func TestGolden(t *testing.T) {
 	s.Devices = []v1alpha1.DeviceRequest{{Resource: names.ResourceHCA, Count: 2}}
 	s.Transport = v1alpha1.TransportSpec{Type: v1alpha1.TransportRDMA, Policy: v1alpha1.TransportRequired}
 	s.RunPolicy.Suspend, s.RunPolicy.Disruption = new(true), v1alpha1.DisruptionPrevented
-	all.Job.Labels = map[string]string{LabelQueue: "hpc"}
+	all.Job.Labels = map[string]string{LabelQueue: "hpc", "kueue.x-k8s.io/priority-class": "urgent", "kueue.x-k8s.io/max-exec-time-seconds": "600", "team": "a"}
 	for file, a := range map[string]*Attempt{"plain.yaml": plain, "all.yaml": all} {
 		b, err := a.BatchJob()
 		if err != nil {

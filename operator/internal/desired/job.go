@@ -18,6 +18,10 @@ import (
 // LabelQueue is how Kueue knows the Jobs that it admits.
 const LabelQueue = "kueue.x-k8s.io/queue-name"
 
+// labelsQueued are what else Kueue reads off a Job: the priority of its admission,
+// and how long it may run once it is admitted.
+var labelsQueued = []string{"kueue.x-k8s.io/priority-class", "kueue.x-k8s.io/max-exec-time-seconds"}
+
 // failureLimit is how many pods may fail before the Job gives up by itself,
 // deletes the others and takes their logs along. It never shall: what a failure
 // is, and how often a pod may be turned away by nodes, verdict says.
@@ -39,6 +43,11 @@ func (a *Attempt) BatchJob() (*batchv1.Job, error) {
 	m.Annotations = map[string]string{annotationSteered: a.wishes()}
 	if q := a.Job.Labels[LabelQueue]; q != "" {
 		m.Labels[LabelQueue] = q
+		for _, l := range labelsQueued {
+			if v, ok := a.Job.Labels[l]; ok {
+				m.Labels[l] = v
+			}
+		}
 	}
 	pods, limit, indexed, replace := a.Pods(), int32(failureLimit), batchv1.IndexedCompletion, batchv1.Failed
 	return &batchv1.Job{

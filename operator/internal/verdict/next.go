@@ -64,8 +64,10 @@ func (o *Observation) next() Plan {
 		p.Status.Transports = o.Transports
 	}
 	switch s := o.start(); {
-	case o.held():
-		p.Status.StartTime = nil // as in batch/v1: what is suspended starts afresh
+	case o.held() && (suspended(o.Job) || AttemptOf(o.Job) == 0):
+		// As in batch/v1: what is suspended starts afresh. A queue that holds the
+		// next attempt does not: a deadline is over all of them.
+		p.Status.StartTime = nil
 	case p.Status.StartTime == nil && !s.IsZero():
 		p.Status.StartTime = s
 	}

@@ -199,3 +199,25 @@ func TestRestartRules(t *testing.T) {
 		})
 	}
 }
+
+// A queue that holds the Job of a restart does not begin the deadline anew: it
+// is over all attempts.
+func TestDeadlineOfQueuedRestart(t *testing.T) {
+	s := begun(t)
+	s.job.Spec.RunPolicy.ActiveDeadlineSeconds, s.job.Spec.RunPolicy.RestartLimit = new(int64(60)), new(int32(3))
+	s.exit(0, 1, at(1))
+	s.o.Now = at(5)
+	s.next(Wait, v1alpha1.ConditionRestarting)
+	s.o.Batch, s.o.Pods, s.o.Now = nil, nil, at(10)
+	s.next(Remove, v1alpha1.ConditionPending)
+	s.next(Apply, v1alpha1.ConditionPending)
+	s.o.Batch = &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "cg-1"}, Spec: batchv1.JobSpec{Suspend: new(true)}}
+	if p := s.next(Apply, v1alpha1.ConditionSuspended); p.Requeue != 50*time.Second {
+		t.Errorf("looks again after %v, want the 50 s that are left", p.Requeue)
+	}
+	s.o.Now = at(60)
+	s.next(Stop, v1alpha1.ConditionFailed)
+	if f := s.job.Status.FirstFailure; f.Reason != v1alpha1.ReasonDeadlineExceeded {
+		t.Errorf("%+v", f)
+	}
+}
