@@ -94,10 +94,10 @@ sim: ## run SEEDS (10000) seeds of the simulator
 # commit's.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE = SOURCE_DATE_EPOCH=$(shell git log -1 --format=%ct 2>/dev/null || echo 0) \
-	go run ./hack/image -version $(VERSION) -revision "$(shell git rev-parse HEAD 2>/dev/null)"
+	go run ./hack/image -version $(VERSION) -revision "$(shell git rev-parse HEAD 2>/dev/null)" $(if $(ARCH),-arch $(ARCH))
 
 .PHONY: images
-images: ## write the container images as archives into bin/images
+images: ## write the container images as archives into bin/images (ARCH=amd64,arm64)
 	$(IMAGE)
 
 # Tests against real nodes, and all that they need. Compiled packages are shared

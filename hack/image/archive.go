@@ -10,12 +10,47 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // writeArchive writes an image as `docker save` does today: a tar of an OCI
 // image layout, which containerd, podman and skopeo read, with a manifest.json
-// beside it, which older programs read. Both name the same blobs.
-func writeArchive(name, reference string, made v1.Image) error {
+// beside it, which older programs read. Both name the same blobs. Images of
+// several architectures are under one index; older programs see the first. The
+// digest is that of what the reference names.
+func writeArchive(name, reference string, made []v1.Image) (v1.Hash, error) {
+	named, digest, err := under(made)
+	if err != nil {
+		return v1.Hash{}, fmt.Errorf("archive: %w", err)
+	}
+	return digest, writeLayout(name, reference, named, made[0])
+}
+
+// appender adds an image, or an index of them, to a layout.
+type appender func(folder layout.Path, options ...layout.Option) error
+
+// under is what a reference to the images names: the image, or an index.
+func under(made []v1.Image) (appender, v1.Hash, error) {
+	if len(made) == 1 {
+		digest, err := made[0].Digest()
+		return func(folder layout.Path, o ...layout.Option) error { return folder.AppendImage(made[0], o...) }, digest, err
+	}
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, i := range made {
+		config, err := i.ConfigFile()
+		if err != nil {
+			return nil, v1.Hash{}, err
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: i, Descriptor: v1.Descriptor{
+			Platform: &v1.Platform{OS: config.OS, Architecture: config.Architecture},
+		}})
+	}
+	digest, err := index.Digest()
+	return func(folder layout.Path, o ...layout.Option) error { return folder.AppendIndex(index, o...) }, digest, err
+}
+
+func writeLayout(name, reference string, add appender, first v1.Image) error {
 	dir, err := os.MkdirTemp(filepath.Dir(name), ".layout-")
 	if err != nil {
 		return fmt.Errorf("archive: %w", err)
@@ -26,7 +61,7 @@ func writeArchive(name, reference string, made v1.Image) error {
 		return fmt.Errorf("image layout: %w", err)
 	}
 	_, tag, _ := strings.Cut(reference, ":")
-	err = folder.AppendImage(made, layout.WithAnnotations(map[string]string{
+	err = add(folder, layout.WithAnnotations(map[string]string{
 		// The first is containerd's: the full name. The second is the layout's
 		// own, whose meaning is left to its readers; they take it as the tag.
 		"io.containerd.image.name":          reference,
@@ -35,7 +70,7 @@ func writeArchive(name, reference string, made v1.Image) error {
 	if err != nil {
 		return fmt.Errorf("image layout: %w", err)
 	}
-	if err := writeManifest(dir, reference, made); err != nil {
+	if err := writeManifest(dir, reference, first); err != nil {
 		return fmt.Errorf("manifest.json: %w", err)
 	}
 	files, err := collect(dir)

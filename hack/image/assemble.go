@@ -6,7 +6,6 @@ import (
 	"io"
 	"path"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"time"
 
@@ -18,7 +17,7 @@ import (
 )
 
 // assemble makes an image of one layer.
-func (s *settings) assemble(i image, programs []string) (v1.Image, error) {
+func (s *settings) assemble(i image, programs []string, arch string) (v1.Image, error) {
 	content, err := layer(programs, s.created)
 	if err != nil {
 		return nil, err
@@ -31,7 +30,7 @@ func (s *settings) assemble(i image, programs []string) (v1.Image, error) {
 	}
 	// The configuration first: adding a layer completes it with the layer's
 	// digest.
-	base, err := mutate.ConfigFile(mutate.MediaType(empty.Image, types.OCIManifestSchema1), s.config(i))
+	base, err := mutate.ConfigFile(mutate.MediaType(empty.Image, types.OCIManifestSchema1), s.config(i, arch))
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
@@ -47,9 +46,9 @@ func (s *settings) assemble(i image, programs []string) (v1.Image, error) {
 
 // config is what a runtime reads: how to run the image, and what it is (OCI
 // image specification, "Image Configuration" and "Annotations").
-func (s *settings) config(i image) *v1.ConfigFile {
+func (s *settings) config(i image, arch string) *v1.ConfigFile {
 	config := &v1.ConfigFile{
-		Architecture: runtime.GOARCH,
+		Architecture: arch,
 		OS:           "linux",
 		Created:      v1.Time{Time: s.created},
 		RootFS:       v1.RootFS{Type: "layers"},

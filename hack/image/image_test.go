@@ -5,12 +5,14 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"debug/elf"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -27,7 +29,22 @@ var testSettings = &settings{version: "v1.2.3", revision: "abc", created: time.U
 func write(t *testing.T, i image) []byte {
 	t.Helper()
 	dir := t.TempDir()
-	built, err := build(t.Context(), dir, []string{"../cluster/probe"})
+	made := assembled(t, dir, i, runtime.GOARCH)
+	out := filepath.Join(dir, "image.tar")
+	if _, err := writeArchive(out, registry+i.name+":"+testSettings.version, []v1.Image{made}); err != nil {
+		t.Fatal(err)
+	}
+	packed, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return packed
+}
+
+// assembled is the image i for an architecture, of copies of a small program.
+func assembled(t *testing.T, dir string, i image, arch string) v1.Image {
+	t.Helper()
+	built, err := build(t.Context(), dir, []string{"../cluster/probe"}, arch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,19 +60,11 @@ func write(t *testing.T, i image) []byte {
 		}
 		programs = append(programs, name)
 	}
-	made, err := testSettings.assemble(i, programs)
+	made, err := testSettings.assemble(i, programs, arch)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := filepath.Join(dir, "image.tar")
-	if err := writeArchive(out, registry+i.name+":"+testSettings.version, made); err != nil {
-		t.Fatal(err)
-	}
-	packed, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return packed
+	return made
 }
 
 // entries are the files of a tar, and its folders with no content.
@@ -159,7 +168,7 @@ func checkFileSystem(t *testing.T, layer io.Reader) {
 }
 
 func TestImageOfManyApplicationsHasNoEntryPoint(t *testing.T) {
-	config := testSettings.config(image{name: "many", programs: []string{"./a"}, everything: true})
+	config := testSettings.config(image{name: "many", programs: []string{"./a"}, everything: true}, runtime.GOARCH)
 	if config.Config.Entrypoint != nil {
 		t.Errorf("it has the entry point %v", config.Config.Entrypoint)
 	}
@@ -195,5 +204,60 @@ func TestSourceDate(t *testing.T) {
 	}
 	if _, err := sourceDate("today"); err == nil {
 		t.Error("SOURCE_DATE_EPOCH=today is a time")
+	}
+}
+
+// TestTwoArchitectures: one name has an image for each, of programs for it; who
+// reads no index finds the first.
+func TestTwoArchitectures(t *testing.T) {
+	var made []v1.Image
+	for _, arch := range []string{"amd64", "arm64"} {
+		made = append(made, assembled(t, t.TempDir(), catalogue[0], arch))
+	}
+	out := filepath.Join(t.TempDir(), "image.tar")
+	digest, err := writeArchive(out, "outrigger.dev/x:v1", made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, _ := entries(t, bytes.NewReader(packed))
+	read := func(name string) (m v1.IndexManifest) {
+		if err := json.Unmarshal(files[name], &m); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return m
+	}
+	top := read("index.json")
+	if len(top.Manifests) != 1 || top.Manifests[0].Digest != digest || top.Manifests[0].Annotations["io.containerd.image.name"] != "outrigger.dev/x:v1" {
+		t.Fatalf("the layout has %+v", top.Manifests)
+	}
+	machines := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+	for _, m := range read(blob(digest)).Manifests {
+		var manifest v1.Manifest
+		if err := json.Unmarshal(files[blob(m.Digest)], &manifest); err != nil {
+			t.Fatal(err)
+		}
+		zipped, err := gzip.NewReader(bytes.NewReader(files[blob(manifest.Layers[0].Digest)]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		inside, _ := entries(t, zipped)
+		program, err := elf.NewFile(bytes.NewReader(inside["usr/local/bin/outrigger-sidecar"]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := machines[m.Platform.Architecture]; m.Platform.OS != "linux" || program.Machine != want {
+			t.Errorf("%+v has a program for %v", m.Platform, program.Machine)
+		}
+		delete(machines, m.Platform.Architecture)
+	}
+	if len(machines) != 0 {
+		t.Errorf("there is none for %v", machines)
+	}
+	if text := string(files["manifest.json"]); strings.Count(text, "Config") != 1 {
+		t.Errorf("for older readers: %s", text)
 	}
 }

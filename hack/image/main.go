@@ -10,8 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
+	"strings"
 	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 // registry is what every image's name begins with.
@@ -30,6 +34,7 @@ type settings struct {
 	revision string // the commit, or nothing
 	out      string // the folder of the archives
 	created  time.Time
+	arches   []string // as Go names them; the first is that of older readers
 }
 
 func run(ctx context.Context) error {
@@ -37,8 +42,10 @@ func run(ctx context.Context) error {
 	flag.StringVar(&s.version, "version", "dev", "the images' `tag`")
 	flag.StringVar(&s.revision, "revision", "", "the `commit` that they are made of")
 	flag.StringVar(&s.out, "out", "bin/images", "the `folder` to write NAME.tar into")
+	arches := flag.String("arch", runtime.GOARCH, "`architectures` of the images, separated by commas, such as amd64,arm64")
 	test := flag.Bool("test", false, "also the images that only the test cluster wants")
 	flag.Parse()
+	s.arches = strings.Split(*arches, ",")
 	var err error
 	if s.created, err = sourceDate(os.Getenv("SOURCE_DATE_EPOCH")); err != nil {
 		return err
@@ -73,24 +80,16 @@ func sourceDate(text string) (time.Time, error) {
 
 // make builds an image's programs and writes its archive.
 func (s *settings) make(ctx context.Context, i image) error {
-	built, err := os.MkdirTemp("", "outrigger-image-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(built)
-	programs, err := build(ctx, built, i.programs)
-	if err != nil {
-		return err
-	}
-	made, err := s.assemble(i, programs)
-	if err != nil {
-		return err
+	var made []v1.Image
+	for _, arch := range s.arches {
+		one, err := s.makeFor(ctx, i, arch)
+		if err != nil {
+			return fmt.Errorf("%s: %w", arch, err)
+		}
+		made = append(made, one)
 	}
 	name := filepath.Join(s.out, i.name+".tar")
-	if err := writeArchive(name, registry+i.name+":"+s.version, made); err != nil {
-		return err
-	}
-	digest, err := made.Digest()
+	digest, err := writeArchive(name, registry+i.name+":"+s.version, made)
 	if err != nil {
 		return err
 	}
@@ -98,15 +97,29 @@ func (s *settings) make(ctx context.Context, i image) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s%s:%s %s, %.1f MB\n", registry, i.name, s.version, digest, float64(info.Size())/1e6)
+	fmt.Printf("%s%s:%s %s, %s, %.1f MB\n", registry, i.name, s.version, digest, strings.Join(s.arches, " and "), float64(info.Size())/1e6)
 	return nil
 }
 
+// makeFor builds an image's programs for one architecture.
+func (s *settings) makeFor(ctx context.Context, i image, arch string) (v1.Image, error) {
+	built, err := os.MkdirTemp("", "outrigger-image-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(built)
+	programs, err := build(ctx, built, i.programs, arch)
+	if err != nil {
+		return nil, err
+	}
+	return s.assemble(i, programs, arch)
+}
+
 // build compiles static programs into dir and returns their files, in order.
-func build(ctx context.Context, dir string, packages []string) ([]string, error) {
+func build(ctx context.Context, dir string, packages []string, arch string) ([]string, error) {
 	args := append([]string{"build", "-trimpath", "-ldflags=-s -w", "-o", dir + "/"}, packages...)
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("go build: %w\n%s", err, out)
 	}
