@@ -27,6 +27,8 @@ func newTree(t *testing.T) *sysfstest.Node {
 	n := sysfstest.NewNode(t)
 	n.Device("infiniband/umad0") // which no pod may get
 	n.Device("infiniband/issm0")
+	// The physical function with virtual ones, too, which is not offered unasked.
+	n.Set("sys/pools.yaml", "pools: [{kind: hca, select: {functions: [pf, vf]}}, {kind: ioat}, {kind: dsa}]")
 	makeDevices(t, n.Root)
 	return n
 }
@@ -52,7 +54,7 @@ func makeDevices(t *testing.T, root string) {
 }
 
 // agent is how a test runs the device plugin. The zero value is what
-// docs/devices.md asks for, without SYS_RESOURCE: machines that run the tests
+// docs/devices.md asks for, with the tree's own pools and without SYS_RESOURCE: machines that run the tests
 // may not have it themselves.
 type agent struct {
 	ownPIDs bool // without hostPID
@@ -101,7 +103,7 @@ func (r *rig) agentPod(tree *sysfstest.Node, a agent) *corev1.Pod {
 				Name: "agent", Image: r.c.Image("outrigger-devplugin"),
 				Args: append([]string{
 					"--root=/host", "--host-root=" + tree.Root, "--interval=200ms", "--listen=:9419",
-					"--cgroup-root=" + r.cgroupRoot(), "--log-format=json",
+					"--cgroup-root=" + r.cgroupRoot(), "--log-format=json", "--config=/host/sys/pools.yaml",
 				}, a.args...),
 				SecurityContext: &corev1.SecurityContext{
 					AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes, RunAsUser: &root,

@@ -174,7 +174,7 @@ func TestRestarts(t *testing.T) {
 func TestPools(t *testing.T) {
 	r, tree := newRig(t, harness.Restricted), newTree(t)
 	tree.Set("sys/pools.yaml", `pools: [{kind: hca, resource: example.com/vf, select: {functions: [vf]}, sharing: shared, shares: 2, rdmaCM: true}]`)
-	r.startAgent(tree, agent{args: []string{"--config=/host/sys/pools.yaml"}})
+	r.startAgent(tree, agent{})
 	r.allocatable("example.com/vf", 4)
 	users := map[string]int{}
 	for range 4 {
