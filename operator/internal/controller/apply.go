@@ -50,15 +50,20 @@ func (r *Reconciler) apply(ctx context.Context, o *verdict.Observation, a *desir
 // steer changes what of a Job may change, when the MPIJob has: once, so that
 // other controllers can have their way with it.
 func (r *Reconciler) steer(ctx context.Context, batch *batchv1.Job, a *desired.Attempt) error {
-	patch, err := a.Steering(batch)
-	if err != nil || patch == nil || batch.DeletionTimestamp != nil {
-		return err
+	if batch.DeletionTimestamp != nil || a.Steered(batch) {
+		return nil
 	}
-	if err := r.budget(ctx, a); err != nil {
+	// A budget that cannot be had does not hold up the job, and is asked for again.
+	lacking := r.budget(ctx, a)
+	patch, err := a.Steering(lacking == nil)
+	if err != nil {
 		return err
 	}
 	err = r.Client.Patch(ctx, batch.DeepCopy(), client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner))
-	return refused(client.IgnoreNotFound(err))
+	if err := refused(client.IgnoreNotFound(err)); err != nil {
+		return err
+	}
+	return lacking
 }
 
 // prepare makes what the pods need to start.

@@ -87,20 +87,23 @@ func (a *Attempt) wishes() string {
 	return wishes
 }
 
-// Steering is the merge patch that brings a Job to what is asked of it now; nil:
-// that has not changed.
-func (a *Attempt) Steering(batch *batchv1.Job) ([]byte, error) {
-	wishes := a.wishes()
-	if batch.Annotations[annotationSteered] == wishes {
-		return nil, nil
-	}
+// Steered reports whether what is asked of a Job has been asked already.
+func (a *Attempt) Steered(batch *batchv1.Job) bool {
+	return batch.Annotations[annotationSteered] == a.wishes()
+}
+
+// Steering is the merge patch that brings a Job to what is asked of it now; done:
+// nothing else is left to do for that.
+func (a *Attempt) Steering(done bool) ([]byte, error) {
 	var queue *string // null: without
 	if q, ok := a.Job.Labels[LabelQueue]; ok {
 		queue = &q
 	}
-	patch := map[string]any{"metadata": map[string]any{
-		"annotations": map[string]string{annotationSteered: wishes}, "labels": map[string]*string{LabelQueue: queue},
-	}}
+	meta := map[string]any{"labels": map[string]*string{LabelQueue: queue}}
+	if done {
+		meta["annotations"] = map[string]string{annotationSteered: a.wishes()}
+	}
+	patch := map[string]any{"metadata": meta}
 	if s := a.suspend(); s != nil {
 		patch["spec"] = map[string]bool{"suspend": *s}
 	}
