@@ -78,7 +78,7 @@ func ask(t *testing.T, server *httptest.Server, bearer string) (status int, text
 // TestIssuer: a pod of a job gets the certificate of its own place in its own
 // job; whoever shows another token gets none.
 func TestIssuer(t *testing.T) {
-	server := httptest.NewServer(signer.Handler())
+	server := httptest.NewServer(resident.Handler())
 	defer server.Close()
 	ns := namespace(t)
 	j := submit(t, ns, nil)
@@ -154,7 +154,7 @@ func TestIssuer(t *testing.T) {
 // TestIssuerOfExternalPods: of two pods of one number the older one is in the
 // job, and the other gets no certificate, whoever has let it in.
 func TestIssuerOfExternalPods(t *testing.T) {
-	server := httptest.NewServer(signer.Handler())
+	server := httptest.NewServer(resident.Handler())
 	defer server.Close()
 	ns := namespace(t)
 	like := standInPods(t, get(t, submit(t, ns, nil).Namespace, "cg-0", &batchv1.Job{}))[1]

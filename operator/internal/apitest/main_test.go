@@ -61,6 +61,7 @@ func withServer(m *testing.M) (int, error) {
 	if err != nil {
 		return 1, errors.Join(err, env.Stop())
 	}
+	resident = signer
 	code := m.Run()
 	stop()
 	return code, errors.Join(<-done, env.Stop())

@@ -55,8 +55,9 @@ var keys = func() *issuer.Keys {
 	return k
 }()
 
-// signer is the issuer of the operator that was started last.
-var signer *issuer.Server
+// signer is the issuer of the operator that was started last, resident that of
+// the one that is there for all tests.
+var signer, resident *issuer.Server
 
 // registry has the metrics of the operator that was started last.
 var registry *prometheus.Registry

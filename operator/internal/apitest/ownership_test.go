@@ -3,6 +3,7 @@
 package apitest
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -20,17 +21,24 @@ import (
 )
 
 // TestNothingOfOthersIsDeleted: an MPIJob cannot be aimed at a Secret, ConfigMap
-// or budget that has a name of its objects.
+// or budget that has a name of its objects, neither by its end nor by a restart.
 func TestNothingOfOthersIsDeleted(t *testing.T) {
+	for _, c := range []struct{ policy, becomes string }{
+		{`{"suspend":false,"disruption":"Prevented"}`, v1alpha1.ConditionFailed},
+		{`{"suspend":false,"restartLimit":1}`, v1alpha1.ConditionRestarting},
+	} {
+		t.Run(c.becomes, func(t *testing.T) { nothingOfOthers(t, c.policy, c.becomes) })
+	}
+}
+
+func nothingOfOthers(t *testing.T, policy, condition string) {
 	ns := namespace(t)
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
 	j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Spec.RunPolicy.Suspend = ptr(true) })
 	becomes(t, j, v1alpha1.ConditionSuspended)
 	// What the job's attempt was given makes room for what is somebody else's.
-	for _, o := range []client.Object{&corev1.Secret{ObjectMeta: meta("cg-0")}, &corev1.ConfigMap{ObjectMeta: meta("cg-0")}} {
-		if err := api.Delete(t.Context(), o); client.IgnoreNotFound(err) != nil {
-			t.Fatal(err)
-		}
+	if err := api.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: meta("cg-0")}); err != nil {
+		t.Fatal(err)
 	}
 	one := intstr.FromInt32(1)
 	theirs := []client.Object{
@@ -42,31 +50,31 @@ func TestNothingOfOthersIsDeleted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	patch := `{"spec":{"runPolicy":{"suspend":false,"disruption":"Prevented","restartLimit":1}}}`
-	if err := api.Patch(t.Context(), j, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
+	if err := api.Patch(t.Context(), j, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"runPolicy":`+policy+`}}`))); err != nil {
 		t.Fatal(err)
 	}
-	for attempt := range 2 {
-		b := get(t, ns, fmt.Sprint("cg-", attempt), &batchv1.Job{})
-		pods := standInPods(t, b)
-		exits(t, pods[1], 3, "")
-		exits(t, pods[0], 3, "")
-		if attempt == 0 {
-			becomes(t, j, v1alpha1.ConditionRestarting)
-			eventually(t, func() error {
-				if err := api.Get(t.Context(), client.ObjectKeyFromObject(b), b); !apierrors.IsNotFound(err) {
-					return fmt.Errorf("the failed attempt's Job is there: %w", err)
-				}
-				return nil
-			})
-			for _, p := range pods {
-				if err := api.Delete(t.Context(), p, client.GracePeriodSeconds(0)); err != nil {
-					t.Fatal(err)
-				}
-			}
+	b := get(t, ns, "cg-0", &batchv1.Job{})
+	eventually(t, func() error { // their budget does not hold up the job
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(b), b); err != nil {
+			return err
 		}
+		if *b.Spec.Suspend {
+			return errors.New("the Job is still suspended")
+		}
+		return nil
+	})
+	for _, p := range standInPods(t, b) {
+		exits(t, p, 3, "")
 	}
-	becomes(t, j, v1alpha1.ConditionFailed)
+	becomes(t, j, condition)
+	if condition == v1alpha1.ConditionRestarting {
+		eventually(t, func() error { // the attempt's objects go
+			if err := api.Get(t.Context(), client.ObjectKeyFromObject(b), b); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("the failed attempt's Job is there: %w", err)
+			}
+			return nil
+		})
+	}
 	quiet(t)
 	for _, o := range theirs {
 		now := o.DeepCopyObject().(client.Object)
