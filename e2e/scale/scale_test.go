@@ -205,7 +205,7 @@ func wait(t *testing.T, c *clock, o *operator, condition string, jobs int) {
 		if n != last {
 			last, since = n, time.Now()
 		}
-		if time.Since(since) > 5*time.Minute {
+		if time.Since(since) > 5*time.Minute+time.Duration(flags.pods)*time.Second/4 { // one job may have many pods
 			t.Fatalf("%d of %d jobs are %s, and none has become so for minutes", n, jobs, condition)
 		}
 		o.alive(t)
