@@ -15,10 +15,11 @@ const (
 // Advance does a bounded part of the work that takes longer than an event, and
 // returns how much it did; 0: there is none.
 func (c *Core) Advance(now int64) int {
-	if len(c.endings) == 0 && len(c.closing) == 0 && !c.parting.sweeping && c.locals.empty() {
+	if len(c.endings) == 0 && len(c.closing) == 0 && len(c.granting) == 0 && !c.parting.sweeping && c.locals.empty() {
 		return 0
 	}
 	c.now = now
+	c.grant()
 	budget := c.endSessions(advanceItems)
 	budget = c.disappoint(budget)
 	budget = c.sweep(budget)

@@ -184,11 +184,12 @@ type Core struct {
 	beside  uint64 // frames that said so of others
 
 	// What takes longer than an event, done in steps by Advance.
-	locals  rota // local steps of collectives
-	endings []ending
-	orphans int       // sends that have outlived their session
-	closing []*window // gone, with waiters that are still to be told
-	parting parting
+	locals   rota // local steps of collectives
+	endings  []ending
+	orphans  int       // sends that have outlived their session
+	granting []*window // with more waiters to be granted a lock
+	closing  []*window // gone, with waiters that are still to be told
+	parting  parting
 
 	spareAccesses []*accessQueue
 }

@@ -20,13 +20,7 @@ type window struct {
 	exclusive bool
 	waiting   []lockWaiter // from head on
 	head      int
-}
-
-type lockWaiter struct {
-	peer      link.Peer
-	rank      uint32
-	request   uint64
-	exclusive bool
+	closed    bool // gone: nobody gets its lock any more
 }
 
 // Bounds of what applications and peers may have open.
@@ -78,43 +72,6 @@ func (c *Core) submitWinFree(s *session, d *shm.Descriptor) error {
 	c.closeWindow(w)
 	c.finish(s.id, d.Req, shm.StatusOK)
 	return nil
-}
-
-// closeWindow disappoints those who wait for the lock of a window that is gone,
-// in steps (Advance).
-func (c *Core) closeWindow(w *window) {
-	if w.head < len(w.waiting) {
-		c.closing = append(c.closing, w)
-	}
-}
-
-// disappoint answers up to budget waiters of windows that are gone, and returns
-// what is left of the budget.
-func (c *Core) disappoint(budget int) int {
-	for len(c.closing) > 0 && budget > 0 {
-		w := c.closing[len(c.closing)-1]
-		for ; w.head < len(w.waiting) && budget > 0; budget-- {
-			l := w.nextWaiter(c)
-			c.answerFlush(&c.peers[l.peer], l.request, shm.StatusInvalid)
-		}
-		if w.head == len(w.waiting) {
-			c.closing = c.closing[:len(c.closing)-1]
-		}
-	}
-	return budget
-}
-
-// nextWaiter takes the one who has waited longest.
-func (w *window) nextWaiter(c *Core) lockWaiter {
-	l := w.waiting[w.head]
-	c.peers[l.peer].locks--
-	if w.head++; w.head == len(w.waiting) {
-		w.waiting, w.head = w.waiting[:0], 0
-	} else if w.head >= 64 && w.head*2 >= len(w.waiting) {
-		w.waiting = w.waiting[:copy(w.waiting, w.waiting[w.head:])]
-		w.head = 0
-	}
-	return l
 }
 
 // exposedPart finds the part of a window that a frame names. Mistakes of the origin
@@ -199,68 +156,6 @@ func (c *Core) onOneSided(p *peer, h *wire.Header, payload []byte) error {
 	return nil
 }
 
-// got is a get that is served here.
-type got struct {
-	peer    link.Peer
-	request uint64
-	mem     link.Ref
-	sent    uint64
-	session SessionID // whose memory is held
-}
-
-// onGet begins to answer with the window's memory.
-func (c *Core) onGet(p *peer, h *wire.Header) error {
-	if h.B == 0 || p.served >= getWindow {
-		return fmt.Errorf("%w: get of %d bytes, while %d are being answered", link.ErrProtocol, h.B, p.served)
-	}
-	ref, w := c.exposedPart(h, h.B)
-	if w == nil {
-		c.answerFlush(p, h.A, shm.StatusInvalid)
-		return nil
-	}
-	c.stats.OneSided.add(h.B)
-	g, id := c.gots.alloc()
-	*g = got{peer: p.id, request: h.A, mem: ref, session: w.session.id}
-	c.hold(g.session)
-	p.served++
-	p.streams.add(h.Src, entry{entryGot, id})
-	c.touch(p)
-	return nil
-}
-
-// feedGot emits the next fragment of an answer; false: it was the last.
-func (c *Core) feedGot(p *peer, id uint64) bool {
-	g := c.gots.get(id)
-	if g == nil {
-		return false
-	}
-	n := min(p.fragment, g.mem.Len-g.sent)
-	f, a := c.emit(p, wire.Got)
-	f.Head.A, f.Head.B, f.Head.Length = g.request, g.sent, uint32(n)
-	f.Payload = g.mem.Slice(g.sent, n)
-	p.out.queued += n
-	g.sent += n
-	// The last frame takes over the hold, and its acknowledgement ends the get.
-	*a = after{session: g.session, hold: true}
-	if g.sent < g.mem.Len {
-		c.hold(g.session)
-		return true
-	}
-	a.kind = afterGot
-	c.gots.release(id)
-	return false
-}
-
-// dropGots forgets the gets of a dead peer.
-func (c *Core) dropGots(p *peer) {
-	c.gots.each(func(id uint64, g *got) {
-		if g.peer == p.id {
-			c.unhold(g.session)
-			c.gots.release(id)
-		}
-	})
-}
-
 // onFetch combines one element and answers with what was there before.
 func (c *Core) onFetch(p *peer, h *wire.Header, payload []byte) {
 	typ, op := coll.Type(h.B>>8), coll.Op(uint8(h.B))
@@ -290,54 +185,6 @@ func (c *Core) onFetch(p *peer, h *wire.Header, payload []byte) {
 	case string(mem) == string(payload[:size]):
 		copy(mem, payload[size:])
 	}
-}
-
-func (c *Core) onLock(p *peer, h *wire.Header) error {
-	w := c.window(h.Context, h.Dst)
-	if w == nil {
-		c.answerFlush(p, h.A, shm.StatusInvalid)
-		return nil
-	}
-	if p.locks >= lockLimit {
-		return fmt.Errorf("%w: more than %d locks are waited for", link.ErrProtocol, lockLimit)
-	}
-	p.locks++
-	w.waiting = append(w.waiting, lockWaiter{p.id, h.Src, h.A, h.B == 1})
-	c.grantLocks(w)
-	return nil
-}
-
-// grantLocks serves the waiters in order, so that nobody starves.
-func (c *Core) grantLocks(w *window) {
-	for w.head < len(w.waiting) {
-		l := &w.waiting[w.head]
-		if w.exclusive || l.exclusive && len(w.holders) > 0 {
-			return
-		}
-		w.exclusive = l.exclusive
-		w.holders[l.rank]++
-		f := c.answer(&c.peers[l.peer], wire.Locked)
-		f.Head.A = l.request
-		w.nextWaiter(c)
-	}
-}
-
-// onUnlock ends a lock of the rank that asks. One that holds none must not end
-// another's: it is told of its mistake.
-func (c *Core) onUnlock(p *peer, h *wire.Header) {
-	if w := c.window(h.Context, h.Dst); w != nil {
-		switch n := w.holders[h.Src]; n {
-		case 0:
-			w.errors[h.Src] = shm.StatusInvalid
-		case 1:
-			delete(w.holders, h.Src)
-			w.exclusive = false
-		default:
-			w.holders[h.Src] = n - 1
-		}
-		c.grantLocks(w)
-	}
-	c.onFlush(p, h)
 }
 
 // onFlush answers after everything that came before it: frames are carried

@@ -95,3 +95,26 @@ func TestSharedLockIsCounted(t *testing.T) {
 		t.Fatalf("the last unlock: %v, want the lock for rank 2", a)
 	}
 }
+
+// However many wait for a lock, each gets it, and a step grants a bounded number.
+func TestManyWaitForALock(t *testing.T) {
+	const many = 3*advanceItems + 5
+	s := exposing(t)
+	s.ask(wire.Lock, 1, 1, 1)
+	for i := range uint64(many) {
+		s.ask(wire.Lock, 2, 100+i, 0)
+	}
+	granted := len(s.ask(wire.Unlock, 1, 2, 0)) - 1 // and the answer
+	if granted > advanceItems {
+		t.Errorf("%d locks are granted at once", granted)
+	}
+	for s.core.Advance(3) > 0 {
+		s.ports.frames = nil
+		for s.core.Flush(3, s.ports) {
+		}
+		granted += len(s.ports.frames)
+	}
+	if granted != many {
+		t.Errorf("%d of %d locks are granted", granted, many)
+	}
+}

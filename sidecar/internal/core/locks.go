@@ -1,0 +1,117 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// lockWaiter is a rank that waits for a window's lock.
+type lockWaiter struct {
+	peer      link.Peer
+	rank      uint32
+	request   uint64
+	exclusive bool
+}
+
+func (c *Core) onLock(p *peer, h *wire.Header) error {
+	w := c.window(h.Context, h.Dst)
+	if w == nil {
+		c.answerFlush(p, h.A, shm.StatusInvalid)
+		return nil
+	}
+	if p.locks >= lockLimit {
+		return fmt.Errorf("%w: more than %d locks are waited for", link.ErrProtocol, lockLimit)
+	}
+	p.locks++
+	w.waiting = append(w.waiting, lockWaiter{p.id, h.Src, h.A, h.B == 1})
+	c.grantLocks(w)
+	return nil
+}
+
+// grantLocks serves the waiters in order, so that nobody starves, a bounded
+// number of them at once.
+func (c *Core) grantLocks(w *window) {
+	for n := 0; w.head < len(w.waiting) && !w.closed; n++ {
+		l := &w.waiting[w.head]
+		if w.exclusive || l.exclusive && len(w.holders) > 0 {
+			return
+		}
+		if n == advanceItems {
+			c.granting = append(c.granting, w)
+			return
+		}
+		w.exclusive = l.exclusive
+		w.holders[l.rank]++
+		f := c.answer(&c.peers[l.peer], wire.Locked)
+		f.Head.A = l.request
+		w.nextWaiter(c)
+	}
+}
+
+// onUnlock ends a lock of the rank that asks. One that holds none must not end
+// another's: it is told of its mistake.
+func (c *Core) onUnlock(p *peer, h *wire.Header) {
+	if w := c.window(h.Context, h.Dst); w != nil {
+		switch n := w.holders[h.Src]; n {
+		case 0:
+			w.errors[h.Src] = shm.StatusInvalid
+		case 1:
+			delete(w.holders, h.Src)
+			w.exclusive = false
+		default:
+			w.holders[h.Src] = n - 1
+		}
+		c.grantLocks(w)
+	}
+	c.onFlush(p, h)
+}
+
+// closeWindow disappoints those who wait for the lock of a window that is gone,
+// in steps (Advance).
+func (c *Core) closeWindow(w *window) {
+	w.closed = true
+	if w.head < len(w.waiting) {
+		c.closing = append(c.closing, w)
+	}
+}
+
+// grant goes on with windows whose waiters were too many for one step.
+func (c *Core) grant() {
+	if n := len(c.granting); n > 0 {
+		w := c.granting[n-1]
+		c.granting = c.granting[:n-1]
+		c.grantLocks(w)
+	}
+}
+
+// disappoint answers up to budget waiters of windows that are gone, and returns
+// what is left of the budget.
+func (c *Core) disappoint(budget int) int {
+	for len(c.closing) > 0 && budget > 0 {
+		w := c.closing[len(c.closing)-1]
+		for ; w.head < len(w.waiting) && budget > 0; budget-- {
+			l := w.nextWaiter(c)
+			c.answerFlush(&c.peers[l.peer], l.request, shm.StatusInvalid)
+		}
+		if w.head == len(w.waiting) {
+			c.closing = c.closing[:len(c.closing)-1]
+		}
+	}
+	return budget
+}
+
+// nextWaiter takes the one who has waited longest.
+func (w *window) nextWaiter(c *Core) lockWaiter {
+	l := w.waiting[w.head]
+	c.peers[l.peer].locks--
+	if w.head++; w.head == len(w.waiting) {
+		w.waiting, w.head = w.waiting[:0], 0
+	} else if w.head >= 64 && w.head*2 >= len(w.waiting) {
+		w.waiting = w.waiting[:copy(w.waiting, w.waiting[w.head:])]
+		w.head = 0
+	}
+	return l
+}
