@@ -81,7 +81,7 @@ const (
 // Flags of a descriptor (§4.3).
 const (
 	FlagSync      uint8 = 1 << iota // send completes only when matched (MPI_Ssend)
-	FlagSilent                      // no OpDone unless it fails; counted in Retired
+	FlagSilent                      // no OpDone, whatever happens; counted in Retired
 	FlagNow                         // probe: answer at once even when nothing is there
 	FlagExclusive                   // lock
 	FlagSwap                        // reduce: dst = dst (op) src, else dst = src (op) dst

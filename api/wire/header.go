@@ -84,7 +84,18 @@ const (
 	FlagAckNow                     // acknowledge without delay
 	FlagColl                       // belongs to a collective: matched in a space of its own
 	FlagComputes                   // RTS, Pull: ranks of the sender compute beside their transfers
+
+	flagsAll = FlagSync | FlagAckNow | FlagColl | FlagComputes
 )
+
+// bare reports that frames of a type have no payload (§4).
+func (t Type) bare() bool {
+	switch t {
+	case Eager, RTS, Pull, Data, Put, Got, Acc, Fetch, Fetched, Abort, Ready, Ring:
+		return false
+	}
+	return true
+}
 
 // Header precedes every payload (§3). Offsets in bytes, little-endian:
 //
@@ -138,6 +149,10 @@ func (h *Header) Decode(b *[HeaderBytes]byte) error {
 		return fmt.Errorf("%w: version %d, want %d", ErrMalformed, b[0], Version)
 	case h.Type < 1 || h.Type > typeMax || b[3] != 0:
 		return fmt.Errorf("%w: %v", ErrMalformed, h.Type)
+	case h.Flags&^flagsAll != 0:
+		return fmt.Errorf("%w: %v with flags %#x", ErrMalformed, h.Type, h.Flags)
+	case h.Length > 0 && h.Type.bare():
+		return fmt.Errorf("%w: %v with a payload of %d bytes", ErrMalformed, h.Type, h.Length)
 	case h.Length > FrameMax:
 		return fmt.Errorf("%w: payload of %d bytes, at most %d", ErrMalformed, h.Length, FrameMax)
 	case (h.Seq == 0) != (h.Type == Ack || h.Type == Heartbeat || h.Type == Ring):

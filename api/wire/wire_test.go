@@ -83,13 +83,17 @@ func TestNoRing(t *testing.T) {
 // TestMalformed: each is refused for what is wrong with it.
 func TestMalformed(t *testing.T) {
 	for what, spoil := range map[string]func(b *[HeaderBytes]byte){
-		"version 2":                   func(b *[HeaderBytes]byte) { b[0] = 2 },
-		"type(0)":                     func(b *[HeaderBytes]byte) { b[1] = 0 },
-		"type(29)":                    func(b *[HeaderBytes]byte) { b[1] = 29 },
-		"data":                        func(b *[HeaderBytes]byte) { b[3] = 1 },
-		"payload of 1048577 bytes":    func(b *[HeaderBytes]byte) { b[4], b[5], b[6], b[7] = 1, 0, 0x10, 0 },
-		"data with sequence number 0": func(b *[HeaderBytes]byte) { clear(b[8:16]) },
-		"ack with sequence number 578437695752307201":  func(b *[HeaderBytes]byte) { b[1] = byte(Ack) },
+		"version 2":                                    func(b *[HeaderBytes]byte) { b[0] = 2 },
+		"type(0)":                                      func(b *[HeaderBytes]byte) { b[1] = 0 },
+		"data with flags 0x10":                         func(b *[HeaderBytes]byte) { b[2] = 0x10 },
+		"ack with a payload of 274960 bytes":           func(b *[HeaderBytes]byte) { b[1] = byte(Ack) },
+		"fin with a payload of 274960 bytes":           func(b *[HeaderBytes]byte) { b[1] = byte(Fin) },
+		"left with a payload of 274960 bytes":          func(b *[HeaderBytes]byte) { b[1] = byte(Left) },
+		"type(29)":                                     func(b *[HeaderBytes]byte) { b[1] = 29 },
+		"data":                                         func(b *[HeaderBytes]byte) { b[3] = 1 },
+		"payload of 1048577 bytes":                     func(b *[HeaderBytes]byte) { b[4], b[5], b[6], b[7] = 1, 0, 0x10, 0 },
+		"data with sequence number 0":                  func(b *[HeaderBytes]byte) { clear(b[8:16]) },
+		"ack with sequence number 578437695752307201":  func(b *[HeaderBytes]byte) { b[1] = byte(Ack); clear(b[4:8]) },
 		"ring with sequence number 578437695752307201": func(b *[HeaderBytes]byte) { b[1] = byte(Ring) },
 	} {
 		var b [HeaderBytes]byte

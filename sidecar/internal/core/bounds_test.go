@@ -37,6 +37,9 @@ func TestBoundsOfAPeer(t *testing.T) {
 			runtime.GC()
 			runtime.ReadMemStats(&before)
 			n, err := 0, error(nil)
+			if x.frame.Type == wire.Pull {
+				x.frame.A = s.ended()
+			}
 			for err == nil && n <= 2*x.most {
 				n++
 				h := x.frame
@@ -92,5 +95,105 @@ func TestBoundOfSilentSends(t *testing.T) {
 	// Those that credit lets through are over at once.
 	if err == nil || n > silentLimit+4096+1 {
 		t.Errorf("after %d silent sends: %v", n, err)
+	}
+}
+
+// ended is the number of a send that has ended.
+func (s *story) ended() uint64 {
+	s.t.Helper()
+	d := shm.Descriptor{Op: shm.OpSend, Class: shm.ClassArena, Req: 9, Peer: 1}
+	d.SetBody(0, 1<<20, 0, 0)
+	if err := s.core.Submit(2, 0, &d); err != nil {
+		s.t.Fatal(err)
+	}
+	id := s.core.sessions[0].requests[9].id
+	s.core.endSend(id, s.core.sends.get(id), shm.StatusOK)
+	return id
+}
+
+// Who names a request that has ended may be late; who names one that there never
+// was lies (P§6).
+func TestRequestsThatThereNeverWere(t *testing.T) {
+	for name, x := range map[string]struct {
+		frame   wire.Header
+		payload []byte
+	}{
+		"pull":      {wire.Header{Type: wire.Pull, Length: wire.PullBytes}, make([]byte, wire.PullBytes)},
+		"data":      {wire.Header{Type: wire.Data, Length: 8}, make([]byte, 8)},
+		"fin":       {wire.Header{Type: wire.Fin}, nil},
+		"matched":   {wire.Header{Type: wire.Matched}, nil},
+		"written":   {wire.Header{Type: wire.Written}, nil},
+		"ended":     {wire.Header{Type: wire.Ended, B: 3}, nil},
+		"retracted": {wire.Header{Type: wire.Retracted}, nil},
+		"got":       {wire.Header{Type: wire.Got, Length: 8}, make([]byte, 8)},
+		"fetched":   {wire.Header{Type: wire.Fetched, Length: 8}, make([]byte, 8)},
+		"locked":    {wire.Header{Type: wire.Locked}, nil},
+		"flushed":   {wire.Header{Type: wire.Flushed}, nil},
+	} {
+		for _, id := range []uint64{0, 77, 1<<32 | 5000, 3<<32 | 1} {
+			s := exposing(t)
+			h := x.frame
+			h.Seq, h.Src, h.A = 1, 1, id
+			if err := s.core.Deliver(2, 1, &h, x.payload); !errors.Is(err, link.ErrProtocol) {
+				t.Errorf("%s for %#x: got %v, want a violation", name, id, err)
+			}
+		}
+	}
+	s := exposing(t)
+	h := wire.Header{Type: wire.Fin, Seq: 1, Src: 1, A: s.ended()}
+	if err := s.core.Deliver(2, 1, &h, nil); err != nil {
+		t.Errorf("fin for a send that has ended: %v", err)
+	}
+}
+
+// What LAYOUT calls the end of a session is one.
+func TestDescriptorsThatCannotBeMeant(t *testing.T) {
+	inline := func(d shm.Descriptor) shm.Descriptor {
+		d.SetInline([]byte("12345678"))
+		return d
+	}
+	for name, list := range map[string][]shm.Descriptor{
+		"all flags on a send":         {inline(shm.Descriptor{Op: shm.OpSend, Peer: 1, Flags: 0xff})},
+		"swap on a send":              {inline(shm.Descriptor{Op: shm.OpSend, Peer: 1, Flags: shm.FlagSwap})},
+		"now on a receive":            {{Op: shm.OpRecv, Peer: 1, Class: shm.ClassInline, Flags: shm.FlagNow}},
+		"exclusive on a flush":        {{Op: shm.OpFlush, Peer: 1, Flags: shm.FlagExclusive}},
+		"context 2^31 of a send":      {inline(shm.Descriptor{Op: shm.OpSend, Peer: 1, Context: 1 << 31})},
+		"context 2^31 of a receive":   {{Op: shm.OpRecv, Peer: 1, Class: shm.ClassInline, Context: 1 << 31}},
+		"context 2^31 of a probe":     {{Op: shm.OpProbe, Peer: 1, Context: 1 << 31}},
+		"context 2^31 of a window":    {{Op: shm.OpWin, Context: 1 << 31}},
+		"a stage on a waiting probe":  {{Op: shm.OpProbe, Peer: 1, Req: 4}, arena(shm.OpStage, 0, 4, 64)},
+		"a stage on a plain receive":  {arena(shm.OpRecv, 1, 4, 64), arena(shm.OpStage, 0, 4, 64)},
+		"reduced on a receive":        {arena(shm.OpRecv, 1, 4, 64), {Op: shm.OpReduced, Req: 4}},
+		"an unknown operation":        {{Op: 99}},
+		"an unknown class":            {{Op: shm.OpRecv, Peer: 1, Class: 9}},
+		"a request number in use":     {arena(shm.OpRecv, 1, 4, 64), arena(shm.OpRecv, 1, 4, 64)},
+		"a request number too large":  {arena(shm.OpRecv, 1, shm.MaxRequests, 64)},
+		"a handle of nobody":          {{Op: shm.OpDrop}},
+		"a rank that there is not":    {inline(shm.Descriptor{Op: shm.OpSend, Peer: 3})},
+		"a window that there is not":  {{Op: shm.OpWinFree, Context: 77}},
+		"a silent synchronous send":   {inline(shm.Descriptor{Op: shm.OpSend, Peer: 1, Flags: shm.FlagSilent | shm.FlagSync})},
+		"memory outside of the arena": {arena(shm.OpSend, 1, 4, 2<<20)},
+	} {
+		s := exposing(t)
+		var err error
+		for i := range list {
+			if err != nil {
+				t.Errorf("%s: refused too early: %v", name, err)
+			}
+			if list[i].Context == 9 && list[i].Op != shm.OpFlush {
+				list[i].Context = 0
+			}
+			err = s.core.Submit(2, 0, &list[i])
+		}
+		if err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+	// What may be late does nothing.
+	s := exposing(t)
+	for _, d := range []shm.Descriptor{{Op: shm.OpCancel, Req: 7}, {Op: shm.OpReduced, Req: 7}} {
+		if err := s.core.Submit(2, 0, &d); err != nil {
+			t.Errorf("operation %d on a request that is not open: %v", d.Op, err)
+		}
 	}
 }

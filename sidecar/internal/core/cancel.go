@@ -1,8 +1,11 @@
 package core
 
 import (
+	"fmt"
+
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
 // submitCancel ends a request that nothing has happened to yet; any other goes
@@ -69,8 +72,11 @@ func (c *Core) onRetract(p *peer, h *wire.Header) error {
 
 func (c *Core) onRetracted(p *peer, h *wire.Header) error {
 	st := c.sends.get(h.A)
-	if st == nil || !st.retract || c.peerOf(st.dst) != p {
-		return nil // ended meanwhile
+	if st == nil {
+		return c.sends.ended(h.A, "an answer to a cancel of")
+	}
+	if !st.retract || c.peerOf(st.dst) != p {
+		return fmt.Errorf("%w: answer to a cancel that nobody asked for", link.ErrProtocol)
 	}
 	if h.B == 1 {
 		c.endSend(h.A, st, shm.StatusCancelled)

@@ -123,7 +123,7 @@ func (c *Core) originStep(id uint64, o *origin) {
 func (c *Core) onAnswer(p *peer, h *wire.Header, payload []byte) error {
 	o := c.origins.get(h.A)
 	if o == nil {
-		return nil // ended meanwhile
+		return c.origins.ended(h.A, "an answer to")
 	}
 	if o.target != shm.AnySource && c.peerOf(o.target) != p || o.waits == 0 || o.op == shm.OpPut || o.op == shm.OpAcc {
 		return fmt.Errorf("%w: answer to a request of another sidecar", link.ErrProtocol)
@@ -222,7 +222,7 @@ func (c *Core) placeGot(p *peer, h *wire.Header) error {
 	o := c.origins.get(h.A)
 	if o == nil {
 		c.discard(p, h)
-		return nil
+		return c.origins.ended(h.A, "an answer to")
 	}
 	n := uint64(h.Length)
 	if o.op != shm.OpGet || c.peerOf(o.target) != p || h.B != o.got || n == 0 || n > o.total-o.got {

@@ -147,6 +147,9 @@ func (c *Core) onPull(p *peer, h *wire.Header, payload []byte) error {
 	c.hearBusy(h)
 	st := c.sends.get(h.A)
 	if st == nil { // ended here meanwhile: its session is gone
+		if err := c.sends.ended(h.A, "pull from"); err != nil {
+			return err
+		}
 		c.tellEnded(p, h.B)
 		return nil
 	}
@@ -187,7 +190,7 @@ func (c *Core) placeData(p *peer, h *wire.Header) error {
 	if r == nil || r.peer != p.id {
 		if r == nil {
 			c.discard(p, h) // ended here meanwhile: its session is gone
-			return nil
+			return c.recvs.ended(h.A, "data for")
 		}
 		return fmt.Errorf("%w: data for an unknown receive", link.ErrProtocol)
 	}
@@ -251,7 +254,7 @@ func (c *Core) finishRendezvous(p *peer, r *recv, id uint64) {
 func (c *Core) onFin(p *peer, h *wire.Header) error {
 	st := c.sends.get(h.A)
 	if st == nil {
-		return nil // ended here meanwhile: its session is gone
+		return c.sends.ended(h.A, "fin for")
 	}
 	if st.sync || c.peerOf(st.dst) != p {
 		return fmt.Errorf("%w: fin for an unknown send", link.ErrProtocol)
@@ -265,7 +268,7 @@ func (c *Core) onFin(p *peer, h *wire.Header) error {
 func (c *Core) onEnded(p *peer, h *wire.Header) error {
 	r := c.recvs.get(h.A)
 	if r == nil {
-		return nil // ended here, too
+		return c.recvs.ended(h.A, "the end of")
 	}
 	if r.peer != p.id || !r.matched || r.remote == 0 || h.B == 0 {
 		return fmt.Errorf("%w: the end of a send that nobody asked for", link.ErrProtocol)
@@ -282,7 +285,7 @@ func (c *Core) onEnded(p *peer, h *wire.Header) error {
 func (c *Core) onWritten(p *peer, id uint64, whole bool) error {
 	r := c.recvs.get(id)
 	if r == nil {
-		return nil
+		return c.recvs.ended(id, "a write for")
 	}
 	if r.peer != p.id || !r.keyed || !r.matched {
 		return fmt.Errorf("%w: notice of a write that was not asked for", link.ErrProtocol)

@@ -224,8 +224,11 @@ func (c *Core) callUser(st *collective, x *coll.Step) {
 
 // submitReduced goes on after a user operation.
 func (c *Core) submitReduced(s *session, d *shm.Descriptor) error {
-	if int(d.Req) >= len(s.requests) || s.requests[d.Req].kind != requestColl {
+	if int(d.Req) >= len(s.requests) || s.requests[d.Req].kind == requestFree {
 		return nil // ended meanwhile
+	}
+	if s.requests[d.Req].kind != requestColl {
+		return fmt.Errorf("request %d is no collective", d.Req)
 	}
 	id := s.requests[d.Req].id
 	st := c.colls.get(id)

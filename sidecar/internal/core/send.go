@@ -221,7 +221,7 @@ func (c *Core) setState(s *session, o owner, kind requestKind, id uint64) {
 func (c *Core) onMatched(p *peer, h *wire.Header) error {
 	st := c.sends.get(h.A)
 	if st == nil {
-		return nil // ended here meanwhile: its session is gone
+		return c.sends.ended(h.A, "a match of")
 	}
 	if !st.sync || c.peerOf(st.dst) != p {
 		return fmt.Errorf("%w: matched for an unknown send", link.ErrProtocol)

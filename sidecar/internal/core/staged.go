@@ -71,6 +71,9 @@ func (c *Core) submitStage(s *session, d *shm.Descriptor) error {
 		}
 		return c.stageRecv(q.id, r, k)
 	}
+	if s.requests[d.Req].kind != requestFree {
+		return fmt.Errorf("chunk for request %d, which is not staged", d.Req)
+	}
 	return nil // ended meanwhile: the application will see OpDone
 }
 

@@ -22,7 +22,29 @@ func (c *Core) Submit(now int64, id SessionID, d *shm.Descriptor) error {
 	return nil
 }
 
+// flagsOf are the flags that an operation uses (L§4.3).
+func flagsOf(op shm.Op) uint8 {
+	switch op {
+	case shm.OpSend:
+		return shm.FlagSync | shm.FlagSilent
+	case shm.OpProbe, shm.OpMprobe:
+		return shm.FlagNow
+	case shm.OpLock:
+		return shm.FlagExclusive
+	}
+	return 0
+}
+
+// contextLimit bounds communicator and window numbers (L§4.1).
+const contextLimit = 1 << 31
+
 func (c *Core) submit(s *session, d *shm.Descriptor) error {
+	if d.Flags&^flagsOf(d.Op) != 0 {
+		return fmt.Errorf("flags %#x", d.Flags)
+	}
+	if d.Context >= contextLimit {
+		return fmt.Errorf("context %d, want below %d", d.Context, uint32(contextLimit))
+	}
 	if c.fail != nil && d.Op != shm.OpDetach {
 		return c.submitFailed(s, d)
 	}

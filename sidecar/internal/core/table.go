@@ -1,5 +1,11 @@
 package core
 
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
 // table holds the states of one kind of request. Entries stay at their address
 // for life, so that a pointer survives growth, and are used again, so that a
 // steady state allocates nothing. An id names entry and generation: a peer or
@@ -48,6 +54,22 @@ func (t *table[T]) get(id uint64) *T {
 		return nil
 	}
 	return &s.item
+}
+
+// issued reports whether there ever was an entry of that id. A peer that names
+// one that has ended may be late; one that names another lies (P§6).
+func (t *table[T]) issued(id uint64) bool {
+	i, gen := uint32(id), uint32(id>>32)
+	return int(i/tableChunk) < len(t.chunks) && gen&1 == 1 && gen <= t.chunks[i/tableChunk][i%tableChunk].gen
+}
+
+// ended is for a get that found nothing: nil when the entry has ended, and a
+// violation when there never was one.
+func (t *table[T]) ended(id uint64, what string) error {
+	if t.issued(id) {
+		return nil
+	}
+	return fmt.Errorf("%w: %s a request that there never was", link.ErrProtocol, what)
 }
 
 // release ends the entry named by id.
