@@ -387,6 +387,7 @@ func (c *Core) messagePlaced(id uint64) {
 			c.deliverParked(r, m.waiter, m, id)
 			return
 		}
+		c.refuse(m, c.refusal()) // its receive has ended meanwhile
 		m.dropped = true
 	}
 	if m.dropped {

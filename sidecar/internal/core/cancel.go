@@ -46,25 +46,30 @@ func (c *Core) retract(id uint64) {
 	f.Head.A, f.Head.Src, f.Head.Dst = id, st.src, st.dst
 }
 
-// onRetract takes an unmatched message out again. It walks the parked
-// messages: cancelling sends is rare enough.
+// retractable names a parked message that its sender may want back.
+type retractable struct {
+	peer    link.Peer
+	request uint64 // the sender's
+}
+
+// retractKey is the name of m; false: its sender has let go of it.
+func (m *message) retractKey() (retractable, bool) {
+	kept := !m.eager || m.head.Flags&wire.FlagSync != 0
+	return retractable{m.peer, m.head.B}, kept && !m.coll
+}
+
+// onRetract takes an unmatched message out again.
 func (c *Core) onRetract(p *peer, h *wire.Header) error {
 	e, err := c.hostedBy(p, h)
 	if err != nil {
 		return err
 	}
 	found := uint64(0)
-	e.queue.EachParked(func(i uint32) bool {
-		m, id := c.parked.at(i)
-		sync := !m.eager || m.head.Flags&wire.FlagSync != 0
-		if m.peer != p.id || !sync || m.head.B != h.A || m.arriving {
-			return true
-		}
-		e.queue.Drop(m.ref)
+	id := c.retractables[retractable{p.id, h.A}]
+	if m := c.parked.get(id); m != nil && m.endpoint == e && !m.arriving && !m.claimed && e.queue.Drop(m.ref) {
 		c.freeMessage(id, m)
 		found = 1
-		return false
-	})
+	}
 	f := c.answer(p, wire.Retracted)
 	f.Head.A, f.Head.B = h.A, found
 	return nil

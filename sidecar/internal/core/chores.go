@@ -12,6 +12,19 @@ const (
 	advanceBytes = 128 << 10 // bytes copied; a byte that is folded counts as foldCost
 )
 
+// Pending reports that there is something to do at once: whoever sleeps must not.
+func (c *Core) Pending() bool {
+	if len(c.endings) > 0 || len(c.closing) > 0 || len(c.granting) > 0 || c.parting.sweeping || !c.locals.empty() {
+		return true
+	}
+	for _, id := range c.dirty {
+		if p := &c.peers[id]; !p.stuck && (p.state == peerReady || p.state == peerGreeting || p.state == peerDenied) {
+			return true
+		}
+	}
+	return false
+}
+
 // Advance does a bounded part of the work that takes longer than an event, and
 // returns how much it did; 0: there is none.
 func (c *Core) Advance(now int64) int {

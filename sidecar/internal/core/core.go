@@ -159,13 +159,15 @@ type Core struct {
 	hosted    []*endpoint
 	sessions  []*session
 
-	sends   table[send]
-	recvs   table[recv]
-	parked  table[message]
-	probes  table[probe]
-	colls   table[collective]
-	remotes table[remoteOp]
-	origins table[origin]
+	sends  table[send]
+	recvs  table[recv]
+	parked table[message]
+	// Of them, those that their senders may want back.
+	retractables map[retractable]uint64
+	probes       table[probe]
+	colls        table[collective]
+	remotes      table[remoteOp]
+	origins      table[origin]
 
 	pool    pool // unexpected messages
 	copies  pool // eager messages copied out of arenas, until acknowledged
@@ -224,7 +226,7 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	c := &Core{cfg: cfg, ports: ports}
+	c := &Core{cfg: cfg, ports: ports, retractables: map[retractable]uint64{}}
 	reserve := poolReserve(cfg.Pods, cfg.CreditBytes)
 	c.pool = pool{region: RegionPool, limit: reserve}
 	c.copies = pool{region: RegionPool, next: reserve, limit: reserve + copyReserve}
@@ -232,8 +234,13 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	for i := range c.peers {
 		c.peers[i].init(link.Peer(i), &c.cfg)
 	}
-	for _, p := range cfg.PodOf {
-		c.peers[p].ranks++
+	for r, pod := range cfg.PodOf {
+		p := &c.peers[pod]
+		if p.ranks == 0 {
+			p.first = uint32(r)
+		}
+		p.last = uint32(r)
+		p.ranks++
 	}
 	c.endpoints = make([]*endpoint, len(cfg.PodOf))
 	for r, p := range cfg.PodOf {

@@ -56,6 +56,7 @@ func (c *Core) endDenial(p *peer) {
 	c.closeRings(p)
 	c.ports.Disconnect(p.id)
 	c.dropOutbox(p)
+	c.startSweep() // of what was asked for meanwhile
 }
 
 // PeerLost reports that a peer is not what it was, though it may be connected:

@@ -73,12 +73,15 @@ func (c *Core) depart(rank uint32) {
 	}
 }
 
-// tellLeft tells a peer of the ranks that it has not heard about.
-func (c *Core) tellLeft(p *peer) {
+// tellLeft tells a peer of the ranks that it has not heard about, and returns how
+// many those were.
+func (c *Core) tellLeft(p *peer) (n int) {
 	for ; p.toldLeft < len(c.parting.departed); p.toldLeft++ {
 		f, _ := c.emit(p, wire.Left)
 		f.Head.Src, f.Head.Dst = c.parting.departed[p.toldLeft], c.firstRank(p)
+		n++
 	}
+	return n
 }
 
 // tickLeft tells everybody in time, unless the sidecar has said goodbye.
@@ -90,12 +93,16 @@ func (c *Core) tickLeft(due func(int64)) {
 		due(c.parting.tellAt)
 		return
 	}
-	c.parting.tellAt = 0
-	for i := range c.peers {
-		if p := &c.peers[i]; !p.self && !c.left && p.state != peerIdle && p.state != peerDead {
-			c.tellLeft(p)
+	for i, told := 0, 0; i < len(c.peers) && !c.left; i++ {
+		if told >= advanceItems { // the rest at the next tick
+			due(c.now)
+			return
+		}
+		if p := &c.peers[i]; !p.self && p.state != peerIdle && p.state != peerDead && p.state != peerDenied {
+			told += c.tellLeft(p)
 		}
 	}
+	c.parting.tellAt = 0
 }
 
 // onLeft takes the news that a rank of p has left.
@@ -115,9 +122,9 @@ func (c *Core) onBye(p *peer) {
 
 // allLeft notes that nothing will come from p any more.
 func (c *Core) allLeft(p *peer) {
-	for r, pod := range c.cfg.PodOf {
-		if link.Peer(pod) == p.id {
-			c.markLeft(uint32(r))
+	for r := p.first; r <= p.last; r++ {
+		if c.peerOf(r) == p {
+			c.markLeft(r)
 		}
 	}
 	c.startSweep()
@@ -180,25 +187,45 @@ func (c *Core) sweepRecv(id uint64, r *recv) {
 	case !r.matched && r.from != shm.AnySource && c.hasLeft(r.from):
 		r.endpoint.space(r.coll).Cancel(r.posted)
 		c.endRecv(id, r, shm.StatusPeerLeft)
-	case r.matched && r.remote != 0 && !r.reading && c.peers[r.peer].state == peerDead:
-		c.endRecv(id, r, c.lost(&c.peers[r.peer]))
+	case r.matched && r.remote != 0 && !r.reading:
+		if p := &c.peers[r.peer]; p.state == peerDead {
+			c.endRecv(id, r, c.lost(p))
+		} else {
+			c.chase(p)
+		}
+	}
+}
+
+// chase calls a peer again that has said goodbye and whose connection has ended,
+// because it still owes something: it answers, or turns out to be gone.
+func (c *Core) chase(p *peer) {
+	if p.bye {
+		c.reach(p)
 	}
 }
 
 func (c *Core) sweepSend(id uint64, st *send) {
 	if p := c.peerOf(st.dst); p.state == peerDead {
 		c.endSend(id, st, c.lost(p))
+	} else {
+		c.chase(p)
 	}
 }
 
 func (c *Core) sweepOrigin(id uint64, o *origin) {
 	p := c.originPeer(o)
-	if p != nil && p.state == peerDead {
+	switch {
+	case p == nil:
+	case p.state == peerDead:
 		c.endOrigin(id, c.lost(p))
+	default:
+		c.chase(p)
 	}
 	for i := len(o.asked) - 1; i >= 0; i-- { // a flush of all
 		if p := &c.peers[o.asked[i]]; p.state == peerDead {
 			c.flushAnswered(id, o, p, c.lost(p))
+		} else {
+			c.chase(p)
 		}
 	}
 }

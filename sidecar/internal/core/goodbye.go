@@ -83,6 +83,9 @@ func (c *Core) Leftover() Leftover {
 	if c.fail == nil {
 		l.Sends = c.orphans
 	}
+	if len(c.closing) > 0 {
+		l.Sessions++ // whose lock waiters are still to be told
+	}
 	for _, s := range c.sessions {
 		if s != nil {
 			l.Sessions++

@@ -36,6 +36,10 @@ func (c *Core) onLock(p *peer, h *wire.Header) error {
 func (c *Core) grantLocks(w *window) {
 	for n := 0; w.head < len(w.waiting) && !w.closed; n++ {
 		l := &w.waiting[w.head]
+		if c.hasLeft(l.rank) {
+			w.nextWaiter(c)
+			continue
+		}
 		if w.exclusive || l.exclusive && len(w.holders) > 0 {
 			return
 		}

@@ -50,6 +50,9 @@ func (c *Core) park(p *peer, e *endpoint, h *wire.Header, length uint64, payload
 		endpoint: e, head: *h, peer: p.id, length: length, payload: payload, eager: h.Type == wire.Eager,
 		coll: h.Flags&wire.FlagColl != 0,
 	}
+	if key, kept := m.retractKey(); kept {
+		c.retractables[key] = id
+	}
 	if c.wakeProbe(e, m, id) {
 		return m, id
 	}
@@ -82,7 +85,7 @@ func (c *Core) deliverParked(r *recv, rid uint64, m *message, mid uint64) {
 	if r.class == shm.ClassStaged && r.want > 0 {
 		// The payload stays in the pool until the application has
 		// supplied memory for it.
-		c.parked.release(mid)
+		c.unpark(mid, m)
 		r.eager, r.parked = payload, true
 		c.tellStaged(r)
 		return
@@ -111,6 +114,14 @@ func (c *Core) freeMessage(id uint64, m *message) {
 		c.consumed(&c.peers[m.peer], charge(m.length))
 	} else {
 		c.peers[m.peer].announced--
+	}
+	c.unpark(id, m)
+}
+
+// unpark forgets a parked message.
+func (c *Core) unpark(id uint64, m *message) {
+	if key, kept := m.retractKey(); kept {
+		delete(c.retractables, key)
 	}
 	c.parked.release(id)
 }

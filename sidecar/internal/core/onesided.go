@@ -98,12 +98,7 @@ func (c *Core) describeOrigin(s *session, o *origin, d *shm.Descriptor) error {
 
 // firstRank is some rank of p's pod, for frames that mean all of them.
 func (c *Core) firstRank(p *peer) uint32 {
-	for r, pod := range c.cfg.PodOf {
-		if link.Peer(pod) == p.id {
-			return uint32(r)
-		}
-	}
-	return 0
+	return p.first
 }
 
 // originReached is told when a fragment of an access is acknowledged.

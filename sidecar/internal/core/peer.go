@@ -35,7 +35,9 @@ type peer struct {
 	loss   *Failure // of a dead peer: what to tell it when the job has not failed
 	denial uint64   // number of the Abort that it is told with; 0: not yet
 
-	ranks     int    // that it hosts
+	ranks     int    // that it hosts,
+	first     uint32 // the lowest of them
+	last      uint32 // and the highest
 	taken     uint32 // eager credit that its messages have used, cumulative
 	announced int    // messages of it that wait to be matched, and that it still has
 	answers   int    // to it, not acknowledged
@@ -192,7 +194,10 @@ func (c *Core) LinkDown(now int64, id link.Peer, err error) {
 		return
 	}
 	if p.parted() && c.orphans == 0 {
-		p.state = peerIdle
+		p.state, p.downAt = peerIdle, 0
+		if p.bye {
+			c.startSweep() // does it owe anything?
+		}
 		return
 	}
 	if p.told { // and has closed: it wants nothing more of this sidecar

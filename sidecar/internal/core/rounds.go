@@ -25,6 +25,9 @@ func (c *Core) startRound(id uint64, st *collective) {
 		if st.pending > 0 {
 			return
 		}
+		if st.failed != 0 {
+			break // a step that ended at once, badly: the others' bytes are not here
+		}
 		if n == roundsAtOnce {
 			c.queueLocal(id, st)
 			return
@@ -32,9 +35,12 @@ func (c *Core) startRound(id uint64, st *collective) {
 		if !c.startLocal(id, st) {
 			return
 		}
+		if st.failed != 0 {
+			break
+		}
 		st.round++
 	}
-	c.endColl(id, shm.StatusOK)
+	c.endColl(id, shm.StatusOK) // or what has failed
 }
 
 // roundsAtOnce is how many rounds without messages a collective does in its
@@ -96,9 +102,18 @@ func (c *Core) collStepDone(id uint64, status shm.Status) {
 		return
 	}
 	if c.startLocal(id, st) {
-		st.round++
-		c.startRound(id, st)
+		c.nextRound(id, st)
 	}
+}
+
+// nextRound goes on after the local steps of a round.
+func (c *Core) nextRound(id uint64, st *collective) {
+	if st.failed != 0 {
+		c.endColl(id, st.failed)
+		return
+	}
+	st.round++
+	c.startRound(id, st)
 }
 
 // localAtOnce is what a round copies and folds without waiting for its turn.
@@ -147,8 +162,7 @@ func (c *Core) runLocals(budget int64) (pieces int) {
 		st.queued = false
 		c.locals.pass(false)
 		if left > 0 {
-			st.round++
-			c.startRound(id, st)
+			c.nextRound(id, st)
 		}
 	}
 	return pieces

@@ -66,7 +66,7 @@ func (c *Core) submitStage(s *session, d *shm.Descriptor) error {
 		return c.stageSend(q.id, st, k)
 	case requestRecv:
 		r := c.recvs.get(q.id)
-		if r == nil || r.class != shm.ClassStaged || !r.matched {
+		if r == nil || r.class != shm.ClassStaged || !r.matched || !r.parked && r.remote == 0 {
 			return fmt.Errorf("chunk for request %d, which waits for none", d.Req)
 		}
 		return c.stageRecv(q.id, r, k)

@@ -142,10 +142,10 @@ func (e *Engine) Turn() int {
 		work += l.Poll(e)
 	}
 	work += e.core.PollRings(e.now)
-	work += e.core.Advance(e.now)
 	if e.now >= e.nextTick {
 		e.tick()
 	}
+	work += e.core.Advance(e.now) // of what time has brought about, too
 	if e.core.Flush(e.now, e) {
 		work++
 	}

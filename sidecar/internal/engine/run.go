@@ -85,8 +85,8 @@ func (e *Engine) sleep() {
 	for _, a := range e.active {
 		ready = ready || a.Ready()
 	}
-	if !ready {
-		d := e.untilTimer()
+	d := e.untilTimer()
+	if !ready && !e.unfinished() {
 		e.asleep.Store(true)
 		e.sleeper.sleep(d)
 		e.pulse.Store(e.clock())
@@ -95,6 +95,20 @@ func (e *Engine) sleep() {
 	for _, a := range e.active {
 		a.SetSleeping(false)
 	}
+}
+
+// unfinished reports that something is left for a turn that time alone, or the
+// end of the last turn, has brought about.
+func (e *Engine) unfinished() bool {
+	if e.mail.waiting.Load() || e.core.Pending() || e.core.Failed() != nil && !e.failed {
+		return true
+	}
+	for _, a := range e.active {
+		if a.Unpublished() {
+			return true
+		}
+	}
+	return false
 }
 
 // pollPause bounds a sleep while peers may write to memory without a notice.

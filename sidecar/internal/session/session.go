@@ -122,6 +122,9 @@ func (s *Session) Publish() (left bool, err error) {
 	return len(s.overflow) > 0, err
 }
 
+// Unpublished reports that Publish has something to tell.
+func (s *Session) Unpublished() bool { return s.fresh }
+
 func (s *Session) drain() error {
 	for s.kept < len(s.overflow) {
 		ok, err := s.complete.Push(&s.overflow[s.kept])

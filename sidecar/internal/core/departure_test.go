@@ -1,0 +1,203 @@
+package core
+
+import (
+	"testing"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// A rank that waits for a lock and leaves does not get it.
+func TestNoLockForWhoHasLeft(t *testing.T) {
+	s := exposing(t)
+	s.ask(wire.Lock, 1, 11, 1) // rank 1 holds
+	s.ask(wire.Lock, 2, 21, 1) // rank 2 waits, and leaves
+	s.seq++
+	if err := s.core.Deliver(2, 1, &wire.Header{Type: wire.Left, Seq: s.seq, Src: 2}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for s.core.Advance(3) > 0 {
+	}
+	s.ask(wire.Unlock, 1, 12, 0)
+	a := s.ask(wire.Lock, 1, 13, 1)
+	if len(a) != 1 || a[0].Type != wire.Locked {
+		t.Errorf("the lock belongs to a rank that has left: %v, holders %v", a, s.core.window(9, 0).holders)
+	}
+}
+
+// A peer that ends after its goodbye, with something still owed, is called again
+// and given up: no request waits for it for ever.
+func TestRequestsAtAPeerThatEndsAfterBye(t *testing.T) {
+	for _, what := range []string{"send", "recv", "get"} {
+		x := newCrowd(t)
+		c := x.core
+		switch what {
+		case "send":
+			x.submit(0, arena(shm.OpSend, 2, 1, 1<<20))
+		case "get":
+			x.submit(0, arena(shm.OpGet, 2, 1, 1<<10))
+		case "recv":
+			x.submit(0, arena(shm.OpRecv, 2, 1, 1<<10))
+			var raw [wire.RTSBytes]byte
+			x.deliver(wire.Header{Type: wire.RTS, A: 8, B: 5 << 32, Context: 9, Src: 2, Length: wire.RTSBytes}, raw[:])
+		}
+		for c.Flush(2, x) {
+		}
+		x.deliver(wire.Header{Type: wire.Bye, Src: 2, Ack: c.peers[1].out.last}, nil)
+		for c.Advance(3) > 0 {
+		}
+		c.LinkDown(4, 1, link.ErrBroken) // the pod is killed
+		for now := time.Duration(0); now < 30*time.Second; now += 10 * time.Millisecond {
+			c.Tick(int64(now) + 5)
+			for c.Advance(int64(now)+5) > 0 {
+			}
+		}
+		if x.done == 0 {
+			t.Errorf("%s: open for ever; peer state %d, failed %v", what, c.peers[1].state, c.fail)
+		}
+	}
+}
+
+// A synchronous sender is told when its receiver leaves while the payload is
+// still arriving.
+func TestSyncSenderOfAnArrivingMessage(t *testing.T) {
+	x := newCrowd(t)
+	c := x.core
+	d := arena(shm.OpRecv, 2, 1, 8192)
+	d.Class = shm.ClassStaged
+	x.submit(0, d)
+	h := wire.Header{Type: wire.Eager, Seq: 1, Src: 2, Context: 9, Flags: wire.FlagSync, A: 8192, B: 77 << 32, Length: 8192}
+	if _, err := c.Place(2, 1, &h); err != nil {
+		t.Fatal(err)
+	}
+	x.submit(0, shm.Descriptor{Op: shm.OpDetach})
+	for c.Advance(3) > 0 {
+	}
+	if err := c.Placed(3, 1); err != nil {
+		t.Fatal(err)
+	}
+	for c.Flush(3, x) {
+	}
+	for _, f := range x.frames {
+		if f.Head.Type == wire.Matched {
+			return
+		}
+	}
+	t.Error("the synchronous sender is never told")
+}
+
+type statuses struct {
+	*crowd
+	got map[SessionID]shm.Status
+}
+
+func (s *statuses) Complete(id SessionID, d *shm.Descriptor) {
+	if d.Op == shm.OpDone {
+		s.got[id] = d.Status
+	}
+}
+
+// A collective whose step fails at once does not go on: others would get bytes
+// that nobody sent.
+func TestCollectiveEndsWithItsFirstFailedStep(t *testing.T) {
+	x := newCrowd(t)
+	s := &statuses{x, map[SessionID]shm.Status{}}
+	c := x.core
+	c.ports = s
+	x.deliver(wire.Header{Type: wire.Left, Src: 2}, nil) // the root has left
+	for c.Advance(3) > 0 {
+	}
+	for _, rank := range []SessionID{1, 0} {
+		b := shm.CollBlock{Kind: shm.CollBcast, Type: shm.TypeUint8, Root: 2, Count: 64, Elem: 1, Out: 0, OutBytes: 64, In: 0, InBytes: 64, Scratch: 4096, ScratchBytes: 4096}
+		b.Encode(x.lone.Bytes(link.Ref{Region: RegionFirst + link.Region(2*rank), Len: shm.CollBlockBytes}))
+		d := shm.Descriptor{Op: shm.OpColl, Req: 2, Class: shm.ClassSlab}
+		d.SetBody(0, shm.CollBlockBytes, 0, 0)
+		x.submit(rank, d)
+	}
+	c.LinkUp(3, 0, link.Caps{}) // to itself
+	for range 20 {
+		n := len(x.frames)
+		for c.Flush(3, x) {
+		}
+		for _, f := range x.frames[n:] {
+			h := f.Head
+			if h.Dst < 2 && h.Seq != 0 {
+				if err := c.Deliver(3, 0, &h, make([]byte, h.Length)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if s.got[0] != shm.StatusPeerLeft {
+		t.Errorf("rank 0 ends with status %d", s.got[0])
+	}
+	if status, over := s.got[1]; over && status == shm.StatusOK {
+		t.Error("rank 1 has a broadcast whose root never sent one")
+	}
+}
+
+// What waits for a peer that is denied ends with it.
+func TestOrphanOfADeniedPeer(t *testing.T) {
+	x := newCrowd(t)
+	c := x.core
+	d := shm.Descriptor{Op: shm.OpSend, Peer: 2, Flags: shm.FlagSilent}
+	d.SetInline([]byte("farewell"))
+	for range 4096 + 1 {
+		x.submit(0, d)
+	}
+	x.submit(0, shm.Descriptor{Op: shm.OpDetach})
+	x.submit(1, shm.Descriptor{Op: shm.OpDetach})
+	for c.Advance(3) > 0 {
+	}
+	for c.Flush(3, x) {
+	}
+	if l := c.Leftover(); l.Sends != 1 {
+		t.Fatal(l)
+	}
+	c.Tick(4e9)                   // dead, after this turn's Advance
+	c.LinkUp(4e9, 1, link.Caps{}) // the next turn's mail
+	for c.Advance(21e9) > 0 {
+	}
+	c.LinkDown(22e9, 1, link.ErrBroken)
+	for now := int64(22e9); now < 30e9; now += 1e6 {
+		c.Tick(now)
+		for c.Advance(now) > 0 {
+		}
+	}
+	if l := c.Leftover(); l.Sends != 0 {
+		t.Errorf("state %d, %d orphans for ever", c.peers[1].state, l.Sends)
+	}
+}
+
+// Announced messages are taken back in any order, each found by its name, and
+// nothing is kept of them.
+func TestRetract(t *testing.T) {
+	x := newCrowd(t)
+	const n = 1000
+	var raw [wire.RTSBytes]byte
+	for i := range uint64(n) {
+		x.deliver(wire.Header{Type: wire.RTS, A: 8, B: i + 1, Context: 9, Src: 2, Length: wire.RTSBytes}, raw[:])
+	}
+	for i := range uint64(n) {
+		x.deliver(wire.Header{Type: wire.Retract, A: n - i, Src: 2}, nil)
+	}
+	x.deliver(wire.Header{Type: wire.Retract, A: 1, Src: 2}, nil) // too late
+	for x.core.Flush(3, x) {
+	}
+	taken, late := 0, 0
+	for _, f := range x.frames {
+		switch {
+		case f.Head.Type != wire.Retracted:
+		case f.Head.B == 1:
+			taken++
+		default:
+			late++
+		}
+	}
+	c := x.core
+	if taken != n || late != 1 || c.parked.used != 0 || len(c.retractables) != 0 || c.peers[1].announced != 0 {
+		t.Errorf("%d taken back, %d too late; %d parked, %d names, %d announced are left", taken, late, c.parked.used, len(c.retractables), c.peers[1].announced)
+	}
+}
