@@ -39,6 +39,9 @@ func flagsOf(op shm.Op) uint8 {
 const contextLimit = 1 << 31
 
 func (c *Core) submit(s *session, d *shm.Descriptor) error {
+	if d.Op == shm.OpNone || d.Op > shm.OpSubmitMax {
+		return fmt.Errorf("unknown operation")
+	}
 	if d.Flags&^flagsOf(d.Op) != 0 {
 		return fmt.Errorf("flags %#x", d.Flags)
 	}
