@@ -139,8 +139,8 @@ func (c *Core) markLeft(rank uint32) {
 }
 
 func (c *Core) startSweep() {
-	if c.parting.sweeping {
-		c.parting.again = true
+	if x := &c.parting; x.sweeping {
+		x.again = x.again || x.table > 0 || x.at > 0 // one that has not begun sees this, too
 		return
 	}
 	c.parting.sweeping, c.parting.table, c.parting.at = true, 0, 0
@@ -164,7 +164,7 @@ func (c *Core) sweep(budget int) int {
 			more = c.probes.span(x.at, n, c.sweepProbe)
 		}
 		x.at += n
-		budget -= int(min(n, sweepCost))
+		budget -= int(n)
 		if more {
 			continue
 		}
@@ -178,9 +178,6 @@ func (c *Core) sweep(budget int) int {
 	}
 	return budget
 }
-
-// sweepCost is what a table costs a sweep at least, so that it ends.
-const sweepCost = advanceItems
 
 func (c *Core) sweepRecv(id uint64, r *recv) {
 	switch {

@@ -7,7 +7,8 @@ import (
 )
 
 // ending is the end of everything that an application has open: it has left, or
-// the job has failed. It is done in steps (Advance), in the order of the fields.
+// the job has failed. It is done in steps (Advance): its requests, its silent sends,
+// and of a rank that leaves its windows and the messages that nobody will receive.
 type ending struct {
 	session *session
 	leaves  bool // the session is over; else it stays attached to a failed job
