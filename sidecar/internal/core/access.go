@@ -13,8 +13,7 @@ import (
 // accessQueue is what one rank has still to say to one peer about windows.
 type accessQueue struct {
 	rank uint32
-	ids  []uint64 // of origins, from head on; they may have ended meanwhile
-	head int
+	ids  fifo[uint64] // of origins; they may have ended meanwhile
 }
 
 // getWindow bounds the gets of one sidecar that a peer has not answered
@@ -30,7 +29,7 @@ func (c *Core) access(p *peer, o *origin, id uint64) {
 	if q == nil {
 		q = c.newAccesses(p, o.rank)
 	}
-	q.ids = append(q.ids, id)
+	q.ids.push(id)
 	c.touch(p)
 	c.reach(p)
 }
@@ -64,22 +63,18 @@ func (c *Core) newAccesses(p *peer, rank uint32) *accessQueue {
 // any more.
 func (c *Core) feedAccess(p *peer, rank uint32) bool {
 	q := p.accessesOf(rank)
-	for q.head < len(q.ids) {
-		id := q.ids[q.head]
+	for q.ids.len() > 0 {
+		id := *q.ids.first()
 		o := c.origins.get(id)
 		if o != nil && !c.stepAccess(p, o, id) {
 			return true
 		}
-		q.head++
+		q.ids.pop()
 		if o != nil {
 			break
 		}
 	}
-	if q.head < len(q.ids) {
-		if q.head >= rotaKeep && q.head*2 >= len(q.ids) {
-			q.ids = q.ids[:copy(q.ids, q.ids[q.head:])]
-			q.head = 0
-		}
+	if q.ids.len() > 0 {
 		return true
 	}
 	for i := range p.accesses {
@@ -90,7 +85,7 @@ func (c *Core) feedAccess(p *peer, rank uint32) bool {
 			break
 		}
 	}
-	if q.ids, q.head = q.ids[:0], 0; cap(q.ids) <= rotaKeep {
+	if q.ids.reuse() {
 		c.spareAccesses = append(c.spareAccesses, q)
 	}
 	return false
@@ -213,7 +208,7 @@ func (c *Core) dropAccesses(p *peer, status shm.Status) {
 	queues := p.accesses
 	p.accesses = nil
 	for _, q := range queues {
-		for _, id := range q.ids[q.head:] {
+		for _, id := range q.ids.rest() {
 			o := c.origins.get(id)
 			switch {
 			case o == nil:

@@ -26,7 +26,7 @@ func (c *Core) onLock(p *peer, h *wire.Header) error {
 		return fmt.Errorf("%w: more than %d locks are waited for", link.ErrProtocol, lockLimit)
 	}
 	p.locks++
-	w.waiting = append(w.waiting, lockWaiter{p.id, h.Src, h.A, h.B == 1})
+	w.waiting.push(lockWaiter{p.id, h.Src, h.A, h.B == 1})
 	c.grantLocks(w)
 	return nil
 }
@@ -34,17 +34,17 @@ func (c *Core) onLock(p *peer, h *wire.Header) error {
 // grantLocks serves the waiters in order, so that nobody starves, a bounded
 // number of them at once.
 func (c *Core) grantLocks(w *window) {
-	for n := 0; w.head < len(w.waiting) && !w.closed; n++ {
-		l := &w.waiting[w.head]
+	for n := 0; w.waiting.len() > 0 && !w.closed; n++ {
+		if n == advanceItems {
+			c.granting = append(c.granting, w)
+			return
+		}
+		l := *w.waiting.first()
 		if c.hasLeft(l.rank) {
 			w.nextWaiter(c)
 			continue
 		}
 		if w.exclusive || l.exclusive && len(w.holders) > 0 {
-			return
-		}
-		if n == advanceItems {
-			c.granting = append(c.granting, w)
 			return
 		}
 		w.exclusive = l.exclusive
@@ -77,7 +77,7 @@ func (c *Core) onUnlock(p *peer, h *wire.Header) {
 // in steps (Advance).
 func (c *Core) closeWindow(w *window) {
 	w.closed = true
-	if w.head < len(w.waiting) {
+	if w.waiting.len() > 0 {
 		c.closing = append(c.closing, w)
 	}
 }
@@ -96,11 +96,11 @@ func (c *Core) grant() {
 func (c *Core) disappoint(budget int) int {
 	for len(c.closing) > 0 && budget > 0 {
 		w := c.closing[len(c.closing)-1]
-		for ; w.head < len(w.waiting) && budget > 0; budget-- {
+		for ; w.waiting.len() > 0 && budget > 0; budget-- {
 			l := w.nextWaiter(c)
 			c.answerFlush(&c.peers[l.peer], l.request, shm.StatusInvalid)
 		}
-		if w.head == len(w.waiting) {
+		if w.waiting.len() == 0 {
 			c.closing = c.closing[:len(c.closing)-1]
 		}
 	}
@@ -109,13 +109,7 @@ func (c *Core) disappoint(budget int) int {
 
 // nextWaiter takes the one who has waited longest.
 func (w *window) nextWaiter(c *Core) lockWaiter {
-	l := w.waiting[w.head]
+	l := w.waiting.pop()
 	c.peers[l.peer].locks--
-	if w.head++; w.head == len(w.waiting) {
-		w.waiting, w.head = w.waiting[:0], 0
-	} else if w.head >= 64 && w.head*2 >= len(w.waiting) {
-		w.waiting = w.waiting[:copy(w.waiting, w.waiting[w.head:])]
-		w.head = 0
-	}
 	return l
 }

@@ -10,11 +10,10 @@ type rota struct {
 	spare  []share // empty, to be used again
 }
 
-// share is what one rank has, oldest first, from head on.
+// share is what one rank has.
 type share struct {
 	rank uint32
-	list []entry
-	head int
+	list fifo[entry]
 }
 
 // entry names one thing.
@@ -38,7 +37,7 @@ func (r *rota) empty() bool { return len(r.shares) == 0 }
 func (r *rota) add(rank uint32, e entry) {
 	for i := range r.shares {
 		if s := &r.shares[i]; s.rank == rank {
-			s.list = append(s.list, e)
+			s.list.push(e)
 			return
 		}
 	}
@@ -46,46 +45,38 @@ func (r *rota) add(rank uint32, e entry) {
 	if n := len(r.spare); n > 0 {
 		s, r.spare = r.spare[n-1], r.spare[:n-1]
 	}
-	s.rank, s.head, s.list = rank, 0, append(s.list[:0], e)
+	s.rank = rank
+	s.list.push(e)
 	r.shares = append(r.shares, s)
 }
 
 // turn is the thing whose turn it is. Preconditions: r is not empty.
 func (r *rota) turn() entry {
 	r.at %= len(r.shares)
-	s := &r.shares[r.at]
-	return s.list[s.head]
+	return *r.shares[r.at].list.first()
 }
 
 // pass ends the turn: the thing goes behind the others of its rank if it is to
 // have another one, and the next rank is up.
 func (r *rota) pass(again bool) {
 	s := &r.shares[r.at]
-	e := s.list[s.head]
-	s.head++
+	e := s.list.pop()
 	if again {
-		s.list = append(s.list, e)
+		s.list.push(e)
 	}
-	if s.head == len(s.list) {
-		last := len(r.shares) - 1
-		gone := *s
-		*s = r.shares[last]
-		r.shares[last] = share{}
-		r.shares = r.shares[:last]
-		if cap(gone.list) <= rotaKeep {
-			r.spare = append(r.spare, gone)
-		}
+	if s.list.len() > 0 {
+		r.at++
 		return
 	}
-	if s.head >= rotaKeep && s.head*2 >= len(s.list) {
-		s.list = s.list[:copy(s.list, s.list[s.head:])]
-		s.head = 0
+	last := len(r.shares) - 1
+	gone := *s
+	*s = r.shares[last]
+	r.shares[last] = share{}
+	r.shares = r.shares[:last]
+	if gone.list.reuse() {
+		r.spare = append(r.spare, gone)
 	}
-	r.at++
 }
-
-// rotaKeep bounds the list of an empty share that is kept.
-const rotaKeep = 64
 
 // clear forgets everything.
 func (r *rota) clear() { *r = rota{} }

@@ -69,8 +69,8 @@ func TestRotaServesAll(t *testing.T) {
 		t.Errorf("%d things were never served: %v", len(left), fmt.Sprint(left)[:60])
 	}
 	for _, s := range r.spare {
-		if cap(s.list) > rotaKeep {
-			t.Errorf("an empty share keeps room for %d things", cap(s.list))
+		if n := cap(s.list.list); n > fifoKeep {
+			t.Errorf("an empty share keeps room for %d things", n)
 		}
 	}
 }

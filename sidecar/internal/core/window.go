@@ -18,8 +18,7 @@ type window struct {
 	// exclusively, and who waits.
 	holders   map[uint32]int
 	exclusive bool
-	waiting   []lockWaiter // from head on
-	head      int
+	waiting   fifo[lockWaiter]
 	closed    bool // gone: nobody gets its lock any more
 }
 

@@ -1,0 +1,40 @@
+package core
+
+// fifo is a queue whose memory is used again.
+type fifo[E any] struct {
+	list []E
+	next int // the first one's place
+}
+
+func (q *fifo[E]) len() int { return len(q.list) - q.next }
+
+// first is the oldest. Preconditions: q is not empty.
+func (q *fifo[E]) first() *E { return &q.list[q.next] }
+
+// push moves what is left to the front when half of the memory lies before it,
+// so that a queue that is never empty stays small.
+func (q *fifo[E]) push(e E) {
+	if q.next > 0 && q.next >= q.len() {
+		q.list, q.next = q.list[:copy(q.list, q.list[q.next:])], 0
+	}
+	q.list = append(q.list, e)
+}
+
+// pop takes the oldest. Preconditions: q is not empty.
+func (q *fifo[E]) pop() E {
+	e := q.list[q.next]
+	q.next++
+	return e
+}
+
+// rest is what is in q, oldest first; it is q's memory.
+func (q *fifo[E]) rest() []E { return q.list[q.next:] }
+
+// reuse empties q and reports whether its memory is worth keeping.
+func (q *fifo[E]) reuse() bool {
+	q.list, q.next = q.list[:0], 0
+	return cap(q.list) <= fifoKeep
+}
+
+// fifoKeep bounds the memory of an empty queue that is kept, in elements.
+const fifoKeep = 64
