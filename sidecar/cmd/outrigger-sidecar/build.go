@@ -23,6 +23,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/peers"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 )
@@ -128,7 +129,7 @@ func (d *daemon) coreConfig() core.Config {
 		Self: link.Peer(d.o.pod), PodOf: d.doc.PodOf(), Pods: len(d.doc.Pods),
 		EagerBytes: uint64(t.EagerBytes), FragmentBytes: uint32(t.FragmentBytes), CreditBytes: uint64(t.CreditBytes),
 		Heartbeat: time.Duration(t.Heartbeat), DeadAfter: time.Duration(t.DeadAfter), StartWithin: time.Duration(t.StartWithin), Seed: rand.Uint64(),
-		Rendezvous: map[string]core.Rendezvous{"get": core.RendezvousGet, "put": core.RendezvousPut, "stream": core.RendezvousStream}[t.Rendezvous],
+		Rendezvous: map[string]mover.Protocol{"get": mover.GetCQE, "put": mover.RPut, "stream": mover.Stream}[t.Rendezvous],
 	}
 	if c.StartWithin == 0 {
 		c.StartWithin = defaultStart

@@ -371,7 +371,6 @@ func (c *Core) eagerPlaced(p *peer, id uint64, h *wire.Header) {
 	c.tellMatched(p, h, shm.StatusOK)
 	c.consumed(p, charge(h.A))
 	if r := c.recvs.get(id); r != nil {
-		r.got = r.want
 		c.endRecv(id, r, shm.StatusOK)
 	}
 }

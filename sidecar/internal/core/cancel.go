@@ -38,7 +38,7 @@ func (c *Core) dropProbe(e *endpoint, id uint64) {
 // (P§5.5).
 func (c *Core) retract(id uint64) {
 	st := c.sends.get(id)
-	if st == nil || st.retract || st.asked > 0 {
+	if st == nil || st.retract || st.move.Asked() {
 		return
 	}
 	st.retract = true

@@ -14,6 +14,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
 
 // SessionID numbers the attached applications of this sidecar; numbers are
@@ -58,36 +59,24 @@ const (
 	RegionFirst   link.Region = 4 // first number for sessions
 )
 
-// Rendezvous selects how large messages travel (DESIGN §5).
-type Rendezvous uint8
-
-// Rendezvous protocols. Auto takes Get where the link reads remotely and the
-// sender could register, Put where it writes remotely, and Stream elsewhere.
-const (
-	RendezvousAuto   Rendezvous = iota
-	RendezvousGet               // receiver reads remotely (paper 001, GETCQE)
-	RendezvousPut               // receiver asks, sender writes remotely (paper 004's CH3 design)
-	RendezvousStream            // receiver asks, sender sends Data frames
-)
-
 // Config fixes a core for its life. Zero fields take the defaults named.
 type Config struct {
 	Self  link.Peer // this sidecar
 	PodOf []int32   // pod of each world rank; its length is the job's size
 	Pods  int
 
-	EagerBytes    uint64        // largest eager message; default and most 64 KiB
-	CopyBytes     uint64        // an eager arena message up to this size is copied so that its send completes at once; default 8 KiB
-	FragmentBytes uint32        // payload of a Data frame; default 256 KiB, most wire.FrameMax
-	AheadBytes    uint64        // payload of large transfers that waits for a link: what a small message to the same peer waits behind; default 256 KiB
-	CreditBytes   uint64        // eager bytes in flight from one peer; default 1 MiB
-	Heartbeat     time.Duration // silence after which a heartbeat is sent; default 500 ms
-	DeadAfter     time.Duration // silence, or failed reconnecting, after which a peer is dead; default 3 s
-	StartWithin   time.Duration // how long a peer may take to be reached for the first time; default 60 s
-	AckDelay      time.Duration // how long an acknowledgement may wait for a frame to ride on; default 200 us
-	Rendezvous    Rendezvous
-	FastPeers     int    // most peers with a ring for small frames, where the link writes remotely; default 64, negative: none
-	Seed          uint64 // of the matching tables' hash
+	EagerBytes    uint64         // largest eager message; default and most 64 KiB
+	CopyBytes     uint64         // an eager arena message up to this size is copied so that its send completes at once; default 8 KiB
+	FragmentBytes uint32         // payload of a Data frame; default 256 KiB, most wire.FrameMax
+	AheadBytes    uint64         // payload of large transfers that waits for a link: what a small message to the same peer waits behind; default 256 KiB
+	CreditBytes   uint64         // eager bytes in flight from one peer; default 1 MiB
+	Heartbeat     time.Duration  // silence after which a heartbeat is sent; default 500 ms
+	DeadAfter     time.Duration  // silence, or failed reconnecting, after which a peer is dead; default 3 s
+	StartWithin   time.Duration  // how long a peer may take to be reached for the first time; default 60 s
+	AckDelay      time.Duration  // how long an acknowledgement may wait for a frame to ride on; default 200 us
+	Rendezvous    mover.Protocol // how large messages travel (DESIGN §5)
+	FastPeers     int            // most peers with a ring for small frames, where the link writes remotely; default 64, negative: none
+	Seed          uint64         // of the matching tables' hash
 }
 
 func (c *Config) setDefaults() error {

@@ -184,7 +184,7 @@ func (c *Core) sweepRecv(id uint64, r *recv) {
 	case !r.matched && r.from != shm.AnySource && c.hasLeft(r.from):
 		r.endpoint.space(r.coll).Cancel(r.posted)
 		c.endRecv(id, r, shm.StatusPeerLeft)
-	case r.matched && r.remote != 0 && !r.reading:
+	case r.matched && r.move.Remote != 0 && !r.move.Reading():
 		if p := &c.peers[r.peer]; p.state == peerDead {
 			c.endRecv(id, r, c.lost(p))
 		} else {

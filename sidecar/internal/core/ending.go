@@ -108,8 +108,8 @@ func (c *Core) endRequest(x *ending, req uint32) {
 // forsake ends a send that its receiver has not taken over. One that waits for a
 // part of it is told; one that asks later is told then (onPull).
 func (c *Core) forsake(id uint64, st *send) {
-	if st.asked > st.next && c.fail == nil {
-		c.tellEnded(c.peerOf(st.dst), st.remote)
+	if st.move.Open() && c.fail == nil {
+		c.tellEnded(c.peerOf(st.dst), st.move.Remote)
 	}
 	c.endSend(id, st, shm.StatusAborted)
 }
@@ -128,12 +128,12 @@ func (c *Core) tellEnded(p *peer, request uint64) {
 func (c *Core) abandon(id uint64, r *recv, status shm.Status) {
 	if !r.matched {
 		r.endpoint.space(r.coll).Cancel(r.posted)
-	} else if r.remote != 0 && c.fail == nil {
-		if r.reading {
+	} else if r.move.Remote != 0 && c.fail == nil {
+		if r.move.Reading() {
 			// The link still reads from the sender: it is told then.
 			c.remotes.get(r.token).refuse = true
 		} else {
-			c.tellFin(&c.peers[r.peer], r.remote, shm.StatusPeerLeft)
+			c.tellFin(&c.peers[r.peer], r.move.Remote, shm.StatusPeerLeft)
 		}
 	}
 	c.endRecv(id, r, status)

@@ -93,7 +93,6 @@ func (c *Core) deliverParked(r *recv, rid uint64, m *message, mid uint64) {
 	if r.want > 0 {
 		c.deposit(r, 0, c.ports.Bytes(payload.Slice(0, r.want)))
 	}
-	r.got = r.want
 	c.freeMessage(mid, m)
 	c.endRecv(rid, r, shm.StatusOK)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
 
 // recv is a receive from its posting to its end.
@@ -27,19 +28,15 @@ type recv struct {
 	tag    uint64
 	length uint64
 	want   uint64 // min(length, capacity)
-	got    uint64
 	peer   link.Peer
-	remote uint64 // sender's request, of a rendezvous
 	from   uint32 // source that it accepts; AnySource: any
 
-	reading bool   // a remote read of the message is under way
-	token   uint64 // of that read
-	key     link.Key
-	keyed   bool
-	eager   link.Ref // payload in the pool, of a staged receive
-	parked  bool     // eager is in use
-	chunks  chunkQueue
-	given   uint64 // bytes of chunks supplied
+	move   mover.Target // of a rendezvous
+	token  uint64       // of its remote read
+	eager  link.Ref     // payload in the pool, of a staged receive
+	parked bool         // eager is in use
+	chunks chunkQueue
+	given  uint64 // bytes of chunks supplied
 }
 
 func (c *Core) submitRecv(s *session, d *shm.Descriptor) error {
@@ -116,12 +113,13 @@ func (c *Core) bind(r *recv, p *peer, h *wire.Header, length uint64) {
 	r.matched = true
 	r.source, r.tag, r.length, r.peer = h.Src, h.Tag, length, p.id
 	r.want = min(length, r.capacity)
+	r.move.Want = r.want
 }
 
 // endRecv completes r and forgets it.
 func (c *Core) endRecv(id uint64, r *recv, status shm.Status) {
-	if r.keyed {
-		c.ports.Deregister(r.peer, r.key)
+	if key, ok := r.move.Key(); ok {
+		c.ports.Deregister(r.peer, key)
 	}
 	if r.parked {
 		c.dropEager(r)

@@ -6,39 +6,41 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
+
+// What the movers of rendezvous decide (package mover) is carried out here: they
+// know neither requests nor peers.
 
 // fragmentMax is the largest payload of one frame.
 const fragmentMax = wire.FrameMax
 
+func (c *Core) path(p *peer) mover.Path { return mover.Path{Protocol: c.cfg.Rendezvous, Caps: p.caps} }
+
 // sendRendezvous announces a message and keeps it until the receiver has it
-// (P§5.2). Where the link reads remotely the announcement carries the key.
+// (P§5.2).
 func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
 	c.moved++
 	st, id := c.sends.alloc()
 	*st = send{
 		owner: o.owner, src: o.src, dst: o.dst, context: o.context, tag: o.tag, total: o.total,
 		payload: o.payload, staged: o.class == shm.ClassStaged,
+		move: mover.Source{Total: o.total, Mem: o.payload},
 	}
 	copy(st.inline[:], o.inline)
 	if o.payload.Len > 0 {
 		st.held = true
 		c.hold(s.id)
 	}
-	body := wire.RTSBody{}
-	if c.mayRead(p) && st.held {
-		if key, err := c.ports.Register(p.id, o.payload); err == nil {
-			st.key, st.keyed = key, true
-			body.Key, body.Addr = key.Key, key.Addr
-		} else {
-			c.stats.Unregistered++ // the receiver asks for Data frames instead
-		}
+	step := st.move.Start(c.path(p))
+	if step.Do == mover.Register {
+		step = c.registerSource(p, st, step.Mem)
 	}
 	f, _ := c.emit(p, wire.RTS)
 	o.header(&f.Head)
 	c.tellBusy(&f.Head)
 	f.Head.A, f.Head.B = o.total, id
-	f.Head.Length = uint32(body.Encode(f.Inline[:]))
+	f.Head.Length = uint32(step.Offer.Encode(f.Inline[:]))
 	c.setState(s, o.owner, requestSend, id)
 	switch {
 	case o.owner.coll != 0:
@@ -48,12 +50,13 @@ func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
 	}
 }
 
-func (c *Core) mayRead(p *peer) bool {
-	return p.caps.Read && (c.cfg.Rendezvous == RendezvousAuto || c.cfg.Rendezvous == RendezvousGet)
-}
-
-func (c *Core) mayWrite(p *peer) bool {
-	return p.caps.Write && (c.cfg.Rendezvous == RendezvousAuto || c.cfg.Rendezvous == RendezvousPut)
+func (c *Core) registerSource(p *peer, st *send, mem link.Ref) mover.Step {
+	key, err := c.ports.Register(p.id, mem)
+	if err != nil {
+		c.stats.Unregistered++
+		return st.move.Unregistered()
+	}
+	return st.move.Registered(key)
 }
 
 // onRTS matches an announcement.
@@ -86,55 +89,68 @@ func (c *Core) onRTS(p *peer, h *wire.Header, payload []byte) error {
 }
 
 // startRendezvous fetches a matched message whose payload is still with its
-// sender: by remote read, by asking for a remote write, or as Data frames.
+// sender.
 func (c *Core) startRendezvous(r *recv, id, remote uint64, key link.Key) {
 	c.moved++
-	r.remote = remote
 	p := &c.peers[r.peer]
-	switch {
-	case p.state == peerDead:
+	r.move = mover.Target{Remote: remote, Want: r.want, Staged: r.class == shm.ClassStaged}
+	if r.class != shm.ClassInline && r.class != shm.ClassStaged {
+		r.move.Mem = r.buf.Slice(0, r.want)
+	}
+	if p.state == peerDead {
 		c.endRecv(id, r, c.lost(p))
-	case r.want == 0:
-		c.finishRendezvous(p, r, id)
-	case r.class == shm.ClassStaged:
-		c.tellStaged(r)
-	case r.class != shm.ClassInline && key.Key != 0 && c.mayRead(p) && c.read(p, r, id, key):
-		c.stats.Get.add(r.want)
-	default:
-		c.pull(p, r, id)
+		return
+	}
+	c.moveTarget(p, r, id, r.move.Start(c.path(p), key))
+}
+
+// moveTarget carries out what the receiving end of a rendezvous wants done.
+func (c *Core) moveTarget(p *peer, r *recv, id uint64, s mover.Step) {
+	for {
+		switch s.Do {
+		case mover.Register:
+			key, err := c.ports.Register(p.id, s.Mem)
+			if err != nil {
+				s = r.move.Unregistered()
+				continue
+			}
+			s = r.move.Registered(key)
+			continue
+		case mover.Read:
+			if !c.read(p, r, id, s) {
+				s = r.move.Refused(c.path(p))
+				continue
+			}
+			c.stats.Get.add(r.want)
+		case mover.Ask:
+			c.emitPull(p, r, id, &s.Pull)
+		case mover.Supply:
+			c.tellStaged(r)
+		case mover.Finish:
+			c.finishRendezvous(p, r, id)
+		}
+		return
 	}
 }
 
-// read starts the remote read of a whole message.
-func (c *Core) read(p *peer, r *recv, id uint64, key link.Key) bool {
+// read starts a remote read; false: the link refuses it.
+func (c *Core) read(p *peer, r *recv, id uint64, s mover.Step) bool {
 	token := c.remote(remoteMessage, r.owner.session, id)
-	if err := c.ports.Read(p.id, token, r.buf.Slice(0, r.want), key); err != nil {
+	if err := c.ports.Read(p.id, token, s.Mem, s.Key); err != nil {
 		c.cancelRemote(token)
 		c.stats.Unregistered++
 		return false
 	}
-	r.reading, r.token = true, token
-	c.remotes.get(token).other = r.remote
+	r.token = token
+	r.move.Started()
+	c.remotes.get(token).other = r.move.Remote
 	return true
-}
-
-// pull asks the sender for the whole message, with the place for a remote
-// write where the link has it.
-func (c *Core) pull(p *peer, r *recv, id uint64) {
-	body := wire.PullBody{Bytes: r.want}
-	if c.mayWrite(p) && r.class != shm.ClassInline {
-		if key, err := c.ports.Register(p.id, r.buf.Slice(0, r.want)); err == nil {
-			r.key, r.keyed = key, true
-			body.Key, body.Addr = key.Key, key.Addr
-		}
-	}
-	c.emitPull(p, r, id, &body)
 }
 
 func (c *Core) emitPull(p *peer, r *recv, id uint64, body *wire.PullBody) {
 	f, _ := c.emit(p, wire.Pull)
 	c.tellBusy(&f.Head)
-	f.Head.A, f.Head.B = r.remote, id
+	f.Head.A, f.Head.B = r.move.Remote, id
 	f.Head.Length = uint32(body.Encode(f.Inline[:]))
 }
 
@@ -156,31 +172,30 @@ func (c *Core) onPull(p *peer, h *wire.Header, payload []byte) error {
 	if st.sync || c.peerOf(st.dst) != p {
 		return fmt.Errorf("%w: pull of an unknown send", link.ErrProtocol)
 	}
-	if body.Bytes == 0 || body.Bytes > st.total || body.Offset > st.total-body.Bytes || body.Offset != st.asked {
-		return fmt.Errorf("%w: pull of %d bytes at %d of %d, %d asked before", link.ErrProtocol, body.Bytes, body.Offset, st.total, st.asked)
+	step, err := st.move.Pulled(p.caps, h.B, &body)
+	if err != nil {
+		return err
 	}
-	st.remote = h.B
-	if st.asked != st.next {
-		if len(st.ends) >= chunkLimit {
-			return fmt.Errorf("%w: more than %d pulls of a message are open", link.ErrProtocol, chunkLimit)
-		}
-		st.ends = append(st.ends, st.asked)
-	}
-	st.asked = body.Offset + body.Bytes
-	if body.Key != 0 && st.held && p.caps.Write {
-		src, dst := st.payload.Slice(body.Offset, body.Bytes), link.Key{Key: body.Key, Addr: body.Addr}
-		token := c.remote(remotePut, st.owner.session, h.A)
-		c.remotes.get(token).other = st.remote
-		if err := c.ports.Write(p.id, token, src, dst, h.B); err == nil {
-			st.next = st.asked
-			c.stats.Put.add(body.Bytes)
-			return nil
-		}
-		c.cancelRemote(token)
+	if step.Do == mover.Write && c.write(p, st, h.A, step) {
+		c.stats.Put.add(body.Bytes)
+		return nil
 	}
 	c.stats.Stream.add(body.Bytes)
 	c.flow(p, h.A, st)
 	return nil
+}
+
+// write starts the remote write of all that was asked for; false: the link
+// refuses it.
+func (c *Core) write(p *peer, st *send, id uint64, s mover.Step) bool {
+	token := c.remote(remotePut, st.owner.session, id)
+	c.remotes.get(token).other = st.move.Remote
+	if err := c.ports.Write(p.id, token, s.Mem, s.Key, st.move.Remote); err != nil {
+		c.cancelRemote(token)
+		return false
+	}
+	st.move.Writing()
+	return true
 }
 
 // placeData finds the place of a fragment in the receive's buffer.
@@ -195,8 +210,8 @@ func (c *Core) placeData(p *peer, h *wire.Header) error {
 		return fmt.Errorf("%w: data for an unknown receive", link.ErrProtocol)
 	}
 	n := uint64(h.Length)
-	if !r.matched || n == 0 || h.B != r.got || n > r.want-r.got {
-		return fmt.Errorf("%w: data of %d bytes at %d, have %d of %d", link.ErrProtocol, n, h.B, r.got, r.want)
+	if err := r.move.Accept(h.B, n); err != nil {
+		return err
 	}
 	if r.class == shm.ClassInline {
 		// The receive's own memory is not in a region: through the pool.
@@ -232,13 +247,11 @@ func (c *Core) dataPlaced(p *peer, id uint64, in *inbound) error {
 	if r == nil {
 		return nil
 	}
-	r.got += uint64(in.head.Length)
+	step := r.move.Placed(uint64(in.head.Length))
 	if r.class == shm.ClassStaged {
 		c.chunkFilled(r)
 	}
-	if r.got == r.want {
-		c.finishRendezvous(p, r, id)
-	}
+	c.moveTarget(p, r, id, step)
 	return nil
 }
 
@@ -246,7 +259,7 @@ func (c *Core) dataPlaced(p *peer, id uint64, in *inbound) error {
 func (c *Core) finishRendezvous(p *peer, r *recv, id uint64) {
 	c.moved++
 	f := c.answer(p, wire.Fin)
-	f.Head.A = r.remote
+	f.Head.A = r.move.Remote
 	c.endRecv(id, r, shm.StatusOK)
 }
 
@@ -270,32 +283,28 @@ func (c *Core) onEnded(p *peer, h *wire.Header) error {
 	if r == nil {
 		return c.recvs.ended(h.A, "the end of")
 	}
-	if r.peer != p.id || !r.matched || r.remote == 0 || h.B == 0 {
+	if r.peer != p.id || !r.matched || r.move.Remote == 0 || h.B == 0 {
 		return fmt.Errorf("%w: the end of a send that nobody asked for", link.ErrProtocol)
 	}
 	c.endRecv(h.A, r, shm.Status(h.B))
 	return nil
 }
 
-// onWritten completes a receive whose data a remote write has brought: told by
-// the link, or by the sender's frame where the link does not notify. A write
-// that failed is followed by a pull of Data frames; the sender must not start
-// those by itself, since the write may have been complete here all the same, and
-// its end may have given the sender's memory back.
+// onWritten is told of a remote write into a receive: by the link, or by the
+// sender's frame where the link does not notify.
 func (c *Core) onWritten(p *peer, id uint64, whole bool) error {
 	r := c.recvs.get(id)
 	if r == nil {
 		return c.recvs.ended(id, "a write for")
 	}
-	if r.peer != p.id || !r.keyed || !r.matched {
+	if r.peer != p.id || !r.matched {
 		return fmt.Errorf("%w: notice of a write that was not asked for", link.ErrProtocol)
 	}
-	if !whole {
-		c.emitPull(p, r, id, &wire.PullBody{Bytes: r.want})
-		return nil
+	step, err := r.move.Written(whole)
+	if err != nil {
+		return err
 	}
-	r.got = r.want
-	c.finishRendezvous(p, r, id)
+	c.moveTarget(p, r, id, step)
 	return nil
 }
 
@@ -318,8 +327,7 @@ func (c *Core) RemoteDone(now int64, id link.Peer, token uint64, err error) {
 		return // it is no session's
 	case remoteMessage:
 		if r := c.recvs.get(done.id); r != nil {
-			r.reading = false
-			c.readDone(p, r, done.id, err)
+			c.moveTarget(p, r, done.id, r.move.Read(err))
 		} else if done.refuse {
 			c.tellFin(p, done.other, shm.StatusPeerLeft)
 		}
@@ -362,31 +370,21 @@ func (c *Core) cancelRemote(token uint64) {
 	c.unhold(s)
 }
 
-func (c *Core) readDone(p *peer, r *recv, id uint64, err error) {
-	if err == nil {
-		r.got = r.want
-		c.finishRendezvous(p, r, id)
-		return
-	}
-	// Whatever went wrong, the data is still with its sender: ask for it in
-	// frames, which are sent again as often as needed.
-	c.emitPull(p, r, id, &wire.PullBody{Bytes: r.want})
-}
-
 // writeDone tells the receiver about a write of which the link has not told it,
 // whether or not the send is still there.
 func (c *Core) writeDone(p *peer, op *remoteOp, err error) {
-	if err == nil && p.caps.Notify || p.state == peerDead {
+	step := mover.Written(p.caps, err)
+	if step.Do != mover.Tell || p.state == peerDead {
 		return
 	}
 	f, _ := c.emit(p, wire.Written)
 	f.Head.A = op.other
-	if err == nil {
+	if !step.Failed {
 		return
 	}
 	f.Head.B = 1
 	if st := c.sends.get(op.id); st != nil {
-		st.asked, st.next = 0, 0 // the receiver pulls once more
+		st.move.Again()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
 
 // owner is whose request it is: an application's, by number, or a collective's.
@@ -30,20 +31,14 @@ type send struct {
 	held    bool // payload's memory is held
 	orphan  bool // its session has said goodbye; its bytes are here
 	silent  int  // place in its session's silent, of a silent one
-	key     link.Key
-	keyed   bool
 
 	sync    bool // eager, waiting for Matched
 	retract bool // a cancel is under way
 
-	// Streaming: what the receiver has asked for, as [next, asked).
-	remote  uint64 // receiver's request
-	next    uint64
-	asked   uint64
+	move    mover.Source
 	flowing bool // is in its peer's streams
 	staged  bool
-	wanted  bool     // its application knows that the receiver waits
-	ends    []uint64 // ends of the pulls before the last one, while several are open
+	wanted  bool // its application knows that the receiver waits
 	chunks  chunkQueue
 }
 
@@ -232,8 +227,8 @@ func (c *Core) onMatched(p *peer, h *wire.Header) error {
 
 // endSend releases what a remembered send holds and completes it.
 func (c *Core) endSend(id uint64, st *send, status shm.Status) {
-	if st.keyed {
-		c.ports.Deregister(c.peerOf(st.dst).id, st.key)
+	if key, ok := st.move.Key(); ok {
+		c.ports.Deregister(c.peerOf(st.dst).id, key)
 	}
 	o, held := st.owner, st.held
 	if st.orphan {

@@ -6,6 +6,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
 
 // chunk is a piece of the application's memory that carries a part of a staged
@@ -66,7 +67,7 @@ func (c *Core) submitStage(s *session, d *shm.Descriptor) error {
 		return c.stageSend(q.id, st, k)
 	case requestRecv:
 		r := c.recvs.get(q.id)
-		if r == nil || r.class != shm.ClassStaged || !r.matched || !r.parked && r.remote == 0 {
+		if r == nil || r.class != shm.ClassStaged || !r.matched || !r.parked && r.move.Remote == 0 {
 			return fmt.Errorf("chunk for request %d, which waits for none", d.Req)
 		}
 		return c.stageRecv(q.id, r, k)
@@ -92,7 +93,7 @@ func (q *chunkQueue) add(k chunk, limit uint64) error {
 }
 
 func (c *Core) stageSend(id uint64, st *send, k chunk) error {
-	k.off = st.next
+	k.off = st.move.Sent()
 	if err := st.chunks.add(k, st.total); err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (c *Core) stageSend(id uint64, st *send, k chunk) error {
 // keeps it for such sends.
 func (c *Core) askForChunks(st *send) {
 	s := c.sessions[st.owner.session]
-	if st.wanted || st.next > 0 || s == nil || s.left {
+	if st.wanted || st.move.Sent() > 0 || s == nil || s.left {
 		return
 	}
 	st.wanted = true
@@ -123,18 +124,18 @@ func (c *Core) emitChunk(p *peer, id uint64, st *send, n uint64) bool {
 	k := &st.chunks.list[st.chunks.sent]
 	n = min(n, k.ref.Len-k.done)
 	f, a := c.emit(p, wire.Data)
-	f.Head.A, f.Head.B, f.Head.Length = st.remote, st.next, uint32(n)
+	f.Head.A, f.Head.B, f.Head.Length = st.move.Remote, st.move.Sent(), uint32(n)
 	f.Payload = k.ref.Slice(k.done, n)
 	*a = after{kind: afterChunk, id: id, session: st.owner.session, hold: true}
 	c.hold(st.owner.session)
 	p.out.queued += n
 	k.done += n
 	k.acks++
-	st.next += n
+	st.move.Advance(n)
 	if k.done == k.ref.Len {
 		st.chunks.sent++
 	}
-	return st.next < st.asked && st.chunks.unsent() > 0
+	return st.move.Open() && st.chunks.unsent() > 0
 }
 
 // chunkSent is told when a fragment of a staged send is acknowledged: the
@@ -205,9 +206,9 @@ func (c *Core) stageRecv(id uint64, r *recv, k chunk) error {
 		return nil
 	}
 	copy(c.ports.Bytes(k.ref), c.ports.Bytes(r.eager.Slice(k.off, k.ref.Len)))
-	r.got += k.ref.Len
+	whole := r.move.Placed(k.ref.Len).Do == mover.Finish
 	c.chunkFilled(r)
-	if r.got == r.want {
+	if whole {
 		c.endRecv(id, r, shm.StatusOK)
 	}
 	return nil
@@ -215,7 +216,7 @@ func (c *Core) stageRecv(id uint64, r *recv, k chunk) error {
 
 // chunkFilled reports the first chunk when it is full.
 func (c *Core) chunkFilled(r *recv) {
-	if k := &r.chunks.list[0]; r.got == k.off+k.ref.Len {
+	if k := &r.chunks.list[0]; r.move.Got == k.off+k.ref.Len {
 		full := r.chunks.pop()
 		c.giveBack(r.owner, full, full.ref.Len)
 	}

@@ -17,7 +17,7 @@ const framesAhead = 1024
 
 // flow puts a send among its peer's streams while it has something to send.
 func (c *Core) flow(p *peer, id uint64, st *send) {
-	if st.flowing || st.next == st.asked {
+	if st.flowing || !st.move.Open() {
 		return
 	}
 	if st.staged && st.chunks.unsent() == 0 {
@@ -70,33 +70,24 @@ func (c *Core) feedSend(p *peer, id uint64) bool {
 
 // emitData emits the next fragment; false: nothing more for now.
 func (c *Core) emitData(p *peer, id uint64, st *send) bool {
-	if st.next == st.asked {
+	if !st.move.Open() {
 		return false
 	}
-	// A fragment never spans two pulls: the receiver has a place of its own
-	// for each.
-	for len(st.ends) > 0 && st.ends[0] <= st.next {
-		st.ends = st.ends[:copy(st.ends, st.ends[1:])]
-	}
-	end := st.asked
-	if len(st.ends) > 0 {
-		end = st.ends[0]
-	}
 	c.moved++
-	n := min(p.fragment, end-st.next)
+	off, n := st.move.Next(p.fragment)
 	if st.staged {
 		return c.emitChunk(p, id, st, n)
 	}
 	f, a := c.emit(p, wire.Data)
-	f.Head.A, f.Head.B, f.Head.Length = st.remote, st.next, uint32(n)
+	f.Head.A, f.Head.B, f.Head.Length = st.move.Remote, off, uint32(n)
 	if st.held {
-		f.Payload = st.payload.Slice(st.next, n)
+		f.Payload = st.payload.Slice(off, n)
 		*a = after{session: st.owner.session, hold: true}
 		c.hold(st.owner.session)
 	} else {
-		copy(f.Inline[:], st.inline[st.next:st.next+n])
+		copy(f.Inline[:], st.inline[off:off+n])
 	}
 	p.out.queued += f.Payload.Len
-	st.next += n
-	return st.next < st.asked
+	st.move.Advance(n)
+	return st.move.Open()
 }

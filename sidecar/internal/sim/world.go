@@ -12,6 +12,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
 
 // world is one job of a seed: engines, network, applications.
@@ -22,7 +23,7 @@ type world struct {
 	engines   []*engine.Engine
 	apps      []*app // by rank
 	podOf     []int32
-	rdv       core.Rendezvous
+	rdv       mover.Protocol
 	victim    int // pod to be killed; -1: none
 	doomed    int // rank whose process is to be killed, or is hostile; -1: none
 	hostile   bool
@@ -95,7 +96,7 @@ func newWorld(seed uint64) *world {
 		}
 	}
 	w.net = newNetwork(w.rng, pods)
-	w.rdv = core.Rendezvous(w.rng.IntN(4))
+	w.rdv = mover.Protocol(w.rng.IntN(4))
 	switch f := w.rng.IntN(14); {
 	case f < 5: // nothing fails
 	case f < 9:
@@ -129,7 +130,7 @@ func newWorld(seed uint64) *world {
 func (w *world) config(self linkPeer) core.Config {
 	if w.fair {
 		return core.Config{
-			Self: self, PodOf: w.podOf, Pods: len(w.net.ports), Seed: w.seed, Rendezvous: core.Rendezvous(w.rng.IntN(4)),
+			Self: self, PodOf: w.podOf, Pods: len(w.net.ports), Seed: w.seed, Rendezvous: mover.Protocol(w.rng.IntN(4)),
 			EagerBytes: 4 << 10, FragmentBytes: fairFragment, AheadBytes: fairAhead, StartWithin: 5 * time.Second,
 		}
 	}

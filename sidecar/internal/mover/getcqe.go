@@ -1,0 +1,33 @@
+package mover
+
+import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+
+// GetCQE (paper 001 §3.1): two control messages.
+//
+//	sender                             receiver
+//	registers the source
+//	  RTS(key) ─────────────────────►  matches
+//	                                   remote read of the source
+//	           ◄═════════════════════  its link says that it is complete
+//	complete   ◄───────────────── Fin  complete
+//
+// A read that is refused or fails is followed by Pull and Data frames: the data
+// is still with its sender, and frames are sent again as often as needed.
+
+// startRead reads the whole message.
+func (t *Target) startRead(src link.Key) Step { return Step{Do: Read, Mem: t.Mem, Key: src} }
+
+// Started notes that the link has taken the read.
+func (t *Target) Started() { t.reading = true }
+
+// Refused goes on after a Read that the link did not take.
+func (t *Target) Refused(p Path) Step { return t.startPull(p) }
+
+// Read is the end of the read.
+func (t *Target) Read(err error) Step {
+	t.reading = false
+	if err != nil {
+		return t.askForAll()
+	}
+	return t.whole()
+}

@@ -1,0 +1,77 @@
+// Package mover holds the protocols by which a large message moves once its
+// announcement has met a receive: the states of one rendezvous at its sender
+// (Source) and at its receiver (Target), without the requests, peers and frames
+// around them. What happens comes in as calls; what is to be done about it goes
+// out as a Step. Each protocol has a file with its timeline.
+//
+// The protocols are those of papers 001 and 004, by their names there; P§5 is a
+// section of api/wire/PROTOCOL.md.
+package mover
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Protocol is how the payload of a large message moves.
+type Protocol uint8
+
+// The protocols. Each falls back to Stream where the link cannot do what it
+// needs, or refuses.
+const (
+	Auto   Protocol = iota // GetCQE where the link reads remotely, RPut where it writes remotely, Stream elsewhere
+	GetCQE                 // the receiver reads remotely, and its link says when (paper 001 §3)
+	RPut                   // the receiver asks, the sender writes remotely (paper 004 §6, MVAPICH)
+	Stream                 // the receiver asks, the sender sends Data frames
+)
+
+// Path is what may be used between two sidecars.
+type Path struct {
+	Protocol Protocol
+	Caps     link.Caps
+}
+
+// reads reports that the receiver may read the source remotely.
+func (p Path) reads() bool { return p.Caps.Read && (p.Protocol == Auto || p.Protocol == GetCQE) }
+
+// writes reports that the sender may write the target remotely.
+func (p Path) writes() bool { return p.Caps.Write && (p.Protocol == Auto || p.Protocol == RPut) }
+
+// Do is the kind of a Step.
+type Do uint8
+
+// What an end of a rendezvous wants done. The first four may fail, and are
+// answered at once: Registered, or Refused; the end of a Read or Write comes
+// later, with Read or Written.
+const (
+	Nothing  Do = iota
+	Register    // make Mem reachable for the peer
+	Read        // from Key into Mem
+	Write       // Mem to Key, with a notice for the peer's request
+	Announce    // RTS, with the body Offer
+	Ask         // Pull, with the body Pull
+	Supply      // the application has the memory: ask it for some
+	Flow        // what was asked for goes as Data frames
+	Tell        // Written to the peer: the write is complete, or has Failed
+	Finish      // the message is here: Fin to the peer, and the receive is complete
+)
+
+// Step is what is to be done next.
+type Step struct {
+	Do     Do
+	Failed bool // of Tell
+	Mem    link.Ref
+	Key    link.Key
+	Pull   wire.PullBody
+	Offer  wire.RTSBody
+}
+
+// pullLimit bounds the pulls of one message that are not answered wholly (P§5.3).
+const pullLimit = 256
+
+// errPull is an impossible Pull, Data or Written of a peer.
+func errPeer(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{link.ErrProtocol}, args...)...)
+}

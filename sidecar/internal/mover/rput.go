@@ -1,0 +1,39 @@
+package mover
+
+import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+
+// RPut (paper 004 §6, the CH3 design): three control messages, of which the link
+// carries the Written where it notifies.
+//
+//	sender                             receiver
+//	  RTS ──────────────────────────►  matches, registers the target
+//	           ◄─────────── Pull(key)
+//	remote write of the target ═════►
+//	its link says that it is complete
+//	  Written, or the link's notice ►  complete
+//	complete   ◄───────────────── Fin
+//
+// A write that is refused goes as Data frames; one that fails is told, and the
+// receiver pulls once more, without a key.
+
+// Registered goes on after Register.
+func (t *Target) Registered(key link.Key) Step {
+	t.key, t.keyed = key, true
+	s := t.askForAll()
+	s.Pull.Key, s.Pull.Addr = key.Key, key.Addr
+	return s
+}
+
+// Unregistered goes on after a Register that failed.
+func (t *Target) Unregistered() Step { return t.askForAll() }
+
+// Written is told that the sender's write is complete in memory, or has failed.
+func (t *Target) Written(whole bool) (Step, error) {
+	if !t.keyed {
+		return Step{}, errPeer("notice of a write that was not asked for")
+	}
+	if !whole {
+		return t.askForAll(), nil
+	}
+	return t.whole(), nil
+}

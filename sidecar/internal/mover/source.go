@@ -1,0 +1,105 @@
+package mover
+
+import (
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Source is a rendezvous at its sender: what the receiver has asked for, as
+// [sent, asked) of the message.
+type Source struct {
+	Total  uint64
+	Mem    link.Ref // the whole message, when it lies in one place that may be reached remotely
+	Remote uint64   // the receiver's request, once it has asked
+
+	sent, asked uint64
+	ends        []uint64 // ends of the pulls before the last one, while several are open
+	key         link.Key
+	keyed       bool
+}
+
+// Start announces the message. Where the path reads remotely its memory is
+// registered first.
+func (s *Source) Start(p Path) Step {
+	if p.reads() && s.Mem.Len > 0 {
+		return Step{Do: Register, Mem: s.Mem}
+	}
+	return Step{Do: Announce}
+}
+
+// Registered goes on after Register.
+func (s *Source) Registered(key link.Key) Step {
+	s.key, s.keyed = key, true
+	return Step{Do: Announce, Offer: wire.RTSBody{Key: key.Key, Addr: key.Addr}}
+}
+
+// Unregistered goes on after a Register that failed: the receiver asks.
+func (s *Source) Unregistered() Step { return Step{Do: Announce} }
+
+// Key is the registration that ends with the message.
+func (s *Source) Key() (link.Key, bool) { return s.key, s.keyed }
+
+// Pulled takes the receiver's wish for a part of the message (P§5.3).
+func (s *Source) Pulled(p link.Caps, remote uint64, b *wire.PullBody) (Step, error) {
+	if b.Bytes == 0 || b.Bytes > s.Total || b.Offset > s.Total-b.Bytes || b.Offset != s.asked {
+		return Step{}, errPeer("pull of %d bytes at %d of %d, %d asked before", b.Bytes, b.Offset, s.Total, s.asked)
+	}
+	if s.Open() {
+		if len(s.ends) >= pullLimit {
+			return Step{}, errPeer("more than %d pulls of a message are open", pullLimit)
+		}
+		s.ends = append(s.ends, s.asked)
+	}
+	s.Remote, s.asked = remote, b.Offset+b.Bytes
+	if b.Key != 0 && s.Mem.Len > 0 && p.Write {
+		return Step{Do: Write, Mem: s.Mem.Slice(b.Offset, b.Bytes), Key: link.Key{Key: b.Key, Addr: b.Addr}}, nil
+	}
+	return Step{Do: Flow}, nil
+}
+
+// Writing notes that the link has taken a Write of all that was asked for.
+func (s *Source) Writing() { s.sent = s.asked }
+
+// Refused goes on after a Write that the link did not take.
+func (s *Source) Refused() Step { return Step{Do: Flow} }
+
+// Again forgets what was asked for: the receiver pulls once more.
+func (s *Source) Again() { s.asked, s.sent = 0, 0 }
+
+// Written is the end of a Write, also of a source that has ended meanwhile: it
+// needs nothing of its state. A link that notifies has told the receiver of one
+// that is complete. One that failed is told and not repeated: it may have been
+// complete all the same, and the receiver's Fin under way, which gives the
+// sender's memory back.
+func Written(c link.Caps, err error) Step {
+	if err == nil && c.Notify {
+		return Step{}
+	}
+	return Step{Do: Tell, Failed: err != nil}
+}
+
+// Open reports that something was asked for and has not been sent.
+func (s *Source) Open() bool { return s.sent < s.asked }
+
+// Asked reports that the receiver has asked for something.
+func (s *Source) Asked() bool { return s.asked > 0 }
+
+// Sent is how much has been sent.
+func (s *Source) Sent() uint64 { return s.sent }
+
+// Next is the next fragment of at most most bytes, n of them at off; 0: there is
+// none. A fragment never spans two pulls: the receiver has a place of its own for
+// each.
+func (s *Source) Next(most uint64) (off, n uint64) {
+	for len(s.ends) > 0 && s.ends[0] <= s.sent {
+		s.ends = s.ends[:copy(s.ends, s.ends[1:])]
+	}
+	end := s.asked
+	if len(s.ends) > 0 {
+		end = s.ends[0]
+	}
+	return s.sent, min(most, end-s.sent)
+}
+
+// Advance notes that n bytes of the next fragment are in a frame.
+func (s *Source) Advance(n uint64) { s.sent += n }

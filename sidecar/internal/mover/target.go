@@ -1,0 +1,60 @@
+package mover
+
+import (
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Target is a rendezvous at its receiver.
+type Target struct {
+	Remote uint64   // the sender's request
+	Want   uint64   // bytes of the message that are wanted
+	Got    uint64   // of them, those that have come
+	Mem    link.Ref // where they go, when it is one place that may be reached remotely
+	Staged bool     // the application supplies memory piece by piece
+
+	reading bool
+	key     link.Key
+	keyed   bool
+}
+
+// Start goes for a message whose announcement carried the offer: by remote read
+// (getcqe.go), by asking for a remote write (rput.go) or for Data frames
+// (stream.go).
+func (t *Target) Start(p Path, offer link.Key) Step {
+	switch {
+	case t.Want == 0:
+		return Step{Do: Finish}
+	case t.Staged:
+		return Step{Do: Supply}
+	case t.Mem.Len > 0 && offer.Key != 0 && p.reads():
+		return t.startRead(offer)
+	}
+	return t.startPull(p)
+}
+
+// startPull asks the sender for the message, with the place for a remote write
+// where the path has it.
+func (t *Target) startPull(p Path) Step {
+	if t.Mem.Len > 0 && p.writes() {
+		return Step{Do: Register, Mem: t.Mem}
+	}
+	return t.askForAll()
+}
+
+// askForAll asks for Data frames, or for a write if there is a key.
+func (t *Target) askForAll() Step {
+	return Step{Do: Ask, Pull: wire.PullBody{Bytes: t.Want}}
+}
+
+// Key is the registration that ends with the receive.
+func (t *Target) Key() (link.Key, bool) { return t.key, t.keyed }
+
+// Reading reports that a remote read of the message is under way.
+func (t *Target) Reading() bool { return t.reading }
+
+// whole ends the rendezvous: all that is wanted is here.
+func (t *Target) whole() Step {
+	t.Got = t.Want
+	return Step{Do: Finish}
+}
