@@ -1,6 +1,6 @@
 // Package golden compares encoded bytes with files of hexadecimal digits, for
 // the tests of what crosses a process boundary. Other implementations of the
-// same layout (clientlib/c) read the same files.
+// same layout (clientlib/c) read the same files. Text compares text.
 //
 // A file has comment lines that begin with #, then lines of up to sixteen bytes
 // in hexadecimal, separated by blanks. `go test PACKAGE -update` writes the
@@ -33,6 +33,24 @@ func Compare(t testing.TB, name string, got []byte) {
 		if i >= len(got) || i >= len(want) || got[i] != want[i] {
 			t.Fatalf("%s: %d bytes, want %d; they differ from byte %d on\ngot\n%swant\n%s", path, len(got), len(want), i, lines(got), lines(want))
 		}
+	}
+}
+
+// Text fails the test unless got is what testdata/NAME.txt says.
+func Text(t testing.TB, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".txt")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs; got\n%swant\n%s", path, got, want)
 	}
 }
 

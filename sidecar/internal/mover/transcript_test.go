@@ -1,0 +1,193 @@
+package mover
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/golden"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// stage plays one rendezvous between its two ends and writes down what passes
+// between them, in the form of the timelines.
+type stage struct {
+	t      *testing.T
+	log    strings.Builder
+	source Source
+	target Target
+	path   Path
+	fail   map[string]int // how often an action fails
+	ended  bool
+}
+
+const (
+	sourceKey, targetKey         = 11, 22
+	sourceRequest, targetRequest = 101, 202
+	fragment                     = 400
+)
+
+func (s *stage) say(format string, args ...any) { fmt.Fprintf(&s.log, format+"\n", args...) }
+
+// fails reports whether an action is to fail this time.
+func (s *stage) fails(what string) bool {
+	if s.fail[what] == 0 {
+		return false
+	}
+	s.fail[what]--
+	s.say("    (%s fails)", what)
+	return true
+}
+
+var errPlay = errors.New("as the scenario wants it")
+
+func (s *stage) atSource(x Step) {
+	switch x.Do {
+	case Register:
+		if s.fails("register source") {
+			s.atSource(s.source.Unregistered())
+			return
+		}
+		s.atSource(s.source.Registered(link.Key{Key: sourceKey}))
+	case Announce:
+		s.say("RTS key %d ->", x.Offer.Key)
+		s.target.Remote = sourceRequest
+		s.atTarget(s.target.Start(s.path, link.Key{Key: x.Offer.Key}))
+	case Write:
+		if s.fails("start write") {
+			s.atSource(s.source.Refused())
+			return
+		}
+		s.source.Writing()
+		s.say("write %d bytes to key %d =>", x.Mem.Len, x.Key.Key)
+		var err error
+		if s.fails("write") {
+			err = errPlay
+		}
+		if err == nil && s.path.Caps.Notify {
+			s.say("notice =>")
+			s.written(true)
+		}
+		s.atSource(Written(s.path.Caps, err))
+	case Flow:
+		for s.source.Open() {
+			off, n := s.source.Next(fragment)
+			s.source.Advance(n)
+			s.say("Data %d bytes at %d ->", n, off)
+			if err := s.target.Accept(off, n); err != nil {
+				s.t.Fatal(err)
+			}
+			s.atTarget(s.target.Placed(n))
+		}
+	case Tell:
+		if x.Failed {
+			s.source.Again()
+		}
+		s.say("Written failed=%v ->", x.Failed)
+		s.written(!x.Failed)
+	case Nothing:
+	default:
+		s.t.Fatalf("the source does %d", x.Do)
+	}
+}
+
+func (s *stage) written(whole bool) {
+	x, err := s.target.Written(whole)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.atTarget(x)
+}
+
+func (s *stage) atTarget(x Step) {
+	switch x.Do {
+	case Register:
+		if s.fails("register target") {
+			s.atTarget(s.target.Unregistered())
+			return
+		}
+		s.atTarget(s.target.Registered(link.Key{Key: targetKey}))
+	case Read:
+		if s.fails("start read") {
+			s.atTarget(s.target.Refused(s.path))
+			return
+		}
+		s.target.Started()
+		s.say("<= read %d bytes of key %d", x.Mem.Len, x.Key.Key)
+		var err error
+		if s.fails("read") {
+			err = errPlay
+		}
+		s.atTarget(s.target.Read(err))
+	case Ask:
+		s.say("<- Pull %d bytes at %d, key %d", x.Pull.Bytes, x.Pull.Offset, x.Pull.Key)
+		step, err := s.source.Pulled(s.path.Caps, targetRequest, &x.Pull)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.atSource(step)
+	case Finish:
+		s.say("<- Fin")
+		if s.ended || s.target.Got != s.target.Want || s.target.Reading() {
+			s.t.Errorf("finished with %d of %d bytes, before: %v", s.target.Got, s.target.Want, s.ended)
+		}
+		s.ended = true
+	case Nothing:
+	default:
+		s.t.Fatalf("the target does %d", x.Do)
+	}
+}
+
+// TestTranscripts plays every protocol, and every way in which it falls back.
+func TestTranscripts(t *testing.T) {
+	all := link.Caps{Register: true, Read: true, Write: true}
+	notify := all
+	notify.Notify = true
+	mem := link.Ref{Region: 7, Len: 1000}
+	for _, x := range []struct {
+		name  string
+		path  Path
+		fail  string // actions that fail once, separated by commas
+		total uint64
+		want  uint64
+		local bool // neither end has memory that may be reached remotely
+	}{
+		{name: "getcqe", path: Path{GetCQE, all}},
+		{name: "getcqe-truncated", path: Path{GetCQE, all}, want: 600},
+		{name: "getcqe-source-unregistered", path: Path{GetCQE, all}, fail: "register source"},
+		{name: "getcqe-read-refused", path: Path{Auto, all}, fail: "start read"},
+		{name: "getcqe-read-fails", path: Path{GetCQE, all}, fail: "read"},
+		{name: "rput", path: Path{RPut, all}},
+		{name: "rput-notify", path: Path{RPut, notify}},
+		{name: "rput-write-refused", path: Path{RPut, all}, fail: "start write"},
+		{name: "rput-write-fails", path: Path{RPut, notify}, fail: "write"},
+		{name: "rput-target-unregistered", path: Path{RPut, all}, fail: "register target"},
+		{name: "stream", path: Path{Stream, all}},
+		{name: "stream-one-byte", path: Path{Stream, all}, total: 1},
+		{name: "auto-no-remote", path: Path{Auto, link.Caps{}}},
+		{name: "auto-private-memory", path: Path{Auto, all}, local: true},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			s := &stage{t: t, path: x.path, fail: map[string]int{}}
+			for _, f := range strings.Split(x.fail, ",") {
+				s.fail[f]++
+			}
+			if x.total == 0 {
+				x.total = mem.Len
+			}
+			if x.want == 0 {
+				x.want = x.total
+			}
+			s.source.Total, s.target.Want = x.total, x.want
+			if !x.local {
+				s.source.Mem, s.target.Mem = mem.Slice(0, x.total), mem.Slice(0, x.want)
+			}
+			s.atSource(s.source.Start(x.path))
+			if !s.ended {
+				t.Error("the message has not arrived")
+			}
+			golden.Text(t, x.name, s.log.String())
+		})
+	}
+}
