@@ -101,6 +101,7 @@ func (e *Engine) SessionGone(s *session.Session) {
 			// What it said before it ended comes first: a goodbye may be
 			// among it. Another process that has its memory may go on, so
 			// that it is no more than fits the ring.
+			a.Deafen()
 			a.ended, a.last = true, a.Pending()
 		}
 	})

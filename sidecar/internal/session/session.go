@@ -22,6 +22,8 @@ type Session struct {
 	arena    []byte
 	submit   *ring.Consumer
 	complete *ring.Producer
+	deaf     bool // the application has ended
+
 	// overflow holds completions that found the ring full. It is bounded by
 	// the requests that the application may have open, and while it is not
 	// empty nothing more is taken from the application (Next).
@@ -64,6 +66,10 @@ func (s *Session) SetFree(f func() error) { s.unmap = f }
 // Doorbell is the eventfd that the application rings, or -1.
 func (s *Session) Doorbell() int { return s.doorbell }
 
+// Deafen says that nobody reads completions any more: the application has ended.
+// What it had said before is still to be had by Next.
+func (s *Session) Deafen() { s.deaf, s.overflow, s.kept = true, nil, 0 }
+
 // Next copies the application's next descriptor into d. It stops while the
 // application does not read its completions.
 func (s *Session) Next(d *shm.Descriptor) bool {
@@ -83,6 +89,9 @@ func (s *Session) Ready() bool { return len(s.overflow) == 0 && s.submit.Ready()
 // Complete publishes a completion, or keeps it until there is room. An error
 // means that the application spoilt its ring.
 func (s *Session) Complete(d *shm.Descriptor) error {
+	if s.deaf {
+		return nil
+	}
 	s.fresh = true
 	if len(s.overflow) == 0 {
 		ok, err := s.complete.Push(d)

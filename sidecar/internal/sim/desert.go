@@ -22,12 +22,26 @@ func (w *world) planDeserters() {
 
 // desert lets an application go whose time has come.
 func (w *world) desert(a *app) error {
+	if a.dead && a.deserts > 0 {
+		a.linger()
+	}
 	if a.dead || a.deserts == 0 || w.progress() < a.deserts {
 		return nil
 	}
 	var err error
 	a.dead, err = a.submit.Push(&shm.Descriptor{Op: shm.OpDetach})
+	if a.dead && w.seed%2 == 0 { // its process ends at once, whatever it has not read
+		w.engines[w.podOf[a.rank]].SessionGone(a.session)
+	}
 	return err
+}
+
+// linger reads the completions of a deserter, and does nothing about them.
+func (a *app) linger() {
+	var d shm.Descriptor
+	for a.complete.Pop(&d) {
+	}
+	a.complete.Release()
 }
 
 // checkDeserted: only a deserter's peer is told that it has left, and never
