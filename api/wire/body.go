@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 )
 
 // RTSBody is the payload of RTS (§5.2): where the source lies, when the sender
@@ -68,10 +69,11 @@ type RingBody struct {
 	Key, Addr uint64
 	Slots     uint32
 	SlotBytes uint32
+	Notice    uint32 // what tells of a write to the first slot; those to the others follow it
 }
 
 // RingBytes is the size of a RingBody.
-const RingBytes = 24
+const RingBytes = 32
 
 // Encode writes r to b.
 func (r *RingBody) Encode(b []byte) int {
@@ -80,6 +82,7 @@ func (r *RingBody) Encode(b []byte) int {
 	binary.LittleEndian.PutUint64(b[8:], r.Addr)
 	binary.LittleEndian.PutUint32(b[16:], r.Slots)
 	binary.LittleEndian.PutUint32(b[20:], r.SlotBytes)
+	binary.LittleEndian.PutUint64(b[24:], uint64(r.Notice))
 	return RingBytes
 }
 
@@ -90,6 +93,10 @@ func (r *RingBody) Decode(b []byte) error {
 	}
 	r.Key, r.Addr = binary.LittleEndian.Uint64(b[0:]), binary.LittleEndian.Uint64(b[8:])
 	r.Slots, r.SlotBytes = binary.LittleEndian.Uint32(b[16:]), binary.LittleEndian.Uint32(b[20:])
+	r.Notice = binary.LittleEndian.Uint32(b[24:])
+	if r.Notice == 0 || r.Slots > math.MaxUint32-r.Notice {
+		return fmt.Errorf("%w: notices from %d on of a ring of %d slots", ErrMalformed, r.Notice, r.Slots)
+	}
 	if r.Key == 0 || r.Slots == 0 || r.SlotBytes < HeaderBytes+TailBytes || r.SlotBytes%Align != 0 {
 		return fmt.Errorf("%w: ring of %d slots of %d bytes", ErrMalformed, r.Slots, r.SlotBytes)
 	}

@@ -50,7 +50,7 @@ func TestGoldenBodies(t *testing.T) {
 	if err := gotPull.Decode(b); err != nil || gotPull != pull {
 		t.Errorf("%+v became %+v: %v", pull, gotPull, err)
 	}
-	ring := RingBody{Key: 0x0102030405060708, Addr: 0x1112131415161718, Slots: 0x21222324, SlotBytes: 0x31323340}
+	ring := RingBody{Key: 0x0102030405060708, Addr: 0x1112131415161718, Slots: 0x21222324, SlotBytes: 0x31323340, Notice: 0x41424344}
 	b = make([]byte, RingBytes)
 	if n := ring.Encode(b); n != RingBytes {
 		t.Errorf("a Ring body of %d bytes", n)
@@ -65,11 +65,13 @@ func TestGoldenBodies(t *testing.T) {
 // TestNoRing: offers that nobody can write to.
 func TestNoRing(t *testing.T) {
 	for _, ring := range []RingBody{
-		{Slots: 16, SlotBytes: 2048},
-		{Key: 1, SlotBytes: 2048},
-		{Key: 1, Slots: 16},
-		{Key: 1, Slots: 16, SlotBytes: HeaderBytes},
-		{Key: 1, Slots: 16, SlotBytes: 2000},
+		{Slots: 16, SlotBytes: 2048, Notice: 1},
+		{Key: 1, SlotBytes: 2048, Notice: 1},
+		{Key: 1, Slots: 16, Notice: 1},
+		{Key: 1, Slots: 16, SlotBytes: HeaderBytes, Notice: 1},
+		{Key: 1, Slots: 16, SlotBytes: 2000, Notice: 1},
+		{Key: 1, Slots: 16, SlotBytes: 2048},
+		{Key: 1, Slots: 16, SlotBytes: 2048, Notice: ^uint32(15)},
 	} {
 		b := make([]byte, RingBytes)
 		ring.Encode(b)

@@ -78,7 +78,8 @@ type peer struct {
 	ackFrame  link.Frame
 	ackFrames [1]*link.Frame
 
-	lane    int // place in RegionRings; -1: none
+	lane    int    // place in RegionRings; -1: none
+	rings   uint64 // that either side has offered, over all connections
 	ringIn  inRing
 	ringOut outRing
 }

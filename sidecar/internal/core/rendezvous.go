@@ -323,7 +323,7 @@ func (c *Core) RemoteDone(now int64, id link.Peer, token uint64, err error) {
 	p := &c.peers[id]
 	switch done.kind {
 	case remoteRing:
-		c.ringWritten(p, err)
+		c.ringWritten(p, done.id, err)
 		return // it is no session's
 	case remoteMessage:
 		if r := c.recvs.get(done.id); r != nil {
@@ -393,7 +393,7 @@ func (c *Core) RemoteWritten(now int64, id link.Peer, notify uint64) error {
 	c.now = now
 	p := &c.peers[id]
 	if notify>>32 == 0 { // no request has such a number
-		return c.ringNotice(p, notify-1)
+		return c.ringNotice(p, notify)
 	}
 	return c.onWritten(p, notify, true)
 }

@@ -42,6 +42,7 @@ type inRing struct {
 	open   bool
 	offer  bool // the peer is still to be told
 	key    link.Key
+	first  uint32          // notice of the first slot
 	taken  uint64          // frames taken out
 	notice [ringSlots]bool // a write to the slot is complete
 }
@@ -49,7 +50,9 @@ type inRing struct {
 // outRing is the ring of a peer that we write to.
 type outRing struct {
 	open      bool
+	number    uint64 // of the ring: ends of writes to others are told late
 	key       link.Key
+	notice    uint32
 	slots     uint64
 	slotBytes uint64
 	written   uint64 // frames put in
@@ -89,9 +92,14 @@ func (c *Core) openRing(p *peer) {
 		c.stats.Unregistered++
 		return
 	}
-	p.ringIn = inRing{open: true, offer: true, key: key}
+	p.rings++
+	p.ringIn = inRing{open: true, offer: true, key: key, first: uint32(p.rings%ringNotices*ringSlots + 1)}
 	c.stats.Rings++
 }
+
+// ringNotices is how many rings have notices of their own before the first ones
+// are used again.
+const ringNotices = 1 << 24
 
 // closeRings forgets both rings of a connection that is gone.
 func (c *Core) closeRings(p *peer) {
@@ -105,7 +113,7 @@ func (c *Core) closeRings(p *peer) {
 // postOffer tells p of its ring.
 func (c *Core) postOffer(p *peer, to Poster) bool {
 	f := &p.ackFrame
-	body := wire.RingBody{Key: p.ringIn.key.Key, Addr: p.ringIn.key.Addr, Slots: ringSlots, SlotBytes: ringSlot}
+	body := wire.RingBody{Key: p.ringIn.key.Key, Addr: p.ringIn.key.Addr, Slots: ringSlots, SlotBytes: ringSlot, Notice: p.ringIn.first}
 	f.Head = wire.Header{Type: wire.Ring, Ack: p.recvSeq, Credit: p.grant}
 	f.Head.Length = uint32(body.Encode(f.Inline[:]))
 	return to.Post(p.id, p.ackFrames[:]) > 0
@@ -123,8 +131,9 @@ func (c *Core) onRing(p *peer, payload []byte) error {
 	if p.ringOut.open || body.Slots > ringSlots || body.SlotBytes > ringSlot || !c.fast(p) {
 		return nil // frames do as well
 	}
+	p.rings++
 	p.ringOut = outRing{
-		open: true, key: link.Key{Key: body.Key, Addr: body.Addr}, slots: uint64(body.Slots), slotBytes: uint64(body.SlotBytes),
+		open: true, number: p.rings, notice: body.Notice, key: link.Key{Key: body.Key, Addr: body.Addr}, slots: uint64(body.Slots), slotBytes: uint64(body.SlotBytes),
 	}
 	return nil
 }
@@ -171,10 +180,10 @@ func (c *Core) writeRing(p *peer, f *link.Frame) bool {
 	dst.Addr += slot * r.slotBytes
 	notify := uint64(0)
 	if p.caps.Notify {
-		notify = slot + 1
+		notify = uint64(r.notice) + slot
 	}
 	op, token := c.remotes.alloc()
-	*op = remoteOp{kind: remoteRing}
+	*op = remoteOp{kind: remoteRing, id: r.number}
 	if err := c.ports.Write(p.id, token, src, dst, notify); err != nil {
 		c.remotes.release(token)
 		r.open = false
@@ -203,10 +212,11 @@ func (c *Core) fillSlot(b []byte, f *link.Frame, number uint64) {
 // ringWritten is told of the end of a write to p's ring. After one that failed
 // the frames of the ring go by the connection; those that had arrived are known
 // by their numbers.
-func (c *Core) ringWritten(p *peer, err error) {
-	if p.ringOut.underWay > 0 {
-		p.ringOut.underWay--
+func (c *Core) ringWritten(p *peer, number uint64, err error) {
+	if p.ringOut.number != number {
+		return // of a connection that is gone, with all that was in the ring
 	}
+	p.ringOut.underWay--
 	if err != nil {
 		p.ringOut.open = false
 		p.out.rewind()
@@ -214,12 +224,15 @@ func (c *Core) ringWritten(p *peer, err error) {
 	c.touch(p)
 }
 
-// ringNotice is told that a peer's write to slot is complete.
-func (c *Core) ringNotice(p *peer, slot uint64) error {
-	if slot >= ringSlots {
-		return fmt.Errorf("%w: notice of slot %d of %d", link.ErrProtocol, slot, ringSlots)
+// ringNotice is told that a peer's write to the ring is complete. Notices of the
+// rings of lost connections come late, too, and mean nothing any more.
+func (c *Core) ringNotice(p *peer, notice uint64) error {
+	if notice == 0 || notice > p.rings*ringSlots+ringSlots && p.rings < ringNotices {
+		return fmt.Errorf("%w: notice %d of no ring", link.ErrProtocol, notice)
 	}
-	p.ringIn.notice[slot] = true
+	if slot := notice - uint64(p.ringIn.first); p.ringIn.open && slot < ringSlots {
+		p.ringIn.notice[slot] = true
+	}
 	return nil
 }
 

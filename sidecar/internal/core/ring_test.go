@@ -162,6 +162,62 @@ func TestBrokenConnectionForgetsRings(t *testing.T) {
 	}
 }
 
+// Links may tell of what happened on a lost connection after the next one was
+// made: it is none of the new rings' business. (Seed 39081: a frame of which the
+// middle had not come.)
+func TestNewsOfLostRings(t *testing.T) {
+	notifying := link.Caps{Name: "test", Register: true, Write: true, Notify: true}
+	c, ports := ringed(t, notifying)
+	offer := wire.RingBody{Key: 9, Slots: 2, SlotBytes: ringSlot, Notice: 1}
+	take := func() {
+		t.Helper()
+		b := make([]byte, wire.RingBytes)
+		offer.Encode(b)
+		if err := c.Deliver(2, 1, &wire.Header{Type: wire.Ring, Credit: c.peers[1].granted}, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send := func(req uint32) {
+		t.Helper()
+		d := shm.Descriptor{Op: shm.OpSend, Req: req, Peer: 1, Class: shm.ClassInline}
+		d.SetInline([]byte("hello"))
+		if err := c.Submit(3, 0, &d); err != nil {
+			t.Fatal(err)
+		}
+		c.Flush(3, ports)
+	}
+	take()
+	send(0)
+	old := c.peers[1].ringIn.first
+	c.LinkDown(4, 1, link.ErrBroken)
+	c.LinkUp(5, 1, notifying)
+	if err := c.Deliver(5, 1, &wire.Header{Type: wire.Ack, Credit: c.peers[1].granted}, nil); err != nil {
+		t.Fatal(err)
+	}
+	take()
+	c.Flush(5, ports)
+	if len(ports.writes) != 2 { // the lost frame again
+		t.Fatalf("%d writes, want 2", len(ports.writes))
+	}
+	c.RemoteDone(6, 1, ports.writes[0].token, link.ErrBroken)
+	if p := &c.peers[1]; !p.ringOut.open || p.ringOut.underWay != 1 || len(p.out.unposted()) != 0 {
+		t.Errorf("the end of a lost write changes the new ring: %+v", p.ringOut)
+	}
+	put(ports.ring(), 1, 1, []byte("half of it"))
+	if err := c.RemoteWritten(7, 1, uint64(old)); err != nil {
+		t.Fatal(err)
+	}
+	if n := c.PollRings(7); n != 0 {
+		t.Error("a frame is taken by the notice of a lost ring")
+	}
+	if err := c.RemoteWritten(8, 1, uint64(c.peers[1].ringIn.first)); err != nil || c.PollRings(8) != 1 {
+		t.Error("a frame is not taken by its own notice:", err)
+	}
+	if err := c.RemoteWritten(9, 1, 1<<30); !errors.Is(err, link.ErrProtocol) {
+		t.Error("a notice of no ring is taken:", err)
+	}
+}
+
 // FuzzRing writes arbitrary bytes into the ring: whatever they are, frames are
 // taken or the connection ends, and nothing else happens.
 func FuzzRing(f *testing.F) {
