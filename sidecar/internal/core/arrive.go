@@ -109,7 +109,7 @@ func (c *Core) deliver(p *peer, h *wire.Header, payload []byte) error {
 	case wire.Matched:
 		return c.onMatched(p, h)
 	case wire.Written:
-		return c.onWritten(p, h.A, h.B == 0)
+		return c.onWritten(p, h.A, h.B == 0, h.Tag)
 	case wire.Retract:
 		return c.onRetract(p, h)
 	case wire.Retracted:

@@ -181,6 +181,7 @@ type Core struct {
 	granting []*window // with more waiters to be granted a lock
 	closing  []*window // gone, with waiters that are still to be told
 	parting  parting
+	polled   []uint64 // receives whose last byte tells of their end
 
 	spareAccesses []*accessQueue
 }

@@ -14,8 +14,8 @@ type message struct {
 	head     wire.Header
 	peer     link.Peer
 	length   uint64
-	payload  link.Ref // in the pool; none when empty or a rendezvous
-	key      link.Key
+	payload  link.Ref     // in the pool; none when empty or a rendezvous
+	offer    wire.RTSBody // of a rendezvous
 	ref      match.Ref
 	eager    bool
 	arriving bool   // the link is still reading the payload
@@ -72,9 +72,9 @@ func (c *Core) matchParked(r *recv, rid uint64, m *message, mid uint64) {
 		c.deliverParked(r, rid, m, mid)
 		return
 	}
-	remote, key := m.head.B, m.key
+	remote, offer := m.head.B, m.offer
 	c.freeMessage(mid, m)
-	c.startRendezvous(r, rid, remote, key)
+	c.startRendezvous(r, rid, remote, &offer)
 }
 
 // deliverParked moves an eager message that is all here to its receive.

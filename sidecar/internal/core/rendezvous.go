@@ -56,7 +56,11 @@ func (c *Core) registerSource(p *peer, st *send, mem link.Ref) mover.Step {
 		c.stats.Unregistered++
 		return st.move.Unregistered()
 	}
-	return st.move.Registered(key)
+	var last uint8
+	if c.path(p).Polls() {
+		last = c.lastByte(mem)[0]
+	}
+	return st.move.Registered(key, last)
 }
 
 // onRTS matches an announcement.
@@ -74,26 +78,25 @@ func (c *Core) onRTS(p *peer, h *wire.Header, payload []byte) error {
 		c.refuse(&message{head: *h, peer: p.id}, c.refusal())
 		return nil
 	}
-	key := link.Key{Key: body.Key, Addr: body.Addr}
 	if r, id := c.arrive(e, h); r != nil {
 		c.bind(r, p, h, h.A)
-		c.startRendezvous(r, id, h.B, key)
+		c.startRendezvous(r, id, h.B, &body)
 		return nil
 	}
 	if err := p.announces(); err != nil {
 		return err
 	}
 	m, _ := c.park(p, e, h, h.A, link.Ref{})
-	m.key = key
+	m.offer = body
 	return nil
 }
 
 // startRendezvous fetches a matched message whose payload is still with its
 // sender.
-func (c *Core) startRendezvous(r *recv, id, remote uint64, key link.Key) {
+func (c *Core) startRendezvous(r *recv, id, remote uint64, offer *wire.RTSBody) {
 	c.moved++
 	p := &c.peers[r.peer]
-	r.move = mover.Target{Remote: remote, Want: r.want, Staged: r.class == shm.ClassStaged}
+	r.move = mover.Target{Remote: remote, Total: r.length, Want: r.want, Staged: r.class == shm.ClassStaged}
 	if r.class != shm.ClassInline && r.class != shm.ClassStaged {
 		r.move.Mem = r.buf.Slice(0, r.want)
 	}
@@ -101,7 +104,7 @@ func (c *Core) startRendezvous(r *recv, id, remote uint64, key link.Key) {
 		c.endRecv(id, r, c.lost(p))
 		return
 	}
-	c.moveTarget(p, r, id, r.move.Start(c.path(p), key))
+	c.moveTarget(p, r, id, r.move.Start(c.path(p), offer))
 }
 
 // moveTarget carries out what the receiving end of a rendezvous wants done.
@@ -127,14 +130,51 @@ func (c *Core) moveTarget(p *peer, r *recv, id uint64, s mover.Step) {
 		case mover.Supply:
 			c.tellStaged(r)
 		case mover.Finish:
-			c.finishRendezvous(p, r, id)
+			c.tellFin(p, r.move.Remote, shm.StatusOK)
+			c.finishRendezvous(r, id)
+		case mover.End:
+			c.finishRendezvous(r, id)
 		}
 		return
 	}
 }
 
+// lastByte is the last byte of ref.
+func (c *Core) lastByte(ref link.Ref) []byte { return c.ports.Bytes(ref.Slice(ref.Len-1, 1)) }
+
+// PollMemory looks at all that peers change without a word: their rings, and the
+// last bytes of messages. It returns how much has come. A peer that writes what no
+// correct one does loses its connection.
+func (c *Core) PollMemory(now int64) int {
+	c.now = now
+	return c.pollRings() + c.pollReads()
+}
+
+// pollReads ends the receives whose last byte has come.
+func (c *Core) pollReads() (came int) {
+	for i := len(c.polled) - 1; i >= 0; i-- {
+		id := c.polled[i]
+		r := c.recvs.get(id)
+		if r != nil {
+			step := r.move.Polled(c.lastByte(r.move.Mem)[0])
+			if step.Do == mover.Nothing && r.move.Reading() {
+				continue
+			}
+			c.moveTarget(&c.peers[r.peer], r, id, step)
+			came++
+		}
+		last := len(c.polled) - 1
+		c.polled[i] = c.polled[last]
+		c.polled = c.polled[:last]
+	}
+	return came
+}
+
 // read starts a remote read; false: the link refuses it.
 func (c *Core) read(p *peer, r *recv, id uint64, s mover.Step) bool {
+	if s.Poll {
+		c.lastByte(s.Mem)[0] = s.Guard
+	}
 	token := c.remote(remoteMessage, r.owner.session, id)
 	if err := c.ports.Read(p.id, token, s.Mem, s.Key); err != nil {
 		c.cancelRemote(token)
@@ -144,6 +184,9 @@ func (c *Core) read(p *peer, r *recv, id uint64, s mover.Step) bool {
 	r.token = token
 	r.move.Started()
 	c.remotes.get(token).other = r.move.Remote
+	if s.Poll {
+		c.polled = append(c.polled, id)
+	}
 	return true
 }
 
@@ -255,11 +298,9 @@ func (c *Core) dataPlaced(p *peer, id uint64, in *inbound) error {
 	return nil
 }
 
-// finishRendezvous tells the sender and completes the receive.
-func (c *Core) finishRendezvous(p *peer, r *recv, id uint64) {
+// finishRendezvous completes the receive.
+func (c *Core) finishRendezvous(r *recv, id uint64) {
 	c.moved++
-	f := c.answer(p, wire.Fin)
-	f.Head.A = r.move.Remote
 	c.endRecv(id, r, shm.StatusOK)
 }
 
@@ -292,9 +333,12 @@ func (c *Core) onEnded(p *peer, h *wire.Header) error {
 
 // onWritten is told of a remote write into a receive: by the link, or by the
 // sender's frame where the link does not notify.
-func (c *Core) onWritten(p *peer, id uint64, whole bool) error {
+func (c *Core) onWritten(p *peer, id uint64, whole bool, remote uint64) error {
 	r := c.recvs.get(id)
 	if r == nil {
+		if !whole { // complete all the same, and noticed; or given up, which was told before
+			c.tellFin(p, remote, shm.StatusOK)
+		}
 		return c.recvs.ended(id, "a write for")
 	}
 	if r.peer != p.id || !r.matched {
@@ -373,18 +417,19 @@ func (c *Core) cancelRemote(token uint64) {
 // writeDone tells the receiver about a write of which the link has not told it,
 // whether or not the send is still there.
 func (c *Core) writeDone(p *peer, op *remoteOp, err error) {
+	if st := c.sends.get(op.id); st != nil && err == nil {
+		c.endSend(op.id, st, shm.StatusOK)
+	} else if st != nil {
+		st.move.Again()
+	}
 	step := mover.Written(p.caps, err)
 	if step.Do != mover.Tell || p.state == peerDead {
 		return
 	}
 	f, _ := c.emit(p, wire.Written)
-	f.Head.A = op.other
-	if !step.Failed {
-		return
-	}
-	f.Head.B = 1
-	if st := c.sends.get(op.id); st != nil {
-		st.move.Again()
+	f.Head.A, f.Head.Tag = op.other, op.id
+	if step.Failed {
+		f.Head.B = 1
 	}
 }
 
@@ -395,5 +440,5 @@ func (c *Core) RemoteWritten(now int64, id link.Peer, notify uint64) error {
 	if notify>>32 == 0 { // no request has such a number
 		return c.ringNotice(p, notify)
 	}
-	return c.onWritten(p, notify, true)
+	return c.onWritten(p, notify, true, 0)
 }

@@ -236,10 +236,8 @@ func (c *Core) ringNotice(p *peer, notice uint64) error {
 	return nil
 }
 
-// PollRings takes out what peers have written, and returns how many frames it
-// were. A peer that writes what no correct one does loses its connection.
-func (c *Core) PollRings(now int64) int {
-	c.now = now
+// pollRings takes out what peers have written, and returns how many frames it were.
+func (c *Core) pollRings() int {
 	work := uint64(0)
 	for _, id := range c.lanes {
 		p := &c.peers[id]
@@ -248,7 +246,7 @@ func (c *Core) PollRings(now int64) int {
 		}
 		before := p.ringIn.taken
 		if err := c.drainRing(p); err != nil {
-			c.LinkDown(now, id, err)
+			c.LinkDown(c.now, id, err)
 			continue
 		}
 		work += p.ringIn.taken - before

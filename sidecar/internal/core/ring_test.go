@@ -112,14 +112,14 @@ func TestRingIsOfferedAfterGreeting(t *testing.T) {
 func TestRingKeepsOrder(t *testing.T) {
 	c, ports := ringed(t, placing)
 	put(ports.ring(), 1, 2, []byte("second"))
-	if n := c.PollRings(2); n != 0 {
+	if n := c.PollMemory(2); n != 0 {
 		t.Fatalf("%d frames were taken before their turn", n)
 	}
 	first := wire.Header{Type: wire.Eager, Seq: 1, Src: 1, Tag: 5, A: 5, Length: 5}
 	if err := c.Deliver(3, 1, &first, []byte("first")); err != nil {
 		t.Fatal(err)
 	}
-	if n := c.PollRings(4); n != 1 {
+	if n := c.PollMemory(4); n != 1 {
 		t.Fatalf("%d frames were taken, want 1", n)
 	}
 	// A frame of the connection that was posted after the ring's third.
@@ -137,10 +137,10 @@ func TestRingTakesTurns(t *testing.T) {
 	c, ports := ringed(t, placing)
 	for n := uint64(1); n <= 3*ringSlots; n++ {
 		put(ports.ring(), n, n, make([]byte, n))
-		if took := c.PollRings(int64(n)); took != 1 {
+		if took := c.PollMemory(int64(n)); took != 1 {
 			t.Fatalf("frame %d: %d were taken", n, took)
 		}
-		if took := c.PollRings(int64(n)); took != 0 {
+		if took := c.PollMemory(int64(n)); took != 0 {
 			t.Fatalf("frame %d was taken twice", n)
 		}
 	}
@@ -153,11 +153,11 @@ func TestBrokenConnectionForgetsRings(t *testing.T) {
 	if ports.keys != 0 {
 		t.Fatalf("%d registrations outlive the connection", ports.keys)
 	}
-	if n := c.PollRings(3); n != 0 {
+	if n := c.PollMemory(3); n != 0 {
 		t.Fatal("a frame of a lost connection was taken")
 	}
 	c.LinkUp(4, 1, placing)
-	if n := c.PollRings(5); n != 0 || ports.keys != 1 {
+	if n := c.PollMemory(5); n != 0 || ports.keys != 1 {
 		t.Fatalf("the new ring begins with %d frames, %d registrations", n, ports.keys)
 	}
 }
@@ -207,10 +207,10 @@ func TestNewsOfLostRings(t *testing.T) {
 	if err := c.RemoteWritten(7, 1, uint64(old)); err != nil {
 		t.Fatal(err)
 	}
-	if n := c.PollRings(7); n != 0 {
+	if n := c.PollMemory(7); n != 0 {
 		t.Error("a frame is taken by the notice of a lost ring")
 	}
-	if err := c.RemoteWritten(8, 1, uint64(c.peers[1].ringIn.first)); err != nil || c.PollRings(8) != 1 {
+	if err := c.RemoteWritten(8, 1, uint64(c.peers[1].ringIn.first)); err != nil || c.PollMemory(8) != 1 {
 		t.Error("a frame is not taken by its own notice:", err)
 	}
 	if err := c.RemoteWritten(9, 1, 1<<30); !errors.Is(err, link.ErrProtocol) {
@@ -233,7 +233,7 @@ func FuzzRing(f *testing.F) {
 		ring := ports.ring()
 		put(ring, 1, 1, []byte("hello"))
 		copy(ring[int(at)%len(ring):], raw)
-		took := c.PollRings(2)
+		took := c.PollMemory(2)
 		if ports.down {
 			if ports.keys != 0 || c.Failed() == nil {
 				t.Fatalf("the connection ended with %d registrations, failure %v", ports.keys, c.Failed())

@@ -141,7 +141,7 @@ func (e *Engine) Turn() int {
 	for _, l := range e.links {
 		work += l.Poll(e)
 	}
-	work += e.core.PollRings(e.now)
+	work += e.core.PollMemory(e.now)
 	if e.now >= e.nextTick {
 		e.tick()
 	}

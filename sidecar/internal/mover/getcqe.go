@@ -1,6 +1,9 @@
 package mover
 
-import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+import (
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
 
 // GetCQE (paper 001 §3.1): two control messages.
 //
@@ -15,7 +18,13 @@ import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 // is still with its sender, and frames are sent again as often as needed.
 
 // startRead reads the whole message.
-func (t *Target) startRead(src link.Key) Step { return Step{Do: Read, Mem: t.Mem, Key: src} }
+func (t *Target) startRead(p Path, o *wire.RTSBody) Step {
+	s := Step{Do: Read, Mem: t.Mem, Key: link.Key{Key: o.Key, Addr: o.Addr}}
+	if p.Polls() {
+		t.guardRead(&s, o.Last)
+	}
+	return s
+}
 
 // Started notes that the link has taken the read.
 func (t *Target) Started() { t.reading = true }

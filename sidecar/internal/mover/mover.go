@@ -23,6 +23,7 @@ type Protocol uint8
 const (
 	Auto   Protocol = iota // GetCQE where the link reads remotely, RPut where it writes remotely, Stream elsewhere
 	GetCQE                 // the receiver reads remotely, and its link says when (paper 001 §3)
+	Get                    // the same, and the last byte says when; GetCQE where the link places out of order
 	RPut                   // the receiver asks, the sender writes remotely (paper 004 §6, MVAPICH)
 	Stream                 // the receiver asks, the sender sends Data frames
 )
@@ -34,7 +35,12 @@ type Path struct {
 }
 
 // reads reports that the receiver may read the source remotely.
-func (p Path) reads() bool { return p.Caps.Read && (p.Protocol == Auto || p.Protocol == GetCQE) }
+func (p Path) reads() bool {
+	return p.Caps.Read && (p.Protocol == Auto || p.Protocol == GetCQE || p.Protocol == Get)
+}
+
+// Polls reports that the last byte of memory tells when a read is complete.
+func (p Path) Polls() bool { return p.Protocol == Get && p.Caps.Read && p.Caps.InOrder }
 
 // writes reports that the sender may write the target remotely.
 func (p Path) writes() bool { return p.Caps.Write && (p.Protocol == Auto || p.Protocol == RPut) }
@@ -42,13 +48,13 @@ func (p Path) writes() bool { return p.Caps.Write && (p.Protocol == Auto || p.Pr
 // Do is the kind of a Step.
 type Do uint8
 
-// What an end of a rendezvous wants done. The first four may fail, and are
-// answered at once: Registered, or Refused; the end of a Read or Write comes
-// later, with Read or Written.
+// What an end of a rendezvous wants done. Register, Read and Write may fail, and
+// are answered at once: with Registered, Started or Writing, or else with
+// Unregistered or Refused; the end of a Read or Write comes later.
 const (
 	Nothing  Do = iota
 	Register    // make Mem reachable for the peer
-	Read        // from Key into Mem
+	Read        // from Key into Mem; its last byte is Guard before, where Poll is set
 	Write       // Mem to Key, with a notice for the peer's request
 	Announce    // RTS, with the body Offer
 	Ask         // Pull, with the body Pull
@@ -56,12 +62,15 @@ const (
 	Flow        // what was asked for goes as Data frames
 	Tell        // Written to the peer: the write is complete, or has Failed
 	Finish      // the message is here: Fin to the peer, and the receive is complete
+	End         // the message is here, and its sender knows: the receive is complete
 )
 
 // Step is what is to be done next.
 type Step struct {
 	Do     Do
 	Failed bool // of Tell
+	Poll   bool
+	Guard  uint8
 	Mem    link.Ref
 	Key    link.Key
 	Pull   wire.PullBody

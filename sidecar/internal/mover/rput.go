@@ -2,19 +2,19 @@ package mover
 
 import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 
-// RPut (paper 004 §6, the CH3 design): three control messages, of which the link
-// carries the Written where it notifies.
+// RPut (paper 004 §6, the CH3 design; RTS, CTS and FIN of paper 001): three control
+// messages, of which the link carries the last where it notifies.
 //
 //	sender                             receiver
 //	  RTS ──────────────────────────►  matches, registers the target
 //	           ◄─────────── Pull(key)
 //	remote write of the target ═════►
-//	its link says that it is complete
+//	its link says that it is complete:
+//	complete
 //	  Written, or the link's notice ►  complete
-//	complete   ◄───────────────── Fin
 //
-// A write that is refused goes as Data frames; one that fails is told, and the
-// receiver pulls once more, without a key.
+// A write that is refused goes as Data frames. One that fails is told, and the
+// receiver pulls once more, without a key, or has got it all the same and says Fin.
 
 // Registered goes on after Register.
 func (t *Target) Registered(key link.Key) Step {
@@ -35,5 +35,6 @@ func (t *Target) Written(whole bool) (Step, error) {
 	if !whole {
 		return t.askForAll(), nil
 	}
-	return t.whole(), nil
+	t.whole()
+	return Step{Do: End}, nil
 }

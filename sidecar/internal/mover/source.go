@@ -27,10 +27,11 @@ func (s *Source) Start(p Path) Step {
 	return Step{Do: Announce}
 }
 
-// Registered goes on after Register.
-func (s *Source) Registered(key link.Key) Step {
+// Registered goes on after Register; last is the last byte of the source where
+// the path polls.
+func (s *Source) Registered(key link.Key, last uint8) Step {
 	s.key, s.keyed = key, true
-	return Step{Do: Announce, Offer: wire.RTSBody{Key: key.Key, Addr: key.Addr}}
+	return Step{Do: Announce, Offer: wire.RTSBody{Key: key.Key, Addr: key.Addr, Last: last}}
 }
 
 // Unregistered goes on after a Register that failed: the receiver asks.
@@ -67,10 +68,9 @@ func (s *Source) Refused() Step { return Step{Do: Flow} }
 func (s *Source) Again() { s.asked, s.sent = 0, 0 }
 
 // Written is the end of a Write, also of a source that has ended meanwhile: it
-// needs nothing of its state. A link that notifies has told the receiver of one
-// that is complete. One that failed is told and not repeated: it may have been
-// complete all the same, and the receiver's Fin under way, which gives the
-// sender's memory back.
+// needs nothing of its state. The message is complete with a Write that has not
+// failed, and a link that notifies has told the receiver. One that failed is told
+// and not repeated: it may have been complete all the same, and noticed.
 func Written(c link.Caps, err error) Step {
 	if err == nil && c.Notify {
 		return Step{}

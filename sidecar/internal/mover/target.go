@@ -8,27 +8,30 @@ import (
 // Target is a rendezvous at its receiver.
 type Target struct {
 	Remote uint64   // the sender's request
+	Total  uint64   // bytes of the message
 	Want   uint64   // bytes of the message that are wanted
 	Got    uint64   // of them, those that have come
 	Mem    link.Ref // where they go, when it is one place that may be reached remotely
 	Staged bool     // the application supplies memory piece by piece
 
 	reading bool
+	polled  bool
+	guard   uint8
 	key     link.Key
 	keyed   bool
 }
 
 // Start goes for a message whose announcement carried the offer: by remote read
-// (getcqe.go), by asking for a remote write (rput.go) or for Data frames
+// (getcqe.go, get.go), by asking for a remote write (rput.go) or for Data frames
 // (stream.go).
-func (t *Target) Start(p Path, offer link.Key) Step {
+func (t *Target) Start(p Path, offer *wire.RTSBody) Step {
 	switch {
 	case t.Want == 0:
 		return Step{Do: Finish}
 	case t.Staged:
 		return Step{Do: Supply}
 	case t.Mem.Len > 0 && offer.Key != 0 && p.reads():
-		return t.startRead(offer)
+		return t.startRead(p, offer)
 	}
 	return t.startPull(p)
 }

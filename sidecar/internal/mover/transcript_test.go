@@ -18,7 +18,7 @@ type stage struct {
 	source Source
 	target Target
 	path   Path
-	fail   map[string]int // how often an action fails
+	fail   failures
 	ended  bool
 }
 
@@ -26,7 +26,13 @@ const (
 	sourceKey, targetKey         = 11, 22
 	sourceRequest, targetRequest = 101, 202
 	fragment                     = 400
+	lastByte                     = 0x5a // of the source
 )
+
+// failures says how often an action fails.
+type failures map[string]int
+
+func (f failures) any(what string) bool { return f[what] > 0 }
 
 func (s *stage) say(format string, args ...any) { fmt.Fprintf(&s.log, format+"\n", args...) }
 
@@ -49,11 +55,11 @@ func (s *stage) atSource(x Step) {
 			s.atSource(s.source.Unregistered())
 			return
 		}
-		s.atSource(s.source.Registered(link.Key{Key: sourceKey}))
+		s.atSource(s.source.Registered(link.Key{Key: sourceKey}, lastByte))
 	case Announce:
 		s.say("RTS key %d ->", x.Offer.Key)
 		s.target.Remote = sourceRequest
-		s.atTarget(s.target.Start(s.path, link.Key{Key: x.Offer.Key}))
+		s.atTarget(s.target.Start(s.path, &x.Offer))
 	case Write:
 		if s.fails("start write") {
 			s.atSource(s.source.Refused())
@@ -69,6 +75,11 @@ func (s *stage) atSource(x Step) {
 			s.say("notice =>")
 			s.written(true)
 		}
+		if err == nil {
+			s.say("sender complete")
+		} else {
+			s.source.Again()
+		}
 		s.atSource(Written(s.path.Caps, err))
 	case Flow:
 		for s.source.Open() {
@@ -81,9 +92,6 @@ func (s *stage) atSource(x Step) {
 			s.atTarget(s.target.Placed(n))
 		}
 	case Tell:
-		if x.Failed {
-			s.source.Again()
-		}
 		s.say("Written failed=%v ->", x.Failed)
 		s.written(!x.Failed)
 	case Nothing:
@@ -115,6 +123,10 @@ func (s *stage) atTarget(x Step) {
 		}
 		s.target.Started()
 		s.say("<= read %d bytes of key %d", x.Mem.Len, x.Key.Key)
+		if x.Poll && !s.fail.any("read") {
+			s.poll(x.Guard)
+			return
+		}
 		var err error
 		if s.fails("read") {
 			err = errPlay
@@ -127,9 +139,12 @@ func (s *stage) atTarget(x Step) {
 			s.t.Fatal(err)
 		}
 		s.atSource(step)
-	case Finish:
-		s.say("<- Fin")
-		if s.ended || s.target.Got != s.target.Want || s.target.Reading() {
+	case Finish, End:
+		if x.Do == Finish {
+			s.say("<- Fin")
+		}
+		s.say("receiver complete")
+		if s.ended || s.target.Got != s.target.Want {
 			s.t.Errorf("finished with %d of %d bytes, before: %v", s.target.Got, s.target.Want, s.ended)
 		}
 		s.ended = true
@@ -139,11 +154,25 @@ func (s *stage) atTarget(x Step) {
 	}
 }
 
+// poll sees the guard first, and then the last byte of the source.
+func (s *stage) poll(guard uint8) {
+	if guard == lastByte {
+		s.t.Fatal("the guard is the last byte of the source")
+	}
+	s.atTarget(s.target.Polled(guard))
+	if s.ended {
+		s.t.Fatal("the receive ends before its last byte has come")
+	}
+	s.say("last byte =>")
+	s.atTarget(s.target.Polled(lastByte))
+	s.atTarget(s.target.Polled(lastByte)) // once is enough
+}
+
 // TestTranscripts plays every protocol, and every way in which it falls back.
 func TestTranscripts(t *testing.T) {
 	all := link.Caps{Register: true, Read: true, Write: true}
-	notify := all
-	notify.Notify = true
+	notify, ordered := all, all
+	notify.Notify, ordered.InOrder = true, true
 	mem := link.Ref{Region: 7, Len: 1000}
 	for _, x := range []struct {
 		name  string
@@ -158,6 +187,10 @@ func TestTranscripts(t *testing.T) {
 		{name: "getcqe-source-unregistered", path: Path{GetCQE, all}, fail: "register source"},
 		{name: "getcqe-read-refused", path: Path{Auto, all}, fail: "start read"},
 		{name: "getcqe-read-fails", path: Path{GetCQE, all}, fail: "read"},
+		{name: "get", path: Path{Get, ordered}},
+		{name: "get-out-of-order", path: Path{Get, all}},
+		{name: "get-truncated", path: Path{Get, ordered}, want: 600},
+		{name: "get-read-fails", path: Path{Get, ordered}, fail: "read"},
 		{name: "rput", path: Path{RPut, all}},
 		{name: "rput-notify", path: Path{RPut, notify}},
 		{name: "rput-write-refused", path: Path{RPut, all}, fail: "start write"},
@@ -169,7 +202,7 @@ func TestTranscripts(t *testing.T) {
 		{name: "auto-private-memory", path: Path{Auto, all}, local: true},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			s := &stage{t: t, path: x.path, fail: map[string]int{}}
+			s := &stage{t: t, path: x.path, fail: failures{}}
 			for _, f := range strings.Split(x.fail, ",") {
 				s.fail[f]++
 			}
@@ -179,7 +212,7 @@ func TestTranscripts(t *testing.T) {
 			if x.want == 0 {
 				x.want = x.total
 			}
-			s.source.Total, s.target.Want = x.total, x.want
+			s.source.Total, s.target.Total, s.target.Want = x.total, x.total, x.want
 			if !x.local {
 				s.source.Mem, s.target.Mem = mem.Slice(0, x.total), mem.Slice(0, x.want)
 			}

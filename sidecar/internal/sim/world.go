@@ -96,7 +96,7 @@ func newWorld(seed uint64) *world {
 		}
 	}
 	w.net = newNetwork(w.rng, pods)
-	w.rdv = mover.Protocol(w.rng.IntN(4))
+	w.rdv = drawProtocol(w.rng)
 	switch f := w.rng.IntN(14); {
 	case f < 5: // nothing fails
 	case f < 9:
@@ -130,7 +130,7 @@ func newWorld(seed uint64) *world {
 func (w *world) config(self linkPeer) core.Config {
 	if w.fair {
 		return core.Config{
-			Self: self, PodOf: w.podOf, Pods: len(w.net.ports), Seed: w.seed, Rendezvous: mover.Protocol(w.rng.IntN(4)),
+			Self: self, PodOf: w.podOf, Pods: len(w.net.ports), Seed: w.seed, Rendezvous: drawProtocol(w.rng),
 			EagerBytes: 4 << 10, FragmentBytes: fairFragment, AheadBytes: fairAhead, StartWithin: 5 * time.Second,
 		}
 	}
@@ -357,4 +357,9 @@ func (w *world) stuck() error {
 		text += fmt.Sprintf(" pod %d: %d sends %d receives %d parked;", i, s.Sends, s.Receives, s.Parked)
 	}
 	return fmt.Errorf("%s", text)
+}
+
+// drawProtocol draws how large messages move.
+func drawProtocol(rng *rand.Rand) mover.Protocol {
+	return mover.Protocol(rng.IntN(int(mover.Stream) + 1))
 }
