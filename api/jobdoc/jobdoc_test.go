@@ -36,7 +36,7 @@ func TestDocument(t *testing.T) {
 // understands, and only the engine's own choice is left out.
 func TestWords(t *testing.T) {
 	for _, wait := range []v1alpha1.WaitPolicy{"Auto", "Poll", "Yield", "Block"} {
-		for _, rendezvous := range []v1alpha1.Rendezvous{"Auto", "Get", "Put", "Stream"} {
+		for _, rendezvous := range []v1alpha1.Rendezvous{"Auto", "GetCQE", "Get", "Put", "PutNR", "RPut", "Stream"} {
 			for _, transport := range []v1alpha1.TransportType{v1alpha1.TransportAuto, v1alpha1.TransportRDMA, v1alpha1.TransportTCP} {
 				a := attempt()
 				a.Profile.WaitPolicy, a.Profile.Rendezvous, a.Profile.Encryption = wait, rendezvous, v1alpha1.EncryptionTLS

@@ -12,7 +12,9 @@ import (
 // The profile's words in the document's.
 var (
 	wait       = map[v1alpha1.WaitPolicy]string{"Poll": "poll", "Yield": "yield", "Block": "block"}
-	rendezvous = map[v1alpha1.Rendezvous]string{"Get": "get", "Put": "put", "Stream": "stream"}
+	rendezvous = map[v1alpha1.Rendezvous]string{
+		"GetCQE": "getcqe", "Get": "get", "Put": "put", "PutNR": "putnr", "RPut": "rput", "Stream": "stream",
+	}
 	encryption = map[v1alpha1.Encryption]string{v1alpha1.EncryptionTLS: bootstrap.EncryptTLS}
 	transport  = map[v1alpha1.TransportType]string{v1alpha1.TransportTCP: bootstrap.TransportTCP}
 	required   = map[v1alpha1.TransportType]bootstrap.Names{

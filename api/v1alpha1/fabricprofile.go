@@ -36,7 +36,7 @@ type FabricProfileList struct {
 
 // Rendezvous is how a large message is moved.
 //
-// +kubebuilder:validation:Enum=Auto;Get;Put;Stream
+// +kubebuilder:validation:Enum=Auto;GetCQE;Get;Put;PutNR;RPut;Stream
 type Rendezvous string
 
 // Encryption of data between sidecars.
@@ -60,8 +60,11 @@ type WaitPolicy string
 // +kubebuilder:validation:MinProperties=0
 // +kubebuilder:validation:XValidation:rule="!has(self.deadAfterMilliseconds) || !has(self.heartbeatMilliseconds) || self.deadAfterMilliseconds >= 2 * self.heartbeatMilliseconds",message="deadAfterMilliseconds is at least twice heartbeatMilliseconds"
 type FabricProfileSpec struct {
-	// rendezvous is the protocol for large messages: the receiver reads (Get),
-	// has the sender write (Put), or the sender streams (Stream).
+	// rendezvous is the protocol for large messages. The receiver reads, and
+	// knows the end by the link (GetCQE) or by the last byte (Get); it lets the
+	// sender write before the message is announced, with a random last byte (Put)
+	// or a zero one (PutNR), or after (RPut); or the sender streams (Stream).
+	// What the transport cannot do is done as with Auto.
 	// +default="Auto"
 	// +optional
 	Rendezvous Rendezvous `json:"rendezvous,omitempty"`

@@ -64,6 +64,45 @@ func (p *PullBody) Decode(b []byte) error {
 	return nil
 }
 
+// ReadyBody is the payload of Ready (§5.4): where a message of exactly the
+// receive's size may be written before it is announced.
+type ReadyBody struct {
+	Key, Addr uint64
+	Seq       uint64 // last frame that had arrived when the receive was posted
+	Guard     uint8  // what the last byte is until the message has come
+	Poll      bool   // the last byte tells; else the link's notice
+}
+
+// ReadyBytes is the size of a ReadyBody.
+const ReadyBytes = 32
+
+// Encode writes r to b.
+func (r *ReadyBody) Encode(b []byte) int {
+	_ = b[ReadyBytes-1]
+	word := uint64(r.Guard)
+	if r.Poll {
+		word |= 1 << 8
+	}
+	for i, v := range [4]uint64{r.Key, r.Addr, r.Seq, word} {
+		binary.LittleEndian.PutUint64(b[8*i:], v)
+	}
+	return ReadyBytes
+}
+
+// Decode reads r from b.
+func (r *ReadyBody) Decode(b []byte) error {
+	if len(b) != ReadyBytes {
+		return fmt.Errorf("%w: ready body of %d bytes", ErrMalformed, len(b))
+	}
+	r.Key, r.Addr, r.Seq = binary.LittleEndian.Uint64(b[0:]), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
+	word := binary.LittleEndian.Uint64(b[24:])
+	r.Guard, r.Poll = uint8(word), word>>8 == 1
+	if r.Key == 0 || word>>8 > 1 {
+		return fmt.Errorf("%w: ready with key %d, flags %#x", ErrMalformed, r.Key, word>>8)
+	}
+	return nil
+}
+
 // RingBody is the payload of Ring (§5.7): where a peer may write small frames.
 type RingBody struct {
 	Key, Addr uint64

@@ -60,11 +60,14 @@ const (
 	Flushed   Type = 22 // A: origin's request; B: status of the accesses since the last flush
 	Abort     Type = 23 // Src: failed rank, A: code; payload: reason text
 	Bye       Type = 24 // this sidecar has no more ranks; its going away is no failure
-	Ready     Type = 25 // receiver-first rendezvous: A: receiver's request, B: capacity; payload: ReadyBody
+	Ready     Type = 25 // receiver-first rendezvous: A: receiver's request, B: its bytes; Dst: the rank that is to send; payload: ReadyBody
 	Ring      Type = 26 // unsequenced; payload: RingBody: small eager frames may be written there
 	Ended     Type = 27 // A: receiver's request: the send that it pulled from has ended; B: status
 	Left      Type = 28 // Src: a rank that has left; nothing of it follows
-	typeMax   Type = 28
+	Taken     Type = 29 // A: receiver's request: a write that it was ready for is under way
+	Withdraw  Type = 30 // A: receiver's request: it would be ready no more
+	Withdrawn Type = 31 // A: receiver's request; B: 1 it is not written to, 0 it is
+	typeMax   Type = 31
 )
 
 func (t Type) String() string {
@@ -74,7 +77,7 @@ func (t Type) String() string {
 	return [...]string{
 		"", "ack", "heartbeat", "eager", "matched", "rts", "pull", "data", "fin", "written",
 		"retract", "retracted", "put", "get", "got", "acc", "fetch", "fetched", "lock", "locked", "unlock",
-		"flush", "flushed", "abort", "bye", "ready", "ring", "ended", "left",
+		"flush", "flushed", "abort", "bye", "ready", "ring", "ended", "left", "taken", "withdraw", "withdrawn",
 	}[t]
 }
 

@@ -50,6 +50,20 @@ func TestGoldenBodies(t *testing.T) {
 	if err := gotPull.Decode(b); err != nil || gotPull != pull {
 		t.Errorf("%+v became %+v: %v", pull, gotPull, err)
 	}
+	ready := ReadyBody{Key: 0x0102030405060708, Addr: 0x1112131415161718, Seq: 0x2122232425262728, Guard: 0x31, Poll: true}
+	b = make([]byte, ReadyBytes)
+	if n := ready.Encode(b); n != ReadyBytes {
+		t.Errorf("a Ready body of %d bytes", n)
+	}
+	golden.Compare(t, "ready", b)
+	var gotReady ReadyBody
+	if err := gotReady.Decode(b); err != nil || gotReady != ready {
+		t.Errorf("%+v became %+v: %v", ready, gotReady, err)
+	}
+	b[25] = 2
+	if err := gotReady.Decode(b); !errors.Is(err, ErrMalformed) {
+		t.Error("flags that mean nothing:", err)
+	}
 	ring := RingBody{Key: 0x0102030405060708, Addr: 0x1112131415161718, Slots: 0x21222324, SlotBytes: 0x31323340, Notice: 0x41424344}
 	b = make([]byte, RingBytes)
 	if n := ring.Encode(b); n != RingBytes {
@@ -91,7 +105,8 @@ func TestMalformed(t *testing.T) {
 		"ack with a payload of 274960 bytes":           func(b *[HeaderBytes]byte) { b[1] = byte(Ack) },
 		"fin with a payload of 274960 bytes":           func(b *[HeaderBytes]byte) { b[1] = byte(Fin) },
 		"left with a payload of 274960 bytes":          func(b *[HeaderBytes]byte) { b[1] = byte(Left) },
-		"type(29)":                                     func(b *[HeaderBytes]byte) { b[1] = 29 },
+		"withdrawn with a payload of 274960 bytes":     func(b *[HeaderBytes]byte) { b[1] = byte(Withdrawn) },
+		"type(32)":                                     func(b *[HeaderBytes]byte) { b[1] = 32 },
 		"data":                                         func(b *[HeaderBytes]byte) { b[3] = 1 },
 		"payload of 1048577 bytes":                     func(b *[HeaderBytes]byte) { b[4], b[5], b[6], b[7] = 1, 0, 0x10, 0 },
 		"data with sequence number 0":                  func(b *[HeaderBytes]byte) { clear(b[8:16]) },

@@ -129,7 +129,7 @@ func (d *daemon) coreConfig() core.Config {
 		Self: link.Peer(d.o.pod), PodOf: d.doc.PodOf(), Pods: len(d.doc.Pods),
 		EagerBytes: uint64(t.EagerBytes), FragmentBytes: uint32(t.FragmentBytes), CreditBytes: uint64(t.CreditBytes),
 		Heartbeat: time.Duration(t.Heartbeat), DeadAfter: time.Duration(t.DeadAfter), StartWithin: time.Duration(t.StartWithin), Seed: rand.Uint64(),
-		Rendezvous: map[string]mover.Protocol{"get": mover.GetCQE, "put": mover.RPut, "stream": mover.Stream}[t.Rendezvous],
+		Rendezvous: mover.Named(t.Rendezvous),
 	}
 	if c.StartWithin == 0 {
 		c.StartWithin = defaultStart

@@ -85,6 +85,7 @@ func (c *Core) Deliver(now int64, id link.Peer, h *wire.Header, payload []byte) 
 	if err != nil || !fresh {
 		return err
 	}
+	p.handling = h.Seq
 	if p.in.active && h.Type != wire.Abort { // placed before the connection broke, whole in hand now
 		err = c.deliverPlaced(p, h, payload)
 	} else {
@@ -109,7 +110,7 @@ func (c *Core) deliver(p *peer, h *wire.Header, payload []byte) error {
 	case wire.Matched:
 		return c.onMatched(p, h)
 	case wire.Written:
-		return c.onWritten(p, h.A, h.B == 0, h.Tag)
+		return c.onWritten(p, h.A, h.B == 0, h)
 	case wire.Retract:
 		return c.onRetract(p, h)
 	case wire.Retracted:
@@ -120,6 +121,14 @@ func (c *Core) deliver(p *peer, h *wire.Header, payload []byte) error {
 		return c.onEnded(p, h)
 	case wire.Left:
 		return c.onLeft(p, h)
+	case wire.Ready:
+		return c.onReady(p, h, payload)
+	case wire.Taken:
+		return c.onTaken(p, h)
+	case wire.Withdraw:
+		return c.onWithdraw(p, h)
+	case wire.Withdrawn:
+		return c.onWithdrawn(p, h)
 	case wire.Bye:
 		c.onBye(p)
 		return nil
@@ -206,6 +215,7 @@ const (
 
 // target fixes where the payload of h goes and holds the memory's session.
 func (c *Core) target(p *peer, h *wire.Header, kind placeKind, id uint64, dst link.Ref, s *session) {
+	p.handling = h.Seq
 	p.in = inbound{active: true, head: *h, dst: dst, id: id, kind: kind}
 	if s != nil {
 		p.in.session, p.in.hold = s.id, true

@@ -16,7 +16,11 @@ func (c *Core) submitCancel(s *session, d *shm.Descriptor) error {
 	}
 	switch q := s.requests[d.Req]; q.kind {
 	case requestRecv:
-		if r := c.recvs.get(q.id); r != nil && !r.matched && s.endpoint.queue.Cancel(r.posted) {
+		switch r := c.recvs.get(q.id); {
+		case r == nil || r.matched:
+		case r.offered:
+			c.withdraw(r, q.id)
+		case s.endpoint.queue.Cancel(r.posted):
 			c.endRecv(q.id, r, shm.StatusCancelled)
 		}
 	case requestProbe:

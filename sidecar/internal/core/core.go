@@ -182,6 +182,7 @@ type Core struct {
 	closing  []*window // gone, with waiters that are still to be told
 	parting  parting
 	polled   []uint64 // receives whose last byte tells of their end
+	dice     uint64
 
 	spareAccesses []*accessQueue
 }
@@ -216,7 +217,7 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	c := &Core{cfg: cfg, ports: ports, retractables: map[retractable]uint64{}}
+	c := &Core{cfg: cfg, ports: ports, retractables: map[retractable]uint64{}, dice: cfg.Seed | 1}
 	reserve := poolReserve(cfg.Pods, cfg.CreditBytes)
 	c.pool = pool{region: RegionPool, limit: reserve}
 	c.copies = pool{region: RegionPool, next: reserve, limit: reserve + copyReserve}

@@ -135,6 +135,7 @@ func (c *Core) markLeft(rank uint32) {
 		c.parting.left = make([]uint64, (len(c.cfg.PodOf)+63)/64)
 	}
 	c.parting.left[rank/64] |= 1 << (rank % 64)
+	c.dropOffers(rank)
 	c.startSweep()
 }
 
@@ -181,9 +182,21 @@ func (c *Core) sweep(budget int) int {
 
 func (c *Core) sweepRecv(id uint64, r *recv) {
 	switch {
+	case r.offered && c.hasCome(r):
+		c.put(r, id)
+	case r.matched && r.offered:
+		if p := &c.peers[r.peer]; p.state == peerDead {
+			c.endRecv(id, r, c.lost(p))
+		} else {
+			c.chase(p)
+		}
 	case !r.matched && r.from != shm.AnySource && c.hasLeft(r.from):
+		status := shm.StatusPeerLeft
+		if r.withdrawn { // its application wanted no more of it
+			status = shm.StatusCancelled
+		}
 		r.endpoint.space(r.coll).Cancel(r.posted)
-		c.endRecv(id, r, shm.StatusPeerLeft)
+		c.endRecv(id, r, status)
 	case r.matched && r.move.Remote != 0 && !r.move.Reading():
 		if p := &c.peers[r.peer]; p.state == peerDead {
 			c.endRecv(id, r, c.lost(p))

@@ -21,6 +21,7 @@ type endpoint struct {
 	talks   talks        // whom it has sent to
 	claimed []uint64     // messages that matched probes have taken and nobody has received
 	wins    map[uint32]*window
+	offers  map[link.Peer]int // receives that are offered to a peer
 }
 
 func newEndpoint(rank uint32, seed uint64) *endpoint {

@@ -1,5 +1,7 @@
 package core
 
+import "slices"
+
 // fifo is a queue whose memory is used again.
 type fifo[E any] struct {
 	list []E
@@ -26,6 +28,9 @@ func (q *fifo[E]) pop() E {
 	q.next++
 	return e
 }
+
+// remove takes the element at place i of rest.
+func (q *fifo[E]) remove(i int) { q.list = slices.Delete(q.list, q.next+i, q.next+i+1) }
 
 // rest is what is in q, oldest first; it is q's memory.
 func (q *fifo[E]) rest() []E { return q.list[q.next:] }

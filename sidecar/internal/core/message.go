@@ -34,12 +34,18 @@ func envelope(h *wire.Header) match.Envelope {
 // the receive's id, or 0 when the message has to wait.
 func (c *Core) arrive(e *endpoint, h *wire.Header) (*recv, uint64) {
 	q := e.space(h.Flags&wire.FlagColl != 0)
-	i, ok := q.Arrive(envelope(h))
-	if !ok {
-		return nil, 0
+	for {
+		i, ok := q.Arrive(envelope(h))
+		if !ok {
+			return nil, 0
+		}
+		r, id := c.recvs.at(i)
+		if r.offered && !c.arriveOffered(r, id) {
+			continue
+		}
+		c.stats.Expected++
+		return r, id
 	}
-	c.stats.Expected++
-	return c.recvs.at(i)
 }
 
 // park keeps a message until somebody receives it. The payload, if any, is

@@ -63,6 +63,7 @@ type peer struct {
 	used     uint32 // of it used
 
 	recvSeq   uint64 // last frame received in order
+	handling  uint64 // last frame whose message, if any, has been matched
 	ackSent   uint64
 	ackBytes  uint64 // payload bytes since the last acknowledgement
 	ackAt     int64  // when an acknowledgement is due; 0: none is owed
@@ -78,8 +79,9 @@ type peer struct {
 	ackFrame  link.Frame
 	ackFrames [1]*link.Frame
 
-	lane    int    // place in RegionRings; -1: none
-	rings   uint64 // that either side has offered, over all connections
+	offers  *offers // of its receives; nil: it has made none
+	lane    int     // place in RegionRings; -1: none
+	rings   uint64  // that either side has offered, over all connections
 	ringIn  inRing
 	ringOut outRing
 }

@@ -31,6 +31,11 @@ type recv struct {
 	peer   link.Peer
 	from   uint32 // source that it accepts; AnySource: any
 
+	offered   bool   // to the sender (ready.go)
+	withdrawn bool   // it was asked for the offer
+	covered   byte   // what the guard has replaced
+	wanted    uint64 // tag that an offered one accepts
+
 	move   mover.Target // of a rendezvous
 	token  uint64       // of its remote read
 	eager  link.Ref     // payload in the pool, of a staged receive
@@ -105,7 +110,11 @@ func (c *Core) startRecv(r *recv, id uint64, p match.Pattern) {
 		// sidecar notices.)
 		c.reach(from)
 	}
+	offer := p.Source != match.AnySource && c.mayOffer(r, c.peerOf(p.Source), &p)
 	r.posted = q.Post(p, uint32(id))
+	if offer {
+		c.offer(c.peerOf(p.Source), r, id, &p)
+	}
 }
 
 // bind notes which message r has got.
@@ -118,6 +127,10 @@ func (c *Core) bind(r *recv, p *peer, h *wire.Header, length uint64) {
 
 // endRecv completes r and forgets it.
 func (c *Core) endRecv(id uint64, r *recv, status shm.Status) {
+	if r.offered && status == shm.StatusOK {
+		c.countOffer(r)
+	}
+	c.closeOffer(r)
 	if key, ok := r.move.Key(); ok {
 		c.ports.Deregister(r.peer, key)
 	}

@@ -156,11 +156,14 @@ func (c *Core) pollReads() (came int) {
 		id := c.polled[i]
 		r := c.recvs.get(id)
 		if r != nil {
-			step := r.move.Polled(c.lastByte(r.move.Mem)[0])
-			if step.Do == mover.Nothing && r.move.Reading() {
+			if r.move.Polling() && !r.move.Come(c.lastByte(r.move.Mem)[0]) {
 				continue
 			}
-			c.moveTarget(&c.peers[r.peer], r, id, step)
+			if r.offered && r.move.Polling() {
+				c.put(r, id)
+			} else {
+				c.moveTarget(&c.peers[r.peer], r, id, r.move.Polled())
+			}
 			came++
 		}
 		last := len(c.polled) - 1
@@ -232,7 +235,8 @@ func (c *Core) onPull(p *peer, h *wire.Header, payload []byte) error {
 // refuses it.
 func (c *Core) write(p *peer, st *send, id uint64, s mover.Step) bool {
 	token := c.remote(remotePut, st.owner.session, id)
-	c.remotes.get(token).other = st.move.Remote
+	op := c.remotes.get(token)
+	op.other, op.rank = st.move.Remote, st.dst
 	if err := c.ports.Write(p.id, token, s.Mem, s.Key, st.move.Remote); err != nil {
 		c.cancelRemote(token)
 		return false
@@ -333,13 +337,20 @@ func (c *Core) onEnded(p *peer, h *wire.Header) error {
 
 // onWritten is told of a remote write into a receive: by the link, or by the
 // sender's frame where the link does not notify.
-func (c *Core) onWritten(p *peer, id uint64, whole bool, remote uint64) error {
+func (c *Core) onWritten(p *peer, id uint64, whole bool, h *wire.Header) error {
 	r := c.recvs.get(id)
 	if r == nil {
-		if !whole { // complete all the same, and noticed; or given up, which was told before
-			c.tellFin(p, remote, shm.StatusOK)
+		if err := c.recvs.ended(id, "a write for"); err != nil {
+			return err
 		}
-		return c.recvs.ended(id, "a write for")
+		if !whole {
+			return c.endUnwritten(p, h)
+		}
+		return nil
+	}
+	if r.offered && c.peerOf(r.from) == p {
+		c.onPut(p, r, id, whole, h)
+		return nil
 	}
 	if r.peer != p.id || !r.matched {
 		return fmt.Errorf("%w: notice of a write that was not asked for", link.ErrProtocol)
@@ -349,6 +360,20 @@ func (c *Core) onWritten(p *peer, id uint64, whole bool, remote uint64) error {
 		return err
 	}
 	c.moveTarget(p, r, id, step)
+	return nil
+}
+
+// endUnwritten answers for a receive that has ended before a write to it failed:
+// it had the message all the same, or its rank has left.
+func (c *Core) endUnwritten(p *peer, h *wire.Header) error {
+	status := shm.StatusOK
+	if int(h.Dst) >= len(c.endpoints) || c.endpoints[h.Dst] == nil {
+		return fmt.Errorf("%w: a write for rank %d, which is not here", link.ErrProtocol, h.Dst)
+	}
+	if c.endpoints[h.Dst].gone || c.fail != nil {
+		status = c.refusal()
+	}
+	c.tellFin(p, h.Tag, status)
 	return nil
 }
 
@@ -377,6 +402,8 @@ func (c *Core) RemoteDone(now int64, id link.Peer, token uint64, err error) {
 		}
 	case remotePut:
 		c.writeDone(p, &done, err)
+	case remoteOffered:
+		c.putDone(p, token, &done, err)
 	}
 	c.unhold(done.session)
 }
@@ -384,11 +411,13 @@ func (c *Core) RemoteDone(now int64, id link.Peer, token uint64, err error) {
 // remoteOp is a remote read or write on its way. It holds its session's memory
 // for itself, since the request behind it may end before it.
 type remoteOp struct {
-	kind    remoteKind
-	session SessionID
-	id      uint64
-	other   uint64 // the peer's request
-	refuse  bool   // the receive has ended early, and its sender is still to be told
+	kind     remoteKind
+	session  SessionID
+	id       uint64
+	other    uint64 // the peer's request
+	rank     uint32 // of the peer, that receives
+	refuse   bool   // the receive has ended early, and its sender is still to be told
+	collides bool   // the receiver cannot see the end of the message
 }
 
 type remoteKind uint8
@@ -397,6 +426,7 @@ const (
 	remoteMessage remoteKind = iota // read of a matched message
 	remotePut                       // write of a message that was asked for
 	remoteRing                      // small frame
+	remoteOffered                   // write of a message to a receive that was offered
 )
 
 // remote registers a remote operation and returns its token.
@@ -427,7 +457,7 @@ func (c *Core) writeDone(p *peer, op *remoteOp, err error) {
 		return
 	}
 	f, _ := c.emit(p, wire.Written)
-	f.Head.A, f.Head.Tag = op.other, op.id
+	f.Head.A, f.Head.Tag, f.Head.Dst = op.other, op.id, op.rank
 	if step.Failed {
 		f.Head.B = 1
 	}
@@ -440,5 +470,5 @@ func (c *Core) RemoteWritten(now int64, id link.Peer, notify uint64) error {
 	if notify>>32 == 0 { // no request has such a number
 		return c.ringNotice(p, notify)
 	}
-	return c.onWritten(p, notify, true, 0)
+	return c.onWritten(p, notify, true, nil)
 }

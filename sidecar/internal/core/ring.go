@@ -272,6 +272,11 @@ func (c *Core) Polled() bool {
 			return true
 		}
 	}
+	for _, id := range c.polled { // a read's end is told by its link
+		if r := c.recvs.get(id); r != nil && r.offered && !c.peerOf(r.from).caps.Notify {
+			return true
+		}
+	}
 	return false
 }
 

@@ -105,6 +105,9 @@ func (c *Core) startSend(s *session, o *outgoing) {
 		return
 	}
 	c.countSent(o.src, o.dst, o.total)
+	if p.offers != nil && c.sendOffered(s, p, o) {
+		return
+	}
 	if o.class != shm.ClassStaged && o.total <= c.eagerMax(p) && c.takeCredit(p, o.total) {
 		c.sendEager(s, p, o)
 		return

@@ -26,6 +26,8 @@ type Stats struct {
 
 	FramesIn, FramesOut  uint64
 	RingFrames           uint64 // of FramesOut, those that went by remote write
+	Offers, Offered      uint64 // receives offered to their senders, messages written to such
+	Collisions           uint64 // of them, those whose end the receiver had to be told
 	Expected, Unexpected uint64 // arrivals that found a receive, receives that found a message
 	CreditStalls         uint64 // eager messages that had to go by rendezvous
 	Unregistered         uint64 // registrations refused

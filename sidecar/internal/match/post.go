@@ -28,6 +28,23 @@ func (q *Queue) Post(p Pattern, handle uint32) Ref {
 	return s.ref(i)
 }
 
+// Youngest is the handle of the youngest posted pattern that is equal to p, which
+// leaves nothing open. alone is false when patterns that leave something open are
+// posted: some of them may satisfy the same messages.
+func (q *Queue) Youngest(p Pattern) (handle uint32, found, alone bool) {
+	s := &q.posted
+	at := s.laneOf(mask{})
+	if at == none {
+		return 0, false, s.live == 0
+	}
+	l := &s.lanes[at]
+	alone = s.live == l.live
+	if b := l.table.find(s.seeds, Envelope{p.Context, p.Source, p.Tag}); b != none {
+		return s.entries[l.table.bins[b].list.tail].handle, true, alone
+	}
+	return 0, false, alone
+}
+
 // Cancel removes a posted pattern. It returns false if r is stale, that is if
 // the pattern was matched or cancelled before, or is no Ref of Post.
 func (q *Queue) Cancel(r Ref) bool {

@@ -24,9 +24,9 @@ func (t *Target) guardRead(s *Step, last uint8) {
 	s.Poll, s.Guard = true, t.guard
 }
 
-// Polled looks at the last byte of the target; Finish: the message is here.
-func (t *Target) Polled(last uint8) Step {
-	if !t.polled || !t.reading || last == t.guard {
+// Polled goes on when the last byte has come (Come).
+func (t *Target) Polled() Step {
+	if !t.polled {
 		return Step{}
 	}
 	t.polled = false

@@ -34,7 +34,7 @@ func (t *Target) Refused(p Path) Step { return t.startPull(p) }
 
 // Read is the end of the read.
 func (t *Target) Read(err error) Step {
-	t.reading = false
+	t.reading, t.polled = false, false
 	if err != nil {
 		return t.askForAll()
 	}

@@ -10,6 +10,7 @@ package mover
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -24,9 +25,18 @@ const (
 	Auto   Protocol = iota // GetCQE where the link reads remotely, RPut where it writes remotely, Stream elsewhere
 	GetCQE                 // the receiver reads remotely, and its link says when (paper 001 §3)
 	Get                    // the same, and the last byte says when; GetCQE where the link places out of order
+	Put                    // the receiver asks before the message is announced, and its last byte says when (paper 001 §4); Auto where it cannot
+	PutNR                  // the same with a guard that is always zero (paper 001 §4.1)
 	RPut                   // the receiver asks, the sender writes remotely (paper 004 §6, MVAPICH)
 	Stream                 // the receiver asks, the sender sends Data frames
 )
+
+var names = [...]string{"auto", "getcqe", "get", "put", "putnr", "rput", "stream"}
+
+func (p Protocol) String() string { return names[p] }
+
+// Named is the protocol of a name, and Auto of others.
+func Named(name string) Protocol { return Protocol(max(slices.Index(names[:], name), 0)) }
 
 // Path is what may be used between two sidecars.
 type Path struct {
@@ -35,15 +45,24 @@ type Path struct {
 }
 
 // reads reports that the receiver may read the source remotely.
-func (p Path) reads() bool {
-	return p.Caps.Read && (p.Protocol == Auto || p.Protocol == GetCQE || p.Protocol == Get)
-}
+func (p Path) reads() bool { return p.Caps.Read && p.Protocol != RPut && p.Protocol != Stream }
 
 // Polls reports that the last byte of memory tells when a read is complete.
 func (p Path) Polls() bool { return p.Protocol == Get && p.Caps.Read && p.Caps.InOrder }
 
-// writes reports that the sender may write the target remotely.
-func (p Path) writes() bool { return p.Caps.Write && (p.Protocol == Auto || p.Protocol == RPut) }
+// writes reports that the sender may write the target remotely once it was asked.
+func (p Path) writes() bool {
+	switch p.Protocol {
+	case Auto, Put, PutNR, RPut:
+		return p.Caps.Write
+	}
+	return false
+}
+
+// Invites reports that receives may be offered before their message is announced.
+func (p Path) Invites() bool {
+	return (p.Protocol == Put || p.Protocol == PutNR) && p.Caps.Write && (p.Caps.InOrder || p.Caps.Notify)
+}
 
 // Do is the kind of a Step.
 type Do uint8
@@ -61,6 +80,7 @@ const (
 	Supply      // the application has the memory: ask it for some
 	Flow        // what was asked for goes as Data frames
 	Tell        // Written to the peer: the write is complete, or has Failed
+	Invite      // Ready, with the body Ready; the last byte of Mem is Guard before, where Poll is set
 	Finish      // the message is here: Fin to the peer, and the receive is complete
 	End         // the message is here, and its sender knows: the receive is complete
 )
@@ -75,6 +95,7 @@ type Step struct {
 	Key    link.Key
 	Pull   wire.PullBody
 	Offer  wire.RTSBody
+	Ready  wire.ReadyBody
 }
 
 // pullLimit bounds the pulls of one message that are not answered wholly (P§5.3).

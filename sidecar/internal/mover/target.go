@@ -50,6 +50,9 @@ func (t *Target) askForAll() Step {
 	return Step{Do: Ask, Pull: wire.PullBody{Bytes: t.Want}}
 }
 
+// Again goes on after a write that has failed and that was not asked for.
+func (t *Target) Again() Step { return t.askForAll() }
+
 // Key is the registration that ends with the receive.
 func (t *Target) Key() (link.Key, bool) { return t.key, t.keyed }
 

@@ -159,13 +159,67 @@ func (s *stage) poll(guard uint8) {
 	if guard == lastByte {
 		s.t.Fatal("the guard is the last byte of the source")
 	}
-	s.atTarget(s.target.Polled(guard))
-	if s.ended {
-		s.t.Fatal("the receive ends before its last byte has come")
+	if s.target.Come(guard) || !s.target.Come(lastByte) {
+		s.t.Fatal("the last byte does not tell")
 	}
 	s.say("last byte =>")
-	s.atTarget(s.target.Polled(lastByte))
-	s.atTarget(s.target.Polled(lastByte)) // once is enough
+	s.atTarget(s.target.Polled())
+	s.atTarget(s.target.Polled()) // once is enough
+}
+
+// TestPut plays receives that are offered.
+func TestPut(t *testing.T) {
+	ordered := link.Caps{Register: true, Write: true, InOrder: true}
+	for _, x := range []struct {
+		name  string
+		path  Path
+		guard uint8 // that is drawn
+		last  uint8 // of the message
+		fails bool
+	}{
+		{"put", Path{Put, ordered}, 0x77, lastByte, false},
+		{"put-collision", Path{Put, ordered}, lastByte, lastByte, false},
+		{"put-fails", Path{Put, ordered}, 0x77, lastByte, true},
+		{"putnr", Path{PutNR, ordered}, 0x77, lastByte, false},
+		{"putnr-collision", Path{PutNR, ordered}, 0x77, 0, false},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			if !x.path.Invites() {
+				t.Fatal("the path offers nothing")
+			}
+			s := &stage{t: t, path: x.path, fail: failures{}}
+			mem := link.Ref{Region: 7, Len: 1000}
+			s.source = Source{Total: mem.Len, Mem: mem}
+			s.target = Target{Want: mem.Len, Total: mem.Len, Mem: mem}
+			if step := s.target.Invite(x.path, x.guard); step.Do != Register {
+				t.Fatalf("does %d, want %d", step.Do, Register)
+			}
+			ready := s.target.Ready(link.Key{Key: targetKey}, 0)
+			s.say("<- Ready key %d, guard %#x", ready.Ready.Key, ready.Ready.Guard)
+			step := s.source.Put(targetRequest, &ready.Ready)
+			s.say("write %d bytes to key %d =>", step.Mem.Len, step.Key.Key)
+			var err error
+			if x.fails {
+				s.say("    (write fails)")
+				err = errPlay
+			} else {
+				s.say("sender complete")
+				if s.target.Come(x.last) {
+					s.say("last byte =>")
+				}
+			}
+			if told := PutDone(Collides(&ready.Ready, x.last), err); told.Do == Tell {
+				s.say("Written failed=%v ->", told.Failed)
+			} else if !s.target.Come(x.last) {
+				t.Error("nothing tells the receiver")
+			}
+			if err != nil {
+				s.source.Again()
+				s.atTarget(s.target.Again())
+			}
+			golden.Text(t, x.name, s.log.String())
+		})
+	}
 }
 
 // TestTranscripts plays every protocol, and every way in which it falls back.

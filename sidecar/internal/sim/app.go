@@ -70,7 +70,8 @@ type operation struct {
 const (
 	arenaBytes = 6 << 20
 	chunk      = 16 << 10
-	burst      = 4 // fewer operations are posted in one step
+	burst      = 4  // fewer operations are posted in one step
+	earlyPace  = 20 // how much slower applications are whose receives come first: connections are made meanwhile
 )
 
 // arenas are used again by later seeds: most of a seed's time would go into
@@ -159,6 +160,9 @@ func (a *app) step() error {
 	// However many are open: a program that waits for a send before it posts
 	// its receive may stand still by its own fault.
 	for range a.w.rng.IntN(burst) {
+		if a.w.early && a.w.rng.IntN(earlyPace) > 0 {
+			break
+		}
 		if a.posted == len(a.ops) || a.failed {
 			break
 		}

@@ -32,7 +32,7 @@ func (w *world) plan() {
 	for r := range wild {
 		claims[r] = w.rng.IntN(3) == 0
 		// A wildcard alone does not notice a sidecar that nobody talks to.
-		if w.rng.IntN(2) == 0 && !w.mayFail() && !w.desertion {
+		if w.rng.IntN(2) == 0 && !w.mayFail() && !w.desertion && !w.early {
 			wild[r] = map[[2]uint64][]byte{}
 		}
 	}
@@ -40,6 +40,9 @@ func (w *world) plan() {
 		src, dst := uint32(w.rng.IntN(ranks)), uint32(w.rng.IntN(ranks))
 		a, b := w.apps[src], w.apps[dst]
 		n := sizes[w.rng.IntN(len(sizes))]
+		if w.early && w.rng.IntN(2) == 0 {
+			n = sizes[len(sizes)-1-w.rng.IntN(4)]
+		}
 		seq := a.sentTo(dst)
 		tag := uint64(w.rng.IntN(3))
 		if wild[dst] != nil {
@@ -150,6 +153,9 @@ func (w *world) sending(dst uint32, tag uint64, seq int, p []byte) *operation {
 		classes = append(classes, shm.ClassSlab)
 	}
 	o.class = classes[w.rng.IntN(len(classes))]
+	if w.early && len(p) > 8192 && w.rng.IntN(4) > 0 {
+		o.class = shm.ClassArena
+	}
 	switch {
 	case o.class == shm.ClassInline && w.rng.IntN(2) == 0:
 		o.flags = shm.FlagSilent
@@ -172,6 +178,9 @@ func (w *world) receiving(src uint32, tag uint64, seq int, p []byte) *operation 
 		classes = append(classes, shm.ClassSlab)
 	}
 	o.class = classes[w.rng.IntN(len(classes))]
+	if w.early && w.rng.IntN(4) > 0 {
+		o.class = shm.ClassArena
+	}
 	return o
 }
 
@@ -191,6 +200,9 @@ func (w *world) mix(a *app) {
 	a.ops = nil
 	for left := len(sends) + len(receives) + len(a.extras); left > 0; {
 		k := &kinds[w.rng.IntN(len(kinds))]
+		if w.early && k == &kinds[0] && len(kinds[1]) > 0 {
+			k = &kinds[1] // receives first: only those that are there can be offered
+		}
 		if len(*k) > 0 {
 			a.ops = append(a.ops, (*k)[0])
 			*k = (*k)[1:]

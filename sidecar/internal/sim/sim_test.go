@@ -3,7 +3,6 @@ package sim
 import (
 	"flag"
 	"sync"
-	"sync/atomic"
 	"testing"
 )
 
@@ -23,13 +22,16 @@ func TestSeeds(t *testing.T) {
 	}
 	const workers = 2
 	var wg sync.WaitGroup
-	var broken atomic.Int64
+	var mu sync.Mutex
+	var all Coverage
 	next := make(chan uint64)
 	for range workers {
 		wg.Go(func() {
 			for seed := range next {
-				n, err := Run(seed)
-				broken.Add(int64(n))
+				c, err := Run(seed)
+				mu.Lock()
+				all.add(c)
+				mu.Unlock()
 				if err != nil {
 					t.Errorf("%v\n\tgo test ./sidecar/internal/sim -run Seeds -sim.seed=%d", err, seed)
 				}
@@ -41,10 +43,10 @@ func TestSeeds(t *testing.T) {
 	}
 	close(next)
 	wg.Wait()
-	t.Logf("%d seeds from %d on, %d broken connections", *seeds, *first, broken.Load())
+	t.Logf("%d seeds from %d on: %+v", *seeds, *first, all)
 	// The plan is 4.5 in a third of the seeds. A job that ends sooner leaves some.
-	if n := broken.Load(); n < int64(*seeds) && !t.Failed() {
-		t.Errorf("%d seeds broke %d connections: too few for what they are to show", *seeds, n)
+	if !t.Failed() && (all.Broken < *seeds || min(all.Offered, all.Rings, all.Reads) < uint64(*seeds)/4 || all.Told == 0) {
+		t.Errorf("%d seeds: %+v: too little for what they are to show", *seeds, all)
 	}
 }
 

@@ -33,6 +33,7 @@ type world struct {
 	breaks    []float64 // when to break a connection, likewise
 	broken    int       // connections that were broken while they were up
 	fair      bool      // a fair job
+	early     bool      // receives are posted before sends, and offered
 	over      bool      // nobody looks any more
 	desertion bool      // ranks leave in the middle
 	silence   silence
@@ -45,9 +46,37 @@ const slowness = 25
 // limit is the virtual time after which a job counts as stuck.
 const limit = int64(60 * time.Second)
 
-// Run runs the job of a seed to its end. It returns how many connections it has
-// broken on the way, and what went wrong.
-func Run(seed uint64) (broken int, err error) {
+// Coverage counts what happened in jobs, to see that what is to be tested was.
+type Coverage struct {
+	Broken  int    // connections
+	Offers  uint64 // receives that were offered
+	Offered uint64 // messages that went receiver first
+	Rings   uint64 // frames that went by a ring
+	Reads   uint64 // messages that were read remotely
+	Told    uint64 // messages whose end their last byte did not show
+}
+
+func (c *Coverage) add(d Coverage) {
+	c.Broken += d.Broken
+	c.Offers += d.Offers
+	c.Offered += d.Offered
+	c.Rings += d.Rings
+	c.Reads += d.Reads
+	c.Told += d.Told
+}
+
+func (w *world) coverage() Coverage {
+	c := Coverage{Broken: w.broken}
+	for _, e := range w.engines {
+		s := e.Counters()
+		c.add(Coverage{Offered: s.Offered, Offers: s.Offers, Rings: s.RingFrames, Reads: s.Get.Messages, Told: s.Collisions})
+	}
+	return c
+}
+
+// Run runs the job of a seed to its end. It returns what happened on the way, and
+// what went wrong.
+func Run(seed uint64) (covered Coverage, err error) {
 	w := newWorld(seed)
 	err = w.guarded(func() error {
 		if err := w.boot(); err != nil {
@@ -56,10 +85,11 @@ func Run(seed uint64) (broken int, err error) {
 		w.plan()
 		return w.run()
 	})
+	covered = w.coverage()
 	if err = w.end(err); err != nil {
-		return w.broken, fmt.Errorf("seed %d: %w", seed, err)
+		return covered, fmt.Errorf("seed %d: %w", seed, err)
 	}
-	return w.broken, nil
+	return covered, nil
 }
 
 // end gives back what the job had. It returns err, or what went wrong with that.
@@ -97,6 +127,7 @@ func newWorld(seed uint64) *world {
 	}
 	w.net = newNetwork(w.rng, pods)
 	w.rdv = drawProtocol(w.rng)
+	w.early = (w.rdv == mover.Put || w.rdv == mover.PutNR) && seed%4 > 0
 	switch f := w.rng.IntN(14); {
 	case f < 5: // nothing fails
 	case f < 9:

@@ -1,0 +1,279 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+)
+
+// Offers of a peer's receives (P§5.4), at the side that is to send.
+
+// offerKey is what messages and offers meet by.
+type offerKey struct {
+	src, dst uint32
+	context  uint32
+	tag      uint64
+	coll     bool
+}
+
+// offered is a receive of a peer that may be written to.
+type offered struct {
+	request  uint64
+	capacity uint64
+	body     wire.ReadyBody
+}
+
+// offers are what one peer has offered, and what was sent to it lately.
+type offers struct {
+	open    map[offerKey]*fifo[offered]
+	count   int
+	refused map[offerKey]uint64 // number of the frame that refused an offer: those made before it was known are refused, too
+	writing []writing
+	sent    [sentLog]sentMessage
+	next    int
+	lost    uint64 // frame of the last message that the log has forgotten
+}
+
+// writing is a write to an offered receive that has not ended.
+type writing struct {
+	key   offerKey
+	token uint64
+	req   uint64 // the receiver's
+	told  bool   // it knows that its receive is taken
+}
+
+// sentMessage is a message that went in a frame.
+type sentMessage struct {
+	key  offerKey
+	seq  uint64
+	used bool // its offer has been accounted for
+}
+
+// sentLog is how many messages are remembered until their receiver is known to
+// have had them when it made an offer. One that is not known any more costs the
+// offer, not the message.
+const sentLog = 256
+
+// refusedLimit bounds the envelopes of which offers were refused. A correct peer
+// comes nowhere near.
+const refusedLimit = 4096
+
+func (o *outgoing) offerKey() offerKey { return offerKey{o.src, o.dst, o.context, o.tag, o.coll} }
+
+// onReady takes an offer.
+func (c *Core) onReady(p *peer, h *wire.Header, payload []byte) error {
+	var body wire.ReadyBody
+	if err := body.Decode(payload); err != nil {
+		return fmt.Errorf("%w: %w", link.ErrProtocol, err)
+	}
+	c.hearBusy(h)
+	e, err := c.hostedBy(p, h)
+	if err != nil {
+		return err
+	}
+	if e.gone || c.fail != nil || !p.caps.Write {
+		return nil
+	}
+	if p.offers == nil {
+		p.offers = &offers{open: map[offerKey]*fifo[offered]{}, refused: map[offerKey]uint64{}, lost: p.out.last}
+	}
+	x := p.offers
+	if x.count >= offerWindow*(1+p.ranks) || len(x.refused) > refusedLimit {
+		return fmt.Errorf("%w: more than %d receives of its %d ranks are offered", link.ErrProtocol, offerWindow*p.ranks, p.ranks)
+	}
+	key := offerKey{h.Dst, h.Src, h.Context, h.Tag, h.Flags&wire.FlagColl != 0}
+	if seq, is := x.refused[key]; is && body.Seq >= seq {
+		delete(x.refused, key)
+	} else if is || body.Seq < x.lost {
+		f := c.answer(p, wire.Withdrawn)
+		f.Head.Src, f.Head.Dst, f.Head.A, f.Head.B = h.Dst, h.Src, h.A, 1
+		x.refused[key] = f.Head.Seq
+		return nil
+	}
+	if x.account(key, body.Seq) {
+		return nil // a message under way takes the receive
+	}
+	q := x.open[key]
+	if q == nil {
+		q = new(fifo[offered])
+		x.open[key] = q
+	}
+	q.push(offered{h.A, h.B, body})
+	x.count++
+	return nil
+}
+
+// account finds the oldest message that was sent after seq and that no offer is
+// accounted to.
+func (x *offers) account(key offerKey, seq uint64) bool {
+	for i := range x.sent {
+		m := &x.sent[(x.next+i)%sentLog]
+		if m.seq > seq && !m.used && m.key == key {
+			m.used = true
+			return true
+		}
+	}
+	return false
+}
+
+// log remembers a message that goes in the frame seq.
+func (x *offers) log(key offerKey, seq uint64, used bool) {
+	m := &x.sent[x.next]
+	x.lost = max(x.lost, m.seq)
+	*m = sentMessage{key, seq, used}
+	x.next = (x.next + 1) % sentLog
+}
+
+// pop returns the oldest offer for a message.
+func (x *offers) pop(key offerKey) (o offered, ok bool) {
+	q := x.open[key]
+	if q == nil {
+		return o, false
+	}
+	o = *q.first()
+	x.count--
+	if q.pop(); q.len() == 0 {
+		delete(x.open, key)
+	}
+	return o, true
+}
+
+// sendOffered writes a message to a receive that is offered for it; false: it
+// goes in a frame, which may take such a receive.
+func (c *Core) sendOffered(s *session, p *peer, o *outgoing) bool {
+	x, key := p.offers, o.offerKey()
+	to, ok := x.pop(key)
+	if ok && to.capacity == o.total && o.payload.Len == o.total && c.startPut(s, p, o, &to, key) {
+		return true
+	}
+	for i := range x.writing {
+		if w := &x.writing[i]; w.key == key && !w.told {
+			w.told = true
+			f, _ := c.emit(p, wire.Taken)
+			f.Head.Src, f.Head.Dst, f.Head.A = o.src, o.dst, w.req
+		}
+	}
+	x.log(key, p.out.last+1, ok)
+	return false
+}
+
+// startPut starts the write; false: the link refuses it.
+func (c *Core) startPut(s *session, p *peer, o *outgoing, to *offered, key offerKey) bool {
+	st, id := c.sends.alloc()
+	*st = send{
+		owner: o.owner, src: o.src, dst: o.dst, context: o.context, tag: o.tag, total: o.total,
+		payload: o.payload, held: true, move: mover.Source{Total: o.total, Mem: o.payload},
+	}
+	step := st.move.Put(to.request, &to.body)
+	notify := to.request
+	if !p.caps.Notify {
+		notify = 0
+	}
+	token := c.remote(remoteOffered, s.id, id)
+	op := c.remotes.get(token)
+	op.other = to.request
+	op.rank, op.collides = o.dst, notify == 0 && mover.Collides(&to.body, c.lastByte(o.payload)[0])
+	if err := c.ports.Write(p.id, token, step.Mem, step.Key, notify); err != nil {
+		c.cancelRemote(token)
+		c.sends.release(id)
+		return false
+	}
+	c.moved++
+	st.move.Writing()
+	c.hold(s.id)
+	c.stats.Put.add(o.total)
+	c.stats.Offered++
+	p.offers.writing = append(p.offers.writing, writing{key, token, to.request, false})
+	c.setState(s, o.owner, requestSend, id)
+	if o.owner.coll != 0 {
+		c.collOpens(o.owner.coll, stepRef{id, true})
+	}
+	return true
+}
+
+// putDone ends a write to an offered receive.
+func (c *Core) putDone(p *peer, token uint64, op *remoteOp, err error) {
+	for i, w := range p.offers.writing {
+		if w.token == token {
+			last := len(p.offers.writing) - 1
+			p.offers.writing[i] = p.offers.writing[last]
+			p.offers.writing = p.offers.writing[:last]
+			break
+		}
+	}
+	st := c.sends.get(op.id)
+	step := mover.PutDone(op.collides, err)
+	if step.Do == mover.Tell && !step.Failed {
+		c.stats.Collisions++
+	}
+	if step.Do == mover.Tell && p.state != peerDead {
+		f, _ := c.emit(p, wire.Written)
+		f.Head.A, f.Head.Tag, f.Head.Dst = op.other, op.id, op.rank
+		if step.Failed {
+			f.Head.B = 1
+		}
+	}
+	switch {
+	case st == nil:
+	case err == nil:
+		c.endSend(op.id, st, shm.StatusOK)
+	default:
+		st.move.Again()
+	}
+}
+
+// onWithdraw answers whether an offer will not be used.
+func (c *Core) onWithdraw(p *peer, h *wire.Header) error {
+	if _, err := c.hostedBy(p, h); err != nil {
+		return err
+	}
+	f := c.answer(p, wire.Withdrawn)
+	f.Head.Src, f.Head.Dst, f.Head.A, f.Head.B = h.Dst, h.Src, h.A, 1
+	x := p.offers
+	if x == nil {
+		return nil
+	}
+	for i := range x.writing {
+		if x.writing[i].req == h.A {
+			f.Head.B = 0
+			return nil
+		}
+	}
+	x.drop(h.A)
+	return nil
+}
+
+// dropOffers forgets what was offered to, and by, a rank that has left.
+func (c *Core) dropOffers(rank uint32) {
+	for i := range c.peers {
+		x := c.peers[i].offers
+		if x == nil {
+			continue
+		}
+		for key, q := range x.open {
+			if key.src == rank || key.dst == rank {
+				x.count -= q.len()
+				delete(x.open, key)
+			}
+		}
+	}
+}
+
+// drop forgets the offer of a request.
+func (x *offers) drop(request uint64) {
+	for key, q := range x.open {
+		for i, o := range q.rest() {
+			if o.request == request {
+				q.remove(i)
+				x.count--
+				if q.len() == 0 {
+					delete(x.open, key)
+				}
+				return
+			}
+		}
+	}
+}
