@@ -48,8 +48,8 @@ func (a *app) linger() {
 // about a message whose send had ended.
 func (a *app) checkDeserted(o *operation, d *shm.Descriptor) error {
 	if o.act != nil {
-		if c, is := o.act.(*cancelled); is && a.w.apps[c.peer].deserts > 0 {
-			return nil
+		if c, is := o.act.(*cancelled); is && (a.w.apps[c.peer].deserts > 0 || a.w.leaving != nil) {
+			return nil // it waited for what nobody sends
 		}
 		return fmt.Errorf("request %d ended because somebody has left, and nobody has", d.Req)
 	}
