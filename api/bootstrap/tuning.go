@@ -17,6 +17,7 @@ type Tuning struct {
 	StartWithin   Duration `json:"startWithin,omitempty"` // how long a peer may take to be reached for the first time; default 10 min
 	Transport     string   `json:"transport,omitempty"`   // auto or tcp
 	Require       Names    `json:"require,omitempty"`     // data between pods goes by one of these transports, or the sidecar does not start
+	Channel       string   `json:"channel,omitempty"`     // eager channel: piggyback, basic, pipeline or zerocopy
 	Rendezvous    string   `json:"rendezvous,omitempty"`  // auto, getcqe, get, put, putnr, rput or stream
 	Wait          string   `json:"wait,omitempty"`        // poll, yield or block
 	Encrypt       string   `json:"encrypt,omitempty"`     // of data between sidecars: none or tls; default none
@@ -100,6 +101,7 @@ func (d *Document) validateTuning(bad func(string, ...any) error) error {
 	}{
 		{"tuning.transport", d.Tuning.Transport, []string{"", "auto", "tcp"}},
 		{"tuning.rendezvous", d.Tuning.Rendezvous, []string{"", "auto", "getcqe", "get", "put", "putnr", "rput", "stream"}},
+		{"tuning.channel", d.Tuning.Channel, []string{"", "piggyback", "basic", "pipeline", "zerocopy"}},
 		{"tuning.wait", d.Tuning.Wait, []string{"", "poll", "yield", "block"}},
 		{"tuning.encrypt", d.Tuning.Encrypt, []string{"", EncryptNone, EncryptTLS}},
 	} {

@@ -15,6 +15,7 @@ var (
 	rendezvous = map[v1alpha1.Rendezvous]string{
 		"GetCQE": "getcqe", "Get": "get", "Put": "put", "PutNR": "putnr", "RPut": "rput", "Stream": "stream",
 	}
+	channel    = map[v1alpha1.EagerChannel]string{"Basic": "basic", "Pipeline": "pipeline", "ZeroCopy": "zerocopy"}
 	encryption = map[v1alpha1.Encryption]string{v1alpha1.EncryptionTLS: bootstrap.EncryptTLS}
 	transport  = map[v1alpha1.TransportType]string{v1alpha1.TransportTCP: bootstrap.TransportTCP}
 	required   = map[v1alpha1.TransportType]bootstrap.Names{
@@ -35,7 +36,7 @@ func (a *Attempt) tuning() bootstrap.Tuning {
 	return bootstrap.Tuning{
 		EagerBytes: bytes(p.EagerLimit), FragmentBytes: bytes(p.Fragment), CreditBytes: bytes(p.Credit),
 		Heartbeat: milliseconds(p.HeartbeatMilliseconds), DeadAfter: milliseconds(p.DeadAfterMilliseconds),
-		StartWithin: bootstrap.Duration(startWithin), Transport: transport[t.Type], Require: require, Rendezvous: rendezvous[p.Rendezvous],
+		StartWithin: bootstrap.Duration(startWithin), Transport: transport[t.Type], Require: require, Rendezvous: rendezvous[p.Rendezvous], Channel: channel[p.EagerChannel],
 		Wait: Wait(p), Encrypt: encryption[p.Encryption],
 	}
 }

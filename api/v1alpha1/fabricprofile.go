@@ -39,6 +39,11 @@ type FabricProfileList struct {
 // +kubebuilder:validation:Enum=Auto;GetCQE;Get;Put;PutNR;RPut;Stream
 type Rendezvous string
 
+// EagerChannel is how small messages travel where the transport writes remotely.
+//
+// +kubebuilder:validation:Enum=PiggyBack;Basic;Pipeline;ZeroCopy
+type EagerChannel string
+
 // Encryption of data between sidecars.
 //
 // +kubebuilder:validation:Enum=None;TLS
@@ -68,6 +73,13 @@ type FabricProfileSpec struct {
 	// +default="Auto"
 	// +optional
 	Rendezvous Rendezvous `json:"rendezvous,omitempty"`
+	// eagerChannel is how small messages travel to the busiest peers where the
+	// transport writes remotely: flags in the slots of a ring (PiggyBack), head and
+	// tail told by writes of their own (Basic), in pieces of 16Ki that are copied
+	// while others are under way (Pipeline), or from where they are (ZeroCopy).
+	// +default="PiggyBack"
+	// +optional
+	EagerChannel EagerChannel `json:"eagerChannel,omitempty"`
 	// eagerLimit is the largest message that is sent without asking the
 	// receiver, 1 to 64Ki.
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0')) && quantity(string(self)).isLessThan(quantity('65537'))",message="eagerLimit is 1 to 64Ki"

@@ -76,6 +76,7 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f.IntVar(&s.Pods, "pods", 1, "number of pods, each with a sidecar of its own; ranks are spread evenly")
 	f.Int64Var(&o.arenaMiB, "arena", 0, "shared memory of each rank in MiB (default 256)")
 	f.StringVar(&s.Tuning.Wait, "wait", "", "how sidecars wait: poll, yield or block (default: poll while there are processors for it, then yield, then block)")
+	f.StringVar(&s.Tuning.Channel, "channel", "", "how small messages travel over RDMA: piggyback, basic, pipeline or zerocopy")
 	f.StringVar(&s.Tuning.Rendezvous, "rendezvous", "", "protocol of large messages: auto, getcqe, get, put, putnr, rput or stream")
 	f.StringVar(&s.Tuning.Transport, "transport", "", "transport between pods: auto or tcp")
 	f.BoolVar(&o.encrypt, "encrypt", false, "carry data between pods inside TLS 1.3 with the job's own authority")

@@ -42,7 +42,7 @@ func (c *Core) accept(p *peer, h *wire.Header) (fresh bool, err error) {
 		p.state = peerReady
 		c.touch(p)
 	}
-	if h.Seq > p.recvSeq+1 && p.ringIn.open {
+	if h.Seq > p.recvSeq+1 && p.ringIn.IsOpen() {
 		// Frames of the ring that were complete before this one was posted.
 		if err := c.drainRing(p); err != nil {
 			return false, err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
@@ -75,6 +76,7 @@ type Config struct {
 	StartWithin   time.Duration  // how long a peer may take to be reached for the first time; default 60 s
 	AckDelay      time.Duration  // how long an acknowledgement may wait for a frame to ride on; default 200 us
 	Rendezvous    mover.Protocol // how large messages travel (DESIGN §5)
+	Channel       carriage.Kind  // how small messages travel there; the same on all sidecars
 	FastPeers     int            // most peers with a ring for small frames, where the link writes remotely; default 64, negative: none
 	Seed          uint64         // of the matching tables' hash
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -82,8 +83,8 @@ type peer struct {
 	offers  *offers // of its receives; nil: it has made none
 	lane    int     // place in RegionRings; -1: none
 	rings   uint64  // that either side has offered, over all connections
-	ringIn  inRing
-	ringOut outRing
+	ringIn  ringIn
+	ringOut carriage.Sender
 }
 
 // inbound is the frame whose payload the link is reading into memory now. It

@@ -468,7 +468,7 @@ func (c *Core) RemoteWritten(now int64, id link.Peer, notify uint64) error {
 	c.now = now
 	p := &c.peers[id]
 	if notify>>32 == 0 { // no request has such a number
-		return c.ringNotice(p, notify)
+		return p.ringIn.Notice(notify, p.rings)
 	}
 	return c.onWritten(p, notify, true, nil)
 }

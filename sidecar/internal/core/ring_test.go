@@ -7,6 +7,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -78,6 +79,26 @@ func ringed(t testing.TB, caps link.Caps) (*Core, *lone) {
 	}
 	c.Flush(1, ports)
 	return c, ports
+}
+
+// The ring of the default channel.
+const (
+	ringSlots = carriage.Slots
+	ringSlot  = 2 << 10
+	ringBytes = ringSlots * ringSlot
+)
+
+// offered is the offer that was posted last.
+func (l *lone) offered(t *testing.T) (body wire.RingBody) {
+	t.Helper()
+	for i := range l.frames {
+		if f := &l.frames[i]; f.Head.Type == wire.Ring {
+			if err := body.Decode(f.Inline[:f.Head.Length]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return body
 }
 
 var placing = link.Caps{Name: "test", Register: true, Write: true, InOrder: true}
@@ -168,7 +189,7 @@ func TestBrokenConnectionForgetsRings(t *testing.T) {
 func TestNewsOfLostRings(t *testing.T) {
 	notifying := link.Caps{Name: "test", Register: true, Write: true, Notify: true}
 	c, ports := ringed(t, notifying)
-	offer := wire.RingBody{Key: 9, Slots: 2, SlotBytes: ringSlot, Notice: 1}
+	offer := wire.RingBody{Key: 9, Slots: ringSlots, SlotBytes: ringSlot, Notice: 1}
 	take := func() {
 		t.Helper()
 		b := make([]byte, wire.RingBytes)
@@ -188,7 +209,7 @@ func TestNewsOfLostRings(t *testing.T) {
 	}
 	take()
 	send(0)
-	old := c.peers[1].ringIn.first
+	old := ports.offered(t).Notice
 	c.LinkDown(4, 1, link.ErrBroken)
 	c.LinkUp(5, 1, notifying)
 	if err := c.Deliver(5, 1, &wire.Header{Type: wire.Ack, Credit: c.peers[1].granted}, nil); err != nil {
@@ -200,7 +221,7 @@ func TestNewsOfLostRings(t *testing.T) {
 		t.Fatalf("%d writes, want 2", len(ports.writes))
 	}
 	c.RemoteDone(6, 1, ports.writes[0].token, link.ErrBroken)
-	if p := &c.peers[1]; !p.ringOut.open || p.ringOut.underWay != 1 || len(p.out.unposted()) != 0 {
+	if p := &c.peers[1]; !p.ringOut.IsOpen() || p.ringOut.UnderWay() != 1 || len(p.out.unposted()) != 0 {
 		t.Errorf("the end of a lost write changes the new ring: %+v", p.ringOut)
 	}
 	put(ports.ring(), 1, 1, []byte("half of it"))
@@ -210,7 +231,7 @@ func TestNewsOfLostRings(t *testing.T) {
 	if n := c.PollMemory(7); n != 0 {
 		t.Error("a frame is taken by the notice of a lost ring")
 	}
-	if err := c.RemoteWritten(8, 1, uint64(c.peers[1].ringIn.first)); err != nil || c.PollMemory(8) != 1 {
+	if err := c.RemoteWritten(8, 1, uint64(ports.offered(t).Notice)); err != nil || c.PollMemory(8) != 1 {
 		t.Error("a frame is not taken by its own notice:", err)
 	}
 	if err := c.RemoteWritten(9, 1, 1<<30); !errors.Is(err, link.ErrProtocol) {

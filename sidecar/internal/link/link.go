@@ -69,6 +69,7 @@ type Caps struct {
 	Read      bool   // Read: remote memory into local memory
 	Write     bool   // Write: local memory into remote memory
 	InOrder   bool   // a write's last byte lands last, so that memory may be polled
+	Ordered   bool   // writes to a peer land in the order in which they were started
 	Notify    bool   // the link tells the target when a remote write asked to be notified is complete
 	GatherMax int    // memory ranges that one frame's payload may be gathered from, beside its header; the core asks for one
 	EagerMax  uint64 // largest message that is best sent eagerly

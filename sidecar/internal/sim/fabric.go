@@ -76,6 +76,7 @@ func drawCaps(rng *rand.Rand) link.Caps {
 		c.Register = true
 		c.Read, c.Write = rng.IntN(2) == 0, rng.IntN(2) == 0
 		c.InOrder, c.Notify = rng.IntN(2) == 0, rng.IntN(2) == 0
+		c.Ordered = rng.IntN(2) == 0
 	}
 	return c
 }

@@ -1,0 +1,177 @@
+package carriage
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Receiver is the ring that a peer writes to. Every byte of it is a stranger's
+// and may change while we look: a header is copied once and judged then.
+type Receiver struct {
+	kind    Kind
+	ordered bool // the flag tells by itself that a slot is filled; else the link's notice
+	open    bool
+	first   uint32 // notice of the first slot
+	taken   uint64 // slots emptied
+	notices [Slots]bool
+	partial bool        // the rest of a pipelined frame is still to come
+	head    wire.Header // of it
+	got     int         // bytes of it that have come
+}
+
+// maxNotices bounds the rings that have notices of their own before the first
+// ones are used again.
+const maxNotices = 1 << 24
+
+// Open begins a fresh ring of the given number.
+func (r *Receiver) Open(k Kind, c link.Caps, number uint64) {
+	*r = Receiver{kind: k.over(c), ordered: c.InOrder, open: true, first: uint32(number%maxNotices*Slots + 1)}
+}
+
+// IsOpen reports that the peer may write.
+func (r *Receiver) IsOpen() bool { return r.open }
+
+// Close forgets the ring.
+func (r *Receiver) Close() { *r = Receiver{} }
+
+// Offer is what the peer is told of the ring under key.
+func (r *Receiver) Offer(key link.Key) wire.RingBody {
+	return wire.RingBody{Key: key.Key, Addr: key.Addr, Slots: Slots, SlotBytes: uint32(r.kind.slotBytes()), Notice: r.first}
+}
+
+// Taken is how many slots have been emptied.
+func (r *Receiver) Taken() uint64 { return r.taken }
+
+// Notice is told that a write is complete. Those of the rings of lost connections
+// come late, too, and mean nothing any more; rings is the highest number so far.
+func (r *Receiver) Notice(notice, rings uint64) error {
+	if notice == 0 || notice > rings*Slots+Slots && rings < maxNotices {
+		return fmt.Errorf("%w: notice %d of no ring", link.ErrProtocol, notice)
+	}
+	if slot := notice - uint64(r.first); r.open && slot < Slots {
+		r.notices[slot] = true
+	}
+	return nil
+}
+
+// Frame is what Next has found: a frame, or a part of one.
+type Frame struct {
+	Head    wire.Header
+	Payload []byte // of the slot
+	Off     int    // where it belongs in the frame's payload
+	Whole   bool   // this is all of it
+	Last    bool   // nothing more of it comes
+}
+
+// Next takes the next part of a frame out, if it is there and its turn has come:
+// next is the number of the frame that may be taken. The payload is the ring's
+// memory, until the slot is used again.
+func (r *Receiver) Next(mem []byte, next uint64) (f Frame, ok bool, err error) {
+	slot, filled := r.filled(mem)
+	if !filled {
+		return f, false, nil
+	}
+	if r.partial {
+		return r.nextPart(slot)
+	}
+	head, ok := r.headOf(slot)
+	if !ok {
+		return f, false, nil
+	}
+	if err := f.Head.Decode(&head); err != nil {
+		return f, false, fmt.Errorf("%w: %w", link.ErrProtocol, err)
+	}
+	n := int(f.Head.Length)
+	switch {
+	case f.Head.Type != wire.Eager || r.kind.slots(n) == 0:
+		return f, false, fmt.Errorf("%w: %v of %d bytes in a ring", link.ErrProtocol, f.Head.Type, n)
+	case f.Head.Seq > next:
+		return f, false, nil // frames before it are under way
+	}
+	f.Payload, ok = r.payloadOf(slot, n)
+	if !ok {
+		return f, false, nil
+	}
+	f.Whole = len(f.Payload) == n
+	f.Last = f.Whole
+	r.partial, r.head, r.got = !f.Whole, f.Head, len(f.Payload)
+	r.advance()
+	return f, true, nil
+}
+
+// nextPart takes the next slot of a pipelined frame.
+func (r *Receiver) nextPart(slot []byte) (f Frame, ok bool, err error) {
+	n := min(int(r.head.Length)-r.got, r.kind.slotBytes()-wire.TailBytes)
+	if !r.flagged(slot, n) {
+		return f, false, nil
+	}
+	f = Frame{Head: r.head, Payload: slot[:n], Off: r.got}
+	r.got += n
+	f.Last = r.got == int(r.head.Length)
+	r.partial = !f.Last
+	r.advance()
+	return f, true, nil
+}
+
+func (r *Receiver) advance() {
+	r.notices[r.taken%Slots] = false
+	r.taken++
+}
+
+// filled is the next slot, if the link or the head says that it is filled.
+func (r *Receiver) filled(mem []byte) ([]byte, bool) {
+	if !r.open || !r.ordered && !r.notices[r.taken%Slots] {
+		return nil, false
+	}
+	if r.kind == Basic && binary.LittleEndian.Uint64(mem[r.kind.headAt():]) <= r.taken {
+		return nil, false
+	}
+	at := r.kind.slotOf(r.taken)
+	return mem[at : at+r.kind.slotBytes()], true
+}
+
+// flagged reports that the flag behind n bytes is that of the next slot.
+func (r *Receiver) flagged(slot []byte, n int) bool {
+	flag, end := tailOf(n)
+	return end <= len(slot) && binary.LittleEndian.Uint64(slot[flag:]) == r.taken+1
+}
+
+// headOf copies the header of a slot, once its flag says that it is whole.
+func (r *Receiver) headOf(slot []byte) (head [wire.HeaderBytes]byte, ok bool) {
+	if r.kind == ZeroCopy {
+		at := len(slot) - wire.TailBytes - wire.HeaderBytes
+		if binary.LittleEndian.Uint64(slot[at+wire.HeaderBytes:]) != r.taken+1 {
+			return head, false
+		}
+		return [wire.HeaderBytes]byte(slot[at:]), true
+	}
+	n := int(binary.LittleEndian.Uint32(slot[4:]))
+	room := len(slot) - wire.HeaderBytes - wire.TailBytes
+	if n > room {
+		if r.kind != Pipeline {
+			return head, false // half a header, or one of nobody: its flag cannot come
+		}
+		n = room
+	}
+	if !r.flagged(slot, wire.HeaderBytes+n) {
+		return head, false
+	}
+	return [wire.HeaderBytes]byte(slot), true
+}
+
+// payloadOf is the payload of a frame of n bytes, or what this slot has of it;
+// false: the header has changed meanwhile.
+func (r *Receiver) payloadOf(slot []byte, n int) ([]byte, bool) {
+	if r.kind == ZeroCopy {
+		at := len(slot) - wire.TailBytes - wire.HeaderBytes
+		return slot[at-n : at], true
+	}
+	n = min(n, len(slot)-wire.HeaderBytes-wire.TailBytes)
+	if !r.flagged(slot, wire.HeaderBytes+n) {
+		return nil, false
+	}
+	return slot[wire.HeaderBytes : wire.HeaderBytes+n], true
+}
