@@ -1,0 +1,206 @@
+// Package regcache keeps registrations of application memory at a link alive
+// after their last use, so that memory that is used again need not be pinned
+// again (lazy deregistration: paper 000, section 3.1; paper 004, section 5). It
+// is pure: time is the order of the calls, and memory is pinned by a Registrar.
+//
+// A registration covers whole pages of one region, and those that can be found
+// cover no page twice: the page of a range's first byte leads to the only
+// registration that can contain the range. A hit is two array reads, however
+// many registrations there are.
+//
+// What is pinned is bounded by a budget of bytes and one of entries, which the
+// sessions of a sidecar share: what is in use is bounded by each session's
+// share, and what is idle may take what nobody needs now. So each can always
+// have its share, and a session that is alone can have nearly everything.
+package regcache
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Registrar pins memory, which costs microseconds: a link.
+type Registrar interface {
+	// Register makes ref reachable. An error means that it cannot be pinned
+	// now: the limit of the process, or of the device.
+	Register(ref link.Ref) (link.Key, error)
+	// Deregister ends registrations. When it has returned no operation that
+	// uses them touches their memory any more (link.Remote, Lifetimes).
+	Deregister(keys []link.Key)
+}
+
+// Config of a Cache. Zero fields take the defaults named.
+type Config struct {
+	PinnedBytes  uint64 // most that is registered; default 1 GiB
+	Entries      int    // most registrations; default 131072
+	Sessions     int    // that share the budgets; default 1
+	SessionBytes uint64 // most that a session has in use; default its share, PinnedBytes/Sessions
+	PageBytes    uint64 // what the kernel pins at once, a power of two; default 4096
+	MergeBytes   uint64 // largest registration that a merge makes; default 16 MiB, at most an eighth of a share
+	Batch        int    // registrations that one Deregister ends when the cache is full; default 16
+}
+
+func (c *Config) setDefaults() error {
+	if c.PinnedBytes == 0 {
+		c.PinnedBytes = 1 << 30
+	}
+	if c.Entries == 0 {
+		c.Entries = 128 << 10
+	}
+	if c.Sessions == 0 {
+		c.Sessions = 1
+	}
+	if c.PageBytes == 0 {
+		c.PageBytes = 4 << 10
+	}
+	if c.MergeBytes == 0 {
+		c.MergeBytes = 16 << 20
+	}
+	if c.Batch == 0 {
+		c.Batch = 16
+	}
+	if c.Entries < 1 || c.Sessions < 1 || c.Batch < 1 || c.Entries > 1<<30 {
+		return fmt.Errorf("regcache: %d entries, %d sessions, batches of %d: want at least 1 of each", c.Entries, c.Sessions, c.Batch)
+	}
+	if c.PageBytes&(c.PageBytes-1) != 0 || c.PageBytes < 64 {
+		return fmt.Errorf("regcache: pages of %d bytes, want a power of two", c.PageBytes)
+	}
+	return nil
+}
+
+// Session numbers who memory belongs to: 0 to Config.Sessions-1.
+type Session uint32
+
+// Cache is owned by the turn goroutine.
+type Cache struct {
+	cfg      Config
+	shift    uint
+	to       Registrar
+	spaces   []*space // by link.Region; nil: not ours
+	sessions []account
+	entries  []entry // the first is nobody's, so that 0 means none
+	free     uint32  // list of entries not in use, by next
+	live     int     // registrations at the link
+	pinned   uint64  // their bytes
+	limit    uint64  // of pinned: PinnedBytes, or what the kernel has taught us
+	served   int     // misses since the limit was last learnt or tried
+	byKey    map[uint64]uint32
+	batch    []link.Key // to be deregistered
+	hold     int        // misses that are refused without asking the kernel
+	backoff  int        // the length of the last hold
+	stats    Stats
+}
+
+// account is what a session has.
+type account struct {
+	pinned, inUse  uint64 // bytes
+	oldest, newest uint32 // idle registrations, by the time of their last use
+}
+
+// entry is one registration: a cache line.
+type entry struct {
+	off, len   uint64
+	key        link.Key
+	refs       int32
+	prev, next uint32 // of the session's idle ones; next: of the free ones
+	region     link.Region
+	session    Session
+	state      state
+}
+
+type state uint8
+
+const (
+	stateFree  state = iota
+	stateFound       // lookups find it
+	stateDying       // in use, and no lookup finds it: deregistered at its last release
+	stateDead        // deregistered, and its users do not know yet
+)
+
+// Lease is the use of a registration. The zero Lease is none.
+type Lease struct {
+	Key link.Key // of the first byte of the range that was asked for
+	id  uint32
+}
+
+// New makes a cache.
+func New(cfg Config, to Registrar) (*Cache, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	c := &Cache{
+		cfg: cfg, to: to, limit: cfg.PinnedBytes, entries: make([]entry, 1),
+		sessions: make([]account, cfg.Sessions), byKey: map[uint64]uint32{},
+	}
+	for c.cfg.PageBytes>>c.shift > 1 {
+		c.shift++
+	}
+	return c, nil
+}
+
+// AddRegion makes size bytes of a session's memory known. Nothing is registered
+// yet. Preconditions: region is new; s is below Config.Sessions.
+func (c *Cache) AddRegion(region link.Region, s Session, size uint64) {
+	for int(region) >= len(c.spaces) {
+		c.spaces = append(c.spaces, nil)
+	}
+	c.spaces[region] = newSpace(s, size, c.shift)
+}
+
+// DropRegion deregisters all that is left of a region and forgets it: its memory
+// may be freed. Leases of it may still be released.
+func (c *Cache) DropRegion(region link.Region) {
+	if !c.Knows(region) {
+		return
+	}
+	s := c.spaces[region]
+	s.each(0, s.pages, func(id uint32) { c.kill(id) })
+	for len(s.dying) > 0 {
+		c.kill(s.dying[0])
+	}
+	c.flush()
+	c.spaces[region] = nil
+}
+
+// Knows reports whether region was added.
+func (c *Cache) Knows(region link.Region) bool {
+	return int(region) < len(c.spaces) && c.spaces[region] != nil
+}
+
+// share is what a session may have in use.
+func (c *Cache) share() uint64 {
+	n := c.limit / uint64(len(c.sessions))
+	if c.cfg.SessionBytes != 0 {
+		n = min(c.cfg.SessionBytes, c.limit)
+	}
+	return n
+}
+
+// Stats counts what happened, and says how things stand.
+type Stats struct {
+	Hits          uint64
+	Misses        uint64 // of them those that registered: Registrations
+	Registrations uint64
+	PinnedPages   uint64 // pages registered in all
+	Merges        uint64 // registrations that took the place of ones they overlapped
+	Evictions     uint64 // idle ones deregistered for room
+	Batches       uint64 // calls of Deregister
+	Invalidated   uint64 // deregistered because their pages are given back
+	Revoked       uint64 // deregistered while others might be using them
+	OverQuota     uint64 // refused: the session has its share in use
+	OverBudget    uint64 // refused: everything is in use
+	Held          uint64 // refused without asking: the kernel has refused just now
+	Refusals      uint64 // by the kernel or the device
+
+	Entries     int
+	PinnedBytes uint64
+	LimitBytes  uint64 // PinnedBytes of the configuration, or less: learnt from refusals
+}
+
+// Stats returns the counters as they stand.
+func (c *Cache) Stats() Stats {
+	s := c.stats
+	s.Entries, s.PinnedBytes, s.LimitBytes = c.live, c.pinned, c.limit
+	return s
+}

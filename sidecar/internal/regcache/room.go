@@ -1,0 +1,158 @@
+package regcache
+
+import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+
+// link puts a registration that nobody uses behind the other idle ones.
+func (c *Cache) link(a *account, id uint32) {
+	e := &c.entries[id]
+	e.prev, e.next = a.newest, 0
+	if a.newest != 0 {
+		c.entries[a.newest].next = id
+	} else {
+		a.oldest = id
+	}
+	a.newest = id
+}
+
+// unlink takes it out of the idle ones.
+func (c *Cache) unlink(a *account, e *entry) {
+	if e.prev != 0 {
+		c.entries[e.prev].next = e.next
+	} else {
+		a.oldest = e.next
+	}
+	if e.next != 0 {
+		c.entries[e.next].prev = e.prev
+	} else {
+		a.newest = e.prev
+	}
+	e.prev, e.next = 0, 0
+}
+
+// makeRoom evicts idle registrations until one of n bytes of session s fits
+// under the budgets. false: too much is in use.
+func (c *Cache) makeRoom(s Session, n uint64) bool {
+	if c.fits(n) {
+		return true
+	}
+	for evicted := 0; !c.fits(n) || evicted < c.cfg.Batch && c.crowded(n); evicted++ {
+		v, ok := c.victim(s, n)
+		if !ok {
+			break
+		}
+		c.stats.Evictions++
+		c.kill(c.sessions[v].oldest)
+	}
+	c.flush()
+	return c.fits(n)
+}
+
+func (c *Cache) fits(n uint64) bool { return c.live < c.cfg.Entries && c.pinned+n <= c.limit }
+
+// crowded reports that the next misses would have to evict again: whoever evicts
+// then evicts a few at once.
+func (c *Cache) crowded(n uint64) bool {
+	return c.live >= c.cfg.Entries-c.cfg.Entries/16 || c.pinned+n > c.limit-c.limit/16
+}
+
+// victim is the session whose oldest idle registration goes: the one that wants
+// room if it has its share, else the one with the most beyond its share.
+func (c *Cache) victim(s Session, n uint64) (Session, bool) {
+	share := c.share()
+	if a := &c.sessions[s]; a.oldest != 0 && a.pinned+n > share {
+		return s, true
+	}
+	best, found := Session(0), false
+	for i := range c.sessions {
+		a := &c.sessions[i]
+		if a.oldest == 0 || a.pinned <= share && Session(i) != s && c.sessions[s].pinned+n > share {
+			continue // idle memory within a share goes only for who has less than its own
+		}
+		if !found || a.pinned > c.sessions[best].pinned {
+			best, found = Session(i), true
+		}
+	}
+	return best, found
+}
+
+// retire takes a registration out of sight: an idle one is deregistered.
+func (c *Cache) retire(s *space, id uint32) {
+	e := &c.entries[id]
+	if e.refs == 0 {
+		c.kill(id)
+		return
+	}
+	c.hide(s, e)
+	e.state = stateDying
+	s.bury(id)
+}
+
+// hide takes a registration's pages out of the map.
+func (c *Cache) hide(s *space, e *entry) {
+	s.set(e.off>>c.shift, (e.off+e.len+c.cfg.PageBytes-1)>>c.shift, 0)
+}
+
+// kill ends a registration with the next flush.
+func (c *Cache) kill(id uint32) {
+	e := &c.entries[id]
+	a, s := &c.sessions[e.session], c.spaces[e.region]
+	switch e.state {
+	case stateFound:
+		c.hide(s, e)
+	case stateDying:
+		s.unbury(id)
+	default:
+		return
+	}
+	c.batch = append(c.batch, e.key)
+	c.pinned -= e.len
+	a.pinned -= e.len
+	c.live--
+	if e.refs == 0 && e.state == stateFound {
+		c.unlink(a, e)
+	} else {
+		a.inUse -= e.len
+	}
+	e.state = stateDead
+	if e.refs == 0 {
+		c.recycle(id)
+	}
+}
+
+// flush deregisters what was killed.
+func (c *Cache) flush() {
+	if len(c.batch) == 0 {
+		return
+	}
+	c.stats.Batches++
+	c.to.Deregister(c.batch)
+	c.batch = c.batch[:0]
+}
+
+// recycle makes the entry of a dead registration free.
+func (c *Cache) recycle(id uint32) {
+	e := &c.entries[id]
+	delete(c.byKey, e.key.Key)
+	*e = entry{next: c.free}
+	c.free = id
+}
+
+// newEntry records a registration that was made.
+func (c *Cache) newEntry(s *space, ref link.Ref, key link.Key) uint32 {
+	id := c.free
+	if id == 0 {
+		c.entries = append(c.entries, entry{})
+		id = uint32(len(c.entries) - 1)
+	} else {
+		c.free = c.entries[id].next
+	}
+	c.entries[id] = entry{off: ref.Off, len: ref.Len, key: key, refs: 1, region: ref.Region, session: s.session, state: stateFound}
+	a := &c.sessions[s.session]
+	a.pinned += ref.Len
+	a.inUse += ref.Len
+	c.pinned += ref.Len
+	c.live++
+	c.byKey[key.Key] = id
+	s.set(ref.Off>>c.shift, (ref.Off+ref.Len+c.cfg.PageBytes-1)>>c.shift, id)
+	return id
+}

@@ -1,0 +1,229 @@
+package regcache
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+const page = 4096
+
+func ref(r link.Region, page0, pages uint64) link.Ref {
+	return link.Ref{Region: r, Off: page0 * page, Len: pages * page}
+}
+
+func newCache(t *testing.T, cfg Config, kernelBytes uint64) (*Cache, *kernel) {
+	t.Helper()
+	k := newKernel(kernelBytes)
+	c, err := New(cfg, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s := range max(cfg.Sessions, 1) {
+		c.AddRegion(link.Region(4+s), Session(s), 1<<30)
+	}
+	return c, k
+}
+
+func must(t *testing.T, c *Cache, r link.Ref) Lease {
+	t.Helper()
+	l, ok := c.Acquire(r)
+	if !ok {
+		t.Fatalf("acquire %v: refused; %+v", r, c.Stats())
+	}
+	return l
+}
+
+// TestRepeatedUse: one registration serves every use of a range and of its parts.
+func TestRepeatedUse(t *testing.T) {
+	c, k := newCache(t, Config{}, 1<<40)
+	for range 100 {
+		whole := must(t, c, ref(4, 10, 4))
+		part := must(t, c, link.Ref{Region: 4, Off: 11*page + 100, Len: 200})
+		if part.Key.Addr-whole.Key.Addr != page+100 {
+			t.Fatalf("a part lies %d bytes behind its registration", part.Key.Addr-whole.Key.Addr)
+		}
+		c.Release(part)
+		c.Release(whole)
+	}
+	if s := c.Stats(); k.next != 1 || s.Hits != 199 || s.Misses != 1 {
+		t.Fatalf("%d registrations; %+v", k.next, s)
+	}
+}
+
+// TestShares: a session cannot take what another one needs, neither by what it
+// leaves in the cache nor by what it holds.
+func TestShares(t *testing.T) {
+	c, _ := newCache(t, Config{PinnedBytes: 64 * page, Sessions: 2}, 1<<40)
+	for i := range uint64(60) { // idle memory may exceed the share
+		c.Release(must(t, c, ref(4, 2*i, 1)))
+	}
+	if s := c.Stats(); s.Evictions != 0 {
+		t.Fatalf("evicted %d while there was room", s.Evictions)
+	}
+	for i := range uint64(32) {
+		must(t, c, ref(5, 2*i, 1)) // the other one's whole share
+	}
+	if _, ok := c.Acquire(ref(5, 1000, 1)); ok {
+		t.Fatal("a session has more than its share in use")
+	}
+	for i := range uint64(32) {
+		must(t, c, ref(4, 2*i, 1)) // and the first one's
+	}
+	if s := c.Stats(); s.OverQuota != 1 || s.PinnedBytes != 64*page {
+		t.Fatalf("%+v", s)
+	}
+}
+
+// TestLearntLimit: the kernel pins less than the budget says. The cache finds
+// out how much, keeps to it, and notices when it becomes more.
+func TestLearntLimit(t *testing.T) {
+	c, k := newCache(t, Config{PinnedBytes: 1024 * page}, 100*page)
+	use := func(n uint64) {
+		for i := range n {
+			c.Release(must(t, c, ref(4, 2*(i%300), 1)))
+		}
+	}
+	use(300)
+	learnt := c.Stats()
+	if learnt.LimitBytes > 100*page || learnt.Refusals == 0 {
+		t.Fatalf("%+v", learnt)
+	}
+	use(300)
+	if s := c.Stats(); s.Refusals != learnt.Refusals {
+		t.Fatalf("asked the kernel %d times more for what it refuses", s.Refusals-learnt.Refusals)
+	}
+	k.limit = 1 << 40
+	use(40 * probe)
+	if s := c.Stats(); s.LimitBytes <= 300*page || s.Entries < 300 {
+		t.Fatalf("the limit was lifted: %+v", s)
+	}
+}
+
+// TestHold: where nothing at all can be pinned, the kernel is asked less and less.
+func TestHold(t *testing.T) {
+	c, k := newCache(t, Config{}, 0)
+	for range 10_000 {
+		if _, ok := c.Acquire(ref(4, 3, 1)); ok {
+			t.Fatal("registered what cannot be pinned")
+		}
+	}
+	if s := c.Stats(); s.Refusals > 20 || s.Held < 9_900 {
+		t.Fatalf("%+v", s)
+	}
+	k.limit = 1 << 20
+	for range 2 * holdMax {
+		if l, ok := c.Acquire(ref(4, 3, 1)); ok {
+			c.Release(l)
+		}
+	}
+	if s := c.Stats(); s.Registrations != 1 {
+		t.Fatalf("memory can be pinned again: %+v", s)
+	}
+}
+
+// TestNeighbours: buffers that lie back to back, used one after another, cost
+// pinned pages in proportion to their number.
+func TestNeighbours(t *testing.T) {
+	c, _ := newCache(t, Config{}, 1<<40)
+	const n, size = 4000, 1600
+	for i := range uint64(n) {
+		c.Release(must(t, c, link.Ref{Region: 4, Off: i * size, Len: size}))
+	}
+	pages := uint64(n * size / page)
+	if s := c.Stats(); s.PinnedPages > 6*pages {
+		t.Fatalf("%d pages were pinned for buffers on %d", s.PinnedPages, pages)
+	}
+}
+
+// TestGivenBack: pages that are given back are not found any more, and those in
+// use are counted until they are not.
+func TestGivenBack(t *testing.T) {
+	c, k := newCache(t, Config{}, 1<<40)
+	idle, busy := must(t, c, ref(4, 0, 4)), must(t, c, ref(4, 8, 4))
+	c.Release(idle)
+	if n := c.Invalidate(ref(4, 2, 8)); n != 1 {
+		t.Fatalf("%d in use, want 1", n)
+	}
+	if len(k.held) != 1 {
+		t.Fatalf("%d registrations left, want the one in use", len(k.held))
+	}
+	again := must(t, c, ref(4, 9, 1)) // the page is used anew: not by the old registration
+	if again.Key.Key == busy.Key.Key {
+		t.Fatal("a registration of pages that were given back is found")
+	}
+	c.Release(busy)
+	if n := c.Invalidate(ref(4, 2, 6)); n != 0 || len(k.held) != 1 {
+		t.Fatalf("%d in use, %d registered", n, len(k.held))
+	}
+}
+
+// TestRevoke: an operation that ends early ends the registration, whoever else
+// uses it.
+func TestRevoke(t *testing.T) {
+	c, k := newCache(t, Config{}, 1<<40)
+	a, b := must(t, c, ref(4, 0, 4)), must(t, c, ref(4, 1, 1))
+	if !c.Revoke(a.Key) || len(k.held) != 0 {
+		t.Fatal("the registration is still there")
+	}
+	d := must(t, c, ref(4, 1, 1))
+	if d.Key.Key == b.Key.Key {
+		t.Fatal("a revoked registration is found")
+	}
+	if !c.ReleaseKey(b.Key) || c.ReleaseKey(b.Key) || c.Revoke(a.Key) {
+		t.Fatal("leases of a revoked registration are released once")
+	}
+	c.Release(d)
+	if s := c.Stats(); s.Entries != 1 || s.PinnedBytes != page || len(c.byKey) != 1 {
+		t.Fatalf("%+v", s)
+	}
+}
+
+// TestHitAllocates nothing.
+func TestHitAllocates(t *testing.T) {
+	c, _ := newCache(t, Config{}, 1<<40)
+	r := ref(4, 5, 2)
+	c.Release(must(t, c, r))
+	if n := testing.AllocsPerRun(1000, func() {
+		l, _ := c.Acquire(r)
+		c.Release(l)
+		l, _ = c.Acquire(r)
+		c.ReleaseKey(l.Key)
+	}); n != 0 {
+		t.Fatalf("%v allocations a hit", n)
+	}
+}
+
+// filled is a cache with n registered buffers of a page, and a random order of
+// them.
+func filled(b *testing.B, n int) (*Cache, []link.Ref) {
+	c, err := New(Config{}, newKernel(1<<40))
+	if err != nil {
+		b.Fatal(err)
+	}
+	c.AddRegion(4, 0, uint64(n)*page)
+	refs := make([]link.Ref, n)
+	for i, p := range rand.New(rand.NewPCG(1, 1)).Perm(n) {
+		refs[i] = link.Ref{Region: 4, Off: uint64(p)*page + 128, Len: 2048}
+		l, ok := c.Acquire(refs[i])
+		if !ok {
+			b.Fatal("refused")
+		}
+		c.Release(l)
+	}
+	return c, refs
+}
+
+func BenchmarkHit(b *testing.B) {
+	for _, n := range []int{100, 10_000, 100_000} {
+		c, refs := filled(b, n)
+		name := map[int]string{100: "100", 10_000: "10k", 100_000: "100k"}[n]
+		b.Run(name, func(b *testing.B) {
+			for i := range b.N {
+				l, _ := c.Acquire(refs[i%n])
+				c.Release(l)
+			}
+		})
+	}
+}

@@ -1,0 +1,122 @@
+package regcache
+
+import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+
+// Acquire gives the use of a registration that contains ref, made now if there
+// is none. false: there is none and none can be had now; the caller copies.
+// Preconditions: ref is not empty and lies in a region that was added.
+func (c *Cache) Acquire(ref link.Ref) (Lease, bool) {
+	s := c.spaces[ref.Region]
+	if id := s.at(ref.Off >> c.shift); id != 0 {
+		e := &c.entries[id]
+		if d := ref.Off - e.off; ref.Len <= e.len-d {
+			if e.refs == 0 && !c.wake(e) {
+				return Lease{}, false
+			}
+			e.refs++
+			c.stats.Hits++
+			return Lease{link.Key{Key: e.key.Key, Addr: e.key.Addr + d}, id}, true
+		}
+	}
+	return c.miss(s, ref)
+}
+
+// Peek is Acquire without making a registration.
+func (c *Cache) Peek(ref link.Ref) (Lease, bool) {
+	s := c.spaces[ref.Region]
+	if id := s.at(ref.Off >> c.shift); id != 0 {
+		if e := &c.entries[id]; ref.Len <= e.len-(ref.Off-e.off) {
+			return c.Acquire(ref)
+		}
+	}
+	return Lease{}, false
+}
+
+// wake takes an idle registration into use, if its session has room for it.
+func (c *Cache) wake(e *entry) bool {
+	a := &c.sessions[e.session]
+	if a.inUse+e.len > c.share() {
+		c.stats.OverQuota++
+		return false
+	}
+	a.inUse += e.len
+	c.unlink(a, e)
+	return true
+}
+
+// Release ends the use of a registration, which stays for the next one.
+// Preconditions: l is a lease of Acquire, and was not released before.
+func (c *Cache) Release(l Lease) { c.release(l.id) }
+
+// ReleaseKey is Release for who kept only the lease's key. false: the key is of
+// no registration in use.
+func (c *Cache) ReleaseKey(k link.Key) bool {
+	id, ok := c.used(k)
+	if ok {
+		c.release(id)
+	}
+	return ok
+}
+
+// used finds the registration in use that has a key.
+func (c *Cache) used(k link.Key) (uint32, bool) {
+	id, ok := c.byKey[k.Key]
+	return id, ok && c.entries[id].refs > 0
+}
+
+func (c *Cache) release(id uint32) {
+	e := &c.entries[id]
+	e.refs--
+	if e.refs > 0 {
+		return
+	}
+	switch e.state {
+	case stateFound:
+		a := &c.sessions[e.session]
+		a.inUse -= e.len
+		c.link(a, id)
+	case stateDying:
+		c.kill(id)
+		c.flush()
+	case stateDead:
+		c.recycle(id)
+	}
+}
+
+// Revoke ends the use of a registration and the registration itself, at once:
+// for an operation that ended early, whose peer may still reach for the memory.
+// Others that use the registration lose it, too; what they do then is what they
+// do when any remote operation fails. false: the key is of no registration in use.
+func (c *Cache) Revoke(k link.Key) bool {
+	id, ok := c.used(k)
+	if !ok {
+		return false
+	}
+	if e := &c.entries[id]; e.state != stateDead {
+		c.kill(id)
+		c.stats.Revoked++
+		c.flush()
+	}
+	c.release(id)
+	return true
+}
+
+// Invalidate makes sure that no lookup finds a registration of ref's pages: the
+// application gives them back. Idle registrations end now; it returns how many
+// are in use, which end with their last use: the pages are to be given back when
+// it returns 0. Preconditions: ref lies in a region that was added.
+func (c *Cache) Invalidate(ref link.Ref) (busy int) {
+	s := c.spaces[ref.Region]
+	from, to := ref.Off>>c.shift, (ref.Off+ref.Len+c.cfg.PageBytes-1)>>c.shift
+	s.each(from, to, func(id uint32) {
+		c.stats.Invalidated++
+		c.retire(s, id)
+	})
+	c.flush()
+	for _, id := range s.dying {
+		if e := &c.entries[id]; e.off < to<<c.shift && from<<c.shift < e.off+e.len {
+			busy++
+		}
+	}
+	return busy
+}
