@@ -1,0 +1,309 @@
+// Package reuse decides, each time that application memory is to be sent, whether
+// to copy it into registered memory or to register it and let the link gather
+// from it (papers 000 and 002). It is pure: it counts, and its caller measures,
+// copies and registers.
+//
+// A use of a buffer costs the copy C, or the overhead V of finding its
+// registration; registering costs R once. So a registration pays after
+// n_min = R/(C-V) uses (000, inequality 3). Nobody knows how often a buffer will
+// be used: it is registered after a fraction f of n_min, as in the papers, as long
+// as such speculation has earned its cost. What all decisions cost together never
+// exceeds twice what the best decisions in hindsight cost, by more than
+// Config.GrantNS (ski rental; TestAnyPattern).
+package reuse
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Path is the way of a message: each has costs of its own (000, Table 2).
+type Path uint8
+
+// The paths.
+const (
+	PathWrite Path = iota // eager by remote write: the papers' fast path
+	PathSend              // eager by send and receive: the non-fast path
+	PathPut               // one-sided, copied at its origin
+	PathGet               // one-sided, copied at its origin when it arrives
+	pathCount
+)
+
+// Config of a Table. Zero fields take the defaults named.
+type Config struct {
+	Buckets  int     // of the hash table at its largest, a power of two; default 2^20 (000, section 3.3.3)
+	Entries  int     // most buffers that are known; default 2^18
+	Sessions int     // that use the table; default 1
+	Fraction float64 // of n_min at which a buffer is registered; default 0.25 (000, section 3.3.1)
+	MinBytes uint64  // smaller messages are copied; default 128 (000, section 5.1.1)
+	Frequent float64 // part of the buffers that must be frequent for the table to go on growing; default 0.2 (000, section 3.4), negative: it always grows
+	GrantNS  float64 // what speculation may lose; default 1 ms
+	Window   uint32  // uses after which a session is judged anew; default 65536
+}
+
+func (c *Config) setDefaults() error {
+	if c.Buckets == 0 {
+		c.Buckets = 1 << 20
+	}
+	if c.Entries == 0 {
+		c.Entries = 1 << 18
+	}
+	if c.Sessions == 0 {
+		c.Sessions = 1
+	}
+	if c.Fraction == 0 {
+		c.Fraction = 0.25
+	}
+	if c.MinBytes == 0 {
+		c.MinBytes = 128
+	}
+	if c.Frequent == 0 {
+		c.Frequent = 0.2
+	}
+	if c.GrantNS == 0 {
+		c.GrantNS = 1e6
+	}
+	if c.Window == 0 {
+		c.Window = 1 << 16
+	}
+	switch {
+	case c.Buckets < 2 || c.Buckets&(c.Buckets-1) != 0 || c.Buckets > 1<<30:
+		return fmt.Errorf("reuse: %d buckets, want a power of two, 2 to 2^30", c.Buckets)
+	case c.Entries < 1 || c.Entries > 1<<30 || c.Sessions < 1 || c.Sessions > 1<<16:
+		return fmt.Errorf("reuse: %d buffers of %d sessions, want at least 1 of each, and at most 2^30 and 2^16", c.Entries, c.Sessions)
+	case !(c.Fraction > 0 && c.Fraction <= 1) || !(c.Frequent <= 1):
+		return fmt.Errorf("reuse: fraction %g and frequent share %g, want 0 to 1", c.Fraction, c.Frequent)
+	}
+	return nil
+}
+
+// Session numbers who uses a buffer: 0 to Config.Sessions-1.
+type Session uint32
+
+// Table knows the buffers that were used. It is owned by the turn goroutine.
+type Table struct {
+	cfg      Config
+	index    index
+	entries  []entry // the first is nobody's, so that 0 means none
+	hand     uint32  // where the search for an entry to reuse goes on
+	costs    costs
+	prices   [pathCount][classCount]price
+	sessions []session
+	credit   float64 // what speculation may still lose, ns
+	stats    Stats
+}
+
+// entry is a buffer, known by its first byte.
+type entry struct {
+	off     uint64
+	region  link.Region
+	next    uint32 // of its chain
+	rent    float32
+	session uint16
+	epoch   uint8 // when it was last used
+	state   state
+}
+
+// state is what is known of a buffer, and what its rent means.
+type state uint8
+
+const (
+	stateFree       state = iota
+	stateCounted          // rent: what its copies have cost beyond V
+	stateRegistered       // rent: what its gathers must still save until it has paid its price
+)
+
+// Advice is what to do with a buffer.
+type Advice uint8
+
+// What Use advises.
+const (
+	Copy     Advice = iota
+	Gather          // it was registered: gather, or call Lost if it is no more
+	Register        // register it and gather, and call Registered; or call Lost if that fails
+)
+
+// Buffer names a known buffer until the next Use.
+type Buffer uint32
+
+// New makes a table. Its memory, four bytes a bucket and 24 an entry, is touched
+// as buffers come.
+func New(cfg Config) (*Table, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	t := &Table{
+		cfg: cfg, index: newIndex(cfg.Buckets),
+		entries: make([]entry, 1, cfg.Entries+1), sessions: make([]session, cfg.Sessions), credit: cfg.GrantNS,
+	}
+	for i := range t.sessions {
+		t.sessions[i].pause = 1
+	}
+	return t, nil
+}
+
+// Use notes that ref is to be sent, and advises. The Buffer is for Registered and
+// Lost.
+func (t *Table) Use(s Session, p Path, ref link.Ref) (Buffer, Advice) {
+	if ref.Len < t.cfg.MinBytes {
+		return 0, Copy
+	}
+	x := &t.prices[p][class(ref.Len)]
+	a := &t.sessions[s]
+	if x.gain <= 0 {
+		return 0, Copy
+	}
+	if a.used++; a.used >= t.cfg.Window {
+		t.judge(a)
+	}
+	if a.dormant {
+		return 0, Copy
+	}
+	id := t.index.find(t.entries, ref.Region, ref.Off)
+	if id == 0 {
+		a.unknown++
+		if id = t.insert(s, a, ref); id == 0 {
+			return 0, Copy
+		}
+	}
+	e := &t.entries[id]
+	if e.epoch != a.epoch {
+		t.revive(a, e)
+	}
+	if e.state == stateRegistered {
+		t.gathered(e, x.gain)
+		a.gathers++
+		return Buffer(id), Gather
+	}
+	e.rent += x.gain
+	if e.rent < x.trigger || !t.affordable(e.rent, x.register) {
+		return Buffer(id), Copy
+	}
+	return Buffer(id), Register
+}
+
+// gathered accounts for a use of a registered buffer. Until its rent has reached
+// its price, the best decision in hindsight would still have been to copy, and the
+// bound rises by twice the copy.
+func (t *Table) gathered(e *entry, gain float32) {
+	if d := min(gain, e.rent); d > 0 {
+		e.rent -= d
+		t.credit += 2 * float64(d)
+	}
+}
+
+// affordable says whether to buy a registration. Once the rent is as high as the
+// price it always is: rent and price are then twice what the best decision costs.
+// Before that it is speculation, which loses what is missing if the buffer is never
+// used again, and has to be earned by speculation that came out well.
+func (t *Table) affordable(rent, register float32) bool {
+	if rent >= register || t.credit >= float64(register-rent) {
+		return true
+	}
+	t.stats.Denied++
+	return false
+}
+
+// Registered notes that the buffer of an Advice to register it is registered now,
+// at what registering n bytes costs. Preconditions: b is of the last Use.
+func (t *Table) Registered(b Buffer, p Path, n uint64) {
+	e := &t.entries[b]
+	x := &t.prices[p][class(n)]
+	e.rent = max(0, x.register-e.rent)
+	if e.rent > 0 {
+		t.credit -= float64(e.rent)
+		t.stats.Speculated++
+	}
+	e.state = stateRegistered
+	t.sessions[e.session].frequent++
+	t.sessions[e.session].registered++
+	t.stats.Registered++
+}
+
+// Lost notes that a buffer cannot be gathered from: its registration was evicted,
+// or refused. It is copied, and counted from the start. Preconditions: b is of the
+// last Use.
+func (t *Table) Lost(b Buffer) {
+	e := &t.entries[b]
+	if e.state == stateRegistered {
+		t.sessions[e.session].frequent--
+	}
+	t.stats.Lost++
+	e.state, e.rent = stateCounted, 0
+}
+
+// insert makes a buffer known, unless the session's table has stopped growing;
+// 0: it is not known.
+func (t *Table) insert(s Session, a *session, ref link.Ref) uint32 {
+	if a.stopped {
+		return 0
+	}
+	if t.index.conflicts(t.entries, ref.Region, ref.Off) {
+		a.chained++
+		t.stats.Chained++
+	}
+	if a.chained > 0 && float64(a.frequent) < t.cfg.Frequent*float64(a.known) {
+		t.stop(a)
+		return 0
+	}
+	id := t.place()
+	if id == 0 {
+		t.stop(a)
+		return 0
+	}
+	t.entries[id] = entry{off: ref.Off, region: ref.Region, session: uint16(s), epoch: a.epoch, state: stateCounted}
+	t.index.add(t.entries, id)
+	a.known++
+	a.seen++
+	return id
+}
+
+// sweep bounds the entries that are looked at for one to be used again.
+const sweep = 8
+
+// place is an entry to use: a fresh one, or one of an age that is over; 0: none.
+func (t *Table) place() uint32 {
+	if len(t.entries) < cap(t.entries) {
+		t.entries = append(t.entries, entry{})
+		return uint32(len(t.entries) - 1)
+	}
+	for range sweep {
+		if t.hand++; int(t.hand) >= len(t.entries) {
+			t.hand = 1
+		}
+		e := &t.entries[t.hand]
+		if e.state == stateFree || e.epoch != t.sessions[e.session].epoch {
+			t.remove(t.hand)
+			return t.hand
+		}
+	}
+	return 0
+}
+
+// remove takes an entry out of its chain.
+func (t *Table) remove(id uint32) {
+	if e := &t.entries[id]; e.state != stateFree {
+		t.index.remove(t.entries, id)
+		e.state = stateFree
+	}
+}
+
+// Stats says how things stand, and counts.
+type Stats struct {
+	Registered uint64 // registrations spent
+	Speculated uint64 // of them before they had paid
+	Denied     uint64 // uses of which speculation was not affordable
+	Lost       uint64 // registrations that were evicted or refused
+	Chained    uint64 // buffers whose hash another one has
+	Stops      uint64 // times that a session's part stopped growing
+	Restarts   uint64 // times that one began again
+	CreditNS   float64
+}
+
+// Stats returns the counters as they stand.
+func (t *Table) Stats() Stats {
+	s := t.stats
+	s.CreditNS = t.credit
+	return s
+}
