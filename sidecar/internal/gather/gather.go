@@ -1,0 +1,191 @@
+// Package gather stands between the engine and a link that sends only from
+// registered memory. For each payload it says whether the link gathers it from the
+// application's buffer or copies it into memory of its own (package reuse), and it
+// keeps registrations for the next use (package regcache). It is pure: the link
+// copies, pins and measures.
+//
+// Whose registrations may stay. A registration that the cache keeps after its last
+// use holds no operation of ours; what has to be said is why nobody else's reaches
+// it (link.Remote, Lifetimes). There are two caches, which never share a
+// registration.
+//
+//   - local: made to gather from. No peer is ever told a key of it, and keys cannot be
+//     guessed.
+//   - remote: a peer was told the key. The registration stays only when the operation
+//     has ended in order (Release): the peer itself has said, by the frame that ends
+//     its protocol, that nothing of it is under way any more. When an operation ends
+//     early (Deregister) the peer may still be reaching for the memory: then the
+//     registration ends at once, for all who share it. The others' remote operations
+//     fail with link.ErrKey, and the core sends frames instead.
+//
+// The memory of both stays held by its region, which is dropped (DropRegion) before
+// it is unmapped. A peer that breaks the protocol and uses a key again reaches what
+// this rank's messages have used before, until the next eviction: a sidecar of the
+// same job could do that only while the operation lasted. Who does not want to trust
+// it so far leaves Config.Remote nil, and every such registration ends with its use.
+package gather
+
+import (
+	"errors"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/regcache"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
+)
+
+// ErrNoRoom: a range cannot be registered now. The message goes by frames.
+var ErrNoRoom = errors.New("no registered memory left for it")
+
+// Config of a Chooser.
+type Config struct {
+	Sessions int // whose memory there is; default 1
+	Reuse    reuse.Config
+	Local    regcache.Config  // what is gathered from
+	Remote   *regcache.Config // what peers have keys of; nil: not kept
+}
+
+// Counts of one session, as metrics, the report and `outrigger top` show them.
+type Counts struct {
+	Seen          uint64 // buffers that were used and are large enough
+	Frequent      uint64 // of them those that are gathered from
+	Registered    uint64 // registrations spent on them
+	CopiedBytes   uint64
+	GatheredBytes uint64 // not copied
+	Stopped       bool   // too few buffers are used again: no more are watched
+}
+
+// Lease is a registration in use by a gather. The zero Lease is none.
+type Lease = regcache.Lease
+
+// Chooser is owned by the turn goroutine.
+type Chooser struct {
+	table    *reuse.Table
+	local    *regcache.Cache
+	remote   *regcache.Cache // nil: not kept
+	owner    []member        // by link.Region
+	copied   []uint64        // bytes, by session
+	gathered []uint64
+}
+
+// member says whose a region is.
+type member struct {
+	session regcache.Session
+	known   bool
+}
+
+// New makes a chooser of which to pins the memory.
+func New(cfg Config, to regcache.Registrar) (*Chooser, error) {
+	n := max(cfg.Sessions, 1)
+	cfg.Reuse.Sessions, cfg.Local.Sessions = n, n
+	c := &Chooser{copied: make([]uint64, n), gathered: make([]uint64, n)}
+	var err error
+	if c.table, err = reuse.New(cfg.Reuse); err != nil {
+		return nil, err
+	}
+	if c.local, err = regcache.New(cfg.Local, to); err != nil {
+		return nil, err
+	}
+	if cfg.Remote != nil {
+		remote := *cfg.Remote
+		remote.Sessions = n
+		if c.remote, err = regcache.New(remote, to); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// caches visits those that there are.
+func (c *Chooser) caches(visit func(*regcache.Cache)) {
+	visit(c.local)
+	if c.remote != nil {
+		visit(c.remote)
+	}
+}
+
+// Costs gives the table, for calibration and observations.
+func (c *Chooser) Costs() *reuse.Table { return c.table }
+
+// AddRegion makes size bytes of a session's memory known.
+// Preconditions: region is new; s is below the number of sessions.
+func (c *Chooser) AddRegion(region link.Region, s regcache.Session, size uint64) {
+	for int(region) >= len(c.owner) {
+		c.owner = append(c.owner, member{})
+	}
+	c.owner[region] = member{s, true}
+	c.caches(func(x *regcache.Cache) { x.AddRegion(region, s, size) })
+}
+
+// DropRegion ends all registrations of a region, before its memory is unmapped.
+func (c *Chooser) DropRegion(region link.Region) {
+	if c.knows(region) {
+		c.caches(func(x *regcache.Cache) { x.DropRegion(region) })
+		c.owner[region] = member{}
+	}
+}
+
+// EndSession forgets what was learnt of a rank that has left.
+func (c *Chooser) EndSession(s regcache.Session) {
+	c.table.Forget(reuse.Session(s))
+	c.copied[s], c.gathered[s] = 0, 0
+}
+
+func (c *Chooser) knows(region link.Region) bool {
+	return int(region) < len(c.owner) && c.owner[region].known
+}
+
+// Choose says how a payload goes out: true, gathered from the application's buffer
+// under the lease's key, until Done; or false, copied. Payloads outside of the
+// applications' memory are the link's own and no matter of choice.
+// Preconditions: ref lies in a region that was added.
+func (c *Chooser) Choose(p reuse.Path, ref link.Ref) (Lease, bool) {
+	s := c.owner[ref.Region].session
+	buffer, advice := c.table.Use(reuse.Session(s), p, ref)
+	lease, ok := Lease{}, false
+	switch advice {
+	case reuse.Gather:
+		lease, ok = c.local.Peek(ref)
+	case reuse.Register:
+		lease, ok = c.local.Acquire(ref)
+		if ok {
+			c.table.Registered(buffer, p, ref.Len)
+		}
+	}
+	if ok {
+		c.gathered[s] += ref.Len
+		return lease, true
+	}
+	if advice != reuse.Copy {
+		c.table.Lost(buffer)
+	}
+	c.copied[s] += ref.Len
+	return lease, false
+}
+
+// Done ends a gather: the link does not touch the buffer any more.
+func (c *Chooser) Done(l Lease) { c.local.Release(l) }
+
+// Invalidate prepares pages to be given back: it returns how many registrations of
+// them are still in use. The pages may go when it returns 0.
+func (c *Chooser) Invalidate(ref link.Ref) (busy int) {
+	c.caches(func(x *regcache.Cache) { busy += x.Invalidate(ref) })
+	return busy
+}
+
+// Session returns a session's counters as they stand.
+func (c *Chooser) Session(s regcache.Session) Counts {
+	t := c.table.Session(reuse.Session(s))
+	return Counts{
+		Seen: t.Seen, Frequent: uint64(t.Frequent), Registered: t.Registered, Stopped: t.Stopped,
+		CopiedBytes: c.copied[s], GatheredBytes: c.gathered[s],
+	}
+}
+
+// Caches returns the counters of the registrations, of all sessions. remote is zero
+// where they are not kept.
+func (c *Chooser) Caches() (local, remote regcache.Stats) {
+	if c.remote != nil {
+		remote = c.remote.Stats()
+	}
+	return c.local.Stats(), remote
+}

@@ -1,0 +1,228 @@
+package gather
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/regcache"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
+)
+
+// device is a link that pins up to a limit.
+type device struct {
+	link.Remote
+	limit, pinned uint64
+	next          uint64
+	keys          map[uint64]link.Ref
+	fault         error
+}
+
+func (d *device) Register(ref link.Ref) (link.Key, error) {
+	if d.pinned+ref.Len > d.limit {
+		return link.Key{}, errors.New("cannot allocate memory")
+	}
+	d.next++
+	d.pinned += ref.Len
+	d.keys[d.next] = ref
+	return link.Key{Key: d.next}, nil
+}
+
+func (d *device) Deregister(k link.Key) {
+	ref, ok := d.keys[k.Key]
+	if !ok {
+		d.fault = fmt.Errorf("key %d is not registered", k.Key)
+	}
+	d.pinned -= ref.Len
+	delete(d.keys, k.Key)
+}
+
+const (
+	own   = link.Region(1)
+	arena = link.Region(4)
+)
+
+func over(t *testing.T, limit uint64, cfg Config) (*Remote, *device) {
+	t.Helper()
+	d := &device{limit: limit, keys: map[uint64]link.Ref{}}
+	r, err := Over(d, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.AddRegion(arena, 0, 1<<30)
+	copies := []reuse.Sample{{Bytes: 0, NS: 0}, {Bytes: 4096, NS: 1000}}
+	for _, p := range []reuse.Path{reuse.PathWrite, reuse.PathSend, reuse.PathPut, reuse.PathGet} {
+		r.Costs().Calibrate(p, copies, []reuse.Sample{{Bytes: 4096, NS: 40_000}}, 60)
+	}
+	return r, d
+}
+
+func at(page, n uint64) link.Ref { return link.Ref{Region: arena, Off: page * 4096, Len: n} }
+
+// use sends each of n buffers once.
+func use(r *Remote, n uint64) (gathered int) {
+	for i := range n {
+		if l, ok := r.Choose(reuse.PathSend, at(i, 2048)); ok {
+			r.Done(l)
+			gathered++
+		}
+	}
+	return gathered
+}
+
+// TestRegisteredOnce: buffers that are used again are registered once each, and
+// then not copied any more.
+func TestRegisteredOnce(t *testing.T) {
+	r, d := over(t, 1<<40, Config{})
+	for range 1000 {
+		use(r, 16)
+	}
+	c := r.Session(0)
+	if c.Seen != 16 || c.Frequent != 16 || c.Registered != 16 || d.next != 16 || c.CopiedBytes > c.GatheredBytes/20 {
+		t.Fatalf("%+v, %d registrations", c, d.next)
+	}
+	if c.CopiedBytes+c.GatheredBytes != 16*1000*2048 {
+		t.Fatalf("bytes are missing: %+v", c)
+	}
+}
+
+// TestSmallBudget: more buffers than can be registered, used in turn. Each eviction
+// sends its buffer back to copying, and all together costs at most twice what copying
+// everything would.
+func TestSmallBudget(t *testing.T) {
+	r, d := over(t, 1<<40, Config{Local: regcache.Config{PinnedBytes: 64 << 10}})
+	for range 3000 {
+		use(r, 32)
+	}
+	local, _ := r.Caches()
+	c := r.Session(0)
+	if local.Evictions == 0 || d.pinned > 64<<10 || c.CopiedBytes == 0 || c.GatheredBytes == 0 {
+		t.Fatalf("%+v %+v", c, local)
+	}
+	const copied, found, registered, granted = 500.0, 60.0, 40_000.0, 1e6
+	uses, copies := 3000.0*32, float64(c.CopiedBytes)/2048
+	if cost := uses*found + copies*copied + float64(d.next)*registered; cost > 2*uses*copied+granted {
+		t.Fatalf("%.0f copies and %d registrations cost %.0f ns; without registrations it is %.0f", copies, d.next, cost, uses*copied)
+	}
+}
+
+// TestRefused: the kernel pins nothing. Everything is copied, and it is seldom asked.
+func TestRefused(t *testing.T) {
+	r, _ := over(t, 0, Config{})
+	for range 2000 {
+		if n := use(r, 16); n != 0 {
+			t.Fatal("gathered from memory that is not registered")
+		}
+	}
+	local, _ := r.Caches()
+	if c := r.Session(0); local.Refusals > 100 || c.CopiedBytes != 2000*16*2048 || c.Frequent != 0 {
+		t.Fatalf("%+v %+v", c, local)
+	}
+}
+
+// TestRemote: a registration whose operation ended in order serves the next one;
+// one whose operation ended early does not, and ends for all.
+func TestRemote(t *testing.T) {
+	r, d := over(t, 1<<40, Config{Remote: &regcache.Config{}})
+	register := func(ref link.Ref) link.Key {
+		k, err := r.Register(ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	for range 100 {
+		r.Release(register(at(3, 64<<10)))
+	}
+	if d.next != 1 {
+		t.Fatalf("%d registrations of one buffer", d.next)
+	}
+	a, b := register(at(3, 64<<10)), register(at(4, 100))
+	r.Deregister(a)
+	if len(d.keys) != 0 {
+		t.Fatal("an operation ended early, and its peer still reaches the memory")
+	}
+	r.Release(b)
+	if k := register(at(4, 100)); k.Key == b.Key {
+		t.Fatal("a registration that has ended is used again")
+	}
+	mine := register(link.Ref{Region: own, Len: 100})
+	r.Release(mine)
+	if _, ok := d.keys[mine.Key]; ok || d.fault != nil {
+		t.Fatalf("the engine's own memory is the link's: %v", d.fault)
+	}
+}
+
+// TestNotKept: without a cache for them, registrations of peers end with their use.
+func TestNotKept(t *testing.T) {
+	r, d := over(t, 1<<40, Config{})
+	k, err := r.Register(at(0, 100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Release(k)
+	if len(d.keys) != 0 || d.fault != nil {
+		t.Fatalf("%d registrations left; %v", len(d.keys), d.fault)
+	}
+}
+
+// TestDropRegion: nothing of a region is registered when its memory is unmapped,
+// however it was used, and what is released later does no harm.
+func TestDropRegion(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for range 200 {
+		r, d := over(t, 1<<40, Config{Remote: &regcache.Config{}, Local: regcache.Config{PinnedBytes: 1 << 20}})
+		var leases []Lease
+		var keys []link.Key
+		for range 2000 {
+			switch rng.IntN(4) {
+			case 0:
+				if k, err := r.Register(at(rng.Uint64N(64), 1+rng.Uint64N(9000))); err == nil {
+					keys = append(keys, k)
+				}
+			case 1:
+				r.Invalidate(at(rng.Uint64N(64), 5000))
+			default:
+				if l, ok := r.Choose(reuse.PathPut, at(rng.Uint64N(8), 4096)); ok {
+					leases = append(leases, l)
+				}
+			}
+		}
+		r.DropRegion(arena)
+		if len(d.keys) != 0 {
+			t.Fatalf("seed %d: %d registrations are left", seed, len(d.keys))
+		}
+		for _, l := range leases {
+			r.Done(l)
+		}
+		for _, k := range keys {
+			if rng.IntN(2) == 0 {
+				r.Release(k)
+			} else {
+				r.Deregister(k)
+			}
+		}
+		if d.fault != nil {
+			t.Fatalf("seed %d: %v", seed, d.fault)
+		}
+	}
+}
+
+// TestChooseAllocates nothing, however it chooses.
+func TestChooseAllocates(t *testing.T) {
+	r, _ := over(t, 1<<40, Config{})
+	for range 500 {
+		use(r, 4)
+	}
+	page := uint64(1000)
+	if n := testing.AllocsPerRun(1000, func() {
+		page++
+		r.Choose(reuse.PathSend, at(page, 2048))
+		use(r, 4)
+	}); n != 0 {
+		t.Fatalf("%v allocations", n)
+	}
+}
