@@ -268,6 +268,7 @@ func (e *Engine) Attach(s *session.Session) error {
 		e.regions = e.regions[:len(e.regions)-len(a.regions)] // nobody knows their numbers
 		return err
 	}
+	e.showRegions(a)
 	e.active = append(e.active, a)
 	e.byRank[s.Rank] = a
 	e.cfg.Log.Debug("application attached", "rank", s.Rank)
@@ -290,10 +291,4 @@ func (e *Engine) freeSession() core.SessionID {
 func (e *Engine) addRegion(mem []byte) link.Region {
 	e.regions = append(e.regions, mem)
 	return link.Region(len(e.regions) - 1)
-}
-
-func (e *Engine) dropRegions(a *attached) {
-	for _, r := range a.regions {
-		e.regions[r] = nil
-	}
 }
