@@ -1,0 +1,213 @@
+// Package virtual runs real engines in virtual time over a network whose costs are a
+// platform.Model: what a paper's experiment takes on the paper's machine, with this
+// engine's protocols. Nothing is random, nothing is lost, and nothing depends on the
+// machine that it runs on.
+//
+// A node has one processor, which its ranks and its engine share, as they do where
+// the messaging engine is a library of the application's. Its clock moves on by what
+// its work costs; a node that waits moves to the next event that concerns it. Wires,
+// adapters and memory buses are busy until a time, and who needs them waits.
+package virtual
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/platform"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/regcache"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
+)
+
+// Config of a World.
+type Config struct {
+	Model  *platform.Model
+	PodOf  []int32 // node of each rank
+	Caps   link.Caps
+	Core   core.Config    // protocol and sizes; the rest is filled in
+	Gather *gather.Config // adaptive reuse; nil: everything is copied
+	Path   reuse.Path     // of eager messages: its copies cost what the model says of it
+	Arena  int            // bytes of each rank; default 8 MiB
+}
+
+// World is one job.
+type World struct {
+	cfg   Config
+	nodes []*node
+	ranks []*Rank
+}
+
+// New makes a job. Run runs a program on it, once.
+func New(cfg Config) (*World, error) {
+	if cfg.Arena == 0 {
+		cfg.Arena = 8 << 20
+	}
+	w := &World{cfg: cfg}
+	pods := 0
+	for _, p := range cfg.PodOf {
+		pods = max(pods, int(p)+1)
+	}
+	for i := range pods {
+		if err := w.addNode(i, pods); err != nil {
+			return nil, errors.Join(err, w.Close())
+		}
+	}
+	for r, p := range cfg.PodOf {
+		if err := w.addRank(uint32(r), w.nodes[p]); err != nil {
+			return nil, errors.Join(err, w.Close())
+		}
+	}
+	return w, nil
+}
+
+func (w *World) addNode(i, pods int) error {
+	n := &node{world: w, self: link.Peer(i), keys: map[uint64]link.Ref{}, mine: map[link.Region]bool{}}
+	w.nodes = append(w.nodes, n)
+	loop := local.New(n.self, nil)
+	cfg := w.cfg.Core
+	cfg.Self, cfg.PodOf, cfg.Pods, cfg.Seed = n.self, w.cfg.PodOf, pods, 1
+	cfg.CopyBytes = 1 // what is copied is the link's to decide
+	if w.cfg.Model.EagerBytes != 0 {
+		cfg.EagerBytes = w.cfg.Model.EagerBytes
+	}
+	sessions := 0
+	for _, p := range w.cfg.PodOf {
+		if int(p) == i {
+			sessions++
+		}
+	}
+	var err error
+	if n.chooser, err = w.chooser(n, sessions); err != nil {
+		return err
+	}
+	n.engine, err = engine.New(engine.Config{
+		Core: cfg, Local: &within{Link: loop, node: n}, Remote: n, Dialer: n, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	}, func() int64 { return int64(n.now) + 1 })
+	if err != nil {
+		return err
+	}
+	loop.SetMemory(n.engine)
+	return nil
+}
+
+// chooser makes a node's adaptive reuse, with the model's costs.
+func (w *World) chooser(n *node, sessions int) (*gather.Chooser, error) {
+	cfg := gather.Config{Reuse: reuse.Config{Buckets: 2, Entries: 1}}
+	if w.cfg.Gather != nil {
+		cfg = *w.cfg.Gather
+	}
+	cfg.Sessions = sessions
+	c, err := gather.New(cfg, pins{n})
+	if err != nil || w.cfg.Gather == nil {
+		return nil, err
+	}
+	m := w.cfg.Model
+	for p, curve := range map[reuse.Path]platform.Curve{
+		reuse.PathWrite: m.Copy.Write, reuse.PathSend: m.Copy.Send, reuse.PathPut: m.Copy.OneSided, reuse.PathGet: m.Copy.OneSided,
+	} {
+		c.Costs().Calibrate(p, samples(curve), samples(m.Register), m.Lookup)
+	}
+	return c, nil
+}
+
+// samples are the measurements that a calibration on the modelled machine would make.
+func samples(c platform.Curve) []reuse.Sample {
+	var s []reuse.Sample
+	for n := uint64(64); n <= 128<<10; n += n / 8 {
+		s = append(s, reuse.Sample{Bytes: n, NS: c.At(n)})
+	}
+	return s
+}
+
+// Close gives back what New took.
+func (w *World) Close() error {
+	var err error
+	for _, r := range w.ranks {
+		r.stop()
+	}
+	for _, n := range w.nodes {
+		if n.engine != nil {
+			err = errors.Join(err, n.engine.Close())
+		}
+	}
+	return err
+}
+
+// limit is the virtual time after which a job counts as stuck.
+const limit = 600e9
+
+// Run runs program on every rank until it has returned everywhere.
+func (w *World) Run(program func(*Rank)) error {
+	for _, r := range w.ranks {
+		r.start(program)
+	}
+	for {
+		n := w.next()
+		if n == nil {
+			return nil
+		}
+		if n.now > limit {
+			return fmt.Errorf("virtual: stuck: %s", w.state())
+		}
+		if err := n.step(); err != nil {
+			return err
+		}
+	}
+}
+
+// next is the node whose turn it is, at its time; nil: all programs have ended.
+func (w *World) next() *node {
+	var first *node
+	at, done := math.Inf(1), true
+	for _, n := range w.nodes {
+		for _, r := range n.ranks {
+			done = done && r.over
+		}
+		if t := n.wakes(); t < at {
+			first, at = n, t
+		}
+	}
+	if done {
+		return nil
+	}
+	first.now = max(first.now, at)
+	return first
+}
+
+func (w *World) state() string {
+	text := ""
+	for _, r := range w.ranks {
+		text += fmt.Sprintf("rank %d over=%v, %d requests open; ", r.Number, r.over, r.open)
+	}
+	return text
+}
+
+// Counts sums the reuse counters of all ranks.
+func (w *World) Counts() (sum gather.Counts) {
+	for _, n := range w.nodes {
+		if n.chooser == nil {
+			continue
+		}
+		for s := range n.ranks {
+			c := n.chooser.Session(regcache.Session(s))
+			sum.Seen += c.Seen
+			sum.Frequent += c.Frequent
+			sum.Registered += c.Registered
+			sum.CopiedBytes += c.CopiedBytes
+			sum.GatheredBytes += c.GatheredBytes
+			sum.Stopped = sum.Stopped || c.Stopped
+		}
+	}
+	return sum
+}
+
+// SendTime is the processor time that a node has spent sending, in nanoseconds:
+// overhead, copies, look-ups and registrations.
+func (w *World) SendTime(node int) float64 { return w.nodes[node].sending }
