@@ -48,7 +48,8 @@ func (n *node) resolve(k link.Key, size uint64) ([]byte, error) {
 func (n *node) Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) error {
 	to := n.world.nodes[peer]
 	n.spend(n.world.cfg.Model.SendCPU)
-	_, asked := n.transmit(to, wire.HeaderBytes, n.now)
+	// No command of the peer's bus: its adapter takes the request itself.
+	_, asked := n.pass(to, wire.HeaderBytes, n.now, 0)
 	data, err := to.resolve(src, dst.Len)
 	data = bytes.Clone(data)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/platform"
 )
 
@@ -93,9 +94,9 @@ func TestRepeats(t *testing.T) {
 
 // TestRendezvous: data arrive whole by each mover.
 func TestRendezvous(t *testing.T) {
-	for _, rdv := range []core.Rendezvous{core.RendezvousGet, core.RendezvousPut, core.RendezvousStream} {
+	for _, rdv := range []mover.Protocol{mover.GetCQE, mover.Get, mover.Put, mover.PutNR, mover.RPut, mover.Stream} {
 		c := caps()
-		c.Register, c.Read, c.Write, c.Notify = true, true, true, true
+		c.Register, c.Read, c.Write, c.InOrder = true, true, true, true
 		const n = 300_000
 		run(t, Config{Model: plain(), PodOf: []int32{0, 1}, Caps: c, Core: core.Config{Rendezvous: rdv, FastPeers: -1}}, func(r *Rank) {
 			if r.Number == 0 {
@@ -108,7 +109,7 @@ func TestRendezvous(t *testing.T) {
 			r.Wait(r.Recv(0, 3, 64, n))
 			for i := range n {
 				if r.Arena[64+i] != byte(i*7) {
-					t.Errorf("rendezvous %d: byte %d is wrong", rdv, i)
+					t.Errorf("%v: byte %d is wrong", rdv, i)
 					return
 				}
 			}
@@ -148,7 +149,7 @@ func TestSharedBus(t *testing.T) {
 	m.PerByte, m.BusPerByte = 0.4, 0.25
 	const n, messages = 256 << 10, 16
 	var took float64
-	run(t, Config{Model: m, PodOf: []int32{0, 1}, Caps: caps(), Core: core.Config{Rendezvous: core.RendezvousStream, FragmentBytes: 16 << 10}}, func(r *Rank) {
+	run(t, Config{Model: m, PodOf: []int32{0, 1}, Caps: caps(), Core: core.Config{Rendezvous: mover.Stream, FragmentBytes: 16 << 10}}, func(r *Rank) {
 		var open []Request
 		for i := range messages {
 			if r.Number == 0 {

@@ -22,8 +22,14 @@ func free(t wire.Type) bool {
 // and when they are at the peer: both adapters are busy with the message while it
 // passes, cut through.
 func (n *node) transmit(to *node, size uint64, ready float64) (sent, arrives float64) {
+	return n.pass(to, size, ready, n.world.cfg.Model.Adapter)
+}
+
+// pass is transmit for a message that the adapters are busy with for so long, beside
+// its bytes.
+func (n *node) pass(to *node, size uint64, ready, adapter float64) (sent, arrives float64) {
 	m := n.world.cfg.Model
-	passing := m.Adapter + m.PerByte*float64(size)
+	passing := adapter + m.PerByte*float64(size)
 	sent = max(max(ready, n.sendFree)+passing, n.overBus(size, ready))
 	n.sendFree = sent
 	arrives = max(sent-passing+m.Latency, to.recvFree) + passing
@@ -62,7 +68,11 @@ func (n *node) Post(peer link.Peer, frames []*link.Frame) int {
 			n.sending += n.now - before
 		}
 		head := f.Head
-		sent, arrives := n.transmit(to, wire.HeaderBytes+uint64(head.Length), n.now)
+		adapter := n.world.cfg.Model.Adapter
+		if free(head.Type) {
+			adapter = 0
+		}
+		sent, arrives := n.pass(to, wire.HeaderBytes+uint64(head.Length), n.now, adapter)
 		if lease != (gather.Lease{}) {
 			n.inbox.add(sent, func(link.Sink) error { n.chooser.Done(lease); return nil })
 		}
