@@ -25,6 +25,7 @@ type node struct {
 	keys    map[uint64]link.Ref
 	nextKey uint64
 	mine    map[link.Region]bool // regions of applications
+	offers  map[[2]uint32]int    // receives offered, by their rank and the one that is to send
 
 	sendFree, recvFree float64 // when the adapter's two directions are free
 	busFree            float64

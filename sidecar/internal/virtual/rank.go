@@ -7,6 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/ring"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 )
 
@@ -27,10 +28,12 @@ type Rank struct {
 	open     int
 	waits    []Request
 
-	next  func() (struct{}, bool)
-	quit  func()
-	yield func(struct{}) bool
-	over  bool
+	next    func() (struct{}, bool)
+	quit    func()
+	yield   func(struct{}) bool
+	over    bool
+	until   float64 // of AwaitOffer
+	offered func() bool
 }
 
 // Request is an operation under way.
@@ -80,7 +83,7 @@ func (r *Rank) stop() {
 
 // ready reports whether the program can go on.
 func (r *Rank) ready() bool {
-	if r.over || r.next == nil {
+	if r.over || r.next == nil || r.offered != nil && r.until > r.node.now && !r.offered() {
 		return false
 	}
 	for _, q := range r.waits {
@@ -174,6 +177,17 @@ func (r *Rank) Now() float64 { return r.node.now }
 // Compute lets the processor work for the program.
 func (r *Rank) Compute(ns float64) { r.node.spend(ns) }
 
+// AwaitOffer blocks until a peer has offered so many receives to this rank in all
+// (P§5.4), or for so long at most. A sender of paper 001's PUT waits for the offer;
+// this engine announces the message instead, and the program has to wait.
+func (r *Rank) AwaitOffer(peer uint32, offers int, most float64) {
+	r.until = r.node.now + most
+	r.offered = func() bool { return r.node.offers[[2]uint32{peer, r.Number}] >= offers }
+	r.node.inbox.add(r.until, func(link.Sink) error { return nil })
+	r.Wait()
+	r.offered = nil
+}
+
 // windowNumber names the one window of a job.
 const windowNumber = 9
 
@@ -190,9 +204,18 @@ func (r *Rank) Put(target uint32, off, n int) Request { return r.access(shm.OpPu
 // Get is the other direction.
 func (r *Rank) Get(target uint32, off, n int) Request { return r.access(shm.OpGet, target, off, n) }
 
+// GetAt is Get from a place in the target's window.
+func (r *Rank) GetAt(target uint32, off, at, n int) Request {
+	return r.accessAt(shm.OpGet, target, off, at, n)
+}
+
 func (r *Rank) access(op shm.Op, target uint32, off, n int) Request {
+	return r.accessAt(op, target, off, 0, n)
+}
+
+func (r *Rank) accessAt(op shm.Op, target uint32, off, at, n int) Request {
 	d := shm.Descriptor{Op: op, Context: windowNumber, Peer: target, Class: shm.ClassArena}
-	d.SetBody(uint64(off), uint64(n), 0, 0)
+	d.SetBody(uint64(off), uint64(n), uint64(at), 0)
 	return r.post(d)
 }
 

@@ -50,17 +50,20 @@ func (n *node) Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) er
 	n.spend(n.world.cfg.Model.SendCPU)
 	// No command of the peer's bus: its adapter takes the request itself.
 	_, asked := n.pass(to, wire.HeaderBytes, n.now, 0)
-	data, err := to.resolve(src, dst.Len)
-	data = bytes.Clone(data)
-	if err != nil {
-		n.inbox.add(asked, func(sink link.Sink) error { sink.Done(peer, token, err); return nil })
-		return nil
-	}
-	_, arrives := to.transmit(n, wire.HeaderBytes+dst.Len, asked)
-	n.inbox.add(arrives, func(sink link.Sink) error {
-		n.spend(n.world.cfg.Model.RecvCPU)
-		copy(n.engine.Bytes(dst), data)
-		sink.Done(peer, token, nil)
+	n.world.alone.add(asked, func(link.Sink) error {
+		data, err := to.resolve(src, dst.Len)
+		data = bytes.Clone(data)
+		size := wire.HeaderBytes + dst.Len
+		if err != nil {
+			size = wire.HeaderBytes
+		}
+		_, arrives := to.transmit(n, size, asked)
+		n.inbox.add(arrives, func(sink link.Sink) error {
+			n.spend(n.world.cfg.Model.RecvCPU)
+			copy(n.engine.Bytes(dst), data)
+			sink.Done(peer, token, err)
+			return nil
+		})
 		return nil
 	})
 	return nil

@@ -153,6 +153,9 @@ func (n *node) deliver(sink link.Sink, from link.Peer, h *wire.Header, payload [
 	if !free(h.Type) {
 		n.spend(n.world.cfg.Model.RecvCPU)
 	}
+	if h.Type == wire.Ready {
+		n.offers[[2]uint32{h.Src, h.Dst}]++
+	}
 	if h.Length > link.InlineMax {
 		n.unload(uint64(h.Length))
 		n.copied(uint64(h.Length), n.world.copyCurve(n.world.path(h.Type)).At(uint64(h.Length)))

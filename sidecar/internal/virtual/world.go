@@ -42,6 +42,7 @@ type World struct {
 	cfg   Config
 	nodes []*node
 	ranks []*Rank
+	alone queue // what adapters do without their node's processor
 }
 
 // New makes a job. Run runs a program on it, once.
@@ -68,7 +69,7 @@ func New(cfg Config) (*World, error) {
 }
 
 func (w *World) addNode(i, pods int) error {
-	n := &node{world: w, self: link.Peer(i), keys: map[uint64]link.Ref{}, mine: map[link.Region]bool{}}
+	n := &node{world: w, self: link.Peer(i), keys: map[uint64]link.Ref{}, mine: map[link.Region]bool{}, offers: map[[2]uint32]int{}}
 	w.nodes = append(w.nodes, n)
 	loop := local.New(n.self, nil)
 	cfg := w.cfg.Core
@@ -149,10 +150,17 @@ func (w *World) Run(program func(*Rank)) error {
 		r.start(program)
 	}
 	for {
-		n := w.next()
+		n, at := w.next()
 		if n == nil {
 			return nil
 		}
+		if w.alone.first() <= at {
+			if err := w.alone.pop().what(nil); err != nil {
+				return err
+			}
+			continue
+		}
+		n.now = max(n.now, at)
 		if n.now > limit {
 			return fmt.Errorf("virtual: stuck: %s", w.state())
 		}
@@ -162,8 +170,8 @@ func (w *World) Run(program func(*Rank)) error {
 	}
 }
 
-// next is the node whose turn it is, at its time; nil: all programs have ended.
-func (w *World) next() *node {
+// next is the node whose turn it is, and when; nil: all programs have ended.
+func (w *World) next() (*node, float64) {
 	var first *node
 	at, done := math.Inf(1), true
 	for _, n := range w.nodes {
@@ -175,10 +183,9 @@ func (w *World) next() *node {
 		}
 	}
 	if done {
-		return nil
+		return nil, at
 	}
-	first.now = max(first.now, at)
-	return first
+	return first, at
 }
 
 func (w *World) state() string {

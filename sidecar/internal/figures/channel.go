@@ -1,0 +1,116 @@
+package figures
+
+import (
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/platform"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/virtual"
+)
+
+// liu is two nodes of paper 004's.
+func liu(caps link.Caps, c core.Config) virtual.Config {
+	return virtual.Config{Model: platform.Liu(), PodOf: []int32{0, 1}, Caps: caps, Arena: 20 << 20, Core: c}
+}
+
+// smallLatency is half a round trip of a few bytes by the eager ring: remote writes
+// with flags at both ends of a slot (004, section 4.3).
+func smallLatency(rounds int) (took float64, err error) {
+	err = measured(liu(rdma(), core.Config{}), func(r *virtual.Rank) {
+		other := 1 - r.Number
+		r.Barrier()
+		begin := r.Now()
+		for range rounds {
+			in := r.Recv(other, 1, 4096, 4)
+			if r.Number == 0 {
+				r.Wait(r.Send(other, 1, 0, 4), in)
+			} else {
+				r.Wait(in)
+				r.Wait(r.Send(other, 1, 0, 4))
+			}
+		}
+		took = (r.Now() - begin) / float64(rounds) / 2
+	}, nil)
+	return took, err
+}
+
+// window is how many messages are under way in a bandwidth test (004, section 4.2.1
+// has a predefined number that it does not name).
+const window = 16
+
+// bandwidth is in MB/s, back to back windows of messages (004, section 4.2.1).
+func bandwidth(p mover.Protocol, fragment uint32, rounds, n int) (rate float64, err error) {
+	c := core.Config{Rendezvous: p, FragmentBytes: fragment, EagerBytes: 8 << 10}
+	err = measured(liu(rdma(), c), func(r *virtual.Rank) {
+		other := 1 - r.Number
+		r.Barrier()
+		begin := r.Now()
+		for range rounds {
+			var open []virtual.Request
+			for i := range window {
+				if r.Number == 0 {
+					open = append(open, r.Send(other, 1, i*n, n))
+				} else {
+					open = append(open, r.Recv(other, 1, i*n, n))
+				}
+			}
+			r.Wait(open...)
+		}
+		if r.Number == 0 {
+			rate = float64(rounds*window*n) / (r.Now() - begin) * 1e3
+		}
+	}, nil)
+	return rate, err
+}
+
+// sizes004 are those of paper 004's large messages.
+var sizes004 = []int{16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20}
+
+func channels(r *Report, e Effort) error {
+	latency, err := smallLatency(e.Rounds)
+	if err != nil {
+		return err
+	}
+	plot := Plot{Name: "004-fig8-13-bandwidth", Title: "004, figs. 8, 11 and 13: bandwidth", X: "message", Y: "MB/s", Sizes: true}
+	peak := map[string]float64{}
+	for _, c := range []struct {
+		name string
+		p    mover.Protocol
+	}{{"pipelined copies of 16 KB", mover.Stream}, {"zero copy by remote read", mover.GetCQE}, {"CH3: remote write", mover.RPut}} {
+		curve := Curve{Name: c.name}
+		for _, n := range sizes004 {
+			rate, err := bandwidth(c.p, 16<<10, max(e.Rounds/1000, 2), n)
+			if err != nil {
+				return err
+			}
+			curve.Points = append(curve.Points, Point{float64(n), rate})
+			peak[c.name] = max(peak[c.name], rate)
+		}
+		plot.Curves = append(plot.Curves, curve)
+	}
+	chunks := Plot{Name: "004-fig9-chunks", Title: "004, fig. 9: pipelined copies of 1 MB by their size", X: "chunk", Y: "MB/s", Sizes: true}
+	byChunk := Curve{Name: "1 MB"}
+	for _, chunk := range []uint32{1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10} {
+		rate, err := bandwidth(mover.Stream, chunk, 2, 1<<20)
+		if err != nil {
+			return err
+		}
+		byChunk.Points = append(byChunk.Points, Point{float64(chunk), rate})
+	}
+	chunks.Curves = append(chunks.Curves, byChunk)
+	r.Plots = append(r.Plots, plot, chunks)
+	const later = "the basic channel is not built yet (issue 10)"
+	pipelined, zero, ch3 := peak["pipelined copies of 16 KB"], peak["zero copy by remote read"], peak["CH3: remote write"]
+	const raw = "the model's latency is the raw one; what MPICH2's own code adds, 1.5 us, the paper does not state apart"
+	r.Rows = append(r.Rows,
+		Row{Paper: "004 fig. 4", What: "basic ring: small latency", Unit: "us", Theirs: 18.6, Ours: none, Note: later},
+		Row{Paper: "004 fig. 5", What: "basic ring: bandwidth", Unit: "MB/s", Theirs: 230, Ours: none, Note: later},
+		Row{Paper: "004 fig. 6", What: "piggybacked updates: small latency", Unit: "us", Theirs: 7.4, Ours: latency / 1e3, Law: "one remote write a message", Note: raw},
+		Row{Paper: "004 fig. 8", What: "pipelined copies of 16 KB: bandwidth", Unit: "MB/s", Theirs: 500, Ours: pipelined, Law: "copies and transfers share the memory bus: three passes of each byte"},
+		Row{Paper: "004, section 5", What: "zero copy: small latency", Unit: "us", Theirs: 7.6, Ours: latency / 1e3, Law: "one remote write a message", Note: raw},
+		Row{Paper: "004 fig. 11", What: "zero copy: bandwidth", Unit: "MB/s", Theirs: 857, Ours: zero, Law: "the wire's 870 MB/s less headers and round trips"},
+		Row{Paper: "004 fig. 14", What: "CH3, remote write, against zero copy: bandwidth of large messages", Unit: "ratio", Theirs: 1, Ours: ch3 / zero, Law: "both leave the processor out"},
+		Row{Paper: "004 figs. 16, 17", What: "NPB: CH3 better than zero copy by", Unit: "%", Theirs: 1, Bound: true, Ours: none, Note: "the paper's programs are not traced"},
+	)
+	return nil
+}

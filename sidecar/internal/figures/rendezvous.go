@@ -1,0 +1,158 @@
+package figures
+
+import (
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/platform"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/virtual"
+)
+
+// takagi is paper 001's two nodes, with so many processes on each.
+func takagi(p mover.Protocol, processes int) virtual.Config {
+	podOf := make([]int32, 2*processes)
+	for i := range podOf {
+		podOf[i] = int32(i / processes)
+	}
+	return virtual.Config{
+		Model: platform.Takagi(), PodOf: podOf, Caps: rdma(), Arena: 2 << 20,
+		Core: core.Config{Rendezvous: p, FastPeers: -1},
+	}
+}
+
+// receiverFirst reports that a sender waits for its receiver's control message, as in
+// paper 001's PUT. (This engine would announce the message instead, at the cost of a
+// message more; so the program waits.)
+func receiverFirst(p mover.Protocol) bool { return p == mover.Put || p == mover.PutNR }
+
+// patience bounds the wait for an offer: the first ones of a connection may be none.
+const patience = 1e6
+
+// zeroes and others are what messages end with: zeroes are PUTNR's guard.
+type ending byte
+
+const (
+	zeroes ending = 0
+	others ending = 1
+)
+
+// bowtie is the latency of a round in which 16 pairs of processes send to each other
+// at the same time (001, section 4.1.1).
+func bowtie(p mover.Protocol, rounds, n int, last ending) (took float64, err error) {
+	const processes = 16
+	err = measured(takagi(p, processes), func(r *virtual.Rank) {
+		other := r.Number ^ processes
+		r.Arena[n-1] = byte(last)
+		r.Barrier()
+		begin := r.Now()
+		for i := range rounds {
+			in := r.Recv(other, 1, 1<<20, n)
+			if receiverFirst(p) {
+				r.AwaitOffer(other, i+1, patience)
+			}
+			r.Wait(in, r.Send(other, 1, 0, n))
+		}
+		took = max(took, (r.Now()-begin)/float64(rounds))
+	}, nil)
+	return took, err
+}
+
+// alltoall is the latency of one in groups of four (001, section 4.2.2).
+func alltoall(p mover.Protocol, rounds, n int) (took float64, err error) {
+	const processes = 16
+	err = measured(takagi(p, processes), func(r *virtual.Rank) {
+		const all = 2 * processes
+		r.Arena[n-1] = 1
+		r.Barrier()
+		begin := r.Now()
+		for i := range rounds {
+			for j := uint32(0); j < all; j += 4 {
+				var open []virtual.Request
+				for k := range uint32(4) {
+					open = append(open, r.Recv((r.Number+all-j-k)%all, 1, 1<<20+int(k)*n, n))
+				}
+				for k := range uint32(4) {
+					to := (r.Number + j + k) % all
+					if receiverFirst(p) && to/processes != r.Number/processes {
+						r.AwaitOffer(to, i+1, patience)
+					}
+					open = append(open, r.Send(to, 1, 0, n))
+				}
+				r.Wait(open...)
+			}
+		}
+		took = max(took, (r.Now()-begin)/float64(rounds))
+	}, nil)
+	return took, err
+}
+
+// sizes001 are those of paper 001's figures.
+var sizes001 = []int{1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10}
+
+// timed draws the latency of a protocol over the sizes.
+func timed(name string, run func(n int) (float64, error)) (Curve, error) {
+	c := Curve{Name: name}
+	for _, n := range sizes001 {
+		ns, err := run(n)
+		if err != nil {
+			return c, err
+		}
+		c.Points = append(c.Points, Point{float64(n), ns / 1e3})
+	}
+	return c, nil
+}
+
+// best is the largest improvement of one curve over another, in percent.
+func best(before, after Curve) float64 {
+	most := 0.0
+	for i := range before.Points {
+		most = max(most, improvement(before.Points[i].Y, after.Points[i].Y))
+	}
+	return most
+}
+
+func rendezvous(r *Report, e Effort) error {
+	rounds := max(e.Rounds/100, 10)
+	bow := Plot{Name: "001-fig6-11-bowtie", Title: "001, figs. 6 to 8 and 11: BOWTIE, 16 pairs", X: "message", Y: "us", Sizes: true}
+	curves := map[string]Curve{}
+	for _, c := range []struct {
+		name string
+		p    mover.Protocol
+		last ending
+	}{
+		{"GETCQE", mover.GetCQE, others}, {"GET", mover.Get, others}, {"PUT", mover.Put, others}, {"RPUT (MVAPICH)", mover.RPut, others},
+		{"PUT, zeroes", mover.Put, zeroes}, {"PUTNR, zeroes", mover.PutNR, zeroes},
+	} {
+		curve, err := timed(c.name, func(n int) (float64, error) { return bowtie(c.p, rounds, n, c.last) })
+		if err != nil {
+			return err
+		}
+		curves[c.name] = curve
+		bow.Curves = append(bow.Curves, curve)
+	}
+	all := Plot{Name: "001-fig9-alltoall", Title: "001, fig. 9: all-to-all of 32 processes", X: "message", Y: "us", Sizes: true}
+	for _, c := range []struct {
+		name string
+		p    mover.Protocol
+	}{{"GET", mover.Get}, {"PUT", mover.Put}} {
+		curve, err := timed(c.name, func(n int) (float64, error) { return alltoall(c.p, max(rounds/4, 4), n) })
+		if err != nil {
+			return err
+		}
+		curves["alltoall "+c.name] = curve
+		all.Curves = append(all.Curves, curve)
+	}
+	r.Plots = append(r.Plots, bow, all)
+	const law = "messages that an adapter takes for each transfer"
+	const traces = "the paper's programs are not traced; clientlib/examples/npb runs them on real links"
+	r.Rows = append(r.Rows,
+		Row{Paper: "001 fig. 6", What: "GET against GETCQE: latency less", Unit: "%", Theirs: 0, Ours: best(curves["GETCQE"], curves["GET"]), Law: "the adapter writes its completion all the same"},
+		Row{Paper: "001 fig. 7", What: "PUT against PUTNR, worst case: latency less", Unit: "%", Theirs: 24.60, Ours: best(curves["PUTNR, zeroes"], curves["PUT, zeroes"]), Law: law + ": 2 against 3"},
+		Row{Paper: "001 fig. 8", What: "PUT against GET: latency less", Unit: "%", Theirs: 16.37, Ours: best(curves["GET"], curves["PUT"]), Law: law + ": 2 against 3"},
+		Row{Paper: "001 fig. 9", What: "all-to-all, PUT against GET: latency less", Unit: "%", Theirs: 26.13, Ours: best(curves["alltoall GET"], curves["alltoall PUT"]), Law: law},
+		Row{Paper: "001 fig. 11", What: "PUT against MVAPICH: latency less", Unit: "%", Theirs: 37.84, Ours: best(curves["RPUT (MVAPICH)"], curves["PUT"]), Law: law + ": 2 against 4"},
+		Row{Paper: "001 fig. 11", What: "GET against MVAPICH: latency less", Unit: "%", Theirs: 25.67, Ours: best(curves["RPUT (MVAPICH)"], curves["GET"]), Law: law + ": 3 against 4"},
+		Row{Paper: "001 fig. 10a", What: "NPB W, PUT against GET: rendezvous wait time less", Unit: "%", Theirs: 41.72, Ours: none, Note: traces},
+		Row{Paper: "001 fig. 10b", What: "NPB W, PUT against GET: execution time less", Unit: "%", Theirs: 11.14, Ours: none, Note: traces},
+	)
+	return nil
+}
