@@ -71,7 +71,7 @@ type Report struct {
 // Effort is how much of the papers' repetition is done.
 type Effort struct {
 	Rounds int // of each operation; the papers' 10,000 is 10000
-	Step   int // of the spectrum's buffers, every Step-th is used: 1 is the paper's
+	Step   int // of the spectrum's 1000 buffers, every Step-th is used; at least 4
 }
 
 // Full is the effort of `outrigger figures`. The spectrum uses every tenth buffer:

@@ -5,8 +5,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/virtual"
 )
 
-// inbox is where a rank receives: buffers that are sent lie before it.
-const inbox = 16 << 20
+// inbox is where a rank receives: buffers that are sent lie before it. There is room
+// for those of a spectrum with every fourth buffer.
+const inbox = 2 << 20
 
 // pingPong is half the round trip of messages whose buffers are given by place and
 // size, one round trip for each (000, section 5.1.1).
