@@ -1,0 +1,200 @@
+// Package rdmavm runs programs in virtual machines that have RDMA: Debian's
+// kernel under QEMU's emulation, with Soft-RoCE (rdma_rxe) devices. One machine
+// has its device on a pair of virtual cables; two are joined back to back.
+// docs/rdma.md says how to use it, and what emulation shows and does not.
+//
+// hack/rdmavm/packages downloads what a machine is made of; its tests have the
+// build tag rdmavm.
+package rdmavm
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/e2e/rdmavm/job"
+)
+
+// Run is one run of one machine, or of two joined ones.
+type Run struct {
+	Name     string        // of the folder of its logs
+	Programs []string      // files of this machine that the commands need
+	Commands [][]string    // one a machine: 1 or 2
+	Env      []string      // of all commands
+	Limit    time.Duration // for the commands; a machine has a minute more to start and end
+}
+
+// Outcome of one machine.
+type Outcome struct {
+	job.Verdict
+	Output  string // what the command has said
+	Console string // what the kernel and init have said
+	Dir     string // with both, and what the command has kept
+}
+
+// grace is how long a machine may take to start and to end.
+const grace = time.Minute
+
+// errMachine is wrapped when a machine ended without a verdict.
+var errMachine = errors.New("the virtual machine ended without saying how its command did")
+
+// Do runs the machines until they are off. An error says that a machine did not
+// work; how its command ended is in its Outcome.
+func Do(ctx context.Context, r Run) ([]Outcome, error) {
+	root, err := repository()
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(root, "bin", "rdmavm")
+	img, err := build(dir)
+	if err != nil {
+		return nil, err
+	}
+	logs := filepath.Join(dir, "runs", fmt.Sprintf("%s-%s-%d", time.Now().Format("0102-150405"), r.Name, os.Getpid()))
+	// A socket's path is short.
+	sockets, err := os.MkdirTemp("", "rdmavm")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(sockets)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.Limit+grace, fmt.Errorf("it has run for %v", r.Limit+grace))
+	defer cancel()
+	outcomes, errs := make([]Outcome, len(r.Commands)), make([]error, len(r.Commands))
+	var machines sync.WaitGroup
+	for node := range r.Commands {
+		machines.Go(func() {
+			m := machine{img: img, run: &r, node: node, sockets: sockets, dir: filepath.Join(logs, fmt.Sprintf("node%d", node))}
+			if outcomes[node], errs[node] = m.live(ctx); errs[node] != nil {
+				errs[node] = fmt.Errorf("machine %d of %s: %w; its logs are in %s", node, r.Name, errs[node], m.dir)
+				cancel() // the others wait for it
+			}
+		})
+	}
+	machines.Wait()
+	return outcomes, errors.Join(errs...)
+}
+
+// repository is the folder of go.mod.
+func repository() (string, error) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("go list -m: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+type machine struct {
+	img     image
+	run     *Run
+	node    int
+	sockets string
+	dir     string
+}
+
+func (m *machine) live(ctx context.Context) (o Outcome, err error) {
+	o.Dir = m.dir
+	share := filepath.Join(m.dir, "share")
+	if err := m.fill(share); err != nil {
+		return o, err
+	}
+	console, err := os.Create(filepath.Join(m.dir, "console.log"))
+	if err != nil {
+		return o, err
+	}
+	defer console.Close()
+	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", m.arguments(share)...)
+	qemu.Stdout, qemu.Stderr = console, console
+	end := qemu.Run()
+	o.Console = read(console.Name())
+	o.Output = read(filepath.Join(share, job.Output))
+	b, err := os.ReadFile(filepath.Join(share, job.Result))
+	if err == nil {
+		err = json.Unmarshal(b, &o.Verdict)
+	}
+	if err != nil {
+		return o, errors.Join(errMachine, end, context.Cause(ctx), tail(o.Console))
+	}
+	return o, nil
+}
+
+func read(name string) string {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// tail is the end of a log, as an error.
+func tail(log string) error {
+	const most = 2000
+	return errors.New("... " + strings.TrimSpace(log[max(0, len(log)-most):]))
+}
+
+// fill makes the folder that the machine sees.
+func (m *machine) fill(share string) error {
+	bin := filepath.Join(share, job.Programs)
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return err
+	}
+	for _, p := range m.run.Programs {
+		if err := copyFile(filepath.Join(bin, filepath.Base(p)), p); err != nil {
+			return err
+		}
+	}
+	b, err := json.Marshal(job.Job{Node: m.node, Nodes: len(m.run.Commands), Command: m.run.Commands[m.node], Env: m.run.Env, Limit: m.run.Limit})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(share, job.File), b, 0o644)
+}
+
+func copyFile(to, from string) error {
+	// The same file under another name costs nothing.
+	if err := os.Link(from, to); err == nil {
+		return nil
+	}
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return replace(to, func(w io.Writer) error {
+		f, ok := w.(*os.File)
+		if ok {
+			err = f.Chmod(0o755)
+		}
+		_, e := io.Copy(w, bytes.NewReader(content))
+		return errors.Join(err, e)
+	})
+}
+
+// arguments of QEMU. TCG is the emulation: no hardware is needed for it.
+func (m *machine) arguments(share string) []string {
+	processors, memory := "2", "1280"
+	if len(m.run.Commands) > 1 {
+		processors, memory = "1", "896"
+	}
+	args := []string{
+		"-accel", "tcg,thread=multi", "-machine", "q35", "-cpu", "max,la57=off", "-m", memory, "-smp", processors,
+		"-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
+		"-fsdev", "local,id=share,security_model=none,path=" + share, "-device", "virtio-9p-pci,fsdev=share,mount_tag=host",
+		"-kernel", m.img.kernel, "-initrd", m.img.initrd,
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off nokaslr audit=0 net.ifnames=0",
+	}
+	if len(m.run.Commands) > 1 {
+		at := func(node int) string { return filepath.Join(m.sockets, fmt.Sprint(node)) }
+		args = append(args,
+			"-netdev", fmt.Sprintf("dgram,id=wire,local.type=unix,local.path=%s,remote.type=unix,remote.path=%s", at(m.node), at(1-m.node)),
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=wire,mac=52:54:00:00:00:%02x,host_mtu=4200", m.node+1))
+	}
+	return args
+}
