@@ -27,6 +27,9 @@ type Pair struct {
 	// Inject makes a connection on which raw bytes arrive at B as if A had
 	// sent them, then its end; nil for links that carry no bytes.
 	Inject func(t *testing.T, raw []byte)
+	// Messages says that the link carries messages that hold whole headers: half a
+	// header is no connection that broke, but what no correct peer sends.
+	Messages bool
 }
 
 // Harness makes a fresh pair. What it opens it closes by t.Cleanup.

@@ -19,6 +19,20 @@ func (p *Pair) remotes(can func(link.Caps) bool) (a, b link.Remote, ok bool) {
 	return a, b, aok && bok
 }
 
+// again makes a new connection when a refused access has ended this one, as the
+// rules of InfiniBand want it; the end has to be told to both sides.
+func (p *Pair) again(t *testing.T, sa, sb *Sink) {
+	t.Helper()
+	for range 1000 { // the news may follow the refusal
+		p.step(sa, sb)
+	}
+	if len(sa.downs) == 0 && len(sb.downs) == 0 {
+		return
+	}
+	p.until(t, sa, sb, "the end at both sides", func() bool { return len(sa.downs) > 0 && len(sb.downs) > 0 })
+	p.Join(t)
+}
+
 func register(t *testing.T, l link.Remote, ref link.Ref) link.Key {
 	t.Helper()
 	k, err := l.Register(ref)
@@ -149,6 +163,7 @@ func testProtection(t *testing.T, p *Pair) {
 			if !bytes.Equal(p.B.Memory.Bytes(secret), before) {
 				t.Errorf("%s: a forbidden write changed memory", name)
 			}
+			p.again(t, sa, sb)
 		}
 	}
 }
