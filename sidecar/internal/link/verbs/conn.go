@@ -1,0 +1,348 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+const (
+	sendDepth   = 64 // requests of a queue pair that are not known to be done
+	signalEvery = 16 // of them, one at least asks for a completion
+	opsLeave    = 16 // requests that operations leave to frames
+)
+
+// conn is one queue pair with what belongs to it.
+type conn struct {
+	l       *Link
+	tag     uint32
+	peer    link.Peer
+	fd      int // socket; -1: none
+	pair    pair
+	local   offer
+	remote  offer
+	inOrder bool
+
+	recv   []byte // recvSlots slots
+	recvAt region
+	next   int // receive that is to be posted again next
+	taken  int // receives whose content was taken
+	credit credit
+
+	requests [sendDepth]posted
+	sent     uint32 // requests, since the start
+	done     uint32
+
+	out outgoing
+	in  incoming
+	ops operations
+
+	err       error
+	early     []completion
+	adopted   bool
+	ended     bool
+	isPending bool
+	starved   bool // waits for a slot
+}
+
+// posted is what a request leaves to do when it is done.
+type posted struct {
+	slot  int32 // of a message, -1: none
+	op    int32 // operation, -1: none
+	known int32 // known memory that it uses, -1: none
+}
+
+func gidText(gid [16]byte) string { return netip.AddrFrom16(gid).Unmap().String() }
+
+func (c *conn) fail(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+// later makes the next Commit look at c.
+func (c *conn) later() {
+	if !c.isPending {
+		c.isPending = true
+		c.l.pending = append(c.l.pending, c)
+	}
+}
+
+// adopt makes c the engine's. What came before is handled by the next Poll.
+func (c *conn) adopt() {
+	c.adopted = true
+	c.l.stash = slices.Concat(c.early, c.l.stash) // what Arm has taken out came later
+	c.early = nil
+}
+
+// release gives everything back. Once the queue pair is destroyed the device
+// touches no memory for it.
+func (c *conn) release() {
+	c.ended = true
+	// Of a device that is gone nothing is left to end.
+	_ = c.pair.destroy()
+	_ = c.l.nic.deregister(c.recvAt)
+	_ = unix.Munmap(c.recv)
+	if c.fd >= 0 {
+		_ = unix.Close(c.fd) // nothing is expected of it any more
+		c.fd = -1
+	}
+	if c.adopted { // the slots are the engine's
+		for ; c.done != c.sent; c.done++ {
+			c.free(&c.requests[c.done%sendDepth])
+		}
+	}
+	c.l.returnTag(c)
+}
+
+// free gives back what a request used that is done.
+func (c *conn) free(p *posted) {
+	if p.slot >= 0 {
+		c.l.slots = append(c.l.slots, p.slot)
+	}
+	if p.known >= 0 {
+		c.l.known.done(int(p.known))
+	}
+}
+
+// Post takes frames to peer; Commit sends them.
+func (l *Link) Post(peer link.Peer, frames []*link.Frame) int {
+	c := l.conns[peer]
+	if c == nil {
+		return l.cfg.Stream.Post(peer, frames)
+	}
+	if c.err != nil {
+		return 0
+	}
+	n := 0
+	for _, f := range frames {
+		if c.out.full() {
+			c.pump()
+			if c.out.full() {
+				break
+			}
+		}
+		c.out.add(f)
+		n++
+	}
+	c.later()
+	return n
+}
+
+// pump posts what can be posted: frames, what the peer must hear of its credit,
+// pieces of operations.
+func (c *conn) pump() {
+	for c.out.count > 0 && c.credit.free() > 0 && c.room() > 0 && c.err == nil {
+		if !c.sendFrames() {
+			break
+		}
+	}
+	c.sendOperations()
+	if c.credit.due() && c.room() > 0 {
+		c.push(request{op: opSend, imm: c.credit.spend()}, posted{-1, -1, -1})
+	}
+	c.flush()
+}
+
+func (c *conn) room() int { return sendDepth - int(c.sent-c.done) - 1 }
+
+// slot takes a slot for a message; -1: there is none now.
+func (c *conn) slot() int32 {
+	l := c.l
+	if len(l.slots) == 0 {
+		c.flush() // may free some
+	}
+	n := len(l.slots)
+	if n == 0 {
+		c.starved, l.starving = true, true
+		return -1
+	}
+	s := l.slots[n-1]
+	l.slots = l.slots[:n-1]
+	return s
+}
+
+func (l *Link) slotMemory(s int32) []byte {
+	return l.stage[int(s)*slotBytes : (int(s)+1)*slotBytes]
+}
+
+// sendFrames posts one message of frames.
+func (c *conn) sendFrames() bool {
+	l := c.l
+	s := c.slot()
+	if s < 0 {
+		return false
+	}
+	m := c.out.fill(l.slotMemory(s), l.memory, l.isKnown)
+	r := request{
+		op: opSend, imm: c.credit.spend(), addr: l.stageAt.addr + uint64(s)*slotBytes, lkey: l.stageAt.lkey, length: uint32(m.used),
+	}
+	p := posted{s, -1, -1}
+	if n := m.gather.Len; n > 0 {
+		at := l.known.find(m.gather)
+		l.known.hold(at)
+		p.known = int32(at)
+		r.addr2, r.lkey2 = l.known.where(at, m.gather)
+		r.length2 = uint32(n)
+	}
+	l.stats.Sends++
+	l.stats.BytesOut += uint64(m.used) + m.gather.Len
+	c.pushStaged(r, p)
+	return true
+}
+
+func (l *Link) isKnown(ref link.Ref) bool { return l.known.find(ref) >= 0 }
+
+// pushStaged posts a message whose bytes are in a slot. Small ones are copied by
+// the call, and leave the slot free.
+func (c *conn) pushStaged(r request, p posted) {
+	if r.length2 == 0 && int(r.length) <= c.l.inline {
+		s := p.slot
+		r.flags |= flagInline
+		p.slot = -1
+		c.push(r, p)
+		c.l.posted = append(c.l.posted, s)
+		return
+	}
+	c.push(r, p)
+}
+
+// push adds a request to the batch.
+func (c *conn) push(r request, p posted) {
+	l := c.l
+	if len(l.batch) == batchMax {
+		c.flush()
+	}
+	r.id = idOf(c.tag, c.sent)
+	c.requests[c.sent%sendDepth] = p
+	c.sent++
+	if p.op >= 0 || c.sent%signalEvery == 0 {
+		r.flags |= flagSignal
+	}
+	l.batch = append(l.batch, r)
+}
+
+// flush posts the batch. Its last request asks for a completion if a slot waits
+// for it.
+func (c *conn) flush() {
+	l := c.l
+	if len(l.batch) == 0 {
+		return
+	}
+	last := &l.batch[len(l.batch)-1]
+	if p := &c.requests[(c.sent-1)%sendDepth]; p.slot >= 0 || p.known >= 0 {
+		last.flags |= flagSignal
+	}
+	if c.err == nil {
+		if err := c.pair.post(l.batch); err != nil {
+			c.fail(fmt.Errorf("%w: %s: posting: %w", link.ErrBroken, l.port.Device, err))
+		}
+	}
+	l.stats.Calls++
+	l.slots = append(l.slots, l.posted...)
+	l.posted, l.batch = l.posted[:0], l.batch[:0]
+}
+
+// completed handles one completion.
+func (c *conn) completed(x *completion, sink link.Sink) {
+	number := uint32(x.id)
+	switch {
+	case number&idReceive != 0 && x.status == statusOK:
+		c.received(x, int(number&^uint32(idReceive)), sink)
+	case number&idReceive != 0:
+		c.fail(c.statusError("receiving", x))
+	case x.status != statusOK:
+		// What came before it is done; the one that was refused is known by its
+		// status, all others only end.
+		c.refuse(number, x.status)
+		c.fail(c.statusError("sending", x))
+	default:
+		c.retire(number, sink)
+	}
+}
+
+// refuse notes that the peer's device has refused an operation.
+func (c *conn) refuse(number, status uint32) {
+	behind := (number - c.done) & numberMax
+	if status != statusAccess || behind >= c.sent-c.done {
+		return
+	}
+	if op := c.requests[(c.done+behind)%sendDepth].op; op >= 0 {
+		c.ops.table[op].refused = true
+	}
+}
+
+func (c *conn) statusError(doing string, x *completion) error {
+	return fmt.Errorf("%w: %s, queue pair %#x, %s: %s", link.ErrBroken, c.l.port.Device, c.local.pair, doing, statusText(x.raw))
+}
+
+// retire counts requests as done up to number. They end in order.
+func (c *conn) retire(number uint32, sink link.Sink) {
+	n := (number-c.done)&numberMax + 1
+	if n > c.sent-c.done {
+		return // not one of ours
+	}
+	for upto := c.done + n; c.done != upto && !c.ended; {
+		p := c.requests[c.done%sendDepth]
+		c.done++
+		c.free(&p)
+		if p.op >= 0 {
+			c.operated(p.op, sink)
+		}
+	}
+	if c.out.count > 0 || c.ops.turn() >= 0 {
+		c.later()
+	}
+}
+
+// received takes a message.
+func (c *conn) received(x *completion, slot int, sink link.Sink) {
+	if slot >= recvSlots || x.op == opReceive && x.length > slotBytes || errors.Is(c.err, link.ErrProtocol) {
+		return
+	}
+	l := c.l
+	l.stats.Receives++
+	c.taken++
+	c.later()
+	if x.op == opReceiveNotify {
+		sink.Written(c.peer, uint64(x.imm))
+	} else {
+		l.stats.BytesIn += uint64(x.length)
+		if err := c.message(x.imm, c.recv[slot*slotBytes:][:x.length], sink); err != nil {
+			c.fail(err)
+		}
+	}
+	if !c.ended && c.err == nil && c.taken >= recvSlots/2 {
+		c.repost()
+	}
+}
+
+func (c *conn) message(imm uint32, b []byte, sink link.Sink) error {
+	if !c.credit.heard(imm & creditMask) {
+		return fmt.Errorf("%w: more receives granted than there are", link.ErrProtocol)
+	}
+	if imm&noticeBit == 0 {
+		return c.in.take(c.peer, b, sink, &c.ended)
+	}
+	notify, err := noticeOf(b)
+	if err == nil {
+		sink.Written(c.peer, notify)
+	}
+	return err
+}
+
+// repost posts receives again whose content was taken.
+func (c *conn) repost() {
+	if err := c.pair.receive(c.recvAt, c.next, c.taken); err != nil {
+		c.fail(fmt.Errorf("%w: %s: posting receives: %w", link.ErrBroken, c.l.port.Device, err))
+		return
+	}
+	c.next = (c.next + c.taken) % recvSlots
+	c.credit.repost(c.taken)
+	c.taken = 0
+}

@@ -1,0 +1,10 @@
+//go:build !rdma
+
+package verbs
+
+// Built says whether this build can use devices.
+const Built = false
+
+func openDevice([]Granted, int, func([]portState) (Port, error)) (nic, error) {
+	return nil, ErrBuild
+}

@@ -1,0 +1,343 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Stream carries the frames of peers that have no queue pair, and takes the
+// sockets that are theirs.
+type Stream interface {
+	link.Link
+	Attach(peer link.Peer, fd int) error
+	FD() int
+	Bytes() (in, out uint64)
+	Break(peer link.Peer)
+}
+
+// Config of a Link.
+type Config struct {
+	Peers  int // sidecars of the job
+	Stream Stream
+	Log    *slog.Logger
+	// InOrder says that writes are placed in order though the device does not say
+	// so: whoever sets it knows the device and the network.
+	InOrder bool
+	// Lost is told, on the engine's goroutine, when the device is gone.
+	Lost func(cause error)
+}
+
+// Stats counts what the link did.
+type Stats struct {
+	Pairs                                int // connected now
+	Sends, Receives, Writes, Reads       uint64
+	BytesIn, BytesOut                    uint64
+	Calls, Polls, Completions, Registers uint64 // Calls: posts of lists of requests
+	Faults                               uint64 // queue pairs that failed
+}
+
+const (
+	eagerMax    = 8 << 10               // a message of two slots; beyond it one write costs less
+	sendSlots   = 256                   // staged messages of all connections
+	perConn     = sendDepth + recvSlots // completions of a connection that ends
+	pollBatch   = 64
+	pollBudget  = 256 // completions of one Poll
+	lookEvery   = 256 // polls between two looks at sockets and faults
+	batchMax    = 16  // requests of one call
+	earlyMax    = perConn
+	ownedByNone = -1
+)
+
+// Link is the verbs link of one sidecar. It is owned by the engine's goroutine,
+// but for Prepare and the ends that it makes.
+type Link struct {
+	cfg    Config
+	memory link.Memory
+	nic    nic
+	port   Port
+	known  known
+
+	conns   []*conn // by peer; nil: none over this device
+	list    []*conn
+	pending []*conn // have something to post
+	ended   []ended // operations of connections that are gone, to be told
+
+	stage     []byte
+	stageAt   region
+	slots     []int32 // free ones of stage
+	batch     []request
+	posted    []int32 // slots of the batch that are free once it is posted
+	inline    int     // bytes that a post copies
+	starving  bool    // some connection waits for a slot
+	exported  map[link.Key]region
+	comps     [pollBatch]completion
+	stash     []completion // taken out by Arm
+	events    [16]unix.EpollEvent
+	epoll     int
+	polls     int
+	look      bool
+	gone      error // why the device cannot be used any more
+	stats     Stats
+	streaming streamSink
+
+	mu   sync.Mutex // of what Prepare touches
+	tags []int32    // free ones
+	gens []uint16
+	dead atomic.Pointer[error] // gone, for Prepare
+	by   []atomic.Pointer[conn]
+}
+
+// ended is an operation whose connection is gone.
+type ended struct {
+	peer  link.Peer
+	token uint64
+	err   error
+}
+
+// newLink makes a link over an open device, which it owns.
+func newLink(cfg Config, memory link.Memory, n nic) (*Link, error) {
+	l := &Link{cfg: cfg, memory: memory, nic: n, port: n.about(), conns: make([]*conn, cfg.Peers), epoll: -1, inline: n.inlineMax(), exported: map[link.Key]region{}}
+	l.known = known{nic: n, memory: func(r link.Ref) []byte { return l.memory.Bytes(r) }}
+	l.streaming.l = l
+	l.batch = make([]request, 0, batchMax)
+	l.posted = make([]int32, 0, batchMax)
+	places := min(n.queueDepth()/perConn, tagIndex)
+	l.gens, l.by = make([]uint16, places), make([]atomic.Pointer[conn], places)
+	for i := range places {
+		l.tags = append(l.tags, int32(i))
+	}
+	if err := l.open(); err != nil {
+		return nil, errors.Join(err, l.release())
+	}
+	return l, nil
+}
+
+func (l *Link) open() (err error) {
+	if l.stage, err = unix.Mmap(-1, 0, sendSlots*slotBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
+		return fmt.Errorf("verbs: memory for messages: %w", err)
+	}
+	if l.stageAt, err = l.nic.register(l.stage, 0, false); err != nil {
+		return fmt.Errorf("verbs: registering memory for messages: %w", err)
+	}
+	for i := range int32(sendSlots) {
+		l.slots = append(l.slots, i)
+	}
+	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return fmt.Errorf("verbs: epoll: %w", err)
+	}
+	for _, fd := range append(l.nic.events(), l.cfg.Stream.FD()) {
+		if err := l.watch(fd, ownedByNone); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Link) watch(fd int, owner int32) error {
+	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP, Fd: owner, Pad: int32(fd)}
+	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		return fmt.Errorf("verbs: watching descriptor %d: %w", fd, err)
+	}
+	return nil
+}
+
+// SetMemory replaces the memory given at first, for a caller that is the memory
+// itself and could not name it earlier.
+func (l *Link) SetMemory(m link.Memory) { l.memory = m }
+
+// Port is what the link uses.
+func (l *Link) Port() Port { return l.port }
+
+// Caps says what the link can do over the device; PeerCaps what it can do with a
+// peer.
+func (l *Link) Caps() link.Caps {
+	return link.Caps{Name: "rdma", Register: true, Read: true, Write: true, InOrder: l.cfg.InOrder, Notify: true, GatherMax: 1, EagerMax: eagerMax}
+}
+
+// PeerCaps says what the link can do with a connected peer.
+func (l *Link) PeerCaps(peer link.Peer) link.Caps {
+	c := l.conns[peer]
+	if c == nil {
+		return l.cfg.Stream.Caps()
+	}
+	caps := l.Caps()
+	caps.InOrder = l.cfg.InOrder || c.inOrder
+	return caps
+}
+
+// Stats returns the counters.
+func (l *Link) Stats() Stats {
+	s := l.stats
+	s.Pairs = len(l.list)
+	return s
+}
+
+// Bytes returns what was moved so far, by sockets too.
+func (l *Link) Bytes() (in, out uint64) {
+	in, out = l.cfg.Stream.Bytes()
+	return in + l.stats.BytesIn, out + l.stats.BytesOut
+}
+
+// FD is readable when Poll would find work, once Arm has been asked.
+func (l *Link) FD() int { return l.epoll }
+
+// Arm is asked before whoever polls goes to sleep on FD. It reports whether there
+// is work at once.
+func (l *Link) Arm() bool {
+	l.Commit()
+	if l.gone == nil {
+		l.nic.acknowledge()
+		if err := l.nic.arm(); err != nil {
+			l.lose(fmt.Errorf("asking for the next completion: %w", err))
+			return true
+		}
+		// What came before is not announced.
+		if n, err := l.nic.poll(l.comps[:]); err == nil {
+			l.stash = append(l.stash, l.comps[:n]...)
+		}
+	}
+	l.look = true
+	return len(l.stash) > 0 || len(l.ended) > 0 || l.failing()
+}
+
+func (l *Link) failing() bool {
+	for _, c := range l.list {
+		if c.err != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Attach takes over the socket of a peer that has no queue pair.
+func (l *Link) Attach(peer link.Peer, fd int) error {
+	l.Forget(peer)
+	return l.cfg.Stream.Attach(peer, fd)
+}
+
+// Join takes over the socket of a peer, and the queue pair that was connected
+// while it was proven.
+func (l *Link) Join(peer link.Peer, fd int, e *End) error {
+	l.Forget(peer)
+	c := e.c
+	c.peer, c.fd = peer, fd
+	if err := l.watch(fd, int32(peer)); err != nil {
+		return errors.Join(err, unix.Close(fd), e.Close())
+	}
+	l.conns[peer] = c
+	l.list = append(l.list, c)
+	c.adopt()
+	l.cfg.Log.Info("connected by RDMA", "peer", peer, "device", l.port.Device, "port", l.port.Number, "fabric", l.port.Fabric.String(), "gid", l.port.GID,
+		"qp", c.local.pair, "peerDevice", c.remote.device, "peerGid", gidText(c.remote.gid), "peerQp", c.remote.pair, "inOrder", l.PeerCaps(peer).InOrder)
+	return nil
+}
+
+// Forget closes the connection to peer.
+func (l *Link) Forget(peer link.Peer) {
+	if c := l.conns[peer]; c != nil {
+		l.sever(c, errForgotten)
+		return
+	}
+	l.cfg.Stream.Forget(peer)
+}
+
+var errForgotten = fmt.Errorf("%w: it was given up", link.ErrBroken)
+
+// sever ends everything of c at the device; what its operations have come to is
+// told by the next Poll.
+func (l *Link) sever(c *conn, cause error) {
+	l.conns[c.peer] = nil
+	for i, x := range l.list {
+		if x == c {
+			l.list = append(l.list[:i], l.list[i+1:]...)
+			break
+		}
+	}
+	c.release()
+	for i := range c.ops.table {
+		op := &c.ops.table[i]
+		if !op.used {
+			continue
+		}
+		err := cause
+		if op.refused {
+			err = fmt.Errorf("%w: by %v of peer %d", link.ErrKey, c.remote.device, c.peer)
+		}
+		if op.known >= 0 {
+			l.known.done(int(op.known))
+		}
+		if op.slot >= 0 {
+			l.slots = append(l.slots, op.slot)
+		}
+		l.ended = append(l.ended, ended{c.peer, op.token, err})
+	}
+	c.ops = operations{}
+}
+
+// Close ends all connections, and the device.
+func (l *Link) Close() error {
+	for p := range l.conns {
+		l.Forget(link.Peer(p))
+	}
+	return errors.Join(l.cfg.Stream.Close(), l.release())
+}
+
+func (l *Link) release() error {
+	l.known.close()
+	var err error
+	for _, r := range l.exported {
+		err = errors.Join(err, l.nic.deregister(r))
+	}
+	if l.stageAt.handle != 0 {
+		err = l.nic.deregister(l.stageAt)
+	}
+	err = errors.Join(err, l.nic.close())
+	if l.gone != nil {
+		err = nil // of a device that is gone
+	}
+	if l.stage != nil {
+		err = errors.Join(err, unix.Munmap(l.stage))
+	}
+	if l.epoll >= 0 {
+		err = errors.Join(err, unix.Close(l.epoll))
+	}
+	return err
+}
+
+// Gone forgets the memory of a region that will not be used any more.
+func (l *Link) Gone(r link.Region) { l.known.gone(r) }
+
+// Break ends the connection to peer as a failing network would.
+func (l *Link) Break(peer link.Peer) {
+	if int(peer) < len(l.conns) && peer >= 0 && l.conns[peer] != nil {
+		_ = l.conns[peer].pair.fail() // broken already is as good
+		return
+	}
+	l.cfg.Stream.Break(peer)
+}
+
+// lose is told that the device is gone.
+func (l *Link) lose(cause error) {
+	if l.gone != nil {
+		return
+	}
+	l.gone = fmt.Errorf("RDMA device %s is gone: %w", l.port.Device, cause)
+	l.dead.Store(&l.gone)
+	l.cfg.Log.Error("RDMA device lost", "device", l.port.Device, "cause", cause)
+	for _, fd := range l.nic.events() {
+		_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, fd, nil) // it is readable for ever
+	}
+	for _, c := range l.list {
+		c.fail(fmt.Errorf("%w: %w", link.ErrBroken, l.gone))
+	}
+	if l.cfg.Lost != nil {
+		l.cfg.Lost(l.gone)
+	}
+}

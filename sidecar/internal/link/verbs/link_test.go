@@ -1,0 +1,143 @@
+package verbs
+
+import (
+	"log/slog"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
+)
+
+// TestFabric: the link passes the suite over devices that are made of memory.
+func TestFabric(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) *linktest.Pair {
+		f := newFabric()
+		return pairOf(t, func() nic {
+			n, err := f.open("fake")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		})
+	})
+}
+
+func newTestLink(t *testing.T, m *linktest.Memory, n nic) *Link {
+	t.Helper()
+	s, err := tcp.New(m, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := newLink(Config{Peers: 1, Stream: s, Log: slog.New(slog.DiscardHandler)}, m, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// pairOf makes two links that are connected, over devices that open makes.
+func pairOf(t *testing.T, open func() nic) *linktest.Pair {
+	t.Helper()
+	before := descriptors(t)
+	am, bm := linktest.NewMemory(), linktest.NewMemory()
+	a, b := newTestLink(t, am, open()), newTestLink(t, bm, open())
+	t.Cleanup(func() {
+		for _, l := range []*Link{a, b} {
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if n := descriptors(t); n != before {
+			t.Errorf("%d descriptors are open, %d were before", n, before)
+		}
+	})
+	join(t, a, b)
+	return &linktest.Pair{
+		A: linktest.End{Link: a, Memory: am, Peer: 0}, B: linktest.End{Link: b, Memory: bm, Peer: 0},
+		Pass: func() {}, Messages: true,
+		Join:   func(t *testing.T) { join(t, a, b) },
+		Break:  func(*testing.T) { a.Break(0) },
+		Inject: func(t *testing.T, raw []byte) { inject(t, a, b, raw) },
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+// ends are two ends that are connected to each other.
+func ends(t *testing.T, a, b *Link) (x, y *End) {
+	t.Helper()
+	x, err := a.Prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if y, err = b.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Connect(y.Offer()); err != nil {
+		t.Fatal(err)
+	}
+	if err := y.Connect(x.Offer()); err != nil {
+		t.Fatal(err)
+	}
+	return x, y
+}
+
+func sockets(t *testing.T) [2]int {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fds
+}
+
+func join(t *testing.T, a, b *Link) {
+	t.Helper()
+	x, y := ends(t, a, b)
+	fds := sockets(t)
+	if err := a.Join(0, fds[0], x); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Join(0, fds[1], y); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// inject sends raw messages to b from a queue pair that no link has, and then
+// closes the socket.
+func inject(t *testing.T, a, b *Link, raw []byte) {
+	t.Helper()
+	x, y := ends(t, a, b)
+	fds := sockets(t)
+	if err := b.Join(0, fds[1], y); err != nil {
+		t.Fatal(err)
+	}
+	c := x.c
+	for len(raw) > 0 {
+		n := copy(c.recv, raw[:min(len(raw), slotBytes)]) // its own memory is as good as any
+		raw = raw[n:]
+		if err := c.pair.post([]request{{op: opSend, addr: c.recvAt.addr, lkey: c.recvAt.lkey, length: uint32(n), imm: recvSlots, flags: flagSignal, id: idOf(c.tag, 0)}}); err != nil {
+			t.Fatal(err)
+		}
+		// It has gone out when its completion is here: the memory is used again.
+		for a.drain(nil); len(c.early) == 0; a.drain(nil) {
+		}
+		c.early = nil
+	}
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Close(fds[0]); err != nil {
+		t.Fatal(err)
+	}
+}

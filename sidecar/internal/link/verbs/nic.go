@@ -1,0 +1,124 @@
+package verbs
+
+// nic is an open device: one port, one protection domain, one completion queue.
+// Over libibverbs it is in device_unsafe.go. All but newPair and its pair's
+// connect, receive and destroy are for the engine's goroutine.
+type nic interface {
+	about() Port
+	// inlineMax is how many bytes a request may have that are copied when it is
+	// posted.
+	inlineMax() int
+	// register makes memory known to the device at the address iova, which is
+	// congruent to the memory's modulo the page size. Peers may reach it if
+	// remote says so.
+	register(mem []byte, iova uint64, remote bool) (region, error)
+	deregister(region) error
+	// queueDepth is how many completions may wait to be polled.
+	queueDepth() int
+	// newPair makes a queue pair that may take receives. tag is in the upper half
+	// of the ids of its completions.
+	newPair(tag uint32) (pair, error)
+	// poll takes completions out, as many as fit.
+	poll(into []completion) (int, error)
+	// arm asks for an event at the next completion.
+	arm() error
+	// events are descriptors that are readable when there is a completion after
+	// arm, or a fault. acknowledge takes the former's news out.
+	events() []int
+	acknowledge()
+	// fault takes out what the device tells without being asked.
+	fault() (fault, bool)
+	close() error
+}
+
+// pair is a queue pair.
+type pair interface {
+	number() uint32
+	// connect makes it ready to send to and receive from the remote one.
+	connect(local, remote *offer) error
+	// post hands over requests, in order, in one call.
+	post([]request) error
+	// receive posts count receives of slotBytes, from first on in turn, of a ring
+	// of recvSlots slots in r.
+	receive(r region, first, count int) error
+	// inOrder reports whether the device says that writes to it are placed in order.
+	inOrder() bool
+	// fail moves it to the error state, as a fault would.
+	fail() error
+	destroy() error
+}
+
+// region is memory that the device knows.
+type region struct {
+	handle     uintptr
+	addr       uint64 // of its first byte, for the device
+	lkey, rkey uint32
+}
+
+// Operations of a request, and kinds of completions.
+const (
+	opSend uint32 = iota
+	opWrite
+	opWriteNotify
+	opRead
+	opReceive
+	opReceiveNotify // a peer's opWriteNotify
+)
+
+// Flags of a request.
+const (
+	flagSignal uint32 = 1 << iota
+	flagInline
+)
+
+// request is one work request. It is read by C as it lies in memory.
+type request struct {
+	id      uint64
+	addr    uint64 // local range, and a second one behind it
+	addr2   uint64
+	remote  uint64
+	length  uint32
+	length2 uint32
+	lkey    uint32
+	lkey2   uint32
+	rkey    uint32
+	op      uint32
+	flags   uint32
+	imm     uint32 // of opSend and opWriteNotify
+}
+
+// Statuses of a completion.
+const (
+	statusOK uint32 = iota
+	statusAccess
+	statusFlushed
+	statusBroken
+)
+
+// completion is one end of a request or receive. It is written by C.
+type completion struct {
+	id     uint64
+	status uint32
+	raw    uint32 // the device's own status
+	op     uint32 // not known when status is not OK
+	length uint32 // of a receive
+	imm    uint32
+	_      uint32
+}
+
+// fault is what a device tells without being asked.
+type fault struct {
+	what   string
+	pair   uint32 // number of the queue pair, if fatal is not
+	port   bool   // the port is down: connections end, others may be made later
+	device bool   // the device is gone: nothing works any more
+	note   bool   // only worth a line in the log
+}
+
+// An id is the tag of a queue pair, then this, then a number of 24 bits.
+const (
+	idReceive = 1 << 31
+	numberMax = 1<<24 - 1
+)
+
+func idOf(tag, number uint32) uint64 { return uint64(tag)<<32 | uint64(number&numberMax) }

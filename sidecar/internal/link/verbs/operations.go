@@ -1,0 +1,103 @@
+package verbs
+
+import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+
+// operation is a remote read or write under way.
+type operation struct {
+	token, notify uint64
+	write         bool
+	key           link.Key
+	local         link.Ref // of this side's memory
+	addr          uint64   // of it, for the device
+	lkey          uint32
+	slot          int32 // of staged memory, -1: none
+	known         int32 // entry of the known memory, -1: none
+	length        uint64
+	posted        uint64
+	left          int  // requests that are posted and not done
+	over          bool // all are posted
+	refused       bool
+	used          bool
+}
+
+// Limits of a connection's operations. A small message waits behind what is
+// posted, so that it is not much: large ones go in pieces, and take turns.
+const (
+	pieceMax  = 256 << 10
+	piecesMax = 8
+)
+
+// operations are those of one connection. Each has a number that the completions
+// of its pieces are found by.
+type operations struct {
+	table []operation
+	free  []int32
+	turns []int32 // with something to post, from first on
+	first int
+	under int // requests posted and not done
+}
+
+func (o *operations) add(op operation) {
+	op.used = true
+	n := int32(len(o.table))
+	if k := len(o.free); k > 0 {
+		n, o.free = o.free[k-1], o.free[:k-1]
+		o.table[n] = op
+	} else {
+		o.table = append(o.table, op)
+	}
+	o.queue(n)
+}
+
+func (o *operations) queue(n int32) {
+	if o.first > 64 && o.first*2 > len(o.turns) {
+		o.turns = o.turns[:copy(o.turns, o.turns[o.first:])]
+		o.first = 0
+	}
+	o.turns = append(o.turns, n)
+}
+
+// turn is the number of the operation whose next piece is to be posted, or -1.
+func (o *operations) turn() int32 {
+	if o.first == len(o.turns) || o.under >= piecesMax {
+		return -1
+	}
+	return o.turns[o.first]
+}
+
+// piece is the next part of operation n.
+func (o *operations) piece(n int32) (off, length uint64, last bool) {
+	op := &o.table[n]
+	length = min(op.length-op.posted, pieceMax)
+	return op.posted, length, op.posted+length == op.length
+}
+
+// sent counts a piece as posted, in so many requests, and lets the next operation
+// have its turn.
+func (o *operations) sent(n int32, length uint64, requests int) {
+	op := &o.table[n]
+	op.posted += length
+	op.left += requests
+	o.under += requests
+	o.first++
+	if o.first == len(o.turns) {
+		o.first, o.turns = 0, o.turns[:0]
+	}
+	if op.over = op.posted == op.length; !op.over {
+		o.queue(n)
+	}
+}
+
+// complete counts a request of operation n as done, and reports whether it was the
+// last.
+func (o *operations) complete(n int32) bool {
+	op := &o.table[n]
+	o.under--
+	op.left--
+	return op.over && op.left == 0
+}
+
+func (o *operations) end(n int32) {
+	o.table[n] = operation{}
+	o.free = append(o.free, n)
+}

@@ -1,0 +1,130 @@
+package verbs
+
+import (
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// slotBytes is the most that one message carries: a frame with a payload of 4 KiB
+// goes in one, as it does through the buffer of tcp.
+const (
+	wholeMax  = 4 << 10
+	slotBytes = wire.HeaderBytes + wholeMax
+)
+
+// Limits of what waits to be sent to a peer.
+const (
+	waitMax  = 64        // frames
+	aheadMax = 256 << 10 // bytes of payloads
+	// From this on a payload goes from where it is, if the device knows the place.
+	gatherMin = 1 << 10
+)
+
+// outgoing is the frames that a connection has taken and not sent.
+type outgoing struct {
+	queue [waitMax]frame
+	first uint32
+	count uint32
+	bytes int
+}
+
+// frame is a copy of what link.Frame says is to be copied.
+type frame struct {
+	head    [wire.HeaderBytes]byte
+	inline  [link.InlineMax]byte
+	payload link.Ref
+	length  int // of the payload
+	done    int // bytes of header and payload that are in messages
+}
+
+func (f *frame) size() int { return wire.HeaderBytes + f.length }
+
+func (o *outgoing) full() bool { return o.count == waitMax || o.bytes >= aheadMax }
+
+func (o *outgoing) add(f *link.Frame) {
+	w := &o.queue[(o.first+o.count)%waitMax]
+	f.Head.Encode(&w.head)
+	w.length, w.done, w.payload = int(f.Head.Length), 0, f.Payload
+	if f.Payload.Region == 0 {
+		w.payload = link.Ref{}
+		copy(w.inline[:], f.Inline[:w.length])
+	}
+	o.count++
+	o.bytes += w.length
+}
+
+func (o *outgoing) next() *frame { return &o.queue[o.first] }
+
+func (o *outgoing) drop() {
+	o.bytes -= o.next().length
+	o.first = (o.first + 1) % waitMax
+	o.count--
+}
+
+// message is what fill has put together: used bytes of the slot, and then a range
+// of a payload where it lies.
+type message struct {
+	used   int
+	gather link.Ref
+}
+
+// fill takes frames out of o into a slot. known says whether the device knows a
+// range. A frame that fits a message is never cut. Unlike on a stream of bytes
+// there is no padding between frames.
+func (o *outgoing) fill(slot []byte, m link.Memory, known func(link.Ref) bool) (msg message) {
+	for o.count > 0 {
+		f := o.next()
+		room := len(slot) - msg.used
+		if msg.used > 0 && room < min(f.size()-f.done, slotBytes) {
+			return msg // cut or not, it begins with the next one
+		}
+		if f.gathers(known) {
+			msg.used += f.header(slot[msg.used:])
+			at := f.done - wire.HeaderBytes
+			n := min(f.length-at, len(slot)-msg.used)
+			msg.gather = f.payload.Slice(uint64(at), uint64(n))
+			f.done += n
+			if f.done == f.size() {
+				o.drop()
+			}
+			return msg
+		}
+		msg.used += f.copy(slot[msg.used:], m)
+		if f.done < f.size() {
+			return msg
+		}
+		o.drop()
+	}
+	return msg
+}
+
+// gathers reports whether f's payload goes from where it is.
+func (f *frame) gathers(known func(link.Ref) bool) bool {
+	return f.payload.Region != 0 && f.length >= gatherMin && known(f.payload)
+}
+
+// header copies what is left of the header.
+func (f *frame) header(to []byte) int {
+	if f.done >= wire.HeaderBytes {
+		return 0
+	}
+	n := copy(to, f.head[f.done:])
+	f.done += n
+	return n
+}
+
+// copy copies what fits of header and payload.
+func (f *frame) copy(to []byte, m link.Memory) int {
+	n := f.header(to)
+	if at := f.done - wire.HeaderBytes; at >= 0 && at < f.length {
+		k := min(f.length-at, len(to)-n)
+		if f.payload.Region == 0 {
+			copy(to[n:], f.inline[at:at+k])
+		} else {
+			copy(to[n:], m.Bytes(f.payload.Slice(uint64(at), uint64(k))))
+		}
+		n += k
+		f.done += k
+	}
+	return n
+}

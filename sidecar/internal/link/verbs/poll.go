@@ -1,0 +1,233 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// streamSink passes on what the stream tells of peers without a queue pair.
+type streamSink struct {
+	link.Sink
+	l *Link
+}
+
+// Commit posts what has been handed over since, one call a connection.
+func (l *Link) Commit() {
+	for i := 0; i < len(l.pending); i++ {
+		c := l.pending[i]
+		c.isPending = false
+		if !c.ended && c.err == nil {
+			c.pump()
+		}
+	}
+	clear(l.pending)
+	l.pending = l.pending[:0]
+	if l.starving && len(l.slots) > 0 {
+		l.starving = false
+		for _, c := range l.list {
+			if c.starved {
+				c.starved = false
+				c.later()
+			}
+		}
+	}
+}
+
+// Poll posts what waits, takes completions, and looks now and then at the sockets
+// and for faults.
+func (l *Link) Poll(sink link.Sink) int {
+	l.streaming.Sink = sink
+	work := l.cfg.Stream.Poll(&l.streaming)
+	l.Commit()
+	work += l.drain(sink)
+	if l.polls++; l.look || l.polls >= lookEvery {
+		l.polls, l.look = 0, false
+		work += l.watchful(sink)
+	}
+	l.Commit()
+	return work + l.tell(sink)
+}
+
+// drain handles completions, a bounded number.
+func (l *Link) drain(sink link.Sink) (work int) {
+	if len(l.stash) > 0 {
+		work += len(l.stash)
+		for i := range l.stash {
+			l.completed(&l.stash[i], sink)
+		}
+		l.stash = l.stash[:0]
+	}
+	if l.gone != nil {
+		return work
+	}
+	for budget := pollBudget; budget > 0; {
+		n, err := l.nic.poll(l.comps[:])
+		l.stats.Polls++
+		if err != nil {
+			l.lose(fmt.Errorf("asking for completions: %w", err))
+			return work
+		}
+		for i := range l.comps[:n] {
+			l.completed(&l.comps[i], sink)
+		}
+		work += n
+		if budget -= n; n < len(l.comps) {
+			break
+		}
+	}
+	l.stats.Completions += uint64(work)
+	return work
+}
+
+// drainAll handles all completions that are here: as many as the queue has room
+// for, since others may go on bringing more.
+func (l *Link) drainAll(sink link.Sink) {
+	for n := 0; n < len(l.by)*perConn; {
+		k := l.drain(sink)
+		if k == 0 {
+			return
+		}
+		n += k
+	}
+}
+
+// completed finds whose completion it is. One of a connection that is gone is
+// nobody's; one of a connection that this side has not taken over yet is kept.
+func (l *Link) completed(x *completion, sink link.Sink) {
+	tag := uint32(x.id >> 32)
+	c := l.by[tag&tagIndex].Load()
+	switch {
+	case c == nil || c.tag != tag:
+	case !c.adopted: // nothing else of it is this goroutine's
+		if len(c.early) < earlyMax {
+			c.early = append(c.early, *x)
+		}
+	case !c.ended:
+		c.completed(x, sink)
+	}
+}
+
+// watchful looks at sockets and for faults.
+func (l *Link) watchful(sink link.Sink) (work int) {
+	n, err := unix.EpollWait(l.epoll, l.events[:], 0)
+	if err != nil {
+		return 0 // EINTR: next time
+	}
+	for _, ev := range l.events[:n] {
+		switch {
+		case ev.Fd != ownedByNone:
+			work += l.socket(link.Peer(ev.Fd), sink)
+		case int(ev.Pad) == l.cfg.Stream.FD(): // it was polled
+		default:
+			work += l.faults()
+		}
+	}
+	return work
+}
+
+// errSocket says that the sign of life has ended.
+var errSocket = fmt.Errorf("%w: the socket was closed by the peer", link.ErrBroken)
+
+// socket looks at the socket of a peer, on which nothing is ever sent. What the
+// peer sent before it closed it comes first: it was acknowledged by the device,
+// and so its completions are here.
+func (l *Link) socket(peer link.Peer, sink link.Sink) int {
+	c := l.conns[peer]
+	if c == nil || c.err != nil {
+		return 0
+	}
+	var b [1]byte
+	n, _, err := unix.Recvfrom(c.fd, b[:], unix.MSG_DONTWAIT)
+	switch {
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		return 0
+	case err != nil:
+		err = fmt.Errorf("%w: socket: %w", link.ErrBroken, err)
+	case n > 0:
+		err = fmt.Errorf("%w: bytes on the socket of a connection by RDMA", link.ErrProtocol)
+	default:
+		err = errSocket
+	}
+	l.drainAll(sink)
+	if l.conns[peer] == c {
+		c.fail(err)
+	}
+	return 1
+}
+
+// faults takes out what the device tells.
+func (l *Link) faults() (work int) {
+	for l.gone == nil {
+		f, ok := l.nic.fault()
+		if !ok {
+			break
+		}
+		work++
+		switch {
+		case f.device:
+			l.lose(errors.New(f.what))
+		case f.port:
+			for _, c := range l.list {
+				c.fail(fmt.Errorf("%w: %s port %d: %s", link.ErrBroken, l.port.Device, l.port.Number, f.what))
+			}
+		case f.note:
+			l.cfg.Log.Warn("the RDMA device reports", "device", l.port.Device, "what", f.what)
+		default:
+			l.faulty(f)
+		}
+	}
+	return work
+}
+
+func (l *Link) faulty(f fault) {
+	for _, c := range l.list {
+		if c.local.pair == f.pair {
+			c.fail(fmt.Errorf("%w: %s: %s", link.ErrBroken, l.port.Device, f.what))
+		}
+	}
+}
+
+// tell reports the ends of operations and connections.
+func (l *Link) tell(sink link.Sink) (work int) {
+	if !l.failing() {
+		return l.tellEnded(sink)
+	}
+	// What was complete before is told before: notices, too.
+	l.drainAll(sink)
+	for i := 0; i < len(l.list); i++ {
+		c := l.list[i]
+		if c.err == nil {
+			continue
+		}
+		err := c.err
+		l.sever(c, brokenBy(err))
+		l.stats.Faults++
+		work += l.tellEnded(sink) + 1
+		sink.Down(c.peer, err)
+		i = -1 // Down may have changed the list
+	}
+	return work + l.tellEnded(sink)
+}
+
+func brokenBy(err error) error {
+	if errors.Is(err, link.ErrBroken) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", link.ErrBroken, err)
+}
+
+func (l *Link) tellEnded(sink link.Sink) (work int) {
+	for len(l.ended) > 0 {
+		list := l.ended
+		l.ended = nil
+		for _, e := range list {
+			sink.Done(e.peer, e.token, e.err)
+		}
+		work += len(list)
+	}
+	return work
+}

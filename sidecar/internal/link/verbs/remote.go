@@ -1,0 +1,178 @@
+package verbs
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// keyBit is in every key, so that none is 0.
+const keyBit = 1 << 32
+
+// Register makes ref reachable by peers.
+func (l *Link) Register(ref link.Ref) (link.Key, error) {
+	if l.gone != nil {
+		return link.Key{}, l.gone
+	}
+	mem := l.memory.Bytes(ref)
+	r, err := l.nic.register(mem, randomAddress(mem), true)
+	if err != nil {
+		return link.Key{}, fmt.Errorf("verbs: registering %d bytes with %s: %w", ref.Len, l.port.Device, err)
+	}
+	k := link.Key{Key: keyBit | uint64(r.rkey), Addr: r.addr}
+	l.exported[k] = r
+	l.stats.Registers++
+	return k, nil
+}
+
+// Deregister ends a registration.
+func (l *Link) Deregister(k link.Key) {
+	r, ok := l.exported[k]
+	if !ok {
+		return
+	}
+	delete(l.exported, k)
+	if err := l.nic.deregister(r); err != nil && l.gone == nil {
+		l.lose(fmt.Errorf("ending a registration: %w", err))
+	}
+}
+
+// Read starts a remote read.
+func (l *Link) Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) error {
+	return l.start(peer, operation{token: token, local: dst, key: src})
+}
+
+// Write starts a remote write.
+func (l *Link) Write(peer link.Peer, token uint64, src link.Ref, dst link.Key, notify uint64) error {
+	return l.start(peer, operation{token: token, local: src, key: dst, notify: notify, write: true})
+}
+
+func (l *Link) start(peer link.Peer, op operation) error {
+	c := l.conns[peer]
+	switch {
+	case op.key.Key>>32 != 1:
+		return fmt.Errorf("%w: key %#x is none of a device", link.ErrKey, op.key.Key)
+	case c == nil || c.err != nil:
+		return fmt.Errorf("%w: not connected", link.ErrBroken)
+	}
+	op.length, op.slot, op.known = op.local.Len, -1, -1
+	if err := c.reach(&op); err != nil {
+		return err
+	}
+	c.ops.add(op)
+	c.later()
+	return nil
+}
+
+// reach makes the local memory of op one that the device knows: small ranges are
+// copied, which costs less than to register them.
+func (c *conn) reach(op *operation) error {
+	l := c.l
+	n := l.known.find(op.local)
+	if n < 0 && op.length <= slotBytes {
+		if op.slot = c.slot(); op.slot >= 0 {
+			op.addr, op.lkey = l.stageAt.addr+uint64(op.slot)*slotBytes, l.stageAt.lkey
+			if op.write {
+				copy(l.slotMemory(op.slot), l.memory.Bytes(op.local))
+			}
+			return nil
+		}
+	}
+	n, err := l.known.use(op.local)
+	if err != nil {
+		return fmt.Errorf("verbs: registering %d bytes with %s: %w", op.length, l.port.Device, err)
+	}
+	op.known = int32(n)
+	op.addr, op.lkey = l.known.where(n, op.local)
+	return nil
+}
+
+// sendOperations posts pieces of the operations whose turn it is.
+func (c *conn) sendOperations() {
+	for c.err == nil && c.room() > opsLeave {
+		n := c.ops.turn()
+		if n < 0 {
+			return
+		}
+		off, length, last := c.ops.piece(n)
+		op := &c.ops.table[n]
+		notices := last && op.notify != 0
+		if notices && c.credit.free() == 0 {
+			return // until the peer posts receives again
+		}
+		slot := int32(-1)
+		if notices && op.notify>>32 != 0 {
+			if slot = c.slot(); slot < 0 {
+				return
+			}
+		}
+		c.ops.sent(n, length, c.pushPiece(op, n, off, length, notices, slot))
+	}
+}
+
+// pushPiece posts a piece, with the notice if it is the last, and returns how many
+// requests it were. A notice of more than 32 bits is a message behind it, in slot:
+// the operation ends with that.
+func (c *conn) pushPiece(op *operation, n int32, off, length uint64, notices bool, slot int32) int {
+	r := request{
+		op: opRead, addr: op.addr + off, lkey: op.lkey, length: uint32(length), remote: op.key.Addr + off, rkey: uint32(op.key.Key),
+	}
+	if op.write {
+		r.op = opWrite
+		if int(length) <= c.l.inline {
+			r.flags |= flagInline
+		}
+		if notices && slot < 0 {
+			r.op, r.imm = opWriteNotify, uint32(op.notify)
+			c.credit.spent++
+		}
+		c.l.stats.Writes++
+	} else {
+		c.l.stats.Reads++
+	}
+	c.push(r, posted{-1, n, -1})
+	if slot < 0 {
+		return 1
+	}
+	l := c.l
+	binary.LittleEndian.PutUint64(l.slotMemory(slot), op.notify)
+	c.pushStaged(request{
+		op: opSend, imm: c.credit.spend() | noticeBit, addr: l.stageAt.addr + uint64(slot)*slotBytes, lkey: l.stageAt.lkey, length: noticeBytes,
+	}, posted{slot, n, -1})
+	return 2
+}
+
+const noticeBytes = 8
+
+func noticeOf(b []byte) (uint64, error) {
+	if len(b) != noticeBytes {
+		return 0, fmt.Errorf("%w: a notice of %d bytes, want %d", link.ErrProtocol, len(b), noticeBytes)
+	}
+	return binary.LittleEndian.Uint64(b), nil
+}
+
+// operated is told that a request of operation n is done.
+func (c *conn) operated(n int32, sink link.Sink) {
+	if !c.ops.complete(n) {
+		return
+	}
+	l := c.l
+	op := c.ops.table[n]
+	c.ops.end(n)
+	if op.write {
+		l.stats.BytesOut += op.length
+	} else {
+		l.stats.BytesIn += op.length
+	}
+	if op.slot >= 0 {
+		if !op.write {
+			copy(l.memory.Bytes(op.local), l.slotMemory(op.slot)[:op.length])
+		}
+		l.slots = append(l.slots, op.slot)
+	}
+	if op.known >= 0 {
+		l.known.done(int(op.known))
+	}
+	sink.Done(c.peer, op.token, nil)
+}
