@@ -87,8 +87,23 @@ func lock(name string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil // which unlocks it
 }
 
-// compile builds a program, or with test the tests of a package, in the folder
-// of the caller's package.
+// headers are those of libibverbs, below the folder of the packages.
+const headers = "root/usr/include"
+
+// Compile builds the program in a folder, or its tests when out ends in .test,
+// with tags. What has the tag rdma is built against glibc, with the headers of the
+// guest's libibverbs.
+func Compile(out, pkg string, tags ...string) error {
+	if !slices.Contains(tags, "rdma") {
+		return compile(out, pkg, tags, "CGO_ENABLED=0")
+	}
+	root, err := repository()
+	if err != nil {
+		return err
+	}
+	return compile(out, pkg, tags, "CGO_ENABLED=1", "CGO_CFLAGS=-O2 -I"+filepath.Join(root, "bin", "rdmavm", headers))
+}
+
 func compile(out, pkg string, tags []string, env ...string) error {
 	args := []string{"build", "-o", out, "-tags", strings.Join(tags, ","), pkg}
 	if strings.HasSuffix(out, ".test") {

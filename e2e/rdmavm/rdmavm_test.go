@@ -3,6 +3,7 @@
 package rdmavm
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -29,4 +30,31 @@ func TestMachine(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLink: the verbs link passes the suite of all links over Soft-RoCE, in one
+// machine.
+func TestLink(t *testing.T) {
+	test := filepath.Join(t.TempDir(), "verbs.test")
+	if err := Compile(test, "../../sidecar/internal/link/verbs", "rdma", "rdmaguest"); err != nil {
+		t.Fatal(err)
+	}
+	const limit = 5 * time.Minute
+	passes(t, Run{Name: "link", Programs: []string{test}, Commands: [][]string{{"verbs.test", "-test.v", "-test.timeout", limit.String()}}, Limit: limit})
+}
+
+// passes runs machines of which every command must succeed.
+func passes(t *testing.T, r Run) []Outcome {
+	t.Helper()
+	got, err := Do(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range got {
+		t.Logf("machine %d, %s:\n%s", i, o.Dir, o.Output)
+		if o.Status != 0 {
+			t.Errorf("machine %d: status %d: %s", i, o.Status, o.Cause)
+		}
+	}
+	return got
 }

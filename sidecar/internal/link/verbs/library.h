@@ -40,3 +40,102 @@ static const char *load(void)
 	p_ibv_query_qp_data_in_order = (__typeof__(p_ibv_query_qp_data_in_order))dlsym(lib, "ibv_query_qp_data_in_order");
 	return NULL;
 }
+
+// Go calls functions, not pointers.
+
+static struct ibv_device **call_get_device_list(int *n) { return p_ibv_get_device_list(n); }
+
+static void call_free_device_list(struct ibv_device **list) { p_ibv_free_device_list(list); }
+
+static const char *call_get_device_name(struct ibv_device *d) { return p_ibv_get_device_name(d); }
+
+static struct ibv_context *call_open_device(struct ibv_device *d) { return p_ibv_open_device(d); }
+
+static int call_close_device(struct ibv_context *c) { return p_ibv_close_device(c); }
+
+static int call_query_device(struct ibv_context *c, struct ibv_device_attr *a) { return p_ibv_query_device(c, a); }
+
+// The library fills only what was there when the function was new.
+static int call_query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr *a)
+{
+	memset(a, 0, sizeof *a);
+	return p_ibv_query_port(c, port, (struct _compat_ibv_port_attr *)a);
+}
+
+static ssize_t call_query_gid_table(struct ibv_context *c, struct ibv_gid_entry *e, size_t max)
+{
+	return p__ibv_query_gid_table(c, e, max, 0, sizeof *e);
+}
+
+static struct ibv_pd *call_alloc_pd(struct ibv_context *c) { return p_ibv_alloc_pd(c); }
+
+static int call_dealloc_pd(struct ibv_pd *pd) { return p_ibv_dealloc_pd(pd); }
+
+static struct ibv_comp_channel *call_create_comp_channel(struct ibv_context *c) { return p_ibv_create_comp_channel(c); }
+
+static int call_destroy_comp_channel(struct ibv_comp_channel *ch) { return p_ibv_destroy_comp_channel(ch); }
+
+static struct ibv_cq *call_create_cq(struct ibv_context *c, int n, struct ibv_comp_channel *ch)
+{
+	return p_ibv_create_cq(c, n, NULL, ch, 0);
+}
+
+static int call_destroy_cq(struct ibv_cq *cq) { return p_ibv_destroy_cq(cq); }
+
+static struct ibv_qp *call_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a) { return p_ibv_create_qp(pd, a); }
+
+static int call_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask) { return p_ibv_modify_qp(qp, a, mask); }
+
+static int call_destroy_qp(struct ibv_qp *qp) { return p_ibv_destroy_qp(qp); }
+
+static int call_data_in_order(struct ibv_qp *qp)
+{
+	return p_ibv_query_qp_data_in_order && p_ibv_query_qp_data_in_order(qp, IBV_WR_RDMA_WRITE, 0) == 1;
+}
+
+static struct ibv_mr *call_reg_mr(struct ibv_pd *pd, uint64_t at, size_t n, uint64_t iova, int access)
+{
+	return p_ibv_reg_mr_iova(pd, (void *)(uintptr_t)at, n, iova, access);
+}
+
+static int call_dereg_mr(uintptr_t mr) { return p_ibv_dereg_mr((struct ibv_mr *)mr); }
+
+// The descriptor does not block.
+static void call_take_cq_events(struct ibv_comp_channel *ch, struct ibv_cq *cq)
+{
+	struct ibv_cq *which;
+	void *context;
+	unsigned int n = 0;
+
+	while (p_ibv_get_cq_event(ch, &which, &context) == 0)
+		n++;
+	if (n)
+		p_ibv_ack_cq_events(cq, n);
+}
+
+// call_take_async_event returns the kind of the next event, or -1; n is the
+// number of its queue pair, or not 0 when it is about our port.
+static int call_take_async_event(struct ibv_context *c, int port, uint32_t *n)
+{
+	struct ibv_async_event e;
+	int kind;
+
+	*n = 0;
+	if (p_ibv_get_async_event(c, &e))
+		return -1;
+	kind = e.event_type;
+	switch (kind) {
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+		*n = e.element.qp->qp_num;
+		break;
+	case IBV_EVENT_PORT_ERR:
+		*n = e.element.port_num == port;
+		break;
+	}
+	p_ibv_ack_async_event(&e);
+	return kind;
+}
+
+static const char *call_event_type_str(enum ibv_event_type kind) { return p_ibv_event_type_str(kind); }
