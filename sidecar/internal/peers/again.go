@@ -29,7 +29,7 @@ func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
 		begun := time.Now()
 		a, err := m.dial(ctx, peer)
 		if err == nil {
-			m.connected(peer, a.incarnation, a.fd)
+			m.connected(peer, a.incarnation, a.fd, a.end)
 			return
 		}
 		switch {

@@ -26,6 +26,7 @@ var errAsked = errors.New("the peer is dialling us")
 const (
 	greetingBytes = 16
 	flagEncrypt   = 1
+	flagDirect    = 2 // an offer of a direct connection follows, if the peer says so too
 	verdictBytes  = 4 + len(ticketID{})
 	verdictGo     = 1
 	verdictAsked  = 2
@@ -81,7 +82,7 @@ func (m *Mesh) acceptControl(conn net.Conn, guest *lobby.Guest) error {
 		return err
 	}
 	defer m.dismiss(conn, peer)
-	incarnation, err := m.greet(t, peer)
+	g, err := m.greet(t, peer)
 	if err != nil {
 		return err
 	}
@@ -99,13 +100,23 @@ func (m *Mesh) acceptControl(conn net.Conn, guest *lobby.Guest) error {
 	if err != nil {
 		return err
 	}
-	m.issue(&ticket{id: id, peer: peer, incarnation: incarnation, key: key})
+	direct, err := m.direct(g, peer)
+	if err != nil {
+		return err
+	}
+	k := &ticket{id: id, peer: peer, incarnation: g.incarnation, key: key}
+	if !direct {
+		m.issue(k)
+	}
 	binary.LittleEndian.PutUint32(b[:], verdictGo)
 	copy(b[4:], id[:])
 	if _, err := t.Write(b[:]); err != nil {
 		return fmt.Errorf("control connection: %w", err)
 	}
-	return nil
+	if !direct {
+		return nil
+	}
+	return m.acceptDirect(t, k)
 }
 
 // identify completes the TLS handshake and says whose certificate it was.
@@ -126,8 +137,11 @@ func (m *Mesh) identify(t *tls.Conn) (link.Peer, error) {
 
 // greet exchanges versions, pod numbers, whether data is encrypted, and which
 // process of its pod each side is, which it returns of the peer.
-func (m *Mesh) greet(t *tls.Conn, peer link.Peer) (incarnation uint64, err error) {
+func (m *Mesh) greet(t *tls.Conn, peer link.Peer) (g greeting, err error) {
 	flags := uint16(0)
+	if m.cfg.Direct != nil {
+		flags |= flagDirect
+	}
 	if m.cfg.Encrypt {
 		flags |= flagEncrypt
 	}
@@ -138,28 +152,36 @@ func (m *Mesh) greet(t *tls.Conn, peer link.Peer) (incarnation uint64, err error
 	le.PutUint32(b[4:], uint32(m.cfg.Self))
 	le.PutUint64(b[8:], m.cfg.Incarnation)
 	if _, err := t.Write(b[:]); err != nil {
-		return 0, fmt.Errorf("control connection: %w", err)
+		return g, fmt.Errorf("control connection: %w", err)
 	}
 	// The version first: what follows it may differ.
 	if _, err := io.ReadFull(t, b[:2]); err != nil {
-		return 0, fmt.Errorf("control connection: %w", err)
+		return g, fmt.Errorf("control connection: %w", err)
 	}
 	if v := le.Uint16(b[0:]); v != wire.Version {
-		return 0, fmt.Errorf("pod %d speaks protocol version %d, this sidecar version %d: use images of one release", peer, v, wire.Version)
+		return g, fmt.Errorf("pod %d speaks protocol version %d, this sidecar version %d: use images of one release", peer, v, wire.Version)
 	}
 	if _, err := io.ReadFull(t, b[2:]); err != nil {
-		return 0, fmt.Errorf("control connection: %w", err)
+		return g, fmt.Errorf("control connection: %w", err)
 	}
-	if f := le.Uint16(b[2:]); f != flags {
-		return 0, fmt.Errorf("pod %d has connection flags %#x, this sidecar %#x (1: encrypted data): give all sidecars of the job the same document", peer, f, flags)
+	f := le.Uint16(b[2:])
+	if f&^flagDirect != flags&^flagDirect {
+		return g, fmt.Errorf("pod %d has connection flags %#x, this sidecar %#x (1: encrypted data): give all sidecars of the job the same document", peer, f, flags)
 	}
 	if p := le.Uint32(b[4:]); p != uint32(peer) {
-		return 0, fmt.Errorf("%w: certificate of pod %d, greeting of pod %d", pki.ErrStranger, peer, p)
+		return g, fmt.Errorf("%w: certificate of pod %d, greeting of pod %d", pki.ErrStranger, peer, p)
 	}
-	if incarnation = le.Uint64(b[8:]); incarnation == 0 {
-		return 0, fmt.Errorf("pod %d greets without its incarnation", peer)
+	g = greeting{incarnation: le.Uint64(b[8:]), direct: f&flagDirect != 0}
+	if g.incarnation == 0 {
+		return g, fmt.Errorf("pod %d greets without its incarnation", peer)
 	}
-	return incarnation, nil
+	return g, nil
+}
+
+// greeting is what a peer has said of itself.
+type greeting struct {
+	incarnation uint64
+	direct      bool // it can connect directly
 }
 
 // dataKey derives the secret that binds a data connection (RFC 8446, 7.5).
@@ -178,6 +200,7 @@ type answer struct {
 	incarnation uint64 // of the peer
 	accepted    bool   // somebody's system has accepted a connection
 	heard       bool   // and has sent something, or ended it
+	end         End    // nil: data goes by fd
 }
 
 // dial makes a connection to peer.
@@ -188,16 +211,22 @@ func (m *Mesh) dial(ctx context.Context, peer link.Peer) (a answer, err error) {
 	if err != nil {
 		return a, err
 	}
-	conn, end, err := m.open(ctx, peer, &a)
+	if a.fd, err = m.dialData(ctx, peer, &a, id, key); err != nil {
+		err = errors.Join(err, closeEnd(a.end))
+	}
+	return a, err
+}
+
+func (m *Mesh) dialData(ctx context.Context, peer link.Peer, a *answer, id ticketID, key []byte) (int, error) {
+	conn, end, err := m.open(ctx, peer, a)
 	if err != nil {
-		return a, fmt.Errorf("data connection: %w", err)
+		return -1, fmt.Errorf("data connection: %w", err)
 	}
 	defer end() // the socket is duplicated below
-	if err := proveDial(&overheard{conn, &a}, id, key); err != nil {
-		return a, err
+	if err := proveDial(&overheard{conn, a}, id, key); err != nil {
+		return -1, err
 	}
-	a.fd, err = m.takeOver(conn, peer, true)
-	return a, err
+	return m.takeOver(conn, peer, true)
 }
 
 // open makes a TCP connection to peer, which end closes. Its reads end when
@@ -258,9 +287,11 @@ func (m *Mesh) dialControl(ctx context.Context, peer link.Peer, a *answer) (id t
 	if got != peer {
 		return id, nil, fmt.Errorf("%w: pod %d answers at the address of pod %d", pki.ErrStranger, got, peer)
 	}
-	if a.incarnation, err = m.greet(t, peer); err != nil {
+	g, err := m.greet(t, peer)
+	if err != nil {
 		return id, nil, err
 	}
+	a.incarnation = g.incarnation
 	var b [verdictBytes]byte
 	if _, err := io.ReadFull(t, b[:]); err != nil {
 		return id, nil, fmt.Errorf("control connection: %w", err)
@@ -269,7 +300,13 @@ func (m *Mesh) dialControl(ctx context.Context, peer link.Peer, a *answer) (id t
 		return id, nil, errAsked
 	}
 	copy(id[:], b[4:])
-	key, err = dataKey(t, id)
+	if key, err = dataKey(t, id); err != nil {
+		return id, nil, err
+	}
+	direct, err := m.direct(g, peer)
+	if direct {
+		a.end, err = m.dialDirect(t, peer)
+	}
 	return id, key, err
 }
 

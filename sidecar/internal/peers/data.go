@@ -27,20 +27,34 @@ type ticket struct {
 	peer        link.Peer
 	incarnation uint64 // of the peer
 	key         []byte
+	end         End // nil: data goes by the data connection
 	timer       *time.Timer
 }
 
 func (m *Mesh) issue(t *ticket) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.ctx.Err() != nil {
-		return // nobody will come for it
+	if m.ctx.Err() != nil { // nobody will come for it
+		t.drop(m)
+		return
 	}
 	if old := m.tickets[t.peer]; old != nil {
 		old.timer.Stop()
+		old.drop(m)
 	}
 	m.tickets[t.peer] = t
-	t.timer = time.AfterFunc(m.cfg.Patience, func() { m.redeem(t.id) })
+	t.timer = time.AfterFunc(m.cfg.Patience, func() {
+		if late := m.redeem(t.id); late != nil {
+			late.drop(m)
+		}
+	})
+}
+
+// drop gives up the end of a ticket that nobody comes for.
+func (t *ticket) drop(m *Mesh) {
+	if err := closeEnd(t.end); err != nil {
+		m.cfg.Log.Warn("giving up a direct connection", "peer", t.peer, "cause", err)
+	}
 }
 
 // redeem takes a ticket out; nil: unknown, used or expired.
@@ -117,24 +131,30 @@ func (m *Mesh) acceptData(conn net.Conn, first byte, guest *lobby.Guest) error {
 		return errors.New("data connection with an unknown, used or expired ticket")
 	}
 	said := hello[:helloBytes-sha256.Size]
+	fd, err := m.provenData(conn, t, hello, said, guest)
+	if err != nil {
+		t.drop(m)
+		return err
+	}
+	m.connected(t.peer, t.incarnation, fd, t.end)
+	return nil
+}
+
+// provenData checks the proof of a data connection and answers with this side's.
+func (m *Mesh) provenData(conn net.Conn, t *ticket, hello, said []byte, guest *lobby.Guest) (int, error) {
 	if !hmac.Equal(hello[len(said):], proof(t.key, "dial", said)) {
-		return errProof
+		return -1, errProof
 	}
 	if !guest.Leave() { // a proven one needs no place among strangers
-		return errSentAway
+		return -1, errSentAway
 	}
 	reply := make([]byte, nonceBytes, replyBytes)
 	_, _ = rand.Read(reply) // never fails (crypto/rand)
 	reply = append(reply, proof(t.key, "accept", hello, reply)...)
 	if _, err := conn.Write(reply); err != nil {
-		return fmt.Errorf("data connection: %w", err)
+		return -1, fmt.Errorf("data connection: %w", err)
 	}
-	fd, err := m.takeOver(conn, t.peer, false)
-	if err != nil {
-		return err
-	}
-	m.connected(t.peer, t.incarnation, fd)
-	return nil
+	return m.takeOver(conn, t.peer, false)
 }
 
 // takeOver makes the engine's socket out of a proven data connection.

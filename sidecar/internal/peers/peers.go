@@ -45,6 +45,8 @@ type Config struct {
 	// that was connected before.
 	Lost func(peer link.Peer, cause error)
 
+	Direct *Direct // nil: data goes by data connections
+
 	Incarnation uint64        // of this process, among all that were pod Self; not 0; default random
 	Patience    time.Duration // for each handshake as a whole; default 5 s
 	FirstWord   time.Duration // for the first byte of an incoming connection; default 1 s
@@ -229,6 +231,7 @@ func (m *Mesh) Close() error {
 	}
 	for _, t := range m.tickets {
 		t.timer.Stop()
+		t.drop(m)
 	}
 	clear(m.tickets)
 	m.mu.Unlock()
@@ -283,7 +286,7 @@ func (m *Mesh) Cancel(peer link.Peer) {
 }
 
 // connected hands over a socket to the process that a peer is now.
-func (m *Mesh) connected(peer link.Peer, incarnation uint64, fd int) {
+func (m *Mesh) connected(peer link.Peer, incarnation uint64, fd int, end End) {
 	m.Cancel(peer)
 	m.mu.Lock()
 	if m.met[peer] == 0 {
@@ -293,6 +296,10 @@ func (m *Mesh) connected(peer link.Peer, incarnation uint64, fd int) {
 	m.mu.Unlock()
 	if !same && m.cfg.Lost != nil {
 		m.cfg.Lost(peer, errRestarted)
+	}
+	if end != nil {
+		m.cfg.Direct.Connected(peer, fd, end)
+		return
 	}
 	m.cfg.Connected(peer, fd)
 }

@@ -1,0 +1,184 @@
+package peers
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Direct is a way between two sidecars beside the data connection, such as a pair
+// of RDMA queue pairs: each side makes an end, and connects it with the other's
+// offer. What is said about it is said inside of the control connection.
+type Direct struct {
+	// Prepare makes an end; an error says why there is none.
+	Prepare func() (End, error)
+	// Connected takes what Config.Connected takes, and the end.
+	Connected func(peer link.Peer, fd int, end End)
+	// Required says that a connection without it is none.
+	Required bool
+}
+
+// End is this side's end. Close gives up one that nobody has taken over.
+type End interface {
+	Offer() []byte
+	Connect(offer []byte) error
+	Close() error
+}
+
+// offerMax bounds what a peer may offer.
+const offerMax = 256
+
+// Outcomes of an attempt to connect the ends.
+const (
+	directNot = 0
+	directOn  = 1
+)
+
+// errNotDirect says why a connection was not made.
+var errNotDirect = errors.New("data must go by RDMA")
+
+// direct reports whether both sides have said that they can connect directly; an
+// error, that one of them must and the other cannot.
+func (m *Mesh) direct(g greeting, peer link.Peer) (bool, error) {
+	d := m.cfg.Direct
+	if d == nil || g.direct {
+		return d != nil, nil
+	}
+	if d.Required {
+		return false, fmt.Errorf("%w, and pod %d does not offer it: give all pods of the job a device, or make RDMA preferred", errNotDirect, peer)
+	}
+	m.cfg.Log.Warn("data does not go by RDMA", "peer", peer, "cause", "the peer does not offer it")
+	return false, nil
+}
+
+// makeEnd makes this side's end and connects it with the peer's offer. why says
+// what kept it from being connected; err ends the control connection.
+func (m *Mesh) makeEnd(t io.ReadWriter) (end End, why, err error) {
+	var mine []byte
+	if end, why = m.cfg.Direct.Prepare(); why == nil {
+		mine = end.Offer()
+	}
+	theirs, err := exchange(t, mine)
+	switch {
+	case err != nil || why != nil:
+	case len(theirs) == 0:
+		why = errors.New("the peer could not make its end")
+	default:
+		why = end.Connect(theirs)
+	}
+	if err != nil || why != nil {
+		err = errors.Join(err, closeEnd(end))
+		end = nil
+	}
+	return end, why, err
+}
+
+// dialDirect is the dialling side: it says how it went, and hears whether both
+// ends are connected.
+func (m *Mesh) dialDirect(t io.ReadWriter, peer link.Peer) (End, error) {
+	end, why, err := m.makeEnd(t)
+	if err != nil {
+		return nil, err
+	}
+	both := false
+	if err = say(t, end != nil); err == nil {
+		both, err = hear(t)
+	}
+	if err != nil || !both {
+		return nil, errors.Join(err, closeEnd(end), m.without(peer, why, err))
+	}
+	return end, nil
+}
+
+// acceptDirect is the accepting side: it has the last word, and issues the ticket
+// before, since the dialler comes at once.
+func (m *Mesh) acceptDirect(t io.ReadWriter, k *ticket) error {
+	end, why, err := m.makeEnd(t)
+	if err != nil {
+		return err
+	}
+	theirs, err := hear(t)
+	if err != nil || !theirs || end == nil {
+		err = errors.Join(err, closeEnd(end), m.without(k.peer, why, err))
+		end = nil
+	}
+	if err != nil {
+		return err
+	}
+	k.end = end // which is the ticket's now
+	m.issue(k)
+	return say(t, end != nil)
+}
+
+// without says that data goes by the data connection, and why; an error if it may
+// not.
+func (m *Mesh) without(peer link.Peer, why, err error) error {
+	if err != nil {
+		return nil // it does not go at all
+	}
+	if why == nil {
+		why = errors.New("the peer could not connect its end")
+	}
+	if m.cfg.Direct.Required {
+		return fmt.Errorf("%w: %w", errNotDirect, why)
+	}
+	m.cfg.Log.Warn("data does not go by RDMA", "peer", peer, "cause", why)
+	return nil
+}
+
+func closeEnd(e End) error {
+	if e == nil {
+		return nil
+	}
+	return e.Close()
+}
+
+// exchange sends an offer, which may be empty, and returns the peer's.
+func exchange(t io.ReadWriter, mine []byte) ([]byte, error) {
+	if _, err := t.Write(append(binary.LittleEndian.AppendUint16(nil, uint16(len(mine))), mine...)); err != nil {
+		return nil, fmt.Errorf("control connection: offer: %w", err)
+	}
+	return readOffer(t)
+}
+
+func readOffer(t io.Reader) ([]byte, error) {
+	var b [2]byte
+	if _, err := io.ReadFull(t, b[:]); err != nil {
+		return nil, fmt.Errorf("control connection: offer: %w", err)
+	}
+	n := binary.LittleEndian.Uint16(b[:])
+	if n > offerMax {
+		return nil, fmt.Errorf("control connection: an offer of %d bytes, at most %d", n, offerMax)
+	}
+	theirs := make([]byte, n)
+	if _, err := io.ReadFull(t, theirs); err != nil {
+		return nil, fmt.Errorf("control connection: offer: %w", err)
+	}
+	return theirs, nil
+}
+
+// say tells the peer whether an end is connected, or on the accepting side, both.
+func say(t io.Writer, ok bool) error {
+	b := []byte{directNot}
+	if ok {
+		b[0] = directOn
+	}
+	if _, err := t.Write(b); err != nil {
+		return fmt.Errorf("control connection: outcome: %w", err)
+	}
+	return nil
+}
+
+func hear(t io.Reader) (ok bool, err error) {
+	var b [1]byte
+	if _, err := io.ReadFull(t, b[:]); err != nil {
+		return false, fmt.Errorf("control connection: outcome: %w", err)
+	}
+	if b[0] > directOn {
+		return false, fmt.Errorf("control connection: outcome %d", b[0])
+	}
+	return b[0] == directOn, nil
+}
