@@ -35,6 +35,18 @@ type Stream interface {
 // when Poll would find work.
 type Waitable interface{ FD() int }
 
+// Armed is a Waitable that has to be told before a sleep; it reports whether there
+// is work already.
+type Armed interface{ Arm() bool }
+
+// Batched is a link that collects what it is given until Commit.
+type Batched interface{ Commit() }
+
+// Selective is a link that can do more with some peers than with others.
+type Selective interface {
+	PeerCaps(peer link.Peer) link.Caps
+}
+
 // Recorder keeps protocol events for the post-mortem.
 type Recorder interface {
 	Record(now int64, kind uint8, peer int32, rank uint32, tag, size, seq uint64)
@@ -58,8 +70,10 @@ type Engine struct {
 	cfg      Config
 	core     *core.Core
 	links    [2]link.Link // local, remote
-	regions  [][]byte     // by link.Region
-	sessions []*attached  // by core.SessionID; nil: free
+	batched  Batched      // the remote one, if it is
+	armed    Armed
+	regions  [][]byte    // by link.Region
+	sessions []*attached // by core.SessionID; nil: free
 	active   []*attached
 	first    int // of active, who is taken from first
 	byRank   map[uint32]*attached
@@ -98,6 +112,8 @@ const intakeBatch = 64
 // New makes an engine. clock gives nanoseconds of any epoch.
 func New(cfg Config, clock func() int64) (*Engine, error) {
 	e := &Engine{cfg: cfg, clock: clock, links: [2]link.Link{cfg.Local, cfg.Remote}, byRank: map[uint32]*attached{}}
+	e.batched, _ = cfg.Remote.(Batched)
+	e.armed, _ = cfg.Remote.(Armed)
 	pool, err := reserveMemory(cfg.Core.PoolBytes())
 	if err != nil {
 		return nil, err
@@ -137,7 +153,7 @@ func (e *Engine) Turn() int {
 	work += e.intakeAll()
 	// What applications want goes out before the links are asked for news,
 	// which costs a system call; what the news brings about goes out after.
-	e.core.Flush(e.now, e)
+	e.flush()
 	for _, l := range e.links {
 		work += l.Poll(e)
 	}
@@ -146,7 +162,7 @@ func (e *Engine) Turn() int {
 		e.tick()
 	}
 	work += e.core.Advance(e.now) // of what time has brought about, too
-	if e.core.Flush(e.now, e) {
+	if e.flush() {
 		work++
 	}
 	for i := 0; i < len(e.active); i++ {
@@ -163,6 +179,15 @@ func (e *Engine) Turn() int {
 		}
 	}
 	return work
+}
+
+// flush posts what the core has for the links.
+func (e *Engine) flush() bool {
+	some := e.core.Flush(e.now, e)
+	if e.batched != nil {
+		e.batched.Commit()
+	}
+	return some
 }
 
 func (e *Engine) tick() {

@@ -111,20 +111,31 @@ var errVanished = errors.New(podlife.TextVanished)
 
 // Connected hands over a connected socket (peers).
 func (e *Engine) Connected(peer link.Peer, fd int) {
+	drop := func() { _ = unix.Close(fd) } // nobody will use it
+	s, ok := e.cfg.Remote.(Stream)
+	if !ok {
+		drop() // this link makes its own connections
+		return
+	}
+	e.Joined(peer, func() error { return s.Attach(peer, fd) }, drop)
+}
+
+// Joined hands over a connection in the link's own way: join gives it to the link,
+// on the turn goroutine; drop gives it up when the engine has stopped.
+func (e *Engine) Joined(peer link.Peer, join func() error, drop func()) {
 	err := e.mail.send(func(e *Engine) {
-		s, ok := e.cfg.Remote.(Stream)
-		if !ok {
-			_ = unix.Close(fd) // this link makes its own connections
-			return
-		}
-		if err := s.Attach(peer, fd); err != nil {
+		if err := join(); err != nil {
 			e.core.LinkDown(e.now, peer, err)
 			return
 		}
-		e.core.LinkUp(e.now, peer, e.cfg.Remote.Caps())
+		caps := e.cfg.Remote.Caps()
+		if s, ok := e.cfg.Remote.(Selective); ok {
+			caps = s.PeerCaps(peer)
+		}
+		e.core.LinkUp(e.now, peer, caps)
 	})
 	if err != nil {
-		_ = unix.Close(fd) // nobody will use it
+		drop()
 	}
 }
 
@@ -165,6 +176,7 @@ type View struct {
 	Core                      core.Stats
 	Turns                     Turns
 	LinkBytesIn, LinkBytesOut uint64
+	Direct                    int // peers that were reached beside their sockets
 }
 
 // Counter is a link that counts its bytes.
@@ -177,6 +189,9 @@ func (e *Engine) View() (View, error) {
 		v := View{Core: e.core.Stats(), Turns: e.turns}
 		if n, ok := e.cfg.Remote.(Counter); ok {
 			v.LinkBytesIn, v.LinkBytesOut = n.Bytes()
+		}
+		if n, ok := e.cfg.Remote.(interface{ Direct() int }); ok {
+			v.Direct = n.Direct()
 		}
 		answer <- v
 	})

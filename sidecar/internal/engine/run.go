@@ -86,7 +86,7 @@ func (e *Engine) sleep() {
 		ready = ready || a.Ready()
 	}
 	d := e.untilTimer()
-	if !ready && !e.unfinished() {
+	if !ready && !e.unfinished() && (e.armed == nil || !e.armed.Arm()) {
 		e.asleep.Store(true)
 		e.sleeper.sleep(d)
 		e.pulse.Store(e.clock())

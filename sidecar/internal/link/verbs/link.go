@@ -311,8 +311,8 @@ func (l *Link) release() error {
 	return err
 }
 
-// Gone forgets the memory of a region that will not be used any more.
-func (l *Link) Gone(r link.Region) { l.known.gone(r) }
+// DropRegion forgets the memory of a region that will not be used any more.
+func (l *Link) DropRegion(r link.Region) { l.known.gone(r) }
 
 // Break ends the connection to peer as a failing network would.
 func (l *Link) Break(peer link.Peer) {
