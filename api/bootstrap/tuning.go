@@ -15,7 +15,8 @@ type Tuning struct {
 	Heartbeat     Duration `json:"heartbeat,omitempty"`
 	DeadAfter     Duration `json:"deadAfter,omitempty"`
 	StartWithin   Duration `json:"startWithin,omitempty"` // how long a peer may take to be reached for the first time; default 10 min
-	Transport     string   `json:"transport,omitempty"`   // auto or tcp
+	Transport     string   `json:"transport,omitempty"`   // auto, tcp, or rdma: where a device is
+	InOrder       bool     `json:"inOrder,omitempty"`     // the network and the devices place RDMA writes in order, though the devices do not say so
 	Require       Names    `json:"require,omitempty"`     // data between pods goes by one of these transports, or the sidecar does not start
 	Channel       string   `json:"channel,omitempty"`     // eager channel: piggyback, basic, pipeline or zerocopy
 	Rendezvous    string   `json:"rendezvous,omitempty"`  // auto, getcqe, get, put, putnr, rput or stream
@@ -99,7 +100,7 @@ func (d *Document) validateTuning(bad func(string, ...any) error) error {
 		name, v string
 		want    []string
 	}{
-		{"tuning.transport", d.Tuning.Transport, []string{"", "auto", "tcp"}},
+		{"tuning.transport", d.Tuning.Transport, []string{"", "auto", TransportTCP, TransportRDMA}},
 		{"tuning.rendezvous", d.Tuning.Rendezvous, []string{"", "auto", "getcqe", "get", "put", "putnr", "rput", "stream"}},
 		{"tuning.channel", d.Tuning.Channel, []string{"", "piggyback", "basic", "pipeline", "zerocopy"}},
 		{"tuning.wait", d.Tuning.Wait, []string{"", "poll", "yield", "block"}},

@@ -17,7 +17,7 @@ var (
 	}
 	channel    = map[v1alpha1.EagerChannel]string{"Basic": "basic", "Pipeline": "pipeline", "ZeroCopy": "zerocopy"}
 	encryption = map[v1alpha1.Encryption]string{v1alpha1.EncryptionTLS: bootstrap.EncryptTLS}
-	transport  = map[v1alpha1.TransportType]string{v1alpha1.TransportTCP: bootstrap.TransportTCP}
+	transport  = map[v1alpha1.TransportType]string{v1alpha1.TransportTCP: bootstrap.TransportTCP, v1alpha1.TransportRDMA: bootstrap.TransportRDMA}
 	required   = map[v1alpha1.TransportType]bootstrap.Names{
 		v1alpha1.TransportTCP: {bootstrap.TransportTCP}, v1alpha1.TransportRDMA: {bootstrap.TransportRDMA},
 	}

@@ -23,7 +23,6 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/peers"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
@@ -40,7 +39,7 @@ func (d *daemon) build(ctx context.Context) error {
 	self := link.Peer(d.o.pod)
 	loop := local.New(self, nil)
 	var err error
-	if d.tcp, err = tcp.New(nil, len(d.doc.Pods)); err != nil {
+	if err = d.chooseTransport(ctx); err != nil {
 		return err
 	}
 	tlsConfig, err := d.credentials(ctx)
@@ -66,17 +65,18 @@ func (d *daemon) build(ctx context.Context) error {
 		Lost:      func(p link.Peer, cause error) { d.engine.PeerLost(p, cause) },
 		Silence:   time.Duration(d.doc.Tuning.DeadAfter) * 3 / 2,
 		Encrypt:   d.doc.Tuning.Encrypt == bootstrap.EncryptTLS,
+		Direct:    d.direct(),
 	}, listener)
 	d.begun = time.Now()
 	d.engine, err = engine.New(engine.Config{
-		Core: d.coreConfig(), Local: loop, Remote: d.tcp, Dialer: d.mesh, Log: d.log, Record: &d.flight,
+		Core: d.coreConfig(), Local: loop, Remote: d.remote, Dialer: d.mesh, Log: d.log, Record: &d.flight,
 		Wait: waitPolicy(d.doc.Tuning.Wait, wake.Processors() >= d.sharers()), Failed: d.failed,
 	}, func() int64 { return int64(time.Since(d.begun)) + 1 })
 	if err != nil {
 		return errors.Join(err, d.mesh.Close())
 	}
 	loop.SetMemory(d.engine)
-	d.tcp.SetMemory(d.engine)
+	d.remote.SetMemory(d.engine)
 	if d.watch, err = listenMetrics(d.o.metrics); err == nil {
 		err = d.listenSessions()
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/verbs"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/peers"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
@@ -21,20 +21,22 @@ import (
 
 // daemon is one sidecar with everything it is made of.
 type daemon struct {
-	o      *options
-	doc    *bootstrap.Document
-	log    *slog.Logger
-	words  lastWords
-	flight obs.Flight
-	begun  time.Time // zero of the engine's clock
-	engine *engine.Engine
-	tcp    *tcp.Link
-	mesh   *peers.Mesh
-	server *session.Server
-	watch  []watcher
-	fault  atomic.Pointer[obs.Failure]
-	ending atomic.Bool    // what fails from now on does so because this sidecar ends
-	told   sync.WaitGroup // of what is written when the job fails
+	o         *options
+	doc       *bootstrap.Document
+	log       *slog.Logger
+	words     lastWords
+	flight    obs.Flight
+	begun     time.Time // zero of the engine's clock
+	engine    *engine.Engine
+	remote    remote
+	verbs     *verbs.Link // nil: data between pods goes by tcp
+	transport string
+	mesh      *peers.Mesh
+	server    *session.Server
+	watch     []watcher
+	fault     atomic.Pointer[obs.Failure]
+	ending    atomic.Bool    // what fails from now on does so because this sidecar ends
+	told      sync.WaitGroup // of what is written when the job fails
 }
 
 func run(ctx context.Context, o *options) error {
@@ -65,12 +67,8 @@ func (d *daemon) live(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	err = require(d.doc.Tuning.Require, os.Environ())
-	if err == nil {
-		d.lockMemory(ctx)
-		err = d.build(ctx)
-	}
-	if err != nil {
+	d.lockMemory(ctx)
+	if err := d.build(ctx); err != nil {
 		return errors.Join(err, d.words.unclaim(d.o)) // it has not joined: another start may
 	}
 	return d.serve(ctx)

@@ -34,7 +34,7 @@ func (d *daemon) serve(asked context.Context) error {
 		g.Go(func() error { return obs.Serve(life, w.listener, w.handler(sources)) })
 	}
 	pod := d.doc.Pods[d.o.pod]
-	d.log.Info("ready", "job", d.doc.Job.Name, "ranks", pod.Ranks, "address", pod.Address, "transport", transport, "encrypt", d.doc.Tuning.Encrypt == bootstrap.EncryptTLS)
+	d.log.Info("ready", "job", d.doc.Job.Name, "ranks", pod.Ranks, "address", pod.Address, "transport", d.transport, "encrypt", d.doc.Tuning.Encrypt == bootstrap.EncryptTLS)
 	g.Go(func() error {
 		var err error
 		select {
@@ -64,7 +64,7 @@ func (d *daemon) summarize(s *obs.Sources) {
 
 func (d *daemon) sources(ready func() bool) *obs.Sources {
 	return &obs.Sources{
-		Alive: d.engine.Alive, Look: d.look, Talked: d.talked, Flight: &d.flight, FirstRank: d.firstRank(), Ranks: d.doc.Ranks, Pod: d.o.pod, Transport: transport,
+		Alive: d.engine.Alive, Look: d.look, Talked: d.talked, Flight: &d.flight, FirstRank: d.firstRank(), Ranks: d.doc.Ranks, Pod: d.o.pod, Transport: d.transport,
 		Ready: ready, Failure: d.fault.Load, Log: d.log, Break: d.breakPeer,
 	}
 }
@@ -95,6 +95,6 @@ func (d *daemon) look() (obs.Picture, error) {
 	}
 	return obs.Picture{
 		Core: v.Core, Busy: v.Turns.Busy, Idle: v.Turns.Idle, Yields: v.Turns.Yields, Sleeps: v.Turns.Sleeps,
-		BytesIn: v.LinkBytesIn, BytesOut: v.LinkBytesOut, RefusedConnections: d.mesh.Refused(),
+		BytesIn: v.LinkBytesIn, BytesOut: v.LinkBytesOut, RefusedConnections: d.mesh.Refused(), Direct: v.Direct,
 	}, nil
 }

@@ -78,7 +78,7 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f.StringVar(&s.Tuning.Wait, "wait", "", "how sidecars wait: poll, yield or block (default: poll while there are processors for it, then yield, then block)")
 	f.StringVar(&s.Tuning.Channel, "channel", "", "how small messages travel over RDMA: piggyback, basic, pipeline or zerocopy")
 	f.StringVar(&s.Tuning.Rendezvous, "rendezvous", "", "protocol of large messages: auto, getcqe, get, put, putnr, rput or stream")
-	f.StringVar(&s.Tuning.Transport, "transport", "", "transport between pods: auto or tcp")
+	f.StringVar(&s.Tuning.Transport, "transport", "", "transport between pods: auto, tcp, or rdma where there is a device")
 	f.BoolVar(&o.encrypt, "encrypt", false, "carry data between pods inside TLS 1.3 with the job's own authority")
 	f.BoolVar(&o.report, "report", false, "print what was communicated, by protocol and between which ranks")
 	f.StringVar(&o.plots, "plots", "", "write the rank-by-rank matrix as a PNG into this directory")

@@ -12,6 +12,7 @@ type Picture struct {
 	Busy, Idle, Yields, Sleeps uint64
 	BytesIn, BytesOut          uint64
 	RefusedConnections         uint64
+	Direct                     int // peers reached by RDMA, where that is the transport
 }
 
 // collector turns pictures into metrics when somebody scrapes: the engine pays

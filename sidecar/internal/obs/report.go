@@ -3,6 +3,7 @@ package obs
 import (
 	"time"
 
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
@@ -65,14 +66,30 @@ func NewReport(s *Sources, p *Picture, cells []Cell, rest Cell) Report {
 // transportLocal is the memory that ranks of one pod share.
 const transportLocal = "local"
 
+// mixed takes the peers that were not reached by RDMA out of remote. Messages are
+// not counted by transport: they stay with RDMA where any peer was reached by it.
+func mixed(remote *podlife.Traffic, direct int) podlife.Traffic {
+	rest := podlife.Traffic{Transport: bootstrap.TransportTCP, Peers: remote.Peers - direct}
+	remote.Peers = direct
+	if direct == 0 {
+		rest.Messages, rest.Bytes = remote.Messages, remote.Bytes
+		remote.Messages, remote.Bytes = 0, 0
+	}
+	return rest
+}
+
 // Transports lists what really carries messages: the pod's memory when its ranks
 // talk to each other, and the transport between pods when one was reached by it.
 func Transports(s *Sources, p *Picture) []podlife.Traffic {
 	c := &p.Core
 	local := podlife.Traffic{Transport: transportLocal, Messages: c.Local.Messages, Bytes: c.Local.Bytes}
 	remote := podlife.Traffic{Transport: s.Transport, Peers: c.Peers, Messages: c.Remote.Messages, Bytes: c.Remote.Bytes}
+	all := []podlife.Traffic{local, remote}
+	if s.Transport == bootstrap.TransportRDMA && p.Direct < c.Peers {
+		all = append(all, mixed(&all[1], p.Direct))
+	}
 	list := []podlife.Traffic{}
-	for _, t := range []podlife.Traffic{local, remote} {
+	for _, t := range all {
 		if t.Messages > 0 || t.Peers > 0 {
 			list = append(list, t)
 		}

@@ -37,6 +37,7 @@ type Config struct {
 // Stats counts what the link did.
 type Stats struct {
 	Pairs                                int // connected now
+	Direct                               int // peers that were connected once
 	Sends, Receives, Writes, Reads       uint64
 	BytesIn, BytesOut                    uint64
 	Calls, Polls, Completions, Registers uint64 // Calls: posts of lists of requests
@@ -83,7 +84,8 @@ type Link struct {
 	epoll     int
 	polls     int
 	look      bool
-	gone      error // why the device cannot be used any more
+	met       []bool // peers that were connected once
+	gone      error  // why the device cannot be used any more
 	stats     Stats
 	streaming streamSink
 
@@ -103,7 +105,7 @@ type ended struct {
 
 // newLink makes a link over an open device, which it owns.
 func newLink(cfg Config, memory link.Memory, n nic) (*Link, error) {
-	l := &Link{cfg: cfg, memory: memory, nic: n, port: n.about(), conns: make([]*conn, cfg.Peers), epoll: -1, inline: n.inlineMax(), exported: map[link.Key]region{}}
+	l := &Link{cfg: cfg, memory: memory, nic: n, port: n.about(), conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), epoll: -1, inline: n.inlineMax(), exported: map[link.Key]region{}}
 	l.known = known{nic: n, memory: func(r link.Ref) []byte { return l.memory.Bytes(r) }}
 	l.streaming.l = l
 	l.batch = make([]request, 0, batchMax)
@@ -179,6 +181,9 @@ func (l *Link) Stats() Stats {
 	return s
 }
 
+// Direct is how many peers were connected by a queue pair.
+func (l *Link) Direct() int { return l.stats.Direct }
+
 // Bytes returns what was moved so far, by sockets too.
 func (l *Link) Bytes() (in, out uint64) {
 	in, out = l.cfg.Stream.Bytes()
@@ -234,6 +239,10 @@ func (l *Link) Join(peer link.Peer, fd int, e *End) error {
 	l.conns[peer] = c
 	l.list = append(l.list, c)
 	c.adopt()
+	if !l.met[peer] {
+		l.met[peer] = true
+		l.stats.Direct++
+	}
 	l.cfg.Log.Info("connected by RDMA", "peer", peer, "device", l.port.Device, "port", l.port.Number, "fabric", l.port.Fabric.String(), "gid", l.port.GID,
 		"qp", c.local.pair, "peerDevice", c.remote.device, "peerGid", gidText(c.remote.gid), "peerQp", c.remote.pair, "inOrder", l.PeerCaps(peer).InOrder)
 	return nil
@@ -283,6 +292,9 @@ func (l *Link) sever(c *conn, cause error) {
 
 // Close ends all connections, and the device.
 func (l *Link) Close() error {
+	s := l.Stats()
+	l.cfg.Log.Info("used RDMA", "device", l.port.Device, "peers", s.Direct, "sends", s.Sends, "receives", s.Receives, "writes", s.Writes, "reads", s.Reads,
+		"bytesIn", s.BytesIn, "bytesOut", s.BytesOut, "calls", s.Calls, "polls", s.Polls, "completions", s.Completions, "registered", s.Registers, "faults", s.Faults)
 	for p := range l.conns {
 		l.Forget(link.Peer(p))
 	}

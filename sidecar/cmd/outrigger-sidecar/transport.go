@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/devices"
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/verbs"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/peers"
+)
+
+// exitConfig is the exit code for what another start will not change: EX_CONFIG
+// of sysexits(3).
+const exitConfig = 78
+
+// errTransport is wrapped by what chooseTransport says.
+var errTransport = errors.New("the job requires a transport that this sidecar has not")
+
+// remote is the link to the other sidecars.
+type remote interface {
+	engine.Stream
+	SetMemory(link.Memory)
+}
+
+// chooseTransport opens what carries data between pods. A job that requires a
+// transport which is not here is refused: what it would run over instead is
+// slower by orders of magnitude, and nobody would notice.
+func (d *daemon) chooseTransport(ctx context.Context) error {
+	sockets, err := tcp.New(nil, len(d.doc.Pods))
+	if err != nil {
+		return err
+	}
+	d.remote, d.transport = sockets, bootstrap.TransportTCP
+	t := &d.doc.Tuning
+	mayTCP := d.mayTCP()
+	mayRDMA := t.Transport != bootstrap.TransportTCP && (len(t.Require) == 0 || slices.Contains(t.Require, bootstrap.TransportRDMA))
+	if !mayRDMA {
+		return nil
+	}
+	hcas, why := grantedHCAs(os.Environ())
+	if t.Encrypt == bootstrap.EncryptTLS {
+		why = append(why, "tuning.encrypt is tls, and what a device sends is not encrypted")
+	}
+	if !verbs.Built {
+		why = append(why, verbs.ErrBuild.Error())
+	}
+	if len(why) == 0 {
+		if d.verbs, err = d.openVerbs(sockets, hcas, !mayTCP); err == nil {
+			d.remote, d.transport = d.verbs, bootstrap.TransportRDMA
+			p := d.verbs.Port()
+			d.log.Info("RDMA device opened", "device", p.Device, "port", p.Number, "fabric", p.Fabric.String(), "gidIndex", p.Index, "gid", p.GID, "numa", p.NUMA, "Mbit/s", p.Rate)
+			return nil
+		}
+		why = append(why, err.Error())
+	}
+	cause := strings.Join(why, "; ")
+	if !mayTCP {
+		return errors.Join(fmt.Errorf("%w: tuning.require is %q, data between pods goes by %s: %s", errTransport, t.Require, bootstrap.TransportTCP, cause), sockets.Close())
+	}
+	level := slog.LevelDebug // nobody has asked for it
+	if len(hcas) > 0 || t.Transport == bootstrap.TransportRDMA {
+		level = slog.LevelWarn
+	}
+	d.log.Log(ctx, level, "data between pods goes by tcp, not by RDMA", "cause", cause)
+	return nil
+}
+
+// grantedHCAs are the devices that the device plugin has given this container, and
+// why there is none.
+func grantedHCAs(environ []string) (hcas []verbs.Granted, why []string) {
+	list, err := devices.FromEnv(environ)
+	if err != nil {
+		return nil, []string{err.Error()}
+	}
+	for _, x := range list {
+		if x.Kind == "hca" {
+			hcas = append(hcas, verbs.Granted{Name: x.Name, NUMA: x.NUMA})
+		}
+	}
+	if len(hcas) == 0 {
+		why = []string{"no HCA is allocated to this container: give it a limit for " + names.ResourceHCA + ", on nodes whose device plugin offers it"}
+	}
+	return hcas, why
+}
+
+func (d *daemon) openVerbs(sockets *tcp.Link, hcas []verbs.Granted, required bool) (*verbs.Link, error) {
+	cfg := verbs.Config{Peers: len(d.doc.Pods), Stream: sockets, Log: d.log, InOrder: d.doc.Tuning.InOrder}
+	if required {
+		cfg.Lost = func(cause error) { d.engine.Fail(&core.Failure{Rank: shm.AnySource, Code: 1, Reason: cause.Error()}) }
+	}
+	return verbs.Open(cfg, nil, hcas, d.doc.Pods[d.o.pod].Address)
+}
+
+// direct is how peers connect queue pairs; nil: there is no device.
+func (d *daemon) direct() *peers.Direct {
+	if d.verbs == nil {
+		return nil
+	}
+	return &peers.Direct{
+		Prepare: func() (peers.End, error) {
+			e, err := d.verbs.Prepare()
+			if err != nil {
+				return nil, err // and no nil of another type
+			}
+			return e, nil
+		},
+		Connected: func(p link.Peer, fd int, end peers.End) {
+			e := end.(*verbs.End) // Prepare makes no others
+			d.engine.Joined(p, func() error { return d.verbs.Join(p, fd, e) }, func() { d.giveUp(fd, e) })
+		},
+		Required: !d.mayTCP(),
+	}
+}
+
+// giveUp closes what a stopped engine does not take.
+func (d *daemon) giveUp(fd int, e *verbs.End) {
+	if err := errors.Join(unix.Close(fd), e.Close()); err != nil {
+		d.log.Warn("giving up a connection by RDMA", "cause", err)
+	}
+}
+
+func (d *daemon) mayTCP() bool {
+	r := d.doc.Tuning.Require
+	return len(r) == 0 || slices.Contains(r, bootstrap.TransportTCP)
+}
