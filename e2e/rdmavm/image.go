@@ -101,6 +101,7 @@ func Compile(out, pkg string, tags ...string) error {
 	if err != nil {
 		return err
 	}
+	tags = append(tags, "netgo", "osusergo") // the guest has no files for glibc to look names up in
 	return compile(out, pkg, tags, "CGO_ENABLED=1", "CGO_CFLAGS=-O2 -I"+filepath.Join(root, "bin", "rdmavm", headers))
 }
 

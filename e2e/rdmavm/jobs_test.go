@@ -1,0 +1,135 @@
+//go:build rdmavm
+
+package rdmavm
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
+	"github.com/outrigger-hpc/outrigger/api/devices"
+	"github.com/outrigger-hpc/outrigger/e2e/rdmavm/job"
+	"github.com/outrigger-hpc/outrigger/e2e/rdmavm/plan"
+)
+
+// cast is two machines with a pod each, and the files that they need.
+type cast struct {
+	t     *testing.T
+	dir   string
+	files []string
+	steps []plan.Step
+}
+
+func newCast(t *testing.T) *cast {
+	t.Helper()
+	c := &cast{t: t, dir: t.TempDir()}
+	for pkg, tags := range map[string][]string{
+		"./pod": nil, "./pingpong": nil, "../../clientlib/examples/npb": nil, "../../clientlib/examples/ring": nil,
+		"../../sidecar/cmd/outrigger-launch": nil, "../../sidecar/cmd/outrigger-sidecar": {"rdma"},
+	} {
+		out := filepath.Join(c.dir, filepath.Base(pkg))
+		if err := Compile(out, pkg, tags...); err != nil {
+			t.Fatal(err)
+		}
+		c.files = append(c.files, out)
+	}
+	return c
+}
+
+func (c *cast) write(name string, content []byte) {
+	c.t.Helper()
+	name = filepath.Join(c.dir, name)
+	if err := os.WriteFile(name, content, 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+	c.files = append(c.files, name)
+}
+
+// inMachine is where the files are there.
+const inMachine = "/usr/local/bin/"
+
+// job adds a step that runs a program as ranks of two pods. tune changes the
+// document.
+func (c *cast) job(s plan.Step, ranksPerPod int, tune func(*bootstrap.Tuning)) {
+	c.t.Helper()
+	id := fmt.Sprintf("job%d", len(c.steps))
+	d := &bootstrap.Document{
+		Version: bootstrap.Version, Job: bootstrap.Job{Name: s.Name, ID: id}, Ranks: 2 * ranksPerPod,
+		TLS:    bootstrap.TLS{CAFile: inMachine + id + "-ca", CertFile: inMachine + id + "-cert%d", KeyFile: inMachine + id + "-key%d"},
+		Memory: bootstrap.Memory{ArenaBytes: 32 << 20},
+		// Emulation is slow, and stops a machine now and then.
+		Tuning: bootstrap.Tuning{Heartbeat: bootstrap.Duration(2 * time.Second), DeadAfter: bootstrap.Duration(40 * time.Second)},
+	}
+	a, err := pki.New(id, 24*time.Hour)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.write(id+"-ca", a.CA())
+	for pod := range 2 {
+		leaf, err := a.Leaf(pod)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.write(fmt.Sprintf("%s-cert%d", id, pod), leaf.Cert)
+		c.write(fmt.Sprintf("%s-key%d", id, pod), leaf.Key)
+		first := pod * ranksPerPod
+		d.Pods = append(d.Pods, bootstrap.Pod{Name: fmt.Sprint(pod), Address: fmt.Sprintf("%s:%d", job.Address(pod), 7100+len(c.steps)), FirstRank: first, Ranks: ranksPerPod})
+		s.Ranks = append(s.Ranks, fmt.Sprintf("%d-%d", first, first+ranksPerPod-1))
+	}
+	if tune != nil {
+		tune(&d.Tuning)
+	}
+	raw, err := json.Marshal(d)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	s.Document = id + ".json"
+	c.write(s.Document, raw)
+	c.steps = append(c.steps, s)
+}
+
+// granted is what the device plugin says of a machine's device.
+var granted = devices.Encode([]devices.Device{{Kind: "hca", Name: job.Device, NUMA: -1, Files: []string{"/dev/infiniband/uverbs0"}, LinkType: "ethernet"}})
+
+func required(t *bootstrap.Tuning) { t.Require = bootstrap.Names{bootstrap.TransportRDMA} }
+
+// play runs the plan; every step must end as it says.
+func (c *cast) play(name string, limit time.Duration) []Outcome {
+	c.t.Helper()
+	raw, err := json.Marshal(c.steps)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.write(plan.File, raw)
+	return passes(c.t, Run{Name: name, Programs: c.files, Commands: [][]string{{"pod"}, {"pod"}}, Limit: limit})
+}
+
+var (
+	connected = regexp.MustCompile(`connected by RDMA" pod=\d peer=\d device=rxe0 .*gid=\S*10\.8\.0\.\d qp=\d+ .*peerQp=\d+`)
+	packets   = regexp.MustCompile(`counters of rxe0: sent_pkts \+\d+`)
+)
+
+// TestNPB: kernels of the NAS Parallel Benchmarks verify over RDMA between two
+// machines, and libibverbs really ran: device, GID, queue pairs and the device's
+// own counters show it.
+func TestNPB(t *testing.T) {
+	c := newCast(t)
+	for _, kernel := range []string{"cg", "is"} {
+		c.job(plan.Step{Name: kernel, Program: []string{"npb", "-class", "S", kernel}, Devices: granted}, 2, required)
+	}
+	for i, o := range c.play("npb", 6*time.Minute) {
+		if i == 0 && strings.Count(o.Output, "VERIFICATION SUCCESSFUL") != 2 {
+			t.Error("not every kernel verified")
+		}
+		if !connected.MatchString(o.Output) || len(packets.FindAllString(o.Output, -1)) != 2 {
+			t.Errorf("machine %d does not show that RDMA was used", i)
+		}
+	}
+}

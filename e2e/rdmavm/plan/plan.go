@@ -1,0 +1,26 @@
+// Package plan is what a pod in a virtual machine does, one step after the other:
+// the same file for both machines.
+package plan
+
+// File is the plan, among the programs of the machines.
+const File = "plan.json"
+
+// Step is a job of two pods, or a command that each machine runs by itself.
+type Step struct {
+	Name string
+	// Of a job: its document, and what its ranks run.
+	Document string   `json:",omitempty"`
+	Program  []string `json:",omitempty"`
+	Ranks    []string `json:",omitempty"` // of each pod, such as 0-1
+	Devices  string   `json:",omitempty"` // what the device plugin would say; empty: none granted
+
+	// Of a command: one for each machine. The second is tried again while the first
+	// is not there yet.
+	Commands [][]string `json:",omitempty"`
+
+	Breaks  int    `json:",omitempty"` // forced errors of the queue pair while the job runs
+	Loss    string `json:",omitempty"` // of packets, such as 2%
+	Unplug  bool   `json:",omitempty"` // removes machine 0's device while the job runs: the last step
+	Status  int    `json:",omitempty"` // that the job's ranks must end with; -1: any but 0
+	Sidecar int    `json:",omitempty"` // exit status of the sidecar
+}

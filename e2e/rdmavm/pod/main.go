@@ -1,0 +1,236 @@
+// pod is what runs in a virtual machine of a test of jobs: the pod's sidecar and
+// ranks, step by step of a plan.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/e2e/rdmavm/job"
+	"github.com/outrigger-hpc/outrigger/e2e/rdmavm/plan"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Println("pod:", err)
+		os.Exit(1)
+	}
+}
+
+const programs = "/usr/local/bin"
+
+func run() error {
+	node, err := strconv.Atoi(os.Getenv(job.EnvNode))
+	if err != nil {
+		return fmt.Errorf("$%s: %w", job.EnvNode, err)
+	}
+	var steps []plan.Step
+	b, err := os.ReadFile(filepath.Join(programs, plan.File))
+	if err == nil {
+		err = json.Unmarshal(b, &steps)
+	}
+	if err != nil {
+		return fmt.Errorf("the plan: %w", err)
+	}
+	for i := range steps {
+		s := &step{Step: steps[i]}
+		fmt.Printf("== step %s\n", s.Name)
+		begun, before := time.Now(), counters()
+		do := s.job
+		if s.Commands != nil {
+			do = s.command
+		}
+		if err := do(node, i); err != nil {
+			return fmt.Errorf("step %s: %w", s.Name, err)
+		}
+		fmt.Printf("== step %s: ok, %v; counters of %s: %s\n", s.Name, time.Since(begun).Round(time.Millisecond), job.Device, moved(before, counters()))
+	}
+	return nil
+}
+
+// counters are those that the device keeps of its packets.
+func counters() map[string]uint64 {
+	all := map[string]uint64{}
+	files, _ := filepath.Glob("/sys/class/infiniband/" + job.Device + "/ports/1/hw_counters/*") // the pattern is good
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue // it may be gone
+		}
+		if n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64); err == nil {
+			all[filepath.Base(f)] = n
+		}
+	}
+	return all
+}
+
+func moved(before, after map[string]uint64) string {
+	var list []string
+	for _, name := range []string{"sent_pkts", "rcvd_pkts", "send_err", "retry_exceeded_err", "completer_retry_err", "rcvd_rnr_err", "send_rnr_err", "out_of_seq_request", "rcvd_seq_err", "duplicate_request"} {
+		if n := after[name] - before[name]; n != 0 {
+			list = append(list, fmt.Sprintf("%s +%d", name, n))
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// patience is how long a step waits for what does not depend on its length.
+const patience = 30 * time.Second
+
+func (s *step) command(node, _ int) error {
+	line := s.Commands[node]
+	for end := time.Now().Add(patience); ; {
+		c := exec.Command(line[0], line[1:]...)
+		said, err := c.CombinedOutput()
+		if err == nil {
+			fmt.Printf("%s\n", said)
+			return nil
+		}
+		if node == 0 || time.Now().After(end) {
+			return fmt.Errorf("%s: %w\n%s", strings.Join(line, " "), err, said)
+		}
+		time.Sleep(200 * time.Millisecond) // the other side is not there yet
+	}
+}
+
+// step is a plan's step with what belongs to it while it runs.
+type step struct {
+	plan.Step
+	sidecar *exec.Cmd
+	log     string
+	control string // socket of drills
+}
+
+func (s *step) job(node, number int) (err error) {
+	dir := fmt.Sprintf("/tmp/job%d", number)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if s.Loss != "" {
+		if err := shell("tc", "qdisc", "add", "dev", "eth0", "root", "netem", "loss", s.Loss); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, shell("tc", "qdisc", "del", "dev", "eth0", "root")) }()
+	}
+	socket := filepath.Join(dir, "s")
+	s.control, s.log = filepath.Join(dir, "m"), filepath.Join(job.Host, job.Kept, s.Name+"-sidecar.log")
+	if err := s.start(node, socket); err != nil {
+		return err
+	}
+	var said strings.Builder
+	ranks := exec.Command("outrigger-launch", append([]string{
+		"--socket", socket, "--ranks", s.Ranks[node], "--",
+	}, s.Program...)...)
+	ranks.Stdout, ranks.Stderr = &said, &said
+	if err := ranks.Start(); err != nil {
+		return errors.Join(err, s.end())
+	}
+	over, done := context.WithCancel(context.Background())
+	drilled := make(chan int)
+	go func() { drilled <- s.drill(over, node) }()
+	_ = ranks.Wait() // the status is looked at below
+	done()
+	drills := <-drilled
+	status := ranks.ProcessState.ExitCode()
+	fmt.Printf("%s\nranks ended with status %d; %d drills\n", said.String(), status, drills)
+	err = s.end()
+	if b, e := os.ReadFile(s.log); e == nil {
+		fmt.Printf("-- sidecar's log:\n%s--\n", tail(string(b)))
+	}
+	switch {
+	case s.Status >= 0 && status != s.Status || s.Status < 0 && status == 0:
+		err = errors.Join(err, fmt.Errorf("ranks ended with status %d, want %d", status, s.Status))
+	case s.Breaks > 0 && node == 0 && drills < s.Breaks:
+		err = errors.Join(err, fmt.Errorf("the job was over after %d of %d forced errors: make it longer", drills, s.Breaks))
+	}
+	return err
+}
+
+// tail is the part of a log that is worth showing.
+func tail(log string) string {
+	const most = 6000
+	if len(log) <= most {
+		return log
+	}
+	return log[:most/2] + "\n...\n" + log[len(log)-most/2:]
+}
+
+func shell(line ...string) error {
+	if said, err := exec.Command(line[0], line[1:]...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(line, " "), err, said)
+	}
+	return nil
+}
+
+func (s *step) start(node int, socket string) error {
+	out, err := os.Create(s.log)
+	if err != nil {
+		return err
+	}
+	defer out.Close() // the sidecar has its own
+	s.sidecar = exec.Command("outrigger-sidecar", "--bootstrap", filepath.Join(programs, s.Document), "--pod", strconv.Itoa(node),
+		"--socket", socket, "--metrics", "unix:"+s.control)
+	s.sidecar.Stdout, s.sidecar.Stderr = out, out
+	if s.Devices != "" {
+		s.sidecar.Env = append(os.Environ(), "OUTRIGGER_DEVICES_HCA="+s.Devices)
+	}
+	return s.sidecar.Start()
+}
+
+func (s *step) end() error {
+	_ = s.sidecar.Process.Signal(syscall.SIGTERM) // it may have ended
+	timer := time.AfterFunc(patience, func() { _ = s.sidecar.Process.Kill() })
+	defer timer.Stop()
+	_ = s.sidecar.Wait() // the status is looked at below
+	if got := s.sidecar.ProcessState.ExitCode(); got != s.Sidecar {
+		return fmt.Errorf("the sidecar ended with status %d, want %d", got, s.Sidecar)
+	}
+	return nil
+}
+
+// drill does to the job what its step wants, until the job is over, and returns
+// how often.
+func (s *step) drill(over context.Context, node int) (n int) {
+	if node != 0 || s.Breaks == 0 && !s.Unplug {
+		return 0
+	}
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", s.control)
+	}}}
+	for over.Err() == nil && (s.Unplug || n < s.Breaks) {
+		select {
+		case <-over.Done():
+			return n
+		case <-time.After(20 * time.Millisecond):
+		}
+		if b, err := os.ReadFile(s.log); err != nil || strings.Count(string(b), "connected by RDMA") <= n {
+			continue // the last one has not been mended yet
+		}
+		if s.Unplug {
+			if err := shell("rdma", "link", "delete", job.Device); err != nil {
+				fmt.Println(err)
+				return n
+			}
+			return 1
+		}
+		r, err := client.Post("http://sidecar/debug/break/1", "", nil)
+		if err != nil {
+			fmt.Println("drill:", err)
+			continue
+		}
+		_ = r.Body.Close()
+		n++
+	}
+	return n
+}
