@@ -5,6 +5,7 @@
 // segment and wake do.
 package shm
 
+
 // ABIVersion is the version of LAYOUT.md that this code implements. A client
 // and a sidecar with different versions refuse each other at attach (§2).
 const ABIVersion = 1
@@ -18,7 +19,8 @@ const (
 	FeatureColl                         // engine-run collectives
 	FeaturePlace                        // the client says on which processor it computes or waits
 	FeatureGroups                       // a communicator may be named by another with the same ranks
-	FeaturesAll      = FeatureInline | FeatureStaged | FeatureRMA | FeatureColl | FeaturePlace | FeatureGroups
+	FeatureData                         // 32 bits travel beside the tag
+	FeaturesAll      = FeatureInline | FeatureStaged | FeatureRMA | FeatureColl | FeaturePlace | FeatureGroups | FeatureData
 	FeaturesRequired = FeatureInline | FeatureStaged
 )
 
@@ -85,6 +87,7 @@ const (
 	FlagNow                         // probe: answer at once even when nothing is there
 	FlagExclusive                   // lock
 	FlagSwap                        // reduce: dst = dst (op) src, else dst = src (op) dst
+	FlagData                        // send: Status is the message's data; done: Context is
 )
 
 // Class says where a descriptor's payload lives (§4.2).

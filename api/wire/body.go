@@ -12,6 +12,7 @@ type RTSBody struct {
 	Key  uint64 // registration key; 0: not registered
 	Addr uint64 // address under Key
 	Last uint8  // last byte of the source (paper 001, GET)
+	Data uint32 // of the message, with FlagData
 }
 
 // RTSBytes is the size of an RTSBody.
@@ -22,7 +23,7 @@ func (r *RTSBody) Encode(b []byte) int {
 	_ = b[RTSBytes-1]
 	binary.LittleEndian.PutUint64(b[0:], r.Key)
 	binary.LittleEndian.PutUint64(b[8:], r.Addr)
-	binary.LittleEndian.PutUint64(b[16:], uint64(r.Last))
+	binary.LittleEndian.PutUint64(b[16:], uint64(r.Last)|uint64(r.Data)<<32)
 	return RTSBytes
 }
 
@@ -32,6 +33,7 @@ func (r *RTSBody) Decode(b []byte) error {
 		return fmt.Errorf("%w: rts body of %d bytes", ErrMalformed, len(b))
 	}
 	r.Key, r.Addr, r.Last = binary.LittleEndian.Uint64(b[0:]), binary.LittleEndian.Uint64(b[8:]), b[16]
+	r.Data = binary.LittleEndian.Uint32(b[20:])
 	return nil
 }
 

@@ -38,7 +38,7 @@ type Type uint8
 const (
 	Ack       Type = 1  // nothing but the header's ack and credit; unsequenced
 	Heartbeat Type = 2  // unsequenced
-	Eager     Type = 3  // A: message length; payload: the message. FlagSync: B is the sender's request, Matched comes back
+	Eager     Type = 3  // A: message length; payload: the message. FlagSync: B is the sender's request, Matched comes back. FlagData: B is its data
 	Matched   Type = 4  // A: sender's request
 	RTS       Type = 5  // A: message length, B: sender's request; payload: RTSBody
 	Pull      Type = 6  // A: sender's request, B: receiver's request; payload: PullBody
@@ -87,8 +87,9 @@ const (
 	FlagAckNow                     // acknowledge without delay
 	FlagColl                       // belongs to a collective: matched in a space of its own
 	FlagComputes                   // RTS, Pull: ranks of the sender compute beside their transfers
+	FlagData                       // Eager, RTS: the message has data: B of an Eager, which is not sync then, or in RTSBody
 
-	flagsAll = FlagSync | FlagAckNow | FlagColl | FlagComputes
+	flagsAll = FlagSync | FlagAckNow | FlagColl | FlagComputes | FlagData
 )
 
 // bare reports that frames of a type have no payload (§4).

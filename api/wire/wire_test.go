@@ -30,7 +30,7 @@ func TestGoldenHeader(t *testing.T) {
 }
 
 func TestGoldenBodies(t *testing.T) {
-	rts := RTSBody{Key: 0x0102030405060708, Addr: 0x1112131415161718, Last: 0xfe}
+	rts := RTSBody{Key: 0x0102030405060708, Addr: 0x1112131415161718, Last: 0xfe, Data: 0x21222324}
 	b := make([]byte, RTSBytes)
 	if n := rts.Encode(b); n != RTSBytes {
 		t.Errorf("an RTS body of %d bytes", n)
@@ -101,7 +101,7 @@ func TestMalformed(t *testing.T) {
 	for what, spoil := range map[string]func(b *[HeaderBytes]byte){
 		"version 2":                                    func(b *[HeaderBytes]byte) { b[0] = 2 },
 		"type(0)":                                      func(b *[HeaderBytes]byte) { b[1] = 0 },
-		"data with flags 0x10":                         func(b *[HeaderBytes]byte) { b[2] = 0x10 },
+		"data with flags 0x20":                         func(b *[HeaderBytes]byte) { b[2] = 0x20 },
 		"ack with a payload of 274960 bytes":           func(b *[HeaderBytes]byte) { b[1] = byte(Ack) },
 		"fin with a payload of 274960 bytes":           func(b *[HeaderBytes]byte) { b[1] = byte(Fin) },
 		"left with a payload of 274960 bytes":          func(b *[HeaderBytes]byte) { b[1] = byte(Left) },

@@ -286,7 +286,7 @@ func (c *Core) onEager(p *peer, h *wire.Header, payload []byte) error {
 		return nil
 	}
 	if r, id := c.arrive(e, h); r != nil {
-		c.bind(r, p, h, h.A)
+		c.bind(r, p, h, h.A, carried(h, uint32(h.B)))
 		c.tellMatched(p, h, shm.StatusOK)
 		if r.class != shm.ClassStaged || r.want == 0 {
 			c.deposit(r, 0, payload[:r.want])
@@ -310,7 +310,7 @@ func (c *Core) onEager(p *peer, h *wire.Header, payload []byte) error {
 	if h.Length > 0 {
 		copy(c.ports.Bytes(ref), payload)
 	}
-	c.park(p, e, h, h.A, ref)
+	c.park(p, e, h, h.A, ref, carried(h, uint32(h.B)))
 	return nil
 }
 
@@ -352,7 +352,7 @@ func (c *Core) placeEager(p *peer, h *wire.Header) error {
 	}
 	r, id := c.arrive(e, h)
 	if r != nil {
-		c.bind(r, p, h, h.A)
+		c.bind(r, p, h, h.A, carried(h, uint32(h.B)))
 		if r.class != shm.ClassStaged && r.class != shm.ClassInline && r.want == r.length {
 			c.target(p, h, placeRecv, id, r.buf.Slice(0, r.want), e.session)
 			return nil
@@ -368,7 +368,7 @@ func (c *Core) placeEager(p *peer, h *wire.Header) error {
 		m, mid = c.parked.alloc()
 		*m = message{endpoint: e, head: *h, peer: p.id, length: h.A, payload: ref, eager: true, waiter: id}
 	} else {
-		m, mid = c.park(p, e, h, h.A, ref)
+		m, mid = c.park(p, e, h, h.A, ref, carried(h, uint32(h.B)))
 	}
 	m.arriving = true
 	c.target(p, h, placeMessage, mid, ref, nil)

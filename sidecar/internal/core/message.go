@@ -16,6 +16,7 @@ type message struct {
 	length   uint64
 	payload  link.Ref     // in the pool; none when empty or a rendezvous
 	offer    wire.RTSBody // of a rendezvous
+	data     immediate
 	ref      match.Ref
 	eager    bool
 	arriving bool   // the link is still reading the payload
@@ -50,11 +51,11 @@ func (c *Core) arrive(e *endpoint, h *wire.Header) (*recv, uint64) {
 
 // park keeps a message until somebody receives it. The payload, if any, is
 // still to be filled in.
-func (c *Core) park(p *peer, e *endpoint, h *wire.Header, length uint64, payload link.Ref) (*message, uint64) {
+func (c *Core) park(p *peer, e *endpoint, h *wire.Header, length uint64, payload link.Ref, data immediate) (*message, uint64) {
 	m, id := c.parked.alloc()
 	*m = message{
 		endpoint: e, head: *h, peer: p.id, length: length, payload: payload, eager: h.Type == wire.Eager,
-		coll: h.Flags&wire.FlagColl != 0,
+		coll: h.Flags&wire.FlagColl != 0, data: data,
 	}
 	if key, kept := m.retractKey(); kept {
 		c.retractables[key] = id
@@ -69,7 +70,7 @@ func (c *Core) park(p *peer, e *endpoint, h *wire.Header, length uint64, payload
 // matchParked gives a parked message to a receive.
 func (c *Core) matchParked(r *recv, rid uint64, m *message, mid uint64) {
 	p := &c.peers[m.peer]
-	c.bind(r, p, &m.head, m.length)
+	c.bind(r, p, &m.head, m.length, m.data)
 	if m.arriving {
 		m.waiter = rid
 		return

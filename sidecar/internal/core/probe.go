@@ -70,6 +70,7 @@ func (c *Core) answerProbe(s SessionID, req uint32, m *message, id uint64, claim
 		m.endpoint.claimed = append(m.endpoint.claimed, id)
 	}
 	d.SetBody(0, m.length, handle, 0)
+	m.data.tell(&d)
 	c.complete(s, &d)
 }
 

@@ -27,6 +27,7 @@ type recv struct {
 	source uint32
 	tag    uint64
 	length uint64
+	data   immediate
 	want   uint64 // min(length, capacity)
 	peer   link.Peer
 	from   uint32 // source that it accepts; AnySource: any
@@ -118,9 +119,9 @@ func (c *Core) startRecv(r *recv, id uint64, p match.Pattern) {
 }
 
 // bind notes which message r has got.
-func (c *Core) bind(r *recv, p *peer, h *wire.Header, length uint64) {
+func (c *Core) bind(r *recv, p *peer, h *wire.Header, length uint64, data immediate) {
 	r.matched = true
-	r.source, r.tag, r.length, r.peer = h.Src, h.Tag, length, p.id
+	r.source, r.tag, r.length, r.peer, r.data = h.Src, h.Tag, length, p.id, data
 	r.want = min(length, r.capacity)
 	r.move.Want = r.want
 }
@@ -157,6 +158,7 @@ func (c *Core) endRecv(id uint64, r *recv, status shm.Status) {
 	if !r.matched {
 		d.Peer = shm.AnySource
 	}
+	r.data.tell(d)
 	if r.class == shm.ClassStaged {
 		done := *d // returning chunks uses the scratch, too
 		c.returnRecvChunks(r)

@@ -36,6 +36,7 @@ func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
 	if step.Do == mover.Register {
 		step = c.registerSource(p, st, step.Mem)
 	}
+	step.Offer.Data = o.data.word()
 	f, _ := c.emit(p, wire.RTS)
 	o.header(&f.Head)
 	c.tellBusy(&f.Head)
@@ -78,15 +79,16 @@ func (c *Core) onRTS(p *peer, h *wire.Header, payload []byte) error {
 		c.refuse(&message{head: *h, peer: p.id}, c.refusal())
 		return nil
 	}
+	data := carried(h, body.Data)
 	if r, id := c.arrive(e, h); r != nil {
-		c.bind(r, p, h, h.A)
+		c.bind(r, p, h, h.A, data)
 		c.startRendezvous(r, id, h.B, &body)
 		return nil
 	}
 	if err := p.announces(); err != nil {
 		return err
 	}
-	m, _ := c.park(p, e, h, h.A, link.Ref{})
+	m, _ := c.park(p, e, h, h.A, link.Ref{}, data)
 	m.offer = body
 	return nil
 }

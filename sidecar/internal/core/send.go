@@ -53,6 +53,7 @@ type outgoing struct {
 	payload link.Ref
 	inline  []byte
 	class   shm.Class
+	data    immediate
 	sync    bool
 	coll    bool
 }
@@ -61,7 +62,7 @@ func (c *Core) submitSend(s *session, d *shm.Descriptor) error {
 	o := outgoing{
 		owner: owner{session: s.id, req: d.Req, silent: d.Flags&shm.FlagSilent != 0},
 		src:   s.endpoint.rank, dst: d.Peer, context: d.Context, tag: d.Tag,
-		class: d.Class, sync: d.Flags&shm.FlagSync != 0,
+		class: d.Class, sync: d.Flags&shm.FlagSync != 0, data: dataOf(d),
 	}
 	if err := c.checkRank(d.Peer); err != nil {
 		return err
@@ -108,7 +109,7 @@ func (c *Core) startSend(s *session, o *outgoing) {
 	if p.offers != nil && c.sendOffered(s, p, o) {
 		return
 	}
-	if o.class != shm.ClassStaged && o.total <= c.eagerMax(p) && c.takeCredit(p, o.total) {
+	if o.class != shm.ClassStaged && !(o.sync && o.data.there()) && o.total <= c.eagerMax(p) && c.takeCredit(p, o.total) {
 		c.sendEager(s, p, o)
 		return
 	}
@@ -139,6 +140,9 @@ func (o *outgoing) header(f *wire.Header) {
 	if o.coll {
 		f.Flags |= wire.FlagColl
 	}
+	if o.data.there() {
+		f.Flags |= wire.FlagData
+	}
 }
 
 // sendEager emits the message with its payload (P§5.1). The send is over as
@@ -147,7 +151,7 @@ func (o *outgoing) header(f *wire.Header) {
 func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 	f, a := c.emit(p, wire.Eager)
 	o.header(&f.Head)
-	f.Head.A, f.Head.Length = o.total, uint32(o.total)
+	f.Head.A, f.Head.B, f.Head.Length = o.total, uint64(o.data.word()), uint32(o.total)
 	c.stats.Eager.add(o.total)
 	done := true
 	switch {
