@@ -5,6 +5,7 @@
 // segment and wake do.
 package shm
 
+//go:generate go run ../../hack/cheader ../../clientlib/c/src/layout.h OR_=abi.go,handshake.go,place.go,collblock.go OR_SEG_=segment/layout.go OR_NAME_=../names/names.go
 
 // ABIVersion is the version of LAYOUT.md that this code implements. A client
 // and a sidecar with different versions refuse each other at attach (§2).

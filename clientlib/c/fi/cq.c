@@ -1,0 +1,310 @@
+/* Completion queues and counters. */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "provider.h"
+
+/* Looks that come faster than this after each other are a thread that waits. */
+#define TIGHT_NS 5000u
+
+void cq_put(struct cq *cq, const struct completion *c)
+{
+	if (cq == NULL)
+		return;
+	if (cq->count == cq->room) {
+		size_t room = cq->room == 0 ? 256 : 2 * cq->room;
+		struct completion *list = malloc(room * sizeof *list);
+		if (list == NULL) {
+			cq->lost = true;
+			return;
+		}
+		for (size_t i = 0; i < cq->count; i++)
+			list[i] = cq->list[(cq->head + i) & (cq->room - 1)];
+		free(cq->list);
+		cq->list = list;
+		cq->head = 0;
+		cq->room = room;
+	}
+	cq->list[(cq->head + cq->count++) & (cq->room - 1)] = *c;
+}
+
+static struct completion *first(const struct cq *cq) { return &cq->list[cq->head]; }
+
+static void pop(struct cq *cq)
+{
+	cq->head = (cq->head + 1) & (cq->room - 1);
+	cq->count--;
+}
+
+static size_t entry_bytes(enum fi_cq_format f)
+{
+	switch (f) {
+	case FI_CQ_FORMAT_MSG: return sizeof(struct fi_cq_msg_entry);
+	case FI_CQ_FORMAT_DATA: return sizeof(struct fi_cq_data_entry);
+	case FI_CQ_FORMAT_TAGGED: return sizeof(struct fi_cq_tagged_entry);
+	default: return sizeof(struct fi_cq_entry);
+	}
+}
+
+/* write an entry: each format is the beginning of the next longer one. */
+static void write_entry(const struct completion *c, enum fi_cq_format f, void *to)
+{
+	struct fi_cq_tagged_entry e = {c->context, c->flags, c->len, c->buf, c->data, c->tag};
+	memcpy(to, &e, entry_bytes(f));
+}
+
+static ssize_t take(struct cq *cq, void *buf, size_t count, fi_addr_t *sources)
+{
+	size_t n = 0, bytes = entry_bytes(cq->format);
+	while (n < count && cq->count > 0 && first(cq)->err == 0) {
+		write_entry(first(cq), cq->format, (char *)buf + n * bytes);
+		if (sources != NULL)
+			sources[n] = FI_ADDR_NOTAVAIL; /* FI_SOURCE is not offered */
+		pop(cq);
+		n++;
+	}
+	if (n > 0)
+		return (ssize_t)n;
+	if (cq->lost)
+		return -FI_EOVERRUN;
+	return cq->count > 0 ? -FI_EAVAIL : -FI_EAGAIN;
+}
+
+/* end reports once that there is no sidecar any more: whatever is open has ended
+ * with it. */
+static void end(struct cq *cq)
+{
+	if (cq->told)
+		return;
+	cq->told = true;
+	cq_put(cq, &(struct completion){.err = FI_ECONNABORTED, .status = OUTRIGGER_NO_SIDECAR});
+}
+
+static ssize_t look(struct cq *cq, void *buf, size_t count, fi_addr_t *sources)
+{
+	ssize_t n = take(cq, buf, count, sources);
+	if (n == -FI_EAGAIN) {
+		progress();
+		if (sidecar_ended)
+			end(cq);
+		n = take(cq, buf, count, sources);
+	}
+	return n;
+}
+
+/* A thread that comes back at once after each look in vain is one that waits: it
+ * yields after some, and then sleeps. One that computes between its looks comes
+ * later, and is never held up. */
+static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *sources)
+{
+	struct cq *cq = (struct cq *)fid;
+	lock();
+	ssize_t n = look(cq, buf, count, sources);
+	if (n != -FI_EAGAIN) {
+		cq->idle = 0;
+		unlock();
+		return n;
+	}
+	uint64_t now = nanoseconds();
+	if (cq->idle == 0 || now - cq->looked > TIGHT_NS) {
+		cq->idle = 0;
+		cq->idle_since = now;
+	}
+	unsigned looks = ++cq->idle;
+	uint64_t since = cq->idle_since;
+	unlock();
+	bool alive = doze(since, looks);
+	lock();
+	sidecar_ended = sidecar_ended || !alive;
+	cq->looked = nanoseconds();
+	unlock();
+	return -FI_EAGAIN;
+}
+
+static ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count) { return cq_readfrom(fid, buf, count, NULL); }
+
+static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *out, uint64_t flags)
+{
+	struct cq *cq = (struct cq *)fid;
+	(void)flags;
+	lock();
+	if (cq->count == 0 || first(cq)->err == 0) {
+		unlock();
+		return -FI_EAGAIN;
+	}
+	const struct completion *c = first(cq);
+	/* Fields of a newer libfabric are left alone: the caller's may be older. */
+	out->op_context = c->context;
+	out->flags = c->flags;
+	out->len = c->len;
+	out->buf = c->buf;
+	out->data = c->data;
+	out->tag = c->tag;
+	out->olen = c->olen;
+	out->err = c->err;
+	out->prov_errno = c->status;
+	out->err_data_size = 0;
+	pop(cq);
+	unlock();
+	return 1;
+}
+
+static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *sources, const void *cond, int timeout)
+{
+	struct cq *cq = (struct cq *)fid;
+	uint64_t begun = nanoseconds();
+	(void)cond;
+	for (unsigned looks = 0;; looks++) {
+		lock();
+		ssize_t n = look(cq, buf, count, sources);
+		unlock();
+		uint64_t waited = nanoseconds() - begun;
+		if (n != -FI_EAGAIN || (timeout >= 0 && waited >= (uint64_t)timeout * 1000000u))
+			return n;
+		if (!doze(begun, looks)) {
+			lock();
+			sidecar_ended = true;
+			unlock();
+		}
+	}
+}
+
+static ssize_t cq_sread(struct fid_cq *fid, void *buf, size_t count, const void *cond, int timeout)
+{
+	return cq_sreadfrom(fid, buf, count, NULL, cond, timeout);
+}
+
+static int cq_signal(struct fid_cq *fid)
+{
+	(void)fid;
+	return -FI_ENOSYS;
+}
+
+static const char *cq_text(struct fid_cq *fid, int status, const void *data, char *buf, size_t length)
+{
+	static __thread char text[512];
+	char why[256] = "";
+	(void)fid, (void)data;
+	lock();
+	if (client() != NULL)
+		outrigger_failure(client(), why, sizeof why);
+	unlock();
+	snprintf(text, sizeof text, "%s%s%s", outrigger_status_text(status), *why == 0 ? "" : ": ", why);
+	if (buf != NULL && length > 0)
+		snprintf(buf, length, "%s", text);
+	return text;
+}
+
+static int cq_close(struct fid *fid)
+{
+	struct cq *cq = (struct cq *)fid;
+	free(cq->list);
+	free(cq);
+	return 0;
+}
+
+static struct fi_ops cq_fid_ops = {
+	.size = sizeof cq_fid_ops, .close = cq_close, .bind = no_bind, .control = no_control, .ops_open = no_ops_open,
+};
+
+static struct fi_ops_cq cq_ops = {
+	.size = sizeof cq_ops, .read = cq_read, .readfrom = cq_readfrom, .readerr = cq_readerr, .sread = cq_sread, .sreadfrom = cq_sreadfrom,
+	.signal = cq_signal, .strerror = cq_text,
+};
+
+static bool waitable(enum fi_wait_obj w) { return w == FI_WAIT_NONE || w == FI_WAIT_UNSPEC || w == FI_WAIT_YIELD; }
+
+int cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **out, void *context)
+{
+	(void)domain;
+	if (attr != NULL && !waitable(attr->wait_obj))
+		return -FI_ENOSYS;
+	struct cq *cq = calloc(1, sizeof *cq);
+	if (cq == NULL)
+		return -FI_ENOMEM;
+	cq->format = attr == NULL || attr->format == FI_CQ_FORMAT_UNSPEC ? FI_CQ_FORMAT_TAGGED : attr->format;
+	cq->fid.fid.fclass = FI_CLASS_CQ;
+	cq->fid.fid.context = context;
+	cq->fid.fid.ops = &cq_fid_ops;
+	cq->fid.ops = &cq_ops;
+	*out = &cq->fid;
+	return 0;
+}
+
+static uint64_t counter_get(struct fid_cntr *fid, bool errors)
+{
+	struct counter *c = (struct counter *)fid;
+	lock();
+	progress();
+	uint64_t v = errors ? c->errors : c->value;
+	unlock();
+	return v;
+}
+
+static uint64_t counter_read(struct fid_cntr *fid) { return counter_get(fid, false); }
+static uint64_t counter_readerr(struct fid_cntr *fid) { return counter_get(fid, true); }
+
+static int counter_change(struct fid_cntr *fid, bool errors, uint64_t base, uint64_t v)
+{
+	struct counter *c = (struct counter *)fid;
+	lock();
+	uint64_t *at = errors ? &c->errors : &c->value;
+	*at = *at * base + v;
+	unlock();
+	return 0;
+}
+
+static int counter_add(struct fid_cntr *fid, uint64_t v) { return counter_change(fid, false, 1, v); }
+static int counter_set(struct fid_cntr *fid, uint64_t v) { return counter_change(fid, false, 0, v); }
+static int counter_adderr(struct fid_cntr *fid, uint64_t v) { return counter_change(fid, true, 1, v); }
+static int counter_seterr(struct fid_cntr *fid, uint64_t v) { return counter_change(fid, true, 0, v); }
+
+static int counter_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
+{
+	struct counter *c = (struct counter *)fid;
+	uint64_t begun = nanoseconds();
+	uint64_t errors = counter_readerr(fid);
+	for (unsigned looks = 0;; looks++) {
+		if (counter_read(fid) >= threshold)
+			return 0;
+		if (c->errors != errors)
+			return -FI_EAVAIL;
+		if (timeout >= 0 && nanoseconds() - begun >= (uint64_t)timeout * 1000000u)
+			return -FI_ETIMEDOUT;
+		if (!doze(begun, looks))
+			return -FI_ECONNABORTED;
+	}
+}
+
+static int counter_close(struct fid *fid)
+{
+	free(fid);
+	return 0;
+}
+
+static struct fi_ops counter_fid_ops = {
+	.size = sizeof counter_fid_ops, .close = counter_close, .bind = no_bind, .control = no_control, .ops_open = no_ops_open,
+};
+
+static struct fi_ops_cntr counter_ops = {
+	.size = sizeof counter_ops, .read = counter_read, .readerr = counter_readerr, .add = counter_add, .set = counter_set,
+	.wait = counter_wait, .adderr = counter_adderr, .seterr = counter_seterr,
+};
+
+int counter_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **out, void *context)
+{
+	(void)domain;
+	if (attr != NULL && !waitable(attr->wait_obj))
+		return -FI_ENOSYS;
+	struct counter *c = calloc(1, sizeof *c);
+	if (c == NULL)
+		return -FI_ENOMEM;
+	c->fid.fid.fclass = FI_CLASS_CNTR;
+	c->fid.fid.context = context;
+	c->fid.fid.ops = &counter_fid_ops;
+	c->fid.ops = &counter_ops;
+	*out = &c->fid;
+	return 0;
+}

@@ -1,0 +1,216 @@
+/* Fabric, domain and event queue: little more than their doors. */
+#include <stdlib.h>
+
+#include "provider.h"
+
+struct fabric {
+	struct fid_fabric fid;
+	char slack[SLACK];
+};
+
+struct domain {
+	struct fid_domain fid;
+	char slack[SLACK];
+};
+
+struct eq {
+	struct fid_eq fid;
+	char slack[SLACK];
+};
+
+int no_bind(struct fid *fid, struct fid *other, uint64_t flags)
+{
+	(void)fid, (void)other, (void)flags;
+	return -FI_ENOSYS;
+}
+
+int no_control(struct fid *fid, int command, void *arg)
+{
+	(void)fid, (void)command, (void)arg;
+	return -FI_ENOSYS;
+}
+
+int no_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context)
+{
+	(void)fid, (void)name, (void)flags, (void)ops, (void)context;
+	return -FI_ENOSYS;
+}
+
+static int close_held(struct fid *fid)
+{
+	lock();
+	release();
+	unlock();
+	free(fid);
+	return 0;
+}
+
+static struct fi_ops held_ops = {
+	.size = sizeof held_ops, .close = close_held, .bind = no_bind, .control = no_control, .ops_open = no_ops_open,
+};
+
+static void take_hold(struct fid *fid, size_t class, void *context)
+{
+	fid->fclass = class;
+	fid->context = context;
+	fid->ops = &held_ops;
+	lock();
+	hold();
+	unlock();
+}
+
+static ssize_t eq_nothing(struct fid_eq *eq, uint32_t *event, void *buf, size_t len, uint64_t flags)
+{
+	(void)eq, (void)event, (void)buf, (void)len, (void)flags;
+	return -FI_EAGAIN;
+}
+
+static ssize_t eq_no_error(struct fid_eq *eq, struct fi_eq_err_entry *buf, uint64_t flags)
+{
+	(void)eq, (void)buf, (void)flags;
+	return -FI_EAGAIN;
+}
+
+static ssize_t eq_no_write(struct fid_eq *eq, uint32_t event, const void *buf, size_t len, uint64_t flags)
+{
+	(void)eq, (void)event, (void)buf, (void)len, (void)flags;
+	return -FI_ENOSYS;
+}
+
+static ssize_t eq_no_wait(struct fid_eq *eq, uint32_t *event, void *buf, size_t len, int timeout, uint64_t flags)
+{
+	(void)eq, (void)event, (void)buf, (void)len, (void)timeout, (void)flags;
+	return -FI_ENOSYS;
+}
+
+static const char *eq_text(struct fid_eq *eq, int code, const void *data, char *buf, size_t len)
+{
+	(void)eq, (void)code, (void)data, (void)buf, (void)len;
+	return "no event has an error";
+}
+
+static struct fi_ops_eq eq_ops = {
+	.size = sizeof eq_ops, .read = eq_nothing, .readerr = eq_no_error, .write = eq_no_write, .sread = eq_no_wait, .strerror = eq_text,
+};
+
+/* Nothing here happens by event: an address is known at once. */
+static int eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **out, void *context)
+{
+	(void)fabric, (void)attr;
+	struct eq *e = calloc(1, sizeof *e);
+	if (e == NULL)
+		return -FI_ENOMEM;
+	take_hold(&e->fid.fid, FI_CLASS_EQ, context);
+	e->fid.ops = &eq_ops;
+	*out = &e->fid;
+	return 0;
+}
+
+static int no_scalable(struct fid_domain *d, struct fi_info *i, struct fid_ep **ep, void *context)
+{
+	(void)d, (void)i, (void)ep, (void)context;
+	return -FI_ENOSYS;
+}
+
+static int no_poll(struct fid_domain *d, struct fi_poll_attr *a, struct fid_poll **p)
+{
+	(void)d, (void)a, (void)p;
+	return -FI_ENOSYS;
+}
+
+static int no_stx(struct fid_domain *d, struct fi_tx_attr *a, struct fid_stx **s, void *context)
+{
+	(void)d, (void)a, (void)s, (void)context;
+	return -FI_ENOSYS;
+}
+
+static int no_srx(struct fid_domain *d, struct fi_rx_attr *a, struct fid_ep **e, void *context)
+{
+	(void)d, (void)a, (void)e, (void)context;
+	return -FI_ENOSYS;
+}
+
+static int no_atomic(struct fid_domain *d, enum fi_datatype t, enum fi_op op, struct fi_atomic_attr *a, uint64_t flags)
+{
+	(void)d, (void)t, (void)op, (void)a, (void)flags;
+	return -FI_ENOSYS;
+}
+
+static int no_collective(struct fid_domain *d, enum fi_collective_op coll, struct fi_collective_attr *a, uint64_t flags)
+{
+	(void)d, (void)coll, (void)a, (void)flags;
+	return -FI_ENOSYS;
+}
+
+static struct fi_ops_domain domain_ops = {
+	.size = sizeof domain_ops, .av_open = av_open, .cq_open = cq_open, .endpoint = endpoint_open, .scalable_ep = no_scalable,
+	.cntr_open = counter_open, .poll_open = no_poll, .stx_ctx = no_stx, .srx_ctx = no_srx, .query_atomic = no_atomic,
+	.query_collective = no_collective,
+};
+
+static int no_reg(struct fid *fid, const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t key, uint64_t flags, struct fid_mr **mr, void *context)
+{
+	(void)fid, (void)buf, (void)len, (void)access, (void)offset, (void)key, (void)flags, (void)mr, (void)context;
+	return -FI_ENOSYS;
+}
+
+static int no_regv(struct fid *fid, const struct iovec *iov, size_t n, uint64_t access, uint64_t offset, uint64_t key, uint64_t flags, struct fid_mr **mr, void *context)
+{
+	(void)fid, (void)iov, (void)n, (void)access, (void)offset, (void)key, (void)flags, (void)mr, (void)context;
+	return -FI_ENOSYS;
+}
+
+static int no_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **mr)
+{
+	(void)fid, (void)attr, (void)flags, (void)mr;
+	return -FI_ENOSYS;
+}
+
+static struct fi_ops_mr mr_ops = {.size = sizeof mr_ops, .reg = no_reg, .regv = no_regv, .regattr = no_regattr};
+
+static int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **out, void *context)
+{
+	(void)fabric, (void)info;
+	struct domain *d = calloc(1, sizeof *d);
+	if (d == NULL)
+		return -FI_ENOMEM;
+	take_hold(&d->fid.fid, FI_CLASS_DOMAIN, context);
+	d->fid.ops = &domain_ops;
+	d->fid.mr = &mr_ops;
+	*out = &d->fid;
+	return 0;
+}
+
+static int no_passive(struct fid_fabric *f, struct fi_info *i, struct fid_pep **p, void *context)
+{
+	(void)f, (void)i, (void)p, (void)context;
+	return -FI_ENOSYS;
+}
+
+static int no_wait(struct fid_fabric *f, struct fi_wait_attr *a, struct fid_wait **w)
+{
+	(void)f, (void)a, (void)w;
+	return -FI_ENOSYS;
+}
+
+static int try_wait(struct fid_fabric *f, struct fid **fids, int count)
+{
+	(void)f, (void)fids, (void)count;
+	return 0;
+}
+
+static struct fi_ops_fabric fabric_ops = {
+	.size = sizeof fabric_ops, .domain = domain_open, .passive_ep = no_passive, .eq_open = eq_open, .wait_open = no_wait, .trywait = try_wait,
+};
+
+int fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **out, void *context)
+{
+	(void)attr;
+	struct fabric *f = calloc(1, sizeof *f);
+	if (f == NULL)
+		return -FI_ENOMEM;
+	take_hold(&f->fid.fid, FI_CLASS_FABRIC, context);
+	f->fid.ops = &fabric_ops;
+	*out = &f->fid;
+	return 0;
+}

@@ -1,0 +1,318 @@
+/* Endpoints: their life, their name and their options. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "provider.h"
+
+static uint32_t endpoints_made;
+
+struct op *op_new(struct endpoint *ep, enum kind kind, void *context)
+{
+	struct op *op = calloc(1, sizeof *op);
+	if (op == NULL)
+		return NULL;
+	op->ep = ep;
+	op->kind = kind;
+	op->context = context;
+	list_add(&ep->ops, &op->node);
+	return op;
+}
+
+void op_free(struct op *op)
+{
+	list_remove(&op->node);
+	free(op);
+}
+
+/* drain takes back what is open on an endpoint that closes: receives are
+ * cancelled, and sends are waited for, since what was sent must not be lost. */
+static void drain(struct endpoint *ep)
+{
+	if (client() == NULL)
+		return;
+	drop_untagged(ep);
+	for (struct node *n = ep->ops.next; n != &ep->ops; n = n->next) {
+		struct op *op = (struct op *)n;
+		if (op->kind != OP_SEND)
+			(void)outrigger_cancel(client(), op->request); /* too late is as good */
+	}
+	uint64_t begun = nanoseconds();
+	for (unsigned looks = 0; !list_empty(&ep->ops) && !sidecar_ended; looks++) {
+		progress();
+		drop_untagged(ep);
+		unlock();
+		bool alive = doze(begun, looks);
+		lock();
+		sidecar_ended = sidecar_ended || !alive;
+	}
+	while (!list_empty(&ep->ops))
+		op_free((struct op *)ep->ops.next);
+}
+
+static int endpoint_close(struct fid *fid)
+{
+	struct endpoint *ep = (struct endpoint *)fid;
+	lock();
+	ep->closing = true;
+	drain(ep);
+	while (!list_empty(&ep->claimed)) {
+		struct claimed *c = (struct claimed *)ep->claimed.next;
+		if (client() != NULL)
+			(void)outrigger_drop(client(), c->message.handle); /* it ends with the session too */
+		list_remove(&c->node);
+		free(c);
+	}
+	list_remove(&ep->node);
+	release();
+	unlock();
+	free(ep);
+	return 0;
+}
+
+static int bind_cq(struct endpoint *ep, struct cq *cq, uint64_t flags)
+{
+	bool selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
+	if ((flags & FI_TRANSMIT) != 0) {
+		ep->tx = cq;
+		ep->tx_selective = selective;
+	}
+	if ((flags & FI_RECV) != 0) {
+		ep->rx = cq;
+		ep->rx_selective = selective;
+	}
+	return 0;
+}
+
+static int bind_counter(struct endpoint *ep, struct counter *c, uint64_t flags)
+{
+	if ((flags & (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)) != 0 && (flags & (FI_SEND | FI_RECV)) == 0)
+		return 0; /* of accesses that there are not: it stays at zero */
+	if ((flags & FI_SEND) != 0)
+		ep->sent = c;
+	if ((flags & FI_RECV) != 0)
+		ep->received = c;
+	return 0;
+}
+
+static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
+{
+	struct endpoint *ep = (struct endpoint *)fid;
+	switch (other->fclass) {
+	case FI_CLASS_AV:
+		ep->av = (struct av *)other;
+		return 0;
+	case FI_CLASS_CQ:
+		return bind_cq(ep, (struct cq *)other, flags);
+	case FI_CLASS_CNTR:
+		return bind_counter(ep, (struct counter *)other, flags);
+	case FI_CLASS_EQ:
+		return 0;
+	}
+	return -FI_EINVAL;
+}
+
+static int enable(struct endpoint *ep)
+{
+	if (ep->enabled)
+		return 0;
+	if (ep->av == NULL)
+		return -FI_ENOAV;
+	if (ep->tx == NULL && ep->rx == NULL && ep->sent == NULL && ep->received == NULL)
+		return -FI_ENOCQ;
+	int rc = attach();
+	if (rc == 0) {
+		ep->enabled = true;
+		list_add(&endpoints, &ep->node);
+	}
+	return rc;
+}
+
+static int endpoint_control(struct fid *fid, int command, void *arg)
+{
+	struct endpoint *ep = (struct endpoint *)fid;
+	int rc = 0;
+	lock();
+	switch (command) {
+	case FI_ENABLE:
+		rc = enable(ep);
+		break;
+	case FI_GETOPSFLAG:
+		*(uint64_t *)arg = (*(uint64_t *)arg & FI_TRANSMIT) != 0 ? ep->tx_flags : ep->rx_flags;
+		break;
+	case FI_SETOPSFLAG: {
+		uint64_t flags = *(uint64_t *)arg;
+		if ((flags & FI_TRANSMIT) != 0)
+			ep->tx_flags = flags & ~FI_TRANSMIT;
+		if ((flags & FI_RECV) != 0)
+			ep->rx_flags = flags & ~FI_RECV;
+		break;
+	}
+	default:
+		rc = -FI_ENOSYS;
+	}
+	unlock();
+	return rc;
+}
+
+static int get_name(fid_t fid, void *address, size_t *length)
+{
+	struct endpoint *ep = (struct endpoint *)fid;
+	lock();
+	int rc = enable(ep) == 0 ? 0 : -FI_EOPBADSTATE;
+	struct name n = {.magic = NAME_MAGIC, .endpoint = ep->number};
+	if (rc == 0)
+		n.rank = outrigger_world(client()).rank;
+	unlock();
+	if (rc != 0)
+		return rc;
+	size_t room = *length;
+	*length = sizeof n;
+	if (address == NULL || room < sizeof n)
+		return -FI_ETOOSMALL;
+	memcpy(address, &n, sizeof n);
+	return 0;
+}
+
+static int no_set_name(fid_t fid, void *address, size_t length)
+{
+	(void)fid, (void)address, (void)length;
+	return -FI_ENOSYS;
+}
+
+static int no_peer(struct fid_ep *ep, void *address, size_t *length)
+{
+	(void)ep, (void)address, (void)length;
+	return -FI_ENOSYS;
+}
+
+static int no_connect(struct fid_ep *ep, const void *address, const void *param, size_t length)
+{
+	(void)ep, (void)address, (void)param, (void)length;
+	return -FI_ENOSYS;
+}
+
+static int no_listen(struct fid_pep *pep)
+{
+	(void)pep;
+	return -FI_ENOSYS;
+}
+
+static int no_accept(struct fid_ep *ep, const void *param, size_t length)
+{
+	(void)ep, (void)param, (void)length;
+	return -FI_ENOSYS;
+}
+
+static int no_reject(struct fid_pep *pep, fid_t handle, const void *param, size_t length)
+{
+	(void)pep, (void)handle, (void)param, (void)length;
+	return -FI_ENOSYS;
+}
+
+static int no_shutdown(struct fid_ep *ep, uint64_t flags)
+{
+	(void)ep, (void)flags;
+	return -FI_ENOSYS;
+}
+
+static int no_join(struct fid_ep *ep, const void *address, uint64_t flags, struct fid_mc **mc, void *context)
+{
+	(void)ep, (void)address, (void)flags, (void)mc, (void)context;
+	return -FI_ENOSYS;
+}
+
+static struct fi_ops_cm cm_ops = {
+	.size = sizeof cm_ops, .setname = no_set_name, .getname = get_name, .getpeer = no_peer, .connect = no_connect, .listen = no_listen,
+	.accept = no_accept, .reject = no_reject, .shutdown = no_shutdown, .join = no_join,
+};
+
+static ssize_t endpoint_cancel(fid_t fid, void *context)
+{
+	lock();
+	ssize_t rc = cancel((struct endpoint *)fid, context);
+	unlock();
+	return rc;
+}
+
+static int get_option(fid_t fid, int level, int name, void *value, size_t *length)
+{
+	struct endpoint *ep = (struct endpoint *)fid;
+	if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV)
+		return -FI_ENOPROTOOPT;
+	if (*length < sizeof ep->min_multi)
+		return -FI_ETOOSMALL;
+	memcpy(value, &ep->min_multi, sizeof ep->min_multi);
+	*length = sizeof ep->min_multi;
+	return 0;
+}
+
+static int set_option(fid_t fid, int level, int name, const void *value, size_t length)
+{
+	struct endpoint *ep = (struct endpoint *)fid;
+	if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV)
+		return -FI_ENOPROTOOPT;
+	if (length != sizeof ep->min_multi)
+		return -FI_EINVAL;
+	lock();
+	memcpy(&ep->min_multi, value, sizeof ep->min_multi);
+	unlock();
+	return 0;
+}
+
+static int no_tx(struct fid_ep *ep, int index, struct fi_tx_attr *attr, struct fid_ep **out, void *context)
+{
+	(void)ep, (void)index, (void)attr, (void)out, (void)context;
+	return -FI_ENOSYS;
+}
+
+static int no_rx(struct fid_ep *ep, int index, struct fi_rx_attr *attr, struct fid_ep **out, void *context)
+{
+	(void)ep, (void)index, (void)attr, (void)out, (void)context;
+	return -FI_ENOSYS;
+}
+
+static ssize_t no_size(struct fid_ep *ep)
+{
+	(void)ep;
+	return -FI_ENOSYS;
+}
+
+static struct fi_ops_ep ep_ops = {
+	.size = sizeof ep_ops, .cancel = endpoint_cancel, .getopt = get_option, .setopt = set_option, .tx_ctx = no_tx, .rx_ctx = no_rx,
+	.rx_size_left = no_size, .tx_size_left = no_size,
+};
+
+static struct fi_ops fid_ops = {
+	.size = sizeof fid_ops, .close = endpoint_close, .bind = endpoint_bind, .control = endpoint_control, .ops_open = no_ops_open,
+};
+
+#define MIN_MULTI_DEFAULT 64
+
+int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **out, void *context)
+{
+	(void)domain;
+	struct endpoint *ep = calloc(1, sizeof *ep);
+	if (ep == NULL)
+		return -FI_ENOMEM;
+	list_init(&ep->node);
+	list_init(&ep->ops);
+	list_init(&ep->claimed);
+	list_init(&ep->posted);
+	list_init(&ep->arrived);
+	ep->min_multi = MIN_MULTI_DEFAULT;
+	ep->tx_flags = info->tx_attr != NULL ? info->tx_attr->op_flags : 0;
+	ep->rx_flags = info->rx_attr != NULL ? info->rx_attr->op_flags : 0;
+	ep->fid.fid.fclass = FI_CLASS_EP;
+	ep->fid.fid.context = context;
+	ep->fid.fid.ops = &fid_ops;
+	ep->fid.ops = &ep_ops;
+	ep->fid.cm = &cm_ops;
+	ep->fid.msg = &msg_ops;
+	ep->fid.tagged = &tagged_ops;
+	lock();
+	ep->number = endpoints_made++;
+	hold();
+	unlock();
+	*out = &ep->fid;
+	return 0;
+}

@@ -1,0 +1,136 @@
+/* What the provider says that it can do. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "provider.h"
+
+#define TAG_BITS 0xaaaaaaaaaaaaaaaaull /* all 64 (fi_endpoint(3), mem_tag_format) */
+
+static void *make(size_t bytes) { return calloc(1, bytes + SLACK); }
+
+static void free_info(struct fi_info *i)
+{
+	if (i->fabric_attr != NULL)
+		free(i->fabric_attr->name);
+	if (i->domain_attr != NULL)
+		free(i->domain_attr->name);
+	free(i->tx_attr);
+	free(i->rx_attr);
+	free(i->ep_attr);
+	free(i->domain_attr);
+	free(i->fabric_attr);
+	free(i);
+}
+
+static struct fi_info *new_info(void)
+{
+	struct fi_info *i = make(sizeof *i);
+	if (i == NULL)
+		return NULL;
+	i->tx_attr = make(sizeof *i->tx_attr);
+	i->rx_attr = make(sizeof *i->rx_attr);
+	i->ep_attr = make(sizeof *i->ep_attr);
+	i->domain_attr = make(sizeof *i->domain_attr);
+	i->fabric_attr = make(sizeof *i->fabric_attr);
+	bool whole = i->tx_attr != NULL && i->rx_attr != NULL && i->ep_attr != NULL && i->domain_attr != NULL && i->fabric_attr != NULL;
+	if (whole) {
+		i->fabric_attr->name = strdup(PROVIDER_NAME);
+		i->domain_attr->name = strdup(PROVIDER_NAME);
+		whole = i->fabric_attr->name != NULL && i->domain_attr->name != NULL;
+	}
+	if (whole)
+		return i;
+	free_info(i);
+	return NULL;
+}
+
+static bool named(const char *wanted, const char *name) { return wanted == NULL || strcmp(wanted, name) == 0; }
+
+/* fits reports whether the hints ask for nothing that there is not. */
+static bool fits(const struct fi_info *h)
+{
+	const struct fi_ep_attr *e = h->ep_attr;
+	const struct fi_domain_attr *d = h->domain_attr;
+	if ((h->caps & ~CAPS_ALL) != 0)
+		return false;
+	if (e != NULL && ((e->type != FI_EP_UNSPEC && e->type != FI_EP_RDM) || e->tx_ctx_cnt > 1 || e->rx_ctx_cnt > 1))
+		return false;
+	if (h->tx_attr != NULL && ((h->tx_attr->msg_order & ~FI_ORDER_SAS) != 0 || h->tx_attr->inject_size > INJECT_MAX || h->tx_attr->iov_limit > IOV_LIMIT))
+		return false;
+	if (h->rx_attr != NULL && ((h->rx_attr->msg_order & ~FI_ORDER_SAS) != 0 || h->rx_attr->iov_limit > IOV_LIMIT))
+		return false;
+	if (d != NULL && (!named(d->name, PROVIDER_NAME) || d->cq_data_size > sizeof(uint32_t) || d->data_progress == FI_PROGRESS_AUTO || d->control_progress == FI_PROGRESS_AUTO))
+		return false;
+	return h->fabric_attr == NULL || named(h->fabric_attr->name, PROVIDER_NAME);
+}
+
+static void fill_transfer(struct fi_info *i, const struct fi_info *h)
+{
+	struct fi_tx_attr *t = i->tx_attr;
+	struct fi_rx_attr *r = i->rx_attr;
+	t->caps = CAPS_SEND;
+	r->caps = CAPS_RECV;
+	t->msg_order = r->msg_order = FI_ORDER_SAS;
+	t->inject_size = INJECT_MAX;
+	t->size = r->size = QUEUE_SIZE;
+	t->iov_limit = r->iov_limit = IOV_LIMIT;
+	if (h != NULL && h->tx_attr != NULL)
+		t->op_flags = h->tx_attr->op_flags;
+	if (h != NULL && h->rx_attr != NULL)
+		r->op_flags = h->rx_attr->op_flags;
+}
+
+static void fill_domain(struct fi_domain_attr *d, const struct fi_domain_attr *h)
+{
+	/* MPICH takes what it asked for as a sign that the provider is the one it
+	 * knows; everything here is safe for threads anyway. */
+	d->threading = h != NULL && h->threading != FI_THREAD_UNSPEC ? h->threading : FI_THREAD_SAFE;
+	d->control_progress = d->data_progress = FI_PROGRESS_MANUAL;
+	d->resource_mgmt = FI_RM_ENABLED;
+	d->av_type = h != NULL && h->av_type != FI_AV_UNSPEC ? h->av_type : FI_AV_TABLE;
+	d->mr_key_size = sizeof(uint64_t);
+	d->cq_data_size = sizeof(uint32_t);
+	d->cq_cnt = d->ep_cnt = d->cntr_cnt = d->tx_ctx_cnt = d->rx_ctx_cnt = 1024;
+	d->max_ep_tx_ctx = d->max_ep_rx_ctx = 1;
+	d->mr_iov_limit = 1;
+	d->mr_cnt = QUEUE_SIZE;
+	d->caps = CAPS_COMM;
+}
+
+int provider_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints, struct fi_info **info)
+{
+	(void)version, (void)node, (void)service, (void)flags;
+	/* Without a sidecar there is nothing to offer: the MPI takes another way. */
+	if (getenv("OUTRIGGER_SOCKET") == NULL || (hints != NULL && !fits(hints)))
+		return -FI_ENODATA;
+	struct fi_info *i = new_info();
+	if (i == NULL)
+		return -FI_ENOMEM;
+	i->caps = CAPS_ALL;
+	i->addr_format = FI_FORMAT_UNSPEC;
+	i->fabric_attr->prov_version = provider.version;
+	i->ep_attr->type = FI_EP_RDM;
+	i->ep_attr->protocol = FI_PROTO_UNSPEC;
+	i->ep_attr->max_msg_size = SIZE_MAX;
+	i->ep_attr->tx_ctx_cnt = i->ep_attr->rx_ctx_cnt = 1;
+	i->ep_attr->mem_tag_format = TAG_BITS;
+	fill_transfer(i, hints);
+	fill_domain(i->domain_attr, hints == NULL ? NULL : hints->domain_attr);
+	*info = i;
+	return 0;
+}
+
+static void cleanup(void) {}
+
+struct fi_provider provider = {
+	.version = FI_VERSION(1, 0),
+	.fi_version = FI_VERSION(2, 99), /* libfabric skips one that is older than what it is asked for */
+	.name = PROVIDER_NAME,
+	.getinfo = provider_getinfo,
+	.fabric = fabric_open,
+	.cleanup = cleanup,
+};
+
+struct fi_provider *fi_prov_ini(void);
+
+__attribute__((visibility("default"))) struct fi_provider *fi_prov_ini(void) { return &provider; }

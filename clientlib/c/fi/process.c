@@ -1,0 +1,102 @@
+/* The one attachment of this process, which all endpoints share. A rank that has
+ * said goodbye cannot come back, so that it stays while anything is open here,
+ * and until the process ends if nothing was ever sent. */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "provider.h"
+
+pthread_mutex_t provider_lock = PTHREAD_MUTEX_INITIALIZER;
+struct node endpoints = {&endpoints, &endpoints};
+bool sidecar_ended;
+
+static outrigger *session;
+static unsigned holders; /* fabrics, domains, endpoints */
+
+outrigger *client(void) { return session; }
+
+int attach(void)
+{
+	if (session != NULL)
+		return 0;
+	struct outrigger_config config = {0};
+	char why[512];
+	int rc = outrigger_open(&config, &session, why, sizeof why);
+	if (rc == OUTRIGGER_OK)
+		return 0;
+	/* An MPI says only that the endpoint could not be made. */
+	fprintf(stderr, "outrigger: %s\n", why);
+	return to_errno(rc);
+}
+
+static void leave(void)
+{
+	if (session == NULL)
+		return;
+	outrigger *s = session;
+	session = NULL;
+	(void)outrigger_close(s); /* what could not be delivered has failed elsewhere */
+}
+
+void hold(void) { holders++; }
+
+void release(void)
+{
+	if (--holders == 0 && session != NULL)
+		leave();
+}
+
+__attribute__((destructor)) static void at_exit(void) { leave(); }
+
+uint64_t nanoseconds(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void progress(void)
+{
+	if (session == NULL)
+		return;
+	if (outrigger_progress(session, NULL) == OUTRIGGER_NO_SIDECAR)
+		sidecar_ended = true;
+	for (struct node *n = endpoints.next; n != &endpoints; n = n->next)
+		serve_untagged((struct endpoint *)((char *)n - offsetof(struct endpoint, node)));
+}
+
+#define POLL_LOOKS 32        /* before a thread that finds nothing yields */
+#define YIELD_NS 200000u     /* before it sleeps */
+#define SLEEP_US 500u        /* at most: MPI may have other things to look at */
+
+/* doze is what a thread does that has found nothing so many times in a row, the
+ * first time at since: it yields, and then sleeps until something comes. */
+bool doze(uint64_t since, unsigned looks)
+{
+	if (looks < POLL_LOOKS)
+		return true;
+	if (session == NULL || nanoseconds() - since < YIELD_NS) {
+		sched_yield();
+		return true;
+	}
+	return outrigger_sleep(session, SLEEP_US) != OUTRIGGER_NO_SIDECAR;
+}
+
+int to_errno(int status)
+{
+	switch (status) {
+	case OUTRIGGER_OK: return 0;
+	case OUTRIGGER_TRUNCATED: return -FI_ETRUNC;
+	case OUTRIGGER_CANCELLED: return -FI_ECANCELED;
+	case OUTRIGGER_NO_MESSAGE: return -FI_ENOMSG;
+	case OUTRIGGER_TOO_MANY: return -FI_EAGAIN;
+	case OUTRIGGER_NO_MEMORY: return -FI_ENOMEM;
+	case OUTRIGGER_INVALID: return -FI_EINVAL;
+	case OUTRIGGER_REFUSED: return -FI_ECONNREFUSED;
+	case OUTRIGGER_PEER_FAILED: return -FI_ECONNRESET;
+	case OUTRIGGER_PEER_LEFT: return -FI_ESHUTDOWN;
+	}
+	return -FI_ECONNABORTED;
+}

@@ -1,0 +1,229 @@
+/*
+ * liboutrigger-fi.so: a libfabric provider over the C client. libfabric loads it
+ * by FI_PROVIDER_PATH; it imports nothing of libfabric, so that it works with
+ * whichever one an MPI brings along.
+ *
+ * One lock guards everything here. It is taken before the client's, and not held
+ * while a thread sleeps. Completions of the client come while both are held, and
+ * only note what has happened (on_* functions).
+ */
+#ifndef OUTRIGGER_PROVIDER_H
+#define OUTRIGGER_PROVIDER_H
+
+#include <pthread.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+#include <rdma/providers/fi_prov.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "outrigger.h"
+
+#define PROVIDER_NAME "outrigger"
+
+/* What a newer libfabric may add to a structure that it reads whole: zeros. */
+#define SLACK 512
+
+/* The limits that fi_getinfo tells. */
+#define IOV_LIMIT 8
+#define INJECT_MAX 8192 /* one slot of the slab */
+#define QUEUE_SIZE 65536
+
+#define CAPS_SEND (FI_MSG | FI_TAGGED | FI_SEND)
+#define CAPS_RECV (FI_MSG | FI_TAGGED | FI_RECV | FI_MULTI_RECV | FI_DIRECTED_RECV)
+#define CAPS_COMM (FI_LOCAL_COMM | FI_REMOTE_COMM)
+#define CAPS_ALL (CAPS_SEND | CAPS_RECV | CAPS_COMM)
+
+/* A doubly linked list; a head is a node that points at itself. */
+struct node {
+	struct node *next, *prev;
+};
+
+static inline void list_init(struct node *n) { n->next = n->prev = n; }
+static inline bool list_empty(const struct node *n) { return n->next == n; }
+
+static inline void list_add(struct node *head, struct node *n)
+{
+	n->prev = head->prev;
+	n->next = head;
+	head->prev->next = n;
+	head->prev = n;
+}
+
+static inline void list_remove(struct node *n)
+{
+	n->next->prev = n->prev;
+	n->prev->next = n->next;
+	list_init(n);
+}
+
+/* An endpoint's name, as MPI passes it to its peers. */
+struct name {
+	uint32_t magic, rank, endpoint, zero;
+};
+
+#define NAME_MAGIC 0x5254554fu /* "OUTR" */
+
+/* Each endpoint has contexts of its own (LAYOUT §4.1), which its peers know by
+ * its name. A process's own contexts, as the Go client makes them, are below. */
+#define CONTEXT_BASE 0x40000000u
+#define CONTEXTS_EACH 4u
+
+enum space { SPACE_TAGGED, SPACE_MSG };
+
+static inline uint32_t context_of(uint32_t endpoint, enum space s)
+{
+	return CONTEXT_BASE + endpoint * CONTEXTS_EACH + (uint32_t)s;
+}
+
+struct completion {
+	void *context, *buf;
+	uint64_t flags, data, tag;
+	size_t len, olen;
+	int err, status;
+};
+
+struct cq {
+	struct fid_cq fid;
+	char slack[SLACK];
+	enum fi_cq_format format;
+	struct completion *list;
+	size_t room, head, count; /* room is a power of two */
+	bool lost;                /* there was no memory for one */
+	unsigned idle;            /* looks in a row that found nothing */
+	uint64_t idle_since, looked;
+	bool told;                /* of the end of the sidecar */
+};
+
+struct counter {
+	struct fid_cntr fid;
+	char slack[SLACK];
+	uint64_t value, errors;
+};
+
+struct peer {
+	uint32_t rank, endpoint;
+};
+
+struct av {
+	struct fid_av fid;
+	char slack[SLACK];
+	struct peer *list;
+	size_t count, room;
+	uint32_t *index; /* of the list, by hash; 0: free, else place + 1 */
+	size_t buckets;  /* a power of two */
+};
+
+struct endpoint {
+	struct fid_ep fid;
+	char slack[SLACK];
+	struct cq *tx, *rx;
+	bool tx_selective, rx_selective;
+	struct counter *sent, *received;
+	struct av *av;
+	uint64_t tx_flags, rx_flags;
+	uint32_t number;
+	bool enabled, closing;
+	size_t min_multi;
+	struct node node;    /* of all endpoints */
+	struct node ops;     /* open ones */
+	struct node claimed; /* messages that a probe has taken */
+	struct node posted;  /* buffers for untagged messages */
+	struct node arrived; /* untagged messages without one */
+	unsigned probes;     /* for untagged messages, under way */
+};
+
+enum kind { OP_SEND, OP_RECV, OP_PEEK, OP_PROBE, OP_UNTAGGED };
+
+/* A request at the client. */
+struct op {
+	struct node node;
+	struct endpoint *ep;
+	enum kind kind;
+	void *context, *buf;
+	uint64_t flags; /* of the completion; FI_PEEK's own of a peek */
+	size_t room;
+	bool reports;   /* writes a completion when all is well */
+	outrigger_request request;
+	struct posted *posted;
+};
+
+/* A buffer for untagged messages. */
+struct posted {
+	struct node node;
+	void *context;
+	struct iovec iov[IOV_LIMIT];
+	int segments;
+	uint32_t from;
+	bool multi, reports, retired;
+	size_t used, room;
+	unsigned under_way;
+};
+
+/* A message that a probe has taken out of matching. */
+struct claimed {
+	struct node node;
+	void *context; /* of the probe */
+	struct outrigger_result message;
+};
+
+extern pthread_mutex_t provider_lock;
+static inline void lock(void) { pthread_mutex_lock(&provider_lock); }
+static inline void unlock(void) { pthread_mutex_unlock(&provider_lock); }
+
+/* process.c: the one attachment of this process. */
+int attach(void); /* 0 or -FI_E* */
+outrigger *client(void);
+void hold(void);
+void release(void);
+void progress(void);
+bool doze(uint64_t since, unsigned looks); /* without the lock; false: the sidecar has ended */
+uint64_t nanoseconds(void);
+int to_errno(int status);
+extern struct node endpoints;
+extern bool sidecar_ended;
+
+/* info.c */
+int provider_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints, struct fi_info **info);
+extern struct fi_provider provider;
+
+/* domain.c */
+int fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
+int no_bind(struct fid *fid, struct fid *other, uint64_t flags);
+int no_control(struct fid *fid, int command, void *arg);
+int no_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context);
+
+/* av.c */
+int av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **av, void *context);
+bool av_find(const struct av *av, fi_addr_t address, struct peer *p);
+
+/* cq.c */
+int cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
+int counter_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **counter, void *context);
+void cq_put(struct cq *cq, const struct completion *c);
+
+/* endpoint.c */
+int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context);
+struct op *op_new(struct endpoint *ep, enum kind kind, void *context);
+void op_free(struct op *op);
+
+/* transfer.c */
+extern struct fi_ops_tagged tagged_ops;
+extern struct fi_ops_msg msg_ops;
+ssize_t cancel(struct endpoint *ep, void *context);
+int source_of(const struct endpoint *ep, fi_addr_t address, uint32_t *rank);
+
+/* untagged.c */
+ssize_t post_untagged(struct endpoint *ep, const struct iovec *iov, size_t segments, fi_addr_t from, void *context, uint64_t flags);
+void serve_untagged(struct endpoint *ep);
+bool cancel_untagged(struct endpoint *ep, void *context);
+void drop_untagged(struct endpoint *ep);
+
+#endif

@@ -1,0 +1,407 @@
+/* Sends, tagged receives, and what libfabric calls them. */
+#include <stdlib.h>
+
+#include "provider.h"
+
+static struct endpoint *endpoint(struct fid_ep *fid) { return (struct endpoint *)fid; }
+
+/* A message on its way out, however it was asked for. */
+struct outgoing {
+	const struct iovec *iov;
+	size_t segments;
+	fi_addr_t to;
+	uint64_t tag, data;
+	void *context;
+	uint64_t flags;
+	enum space space;
+	bool inject; /* neither completion nor context */
+};
+
+static void count(struct counter *c, int status)
+{
+	if (c == NULL)
+		return;
+	if (status == OUTRIGGER_OK)
+		c->value++;
+	else
+		c->errors++;
+}
+
+static void on_sent(void *arg, const struct outrigger_result *r)
+{
+	struct op *op = arg;
+	struct endpoint *ep = op->ep;
+	count(ep->sent, r->status);
+	if (!ep->closing && (op->reports || r->status != OUTRIGGER_OK))
+		cq_put(ep->tx, &(struct completion){.context = op->context, .flags = op->flags, .err = -to_errno(r->status), .status = r->status});
+	op_free(op);
+}
+
+static size_t bytes_of(const struct iovec *iov, size_t segments)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < segments; i++)
+		n += iov[i].iov_len;
+	return n;
+}
+
+/* nobody sends a small message of which nothing is to be said. */
+static bool silent(const struct endpoint *ep, const struct outgoing *o, bool reports)
+{
+	return !reports && ep->sent == NULL && (o->inject || bytes_of(o->iov, o->segments) <= INJECT_MAX);
+}
+
+static ssize_t send_locked(struct endpoint *ep, const struct outgoing *o)
+{
+	struct peer p;
+	if (!ep->enabled || !av_find(ep->av, o->to, &p) || o->segments > IOV_LIMIT)
+		return -FI_EINVAL;
+	struct outrigger_envelope to = {.peer = p.rank, .context = context_of(p.endpoint, o->space), .tag = o->tag, .data = (uint32_t)o->data};
+	unsigned flags = (o->flags & FI_REMOTE_CQ_DATA) != 0 ? OUTRIGGER_DATA : 0;
+	bool reports = !o->inject && (!ep->tx_selective || (o->flags & FI_COMPLETION) != 0);
+	if (silent(ep, o, reports))
+		return to_errno(outrigger_sendv(client(), o->iov, (int)o->segments, &to, flags, NULL, NULL, NULL));
+	struct op *op = op_new(ep, OP_SEND, o->context);
+	if (op == NULL)
+		return -FI_ENOMEM;
+	op->reports = reports;
+	op->flags = FI_SEND | (o->space == SPACE_TAGGED ? FI_TAGGED : FI_MSG);
+	if (o->inject || (o->flags & FI_INJECT) != 0)
+		flags |= OUTRIGGER_COPY;
+	if ((o->flags & FI_DELIVERY_COMPLETE) != 0)
+		flags |= OUTRIGGER_ACKED;
+	int rc = outrigger_sendv(client(), o->iov, (int)o->segments, &to, flags, on_sent, op, NULL);
+	if (rc != OUTRIGGER_OK)
+		op_free(op);
+	return to_errno(rc);
+}
+
+static ssize_t start_send(struct fid_ep *fid, const struct outgoing *o)
+{
+	lock();
+	ssize_t rc = send_locked(endpoint(fid), o);
+	if (rc == -FI_EAGAIN)
+		progress(); /* what ends makes room */
+	unlock();
+	return rc;
+}
+
+int source_of(const struct endpoint *ep, fi_addr_t address, uint32_t *rank)
+{
+	struct peer p;
+	*rank = OUTRIGGER_ANY;
+	if (address == FI_ADDR_UNSPEC)
+		return 0;
+	if (!av_find(ep->av, address, &p))
+		return -FI_EINVAL;
+	*rank = p.rank;
+	return 0;
+}
+
+static struct completion described(const struct op *op, const struct outrigger_result *r)
+{
+	struct completion c = {.context = op->context, .flags = op->flags, .tag = r->tag, .len = r->length, .status = r->status, .err = -to_errno(r->status)};
+	if (r->has_data) {
+		c.flags |= FI_REMOTE_CQ_DATA;
+		c.data = r->data;
+	}
+	return c;
+}
+
+static void on_received(void *arg, const struct outrigger_result *r)
+{
+	struct op *op = arg;
+	struct endpoint *ep = op->ep;
+	struct completion c = described(op, r);
+	c.buf = op->buf;
+	if (r->status == OUTRIGGER_TRUNCATED) {
+		c.len = op->room;
+		c.olen = r->length - op->room;
+	}
+	count(ep->received, r->status);
+	if (!ep->closing && (op->reports || c.err != 0))
+		cq_put(ep->rx, &c);
+	op_free(op);
+}
+
+static void keep_claimed(struct endpoint *ep, void *context, const struct outrigger_result *r)
+{
+	struct claimed *c = calloc(1, sizeof *c);
+	if (c == NULL)
+		return; /* the claim that follows will say that there is none */
+	c->context = context;
+	c->message = *r;
+	list_add(&ep->claimed, &c->node);
+}
+
+static void on_peeked(void *arg, const struct outrigger_result *r)
+{
+	struct op *op = arg;
+	struct endpoint *ep = op->ep;
+	uint64_t asked = op->flags;
+	op->flags = FI_RECV | FI_TAGGED;
+	struct completion c = described(op, r);
+	/* One that is to be discarded is kept as well: it is dropped by the next
+	 * look, since nothing can be submitted from here. */
+	if (r->status == OUTRIGGER_OK && (asked & (FI_CLAIM | FI_DISCARD)) != 0)
+		keep_claimed(ep, (asked & FI_DISCARD) != 0 ? NULL : op->context, r);
+	if (!ep->closing)
+		cq_put(ep->rx, &c);
+	op_free(op);
+}
+
+static ssize_t peek(struct endpoint *ep, const struct outrigger_envelope *from, void *context, uint64_t flags)
+{
+	struct op *op = op_new(ep, OP_PEEK, context);
+	if (op == NULL)
+		return -FI_ENOMEM;
+	op->flags = flags;
+	unsigned how = OUTRIGGER_NOW | ((flags & (FI_CLAIM | FI_DISCARD)) != 0 ? OUTRIGGER_CLAIM : 0);
+	int rc = outrigger_probe(client(), from, how, on_peeked, op, &op->request);
+	if (rc != OUTRIGGER_OK)
+		op_free(op);
+	return to_errno(rc);
+}
+
+static struct claimed *take_claimed(struct endpoint *ep, void *context)
+{
+	for (struct node *n = ep->claimed.next; n != &ep->claimed; n = n->next) {
+		struct claimed *c = (struct claimed *)n;
+		if (c->context == context) {
+			list_remove(n);
+			return c;
+		}
+	}
+	return NULL;
+}
+
+static struct op *receiver(struct endpoint *ep, const struct iovec *iov, size_t segments, void *context, uint64_t flags)
+{
+	struct op *op = op_new(ep, OP_RECV, context);
+	if (op == NULL)
+		return NULL;
+	op->flags = FI_RECV | FI_TAGGED;
+	op->reports = !ep->rx_selective || (flags & FI_COMPLETION) != 0;
+	op->room = bytes_of(iov, segments);
+	op->buf = segments > 0 ? iov[0].iov_base : NULL;
+	return op;
+}
+
+/* claim receives, or throws away, the message that a peek with the same context
+ * has found. */
+static ssize_t claim(struct endpoint *ep, const struct iovec *iov, size_t segments, void *context, uint64_t flags)
+{
+	struct claimed *c = take_claimed(ep, context);
+	if (c == NULL)
+		return -FI_EINVAL;
+	struct outrigger_result message = c->message;
+	free(c);
+	if ((flags & FI_DISCARD) != 0) {
+		struct op gone = {.context = context, .flags = FI_RECV | FI_TAGGED};
+		struct completion done = described(&gone, &message);
+		cq_put(ep->rx, &done);
+		return to_errno(outrigger_drop(client(), message.handle));
+	}
+	struct op *op = receiver(ep, iov, segments, context, flags | FI_COMPLETION);
+	if (op == NULL)
+		return -FI_ENOMEM;
+	int rc = outrigger_claim(client(), message.handle, iov, (int)segments, on_received, op, &op->request);
+	if (rc != OUTRIGGER_OK)
+		op_free(op);
+	return to_errno(rc);
+}
+
+static ssize_t recv_locked(struct endpoint *ep, const struct iovec *iov, size_t segments, fi_addr_t source, uint64_t tag, uint64_t ignore,
+			   void *context, uint64_t flags)
+{
+	struct outrigger_envelope from = {.context = context_of(ep->number, SPACE_TAGGED), .tag = tag & ~ignore, .ignore = ignore};
+	if (!ep->enabled || segments > IOV_LIMIT || source_of(ep, source, &from.peer) != 0)
+		return -FI_EINVAL;
+	if ((flags & FI_PEEK) != 0)
+		return peek(ep, &from, context, flags);
+	if ((flags & FI_CLAIM) != 0)
+		return claim(ep, iov, segments, context, flags);
+	struct op *op = receiver(ep, iov, segments, context, flags);
+	if (op == NULL)
+		return -FI_ENOMEM;
+	int rc = outrigger_recvv(client(), iov, (int)segments, &from, on_received, op, &op->request);
+	if (rc != OUTRIGGER_OK)
+		op_free(op);
+	return to_errno(rc);
+}
+
+/* discard drops the messages that a peek was to throw away. */
+static void discard(struct endpoint *ep)
+{
+	struct claimed *c;
+	while ((c = take_claimed(ep, NULL)) != NULL) {
+		(void)outrigger_drop(client(), c->message.handle); /* it ends with the session too */
+		free(c);
+	}
+}
+
+static ssize_t start_recv(struct fid_ep *fid, const struct iovec *iov, size_t segments, fi_addr_t source, uint64_t tag, uint64_t ignore,
+			  void *context, uint64_t flags)
+{
+	struct endpoint *ep = endpoint(fid);
+	lock();
+	if (!list_empty(&ep->claimed))
+		discard(ep);
+	ssize_t rc = recv_locked(ep, iov, segments, source, tag, ignore, context, flags);
+	if (rc == -FI_EAGAIN)
+		progress();
+	unlock();
+	return rc;
+}
+
+ssize_t cancel(struct endpoint *ep, void *context)
+{
+	if (cancel_untagged(ep, context))
+		return 0;
+	/* The newest first: an MPI cancels what it has just posted. */
+	for (struct node *n = ep->ops.prev; n != &ep->ops; n = n->prev) {
+		struct op *op = (struct op *)n;
+		if (op->kind == OP_RECV && op->context == context)
+			return to_errno(outrigger_cancel(client(), op->request));
+	}
+	return -FI_ENOENT;
+}
+
+/* libfabric's calls. desc is for memory registrations, which nothing here needs. */
+
+static ssize_t t_recv(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t source, uint64_t tag, uint64_t ignore, void *context)
+{
+	struct iovec v = {buf, len};
+	(void)desc;
+	return start_recv(ep, &v, 1, source, tag, ignore, context, endpoint(ep)->rx_flags);
+}
+
+static ssize_t t_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t segments, fi_addr_t source, uint64_t tag, uint64_t ignore, void *context)
+{
+	(void)desc;
+	return start_recv(ep, iov, segments, source, tag, ignore, context, endpoint(ep)->rx_flags);
+}
+
+static ssize_t t_recvmsg(struct fid_ep *ep, const struct fi_msg_tagged *m, uint64_t flags)
+{
+	return start_recv(ep, m->msg_iov, m->iov_count, m->addr, m->tag, m->ignore, m->context, flags);
+}
+
+static ssize_t post(struct fid_ep *ep, const struct iovec *iov, size_t segments, fi_addr_t to, uint64_t tag, uint64_t data, void *context, uint64_t extra, enum space space)
+{
+	struct outgoing o = {iov, segments, to, tag, data, context, endpoint(ep)->tx_flags | extra, space, false};
+	return start_send(ep, &o);
+}
+
+static ssize_t throw(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t to, uint64_t tag, uint64_t data, uint64_t flags, enum space space)
+{
+	struct iovec v = {(void *)(uintptr_t)buf, len};
+	struct outgoing o = {&v, 1, to, tag, data, NULL, flags, space, true};
+	return len > INJECT_MAX ? -FI_EINVAL : start_send(ep, &o);
+}
+
+static ssize_t t_send(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t to, uint64_t tag, void *context)
+{
+	struct iovec v = {(void *)(uintptr_t)buf, len};
+	(void)desc;
+	return post(ep, &v, 1, to, tag, 0, context, 0, SPACE_TAGGED);
+}
+
+static ssize_t t_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t segments, fi_addr_t to, uint64_t tag, void *context)
+{
+	(void)desc;
+	return post(ep, iov, segments, to, tag, 0, context, 0, SPACE_TAGGED);
+}
+
+static ssize_t t_sendmsg(struct fid_ep *ep, const struct fi_msg_tagged *m, uint64_t flags)
+{
+	struct outgoing o = {m->msg_iov, m->iov_count, m->addr, m->tag, m->data, m->context, flags, SPACE_TAGGED, false};
+	return start_send(ep, &o);
+}
+
+static ssize_t t_inject(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t to, uint64_t tag)
+{
+	return throw(ep, buf, len, to, tag, 0, 0, SPACE_TAGGED);
+}
+
+static ssize_t t_senddata(struct fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t to, uint64_t tag, void *context)
+{
+	struct iovec v = {(void *)(uintptr_t)buf, len};
+	(void)desc;
+	return post(ep, &v, 1, to, tag, data, context, FI_REMOTE_CQ_DATA, SPACE_TAGGED);
+}
+
+static ssize_t t_injectdata(struct fid_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t to, uint64_t tag)
+{
+	return throw(ep, buf, len, to, tag, data, FI_REMOTE_CQ_DATA, SPACE_TAGGED);
+}
+
+struct fi_ops_tagged tagged_ops = {
+	.size = sizeof tagged_ops, .recv = t_recv, .recvv = t_recvv, .recvmsg = t_recvmsg, .send = t_send, .sendv = t_sendv, .sendmsg = t_sendmsg,
+	.inject = t_inject, .senddata = t_senddata, .injectdata = t_injectdata,
+};
+
+static ssize_t start_untagged(struct fid_ep *fid, const struct iovec *iov, size_t segments, fi_addr_t source, void *context, uint64_t flags)
+{
+	struct endpoint *ep = endpoint(fid);
+	lock();
+	ssize_t rc = post_untagged(ep, iov, segments, source, context, flags);
+	unlock();
+	return rc;
+}
+
+static ssize_t m_recv(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t source, void *context)
+{
+	struct iovec v = {buf, len};
+	(void)desc;
+	return start_untagged(ep, &v, 1, source, context, endpoint(ep)->rx_flags);
+}
+
+static ssize_t m_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t segments, fi_addr_t source, void *context)
+{
+	(void)desc;
+	return start_untagged(ep, iov, segments, source, context, endpoint(ep)->rx_flags);
+}
+
+static ssize_t m_recvmsg(struct fid_ep *ep, const struct fi_msg *m, uint64_t flags)
+{
+	return start_untagged(ep, m->msg_iov, m->iov_count, m->addr, m->context, flags);
+}
+
+static ssize_t m_send(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t to, void *context)
+{
+	struct iovec v = {(void *)(uintptr_t)buf, len};
+	(void)desc;
+	return post(ep, &v, 1, to, 0, 0, context, 0, SPACE_MSG);
+}
+
+static ssize_t m_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t segments, fi_addr_t to, void *context)
+{
+	(void)desc;
+	return post(ep, iov, segments, to, 0, 0, context, 0, SPACE_MSG);
+}
+
+static ssize_t m_sendmsg(struct fid_ep *ep, const struct fi_msg *m, uint64_t flags)
+{
+	struct outgoing o = {m->msg_iov, m->iov_count, m->addr, 0, m->data, m->context, flags, SPACE_MSG, false};
+	return start_send(ep, &o);
+}
+
+static ssize_t m_inject(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t to) { return throw(ep, buf, len, to, 0, 0, 0, SPACE_MSG); }
+
+static ssize_t m_senddata(struct fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t to, void *context)
+{
+	struct iovec v = {(void *)(uintptr_t)buf, len};
+	(void)desc;
+	return post(ep, &v, 1, to, 0, data, context, FI_REMOTE_CQ_DATA, SPACE_MSG);
+}
+
+static ssize_t m_injectdata(struct fid_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t to)
+{
+	return throw(ep, buf, len, to, 0, data, FI_REMOTE_CQ_DATA, SPACE_MSG);
+}
+
+struct fi_ops_msg msg_ops = {
+	.size = sizeof msg_ops, .recv = m_recv, .recvv = m_recvv, .recvmsg = m_recvmsg, .send = m_send, .sendv = m_sendv, .sendmsg = m_sendmsg,
+	.inject = m_inject, .senddata = m_senddata, .injectdata = m_injectdata,
+};

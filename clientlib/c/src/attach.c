@@ -1,0 +1,290 @@
+/* Attaching to the sidecar: LAYOUT §2. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "session.h"
+
+#define FDS 3
+#define OPEN_PATIENCE_NS 30000000000ull /* for a sidecar that is not up yet */
+#define OPEN_PAUSE_NS 10000000L
+
+/* Of glibc 2.27 and Linux 4.14; named here for older headers. */
+#ifndef F_GET_SEALS
+#define F_GET_SEALS 1034
+#endif
+#define SEALS (0x0002 | 0x0004) /* F_SEAL_SHRINK, F_SEAL_GROW */
+
+struct reason {
+	char *text;
+	size_t bytes;
+};
+
+static int fail(const struct reason *why, int code, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static int fail(const struct reason *why, int code, const char *format, ...)
+{
+	va_list a;
+	va_start(a, format);
+	if (why->bytes > 0)
+		vsnprintf(why->text, why->bytes, format, a);
+	va_end(a);
+	return code;
+}
+
+static void put32(unsigned char *b, uint32_t v) { memcpy(b, &v, sizeof v); }
+static void put64(unsigned char *b, uint64_t v) { memcpy(b, &v, sizeof v); }
+
+static uint32_t get32(const unsigned char *b)
+{
+	uint32_t v;
+	memcpy(&v, b, sizeof v);
+	return v;
+}
+
+static uint64_t get64(const unsigned char *b)
+{
+	uint64_t v;
+	memcpy(&v, b, sizeof v);
+	return v;
+}
+
+void or_encode_hello(unsigned char b[OR_HELLO_BYTES], uint32_t rank, uint64_t arena_bytes)
+{
+	memset(b, 0, OR_HELLO_BYTES);
+	put32(b, OR_HELLO_MAGIC);
+	put32(b + 4, OR_ABI_VERSION);
+	put64(b + 8, OR_FEATURE_INLINE | OR_FEATURE_STAGED | OR_FEATURE_DATA);
+	put32(b + 16, rank);
+	put64(b + 24, arena_bytes);
+}
+
+bool or_decode_welcome(const unsigned char *b, size_t n, struct or_welcome *w)
+{
+	if (n != OR_WELCOME_BYTES || get32(b) != OR_WELCOME_MAGIC)
+		return false;
+	w->abi = get32(b + 4);
+	w->features = get64(b + 8);
+	w->accepted = get32(b + 16);
+	w->rank = get32(b + 20);
+	w->ranks = get32(b + 24);
+	w->pod = get32(b + 28);
+	w->pods = get32(b + 32);
+	w->segment_bytes = get64(b + 40);
+	w->arena_bytes = get64(b + 48);
+	w->eager_bytes = get64(b + 56);
+	w->sharers = get32(b + 68);
+	uint32_t length = get32(b + 64);
+	if (length > OR_TEXT_MAX)
+		length = OR_TEXT_MAX;
+	memcpy(w->text, b + 72, length);
+	w->text[length] = 0;
+	return true;
+}
+
+/* size reads bytes with an optional suffix KiB, MiB or GiB. */
+static bool size(const char *text, uint64_t *bytes)
+{
+	char *end;
+	errno = 0;
+	unsigned long long n = strtoull(text, &end, 10);
+	if (errno != 0 || end == text || text[0] == '-')
+		return false;
+	while (*end == ' ')
+		end++;
+	int shift = strcmp(end, "KiB") == 0 ? 10 : strcmp(end, "MiB") == 0 ? 20 : strcmp(end, "GiB") == 0 ? 30 : 0;
+	if ((shift == 0 && *end != 0) || n > (1ull << 62) >> shift)
+		return false;
+	*bytes = (uint64_t)n << shift;
+	return true;
+}
+
+static int complete(struct outrigger_config *c, const struct reason *why)
+{
+	if (c->socket == NULL) {
+		c->socket = getenv(OR_NAME_ENV_SOCKET);
+		if (c->socket == NULL || *c->socket == 0)
+			return fail(why, OUTRIGGER_INVALID, "no sidecar: %s is not set. Start the program with `outrigger run`, or in a pod with a sidecar", OR_NAME_ENV_SOCKET);
+		const char *text = getenv(OR_NAME_ENV_RANK);
+		char *end = NULL;
+		errno = 0;
+		unsigned long rank = text == NULL ? 0 : strtoul(text, &end, 10);
+		if (text == NULL || errno != 0 || end == text || *end != 0 || *text == '-' || rank >= UINT32_MAX)
+			return fail(why, OUTRIGGER_INVALID, "%s is \"%s\", want a rank", OR_NAME_ENV_RANK, text == NULL ? "" : text);
+		c->rank = (uint32_t)rank;
+	}
+	const char *arena = getenv(OR_NAME_ENV_ARENA);
+	if (c->arena_bytes == 0 && arena != NULL && *arena != 0 && !size(arena, &c->arena_bytes))
+		return fail(why, OUTRIGGER_INVALID, "%s: \"%s\" is no size such as 512MiB", OR_NAME_ENV_ARENA, arena);
+	if (c->wait == NULL)
+		c->wait = getenv(OR_NAME_ENV_WAIT);
+	return OUTRIGGER_OK;
+}
+
+static int dial(const char *path, int *fd, const struct reason *why)
+{
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	if (strlen(path) >= sizeof to.sun_path)
+		return fail(why, OUTRIGGER_INVALID, "socket path of %zu characters, the system allows %zu: %s", strlen(path), sizeof to.sun_path - 1, path);
+	strcpy(to.sun_path, path);
+	uint64_t end = or_now() + OPEN_PATIENCE_NS;
+	for (;;) {
+		*fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+		if (*fd < 0)
+			return fail(why, OUTRIGGER_NO_SIDECAR, "a socket to the sidecar: %s", strerror(errno));
+		if (connect(*fd, (struct sockaddr *)&to, sizeof to) == 0)
+			return OUTRIGGER_OK;
+		int cause = errno;
+		close(*fd);
+		*fd = -1;
+		bool later = cause == ENOENT || cause == ECONNREFUSED || cause == EINTR || cause == EAGAIN;
+		if (!later || or_now() >= end)
+			return fail(why, OUTRIGGER_NO_SIDECAR, "no sidecar at %s: %s", path, strerror(cause));
+		struct timespec pause = {.tv_nsec = OPEN_PAUSE_NS};
+		nanosleep(&pause, NULL);
+	}
+}
+
+/* receive reads the Welcome and the descriptors that come with it. */
+static ssize_t receive(int fd, unsigned char b[OR_WELCOME_BYTES + 1], int fds[FDS], int *count)
+{
+	union {
+		struct cmsghdr align;
+		char room[CMSG_SPACE(FDS * sizeof(int))];
+	} control;
+	struct iovec v = {b, OR_WELCOME_BYTES + 1};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+	ssize_t n;
+	do
+		n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
+	while (n < 0 && errno == EINTR);
+	*count = 0;
+	struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&m);
+	if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
+		*count = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+		memcpy(fds, CMSG_DATA(c), (size_t)*count * sizeof(int));
+	}
+	return n;
+}
+
+/* map maps a file of the sidecar whose size is sealed: another one could be cut
+ * under the mapping. */
+static int map(int fd, uint64_t bytes, unsigned char **memory, const struct reason *why)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+	off_t size;
+	if (seals < 0 || (seals & SEALS) != SEALS)
+		return fail(why, OUTRIGGER_NO_SIDECAR, "the shared memory's size is not sealed");
+	size = lseek(fd, 0, SEEK_END); /* fstat is a symbol of glibc 2.33 */
+	if (size < 0 || (uint64_t)size != bytes)
+		return fail(why, OUTRIGGER_NO_SIDECAR, "shared memory of %lld bytes, the sidecar announced %llu", (long long)size, (unsigned long long)bytes);
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		return fail(why, OUTRIGGER_NO_MEMORY, "mapping %llu bytes of shared memory: %s", (unsigned long long)bytes, strerror(errno));
+	*memory = p;
+	return OUTRIGGER_OK;
+}
+
+static uint64_t page(uint64_t n) { return (n + OR_SEG_PAGE_BYTES - 1) & ~(uint64_t)(OR_SEG_PAGE_BYTES - 1); }
+static uint64_t ring_bytes(uint32_t entries) { return OR_RING_HEADER + (uint64_t)entries * OR_DESCRIPTOR_BYTES; }
+static bool ring_size(uint32_t n) { return n >= 16 && n <= 1u << 16 && (n & (n - 1)) == 0; }
+
+/* lay out the control segment by its header: LAYOUT §3.1. */
+static int lay(outrigger *s, const struct or_welcome *w, const struct reason *why)
+{
+	const unsigned char *h = s->control;
+	if (w->segment_bytes < OR_SEG_OFF_RINGS || get64(h + OR_SEG_OFF_MAGIC) != OR_SEG_HEADER_MAGIC)
+		return fail(why, OUTRIGGER_NO_SIDECAR, "the control segment is not an Outrigger segment");
+	uint32_t submit = get32(h + OR_SEG_OFF_SUBMIT), done = get32(h + OR_SEG_OFF_COMPLETE);
+	uint64_t slab = get64(h + OR_SEG_OFF_SLAB_OFF), bytes = get64(h + OR_SEG_OFF_SLAB_LEN);
+	if (get32(h + OR_SEG_OFF_ABI) != OR_ABI_VERSION || !ring_size(submit) || !ring_size(done))
+		return fail(why, OUTRIGGER_NO_SIDECAR, "layout version %u with rings of %u and %u entries, this library speaks version %d", get32(h + OR_SEG_OFF_ABI), submit, done, OR_ABI_VERSION);
+	uint64_t second = page(OR_SEG_OFF_RINGS + ring_bytes(submit));
+	if (slab != page(second + ring_bytes(done)) || slab > w->segment_bytes || bytes > w->segment_bytes - slab)
+		return fail(why, OUTRIGGER_NO_SIDECAR, "header and size of the control segment do not fit together");
+	or_view_init(&s->submit.view, s->control + OR_SEG_OFF_RINGS, submit);
+	or_view_init(&s->complete.view, s->control + second, done);
+	if (or_slab_init(&s->slab, s->control + slab, bytes, w->eager_bytes) != 0)
+		return fail(why, OUTRIGGER_NO_MEMORY, "a slab of %llu bytes; raise memory.slabBytes in the job document", (unsigned long long)bytes);
+	return OUTRIGGER_OK;
+}
+
+static int take_over(outrigger *s, const struct or_welcome *w, const int fds[FDS], const struct reason *why)
+{
+	s->doorbell = fds[2];
+	int rc = map(fds[0], w->segment_bytes, &s->control, why);
+	s->control_bytes = w->segment_bytes;
+	unsigned char *arena = NULL;
+	if (rc == OUTRIGGER_OK)
+		rc = map(fds[1], w->arena_bytes, &arena, why);
+	close(fds[0]);
+	close(fds[1]);
+	if (arena != NULL && or_arena_init(&s->arena, arena, w->arena_bytes) != 0)
+		rc = fail(why, OUTRIGGER_NO_MEMORY, "no memory for the arena's list");
+	return rc == OUTRIGGER_OK ? lay(s, w, why) : rc;
+}
+
+int or_attach(const struct outrigger_config *given, outrigger *s, char *text, size_t bytes)
+{
+	const struct reason why = {text, bytes};
+	struct outrigger_config c = *given;
+	int rc = complete(&c, &why);
+	if (rc == OUTRIGGER_OK)
+		rc = or_patience_init(s, c.wait);
+	if (rc == OUTRIGGER_INVALID && c.wait != NULL && s->patience.yield_ns == UINT64_MAX)
+		return fail(&why, rc, "wait policy \"%s\", want poll, yield or block", c.wait);
+	if (rc == OUTRIGGER_OK)
+		rc = dial(c.socket, &s->socket, &why);
+	if (rc != OUTRIGGER_OK)
+		return rc;
+	unsigned char b[OR_WELCOME_BYTES + 1];
+	or_encode_hello(b, c.rank, c.arena_bytes);
+	if (send(s->socket, b, OR_HELLO_BYTES, MSG_NOSIGNAL) != OR_HELLO_BYTES && errno != EPIPE)
+		return fail(&why, OUTRIGGER_NO_SIDECAR, "greeting the sidecar: %s", strerror(errno));
+	int fds[FDS] = {-1, -1, -1}, count;
+	ssize_t n = receive(s->socket, b, fds, &count);
+	struct or_welcome w;
+	if (n < 0)
+		rc = fail(&why, OUTRIGGER_NO_SIDECAR, "the sidecar did not answer: %s", strerror(errno));
+	else if (!or_decode_welcome(b, (size_t)n, &w))
+		rc = fail(&why, OUTRIGGER_NO_SIDECAR, "the sidecar answered with %zd bytes that are no welcome message", n);
+	else if (w.accepted != 1)
+		rc = fail(&why, OUTRIGGER_REFUSED, "refused by the sidecar: %s", w.text);
+	else if (count != FDS)
+		rc = fail(&why, OUTRIGGER_NO_SIDECAR, "the sidecar passed %d descriptors, want %d", count, FDS);
+	if (rc != OUTRIGGER_OK) {
+		for (int i = 0; i < count; i++)
+			close(fds[i]);
+		return rc;
+	}
+	s->features = w.features;
+	s->world = (struct outrigger_world){w.rank, w.ranks, w.pod, w.pods, w.sharers};
+	return take_over(s, &w, fds, &why);
+}
+
+void or_detach(outrigger *s)
+{
+	if (s->control != NULL)
+		munmap(s->control, s->control_bytes);
+	if (s->arena.memory != NULL)
+		munmap(s->arena.memory, s->arena.size);
+	if (s->doorbell >= 0)
+		close(s->doorbell);
+	if (s->socket >= 0)
+		close(s->socket);
+	or_arena_free(&s->arena);
+	or_ops_free(&s->ops);
+	free(s->slab.slots.list);
+	free(s->slab.chunks.list);
+	free(s->stage.list);
+	free(s->starved.list);
+}

@@ -1,0 +1,328 @@
+/* Sends, receives and probes. */
+#include <stdlib.h>
+
+#include "session.h"
+
+/* Silent sends that the engine has not taken over yet; the contract allows
+ * 65,536. */
+#define SILENT_MAX 1024
+
+#define CONTEXTS 0x80000000u
+
+static bool measure(const struct iovec *iov, int segments, uint64_t *bytes)
+{
+	*bytes = 0;
+	if (segments < 0 || segments > OUTRIGGER_IOV_MAX)
+		return false;
+	for (int i = 0; i < segments; i++) {
+		if (iov[i].iov_len > INT64_MAX - *bytes)
+			return false;
+		*bytes += iov[i].iov_len;
+	}
+	return true;
+}
+
+static void keep(struct or_op *op, const struct iovec *iov, int segments)
+{
+	for (int i = 0; i < segments; i++)
+		op->iov[i] = iov[i];
+	op->segments = segments;
+}
+
+/* in_arena says where a message lies in the arena, if it is in one piece. */
+static bool in_arena(const outrigger *s, const struct iovec *iov, int segments, uint64_t bytes, uint64_t *offset)
+{
+	const struct iovec *only = NULL;
+	for (int i = 0; i < segments; i++) {
+		if (iov[i].iov_len == 0)
+			continue;
+		if (only != NULL)
+			return false;
+		only = &iov[i];
+	}
+	if (only == NULL)
+		return false;
+	uintptr_t at = (uintptr_t)only->iov_base, base = (uintptr_t)s->arena.memory;
+	if (at < base || at - base > s->arena.size || bytes > s->arena.size - (at - base))
+		return false;
+	*offset = at - base;
+	return true;
+}
+
+/* describe says where the payload is: in the descriptor, in the arena, in a slab
+ * slot, or in private memory that is staged in chunks. */
+static void describe(outrigger *s, struct or_descriptor *d, struct or_op *op, uint64_t bytes, bool small)
+{
+	uint64_t offset = 0;
+	if (small && bytes <= OR_INLINE_MAX) {
+		d->class = OR_CLASS_INLINE;
+		d->inline_length = (uint8_t)bytes;
+		if (!op->receives)
+			or_gather(op->iov, op->segments, 0, d->payload, bytes);
+		return;
+	}
+	if (in_arena(s, op->iov, op->segments, bytes, &offset) && op->copy == NULL) {
+		d->class = OR_CLASS_ARENA;
+	} else if (bytes <= s->slab.slot_bytes && or_stack_pop(&s->slab.slots, &op->slot)) {
+		op->slotted = true;
+		d->class = OR_CLASS_SLAB;
+		offset = op->slot;
+		if (!op->receives)
+			or_gather(op->iov, op->segments, 0, s->slab.memory + offset, bytes);
+	} else {
+		d->class = OR_CLASS_STAGED;
+		op->staged = true;
+		op->room = bytes;
+		if (!op->receives)
+			op->want = bytes;
+	}
+	d->addr = offset;
+	d->len = bytes;
+}
+
+/* own gives a send a copy of its message, for a caller that goes on before it
+ * has left. */
+static int own(struct or_op *op, uint64_t bytes)
+{
+	unsigned char *copy = malloc(bytes);
+	if (copy == NULL)
+		return OUTRIGGER_NO_MEMORY;
+	or_gather(op->iov, op->segments, 0, copy, bytes);
+	op->copy = copy;
+	op->iov[0] = (struct iovec){copy, bytes};
+	op->segments = 1;
+	return OUTRIGGER_OK;
+}
+
+static bool may_be_silent(const outrigger *s)
+{
+	return !s->failed && s->silent - or_retired(s) < SILENT_MAX;
+}
+
+static int send_silently(outrigger *s, struct or_descriptor *d, const struct iovec *iov, int segments, uint64_t bytes)
+{
+	d->flags |= OR_FLAG_SILENT;
+	d->class = OR_CLASS_INLINE;
+	d->inline_length = (uint8_t)bytes;
+	or_gather(iov, segments, 0, d->payload, bytes);
+	int rc = or_submit(s, d);
+	s->silent += rc == OUTRIGGER_OK;
+	return rc;
+}
+
+/* enter publishes the descriptor of an operation, and takes the operation back
+ * when it cannot. */
+static int enter(outrigger *s, struct or_descriptor *d, uint32_t id, struct or_op *op, outrigger_request *request)
+{
+	outrigger_request name = (uint64_t)op->gen << 32 | id;
+	d->req = id;
+	int rc = or_submit(s, d);
+	if (rc != OUTRIGGER_OK) {
+		or_drop(s, id, op);
+		return rc;
+	}
+	if (request != NULL)
+		*request = name;
+	return OUTRIGGER_OK;
+}
+
+static int send_locked(outrigger *s, struct or_descriptor *d, const struct iovec *iov, int segments, uint64_t bytes,
+		       unsigned flags, outrigger_done done, void *arg, outrigger_request *request)
+{
+	bool nobody = done == NULL && request == NULL;
+	bool small = (flags & OUTRIGGER_ACKED) == 0;
+	if (nobody && small && bytes <= OR_INLINE_MAX && (flags & OUTRIGGER_SYNC) == 0 && may_be_silent(s))
+		return s->gone ? OUTRIGGER_NO_SIDECAR : send_silently(s, d, iov, segments, bytes);
+	uint32_t id;
+	struct or_op *op;
+	int rc = or_begin(s, &id, &op);
+	if (rc != OUTRIGGER_OK)
+		return rc;
+	keep(op, iov, segments);
+	op->notify = done;
+	op->arg = arg;
+	op->nobody = nobody;
+	s->ops.unheard += nobody;
+	if ((nobody || (flags & OUTRIGGER_COPY) != 0) && (bytes > s->slab.slot_bytes || s->slab.slots.count == 0))
+		rc = own(op, bytes);
+	if (rc != OUTRIGGER_OK) {
+		or_drop(s, id, op);
+		return rc;
+	}
+	if ((flags & OUTRIGGER_SYNC) != 0)
+		d->flags |= OR_FLAG_SYNC;
+	describe(s, d, op, bytes, small);
+	bool staged = op->staged;
+	uint32_t gen = op->gen;
+	rc = enter(s, d, id, op, request);
+	/* Taking completions for room in the ring may have ended it already. */
+	if (rc == OUTRIGGER_OK && staged && op->open && op->gen == gen)
+		rc = or_stage(s, id, op);
+	return rc;
+}
+
+int outrigger_sendv(outrigger *s, const struct iovec *iov, int segments, const struct outrigger_envelope *to,
+		    unsigned flags, outrigger_done done, void *arg, outrigger_request *request)
+{
+	uint64_t bytes;
+	if (request != NULL)
+		*request = 0;
+	if (!measure(iov, segments, &bytes) || to->peer >= s->world.ranks || to->context >= CONTEXTS || flags > 15)
+		return OUTRIGGER_INVALID;
+	struct or_descriptor d = {.op = OR_OP_SEND, .peer = to->peer, .context = to->context, .tag = to->tag};
+	if ((flags & OUTRIGGER_DATA) != 0) {
+		if ((s->features & OR_FEATURE_DATA) == 0)
+			return OUTRIGGER_UNSUPPORTED; /* a sidecar of an earlier release */
+		d.flags = OR_FLAG_DATA;
+		d.status = to->data;
+	}
+	pthread_mutex_lock(&s->lock);
+	int rc = send_locked(s, &d, iov, segments, bytes, flags, done, arg, request);
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+static bool good_pattern(const outrigger *s, const struct outrigger_envelope *from)
+{
+	return (from->peer == OUTRIGGER_ANY || from->peer < s->world.ranks) && from->context < CONTEXTS;
+}
+
+static int recv_locked(outrigger *s, struct or_descriptor *d, const struct iovec *iov, int segments, uint64_t bytes,
+		       outrigger_done done, void *arg, outrigger_request *request)
+{
+	uint32_t id;
+	struct or_op *op;
+	int rc = or_begin(s, &id, &op);
+	if (rc != OUTRIGGER_OK)
+		return rc;
+	keep(op, iov, segments);
+	op->notify = done;
+	op->arg = arg;
+	op->receives = true;
+	describe(s, d, op, bytes, true);
+	return enter(s, d, id, op, request);
+}
+
+static int recv_any(outrigger *s, struct or_descriptor *d, const struct iovec *iov, int segments, outrigger_done done,
+		    void *arg, outrigger_request *request)
+{
+	uint64_t bytes;
+	if (request != NULL)
+		*request = 0;
+	if (!measure(iov, segments, &bytes) || (done == NULL && request == NULL))
+		return OUTRIGGER_INVALID;
+	pthread_mutex_lock(&s->lock);
+	int rc = recv_locked(s, d, iov, segments, bytes, done, arg, request);
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+/* A receive of class inline has the fields addr and len for its payload; its
+ * ignore mask is where all others have it. */
+int outrigger_recvv(outrigger *s, const struct iovec *iov, int segments, const struct outrigger_envelope *from,
+		    outrigger_done done, void *arg, outrigger_request *request)
+{
+	if (!good_pattern(s, from))
+		return OUTRIGGER_INVALID;
+	struct or_descriptor d = {.op = OR_OP_RECV, .peer = from->peer, .context = from->context, .tag = from->tag, .aux = from->ignore};
+	return recv_any(s, &d, iov, segments, done, arg, request);
+}
+
+int outrigger_claim(outrigger *s, uint64_t handle, const struct iovec *iov, int segments, outrigger_done done, void *arg,
+		    outrigger_request *request)
+{
+	struct or_descriptor d = {.op = OR_OP_MRECV, .peer = OR_ANY_SOURCE, .aux2 = handle};
+	return recv_any(s, &d, iov, segments, done, arg, request);
+}
+
+int outrigger_drop(outrigger *s, uint64_t handle)
+{
+	struct or_descriptor d = {.op = OR_OP_DROP, .aux = handle};
+	pthread_mutex_lock(&s->lock);
+	int rc = or_submit(s, &d);
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+int outrigger_probe(outrigger *s, const struct outrigger_envelope *from, unsigned flags, outrigger_done done, void *arg,
+		    outrigger_request *request)
+{
+	if (!good_pattern(s, from) || flags > 3 || (done == NULL && request == NULL))
+		return OUTRIGGER_INVALID;
+	struct or_descriptor d = {
+		.op = (flags & OUTRIGGER_CLAIM) != 0 ? OR_OP_MPROBE : OR_OP_PROBE,
+		.flags = (flags & OUTRIGGER_NOW) != 0 ? OR_FLAG_NOW : 0,
+		.peer = from->peer, .context = from->context, .tag = from->tag, .aux = from->ignore,
+	};
+	uint32_t id;
+	struct or_op *op;
+	pthread_mutex_lock(&s->lock);
+	int rc = or_begin(s, &id, &op);
+	if (rc == OUTRIGGER_OK) {
+		op->notify = done;
+		op->arg = arg;
+		rc = enter(s, &d, id, op, request);
+	}
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+int outrigger_send(outrigger *s, const void *data, size_t bytes, const struct outrigger_envelope *to, unsigned flags,
+		   outrigger_request *request)
+{
+	struct iovec v = {(void *)(uintptr_t)data, bytes};
+	return outrigger_sendv(s, &v, 1, to, flags, NULL, NULL, request);
+}
+
+int outrigger_recv(outrigger *s, void *data, size_t bytes, const struct outrigger_envelope *from, outrigger_request *request)
+{
+	struct iovec v = {data, bytes};
+	return outrigger_recvv(s, &v, 1, from, NULL, NULL, request);
+}
+
+/* find gives the operation of a request; NULL: it has ended. */
+static struct or_op *find(const outrigger *s, outrigger_request request, uint32_t *id)
+{
+	*id = (uint32_t)request;
+	if (*id >= s->ops.count)
+		return NULL;
+	struct or_op *op = or_op_at(&s->ops, *id);
+	return op->open && op->gen == request >> 32 ? op : NULL;
+}
+
+int outrigger_cancel(outrigger *s, outrigger_request request)
+{
+	uint32_t id;
+	int rc = OUTRIGGER_OK;
+	pthread_mutex_lock(&s->lock);
+	struct or_op *op = find(s, request, &id);
+	if (op != NULL && !op->done) {
+		struct or_descriptor d = {.op = OR_OP_CANCEL, .req = id};
+		rc = or_submit(s, &d);
+	}
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+int outrigger_test(outrigger *s, outrigger_request request, int *over, struct outrigger_result *result)
+{
+	uint32_t id;
+	*over = 0;
+	pthread_mutex_lock(&s->lock);
+	int rc = or_progress(s);
+	struct or_op *op = find(s, request, &id);
+	if (op == NULL || op->done) {
+		*over = 1;
+		rc = OUTRIGGER_OK;
+		if (op != NULL) {
+			rc = op->result.status;
+			if (result != NULL)
+				*result = op->result;
+			or_drop(s, id, op);
+		} else if (result != NULL) {
+			*result = (struct outrigger_result){.peer = OUTRIGGER_ANY};
+		}
+	}
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}

@@ -1,0 +1,76 @@
+/* Request numbers and what stands behind them. */
+#include <stdlib.h>
+
+#include "session.h"
+
+struct or_op *or_op_at(const struct or_ops *t, uint32_t id)
+{
+	return &t->blocks[id / OR_OP_BLOCK][id % OR_OP_BLOCK];
+}
+
+static int grow(struct or_ops *t)
+{
+	if (t->count >= OR_MAX_REQUESTS)
+		return OUTRIGGER_TOO_MANY;
+	if (t->blocks == NULL) {
+		t->blocks = calloc(OR_MAX_REQUESTS / OR_OP_BLOCK, sizeof *t->blocks);
+		if (t->blocks == NULL)
+			return OUTRIGGER_NO_MEMORY;
+	}
+	struct or_op *block = calloc(OR_OP_BLOCK, sizeof *block);
+	if (block == NULL)
+		return OUTRIGGER_NO_MEMORY;
+	t->blocks[t->count / OR_OP_BLOCK] = block;
+	for (uint32_t i = OR_OP_BLOCK; i-- > 0;) {
+		block[i].gen = 1;
+		if (or_stack_push(&t->free, t->count + i) != 0)
+			return OUTRIGGER_NO_MEMORY; /* fewer than there could be */
+	}
+	t->count += OR_OP_BLOCK;
+	return OUTRIGGER_OK;
+}
+
+int or_op_take(struct or_ops *t, uint32_t *id, struct or_op **op)
+{
+	uint64_t v;
+	if (t->free.count == 0) {
+		int rc = grow(t);
+		if (rc != OUTRIGGER_OK)
+			return rc;
+	}
+	if (!or_stack_pop(&t->free, &v))
+		return OUTRIGGER_NO_MEMORY;
+	*id = (uint32_t)v;
+	*op = or_op_at(t, *id);
+	(*op)->open = true;
+	return OUTRIGGER_OK;
+}
+
+void or_op_release(struct or_ops *t, uint32_t id)
+{
+	struct or_op *op = or_op_at(t, id);
+	if (op->nobody)
+		t->unheard--;
+	/* A number may be given out again while a queue still names it: it stays
+	 * marked, so that it is named once. */
+	uint32_t gen = op->gen + 1;
+	bool queued = op->queued;
+	op->gen = gen == 0 ? 1 : gen;
+	op->open = op->done = op->receives = op->staged = op->slotted = op->asked = op->nobody = false;
+	op->queued = queued;
+	op->notify = NULL;
+	op->copy = NULL;
+	op->offset = op->want = op->room = 0;
+	op->with_engine.count = op->spare.count = 0;
+	(void)or_stack_push(&t->free, id); /* its place was there */
+}
+
+void or_ops_free(struct or_ops *t)
+{
+	for (uint32_t i = 0; i < t->count; i++)
+		free(or_op_at(t, i)->copy);
+	for (uint32_t i = 0; i < t->count / OR_OP_BLOCK; i++)
+		free(t->blocks[i]);
+	free(t->blocks);
+	free(t->free.list);
+}

@@ -1,0 +1,128 @@
+/*
+ * The rings of LAYOUT §4. There is no shared tail: an entry whose first word
+ * is its position plus one is published, so that one cache line moves between
+ * two cores for a message.
+ */
+#ifndef OUTRIGGER_RING_H
+#define OUTRIGGER_RING_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "layout.h"
+
+#define OR_RING_HEADER 64
+
+/* An entry as LAYOUT §4.1 has it. seq is the ring's. */
+struct or_descriptor {
+	uint32_t seq;
+	uint8_t op, flags, class, inline_length;
+	uint32_t req;
+	uint32_t peer;
+	uint32_t context;
+	uint32_t status;
+	uint64_t tag;
+	union {
+		struct {
+			uint64_t addr, len, aux, aux2;
+		};
+		uint8_t payload[OR_INLINE_MAX];
+	};
+};
+
+_Static_assert(sizeof(struct or_descriptor) == OR_DESCRIPTOR_BYTES, "descriptor");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the contract is little-endian");
+
+#define OR_WORDS (OR_DESCRIPTOR_BYTES / 8)
+
+/* Entries are read and written as eight words of 64 bits. The first one holds
+ * the sequence number in its lower half. */
+struct or_view {
+	_Atomic uint64_t *head; /* only the consumer advances this */
+	unsigned char *entries;
+	uint64_t mask;
+};
+
+struct or_producer {
+	struct or_view view;
+	uint64_t tail;      /* next position to write */
+	uint64_t head_seen; /* the consumer's head as last read and checked */
+};
+
+struct or_consumer {
+	struct or_view view;
+	uint64_t pos;      /* next position to read */
+	uint64_t released; /* the head as last published */
+};
+
+static inline void or_view_init(struct or_view *v, void *memory, uint32_t entries)
+{
+	v->head = (_Atomic uint64_t *)memory;
+	v->entries = (unsigned char *)memory + OR_RING_HEADER;
+	v->mask = entries - 1;
+}
+
+static inline unsigned char *or_entry(const struct or_view *v, uint64_t pos)
+{
+	return v->entries + (pos & v->mask) * OR_DESCRIPTOR_BYTES;
+}
+
+/* or_push publishes d: 1, or 0 when the ring is full, or -1 when the other
+ * side's index is impossible. */
+static inline int or_push(struct or_producer *p, const struct or_descriptor *d)
+{
+	if (p->tail - p->head_seen > p->view.mask) {
+		/* Acquire: the consumer's reads of an entry are over before it is
+		 * written again. */
+		uint64_t head = atomic_load_explicit(p->view.head, memory_order_acquire);
+		if (head > p->tail || head < p->head_seen)
+			return -1;
+		p->head_seen = head;
+		if (p->tail - head > p->view.mask)
+			return 0;
+	}
+	unsigned char *e = or_entry(&p->view, p->tail);
+	memcpy(e + 4, (const unsigned char *)d + 4, OR_DESCRIPTOR_BYTES - 4);
+	p->tail++;
+	/* Sequentially consistent, and so also a release: the entry and its
+	 * payload are there for whoever sees the word, and the look at the
+	 * engine's flag that follows is not made before it (LAYOUT §8). */
+	atomic_store_explicit((_Atomic uint32_t *)(void *)e, (uint32_t)p->tail, memory_order_seq_cst);
+	return 1;
+}
+
+static inline void or_release(struct or_consumer *c)
+{
+	if (c->released != c->pos) {
+		c->released = c->pos;
+		atomic_store_explicit(c->view.head, c->pos, memory_order_release);
+	}
+}
+
+/* or_ready reports whether an entry is waiting. */
+static inline bool or_ready(const struct or_consumer *c)
+{
+	_Atomic uint32_t *seq = (_Atomic uint32_t *)(void *)or_entry(&c->view, c->pos);
+	return atomic_load_explicit(seq, memory_order_seq_cst) == (uint32_t)(c->pos + 1);
+}
+
+/* or_pop copies the next entry into d, reading every byte once, and reports
+ * whether there was one. */
+static inline bool or_pop(struct or_consumer *c, struct or_descriptor *d)
+{
+	unsigned char *e = or_entry(&c->view, c->pos);
+	if (atomic_load_explicit((_Atomic uint32_t *)(void *)e, memory_order_acquire) != (uint32_t)(c->pos + 1))
+		return false;
+	uint64_t words[OR_WORDS];
+	for (int i = 0; i < OR_WORDS; i++)
+		words[i] = atomic_load_explicit((_Atomic uint64_t *)(void *)e + i, memory_order_relaxed);
+	memcpy(d, words, sizeof words);
+	c->pos++;
+	if (c->pos - c->released > c->view.mask / 2)
+		or_release(c);
+	return true;
+}
+
+#endif

@@ -1,0 +1,130 @@
+/* A session from its beginning to its end. */
+#include <stdlib.h>
+
+#include "session.h"
+
+int outrigger_open(const struct outrigger_config *config, outrigger **out, char *why, size_t why_bytes)
+{
+	outrigger *s = calloc(1, sizeof *s);
+	*out = NULL;
+	if (why_bytes > 0)
+		*why = 0;
+	if (s == NULL)
+		return OUTRIGGER_NO_MEMORY;
+	s->socket = s->doorbell = -1;
+	pthread_mutex_init(&s->lock, NULL);
+	int rc = or_attach(config, s, why, why_bytes);
+	if (rc != OUTRIGGER_OK) {
+		or_detach(s);
+		pthread_mutex_destroy(&s->lock);
+		free(s);
+		return rc;
+	}
+	*out = s;
+	return OUTRIGGER_OK;
+}
+
+/* unsent are sends that nobody has taken over yet. */
+static uint64_t unsent(outrigger *s)
+{
+	return s->ops.unheard + s->silent - or_retired(s);
+}
+
+int outrigger_close(outrigger *s)
+{
+	int rc = OUTRIGGER_OK;
+	while (rc == OUTRIGGER_OK) {
+		pthread_mutex_lock(&s->lock);
+		rc = or_progress(s);
+		bool over = s->failed || unsent(s) == 0;
+		pthread_mutex_unlock(&s->lock);
+		if (over)
+			break;
+		if (rc == OUTRIGGER_OK)
+			rc = outrigger_sleep(s, 1000);
+	}
+	if (rc == OUTRIGGER_OK) {
+		struct or_descriptor d = {.op = OR_OP_DETACH};
+		rc = or_submit(s, &d);
+	}
+	or_detach(s);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+	return rc;
+}
+
+int outrigger_abort(outrigger *s, int code, const char *reason)
+{
+	struct or_descriptor d = {.op = OR_OP_ABORT, .status = (uint32_t)code};
+	pthread_mutex_lock(&s->lock);
+	uint64_t slot;
+	if (reason != NULL && *reason != 0 && or_stack_pop(&s->slab.slots, &slot)) {
+		size_t n = strlen(reason);
+		if (n > s->slab.slot_bytes)
+			n = s->slab.slot_bytes;
+		memcpy(s->slab.memory + slot, reason, n);
+		d.class = OR_CLASS_SLAB;
+		d.addr = slot;
+		d.len = n; /* the slot is never used again; nor is the job */
+	}
+	int rc = or_submit(s, &d);
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+struct outrigger_world outrigger_world(const outrigger *s) { return s->world; }
+
+void outrigger_failure(outrigger *s, char *text, size_t bytes)
+{
+	if (bytes == 0)
+		return;
+	uint32_t n;
+	memcpy(&n, s->control + OR_SEG_OFF_FAILURE, sizeof n);
+	if (n > OR_SEG_FAILURE_MAX)
+		n = OR_SEG_FAILURE_MAX;
+	if (n >= bytes)
+		n = (uint32_t)bytes - 1;
+	memcpy(text, s->control + OR_SEG_OFF_FAILURE + 4, n);
+	text[n] = 0;
+}
+
+const char *outrigger_status_text(int status)
+{
+	switch (status) {
+	case OUTRIGGER_OK: return "ok";
+	case OUTRIGGER_TRUNCATED: return "the message is longer than the buffer";
+	case OUTRIGGER_CANCELLED: return "cancelled";
+	case OUTRIGGER_PEER_FAILED: return "the peer has failed";
+	case OUTRIGGER_ABORTED: return "the job has failed";
+	case OUTRIGGER_NO_MESSAGE: return "no message";
+	case OUTRIGGER_INVALID: return "invalid argument";
+	case OUTRIGGER_NO_MEMORY: return "not enough memory";
+	case OUTRIGGER_UNSUPPORTED: return "not supported";
+	case OUTRIGGER_PEER_LEFT: return "the peer has closed its session";
+	case OUTRIGGER_REFUSED: return "refused by the sidecar";
+	case OUTRIGGER_NO_SIDECAR: return "there is no sidecar, or it has ended";
+	case OUTRIGGER_TOO_MANY: return "too many requests are open";
+	case OUTRIGGER_TIMEOUT: return "timed out";
+	}
+	return "unknown status";
+}
+
+void *outrigger_alloc(outrigger *s, size_t bytes)
+{
+	uint64_t offset;
+	pthread_mutex_lock(&s->lock);
+	bool ok = or_arena_take(&s->arena, bytes, &offset);
+	pthread_mutex_unlock(&s->lock);
+	return ok ? s->arena.memory + offset : NULL;
+}
+
+int outrigger_free(outrigger *s, void *memory)
+{
+	uintptr_t at = (uintptr_t)memory, base = (uintptr_t)s->arena.memory;
+	if (at < base || at - base >= s->arena.size)
+		return OUTRIGGER_INVALID;
+	pthread_mutex_lock(&s->lock);
+	bool ok = or_arena_give(&s->arena, at - base);
+	pthread_mutex_unlock(&s->lock);
+	return ok ? OUTRIGGER_OK : OUTRIGGER_INVALID;
+}

@@ -1,0 +1,191 @@
+/* What the library's files share. Everything here is guarded by the session's
+ * lock, but for what is set once by outrigger_open. */
+#ifndef OUTRIGGER_SESSION_H
+#define OUTRIGGER_SESSION_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "outrigger.h"
+#include "ring.h"
+
+/* A list of offsets that is used as a stack. */
+struct or_stack {
+	uint64_t *list;
+	size_t count, room;
+};
+
+int or_stack_push(struct or_stack *s, uint64_t v); /* 0, or -1: no memory */
+bool or_stack_pop(struct or_stack *s, uint64_t *v);
+
+/* A queue of request numbers. */
+struct or_queue {
+	uint32_t *list;
+	size_t head, count, room; /* room is a power of two, or 0 */
+};
+
+int or_queue_push(struct or_queue *q, uint32_t id);
+bool or_queue_first(const struct or_queue *q, uint32_t *id);
+bool or_queue_pop(struct or_queue *q, uint32_t *id);
+
+/* The arena: first fit over free ranges in the order of their addresses, which
+ * are merged when they meet. */
+struct or_span {
+	uint64_t offset, size;
+};
+
+struct or_spans {
+	struct or_span *list; /* by offset */
+	size_t count, room;
+};
+
+struct or_arena {
+	unsigned char *memory;
+	uint64_t size;
+	struct or_spans spare, used;
+};
+
+#define OR_ARENA_ALIGN 64u
+
+int or_arena_init(struct or_arena *a, unsigned char *memory, uint64_t size);
+void or_arena_free(struct or_arena *a);
+bool or_arena_take(struct or_arena *a, uint64_t bytes, uint64_t *offset);
+bool or_arena_give(struct or_arena *a, uint64_t offset);
+
+/* A piece of shared memory that carries a part of a staged message. */
+struct or_chunk {
+	uint8_t class;
+	uint64_t offset;
+};
+
+#define OR_STAGE_DEPTH 4 /* chunks of one message that are with the engine at most */
+
+struct or_chunks {
+	struct or_chunk list[OR_STAGE_DEPTH];
+	int count;
+};
+
+/* The slab, cut into slots for one small message each and chunks for the pieces
+ * of large ones. */
+struct or_slab {
+	unsigned char *memory;
+	uint64_t size;
+	uint64_t slot_bytes, chunk_bytes;
+	size_t reserve; /* chunks that sends leave to receives */
+	struct or_stack slots, chunks;
+	uint64_t borrowed; /* bytes of chunks that are of the arena instead */
+};
+
+/* The state behind a request; its index is the request number of the contract. */
+struct or_op {
+	uint32_t gen;
+	bool open, done, receives, staged, slotted;
+	bool asked;  /* the other side waits for chunks of a staged send */
+	bool queued; /* is in the session's stage or starved queue */
+	bool nobody; /* nobody is told of its end */
+	outrigger_done notify;
+	void *arg;
+	struct iovec iov[OUTRIGGER_IOV_MAX];
+	int segments;
+	void *copy; /* of the message, freed at the end */
+	uint64_t slot;
+	uint64_t offset; /* bytes of a staged message that chunks were supplied for */
+	uint64_t want;   /* bytes that they are to be supplied for in all */
+	uint64_t room;
+	struct or_chunks with_engine, spare;
+	struct outrigger_result result;
+};
+
+#define OR_OP_BLOCK 64u
+
+/* Requests are kept in blocks that never move. */
+struct or_ops {
+	struct or_op **blocks;
+	uint32_t count; /* of ops */
+	struct or_stack free;
+	uint64_t unheard; /* open sends of which nobody is told */
+};
+
+struct or_op *or_op_at(const struct or_ops *t, uint32_t id);
+int or_op_take(struct or_ops *t, uint32_t *id, struct or_op **op);
+void or_op_release(struct or_ops *t, uint32_t id);
+void or_ops_free(struct or_ops *t);
+
+/* How a caller waits: looks, then looks that yield, then sleep. */
+struct or_patience {
+	bool polls;         /* for ever */
+	bool blocks;        /* at once */
+	uint64_t poll_ns;   /* before it yields */
+	uint64_t yield_ns;  /* before it sleeps */
+};
+
+struct outrigger {
+	pthread_mutex_t lock;
+	int socket, doorbell;
+	struct outrigger_world world;
+	uint64_t features; /* of the contract, that both sides know */
+	unsigned char *control; /* the control segment */
+	uint64_t control_bytes;
+	struct or_producer submit;
+	struct or_consumer complete;
+	struct or_arena arena;
+	struct or_slab slab;
+	struct or_ops ops;
+	struct or_queue stage, starved;
+	struct or_patience patience;
+	uint64_t silent; /* silent sends submitted */
+	unsigned taken;  /* completions, since somebody asked last */
+	unsigned sleepers; /* threads that may be blocked */
+	bool gone;       /* the sidecar has ended, or is not to be believed */
+	bool failed;     /* the job has */
+};
+
+/* attach.c */
+int or_attach(const struct outrigger_config *config, outrigger *s, char *why, size_t why_bytes);
+void or_detach(outrigger *s); /* unmaps and closes whatever is there */
+void or_encode_hello(unsigned char b[OR_HELLO_BYTES], uint32_t rank, uint64_t arena_bytes);
+struct or_welcome {
+	uint32_t abi, accepted, rank, ranks, pod, pods, sharers;
+	uint64_t features, segment_bytes, arena_bytes, eager_bytes;
+	char text[OR_TEXT_MAX + 1];
+};
+bool or_decode_welcome(const unsigned char *b, size_t n, struct or_welcome *w);
+
+/* submit.c */
+int or_submit(outrigger *s, const struct or_descriptor *d);
+int or_begin(outrigger *s, uint32_t *id, struct or_op **op);
+void or_drop(outrigger *s, uint32_t id, struct or_op *op);
+
+/* progress.c */
+int or_drain(outrigger *s);
+int or_progress(outrigger *s);
+
+/* stage.c */
+int or_slab_init(struct or_slab *slab, unsigned char *memory, uint64_t size, uint64_t eager);
+int or_stage(outrigger *s, uint32_t id, struct or_op *op);
+int or_staged(outrigger *s, uint32_t id, struct or_op *op, const struct or_descriptor *d);
+void or_want_stage(outrigger *s, uint32_t id, struct or_op *op);
+void or_give_chunks(outrigger *s, struct or_op *op);
+void or_feed(outrigger *s);
+uint64_t or_gather(const struct iovec *iov, int segments, uint64_t from, unsigned char *to, uint64_t bytes);
+void or_scatter(const struct iovec *iov, int segments, uint64_t at, const unsigned char *from, uint64_t bytes);
+
+/* wait.c */
+int or_patience_init(outrigger *s, const char *name);
+bool or_sidecar_ended(outrigger *s); /* looks at the socket */
+void or_rouse(outrigger *s);         /* wakes every thread that sleeps */
+uint64_t or_now(void);               /* ns */
+
+static inline _Atomic uint32_t *or_word(const outrigger *s, size_t offset)
+{
+	return (_Atomic uint32_t *)(void *)(s->control + offset);
+}
+
+static inline uint64_t or_retired(const outrigger *s)
+{
+	return atomic_load((_Atomic uint64_t *)(void *)(s->control + OR_SEG_OFF_RETIRED));
+}
+
+#endif

@@ -1,0 +1,231 @@
+/* Messages of private memory that is larger than a slot of the slab go through
+ * chunks of shared memory, in order: LAYOUT §5.1. */
+#include "session.h"
+
+/* A chunk is large enough to hide the hand-over, and small enough that copying
+ * one overlaps with sending another. */
+#define CHUNK_MAX 65536u
+/* Even the smallest slab is cut into two chunks for sends and two for receives. */
+#define CHUNKS_MIN 4
+/* The part of the arena that chunks take which nobody waits for. */
+#define ARENA_SHARE 4
+
+/* The slot takes a message of the eager size with a few words before it. */
+#define SLOT_EXTRA 64u
+
+int or_slab_init(struct or_slab *slab, unsigned char *memory, uint64_t size, uint64_t eager)
+{
+	uint64_t share = size / 8 * 3;
+	slab->memory = memory;
+	slab->size = size;
+	slab->slot_bytes = (eager + SLOT_EXTRA + OR_ARENA_ALIGN - 1) & ~(uint64_t)(OR_ARENA_ALIGN - 1);
+	slab->chunk_bytes = share / CHUNKS_MIN & ~(uint64_t)(OR_ARENA_ALIGN - 1);
+	if (slab->chunk_bytes > CHUNK_MAX)
+		slab->chunk_bytes = CHUNK_MAX;
+	if (slab->chunk_bytes == 0 || eager > size)
+		return -1;
+	uint64_t chunks = share / slab->chunk_bytes, at = 0;
+	slab->reserve = chunks / 2;
+	for (; at < chunks * slab->chunk_bytes; at += slab->chunk_bytes)
+		if (or_stack_push(&slab->chunks, at) != 0)
+			return -1;
+	for (; at + slab->slot_bytes <= size; at += slab->slot_bytes)
+		if (or_stack_push(&slab->slots, at) != 0)
+			return -1;
+	return 0;
+}
+
+/* walk finds the piece of the segments at a place of the message. */
+struct walk {
+	const struct iovec *iov;
+	int left;
+	uint64_t skip; /* of the first one */
+};
+
+static struct walk begin(const struct iovec *iov, int segments, uint64_t at)
+{
+	while (segments > 0 && at >= iov->iov_len) {
+		at -= iov->iov_len;
+		iov++;
+		segments--;
+	}
+	return (struct walk){iov, segments, at};
+}
+
+static uint64_t step(struct walk *w, uint64_t most, unsigned char **memory)
+{
+	while (w->left > 0) {
+		uint64_t n = w->iov->iov_len - w->skip;
+		*memory = (unsigned char *)w->iov->iov_base + w->skip;
+		if (n > most) {
+			w->skip += most;
+			return most;
+		}
+		w->iov++;
+		w->left--;
+		w->skip = 0;
+		if (n > 0)
+			return n;
+	}
+	return 0;
+}
+
+uint64_t or_gather(const struct iovec *iov, int segments, uint64_t from, unsigned char *to, uint64_t bytes)
+{
+	struct walk w = begin(iov, segments, from);
+	uint64_t done = 0, n;
+	unsigned char *memory;
+	while (done < bytes && (n = step(&w, bytes - done, &memory)) > 0) {
+		memcpy(to + done, memory, n);
+		done += n;
+	}
+	return done;
+}
+
+void or_scatter(const struct iovec *iov, int segments, uint64_t at, const unsigned char *from, uint64_t bytes)
+{
+	struct walk w = begin(iov, segments, at);
+	uint64_t done = 0, n;
+	unsigned char *memory;
+	while (done < bytes && (n = step(&w, bytes - done, &memory)) > 0) {
+		memcpy(memory, from + done, n);
+		done += n;
+	}
+}
+
+/* moves reports whether the other side waits for chunks of op, so that what op
+ * is lent is certain to come back. */
+static bool moves(const struct or_op *op) { return op->receives || op->asked; }
+
+static struct or_chunk shift(struct or_chunks *q)
+{
+	struct or_chunk k = q->list[0];
+	q->count--;
+	for (int i = 0; i < q->count; i++)
+		q->list[i] = q->list[i + 1];
+	return k;
+}
+
+static unsigned char *memory_of(const outrigger *s, struct or_chunk k)
+{
+	return (k.class == OR_CLASS_ARENA ? s->arena.memory : s->slab.memory) + k.offset;
+}
+
+/* chunk_for finds memory for the next piece. An operation keeps the chunks that
+ * it has until its end, so that every message that moves can go on. One that
+ * nobody has asked for yet may hold its chunks for ever: it gets them while
+ * there are plenty, and is asked again when its receive is there. Sends leave
+ * half of the slab's chunks to receives, and one of theirs to sends that move;
+ * past that the arena serves. */
+static bool chunk_for(outrigger *s, struct or_op *op, struct or_chunk *k)
+{
+	struct or_slab *slab = &s->slab;
+	if (op->spare.count > 0) {
+		*k = shift(&op->spare);
+		return true;
+	}
+	size_t reserve = op->receives ? 0 : op->asked ? slab->reserve : slab->reserve + 1;
+	if (slab->chunks.count > reserve) {
+		k->class = OR_CLASS_SLAB;
+		return or_stack_pop(&slab->chunks, &k->offset);
+	}
+	bool needed = moves(op) && op->with_engine.count == 0;
+	if (!needed && slab->borrowed >= s->arena.size / ARENA_SHARE)
+		return false;
+	k->class = OR_CLASS_ARENA;
+	if (!or_arena_take(&s->arena, slab->chunk_bytes, &k->offset))
+		return false;
+	slab->borrowed += slab->chunk_bytes;
+	return true;
+}
+
+static void free_chunk(outrigger *s, struct or_chunk k)
+{
+	if (k.class == OR_CLASS_ARENA) {
+		(void)or_arena_give(&s->arena, k.offset); /* it came from there */
+		s->slab.borrowed -= s->slab.chunk_bytes;
+	} else {
+		(void)or_stack_push(&s->slab.chunks, k.offset); /* its place was there */
+	}
+}
+
+void or_give_chunks(outrigger *s, struct or_op *op)
+{
+	/* Chunks of which no OpStaged came were too late for the operation. */
+	while (op->with_engine.count > 0)
+		free_chunk(s, shift(&op->with_engine));
+	while (op->spare.count > 0)
+		free_chunk(s, shift(&op->spare));
+}
+
+void or_want_stage(outrigger *s, uint32_t id, struct or_op *op)
+{
+	if (!op->queued && !op->done && op->offset < op->want)
+		op->queued = or_queue_push(&s->stage, id) == 0;
+}
+
+/* or_stage supplies chunks of a staged operation: filled ones of a send, empty
+ * ones of a matched receive. It is called between submissions only: chunks of
+ * one message must not overtake each other. */
+int or_stage(outrigger *s, uint32_t id, struct or_op *op)
+{
+	while (!op->done && op->offset < op->want && op->with_engine.count < OR_STAGE_DEPTH) {
+		struct or_chunk k;
+		if (!chunk_for(s, op, &k)) {
+			if (op->with_engine.count == 0 && moves(op) && !op->queued)
+				op->queued = or_queue_push(&s->starved, id) == 0;
+			return OUTRIGGER_OK;
+		}
+		uint64_t n = op->want - op->offset;
+		if (n > s->slab.chunk_bytes)
+			n = s->slab.chunk_bytes;
+		if (!op->receives)
+			or_gather(op->iov, op->segments, op->offset, memory_of(s, k), n);
+		op->offset += n;
+		op->with_engine.list[op->with_engine.count++] = k;
+		struct or_descriptor d = {.op = OR_OP_STAGE, .class = k.class, .req = id, .addr = k.offset, .len = n};
+		int rc = or_submit(s, &d);
+		if (rc != OUTRIGGER_OK)
+			return rc;
+	}
+	return OUTRIGGER_OK;
+}
+
+/* or_feed gives chunks to the operations that wait for one, the oldest first. */
+void or_feed(outrigger *s)
+{
+	uint32_t id;
+	while (or_queue_first(&s->starved, &id)) {
+		struct or_op *op = or_op_at(&s->ops, id);
+		struct or_chunk k;
+		bool wants = op->open && moves(op) && !op->done && op->offset < op->want;
+		if (wants && !chunk_for(s, op, &k))
+			return;
+		(void)or_queue_pop(&s->starved, &id);
+		op->queued = false;
+		if (wants) { /* else it has ended meanwhile */
+			op->spare.list[op->spare.count++] = k;
+			or_want_stage(s, id, op);
+		}
+	}
+}
+
+/* or_staged takes a chunk back: one that was sent, or one with a part of the
+ * message in it. */
+int or_staged(outrigger *s, uint32_t id, struct or_op *op, const struct or_descriptor *d)
+{
+	const struct or_chunk *first = &op->with_engine.list[0];
+	if (op->with_engine.count == 0 || first->class != d->class || first->offset != d->addr || d->len > s->slab.chunk_bytes)
+		return OUTRIGGER_NO_SIDECAR;
+	struct or_chunk k = shift(&op->with_engine);
+	op->asked = true;
+	if (op->receives)
+		or_scatter(op->iov, op->segments, d->aux, memory_of(s, k), d->len);
+	if (op->offset < op->want) {
+		op->spare.list[op->spare.count++] = k;
+		or_want_stage(s, id, op);
+	} else {
+		free_chunk(s, k);
+	}
+	return OUTRIGGER_OK;
+}

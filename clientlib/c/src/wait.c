@@ -1,0 +1,137 @@
+/* Waiting: looks, then looks that yield the processor, then sleep (LAYOUT §8). */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "session.h"
+
+#define POLL_NS 50000u    /* where each process of the job has a processor */
+#define YIELD_NS 300000u
+#define NAP_US 100000u    /* at most: a sidecar may have been stopped within a wake-up */
+#define CLOCK_EVERY 64    /* looks between two looks at the clock */
+
+uint64_t or_now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+int or_patience_init(outrigger *s, const char *name)
+{
+	s->patience = (struct or_patience){.yield_ns = YIELD_NS};
+	if (name == NULL || *name == 0 || strcmp(name, "yield") == 0)
+		return OUTRIGGER_OK;
+	s->patience.polls = strcmp(name, "poll") == 0;
+	s->patience.blocks = strcmp(name, "block") == 0;
+	if (s->patience.polls || s->patience.blocks)
+		return OUTRIGGER_OK;
+	s->patience.yield_ns = UINT64_MAX;
+	return OUTRIGGER_INVALID;
+}
+
+/* or_sidecar_ended looks at the socket: nothing is ever sent on it, so that
+ * whatever there is to read is its end. */
+bool or_sidecar_ended(outrigger *s)
+{
+	char b;
+	ssize_t n = recv(s->socket, &b, 1, MSG_PEEK | MSG_DONTWAIT);
+	if (n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+		s->gone = true;
+	return s->gone;
+}
+
+static void nap(const outrigger *s, unsigned microseconds)
+{
+	struct timespec t = {(time_t)(microseconds / 1000000u), (long)(microseconds % 1000000u) * 1000};
+	/* Not the private kind: the word is in the memory of two processes. */
+	syscall(SYS_futex, or_word(s, OR_SEG_OFF_WAITING), FUTEX_WAIT, 1, &t, NULL, 0);
+}
+
+void or_rouse(outrigger *s)
+{
+	atomic_store(or_word(s, OR_SEG_OFF_WAITING), 0);
+	syscall(SYS_futex, or_word(s, OR_SEG_OFF_WAITING), FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+int outrigger_sleep(outrigger *s, unsigned microseconds)
+{
+	if (microseconds > NAP_US)
+		microseconds = NAP_US;
+	pthread_mutex_lock(&s->lock);
+	/* The word is set before the look, and the engine publishes before it
+	 * looks at the word. */
+	s->sleepers++;
+	atomic_store(or_word(s, OR_SEG_OFF_WAITING), 1);
+	bool idle = !or_ready(&s->complete) && s->stage.count == 0 && !s->gone;
+	pthread_mutex_unlock(&s->lock);
+	if (idle)
+		nap(s, microseconds);
+	pthread_mutex_lock(&s->lock);
+	s->sleepers--;
+	if (s->sleepers == 0)
+		atomic_store(or_word(s, OR_SEG_OFF_WAITING), 0);
+	/* What the sidecar said before it ended counts. */
+	if (!or_ready(&s->complete))
+		(void)or_sidecar_ended(s);
+	int rc = s->gone && !or_ready(&s->complete) ? OUTRIGGER_NO_SIDECAR : OUTRIGGER_OK;
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+int outrigger_progress(outrigger *s, unsigned *taken)
+{
+	pthread_mutex_lock(&s->lock);
+	int rc = or_progress(s);
+	if (taken != NULL)
+		*taken = s->taken;
+	s->taken = 0;
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+/* pause_for waits a moment of a wait that began at a time; looks counts the
+ * looks since then. */
+static int pause_for(outrigger *s, uint64_t *begun, unsigned looks)
+{
+	const struct or_patience *p = &s->patience;
+	if (p->polls) {
+		if (looks % (CLOCK_EVERY * CLOCK_EVERY) == 0)
+			return outrigger_sleep(s, 1); /* to learn of the sidecar's end */
+		return OUTRIGGER_OK;
+	}
+	if (!p->blocks) {
+		if (looks % CLOCK_EVERY == 1) {
+			uint64_t now = or_now();
+			if (*begun == 0)
+				*begun = now;
+			if (now - *begun < p->yield_ns) {
+				sched_yield();
+				return OUTRIGGER_OK;
+			}
+		} else if (*begun == 0 || looks % CLOCK_EVERY != 0) {
+			sched_yield();
+			return OUTRIGGER_OK;
+		}
+	}
+	return outrigger_sleep(s, NAP_US);
+}
+
+int outrigger_wait(outrigger *s, outrigger_request request, struct outrigger_result *result)
+{
+	uint64_t begun = 0;
+	for (unsigned looks = 1;; looks++) {
+		int over;
+		int rc = outrigger_test(s, request, &over, result);
+		if (over || rc != OUTRIGGER_OK)
+			return rc;
+		rc = pause_for(s, &begun, looks);
+		if (rc != OUTRIGGER_OK)
+			return rc;
+	}
+}

@@ -1,0 +1,373 @@
+/*
+ * The C client in the scenarios that both clients play (clientlib/conformance
+ * has the same in Go). Rank r of n, which is even, plays with rank r + n/2: the
+ * lower half leads. Either side may be the other language.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "outrigger.h"
+
+static outrigger *session;
+static struct outrigger_world world;
+static uint32_t partner;
+static int leads;
+static const char *scenario;
+
+static void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+static void die(const char *format, ...)
+{
+	va_list a;
+	va_start(a, format);
+	fprintf(stderr, "conformance (C): rank %u: %s: ", world.rank, scenario);
+	vfprintf(stderr, format, a);
+	fputc('\n', stderr);
+	va_end(a);
+	exit(1);
+}
+
+static void must(int rc, const char *what)
+{
+	char why[256] = "";
+	if (rc == OUTRIGGER_OK)
+		return;
+	if (session != NULL)
+		outrigger_failure(session, why, sizeof why);
+	die("%s: %s %s", what, outrigger_status_text(rc), why);
+}
+
+/* The byte at a place of the message of a rank with a tag. */
+static unsigned char pattern(uint32_t rank, uint64_t tag, size_t at)
+{
+	return (unsigned char)(at * 31 + tag * 7 + rank * 13 + at / 251);
+}
+
+static void fill(unsigned char *b, size_t n, uint32_t rank, uint64_t tag)
+{
+	for (size_t i = 0; i < n; i++)
+		b[i] = pattern(rank, tag, i);
+}
+
+static void check(const unsigned char *b, size_t n, uint32_t rank, uint64_t tag)
+{
+	for (size_t i = 0; i < n; i++)
+		if (b[i] != pattern(rank, tag, i))
+			die("byte %zu of %zu from rank %u tag %llu is %#x, want %#x", i, n, rank, (unsigned long long)tag, b[i], pattern(rank, tag, i));
+}
+
+static outrigger_request isend(const void *b, size_t n, uint64_t tag, unsigned flags)
+{
+	struct outrigger_envelope to = {.peer = partner, .tag = tag};
+	outrigger_request r;
+	must(outrigger_send(session, b, n, &to, flags, &r), "send");
+	return r;
+}
+
+static outrigger_request irecv_from(void *b, size_t n, uint32_t source, uint64_t tag, uint64_t ignore)
+{
+	struct outrigger_envelope from = {.peer = source, .tag = tag, .ignore = ignore};
+	outrigger_request r;
+	must(outrigger_recv(session, b, n, &from, &r), "receive");
+	return r;
+}
+
+static outrigger_request irecv(void *b, size_t n, uint64_t tag) { return irecv_from(b, n, partner, tag, 0); }
+
+static struct outrigger_result finish(outrigger_request r)
+{
+	struct outrigger_result result;
+	must(outrigger_wait(session, r, &result), "wait");
+	return result;
+}
+
+static void swap_empty(uint64_t tag)
+{
+	outrigger_request r = irecv(NULL, 0, tag), s = isend(NULL, 0, tag, 0);
+	finish(s);
+	finish(r);
+}
+
+static const size_t sizes[] = {0, 1, 31, 32, 33, 64, 4096, 8191, 8192, 8193, 8256, 8257, 65535, 65536, 65537, 262144, 1048579};
+#define SIZES (sizeof sizes / sizeof *sizes)
+
+static void *memory(int shared, size_t n)
+{
+	void *p = shared ? outrigger_alloc(session, n) : malloc(n + 1);
+	if (p == NULL)
+		die("no memory for %zu bytes", n);
+	return p;
+}
+
+static void give(int shared, void *p)
+{
+	if (!shared)
+		free(p);
+	else
+		must(outrigger_free(session, p), "free");
+}
+
+/* Every size both ways, in private and in shared memory. */
+static void play_sizes(int shared)
+{
+	for (size_t i = 0; i < SIZES; i++) {
+		size_t n = sizes[i];
+		unsigned char *out = memory(shared, n), *in = memory(shared, n);
+		fill(out, n, world.rank, i);
+		outrigger_request r = irecv(in, n, i), s = isend(out, n, i, 0);
+		finish(s);
+		struct outrigger_result got = finish(r);
+		if (got.length != n || got.peer != partner || got.tag != i)
+			die("%zu bytes became %llu, of rank %u tag %llu", n, (unsigned long long)got.length, got.peer, (unsigned long long)got.tag);
+		check(in, n, partner, i);
+		give(shared, out);
+		give(shared, in);
+	}
+}
+
+static void private_memory(void) { play_sizes(0); }
+static void shared_memory(void) { play_sizes(1); }
+
+/* Messages that came before their receives are taken in any order of tags. */
+static void unexpected(void)
+{
+	enum { N = 20, BYTES = 9000 };
+	static unsigned char b[N][BYTES];
+	outrigger_request s[N];
+	if (leads) {
+		for (int i = 0; i < N; i++) {
+			size_t n = i % 2 ? BYTES : 20;
+			fill(b[i], n, world.rank, (uint64_t)i);
+			s[i] = isend(b[i], n, (uint64_t)i, 0);
+		}
+		swap_empty(100);
+		for (int i = 0; i < N; i++)
+			finish(s[i]);
+		return;
+	}
+	swap_empty(100);
+	for (int i = N - 1; i >= 0; i--) {
+		struct outrigger_result got = finish(irecv(b[i], BYTES, (uint64_t)i));
+		check(b[i], got.length, partner, (uint64_t)i);
+	}
+}
+
+/* Messages of one source and tag keep their order. */
+static void order(void)
+{
+	enum { N = 500 };
+	if (leads) {
+		static uint32_t v[N][700];
+		outrigger_request s[N];
+		for (uint32_t i = 0; i < N; i++) {
+			v[i][0] = i;
+			s[i] = isend(v[i], i % 3 == 0 ? sizeof v[i] : 4, 5, 0);
+		}
+		for (int i = 0; i < N; i++)
+			finish(s[i]);
+		return;
+	}
+	for (uint32_t i = 0; i < N; i++) {
+		uint32_t v[700];
+		finish(irecv_from(v, sizeof v, OUTRIGGER_ANY, 0, UINT64_MAX));
+		if (v[0] != i)
+			die("message %u came as number %u", v[0], i);
+	}
+}
+
+/* A message that is longer than the buffer. */
+static void truncated(void)
+{
+	static const size_t lengths[] = {20, 100, 9000, 200000};
+	static unsigned char b[200000];
+	for (size_t i = 0; i < 4; i++) {
+		if (leads) {
+			fill(b, lengths[i], world.rank, i);
+			finish(isend(b, lengths[i], i, 0));
+			continue;
+		}
+		struct outrigger_result got;
+		memset(b, 0xee, sizeof b);
+		int rc = outrigger_wait(session, irecv(b, lengths[i] - 5, i), &got);
+		if (rc != OUTRIGGER_TRUNCATED)
+			die("%zu bytes into %zu: %s", lengths[i], lengths[i] - 5, outrigger_status_text(rc));
+		if (b[lengths[i] - 5] != 0xee)
+			die("bytes beyond a buffer of %zu were written", lengths[i] - 5);
+	}
+	swap_empty(101);
+}
+
+/* A synchronous send ends after its receive was posted. */
+static void synchronous(void)
+{
+	char b[40] = {0};
+	if (leads) {
+		outrigger_request s = isend(b, sizeof b, 1, OUTRIGGER_SYNC);
+		int over;
+		must(outrigger_test(session, s, &over, NULL), "test");
+		if (over)
+			die("a synchronous send has ended before its receive");
+		swap_empty(102);
+		finish(s);
+		return;
+	}
+	swap_empty(102);
+	finish(irecv(b, sizeof b, 1));
+}
+
+/* Receives that nobody sends to are cancelled; what came first is not. */
+static void cancelled(void)
+{
+	static char b[100000];
+	static const size_t lengths[] = {8, 1000, 100000};
+	for (int i = 0; i < 3; i++) {
+		outrigger_request r = irecv(b, lengths[i], 77);
+		must(outrigger_cancel(session, r), "cancel");
+		int rc = outrigger_wait(session, r, NULL);
+		if (rc != OUTRIGGER_CANCELLED)
+			die("a cancelled receive: %s", outrigger_status_text(rc));
+	}
+	swap_empty(103);
+}
+
+static struct outrigger_result probe(uint64_t tag, unsigned flags, int *found)
+{
+	struct outrigger_envelope from = {.peer = OUTRIGGER_ANY, .tag = tag};
+	struct outrigger_result got = {0};
+	outrigger_request r;
+	must(outrigger_probe(session, &from, flags, NULL, NULL, &r), "probe");
+	int rc = outrigger_wait(session, r, &got);
+	*found = rc == OUTRIGGER_OK;
+	if (rc != OUTRIGGER_OK && rc != OUTRIGGER_NO_MESSAGE)
+		must(rc, "probe");
+	return got;
+}
+
+/* A probe sees a message, a claimed one is no other receive's. */
+static void probed(void)
+{
+	static unsigned char b[9000];
+	if (leads) {
+		swap_empty(104);
+		fill(b, 300, world.rank, 9);
+		finish(isend(b, 300, 9, 0));
+		fill(b, sizeof b, world.rank, 10);
+		finish(isend(b, sizeof b, 10, 0));
+		return;
+	}
+	int found;
+	probe(9, OUTRIGGER_NOW, &found);
+	if (found)
+		die("a probe found a message before it was sent");
+	swap_empty(104);
+	struct outrigger_result got = probe(9, 0, &found);
+	if (!found || got.length != 300 || got.peer != partner)
+		die("a probe found %llu bytes of rank %u", (unsigned long long)got.length, got.peer);
+	finish(irecv(b, 300, 9));
+	check(b, 300, partner, 9);
+	got = probe(10, OUTRIGGER_CLAIM, &found);
+	struct iovec v[2] = {{b, 1000}, {b + 1000, sizeof b - 1000}};
+	outrigger_request r;
+	must(outrigger_claim(session, got.handle, v, 2, NULL, NULL, &r), "claim");
+	finish(r);
+	check(b, sizeof b, partner, 10);
+}
+
+/* More large messages than there are chunks, both ways at once. */
+static void crowded(void)
+{
+	enum { N = 24, BYTES = 700001 };
+	unsigned char *out = memory(0, N * BYTES), *in = memory(0, N * BYTES);
+	outrigger_request s[N], r[N];
+	for (int i = 0; i < N; i++) {
+		fill(out + i * BYTES, BYTES, world.rank, (uint64_t)i);
+		s[i] = isend(out + i * BYTES, BYTES, (uint64_t)i, 0);
+	}
+	for (int i = N - 1; i >= 0; i--)
+		r[i] = irecv(in + i * BYTES, BYTES, (uint64_t)i);
+	for (int i = 0; i < N; i++) {
+		finish(r[i]);
+		check(in + i * BYTES, BYTES, partner, (uint64_t)i);
+		finish(s[i]);
+	}
+	free(out);
+	free(in);
+}
+
+static void counted(void *arg, const struct outrigger_result *result)
+{
+	int *count = arg;
+	*count += result->status == OUTRIGGER_OK ? 1 : -1000000;
+}
+
+/* Small messages that nobody waits for, and completions by call. */
+static void flood(void)
+{
+	enum { N = 20000 };
+	struct outrigger_envelope to = {.peer = partner, .tag = 6};
+	int count = 0;
+	for (int i = 0; i < N; i++) {
+		struct iovec v[2] = {{&i, sizeof i}, {&count, sizeof count}};
+		must(outrigger_sendv(session, v, 2, &to, 0, NULL, NULL, NULL), "send");
+		int b[2];
+		if (i % 2 == 0) {
+			outrigger_request r = irecv(b, sizeof b, 6);
+			finish(r);
+			if (b[0] != i / 2)
+				die("message %d came as number %d", b[0], i / 2);
+		}
+	}
+	static int b[N / 2][2];
+	for (int i = 0; i < N / 2; i++) {
+		struct iovec v = {b[i], sizeof b[i]};
+		must(outrigger_recvv(session, &v, 1, &to, counted, &count, NULL), "receive");
+	}
+	while (count >= 0 && count < N / 2) {
+		unsigned taken;
+		must(outrigger_progress(session, &taken), "progress");
+		if (taken == 0)
+			must(outrigger_sleep(session, 1000), "sleep");
+	}
+	for (int i = 0; i < N / 2; i++)
+		if (b[i][0] != N / 2 + i)
+			die("message %d came as number %d", b[i][0], N / 2 + i);
+}
+
+static const struct {
+	const char *name;
+	void (*play)(void);
+} scenarios[] = {
+	{"private memory", private_memory}, {"shared memory", shared_memory}, {"unexpected", unexpected},
+	{"order", order},		    {"truncated", truncated},	      {"synchronous", synchronous},
+	{"cancelled", cancelled},	    {"probed", probed},		      {"crowded", crowded},
+	{"flood", flood},
+};
+
+/* With the name of a scenario it plays that one alone. */
+int main(int argc, char **argv)
+{
+	struct outrigger_config config = {0};
+	char why[256];
+	scenario = "open";
+	int rc = outrigger_open(&config, &session, why, sizeof why);
+	if (rc != OUTRIGGER_OK)
+		die("%s: %s", outrigger_status_text(rc), why);
+	world = outrigger_world(session);
+	if (world.ranks % 2 != 0)
+		die("%u ranks, want an even number", world.ranks);
+	leads = world.rank < world.ranks / 2;
+	partner = (world.rank + world.ranks / 2) % world.ranks;
+	for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
+		scenario = scenarios[i].name;
+		if (argc > 1 && strcmp(argv[1], scenario) != 0)
+			continue;
+		scenarios[i].play();
+		swap_empty(1000 + i);
+	}
+	scenario = "close";
+	must(outrigger_close(session), "close");
+	printf("conformance: rank %u played %zu scenarios\n", world.rank, sizeof scenarios / sizeof *scenarios);
+	return 0;
+}
