@@ -13,6 +13,9 @@ const (
 	EnvArena = "OUTRIGGER_ARENA"
 	// EnvWait is the wait policy of the client: poll, yield or block.
 	EnvWait = "OUTRIGGER_WAIT"
+	// EnvProvider names the folder of liboutrigger-fi.so, where the launcher does
+	// not have it beside itself.
+	EnvProvider = "OUTRIGGER_PROVIDER_PATH"
 	// EnvPod is the number of a container's pod within its job, in Kubernetes.
 	EnvPod = "OUTRIGGER_POD"
 )
@@ -28,6 +31,8 @@ const (
 const (
 	// SocketFile is the sidecar's socket inside the shared directory.
 	SocketFile = "sidecar.sock"
+	// PMISocketFile is the sidecar's process-management socket beside it.
+	PMISocketFile = "pmi.sock"
 	// BootstrapFile is the job document inside the sidecar's configuration.
 	BootstrapFile = "bootstrap.json"
 	// GrantSocket is the node agent's socket, on the node and in the containers

@@ -11,17 +11,18 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/launch"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mpi"
 )
 
 func main() { os.Exit(execute()) }
 
 // options are what the flags say.
 type options struct {
-	socket, termination string
-	where               place
-	statusFD            int
-	prefix              bool
-	patience, grace     time.Duration
+	socket, termination, mpi string
+	where                    place
+	statusFD                 int
+	prefix                   bool
+	patience, grace          time.Duration
 }
 
 func execute() int {
@@ -52,6 +53,7 @@ that does not exist.`,
 	f := cmd.Flags()
 	f.StringVar(&o.socket, "socket", "", "the sidecar's Unix socket (required)")
 	o.where.flags(cmd)
+	f.StringVar(&o.mpi, "mpi", "none", "the program's MPI, which shall run over the sidecar: auto (what the program is linked to), mpich, intel, openmpi or none")
 	f.IntVar(&o.statusFD, "status-fd", 0, "write a JSON line to this descriptor when a rank starts, exits or fails")
 	f.BoolVar(&o.prefix, "prefix", false, "put [rank] before each line of output")
 	f.DurationVar(&o.patience, "wait", time.Minute, "how long to wait for the sidecar's socket")
@@ -79,11 +81,31 @@ func (o *options) config(cmd *cobra.Command, program []string) (launch.Config, e
 	if cfg.Log, err = podlife.Open(o.termination); err != nil {
 		return cfg, err
 	}
+	if err = o.dress(&cfg); err != nil {
+		return cfg, err
+	}
 	if o.statusFD > 0 {
 		unix.CloseOnExec(o.statusFD) // or a rank could report in the launcher's name
 		cfg.Status = os.NewFile(uintptr(o.statusFD), "status")
 	}
 	return cfg, nil
+}
+
+// dress makes the ranks those of an MPI, if the program uses one.
+func (o *options) dress(cfg *launch.Config) error {
+	family, err := mpi.Parse(o.mpi)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	ranks, err := mpi.Prepare(family, cfg.Program[0], cfg.Socket, self)
+	if ranks != nil {
+		cfg.Dress, cfg.Judge = ranks.Dress, ranks.Judge
+	}
+	return err
 }
 
 func installCommand() *cobra.Command {

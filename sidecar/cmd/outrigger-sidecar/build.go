@@ -58,6 +58,7 @@ func (d *daemon) build(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listening for other sidecars: %w", err)
 	}
+	d.startTree()
 	d.mesh = peers.New(peers.Config{
 		Self: self, Job: d.doc.Job.ID, Addresses: addresses, TLS: tlsConfig, Log: d.log,
 		Connected: func(p link.Peer, fd int) { d.engine.Connected(p, fd) },
@@ -66,6 +67,7 @@ func (d *daemon) build(ctx context.Context) error {
 		Silence:   time.Duration(d.doc.Tuning.DeadAfter) * 3 / 2,
 		Encrypt:   d.doc.Tuning.Encrypt == bootstrap.EncryptTLS,
 		Direct:    d.direct(),
+		Beside:    map[string]peers.Handler{launchProtocol: d.serveTree},
 	}, listener)
 	d.begun = time.Now()
 	d.engine, err = engine.New(engine.Config{
@@ -182,6 +184,9 @@ func host(address string) string {
 
 func (d *daemon) listenSessions() error {
 	cfg, err := d.sessions()
+	if err == nil {
+		err = d.listenPMI(&cfg)
+	}
 	if err == nil {
 		d.server, err = session.Listen(d.o.socket, cfg, d.engine)
 	}

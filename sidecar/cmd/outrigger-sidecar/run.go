@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -16,27 +17,31 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/verbs"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/peers"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/pmi"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 )
 
 // daemon is one sidecar with everything it is made of.
 type daemon struct {
-	o         *options
-	doc       *bootstrap.Document
-	log       *slog.Logger
-	words     lastWords
-	flight    obs.Flight
-	begun     time.Time // zero of the engine's clock
-	engine    *engine.Engine
-	remote    remote
-	verbs     *verbs.Link // nil: data between pods goes by tcp
-	transport string
-	mesh      *peers.Mesh
-	server    *session.Server
-	watch     []watcher
-	fault     atomic.Pointer[obs.Failure]
-	ending    atomic.Bool    // what fails from now on does so because this sidecar ends
-	told      sync.WaitGroup // of what is written when the job fails
+	o           *options
+	doc         *bootstrap.Document
+	log         *slog.Logger
+	words       lastWords
+	flight      obs.Flight
+	begun       time.Time // zero of the engine's clock
+	engine      *engine.Engine
+	remote      remote
+	verbs       *verbs.Link // nil: data between pods goes by tcp
+	transport   string
+	mesh        *peers.Mesh
+	server      *session.Server
+	tree        *pmi.Tree
+	pmi         *pmi.Server
+	pmiListener *net.UnixListener
+	watch       []watcher
+	fault       atomic.Pointer[obs.Failure]
+	ending      atomic.Bool    // what fails from now on does so because this sidecar ends
+	told        sync.WaitGroup // of what is written when the job fails
 }
 
 func run(ctx context.Context, o *options) error {

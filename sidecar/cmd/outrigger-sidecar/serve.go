@@ -29,6 +29,7 @@ func (d *daemon) serve(asked context.Context) error {
 	g, life := errgroup.WithContext(life)
 	g.Go(func() error { return d.server.Serve(life) })
 	g.Go(d.mesh.Serve)
+	g.Go(func() error { return d.pmi.Serve(d.pmiListener) })
 	sources := d.sources(func() bool { return asked.Err() == nil })
 	for _, w := range d.watch {
 		g.Go(func() error { return obs.Serve(life, w.listener, w.handler(sources)) })
@@ -45,7 +46,9 @@ func (d *daemon) serve(asked context.Context) error {
 		d.summarize(sources)
 		d.ending.Store(true)
 		end()
-		return errors.Join(err, d.server.Close(), d.mesh.Close())
+		err = errors.Join(err, d.server.Close(), d.pmiListener.Close())
+		d.pmi.Close()
+		return errors.Join(err, d.tree.Close(), d.mesh.Close()) // the tree's connections are the mesh's
 	})
 	err := g.Wait()
 	stopEngine()

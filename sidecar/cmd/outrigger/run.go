@@ -45,6 +45,7 @@ no container: a program that is not where the file says is looked for by its nam
 beside outrigger and in PATH. What has no meaning on one machine is listed.`,
 		Example: `  outrigger run -n 4 --pods 2 -- bin/npb -class A cg
   outrigger run -n 8 --pods 4 --report --plots out/ -- ./solver --steps 100
+  outrigger run -n 4 --pods 2 --mpi auto -- hpcc      # an MPI program of a distribution
   outrigger run -f mpijob.yaml                        # as kubectl apply -f would
   outrigger run -f mpijob.yaml --dry-run              # only say what would run
   outrigger run -f mpijob.yaml -- ./solver --steps 1  # another program`,
@@ -74,6 +75,7 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f, s := cmd.Flags(), &o.spec
 	f.IntVarP(&s.Ranks, "ranks", "n", 1, "number of ranks")
 	f.IntVar(&s.Pods, "pods", 1, "number of pods, each with a sidecar of its own; ranks are spread evenly")
+	f.StringVar(&s.MPI, "mpi", "none", "the program's MPI, which shall run over the sidecars unmodified: auto (what the program is linked to), mpich, intel, openmpi or none")
 	f.Int64Var(&o.arenaMiB, "arena", 0, "shared memory of each rank in MiB (default 256)")
 	f.StringVar(&s.Tuning.Wait, "wait", "", "how sidecars wait: poll, yield or block (default: poll while there are processors for it, then yield, then block)")
 	f.StringVar(&s.Tuning.Channel, "channel", "", "how small messages travel over RDMA: piggyback, basic, pipeline or zerocopy")

@@ -100,6 +100,9 @@ func (j *Job) startLauncher(path string, pod int) error {
 	if j.spec.Prefix {
 		args = append(args, "--prefix")
 	}
+	if j.spec.MPI != "" {
+		args = append(args, "--mpi", j.spec.MPI)
+	}
 	of := j.spec.of(pod)
 	cmd := j.command(path, append(append(args, "--"), of.Program...)...)
 	cmd.Env, cmd.Dir = append(os.Environ(), of.Env...), j.spec.WorkDir

@@ -18,6 +18,7 @@ func (e *Event) Failure() podlife.Failure {
 	switch {
 	case e.Told:
 		f.Reason = podlife.Terminated
+	case e.Judged:
 	case e.Reason != "":
 		f.Reason = podlife.CannotStart
 	case e.Signal != "":

@@ -29,6 +29,7 @@ type Event struct {
 	Code   int       `json:"code"`             // exit code; 128+signal for a signal, as a shell says it
 	Signal string    `json:"signal,omitempty"` // name of the signal that ended it
 	Reason string    `json:"reason,omitempty"` // why it could not be started
+	Judged bool      `json:"judged,omitempty"` // it ended well, and Reason is what is wrong with it all the same
 	Told   bool      `json:"told,omitempty"`   // it ended because it was told to
 	Time   time.Time `json:"time"`
 }
@@ -36,6 +37,8 @@ type Event struct {
 // Text says how a rank ended.
 func (e *Event) Text() string {
 	switch {
+	case e.Judged:
+		return "ended well, but " + e.Reason
 	case e.Reason != "":
 		return "could not be started: " + e.Reason
 	case e.Signal != "":
@@ -57,6 +60,13 @@ type Config struct {
 	Log         *podlife.Log     // nil: no termination message
 	Grace       time.Duration    // between SIGTERM and SIGKILL; default 2 s
 	Signals     <-chan os.Signal // passed on to every rank
+
+	// Dress gives a rank more than Env: variables, and files that it inherits as
+	// descriptor 3 and those that follow. Its caller closes the files when the
+	// rank has started. nil: nothing.
+	Dress func(ctx context.Context, rank int) (env []string, files []*os.File, err error)
+	// Judge says what is wrong with a rank that has exited with code 0. nil: nothing.
+	Judge func(rank int) error
 
 	killGroup func(int) // of tests
 }
@@ -111,7 +121,7 @@ func Run(ctx context.Context, cfg Config) *Event {
 	adopt()
 	var wg sync.WaitGroup
 	for r := cfg.First; r <= cfg.Last; r++ {
-		wg.Go(func() { p.run(r, path) })
+		wg.Go(func() { p.run(ctx, r, path) })
 	}
 	done := make(chan struct{})
 	ended := make(chan struct{})

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -15,12 +16,12 @@ import (
 )
 
 // run is one rank from start to end.
-func (p *pod) run(rank int, path string) {
+func (p *pod) run(ctx context.Context, rank int, path string) {
 	// The death signal follows the thread that forks: it must live as long
 	// as the child, so that the goroutine keeps it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd, err := p.start(rank, path)
+	cmd, err := p.start(ctx, rank, path)
 	if err != nil {
 		p.fail(&Event{Event: "failed", Rank: rank, Code: exitNotExecutable, Reason: err.Error(), Time: time.Now()})
 		return
@@ -36,6 +37,11 @@ func (p *pod) run(rank int, path string) {
 		e.Told = p.sent(ws.Signal())
 	} else {
 		e.Code = ws.ExitStatus()
+	}
+	if e.Code == 0 && p.cfg.Judge != nil {
+		if err := p.cfg.Judge(rank); err != nil {
+			e.Code, e.Judged, e.Reason = 1, true, err.Error()
+		}
 	}
 	if e.Code != 0 {
 		e.Event = "failed"
@@ -67,10 +73,18 @@ func (p *pod) takeAway(rank int, proc *os.Process) (*os.ProcessState, error) {
 func killGroup(id int) { _ = unix.Kill(-id, unix.SIGKILL) } // its leader may have been all there was
 
 // start starts a rank's process in a group of its own.
-func (p *pod) start(rank int, path string) (*exec.Cmd, error) {
+func (p *pod) start(ctx context.Context, rank int, path string) (*exec.Cmd, error) {
 	cmd := exec.Command(path, p.cfg.Program[1:]...)
 	cmd.Env = append(append(os.Environ(), p.cfg.Env...),
 		names.EnvSocket+"="+p.cfg.Socket, fmt.Sprintf("%s=%d", names.EnvRank, rank))
+	if p.cfg.Dress != nil {
+		env, files, err := p.cfg.Dress(ctx, rank)
+		if err != nil {
+			return nil, err
+		}
+		defer closeFiles(files)
+		cmd.Env, cmd.ExtraFiles = append(cmd.Env, env...), files
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
 	outRead, outWrite, err := os.Pipe()
 	if err != nil {
@@ -100,4 +114,10 @@ func (p *pod) start(rank int, path string) (*exec.Cmd, error) {
 	p.copies.Go(func() { p.copyLines(rank, outRead, p.cfg.Out) })
 	p.copies.Go(func() { p.copyLines(rank, errRead, p.cfg.Err) })
 	return cmd, nil
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close() // the rank has its own
+	}
 }

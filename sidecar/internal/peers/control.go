@@ -73,10 +73,19 @@ func (u *unread) Read(b []byte) (int, error) {
 }
 
 func (m *Mesh) acceptControl(conn net.Conn, guest *lobby.Guest) error {
-	t := tls.Server(conn, m.cfg.TLS)
+	t := tls.Server(conn, m.server)
 	peer, err := m.identify(t)
 	if err != nil {
 		return err
+	}
+	if serve := m.cfg.Beside[t.ConnectionState().NegotiatedProtocol]; serve != nil {
+		if !guest.Leave() {
+			return errSentAway
+		}
+		if err := conn.SetDeadline(time.Time{}); err != nil {
+			return err
+		}
+		return serve(m.ctx, peer, t)
 	}
 	if err := m.admit(conn, peer, guest); err != nil {
 		return err

@@ -44,6 +44,8 @@ type Config struct {
 	// Lost is told, before Connected, when a peer is another process than the one
 	// that was connected before.
 	Lost func(peer link.Peer, cause error)
+	// Beside serves connections that are not for data, by ALPN name (Open).
+	Beside map[string]Handler
 
 	Direct *Direct // nil: data goes by data connections
 
@@ -73,6 +75,7 @@ const (
 // Mesh makes and accepts the connections of one sidecar.
 type Mesh struct {
 	cfg      Config
+	server   *tls.Config // of the accepting side
 	listener net.Listener
 	ctx      context.Context
 	stop     context.CancelFunc
@@ -114,7 +117,7 @@ func New(cfg Config, listener net.Listener) *Mesh {
 	deferAccept(listener)
 	ctx, stop := context.WithCancel(context.Background())
 	return &Mesh{
-		cfg: cfg, listener: listener, ctx: ctx, stop: stop, lobby: lobby.New(cfg.Pending, (cfg.Pending+1)/2),
+		cfg: cfg, server: serverTLS(&cfg), listener: listener, ctx: ctx, stop: stop, lobby: lobby.New(cfg.Pending, (cfg.Pending+1)/2),
 		dials: map[link.Peer]context.CancelFunc{}, tickets: map[link.Peer]*ticket{}, conns: map[net.Conn]bool{},
 		streams: map[*stream]bool{}, proven: map[link.Peer][]net.Conn{}, met: map[link.Peer]uint64{},
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"time"
 
@@ -32,6 +33,10 @@ func (s *Server) handshake(conn *net.UnixConn, guest *lobby.Guest) (*Session, er
 	sess, err := s.attach(conn, h)
 	if err != nil {
 		s.unclaim(h.Rank)
+	} else {
+		s.mu.Lock()
+		s.ever[h.Rank] = true
+		s.mu.Unlock()
 	}
 	if errors.Is(err, segment.ErrNoMemory) && s.cfg.NoMemory != nil {
 		s.cfg.NoMemory(h.Rank, err) // before the client hears of it, and ends the pod
@@ -97,6 +102,15 @@ func peerUser(conn *net.UnixConn) (uint32, error) {
 		return 0, fmt.Errorf("session: peer credentials: %w", credErr)
 	}
 	return cred.Uid, nil
+}
+
+// Allow says why whoever has connected may not attach; nil: it may.
+func (c *Config) Allow(conn *net.UnixConn) error {
+	uid, err := peerUser(conn)
+	if err != nil {
+		return err
+	}
+	return c.checkUser(uid, os.Geteuid())
 }
 
 // checkUser lets in this process's own user, root, and the configured ones.

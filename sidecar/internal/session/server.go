@@ -74,6 +74,7 @@ type Server struct {
 	mu     sync.Mutex // guards what follows
 	conns  map[*net.UnixConn]bool
 	ranks  map[uint32]bool // in a handshake or attached
+	ever   map[uint32]bool // have been attached
 	closed bool
 	told   time.Time // when a user was last logged who may not attach
 }
@@ -99,7 +100,7 @@ func Listen(path string, cfg Config, host Host) (*Server, error) {
 	}
 	return &Server{
 		cfg: cfg, host: host, listener: l, memory: newReservations(cfg.OwnBytes, machineMemory),
-		conns: map[*net.UnixConn]bool{}, ranks: map[uint32]bool{},
+		conns: map[*net.UnixConn]bool{}, ranks: map[uint32]bool{}, ever: map[uint32]bool{},
 		lobby: lobby.New(cfg.Pending, (cfg.Pending+1)/2), refused: lobby.New(refusedMax, refusedMax),
 	}, nil
 }
@@ -221,6 +222,13 @@ func (s *Server) claim(rank uint32) error {
 	}
 	s.ranks[rank] = true
 	return nil
+}
+
+// Attached reports whether a rank is attached, or has been.
+func (s *Server) Attached(rank uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ever[rank]
 }
 
 func (s *Server) unclaim(rank uint32) {

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/pmi"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
+)
+
+// launchProtocol is the ALPN name of the connections that carry what ranks tell
+// each other while they start.
+const launchProtocol = "outrigger-launch/1"
+
+// launchBytes bounds what one rank contributes to a round.
+const launchBytes = 128 << 10
+
+// startTree makes this pod's part of the exchange between pods. The mesh does not
+// exist yet; it does when somebody dials.
+func (d *daemon) startTree() {
+	d.tree = pmi.NewTree(d.o.pod, len(d.doc.Pods), int64(d.doc.Ranks)*launchBytes, func(ctx context.Context, pod int) (net.Conn, error) {
+		return d.mesh.Open(ctx, link.Peer(pod), launchProtocol)
+	})
+}
+
+func (d *daemon) serveTree(ctx context.Context, peer link.Peer, conn net.Conn) error {
+	return d.tree.Serve(ctx, int(peer), conn)
+}
+
+// listenPMI opens the process-management socket beside that of the sessions. Who
+// may attach may use it.
+func (d *daemon) listenPMI(cfg *session.Config) error {
+	path := filepath.Join(filepath.Dir(d.o.socket), names.PMISocketFile)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return fmt.Errorf("listening for MPI ranks: %w", err)
+	}
+	if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // peer credentials decide
+		return errors.Join(fmt.Errorf("listening for MPI ranks: %w", err), l.Close())
+	}
+	layout := make([]int, len(d.doc.Pods))
+	for i, p := range d.doc.Pods {
+		layout[i] = p.Ranks
+	}
+	pod := d.doc.Pods[d.o.pod]
+	d.pmiListener = l
+	d.pmi = pmi.New(pmi.Config{
+		First: pod.FirstRank, Count: pod.Ranks, Layout: layout, Job: "kvs_" + d.doc.Job.ID, Gather: d.tree.Gather,
+		Allow: func(c net.Conn) error {
+			if u, ok := c.(*net.UnixConn); ok {
+				return cfg.Allow(u)
+			}
+			return nil
+		},
+		Attached: func(rank int) bool { return d.server.Attached(uint32(rank)) },
+		Log:      d.log,
+	})
+	return nil
+}

@@ -1,0 +1,61 @@
+package mpi
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+)
+
+// Files of ours that an MPI loads into the program.
+const (
+	providerFile = "liboutrigger-fi.so" // libfabric finds it by its name's end
+	pmiFile      = "libpmi.so"          // for Open MPI 4.1
+	providerName = "outrigger"
+)
+
+// Folder finds the folder with the provider: named by the environment, or beside
+// the program self.
+func Folder(self string) (string, error) {
+	dir := os.Getenv(names.EnvProvider)
+	tried := []string{dir}
+	if dir == "" {
+		beside := filepath.Dir(self)
+		tried = []string{beside, filepath.Join(beside, "c")}
+	}
+	for _, dir := range tried {
+		if st, err := os.Stat(filepath.Join(dir, providerFile)); err == nil && st.Mode().IsRegular() {
+			return filepath.Abs(dir)
+		}
+	}
+	return "", fmt.Errorf("%s, which MPI programs need, is not in %q: build it with `make mpi`, or name its folder in %s", providerFile, tried, names.EnvProvider)
+}
+
+// environment makes an MPI of the family use the provider in dir, and nothing
+// beside it: each of them has another transport that it would take without a
+// word.
+func environment(f Family, dir string) []string {
+	env := []string{"FI_PROVIDER_PATH=" + dir, "FI_PROVIDER=" + providerName}
+	if f != OpenMPI {
+		env = append(env,
+			// MPICH 4 and 5: its own device is ucx, and ranks of a node would
+			// not use the network.
+			"MPIR_CVAR_CH4_NETMOD=ofi", "MPIR_CVAR_NOLOCAL=1",
+			// Intel MPI: its own device on one node is shared memory.
+			"I_MPI_FABRICS=ofi", "I_MPI_OFI_PROVIDER="+providerName,
+		)
+	}
+	if f != MPICH && f != Intel {
+		env = append(env,
+			"OMPI_MCA_pml=cm", "OMPI_MCA_mtl=ofi", "OMPI_MCA_mtl_ofi_provider_include="+providerName,
+			// One-sided: 4.1's own component for networks without it.
+			"OMPI_MCA_osc=^ucx",
+			// mpirun asks for this; a container's user is often root.
+			"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+			// 4.1 without mpirun: the component that loads a PMI-1 library.
+			"FLUX_JOB_ID=1", "FLUX_PMI_LIBRARY_PATH="+filepath.Join(dir, pmiFile),
+		)
+	}
+	return env
+}

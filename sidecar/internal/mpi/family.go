@@ -1,0 +1,76 @@
+// Package mpi is how an unmodified MPI program is started: which MPI it is, which
+// environment makes that one use Outrigger's libfabric provider, how its ranks
+// find each other, and whether it really did.
+package mpi
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Family is a kind of MPI library.
+type Family string
+
+// The families. Auto is found out; None is a program that uses no MPI.
+const (
+	Auto    Family = "auto"
+	MPICH   Family = "mpich"
+	Intel   Family = "intel"
+	OpenMPI Family = "openmpi"
+	None    Family = "none"
+
+	// unknown is what Auto comes to for a program that does not say, such as a
+	// script: it gets what every family needs.
+	unknown Family = "unknown"
+)
+
+// Parse reads a family's name, as a flag has it.
+func Parse(text string) (Family, error) {
+	switch f := Family(strings.ToLower(text)); f {
+	case Auto, MPICH, Intel, OpenMPI, None:
+		return f, nil
+	case "":
+		return None, nil
+	}
+	return None, fmt.Errorf("--mpi %q: want auto, mpich, intel, openmpi or none", text)
+}
+
+// sonames are the libraries by which a program shows its family. MPICH and Intel
+// have one binary interface and so one name; what each needs does not disturb
+// the other.
+var sonames = map[string]Family{
+	"libmpi.so.12": MPICH, "libmpich.so.12": MPICH, "libmpicxx.so.12": MPICH, "libmpifort.so.12": MPICH,
+	"libmpi.so.40": OpenMPI, "libmpi_cxx.so.40": OpenMPI, "libmpi_mpifh.so.40": OpenMPI,
+	"libmpi_abi.so.0": unknown, "libmpi_abi.so.1": unknown,
+}
+
+// detect finds out what a program is linked to. A program that is linked to no
+// MPI, but loads libraries, may load one later, as interpreters do.
+func detect(path string) (Family, error) {
+	f, err := elf.Open(path)
+	if err != nil {
+		if _, format := errors.AsType[*elf.FormatError](err); format {
+			return unknown, nil // a script
+		}
+		return None, fmt.Errorf("looking for the MPI of %s: %w", path, err)
+	}
+	defer func() { _ = f.Close() }() // only read
+	libraries, err := f.ImportedLibraries()
+	if err != nil {
+		return None, fmt.Errorf("looking for the MPI of %s: %w", path, err)
+	}
+	if len(libraries) == 0 {
+		return None, nil // static
+	}
+	for _, l := range libraries {
+		if family, ok := sonames[l]; ok {
+			return family, nil
+		}
+	}
+	return unknown, nil
+}
+
+// certain reports whether a program of the family has to use MPI.
+func (f Family) certain() bool { return f != None && f != unknown && f != Auto }

@@ -1,0 +1,328 @@
+// Package pmi is the process-management server of MPI programs: PMI-1, as the
+// libraries of MPICH and Intel speak it over a descriptor that they inherit
+// (PMI_FD) or a port that they dial (PMI_PORT). Ranks put and get short texts,
+// and barriers carry them between the pods (Tree).
+//
+// Every byte that a rank writes is bounded and checked before it is used.
+package pmi
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Gather exchanges data between pods: this pod's for everybody's, by pod.
+type Gather func(ctx context.Context, own []byte) ([][]byte, error)
+
+// Config of a Server.
+type Config struct {
+	First, Count int   // world ranks of this pod
+	Layout       []int // ranks by pod
+	Job          string
+	Gather       Gather
+	// Allow says why who has connected may not; nil: everybody may.
+	Allow func(net.Conn) error
+	// Attached reports whether a rank has ever attached to the sidecar.
+	Attached func(rank int) bool
+	Log      *slog.Logger
+}
+
+// Server serves the ranks of one pod.
+type Server struct {
+	cfg   Config
+	ranks int
+	ctx   context.Context
+	stop  context.CancelCauseFunc
+	wg    sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	space   *space
+	conns   map[net.Conn]bool
+	clients map[int]*client
+	waiting []*client // in the barrier
+	init    map[int]bool
+	failed  error
+}
+
+// client is a rank's connection.
+type client struct {
+	conn     net.Conn
+	rank     int
+	finished bool
+}
+
+// connsMax bounds the connections of one pod: two a rank, its own and the
+// launcher's questions about it.
+func (c *Config) connsMax() int { return 2*c.Count + 16 }
+
+var errClosed = errors.New("the sidecar ends")
+
+// New makes a server.
+func New(cfg Config) *Server {
+	ctx, stop := context.WithCancelCause(context.Background())
+	s := &Server{
+		cfg: cfg, ctx: ctx, stop: stop, space: newSpace(mapping(cfg.Layout)),
+		conns: map[net.Conn]bool{}, clients: map[int]*client{}, init: map[int]bool{},
+	}
+	for _, n := range cfg.Layout {
+		s.ranks += n
+	}
+	return s
+}
+
+// Serve accepts ranks until l is closed.
+func (s *Server) Serve(l net.Listener) error {
+	for {
+		conn, err := l.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return nil
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+			return fmt.Errorf("pmi: no descriptor left for a rank: raise the limit of open files: %w", err)
+		case err != nil:
+			return fmt.Errorf("pmi: accepting: %w", err)
+		}
+		if !s.track(conn) {
+			_ = conn.Close() // closing down, or more than there are ranks
+			continue
+		}
+		s.wg.Go(func() { s.serve(conn) })
+	}
+}
+
+// Close ends all connections and waits for them.
+func (s *Server) Close() {
+	s.stop(errClosed)
+	s.mu.Lock()
+	for c := range s.conns {
+		_ = c.Close() // its goroutine ends
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+func (s *Server) track(c net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil || len(s.conns) >= s.cfg.connsMax() {
+		return false
+	}
+	s.conns[c] = true
+	return true
+}
+
+func (s *Server) serve(conn net.Conn) {
+	c := &client{conn: conn, rank: -1}
+	err := s.talk(c)
+	s.mu.Lock()
+	delete(s.conns, conn)
+	if s.clients[c.rank] == c {
+		delete(s.clients, c.rank)
+	}
+	s.mu.Unlock()
+	_ = conn.Close() // nothing is written on it any more
+	if err != nil && s.ctx.Err() == nil {
+		s.cfg.Log.Warn("PMI connection ended", "rank", c.rank, "cause", err)
+	}
+}
+
+// talk answers requests until the connection ends.
+func (s *Server) talk(c *client) error {
+	if s.cfg.Allow != nil {
+		if err := s.cfg.Allow(c.conn); err != nil {
+			return err
+		}
+	}
+	in := bufio.NewReaderSize(c.conn, lineMax)
+	for {
+		line, err := in.ReadSlice('\n')
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, bufio.ErrBufferFull):
+			return fmt.Errorf("%w: longer than %d bytes", errLine, lineMax)
+		case err != nil:
+			return err
+		}
+		r, err := parse(string(line[:len(line)-1]))
+		if err != nil {
+			return err
+		}
+		if err := s.handle(c, r); err != nil {
+			return err
+		}
+		if c.finished {
+			return nil
+		}
+	}
+}
+
+func (c *client) say(format string, a ...any) error {
+	_, err := fmt.Fprintf(c.conn, format+"\n", a...)
+	return err
+}
+
+// rankOf reads a rank of this pod.
+func (s *Server) rankOf(text string) (int, error) {
+	rank, err := strconv.Atoi(text)
+	if err != nil || rank < s.cfg.First || rank >= s.cfg.First+s.cfg.Count {
+		return 0, fmt.Errorf("rank %q: this pod has ranks %d to %d", text, s.cfg.First, s.cfg.First+s.cfg.Count-1)
+	}
+	return rank, nil
+}
+
+// greet is the first request of a connection: who it is.
+func (s *Server) greet(c *client, r request) error {
+	rank, err := s.rankOf(r.fields["pmiid"])
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	taken := s.clients[rank] != nil
+	if !taken {
+		s.clients[rank], c.rank = c, rank
+	}
+	s.mu.Unlock()
+	if taken {
+		return fmt.Errorf("rank %d is connected already", rank)
+	}
+	return c.say("cmd=initack rc=0\ncmd=set size=%d\ncmd=set rank=%d\ncmd=set debug=0", s.ranks, rank)
+}
+
+// Used answers the launcher: what became of a rank.
+func (s *Server) used(c *client, r request) error {
+	rank, err := s.rankOf(r.fields["rank"])
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	init := s.init[rank]
+	s.mu.Unlock()
+	return c.say("cmd=outrigger_rank rc=0 init=%d attached=%d", number(init), number(s.cfg.Attached(rank)))
+}
+
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (s *Server) handle(c *client, r request) error {
+	if c.rank < 0 {
+		switch r.cmd {
+		case "initack":
+			return s.greet(c, r)
+		case "outrigger_rank":
+			return s.used(c, r)
+		}
+		return fmt.Errorf("%w: %q before initack", errLine, r.cmd)
+	}
+	switch r.cmd {
+	case "init":
+		s.mu.Lock()
+		s.init[c.rank] = true
+		s.mu.Unlock()
+		return c.say("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0")
+	case "get_maxes":
+		return c.say("cmd=maxes rc=0 kvsname_max=%d keylen_max=%d vallen_max=%d", nameMax, keyMax, valueMax)
+	case "get_appnum":
+		return c.say("cmd=appnum rc=0 appnum=0")
+	case "get_universe_size":
+		return c.say("cmd=universe_size rc=0 size=%d", s.ranks)
+	case "get_my_kvsname":
+		return c.say("cmd=my_kvsname rc=0 kvsname=%s", s.cfg.Job)
+	case "put":
+		return s.put(c, r)
+	case "get":
+		return s.get(c, r)
+	case "barrier_in":
+		return s.enter(c)
+	case "finalize":
+		c.finished = true
+		return c.say("cmd=finalize_ack rc=0")
+	case "abort":
+		c.finished = true
+		s.cfg.Log.Error("rank aborts", "rank", c.rank, "code", r.fields["exitcode"], "text", r.fields["message"])
+		return nil
+	case "spawn", "mcmd":
+		return c.say("cmd=spawn_result rc=-1 msg=%s", fold("a job of Outrigger has a fixed number of ranks: MPI_Comm_spawn is not offered"))
+	case "publish_name", "unpublish_name", "lookup_name":
+		return c.say("cmd=%s_result rc=-1 msg=names_are_not_offered", r.cmd[:len(r.cmd)-len("_name")])
+	}
+	return fmt.Errorf("%w: cmd=%q", errLine, r.cmd)
+}
+
+func (s *Server) put(c *client, r request) error {
+	s.mu.Lock()
+	err := s.space.put(c.rank, r.fields["key"], r.fields["value"])
+	s.mu.Unlock()
+	if err != nil {
+		return c.say("cmd=put_result rc=-1 msg=%s", fold(err.Error()))
+	}
+	return c.say("cmd=put_result rc=0 msg=success")
+}
+
+func (s *Server) get(c *client, r request) error {
+	s.mu.Lock()
+	value, ok := s.space.get(r.fields["key"])
+	s.mu.Unlock()
+	if !ok {
+		return c.say("cmd=get_result rc=-1 msg=key_not_found value=unknown")
+	}
+	return c.say("cmd=get_result rc=0 msg=success value=%s", value)
+}
+
+// enter is a rank in the barrier. The last one of the pod carries what the pod
+// has put to the others.
+func (s *Server) enter(c *client) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.waiting {
+		if w.rank == c.rank {
+			return fmt.Errorf("%w: a second barrier_in before barrier_out", errLine)
+		}
+	}
+	s.waiting = append(s.waiting, c)
+	if len(s.waiting) < s.cfg.Count {
+		return nil
+	}
+	own := s.space.export()
+	s.wg.Go(func() { s.pass(own) })
+	return nil
+}
+
+// pass is the barrier once the whole pod is in it.
+func (s *Server) pass(own []byte) {
+	all, err := s.cfg.Gather(s.ctx, own)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := 0; i < len(all) && err == nil; i++ {
+		err = s.space.admit(all[i])
+	}
+	s.space.passed()
+	waiting := s.waiting
+	s.waiting = nil
+	if err != nil {
+		if s.failed == nil && s.ctx.Err() == nil {
+			s.failed = err
+			s.cfg.Log.Error("the ranks of this pod cannot meet the others", "cause", err)
+		}
+		for _, c := range waiting {
+			_ = c.conn.Close() // its library says so
+		}
+		return
+	}
+	for _, c := range waiting {
+		_ = c.say("cmd=barrier_out rc=0") // a rank that has died is the launcher's matter
+	}
+}

@@ -1,0 +1,119 @@
+package pmi
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Limits of what one rank may put between two barriers, and in all.
+const (
+	rankBytes = 64 << 10
+	rankTotal = 1 << 20
+)
+
+// space is a job's keys and values: those of before the last barrier, which are
+// everybody's, and those of this pod since then.
+type space struct {
+	all   map[string]string
+	fresh map[string]string
+	spent map[int]int // bytes put by rank since the last barrier
+	total map[int]int
+}
+
+func newSpace(mapping string) *space {
+	s := &space{all: map[string]string{}, fresh: map[string]string{}, spent: map[int]int{}, total: map[int]int{}}
+	if len(mapping) <= valueMax {
+		s.all[mappingKey] = mapping
+	}
+	return s
+}
+
+// mappingKey is the key of which rank is on which node.
+const mappingKey = "PMI_process_mapping"
+
+func (s *space) put(rank int, key, value string) error {
+	if err := checkPair(key, value); err != nil {
+		return err
+	}
+	if key == mappingKey {
+		return errors.New("the process mapping is the launcher's")
+	}
+	n := len(key) + len(value)
+	if s.spent[rank]+n > rankBytes || s.total[rank]+n > rankTotal {
+		return fmt.Errorf("more than %d bytes of a rank between two barriers, or %d in all", rankBytes, rankTotal)
+	}
+	s.spent[rank] += n
+	s.total[rank] += n
+	s.fresh[key] = value
+	return nil
+}
+
+func (s *space) get(key string) (string, bool) {
+	if v, ok := s.fresh[key]; ok {
+		return v, true
+	}
+	v, ok := s.all[key]
+	return v, ok
+}
+
+// export is what this pod has put since the last barrier: for each pair the
+// lengths, u16 and u32, and the bytes.
+func (s *space) export() []byte {
+	var b []byte
+	for _, key := range slices.Sorted(maps.Keys(s.fresh)) {
+		value := s.fresh[key]
+		b = binary.LittleEndian.AppendUint16(b, uint16(len(key)))
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(value)))
+		b = append(append(b, key...), value...)
+	}
+	return b
+}
+
+var errPairs = errors.New("malformed pairs")
+
+// admit takes in what a pod has exported.
+func (s *space) admit(b []byte) error {
+	for len(b) > 0 {
+		if len(b) < 6 {
+			return errPairs
+		}
+		k, v := int(binary.LittleEndian.Uint16(b)), uint64(binary.LittleEndian.Uint32(b[2:]))
+		b = b[6:]
+		if uint64(len(b)) < uint64(k)+v {
+			return errPairs
+		}
+		key, value := string(b[:k]), string(b[k:k+int(v)])
+		b = b[k+int(v):]
+		if err := checkPair(key, value); err != nil {
+			return fmt.Errorf("%w: %w", errPairs, err)
+		}
+		if key != mappingKey {
+			s.all[key] = value
+		}
+	}
+	return nil
+}
+
+// passed is told that a barrier is over.
+func (s *space) passed() {
+	clear(s.fresh)
+	clear(s.spent)
+}
+
+// mapping says which rank is on which node, in the form of PMI-1: blocks of
+// (first node, nodes, ranks on each).
+func mapping(ranks []int) string {
+	text := "(vector"
+	for i := 0; i < len(ranks); {
+		n := 1
+		for i+n < len(ranks) && ranks[i+n] == ranks[i] {
+			n++
+		}
+		text += fmt.Sprintf(",(%d,%d,%d)", i, n, ranks[i])
+		i += n
+	}
+	return text + ")"
+}

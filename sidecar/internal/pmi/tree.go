@@ -1,0 +1,276 @@
+package pmi
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Fan is how many children a pod has in the tree: pod n's are Fan*n+1 to
+// Fan*n+Fan.
+const Fan = 8
+
+// Dial makes an authenticated connection to the sidecar of a pod.
+type Dial func(ctx context.Context, pod int) (net.Conn, error)
+
+// Tree gathers a piece of data of every pod and gives all of them to all, in
+// rounds that every pod takes part in. Pieces go up to pod 0, and the whole
+// comes down again: each pod talks with its parent and its children only.
+type Tree struct {
+	self, pods int
+	limit      int64 // of a frame
+	dial       Dial
+
+	mu       sync.Mutex // held for a round
+	round    uint64
+	parent   net.Conn
+	children []*child
+}
+
+// child is a subtree, whose pod connects when it has something to say.
+type child struct {
+	pod  int
+	up   chan frame
+	down chan frame
+	busy chan struct{} // holds a token while a connection is served
+}
+
+// frame is the data of one round: length u32, round u64, then pieces.
+type frame struct {
+	round uint64
+	data  []byte
+}
+
+const frameHead = 12
+
+// NewTree is pod self's part of a tree of pods; limit bounds the bytes of all
+// pieces together.
+func NewTree(self, pods int, limit int64, dial Dial) *Tree {
+	t := &Tree{self: self, pods: pods, limit: limit + int64(pods)*pieceHead, dial: dial}
+	for pod := Fan*self + 1; pod <= Fan*self+Fan && pod < pods; pod++ {
+		t.children = append(t.children, &child{pod: pod, up: make(chan frame), down: make(chan frame, 1), busy: make(chan struct{}, 1)})
+	}
+	return t
+}
+
+// Gather gives this pod's piece and returns those of all pods, by pod. It fails
+// when ctx ends, or when a neighbour breaks the protocol or its connection.
+func (t *Tree) Gather(ctx context.Context, own []byte) ([][]byte, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.round++
+	whole := appendPiece(nil, t.self, own)
+	for _, c := range t.children {
+		f, err := c.await(ctx, t.round)
+		if err != nil {
+			return nil, err
+		}
+		if err := t.checkPieces(c.pod, f.data); err != nil {
+			return nil, fmt.Errorf("pod %d: %w", c.pod, err)
+		}
+		whole = append(whole, f.data...)
+	}
+	if t.self != 0 {
+		var err error
+		if whole, err = t.ask(ctx, whole); err != nil {
+			return nil, fmt.Errorf("pod %d: %w", t.above(), err)
+		}
+	}
+	all, err := pieces(t.pods, whole)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range t.children {
+		c.down <- frame{t.round, whole} // it asks for the next one only after it has had this one
+	}
+	return all, nil
+}
+
+func (t *Tree) above() int { return (t.self - 1) / Fan }
+
+// await waits for what a subtree has in a round.
+func (c *child) await(ctx context.Context, round uint64) (frame, error) {
+	select {
+	case f := <-c.up:
+		if f.round != round {
+			return f, fmt.Errorf("pod %d is in round %d of the launch, this one in round %d", c.pod, f.round, round)
+		}
+		return f, nil
+	case <-ctx.Done():
+		return frame{}, fmt.Errorf("waiting for pod %d: %w", c.pod, context.Cause(ctx))
+	}
+}
+
+// ask sends this subtree's pieces up and waits for the whole.
+func (t *Tree) ask(ctx context.Context, data []byte) ([]byte, error) {
+	if t.parent == nil {
+		conn, err := t.dial(ctx, t.above())
+		if err != nil {
+			return nil, err
+		}
+		t.parent = conn
+	}
+	stop := context.AfterFunc(ctx, func() { _ = t.parent.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if err := writeFrame(t.parent, frame{t.round, data}); err != nil {
+		return nil, err
+	}
+	f, err := readFrame(t.parent, t.limit)
+	if err != nil {
+		return nil, err
+	}
+	if f.round != t.round {
+		return nil, fmt.Errorf("it answers round %d of the launch, this pod is in round %d", f.round, t.round)
+	}
+	return f.data, nil
+}
+
+// errBusy refuses a second connection of a pod.
+var errBusy = errors.New("it is connected already")
+
+// Serve is the connection that a child has made, until it ends.
+func (t *Tree) Serve(ctx context.Context, pod int, conn net.Conn) error {
+	i := slices.IndexFunc(t.children, func(c *child) bool { return c.pod == pod })
+	if i < 0 {
+		return fmt.Errorf("pod %d is no child of pod %d", pod, t.self)
+	}
+	c := t.children[i]
+	select {
+	case c.busy <- struct{}{}:
+		defer func() { <-c.busy }()
+	default:
+		return fmt.Errorf("pod %d: %w", pod, errBusy)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	for {
+		f, err := readFrame(conn, t.limit)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("pod %d: %w", pod, err)
+		}
+		select {
+		case c.up <- f:
+		case <-ctx.Done():
+			return nil
+		}
+		select {
+		case f = <-c.down:
+		case <-ctx.Done():
+			return nil
+		}
+		if err := writeFrame(conn, f); err != nil {
+			return fmt.Errorf("pod %d: %w", pod, err)
+		}
+	}
+}
+
+// Close ends the connection to the parent. No Gather may be under way.
+func (t *Tree) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.parent == nil {
+		return nil
+	}
+	return t.parent.Close()
+}
+
+func writeFrame(w io.Writer, f frame) error {
+	b := make([]byte, 0, frameHead+len(f.data))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(f.data)))
+	b = binary.LittleEndian.AppendUint64(b, f.round)
+	_, err := w.Write(append(b, f.data...))
+	return err
+}
+
+// readFrame reads a frame of at most limit bytes. Memory is taken as bytes come,
+// and not by what the length says.
+func readFrame(r io.Reader, limit int64) (frame, error) {
+	var head [frameHead]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return frame{}, err
+	}
+	n := int64(binary.LittleEndian.Uint32(head[:]))
+	if n > limit {
+		return frame{}, fmt.Errorf("a frame of %d bytes, at most %d", n, limit)
+	}
+	data, err := io.ReadAll(io.LimitReader(r, n))
+	if err == nil && int64(len(data)) != n {
+		err = io.ErrUnexpectedEOF
+	}
+	return frame{binary.LittleEndian.Uint64(head[4:]), data}, err
+}
+
+// pieceHead precedes a pod's piece: pod u32, length u32.
+const pieceHead = 8
+
+func appendPiece(b []byte, pod int, piece []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(pod))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(piece)))
+	return append(b, piece...)
+}
+
+var errPieces = errors.New("malformed pieces")
+
+// nextPiece takes the first piece off b.
+func nextPiece(b []byte) (pod uint32, piece, rest []byte, err error) {
+	if len(b) < pieceHead {
+		return 0, nil, nil, errPieces
+	}
+	pod, n := binary.LittleEndian.Uint32(b), uint64(binary.LittleEndian.Uint32(b[4:]))
+	b = b[pieceHead:]
+	if n > uint64(len(b)) {
+		return 0, nil, nil, errPieces
+	}
+	return pod, b[:n], b[n:], nil
+}
+
+// pieces cuts the whole into one piece for each pod.
+func pieces(pods int, b []byte) ([][]byte, error) {
+	all, seen := make([][]byte, pods), make([]bool, pods)
+	for len(b) > 0 {
+		pod, piece, rest, err := nextPiece(b)
+		if err != nil {
+			return nil, err
+		}
+		if uint64(pod) >= uint64(pods) || seen[pod] {
+			return nil, fmt.Errorf("%w: pod %d of %d, or twice", errPieces, pod, pods)
+		}
+		all[pod], seen[pod], b = piece, true, rest
+	}
+	if i := slices.Index(seen, false); i >= 0 {
+		return nil, fmt.Errorf("%w: none of pod %d", errPieces, i)
+	}
+	return all, nil
+}
+
+// checkPieces wants every piece to be of the subtree whose root is pod.
+func (t *Tree) checkPieces(root int, b []byte) error {
+	for len(b) > 0 {
+		pod, _, rest, err := nextPiece(b)
+		if err != nil {
+			return err
+		}
+		if uint64(pod) >= uint64(t.pods) || !below(root, int(pod)) {
+			return fmt.Errorf("%w: pod %d is not below pod %d", errPieces, pod, root)
+		}
+		b = rest
+	}
+	return nil
+}
+
+// below reports whether pod is in the subtree of root.
+func below(root, pod int) bool {
+	for pod > root {
+		pod = (pod - 1) / Fan
+	}
+	return pod == root
+}
