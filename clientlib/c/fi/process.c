@@ -1,6 +1,7 @@
 /* The one attachment of this process, which all endpoints share. A rank that has
  * said goodbye cannot come back, so that it stays while anything is open here,
  * and until the process ends if nothing was ever sent. */
+#define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,14 +9,26 @@
 
 #include "provider.h"
 
+#define POLL_LOOKS 64 /* before a thread that finds nothing yields, where each process has a processor */
+
 pthread_mutex_t provider_lock = PTHREAD_MUTEX_INITIALIZER;
 struct node endpoints = {&endpoints, &endpoints};
 bool sidecar_ended;
 
 static outrigger *session;
 static unsigned holders; /* fabrics, domains, endpoints */
+static unsigned patient_looks; /* in vain, before a thread yields */
 
 outrigger *client(void) { return session; }
+
+/* alone reports whether each process of the job here has a processor: then it
+ * costs nobody anything to look again at once. */
+static bool alone(void)
+{
+	cpu_set_t set;
+	uint32_t sharers = outrigger_world(session).sharers;
+	return sharers > 0 && sched_getaffinity(0, sizeof set, &set) == 0 && (uint32_t)CPU_COUNT(&set) >= sharers;
+}
 
 int attach(void)
 {
@@ -24,8 +37,10 @@ int attach(void)
 	struct outrigger_config config = {0};
 	char why[512];
 	int rc = outrigger_open(&config, &session, why, sizeof why);
-	if (rc == OUTRIGGER_OK)
+	if (rc == OUTRIGGER_OK) {
+		patient_looks = alone() ? POLL_LOOKS : 1;
 		return 0;
+	}
 	/* An MPI says only that the endpoint could not be made. */
 	fprintf(stderr, "outrigger: %s\n", why);
 	return to_errno(rc);
@@ -67,7 +82,6 @@ void progress(void)
 		serve_untagged((struct endpoint *)((char *)n - offsetof(struct endpoint, node)));
 }
 
-#define POLL_LOOKS 32        /* before a thread that finds nothing yields */
 #define YIELD_NS 200000u     /* before it sleeps */
 #define SLEEP_US 500u        /* at most: MPI may have other things to look at */
 
@@ -75,7 +89,7 @@ void progress(void)
  * first time at since: it yields, and then sleeps until something comes. */
 bool doze(uint64_t since, unsigned looks)
 {
-	if (looks < POLL_LOOKS)
+	if (looks < patient_looks)
 		return true;
 	if (session == NULL || nanoseconds() - since < YIELD_NS) {
 		sched_yield();

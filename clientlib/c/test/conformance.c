@@ -275,6 +275,30 @@ static void probed(void)
 	check(b, sizeof b, partner, 10);
 }
 
+/* A receive takes the message that a probe of the same pattern has seen, and the
+ * data beside the tag are the message's: from oneself and from the partner. */
+static void foreseen(void)
+{
+	enum { ROUNDS = 2000, MOST = 120 };
+	static unsigned char b[MOST];
+	for (uint64_t i = 0; i < ROUNDS; i++) {
+		for (uint32_t to = 0; to < 2; to++) {
+			struct outrigger_envelope e = {.peer = to == 0 ? world.rank : partner, .tag = i, .data = world.rank};
+			struct iovec v = {b, world.rank % 2 == 0 ? 20 : MOST - world.rank % 50};
+			must(outrigger_sendv(session, &v, 1, &e, OUTRIGGER_DATA, NULL, NULL, NULL), "send");
+		}
+		for (int n = 0; n < 2; n++) {
+			int found;
+			struct outrigger_result seen = probe(i, 0, &found);
+			struct outrigger_result got = finish(irecv_from(b, MOST, OUTRIGGER_ANY, i, n == 0 ? 0 : UINT64_C(1) << 60));
+			if (got.peer != seen.peer || got.length != seen.length)
+				die("round %d: a probe saw %u bytes of rank %u, the receive got %u of rank %u", (int)i, (unsigned)seen.length, seen.peer, (unsigned)got.length, got.peer);
+			if (!seen.has_data || !got.has_data || seen.data != got.peer || got.data != got.peer)
+				die("data %u and %u of rank %u", seen.data, got.data, got.peer);
+		}
+	}
+}
+
 /* More large messages than there are chunks, both ways at once. */
 static void crowded(void)
 {
@@ -342,7 +366,7 @@ static const struct {
 	{"private memory", private_memory}, {"shared memory", shared_memory}, {"unexpected", unexpected},
 	{"order", order},		    {"truncated", truncated},	      {"synchronous", synchronous},
 	{"cancelled", cancelled},	    {"probed", probed},		      {"crowded", crowded},
-	{"flood", flood},
+	{"flood", flood},	    {"foreseen", foreseen},
 };
 
 /* With the name of a scenario it plays that one alone. */

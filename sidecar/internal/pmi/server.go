@@ -250,8 +250,7 @@ func (s *Server) handle(c *client, r request) error {
 	case "finalize":
 		c.finished = true
 		return c.say("cmd=finalize_ack rc=0")
-	case "abort":
-		c.finished = true
+	case "abort": // the rank ends by itself, and may say more before it does
 		s.cfg.Log.Error("rank aborts", "rank", c.rank, "code", r.fields["exitcode"], "text", r.fields["message"])
 		return nil
 	case "spawn", "mcmd":
