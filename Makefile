@@ -140,6 +140,20 @@ scale: ## 1,000 MPIJobs at once, and one of 4,096 pods, against a real API serve
 test-e2e: ## bring a cluster up, run its tests and take it down (root)
 	hack/test-e2e
 
+.PHONY: c
+c: ## build the C client into bin/c
+	hack/c
+
+.PHONY: mpi
+mpi: build ## build what unmodified MPI programs need, beside the programs (docs/mpi.md)
+	hack/c provider
+
+.PHONY: test-mpi
+test-mpi: ## run MPI programs as others made them over sidecars (root: installs them)
+	@$(STAGE) "mpi programs" hack/mpi/install
+	@$(STAGE) mpi $(MAKE) --no-print-directory mpi
+	@$(STAGE) "mpi tests" go test -tags mpi -count=1 -timeout 60m -run '$(RUN)' ./e2e/mpi
+
 .PHONY: clean
 clean: ## remove what make built
 	rm -rf bin

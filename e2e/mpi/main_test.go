@@ -1,0 +1,121 @@
+//go:build mpi
+
+package mpi
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// bin is where make builds the programs, and hack/mpi/install puts the MPIs.
+const bin = "../../bin"
+
+// jobTime is when a job counts as hung.
+const jobTime = 5 * time.Minute
+
+// implementation is an MPI as others made it.
+type implementation struct {
+	name    string
+	headers []string // for gcc
+	link    []string // for gcc
+	env     []string // of its programs
+	library string   // for mpi4py
+}
+
+func at(t testing.TB, parts ...string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(append([]string{bin}, parts...)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// mpich is PyPI's MPICH 5.
+func mpich(t testing.TB) implementation {
+	lib := at(t, "mpi/mpich/lib")
+	return implementation{
+		name: "mpich", headers: []string{"-I" + at(t, "mpi/mpich/include")}, link: []string{"-L" + lib, "-lmpi"},
+		env: []string{"LD_LIBRARY_PATH=" + lib}, library: lib + "/libmpi.so.12",
+	}
+}
+
+// intel is PyPI's Intel MPI, which runs programs built for MPICH. Its package has
+// no libfabric: that of MPICH's is there.
+func intel(t testing.TB) implementation {
+	m, lib := mpich(t), at(t, "mpi/intel/lib")
+	m.name, m.library = "intel", lib+"/libmpi.so.12"
+	m.env = []string{"LD_LIBRARY_PATH=" + lib + ":" + at(t, "mpi/mpich/lib/mpich")}
+	return m
+}
+
+// openmpi4 is Debian's.
+func openmpi4(testing.TB) implementation {
+	const dir = "/usr/lib/x86_64-linux-gnu/openmpi"
+	return implementation{
+		name: "openmpi4", headers: []string{"-I" + dir + "/include", "-I" + dir + "/include/openmpi"}, link: []string{"-L" + dir + "/lib", "-lmpi"},
+		library: "/usr/lib/x86_64-linux-gnu/libmpi.so.40",
+	}
+}
+
+func all(t testing.TB) []implementation { return []implementation{mpich(t), intel(t), openmpi4(t)} }
+
+// build compiles a program of testdata with an MPI's headers and libraries.
+func (m *implementation) build(t *testing.T, name string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), name)
+	args := append([]string{"-O1", "-Wall", "-Werror", "-o", out, filepath.Join("testdata", name+".c"), "-pthread"}, m.headers...)
+	if text, err := exec.CommandContext(t.Context(), "gcc", append(args, m.link...)...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return out
+}
+
+// job is a run of `outrigger run`.
+type job struct {
+	ranks, pods int
+	mpi         string // default: auto
+	env         []string
+	dir         string
+}
+
+// run runs a program and returns its exit code and all output.
+func (j job) run(t *testing.T, program ...string) (int, string) {
+	t.Helper()
+	if j.mpi == "" {
+		j.mpi = "auto"
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), jobTime)
+	defer cancel()
+	args := append([]string{"run", "-n", fmt.Sprint(j.ranks), "--pods", fmt.Sprint(j.pods), "--mpi", j.mpi, "--"}, program...)
+	cmd := exec.CommandContext(ctx, at(t, "outrigger"), args...)
+	cmd.Env, cmd.Dir = append(os.Environ(), j.env...), j.dir
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		t.Fatalf("%v has not ended within %v\n%s", program, jobTime, out.String())
+	}
+	if err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String()
+}
+
+// mustRun wants a run to end well and say something.
+func (j job) mustRun(t *testing.T, says string, program ...string) string {
+	t.Helper()
+	code, out := j.run(t, program...)
+	if code != 0 || !strings.Contains(out, says) {
+		t.Fatalf("%v: exit code %d, want 0 and %q\n%s", program, code, says, out)
+	}
+	return out
+}

@@ -1,0 +1,102 @@
+//go:build mpi
+
+package mpi
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCheck runs a program of ours over every MPI.
+func TestCheck(t *testing.T) {
+	for _, m := range all(t) {
+		program := m.build(t, "check")
+		for _, c := range [][2]int{{1, 1}, {2, 1}, {2, 2}, {4, 2}, {8, 4}} {
+			t.Run(fmt.Sprintf("%s/ranks=%d/pods=%d", m.name, c[0], c[1]), func(t *testing.T) {
+				job{ranks: c[0], pods: c[1], env: m.env}.mustRun(t, fmt.Sprintf("checked over %d ranks", c[0]), program)
+			})
+		}
+	}
+}
+
+// TestLarge sends a message of a GiB.
+func TestLarge(t *testing.T) {
+	m := mpich(t)
+	job{ranks: 2, pods: 2, env: m.env}.mustRun(t, "checked over 2 ranks", m.build(t, "check"), "1024")
+}
+
+// TestThreads uses MPI_THREAD_MULTIPLE.
+func TestThreads(t *testing.T) {
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			job{ranks: 3, pods: 3, env: m.env}.mustRun(t, "have talked", m.build(t, "threads"))
+		})
+	}
+}
+
+// TestRankKilled: the rank that was killed is named.
+func TestRankKilled(t *testing.T) {
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			code, out := job{ranks: 4, pods: 2, env: m.env}.run(t, m.build(t, "killed"))
+			if code != 128+9 || !strings.Contains(out, "rank 1 (pod 0) was killed by SIGKILL") {
+				t.Errorf("exit code %d\n%s", code, out)
+			}
+		})
+	}
+}
+
+// TestNotUsed: ranks that ended well without Outrigger are an error that says so.
+func TestNotUsed(t *testing.T) {
+	m, o := mpich(t), openmpi4(t)
+	for what, c := range map[string]struct {
+		program, mpi, want string
+		env                []string
+	}{
+		"another transport": {m.build(t, "check"), "openmpi", "its MPI took another transport", append(m.env, "MPIR_CVAR_CH4_NETMOD=ucx", "MPIR_CVAR_NOLOCAL=0")},
+		"jobs of one rank":  {o.build(t, "check"), "mpich", "each ran as a job of its own", nil},
+		"no MPI at all":     {"/bin/true", "mpich", "each ran as a job of its own", nil},
+	} {
+		t.Run(what, func(t *testing.T) {
+			code, out := job{ranks: 2, pods: 2, mpi: c.mpi, env: c.env}.run(t, c.program)
+			if code == 0 || !strings.Contains(out, c.want) {
+				t.Errorf("exit code %d, want %q\n%s", code, c.want, out)
+			}
+		})
+	}
+	job{ranks: 2, pods: 2}.mustRun(t, "", "/bin/true") // which has no MPI, and auto sees it
+}
+
+// TestNetPIPE is Debian's, with its check of every byte.
+func TestNetPIPE(t *testing.T) {
+	out := job{ranks: 2, pods: 2, dir: t.TempDir()}.mustRun(t, "1048577 bytes", "NPopenmpi", "-i", "-u", "1048577")
+	if strings.Contains(out, "ntegrity check failed") || strings.Count(out, "Integrity check passed") < 30 {
+		t.Errorf("%s", out)
+	}
+}
+
+// TestHPCC is Debian's HPC Challenge with matrices of 600.
+func TestHPCC(t *testing.T) {
+	raw, err := os.ReadFile("/usr/share/doc/hpcc/examples/_hpccinf.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	in := strings.Replace(string(raw), "1000         Ns", "600          Ns", 1)
+	if err := os.WriteFile(filepath.Join(dir, "hpccinf.txt"), []byte(in), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	job{ranks: 4, pods: 2, dir: dir}.mustRun(t, "", "hpcc")
+	result, err := os.ReadFile(filepath.Join(dir, "hpccoutf.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Success=1\n", "CommWorldProcs=4\n", "MPIRandomAccess_ErrorsFraction=0\n", "HPL_N=600\n"} {
+		if !strings.Contains(string(result), want) {
+			t.Errorf("the result has no %q\n%s", want, result)
+		}
+	}
+}
