@@ -160,7 +160,7 @@ func (l *Link) Port() Port { return l.port }
 // Caps says what the link can do over the device; PeerCaps what it can do with a
 // peer.
 func (l *Link) Caps() link.Caps {
-	return link.Caps{Name: "rdma", Register: true, Read: true, Write: true, InOrder: l.cfg.InOrder, Notify: true, GatherMax: 1, EagerMax: eagerMax}
+	return link.Caps{Name: "rdma", Register: true, Read: true, Write: true, InOrder: l.cfg.InOrder, Ordered: true, Notify: true, GatherMax: 1, EagerMax: eagerMax}
 }
 
 // PeerCaps says what the link can do with a connected peer.
