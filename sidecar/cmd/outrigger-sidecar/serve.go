@@ -67,7 +67,7 @@ func (d *daemon) summarize(s *obs.Sources) {
 
 func (d *daemon) sources(ready func() bool) *obs.Sources {
 	return &obs.Sources{
-		Alive: d.engine.Alive, Look: d.look, Talked: d.talked, Flight: &d.flight, FirstRank: d.firstRank(), Ranks: d.doc.Ranks, Pod: d.o.pod, Transport: d.transport,
+		Alive: d.engine.Alive, Look: d.look, Talked: d.talked, Waits: d.waits, Flight: &d.flight, FirstRank: d.firstRank(), Ranks: d.doc.Ranks, Pod: d.o.pod, Transport: d.transport,
 		Ready: ready, Failure: d.fault.Load, Log: d.log, Break: d.breakPeer,
 	}
 }

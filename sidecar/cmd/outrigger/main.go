@@ -73,5 +73,5 @@ func endedBy(s os.Signal) *jobrun.Failure {
 }
 
 func commands() []*cobra.Command {
-	return []*cobra.Command{runCommand(), benchCommand(), rankCommand(), topCommand(), figuresCommand(), convertCommand(), versionCommand()}
+	return []*cobra.Command{runCommand(), benchCommand(), rankCommand(), topCommand(), whyCommand(), figuresCommand(), convertCommand(), versionCommand()}
 }

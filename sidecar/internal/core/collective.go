@@ -29,6 +29,8 @@ type collective struct {
 	seq     uint32
 	plan    *coll.Plan
 	mem     [3]link.Ref // by coll.Buf
+	kind    coll.Kind
+	bytes   uint64 // that it puts out here
 	op      coll.Op
 	typ     coll.Type
 	round   int
@@ -134,7 +136,7 @@ func (c *Core) submitColl(s *session, d *shm.Descriptor) error {
 	if m == nil {
 		return fmt.Errorf("no communicator has the number %d", b.Context)
 	}
-	st := collective{owner: owner{session: s.id, req: d.Req}, comm: m, op: coll.Op(b.Op), typ: coll.Type(b.Type)}
+	st := collective{owner: owner{session: s.id, req: d.Req}, comm: m, kind: coll.Kind(b.Kind), op: coll.Op(b.Op), typ: coll.Type(b.Type)}
 	status, need, err := c.planColl(s, &st, &b, raw[shm.CollBlockBytes:])
 	if err != nil {
 		return err
@@ -158,6 +160,7 @@ func (c *Core) submitColl(s *session, d *shm.Descriptor) error {
 	st.seq = m.seq
 	*p = st
 	_, out := st.plan.Extents()
+	p.bytes = uint64(out)
 	c.stats.Collective.add(uint64(out))
 	c.hold(s.id)
 	c.startRound(id, p)

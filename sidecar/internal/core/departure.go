@@ -190,7 +190,7 @@ func (c *Core) sweepRecv(id uint64, r *recv) {
 		} else {
 			c.chase(p)
 		}
-	case !r.matched && r.from != shm.AnySource && c.hasLeft(r.from):
+	case !r.matched && r.pattern.Source != shm.AnySource && c.hasLeft(r.pattern.Source):
 		status := shm.StatusPeerLeft
 		if r.withdrawn { // its application wanted no more of it
 			status = shm.StatusCancelled

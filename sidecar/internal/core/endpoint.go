@@ -47,12 +47,14 @@ type session struct {
 	silent   []uint64 // silent sends that the receiver has not taken over
 	holds    int      // frames, placements and remote operations that refer to its memory
 	left     bool     // detached or dead: no completions any more
+	now      int64    // of the descriptor that is being taken
 }
 
 // request is what a client's request number stands for.
 type request struct {
-	kind requestKind
-	id   uint64
+	kind  requestKind
+	id    uint64
+	since int64
 }
 
 type requestKind uint8
@@ -140,7 +142,7 @@ func (s *session) take(req uint32, kind requestKind, id uint64) error {
 	if s.requests[req].kind != requestFree {
 		return fmt.Errorf("request number %d is in use", req)
 	}
-	s.requests[req] = request{kind, id}
+	s.requests[req] = request{kind, id, s.now}
 	s.open++
 	return nil
 }

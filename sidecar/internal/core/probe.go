@@ -12,6 +12,7 @@ type probe struct {
 	owner    owner
 	endpoint *endpoint
 	source   uint32
+	pattern  match.Pattern
 	posted   match.Ref
 	claim    bool // matched probe: takes the message out of matching
 }
@@ -47,7 +48,7 @@ func (c *Core) submitProbe(s *session, d *shm.Descriptor) error {
 		c.probes.release(id)
 		return err
 	}
-	*p = probe{owner: owner{session: s.id, req: d.Req}, endpoint: e, source: d.Peer, claim: claim}
+	*p = probe{owner: owner{session: s.id, req: d.Req}, endpoint: e, source: d.Peer, pattern: pat, claim: claim}
 	if d.Peer != shm.AnySource {
 		from := c.peerOf(d.Peer)
 		if c.hasLeft(d.Peer) || from.state == peerDead {

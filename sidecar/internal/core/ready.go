@@ -49,7 +49,7 @@ func (c *Core) offer(from *peer, r *recv, id uint64, pat *match.Pattern) {
 		return
 	}
 	step = r.move.Ready(key, from.handling)
-	if r.offered, r.wanted = true, pat.Tag; r.endpoint.offers == nil {
+	if r.offered = true; r.endpoint.offers == nil {
 		r.endpoint.offers = map[link.Peer]int{}
 	}
 	r.endpoint.offers[from.id]++
@@ -91,7 +91,7 @@ func (c *Core) closeOffer(r *recv) {
 	if r.move.Polling() && !c.hasCome(r) {
 		c.lastByte(r.buf)[0] = r.covered
 	}
-	from := c.peerOf(r.from)
+	from := c.peerOf(r.pattern.Source)
 	if key, ok := r.move.Key(); ok {
 		c.ports.Deregister(from.id, key)
 	}
@@ -101,7 +101,7 @@ func (c *Core) closeOffer(r *recv) {
 
 func (c *Core) countOffer(r *recv) {
 	r.offered = false
-	r.endpoint.offers[link.Peer(c.cfg.PodOf[r.from])]--
+	r.endpoint.offers[link.Peer(c.cfg.PodOf[r.pattern.Source])]--
 }
 
 // take notes that a write to an offered receive is under way: nothing else
@@ -112,8 +112,8 @@ func (c *Core) take(r *recv) {
 	}
 	r.endpoint.space(r.coll).Cancel(r.posted)
 	r.matched = true
-	r.source, r.tag, r.length, r.want = r.from, r.wanted, r.capacity, r.capacity
-	r.peer = link.Peer(c.cfg.PodOf[r.from])
+	r.source, r.tag, r.length, r.want = r.pattern.Source, r.pattern.Tag, r.capacity, r.capacity
+	r.peer = link.Peer(c.cfg.PodOf[r.pattern.Source])
 }
 
 // put ends an offered receive whose message is here.
@@ -139,7 +139,7 @@ func (c *Core) offeredTo(p *peer, h *wire.Header) (*recv, error) {
 	if r == nil {
 		return nil, c.recvs.ended(h.A, "news of")
 	}
-	if c.peerOf(h.Src) != p || r.from != h.Src {
+	if c.peerOf(h.Src) != p || r.pattern.Source != h.Src {
 		return nil, fmt.Errorf("%w: %v of a receive that was not offered to it", link.ErrProtocol, h.Type)
 	}
 	return r, nil
@@ -171,8 +171,8 @@ func (c *Core) withdraw(r *recv, id uint64) {
 		return
 	}
 	r.withdrawn = true
-	f, _ := c.emit(c.peerOf(r.from), wire.Withdraw)
-	f.Head.Src, f.Head.Dst, f.Head.A = r.endpoint.rank, r.from, id
+	f, _ := c.emit(c.peerOf(r.pattern.Source), wire.Withdraw)
+	f.Head.Src, f.Head.Dst, f.Head.A = r.endpoint.rank, r.pattern.Source, id
 }
 
 // onWithdrawn ends a receive that was to be cancelled, or makes one like others

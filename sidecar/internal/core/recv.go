@@ -24,18 +24,17 @@ type recv struct {
 	inline   [shm.InlineMax]byte
 
 	// The message, once matched.
-	source uint32
-	tag    uint64
-	length uint64
-	data   immediate
-	want   uint64 // min(length, capacity)
-	peer   link.Peer
-	from   uint32 // source that it accepts; AnySource: any
+	source  uint32
+	tag     uint64
+	length  uint64
+	data    immediate
+	want    uint64 // min(length, capacity)
+	peer    link.Peer
+	pattern match.Pattern // what it accepts
 
-	offered   bool   // to the sender (ready.go)
-	withdrawn bool   // it was asked for the offer
-	covered   byte   // what the guard has replaced
-	wanted    uint64 // tag that an offered one accepts
+	offered   bool // to the sender (ready.go)
+	withdrawn bool // it was asked for the offer
+	covered   byte // what the guard has replaced
 
 	move   mover.Target // of a rendezvous
 	token  uint64       // of its remote read
@@ -88,6 +87,7 @@ func (c *Core) describeRecv(s *session, r *recv, d *shm.Descriptor) error {
 
 // startRecv takes the oldest unexpected message that matches, or posts r.
 func (c *Core) startRecv(r *recv, id uint64, p match.Pattern) {
+	r.pattern = p
 	q := r.endpoint.space(r.coll)
 	if h, ok := q.Take(p); ok {
 		c.stats.Unexpected++
@@ -95,7 +95,6 @@ func (c *Core) startRecv(r *recv, id uint64, p match.Pattern) {
 		c.matchParked(r, id, m, mid)
 		return
 	}
-	r.from = p.Source
 	if p.Source != match.AnySource {
 		from := c.peerOf(p.Source)
 		switch {

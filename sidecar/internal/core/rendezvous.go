@@ -350,7 +350,7 @@ func (c *Core) onWritten(p *peer, id uint64, whole bool, h *wire.Header) error {
 		}
 		return nil
 	}
-	if r.offered && c.peerOf(r.from) == p {
+	if r.offered && c.peerOf(r.pattern.Source) == p {
 		c.onPut(p, r, id, whole, h)
 		return nil
 	}

@@ -262,7 +262,7 @@ func (c *Core) Polled() bool {
 		}
 	}
 	for _, id := range c.polled { // a read's end is told by its link
-		if r := c.recvs.get(id); r != nil && r.offered && !c.peerOf(r.from).caps.Notify {
+		if r := c.recvs.get(id); r != nil && r.offered && !c.peerOf(r.pattern.Source).caps.Notify {
 			return true
 		}
 	}

@@ -215,7 +215,7 @@ func (c *Core) copyOut(f *link.Frame, a *after, payload link.Ref) bool {
 // setState points the application's request number at its state.
 func (c *Core) setState(s *session, o owner, kind requestKind, id uint64) {
 	if o.coll == 0 && !o.silent {
-		s.requests[o.req] = request{kind, id}
+		s.requests[o.req].kind, s.requests[o.req].id = kind, id
 	}
 }
 

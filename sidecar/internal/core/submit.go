@@ -15,6 +15,7 @@ func (c *Core) Submit(now int64, id SessionID, d *shm.Descriptor) error {
 	if s == nil || s.left {
 		return fmt.Errorf("core: session %d is not attached", id)
 	}
+	s.now = now
 	err := c.submit(s, d)
 	if err != nil {
 		return fmt.Errorf("rank %d: descriptor op %d request %d: %w", s.endpoint.rank, d.Op, d.Req, err)

@@ -224,6 +224,23 @@ func (e *Engine) Talked(row func(src uint32, to []core.Talk, rest core.Traffic))
 	return nil
 }
 
+// Waits asks what the hosted ranks wait for, one a turn. now is the engine's time.
+func (e *Engine) Waits(row func(now int64, w core.Waits)) error {
+	type answer struct {
+		now int64
+		w   core.Waits
+	}
+	got := make(chan answer, 1)
+	for i := range e.core.Hosted() {
+		if err := e.mail.send(func(e *Engine) { got <- answer{e.now, e.core.WaitsOf(i)} }); err != nil {
+			return err
+		}
+		a := <-got
+		row(a.now, a.w)
+	}
+	return nil
+}
+
 // stuckAfter is how long a turn may take before the engine is not alive. No turn
 // takes a thousandth of it.
 const stuckAfter = 5 * time.Second

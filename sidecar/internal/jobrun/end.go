@@ -8,11 +8,14 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
+	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/why"
 )
 
 // settle is how long the job waits, after its first failure, for the report of
@@ -38,7 +41,9 @@ func (j *Job) Wait(ctx context.Context, report func([]obs.Report) error) error {
 		j.consult(ctx)
 	case <-ctx.Done():
 		err = interruption(ctx)
+		j.explain(context.WithoutCancel(ctx), hangsFor)
 	case <-timeout:
+		j.explain(ctx, 0)
 		err = &Failure{Text: fmt.Sprintf("not finished within %v", j.spec.Timeout), Code: CodeTimeout}
 	}
 	endErr := j.end()
@@ -46,6 +51,36 @@ func (j *Job) Wait(ctx context.Context, report func([]obs.Report) error) error {
 		return f
 	}
 	return errors.Join(err, endErr)
+}
+
+// explainWithin bounds the look at what ranks wait for: a sidecar that is stopped
+// must not keep the job from its end.
+const explainWithin = 2 * time.Second
+
+// hangsFor is how long all ranks must have waited for a job that a person ends to
+// be explained: one that went on needs no explanation.
+const hangsFor = time.Second
+
+// explain says what the ranks wait for when the job is ended before its time, if
+// all have waited that long.
+func (j *Job) explain(ctx context.Context, all time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, explainWithin)
+	defer cancel()
+	sockets := make([]string, j.spec.Pods)
+	for i := range sockets {
+		sockets[i] = j.layout.metrics(i)
+	}
+	ranks, err := Why(ctx, sockets)
+	if all > 0 && !why.Stuck(ranks, all) {
+		return
+	}
+	lines := why.Explain(ranks)
+	if err != nil {
+		lines = append(lines, "what other ranks wait for is not known: "+err.Error())
+	}
+	for _, line := range lines {
+		_, _ = fmt.Fprintf(j.err, "outrigger: %s\n", line) // nobody else could be told
+	}
 }
 
 // interruption is the Failure with which ctx was cancelled, or the usual one.
@@ -124,24 +159,45 @@ func (j *Job) report(ctx context.Context, use func([]obs.Report) error) error {
 
 // FetchReport gets a sidecar's report from its metrics socket.
 func FetchReport(ctx context.Context, socket string) (*obs.Report, error) {
+	r := new(obs.Report)
+	return r, fetch(ctx, socket, "/report", r)
+}
+
+// Why asks the sidecars of a job, by their metrics sockets, what their ranks wait
+// for. Those of a sidecar that does not answer are missing, and its error is told.
+func Why(ctx context.Context, sockets []string) (ranks []why.Rank, err error) {
+	answers, errs := make([][]why.Rank, len(sockets)), make([]error, len(sockets))
+	var wg sync.WaitGroup
+	for pod, socket := range sockets {
+		wg.Go(func() {
+			if err := fetch(ctx, socket, "/why", &answers[pod]); err != nil {
+				errs[pod] = fmt.Errorf("pod %d: %w", pod, err)
+			}
+		})
+	}
+	wg.Wait()
+	return slices.Concat(answers...), errors.Join(errs...)
+}
+
+// fetch gets what a sidecar answers at path.
+func fetch(ctx context.Context, socket, path string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", socket)
 	}}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://sidecar/report", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://sidecar"+path, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = resp.Body.Close() }() // read to its end
 	if resp.StatusCode != http.StatusOK {
-		return nil, errors.New(resp.Status)
+		return errors.New(resp.Status)
 	}
-	r := new(obs.Report)
-	return r, json.NewDecoder(resp.Body).Decode(r)
+	return json.NewDecoder(resp.Body).Decode(into)
 }

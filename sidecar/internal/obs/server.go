@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/why"
 )
 
 // Sources are what a handler shows.
@@ -22,6 +24,7 @@ type Sources struct {
 	Alive     func() error // nil: the engine's turns go on
 	Look      func() (Picture, error)
 	Talked    func() (cells []Cell, rest Cell, err error) // who has sent to whom
+	Waits     func() ([]why.Rank, error)                  // what the ranks of this pod wait for
 	Flight    *Flight
 	FirstRank int
 	Ranks     int // of the job
@@ -58,7 +61,7 @@ func LocalHandler(s *Sources) http.Handler {
 	return mux
 }
 
-// Handler serves /metrics, /healthz, /readyz and /report, for a network whose
+// Handler serves /metrics, /healthz, /readyz, /report and /why, for a network whose
 // hosts are not all trusted: nothing there changes anything.
 // Pictures are taken once a second at most, however many ask.
 func Handler(s *Sources) http.Handler {
@@ -72,6 +75,7 @@ func Handler(s *Sources) http.Handler {
 		t, err := talked()
 		return t.cells, t.rest, err
 	}
+	c.Waits = cached(pictureAge, s.Waits)
 	return handler(&c)
 }
 
@@ -131,6 +135,15 @@ func handler(s *Sources) *http.ServeMux {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(NewReport(s, &p, cells, rest)) // as above
+	})
+	mux.HandleFunc("GET /why", func(w http.ResponseWriter, _ *http.Request) {
+		ranks, err := s.Waits()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(ranks) // as above
 	})
 	return mux
 }

@@ -1,0 +1,120 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
+)
+
+// Mistakes that hang every MPI: this test binary, as the ranks of a job, makes
+// them, and the job's time runs out. What the person reads then names the cause.
+const hangingCommand = "hanging"
+
+type hang struct {
+	play  func(context.Context, *outrigger.Comm) error
+	ranks int
+	want  []string // all of them are said
+}
+
+var hangs = map[string]hang{
+	"wrong tag": {wrongTag, 2, []string{"rank 1 waits", "recv from 0 tag 8; unexpected here: from 0 tag 7, 800 B (a wrong tag?)"}},
+	"wrong source": {wrongSource, 3, []string{
+		"rank 2 waits", "recv from 1 tag 5; unexpected here: from 0 tag 5, 8 B (a wrong source?)",
+	}},
+	"head to head": {headToHead, 2, []string{"ranks 0 and 1 wait for each other", "send to 1 tag 3, 8 MiB, no receive", "send to 0 tag 3, 8 MiB, no receive"}},
+	"ring":         {ringOfReceives, 3, []string{"ranks 0 to 2 wait for each other in a ring"}},
+	"other collective": {otherCollective, 3, []string{
+		"ranks disagree about a collective:", "rank 2 is in allgather", "ranks 0 and 1 are in barrier",
+	}},
+	"missing rank": {missingRank, 3, []string{"barrier in round", "rank 2 waits for no message: the program computes"}},
+}
+
+func hanging(name string) int {
+	ctx := context.Background()
+	s, err := outrigger.Open(ctx, outrigger.Config{})
+	if err == nil {
+		err = hangs[name].play(ctx, s.World())
+	}
+	fmt.Fprintln(os.Stderr, "the program went on:", err)
+	return 1
+}
+
+func TestWhy(t *testing.T) {
+	for name, h := range hangs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			code, out := startWith(t, []string{"--timeout", "3s"}, h.ranks, 2, os.Args[0], hangingCommand, name).wait()
+			if code != 124 {
+				t.Errorf("exit code %d, want 124", code)
+			}
+			for _, want := range h.want {
+				if !strings.Contains(out, want) {
+					t.Errorf("nothing says %q", want)
+				}
+			}
+			if t.Failed() {
+				t.Log(out)
+			}
+		})
+	}
+}
+
+func wrongTag(ctx context.Context, w *outrigger.Comm) error {
+	if w.Rank() == 0 {
+		if err := outrigger.Send(ctx, w, make([]float64, 100), 1, 7); err != nil {
+			return err
+		}
+		return w.Barrier(ctx)
+	}
+	_, err := outrigger.Recv(ctx, w, make([]float64, 100), 0, 8)
+	return err
+}
+
+func wrongSource(ctx context.Context, w *outrigger.Comm) error {
+	if w.Rank() == 0 {
+		if err := outrigger.Send(ctx, w, []int64{1}, 2, 5); err != nil {
+			return err
+		}
+	}
+	if w.Rank() == 2 {
+		_, err := outrigger.Recv(ctx, w, make([]int64, 1), 1, 5)
+		return err
+	}
+	return w.Barrier(ctx)
+}
+
+// headToHead: both send before they receive, more than is sent eagerly.
+func headToHead(ctx context.Context, w *outrigger.Comm) error {
+	buf := make([]float64, 1<<20)
+	if err := outrigger.Send(ctx, w, buf, 1-w.Rank(), 3); err != nil {
+		return err
+	}
+	_, err := outrigger.Recv(ctx, w, buf, 1-w.Rank(), 3)
+	return err
+}
+
+func ringOfReceives(ctx context.Context, w *outrigger.Comm) error {
+	left, right := (w.Rank()+w.Size()-1)%w.Size(), (w.Rank()+1)%w.Size()
+	if _, err := outrigger.Recv(ctx, w, make([]int64, 1), left, 1); err != nil {
+		return err
+	}
+	return outrigger.Send(ctx, w, []int64{1}, right, 1)
+}
+
+func otherCollective(ctx context.Context, w *outrigger.Comm) error {
+	if w.Rank() == 2 {
+		return outrigger.Allgather(ctx, w, make([]int64, 8), make([]int64, 24))
+	}
+	return w.Barrier(ctx)
+}
+
+func missingRank(ctx context.Context, w *outrigger.Comm) error {
+	if w.Rank() == 2 {
+		select {} // it computes
+	}
+	return w.Barrier(ctx)
+}

@@ -1,0 +1,165 @@
+package core
+
+import (
+	"slices"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+// WaitKind is what a request waits in.
+type WaitKind uint8
+
+// Kinds of waits.
+const (
+	WaitRecv WaitKind = iota
+	WaitSend
+	WaitProbe
+	WaitColl
+	WaitOneSided
+)
+
+// Wait is a request that has not ended.
+type Wait struct {
+	Kind    WaitKind
+	Since   int64  // when it was submitted
+	Peer    uint32 // source or destination, a world rank; AnySource: any, or none in particular
+	Context uint32
+	Tag     uint64
+	Ignore  uint64 // bits of the tag that do not count
+	Bytes   uint64
+	Moving  bool // its message is matched, and under way
+	Op      uint8
+	Round   int      // of a collective, from 1 on
+	Rounds  int      // that it has
+	For     []uint32 // ranks that a collective waits for in its round
+	Group   int      // ranks of its communicator
+	Number  uint32   // of it among those of its communicator
+}
+
+// Near is a message that is there and fits no receive.
+type Near struct {
+	Source, Context uint32
+	Tag, Bytes      uint64
+}
+
+// Waits are what a rank waits for.
+type Waits struct {
+	Rank     uint32
+	Attached bool
+	Left     bool
+	Oldest   []Wait // the oldest requests
+	More     int    // requests beside them
+	Near     []Near // the oldest messages that nobody receives
+	Parked   int    // all of them
+}
+
+// Bounds of what is told of one rank.
+const (
+	waitsTold = 4
+	nearTold  = 4
+	forTold   = 8
+)
+
+// WaitsOf is what the i-th hosted rank waits for. It looks at each request of the
+// rank once.
+func (c *Core) WaitsOf(i int) Waits {
+	e := c.hosted[i]
+	w := Waits{Rank: e.rank, Attached: e.session != nil, Left: e.gone, Parked: e.queue.Parked()}
+	if e.session == nil {
+		return w
+	}
+	type open struct {
+		request
+		req uint32
+	}
+	var oldest []open
+	for req := range e.session.requests {
+		q := e.session.requests[req]
+		if q.kind == requestFree || q.kind == requestSend && q.id == 0 {
+			continue // the latter is over when its frame is acknowledged
+		}
+		w.More++
+		at, _ := slices.BinarySearchFunc(oldest, q.since, func(o open, since int64) int { return int(min(max(o.since-since, -1), 1)) })
+		if at < waitsTold {
+			oldest = slices.Insert(oldest, at, open{q, uint32(req)})
+			oldest = oldest[:min(len(oldest), waitsTold)]
+		}
+	}
+	for _, q := range oldest {
+		if x, ok := c.waitOf(q.request); ok {
+			x.Since = q.since
+			w.Oldest = append(w.Oldest, x)
+		}
+	}
+	w.More -= len(w.Oldest)
+	e.queue.EachParked(func(h uint32) bool {
+		m, _ := c.parked.at(h)
+		w.Near = append(w.Near, Near{m.head.Src, m.head.Context, m.head.Tag, m.length})
+		return len(w.Near) < nearTold
+	})
+	return w
+}
+
+// waitOf describes a request.
+func (c *Core) waitOf(q request) (w Wait, ok bool) {
+	switch q.kind {
+	case requestRecv:
+		r := c.recvs.get(q.id)
+		if r == nil {
+			return w, false
+		}
+		w = Wait{Kind: WaitRecv, Peer: r.pattern.Source, Context: r.pattern.Context, Tag: r.pattern.Tag, Ignore: r.pattern.Ignore, Bytes: r.capacity, Moving: r.matched}
+		if r.matched {
+			w.Peer, w.Tag, w.Ignore, w.Bytes = r.source, r.tag, 0, r.length
+		}
+	case requestSend:
+		st := c.sends.get(q.id)
+		if st == nil {
+			return w, false
+		}
+		w = Wait{Kind: WaitSend, Peer: st.dst, Context: st.context, Tag: st.tag, Bytes: st.total, Moving: st.move.Asked()}
+	case requestProbe:
+		p := c.probes.get(q.id)
+		if p == nil {
+			return w, false
+		}
+		w = Wait{Kind: WaitProbe, Peer: p.source, Context: p.pattern.Context, Tag: p.pattern.Tag, Ignore: p.pattern.Ignore}
+	case requestColl:
+		st := c.colls.get(q.id)
+		if st == nil {
+			return w, false
+		}
+		w = c.waitOfColl(st)
+	case requestOrigin:
+		o := c.origins.get(q.id)
+		if o == nil {
+			return w, false
+		}
+		w = Wait{Kind: WaitOneSided, Op: uint8(o.op), Peer: o.target, Context: o.context, Bytes: o.total, Moving: o.emitted}
+	default:
+		return w, false
+	}
+	return w, true
+}
+
+// waitOfColl says whom a collective waits for in its round.
+func (c *Core) waitOfColl(st *collective) Wait {
+	w := Wait{
+		Kind: WaitColl, Op: uint8(st.kind), Peer: shm.AnySource, Context: st.comm.context, Bytes: st.bytes,
+		Round: st.round + 1, Rounds: st.plan.Rounds(), Group: st.comm.size, Number: st.seq,
+	}
+	for _, x := range st.open {
+		peer := shm.AnySource
+		if x.send {
+			if s := c.sends.get(x.id); s != nil {
+				peer = s.dst
+			}
+		} else if r := c.recvs.get(x.id); r != nil {
+			peer = r.pattern.Source
+		}
+		if peer != shm.AnySource && len(w.For) < forTold && !slices.Contains(w.For, peer) {
+			w.For = append(w.For, peer)
+		}
+	}
+	return w
+}

@@ -1,0 +1,329 @@
+// Package why explains what the ranks of a job wait for: it turns what every
+// sidecar knows of its own ranks into the few lines that a person needs when a
+// program hangs.
+package why
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Kinds of waits.
+const (
+	Recv       = "recv"
+	Send       = "send"
+	Probe      = "probe"
+	Collective = "collective"
+	OneSided   = "one-sided"
+)
+
+// Any is the rank of a wait for any of them.
+const Any = -1
+
+// Rank is one rank and what it waits for.
+type Rank struct {
+	Rank  int       `json:"rank"`
+	State string    `json:"state,omitempty"` // "": attached
+	Waits []Wait    `json:"waits,omitempty"` // the oldest first
+	More  int       `json:"more,omitempty"`  // requests beside them
+	Here  []Message `json:"here,omitempty"`  // the oldest messages that it has not asked for
+	Count int       `json:"count,omitempty"` // all of them
+}
+
+// States of a rank that is not attached.
+const (
+	NotStarted = "not started" // it has never attached
+	Left       = "left"        // it has said goodbye
+)
+
+// Wait is a request that has not ended.
+type Wait struct {
+	Kind    string  `json:"kind"`
+	Name    string  `json:"name,omitempty"` // of a collective or one-sided operation
+	Seconds float64 `json:"seconds"`
+	Peer    int     `json:"peer"` // the other rank, or Any
+	Context uint32  `json:"context,omitempty"`
+	Tag     uint64  `json:"tag"`
+	Ignore  uint64  `json:"ignore,omitempty"`
+	Bytes   uint64  `json:"bytes"`
+	Moving  bool    `json:"moving,omitempty"` // its message is matched, and under way
+	Round   int     `json:"round,omitempty"`
+	Rounds  int     `json:"rounds,omitempty"`
+	Number  uint32  `json:"number,omitempty"` // of a collective on its communicator
+	Group   int     `json:"group,omitempty"`  // ranks of the communicator
+	For     []int   `json:"for,omitempty"`    // ranks that a collective's round waits for
+}
+
+// Message is one that is here.
+type Message struct {
+	Source  int    `json:"source"`
+	Context uint32 `json:"context,omitempty"`
+	Tag     uint64 `json:"tag"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// lineLimit bounds the lines about single ranks: those who wait longest are told.
+const lineLimit = 32
+
+// Explain tells what the ranks of a job wait for: first what is wrong by itself,
+// then a line for each rank, or for ranks that wait for the same.
+func Explain(ranks []Rank) []string {
+	ranks = slices.Clone(ranks)
+	slices.SortFunc(ranks, func(a, b Rank) int { return cmp.Compare(a.Rank, b.Rank) })
+	lines := disagreements(ranks)
+	if len(lines) == 0 { // else they wait for each other because of that
+		lines = cycles(ranks)
+	}
+	lines = append(lines, deserted(ranks)...)
+	return append(lines, perRank(ranks)...)
+}
+
+// Stuck reports that every rank that has not left has waited that long, for
+// something that is not under way: a suspected deadlock.
+func Stuck(ranks []Rank, least time.Duration) bool {
+	waiting := 0
+	for _, r := range ranks {
+		if r.State == Left {
+			continue
+		}
+		if len(r.Waits) == 0 || r.Waits[0].Seconds < least.Seconds() {
+			return false
+		}
+		for _, w := range r.Waits {
+			if w.Moving {
+				return false
+			}
+		}
+		waiting++
+	}
+	return waiting > 0
+}
+
+// perRank is a line for each group of ranks that wait alike.
+func perRank(ranks []Rank) []string {
+	type group struct {
+		text  string
+		ranks []int
+		since float64
+	}
+	var groups []*group
+	byText := map[string]*group{}
+	idle := []int{}
+	for _, r := range ranks {
+		if r.State == "" && len(r.Waits) == 0 && r.Count == 0 {
+			idle = append(idle, r.Rank)
+			continue
+		}
+		text := r.text()
+		g := byText[text]
+		if g == nil {
+			g = &group{text: text}
+			byText[text] = g
+			groups = append(groups, g)
+		}
+		g.ranks = append(g.ranks, r.Rank)
+		if len(r.Waits) > 0 {
+			g.since = max(g.since, r.Waits[0].Seconds)
+		}
+	}
+	if len(groups) > lineLimit {
+		slices.SortStableFunc(groups, func(a, b *group) int { return cmp.Compare(b.since, a.since) })
+	}
+	var lines []string
+	for i, g := range groups {
+		if i == lineLimit {
+			n := 0
+			for _, g := range groups[i:] {
+				n += len(g.ranks)
+			}
+			lines = append(lines, fmt.Sprintf("%d more ranks wait, for less long", n))
+			break
+		}
+		head := Names(g.ranks)
+		if g.since > 0 {
+			verb := " waits "
+			if len(g.ranks) > 1 {
+				verb = " wait "
+			}
+			head += verb + seconds(g.since)
+		}
+		lines = append(lines, head+": "+g.text)
+	}
+	if len(idle) > 0 {
+		verb := " waits"
+		if len(idle) > 1 {
+			verb = " wait"
+		}
+		lines = append(lines, Names(idle)+verb+" for no message: the program computes, or waits for something else")
+	}
+	return lines
+}
+
+// text is what a rank waits for, without its number and time.
+func (r *Rank) text() string {
+	if r.State != "" {
+		return "has " + map[string]string{NotStarted: "not attached to its sidecar", Left: "left the job"}[r.State]
+	}
+	var parts []string
+	for i := range r.Waits {
+		parts = append(parts, r.Waits[i].text())
+	}
+	text := strings.Join(parts, ", ")
+	if r.More > 0 {
+		text += fmt.Sprintf(", and %d more requests", r.More)
+	}
+	if text == "" {
+		text = "waits for nothing"
+	}
+	if r.Count > 0 {
+		var here []string
+		for _, m := range r.Here {
+			here = append(here, m.text())
+		}
+		text += "; unexpected here: " + strings.Join(here, "; ")
+		if more := r.Count - len(r.Here); more > 0 {
+			text += fmt.Sprintf("; and %d more", more)
+		}
+		text += r.hint()
+	}
+	return text
+}
+
+// hint names the mistake that a message which nearly fits suggests.
+func (r *Rank) hint() string {
+	for _, w := range r.Waits {
+		if w.Kind != Recv && w.Kind != Probe || w.Moving {
+			continue
+		}
+		for _, m := range r.Here {
+			source := w.Peer == Any || w.Peer == m.Source
+			tag := (w.Tag^m.Tag)&^w.Ignore == 0
+			switch {
+			case source && tag && w.Context != m.Context:
+				return " (another communicator?)"
+			case source && !tag && w.Context == m.Context:
+				return " (a wrong tag?)"
+			case !source && tag && w.Context == m.Context:
+				return " (a wrong source?)"
+			}
+		}
+	}
+	return ""
+}
+
+func (m Message) text() string {
+	return fmt.Sprintf("from %d tag %d, %s", m.Source, m.Tag, size(m.Bytes))
+}
+
+func (w *Wait) text() string {
+	switch w.Kind {
+	case Recv, Probe:
+		text := w.Kind + " from " + rankName(w.Peer)
+		switch w.Ignore {
+		case 0:
+			text += fmt.Sprintf(" tag %d", w.Tag)
+		case ^uint64(0):
+			text += " any tag"
+		default:
+			text += fmt.Sprintf(" tag %#x but for %#x", w.Tag, w.Ignore)
+		}
+		if w.Moving {
+			text += fmt.Sprintf(", %s on their way", size(w.Bytes))
+		}
+		return text + w.communicator()
+	case Send:
+		text := fmt.Sprintf("send to %s tag %d, %s", rankName(w.Peer), w.Tag, size(w.Bytes))
+		if w.Moving {
+			return text + " on their way" + w.communicator()
+		}
+		return text + ", no receive" + w.communicator()
+	case Collective:
+		text := w.Name
+		if w.Rounds > 1 {
+			text += fmt.Sprintf(" in round %d of %d", w.Round, w.Rounds)
+		}
+		if len(w.For) > 0 {
+			text += " for " + Names(w.For)
+		}
+		return text + w.communicator()
+	}
+	text := w.Name
+	if w.Peer != Any {
+		text += fmt.Sprintf(" at rank %d", w.Peer)
+	}
+	return text + w.communicator()
+}
+
+func (w *Wait) communicator() string {
+	if w.Context == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" in communicator %d", w.Context)
+}
+
+func rankName(r int) string {
+	if r == Any {
+		return "any rank"
+	}
+	return fmt.Sprint(r)
+}
+
+// Names lists ranks for a person: rank 3, ranks 0 to 7, ranks 1, 4 and 6.
+func Names(ranks []int) string {
+	ranks = slices.Clone(ranks)
+	slices.Sort(ranks)
+	var parts []string
+	for i := 0; i < len(ranks); {
+		j := i
+		for j+1 < len(ranks) && ranks[j+1] == ranks[j]+1 {
+			j++
+		}
+		switch j - i {
+		case 0:
+			parts = append(parts, fmt.Sprint(ranks[i]))
+		case 1:
+			parts = append(parts, fmt.Sprint(ranks[i]), fmt.Sprint(ranks[j]))
+		default:
+			parts = append(parts, fmt.Sprintf("%d to %d", ranks[i], ranks[j]))
+		}
+		i = j + 1
+	}
+	if len(ranks) == 1 {
+		return "rank " + parts[0]
+	}
+	const most = 8
+	if len(parts) > most {
+		parts = append(parts[:most], fmt.Sprintf("others, %d in all", len(ranks)))
+	}
+	if last := len(parts) - 1; last > 0 {
+		return "ranks " + strings.Join(parts[:last], ", ") + " and " + parts[last]
+	}
+	return "ranks " + parts[0]
+}
+
+func seconds(s float64) string {
+	d := time.Duration(s * float64(time.Second))
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}
+
+// size writes bytes as people do.
+func size(n uint64) string {
+	for _, u := range []struct {
+		unit string
+		n    uint64
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if n >= u.n {
+			return strings.TrimSuffix(fmt.Sprintf("%.1f", float64(n)/float64(u.n)), ".0") + " " + u.unit
+		}
+	}
+	return fmt.Sprintf("%d B", n)
+}

@@ -1,0 +1,102 @@
+package why
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func recv(from int, tag uint64, s float64) Wait {
+	return Wait{Kind: Recv, Peer: from, Tag: tag, Seconds: s}
+}
+
+func waiting(rank int, w ...Wait) Rank { return Rank{Rank: rank, Waits: w} }
+
+func TestExplain(t *testing.T) {
+	barrier := Wait{Kind: Collective, Name: "barrier", Round: 2, Rounds: 3, For: []int{7}, Seconds: 12, Number: 5}
+	for name, x := range map[string]struct {
+		ranks []Rank
+		want  string
+	}{
+		"a wrong tag": {
+			[]Rank{{Rank: 1, Waits: []Wait{recv(0, 8, 4)}, Here: []Message{{Source: 0, Tag: 7, Bytes: 800}}, Count: 3}, {Rank: 0}},
+			"rank 1 waits 4 s: recv from 0 tag 8; unexpected here: from 0 tag 7, 800 B; and 2 more (a wrong tag?)\n" +
+				"rank 0 waits for no message: the program computes, or waits for something else",
+		},
+		"each other": {
+			[]Rank{waiting(0, recv(1, 3, 4)), waiting(1, recv(0, 3, 0.25))},
+			"ranks 0 and 1 wait for each other: 0 in recv from 1 tag 3, 1 in recv from 0 tag 3\n" +
+				"rank 0 waits 4 s: recv from 1 tag 3\nrank 1 waits 250ms: recv from 0 tag 3",
+		},
+		"itself": {
+			[]Rank{waiting(2, recv(2, 1, 1))},
+			"rank 2 waits for itself: recv from 2 tag 1\nrank 2 waits 1 s: recv from 2 tag 1",
+		},
+		"a chain is no ring": {
+			[]Rank{waiting(0, recv(1, 1, 2)), waiting(1, recv(2, 1, 2)), {Rank: 2}},
+			"rank 0 waits 2 s: recv from 1 tag 1\nrank 1 waits 2 s: recv from 2 tag 1\n" +
+				"rank 2 waits for no message: the program computes, or waits for something else",
+		},
+		"who has left": {
+			[]Rank{waiting(0, recv(1, 1, 2)), {Rank: 1, State: Left}},
+			"rank 0 waits for rank 1, which has left the job\nrank 0 waits 2 s: recv from 1 tag 1\nrank 1: has left the job",
+		},
+		"alike": {
+			[]Rank{waiting(0, barrier), waiting(2, barrier), waiting(1, barrier), waiting(5, barrier)},
+			"ranks 0 to 2 and 5 wait 12 s: barrier in round 2 of 3 for rank 7",
+		},
+		"another collective": {
+			[]Rank{waiting(0, barrier), waiting(1, Wait{Kind: Collective, Name: "bcast", Number: 5, Seconds: 1, Peer: Any})},
+			"ranks disagree about a collective: rank 0 is in barrier, rank 1 is in bcast\n" +
+				"rank 0 waits 12 s: barrier in round 2 of 3 for rank 7\nrank 1 waits 1 s: bcast",
+		},
+		"on its way": {
+			[]Rank{waiting(0, Wait{Kind: Recv, Peer: 1, Tag: 9, Bytes: 3 << 20, Moving: true, Seconds: 90})},
+			"rank 0 waits 1m30s: recv from 1 tag 9, 3 MiB on their way",
+		},
+		"wildcards": {
+			[]Rank{waiting(0, Wait{Kind: Probe, Peer: Any, Ignore: ^uint64(0), Context: 4, Seconds: 2})},
+			"rank 0 waits 2 s: probe from any rank any tag in communicator 4",
+		},
+	} {
+		if got := strings.Join(Explain(x.ranks), "\n"); got != x.want {
+			t.Errorf("%s:\n%s\nwant\n%s", name, got, x.want)
+		}
+	}
+}
+
+// TestManyRanks: a large job is explained in few lines, in time that grows with it.
+func TestManyRanks(t *testing.T) {
+	ranks := make([]Rank, 65_536)
+	for i := range ranks {
+		ranks[i] = waiting(i, recv((i+1)%len(ranks), uint64(i), float64(i)))
+	}
+	lines := Explain(ranks)
+	if len(lines) > lineLimit+4 {
+		t.Errorf("%d lines", len(lines))
+	}
+	if !strings.Contains(lines[0], "ranks 0 to 65535 wait for each other in a ring") || len(lines[0]) > 400 {
+		t.Errorf("the ring is told by %d characters: %.200s", len(lines[0]), lines[0])
+	}
+	if !slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "rank 65535 waits") }) {
+		t.Error("who waits longest is not told")
+	}
+}
+
+func TestStuck(t *testing.T) {
+	for name, x := range map[string]struct {
+		ranks []Rank
+		want  bool
+	}{
+		"all wait":         {[]Rank{waiting(0, recv(1, 1, 5)), waiting(1, recv(0, 1, 5)), {Rank: 2, State: Left}}, true},
+		"one computes":     {[]Rank{waiting(0, recv(1, 1, 5)), {Rank: 1}}, false},
+		"one has begun to": {[]Rank{waiting(0, recv(1, 1, 5)), waiting(1, recv(0, 1, 0.1))}, false},
+		"something moves":  {[]Rank{waiting(0, recv(1, 1, 5)), waiting(1, Wait{Kind: Send, Peer: 0, Seconds: 5, Moving: true})}, false},
+		"nobody is there":  {[]Rank{{Rank: 0, State: Left}}, false},
+	} {
+		if got := Stuck(x.ranks, time.Second); got != x.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
