@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,17 +28,18 @@ var hangs = map[string]hang{
 	}},
 	"head to head": {headToHead, 2, []string{"ranks 0 and 1 wait for each other", "send to 1 tag 3, 8 MiB, no receive", "send to 0 tag 3, 8 MiB, no receive"}},
 	"ring":         {ringOfReceives, 3, []string{"ranks 0 to 2 wait for each other in a ring"}},
-	"other collective": {otherCollective, 3, []string{
-		"ranks disagree about a collective:", "rank 2 is in allgather", "ranks 0 and 1 are in barrier",
-	}},
 	"missing rank": {missingRank, 3, []string{"barrier in round", "rank 2 waits for no message: the program computes"}},
 }
 
 func hanging(name string) int {
+	play := hangs[name].play
+	if d := disagreements[name]; d.play != nil {
+		play = d.play
+	}
 	ctx := context.Background()
 	s, err := outrigger.Open(ctx, outrigger.Config{})
 	if err == nil {
-		err = hangs[name].play(ctx, s.World())
+		err = play(ctx, s.World())
 	}
 	fmt.Fprintln(os.Stderr, "the program went on:", err)
 	return 1
@@ -61,6 +63,55 @@ func TestWhy(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Ranks that call different collectives are told so at once. The last rank of three
+// is the one that differs, and whoever notices it first speaks.
+var disagreements = map[string]struct {
+	play func(context.Context, *outrigger.Comm) error
+	want []string // one of them is said
+}{
+	"other collective": {otherCollective, []string{"it is in barrier, rank 2 in allgather", "it is in allgather, rank 0 in barrier", "it is in allgather, rank 1 in barrier"}},
+	"other root":       {otherRoot, []string{"it is in bcast with root 0, rank 2 with root 1", "it is in bcast with root 1, rank 0 with root 0", "it is in bcast with root 1, rank 1 with root 0"}},
+	"other size":       {otherSize, []string{"both are in allreduce, with another size, type or operation"}},
+	"other operation":  {otherOperation, []string{"both are in allreduce, with another size, type or operation"}},
+}
+
+func TestRanksDisagree(t *testing.T) {
+	for name, d := range disagreements {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			code, out := startWith(t, []string{"--timeout", "30s"}, 3, 2, os.Args[0], hangingCommand, name).wait()
+			said := slices.ContainsFunc(d.want, func(w string) bool { return strings.Contains(out, w) })
+			if code != 1 || !said || !strings.Contains(out, "disagrees with rank") {
+				t.Errorf("exit code %d, and none of %q is said\n%s", code, d.want, out)
+			}
+		})
+	}
+}
+
+func otherCollective(ctx context.Context, w *outrigger.Comm) error {
+	if w.Rank() == 2 {
+		return outrigger.Allgather(ctx, w, make([]int64, 8), make([]int64, 24))
+	}
+	return w.Barrier(ctx)
+}
+
+func otherRoot(ctx context.Context, w *outrigger.Comm) error {
+	return outrigger.Bcast(ctx, w, make([]int64, 8), w.Rank()/2)
+}
+
+func otherSize(ctx context.Context, w *outrigger.Comm) error {
+	n := 8 + w.Rank()/2
+	return outrigger.Allreduce(ctx, w, make([]int64, n), make([]int64, n), outrigger.Sum)
+}
+
+func otherOperation(ctx context.Context, w *outrigger.Comm) error {
+	op := outrigger.Sum
+	if w.Rank() == 2 {
+		op = outrigger.Max
+	}
+	return outrigger.Allreduce(ctx, w, make([]int64, 8), make([]int64, 8), op)
 }
 
 func wrongTag(ctx context.Context, w *outrigger.Comm) error {
@@ -103,13 +154,6 @@ func ringOfReceives(ctx context.Context, w *outrigger.Comm) error {
 		return err
 	}
 	return outrigger.Send(ctx, w, []int64{1}, right, 1)
-}
-
-func otherCollective(ctx context.Context, w *outrigger.Comm) error {
-	if w.Rank() == 2 {
-		return outrigger.Allgather(ctx, w, make([]int64, 8), make([]int64, 24))
-	}
-	return w.Barrier(ctx)
 }
 
 func missingRank(ctx context.Context, w *outrigger.Comm) error {

@@ -91,7 +91,7 @@ func (s *suspect) tellAlone() {
 	switch s.Reason {
 	case RankVanished:
 		s.Text = "failed: " + s.Text + adviceVanished
-	case RankExpelled, JobAborted, JobFailed:
+	case RankExpelled, JobAborted, RanksDisagree, JobFailed:
 		s.Text = "failed: " + s.Text
 	}
 }
@@ -216,7 +216,7 @@ func (s *suspect) confirm(own *Failure) {
 	switch s.Reason {
 	case RankVanished:
 		s.Code, s.Signal, s.Reason, s.Text = own.Code, own.Signal, own.Reason, own.Text
-	case RankExpelled, JobAborted, JobFailed: // else the rank stands for its sidecar
+	case RankExpelled, JobAborted, RanksDisagree, JobFailed: // else the rank stands for its sidecar
 		s.Signal, s.Text = own.Signal, own.Text+": "+s.Text
 		if s.Reason != JobAborted { // whose code was chosen
 			s.Code = own.Code

@@ -21,6 +21,7 @@ const (
 	MemoryShort      Reason = "MemoryShort"      // there was not the memory for a rank's arena
 	RankExpelled     Reason = "RankExpelled"     // it broke the shared-memory contract
 	JobAborted       Reason = "JobAborted"       // a rank called abort
+	RanksDisagree    Reason = "RanksDisagree"    // ranks called different collectives, or with other parameters
 	SidecarLost      Reason = "SidecarLost"      // a pod's sidecar ended or does not answer
 	SidecarFailed    Reason = "SidecarFailed"    // the sidecar could not start, or could not go on
 	SidecarRestarted Reason = "SidecarRestarted" // a second start in the same pod, which cannot join the job again
@@ -35,7 +36,9 @@ const (
 	TextVanished = "its process ended without closing its session"
 	TextExpelled = "expelled: "
 	TextAborted  = "called abort"
-	TextLost     = "sidecar of pod "
+	// TextDisagrees goes on with what the other rank does.
+	TextDisagrees = "disagrees with "
+	TextLost      = "sidecar of pod "
 )
 
 // adviceVanished follows TextVanished when the process did not end badly, as far
@@ -51,6 +54,7 @@ func ReasonOf(text string) Reason {
 		{TextVanished, RankVanished},
 		{TextExpelled, RankExpelled},
 		{TextAborted, JobAborted},
+		{TextDisagrees, RanksDisagree},
 		{TextLost, SidecarLost},
 	} {
 		if strings.HasPrefix(text, c.begins) {

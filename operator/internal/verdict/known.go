@@ -27,7 +27,7 @@ var known = []string{
 	v1alpha1.ReasonImageUnavailable, v1alpha1.ReasonContainerWaiting, v1alpha1.ReasonSchedulingGated, v1alpha1.ReasonAPIError,
 	v1alpha1.ReasonProfileMissing, v1alpha1.ReasonNameConflict, v1alpha1.ReasonInvalid, v1alpha1.ReasonUnknown,
 	string(podlife.RankExited), string(podlife.RankKilled), string(podlife.CannotStart), string(podlife.NoSidecar), string(podlife.Terminated),
-	string(podlife.RankVanished), string(podlife.MemoryShort), string(podlife.RankExpelled), string(podlife.JobAborted), string(podlife.SidecarLost),
+	string(podlife.RankVanished), string(podlife.MemoryShort), string(podlife.RankExpelled), string(podlife.JobAborted), string(podlife.RanksDisagree), string(podlife.SidecarLost),
 	string(podlife.SidecarFailed), string(podlife.SidecarRestarted), string(podlife.TransportMissing), string(podlife.Undelivered), string(podlife.JobFailed),
 }
 

@@ -14,7 +14,7 @@ const (
 
 // Pending reports that there is something to do at once: whoever sleeps must not.
 func (c *Core) Pending() bool {
-	if len(c.endings) > 0 || len(c.closing) > 0 || len(c.granting) > 0 || c.parting.sweeping || !c.locals.empty() {
+	if c.dispute != nil || len(c.endings) > 0 || len(c.closing) > 0 || len(c.granting) > 0 || c.parting.sweeping || !c.locals.empty() {
 		return true
 	}
 	for _, id := range c.dirty {
@@ -28,10 +28,11 @@ func (c *Core) Pending() bool {
 // Advance does a bounded part of the work that takes longer than an event, and
 // returns how much it did; 0: there is none.
 func (c *Core) Advance(now int64) int {
-	if len(c.endings) == 0 && len(c.closing) == 0 && len(c.granting) == 0 && !c.parting.sweeping && c.locals.empty() {
+	if c.dispute == nil && len(c.endings) == 0 && len(c.closing) == 0 && len(c.granting) == 0 && !c.parting.sweeping && c.locals.empty() {
 		return 0
 	}
 	c.now = now
+	c.settle()
 	c.grant()
 	budget := c.endSessions(advanceItems)
 	budget = c.disappoint(budget)

@@ -17,6 +17,8 @@ type comm struct {
 	*group
 	me  int
 	seq uint32 // collectives started on it; part of their messages' tags
+
+	signature signature // of the last of them; 0: none was
 }
 
 // collective is one that is under way. Its schedule is run round by round:
@@ -30,6 +32,7 @@ type collective struct {
 	plan    *coll.Plan
 	mem     [3]link.Ref // by coll.Buf
 	kind    coll.Kind
+	sign    signature
 	bytes   uint64 // that it puts out here
 	op      coll.Op
 	typ     coll.Type
@@ -136,7 +139,7 @@ func (c *Core) submitColl(s *session, d *shm.Descriptor) error {
 	if m == nil {
 		return fmt.Errorf("no communicator has the number %d", b.Context)
 	}
-	st := collective{owner: owner{session: s.id, req: d.Req}, comm: m, kind: coll.Kind(b.Kind), op: coll.Op(b.Op), typ: coll.Type(b.Type)}
+	st := collective{owner: owner{session: s.id, req: d.Req}, comm: m, kind: coll.Kind(b.Kind), sign: signatureOf(&b), op: coll.Op(b.Op), typ: coll.Type(b.Type)}
 	status, need, err := c.planColl(s, &st, &b, raw[shm.CollBlockBytes:])
 	if err != nil {
 		return err
@@ -157,7 +160,7 @@ func (c *Core) submitColl(s *session, d *shm.Descriptor) error {
 		return err
 	}
 	m.seq++
-	st.seq = m.seq
+	st.seq, m.signature = m.seq, st.sign
 	*p = st
 	_, out := st.plan.Extents()
 	p.bytes = uint64(out)

@@ -185,6 +185,7 @@ type Core struct {
 	parting  parting
 	polled   []uint64 // receives whose last byte tells of their end
 	dice     uint64
+	dispute  *Failure // ranks disagree about a collective, and the job has not ended yet
 
 	spareAccesses []*accessQueue
 }

@@ -60,6 +60,9 @@ func (c *Core) park(p *peer, e *endpoint, h *wire.Header, length uint64, payload
 	if key, kept := m.retractKey(); kept {
 		c.retractables[key] = id
 	}
+	if m.coll {
+		c.compareParked(e, h.Context, h.Tag, h.Src, data)
+	}
 	if c.wakeProbe(e, m, id) {
 		return m, id
 	}

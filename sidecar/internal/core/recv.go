@@ -121,6 +121,11 @@ func (c *Core) startRecv(r *recv, id uint64, p match.Pattern) {
 func (c *Core) bind(r *recv, p *peer, h *wire.Header, length uint64, data immediate) {
 	r.matched = true
 	r.source, r.tag, r.length, r.peer, r.data = h.Src, h.Tag, length, p.id, data
+	if r.coll {
+		if st := c.colls.get(r.owner.coll); st != nil {
+			c.compare(r.endpoint, st.sign, h.Src, data)
+		}
+	}
 	r.want = min(length, r.capacity)
 	r.move.Want = r.want
 }

@@ -86,7 +86,7 @@ func (j *Job) hearLastWords() {
 // say at the end is about itself, and too late for ranks that have ended well.
 func ofRank(r podlife.Reason) bool {
 	switch r {
-	case podlife.RankVanished, podlife.RankExpelled, podlife.JobAborted, podlife.JobFailed:
+	case podlife.RankVanished, podlife.RankExpelled, podlife.JobAborted, podlife.RanksDisagree, podlife.JobFailed:
 		return true
 	}
 	return false

@@ -1,0 +1,89 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
+)
+
+// Ranks that call different collectives, or the same with another root, size, type
+// or operation, would wait for ever, or combine what does not belong together. So
+// each message of a collective says in 32 bits, beside its tag, what it is of.
+
+// signature is what the ranks of a collective must agree on: the kind in 4 bits,
+// the root in 12, and a hash of the rest in 16.
+type signature uint32
+
+const rootBits = 12
+
+// signatureOf is that of a block. Blocks whose sizes may differ from rank to rank
+// are compared without them.
+func signatureOf(b *shm.CollBlock) signature {
+	root, rest := uint32(0), uint64(0)
+	switch coll.Kind(b.Kind) {
+	case coll.Bcast, coll.Reduce, coll.Gather, coll.Gatherv, coll.Scatter, coll.Scatterv:
+		root = b.Root
+	}
+	switch coll.Kind(b.Kind) {
+	case coll.Barrier, coll.Gatherv, coll.Scatterv, coll.Allgatherv, coll.Alltoallv:
+	default:
+		if b.Vectors == 0 {
+			rest = b.Count * b.Elem
+		}
+	}
+	if reduces(b.Kind) {
+		rest = rest<<16 | uint64(b.Type)<<8 | uint64(b.Op)
+	}
+	hash := uint32(rest * 0x9e3779b97f4a7c15 >> 48)
+	return signature(uint32(b.Kind)<<28 | root&(1<<rootBits-1)<<16 | hash)
+}
+
+func (s signature) kind() coll.Kind { return coll.Kind(s >> 28) }
+func (s signature) root() uint32    { return uint32(s) >> 16 & (1<<rootBits - 1) }
+func (s signature) data() immediate { return immediateThere | immediate(s) }
+
+// compare notes that a message of src belongs to another collective than ours,
+// which has its number. The job ends with it at the next step: who has just been
+// told of the message is in the midst of it.
+func (c *Core) compare(e *endpoint, ours signature, src uint32, its immediate) {
+	theirs := signature(its.word())
+	if !its.there() || theirs == ours || c.dispute != nil || c.fail != nil {
+		return
+	}
+	c.dispute = &Failure{Rank: e.rank, Code: 1, Reason: podlife.TextDisagrees + disagreement(ours, theirs, src)}
+}
+
+// disagreement says what two ranks disagree on.
+func disagreement(ours, theirs signature, src uint32) string {
+	with := fmt.Sprintf("rank %d about a collective: ", src)
+	switch {
+	case ours.kind() != theirs.kind():
+		return with + fmt.Sprintf("it is in %v, rank %d in %v", ours.kind(), src, theirs.kind())
+	case ours.root() != theirs.root():
+		return with + fmt.Sprintf("it is in %v with root %d, rank %d with root %d", ours.kind(), ours.root(), src, theirs.root())
+	case reduces(uint8(ours.kind())):
+		return with + fmt.Sprintf("both are in %v, with another size, type or operation", ours.kind())
+	}
+	return with + fmt.Sprintf("both are in %v, with another size", ours.kind())
+}
+
+// compareParked looks whether a message of a collective that nobody waits for is of
+// one that its rank is in.
+func (c *Core) compareParked(e *endpoint, context uint32, tag uint64, src uint32, its immediate) {
+	if e.session == nil {
+		return
+	}
+	if m := e.session.comms[context]; m != nil && uint64(m.seq) == tag>>32 && m.signature != 0 {
+		c.compare(e, m.signature, src, its)
+	}
+}
+
+// settle ends the job for what was noted.
+func (c *Core) settle() {
+	if f := c.dispute; f != nil {
+		c.dispute = nil
+		c.failJob(f)
+	}
+}
