@@ -4,10 +4,12 @@ package rdmavm
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +132,61 @@ func TestNPB(t *testing.T) {
 		}
 		if !connected.MatchString(o.Output) || len(packets.FindAllString(o.Output, -1)) != 2 {
 			t.Errorf("machine %d does not show that RDMA was used", i)
+		}
+	}
+}
+
+// TestYardstick: what perftest measures of the machines' devices, and what
+// Outrigger makes of them. Emulation says nothing about speed; a ratio within one
+// run says what Outrigger adds.
+func TestYardstick(t *testing.T) {
+	c := newCast(t)
+	perftest := func(name string, args ...string) {
+		// -x: the line of the table of GIDs that the link chooses, too: the IPv4 address.
+		line := append(args, "-d", job.Device, "-x", "1", "-F")
+		c.steps = append(c.steps, plan.Step{Name: name, Commands: [][]string{line, append(append([]string{}, line...), job.Address(0))}})
+	}
+	perftest("write_lat", "ib_write_lat", "-s", "8", "-n", "1000")
+	perftest("write_bw", "ib_write_bw", "-s", "262144", "-n", "200")
+	c.job(plan.Step{Name: "rdma", Program: []string{"pingpong"}, Devices: granted}, 1, required)
+	c.job(plan.Step{Name: "tcp", Program: []string{"pingpong"}}, 1, nil)
+	out := c.play("yardstick", 6*time.Minute)[0].Output
+	lat := figure(t, out, `(?m)^ *8 +1000 +\S+ +\S+ +(\S+)`)
+	bw := figure(t, out, `(?m)^ *262144 +200 +\S+ +(\S+)`) * 1.048576 // perftest's MB are MiB
+	rdma, tcp, _ := strings.Cut(out, "== step tcp")
+	const way, rate = `pingpong 8 bytes: (\S+) us`, `pingpong 256 KiB: (\S+) MB/s`
+	t.Logf("8 bytes: perftest %.1f us, Outrigger by RDMA %.1f us (%.2f times), by tcp %.1f us", lat, figure(t, rdma, way), figure(t, rdma, way)/lat, figure(t, tcp, way))
+	t.Logf("256 KiB: perftest %.2f MB/s, Outrigger by RDMA %.2f MB/s (%.2f of it), by tcp %.2f MB/s", bw, figure(t, rdma, rate), figure(t, rdma, rate)/bw, figure(t, tcp, rate))
+}
+
+// figure finds a number in an output.
+func figure(t *testing.T, in, pattern string) float64 {
+	t.Helper()
+	m := regexp.MustCompile(pattern).FindStringSubmatch(in)
+	if m == nil {
+		t.Fatalf("the output has no %s:\n%s", pattern, in)
+	}
+	v, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// breaks is how many errors of queue pairs are forced during a job.
+var breaks = flag.Int("rdma.breaks", 20, "forced errors of queue pairs in TestFaults")
+
+// TestFaults: queue pairs that fail, and packets that are lost, cost time and
+// nothing else: every byte of every round is right.
+func TestFaults(t *testing.T) {
+	c := newCast(t)
+	c.job(plan.Step{
+		Name: "breaks", Program: []string{"pingpong", "-soak", plan.Enough}, Devices: granted, Breaks: *breaks,
+	}, 1, required)
+	c.job(plan.Step{Name: "loss", Program: []string{"ring", "-rounds", "60", "-bytes", "100000"}, Devices: granted, Loss: "2%"}, 1, required)
+	for i, o := range c.play("faults", 5*time.Minute+time.Duration(*breaks)*3*time.Second) {
+		if i == 0 && (!strings.Contains(o.Output, "every word right") || !strings.Contains(o.Output, "every byte right")) {
+			t.Error("not every byte was checked")
 		}
 	}
 }

@@ -17,14 +17,15 @@ import (
 func main() {
 	small := flag.Int("small", 1000, "round trips of 8 bytes")
 	large := flag.Int("large", 60, "windows of 256 KiB messages")
+	enough := flag.String("soak", "", "instead, send checked blocks there and back until this file exists")
 	flag.Parse()
-	if err := run(context.Background(), *small, *large); err != nil {
+	if err := run(context.Background(), *small, *large, *enough); err != nil {
 		fmt.Fprintln(os.Stderr, "pingpong:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, small, large int) error {
+func run(ctx context.Context, small, large int, enough string) error {
 	s, err := outrigger.Open(ctx, outrigger.Config{})
 	if err != nil {
 		return err
@@ -32,6 +33,12 @@ func run(ctx context.Context, small, large int) error {
 	w := s.World()
 	if w.Size() != 2 {
 		return fmt.Errorf("%d ranks, want 2", w.Size())
+	}
+	if enough != "" {
+		if err := soak(ctx, s, w, enough); err != nil {
+			return err
+		}
+		return s.Close()
 	}
 	if err := latency(ctx, s, w, small); err != nil {
 		return err

@@ -5,6 +5,9 @@ package plan
 // File is the plan, among the programs of the machines.
 const File = "plan.json"
 
+// Enough is the file that appears when a step's drills are over.
+const Enough = "/tmp/enough"
+
 // Step is a job of two pods, or a command that each machine runs by itself.
 type Step struct {
 	Name string

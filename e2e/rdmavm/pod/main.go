@@ -202,9 +202,15 @@ func (s *step) end() error {
 // drill does to the job what its step wants, until the job is over, and returns
 // how often.
 func (s *step) drill(over context.Context, node int) (n int) {
+	_ = os.Remove(plan.Enough) // of another step
 	if node != 0 || s.Breaks == 0 && !s.Unplug {
 		return 0
 	}
+	defer func() {
+		if err := os.WriteFile(plan.Enough, nil, 0o644); err != nil {
+			fmt.Println(err)
+		}
+	}()
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", s.control)
 	}}}
@@ -218,10 +224,7 @@ func (s *step) drill(over context.Context, node int) (n int) {
 			continue // the last one has not been mended yet
 		}
 		if s.Unplug {
-			if err := shell("rdma", "link", "delete", job.Device); err != nil {
-				fmt.Println(err)
-				return n
-			}
+			fmt.Println("unplugged:", shell("rdma", "link", "delete", job.Device))
 			return 1
 		}
 		r, err := client.Post("http://sidecar/debug/break/1", "", nil)

@@ -343,7 +343,13 @@ func (n *fakeNIC) fault() (f fault, ok bool) {
 	return f, true
 }
 
+// tellFault makes the descriptor of events readable.
+func (n *fakeNIC) tellFault() { _, _ = unix.Write(n.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+
 func (n *fakeNIC) close() error {
+	if n.broken != nil {
+		return unix.Close(n.bell)
+	}
 	if len(n.pairs) > 0 || len(n.regions) > 0 {
 		return errors.Join(fmt.Errorf("%d queue pairs and %d regions are left", len(n.pairs), len(n.regions)), unix.Close(n.bell))
 	}
