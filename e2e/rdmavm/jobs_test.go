@@ -190,3 +190,15 @@ func TestFaults(t *testing.T) {
 		}
 	}
 }
+
+// TestDeviceRemoved: a job that requires RDMA ends with an error that names the
+// device when it is removed.
+func TestDeviceRemoved(t *testing.T) {
+	c := newCast(t)
+	c.job(plan.Step{Name: "removed", Program: []string{"pingpong", "-soak", "/no/such/file"}, Devices: granted, Unplug: true, Status: -1}, 1, required)
+	for i, o := range c.play("removed", 3*time.Minute) {
+		if !strings.Contains(o.Output, "RDMA device rxe0 is gone") {
+			t.Errorf("machine %d does not name the device", i)
+		}
+	}
+}

@@ -223,6 +223,12 @@ func (s *step) drill(over context.Context, node int) (n int) {
 		if b, err := os.ReadFile(s.log); err != nil || strings.Count(string(b), "connected by RDMA") <= n {
 			continue // the last one has not been mended yet
 		}
+		// Some work is to be done between two drills.
+		select {
+		case <-over.Done():
+			return n
+		case <-time.After(time.Duration(n*37%300) * time.Millisecond):
+		}
 		if s.Unplug {
 			fmt.Println("unplugged:", shell("rdma", "link", "delete", job.Device))
 			return 1

@@ -116,8 +116,8 @@ func (m *Mesh) acceptDirect(t io.ReadWriter, k *ticket) error {
 // without says that data goes by the data connection, and why; an error if it may
 // not.
 func (m *Mesh) without(peer link.Peer, why, err error) error {
-	if err != nil {
-		return nil // it does not go at all
+	if err != nil && why == nil {
+		return nil // err says it
 	}
 	if why == nil {
 		why = errors.New("the peer could not connect its end")

@@ -1,0 +1,185 @@
+package peers
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// ways makes ends for one node, and notes what becomes of them.
+type ways struct {
+	mu      sync.Mutex
+	n       *node
+	refuse  error // of Prepare
+	useless bool  // ends do not connect
+	made    []*way
+	taken   []*way
+}
+
+// way is an end whose offer is its name.
+type way struct {
+	name   string
+	met    string
+	broken bool
+	closed bool
+}
+
+func (w *way) Offer() []byte { return []byte(w.name) }
+
+func (w *way) Connect(offer []byte) error {
+	if w.broken {
+		return errors.New("the cable is too short")
+	}
+	w.met = string(offer)
+	return nil
+}
+
+func (w *way) Close() error {
+	w.closed = true
+	return nil
+}
+
+func (s *ways) prepare() (End, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refuse != nil {
+		return nil, s.refuse
+	}
+	w := &way{name: fmt.Sprintf("end %d of %d", len(s.made), s.n.cfg.Self), broken: s.useless}
+	s.made = append(s.made, w)
+	return w, nil
+}
+
+func (s *ways) connected(peer link.Peer, fd int, end End) {
+	s.mu.Lock()
+	s.taken = append(s.taken, end.(*way))
+	s.mu.Unlock()
+	s.n.connectedTo(peer, fd)
+}
+
+// last is the end that was taken last, and how many were left open beside it.
+func (s *ways) last() (w *way, open int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.made {
+		if !m.closed {
+			open++
+		}
+	}
+	if n := len(s.taken); n > 0 {
+		w = s.taken[n-1]
+	}
+	return w, open
+}
+
+// couple is two nodes of which those that are given can connect directly.
+func couple(t *testing.T, a, b *ways, required bool) [2]*node {
+	t.Helper()
+	of := []*ways{a, b}
+	n := newJob(t, "j", time.Hour).nodes(2, []int{0, 1}, func(c *Config) {
+		if w := of[c.Self]; w != nil {
+			c.Direct = &Direct{Prepare: w.prepare, Connected: w.connected, Required: required}
+		}
+	})
+	for i, w := range of {
+		if w != nil {
+			w.mu.Lock()
+			w.n = n[i]
+			w.mu.Unlock()
+		}
+	}
+	return [2]*node(n)
+}
+
+// TestDirect: both sides get ends that are connected with each other, whoever
+// asks, and again for the next connection.
+func TestDirect(t *testing.T) {
+	a, b := &ways{}, &ways{}
+	n := couple(t, a, b, true)
+	for i, who := range []*node{n[0], n[1]} {
+		who.Connect(1 - who.cfg.Self)
+		n[0].waitConnected(1, i+1)
+		n[1].waitConnected(0, i+1)
+		bothWays(t, n[0], n[1])
+		x, _ := a.last()
+		y, _ := b.last()
+		if x == nil || y == nil || x.met != y.name || y.met != x.name || x.closed || y.closed {
+			t.Errorf("ends %+v and %+v are not each other's", x, y)
+		}
+	}
+}
+
+// TestNotDirect: where one side cannot, data goes by the data connection, both
+// logs say why, and no end is left open.
+func TestNotDirect(t *testing.T) {
+	for name, c := range map[string]struct {
+		a, b *ways
+		why  string
+	}{
+		"no device at the dialler":  {nil, &ways{}, "the peer does not offer it"},
+		"no device at the acceptor": {&ways{}, nil, "the peer does not offer it"},
+		"the dialler's fails":       {&ways{refuse: errors.New("the device is gone")}, &ways{}, "the device is gone"},
+		"the acceptor's fails":      {&ways{}, &ways{refuse: errors.New("the device is gone")}, "the device is gone"},
+		"the dialler's cannot":      {&ways{useless: true}, &ways{}, "the cable is too short"},
+		"the acceptor's cannot":     {&ways{}, &ways{useless: true}, "the cable is too short"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := couple(t, c.a, c.b, false)
+			n[0].Connect(1)
+			n[0].waitConnected(1, 1)
+			n[1].waitConnected(0, 1)
+			bothWays(t, n[0], n[1])
+			if log := n[0].log.String() + n[1].log.String(); !strings.Contains(log, c.why) {
+				t.Errorf("the logs do not say %q:\n%s", c.why, log)
+			}
+			for _, w := range []*ways{c.a, c.b} {
+				if w == nil {
+					continue
+				}
+				if taken, open := w.last(); taken != nil || open != 0 {
+					t.Errorf("%v was taken, and %d ends are open", taken, open)
+				}
+			}
+		})
+	}
+}
+
+// TestDirectRequired: no connection is better than one that goes by sockets.
+func TestDirectRequired(t *testing.T) {
+	for name, c := range map[string]struct {
+		a, b *ways
+		why  string
+	}{
+		"no device":   {&ways{}, nil, "and pod 1 does not offer it"},
+		"it fails":    {&ways{refuse: errors.New("the device is gone")}, &ways{}, "data must go by RDMA: the device is gone"},
+		"the other's": {&ways{}, &ways{refuse: errors.New("the device is gone")}, "data must go by RDMA: the device is gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := couple(t, c.a, c.b, true)
+			n[0].Connect(1)
+			wait(t, "the reason", func() bool { return strings.Contains(n[0].log.String()+n[1].log.String(), c.why) })
+			if n[0].count(1) != 0 {
+				t.Error("connected all the same")
+			}
+		})
+	}
+}
+
+// FuzzOffer: no length that a peer says makes this side take more than it may.
+func FuzzOffer(f *testing.F) {
+	f.Add([]byte{3, 0, 1, 2, 3})
+	f.Add([]byte{0xff, 0xff})
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		got, err := readOffer(bytes.NewReader(raw))
+		if err == nil && (len(got) > offerMax || !bytes.Equal(got, raw[2:2+len(got)])) {
+			t.Errorf("%x became %x", raw, got)
+		}
+	})
+}
