@@ -154,6 +154,19 @@ test-mpi: ## run MPI programs as others made them over sidecars (root: installs 
 	@$(STAGE) mpi $(MAKE) --no-print-directory mpi
 	@$(STAGE) "mpi tests" go test -tags mpi -count=1 -timeout 60m -run '$(RUN)' ./e2e/mpi
 
+# Which tests, as in make test-rdma RDMA_TESTS=NPB RDMA_FLAGS=-rdma.breaks=1000.
+RDMA_TESTS ?= .
+RDMA_FLAGS ?=
+
+.PHONY: test-rdma
+test-rdma: ## run real RDMA verbs in virtual machines (RDMA_TESTS=PATTERN); see docs/rdma.md
+	RDMA_TESTS='$(RDMA_TESTS)' RDMA_FLAGS='$(RDMA_FLAGS)' hack/test-rdma
+
+.PHONY: build-rdma
+build-rdma: ## build the sidecar that can use RDMA devices, against glibc, into bin/rdma/
+	hack/rdmavm/packages
+	CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/bin/rdmavm/root/usr/include" go build -trimpath -tags rdma,netgo,osusergo -o bin/rdma/ ./sidecar/cmd/outrigger-sidecar
+
 .PHONY: clean
 clean: ## remove what make built
 	rm -rf bin

@@ -23,7 +23,6 @@ type Step struct {
 
 	Breaks  int    `json:",omitempty"` // forced errors of the queue pair while the job runs
 	Loss    string `json:",omitempty"` // of packets, such as 2%
-	Unplug  bool   `json:",omitempty"` // removes machine 0's device while the job runs: the last step
 	Status  int    `json:",omitempty"` // that the job's ranks must end with; -1: any but 0
 	Sidecar int    `json:",omitempty"` // exit status of the sidecar
 }

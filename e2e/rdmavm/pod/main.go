@@ -203,7 +203,7 @@ func (s *step) end() error {
 // how often.
 func (s *step) drill(over context.Context, node int) (n int) {
 	_ = os.Remove(plan.Enough) // of another step
-	if node != 0 || s.Breaks == 0 && !s.Unplug {
+	if node != 0 || s.Breaks == 0 {
 		return 0
 	}
 	defer func() {
@@ -214,7 +214,7 @@ func (s *step) drill(over context.Context, node int) (n int) {
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", s.control)
 	}}}
-	for over.Err() == nil && (s.Unplug || n < s.Breaks) {
+	for over.Err() == nil && n < s.Breaks {
 		select {
 		case <-over.Done():
 			return n
@@ -228,10 +228,6 @@ func (s *step) drill(over context.Context, node int) (n int) {
 		case <-over.Done():
 			return n
 		case <-time.After(time.Duration(n*37%300) * time.Millisecond):
-		}
-		if s.Unplug {
-			fmt.Println("unplugged:", shell("rdma", "link", "delete", job.Device))
-			return 1
 		}
 		r, err := client.Post("http://sidecar/debug/break/1", "", nil)
 		if err != nil {
