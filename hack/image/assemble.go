@@ -18,7 +18,14 @@ import (
 
 // assemble makes an image of one layer.
 func (s *settings) assemble(i image, programs []string, arch string) (v1.Image, error) {
-	content, err := layer(programs, s.created)
+	var system []file
+	if i.rdma != "" {
+		var err error
+		if system, err = debianFiles(debs, s.created); err != nil {
+			return nil, err
+		}
+	}
+	content, err := layer(programs, system, s.created)
 	if err != nil {
 		return nil, err
 	}

@@ -1,13 +1,14 @@
 package main
 
 // image is one image and the programs in it. An image holds nothing else: no
-// shell, no libc, no package manager.
+// shell, no package manager, and but for the one for RDMA no libc.
 type image struct {
 	name       string
 	about      string   // org.opencontainers.image.description
 	programs   []string // folders of main packages; the first is the entry point
 	everything bool     // any program may be run: there is no entry point
 	test       bool     // only the test cluster wants it
+	rdma       string   // the program of it that is built for RDMA; the image then has Debian's libraries, too
 }
 
 var catalogue = []image{
@@ -15,6 +16,12 @@ var catalogue = []image{
 		name:     "outrigger-sidecar",
 		about:    "Outrigger's sidecar, which does an application's communication, and the launcher of ranks",
 		programs: []string{"./sidecar/cmd/outrigger-sidecar", "./sidecar/cmd/outrigger-launch"},
+	},
+	{
+		name:     "outrigger-sidecar-rdma",
+		about:    "Outrigger's sidecar with RDMA by Debian's libibverbs, and the launcher of ranks",
+		programs: []string{"./sidecar/cmd/outrigger-sidecar", "./sidecar/cmd/outrigger-launch"},
+		rdma:     "./sidecar/cmd/outrigger-sidecar",
 	},
 	{
 		name:     "outrigger-operator",

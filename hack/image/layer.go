@@ -35,14 +35,14 @@ type file struct {
 	content []byte
 }
 
-// layer is the file system of an image: its programs, what each is made of, the
-// accounts and a folder for temporary files.
-func layer(programs []string, created time.Time) ([]byte, error) {
-	files := []file{
+// layer is the file system of an image: its programs, what each is made of, what
+// they load, the accounts and a folder for temporary files.
+func layer(programs []string, system []file, created time.Time) ([]byte, error) {
+	files := append(slices.Clone(system), []file{
 		{path: "etc/passwd", mode: 0o644, content: []byte(passwd)},
 		{path: "etc/group", mode: 0o644, content: []byte(group)},
 		{path: "tmp/", mode: 0o1777},
-	}
+	}...)
 	for _, name := range programs {
 		program, err := os.ReadFile(name)
 		if err != nil {

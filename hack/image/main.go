@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,6 +45,7 @@ func run(ctx context.Context) error {
 	flag.StringVar(&s.out, "out", "bin/images", "the `folder` to write NAME.tar into")
 	arches := flag.String("arch", runtime.GOARCH, "`architectures` of the images, separated by commas, such as amd64,arm64")
 	test := flag.Bool("test", false, "also the images that only the test cluster wants")
+	rdma := flag.Bool("rdma", false, "the image for RDMA, and no other; hack/rdmavm/packages has to have run")
 	flag.Parse()
 	s.arches = strings.Split(*arches, ",")
 	var err error
@@ -54,7 +56,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	for _, i := range catalogue {
-		if i.test && !*test {
+		if i.test && !*test || (i.rdma != "") != *rdma {
 			continue
 		}
 		if err := s.make(ctx, i); err != nil {
@@ -108,18 +110,39 @@ func (s *settings) makeFor(ctx context.Context, i image, arch string) (v1.Image,
 		return nil, err
 	}
 	defer os.RemoveAll(built)
-	programs, err := build(ctx, built, i.programs, arch)
+	programs, err := i.build(ctx, built, arch)
 	if err != nil {
 		return nil, err
 	}
 	return s.assemble(i, programs, arch)
 }
 
+// build compiles the image's programs into dir and returns their files, in order.
+func (i *image) build(ctx context.Context, dir, arch string) ([]string, error) {
+	files, err := build(ctx, dir, i.programs, arch)
+	if err != nil || i.rdma == "" {
+		return files, err
+	}
+	if native := runtime.GOARCH; arch != "amd64" || native != "amd64" {
+		return nil, fmt.Errorf("the image for RDMA is made for amd64, on amd64, not for %s on %s", arch, runtime.GOARCH)
+	}
+	tags, environ, err := rdmaFlags()
+	if err != nil {
+		return nil, err
+	}
+	_, err = compile(ctx, dir, []string{i.rdma}, append(environ, "GOOS=linux", "GOARCH="+arch), "-tags", tags)
+	return files, err
+}
+
 // build compiles static programs into dir and returns their files, in order.
 func build(ctx context.Context, dir string, packages []string, arch string) ([]string, error) {
-	args := append([]string{"build", "-trimpath", "-ldflags=-s -w", "-o", dir + "/"}, packages...)
+	return compile(ctx, dir, packages, []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + arch})
+}
+
+func compile(ctx context.Context, dir string, packages, environ []string, flags ...string) ([]string, error) {
+	args := slices.Concat([]string{"build", "-trimpath", "-ldflags=-s -w", "-o", dir + "/"}, flags, packages)
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+	cmd.Env = append(os.Environ(), environ...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("go build: %w\n%s", err, out)
 	}
