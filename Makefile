@@ -100,6 +100,11 @@ IMAGE = SOURCE_DATE_EPOCH=$(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 images: ## write the container images as archives into bin/images (ARCH=amd64,arm64)
 	$(IMAGE)
 
+.PHONY: images-rdma
+images-rdma: ## write the sidecar's image for RDMA, with libibverbs of Debian (amd64)
+	hack/rdmavm/packages
+	$(IMAGE) -rdma
+
 # Tests against real nodes, and all that they need. Compiled packages are shared
 # only between builds with the same flags: these are hack/kube's.
 CLUSTER_ENV := CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false"

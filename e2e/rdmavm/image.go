@@ -48,7 +48,7 @@ func build(dir string) (image, error) {
 		return image{}, fmt.Errorf("the guest's packages are not here; run hack/rdmavm/packages: %w", err)
 	}
 	first := filepath.Join(dir, "init")
-	if err := compile(first, "./init", nil, "CGO_ENABLED=0"); err != nil {
+	if err := compile(first, "../../hack/rdmavm/init", nil, "CGO_ENABLED=0"); err != nil {
 		return image{}, err
 	}
 	program, err := os.ReadFile(first)

@@ -33,7 +33,7 @@ func newCast(t *testing.T) *cast {
 	t.Helper()
 	c := &cast{t: t, dir: t.TempDir()}
 	for pkg, tags := range map[string][]string{
-		"./pod": nil, "./pingpong": nil, "../../clientlib/examples/npb": nil, "../../clientlib/examples/ring": nil,
+		"../../hack/rdmavm/pod": nil, "../../hack/rdmavm/pingpong": nil, "../../clientlib/examples/npb": nil, "../../clientlib/examples/ring": nil,
 		"../../sidecar/cmd/outrigger-launch": nil, "../../sidecar/cmd/outrigger-sidecar": {"rdma"},
 	} {
 		out := filepath.Join(c.dir, filepath.Base(pkg))

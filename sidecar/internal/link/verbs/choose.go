@@ -45,7 +45,6 @@ type gidEntry struct {
 	index  int
 	fabric Fabric
 	gid    netip.Addr
-	device string // network interface, "": none that this process sees
 }
 
 // errNoPort says why no port can be used.

@@ -287,6 +287,19 @@ func (d *device) poll(into []completion) (int, error) {
 	return n, nil
 }
 
+// statusOf sorts a device's status.
+func statusOf(raw uint32) uint32 {
+	switch raw {
+	case 0:
+		return statusOK
+	case rawFlushed:
+		return statusFlushed
+	case rawAccess:
+		return statusAccess
+	}
+	return statusBroken
+}
+
 // arm calls int ibv_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 func (d *device) arm() error {
 	if rc := C.notify_cq(d.queue); rc != 0 {

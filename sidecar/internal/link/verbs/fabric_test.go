@@ -270,8 +270,9 @@ func (p *fakePair) step(r *fakeRequest, budget int) (int, uint32) {
 	if q == nil || q.failed || q.peer != p.qpn {
 		return -1, statusOK // a reliable connection tries again
 	}
-	src, ok := r.data, true
+	src := r.data
 	if src == nil {
+		var ok bool
 		if src, ok = p.nic.at(r.lkey, r.addr, r.length, false); !ok {
 			return 0, statusBroken
 		}

@@ -23,16 +23,3 @@ const (
 	rawFlushed = 5
 	rawAccess  = 10
 )
-
-// statusOf sorts a device's status.
-func statusOf(raw uint32) uint32 {
-	switch raw {
-	case 0:
-		return statusOK
-	case rawFlushed:
-		return statusFlushed
-	case rawAccess:
-		return statusAccess
-	}
-	return statusBroken
-}
