@@ -25,6 +25,7 @@ const (
 func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
 	pause, seen := backoffFirst, notices{begun: time.Now()}
 	var silentSince time.Time // zero: it is not silent
+	var since time.Time       // that data cannot go as it must; zero: it can
 	for ctx.Err() == nil {
 		begun := time.Now()
 		a, err := m.dial(ctx, peer)
@@ -37,6 +38,10 @@ func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
 			silentSince = time.Time{}
 		case silentSince.IsZero():
 			silentSince = begun
+		}
+		if m.hopeless(&since, begun, err) && ctx.Err() == nil {
+			m.abandon(peer, err)
+			return
 		}
 		if d := time.Since(silentSince); !silentSince.IsZero() && d >= m.cfg.Silence && ctx.Err() == nil {
 			m.giveUp(peer, d)
@@ -59,13 +64,31 @@ func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
 	}
 }
 
+// hopeless reports that a peer answers, and cannot be reached as the job requires,
+// for as long as one that is silent is waited for.
+func (m *Mesh) hopeless(since *time.Time, begun time.Time, err error) bool {
+	if !errors.Is(err, errNotDirect) {
+		*since = time.Time{}
+		return false
+	}
+	if since.IsZero() {
+		*since = begun
+	}
+	return time.Since(*since) >= m.cfg.Silence
+}
+
+// abandon ends the dialling of a peer for a reason that it or this side has said.
+func (m *Mesh) abandon(peer link.Peer, cause error) {
+	m.Cancel(peer)
+	if m.cfg.Failed != nil {
+		m.cfg.Failed(peer, cause)
+	}
+}
+
 // giveUp ends the dialling of a peer that does not speak. One that has not
 // started yet accepts no connections; this one has, and is stopped or hangs.
 func (m *Mesh) giveUp(peer link.Peer, after time.Duration) {
-	m.Cancel(peer)
-	if m.cfg.Failed != nil {
-		m.cfg.Failed(peer, fmt.Errorf("it accepts connections and says nothing for %v", after.Round(100*time.Millisecond)))
-	}
+	m.abandon(peer, fmt.Errorf("it accepts connections and says nothing for %v", after.Round(100*time.Millisecond)))
 }
 
 // notices decides which failures to reach a peer are logged: the first, every

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -61,11 +62,11 @@ func (m *Mesh) makeEnd(t io.ReadWriter) (end End, why, err error) {
 	if end, why = m.cfg.Direct.Prepare(); why == nil {
 		mine = end.Offer()
 	}
-	theirs, err := exchange(t, mine)
+	theirs, refusal, err := exchange(t, mine, why)
 	switch {
 	case err != nil || why != nil:
-	case len(theirs) == 0:
-		why = errors.New("the peer could not make its end")
+	case refusal != nil:
+		why = fmt.Errorf("the peer could not make its end: %w", refusal)
 	default:
 		why = end.Connect(theirs)
 	}
@@ -136,28 +137,42 @@ func closeEnd(e End) error {
 	return e.Close()
 }
 
-// exchange sends an offer, which may be empty, and returns the peer's.
-func exchange(t io.ReadWriter, mine []byte) ([]byte, error) {
-	if _, err := t.Write(append(binary.LittleEndian.AppendUint16(nil, uint16(len(mine))), mine...)); err != nil {
-		return nil, fmt.Errorf("control connection: offer: %w", err)
+// noOffer in an offer's length says that its bytes are the reason why there is
+// none, in words.
+const noOffer = 1 << 15
+
+// exchange sends an offer, or why there is none, and returns the peer's.
+func exchange(t io.ReadWriter, mine []byte, why error) (theirs []byte, refusal, err error) {
+	n := uint16(len(mine))
+	if why != nil {
+		mine = []byte(why.Error())
+		mine = mine[:min(len(mine), offerMax)]
+		n = uint16(len(mine)) | noOffer
+	}
+	if _, err := t.Write(append(binary.LittleEndian.AppendUint16(nil, n), mine...)); err != nil {
+		return nil, nil, fmt.Errorf("control connection: offer: %w", err)
 	}
 	return readOffer(t)
 }
 
-func readOffer(t io.Reader) ([]byte, error) {
+func readOffer(t io.Reader) (theirs []byte, refusal, err error) {
 	var b [2]byte
 	if _, err := io.ReadFull(t, b[:]); err != nil {
-		return nil, fmt.Errorf("control connection: offer: %w", err)
+		return nil, nil, fmt.Errorf("control connection: offer: %w", err)
 	}
 	n := binary.LittleEndian.Uint16(b[:])
-	if n > offerMax {
-		return nil, fmt.Errorf("control connection: an offer of %d bytes, at most %d", n, offerMax)
+	none := n&noOffer != 0
+	if n &^= noOffer; n > offerMax {
+		return nil, nil, fmt.Errorf("control connection: an offer of %d bytes, at most %d", n, offerMax)
 	}
-	theirs := make([]byte, n)
+	theirs = make([]byte, n)
 	if _, err := io.ReadFull(t, theirs); err != nil {
-		return nil, fmt.Errorf("control connection: offer: %w", err)
+		return nil, nil, fmt.Errorf("control connection: offer: %w", err)
 	}
-	return theirs, nil
+	if none {
+		return nil, errors.New(strings.ToValidUTF8(string(theirs), "?")), nil
+	}
+	return theirs, nil, nil
 }
 
 // say tells the peer whether an end is connected, or on the accepting side, both.

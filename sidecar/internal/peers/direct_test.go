@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -20,6 +21,7 @@ type ways struct {
 	useless bool  // ends do not connect
 	made    []*way
 	taken   []*way
+	cause   error // why the peer was given up
 }
 
 // way is an end whose offer is its name.
@@ -63,6 +65,18 @@ func (s *ways) connected(peer link.Peer, fd int, end End) {
 	s.n.connectedTo(peer, fd)
 }
 
+func (s *ways) gaveUp() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cause
+}
+
+func (s *ways) failed(_ link.Peer, cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cause = cause
+}
+
 // last is the end that was taken last, and how many were left open beside it.
 func (s *ways) last() (w *way, open int) {
 	s.mu.Lock()
@@ -85,6 +99,7 @@ func couple(t *testing.T, a, b *ways, required bool) [2]*node {
 	n := newJob(t, "j", time.Hour).nodes(2, []int{0, 1}, func(c *Config) {
 		if w := of[c.Self]; w != nil {
 			c.Direct = &Direct{Prepare: w.prepare, Connected: w.connected, Required: required}
+			c.Failed, c.Silence = w.failed, 300*time.Millisecond
 		}
 	})
 	for i, w := range of {
@@ -158,12 +173,15 @@ func TestDirectRequired(t *testing.T) {
 	}{
 		"no device":   {&ways{}, nil, "and pod 1 does not offer it"},
 		"it fails":    {&ways{refuse: errors.New("the device is gone")}, &ways{}, "data must go by RDMA: the device is gone"},
-		"the other's": {&ways{}, &ways{refuse: errors.New("the device is gone")}, "data must go by RDMA: the device is gone"},
+		"the other's": {&ways{}, &ways{refuse: errors.New("the device is gone")}, "data must go by RDMA: the peer could not make its end: the device is gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := couple(t, c.a, c.b, true)
 			n[0].Connect(1)
-			wait(t, "the reason", func() bool { return strings.Contains(n[0].log.String()+n[1].log.String(), c.why) })
+			wait(t, "the end of the attempts", func() bool { return c.a.gaveUp() != nil })
+			if cause := c.a.gaveUp(); !strings.Contains(cause.Error(), c.why) {
+				t.Errorf("given up for %q, want %q", cause, c.why)
+			}
 			if n[0].count(1) != 0 {
 				t.Error("connected all the same")
 			}
@@ -175,9 +193,13 @@ func TestDirectRequired(t *testing.T) {
 func FuzzOffer(f *testing.F) {
 	f.Add([]byte{3, 0, 1, 2, 3})
 	f.Add([]byte{0xff, 0xff})
+	f.Add([]byte{2, 0x80, 0xff, 0x41})
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		got, err := readOffer(bytes.NewReader(raw))
+		got, refusal, err := readOffer(bytes.NewReader(raw))
+		if refusal != nil && (err != nil || got != nil || !utf8.ValidString(refusal.Error())) {
+			t.Errorf("%x became %x, %q, %v", raw, got, refusal, err)
+		}
 		if err == nil && (len(got) > offerMax || !bytes.Equal(got, raw[2:2+len(got)])) {
 			t.Errorf("%x became %x", raw, got)
 		}

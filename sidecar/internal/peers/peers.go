@@ -39,7 +39,8 @@ type Config struct {
 	Log       *slog.Logger
 	Connected Connected
 	// Failed is told when a peer's address accepts connections and nobody says
-	// anything there: it is not worth another dial.
+	// anything there, or that it cannot be reached as the job requires: it is not
+	// worth another dial.
 	Failed func(peer link.Peer, cause error)
 	// Lost is told, before Connected, when a peer is another process than the one
 	// that was connected before.
