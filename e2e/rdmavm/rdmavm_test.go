@@ -40,7 +40,7 @@ func TestLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	const limit = 5 * time.Minute
-	passes(t, Run{Name: "link", Programs: []string{test}, Commands: [][]string{{"verbs.test", "-test.v", "-test.run", "Device|Port|NotGranted", "-test.timeout", limit.String()}}, Limit: limit})
+	passes(t, Run{Name: "link", Programs: []string{test}, Commands: [][]string{{"verbs.test", "-test.v", "-test.run", "Device|Port|NotGranted|Cost", "-test.timeout", limit.String()}}, Limit: limit})
 }
 
 // passes runs machines of which every command must succeed.

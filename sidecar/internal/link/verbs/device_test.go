@@ -3,10 +3,13 @@
 package verbs
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
 )
 
@@ -54,4 +57,54 @@ func TestNotGranted(t *testing.T) {
 		t.Fatal("opened a device that is not there")
 	}
 	t.Log(err)
+}
+
+// TestCost prints what the link costs over the device, for comparison with
+// perftest in the same machine: a notified write of 8 bytes from one link to
+// another and back, both polled by this thread, and a Poll that finds nothing.
+func TestCost(t *testing.T) {
+	f := make(plain, 1<<16)
+	a, b := newTestLink(t, nil, openTest(t)), newTestLink(t, nil, openTest(t))
+	t.Cleanup(func() {
+		if err := errors.Join(a.Close(), b.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	a.SetMemory(f)
+	b.SetMemory(f)
+	join(t, a, b)
+	here, there := newDiary(), newDiary()
+	at, err := a.Register(link.Ref{Region: 1, Len: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bt, err := b.Register(link.Ref{Region: 1, Off: 8192, Len: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	way := func(from, to *Link, at *diary, fs *diary, key link.Key, n uint64) {
+		if err := from.Write(0, n, link.Ref{Region: 1, Off: 32768, Len: 8}, key, 1+n%16); err != nil {
+			t.Fatal(err)
+		}
+		from.Commit()
+		for want := len(at.written) + 1; len(at.written) < want; {
+			to.Poll(at)
+			from.Poll(fs)
+		}
+	}
+	const rounds = 500
+	times := make([]time.Duration, 0, rounds)
+	for i := range uint64(rounds) {
+		begun := time.Now()
+		way(a, b, there, here, bt, i)
+		way(b, a, here, there, at, i)
+		times = append(times, time.Since(begun)/2)
+	}
+	slices.Sort(times)
+	begun := time.Now()
+	const polls = 20_000
+	for range polls {
+		a.Poll(here)
+	}
+	t.Logf("8 bytes, one way: median %v, best tenth %v; a Poll that finds nothing: %v", times[rounds/2], times[rounds/10], time.Since(begun)/polls)
 }
