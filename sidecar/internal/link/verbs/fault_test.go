@@ -281,8 +281,8 @@ func TestKnownMemory(t *testing.T) {
 	if n := len(x.an.regions) - before; n > knownMax+1 {
 		t.Errorf("%d ranges are known, at most %d should be", n, knownMax)
 	}
-	x.a.Gone(6)
-	x.a.Gone(5)
+	x.a.DropRegion(6)
+	x.a.DropRegion(5)
 	if n := len(x.an.regions) - before; n != 0 {
 		t.Errorf("%d ranges of regions that are gone are known", n)
 	}
