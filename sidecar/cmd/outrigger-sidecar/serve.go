@@ -96,8 +96,12 @@ func (d *daemon) look() (obs.Picture, error) {
 	if err != nil {
 		return obs.Picture{}, err
 	}
+	var buffers []obs.Buffers
+	for _, b := range v.Buffers {
+		buffers = append(buffers, obs.Buffers{Rank: b.Rank, Counts: b.Counts})
+	}
 	return obs.Picture{
-		Core: v.Core, Busy: v.Turns.Busy, Idle: v.Turns.Idle, Yields: v.Turns.Yields, Sleeps: v.Turns.Sleeps,
+		Core: v.Core, Buffers: buffers, Busy: v.Turns.Busy, Idle: v.Turns.Idle, Yields: v.Turns.Yields, Sleeps: v.Turns.Sleeps,
 		BytesIn: v.LinkBytesIn, BytesOut: v.LinkBytesOut, RefusedConnections: d.mesh.Refused(), Direct: v.Direct,
 	}, nil
 }

@@ -74,6 +74,7 @@ type Engine struct {
 	armed    Armed
 	regions  [][]byte    // by link.Region
 	sessions []*attached // by core.SessionID; nil: free
+	departed []RankBuffers
 	active   []*attached
 	first    int // of active, who is taken from first
 	byRank   map[uint32]*attached

@@ -176,7 +176,8 @@ type View struct {
 	Core                      core.Stats
 	Turns                     Turns
 	LinkBytesIn, LinkBytesOut uint64
-	Direct                    int // peers that were reached beside their sockets
+	Direct                    int           // peers that were reached beside their sockets
+	Buffers                   []RankBuffers // where the link chooses between copying and gathering
 }
 
 // Counter is a link that counts its bytes.
@@ -186,7 +187,7 @@ type Counter interface{ Bytes() (in, out uint64) }
 func (e *Engine) View() (View, error) {
 	answer := make(chan View, 1)
 	err := e.mail.send(func(e *Engine) {
-		v := View{Core: e.core.Stats(), Turns: e.turns}
+		v := View{Core: e.core.Stats(), Turns: e.turns, Buffers: e.buffers()}
 		if n, ok := e.cfg.Remote.(Counter); ok {
 			v.LinkBytesIn, v.LinkBytesOut = n.Bytes()
 		}

@@ -58,6 +58,7 @@ func (e *Engine) free(a *attached) {
 		e.sleeper.forget(a.Doorbell())
 	}
 	e.dropRegions(a)
+	e.keepBuffers(a)
 	e.sessions[a.id] = nil
 	delete(e.byRank, a.Rank)
 	if err := a.Free(); err != nil {

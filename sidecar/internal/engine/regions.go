@@ -1,6 +1,11 @@
 package engine
 
-import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+import (
+	"slices"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
 
 // Keeper is a link that keeps what it knows of applications' memory after the
 // operations there. It is told before that is unmapped: when DropRegion has
@@ -39,5 +44,42 @@ func (e *Engine) dropRegions(a *attached) {
 	}
 	for _, r := range a.regions {
 		e.regions[r] = nil
+	}
+}
+
+// BufferCounter is a link that counts, for each session, which buffers it copies from
+// and which it gathers from.
+type BufferCounter interface {
+	Buffers(session uint32) gather.Counts
+	EndSession(session uint32)
+}
+
+// RankBuffers are the buffers of one rank.
+type RankBuffers struct {
+	Rank uint32
+	gather.Counts
+}
+
+// buffers lists the ranks of a link that counts them, also those that have left.
+func (e *Engine) buffers() []RankBuffers {
+	c, ok := e.cfg.Remote.(BufferCounter)
+	if !ok {
+		return nil
+	}
+	list := slices.Clone(e.departed)
+	for _, a := range e.sessions {
+		if a != nil {
+			list = append(list, RankBuffers{a.Rank, c.Buffers(uint32(a.id))})
+		}
+	}
+	return list
+}
+
+// keepBuffers notes the last counts of a rank that has left, of which a job has a
+// bounded number.
+func (e *Engine) keepBuffers(a *attached) {
+	if c, ok := e.cfg.Remote.(BufferCounter); ok {
+		e.departed = append(e.departed, RankBuffers{a.Rank, c.Buffers(uint32(a.id))})
+		c.EndSession(uint32(a.id))
 	}
 }

@@ -49,6 +49,7 @@ type Counts struct {
 	Seen          uint64 // buffers that were used and are large enough
 	Frequent      uint64 // of them those that are gathered from
 	Registered    uint64 // registrations spent on them
+	PinnedBytes   uint64 // registered now, for gathers and for peers
 	CopiedBytes   uint64
 	GatheredBytes uint64 // not copied
 	Stopped       bool   // too few buffers are used again: no more are watched
@@ -106,9 +107,10 @@ func (c *Chooser) caches(visit func(*regcache.Cache)) {
 // Costs gives the table, for calibration and observations.
 func (c *Chooser) Costs() *reuse.Table { return c.table }
 
-// AddRegion makes size bytes of a session's memory known.
-// Preconditions: region is new; s is below the number of sessions.
-func (c *Chooser) AddRegion(region link.Region, s regcache.Session, size uint64) {
+// AddRegion makes size bytes of a session's memory known (engine.Holder).
+// Preconditions: region is new; session is below Config.Sessions.
+func (c *Chooser) AddRegion(region link.Region, session uint32, size uint64) {
+	s := regcache.Session(session)
 	for int(region) >= len(c.owner) {
 		c.owner = append(c.owner, member{})
 	}
@@ -124,8 +126,9 @@ func (c *Chooser) DropRegion(region link.Region) {
 	}
 }
 
-// EndSession forgets what was learnt of a rank that has left.
-func (c *Chooser) EndSession(s regcache.Session) {
+// EndSession forgets what was learnt of a rank that has left, before its number is
+// given to another.
+func (c *Chooser) EndSession(s uint32) {
 	c.table.Forget(reuse.Session(s))
 	c.copied[s], c.gathered[s] = 0, 0
 }
@@ -172,13 +175,15 @@ func (c *Chooser) Invalidate(ref link.Ref) (busy int) {
 	return busy
 }
 
-// Session returns a session's counters as they stand.
-func (c *Chooser) Session(s regcache.Session) Counts {
+// Buffers returns a session's counters as they stand.
+func (c *Chooser) Buffers(s uint32) Counts {
 	t := c.table.Session(reuse.Session(s))
-	return Counts{
+	n := Counts{
 		Seen: t.Seen, Frequent: uint64(t.Frequent), Registered: t.Registered, Stopped: t.Stopped,
 		CopiedBytes: c.copied[s], GatheredBytes: c.gathered[s],
 	}
+	c.caches(func(x *regcache.Cache) { n.PinnedBytes += x.Pinned(regcache.Session(s)) })
+	return n
 }
 
 // Caches returns the counters of the registrations, of all sessions. remote is zero

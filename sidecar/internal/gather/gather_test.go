@@ -79,7 +79,7 @@ func TestRegisteredOnce(t *testing.T) {
 	for range 1000 {
 		use(r, 16)
 	}
-	c := r.Session(0)
+	c := r.Buffers(0)
 	if c.Seen != 16 || c.Frequent != 16 || c.Registered != 16 || d.next != 16 || c.CopiedBytes > c.GatheredBytes/20 {
 		t.Fatalf("%+v, %d registrations", c, d.next)
 	}
@@ -97,7 +97,7 @@ func TestSmallBudget(t *testing.T) {
 		use(r, 32)
 	}
 	local, _ := r.Caches()
-	c := r.Session(0)
+	c := r.Buffers(0)
 	if local.Evictions == 0 || d.pinned > 64<<10 || c.CopiedBytes == 0 || c.GatheredBytes == 0 {
 		t.Fatalf("%+v %+v", c, local)
 	}
@@ -117,7 +117,7 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	local, _ := r.Caches()
-	if c := r.Session(0); local.Refusals > 100 || c.CopiedBytes != 2000*16*2048 || c.Frequent != 0 {
+	if c := r.Buffers(0); local.Refusals > 100 || c.CopiedBytes != 2000*16*2048 || c.Frequent != 0 {
 		t.Fatalf("%+v %+v", c, local)
 	}
 }

@@ -13,6 +13,7 @@ type Picture struct {
 	BytesIn, BytesOut          uint64
 	RefusedConnections         uint64
 	Direct                     int // peers reached by RDMA, where that is the transport
+	Buffers                    []Buffers
 }
 
 // collector turns pictures into metrics when somebody scrapes: the engine pays
@@ -47,6 +48,7 @@ var (
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		messagesDesc, bytesDesc, framesDesc, linkBytesDesc, matchesDesc, unexpectedDesc, peakDesc,
+		seenDesc, frequentDesc, spentDesc, pinnedDesc, bufferBytesDesc, stoppedDesc,
 		openDesc, stallsDesc, breaksDesc, reconnectsDesc, refusedDesc, transportDesc, turnsDesc, sizesDesc,
 	} {
 		ch <- d
@@ -93,6 +95,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	counter(turnsDesc, p.Yields, "yield")
 	counter(turnsDesc, p.Sleeps, "sleep")
 	ch <- sizes(&p.Core)
+	collectBuffers(ch, p.Buffers)
 }
 
 // sizes is the histogram of message sizes; bucket k holds sizes below 2^k.

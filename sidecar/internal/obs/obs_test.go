@@ -25,6 +25,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,6 +40,7 @@ func picture() Picture {
 		Local: core.Traffic{Messages: 1, Bytes: 1<<20 + 10}, Remote: core.Traffic{Messages: 3, Bytes: 300}, Peers: 1,
 	}
 	p.Core.Sizes[0], p.Core.Sizes[7] = 1, 3
+	p.Buffers = []Buffers{{2, gather.Counts{Seen: 41, Frequent: 42, Registered: 43, PinnedBytes: 44, CopiedBytes: 45, GatheredBytes: 46, Stopped: true}}}
 	return p
 }
 
@@ -120,6 +122,8 @@ func TestMetrics(t *testing.T) {
 		"credit_stalls_total": 30, "connection_breaks_total": 31, "reconnects_total": 32, "refused_connections_total": 17,
 		"transport_info local": 1, "transport_info tcp": 1,
 		"engine_turns_total busy": 11, "engine_turns_total idle": 12, "engine_turns_total yield": 13, "engine_turns_total sleep": 14,
+		"buffers_seen_total 2": 41, "buffers_frequent 2": 42, "buffer_registrations_total 2": 43, "pinned_bytes 2": 44,
+		"buffer_bytes_total copied 2": 45, "buffer_bytes_total gathered 2": 46, "buffers_stopped 2": 1,
 		"message_size_bytes count": 4, "message_size_bytes sum": 1<<20 + 310,
 		"message_size_bytes to 0": 1, "message_size_bytes to 63": 1, "message_size_bytes to 127": 4,
 	}
@@ -145,6 +149,7 @@ func TestReport(t *testing.T) {
 			FramesIn: 21, FramesOut: 22, BytesIn: 15, BytesOut: 16, Expected: 23, Unexpected: 24, UnexpectedBytes: 25,
 			Sends: 27, Receives: 28, CreditStalls: 30, Reconnects: 32, Busy: 11, Idle: 12,
 		},
+		Buffers: p.Buffers,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)

@@ -19,6 +19,7 @@ type Report struct {
 	Totals    Totals     `json:"totals"`
 	// Transport lists the transports in use, one entry each.
 	Transport []podlife.Traffic `json:"transport"`
+	Buffers   []Buffers         `json:"buffers,omitempty"` // by rank, where the link chooses between copying and gathering
 	Failure   *Failure          `json:"failure,omitempty"`
 }
 
@@ -55,7 +56,7 @@ type Cell struct{ Src, Dst, Messages, Bytes uint64 }
 // NewReport makes the report of a picture and the matrix.
 func NewReport(s *Sources, p *Picture, cells []Cell, rest Cell) Report {
 	c := &p.Core
-	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Failure: s.Failure(), Transport: Transports(s, p), Cells: cells, Rest: rest, Totals: Totals{
+	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Failure: s.Failure(), Transport: Transports(s, p), Buffers: p.Buffers, Cells: cells, Rest: rest, Totals: Totals{
 		FramesIn: c.FramesIn, FramesOut: c.FramesOut, BytesIn: p.BytesIn, BytesOut: p.BytesOut, Expected: c.Expected,
 		Unexpected: c.Unexpected, UnexpectedBytes: c.UnexpectedBytes, Sends: c.Sends, Receives: c.Receives,
 		CreditStalls: c.CreditStalls, Reconnects: c.Reconnects, Busy: p.Busy, Idle: p.Idle,

@@ -168,6 +168,9 @@ func (c *Cache) Knows(region link.Region) bool {
 	return int(region) < len(c.spaces) && c.spaces[region] != nil
 }
 
+// Pinned is the bytes of a session's registrations.
+func (c *Cache) Pinned(s Session) uint64 { return c.sessions[s].pinned }
+
 // share is what a session may have in use.
 func (c *Cache) share() uint64 {
 	n := c.limit / uint64(len(c.sessions))

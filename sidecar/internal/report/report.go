@@ -3,6 +3,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -65,6 +66,9 @@ func Show(w io.Writer, all []obs.Report, plots string) error {
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
+	if err := buffers(w, all); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
 	if m.Ranks <= textRanks {
 		if err := m.print(w); err != nil {
 			return fmt.Errorf("report: %w", err)
@@ -79,6 +83,30 @@ func Show(w io.Writer, all []obs.Report, plots string) error {
 	}
 	_, err = fmt.Fprintf(w, "\nMatrix drawn in %s\n", path)
 	return err
+}
+
+// buffers prints what was copied and what was gathered, where a link chose.
+func buffers(w io.Writer, all []obs.Report) error {
+	var rows []obs.Buffers
+	for _, r := range all {
+		rows = append(rows, r.Buffers...)
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	slices.SortFunc(rows, func(a, b obs.Buffers) int { return cmp.Compare(a.Rank, b.Rank) })
+	_, _ = fmt.Fprintf(w, "\nBuffers that were sent from\n") // Flush reports a broken output
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(t, "rank\tseen\tfrequent\tregistrations\tpinned\tcopied\tnot copied\tmore are watched\t\n")
+	for _, b := range rows {
+		watched := "yes"
+		if b.Stopped {
+			watched = "no"
+		}
+		_, _ = fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t\n", b.Rank, b.Seen, b.Frequent, b.Registered,
+			Size(b.PinnedBytes), Size(b.CopiedBytes), Size(b.GatheredBytes), watched)
+	}
+	return t.Flush()
 }
 
 func (m *Matrix) print(w io.Writer) error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
 
@@ -55,6 +56,28 @@ func TestMergeByName(t *testing.T) {
 	want := []obs.Protocol{{Name: "eager", Messages: 5, Bytes: 500}, {Name: "rendezvous get", Messages: 1, Bytes: 7}, {Name: "collective", Messages: 2, Bytes: 8}}
 	if diff := cmp.Diff(want, protocols); diff != "" {
 		t.Errorf("protocols (-want +got):\n%s", diff)
+	}
+}
+
+// TestShowBuffers: where links chose between copying and gathering, the report says
+// what they did, rank by rank.
+func TestShowBuffers(t *testing.T) {
+	all := pods()
+	all[0].Buffers = []obs.Buffers{{Rank: 1, Counts: gather.Counts{Seen: 9, Stopped: true, CopiedBytes: 100}}, {Rank: 0, Counts: gather.Counts{
+		Seen: 5, Frequent: 2, Registered: 3, PinnedBytes: 8192, CopiedBytes: 1000, GatheredBytes: 20 << 20,
+	}}}
+	var b strings.Builder
+	if err := Show(&b, all, ""); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+Buffers that were sent from
+  rank  seen  frequent  registrations  pinned  copied  not copied  more are watched
+     0     5         2              3  8192 B  1000 B    20.0 MiB               yes
+     1     9         0              0     0 B   100 B         0 B                no
+`
+	if got := trimmed(b.String()); !strings.Contains(got, want) {
+		t.Errorf("report:\n%s\nwant in it:%s", got, want)
 	}
 }
 

@@ -28,6 +28,15 @@ type Row struct {
 	Stalls          uint64  // for want of credit, since the job began
 	Reconnects      uint64  // since the job began
 	Busy            float64 // 0 to 1: turns of the engine that found work
+	Buffers         Buffers
+}
+
+// Buffers are those of a sidecar's ranks that were sent from, since the job began,
+// where its link chooses between copying and gathering.
+type Buffers struct {
+	Seen, Frequent, Registered  uint64
+	CopiedBytes, NotCopiedBytes uint64
+	Ranks, Stopped              int // ranks that have any; of them, those of which no more are watched
 }
 
 // Compare makes the row of a sidecar. A sidecar that did not answer at one of
@@ -39,6 +48,7 @@ func Compare(pod int, before, now *Look) Row {
 		return r
 	}
 	r.Sends, r.Receives, r.Unexpected, r.Stalls, r.Reconnects = t.Sends, t.Receives, t.UnexpectedBytes, t.CreditStalls, t.Reconnects
+	r.Buffers = buffers(now.Report.Buffers)
 	if before == nil || before.Err != nil {
 		return r
 	}
@@ -58,6 +68,21 @@ func Compare(pod int, before, now *Look) Row {
 		r.Busy = float64(t.Busy-min(old.Busy, t.Busy)) / float64(turns)
 	}
 	return r
+}
+
+func buffers(all []obs.Buffers) (b Buffers) {
+	for _, x := range all {
+		b.Seen += x.Seen
+		b.Frequent += x.Frequent
+		b.Registered += x.Registered
+		b.CopiedBytes += x.CopiedBytes
+		b.NotCopiedBytes += x.GatheredBytes
+		b.Ranks++
+		if x.Stopped {
+			b.Stopped++
+		}
+	}
+	return b
 }
 
 func sum(cells []obs.Cell) (messages, bytes uint64) {

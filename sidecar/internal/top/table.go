@@ -47,6 +47,9 @@ func Write(w io.Writer, jobs []Job, now time.Time) error {
 			if r.Err != nil {
 				_, _ = fmt.Fprintf(w, "pod %d: %s\n", r.Pod, silence(r.Err))
 			}
+			if r.Buffers.Ranks > 0 {
+				_, _ = fmt.Fprintf(w, "pod %d: %s\n", r.Pod, r.Buffers.text())
+			}
 		}
 	}
 	return nil
@@ -63,6 +66,15 @@ func (r *Row) text() string {
 		busy = fmt.Sprintf("%.0f %%", 100*r.Busy)
 	}
 	return fmt.Sprintf("%d\t%s\t%d\t%d\t%s\t%d\t%d\t%s\t", r.Pod, rates, r.Sends, r.Receives, report.Size(r.Unexpected), r.Stalls, r.Reconnects, busy)
+}
+
+func (b *Buffers) text() string {
+	text := fmt.Sprintf("%d buffers seen, %d frequent, %d registrations, %s copied, %s not copied",
+		b.Seen, b.Frequent, b.Registered, report.Size(b.CopiedBytes), report.Size(b.NotCopiedBytes))
+	if b.Stopped > 0 {
+		text += fmt.Sprintf("; too few are used again of %d of %d ranks", b.Stopped, b.Ranks)
+	}
+	return text
 }
 
 // silence says why a sidecar gave no report.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
@@ -37,6 +38,19 @@ func TestRatesAreDifferencesASecond(t *testing.T) {
 	}
 }
 
+// TestBuffersOfAPod are the sum of its ranks'.
+func TestBuffersOfAPod(t *testing.T) {
+	now := look(1, obs.Totals{})
+	now.Report.Buffers = []obs.Buffers{
+		{Rank: 4, Counts: gather.Counts{Seen: 5, Frequent: 1, Registered: 2, CopiedBytes: 10, GatheredBytes: 100}},
+		{Rank: 5, Counts: gather.Counts{Seen: 7, Stopped: true, CopiedBytes: 20}},
+	}
+	want := Buffers{Seen: 12, Frequent: 1, Registered: 2, CopiedBytes: 30, NotCopiedBytes: 100, Ranks: 2, Stopped: 1}
+	if diff := cmp.Diff(want, Compare(0, nil, now).Buffers); diff != "" {
+		t.Errorf("buffers (-want +got):\n%s", diff)
+	}
+}
+
 func TestNoRatesWithoutTwoLooks(t *testing.T) {
 	some := obs.Totals{Busy: 5, Idle: 5, FramesIn: 100, Sends: 2}
 	for name, before := range map[string]*Look{
@@ -60,7 +74,7 @@ func TestTable(t *testing.T) {
 		Entry: jobrun.Entry{Name: "cg", ID: "0123456789abcdef", PID: 4711, Ranks: 4, Started: noon, Metrics: []string{"a", "b", "c"}},
 		Rows: []Row{
 			{Pod: 0, Messages: 155.4, Sent: 2e6, Frames: 100, In: 1.25e8, Out: 4e3, Sends: 3, Receives: 4, Unexpected: 512, Stalls: 7, Reconnects: 2, Busy: 0.75},
-			{Pod: 1, Fresh: true, Sends: 1},
+			{Pod: 1, Fresh: true, Sends: 1, Buffers: Buffers{Seen: 40, Frequent: 12, Registered: 13, CopiedBytes: 5000, NotCopiedBytes: 3 << 30, Ranks: 2, Stopped: 1}},
 			{Pod: 2, Fresh: true, Err: fmt.Errorf("dial: %w", unix.ECONNREFUSED)},
 		},
 	}}
@@ -73,6 +87,7 @@ func TestTable(t *testing.T) {
     0    155        2.0       100    125.0       0.0      3      4       512 B       7           2  75 %
     1      -          -         -        -         -      1      0         0 B       0           0     -
     2      ?          ?         ?        ?         ?      ?      ?           ?       ?           ?     ?
+pod 1: 40 buffers seen, 12 frequent, 13 registrations, 5000 B copied, 3072.0 MiB not copied; too few are used again of 1 of 2 ranks
 pod 2: its sidecar is starting or has ended
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {

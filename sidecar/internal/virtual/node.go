@@ -8,7 +8,6 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/regcache"
 )
 
 // node is one sidecar with its ranks, and its link.
@@ -132,7 +131,7 @@ func (n *node) Close() error { return nil }
 func (n *node) AddRegion(region link.Region, session uint32, size uint64) {
 	n.mine[region] = true
 	if n.chooser != nil {
-		n.chooser.AddRegion(region, regcache.Session(session), size)
+		n.chooser.AddRegion(region, session, size)
 	}
 }
 

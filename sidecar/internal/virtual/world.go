@@ -22,7 +22,6 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/platform"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/regcache"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
 )
 
@@ -203,7 +202,7 @@ func (w *World) Counts() (sum gather.Counts) {
 			continue
 		}
 		for s := range n.ranks {
-			c := n.chooser.Session(regcache.Session(s))
+			c := n.chooser.Buffers(uint32(s))
 			sum.Seen += c.Seen
 			sum.Frequent += c.Frequent
 			sum.Registered += c.Registered
