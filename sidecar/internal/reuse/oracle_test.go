@@ -147,3 +147,26 @@ func TestSpeculationUnchecked(t *testing.T) {
 		t.Fatalf("ratio %.2f: the pattern is no test", ratio)
 	}
 }
+
+// TestNoHarm: a program whose buffers are used just too seldom for a registration to
+// pay, as AMG2006 in paper 000, section 5.2, loses what was granted and what looking
+// its buffers up costs, and no more.
+func TestNoHarm(t *testing.T) {
+	const grant = 1e5
+	for _, uses := range []int{60, 119, 150} {
+		l := newLedger(t, Config{GrantNS: grant, Frequent: -1})
+		copies := 0.0
+		for buf := range uint64(2000) {
+			for range uses {
+				l.use(at(buf<<17, 256)) // n_min is 228
+				copies += 256/4 + 20
+			}
+		}
+		if l.cost > copies+grant {
+			t.Errorf("%d uses each: costs %.0f, copies alone %.0f", uses, l.cost, copies)
+		}
+		if l.table.Stats().Registered == 0 {
+			t.Errorf("%d uses each: nothing was speculated", uses)
+		}
+	}
+}

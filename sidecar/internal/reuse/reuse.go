@@ -7,9 +7,10 @@
 // registration; registering costs R once. So a registration pays after
 // n_min = R/(C-V) uses (000, inequality 3). Nobody knows how often a buffer will
 // be used: it is registered after a fraction f of n_min, as in the papers, as long
-// as such speculation has earned its cost. What all decisions cost together never
-// exceeds twice what the best decisions in hindsight cost, by more than
-// Config.GrantNS (ski rental; TestAnyPattern).
+// as such speculation has paid for itself. That keeps two promises, up to
+// Config.GrantNS and for any pattern of uses: all decisions together cost at most
+// twice what the best ones in hindsight would (ski rental; TestAnyPattern), and
+// speculation costs no more than copying everything (TestNoHarm).
 package reuse
 
 import (
@@ -90,7 +91,8 @@ type Table struct {
 	costs    costs
 	prices   [pathCount][classCount]price
 	sessions []session
-	credit   float64 // what speculation may still lose, ns
+	slack    float64 // of twice the best cost in hindsight, what is not spent, ns
+	profit   float64 // what registrations have saved beyond their cost, ns
 	stats    Stats
 }
 
@@ -135,7 +137,7 @@ func New(cfg Config) (*Table, error) {
 	}
 	t := &Table{
 		cfg: cfg, index: newIndex(cfg.Buckets),
-		entries: make([]entry, 1, cfg.Entries+1), sessions: make([]session, cfg.Sessions), credit: cfg.GrantNS,
+		entries: make([]entry, 1, cfg.Entries+1), sessions: make([]session, cfg.Sessions), slack: cfg.GrantNS, profit: cfg.GrantNS,
 	}
 	for i := range t.sessions {
 		t.sessions[i].pause = 1
@@ -187,18 +189,20 @@ func (t *Table) Use(s Session, p Path, ref link.Ref) (Buffer, Advice) {
 // its price, the best decision in hindsight would still have been to copy, and the
 // bound rises by twice the copy.
 func (t *Table) gathered(e *entry, gain float32) {
+	t.profit += float64(gain)
 	if d := min(gain, e.rent); d > 0 {
 		e.rent -= d
-		t.credit += 2 * float64(d)
+		t.slack += 2 * float64(d)
 	}
 }
 
 // affordable says whether to buy a registration. Once the rent is as high as the
 // price it always is: rent and price are then twice what the best decision costs.
-// Before that it is speculation, which loses what is missing if the buffer is never
-// used again, and has to be earned by speculation that came out well.
+// Before that it is speculation, and has to be earned: what is missing if the buffer
+// is never used again is within the bound, and registrations have saved the price of
+// this one, too.
 func (t *Table) affordable(rent, register float32) bool {
-	if rent >= register || t.credit >= float64(register-rent) {
+	if rent >= register || t.slack >= float64(register-rent) && t.profit >= float64(register) {
 		return true
 	}
 	t.stats.Denied++
@@ -211,8 +215,9 @@ func (t *Table) Registered(b Buffer, p Path, n uint64) {
 	e := &t.entries[b]
 	x := &t.prices[p][class(n)]
 	e.rent = max(0, x.register-e.rent)
+	t.profit -= float64(x.register)
 	if e.rent > 0 {
-		t.credit -= float64(e.rent)
+		t.slack -= float64(e.rent)
 		t.stats.Speculated++
 	}
 	e.state = stateRegistered
@@ -298,12 +303,12 @@ type Stats struct {
 	Chained    uint64 // buffers whose hash another one has
 	Stops      uint64 // times that a session's part stopped growing
 	Restarts   uint64 // times that one began again
-	CreditNS   float64
+	ProfitNS   float64 // what registrations have saved beyond their cost, and the grant
 }
 
 // Stats returns the counters as they stand.
 func (t *Table) Stats() Stats {
 	s := t.stats
-	s.CreditNS = t.credit
+	s.ProfitNS = t.profit
 	return s
 }
