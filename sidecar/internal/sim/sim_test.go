@@ -65,3 +65,26 @@ func TestSeedsFair(t *testing.T) {
 		}
 	}
 }
+
+// TestSeedsCached runs jobs whose links keep registrations.
+func TestSeedsCached(t *testing.T) {
+	if *only != 0 {
+		if _, err := RunCached(*only); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	var all Coverage
+	n := max(*seeds/4, 60)
+	for i := range uint64(n) {
+		seed := *first + i
+		c, err := RunCached(seed)
+		all.add(c)
+		if err != nil {
+			t.Fatalf("%v\n\tgo test ./sidecar/internal/sim -run SeedsCached -sim.seed=%d", err, seed)
+		}
+	}
+	if t.Logf("%d seeds: %+v", n, all); min(all.Kept, all.Evicted) < uint64(n)/16 {
+		t.Errorf("%d seeds: %+v: too little for what they are to show", n, all)
+	}
+}

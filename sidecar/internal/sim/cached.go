@@ -1,0 +1,83 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/regcache"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
+)
+
+// cached is a port behind a registration cache (package gather).
+type cached struct {
+	*gather.Remote
+	port *port
+}
+
+// RunCached is Run with links that keep registrations after their use, of budgets
+// that are soon used up. Neighbours in an arena then share registrations, which are
+// evicted, refused, taken over and dropped under the protocols.
+func RunCached(seed uint64) (covered Coverage, err error) {
+	w := newWorld(seed)
+	w.caching = true
+	return w.job()
+}
+
+// remote is the link of a port, as the engine has it.
+func (w *world) remote(p *port, ranks int) (link.Link, error) {
+	if !w.caching {
+		return p, nil
+	}
+	budget := uint64(256<<10) << w.rng.IntN(4)
+	over, err := gather.Over(p, gather.Config{
+		Sessions: ranks, Reuse: reuse.Config{Buckets: 64, Entries: 64}, Local: regcache.Config{PinnedBytes: 64 << 10},
+		Remote: &regcache.Config{PinnedBytes: budget, Entries: 2 + w.rng.IntN(6), Batch: 1 + w.rng.IntN(4)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := &cached{over, p}
+	w.caches = append(w.caches, c)
+	return c, nil
+}
+
+var _ engine.Stream = &cached{}
+
+// Attach implements engine.Stream.
+func (c *cached) Attach(peer link.Peer, fd int) error { return c.port.Attach(peer, fd) }
+
+// Deregister keeps the registration where every operation ends in order, and ends it
+// at once in jobs where somebody dies or leaves: the core does not tell the two apart
+// yet.
+func (c *cached) Deregister(k link.Key) {
+	if c.port.net.deadly {
+		c.Remote.Deregister(k)
+		return
+	}
+	c.Release(k)
+}
+
+// checkCaches compares what is registered with what the caches have and the rings
+// need.
+func (w *world) checkCaches(pod, rings int) error {
+	kept := 0
+	if w.caching {
+		local, remote := w.caches[pod].Caches()
+		kept = local.Entries + remote.Entries
+	}
+	if n := len(w.net.ports[pod].keys); n != rings+kept {
+		return fmt.Errorf("pod %d has left %d registrations, and %d rings and %d in its cache", pod, n, rings, kept)
+	}
+	return nil
+}
+
+// reused is what the caches of a job have saved.
+func (w *world) reused() (hits, evictions uint64) {
+	for _, c := range w.caches {
+		_, s := c.Caches()
+		hits, evictions = hits+s.Hits, evictions+s.Evictions
+	}
+	return hits, evictions
+}
