@@ -120,8 +120,17 @@ func (c *Chooser) AddRegion(region link.Region, session uint32, size uint64) {
 
 // DropRegion ends all registrations of a region, before its memory is unmapped.
 func (c *Chooser) DropRegion(region link.Region) {
-	if c.knows(region) {
+	if c.Knows(region) {
 		c.caches(func(x *regcache.Cache) { x.DropRegion(region) })
+		c.owner[region] = member{}
+	}
+}
+
+// RetireRegion is DropRegion for a link whose device may still have requests under
+// way: registrations in use end with their last use.
+func (c *Chooser) RetireRegion(region link.Region) {
+	if c.Knows(region) {
+		c.caches(func(x *regcache.Cache) { x.RetireRegion(region) })
 		c.owner[region] = member{}
 	}
 }
@@ -133,7 +142,8 @@ func (c *Chooser) EndSession(s uint32) {
 	c.copied[s], c.gathered[s] = 0, 0
 }
 
-func (c *Chooser) knows(region link.Region) bool {
+// Knows reports whether region is an application's that was added.
+func (c *Chooser) Knows(region link.Region) bool {
 	return int(region) < len(c.owner) && c.owner[region].known
 }
 
@@ -154,16 +164,29 @@ func (c *Chooser) Choose(p reuse.Path, ref link.Ref) (Lease, bool) {
 			c.table.Registered(buffer, p, ref.Len)
 		}
 	}
+	switch {
+	case ok:
+	case advice != reuse.Copy:
+		c.table.Lost(buffer)
+	case c.table.Worth(p, ref.Len):
+		lease, ok = c.local.Peek(ref) // it may be registered for another reason
+	}
 	if ok {
 		c.gathered[s] += ref.Len
 		return lease, true
 	}
-	if advice != reuse.Copy {
-		c.table.Lost(buffer)
-	}
 	c.copied[s] += ref.Len
 	return lease, false
 }
+
+// Have takes a registration of ref into use if there is one.
+// Preconditions: as for Choose.
+func (c *Chooser) Have(ref link.Ref) (Lease, bool) { return c.local.Peek(ref) }
+
+// Pin takes a registration of ref into use, made now if there is none: for an
+// operation that needs one however often the buffer is used. false: there is no room.
+// Preconditions: as for Choose.
+func (c *Chooser) Pin(ref link.Ref) (Lease, bool) { return c.local.Acquire(ref) }
 
 // Done ends a gather: the link does not touch the buffer any more.
 func (c *Chooser) Done(l Lease) { c.local.Release(l) }

@@ -41,7 +41,7 @@ func Over(l link.Remote, cfg Config) (*Remote, error) {
 
 // kept reports whether registrations of a range go through the cache: those of
 // applications' memory do. The engine's own is registered for good.
-func (r *Remote) kept(ref link.Ref) bool { return r.remote != nil && r.knows(ref.Region) }
+func (r *Remote) kept(ref link.Ref) bool { return r.remote != nil && r.Knows(ref.Region) }
 
 // Register makes ref reachable by peers until Deregister, or Release.
 func (r *Remote) Register(ref link.Ref) (link.Key, error) {

@@ -116,8 +116,13 @@ func (j *job) renew() {
 	for _, s := range j.spans {
 		next = max(next, s.Region+1)
 	}
-	j.fast.DropRegion(old)
-	j.slow.drop(old)
+	if j.rng.IntN(2) == 0 {
+		j.fast.DropRegion(old)
+		j.slow.drop(old)
+	} else {
+		j.fast.RetireRegion(old)
+		j.slow.invalidate(link.Ref{Region: old, Len: j.spans[i].Len})
+	}
 	j.spans = slices.Delete(j.spans, i, i+1)
 	j.addRegion(next, j.slow.owner[old])
 }

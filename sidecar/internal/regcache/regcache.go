@@ -163,6 +163,18 @@ func (c *Cache) DropRegion(region link.Region) {
 	c.spaces[region] = nil
 }
 
+// RetireRegion forgets a region: its idle registrations end now, and those in use
+// with their last use. Its pages stay pinned until then, whoever unmaps them.
+func (c *Cache) RetireRegion(region link.Region) {
+	if !c.Knows(region) {
+		return
+	}
+	s := c.spaces[region]
+	s.each(0, s.pages, func(id uint32) { c.retire(s, id) })
+	c.flush()
+	c.spaces[region] = nil
+}
+
 // Knows reports whether region was added.
 func (c *Cache) Knows(region link.Region) bool {
 	return int(region) < len(c.spaces) && c.spaces[region] != nil

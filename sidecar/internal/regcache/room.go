@@ -100,7 +100,9 @@ func (c *Cache) kill(id uint32) {
 	case stateFound:
 		c.hide(s, e)
 	case stateDying:
-		s.unbury(id)
+		if s != nil { // a region that is retired has forgotten it
+			s.unbury(id)
+		}
 	default:
 		return
 	}

@@ -147,3 +147,8 @@ func (t *Table) MinUses(p Path, n uint64) float64 {
 	}
 	return float64(x.register) / float64(x.gain)
 }
+
+// Worth reports whether a gather of n bytes saves anything.
+func (t *Table) Worth(p Path, n uint64) bool {
+	return n >= t.cfg.MinBytes && t.prices[p][class(n)].gain > 0
+}

@@ -296,13 +296,13 @@ func (t *Table) remove(id uint32) {
 
 // Stats says how things stand, and counts.
 type Stats struct {
-	Registered uint64 // registrations spent
-	Speculated uint64 // of them before they had paid
-	Denied     uint64 // uses of which speculation was not affordable
-	Lost       uint64 // registrations that were evicted or refused
-	Chained    uint64 // buffers whose hash another one has
-	Stops      uint64 // times that a session's part stopped growing
-	Restarts   uint64 // times that one began again
+	Registered uint64  // registrations spent
+	Speculated uint64  // of them before they had paid
+	Denied     uint64  // uses of which speculation was not affordable
+	Lost       uint64  // registrations that were evicted or refused
+	Chained    uint64  // buffers whose hash another one has
+	Stops      uint64  // times that a session's part stopped growing
+	Restarts   uint64  // times that one began again
 	ProfitNS   float64 // what registrations have saved beyond their cost, and the grant
 }
 
