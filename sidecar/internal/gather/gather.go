@@ -108,8 +108,12 @@ func (c *Chooser) caches(visit func(*regcache.Cache)) {
 func (c *Chooser) Costs() *reuse.Table { return c.table }
 
 // AddRegion makes size bytes of a session's memory known (engine.Holder).
-// Preconditions: region is new; session is below Config.Sessions.
+// Memory of sessions beyond Config.Sessions is not: it is copied.
+// Preconditions: region is new.
 func (c *Chooser) AddRegion(region link.Region, session uint32, size uint64) {
+	if int(session) >= len(c.copied) {
+		return
+	}
 	s := regcache.Session(session)
 	for int(region) >= len(c.owner) {
 		c.owner = append(c.owner, member{})
@@ -138,6 +142,9 @@ func (c *Chooser) RetireRegion(region link.Region) {
 // EndSession forgets what was learnt of a rank that has left, before its number is
 // given to another.
 func (c *Chooser) EndSession(s uint32) {
+	if int(s) >= len(c.copied) {
+		return
+	}
 	c.table.Forget(reuse.Session(s))
 	c.copied[s], c.gathered[s] = 0, 0
 }
@@ -200,6 +207,9 @@ func (c *Chooser) Invalidate(ref link.Ref) (busy int) {
 
 // Buffers returns a session's counters as they stand.
 func (c *Chooser) Buffers(s uint32) Counts {
+	if int(s) >= len(c.copied) {
+		return Counts{}
+	}
 	t := c.table.Session(reuse.Session(s))
 	n := Counts{
 		Seen: t.Seen, Frequent: uint64(t.Frequent), Registered: t.Registered, Stopped: t.Stopped,

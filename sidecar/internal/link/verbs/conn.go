@@ -39,6 +39,7 @@ type conn struct {
 	done     uint32
 
 	out outgoing
+	cut int32 // known memory of the frame that is half sent, -1: none
 	in  incoming
 	ops operations
 
@@ -54,7 +55,7 @@ type conn struct {
 type posted struct {
 	slot  int32 // of a message, -1: none
 	op    int32 // operation, -1: none
-	known int32 // known memory that it uses, -1: none
+	known int32 // use of known memory, -1: none
 }
 
 func gidText(gid [16]byte) string { return netip.AddrFrom16(gid).Unmap().String() }
@@ -93,6 +94,10 @@ func (c *conn) release() {
 		c.fd = -1
 	}
 	if c.adopted { // the slots are the engine's
+		if c.cut >= 0 {
+			c.l.known.done(c.cut)
+			c.cut = -1
+		}
 		for ; c.done != c.sent; c.done++ {
 			c.free(&c.requests[c.done%sendDepth])
 		}
@@ -106,7 +111,7 @@ func (c *conn) free(p *posted) {
 		c.l.slots = append(c.l.slots, p.slot)
 	}
 	if p.known >= 0 {
-		c.l.known.done(int(p.known))
+		c.l.known.done(p.known)
 	}
 }
 
@@ -184,10 +189,8 @@ func (c *conn) sendFrames() bool {
 	}
 	p := posted{s, -1, -1}
 	if n := m.gather.Len; n > 0 {
-		at := l.known.find(m.gather)
-		l.known.hold(at)
-		p.known = int32(at)
-		r.addr2, r.lkey2 = l.known.where(at, m.gather)
+		p.known = c.holding()
+		r.addr2, r.lkey2 = l.known.where(p.known, m.gather)
 		r.length2 = uint32(n)
 	}
 	l.stats.Sends++
@@ -196,7 +199,26 @@ func (c *conn) sendFrames() bool {
 	return true
 }
 
-func (l *Link) isKnown(ref link.Ref) bool { return l.known.find(ref) >= 0 }
+// isKnown decides whether a payload is gathered, and takes it into use then.
+func (l *Link) isKnown(ref link.Ref) bool {
+	l.chosen = l.known.choose(ref)
+	return l.chosen >= 0
+}
+
+// holding is the use of the payload that was just packed, for its request. A frame
+// that is cut keeps one for its next part, too.
+func (c *conn) holding() int32 {
+	l, n := c.l, c.cut
+	if l.chosen >= 0 {
+		n, l.chosen = l.chosen, -1
+	}
+	c.cut = -1
+	if c.out.count > 0 && c.out.next().done > 0 {
+		c.cut = n
+		l.known.again(n)
+	}
+	return n
+}
 
 // pushStaged posts a message whose bytes are in a slot. Small ones are copied by
 // the call, and leave the slot free.

@@ -1,155 +1,181 @@
 package verbs
 
-import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+import (
+	"fmt"
+	"log/slog"
 
-// known is this side's memory that the device knows, so that operations begin and
-// end there: whole pages around the ranges that operations named. What is not in
-// use stays for the next operation, up to a bound.
-type known struct {
-	nic     nic
-	memory  func(link.Ref) []byte
-	entries []entry
-	bytes   uint64
-	clock   uint64
-}
-
-// entry is one registration.
-type entry struct {
-	at   link.Ref
-	r    region
-	uses int
-	last uint64
-	used bool // the entry
-	over bool // its memory is not used any more: to be forgotten after the last use
-}
-
-// Bounds of what is kept for later.
-const (
-	knownMax   = 64
-	knownBytes = 512 << 20
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
 )
 
-// find is the entry that has all of ref, or -1.
-func (k *known) find(ref link.Ref) int {
-	for i := range k.entries {
-		e := &k.entries[i]
-		if e.used && !e.over && e.at.Region == ref.Region && e.at.Off <= ref.Off && ref.Off+ref.Len <= e.at.Off+e.at.Len {
-			return i
+// known is this side's memory that the device knows, so that requests begin and end
+// there: the engine's own, and that of applications. Of the latter package gather
+// decides what is worth a registration, and keeps it (docs/reuse.md).
+type known struct {
+	own     own
+	chooser *gather.Chooser
+	uses    []knownUse
+	spare   []int32
+	regions map[uint64]region // by Key of their registrations
+	lost    error             // of the last registration that was refused
+	log     *slog.Logger
+	warned  bool
+}
+
+// knownUse is memory in use by requests.
+type knownUse struct {
+	at    link.Ref
+	addr  uint64 // of its first byte, for the device
+	lkey  uint32
+	refs  int32
+	entry int // of own; -1: the lease's
+	lease gather.Lease
+}
+
+// appBytes bounds the registrations of applications' memory that are kept.
+const appBytes = 512 << 20
+
+func newKnown(n nic, memory func(link.Ref) []byte, ranks int, log *slog.Logger) (*known, error) {
+	k := &known{own: own{nic: n, memory: memory}, regions: map[uint64]region{}, log: log}
+	cfg := gather.Config{Sessions: ranks}
+	cfg.Local.PinnedBytes = appBytes
+	var err error
+	k.chooser, err = gather.New(cfg, k)
+	return k, err
+}
+
+// Register implements regcache.Registrar.
+func (k *known) Register(ref link.Ref) (link.Key, error) {
+	r, err := k.own.nic.register(k.own.memory(ref), 0, false)
+	if err != nil {
+		k.lost = err
+		if !k.warned {
+			k.warned = true
+			k.log.Warn("an application's memory cannot be registered: what does not fit is copied, or goes in frames; raise the limit of locked memory (memlock)",
+				"bytes", ref.Len, "cause", err)
 		}
+		return link.Key{}, err
+	}
+	key := link.Key{Key: uint64(r.lkey), Addr: r.addr}
+	k.regions[key.Key] = r
+	return key, nil
+}
+
+// Deregister implements regcache.Registrar.
+func (k *known) Deregister(keys []link.Key) {
+	for _, key := range keys {
+		if r, ok := k.regions[key.Key]; ok { // else close has ended it
+			_ = k.own.nic.deregister(r) // of a device that is gone there is nothing to end
+			delete(k.regions, key.Key)
+		}
+	}
+}
+
+func (k *known) add(u knownUse) int32 {
+	u.refs = 1
+	if n := len(k.spare); n > 0 {
+		at := k.spare[n-1]
+		k.spare = k.spare[:n-1]
+		k.uses[at] = u
+		return at
+	}
+	k.uses = append(k.uses, u)
+	return int32(len(k.uses) - 1)
+}
+
+func (k *known) leased(ref link.Ref, l gather.Lease) int32 {
+	return k.add(knownUse{at: ref, addr: l.Key.Addr, lkey: uint32(l.Key.Key), entry: -1, lease: l})
+}
+
+func (k *known) held(ref link.Ref, entry int) int32 {
+	k.own.hold(entry)
+	addr, lkey := k.own.where(entry, ref)
+	return k.add(knownUse{at: ref, addr: addr, lkey: lkey, entry: entry})
+}
+
+// choose takes ref, the payload of a frame, into use if it is to be gathered; -1: it
+// is to be copied.
+func (k *known) choose(ref link.Ref) int32 {
+	if k.chooser.Knows(ref.Region) {
+		if l, ok := k.chooser.Choose(reuse.PathSend, ref); ok {
+			return k.leased(ref, l)
+		}
+		return -1
+	}
+	return k.have(ref)
+}
+
+// have takes ref into use if the device knows it; -1: it does not.
+func (k *known) have(ref link.Ref) int32 {
+	if k.chooser.Knows(ref.Region) {
+		if l, ok := k.chooser.Have(ref); ok {
+			return k.leased(ref, l)
+		}
+		return -1
+	}
+	if at := k.own.find(ref); at >= 0 {
+		return k.held(ref, at)
 	}
 	return -1
 }
 
-// use makes ref known, and keeps it so until done.
-func (k *known) use(ref link.Ref) (n int, err error) {
-	k.clock++
-	if n = k.find(ref); n < 0 {
-		if n, err = k.add(ref); err != nil {
-			// Room may be all that is missing: the limit of locked memory.
-			if !k.shrink(0) {
-				return -1, err
-			}
-			if n, err = k.add(ref); err != nil {
-				return -1, err
-			}
+// use makes the device know ref, and keeps it so until done.
+func (k *known) use(ref link.Ref) (int32, error) {
+	if k.chooser.Knows(ref.Region) {
+		k.lost = nil
+		if l, ok := k.chooser.Pin(ref); ok {
+			return k.leased(ref, l), nil
 		}
+		if k.lost != nil {
+			return -1, fmt.Errorf("%w: %w", gather.ErrNoRoom, k.lost)
+		}
+		return -1, gather.ErrNoRoom
 	}
-	k.hold(n)
-	return n, nil
-}
-
-// hold is one more use of an entry.
-func (k *known) hold(n int) {
-	k.entries[n].uses++
-	k.entries[n].last = k.clock
-}
-
-// where is the address of ref for the device.
-func (k *known) where(n int, ref link.Ref) (addr uint64, lkey uint32) {
-	e := &k.entries[n]
-	return e.r.addr + ref.Off - e.at.Off, e.r.lkey
-}
-
-func (k *known) add(ref link.Ref) (int, error) {
-	r, err := k.nic.register(k.memory(ref), 0, false)
+	at, err := k.own.use(ref)
 	if err != nil {
 		return -1, err
 	}
-	e := entry{at: ref, r: r, used: true}
-	k.bytes += ref.Len
-	for i := range k.entries {
-		if !k.entries[i].used {
-			k.entries[i] = e
-			return i, nil
-		}
-	}
-	k.entries = append(k.entries, e)
-	return len(k.entries) - 1, nil
+	defer k.own.done(at)
+	return k.held(ref, at), nil
 }
+
+// again is one more use of what is in use.
+func (k *known) again(n int32) { k.uses[n].refs++ }
 
 // done ends a use.
-func (k *known) done(n int) {
-	e := &k.entries[n]
-	e.uses--
-	if e.over && e.uses == 0 {
-		k.forget(n)
+func (k *known) done(n int32) {
+	u := &k.uses[n]
+	if u.refs--; u.refs > 0 {
 		return
 	}
-	if len(k.entries) > knownMax || k.bytes > knownBytes {
-		k.shrink(knownBytes)
+	if u.entry >= 0 {
+		k.own.done(u.entry)
+	} else {
+		k.chooser.Done(u.lease)
 	}
+	*u = knownUse{}
+	k.spare = append(k.spare, n)
 }
 
-// shrink forgets what is not in use, the longest unused first, until no more than
-// most bytes and knownMax entries are left. It reports whether it forgot any.
-func (k *known) shrink(most uint64) (some bool) {
-	for {
-		oldest, n := -1, 0
-		for i := range k.entries {
-			e := &k.entries[i]
-			if !e.used {
-				continue
-			}
-			n++
-			if e.uses == 0 && (oldest < 0 || e.last < k.entries[oldest].last) {
-				oldest = i
-			}
-		}
-		if oldest < 0 || k.bytes <= most && n <= knownMax {
-			return some
-		}
-		k.forget(oldest)
-		some = true
-	}
+// where is the address of a part of what is in use, for the device.
+func (k *known) where(n int32, part link.Ref) (addr uint64, lkey uint32) {
+	u := &k.uses[n]
+	return u.addr + part.Off - u.at.Off, u.lkey
 }
 
-func (k *known) forget(n int) {
-	e := &k.entries[n]
-	k.bytes -= e.at.Len
-	_ = k.nic.deregister(e.r) // of a device that is gone there is nothing to end
-	*e = entry{}
-	for len(k.entries) > 0 && !k.entries[len(k.entries)-1].used {
-		k.entries = k.entries[:len(k.entries)-1]
-	}
-}
-
-// gone forgets the memory of a region, what a request under way uses of it after
-// the end of that.
+// gone forgets the memory of a region, what a request under way uses of it after the
+// end of that.
 func (k *known) gone(r link.Region) {
-	for i := len(k.entries) - 1; i >= 0; i-- {
-		if i >= len(k.entries) || !k.entries[i].used || k.entries[i].at.Region != r {
-			continue
-		}
-		if k.entries[i].over = k.entries[i].uses > 0; !k.entries[i].over {
-			k.forget(i)
-		}
-	}
+	k.own.gone(r)
+	k.chooser.RetireRegion(r)
 }
 
+// close ends all registrations.
 func (k *known) close() {
-	for i := len(k.entries) - 1; i >= 0; i-- {
-		if i < len(k.entries) && k.entries[i].used {
-			k.forget(i)
-		}
+	k.own.close()
+	for _, r := range k.regions {
+		_ = k.own.nic.deregister(r) // as above
 	}
+	k.regions = nil
 }

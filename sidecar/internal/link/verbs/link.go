@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -25,6 +26,7 @@ type Stream interface {
 // Config of a Link.
 type Config struct {
 	Peers  int // sidecars of the job
+	Ranks  int // of this sidecar: sessions whose memory is sent from
 	Stream Stream
 	Log    *slog.Logger
 	// InOrder says that writes are placed in order though the device does not say
@@ -63,7 +65,8 @@ type Link struct {
 	memory link.Memory
 	nic    nic
 	port   Port
-	known  known
+	known  *known
+	chosen int32 // known memory of the payload that is being packed, -1: none
 
 	conns   []*conn // by peer; nil: none over this device
 	list    []*conn
@@ -106,7 +109,11 @@ type ended struct {
 // newLink makes a link over an open device, which it owns.
 func newLink(cfg Config, memory link.Memory, n nic) (*Link, error) {
 	l := &Link{cfg: cfg, memory: memory, nic: n, port: n.about(), conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), epoll: -1, inline: n.inlineMax(), exported: map[link.Key]region{}}
-	l.known = known{nic: n, memory: func(r link.Ref) []byte { return l.memory.Bytes(r) }}
+	l.chosen = -1
+	var err error
+	if l.known, err = newKnown(n, func(r link.Ref) []byte { return l.memory.Bytes(r) }, max(cfg.Ranks, 1), cfg.Log); err != nil {
+		return nil, errors.Join(err, n.close())
+	}
 	l.streaming.l = l
 	l.batch = make([]request, 0, batchMax)
 	l.posted = make([]int32, 0, batchMax)
@@ -127,6 +134,9 @@ func (l *Link) open() (err error) {
 	}
 	if l.stageAt, err = l.nic.register(l.stage, 0, false); err != nil {
 		return fmt.Errorf("verbs: registering memory for messages: %w", err)
+	}
+	if err = l.known.calibrate(); err != nil {
+		return err
 	}
 	for i := range int32(sendSlots) {
 		l.slots = append(l.slots, i)
@@ -280,7 +290,7 @@ func (l *Link) sever(c *conn, cause error) {
 			err = fmt.Errorf("%w: by %v of peer %d", link.ErrKey, c.remote.device, c.peer)
 		}
 		if op.known >= 0 {
-			l.known.done(int(op.known))
+			l.known.done(op.known)
 		}
 		if op.slot >= 0 {
 			l.slots = append(l.slots, op.slot)
@@ -323,8 +333,19 @@ func (l *Link) release() error {
 	return err
 }
 
+// AddRegion makes an application's memory known, of which nothing is registered yet.
+func (l *Link) AddRegion(r link.Region, session uint32, size uint64) {
+	l.known.chooser.AddRegion(r, session, size)
+}
+
 // DropRegion forgets the memory of a region that will not be used any more.
 func (l *Link) DropRegion(r link.Region) { l.known.gone(r) }
+
+// Buffers counts what was copied from and what was gathered from a session's memory.
+func (l *Link) Buffers(session uint32) gather.Counts { return l.known.chooser.Buffers(session) }
+
+// EndSession forgets what was learnt of a session.
+func (l *Link) EndSession(session uint32) { l.known.chooser.EndSession(session) }
 
 // Break ends the connection to peer as a failing network would.
 func (l *Link) Break(peer link.Peer) {

@@ -16,8 +16,8 @@ const (
 const (
 	waitMax  = 64        // frames
 	aheadMax = 256 << 10 // bytes of payloads
-	// From this on a payload goes from where it is, if the device knows the place.
-	gatherMin = 1 << 10
+	// From this on a payload may go from where it is.
+	gatherMin = 128
 )
 
 // outgoing is the frames that a connection has taken and not sent.
@@ -35,7 +35,17 @@ type frame struct {
 	payload link.Ref
 	length  int // of the payload
 	done    int // bytes of header and payload that are in messages
+	way     way
 }
+
+// way is how a frame's payload goes, decided when it is first packed.
+type way uint8
+
+const (
+	undecided way = iota
+	copied
+	gathered
+)
 
 func (f *frame) size() int { return wire.HeaderBytes + f.length }
 
@@ -44,7 +54,7 @@ func (o *outgoing) full() bool { return o.count == waitMax || o.bytes >= aheadMa
 func (o *outgoing) add(f *link.Frame) {
 	w := &o.queue[(o.first+o.count)%waitMax]
 	f.Head.Encode(&w.head)
-	w.length, w.done, w.payload = int(f.Head.Length), 0, f.Payload
+	w.length, w.done, w.payload, w.way = int(f.Head.Length), 0, f.Payload, undecided
 	if f.Payload.Region == 0 {
 		w.payload = link.Ref{}
 		copy(w.inline[:], f.Inline[:w.length])
@@ -68,8 +78,8 @@ type message struct {
 	gather link.Ref
 }
 
-// fill takes frames out of o into a slot. known says whether the device knows a
-// range. A frame that fits a message is never cut. Unlike on a stream of bytes
+// fill takes frames out of o into a slot. known says, once for each frame, whether
+// its payload goes from where it is. A frame that fits a message is never cut. Unlike on a stream of bytes
 // there is no padding between frames.
 func (o *outgoing) fill(slot []byte, m link.Memory, known func(link.Ref) bool) (msg message) {
 	for o.count > 0 {
@@ -100,7 +110,13 @@ func (o *outgoing) fill(slot []byte, m link.Memory, known func(link.Ref) bool) (
 
 // gathers reports whether f's payload goes from where it is.
 func (f *frame) gathers(known func(link.Ref) bool) bool {
-	return f.payload.Region != 0 && f.length >= gatherMin && known(f.payload)
+	if f.way == undecided {
+		f.way = copied
+		if f.payload.Region != 0 && f.length >= gatherMin && known(f.payload.Slice(0, uint64(f.length))) {
+			f.way = gathered
+		}
+	}
+	return f.way == gathered
 }
 
 // header copies what is left of the header.

@@ -69,7 +69,7 @@ func (l *Link) start(peer link.Peer, op operation) error {
 // copied, which costs less than to register them.
 func (c *conn) reach(op *operation) error {
 	l := c.l
-	n := l.known.find(op.local)
+	n := l.known.have(op.local)
 	if n < 0 && op.length <= slotBytes {
 		if op.slot = c.slot(); op.slot >= 0 {
 			op.addr, op.lkey = l.stageAt.addr+uint64(op.slot)*slotBytes, l.stageAt.lkey
@@ -79,11 +79,13 @@ func (c *conn) reach(op *operation) error {
 			return nil
 		}
 	}
-	n, err := l.known.use(op.local)
-	if err != nil {
-		return fmt.Errorf("verbs: registering %d bytes with %s: %w", op.length, l.port.Device, err)
+	if n < 0 {
+		var err error
+		if n, err = l.known.use(op.local); err != nil {
+			return fmt.Errorf("verbs: registering %d bytes with %s: %w", op.length, l.port.Device, err)
+		}
 	}
-	op.known = int32(n)
+	op.known = n
 	op.addr, op.lkey = l.known.where(n, op.local)
 	return nil
 }
@@ -172,7 +174,7 @@ func (c *conn) operated(n int32, sink link.Sink) {
 		l.slots = append(l.slots, op.slot)
 	}
 	if op.known >= 0 {
-		l.known.done(int(op.known))
+		l.known.done(op.known)
 	}
 	sink.Done(c.peer, op.token, nil)
 }

@@ -1,0 +1,230 @@
+package verbs
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/regcache"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
+)
+
+// arena is an application's memory, which the tests send from.
+const (
+	arenaRegion = link.Region(4)
+	arenaBytes  = 4 << 20
+)
+
+type arena []byte
+
+func (a arena) Bytes(r link.Ref) []byte { return a[r.Off : r.Off+r.Len : r.Off+r.Len] }
+
+// taker takes frames and counts those whose payload is not what is expected.
+type taker struct {
+	want  [][]byte
+	wrong error
+	place []byte
+}
+
+func (s *taker) check(payload []byte) {
+	if len(s.want) == 0 || !bytes.Equal(payload, s.want[0]) {
+		s.wrong = fmt.Errorf("a payload of %d bytes is not the one that was sent", len(payload))
+		return
+	}
+	s.want = s.want[1:]
+}
+
+func (s *taker) Deliver(_ link.Peer, _ *wire.Header, payload []byte) error {
+	s.check(payload)
+	return nil
+}
+
+func (s *taker) Place(_ link.Peer, h *wire.Header) ([]byte, error) {
+	s.place = make([]byte, h.Length)
+	return s.place, nil
+}
+
+func (s *taker) Placed(link.Peer) error {
+	s.check(s.place)
+	return nil
+}
+func (s *taker) Done(link.Peer, uint64, error)  {}
+func (s *taker) Written(link.Peer, uint64)      {}
+func (s *taker) Down(_ link.Peer, reason error) { s.wrong = reason }
+
+// sending is two links, of which one sends from an arena.
+type sending struct {
+	from, to *Link
+	arena    arena
+	sink     taker
+	device   *fakeNIC
+	seq      uint64
+}
+
+func newSending(t *testing.T) *sending {
+	t.Helper()
+	f := newFabric()
+	s := &sending{arena: make(arena, arenaBytes)}
+	p := pairOf(t, func() nic {
+		n, err := f.open("fake")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	})
+	s.from, s.to = p.A.Link.(*Link), p.B.Link.(*Link)
+	s.device = s.from.nic.(*fakeNIC)
+	s.from.SetMemory(s.arena)
+	s.from.AddRegion(arenaRegion, 0, arenaBytes)
+	s.costs()
+	rng := rand.New(rand.NewPCG(1, 1))
+	for i := range s.arena {
+		s.arena[i] = byte(rng.Uint32())
+	}
+	return s
+}
+
+// costs gives the link those of a real device, where a registration is worth 40
+// copies of 4 KiB.
+func (s *sending) costs() {
+	s.from.known.chooser.Costs().Calibrate(reuse.PathSend, []reuse.Sample{{Bytes: 0, NS: 0}, {Bytes: 4096, NS: 1000}}, []reuse.Sample{{Bytes: 1, NS: 40_000}}, 50)
+}
+
+// send sends n bytes at off and waits until they have come.
+func (s *sending) send(t *testing.T, off, n uint64) {
+	t.Helper()
+	f := &link.Frame{Payload: link.Ref{Region: arenaRegion, Off: off, Len: n}}
+	s.seq++
+	f.Head.Type, f.Head.Seq, f.Head.A, f.Head.Length = wire.Data, s.seq, 1, uint32(n)
+	s.sink.want = append(s.sink.want, bytes.Clone(s.arena[off:off+n]))
+	for posted := false; len(s.sink.want) > 0; {
+		if !posted {
+			posted = s.from.Post(0, []*link.Frame{f}) == 1
+		}
+		s.from.Commit()
+		s.to.Commit()
+		s.from.Poll(&s.sink)
+		s.to.Poll(&s.sink)
+		if s.sink.wrong != nil {
+			t.Fatal(s.sink.wrong)
+		}
+	}
+}
+
+// TestReuse: buffers that are sent again and again are registered once each, and
+// then gathered from; what arrives is what was sent, whole and in pieces.
+func TestReuse(t *testing.T) {
+	s := newSending(t)
+	sizes := []uint64{200, 1000, 4096, 20_000}
+	for round := range 2000 {
+		i := uint64(round) % 16
+		s.send(t, i*(64<<10)+i, sizes[i%4])
+	}
+	c := s.from.Buffers(0)
+	if c.Seen != 12 || c.Frequent != 12 || c.Registered != 12 { // to copy 200 bytes costs less than to find them
+		t.Errorf("%+v", c)
+	}
+	if c.GatheredBytes < 4*c.CopiedBytes {
+		t.Errorf("most bytes are copied: %+v", c)
+	}
+	s.from.DropRegion(arenaRegion)
+	if n := len(s.from.known.regions); n != 0 {
+		t.Errorf("%d registrations of a region that was dropped", n)
+	}
+}
+
+// TestReuseRefused: a device that registers nothing more. Everything is copied, and
+// said once.
+func TestReuseRefused(t *testing.T) {
+	s := newSending(t)
+	var log warnings
+	s.from.known.log = slog.New(&log)
+	s.device.limit = len(s.device.regions)
+	for round := range uint64(2000) {
+		s.send(t, round%8*8192, 4096)
+	}
+	if c := s.from.Buffers(0); c.GatheredBytes != 0 || c.Frequent != 0 || c.CopiedBytes != 2000*4096 {
+		t.Errorf("%+v", c)
+	}
+	if log != 1 {
+		t.Errorf("%d warnings, want 1", log)
+	}
+	s.device.limit = 0
+	for round := range uint64(4000) {
+		s.send(t, round%8*8192, 4096)
+	}
+	if c := s.from.Buffers(0); c.Frequent != 8 {
+		t.Errorf("registrations are possible again: %+v", c)
+	}
+}
+
+// warnings counts them.
+type warnings int
+
+func (*warnings) Enabled(context.Context, slog.Level) bool { return true }
+func (w *warnings) Handle(_ context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelWarn {
+		*w++
+	}
+	return nil
+}
+func (w *warnings) WithAttrs([]slog.Attr) slog.Handler { return w }
+func (w *warnings) WithGroup(string) slog.Handler      { return w }
+
+// TestReuseSmallBudget: less may be registered than is used. Registrations come and
+// go, and what arrives is right.
+func TestReuseSmallBudget(t *testing.T) {
+	s := newSending(t)
+	chooser, err := gather.New(gather.Config{Local: regcache.Config{PinnedBytes: 64 << 10}}, s.from.known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.from.known.chooser = chooser
+	s.from.AddRegion(arenaRegion, 0, arenaBytes)
+	s.costs()
+	for round := range uint64(6000) {
+		s.send(t, round%24*8192, 4096)
+	}
+	local, _ := chooser.Caches()
+	if local.Evictions == 0 || local.PinnedBytes > 64<<10 {
+		t.Errorf("%+v", local)
+	}
+	if c := s.from.Buffers(0); c.GatheredBytes == 0 || c.CopiedBytes == 0 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestReuseBreaks: connections that end under gathers give back what these use.
+func TestReuseBreaks(t *testing.T) {
+	s := newSending(t)
+	for round := range uint64(400) {
+		s.send(t, round%4*32768, 20_000)
+	}
+	for range 50 {
+		for i := range uint64(4) {
+			f := &link.Frame{Payload: link.Ref{Region: arenaRegion, Off: i * 32768, Len: 20_000}}
+			s.seq++
+			f.Head.Type, f.Head.Seq, f.Head.A, f.Head.Length = wire.Data, s.seq, 1, 20_000
+			s.from.Post(0, []*link.Frame{f})
+		}
+		s.from.Commit()
+		s.from.Poll(&taker{})
+		s.from.Forget(0)
+		s.to.Forget(0)
+		join(t, s.from, s.to)
+	}
+	for n, u := range s.from.known.uses {
+		if u.refs != 0 {
+			t.Errorf("use %d is not over: %+v", n, u)
+		}
+	}
+	for round := range uint64(100) {
+		s.send(t, round%4*32768, 20_000)
+	}
+}
