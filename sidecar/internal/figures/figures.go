@@ -106,7 +106,7 @@ func eager() link.Caps { return link.Caps{Name: "virtual", GatherMax: 1, EagerMa
 // rdma is one that writes and reads remotely, in order, and does not notify.
 func rdma() link.Caps {
 	c := eager()
-	c.Register, c.Read, c.Write, c.InOrder = true, true, true, true
+	c.Register, c.Read, c.Write, c.InOrder, c.Ordered = true, true, true, true, true
 	return c
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -73,6 +74,10 @@ func (n *node) Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) er
 // acknowledged it.
 func (n *node) Write(peer link.Peer, token uint64, src link.Ref, dst link.Key, notify uint64) error {
 	to, m := n.world.nodes[peer], n.world.cfg.Model
+	small := src.Region == core.RegionRings // a ring's slot, which the core has copied into
+	if small {
+		n.copied(src.Len, m.Copy.Write.At(src.Len))
+	}
 	n.spend(m.SendCPU)
 	data := bytes.Clone(n.engine.Bytes(src))
 	_, arrives := n.transmit(to, wire.HeaderBytes+src.Len, n.now)
@@ -81,6 +86,10 @@ func (n *node) Write(peer link.Peer, token uint64, src link.Ref, dst link.Key, n
 		target, err := to.resolve(dst, uint64(len(data)))
 		if err == nil {
 			copy(target, data)
+			if small { // and copies out of
+				to.spend(m.RecvCPU)
+				to.copied(uint64(len(data)), m.Copy.Write.At(uint64(len(data))))
+			}
 			if notify != 0 && n.world.cfg.Caps.Notify {
 				to.spend(m.RecvCPU)
 				sink.Written(from, notify)
