@@ -20,8 +20,10 @@ type trace struct {
 }
 
 var traces = []trace{
-	{"CG", 8, 8, 7904, 0.4294, 0}, {"LU", 1560, 1600, 3749, 0.9871, 0.329},
-	{"AMG", 8, 770, 119, 0.7686, 0.087}, {"MILC", 8, 2876, 2049, 0.4426, 0.226},
+	{"CG", 8, 8, 7904, 0.4294, 0},
+	{"LU", 1560, 1600, 3749, 0.9871, 0.329},
+	{"AMG", 8, 770, 119, 0.7686, 0.087},
+	{"MILC", 8, 2876, 2049, 0.4426, 0.226},
 }
 
 // buffersOf is how many buffers of a trace take turns, until each has had its uses.

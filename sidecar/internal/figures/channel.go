@@ -107,8 +107,10 @@ func channels(r *Report, e Effort) error {
 	pipelined, zero, ch3 := peak["pipelined copies of 16 KB"], peak["zero copy by remote read"], peak["CH3: remote write"]
 	const raw = "the model's latency is the raw one; what MPICH2's own code adds, 1.5 us, the paper does not state apart"
 	r.Rows = append(r.Rows,
-		Row{Paper: "004 fig. 4", What: "basic ring: small latency", Unit: "us", Theirs: 18.6, Ours: small[carriage.Basic], Law: "a remote write each for data, head and tail",
-			Note: "here the three are under way at the same time; 18.6 us is three raw latencies one after another, and the paper's later designs have one"},
+		Row{
+			Paper: "004 fig. 4", What: "basic ring: small latency", Unit: "us", Theirs: 18.6, Ours: small[carriage.Basic], Law: "a remote write each for data, head and tail",
+			Note: "here the three are under way at the same time; 18.6 us is three raw latencies one after another, and the paper's later designs have one",
+		},
 		Row{Paper: "004 fig. 5", What: "basic ring: bandwidth", Unit: "MB/s", Theirs: 230, Ours: none, Note: later},
 		Row{Paper: "004 fig. 6", What: "piggybacked updates: small latency", Unit: "us", Theirs: 7.4, Ours: small[carriage.PiggyBack], Law: "one remote write a message", Note: raw},
 		Row{Paper: "004 fig. 8", What: "pipelined copies of 16 KB: bandwidth", Unit: "MB/s", Theirs: 500, Ours: pipelined, Law: "copies and transfers share the memory bus: three passes of each byte"},

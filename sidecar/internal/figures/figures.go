@@ -88,9 +88,13 @@ func Run(e Effort, tell func(string)) (*Report, error) {
 		name string
 		run  func(*Report, Effort) error
 	}{
-		{"000, 002: ping-pong", pingPongs}, {"000, 002: spectrum of reuse", spectra}, {"000: put and get", oneSided},
-		{"000, 002: collectives", collectives}, {"000, 002: applications", applications},
-		{"001: rendezvous", rendezvous}, {"004: channels", channels},
+		{"000, 002: ping-pong", pingPongs},
+		{"000, 002: spectrum of reuse", spectra},
+		{"000: put and get", oneSided},
+		{"000, 002: collectives", collectives},
+		{"000, 002: applications", applications},
+		{"001: rendezvous", rendezvous},
+		{"004: channels", channels},
 	} {
 		tell(part.name)
 		if err := part.run(r, e); err != nil {

@@ -55,14 +55,20 @@ func oneSided(r *Report, e Effort) error {
 	r.Plots = append(r.Plots, single, spread)
 	put, get := single.Curves[0].last(), single.Curves[1].last()
 	r.Rows = append(r.Rows,
-		Row{Paper: "000 fig. 6a", What: "put of 8 KB and its fence: time less", Unit: "%", Theirs: 20, Ours: put,
+		Row{
+			Paper: "000 fig. 6a", What: "put of 8 KB and its fence: time less", Unit: "%", Theirs: 20, Ours: put,
 			Law:  "(C - V of Table 2, one-sided) / (copies + wire + fence)",
-			Note: "here a put is a frame that its target copies into the window, and the fence is a flush and a barrier: two messages more than the paper's, where the adapter writes into the window and a flag ends the epoch"},
-		Row{Paper: "000 fig. 6b", What: "get of 8 KB and its fence: time less", Unit: "%", Theirs: 17, Ours: get,
+			Note: "here a put is a frame that its target copies into the window, and the fence is a flush and a barrier: two messages more than the paper's, where the adapter writes into the window and a flag ends the epoch",
+		},
+		Row{
+			Paper: "000 fig. 6b", What: "get of 8 KB and its fence: time less", Unit: "%", Theirs: 17, Ours: get,
 			Law:  "the same, of the target's copy",
-			Note: "here the target sends and the origin copies out of its ring; in the paper the origin reads remotely and copies once"},
-		Row{Paper: "000 fig. 7", What: "spectrum: less than with one buffer, put and get", Unit: "1 = yes", Theirs: 1,
-			Ours: yes(spread.Curves[0].last() < put && spread.Curves[1].last() < get), Law: "not all buffers reach f n_min"},
+			Note: "here the target sends and the origin copies out of its ring; in the paper the origin reads remotely and copies once",
+		},
+		Row{
+			Paper: "000 fig. 7", What: "spectrum: less than with one buffer, put and get", Unit: "1 = yes", Theirs: 1,
+			Ours: yes(spread.Curves[0].last() < put && spread.Curves[1].last() < get), Law: "not all buffers reach f n_min",
+		},
 	)
 	return nil
 }

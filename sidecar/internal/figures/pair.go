@@ -95,8 +95,10 @@ func pingPongs(r *Report, e Effort) error {
 	fast := plot.Curves[0]
 	const law = "(C - V) / latency, less R / uses"
 	r.Rows = append(r.Rows,
-		Row{Paper: "000 fig. 4a", What: "ping-pong, 8 KB, fast path: latency less", Unit: "%", Theirs: 14, Ours: fast.last(), Law: law,
-			Note: "the copy's share, 15 %, is what the paper states; the engine, its table and its cache make the rest"},
+		Row{
+			Paper: "000 fig. 4a", What: "ping-pong, 8 KB, fast path: latency less", Unit: "%", Theirs: 14, Ours: fast.last(), Law: law,
+			Note: "the copy's share, 15 %, is what the paper states; the engine, its table and its cache make the rest",
+		},
 		Row{Paper: "002 fig. 4", What: "the same, in 2009", Unit: "%", Theirs: 14, Ours: fast.last(), Law: law},
 		Row{Paper: "000 fig. 4b", What: "non-fast path: improvement below the fast path's", Unit: "1 = yes", Theirs: 1, Ours: yes(plot.Curves[1].last() < fast.last()), Law: "Table 2: its copies cost less"},
 		Row{Paper: "000 fig. 4", What: "under 128 B: no change", Unit: "%", Theirs: 0, Ours: 0, Law: "cut-off at 128 B"},
@@ -135,11 +137,15 @@ func spectra(r *Report, e Effort) error {
 	r.Plots = append(r.Plots, plot)
 	apart, together := plot.Curves[0], plot.Curves[1]
 	r.Rows = append(r.Rows,
-		Row{Paper: "000 fig. 5a", What: "spectrum of reuse, 8 KB: latency less", Unit: "%", Theirs: 12.7, Ours: apart.last(),
-			Law: "(C - V) (uses - f n_min) - R, over all buffers that reach f n_min"},
+		Row{
+			Paper: "000 fig. 5a", What: "spectrum of reuse, 8 KB: latency less", Unit: "%", Theirs: 12.7, Ours: apart.last(),
+			Law: "(C - V) (uses - f n_min) - R, over all buffers that reach f n_min",
+		},
 		Row{Paper: "002 fig. 5", What: "the same, in 2009", Unit: "%", Theirs: 12.7, Ours: apart.last(), Law: "the same"},
-		Row{Paper: "000 fig. 5", What: "back to back is better than separate pages at 512 B", Unit: "1 = yes", Theirs: 1, Ours: yes(together.Points[2].Y > apart.Points[2].Y),
-			Law: "neighbours on one page share its registration"},
+		Row{
+			Paper: "000 fig. 5", What: "back to back is better than separate pages at 512 B", Unit: "1 = yes", Theirs: 1, Ours: yes(together.Points[2].Y > apart.Points[2].Y),
+			Law: "neighbours on one page share its registration",
+		},
 	)
 	return nil
 }

@@ -4,8 +4,15 @@ import "math"
 
 // tableOf000 is Table 2 of paper 000: uses from which on a registration pays.
 var tableOf000 = []struct{ bytes, fast, nonFast, oneSided float64 }{
-	{512, 432, 1568, 196}, {1024, 200, 448, 128}, {2048, 110, 224, 128}, {3072, 76, 131, 125}, {4096, 60, 95, 56},
-	{5120, 48, 75, 33}, {6144, 40, 65, 29}, {7168, 36, 55, 26}, {8192, 32, 49, 25},
+	{512, 432, 1568, 196},
+	{1024, 200, 448, 128},
+	{2048, 110, 224, 128},
+	{3072, 76, 131, 125},
+	{4096, 60, 95, 56},
+	{5120, 48, 75, 33},
+	{6144, 40, 65, 29},
+	{7168, 36, 55, 26},
+	{8192, 32, 49, 25},
 }
 
 // saving is C_m - V of one of its columns, in units of R: what inequality 3 gives for

@@ -88,7 +88,6 @@ func (o *obvious) sum(s Session, of func(*plain) bool) (n uint64) {
 }
 
 func used(r *plain) bool { return r.refs > 0 }
-func all(*plain) bool    { return true }
 
 func (o *obvious) share() uint64 {
 	if o.cfg.SessionBytes != 0 {
