@@ -70,13 +70,16 @@ static void many(void)
 	free(next);
 }
 
+/* A synchronous message, and one that is matched by its probe. Not both in one:
+ * Open MPI 4.1 hangs then on every libfabric provider (docs/mpi.md). */
 static void matched(void)
 {
 	if (size < 2)
 		return;
 	if (rank == 1) {
 		double v[3] = {1, 2, 3};
-		MPI_Ssend(v, 3, MPI_DOUBLE, 0, 70, MPI_COMM_WORLD);
+		MPI_Send(v, 3, MPI_DOUBLE, 0, 70, MPI_COMM_WORLD);
+		MPI_Ssend(v, 3, MPI_DOUBLE, 0, 71, MPI_COMM_WORLD);
 	} else if (rank == 0) {
 		MPI_Message m;
 		MPI_Status s;
@@ -84,6 +87,8 @@ static void matched(void)
 		MPI_Mprobe(1, 70, MPI_COMM_WORLD, &m, &s);
 		MPI_Mrecv(v, 3, MPI_DOUBLE, &m, &s);
 		must(v[2] == 3, "a matched message");
+		MPI_Recv(v, 3, MPI_DOUBLE, 1, 71, MPI_COMM_WORLD, &s);
+		must(v[1] == 2, "a synchronous message");
 	}
 }
 

@@ -51,6 +51,9 @@ func environment(f Family, dir string) []string {
 			"OMPI_MCA_pml=cm", "OMPI_MCA_mtl=ofi", "OMPI_MCA_mtl_ofi_provider_include="+providerName,
 			// One-sided: 4.1's own component for networks without it.
 			"OMPI_MCA_osc=^ucx",
+			// It makes its peers' addresses when they are first used, which
+			// threads then do at once, and it fails: so at the start.
+			"OMPI_MCA_mpi_add_procs_cutoff=1000000",
 			// mpirun asks for this; a container's user is often root.
 			"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
 			// 4.1 without mpirun: the component that loads a PMI-1 library.
