@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 )
 
@@ -51,7 +52,7 @@ var sonames = map[string]Family{
 func detect(path string) (Family, error) {
 	f, err := elf.Open(path)
 	if err != nil {
-		if _, format := errors.AsType[*elf.FormatError](err); format {
+		if _, format := errors.AsType[*elf.FormatError](err); format || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return unknown, nil // a script
 		}
 		return None, fmt.Errorf("looking for the MPI of %s: %w", path, err)

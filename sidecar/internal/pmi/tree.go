@@ -151,7 +151,7 @@ func (t *Tree) Serve(ctx context.Context, pod int, conn net.Conn) error {
 	defer stop()
 	for {
 		f, err := readFrame(conn, t.limit)
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
@@ -167,7 +167,7 @@ func (t *Tree) Serve(ctx context.Context, pod int, conn net.Conn) error {
 		case <-ctx.Done():
 			return nil
 		}
-		if err := writeFrame(conn, f); err != nil {
+		if err := writeFrame(conn, f); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("pod %d: %w", pod, err)
 		}
 	}

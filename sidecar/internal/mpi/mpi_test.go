@@ -1,0 +1,165 @@
+package mpi
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+)
+
+func TestParseFamily(t *testing.T) {
+	for text, want := range map[string]Family{"": None, "none": None, "auto": Auto, "MPICH": MPICH, "Intel": Intel, "openmpi": OpenMPI, "OpenMPI": OpenMPI} {
+		if got, err := Parse(text); err != nil || got != want {
+			t.Errorf("%q is %q, %v", text, got, err)
+		}
+	}
+	if _, err := Parse("lam"); err == nil || !strings.Contains(err.Error(), "want auto") {
+		t.Errorf("an unknown MPI: %v", err)
+	}
+}
+
+// TestDetect: this test is linked to no MPI, and statically or not as it was
+// built; a script may load any.
+func TestDetect(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "s")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // it is run
+		t.Fatal(err)
+	}
+	if f, err := detect(script); f != unknown || err != nil {
+		t.Errorf("a script: %q, %v", f, err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, err := detect(self); f.certain() || err != nil {
+		t.Errorf("this test: %q, %v", f, err)
+	}
+	if _, err := detect(script + "-none"); err == nil {
+		t.Error("a program that is not there has an MPI")
+	}
+}
+
+// TestEnvironment: no MPI is left a way beside the provider.
+func TestEnvironment(t *testing.T) {
+	need := map[Family][]string{
+		MPICH:   {"MPIR_CVAR_CH4_NETMOD=ofi", "MPIR_CVAR_NOLOCAL=1", "FI_PROVIDER=outrigger", "FI_PROVIDER_PATH=/x"},
+		Intel:   {"I_MPI_FABRICS=ofi", "FI_PROVIDER=outrigger"},
+		OpenMPI: {"OMPI_MCA_pml=cm", "OMPI_MCA_mtl=ofi", "FLUX_PMI_LIBRARY_PATH=/x/libpmi.so"},
+	}
+	for f, list := range need {
+		for _, family := range []Family{f, unknown} {
+			env := environment(family, "/x")
+			for _, v := range list {
+				if !slices.Contains(env, v) {
+					t.Errorf("%s lacks %s", family, v)
+				}
+			}
+		}
+	}
+	for _, v := range environment(OpenMPI, "/x") {
+		if strings.HasPrefix(v, "MPIR_") {
+			t.Errorf("Open MPI gets %s", v)
+		}
+	}
+}
+
+func TestFolder(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(names.EnvProvider, "")
+	if _, err := Folder(filepath.Join(dir, "outrigger-launch")); err == nil || !strings.Contains(err.Error(), "make mpi") {
+		t.Errorf("no provider: %v", err)
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "c"), 0o700), os.WriteFile(filepath.Join(dir, "c", providerFile), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Folder(filepath.Join(dir, "outrigger-launch")); err != nil || got != filepath.Join(dir, "c") {
+		t.Errorf("%q, %v", got, err)
+	}
+	t.Setenv(names.EnvProvider, filepath.Join(dir, "c"))
+	if got, err := Folder("/nowhere/x"); err != nil || got != filepath.Join(dir, "c") {
+		t.Errorf("named: %q, %v", got, err)
+	}
+}
+
+// sidecar answers every line with the same text.
+func sidecar(t *testing.T, answer string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), names.PMISocketFile)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			var b [256]byte
+			_, _ = c.Read(b[:])
+			_, _ = fmt.Fprint(c, answer)
+			_ = c.Close() // the answer is all there is
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close(); <-done })
+	return path
+}
+
+// TestJudge: which rank that ended well has not used Outrigger.
+func TestJudge(t *testing.T) {
+	for what, c := range map[string]struct {
+		family         Family
+		init, attached int
+		want           string // "": nothing is wrong
+	}{
+		"all is well":            {MPICH, 1, 1, ""},
+		"a script's MPI":         {unknown, 1, 1, ""},
+		"a script without":       {unknown, 0, 0, ""},
+		"a script of ours":       {unknown, 0, 1, ""},
+		"a script's other way":   {unknown, 1, 0, "another transport"},
+		"another transport":      {Intel, 1, 0, "another transport"},
+		"a job of its own":       {OpenMPI, 0, 0, "a job of its own"},
+		"a job of its own on us": {OpenMPI, 0, 1, "a job of its own"},
+	} {
+		r := &Ranks{family: c.family, socket: sidecar(t, fmt.Sprintf("cmd=outrigger_rank rc=0 init=%d attached=%d\n", c.init, c.attached))}
+		err := r.Judge(3)
+		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, ErrUnused) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
+		}
+	}
+}
+
+// TestDress: a rank inherits a connection on which it has been introduced.
+func TestDress(t *testing.T) {
+	r := &Ranks{family: MPICH, dir: "/x", socket: sidecar(t, "cmd=initack rc=0\ncmd=set size=7\ncmd=set rank=3\ncmd=set debug=0\n")}
+	env, files, err := r.Dress(t.Context(), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []string{"PMI_FD=3", "PMI_RANK=3", "PMI_SIZE=7"} {
+		if !slices.Contains(env, v) {
+			t.Errorf("no %s in %q", v, env)
+		}
+	}
+	if len(files) != 1 {
+		t.Fatalf("%d files", len(files))
+	}
+	if err := files[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, answer := range []string{"", "cmd=initack rc=0\ncmd=set size=x\ncmd=set rank=3\ncmd=set debug=0\n"} {
+		r.socket = sidecar(t, answer)
+		if _, _, err := r.Dress(t.Context(), 3); err == nil {
+			t.Errorf("the answer %q was taken", answer)
+		}
+	}
+}

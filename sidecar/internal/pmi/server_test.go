@@ -1,0 +1,197 @@
+package pmi
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is when something counts as hung.
+const patience = 30 * time.Second
+
+// serve runs servers for two pods of two ranks and of one.
+func serve(t *testing.T, change ...func(*Config)) []*net.UnixAddr {
+	t.Helper()
+	f := newForest(t, 2)
+	var list []*net.UnixAddr
+	for pod, first := range []int{0, 2} {
+		cfg := Config{
+			First: first, Count: 2 - pod, Layout: []int{2, 1}, Job: "kvs_test", Gather: f.trees[pod].Gather,
+			Attached: func(rank int) bool { return rank == 1 }, Log: slog.New(slog.DiscardHandler),
+		}
+		for _, c := range change {
+			c(&cfg)
+		}
+		s := New(cfg)
+		addr := &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unix"}
+		l, err := net.ListenUnix("unix", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(l) }()
+		t.Cleanup(func() {
+			_ = l.Close() // Serve reports
+			s.Close()
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+		})
+		list = append(list, addr)
+	}
+	return list
+}
+
+// rank is a PMI-1 library at the other end.
+type rank struct {
+	t    *testing.T
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+func dial(t *testing.T, addr *net.UnixAddr) *rank {
+	t.Helper()
+	conn, err := net.DialUnix("unix", nil, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() }) // nothing is written to it
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return &rank{t, conn, bufio.NewReader(conn)}
+}
+
+// send may find the other end gone: hear shows it.
+func (r *rank) send(line string) { _, _ = fmt.Fprintln(r.conn, line) }
+
+// hear reads a line; empty: the connection has ended.
+func (r *rank) hear() string {
+	line, err := r.in.ReadString('\n')
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(line, "\n")
+}
+
+func (r *rank) ask(line, want string) {
+	r.t.Helper()
+	r.send(line)
+	if got := r.hear(); got != want {
+		r.t.Errorf("%s: %q, want %q", line, got, want)
+	}
+}
+
+func join(t *testing.T, addr *net.UnixAddr, number int) *rank {
+	t.Helper()
+	r := dial(t, addr)
+	r.ask(fmt.Sprintf("cmd=initack pmiid=%d", number), "cmd=initack rc=0")
+	for _, want := range []string{"cmd=set size=3", fmt.Sprintf("cmd=set rank=%d", number), "cmd=set debug=0"} {
+		if got := r.hear(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	r.ask("cmd=init pmi_version=1 pmi_subversion=1", "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0")
+	return r
+}
+
+// TestRanksMeet is the start of an MPI program of three ranks in two pods.
+func TestRanksMeet(t *testing.T) {
+	addr := serve(t)
+	ranks := []*rank{join(t, addr[0], 0), join(t, addr[0], 1), join(t, addr[1], 2)}
+	ranks[0].ask("cmd=get_maxes", "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024")
+	ranks[0].ask("cmd=get_my_kvsname", "cmd=my_kvsname rc=0 kvsname=kvs_test")
+	ranks[0].ask("cmd=get kvsname=kvs_test key=PMI_process_mapping", "cmd=get_result rc=0 msg=success value=(vector,(0,1,2),(1,1,1))")
+	var all sync.WaitGroup
+	for i, r := range ranks {
+		all.Go(func() {
+			for round := range 3 {
+				r.ask(fmt.Sprintf("cmd=put kvsname=kvs_test key=card%d-%d value=at %d", i, round, i), "cmd=put_result rc=0 msg=success")
+				r.ask("cmd=barrier_in", "cmd=barrier_out rc=0")
+				for j := range ranks {
+					r.ask(fmt.Sprintf("cmd=get kvsname=kvs_test key=card%d-%d", j, round), fmt.Sprintf("cmd=get_result rc=0 msg=success value=at %d", j))
+				}
+			}
+			r.ask("cmd=get kvsname=kvs_test key=none", "cmd=get_result rc=-1 msg=key_not_found value=unknown")
+			r.ask("cmd=finalize", "cmd=finalize_ack rc=0")
+		})
+	}
+	all.Wait()
+}
+
+// TestRefused: nonsense ends the connection, what is not offered is refused by
+// its name, and nobody else notices.
+func TestRefused(t *testing.T) {
+	addr := serve(t)
+	for what, line := range map[string]string{
+		"no command":        "hello",
+		"another pod's":     "cmd=initack pmiid=2",
+		"no number":         "cmd=initack pmiid=x",
+		"before initack":    "cmd=put key=a value=b",
+		"an endless line":   strings.Repeat("x", 2*lineMax),
+		"a rank below zero": "cmd=initack pmiid=-1",
+	} {
+		r := dial(t, addr[0])
+		r.send(line)
+		if got := r.hear(); got != "" {
+			t.Errorf("%s: %q", what, got)
+		}
+	}
+	first := join(t, addr[0], 0)
+	second := dial(t, addr[0])
+	second.ask("cmd=initack pmiid=0", "") // the rank is connected
+	first.ask("cmd=spawn nprocs=2 execname=x", "cmd=spawn_result rc=-1 msg=a_job_of_Outrigger_has_a_fixed_number_of_ranks:_MPI_Comm_spawn_is_not_offered")
+	first.ask("cmd=publish_name service=x", "cmd=publish_result rc=-1 msg=names_are_not_offered")
+	first.ask("cmd=put kvsname=k key=PMI_process_mapping value=x", "cmd=put_result rc=-1 msg=the_process_mapping_is_the_launcher's")
+	first.send("cmd=abort exitcode=3")
+	first.ask("cmd=get kvsname=k key=nothing", "cmd=get_result rc=-1 msg=key_not_found value=unknown") // it may say more
+	first.send("cmd=barrier_in\ncmd=barrier_in")
+	if got := first.hear(); got != "" {
+		t.Errorf("two barriers at once: %q", got)
+	}
+}
+
+func TestNotAllowed(t *testing.T) {
+	addr := serve(t, func(c *Config) { c.Allow = func(net.Conn) error { return errors.New("no") } })
+	dial(t, addr[0]).ask("cmd=initack pmiid=0", "")
+}
+
+// TestLauncherAsks: what became of a rank.
+func TestLauncherAsks(t *testing.T) {
+	addr := serve(t)
+	join(t, addr[0], 0)
+	q := dial(t, addr[0])
+	q.ask("cmd=outrigger_rank rank=0", "cmd=outrigger_rank rc=0 init=1 attached=0")
+	q.ask("cmd=outrigger_rank rank=1", "cmd=outrigger_rank rc=0 init=0 attached=1")
+	q.ask("cmd=outrigger_rank rank=2", "")
+}
+
+// TestPodsDoNotMeet: ranks in a barrier that fails are let go.
+func TestPodsDoNotMeet(t *testing.T) {
+	addr := serve(t, func(c *Config) {
+		c.Gather = func(context.Context, []byte) ([][]byte, error) { return nil, errors.New("pod 1 is gone") }
+	})
+	join(t, addr[1], 2).ask("cmd=barrier_in", "")
+}
+
+// TestTooMany: connections beyond what the ranks need are closed.
+func TestTooMany(t *testing.T) {
+	addr := serve(t)
+	join(t, addr[0], 0)
+	for range 100 {
+		dial(t, addr[0])
+	}
+	join(t, addr[1], 2) // the other pod has places
+}

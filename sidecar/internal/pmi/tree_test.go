@@ -1,0 +1,122 @@
+package pmi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// forest is a tree of pods in one process, over pipes.
+type forest struct {
+	t     *testing.T
+	trees []*Tree
+	conns sync.WaitGroup
+}
+
+func newForest(t *testing.T, pods int) *forest {
+	f := &forest{t: t}
+	ctx := t.Context()
+	for self := range pods {
+		f.trees = append(f.trees, NewTree(self, pods, 1<<20, func(_ context.Context, pod int) (net.Conn, error) {
+			mine, its := net.Pipe()
+			f.conns.Go(func() {
+				if err := f.trees[pod].Serve(ctx, self, its); err != nil && !errors.Is(err, io.ErrClosedPipe) {
+					t.Errorf("pod %d serving pod %d: %v", pod, self, err)
+				}
+			})
+			return mine, nil
+		}))
+	}
+	t.Cleanup(func() {
+		for _, tree := range f.trees {
+			if err := tree.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		f.conns.Wait()
+	})
+	return f
+}
+
+// TestGather: every pod gets every pod's piece of the same round.
+func TestGather(t *testing.T) {
+	for _, pods := range []int{1, 2, 3, 9, 10, 75, 200} {
+		t.Run(fmt.Sprint(pods), func(t *testing.T) {
+			f := newForest(t, pods)
+			var all sync.WaitGroup
+			for self, tree := range f.trees {
+				all.Go(func() {
+					for round := range 3 {
+						got, err := tree.Gather(t.Context(), fmt.Appendf(nil, "%d/%d", self, round))
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						for pod, piece := range got {
+							if want := fmt.Sprintf("%d/%d", pod, round); string(piece) != want {
+								t.Errorf("pod %d has %q of pod %d, want %q", self, piece, pod, want)
+							}
+						}
+					}
+				})
+			}
+			all.Wait()
+		})
+	}
+}
+
+// TestGatherEnds: a pod that never comes holds nobody up for ever.
+func TestGatherEnds(t *testing.T) {
+	f := newForest(t, 3)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := make(chan error, 2)
+	for _, pod := range []int{0, 1} {
+		go func() {
+			_, err := f.trees[pod].Gather(ctx, nil)
+			done <- err
+		}()
+	}
+	why := errors.New("the job is over")
+	cancel(why)
+	for range 2 {
+		if err := <-done; err == nil {
+			t.Error("a round without pod 2 ended well")
+		}
+	}
+}
+
+// TestStrangers: who is no child, comes twice or says nonsense is refused.
+func TestStrangers(t *testing.T) {
+	tree := NewTree(1, 100, 1000, nil)
+	for what, pod := range map[string]int{"itself": 1, "its parent": 0, "a cousin": 20, "beyond the job": 100} {
+		if err := tree.Serve(t.Context(), pod, nil); err == nil || !strings.Contains(err.Error(), "no child") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	tree.children[0].busy <- struct{}{}
+	if err := tree.Serve(t.Context(), 9, nil); !errors.Is(err, errBusy) {
+		t.Errorf("a second connection: %v", err)
+	}
+	for what, b := range map[string][]byte{
+		"another's piece":  appendPiece(nil, 2, nil),
+		"beyond the job":   appendPiece(nil, 73, nil)[:pieceHead-1],
+		"cut off":          appendPiece(nil, 9, []byte("abc"))[:10],
+		"a pod of no tree": appendPiece(nil, 1<<31, nil),
+	} {
+		if err := tree.checkPieces(9, b); !errors.Is(err, errPieces) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := pieces(2, appendPiece(nil, 0, nil)); !errors.Is(err, errPieces) {
+		t.Errorf("a whole without pod 1: %v", err)
+	}
+	if _, err := readFrame(bytes.NewReader([]byte{0xff, 0xff, 0xff, 0x7f, 0, 0, 0, 0, 0, 0, 0, 0}), 1000); err == nil {
+		t.Error("a frame of 2 GiB was read")
+	}
+}
