@@ -31,8 +31,9 @@ const (
 const (
 	// SocketFile is the sidecar's socket inside the shared directory.
 	SocketFile = "sidecar.sock"
-	// PMISocketFile is the sidecar's process-management socket beside it.
-	PMISocketFile = "pmi.sock"
+	// PMISuffix makes the path of the sidecar's process-management socket of that of
+	// its socket: several sidecars may share a directory.
+	PMISuffix = ".pmi"
 	// BootstrapFile is the job document inside the sidecar's configuration.
 	BootstrapFile = "bootstrap.json"
 	// GrantSocket is the node agent's socket, on the node and in the containers

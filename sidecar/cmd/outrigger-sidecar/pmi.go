@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -36,7 +35,7 @@ func (d *daemon) serveTree(ctx context.Context, peer link.Peer, conn net.Conn) e
 // listenPMI opens the process-management socket beside that of the sessions. Who
 // may attach may use it.
 func (d *daemon) listenPMI(cfg *session.Config) error {
-	path := filepath.Join(filepath.Dir(d.o.socket), names.PMISocketFile)
+	path := d.o.socket + names.PMISuffix
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return fmt.Errorf("listening for MPI ranks: %w", err)

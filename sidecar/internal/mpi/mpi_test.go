@@ -91,7 +91,7 @@ func TestFolder(t *testing.T) {
 // sidecar answers every line with the same text.
 func sidecar(t *testing.T, answer string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), names.PMISocketFile)
+	path := filepath.Join(t.TempDir(), names.SocketFile+names.PMISuffix)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +20,6 @@ type Ranks struct {
 	family Family
 	dir    string // with the provider
 	socket string // process management of the sidecar
-	size   int    // of the world, as the sidecar says
 }
 
 // ErrUnused is what a rank is reported for that ran to its end without Outrigger.
@@ -46,7 +44,7 @@ func Prepare(f Family, program, socket, self string) (*Ranks, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Ranks{family: f, dir: dir, socket: filepath.Join(filepath.Dir(socket), names.PMISocketFile)}, nil
+	return &Ranks{family: f, dir: dir, socket: socket + names.PMISuffix}, nil
 }
 
 // patience bounds one exchange with the sidecar, which answers from memory.
