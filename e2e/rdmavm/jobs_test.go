@@ -150,12 +150,13 @@ func TestYardstick(t *testing.T) {
 		c.steps = append(c.steps, plan.Step{Name: name, Commands: [][]string{line, append(append([]string{}, line...), job.Address(0))}})
 	}
 	perftest("write_lat", "ib_write_lat", "-s", "8", "-n", "1000")
-	perftest("write_bw", "ib_write_bw", "-s", "262144", "-n", "200")
-	c.job(plan.Step{Name: "rdma", Program: []string{"pingpong"}, Devices: granted}, 1, required)
-	c.job(plan.Step{Name: "tcp", Program: []string{"pingpong"}}, 1, nil)
-	out := c.play("yardstick", 6*time.Minute)[0].Output
+	perftest("write_bw", "ib_write_bw", "-s", "262144", "-n", "100")
+	quick := []string{"pingpong", "-small", "300", "-large", "12"}
+	c.job(plan.Step{Name: "rdma", Program: quick, Devices: granted}, 1, required)
+	c.job(plan.Step{Name: "tcp", Program: quick}, 1, nil)
+	out := c.play("yardstick", 9*time.Minute)[0].Output
 	lat := figure(t, out, `(?m)^ *8 +1000 +\S+ +\S+ +(\S+)`)
-	bw := figure(t, out, `(?m)^ *262144 +200 +\S+ +(\S+)`) * 1.048576 // perftest's MB are MiB
+	bw := figure(t, out, `(?m)^ *262144 +100 +\S+ +(\S+)`) * 1.048576 // perftest's MB are MiB
 	rdma, tcp, _ := strings.Cut(out, "== step tcp")
 	const way, rate = `pingpong 8 bytes: (\S+) us`, `pingpong 256 KiB: (\S+) MB/s`
 	t.Logf("8 bytes: perftest %.1f us, Outrigger by RDMA %.1f us (%.2f times), by tcp %.1f us", lat, figure(t, rdma, way), figure(t, rdma, way)/lat, figure(t, tcp, way))

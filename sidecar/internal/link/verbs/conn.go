@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -43,6 +44,7 @@ type conn struct {
 	in  incoming
 	ops operations
 
+	once      sync.Once // of release
 	err       error
 	early     []completion
 	adopted   bool

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,10 +18,7 @@ const (
 
 // End is this side's end of a connection that is being made. Prepare, Offer and
 // Connect are for the goroutine that makes it; Link.Join hands it over.
-type End struct {
-	c    *conn
-	once sync.Once
-}
+type End struct{ c *conn }
 
 // errPlaces says that no more connections are possible.
 var errPlaces = errors.New("no place for another queue pair")
@@ -88,9 +84,10 @@ func (e *End) Connect(raw []byte) error {
 	return nil
 }
 
-// Close gives up an end that no link has taken over.
+// Close gives up an end that no link has taken over; that of a closed link is
+// given up already.
 func (e *End) Close() error {
-	e.once.Do(func() { e.c.release() })
+	e.c.once.Do(e.c.release)
 	return nil
 }
 

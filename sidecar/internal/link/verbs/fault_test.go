@@ -226,6 +226,28 @@ func TestEarlyMessages(t *testing.T) {
 	}
 }
 
+// TestEndsAreGivenUp: ends that nobody has taken over are closed with the link, at
+// most once, whoever closes them.
+func TestEndsAreGivenUp(t *testing.T) {
+	x := newBench(t)
+	var list []*End
+	for range 3 {
+		e, err := x.a.Prepare()
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, e)
+	}
+	for range 2 { // the others are the link's: its device finds what is left open
+		if err := list[0].Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := len(x.an.pairs); n != 3 { // and the one that is connected
+		t.Errorf("%d queue pairs are open, want 3", n)
+	}
+}
+
 // TestSleep: after Arm the descriptor is readable when something has come, and not
 // before.
 func TestSleep(t *testing.T) {

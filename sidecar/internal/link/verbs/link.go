@@ -242,10 +242,10 @@ func (l *Link) Attach(peer link.Peer, fd int) error {
 func (l *Link) Join(peer link.Peer, fd int, e *End) error {
 	l.Forget(peer)
 	c := e.c
-	c.peer, c.fd = peer, fd
 	if err := l.watch(fd, int32(peer)); err != nil {
 		return errors.Join(err, unix.Close(fd), e.Close())
 	}
+	c.peer, c.fd = peer, fd
 	l.conns[peer] = c
 	l.list = append(l.list, c)
 	c.adopt()
@@ -279,7 +279,7 @@ func (l *Link) sever(c *conn, cause error) {
 			break
 		}
 	}
-	c.release()
+	c.once.Do(c.release)
 	for i := range c.ops.table {
 		op := &c.ops.table[i]
 		if !op.used {
@@ -307,6 +307,11 @@ func (l *Link) Close() error {
 		"bytesIn", s.BytesIn, "bytesOut", s.BytesOut, "calls", s.Calls, "polls", s.Polls, "completions", s.Completions, "registered", s.Registers, "faults", s.Faults)
 	for p := range l.conns {
 		l.Forget(link.Peer(p))
+	}
+	for i := range l.by { // ends that were never handed over
+		if c := l.by[i].Load(); c != nil {
+			c.once.Do(c.release)
+		}
 	}
 	return errors.Join(l.cfg.Stream.Close(), l.release())
 }
