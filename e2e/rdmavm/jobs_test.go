@@ -149,6 +149,9 @@ func TestYardstick(t *testing.T) {
 		line := append(args, "-d", job.Device, "-x", "1", "-F")
 		c.steps = append(c.steps, plan.Step{Name: name, Commands: [][]string{line, append(append([]string{}, line...), job.Address(0))}})
 	}
+	// The connection manager works in these machines, too.
+	rping := []string{"rping", "-a", job.Address(0), "-C", "5"}
+	c.steps = append(c.steps, plan.Step{Name: "rping", Commands: [][]string{append(rping[:len(rping):len(rping)], "-s"), append(rping[:len(rping):len(rping)], "-c")}})
 	perftest("write_lat", "ib_write_lat", "-s", "8", "-n", "1000")
 	perftest("write_bw", "ib_write_bw", "-s", "262144", "-n", "100")
 	quick := []string{"pingpong", "-small", "300", "-large", "12"}

@@ -7,21 +7,28 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/outrigger-hpc/outrigger/e2e/rdmavm/job"
 )
 
-// TestMachine: a machine starts, has a device that works, and what goes wrong
-// inside comes out.
+// TestMachine: a machine starts, has a device that works and that the node's agent
+// finds, and what goes wrong inside comes out.
 func TestMachine(t *testing.T) {
+	agent := filepath.Join(t.TempDir(), "outrigger-devplugin")
+	if err := Compile(agent, "../../devplugin/cmd/outrigger-devplugin"); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		command []string
 		status  int
 		output  string
 	}{
-		"device": {[]string{"ibv_devinfo", "-v"}, 0, "PORT_ACTIVE"},
-		"fails":  {[]string{"ip", "link", "show", "nothing"}, 1, "does not exist"},
+		"device":    {[]string{"ibv_devinfo", "-v"}, 0, "PORT_ACTIVE"},
+		"inventory": {[]string{"outrigger-devplugin", "inventory"}, 0, job.Device},
+		"fails":     {[]string{"ip", "link", "show", "nothing"}, 1, "does not exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Do(t.Context(), Run{Name: name, Commands: [][]string{c.command}, Limit: time.Minute})
+			got, err := Do(t.Context(), Run{Name: name, Programs: []string{agent}, Commands: [][]string{c.command}, Limit: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -59,9 +59,19 @@ func TestNotGranted(t *testing.T) {
 	t.Log(err)
 }
 
+// tally counts what it is told.
+type tally struct {
+	link.Sink
+	written, done int
+}
+
+func (s *tally) Written(link.Peer, uint64)     { s.written++ }
+func (s *tally) Done(link.Peer, uint64, error) { s.done++ }
+
 // TestCost prints what the link costs over the device, for comparison with
 // perftest in the same machine: a notified write of 8 bytes from one link to
-// another and back, both polled by this thread, and a Poll that finds nothing.
+// another and back, both polled by this thread, and a Poll that finds nothing. None
+// of it allocates.
 func TestCost(t *testing.T) {
 	f := make(plain, 1<<16)
 	a, b := newTestLink(t, nil, openTest(t)), newTestLink(t, nil, openTest(t))
@@ -73,7 +83,7 @@ func TestCost(t *testing.T) {
 	a.SetMemory(f)
 	b.SetMemory(f)
 	join(t, a, b)
-	here, there := newDiary(), newDiary()
+	here, there := &tally{}, &tally{}
 	at, err := a.Register(link.Ref{Region: 1, Len: 4096})
 	if err != nil {
 		t.Fatal(err)
@@ -82,12 +92,12 @@ func TestCost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	way := func(from, to *Link, at *diary, fs *diary, key link.Key, n uint64) {
+	way := func(from, to *Link, at, fs *tally, key link.Key, n uint64) {
 		if err := from.Write(0, n, link.Ref{Region: 1, Off: 32768, Len: 8}, key, 1+n%16); err != nil {
 			t.Fatal(err)
 		}
 		from.Commit()
-		for want := len(at.written) + 1; len(at.written) < want; {
+		for want := at.written + 1; at.written < want; {
 			to.Poll(at)
 			from.Poll(fs)
 		}
@@ -99,6 +109,9 @@ func TestCost(t *testing.T) {
 		way(a, b, there, here, bt, i)
 		way(b, a, here, there, at, i)
 		times = append(times, time.Since(begun)/2)
+	}
+	if n := testing.AllocsPerRun(200, func() { way(a, b, there, here, bt, 0); way(b, a, here, there, at, 0) }); n != 0 {
+		t.Errorf("%v allocations for two small writes, want 0", n)
 	}
 	slices.Sort(times)
 	begun := time.Now()

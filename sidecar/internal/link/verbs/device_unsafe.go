@@ -334,6 +334,8 @@ func (d *device) fault() (fault, bool) {
 			f.note = true // another port
 		}
 	case C.IBV_EVENT_QP_FATAL, C.IBV_EVENT_QP_REQ_ERR, C.IBV_EVENT_QP_ACCESS_ERR:
+	case C.IBV_EVENT_COMM_EST, C.IBV_EVENT_SQ_DRAINED, C.IBV_EVENT_QP_LAST_WQE_REACHED:
+		f = fault{note: true} // of no interest: part of every connection's life
 	default:
 		f.note = true
 	}

@@ -112,7 +112,7 @@ type fault struct {
 	pair   uint32 // number of the queue pair, if fatal is not
 	port   bool   // the port is down: connections end, others may be made later
 	device bool   // the device is gone: nothing works any more
-	note   bool   // only worth a line in the log
+	note   bool   // only worth a line in the log, or not even that where what is empty
 }
 
 // An id is the tag of a queue pair, then this, then a number of 24 bits.

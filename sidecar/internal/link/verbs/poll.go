@@ -174,6 +174,7 @@ func (l *Link) faults() (work int) {
 			for _, c := range l.list {
 				c.fail(fmt.Errorf("%w: %s port %d: %s", link.ErrBroken, l.port.Device, l.port.Number, f.what))
 			}
+		case f.note && f.what == "":
 		case f.note:
 			l.cfg.Log.Warn("the RDMA device reports", "device", l.port.Device, "what", f.what)
 		default:
