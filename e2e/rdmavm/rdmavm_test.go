@@ -41,13 +41,21 @@ func TestMachine(t *testing.T) {
 
 // TestLink: the verbs link passes the suite of all links over Soft-RoCE, in one
 // machine.
-func TestLink(t *testing.T) {
+func TestLink(t *testing.T) { inside(t, "link", "^Test(Device|Port|NotGranted)$") }
+
+// TestCost compares the link with perftest in one machine, without sidecars
+// between.
+func TestCost(t *testing.T) { inside(t, "cost", "^TestCost$") }
+
+// inside runs tests of the link in a machine.
+func inside(t *testing.T, name, run string) {
+	t.Helper()
 	test := filepath.Join(t.TempDir(), "verbs.test")
 	if err := Compile(test, "../../sidecar/internal/link/verbs", "rdma", "rdmaguest"); err != nil {
 		t.Fatal(err)
 	}
 	const limit = 5 * time.Minute
-	passes(t, Run{Name: "link", Programs: []string{test}, Commands: [][]string{{"verbs.test", "-test.v", "-test.run", "Device|Port|NotGranted|Cost", "-test.timeout", limit.String()}}, Limit: limit})
+	passes(t, Run{Name: name, Programs: []string{test}, Commands: [][]string{{"verbs.test", "-test.v", "-test.run", run, "-test.timeout", limit.String()}}, Limit: limit})
 }
 
 // passes runs machines of which every command must succeed.
