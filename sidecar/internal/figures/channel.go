@@ -82,7 +82,7 @@ func channels(r *Report, e Effort) error {
 		p    mover.Protocol
 	}{{"pipelined copies of 16 KB", mover.Stream}, {"zero copy by remote read", mover.GetCQE}, {"CH3: remote write", mover.RPut}} {
 		curve := Curve{Name: c.name}
-		for _, n := range sizes004 {
+		for _, n := range e.of(sizes004) {
 			rate, err := bandwidth(c.p, 16<<10, max(e.Rounds/1000, 2), n)
 			if err != nil {
 				return err

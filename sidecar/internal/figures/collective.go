@@ -47,7 +47,7 @@ func collectives(r *Report, e Effort) error {
 		{"scatter, 4 ranks", shm.CollScatter, four, e.Rounds},
 		{"scatter, 16 ranks", shm.CollScatter, sixteen, e.Rounds / 4},
 	} {
-		curve, err := overSizes(c.name, func(n int) (float64, error) {
+		curve, err := overSizes(c.name, e, func(n int) (float64, error) {
 			return compared(virtual.Config{}, collective(c.kind, c.podOf, c.rounds, n))
 		})
 		if err != nil {

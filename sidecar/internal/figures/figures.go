@@ -70,8 +70,17 @@ type Report struct {
 
 // Effort is how much of the papers' repetition is done.
 type Effort struct {
-	Rounds int // of each operation; the papers' 10,000 is 10000
-	Step   int // of the spectrum's 1000 buffers, every Step-th is used; at least 4
+	Rounds int  // of each operation; the papers' 10,000 is 10000
+	Step   int  // of the spectrum's 1000 buffers, every Step-th is used; at least 4
+	Ends   bool // only the smallest and the largest message of each figure
+}
+
+// of chooses among the sizes of a figure.
+func (e Effort) of(sizes []int) []int {
+	if e.Ends {
+		return []int{sizes[0], sizes[len(sizes)-1]}
+	}
+	return sizes
 }
 
 // Full is the effort of `outrigger figures`. The spectrum uses every tenth buffer:

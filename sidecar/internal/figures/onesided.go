@@ -37,14 +37,14 @@ func oneSided(r *Report, e Effort) error {
 	single := Plot{Name: "000-fig6-onesided", Title: "000, fig. 6: put and get with a fence", X: "message", Y: "improvement, %", Sizes: true}
 	spread := Plot{Name: "000-fig7-onesided-spectrum", Title: "000, fig. 7: the same with buffers used 1 to 1000 times", X: "message", Y: "improvement, %", Sizes: true}
 	for _, op := range ops {
-		c, err := overSizes(op.name, func(n int) (float64, error) {
+		c, err := overSizes(op.name, e, func(n int) (float64, error) {
 			return compared(virtual.Config{}, fenced(again(e.Rounds), n, op.get))
 		})
 		if err != nil {
 			return err
 		}
 		single.Curves = append(single.Curves, c)
-		c, err = overSizes(op.name, func(n int) (float64, error) {
+		c, err = overSizes(op.name, e, func(n int) (float64, error) {
 			return compared(virtual.Config{}, fenced(spectrum(e.Step, (n+4095)&^4095), n, op.get))
 		})
 		if err != nil {

@@ -89,9 +89,9 @@ func alltoall(p mover.Protocol, rounds, n int) (took float64, err error) {
 var sizes001 = []int{1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10}
 
 // timed draws the latency of a protocol over the sizes.
-func timed(name string, run func(n int) (float64, error)) (Curve, error) {
+func timed(name string, e Effort, run func(n int) (float64, error)) (Curve, error) {
 	c := Curve{Name: name}
-	for _, n := range sizes001 {
+	for _, n := range e.of(sizes001) {
 		ns, err := run(n)
 		if err != nil {
 			return c, err
@@ -126,7 +126,7 @@ func rendezvous(r *Report, e Effort) error {
 		{"PUT, zeroes", mover.Put, zeroes},
 		{"PUTNR, zeroes", mover.PutNR, zeroes},
 	} {
-		curve, err := timed(c.name, func(n int) (float64, error) { return bowtie(c.p, rounds, n, c.last) })
+		curve, err := timed(c.name, e, func(n int) (float64, error) { return bowtie(c.p, rounds, n, c.last) })
 		if err != nil {
 			return err
 		}
@@ -138,7 +138,7 @@ func rendezvous(r *Report, e Effort) error {
 		name string
 		p    mover.Protocol
 	}{{"GET", mover.Get}, {"PUT", mover.Put}} {
-		curve, err := timed(c.name, func(n int) (float64, error) { return alltoall(c.p, max(rounds/4, 4), n) })
+		curve, err := timed(c.name, e, func(n int) (float64, error) { return alltoall(c.p, max(rounds/4, 4), n) })
 		if err != nil {
 			return err
 		}

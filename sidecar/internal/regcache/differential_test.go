@@ -1,6 +1,7 @@
 package regcache
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -186,11 +187,12 @@ func (j *job) run(steps int) error {
 	return nil
 }
 
-// TestAgainstObvious compares the cache with one that searches a list, over
-// 2,000 jobs of 1,000 operations.
+var jobs = flag.Uint64("regcache.jobs", 500, "jobs of 1,000 operations that the cache and the obvious one do")
+
+// TestAgainstObvious compares the cache with one that searches a list.
 func TestAgainstObvious(t *testing.T) {
 	first := rand.Uint64()
-	for i := range uint64(2000) {
+	for i := range *jobs {
 		if err := drawJob(first + i).run(1000); err != nil {
 			t.Fatalf("seed %d: %v", first+i, err)
 		}
