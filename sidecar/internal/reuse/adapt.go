@@ -6,7 +6,6 @@ package reuse
 type session struct {
 	known    uint32 // buffers used in this age
 	frequent uint32 // of them registered
-	chained  uint32 // of them, those whose hash another one had when they came
 	used     uint32 // uses in this window
 	unknown  uint32 // of them of unknown buffers
 	gathers  uint32 // of them gathered
@@ -50,7 +49,7 @@ func (t *Table) judge(a *session) {
 		return
 	}
 	t.stats.Restarts++
-	a.stopped, a.dormant, a.chained, a.known, a.frequent = false, false, 0, 0, 0
+	a.stopped, a.dormant, a.known, a.frequent = false, false, 0, 0
 	a.pause = min(2*a.pause, pauseMax)
 	a.epoch++
 }

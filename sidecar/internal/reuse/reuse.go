@@ -33,7 +33,7 @@ const (
 
 // Config of a Table. Zero fields take the defaults named.
 type Config struct {
-	Buckets  int     // of the hash table at its largest, a power of two; default 2^20 (000, section 3.3.3)
+	Buckets  int     // of the hash table, a power of two; default 2^20 (000, section 3.3.3)
 	Entries  int     // most buffers that are known; default 2^18
 	Sessions int     // that use the table; default 1
 	Fraction float64 // of n_min at which a buffer is registered; default 0.25 (000, section 3.3.1)
@@ -244,12 +244,14 @@ func (t *Table) insert(s Session, a *session, ref link.Ref) uint32 {
 	if a.stopped {
 		return 0
 	}
-	if t.index.conflicts(t.entries, ref.Region, ref.Off) {
-		a.chained++
-		t.stats.Chained++
-	}
-	if a.chained > 0 && float64(a.frequent) < t.cfg.Frequent*float64(a.known) {
+	// The papers' table has begun to chain when two of its buffers share a bucket: by
+	// chance, once there are so many pairs as buckets.
+	if pairs := uint64(a.known) * uint64(a.known) / 2; pairs >= uint64(t.cfg.Buckets) && float64(a.frequent) < t.cfg.Frequent*float64(a.known) {
 		t.stop(a)
+		return 0
+	}
+	if t.index.full(t.entries, ref.Region, ref.Off) {
+		t.stats.Crowded++
 		return 0
 	}
 	id := t.place()
@@ -300,7 +302,7 @@ type Stats struct {
 	Speculated uint64  // of them before they had paid
 	Denied     uint64  // uses of which speculation was not affordable
 	Lost       uint64  // registrations that were evicted or refused
-	Chained    uint64  // buffers whose hash another one has
+	Crowded    uint64  // uses of buffers that are not known because their bucket is full
 	Stops      uint64  // times that a session's part stopped growing
 	Restarts   uint64  // times that one began again
 	ProfitNS   float64 // what registrations have saved beyond their cost, and the grant

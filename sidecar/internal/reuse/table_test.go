@@ -210,14 +210,15 @@ func TestAgainstMap(t *testing.T) {
 			x := slow[ref]
 			want := Copy
 			gain := float64(n)/4 - 20
-			if x == nil && n >= 128 {
+			crowded := x == nil && table.index.full(table.entries, ref.Region, ref.Off)
+			if x == nil && n >= 128 && !crowded {
 				x = new(known)
 				slow[ref] = x
 			}
 			ref.Len = n
 			b, advice := table.Use(0, PathWrite, ref)
 			switch {
-			case n < 128:
+			case n < 128 || crowded:
 			case x.registered:
 				want = Gather
 			default:
@@ -237,6 +238,20 @@ func TestAgainstMap(t *testing.T) {
 				table.Lost(b)
 				*x = known{}
 			}
+		}
+	}
+}
+
+// TestCrowded: buffers that all begin on one page, or were chosen for their hash, cost
+// a bounded walk.
+func TestCrowded(t *testing.T) {
+	table := calibrated(t, Config{Frequent: -1})
+	for round := range 2 {
+		for off := range uint64(4096) {
+			table.Use(0, PathWrite, at(off, 4096))
+		}
+		if c := table.Session(0); c.Seen != chainMax || table.Stats().Crowded == 0 {
+			t.Fatalf("round %d: %+v", round, c)
 		}
 	}
 }
