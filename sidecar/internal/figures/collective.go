@@ -68,7 +68,7 @@ func collectives(r *Report, e Effort) error {
 			Note: "a round of a collective here ends when its sends are acknowledged, also at the root: that time is in both",
 		},
 		Row{Paper: "002 fig. 6", What: "the same, in 2009", Unit: "%", Theirs: 19, Ours: most, Law: law},
-		Row{Paper: "000 fig. 8", What: "broadcast, 16 processes on 4 nodes: less than with 4", Unit: "1 = yes", Theirs: 1, Ours: yes(more.last() < most), Law: "within a node nothing is saved"},
+		Row{Paper: "000 fig. 8", What: "broadcast, 16 processes on 4 nodes: less than with 4", Unit: ordering, Theirs: 1, Ours: yes(more.last() < most), Law: "within a node nothing is saved"},
 		Row{
 			Paper: "000 fig. 8", What: "scatter, 4 processes, 8 KB: time less", Unit: "%", Theirs: 0, Ours: scatter.last(), Law: "the halves of the binomial tree exceed the eager limit",
 			Note: "half of the leaves are still sent eagerly by inner nodes of the tree",

@@ -66,7 +66,7 @@ func oneSided(r *Report, e Effort) error {
 			Note: "here the target sends and the origin copies out of its ring; in the paper the origin reads remotely and copies once",
 		},
 		Row{
-			Paper: "000 fig. 7", What: "spectrum: less than with one buffer, put and get", Unit: "1 = yes", Theirs: 1,
+			Paper: "000 fig. 7", What: "spectrum: less than with one buffer, put and get", Unit: ordering, Theirs: 1,
 			Ours: yes(spread.Curves[0].last() < put && spread.Curves[1].last() < get), Law: "not all buffers reach f n_min",
 		},
 	)

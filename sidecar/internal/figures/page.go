@@ -48,19 +48,38 @@ func (r Row) RatioText() string {
 	return fmt.Sprintf("%.2f", r.Ratio())
 }
 
-// Count says how many rows are near, not near, and do not run.
-func (r *Report) Count() (near, far, later int) {
+// ordering is the unit of rows that say which of two is better, and not by how much.
+const ordering = "1 = yes"
+
+// Count is how rows compare.
+type Count struct {
+	Near, Far, Later int // values: within a third of the paper's, not, and not run yet
+	Held, Orderings  int // rows that say which of two is better: those that hold, and all
+}
+
+// Values is how many there are.
+func (c Count) Values() int { return c.Near + c.Far + c.Later }
+
+// Count compares all rows.
+func (r *Report) Count() (c Count) {
 	for i := range r.Rows {
-		switch r.Rows[i].Class() {
-		case "near":
-			near++
-		case "far":
-			far++
+		x := &r.Rows[i]
+		class := x.Class()
+		switch {
+		case x.Unit == ordering:
+			c.Orderings++
+			if class == "near" {
+				c.Held++
+			}
+		case class == "near":
+			c.Near++
+		case class == "far":
+			c.Far++
 		default:
-			later++
+			c.Later++
 		}
 	}
-	return near, far, later
+	return c
 }
 
 func (r *Report) page(w io.Writer) error {
@@ -68,12 +87,11 @@ func (r *Report) page(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	near, far, later := r.Count()
 	return t.Execute(w, struct {
 		*Report
-		Models                  []*platform.Model
-		Total, Near, Far, Later int
-	}{r, platform.All(), len(r.Rows), near, far, later})
+		Count
+		Models []*platform.Model
+	}{r, r.Count(), platform.All()})
 }
 
 // Table writes the rows as text.
@@ -91,7 +109,8 @@ func (r *Report) Table(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	near, far, later := r.Count()
-	_, err := fmt.Fprintf(w, "\n%d of %d within a third of the paper's, %d not, %d cannot run yet.\n", near, len(r.Rows), far, later)
+	c := r.Count()
+	_, err := fmt.Fprintf(w, "\nOf %d values %d are within a third of the paper's, %d are not, %d cannot run yet. Of %d orderings %d hold.\n",
+		c.Values(), c.Near, c.Far, c.Later, c.Orderings, c.Held)
 	return err
 }

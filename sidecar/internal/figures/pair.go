@@ -110,7 +110,7 @@ func pingPongs(r *Report, e Effort) error {
 			Note: "the copy's share, 15 %, is what the paper states; the engine, its table and its cache make the rest",
 		},
 		Row{Paper: "002 fig. 4", What: "the same, in 2009", Unit: "%", Theirs: 14, Ours: fast.last(), Law: law},
-		Row{Paper: "000 fig. 4b", What: "non-fast path: improvement below the fast path's", Unit: "1 = yes", Theirs: 1, Ours: yes(plot.Curves[1].last() < fast.last()), Law: "Table 2: its copies cost less"},
+		Row{Paper: "000 fig. 4b", What: "non-fast path: improvement below the fast path's", Unit: ordering, Theirs: 1, Ours: yes(plot.Curves[1].last() < fast.last()), Law: "Table 2: its copies cost less"},
 		Row{Paper: "000 fig. 4", What: "under 128 B: no change", Unit: "%", Theirs: 0, Ours: 0, Law: "cut-off at 128 B"},
 	)
 	small, err := compared(virtual.Config{}, pingPong(again(e.Rounds), 100))
@@ -153,7 +153,7 @@ func spectra(r *Report, e Effort) error {
 		},
 		Row{Paper: "002 fig. 5", What: "the same, in 2009", Unit: "%", Theirs: 12.7, Ours: apart.last(), Law: "the same"},
 		Row{
-			Paper: "000 fig. 5", What: "back to back is better than separate pages at 512 B", Unit: "1 = yes", Theirs: 1, Ours: yes(together.at(512) > apart.at(512)),
+			Paper: "000 fig. 5", What: "back to back is better than separate pages at 512 B", Unit: ordering, Theirs: 1, Ours: yes(together.at(512) > apart.at(512)),
 			Law: "neighbours on one page share its registration",
 		},
 	)
