@@ -18,7 +18,7 @@ import (
 const bin = "../../bin"
 
 // jobTime is when a job counts as hung.
-const jobTime = 3 * time.Minute
+const jobTime = 2 * time.Minute
 
 // implementation is an MPI as others made it.
 type implementation struct {

@@ -1,0 +1,88 @@
+//go:build mpi
+
+package mpi
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "conformance" {
+		os.Exit(play())
+	}
+	os.Exit(m.Run())
+}
+
+// clients are the scripts that run the lower and the upper half of four ranks.
+func clients(t *testing.T, c string) map[string][]string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	goRank := self + " conformance"
+	halves := func(lower, upper string) []string {
+		return []string{"/bin/sh", "-c", fmt.Sprintf("if [ $OUTRIGGER_RANK -lt 2 ]; then exec %s; else exec %s; fi", lower, upper)}
+	}
+	return map[string][]string{"C": {c}, "Go": {self, "conformance"}, "C leads Go": halves(c, goRank), "Go leads C": halves(goRank, c)}
+}
+
+// TestConformance: the C and the Go client play the same scenarios, with each
+// other too.
+func TestConformance(t *testing.T) {
+	c := at(t, "c/conformance")
+	for what, program := range clients(t, c) {
+		for _, pods := range []int{1, 2} {
+			t.Run(fmt.Sprintf("%s/pods=%d", what, pods), func(t *testing.T) {
+				out := job{ranks: 4, pods: pods, mpi: "none"}.mustRun(t, "rank 3 played 10 scenarios", program...)
+				if n := strings.Count(out, "played 10 scenarios"); n != 4 {
+					t.Errorf("%d ranks have played\n%s", n, out)
+				}
+			})
+		}
+	}
+	job{ranks: 4, pods: 2, mpi: "none"}.mustRun(t, "played", c, "foreseen")
+}
+
+// TestSanitized plays the scenarios with the C client under the compiler's
+// sanitizers, which end the program at the first mistake.
+func TestSanitized(t *testing.T) {
+	for _, s := range []string{"address,undefined", "thread"} {
+		t.Run(s, func(t *testing.T) {
+			dir := t.TempDir()
+			cmd := exec.CommandContext(t.Context(), filepath.Join("..", "..", "hack", "c"))
+			cmd.Env = append(os.Environ(), "OUT="+dir, "CFLAGS=-fsanitize="+s+" -fno-sanitize-recover=all")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			job{ranks: 2, pods: 2, mpi: "none"}.mustRun(t, "rank 1 played 10 scenarios", filepath.Join(dir, "conformance"))
+		})
+	}
+}
+
+// TestOldSystems: what programs load has only symbols of a glibc that images
+// have, and none of libfabric.
+func TestOldSystems(t *testing.T) {
+	for _, name := range []string{"liboutrigger-fi.so", "libpmi.so"} {
+		out, err := exec.CommandContext(t.Context(), "nm", "-D", "--undefined-only", at(t, "c", name)).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for line := range strings.Lines(string(out)) {
+			symbol := strings.TrimSpace(line)
+			_, version, ok := strings.Cut(symbol, "@GLIBC_2.")
+			var minor int
+			if _, err := fmt.Sscanf(version, "%d", &minor); ok && (err != nil || minor > 31) {
+				t.Errorf("%s has %s, which glibc 2.31 does not have", name, symbol)
+			}
+			if strings.Contains(symbol, " fi_") || strings.Contains(symbol, "FABRIC_") {
+				t.Errorf("%s needs libfabric: %s", name, symbol)
+			}
+		}
+	}
+}
