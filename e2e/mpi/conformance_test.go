@@ -86,3 +86,45 @@ func TestOldSystems(t *testing.T) {
 		}
 	}
 }
+
+// goldenBytes are those of a file of api/shm.
+func goldenBytes(t *testing.T, name string) string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "api", "shm", "testdata", name+".golden.hex"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var digits strings.Builder
+	for line := range strings.Lines(string(raw)) {
+		if !strings.HasPrefix(line, "#") {
+			digits.WriteString(strings.Join(strings.Fields(line), ""))
+		}
+	}
+	return digits.String()
+}
+
+// TestGolden: the C client writes the bytes of the contract's golden files. Its
+// Hello names fewer features, and a ring's first four bytes are the ring's.
+func TestGolden(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), at(t, "c/golden")).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	seen := 0
+	for line := range strings.Lines(string(out)) {
+		name, got, _ := strings.Cut(strings.TrimSpace(line), " ")
+		want := goldenBytes(t, name)
+		if strings.HasPrefix(name, "descriptor") {
+			want = want[2*4:]
+		} else {
+			got, want = got[:2*8]+got[2*16:], want[:2*8]+want[2*16:]
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+		seen++
+	}
+	if seen != 3 {
+		t.Errorf("%d golden files were compared\n%s", seen, out)
+	}
+}

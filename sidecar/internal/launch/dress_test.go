@@ -1,0 +1,56 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestDress: a rank gets its own variables and descriptors, and nobody else's.
+func TestDress(t *testing.T) {
+	r := prepare(t, 5, `read line <&3; echo "$OUTRIGGER_RANK $MORE $line"`)
+	r.Dress = func(_ context.Context, rank int) ([]string, []*os.File, error) {
+		read, write, err := os.Pipe()
+		if err != nil {
+			return nil, nil, err
+		}
+		_, err = fmt.Fprintf(write, "for %d\n", rank)
+		return []string{fmt.Sprintf("MORE=m%d", rank)}, []*os.File{read}, errors.Join(err, write.Close())
+	}
+	if e := r.run(t.Context()); e != nil {
+		t.Fatal(e.Text())
+	}
+	for _, want := range []string{"4 m4 for 4\n", "5 m5 for 5\n"} {
+		if !strings.Contains(r.out.String(), want) {
+			t.Errorf("no %q in %q", want, r.out.String())
+		}
+	}
+}
+
+func TestCannotDress(t *testing.T) {
+	r := prepare(t, 4, "true")
+	r.Dress = func(context.Context, int) ([]string, []*os.File, error) {
+		return nil, nil, errors.New("no thread left")
+	}
+	if e := r.run(t.Context()); e == nil || !strings.Contains(e.Text(), "could not be started: no thread left") {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestJudge: what is wrong with a rank that has exited with 0 is a failure that
+// says so; one that failed by itself is not judged.
+func TestJudge(t *testing.T) {
+	r := prepare(t, 4, "exit 0")
+	r.Judge = func(rank int) error { return fmt.Errorf("rank %d was idle", rank) }
+	if e := r.run(t.Context()); e == nil || e.Code != 1 || e.Text() != "ended well, but rank 4 was idle" {
+		t.Errorf("%+v", e)
+	}
+	r = prepare(t, 4, "exit 3")
+	r.Judge = func(int) error { t.Error("a failed rank was judged"); return nil }
+	if e := r.run(t.Context()); e == nil || e.Code != 3 {
+		t.Errorf("%+v", e)
+	}
+}
