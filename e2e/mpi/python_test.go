@@ -29,13 +29,14 @@ func TestPython(t *testing.T) {
 	}
 }
 
-// TestScaLAPACK is Debian's: LU and Cholesky with their own checks.
+// TestScaLAPACK is Debian's: LU and Cholesky with their own checks. Cholesky has
+// two ranks: with four it hangs over Open MPI's own transport too (docs/mpi.md).
 func TestScaLAPACK(t *testing.T) {
 	const dir = "/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests"
-	for _, program := range []string{"xdlu", "xdllt"} {
+	for program, ranks := range map[string]int{"xdlu": 4, "xdllt": 2} {
 		t.Run(program, func(t *testing.T) {
-			out := job{ranks: 4, pods: 2, dir: dir}.mustRun(t, "End of tests", filepath.Join(dir, program))
-			if strings.Contains(out, "FAILED") || strings.Count(out, "PASSED") < 3 {
+			out := job{ranks: ranks, pods: 2, dir: dir}.mustRun(t, "END OF TESTS", filepath.Join(dir, program))
+			if !strings.Contains(out, "    0 tests completed and failed residual checks") || strings.Count(out, "PASSED") < 3 {
 				t.Error(out)
 			}
 		})
