@@ -111,8 +111,19 @@ func (e *Engine) unfinished() bool {
 	return false
 }
 
-// pollPause bounds a sleep while peers may write to memory without a notice.
+// pollPause bounds a sleep while peers may write to memory without a notice, or
+// while an application may make room for completions.
 const pollPause = time.Millisecond
+
+// watches reports that there is memory which only a look tells about.
+func (e *Engine) watches() bool {
+	for _, a := range e.active {
+		if a.Kept() {
+			return true
+		}
+	}
+	return e.core.Polled()
+}
 
 // untilTimer is how long the core can do without Tick.
 func (e *Engine) untilTimer() time.Duration {
@@ -120,7 +131,7 @@ func (e *Engine) untilTimer() time.Duration {
 	next := e.core.Tick(e.now)
 	e.nextTick = 0
 	limit := time.Minute
-	if e.core.Polled() {
+	if e.watches() {
 		limit = pollPause
 	}
 	if next == 0 {

@@ -131,6 +131,10 @@ func (s *Session) Publish() (left bool, err error) {
 	return len(s.overflow) > 0, err
 }
 
+// Kept reports that completions wait for room in the ring: nobody tells when the
+// application has made some.
+func (s *Session) Kept() bool { return len(s.overflow) > 0 }
+
 // Unpublished reports that Publish has something to tell.
 func (s *Session) Unpublished() bool { return s.fresh }
 
