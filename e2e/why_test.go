@@ -98,7 +98,10 @@ func otherCollective(ctx context.Context, w *outrigger.Comm) error {
 }
 
 func otherRoot(ctx context.Context, w *outrigger.Comm) error {
-	return outrigger.Bcast(ctx, w, make([]int64, 8), w.Rank()/2)
+	if err := outrigger.Bcast(ctx, w, make([]int64, 8), w.Rank()/2); err != nil {
+		return err
+	}
+	return w.Barrier(ctx) // a root has sent, and would leave
 }
 
 func otherSize(ctx context.Context, w *outrigger.Comm) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 
@@ -36,6 +37,10 @@ func (d *daemon) serveTree(ctx context.Context, peer link.Peer, conn net.Conn) e
 // may attach may use it.
 func (d *daemon) listenPMI(cfg *session.Config) error {
 	path := d.o.socket + names.PMISuffix
+	// One that was killed has left its own there.
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("listening for MPI ranks: %w", err)
+	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return fmt.Errorf("listening for MPI ranks: %w", err)
