@@ -184,11 +184,13 @@ func host(address string) string {
 
 func (d *daemon) listenSessions() error {
 	cfg, err := d.sessions()
-	if err == nil {
-		err = d.listenPMI(&cfg)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		d.server, err = session.Listen(d.o.socket, cfg, d.engine)
+	// First: who finds the socket of the sessions may use the other one at once.
+	pmiErr := d.listenPMI(&cfg)
+	if d.server, err = session.Listen(d.o.socket, cfg, d.engine); err == nil && pmiErr != nil {
+		d.log.Warn("programs of an MPI cannot start here", "cause", pmiErr)
 	}
 	return err
 }

@@ -67,3 +67,20 @@ func (d *daemon) listenPMI(cfg *session.Config) error {
 	})
 	return nil
 }
+
+// servePMI serves process management, if its socket could be opened.
+func (d *daemon) servePMI() error {
+	if d.pmi == nil {
+		return nil
+	}
+	return d.pmi.Serve(d.pmiListener)
+}
+
+func (d *daemon) closePMI() error {
+	if d.pmi == nil {
+		return nil
+	}
+	err := d.pmiListener.Close()
+	d.pmi.Close()
+	return err
+}

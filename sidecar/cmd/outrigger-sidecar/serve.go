@@ -29,7 +29,7 @@ func (d *daemon) serve(asked context.Context) error {
 	g, life := errgroup.WithContext(life)
 	g.Go(func() error { return d.server.Serve(life) })
 	g.Go(d.mesh.Serve)
-	g.Go(func() error { return d.pmi.Serve(d.pmiListener) })
+	g.Go(d.servePMI)
 	sources := d.sources(func() bool { return asked.Err() == nil })
 	for _, w := range d.watch {
 		g.Go(func() error { return obs.Serve(life, w.listener, w.handler(sources)) })
@@ -46,8 +46,7 @@ func (d *daemon) serve(asked context.Context) error {
 		d.summarize(sources)
 		d.ending.Store(true)
 		end()
-		err = errors.Join(err, d.server.Close(), d.pmiListener.Close())
-		d.pmi.Close()
+		err = errors.Join(err, d.server.Close(), d.closePMI())
 		return errors.Join(err, d.tree.Close(), d.mesh.Close()) // the tree's connections are the mesh's
 	})
 	err := g.Wait()
