@@ -71,10 +71,10 @@ var disagreements = map[string]struct {
 	play func(context.Context, *outrigger.Comm) error
 	want []string // one of them is said
 }{
-	"other collective": {otherCollective, []string{"it is in barrier, rank 2 in allgather", "it is in allgather, rank 0 in barrier", "it is in allgather, rank 1 in barrier"}},
-	"other root":       {otherRoot, []string{"it is in bcast with root 0, rank 2 with root 1", "it is in bcast with root 1, rank 0 with root 0", "it is in bcast with root 1, rank 1 with root 0"}},
-	"other size":       {otherSize, []string{"both are in allreduce, with another size, type or operation"}},
-	"other operation":  {otherOperation, []string{"both are in allreduce, with another size, type or operation"}},
+	"other collective": {otherCollective, []string{": barrier here, allgather there", ": allgather here, barrier there"}},
+	"other root":       {otherRoot, []string{" on bcast: root 0, there 1", " on bcast: root 1, there 0"}},
+	"other size":       {otherSize, []string{" on allreduce: size, type or op"}},
+	"other operation":  {otherOperation, []string{" on allreduce: size, type or op"}},
 }
 
 func TestRanksDisagree(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
 
 // Ranks that call different collectives, or the same with another root, size, type
@@ -55,18 +56,19 @@ func (c *Core) compare(e *endpoint, ours signature, src uint32, its immediate) {
 	c.dispute = &Failure{Rank: e.rank, Code: 1, Reason: podlife.TextDisagrees + disagreement(ours, theirs, src)}
 }
 
-// disagreement says what two ranks disagree on.
+// disagreement says what two ranks disagree on, in the few bytes that travel to
+// other sidecars (abortText).
 func disagreement(ours, theirs signature, src uint32) string {
-	with := fmt.Sprintf("rank %d about a collective: ", src)
+	on := fmt.Sprintf("rank %d on %v: ", src, ours.kind())
 	switch {
 	case ours.kind() != theirs.kind():
-		return with + fmt.Sprintf("it is in %v, rank %d in %v", ours.kind(), src, theirs.kind())
+		return fmt.Sprintf("rank %d: %v here, %v there", src, ours.kind(), theirs.kind())
 	case ours.root() != theirs.root():
-		return with + fmt.Sprintf("it is in %v with root %d, rank %d with root %d", ours.kind(), ours.root(), src, theirs.root())
+		return on + fmt.Sprintf("root %d, there %d", ours.root(), theirs.root())
 	case reduces(uint8(ours.kind())):
-		return with + fmt.Sprintf("both are in %v, with another size, type or operation", ours.kind())
+		return on + "size, type or op"
 	}
-	return with + fmt.Sprintf("both are in %v, with another size", ours.kind())
+	return on + "size"
 }
 
 // compareParked looks whether a message of a collective that nobody waits for is of
@@ -77,6 +79,19 @@ func (c *Core) compareParked(e *endpoint, context uint32, tag uint64, src uint32
 	}
 	if m := e.session.comms[context]; m != nil && uint64(m.seq) == tag>>32 && m.signature != 0 {
 		c.compare(e, m.signature, src, its)
+	}
+}
+
+// compareEarly looks at the oldest message that came for a collective before its
+// rank began with it.
+func (c *Core) compareEarly(e *endpoint, m *comm) {
+	if e.colls.Parked() == 0 {
+		return
+	}
+	of := match.Pattern{Context: m.context, Source: match.AnySource, Tag: uint64(m.seq) << 32, Ignore: 1<<32 - 1}
+	if h, ok := e.colls.Peek(of); ok {
+		early, _ := c.parked.at(h)
+		c.compare(e, m.signature, early.head.Src, early.data)
 	}
 }
 

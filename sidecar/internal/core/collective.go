@@ -161,6 +161,7 @@ func (c *Core) submitColl(s *session, d *shm.Descriptor) error {
 	}
 	m.seq++
 	st.seq, m.signature = m.seq, st.sign
+	c.compareEarly(s.endpoint, m)
 	*p = st
 	_, out := st.plan.Extents()
 	p.bytes = uint64(out)
