@@ -49,7 +49,7 @@ func TestWhy(t *testing.T) {
 	for name, h := range hangs {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			code, out := startWith(t, []string{"--timeout", "3s"}, h.ranks, 2, os.Args[0], hangingCommand, name).wait()
+			code, out := startWith(t, []string{"--timeout", "8s"}, h.ranks, 2, os.Args[0], hangingCommand, name).wait()
 			if code != 124 {
 				t.Errorf("exit code %d, want 124", code)
 			}

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
@@ -30,7 +31,7 @@ type offered struct {
 type offers struct {
 	open    map[offerKey]*fifo[offered]
 	count   int
-	refused map[offerKey]uint64 // number of the frame that refused an offer: those made before it was known are refused, too
+	refused fifo[refusal] // that the peer may not have known when it made its last offer
 	writing []writing
 	sent    [sentLog]sentMessage
 	next    int
@@ -45,6 +46,13 @@ type writing struct {
 	told  bool   // it knows that its receive is taken
 }
 
+// refusal is an offer that was refused. Those of its envelope that were made before
+// it was known are refused, too: the receive of the first is before theirs in line.
+type refusal struct {
+	key offerKey
+	seq uint64 // of the frame that says so
+}
+
 // sentMessage is a message that went in a frame.
 type sentMessage struct {
 	key  offerKey
@@ -56,10 +64,6 @@ type sentMessage struct {
 // have had them when it made an offer. One that is not known any more costs the
 // offer, not the message.
 const sentLog = 256
-
-// refusedLimit bounds the envelopes of which offers were refused. A correct peer
-// comes nowhere near.
-const refusedLimit = 4096
 
 func (o *outgoing) offerKey() offerKey { return offerKey{o.src, o.dst, o.context, o.tag, o.coll} }
 
@@ -78,19 +82,16 @@ func (c *Core) onReady(p *peer, h *wire.Header, payload []byte) error {
 		return nil
 	}
 	if p.offers == nil {
-		p.offers = &offers{open: map[offerKey]*fifo[offered]{}, refused: map[offerKey]uint64{}, lost: p.out.last}
+		p.offers = &offers{open: map[offerKey]*fifo[offered]{}, lost: p.out.last}
 	}
 	x := p.offers
-	if x.count >= offerWindow*(1+p.ranks) || len(x.refused) > refusedLimit {
+	x.known(body.Seq)
+	if x.count+x.refused.len() >= offerWindow*(1+p.ranks) {
 		return fmt.Errorf("%w: more than %d receives of its %d ranks are offered", link.ErrProtocol, offerWindow*p.ranks, p.ranks)
 	}
 	key := offerKey{h.Dst, h.Src, h.Context, h.Tag, h.Flags&wire.FlagColl != 0}
-	if seq, is := x.refused[key]; is && body.Seq >= seq {
-		delete(x.refused, key)
-	} else if is || body.Seq < x.lost {
-		f := c.answer(p, wire.Withdrawn)
-		f.Head.Src, f.Head.Dst, f.Head.A, f.Head.B = h.Dst, h.Src, h.A, 1
-		x.refused[key] = f.Head.Seq
+	if body.Seq < x.lost || x.refuses(key) {
+		x.refused.push(refusal{key, c.answerOffer(p, h).Seq})
 		return nil
 	}
 	if x.account(key, body.Seq) {
@@ -104,6 +105,26 @@ func (c *Core) onReady(p *peer, h *wire.Header, payload []byte) error {
 	q.push(offered{h.A, h.B, body})
 	x.count++
 	return nil
+}
+
+// known forgets the refusals that the peer knew when it had received the frame seq:
+// offers come in the order in which they were made.
+func (x *offers) known(seq uint64) {
+	for x.refused.len() > 0 && x.refused.first().seq <= seq {
+		x.refused.pop()
+	}
+}
+
+func (x *offers) refuses(key offerKey) bool {
+	return slices.ContainsFunc(x.refused.rest(), func(r refusal) bool { return r.key == key })
+}
+
+// answerOffer says that an offer is not used: the receive that the peer's frame h is
+// about is not written to. The caller may say otherwise.
+func (c *Core) answerOffer(p *peer, h *wire.Header) *wire.Header {
+	a := &c.answer(p, wire.Withdrawn).Head
+	a.Src, a.Dst, a.A, a.B = h.Dst, h.Src, h.A, 1
+	return a
 }
 
 // account finds the oldest message that was sent after seq and that no offer is
@@ -209,13 +230,7 @@ func (c *Core) putDone(p *peer, token uint64, op *remoteOp, err error) {
 	if step.Do == mover.Tell && !step.Failed {
 		c.stats.Collisions++
 	}
-	if step.Do == mover.Tell && p.state != peerDead {
-		f, _ := c.emit(p, wire.Written)
-		f.Head.A, f.Head.Tag, f.Head.Dst = op.other, op.id, op.rank
-		if step.Failed {
-			f.Head.B = 1
-		}
-	}
+	c.tellWritten(p, op, step)
 	switch {
 	case st == nil:
 	case err == nil:
@@ -230,15 +245,14 @@ func (c *Core) onWithdraw(p *peer, h *wire.Header) error {
 	if _, err := c.hostedBy(p, h); err != nil {
 		return err
 	}
-	f := c.answer(p, wire.Withdrawn)
-	f.Head.Src, f.Head.Dst, f.Head.A, f.Head.B = h.Dst, h.Src, h.A, 1
+	a := c.answerOffer(p, h)
 	x := p.offers
 	if x == nil {
 		return nil
 	}
 	for i := range x.writing {
 		if x.writing[i].req == h.A {
-			f.Head.B = 0
+			a.B = 0
 			return nil
 		}
 	}
@@ -246,18 +260,25 @@ func (c *Core) onWithdraw(p *peer, h *wire.Header) error {
 	return nil
 }
 
-// dropOffers forgets what was offered to, and by, a rank that has left.
+// dropOffers forgets what was offered by a rank that has left, and to one of here.
 func (c *Core) dropOffers(rank uint32) {
+	c.peerOf(rank).offers.dropRank(rank)
+	if c.endpoints[rank] == nil {
+		return
+	}
 	for i := range c.peers {
-		x := c.peers[i].offers
-		if x == nil {
-			continue
-		}
-		for key, q := range x.open {
-			if key.src == rank || key.dst == rank {
-				x.count -= q.len()
-				delete(x.open, key)
-			}
+		c.peers[i].offers.dropRank(rank)
+	}
+}
+
+func (x *offers) dropRank(rank uint32) {
+	if x == nil {
+		return
+	}
+	for key, q := range x.open {
+		if key.src == rank || key.dst == rank {
+			x.count -= q.len()
+			delete(x.open, key)
 		}
 	}
 }

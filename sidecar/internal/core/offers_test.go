@@ -2,6 +2,7 @@ package core
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -268,5 +269,43 @@ func TestCancelOffered(t *testing.T) {
 	d.run()
 	if e := d.ports[1].ended; len(e) != 2 || e[1].Status != shm.StatusOK {
 		t.Errorf("the next message ends with %+v", e)
+	}
+}
+
+// TestRefusalsAreForgotten: a long job in which offers are refused now and then, each
+// of another envelope as collectives make them, is no fault of the peer's.
+func TestRefusalsAreForgotten(t *testing.T) {
+	c, ports := ringed(t, placing)
+	p := &c.peers[1]
+	offer := func(n, seq uint64) error {
+		body := wire.ReadyBody{Key: 1, Seq: seq, Poll: true}
+		h := wire.Header{Type: wire.Ready, Seq: n, Src: 1, Tag: n << 32, A: n, B: duoBytes, Credit: p.granted, Ack: p.out.base}
+		b := make([]byte, wire.ReadyBytes)
+		h.Length = uint32(body.Encode(b))
+		return c.Deliver(int64(n), 1, &h, b)
+	}
+	for n := uint64(1); n <= 10_000; n++ {
+		seq := p.out.last // the peer knows all refusals but this one
+		if p.offers != nil {
+			p.offers.lost = seq + 1 // much was sent since
+		}
+		if err := offer(n, seq); err != nil {
+			t.Fatalf("offer %d: %v", n, err)
+		}
+		c.Flush(int64(n), ports)
+		if err := c.acknowledge(p, p.out.last); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := p.offers.refused.len(); n > 1 {
+		t.Errorf("%d refusals are remembered, want the last one", n)
+	}
+	var err error
+	for n := uint64(10_001); err == nil && n < 20_000; n++ { // a peer that hears nothing
+		err = offer(n, 0)
+		c.Flush(int64(n), ports)
+	}
+	if !errors.Is(err, link.ErrProtocol) {
+		t.Errorf("refused offers without end: %v", err)
 	}
 }

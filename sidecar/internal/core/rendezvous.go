@@ -454,7 +454,11 @@ func (c *Core) writeDone(p *peer, op *remoteOp, err error) {
 	} else if st != nil {
 		st.move.Again()
 	}
-	step := mover.Written(p.caps, err)
+	c.tellWritten(p, op, mover.Written(p.caps, err))
+}
+
+// tellWritten carries out what is to be told of the end of a write.
+func (c *Core) tellWritten(p *peer, op *remoteOp, step mover.Step) {
 	if step.Do != mover.Tell || p.state == peerDead {
 		return
 	}

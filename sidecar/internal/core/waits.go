@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
@@ -68,25 +69,20 @@ func (c *Core) WaitsOf(i int) Waits {
 	if e.session == nil {
 		return w
 	}
-	type open struct {
-		request
-		req uint32
-	}
-	var oldest []open
-	for req := range e.session.requests {
-		q := e.session.requests[req]
+	var oldest []request
+	for _, q := range e.session.requests {
 		if q.kind == requestFree || q.kind == requestSend && q.id == 0 {
 			continue // the latter is over when its frame is acknowledged
 		}
 		w.More++
-		at, _ := slices.BinarySearchFunc(oldest, q.since, func(o open, since int64) int { return int(min(max(o.since-since, -1), 1)) })
+		at, _ := slices.BinarySearchFunc(oldest, q.since, func(o request, since int64) int { return cmp.Compare(o.since, since) })
 		if at < waitsTold {
-			oldest = slices.Insert(oldest, at, open{q, uint32(req)})
+			oldest = slices.Insert(oldest, at, q)
 			oldest = oldest[:min(len(oldest), waitsTold)]
 		}
 	}
 	for _, q := range oldest {
-		if x, ok := c.waitOf(q.request); ok {
+		if x, ok := c.waitOf(q); ok {
 			x.Since = q.since
 			w.Oldest = append(w.Oldest, x)
 		}

@@ -101,7 +101,7 @@ type Step struct {
 // pullLimit bounds the pulls of one message that are not answered wholly (P§5.3).
 const pullLimit = 256
 
-// errPull is an impossible Pull, Data or Written of a peer.
+// errPeer is what a peer has asked for or said that no correct one does.
 func errPeer(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{link.ErrProtocol}, args...)...)
 }
