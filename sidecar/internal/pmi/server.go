@@ -1,7 +1,8 @@
 // Package pmi is the process-management server of MPI programs: PMI-1, as the
 // libraries of MPICH and Intel speak it over a descriptor that they inherit
-// (PMI_FD) or a port that they dial (PMI_PORT). Ranks put and get short texts,
-// and barriers carry them between the pods (Tree).
+// (PMI_FD). The greeting of those that dial a port (PMI_PORT) is understood, but no
+// port is listened on. Ranks put and get short texts, and barriers carry them
+// between the pods (Tree).
 //
 // Every byte that a rank writes is bounded and checked before it is used.
 package pmi

@@ -15,6 +15,7 @@
 package regcache
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -42,24 +43,12 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() error {
-	if c.PinnedBytes == 0 {
-		c.PinnedBytes = 1 << 30
-	}
-	if c.Entries == 0 {
-		c.Entries = 128 << 10
-	}
-	if c.Sessions == 0 {
-		c.Sessions = 1
-	}
-	if c.PageBytes == 0 {
-		c.PageBytes = 4 << 10
-	}
-	if c.MergeBytes == 0 {
-		c.MergeBytes = 16 << 20
-	}
-	if c.Batch == 0 {
-		c.Batch = 16
-	}
+	c.PinnedBytes = cmp.Or(c.PinnedBytes, 1<<30)
+	c.Entries = cmp.Or(c.Entries, 128<<10)
+	c.Sessions = cmp.Or(c.Sessions, 1)
+	c.PageBytes = cmp.Or(c.PageBytes, 4<<10)
+	c.MergeBytes = cmp.Or(c.MergeBytes, 16<<20)
+	c.Batch = cmp.Or(c.Batch, 16)
 	if c.Entries < 1 || c.Sessions < 1 || c.Batch < 1 || c.Entries > 1<<30 {
 		return fmt.Errorf("regcache: %d entries, %d sessions, batches of %d: want at least 1 of each", c.Entries, c.Sessions, c.Batch)
 	}

@@ -14,6 +14,7 @@
 package reuse
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -44,30 +45,14 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() error {
-	if c.Buckets == 0 {
-		c.Buckets = 1 << 20
-	}
-	if c.Entries == 0 {
-		c.Entries = 1 << 18
-	}
-	if c.Sessions == 0 {
-		c.Sessions = 1
-	}
-	if c.Fraction == 0 {
-		c.Fraction = 0.25
-	}
-	if c.MinBytes == 0 {
-		c.MinBytes = 128
-	}
-	if c.Frequent == 0 {
-		c.Frequent = 0.2
-	}
-	if c.GrantNS == 0 {
-		c.GrantNS = 1e6
-	}
-	if c.Window == 0 {
-		c.Window = 1 << 16
-	}
+	c.Buckets = cmp.Or(c.Buckets, 1<<20)
+	c.Entries = cmp.Or(c.Entries, 1<<18)
+	c.Sessions = cmp.Or(c.Sessions, 1)
+	c.Fraction = cmp.Or(c.Fraction, 0.25)
+	c.MinBytes = cmp.Or(c.MinBytes, 128)
+	c.Frequent = cmp.Or(c.Frequent, 0.2)
+	c.GrantNS = cmp.Or(c.GrantNS, 1e6)
+	c.Window = cmp.Or(c.Window, 1<<16)
 	switch {
 	case c.Buckets < 2 || c.Buckets&(c.Buckets-1) != 0 || c.Buckets > 1<<30:
 		return fmt.Errorf("reuse: %d buckets, want a power of two, 2 to 2^30", c.Buckets)
