@@ -38,7 +38,7 @@ func (c *Core) accept(p *peer, h *wire.Header) (fresh bool, err error) {
 			return false, fmt.Errorf("%w: frame %d before the greeting", link.ErrProtocol, h.Seq)
 		}
 		// The peer has all frames up to h.Ack: go on after it.
-		p.out.rewind()
+		c.rewind(p)
 		p.state = peerReady
 		c.touch(p)
 	}

@@ -70,6 +70,7 @@ type Config struct {
 	CopyBytes     uint64         // an eager arena message up to this size is copied so that its send completes at once; default 8 KiB
 	FragmentBytes uint32         // payload of a Data frame; default 256 KiB, most wire.FrameMax
 	AheadBytes    uint64         // payload of large transfers that waits for a link: what a small message to the same peer waits behind; default 256 KiB
+	AheadFrames   int            // messages of a rank that wait for links, before it is not heard; default 256
 	CreditBytes   uint64         // eager bytes in flight from one peer; default 1 MiB
 	Heartbeat     time.Duration  // silence after which a heartbeat is sent; default 500 ms
 	DeadAfter     time.Duration  // silence, or failed reconnecting, after which a peer is dead; default 3 s
@@ -103,6 +104,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.AheadBytes == 0 {
 		c.AheadBytes = 256 << 10
+	}
+	if c.AheadFrames <= 0 {
+		c.AheadFrames = 256
 	}
 	if c.CreditBytes == 0 {
 		c.CreditBytes = 1 << 20
@@ -269,6 +273,7 @@ func (c *Core) Stats() Stats {
 	s := c.stats
 	s.UnexpectedBytes, s.UnexpectedPeak = c.pool.inUse, c.pool.peak
 	s.Sends, s.Receives, s.Parked = c.sends.used, c.recvs.used, c.parked.used
+	s.Collectives, s.Probes, s.Accesses = c.colls.used, c.probes.used, c.origins.used
 	for i := range c.peers {
 		p := &c.peers[i]
 		if p.known && !p.self {

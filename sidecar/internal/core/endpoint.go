@@ -22,6 +22,7 @@ type endpoint struct {
 	claimed []uint64     // messages that matched probes have taken and nobody has received
 	wins    map[uint32]*window
 	offers  map[link.Peer]int // receives that are offered to a peer
+	backlog int               // messages that no link has taken
 }
 
 func newEndpoint(rank uint32, seed uint64) *endpoint {

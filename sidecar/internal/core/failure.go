@@ -138,6 +138,8 @@ func (c *Core) loss(p *peer, cause error) *Failure {
 // dropOutbox lets go of everything that was on its way to a dead peer.
 func (c *Core) dropOutbox(p *peer) {
 	o := &p.out
+	c.shift(o, o.next, o.last, -1)
+	o.next = o.last
 	for o.base < o.last {
 		o.base++
 		i := o.base & uint64(len(o.frames)-1)
@@ -156,7 +158,7 @@ func (c *Core) dropOutbox(p *peer) {
 			c.unhold(a.session)
 		}
 	}
-	o.next = o.last
+	o.next = o.last // what its ends have emitted
 	c.dropInbound(p)
 	p.streams.clear()
 	c.dropGots(p)

@@ -113,6 +113,9 @@ func (c *Core) postSome(p *peer, to Poster, frames []*link.Frame) int {
 		p.out.queued -= f.Payload.Len
 		c.budget.bytes -= int64(f.Payload.Len)
 		c.stats.FramesOut++
+		if e := c.speaker(f); e != nil {
+			e.backlog--
+		}
 		c.ports.Note(NotePost, p.id, f.Head.Dst, f.Head.Tag, uint64(f.Head.Length), f.Head.Seq)
 	}
 	p.out.next += uint64(n)

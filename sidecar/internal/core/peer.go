@@ -246,6 +246,10 @@ func (c *Core) acknowledge(p *peer, seq uint64) error {
 	if seq > o.next && !(p.state == peerGreeting && seq <= o.last) {
 		return fmt.Errorf("%w: acknowledges frame %d of %d posted", link.ErrProtocol, seq, o.next)
 	}
+	if seq > o.next { // it has come, on a connection before
+		c.shift(o, o.next, seq, -1)
+		o.next = seq
+	}
 	mask := uint64(len(o.frames) - 1)
 	for o.base < seq {
 		o.base++
@@ -255,7 +259,6 @@ func (c *Core) acknowledge(p *peer, seq uint64) error {
 			mask = uint64(len(o.frames) - 1) // released may emit
 		}
 	}
-	o.next = max(o.next, o.base)
 	return nil
 }
 

@@ -38,6 +38,7 @@ func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
 	}
 	step.Offer.Data = o.data.word()
 	f, _ := c.emit(p, wire.RTS)
+	s.endpoint.backlog++
 	o.header(&f.Head)
 	c.tellBusy(&f.Head)
 	f.Head.A, f.Head.B = o.total, id

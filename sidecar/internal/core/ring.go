@@ -180,7 +180,7 @@ func (c *Core) ringWritten(p *peer, number uint64, err error) {
 		return // of a connection that is gone, with all that was in the ring
 	}
 	if p.ringOut.Ended(err) {
-		p.out.rewind()
+		c.rewind(p)
 	}
 	c.touch(p)
 }

@@ -150,6 +150,7 @@ func (o *outgoing) header(f *wire.Header) {
 // copied payloads, at the acknowledgement for others.
 func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 	f, a := c.emit(p, wire.Eager)
+	s.endpoint.backlog++
 	o.header(&f.Head)
 	f.Head.A, f.Head.B, f.Head.Length = o.total, uint64(o.data.word()), uint32(o.total)
 	c.stats.Eager.add(o.total)

@@ -230,7 +230,7 @@ func (e *Engine) intake(a *attached) int {
 	if a.ended {
 		most = min(most, a.last)
 	}
-	for limit := e.core.Effort() + intakeEffort; n < most && !a.closing && e.core.Effort() < limit && a.Next(&e.d); {
+	for limit := e.core.Effort() + intakeEffort; n < most && !a.closing && e.core.Effort() < limit && !e.core.Held(a.id) && a.Next(&e.d); {
 		n++
 		if err := e.core.Submit(e.now, a.id, &e.d); err != nil {
 			e.expel(a, err)
@@ -238,7 +238,7 @@ func (e *Engine) intake(a *attached) int {
 	}
 	if a.ended {
 		a.last -= n
-		if a.last == 0 || n == 0 {
+		if a.last == 0 || n == 0 && !e.core.Held(a.id) {
 			e.detach(a, errVanished)
 		}
 	}

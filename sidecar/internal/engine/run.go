@@ -83,7 +83,7 @@ func (e *Engine) sleep() {
 	}
 	ready := e.mail.waiting.Load()
 	for _, a := range e.active {
-		ready = ready || a.Ready()
+		ready = ready || a.Ready() && !e.core.Held(a.id)
 	}
 	d := e.untilTimer()
 	if !ready && !e.unfinished() && (e.armed == nil || !e.armed.Arm()) {

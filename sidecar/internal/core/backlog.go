@@ -1,0 +1,43 @@
+package core
+
+import (
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Messages to a peer leave in the order in which they came, so that what one
+// rank has said waits in front of what its neighbours say. A rank whose messages
+// wait for links is therefore not heard until they have gone: a flood of small
+// messages fills its own ring, and its neighbours wait for a bounded part of it.
+// Large transfers and one-sided operations have turns instead (rota).
+
+// Held reports that no more descriptors should be taken from a session for now.
+// The link that takes what waits is work, which ends it.
+func (c *Core) Held(id SessionID) bool {
+	s := c.sessions[id]
+	return s != nil && s.endpoint.backlog >= c.cfg.AheadFrames && c.fail == nil
+}
+
+// speaker is the rank of here whose message begins with f; nil: none does.
+func (c *Core) speaker(f *link.Frame) *endpoint {
+	if t := f.Head.Type; t != wire.Eager && t != wire.RTS {
+		return nil
+	}
+	return c.endpoints[f.Head.Src]
+}
+
+// shift counts the messages among the frames after one, up to and including the
+// other, as waiting, or as not waiting any more.
+func (c *Core) shift(o *outbox, from, to uint64, by int) {
+	for s := from + 1; s <= to; s++ {
+		if e := c.speaker(o.frames[s&uint64(len(o.frames)-1)]); e != nil {
+			e.backlog += by
+		}
+	}
+}
+
+// rewind has all frames to p posted again that it has not acknowledged.
+func (c *Core) rewind(p *peer) {
+	c.shift(&p.out, p.out.base, p.out.next, 1)
+	p.out.rewind()
+}

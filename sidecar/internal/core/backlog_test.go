@@ -1,0 +1,57 @@
+package core
+
+import (
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// TestBacklog: a rank whose messages wait for a link is not heard until they have
+// gone, and its neighbour is. The count stays right over a broken connection, of
+// which nobody knows how much has come, and over the peer's end.
+func TestBacklog(t *testing.T) {
+	x := newCrowd(t)
+	p := &x.core.peers[1]
+	x.room = 101 // the greeting, too
+	say := func(rank SessionID) {
+		d := shm.Descriptor{Op: shm.OpSend, Peer: 2, Flags: shm.FlagSilent}
+		d.SetInline([]byte("12345678"))
+		x.submit(rank, d)
+	}
+	counts := func(when string, first, second int) {
+		t.Helper()
+		for rank, want := range []int{first, second} {
+			if e := x.core.endpoints[rank]; e.backlog != want || x.core.Held(SessionID(rank)) != (want >= 256) {
+				t.Errorf("%s: %d messages of rank %d wait, held=%v; want %d", when, e.backlog, rank, x.core.Held(SessionID(rank)), want)
+			}
+		}
+	}
+	for range 300 {
+		say(0)
+	}
+	say(1)
+	counts("submitted", 300, 1)
+	x.core.Flush(2, x)
+	counts("100 are posted", 200, 1)
+	x.core.LinkDown(3, 1, link.ErrBroken)
+	x.core.LinkUp(3, 1, link.Caps{Name: "test"})
+	greeting := wire.Header{Type: wire.Ack, Ack: 60, Credit: p.granted}
+	if err := x.core.Deliver(3, 1, &greeting, nil); err != nil {
+		t.Fatal(err)
+	}
+	counts("60 have come, on the connection before", 240, 1)
+	x.room = 1 << 20
+	for x.core.Flush(4, x) {
+	}
+	counts("all are posted", 0, 0)
+	x.room = 0
+	for range 256 {
+		say(0)
+	}
+	counts("the link is stuck", 256, 0)
+	p.bye = true // so that the job goes on
+	x.core.peerDied(p, link.ErrBroken)
+	counts("the peer has ended", 0, 0)
+}
