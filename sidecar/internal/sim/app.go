@@ -31,6 +31,7 @@ type app struct {
 	extras   []*operation // of the plan: what is no message
 	posted   int
 	open     int
+	burst    int // fewer operations are posted in one step
 	failed   bool
 	dead     bool             // its process was killed, has attacked, or has left early
 	deserts  float64          // when it leaves, in good order and in the middle; 0: never
@@ -70,7 +71,7 @@ type operation struct {
 const (
 	arenaBytes = 6 << 20
 	chunk      = 16 << 10
-	burst      = 4  // fewer operations are posted in one step
+	burst      = 4  // of a usual application
 	earlyPace  = 20 // how much slower applications are whose receives come first: connections are made meanwhile
 )
 
@@ -90,7 +91,7 @@ func newApp(w *world, rank uint32) (*app, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &app{w: w, rank: rank, control: c, slab: c.Slab(), arena: *arenas.Get().(*[]byte)}
+	a := &app{w: w, rank: rank, burst: burst, control: c, slab: c.Slab(), arena: *arenas.Get().(*[]byte)}
 	if a.session, err = session.New(c, a.arena, rank); err != nil {
 		return nil, err
 	}
@@ -159,7 +160,7 @@ func (a *app) step() error {
 	}
 	// However many are open: a program that waits for a send before it posts
 	// its receive may stand still by its own fault.
-	for range a.w.rng.IntN(burst) {
+	for range a.w.rng.IntN(a.burst) {
 		if a.w.early && a.w.rng.IntN(earlyPace) > 0 {
 			break
 		}

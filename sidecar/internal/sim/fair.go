@@ -29,6 +29,7 @@ const (
 	fairTrips    = 20
 	fairFragment = 2 << 10
 	fairAhead    = 8 << 10 // bytes ahead of a link
+	fairFrames   = 16      // messages of a rank ahead of a link
 	fairPerPoll  = 4 << 10 // of the link within a sidecar
 	// What a round trip takes at most, in nanoseconds, by the size of the pair's
 	// messages: twice the most of 20,000 seeds.
@@ -47,7 +48,7 @@ func Fair(seed uint64) error {
 	}
 	w.net = newNetwork(w.rng, 2)
 	w.net.calm = true
-	w.fair = true
+	w.fair, w.watch = true, w.watchTurn
 	err := w.guarded(func() error {
 		if err := w.boot(); err != nil {
 			return err
@@ -56,7 +57,7 @@ func Fair(seed uint64) error {
 		return w.run()
 	})
 	if err == nil {
-		err = w.checkTrips()
+		err = w.checkTrips(w.fairTrip())
 	}
 	if err = w.end(err); err != nil {
 		return fmt.Errorf("fair seed %d: %w", seed, err)
@@ -66,6 +67,13 @@ func Fair(seed uint64) error {
 
 // planFair gives the busy rank one kind of work and the pair its messages.
 func (w *world) planFair() {
+	w.planPair()
+	w.planBulk()
+	w.number()
+}
+
+// planPair gives the pair its messages.
+func (w *world) planPair() {
 	size := []int{8, 8, 20_000}[w.rng.IntN(3)]
 	ping, pong := w.apps[pingRank], w.apps[pongRank]
 	var last *operation
@@ -77,7 +85,10 @@ func (w *world) planFair() {
 		pong.ops = append(pong.ops, there[1], back[0])
 		last = back[1]
 	}
-	w.planBulk()
+}
+
+// number gives operations their requests' numbers.
+func (w *world) number() {
 	for _, a := range w.apps {
 		for i, o := range a.ops {
 			o.req = uint32(i)
@@ -235,13 +246,17 @@ func (w *world) watchTurn() error {
 	return nil
 }
 
-// checkTrips compares each round trip with what it may take.
-func (w *world) checkTrips() error {
-	ops := w.apps[pingRank].ops
-	most := int64(fairTripSmall)
-	if len(ops[0].payload) > shm.InlineMax {
-		most = fairTripLarge
+// fairTrip is what a round trip of the pair may take.
+func (w *world) fairTrip() int64 {
+	if len(w.apps[pingRank].ops[0].payload) > shm.InlineMax {
+		return fairTripLarge
 	}
+	return fairTripSmall
+}
+
+// checkTrips compares each round trip with the most that it may take.
+func (w *world) checkTrips(most int64) error {
+	ops := w.apps[pingRank].ops
 	for i := 2; i+1 < len(ops); i += 2 { // the first one makes the connection
 		if d := ops[i+1].overAt - ops[i].postedAt; d > most {
 			return fmt.Errorf("round trip %d of the innocent pair took %d us", i/2, d/1000)

@@ -66,6 +66,22 @@ func TestSeedsFair(t *testing.T) {
 	}
 }
 
+// TestSeedsHoard runs jobs with a hoarder of many seeds.
+func TestSeedsHoard(t *testing.T) {
+	if *only != 0 {
+		if err := Hoard(*only); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	for i := range uint64(max(*seeds/100, 20)) {
+		seed := *first/100 + 1 + i
+		if err := Hoard(seed); err != nil {
+			t.Fatalf("%v\n\tgo test ./sidecar/internal/sim -run SeedsHoard -sim.seed=%d", err, seed)
+		}
+	}
+}
+
 // TestSeedsCached runs jobs whose links keep registrations.
 func TestSeedsCached(t *testing.T) {
 	if *only != 0 {

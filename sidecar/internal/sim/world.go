@@ -30,13 +30,15 @@ type world struct {
 	hostile   bool
 	slow      int // pod that seldom gets the processor; -1: none
 	parts     []*exposed
-	killAt    float64   // when: the part of the job's operations that are posted by then
-	breaks    []float64 // when to break a connection, likewise
-	broken    int       // connections that were broken while they were up
-	fair      bool      // a fair job
-	early     bool      // receives are posted before sends, and offered
-	over      bool      // nobody looks any more
-	desertion bool      // ranks leave in the middle
+	killAt    float64      // when: the part of the job's operations that are posted by then
+	breaks    []float64    // when to break a connection, likewise
+	broken    int          // connections that were broken while they were up
+	fair      bool         // a fair job
+	watch     func() error // looks at what a step has done; nil: nobody does
+	credit    uint64       // eager bytes from one peer
+	early     bool         // receives are posted before sends, and offered
+	over      bool         // nobody looks any more
+	desertion bool         // ranks leave in the middle
 	silence   silence
 	leaving   []bool // by pod, those that have begun to end; nil: all stay to the end
 	caching   bool   // links keep registrations
@@ -172,7 +174,7 @@ func (w *world) config(self linkPeer) core.Config {
 	if w.fair {
 		return core.Config{
 			Self: self, PodOf: w.podOf, Pods: len(w.net.ports), Seed: w.seed, Rendezvous: drawProtocol(w.rng),
-			EagerBytes: 4 << 10, FragmentBytes: fairFragment, AheadBytes: fairAhead, StartWithin: 5 * time.Second,
+			EagerBytes: 4 << 10, FragmentBytes: fairFragment, AheadBytes: fairAhead, AheadFrames: fairFrames, StartWithin: 5 * time.Second, CreditBytes: w.credit,
 		}
 	}
 	return core.Config{
@@ -263,8 +265,8 @@ func (w *world) run() error {
 			}
 			done = done && a.done()
 		}
-		if w.fair {
-			if err := w.watchTurn(); err != nil {
+		if w.watch != nil {
+			if err := w.watch(); err != nil {
 				return err
 			}
 		}
@@ -371,8 +373,9 @@ func (w *world) settle() error {
 	for i, e := range w.engines {
 		s := e.Counters()
 		used, returned = used+s.CreditUsed, returned+s.CreditReturned
-		if s.Sends != 0 || s.Receives != 0 || s.Parked != 0 || s.UnexpectedBytes != 0 {
-			return fmt.Errorf("pod %d has left %d sends, %d receives, %d messages, %d bytes", i, s.Sends, s.Receives, s.Parked, s.UnexpectedBytes)
+		if open(s) != 0 || s.Parked != 0 || s.UnexpectedBytes != 0 {
+			return fmt.Errorf("pod %d has left %d sends, %d receives, %d collectives, %d probes, %d accesses, %d messages, %d bytes",
+				i, s.Sends, s.Receives, s.Collectives, s.Probes, s.Accesses, s.Parked, s.UnexpectedBytes)
 		}
 		if f := e.Failure(); f != nil {
 			return fmt.Errorf("pod %d failed: %w", i, f)
@@ -389,6 +392,9 @@ func (w *world) settle() error {
 	}
 	return nil
 }
+
+// open counts requests.
+func open(s core.Stats) int { return s.Sends + s.Receives + s.Collectives + s.Probes + s.Accesses }
 
 // idle lets d nanoseconds pass.
 func (w *world) idle(d int64) {
