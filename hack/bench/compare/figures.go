@@ -25,8 +25,16 @@ type key struct {
 	side, mode string
 }
 
-// figures holds the median of every figure that was read.
-type figures map[key]float64
+// figures holds the values of every figure that was read, one a round.
+type figures map[key][]float64
+
+// median is a figure over all rounds; false: there is none.
+func (f figures) median(k key) (float64, bool) {
+	if len(f[k]) == 0 {
+		return 0, false
+	}
+	return median(f[k]), true
+}
 
 // line is one JSON line. The value lies under the name of its unit.
 type line struct {
@@ -56,7 +64,7 @@ func (l line) value() *float64 {
 // that a peer may say more than is compared; an unknown test or a line without
 // its value is an error, because it would otherwise be lost silently.
 func readFigures(r io.Reader) (figures, error) {
-	all := map[key][]float64{}
+	f := figures{}
 	in := bufio.NewScanner(r)
 	for number := 1; in.Scan(); number++ {
 		text := bytes.TrimSpace(in.Bytes())
@@ -67,14 +75,10 @@ func readFigures(r io.Reader) (figures, error) {
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", number, err)
 		}
-		all[k] = append(all[k], v)
+		f[k] = append(f[k], v)
 	}
 	if err := in.Err(); err != nil {
 		return nil, fmt.Errorf("read figures: %w", err)
-	}
-	f := figures{}
-	for k, values := range all {
-		f[k] = median(values)
 	}
 	return f, nil
 }
@@ -95,9 +99,9 @@ func parseLine(text []byte) (key, float64, error) {
 	return k, *v, nil
 }
 
-// median of an odd or even number of values; it reorders them.
+// median of an odd or even number of values.
 func median(values []float64) float64 {
-	slices.Sort(values)
+	values = slices.Sorted(slices.Values(values))
 	n := len(values)
 	return (values[(n-1)/2] + values[n/2]) / 2
 }

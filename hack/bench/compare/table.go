@@ -10,7 +10,7 @@ import (
 )
 
 // order is that of the columns; a peer that is not in it comes after, by name.
-var order = []string{chain, openmpiTCP, outriggerTCP, openmpiVader, outriggerLocal}
+var order = []string{chain, wire, openmpiTCP, outriggerTCP, openmpiVader, outriggerLocal}
 
 var units = []struct{ test, title string }{
 	{latency, "Latency, us (half a round trip)"},
@@ -106,7 +106,7 @@ func columns(peers []string) []string {
 }
 
 func cell(f figures, k key) string {
-	if v, ok := f[k]; ok {
+	if v, ok := f.median(k); ok {
 		return number(v)
 	}
 	return ""
