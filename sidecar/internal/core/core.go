@@ -46,7 +46,11 @@ type Ports interface {
 // Remote is the part of Ports that serves links with remote memory access.
 type Remote interface {
 	Register(peer link.Peer, ref link.Ref) (link.Key, error)
+	// Deregister ends a registration at once: its operation has ended early.
 	Deregister(peer link.Peer, key link.Key)
+	// Release ends the use of a registration whose operation has ended in order:
+	// the peer has said so, and does not reach for the memory any more.
+	Release(peer link.Peer, key link.Key)
 	Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) error
 	Write(peer link.Peer, token uint64, src link.Ref, dst link.Key, notify uint64) error
 }

@@ -56,6 +56,7 @@ func (p *duoPort) Register(_ link.Peer, ref link.Ref) (link.Key, error) {
 }
 
 func (p *duoPort) Deregister(_ link.Peer, k link.Key) { delete(p.duo.keys, k.Key) }
+func (p *duoPort) Release(_ link.Peer, k link.Key)    { delete(p.duo.keys, k.Key) }
 
 func (p *duoPort) Read(_ link.Peer, token uint64, dst link.Ref, src link.Key) error {
 	p.start(token, dst, src, 0, func(mine, theirs []byte) { copy(mine, theirs) })

@@ -83,8 +83,8 @@ func (c *Core) hasCome(r *recv) bool {
 }
 
 // closeOffer makes r a receive like others. Its memory is as if it had not been
-// offered.
-func (c *Core) closeOffer(r *recv) {
+// offered. refused says that the sender knows, and does not write to it.
+func (c *Core) closeOffer(r *recv, refused bool) {
 	if !r.offered {
 		return
 	}
@@ -93,7 +93,7 @@ func (c *Core) closeOffer(r *recv) {
 	}
 	from := c.peerOf(r.pattern.Source)
 	if key, ok := r.move.Key(); ok {
-		c.ports.Deregister(from.id, key)
+		c.endKey(from.id, key, refused)
 	}
 	r.move = mover.Target{}
 	c.countOffer(r)
@@ -129,7 +129,7 @@ func (c *Core) arriveOffered(r *recv, id uint64) bool {
 		c.put(r, id)
 		return false
 	}
-	c.closeOffer(r)
+	c.closeOffer(r, true) // else it would have said Taken before
 	return true
 }
 
@@ -189,11 +189,11 @@ func (c *Core) onWithdrawn(p *peer, h *wire.Header) error {
 		c.put(r, h.A)
 	case r.matched || h.B == 0: // it has its message, or gets it
 	case r.withdrawn:
-		c.closeOffer(r)
+		c.closeOffer(r, true)
 		r.endpoint.space(r.coll).Cancel(r.posted)
 		c.endRecv(h.A, r, shm.StatusCancelled)
 	default:
-		c.closeOffer(r)
+		c.closeOffer(r, true)
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func (c *Core) onPut(p *peer, r *recv, id uint64, whole bool, h *wire.Header) {
 		return
 	}
 	c.take(r)
-	c.closeOffer(r)
+	c.closeOffer(r, false)
 	r.move = mover.Target{Remote: h.Tag, Total: r.length, Want: r.want}
 	c.moveTarget(p, r, id, r.move.Again())
 }

@@ -135,9 +135,9 @@ func (c *Core) endRecv(id uint64, r *recv, status shm.Status) {
 	if r.offered && status == shm.StatusOK {
 		c.countOffer(r)
 	}
-	c.closeOffer(r)
+	c.closeOffer(r, false)
 	if key, ok := r.move.Key(); ok {
-		c.ports.Deregister(r.peer, key)
+		c.endKey(r.peer, key, status == shm.StatusOK)
 	}
 	if r.parked {
 		c.dropEager(r)

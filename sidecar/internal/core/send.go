@@ -236,7 +236,7 @@ func (c *Core) onMatched(p *peer, h *wire.Header) error {
 // endSend releases what a remembered send holds and completes it.
 func (c *Core) endSend(id uint64, st *send, status shm.Status) {
 	if key, ok := st.move.Key(); ok {
-		c.ports.Deregister(c.peerOf(st.dst).id, key)
+		c.endKey(c.peerOf(st.dst).id, key, status == shm.StatusOK)
 	}
 	o, held := st.owner, st.held
 	if st.orphan {
@@ -254,6 +254,16 @@ func (c *Core) endSend(id uint64, st *send, status shm.Status) {
 	c.sendDone(c.sessions[o.session], o, status)
 	if held {
 		c.unhold(o.session)
+	}
+}
+
+// endKey ends the registration of a rendezvous, which its link may keep where the
+// protocol has come to its end.
+func (c *Core) endKey(peer link.Peer, key link.Key, inOrder bool) {
+	if inOrder {
+		c.ports.Release(peer, key)
+	} else {
+		c.ports.Deregister(peer, key)
 	}
 }
 

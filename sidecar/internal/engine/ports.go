@@ -115,6 +115,15 @@ func (e *Engine) Register(peer link.Peer, ref link.Ref) (link.Key, error) {
 // Deregister ends a registration.
 func (e *Engine) Deregister(peer link.Peer, key link.Key) { e.remote(peer).Deregister(key) }
 
+// Release ends the use of a registration, which the link may keep.
+func (e *Engine) Release(peer link.Peer, key link.Key) {
+	if k, ok := e.linkTo(peer).(Releaser); ok {
+		k.Release(key)
+	} else {
+		e.remote(peer).Deregister(key)
+	}
+}
+
 // Read starts a remote read.
 func (e *Engine) Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) error {
 	return e.remote(peer).Read(peer, token, dst, src)

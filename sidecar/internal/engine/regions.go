@@ -14,6 +14,10 @@ type Keeper interface {
 	DropRegion(region link.Region)
 }
 
+// Releaser is a link.Remote that can keep a registration whose operation has ended
+// in order for the next one. Others deregister it.
+type Releaser interface{ Release(link.Key) }
+
 // Holder is a Keeper that keeps registrations beyond the operations that they were
 // made for (package gather). It is told of each session's memory before anything of
 // it can be sent.

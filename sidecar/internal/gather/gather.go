@@ -74,8 +74,9 @@ type member struct {
 	known   bool
 }
 
-// New makes a chooser of which to pins the memory.
-func New(cfg Config, to regcache.Registrar) (*Chooser, error) {
+// New makes a chooser of which local pins the memory that is gathered from, and
+// remote that which peers reach, if it is kept.
+func New(cfg Config, local, remote regcache.Registrar) (*Chooser, error) {
 	n := max(cfg.Sessions, 1)
 	cfg.Reuse.Sessions, cfg.Local.Sessions = n, n
 	c := &Chooser{copied: make([]uint64, n), gathered: make([]uint64, n)}
@@ -83,13 +84,13 @@ func New(cfg Config, to regcache.Registrar) (*Chooser, error) {
 	if c.table, err = reuse.New(cfg.Reuse); err != nil {
 		return nil, err
 	}
-	if c.local, err = regcache.New(cfg.Local, to); err != nil {
+	if c.local, err = regcache.New(cfg.Local, local); err != nil {
 		return nil, err
 	}
 	if cfg.Remote != nil {
-		remote := *cfg.Remote
-		remote.Sessions = n
-		if c.remote, err = regcache.New(remote, to); err != nil {
+		kept := *cfg.Remote
+		kept.Sessions = n
+		if c.remote, err = regcache.New(kept, remote); err != nil {
 			return nil, err
 		}
 	}

@@ -7,17 +7,10 @@ import (
 )
 
 // Remote is a link whose registrations of applications' memory go through the cache.
-// The engine hands it to the core in the link's place.
+// The engine has it in the link's place.
 type Remote struct {
 	link.Remote
 	*Chooser
-}
-
-// Releaser is a link that can keep a registration of which the core knows that its
-// operation has ended in order, as its peer has said. Without it the core calls
-// Deregister.
-type Releaser interface {
-	Release(link.Key)
 }
 
 // pinner makes a link a regcache.Registrar.
@@ -32,40 +25,59 @@ func (p pinner) Deregister(keys []link.Key) {
 
 // Over puts a cache over a link.
 func Over(l link.Remote, cfg Config) (*Remote, error) {
-	c, err := New(cfg, pinner{l})
+	c, err := New(cfg, pinner{l}, pinner{l})
 	if err != nil {
 		return nil, err
 	}
 	return &Remote{Remote: l, Chooser: c}, nil
 }
 
-// kept reports whether registrations of a range go through the cache: those of
-// applications' memory do. The engine's own is registered for good.
-func (r *Remote) kept(ref link.Ref) bool { return r.remote != nil && r.Knows(ref.Region) }
-
 // Register makes ref reachable by peers until Deregister, or Release.
 func (r *Remote) Register(ref link.Ref) (link.Key, error) {
-	if !r.kept(ref) {
-		return r.Remote.Register(ref)
+	if r.Exports(ref) {
+		return r.Export(ref)
 	}
-	l, ok := r.remote.Acquire(ref)
+	return r.Remote.Register(ref)
+}
+
+// Deregister ends a registration at once, whoever shares it: its operation has ended
+// early.
+func (r *Remote) Deregister(k link.Key) {
+	if !r.EndExport(k, false) {
+		r.Remote.Deregister(k)
+	}
+}
+
+// Release ends the use of a registration whose operation has ended in order
+// (engine.Releaser).
+func (r *Remote) Release(k link.Key) {
+	if !r.EndExport(k, true) {
+		r.Remote.Deregister(k)
+	}
+}
+
+// Exports reports whether registrations of a range for peers go through the cache:
+// those of applications' memory do. The engine's own is registered for good.
+func (c *Chooser) Exports(ref link.Ref) bool { return c.remote != nil && c.Knows(ref.Region) }
+
+// Export gives the key of a registration for peers that contains ref, made now if
+// there is none. Preconditions: Exports(ref).
+func (c *Chooser) Export(ref link.Ref) (link.Key, error) {
+	l, ok := c.remote.Acquire(ref)
 	if !ok {
 		return link.Key{}, fmt.Errorf("%w: %d bytes", ErrNoRoom, ref.Len)
 	}
 	return l.Key, nil
 }
 
-// Deregister ends a registration at once, whoever shares it: its operation has ended
-// early.
-func (r *Remote) Deregister(k link.Key) {
-	if r.remote == nil || !r.remote.Revoke(k) {
-		r.Remote.Deregister(k)
+// EndExport ends the use of a registration for peers; one whose operation has not
+// ended in order ends with it, whoever shares it. false: the key is not of the cache.
+func (c *Chooser) EndExport(k link.Key, inOrder bool) bool {
+	switch {
+	case c.remote == nil:
+		return false
+	case inOrder:
+		return c.remote.ReleaseKey(k)
 	}
-}
-
-// Release ends the use of a registration whose operation has ended in order.
-func (r *Remote) Release(k link.Key) {
-	if r.remote == nil || !r.remote.ReleaseKey(k) {
-		r.Remote.Deregister(k)
-	}
+	return c.remote.Revoke(k)
 }

@@ -48,17 +48,6 @@ var _ engine.Stream = &cached{}
 // Attach implements engine.Stream.
 func (c *cached) Attach(peer link.Peer, fd int) error { return c.port.Attach(peer, fd) }
 
-// Deregister keeps the registration where every operation ends in order, and ends it
-// at once in jobs where somebody dies or leaves: the core does not tell the two apart
-// yet.
-func (c *cached) Deregister(k link.Key) {
-	if c.port.net.deadly {
-		c.Remote.Deregister(k)
-		return
-	}
-	c.Release(k)
-}
-
 // checkCaches compares what is registered with what the caches have and the rings
 // need.
 func (w *world) checkCaches(pod, rings int) error {

@@ -104,7 +104,7 @@ func (w *World) chooser(n *node, sessions int) (*gather.Chooser, error) {
 		cfg = *w.cfg.Gather
 	}
 	cfg.Sessions = sessions
-	c, err := gather.New(cfg, pins{n})
+	c, err := gather.New(cfg, pins{n}, nil)
 	if err != nil || w.cfg.Gather == nil {
 		return nil, err
 	}

@@ -77,7 +77,7 @@ func (k *known) timePins(scratch []byte) (samples []reuse.Sample) {
 // timeLooks finds buffers that are registered: with a table and a cache like the
 // link's.
 func timeLooks() float64 {
-	c, err := gather.New(gather.Config{Reuse: reuse.Config{Frequent: -1}}, noDevice{})
+	c, err := gather.New(gather.Config{Reuse: reuse.Config{Frequent: -1}}, noDevice{}, nil)
 	if err != nil {
 		return 0
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/regcache"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
 )
 
@@ -33,15 +34,16 @@ type knownUse struct {
 	lease gather.Lease
 }
 
-// appBytes bounds the registrations of applications' memory that are kept.
+// appBytes bounds the registrations of applications' memory that are kept: those
+// that are sent from, and those that peers reach.
 const appBytes = 512 << 20
 
-func newKnown(n nic, memory func(link.Ref) []byte, ranks int, log *slog.Logger) (*known, error) {
+func newKnown(n nic, memory func(link.Ref) []byte, ranks int, peers regcache.Registrar, log *slog.Logger) (*known, error) {
 	k := &known{own: own{nic: n, memory: memory}, regions: map[uint64]region{}, log: log}
-	cfg := gather.Config{Sessions: ranks}
+	cfg := gather.Config{Sessions: ranks, Remote: &regcache.Config{PinnedBytes: appBytes}}
 	cfg.Local.PinnedBytes = appBytes
 	var err error
-	k.chooser, err = gather.New(cfg, k)
+	k.chooser, err = gather.New(cfg, k, peers)
 	return k, err
 }
 

@@ -111,7 +111,7 @@ func newLink(cfg Config, memory link.Memory, n nic) (*Link, error) {
 	l := &Link{cfg: cfg, memory: memory, nic: n, port: n.about(), conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), epoll: -1, inline: n.inlineMax(), exported: map[link.Key]region{}}
 	l.chosen = -1
 	var err error
-	if l.known, err = newKnown(n, func(r link.Ref) []byte { return l.memory.Bytes(r) }, max(cfg.Ranks, 1), cfg.Log); err != nil {
+	if l.known, err = newKnown(n, func(r link.Ref) []byte { return l.memory.Bytes(r) }, max(cfg.Ranks, 1), exporter{l}, cfg.Log); err != nil {
 		return nil, errors.Join(err, n.close())
 	}
 	l.streaming.l = l

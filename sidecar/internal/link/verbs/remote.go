@@ -15,6 +15,32 @@ func (l *Link) Register(ref link.Ref) (link.Key, error) {
 	if l.gone != nil {
 		return link.Key{}, l.gone
 	}
+	if l.known.chooser.Exports(ref) {
+		return l.known.chooser.Export(ref)
+	}
+	return exporter{l}.Register(ref)
+}
+
+// Deregister ends a registration.
+func (l *Link) Deregister(k link.Key) {
+	if !l.known.chooser.EndExport(k, false) {
+		l.unexport(k)
+	}
+}
+
+// Release ends the use of a registration (engine.Releaser).
+func (l *Link) Release(k link.Key) {
+	if !l.known.chooser.EndExport(k, true) {
+		l.unexport(k)
+	}
+}
+
+// exporter registers what peers reach (regcache.Registrar).
+type exporter struct{ l *Link }
+
+// Register makes ref reachable by peers.
+func (x exporter) Register(ref link.Ref) (link.Key, error) {
+	l := x.l
 	mem := l.memory.Bytes(ref)
 	r, err := l.nic.register(mem, randomAddress(mem), true)
 	if err != nil {
@@ -26,8 +52,14 @@ func (l *Link) Register(ref link.Ref) (link.Key, error) {
 	return k, nil
 }
 
-// Deregister ends a registration.
-func (l *Link) Deregister(k link.Key) {
+// Deregister ends registrations.
+func (x exporter) Deregister(keys []link.Key) {
+	for _, k := range keys {
+		x.l.unexport(k)
+	}
+}
+
+func (l *Link) unexport(k link.Key) {
 	r, ok := l.exported[k]
 	if !ok {
 		return

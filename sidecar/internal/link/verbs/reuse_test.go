@@ -181,7 +181,7 @@ func (w *warnings) WithGroup(string) slog.Handler      { return w }
 // go, and what arrives is right.
 func TestReuseSmallBudget(t *testing.T) {
 	s := newSending(t)
-	chooser, err := gather.New(gather.Config{Local: regcache.Config{PinnedBytes: 64 << 10}}, s.from.known)
+	chooser, err := gather.New(gather.Config{Local: regcache.Config{PinnedBytes: 64 << 10}}, s.from.known, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
