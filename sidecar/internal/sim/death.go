@@ -11,6 +11,13 @@ func (w *world) mayFail() bool { return w.victim >= 0 || w.doomed >= 0 || w.sile
 // doom ends the application whose time has come: it is killed, or it attacks
 // its sidecar.
 func (w *world) doom(a *app) error {
+	if a.dead {
+		a.linger() // an attack is taken from who reads
+		return nil
+	}
+	if w.progress() < w.killAt {
+		return nil
+	}
 	if !w.hostile {
 		w.killRank(a)
 		return nil

@@ -36,7 +36,7 @@ func (w *world) desert(a *app) error {
 	return err
 }
 
-// linger reads the completions of a deserter, and does nothing about them.
+// linger reads completions, and does nothing about them.
 func (a *app) linger() {
 	var d shm.Descriptor
 	for a.complete.Pop(&d) {

@@ -301,7 +301,7 @@ func (w *world) faults() error {
 	if len(w.breaks) > 0 && w.progress() >= w.breaks[0] && w.breakOne() {
 		w.breaks = w.breaks[1:]
 	}
-	if w.doomed >= 0 && !w.apps[w.doomed].dead && w.progress() >= w.killAt {
+	if w.doomed >= 0 {
 		if err := w.doom(w.apps[w.doomed]); err != nil {
 			return err
 		}
