@@ -177,7 +177,7 @@ type Core struct {
 	groups  map[uint64][]*group // by hash of their ranks
 	list    []uint32            // scratch of namedGroup
 	vectors [][]int64           // not in use
-	effort  uint64              // bytes of lists that descriptors made it read
+	effort  uint64              // bytes of lists that descriptors made it read, and steps of searches
 	scratch shm.Descriptor      // of publish
 	stats   Stats
 	moved   uint64 // pieces of large messages announced, asked for or carried
@@ -261,8 +261,9 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	return c, nil
 }
 
-// Effort counts the bytes of lists that descriptors have made the core read. It
-// tells a caller who takes many descriptors a turn when it is enough.
+// Effort counts the bytes of lists that descriptors have made the core read, and
+// what they made it search one by one. It tells a caller who takes many descriptors
+// a turn when it is enough.
 func (c *Core) Effort() uint64 { return c.effort }
 
 // peerOf is the sidecar that hosts a world rank.

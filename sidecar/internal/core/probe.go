@@ -31,6 +31,7 @@ func (c *Core) submitProbe(s *session, d *shm.Descriptor) error {
 		find = e.queue.Take
 	}
 	h, ok := find(pat)
+	c.charge(e.queue)
 	if ok || d.Flags&shm.FlagNow != 0 {
 		if err := s.take(d.Req, requestPlain, 0); err != nil {
 			return err
@@ -41,6 +42,13 @@ func (c *Core) submitProbe(s *session, d *shm.Descriptor) error {
 		}
 		m, id := c.parked.at(h)
 		c.answerProbe(s.id, d.Req, m, id, claim)
+		return nil
+	}
+	if e.probes.Full(pat) {
+		if err := s.take(d.Req, requestPlain, 0); err != nil {
+			return err
+		}
+		c.finish(s.id, d.Req, shm.StatusUnsupported)
 		return nil
 	}
 	p, id := c.probes.alloc()

@@ -89,7 +89,9 @@ func (c *Core) describeRecv(s *session, r *recv, d *shm.Descriptor) error {
 func (c *Core) startRecv(r *recv, id uint64, p match.Pattern) {
 	r.pattern = p
 	q := r.endpoint.space(r.coll)
-	if h, ok := q.Take(p); ok {
+	h, ok := q.Take(p)
+	c.charge(q)
+	if ok {
 		c.stats.Unexpected++
 		m, mid := c.parked.at(h)
 		c.matchParked(r, id, m, mid)
@@ -110,12 +112,22 @@ func (c *Core) startRecv(r *recv, id uint64, p match.Pattern) {
 		// sidecar notices.)
 		c.reach(from)
 	}
+	if q.Full(p) {
+		c.endRecv(id, r, shm.StatusUnsupported)
+		return
+	}
 	offer := p.Source != match.AnySource && c.mayOffer(r, c.peerOf(p.Source), &p)
 	r.posted = q.Post(p, uint32(id))
 	if offer {
 		c.offer(c.peerOf(p.Source), r, id, &p)
 	}
 }
+
+// stepEffort is what one step of a search costs, in the bytes that Effort counts.
+const stepEffort = 16
+
+// charge counts what a search among unexpected messages has cost.
+func (c *Core) charge(q *match.Queue) { c.effort += stepEffort * q.Steps() }
 
 // bind notes which message r has got.
 func (c *Core) bind(r *recv, p *peer, h *wire.Header, length uint64, data immediate) {

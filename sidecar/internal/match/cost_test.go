@@ -122,3 +122,41 @@ func BenchmarkCancel(b *testing.B) {
 		})
 	}
 }
+
+// TestMasksAreBounded: patterns of more masks than there are lanes are held against
+// every message, so that only so many may wait; and searches among parked messages
+// are counted.
+func TestMasksAreBounded(t *testing.T) {
+	q := New()
+	of := func(mask int) Pattern { return Pattern{Source: 1, Tag: 1 << 40, Ignore: 1 << mask} }
+	for mask := range maxLanes {
+		q.Post(of(mask), 0)
+	}
+	first := q.Post(of(maxLanes), 0)
+	posted := 1
+	for ; !q.Full(of(maxLanes + posted%3)); posted++ {
+		q.Post(of(maxLanes+posted%3), 0)
+	}
+	if posted != overflowMax {
+		t.Errorf("%d patterns of further masks have a place, want %d", posted, overflowMax)
+	}
+	if q.Full(of(0)) {
+		t.Error("a pattern of a mask with a lane has none")
+	}
+	if q.Cancel(first); q.Full(of(maxLanes)) {
+		t.Error("there is no place where one was given back")
+	}
+	const parked = 1000
+	for range parked {
+		q.Park(Envelope{Source: 2}, 0)
+	}
+	for mask := range 2 * maxLanes {
+		q.Peek(of(mask))
+		if n := q.Steps(); n != parked {
+			t.Errorf("the search of mask %d took %d steps, want %d", mask, n, parked)
+		}
+	}
+	if q.Peek(of(0)); q.Steps() != 0 {
+		t.Error("a search by a lane is counted")
+	}
+}

@@ -17,6 +17,9 @@ type pair struct {
 }
 
 func (d *pair) post(p Pattern) {
+	if d.fast.Full(p) {
+		return
+	}
 	d.next++
 	r := d.fast.Post(p, d.next)
 	d.slow.posted = append(d.slow.posted, oracleEntry{pattern: p, handle: d.next, ref: r})

@@ -89,14 +89,21 @@ func (s *shelf) bind(m mask) int32 {
 		s.bound++
 		return int32(s.bound - 1)
 	}
+	best := s.empty()
+	if best != none {
+		s.lanes[best].mask = m
+	}
+	return best
+}
+
+// empty returns a lane that may be bound to another mask, or none: the one that
+// was asked for longest ago.
+func (s *shelf) empty() int32 {
 	best := none
 	for i := range s.lanes {
 		if s.lanes[i].live == 0 && (best == none || s.lanes[i].asked < s.lanes[best].asked) {
 			best = int32(i)
 		}
-	}
-	if best != none {
-		s.lanes[best].mask = m
 	}
 	return best
 }

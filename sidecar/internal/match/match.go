@@ -18,11 +18,12 @@
 // lanes for the masks 0 and ^0 alone.
 //
 // There are at most eight lanes on each side, so Post, Arrive, Park, Take,
-// Peek, Cancel and Drop cost O(1) at any depth. Beyond eight lanes that are
-// really in use the rest is served from a list in order of age, at a cost
-// linear in that list; no known MPI library comes near the limit. The first
-// Take or Peek through a new lane sorts the messages parked at that moment
-// into it, once.
+// Peek, Cancel and Drop cost O(1) at any depth. Of patterns beyond eight lanes
+// that are really in use, 64 may be posted (Full); every message is held against
+// each of them, in order of age. No known MPI library comes near that. Take and
+// Peek beyond eight lanes look at what is parked one by one, and the first one
+// through a new lane sorts the messages parked at that moment into it, once: what
+// they cost is counted (Steps), for a caller who gives each rank its time.
 //
 // Nothing is allocated in the steady state. Entries live in slabs that grow
 // by doubling and keep their high-water mark. A Queue holds at most 2^31-1
@@ -71,6 +72,7 @@ type Queue struct {
 	posted   shelf
 	parked   shelf
 	overflow overflow // posted patterns that found no lane
+	steps    uint64   // that were linear in what is parked, since they were asked for
 }
 
 // defaultSeed is the hash seed of New: the fraction of the golden ratio.
@@ -91,6 +93,13 @@ func NewSeeded(seed uint64) *Queue {
 	q.parked.init(s, 2)
 	q.overflow.list = emptyList
 	return q
+}
+
+// Steps is how many parked messages were looked at one by one since it was last
+// asked for: what Take and Peek have cost beyond O(1).
+func (q *Queue) Steps() (n uint64) {
+	n, q.steps = q.steps, 0
+	return n
 }
 
 // Posted returns the number of posted patterns.

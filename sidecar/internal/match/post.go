@@ -5,10 +5,21 @@ package match
 type overflow struct {
 	list  list
 	links chain // by entry of the posted shelf
+	live  int
+}
+
+// overflowMax bounds that list, which every message is held against.
+const overflowMax = 64
+
+// Full reports that there is no place for a pattern: maxLanes other masks are in
+// use, and as many patterns of further ones are posted as may be.
+func (q *Queue) Full(p Pattern) bool {
+	s := &q.posted
+	return q.overflow.live >= overflowMax && s.laneOf(p.mask()) == none && s.empty() == none
 }
 
 // Post adds a pattern behind all others. The handle comes back from the
-// Arrive that matches it.
+// Arrive that matches it. Preconditions: there is a place for it (Full).
 func (q *Queue) Post(p Pattern, handle uint32) Ref {
 	s := &q.posted
 	i := s.add(p, handle)
@@ -65,6 +76,7 @@ func (q *Queue) unpost(i int32) uint32 {
 	s := &q.posted
 	if at := s.entries[i].lane; at == none {
 		q.overflow.links.cut(&q.overflow.list, i)
+		q.overflow.live--
 	} else {
 		s.lanes[at].remove(s.seeds, i)
 	}
@@ -77,4 +89,5 @@ func (o *overflow) push(i int32, entries int) {
 		o.links = grown(o.links, entries)
 	}
 	o.links.push(&o.list, i)
+	o.live++
 }

@@ -48,6 +48,7 @@ func (q *Queue) learn(m mask) int32 {
 	for i := s.byAge.head; i != none; i = s.ages[i].next {
 		s.lanes[at].add(s.seeds, i, s.entries[i].envelope)
 	}
+	q.steps += uint64(s.live)
 	return at
 }
 
@@ -55,6 +56,7 @@ func (q *Queue) learn(m mask) int32 {
 func (q *Queue) walk(p Pattern) int32 {
 	s := &q.parked
 	for i := s.byAge.head; i != none; i = s.ages[i].next {
+		q.steps++
 		if p.Matches(s.entries[i].envelope) {
 			return i
 		}
