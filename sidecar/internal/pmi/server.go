@@ -15,10 +15,15 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
 // Gather exchanges data between pods: this pod's for everybody's, by pod.
@@ -45,8 +50,11 @@ type Server struct {
 	stop  context.CancelCauseFunc
 	wg    sync.WaitGroup
 
+	complaints rate.Sometimes
+
 	mu      sync.Mutex // guards what follows
 	space   *space
+	lobby   *lobby.Lobby // of those who have not said which rank they are
 	conns   map[net.Conn]bool
 	clients map[int]*client
 	waiting []*client // in the barrier
@@ -58,21 +66,32 @@ type Server struct {
 type client struct {
 	conn     net.Conn
 	rank     int
+	guest    *lobby.Guest // until it has said which rank it is
 	finished bool
 }
 
-// connsMax bounds the connections of one pod: two a rank, its own and the
-// launcher's questions about it.
-func (c *Config) connsMax() int { return 2*c.Count + 16 }
+// places bounds the connections of a pod that have not said which rank they are:
+// all ranks at once, and the launcher's questions about them.
+func (c *Config) places() int { return 2*c.Count + 16 }
 
-var errClosed = errors.New("the sidecar ends")
+// How long somebody may take to say who it is, and to read an answer.
+const (
+	greetWithin = 5 * time.Second
+	readWithin  = 5 * time.Second
+)
+
+var (
+	errClosed = errors.New("the sidecar ends")
+	errUnread = fmt.Errorf("it has read no answer for %v", readWithin)
+	errCrowd  = errors.New("sent away: too many connections, and it has not said which rank it is")
+)
 
 // New makes a server.
 func New(cfg Config) *Server {
 	ctx, stop := context.WithCancelCause(context.Background())
 	s := &Server{
-		cfg: cfg, ctx: ctx, stop: stop, space: newSpace(mapping(cfg.Layout)),
-		conns: map[net.Conn]bool{}, clients: map[int]*client{}, init: map[int]bool{},
+		cfg: cfg, ctx: ctx, stop: stop, space: newSpace(mapping(cfg.Layout)), lobby: lobby.New(cfg.places(), cfg.places()),
+		complaints: rate.Sometimes{Interval: time.Minute}, conns: map[net.Conn]bool{}, clients: map[int]*client{}, init: map[int]bool{},
 	}
 	for _, n := range cfg.Layout {
 		s.ranks += n
@@ -92,11 +111,7 @@ func (s *Server) Serve(l net.Listener) error {
 		case err != nil:
 			return fmt.Errorf("pmi: accepting: %w", err)
 		}
-		if !s.track(conn) {
-			_ = conn.Close() // closing down, or more than there are ranks
-			continue
-		}
-		s.wg.Go(func() { s.serve(conn) })
+		s.receive(conn)
 	}
 }
 
@@ -111,19 +126,44 @@ func (s *Server) Close() {
 	s.wg.Wait()
 }
 
+// receive gives a connection a place in the lobby, if it may be here.
+func (s *Server) receive(conn net.Conn) {
+	if s.cfg.Allow != nil {
+		if err := s.cfg.Allow(conn); err != nil {
+			s.complain("PMI connection refused", err)
+			_ = conn.Close() // it has been told nothing
+			return
+		}
+	}
+	guest := s.lobby.Enter("", func() { _ = conn.Close() }) // its talk ends
+	if guest == nil || !s.track(conn) {
+		s.complain("PMI connection refused", errCrowd)
+		_ = conn.Close() // as above
+		return
+	}
+	s.wg.Go(func() { s.serve(&client{conn: conn, rank: -1, guest: guest}) })
+}
+
+// complain is for what anybody can make happen as often as they like.
+func (s *Server) complain(what string, cause error) {
+	s.complaints.Do(func() { s.cfg.Log.Warn(what+" (told at most once a minute)", "cause", cause) })
+}
+
+// track notes a connection; false: the server ends.
 func (s *Server) track(c net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ctx.Err() != nil || len(s.conns) >= s.cfg.connsMax() {
+	if s.ctx.Err() != nil {
 		return false
 	}
 	s.conns[c] = true
 	return true
 }
 
-func (s *Server) serve(conn net.Conn) {
-	c := &client{conn: conn, rank: -1}
+func (s *Server) serve(c *client) {
+	conn := c.conn
 	err := s.talk(c)
+	stayed := c.guest.Leave() || c.rank >= 0
 	s.mu.Lock()
 	delete(s.conns, conn)
 	if s.clients[c.rank] == c {
@@ -131,17 +171,21 @@ func (s *Server) serve(conn net.Conn) {
 	}
 	s.mu.Unlock()
 	_ = conn.Close() // nothing is written on it any more
-	if err != nil && s.ctx.Err() == nil {
+	switch {
+	case err == nil || s.ctx.Err() != nil:
+	case !stayed:
+		s.complain("PMI connection ended", errCrowd)
+	case c.rank < 0:
+		s.complain("PMI connection ended", err)
+	default:
 		s.cfg.Log.Warn("PMI connection ended", "rank", c.rank, "cause", err)
 	}
 }
 
 // talk answers requests until the connection ends.
 func (s *Server) talk(c *client) error {
-	if s.cfg.Allow != nil {
-		if err := s.cfg.Allow(c.conn); err != nil {
-			return err
-		}
+	if err := c.conn.SetReadDeadline(time.Now().Add(greetWithin)); err != nil {
+		return err
 	}
 	in := bufio.NewReaderSize(c.conn, lineMax)
 	for {
@@ -167,8 +211,15 @@ func (s *Server) talk(c *client) error {
 	}
 }
 
+// say never waits long for who does not read. Preconditions: s.mu is not held.
 func (c *client) say(format string, a ...any) error {
+	if err := c.conn.SetWriteDeadline(time.Now().Add(readWithin)); err != nil {
+		return err
+	}
 	_, err := fmt.Fprintf(c.conn, format+"\n", a...)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errUnread
+	}
 	return err
 }
 
@@ -196,6 +247,12 @@ func (s *Server) greet(c *client, r request) error {
 	if taken {
 		return fmt.Errorf("rank %d is connected already", rank)
 	}
+	if !c.guest.Leave() {
+		return errCrowd
+	}
+	if err := c.conn.SetReadDeadline(time.Time{}); err != nil { // a rank may compute for as long as it likes
+		return err
+	}
 	return c.say("cmd=initack rc=0\ncmd=set size=%d\ncmd=set rank=%d\ncmd=set debug=0", s.ranks, rank)
 }
 
@@ -220,6 +277,7 @@ func number(b bool) int {
 
 func (s *Server) handle(c *client, r request) error {
 	if c.rank < 0 {
+		c.guest.Spoke()
 		switch r.cmd {
 		case "initack":
 			return s.greet(c, r)
@@ -304,6 +362,22 @@ func (s *Server) enter(c *client) error {
 // pass is the barrier once the whole pod is in it.
 func (s *Server) pass(own []byte) {
 	all, err := s.cfg.Gather(s.ctx, own)
+	waiting, err := s.admit(all, err)
+	for _, c := range waiting {
+		if err != nil {
+			_ = c.conn.Close() // its library says so
+			continue
+		}
+		s.wg.Go(func() { // each by itself: one of them may not read
+			if c.say("cmd=barrier_out rc=0") != nil { // a rank that has died is the launcher's matter
+				_ = c.conn.Close()
+			}
+		})
+	}
+}
+
+// admit takes what all pods have put, and returns who waits for it.
+func (s *Server) admit(all [][]byte, err error) ([]*client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := 0; i < len(all) && err == nil; i++ {
@@ -317,12 +391,6 @@ func (s *Server) pass(own []byte) {
 			s.failed = err
 			s.cfg.Log.Error("the ranks of this pod cannot meet the others", "cause", err)
 		}
-		for _, c := range waiting {
-			_ = c.conn.Close() // its library says so
-		}
-		return
 	}
-	for _, c := range waiting {
-		_ = c.say("cmd=barrier_out rc=0") // a rank that has died is the launcher's matter
-	}
+	return waiting, err
 }

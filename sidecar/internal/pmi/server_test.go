@@ -186,12 +186,56 @@ func TestPodsDoNotMeet(t *testing.T) {
 	join(t, addr[1], 2).ask("cmd=barrier_in", "")
 }
 
-// TestTooMany: connections beyond what the ranks need are closed.
-func TestTooMany(t *testing.T) {
+// TestIdleStrangers: connections that say nothing, however many, take no rank's
+// place.
+func TestIdleStrangers(t *testing.T) {
 	addr := serve(t)
-	join(t, addr[0], 0)
-	for range 100 {
+	for range 10 * (&Config{Count: 2}).places() {
 		dial(t, addr[0])
 	}
-	join(t, addr[1], 2) // the other pod has places
+	// The strangers have only just come, and keep their places for a moment.
+	for begin := time.Now(); ; {
+		r := dial(t, addr[0])
+		if r.send("cmd=initack pmiid=0"); r.hear() != "" {
+			break
+		}
+		if time.Since(begin) > patience {
+			t.Fatal("strangers keep a rank out")
+		}
+	}
+	q := dial(t, addr[0])
+	q.ask("cmd=outrigger_rank rank=0", "cmd=outrigger_rank rc=0 init=0 attached=0")
+}
+
+// TestUnreadAnswers: a rank that reads nothing holds up nobody else, not in the
+// barrier either, and not the end of the server (serve).
+func TestUnreadAnswers(t *testing.T) {
+	addr := serve(t)
+	deaf, other, third := join(t, addr[0], 0), join(t, addr[0], 1), join(t, addr[1], 2)
+	for answered := 0; answered < 4<<20; answered += 1 << 10 { // more than any socket's buffer
+		if err := deaf.conn.SetWriteDeadline(time.Now().Add(time.Second / 2)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprintln(deaf.conn, strings.Repeat("cmd=get kvsname=kvs_test key=none\n", 16)+"cmd=get_maxes"); err != nil {
+			break // the server has stopped to read, too
+		}
+	}
+	other.ask("cmd=get kvsname=kvs_test key=none", "cmd=get_result rc=-1 msg=key_not_found value=unknown")
+	dial(t, addr[0]).ask("cmd=outrigger_rank rank=1", "cmd=outrigger_rank rc=0 init=1 attached=1")
+	third.ask("cmd=get kvsname=kvs_test key=none", "cmd=get_result rc=-1 msg=key_not_found value=unknown")
+}
+
+// TestUnreadBarrier: the others come out of a barrier whose news one does not read.
+func TestUnreadBarrier(t *testing.T) {
+	addr := serve(t)
+	deaf, other, third := join(t, addr[0], 0), join(t, addr[0], 1), join(t, addr[1], 2)
+	if err := deaf.conn.(*net.UnixConn).CloseRead(); err != nil {
+		t.Fatal(err)
+	}
+	deaf.send("cmd=barrier_in")
+	var both sync.WaitGroup
+	for _, r := range []*rank{other, third} {
+		both.Go(func() { r.ask("cmd=barrier_in", "cmd=barrier_out rc=0") })
+	}
+	both.Wait()
 }
