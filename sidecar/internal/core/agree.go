@@ -17,27 +17,36 @@ import (
 // the root in 12, and a hash of the rest in 16.
 type signature uint32
 
-const rootBits = 12
+const (
+	rootBits   = 12
+	agreePrime = 0x9e3779b97f4a7c15
+)
 
-// signatureOf is that of a block. Blocks whose sizes may differ from rank to rank
-// are compared without them.
-func signatureOf(b *shm.CollBlock) signature {
+// signatureOf is that of a block with its vectors (P§5.1). Sizes that may differ from
+// rank to rank are left out.
+func signatureOf(b *shm.CollBlock, vectors *[collVectors][]int64) signature {
 	root, rest := uint32(0), uint64(0)
 	switch coll.Kind(b.Kind) {
 	case coll.Bcast, coll.Reduce, coll.Gather, coll.Gatherv, coll.Scatter, coll.Scatterv:
 		root = b.Root
 	}
 	switch coll.Kind(b.Kind) {
-	case coll.Barrier, coll.Gatherv, coll.Scatterv, coll.Allgatherv, coll.Alltoallv:
+	case coll.Barrier, coll.Gatherv, coll.Scatterv, coll.Alltoallv:
 	default:
 		if b.Vectors == 0 {
 			rest = b.Count * b.Elem
 		}
+		for _, n := range vectors[0] { // counts, the same on all ranks; displacements are not
+			rest = (rest ^ uint64(n)*b.Elem) * agreePrime
+		}
 	}
 	if reduces(b.Kind) {
 		rest = rest<<16 | uint64(b.Type)<<8 | uint64(b.Op)
+		if b.Flags&shm.CollCommutative != 0 { // it decides about the order of messages
+			rest = ^rest
+		}
 	}
-	hash := uint32(rest * 0x9e3779b97f4a7c15 >> 48)
+	hash := uint32(rest * agreePrime >> 48)
 	return signature(uint32(b.Kind)<<28 | root&(1<<rootBits-1)<<16 | hash)
 }
 

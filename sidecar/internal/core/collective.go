@@ -139,7 +139,7 @@ func (c *Core) submitColl(s *session, d *shm.Descriptor) error {
 	if m == nil {
 		return fmt.Errorf("no communicator has the number %d", b.Context)
 	}
-	st := collective{owner: owner{session: s.id, req: d.Req}, comm: m, kind: coll.Kind(b.Kind), sign: signatureOf(&b), op: coll.Op(b.Op), typ: coll.Type(b.Type)}
+	st := collective{owner: owner{session: s.id, req: d.Req}, comm: m, kind: coll.Kind(b.Kind), op: coll.Op(b.Op), typ: coll.Type(b.Type)}
 	status, need, err := c.planColl(s, &st, &b, raw[shm.CollBlockBytes:])
 	if err != nil {
 		return err
@@ -154,6 +154,7 @@ func (c *Core) submitColl(s *session, d *shm.Descriptor) error {
 		c.complete(s.id, &done)
 		return nil
 	}
+	st.sign = signatureOf(&b, &st.vectors)
 	p, id := c.colls.alloc()
 	if err := s.take(d.Req, requestColl, id); err != nil {
 		c.colls.release(id)
