@@ -25,7 +25,7 @@ operator:
   updateStrategy: {type: Recreate}, topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}], jobNetworkPolicies: true,
   extraArgs: [--log-level=debug], env: [{name: A, value: b}], serviceAccountAnnotations: {a: b}}
 sidecar: {image: registry.example/sidecar@sha256:0123, logLevel: debug, resources: {limits: {cpu: 1}}}
-issuer: {checkAddress: false}
+issuer: {checkAddress: false, reviewTokens: true}
 images: {registry: registry.example/team, tag: v1.2.3, pullSecrets: [one, two]}
 webhook: {enabled: true, namespaceSelector: {matchLabels: {hpc: "yes"}, matchExpressions: [{key: k, operator: Exists}]}}
 devicePlugin:

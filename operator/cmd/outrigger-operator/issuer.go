@@ -7,18 +7,22 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger-hpc/outrigger/operator/internal/controller"
 	"github.com/outrigger-hpc/outrigger/operator/internal/issuer"
 	"github.com/outrigger-hpc/outrigger/operator/internal/webhook"
 )
 
-// Calls a second for reviews of tokens, which are made once for each pod: they
-// have their own account, so that a large job's start does not hold up others.
+// Calls a second for reviews of tokens, which are made once for each pod where
+// signatures do not decide: they have their own account, so that a large job's
+// start does not hold up others.
 const (
 	reviewQPS   = 400
 	reviewBurst = 800
@@ -44,12 +48,33 @@ func (o *options) issue(ctx context.Context, config *rest.Config, m ctrl.Manager
 	if err != nil {
 		return nil, err
 	}
+	signatures, err := o.signatures(own)
+	if err != nil {
+		return nil, err
+	}
 	listener, err := net.Listen("tcp", o.issuer)
 	if err != nil {
 		return nil, fmt.Errorf("--issuer-bind-address: %w", err)
 	}
 	return keys, m.Add(&issuer.Server{
-		Keys: keys, Cache: m.GetClient(), Live: m.GetAPIReader(), Reviews: issuer.ReviewsBy(api), CheckAddress: o.checkAddress,
+		Keys: keys, Cache: m.GetClient(), Live: m.GetAPIReader(), Reviews: issuer.ReviewsBy(api), Signatures: signatures,
+		OfJob: controller.OfJob, CheckAddress: o.checkAddress,
 		URL: o.issuerURL, Listener: listener, Log: slog.New(logr.ToSlogHandler(log)),
 	})
+}
+
+// signatures judges tokens by the keys that the API server publishes; nil when
+// every token is to be reviewed.
+func (o *options) signatures(config *rest.Config) (*issuer.Signatures, error) {
+	if o.reviewTokens {
+		return nil, nil
+	}
+	server, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("issuer: %w", err)
+	}
+	fetch := func(ctx context.Context, path string) ([]byte, error) {
+		return server.RESTClient().Get().AbsPath(path).DoRaw(ctx)
+	}
+	return &issuer.Signatures{Fetch: fetch, Now: time.Now}, nil
 }

@@ -32,6 +32,7 @@ and which rank failed first and why. Any number of replicas may run; one leads.`
 	f.StringVar(&o.issuer, "issuer-bind-address", ":9442", "serve sidecars their certificates here")
 	f.StringVar(&o.issuerURL, "issuer-url", "", "where sidecars reach that (default: Service outrigger-issuer in the pod's own namespace)")
 	f.BoolVar(&o.checkAddress, "issuer-check-address", true, "refuse tokens that do not come from their pod's address")
+	f.BoolVar(&o.reviewTokens, "issuer-review-tokens", false, "have the API server review every token, a call for each pod, instead of checking its signature by the API server's published keys")
 	f.StringVar(&o.serving.Metrics, "metrics-bind-address", ":8080", "serve Prometheus metrics here; 0: nowhere")
 	f.BoolVar(&o.namespaceLabel, "metrics-namespace-label", false, "count MPIJobs' changes by namespace, too")
 	f.StringVar(&o.serving.Health, "health-probe-bind-address", ":8081", "serve /healthz and /readyz here")

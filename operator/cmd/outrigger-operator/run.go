@@ -30,6 +30,7 @@ type options struct {
 
 	sidecar, issuer, issuerURL, policies string
 	checkAddress, namespaceLabel         bool
+	reviewTokens                         bool
 }
 
 func run(ctx context.Context, o *options) error {

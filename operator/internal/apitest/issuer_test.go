@@ -4,19 +4,24 @@ package apitest
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
@@ -75,10 +80,59 @@ func ask(t *testing.T, server *httptest.Server, bearer string) (status int, text
 	return resp.StatusCode, string(raw), signer
 }
 
+// ways are the two in which an issuer finds out whose token it is: by its
+// signature, and, where the API server does not tell who signs, by a review. Each
+// comes with the number of reviews so far.
+func ways(t *testing.T) map[string]*way {
+	t.Helper()
+	server, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]*way{}
+	for name, fetch := range map[string]func(context.Context, string) ([]byte, error){
+		"signature": func(ctx context.Context, path string) ([]byte, error) {
+			return server.RESTClient().Get().AbsPath(path).DoRaw(ctx)
+		},
+		"review": func(context.Context, string) ([]byte, error) { return nil, errors.New("forbidden") },
+	} {
+		w := &way{reviews: issuer.ReviewsBy(api)}
+		s := *resident
+		s.Reviews, s.Signatures = w, &issuer.Signatures{Fetch: fetch, Now: time.Now}
+		w.server = &s
+		all[name] = w
+	}
+	return all
+}
+
+// way is one of them.
+type way struct {
+	server  *issuer.Server
+	reviews issuer.Reviews
+	made    atomic.Int64
+}
+
+func (w *way) Create(ctx context.Context, r *authenticationv1.TokenReview) error {
+	w.made.Add(1)
+	return w.reviews.Create(ctx, r)
+}
+
 // TestIssuer: a pod of a job gets the certificate of its own place in its own
 // job; whoever shows another token gets none.
 func TestIssuer(t *testing.T) {
-	server := httptest.NewServer(resident.Handler())
+	for name, w := range ways(t) {
+		t.Run(name, func(t *testing.T) {
+			theIssuer(t, w.server, name == "signature")
+			// By signature nothing is left to review, not even what is no token.
+			if n := w.made.Load(); (n == 0) != (name == "signature") {
+				t.Errorf("%d tokens were reviewed by the API server", n)
+			}
+		})
+	}
+}
+
+func theIssuer(t *testing.T, s *issuer.Server, signature bool) {
+	server := httptest.NewServer(s.Handler())
 	defer server.Close()
 	ns := namespace(t)
 	j := submit(t, ns, nil)
@@ -123,18 +177,29 @@ func TestIssuer(t *testing.T) {
 	if err := api.Delete(t.Context(), gone, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
-	for what, c := range map[string]struct {
+	type answer struct {
 		token  string
 		status int
 		want   string
-	}{
+	}
+	ended := answer{late, http.StatusUnauthorized, "is not one for"}
+	if signature {
+		ended = answer{late, http.StatusForbidden, "there is no pod gone"}
+		eventually(t, func() error { // until the operator's cache has heard of it
+			if status, text, _ := ask(t, server, late); status == http.StatusOK {
+				return errors.New(text)
+			}
+			return nil
+		})
+	}
+	for what, c := range map[string]answer{
 		"no token":                    {"", http.StatusUnauthorized, "want a token"},
 		"no token of the cluster's":   {"token", http.StatusUnauthorized, "is not one for"},
 		"the application's own":       {token(t, pods[1], ""), http.StatusUnauthorized, "is not one for"},
 		"for another audience":        {token(t, pods[1], "example.com"), http.StatusUnauthorized, "is not one for"},
 		"of no pod":                   {token(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns}}, names.TokenAudience), http.StatusForbidden, "not bound to a pod"},
 		"stolen: of another address":  {token(t, pods[0], names.TokenAudience), http.StatusForbidden, "it was stolen"},
-		"of a pod that is gone":       {late, http.StatusUnauthorized, "is not one for"},
+		"of a pod that is gone":       ended,
 		"of a pod with a job's label": {token(t, foreign, names.TokenAudience), http.StatusForbidden, "was not made for MPIJob"},
 		"of a pod without a sidecar":  {token(t, bare, names.TokenAudience), http.StatusForbidden, "has no sidecar"},
 	} {

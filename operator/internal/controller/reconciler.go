@@ -156,7 +156,7 @@ func (r *Reconciler) observe(ctx context.Context, job *v1alpha1.MPIJob) (*verdic
 		return nil, nil, err
 	}
 	pods := new(corev1.PodList)
-	if err := r.Client.List(ctx, pods, client.InNamespace(job.Namespace), client.MatchingFields{indexJob: job.Name}); err != nil {
+	if err := r.Client.List(ctx, pods, client.InNamespace(job.Namespace), OfJob(job.Name)); err != nil {
 		return nil, nil, err
 	}
 	for i := range pods.Items {

@@ -22,6 +22,9 @@ const (
 	indexProfile = "outrigger.profile" // of an MPIJob: its profile's name
 )
 
+// OfJob selects a job's pods in the cache of a manager that has this controller.
+func OfJob(name string) client.ListOption { return client.MatchingFields{indexJob: name} }
+
 // Setup adds the controller to a manager. Workers is how many jobs are looked
 // at at once.
 func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager, workers int) error {

@@ -2,6 +2,7 @@ package issuer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -44,6 +45,20 @@ const accountPrefix = "system:serviceaccount:"
 // caller is the pod that a token was given to.
 type caller struct{ namespace, name, uid string }
 
+// whose finds out whose token it is: by its signature, or, where the API server
+// does not publish who signs, by a review.
+func (s *Server) whose(ctx context.Context, token string) (*caller, error) {
+	if s.Signatures == nil {
+		return s.review(ctx, token)
+	}
+	c, err := s.Signatures.caller(ctx, token)
+	if !errors.Is(err, errUnjudged) {
+		return c, err
+	}
+	s.Log.Debug("a token is reviewed by the API server", "cause", err)
+	return s.review(ctx, token)
+}
+
 // review asks the API server whose token it is. One for somebody else, one that
 // has expired and one whose pod is gone are nobody's.
 func (s *Server) review(ctx context.Context, token string) (*caller, error) {
@@ -52,12 +67,12 @@ func (s *Server) review(ctx context.Context, token string) (*caller, error) {
 		return nil, refuse(http.StatusServiceUnavailable, "the token could not be reviewed: %v", err)
 	}
 	if !r.Status.Authenticated || !slices.Contains(r.Status.Audiences, names.TokenAudience) {
-		return nil, refuse(http.StatusUnauthorized, "the token is not one for %s: %s", names.TokenAudience, r.Status.Error)
+		return nil, foreign(errors.New(r.Status.Error))
 	}
 	namespace, _, ok := strings.Cut(strings.TrimPrefix(r.Status.User.Username, accountPrefix), ":")
 	name, uid := r.Status.User.Extra[extraPodName], r.Status.User.Extra[extraPodUID]
 	if !ok || !strings.HasPrefix(r.Status.User.Username, accountPrefix) || len(name) != 1 || len(uid) != 1 {
-		return nil, refuse(http.StatusForbidden, "the token of %s is not bound to a pod", r.Status.User.Username)
+		return nil, unbound(r.Status.User.Username)
 	}
 	return &caller{namespace, name[0], uid[0]}, nil
 }
@@ -168,7 +183,7 @@ func (s *Server) job(ctx context.Context, pod *corev1.Pod) (*v1alpha1.MPIJob, er
 // two that are created at once, the webhook may have seen neither.
 func (s *Server) first(ctx context.Context, pod *corev1.Pod, job *v1alpha1.MPIJob) error {
 	pods := new(corev1.PodList)
-	if err := s.Cache.List(ctx, pods, client.InNamespace(pod.Namespace), client.MatchingLabels{names.LabelJob: job.Name}); err != nil {
+	if err := s.Cache.List(ctx, pods, client.InNamespace(pod.Namespace), s.OfJob(job.Name), client.UnsafeDisableDeepCopy); err != nil {
 		return refuse(http.StatusServiceUnavailable, "looking for pods of MPIJob %s: %v", job.Name, err)
 	}
 	for i := range pods.Items {

@@ -55,6 +55,10 @@ type Server struct {
 	Cache   client.Reader // pods, Jobs and MPIJobs
 	Live    client.Reader // the same, past the caches
 	Reviews Reviews
+	// Signatures judges tokens without a call each; nil: every one is reviewed.
+	Signatures *Signatures
+	// OfJob selects the pods of a job in Cache.
+	OfJob func(job string) client.ListOption
 	// CheckAddress refuses tokens that do not come from their pod's address.
 	CheckAddress bool
 	URL          string // by which sidecars reach it
@@ -162,7 +166,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) ([]byte, error) 
 	case <-ctx.Done():
 		return nil, refuse(http.StatusServiceUnavailable, "too many requests at once")
 	}
-	c, err := s.review(ctx, token)
+	c, err := s.whose(ctx, token)
 	if err != nil {
 		return nil, err
 	}
