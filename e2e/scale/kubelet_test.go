@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,23 +23,31 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
+
+// address is every pod's.
+const address = "127.0.0.1"
 
 // labelStay marks pods whose ranks do not end.
 const labelStay = "scale/stay"
 
 // kubelets stands in for the kubelets of all nodes. Pods go through the states
-// that the operator sees of real ones: the sidecar starts; when those of all
-// pods of the job have, the ranks start; after a while they end well, and both
-// leave their last words. Nothing runs, and no pod has an address.
+// that the operator sees of real ones: the sidecar starts and gets its
+// certificate; when those of all pods of the job have, the ranks start; after a
+// while they end well, and both leave their last words. Nothing runs, and every
+// pod has the address from which the stand-ins ask.
 type kubelets struct {
 	t      *testing.T
 	client kubernetes.Interface
 	work   time.Duration // of a job
 	pods   int           // of each job
 	slots  chan struct{} // bounds calls at a time
+
+	issuers          issuers
+	certified, later atomic.Int64 // certificates, and requests that came too early
 
 	mu      sync.Mutex
 	waiting map[string][]*corev1.Pod // by Job: pods whose sidecar has started
@@ -47,7 +56,7 @@ type kubelets struct {
 
 // startKubelets makes nodes, and takes care of the pods that are bound to them
 // until ctx ends.
-func startKubelets(ctx context.Context, t *testing.T, config *rest.Config, nodes int, work time.Duration, each int) {
+func startKubelets(ctx context.Context, t *testing.T, config *rest.Config, nodes int, work time.Duration, each int) *kubelets {
 	t.Helper()
 	own := rest.CopyConfig(config)
 	own.QPS = -1
@@ -57,6 +66,7 @@ func startKubelets(ctx context.Context, t *testing.T, config *rest.Config, nodes
 		addNode(ctx, t, client, fmt.Sprint("node", i+1))
 	}
 	k := &kubelets{t: t, client: client, work: work, pods: each, slots: make(chan struct{}, 32), waiting: map[string][]*corev1.Pod{}, begun: map[types.UID]bool{}}
+	k.issuers.known = map[string]*bootstrap.Issuer{}
 	factory := informers.NewSharedInformerFactory(client, 0)
 	pods := factory.Core().V1().Pods().Informer()
 	see := func(o any) {
@@ -70,6 +80,7 @@ func startKubelets(ctx context.Context, t *testing.T, config *rest.Config, nodes
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
 	t.Cleanup(factory.Shutdown)
+	return k
 }
 
 func addNode(ctx context.Context, t *testing.T, client kubernetes.Interface, name string) {
@@ -126,6 +137,7 @@ func (k *kubelets) begin(ctx context.Context, p *corev1.Pod) {
 	}
 	app := []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}}}
 	k.report(ctx, p, corev1.PodPending, init, app)
+	k.certify(ctx, p)
 	for _, p := range k.together(p) {
 		app := []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, State: running, Ready: true, Started: &yes}}
 		go func() {
@@ -172,7 +184,7 @@ func (k *kubelets) finish(ctx context.Context, p *corev1.Pod) {
 func (k *kubelets) report(ctx context.Context, p *corev1.Pod, phase corev1.PodPhase, init, app []corev1.ContainerStatus) {
 	status := map[string]any{"phase": phase, "initContainerStatuses": init, "containerStatuses": app}
 	if phase == corev1.PodPending {
-		status["startTime"] = metav1.Now()
+		status["startTime"], status["podIP"], status["podIPs"] = metav1.Now(), address, []corev1.PodIP{{IP: address}}
 	}
 	text, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID}, "status": status})
 	if err != nil {

@@ -4,11 +4,15 @@ package scale
 
 import (
 	"context"
+	"log/slog"
+	"os"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
@@ -25,13 +29,15 @@ const ranksOfPod = 128
 func TestLargeJob(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	ctrl.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	program := build(t)
 	config := environment(t)
 	c := watch(ctx, t, config)
-	startKubelets(ctx, t, config, 20, 2*time.Second, flags.pods)
+	k := startKubelets(ctx, t, config, 20, 2*time.Second, flags.pods)
 	d := openDoor(t, config)
 	o := startOperator(t, program, d)
 	before := d.counts()
+	finish := profile(ctx, t, o)
 
 	j := job("large", nil)
 	j.Spec.Ranks, j.Spec.RanksPerPod = int32(flags.pods)*ranksOfPod, ranksOfPod
@@ -41,10 +47,14 @@ func TestLargeJob(t *testing.T) {
 	}
 	wait(t, c, o, v1alpha1.ConditionComplete, 1)
 	took := time.Since(begin)
-	calls, _ := d.counts().since(before).total()
+	finish()
+	made := d.counts().since(before)
+	calls, _ := made.total()
 	cpu, rss, peak := o.used(t)
 	t.Logf("an MPIJob of %d pods and %d ranks complete after %.1f s, with %d calls of the operator, %.2f s of CPU, memory %s, at most %s",
 		flags.pods, j.Spec.Ranks, took.Seconds(), calls, cpu.Seconds(), rss, peak)
+	t.Logf("it looked %v times; call | number | a job\n%s", o.reconciles(t), made.table(1))
+	k.judge(t, flags.pods)
 	document, batch := new(corev1.ConfigMap), new(batchv1.Job)
 	for _, o := range []client.Object{document, batch} {
 		if err := api.Get(ctx, client.ObjectKey{Namespace: j.Namespace, Name: "large-0"}, o); err != nil {

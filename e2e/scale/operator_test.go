@@ -60,7 +60,8 @@ func startOperator(t *testing.T, program string, d *door) *operator {
 	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	metrics, health, profiles := freeAddress(t), freeAddress(t), freeAddress(t)
+	metrics, health, profiles, issuer := freeAddress(t), freeAddress(t), freeAddress(t), freeAddress(t)
+	_, port, _ := net.SplitHostPort(issuer)
 	o := &operator{metrics: "http://" + metrics + "/metrics", profile: "http://" + profiles + "/debug/pprof/", log: filepath.Join(dir, "log")}
 	log, err := os.Create(o.log)
 	if err != nil {
@@ -69,7 +70,7 @@ func startOperator(t *testing.T, program string, d *door) *operator {
 	args := []string{
 		"--sidecar-image=outrigger.dev/outrigger-sidecar:test",
 		"--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + health, "--pprof-bind-address=" + profiles,
-		"--issuer-bind-address=127.0.0.1:0", "--leader-election-namespace=kube-system",
+		"--issuer-bind-address=" + issuer, "--issuer-url=https://localhost:" + port + "/v1/certificate", "--leader-election-namespace=kube-system",
 	}
 	o.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), program, append(args, flags.operator...)...)
 	o.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)

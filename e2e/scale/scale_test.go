@@ -73,7 +73,7 @@ func TestManyJobs(t *testing.T) {
 	program := build(t)
 	config := environment(t)
 	c := watch(ctx, t, config)
-	startKubelets(ctx, t, config, 20, 2*time.Second, podsOfJob)
+	k := startKubelets(ctx, t, config, 20, 2*time.Second, podsOfJob)
 	d := openDoor(t, config)
 	o := startOperator(t, program, d)
 	before := d.counts()
@@ -96,6 +96,7 @@ func TestManyJobs(t *testing.T) {
 		t.Errorf("%d calls for %d jobs, want at most %d a job", all, flags.jobs, callsOfJob)
 	}
 	judge(t)
+	k.judge(t, flags.jobs*podsOfJob)
 
 	stay := submitOne(t, ctx, "stay", map[string]string{labelStay: "true"})
 	if err := harness.Poll(ctx, func() error {

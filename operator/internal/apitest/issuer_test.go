@@ -56,8 +56,20 @@ func at(t *testing.T, p *corev1.Pod, address string) {
 	}
 }
 
-// ask asks the issuer for a certificate, from 127.0.0.1.
+// ask asks the issuer for a certificate, from 127.0.0.1, again when its cache
+// has not heard yet of the pod's address.
 func ask(t *testing.T, server *httptest.Server, bearer string) (status int, text string, key any) {
+	t.Helper()
+	eventually(t, func() error {
+		if status, text, key = askOnce(t, server, bearer); status == http.StatusServiceUnavailable {
+			return errors.New(text)
+		}
+		return nil
+	})
+	return status, text, key
+}
+
+func askOnce(t *testing.T, server *httptest.Server, bearer string) (status int, text string, key any) {
 	t.Helper()
 	signer, request, err := pki.NewRequest()
 	if err != nil {

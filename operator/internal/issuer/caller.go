@@ -104,7 +104,8 @@ func (s *Server) place(ctx context.Context, c *caller, address string) (id strin
 	return s.Keys.ID(job.UID, attempt), number, nil
 }
 
-// pod is the caller's pod: from the cache, if that has heard of it.
+// pod is the caller's pod: from the cache, if that has heard of it. One whose
+// address it has not heard of yet asks again, which costs nobody a call.
 func (s *Server) pod(ctx context.Context, c *caller) (*corev1.Pod, error) {
 	key, pod := client.ObjectKey{Namespace: c.namespace, Name: c.name}, new(corev1.Pod)
 	for _, from := range []client.Reader{s.Cache, s.Live} {
@@ -116,21 +117,17 @@ func (s *Server) pod(ctx context.Context, c *caller) (*corev1.Pod, error) {
 			return nil, refuse(http.StatusServiceUnavailable, "looking for pod %s: %v", c.name, err)
 		case string(pod.UID) != c.uid:
 			continue // an earlier one of that name
-		case !known(pod):
-			continue // the cache has it as it was before its node had it
 		}
-		if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		switch {
+		case pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
 			return nil, refuse(http.StatusForbidden, "pod %s is over", c.name)
+		case s.CheckAddress && len(pod.Status.PodIPs) == 0 && pod.Status.PodIP == "":
+			return nil, refuse(http.StatusServiceUnavailable, "the address of pod %s is not known yet", c.name)
 		}
 		return pod, nil
 	}
-	if string(pod.UID) == c.uid {
-		return nil, refuse(http.StatusServiceUnavailable, "the address of pod %s is not known yet", c.name)
-	}
 	return nil, refuse(http.StatusForbidden, "there is no pod %s with the token's UID", c.name)
 }
-
-func known(p *corev1.Pod) bool { return len(p.Status.PodIPs) > 0 || p.Status.PodIP != "" }
 
 // from holds a token to the pod that it was given to: one that was carried
 // elsewhere is of no use there.

@@ -17,6 +17,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,15 +40,24 @@ const (
 // connect, and may connect again after a break.
 const certificateLife = 365 * 24 * time.Hour
 
+// authoritiesMax bounds the authorities that are kept. Making one takes two
+// signatures, and each pod of a job needs it.
+const authoritiesMax = 1024
+
 // Keys makes the authorities of all jobs from one secret.
-type Keys struct{ secret []byte }
+type Keys struct {
+	secret []byte
+
+	mu   sync.Mutex
+	made map[string]*pki.Authority // by the attempt's identity
+}
 
 // NewKeys takes the secret.
 func NewKeys(secret []byte) (*Keys, error) {
 	if len(secret) < secretBytes {
 		return nil, fmt.Errorf("issuer: the secret has %d bytes, want at least %d", len(secret), secretBytes)
 	}
-	return &Keys{secret}, nil
+	return &Keys{secret: secret, made: map[string]*pki.Authority{}}, nil
 }
 
 // Load reads the secret, or makes it, once for all replicas.
@@ -88,7 +98,20 @@ func (k *Keys) ID(job types.UID, attempt int32) string {
 
 // Authority signs for the sidecars of one attempt.
 func (k *Keys) Authority(id string) (*pki.Authority, error) {
-	return pki.FromSeed(id, k.derive("authority", id), certificateLife)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if a := k.made[id]; a != nil {
+		return a, nil
+	}
+	a, err := pki.FromSeed(id, k.derive("authority", id), certificateLife)
+	if err != nil {
+		return nil, err
+	}
+	if len(k.made) >= authoritiesMax {
+		clear(k.made)
+	}
+	k.made[id] = a
+	return a, nil
 }
 
 // endpoint signs for the issuers themselves.
