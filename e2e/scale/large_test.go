@@ -37,7 +37,7 @@ func TestLargeJob(t *testing.T) {
 	d := openDoor(t, config)
 	o := startOperator(t, program, d)
 	before := d.counts()
-	finish := profile(ctx, t, o)
+	finish := profile(ctx, t, config, o)
 
 	j := job("large", nil)
 	j.Spec.Ranks, j.Spec.RanksPerPod = int32(flags.pods)*ranksOfPod, ranksOfPod

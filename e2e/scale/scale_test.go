@@ -77,7 +77,7 @@ func TestManyJobs(t *testing.T) {
 	d := openDoor(t, config)
 	o := startOperator(t, program, d)
 	before := d.counts()
-	finish := profile(ctx, t, o)
+	finish := profile(ctx, t, config, o)
 
 	begin := time.Now()
 	submit(ctx, t, c, flags.jobs)

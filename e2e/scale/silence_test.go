@@ -9,8 +9,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/rest"
 )
 
 // silent checks that the operator makes no call and looks at no job for a time.
@@ -31,20 +34,24 @@ func silent(t *testing.T, d *door, o *operator, length time.Duration, settle boo
 	}
 }
 
-// profile begins to take the operator's profiles, if they are asked for; what it
+// profile begins to take the operator's and the API server's profiles, if they are asked for; what it
 // returns ends it.
-func profile(ctx context.Context, t *testing.T, o *operator) func() {
+func profile(ctx context.Context, t *testing.T, config *rest.Config, o *operator) func() {
 	t.Helper()
 	if flags.profiles == "" {
 		return func() {}
 	}
-	save := func(name, url string) {
+	server, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	save := func(name string, by *http.Client, url string) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := by.Do(req)
 		if err != nil {
 			t.Log(err) // the test has ended before
 			return
@@ -58,13 +65,11 @@ func profile(ctx context.Context, t *testing.T, o *operator) func() {
 		defer func() { _ = f.Close() }() // a cut profile is seen by its reader
 		_, _ = io.Copy(f, resp.Body)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		save("cpu.pprof", o.profile+"profile?seconds=30")
-	}()
+	var all sync.WaitGroup
+	all.Go(func() { save("cpu.pprof", http.DefaultClient, o.profile+"profile?seconds=30") })
+	all.Go(func() { save("apiserver.pprof", server, config.Host+"/debug/pprof/profile?seconds=30") })
 	return func() {
-		save("heap.pprof", o.profile+"heap")
-		<-done
+		save("heap.pprof", http.DefaultClient, o.profile+"heap")
+		all.Wait()
 	}
 }

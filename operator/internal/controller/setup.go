@@ -2,13 +2,16 @@ package controller
 
 import (
 	"context"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -44,7 +47,7 @@ func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager, workers int) err
 	return ctrl.NewControllerManagedBy(m).
 		For(&v1alpha1.MPIJob{}).
 		Owns(&batchv1.Job{}).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofLabel)).
+		Watches(&corev1.Pod{}, gathered()).
 		Watches(&v1alpha1.FabricProfile{}, handler.EnqueueRequestsFromMapFunc(r.usersOf)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
@@ -55,6 +58,33 @@ func labelIndex(o client.Object) []string {
 		return []string{name}
 	}
 	return nil
+}
+
+// newsOfPods is how long news of a pod waits for those of others of its job: a
+// look at a job is at all its pods, and one at each of their changes would grow
+// with the square of their number.
+const newsOfPods = 50 * time.Millisecond
+
+// gathered has a job looked at a moment after its pods have changed.
+func gathered() handler.EventHandler {
+	add := func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], pods ...client.Object) {
+		for _, p := range pods {
+			for _, job := range ofLabel(ctx, p) {
+				q.AddAfter(job, newsOfPods)
+			}
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			add(ctx, q, e.Object)
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			add(ctx, q, e.ObjectOld, e.ObjectNew)
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			add(ctx, q, e.Object)
+		},
+	}
 }
 
 // ofLabel is the job that a pod names.

@@ -1,0 +1,46 @@
+package controller
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+)
+
+// delayed notes what is added for later.
+type delayed struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request]
+	jobs map[reconcile.Request]int
+}
+
+func (d *delayed) AddAfter(r reconcile.Request, after time.Duration) {
+	if after == newsOfPods {
+		d.jobs[r]++
+	}
+}
+
+// TestNewsOfPodsAreGathered: changes of a job's pods ask for a look at the job,
+// never at once, so that the queue makes one look of all that come meanwhile.
+func TestNewsOfPodsAreGathered(t *testing.T) {
+	q := &delayed{jobs: map[reconcile.Request]int{}} // adding at once panics
+	h := gathered()
+	for i := range 10 {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: fmt.Sprint("p", i), Labels: map[string]string{names.LabelJob: "cg"}}}
+		h.Create(t.Context(), event.CreateEvent{Object: p}, q)
+		h.Update(t.Context(), event.UpdateEvent{ObjectOld: p, ObjectNew: p}, q)
+		h.Delete(t.Context(), event.DeleteEvent{Object: p}, q)
+	}
+	h.Create(t.Context(), event.CreateEvent{Object: new(corev1.Pod)}, q) // of no job
+	job := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "hpc", Name: "cg"}}
+	if len(q.jobs) != 1 || q.jobs[job] != 40 {
+		t.Errorf("%v, want 40 times %v", q.jobs, job)
+	}
+}
