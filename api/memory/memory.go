@@ -24,16 +24,25 @@ const (
 	baseBytes = 96 << 20
 	// rankBytes is a rank's two rings, its requests and its records.
 	rankBytes = 1 << 20
-	// peerBytes is a connection: the link's buffers and the kernel's.
+	// peerBytes is a connection: the link's buffers and the kernel's, and the
+	// rings of small messages where the link writes remotely.
 	peerBytes = 2 << 20
+	// poolClasses are the sizes of eager messages that wait for their receive. A
+	// place of one size is never one of another, so that a peer that fills its
+	// credit with each in turn has made the sidecar touch this many windows of
+	// credit; poolBytes is what a window that is no multiple of a size adds.
+	poolClasses = 5
+	poolBytes   = 64 << 10
 	// pumpBytes is what encryption adds to a connection: a pair of sockets.
 	pumpBytes = 2 << 20
 	// copiesMax bounds copies of eager messages on the sending side.
 	copiesMax = 256 << 20
 	// cellBytes is a cell of the traffic matrix, which has a row for each rank
-	// of this pod and a column for each rank of the job: the counters, and their
-	// copies while somebody looks at them.
-	cellBytes = 48
+	// of this pod and a column for each rank that it has talked to, up to cellsMax:
+	// the counters, at three eighths of their table's load, and their copies while
+	// somebody looks at them.
+	cellBytes = 96
+	cellsMax  = 4096
 	// The kernel charges page tables and the index of a file's pages beside the
 	// pages: 17 to 18 bytes for each of 4096, of which this is twice as much.
 	tableShare = 128
@@ -49,11 +58,19 @@ func (s Sizes) Rank() int64 {
 // ranks ranks in pods pods.
 func (s Sizes) Own(here, ranks, pods int) int64 {
 	peers := int64(pods - 1)
-	n := baseBytes + peers*(s.Credit+peerBytes) + min(peers*s.Credit, copiesMax) + int64(here)*int64(ranks)*cellBytes
+	n := baseBytes + s.Eager(pods) + peers*peerBytes + int64(here)*int64(min(ranks, cellsMax))*cellBytes
 	if s.Encrypted {
 		n += peers * pumpBytes
 	}
 	return n
+}
+
+// Eager is what messages of the job's pods, this one's among them, can make a
+// sidecar keep: those that have come and wait for their receive, and copies of
+// those that have not been acknowledged.
+func (s Sizes) Eager(pods int) int64 {
+	from := int64(pods)
+	return from*(poolClasses*s.Credit+poolBytes) + min(from*s.Credit, copiesMax)
 }
 
 // Need is the memory of a sidecar of such a pod. All of it is charged to the
