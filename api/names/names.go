@@ -86,4 +86,7 @@ const (
 	// serve metrics and health.
 	PortPeers   = 7077
 	PortMetrics = 9464
+	// PortMetricsLocal is where they serve metrics to their own pod alone, where
+	// the admin wants that; PortMetrics has health then.
+	PortMetricsLocal = 9465
 )

@@ -24,7 +24,7 @@ operator:
   {priorityClassName: high, nodeSelector: {a: b}, tolerations: [{operator: Exists}], affinity: {nodeAffinity: {}}, labels: {x: "y"}, annotations: {x: "y"},
   updateStrategy: {type: Recreate}, topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}], jobNetworkPolicies: true,
   extraArgs: [--log-level=debug], env: [{name: A, value: b}], serviceAccountAnnotations: {a: b}}
-sidecar: {image: registry.example/sidecar@sha256:0123, logLevel: debug, resources: {limits: {cpu: 1}}}
+sidecar: {image: registry.example/sidecar@sha256:0123, logLevel: debug, metrics: Loopback, resources: {limits: {cpu: 1}}}
 issuer: {checkAddress: false, reviewTokens: true}
 images: {registry: registry.example/team, tag: v1.2.3, pullSecrets: [one, two]}
 webhook: {enabled: true, namespaceSelector: {matchLabels: {hpc: "yes"}, matchExpressions: [{key: k, operator: Exists}]}}
@@ -40,7 +40,7 @@ devicePlugin:
     sriov: [{pf: ens1f0np0, count: 8}]
   nodeSelector: {hpc: "true"}
 networkPolicy: {metricsFrom: [{namespaceSelector: {matchLabels: {name: monitoring}}}]}
-monitoring: {namespaceLabel: true, rules: {enabled: true, labels: {release: prometheus}}, podMonitors: {enabled: true, labels: {release: prometheus}}, dashboard: {enabled: true, annotations: {folder: HPC}}}
+monitoring: {namespaceLabel: true, operatorToken: {enabled: true, secret: scraper}, rules: {enabled: true, labels: {release: prometheus}}, podMonitors: {enabled: true, labels: {release: prometheus}}, dashboard: {enabled: true, annotations: {folder: HPC}}}
 `
 
 // variants are values under which the chart is held to all of its promises.

@@ -34,6 +34,8 @@ and which rank failed first and why. Any number of replicas may run; one leads.`
 	f.BoolVar(&o.checkAddress, "issuer-check-address", true, "refuse tokens that do not come from their pod's address")
 	f.BoolVar(&o.reviewTokens, "issuer-review-tokens", false, "have the API server review every token, a call for each pod, instead of checking its signature by the API server's published keys")
 	f.StringVar(&o.serving.Metrics, "metrics-bind-address", ":8080", "serve Prometheus metrics here; 0: nowhere")
+	f.BoolVar(&o.serving.Guarded, "metrics-token", false, "serve metrics by HTTPS, and only to who shows a bearer token whose user may get the non-resource URL /metrics")
+	f.StringVar(&o.sidecarMetrics, "sidecar-metrics", metricsNetwork, "where sidecars serve metrics and report: Network, port 9464 of the pod; or Loopback, port 9465 inside of the pod alone")
 	f.BoolVar(&o.namespaceLabel, "metrics-namespace-label", false, "count MPIJobs' changes by namespace, too")
 	f.StringVar(&o.serving.Health, "health-probe-bind-address", ":8081", "serve /healthz and /readyz here")
 	f.StringVar(&o.serving.Profiles, "pprof-bind-address", "", "serve Go's profiles here, to who can reach it (default: nowhere)")

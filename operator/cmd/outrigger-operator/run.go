@@ -19,6 +19,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/webhook"
 )
 
+// Values of --sidecar-metrics.
+const (
+	metricsNetwork  = "Network"
+	metricsLoopback = "Loopback"
+)
+
 type options struct {
 	desired        desired.Options
 	serving        controller.Serving
@@ -28,6 +34,7 @@ type options struct {
 	workers, burst int
 	qps            float32
 
+	sidecarMetrics                       string
 	sidecar, issuer, issuerURL, policies string
 	checkAddress, namespaceLabel         bool
 	reviewTokens                         bool
@@ -66,6 +73,14 @@ func run(ctx context.Context, o *options) error {
 		}
 		o.desired.Policies = p
 	}
+	var asker controller.Transports = controller.NewAsker()
+	switch o.sidecarMetrics {
+	case metricsNetwork:
+	case metricsLoopback:
+		o.desired.LocalMetrics, asker = true, nil // there is nobody to ask
+	default:
+		return fmt.Errorf("--sidecar-metrics is %q, want %s or %s", o.sidecarMetrics, metricsNetwork, metricsLoopback)
+	}
 	keys, err := o.issue(ctx, config, m, logger)
 	if err != nil {
 		return err
@@ -73,7 +88,7 @@ func run(ctx context.Context, o *options) error {
 	r := &controller.Reconciler{
 		Keys: keys, IssuerURL: o.issuerURL,
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("outrigger-operator"),
-		Options: o.desired, Transports: controller.NewAsker(), Metrics: figures, Now: time.Now,
+		Options: o.desired, Transports: asker, Metrics: figures, Now: time.Now,
 	}
 	if err := r.Setup(ctx, m, o.workers); err != nil {
 		return err

@@ -23,6 +23,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/guard"
 )
 
 // leaseName is what replicas compete for.
@@ -31,6 +32,7 @@ const leaseName = "outrigger-operator." + names.Group
 // Serving is where a manager listens, and whether it competes for the lead.
 type Serving struct {
 	Metrics, Health string // addresses; "0": nowhere
+	Guarded         bool   // metrics by HTTPS, to who shows a token with the right to them
 	Profiles        string // address of pprof; empty: nowhere
 	Elect           bool
 	Namespace       string   // of the lease; empty: the pod's own
@@ -52,7 +54,7 @@ func NewManager(server *rest.Config, s *Serving) (ctrl.Manager, error) {
 	ofJobs := labels.NewSelector().Add(*ours)
 	m, err := ctrl.NewManager(server, ctrl.Options{
 		Scheme:                  scheme,
-		Metrics:                 metrics.Options{BindAddress: s.Metrics},
+		Metrics:                 s.metrics(),
 		HealthProbeBindAddress:  s.Health,
 		PprofBindAddress:        s.Profiles,
 		LeaderElection:          s.Elect,
@@ -84,6 +86,17 @@ func NewManager(server *rest.Config, s *Serving) (ctrl.Manager, error) {
 		}
 	}
 	return m, nil
+}
+
+// metrics is how metrics are served. Guarded, the certificate is one that the
+// server makes itself: a scraper does not know the operator, but the API server
+// knows the scraper.
+func (s *Serving) metrics() metrics.Options {
+	o := metrics.Options{BindAddress: s.Metrics}
+	if s.Guarded {
+		o.SecureServing, o.FilterProvider, o.TLSOpts = true, guard.Provider, []func(*tls.Config){tls13}
+	}
+	return o
 }
 
 // lean drops what nobody here asks for, which is most of an object, before it is

@@ -22,6 +22,8 @@ type Options struct {
 	Image    string // of the sidecar
 	Pull     string // image pull policy; empty: Kubernetes' default
 	LogLevel string // of sidecars; empty: info
+	// LocalMetrics has sidecars serve metrics inside of their pods alone.
+	LocalMetrics bool
 	// Sidecar is what sidecars get whose job does not say otherwise.
 	Sidecar v1alpha1.SidecarResources
 	// Policies are made for each job; nil: none are.
@@ -80,7 +82,7 @@ func (a *Attempt) settings() *inject.Settings {
 	return &inject.Settings{
 		Image: a.Options.Image, PullPolicy: pull(a.Options.Pull), ConfigMap: a.Name(),
 		Ranks: s.Ranks, PerPod: s.RanksPerPod, Launch: s.LaunchMode, Devices: s.Devices,
-		Memory: jobdoc.MemoryOf(&s.Memory, &a.Profile), Wait: jobdoc.Wait(&a.Profile), LogLevel: a.Options.LogLevel,
+		Memory: jobdoc.MemoryOf(&s.Memory, &a.Profile), Wait: jobdoc.Wait(&a.Profile), LogLevel: a.Options.LogLevel, LocalMetrics: a.Options.LocalMetrics,
 		Resources: v1alpha1.SidecarResources{
 			Requests: over(a.Options.Sidecar.Requests, s.Sidecar.Resources.Requests),
 			Limits:   over(a.Options.Sidecar.Limits, s.Sidecar.Resources.Limits),

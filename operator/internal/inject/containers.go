@@ -80,8 +80,11 @@ func sidecar(s *Settings) corev1.Container {
 	always := corev1.ContainerRestartPolicyAlways
 	args := []string{
 		"--pod=" + podNumber, "--bootstrap=" + names.JobDir + "/" + names.BootstrapFile, "--socket=" + socket,
-		"--listen=:" + strconv.Itoa(names.PortPeers), "--metrics=:" + strconv.Itoa(names.PortMetrics),
+		"--listen=:" + strconv.Itoa(names.PortPeers), s.metrics(),
 		"--app-uid=any", "--once=" + startedFile, "--termination-log=" + corev1.TerminationMessagePathDefault,
+	}
+	if s.LocalMetrics {
+		args = append(args, "--health=:"+strconv.Itoa(names.PortMetrics))
 	}
 	if s.LogLevel != "" {
 		args = append(args, "--log-level="+s.LogLevel)
@@ -101,6 +104,15 @@ func sidecar(s *Settings) corev1.Container {
 			PeriodSeconds: 1, FailureThreshold: 60, TimeoutSeconds: 1,
 		},
 	}
+}
+
+// metrics is where a sidecar serves what ranks do: on the pod's loopback it is
+// reached by kubectl port-forward, for which Kubernetes asks who may.
+func (s *Settings) metrics() string {
+	if s.LocalMetrics {
+		return "--metrics=127.0.0.1:" + strconv.Itoa(names.PortMetricsLocal)
+	}
+	return "--metrics=:" + strconv.Itoa(names.PortMetrics)
 }
 
 func resources(s *Settings) corev1.ResourceRequirements {

@@ -36,6 +36,8 @@ type Settings struct {
 	Resources  v1alpha1.SidecarResources // what the job or the operator wishes for sidecars
 	Wait       string                    // OUTRIGGER_WAIT of the ranks; empty: their default
 	LogLevel   string                    // empty: info
+	// LocalMetrics has metrics served inside of the pod alone.
+	LocalMetrics bool
 }
 
 // ErrPod is wrapped by every complaint about a pod.

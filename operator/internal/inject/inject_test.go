@@ -247,3 +247,27 @@ func TestSidecarResources(t *testing.T) {
 		})
 	}
 }
+
+// TestLocalMetrics: metrics inside of the pod alone leave the kubelet its probe,
+// and nothing else, on the pod's address.
+func TestLocalMetrics(t *testing.T) {
+	for local, want := range map[bool][]string{
+		false: {"--metrics=:9464"},
+		true:  {"--metrics=127.0.0.1:9465", "--health=:9464"},
+	} {
+		s := settings()
+		s.LocalMetrics = local
+		var got []string
+		for _, a := range sidecar(s).Args {
+			if strings.HasPrefix(a, "--metrics") || strings.HasPrefix(a, "--health") {
+				got = append(got, a)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("local %v: %v, want %v", local, got, want)
+		}
+		if p := sidecar(s).StartupProbe.HTTPGet; p.Port.String() != "metrics" || p.Path != "/readyz" {
+			t.Errorf("local %v: the probe is %v", local, p)
+		}
+	}
+}

@@ -79,7 +79,7 @@ func (d *daemon) build(ctx context.Context) error {
 	}
 	loop.SetMemory(d.engine)
 	d.remote.SetMemory(d.engine)
-	if d.watch, err = listenMetrics(d.o.metrics); err == nil {
+	if d.watch, err = listenMetrics(d.o.metrics, d.o.health); err == nil {
 		err = d.listenSessions()
 	}
 	if err != nil {

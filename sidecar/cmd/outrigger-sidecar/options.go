@@ -14,7 +14,7 @@ import (
 // options are what the flags say.
 type options struct {
 	bootstrap, socket, listen, flight, logLevel string
-	termination, once, grantSocket              string
+	termination, once, grantSocket, health      string
 	pod                                         int
 	metrics, users                              []string
 	drain                                       time.Duration
@@ -26,6 +26,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.IntVar(&o.pod, "pod", -1, "number of this pod in the document (required)")
 	f.StringVar(&o.socket, "socket", "", "Unix socket for applications (required)")
 	f.StringVar(&o.listen, "listen", "", "address to listen on for other sidecars, such as :7077, or fd:N for a listening socket that was inherited (default: the document's address)")
+	f.StringVar(&o.health, "health", "", "serve health alone here, [HOST]:PORT, for a kubelet where --metrics is on loopback (default: nowhere)")
 	f.StringArrayVar(&o.metrics, "metrics", nil, "serve metrics, health and report here: unix:PATH or [HOST]:PORT; may be given several times, and drills are served on Unix sockets only")
 	f.StringVar(&o.flight, "flight", "", "write the flight recorder to this file when the job fails")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")

@@ -16,10 +16,17 @@ type watcher struct {
 	handler  func(*obs.Sources) http.Handler
 }
 
-// listenMetrics opens the addresses of --metrics. Only who reaches a socket file
-// may do more than look.
-func listenMetrics(addresses []string) ([]watcher, error) {
+// listenMetrics opens the addresses of --metrics, and that of --health. Only who
+// reaches a socket file may do more than look.
+func listenMetrics(addresses []string, health string) ([]watcher, error) {
 	var list []watcher
+	if health != "" {
+		l, err := net.Listen("tcp", health)
+		if err != nil {
+			return nil, fmt.Errorf("--health: %w", err)
+		}
+		list = append(list, watcher{l, obs.HealthHandler})
+	}
 	for _, address := range addresses {
 		network, w := "tcp", watcher{handler: obs.Handler}
 		if path, ok := strings.CutPrefix(address, "unix:"); ok {

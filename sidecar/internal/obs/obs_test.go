@@ -226,6 +226,21 @@ func TestNetworkHandler(t *testing.T) {
 
 // TestStoppedEngine: what has no answer is said to be unavailable, and is not
 // made up.
+// TestHealthHandler: where metrics are on loopback, the network has health and
+// nothing else.
+func TestHealthHandler(t *testing.T) {
+	for path, want := range map[string]int{
+		"/healthz": http.StatusOK, "/readyz": http.StatusOK,
+		"/metrics": http.StatusNotFound, "/report": http.StatusNotFound, "/why": http.StatusNotFound, "/debug/flight": http.StatusNotFound,
+	} {
+		w := httptest.NewRecorder()
+		HealthHandler(sources()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if w.Code != want {
+			t.Errorf("%s: %d, want %d", path, w.Code, want)
+		}
+	}
+}
+
 func TestStoppedEngine(t *testing.T) {
 	s := sources()
 	s.Look = func() (Picture, error) { return Picture{}, errors.New("engine: stopped") }

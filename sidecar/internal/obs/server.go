@@ -79,6 +79,14 @@ func Handler(s *Sources) http.Handler {
 	return handler(&c)
 }
 
+// HealthHandler serves /healthz and /readyz alone, where what ranks do is
+// nobody's business.
+func HealthHandler(s *Sources) http.Handler {
+	mux := http.NewServeMux()
+	health(mux, s)
+	return mux
+}
+
 type talk struct {
 	cells []Cell
 	rest  Cell
@@ -112,6 +120,31 @@ func handler(s *Sources) *http.ServeMux {
 	reg.MustRegister(&collector{sources: s}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	health(mux, s)
+	mux.HandleFunc("GET /report", func(w http.ResponseWriter, _ *http.Request) {
+		p, err := s.Look()
+		cells, rest, err2 := s.Talked()
+		if err := errors.Join(err, err2); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(NewReport(s, &p, cells, rest)) // a client that has gone does not matter
+	})
+	mux.HandleFunc("GET /why", func(w http.ResponseWriter, _ *http.Request) {
+		ranks, err := s.Waits()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(ranks) // as above
+	})
+	return mux
+}
+
+// health adds what a kubelet asks.
+func health(mux *http.ServeMux, s *Sources) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := s.Alive(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -126,26 +159,6 @@ func handler(s *Sources) *http.ServeMux {
 		}
 		_, _ = fmt.Fprintln(w, "ok") // as above
 	})
-	mux.HandleFunc("GET /report", func(w http.ResponseWriter, _ *http.Request) {
-		p, err := s.Look()
-		cells, rest, err2 := s.Talked()
-		if err := errors.Join(err, err2); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(NewReport(s, &p, cells, rest)) // as above
-	})
-	mux.HandleFunc("GET /why", func(w http.ResponseWriter, _ *http.Request) {
-		ranks, err := s.Waits()
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(ranks) // as above
-	})
-	return mux
 }
 
 // Serve serves h on l until ctx ends.
