@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +26,8 @@ type agent struct {
 	o       *options
 	log     *slog.Logger
 	ledger  *offer.Ledger
+	looking sync.Mutex // one look at a time
+	scanner inventory.Scanner
 	plugins map[string]*kubelet.Plugin
 	// cdi is nil when the kubelet adds device files. Descriptions stay when the
 	// agent ends: a container may start again while the agent is replaced.
@@ -79,7 +82,7 @@ func newAgent(o *options) (*agent, error) {
 		return nil, fmt.Errorf("--pod-resources %s: %w", o.podResources, err)
 	}
 	if len(config.SRIOV) > 0 {
-		a.sriov = sriov.NewKeeper(config.SRIOV, sriov.NewHost(o.root), func() sriov.Use { return inUse(context.Background(), a.kubelet) }, log)
+		a.sriov = sriov.NewKeeper(config.SRIOV, sriov.NewHost(o.root), func() sriov.Use { return inUse(context.Background(), a.kubelet) }, a.withdraw, log)
 	}
 	if o.grantSocket != "" {
 		if a.grants, err = a.newGrants(); err != nil {
@@ -138,9 +141,22 @@ func (a *agent) watch(ctx context.Context) error {
 	}
 }
 
+// withdraw makes devices unhealthy, here and at the kubelet, until what it
+// returns is called.
+func (a *agent) withdraw(addresses []string, why string) (back func()) {
+	a.ledger.Withdraw(addresses, why)
+	a.look()
+	return func() {
+		a.ledger.Withdraw(nil, "")
+		a.look()
+	}
+}
+
 // look takes in what the node has now, and tells who has to know.
 func (a *agent) look() {
-	r := inventory.Scan(os.DirFS(a.o.root))
+	a.looking.Lock()
+	defer a.looking.Unlock()
+	r := a.scanner.Scan(os.DirFS(a.o.root))
 	if n := int64(len(r.Warnings)); a.warnings.Swap(n) != n {
 		for _, w := range r.Warnings {
 			a.log.Warn("sysfs makes no sense here", "path", w.Path, "cause", w.Problem)

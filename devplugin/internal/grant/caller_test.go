@@ -63,7 +63,9 @@ func newNode() *node {
 		{Name: "job-0", Namespace: "elsewhere", Containers: []*podresources.ContainerResources{{Name: "app", Devices: devices("outrigger.dev/hca", "a")}}},
 		{Name: "job-0", Namespace: "ns", Containers: []*podresources.ContainerResources{
 			{Name: "outrigger", Devices: append(devices("outrigger.dev/hca", "a", "b"), devices("outrigger.dev/ioat", "c")...)},
-			{Name: "app"},
+			{Name: "app", DynamicResources: []*podresources.DynamicResource{{ClaimResources: []*podresources.ClaimResource{
+				{DriverName: "dra.example.com", DeviceName: "0000-3b-00-2", CdiDevices: []*podresources.CDIDevice{{Name: "example.com/nic=x"}}},
+			}}}},
 			{Name: "gpu", Devices: devices("example.com/gpu", "a")},
 		}},
 	}
@@ -119,11 +121,11 @@ func TestJob(t *testing.T) {
 	}
 }
 
-// Devices of every pod and every plugin are in use.
+// Devices of every pod, every plugin and every DRA driver are in use.
 func TestAllocated(t *testing.T) {
 	d := newDirectory(t, newNode())
 	got, err := d.Allocations.(*PodResources).Allocated(t.Context())
-	if diff := cmp.Diff([]string{"a", "a", "b", "c", "a"}, got); err != nil || diff != "" {
+	if diff := cmp.Diff([]string{"a", "a", "b", "c", "0000-3b-00-2", "x", "a"}, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
 }

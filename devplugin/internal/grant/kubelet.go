@@ -3,6 +3,7 @@ package grant
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -61,7 +62,8 @@ func (p *PodResources) Devices(ctx context.Context, namespace, pod, container st
 }
 
 // Allocated gives the IDs of all devices that containers of the node hold, of
-// any resource.
+// any device plugin's resource, and the names of those that DRA drivers gave
+// them: a device's name, and those of its CDI devices.
 func (p *PodResources) Allocated(ctx context.Context) ([]string, error) {
 	r, err := podresources.NewPodResourcesListerClient(p.conn).List(ctx, &podresources.ListPodResourcesRequest{})
 	if err != nil {
@@ -72,6 +74,15 @@ func (p *PodResources) Allocated(ctx context.Context) ([]string, error) {
 		for _, c := range pr.Containers {
 			for _, d := range c.Devices {
 				ids = append(ids, d.DeviceIds...)
+			}
+			for _, d := range c.DynamicResources {
+				for _, r := range d.ClaimResources {
+					ids = append(ids, r.DeviceName)
+					for _, x := range r.CdiDevices {
+						_, name, _ := strings.Cut(x.Name, "=") // vendor/class=name
+						ids = append(ids, name)
+					}
+				}
 			}
 		}
 	}

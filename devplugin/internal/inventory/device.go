@@ -44,6 +44,9 @@ type Device struct {
 	NUMA int `json:"numa"`
 	// Files are the device files that a user needs, relative to /dev.
 	Files []string `json:"files,omitempty"`
+	// HostUse says what the node itself does over the device: its default route,
+	// storage that is mounted.
+	HostUse []string `json:"hostUse,omitempty"`
 	// Problems say why the device cannot be used now; a device without
 	// problems is healthy.
 	Problems []string `json:"problems,omitempty"`

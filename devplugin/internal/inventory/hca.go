@@ -17,33 +17,24 @@ const (
 // device and is not seen here: who has been told of it sees it disappear.
 func (s *scan) hcas() {
 	files := s.verbsFiles()
-	names := s.list(classHCA)
-	functions := map[string]int{}
-	for _, name := range names {
-		functions[s.function(name)]++
-	}
-	for _, name := range names {
+	use := s.hostUse()
+	var found []Device
+	for _, name := range s.list(classHCA) {
 		d := s.hca(name)
 		if f := files[name]; f != "" {
 			d.Files = []string{f}
 		} else {
 			d.Problems = append(d.Problems, "no verbs device: is the module ib_uverbs loaded?")
 		}
-		d.ID = hcaID(&d, functions)
+		if len(d.PCI) > 0 {
+			d.HostUse = use[d.PCI[0]]
+		}
+		found = append(found, d)
+	}
+	s.ids.name(found)
+	for _, d := range found {
 		s.add(d)
 	}
-}
-
-// hcaID prefers the PCI address, which survives renaming. A function that has
-// several RDMA devices gives each of them its name.
-func hcaID(d *Device, functions map[string]int) string {
-	switch {
-	case len(d.PCI) == 0:
-		return d.Name
-	case functions[d.PCI[0]] > 1:
-		return d.PCI[0] + "-" + d.Name
-	}
-	return d.PCI[0]
 }
 
 // verbsFiles maps the RDMA devices to their verbs device files, relative to

@@ -32,11 +32,17 @@ const (
 	groupMax    = 64 // functions in an IOMMU group
 )
 
+// Scanner scans again and again, and remembers what devices are called.
+type Scanner struct{ ids ids }
+
+// Scan scans once.
+func Scan(root fs.FS) Report { return new(Scanner).Scan(root) }
+
 // Scan reads the devices below a root that has sys and dev in it. It never
 // fails: a kind whose driver is not loaded has no devices, and a device that is
 // half gone has problems.
-func Scan(root fs.FS) Report {
-	s := &scan{fs: root}
+func (m *Scanner) Scan(root fs.FS) Report {
+	s := &scan{fs: root, ids: &m.ids}
 	s.hcas()
 	s.ioats()
 	s.queues()
@@ -48,6 +54,7 @@ func Scan(root fs.FS) Report {
 
 type scan struct {
 	fs     fs.FS
+	ids    *ids
 	report Report
 }
 

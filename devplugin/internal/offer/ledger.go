@@ -40,6 +40,10 @@ type Ledger struct {
 
 	mu        sync.Mutex
 	resources []resource
+	// withdrawn are functions, by PCI address, that nobody shall get now; why is
+	// what to say.
+	withdrawn []string
+	why       string
 	// guess is what the container that is being admitted holds already, as far
 	// as can be known (see package alloc): each resource that was allocated since
 	// one of them came a second time, which is another container's, and the NUMA
@@ -86,6 +90,7 @@ func (l *Ledger) Resources() []string {
 func (l *Ledger) Update(all []inventory.Device) []Change {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	all = l.without(all)
 	held := map[string][]string{}
 	for i := range l.resources {
 		for j := range l.resources[i].devices {
@@ -98,6 +103,29 @@ func (l *Ledger) Update(all []inventory.Device) []Change {
 		changes = append(changes, l.resources[i].update(list)...)
 	}
 	return changes
+}
+
+// Withdraw has the next Update make the devices behind functions unhealthy, in
+// place of those that were withdrawn before: no container gets one from then on.
+func (l *Ledger) Withdraw(addresses []string, why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.withdrawn, l.why = addresses, why
+}
+
+// without gives the devices with what is wrong with those that are withdrawn.
+func (l *Ledger) without(all []inventory.Device) []inventory.Device {
+	if len(l.withdrawn) == 0 {
+		return all
+	}
+	all = slices.Clone(all)
+	for i := range all {
+		d := &all[i]
+		if slices.ContainsFunc(d.PCI, func(a string) bool { return slices.Contains(l.withdrawn, a) }) && !slices.Contains(d.Problems, l.why) {
+			d.Problems = append(slices.Clip(d.Problems), l.why)
+		}
+	}
+	return all
 }
 
 func (r *resource) update(list []inventory.Device) []Change {

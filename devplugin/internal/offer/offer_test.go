@@ -74,6 +74,30 @@ func TestHealth(t *testing.T) {
 	step("engines back", "0000:00:04.0 []; wq0.0 []")
 }
 
+// Functions that are about to be taken away are nobody's, and come back.
+func TestWithdrawn(t *testing.T) {
+	n := sysfstest.NewNode(t)
+	l := newLedger(t, "pools: [{kind: hca, select: {functions: [vf]}}]")
+	l.Update(scan(n))
+	step := func(want string, changes int) {
+		t.Helper()
+		if c := l.Update(scan(n)); len(c) != changes {
+			t.Errorf("%d changes, want %d: %v", len(c), changes, c)
+		}
+		if got := counted(l, "outrigger.dev/hca"); got != want {
+			t.Errorf("counted %q, want %q", got, want)
+		}
+	}
+	l.Withdraw([]string{n.VFs[0].Function.Address}, "about to go")
+	step("!0000:3b:00.2@0 0000:3b:00.3@0", 1)
+	step("!0000:3b:00.2@0 0000:3b:00.3@0", 0)
+	if _, err := l.Allocate("outrigger.dev/hca", []string{"0000:3b:00.2"}); err == nil || !strings.Contains(err.Error(), "about to go") {
+		t.Errorf("allocated: %v", err)
+	}
+	l.Withdraw(nil, "")
+	step("0000:3b:00.2@0 0000:3b:00.3@0", 1)
+}
+
 // The plugin starts before the drivers: no device is no error.
 func TestBeforeTheDriver(t *testing.T) {
 	l := New(pool.Default())

@@ -47,7 +47,7 @@ func (p *Pool) take(list, all []inventory.Device, held int, taken map[string]boo
 	}
 	for i := range all {
 		d := &all[i]
-		if room > 0 && !taken[d.ID] && p.Matches(d) {
+		if room > 0 && !taken[d.ID] && p.Matches(d) && p.spared(d) {
 			taken[d.ID] = true
 			list = append(list, *d)
 			room--
@@ -84,6 +84,13 @@ func (p *Pool) Matches(d *inventory.Device) bool {
 		return among(s.Modes, d.Queue.Mode) && among(s.Labels, d.Queue.Label)
 	}
 	return true
+}
+
+// spared says whether a device that is new to the pool may be offered although
+// the node uses it itself. What the pool has offered before stays: a container
+// may hold it.
+func (p *Pool) spared(d *inventory.Device) bool {
+	return len(d.HostUse) == 0 || p.HostUse == HostUseInclude || len(p.Select.Names) > 0
 }
 
 // usable leaves out what could never be given away in this pool's way: an I/OAT

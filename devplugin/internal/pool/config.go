@@ -30,6 +30,15 @@ const (
 	Shared    Sharing = "shared"
 )
 
+// HostUse says whether a pool takes what the node itself uses.
+type HostUse string
+
+// The values of HostUse.
+const (
+	HostUseExclude HostUse = "exclude"
+	HostUseInclude HostUse = "include"
+)
+
 // Placement says which of several shared devices a container gets.
 type Placement string
 
@@ -58,6 +67,10 @@ type Pool struct {
 	// Placement of shares is spread (the default): containers get the devices
 	// that the fewest others use; or pack.
 	Placement Placement `json:"placement,omitempty"`
+	// HostUse is exclude (the default), which leaves out cards over which the node
+	// itself has its default route or mounted storage, or include. One that is
+	// named in select.names is included.
+	HostUse HostUse `json:"hostUse,omitempty"`
 	// RDMACM gives /dev/infiniband/rdma_cm with each HCA.
 	RDMACM bool `json:"rdmaCM,omitempty"`
 }

@@ -105,6 +105,38 @@ func TestAssignIsSteady(t *testing.T) {
 	}
 }
 
+// What the node itself uses is nobody's, unless the pool asks for it; what was
+// offered before stays.
+func TestHostUse(t *testing.T) {
+	n := sysfstest.NewNode(t)
+	n.Link("sys/class/net/ib0/device", "sys/bus/pci/devices/"+n.InfiniBand.Function.Address)
+	n.Set("proc/1/net/route", "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\nib0\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\n")
+	all := inventory.Scan(n.FS()).Devices
+	for config, want := range map[string]string{
+		"pools: [{kind: hca}]":                                "outrigger.dev/hca: mlx5_2 mlx5_3\n",
+		"pools: [{kind: hca, hostUse: exclude}]":              "outrigger.dev/hca: mlx5_2 mlx5_3\n",
+		"pools: [{kind: hca, hostUse: include}]":              "outrigger.dev/hca: mlx5_2 mlx5_3 mlx5_1\n",
+		"pools: [{kind: hca, select: {names: [mlx5_1]}}]":     "outrigger.dev/hca: mlx5_1\n",
+		"pools: [{kind: hca, select: {functions: [pf, vf]}}]": "outrigger.dev/hca: mlx5_0 mlx5_2 mlx5_3\n",
+	} {
+		if diff := cmp.Diff(want, assigned(mustParse(t, config), all, nil)); diff != "" {
+			t.Errorf("%s: %s", config, diff)
+		}
+	}
+	held := map[string][]string{"outrigger.dev/hca": {n.InfiniBand.Function.Address}}
+	if diff := cmp.Diff("outrigger.dev/hca: mlx5_2 mlx5_3 mlx5_1\n", assigned(mustParse(t, "pools: [{kind: hca}]"), all, held)); diff != "" {
+		t.Errorf("held: %s", diff)
+	}
+	for config, want := range map[string]string{
+		"pools: [{kind: hca, hostUse: maybe}]":   `pools[0].hostUse: "maybe" is neither`,
+		"pools: [{kind: dsa, hostUse: include}]": "pools[0].hostUse: only hca devices",
+	} {
+		if _, err := Parse([]byte(config)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", config, err)
+		}
+	}
+}
+
 func TestDefaultOffersEverything(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	for i, list := range Default().Assign(inventory.Scan(n.FS()).Devices, nil) {

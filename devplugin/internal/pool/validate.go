@@ -69,6 +69,12 @@ func (p *Pool) validate(path string) []error {
 	if p.Count < 0 {
 		add(".count", "%d is negative; 0 takes every device", p.Count)
 	}
+	if p.HostUse != "" && p.HostUse != HostUseExclude && p.HostUse != HostUseInclude {
+		add(".hostUse", "%q is neither exclude nor include", p.HostUse)
+	}
+	if p.HostUse != "" && p.Kind != inventory.HCA {
+		add(".hostUse", "only hca devices carry the node's own traffic, this is an %s pool", p.Kind)
+	}
 	if p.RDMACM && p.Kind != inventory.HCA {
 		add(".rdmaCM", "only an hca has a connection manager, this is an %s pool", p.Kind)
 	}

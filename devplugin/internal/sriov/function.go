@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 )
 
@@ -37,6 +38,12 @@ type VF struct {
 	Number  int
 	Address string // PCI
 	Driver  string // "" for none
+	// Names are its network interfaces and RDMA devices, which other device
+	// plugins and DRA drivers may call it by.
+	Names []string
+	// Away says that a driver has it and that its interface is not in the network
+	// namespace of its physical function's: a container has it.
+	Away bool
 	// Hardware is its MAC address or, on InfiniBand, its node GUID as 8 bytes;
 	// nil when it is not set or cannot be known.
 	Hardware net.HardwareAddr
@@ -106,23 +113,32 @@ type Use struct {
 	// Unknown is why that is not known, nil when it is. What is not known to be
 	// free counts as used.
 	Unknown error
-	// Devices are the names that device plugins gave them. Ours, like others,
-	// begin with the PCI address.
+	// Devices are the names that device plugins and DRA drivers gave them. Ours,
+	// like others', have the PCI address in them, or are a name of the kernel's.
 	Devices []string
 }
 
 // holds says why a virtual function must not be touched, "" when it is free.
 func (u *Use) holds(vf *VF) string {
+	address := plain(vf.Address)
 	for _, id := range u.Devices {
-		if strings.HasPrefix(id, vf.Address) {
+		if strings.Contains(plain(id), address) || slices.Contains(vf.Names, id) {
 			return "is allocated to a container"
 		}
 	}
 	switch {
+	case vf.Away:
+		return "has its network interface in another network namespace, that of a container"
 	case vf.Driver == "vfio-pci":
 		return "is bound to vfio-pci, for a virtual machine perhaps"
 	case u.Unknown != nil:
 		return fmt.Sprintf("may be allocated to a container: %v", u.Unknown)
 	}
 	return ""
+}
+
+// plain is a name without what drivers write differently: names of DRA devices
+// are DNS labels, so that 0000:3b:00.2 is 0000-3b-00-2 there.
+func plain(name string) string {
+	return strings.NewReplacer(":", "-", ".", "-", "_", "-").Replace(strings.ToLower(name))
 }

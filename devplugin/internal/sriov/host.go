@@ -84,6 +84,7 @@ func (h *Host) Look(pf string) (*Function, error) {
 
 // vfs reads what the PCI bus says of the virtual functions.
 func (h *Host) vfs(dir string, f *Function) error {
+	visible := len(names(filepath.Join(dir, "net"))) > 0
 	for i := range f.Count {
 		link := filepath.Join(dir, fmt.Sprintf("virtfn%d", i))
 		address, err := base(link)
@@ -94,6 +95,10 @@ func (h *Host) vfs(dir string, f *Function) error {
 		if driver, err := base(filepath.Join(link, "driver")); err == nil {
 			vf.Driver = driver
 		}
+		interfaces := names(filepath.Join(link, "net"))
+		vf.Names = append(interfaces, names(filepath.Join(link, "infiniband"))...)
+		// sysfs shows the interfaces of one network namespace.
+		vf.Away = vf.Driver != "" && visible && len(interfaces) == 0 && exists(filepath.Join(link, "net"))
 		f.VFs = append(f.VFs, vf)
 	}
 	return nil
@@ -149,6 +154,24 @@ func nodeGUID(dir string) net.HardwareAddr {
 		return nil
 	}
 	return guid
+}
+
+// names are those in a directory; none where there is none.
+func names(dir string) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var all []string
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
 }
 
 func base(link string) (string, error) {

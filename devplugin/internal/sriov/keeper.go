@@ -22,8 +22,11 @@ type Keeper struct {
 	wants []pool.VirtualFunctions
 	doer  Doer
 	used  func() Use
-	log   *slog.Logger
-	now   func() time.Time
+	// withdraw keeps containers from getting functions, until what it returns is
+	// called.
+	withdraw func(addresses []string, why string) (back func())
+	log      *slog.Logger
+	now      func() time.Time
 
 	entries []entry
 
@@ -39,9 +42,10 @@ type entry struct {
 	pause   time.Duration
 }
 
-// NewKeeper makes a keeper. used is asked before anything is changed.
-func NewKeeper(wants []pool.VirtualFunctions, d Doer, used func() Use, log *slog.Logger) *Keeper {
-	return &Keeper{wants: wants, doer: d, used: used, log: log, now: time.Now, entries: make([]entry, len(wants))}
+// NewKeeper makes a keeper. used is asked before anything is changed, and
+// withdraw before functions are taken away.
+func NewKeeper(wants []pool.VirtualFunctions, d Doer, used func() Use, withdraw func([]string, string) func(), log *slog.Logger) *Keeper {
+	return &Keeper{wants: wants, doer: d, used: used, withdraw: withdraw, log: log, now: time.Now, entries: make([]entry, len(wants))}
 }
 
 // Conditions are those after the last Tend, in the order of the configuration.
@@ -81,10 +85,27 @@ func (k *Keeper) tend(i int) Condition {
 		return current
 	}
 	used := k.used()
+	if err == nil && takesAway(want, f, &used) {
+		var addresses []string
+		for i := range f.VFs {
+			addresses = append(addresses, f.VFs[i].Address)
+		}
+		defer k.withdraw(addresses, "the number of virtual functions of "+want.PF+" is being changed")()
+		used = k.used() // who was given one in the meantime keeps it
+	}
 	c := Apply(k.doer, want, &used)
 	e.pause = min(max(2*e.pause, pauseFirst), pauseLast)
 	e.next = k.now().Add(e.pause)
 	return k.note(e, c)
+}
+
+// takesAway says whether functions that are there would be taken away.
+func takesAway(want *pool.VirtualFunctions, f *Function, used *Use) bool {
+	if f.Count == 0 {
+		return false
+	}
+	steps := PlanFor(want, f, used).Steps
+	return len(steps) > 0 && steps[0].Kind == Count
 }
 
 // note logs a condition that is not what it was.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path"
 	"strings"
 	"syscall"
 	"testing"
@@ -291,7 +292,7 @@ func TestKeeper(t *testing.T) {
 	k.unplug()
 	now := time.Unix(0, 0)
 	asked := 0
-	keeper := NewKeeper([]pool.VirtualFunctions{*wanted(4)}, k.host(), func() Use { asked++; return Use{} }, quiet(t))
+	keeper := NewKeeper([]pool.VirtualFunctions{*wanted(4)}, k.host(), func() Use { asked++; return Use{} }, never(t), quiet(t))
 	keeper.now = func() time.Time { return now }
 	tend := func(want State, vfs int) {
 		t.Helper()
@@ -330,7 +331,7 @@ func TestKeeperBacksOff(t *testing.T) {
 	k := newKernel(t)
 	k.fail["sriov_numvfs=4"] = syscall.ENOMEM
 	now := time.Unix(0, 0)
-	keeper := NewKeeper([]pool.VirtualFunctions{*wanted(4)}, k.host(), func() Use { return Use{} }, quiet(t))
+	keeper := NewKeeper([]pool.VirtualFunctions{*wanted(4)}, k.host(), func() Use { return Use{} }, never(t), quiet(t))
 	keeper.now = func() time.Time { return now }
 	for range 3600 {
 		keeper.Tend()
@@ -358,5 +359,89 @@ func TestResizeIsTakenBack(t *testing.T) {
 	k.fail["sriov_numvfs=2"] = syscall.ENOMEM
 	if c = Apply(k.host(), want, &Use{}); c.State != Failed || c.VFs != 0 || !strings.Contains(c.Message, "could not be made again") {
 		t.Errorf("%+v", c)
+	}
+}
+
+// never is a withdrawal where nothing is taken away.
+func never(t *testing.T) func([]string, string) func() {
+	return func(addresses []string, _ string) func() {
+		t.Errorf("%v were withdrawn", addresses)
+		return func() {}
+	}
+}
+
+// Functions are withdrawn before they are taken away, and who was given one
+// until then keeps it; afterwards they are offered again.
+func TestWithdrawnBeforeTheyAreTakenAway(t *testing.T) {
+	for name, c := range map[string]struct {
+		late []string // devices that a container is given in between
+		vfs  int
+		want State
+	}{
+		"free":        {nil, 4, Settled},
+		"given since": {[]string{vfAddress(1)}, 2, Held},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKernel(t)
+			want := wanted(2)
+			if c := Apply(k.host(), want, &Use{}); c.State != Settled {
+				t.Fatalf("%+v", c)
+			}
+			want.Count, want.Resize = 4, pool.ResizeWhenFree
+			var withdrawn []string
+			var use Use
+			k.said()
+			keeper := NewKeeper([]pool.VirtualFunctions{*want}, k.host(), func() Use { return use }, func(addresses []string, _ string) func() {
+				if said := k.said(); said != "" {
+					t.Errorf("written before the functions were withdrawn: %s", said)
+				}
+				withdrawn, use.Devices = addresses, c.late
+				return func() {
+					if f, err := k.host().Look("ens1"); err != nil || f.Count != c.vfs {
+						t.Errorf("offered again with %+v, %v", f, err)
+					}
+					withdrawn = nil
+				}
+			}, quiet(t))
+			keeper.Tend()
+			if got := keeper.Conditions()[0]; got.State != c.want || got.VFs != c.vfs || withdrawn != nil {
+				t.Errorf("%+v, still withdrawn: %v", got, withdrawn)
+			}
+		})
+	}
+}
+
+// TestHeldByOthers: what other device plugins and DRA drivers call a function,
+// and an interface that a container has taken away, keep it from being taken.
+func TestHeldByOthers(t *testing.T) {
+	for what, c := range map[string]struct {
+		devices []string
+		away    bool
+		free    bool
+	}{
+		"nobody":                          {nil, false, true},
+		"another function":                {[]string{vfAddress(7), "GPU-3b", "0000-3b-00-0"}, false, true},
+		"a device plugin, by address":     {[]string{vfAddress(1)}, false, false},
+		"a share":                         {[]string{vfAddress(1) + "::3"}, false, false},
+		"a DRA driver, by a DNS label":    {[]string{"pci-0000-3b-00-3"}, false, false},
+		"by its RDMA device":              {[]string{"mlx5_9"}, false, false},
+		"its interface is in a container": {nil, true, false},
+	} {
+		k := newKernel(t)
+		want := wanted(2)
+		if c := Apply(k.host(), want, &Use{}); c.State != Settled {
+			t.Fatalf("%+v", c)
+		}
+		dir := path.Join(pciDevices, vfAddress(1))
+		k.SetAll(path.Join(dir, "infiniband/mlx5_9"), "node_guid = 0:0:0:0")
+		k.SetAll(path.Join(dir, "net/ens1v1"), "type = 1")
+		if c.away {
+			k.Remove(path.Join(dir, "net/ens1v1"))
+		}
+		want.Count, want.Resize = 4, pool.ResizeWhenFree
+		got := Apply(k.host(), want, &Use{Devices: c.devices})
+		if (got.State == Settled) != c.free || got.State != Settled && (got.State != Held || got.VFs != 2) {
+			t.Errorf("%s: %+v", what, got)
+		}
 	}
 }

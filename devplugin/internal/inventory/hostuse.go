@@ -1,0 +1,226 @@
+package inventory
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/netip"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Where the node tells what it does with its own interfaces. The first process
+// is in the node's network and sees its mounts, whatever namespace reads this.
+const (
+	routes4    = "proc/1/net/route"
+	routes6    = "proc/1/net/ipv6_route"
+	mountsFile = "proc/1/mountinfo"
+	netClass   = "sys/class/net"
+	nvmeClass  = "sys/class/nvme"
+)
+
+// Bounds of what is believed of those files.
+const (
+	tableMax = 4 << 20
+	lowerMax = 8 // interfaces on interfaces on interfaces
+)
+
+// Flags of a route (Linux, route.h, ipv6_route.h).
+const (
+	routeUp     = 0x1
+	routeReject = 0x200
+)
+
+type route struct {
+	to  netip.Prefix
+	dev string
+}
+
+// remote are file systems whose data come over the network.
+var remote = []string{"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "beegfs", "fuse.glusterfs", "9p", "orangefs"}
+
+// server finds addresses in what a mount says of its source and options.
+var server = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+|[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:]+`)
+
+// hostUse says what the node itself does over each PCI function: its default
+// route, and the storage that is mounted. Who hands such a card to a container
+// for its own use shares the node's life line with it.
+func (s *scan) hostUse() map[string][]string {
+	routes := slices.Concat(s.routes4(), s.routes6())
+	use := map[string][]string{}
+	note := func(dev, why string) {
+		for _, address := range s.functionsOf(dev, 0) {
+			if !slices.Contains(use[address], why) {
+				use[address] = append(use[address], why)
+			}
+		}
+	}
+	for _, r := range routes {
+		if r.to.Bits() == 0 {
+			note(r.dev, "the node's default route is over "+r.dev)
+		}
+	}
+	for _, m := range s.storage() {
+		dev := m.dev
+		if dev == "" {
+			dev = over(routes, m.server)
+		}
+		if dev != "" {
+			note(dev, m.what+" is mounted over "+dev)
+		}
+	}
+	return use
+}
+
+// over is the interface by which an address is reached: that of the longest
+// prefix.
+func over(routes []route, to netip.Addr) string {
+	best := route{}
+	for _, r := range routes {
+		if r.to.Contains(to) && (best.dev == "" || r.to.Bits() > best.to.Bits()) {
+			best = r
+		}
+	}
+	return best.dev
+}
+
+// functionsOf are the PCI functions behind an interface: its own, or those of
+// the interfaces below it (a bond, a bridge, a VLAN).
+func (s *scan) functionsOf(dev string, depth int) []string {
+	if strings.ContainsAny(dev, "/") || dev == "" || dev == ".." || depth > lowerMax {
+		return nil
+	}
+	dir := path.Join(netClass, dev)
+	if address := s.base(path.Join(dir, "device")); isAddress(address) {
+		return []string{address}
+	}
+	var found []string
+	for _, name := range s.list(dir) {
+		if lower, ok := strings.CutPrefix(name, "lower_"); ok {
+			found = append(found, s.functionsOf(lower, depth+1)...)
+		}
+	}
+	return found
+}
+
+// lines of a table; none where it is not to be seen.
+func (s *scan) lines(name string) []string {
+	f, err := s.fs.Open(name)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, tableMax))
+	if err != nil {
+		s.warn(name, err.Error())
+		return nil
+	}
+	return strings.Split(strings.TrimSpace(string(text)), "\n")
+}
+
+// routes4 reads the table of IPv4: Iface Destination Gateway Flags RefCnt Use
+// Metric Mask, addresses in the machine's byte order.
+func (s *scan) routes4() []route {
+	var all []route
+	for _, line := range s.lines(routes4) {
+		f := strings.Fields(line)
+		if len(f) < 8 || f[0] == "Iface" {
+			continue
+		}
+		to, err := strconv.ParseUint(f[1], 16, 32)
+		flags, err2 := strconv.ParseUint(f[3], 16, 32)
+		mask, err3 := strconv.ParseUint(f[7], 16, 32)
+		if err != nil || err2 != nil || err3 != nil || flags&routeUp == 0 || flags&routeReject != 0 {
+			continue
+		}
+		var address, net [4]byte
+		binary.NativeEndian.PutUint32(address[:], uint32(to))
+		binary.NativeEndian.PutUint32(net[:], uint32(mask))
+		bits := 0
+		for _, b := range net {
+			for ; b != 0; b <<= 1 {
+				bits++
+			}
+		}
+		all = append(all, route{netip.PrefixFrom(netip.AddrFrom4(address), bits), f[0]})
+	}
+	return all
+}
+
+// routes6 reads the table of IPv6: destination, its prefix's length, source,
+// its prefix's length, next hop, metric, references, use, flags, interface.
+func (s *scan) routes6() []route {
+	var all []route
+	for _, line := range s.lines(routes6) {
+		f := strings.Fields(line)
+		if len(f) != 10 || f[9] == "lo" {
+			continue
+		}
+		to, err := hex.DecodeString(f[0])
+		bits, err2 := strconv.ParseUint(f[1], 16, 8)
+		flags, err3 := strconv.ParseUint(f[8], 16, 32)
+		if err != nil || err2 != nil || err3 != nil || len(to) != 16 || bits > 128 || flags&routeUp == 0 || flags&routeReject != 0 {
+			continue
+		}
+		all = append(all, route{netip.PrefixFrom(netip.AddrFrom16([16]byte(to)), int(bits)), f[9]})
+	}
+	return all
+}
+
+// mount is storage whose server is at an address, or behind an interface that is
+// named.
+type mount struct {
+	what   string
+	server netip.Addr
+	dev    string
+}
+
+// storage is what the node has mounted over the network: file systems
+// (proc_pid_mountinfo(5)), and NVMe over fabrics.
+func (s *scan) storage() []mount {
+	var all []mount
+	for _, line := range s.lines(mountsFile) {
+		before, after, ok := strings.Cut(line, " - ")
+		f, at := strings.Fields(after), strings.Fields(before)
+		if !ok || len(f) < 2 || len(at) < 5 || !slices.Contains(remote, f[0]) {
+			continue
+		}
+		text := f[1]
+		if len(f) > 2 {
+			// The server's address is in the options where the source has its name.
+			for option := range strings.SplitSeq(f[2], ",") {
+				if value, found := strings.CutPrefix(option, "addr="); found {
+					text += " " + value
+				}
+			}
+		}
+		for _, word := range server.FindAllString(text, -1) {
+			if a, err := netip.ParseAddr(word); err == nil {
+				all = append(all, mount{what: fmt.Sprintf("%s (%s)", at[4], f[0]), server: a})
+			}
+		}
+	}
+	for _, name := range s.list(nvmeClass) {
+		dir := path.Join(nvmeClass, name)
+		if t := s.attribute(dir, "transport"); t != "rdma" && t != "tcp" {
+			continue
+		}
+		m := mount{what: name + " (NVMe over fabrics)"}
+		for option := range strings.SplitSeq(s.attribute(dir, "address"), ",") {
+			switch key, value, _ := strings.Cut(option, "="); key {
+			case "traddr":
+				m.server, _ = netip.ParseAddr(value) // else the interface is named
+			case "host_iface":
+				m.dev = value
+			}
+		}
+		if m.dev != "" || m.server.IsValid() {
+			all = append(all, m)
+		}
+	}
+	return all
+}
