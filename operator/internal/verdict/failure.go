@@ -163,6 +163,55 @@ func (o *Observation) blame() *v1alpha1.Failure {
 	return f
 }
 
+// lastWords is how long the end of a job whose ranks have all ended with 0 waits
+// for what its sidecars say: the cache may hear of the Job before it hears of the
+// last pods, and a sidecar ends after its ranks.
+func (o *Observation) lastWords() time.Duration {
+	ended := o.lastEnd()
+	if c := o.batchCondition(batchv1.JobComplete); c != nil {
+		ended = c.LastTransitionTime.Time
+	}
+	if o.allTerminal() {
+		return 0
+	}
+	// Clocks differ: one that is behind does not hold the job up for ever.
+	if waited := o.Now.Sub(ended); waited >= 0 && waited < settle {
+		return settle - waited
+	}
+	return 0
+}
+
+// lastEnd is when the last application ended.
+func (o *Observation) lastEnd() time.Time {
+	var last time.Time
+	for _, p := range o.Pods {
+		if c := o.application(p); c != nil && c.State.Terminated != nil && c.State.Terminated.FinishedAt.After(last) {
+			last = c.State.Terminated.FinishedAt.Time
+		}
+	}
+	return last
+}
+
+// denied is the failure that sidecars have agreed on although every rank has
+// ended with 0: one that ended without Close, or aborted, has failed the job
+// whatever it exits with, here as with outrigger run. How a sidecar itself has
+// ended counts for nothing when its ranks were done.
+func (o *Observation) denied() *v1alpha1.Failure {
+	for _, p := range o.Pods {
+		t := ended(sidecar(p))
+		if t == nil {
+			continue
+		}
+		if m := message(t.Message, podlife.KindSidecar); m != nil && len(m.Failures) > 0 {
+			f := o.blame()
+			number := AttemptOf(o.Job)
+			f.Attempt = &number
+			return f
+		}
+	}
+	return nil
+}
+
 // report is what a pod's containers have left behind.
 func (o *Observation) report(p *corev1.Pod, index int32) podlife.Report {
 	first, count := desired.Ranks(&o.Job.Spec, index)

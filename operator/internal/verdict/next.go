@@ -72,9 +72,7 @@ func (o *Observation) next() Plan {
 		p.Status.StartTime = s
 	}
 	if o.batchCondition(batchv1.JobComplete) != nil || external(o.Job) && o.allSucceeded() {
-		o.state(&p, v1alpha1.ConditionComplete, reasonSucceeded, fmt.Sprintf("all %d ranks ended with exit code 0", o.Job.Spec.Ranks))
-		p.Status.Ranks = counts(0, 0, o.Job.Spec.Ranks, 0) // the last pods may not have been heard of
-		return o.end(p)
+		return o.succeed(p)
 	}
 	if left, ok := o.deadline(&p); ok {
 		if left <= 0 {
@@ -88,9 +86,30 @@ func (o *Observation) next() Plan {
 			p.Requeue = left
 		}
 	}
-	switch {
-	case f == nil:
+	if f == nil {
 		return o.progress(p)
+	}
+	return o.failing(p, f, settled)
+}
+
+// succeed is the end of a job whose ranks have all ended with 0, unless sidecars
+// know better.
+func (o *Observation) succeed(p Plan) Plan {
+	if left := o.lastWords(); left > 0 {
+		p.Requeue = left
+		return p
+	}
+	if f := o.denied(); f != nil {
+		return o.failing(p, f, true)
+	}
+	o.state(&p, v1alpha1.ConditionComplete, reasonSucceeded, fmt.Sprintf("all %d ranks ended with exit code 0", o.Job.Spec.Ranks))
+	p.Status.Ranks = counts(0, 0, o.Job.Spec.Ranks, 0) // the last pods may not have been heard of
+	return o.end(p)
+}
+
+// failing is the way of a job in which something has failed.
+func (o *Observation) failing(p Plan, f *v1alpha1.Failure, settled bool) Plan {
+	switch {
 	case !settled:
 		p.Requeue = time.Second
 		return p
