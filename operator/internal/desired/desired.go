@@ -102,8 +102,8 @@ func over(all, job corev1.ResourceList) corev1.ResourceList {
 // Join makes a pod of another controller the attempt's pod of a number: with its
 // sidecar, and under the name that the job document has for it.
 func (a *Attempt) Join(p *corev1.Pod, number int32) error {
-	if p.Spec.RestartPolicy != corev1.RestartPolicyNever {
-		return fmt.Errorf("%w: its restartPolicy is %q, want Never: a rank that is started again cannot join its job", inject.ErrPod, p.Spec.RestartPolicy)
+	if p.Spec.RestartPolicy != corev1.RestartPolicyNever && !staysDown(&p.Spec) {
+		return fmt.Errorf("%w: its restartPolicy is %q, want Never: a rank that is started again cannot join its job; where a controller makes pods with Always alone, as StatefulSets and LeaderWorkerSets do, give the container restartPolicy: Never (Kubernetes 1.35 and newer)", inject.ErrPod, p.Spec.RestartPolicy)
 	}
 	if number < 0 || number >= a.Pods() {
 		return fmt.Errorf("%w: it is number %d of a job of %d pods", inject.ErrPod, number, a.Pods())
@@ -118,4 +118,14 @@ func (a *Attempt) Join(p *corev1.Pod, number int32) error {
 		names.LabelAttempt: strconv.Itoa(int(a.Number)), batchv1.JobCompletionIndexAnnotation: strconv.Itoa(int(number)),
 	})
 	return nil
+}
+
+// staysDown reports whether the application is not started again although its
+// pod says so: a container's own policy goes before it.
+func staysDown(s *corev1.PodSpec) bool {
+	if len(s.Containers) != 1 {
+		return false // refused for that
+	}
+	c := &s.Containers[0]
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyNever && len(c.RestartPolicyRules) == 0
 }

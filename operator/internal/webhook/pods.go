@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"strconv"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -119,8 +120,31 @@ func (h *Pods) free(ctx context.Context, p *corev1.Pod, job *v1alpha1.MPIJob, nu
 	return nil
 }
 
-// numbers are where controllers tell each pod its number.
-var numbers = []string{names.LabelPodNumber, batchv1.JobCompletionIndexAnnotation}
+// numbers are where controllers tell each pod its number: ours, Indexed Jobs and
+// StatefulSets.
+var numbers = []string{names.LabelPodNumber, batchv1.JobCompletionIndexAnnotation, appsv1.PodIndexLabel}
+
+// Labels and annotation of LeaderWorkerSet: a pod's place in its group, which
+// group, and how many pods each has. The leader is number 0. Its pods are those
+// of StatefulSets, whose own index is another one.
+const (
+	labelWorker     = "leaderworkerset.sigs.k8s.io/worker-index"
+	labelGroup      = "leaderworkerset.sigs.k8s.io/group-index"
+	labelLeaderSet  = "leaderworkerset.sigs.k8s.io/name"
+	annotationGroup = "leaderworkerset.sigs.k8s.io/size"
+)
+
+// ofLeaderWorkerSet is the number of a pod of a LeaderWorkerSet: its groups
+// follow each other.
+func ofLeaderWorkerSet(p *corev1.Pod) (int32, error) {
+	worker, err := strconv.ParseInt(p.Labels[labelWorker], 10, 16)
+	group, err2 := strconv.ParseInt(p.Labels[labelGroup], 10, 16)
+	size, err3 := strconv.ParseInt(p.Annotations[annotationGroup], 10, 16)
+	if err != nil || err2 != nil || err3 != nil || group < 0 || worker < 0 || worker >= size {
+		return 0, fmt.Errorf("the pod is of LeaderWorkerSet %s, whose labels %s and %s and annotation %s do not say which of its pods", p.Labels[labelLeaderSet], labelGroup, labelWorker, annotationGroup)
+	}
+	return int32(group*size + worker), nil
+}
 
 // Labels of JobSet: which of its Jobs a pod is of, counted over all that it
 // repeats, and how many there are.
@@ -149,6 +173,9 @@ func ofJobSet(p *corev1.Pod, pods int32) (int32, error) {
 
 // numberOf is a pod's number in its job of pods pods.
 func numberOf(p *corev1.Pod, pods int32) (int32, error) {
+	if p.Labels[labelLeaderSet] != "" && p.Labels[names.LabelPodNumber] == "" {
+		return ofLeaderWorkerSet(p)
+	}
 	first, err := ofJobSet(p, pods)
 	if err != nil {
 		return 0, err
@@ -164,5 +191,5 @@ func numberOf(p *corev1.Pod, pods int32) (int32, error) {
 		}
 		return first + int32(n), nil
 	}
-	return 0, fmt.Errorf("the pod has no number: pods of Indexed Jobs have one; give others the label %s", names.LabelPodNumber)
+	return 0, fmt.Errorf("the pod has no number: pods of Indexed Jobs, JobSets, StatefulSets and LeaderWorkerSets have one; give others the label %s", names.LabelPodNumber)
 }

@@ -53,6 +53,16 @@ func jobSet(index, jobs, inside string) map[string]string {
 	return map[string]string{labelJobSet: "set", labelJobIndex: index, labelJobs: jobs, batchv1.JobCompletionIndexAnnotation: inside}
 }
 
+// leaderWorkerSet are the labels of one of its pods. The StatefulSets beneath
+// number leaders by group, and workers by themselves.
+func leaderWorkerSet(group, worker string) map[string]string {
+	l := map[string]string{labelLeaderSet: "set", labelGroup: group, labelWorker: worker, "apps.kubernetes.io/pod-index": worker}
+	if worker == "0" {
+		l["apps.kubernetes.io/pod-index"] = group
+	}
+	return l
+}
+
 // TestNumbers: where a pod's number comes from, and that no two pods have one.
 func TestNumbers(t *testing.T) {
 	own := map[string]string{names.LabelPodNumber: "2"}
@@ -61,18 +71,26 @@ func TestNumbers(t *testing.T) {
 		number string
 		refuse string
 	}{
-		"its own label":               {own, "2", ""},
-		"an Indexed Job":              {map[string]string{batchv1.JobCompletionIndexAnnotation: "3"}, "3", ""},
-		"the first Job of a JobSet":   {jobSet("0", "2", "1"), "1", ""},
-		"the second Job of a JobSet":  {jobSet("1", "2", "1"), "3", ""},
-		"Jobs of different sizes":     {jobSet("1", "3", "0"), "", "each of them needs as many pods"},
-		"a JobSet that says no index": {map[string]string{labelJobSet: "set", batchv1.JobCompletionIndexAnnotation: "0"}, "", "do not say of which of its Jobs"},
-		"a StatefulSet":               {map[string]string{"apps.kubernetes.io/pod-index": "1"}, "", "the pod has no number"},
-		"beyond the job":              {map[string]string{names.LabelPodNumber: "4"}, "", "number 4 of a job of 4 pods"},
+		"its own label":                           {own, "2", ""},
+		"an Indexed Job":                          {map[string]string{batchv1.JobCompletionIndexAnnotation: "3"}, "3", ""},
+		"the first Job of a JobSet":               {jobSet("0", "2", "1"), "1", ""},
+		"the second Job of a JobSet":              {jobSet("1", "2", "1"), "3", ""},
+		"Jobs of different sizes":                 {jobSet("1", "3", "0"), "", "each of them needs as many pods"},
+		"a JobSet that says no index":             {map[string]string{labelJobSet: "set", batchv1.JobCompletionIndexAnnotation: "0"}, "", "do not say of which of its Jobs"},
+		"a StatefulSet":                           {map[string]string{"apps.kubernetes.io/pod-index": "1"}, "1", ""},
+		"a leader":                                {leaderWorkerSet("0", "0"), "0", ""},
+		"a worker":                                {leaderWorkerSet("0", "1"), "1", ""},
+		"a worker of the second group":            {leaderWorkerSet("1", "1"), "3", ""},
+		"a worker beyond its group":               {leaderWorkerSet("0", "2"), "", "do not say which of its pods"},
+		"a LeaderWorkerSet without index":         {map[string]string{labelLeaderSet: "set", "apps.kubernetes.io/pod-index": "1"}, "", "do not say which of its pods"},
+		"a LeaderWorkerSet with a number of ours": {map[string]string{labelLeaderSet: "set", names.LabelPodNumber: "2"}, "2", ""},
+		"nobody's":                                {nil, "", "the pod has no number"},
+		"beyond the job":                          {map[string]string{names.LabelPodNumber: "4"}, "", "number 4 of a job of 4 pods"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			h := &Pods{Client: newCluster(), Options: desired.Options{Image: "sidecar"}}
 			p := pod("p", c.labels)
+			p.Annotations = map[string]string{annotationGroup: "2"}
 			err := h.join(t.Context(), "hpc", p)
 			if c.refuse != "" {
 				if err == nil || !strings.Contains(err.Error(), c.refuse) {
@@ -126,6 +144,32 @@ func TestExternalPodsThatCannotJoin(t *testing.T) {
 		change(&p.Spec)
 		if err := h.join(t.Context(), "hpc", p); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// TestPodsThatAlwaysRestart: StatefulSets make pods that restart always. One
+// whose container says that it does not may join; rules by which it would all the
+// same may not.
+func TestPodsThatAlwaysRestart(t *testing.T) {
+	never, always, onFailure := corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyOnFailure
+	for what, c := range map[string]struct {
+		own   *corev1.ContainerRestartPolicy
+		rules []corev1.ContainerRestartRule
+		joins bool
+	}{
+		"nothing said": {nil, nil, false},
+		"always":       {&always, nil, false},
+		"on failure":   {&onFailure, nil, false},
+		"never":        {&never, nil, true},
+		"never but":    {&never, []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}}, false},
+	} {
+		h := &Pods{Client: newCluster(), Options: desired.Options{Image: "sidecar"}}
+		p := pod("p", map[string]string{"apps.kubernetes.io/pod-index": "1"})
+		p.Spec.RestartPolicy = corev1.RestartPolicyAlways
+		p.Spec.Containers[0].RestartPolicy, p.Spec.Containers[0].RestartPolicyRules = c.own, c.rules
+		if err := h.join(t.Context(), "hpc", p); (err == nil) != c.joins || err != nil && !strings.Contains(err.Error(), "restartPolicy: Never (Kubernetes 1.35") {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }
