@@ -153,11 +153,15 @@ c: ## build the C client into bin/c
 mpi: build ## build what unmodified MPI programs need, beside the programs (docs/mpi.md)
 	hack/c provider
 
+# Which tests, as in make test-mpi MPI_TESTS='Check|HPCC'.
+MPI_TESTS ?= .
+
 .PHONY: test-mpi
-test-mpi: ## run MPI programs as others made them over sidecars (root: installs them)
+test-mpi: ## run MPI programs as others made them over sidecars (MPI_TESTS=PATTERN; root: installs them)
 	@$(STAGE) "mpi programs" hack/mpi/install
-	@$(STAGE) mpi $(MAKE) --no-print-directory mpi
-	@$(STAGE) "mpi tests" go test -tags mpi -count=1 -timeout 60m -run '$(RUN)' ./e2e/mpi
+	@$(STAGE) "mpi build" $(MAKE) --no-print-directory mpi
+	@$(STAGE) "mpi vet" go vet -tags mpi ./e2e/mpi
+	@$(STAGE) "mpi tests" go test -tags mpi -count=1 -timeout 60m -v -run '$(MPI_TESTS)' ./e2e/mpi
 
 # Which tests, as in make test-rdma RDMA_TESTS=NPB RDMA_FLAGS=-rdma.breaks=1000.
 RDMA_TESTS ?= .
