@@ -94,33 +94,37 @@ static ssize_t look(struct cq *cq, void *buf, size_t count, fi_addr_t *sources)
 	return n;
 }
 
-/* A thread that comes back at once after each look in vain is one that waits: it
- * yields after some, and then sleeps. One that computes between its looks comes
- * later, and is never held up. */
+/* linger is what a thread does that has found nothing. One that comes back at once
+ * after each look in vain waits: it yields after some, and then sleeps. One that
+ * computes between its looks comes later, and is never held up. The lock is given
+ * up meanwhile. */
+static void linger(struct vain *v)
+{
+	uint64_t now = nanoseconds();
+	if (v->looks == 0 || now - v->looked > TIGHT_NS) {
+		v->looks = 0;
+		v->since = now;
+	}
+	unsigned looks = ++v->looks;
+	uint64_t since = v->since;
+	unlock();
+	bool alive = doze(since, looks);
+	lock();
+	sidecar_ended = sidecar_ended || !alive;
+	v->looked = nanoseconds();
+}
+
 static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *sources)
 {
 	struct cq *cq = (struct cq *)fid;
 	lock();
 	ssize_t n = look(cq, buf, count, sources);
-	if (n != -FI_EAGAIN) {
-		cq->idle = 0;
-		unlock();
-		return n;
-	}
-	uint64_t now = nanoseconds();
-	if (cq->idle == 0 || now - cq->looked > TIGHT_NS) {
-		cq->idle = 0;
-		cq->idle_since = now;
-	}
-	unsigned looks = ++cq->idle;
-	uint64_t since = cq->idle_since;
+	if (n == -FI_EAGAIN)
+		linger(&cq->vain);
+	else
+		cq->vain.looks = 0;
 	unlock();
-	bool alive = doze(since, looks);
-	lock();
-	sidecar_ended = sidecar_ended || !alive;
-	cq->looked = nanoseconds();
-	unlock();
-	return -FI_EAGAIN;
+	return n;
 }
 
 static ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count) { return cq_readfrom(fid, buf, count, NULL); }
@@ -233,18 +237,31 @@ int cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **
 	return 0;
 }
 
-static uint64_t counter_get(struct fid_cntr *fid, bool errors)
+/* counter_read is what a program waits by that has accesses under way, often
+ * with looks at a completion queue between. */
+static uint64_t counter_read(struct fid_cntr *fid)
 {
 	struct counter *c = (struct counter *)fid;
 	lock();
 	progress();
-	uint64_t v = errors ? c->errors : c->value;
+	if (c->value == c->told)
+		linger(&c->vain);
+	else
+		c->vain.looks = 0;
+	uint64_t v = c->told = c->value;
 	unlock();
 	return v;
 }
 
-static uint64_t counter_read(struct fid_cntr *fid) { return counter_get(fid, false); }
-static uint64_t counter_readerr(struct fid_cntr *fid) { return counter_get(fid, true); }
+static uint64_t counter_readerr(struct fid_cntr *fid)
+{
+	struct counter *c = (struct counter *)fid;
+	lock();
+	progress();
+	uint64_t v = c->errors;
+	unlock();
+	return v;
+}
 
 static int counter_change(struct fid_cntr *fid, bool errors, uint64_t base, uint64_t v)
 {
@@ -265,17 +282,28 @@ static int counter_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {
 	struct counter *c = (struct counter *)fid;
 	uint64_t begun = nanoseconds();
-	uint64_t errors = counter_readerr(fid);
-	for (unsigned looks = 0;; looks++) {
-		if (counter_read(fid) >= threshold)
-			return 0;
-		if (c->errors != errors)
-			return -FI_EAVAIL;
-		if (timeout >= 0 && nanoseconds() - begun >= (uint64_t)timeout * 1000000u)
-			return -FI_ETIMEDOUT;
-		if (!doze(begun, looks))
-			return -FI_ECONNABORTED;
+	lock();
+	uint64_t errors = c->errors;
+	int rc = -FI_EAGAIN;
+	for (unsigned looks = 0; rc == -FI_EAGAIN; looks++) {
+		progress();
+		if (c->value >= threshold)
+			rc = 0;
+		else if (c->errors != errors)
+			rc = -FI_EAVAIL;
+		else if (sidecar_ended)
+			rc = -FI_ECONNABORTED;
+		else if (timeout >= 0 && nanoseconds() - begun >= (uint64_t)timeout * 1000000u)
+			rc = -FI_ETIMEDOUT;
+		if (rc != -FI_EAGAIN)
+			break;
+		unlock();
+		bool alive = doze(begun, looks);
+		lock();
+		sidecar_ended = sidecar_ended || !alive;
 	}
+	unlock();
+	return rc;
 }
 
 static int counter_close(struct fid *fid)

@@ -8,11 +8,6 @@ struct fabric {
 	char slack[SLACK];
 };
 
-struct domain {
-	struct fid_domain fid;
-	char slack[SLACK];
-};
-
 struct eq {
 	struct fid_eq fid;
 	char slack[SLACK];
@@ -130,12 +125,6 @@ static int no_srx(struct fid_domain *d, struct fi_rx_attr *a, struct fid_ep **e,
 	return -FI_ENOSYS;
 }
 
-static int no_atomic(struct fid_domain *d, enum fi_datatype t, enum fi_op op, struct fi_atomic_attr *a, uint64_t flags)
-{
-	(void)d, (void)t, (void)op, (void)a, (void)flags;
-	return -FI_ENOSYS;
-}
-
 static int no_collective(struct fid_domain *d, enum fi_collective_op coll, struct fi_collective_attr *a, uint64_t flags)
 {
 	(void)d, (void)coll, (void)a, (void)flags;
@@ -144,39 +133,20 @@ static int no_collective(struct fid_domain *d, enum fi_collective_op coll, struc
 
 static struct fi_ops_domain domain_ops = {
 	.size = sizeof domain_ops, .av_open = av_open, .cq_open = cq_open, .endpoint = endpoint_open, .scalable_ep = no_scalable,
-	.cntr_open = counter_open, .poll_open = no_poll, .stx_ctx = no_stx, .srx_ctx = no_srx, .query_atomic = no_atomic,
+	.cntr_open = counter_open, .poll_open = no_poll, .stx_ctx = no_stx, .srx_ctx = no_srx, .query_atomic = query_atomic,
 	.query_collective = no_collective,
 };
 
-static int no_reg(struct fid *fid, const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t key, uint64_t flags, struct fid_mr **mr, void *context)
-{
-	(void)fid, (void)buf, (void)len, (void)access, (void)offset, (void)key, (void)flags, (void)mr, (void)context;
-	return -FI_ENOSYS;
-}
-
-static int no_regv(struct fid *fid, const struct iovec *iov, size_t n, uint64_t access, uint64_t offset, uint64_t key, uint64_t flags, struct fid_mr **mr, void *context)
-{
-	(void)fid, (void)iov, (void)n, (void)access, (void)offset, (void)key, (void)flags, (void)mr, (void)context;
-	return -FI_ENOSYS;
-}
-
-static int no_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **mr)
-{
-	(void)fid, (void)attr, (void)flags, (void)mr;
-	return -FI_ENOSYS;
-}
-
-static struct fi_ops_mr mr_ops = {.size = sizeof mr_ops, .reg = no_reg, .regv = no_regv, .regattr = no_regattr};
-
 static int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **out, void *context)
 {
-	(void)fabric, (void)info;
+	(void)fabric;
 	struct domain *d = calloc(1, sizeof *d);
 	if (d == NULL)
 		return -FI_ENOMEM;
 	take_hold(&d->fid.fid, FI_CLASS_DOMAIN, context);
 	d->fid.ops = &domain_ops;
 	d->fid.mr = &mr_ops;
+	d->mr_mode = info->domain_attr != NULL ? info->domain_attr->mr_mode : 0;
 	*out = &d->fid;
 	return 0;
 }

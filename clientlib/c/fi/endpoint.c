@@ -31,15 +31,17 @@ static void drain(struct endpoint *ep)
 	if (client() == NULL)
 		return;
 	drop_untagged(ep);
+	drop_accesses(ep);
 	for (struct node *n = ep->ops.next; n != &ep->ops; n = n->next) {
 		struct op *op = (struct op *)n;
-		if (op->kind != OP_SEND)
+		if (op->kind != OP_SEND && op->kind != OP_DATA)
 			(void)outrigger_cancel(client(), op->request); /* too late is as good */
 	}
 	uint64_t begun = nanoseconds();
 	for (unsigned looks = 0; !list_empty(&ep->ops) && !sidecar_ended; looks++) {
 		progress();
 		drop_untagged(ep);
+		drop_accesses(ep);
 		unlock();
 		bool alive = doze(begun, looks);
 		lock();
@@ -85,8 +87,12 @@ static int bind_cq(struct endpoint *ep, struct cq *cq, uint64_t flags)
 
 static int bind_counter(struct endpoint *ep, struct counter *c, uint64_t flags)
 {
-	if ((flags & (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)) != 0 && (flags & (FI_SEND | FI_RECV)) == 0)
-		return 0; /* of accesses that there are not: it stays at zero */
+	if ((flags & (FI_REMOTE_READ | FI_REMOTE_WRITE)) != 0)
+		return -FI_ENOSYS; /* FI_RMA_EVENT is not offered */
+	if ((flags & FI_READ) != 0)
+		ep->reads = c;
+	if ((flags & FI_WRITE) != 0)
+		ep->writes = c;
 	if ((flags & FI_SEND) != 0)
 		ep->sent = c;
 	if ((flags & FI_RECV) != 0)
@@ -117,7 +123,7 @@ static int enable(struct endpoint *ep)
 		return 0;
 	if (ep->av == NULL)
 		return -FI_ENOAV;
-	if (ep->tx == NULL && ep->rx == NULL && ep->sent == NULL && ep->received == NULL)
+	if (ep->tx == NULL && ep->rx == NULL && ep->sent == NULL && ep->received == NULL && ep->reads == NULL && ep->writes == NULL)
 		return -FI_ENOCQ;
 	int rc = attach();
 	if (rc == 0) {
@@ -290,7 +296,6 @@ static struct fi_ops fid_ops = {
 
 int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **out, void *context)
 {
-	(void)domain;
 	struct endpoint *ep = calloc(1, sizeof *ep);
 	if (ep == NULL)
 		return -FI_ENOMEM;
@@ -298,7 +303,12 @@ int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep
 	list_init(&ep->ops);
 	list_init(&ep->claimed);
 	list_init(&ep->posted);
-	list_init(&ep->arrived);
+	list_init(&ep->untagged.letters);
+	list_init(&ep->requests.letters);
+	ep->untagged.space = SPACE_MSG;
+	ep->requests.space = SPACE_REQUEST;
+	list_init(&ep->answers);
+	ep->domain = (struct domain *)domain;
 	ep->min_multi = MIN_MULTI_DEFAULT;
 	ep->tx_flags = info->tx_attr != NULL ? info->tx_attr->op_flags : 0;
 	ep->rx_flags = info->rx_attr != NULL ? info->rx_attr->op_flags : 0;
@@ -309,6 +319,8 @@ int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep
 	ep->fid.cm = &cm_ops;
 	ep->fid.msg = &msg_ops;
 	ep->fid.tagged = &tagged_ops;
+	ep->fid.rma = &rma_ops;
+	ep->fid.atomic = &atomic_ops;
 	lock();
 	ep->number = endpoints_made++;
 	hold();

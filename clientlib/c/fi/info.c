@@ -55,9 +55,9 @@ static bool fits(const struct fi_info *h)
 		return false;
 	if (e != NULL && ((e->type != FI_EP_UNSPEC && e->type != FI_EP_RDM) || e->tx_ctx_cnt > 1 || e->rx_ctx_cnt > 1))
 		return false;
-	if (h->tx_attr != NULL && ((h->tx_attr->msg_order & ~FI_ORDER_SAS) != 0 || h->tx_attr->inject_size > INJECT_MAX || h->tx_attr->iov_limit > IOV_LIMIT))
+	if (h->tx_attr != NULL && ((h->tx_attr->msg_order & ~ORDERS) != 0 || h->tx_attr->inject_size > INJECT_MAX || h->tx_attr->iov_limit > IOV_LIMIT || h->tx_attr->rma_iov_limit > 1))
 		return false;
-	if (h->rx_attr != NULL && ((h->rx_attr->msg_order & ~FI_ORDER_SAS) != 0 || h->rx_attr->iov_limit > IOV_LIMIT))
+	if (h->rx_attr != NULL && ((h->rx_attr->msg_order & ~ORDERS) != 0 || h->rx_attr->iov_limit > IOV_LIMIT))
 		return false;
 	if (d != NULL && (!named(d->name, PROVIDER_NAME) || d->cq_data_size > sizeof(uint32_t) || d->data_progress == FI_PROGRESS_AUTO || d->control_progress == FI_PROGRESS_AUTO))
 		return false;
@@ -68,9 +68,10 @@ static void fill_transfer(struct fi_info *i, const struct fi_info *h)
 {
 	struct fi_tx_attr *t = i->tx_attr;
 	struct fi_rx_attr *r = i->rx_attr;
-	t->caps = CAPS_SEND;
-	r->caps = CAPS_RECV;
-	t->msg_order = r->msg_order = FI_ORDER_SAS;
+	t->caps = CAPS_SEND | CAPS_ORIGIN;
+	r->caps = CAPS_RECV | CAPS_TARGET;
+	t->msg_order = r->msg_order = ORDERS;
+	t->rma_iov_limit = 1;
 	t->inject_size = INJECT_MAX;
 	t->size = r->size = QUEUE_SIZE;
 	t->iov_limit = r->iov_limit = IOV_LIMIT;
@@ -78,6 +79,17 @@ static void fill_transfer(struct fi_info *i, const struct fi_info *h)
 		t->op_flags = h->tx_attr->op_flags;
 	if (h != NULL && h->rx_attr != NULL)
 		r->op_flags = h->rx_attr->op_flags;
+}
+
+/* mr_mode_for says how memory is registered: with a key that is drawn at random,
+ * by addresses of its own process, for memory that is there; and without each of
+ * these for a program that does not know of it. */
+static int mr_mode_for(const struct fi_domain_attr *h)
+{
+	int mode = FI_MR_PROV_KEY | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED;
+	if (h == NULL)
+		return mode;
+	return (h->mr_mode & FI_MR_BASIC) != 0 ? FI_MR_BASIC : mode & h->mr_mode;
 }
 
 static void fill_domain(struct fi_domain_attr *d, const struct fi_domain_attr *h)
@@ -88,12 +100,13 @@ static void fill_domain(struct fi_domain_attr *d, const struct fi_domain_attr *h
 	d->control_progress = d->data_progress = FI_PROGRESS_MANUAL;
 	d->resource_mgmt = FI_RM_ENABLED;
 	d->av_type = h != NULL && h->av_type != FI_AV_UNSPEC ? h->av_type : FI_AV_TABLE;
+	d->mr_mode = mr_mode_for(h);
 	d->mr_key_size = sizeof(uint64_t);
 	d->cq_data_size = sizeof(uint32_t);
 	d->cq_cnt = d->ep_cnt = d->cntr_cnt = d->tx_ctx_cnt = d->rx_ctx_cnt = 1024;
 	d->max_ep_tx_ctx = d->max_ep_rx_ctx = 1;
 	d->mr_iov_limit = 1;
-	d->mr_cnt = QUEUE_SIZE;
+	d->mr_cnt = REGISTRATIONS_MAX;
 	d->caps = CAPS_COMM;
 }
 

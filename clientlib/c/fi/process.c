@@ -78,8 +78,11 @@ void progress(void)
 		return;
 	if (outrigger_progress(session, NULL) == OUTRIGGER_NO_SIDECAR)
 		sidecar_ended = true;
-	for (struct node *n = endpoints.next; n != &endpoints; n = n->next)
-		serve_untagged((struct endpoint *)((char *)n - offsetof(struct endpoint, node)));
+	for (struct node *n = endpoints.next; n != &endpoints; n = n->next) {
+		struct endpoint *ep = (struct endpoint *)((char *)n - offsetof(struct endpoint, node));
+		serve_untagged(ep);
+		serve_accesses(ep);
+	}
 }
 
 #define YIELD_NS 200000u     /* before it sleeps */

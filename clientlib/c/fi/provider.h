@@ -34,12 +34,22 @@
 /* The limits that fi_getinfo tells. */
 #define IOV_LIMIT 8
 #define INJECT_MAX 8192 /* one slot of the slab */
+#define LETTER_MAX INJECT_MAX /* bytes of a message in a letter: inbox.c */
 #define QUEUE_SIZE 65536
+#define REGISTRATIONS_MAX 65536
 
 #define CAPS_SEND (FI_MSG | FI_TAGGED | FI_SEND)
 #define CAPS_RECV (FI_MSG | FI_TAGGED | FI_RECV | FI_MULTI_RECV | FI_DIRECTED_RECV)
+#define CAPS_ACCESS (FI_RMA | FI_ATOMIC)
+#define CAPS_ORIGIN (CAPS_ACCESS | FI_READ | FI_WRITE)
+#define CAPS_TARGET (CAPS_ACCESS | FI_REMOTE_READ | FI_REMOTE_WRITE)
 #define CAPS_COMM (FI_LOCAL_COMM | FI_REMOTE_COMM)
-#define CAPS_ALL (CAPS_SEND | CAPS_RECV | CAPS_COMM)
+#define CAPS_ALL (CAPS_SEND | CAPS_RECV | CAPS_ORIGIN | CAPS_TARGET | CAPS_COMM)
+
+/* Messages of a rank to another are ordered, and so are atomics, which are
+ * carried out in the order of their requests (target.c). */
+#define ORDER_ATOMIC (FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW)
+#define ORDERS (FI_ORDER_SAS | ORDER_ATOMIC)
 
 /* A doubly linked list; a head is a node that points at itself. */
 struct node {
@@ -76,7 +86,12 @@ struct name {
 #define CONTEXT_BASE 0x40000000u
 #define CONTEXTS_EACH 4u
 
-enum space { SPACE_TAGGED, SPACE_MSG };
+enum space {
+	SPACE_TAGGED,
+	SPACE_MSG,
+	SPACE_REQUEST, /* accesses to registered memory: access.h */
+	SPACE_ANSWER,
+};
 
 static inline uint32_t context_of(uint32_t endpoint, enum space s)
 {
@@ -90,6 +105,12 @@ struct completion {
 	int err, status;
 };
 
+/* Looks in a row that found nothing. */
+struct vain {
+	unsigned looks;
+	uint64_t since, looked;
+};
+
 struct cq {
 	struct fid_cq fid;
 	char slack[SLACK];
@@ -97,8 +118,7 @@ struct cq {
 	struct completion *list;
 	size_t room, head, count; /* room is a power of two */
 	bool lost;                /* there was no memory for one */
-	unsigned idle;            /* looks in a row that found nothing */
-	uint64_t idle_since, looked;
+	struct vain vain;
 	bool told;                /* of the end of the sidecar */
 };
 
@@ -106,6 +126,8 @@ struct counter {
 	struct fid_cntr fid;
 	char slack[SLACK];
 	uint64_t value, errors;
+	uint64_t told; /* value as it was last read */
+	struct vain vain;
 };
 
 struct peer {
@@ -121,12 +143,24 @@ struct av {
 	size_t buckets;  /* a power of two */
 };
 
+struct domain {
+	struct fid_domain fid;
+	char slack[SLACK];
+	int mr_mode; /* as fi_getinfo told it */
+};
+
+struct inbox {
+	struct node letters; /* in the order of posting */
+	enum space space;
+};
+
 struct endpoint {
 	struct fid_ep fid;
 	char slack[SLACK];
+	struct domain *domain;
 	struct cq *tx, *rx;
 	bool tx_selective, rx_selective;
-	struct counter *sent, *received;
+	struct counter *sent, *received, *reads, *writes;
 	struct av *av;
 	uint64_t tx_flags, rx_flags;
 	uint32_t number;
@@ -134,13 +168,13 @@ struct endpoint {
 	size_t min_multi;
 	struct node node;    /* of all endpoints */
 	struct node ops;     /* open ones */
-	struct node claimed; /* messages that a probe has taken */
+	struct node claimed; /* messages that a peek has taken */
 	struct node posted;  /* buffers for untagged messages */
-	struct node arrived; /* untagged messages without one */
-	unsigned probes;     /* for untagged messages, under way */
+	struct node answers; /* to accesses whose data has come */
+	struct inbox untagged, requests;
 };
 
-enum kind { OP_SEND, OP_RECV, OP_PEEK, OP_PROBE, OP_UNTAGGED };
+enum kind { OP_SEND, OP_RECV, OP_PEEK, OP_LETTER, OP_UNTAGGED, OP_ANSWER, OP_DATA };
 
 /* A request at the client. */
 struct op {
@@ -153,6 +187,8 @@ struct op {
 	bool reports;   /* writes a completion when all is well */
 	outrigger_request request;
 	struct posted *posted;
+	void *of; /* a letter, or an access at its origin or target */
+	bool abandoned; /* the call that started it has failed: it ends without a word */
 };
 
 /* A buffer for untagged messages. */
@@ -167,7 +203,7 @@ struct posted {
 	unsigned under_way;
 };
 
-/* A message that a probe has taken out of matching. */
+/* A message that a peek has taken out of matching. */
 struct claimed {
 	struct node node;
 	void *context; /* of the probe */
@@ -217,8 +253,22 @@ void op_free(struct op *op);
 /* transfer.c */
 extern struct fi_ops_tagged tagged_ops;
 extern struct fi_ops_msg msg_ops;
+size_t bytes_of(const struct iovec *iov, size_t segments);
+void count(struct counter *c, int status);
 ssize_t cancel(struct endpoint *ep, void *context);
 int source_of(const struct endpoint *ep, fi_addr_t address, uint32_t *rank);
+
+/* registration.c */
+extern struct fi_ops_mr mr_ops;
+
+/* origin.c, atomic.c */
+extern struct fi_ops_rma rma_ops;
+extern struct fi_ops_atomic atomic_ops;
+int query_atomic(struct fid_domain *domain, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr, uint64_t flags);
+
+/* target.c */
+void serve_accesses(struct endpoint *ep);
+void drop_accesses(struct endpoint *ep);
 
 /* untagged.c */
 ssize_t post_untagged(struct endpoint *ep, const struct iovec *iov, size_t segments, fi_addr_t from, void *context, uint64_t flags);

@@ -1,7 +1,7 @@
 /* Sends, tagged receives, and what libfabric calls them. */
 #include <stdlib.h>
 
-#include "provider.h"
+#include "inbox.h"
 
 static struct endpoint *endpoint(struct fid_ep *fid) { return (struct endpoint *)fid; }
 
@@ -17,7 +17,7 @@ struct outgoing {
 	bool inject; /* neither completion nor context */
 };
 
-static void count(struct counter *c, int status)
+void count(struct counter *c, int status)
 {
 	if (c == NULL)
 		return;
@@ -31,13 +31,17 @@ static void on_sent(void *arg, const struct outrigger_result *r)
 {
 	struct op *op = arg;
 	struct endpoint *ep = op->ep;
+	if (op->abandoned) {
+		op_free(op);
+		return;
+	}
 	count(ep->sent, r->status);
 	if (!ep->closing && (op->reports || r->status != OUTRIGGER_OK))
 		cq_put(ep->tx, &(struct completion){.context = op->context, .flags = op->flags, .err = -to_errno(r->status), .status = r->status});
 	op_free(op);
 }
 
-static size_t bytes_of(const struct iovec *iov, size_t segments)
+size_t bytes_of(const struct iovec *iov, size_t segments)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < segments; i++)
@@ -49,6 +53,30 @@ static size_t bytes_of(const struct iovec *iov, size_t segments)
 static bool silent(const struct endpoint *ep, const struct outgoing *o, bool reports)
 {
 	return !reports && ep->sent == NULL && (o->inject || bytes_of(o->iov, o->segments) <= INJECT_MAX);
+}
+
+/* send_beside sends an untagged message that does not fit into a letter, and then
+ * the letter, whose place among the others is the message's. */
+static int send_beside(struct op *op, const struct outgoing *o, struct outrigger_envelope to, unsigned flags)
+{
+	static uint64_t messages;
+	uint64_t length = bytes_of(o->iov, o->segments);
+	struct iovec letter = {&length, sizeof length};
+	outrigger_request request;
+	to.tag = ++messages | TAG_BULK;
+	int rc = outrigger_sendv(client(), o->iov, (int)o->segments, &to, flags, on_sent, op, &request);
+	if (rc != OUTRIGGER_OK) {
+		op_free(op);
+		return rc;
+	}
+	to.tag &= ~TAG_BULK;
+	rc = outrigger_sendv(client(), &letter, 1, &to, 0, NULL, NULL, NULL);
+	if (rc == OUTRIGGER_OK)
+		return rc;
+	/* Without its letter nobody receives it, so that it cannot have ended. */
+	op->abandoned = true;
+	(void)outrigger_cancel(client(), request); /* it ends with the session too */
+	return rc;
 }
 
 static ssize_t send_locked(struct endpoint *ep, const struct outgoing *o)
@@ -70,6 +98,8 @@ static ssize_t send_locked(struct endpoint *ep, const struct outgoing *o)
 		flags |= OUTRIGGER_COPY;
 	if ((o->flags & FI_DELIVERY_COMPLETE) != 0)
 		flags |= OUTRIGGER_ACKED;
+	if (o->space == SPACE_MSG && bytes_of(o->iov, o->segments) > LETTER_MAX)
+		return to_errno(send_beside(op, o, to, flags));
 	int rc = outrigger_sendv(client(), o->iov, (int)o->segments, &to, flags, on_sent, op, NULL);
 	if (rc != OUTRIGGER_OK)
 		op_free(op);

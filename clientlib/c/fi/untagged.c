@@ -1,45 +1,30 @@
 /*
- * Untagged receives. One buffer takes many messages (FI_MULTI_RECV), one after
- * the other, which the engine's matching does not know: where a message goes is
- * known when its length is. So probes wait for messages and take them out of
- * matching, in order, and each is then received into its place.
+ * Untagged messages. One buffer takes many of them (FI_MULTI_RECV), one after the
+ * other, which the engine's matching does not know: where a message goes is known
+ * when its length is. So they come as letters (inbox.c), of which short ones are
+ * copied into place. A long one's letter says how long the message is that is
+ * then received into its place.
  */
 #include <stdlib.h>
+#include <string.h>
 
-#include "provider.h"
+#include "inbox.h"
 
-#define PROBES 8 /* that wait at once, so that messages do not wait for each other */
 #define ALIGN 16u /* of a message in a buffer for many */
 
 static struct posted *posted_of(struct node *n) { return (struct posted *)n; }
 
-static void on_claimed(void *arg, const struct outrigger_result *r)
-{
-	struct op *op = arg;
-	struct endpoint *ep = op->ep;
-	struct claimed *c = r->status == OUTRIGGER_OK ? calloc(1, sizeof *c) : NULL;
-	ep->probes--;
-	if (c != NULL) {
-		c->message = *r;
-		list_add(&ep->arrived, &c->node);
-	} else if (!ep->closing && r->status != OUTRIGGER_CANCELLED) {
-		cq_put(ep->rx, &(struct completion){.flags = FI_RECV | FI_MSG, .err = r->status == OUTRIGGER_OK ? FI_ENOMEM : -to_errno(r->status), .status = r->status});
-	}
-	op_free(op);
-}
+/* What a letter is about. */
+struct envelope {
+	uint64_t length;
+	bool bulk; /* the message travels beside the letter */
+};
 
-static ssize_t probe(struct endpoint *ep)
+static bool open_letter(const struct letter *l, struct envelope *e)
 {
-	struct outrigger_envelope any = {.peer = OUTRIGGER_ANY, .context = context_of(ep->number, SPACE_MSG), .ignore = UINT64_MAX};
-	struct op *op = op_new(ep, OP_PROBE, NULL);
-	if (op == NULL)
-		return -FI_ENOMEM;
-	int rc = outrigger_probe(client(), &any, OUTRIGGER_CLAIM, on_claimed, op, &op->request);
-	if (rc != OUTRIGGER_OK)
-		op_free(op);
-	else
-		ep->probes++;
-	return to_errno(rc);
+	e->bulk = l->message.tag != 0;
+	e->length = e->bulk ? l->length : l->message.length;
+	return l->message.status == OUTRIGGER_OK && (!e->bulk || l->message.length == sizeof l->length);
 }
 
 /* retire ends a buffer that takes no more messages; the last message in it says
@@ -56,87 +41,124 @@ static void retire(struct endpoint *ep, struct posted *p)
 	free(p);
 }
 
-static void on_placed(void *arg, const struct outrigger_result *r)
+/* placed ends a message: in a buffer, or cut off at its end. */
+static void placed(struct endpoint *ep, struct posted *p, struct completion *c, size_t room)
 {
-	struct op *op = arg;
-	struct endpoint *ep = op->ep;
-	struct posted *p = op->posted;
-	struct completion c = {.context = op->context, .buf = op->buf, .flags = FI_RECV | FI_MSG, .len = r->length, .status = r->status, .err = -to_errno(r->status)};
+	if (c->status == OUTRIGGER_TRUNCATED) {
+		c->olen = c->len - room;
+		c->len = room;
+	}
+	count(ep->received, c->status);
+	bool last = p->retired && p->under_way == 0;
+	if (last && p->multi)
+		c->flags |= FI_MULTI_RECV;
+	if (!ep->closing && (p->reports || c->err != 0 || (c->flags & FI_MULTI_RECV) != 0))
+		cq_put(ep->rx, c);
+	if (last)
+		free(p);
+}
+
+static struct completion described(const struct posted *p, void *buf, const struct outrigger_result *r, int status)
+{
+	struct completion c = {.context = p->context, .buf = buf, .flags = FI_RECV | FI_MSG, .len = r->length, .status = status, .err = -to_errno(status)};
 	if (r->has_data) {
 		c.flags |= FI_REMOTE_CQ_DATA;
 		c.data = r->data;
 	}
-	if (r->status == OUTRIGGER_TRUNCATED) {
-		c.len = op->room;
-		c.olen = r->length - op->room;
-	}
-	if (ep->received != NULL)
-		ep->received->value++;
+	return c;
+}
+
+static void on_placed(void *arg, const struct outrigger_result *r)
+{
+	struct op *op = arg;
+	struct posted *p = op->posted;
+	struct completion c = described(p, op->buf, r, r->status);
 	p->under_way--;
-	bool last = p->retired && p->under_way == 0;
-	if (last && p->multi)
-		c.flags |= FI_MULTI_RECV;
-	if (!ep->closing && (p->reports || c.err != 0 || (c.flags & FI_MULTI_RECV) != 0))
-		cq_put(ep->rx, &c);
-	if (last)
-		free(p);
+	placed(op->ep, p, &c, op->room);
 	op_free(op);
 }
 
 /* find is the first buffer for a message; one that it does not fit is retired. */
-static struct posted *find(struct endpoint *ep, const struct outrigger_result *m)
+static struct posted *find(struct endpoint *ep, uint32_t source, uint64_t length)
 {
 	for (struct node *n = ep->posted.next, *next; n != &ep->posted; n = next) {
 		struct posted *p = posted_of(n);
 		next = n->next;
-		if (p->from != OUTRIGGER_ANY && p->from != m->peer)
+		if (p->from != OUTRIGGER_ANY && p->from != source)
 			continue;
-		if (!p->multi || p->room - p->used >= m->length || p->used == 0)
+		if (!p->multi || p->room - p->used >= length || p->used == 0)
 			return p;
 		retire(ep, p);
 	}
 	return NULL;
 }
 
-/* place receives a message into a buffer. */
-static bool place(struct endpoint *ep, struct posted *p, const struct outrigger_result *m)
+/* use takes room out of a buffer; it may be its end. */
+static void use(struct endpoint *ep, struct posted *p, uint64_t length)
 {
-	struct op *op = op_new(ep, OP_UNTAGGED, p->context);
-	if (op == NULL)
-		return false;
-	struct iovec one = {(char *)p->iov[0].iov_base + p->used, p->room - p->used};
-	const struct iovec *iov = p->multi ? &one : p->iov;
-	int segments = p->multi ? 1 : p->segments;
-	op->posted = p;
-	op->buf = segments > 0 ? iov[0].iov_base : NULL;
-	op->room = p->multi ? one.iov_len : p->room;
-	p->under_way++;
-	if (outrigger_claim(client(), m->handle, iov, segments, on_placed, op, &op->request) != OUTRIGGER_OK) {
-		p->under_way--;
-		op_free(op);
-		return false;
-	}
-	size_t used = p->used + (size_t)m->length;
+	size_t used = p->used + (size_t)length;
 	used = (used + ALIGN - 1) & ~(size_t)(ALIGN - 1);
 	p->used = used < p->room ? used : p->room;
 	if (!p->multi || p->room - p->used < ep->min_multi)
 		retire(ep, p);
-	return true;
+}
+
+static void copy_out(const struct letter *l, const struct iovec *iov, int segments)
+{
+	size_t done = 0, length = (size_t)l->message.length;
+	for (int i = 0; i < segments && done < length; i++) {
+		size_t n = iov[i].iov_len < length - done ? iov[i].iov_len : length - done;
+		if (n > 0)
+			memcpy(iov[i].iov_base, l->bytes + done, n);
+		done += n;
+	}
+}
+
+/* place brings the message of a letter into a buffer. */
+static bool place(struct endpoint *ep, struct posted *p, const struct letter *l, const struct envelope *e)
+{
+	struct iovec one = {(char *)p->iov[0].iov_base + p->used, p->room - p->used};
+	const struct iovec *iov = p->multi ? &one : p->iov;
+	int segments = p->multi ? 1 : p->segments;
+	size_t room = p->multi ? one.iov_len : p->room;
+	void *buf = segments > 0 ? iov[0].iov_base : NULL;
+	p->under_way++;
+	if (!e->bulk) {
+		copy_out(l, iov, segments);
+		struct completion c = described(p, buf, &l->message, e->length > room ? OUTRIGGER_TRUNCATED : OUTRIGGER_OK);
+		use(ep, p, e->length);
+		p->under_way--;
+		placed(ep, p, &c, room);
+		return true;
+	}
+	struct op *op = op_new(ep, OP_UNTAGGED, p->context);
+	if (op != NULL) {
+		struct outrigger_envelope from = {.peer = l->message.peer, .context = context_of(ep->number, SPACE_MSG), .tag = l->message.tag | TAG_BULK};
+		op->posted = p;
+		op->buf = buf;
+		op->room = room;
+		if (outrigger_recvv(client(), iov, segments, &from, on_placed, op, &op->request) == OUTRIGGER_OK) {
+			use(ep, p, e->length);
+			return true;
+		}
+		op_free(op);
+	}
+	p->under_way--;
+	return false;
 }
 
 void serve_untagged(struct endpoint *ep)
 {
-	while (!ep->closing && !list_empty(&ep->arrived)) {
-		struct claimed *c = (struct claimed *)ep->arrived.next;
-		struct posted *p = find(ep, &c->message);
-		if (p == NULL || !place(ep, p, &c->message))
-			break;
-		list_remove(&c->node);
-		free(c);
+	struct letter *l;
+	while (!ep->closing && !sidecar_ended && !list_empty(&ep->posted) && (l = inbox_first(ep, &ep->untagged)) != NULL) {
+		struct envelope e;
+		if (open_letter(l, &e)) { /* else it is of no provider of this kind */
+			struct posted *p = find(ep, l->message.peer, e.length);
+			if (p == NULL || !place(ep, p, l, &e))
+				return;
+		}
+		inbox_next(l);
 	}
-	while (!ep->closing && !sidecar_ended && ep->probes < PROBES && !list_empty(&ep->posted))
-		if (probe(ep) != 0)
-			return;
 }
 
 ssize_t post_untagged(struct endpoint *ep, const struct iovec *iov, size_t segments, fi_addr_t from, void *context, uint64_t flags)
@@ -185,12 +207,7 @@ bool cancel_untagged(struct endpoint *ep, void *context)
 /* drop_untagged lets go of what an endpoint that closes still has. */
 void drop_untagged(struct endpoint *ep)
 {
-	while (!list_empty(&ep->arrived)) {
-		struct claimed *c = (struct claimed *)ep->arrived.next;
-		(void)outrigger_drop(client(), c->message.handle); /* it ends with the session too */
-		list_remove(&c->node);
-		free(c);
-	}
+	inbox_close(&ep->untagged);
 	while (!list_empty(&ep->posted)) {
 		struct posted *p = posted_of(ep->posted.next);
 		list_remove(&p->node);

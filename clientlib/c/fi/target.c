@@ -1,0 +1,183 @@
+/* Accesses of others to memory of this process: access.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "inbox.h"
+
+/* The end of an access whose data moves by itself: told by serve, since nothing
+ * can be submitted where it is found out. */
+struct answer {
+	struct node node;
+	struct registration *region; /* NULL: the data was thrown away */
+	struct outrigger_envelope to;
+	uint64_t want;
+	uint32_t data;
+	bool read, has_data;
+};
+
+static struct outrigger_envelope back_to(const struct outrigger_result *m, uint32_t endpoint, int status)
+{
+	return (struct outrigger_envelope){.peer = m->peer, .context = context_of(endpoint, SPACE_ANSWER), .tag = (m->tag & ~TAG_STATUS) | (uint64_t)status};
+}
+
+static int answer_with(const struct outrigger_envelope *to, const void *data, uint64_t bytes)
+{
+	struct iovec v = {(void *)(uintptr_t)data, bytes};
+	return outrigger_sendv(client(), &v, 1, to, 0, NULL, NULL, NULL);
+}
+
+/* tell_target reports a write that came with data, where the application looks
+ * for its receives. */
+static void tell_target(struct endpoint *ep, uint64_t length, uint32_t data)
+{
+	cq_put(ep->rx, &(struct completion){.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, .len = length, .data = data});
+}
+
+static void on_moved(void *arg, const struct outrigger_result *r)
+{
+	struct op *op = arg;
+	struct answer *a = op->of;
+	struct endpoint *ep = op->ep;
+	if (a->region != NULL)
+		a->region->busy--;
+	bool whole = r->status == OUTRIGGER_OK && (a->read || r->length == a->want);
+	op_free(op);
+	if (a->read || r->status == OUTRIGGER_CANCELLED) { /* the answer was the data; or the endpoint closes */
+		free(a);
+		return;
+	}
+	if (a->region != NULL && !whole)
+		a->to.tag |= OUTRIGGER_INVALID;
+	else if (a->region != NULL && a->has_data && !ep->closing)
+		tell_target(ep, a->want, a->data);
+	list_add(&ep->answers, &a->node);
+}
+
+/* move starts the transfer of a long write into the region, of one that is not
+ * allowed into nothing, or of what was read out of it. */
+static int move(struct letter *l, struct registration *region, unsigned char *memory, bool read)
+{
+	const struct request *q = &l->request;
+	struct answer *a = calloc(1, sizeof *a);
+	struct op *op = a == NULL ? NULL : op_new(l->ep, OP_DATA, NULL);
+	if (op == NULL) {
+		free(a);
+		return OUTRIGGER_NO_MEMORY;
+	}
+	*a = (struct answer){
+		.region = region, .to = back_to(&l->message, q->endpoint, region == NULL ? OUTRIGGER_INVALID : OUTRIGGER_OK), .read = read,
+		.want = q->length, .has_data = l->message.has_data != 0, .data = l->message.data,
+	};
+	op->of = a;
+	struct iovec v = {memory, region == NULL ? 0 : q->length};
+	if (region != NULL)
+		region->busy++;
+	int rc;
+	if (read) {
+		rc = outrigger_sendv(client(), &v, 1, &a->to, 0, on_moved, op, NULL);
+	} else {
+		struct outrigger_envelope from = {.peer = l->message.peer, .context = context_of(l->ep->number, SPACE_REQUEST), .tag = l->message.tag | TAG_BULK};
+		op->kind = OP_LETTER; /* which is cancelled where the endpoint closes */
+		rc = outrigger_recvv(client(), &v, 1, &from, on_moved, op, &op->request);
+	}
+	if (rc != OUTRIGGER_OK) {
+		if (region != NULL)
+			region->busy--;
+		op_free(op);
+		free(a);
+	}
+	return rc;
+}
+
+static uint64_t rights_of(const struct request *q)
+{
+	switch (q->access) {
+	case ACCESS_READ: return FI_REMOTE_READ;
+	case ACCESS_FETCH: return q->op == FI_ATOMIC_READ ? FI_REMOTE_READ : FI_REMOTE_READ | FI_REMOTE_WRITE;
+	case ACCESS_COMPARE: return FI_REMOTE_READ | FI_REMOTE_WRITE;
+	}
+	return FI_REMOTE_WRITE;
+}
+
+/* sound reports whether a request is one that origin.c makes. */
+static bool sound(const struct letter *l)
+{
+	const struct request *q = &l->request;
+	if (l->message.status != OUTRIGGER_OK || l->message.length < sizeof *q || q->endpoint >= (UINT32_C(1) << 28))
+		return false;
+	uint64_t payload = l->message.length - sizeof *q;
+	switch (q->access) {
+	case ACCESS_WRITE: return q->bulk != 0 ? payload == 0 : payload == q->length;
+	case ACCESS_READ: return payload == 0 && q->bulk == 0;
+	}
+	return q->bulk == 0 && atomic_valid(q, payload);
+}
+
+static void apply(struct letter *l, unsigned char *memory)
+{
+	struct request *q = &l->request;
+	unsigned char *payload = l->bytes + sizeof *q;
+	if (q->access != ACCESS_WRITE) {
+		atomic_apply(q, memory, payload);
+		return;
+	}
+	memcpy(memory, payload, q->length);
+	if (l->message.has_data)
+		tell_target(l->ep, q->length, l->message.data);
+}
+
+/* carry_out does what a request asks for, and answers. TOO_MANY: it is to be
+ * called again, and answers then. */
+static int carry_out(struct letter *l)
+{
+	struct request *q = &l->request;
+	unsigned char *payload = l->bytes + sizeof *q, *memory = NULL;
+	struct registration *region = region_of(l->ep->domain, q, rights_of(q), &memory);
+	struct outrigger_envelope to = back_to(&l->message, q->endpoint, region == NULL ? OUTRIGGER_INVALID : OUTRIGGER_OK);
+	if (q->access == ACCESS_WRITE && q->bulk != 0)
+		return move(l, region, memory, false);
+	if (region == NULL)
+		return answer_with(&to, NULL, 0);
+	if (q->access == ACCESS_READ)
+		return move(l, region, memory, true);
+	if (!l->applied)
+		apply(l, memory);
+	l->applied = true;
+	bool tells = q->access == ACCESS_FETCH || q->access == ACCESS_COMPARE;
+	return answer_with(&to, payload, tells ? q->length : 0);
+}
+
+/* send_answers tells the ends of transfers; those that find no room stay. */
+static void send_answers(struct endpoint *ep)
+{
+	while (!list_empty(&ep->answers)) {
+		struct answer *a = (struct answer *)ep->answers.next;
+		if (answer_with(&a->to, NULL, 0) == OUTRIGGER_TOO_MANY)
+			return;
+		list_remove(&a->node);
+		free(a);
+	}
+}
+
+/* serve_accesses carries requests out in the order in which they were matched.
+ * One that is not sound, or cannot be answered, is forgotten: its origin is no
+ * provider of this kind, or gone. */
+void serve_accesses(struct endpoint *ep)
+{
+	if (!exposed || ep->closing || sidecar_ended)
+		return;
+	send_answers(ep);
+	struct letter *l;
+	while ((l = inbox_first(ep, &ep->requests)) != NULL) {
+		if (sound(l) && carry_out(l) == OUTRIGGER_TOO_MANY)
+			return;
+		inbox_next(l);
+	}
+}
+
+/* drop_accesses lets go of what an endpoint that closes still has. */
+void drop_accesses(struct endpoint *ep)
+{
+	send_answers(ep);
+	inbox_close(&ep->requests);
+}
