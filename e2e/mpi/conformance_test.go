@@ -49,17 +49,25 @@ func TestConformance(t *testing.T) {
 	job{ranks: 4, pods: 2, mpi: "none"}.mustRun(t, "played", c, "foreseen")
 }
 
+// sanitized builds the C client with a sanitizer, and more that hack/c is asked
+// for, and returns the folder.
+func sanitized(t *testing.T, sanitizer string, more ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), filepath.Join("..", "..", "hack", "c"), more...)
+	cmd.Env = append(os.Environ(), "OUT="+dir, "CFLAGS=-fsanitize="+sanitizer+" -fno-sanitize-recover=all")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return dir
+}
+
 // TestSanitized plays the scenarios with the C client under the compiler's
 // sanitizers, which end the program at the first mistake.
 func TestSanitized(t *testing.T) {
 	for _, s := range []string{"address,undefined", "thread"} {
 		t.Run(s, func(t *testing.T) {
-			dir := t.TempDir()
-			cmd := exec.CommandContext(t.Context(), filepath.Join("..", "..", "hack", "c"))
-			cmd.Env = append(os.Environ(), "OUT="+dir, "CFLAGS=-fsanitize="+s+" -fno-sanitize-recover=all")
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
+			dir := sanitized(t, s)
 			job{ranks: 2, pods: 2, mpi: "none"}.mustRun(t, "rank 1 played 10 scenarios", filepath.Join(dir, "conformance"))
 		})
 	}

@@ -28,6 +28,41 @@ func TestLarge(t *testing.T) {
 	job{ranks: 2, pods: 2, env: m.env}.mustRun(t, "checked over 2 ranks", m.build(t, "check"), "1024")
 }
 
+// TestPassive has epochs in which the target does not call MPI, above and below
+// every limit between protocols.
+func TestPassive(t *testing.T) {
+	for _, m := range []implementation{mpich(t), intel(t)} {
+		program := m.build(t, "windows")
+		for _, c := range [][2]int{{2, 1}, {2, 2}, {4, 2}} {
+			t.Run(fmt.Sprintf("%s/ranks=%d/pods=%d", m.name, c[0], c[1]), func(t *testing.T) {
+				job{ranks: c[0], pods: c[1], env: m.env}.mustRun(t, fmt.Sprintf("windows of %d ranks are right", c[0]), program)
+			})
+		}
+	}
+}
+
+// benchmarks of Intel's own package, with few repetitions of short lists: each
+// goes through all patterns of its chapter of MPI.
+var benchmarks = map[string][]string{
+	"IMB-MPI1": {"-iter", "5", "-msglog", "14:16"},
+	"IMB-NBC":  {"-iter", "3", "-msglog", "14:15"},
+	"IMB-P2P":  {"-iter", "5", "-msglog", "14:16"},
+	"IMB-RMA":  {"-iter", "5", "-msglog", "14:16"},
+	"IMB-MT":   {"-repeat", "3", "-count", "1,1000,100000"},
+}
+
+// TestBenchmarks runs the Intel MPI Benchmarks on Intel MPI and on MPICH.
+func TestBenchmarks(t *testing.T) {
+	for _, m := range []implementation{mpich(t), intel(t)} {
+		for program, args := range benchmarks {
+			t.Run(m.name+"/"+program, func(t *testing.T) {
+				env := append([]string{m.env[0] + ":" + at(t, "mpi/openmp/lib")}, m.env[1:]...) // IMB-MT's
+				job{ranks: 2, pods: 2, env: env}.mustRun(t, "Finalize", append([]string{at(t, "mpi/intel/bin", program)}, args...)...)
+			})
+		}
+	}
+}
+
 // TestThreads uses MPI_THREAD_MULTIPLE.
 func TestThreads(t *testing.T) {
 	for _, m := range all(t) {

@@ -1,0 +1,117 @@
+#include "provider.h"
+
+static const size_t sizes[] = {0, 1, 31, 32, 33, 4096, 8191, 8192, 8193, 65536, 300001};
+enum { SIZES = sizeof sizes / sizeof *sizes, LARGEST = 300001 };
+
+static unsigned char out[LARGEST], in[LARGEST + 8];
+static int here, there;
+
+/* Every call that sends, with every length, into an ordinary receive. */
+static void calls(struct side *s)
+{
+	scenario = "untagged messages";
+	for (size_t i = 0; i < SIZES; i++) {
+		size_t n = sizes[i], half = n / 3;
+		struct iovec v[2] = {{out, half}, {out + half, n - half}}, w[2] = {{in, n - half}, {in + n - half, half}};
+		struct fi_msg m = {.msg_iov = v, .iov_count = 2, .addr = s->partner, .context = &here, .data = 77};
+		for (int call = 0; call < 6; call++) {
+			bool inject = call == 3 || call == 5, data = call == 4 || call == 5 || call == 2;
+			if (inject && n > s->info->tx_attr->inject_size)
+				continue;
+			fill(out, n, rank + (unsigned)i);
+			memset(in, 0, n);
+			must(fi_recvv(s->ep, w, NULL, 2, FI_ADDR_UNSPEC, &there));
+			switch (call) {
+			case 0: must(fi_send(s->ep, out, n, NULL, s->partner, &here)); break;
+			case 1: must(fi_sendv(s->ep, v, NULL, 2, s->partner, &here)); break;
+			case 2: must(fi_sendmsg(s->ep, &m, FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_COMPLETION)); break;
+			case 3: must(fi_inject(s->ep, out, n, s->partner)); break;
+			case 4: must(fi_senddata(s->ep, out, n, NULL, 77, s->partner, &here)); break;
+			case 5: must(fi_injectdata(s->ep, out, n, 77, s->partner)); break;
+			}
+			if (inject)
+				memset(out, 0xff, n); /* its memory is ours again */
+			else
+				want((done(s->tx, &here).flags & (FI_SEND | FI_MSG)) == (FI_SEND | FI_MSG), "flags of a send");
+			struct fi_cq_tagged_entry e = done(s->rx, &there);
+			want(e.len == n && (e.flags & (FI_RECV | FI_MSG)) == (FI_RECV | FI_MSG), "call %d: %zu bytes came as %zu, flags %#llx", call, n, e.len, (unsigned long long)e.flags);
+			want(((e.flags & FI_REMOTE_CQ_DATA) != 0) == data && (!data || e.data == 77), "call %d: data %llu", call, (unsigned long long)e.data);
+			check(in, n, 1 - rank + (unsigned)i, "untagged message");
+			meet(s);
+		}
+	}
+}
+
+/* One buffer takes messages until there is less room than the endpoint's least. */
+static void many(struct side *s)
+{
+	enum { ROOM = 60000, LEAST = 20000 };
+	static unsigned char room[ROOM];
+	size_t least = LEAST;
+	scenario = "one buffer for many messages";
+	must(fi_setopt(&s->ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof least));
+	struct iovec v = {room, sizeof room};
+	struct fi_msg m = {.msg_iov = &v, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = &there};
+	must(fi_recvmsg(s->ep, &m, FI_MULTI_RECV));
+	const size_t parts[] = {100, 20000, 5, 30000};
+	for (int i = 0; i < 4; i++) {
+		fill(out, parts[i], (unsigned)i);
+		must(fi_send(s->ep, out, parts[i], NULL, s->partner, &here));
+		done(s->tx, &here);
+	}
+	unsigned char *last = room;
+	bool seen[4] = {false};
+	for (int i = 0; i < 4; i++) { /* long ones may come later than short ones */
+		struct fi_cq_tagged_entry e = done(s->rx, &there);
+		int which = e.len == 100 ? 0 : e.len == 20000 ? 1 : e.len == 5 ? 2 : 3;
+		want(e.len == parts[which] && !seen[which], "%zu bytes", e.len);
+		seen[which] = true;
+		check(e.buf, e.len, (unsigned)which, "message in a buffer for many");
+		want((unsigned char *)e.buf >= room && (unsigned char *)e.buf + e.len <= room + ROOM, "a message lies outside of its buffer");
+		want(((e.flags & FI_MULTI_RECV) != 0) == (i == 3), "message %d has flags %#llx", i, (unsigned long long)e.flags);
+		last = e.buf > (void *)last ? e.buf : last;
+	}
+	want(last > room, "all messages lie at the start");
+	meet(s);
+}
+
+static void ends(struct side *s)
+{
+	scenario = "untagged: cut off, cancelled, counted";
+	for (size_t n = 100; n <= 100000; n *= 1000) {
+		must(fi_recv(s->ep, in, n - 7, NULL, FI_ADDR_UNSPEC, &there));
+		fill(out, n, rank);
+		in[n - 7] = 0xee;
+		must(fi_send(s->ep, out, n, NULL, s->partner, &here));
+		done(s->tx, &here);
+		struct fi_cq_err_entry e = fails(s->rx, &there);
+		want(e.err == FI_ETRUNC && e.len == n - 7 && e.olen == 7, "cut off: error %d, len %zu, olen %zu", e.err, e.len, e.olen);
+		check(in, n - 7, 1 - rank, "message that was cut off");
+		want(in[n - 7] == 0xee, "bytes behind the buffer were written");
+	}
+	meet(s);
+	must(fi_recv(s->ep, in, 8, NULL, FI_ADDR_UNSPEC, &there));
+	must(fi_cancel(&s->ep->fid, &there));
+	want(fails(s->rx, &there).err == FI_ECANCELED, "a cancelled receive ended otherwise");
+	meet(s); /* or what follows would have met it */
+	uint64_t sent = fi_cntr_read(s->sent), received = fi_cntr_read(s->received);
+	must(fi_recv(s->ep, in, 8, NULL, FI_ADDR_UNSPEC, &there));
+	must(fi_inject(s->ep, out, 8, s->partner));
+	must(fi_cntr_wait(s->sent, sent + 1, -1));
+	must(fi_cntr_wait(s->received, received + 1, -1));
+	done(s->rx, &there);
+	want(nothing(s->tx), "an injected message has a completion");
+	meet(s);
+	must(fi_send(s->ep, out, 3, NULL, s->self, &here));
+	must(fi_recv(s->ep, in, 8, NULL, FI_ADDR_UNSPEC, &there));
+	done(s->tx, &here);
+	want(done(s->rx, &there).len == 3, "a message to itself");
+	meet(s);
+}
+
+void messages(struct side *s)
+{
+	calls(s);
+	many(s);
+	ends(s);
+}

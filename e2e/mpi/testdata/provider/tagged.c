@@ -1,0 +1,134 @@
+#include "provider.h"
+
+static const size_t sizes[] = {0, 1, 32, 33, 8192, 8193, 65537, 1000003};
+enum { SIZES = sizeof sizes / sizeof *sizes, LARGEST = 1000003 };
+
+static unsigned char out[LARGEST], in[LARGEST];
+static int here, there;
+
+static void calls(struct side *s)
+{
+	scenario = "tagged messages";
+	for (size_t i = 0; i < SIZES; i++) {
+		size_t n = sizes[i], half = n / 3;
+		uint64_t tag = UINT64_C(0xa500000000000000) + i;
+		struct iovec v[2] = {{out, half}, {out + half, n - half}}, w[2] = {{in, n - half}, {in + n - half, half}};
+		struct fi_msg_tagged m = {.msg_iov = v, .iov_count = 2, .addr = s->partner, .tag = tag, .context = &here, .data = 78};
+		struct fi_msg_tagged r = {.msg_iov = w, .iov_count = 2, .addr = s->partner, .tag = tag, .context = &there};
+		for (int call = 0; call < 6; call++) {
+			bool inject = call == 3 || call == 5, data = call == 2 || call == 4 || call == 5;
+			if (inject && n > s->info->tx_attr->inject_size)
+				continue;
+			fill(out, n, rank + (unsigned)i);
+			memset(in, 0, n);
+			if (call % 2 == 0)
+				must(fi_trecvmsg(s->ep, &r, FI_COMPLETION));
+			else
+				must(fi_trecvv(s->ep, w, NULL, 2, FI_ADDR_UNSPEC, 1, ~UINT64_C(0), &there));
+			switch (call) {
+			case 0: must(fi_tsend(s->ep, out, n, NULL, s->partner, tag, &here)); break;
+			case 1: must(fi_tsendv(s->ep, v, NULL, 2, s->partner, tag, &here)); break;
+			case 2: must(fi_tsendmsg(s->ep, &m, FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_COMPLETION)); break;
+			case 3: must(fi_tinject(s->ep, out, n, s->partner, tag)); break;
+			case 4: must(fi_tsenddata(s->ep, out, n, NULL, 78, s->partner, tag, &here)); break;
+			case 5: must(fi_tinjectdata(s->ep, out, n, 78, s->partner, tag)); break;
+			}
+			if (inject)
+				memset(out, 0xff, n);
+			else
+				want((done(s->tx, &here).flags & (FI_SEND | FI_TAGGED)) == (FI_SEND | FI_TAGGED), "flags of a send");
+			struct fi_cq_tagged_entry e = done(s->rx, &there);
+			want(e.len == n && e.tag == tag && (e.flags & (FI_RECV | FI_TAGGED)) == (FI_RECV | FI_TAGGED), "call %d: %zu bytes came as %zu with tag %#llx", call, n, e.len, (unsigned long long)e.tag);
+			want(((e.flags & FI_REMOTE_CQ_DATA) != 0) == data && (!data || e.data == 78), "call %d: data %llu", call, (unsigned long long)e.data);
+			check(in, n, 1 - rank + (unsigned)i, "tagged message");
+			meet(s);
+		}
+	}
+}
+
+static struct fi_msg_tagged pattern(struct side *s, uint64_t tag, void *context)
+{
+	return (struct fi_msg_tagged){.addr = s->partner, .tag = tag, .context = context};
+}
+
+/* peek looks until there is a message of the tag. */
+static struct fi_cq_tagged_entry peek(struct side *s, uint64_t tag, uint64_t flags, void *context)
+{
+	struct fi_msg_tagged p = pattern(s, tag, context);
+	for (;;) {
+		struct fi_cq_tagged_entry e;
+		struct fi_cq_err_entry bad = {0};
+		ssize_t n;
+		must(fi_trecvmsg(s->ep, &p, FI_PEEK | flags));
+		while ((n = fi_cq_read(s->rx, &e, 1)) == -FI_EAGAIN)
+			;
+		if (n == 1)
+			return e;
+		want(fi_cq_readerr(s->rx, &bad, 0) == 1 && bad.err == FI_ENOMSG && bad.op_context == context, "a look for a message: error %d", bad.err);
+	}
+}
+
+static void looks(struct side *s)
+{
+	static int found;
+	scenario = "peek, claim, discard";
+	struct fi_msg_tagged none = pattern(s, 99, &found);
+	must(fi_trecvmsg(s->ep, &none, FI_PEEK));
+	want(fails(s->rx, &found).err == FI_ENOMSG, "a look found a message that there is not");
+	for (int i = 0; i < 3; i++) {
+		fill(out, 9000, rank + (unsigned)i);
+		must(fi_tsend(s->ep, out, 9000, NULL, s->partner, 5, &here));
+		want(peek(s, 5, 0, &found).len == 9000, "the length that a look tells");
+		struct iovec v = {in, 9000};
+		struct fi_msg_tagged c = pattern(s, 5, &found);
+		if (i == 2) {
+			peek(s, 5, FI_CLAIM, &found);
+			must(fi_trecvmsg(s->ep, &c, FI_CLAIM | FI_DISCARD));
+			done(s->rx, &found);
+		} else {
+			if (i == 1)
+				peek(s, 5, FI_CLAIM, &found);
+			c.msg_iov = &v;
+			c.iov_count = 1;
+			must(fi_trecvmsg(s->ep, &c, i == 1 ? FI_CLAIM : 0));
+			done(s->rx, &found);
+			check(in, 9000, 1 - rank + (unsigned)i, "message that was looked at");
+		}
+		done(s->tx, &here);
+	}
+	meet(s);
+}
+
+static void ends(struct side *s)
+{
+	scenario = "tagged: cut off, cancelled, directed, to itself";
+	for (size_t n = 20; n <= 200000; n *= 100) {
+		must(fi_trecv(s->ep, in, n - 5, NULL, s->partner, 1, 0, &there));
+		must(fi_tsend(s->ep, out, n, NULL, s->partner, 1, &here));
+		done(s->tx, &here);
+		struct fi_cq_err_entry e = fails(s->rx, &there);
+		want(e.err == FI_ETRUNC && e.olen == 5 && e.tag == 1, "cut off: error %d, olen %zu", e.err, e.olen);
+	}
+	meet(s);
+	must(fi_trecv(s->ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &there));
+	must(fi_cancel(&s->ep->fid, &there));
+	want(fails(s->rx, &there).err == FI_ECANCELED, "a cancelled receive ended otherwise");
+	/* The receive of one's own does not take the partner's message. */
+	static int mine;
+	must(fi_trecv(s->ep, in, 8, NULL, s->self, 2, 0, &mine));
+	must(fi_trecv(s->ep, in + 8, 8, NULL, s->partner, 2, 0, &there));
+	must(fi_tsend(s->ep, out, 6, NULL, s->partner, 2, &here));
+	done(s->tx, &here);
+	want(done(s->rx, &there).len == 6, "a directed receive");
+	must(fi_tsend(s->ep, out, 4, NULL, s->self, 2, &here));
+	want(done(s->rx, &mine).len == 4, "a message to itself");
+	done(s->tx, &here);
+	meet(s);
+}
+
+void tagged(struct side *s)
+{
+	calls(s);
+	looks(s);
+	ends(s);
+}
