@@ -2,6 +2,7 @@ package core
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -67,6 +68,13 @@ func (c *Core) submitComm(s *session, d *shm.Descriptor) error {
 		return fmt.Errorf("communicator %d exists, or cannot, or there are %d of them", d.Context, len(s.comms))
 	}
 	g, err := c.namedGroup(s, d)
+	if errors.Is(err, errGroups) { // an honest program may come to it
+		if err := s.take(d.Req, requestPlain, 0); err != nil {
+			return err
+		}
+		c.finish(s.id, d.Req, shm.StatusNoMemory)
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("communicator %d: %w", d.Context, err)
 	}

@@ -177,6 +177,7 @@ type Core struct {
 	groups  map[uint64][]*group // by hash of their ranks
 	list    []uint32            // scratch of namedGroup
 	vectors [][]int64           // not in use
+	grouped uint64              // ranks of all groups together, but the world
 	effort  uint64              // bytes of lists that descriptors made it read, and steps of searches
 	scratch shm.Descriptor      // of publish
 	stats   Stats

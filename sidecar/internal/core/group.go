@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -65,6 +66,13 @@ func (c *Core) initGroups() error {
 	return nil
 }
 
+// groupsMax bounds the ranks of all groups of a sidecar together, of which each
+// takes 20 bytes or so: what communicators of many different orders may cost.
+const groupsMax = 4 << 20
+
+// errGroups: there is no room for another group.
+var errGroups = errors.New("the communicators of this pod have too many different lists of ranks")
+
 // takeGroup returns the group of the ranks, which the caller may change
 // afterwards.
 func (c *Core) takeGroup(ranks []uint32) (*group, error) {
@@ -74,6 +82,9 @@ func (c *Core) takeGroup(ranks []uint32) (*group, error) {
 			g.refs++
 			return g, nil
 		}
+	}
+	if c.grouped+uint64(len(ranks)) > max(groupsMax, 64*uint64(len(c.cfg.PodOf))) {
+		return nil, errGroups
 	}
 	g := &group{ranks: slices.Clone(ranks), size: len(ranks), here: map[uint32]int32{}, hash: hash, refs: 1}
 	pods, seen := make([]int32, len(ranks)), make([]uint64, (len(c.cfg.PodOf)+63)/64)
@@ -91,6 +102,7 @@ func (c *Core) takeGroup(ranks []uint32) (*group, error) {
 	if g.layout, err = coll.NewLayout(pods); err != nil {
 		return nil, err
 	}
+	c.grouped += uint64(len(ranks))
 	c.groups[hash] = append(c.groups[hash], g)
 	return g, nil
 }
@@ -100,6 +112,7 @@ func (c *Core) dropGroup(g *group) {
 	if g.refs--; g.refs > 0 {
 		return
 	}
+	c.grouped -= uint64(len(g.ranks))
 	same := slices.DeleteFunc(c.groups[g.hash], func(x *group) bool { return x == g })
 	if len(same) == 0 {
 		delete(c.groups, g.hash)

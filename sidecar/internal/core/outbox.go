@@ -67,6 +67,17 @@ func (o *outbox) grow() {
 	o.frames, o.after = frames, acts
 }
 
+// outboxKeep is how many frames an outbox has room for when nothing was sent for a
+// while, however many it was before.
+const outboxKeep = 256
+
+// shrink gives back the memory of a burst that is over.
+func (o *outbox) shrink() {
+	if o.empty() && len(o.frames) > outboxKeep {
+		o.frames, o.after = make([]*link.Frame, outboxKeep), make([]after, outboxKeep)
+	}
+}
+
 // unposted is the first run of frames that the link has not taken.
 func (o *outbox) unposted() []*link.Frame {
 	n := uint64(len(o.frames))

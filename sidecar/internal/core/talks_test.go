@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -85,5 +86,59 @@ func TestGroupsAreShared(t *testing.T) {
 	c.dropGroup(b)
 	if n := len(c.groups); n != 2 {
 		t.Errorf("%d groups are kept, want the world and one", n)
+	}
+}
+
+// TestGroupsAreBounded: communicators of ever other orders of the ranks come to an
+// end, which an application is told, and their memory comes back.
+func TestGroupsAreBounded(t *testing.T) {
+	pods := make([]int32, 65_536)
+	for i := range pods {
+		pods[i] = int32(i / 64)
+	}
+	c, err := New(Config{PodOf: pods, Pods: 1024}, idle{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranks := make([]uint32, len(pods))
+	for i := range ranks {
+		ranks[i] = uint32(i)
+	}
+	var groups []*group
+	for ; err == nil; ranks = append(ranks[1:], ranks[0]) {
+		var g *group
+		if g, err = c.takeGroup(ranks); err == nil {
+			groups = append(groups, g)
+		}
+	}
+	if !errors.Is(err, errGroups) || len(groups) != 1+groupsMax/len(pods) { // the first is the world
+		t.Errorf("%d groups, then: %v", len(groups), err)
+	}
+	for _, g := range groups {
+		c.dropGroup(g)
+	}
+	if c.grouped != 0 {
+		t.Errorf("%d ranks of groups are left", c.grouped)
+	}
+}
+
+// TestOutboxShrinks: the memory of a burst comes back when nothing is sent.
+func TestOutboxShrinks(t *testing.T) {
+	var o outbox
+	o.init()
+	for range 10_000 {
+		o.push()
+	}
+	if o.shrink(); len(o.frames) < 10_000 {
+		t.Fatal("frames under way are dropped")
+	}
+	o.base, o.next = o.last, o.last
+	if o.shrink(); len(o.frames) > outboxKeep {
+		t.Errorf("room for %d frames is kept", len(o.frames))
+	}
+	f, _ := o.push()
+	f.Head.Seq = o.last
+	if got := o.unposted(); len(got) != 1 || got[0].Head.Seq != 10_001 {
+		t.Errorf("the next frame is %v", got)
 	}
 }

@@ -118,6 +118,7 @@ func (c *Core) tickPeer(p *peer) {
 		// The heartbeat is an acknowledgement, and tells of credit that went
 		// back since the last frame.
 		p.ackAt, p.sentAt = c.now, c.now
+		p.out.shrink()
 		c.touch(p)
 	}
 }
