@@ -306,6 +306,17 @@ const (
 	DisruptionPrevented Disruption = "Prevented"
 )
 
+// Gang is whose PodGroup is made for the pods of an attempt.
+// +kubebuilder:validation:Enum=None;SchedulerPlugins;Volcano
+type Gang string
+
+// Values of Gang.
+const (
+	GangNone             Gang = "None"
+	GangSchedulerPlugins Gang = "SchedulerPlugins" // scheduling.x-k8s.io/v1alpha1
+	GangVolcano          Gang = "Volcano"          // scheduling.volcano.sh/v1beta1
+)
+
 // RunPolicy is what can be changed while the job exists.
 type RunPolicy struct {
 	// suspend ends the pods and keeps the job; without it the job starts
@@ -342,6 +353,13 @@ type RunPolicy struct {
 	// +listType=atomic
 	// +optional
 	RestartRules []RestartRule `json:"restartRules,omitempty"`
+	// gang makes a PodGroup, by which a scheduler that knows it starts all pods
+	// of an attempt or none: that of scheduler-plugins (Coscheduling), or Volcano.
+	// The scheduler is the template's schedulerName.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="runPolicy.gang cannot be changed"
+	// +default="None"
+	// +optional
+	Gang Gang `json:"gang,omitempty"`
 	// disruption: Prevented makes a PodDisruptionBudget that lets no pod be
 	// evicted while the job runs.
 	// +default="Allowed"

@@ -9,7 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -83,10 +85,23 @@ func (r *Reconciler) prepare(ctx context.Context, a *desired.Attempt) error {
 			return err
 		}
 	}
-	if a.DisruptionBudget() == nil {
-		return nil
+	if err := r.group(ctx, a); err != nil || a.DisruptionBudget() == nil {
+		return err
 	}
 	return r.budget(ctx, a)
+}
+
+// group makes the attempt's PodGroup, if the job asks for one.
+func (r *Reconciler) group(ctx context.Context, a *desired.Attempt) error {
+	group := a.PodGroup()
+	if group == nil || a.Job.Spec.PodManagement == v1alpha1.PodsExternal {
+		return nil // who makes the pods makes their group
+	}
+	_, err := r.create(ctx, group, a.Job)
+	if meta.IsNoMatchError(err) {
+		return &permanent{v1alpha1.ReasonInvalid, fmt.Errorf("runPolicy.gang is %s, but the cluster has no %s: install its scheduler, or leave gang out", a.Job.Spec.RunPolicy.Gang, group.GroupVersionKind()), false}
+	}
+	return err
 }
 
 // budget makes the job's disruption budget, or takes it away when the job does
@@ -122,8 +137,11 @@ func (r *Reconciler) create(ctx context.Context, object client.Object, job *v1al
 	if !apierrors.IsAlreadyExists(err) {
 		return err == nil, refused(err)
 	}
-	key := client.ObjectKeyFromObject(object)
+	key, kind := client.ObjectKeyFromObject(object), object.GetObjectKind().GroupVersionKind()
 	reflect.ValueOf(object).Elem().SetZero() // or maps would keep what was to be made
+	if u, ok := object.(*unstructured.Unstructured); ok {
+		u.SetGroupVersionKind(kind) // it has no other type
+	}
 	if err := r.Live.Get(ctx, key, object); err != nil {
 		return false, err
 	}
@@ -181,8 +199,16 @@ func (r *Reconciler) remove(ctx context.Context, o *verdict.Observation, a *desi
 	if o.Batch != nil && o.Batch.DeletionTimestamp != nil {
 		return nil // it goes
 	}
-	if err := r.drop(ctx, &corev1.ConfigMap{ObjectMeta: named(a, a.Name())}, a.Job); err != nil || o.Batch == nil {
+	if err := r.drop(ctx, &corev1.ConfigMap{ObjectMeta: named(a, a.Name())}, a.Job); err != nil {
 		return err
+	}
+	if group := a.PodGroup(); group != nil {
+		if err := r.drop(ctx, group, a.Job); err != nil && !meta.IsNoMatchError(err) {
+			return err
+		}
+	}
+	if o.Batch == nil {
+		return nil
 	}
 	return client.IgnoreNotFound(r.Client.Delete(ctx, o.Batch, client.PropagationPolicy(metav1.DeletePropagationBackground), only(o.Batch)))
 }

@@ -75,7 +75,7 @@ func NewManager(server *rest.Config, s *Serving) (ctrl.Manager, error) {
 		// Secrets are never listed or watched: the operator may not read those of others.
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{
 			&corev1.Secret{}, &corev1.ConfigMap{}, &corev1.Service{}, &policyv1.PodDisruptionBudget{}, &networkingv1.NetworkPolicy{},
-		}}},
+		}}}, // nor is what has no type here, as PodGroups: unstructured objects are never cached
 	})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)

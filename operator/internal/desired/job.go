@@ -40,6 +40,7 @@ func (a *Attempt) BatchJob() (*batchv1.Job, error) {
 	template.Spec.Subdomain = a.Job.Name
 	m := a.attemptMeta()
 	template.Labels = merged(template.Labels, m.Labels)
+	a.group(&template)
 	m.Annotations = map[string]string{annotationSteered: a.wishes()}
 	if q := a.Job.Labels[LabelQueue]; q != "" {
 		m.Labels[LabelQueue] = q

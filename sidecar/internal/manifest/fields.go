@@ -31,6 +31,7 @@ var jobFields = []field{
 	{path: "spec.ranksPerPod", preset: int64(1), min: 1, max: 1024},
 	{path: "spec.runPolicy.activeDeadlineSeconds", min: 1, max: 2147483647},
 	{path: "spec.runPolicy.disruption", preset: "Allowed", enum: []string{"Allowed", "Prevented"}},
+	{path: "spec.runPolicy.gang", preset: "None", enum: []string{"None", "SchedulerPlugins", "Volcano"}},
 	{path: "spec.runPolicy.pendingDeadlineSeconds", min: 1, max: 2147483647},
 	{path: "spec.runPolicy.restartLimit", preset: int64(0), max: 1000},
 	{path: "spec.runPolicy.restartRules", length: [2]int{0, 16}},
