@@ -135,27 +135,37 @@ func TestDashboard(t *testing.T) {
 	}
 	var board struct {
 		Panels []struct {
-			Title   string
-			Targets []struct{ Expr string }
+			ID                 int
+			Title, Description string
+			Targets            []struct{ Expr string }
 		}
 	}
 	if err := json.Unmarshal(raw, &board); err != nil || len(board.Panels) == 0 {
 		t.Fatalf("%d panels, %v", len(board.Panels), err)
 	}
 	sources := ""
-	for _, path := range []string{"../../sidecar/internal/obs/metrics.go", "../../devplugin/cmd/outrigger-devplugin/metrics.go"} {
+	for _, path := range []string{"../../sidecar/internal/obs/metrics.go", "../../devplugin/cmd/outrigger-devplugin/metrics.go", "../../operator/internal/controller/metrics.go"} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		sources += string(text)
 	}
+	ids := map[int]bool{}
 	for _, p := range board.Panels {
+		if p.Description == "" || ids[p.ID] {
+			t.Errorf("%s has the number %d and the description %q", p.Title, p.ID, p.Description)
+		}
+		ids[p.ID] = true
 		for _, q := range p.Targets {
 			for _, word := range strings.FieldsFunc(q.Expr, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) {
 				name, ours := strings.CutPrefix(word, "outrigger_")
 				name = strings.TrimPrefix(strings.TrimSuffix(name, "_bucket"), "devplugin_")
-				if ours && !strings.Contains(sources, `"`+name+`"`) {
+				// Every replica of the operator has this one.
+				if word == "outrigger_mpijobs" && !strings.HasPrefix(q.Expr, "max by (") {
+					t.Errorf("%s: %s counts each job once for each replica", p.Title, q.Expr)
+				}
+				if ours && !strings.Contains(sources, `"`+name+`"`) && !strings.Contains(sources, `"`+word+`"`) && !strings.Contains(sources, `"`+strings.TrimSuffix(word, "_bucket")+`"`) {
 					t.Errorf("%s asks for %s, which nobody has", p.Title, word)
 				}
 			}

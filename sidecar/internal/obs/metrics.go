@@ -1,6 +1,8 @@
 package obs
 
 import (
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
@@ -69,8 +71,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	for _, t := range Protocols(&p.Core) {
-		counter(messagesDesc, t.Messages, t.Name)
-		counter(bytesDesc, t.Bytes, t.Name)
+		name := strings.ReplaceAll(t.Name, " ", "_") // who writes queries quotes no spaces
+		counter(messagesDesc, t.Messages, name)
+		counter(bytesDesc, t.Bytes, name)
 	}
 	counter(framesDesc, p.Core.FramesIn, "in")
 	counter(framesDesc, p.Core.FramesOut, "out")
