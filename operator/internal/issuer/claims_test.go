@@ -1,0 +1,27 @@
+package issuer
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestDocumentedKeys: what docs/install.md says of published keys and of the
+// Secret is what is done.
+func TestDocumentedKeys(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, claim := range []string{
+		fmt.Sprintf("by the keys that the API server publishes (`%s`", pathKeys),
+		fmt.Sprintf("They are read every %.0f minutes", keysAge.Minutes()),
+		fmt.Sprintf("the withdrawal of a signing key (%.0f minutes)", keysAge.Minutes()),
+		fmt.Sprintf("functions of one secret, `%s`", SecretName),
+	} {
+		if !strings.Contains(string(text), claim) {
+			t.Errorf("docs/install.md does not say %q", claim)
+		}
+	}
+}

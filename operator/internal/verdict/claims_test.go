@@ -1,0 +1,27 @@
+package verdict
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestDocumentedTimes: what docs/mpijob.md says of times and counts is what the
+// rules have.
+func TestDocumentedTimes(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/mpijob.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, claim := range []string{
+		fmt.Sprintf("when its ranks have ended it gets %.0f seconds to end by itself", readPatience.Seconds()),
+		fmt.Sprintf("pods are not made for %.0f seconds", podsPatience.Seconds()),
+		fmt.Sprintf("scheduled there more than %d times", rejectionLimit),
+		fmt.Sprintf("A restart waits %.0f s, the next one %.0f s, and so on up to %.0f minutes", backoffMin.Seconds(), 2*backoffMin.Seconds(), backoffMax.Minutes()),
+	} {
+		if !strings.Contains(string(text), claim) {
+			t.Errorf("docs/mpijob.md does not say %q", claim)
+		}
+	}
+}
