@@ -158,13 +158,16 @@ func meaningful(source map[string]any) bool {
 	return err == nil && json.Unmarshal(raw, from) == nil && known(from)
 }
 
+// presets are defaults that a file may repeat of fields that mean nothing here.
+var presets = map[string]any{"spec.podManagement": "Managed", "spec.runPolicy.disruption": "Allowed", "spec.runPolicy.gang": "None"}
+
 // isUsed reports whether a field is looked at. What only repeats a default is
 // nothing to tell.
 func (w *walk) isUsed(plain string, value any) bool {
 	if slices.Contains(w.unused, plain) {
 		return false
 	}
-	if plain == "spec.podManagement" && value == "Managed" || plain == "spec.runPolicy.disruption" && value == "Allowed" {
+	if preset, ok := presets[plain]; ok && value == preset {
 		return true
 	}
 	return slices.ContainsFunc(used, func(u string) bool {
