@@ -3,6 +3,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/launch"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mpi"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/outlet"
 )
 
 func main() { os.Exit(execute()) }
@@ -63,7 +65,7 @@ that does not exist.`,
 	cmd.AddCommand(installCommand())
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	if err := cmd.Execute(); err != nil {
-		fmt.Fprintln(os.Stderr, "outrigger-launch:", err)
+		outlet.Say(os.Stderr, fmt.Sprintln("outrigger-launch:", err))
 		return max(code, 1)
 	}
 	return code
@@ -71,9 +73,10 @@ that does not exist.`,
 
 func (o *options) config(cmd *cobra.Command, program []string) (launch.Config, error) {
 	cfg := launch.Config{
-		Socket: o.socket, Program: program, Prefix: o.prefix, Out: os.Stdout, Err: os.Stderr,
+		Socket: o.socket, Program: program, Prefix: o.prefix,
 		Pod: o.where.pod, Grace: o.grace,
 	}
+	cfg.Out, cfg.Err = outlet.Pair(os.Stdout, os.Stderr, func(f *os.File) io.Writer { return f })
 	var err error
 	if cfg.First, cfg.Last, err = o.where.ranks(cmd.Flags().Changed); err != nil {
 		return cfg, err

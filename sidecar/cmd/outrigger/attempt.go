@@ -157,9 +157,8 @@ func (m *manifestRun) tell(e *manifest.End) error {
 		if err != nil {
 			return fmt.Errorf("status: %w", err)
 		}
-		if _, err := m.o.line.through(os.Stderr).Write(text); err != nil {
-			return fmt.Errorf("status: %w", err)
-		}
+		m.o.err.Tell(string(text))
+		m.o.err.Flush()
 	}
 	if m.o.status == "" {
 		return nil
@@ -169,7 +168,8 @@ func (m *manifestRun) tell(e *manifest.End) error {
 		return fmt.Errorf("status: %w", err)
 	}
 	if m.o.status == "-" {
-		_, err = m.o.line.through(os.Stdout).Write(text)
+		_, err = m.o.out.Write(text)
+		m.o.out.Flush()
 	} else {
 		err = os.WriteFile(m.o.status, text, 0o644) //nolint:gosec // others may read how a job went
 	}

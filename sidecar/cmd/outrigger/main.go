@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/outlet"
 )
 
 func main() { os.Exit(execute()) }
@@ -40,7 +41,7 @@ each pod; it needs no cluster, no RDMA and no privileges.`,
 	}
 	root.AddCommand(commands()...)
 	if err := root.ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "outrigger:", err)
+		outlet.Say(os.Stderr, fmt.Sprintln("outrigger:", err)) // and if nobody reads it, the exit code is still to come
 		var f *jobrun.Failure
 		if errors.As(err, &f) {
 			return exitCode(f.Code)

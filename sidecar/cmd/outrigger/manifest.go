@@ -88,7 +88,8 @@ func (o *runOptions) plan(args []string) (*manifest.Plan, error) {
 
 // say tells a person something; nobody depends on it.
 func (o *runOptions) say(format string, a ...any) {
-	_, _ = fmt.Fprintf(o.line.through(os.Stderr), "outrigger: "+format+"\n", a...)
+	o.err.Tell(fmt.Sprintf("outrigger: "+format+"\n", a...))
+	o.err.Flush()
 }
 
 func (o *runOptions) print(d *bootstrap.Document) error {

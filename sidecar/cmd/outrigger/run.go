@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/outlet"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/report"
 )
 
@@ -25,6 +27,7 @@ type runOptions struct {
 	file, dryRun, status      string
 	quietIgnored              bool
 	line                      *statusLine
+	out, err                  *outlet.Writer // which may be one
 	cmd                       *cobra.Command
 }
 
@@ -60,6 +63,9 @@ beside outrigger and in PATH. What has no meaning on one machine is listed.`,
 			if o.noStatus {
 				o.line = &statusLine{}
 			}
+			o.out, o.err = outlet.Pair(os.Stdout, os.Stderr, o.line.through)
+			defer context.AfterFunc(cmd.Context(), o.hurry)()
+			defer func() { o.out.Flush(); o.err.Flush() }()
 			o.spec.Prefix = !o.noPrefix
 			if o.file != "" {
 				return o.runManifest(cmd.Context(), args)
@@ -119,13 +125,13 @@ func (o *runOptions) after() func([]obs.Report) error {
 	if !o.report && o.plots == "" {
 		return nil
 	}
-	return func(all []obs.Report) error { return report.Show(o.line.through(os.Stdout), all, o.plots) }
+	return func(all []obs.Report) error { return report.Show(o.out, all, o.plots) }
 }
 
 // run runs a job to its end with a line that says how far it is. The job is nil
 // if it could not be started.
 func (o *runOptions) run(ctx context.Context, s *jobrun.Spec, report func([]obs.Report) error) (*jobrun.Job, error) {
-	j, err := jobrun.Start(ctx, s, o.line.through(os.Stdout), o.line.through(os.Stderr))
+	j, err := jobrun.Start(ctx, s, o.out, o.err)
 	if err != nil {
 		return nil, err
 	}
@@ -134,6 +140,15 @@ func (o *runOptions) run(ctx context.Context, s *jobrun.Spec, report func([]obs.
 	go func() { defer close(gone); o.line.follow(following, s.Ranks, j) }()
 	err = j.Wait(ctx, report)
 	stop()
-	<-gone
+	select {
+	case <-gone:
+	case <-time.After(outlet.Patience): // a terminal that is paused: it keeps the line
+	}
 	return j, err
+}
+
+// hurry lets nothing wait any more for those who read the output.
+func (o *runOptions) hurry() {
+	o.out.Hurry()
+	o.err.Hurry()
 }

@@ -24,12 +24,11 @@ import (
 const settle = 300 * time.Millisecond
 
 // Wait waits for the end of the job, ends what is left of it, and returns the
-// first failure.
+// first failure. A job that has ended well waits for the readers of its output.
 func (j *Job) Wait(ctx context.Context, report func([]obs.Report) error) error {
-	var timeout <-chan time.Time
-	if j.spec.Timeout > 0 {
-		timeout = time.After(j.spec.Timeout)
-	}
+	ctx, cancel := j.deadline(ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, j.hurry)()
 	var err error
 	select {
 	case <-j.allEnded:
@@ -41,16 +40,45 @@ func (j *Job) Wait(ctx context.Context, report func([]obs.Report) error) error {
 		j.consult(ctx)
 	case <-ctx.Done():
 		err = interruption(ctx)
-		j.explain(context.WithoutCancel(ctx), hangsFor)
-	case <-timeout:
-		j.explain(ctx, 0)
-		err = &Failure{Text: fmt.Sprintf("not finished within %v", j.spec.Timeout), Code: CodeTimeout}
+		j.explain(context.WithoutCancel(ctx), err)
 	}
 	endErr := j.end()
-	if f := j.failure(); f != nil && err == nil {
+	lost := j.finishOutput()
+	switch f := j.failure(); {
+	case f != nil && err == nil:
 		return f
+	case f == nil && err == nil && lost && ctx.Err() != nil: // by who would not wait for the readers
+		err = interruption(ctx)
 	}
 	return errors.Join(err, endErr)
+}
+
+// deadline is ctx with the end that the job's time has.
+func (j *Job) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if j.spec.Timeout <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, j.spec.Timeout, &Failure{Text: fmt.Sprintf("not finished within %v", j.spec.Timeout), Code: CodeTimeout})
+}
+
+// hurry lets nothing wait any more for those who read the output.
+func (j *Job) hurry() {
+	j.out.Hurry()
+	j.err.Hurry()
+}
+
+// finishOutput waits for the readers of the output, and says what they have not
+// taken.
+func (j *Job) finishOutput() (lost bool) {
+	n := j.out.Flush()
+	if j.err != j.out {
+		n += j.err.Flush()
+	}
+	if n > 0 {
+		j.err.Tell(fmt.Sprintf("outrigger: %d bytes of output are dropped: nobody reads them\n", n))
+		j.err.Flush()
+	}
+	return n > 0
 }
 
 // explainWithin bounds the look at what ranks wait for: a sidecar that is stopped
@@ -61,9 +89,9 @@ const explainWithin = 2 * time.Second
 // be explained: one that went on needs no explanation.
 const hangsFor = time.Second
 
-// explain says what the ranks wait for when the job is ended before its time, if
-// all have waited that long.
-func (j *Job) explain(ctx context.Context, all time.Duration) {
+// explain says what the ranks wait for when the job is ended before its time: by
+// its timeout, or for another cause if all have waited for long.
+func (j *Job) explain(ctx context.Context, cause error) {
 	ctx, cancel := context.WithTimeout(ctx, explainWithin)
 	defer cancel()
 	sockets := make([]string, j.spec.Pods)
@@ -71,7 +99,9 @@ func (j *Job) explain(ctx context.Context, all time.Duration) {
 		sockets[i] = j.layout.metrics(i)
 	}
 	ranks, err := Why(ctx, sockets)
-	if all > 0 && !why.Stuck(ranks, all) {
+	var f *Failure
+	late := errors.As(cause, &f) && f.Code == CodeTimeout
+	if !late && !why.Stuck(ranks, hangsFor) {
 		return
 	}
 	lines := why.Explain(ranks)
@@ -79,7 +109,7 @@ func (j *Job) explain(ctx context.Context, all time.Duration) {
 		lines = append(lines, "what other ranks wait for is not known: "+err.Error())
 	}
 	for _, line := range lines {
-		_, _ = fmt.Fprintf(j.err, "outrigger: %s\n", line) // nobody else could be told
+		j.err.Tell("outrigger: " + line + "\n")
 	}
 }
 

@@ -7,18 +7,6 @@ import (
 	"sync"
 )
 
-// lockedWriter lets several processes share one output, by whole writes.
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (l *lockedWriter) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(b)
-}
-
 // lineMax is when a line is sent on without its end. Launchers end lines
 // before that.
 const lineMax = 128 << 10

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 
@@ -106,29 +108,29 @@ func (j *Job) startLauncher(path string, pod int) error {
 	of := j.spec.of(pod)
 	cmd := j.command(path, append(append(args, "--"), of.Program...)...)
 	cmd.Env, cmd.Dir = append(os.Environ(), of.Env...), j.spec.WorkDir
-	out, errOut := &lineWriter{w: j.out}, &lineWriter{w: j.err}
-	cmd.Stdout, cmd.Stderr = out, errOut
-	r, w, err := os.Pipe()
+	pipes, err := pipesFor(cmd)
 	if err != nil {
-		return fmt.Errorf("status pipe: %w", err)
+		return fmt.Errorf("pipes of the launcher of pod %d: %w", pod, err)
 	}
-	cmd.ExtraFiles = []*os.File{w}
 	err = startHeld(cmd)
-	_ = w.Close() // the launcher has its own
+	pipes.started()
 	if err != nil {
-		return errors.Join(fmt.Errorf("starting the launcher of pod %d: %w", pod, err), r.Close())
+		return errors.Join(fmt.Errorf("starting the launcher of pod %d: %w", pod, err), pipes.close())
 	}
 	j.mu.Lock()
 	j.launches = append(j.launches, cmd)
 	j.running++
 	j.mu.Unlock()
-	done := make(chan struct{})
-	j.wg.Go(func() { defer close(done); j.readStatus(r, pod) })
+	var read sync.WaitGroup
+	read.Go(func() { j.readStatus(pipes.status, pod) })
+	read.Go(func() { copyLines(j.out, pipes.out) })
+	read.Go(func() { copyLines(j.err, pipes.err) })
 	j.wg.Go(func() {
 		err := cmd.Wait()
-		out.flush()
-		errOut.flush()
-		<-done
+		if err != nil {
+			j.hurry() // what it has left in its pipes must not keep its end from being known
+		}
+		read.Wait()
 		if err != nil {
 			// Its first failed rank was reported by a status line already.
 			text := fmt.Sprintf("the launcher of pod %d ended: %s", pod, how(err))
@@ -142,7 +144,7 @@ func (j *Job) startLauncher(path string, pod int) error {
 	return nil
 }
 
-func (j *Job) readStatus(r *os.File, pod int) {
+func (j *Job) readStatus(r io.ReadCloser, pod int) {
 	defer func() { _ = r.Close() }() // only read
 	in := bufio.NewScanner(r)
 	for in.Scan() {
@@ -158,6 +160,54 @@ func (j *Job) readStatus(r *os.File, pod int) {
 			j.fail(&Failure{Text: fmt.Sprintf("rank %d (pod %d) %s", e.Rank, pod, e.Text()), Code: e.Code}, e.Time)
 		}
 	}
+}
+
+// pipes are what a launcher writes into: its end is known when it has ended, and
+// not when all that it has written is read.
+type pipes struct {
+	out, err, status *os.File
+	theirs           []*os.File
+}
+
+// pipesFor makes the pipes of a process: two for its output, and descriptor 3.
+func pipesFor(cmd *exec.Cmd) (*pipes, error) {
+	p := new(pipes)
+	for _, end := range []**os.File{&p.out, &p.err, &p.status} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			p.started()
+			return nil, errors.Join(err, p.close())
+		}
+		*end, p.theirs = r, append(p.theirs, w)
+	}
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = p.theirs[0], p.theirs[1], p.theirs[2:]
+	return p, nil
+}
+
+// started closes what the process has by itself now.
+func (p *pipes) started() {
+	for _, f := range p.theirs {
+		_ = f.Close() // nothing was written
+	}
+}
+
+// close closes what would be read.
+func (p *pipes) close() error {
+	var errs []error
+	for _, f := range []*os.File{p.out, p.err, p.status} {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// copyLines sends whole lines on until r ends, and closes it.
+func copyLines(w io.Writer, r io.ReadCloser) {
+	defer func() { _ = r.Close() }() // only read
+	l := &lineWriter{w: w}
+	_, _ = io.Copy(l, r) // a lineWriter takes all, and what cannot be read has ended
+	l.flush()
 }
 
 // startHeld starts cmd so that its death signal is tied to this process and not

@@ -13,6 +13,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/launch"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/outlet"
 )
 
 // Failure is what went wrong first, and the exit code to give.
@@ -32,7 +33,7 @@ func (f *Failure) Error() string { return f.Text }
 type Job struct {
 	spec     *Spec
 	layout   *layout
-	out, err io.Writer
+	out, err *outlet.Writer // which may be one
 	mu       sync.Mutex
 	wg       sync.WaitGroup
 	sidecars []*exec.Cmd
@@ -66,7 +67,8 @@ func Run(ctx context.Context, s *Spec, out, errOut io.Writer, report func([]obs.
 	return j.Wait(ctx, report)
 }
 
-// Start starts the job's processes.
+// Start starts the job's processes. What they print goes to out and errOut; a job
+// that runs waits for their readers, its end does not (package outlet).
 func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -93,10 +95,12 @@ func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
 		return nil, err
 	}
 	j := &Job{
-		spec: s, layout: l, out: &lockedWriter{w: out}, err: &lockedWriter{w: errOut}, begun: time.Now(),
+		spec: s, layout: l, out: outlet.Of(out), err: outlet.Of(errOut), begun: time.Now(),
 		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{}, ended: make([]bool, s.Pods), gone: make([]time.Time, s.Pods),
 		halted: make([]time.Time, s.Pods), over: make(chan struct{}),
 	}
+	j.out.Relax() // an attempt before this one may have left them in a hurry
+	j.err.Relax()
 	for i, p := range l.doc.Pods {
 		j.stories = append(j.stories, podlife.Report{Pod: i, FirstRank: p.FirstRank, Ranks: p.Ranks})
 	}
@@ -104,16 +108,18 @@ func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
 		j.entry, registryErr = register(s, l)
 	}
 	if registryErr != nil {
-		_, _ = fmt.Fprintf(j.err, "outrigger: `outrigger top` will not see this job: %v\n", registryErr) // the job runs without it
+		j.err.Tell(fmt.Sprintf("outrigger: `outrigger top` will not see this job: %v\n", registryErr)) // the job runs without it
 	}
 	for i := range s.Pods {
 		if err := j.startSidecar(sidecar, i); err != nil {
+			j.hurry()
 			return nil, errors.Join(err, j.end())
 		}
 	}
 	l.closeListens()
 	for i := range s.Pods {
 		if err := j.startLauncher(launcher, i); err != nil {
+			j.hurry()
 			return nil, errors.Join(err, j.end())
 		}
 	}
@@ -167,6 +173,7 @@ func (j *Job) Metrics() []string {
 // fail keeps the earliest failure and starts the end of the job. Failures that
 // the end itself brings about come later and do not count.
 func (j *Job) fail(f *Failure, at time.Time) {
+	j.hurry()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.first == nil {

@@ -9,7 +9,8 @@ import (
 
 // sidecarLog takes what a sidecar writes. All of it goes to a file in the job's
 // directory, if that is kept. A person who has not asked for a log sees errors
-// only: why a job failed is said once, at its end, and not by every sidecar.
+// only: why a job failed is said once, at its end, and not by every sidecar. A
+// sidecar waits for no reader: its peers would take it for dead.
 type sidecarLog struct {
 	*lineWriter
 	person *tailWriter
@@ -19,7 +20,7 @@ type sidecarLog struct {
 
 // openLog makes the log of a pod's sidecar.
 func (j *Job) openLog(pod int) (*sidecarLog, error) {
-	s := &sidecarLog{person: &tailWriter{w: j.err}, all: j.spec.LogLevel != ""}
+	s := &sidecarLog{person: &tailWriter{w: j.err.Unwaited()}, all: j.spec.LogLevel != ""}
 	s.lineWriter = &lineWriter{w: writerFunc(s.lines)}
 	if !j.layout.keep {
 		return s, nil

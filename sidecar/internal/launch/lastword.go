@@ -63,8 +63,6 @@ func (p *pod) leaveWord() {
 	m := podlife.Message{Kind: podlife.KindRanks, Pod: p.cfg.Pod, Failures: slices.Clone(p.failures)}
 	p.mu.Unlock()
 	if err := p.cfg.Log.Write(&m); err != nil {
-		p.out.Lock()
-		defer p.out.Unlock()
-		_, _ = fmt.Fprintln(p.cfg.Err, "outrigger-launch:", err) // the job goes on without it
+		p.err.Tell(fmt.Sprintln("outrigger-launch:", err)) // the job goes on without it
 	}
 }

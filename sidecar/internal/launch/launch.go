@@ -13,12 +13,14 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/outlet"
 )
 
 // Event is one line of the status stream, JSON.
@@ -54,7 +56,7 @@ type Config struct {
 	Program     []string
 	Env         []string         // on top of the process's own
 	Prefix      bool             // put "[rank] " before each line
-	Out, Err    io.Writer        // shared by all ranks, written in whole lines
+	Out, Err    io.Writer        // shared by all ranks, written in whole lines; the end does not wait for their readers
 	Status      io.Writer        // nil: no status lines
 	Pod         int              // number of the pod, for Log
 	Log         *podlife.Log     // nil: no termination message
@@ -88,10 +90,13 @@ func CannotRun(err error) int {
 
 // pod is a running set of ranks.
 type pod struct {
-	cfg    Config
-	copies sync.WaitGroup // of output
-	stop   chan struct{}  // closed by the first failure
-	out    sync.Mutex     // held for whole lines
+	cfg     Config
+	copies  sync.WaitGroup // of output
+	stop    chan struct{}  // closed by the first failure
+	out     *outlet.Writer // Out and Err, which may be one
+	err     *outlet.Writer
+	silent  atomic.Bool // nobody is left who could print
+	reports sync.Mutex  // held for a status line
 
 	mu       sync.Mutex // guards what follows
 	procs    map[int]*os.Process
@@ -100,6 +105,10 @@ type pod struct {
 	told     bool           // to end, from outside
 	first    *Event         // first failure
 	failures []podlife.Failure
+}
+
+func newPod(cfg Config) *pod {
+	return &pod{cfg: cfg, procs: map[int]*os.Process{}, stop: make(chan struct{}), out: outlet.Of(cfg.Out), err: outlet.Of(cfg.Err)}
 }
 
 // Run runs the ranks to their end and returns the first failure, or nil. It
@@ -112,7 +121,8 @@ func Run(ctx context.Context, cfg Config) *Event {
 	if cfg.killGroup == nil {
 		cfg.killGroup = killGroup
 	}
-	p := &pod{cfg: cfg, procs: map[int]*os.Process{}, stop: make(chan struct{})}
+	p := newPod(cfg)
+	defer context.AfterFunc(ctx, p.hurry)()
 	path, err := exec.LookPath(cfg.Program[0])
 	if err != nil {
 		p.fail(&Event{Event: "failed", Rank: cfg.First, Code: CannotRun(err), Reason: err.Error(), Time: time.Now()})
@@ -130,8 +140,8 @@ func Run(ctx context.Context, cfg Config) *Event {
 	close(done)
 	<-ended
 	killOrphans()
-	p.finishOutput()
 	p.leaveWord()
+	p.finishOutput()
 	return p.first
 }
 
@@ -205,8 +215,15 @@ func (p *pod) fail(e *Event) {
 	}
 	p.remember(e)
 	p.mu.Unlock()
+	p.hurry()
 	p.leaveWord() // already now: this process may be killed too
 	p.report(e)
+}
+
+// hurry lets nothing wait any more for those who read the output.
+func (p *pod) hurry() {
+	p.out.Hurry()
+	p.err.Hurry()
 }
 
 func (p *pod) report(e *Event) {
@@ -217,7 +234,7 @@ func (p *pod) report(e *Event) {
 	if err != nil {
 		return // an Event always has a form
 	}
-	p.out.Lock()
-	defer p.out.Unlock()
+	p.reports.Lock()
+	defer p.reports.Unlock()
 	_, _ = p.cfg.Status.Write(append(b, '\n')) // a reader that has gone asks for nothing
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -197,7 +198,7 @@ func TestFirstFailure(t *testing.T) {
 
 // TestEarliestFailureCounts, whoever is heard first.
 func TestEarliestFailureCounts(t *testing.T) {
-	p := &pod{stop: make(chan struct{})}
+	p := newPod(Config{Out: io.Discard, Err: io.Discard})
 	now := time.Now()
 	for _, k := range []int{2, 1, 3} {
 		p.fail(&Event{Rank: k, Time: now.Add(time.Duration(k) * time.Second)})

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // lineMax bounds a line of output; a longer one is sent on in pieces.
@@ -14,7 +17,7 @@ const lineMax = 64 << 10
 
 // copyLines sends whole lines on, so that those of several ranks do not mix.
 func (p *pod) copyLines(rank int, r *os.File, w io.Writer) {
-	in := bufio.NewReaderSize(r, lineMax)
+	in := bufio.NewReaderSize(&source{pipe: r, silent: &p.silent}, lineMax)
 	prefix := ""
 	if p.cfg.Prefix {
 		prefix = fmt.Sprintf("[%d] ", rank)
@@ -26,9 +29,7 @@ func (p *pod) copyLines(rank int, r *os.File, w io.Writer) {
 			if out[len(out)-1] != '\n' {
 				out = append(out, '\n')
 			}
-			p.out.Lock()
 			_, _ = w.Write(out) // our own output may be closed; the rank goes on
-			p.out.Unlock()
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return
@@ -36,20 +37,69 @@ func (p *pod) copyLines(rank int, r *os.File, w io.Writer) {
 	}
 }
 
-// finishOutput waits for the rest of the output. All writers are gone; should
-// one have escaped all the same, its silence ends the waiting.
-func (p *pod) finishOutput() {
-	done := make(chan struct{})
-	go func() { p.copies.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-time.After(p.cfg.Grace):
-		for _, r := range p.pipes {
-			_ = r.SetReadDeadline(time.Now()) // wakes its reader
+// source is the end of a rank's pipe that is read. When nobody is left who could
+// write to it, it ends behind what the pipe holds then, even if some process has
+// escaped that still could.
+type source struct {
+	pipe   *os.File
+	silent *atomic.Bool
+	seen   bool // that it is silent
+	left   int  // bytes that the pipe held then
+}
+
+func (s *source) Read(b []byte) (int, error) {
+	for {
+		if s.silent.Load() {
+			if !s.seen {
+				s.seen, s.left = true, held(s.pipe)
+			}
+			if s.left <= 0 {
+				return 0, io.EOF
+			}
+			b = b[:min(len(b), s.left)]
 		}
-		<-done
+		n, err := s.pipe.Read(b)
+		s.left -= n
+		if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) { // woken by finishOutput
+			if err := s.pipe.SetReadDeadline(time.Time{}); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		return n, err
 	}
+}
+
+// held is how many bytes a pipe holds.
+func held(pipe *os.File) int {
+	n := 0
+	raw, err := pipe.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	}
+	if err != nil {
+		return 0 // it cannot be read either
+	}
+	return n
+}
+
+// finishOutput sends the rest of the output on and waits for its readers, unless
+// the pod has failed or is told to end: then what they do not take is dropped.
+func (p *pod) finishOutput() {
+	p.silent.Store(true)
+	for _, r := range p.pipes {
+		_ = r.SetReadDeadline(time.Now()) // wakes its reader
+	}
+	p.copies.Wait()
 	for _, r := range p.pipes {
 		_ = r.Close() // only read
+	}
+	lost := p.out.Flush()
+	if p.err != p.out {
+		lost += p.err.Flush()
+	}
+	if lost > 0 {
+		p.err.Tell(fmt.Sprintf("outrigger-launch: %d bytes of output are dropped: nobody reads them\n", lost))
+		p.err.Flush()
 	}
 }

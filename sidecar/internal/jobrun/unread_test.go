@@ -1,0 +1,92 @@
+package jobrun
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/outlet"
+)
+
+// paused is a reader that takes nothing until it is let go.
+type paused struct {
+	goOn chan struct{}
+	got  bytes.Buffer
+}
+
+func (p *paused) Write(b []byte) (int, error) {
+	<-p.goOn
+	return p.got.Write(b)
+}
+
+const flood = `yes "a line that nobody reads" | head -c 3000000 & `
+
+// TestEndWaitsForNoReader: however a job ends, nobody has to read its output, the
+// verdict is right, and nothing is left.
+func TestEndWaitsForNoReader(t *testing.T) {
+	const waits = flood + `trap 'exit 143' TERM; while :; do sleep 0.02; done`
+	const rankFails = flood + `sleep 0.2; echo '{"event":"failed","rank":1,"code":42,"time":"2020-01-01T00:00:00Z"}' >&3; wait; exit 42`
+	for what, c := range map[string]struct {
+		sidecar, launcher string
+		timeout, cancel   time.Duration
+		want              string
+		code              int
+	}{
+		"a rank fails":     {quietSidecar, rankFails, 0, 0, "rank 1 (pod 1) exited with code 42", 42},
+		"timeout":          {quietSidecar, waits, 300 * time.Millisecond, 0, "not finished within 300ms", 124},
+		"Ctrl-C":           {quietSidecar, waits, 0, 300 * time.Millisecond, "interrupted", 130},
+		"a launcher fails": {quietSidecar, flood + `sleep 0.2; exit 5`, 0, 0, "the launcher of pod ", 1},
+		"a sidecar ends":   {`sleep 0.3; exit 3`, waits, 0, 0, "ended: exit status 3", 1},
+		"deaf": {
+			quietSidecar, flood + `trap '' TERM; while :; do sleep 0.02; done`, 300 * time.Millisecond, 0,
+			"not finished within 300ms", 124,
+		},
+		// All ranks have ended well, but what they printed is not all there.
+		"Ctrl-C after a good end": {quietSidecar, `yes "a line that nobody reads" | head -c 300000`, 0, 500 * time.Millisecond, "interrupted", 130},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := set(t, c.sidecar, c.launcher)
+			reader := &paused{goOn: make(chan struct{})}
+			out := outlet.New(reader)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if c.cancel > 0 {
+				time.AfterFunc(c.cancel, cancel)
+			}
+			spec := &Spec{Ranks: 2, Pods: 2, Program: []string{"/bin/true"}, Timeout: c.timeout}
+			var err error
+			if s.job, err = Start(ctx, spec, out, &s.errOut); err != nil {
+				t.Fatal(err)
+			}
+			err = s.job.Wait(ctx, nil)
+			s.left()
+			var f *Failure
+			if !errors.As(err, &f) || f.Code != c.code || !strings.Contains(f.Text, c.want) {
+				t.Errorf("%v, want %q and code %d", err, c.want, c.code)
+			}
+			if !strings.Contains(s.errOut.String(), " bytes of output are dropped: nobody reads them\n") {
+				t.Errorf("nobody was told what is missing: %q", s.errOut.String())
+			}
+			close(reader.goOn)
+			out.Relax()
+			out.Flush()
+		})
+	}
+}
+
+// TestGoodEndWaitsForItsReader: nothing is lost that a late reader wants.
+func TestGoodEndWaitsForItsReader(t *testing.T) {
+	s := set(t, quietSidecar, `yes "a line" | head -n 20000`)
+	reader := &paused{goOn: make(chan struct{})}
+	time.AfterFunc(300*time.Millisecond, func() { close(reader.goOn) })
+	if err := Run(t.Context(), &Spec{Ranks: 2, Pods: 2, Program: []string{"/bin/true"}}, reader, &s.errOut, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.left()
+	if n := strings.Count(reader.got.String(), "a line\n"); n != 40000 {
+		t.Errorf("%d lines, want 40000", n)
+	}
+}
