@@ -62,6 +62,9 @@ func (s *Server) attach(conn *net.UnixConn, h *shm.Hello) (*Session, error) {
 	return sess, nil
 }
 
+// errNoHello is of a client that has not said who it is.
+var errNoHello = errors.New("session: no hello")
+
 // hello reads what the client wants.
 func (s *Server) hello(conn *net.UnixConn) (*shm.Hello, error) {
 	if err := conn.SetReadDeadline(time.Now().Add(s.cfg.Patience)); err != nil {
@@ -70,7 +73,7 @@ func (s *Server) hello(conn *net.UnixConn) (*shm.Hello, error) {
 	b := make([]byte, shm.HelloBytes+1)
 	n, err := conn.Read(b)
 	if err != nil {
-		return nil, fmt.Errorf("session: no hello: %w", err)
+		return nil, fmt.Errorf("%w: %w", errNoHello, err)
 	}
 	if s.cfg.Refusal != nil {
 		return nil, s.cfg.Refusal

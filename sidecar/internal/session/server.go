@@ -76,7 +76,10 @@ type Server struct {
 	ranks  map[uint32]bool // in a handshake or attached
 	ever   map[uint32]bool // have been attached
 	closed bool
-	told   time.Time // when a user was last logged who may not attach
+
+	strangers complaints // users that may not attach
+	mute      complaints // who has said no Hello
+	unfit     complaints // the others
 }
 
 // Listen opens the socket at path. The file is open to everybody who reaches
@@ -159,13 +162,7 @@ func (s *Server) receive(conn *net.UnixConn) {
 // and not of the refusal's reason. A nil guest has no place to wait for that.
 func (s *Server) turnAway(conn *net.UnixConn, cause error, guest *lobby.Guest) {
 	defer s.untrack(conn)
-	s.mu.Lock()
-	level := slog.LevelDebug // one of many
-	if time.Since(s.told) >= time.Second {
-		s.told, level = time.Now(), slog.LevelWarn
-	}
-	s.mu.Unlock()
-	s.cfg.Log.Log(context.Background(), level, "application refused", "cause", cause)
+	s.strangers.log(s.cfg.Log, cause)
 	s.refuse(conn, cause)
 	if guest == nil {
 		return
@@ -243,7 +240,11 @@ func (s *Server) serve(conn *net.UnixConn, guest *lobby.Guest) {
 	sess, err := s.handshake(conn, guest)
 	if err != nil {
 		guest.Leave()
-		s.cfg.Log.Warn("application refused", "cause", err)
+		kind := &s.unfit
+		if errors.Is(err, errNoHello) {
+			kind = &s.mute
+		}
+		kind.log(s.cfg.Log, err)
 		s.refuse(conn, err)
 		return
 	}
