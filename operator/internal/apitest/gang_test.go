@@ -123,7 +123,7 @@ func TestGang(t *testing.T) {
 			group(1)
 			eventually(t, func() error {
 				if err := api.Get(t.Context(), client.ObjectKeyFromObject(first), first); !apierrors.IsNotFound(err) {
-					return fmt.Errorf("the first attempt's group: %v", err)
+					return errors.Join(errors.New("the first attempt's group is there"), err)
 				}
 				return nil
 			})

@@ -78,7 +78,8 @@ func TestSignatures(t *testing.T) {
 	}
 	now := time.Unix(1_800_000_000, 0)
 	p := &publisher{now: now, issuer: anIssuer, keys: []jose.JSONWebKey{
-		{Key: old.Public(), KeyID: "rsa", Algorithm: "RS256", Use: "sig"}, {Key: curve.Public(), KeyID: "ec", Use: "sig"},
+		{Key: old.Public(), KeyID: "rsa", Algorithm: "RS256", Use: "sig"},
+		{Key: curve.Public(), KeyID: "ec", Use: "sig"},
 		{Key: []byte("a published secret"), KeyID: "secret", Algorithm: "HS256"},
 	}}
 	said := func(change func(c map[string]any)) map[string]any {
