@@ -193,13 +193,13 @@ func TestAgent(t *testing.T) {
 		pid, net bool
 		paths    string
 	}{
-		"grant":    {variants["grant"], "SYS_RESOURCE", true, false, "/dev /run/containerd /run/outrigger-agent /sys /var/lib/kubelet/device-plugins /var/lib/kubelet/pod-resources"},
-		"no grant": {variants["no grant"], "", false, false, "/dev /sys /var/lib/kubelet/device-plugins"},
+		"grant":    {variants["grant"], "SYS_RESOURCE", true, false, "/dev /proc/1/mountinfo /proc/1/net /run/containerd /run/outrigger-agent /sys /var/lib/kubelet/device-plugins /var/lib/kubelet/pod-resources"},
+		"no grant": {variants["no grant"], "", false, false, "/dev /proc/1/mountinfo /proc/1/net /sys /var/lib/kubelet/device-plugins"},
 		"sriov alone": {
 			"devicePlugin: {enabled: true, config: {sriov: [{pf: a, count: 1}]}}", "NET_ADMIN", false, true,
-			"/dev /sys /var/lib/kubelet/device-plugins /var/lib/kubelet/pod-resources",
+			"/dev /proc/1/mountinfo /proc/1/net /sys /var/lib/kubelet/device-plugins /var/lib/kubelet/pod-resources",
 		},
-		"all": {everything, "SYS_RESOURCE NET_ADMIN", true, true, "/dev /run/containerd /run/outrigger-agent /sys /var/lib/kubelet/device-plugins /var/lib/kubelet/pod-resources /var/run/cdi"},
+		"all": {everything, "SYS_RESOURCE NET_ADMIN", true, true, "/dev /proc/1/mountinfo /proc/1/net /run/containerd /run/outrigger-agent /sys /var/lib/kubelet/device-plugins /var/lib/kubelet/pod-resources /var/run/cdi"},
 	} {
 		p := pods(t, render(t, c.values))["outrigger-devplugin"]
 		var add, paths []string
