@@ -73,7 +73,7 @@ type Config struct {
 	EagerBytes    uint64         // largest eager message; default and most 64 KiB
 	CopyBytes     uint64         // an eager arena message up to this size is copied so that its send completes at once; default 8 KiB
 	FragmentBytes uint32         // payload of a Data frame; default 256 KiB, most wire.FrameMax
-	AheadBytes    uint64         // payload of large transfers that waits for a link: what a small message to the same peer waits behind; default 256 KiB
+	AheadBytes    uint64         // payload of large transfers that waits for a link: what a small message to the same peer waits behind; default 128 KiB
 	AheadFrames   int            // messages of a rank that wait for links, before it is not heard; default 256
 	CreditBytes   uint64         // eager bytes in flight from one peer; default 1 MiB
 	Heartbeat     time.Duration  // silence after which a heartbeat is sent; default 500 ms
@@ -107,7 +107,7 @@ func (c *Config) setDefaults() error {
 		c.FragmentBytes = 256 << 10
 	}
 	if c.AheadBytes == 0 {
-		c.AheadBytes = 256 << 10
+		c.AheadBytes = 128 << 10
 	}
 	if c.AheadFrames <= 0 {
 		c.AheadFrames = 256

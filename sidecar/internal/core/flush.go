@@ -16,11 +16,14 @@ const (
 	ackBytes  = 512 << 10
 )
 
-// A Flush posts so much at most, so that a turn ends however fast links are, and
-// offers a link so many frames at once: what a link does not take is not touched.
+// A Flush posts so much at most, so that a turn ends however fast links are: a
+// small message of a rank waits for that. (With 8 MiB its round trips took 2 ms
+// beside a large transfer over a fast link, with 256 KiB 0.9 ms, and the transfer as
+// long.) A link is offered so many frames at once: what it does not take is not
+// touched.
 const (
 	flushFrames = 2048
-	flushBytes  = 8 << 20
+	flushBytes  = 256 << 10
 	postBatch   = 256
 )
 

@@ -24,8 +24,12 @@ const (
 // A busy engine yields, too, so often: with fewer cores than processes a rank
 // whose message has come would otherwise wait for the engine's time slice to end,
 // which the kernel looks at every few milliseconds only. It costs half a
-// microsecond where nobody waits, and is left where somebody computes (judge).
-const busyYield = int64(100 * time.Microsecond)
+// microsecond where nobody waits, and is left where somebody computes: who has not
+// given the core back after computesAfter. Another busy engine does so sooner.
+const (
+	busyYield     = int64(100 * time.Microsecond)
+	computesAfter = int64(time.Millisecond)
+)
 
 // pacer chooses the gear. Times are nanoseconds of the engine's clock.
 type pacer struct {
@@ -39,8 +43,8 @@ type pacer struct {
 	yielded int64 // when the last yield began; 0: judged
 	let     int64 // when others were last let run: by a yield, or a sleep
 
-	crowdedUntil int64
-	crowdedFor   int64 // how long the core was last held to be crowded
+	crowds   doubt // somebody keeps the core for longer than an idle engine can wait,
+	computes doubt // or for longer than a busy one can
 
 	skip, penalty int // idle stretches that do not poll: now, and at the last time
 }
@@ -62,7 +66,7 @@ func (p *pacer) turned(now int64, work int) gear {
 			p.penalty /= 2 // polling was right
 		}
 		p.idle = 0
-		if now-p.let < busyYield || p.crowded(now) {
+		if now-p.let < busyYield || now < p.computes.until {
 			return gearPoll
 		}
 		p.let, p.yielded = now, now
@@ -111,7 +115,7 @@ const (
 	penaltyMax = 4096
 )
 
-func (p *pacer) crowded(now int64) bool { return now < p.crowdedUntil }
+func (p *pacer) crowded(now int64) bool { return now < p.crowds.until }
 
 // judge looks at what the last yield cost.
 func (p *pacer) judge(now int64) {
@@ -120,10 +124,21 @@ func (p *pacer) judge(now int64) {
 	}
 	cost := now - p.yielded
 	p.yielded = 0
-	if cost < crowdedAfter {
-		p.crowdedFor = 0
+	p.crowds.judge(now, cost >= crowdedAfter)
+	p.computes.judge(now, cost >= computesAfter)
+}
+
+// doubt keeps off yields for a time that doubles as long as they go on to be bad.
+type doubt struct {
+	until int64
+	last  int64 // how long that was
+}
+
+func (d *doubt) judge(now int64, bad bool) {
+	if !bad {
+		d.last = 0
 		return
 	}
-	p.crowdedFor = min(max(2*p.crowdedFor, crowdedMin), crowdedMax)
-	p.crowdedUntil = now + p.crowdedFor
+	d.last = min(max(2*d.last, crowdedMin), crowdedMax)
+	d.until = now + d.last
 }

@@ -67,8 +67,8 @@ func TestPacerOnCrowdedCore(t *testing.T) {
 	}
 	now += 3000 * us
 	p.turned(now, 0)
-	if p.crowdedFor != crowdedMin {
-		t.Fatalf("a pause of %v after a quick yield, want %v", time.Duration(p.crowdedFor), time.Duration(crowdedMin))
+	if p.crowds.last != crowdedMin {
+		t.Fatalf("a pause of %v after a quick yield, want %v", time.Duration(p.crowds.last), time.Duration(crowdedMin))
 	}
 }
 
@@ -100,7 +100,7 @@ func TestPacerPolls(t *testing.T) {
 	if got := wait(); got != gearPoll {
 		t.Fatalf("later: gear %d, want poll", got)
 	}
-	p.crowdedUntil = now + 10*us
+	p.crowds.until = now + 10*us
 	if got := wait(); got != gearSleep {
 		t.Fatalf("crowded: gear %d, want sleep", got)
 	}

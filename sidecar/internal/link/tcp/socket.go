@@ -27,7 +27,7 @@ func tune(fd int) {
 }
 
 // unsentMax bounds what the kernel has taken of a connection and not sent.
-const unsentMax = 256 << 10
+const unsentMax = 128 << 10
 
 // nearWindow is the receive buffer of a connection within a machine. What is
 // under way should stay in the caches of two cores: with 2 MiB, a receiver that

@@ -22,8 +22,8 @@ const (
 	readBytes   = 256 << 10 // buffer for what arrives
 	directMin   = 4 << 10   // a larger payload that is not all here is read in place
 	vectorMax   = 256       // pieces of one writev
-	aheadMax    = 256 << 10 // bytes of large payloads that wait for the socket: what comes next waits behind them
-	pollBudget  = 512 << 10 // bytes read of one connection in one Poll
+	aheadMax    = 128 << 10 // bytes of large payloads that wait for the socket: what comes next waits behind them
+	pollBudget  = 256 << 10 // bytes read of one connection in one Poll
 	directConns = 8         // up to so many connections are read without asking epoll
 	eagerMax    = 64 << 10
 
