@@ -177,6 +177,7 @@ type Core struct {
 	groups  map[uint64][]*group // by hash of their ranks
 	list    []uint32            // scratch of namedGroup
 	vectors [][]int64           // not in use
+	unmet   map[uint64]bool     // receives that were offered, and whose rank left before their message came
 	grouped uint64              // ranks of all groups together, but the world
 	effort  uint64              // bytes of lists that descriptors made it read, and steps of searches
 	scratch shm.Descriptor      // of publish
@@ -229,7 +230,7 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	c := &Core{cfg: cfg, ports: ports, retractables: map[retractable]uint64{}, dice: cfg.Seed | 1}
+	c := &Core{cfg: cfg, ports: ports, retractables: map[retractable]uint64{}, unmet: map[uint64]bool{}, dice: cfg.Seed | 1}
 	reserve := poolReserve(cfg.Pods, cfg.CreditBytes)
 	c.pool = pool{region: RegionPool, limit: reserve}
 	c.copies = pool{region: RegionPool, next: reserve, limit: reserve + copyReserve}

@@ -126,6 +126,9 @@ func (c *Core) tellEnded(p *peer, request uint64) {
 // abandon ends a receive that is not complete. The sender of a message that it
 // had matched is told that nobody waits for it any more.
 func (c *Core) abandon(id uint64, r *recv, status shm.Status) {
+	if r.offered && !c.hasCome(r) {
+		c.unmet[id] = true
+	}
 	if !r.matched {
 		r.endpoint.space(r.coll).Cancel(r.posted)
 	} else if r.move.Remote != 0 && c.fail == nil {

@@ -366,14 +366,16 @@ func (c *Core) onWritten(p *peer, id uint64, whole bool, h *wire.Header) error {
 	return nil
 }
 
-// endUnwritten answers for a receive that has ended before a write to it failed:
-// it had the message all the same, or its rank has left.
+// endUnwritten answers for a receive that has ended before a write to it failed. It
+// had the message all the same, whether or not its rank has left since; or its rank
+// left before, and has refused the message then. Only who was offered a receive has
+// not been told that.
 func (c *Core) endUnwritten(p *peer, h *wire.Header) error {
 	status := shm.StatusOK
 	if int(h.Dst) >= len(c.endpoints) || c.endpoints[h.Dst] == nil {
 		return fmt.Errorf("%w: a write for rank %d, which is not here", link.ErrProtocol, h.Dst)
 	}
-	if c.endpoints[h.Dst].gone || c.fail != nil {
+	if c.unmet[h.A] || c.fail != nil {
 		status = c.refusal()
 	}
 	c.tellFin(p, h.Tag, status)
