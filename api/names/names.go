@@ -16,6 +16,9 @@ const (
 	// EnvProvider names the folder of liboutrigger-fi.so, where the launcher does
 	// not have it beside itself.
 	EnvProvider = "OUTRIGGER_PROVIDER_PATH"
+	// EnvLibMPI is the libmpi of Open MPI programs, where outrigger-pmix does not
+	// find it as they do.
+	EnvLibMPI = "OUTRIGGER_LIBMPI"
 	// EnvPod is the number of a container's pod within its job, in Kubernetes.
 	EnvPod = "OUTRIGGER_POD"
 )

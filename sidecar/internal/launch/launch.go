@@ -69,6 +69,8 @@ type Config struct {
 	Dress func(ctx context.Context, rank int) (env []string, files []*os.File, err error)
 	// Judge says what is wrong with a rank that has exited with code 0. nil: nothing.
 	Judge func(rank int) error
+	// Tidy is called when all ranks have ended, and all that they started. nil: nothing.
+	Tidy func() error
 
 	killGroup func(int) // of tests
 }
@@ -140,6 +142,11 @@ func Run(ctx context.Context, cfg Config) *Event {
 	close(done)
 	<-ended
 	killOrphans()
+	if cfg.Tidy != nil {
+		if err := cfg.Tidy(); err != nil {
+			_, _ = fmt.Fprintln(cfg.Err, "outrigger-launch: tidying up:", err) // the ranks' result stands
+		}
+	}
 	p.leaveWord()
 	p.finishOutput()
 	return p.first

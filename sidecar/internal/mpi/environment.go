@@ -12,6 +12,7 @@ import (
 const (
 	providerFile = "liboutrigger-fi.so" // libfabric finds it by its name's end
 	pmiFile      = "libpmi.so"          // for Open MPI 4.1
+	pmixFile     = "outrigger-pmix"     // for Open MPI 5: a program
 	providerName = "outrigger"
 )
 
@@ -42,6 +43,8 @@ func environment(f Family, dir string) []string {
 			// MPICH 4 and 5: its own device is ucx, and ranks of a node would
 			// not use the network.
 			"MPIR_CVAR_CH4_NETMOD=ofi", "MPIR_CVAR_NOLOCAL=1",
+			// MPICH does not choose by itself where it finds PMIx too.
+			"MPIR_CVAR_PMI_VERSION=1",
 			// Intel MPI: its own device on one node is shared memory.
 			"I_MPI_FABRICS=ofi", "I_MPI_OFI_PROVIDER="+providerName,
 		)
@@ -49,8 +52,8 @@ func environment(f Family, dir string) []string {
 	if f != MPICH && f != Intel {
 		env = append(env,
 			"OMPI_MCA_pml=cm", "OMPI_MCA_mtl=ofi", "OMPI_MCA_mtl_ofi_provider_include="+providerName,
-			// One-sided: 4.1's own component for networks without it.
-			"OMPI_MCA_osc=^ucx",
+			// One-sided: over the provider, and never over tcp beside it.
+			"OMPI_MCA_osc=^ucx", "OMPI_MCA_btl=self,ofi",
 			// It makes its peers' addresses when they are first used, which
 			// threads then do at once, and it fails: so at the start.
 			"OMPI_MCA_mpi_add_procs_cutoff=1000000",

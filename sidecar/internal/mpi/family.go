@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -43,7 +45,7 @@ func Parse(text string) (Family, error) {
 // the other.
 var sonames = map[string]Family{
 	"libmpi.so.12": MPICH, "libmpich.so.12": MPICH, "libmpicxx.so.12": MPICH, "libmpifort.so.12": MPICH,
-	"libmpi.so.40": OpenMPI, "libmpi_cxx.so.40": OpenMPI, "libmpi_mpifh.so.40": OpenMPI,
+	openMPI: OpenMPI, "libmpi_cxx.so.40": OpenMPI, "libmpi_mpifh.so.40": OpenMPI,
 	"libmpi_abi.so.0": unknown, "libmpi_abi.so.1": unknown,
 }
 
@@ -71,6 +73,31 @@ func detect(path string) (Family, error) {
 		}
 	}
 	return unknown, nil
+}
+
+// openMPI is the name of Open MPI's library.
+const openMPI = "libmpi.so.40"
+
+// besideProgram finds Open MPI's library in the folders that a program itself says
+// to look in; "": it does not say, and the system's way finds it.
+func besideProgram(path string) string {
+	f, err := elf.Open(path)
+	if err != nil {
+		return "" // a script
+	}
+	defer func() { _ = f.Close() }() // only read
+	for _, tag := range []elf.DynTag{elf.DT_RUNPATH, elf.DT_RPATH} {
+		lists, _ := f.DynString(tag) // none is as good as one that cannot be read
+		for _, dir := range filepath.SplitList(strings.Join(lists, ":")) {
+			dir = strings.ReplaceAll(strings.ReplaceAll(dir, "${ORIGIN}", filepath.Dir(path)), "$ORIGIN", filepath.Dir(path))
+			if library := filepath.Join(dir, openMPI); filepath.IsAbs(library) {
+				if _, err := os.Stat(library); err == nil {
+					return library
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // certain reports whether a program of the family has to use MPI.

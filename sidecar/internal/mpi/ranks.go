@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ type Ranks struct {
 	family Family
 	dir    string // with the provider
 	socket string // process management of the sidecar
+	pmix   *pmix  // nil: the family has no use for it
 }
 
 // ErrUnused is what a rank is reported for that ran to its end without Outrigger.
@@ -44,7 +46,14 @@ func Prepare(f Family, program, socket, self string) (*Ranks, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Ranks{family: f, dir: dir, socket: socket + names.PMISuffix}, nil
+	r := &Ranks{family: f, dir: dir, socket: socket + names.PMISuffix}
+	if f != MPICH && f != Intel {
+		r.pmix = newPMIx(filepath.Join(dir, pmixFile), r.socket)
+		if path, err := exec.LookPath(program); err == nil && os.Getenv(names.EnvLibMPI) == "" {
+			r.pmix.library = besideProgram(path)
+		}
+	}
+	return r, nil
 }
 
 // patience bounds one exchange with the sidecar, which answers from memory.
@@ -75,6 +84,9 @@ func (r *Ranks) Dress(ctx context.Context, rank int) ([]string, []*os.File, erro
 	}
 	env := append(environment(r.family, r.dir),
 		fmt.Sprintf("PMI_FD=%d", inherited), fmt.Sprintf("PMI_RANK=%d", rank), fmt.Sprintf("PMI_SIZE=%d", size))
+	if r.pmix != nil {
+		env = append(env, r.pmix.variables(ctx, rank)...)
+	}
 	return env, []*os.File{f}, nil
 }
 
@@ -92,17 +104,20 @@ func (r *Ranks) Judge(rank int) error {
 	if err != nil {
 		return err
 	}
-	met, attached := a["init"] == "1", a["attached"] == "1"
+	met, attached := a["init"] == "1" || r.pmix.met(rank), a["attached"] == "1"
 	switch {
 	case attached && (met || !r.family.certain()):
 		return nil
 	case attached || r.family.certain() && !met:
-		return fmt.Errorf("%w: its MPI never asked for the other ranks, so that each ran as a job of its own; is it %s? Name the program's MPI with --mpi", ErrUnused, r.family)
+		return fmt.Errorf("%w: its MPI never asked for the other ranks, so that each ran as a job of its own; is it %s? Name the program's MPI with --mpi%s", ErrUnused, r.family, r.pmix.why())
 	case met:
 		return fmt.Errorf("%w: its MPI took another transport; is the program's MPI built with libfabric (MPICH: device ch4:ofi)? docs/mpi.md says which are", ErrUnused)
 	}
 	return nil // a script that runs no MPI
 }
+
+// Close removes what was made for the ranks, which have ended.
+func (r *Ranks) Close() error { return r.pmix.close() }
 
 func (r *Ranks) dial(ctx context.Context) (net.Conn, error) {
 	d := net.Dialer{Timeout: patience}

@@ -17,6 +17,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,6 +58,7 @@ type Server struct {
 	lobby   *lobby.Lobby // of those who have not said which rank they are
 	conns   map[net.Conn]bool
 	clients map[int]*client
+	leader  *client   // the launcher that brings fences
 	waiting []*client // in the barrier
 	init    map[int]bool
 	failed  error
@@ -66,6 +68,7 @@ type Server struct {
 type client struct {
 	conn     net.Conn
 	rank     int
+	known    bool         // who it is
 	guest    *lobby.Guest // until it has said which rank it is
 	finished bool
 }
@@ -163,11 +166,14 @@ func (s *Server) track(c net.Conn) bool {
 func (s *Server) serve(c *client) {
 	conn := c.conn
 	err := s.talk(c)
-	stayed := c.guest.Leave() || c.rank >= 0
+	stayed := c.guest.Leave() || c.known
 	s.mu.Lock()
 	delete(s.conns, conn)
 	if s.clients[c.rank] == c {
 		delete(s.clients, c.rank)
+	}
+	if s.leader == c {
+		s.leader = nil
 	}
 	s.mu.Unlock()
 	_ = conn.Close() // nothing is written on it any more
@@ -202,7 +208,12 @@ func (s *Server) talk(c *client) error {
 		if err != nil {
 			return err
 		}
-		if err := s.handle(c, r); err != nil {
+		if r.cmd == "outrigger_fence" {
+			err = s.fence(c, r, in)
+		} else {
+			err = s.handle(c, r)
+		}
+		if err != nil {
 			return err
 		}
 		if c.finished {
@@ -247,13 +258,54 @@ func (s *Server) greet(c *client, r request) error {
 	if taken {
 		return fmt.Errorf("rank %d is connected already", rank)
 	}
-	if !c.guest.Leave() {
-		return errCrowd
-	}
-	if err := c.conn.SetReadDeadline(time.Time{}); err != nil { // a rank may compute for as long as it likes
+	if err := c.enter(); err != nil {
 		return err
 	}
 	return c.say("cmd=initack rc=0\ncmd=set size=%d\ncmd=set rank=%d\ncmd=set debug=0", s.ranks, rank)
+}
+
+// enter takes a connection out of the lobby: it is known who it is, and may say
+// nothing for as long as it likes.
+func (c *client) enter() error {
+	if c.known {
+		return nil
+	}
+	if !c.guest.Leave() {
+		return errCrowd
+	}
+	c.known = true
+	return c.conn.SetReadDeadline(time.Time{})
+}
+
+// lead makes a connection that of the pod's launcher, of which there is one.
+func (s *Server) lead(c *client) error {
+	s.mu.Lock()
+	taken := s.leader != nil && s.leader != c
+	if !taken {
+		s.leader = c
+	}
+	s.mu.Unlock()
+	if taken {
+		return errors.New("a launcher of this pod is connected already: PMIx wants one for all its ranks")
+	}
+	return c.enter()
+}
+
+// job answers the launcher: how many ranks each pod has, and which one this is.
+func (s *Server) job(c *client) error {
+	if err := s.lead(c); err != nil {
+		return err
+	}
+	layout := make([]string, len(s.cfg.Layout))
+	pod, first := 0, 0
+	for i, n := range s.cfg.Layout {
+		layout[i] = strconv.Itoa(n)
+		if first == s.cfg.First {
+			pod = i
+		}
+		first += n
+	}
+	return c.say("cmd=outrigger_job rc=0 name=%s pod=%d layout=%s", s.cfg.Job, pod, strings.Join(layout, ","))
 }
 
 // Used answers the launcher: what became of a rank.
@@ -283,6 +335,8 @@ func (s *Server) handle(c *client, r request) error {
 			return s.greet(c, r)
 		case "outrigger_rank":
 			return s.used(c, r)
+		case "outrigger_job":
+			return s.job(c)
 		}
 		return fmt.Errorf("%w: %q before initack", errLine, r.cmd)
 	}
@@ -361,7 +415,7 @@ func (s *Server) enter(c *client) error {
 
 // pass is the barrier once the whole pod is in it.
 func (s *Server) pass(own []byte) {
-	all, err := s.cfg.Gather(s.ctx, own)
+	all, err := s.together(s.ctx, pieceKeys, own)
 	waiting, err := s.admit(all, err)
 	for _, c := range waiting {
 		if err != nil {

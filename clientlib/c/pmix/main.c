@@ -1,0 +1,166 @@
+#define _XOPEN_SOURCE 700
+#include <ftw.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pmix.h"
+
+static struct job job;
+
+/* The fence that is under way: all ranks take part in each, so there is one. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+	pmix_modex_cbfunc_t done;
+	void *arg;
+} fence;
+
+static void on_freed(void *p) { free(p); }
+
+static void end_fence(pmix_status_t status, char *data, size_t bytes)
+{
+	pthread_mutex_lock(&mutex);
+	pmix_modex_cbfunc_t done = fence.done;
+	void *arg = fence.arg;
+	fence.done = NULL;
+	pthread_mutex_unlock(&mutex);
+	if (done != NULL)
+		done(status, data, bytes, arg, on_freed, data);
+	else
+		free(data);
+}
+
+/* whole reports whether a fence is of all ranks: only such ones reach the other
+ * pods. */
+static bool whole(const pmix_proc_t procs[], size_t n)
+{
+	return n == job.ranks || (n == 1 && procs[0].rank == PMIX_RANK_WILDCARD);
+}
+
+static pmix_status_t on_fence(const pmix_proc_t procs[], size_t n, const pmix_info_t info[], size_t infos, char *data, size_t bytes,
+			      pmix_modex_cbfunc_t done, void *arg)
+{
+	(void)info, (void)infos;
+	if (!whole(procs, n))
+		return PMIX_ERR_NOT_SUPPORTED;
+	pthread_mutex_lock(&mutex);
+	bool busy = fence.done != NULL;
+	if (!busy) {
+		fence.done = done;
+		fence.arg = arg;
+	}
+	pthread_mutex_unlock(&mutex);
+	if (busy)
+		return PMIX_ERR_NOT_SUPPORTED;
+	send_frame(FRAME_FENCE, data, bytes, NULL, 0);
+	return PMIX_SUCCESS;
+}
+
+/* What a rank has put comes with the fences: there is nothing else to ask another
+ * pod for. */
+static pmix_status_t on_direct(const pmix_proc_t *proc, const pmix_info_t info[], size_t infos, pmix_modex_cbfunc_t done, void *arg)
+{
+	(void)proc, (void)info, (void)infos, (void)done, (void)arg;
+	return PMIX_ERR_NOT_FOUND;
+}
+
+/* heard lets the rank that told something go on. */
+static pmix_status_t heard(pmix_op_cbfunc_t done, void *arg)
+{
+	if (done != NULL)
+		done(PMIX_SUCCESS, arg);
+	return PMIX_SUCCESS;
+}
+
+static pmix_status_t on_connected(const pmix_proc_t *proc, void *object, pmix_info_t info[], size_t infos, pmix_op_cbfunc_t done, void *arg)
+{
+	(void)object, (void)info, (void)infos;
+	uint32_t rank = proc->rank;
+	send_frame(FRAME_CONNECTED, &rank, sizeof rank, NULL, 0);
+	return heard(done, arg);
+}
+
+static pmix_status_t on_finalized(const pmix_proc_t *proc, void *object, pmix_op_cbfunc_t done, void *arg)
+{
+	(void)proc, (void)object;
+	return heard(done, arg);
+}
+
+static pmix_status_t on_abort(const pmix_proc_t *proc, void *object, int status, const char message[], pmix_proc_t procs[], size_t n, pmix_op_cbfunc_t done, void *arg)
+{
+	(void)proc, (void)object, (void)procs, (void)n;
+	uint32_t code = (uint32_t)status;
+	send_frame(FRAME_ABORT, &code, sizeof code, message, message == NULL ? 0 : strlen(message));
+	return heard(done, arg);
+}
+
+static void start(void)
+{
+	/* A newer library reads more members: they are zero, not offered. */
+	pmix_server_module_t *m = calloc(1, sizeof *m + 1024);
+	pmix_info_t *info;
+	bool no = false;
+	if (m == NULL)
+		fail("no memory");
+	m->client_connected2 = on_connected;
+	m->client_finalized = on_finalized;
+	m->fence_nb = on_fence;
+	m->direct_modex = on_direct;
+	m->abort = on_abort;
+	PMIX_INFO_CREATE(info, 3);
+	if (pmix.info_load(&info[0], PMIX_SERVER_TMPDIR, job.folder, PMIX_STRING) != PMIX_SUCCESS ||
+	    pmix.info_load(&info[1], PMIX_SYSTEM_TMPDIR, job.folder, PMIX_STRING) != PMIX_SUCCESS ||
+	    pmix.info_load(&info[2], PMIX_SERVER_TOOL_SUPPORT, &no, PMIX_BOOL) != PMIX_SUCCESS)
+		fail("no memory");
+	pmix_status_t rc = pmix.server_init(m, info, 3);
+	if (rc != PMIX_SUCCESS)
+		fail("PMIx_server_init: %s", pmix.error_string(rc));
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *where)
+{
+	(void)st, (void)kind, (void)where;
+	return remove(path);
+}
+
+/* leave ends the server: the launcher has gone, and perhaps without tidying up. */
+static void leave(void)
+{
+	(void)nftw(job.folder, remove_one, 16, FTW_DEPTH | FTW_PHYS); /* it may be gone already */
+	_exit(0);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 5) {
+		static const char usage[] = "usage: outrigger-pmix NAMESPACE POD RANKS-BY-POD FOLDER; outrigger-launch starts it\n";
+		(void)!write(2, usage, sizeof usage - 1);
+		return 2;
+	}
+	/* It ends with its launcher, and not before the ranks. */
+	static const int ignored[] = {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+	for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+		signal(ignored[i], SIG_IGN);
+	const char *why = load_library();
+	if (why != NULL)
+		fail("%s", why);
+	read_job(&job, argv);
+	start();
+	register_job(&job);
+	for (;;) {
+		int kind;
+		size_t bytes;
+		char *body = receive_frame(&kind, &bytes);
+		if (body == NULL)
+			leave();
+		if (kind == FRAME_GATHERED) {
+			end_fence(PMIX_SUCCESS, body, bytes);
+		} else {
+			free(body);
+			end_fence(PMIX_ERR_LOST_CONNECTION, NULL, 0);
+		}
+	}
+}

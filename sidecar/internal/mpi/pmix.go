@@ -1,0 +1,298 @@
+package mpi
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+)
+
+// pmix is the PMIx server of this pod's ranks: a process beside the launcher
+// (clientlib/c/pmix), which ends with it. What it has to tell other pods goes
+// through the sidecar.
+type pmix struct {
+	program, socket string // the server's, and process management of the sidecar
+	library         string // the program's libmpi; "": the server finds it, or is told
+
+	begin  sync.Once
+	ranks  int // of this pod
+	link   *os.File
+	folder string        // of its own
+	ready  chan struct{} // closed when the ranks have their variables, or never will
+
+	mu        sync.Mutex
+	vars      map[int][]string
+	connected map[int]bool
+	err       error
+}
+
+// Kinds of frames: clientlib/c/pmix/pmix.h.
+const (
+	frameEnv       = 'E'
+	frameReady     = 'R'
+	frameError     = 'X'
+	frameConnected = 'C'
+	frameFence     = 'F'
+	frameAbort     = 'A'
+	frameGathered  = 'G'
+	frameFailed    = 'N'
+
+	frameMax = 1 << 30
+)
+
+func newPMIx(program, socket string) *pmix {
+	return &pmix{program: program, socket: socket, ready: make(chan struct{}), vars: map[int][]string{}, connected: map[int]bool{}}
+}
+
+// shared is where memory is kept that processes share.
+const shared = "/dev/shm"
+
+// start starts the server.
+func (p *pmix) start() error {
+	job, err := p.job()
+	if err != nil {
+		return err
+	}
+	if p.folder, err = os.MkdirTemp(shared, "outrigger-pmix-"); err != nil {
+		if p.folder, err = os.MkdirTemp("", "outrigger-pmix-"); err != nil {
+			return err
+		}
+	}
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	theirs := os.NewFile(uintptr(ends[1]), "pmix")
+	defer func() { _ = theirs.Close() }() // the server has its own
+	p.link = os.NewFile(uintptr(ends[0]), "pmix")
+	cmd := exec.Command(p.program, job["name"], job["pod"], job["layout"], p.folder) //nolint:gosec // beside this program
+	cmd.Stderr = os.Stderr
+	if p.library != "" {
+		cmd.Env = append(os.Environ(), names.EnvLibMPI+"="+p.library)
+	}
+	cmd.ExtraFiles = []*os.File{theirs}
+	if err := cmd.Start(); err != nil {
+		return errors.Join(err, p.link.Close())
+	}
+	go p.listen()
+	return nil
+}
+
+// job asks the sidecar which ranks there are.
+func (p *pmix) job() (map[string]string, error) {
+	conn, err := p.dial()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }() // nothing more is asked
+	job, err := ask(conn, "cmd=outrigger_job", 1)
+	if err != nil {
+		return nil, err
+	}
+	layout := strings.Split(job["layout"], ",")
+	pod, err := strconv.Atoi(job["pod"])
+	if err != nil || pod < 0 || pod >= len(layout) {
+		return nil, fmt.Errorf("process management at %s answers with pod %q of %q", p.socket, job["pod"], job["layout"])
+	}
+	p.ranks, err = strconv.Atoi(layout[pod])
+	return job, err
+}
+
+func (p *pmix) dial() (net.Conn, error) {
+	d := net.Dialer{Timeout: patience}
+	return d.Dial("unix", p.socket)
+}
+
+// end gives up: ranks get no variables, and their fences no answer.
+func (p *pmix) end(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil {
+		p.err = err
+	}
+	p.release()
+}
+
+// release lets ranks start that wait for their variables. p.mu is held.
+func (p *pmix) release() {
+	select {
+	case <-p.ready:
+	default:
+		close(p.ready)
+	}
+}
+
+// listen hears the server until it ends.
+func (p *pmix) listen() {
+	in := bufio.NewReader(p.link)
+	for {
+		kind, body, err := readFrame(in)
+		if err == nil {
+			err = p.hear(kind, body)
+		}
+		if err != nil {
+			p.end(err)
+			_ = p.link.Close() // the server ends
+			return
+		}
+	}
+}
+
+var errFrame = errors.New("the PMIx server says what cannot be meant")
+
+func readFrame(in io.Reader) (byte, []byte, error) {
+	var head [5]byte
+	if _, err := io.ReadFull(in, head[:]); err != nil {
+		return 0, nil, fmt.Errorf("the PMIx server has ended: %w", err)
+	}
+	n := binary.LittleEndian.Uint32(head[:])
+	if n > frameMax {
+		return 0, nil, fmt.Errorf("%w: %d bytes", errFrame, n)
+	}
+	body, err := io.ReadAll(io.LimitReader(in, int64(n)))
+	if err == nil && len(body) != int(n) {
+		err = io.ErrUnexpectedEOF
+	}
+	return head[4], body, err
+}
+
+func (p *pmix) hear(kind byte, body []byte) error {
+	number := -1
+	if len(body) >= 4 {
+		number = int(binary.LittleEndian.Uint32(body))
+	}
+	switch {
+	case kind == frameEnv && number >= 0:
+		p.mu.Lock()
+		p.vars[number] = strings.Split(strings.TrimSuffix(string(body[4:]), "\x00"), "\x00")
+		p.mu.Unlock()
+	case kind == frameConnected && number >= 0:
+		p.mu.Lock()
+		p.connected[number] = true
+		p.mu.Unlock()
+	case kind == frameAbort && number >= 0:
+		fmt.Fprintf(os.Stderr, "outrigger-launch: a rank aborts with code %d: %s\n", number, body[4:])
+	case kind == frameReady:
+		p.mu.Lock()
+		p.release()
+		p.mu.Unlock()
+	case kind == frameFence:
+		go p.fence(body) // the server speaks meanwhile
+	case kind == frameError:
+		return fmt.Errorf("PMIx: %s", body)
+	default:
+		return fmt.Errorf("%w: %q", errFrame, kind)
+	}
+	return nil
+}
+
+// fence carries what this pod has put to the others, and theirs back.
+func (p *pmix) fence(own []byte) {
+	all, err := p.exchange(own)
+	kind := byte(frameGathered)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "outrigger-launch: the ranks of this pod cannot meet the others: %v\n", err)
+		kind, all = frameFailed, []byte(err.Error())
+	}
+	frame := binary.LittleEndian.AppendUint32(nil, uint32(len(all)))
+	frame = append(append(frame, kind), all...)
+	_, _ = p.link.Write(frame) // a server that has ended is found by listen
+}
+
+// exchange waits for as long as the other pods take.
+func (p *pmix) exchange(own []byte) ([]byte, error) {
+	conn, err := p.dial()
+	if err != nil {
+		return nil, fmt.Errorf("process management of the sidecar: %w", err)
+	}
+	defer func() { _ = conn.Close() }() // one for each fence: they are few
+	line := fmt.Sprintf("cmd=outrigger_fence ranks=%d bytes=%d\n", p.ranks, len(own))
+	if _, err := conn.Write(append([]byte(line), own...)); err != nil {
+		return nil, fmt.Errorf("process management of the sidecar: %w", err)
+	}
+	in := bufio.NewReader(conn)
+	text, err := in.ReadString('\n')
+	if err != nil {
+		return nil, fmt.Errorf("process management of the sidecar: %w", err)
+	}
+	var n int64
+	if _, err := fmt.Sscanf(text, "cmd=fence_result rc=0 bytes=%d", &n); err != nil || n > frameMax {
+		return nil, fmt.Errorf("the sidecar says %q", strings.TrimSpace(text))
+	}
+	all, err := io.ReadAll(io.LimitReader(in, n))
+	if err == nil && int64(len(all)) != n {
+		err = io.ErrUnexpectedEOF
+	}
+	return all, err
+}
+
+// variables starts the server, waits until it is up and returns what a rank needs
+// to find it. A server that cannot be started is no error yet: an Open MPI of the
+// 4.1 series does without, and a script may run no MPI at all.
+func (p *pmix) variables(ctx context.Context, rank int) []string {
+	p.begin.Do(func() {
+		if err := p.start(); err != nil {
+			p.end(err)
+		}
+	})
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case <-p.ready:
+	case <-ctx.Done():
+		p.end(errors.New("PMIx: the server has not come up"))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.vars[rank] == nil {
+		return nil
+	}
+	// Ranks of a pod share parts of windows in files that have the name of their
+	// host, which on one machine is that of other pods too.
+	return append(p.vars[rank], "OMPI_MCA_osc_rdma_backing_directory="+p.folder)
+}
+
+// close removes the server's folder. The server itself ends with this process, or
+// with the ranks' orphans. p may be nil.
+func (p *pmix) close() error {
+	if p == nil || p.folder == "" {
+		return nil
+	}
+	return os.RemoveAll(p.folder)
+}
+
+// met reports whether a rank has connected. p may be nil.
+func (p *pmix) met(rank int) bool {
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.connected[rank]
+}
+
+// why says what is wrong with the server, to be put behind another sentence. p
+// may be nil.
+func (p *pmix) why() string {
+	if p == nil {
+		return ""
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil {
+		return ""
+	}
+	return "; " + p.err.Error()
+}

@@ -1,0 +1,128 @@
+package mpi
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func frame(kind byte, body string) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, uint32(len(body)))
+	return append(append(b, kind), body...)
+}
+
+const rank3 = "\x03\x00\x00\x00"
+
+// TestPMIxHears: what the server says about its ranks.
+func TestPMIxHears(t *testing.T) {
+	p := newPMIx("", "")
+	p.begin.Do(func() {}) // the server is this test
+	for _, f := range [][]byte{
+		frame(frameEnv, rank3+"PMIX_RANK=3\x00PMIX_X=\n=\x00"), frame(frameReady, ""), frame(frameConnected, rank3), frame(frameAbort, rank3+"no reason"),
+	} {
+		kind, body, err := readFrame(bytes.NewReader(f))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.hear(kind, body); err != nil {
+			t.Errorf("%c: %v", kind, err)
+		}
+	}
+	if v := p.variables(t.Context(), 3); !slices.Contains(v, "PMIX_RANK=3") || !slices.Contains(v, "PMIX_X=\n=") {
+		t.Errorf("rank 3 gets %q", v)
+	}
+	if v := p.variables(t.Context(), 4); v != nil {
+		t.Errorf("rank 4 gets %q", v)
+	}
+	if !p.met(3) || p.met(4) || p.why() != "" {
+		t.Errorf("who has connected: %v", p.connected)
+	}
+	for _, f := range []string{"E", "E\x01", "Q", "C"} {
+		if p.hear(f[0], []byte(f[1:])) == nil {
+			t.Errorf("%q was taken", f)
+		}
+	}
+	if err := p.hear(frameError, []byte("no libpmix")); err == nil || !strings.Contains(err.Error(), "no libpmix") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestPMIxFence carries bytes to the sidecar and back; without it the server is
+// told why.
+func TestPMIxFence(t *testing.T) {
+	for answer, want := range map[string]string{
+		"cmd=fence_result rc=0 bytes=3\na\x00b": "G" + "a\x00b",
+		"cmd=fence_result rc=-1 msg=too_late\n": "N" + `the sidecar says "cmd=fence_result rc=-1 msg=too_late"`,
+		"cmd=fence_result rc=0 bytes=9\nab":     "N" + "unexpected EOF",
+	} {
+		ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours, theirs := os.NewFile(uintptr(ends[0]), "ours"), os.NewFile(uintptr(ends[1]), "theirs")
+		p := newPMIx("", sidecar(t, answer))
+		p.link = ours
+		p.fence([]byte("x"))
+		kind, body, err := readFrame(theirs)
+		if err != nil || string(kind)+string(body) != want {
+			t.Errorf("%q: %c %q, %v", answer, kind, body, err)
+		}
+		if err := errors.Join(ours.Close(), theirs.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestPMIxCannotStart: ranks start all the same, and the reason is kept.
+func TestPMIxCannotStart(t *testing.T) {
+	p := newPMIx(filepath.Join(t.TempDir(), "none"), sidecar(t, "cmd=outrigger_job rc=0 name=j pod=1 layout=2,1\n"))
+	if v := p.variables(t.Context(), 2); v != nil {
+		t.Errorf("%q", v)
+	}
+	if !strings.Contains(p.why(), "no such file") {
+		t.Errorf("why: %q", p.why())
+	}
+	if err := p.close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(p.folder); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there: %v", p.folder, err)
+	}
+	p = newPMIx("/bin/true", sidecar(t, "cmd=outrigger_job rc=0 name=j pod=2 layout=2,1\n"))
+	if v := p.variables(t.Context(), 2); v != nil || !strings.Contains(p.why(), "pod") {
+		t.Errorf("a pod that there is not: %q, %q", v, p.why())
+	}
+}
+
+// FuzzFrame: what a server writes is refused, or changes what it may.
+func FuzzFrame(f *testing.F) {
+	f.Add(frame(frameEnv, rank3+"A=b\x00"))
+	f.Add(frame(frameConnected, rank3))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p := newPMIx("", filepath.Join(t.TempDir(), "none"))
+		in := bytes.NewReader(b)
+		for {
+			kind, body, err := readFrame(in)
+			if err != nil {
+				if in.Len() > 0 && !strings.Contains(err.Error(), "bytes") && !errors.Is(err, io.ErrUnexpectedEOF) {
+					t.Errorf("%d bytes are left: %v", in.Len(), err)
+				}
+				return
+			}
+			if kind == frameFence || kind == frameAbort {
+				continue // has effects outside
+			}
+			if p.hear(kind, body) != nil {
+				return
+			}
+		}
+	})
+}

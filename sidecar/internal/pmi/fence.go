@@ -1,0 +1,81 @@
+package pmi
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+)
+
+// A fence carries bytes that this package does not look into: what the PMIx
+// servers of the pods, one beside each launcher, have to tell each other. It is
+//
+//	cmd=outrigger_fence ranks=R bytes=N, newline, N bytes
+//	cmd=fence_result rc=0 bytes=M, newline, M bytes: those of all pods, by pod
+//
+// where R is all ranks of the pod.
+
+// fenceRankBytes bounds what a pod brings, for each of its ranks.
+const fenceRankBytes = 64 << 10
+
+// What the pieces of a round are, in their first byte: pods in the same round may
+// not mean different things.
+const (
+	pieceKeys  = 'k'
+	pieceFence = 'f'
+)
+
+// together is a round of Gather with pieces of one kind.
+func (s *Server) together(ctx context.Context, kind byte, own []byte) ([][]byte, error) {
+	all, err := s.cfg.Gather(ctx, append([]byte{kind}, own...))
+	if err != nil {
+		return nil, err
+	}
+	for pod, piece := range all {
+		if len(piece) == 0 || piece[0] != kind {
+			return nil, fmt.Errorf("pod %d finds its ranks by another protocol (PMI, PMIx) than this one: do all ranks run the same MPI?", pod)
+		}
+		all[pod] = piece[1:]
+	}
+	return all, nil
+}
+
+// errFence refuses a fence.
+var errFence = errors.New("not a fence of this pod")
+
+// fence serves one; in is what follows its line.
+func (s *Server) fence(c *client, r request, in *bufio.Reader) error {
+	n, err := strconv.ParseUint(r.fields["bytes"], 10, 32)
+	if err != nil || n > uint64(s.cfg.Count)*fenceRankBytes {
+		return fmt.Errorf("%w: %q bytes, at most %d for each rank", errFence, r.fields["bytes"], fenceRankBytes)
+	}
+	if r.fields["ranks"] != strconv.Itoa(s.cfg.Count) {
+		return fmt.Errorf("%w: of %q ranks, and the pod has %d: PMIx wants one launcher for all ranks of a pod", errFence, r.fields["ranks"], s.cfg.Count)
+	}
+	if err := s.lead(c); err != nil {
+		return err
+	}
+	own := make([]byte, n)
+	if _, err := io.ReadFull(in, own); err != nil {
+		return fmt.Errorf("%w: %w", errFence, err)
+	}
+	all, err := s.together(s.ctx, pieceFence, own)
+	if err != nil {
+		return errors.Join(err, c.say("cmd=fence_result rc=-1 msg=%s", fold(err.Error())))
+	}
+	whole := 0
+	for _, piece := range all {
+		whole += len(piece)
+	}
+	if err := c.say("cmd=fence_result rc=0 bytes=%d", whole); err != nil {
+		return err
+	}
+	for _, piece := range all {
+		if _, err := c.conn.Write(piece); err != nil {
+			return err
+		}
+	}
+	return nil
+}

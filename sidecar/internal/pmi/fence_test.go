@@ -1,0 +1,83 @@
+package pmi
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// fence says what a pod has, and returns what all have, or the refusal.
+func fence(r *rank, ranks int, own string) (string, error) {
+	if _, err := fmt.Fprintf(r.conn, "cmd=outrigger_fence ranks=%d bytes=%d\n%s", ranks, len(own), own); err != nil {
+		return "", err
+	}
+	line := r.hear()
+	var n int
+	if _, err := fmt.Sscanf(line, "cmd=fence_result rc=0 bytes=%d", &n); err != nil {
+		return line, err
+	}
+	all := make([]byte, n)
+	_, err := io.ReadFull(r.in, all)
+	return string(all), err
+}
+
+// TestFence: what the pods have to say reaches both, in the order of pods, as
+// often as they like, whatever bytes it is.
+func TestFence(t *testing.T) {
+	addrs := serve(t)
+	pods := []*rank{dial(t, addrs[0]), dial(t, addrs[1])}
+	for round := range 3 {
+		own := []string{fmt.Sprintf("\x00\n0 of %d", round), strings.Repeat("1", round*30000)}
+		var wg sync.WaitGroup
+		for pod, c := range pods {
+			wg.Go(func() {
+				if all, err := fence(c, 2-pod, own[pod]); err != nil || all != own[0]+own[1] {
+					t.Errorf("pod %d, round %d: %d bytes, %v", pod, round, len(all), err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+// TestFenceRefused: too much, or not all ranks of the pod.
+func TestFenceRefused(t *testing.T) {
+	addrs := serve(t)
+	for what, line := range map[string]string{
+		"too long":      fmt.Sprintf("cmd=outrigger_fence ranks=2 bytes=%d", 2*fenceRankBytes+1),
+		"no length":     "cmd=outrigger_fence ranks=2",
+		"a rank of two": "cmd=outrigger_fence ranks=1 bytes=0",
+	} {
+		r := dial(t, addrs[0])
+		r.send(line)
+		if answer := r.hear(); answer != "" {
+			t.Errorf("%s: %q", what, answer)
+		}
+	}
+}
+
+// TestFenceAndBarrier: pods that find their ranks by different protocols do not
+// take each other's words for theirs.
+func TestFenceAndBarrier(t *testing.T) {
+	addrs := serve(t)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if all, err := fence(dial(t, addrs[0]), 2, "x"); err == nil || !strings.Contains(all, "another_protocol") {
+			t.Errorf("%q, %v", all, err)
+		}
+	}()
+	r := join(t, addrs[1], 2)
+	r.send("cmd=barrier_in")
+	if line := r.hear(); line != "" {
+		t.Errorf("the barrier was passed: %q", line)
+	}
+	<-done
+}
+
+// TestJob: what a launcher is told of the job.
+func TestJob(t *testing.T) {
+	dial(t, serve(t)[1]).ask("cmd=outrigger_job", "cmd=outrigger_job rc=0 name=kvs_test pod=1 layout=2,1")
+}
