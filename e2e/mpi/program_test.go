@@ -22,6 +22,14 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestRunpath: the PMIx server finds the library of a program that says itself
+// where that is.
+func TestRunpath(t *testing.T) {
+	m := openmpi5(t)
+	m.link = append(m.link, "-Wl,-rpath,"+at(t, "mpi/openmpi/lib"))
+	job{ranks: 2, pods: 2}.mustRun(t, "checked over 2 ranks", m.build(t, "check"))
+}
+
 // TestLarge sends a message of a GiB.
 func TestLarge(t *testing.T) {
 	m := mpich(t)
@@ -31,7 +39,7 @@ func TestLarge(t *testing.T) {
 // TestPassive has epochs in which the target does not call MPI, above and below
 // every limit between protocols.
 func TestPassive(t *testing.T) {
-	for _, m := range []implementation{mpich(t), intel(t)} {
+	for _, m := range all(t) {
 		program := m.build(t, "windows")
 		for _, c := range [][2]int{{2, 1}, {2, 2}, {4, 2}} {
 			t.Run(fmt.Sprintf("%s/ranks=%d/pods=%d", m.name, c[0], c[1]), func(t *testing.T) {
@@ -91,7 +99,7 @@ func TestNotUsed(t *testing.T) {
 		program, mpi, want string
 		env                []string
 	}{
-		"another transport": {m.build(t, "check"), "openmpi", "its MPI took another transport", append(m.env, "MPIR_CVAR_CH4_NETMOD=ucx", "MPIR_CVAR_NOLOCAL=0")},
+		"another transport": {m.build(t, "check"), "openmpi", "its MPI took another transport", append(m.env, "MPIR_CVAR_CH4_NETMOD=ucx", "MPIR_CVAR_NOLOCAL=0", "MPIR_CVAR_PMI_VERSION=1")},
 		"jobs of one rank":  {o.build(t, "check"), "mpich", "each ran as a job of its own", nil},
 		"no MPI at all":     {"/bin/true", "mpich", "each ran as a job of its own", nil},
 	} {

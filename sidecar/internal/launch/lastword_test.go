@@ -97,7 +97,7 @@ func TestLastWordWhenTold(t *testing.T) {
 // the others still end.
 func TestLastWordAtOnce(t *testing.T) {
 	dir := t.TempDir()
-	r := prepare(t, 5, waitForBoth(dir)+`[ $OUTRIGGER_RANK = 5 ] && exit 3; trap '' TERM; while [ ! -e go ]; do sleep 0.01; done`)
+	r := prepare(t, 5, `trap '' TERM; `+waitForBoth(dir)+`[ $OUTRIGGER_RANK = 5 ] && exit 3; while [ ! -e go ]; do sleep 0.01; done`)
 	r.Grace = patience
 	path := filepath.Join(dir, "log")
 	read := r.withLog(path)
