@@ -5,7 +5,10 @@ package mpi
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -141,5 +144,39 @@ func TestHPCC(t *testing.T) {
 		if !strings.Contains(string(result), want) {
 			t.Errorf("the result has no %q\n%s", want, result)
 		}
+	}
+}
+
+// thermo are the lines of LAMMPS's output that say how the simulated matter is:
+// steps and what was computed for them, without the launcher's prefix.
+func thermo(out string) []string {
+	var list []string
+	for line := range strings.Lines(out) {
+		fields := strings.Fields(strings.TrimPrefix(line, "[0]"))
+		if len(fields) != 6 {
+			continue
+		}
+		if _, err := strconv.ParseFloat(fields[1], 64); err == nil {
+			list = append(list, strings.Join(fields, " "))
+		}
+	}
+	return list
+}
+
+// TestLAMMPS is Debian's on an input that comes with it: the same numbers, to the
+// last digit, as over Open MPI's own transport.
+func TestLAMMPS(t *testing.T) {
+	program := []string{"lmp", "-in", "/usr/share/lammps/examples/melt/in.melt", "-log", "none"}
+	own := exec.CommandContext(t.Context(), "mpirun", append([]string{"--oversubscribe", "-n", "4"}, program...)...)
+	own.Env = append(os.Environ(), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+	own.Dir = t.TempDir()
+	out, err := own.CombinedOutput()
+	want := thermo(string(out))
+	if err != nil || len(want) != 6 {
+		t.Fatalf("over its own transport: %v\n%s", err, out)
+	}
+	got := thermo(job{ranks: 4, pods: 2, dir: t.TempDir()}.mustRun(t, "Loop time", program...))
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
