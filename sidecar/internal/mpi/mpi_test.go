@@ -49,9 +49,9 @@ func TestDetect(t *testing.T) {
 // TestEnvironment: no MPI is left a way beside the provider.
 func TestEnvironment(t *testing.T) {
 	need := map[Family][]string{
-		MPICH:   {"MPIR_CVAR_CH4_NETMOD=ofi", "MPIR_CVAR_NOLOCAL=1", "FI_PROVIDER=outrigger", "FI_PROVIDER_PATH=/x"},
+		MPICH:   {"MPIR_CVAR_CH4_NETMOD=ofi", "MPIR_CVAR_NOLOCAL=1", "MPIR_CVAR_PMI_VERSION=1", "FI_PROVIDER=outrigger", "FI_PROVIDER_PATH=/x"},
 		Intel:   {"I_MPI_FABRICS=ofi", "FI_PROVIDER=outrigger"},
-		OpenMPI: {"OMPI_MCA_pml=cm", "OMPI_MCA_mtl=ofi", "FLUX_PMI_LIBRARY_PATH=/x/libpmi.so"},
+		OpenMPI: {"OMPI_MCA_pml=cm", "OMPI_MCA_mtl=ofi", "OMPI_MCA_btl=self,ofi", "FLUX_PMI_LIBRARY_PATH=/x/libpmi.so"},
 	}
 	for f, list := range need {
 		for _, family := range []Family{f, unknown} {
@@ -66,6 +66,20 @@ func TestEnvironment(t *testing.T) {
 	for _, v := range environment(OpenMPI, "/x") {
 		if strings.HasPrefix(v, "MPIR_") {
 			t.Errorf("Open MPI gets %s", v)
+		}
+	}
+}
+
+// TestBesideProgram: programs that say nothing of an Open MPI have none beside
+// them; make test-mpi has one that does.
+func TestBesideProgram(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{self, "/bin/sh", filepath.Join(t.TempDir(), "none")} {
+		if library := besideProgram(path); library != "" {
+			t.Errorf("%s: %s", path, library)
 		}
 	}
 }
