@@ -26,6 +26,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/peers"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
 const (
@@ -69,9 +70,13 @@ func (d *daemon) build(ctx context.Context) error {
 		Direct:    d.direct(),
 		Beside:    map[string]peers.Handler{launchProtocol: d.serveTree},
 	}, listener)
+	var recorder *trace.Recorder
+	if d.o.trace > 0 {
+		recorder = trace.NewRecorder(d.o.trace)
+	}
 	d.begun = time.Now()
 	d.engine, err = engine.New(engine.Config{
-		Core: d.coreConfig(), Local: loop, Remote: d.remote, Dialer: d.mesh, Log: d.log, Record: &d.flight,
+		Core: d.coreConfig(), Local: loop, Remote: d.remote, Dialer: d.mesh, Log: d.log, Record: &d.flight, Trace: recorder,
 		Wait: waitPolicy(d.doc.Tuning.Wait, wake.Processors() >= d.sharers()), Failed: d.failed,
 	}, func() int64 { return int64(time.Since(d.begun)) + 1 })
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 type options struct {
 	bootstrap, socket, listen, flight, logLevel string
 	termination, once, grantSocket, health      string
-	pod                                         int
+	pod, trace                                  int
 	metrics, users                              []string
 	drain                                       time.Duration
 }
@@ -29,6 +29,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringVar(&o.health, "health", "", "serve health alone here, [HOST]:PORT, for a kubelet where --metrics is on loopback (default: nowhere)")
 	f.StringArrayVar(&o.metrics, "metrics", nil, "serve metrics, health and report here: unix:PATH or [HOST]:PORT; may be given several times, and drills are served on Unix sockets only")
 	f.StringVar(&o.flight, "flight", "", "write the flight recorder to this file when the job fails")
+	f.IntVar(&o.trace, "trace", 0, "record the last calls, messages and turns, so many of each kind at 64 bytes, and serve them as a timeline at /trace of a Unix socket of --metrics; 0: none")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringSliceVar(&o.users, "app-uid", nil, "users that may attach besides the sidecar's own and root, by number; any: whoever reaches the socket, for a directory that only the application has")
 	f.DurationVar(&o.drain, "drain", 10*time.Second, "on SIGTERM, how long to deliver what ranks have sent")

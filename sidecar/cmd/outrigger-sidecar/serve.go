@@ -13,6 +13,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
 // serve runs everything until asked ends, in an order that loses nothing: what
@@ -66,7 +67,7 @@ func (d *daemon) summarize(s *obs.Sources) {
 
 func (d *daemon) sources(ready func() bool) *obs.Sources {
 	return &obs.Sources{
-		Alive: d.engine.Alive, Look: d.look, Talked: d.talked, Waits: d.waits, Flight: &d.flight, FirstRank: d.firstRank(), Ranks: d.doc.Ranks, Pod: d.o.pod, Transport: d.transport,
+		Alive: d.engine.Alive, Look: d.look, Talked: d.talked, Waits: d.waits, Trace: d.timeline, Flight: &d.flight, FirstRank: d.firstRank(), Ranks: d.doc.Ranks, Pod: d.o.pod, Transport: d.transport,
 		Ready: ready, Failure: d.fault.Load, Log: d.log, Break: d.breakPeer,
 	}
 }
@@ -81,6 +82,15 @@ func (d *daemon) talked() (cells []obs.Cell, rest obs.Cell, err error) {
 	})
 	slices.SortFunc(cells, func(a, b obs.Cell) int { return cmp.Or(cmp.Compare(a.Src, b.Src), cmp.Compare(a.Dst, b.Dst)) })
 	return cells, rest, err
+}
+
+// timeline is what has been recorded, in the engine's time.
+func (d *daemon) timeline() (*trace.File, error) {
+	part, err := d.engine.Traced()
+	if part == nil || err != nil {
+		return nil, err
+	}
+	return part.Chrome(d.o.pod, d.transport, d.begun.UnixNano()), nil
 }
 
 func (d *daemon) breakPeer(peer int) error {
@@ -100,7 +110,7 @@ func (d *daemon) look() (obs.Picture, error) {
 		buffers = append(buffers, obs.Buffers{Rank: b.Rank, Counts: b.Counts})
 	}
 	return obs.Picture{
-		Core: v.Core, Buffers: buffers, Busy: v.Turns.Busy, Idle: v.Turns.Idle, Yields: v.Turns.Yields, Sleeps: v.Turns.Sleeps,
+		Core: v.Core, Buffers: buffers, Times: v.Times, Busy: v.Turns.Busy, Idle: v.Turns.Idle, Yields: v.Turns.Yields, Sleeps: v.Turns.Sleeps,
 		BytesIn: v.LinkBytesIn, BytesOut: v.LinkBytesOut, RefusedConnections: d.mesh.Refused(), Direct: v.Direct,
 	}, nil
 }

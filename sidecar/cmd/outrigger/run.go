@@ -48,6 +48,7 @@ no container: a program that is not where the file says is looked for by its nam
 beside outrigger and in PATH. What has no meaning on one machine is listed.`,
 		Example: `  outrigger run -n 4 --pods 2 -- bin/npb -class A cg
   outrigger run -n 8 --pods 4 --report --plots out/ -- ./solver --steps 100
+  outrigger run -n 4 --pods 2 --trace cg.json -- bin/npb cg   # open it at ui.perfetto.dev
   outrigger run -n 4 --pods 2 --mpi auto -- hpcc      # an MPI program of a distribution
   outrigger run -f mpijob.yaml                        # as kubectl apply -f would
   outrigger run -f mpijob.yaml --dry-run              # only say what would run
@@ -88,7 +89,8 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f.StringVar(&s.Tuning.Rendezvous, "rendezvous", "", "protocol of large messages: auto, getcqe, get, put, putnr, rput or stream")
 	f.StringVar(&s.Tuning.Transport, "transport", "", "transport between pods: auto, tcp, or rdma where there is a device")
 	f.BoolVar(&o.encrypt, "encrypt", false, "carry data between pods inside TLS 1.3 with the job's own authority")
-	f.BoolVar(&o.report, "report", false, "print what was communicated, by protocol and between which ranks")
+	f.BoolVar(&o.report, "report", false, "print what was called, how long ranks were in calls and waited, and what was communicated, by protocol and between which ranks")
+	f.StringVar(&s.Trace, "trace", "", "write a timeline of calls, messages and the engine's turns into this file, which ui.perfetto.dev and chrome://tracing open")
 	f.StringVar(&o.plots, "plots", "", "write the rank-by-rank matrix as a PNG into this directory")
 	f.BoolVar(&o.noPrefix, "no-prefix", false, "do not put the rank before each line of output")
 	f.BoolVar(&o.noStatus, "no-status", false, "do not show on a terminal how far the job is")

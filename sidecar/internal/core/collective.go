@@ -175,6 +175,7 @@ func (c *Core) submitColl(s *session, d *shm.Descriptor) error {
 	_, out := st.plan.Extents()
 	p.bytes = uint64(out)
 	c.stats.Collective.add(uint64(out))
+	c.ports.Note(NoteColl, c.cfg.Self, s.endpoint.rank, uint64(st.kind), uint64(out), uint64(st.seq))
 	c.hold(s.id)
 	c.startRound(id, p)
 	return nil

@@ -10,6 +10,7 @@ const (
 	NoteUp                         // connection up; seq: last frame received
 	NoteDown                       // connection lost
 	NoteFailed                     // the job failed
+	NoteColl                       // a rank has begun a collective; tag: its coll.Kind, size: bytes, seq: its number in the communicator
 )
 
 // Traffic counts messages and their bytes.

@@ -15,6 +15,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
 // Dialer makes connections to peers. The answer comes by Engine.Connected or
@@ -59,7 +60,8 @@ type Config struct {
 	Remote link.Link   // frames to the others
 	Dialer Dialer
 	Log    *slog.Logger
-	Record Recorder // nil: nothing is recorded
+	Record Recorder        // nil: nothing is recorded
+	Trace  *trace.Recorder // of calls, messages and turns; nil: nothing is recorded
 	Wait   Wait
 	// Failed is told once when the job has failed, on the turn goroutine.
 	Failed func(*core.Failure)
@@ -75,6 +77,7 @@ type Engine struct {
 	regions  [][]byte    // by link.Region
 	sessions []*attached // by core.SessionID; nil: free
 	departed []RankBuffers
+	times    []*trace.Times // of the ranks that have attached
 	active   []*attached
 	first    int // of active, who is taken from first
 	byRank   map[uint32]*attached
@@ -103,6 +106,7 @@ type attached struct {
 	regions [2]link.Region
 	closing bool // the core has been told that it is gone
 	ended   bool // its socket has ended: only last descriptors are still taken
+	times   *trace.Times
 	last    int
 }
 
@@ -179,6 +183,9 @@ func (e *Engine) Turn() int {
 			e.cfg.Failed(f)
 		}
 	}
+	if work > 0 && e.cfg.Trace != nil {
+		e.cfg.Trace.Turn(e.now, e.clock(), work)
+	}
 	return work
 }
 
@@ -232,6 +239,7 @@ func (e *Engine) intake(a *attached) int {
 	}
 	for limit := e.core.Effort() + intakeEffort; n < most && !a.closing && e.core.Effort() < limit && !e.core.Held(a.id) && a.Next(&e.d); {
 		n++
+		a.times.Submit(e.now, &e.d)
 		if err := e.core.Submit(e.now, a.id, &e.d); err != nil {
 			e.expel(a, err)
 		}
@@ -273,13 +281,14 @@ func (e *Engine) detach(a *attached, reason error) {
 	}
 	e.sleeper.forget(a.Doorbell())
 	a.HangUp()
+	a.times.Leave(e.now)
 	e.core.Detach(e.now, a.id, reason)
 }
 
 // Attach gives a session a place. It is for callers that do the turns themselves;
 // others use AttachSession.
 func (e *Engine) Attach(s *session.Session) error {
-	a := &attached{Session: s, id: e.freeSession()}
+	a := &attached{Session: s, id: e.freeSession(), times: trace.NewTimes(e.now, s.Rank, e.cfg.Trace)}
 	a.regions[0], a.regions[1] = e.addRegion(s.Slab()), e.addRegion(s.Arena())
 	slab := link.Ref{Region: a.regions[0], Len: uint64(len(s.Slab()))}
 	arena := link.Ref{Region: a.regions[1], Len: uint64(len(s.Arena()))}
@@ -296,9 +305,22 @@ func (e *Engine) Attach(s *session.Session) error {
 	}
 	e.showRegions(a)
 	e.active = append(e.active, a)
+	e.keepTimes(a.times)
 	e.byRank[s.Rank] = a
 	e.cfg.Log.Debug("application attached", "rank", s.Rank)
 	return nil
+}
+
+// keepTimes keeps a rank's times until the end of the job, its last ones if it has
+// attached again.
+func (e *Engine) keepTimes(t *trace.Times) {
+	for i, old := range e.times {
+		if old.Rank() == t.Rank() {
+			e.times[i] = t
+			return
+		}
+	}
+	e.times = append(e.times, t)
 }
 
 func (e *Engine) freeSession() core.SessionID {

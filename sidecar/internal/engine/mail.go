@@ -14,6 +14,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
 // mailbox brings work of other goroutines to the turn. It is for rare things:
@@ -178,6 +179,7 @@ type View struct {
 	LinkBytesIn, LinkBytesOut uint64
 	Direct                    int           // peers that were reached beside their sockets
 	Buffers                   []RankBuffers // where the link chooses between copying and gathering
+	Times                     []trace.Summary
 }
 
 // Counter is a link that counts its bytes.
@@ -194,10 +196,25 @@ func (e *Engine) View() (View, error) {
 		if n, ok := e.cfg.Remote.(interface{ Direct() int }); ok {
 			v.Direct = n.Direct()
 		}
+		for _, t := range e.times {
+			v.Times = append(v.Times, t.Summary(e.now))
+		}
 		answer <- v
 	})
 	if err != nil {
 		return View{}, err
+	}
+	return <-answer, nil
+}
+
+// Traced is a copy of what has been recorded; nil: nothing is.
+func (e *Engine) Traced() (*trace.Part, error) {
+	if e.cfg.Trace == nil {
+		return nil, nil
+	}
+	answer := make(chan *trace.Part, 1)
+	if err := e.mail.send(func(e *Engine) { answer <- e.cfg.Trace.Part() }); err != nil {
+		return nil, err
 	}
 	return <-answer, nil
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -20,6 +21,7 @@ func (e *Engine) Complete(id core.SessionID, d *shm.Descriptor) {
 	if a == nil || a.closing {
 		return
 	}
+	a.times.Complete(e.now, d)
 	if err := a.Complete(d); err != nil {
 		e.mail.later(func(e *Engine) { e.expel(a, err) })
 	}
@@ -49,6 +51,7 @@ func (e *Engine) Freed(id core.SessionID) {
 func (e *Engine) free(a *attached) {
 	if !a.closing { // by OpDetach
 		a.closing = true
+		a.times.Leave(e.now)
 		for i, x := range e.active {
 			if x == a {
 				e.active = append(e.active[:i], e.active[i+1:]...)
@@ -88,6 +91,11 @@ func (e *Engine) Note(kind core.NoteKind, peer link.Peer, rank uint32, tag, size
 	if e.cfg.Record != nil {
 		e.cfg.Record.Record(e.now, uint8(kind), int32(peer), rank, tag, size, seq)
 	}
+	if kind == core.NoteColl {
+		if a := e.byRank[rank]; a != nil {
+			a.times.Collective(coll.Kind(tag), size)
+		}
+	}
 }
 
 func (e *Engine) linkTo(peer link.Peer) link.Link {
@@ -99,7 +107,20 @@ func (e *Engine) linkTo(peer link.Peer) link.Link {
 
 // Post hands frames to the peer's link (core.Poster).
 func (e *Engine) Post(peer link.Peer, frames []*link.Frame) int {
-	return e.linkTo(peer).Post(peer, frames)
+	n := e.linkTo(peer).Post(peer, frames)
+	if e.cfg.Trace != nil {
+		for _, f := range frames[:n] {
+			e.cfg.Trace.Sent(e.now, int32(peer), peer == e.cfg.Core.Self, &f.Head)
+		}
+	}
+	return n
+}
+
+// came records a frame whose head has come.
+func (e *Engine) came(peer link.Peer, h *wire.Header) {
+	if e.cfg.Trace != nil {
+		e.cfg.Trace.Came(e.now, int32(peer), peer == e.cfg.Core.Self, h)
+	}
 }
 
 func (e *Engine) remote(peer link.Peer) link.Remote {
@@ -138,11 +159,13 @@ func (e *Engine) Write(peer link.Peer, token uint64, src link.Ref, dst link.Key,
 
 // Deliver takes a whole frame.
 func (e *Engine) Deliver(peer link.Peer, h *wire.Header, payload []byte) error {
+	e.came(peer, h)
 	return e.core.Deliver(e.now, peer, h, payload)
 }
 
 // Place says where a payload goes.
 func (e *Engine) Place(peer link.Peer, h *wire.Header) ([]byte, error) {
+	e.came(peer, h)
 	ref, err := e.core.Place(e.now, peer, h)
 	if err != nil {
 		return nil, err

@@ -42,7 +42,7 @@ func (j *Job) Wait(ctx context.Context, report func([]obs.Report) error) error {
 		err = interruption(ctx)
 		j.explain(context.WithoutCancel(ctx), err)
 	}
-	endErr := j.end()
+	endErr := errors.Join(j.saveTrace(context.WithoutCancel(ctx)), j.end())
 	lost := j.finishOutput()
 	switch f := j.failure(); {
 	case f != nil && err == nil:

@@ -33,6 +33,7 @@ type Spec struct {
 	Timeout     time.Duration // 0: none
 	Dir         string        // the job's directory, kept at the end; "": a temporary one
 	WorkDir     string        // of the program; "": this process's
+	Trace       string        // file for a timeline of the job; "": none
 	MPI         string        // the program's MPI, as outrigger-launch knows it; "": none
 
 	// Document says which ranks each of Pods pods has and how they are tuned, for

@@ -37,6 +37,9 @@ func (j *Job) startSidecar(path string, pod int) error {
 	cmd := j.command(path, "--bootstrap", l.document(), "--pod", fmt.Sprint(pod), "--socket", l.socket(pod),
 		"--metrics", "unix:"+l.metrics(pod), "--log-level", log.level(j.spec.LogLevel), "--listen", "fd:3", "--drain", drain,
 		"--termination-log", l.words(pod))
+	if j.spec.Trace != "" {
+		cmd.Args = append(cmd.Args, "--trace", fmt.Sprint(traceEvents))
+	}
 	if l.keep { // else nobody could read it
 		cmd.Args = append(cmd.Args, "--flight", l.flight(pod))
 	}

@@ -28,7 +28,7 @@ type event struct {
 }
 
 // kinds are the names of core.NoteKind.
-var kinds = [...]string{"", "post", "arrive", "up", "down", "failed"}
+var kinds = [...]string{"", "post", "arrive", "up", "down", "failed", "coll"}
 
 // Record stores an event.
 func (f *Flight) Record(now int64, kind uint8, peer int32, rank uint32, tag, size, seq uint64) {

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
 // Picture is what the engine's counters show at one moment.
@@ -16,6 +17,7 @@ type Picture struct {
 	RefusedConnections         uint64
 	Direct                     int // peers reached by RDMA, where that is the transport
 	Buffers                    []Buffers
+	Times                      []trace.Summary
 }
 
 // collector turns pictures into metrics when somebody scrapes: the engine pays

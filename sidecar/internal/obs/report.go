@@ -6,6 +6,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
 // Report is one sidecar's part of a job's communication report.
@@ -20,6 +21,7 @@ type Report struct {
 	// Transport lists the transports in use, one entry each.
 	Transport []podlife.Traffic `json:"transport"`
 	Buffers   []Buffers         `json:"buffers,omitempty"` // by rank, where the link chooses between copying and gathering
+	Times     []trace.Summary   `json:"times,omitempty"`   // by rank: what it has called, and how long
 	Failure   *Failure          `json:"failure,omitempty"`
 }
 
@@ -56,7 +58,7 @@ type Cell struct{ Src, Dst, Messages, Bytes uint64 }
 // NewReport makes the report of a picture and the matrix.
 func NewReport(s *Sources, p *Picture, cells []Cell, rest Cell) Report {
 	c := &p.Core
-	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Failure: s.Failure(), Transport: Transports(s, p), Buffers: p.Buffers, Cells: cells, Rest: rest, Totals: Totals{
+	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Failure: s.Failure(), Transport: Transports(s, p), Buffers: p.Buffers, Times: p.Times, Cells: cells, Rest: rest, Totals: Totals{
 		FramesIn: c.FramesIn, FramesOut: c.FramesOut, BytesIn: p.BytesIn, BytesOut: p.BytesOut, Expected: c.Expected,
 		Unexpected: c.Unexpected, UnexpectedBytes: c.UnexpectedBytes, Sends: c.Sends, Receives: c.Receives,
 		CreditStalls: c.CreditStalls, Reconnects: c.Reconnects, Busy: p.Busy, Idle: p.Idle,

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/why"
 )
 
@@ -25,6 +26,7 @@ type Sources struct {
 	Look      func() (Picture, error)
 	Talked    func() (cells []Cell, rest Cell, err error) // who has sent to whom
 	Waits     func() ([]why.Rank, error)                  // what the ranks of this pod wait for
+	Trace     func() (*trace.File, error)                 // the timeline; nil: none is recorded
 	Flight    *Flight
 	FirstRank int
 	Ranks     int // of the job
@@ -40,7 +42,7 @@ type Sources struct {
 var ErrNoPeer = errors.New("no such peer")
 
 // LocalHandler serves what Handler does, for those who reach a socket file of
-// this pod: also /debug/flight, and by POST /debug/break/PEER, which breaks the
+// this pod: also /trace, /debug/flight, and by POST /debug/break/PEER, which breaks the
 // connection to a peer, as a drill.
 func LocalHandler(s *Sources) http.Handler {
 	mux := handler(s)
@@ -56,6 +58,19 @@ func LocalHandler(s *Sources) http.Handler {
 		case err != nil:
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
+	})
+	mux.HandleFunc("GET /trace", func(w http.ResponseWriter, _ *http.Request) {
+		f, err := s.Trace()
+		switch {
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		case f == nil:
+			http.Error(w, "nothing is recorded: start the sidecar with --trace, or the job with outrigger run --trace FILE", http.StatusNotFound)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(f) // a client that has gone does not matter
 	})
 	mux.HandleFunc("GET /debug/flight", func(w http.ResponseWriter, _ *http.Request) { _ = s.Flight.Dump(w) }) // a client that has gone does not matter
 	return mux

@@ -55,8 +55,11 @@ const textRanks = 32
 // Show prints the report and, when plots names a directory, draws the matrix.
 func Show(w io.Writer, all []obs.Report, plots string) error {
 	protocols, m := Merge(all)
+	if err := times(w, all); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(w, "\nCommunication by protocol\n") // Flush reports a broken output
+	_, _ = fmt.Fprintf(w, "\nWhat carried it: messages by protocol, those of collectives too\n") // Flush reports a broken output
 	_, _ = fmt.Fprintf(t, "protocol\tmessages\tbytes\t\n")
 	for _, p := range protocols {
 		if p.Messages > 0 {

@@ -87,7 +87,7 @@ func TestShow(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `
-Communication by protocol
+What carried it: messages by protocol, those of collectives too
         protocol  messages     bytes
            eager         6     550 B
   rendezvous get         1  20.0 MiB

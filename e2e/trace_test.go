@@ -1,0 +1,97 @@
+package e2e
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestTraceOfCG: the timeline of NPB CG on 4 ranks in 2 pods is what the format
+// wants (fields, nesting, arrows), has calls, messages of both links, and turns,
+// and its times are those of the report.
+func TestTraceOfCG(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "cg.json")
+	code, report := startWith(t, []string{"--trace", file}, 4, 2, filepath.Join(bin, "npb"), "-class", "S", "cg").wait()
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s", code, report)
+	}
+	out, err := exec.CommandContext(t.Context(), filepath.Join(bin, "outrigger"), "trace", file).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	m := regexp.MustCompile(`^(\d+) calls, \d+ ends of messages \((\d+) local, (\d+) between pods\), (\d+) arrows, (\d+) turns of 2 engines; 0 older`).FindStringSubmatch(string(out))
+	if m == nil {
+		t.Fatalf("%s", out)
+	}
+	for _, n := range m[1:] {
+		if number(t, n) < 100 {
+			t.Errorf("too few of something: %s", m[0])
+		}
+	}
+	// A message has two ends, and every one of them an arrow.
+	if ends, arrows := number(t, m[2])+number(t, m[3]), number(t, m[4]); ends != 2*arrows {
+		t.Errorf("%d ends of messages, %d arrows", ends, arrows)
+	}
+	for rank := range 4 {
+		line, said := timesOf(t, string(out), "in calls, s", rank, 2), timesOf(t, report, "in calls", rank, 3)
+		attached, in, waiting := said[0], said[1], said[2]
+		if differs(line[0], in) || differs(line[1], waiting) {
+			t.Errorf("rank %d: the timeline says %v s in calls and waiting, the report %v", rank, line, said[1:])
+		}
+		if waiting <= 0 || waiting > in || in > attached*1.01 {
+			t.Errorf("rank %d: attached, in calls, waiting: %v s", rank, said)
+		}
+	}
+	for _, want := range []string{"Calls of the ranks\n", "Longest waits\n  rank ", "What carried it: "} {
+		if !strings.Contains(report, want) {
+			t.Errorf("the report does not say %q\n%s", want, report)
+		}
+	}
+}
+
+// differs by more than a hundredth, and the last digit of the report.
+func differs(a, b float64) bool { return math.Abs(a-b) > 0.01*max(a, b)+0.0006 }
+
+// timesOf are the figures of a rank's line in the table with a heading.
+func timesOf(t *testing.T, out, heading string, rank, n int) []float64 {
+	t.Helper()
+	_, table, _ := strings.Cut(out, heading)
+	for line := range strings.Lines(table) {
+		fields := strings.Fields(line)
+		if len(fields) != n+1 || fields[0] != fmt.Sprint(rank) {
+			continue
+		}
+		s := make([]float64, n)
+		for i := range s {
+			if _, err := fmt.Sscan(fields[i+1], &s[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return s
+	}
+	t.Fatalf("no times of rank %d in\n%s", rank, out)
+	return nil
+}
+
+// TestTraceOfAFailure: a job that is ended has its timeline too, and says what is
+// missing; a file that is none is refused.
+func TestTraceOfAFailure(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "hang.json")
+	code, said := startWith(t, []string{"--trace", file, "--timeout", "2s"}, 2, 2, os.Args[0], hangingCommand, "wrong tag").wait()
+	if code != 124 {
+		t.Fatalf("exit code %d\n%s", code, said)
+	}
+	out, err := exec.CommandContext(t.Context(), filepath.Join(bin, "outrigger"), "trace", file).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "rank  in calls, s  waiting, s") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	out, err = exec.CommandContext(t.Context(), filepath.Join(bin, "outrigger"), "trace", os.Args[0]).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "is no trace") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
+)
+
+func traceCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "trace FILE",
+		Short: "check a timeline and say what is in it",
+		Long: `trace reads a timeline that outrigger run --trace has written, checks that it is
+what Perfetto and chrome://tracing draw (Chrome's trace event format: slices nest,
+arrows have two ends), and says what is in it. The times of the ranks are read off
+the slices; outrigger run --report has the sidecars' own.`,
+		Example: `  outrigger run -n 4 --pods 2 --trace cg.json -- bin/npb -class S cg
+  outrigger trace cg.json        # and open it at https://ui.perfetto.dev`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			raw, err := os.ReadFile(args[0])
+			if err != nil {
+				return err
+			}
+			f := new(trace.File)
+			if err := json.Unmarshal(raw, f); err != nil {
+				return fmt.Errorf("%s is no trace: %w", args[0], err)
+			}
+			if err := f.Check(); err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			return describeTrace(cmd.OutOrStdout(), f)
+		},
+	}
+}
+
+func describeTrace(w io.Writer, f *trace.File) error {
+	c := f.Counts()
+	_, _ = fmt.Fprintf(w, "%d calls, %d ends of messages (%d local, %d between pods), %d arrows, %d turns of %d engines; %d older events were dropped\n\n",
+		c.Calls, c.Local+c.Remote, c.Local, c.Remote, c.Arrows, c.Turns, f.Other.Pods, f.Other.Lost) // Flush reports a broken output
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintln(t, "rank\tin calls, s\twaiting, s\t")
+	for _, rank := range c.Ranks {
+		in, waiting := f.Sums(rank)
+		_, _ = fmt.Fprintf(t, "%d\t%.6f\t%.6f\t\n", rank, in, waiting)
+	}
+	return t.Flush()
+}

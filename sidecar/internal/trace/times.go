@@ -1,0 +1,326 @@
+// Package trace is where a rank's time goes: what it calls and how long each call
+// is open, always, for the report; and each call, message and turn of the engine,
+// when that is asked for, as a timeline that Perfetto and chrome://tracing show.
+//
+// A call is what the application has asked for by one descriptor. The messages
+// that carry a collective or a large transfer are none: they are told apart.
+package trace
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
+)
+
+// collKinds bounds the kinds of collectives.
+const collKinds = 32
+
+// longestKept is how many of a rank's longest waits are told.
+const longestKept = 3
+
+// open is a call that has not ended.
+type open struct {
+	since int64
+	peer  uint32
+	op    shm.Op // OpNone: there is none
+	kind  coll.Kind
+	waits bool // for another rank's doing
+}
+
+// union is the time in which at least one of several things was open.
+type union struct {
+	n            int
+	since, total int64
+}
+
+func (u *union) begin(now int64) {
+	if u.n == 0 {
+		u.since = now
+	}
+	u.n++
+}
+
+func (u *union) end(now int64) {
+	if u.n--; u.n == 0 {
+		u.total += now - u.since
+	}
+}
+
+// at is the total until now.
+func (u *union) at(now int64) int64 {
+	if u.n > 0 {
+		return u.total + now - u.since
+	}
+	return u.total
+}
+
+type count struct{ calls, bytes uint64 }
+
+// Times are those of one rank. They are owned by the turn of the engine. A call
+// costs no allocation but for the first use of its request number.
+type Times struct {
+	rank           uint32
+	open           []open // by request number
+	calls, waits   union
+	attached, left int64
+	byOp           [shm.OpSubmitMax + 1]count
+	byColl         [collKinds]count
+	longest        [longestKept]Wait // longest first
+	latest         uint32            // request number of the last call, for Collective
+	recorder       *Recorder         // nil: nothing is recorded
+	detail         []detail          // of the open calls, for the recorder
+}
+
+// detail is what a recorded call has besides.
+type detail struct{ tag, bytes uint64 }
+
+// Wait is a call that ended by another rank's doing.
+type Wait struct {
+	Rank    int     `json:"rank"`
+	Call    string  `json:"call"`
+	Peer    int     `json:"peer"` // -1: several, or any
+	Seconds float64 `json:"seconds"`
+	since   int64
+	took    int64
+	op      shm.Op
+	kind    coll.Kind
+	peer    uint32
+}
+
+// NewTimes begins a rank's time. recorder may be nil.
+func NewTimes(now int64, rank uint32, recorder *Recorder) *Times {
+	return &Times{rank: rank, attached: now, recorder: recorder}
+}
+
+// Rank is whose times they are.
+func (t *Times) Rank() uint32 { return t.rank }
+
+// answered reports whether the engine ends a call with a completion (LAYOUT §5).
+func answered(d *shm.Descriptor) bool {
+	switch d.Op {
+	case shm.OpSend:
+		return d.Flags&shm.FlagSilent == 0
+	case shm.OpDrop, shm.OpCancel, shm.OpCommFree, shm.OpReduced, shm.OpAbort, shm.OpStage, shm.OpDetach:
+		return false
+	}
+	return true
+}
+
+// forOthers reports whether a call ends by another rank's doing.
+func forOthers(d *shm.Descriptor) bool {
+	switch d.Op {
+	case shm.OpRecv, shm.OpProbe, shm.OpMprobe, shm.OpColl, shm.OpLock:
+		return d.Flags&shm.FlagNow == 0
+	case shm.OpSend:
+		return d.Flags&shm.FlagSync != 0
+	}
+	return false
+}
+
+// size is the payload that a call names: what a send sends, and what a one-sided
+// access reaches.
+func size(d *shm.Descriptor) uint64 {
+	switch d.Op {
+	case shm.OpSend, shm.OpPut, shm.OpGet, shm.OpAcc:
+		if d.Class == shm.ClassInline {
+			return uint64(d.InlineLen)
+		}
+		return d.Len()
+	}
+	return 0
+}
+
+// Submit notes a call. The descriptor is not judged yet: nothing of it is
+// believed beyond its bounds.
+func (t *Times) Submit(now int64, d *shm.Descriptor) {
+	if d.Op == shm.OpNone || d.Op > shm.OpSubmitMax {
+		return
+	}
+	bytes := size(d)
+	c := &t.byOp[d.Op]
+	c.calls++
+	c.bytes += bytes
+	if !answered(d) || d.Req >= shm.MaxRequests {
+		if t.recorder != nil && d.Op == shm.OpSend {
+			t.recorder.call(Event{Op: uint8(d.Op), Rank: t.rank, Peer: d.Peer, Tag: d.Tag, Bytes: bytes, Since: now, Until: now})
+		}
+		return
+	}
+	for int(d.Req) >= len(t.open) {
+		t.open = append(t.open, open{})
+	}
+	if t.open[d.Req].op != shm.OpNone {
+		return // the client lies, and is about to lose its session
+	}
+	o := open{since: now, peer: d.Peer, op: d.Op, waits: forOthers(d)}
+	t.open[d.Req], t.latest = o, d.Req
+	t.calls.begin(now)
+	if o.waits {
+		t.waits.begin(now)
+	}
+	if t.recorder != nil {
+		for int(d.Req) >= len(t.detail) {
+			t.detail = append(t.detail, detail{})
+		}
+		t.detail[d.Req] = detail{d.Tag, bytes}
+	}
+}
+
+// Collective says which collective the latest call is, and its bytes.
+func (t *Times) Collective(kind coll.Kind, bytes uint64) {
+	if int(t.latest) >= len(t.open) || int(kind) >= len(t.byColl) {
+		return
+	}
+	o := &t.open[t.latest]
+	if o.op != shm.OpColl {
+		return
+	}
+	o.kind, o.peer = kind, shm.AnySource
+	c := &t.byColl[kind]
+	c.calls++
+	c.bytes += bytes
+	if t.recorder != nil {
+		t.detail[t.latest].bytes = bytes
+	}
+}
+
+// Complete notes the end of a call.
+func (t *Times) Complete(now int64, d *shm.Descriptor) {
+	if d.Op != shm.OpDone || int(d.Req) >= len(t.open) || t.open[d.Req].op == shm.OpNone {
+		return
+	}
+	o := t.open[d.Req]
+	if o.op == shm.OpRecv || o.op == shm.OpMrecv {
+		o.peer = d.Peer // the message has come from there
+		t.byOp[o.op].bytes += d.Len()
+		if t.recorder != nil {
+			t.detail[d.Req] = detail{d.Tag, d.Len()}
+		}
+	}
+	t.end(now, d.Req, o, d.Status)
+}
+
+func (t *Times) end(now int64, req uint32, o open, status shm.Status) {
+	t.open[req] = open{}
+	t.calls.end(now)
+	if o.waits {
+		t.waits.end(now)
+		t.long(now, &o)
+	}
+	if t.recorder != nil {
+		x := t.detail[req]
+		t.recorder.call(Event{
+			Op: uint8(o.op), Coll: uint8(o.kind), Status: uint8(status), Waits: o.waits, Rank: t.rank, Peer: o.peer,
+			Tag: x.tag, Bytes: x.bytes, Since: o.since, Until: now,
+		})
+	}
+}
+
+// long keeps a wait if it is one of the longest.
+func (t *Times) long(now int64, o *open) {
+	took := now - o.since
+	for i := range t.longest {
+		if took > t.longest[i].took {
+			copy(t.longest[i+1:], t.longest[i:])
+			t.longest[i] = Wait{since: o.since, took: took, op: o.op, kind: o.kind, peer: o.peer}
+			return
+		}
+	}
+}
+
+// Leave ends the rank's time: it has no session any more.
+func (t *Times) Leave(now int64) {
+	if t.left != 0 {
+		return
+	}
+	t.left = now
+	for req, o := range t.open {
+		if o.op != shm.OpNone {
+			t.end(now, uint32(req), o, shm.StatusCancelled)
+		}
+	}
+	t.open, t.detail = nil, nil
+}
+
+// Calls is how often a rank has called something, and with how much payload.
+type Calls struct {
+	Name  string `json:"name"`
+	Calls uint64 `json:"calls"`
+	Bytes uint64 `json:"bytes"`
+}
+
+// Summary is where the time of a rank went, in seconds. In calls: at least one
+// call was open. Waiting: one was that ends by another rank's doing, which is a
+// receive, a probe, a collective, a lock or a synchronous send. A receive that is
+// posted early is open while the rank computes, and so counts all the same.
+type Summary struct {
+	Rank    int     `json:"rank"`
+	Seconds float64 `json:"seconds"` // since the rank has attached
+	InCalls float64 `json:"inCalls"`
+	Waiting float64 `json:"waiting"`
+	Calls   []Calls `json:"calls"`
+	Longest []Wait  `json:"longest"` // longest first
+}
+
+// Summary tells the times until now.
+func (t *Times) Summary(now int64) Summary {
+	if t.left != 0 {
+		now = t.left
+	}
+	s := Summary{Rank: int(t.rank), Seconds: seconds(now - t.attached), InCalls: seconds(t.calls.at(now)), Waiting: seconds(t.waits.at(now))}
+	for op, c := range t.byOp {
+		if c.calls > 0 && shm.Op(op) != shm.OpColl && names[op] != "" {
+			s.Calls = append(s.Calls, Calls{names[op], c.calls, c.bytes})
+		}
+	}
+	for k, c := range t.byColl {
+		if c.calls > 0 {
+			s.Calls = append(s.Calls, Calls{coll.Kind(k).String(), c.calls, c.bytes})
+		}
+	}
+	for _, w := range t.longest {
+		if w.took > 0 {
+			s.Longest = append(s.Longest, Wait{Rank: int(t.rank), Call: callName(uint8(w.op), uint8(w.kind)), Peer: peerOf(w.peer), Seconds: seconds(w.took)})
+		}
+	}
+	return s
+}
+
+// Longest are the longest waits of several ranks, longest first.
+func Longest(all []Summary) []Wait {
+	var list []Wait
+	for i := range all {
+		list = append(list, all[i].Longest...)
+	}
+	slices.SortStableFunc(list, func(a, b Wait) int { return cmp.Compare(b.Seconds, a.Seconds) })
+	return list[:min(len(list), longestKept)]
+}
+
+func seconds(ns int64) float64 { return float64(ns) / 1e9 }
+
+func peerOf(rank uint32) int {
+	if rank == shm.AnySource {
+		return -1
+	}
+	return int(rank)
+}
+
+// names of the calls, by operation.
+var names = [shm.OpSubmitMax + 1]string{
+	shm.OpSend: "send", shm.OpRecv: "receive", shm.OpProbe: "probe", shm.OpMprobe: "matched probe", shm.OpMrecv: "matched receive",
+	shm.OpComm: "new communicator", shm.OpColl: "collective", shm.OpWin: "new window", shm.OpWinFree: "free window",
+	shm.OpPut: "put", shm.OpGet: "get", shm.OpAcc: "accumulate", shm.OpFetch: "fetch-and-op", shm.OpCas: "compare-and-swap",
+	shm.OpFlush: "flush", shm.OpLock: "lock", shm.OpUnlock: "unlock",
+}
+
+func callName(op, kind uint8) string {
+	if shm.Op(op) == shm.OpColl {
+		return coll.Kind(kind).String()
+	}
+	if int(op) < len(names) && names[op] != "" {
+		return names[op]
+	}
+	return "call"
+}
