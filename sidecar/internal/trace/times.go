@@ -97,39 +97,47 @@ func NewTimes(now int64, rank uint32, recorder *Recorder) *Times {
 // Rank is whose times they are.
 func (t *Times) Rank() uint32 { return t.rank }
 
-// answered reports whether the engine ends a call with a completion (LAYOUT §5).
-func answered(d *shm.Descriptor) bool {
-	switch d.Op {
-	case shm.OpSend:
-		return d.Flags&shm.FlagSilent == 0
-	case shm.OpDrop, shm.OpCancel, shm.OpCommFree, shm.OpReduced, shm.OpAbort, shm.OpStage, shm.OpDetach:
-		return false
-	}
-	return true
+// What an operation is, by number.
+const (
+	answered  = 1 << iota // the engine ends it with a completion (LAYOUT §5)
+	forOthers             // it ends by another rank's doing
+	sized                 // it names a payload
+)
+
+var traits = [shm.OpSubmitMax + 1]uint8{
+	shm.OpSend: answered | sized, shm.OpRecv: answered | forOthers, shm.OpProbe: answered | forOthers, shm.OpMprobe: answered | forOthers,
+	shm.OpMrecv: answered, shm.OpComm: answered, shm.OpColl: answered | forOthers, shm.OpWin: answered, shm.OpWinFree: answered,
+	shm.OpPut: answered | sized, shm.OpGet: answered | sized, shm.OpAcc: answered | sized, shm.OpFetch: answered, shm.OpCas: answered,
+	shm.OpFlush: answered, shm.OpLock: answered | forOthers, shm.OpUnlock: answered,
 }
 
-// forOthers reports whether a call ends by another rank's doing.
-func forOthers(d *shm.Descriptor) bool {
-	switch d.Op {
-	case shm.OpRecv, shm.OpProbe, shm.OpMprobe, shm.OpColl, shm.OpLock:
-		return d.Flags&shm.FlagNow == 0
-	case shm.OpSend:
-		return d.Flags&shm.FlagSync != 0
+// traitsOf looks at the flags of a call, too.
+func traitsOf(d *shm.Descriptor) uint8 {
+	x := traits[d.Op]
+	if d.Flags == 0 {
+		return x
 	}
-	return false
+	switch d.Op {
+	case shm.OpSend:
+		if d.Flags&shm.FlagSilent != 0 {
+			x &^= answered
+		}
+		if d.Flags&shm.FlagSync != 0 {
+			x |= forOthers
+		}
+	case shm.OpProbe, shm.OpMprobe:
+		x &^= forOthers // FlagNow, which is their only one
+	}
+	return x
 }
 
 // size is the payload that a call names: what a send sends, and what a one-sided
 // access reaches.
 func size(d *shm.Descriptor) uint64 {
-	switch d.Op {
-	case shm.OpSend, shm.OpPut, shm.OpGet, shm.OpAcc:
-		if d.Class == shm.ClassInline {
-			return uint64(d.InlineLen)
-		}
-		return d.Len()
+	if d.Class == shm.ClassInline {
+		return uint64(d.InlineLen)
 	}
-	return 0
+	return d.Len()
 }
 
 // Submit notes a call. The descriptor is not judged yet: nothing of it is
@@ -138,11 +146,14 @@ func (t *Times) Submit(now int64, d *shm.Descriptor) {
 	if d.Op == shm.OpNone || d.Op > shm.OpSubmitMax {
 		return
 	}
-	bytes := size(d)
+	x, bytes := traitsOf(d), uint64(0)
+	if x&sized != 0 {
+		bytes = size(d)
+	}
 	c := &t.byOp[d.Op]
 	c.calls++
 	c.bytes += bytes
-	if !answered(d) || d.Req >= shm.MaxRequests {
+	if x&answered == 0 || d.Req >= shm.MaxRequests {
 		if t.recorder != nil && d.Op == shm.OpSend {
 			t.recorder.call(Event{Op: uint8(d.Op), Rank: t.rank, Peer: d.Peer, Tag: d.Tag, Bytes: bytes, Since: now, Until: now})
 		}
@@ -151,11 +162,12 @@ func (t *Times) Submit(now int64, d *shm.Descriptor) {
 	for int(d.Req) >= len(t.open) {
 		t.open = append(t.open, open{})
 	}
-	if t.open[d.Req].op != shm.OpNone {
+	o := &t.open[d.Req]
+	if o.op != shm.OpNone {
 		return // the client lies, and is about to lose its session
 	}
-	o := open{since: now, peer: d.Peer, op: d.Op, waits: forOthers(d)}
-	t.open[d.Req], t.latest = o, d.Req
+	*o = open{since: now, peer: d.Peer, op: d.Op, waits: x&forOthers != 0}
+	t.latest = d.Req
 	t.calls.begin(now)
 	if o.waits {
 		t.waits.begin(now)
@@ -191,7 +203,7 @@ func (t *Times) Complete(now int64, d *shm.Descriptor) {
 	if d.Op != shm.OpDone || int(d.Req) >= len(t.open) || t.open[d.Req].op == shm.OpNone {
 		return
 	}
-	o := t.open[d.Req]
+	o := &t.open[d.Req]
 	if o.op == shm.OpRecv || o.op == shm.OpMrecv {
 		o.peer = d.Peer // the message has come from there
 		t.byOp[o.op].bytes += d.Len()
@@ -202,12 +214,13 @@ func (t *Times) Complete(now int64, d *shm.Descriptor) {
 	t.end(now, d.Req, o, d.Status)
 }
 
-func (t *Times) end(now int64, req uint32, o open, status shm.Status) {
-	t.open[req] = open{}
+func (t *Times) end(now int64, req uint32, o *open, status shm.Status) {
 	t.calls.end(now)
 	if o.waits {
 		t.waits.end(now)
-		t.long(now, &o)
+		if now-o.since > t.longest[longestKept-1].took {
+			t.long(now, o)
+		}
 	}
 	if t.recorder != nil {
 		x := t.detail[req]
@@ -216,6 +229,7 @@ func (t *Times) end(now int64, req uint32, o open, status shm.Status) {
 			Tag: x.tag, Bytes: x.bytes, Since: o.since, Until: now,
 		})
 	}
+	o.op = shm.OpNone
 }
 
 // long keeps a wait if it is one of the longest.
@@ -236,8 +250,8 @@ func (t *Times) Leave(now int64) {
 		return
 	}
 	t.left = now
-	for req, o := range t.open {
-		if o.op != shm.OpNone {
+	for req := range t.open {
+		if o := &t.open[req]; o.op != shm.OpNone {
 			t.end(now, uint32(req), o, shm.StatusCancelled)
 		}
 	}
