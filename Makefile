@@ -20,6 +20,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build the programs into bin/
+	@echo "building $(PROGRAMS) into bin/: a minute the first time, seconds afterwards"
 	go build -trimpath -o bin/ $(PROGRAMS)
 
 .PHONY: demo

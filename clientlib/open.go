@@ -7,11 +7,11 @@ import (
 	"net"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
@@ -44,7 +44,7 @@ func (c *Config) complete() error {
 	}
 	if c.ArenaBytes == 0 {
 		if text := os.Getenv(names.EnvArena); text != "" {
-			n, err := parseSize(text)
+			n, err := memory.Parse(text, 1)
 			if err != nil {
 				return fmt.Errorf("%w: %s: %w", ErrInvalid, names.EnvArena, err)
 			}
@@ -55,21 +55,6 @@ func (c *Config) complete() error {
 		c.Wait = os.Getenv(names.EnvWait)
 	}
 	return nil
-}
-
-// parseSize reads bytes with an optional suffix KiB, MiB or GiB.
-func parseSize(text string) (int64, error) {
-	unit := int64(1)
-	for i, suffix := range []string{"KiB", "MiB", "GiB"} {
-		if rest, ok := strings.CutSuffix(text, suffix); ok {
-			text, unit = strings.TrimSpace(rest), 1<<(10*(i+1))
-		}
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 || n > (1<<62)/unit {
-		return 0, fmt.Errorf("%q is no size such as 512MiB", text)
-	}
-	return n * unit, nil
 }
 
 // Open attaches to the sidecar. It waits for one that is not up yet until ctx

@@ -40,6 +40,7 @@ each pod; it needs no cluster, no RDMA and no privileges.`,
 		SilenceErrors: true,
 	}
 	root.AddCommand(commands()...)
+	root.SetFlagErrorFunc(flagError)
 	if err := root.ExecuteContext(ctx); err != nil {
 		outlet.Say(os.Stderr, fmt.Sprintln("outrigger:", err)) // and if nobody reads it, the exit code is still to come
 		var f *jobrun.Failure

@@ -20,7 +20,7 @@ import (
 // runOptions is what a person asks for.
 type runOptions struct {
 	spec                      jobrun.Spec
-	arenaMiB                  int64
+	arena                     sizeFlag
 	report, noPrefix, encrypt bool
 	noStatus                  bool
 	plots                     string
@@ -83,7 +83,7 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f.IntVarP(&s.Ranks, "ranks", "n", 1, "number of ranks")
 	f.IntVar(&s.Pods, "pods", 1, "number of pods, each with a sidecar of its own; ranks are spread evenly")
 	f.StringVar(&s.MPI, "mpi", "none", "the program's MPI, which shall run over the sidecars unmodified: auto (what the program is linked to), mpich, intel, openmpi or none")
-	f.Int64Var(&o.arenaMiB, "arena", 0, "shared memory of each rank in MiB (default 256)")
+	f.Var(&o.arena, "arena", "shared memory of each rank, such as 512MiB, 512Mi or 512M; a number alone is MiB (default 256MiB)")
 	f.StringVar(&s.Tuning.Wait, "wait", "", "how sidecars wait: poll, yield or block (default: poll while there are processors for it, then yield, then block)")
 	f.StringVar(&s.Tuning.Channel, "channel", "", "how small messages travel over RDMA: piggyback, basic, pipeline or zerocopy")
 	f.StringVar(&s.Tuning.Rendezvous, "rendezvous", "", "protocol of large messages: auto, getcqe, get, put, putnr, rput or stream")
@@ -112,7 +112,7 @@ func (o *runOptions) runProgram(ctx context.Context, args []string) error {
 		}
 	}
 	s := &o.spec
-	s.Program, s.ArenaBytes, s.Name = args, o.arenaMiB<<20, filepath.Base(args[0])
+	s.Program, s.ArenaBytes, s.Name = args, int64(o.arena), filepath.Base(args[0])
 	if o.encrypt {
 		s.Tuning.Encrypt = bootstrap.EncryptTLS
 	}

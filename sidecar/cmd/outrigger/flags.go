@@ -1,0 +1,52 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outrigger-hpc/outrigger/api/memory"
+)
+
+// sizeFlag is a flag of bytes. A number alone is MiB, as it has always been.
+type sizeFlag int64
+
+func (s *sizeFlag) String() string {
+	if *s == 0 {
+		return "" // the default is said in words
+	}
+	return fmt.Sprintf("%dMiB", *s>>20)
+}
+
+// Set implements pflag.Value.
+func (s *sizeFlag) Set(text string) error {
+	n, err := memory.Parse(text, 1<<20)
+	*s = sizeFlag(n)
+	return err
+}
+
+// Type implements pflag.Value: it is what help shows.
+func (s *sizeFlag) Type() string { return "size" }
+
+// flagError says a wrong flag without the words of Go, and where the flags are
+// listed.
+func flagError(cmd *cobra.Command, err error) error {
+	var number *strconv.NumError
+	text := err.Error()
+	if errors.As(err, &number) {
+		if before, _, ok := strings.Cut(text, ": strconv."); ok {
+			text = before + ": want a number"
+		}
+	} else if before, what, ok := strings.Cut(text, ": strconv."); ok {
+		text = before + ": want a number"
+		if strings.Contains(what, "out of range") {
+			text += " that is smaller"
+		}
+	} else if before, _, ok := strings.Cut(text, ": time: "); ok {
+		text = before + ": want a time such as 90s, 10m or 1h30m"
+	}
+	return fmt.Errorf("%s; `%s --help` lists the flags", text, cmd.CommandPath())
+}
