@@ -63,7 +63,7 @@ func Allreduce[T Number](ctx context.Context, c *Comm, in, out []T, op Op) error
 	return r.collWait(ctx, err)
 }
 
-// Iallreduce starts a Allreduce; its buffers are in use until the request has ended.
+// Iallreduce starts an Allreduce; its buffers are in use until the request has ended.
 func Iallreduce[T Number](c *Comm, in, out []T, op Op) (Request, error) {
 	if err := c.want("allreduce", len(out), len(in), "out"); err != nil {
 		return Request{}, err
@@ -148,7 +148,7 @@ func Allgather[T Number](ctx context.Context, c *Comm, in, out []T) error {
 	return r.collWait(ctx, err)
 }
 
-// Iallgather starts a Allgather; its buffers are in use until the request has ended.
+// Iallgather starts an Allgather; its buffers are in use until the request has ended.
 func Iallgather[T Number](c *Comm, in, out []T) (Request, error) {
 	if err := c.want("allgather", len(out), len(in)*c.Size(), "out"); err != nil {
 		return Request{}, err
@@ -162,7 +162,7 @@ func Alltoall[T Number](ctx context.Context, c *Comm, in, out []T) error {
 	return r.collWait(ctx, err)
 }
 
-// Ialltoall starts a Alltoall; its buffers are in use until the request has ended.
+// Ialltoall starts an Alltoall; its buffers are in use until the request has ended.
 func Ialltoall[T Number](c *Comm, in, out []T) (Request, error) {
 	if len(in)%c.Size() != 0 {
 		return Request{}, c.session.fail("alltoall", c, AnySource, AnyTag, 0, fmt.Errorf("%w: %d elements for %d ranks", ErrInvalid, len(in), c.Size()))

@@ -86,7 +86,7 @@ func Allgatherv[T Number](ctx context.Context, c *Comm, in, out []T, counts, dis
 	return r.collWait(ctx, err)
 }
 
-// Iallgatherv starts a Allgatherv; its buffers are in use until the request has ended.
+// Iallgatherv starts an Allgatherv; its buffers are in use until the request has ended.
 func Iallgatherv[T Number](c *Comm, in, out []T, counts, displs []int) (Request, error) {
 	v, err := c.blocks("allgatherv", counts, displs)
 	if err != nil {
@@ -101,7 +101,7 @@ func Alltoallv[T Number](ctx context.Context, c *Comm, in []T, scounts, sdispls 
 	return r.collWait(ctx, err)
 }
 
-// Ialltoallv starts a Alltoallv; its buffers are in use until the request has ended.
+// Ialltoallv starts an Alltoallv; its buffers are in use until the request has ended.
 func Ialltoallv[T Number](c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) (Request, error) {
 	send, err := c.blocks("alltoallv", scounts, sdispls)
 	if err != nil {

@@ -7,6 +7,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
+// NullRank is nobody (MPI_PROC_NULL): what is sent to it is gone, and a receive from
+// it ends at once with nothing. It is the neighbour beyond the edge of a grid.
+const NullRank = -2
+
 // AnySource and AnyTag are the wildcards of receives and probes.
 const (
 	AnySource = -1
@@ -45,6 +49,9 @@ const (
 // startSend submits a send. A zero Request means that it is complete for the
 // caller.
 func (c *Comm) startSend(what string, buf []byte, dst, tag int, mode sendMode) (Request, error) {
+	if dst == NullRank {
+		return Request{}, nil
+	}
 	s := c.session
 	if err := errors.Join(c.checkPeer(dst), checkTag(tag)); err != nil {
 		return Request{}, s.fail(what, c, dst, tag, len(buf), err)
@@ -177,6 +184,9 @@ func (c *Comm) pattern(d *shm.Descriptor, src, tag int) error {
 }
 
 func (c *Comm) startRecv(what string, buf []byte, src, tag int, handle uint64) (Request, error) {
+	if src == NullRank {
+		return Request{}, nil
+	}
 	s := c.session
 	s.mu.Lock()
 	defer s.mu.Unlock()

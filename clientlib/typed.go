@@ -1,6 +1,9 @@
 package outrigger
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // Send sends buf and returns when it may be changed again.
 func Send[T Number](ctx context.Context, c *Comm, buf []T, dst, tag int) error {
@@ -34,12 +37,20 @@ func Issend[T Number](c *Comm, buf []T, dst, tag int) (Request, error) {
 }
 
 // Recv receives a message of at most len(buf) elements.
+// A message that is no whole number of them is an ErrInvalid: its sender has
+// another type. From NullRank it returns at once.
 func Recv[T Number](ctx context.Context, c *Comm, buf []T, src, tag int) (Status, error) {
+	if src == NullRank {
+		return Status{Source: NullRank, Tag: AnyTag}, nil
+	}
 	r, err := c.startRecv("recv", bytesOf(buf), src, tag, 0)
 	if err != nil {
 		return Status{}, err
 	}
 	out, err := r.await(ctx)
+	if n := sizeOf[T](); err == nil && out.Status.Bytes%n != 0 {
+		err = c.session.fail("recv", c, out.Status.Source, out.Status.Tag, len(buf)*n, fmt.Errorf("%w: a message of %d bytes is no whole number of elements of %d: its sender has another type", ErrInvalid, out.Status.Bytes, n))
+	}
 	return out.Status, err
 }
 

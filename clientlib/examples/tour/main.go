@@ -36,6 +36,7 @@ func run(ctx context.Context) error {
 		{"collectives", t.collectives},
 		{"user operation", t.userOperation},
 		{"communicators", t.communicators},
+		{"grids", t.grids},
 		{"window", t.window},
 	} {
 		if err := part.run(); err != nil {
@@ -363,4 +364,54 @@ func (t *tour) window() error {
 		return fmt.Errorf("put beyond the window: %w", err)
 	}
 	return w.Free(t.ctx)
+}
+
+// grids: ranks in a circle and in a row, the ranks in turned order, the sum of
+// those before, and every third element of a slice.
+func (t *tour) grids() error {
+	turned := make([]int, t.n)
+	for i := range turned {
+		turned[i] = t.n - 1 - i
+	}
+	back, err := t.c.Include(t.ctx, turned)
+	if err != nil {
+		return err
+	}
+	line, err := back.Cart(t.ctx, []int{t.n}, nil)
+	if err != nil {
+		return err
+	}
+	src, dst := line.Shift(0, 1)
+	buf, got := make([]int64, 12), []int64{-1, -1, -1, -1, -1, -1, -1, -1}
+	for i := range buf {
+		buf[i] = int64(100*line.Rank() + i)
+	}
+	r, err := outrigger.IrecvStrided(line.Comm, got, outrigger.Layout{Count: 4, Block: 1, Stride: 2}, src, 1)
+	if err != nil {
+		return err
+	}
+	if err := outrigger.SendStrided(t.ctx, line.Comm, buf, outrigger.Layout{Count: 4, Block: 1, Stride: 3}, dst, 1); err != nil {
+		return err
+	}
+	st, err := r.Wait(t.ctx)
+	if err != nil {
+		return err
+	}
+	for i, v := range got {
+		want := int64(-1)
+		if i%2 == 0 && line.Rank() > 0 {
+			want = int64(100*(line.Rank()-1) + 3*(i/2))
+		}
+		if v != want || line.Rank() != t.n-1-t.me || (st.Source == outrigger.NullRank) != (line.Rank() == 0) {
+			return fmt.Errorf("%v from %d, element %d: want %d", got, st.Source, i, want)
+		}
+	}
+	before := []int64{-5}
+	if err := outrigger.Exscan(t.ctx, t.c, []int64{int64(t.me + 1)}, before, outrigger.Sum); err != nil {
+		return err
+	}
+	if want := int64(t.me * (t.me + 1) / 2); before[0] != want && (t.me > 0 || before[0] != -5) {
+		return fmt.Errorf("exscan gives %d, want %d", before[0], want)
+	}
+	return nil
 }

@@ -1,0 +1,179 @@
+package outrigger
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// Cart is a communicator whose ranks lie in a grid (MPI-4 §8.5), in row-major
+// order: the last coordinate changes fastest.
+type Cart struct {
+	*Comm
+	dims     []int
+	periodic []bool
+}
+
+// Dims fills the zeros of dims so that the product of all is n, as near to each
+// other as they can be, larger ones first (MPI_Dims_create).
+func Dims(n int, dims []int) ([]int, error) {
+	out, rest, open := slices.Clone(dims), n, 0
+	for _, d := range dims {
+		switch {
+		case d < 0:
+			return nil, fmt.Errorf("%w: a grid of %v", ErrInvalid, dims)
+		case d == 0:
+			open++
+		case rest%d != 0:
+			return nil, fmt.Errorf("%w: %d ranks do not fill a grid of %v", ErrInvalid, n, dims)
+		default:
+			rest /= d
+		}
+	}
+	if n < 1 || open == 0 && rest != 1 {
+		return nil, fmt.Errorf("%w: %d ranks do not fill a grid of %v", ErrInvalid, n, dims)
+	}
+	free := make([]int, open)
+	for i := range free {
+		free[i] = 1
+	}
+	for _, p := range factors(rest) { // largest first, each to the smallest side
+		*smallest(free) *= p
+	}
+	slices.SortFunc(free, func(a, b int) int { return b - a })
+	for i := range out {
+		if out[i] == 0 {
+			out[i], free = free[0], free[1:]
+		}
+	}
+	return out, nil
+}
+
+func smallest(list []int) *int {
+	at := 0
+	for i := range list {
+		if list[i] < list[at] {
+			at = i
+		}
+	}
+	return &list[at]
+}
+
+// factors are the prime factors of n, largest first.
+func factors(n int) (list []int) {
+	for p := 2; p*p <= n; p++ {
+		for ; n%p == 0; n /= p {
+			list = append(list, p)
+		}
+	}
+	if n > 1 {
+		list = append(list, n)
+	}
+	slices.Reverse(list)
+	return list
+}
+
+// Cart lays the first ranks of the communicator out as a grid (MPI_Cart_create
+// without reordering). All ranks call it with the same dims and periodic; those
+// beyond the grid get nil. periodic says of each dimension whether its ends are
+// neighbours; nil: none.
+func (c *Comm) Cart(ctx context.Context, dims []int, periodic []bool) (*Cart, error) {
+	n := 1
+	for _, d := range dims {
+		if d < 1 || n > c.Size()/d {
+			return nil, fmt.Errorf("%w: a grid of %v in a communicator of %d ranks", ErrInvalid, dims, c.Size())
+		}
+		n *= d
+	}
+	if periodic == nil {
+		periodic = make([]bool, len(dims))
+	}
+	if len(periodic) != len(dims) {
+		return nil, fmt.Errorf("%w: %d dimensions, of which %d are periodic or not", ErrInvalid, len(dims), len(periodic))
+	}
+	ranks := make([]int, n)
+	for i := range ranks {
+		ranks[i] = i
+	}
+	in, err := c.Include(ctx, ranks)
+	if err != nil || in == nil {
+		return nil, err
+	}
+	return &Cart{in, slices.Clone(dims), slices.Clone(periodic)}, nil
+}
+
+// Coords are the coordinates of a rank.
+func (c *Cart) Coords(rank int) []int {
+	out := make([]int, len(c.dims))
+	for i := len(c.dims) - 1; i >= 0; i-- {
+		out[i] = rank % c.dims[i]
+		rank /= c.dims[i]
+	}
+	return out
+}
+
+// RankAt is the rank at coordinates, which wrap around where the grid is
+// periodic; NullRank: there is none.
+func (c *Cart) RankAt(coords ...int) int {
+	rank := 0
+	for i, x := range coords {
+		if c.periodic[i] {
+			x = (x%c.dims[i] + c.dims[i]) % c.dims[i]
+		}
+		if x < 0 || x >= c.dims[i] {
+			return NullRank
+		}
+		rank = rank*c.dims[i] + x
+	}
+	return rank
+}
+
+// Shift is whom this rank receives from and sends to when all send by steps along
+// a dimension (MPI_Cart_shift). NullRank is beyond the edge.
+func (c *Cart) Shift(dimension, steps int) (src, dst int) {
+	at := c.Coords(c.Rank())
+	at[dimension] -= steps
+	src = c.RankAt(at...)
+	at[dimension] += 2 * steps
+	return src, c.RankAt(at...)
+}
+
+// Include makes a communicator of the ranks listed, in that order (MPI_Comm_create
+// with MPI_Group_incl). All ranks of c call it with the same list; those that are
+// not in it get nil.
+func (c *Comm) Include(ctx context.Context, ranks []int) (*Comm, error) {
+	color, key := -1, 0
+	seen := make(map[int]bool, len(ranks))
+	for i, r := range ranks {
+		if r < 0 || r >= c.Size() || seen[r] {
+			return nil, fmt.Errorf("%w: ranks %v of a communicator of %d", ErrInvalid, ranks, c.Size())
+		}
+		seen[r] = true
+		if r == c.Rank() {
+			color, key = 0, i
+		}
+	}
+	return c.Split(ctx, color, key)
+}
+
+// Exscan combines in of ranks 0 to the one before this into out. On rank 0, out
+// stays as it is (MPI_Exscan). It is a Scan and one message to the next rank.
+func Exscan[T Number](ctx context.Context, c *Comm, in, out []T, op Op) error {
+	if err := c.want("exscan", len(out), len(in), "out"); err != nil {
+		return err
+	}
+	upTo := make([]T, len(in))
+	if err := Scan(ctx, c, in, upTo, op); err != nil {
+		return err
+	}
+	// An alltoallv, in which a rank has something for its next only: a message
+	// could meet a receive of the application's.
+	to, from, none := make([]int, c.Size()), make([]int, c.Size()), make([]int, c.Size())
+	if c.Rank()+1 < c.Size() {
+		to[c.Rank()+1] = len(in)
+	}
+	if c.Rank() > 0 {
+		from[c.Rank()-1] = len(in)
+	}
+	return Alltoallv(ctx, c, upTo, to, none, out[:len(in)], from, none)
+}
