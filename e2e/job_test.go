@@ -27,6 +27,7 @@ var programs = map[string]func(args []string) int{
 	leavingCommand:     func(args []string) int { return leaving(args[0]) },
 	endCommand:         func(args []string) int { return end(args[0]) },
 	collectivesCommand: collectives,
+	mistakeCommand:     func(args []string) int { return mistake(args[0]) },
 	isendsCommand:      func([]string) int { return isends() },
 }
 
