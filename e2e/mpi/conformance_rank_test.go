@@ -268,9 +268,16 @@ func play() (code int) {
 		name string
 		play func()
 	}{
-		{"private memory", func() { p.sizes(false) }}, {"shared memory", func() { p.sizes(true) }}, {"unexpected", p.unexpected},
-		{"order", p.order}, {"truncated", p.truncated}, {"synchronous", p.synchronous}, {"cancelled", p.cancelled},
-		{"probed", p.probed}, {"crowded", p.crowded}, {"flood", p.flood},
+		{"private memory", func() { p.sizes(false) }},
+		{"shared memory", func() { p.sizes(true) }},
+		{"unexpected", p.unexpected},
+		{"order", p.order},
+		{"truncated", p.truncated},
+		{"synchronous", p.synchronous},
+		{"cancelled", p.cancelled},
+		{"probed", p.probed},
+		{"crowded", p.crowded},
+		{"flood", p.flood},
 	}
 	for i, s := range scenarios {
 		p.name = s.name

@@ -62,8 +62,10 @@ func run(ctx context.Context, n, steps int, picture string) error {
 			from, to      int // first points that are sent, and that are received
 			towards, back int // the ranks
 		}{
-			{row, wide + 1, (rows+1)*wide + 1, up, down}, {row, rows*wide + 1, 1, down, up},
-			{col, wide + 1, wide + cols + 1, left, right}, {col, wide + cols, wide, right, left},
+			{row, wide + 1, (rows+1)*wide + 1, up, down},
+			{row, rows*wide + 1, 1, down, up},
+			{col, wide + 1, wide + cols + 1, left, right},
+			{col, wide + cols, wide, right, left},
 		} {
 			r, err := mpi.IrecvStrided(grid.Comm, now[x.to:], x.l, x.back, 0)
 			if err == nil {
