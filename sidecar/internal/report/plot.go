@@ -2,14 +2,18 @@ package report
 
 import (
 	"fmt"
+	"image/color"
 	"math"
 	"os"
 	"path/filepath"
 
 	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/palette"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
 )
 
 // grid shows the matrix to the plotter: columns are destinations, rows are
@@ -23,19 +27,62 @@ func (g grid) Z(c, r int) float64 {
 	return math.Log10(1 + float64(g.m.Bytes[g.m.Ranks-1-r][c]))
 }
 
+// shades go from white, which is nothing, to dark blue, which is the most.
+type shades []color.Color
+
+func (s shades) Colors() []color.Color { return s }
+
+func newShades(n int) shades {
+	s := make(shades, n)
+	for i := range s {
+		f := float64(i) / float64(n-1)
+		s[i] = color.RGBA{R: uint8(255 - 247*f), G: uint8(255 - 207*f), B: uint8(255 - 148*f), A: 255}
+	}
+	return s
+}
+
+// scale is the colour bar: one column of values from nothing to the most.
+type scale struct{ max float64 }
+
+const scaleSteps = 64
+
+func (s scale) Dims() (c, r int)   { return 1, scaleSteps }
+func (s scale) X(int) float64      { return 0 }
+func (s scale) Y(r int) float64    { return s.max * float64(r) / (scaleSteps - 1) }
+func (s scale) Z(_, r int) float64 { return s.Y(r) }
+
+// valueRanks is the largest job whose cells have their values written in them.
+const valueRanks = 16
+
 // Plot draws bytes from rank to rank as a heat map in dir and returns the file.
 func (m *Matrix) Plot(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	p := plot.New()
-	p.Title.Text = "Bytes sent, log10"
-	p.X.Label.Text, p.Y.Label.Text = "to rank", "from rank"
-	h := plotter.NewHeatMap(grid{m}, palette.Heat(64, 1))
-	if h.Max == h.Min {
-		h.Max = h.Min + 1 // one colour; the plotter divides by the range
+	colors := newShades(scaleSteps)
+	h := plotter.NewHeatMap(grid{m}, colors)
+	h.Min = 0
+	if h.Max <= 0 {
+		h.Max = 1 // nobody has sent anything; the plotter divides by the range
 	}
+	p := plot.New()
+	p.Title.Text = "Bytes sent from rank to rank"
+	p.X.Label.Text, p.Y.Label.Text = "to rank", "from rank"
 	p.Add(h)
+	if m.Ranks <= valueRanks {
+		labels, err := m.labels(h.Max)
+		if err != nil {
+			return "", err
+		}
+		p.Add(labels)
+	}
+	m.ticks(p)
+	path := filepath.Join(dir, "matrix.png")
+	return path, save(path, p, bar(h.Max, colors))
+}
+
+// ticks are the ranks, sixteen of them at most.
+func (m *Matrix) ticks(p *plot.Plot) {
 	step := max(1, m.Ranks/16)
 	var x, y []plot.Tick
 	for r := 0; r < m.Ranks; r += step {
@@ -43,6 +90,71 @@ func (m *Matrix) Plot(dir string) (string, error) {
 		y = append(y, plot.Tick{Value: float64(m.Ranks - 1 - r), Label: fmt.Sprint(r)})
 	}
 	p.X.Tick.Marker, p.Y.Tick.Marker = plot.ConstantTicks(x), plot.ConstantTicks(y)
-	path := filepath.Join(dir, "matrix.png")
-	return path, p.Save(14*vg.Centimeter, 14*vg.Centimeter, path)
+}
+
+// labels are the values of the cells, light on dark ones.
+func (m *Matrix) labels(most float64) (*plotter.Labels, error) {
+	var xy plotter.XYLabels
+	var styles []text.Style
+	for s := range m.Ranks {
+		for d := range m.Ranks {
+			if m.Bytes[s][d] == 0 {
+				continue
+			}
+			xy.XYs = append(xy.XYs, plotter.XY{X: float64(d), Y: float64(m.Ranks - 1 - s)})
+			xy.Labels = append(xy.Labels, Size(m.Bytes[s][d]))
+			ink := color.Gray16(color.Black)
+			if math.Log10(1+float64(m.Bytes[s][d])) > most/2 {
+				ink = color.White
+			}
+			styles = append(styles, text.Style{
+				Color: ink, Font: font.From(plot.DefaultFont, font.Length(min(9, 80/float64(m.Ranks)))), XAlign: draw.XCenter, YAlign: draw.YCenter, Handler: plot.DefaultTextHandler,
+			})
+		}
+	}
+	l, err := plotter.NewLabels(xy)
+	if err != nil {
+		return nil, err
+	}
+	l.TextStyle = styles
+	return l, nil
+}
+
+// bar is the colour bar, with powers of ten as people write them.
+func bar(most float64, colors shades) *plot.Plot {
+	p := plot.New()
+	h := plotter.NewHeatMap(scale{most}, colors)
+	h.Min, h.Max = 0, most
+	p.Add(h)
+	p.HideX()
+	var ticks []plot.Tick
+	for e := 0; float64(e) <= most; e++ {
+		ticks = append(ticks, plot.Tick{Value: float64(e), Label: Size(uint64(math.Pow10(e)))})
+	}
+	ticks[0].Label = "nothing"
+	p.Y.Tick.Marker = plot.ConstantTicks(ticks)
+	return p
+}
+
+// Sizes of the picture.
+const (
+	pictureSide = 14 * vg.Centimeter
+	barSide     = 3 * vg.Centimeter
+)
+
+// save puts the map and its bar side by side.
+func save(path string, matrix, bar *plot.Plot) error {
+	c := vgimg.New(pictureSide+barSide, pictureSide)
+	all := draw.New(c)
+	matrix.Draw(draw.Crop(all, 0, -barSide, 0, 0))
+	bar.Draw(draw.Crop(all, pictureSide, 0, vg.Centimeter, -vg.Centimeter))
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if _, err := (vgimg.PngCanvas{Canvas: c}).WriteTo(f); err != nil {
+		_ = f.Close() // the first error counts
+		return err
+	}
+	return f.Close()
 }

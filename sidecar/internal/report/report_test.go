@@ -13,6 +13,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
 // pods are the reports of a job of three ranks in two pods.
@@ -146,6 +147,57 @@ func TestPlot(t *testing.T) {
 				t.Errorf("a picture of %v", size)
 			}
 		})
+	}
+}
+
+// TestPlotShades: nothing is white, the most is dark, and values are written in.
+func TestPlotShades(t *testing.T) {
+	c := newShades(scaleSteps)
+	if r, g, b, _ := c[0].RGBA(); r != 0xffff || g != 0xffff || b != 0xffff {
+		t.Error("nothing is not white")
+	}
+	for i := 1; i < len(c); i++ {
+		r0, g0, b0, _ := c[i-1].RGBA()
+		if r, g, b, _ := c[i].RGBA(); r+g+b > r0+g0+b0 {
+			t.Errorf("shade %d is lighter than the one of less", i)
+		}
+	}
+	_, m := Merge(pods())
+	l, err := m.labels(8)
+	if err != nil || strings.Join(l.Labels, ", ") != "200 B, 20.0 MiB, 50 B" {
+		t.Errorf("%v, %v", l, err)
+	}
+}
+
+// TestShowTimes: calls are told apart from what carried them, and the three
+// longest waits are those of all ranks.
+func TestShowTimes(t *testing.T) {
+	all := pods()
+	all[1].Times = []trace.Summary{{Rank: 1, Seconds: 2, InCalls: 1.5, Waiting: 1.25, Calls: []trace.Calls{{Name: "receive", Calls: 3, Bytes: 24}, {Name: "barrier", Calls: 1}}, Longest: []trace.Wait{{Rank: 1, Call: "receive", Peer: 0, Seconds: 0.5}, {Rank: 1, Call: "barrier", Peer: -1, Seconds: 0.25}}}}
+	all[0].Times = []trace.Summary{{Rank: 0, Seconds: 2, InCalls: 0.5, Calls: []trace.Calls{{Name: "send", Calls: 3, Bytes: 24}, {Name: "barrier", Calls: 1}}, Longest: []trace.Wait{{Rank: 0, Call: "barrier", Peer: -1, Seconds: 0.75}, {Rank: 0, Call: "probe", Peer: 1, Seconds: 0.125}}}}
+	var b strings.Builder
+	if err := Show(&b, all, ""); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+Calls of the ranks
+     call  calls  bytes
+     send      3   24 B
+  barrier      2    0 B
+  receive      3   24 B
+
+Time of the ranks in seconds: at least one call open, and of it one that ends by another rank's doing
+  rank  attached  in calls  waiting
+     0     2.000     0.500    0.000
+     1     2.000     1.500    1.250
+
+Longest waits
+  rank 0: barrier, 0.750 s
+  rank 1: receive with rank 0, 0.500 s
+  rank 1: barrier, 0.250 s
+`
+	if got := trimmed(b.String()); !strings.HasPrefix(got, want) {
+		t.Errorf("report:\n%s\nwant it to begin:%s", got, want)
 	}
 }
 
