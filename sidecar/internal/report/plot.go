@@ -103,7 +103,7 @@ func (m *Matrix) labels(most float64) (*plotter.Labels, error) {
 			}
 			xy.XYs = append(xy.XYs, plotter.XY{X: float64(d), Y: float64(m.Ranks - 1 - s)})
 			xy.Labels = append(xy.Labels, Size(m.Bytes[s][d]))
-			ink := color.Gray16(color.Black)
+			ink := color.Black
 			if math.Log10(1+float64(m.Bytes[s][d])) > most/2 {
 				ink = color.White
 			}
