@@ -62,7 +62,8 @@ func Show(w io.Writer, all []obs.Report, plots string) error {
 	_, _ = fmt.Fprintf(w, "\nWhat carried it: messages by protocol, those of collectives too\n") // Flush reports a broken output
 	_, _ = fmt.Fprintf(t, "protocol\tmessages\tbytes\t\n")
 	for _, p := range protocols {
-		if p.Messages > 0 {
+		// Collectives are calls; the messages that carry them are in the other lines.
+		if p.Messages > 0 && p.Name != "collective" {
 			_, _ = fmt.Fprintf(t, "%s\t%d\t%s\t\n", p.Name, p.Messages, Size(p.Bytes))
 		}
 	}
