@@ -42,6 +42,35 @@ func (s *Server) together(ctx context.Context, kind byte, own []byte) ([][]byte,
 	return all, nil
 }
 
+// fencesMax bounds the fences that are under way: a launcher makes a connection for
+// each, and the next one may come before the last has ended.
+const fencesMax = 8
+
+// beginFence takes the connection of a fence out of the lobby: it lasts for as long
+// as the other pods take.
+func (s *Server) beginFence(c *client) error {
+	s.mu.Lock()
+	full := s.fences >= fencesMax
+	if !full {
+		s.fences++
+	}
+	s.mu.Unlock()
+	if full {
+		return fmt.Errorf("%w: %d are under way", errFence, fencesMax)
+	}
+	err := c.enter()
+	if err != nil {
+		s.endFence()
+	}
+	return err
+}
+
+func (s *Server) endFence() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fences--
+}
+
 // errFence refuses a fence.
 var errFence = errors.New("not a fence of this pod")
 
@@ -54,9 +83,10 @@ func (s *Server) fence(c *client, r request, in *bufio.Reader) error {
 	if r.fields["ranks"] != strconv.Itoa(s.cfg.Count) {
 		return fmt.Errorf("%w: of %q ranks, and the pod has %d: PMIx wants one launcher for all ranks of a pod", errFence, r.fields["ranks"], s.cfg.Count)
 	}
-	if err := s.lead(c); err != nil {
+	if err := s.beginFence(c); err != nil {
 		return err
 	}
+	defer s.endFence()
 	own := make([]byte, n)
 	if _, err := io.ReadFull(in, own); err != nil {
 		return fmt.Errorf("%w: %w", errFence, err)

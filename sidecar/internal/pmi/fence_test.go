@@ -58,6 +58,27 @@ func TestFenceRefused(t *testing.T) {
 	}
 }
 
+// TestFencesHaveConnectionsOfTheirOwn: the next fence may come before the last one's
+// connection has ended.
+func TestFencesHaveConnectionsOfTheirOwn(t *testing.T) {
+	addrs := serve(t)
+	for round := range 3 * fencesMax {
+		first := dial(t, addrs[0])
+		done := make(chan error, 1)
+		go func() {
+			_, err := fence(first, 2, fmt.Sprint(round))
+			done <- err
+		}()
+		all, err := fence(dial(t, addrs[1]), 1, "y") // and both stay open
+		if want := fmt.Sprint(round) + "y"; all != want || err != nil {
+			t.Fatalf("round %d: %q, %v, want %q", round, all, err, want)
+		}
+		if err := <-done; err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+	}
+}
+
 // TestFenceAndBarrier: pods that find their ranks by different protocols do not
 // take each other's words for theirs.
 func TestFenceAndBarrier(t *testing.T) {

@@ -58,7 +58,7 @@ type Server struct {
 	lobby   *lobby.Lobby // of those who have not said which rank they are
 	conns   map[net.Conn]bool
 	clients map[int]*client
-	leader  *client   // the launcher that brings fences
+	fences  int       // under way
 	waiting []*client // in the barrier
 	init    map[int]bool
 	failed  error
@@ -172,9 +172,6 @@ func (s *Server) serve(c *client) {
 	if s.clients[c.rank] == c {
 		delete(s.clients, c.rank)
 	}
-	if s.leader == c {
-		s.leader = nil
-	}
 	s.mu.Unlock()
 	_ = conn.Close() // nothing is written on it any more
 	switch {
@@ -277,25 +274,8 @@ func (c *client) enter() error {
 	return c.conn.SetReadDeadline(time.Time{})
 }
 
-// lead makes a connection that of the pod's launcher, of which there is one.
-func (s *Server) lead(c *client) error {
-	s.mu.Lock()
-	taken := s.leader != nil && s.leader != c
-	if !taken {
-		s.leader = c
-	}
-	s.mu.Unlock()
-	if taken {
-		return errors.New("a launcher of this pod is connected already: PMIx wants one for all its ranks")
-	}
-	return c.enter()
-}
-
 // job answers the launcher: how many ranks each pod has, and which one this is.
 func (s *Server) job(c *client) error {
-	if err := s.lead(c); err != nil {
-		return err
-	}
 	layout := make([]string, len(s.cfg.Layout))
 	pod, first := 0, 0
 	for i, n := range s.cfg.Layout {
