@@ -21,10 +21,17 @@ const (
 func (p *peer) charged(h *wire.Header) error {
 	p.taken += uint32(charge(h.A) / wire.CreditUnit)
 	if int32(p.grant-p.taken) < 0 {
-		return fmt.Errorf("%w: eager messages beyond the granted credit", link.ErrProtocol)
+		return errCredit
 	}
 	return nil
 }
+
+// Errors of every frame's checks, made once: who checks stays small enough to be
+// inlined.
+var (
+	errCredit   = fmt.Errorf("%w: eager messages beyond the granted credit", link.ErrProtocol)
+	errAnswered = fmt.Errorf("%w: it asks on and on, and has not acknowledged %d answers", link.ErrProtocol, answerLimit)
+)
 
 // announces counts a message that only its sender has.
 func (p *peer) announces() error {
@@ -46,7 +53,7 @@ func (c *Core) answer(p *peer, t wire.Type) *link.Frame {
 // answered reports whether p takes its answers.
 func (p *peer) answered() error {
 	if p.answers > answerLimit {
-		return fmt.Errorf("%w: it asks on and on, and has not acknowledged %d answers", link.ErrProtocol, p.answers)
+		return errAnswered
 	}
 	return nil
 }

@@ -118,7 +118,9 @@ func (p *peer) init(id link.Peer, cfg *Config) {
 // frame to a peer makes the connection.
 func (c *Core) emit(p *peer, t wire.Type) (*link.Frame, *after) {
 	f, a := p.out.push()
-	f.Head = wire.Header{Type: t, Seq: p.out.last}
+	// Zeroed and set, not assigned: a literal would be built elsewhere and copied.
+	f.Head = wire.Header{}
+	f.Head.Type, f.Head.Seq = t, p.out.last
 	c.touch(p)
 	c.reach(p)
 	return f, a
@@ -127,11 +129,15 @@ func (c *Core) emit(p *peer, t wire.Type) (*link.Frame, *after) {
 // reach makes the connection to p if nobody has needed it before.
 func (c *Core) reach(p *peer) {
 	if p.state == peerIdle {
-		p.state = peerConnecting
-		p.downAt = c.now
-		c.watch(p)
-		c.ports.Connect(p.id)
+		c.connect(p)
 	}
+}
+
+func (c *Core) connect(p *peer) {
+	p.state = peerConnecting
+	p.downAt = c.now
+	c.watch(p)
+	c.ports.Connect(p.id)
 }
 
 // touch makes the next Flush look at p.

@@ -30,8 +30,14 @@ func poolClass(n uint64) int {
 	return -1
 }
 
-// charge is what an eager message of n bytes costs its sender in credit.
-func charge(n uint64) uint64 { return poolClasses[poolClass(n)] }
+// charge is what an eager message of n bytes costs its sender in credit. Most
+// messages are of the smallest class.
+func charge(n uint64) uint64 {
+	if n <= poolClasses[0] {
+		return poolClasses[0]
+	}
+	return poolClasses[poolClass(n)]
+}
 
 // poolReserve is the address space that the pool needs for peers senders with
 // window bytes of credit each: any class may in turn hold a whole window.

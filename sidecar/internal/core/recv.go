@@ -165,7 +165,8 @@ func (c *Core) endRecv(id uint64, r *recv, status shm.Status) {
 	}
 	// Built in place: this is the end of every small message.
 	d := &c.scratch
-	*d = shm.Descriptor{Op: shm.OpDone, Req: o.req, Status: status, Peer: r.source, Tag: r.tag}
+	*d = shm.Descriptor{}
+	d.Op, d.Req, d.Status, d.Peer, d.Tag = shm.OpDone, o.req, status, r.source, r.tag
 	if r.class == shm.ClassInline && status == shm.StatusOK {
 		d.SetInline(r.inline[:r.want])
 	} else {

@@ -115,8 +115,12 @@ func (c *Core) submitFailed(s *session, d *shm.Descriptor) error {
 }
 
 func (c *Core) checkRank(rank uint32) error {
-	if int(rank) >= len(c.cfg.PodOf) {
-		return fmt.Errorf("rank %d of a job of %d", rank, len(c.cfg.PodOf))
+	if int(rank) < len(c.cfg.PodOf) {
+		return nil
 	}
-	return nil
+	return c.noSuchRank(rank)
+}
+
+func (c *Core) noSuchRank(rank uint32) error {
+	return fmt.Errorf("rank %d of a job of %d", rank, len(c.cfg.PodOf))
 }

@@ -233,11 +233,14 @@ func (e *Engine) intakeAll() int {
 
 // intake takes descriptors from one application.
 func (e *Engine) intake(a *attached) int {
-	n, most := 0, intakeBatch
-	if a.ended {
+	n, most, held := 0, intakeBatch, e.core.Held(a.id)
+	switch {
+	case held: // asked once a batch, which is the most that comes beyond the bound
+		most = 0
+	case a.ended:
 		most = min(most, a.last)
 	}
-	for limit := e.core.Effort() + intakeEffort; n < most && !a.closing && e.core.Effort() < limit && !e.core.Held(a.id) && a.Next(&e.d); {
+	for limit := e.core.Effort() + intakeEffort; n < most && !a.closing && e.core.Effort() < limit && a.Next(&e.d); {
 		n++
 		a.times.Submit(e.now, &e.d)
 		if err := e.core.Submit(e.now, a.id, &e.d); err != nil {
@@ -246,7 +249,7 @@ func (e *Engine) intake(a *attached) int {
 	}
 	if a.ended {
 		a.last -= n
-		if a.last == 0 || n == 0 && !e.core.Held(a.id) {
+		if a.last == 0 || n == 0 && !held {
 			e.detach(a, errVanished)
 		}
 	}

@@ -111,12 +111,8 @@ var traits = [shm.OpSubmitMax + 1]uint8{
 	shm.OpFlush: answered, shm.OpLock: answered | forOthers, shm.OpUnlock: answered,
 }
 
-// traitsOf looks at the flags of a call, too.
-func traitsOf(d *shm.Descriptor) uint8 {
-	x := traits[d.Op]
-	if d.Flags == 0 {
-		return x
-	}
+// flagged is what an operation's flags make of its traits.
+func flagged(x uint8, d *shm.Descriptor) uint8 {
 	switch d.Op {
 	case shm.OpSend:
 		if d.Flags&shm.FlagSilent != 0 {
@@ -131,8 +127,8 @@ func traitsOf(d *shm.Descriptor) uint8 {
 	return x
 }
 
-// size is the payload that a call names: what a send sends, and what a one-sided
-// access reaches.
+// size is the payload that a call names (what a send sends, what a one-sided
+// access reaches), or that a completion brings.
 func size(d *shm.Descriptor) uint64 {
 	if d.Class == shm.ClassInline {
 		return uint64(d.InlineLen)
@@ -143,41 +139,56 @@ func size(d *shm.Descriptor) uint64 {
 // Submit notes a call. The descriptor is not judged yet: nothing of it is
 // believed beyond its bounds.
 func (t *Times) Submit(now int64, d *shm.Descriptor) {
-	if d.Op == shm.OpNone || d.Op > shm.OpSubmitMax {
+	if d.Op > shm.OpSubmitMax {
 		return
 	}
-	x, bytes := traitsOf(d), uint64(0)
-	if x&sized != 0 {
-		bytes = size(d)
+	x := traits[d.Op]
+	if d.Flags != 0 {
+		x = flagged(x, d)
 	}
 	c := &t.byOp[d.Op]
 	c.calls++
-	c.bytes += bytes
-	if x&answered == 0 || d.Req >= shm.MaxRequests {
+	if x&sized != 0 {
+		c.bytes += size(d)
+	}
+	if x&answered == 0 {
 		if t.recorder != nil && d.Op == shm.OpSend {
-			t.recorder.call(Event{Op: uint8(d.Op), Rank: t.rank, Peer: d.Peer, Tag: d.Tag, Bytes: bytes, Since: now, Until: now})
+			t.recorder.call(Event{Op: uint8(d.Op), Rank: t.rank, Peer: d.Peer, Tag: d.Tag, Bytes: size(d), Since: now, Until: now})
 		}
 		return
 	}
-	for int(d.Req) >= len(t.open) {
-		t.open = append(t.open, open{})
+	if int(d.Req) >= len(t.open) && !t.room(d.Req) {
+		return
 	}
 	o := &t.open[d.Req]
 	if o.op != shm.OpNone {
 		return // the client lies, and is about to lose its session
 	}
-	*o = open{since: now, peer: d.Peer, op: d.Op, waits: x&forOthers != 0}
+	o.since, o.peer, o.op, o.kind, o.waits = now, d.Peer, d.Op, 0, x&forOthers != 0
 	t.latest = d.Req
 	t.calls.begin(now)
 	if o.waits {
 		t.waits.begin(now)
 	}
 	if t.recorder != nil {
-		for int(d.Req) >= len(t.detail) {
-			t.detail = append(t.detail, detail{})
+		t.detail[d.Req] = detail{tag: d.Tag}
+		if x&sized != 0 {
+			t.detail[d.Req].bytes = size(d)
 		}
-		t.detail[d.Req] = detail{d.Tag, bytes}
 	}
+}
+
+// room makes room for a request number, if there can be one.
+func (t *Times) room(req uint32) bool {
+	if req >= shm.MaxRequests {
+		return false
+	}
+	n := int(req) + 1 - len(t.open)
+	t.open = append(t.open, make([]open, n)...)
+	if t.recorder != nil {
+		t.detail = append(t.detail, make([]detail, n)...)
+	}
+	return true
 }
 
 // Collective says which collective the latest call is, and its bytes.
@@ -206,9 +217,9 @@ func (t *Times) Complete(now int64, d *shm.Descriptor) {
 	o := &t.open[d.Req]
 	if o.op == shm.OpRecv || o.op == shm.OpMrecv {
 		o.peer = d.Peer // the message has come from there
-		t.byOp[o.op].bytes += d.Len()
+		t.byOp[o.op].bytes += size(d)
 		if t.recorder != nil {
-			t.detail[d.Req] = detail{d.Tag, d.Len()}
+			t.detail[d.Req] = detail{d.Tag, size(d)}
 		}
 	}
 	t.end(now, d.Req, o, d.Status)

@@ -52,6 +52,18 @@ func TestTimes(t *testing.T) {
 	}
 }
 
+// TestInlineBytes: the payload of an inline completion is no length.
+func TestInlineBytes(t *testing.T) {
+	x := NewTimes(0, 0, nil)
+	x.Submit(1, call(shm.OpRecv, 0, 1))
+	d := &shm.Descriptor{Op: shm.OpDone, Peer: 1}
+	d.SetInline([]byte("sixteen or more bytes"))
+	x.Complete(2, d)
+	if s := x.Summary(3); len(s.Calls) != 1 || s.Calls[0].Bytes != 21 {
+		t.Errorf("%+v", s.Calls)
+	}
+}
+
 // TestCutOff: calls that are open when the rank leaves end there.
 func TestCutOff(t *testing.T) {
 	x := NewTimes(0, 0, nil)
