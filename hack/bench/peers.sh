@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Outrigger against its peers on this machine, in one run: the bare chain of
-# four processes, a bare ping-pong over TCP (wire), Open MPI over TCP and over
-# shared memory, and `outrigger bench` over TCP (two pods) and in one pod. Prints
+# four processes, bare ping-pongs over TCP (wire) and over a line of shared memory
+# (line), Open MPI over TCP and over shared memory, and `outrigger bench` over TCP
+# (two pods) and in one pod. Prints
 # Markdown for docs/BENCHMARKS.md: the machine, the commands, the figures, and
 # each target with PASS or MISS. The method is described in hack/bench/mpibench.c.
 #
@@ -59,13 +60,14 @@ measure() {
 round() {
 	measure chain 120 "$work/chain"
 	measure wire 120 "$work/wire"
+	measure line 70 "$work/line"
 	measure openmpi-tcp 300 mpirun -n 2 --oversubscribe --mca pml ob1 \
 		--mca btl tcp,self --mca btl_tcp_if_include lo "$work/mpibench" openmpi-tcp
 	measure openmpi-vader 300 mpirun -n 2 --oversubscribe --mca pml ob1 \
 		--mca btl vader,self "$work/mpibench" openmpi-vader
 	if [ -x bin/outrigger ]; then
-		measure outrigger-tcp 300 bin/outrigger bench --pods 2 --json
-		measure outrigger-local 300 bin/outrigger bench --pods 1 --json
+		measure outrigger-tcp 300 bin/outrigger bench --pods 2 --tests latency,bandwidth,rate,overlap --json
+		measure outrigger-local 300 bin/outrigger bench --pods 1 --tests self,latency,bandwidth,rate,overlap --json
 	fi
 }
 
@@ -88,6 +90,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 install_peers
 gcc -O2 -Wall -Wextra -std=c11 -o "$work/chain" hack/bench/chain.c
 gcc -O2 -Wall -Wextra -std=c11 -o "$work/wire" hack/bench/wire.c
+gcc -O2 -Wall -Wextra -std=c11 -o "$work/line" hack/bench/line.c
 mpicc -O2 -Wall -Wextra -std=gnu11 -o "$work/mpibench" hack/bench/mpibench.c
 go build -o "$work/compare" ./hack/bench/compare
 if ! make --no-print-directory build >"$work/build.log" 2>&1; then

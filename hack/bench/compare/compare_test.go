@@ -10,6 +10,8 @@ import (
 // run1 has a figure for every target: all met but the bandwidth in a pod.
 const run1 = `
 {"peer":"chain","test":"latency","bytes":64,"us":10,"us_min":9}
+{"peer":"line","test":"self","bytes":8,"us":0.4}
+{"peer":"outrigger-local","test":"self","bytes":8,"us":0.8}
 {"peer":"wire","test":"latency","bytes":65536,"us":80}
 {"peer":"wire","test":"latency","bytes":1048576,"us":534}
 {"peer":"wire","test":"latency","bytes":4194304,"us":2000}
@@ -54,7 +56,7 @@ func words(verdicts []verdict) string {
 }
 
 func TestJudgeTakesTheBoundItselfAsMet(t *testing.T) {
-	if got, want := words(judge(read(t, run1))), "++++++++-++"; got != want {
+	if got, want := words(judge(read(t, run1))), "++++++++++-++"; got != want {
 		t.Errorf("verdicts %s, want %s", got, want)
 	}
 }
@@ -67,10 +69,11 @@ func TestJudgeMissesEveryTarget(t *testing.T) {
 		`"us":2700}`, `"us":2701}`,
 		`"outrigger-tcp","test":"bandwidth","bytes":1048576,"mb_s":2000`, `"outrigger-tcp","test":"bandwidth","bytes":1048576,"mb_s":1999`,
 		`"us":1.5}`, `"us":2.1}`,
+		`"us":0.8}`, `"us":0.81}`,
 		`"overlap":0.8}`, `"overlap":0.79}`,
 		`"overlap":0.95}`, `"overlap":-0.1}`,
 	).Replace(run1)
-	if got, want := words(judge(read(t, slow))), "-----------"; got != want {
+	if got, want := words(judge(read(t, slow))), "-------------"; got != want {
 		t.Errorf("verdicts %s, want %s", got, want)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 // The tests of the method in mpibench.c.
 const (
+	toItself  = "self"      // microseconds from a send to its receipt by the same rank
 	latency   = "latency"   // microseconds, half a round trip
 	bandwidth = "bandwidth" // 10^6 bytes a second
 	rate      = "rate"      // messages a second
@@ -48,7 +49,7 @@ type line struct {
 
 func (l line) value() *float64 {
 	switch l.Test {
-	case latency:
+	case latency, toItself:
 		return l.Us
 	case bandwidth:
 		return l.MbS

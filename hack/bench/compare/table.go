@@ -10,9 +10,10 @@ import (
 )
 
 // order is that of the columns; a peer that is not in it comes after, by name.
-var order = []string{chain, wire, openmpiTCP, outriggerTCP, openmpiVader, outriggerLocal}
+var order = []string{bareLine, chain, wire, openmpiTCP, outriggerTCP, openmpiVader, outriggerLocal}
 
 var units = []struct{ test, title string }{
+	{toItself, "A rank to itself, us"},
 	{latency, "Latency, us (half a round trip)"},
 	{bandwidth, "Bandwidth, MB/s (10^6 bytes a second)"},
 	{rate, "Message rate, messages a second"},

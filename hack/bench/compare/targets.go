@@ -4,6 +4,7 @@ package main
 const (
 	chain          = "chain"
 	wire           = "wire"
+	bareLine       = "line"
 	openmpiTCP     = "openmpi-tcp"
 	openmpiVader   = "openmpi-vader"
 	outriggerTCP   = "outrigger-tcp"
@@ -70,6 +71,18 @@ var targets = []target{
 		name:   "8 B latency in a pod, us",
 		figure: key{peer: outriggerLocal, test: latency, bytes: 8},
 		bound:  2,
+	},
+	{
+		name:   "8 B of a rank to itself, us",
+		figure: key{peer: outriggerLocal, test: toItself, bytes: 8},
+		bound:  0.8,
+	},
+	{
+		name:    "8 B of a rank to itself, against a bare line of shared memory, by round",
+		figure:  key{peer: outriggerLocal, test: toItself, bytes: 8},
+		base:    &key{peer: bareLine, test: toItself, bytes: 8},
+		byRound: true,
+		bound:   2,
 	},
 	{
 		name:    "1 MiB bandwidth in a pod, against Open MPI vader",
