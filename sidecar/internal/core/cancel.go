@@ -88,7 +88,7 @@ func (c *Core) onRetracted(p *peer, h *wire.Header) error {
 		return fmt.Errorf("%w: answer to a cancel that nobody asked for", link.ErrProtocol)
 	}
 	if h.B == 1 {
-		c.endSend(h.A, st, shm.StatusCancelled)
+		c.endSend(h.A, st, shm.StatusCancelled, true)
 	}
 	return nil
 }

@@ -216,7 +216,7 @@ func (c *Core) chase(p *peer) {
 
 func (c *Core) sweepSend(id uint64, st *send) {
 	if p := c.peerOf(st.dst); p.state == peerDead {
-		c.endSend(id, st, c.lost(p))
+		c.endSend(id, st, c.lost(p), false)
 	} else {
 		c.chase(p)
 	}

@@ -111,7 +111,7 @@ func (c *Core) forsake(id uint64, st *send) {
 	if st.move.Open() && c.fail == nil {
 		c.tellEnded(c.peerOf(st.dst), st.move.Remote)
 	}
-	c.endSend(id, st, shm.StatusAborted)
+	c.endSend(id, st, shm.StatusAborted, false)
 }
 
 // tellEnded tells a receiver that what it has asked for does not come.

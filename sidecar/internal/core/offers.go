@@ -234,7 +234,7 @@ func (c *Core) putDone(p *peer, token uint64, op *remoteOp, err error) {
 	switch {
 	case st == nil:
 	case err == nil:
-		c.endSend(op.id, st, shm.StatusOK)
+		c.endSend(op.id, st, shm.StatusOK, true)
 	default:
 		st.move.Again()
 	}

@@ -321,7 +321,7 @@ func (c *Core) onFin(p *peer, h *wire.Header) error {
 		return fmt.Errorf("%w: fin for an unknown send", link.ErrProtocol)
 	}
 	c.moved++
-	c.endSend(h.A, st, shm.Status(h.B))
+	c.endSend(h.A, st, shm.Status(h.B), true)
 	return nil
 }
 
@@ -453,7 +453,7 @@ func (c *Core) cancelRemote(token uint64) {
 // whether or not the send is still there.
 func (c *Core) writeDone(p *peer, op *remoteOp, err error) {
 	if st := c.sends.get(op.id); st != nil && err == nil {
-		c.endSend(op.id, st, shm.StatusOK)
+		c.endSend(op.id, st, shm.StatusOK, true)
 	} else if st != nil {
 		st.move.Again()
 	}

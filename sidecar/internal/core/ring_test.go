@@ -16,6 +16,7 @@ import (
 type lone struct {
 	regions map[link.Region][]byte
 	keys    int
+	inOrder int // registrations that ended in order
 	frames  []link.Frame
 	writes  []write
 	down    bool
@@ -42,7 +43,7 @@ func (l *lone) Connect(link.Peer)                                        {}
 func (l *lone) Disconnect(link.Peer)                                     { l.down = true }
 func (l *lone) Note(NoteKind, link.Peer, uint32, uint64, uint64, uint64) {}
 func (l *lone) Deregister(link.Peer, link.Key)                           { l.keys-- }
-func (l *lone) Release(link.Peer, link.Key)                              { l.keys-- }
+func (l *lone) Release(link.Peer, link.Key)                              { l.keys--; l.inOrder++ }
 func (l *lone) Read(link.Peer, uint64, link.Ref, link.Key) error         { return errors.New("no reads") }
 
 func (l *lone) Register(link.Peer, link.Ref) (link.Key, error) {

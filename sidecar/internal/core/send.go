@@ -229,14 +229,15 @@ func (c *Core) onMatched(p *peer, h *wire.Header) error {
 	if !st.sync || c.peerOf(st.dst) != p {
 		return fmt.Errorf("%w: matched for an unknown send", link.ErrProtocol)
 	}
-	c.endSend(h.A, st, shm.Status(h.B))
+	c.endSend(h.A, st, shm.Status(h.B), true)
 	return nil
 }
 
-// endSend releases what a remembered send holds and completes it.
-func (c *Core) endSend(id uint64, st *send, status shm.Status) {
+// endSend releases what a remembered send holds and completes it. inOrder says that
+// its receiver has said its last word about it, whatever has come of it.
+func (c *Core) endSend(id uint64, st *send, status shm.Status, inOrder bool) {
 	if key, ok := st.move.Key(); ok {
-		c.endKey(c.peerOf(st.dst).id, key, status == shm.StatusOK)
+		c.endKey(c.peerOf(st.dst).id, key, inOrder)
 	}
 	o, held := st.owner, st.held
 	if st.orphan {
