@@ -11,11 +11,12 @@ import (
 // messages fills its own ring, and its neighbours wait for a bounded part of it.
 // Large transfers and one-sided operations have turns instead (rota).
 
-// Held reports that no more descriptors should be taken from a session for now.
-// The link that takes what waits is work, which ends it.
+// Held reports that no more descriptors should be taken from a session for now: its
+// messages wait for links, or a collective of it takes its vectors. Links and Advance
+// end it.
 func (c *Core) Held(id SessionID) bool {
 	s := c.sessions[id]
-	return s != nil && s.endpoint.backlog >= c.cfg.AheadFrames && c.fail == nil
+	return s != nil && (s.endpoint.backlog >= c.cfg.AheadFrames || s.reading) && c.fail == nil
 }
 
 // speaker is the rank of here whose message begins with f; nil: none does.

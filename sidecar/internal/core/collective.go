@@ -48,6 +48,7 @@ type collective struct {
 	calling bool // the application runs a user operation
 	failed  shm.Status
 	vectors [collVectors][]int64 // counts and displacements, as the plan has them
+	reading *reading             // they are not here yet
 }
 
 // stepRef names a send or receive of a round. It may have ended.
@@ -123,9 +124,6 @@ func (c *Core) namedGroup(s *session, d *shm.Descriptor) (*group, error) {
 // commLimit bounds the communicators of one application.
 const commLimit = 4096
 
-// collVectors is how many arrays of a number a rank a collective has at most.
-const collVectors = 4
-
 // submitColl starts a collective (L§5.4).
 func (c *Core) submitColl(s *session, d *shm.Descriptor) error {
 	block, err := s.memory(d.Class, d.Addr(), d.Len())
@@ -136,89 +134,112 @@ func (c *Core) submitColl(s *session, d *shm.Descriptor) error {
 		return fmt.Errorf("collective block of %d bytes, want at most %d", block.Len, most)
 	}
 	var head [shm.CollBlockBytes]byte
-	raw := c.ports.Bytes(block)
-	n := copy(head[:], raw) // a private copy, judged below
+	n := copy(head[:], c.ports.Bytes(block)) // a private copy, judged below
 	var b shm.CollBlock
 	if err := b.Decode(head[:n]); err != nil {
 		return err
 	}
-	c.effort += block.Len
 	m := s.comms[b.Context]
 	if m == nil {
 		return fmt.Errorf("no communicator has the number %d", b.Context)
 	}
+	if n := block.Len - shm.CollBlockBytes; n != uint64(b.Vectors)*uint64(m.size)*8 {
+		return fmt.Errorf("collective block with %d bytes of vectors, want %d of %d numbers", n, b.Vectors, m.size)
+	}
 	st := collective{owner: owner{session: s.id, req: d.Req}, comm: m, kind: coll.Kind(b.Kind), op: coll.Op(b.Op), typ: coll.Type(b.Type)}
-	status, need, err := c.planColl(s, &st, &b, raw[shm.CollBlockBytes:])
-	if err != nil {
+	if err := st.setMemory(s, &b); err != nil {
 		return err
 	}
-	if status != shm.StatusOK {
-		c.spareVectors(&st)
-		if err := s.take(d.Req, requestPlain, 0); err != nil {
-			return err
-		}
-		done := shm.Descriptor{Op: shm.OpDone, Req: d.Req, Status: status}
-		done.SetBody(0, need, 0, 0)
-		c.complete(s.id, &done)
-		return nil
-	}
-	st.sign = signatureOf(&b, &st.vectors)
 	p, id := c.colls.alloc()
 	if err := s.take(d.Req, requestColl, id); err != nil {
 		c.colls.release(id)
 		return err
 	}
-	m.seq++
-	st.seq, m.signature = m.seq, st.sign
-	c.compareEarly(s.endpoint, m)
 	*p = st
-	_, out := st.plan.Extents()
-	p.bytes = uint64(out)
-	c.stats.Collective.add(uint64(out))
-	c.ports.Note(NoteColl, c.cfg.Self, s.endpoint.rank, uint64(st.kind), uint64(out), uint64(st.seq))
 	c.hold(s.id)
-	c.startRound(id, p)
+	if b.Vectors == 0 {
+		c.beginColl(s, id, p, &b)
+		return nil
+	}
+	c.takeVectors(s, id, p, b, block.Slice(shm.CollBlockBytes, block.Len-shm.CollBlockBytes))
 	return nil
 }
 
-// planColl checks the parameters against the memory that they name. Parameters
-// that an honest program can get wrong are a status, not an error.
-func (c *Core) planColl(s *session, st *collective, b *shm.CollBlock, vectors []byte) (status shm.Status, need uint64, err error) {
-	m := st.comm
-	p := coll.Params{
-		Kind: coll.Kind(b.Kind), Rank: m.me, Size: m.size, Root: int(b.Root),
-		Count: int(min(b.Count, 1<<62)), Elem: int(min(b.Elem, 1<<31)), Algorithm: coll.Algorithm(min(b.Algorithm, 255)),
-		Commutative: b.Flags&shm.CollCommutative != 0, InPlace: b.Flags&shm.CollInPlace != 0, Layout: m.layout,
-	}
-	if err := c.setVectors(st, &p, b, vectors); err != nil {
-		return 0, 0, err
-	}
-	plan, err := coll.NewPlan(p)
-	if err != nil {
-		return shm.StatusInvalid, 0, nil //nolint:nilerr // the application's mistake, told by status
-	}
-	if coll.Op(b.Op) != coll.User && reduces(b.Kind) {
-		if coll.Valid(st.op, st.typ) != nil || st.typ.Size() != p.Elem {
-			return shm.StatusUnsupported, 0, nil
-		}
-	}
-	in, out := plan.Extents()
-	if uint64(in) > b.InBytes || uint64(out) > b.OutBytes {
-		return shm.StatusInvalid, 0, nil
-	}
-	if uint64(plan.Scratch()) > b.ScratchBytes {
-		return shm.StatusNoMemory, uint64(plan.Scratch()), nil
-	}
+// setMemory finds the buffers of a collective.
+func (st *collective) setMemory(s *session, b *shm.CollBlock) (err error) {
 	for i, r := range [3][2]uint64{{b.In, b.InBytes}, {b.Out, b.OutBytes}, {b.Scratch, b.ScratchBytes}} {
 		if r[1] == 0 {
 			continue
 		}
 		if st.mem[i], err = s.memory(shm.ClassArena, r[0], r[1]); err != nil {
-			return 0, 0, err
+			return err
 		}
 	}
+	return nil
+}
+
+// beginColl starts a collective whose parameters are all here.
+func (c *Core) beginColl(s *session, id uint64, st *collective, b *shm.CollBlock) {
+	if status, need := c.planColl(st, b); status != shm.StatusOK {
+		c.refuseColl(id, st, status, need)
+		return
+	}
+	m := st.comm
+	st.sign = signatureOf(b, &st.vectors)
+	m.seq++
+	st.seq, m.signature = m.seq, st.sign
+	c.compareEarly(s.endpoint, m)
+	_, out := st.plan.Extents()
+	st.bytes = uint64(out)
+	c.stats.Collective.add(uint64(out))
+	c.ports.Note(NoteColl, c.cfg.Self, s.endpoint.rank, uint64(st.kind), uint64(out), uint64(st.seq))
+	c.startRound(id, st)
+}
+
+// refuseColl ends a collective that cannot begin, and says how much scratch memory
+// it needs where that is why.
+func (c *Core) refuseColl(id uint64, st *collective, status shm.Status, need uint64) {
+	o := st.owner
+	c.spareVectors(st)
+	c.colls.release(id)
+	d := shm.Descriptor{Op: shm.OpDone, Req: o.req, Status: status}
+	d.SetBody(0, need, 0, 0)
+	c.complete(o.session, &d)
+	c.unhold(o.session)
+}
+
+// planColl checks the parameters against the memory that they name. Parameters
+// that an honest program can get wrong are a status.
+func (c *Core) planColl(st *collective, b *shm.CollBlock) (status shm.Status, need uint64) {
+	m := st.comm
+	p := coll.Params{
+		Kind: st.kind, Rank: m.me, Size: m.size, Root: int(b.Root),
+		Count: int(min(b.Count, 1<<62)), Elem: int(min(b.Elem, 1<<31)), Algorithm: coll.Algorithm(min(b.Algorithm, 255)),
+		Commutative: b.Flags&shm.CollCommutative != 0, InPlace: b.Flags&shm.CollInPlace != 0, Layout: m.layout,
+	}
+	if v := &st.vectors; b.Vectors == 2 {
+		p.Counts, p.Displs = v[0], v[1]
+	} else {
+		p.SCounts, p.SDispls, p.RCounts, p.RDispls = v[0], v[1], v[2], v[3]
+	}
+	plan, err := coll.NewPlan(p)
+	if err != nil {
+		return shm.StatusInvalid, 0 // the application's mistake
+	}
+	if st.op != coll.User && reduces(b.Kind) {
+		if coll.Valid(st.op, st.typ) != nil || st.typ.Size() != p.Elem {
+			return shm.StatusUnsupported, 0
+		}
+	}
+	in, out := plan.Extents()
+	if uint64(in) > b.InBytes || uint64(out) > b.OutBytes {
+		return shm.StatusInvalid, 0
+	}
+	if uint64(plan.Scratch()) > b.ScratchBytes {
+		return shm.StatusNoMemory, uint64(plan.Scratch())
+	}
 	st.plan = plan
-	return shm.StatusOK, 0, nil
+	return shm.StatusOK, 0
 }
 
 func reduces(kind uint8) bool {
@@ -227,50 +248,4 @@ func reduces(kind uint8) bool {
 		return true
 	}
 	return false
-}
-
-// setVectors decodes the arrays of the vector kinds, straight from the
-// application's memory: each number is read once.
-func (c *Core) setVectors(st *collective, p *coll.Params, b *shm.CollBlock, raw []byte) error {
-	if uint64(len(raw)) != uint64(b.Vectors)*uint64(p.Size)*8 {
-		return fmt.Errorf("collective block with %d bytes of vectors, want %d of %d numbers", len(raw), b.Vectors, p.Size)
-	}
-	v := &st.vectors
-	for i := range v[:b.Vectors] {
-		v[i] = c.takeVector(p.Size)
-		for j := range v[i] {
-			v[i][j] = int64(binary.LittleEndian.Uint64(raw[8*(i*p.Size+j):]))
-		}
-	}
-	if b.Vectors == 2 {
-		p.Counts, p.Displs = v[0], v[1]
-	} else {
-		p.SCounts, p.SDispls, p.RCounts, p.RDispls = v[0], v[1], v[2], v[3]
-	}
-	return nil
-}
-
-// vectorsKept bounds the vectors that wait for the next collective.
-const vectorsKept = 4 * collVectors
-
-// takeVector returns a vector of n numbers that are to be written.
-func (c *Core) takeVector(n int) []int64 {
-	for k := len(c.vectors); k > 0; k = len(c.vectors) {
-		v := c.vectors[k-1]
-		c.vectors = c.vectors[:k-1]
-		if cap(v) >= n {
-			return v[:n]
-		}
-	}
-	return make([]int64, n)
-}
-
-// spareVectors takes the vectors of a collective that has ended back.
-func (c *Core) spareVectors(st *collective) {
-	for _, v := range st.vectors {
-		if v != nil && len(c.vectors) < vectorsKept {
-			c.vectors = append(c.vectors, v)
-		}
-	}
-	st.vectors = [collVectors][]int64{}
 }

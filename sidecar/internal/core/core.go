@@ -75,6 +75,7 @@ type Config struct {
 	FragmentBytes uint32         // payload of a Data frame; default 256 KiB, most wire.FrameMax
 	AheadBytes    uint64         // payload of large transfers that waits for a link: what a small message to the same peer waits behind; default 128 KiB
 	AheadFrames   int            // messages of a rank that wait for links, before it is not heard; default 256
+	VectorPiece   int            // numbers of a collective's vectors that are taken at once; default 4096
 	CreditBytes   uint64         // eager bytes in flight from one peer; default 1 MiB
 	Heartbeat     time.Duration  // silence after which a heartbeat is sent; default 500 ms
 	DeadAfter     time.Duration  // silence, or failed reconnecting, after which a peer is dead; default 3 s
@@ -111,6 +112,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.AheadFrames <= 0 {
 		c.AheadFrames = 256
+	}
+	if c.VectorPiece <= 0 {
+		c.VectorPiece = 4096
 	}
 	if c.CreditBytes == 0 {
 		c.CreditBytes = 1 << 20

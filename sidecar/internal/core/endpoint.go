@@ -48,6 +48,7 @@ type session struct {
 	silent   []uint64 // silent sends that the receiver has not taken over
 	holds    int      // frames, placements and remote operations that refer to its memory
 	left     bool     // detached or dead: no completions any more
+	reading  bool     // a collective of it is, and takes its vectors
 	now      int64    // of the descriptor that is being taken
 }
 

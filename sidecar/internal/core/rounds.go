@@ -153,6 +153,10 @@ func (c *Core) runLocals(budget int64) (pieces int) {
 			c.locals.pass(false)
 			continue
 		}
+		if st.reading != nil {
+			budget -= c.takeTurn(id, st)
+			continue
+		}
 		left := c.runLocal(st, localPiece)
 		budget -= max(localPiece-max(left, 0), localLeast)
 		if left == 0 {
@@ -270,6 +274,9 @@ func (c *Core) endColl(id uint64, status shm.Status) {
 		open = nil
 	}
 	c.spareVectors(st)
+	if st.reading != nil {
+		c.sessions[o.session].reading = false
+	}
 	st.plan = nil // the table keeps its places
 	c.colls.release(id)
 	for _, x := range open {

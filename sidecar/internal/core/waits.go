@@ -142,8 +142,12 @@ func (c *Core) waitOf(q request) (w Wait, ok bool) {
 func (c *Core) waitOfColl(st *collective) Wait {
 	w := Wait{
 		Kind: WaitColl, Op: uint8(st.kind), Peer: shm.AnySource, Context: st.comm.context, Bytes: st.bytes,
-		Round: st.round + 1, Rounds: st.plan.Rounds(), Group: st.comm.size, Number: st.seq,
+		Round: st.round + 1, Group: st.comm.size, Number: st.seq,
 	}
+	if st.plan == nil { // its vectors are being taken
+		return w
+	}
+	w.Rounds = st.plan.Rounds()
 	for _, x := range st.open {
 		peer := shm.AnySource
 		if x.send {

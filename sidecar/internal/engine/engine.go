@@ -246,6 +246,9 @@ func (e *Engine) intake(a *attached) int {
 		if err := e.core.Submit(e.now, a.id, &e.d); err != nil {
 			e.expel(a, err)
 		}
+		if e.d.Op == shm.OpColl && e.core.Held(a.id) {
+			break // it takes its vectors first
+		}
 	}
 	if a.ended {
 		a.last -= n

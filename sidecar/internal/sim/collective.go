@@ -48,15 +48,41 @@ func (c *collective) blocks(ranks int) (in, out int) {
 	panic("unknown collective")
 }
 
+// vectors is how many vectors the call has: half of the alltoalls are told their
+// counts and places one by one.
+func (c *collective) vectors() int {
+	if c.kind == shm.CollAlltoall && c.salt%2 == 1 {
+		return 4
+	}
+	return 0
+}
+
+// putVectors writes counts and displacements of equal blocks, twice: of the input and
+// of the output.
+func (c *collective) putVectors(to []byte, ranks int) {
+	for i := range ranks {
+		for v := range 2 {
+			binary.LittleEndian.PutUint64(to[8*(2*v*ranks+i):], uint64(c.count))
+			binary.LittleEndian.PutUint64(to[8*((2*v+1)*ranks+i):], uint64(i*c.count))
+		}
+	}
+}
+
 func (c *collective) describe(a *app) shm.Descriptor {
-	in, out := c.blocks(len(a.w.podOf))
+	ranks := len(a.w.podOf)
+	in, out := c.blocks(ranks)
 	inBytes, outBytes := 8*c.count*in, 8*c.count*out
 	b := shm.CollBlock{
 		Kind: c.kind, Type: shm.TypeUint64, Op: shm.ReduceSum, Flags: shm.CollCommutative, Root: c.root,
 		Count: uint64(c.count), Elem: 8, InBytes: uint64(inBytes), OutBytes: uint64(outBytes),
 	}
-	b.ScratchBytes = shm.CollScratch[int](&b, int(a.rank), len(a.w.podOf), nil)
-	block := a.take(shm.CollBlockBytes)
+	b.ScratchBytes = shm.CollScratch[int](&b, int(a.rank), ranks, nil)
+	bytes := shm.CollBlockBytes + 8*c.vectors()*ranks
+	block := a.take(bytes)
+	if c.vectors() > 0 {
+		b.Kind, b.Vectors, b.Count = shm.CollAlltoallv, 4, 0
+		c.putVectors(a.arena[block+shm.CollBlockBytes:], ranks)
+	}
 	from := a.take(inBytes)
 	c.out = a.take(outBytes)
 	b.In, b.Out, b.Scratch = uint64(from), uint64(c.out), uint64(a.take(int(b.ScratchBytes)))
@@ -70,7 +96,7 @@ func (c *collective) describe(a *app) shm.Descriptor {
 	}
 	b.Encode(a.arena[block:])
 	d := shm.Descriptor{Op: shm.OpColl, Class: shm.ClassArena}
-	d.SetBody(uint64(block), shm.CollBlockBytes, 0, 0)
+	d.SetBody(uint64(block), uint64(bytes), 0, 0)
 	return d
 }
 

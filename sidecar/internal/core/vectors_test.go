@@ -1,0 +1,92 @@
+package core
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// vectored is a core with one rank of a large job, which has just called an
+// alltoallv: every count is 1 element of 8 bytes, for the rank itself.
+func vectored(t *testing.T) (*Core, *lone) {
+	t.Helper()
+	const ranks = 20_000
+	podOf := make([]int32, ranks)
+	for i := range podOf[1:] {
+		podOf[i+1] = 1
+	}
+	ports := &lone{regions: map[link.Region][]byte{}}
+	c, err := New(Config{Self: 0, PodOf: podOf, Pods: 2}, ports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	arena := link.Ref{Region: RegionFirst + 1, Len: 4 << 20}
+	if err := c.Attach(1, 0, 0, link.Ref{Region: RegionFirst, Len: 1 << 20}, arena); err != nil {
+		t.Fatal(err)
+	}
+	b := shm.CollBlock{Kind: shm.CollAlltoallv, Vectors: 4, Elem: 8, In: 3 << 20, InBytes: 8, Out: 3<<20 + 64, OutBytes: 8}
+	mem := ports.Bytes(arena)
+	b.Encode(mem)
+	for _, v := range []int{0, 2} { // counts; displacements are 0
+		binary.LittleEndian.PutUint64(mem[shm.CollBlockBytes+8*v*ranks:], 1)
+	}
+	d := &shm.Descriptor{Op: shm.OpColl, Req: 7, Class: shm.ClassArena}
+	d.SetBody(0, shm.CollBlockBytes+4*8*ranks, 0, 0)
+	if err := c.Submit(2, 0, d); err != nil {
+		t.Fatal(err)
+	}
+	return c, ports
+}
+
+// TestVectorsComeInPieces: a large job's counts are taken over several turns. The
+// rank's next descriptors wait, whoever asks is told of the collective, and it begins
+// with the numbers that were read.
+func TestVectorsComeInPieces(t *testing.T) {
+	c, _ := vectored(t)
+	before, turns := c.Effort(), 0
+	for ; c.Held(0); turns++ {
+		if w := c.WaitsOf(0); len(w.Oldest) != 1 || w.Oldest[0].Kind != WaitColl {
+			t.Fatalf("it waits for %+v", w.Oldest)
+		}
+		if !c.Pending() {
+			t.Fatal("vectors are left, and nobody is to go on")
+		}
+		c.Advance(3)
+		if n := c.Effort() - before; n > advanceBytes {
+			t.Fatalf("%d bytes in a turn", n)
+		}
+		before = c.Effort()
+	}
+	if turns < 5 {
+		t.Errorf("%d bytes taken in %d turns", 4*8*20_000, turns)
+	}
+	if m := c.sessions[0].comms[0]; m.seq != 1 {
+		t.Errorf("%d collectives have begun", m.seq)
+	}
+}
+
+// TestVectorsOfWhoLeaves: the application ends, or the job fails, while they are
+// taken. Nothing of the collective is left.
+func TestVectorsOfWhoLeaves(t *testing.T) {
+	for name, end := range map[string]func(c *Core){
+		"rank": func(c *Core) { c.Detach(4, 0, nil) },
+		"job":  func(c *Core) { c.failJob(&Failure{Rank: 1, Code: 1, Reason: "a test"}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := vectored(t)
+			c.Advance(3)
+			end(c)
+			for range 100 {
+				c.Advance(5)
+			}
+			if c.Held(0) || c.colls.used != 0 {
+				t.Errorf("held %v, %d collectives are left", c.Held(0), c.colls.used)
+			}
+			if s := c.sessions[0]; s != nil && s.holds != 0 {
+				t.Errorf("%d holds are left", s.holds)
+			}
+		})
+	}
+}
