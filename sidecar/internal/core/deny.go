@@ -32,10 +32,16 @@ func (c *Core) connectedDead(p *peer) {
 	c.touch(p)
 }
 
+// ackMost is more frames than any sidecar has sent: behind it there may be no
+// number left for an Abort.
+const ackMost = 1 << 62
+
 // deny takes a frame of a peer that is being denied: only what it acknowledges
 // counts.
 func (c *Core) deny(p *peer, h *wire.Header) {
 	switch {
+	case p.denial == 0 && h.Ack > ackMost:
+		c.endDenial(p)
 	case p.denial == 0:
 		c.dropOutbox(p) // emitted since its death, to nobody
 		p.out.restart(h.Ack)

@@ -129,3 +129,23 @@ func TestDeadPeerIsTold(t *testing.T) {
 		}
 	}
 }
+
+// TestDeniedPeerCountsToTheEnd: a dead peer that connects again and acknowledges
+// frames up to the last number there is leaves no number for an Abort, and is not
+// told. Its connection ends, and the sidecar goes on.
+func TestDeniedPeerCountsToTheEnd(t *testing.T) {
+	for _, ack := range []uint64{1 << 63, 1<<64 - 2, 1<<64 - 1} {
+		c, ports := met(t)
+		if alive(c, 0, 4*time.Second) {
+			t.Fatal("the silent peer lives")
+		}
+		now, ended := int64(5*time.Second), ports.disconnects
+		c.LinkUp(now, 1, link.Caps{})
+		hear(t, c, now, ack)
+		c.Flush(now, ports)
+		c.LinkDown(now, 1, link.ErrBroken)
+		if ports.disconnects != ended+1 || c.peers[1].state != peerDead {
+			t.Errorf("acknowledges %#x: %d connections ended, state %d", ack, ports.disconnects-ended, c.peers[1].state)
+		}
+	}
+}
