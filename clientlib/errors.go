@@ -70,6 +70,9 @@ func (s *Session) cause(status shm.Status, length uint64) error {
 	case shm.StatusAborted:
 		return s.withFailure(ErrAborted)
 	case shm.StatusNoMemory:
+		if length == 0 { // bounds of the contract (LAYOUT §5)
+			return fmt.Errorf("%w: the sidecar has as much of it open as it may", ErrNoMemory)
+		}
 		return fmt.Errorf("%w: the sidecar asks for %d bytes of scratch, more than this library counts; use the library and the sidecar of one version", ErrNoMemory, length)
 	case shm.StatusUnsupported:
 		return ErrUnsupported

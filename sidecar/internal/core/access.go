@@ -95,6 +95,12 @@ func (c *Core) feedAccess(p *peer, rank uint32) bool {
 // to wait.
 func (c *Core) stepAccess(p *peer, o *origin, id uint64) bool {
 	switch o.op {
+	case shm.OpFetch, shm.OpCas, shm.OpUnlock, shm.OpFlush:
+		if o.target != shm.AnySource && !p.mayAsk(o) {
+			return false
+		}
+	}
+	switch o.op {
 	case shm.OpPut:
 		return c.emitAccess(p, o, id, wire.Put, p.fragment)
 	case shm.OpAcc:
@@ -189,6 +195,7 @@ func (c *Core) emitAccess(p *peer, o *origin, id uint64, t wire.Type, fragment u
 // still to say there.
 func (c *Core) flushAll(o *origin, id uint64) {
 	o.emitted = true
+	c.effort += stepEffort * uint64(len(c.peers))
 	for i := range c.peers {
 		if p := &c.peers[i]; p.state != peerIdle && p.state != peerDead {
 			o.asked = append(o.asked, p.id)

@@ -44,6 +44,7 @@ type session struct {
 	arena    link.Ref
 	requests []request // by the client's request number
 	open     int       // requests in use
+	flushes  int       // flushes of all peers under way
 	comms    map[uint32]*comm
 	silent   []uint64 // silent sends that the receiver has not taken over
 	holds    int      // frames, placements and remote operations that refer to its memory

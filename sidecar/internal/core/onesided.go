@@ -35,6 +35,7 @@ type origin struct {
 	status  shm.Status
 	session bool // the session's memory is held
 	orphan  bool // a get whose session has ended, and that is being answered
+	asks    bool // it is counted among those that its peer has not answered (asks.go)
 }
 
 // submitOneSided starts an access, a flush or a lock (P§5.6).
@@ -59,6 +60,8 @@ func (c *Core) submitOneSided(s *session, d *shm.Descriptor) error {
 		c.hold(s.id)
 	}
 	switch {
+	case !c.mayWait(s, o):
+		c.endOrigin(id, shm.StatusNoMemory)
 	case all:
 		c.flushAll(o, id)
 	case c.peerOf(d.Peer).state == peerDead:
@@ -164,7 +167,7 @@ func (c *Core) endFetch(id uint64, o *origin, value []byte) {
 	d := shm.Descriptor{Op: shm.OpDone, Req: o.owner.req, Peer: o.target}
 	d.SetInline(value)
 	s := o.owner.session
-	c.origins.release(id)
+	c.releaseOrigin(id, o)
 	c.complete(s, &d)
 }
 
@@ -209,7 +212,7 @@ func (c *Core) forgetOrigin(id uint64, o *origin, p *peer) {
 	if o.op == shm.OpGet && o.emitted {
 		c.getEnded(p)
 	}
-	c.origins.release(id)
+	c.releaseOrigin(id, o)
 }
 
 // placeGot finds the place of a fragment that answers a Get.

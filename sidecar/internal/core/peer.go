@@ -56,6 +56,8 @@ type peer struct {
 	gets     int            // gets that it has not answered wholly
 	served   int            // its gets that are being answered, until it has acknowledged the last frame
 	locks    int            // locks that its ranks wait for
+	asks     int            // requests that it has not answered, and answers at once (asks.go)
+	waits    int            // locks that ranks of here wait for there
 	isDirty  bool
 	stuck    bool   // its link took nothing last time
 	timerAt  int64  // when it is looked at again; 0: no timer runs

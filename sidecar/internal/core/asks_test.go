@@ -1,0 +1,82 @@
+package core
+
+import (
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// TestAsksAreWithinThePeersBounds: whatever the ranks of a sidecar ask of a peer,
+// it never keeps so much of it that the sidecar breaks the protocol (P§6), and all
+// of it is done in the end.
+func TestAsksAreWithinThePeersBounds(t *testing.T) {
+	const ranks, each = 2, shm.MaxRequests - 1
+	for name, ask := range map[string]struct {
+		d      shm.Descriptor
+		kind   wire.Type
+		answer wire.Type
+		most   int
+		ends   bool // what is beyond the bound ends at once
+	}{
+		"fetches": {shm.Descriptor{Op: shm.OpFetch, Class: shm.ClassInline}, wire.Fetch, wire.Fetched, askWindow, false},
+		"flushes": {shm.Descriptor{Op: shm.OpFlush}, wire.Flush, wire.Flushed, askWindow, false},
+		"unlocks": {shm.Descriptor{Op: shm.OpUnlock}, wire.Unlock, wire.Flushed, askWindow, false},
+		"locks":   {shm.Descriptor{Op: shm.OpLock}, wire.Lock, wire.Locked, lockLimit, true},
+		"to all":  {shm.Descriptor{Op: shm.OpFlush, Peer: shm.AnySource}, wire.Flush, wire.Flushed, ranks * flushesOf, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := &crowd{lone: lone{regions: map[link.Region][]byte{}}, t: t, room: -1}
+			var err error
+			if x.core, err = New(Config{Self: 0, PodOf: []int32{0, 0, 1}, Pods: 2}, x); err != nil {
+				t.Fatal(err)
+			}
+			c, p := x.core, &x.core.peers[1]
+			c.LinkUp(1, 1, link.Caps{Name: "test"})
+			if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, Credit: p.granted}, nil); err != nil {
+				t.Fatal(err)
+			}
+			for rank := range uint32(ranks) {
+				if err := c.Attach(1, SessionID(rank), rank, link.Ref{}, link.Ref{}); err != nil {
+					t.Fatal(err)
+				}
+				for req := range uint32(each) {
+					d := ask.d
+					if d.Req, d.Context = req, 9; d.Peer == 0 {
+						d.Peer = ranks
+					}
+					x.submit(SessionID(rank), d)
+				}
+			}
+			early, answered := x.done, 0
+			if ask.ends != (early > 0) {
+				t.Errorf("%d requests end at once", early)
+			}
+			for x.done < ranks*each {
+				x.frames = x.frames[:0]
+				for c.Flush(2, x) {
+				}
+				var asked []wire.Header
+				for i := range x.frames {
+					if h := x.frames[i].Head; h.Type == ask.kind {
+						asked = append(asked, h)
+					}
+				}
+				if len(asked) > ask.most {
+					t.Fatalf("%d requests are not answered, want at most %d", len(asked), ask.most)
+				}
+				for _, h := range asked {
+					answered++
+					x.deliver(wire.Header{Type: ask.answer, A: h.A, Ack: h.Seq}, nil)
+				}
+				if len(asked) == 0 {
+					t.Fatalf("%d of %d requests have ended, and no more is asked", x.done, ranks*each)
+				}
+			}
+			if answered+early != ranks*each || p.asks != 0 || p.waits != 0 {
+				t.Errorf("%d asked and %d refused of %d; %d and %d are said to be open", answered, early, ranks*each, p.asks, p.waits)
+			}
+		})
+	}
+}
