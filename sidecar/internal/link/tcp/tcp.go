@@ -24,6 +24,7 @@ const (
 	vectorMax   = 256       // pieces of one writev
 	aheadMax    = 128 << 10 // bytes of large payloads that wait for the socket: what comes next waits behind them
 	pollBudget  = 256 << 10 // bytes read of one connection in one Poll
+	pollTotal   = 512 << 10 // and of all: with hundreds of busy peers a turn would take tens of milliseconds
 	directConns = 8         // up to so many connections are read without asking epoll
 	eagerMax    = 64 << 10
 
@@ -48,7 +49,9 @@ type Link struct {
 	waiting int  // connections whose output is stuck
 	broken  bool // some connection has an error that Poll has not told
 	events  [64]unix.EpollEvent
-	input   []byte // what a read brings
+	ready   []unix.EpollEvent // of events, those that the last Poll left for the next
+	turn    int               // of list, whose turn it is when all are read
+	input   []byte            // what a read brings
 	vec     [vectorMax]iovec
 	outputs []*outgoing // not in use
 	rests   [][]byte    // not in use
@@ -167,16 +170,10 @@ func (l *Link) Post(peer link.Peer, frames []*link.Frame) int {
 // reads nothing costs no attempt to write.
 func (l *Link) Poll(sink link.Sink) int {
 	work := 0
-	if len(l.list) > directConns || l.waiting > 0 {
-		work = l.pollReady(sink)
+	if enough := l.stats.BytesIn + pollTotal; len(l.list) > directConns || l.waiting > 0 {
+		work = l.pollReady(sink, enough)
 	} else {
-		for i := 0; i < len(l.list); i++ {
-			c := l.list[i]
-			work += c.read(sink)
-			if c.fd < 0 {
-				i--
-			}
-		}
+		work = l.pollAll(sink, enough)
 	}
 	if l.broken {
 		work += l.tellBroken(sink)
@@ -184,13 +181,38 @@ func (l *Link) Poll(sink link.Sink) int {
 	return work
 }
 
-func (l *Link) pollReady(sink link.Sink) int {
-	n, err := unix.EpollWait(l.epoll, l.events[:], 0)
-	if err != nil {
-		return 0 // EINTR: next turn
+// pollAll reads one connection after the other, from the one on whose turn it is,
+// until enough bytes have come.
+func (l *Link) pollAll(sink link.Sink, enough uint64) (work int) {
+	for range l.list { // as many as there were
+		if len(l.list) == 0 || l.stats.BytesIn >= enough {
+			break
+		}
+		l.turn %= len(l.list)
+		c := l.list[l.turn]
+		work += c.read(sink)
+		if c.fd >= 0 {
+			l.turn++
+		}
 	}
-	work := 0
-	for _, ev := range l.events[:max(n, 0)] {
+	return work
+}
+
+// pollReady does the same with those that epoll names. It is asked again when all
+// that it has named have had their turn: it would name the same ones first.
+func (l *Link) pollReady(sink link.Sink, enough uint64) (work int) {
+	if len(l.ready) == 0 {
+		n, err := unix.EpollWait(l.epoll, l.events[:], 0)
+		if err != nil {
+			return 0 // EINTR: next turn
+		}
+		l.ready = l.events[:max(n, 0)]
+	}
+	for ; len(l.ready) > 0; l.ready = l.ready[1:] {
+		if l.stats.BytesIn >= enough {
+			return work + 1
+		}
+		ev := l.ready[0]
 		c := l.conns[ev.Fd]
 		if c == nil {
 			continue
