@@ -195,6 +195,7 @@ type Core struct {
 	endings  []ending
 	orphans  int       // sends that have outlived their session
 	granting []*window // with more waiters to be granted a lock
+	windows  []*window // of all ranks of here
 	closing  []*window // gone, with waiters that are still to be told
 	parting  parting
 	polled   []uint64 // receives whose last byte tells of their end

@@ -28,6 +28,7 @@ type parting struct {
 	again    bool // somebody has left since the sweep began
 	table    int  // where the sweep is
 	at       uint32
+	locks    fifo[uint32] // ranks that have left, and may hold locks
 }
 
 // hasLeft reports that nothing of rank will come any more.
@@ -134,7 +135,10 @@ func (c *Core) markLeft(rank uint32) {
 	if c.parting.left == nil {
 		c.parting.left = make([]uint64, (len(c.cfg.PodOf)+63)/64)
 	}
-	c.parting.left[rank/64] |= 1 << (rank % 64)
+	if !c.hasLeft(rank) {
+		c.parting.left[rank/64] |= 1 << (rank % 64)
+		c.parting.locks.push(rank)
+	}
 	c.dropOffers(rank)
 	c.startSweep()
 }
@@ -146,6 +150,9 @@ func (c *Core) startSweep() {
 	}
 	c.parting.sweeping, c.parting.table, c.parting.at = true, 0, 0
 }
+
+// sweepsLocks is the last part of a sweep; those before it are tables.
+const sweepsLocks = 4
 
 // sweep ends what waits for somebody who has left: up to budget requests are
 // looked at. It returns what is left of the budget.
@@ -163,6 +170,12 @@ func (c *Core) sweep(budget int) int {
 			more = c.origins.span(x.at, n, c.sweepOrigin)
 		case 3:
 			more = c.probes.span(x.at, n, c.sweepProbe)
+		case sweepsLocks:
+			if budget = c.sweepLocks(budget); x.locks.len() > 0 {
+				return 0
+			}
+			x.table, x.at, x.sweeping, x.again = 0, 0, x.again, false
+			continue
 		}
 		x.at += n
 		budget -= int(n)
@@ -170,12 +183,6 @@ func (c *Core) sweep(budget int) int {
 			continue
 		}
 		x.table, x.at = x.table+1, 0
-		if x.table < 4 {
-			continue
-		}
-		c.sweepLocks()
-		x.table, x.sweeping = 0, x.again
-		x.again = false
 	}
 	return budget
 }
@@ -248,17 +255,25 @@ func (c *Core) sweepProbe(id uint64, p *probe) {
 	}
 }
 
-// sweepLocks ends the locks of ranks that have left without unlocking.
-func (c *Core) sweepLocks() {
-	for _, e := range c.hosted {
-		for _, w := range e.wins {
-			for rank := range w.holders {
-				if c.hasLeft(rank) {
-					delete(w.holders, rank)
-					w.exclusive = false
-				}
-			}
-			c.grantLocks(w)
+// sweepLocks ends the locks of ranks that have left without unlocking, of up to
+// budget windows, and returns what is left of the budget.
+func (c *Core) sweepLocks(budget int) int {
+	x := &c.parting
+	for x.locks.len() > 0 && budget > 0 {
+		if int(x.at) >= len(c.windows) {
+			x.locks.pop()
+			x.at = 0
+			continue
 		}
+		w := c.windows[x.at]
+		x.at++
+		budget--
+		rank := *x.locks.first()
+		if w.holders[rank] > 0 {
+			delete(w.holders, rank)
+			w.exclusive = false
+		}
+		c.grantLocks(w) // the first who waits may be the one that has left
 	}
+	return budget
 }

@@ -77,6 +77,14 @@ func (c *Core) onUnlock(p *peer, h *wire.Header) {
 // in steps (Advance).
 func (c *Core) closeWindow(w *window) {
 	w.closed = true
+	last := len(c.windows) - 1
+	c.windows[w.place] = c.windows[last]
+	c.windows[w.place].place = w.place
+	c.windows[last] = nil
+	c.windows = c.windows[:last]
+	if x := &c.parting; x.table == sweepsLocks {
+		x.at = min(x.at, uint32(w.place)) // where there is one now that the sweep may not have seen
+	}
 	if w.waiting.len() > 0 {
 		c.closing = append(c.closing, w)
 	}

@@ -20,6 +20,7 @@ type window struct {
 	exclusive bool
 	waiting   fifo[lockWaiter]
 	closed    bool // gone: nobody gets its lock any more
+	place     int  // in Core.windows
 }
 
 // Bounds of what applications and peers may have open.
@@ -54,7 +55,8 @@ func (c *Core) submitWin(s *session, d *shm.Descriptor) error {
 	if e.wins == nil {
 		e.wins = map[uint32]*window{}
 	}
-	e.wins[d.Context] = &window{session: s, mem: mem, errors: map[uint32]shm.Status{}, holders: map[uint32]int{}}
+	w := &window{session: s, mem: mem, errors: map[uint32]shm.Status{}, holders: map[uint32]int{}, place: len(c.windows)}
+	e.wins[d.Context], c.windows = w, append(c.windows, w)
 	c.finish(s.id, d.Req, shm.StatusOK)
 	return nil
 }
