@@ -144,6 +144,37 @@ func (r *RingBody) Decode(b []byte) error {
 	return nil
 }
 
+// ExposedBody is the payload of Exposed (§5.6): where a window lies.
+type ExposedBody struct {
+	Key  uint64 // 0: it is reached by frames
+	Addr uint64 // of its first byte
+	Len  uint64 // bytes
+}
+
+// ExposedBytes is the size of an ExposedBody.
+const ExposedBytes = 24
+
+// Encode writes x to b.
+func (x *ExposedBody) Encode(b []byte) int {
+	_ = b[ExposedBytes-1]
+	for i, v := range [3]uint64{x.Key, x.Addr, x.Len} {
+		binary.LittleEndian.PutUint64(b[8*i:], v)
+	}
+	return ExposedBytes
+}
+
+// Decode reads x from b.
+func (x *ExposedBody) Decode(b []byte) error {
+	if len(b) != ExposedBytes {
+		return fmt.Errorf("%w: exposed body of %d bytes", ErrMalformed, len(b))
+	}
+	x.Key, x.Addr, x.Len = binary.LittleEndian.Uint64(b[0:]), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
+	if x.Len > math.MaxUint64-x.Addr {
+		return fmt.Errorf("%w: a window of %d bytes at %#x", ErrMalformed, x.Len, x.Addr)
+	}
+	return nil
+}
+
 // TailBytes is the size of the word behind a frame in a ring's slot: the number
 // of the frame among those of the ring, from 1.
 const TailBytes = 8

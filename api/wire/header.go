@@ -67,7 +67,11 @@ const (
 	Taken     Type = 29 // A: receiver's request: a write that it was ready for is under way
 	Withdraw  Type = 30 // A: receiver's request: it would be ready no more
 	Withdrawn Type = 31 // A: receiver's request; B: 1 it is not written to, 0 it is
-	typeMax   Type = 31
+	Expose    Type = 32 // A: origin's number for the window Context of Dst, which it would reach remotely
+	Exposed   Type = 33 // A: origin's number, B: 1 there is no such window, Tag: target's number; payload: ExposedBody
+	Conceal   Type = 34 // A: origin's number, B: target's: the window has ended
+	Concealed Type = 35 // A: target's number: nothing reaches for it any more
+	typeMax   Type = 35
 )
 
 func (t Type) String() string {
@@ -78,6 +82,7 @@ func (t Type) String() string {
 		"", "ack", "heartbeat", "eager", "matched", "rts", "pull", "data", "fin", "written",
 		"retract", "retracted", "put", "get", "got", "acc", "fetch", "fetched", "lock", "locked", "unlock",
 		"flush", "flushed", "abort", "bye", "ready", "ring", "ended", "left", "taken", "withdraw", "withdrawn",
+		"expose", "exposed", "conceal", "concealed",
 	}[t]
 }
 
@@ -95,7 +100,7 @@ const (
 // bare reports that frames of a type have no payload (§4).
 func (t Type) bare() bool {
 	switch t {
-	case Eager, RTS, Pull, Data, Put, Got, Acc, Fetch, Fetched, Abort, Ready, Ring:
+	case Eager, RTS, Pull, Data, Put, Got, Acc, Fetch, Fetched, Abort, Ready, Ring, Exposed:
 		return false
 	}
 	return true

@@ -76,6 +76,27 @@ func TestGoldenBodies(t *testing.T) {
 	}
 }
 
+func TestGoldenExposed(t *testing.T) {
+	x := ExposedBody{Key: 0x0102030405060708, Addr: 0x1112131415161718, Len: 0x2122232425262728}
+	b := make([]byte, ExposedBytes)
+	if n := x.Encode(b); n != ExposedBytes {
+		t.Errorf("an Exposed body of %d bytes", n)
+	}
+	golden.Compare(t, "exposed", b)
+	var got ExposedBody
+	if err := got.Decode(b); err != nil || got != x {
+		t.Errorf("%+v became %+v: %v", x, got, err)
+	}
+	x.Addr = ^uint64(8)
+	x.Encode(b)
+	if err := got.Decode(b); !errors.Is(err, ErrMalformed) {
+		t.Error("a window beyond the end of memory:", err)
+	}
+	if err := got.Decode(b[:8]); !errors.Is(err, ErrMalformed) {
+		t.Error("half a body:", err)
+	}
+}
+
 // TestNoRing: offers that nobody can write to.
 func TestNoRing(t *testing.T) {
 	for _, ring := range []RingBody{
@@ -106,7 +127,7 @@ func TestMalformed(t *testing.T) {
 		"fin with a payload of 274960 bytes":           func(b *[HeaderBytes]byte) { b[1] = byte(Fin) },
 		"left with a payload of 274960 bytes":          func(b *[HeaderBytes]byte) { b[1] = byte(Left) },
 		"withdrawn with a payload of 274960 bytes":     func(b *[HeaderBytes]byte) { b[1] = byte(Withdrawn) },
-		"type(32)":                                     func(b *[HeaderBytes]byte) { b[1] = 32 },
+		"type(36)":                                     func(b *[HeaderBytes]byte) { b[1] = 36 },
 		"data":                                         func(b *[HeaderBytes]byte) { b[3] = 1 },
 		"payload of 1048577 bytes":                     func(b *[HeaderBytes]byte) { b[4], b[5], b[6], b[7] = 1, 0, 0x10, 0 },
 		"data with sequence number 0":                  func(b *[HeaderBytes]byte) { clear(b[8:16]) },
