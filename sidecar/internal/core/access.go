@@ -34,6 +34,17 @@ func (c *Core) access(p *peer, o *origin, id uint64) {
 	c.reach(p)
 }
 
+// accessFirst starts an operation before what its rank has queued since.
+func (c *Core) accessFirst(p *peer, o *origin, id uint64) {
+	q := p.accessesOf(o.rank)
+	if q == nil {
+		c.access(p, o, id)
+		return
+	}
+	q.ids.unshift(id)
+	c.touch(p)
+}
+
 // ahead reports that as much waits for the link to p as is useful.
 func (p *peer) ahead() bool {
 	return p.out.queued >= p.most || p.out.unpostedFrames() >= framesAhead
@@ -49,9 +60,11 @@ func (p *peer) accessesOf(rank uint32) *accessQueue {
 }
 
 func (c *Core) newAccesses(p *peer, rank uint32) *accessQueue {
-	q := &accessQueue{}
+	var q *accessQueue
 	if n := len(c.spareAccesses); n > 0 {
 		q, c.spareAccesses = c.spareAccesses[n-1], c.spareAccesses[:n-1]
+	} else {
+		q = new(accessQueue)
 	}
 	q.rank = rank
 	p.accesses = append(p.accesses, q)
@@ -95,11 +108,29 @@ func (c *Core) feedAccess(p *peer, rank uint32) bool {
 // to wait.
 func (c *Core) stepAccess(p *peer, o *origin, id uint64) bool {
 	switch o.op {
-	case shm.OpFetch, shm.OpCas, shm.OpUnlock, shm.OpFlush:
+	case shm.OpPut, shm.OpGet:
+		switch c.reachFor(p, o, id) {
+		case reachStarted:
+			return true
+		case reachFull:
+			return false
+		}
+	case shm.OpFlush, shm.OpUnlock:
+		if c.underWay(p, o.rank) > 0 {
+			return false // reachEnded goes on
+		}
+		fallthrough
+	case shm.OpFetch, shm.OpCas:
 		if o.target != shm.AnySource && !p.mayAsk(o) {
 			return false
 		}
 	}
+	return c.sayAccess(p, o, id)
+}
+
+// sayAccess emits the next frame of an operation; false: it has more, or has to
+// wait.
+func (c *Core) sayAccess(p *peer, o *origin, id uint64) bool {
 	switch o.op {
 	case shm.OpPut:
 		return c.emitAccess(p, o, id, wire.Put, p.fragment)
@@ -116,11 +147,16 @@ func (c *Core) stepAccess(p *peer, o *origin, id uint64) bool {
 	case shm.OpUnlock:
 		c.emitRequest(p, o, id, wire.Unlock)
 	case shm.OpFlush:
+		if o.target != shm.AnySource && c.quiet(p, o) {
+			c.endOrigin(id, shm.StatusOK)
+			return true
+		}
 		h := c.emitRequest(p, o, id, wire.Flush)
 		if o.target == shm.AnySource {
 			h.Dst, h.Tag = c.firstRank(p), 1
 			return true // counted by flushAll
 		}
+		o.sent = p.out.last // up to here it is flushed when the answer has come
 	}
 	o.emitted, o.waits = true, 1
 	return true
@@ -128,6 +164,9 @@ func (c *Core) stepAccess(p *peer, o *origin, id uint64) bool {
 
 // emitRequest emits a frame with o's operand, if it has one.
 func (c *Core) emitRequest(p *peer, o *origin, id uint64, t wire.Type) *wire.Header {
+	if o.op != shm.OpFlush {
+		c.spoke(p, o)
+	}
 	f, _ := c.emit(p, t)
 	h := &f.Head
 	h.Context, h.Src, h.Dst, h.A = o.context, o.rank, o.target, id
@@ -167,6 +206,7 @@ func (c *Core) emitAccess(p *peer, o *origin, id uint64, t wire.Type, fragment u
 		c.endOrigin(id, shm.StatusOK)
 		return true
 	}
+	c.spoke(p, o)
 	n := min(fragment, o.total-o.sent)
 	f, a := c.emit(p, t)
 	h := &f.Head

@@ -46,6 +46,9 @@ type Ports interface {
 // Remote is the part of Ports that serves links with remote memory access.
 type Remote interface {
 	Register(peer link.Peer, ref link.Ref) (link.Key, error)
+	// Expose is Register for a window: its registration is shared with no other
+	// memory, so that nothing but Deregister ends it.
+	Expose(peer link.Peer, ref link.Ref) (link.Key, error)
 	// Deregister ends a registration at once: its operation has ended early.
 	Deregister(peer link.Peer, key link.Key)
 	// Release ends the use of a registration whose operation has ended in order:
@@ -171,6 +174,8 @@ type Core struct {
 	colls        table[collective]
 	remotes      table[remoteOp]
 	origins      table[origin]
+	views        table[view]    // windows of peers
+	exposures    table[exposed] // windows here that peers reach
 
 	pool    pool // unexpected messages
 	copies  pool // eager messages copied out of arenas, until acknowledged
@@ -255,6 +260,7 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	for r, p := range cfg.PodOf {
 		if link.Peer(p) == cfg.Self {
 			e := newEndpoint(uint32(r), cfg.Seed)
+			e.index = len(c.hosted)
 			c.endpoints[r] = e
 			c.hosted = append(c.hosted, e)
 		}

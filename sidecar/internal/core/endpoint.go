@@ -12,6 +12,7 @@ import (
 // that messages may arrive before the application attaches.
 type endpoint struct {
 	rank    uint32
+	index   int          // among the ranks of this sidecar
 	queue   *match.Queue // point-to-point
 	colls   *match.Queue // collectives: a space of its own
 	session *session     // nil: nobody is attached

@@ -22,6 +22,16 @@ func (q *fifo[E]) push(e E) {
 	q.list = append(q.list, e)
 }
 
+// unshift puts e before all others.
+func (q *fifo[E]) unshift(e E) {
+	if q.next == 0 {
+		q.list = slices.Insert(q.list, 0, e)
+		return
+	}
+	q.next--
+	q.list[q.next] = e
+}
+
 // pop takes the oldest. Preconditions: q is not empty.
 func (q *fifo[E]) pop() E {
 	e := q.list[q.next]

@@ -32,10 +32,11 @@ type keyed struct {
 
 type duoPort struct {
 	lone
-	duo   *duo
-	self  int
-	ended []shm.Descriptor
-	later []func()
+	duo    *duo
+	self   int
+	ended  []shm.Descriptor
+	later  []func()
+	refuse int // remote operations that fail
 }
 
 // Bytes gives the pool of two pods its room.
@@ -47,6 +48,10 @@ func (p *duoPort) Bytes(r link.Ref) []byte {
 }
 
 func (p *duoPort) Complete(_ SessionID, d *shm.Descriptor) { p.ended = append(p.ended, *d) }
+
+func (p *duoPort) Expose(peer link.Peer, ref link.Ref) (link.Key, error) {
+	return p.Register(peer, ref)
+}
 
 func (p *duoPort) Register(_ link.Peer, ref link.Ref) (link.Key, error) {
 	p.duo.made++
@@ -76,7 +81,12 @@ func (p *duoPort) start(token uint64, mine link.Ref, theirs link.Key, notify uin
 			d.cores[p.self].RemoteDone(d.now, link.Peer(peer), token, link.ErrKey)
 			return
 		}
-		move(p.Bytes(mine), k.port.Bytes(k.ref)[:mine.Len])
+		if p.refuse > 0 {
+			p.refuse--
+			d.cores[p.self].RemoteDone(d.now, link.Peer(peer), token, link.ErrBroken)
+			return
+		}
+		move(p.Bytes(mine), k.port.Bytes(k.ref)[theirs.Addr:][:mine.Len])
 		if notify != 0 {
 			if err := d.cores[peer].RemoteWritten(d.now, link.Peer(p.self), notify); err != nil {
 				d.t.Error(err)

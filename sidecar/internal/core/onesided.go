@@ -34,6 +34,7 @@ type origin struct {
 	asked   []link.Peer // of a flush of every peer, those that have not answered
 	status  shm.Status
 	session bool // the session's memory is held
+	framed  bool // not remotely, though the window may be reached so
 	orphan  bool // a get whose session has ended, and that is being answered
 	asks    bool // it is counted among those that its peer has not answered (asks.go)
 }
@@ -142,6 +143,9 @@ func (c *Core) onAnswer(p *peer, h *wire.Header, payload []byte) error {
 		}
 		if o.status == shm.StatusOK {
 			o.status = shm.Status(h.B)
+		}
+		if o.op == shm.OpFlush {
+			c.flushed(p, o)
 		}
 	}
 	c.originStep(h.A, o)

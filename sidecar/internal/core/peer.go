@@ -53,6 +53,7 @@ type peer struct {
 	most     uint64         // bytes of them that may wait for the link
 	streams  rota           // large transfers with frames still to be emitted
 	accesses []*accessQueue // one-sided operations that wait for their turn there
+	views    views          // windows of its ranks that are reached remotely
 	gets     int            // gets that it has not answered wholly
 	served   int            // its gets that are being answered, until it has acknowledged the last frame
 	locks    int            // locks that its ranks wait for
@@ -207,6 +208,7 @@ func (c *Core) LinkDown(now int64, id link.Peer, err error) {
 	}
 	if p.parted() && c.orphans == 0 {
 		p.state, p.downAt = peerIdle, 0
+		c.leaveExposures(p)
 		if p.bye {
 			c.startSweep() // does it owe anything?
 		}

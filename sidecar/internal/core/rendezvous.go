@@ -409,6 +409,8 @@ func (c *Core) RemoteDone(now int64, id link.Peer, token uint64, err error) {
 		c.writeDone(p, &done, err)
 	case remoteOffered:
 		c.putDone(p, token, &done, err)
+	case remoteAccess:
+		c.reachEnded(p, &done, err)
 	}
 	c.unhold(done.session)
 }
@@ -419,8 +421,8 @@ type remoteOp struct {
 	kind     remoteKind
 	session  SessionID
 	id       uint64
-	other    uint64 // the peer's request
-	rank     uint32 // of the peer, that receives
+	other    uint64 // the peer's request; of an access its view
+	rank     uint32 // of the peer, that receives; of an access the one that has started it
 	refuse   bool   // the receive has ended early, and its sender is still to be told
 	collides bool   // the receiver cannot see the end of the message
 }
@@ -432,6 +434,7 @@ const (
 	remotePut                       // write of a message that was asked for
 	remoteRing                      // small frame
 	remoteOffered                   // write of a message to a receive that was offered
+	remoteAccess                    // put or get of a window
 )
 
 // remote registers a remote operation and returns its token.

@@ -46,6 +46,8 @@ func (l *lone) Deregister(link.Peer, link.Key)                           { l.key
 func (l *lone) Release(link.Peer, link.Key)                              { l.keys--; l.inOrder++ }
 func (l *lone) Read(link.Peer, uint64, link.Ref, link.Key) error         { return errors.New("no reads") }
 
+func (l *lone) Expose(peer link.Peer, ref link.Ref) (link.Key, error) { return l.Register(peer, ref) }
+
 func (l *lone) Register(link.Peer, link.Ref) (link.Key, error) {
 	l.keys++
 	return link.Key{Key: uint64(l.keys)}, nil

@@ -26,12 +26,14 @@ type Stats struct {
 	Eager, Get, Put, Stream, OneSided, Collective Traffic // by protocol; rendezvous at the side that moves the data
 
 	FramesIn, FramesOut  uint64
-	RingFrames           uint64 // of FramesOut, those that went by remote write
-	Offers, Offered      uint64 // receives offered to their senders, messages written to such
-	Collisions           uint64 // of them, those whose end the receiver had to be told
-	Expected, Unexpected uint64 // arrivals that found a receive, receives that found a message
-	CreditStalls         uint64 // eager messages that had to go by rendezvous
-	Unregistered         uint64 // registrations refused
+	RingFrames           uint64  // of FramesOut, those that went by remote write
+	Offers, Offered      uint64  // receives offered to their senders, messages written to such
+	Collisions           uint64  // of them, those whose end the receiver had to be told
+	RemotePut, RemoteGet Traffic // accesses to windows by remote operation, at the side that has started them
+	Exposed              uint64  // windows that were registered for peers
+	Expected, Unexpected uint64  // arrivals that found a receive, receives that found a message
+	CreditStalls         uint64  // eager messages that had to go by rendezvous
+	Unregistered         uint64  // registrations refused
 	RemoteErrors         uint64
 	Breaks, Reconnects   uint64
 	Sizes                [40]uint64 // messages sent by size: index is the number of bits of the length

@@ -19,8 +19,9 @@ type window struct {
 	holders   map[uint32]int
 	exclusive bool
 	waiting   fifo[lockWaiter]
-	closed    bool // gone: nobody gets its lock any more
-	place     int  // in Core.windows
+	closed    bool   // gone: nobody gets its lock any more
+	place     int    // in Core.windows
+	exposed   uint64 // 0: no peer has asked for it
 }
 
 // Bounds of what applications and peers may have open.
@@ -71,7 +72,9 @@ func (c *Core) submitWinFree(s *session, d *shm.Descriptor) error {
 	}
 	delete(s.endpoint.wins, d.Context)
 	c.closeWindow(w)
-	c.finish(s.id, d.Req, shm.StatusOK)
+	if !c.conceal(w, d.Req+1) {
+		c.finish(s.id, d.Req, shm.StatusOK)
+	}
 	return nil
 }
 
@@ -136,6 +139,14 @@ func (c *Core) onOneSided(p *peer, h *wire.Header, payload []byte) error {
 	switch h.Type {
 	case wire.Fetched, wire.Locked, wire.Flushed:
 		return c.onAnswer(p, h, payload)
+	case wire.Expose:
+		return c.onExpose(p, h)
+	case wire.Exposed:
+		return c.onExposed(p, h, payload)
+	case wire.Conceal:
+		return c.onConceal(p, h)
+	case wire.Concealed:
+		return c.onConcealed(p, h)
 	}
 	if _, err := c.hostedBy(p, h); err != nil {
 		return err

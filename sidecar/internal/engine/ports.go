@@ -133,6 +133,14 @@ func (e *Engine) Register(peer link.Peer, ref link.Ref) (link.Key, error) {
 	return e.remote(peer).Register(ref)
 }
 
+// Expose registers a window.
+func (e *Engine) Expose(peer link.Peer, ref link.Ref) (link.Key, error) {
+	if x, ok := e.linkTo(peer).(Exposer); ok {
+		return x.Expose(ref)
+	}
+	return e.Register(peer, ref)
+}
+
 // Deregister ends a registration.
 func (e *Engine) Deregister(peer link.Peer, key link.Key) { e.remote(peer).Deregister(key) }
 

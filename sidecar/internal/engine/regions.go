@@ -18,6 +18,12 @@ type Keeper interface {
 // in order for the next one. Others deregister it.
 type Releaser interface{ Release(link.Key) }
 
+// Exposer is a link.Remote that registers windows apart from what it shares and
+// keeps. Others register them.
+type Exposer interface {
+	Expose(ref link.Ref) (link.Key, error)
+}
+
 // Holder is a Keeper that keeps registrations beyond the operations that they were
 // made for (package gather). It is told of each session's memory before anything of
 // it can be sent.

@@ -40,6 +40,10 @@ func (r *Remote) Register(ref link.Ref) (link.Key, error) {
 	return r.Remote.Register(ref)
 }
 
+// Expose registers ref apart from the cache: it is shared with nothing, and ends
+// with Deregister alone (engine.Exposer).
+func (r *Remote) Expose(ref link.Ref) (link.Key, error) { return r.Remote.Register(ref) }
+
 // Deregister ends a registration at once, whoever shares it: its operation has ended
 // early.
 func (r *Remote) Deregister(k link.Key) {

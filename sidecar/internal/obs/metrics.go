@@ -125,6 +125,6 @@ func Protocols(s *core.Stats) []Protocol {
 	row := func(name string, t core.Traffic) Protocol { return Protocol{name, t.Messages, t.Bytes} }
 	return []Protocol{
 		row("eager", s.Eager), row("rendezvous get", s.Get), row("rendezvous put", s.Put), row("rendezvous stream", s.Stream),
-		row("one-sided", s.OneSided), row("collective", s.Collective),
+		row("one-sided", s.OneSided), row("remote put", s.RemotePut), row("remote get", s.RemoteGet), row("collective", s.Collective),
 	}
 }

@@ -113,9 +113,9 @@ func TestMetrics(t *testing.T) {
 	}
 	want := map[string]float64{
 		"messages_total eager": 3, "messages_total rendezvous_get": 1, "messages_total rendezvous_put": 0,
-		"messages_total rendezvous_stream": 0, "messages_total one-sided": 0, "messages_total collective": 0,
+		"messages_total rendezvous_stream": 0, "messages_total one-sided": 0, "messages_total remote_put": 0, "messages_total remote_get": 0, "messages_total collective": 0,
 		"message_bytes_total eager": 300, "message_bytes_total rendezvous_get": 1 << 20, "message_bytes_total rendezvous_put": 0,
-		"message_bytes_total rendezvous_stream": 0, "message_bytes_total one-sided": 0, "message_bytes_total collective": 0,
+		"message_bytes_total rendezvous_stream": 0, "message_bytes_total one-sided": 0, "message_bytes_total remote_put": 0, "message_bytes_total remote_get": 0, "message_bytes_total collective": 0,
 		"frames_total in": 21, "frames_total out": 22, "link_bytes_total in": 15, "link_bytes_total out": 16,
 		"matches_total expected": 23, "matches_total unexpected": 24, "unexpected_bytes": 25, "unexpected_bytes_peak": 26,
 		"requests_open send": 27, "requests_open receive": 28, "requests_open unexpected": 29,

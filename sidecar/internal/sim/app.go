@@ -35,6 +35,8 @@ type app struct {
 	failed   bool
 	dead     bool             // its process was killed, has attacked, or has left early
 	deserts  float64          // when it leaves, in good order and in the middle; 0: never
+	rude     int              // where its rude window is
+	freed    bool             // and that it is not any more
 	bulk     int              // of a fair job: where the busy rank's memory is
 	seen     int              // of a reduction there, bytes that were there before the last turn
 	assault  []shm.Descriptor // of an attack, those that are still to be submitted

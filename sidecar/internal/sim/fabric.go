@@ -21,6 +21,7 @@ type network struct {
 	lines  map[[2]link.Peer]*line
 	caps   link.Caps
 	calm   bool   // no faults but those that are asked for
+	rude   bool   // windows are changed while they are read
 	deadly bool   // somebody dies, and takes back memory that others reach for
 	fault  string // what a link saw that no correct core does
 }
@@ -225,7 +226,7 @@ func (p *port) Poll(sink link.Sink) int {
 const placeMin = 2 << 10
 
 func (p *port) deliver(sink link.Sink, peer link.Peer, x *packet) error {
-	if !bytes.Equal(x.payload, x.was) {
+	if !bytes.Equal(x.payload, x.was) && !(p.net.rude && x.head.Type == wire.Got) {
 		p.net.fault = fmt.Sprintf("payload of %v frame %d from pod %d changed before it was acknowledged", x.head.Type, x.head.Seq, peer)
 	}
 	if len(x.was) < placeMin {

@@ -24,6 +24,9 @@ func (w *world) plan() {
 		if w.rng.IntN(2) == 0 {
 			w.planWindow()
 			w.leaving = nil // a window is reached into without its rank's doing
+			if w.rng.IntN(3) == 0 {
+				w.planRude()
+			}
 		}
 		w.planCollectives()
 	}

@@ -8,20 +8,24 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// windowNumber names the one window of a job. Each rank's part is a counter and
-// then a slot for every rank, to which only that one writes.
+// windowNumber names the one window of a job. Each rank's part is a counter, then a
+// slot for every rank, to which only that one writes, and a ledger that ranks change
+// under its lock.
 const (
 	windowNumber = 9
 	counterBytes = 64
 	slotBytes    = 32 << 10
+	ledgerBytes  = 128
 )
 
 // exposed is what a rank's part of the window must be in the end.
 type exposed struct {
 	at    int // in the arena
+	freed bool
 	want  []byte
 	count uint64
-	used  []int // bytes of each slot that are taken
+	turns uint64 // at the ledger
+	used  []int  // bytes of each slot that are taken
 }
 
 // rma is an operation on the window.
@@ -32,6 +36,8 @@ type rma struct {
 	addr   int
 	data   []byte // what is put, or must be got
 	add    uint64
+	before *rma // of a put to the ledger, what was got of it
+	ledger bool
 }
 
 func (x *rma) describe(a *app) shm.Descriptor {
@@ -43,6 +49,9 @@ func (x *rma) describe(a *app) shm.Descriptor {
 		d.SetBody(uint64(w.at), uint64(len(w.want)), 0, 0)
 	case shm.OpPut, shm.OpGet:
 		x.addr = a.take(x.n)
+		if x.before != nil {
+			x.data = entryAfter(a.arena[x.before.addr:][:ledgerBytes])
+		}
 		if x.op == shm.OpPut {
 			copy(a.arena[x.addr:], x.data)
 		}
@@ -52,10 +61,22 @@ func (x *rma) describe(a *app) shm.Descriptor {
 		binary.LittleEndian.PutUint64(a.arena[x.addr:], x.add)
 		d.Tag = uint64(shm.TypeUint64)<<8 | uint64(shm.ReduceSum)
 		d.SetBody(uint64(x.addr), 8, 0, 0)
-	default: // flush and free name no memory
+	default: // others name no memory
 		d.Class = 0
+		if x.op == shm.OpLock {
+			d.Flags = shm.FlagExclusive
+		}
 	}
 	return d
+}
+
+// entryAfter is what follows an entry of the ledger: one more, in every word.
+func entryAfter(entry []byte) []byte {
+	next := make([]byte, len(entry))
+	for i := 0; i < len(entry); i += 8 {
+		binary.LittleEndian.PutUint64(next[i:], binary.LittleEndian.Uint64(entry[i:])+1)
+	}
+	return next
 }
 
 func (x *rma) ended(a *app, d *shm.Descriptor) error {
@@ -64,11 +85,24 @@ func (x *rma) ended(a *app, d *shm.Descriptor) error {
 	}
 	switch x.op {
 	case shm.OpGet:
+		if x.ledger {
+			entry := a.arena[x.addr:][:x.n]
+			if !bytes.Equal(entry[8:], entry[:x.n-8]) {
+				return fmt.Errorf("rank %d found the ledger of rank %d half written: %x", a.rank, x.target, entry)
+			}
+			return nil
+		}
 		if !bytes.Equal(a.arena[x.addr:x.addr+x.n], x.data) {
 			return fmt.Errorf("%d bytes got from rank %d at %d are not those that were put", x.n, x.target, x.off)
 		}
 	case shm.OpPut:
 		fillByte(a.arena[x.addr:x.addr+x.n], 0xee) // the memory is the application's again
+	case shm.OpWinFree:
+		err := a.compareWindow()
+		part := a.w.parts[a.rank]
+		part.freed = true
+		fillByte(a.arena[part.at:part.at+len(part.want)], 0xee) // and so is the window's
+		return err
 	}
 	return nil
 }
@@ -78,13 +112,16 @@ func (x *rma) ended(a *app, d *shm.Descriptor) error {
 func (w *world) planWindow() {
 	ranks := len(w.podOf)
 	for range ranks {
-		w.parts = append(w.parts, &exposed{want: make([]byte, counterBytes+ranks*slotBytes), used: make([]int, ranks)})
+		w.parts = append(w.parts, &exposed{want: make([]byte, counterBytes+ranks*slotBytes+ledgerBytes), used: make([]int, ranks)})
 	}
 	for _, a := range w.apps {
 		for range w.rng.IntN(8) {
 			t := uint32(w.rng.IntN(ranks))
 			part := w.parts[t]
 			n := 1 + w.rng.IntN(6000)
+			if w.rng.IntN(4) == 0 {
+				n = 1 + w.rng.IntN(slotBytes)
+			}
 			if part.used[a.rank]+n > slotBytes {
 				continue
 			}
@@ -93,14 +130,32 @@ func (w *world) planWindow() {
 			data := content(a.rank, t, 0xaaaa, off, n)
 			copy(part.want[off:], data)
 			put := &operation{act: &rma{op: shm.OpPut, target: t, off: off, n: n, data: data}}
-			flush := &operation{act: &rma{op: shm.OpFlush, target: t}, after: put}
+			flush := &operation{act: &rma{op: shm.OpFlush, target: t}}
+			if w.rng.IntN(2) == 0 {
+				flush.after = put
+			}
 			get := &operation{act: &rma{op: shm.OpGet, target: t, off: off, n: n, data: data}, after: flush}
 			add := 1 + w.rng.Uint64N(1000)
 			part.count += add
 			acc := &operation{act: &rma{op: shm.OpAcc, target: t, add: add}}
 			a.extras = append(a.extras, acc, put, flush, get)
+			if w.rng.IntN(3) == 0 {
+				part.turns++
+				a.extras = append(a.extras, turnAtLedger(t, ranks)...)
+			}
 		}
 	}
+}
+
+// turnAtLedger adds one to the ledger of a target. Its lock is given back behind the
+// put, whether or not that has ended.
+func turnAtLedger(target uint32, ranks int) []*operation {
+	at := counterBytes + ranks*slotBytes
+	lock := &operation{act: &rma{op: shm.OpLock, target: target}}
+	seen := &rma{op: shm.OpGet, target: target, off: at, n: ledgerBytes, ledger: true}
+	get := &operation{act: seen, after: lock}
+	put := &operation{act: &rma{op: shm.OpPut, target: target, off: at, n: ledgerBytes, before: seen}, after: get}
+	return []*operation{lock, get, put, {act: &rma{op: shm.OpUnlock, target: target}}}
 }
 
 // wrapWindow puts the making of the window before everything else, and its end
@@ -126,10 +181,27 @@ func (w *world) wrapWindow(a *app) {
 	a.ops = append(a.ops, flush, over, check)
 }
 
-// checkWindow compares a rank's part with what all have written to it.
+// checkWindow sees that nobody has written to a rank's part since it was freed.
 func (a *app) checkWindow() error {
 	part := a.w.parts[a.rank]
+	if !part.freed {
+		return fmt.Errorf("rank %d has not freed its window", a.rank)
+	}
+	for i, b := range a.arena[part.at : part.at+len(part.want)] {
+		if b != 0xee {
+			return fmt.Errorf("rank %d: byte %d of its window was written after it was freed", a.rank, i)
+		}
+	}
+	return nil
+}
+
+// compareWindow compares a rank's part with what all have written to it.
+func (a *app) compareWindow() error {
+	part := a.w.parts[a.rank]
 	binary.LittleEndian.PutUint64(part.want, part.count)
+	for i := len(part.want) - ledgerBytes; i < len(part.want); i += 8 {
+		binary.LittleEndian.PutUint64(part.want[i:], part.turns)
+	}
 	got := a.arena[part.at : part.at+len(part.want)]
 	if i := mismatch(got, part.want); i >= 0 {
 		return fmt.Errorf("rank %d: byte %d of its window is %#x, want %#x", a.rank, i, got[i], part.want[i])

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -61,6 +62,9 @@ type Coverage struct {
 	Told    uint64 // messages whose end their last byte did not show
 	Kept    uint64 // uses of registrations that were kept from an earlier one
 	Evicted uint64 // registrations that made room for others
+	Puts    uint64 // into windows by remote write
+	Gets    uint64 // of windows by remote read
+	Exposed uint64 // windows that were registered for peers
 }
 
 func (c *Coverage) add(d Coverage) {
@@ -72,6 +76,9 @@ func (c *Coverage) add(d Coverage) {
 	c.Told += d.Told
 	c.Kept += d.Kept
 	c.Evicted += d.Evicted
+	c.Puts += d.Puts
+	c.Gets += d.Gets
+	c.Exposed += d.Exposed
 }
 
 func (w *world) coverage() Coverage {
@@ -79,7 +86,10 @@ func (w *world) coverage() Coverage {
 	c.Kept, c.Evicted = w.reused()
 	for _, e := range w.engines {
 		s := e.Counters()
-		c.add(Coverage{Offered: s.Offered, Offers: s.Offers, Rings: s.RingFrames, Reads: s.Get.Messages, Told: s.Collisions})
+		c.add(Coverage{
+			Offered: s.Offered, Offers: s.Offers, Rings: s.RingFrames, Reads: s.Get.Messages, Told: s.Collisions,
+			Puts: s.RemotePut.Messages, Gets: s.RemoteGet.Messages, Exposed: s.Exposed,
+		})
 	}
 	return c
 }
@@ -365,7 +375,7 @@ func (w *world) settle() error {
 			return err
 		}
 		if w.parts != nil {
-			if err := a.checkWindow(); err != nil {
+			if err := errors.Join(a.checkWindow(), a.checkRude()); err != nil {
 				return err
 			}
 		}

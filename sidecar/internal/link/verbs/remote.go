@@ -21,6 +21,15 @@ func (l *Link) Register(ref link.Ref) (link.Key, error) {
 	return exporter{l}.Register(ref)
 }
 
+// Expose registers a window: for as long as that is there, and whatever else its
+// memory is used for (engine.Exposer).
+func (l *Link) Expose(ref link.Ref) (link.Key, error) {
+	if l.gone != nil {
+		return link.Key{}, l.gone
+	}
+	return exporter{l}.Register(ref)
+}
+
 // Deregister ends a registration.
 func (l *Link) Deregister(k link.Key) {
 	if !l.known.chooser.EndExport(k, false) {

@@ -1,0 +1,147 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/expose"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Windows of this sidecar's ranks that peers reach remotely (P§5.6).
+
+// exposed is the memory of a window that somebody has asked for. It outlives the
+// window until nobody reaches for it any more.
+type exposed struct {
+	expose.Exposure
+	session SessionID // whose memory is held
+	rank    uint32
+	mem     link.Ref
+	peer    link.Peer // that it was registered for
+	freed   uint32    // request that ends with it, plus 1; 0: none
+}
+
+// onExpose tells a peer where a window lies.
+func (c *Core) onExpose(p *peer, h *wire.Header) error {
+	if _, err := c.hostedBy(p, h); err != nil {
+		return err
+	}
+	body := wire.ExposedBody{}
+	w := c.window(h.Context, h.Dst)
+	if w != nil {
+		if err := c.expose(p, w, h); err != nil {
+			return err
+		}
+		x := c.exposures.get(w.exposed)
+		body.Len = x.mem.Len
+		if key, ok := x.Key(); ok {
+			body.Key, body.Addr = key.Key, key.Addr
+		}
+	}
+	f := c.answer(p, wire.Exposed)
+	f.Head.A = h.A
+	if w == nil {
+		f.Head.B = 1
+	}
+	f.Head.Length = uint32(body.Encode(f.Inline[:]))
+	return nil
+}
+
+// expose notes a peer that asks for a window, and registers that for the first one.
+func (c *Core) expose(p *peer, w *window, h *wire.Header) error {
+	x := c.exposures.get(w.exposed)
+	if x == nil {
+		x, w.exposed = c.exposures.alloc()
+		x.session, x.rank, x.mem, x.peer = w.session.id, h.Dst, w.mem, p.id
+		c.hold(x.session)
+	}
+	register, err := x.Ask(expose.Holder{Peer: p.id, View: h.A})
+	if err != nil || !register || w.mem.Len == 0 || !p.caps.Register {
+		return err
+	}
+	if key, err := c.ports.Expose(p.id, w.mem); err != nil {
+		c.stats.Unregistered++
+	} else {
+		x.Registered(key)
+		c.stats.Exposed++
+	}
+	return nil
+}
+
+// conceal begins the end of a window's exposure; false: it is not exposed. The
+// request, if there is one, ends with it. In a failed job nobody is asked.
+func (c *Core) conceal(w *window, freed uint32) bool {
+	x := c.exposures.get(w.exposed)
+	if x == nil {
+		return false
+	}
+	x.freed = freed
+	holders := x.Close()
+	if c.fail != nil {
+		holders = nil
+		x.Abandon()
+	}
+	for i := len(holders) - 1; i >= 0; i-- {
+		h := holders[i]
+		p := &c.peers[h.Peer]
+		if beyond(p) {
+			x.Leave(h.Peer)
+			continue
+		}
+		f, _ := c.emit(p, wire.Conceal)
+		f.Head.Src, f.Head.Dst, f.Head.A, f.Head.B = x.rank, c.firstRank(p), h.View, w.exposed
+	}
+	c.endExposure(w.exposed, x)
+	return true
+}
+
+// onConcealed notes that a peer does not reach for a window any more.
+func (c *Core) onConcealed(p *peer, h *wire.Header) error {
+	x := c.exposures.get(h.A)
+	if x == nil {
+		return c.exposures.ended(h.A, "the end of")
+	}
+	if !x.Closing() {
+		return fmt.Errorf("%w: the end of a window that has not ended", link.ErrProtocol)
+	}
+	x.Leave(p.id) // else its connection has ended meanwhile
+	c.endExposure(h.A, x)
+	return nil
+}
+
+// endExposure ends the registration that nobody uses any more.
+func (c *Core) endExposure(id uint64, x *exposed) {
+	if !x.Over() {
+		return
+	}
+	if key, ok := x.Key(); ok {
+		c.ports.Deregister(x.peer, key)
+	}
+	s, freed := x.session, x.freed
+	c.exposures.release(id)
+	if freed > 0 {
+		c.finish(s, freed-1, shm.StatusOK)
+	}
+	c.unhold(s)
+}
+
+// leaveExposures notes that a peer is gone, with its operations.
+func (c *Core) leaveExposures(p *peer) {
+	c.exposures.each(func(id uint64, x *exposed) {
+		if x.Leave(p.id) {
+			c.endExposure(id, x)
+		}
+	})
+}
+
+// endExposures ends those of windows that have ended: in a failed job nobody is
+// waited for.
+func (c *Core) endExposures() {
+	c.exposures.each(func(id uint64, x *exposed) {
+		if x.Closing() {
+			x.Abandon()
+			c.endExposure(id, x)
+		}
+	})
+}

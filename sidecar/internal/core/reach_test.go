@@ -1,0 +1,246 @@
+package core
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+)
+
+const (
+	reachWin   = 9
+	reachBytes = 64 << 10
+)
+
+// reaching is a duo whose pod 1 exposes a window, in place 0 of its arena.
+func reaching(t *testing.T) *duo {
+	t.Helper()
+	d := newDuo(t, mover.Auto, link.Caps{Register: true, Read: true, Write: true, InOrder: true})
+	win := shm.Descriptor{Op: shm.OpWin, Req: 1, Class: shm.ClassArena, Context: reachWin}
+	win.SetBody(0, reachBytes, 0, 0)
+	d.submit(1, win)
+	d.ports[1].ended = nil
+	return d
+}
+
+// frames are those that were posted since it was last asked.
+func (d *duo) frames() string {
+	d.run()
+	s := strings.Join(d.types, " ")
+	d.types = nil
+	return s
+}
+
+func onWindow(op shm.Op, req uint32, off, n uint64) shm.Descriptor {
+	x := shm.Descriptor{Op: op, Req: req, Peer: 1, Context: reachWin}
+	if op == shm.OpPut || op == shm.OpGet {
+		x.Class = shm.ClassArena
+		x.SetBody(0, n, off, 0)
+	}
+	return x
+}
+
+// last is how the request that ended last at a pod did.
+func (d *duo) last(pod int) (req uint32, status shm.Status) {
+	e := d.ports[pod].ended
+	if len(e) == 0 {
+		return 0, shm.StatusNoMessage
+	}
+	return e[len(e)-1].Req, e[len(e)-1].Status
+}
+
+// TestReach: the first access asks for the window; from then on accesses and their
+// flushes take no frame, until the window is freed.
+func TestReach(t *testing.T) {
+	d := reaching(t)
+	for i, x := range []struct {
+		what   string
+		pod    int
+		d      shm.Descriptor
+		frames string
+		status shm.Status
+	}{
+		{"the first put", 0, onWindow(shm.OpPut, 2, 0, 1000), "expose put exposed", 0},
+		{"its flush", 0, onWindow(shm.OpFlush, 3, 0, 0), "flush flushed", 0},
+		{"another put", 0, onWindow(shm.OpPut, 4, 500, 1000), "", 0},
+		{"its flush", 0, onWindow(shm.OpFlush, 5, 0, 0), "", 0},
+		{"a get", 0, onWindow(shm.OpGet, 6, 1, 1), "", 0},
+		{"a put that leaves at once", 0, onWindow(shm.OpPut, 7, 0, 8), "put", 0},
+		{"its flush", 0, onWindow(shm.OpFlush, 8, 0, 0), "flush flushed", 0},
+		{"a put beyond the end", 0, onWindow(shm.OpPut, 9, reachBytes-100, 101), "put", 0},
+		{"its flush", 0, onWindow(shm.OpFlush, 10, 0, 0), "flush flushed", shm.StatusInvalid},
+		{"a lock", 0, onWindow(shm.OpLock, 11, 0, 0), "lock locked", 0},
+		{"its end", 0, onWindow(shm.OpUnlock, 12, 0, 0), "unlock flushed", 0},
+		{"the end of the window", 1, onWindow(shm.OpWinFree, 13, 0, 0), "conceal concealed", 0},
+		{"a put where there is none", 0, onWindow(shm.OpPut, 14, 0, 1000), "expose put exposed", 0},
+		{"its flush", 0, onWindow(shm.OpFlush, 15, 0, 0), "flush flushed", shm.StatusInvalid},
+	} {
+		for k := range d.arena(0, 0)[:2000] {
+			d.arena(0, 0)[k] = byte(i + k)
+		}
+		want := bytes.Clone(d.arena(0, 0)[:1000])
+		d.submit(x.pod, x.d)
+		if got := d.frames(); got != x.frames {
+			t.Errorf("%s: %q, want %q", x.what, got, x.frames)
+		}
+		if req, status := d.last(x.pod); req != x.d.Req || status != x.status {
+			t.Errorf("%s: request %d ended with %d, want %d with %d", x.what, req, status, x.d.Req, x.status)
+		}
+		if x.what == "another put" && !bytes.Equal(d.arena(1, 0)[500:1500], want) {
+			t.Errorf("%s: its bytes are not there", x.what)
+		}
+	}
+	if len(d.keys) != 0 {
+		t.Errorf("%d registrations are left", len(d.keys))
+	}
+	s := d.cores[0].Stats()
+	if s.RemotePut.Messages != 1 || s.RemoteGet.Messages != 1 || s.Accesses != 0 || d.cores[1].Stats().Exposed != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// known is a duo whose rank 0 knows the window and has nothing to flush there.
+func known(t *testing.T) *duo {
+	t.Helper()
+	d := reaching(t)
+	d.submit(0, onWindow(shm.OpGet, 1, 0, 1))
+	d.run()
+	d.submit(0, onWindow(shm.OpFlush, 1, 0, 0))
+	if got := d.frames(); got != "expose get exposed got flush flushed" {
+		t.Fatal(got)
+	}
+	return d
+}
+
+// TestReachFails: a remote put that has failed goes by frames, before the flush that
+// was waiting for it, and so does a get.
+func TestReachFails(t *testing.T) {
+	d := known(t)
+	d.ports[0].refuse = 1
+	d.submit(0, onWindow(shm.OpPut, 2, 0, 1000))
+	d.submit(0, onWindow(shm.OpFlush, 3, 0, 0))
+	d.submit(0, onWindow(shm.OpPut, 4, 1000, 1000))
+	if got := d.frames(); got != "put flush flushed" {
+		t.Errorf("%q: the flush is to be behind the put that it means", got)
+	}
+	if d.cores[0].Stats().RemotePut.Messages != 1 {
+		t.Error("what came behind is to be put remotely again")
+	}
+	d.ports[0].refuse = 1
+	d.submit(0, onWindow(shm.OpGet, 5, 0, 1000))
+	if got := d.frames(); got != "get got" {
+		t.Errorf("%q after a read that has failed", got)
+	}
+	for _, e := range d.ports[0].ended {
+		if e.Status != shm.StatusOK {
+			t.Errorf("request %d ended with status %d", e.Req, e.Status)
+		}
+	}
+}
+
+// TestReachRefused: what the target refuses is not tried again.
+func TestReachRefused(t *testing.T) {
+	d := known(t)
+	clear(d.keys)
+	d.submit(0, onWindow(shm.OpPut, 2, 0, 1000))
+	if got := d.frames(); got != "put" {
+		t.Errorf("%q", got)
+	}
+	d.submit(0, onWindow(shm.OpGet, 3, 0, 1000))
+	if got := d.frames(); got != "get got" {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestFreedWhileReached: a window's memory is its rank's again when nobody writes to
+// it any more, and not before.
+func TestFreedWhileReached(t *testing.T) {
+	d := known(t)
+	d.submit(0, onWindow(shm.OpPut, 2, 0, 1000))
+	d.cores[0].Flush(d.now, d.ports[0])
+	kept := d.ports[0].later // the write is under way
+	d.ports[0].later = nil
+	d.submit(1, onWindow(shm.OpWinFree, 3, 0, 0))
+	if got := d.frames(); got != "conceal" || len(d.keys) != 1 {
+		t.Fatalf("%q, %d registrations", got, len(d.keys))
+	}
+	if req, _ := d.last(1); req == 3 {
+		t.Fatal("the window is free while it is written to")
+	}
+	d.submit(0, onWindow(shm.OpPut, 4, 0, 1000)) // finds out that there is none
+	d.ports[0].later = append(d.ports[0].later, kept...)
+	if got := d.frames(); got != "expose put concealed exposed" && got != "expose put exposed concealed" {
+		t.Errorf("%q", got)
+	}
+	if req, status := d.last(1); req != 3 || status != shm.StatusOK || len(d.keys) != 0 {
+		t.Errorf("request %d ended with %d; %d registrations", req, status, len(d.keys))
+	}
+}
+
+// TestFreedWithTheDead: nobody waits for a peer that is gone, nor in a failed job.
+func TestFreedWithTheDead(t *testing.T) {
+	for name, end := range map[string]func(d *duo){
+		"freed, then dead": func(d *duo) {
+			d.submit(1, onWindow(shm.OpWinFree, 3, 0, 0))
+			d.cores[1].LinkDown(d.now, 0, link.ErrProtocol)
+		},
+		"dead, then freed": func(d *duo) {
+			d.cores[1].LinkDown(d.now, 0, link.ErrProtocol)
+			d.submit(1, onWindow(shm.OpWinFree, 3, 0, 0))
+		},
+		"the rank is killed": func(d *duo) { d.cores[1].Detach(d.now, 0, errors.New("killed")) },
+		"it has left without": func(d *duo) {
+			d.submit(1, shm.Descriptor{Op: shm.OpDetach})
+			d.run()
+		},
+	} {
+		d := known(t)
+		d.ports[0].later = nil
+		end(d)
+		if !strings.HasPrefix(name, "it has left") {
+			d.cores[1].Detach(d.now, 0, errors.New("over"))
+		}
+		if len(d.keys) != 0 {
+			t.Errorf("%s: %d registrations are left", name, len(d.keys))
+		}
+		if d.cores[1].sessions[0] != nil {
+			t.Errorf("%s: the session's memory is held for ever", name)
+		}
+	}
+}
+
+// still are ports that allocate nothing.
+type still struct {
+	lone
+	token uint64
+}
+
+func (s *still) Write(_ link.Peer, token uint64, _ link.Ref, _ link.Key, _ uint64) error {
+	s.token = token
+	return nil
+}
+
+// TestReachAllocatesNothing: a put and its flush.
+func TestReachAllocatesNothing(t *testing.T) {
+	d := known(t)
+	c := d.cores[0]
+	s := &still{lone: d.ports[0].lone}
+	c.ports = s
+	put, flush := onWindow(shm.OpPut, 2, 0, 1000), onWindow(shm.OpFlush, 3, 0, 0)
+	if n := testing.AllocsPerRun(1000, func() {
+		if c.Submit(d.now, 0, &put) != nil || c.Submit(d.now, 0, &flush) != nil {
+			t.Fatal("refused")
+		}
+		c.RemoteDone(d.now, 1, s.token, nil)
+		c.Flush(d.now, s)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if s := c.Stats(); s.RemotePut.Messages < 1000 || s.Accesses != 0 {
+		t.Errorf("%+v", s)
+	}
+}
