@@ -33,7 +33,7 @@ func newCast(t *testing.T) *cast {
 	t.Helper()
 	c := &cast{t: t, dir: t.TempDir()}
 	for pkg, tags := range map[string][]string{
-		"../../hack/rdmavm/pod": nil, "../../hack/rdmavm/pingpong": nil, "../../clientlib/examples/npb": nil, "../../clientlib/examples/ring": nil,
+		"../../hack/rdmavm/pod": nil, "../../hack/rdmavm/pingpong": nil, "../../hack/rdmavm/windows": nil, "../../clientlib/examples/npb": nil, "../../clientlib/examples/ring": nil,
 		"../../sidecar/cmd/outrigger-launch": nil, "../../sidecar/cmd/outrigger-sidecar": {"rdma"},
 	} {
 		out := filepath.Join(c.dir, filepath.Base(pkg))
@@ -197,12 +197,22 @@ func TestMatrix(t *testing.T) {
 // remoteUse is what a sidecar has done with its device.
 type remoteUse struct{ sends, writes, reads float64 }
 
+// stepOf is the part of an output that is a step's.
+func stepOf(t *testing.T, output, step string) string {
+	t.Helper()
+	_, part, found := strings.Cut(output, "== step "+step+"\n")
+	if !found {
+		t.Fatalf("no step %s in the output", step)
+	}
+	part, _, _ = strings.Cut(part, "== step ")
+	return part
+}
+
 // useOf reads it from the log of a step, which must have verified.
 func useOf(t *testing.T, output, step string) remoteUse {
 	t.Helper()
-	_, part, found := strings.Cut(output, "== step "+step+"\n")
-	part, _, _ = strings.Cut(part, "== step ")
-	if !found || !connected.MatchString(part) {
+	part := stepOf(t, output, step)
+	if !connected.MatchString(part) {
 		t.Fatalf("%s does not show that RDMA was used", step)
 	}
 	return remoteUse{figure(t, part, `used RDMA" .*sends=(\d+)`), figure(t, part, `used RDMA" .*writes=(\d+)`), figure(t, part, `used RDMA" .*reads=(\d+)`)}
@@ -247,6 +257,34 @@ func figure(t *testing.T, in, pattern string) float64 {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// TestWindows: puts and gets of windows between two machines are remote writes and
+// reads of the device, with right results, beside locks and counters.
+func TestWindows(t *testing.T) {
+	c := newCast(t)
+	c.job(plan.Step{Name: "windows", Program: []string{"windows"}, Devices: granted}, 1, required)
+	c.job(plan.Step{Name: "windows-of-two", Program: []string{"windows", "-rounds", "5"}, Devices: granted}, 2, required)
+	for i, o := range c.play("windows", 8*time.Minute) {
+		for _, s := range c.steps {
+			part := stepOf(t, o.Output, s.Name)
+			if i == 0 && !strings.Contains(part, "every word, record and counter right") {
+				t.Errorf("%s: not every word was checked", s.Name)
+			}
+			used, puts, gets := useOf(t, o.Output, s.Name), moved(t, part, "remote put"), moved(t, part, "remote get")
+			t.Logf("machine %d, %s: %.0f puts by %.0f remote writes in all, %.0f gets by %.0f remote reads, %.0f accesses of the peer by frames",
+				i, s.Name, puts, used.writes, gets, used.reads, moved(t, part, "one-sided"))
+			if puts < 5 || gets < 8 || used.writes < puts || used.reads < gets {
+				t.Errorf("machine %d, %s: the windows were not reached remotely", i, s.Name)
+			}
+		}
+	}
+}
+
+// moved is how many messages a sidecar has moved in some way, by its report.
+func moved(t *testing.T, step, protocol string) float64 {
+	t.Helper()
+	return figure(t, step, `moved: .*`+protocol+` (\d+)`)
 }
 
 // breaks is how many errors of queue pairs are forced during a job.

@@ -144,6 +144,7 @@ func (s *step) job(node, number int) (err error) {
 	drills := <-drilled
 	status := ranks.ProcessState.ExitCode()
 	fmt.Printf("%s\nranks ended with status %d; %d drills\n", said.String(), status, drills)
+	s.report()
 	err = s.end()
 	if b, e := os.ReadFile(s.log); e == nil {
 		fmt.Printf("-- sidecar's log:\n%s--\n", tail(string(b)))
@@ -155,6 +156,38 @@ func (s *step) job(node, number int) (err error) {
 		err = errors.Join(err, fmt.Errorf("the job was over after %d of %d forced errors: make it longer", drills, s.Breaks))
 	}
 	return err
+}
+
+// report prints what the sidecar has moved, and how.
+func (s *step) report() {
+	r, err := s.client().Get("http://sidecar/report")
+	if err != nil {
+		fmt.Println("no report:", err) // the sidecar has ended; the step says how
+		return
+	}
+	defer r.Body.Close()
+	var said struct {
+		Protocols []struct {
+			Name     string
+			Messages uint64
+		} `json:"protocols"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&said); err != nil {
+		fmt.Println("no report:", err)
+		return
+	}
+	fmt.Print("moved:")
+	for _, p := range said.Protocols {
+		fmt.Printf(" %s %d,", p.Name, p.Messages)
+	}
+	fmt.Println()
+}
+
+// client reaches the sidecar.
+func (s *step) client() *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", s.control)
+	}}, Timeout: patience}
 }
 
 // tail is the part of a log that is worth showing.
@@ -211,9 +244,7 @@ func (s *step) drill(over context.Context, node int) (n int) {
 			fmt.Println(err)
 		}
 	}()
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", s.control)
-	}}}
+	client := s.client()
 	for over.Err() == nil && n < s.Breaks {
 		select {
 		case <-over.Done():
