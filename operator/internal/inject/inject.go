@@ -44,10 +44,11 @@ type Settings struct {
 var ErrPod = errors.New("the pod cannot get a sidecar")
 
 // Pod adds the sidecar to spec, in place. A pod that has ours already is left as
-// it is: webhooks are asked more than once.
+// it is: webhooks are asked more than once. What else is in it is looked at all
+// the same, or a pod that brings a copy of ours could bring what it liked.
 func Pod(spec *corev1.PodSpec, s *Settings) error {
 	if has(spec, s) {
-		return nil
+		return check(others(spec, s))
 	}
 	if err := check(spec); err != nil {
 		return err
@@ -55,6 +56,21 @@ func Pod(spec *corev1.PodSpec, s *Settings) error {
 	spec.Volumes = append(spec.Volumes, volumes(s)...)
 	spec.InitContainers = append([]corev1.Container{install(s), sidecar(s)}, spec.InitContainers...)
 	return application(&spec.Containers[0], s)
+}
+
+// others is what of a pod with ours is not ours.
+func others(spec *corev1.PodSpec, s *Settings) *corev1.PodSpec {
+	rest := spec.DeepCopy()
+	rest.Volumes = slices.DeleteFunc(rest.Volumes, func(v corev1.Volume) bool { return slices.Contains(reserved, v.Name) })
+	rest.InitContainers = slices.DeleteFunc(rest.InitContainers, func(c corev1.Container) bool {
+		return c.Name == names.ContainerSidecar || c.Name == names.ContainerInstall
+	})
+	for i := range rest.Containers {
+		c := &rest.Containers[i]
+		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m == sharedMount() })
+		c.Env = slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return equality.Semantic.DeepEqual(e, podEnv(s)) })
+	}
+	return rest
 }
 
 // has reports whether a pod has the very sidecar that it would be given. One

@@ -271,3 +271,37 @@ func TestLocalMetrics(t *testing.T) {
 		}
 	}
 }
+
+// A pod that brings ours along is looked at like any other: what its application
+// mounts, and what it shares.
+func TestCopiesOfOurs(t *testing.T) {
+	for want, change := range map[string]func(p *corev1.PodSpec){
+		`mounts the volume "outrigger-token"`: func(p *corev1.PodSpec) {
+			p.Containers[0].VolumeMounts = append(p.Containers[0].VolumeMounts, corev1.VolumeMount{Name: names.VolumeToken, MountPath: "/t"})
+		},
+		`mounts the volume "outrigger-job"`: func(p *corev1.PodSpec) {
+			p.InitContainers[2].VolumeMounts = append(p.InitContainers[2].VolumeMounts, corev1.VolumeMount{Name: names.VolumeJob, MountPath: "/t"})
+		},
+		`mounts the volume "outrigger"`: func(p *corev1.PodSpec) {
+			p.InitContainers[3].VolumeMounts = append(p.InitContainers[3].VolumeMounts, sharedMount())
+		},
+		"sets shareProcessNamespace": func(p *corev1.PodSpec) { p.ShareProcessNamespace = new(true) },
+		"which only sidecars have": func(p *corev1.PodSpec) {
+			p.Volumes = append(p.Volumes, corev1.Volume{Name: "t", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+				Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: names.TokenAudience}}},
+			}}})
+		},
+		"has 2 containers": func(p *corev1.PodSpec) {
+			p.Containers = append(p.Containers, corev1.Container{Name: "other", VolumeMounts: []corev1.VolumeMount{{Name: names.VolumeToken, MountPath: "/t"}}})
+		},
+	} {
+		p := busy()
+		if err := Pod(&p, settings()); err != nil {
+			t.Fatal(err)
+		}
+		change(&p)
+		if err := Pod(&p, settings()); !errors.Is(err, ErrPod) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want a complaint with %q", err, want)
+		}
+	}
+}
