@@ -21,8 +21,9 @@ import (
 )
 
 // Calls a second for reviews of tokens, which are made once for each pod where
-// signatures do not decide: they have their own account, so that a large job's
-// start does not hold up others.
+// signatures do not decide, and of looks for pods that caches do not know: they
+// have their own account, so that neither a large job's start nor strangers hold
+// up the jobs.
 const (
 	reviewQPS   = 400
 	reviewBurst = 800
@@ -57,8 +58,8 @@ func (o *options) issue(ctx context.Context, config *rest.Config, m ctrl.Manager
 		return nil, fmt.Errorf("--issuer-bind-address: %w", err)
 	}
 	return keys, m.Add(&issuer.Server{
-		Keys: keys, Cache: m.GetClient(), Live: m.GetAPIReader(), Reviews: issuer.ReviewsBy(api), Signatures: signatures,
-		OfJob: controller.OfJob, CheckAddress: o.checkAddress,
+		Keys: keys, Cache: m.GetClient(), Live: api, Reviews: issuer.ReviewsBy(api), Signatures: signatures,
+		OfPlace: controller.OfPlace, CheckAddress: o.checkAddress,
 		URL: o.issuerURL, Listener: listener, Log: slog.New(logr.ToSlogHandler(log)),
 	})
 }

@@ -179,7 +179,8 @@ func theIssuer(t *testing.T, s *issuer.Server, signature bool) {
 	bare := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "bare", Labels: pods[1].Labels, OwnerReferences: pods[1].OwnerReferences}, Spec: *pods[1].Spec.DeepCopy()}
 	bare.Spec.InitContainers, bare.Spec.Volumes, bare.Spec.Containers[0].VolumeMounts = nil, nil, nil
 	gone := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "gone", Labels: pods[1].Labels, OwnerReferences: pods[1].OwnerReferences}, Spec: *pods[1].Spec.DeepCopy()}
-	for _, p := range []*corev1.Pod{foreign, bare, gone} {
+	second := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "second", Labels: pods[1].Labels, OwnerReferences: pods[1].OwnerReferences}, Spec: *pods[1].Spec.DeepCopy()}
+	for _, p := range []*corev1.Pod{foreign, bare, gone, second} {
 		if err := api.Create(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
@@ -213,6 +214,7 @@ func theIssuer(t *testing.T, s *issuer.Server, signature bool) {
 		"stolen: of another address":  {token(t, pods[0], names.TokenAudience), http.StatusForbidden, "it was stolen"},
 		"of a pod that is gone":       ended,
 		"of a pod with a job's label": {token(t, foreign, names.TokenAudience), http.StatusForbidden, "was not made for MPIJob"},
+		"of a second pod of a number": {token(t, second, names.TokenAudience), http.StatusForbidden, "has the number of pod " + pods[1].Name},
 		"of a pod without a sidecar":  {token(t, bare, names.TokenAudience), http.StatusForbidden, "has no sidecar"},
 	} {
 		if status, text, _ := ask(t, server, c.token); status != c.status || !strings.Contains(text, c.want) {

@@ -90,7 +90,7 @@ func operateBy(ctx context.Context, wrap func(http.RoundTripper) http.RoundTripp
 		return nil, err
 	}
 	signer = &issuer.Server{
-		Keys: keys, Cache: m.GetClient(), Live: m.GetAPIReader(), Reviews: issuer.ReviewsBy(api), OfJob: controller.OfJob, CheckAddress: true, Log: slog.Default(),
+		Keys: keys, Cache: m.GetClient(), Live: m.GetAPIReader(), Reviews: issuer.ReviewsBy(api), OfPlace: controller.OfPlace, CheckAddress: true, Log: slog.Default(),
 	}
 	done := make(chan error, 1)
 	go func() { done <- m.Start(ctx) }()

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -22,17 +23,28 @@ import (
 // Fields by which the caches are asked.
 const (
 	indexJob     = "outrigger.job"     // of a pod: its MPIJob's name
+	indexPlace   = "outrigger.place"   // of a pod: its MPIJob's name, the attempt and its number
 	indexProfile = "outrigger.profile" // of an MPIJob: its profile's name
 )
 
 // OfJob selects a job's pods in the cache of a manager that has this controller.
 func OfJob(name string) client.ListOption { return client.MatchingFields{indexJob: name} }
 
+// OfPlace selects the pods of one number in one attempt of a job in that cache.
+func OfPlace(job string, attempt, number int32) client.ListOption {
+	return client.MatchingFields{indexPlace: placeOf(job, strconv.Itoa(int(attempt)), strconv.Itoa(int(number)))}
+}
+
+func placeOf(job, attempt, number string) string { return job + "/" + attempt + "/" + number }
+
 // Setup adds the controller to a manager. Workers is how many jobs are looked
 // at at once.
 func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager, workers int) error {
 	fields := m.GetFieldIndexer()
 	if err := fields.IndexField(ctx, &corev1.Pod{}, indexJob, labelIndex); err != nil {
+		return err
+	}
+	if err := fields.IndexField(ctx, &corev1.Pod{}, indexPlace, placeIndex); err != nil {
 		return err
 	}
 	err := fields.IndexField(ctx, &v1alpha1.MPIJob{}, indexProfile, func(o client.Object) []string {
@@ -58,6 +70,11 @@ func labelIndex(o client.Object) []string {
 		return []string{name}
 	}
 	return nil
+}
+
+func placeIndex(o client.Object) []string {
+	l := o.GetLabels()
+	return []string{placeOf(l[names.LabelJob], l[names.LabelAttempt], l[batchv1.JobCompletionIndexAnnotation])}
 }
 
 // newsOfPods is how long news of a pod waits for those of others of its job: a

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -45,23 +47,33 @@ const accountPrefix = "system:serviceaccount:"
 // caller is the pod that a token was given to.
 type caller struct{ namespace, name, uid string }
 
-// whose finds out whose token it is: by its signature, or, where the API server
-// does not publish who signs, by a review.
+// whose finds out whose token it is: by its signature, or, where the published
+// keys do not decide, by a review. What strangers make up costs a review only
+// now and then: who is known by the keys waits for none of them.
 func (s *Server) whose(ctx context.Context, token string) (*caller, error) {
 	if s.Signatures == nil {
 		return s.review(ctx, token)
 	}
 	c, err := s.Signatures.caller(ctx, token)
-	if !errors.Is(err, errUnjudged) {
-		return c, err
+	switch {
+	case errors.Is(err, errStrange) && !s.strange.Allow():
+		return nil, refuse(http.StatusServiceUnavailable, "%v: come again", err)
+	case errors.Is(err, errStrange), errors.Is(err, errUnjudged):
+		s.Log.Debug("a token is reviewed by the API server", "cause", err)
+		return s.review(ctx, token)
 	}
-	s.Log.Debug("a token is reviewed by the API server", "cause", err)
-	return s.review(ctx, token)
+	return c, err
 }
 
 // review asks the API server whose token it is. One for somebody else, one that
 // has expired and one whose pod is gone are nobody's.
 func (s *Server) review(ctx context.Context, token string) (*caller, error) {
+	select {
+	case s.busy <- struct{}{}:
+		defer func() { <-s.busy }()
+	case <-ctx.Done():
+		return nil, refuse(http.StatusServiceUnavailable, "too many tokens to review at once")
+	}
 	r := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{names.TokenAudience}}}
 	if err := s.Reviews.Create(ctx, r); err != nil {
 		return nil, refuse(http.StatusServiceUnavailable, "the token could not be reviewed: %v", err)
@@ -77,8 +89,34 @@ func (s *Server) review(ctx context.Context, token string) (*caller, error) {
 	return &caller{namespace, name[0], uid[0]}, nil
 }
 
-// place is the caller's place in its job.
+// place is the caller's place in its job. A refusal is final for a sidecar, and
+// the caches of a replica may be behind: nobody is refused by them alone.
 func (s *Server) place(ctx context.Context, c *caller, address string) (id string, number int32, err error) {
+	id, number, err = (&search{s, s.Cache, s.OfPlace}).place(ctx, c, address)
+	if f := new(refusal); !errors.As(err, &f) || f.status != http.StatusForbidden {
+		return id, number, err
+	}
+	if !s.search.Allow() {
+		return "", 0, refuse(http.StatusServiceUnavailable, "%v, as far as is known here: come again", err)
+	}
+	return (&search{s, s.Live, ofLabels}).place(ctx, c, address)
+}
+
+// ofLabels selects the pods of a place in a job at the API server.
+func ofLabels(job string, attempt, number int32) client.ListOption {
+	return client.MatchingLabels{
+		names.LabelJob: job, names.LabelAttempt: strconv.Itoa(int(attempt)), batchv1.JobCompletionIndexAnnotation: strconv.Itoa(int(number)),
+	}
+}
+
+// search looks for a caller.
+type search struct {
+	*Server
+	in      client.Reader
+	ofPlace func(job string, attempt, number int32) client.ListOption
+}
+
+func (s *search) place(ctx context.Context, c *caller, address string) (id string, number int32, err error) {
 	pod, err := s.pod(ctx, c)
 	if err != nil {
 		return "", 0, err
@@ -101,14 +139,17 @@ func (s *Server) place(ctx context.Context, c *caller, address string) (id strin
 	if number < 0 {
 		return "", 0, refuse(http.StatusForbidden, "pod %s has no number in MPIJob %s", pod.Name, job.Name)
 	}
+	if err := s.first(ctx, pod, job, attempt, number); err != nil {
+		return "", 0, err
+	}
 	return s.Keys.ID(job.UID, attempt), number, nil
 }
 
 // pod is the caller's pod: from the cache, if that has heard of it. One whose
 // address it has not heard of yet asks again, which costs nobody a call.
-func (s *Server) pod(ctx context.Context, c *caller) (*corev1.Pod, error) {
+func (s *search) pod(ctx context.Context, c *caller) (*corev1.Pod, error) {
 	key, pod := client.ObjectKey{Namespace: c.namespace, Name: c.name}, new(corev1.Pod)
-	for _, from := range []client.Reader{s.Cache, s.Live} {
+	for _, from := range []client.Reader{s.in, s.Live} {
 		err := from.Get(ctx, key, pod)
 		switch {
 		case apierrors.IsNotFound(err):
@@ -131,11 +172,18 @@ func (s *Server) pod(ctx context.Context, c *caller) (*corev1.Pod, error) {
 
 // from holds a token to the pod that it was given to: one that was carried
 // elsewhere is of no use there.
-func (s *Server) from(pod *corev1.Pod, address string) error {
-	if !s.CheckAddress || pod.Status.PodIP == address || slices.ContainsFunc(pod.Status.PodIPs, func(i corev1.PodIP) bool { return i.IP == address }) {
+func (s *search) from(pod *corev1.Pod, address string) error {
+	if !s.CheckAddress || same(pod.Status.PodIP, address) || slices.ContainsFunc(pod.Status.PodIPs, func(i corev1.PodIP) bool { return same(i.IP, address) }) {
 		return nil
 	}
 	return refuse(http.StatusForbidden, "the token of pod %s came from %s, which is not its address %s: it was stolen, or the network translates addresses (see issuer.checkAddress of the chart)", pod.Name, address, pod.Status.PodIP)
+}
+
+// same compares addresses, which may be written in several ways.
+func same(a, b string) bool {
+	x, err := netip.ParseAddr(a)
+	y, err2 := netip.ParseAddr(b)
+	return err == nil && err2 == nil && x.Unmap().WithZone("") == y.Unmap().WithZone("")
 }
 
 // sidecared reports whether a pod has a sidecar of ours, as the kubelet tells.
@@ -145,23 +193,26 @@ func sidecared(p *corev1.Pod) bool {
 
 // job is the MPIJob of a pod that its own Job, or for External pods another
 // controller, has made.
-func (s *Server) job(ctx context.Context, pod *corev1.Pod) (*v1alpha1.MPIJob, error) {
+func (s *search) job(ctx context.Context, pod *corev1.Pod) (*v1alpha1.MPIJob, error) {
 	name := pod.Labels[names.LabelJob]
-	job := new(v1alpha1.MPIJob)
-	err := s.Cache.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: name}, job)
-	switch {
-	case name == "" || apierrors.IsNotFound(err):
+	if name == "" {
 		return nil, refuse(http.StatusForbidden, "pod %s is of no MPIJob", pod.Name)
+	}
+	job := new(v1alpha1.MPIJob)
+	err := s.in.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: name}, job)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, refuse(http.StatusForbidden, "pod %s is of MPIJob %s, which does not exist", pod.Name, name)
 	case err != nil:
 		return nil, refuse(http.StatusServiceUnavailable, "looking for MPIJob %s: %v", name, err)
 	case verdict.Finished(&job.Status):
 		return nil, refuse(http.StatusForbidden, "MPIJob %s is over", name)
 	case job.Spec.PodManagement == v1alpha1.PodsExternal:
-		return job, s.first(ctx, pod, job)
+		return job, nil
 	}
 	batch := new(batchv1.Job)
 	of := desired.AttemptName(job.Name, desired.NumberOf(pod.Labels))
-	for _, from := range []client.Reader{s.Cache, s.Live} {
+	for _, from := range []client.Reader{s.in, s.Live} {
 		err = from.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: of}, batch)
 		if !apierrors.IsNotFound(err) {
 			break
@@ -176,17 +227,18 @@ func (s *Server) job(ctx context.Context, pod *corev1.Pod) (*v1alpha1.MPIJob, er
 	return job, nil
 }
 
-// first refuses a pod of another controller whose number an older one has: of
-// two that are created at once, the webhook may have seen neither.
-func (s *Server) first(ctx context.Context, pod *corev1.Pod, job *v1alpha1.MPIJob) error {
+// first refuses a pod whose number an older one has, which has not failed and is
+// not going: whoever may create pods can give them any labels and owners, and of
+// two that are created at once the webhook may have seen neither.
+func (s *search) first(ctx context.Context, pod *corev1.Pod, job *v1alpha1.MPIJob, attempt, number int32) error {
 	pods := new(corev1.PodList)
-	if err := s.Cache.List(ctx, pods, client.InNamespace(pod.Namespace), s.OfJob(job.Name), client.UnsafeDisableDeepCopy); err != nil {
+	if err := s.in.List(ctx, pods, client.InNamespace(pod.Namespace), s.ofPlace(job.Name, attempt, number), client.UnsafeDisableDeepCopy); err != nil {
 		return refuse(http.StatusServiceUnavailable, "looking for pods of MPIJob %s: %v", job.Name, err)
 	}
 	for i := range pods.Items {
 		o := &pods.Items[i]
 		older := o.CreationTimestamp.Before(&pod.CreationTimestamp) || o.CreationTimestamp.Equal(&pod.CreationTimestamp) && o.Name < pod.Name
-		if older && sidecared(o) && desired.NumberOf(o.Labels) == desired.NumberOf(pod.Labels) && verdict.Number(o, job) == verdict.Number(pod, job) && o.Status.Phase != corev1.PodFailed {
+		if older && sidecared(o) && o.DeletionTimestamp == nil && o.Status.Phase != corev1.PodFailed {
 			return refuse(http.StatusForbidden, "pod %s has the number of pod %s in MPIJob %s", pod.Name, o.Name, job.Name)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -48,24 +49,37 @@ const (
 	atOnce      = 64 // reviews; more callers wait
 )
 
+// Where published keys judge tokens, one that they do not judge is a stranger's,
+// but for rare times: a key that is new, a clock that is wrong. So many of them a
+// second are reviewed, and so many callers whom the caches do not know are looked
+// for at the API server; the others are told to come again.
+const (
+	strangeRate, strangeBurst = 10, 20
+	searchRate, searchBurst   = 50, 500
+)
+
 // Server signs the certificates of sidecars. It is a Runnable of a manager, in
 // every replica.
 type Server struct {
 	Keys    *Keys
-	Cache   client.Reader // pods, Jobs and MPIJobs
+	Cache   client.Reader // pods, Jobs and MPIJobs; it may be behind
 	Live    client.Reader // the same, past the caches
 	Reviews Reviews
 	// Signatures judges tokens without a call each; nil: every one is reviewed.
 	Signatures *Signatures
-	// OfJob selects the pods of a job in Cache.
-	OfJob func(job string) client.ListOption
+	// OfPlace selects the pods of a place in a job in Cache.
+	OfPlace func(job string, attempt, number int32) client.ListOption
 	// CheckAddress refuses tokens that do not come from their pod's address.
 	CheckAddress bool
 	URL          string // by which sidecars reach it
 	Listener     net.Listener
 	Log          *slog.Logger
 
-	busy chan struct{}
+	busy    chan struct{}
+	strange *rate.Limiter // reviews of what published keys do not judge
+	search  *rate.Limiter // second looks for callers
+	issued  talk
+	refused talk
 }
 
 // NeedLeaderElection is false: every replica serves.
@@ -123,6 +137,8 @@ func (s *Server) certificate() (*tls.Certificate, error) {
 // is none, for a person.
 func (s *Server) Handler() http.Handler {
 	s.busy = make(chan struct{}, atOnce)
+	s.strange, s.search = rate.NewLimiter(strangeRate, strangeBurst), rate.NewLimiter(searchRate, searchBurst)
+	s.issued.limit, s.refused.limit = rate.NewLimiter(issuedRate, issuedBurst), rate.NewLimiter(refusedRate, refusedBurst)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+Path, func(w http.ResponseWriter, r *http.Request) {
 		cert, err := s.answer(w, r)
@@ -131,7 +147,7 @@ func (s *Server) Handler() http.Handler {
 			if f := new(refusal); errors.As(err, &f) {
 				status = f.status
 			}
-			s.Log.Info("a certificate was refused", "from", r.RemoteAddr, "status", status, "cause", err)
+			s.refused.say(s.Log, "a certificate was refused", "from", r.RemoteAddr, "status", status, "cause", err)
 			http.Error(w, err.Error(), status)
 			return
 		}
@@ -160,12 +176,6 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) ([]byte, error) 
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
 	defer cancel()
-	select {
-	case s.busy <- struct{}{}:
-		defer func() { <-s.busy }()
-	case <-ctx.Done():
-		return nil, refuse(http.StatusServiceUnavailable, "too many requests at once")
-	}
 	c, err := s.whose(ctx, token)
 	if err != nil {
 		return nil, err
@@ -178,6 +188,6 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	s.Log.Info("certificate issued", "namespace", c.namespace, "pod", c.name, "number", number)
+	s.issued.say(s.Log, "certificate issued", "namespace", c.namespace, "pod", c.name, "number", number)
 	return authority.Certify(key, int(number))
 }

@@ -37,9 +37,14 @@ const (
 // asymmetric: a published key cannot sign.
 var signedBy = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384, jose.ES512}
 
-// errUnjudged is why published keys say nothing of a token: there are none, or
-// they are not its issuer's.
-var errUnjudged = errors.New("the published keys do not judge this token")
+// Why published keys do not decide about a token.
+var (
+	// errUnjudged: there are none.
+	errUnjudged = errors.New("no published keys judge this token")
+	// errStrange: they are another issuer's, or the token's key is not among them,
+	// or its time is not now: by the API server's clock it may be.
+	errStrange = errors.New("the published keys do not judge this token")
+)
 
 // Signatures judges tokens by the keys that the API server publishes: one look
 // for all pods, where a TokenReview is a call for each. It knows nothing of pods;
@@ -68,7 +73,7 @@ type claims struct {
 }
 
 // caller is the pod that a token was given to. The error is a refusal, or wraps
-// errUnjudged.
+// errUnjudged or errStrange.
 func (s *Signatures) caller(ctx context.Context, token string) (*caller, error) {
 	parsed, err := jwt.ParseSigned(token, signedBy)
 	if err != nil {
@@ -95,6 +100,9 @@ func (c *claims) judge(now time.Time) (*caller, error) {
 		return nil, foreign(errors.New("it never expires"))
 	}
 	if err := c.Validate(jwt.Expected{AnyAudience: jwt.Audience{names.TokenAudience}, Time: now}); err != nil {
+		if errors.Is(err, jwt.ErrExpired) || errors.Is(err, jwt.ErrNotValidYet) || errors.Is(err, jwt.ErrIssuedInTheFuture) {
+			return nil, fmt.Errorf("%w: %w", errStrange, err)
+		}
 		return nil, foreign(err)
 	}
 	namespace, _, ok := strings.Cut(strings.TrimPrefix(c.Subject, accountPrefix), ":")
@@ -115,17 +123,23 @@ func (s *Signatures) key(ctx context.Context, issuer string, h *jose.Header) (*j
 		return key, nil
 	}
 	if now.Sub(s.looked) < lookPause {
-		return nil, fmt.Errorf("%w: key %q of %q", errUnjudged, h.KeyID, issuer)
+		if fresh {
+			return nil, fmt.Errorf("%w: key %q of %q", errStrange, h.KeyID, issuer)
+		}
+		return nil, errUnjudged
 	}
 	s.looked = now
 	if err := s.look(ctx); err != nil {
+		if fresh {
+			return nil, fmt.Errorf("%w: %w", errStrange, err)
+		}
 		return nil, fmt.Errorf("%w: %w", errUnjudged, err)
 	}
 	s.known = now
 	if key := s.find(issuer, h); key != nil {
 		return key, nil
 	}
-	return nil, fmt.Errorf("%w: key %q of %q", errUnjudged, h.KeyID, issuer)
+	return nil, fmt.Errorf("%w: key %q of %q", errStrange, h.KeyID, issuer)
 }
 
 func (s *Signatures) find(issuer string, h *jose.Header) *jose.JSONWebKey {
@@ -150,13 +164,16 @@ func (s *Signatures) look(ctx context.Context) error {
 		Issuer string `json:"issuer"`
 	}
 	var keys jose.JSONWebKeySet
-	for path, into := range map[string]any{pathDiscovery: &discovered, pathKeys: &keys} {
-		text, err := s.Fetch(ctx, path)
+	for _, from := range []struct {
+		path string
+		into any
+	}{{pathDiscovery, &discovered}, {pathKeys, &keys}} {
+		text, err := s.Fetch(ctx, from.path)
 		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			return fmt.Errorf("%s: %w", from.path, err)
 		}
-		if err := json.Unmarshal(text, into); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+		if err := json.Unmarshal(text, from.into); err != nil {
+			return fmt.Errorf("%s: %w", from.path, err)
 		}
 	}
 	s.issuer, s.keys = discovered.Issuer, keys

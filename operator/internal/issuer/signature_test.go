@@ -100,7 +100,7 @@ func TestSignatures(t *testing.T) {
 	ec := func(said any) string { return minted(t, curve, "ec", jose.ES256, said) }
 	whole := ec(said(nil))
 	parts := strings.Split(whole, ".")
-	const taken, unjudged = "", "do not judge"
+	const taken, strange = "", "do not judge"
 	for what, c := range map[string]struct{ token, want string }{
 		"RSA":                           {minted(t, old, "rsa", jose.RS256, said(nil)), taken},
 		"an elliptic curve":             {whole, taken},
@@ -109,15 +109,15 @@ func TestSignatures(t *testing.T) {
 		"unsigned":                      {"eyJhbGciOiJub25lIn0." + parts[1] + ".", "is not one for"},
 		"another's signature":           {minted(t, other, "ec", jose.ES256, said(nil)), "is not one for"},
 		"a changed claim":               {parts[0] + "." + strings.Split(ec(with("sub", "system:serviceaccount:hpc:x")), ".")[1] + "." + parts[2], "is not one for"},
-		"the key's algorithm is not it": {minted(t, curve, "rsa", jose.ES256, said(nil)), unjudged},
+		"the key's algorithm is not it": {minted(t, curve, "rsa", jose.ES256, said(nil)), strange},
 		"a shared secret":               {minted(t, []byte(strings.Repeat("a published secret", 2)), "secret", jose.HS256, said(nil)), "is not one for"},
-		"an unknown key":                {minted(t, other, "new", jose.ES256, said(nil)), unjudged},
-		"no key's name":                 {minted(t, curve, "", jose.ES256, said(nil)), unjudged},
-		"another issuer":                {ec(with("iss", "https://example.com")), unjudged},
-		"no issuer":                     {ec(without("iss")), unjudged},
-		"expired":                       {ec(with("exp", now.Add(-2*time.Minute).Unix())), "expired"},
+		"an unknown key":                {minted(t, other, "new", jose.ES256, said(nil)), strange},
+		"no key's name":                 {minted(t, curve, "", jose.ES256, said(nil)), strange},
+		"another issuer":                {ec(with("iss", "https://example.com")), strange},
+		"no issuer":                     {ec(without("iss")), strange},
+		"expired":                       {ec(with("exp", now.Add(-2*time.Minute).Unix())), strange},
 		"without end":                   {ec(without("exp")), "never expires"},
-		"of tomorrow":                   {ec(with("nbf", now.Add(24*time.Hour).Unix())), "not valid yet"},
+		"of tomorrow":                   {ec(with("nbf", now.Add(24*time.Hour).Unix())), strange},
 		"another audience":              {ec(with("aud", []string{"x"})), "invalid audience"},
 		"no audience":                   {ec(without("aud")), "invalid audience"},
 		"a person's":                    {ec(with("sub", "jane")), "not bound to a pod"},
@@ -131,7 +131,7 @@ func TestSignatures(t *testing.T) {
 			if err != nil || *found != (caller{"hpc", "p", "u"}) {
 				t.Errorf("%s: %+v, %v", what, found, err)
 			}
-		case err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, errUnjudged) != (c.want == unjudged):
+		case err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, errStrange) != (c.want == strange):
 			t.Errorf("%s: %+v, %v, want %q", what, found, err, c.want)
 		}
 	}
@@ -157,35 +157,35 @@ func TestLooks(t *testing.T) {
 		}
 	}
 	s := p.signatures()
-	step := func(after time.Duration, id string, good bool, looks int) {
+	step := func(after time.Duration, id string, want error, looks int) {
 		t.Helper()
 		p.now = p.now.Add(after)
 		_, err := s.caller(t.Context(), minted(t, keys[id], id, jose.ES256, map[string]any{
 			"iss": anIssuer, "sub": "system:serviceaccount:hpc:default", "aud": names.TokenAudience, "exp": p.now.Add(time.Minute).Unix(),
 			"kubernetes.io": map[string]any{"namespace": "hpc", "pod": map[string]string{"name": "p", "uid": "u"}},
 		}))
-		if (err == nil) != good || err != nil && !errors.Is(err, errUnjudged) || p.looks != looks {
-			t.Errorf("key %s: %v after %d looks, want %v after %d", id, err, p.looks, good, looks)
+		if !errors.Is(err, want) || p.looks != looks {
+			t.Errorf("key %s: %v after %d looks, want %v after %d", id, err, p.looks, want, looks)
 		}
 	}
 	publish("a")
-	step(0, "a", true, 1)
+	step(0, "a", nil, 1)
 	for range 1000 {
-		step(0, "a", true, 1)
+		step(0, "a", nil, 1)
 	}
-	step(0, "b", false, 1) // a look was a moment ago
-	step(lookPause, "b", false, 2)
+	step(0, "b", errStrange, 1) // a look was a moment ago
+	step(lookPause, "b", errStrange, 2)
 	publish("b")
-	step(lookPause, "b", true, 3) // the key is new
+	step(lookPause, "b", nil, 3) // the key is new
 	publish("a", "b")
-	step(keysAge, "a", true, 4)
+	step(keysAge, "a", nil, 4)
 	publish("b")
-	step(keysAge-time.Second, "a", true, 4)
-	step(time.Second, "a", false, 5) // withdrawn
+	step(keysAge-time.Second, "a", nil, 4)
+	step(time.Second, "a", errStrange, 5) // withdrawn
 	p.down = fmt.Errorf("forbidden")
-	step(keysAge-time.Second, "b", true, 5)
-	step(time.Second, "b", false, 6) // nobody knows any more
-	step(time.Second, "b", false, 6)
+	step(keysAge-time.Second, "b", nil, 5)
+	step(time.Second, "b", errUnjudged, 6) // nobody knows any more
+	step(time.Second, "b", errUnjudged, 6)
 	p.down = nil
-	step(lookPause, "b", true, 7)
+	step(lookPause, "b", nil, 7)
 }

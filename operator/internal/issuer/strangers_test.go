@@ -1,0 +1,237 @@
+package issuer
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"golang.org/x/time/rate"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// slow is an API server that answers no review until it is told to.
+type slow struct {
+	mu   sync.Mutex
+	made int
+	open chan struct{}
+}
+
+func (s *slow) Create(ctx context.Context, _ *authenticationv1.TokenReview) error {
+	s.mu.Lock()
+	s.made++
+	s.mu.Unlock()
+	select {
+	case <-s.open:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+// objects is a cluster's state, as a cache or the API server tells it.
+type objects []client.Object
+
+func (o objects) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	for _, have := range o {
+		if client.ObjectKeyFromObject(have) != key {
+			continue
+		}
+		switch h := have.(type) {
+		case *corev1.Pod:
+			if p, ok := into.(*corev1.Pod); ok {
+				h.DeepCopyInto(p)
+				return nil
+			}
+		case *batchv1.Job:
+			if b, ok := into.(*batchv1.Job); ok {
+				h.DeepCopyInto(b)
+				return nil
+			}
+		case *v1alpha1.MPIJob:
+			if j, ok := into.(*v1alpha1.MPIJob); ok {
+				h.DeepCopyInto(j)
+				return nil
+			}
+		}
+	}
+	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+}
+
+func (o objects) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
+	for _, have := range o {
+		if p, ok := have.(*corev1.Pod); ok {
+			into.(*corev1.PodList).Items = append(into.(*corev1.PodList).Items, *p)
+		}
+	}
+	return nil
+}
+
+// served is an issuer over published keys, and a token of pod p in hpc.
+func served(t *testing.T, s *Server) (server *httptest.Server, token string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &publisher{now: time.Now(), issuer: anIssuer, keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k"}}}
+	if s.Keys, err = NewKeys(bytes.Repeat([]byte("s"), 32)); err != nil {
+		t.Fatal(err)
+	}
+	s.Signatures, s.Log = p.signatures(), slog.New(slog.DiscardHandler)
+	s.OfPlace = func(string, int32, int32) client.ListOption { return client.MatchingLabels{} }
+	server = httptest.NewServer(s.Handler())
+	t.Cleanup(server.Close)
+	return server, minted(t, key, "k", jose.ES256, map[string]any{
+		"iss": anIssuer, "sub": "system:serviceaccount:hpc:default", "aud": names.TokenAudience, "exp": p.now.Add(time.Hour).Unix(),
+		"kubernetes.io": map[string]any{"namespace": "hpc", "pod": map[string]string{"name": "p", "uid": "u"}},
+	})
+}
+
+func requested(t *testing.T) []byte {
+	t.Helper()
+	_, request, err := pki.NewRequest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return request
+}
+
+// TestStrangersHoldNobodyUp: whoever makes tokens up, in any number, neither keeps
+// the API server at work nor sidecars waiting.
+func TestStrangersHoldNobodyUp(t *testing.T) {
+	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reviews := &slow{open: make(chan struct{})}
+	own := &Server{Reviews: reviews, Cache: objects{}, Live: objects{}}
+	server, good := served(t, own)
+	own.strange = rate.NewLimiter(0, strangeBurst) // however long this takes
+	request := requested(t)
+	if status, text := post(t, server, good, request); status != http.StatusForbidden || !strings.Contains(text, "there is no pod p") {
+		t.Fatalf("before: %d %s", status, text)
+	}
+	made := minted(t, other, "made-up", jose.ES256, map[string]any{"iss": anIssuer})
+	const strangers = 4 * atOnce
+	var away sync.WaitGroup
+	refused := make(chan int, strangers)
+	for range strangers {
+		away.Go(func() {
+			status, _ := post(t, server, made, request)
+			refused <- status
+		})
+	}
+	for range strangers - strangeBurst { // these are not reviewed, so that they have their answer
+		if status := <-refused; status != http.StatusServiceUnavailable {
+			t.Errorf("a stranger: %d", status)
+		}
+	}
+	if status, text := post(t, server, good, request); status != http.StatusForbidden || !strings.Contains(text, "there is no pod p") {
+		t.Errorf("a sidecar beside strangers: %d %s", status, text)
+	}
+	close(reviews.open)
+	away.Wait()
+	reviews.mu.Lock()
+	defer reviews.mu.Unlock()
+	if reviews.made != strangeBurst {
+		t.Errorf("%d reviews of %d tokens that were made up", reviews.made, strangers)
+	}
+}
+
+// TestCachesBehind: a replica whose caches have not heard of a job, its restart or
+// its pod refuses nobody for that: a refusal is a sidecar's end.
+func TestCachesBehind(t *testing.T) {
+	job := func(restarts int32) *v1alpha1.MPIJob {
+		j := &v1alpha1.MPIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: "cg", UID: "job"}}
+		j.Spec.Ranks, j.Spec.RanksPerPod, j.Status.Restarts = 4, 2, &restarts
+		return j
+	}
+	yes := true
+	batch := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: "cg-1", UID: "batch", OwnerReferences: []metav1.OwnerReference{{Kind: "MPIJob", Name: "cg", UID: "job", Controller: &yes}}}}
+	pod := func(name string, uid types.UID, phase corev1.PodPhase, minute int64) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "hpc", Name: name, UID: uid, CreationTimestamp: metav1.Unix(60*minute, 0),
+			Labels:          map[string]string{names.LabelJob: "cg", names.LabelAttempt: "1", batchv1.JobCompletionIndexAnnotation: "1"},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "Job", Name: "cg-1", UID: "batch", Controller: &yes}},
+		}}
+		p.Status.PodIP, p.Status.Phase = "127.0.0.1", phase
+		p.Spec.InitContainers = []corev1.Container{{Name: names.ContainerSidecar}}
+		return p
+	}
+	is := objects{job(1), batch, pod("p", "u", corev1.PodPending, 2)}
+	stale := *batch
+	stale.UID = "earlier"
+	over := job(1)
+	over.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionFailed, Status: metav1.ConditionTrue}}
+	for what, c := range map[string]struct {
+		cache, live objects
+		status      int
+		want        string
+	}{
+		"all is known":         {is, nil, http.StatusOK, ""},
+		"nothing is known":     {nil, is, http.StatusOK, ""},
+		"no job":               {objects{batch, is[2]}, is, http.StatusOK, ""},
+		"no restart":           {objects{job(0), batch, is[2]}, is, http.StatusOK, ""},
+		"an earlier Job":       {objects{job(1), &stale, is[2]}, is, http.StatusOK, ""},
+		"an earlier pod":       {objects{job(1), batch, pod("p", "old", corev1.PodRunning, 1)}, is, http.StatusOK, ""},
+		"its place was taken":  {objects{job(1), batch, is[2], pod("o", "o", corev1.PodRunning, 1)}, append(objects{pod("o", "o", corev1.PodFailed, 1)}, is...), http.StatusOK, ""},
+		"it is taken for sure": {append(objects{pod("o", "o", corev1.PodRunning, 1)}, is...), append(objects{pod("o", "o", corev1.PodRunning, 1)}, is...), http.StatusForbidden, "has the number of pod o"},
+		"a job that is over":   {objects{over, batch, is[2]}, objects{over, batch, is[2]}, http.StatusForbidden, "is over"},
+	} {
+		server, token := served(t, &Server{Cache: c.cache, Live: c.live, CheckAddress: true})
+		if status, text := post(t, server, token, requested(t)); status != c.status || !strings.Contains(text, c.want) {
+			t.Errorf("%s: %d %s, want %d", what, status, text, c.status)
+		}
+	}
+}
+
+// TestAddresses: one address may be written in several ways.
+func TestAddresses(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{"10.0.0.1", "10.0.0.1", true}, {"10.0.0.1", "::ffff:10.0.0.1", true}, {"fd00::1", "fd00:0:0::0001", true}, {"fe80::1", "fe80::1%eth0", true},
+		{"10.0.0.1", "10.0.0.10", false}, {"fd00::1", "fd00::2", false}, {"", "", false}, {"x", "x", false},
+	} {
+		if same(c.a, c.b) != c.same {
+			t.Errorf("%s and %s: %v", c.a, c.b, !c.same)
+		}
+	}
+}
+
+// TestTalk: who asks without end does not fill the log, and what was left out is
+// counted.
+func TestTalk(t *testing.T) {
+	var log bytes.Buffer
+	s := talk{limit: rate.NewLimiter(rate.Every(time.Hour), 2)}
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	for range 100 {
+		s.say(logger, "refused")
+	}
+	s.limit = rate.NewLimiter(rate.Inf, 1)
+	s.say(logger, "refused")
+	if lines := strings.Count(log.String(), "\n"); lines != 3 || !strings.Contains(log.String(), "unsaid=98") {
+		t.Errorf("%d lines:\n%s", lines, log.String())
+	}
+}
