@@ -65,10 +65,15 @@ func newAuthority(job string, key crypto.Signer, life time.Duration) (*Authority
 	return &Authority{job: job, cert: cert, key: key, life: life}, nil
 }
 
+// skew is how far clocks may be behind who signs: a node's whose time is not kept
+// would take every certificate for one of the future. Keys are new, so that an
+// hour before them is nobody's.
+const skew = time.Hour
+
 func template(life time.Duration) *x509.Certificate {
 	serial, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)) // crypto/rand never fails
 	now := time.Now()
-	return &x509.Certificate{SerialNumber: serial, NotBefore: now.Add(-time.Minute), NotAfter: now.Add(life)}
+	return &x509.Certificate{SerialNumber: serial, NotBefore: now.Add(-skew), NotAfter: now.Add(life)}
 }
 
 // CA is the authority's certificate, PEM.

@@ -84,3 +84,18 @@ func TestReadRequest(t *testing.T) {
 		}
 	}
 }
+
+// TestClocksBehind: whose clock is most of an hour behind takes what was signed
+// just now.
+func TestClocksBehind(t *testing.T) {
+	a := authority(t, "job", time.Hour)
+	_, signed := leaf(t, a, 1)
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	for _, behind := range []time.Duration{0, 59 * time.Minute} {
+		_, err := signed.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: time.Now().Add(-behind), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+		if err != nil {
+			t.Errorf("%v behind: %v", behind, err)
+		}
+	}
+}

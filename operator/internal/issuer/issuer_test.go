@@ -9,11 +9,13 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 
@@ -158,5 +160,29 @@ func TestReplicas(t *testing.T) {
 	}
 	if _, err := NewKeys([]byte("short")); err == nil {
 		t.Error("a short secret is taken")
+	}
+}
+
+// TestEndpointIsRenewed: an operator that has run for long has a certificate that
+// is good.
+func TestEndpointIsRenewed(t *testing.T) {
+	made := 0
+	e := &endpoint{make: func() (*tls.Certificate, error) {
+		made++
+		return &tls.Certificate{Leaf: &x509.Certificate{SerialNumber: big.NewInt(int64(made)), NotAfter: time.Now().Add(certificateLife)}}, nil
+	}}
+	serial := func() int64 {
+		c, err := e.get(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Leaf.SerialNumber.Int64()
+	}
+	if first, again := serial(), serial(); first != 1 || again != 1 {
+		t.Errorf("certificates %d and %d, want one", first, again)
+	}
+	e.cert.Leaf.NotAfter = time.Now().Add(certificateLife/2 - time.Minute)
+	if n := serial(); n != 2 {
+		t.Errorf("after half a year certificate %d serves", n)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -87,14 +88,14 @@ func (s *Server) NeedLeaderElection() bool { return false }
 
 // Start serves until ctx ends.
 func (s *Server) Start(ctx context.Context) error {
-	cert, err := s.certificate()
-	if err != nil {
+	own := &endpoint{make: s.certificate}
+	if _, err := own.get(nil); err != nil {
 		return err
 	}
 	server := &http.Server{
 		Handler:   s.Handler(),
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*cert}},
-		// Who connects has shown nothing yet.
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: own.get},
+	// Who connects has shown nothing yet.
 		ReadTimeout: requestTime, WriteTimeout: 2 * requestTime, IdleTimeout: requestTime, MaxHeaderBytes: tokenMax + 4<<10,
 		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 	}
@@ -104,6 +105,28 @@ func (s *Server) Start(ctx context.Context) error {
 		return fmt.Errorf("issuer: %w", err)
 	}
 	return nil
+}
+
+// endpoint has a replica's certificate, and makes another one when half of its
+// life is over: operators run for years.
+type endpoint struct {
+	make func() (*tls.Certificate, error)
+
+	mu   sync.Mutex
+	cert *tls.Certificate
+}
+
+func (e *endpoint) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cert != nil && time.Until(e.cert.Leaf.NotAfter) > certificateLife/2 {
+		return e.cert, nil
+	}
+	cert, err := e.make()
+	if err == nil {
+		e.cert = cert
+	}
+	return cert, err
 }
 
 // certificate makes this replica's own, which all replicas' authority signs.
