@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -89,5 +90,17 @@ func (r *Reconciler) announce(job *v1alpha1.MPIJob, c *metav1.Condition) {
 	if c.Type == v1alpha1.ConditionFailed || c.Type == v1alpha1.ConditionRestarting || slices.Contains(obstacles, c.Reason) {
 		kind = corev1.EventTypeWarning
 	}
-	r.Events.Eventf(job, nil, kind, c.Type, "UpdateStatus", "%s: %s", c.Reason, c.Message)
+	r.Events.Eventf(job, nil, kind, c.Type, "UpdateStatus", "%s", note(c.Reason+": "+c.Message))
+}
+
+// noteMax is how long the text of an Event may be (events.k8s.io/v1), in bytes: a
+// longer one is refused, and nobody hears of it. Conditions may say more.
+const noteMax = 1024
+
+func note(text string) string {
+	if len(text) <= noteMax {
+		return text
+	}
+	const more = "..."
+	return strings.ToValidUTF8(text[:noteMax-len(more)], "") + more
 }

@@ -40,6 +40,7 @@ func (a *Attempt) BatchJob() (*batchv1.Job, error) {
 	template.Spec.Subdomain = a.Job.Name
 	m := a.attemptMeta()
 	template.Labels = merged(template.Labels, m.Labels)
+	delete(template.Labels, names.LabelInject) // they have theirs: the webhook would refuse them
 	a.group(&template)
 	m.Annotations = map[string]string{annotationSteered: a.wishes()}
 	if q := a.Job.Labels[LabelQueue]; q != "" {

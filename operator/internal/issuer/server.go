@@ -95,7 +95,7 @@ func (s *Server) Start(ctx context.Context) error {
 	server := &http.Server{
 		Handler:   s.Handler(),
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: own.get},
-	// Who connects has shown nothing yet.
+		// Who connects has shown nothing yet.
 		ReadTimeout: requestTime, WriteTimeout: 2 * requestTime, IdleTimeout: requestTime, MaxHeaderBytes: tokenMax + 4<<10,
 		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 	}
