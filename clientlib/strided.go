@@ -44,29 +44,58 @@ func SendStrided[T Number](ctx context.Context, c *Comm, buf []T, l Layout, dst,
 	for i := range l.Count {
 		copy(b[i*l.Block:(i+1)*l.Block], buf[i*l.Stride:])
 	}
-	if err := Send(ctx, c, b, dst, tag); err != nil {
-		return err // the arena's memory may be in use
+	r, err := c.startSend("send", bytesOf(b), dst, tag, sendBuffered)
+	if err == nil {
+		_, err = r.await(ctx)
 	}
-	return free()
+	if r.open() {
+		return err // it goes on by itself, from the arena's memory
+	}
+	return errors.Join(err, free())
 }
 
 // StridedRequest is a receive that IrecvStrided has started.
 type StridedRequest struct {
 	Request
-	unpack func(Status) error // nil: there is nothing to unpack
+	unpack func(Status) // nil: there is nothing to unpack
+	free   func() error
 }
 
-// Wait waits for the message and puts its elements where they belong. It is called
-// once, by who started the receive.
+// Wait waits for the message and puts its elements where they belong. Wait, or Test
+// that reports true, is called once, by who started the receive.
 func (r *StridedRequest) Wait(ctx context.Context) (Status, error) {
 	if r.unpack == nil {
-		return Status{Source: NullRank, Tag: AnyTag}, nil
+		return nothing, nil
 	}
 	st, err := r.Request.Wait(ctx)
-	if err != nil {
-		return st, err // the arena's memory may be in use
+	return r.end(st, err)
+}
+
+// Test reports whether the receive has ended, and does what Wait does if so.
+func (r *StridedRequest) Test() (st Status, over bool, err error) {
+	if r.unpack == nil {
+		return nothing, true, nil
 	}
-	return st, r.unpack(st)
+	if st, over, err = r.Request.Test(); over {
+		st, err = r.end(st, err)
+	}
+	return st, over, err
+}
+
+// nothing is received from nobody.
+var nothing = Status{Source: NullRank, Tag: AnyTag}
+
+// end unpacks the message, unless there is none, and gives the memory back, unless
+// the receive goes on.
+func (r *StridedRequest) end(st Status, err error) (Status, error) {
+	if r.open() {
+		return st, err
+	}
+	if err == nil {
+		r.unpack(st)
+	}
+	r.unpack = nil
+	return st, errors.Join(err, r.free())
 }
 
 // IrecvStrided starts a receive into the elements of buf that l names. They are
@@ -83,13 +112,12 @@ func IrecvStrided[T Number](c *Comm, buf []T, l Layout, src, tag int) (*StridedR
 	if err != nil {
 		return nil, errors.Join(err, free())
 	}
-	return &StridedRequest{r, func(st Status) error {
+	return &StridedRequest{r, func(st Status) {
 		n := st.Bytes / sizeOf[T]()
 		for i := 0; i*l.Block < n; i++ {
 			copy(buf[i*l.Stride:], b[i*l.Block:min((i+1)*l.Block, n)])
 		}
-		return free()
-	}}, nil
+	}, free}, nil
 }
 
 // RecvStrided receives a message into the elements of buf that l names.
