@@ -112,6 +112,7 @@ const (
 
 func (a *arena) giveBack(off, size int) {
 	a.mu.Lock()
+	size = max(size, a.used[off]) // as borrow has rounded it
 	if size <= cacheMax && len(a.cache[size]) < cacheDepth {
 		a.cache[size] = append(a.cache[size], off)
 		a.mu.Unlock()

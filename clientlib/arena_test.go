@@ -30,3 +30,19 @@ func TestAllocRefused(t *testing.T) {
 		t.Errorf("after Free: %v", err)
 	}
 }
+
+// A block is found again, also by who asked for another size than it got.
+func TestBorrowedBlocksAreFoundAgain(t *testing.T) {
+	var a arena
+	a.init(1 << 20)
+	for _, n := range []int{100, 9600, 16 << 10, cacheMax} {
+		first, _, err := a.borrow(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.giveBack(first, n)
+		if again, _, err := a.borrow(n); err != nil || again != first {
+			t.Errorf("%d bytes: at %d, and then at %d: %v", n, first, again, err)
+		}
+	}
+}
