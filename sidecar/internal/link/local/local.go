@@ -28,6 +28,7 @@ type Link struct {
 	spare   []*link.Frame
 	ops     schedule
 	keys    map[uint64]*registration
+	ended   []uint64 // tokens of operations that Forget has ended, for the next Poll
 }
 
 // registration is memory that operations may reach. Those under way refer to
@@ -70,12 +71,17 @@ func (l *Link) Post(_ link.Peer, frames []*link.Frame) int {
 // Poll delivers what was posted before it, and moves remote operations, both up
 // to a bound.
 func (l *Link) Poll(sink link.Sink) int {
+	ended := l.ended
+	l.ended = nil
+	for _, token := range ended {
+		sink.Done(l.self, token, fmt.Errorf("%w: forgotten", link.ErrBroken))
+	}
 	work, err := l.deliver(sink)
 	if err != nil {
 		sink.Down(l.self, fmt.Errorf("%w: %w", link.ErrProtocol, err))
-		return work
+		return len(ended) + work
 	}
-	return work + l.move(sink)
+	return len(ended) + work + l.move(sink)
 }
 
 // deliver hands over the oldest frames. Deliveries may post again: those frames
@@ -187,8 +193,15 @@ func (l *Link) Write(_ link.Peer, token uint64, src link.Ref, dst link.Key, noti
 	return err
 }
 
-// Forget drops what is queued.
-func (l *Link) Forget(link.Peer) { l.queue, l.queued, l.ops = l.queue[:0], 0, schedule{} }
+// Forget drops what is queued, and ends the operations under way.
+func (l *Link) Forget(link.Peer) {
+	for _, h := range l.ops.shares {
+		for _, op := range h.ops[h.head:] {
+			l.ended = append(l.ended, op.token)
+		}
+	}
+	l.queue, l.queued, l.ops = l.queue[:0], 0, schedule{}
+}
 
 // Close has nothing to give back.
 func (l *Link) Close() error { return nil }

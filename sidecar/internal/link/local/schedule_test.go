@@ -121,3 +121,27 @@ func TestFramesAreBounded(t *testing.T) {
 		t.Errorf("%d of %d frames were delivered", e.frames, len(frames))
 	}
 }
+
+// Operations under way end when their connection is forgotten, as on every link:
+// what they hold is let go of.
+func TestForgottenOperationsEnd(t *testing.T) {
+	l := New(0, &common{mem: make([]byte, 1<<20)})
+	k, err := l.Register(link.Ref{Region: 9, Len: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &ends{}
+	for token := range uint64(3) {
+		if err := l.Read(0, token, link.Ref{Region: 5 + link.Region(token%2), Len: 1 << 30}, k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.Poll(e)
+	l.Forget(0)
+	for range 3 {
+		l.Poll(e)
+	}
+	if len(e.tokens) != 3 {
+		t.Errorf("the operations %v of 3 have ended", e.tokens)
+	}
+}
