@@ -65,6 +65,7 @@ func (c *Core) expose(p *peer, w *window, h *wire.Header) error {
 	} else {
 		x.Registered(key)
 		c.stats.Exposed++
+		c.stats.Exposures++
 	}
 	return nil
 }
@@ -117,6 +118,7 @@ func (c *Core) endExposure(id uint64, x *exposed) {
 	}
 	if key, ok := x.Key(); ok {
 		c.ports.Deregister(x.peer, key)
+		c.stats.Exposures--
 	}
 	s, freed := x.session, x.freed
 	c.exposures.release(id)

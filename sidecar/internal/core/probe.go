@@ -26,37 +26,31 @@ func (c *Core) submitProbe(s *session, d *shm.Descriptor) error {
 		}
 	}
 	claim := d.Op == shm.OpMprobe
+	// Before a message is taken out: it would be nobody's if the number is in use.
+	if err := s.take(d.Req, requestPlain, 0); err != nil {
+		return err
+	}
 	find := e.queue.Peek
 	if claim {
 		find = e.queue.Take
 	}
 	h, ok := find(pat)
 	c.charge(e.queue)
-	if ok || d.Flags&shm.FlagNow != 0 {
-		if err := s.take(d.Req, requestPlain, 0); err != nil {
-			return err
-		}
-		if !ok {
-			c.finish(s.id, d.Req, shm.StatusNoMessage)
-			return nil
-		}
+	switch {
+	case ok:
 		m, id := c.parked.at(h)
 		c.answerProbe(s.id, d.Req, m, id, claim)
 		return nil
-	}
-	if e.probes.Full(pat) {
-		if err := s.take(d.Req, requestPlain, 0); err != nil {
-			return err
-		}
+	case d.Flags&shm.FlagNow != 0:
+		c.finish(s.id, d.Req, shm.StatusNoMessage)
+		return nil
+	case e.probes.Full(pat):
 		c.finish(s.id, d.Req, shm.StatusUnsupported)
 		return nil
 	}
 	p, id := c.probes.alloc()
-	if err := s.take(d.Req, requestProbe, id); err != nil {
-		c.probes.release(id)
-		return err
-	}
 	*p = probe{owner: owner{session: s.id, req: d.Req}, endpoint: e, source: d.Peer, pattern: pat, claim: claim}
+	c.setState(s, p.owner, requestProbe, id)
 	if d.Peer != shm.AnySource {
 		from := c.peerOf(d.Peer)
 		if c.hasLeft(d.Peer) || from.state == peerDead {

@@ -391,7 +391,10 @@ func (w *world) settle() error {
 		if f := e.Failure(); f != nil {
 			return fmt.Errorf("pod %d failed: %w", i, f)
 		}
-		if err := w.checkCaches(i, s.Rings); err != nil {
+		if s.Exposures != 0 && !w.fair { // there the window stays
+			return fmt.Errorf("pod %d has left %d windows that peers reach", i, s.Exposures)
+		}
+		if err := w.checkCaches(i, s.Rings+s.Exposures); err != nil {
 			return err
 		}
 	}
