@@ -42,6 +42,17 @@ func TestRankExits(t *testing.T) {
 	}
 }
 
+// A rank that ends with 0 and has not called Close has failed the job, and is
+// named, whatever the others end with.
+func TestExitWithoutClose(t *testing.T) {
+	j := submit(t, long(restricted(t), "silent", "-fail-rank", "3", "-fail-round", "100", "-fail-code", "0"))
+	p := podOf(t, j, 1)
+	f := failed(t, becomes(t, j, v1alpha1.ConditionFailed), "RankVanished", 3, p.Name, p.Spec.NodeName)
+	if !strings.Contains(f.Message, "Close") {
+		t.Errorf("the message does not say what was forgotten: %s", f.Message)
+	}
+}
+
 // The container's user has a program that does not exist.
 func TestNoProgram(t *testing.T) {
 	j := becomes(t, submit(t, example(restricted(t), "nothing", "no-such-program")), v1alpha1.ConditionFailed)

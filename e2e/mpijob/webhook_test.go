@@ -3,9 +3,11 @@
 package mpijob
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +35,34 @@ func TestPodsOfOthers(t *testing.T) {
 	if *s.Ranks.Succeeded != 4 || strings.Join(s.Transports, "") != "tcp" {
 		t.Errorf("status %+v", s)
 	}
+}
+
+// A real StatefulSet, which replaces pods as soon as they have ended: the job ends
+// well all the same, once, and nobody joins it again.
+func TestPodsOfAStatefulSet(t *testing.T) {
+	ns := restricted(t)
+	j := example(ns, "theirs", "ring", "-rounds", "20")
+	j.Spec.PodManagement = v1alpha1.PodsExternal
+	submit(t, j)
+	s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "set"}}
+	s.Spec.Replicas, s.Spec.PodManagementPolicy, s.Spec.ServiceName = new(int32(2)), appsv1.ParallelPodManagement, j.Name
+	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "set"}}
+	s.Spec.Template = *j.Spec.Template.DeepCopy()
+	s.Spec.Template.Spec.Containers[0].RestartPolicy = new(corev1.ContainerRestartPolicyNever)
+	s.Spec.Template.Labels = map[string]string{"app": "set", names.LabelInject: "true", names.LabelJob: j.Name}
+	if err := api.Create(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if s := becomes(t, j, v1alpha1.ConditionComplete).Status; *s.Ranks.Succeeded != 4 || s.FirstFailure != nil {
+		t.Errorf("status %+v", s)
+	}
+	eventually(t, func() error { // its controller tries, and is told why not
+		events := kubectl(t, "get", "events", "-n", ns, "--field-selector=involvedObject.name=set,reason=FailedCreate")
+		if !strings.Contains(events, "MPIJob theirs is over") && !strings.Contains(events, "none of them can be started again") {
+			return fmt.Errorf("events of the StatefulSet:\n%s", events)
+		}
+		return none(t, j)
+	})
 }
 
 // What the webhook cannot do it refuses, and says what to do.

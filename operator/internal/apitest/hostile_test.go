@@ -214,3 +214,45 @@ func TestAnyName(t *testing.T) {
 		})
 	}
 }
+
+// TestPodsReplacedAsTheyEnd: pods of another controller that are taken away as
+// soon as they have ended, so that never two are there that have, have all ended.
+func TestPodsReplacedAsTheyEnd(t *testing.T) {
+	for _, code := range []int32{0, 3} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			ns := namespace(t)
+			submit(t, ns, func(j *v1alpha1.MPIJob) { j.Name = "like" })
+			pods := standInPods(t, get(t, ns, "like-0", &batchv1.Job{}))
+			j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Spec.PodManagement = v1alpha1.PodsExternal })
+			var theirs []*corev1.Pod
+			for i, p := range pods {
+				o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fmt.Sprint("set-", i), Labels: map[string]string{
+					names.LabelInject: "true", names.LabelJob: j.Name, names.LabelAttempt: "0", batchv1.JobCompletionIndexAnnotation: fmt.Sprint(i),
+				}}, Spec: *p.Spec.DeepCopy()}
+				if err := api.Create(t.Context(), o); err != nil {
+					t.Fatal(err)
+				}
+				o.Status = *p.Status.DeepCopy()
+				if err := api.Status().Update(t.Context(), o); err != nil {
+					t.Fatal(err)
+				}
+				theirs = append(theirs, o)
+			}
+			becomes(t, j, v1alpha1.ConditionRunning)
+			want := v1alpha1.ConditionComplete
+			if code != 0 {
+				want = v1alpha1.ConditionFailed
+			}
+			for _, p := range theirs {
+				exits(t, p, code, "")
+				if err := api.Delete(t.Context(), p, client.GracePeriodSeconds(0)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := becomes(t, j, want).Status
+			if code == 0 && *s.Ranks.Succeeded != 4 || code != 0 && (s.FirstFailure.ExitCode == nil || *s.FirstFailure.ExitCode != 3) {
+				t.Errorf("%+v, %+v", s.Ranks, s.FirstFailure)
+			}
+		})
+	}
+}

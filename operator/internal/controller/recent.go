@@ -4,10 +4,13 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
 // pace is the least time between two writes of a job's status that differ only
@@ -22,6 +25,59 @@ type recent struct {
 	mu     sync.Mutex
 	writes map[types.NamespacedName]write
 	signs  map[types.NamespacedName]sign
+	ended  map[types.NamespacedName][]*corev1.Pod
+}
+
+// endedMax bounds the pods of one job that are remembered: each number may have
+// ended more than once before anybody looked.
+const endedMax = 2 * 4096
+
+// remember keeps a pod of another controller that has ended and is being taken
+// away. Controllers that are made for what never ends, as StatefulSet's, replace
+// such pods at once, before the last ones of the job have ended: how they ended
+// would be known of no two of them at the same time.
+func (r *recent) remember(p *corev1.Pod) {
+	name := p.Labels[names.LabelJob]
+	if p.Labels[names.LabelInject] != "true" || name == "" || p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+		return
+	}
+	if g := p.DeletionGracePeriodSeconds; g == nil || *g == 0 {
+		// It had ended when its deletion was asked for: that is not why.
+		p = p.DeepCopy()
+		p.DeletionTimestamp = nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended == nil {
+		r.ended = map[types.NamespacedName][]*corev1.Pod{}
+	}
+	key := types.NamespacedName{Namespace: p.Namespace, Name: name}
+	if len(r.ended[key]) < endedMax {
+		r.ended[key] = append(r.ended[key], p)
+	}
+}
+
+// remembered are the pods of a job that have ended and are not there any more.
+func (r *recent) remembered(job *v1alpha1.MPIJob, there []corev1.Pod) []*corev1.Pod {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := client.ObjectKeyFromObject(job)
+	if job.Spec.PodManagement != v1alpha1.PodsExternal || verdict.Finished(&job.Status) {
+		delete(r.ended, key)
+		return nil
+	}
+	known := make(map[types.UID]bool, len(there))
+	for i := range there {
+		known[there[i].UID] = true
+	}
+	var gone []*corev1.Pod
+	for _, p := range r.ended[key] {
+		if !known[p.UID] && !p.CreationTimestamp.Before(&job.CreationTimestamp) {
+			known[p.UID] = true
+			gone = append(gone, p)
+		}
+	}
+	return gone
 }
 
 // sign is when an attempt's failure was first seen, by this process's clock.
@@ -92,4 +148,5 @@ func (r *recent) forget(name types.NamespacedName) {
 	defer r.mu.Unlock()
 	delete(r.writes, name)
 	delete(r.signs, name)
+	delete(r.ended, name)
 }

@@ -161,6 +161,11 @@ func (r *Reconciler) observe(ctx context.Context, job *v1alpha1.MPIJob) (*verdic
 	if err := r.Client.List(ctx, pods, client.InNamespace(job.Namespace), OfJob(job.Name), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, nil, err
 	}
+	for _, p := range r.recent.remembered(job, pods.Items) {
+		if desired.NumberOf(p.Labels) == verdict.AttemptOf(job) {
+			o.Pods = append(o.Pods, p)
+		}
+	}
 	for i := range pods.Items {
 		p := &pods.Items[i]
 		ours := job.Spec.PodManagement == v1alpha1.PodsExternal || verdict.Made(p, attempt.Name, o.Batch)

@@ -59,7 +59,7 @@ func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager, workers int) err
 	return ctrl.NewControllerManagedBy(m).
 		For(&v1alpha1.MPIJob{}).
 		Owns(&batchv1.Job{}).
-		Watches(&corev1.Pod{}, gathered()).
+		Watches(&corev1.Pod{}, gathered(r.recent.remember)).
 		Watches(&v1alpha1.FabricProfile{}, handler.EnqueueRequestsFromMapFunc(r.usersOf)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
@@ -82,8 +82,9 @@ func placeIndex(o client.Object) []string {
 // with the square of their number.
 const newsOfPods = 50 * time.Millisecond
 
-// gathered has a job looked at a moment after its pods have changed.
-func gathered() handler.EventHandler {
+// gathered has a job looked at a moment after its pods have changed; of those
+// that go, gone is told.
+func gathered(gone func(*corev1.Pod)) handler.EventHandler {
 	add := func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], pods ...client.Object) {
 		for _, p := range pods {
 			for _, job := range ofLabel(ctx, p) {
@@ -99,6 +100,9 @@ func gathered() handler.EventHandler {
 			add(ctx, q, e.ObjectOld, e.ObjectNew)
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			if p, ok := e.Object.(*corev1.Pod); ok {
+				gone(p)
+			}
 			add(ctx, q, e.Object)
 		},
 	}

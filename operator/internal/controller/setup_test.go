@@ -31,7 +31,8 @@ func (d *delayed) AddAfter(r reconcile.Request, after time.Duration) {
 // never at once, so that the queue makes one look of all that come meanwhile.
 func TestNewsOfPodsAreGathered(t *testing.T) {
 	q := &delayed{jobs: map[reconcile.Request]int{}} // adding at once panics
-	h := gathered()
+	var gone int
+	h := gathered(func(*corev1.Pod) { gone++ })
 	for i := range 10 {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: fmt.Sprint("p", i), Labels: map[string]string{names.LabelJob: "cg"}}}
 		h.Create(t.Context(), event.CreateEvent{Object: p}, q)
@@ -40,6 +41,9 @@ func TestNewsOfPodsAreGathered(t *testing.T) {
 	}
 	h.Create(t.Context(), event.CreateEvent{Object: new(corev1.Pod)}, q) // of no job
 	job := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "hpc", Name: "cg"}}
+	if gone != 10 {
+		t.Errorf("told of %d pods that have gone, want 10", gone)
+	}
 	if len(q.jobs) != 1 || q.jobs[job] != 40 {
 		t.Errorf("%v, want 40 times %v", q.jobs, job)
 	}

@@ -2,10 +2,12 @@ package verdict
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
@@ -26,6 +28,9 @@ func (o *Observation) failure() (f *v1alpha1.Failure, settled bool) {
 		return o.lost(p), true // it will not be there when all have ended
 	}
 	gone := o.gone()
+	if f, left := o.vanished(); f != nil && left <= 0 {
+		gone = f
+	}
 	if p := o.rejectedTooOften(); p != nil && gone == nil {
 		gone = o.turnedAway(p)
 	}
@@ -382,6 +387,29 @@ func (o *Observation) gone() *v1alpha1.Failure {
 		return &v1alpha1.Failure{Reason: v1alpha1.ReasonPodLost, Message: fmt.Sprintf("Job %s was deleted", o.Job.Status.JobName)}
 	}
 	return nil
+}
+
+// vanishedPatience is how long the pod of a number may be missing that was there:
+// its end may still be heard of.
+const vanishedPatience = 20 * time.Second
+
+// vanished is the failure of a job of another controller's pods, all of which
+// were there, of which one is not any more without a word of how it ended: nobody
+// can take its place. It counts when no time is left.
+func (o *Observation) vanished() (*v1alpha1.Failure, time.Duration) {
+	pending := meta.FindStatusCondition(o.Job.Status.Conditions, v1alpha1.ConditionPending)
+	began := meta.FindStatusCondition(o.Job.Status.Conditions, v1alpha1.ConditionRunning)
+	if !external(o.Job) || began == nil || pending == nil || pending.Status != metav1.ConditionTrue {
+		return nil, 0
+	}
+	i := slices.Index(o.podStates(), podAbsent)
+	if i < 0 {
+		return nil, 0
+	}
+	rank, _ := desired.Ranks(&o.Job.Spec, int32(i))
+	return &v1alpha1.Failure{
+		Rank: &rank, Reason: v1alpha1.ReasonPodLost, Message: fmt.Sprintf("pod number %d is gone, and nobody has seen how it ended", i),
+	}, vanishedPatience - o.Now.Sub(pending.LastTransitionTime.Time)
 }
 
 // jobEnded reports whether the Job itself has ended pods that were at work. One

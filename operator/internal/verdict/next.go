@@ -155,6 +155,9 @@ func (o *Observation) progress(p Plan) Plan {
 		if n, left := o.absent(); n > 0 && left > 0 && (p.Requeue == 0 || left < p.Requeue) {
 			p.Requeue = left
 		}
+		if f, left := o.vanished(); f != nil && (p.Requeue == 0 || left < p.Requeue) {
+			p.Requeue = max(left, time.Millisecond)
+		}
 	}
 	return p
 }

@@ -438,3 +438,28 @@ func TestExternalPods(t *testing.T) {
 		s.next(Stop, want)
 	}
 }
+
+// A pod of another controller that is gone without a word has failed the job: none
+// can take its place.
+func TestExternalPodVanishes(t *testing.T) {
+	s := newStory(t)
+	s.job.Spec.PodManagement = v1alpha1.PodsExternal
+	s.next(Apply, v1alpha1.ConditionPending)
+	s.pods(0)
+	all := s.o.Pods
+	s.o.Pods = all[:1] // the other one is still to come: that is no failure
+	s.o.Now = at(300)
+	s.next(Apply, v1alpha1.ConditionPending)
+	s.o.Pods = all
+	s.next(Apply, v1alpha1.ConditionRunning)
+	s.o.Pods, s.o.Now = all[:1], at(400)
+	s.next(Apply, v1alpha1.ConditionPending)
+	if p := s.next(Apply, v1alpha1.ConditionPending); p.Requeue != vanishedPatience {
+		t.Errorf("looks again after %v", p.Requeue)
+	}
+	s.o.Now = at(400).Add(vanishedPatience)
+	s.next(Stop, v1alpha1.ConditionFailed)
+	if f := s.job.Status.FirstFailure; f.Reason != v1alpha1.ReasonPodLost || *f.Rank != 2 {
+		t.Errorf("%+v", f)
+	}
+}

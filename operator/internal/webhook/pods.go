@@ -16,6 +16,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -82,6 +83,8 @@ func (h *Pods) join(ctx context.Context, namespace string, p *corev1.Pod) error 
 		return fmt.Errorf("the pods of MPIJob %s are made by the operator: with podManagement: External others may make them", name)
 	case verdict.Finished(&job.Status):
 		return fmt.Errorf("MPIJob %s is over", name)
+	case meta.FindStatusCondition(job.Status.Conditions, v1alpha1.ConditionRunning) != nil:
+		return fmt.Errorf("all ranks of MPIJob %s have been started: none of them can be started again", name)
 	}
 	number, err := numberOf(p, desired.Pods(&job.Spec))
 	if err != nil {

@@ -125,6 +125,19 @@ func TestTwoOfANumber(t *testing.T) {
 	}
 }
 
+// TestNobodyComesBack: when all ranks have been started, no pod can join any more:
+// controllers made for what never ends replace pods that have ended.
+func TestNobodyComesBack(t *testing.T) {
+	c := newCluster()
+	h := &Pods{Client: c, Options: desired.Options{Image: "sidecar"}}
+	for _, running := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse} {
+		c.job.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionRunning, Status: running}}
+		if err := h.join(t.Context(), "hpc", pod("p", map[string]string{names.LabelPodNumber: "0"})); err == nil || !strings.Contains(err.Error(), "none of them can be started again") {
+			t.Errorf("running %s: %v", running, err)
+		}
+	}
+}
+
 // TestExternalPodsThatCannotJoin: what a schema refuses of the operator's own
 // pods is refused of others', too.
 func TestExternalPodsThatCannotJoin(t *testing.T) {

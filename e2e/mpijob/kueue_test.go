@@ -1,0 +1,84 @@
+//go:build cluster && controllers
+
+package mpijob
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// The queue of TestKueue: it admits nothing until it is told to.
+const queue = `
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ResourceFlavor
+metadata: {name: any}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: hpc}
+spec:
+  namespaceSelector: {}
+  stopPolicy: Hold
+  resourceGroups:
+  - coveredResources: [cpu, memory]
+    flavors:
+    - name: any
+      resources:
+      - {name: cpu, nominalQuota: "4"}
+      - {name: memory, nominalQuota: 4Gi}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: WorkloadPriorityClass
+metadata: {name: urgent}
+value: 100
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: LocalQueue
+metadata: {name: lab}
+spec: {clusterQueue: hpc}
+`
+
+// A real Kueue holds a job, of which there is no pod then, admits all of it, and
+// admits each restart anew; class and time of the job reach it.
+func TestKueue(t *testing.T) {
+	controllerOf(t, "kueue")
+	ns := restricted(t)
+	apply(t, ns, queue)
+	j := long(ns, "queued", "-fail-rank", "1", "-fail-round", "50")
+	j.Labels = map[string]string{"kueue.x-k8s.io/queue-name": "lab", "kueue.x-k8s.io/priority-class": "urgent", "kueue.x-k8s.io/max-exec-time-seconds": "300"}
+	j.Spec.RunPolicy.RestartLimit = new(int32(1))
+	submit(t, j)
+	becomes(t, j, v1alpha1.ConditionSuspended)
+	if err := saying(t, j, v1alpha1.ConditionSuspended, "Queued", "queued-0"); err != nil {
+		t.Error(err)
+	}
+	pods := new(corev1.PodList)
+	if err := api.List(t.Context(), pods, client.InNamespace(ns), client.MatchingLabels{names.LabelJob: j.Name}); err != nil || len(pods.Items) != 0 {
+		t.Errorf("%d pods of a job that is held, %v", len(pods.Items), err)
+	}
+	release := func(policy string) {
+		kubectl(t, "patch", "clusterqueue", "hpc", "--type=merge", "-p", `{"spec":{"stopPolicy":"`+policy+`"}}`)
+	}
+	release("None")
+	podOf(t, j, 0)
+	release("Hold") // what is admitted goes on, and the next attempt waits
+	eventually(t, func() error { return saying(t, j, v1alpha1.ConditionSuspended, "Queued", "queued-1") })
+	eventually(t, func() error {
+		said := kubectl(t, "get", "workloads", "-n", ns, "-o", `jsonpath={range .items[*]}{.metadata.ownerReferences[0].name} {.spec.priority} {.spec.maximumExecutionTimeSeconds};{end}`)
+		if !strings.Contains(said, "queued-1 100 300;") {
+			return fmt.Errorf("Kueue has the workloads %q", said)
+		}
+		return nil
+	})
+	release("None")
+	if s := becomes(t, j, v1alpha1.ConditionFailed).Status; deref(s.Restarts) != 1 || s.FirstFailure.Reason != "RankExited" || deref(s.FirstFailure.Rank) != 1 {
+		t.Errorf("status %+v, %+v", s, s.FirstFailure)
+	}
+}
