@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
@@ -55,6 +57,27 @@ func TestWords(t *testing.T) {
 					t.Errorf("%s, %s, %s: %+v", wait, rendezvous, transport, u)
 				}
 			}
+		}
+	}
+}
+
+// TestCredit: what is reserved for a job's size is what its sidecars are told to
+// use, and a profile has the last word.
+func TestCredit(t *testing.T) {
+	own := resource.MustParse("2Mi")
+	for _, c := range []struct {
+		pods       int32
+		profile    *resource.Quantity
+		told, kept int64
+	}{{256, nil, 0, 1 << 20}, {1024, nil, 256 << 10, 256 << 10}, {4096, nil, 128 << 10, 128 << 10}, {4096, &own, 2 << 20, 2 << 20}, {2, &own, 2 << 20, 2 << 20}} {
+		a := attempt()
+		a.Job.Spec.Ranks, a.Job.Spec.RanksPerPod, a.Profile.Credit = c.pods, 1, c.profile
+		d := a.Document("id")
+		if m := MemoryOf(&a.Job.Spec.Memory, &a.Profile, c.pods); d.Tuning.CreditBytes != c.told || m.Credit != c.kept {
+			t.Errorf("%d pods: sidecars are told %d, %d are reserved, want %d and %d", c.pods, d.Tuning.CreditBytes, m.Credit, c.told, c.kept)
+		}
+		if err := d.Validate(); err != nil {
+			t.Error(err)
 		}
 	}
 }

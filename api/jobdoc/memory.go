@@ -7,10 +7,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// MemoryOf reads a job's wishes.
-func MemoryOf(m *v1alpha1.MemorySpec, p *v1alpha1.FabricProfileSpec) memory.Sizes {
+// MemoryOf reads the wishes of a job of that many pods.
+func MemoryOf(m *v1alpha1.MemorySpec, p *v1alpha1.FabricProfileSpec, pods int32) memory.Sizes {
 	out := memory.Sizes{
-		Arena: memory.ArenaDefault, Slab: memory.SlabDefault, Credit: memory.CreditDefault,
+		Arena: memory.ArenaDefault, Slab: memory.SlabDefault, Credit: memory.CreditOf(int(pods)),
 		Encrypted: p.Encryption == v1alpha1.EncryptionTLS,
 	}
 	for _, f := range []struct {

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
@@ -34,11 +35,20 @@ func (a *Attempt) tuning() bootstrap.Tuning {
 		require = required[t.Type]
 	}
 	return bootstrap.Tuning{
-		EagerBytes: bytes(p.EagerLimit), FragmentBytes: bytes(p.Fragment), CreditBytes: bytes(p.Credit),
+		EagerBytes: bytes(p.EagerLimit), FragmentBytes: bytes(p.Fragment), CreditBytes: a.credit(),
 		Heartbeat: milliseconds(p.HeartbeatMilliseconds), DeadAfter: milliseconds(p.DeadAfterMilliseconds),
 		StartWithin: bootstrap.Duration(startWithin), Transport: transport[t.Type], Require: require, Rendezvous: rendezvous[p.Rendezvous], Channel: channel[p.EagerChannel],
 		Wait: Wait(p), Encrypt: encryption[p.Encryption],
 	}
+}
+
+// credit is the profile's, or what the job's size makes of the default; 0: the
+// default. All sidecars have to have the same, whatever their release.
+func (a *Attempt) credit() int64 {
+	if c := memory.CreditOf(int(Pods(&a.Job.Spec))); a.Profile.Credit == nil && c != memory.CreditDefault {
+		return c
+	}
+	return bytes(a.Profile.Credit)
 }
 
 // Wait is the profile's wait policy as sidecars and ranks (names.EnvWait) have

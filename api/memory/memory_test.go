@@ -25,6 +25,23 @@ func TestNeed(t *testing.T) {
 			t.Errorf("%+v, %d of %d ranks in a pod of %d: %d, want %d", c.s, c.here, c.ranks, c.pods, got, c.want)
 		}
 	}
+	// 128 ranks of 4,096 pods: what the others can make a sidecar keep is not most
+	// of a node's memory.
+	large := Sizes{Credit: CreditOf(4096)}.Own(128, 128*4096, 4096)
+	if large < 4<<30 || large > 7<<30 {
+		t.Errorf("a sidecar of 4,096 pods keeps %d MiB for itself", large/mi)
+	}
+	for pods := 2; pods <= 4096; pods++ {
+		if CreditOf(pods) > CreditOf(pods-1) || CreditOf(pods) < 128<<10 || CreditOf(pods)%(64<<10) != 0 {
+			t.Fatalf("the credit of %d pods is %d", pods, CreditOf(pods))
+		}
+		if less, more := s.Own(1, pods, pods-1), s.Own(1, pods, pods); more < less {
+			t.Fatalf("%d pods take less than %d: %d and %d", pods, pods-1, more, less)
+		}
+	}
+	if CreditOf(1) != CreditDefault || CreditOf(ManyPods) != CreditDefault || CreditOf(1024) != CreditDefault/4 || CreditOf(4096) != 128<<10 {
+		t.Errorf("credit %d, %d, %d, %d", CreditOf(1), CreditOf(ManyPods), CreditOf(1024), CreditOf(4096))
+	}
 	largest := Sizes{Arena: 16 << 40, Slab: 1 << 30, Credit: 1 << 30, Encrypted: true}
 	if got := largest.Need(1024, 524288, 4096); got < 1024*(16<<40) || got > math.MaxInt64/2 {
 		t.Errorf("the largest job: %d", got)

@@ -82,7 +82,7 @@ func (a *Attempt) settings() *inject.Settings {
 	return &inject.Settings{
 		Image: a.Options.Image, PullPolicy: pull(a.Options.Pull), ConfigMap: a.Name(),
 		Ranks: s.Ranks, PerPod: s.RanksPerPod, Launch: s.LaunchMode, Devices: s.Devices,
-		Memory: jobdoc.MemoryOf(&s.Memory, &a.Profile), Wait: jobdoc.Wait(&a.Profile), LogLevel: a.Options.LogLevel, LocalMetrics: a.Options.LocalMetrics,
+		Memory: jobdoc.MemoryOf(&s.Memory, &a.Profile, a.Pods()), Wait: jobdoc.Wait(&a.Profile), LogLevel: a.Options.LogLevel, LocalMetrics: a.Options.LocalMetrics,
 		Resources: v1alpha1.SidecarResources{
 			Requests: over(a.Options.Sidecar.Requests, s.Sidecar.Resources.Requests),
 			Limits:   over(a.Options.Sidecar.Limits, s.Sidecar.Resources.Limits),

@@ -4,11 +4,13 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
 // tune sets a connection up for messages. A socket that is not TCP, such as
 // one of a pair, has none of these options and needs none.
-func tune(fd int) {
+func (l *Link) tune(fd int) {
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	// What waits in the socket cannot be overtaken either. It is enough that the
 	// kernel has something to send until the next turn.
@@ -23,6 +25,10 @@ func tune(fd int) {
 		// the round trip, and leaves the window at 64 KiB for seconds: 1 MiB
 		// then takes 570 us instead of 135 us.
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, nearWindow)
+	}
+	if len(l.conns) > memory.ManyPods {
+		// The kernel would let each of thousands of connections have megabytes.
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, memory.FarWindow)
 	}
 }
 

@@ -92,7 +92,7 @@ func (l *Link) Attach(peer link.Peer, fd int) error {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return errors.Join(fmt.Errorf("tcp: %w", err), unix.Close(fd))
 	}
-	tune(fd)
+	l.tune(fd)
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(peer)}
 	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return errors.Join(fmt.Errorf("tcp: watching connection to %d: %w", peer, err), unix.Close(fd))
