@@ -31,7 +31,7 @@ func controllerOf(t *testing.T, name string) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	var deployment string
-	var objects []string
+	objects := map[string][]string{} // by the namespace that has to be said
 	for _, text := range strings.Split(string(chart), "\n---") {
 		u := new(unstructured.Unstructured)
 		if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
@@ -48,9 +48,15 @@ func controllerOf(t *testing.T, name string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		objects = append(objects, string(raw))
+		say := ns
+		if u.GetNamespace() != "" {
+			say = "" // kubectl takes none beside another one
+		}
+		objects[say] = append(objects[say], string(raw))
 	}
-	apply(t, ns, strings.Join(objects, "\n---\n"))
+	for say, all := range objects {
+		apply(t, say, strings.Join(all, "\n---\n"))
+	}
 	kubectl(t, "rollout", "status", "-n", ns, "deployment/"+deployment, "--timeout=150s")
 }
 
@@ -87,7 +93,11 @@ func apply(t *testing.T, ns, objects string) {
 		t.Fatal(err)
 	}
 	eventually(t, func() error {
-		out, err := lab.Kubectl(t.Context(), "apply", "--server-side", "--force-conflicts", "-n", ns, "-f", file).CombinedOutput()
+		args := []string{"apply", "--server-side", "--force-conflicts", "-f", file}
+		if ns != "" {
+			args = append(args, "-n", ns)
+		}
+		out, err := lab.Kubectl(t.Context(), args...).CombinedOutput()
 		if err != nil {
 			time.Sleep(time.Second)
 			return errorf(err, out)
