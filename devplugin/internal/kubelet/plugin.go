@@ -6,6 +6,8 @@ package kubelet
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -112,8 +114,21 @@ func (p *Plugin) Registered() bool { return p.registered.Load() }
 // socket is the file that the plugin listens on. Its name is the resource's, so
 // that a plugin that starts again takes the place of its predecessor.
 func (p *Plugin) socket() string {
-	return filepath.Join(p.config.Dir, strings.ReplaceAll(p.config.Resource, "/", "-")+".sock")
+	name := strings.ReplaceAll(p.config.Resource, "/", "-")
+	if len(name) > nameMax {
+		sum := sha256.Sum256([]byte(p.config.Resource))
+		name = name[:nameMax-2*sumBytes-1] + "-" + hex.EncodeToString(sum[:sumBytes])
+	}
+	return filepath.Join(p.config.Dir, name+".sock")
 }
+
+// A socket's path has 107 bytes at most (unix(7)), the kubelet's directory 31 and
+// what is added here 9; a resource may be called by 317. Of those that are longer
+// than nameMax a part of their hash tells them apart.
+const (
+	nameMax  = 60
+	sumBytes = 8
+)
 
 // ErrReplaced is why Run ends when another process listens in its place.
 var ErrReplaced = errors.New("another device plugin has taken this one's socket; only one may run on a node")

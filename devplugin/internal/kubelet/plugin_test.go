@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -135,6 +136,35 @@ func TestHealthFlips(t *testing.T) {
 func (r *rig) replug() {
 	r.node.Remove("sys/bus/pci/devices/" + r.node.InfiniBand.Function.Address)
 	r.node.HCA(r.node.InfiniBand)
+}
+
+// However a resource is called, its socket has a name that fits into the
+// kubelet's directory, and one of its own.
+func TestLongNames(t *testing.T) {
+	r := newRig(t)
+	seen := map[string]bool{}
+	for _, resource := range []string{
+		hca, strings.Repeat("a", 48) + ".example.com/b", strings.Repeat("a.", 120) + "example/" + strings.Repeat("b", 63),
+		strings.Repeat("a.", 120) + "example/" + strings.Repeat("b", 62) + "c",
+	} {
+		c := r.config()
+		c.Resource = resource
+		p := New(c, r.ledger)
+		name := filepath.Base(p.socket())
+		if path := "/var/lib/kubelet/device-plugins/" + name + ".new"; len(path) > 107 || seen[name] {
+			t.Errorf("%s: %s has %d bytes, seen before: %v", resource, path, len(path), seen[name])
+		}
+		seen[name] = true
+		s, err := p.listen()
+		if err != nil {
+			t.Errorf("%s: %v", resource, err)
+			continue
+		}
+		s.stop()
+	}
+	if !seen["outrigger.dev-hca.sock"] {
+		t.Errorf("a short name has changed: %v", seen)
+	}
 }
 
 // A kubelet that starts again empties the directory; the plugin is there again
