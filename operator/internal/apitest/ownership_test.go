@@ -126,10 +126,10 @@ func TestDisruptionChanges(t *testing.T) {
 	quiet(t)
 }
 
-// TestErrorOfTheServer: when an object cannot be made, for a webhook that is
-// down, the job says so, and goes on when it can.
-func TestErrorOfTheServer(t *testing.T) {
-	ns := namespace(t)
+// brokenFor has the API server ask a webhook that is down about an operation on
+// the Jobs of a namespace. The webhook is there until it is deleted.
+func brokenFor(t *testing.T, ns string, operation admissionv1.OperationType) *admissionv1.ValidatingWebhookConfiguration {
+	t.Helper()
 	url, none, fail := "https://127.0.0.1:1/nobody", admissionv1.SideEffectClassNone, admissionv1.Fail
 	broken := &admissionv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "broken-" + ns},
@@ -138,7 +138,7 @@ func TestErrorOfTheServer(t *testing.T) {
 			SideEffects: &none, FailurePolicy: &fail, AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: ptr(int32(1)),
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: ns}},
 			Rules: []admissionv1.RuleWithOperations{{
-				Operations: []admissionv1.OperationType{admissionv1.Create},
+				Operations: []admissionv1.OperationType{operation},
 				Rule:       admissionv1.Rule{APIGroups: []string{"batch"}, APIVersions: []string{"v1"}, Resources: []string{"jobs"}},
 			}},
 		}},
@@ -146,6 +146,14 @@ func TestErrorOfTheServer(t *testing.T) {
 	if err := api.Create(t.Context(), broken); err != nil {
 		t.Fatal(err)
 	}
+	return broken
+}
+
+// TestErrorOfTheServer: when an object cannot be made, for a webhook that is
+// down, the job says so, and goes on when it can.
+func TestErrorOfTheServer(t *testing.T) {
+	ns := namespace(t)
+	broken := brokenFor(t, ns, admissionv1.Create)
 	eventually(t, func() error { // the API server has heard of it
 		b := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "probe"}}
 		b.Spec.Template.Spec.Containers = []corev1.Container{{Name: "c", Image: "i"}}
@@ -169,4 +177,54 @@ func TestErrorOfTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	get(t, ns, "cg-0", &batchv1.Job{})
+}
+
+// TestEndThatIsRefused: a job that has failed and cannot be ended, since a webhook
+// for Jobs is down, says both, and ends when it can.
+func TestEndThatIsRefused(t *testing.T) {
+	for _, limit := range []int32{0, 1} {
+		t.Run(fmt.Sprint(limit, " restarts"), func(t *testing.T) {
+			ns := namespace(t)
+			j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Spec.RunPolicy.RestartLimit = &limit })
+			b := get(t, ns, "cg-0", &batchv1.Job{})
+			pods := standInPods(t, b)
+			becomes(t, j, v1alpha1.ConditionRunning)
+			operation := admissionv1.Update
+			if limit > 0 {
+				operation = admissionv1.Delete
+			}
+			broken := brokenFor(t, ns, operation)
+			eventually(t, func() error { // the API server has heard of it
+				err := api.Update(t.Context(), b.DeepCopy(), client.DryRunAll)
+				if limit > 0 {
+					err = api.Delete(t.Context(), b.DeepCopy(), client.DryRunAll)
+				}
+				if err == nil || !strings.Contains(err.Error(), "broken.example.com") {
+					return fmt.Errorf("the webhook is not asked: %w", err)
+				}
+				return nil
+			})
+			exits(t, pods[1], 3, "")
+			eventually(t, func() error {
+				now := get(t, ns, j.Name, &v1alpha1.MPIJob{})
+				for _, c := range now.Status.Conditions {
+					if c.Status == metav1.ConditionTrue && c.Reason == v1alpha1.ReasonAPIError && strings.Contains(c.Message, "broken.example.com") && strings.Contains(c.Message, "rank 2") &&
+						now.Status.FirstFailure != nil && *now.Status.FirstFailure.Rank == 2 {
+						return nil
+					}
+				}
+				return fmt.Errorf("the status does not tell of failure and error: %+v, %+v", now.Status.Conditions, now.Status.FirstFailure)
+			})
+			if err := api.Delete(t.Context(), broken); err != nil {
+				t.Fatal(err)
+			}
+			if limit == 0 {
+				becomes(t, j, v1alpha1.ConditionFailed)
+				return
+			}
+			eventually(t, func() error { // nothing else deletes pods here
+				return errors.Join(api.DeleteAllOf(t.Context(), new(corev1.Pod), client.InNamespace(ns), client.GracePeriodSeconds(0)), api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "cg-1"}, b))
+			})
+		})
+	}
 }

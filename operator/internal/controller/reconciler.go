@@ -110,14 +110,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: plan.Requeue}, err
 }
 
-// tell says in the status of a job that has not begun why it does not: a webhook
-// of the API server is down, or the API server itself has an error. It is tried
-// again, the more rarely the longer it lasts.
+// tell says in the status of a job why it does not begin, or why it does not end
+// although it has failed: a webhook of the API server is down, or the API server
+// itself has an error. It is tried again, the more rarely the longer it lasts.
 func (r *Reconciler) tell(ctx context.Context, o *verdict.Observation, plan *verdict.Plan, cause error) error {
-	if plan.Action != verdict.Apply || o.Batch != nil || !errors.As(cause, new(apierrors.APIStatus)) {
+	switch {
+	case !errors.As(cause, new(apierrors.APIStatus)):
+		return nil
+	case plan.Action == verdict.Apply && o.Batch == nil:
+		verdict.Hold(o, plan, v1alpha1.ReasonAPIError, cause.Error())
+	case (plan.Action == verdict.Stop || plan.Action == verdict.Remove) && !verdict.Finished(&o.Job.Status):
+		verdict.Unended(o, plan, cause.Error())
+	default:
 		return nil
 	}
-	verdict.Hold(o, plan, v1alpha1.ReasonAPIError, cause.Error())
 	if err := r.writeStatus(ctx, o.Job, plan); !apierrors.IsConflict(err) {
 		return err
 	}

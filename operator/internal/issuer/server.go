@@ -79,8 +79,8 @@ type Server struct {
 	busy    chan struct{}
 	strange *rate.Limiter // reviews of what published keys do not judge
 	search  *rate.Limiter // second looks for callers
-	issued  talk
-	refused talk
+	issued  *talk
+	refused *talk
 }
 
 // NeedLeaderElection is false: every replica serves.
@@ -161,7 +161,7 @@ func (s *Server) certificate() (*tls.Certificate, error) {
 func (s *Server) Handler() http.Handler {
 	s.busy = make(chan struct{}, atOnce)
 	s.strange, s.search = rate.NewLimiter(strangeRate, strangeBurst), rate.NewLimiter(searchRate, searchBurst)
-	s.issued.limit, s.refused.limit = rate.NewLimiter(issuedRate, issuedBurst), rate.NewLimiter(refusedRate, refusedBurst)
+	s.issued, s.refused = &talk{limit: rate.NewLimiter(issuedRate, issuedBurst)}, &talk{limit: rate.NewLimiter(refusedRate, refusedBurst)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+Path, func(w http.ResponseWriter, r *http.Request) {
 		cert, err := s.answer(w, r)

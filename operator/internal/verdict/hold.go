@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -21,6 +22,33 @@ func Hold(o *Observation, p *Plan, reason, message string) {
 	bound(&p.Status, o)
 	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionPending)
 	p.Requeue = min(max(holdMin, o.Now.Sub(c.LastTransitionTime.Time)), holdMax)
+}
+
+// Unended is a job whose pods cannot be ended, or removed for a restart: it is what
+// it was, and says what it would be and why it is not.
+func Unended(o *Observation, p *Plan, cause string) {
+	was, is := state(&o.Job.Status), state(&p.Status)
+	if was == nil || is == nil {
+		return
+	}
+	c := *was
+	c.Reason, c.Message = v1alpha1.ReasonAPIError, is.Message+"; its pods cannot be ended: "+cause
+	if was.Reason == c.Reason && is.Message == was.Message {
+		c.Message = was.Message // it says so already
+	}
+	p.Status.Conditions = slices.Clone(o.Job.Status.Conditions)
+	meta.SetStatusCondition(&p.Status.Conditions, c)
+	p.Status.CompletionTime, p.Status.JobName, p.Status.Restarts = o.Job.Status.CompletionTime, o.Job.Status.JobName, o.Job.Status.Restarts
+	bound(&p.Status, o)
+}
+
+// state is the condition that is True.
+func state(s *v1alpha1.MPIJobStatus) *metav1.Condition {
+	i := slices.IndexFunc(s.Conditions, func(c metav1.Condition) bool { return c.Status == metav1.ConditionTrue })
+	if i < 0 {
+		return nil
+	}
+	return &s.Conditions[i]
 }
 
 // Bounds of the time between two tries.
