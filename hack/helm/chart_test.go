@@ -185,6 +185,15 @@ func TestRestricted(t *testing.T) {
 	}
 }
 
+// TestSpread: replicas are on different nodes if that can be done, after an upgrade
+// too: pods that are about to go do not count.
+func TestSpread(t *testing.T) {
+	spread := pods(t, render(t, ""))["outrigger-operator"].TopologySpreadConstraints
+	if len(spread) != 1 || spread[0].TopologyKey != corev1.LabelHostname || spread[0].WhenUnsatisfiable != corev1.ScheduleAnyway || !slices.Equal(spread[0].MatchLabelKeys, []string{"pod-template-hash"}) {
+		t.Errorf("%+v", spread)
+	}
+}
+
 // TestAgent: what the agent gets from the node follows from what it has to do.
 func TestAgent(t *testing.T) {
 	for what, c := range map[string]struct {
