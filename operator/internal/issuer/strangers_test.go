@@ -211,8 +211,14 @@ func TestAddresses(t *testing.T) {
 		a, b string
 		same bool
 	}{
-		{"10.0.0.1", "10.0.0.1", true}, {"10.0.0.1", "::ffff:10.0.0.1", true}, {"fd00::1", "fd00:0:0::0001", true}, {"fe80::1", "fe80::1%eth0", true},
-		{"10.0.0.1", "10.0.0.10", false}, {"fd00::1", "fd00::2", false}, {"", "", false}, {"x", "x", false},
+		{"10.0.0.1", "10.0.0.1", true},
+		{"10.0.0.1", "::ffff:10.0.0.1", true},
+		{"fd00::1", "fd00:0:0::0001", true},
+		{"fe80::1", "fe80::1%eth0", true},
+		{"10.0.0.1", "10.0.0.10", false},
+		{"fd00::1", "fd00::2", false},
+		{"", "", false},
+		{"x", "x", false},
 	} {
 		if same(c.a, c.b) != c.same {
 			t.Errorf("%s and %s: %v", c.a, c.b, !c.same)
