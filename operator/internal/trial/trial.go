@@ -109,6 +109,7 @@ func (t *Trial) job() *v1alpha1.MPIJob {
 			Memory:    v1alpha1.MemorySpec{Arena: &arena},
 			RunPolicy: v1alpha1.RunPolicy{TTLSecondsAfterFinished: &ttl, ActiveDeadlineSeconds: &deadline},
 			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+				NodeSelector:                 map[string]string{corev1.LabelOSStable: "linux"},
 				AutomountServiceAccountToken: &no,
 				Containers: []corev1.Container{{
 					Name: "hello", Image: t.Image, ImagePullPolicy: t.Pull, Command: []string{"/usr/local/bin/hello"},
