@@ -23,6 +23,7 @@ type Session struct {
 	conn                   *net.UnixConn
 	eager                  int
 	sharesGroups           bool // the sidecar knows a communicator by another
+	hasEpochs              bool // and post-start-complete-wait
 	wait                   waitPolicy
 	begun                  time.Time
 	world                  *Comm
@@ -58,7 +59,7 @@ func newSession(conn *net.UnixConn, w shm.Welcome, fds []int, policy string) (*S
 	s := &Session{
 		rank: int(w.Rank), ranks: int(w.Ranks), pod: int(w.Pod), pods: int(w.Pods),
 		control: c, slabMem: c.Slab(), arenaMem: arenaMem, doorbell: fds[2], conn: conn,
-		eager: int(w.EagerBytes), sharesGroups: w.Features&shm.FeatureGroups != 0, watched: make(chan struct{}), numbers: 1, begun: time.Now(),
+		eager: int(w.EagerBytes), sharesGroups: w.Features&shm.FeatureGroups != 0, hasEpochs: w.Features&shm.FeatureEpochs != 0, watched: make(chan struct{}), numbers: 1, begun: time.Now(),
 		place: place{wanted: w.Features&shm.FeaturePlace != 0},
 	}
 	mem, n := c.SubmitRing()

@@ -9,12 +9,14 @@ import (
 )
 
 // Window is memory that the ranks of a communicator let each other read and
-// write. Accesses are complete at their target after Flush, Unlock or Fence;
-// displacements are in elements.
+// write. Accesses are complete at their target after Flush, Unlock or Fence, or its
+// Wait; between two of these puts and gets happen in any order. Displacements are in elements.
 type Window[T Number] struct {
 	comm   *Comm
 	number uint32
 	local  []T
+
+	started, posted []int // groups of the open epochs
 }
 
 // NewWindow makes a window. It is collective; local is arena memory, and may

@@ -21,7 +21,8 @@ const (
 	FeaturePlace                        // the client says on which processor it computes or waits
 	FeatureGroups                       // a communicator may be named by another with the same ranks
 	FeatureData                         // 32 bits travel beside the tag
-	FeaturesAll      = FeatureInline | FeatureStaged | FeatureRMA | FeatureColl | FeaturePlace | FeatureGroups | FeatureData
+	FeatureEpochs                       // post, start, complete, wait
+	FeaturesAll      = FeatureInline | FeatureStaged | FeatureRMA | FeatureColl | FeaturePlace | FeatureGroups | FeatureData | FeatureEpochs
 	FeaturesRequired = FeatureInline | FeatureStaged
 )
 
@@ -69,7 +70,11 @@ const (
 	OpAbort     Op = 22 // Status: exit code; Addr, Len: reason text
 	OpDetach    Op = 23 // orderly goodbye; nothing may follow
 	OpDrop      Op = 24 // Aux: message handle that will not be received
-	OpSubmitMax Op = 24
+	OpPost      Op = 25 // Context, Peer: it may access the window
+	OpStart     Op = 26 // Context, Peer: wait for its post
+	OpComplete  Op = 27 // Context, Peer: the accesses there are over
+	OpWait      Op = 28 // Context, Peer: wait for its complete
+	OpSubmitMax Op = 28
 )
 
 // Completions: sidecar to application (§6).

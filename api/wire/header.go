@@ -71,7 +71,9 @@ const (
 	Exposed   Type = 33 // A: origin's number, B: 1 there is no such window, Tag: target's number; payload: ExposedBody
 	Conceal   Type = 34 // A: origin's number, B: target's: the window has ended
 	Concealed Type = 35 // A: target's number: nothing reaches for it any more
-	typeMax   Type = 35
+	Post      Type = 36 // Context: window of Src, which Dst may access
+	Complete  Type = 37 // Context: window of Dst, whose accesses by Src are over
+	typeMax   Type = 37
 )
 
 func (t Type) String() string {
@@ -82,7 +84,7 @@ func (t Type) String() string {
 		"", "ack", "heartbeat", "eager", "matched", "rts", "pull", "data", "fin", "written",
 		"retract", "retracted", "put", "get", "got", "acc", "fetch", "fetched", "lock", "locked", "unlock",
 		"flush", "flushed", "abort", "bye", "ready", "ring", "ended", "left", "taken", "withdraw", "withdrawn",
-		"expose", "exposed", "conceal", "concealed",
+		"expose", "exposed", "conceal", "concealed", "post", "complete",
 	}[t]
 }
 

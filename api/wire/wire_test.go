@@ -127,7 +127,7 @@ func TestMalformed(t *testing.T) {
 		"fin with a payload of 274960 bytes":           func(b *[HeaderBytes]byte) { b[1] = byte(Fin) },
 		"left with a payload of 274960 bytes":          func(b *[HeaderBytes]byte) { b[1] = byte(Left) },
 		"withdrawn with a payload of 274960 bytes":     func(b *[HeaderBytes]byte) { b[1] = byte(Withdrawn) },
-		"type(36)":                                     func(b *[HeaderBytes]byte) { b[1] = 36 },
+		"type(38)":                                     func(b *[HeaderBytes]byte) { b[1] = 38 },
 		"data":                                         func(b *[HeaderBytes]byte) { b[3] = 1 },
 		"payload of 1048577 bytes":                     func(b *[HeaderBytes]byte) { b[4], b[5], b[6], b[7] = 1, 0, 0x10, 0 },
 		"data with sequence number 0":                  func(b *[HeaderBytes]byte) { clear(b[8:16]) },

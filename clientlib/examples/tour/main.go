@@ -38,6 +38,7 @@ func run(ctx context.Context) error {
 		{"communicators", t.communicators},
 		{"grids", t.grids},
 		{"window", t.window},
+		{"epochs", t.epochs},
 	} {
 		if err := part.run(); err != nil {
 			return fmt.Errorf("rank %d: %s: %w", t.me, part.name, err)
@@ -362,6 +363,50 @@ func (t *tour) window() error {
 	}
 	if err := errors.Join(w.Put(t.ctx, block[:10], next, 39_995), w.Flush(t.ctx, next)); !errors.Is(err, outrigger.ErrInvalid) {
 		return fmt.Errorf("put beyond the window: %w", err)
+	}
+	return w.Free(t.ctx)
+}
+
+// epochs: neighbours in a circle synchronise with each other alone, and each finds in
+// its part what the one before it has put there.
+func (t *tour) epochs() error {
+	const n = 3000
+	local, err := outrigger.Alloc[int64](t.s, n)
+	if err != nil {
+		return err
+	}
+	w, err := outrigger.NewWindow(t.ctx, t.c, local)
+	if err != nil {
+		return err
+	}
+	next, previous := []int{(t.me + 1) % t.n}, []int{(t.me + t.n - 1) % t.n}
+	block, got := make([]int64, n), make([]int64, n/2)
+	for round := range 5 {
+		for i := range block {
+			block[i] = int64(t.me*1_000_000 + round*100_000 + i)
+		}
+		// The last round's part must have been looked at before it is posted.
+		if err := errors.Join(w.Post(t.ctx, previous), w.Start(t.ctx, next)); err != nil {
+			return err
+		}
+		if err := errors.Join(w.Put(t.ctx, block, next[0], 0), w.Complete(t.ctx), w.Wait(t.ctx)); err != nil {
+			return err
+		}
+		for i, v := range local {
+			if want := int64(previous[0]*1_000_000 + round*100_000 + i); v != want {
+				return fmt.Errorf("round %d: element %d is %d, want %d", round, i, v, want)
+			}
+		}
+		if err := errors.Join(w.Post(t.ctx, previous), w.Start(t.ctx, next), w.Get(t.ctx, got, next[0], n/2), w.Complete(t.ctx), w.Wait(t.ctx)); err != nil {
+			return err
+		}
+		clear(local) // nobody reads it any more
+		if err := equal("got in an epoch", got, block[n/2:]); err != nil {
+			return err
+		}
+	}
+	if err := w.Complete(t.ctx); !errors.Is(err, outrigger.ErrInvalid) {
+		return fmt.Errorf("complete without start: %w", err)
 	}
 	return w.Free(t.ctx)
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -150,12 +151,34 @@ func (b *bench) round(round int) error {
 			return err
 		}
 	}
+	if err := b.epoch(round); err != nil {
+		return err
+	}
 	for i := range addsARound {
 		if _, err := b.win.FetchOp(ctx, 1, (b.rank+i)%b.size, counterAt, outrigger.Sum); err != nil {
 			return err
 		}
 	}
 	return b.swap(0)
+}
+
+// epoch finds what the partner has put into this rank's part, with nobody else
+// synchronising.
+func (b *bench) epoch(round int) error {
+	const n = 2000
+	ctx, group := b.ctx, []int{b.partner}
+	for i := range n {
+		b.src[i] = word(b.rank, -1-round, i)
+	}
+	if err := errors.Join(b.win.Post(ctx, group), b.win.Start(ctx, group), b.win.Put(ctx, b.src[:n], b.partner, 0), b.win.Complete(ctx), b.win.Wait(ctx)); err != nil {
+		return err
+	}
+	for i, v := range b.win.Local()[:n] {
+		if want := word(b.partner, -1-round, i); v != want {
+			return fmt.Errorf("word %d put in an epoch is %#x, want %#x", i, v, want)
+		}
+	}
+	return b.world.Barrier(ctx) // before the next round's puts
 }
 
 // turn adds one to every word of a record, whose lock it holds meanwhile.

@@ -61,4 +61,5 @@ func waitOf(now int64, w *core.Wait) why.Wait {
 var oneSided = map[shm.Op]string{
 	shm.OpPut: "put", shm.OpGet: "get", shm.OpAcc: "accumulate", shm.OpFetch: "fetch-and-op", shm.OpCas: "compare-and-swap",
 	shm.OpFlush: "flush", shm.OpLock: "lock", shm.OpUnlock: "unlock",
+	shm.OpPost: "post", shm.OpStart: "start", shm.OpComplete: "complete", shm.OpWait: "wait",
 }

@@ -116,7 +116,7 @@ func (c *Core) stepAccess(p *peer, o *origin, id uint64) bool {
 			return false
 		}
 	case shm.OpFlush, shm.OpUnlock:
-		if c.underWay(p, o.rank) > 0 {
+		if use := c.usesOf(p, o.rank); use != nil && use.remote > 0 {
 			return false // reachEnded goes on
 		}
 		fallthrough
@@ -144,6 +144,8 @@ func (c *Core) sayAccess(p *peer, o *origin, id uint64) bool {
 	case shm.OpLock:
 		h := c.emitRequest(p, o, id, wire.Lock)
 		h.B = o.word
+	case shm.OpPost, shm.OpComplete:
+		return c.tellEpoch(p, o, id)
 	case shm.OpUnlock:
 		c.emitRequest(p, o, id, wire.Unlock)
 	case shm.OpFlush:
@@ -184,6 +186,7 @@ func (c *Core) emitGet(p *peer, o *origin, id uint64) bool {
 		return false
 	}
 	p.gets++
+	c.useOf(p, o.rank).gets++
 	h := c.emitRequest(p, o, id, wire.Get)
 	h.Tag, h.B = o.offset, o.total
 	o.emitted, o.waits = true, 1
@@ -191,8 +194,9 @@ func (c *Core) emitGet(p *peer, o *origin, id uint64) bool {
 }
 
 // getEnded makes room for another get.
-func (c *Core) getEnded(p *peer) {
+func (c *Core) getEnded(p *peer, rank uint32) {
 	p.gets--
+	c.useOf(p, rank).gets--
 	if !p.streams.empty() {
 		c.touch(p)
 	}

@@ -231,8 +231,11 @@ func (c *Core) sweepSend(id uint64, st *send) {
 
 func (c *Core) sweepOrigin(id uint64, o *origin) {
 	p := c.originPeer(o)
+	_, waits := awaited(o.op)
 	switch {
 	case p == nil:
+	case waits && c.hasLeft(o.target):
+		c.endOrigin(id, shm.StatusPeerLeft)
 	case p.state == peerDead:
 		c.endOrigin(id, c.lost(p))
 	default:

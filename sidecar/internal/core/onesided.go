@@ -60,7 +60,10 @@ func (c *Core) submitOneSided(s *session, d *shm.Descriptor) error {
 		o.session = true
 		c.hold(s.id)
 	}
+	kind, waits := awaited(d.Op)
 	switch {
+	case waits:
+		c.await(o, id, kind)
 	case !c.mayWait(s, o):
 		c.endOrigin(id, shm.StatusNoMemory)
 	case all:
@@ -124,12 +127,12 @@ func (c *Core) onAnswer(p *peer, h *wire.Header, payload []byte) error {
 	if o == nil {
 		return c.origins.ended(h.A, "an answer to")
 	}
-	if o.target != shm.AnySource && c.peerOf(o.target) != p || o.waits == 0 || o.op == shm.OpPut || o.op == shm.OpAcc {
+	if o.target != shm.AnySource && c.peerOf(o.target) != p || o.waits == 0 || !answeredBy(o.op, h.Type) {
 		return fmt.Errorf("%w: answer to a request of another sidecar", link.ErrProtocol)
 	}
 	switch h.Type {
 	case wire.Fetched:
-		if o.op != shm.OpFetch && o.op != shm.OpCas || len(payload) > shm.InlineMax {
+		if len(payload) > shm.InlineMax {
 			return fmt.Errorf("%w: fetched value nobody asked for", link.ErrProtocol)
 		}
 		c.endFetch(h.A, o, payload)
@@ -150,6 +153,20 @@ func (c *Core) onAnswer(p *peer, h *wire.Header, payload []byte) error {
 	}
 	c.originStep(h.A, o)
 	return nil
+}
+
+// answeredBy reports that an operation may have that answer: Flushed says of each that
+// it was not possible.
+func answeredBy(op shm.Op, t wire.Type) bool {
+	switch op {
+	case shm.OpFetch, shm.OpCas:
+		return t != wire.Locked
+	case shm.OpLock:
+		return t != wire.Fetched
+	case shm.OpGet, shm.OpUnlock, shm.OpFlush:
+		return t == wire.Flushed
+	}
+	return false
 }
 
 // flushAnswered notes the answer of one peer to a flush of all; false: it had
@@ -214,8 +231,9 @@ func (c *Core) originPeer(o *origin) *peer {
 
 func (c *Core) forgetOrigin(id uint64, o *origin, p *peer) {
 	if o.op == shm.OpGet && o.emitted {
-		c.getEnded(p)
+		c.getEnded(p, o.rank)
 	}
+	c.unawait(o, id)
 	c.releaseOrigin(id, o)
 }
 

@@ -35,9 +35,15 @@ type viewKey struct{ context, rank uint32 }
 // views are the windows of one peer that were asked for.
 type views struct {
 	ids   map[viewKey]uint64
-	asked int     // not answered
-	under []int32 // operations under way, by rank of this sidecar
-	all   int     // of them all
+	asked int   // not answered
+	under int   // operations under way
+	uses  []use // by rank of this sidecar
+}
+
+// use is what a rank has under way at a peer.
+type use struct {
+	remote int // operations
+	gets   int // by frames, that are not answered wholly
 }
 
 // viewOf finds what is known of a window; nil: nothing.
@@ -49,12 +55,21 @@ func (c *Core) viewOf(p *peer, context, rank uint32) *view {
 	return c.views.get(id)
 }
 
-// underWay is how many remote operations of a rank at p have not ended.
-func (c *Core) underWay(p *peer, rank uint32) int32 {
-	if i := c.endpoints[rank].index; i < len(p.views.under) {
-		return p.views.under[i]
+// usesOf is what a rank has under way at p; nil: it never had anything.
+func (c *Core) usesOf(p *peer, rank uint32) *use {
+	if i := c.endpoints[rank].index; i < len(p.views.uses) {
+		return &p.views.uses[i]
 	}
-	return 0
+	return nil
+}
+
+// useOf is usesOf for who begins something.
+func (c *Core) useOf(p *peer, rank uint32) *use {
+	i := c.endpoints[rank].index
+	for len(p.views.uses) <= i {
+		p.views.uses = append(p.views.uses, use{})
+	}
+	return &p.views.uses[i]
 }
 
 // reached is what has come of the wish to do an access remotely.
@@ -84,7 +99,7 @@ func (c *Core) reachFor(p *peer, o *origin, id uint64) reached {
 	if !ok {
 		return reachNot
 	}
-	if x.all >= reachWindow {
+	if x.under >= reachWindow {
 		return reachFull
 	}
 	token := c.remote(remoteAccess, o.owner.session, id)
@@ -102,11 +117,8 @@ func (c *Core) reachFor(p *peer, o *origin, id uint64) reached {
 		return reachNot
 	}
 	v.Started()
-	x.all++
-	for i := c.endpoints[o.rank].index; len(x.under) <= i; {
-		x.under = append(x.under, 0)
-	}
-	x.under[c.endpoints[o.rank].index]++
+	x.under++
+	c.useOf(p, o.rank).remote++
 	return reachStarted
 }
 
@@ -197,8 +209,8 @@ func (c *Core) forgetView(p *peer, id uint64, v *view) {
 // reachEnded takes the end of a remote access. One that has failed is done again by
 // frames, before whatever its rank has said since: a flush means it, too.
 func (c *Core) reachEnded(p *peer, op *remoteOp, err error) {
-	p.views.all--
-	p.views.under[c.endpoints[op.rank].index]--
+	p.views.under--
+	c.useOf(p, op.rank).remote--
 	if v := c.views.get(op.other); v != nil && v.Ended(err) {
 		c.tellConcealed(p, op.other, v)
 	}

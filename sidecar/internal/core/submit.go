@@ -80,7 +80,8 @@ func (c *Core) submit(s *session, d *shm.Descriptor) error {
 		return c.submitWin(s, d)
 	case shm.OpWinFree:
 		return c.submitWinFree(s, d)
-	case shm.OpPut, shm.OpGet, shm.OpAcc, shm.OpFetch, shm.OpCas, shm.OpFlush, shm.OpLock, shm.OpUnlock:
+	case shm.OpPut, shm.OpGet, shm.OpAcc, shm.OpFetch, shm.OpCas, shm.OpFlush, shm.OpLock, shm.OpUnlock,
+		shm.OpPost, shm.OpStart, shm.OpComplete, shm.OpWait:
 		return c.submitOneSided(s, d)
 	case shm.OpAbort:
 		return c.submitAbort(s, d)

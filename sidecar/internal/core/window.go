@@ -6,6 +6,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/epoch"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -19,8 +20,9 @@ type window struct {
 	holders   map[uint32]int
 	exclusive bool
 	waiting   fifo[lockWaiter]
-	closed    bool   // gone: nobody gets its lock any more
-	place     int    // in Core.windows
+	closed    bool // gone: nobody gets its lock any more
+	place     int  // in Core.windows
+	tokens    epoch.Tokens
 	exposed   uint64 // 0: no peer has asked for it
 }
 
@@ -69,6 +71,10 @@ func (c *Core) submitWinFree(s *session, d *shm.Descriptor) error {
 	}
 	if err := s.take(d.Req, requestPlain, 0); err != nil {
 		return err
+	}
+	if w.tokens.Waiting() { // its rank itself waits for others there
+		c.finish(s.id, d.Req, shm.StatusInvalid)
+		return nil
 	}
 	delete(s.endpoint.wins, d.Context)
 	c.closeWindow(w)
@@ -162,6 +168,10 @@ func (c *Core) onOneSided(p *peer, h *wire.Header, payload []byte) error {
 		c.onUnlock(p, h)
 	case wire.Flush:
 		c.onFlush(p, h)
+	case wire.Post:
+		c.onEpoch(h, epoch.Post)
+	case wire.Complete:
+		c.onEpoch(h, epoch.Complete)
 	default:
 		return fmt.Errorf("%w: unexpected %v", link.ErrProtocol, h.Type)
 	}

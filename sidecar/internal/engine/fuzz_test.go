@@ -13,6 +13,7 @@ func FuzzIntake(f *testing.F) {
 	for _, op := range []shm.Op{
 		shm.OpSend, shm.OpRecv, shm.OpProbe, shm.OpMprobe, shm.OpMrecv, shm.OpCancel, shm.OpStage, shm.OpComm, shm.OpColl,
 		shm.OpReduced, shm.OpWin, shm.OpPut, shm.OpGet, shm.OpAcc, shm.OpFetch, shm.OpCas, shm.OpFlush, shm.OpLock, shm.OpUnlock, shm.OpAbort, shm.OpDetach, shm.OpDrop,
+		shm.OpPost, shm.OpStart, shm.OpComplete, shm.OpWait,
 	} {
 		for _, class := range []shm.Class{shm.ClassInline, shm.ClassSlab, shm.ClassArena, shm.ClassStaged} {
 			var b []byte

@@ -28,6 +28,9 @@ type exposed struct {
 	used  []int  // bytes of each slot that are taken
 }
 
+// place is where the next bytes of a rank go.
+func (x *exposed) place(rank uint32) int { return counterBytes + int(rank)*slotBytes + x.used[rank] }
+
 // rma is an operation on the window.
 type rma struct {
 	op     shm.Op
@@ -36,6 +39,7 @@ type rma struct {
 	addr   int
 	data   []byte // what is put, or must be got
 	add    uint64
+	lands  int  // of a wait, where what was put lies
 	before *rma // of a put to the ledger, what was got of it
 	ledger bool
 }
@@ -97,6 +101,11 @@ func (x *rma) ended(a *app, d *shm.Descriptor) error {
 		}
 	case shm.OpPut:
 		fillByte(a.arena[x.addr:x.addr+x.n], 0xee) // the memory is the application's again
+	case shm.OpWait:
+		at := a.w.parts[a.rank].at + x.lands
+		if !bytes.Equal(a.arena[at:at+len(x.data)], x.data) {
+			return fmt.Errorf("rank %d: %d bytes at %d are not those that rank %d put before it completed", a.rank, len(x.data), x.lands, x.target)
+		}
 	case shm.OpWinFree:
 		err := a.compareWindow()
 		part := a.w.parts[a.rank]
@@ -114,6 +123,12 @@ func (w *world) planWindow() {
 	for range ranks {
 		w.parts = append(w.parts, &exposed{want: make([]byte, counterBytes+ranks*slotBytes+ledgerBytes), used: make([]int, ranks)})
 	}
+	posts := make([][]*operation, ranks)
+	defer func() {
+		for i, a := range w.apps { // a start may wait for them: they wait for nothing
+			a.extras = append(posts[i], a.extras...)
+		}
+	}()
 	for _, a := range w.apps {
 		for range w.rng.IntN(8) {
 			t := uint32(w.rng.IntN(ranks))
@@ -125,7 +140,7 @@ func (w *world) planWindow() {
 			if part.used[a.rank]+n > slotBytes {
 				continue
 			}
-			off := counterBytes + int(a.rank)*slotBytes + part.used[a.rank]
+			off := part.place(a.rank)
 			part.used[a.rank] += n
 			data := content(a.rank, t, 0xaaaa, off, n)
 			copy(part.want[off:], data)
@@ -139,6 +154,18 @@ func (w *world) planWindow() {
 			part.count += add
 			acc := &operation{act: &rma{op: shm.OpAcc, target: t, add: add}}
 			a.extras = append(a.extras, acc, put, flush, get)
+			if off, n := part.place(a.rank), 1+w.rng.IntN(9000); w.rng.IntN(3) == 0 && part.used[a.rank]+n <= slotBytes {
+				part.used[a.rank] += n
+				data := content(a.rank, t, 0xbbbb, off, n)
+				copy(part.want[off:], data)
+				posts[t] = append(posts[t], &operation{act: &rma{op: shm.OpPost, target: a.rank}})
+				start := &operation{act: &rma{op: shm.OpStart, target: t}}
+				a.extras = append(a.extras, start,
+					&operation{act: &rma{op: shm.OpPut, target: t, off: off, n: n, data: data}, after: start},
+					&operation{act: &rma{op: shm.OpComplete, target: t}})
+				target := w.apps[t]
+				target.extras = append(target.extras, &operation{act: &rma{op: shm.OpWait, target: a.rank, lands: off, data: data}})
+			}
 			if w.rng.IntN(3) == 0 {
 				part.turns++
 				a.extras = append(a.extras, turnAtLedger(t, ranks)...)

@@ -109,6 +109,7 @@ var traits = [shm.OpSubmitMax + 1]uint8{
 	shm.OpMrecv: answered, shm.OpComm: answered, shm.OpColl: answered | forOthers, shm.OpWin: answered, shm.OpWinFree: answered,
 	shm.OpPut: answered | sized, shm.OpGet: answered | sized, shm.OpAcc: answered | sized, shm.OpFetch: answered, shm.OpCas: answered,
 	shm.OpFlush: answered, shm.OpLock: answered | forOthers, shm.OpUnlock: answered,
+	shm.OpPost: answered, shm.OpStart: answered | forOthers, shm.OpComplete: answered, shm.OpWait: answered | forOthers,
 }
 
 // flagged is what an operation's flags make of its traits.
@@ -338,6 +339,7 @@ var names = [shm.OpSubmitMax + 1]string{
 	shm.OpComm: "new communicator", shm.OpColl: "collective", shm.OpWin: "new window", shm.OpWinFree: "free window",
 	shm.OpPut: "put", shm.OpGet: "get", shm.OpAcc: "accumulate", shm.OpFetch: "fetch-and-op", shm.OpCas: "compare-and-swap",
 	shm.OpFlush: "flush", shm.OpLock: "lock", shm.OpUnlock: "unlock",
+	shm.OpPost: "post", shm.OpStart: "start", shm.OpComplete: "complete", shm.OpWait: "wait",
 }
 
 func callName(op, kind uint8) string {

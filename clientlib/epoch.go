@@ -1,0 +1,97 @@
+package outrigger
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+// Epochs of a window: post-start-complete-wait (MPI 4.1, section 12.5.2). Only the
+// ranks that access each other synchronise. A rank says with Post who may access its
+// part, and waits with Wait until they have; those say with Start whose part they
+// access, and with Complete that they have. A rank may do both at a time.
+//
+// When ctx ends in one of them, or a rank fails, what the epoch has come to is not
+// known: the window can only be freed.
+
+// Post lets the ranks of group access this rank's part. It waits for nobody.
+func (w *Window[T]) Post(ctx context.Context, group []int) error {
+	if err := w.begin("post", &w.posted, group); err != nil {
+		return err
+	}
+	return w.each(ctx, "post", shm.OpPost, w.posted)
+}
+
+// Start waits until the ranks of group have let this one access their parts.
+func (w *Window[T]) Start(ctx context.Context, group []int) error {
+	if err := w.begin("start", &w.started, group); err != nil {
+		return err
+	}
+	return w.each(ctx, "start", shm.OpStart, w.started)
+}
+
+// Complete ends what Start has begun. Its accesses are complete at their targets when
+// those have waited; here they are when it returns.
+func (w *Window[T]) Complete(ctx context.Context) error {
+	return w.finish(ctx, "complete", shm.OpComplete, &w.started)
+}
+
+// Wait ends what Post has begun: it returns when the ranks of the group have
+// completed, and all that they have done is in this rank's part.
+func (w *Window[T]) Wait(ctx context.Context) error {
+	return w.finish(ctx, "wait", shm.OpWait, &w.posted)
+}
+
+// begin notes the group of an epoch; nil: there is none.
+func (w *Window[T]) begin(what string, open *[]int, group []int) error {
+	s := w.comm.session
+	if !s.hasEpochs {
+		return s.fail(what, w.comm, AnySource, AnyTag, 0, fmt.Errorf("%w: this sidecar is older than post-start-complete-wait", ErrUnsupported))
+	}
+	if *open != nil {
+		return s.fail(what, w.comm, AnySource, AnyTag, 0, fmt.Errorf("%w: the last %s is not over", ErrInvalid, what))
+	}
+	for i, r := range group {
+		if err := w.comm.checkPeer(r); err != nil {
+			return s.fail(what, w.comm, r, AnyTag, 0, err)
+		}
+		if slices.Contains(group[:i], r) {
+			return s.fail(what, w.comm, r, AnyTag, 0, fmt.Errorf("%w: rank %d is in the group twice", ErrInvalid, r))
+		}
+	}
+	*open = append(make([]int, 0, len(group)), group...)
+	return nil
+}
+
+// finish ends an epoch.
+func (w *Window[T]) finish(ctx context.Context, what string, code shm.Op, open *[]int) error {
+	group := *open
+	if group == nil {
+		return w.comm.session.fail(what, w.comm, AnySource, AnyTag, 0, fmt.Errorf("%w: nothing was begun", ErrInvalid))
+	}
+	*open = nil
+	return w.each(ctx, what, code, group)
+}
+
+// each asks for the same of every rank of a group, and waits for them all.
+func (w *Window[T]) each(ctx context.Context, what string, code shm.Op, group []int) error {
+	c := w.comm
+	requests := make([]Request, 0, len(group))
+	var first error
+	for _, r := range group {
+		q, err := c.startCall(what, r, &shm.Descriptor{Op: code, Context: w.number, Peer: c.world(r)}, nil, nil)
+		if err != nil {
+			first = err
+			break
+		}
+		requests = append(requests, q)
+	}
+	for _, q := range requests {
+		if _, err := q.awaitWhole(ctx); first == nil {
+			first = err
+		}
+	}
+	return first
+}
