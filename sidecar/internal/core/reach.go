@@ -83,7 +83,7 @@ const (
 
 // reachFor starts a put or get as a remote operation where that is possible.
 func (c *Core) reachFor(p *peer, o *origin, id uint64) reached {
-	if p.self || o.framed || o.total == 0 || p.state != peerReady || !p.caps.Register {
+	if p.self || o.framed || o.sent > 0 || o.total == 0 || p.state != peerReady || !p.caps.Register {
 		return reachNot
 	}
 	if o.op == shm.OpPut && (!p.caps.Write || o.total <= putMin) || o.op == shm.OpGet && !p.caps.Read {

@@ -244,3 +244,20 @@ func TestReachAllocatesNothing(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// TestReachBegunByFrames: a put that has begun as frames when the window becomes known
+// goes on as frames, and ends with the last of them (seed 20064 of the cached ones).
+func TestReachBegunByFrames(t *testing.T) {
+	const n = 900_000
+	d := newDuo(t, mover.Auto, link.Caps{Register: true, Read: true, Write: true, InOrder: true})
+	win := shm.Descriptor{Op: shm.OpWin, Req: 1, Class: shm.ClassArena, Context: reachWin}
+	win.SetBody(0, n, 0, 0)
+	d.submit(1, win)
+	d.submit(0, onWindow(shm.OpPut, 2, 0, n))
+	if got := d.frames(); got != "expose put exposed put put put" {
+		t.Errorf("%q", got)
+	}
+	if s := d.cores[0].Stats(); s.RemotePut.Messages != 0 || s.Accesses != 0 || len(d.ports[0].ended) != 1 {
+		t.Errorf("%+v, %d ended", s, len(d.ports[0].ended))
+	}
+}
