@@ -105,3 +105,41 @@ func TestPacerPolls(t *testing.T) {
 		t.Fatalf("crowded: gear %d, want sleep", got)
 	}
 }
+
+// A busy engine knows by what its yields cost that another one works where it does.
+func TestPacerShares(t *testing.T) {
+	p := newPacer(Wait{})
+	now := int64(time.Second)
+	yield := func(work int, cost int64) {
+		t.Helper()
+		for now += busyYield; p.turned(now, work) != gearYield; now += busyYield {
+			if now > int64(time.Minute) {
+				t.Fatal("it does not yield")
+			}
+		}
+		now += cost
+		p.turned(now, work)
+	}
+	for range sharedFor {
+		if p.shares() {
+			t.Fatal("too early")
+		}
+		yield(1, sharedAfter)
+	}
+	if !p.shares() {
+		t.Error("yields of a busy engine last, and it does not know why")
+	}
+	yield(1, int64(time.Microsecond))
+	if p.shares() {
+		t.Error("it is alone")
+	}
+	p = newPacer(Wait{})
+	for range 100 * sharedFor {
+		if now++; p.turned(now, 0) == gearYield { // who has nothing to do has not worked beside anybody
+			now += sharedAfter
+		}
+	}
+	if p.shares() {
+		t.Error("an idle engine shares nothing")
+	}
+}

@@ -2,11 +2,13 @@ package engine
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 )
 
 // Placement of the engine's thread. Where there are no more processors than
@@ -20,6 +22,13 @@ import (
 // whose time it takes. If a peer's ranks compute, and its own yields last long
 // (pace.go), it may be theirs, and it goes to where its ranks wait: they give
 // way to it.
+//
+// Two engines that exchange a large message beside ranks that only wait are as many
+// as the processors, if each has its own. The kernel has put them anywhere: all four
+// processes are always ready to run, and the ranks do nothing. On one processor each
+// waits for the other, and a message takes twice as long. So an engine whose yields
+// last, while it works (pace.go), goes away from where it is. Of two that share, one
+// is to go: when is left to chance, and the other one then finds itself alone.
 //
 // A rank's word is a hint. One that lies slows its own sidecar down, which
 // never leaves the processors that it may use anyway, and moves at a bounded
@@ -39,6 +48,7 @@ const (
 type affinity interface {
 	get(*unix.CPUSet) error
 	set(*unix.CPUSet) error
+	cpu() int // on which it is now
 }
 
 // threadAffinity is that of the kernel's threads.
@@ -46,6 +56,7 @@ type threadAffinity struct{}
 
 func (threadAffinity) get(s *unix.CPUSet) error { return unix.SchedGetaffinity(0, s) }
 func (threadAffinity) set(s *unix.CPUSet) error { return unix.SchedSetaffinity(0, s) }
+func (threadAffinity) cpu() int                 { return wake.CPU() }
 
 // stint is the processor on which a rank was last said to compute while large
 // messages moved, and when that was; 0: never.
@@ -70,6 +81,9 @@ type placer struct {
 	kept   bool        // at is not home
 	until  int64       // how long it is kept without a look in favour
 	moveAt int64       // no change before
+	apart  bool        // it is kept to where it is alone
+	partAt int64       // it does not go away from another engine before
+	pause  int64       // between the last two times that it did
 	stints []stint     // by core.SessionID
 }
 
@@ -98,15 +112,58 @@ func (p *placer) hear(now int64, beside uint64) {
 }
 
 // place moves the thread to where it should be while large messages move.
-// crowded says that somebody computes on the thread's processor; ranks is what
-// each session says, or zero.
-func (p *placer) place(now int64, crowded bool, ranks []shm.Place) error {
+// crowded says that somebody computes on the thread's processor, and shared that
+// somebody works there whenever this engine yields; ranks is what each session says,
+// or zero.
+func (p *placer) place(now int64, crowded, shared bool, ranks []shm.Place) error {
 	want, ok := p.choose(now, crowded && p.heard != 0 && now-p.heard < stayFor, ranks)
-	if !ok {
+	switch {
+	case ok:
+		p.apart = false
+	case shared && p.parts(now):
+		want = p.part()
+	case p.kept && p.apart:
+		want = p.at // as long as large messages move
+	default:
 		return p.rest(now)
 	}
 	p.until = now + stayFor
 	return p.keep(now, want)
+}
+
+// Pauses before a move away from another engine, drawn between half of them and all:
+// the first, and the longest. They double: where there are more engines than
+// processors, moving does not help.
+const (
+	partMin = int64(4 * time.Millisecond)
+	partMax = int64(time.Second)
+)
+
+// parts reports that a pause is over since the engine has shared its processor.
+func (p *placer) parts(now int64) bool {
+	switch {
+	case p.pause == 0 || now-p.partAt > partMax: // it has been alone so far, or for long
+		p.pause = partMin
+	case now < p.partAt || now < p.moveAt:
+		return false
+	default:
+		p.pause = min(2*p.pause, partMax)
+		p.partAt = now + p.draw(p.pause)
+		return true
+	}
+	p.partAt = now + p.draw(p.pause)
+	return false
+}
+
+// draw is a time between half of n and n.
+func (p *placer) draw(n int64) int64 { return n/2 + rand.Int64N(n/2) }
+
+// part is where to go to be alone.
+func (p *placer) part() unix.CPUSet {
+	p.apart = true
+	want := p.home
+	want.Clear(p.affinity.cpu())
+	return want
 }
 
 // rest lets the thread go where it may when there is no reason left.

@@ -16,9 +16,12 @@ const ms = int64(time.Millisecond)
 // fakeAffinity stands for the kernel's.
 type fakeAffinity struct {
 	at     unix.CPUSet
+	on     int
 	calls  int
 	refuse error
 }
+
+func (f *fakeAffinity) cpu() int { return f.on }
 
 func (f *fakeAffinity) get(s *unix.CPUSet) error { *s = f.at; return nil }
 
@@ -66,9 +69,9 @@ func do(t *testing.T, err error) {
 func TestPlacerKeepsOffComputingRank(t *testing.T) {
 	p, f := placerOn(0, 1)
 	now := int64(1000)
-	do(t, p.place(now, false, []shm.Place{computes(0)}))
+	do(t, p.place(now, false, false, []shm.Place{computes(0)}))
 	at(t, f, 1)
-	do(t, p.place(now+10*ms, true, []shm.Place{waits(0)}))
+	do(t, p.place(now+10*ms, true, false, []shm.Place{waits(0)}))
 	at(t, f, 1)
 	do(t, p.rest(now+50*ms))
 	at(t, f, 1)
@@ -83,15 +86,15 @@ func TestPlacerKeepsOffComputingRank(t *testing.T) {
 func TestPlacerFollowsAtABoundedRate(t *testing.T) {
 	p, f := placerOn(0, 1)
 	now := int64(1000)
-	do(t, p.place(now, false, []shm.Place{computes(0)}))
+	do(t, p.place(now, false, false, []shm.Place{computes(0)}))
 	for at := now; at < now+moveAfter; at += ms / 4 { // a rank that lies
-		do(t, p.place(at, false, []shm.Place{computes(int(at/ms) & 1)}))
+		do(t, p.place(at, false, false, []shm.Place{computes(int(at/ms) & 1)}))
 	}
 	at(t, f, 1)
 	if f.calls != 1 {
 		t.Errorf("%d changes within %v, want 1", f.calls, time.Duration(moveAfter))
 	}
-	do(t, p.place(now+moveAfter, false, []shm.Place{computes(1)}))
+	do(t, p.place(now+moveAfter, false, false, []shm.Place{computes(1)}))
 	at(t, f, 0)
 }
 
@@ -101,24 +104,24 @@ func TestPlacerFollowsAtABoundedRate(t *testing.T) {
 func TestPlacerJoinsWaitingRank(t *testing.T) {
 	p, f := placerOn(0, 1, 2, 3)
 	now := int64(1000)
-	do(t, p.place(now, false, []shm.Place{waits(2), 0}))
+	do(t, p.place(now, false, false, []shm.Place{waits(2), 0}))
 	at(t, f, 0, 1, 2, 3)
-	do(t, p.place(now, true, []shm.Place{waits(2), 0}))
+	do(t, p.place(now, true, false, []shm.Place{waits(2), 0}))
 	at(t, f, 0, 1, 2, 3)
 	p.hear(now, 1)
-	do(t, p.place(now, false, []shm.Place{waits(2), 0}))
+	do(t, p.place(now, false, false, []shm.Place{waits(2), 0}))
 	at(t, f, 0, 1, 2, 3)
-	do(t, p.place(now, true, []shm.Place{waits(2), 0, waits(3)}))
+	do(t, p.place(now, true, false, []shm.Place{waits(2), 0, waits(3)}))
 	at(t, f, 2, 3)
 	p.hear(now+stayFor, 1) // nothing new
-	do(t, p.place(now+stayFor, true, []shm.Place{waits(2), 0, waits(3)}))
+	do(t, p.place(now+stayFor, true, false, []shm.Place{waits(2), 0, waits(3)}))
 	at(t, f, 0, 1, 2, 3)
 }
 
 // With ranks of both kinds, those that compute decide.
 func TestPlacerOfManyRanks(t *testing.T) {
 	p, f := placerOn(0, 1, 2, 3)
-	do(t, p.place(1000, true, []shm.Place{computes(0), waits(1), computes(3)}))
+	do(t, p.place(1000, true, false, []shm.Place{computes(0), waits(1), computes(3)}))
 	at(t, f, 1, 2)
 }
 
@@ -137,7 +140,7 @@ func TestPlacerWithoutChoice(t *testing.T) {
 	} {
 		p, f := placerOn(0, 1)
 		p.hear(1000, 1)
-		do(t, p.place(1000, true, ranks))
+		do(t, p.place(1000, true, false, ranks))
 		if f.calls != 0 {
 			t.Errorf("%s: moved to %v", what, f.at)
 		}
@@ -163,7 +166,7 @@ func TestPlacerOff(t *testing.T) {
 func TestPlacerRefused(t *testing.T) {
 	p, f := placerOn(0, 1)
 	f.refuse = unix.EPERM
-	if err := p.place(1000, false, []shm.Place{computes(0)}); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "processors") {
+	if err := p.place(1000, false, false, []shm.Place{computes(0)}); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "processors") {
 		t.Fatalf("got %v, want the refusal", err)
 	}
 	if p.news(1000+stayFor, 9) || p.rest(1000+stayFor) != nil || f.calls != 1 {
@@ -177,9 +180,9 @@ func TestPlacerOfChangedCPUs(t *testing.T) {
 	p, f := placerOn(0, 1)
 	f.at = cpus(2, 3)
 	ranks := []shm.Place{computes(2)}
-	do(t, p.place(1000, false, []shm.Place{computes(0)}))
+	do(t, p.place(1000, false, false, []shm.Place{computes(0)}))
 	at(t, f, 2, 3)
-	do(t, p.place(1000+moveAfter, false, ranks))
+	do(t, p.place(1000+moveAfter, false, false, ranks))
 	at(t, f, 3)
 	p.release()
 	at(t, f, 2, 3)
@@ -189,7 +192,7 @@ func TestPlacerOfChangedCPUs(t *testing.T) {
 func TestPlacerAllocatesNothing(t *testing.T) {
 	p, _ := placerOn(0, 1)
 	ranks, now := []shm.Place{computes(0), waits(1)}, int64(0)
-	if n := testing.AllocsPerRun(100, func() { now += ms; _ = p.place(now, true, ranks) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { now += ms; _ = p.place(now, true, false, ranks) }); n != 0 {
 		t.Errorf("%v allocations a look", n)
 	}
 }
@@ -202,10 +205,10 @@ func TestEngineSettles(t *testing.T) {
 	e.placer = newPlacer(f)
 	apps[0].control.SetPlace(computes(1))
 	batch(t, e, apps, 64)
-	e.settle(false)
+	e.settle(false, false)
 	at(t, f, 0, 1)
 	large(t, e, apps, 512<<10)
-	e.settle(false)
+	e.settle(false, false)
 	at(t, f, 0)
 	if e.core.Beside() != 0 {
 		t.Error("ranks compute before anybody said so")
@@ -215,9 +218,9 @@ func TestEngineSettles(t *testing.T) {
 		t.Error("the peer is not told that ranks compute")
 	}
 	e.now += lookEvery
-	e.settle(false) // takes the news
+	e.settle(false, false) // takes the news
 	e.now += stayFor
-	e.settle(false)
+	e.settle(false, false)
 	at(t, f, 0, 1)
 }
 
@@ -241,5 +244,39 @@ func large(t *testing.T, e *Engine, apps []*app, n uint64) {
 		if d.Op != shm.OpDone || d.Status != shm.StatusOK {
 			t.Fatalf("completion %+v", d)
 		}
+	}
+}
+
+// An engine that shares its processor with another one goes away from it after a
+// while, and stays there as long as large messages move. Where it is not alone either
+// it goes on looking, less and less often.
+func TestPlacerPartsFromAnotherEngine(t *testing.T) {
+	p, f := placerOn(0, 1, 2)
+	now, moved := int64(1000), 0
+	wait := func(shared bool, atMost int64) {
+		t.Helper()
+		for end, before := now+atMost, f.calls; f.calls == before && now < end; now += ms / 10 {
+			do(t, p.place(now, false, shared, []shm.Place{waits(0)}))
+		}
+	}
+	wait(true, partMin/4)
+	at(t, f, 0, 1, 2) // the other one may go
+	wait(true, partMin)
+	at(t, f, 1, 2)
+	f.on = 1
+	wait(false, 3*stayFor)
+	at(t, f, 1, 2)
+	do(t, p.rest(now+2*stayFor))
+	at(t, f, 0, 1, 2)
+	for end := now + 10*partMax; now < end; moved++ {
+		wait(true, 2*partMax)
+		f.on = 3 - f.on
+	}
+	if moved > 40 {
+		t.Errorf("%d moves in 10 s", moved)
+	}
+	now += moveAfter
+	if c := computes(0); p.place(now, false, true, []shm.Place{c}) != nil || f.at.IsSet(0) || p.apart {
+		t.Error("a rank that computes comes first")
 	}
 }

@@ -25,7 +25,7 @@ func (e *Engine) Run(ctx context.Context) {
 		} else {
 			e.turns.Idle++
 		}
-		e.settle(pace.crowded(e.now))
+		e.settle(pace.crowded(e.now), pace.shares())
 		switch pace.turned(e.now, work) {
 		case gearYield:
 			e.turns.Yields++
@@ -42,9 +42,9 @@ func (e *Engine) Run(ctx context.Context) {
 	}
 }
 
-// settle moves the thread to where it disturbs its ranks least. crowded says
-// that somebody computes where it is.
-func (e *Engine) settle(crowded bool) {
+// settle moves the thread to where it disturbs its ranks least, and other engines.
+// crowded says that somebody computes where it is, shared that somebody works there.
+func (e *Engine) settle(crowded, shared bool) {
 	var err error
 	if e.placer.news(e.now, e.core.Moved()) {
 		e.places = e.places[:0]
@@ -56,7 +56,7 @@ func (e *Engine) settle(crowded bool) {
 			e.places = append(e.places, p)
 		}
 		e.placer.hear(e.now, e.core.Beside())
-		err = e.placer.place(e.now, crowded, e.places)
+		err = e.placer.place(e.now, crowded, shared, e.places)
 		e.core.SetBusy(e.placer.busy)
 	} else {
 		err = e.placer.rest(e.now)
