@@ -1,0 +1,226 @@
+package core
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// hostilePorts are the engine and the links of a core among foes. They keep to what
+// they promise, and see to it that the core does: memory is there when it is
+// touched, and is not let go of while a link may touch it.
+type hostilePorts struct {
+	r     *rand.Rand
+	core  *Core
+	now   int64
+	count hostileCount
+	keys  map[uint64]link.Ref // that are registered
+	drawn uint64              // of keys
+	ops   []hostileOp
+	own   []*link.Frame // taken by the own link and not delivered
+	links [hostilePods]hostileLink
+	up    [hostilePods]bool
+	freed [hostileRanks]bool
+	open  [hostileRanks]map[uint32]bool // requests that are to have an end
+}
+
+// hostileLink is one connection.
+type hostileLink struct {
+	unwritten []*link.Frame // taken, and their memory is still referred to
+	payloads  []link.Ref    // of them, as of Post
+	written   uint64        // number of the last frame that is written
+	seen      []wire.Header // frames that came lately, to be answered
+}
+
+// hostileOp is a remote operation under way.
+type hostileOp struct {
+	peer   link.Peer
+	token  uint64
+	mem    link.Ref
+	broken bool // its connection is gone, and this is still to be told
+}
+
+// hostileMemory is what all seeds share, in the order of regions.
+var hostileMemory = func() [][]byte {
+	m := make([][]byte, RegionFirst+2*hostileRanks)
+	m[RegionDiscard] = make([]byte, wire.FrameMax)
+	m[RegionPool] = make([]byte, Config{Pods: hostilePods, CreditBytes: 128 << 10}.PoolBytes())
+	m[RegionRings] = make([]byte, 4<<20)
+	for i := RegionFirst; int(i) < len(m); i++ {
+		m[i] = make([]byte, hostileMem)
+	}
+	return m
+}()
+
+func slabOf(s SessionID) link.Ref {
+	return link.Ref{Region: RegionFirst + 2*link.Region(s), Len: hostileMem}
+}
+func arenaOf(s SessionID) link.Ref {
+	return link.Ref{Region: RegionFirst + 2*link.Region(s) + 1, Len: hostileMem}
+}
+
+// clearMemory makes a seed independent of those before.
+func (h *hostilePorts) clearMemory() {
+	for i := RegionRings; int(i) < len(hostileMemory); i++ {
+		clear(hostileMemory[i])
+	}
+}
+
+// sessionOf is the session whose memory r is; false: the core's own.
+func sessionOf(r link.Ref) (SessionID, bool) {
+	return SessionID(r.Region-RegionFirst) / 2, r.Region >= RegionFirst
+}
+
+// Bytes finds memory that is there.
+func (h *hostilePorts) Bytes(r link.Ref) []byte {
+	if s, ok := sessionOf(r); ok && h.freed[s] {
+		panic(fmt.Sprintf("memory of session %d is touched after it was let go of", s))
+	}
+	return hostileMemory[r.Region][r.Off : r.Off+r.Len]
+}
+
+// Freed is where memory ends: nobody may refer to it.
+func (h *hostilePorts) Freed(s SessionID) {
+	refers := func(r link.Ref) bool { o, ok := sessionOf(r); return ok && o == s && r.Len > 0 }
+	for p := range h.links {
+		for i, mem := range h.links[p].payloads {
+			if refers(mem) {
+				panic(fmt.Sprintf("memory of session %d is let go of while frame %d is being written from it", s, h.links[p].unwritten[i].Head.Seq))
+			}
+		}
+	}
+	for _, op := range h.ops {
+		if refers(op.mem) {
+			panic(fmt.Sprintf("memory of session %d is let go of under a remote operation", s))
+		}
+	}
+	for key, mem := range h.keys {
+		if refers(mem) {
+			panic(fmt.Sprintf("memory of session %d is let go of while peers reach it by key %d", s, key))
+		}
+	}
+	for req := range h.open[s] {
+		panic(fmt.Sprintf("session %d is let go of without an end of its request %d", s, req))
+	}
+	h.freed[s] = true
+}
+
+// Complete sees each request end once.
+func (h *hostilePorts) Complete(s SessionID, d *shm.Descriptor) {
+	if h.freed[s] {
+		panic("a completion for memory that was let go of")
+	}
+	if d.Op != shm.OpDone {
+		return
+	}
+	if !h.open[s][d.Req] {
+		panic(fmt.Sprintf("session %d: request %d ends, and is not open", s, d.Req))
+	}
+	delete(h.open[s], d.Req)
+	h.count.ended++
+}
+
+func (h *hostilePorts) Register(_ link.Peer, ref link.Ref) (link.Key, error) {
+	h.Bytes(ref)
+	if h.r.IntN(20) == 0 {
+		return link.Key{}, errGone
+	}
+	h.drawn++
+	h.keys[h.drawn] = ref
+	return link.Key{Key: h.drawn}, nil
+}
+
+func (h *hostilePorts) Expose(p link.Peer, ref link.Ref) (link.Key, error) {
+	h.count.exposed++
+	return h.Register(p, ref)
+}
+
+func (h *hostilePorts) Deregister(_ link.Peer, k link.Key) {
+	if _, ok := h.keys[k.Key]; !ok {
+		panic(fmt.Sprintf("key %d ends twice", k.Key))
+	}
+	delete(h.keys, k.Key)
+}
+
+func (h *hostilePorts) Release(p link.Peer, k link.Key) { h.Deregister(p, k) }
+
+func (h *hostilePorts) Read(p link.Peer, token uint64, dst link.Ref, _ link.Key) error {
+	return h.start(p, token, dst)
+}
+
+func (h *hostilePorts) Write(p link.Peer, token uint64, src link.Ref, _ link.Key, _ uint64) error {
+	return h.start(p, token, src)
+}
+
+func (h *hostilePorts) start(p link.Peer, token uint64, mem link.Ref) error {
+	h.Bytes(mem)
+	if p != 0 && !h.up[p] || h.r.IntN(20) == 0 {
+		return errGone
+	}
+	h.count.remote++
+	h.ops = append(h.ops, hostileOp{peer: p, token: token, mem: mem})
+	return nil
+}
+
+// Disconnect ends a connection without a word (link.Link, Forget).
+func (h *hostilePorts) Disconnect(p link.Peer) { h.forget(p) }
+
+func (h *hostilePorts) forget(p link.Peer) {
+	h.up[p] = false
+	h.links[p] = hostileLink{}
+	for i := range h.ops {
+		if h.ops[i].peer == p {
+			h.ops[i].broken = true
+		}
+	}
+}
+
+func (h *hostilePorts) Retire(SessionID, uint64)                                 {}
+func (h *hostilePorts) Failed(SessionID, string)                                 {}
+func (h *hostilePorts) Connect(link.Peer)                                        {}
+func (h *hostilePorts) Note(NoteKind, link.Peer, uint32, uint64, uint64, uint64) {}
+
+// Post takes some of the frames.
+func (h *hostilePorts) Post(p link.Peer, frames []*link.Frame) int {
+	if p != 0 && !h.up[p] || h.r.IntN(4) == 0 {
+		return 0
+	}
+	n := 1 + h.r.IntN(len(frames))
+	for _, f := range frames[:n] {
+		h.Bytes(f.Payload)
+		if p == 0 {
+			h.own = append(h.own, f)
+			continue
+		}
+		if f.Head.Seq > 0 { // the others are the core's to use again
+			x := &h.links[p]
+			x.unwritten, x.payloads = append(x.unwritten, f), append(x.payloads, f.Payload)
+			x.seen = append(x.seen, f.Head)
+			x.seen = x.seen[max(0, len(x.seen)-32):]
+		}
+		switch f.Head.Type {
+		case wire.Fetch, wire.Lock, wire.Flush, wire.Unlock, wire.Retract, wire.Get:
+			h.count.asked++
+		}
+	}
+	return n
+}
+
+// write lets links write some of what they have taken.
+func (h *hostilePorts) write() {
+	for p := range h.links {
+		x := &h.links[p]
+		if len(x.unwritten) == 0 {
+			continue
+		}
+		n := h.r.IntN(len(x.unwritten) + 1)
+		for i, f := range x.unwritten[:n] {
+			h.Bytes(x.payloads[i])
+			x.written = f.Head.Seq
+		}
+		x.unwritten, x.payloads = x.unwritten[n:], x.payloads[n:]
+	}
+}

@@ -1,0 +1,330 @@
+package core
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+)
+
+var (
+	hostileSeeds = flag.Int("core.seeds", 150, "how many seeds of hostile peers and applications to run")
+	hostileFirst = flag.Uint64("core.first", 1, "the first of them, so that many can be run in parts")
+	hostileSeed  = flag.Uint64("core.seed", 0, "run this seed alone")
+)
+
+// TestHostile gives a core peers and applications that do what they like: frames of
+// every type with numbers that were told and others, descriptors of every kind,
+// connections that break in the middle of a payload, remote operations that fail.
+// The simulator's jobs are honest with few exceptions, and so find what honest jobs
+// come to; here every order of events is as likely as any other.
+//
+// Whatever comes, the core may end a connection, a session or the job. It may not
+// touch memory that it has let go of, nor let go of memory that somebody may touch;
+// it ends every request once, and when all are gone nothing is left.
+func TestHostile(t *testing.T) {
+	if *hostileSeed != 0 {
+		runHostile(t, *hostileSeed)
+		return
+	}
+	var all hostileCount
+	for seed := *hostileFirst; seed < *hostileFirst+uint64(*hostileSeeds); seed++ {
+		all.add(runHostile(t, seed))
+	}
+	t.Logf("%d seeds from %d on: %+v", *hostileSeeds, *hostileFirst, all)
+	if *hostileSeeds >= 100 && min(all.frames, all.taken, all.submitted, all.ended, all.breaks, all.remote, all.exposed, all.pieces, all.asked) < *hostileSeeds/4 {
+		t.Errorf("%d seeds: %+v: too little for what they are to show", *hostileSeeds, all)
+	}
+}
+
+// hostileCount is what happened, so that a test that does nothing does not pass.
+type hostileCount struct {
+	frames, taken     int // that peers sent; not refused
+	submitted, ended  int // requests with an end, and their ends
+	breaks, remote    int // connections that broke; remote operations
+	exposed, pieces   int // windows of either side; vectors taken in pieces
+	asked, denied     int // requests that a peer answers; dead peers that came again
+	failed, abandoned int // jobs; payloads cut off
+}
+
+func (n *hostileCount) add(m hostileCount) {
+	n.frames, n.taken = n.frames+m.frames, n.taken+m.taken
+	n.submitted, n.ended = n.submitted+m.submitted, n.ended+m.ended
+	n.breaks, n.remote = n.breaks+m.breaks, n.remote+m.remote
+	n.exposed, n.pieces = n.exposed+m.exposed, n.pieces+m.pieces
+	n.asked, n.denied = n.asked+m.asked, n.denied+m.denied
+	n.failed, n.abandoned = n.failed+m.failed, n.abandoned+m.abandoned
+}
+
+// runHostile plays one seed. A panic is the core's, or one of the ports', which see
+// what the core must not do: either way the seed is told.
+func runHostile(t *testing.T, seed uint64) hostileCount {
+	t.Helper()
+	defer func() {
+		if e := recover(); e != nil {
+			t.Errorf("seed %d\n\tgo test ./sidecar/internal/core -run Hostile -core.seed=%d", seed, seed)
+			panic(e)
+		}
+	}()
+	h := newHostile(seed)
+	for range 500 {
+		h.step()
+	}
+	h.failedJob()
+	h.finish()
+	if left := h.left(); left != "" {
+		t.Fatalf("seed %d leaves %s\n\tgo test ./sidecar/internal/core -run Hostile -core.seed=%d", seed, left, seed)
+	}
+	return h.count
+}
+
+// Pod 0 is the core's, with two ranks; rank 4 is of a pod that never connects.
+var hostileJob = []int32{0, 0, 1, 1, 2}
+
+const (
+	hostileRanks = 2
+	hostilePods  = 3
+	hostileMem   = 1 << 20 // of each session's slab, and arena
+)
+
+// newHostile makes a core of a kind that the seed says, with both ranks attached.
+func newHostile(seed uint64) *hostile {
+	r := rand.New(rand.NewPCG(seed, 1))
+	h := &hostile{hostilePorts: hostilePorts{r: r, now: 1, keys: map[uint64]link.Ref{}}}
+	h.caps = []link.Caps{
+		{Name: "frames"},
+		{Name: "all", Register: true, Read: true, Write: true, InOrder: true, Notify: true, Ordered: true},
+		{Name: "no order", Register: true, Read: true, Write: true, Notify: true},
+		{Name: "writes", Register: true, Write: true, InOrder: true},
+	}[r.IntN(4)]
+	c, err := New(Config{
+		PodOf: hostileJob, Pods: hostilePods, CreditBytes: 128 << 10, VectorPiece: []int{1, 3, 0}[r.IntN(3)],
+		AheadFrames: []int{2, 0}[r.IntN(2)], Channel: carriage.Kind(r.IntN(4)), Rendezvous: mover.Protocol(r.IntN(7)), Seed: seed,
+	}, &h.hostilePorts)
+	if err != nil {
+		panic(err)
+	}
+	h.core = c
+	h.clearMemory()
+	for s := range SessionID(hostileRanks) {
+		if err := c.Attach(h.now, s, uint32(s), slabOf(s), arenaOf(s)); err != nil {
+			panic(err)
+		}
+		h.open[s] = map[uint32]bool{}
+	}
+	c.LinkUp(h.now, 0, link.Caps{Name: "local", Register: true, Read: true, Write: true, InOrder: true, Notify: true})
+	return h
+}
+
+// hostile is a core among foes.
+type hostile struct {
+	hostilePorts
+	caps link.Caps
+	req  uint32
+	cut  [hostilePods]wire.Header // of payloads that were cut off
+}
+
+// step lets one thing happen.
+func (h *hostile) step() {
+	h.endBroken()
+	switch k := h.r.IntN(20); {
+	case k < 7:
+		h.submit()
+	case k < 13:
+		h.peerActs(link.Peer(1 + h.r.IntN(2)))
+	case k == 13:
+		h.rare(link.Peer(1 + h.r.IntN(2)))
+	case k < 16:
+		h.now += int64(h.r.IntN(int(400e6)))
+		h.core.Tick(h.now)
+	case k < 17:
+		h.endRemote()
+	default:
+		h.turn()
+	}
+	if h.core.fail != nil {
+		h.count.failed = 1
+	}
+}
+
+// turn is what the engine does: poll, step and flush.
+func (h *hostile) turn() {
+	h.core.Flush(h.now, h)
+	h.write()
+	h.deliverOwn()
+	h.core.PollMemory(h.now)
+	h.core.Advance(h.now)
+}
+
+// rare is what a job sees once, if at all.
+func (h *hostile) rare(p link.Peer) {
+	switch {
+	case h.r.IntN(60) == 0:
+		h.core.PeerLost(h.now, p, errGone)
+	case h.r.IntN(60) == 0:
+		h.core.Leave(h.now)
+	case h.r.IntN(60) == 0 && h.core.peers[p].state == peerConnecting:
+		h.core.LinkFailed(h.now, p, errGone)
+	case h.up[p] && h.r.IntN(4) == 0:
+		h.breakLink(p, link.ErrBroken)
+	case h.up[p] && h.caps.Notify && h.r.IntN(4) == 0:
+		if err := h.core.RemoteWritten(h.now, p, h.number()); err != nil {
+			h.refused(p, err)
+		}
+	}
+}
+
+// breakLink is what a link does when its connection is lost: first the ends of what
+// was under way, then the news (link.Remote, Lifetimes).
+func (h *hostile) breakLink(p link.Peer, err error) {
+	if !h.up[p] {
+		return
+	}
+	h.forget(p)
+	h.endBroken()
+	h.count.breaks++
+	h.core.LinkDown(h.now, p, err)
+}
+
+// refused is a connection that broke the protocol. Mostly it is taken for one that
+// is lost, so that the story goes on in the state that the refusal has left.
+func (h *hostile) refused(p link.Peer, err error) {
+	if h.r.IntN(200) > 0 {
+		err = link.ErrBroken
+	}
+	h.breakLink(p, err)
+}
+
+// endBroken ends the operations of connections that are gone.
+func (h *hostile) endBroken() {
+	for i := 0; i < len(h.ops); i++ {
+		if op := h.ops[i]; op.broken {
+			h.ops = append(h.ops[:i], h.ops[i+1:]...)
+			h.core.RemoteDone(h.now, op.peer, op.token, link.ErrBroken)
+			i = -1
+		}
+	}
+}
+
+// endRemote ends one remote operation, well or not.
+func (h *hostile) endRemote() {
+	if len(h.ops) == 0 {
+		return
+	}
+	i := h.r.IntN(len(h.ops))
+	op := h.ops[i]
+	h.ops = append(h.ops[:i], h.ops[i+1:]...)
+	h.Bytes(op.mem)
+	var err error
+	if h.r.IntN(4) == 0 {
+		err = link.ErrKey
+	}
+	h.core.RemoteDone(h.now, op.peer, op.token, err)
+}
+
+// failedJob ends every other job before its ranks and peers go.
+func (h *hostile) failedJob() {
+	if h.r.IntN(2) == 0 {
+		h.core.Fail(h.now, &Failure{Rank: 0, Code: 1, Reason: "the story is over"})
+	}
+}
+
+// finish lets everybody go, and time pass.
+func (h *hostile) finish() {
+	if h.r.IntN(2) == 0 {
+		h.detachAll()
+	}
+	for p := link.Peer(1); p < hostilePods; p++ {
+		h.breakLink(p, link.ErrBroken)
+		h.core.PeerLost(h.now, p, errGone)
+	}
+	h.settle()
+	for s, open := range h.open {
+		for req := range open {
+			panic(fmt.Sprintf("request %d of session %d has no end, failed job %v", req, s, h.core.fail != nil))
+		}
+	}
+	h.detachAll()
+	h.settle()
+}
+
+// detachAll lets the ranks go.
+func (h *hostile) detachAll() {
+	for s := range SessionID(hostileRanks) {
+		h.detach(s, []error{nil, errGone}[h.r.IntN(2)])
+	}
+}
+
+// settle lets time pass, more than anything takes.
+func (h *hostile) settle() {
+	for range 200 {
+		h.now += 1e6
+		h.core.Tick(h.now)
+		for h.core.Advance(h.now) > 0 {
+		}
+		for i := range h.ops {
+			h.ops[i].broken = true
+		}
+		h.endBroken()
+		h.turn()
+	}
+}
+
+// left says what has not ended.
+func (h *hostile) left() string {
+	c, st := h.core, h.core.Stats()
+	var b strings.Builder
+	for _, x := range []struct {
+		what string
+		n    int
+	}{
+		{"receives", st.Receives}, {"collectives", st.Collectives}, {"probes", st.Probes}, {"sends", st.Sends},
+		{"accesses", h.accesses()}, {"messages", st.Parked}, {"bytes of the pool", int(st.UnexpectedBytes)},
+		{"bytes of copies", int(c.copies.inUse)}, {"remote operations", c.remotes.used}, {"gets", c.gots.used},
+		{"views of windows", c.views.used}, {"exposures", c.exposures.used}, {"endings", len(c.endings)},
+		{"orphans", c.orphans}, {"names of messages", len(c.retractables)}, {"windows", len(c.windows)},
+		{"closing windows", len(c.closing)}, {"ranks of groups", int(c.grouped)}, {"registrations", len(h.keys)},
+		{"backlog of rank 0", c.hosted[0].backlog}, {"backlog of rank 1", c.hosted[1].backlog},
+		{"frames to itself", int(c.peers[0].out.last - c.peers[0].out.base)},
+	} {
+		if x.n != 0 {
+			fmt.Fprintf(&b, " %d %s", x.n, x.what)
+		}
+	}
+	for i := range c.peers {
+		if p := &c.peers[i]; p.asks+p.waits+p.views.all+len(p.accesses) > 0 || !p.streams.empty() {
+			fmt.Fprintf(&b, " with pod %d %d asks, %d waits, %d remote accesses, %d queues", i, p.asks, p.waits, p.views.all, len(p.accesses))
+		}
+	}
+	for s, freed := range h.freed {
+		if !freed {
+			fmt.Fprintf(&b, " memory of session %d, held %d times", s, c.sessions[s].holds)
+		}
+	}
+	return b.String()
+}
+
+// accesses counts those that have not ended. A get whose rank and whose peer are
+// gone keeps a number, and no memory, until the sidecar ends.
+func (h *hostile) accesses() (n int) {
+	h.core.origins.each(func(_ uint64, o *origin) {
+		if !o.orphan {
+			n++
+		}
+	})
+	return n
+}
+
+// bodyOf makes the payload of a frame of a type that has one.
+func bodyOf(f *wire.Header, body interface{ Encode([]byte) int }) []byte {
+	b := make([]byte, 64)
+	b = b[:body.Encode(b)]
+	f.Length = uint32(len(b))
+	return b
+}
