@@ -10,6 +10,7 @@ package link
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
 )
@@ -89,7 +90,10 @@ type Link interface {
 	// than all means that the connection is full: the core offers the rest
 	// again. After it took none, Poll returns work, and whatever the engine
 	// sleeps on is ready, when it can take some. Frames taken may still be on
-	// their way out.
+	// their way out: the link refers to a payload's memory until it is written,
+	// and what keeps that memory is that the frame is not acknowledged. A peer
+	// that acknowledges a frame (wire.Header.Ack, Seq) whose payload is not
+	// written breaks the protocol; what says so is not delivered. See Ahead.
 	Post(peer Peer, frames []*Frame) int
 
 	// Poll moves what can be moved without waiting, tells sink what arrived,
@@ -101,6 +105,15 @@ type Link interface {
 	Forget(peer Peer)
 
 	Close() error
+}
+
+// Ahead is what is wrong with a peer's frame that acknowledges up to ack, when
+// oldest is the number of the first frame whose payload is not written; 0: all are.
+func Ahead(ack, oldest uint64) error {
+	if oldest == 0 || ack < oldest {
+		return nil
+	}
+	return fmt.Errorf("%w: acknowledges frame %d, and frame %d is not sent yet", ErrProtocol, ack, oldest)
 }
 
 // Remote is a Link that reaches memory of its peers without their CPU.

@@ -41,6 +41,7 @@ func Run(t *testing.T, h Harness) {
 	t.Run("Frames", func(t *testing.T) { testFrames(t, h(t)) })
 	t.Run("BothWays", func(t *testing.T) { testBothWays(t, h(t)) })
 	t.Run("BackPressure", func(t *testing.T) { testBackPressure(t, h(t)) })
+	t.Run("Ahead", func(t *testing.T) { testAhead(t, h(t)) })
 	t.Run("Forget", func(t *testing.T) { testForget(t, h(t)) })
 	t.Run("Refusal", func(t *testing.T) { testRefusal(t, h(t)) })
 	t.Run("Break", func(t *testing.T) { testBreak(t, h(t)) })

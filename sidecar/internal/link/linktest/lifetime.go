@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -54,5 +55,55 @@ func testLifetime(t *testing.T, p *Pair) {
 	}
 	if cut == 0 {
 		t.Fatal("no registration ended before its operation: the test shows nothing")
+	}
+}
+
+// testAhead: a peer acknowledges frames that the link has taken and not written.
+// Their memory is another's then: either the acknowledgement is not delivered, and
+// the connection ends, or the link has no use for that memory any more.
+func testAhead(t *testing.T, p *Pair) {
+	if p.A.Link == p.B.Link {
+		return // nobody lies to himself
+	}
+	const size, most = 16 << 10, 4096
+	sa, sb := p.sinks()
+	var frames []*link.Frame
+	var sent [][]byte
+	for len(frames) < most {
+		f := &link.Frame{Head: wire.Header{Type: wire.Data, Seq: uint64(len(frames) + 1), Length: size}, Payload: p.A.Memory.fill(size, uint64(len(frames)))}
+		if p.A.Link.Post(p.A.Peer, []*link.Frame{f}) == 0 {
+			break
+		}
+		frames = append(frames, f)
+		sent = append(sent, bytes.Clone(p.A.Memory.Bytes(f.Payload)))
+	}
+	lie := &link.Frame{Head: wire.Header{Type: wire.Ack, Ack: uint64(len(frames))}}
+	if p.B.Link.Post(p.B.Peer, []*link.Frame{lie}) != 1 {
+		t.Fatal("the link takes no frame of a peer that has sent none")
+	}
+	for idle := 0; len(sa.frames)+len(sa.downs) == 0; idle++ {
+		if idle == patience {
+			t.Fatal("the acknowledgement does not come")
+		}
+		p.Pass()
+		p.A.Link.Poll(sa)
+		if idle%1000 == 999 { // it may send only then, and reads a part
+			p.B.Link.Poll(sb)
+		}
+	}
+	if len(sa.downs) > 0 {
+		if !errors.Is(sa.downs[0], link.ErrProtocol) || len(sa.frames) > 0 {
+			t.Fatalf("a peer that acknowledges what is not written: %v", sa)
+		}
+		return
+	}
+	for _, f := range frames {
+		clear(p.A.Memory.Bytes(f.Payload))
+	}
+	p.until(t, sa, sb, "the last frame", func() bool { return len(sb.frames) == len(frames) })
+	for i := range sent {
+		if !bytes.Equal(sb.frames[i].payload, sent[i]) {
+			t.Fatalf("frame %d of %d was sent from memory that the link had let go of", i+1, len(frames))
+		}
 	}
 }

@@ -149,6 +149,10 @@ func (c *conn) frame(sink link.Sink) bool {
 		c.fail(protocol(err))
 		return false
 	}
+	if err := link.Ahead(h.Ack, c.oldest()); err != nil {
+		c.fail(err)
+		return false
+	}
 	size := int(h.Length)
 	body := in.start + wire.HeaderBytes
 	if have >= wire.HeaderBytes+size {

@@ -17,7 +17,8 @@ type outgoing struct {
 
 type piece struct {
 	mem    []byte
-	stream bool // part of the stream buffer: may be extended
+	stream bool   // part of the stream buffer: may be extended
+	seq    uint64 // of the frame whose payload it is
 }
 
 // takeOutput returns an empty buffer for output, from the spare ones if it can.
@@ -39,6 +40,20 @@ func (c *conn) dropOutput() {
 		c.link.outputs = append(c.link.outputs, c.out)
 	}
 	c.out = nil
+}
+
+// oldest is the number of the first frame whose payload is not written, of those
+// that are written from where they are; 0: there is none.
+func (c *conn) oldest() uint64 {
+	if c.out == nil {
+		return 0
+	}
+	for _, p := range c.out.pieces[c.out.first:] { // it is the first or the second
+		if !p.stream {
+			return p.seq
+		}
+	}
+	return 0
 }
 
 func (o *outgoing) pending() bool { return o.first < len(o.pieces) }
@@ -72,7 +87,7 @@ func (o *outgoing) add(f *link.Frame, m link.Memory) bool {
 		return true
 	}
 	o.extend(b[:wire.HeaderBytes])
-	o.pieces = append(o.pieces, piece{mem: payload})
+	o.pieces = append(o.pieces, piece{mem: payload, seq: f.Head.Seq})
 	o.bytes += len(payload)
 	if pad > 0 {
 		o.extend(b[wire.HeaderBytes:])

@@ -79,6 +79,7 @@ func (c *conn) later() {
 // adopt makes c the engine's. What came before is handled by the next Poll.
 func (c *conn) adopt() {
 	c.adopted = true
+	c.in.out = &c.out
 	c.l.stash = slices.Concat(c.early, c.l.stash) // what Arm has taken out came later
 	c.early = nil
 }

@@ -33,6 +33,7 @@ type frame struct {
 	head    [wire.HeaderBytes]byte
 	inline  [link.InlineMax]byte
 	payload link.Ref
+	seq     uint64
 	length  int // of the payload
 	done    int // bytes of header and payload that are in messages
 	way     way
@@ -54,13 +55,24 @@ func (o *outgoing) full() bool { return o.count == waitMax || o.bytes >= aheadMa
 func (o *outgoing) add(f *link.Frame) {
 	w := &o.queue[(o.first+o.count)%waitMax]
 	f.Head.Encode(&w.head)
-	w.length, w.done, w.payload, w.way = int(f.Head.Length), 0, f.Payload, undecided
+	w.seq, w.length, w.done, w.payload, w.way = f.Head.Seq, int(f.Head.Length), 0, f.Payload, undecided
 	if f.Payload.Region == 0 {
 		w.payload = link.Ref{}
 		copy(w.inline[:], f.Inline[:w.length])
 	}
 	o.count++
 	o.bytes += w.length
+}
+
+// oldest is the number of the first frame with a payload in memory; 0: there is
+// none. What is in messages already is the device's: it has its registration.
+func (o *outgoing) oldest() uint64 {
+	for i := range o.count {
+		if f := &o.queue[(o.first+i)%waitMax]; f.payload.Region != 0 {
+			return f.seq
+		}
+	}
+	return 0
 }
 
 func (o *outgoing) next() *frame { return &o.queue[o.first] }

@@ -12,6 +12,7 @@ import (
 type incoming struct {
 	dst  []byte // rest of a payload that is under way
 	head wire.Header
+	out  *outgoing // of the same connection; nil: none of its frames wait
 }
 
 // errCut says that a message ends in the middle of what has to be whole.
@@ -53,6 +54,11 @@ func (in *incoming) frame(peer link.Peer, b []byte, sink link.Sink) ([]byte, err
 	h := &in.head
 	if err := h.Decode((*[wire.HeaderBytes]byte)(b)); err != nil {
 		return nil, err
+	}
+	if in.out != nil {
+		if err := link.Ahead(h.Ack, in.out.oldest()); err != nil {
+			return nil, err
+		}
 	}
 	n, body := int(h.Length), b[wire.HeaderBytes:]
 	if n <= len(body) {
