@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
@@ -78,5 +79,51 @@ func TestAsksAreWithinThePeersBounds(t *testing.T) {
 				t.Errorf("%d asked and %d refused of %d; %d and %d are said to be open", answered, early, ranks*each, p.asks, p.waits)
 			}
 		})
+	}
+}
+
+// TestCancelsAreWithinThePeersBounds: the same of sends that are cancelled, of which
+// a pod may have open many times what its peer answers at once.
+func TestCancelsAreWithinThePeersBounds(t *testing.T) {
+	const ranks, each = 2, shm.MaxRequests - 1
+	x := newCrowd(t)
+	c, p := x.core, &x.core.peers[1]
+	for rank := range SessionID(ranks) {
+		for req := range uint32(each) {
+			d := shm.Descriptor{Op: shm.OpSend, Req: req, Peer: 2, Class: shm.ClassArena}
+			d.SetBody(0, 128<<10, 0, 0)
+			x.submit(rank, d)
+		}
+		for req := range uint32(each) {
+			x.submit(rank, shm.Descriptor{Op: shm.OpCancel, Req: req})
+		}
+	}
+	for answered := 0; answered < ranks*each; {
+		x.frames = x.frames[:0]
+		for c.Flush(2, x) {
+		}
+		n := 0
+		for i := range x.frames {
+			h := &x.frames[i].Head
+			if h.Type != wire.Retract {
+				continue
+			}
+			if n++; n > askWindow {
+				t.Fatalf("%d cancels are not answered, want at most %d", n, askWindow)
+			}
+		}
+		asked := slices.Clone(x.frames)
+		for i := range asked {
+			if h := asked[i].Head; h.Type == wire.Retract {
+				answered++
+				x.deliver(wire.Header{Type: wire.Retracted, A: h.A, B: 1, Ack: h.Seq}, nil)
+			}
+		}
+		if n == 0 {
+			t.Fatalf("%d of %d cancels are answered, and no more are sent", answered, ranks*each)
+		}
+	}
+	if x.done != ranks*each || p.retracts != 0 {
+		t.Errorf("%d of %d sends have ended, %d cancels are said to be open", x.done, ranks*each, p.retracts)
 	}
 }

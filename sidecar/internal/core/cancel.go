@@ -46,8 +46,29 @@ func (c *Core) retract(id uint64) {
 		return
 	}
 	st.retract = true
-	f, _ := c.emit(c.peerOf(st.dst), wire.Retract)
+	p := c.peerOf(st.dst)
+	if !c.sayRetract(p, id, st) {
+		p.streams.add(st.src, entry{entryRetract, id})
+	}
+}
+
+// sayRetract asks for a message back; false: as many as may be asked for are not
+// answered (asks.go).
+func (c *Core) sayRetract(p *peer, id uint64, st *send) bool {
+	if p.retracts >= askWindow {
+		return false
+	}
+	p.retracts++
+	f, _ := c.emit(p, wire.Retract)
 	f.Head.A, f.Head.Src, f.Head.Dst = id, st.src, st.dst
+	return true
+}
+
+// feedRetract asks for a message back that had to wait; true: it has to go on
+// waiting.
+func (c *Core) feedRetract(p *peer, id uint64) bool {
+	st := c.sends.get(id)
+	return st != nil && !st.move.Asked() && !c.sayRetract(p, id, st)
 }
 
 // retractable names a parked message that its sender may want back.
@@ -80,6 +101,12 @@ func (c *Core) onRetract(p *peer, h *wire.Header) error {
 }
 
 func (c *Core) onRetracted(p *peer, h *wire.Header) error {
+	if p.retracts == 0 {
+		return fmt.Errorf("%w: answer to a cancel that nobody asked for", link.ErrProtocol)
+	}
+	if p.retracts--; !p.streams.empty() {
+		c.touch(p)
+	}
 	st := c.sends.get(h.A)
 	if st == nil {
 		return c.sends.ended(h.A, "an answer to a cancel of")

@@ -59,6 +59,7 @@ type peer struct {
 	locks    int            // locks that its ranks wait for
 	asks     int            // requests that it has not answered, and answers at once (asks.go)
 	waits    int            // locks that ranks of here wait for there
+	retracts int            // messages that it was asked to give back, and has not answered
 	isDirty  bool
 	stuck    bool   // its link took nothing last time
 	timerAt  int64  // when it is looked at again; 0: no timer runs

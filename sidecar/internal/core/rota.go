@@ -25,10 +25,11 @@ type entry struct {
 type entryKind uint8
 
 const (
-	entrySend   entryKind = iota // Data frames of a send that was pulled
-	entryAccess                  // one-sided operations of a rank, by rank
-	entryGot                     // Got frames of a get that is served here
-	entryLocal                   // local steps of a collective
+	entrySend    entryKind = iota // Data frames of a send that was pulled
+	entryAccess                   // one-sided operations of a rank, by rank
+	entryGot                      // Got frames of a get that is served here
+	entryRetract                  // a cancel that waits, of a send
+	entryLocal                    // local steps of a collective
 )
 
 func (r *rota) empty() bool { return len(r.shares) == 0 }

@@ -48,6 +48,8 @@ func (c *Core) feedStreams(p *peer) {
 			again = c.feedAccess(p, uint32(e.id))
 		case entryGot:
 			again = c.feedGot(p, e.id)
+		case entryRetract:
+			again = c.feedRetract(p, e.id)
 		}
 		p.streams.pass(again)
 		if p.out.last == last && again {
