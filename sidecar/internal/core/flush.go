@@ -126,6 +126,9 @@ func (c *Core) postSome(p *peer, to Poster, frames []*link.Frame) int {
 	if n > 0 {
 		c.acked(p)
 	}
+	if p.self && p.timerAt == 0 && p.out.large() {
+		c.watch(p)
+	}
 	return n
 }
 

@@ -71,9 +71,12 @@ func (o *outbox) grow() {
 // while, however many it was before.
 const outboxKeep = 256
 
+// large reports that there is something to shrink, now or later.
+func (o *outbox) large() bool { return len(o.frames) > outboxKeep }
+
 // shrink gives back the memory of a burst that is over.
 func (o *outbox) shrink() {
-	if o.empty() && len(o.frames) > outboxKeep {
+	if o.empty() && o.large() {
 		o.frames, o.after = make([]*link.Frame, outboxKeep), make([]after, outboxKeep)
 	}
 }

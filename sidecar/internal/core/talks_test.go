@@ -5,6 +5,10 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
 // TestTalks compares a row with a map.
@@ -140,5 +144,38 @@ func TestOutboxShrinks(t *testing.T) {
 	f.Head.Seq = o.last
 	if got := o.unposted(); len(got) != 1 || got[0].Head.Seq != 10_001 {
 		t.Errorf("the next frame is %v", got)
+	}
+}
+
+// TestOwnOutboxShrinks: so does that of what the ranks here have sent each other,
+// to which no heartbeat goes.
+func TestOwnOutboxShrinks(t *testing.T) {
+	x := newCrowd(t)
+	c := x.core
+	c.LinkUp(1, 0, link.Caps{Name: "local"})
+	for range 5000 {
+		d := shm.Descriptor{Op: shm.OpSend, Flags: shm.FlagSilent, Peer: 1}
+		d.SetInline(make([]byte, 8))
+		x.submit(0, d)
+	}
+	for c.Flush(2, x) {
+	}
+	if p := &c.peers[0]; !p.out.large() {
+		t.Fatalf("room for %d frames: the test shows nothing", len(p.out.frames))
+	}
+	if next := c.Tick(int64(time.Second)); next == 0 {
+		t.Error("nobody will look at the outbox again")
+	}
+	for i := range x.frames {
+		f := &x.frames[i]
+		if err := c.Deliver(2, 0, &f.Head, f.Inline[:f.Head.Length]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for s := range int64(3) {
+		c.Tick((s + 2) * int64(time.Second))
+	}
+	if p := &c.peers[0]; p.out.large() || p.timerAt != 0 {
+		t.Errorf("room for %d frames is kept, a timer runs: %v", len(p.out.frames), p.timerAt != 0)
 	}
 }

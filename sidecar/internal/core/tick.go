@@ -66,8 +66,15 @@ func (c *Core) watch(p *peer) {
 	}
 }
 
-// deadline is when a peer has to be looked at if nothing happens before.
+// deadline is when a peer has to be looked at if nothing happens before. The own
+// one sends no heartbeats: it is looked at when its outbox has grown.
 func (c *Core) deadline(p *peer) int64 {
+	if p.self {
+		if !p.out.large() {
+			return 0
+		}
+		return p.sentAt + int64(c.cfg.Heartbeat)
+	}
 	at := c.limit(p)
 	switch p.state {
 	case peerConnecting:
@@ -98,9 +105,6 @@ func (c *Core) limit(p *peer) int64 {
 	default:
 		return 0
 	}
-	if p.self {
-		return 0
-	}
 	return since + int64(patience)
 }
 
@@ -109,6 +113,9 @@ func (c *Core) tickPeer(p *peer) {
 	at := c.deadline(p)
 	switch {
 	case at == 0 || c.now < at:
+	case p.self:
+		p.sentAt = c.now
+		p.out.shrink()
 	case c.now >= c.limit(p):
 		c.giveUp(p)
 	case p.state == peerConnecting:
