@@ -3,6 +3,7 @@
 package outrigger
 
 import (
+	"context"
 	"testing"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
@@ -47,7 +48,7 @@ func TestSmallMessagesAllocateNothing(t *testing.T) {
 // iprobeAnswered is a probe that finds nothing, taken apart so that the test
 // can answer it.
 func (c *Comm) iprobeAnswered(f *fake) (Status, bool, error) {
-	r, err := c.startProbe("iprobe", shm.OpProbe, shm.FlagNow, 1, 1)
+	r, err := c.startProbe(context.Background(), "iprobe", shm.OpProbe, shm.FlagNow, 1, 1)
 	if err != nil {
 		return Status{}, false, err
 	}

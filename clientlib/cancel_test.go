@@ -44,7 +44,7 @@ func TestMatchedProbeBeatsContext(t *testing.T) {
 // receive: it is given back.
 func TestAbandonedMatchedProbeDropsMessage(t *testing.T) {
 	s, f := attachTo(t, shape{})
-	r, err := s.World().startProbe("mprobe", shm.OpMprobe, 0, AnySource, AnyTag)
+	r, err := s.World().startProbe(t.Context(), "mprobe", shm.OpMprobe, 0, AnySource, AnyTag)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,9 @@ type collCall struct {
 // startColl submits a collective.
 func (c *Comm) startColl(x *collCall) (Request, error) {
 	s := c.session
-	s.mu.Lock()
+	if err := s.enterCall(context.Background()); err != nil {
+		return Request{}, s.fail(x.what, c, AnySource, AnyTag, max(len(x.in), len(x.out)), err)
+	}
 	defer s.mu.Unlock()
 	r, err := c.submitColl(x)
 	if err != nil {

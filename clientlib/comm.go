@@ -135,16 +135,18 @@ func (c *Comm) announce(ctx context.Context, d shm.Descriptor, list []byte) erro
 // call submits d with a request of its own and waits for its end. operand, if
 // any, is copied into the arena first, and result, if any, from there last.
 func (c *Comm) call(ctx context.Context, what string, peer int, d shm.Descriptor, operand, result []byte) (outcome, error) {
-	r, err := c.startCall(what, peer, &d, operand, result)
+	r, err := c.startCall(ctx, what, peer, &d, operand, result)
 	if err != nil {
 		return outcome{}, err
 	}
 	return r.awaitWhole(ctx)
 }
 
-func (c *Comm) startCall(what string, peer int, d *shm.Descriptor, operand, result []byte) (Request, error) {
+func (c *Comm) startCall(ctx context.Context, what string, peer int, d *shm.Descriptor, operand, result []byte) (Request, error) {
 	s := c.session
-	s.mu.Lock()
+	if err := s.enterCall(ctx); err != nil {
+		return Request{}, s.fail(what, c, peer, AnyTag, len(operand), err)
+	}
 	defer s.mu.Unlock()
 	o, r, err := s.begin(what, c, peer, AnyTag, len(operand))
 	if err == nil {

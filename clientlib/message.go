@@ -1,6 +1,7 @@
 package outrigger
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -48,7 +49,7 @@ const (
 
 // startSend submits a send. A zero Request means that it is complete for the
 // caller.
-func (c *Comm) startSend(what string, buf []byte, dst, tag int, mode sendMode) (Request, error) {
+func (c *Comm) startSend(ctx context.Context, what string, buf []byte, dst, tag int, mode sendMode) (Request, error) {
 	if dst == NullRank {
 		return Request{}, nil
 	}
@@ -56,7 +57,9 @@ func (c *Comm) startSend(what string, buf []byte, dst, tag int, mode sendMode) (
 	if err := errors.Join(c.checkPeer(dst), checkTag(tag)); err != nil {
 		return Request{}, s.fail(what, c, dst, tag, len(buf), err)
 	}
-	s.mu.Lock()
+	if err := s.enterCall(ctx); err != nil {
+		return Request{}, s.fail(what, c, dst, tag, len(buf), err)
+	}
 	defer s.mu.Unlock()
 	r, err := c.submitSend(what, buf, dst, tag, mode)
 	if err != nil {
@@ -183,12 +186,14 @@ func (c *Comm) pattern(d *shm.Descriptor, src, tag int) error {
 	return nil
 }
 
-func (c *Comm) startRecv(what string, buf []byte, src, tag int, handle uint64) (Request, error) {
+func (c *Comm) startRecv(ctx context.Context, what string, buf []byte, src, tag int, handle uint64) (Request, error) {
 	if src == NullRank {
 		return Request{}, nil
 	}
 	s := c.session
-	s.mu.Lock()
+	if err := s.enterCall(ctx); err != nil {
+		return Request{}, s.fail(what, c, src, tag, len(buf), err)
+	}
 	defer s.mu.Unlock()
 	r, err := c.submitRecv(what, buf, src, tag, handle)
 	if err != nil {

@@ -19,16 +19,18 @@ func (m Message) Status() Status { return m.status }
 
 // probe submits a probe and waits for its answer.
 func (c *Comm) probe(ctx context.Context, what string, code shm.Op, flags uint8, src, tag int) (outcome, error) {
-	r, err := c.startProbe(what, code, flags, src, tag)
+	r, err := c.startProbe(ctx, what, code, flags, src, tag)
 	if err != nil {
 		return outcome{}, err
 	}
 	return r.await(ctx)
 }
 
-func (c *Comm) startProbe(what string, code shm.Op, flags uint8, src, tag int) (r Request, err error) {
+func (c *Comm) startProbe(ctx context.Context, what string, code shm.Op, flags uint8, src, tag int) (r Request, err error) {
 	s := c.session
-	s.mu.Lock()
+	if err := s.enterCall(ctx); err != nil {
+		return r, s.fail(what, c, src, tag, 0, err)
+	}
 	defer s.mu.Unlock()
 	d := shm.Descriptor{Op: code, Flags: flags}
 	var o *op
@@ -82,7 +84,7 @@ func MrecvInto[T Number](ctx context.Context, m Message, buf []T) (Status, error
 	if m.comm == nil || m.handle == 0 {
 		return Status{}, fmt.Errorf("outrigger: mrecv: %w: no message", ErrInvalid)
 	}
-	r, err := m.comm.startRecv("mrecv", bytesOf(buf), m.status.Source, m.status.Tag, m.handle)
+	r, err := m.comm.startRecv(ctx, "mrecv", bytesOf(buf), m.status.Source, m.status.Tag, m.handle)
 	if err != nil {
 		return Status{}, err
 	}

@@ -22,8 +22,8 @@ func (s *Session) progress() error {
 	if err := s.drain(); err != nil {
 		return err
 	}
-	s.feed() // the application may have freed arena memory
-	for s.todo.any() {
+	s.feed()                          // the application may have freed arena memory
+	for s.todo.any() && s.hasRoom() { // else the next look does it
 		if err := s.work(); err != nil {
 			return err
 		}
@@ -31,6 +31,7 @@ func (s *Session) progress() error {
 			return err
 		}
 	}
+	s.behind.Store(s.todo.any())
 	return nil
 }
 

@@ -29,6 +29,7 @@ type Session struct {
 	world                  *Comm
 	arena                  arena
 	gone                   atomic.Bool // the sidecar's end of the socket is closed
+	behind                 atomic.Bool // the ring had no room for what completions ask for
 	watched                chan struct{}
 
 	mu       sync.Mutex // guards what follows, and every access to the shared memory but the users' below

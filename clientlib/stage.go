@@ -46,6 +46,10 @@ func (s *Session) wantStage(id uint32, o *op) {
 // only: chunks of one message must not overtake each other.
 func (s *Session) stage(id uint32, o *op) error {
 	for !o.done && o.off < o.want && o.chunks.n < stageDepth {
+		if !s.hasRoom() {
+			s.wantStage(id, o)
+			return nil
+		}
 		k, ok := s.chunkFor(o)
 		if !ok {
 			if o.chunks.n == 0 && o.moves() {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 )
 
 // Chunks of a message stay in order when the submission ring is full and
@@ -35,9 +36,17 @@ func TestChunksInOrderWhenRingIsFull(t *testing.T) {
 	}
 	over := make(chan error)
 	go func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		over <- s.progress()
+		for { // as a wait does: what finds no room is for the next look
+			s.mu.Lock()
+			err := s.progress()
+			more := s.todo.any()
+			s.mu.Unlock()
+			if err != nil || !more {
+				over <- err
+				return
+			}
+			wake.Yield()
+		}
 	}()
 	time.Sleep(50 * time.Millisecond) // for the client to find the ring full
 	for want := byte(stageDepth); want < 2*stageDepth; {

@@ -44,7 +44,7 @@ func SendStrided[T Number](ctx context.Context, c *Comm, buf []T, l Layout, dst,
 	for i := range l.Count {
 		copy(b[i*l.Block:(i+1)*l.Block], buf[i*l.Stride:])
 	}
-	r, err := c.startSend("send", bytesOf(b), dst, tag, sendBuffered)
+	r, err := c.startSend(ctx, "send", bytesOf(b), dst, tag, sendBuffered)
 	if err == nil {
 		_, err = r.await(ctx)
 	}

@@ -1,6 +1,7 @@
 package outrigger
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
@@ -41,6 +42,37 @@ func (s *Session) usable(c *Comm) error {
 	return nil
 }
 
+// hasRoom reports whether a descriptor can be published at once. What is wrong with
+// the ring is told by push.
+func (s *Session) hasRoom() bool {
+	n, err := s.submit.Free()
+	return err != nil || n > 0
+}
+
+// enterCall takes the mutex for a call that submits something, when the ring has room
+// for it. A full ring is an engine that is behind, or that does not hear this rank
+// until its peers have taken what it has sent: it may be so for as long as a peer is
+// stopped, and meanwhile others complete what they wait for, and contexts end. When it
+// returns an error the mutex is not held.
+func (s *Session) enterCall(ctx context.Context) error {
+	s.mu.Lock()
+	for i := 0; !s.closed && !s.gone.Load() && !s.hasRoom(); i++ {
+		err := s.drain()
+		s.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		if i%clockEvery == clockEvery-1 {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+		wake.Yield()
+		s.mu.Lock()
+	}
+	return nil
+}
+
 // submitOp publishes the descriptor of an operation that begin started, and
 // takes the operation back when it cannot.
 func (s *Session) submitOp(r Request, o *op, d *shm.Descriptor) (Request, error) {
@@ -53,9 +85,9 @@ func (s *Session) submitOp(r Request, o *op, d *shm.Descriptor) (Request, error)
 	return r, nil
 }
 
-// push publishes d. When the ring is full the engine is behind: completions
-// are taken meanwhile, so that neither side waits for the other. What they ask
-// for is only noted, since it would overtake d.
+// push publishes d. Mostly there is room (enterCall); when the ring is full all the
+// same, completions are taken meanwhile, so that neither side waits for the other.
+// What they ask for is only noted, since it would overtake d.
 // Preconditions: s.mu is held.
 func (s *Session) push(d *shm.Descriptor) error {
 	if s.closed {

@@ -7,7 +7,7 @@ import (
 
 // Send sends buf and returns when it may be changed again.
 func Send[T Number](ctx context.Context, c *Comm, buf []T, dst, tag int) error {
-	r, err := c.startSend("send", bytesOf(buf), dst, tag, sendBuffered)
+	r, err := c.startSend(ctx, "send", bytesOf(buf), dst, tag, sendBuffered)
 	if err != nil || r.s == nil {
 		return err
 	}
@@ -18,7 +18,7 @@ func Send[T Number](ctx context.Context, c *Comm, buf []T, dst, tag int) error {
 // Ssend is Send that returns only when the message has been matched by a
 // receive.
 func Ssend[T Number](ctx context.Context, c *Comm, buf []T, dst, tag int) error {
-	r, err := c.startSend("ssend", bytesOf(buf), dst, tag, sendSync)
+	r, err := c.startSend(ctx, "ssend", bytesOf(buf), dst, tag, sendSync)
 	if err != nil {
 		return err
 	}
@@ -28,12 +28,12 @@ func Ssend[T Number](ctx context.Context, c *Comm, buf []T, dst, tag int) error 
 
 // Isend starts sending buf, which must not change until the request has ended.
 func Isend[T Number](c *Comm, buf []T, dst, tag int) (Request, error) {
-	return c.startSend("isend", bytesOf(buf), dst, tag, sendPlain)
+	return c.startSend(context.Background(), "isend", bytesOf(buf), dst, tag, sendPlain)
 }
 
 // Issend is Isend whose request ends only when the message has been matched.
 func Issend[T Number](c *Comm, buf []T, dst, tag int) (Request, error) {
-	return c.startSend("issend", bytesOf(buf), dst, tag, sendSync)
+	return c.startSend(context.Background(), "issend", bytesOf(buf), dst, tag, sendSync)
 }
 
 // Recv receives a message of at most len(buf) elements.
@@ -43,7 +43,7 @@ func Recv[T Number](ctx context.Context, c *Comm, buf []T, src, tag int) (Status
 	if src == NullRank {
 		return Status{Source: NullRank, Tag: AnyTag}, nil
 	}
-	r, err := c.startRecv("recv", bytesOf(buf), src, tag, 0)
+	r, err := c.startRecv(ctx, "recv", bytesOf(buf), src, tag, 0)
 	if err != nil {
 		return Status{}, err
 	}
@@ -56,17 +56,17 @@ func Recv[T Number](ctx context.Context, c *Comm, buf []T, src, tag int) (Status
 
 // Irecv starts a receive; buf is the sidecar's until the request has ended.
 func Irecv[T Number](c *Comm, buf []T, src, tag int) (Request, error) {
-	return c.startRecv("irecv", bytesOf(buf), src, tag, 0)
+	return c.startRecv(context.Background(), "irecv", bytesOf(buf), src, tag, 0)
 }
 
 // Sendrecv sends and receives at once, so that two ranks may exchange without
 // thinking about who goes first.
 func Sendrecv[T Number](ctx context.Context, c *Comm, sbuf []T, dst, stag int, rbuf []T, src, rtag int) (Status, error) {
-	in, err := c.startRecv("sendrecv", bytesOf(rbuf), src, rtag, 0)
+	in, err := c.startRecv(ctx, "sendrecv", bytesOf(rbuf), src, rtag, 0)
 	if err != nil {
 		return Status{}, err
 	}
-	out, err := c.startSend("sendrecv", bytesOf(sbuf), dst, stag, sendPlain)
+	out, err := c.startSend(ctx, "sendrecv", bytesOf(sbuf), dst, stag, sendPlain)
 	if err == nil {
 		_, err = out.await(ctx)
 	}

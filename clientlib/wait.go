@@ -206,6 +206,10 @@ func (s *Session) block(ctx context.Context, over func() bool) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		if s.behind.Load() { // nobody tells when the ring has room
+			wake.Yield()
+			continue
+		}
 		if err := wake.Wait(word, 1, napMax); err != nil {
 			return err
 		}

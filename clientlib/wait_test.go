@@ -194,3 +194,37 @@ func TestLuck(t *testing.T) {
 		t.Fatalf("%d waits without polling after many that helped, want %d", n, penaltyMin)
 	}
 }
+
+// TestFullRingHoldsUpNobodyElse: while the engine does not hear this rank, a call that
+// has something to submit waits, and nobody else with it.
+func TestFullRingHoldsUpNobodyElse(t *testing.T) {
+	for _, policy := range policies {
+		t.Run(policy, func(t *testing.T) {
+			s, f := attachTo(t, shape{wait: policy, sharers: 1})
+			r, err := Irecv(s.World(), make([]byte, 10), 1, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 64 - 1 { // as many as the ring has
+				if err := Send(t.Context(), s.World(), []byte{1}, 1, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			submits := make(chan error)
+			go func() { submits <- Send(ctx, s.World(), []byte{1}, 1, 1) }()
+			f.done(r.id, shm.StatusOK, 0) // the ring stays as it is
+			inTime(t, "wait", func() {
+				if _, err := r.Wait(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			cancel()
+			inTime(t, "send", func() {
+				if err := <-submits; err != nil && !errors.Is(err, context.Canceled) {
+					t.Errorf("got %v, want the context's error", err)
+				}
+			})
+		})
+	}
+}

@@ -203,7 +203,7 @@ func (w *Window[T]) Lock(ctx context.Context, target int, exclusive bool) error 
 	if exclusive {
 		d.Flags = shm.FlagExclusive
 	}
-	r, err := c.startCall("lock", target, &d, nil, nil)
+	r, err := c.startCall(ctx, "lock", target, &d, nil, nil)
 	if err != nil {
 		return err
 	}
