@@ -53,7 +53,7 @@ func run(ctx context.Context, o options, out io.Writer) int {
 		return exitFailed
 	}
 	world := session.World()
-	result, err := execute(ctx, world, o, out)
+	result, err := repeat(ctx, world, o, out)
 	if err != nil {
 		return report(session, world.Rank(), err)
 	}
@@ -65,6 +65,29 @@ func run(ctx context.Context, o options, out io.Writer) int {
 		return exitFailed
 	}
 	return exitVerified
+}
+
+// repeat runs the kernel once, or until a file exists, or a run is not verified.
+func repeat(ctx context.Context, world *outrigger.Comm, o options, out io.Writer) (bench.Result, error) {
+	over, table := []byte{0}, out
+	for runs := 1; ; runs++ {
+		result, err := execute(ctx, world, o, table)
+		if err != nil || o.until == "" {
+			return result, err
+		}
+		if world.Rank() == 0 {
+			if _, err := os.Stat(o.until); err == nil || !result.Verified {
+				over[0] = 1
+			}
+		}
+		if err := outrigger.Bcast(ctx, world, over, 0); err != nil || over[0] == 1 {
+			if world.Rank() == 0 && err == nil && result.Verified {
+				_, err = fmt.Fprintf(out, "runs: %d, all of them verified\n", runs)
+			}
+			return result, err
+		}
+		table = io.Discard // one is enough
+	}
 }
 
 // execute runs the kernel; rank 0 prints.

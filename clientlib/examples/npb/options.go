@@ -38,6 +38,7 @@ type options struct {
 	kernel  kernel
 	class   bench.Class
 	verbose bool
+	until   string // file; empty: one run
 }
 
 // parse accepts flags before and after the benchmark's name.
@@ -49,6 +50,7 @@ func parse(args []string) (options, error) {
 		o.class, err = bench.ParseClass(s)
 		return err
 	})
+	flags.StringVar(&o.until, "until", "", "run again until this file exists")
 	flags.BoolVar(&o.verbose, "v", false, "print progress")
 	name := ""
 	for rest := args; ; {
@@ -89,7 +91,7 @@ func (o options) progress(out io.Writer) bench.Progress {
 }
 
 func usage(out io.Writer) {
-	_, _ = io.WriteString(out, `Usage: npb [-class S|W|A|B] [-v] cg|is|ep|mg
+	_, _ = io.WriteString(out, `Usage: npb [-class S|W|A|B] [-v] [-until FILE] cg|is|ep|mg
 
 Runs one NAS Parallel Benchmark kernel on all ranks of the job, checks the
 result against the published value, and prints NPB's table of results.
@@ -104,6 +106,8 @@ cg and mg need a power of two of ranks; is and ep run on any number.
 Options
   -class C   problem class: S (sample, default), W, A or B
   -v         print progress even when the output is not a terminal
+  -until F   run again until rank 0 finds the file F, and stop at the first run
+             that is not verified: for tests of what happens beside it
   -help      print this text
 
 Memory: class A takes up to 500 MB over all ranks, class B up to 600 MB. Message

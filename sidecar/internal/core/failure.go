@@ -104,6 +104,7 @@ func (c *Core) peerDied(p *peer, cause error) {
 	c.closeRings(p)
 	c.ports.Disconnect(p.id)
 	c.dropOutbox(p)
+	c.startSweep() // what was to be answered, and has lost its session, is nobody's
 	if p.bye {
 		c.allLeft(p)
 		return

@@ -59,6 +59,37 @@ func (w *world) checkFailure() error {
 	return nil
 }
 
+// checkRemains ends what is left of a failed job, as launchers do: afterwards no
+// request, message, registration or memory of a rank is left at any sidecar that
+// still runs.
+func (w *world) checkRemains() error {
+	for _, a := range w.apps {
+		if !a.dead && !w.net.ports[w.podOf[a.rank]].dead {
+			w.killRank(a)
+		}
+	}
+	for end := w.net.now + deathNotice; w.net.now < end; {
+		w.idle(5_000_000)
+	}
+	for i, e := range w.engines {
+		if w.net.ports[i].dead || w.silent(i) {
+			continue
+		}
+		s := e.Counters()
+		if open(s) != 0 || s.Parked != 0 || s.UnexpectedBytes != 0 {
+			return fmt.Errorf("the failed job has left pod %d %d sends, %d receives, %d collectives, %d probes, %d accesses, %d messages, %d bytes",
+				i, s.Sends, s.Receives, s.Collectives, s.Probes, s.Accesses, s.Parked, s.UnexpectedBytes)
+		}
+		if l := e.Remains(); l.Sessions != 0 {
+			return fmt.Errorf("the failed job has left pod %d the memory of %d ranks", i, l.Sessions)
+		}
+		if err := w.checkCaches(i, s.Rings); err != nil {
+			return fmt.Errorf("after a failed job: %w", err)
+		}
+	}
+	return nil
+}
+
 // noticed counts the surviving sidecars that know of the death.
 func (w *world) noticed() (n int, err error) {
 	for i, e := range w.engines {

@@ -368,7 +368,10 @@ func (w *world) settle() error {
 		w.idle(50_000_000)
 	}
 	if killed || w.givenUp() {
-		return w.checkFailure()
+		if err := w.checkFailure(); err != nil {
+			return err
+		}
+		return w.checkRemains()
 	}
 	for _, a := range w.apps {
 		if err := a.checkOrder(); err != nil {
