@@ -81,7 +81,7 @@ func (w *Window[T]) each(ctx context.Context, what string, code shm.Op, group []
 	requests := make([]Request, 0, len(group))
 	var first error
 	for _, r := range group {
-		q, err := c.startCall(what, r, &shm.Descriptor{Op: code, Context: w.number, Peer: c.world(r)}, nil, nil)
+		q, err := c.startCall(ctx, what, r, &shm.Descriptor{Op: code, Context: w.number, Peer: c.world(r)}, nil, nil)
 		if err != nil {
 			first = err
 			break

@@ -298,8 +298,8 @@ func (h *hostile) left() string {
 		}
 	}
 	for i := range c.peers {
-		if p := &c.peers[i]; p.asks+p.waits+p.views.all+len(p.accesses) > 0 || !p.streams.empty() {
-			fmt.Fprintf(&b, " with pod %d %d asks, %d waits, %d remote accesses, %d queues", i, p.asks, p.waits, p.views.all, len(p.accesses))
+		if p := &c.peers[i]; p.asks+p.waits+p.views.under+len(p.accesses) > 0 || !p.streams.empty() {
+			fmt.Fprintf(&b, " with pod %d %d asks, %d waits, %d remote accesses, %d queues", i, p.asks, p.waits, p.views.under, len(p.accesses))
 		}
 	}
 	for s, freed := range h.freed {
