@@ -58,6 +58,7 @@ var hostileMemory = func() [][]byte {
 func slabOf(s SessionID) link.Ref {
 	return link.Ref{Region: RegionFirst + 2*link.Region(s), Len: hostileMem}
 }
+
 func arenaOf(s SessionID) link.Ref {
 	return link.Ref{Region: RegionFirst + 2*link.Region(s) + 1, Len: hostileMem}
 }
