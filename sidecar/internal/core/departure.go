@@ -236,7 +236,7 @@ func (c *Core) sweepOrigin(id uint64, o *origin) {
 	case p == nil:
 	case waits && c.hasLeft(o.target):
 		c.endOrigin(id, shm.StatusPeerLeft)
-	case p.state == peerDead:
+	case !c.answers(p):
 		c.endOrigin(id, c.lost(p))
 	default:
 		c.chase(p)

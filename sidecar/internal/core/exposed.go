@@ -3,7 +3,6 @@ package core
 import (
 	"fmt"
 
-	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/expose"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -19,7 +18,7 @@ type exposed struct {
 	rank    uint32
 	mem     link.Ref
 	peer    link.Peer // that it was registered for
-	freed   uint32    // request that ends with it, plus 1; 0: none
+	window  *window   // whose end waits for this one's
 }
 
 // onExpose tells a peer where a window lies.
@@ -53,7 +52,7 @@ func (c *Core) expose(p *peer, w *window, h *wire.Header) error {
 	x := c.exposures.get(w.exposed)
 	if x == nil {
 		x, w.exposed = c.exposures.alloc()
-		x.session, x.rank, x.mem, x.peer = w.session.id, h.Dst, w.mem, p.id
+		x.session, x.rank, x.mem, x.peer, x.window = w.session.id, h.Dst, w.mem, p.id, w
 		c.hold(x.session)
 	}
 	register, err := x.Ask(expose.Holder{Peer: p.id, View: h.A})
@@ -70,14 +69,13 @@ func (c *Core) expose(p *peer, w *window, h *wire.Header) error {
 	return nil
 }
 
-// conceal begins the end of a window's exposure; false: it is not exposed. The
-// request, if there is one, ends with it. In a failed job nobody is asked.
-func (c *Core) conceal(w *window, freed uint32) bool {
+// conceal begins the end of a window's exposure, if there is one. In a failed job
+// nobody is asked.
+func (c *Core) conceal(w *window) {
 	x := c.exposures.get(w.exposed)
 	if x == nil {
-		return false
+		return
 	}
-	x.freed = freed
 	holders := x.Close()
 	if c.fail != nil {
 		holders = nil
@@ -94,7 +92,6 @@ func (c *Core) conceal(w *window, freed uint32) bool {
 		f.Head.Src, f.Head.Dst, f.Head.A, f.Head.B = x.rank, c.firstRank(p), h.View, w.exposed
 	}
 	c.endExposure(w.exposed, x)
-	return true
 }
 
 // onConcealed notes that a peer does not reach for a window any more.
@@ -120,11 +117,9 @@ func (c *Core) endExposure(id uint64, x *exposed) {
 		c.ports.Deregister(x.peer, key)
 		c.stats.Exposures--
 	}
-	s, freed := x.session, x.freed
+	s, w := x.session, x.window
 	c.exposures.release(id)
-	if freed > 0 {
-		c.finish(s, freed-1, shm.StatusOK)
-	}
+	c.releaseWindow(w)
 	c.unhold(s)
 }
 

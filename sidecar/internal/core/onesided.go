@@ -201,7 +201,7 @@ func (c *Core) endOrigin(id uint64, status shm.Status) {
 		return
 	}
 	p := c.originPeer(o)
-	answering := p != nil && o.op == shm.OpGet && o.emitted && o.waits > 0 && p.state != peerDead
+	answering := p != nil && o.op == shm.OpGet && o.emitted && o.waits > 0 && c.answers(p)
 	if o.orphan {
 		if !answering {
 			c.forgetOrigin(id, o, p)
@@ -219,6 +219,12 @@ func (c *Core) endOrigin(id uint64, status shm.Status) {
 	if held {
 		c.unhold(s)
 	}
+}
+
+// answers reports that p may still answer: it is not dead, and in a failed job its
+// connection has not ended, since nobody makes another one.
+func (c *Core) answers(p *peer) bool {
+	return p.state != peerDead && (c.fail == nil || p.state != peerIdle)
 }
 
 // originPeer is where an operation's target is; nil: everywhere.

@@ -99,6 +99,7 @@ type inbound struct {
 	head    wire.Header
 	dst     link.Ref
 	id      uint64 // receive, message or origin that the payload is for
+	window  *window
 	kind    placeKind
 	session SessionID
 	hold    bool
@@ -210,7 +211,7 @@ func (c *Core) LinkDown(now int64, id link.Peer, err error) {
 	if p.parted() && c.orphans == 0 {
 		p.state, p.downAt = peerIdle, 0
 		c.leaveExposures(p)
-		if p.bye {
+		if p.bye || c.fail != nil {
 			c.startSweep() // does it owe anything?
 		}
 		return
