@@ -207,16 +207,33 @@ func (e *Engine) View() (View, error) {
 	return <-answer, nil
 }
 
-// Traced is a copy of what has been recorded; nil: nothing is.
+// tracePiece is how many events of each kind one turn copies: some 100 KiB.
+const tracePiece = 1024
+
+// Traced is a copy of what has been recorded, made a piece a turn; nil: nothing is.
 func (e *Engine) Traced() (*trace.Part, error) {
 	if e.cfg.Trace == nil {
 		return nil, nil
 	}
-	answer := make(chan *trace.Part, 1)
-	if err := e.mail.send(func(e *Engine) { answer <- e.cfg.Trace.Part() }); err != nil {
+	var c *trace.Copying
+	answer := make(chan int, 1)
+	if err := e.mail.send(func(e *Engine) {
+		var events int
+		c, events = e.cfg.Trace.Copy()
+		answer <- events
+	}); err != nil {
 		return nil, err
 	}
-	return <-answer, nil
+	events := <-answer
+	c.Reserve(events)
+	for more := true; more; {
+		done := make(chan bool, 1)
+		if err := e.mail.send(func(*Engine) { done <- c.Some(tracePiece) }); err != nil {
+			return nil, err
+		}
+		more = <-done
+	}
+	return c.Part(), nil
 }
 
 // Talked asks for the traffic of the hosted ranks, one row a turn.

@@ -46,13 +46,24 @@ func (r *ring) add(e Event) {
 
 func (r *ring) lost() uint64 { return r.n - min(r.n, uint64(len(r.list))) }
 
-// all is a copy of what is kept, oldest first.
-func (r *ring) all() []Event {
-	if r.n <= uint64(len(r.list)) {
-		return append([]Event(nil), r.list[:r.n]...)
+// extent is the part of a ring that is still to be copied, by number of event.
+type extent struct{ next, end uint64 }
+
+// kept is all that a ring has.
+func (r *ring) kept() extent { return extent{r.lost(), r.n} }
+
+// some copies up to n events to to, oldest first. Those that newer ones have taken
+// the place of meanwhile are lost.
+func (r *ring) some(x *extent, to []Event, n int) []Event {
+	x.next = min(max(x.next, r.lost()), x.end)
+	for x.next < x.end && n > 0 {
+		at := x.next % uint64(len(r.list))
+		k := min(x.end-x.next, uint64(n), uint64(len(r.list))-at)
+		to = append(to, r.list[at:at+k]...)
+		x.next += k
+		n -= int(k)
 	}
-	at := r.n % uint64(len(r.list))
-	return append(append(make([]Event, 0, len(r.list)), r.list[at:]...), r.list[:at]...)
+	return to
 }
 
 // NewRecorder keeps about so many events of each of the two kinds.
@@ -100,7 +111,38 @@ type Part struct {
 	Lost uint64
 }
 
-// Part copies the recorder.
-func (r *Recorder) Part() *Part {
-	return &Part{events: append(r.events.all(), r.turns.all()...), Lost: r.events.lost() + r.turns.lost()}
+// Copying is a copy of a recorder that is being made. The turn makes it in pieces,
+// and records between them.
+type Copying struct {
+	rings   [2]*ring
+	extents [2]extent
+	part    Part
 }
+
+// Copy begins a copy of what is kept now. Events is how many there are.
+func (r *Recorder) Copy() (c *Copying, events int) {
+	c = &Copying{rings: [2]*ring{&r.events, &r.turns}}
+	for i, x := range c.rings {
+		c.extents[i] = x.kept()
+		events += int(x.n - x.lost())
+	}
+	return c, events
+}
+
+// Reserve makes room, so that Some allocates nothing. It touches nothing that is
+// recorded: it is for off the turn.
+func (c *Copying) Reserve(events int) { c.part.events = make([]Event, 0, events) }
+
+// Some copies up to n events of each kind, and reports whether there are more.
+func (c *Copying) Some(n int) (more bool) {
+	c.part.Lost = 0
+	for i, x := range c.rings {
+		c.part.events = x.some(&c.extents[i], c.part.events, n)
+		c.part.Lost += x.lost()
+		more = more || c.extents[i].next < c.extents[i].end
+	}
+	return more
+}
+
+// Part is the copy, when Some has reported that there is no more.
+func (c *Copying) Part() *Part { return &c.part }

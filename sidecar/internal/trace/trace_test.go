@@ -116,7 +116,7 @@ func TestSumsAgree(t *testing.T) {
 		busy[req] = !busy[req]
 	}
 	x.Leave(now)
-	f := Merge([]*File{r.Part().Chrome(0, "tcp", 0)})
+	f := Merge([]*File{partOf(r).Chrome(0, "tcp", 0)})
 	if err := f.Check(); err != nil {
 		t.Fatalf("seed %d: %v", seed, err)
 	}
@@ -160,9 +160,50 @@ func TestOldestAreDropped(t *testing.T) {
 	for i := range int64(25) {
 		r.Turn(i, i+1, 1)
 	}
-	p := r.Part()
+	p := partOf(r)
 	if len(p.events) != 10 || p.Lost != 15 || p.events[0].Since != 15 || p.events[9].Since != 24 {
 		t.Errorf("%d events from %d, %d lost", len(p.events), p.events[0].Since, p.Lost)
+	}
+}
+
+// partOf copies a recorder at once.
+func partOf(r *Recorder) *Part {
+	c, events := r.Copy()
+	c.Some(events)
+	return c.Part()
+}
+
+// TestCopiedInPieces: the turn goes on recording between two pieces of a copy. What
+// is copied is what was kept at its beginning, in order; what newer events have
+// replaced meanwhile is missing, and counted.
+func TestCopiedInPieces(t *testing.T) {
+	for _, between := range []int64{0, 1, 7, 100} {
+		r, n := NewRecorder(50), int64(0)
+		record := func(k int64) {
+			for range k {
+				r.Turn(n, n+1, 1)
+				n++
+			}
+		}
+		record(70)
+		c, events := r.Copy()
+		c.Reserve(events)
+		if events != 50 || testing.AllocsPerRun(1, func() { c.Some(0) }) != 0 {
+			t.Fatalf("%d events, want 50; copying allocates", events)
+		}
+		for c.Some(10) {
+			record(between)
+		}
+		p, last := c.Part(), int64(19)
+		for _, e := range p.events {
+			if e.Since <= last || e.Since >= 70 {
+				t.Fatalf("event %d comes after %d", e.Since, last)
+			}
+			last = e.Since
+		}
+		if between <= 1 && (len(p.events) < 45 || last != 69) || between == 0 && p.Lost != 20 {
+			t.Errorf("%d between pieces: %d events up to %d, %d lost", between, len(p.events), last, p.Lost)
+		}
 	}
 }
 
@@ -177,7 +218,7 @@ func TestArrows(t *testing.T) {
 	a.Sent(1600, 1, false, &wire.Header{Type: wire.Heartbeat})
 	b.Came(200, 0, false, h)
 	b.Came(300, 0, false, h)
-	f := Merge([]*File{a.Part().Chrome(0, "tcp", 50_000), b.Part().Chrome(1, "tcp", 60_000)})
+	f := Merge([]*File{partOf(a).Chrome(0, "tcp", 50_000), partOf(b).Chrome(1, "tcp", 60_000)})
 	if err := f.Check(); err != nil {
 		t.Fatal(err)
 	}
