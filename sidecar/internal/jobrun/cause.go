@@ -1,10 +1,14 @@
 package jobrun
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -139,11 +143,29 @@ func (j *Job) heard(pod int, f podlife.Failure, gone bool) {
 }
 
 // hasEnded reports whether a child of this process has ended, whether it was
-// waited for or not.
+// waited for or not. One that is ending counts, too: the kernel closes its sockets,
+// which its ranks notice, and then gives hundreds of megabytes of arenas back before
+// anybody can wait for it.
 func hasEnded(pid int) bool {
 	var info unix.Siginfo
 	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-	return errors.Is(err, unix.ECHILD) || err == nil && info.Signo == int32(unix.SIGCHLD)
+	return errors.Is(err, unix.ECHILD) || err == nil && info.Signo == int32(unix.SIGCHLD) || isEnding(pid)
+}
+
+// isEnding reports whether the first thread of a process has begun to end, as all of
+// its threads have when its files are closed (proc_pid_stat(5), flags; PF_EXITING).
+func isEnding(pid int) bool {
+	const exiting, flagsAt = 0x4, 6 // behind the name, which is in parentheses
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false // waitid knows as much
+	}
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(fields) <= flagsAt {
+		return false
+	}
+	flags, err := strconv.ParseUint(string(fields[flagsAt]), 10, 64)
+	return err == nil && flags&exiting != 0
 }
 
 // endingOf is how a process ended, for podlife.

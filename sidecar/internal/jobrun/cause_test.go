@@ -1,9 +1,14 @@
 package jobrun
 
 import (
+	"io"
+	"os"
 	"os/exec"
+	"runtime"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/launch"
@@ -103,5 +108,48 @@ func TestHasEnded(t *testing.T) {
 	}
 	if !hasEnded(cmd.Process.Pid) {
 		t.Error("a process that was waited for has not ended")
+	}
+}
+
+// leaderless is set where this program is to be a process whose first thread has
+// ended and whose others have not: the rest of its end takes as long as its input.
+const leaderless = "JOBRUN_TEST_LEADERLESS"
+
+func init() {
+	if os.Getenv(leaderless) == "" {
+		return
+	}
+	runtime.LockOSThread() // the first thread: init runs on it
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0) // of the thread
+}
+
+// TestHasEndedWhileEnding: a process whose sockets may be closed, and for which
+// nobody can wait yet, has ended.
+func TestHasEndedWhileEnding(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), leaderless+"=1")
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var info unix.Siginfo
+	for !hasEnded(cmd.Process.Pid) { // without end if nobody noticed
+		time.Sleep(time.Millisecond)
+	}
+	if err := unix.Waitid(unix.P_PID, cmd.Process.Pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil || info.Signo != 0 {
+		t.Errorf("the process could be waited for (%v): the test shows nothing", err)
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
 	}
 }
