@@ -43,12 +43,14 @@ func (j *Job) Wait(ctx context.Context, report func([]obs.Report) error) error {
 		j.explain(context.WithoutCancel(ctx), err)
 	}
 	endErr := errors.Join(j.saveTrace(context.WithoutCancel(ctx)), j.end())
-	lost := j.finishOutput()
+	lost, unwritten := j.finishOutput()
 	switch f := j.failure(); {
 	case f != nil && err == nil:
 		return f
 	case f == nil && err == nil && lost && ctx.Err() != nil: // by who would not wait for the readers
 		err = interruption(ctx)
+	case err == nil: // a result that nobody has is none
+		err = unwritten
 	}
 	return errors.Join(err, endErr)
 }
@@ -68,8 +70,8 @@ func (j *Job) hurry() {
 }
 
 // finishOutput waits for the readers of the output, and says what they have not
-// taken.
-func (j *Job) finishOutput() (lost bool) {
+// taken. unwritten is why output could not be written: a full disk, for example.
+func (j *Job) finishOutput() (lost bool, unwritten error) {
 	n := j.out.Flush()
 	if j.err != j.out {
 		n += j.err.Flush()
@@ -78,7 +80,13 @@ func (j *Job) finishOutput() (lost bool) {
 		j.err.Tell(fmt.Sprintf("outrigger: %d bytes of output are dropped: nobody reads them\n", n))
 		j.err.Flush()
 	}
-	return n > 0
+	if unwritten = j.out.Err(); unwritten == nil {
+		unwritten = j.err.Err()
+	}
+	if unwritten != nil {
+		unwritten = fmt.Errorf("output of the ranks: %w", unwritten)
+	}
+	return n > 0, unwritten
 }
 
 // explainWithin bounds the look at what ranks wait for: a sidecar that is stopped

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -89,4 +91,21 @@ func TestGoodEndWaitsForItsReader(t *testing.T) {
 	if n := strings.Count(reader.got.String(), "a line\n"); n != 40000 {
 		t.Errorf("%d lines, want 40000", n)
 	}
+}
+
+// TestUnwrittenOutput: a job whose output is not there has not gone well.
+func TestUnwrittenOutput(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = full.Close() }() // it takes nothing
+	s := set(t, quietSidecar, `echo "the result"`)
+	if s.job, err = Start(t.Context(), &Spec{Ranks: 1, Pods: 1, Program: []string{"/bin/true"}}, full, &s.errOut); err != nil {
+		t.Fatal(err)
+	}
+	if err = s.job.Wait(t.Context(), nil); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "output of the ranks: ") {
+		t.Errorf("got %v, want that there is no room", err)
+	}
+	s.left()
 }

@@ -6,9 +6,11 @@ package outlet
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -232,6 +234,17 @@ func (o *Writer) Flush() (lost int64) {
 		o.wait()
 	}
 	return o.lost
+}
+
+// Err is why output could not be written, as far as it is known: after Flush, all
+// of it. A reader that has gone is no reason.
+func (o *Writer) Err() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if errors.Is(o.err, syscall.EPIPE) {
+		return nil
+	}
+	return o.err
 }
 
 // Say writes text and waits for it, but no longer than Patience: the last word of
