@@ -112,6 +112,9 @@ func attach(ctx context.Context, conn *net.UnixConn, cfg *Config) (w shm.Welcome
 	b, oob := make([]byte, shm.WelcomeBytes), make([]byte, unix.CmsgSpace(3*4))
 	n, oobn, _, _, err := conn.ReadMsgUnix(b, oob)
 	if err != nil {
+		if ctx.Err() != nil { // the deadline that ended the read is ours
+			err = ctx.Err()
+		}
 		return w, nil, fmt.Errorf("the sidecar did not answer: %w", err)
 	}
 	if fds, err = rights(oob[:oobn]); err != nil {

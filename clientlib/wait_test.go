@@ -3,6 +3,8 @@ package outrigger
 import (
 	"context"
 	"errors"
+	"net"
+	"path/filepath"
 	"testing"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
@@ -226,5 +228,31 @@ func TestFullRingHoldsUpNobodyElse(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestContextEndsOpen: who gives up while the sidecar does not answer is told so, and
+// not of the deadline with which the read was ended.
+func TestContextEndsOpen(t *testing.T) {
+	path := filepath.Join(shortDir(t), "s")
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }() // nothing is read from it
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	accepted := make(chan *net.UnixConn, 1)
+	go func() {
+		conn, err := l.AcceptUnix()
+		if err != nil {
+			t.Error(err)
+		}
+		cancel()
+		accepted <- conn
+	}()
+	defer func() { _ = (<-accepted).Close() }() // it has said nothing
+	if _, err := Open(ctx, Config{Socket: path}); !errors.Is(err, context.Canceled) || contains(err, "i/o timeout") {
+		t.Errorf("got %v, want the context's error", err)
 	}
 }
