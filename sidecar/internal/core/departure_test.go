@@ -201,3 +201,49 @@ func TestRetract(t *testing.T) {
 		t.Errorf("%d taken back, %d too late; %d parked, %d names, %d announced are left", taken, late, c.parked.used, len(c.retractables), c.peers[1].announced)
 	}
 }
+
+// TestWindowsEndInSteps: a rank leaves whose windows are reached from hundreds of pods.
+// Each is told of each window, some of them in one step.
+func TestWindowsEndInSteps(t *testing.T) {
+	const holders, windows = 300, 20
+	podOf := make([]int32, 1+holders)
+	for i := range podOf {
+		podOf[i] = int32(i)
+	}
+	ports := &lone{regions: map[link.Region][]byte{}}
+	c, err := New(Config{PodOf: podOf, Pods: len(podOf)}, ports)
+	if err == nil {
+		err = c.Attach(1, 0, 0, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20})
+	}
+	for w := uint32(1); w <= windows && err == nil; w++ {
+		d := shm.Descriptor{Op: shm.OpWin, Class: shm.ClassArena, Req: w, Context: w}
+		d.SetBody(0, 4096, 0, 0)
+		err = c.Submit(1, 0, &d)
+	}
+	for p := link.Peer(1); p <= holders && err == nil; p++ {
+		c.LinkUp(1, p, link.Caps{Name: "test", Register: true, Write: true})
+		err = c.Deliver(1, p, &wire.Header{Type: wire.Ack, Credit: c.peers[p].granted}, nil)
+		for w := uint32(1); w <= windows && err == nil; w++ {
+			err = c.Deliver(1, p, &wire.Header{Type: wire.Expose, Seq: uint64(w), Context: w, Src: uint32(p), A: uint64(w)}, nil)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	emitted := func() (n int) {
+		for i := range c.peers {
+			n += int(c.peers[i].out.last)
+		}
+		return n
+	}
+	before := emitted()
+	c.Detach(2, 0, nil)
+	if n := emitted() - before; n > advanceItems+holders {
+		t.Errorf("%d frames in one step, want at most %d", n, advanceItems+holders)
+	}
+	for c.Advance(3) > 0 {
+	}
+	if n := emitted() - before; n < holders*windows {
+		t.Errorf("%d frames, want one of each of %d windows to %d pods", n, windows, holders)
+	}
+}

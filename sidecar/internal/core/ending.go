@@ -157,7 +157,7 @@ func (c *Core) endEndpoint(e *endpoint, budget int) int {
 		if budget == 0 {
 			return 0
 		}
-		budget--
+		budget -= min(budget, c.concealCost(w))
 		delete(e.wins, number)
 		c.closeWindow(w)
 		c.conceal(w)

@@ -94,6 +94,14 @@ func (c *Core) conceal(w *window) {
 	c.endExposure(w.exposed, x)
 }
 
+// concealCost is what conceal counts of a step's budget: each holder is told.
+func (c *Core) concealCost(w *window) int {
+	if x := c.exposures.get(w.exposed); x != nil && c.fail == nil {
+		return 1 + x.Holders()
+	}
+	return 1
+}
+
 // onConcealed notes that a peer does not reach for a window any more.
 func (c *Core) onConcealed(p *peer, h *wire.Header) error {
 	x := c.exposures.get(h.A)

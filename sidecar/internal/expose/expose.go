@@ -80,6 +80,9 @@ func (x *Exposure) Abandon() { x.holders = nil }
 // Over reports that the window has ended and nobody reaches for it any more.
 func (x *Exposure) Over() bool { return x.closing && len(x.holders) == 0 }
 
+// Holders is how many peers may reach for the window.
+func (x *Exposure) Holders() int { return len(x.holders) }
+
 // Closing reports that the window has ended.
 func (x *Exposure) Closing() bool { return x.closing }
 
