@@ -53,33 +53,23 @@ func TestSeeds(t *testing.T) {
 }
 
 // TestSeedsFair runs fair jobs of many seeds.
-func TestSeedsFair(t *testing.T) {
-	if *only != 0 {
-		if err := Fair(*only); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	for i := range uint64(max(*seeds/20, 30)) {
-		seed := *first/20 + 1 + i
-		if err := Fair(seed); err != nil {
-			t.Fatalf("%v\n\tgo test ./sidecar/internal/sim -run SeedsFair -sim.seed=%d", err, seed)
-		}
-	}
-}
+func TestSeedsFair(t *testing.T) { each(t, Fair, 20, 30) }
 
 // TestSeedsHoard runs jobs with a hoarder of many seeds.
-func TestSeedsHoard(t *testing.T) {
+func TestSeedsHoard(t *testing.T) { each(t, Hoard, 100, 20) }
+
+// each runs jobs of one kind: one for every part of the seeds, and at least so many.
+func each(t *testing.T, run func(seed uint64) error, part, least int) {
 	if *only != 0 {
-		if err := Hoard(*only); err != nil {
+		if err := run(*only); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	for i := range uint64(max(*seeds/100, 20)) {
-		seed := *first/100 + 1 + i
-		if err := Hoard(seed); err != nil {
-			t.Fatalf("%v\n\tgo test ./sidecar/internal/sim -run SeedsHoard -sim.seed=%d", err, seed)
+	for i := range uint64(max(*seeds/part, least)) {
+		seed := *first/uint64(part) + 1 + i
+		if err := run(seed); err != nil {
+			t.Fatalf("%v\n\tgo test ./sidecar/internal/sim -run %s -sim.seed=%d", err, t.Name()[len("Test"):], seed)
 		}
 	}
 }
