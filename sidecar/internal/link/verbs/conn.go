@@ -51,6 +51,7 @@ type conn struct {
 	ended     bool
 	isPending bool
 	starved   bool // waits for a slot
+	waits     bool // memory in use since the last request that asked for a completion
 }
 
 // posted is what a request leaves to do when it is done.
@@ -246,22 +247,26 @@ func (c *conn) push(r request, p posted) {
 	r.id = idOf(c.tag, c.sent)
 	c.requests[c.sent%sendDepth] = p
 	c.sent++
-	if p.op >= 0 || c.sent%signalEvery == 0 {
+	switch {
+	case p.op >= 0 || c.sent%signalEvery == 0:
 		r.flags |= flagSignal
+		c.waits = false
+	case p.slot >= 0 || p.known >= 0:
+		c.waits = true
 	}
 	l.batch = append(l.batch, r)
 }
 
-// flush posts the batch. Its last request asks for a completion if a slot waits
-// for it.
+// flush posts the batch. Its last request asks for a completion if memory that one of
+// them uses waits for it: a rank's must not stay known until others have sent more.
 func (c *conn) flush() {
 	l := c.l
 	if len(l.batch) == 0 {
 		return
 	}
-	last := &l.batch[len(l.batch)-1]
-	if p := &c.requests[(c.sent-1)%sendDepth]; p.slot >= 0 || p.known >= 0 {
-		last.flags |= flagSignal
+	if c.waits {
+		l.batch[len(l.batch)-1].flags |= flagSignal
+		c.waits = false
 	}
 	if c.err == nil {
 		if err := c.pair.post(l.batch); err != nil {
