@@ -19,9 +19,18 @@ func (c *Comm) Ibarrier() (Request, error) {
 	return c.startColl(&collCall{what: "barrier", kind: shm.CollBarrier})
 }
 
-// same reports whether two operands are the same memory: the reduction is in
-// place.
+// same reports whether two operands begin at the same place: the collective is in
+// place (collective_inplace.go).
 func same[T Number](a, b []T) bool { return len(a) > 0 && len(b) > 0 && &a[0] == &b[0] }
+
+// within is the block of n elements at a place in a buffer of all ranks' blocks; nil:
+// the buffer does not reach so far.
+func within[T Number](all []T, at, n int) []T {
+	if at < 0 || n < 0 || at > len(all)-n {
+		return nil
+	}
+	return all[at : at+n]
+}
 
 func (c *Comm) want(what string, have, need int, of string) error {
 	if have >= need {
@@ -41,7 +50,8 @@ func Ibcast[T Number](c *Comm, buf []T, root int) (Request, error) {
 	return c.startColl(&collCall{what: "bcast", kind: shm.CollBcast, typ: typeCode[T](), elem: sizeOf[T](), root: root, count: len(buf), out: bytesOf(buf)})
 }
 
-// Reduce combines in of every rank, element by element, into out of the root.
+// Reduce combines in of every rank, element by element, into out of the root, where
+// they may be the same slice.
 func Reduce[T Number](ctx context.Context, c *Comm, in, out []T, op Op, root int) error {
 	r, err := Ireduce(c, in, out, op, root)
 	return r.collWait(ctx, err)
@@ -71,7 +81,7 @@ func Iallreduce[T Number](c *Comm, in, out []T, op Op) (Request, error) {
 	return c.startColl(&collCall{what: "allreduce", kind: shm.CollAllreduce, typ: typeCode[T](), elem: sizeOf[T](), op: op, count: len(in), in: bytesOf(in), out: bytesOf(out[:len(in)]), inPlace: same(in, out)})
 }
 
-// Scan combines in of ranks 0 to this one into out.
+// Scan combines in of ranks 0 to this one into out. They may be the same slice.
 func Scan[T Number](ctx context.Context, c *Comm, in, out []T, op Op) error {
 	r, err := Iscan(c, in, out, op)
 	return r.collWait(ctx, err)
@@ -86,7 +96,8 @@ func Iscan[T Number](c *Comm, in, out []T, op Op) (Request, error) {
 }
 
 // ReduceScatter combines in of every rank and gives rank i its block, counts[i] elements. Without
-// counts all blocks have len(out) elements.
+// counts all blocks have len(out) elements. out may be the beginning of in, which is
+// undefined behind it then.
 func ReduceScatter[T Number](ctx context.Context, c *Comm, in, out []T, counts []int, op Op) error {
 	r, err := IreduceScatter(c, in, out, counts, op)
 	return r.collWait(ctx, err)
@@ -107,10 +118,14 @@ func IreduceScatter[T Number](c *Comm, in, out []T, counts []int, op Op) (Reques
 	if err := errors.Join(c.want("reduce-scatter", len(in), need, "in"), c.want("reduce-scatter", len(out), own, "out")); err != nil {
 		return Request{}, err
 	}
+	if same(in, out) {
+		x.in, x.out, x.inPlace = nil, bytesOf(in[:max(need, own)]), true
+	}
 	return c.startColl(&x)
 }
 
-// Gather collects in of every rank, in rank order, in out of the root.
+// Gather collects in of every rank, in rank order, in out of the root. There, in may
+// be its block of out.
 func Gather[T Number](ctx context.Context, c *Comm, in, out []T, root int) error {
 	r, err := Igather(c, in, out, root)
 	return r.collWait(ctx, err)
@@ -123,10 +138,11 @@ func Igather[T Number](c *Comm, in, out []T, root int) (Request, error) {
 	} else if err := c.want("gather", len(out), len(in)*c.Size(), "out"); err != nil {
 		return Request{}, err
 	}
-	return c.startColl(&collCall{what: "gather", kind: shm.CollGather, typ: typeCode[T](), elem: sizeOf[T](), root: root, count: len(in), in: bytesOf(in), out: bytesOf(out)})
+	return c.startColl(&collCall{what: "gather", kind: shm.CollGather, typ: typeCode[T](), elem: sizeOf[T](), root: root, count: len(in), in: bytesOf(in), out: bytesOf(out), inPlace: same(in, within(out, c.rank*len(in), len(in)))})
 }
 
-// Scatter sends block i of the root's in to out of rank i.
+// Scatter sends block i of the root's in to out of rank i. At the root, out may be its
+// block of in.
 func Scatter[T Number](ctx context.Context, c *Comm, in, out []T, root int) error {
 	r, err := Iscatter(c, in, out, root)
 	return r.collWait(ctx, err)
@@ -139,10 +155,15 @@ func Iscatter[T Number](c *Comm, in, out []T, root int) (Request, error) {
 	} else if err := c.want("scatter", len(in), len(out)*c.Size(), "in"); err != nil {
 		return Request{}, err
 	}
-	return c.startColl(&collCall{what: "scatter", kind: shm.CollScatter, typ: typeCode[T](), elem: sizeOf[T](), root: root, count: len(out), in: bytesOf(in), out: bytesOf(out)})
+	x := collCall{what: "scatter", kind: shm.CollScatter, typ: typeCode[T](), elem: sizeOf[T](), root: root, count: len(out), in: bytesOf(in), out: bytesOf(out)}
+	if same(out, within(in, c.rank*len(out), len(out))) {
+		x.in, x.out, x.inPlace = nil, x.in, true
+	}
+	return c.startColl(&x)
 }
 
-// Allgather collects in of every rank, in rank order, in out of every rank.
+// Allgather collects in of every rank, in rank order, in out of every rank. in may be
+// the rank's block of out.
 func Allgather[T Number](ctx context.Context, c *Comm, in, out []T) error {
 	r, err := Iallgather(c, in, out)
 	return r.collWait(ctx, err)
@@ -153,7 +174,7 @@ func Iallgather[T Number](c *Comm, in, out []T) (Request, error) {
 	if err := c.want("allgather", len(out), len(in)*c.Size(), "out"); err != nil {
 		return Request{}, err
 	}
-	return c.startColl(&collCall{what: "allgather", kind: shm.CollAllgather, typ: typeCode[T](), elem: sizeOf[T](), count: len(in), in: bytesOf(in), out: bytesOf(out)})
+	return c.startColl(&collCall{what: "allgather", kind: shm.CollAllgather, typ: typeCode[T](), elem: sizeOf[T](), count: len(in), in: bytesOf(in), out: bytesOf(out), inPlace: same(in, within(out, c.rank*len(in), len(in)))})
 }
 
 // Alltoall sends block i of in to rank i, and receives its block into block i of out.

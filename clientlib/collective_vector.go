@@ -42,6 +42,11 @@ func (c *Comm) blocks(what string, counts, displs []int) ([][]int, error) {
 	return [][]int{counts, displs[:c.Size()]}, nil
 }
 
+// ownBlock is this rank's block of a buffer that vectors divide.
+func ownBlock[T Number](c *Comm, all []T, vectors [][]int) []T {
+	return within(all, vectors[1][c.rank], vectors[0][c.rank])
+}
+
 // Gatherv is Gather with blocks of counts[i] elements at displs[i] of the root's out.
 func Gatherv[T Number](ctx context.Context, c *Comm, in, out []T, counts, displs []int, root int) error {
 	r, err := Igatherv(c, in, out, counts, displs, root)
@@ -56,7 +61,7 @@ func Igatherv[T Number](c *Comm, in, out []T, counts, displs []int, root int) (R
 		if x.vectors, err = c.blocks("gatherv", counts, displs); err != nil {
 			return Request{}, err
 		}
-		x.out = bytesOf(out)
+		x.out, x.inPlace = bytesOf(out), same(in, ownBlock(c, out, x.vectors))
 	}
 	return c.startColl(&x)
 }
@@ -76,6 +81,9 @@ func Iscatterv[T Number](c *Comm, in []T, counts, displs []int, out []T, root in
 			return Request{}, err
 		}
 		x.in = bytesOf(in)
+		if same(out, ownBlock(c, in, x.vectors)) {
+			x.in, x.out, x.inPlace = nil, x.in, true
+		}
 	}
 	return c.startColl(&x)
 }
@@ -92,7 +100,7 @@ func Iallgatherv[T Number](c *Comm, in, out []T, counts, displs []int) (Request,
 	if err != nil {
 		return Request{}, err
 	}
-	return c.startColl(&collCall{what: "allgatherv", kind: shm.CollAllgatherv, typ: typeCode[T](), elem: sizeOf[T](), count: len(in), in: bytesOf(in), out: bytesOf(out), vectors: v})
+	return c.startColl(&collCall{what: "allgatherv", kind: shm.CollAllgatherv, typ: typeCode[T](), elem: sizeOf[T](), count: len(in), in: bytesOf(in), out: bytesOf(out), vectors: v, inPlace: same(in, ownBlock(c, out, v))})
 }
 
 // Alltoallv is Alltoall with blocks of any size and place on both sides.

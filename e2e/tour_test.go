@@ -12,7 +12,7 @@ func TestTour(t *testing.T) {
 	for _, c := range [][2]int{{2, 1}, {2, 2}, {5, 2}, {8, 4}} {
 		t.Run(fmt.Sprintf("ranks=%d/pods=%d", c[0], c[1]), func(t *testing.T) {
 			code, out := start(t, c[0], c[1], filepath.Join(bin, "tour")).wait()
-			if code != 0 || !strings.Contains(out, "window right") {
+			if code != 0 || !strings.Contains(out, "epochs right") {
 				t.Fatalf("exit code %d\n%s", code, out)
 			}
 		})

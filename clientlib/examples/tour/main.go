@@ -34,6 +34,7 @@ func run(ctx context.Context) error {
 		{"cancel", t.cancel},
 		{"truncation", t.truncation},
 		{"collectives", t.collectives},
+		{"in place", t.inPlace},
 		{"user operation", t.userOperation},
 		{"communicators", t.communicators},
 		{"grids", t.grids},

@@ -1,0 +1,114 @@
+package outrigger
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+// inPlaceCalls are all in-place forms that one operand of 8 elements serves, as rank 2
+// of 4 calls them; it is the root.
+func inPlaceCalls() map[string]func(context.Context, *Comm, []int64) error {
+	return map[string]func(context.Context, *Comm, []int64) error{
+		"allreduce": func(ctx context.Context, c *Comm, b []int64) error { return AllreduceInPlace(ctx, c, b, Sum) },
+		"reduce":    func(ctx context.Context, c *Comm, b []int64) error { return ReduceInPlace(ctx, c, b, Sum, 2) },
+		"scan":      func(ctx context.Context, c *Comm, b []int64) error { return ScanInPlace(ctx, c, b, Sum) },
+		"reduce-scatter": func(ctx context.Context, c *Comm, b []int64) error {
+			return ReduceScatterInPlace(ctx, c, b, nil, Sum)
+		},
+		"reduce-scatter, counts": func(ctx context.Context, c *Comm, b []int64) error {
+			return ReduceScatterInPlace(ctx, c, b, []int{1, 2, 2, 3}, Sum)
+		},
+		"gather":    func(ctx context.Context, c *Comm, b []int64) error { return GatherInPlace(ctx, c, b, 2) },
+		"scatter":   func(ctx context.Context, c *Comm, b []int64) error { return ScatterInPlace(ctx, c, b, 2) },
+		"allgather": AllgatherInPlace[int64],
+		"gatherv": func(ctx context.Context, c *Comm, b []int64) error {
+			return Gatherv(ctx, c, b[3:6], b, []int{1, 2, 3, 2}, nil, 2)
+		},
+		"scatterv": func(ctx context.Context, c *Comm, b []int64) error {
+			return Scatterv(ctx, c, b, []int{1, 2, 3, 2}, []int{0, 1, 3, 6}, b[3:6], 2)
+		},
+		"allgatherv": func(ctx context.Context, c *Comm, b []int64) error {
+			return Allgatherv(ctx, c, b[3:6], b, []int{1, 2, 3, 2}, nil)
+		},
+	}
+}
+
+// The engine is told that a collective is in place, of one operand that has all
+// elements, in memory of Go's and in the arena's.
+func TestInPlaceHasOneOperand(t *testing.T) {
+	for name, call := range inPlaceCalls() {
+		for _, shared := range []bool{false, true} {
+			s, f := attachTo(t, shape{rank: 2, ranks: 4})
+			buf := make([]int64, 8)
+			if shared {
+				var err error
+				if buf, err = Alloc[int64](s, 8); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range buf {
+				buf[i] = int64(i + 1)
+			}
+			wait := f.answering(func() {
+				d := f.next(shm.OpColl)
+				b := f.block(&d)
+				if b.Flags&shm.CollInPlace == 0 || b.In != b.Out || b.InBytes != 64 || b.OutBytes != 64 {
+					t.Errorf("%s, shared %t: %+v", name, shared, b)
+				}
+				mem := f.arena[b.Out : b.Out+b.OutBytes]
+				for i := range 8 {
+					if mem[8*i] != byte(i+1) {
+						t.Errorf("%s, shared %t: element %d is %d", name, shared, i, mem[8*i])
+					}
+					mem[8*i] += 100
+				}
+				f.done(d.Req, shm.StatusOK, 0)
+			})
+			if err := call(t.Context(), s.World(), buf); err != nil {
+				t.Errorf("%s, shared %t: %v", name, shared, err)
+			}
+			wait()
+			if want := []int64{101, 102, 103, 104, 105, 106, 107, 108}; !slices.Equal(buf, want) {
+				t.Errorf("%s, shared %t: the result is %v", name, shared, buf)
+			}
+		}
+	}
+}
+
+// Other operands are two.
+func TestTwoOperandsAreNotInPlace(t *testing.T) {
+	s, f := attachTo(t, shape{rank: 2, ranks: 4})
+	in, out := make([]int64, 8), make([]int64, 8)
+	for _, start := range []func() (Request, error){
+		func() (Request, error) { return Iallreduce(s.World(), in, out, Sum) },
+		func() (Request, error) { return Igather(s.World(), in[:2], out, 2) },
+		func() (Request, error) { return Iscatter(s.World(), in, out[:2], 2) },
+		func() (Request, error) { return Iallgather(s.World(), in[:2], out) },
+		func() (Request, error) { return IreduceScatter(s.World(), in, out[:2], nil, Sum) },
+	} {
+		if _, err := start(); err != nil {
+			t.Fatal(err)
+		}
+		d := f.next(shm.OpColl)
+		if b := f.block(&d); b.Flags&shm.CollInPlace != 0 || b.In == b.Out {
+			t.Errorf("%+v", b)
+		}
+	}
+}
+
+// A buffer that is not one block a rank, or too short for its counts, is refused.
+func TestInPlaceSizes(t *testing.T) {
+	s, f := attachTo(t, shape{rank: 2, ranks: 4})
+	buf := make([]int64, 7)
+	calls := inPlaceCalls()
+	for _, name := range []string{"gather", "scatter", "allgather", "reduce-scatter", "reduce-scatter, counts"} {
+		if err := calls[name](t.Context(), s.World(), buf); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s of %d elements by 4 ranks: %v", name, len(buf), err)
+		}
+	}
+	f.quiet()
+}
