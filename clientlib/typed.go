@@ -1,9 +1,6 @@
 package outrigger
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // Send sends buf and returns when it may be changed again.
 func Send[T Number](ctx context.Context, c *Comm, buf []T, dst, tag int) error {
@@ -48,8 +45,8 @@ func Recv[T Number](ctx context.Context, c *Comm, buf []T, src, tag int) (Status
 		return Status{}, err
 	}
 	out, err := r.await(ctx)
-	if n := sizeOf[T](); err == nil && out.Status.Bytes%n != 0 {
-		err = c.session.fail("recv", c, out.Status.Source, out.Status.Tag, len(buf)*n, fmt.Errorf("%w: a message of %d bytes is no whole number of elements of %d: its sender has another type", ErrInvalid, out.Status.Bytes, n))
+	if err == nil {
+		err = c.whole(out.Status, sizeOf[T](), len(buf)*sizeOf[T]())
 	}
 	return out.Status, err
 }

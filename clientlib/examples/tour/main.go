@@ -38,6 +38,7 @@ func run(ctx context.Context) error {
 		{"user operation", t.userOperation},
 		{"communicators", t.communicators},
 		{"grids", t.grids},
+		{"indexed", t.indexed},
 		{"window", t.window},
 		{"epochs", t.epochs},
 	} {

@@ -1,0 +1,127 @@
+package outrigger
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+)
+
+// Indexed is which elements of a slice a message is made of: blocks of Counts[i]
+// elements from element Displs[i] on (MPI_Type_indexed), behind each other in the
+// message in the order of the list. Counts nil: one element each. Blocks may be empty
+// and in any order; those of a receive must not share elements. Both lists must not
+// change before the message has been sent or received. The library copies the
+// elements once, into memory that it shares with the sidecar, and once out of it.
+type Indexed struct{ Counts, Displs []int }
+
+// Len is the number of elements.
+func (x Indexed) Len() int {
+	if x.Counts == nil {
+		return len(x.Displs)
+	}
+	return sum(x.Counts)
+}
+
+// count is the length of block i.
+func (x Indexed) count(i int) int {
+	if x.Counts == nil {
+		return 1
+	}
+	return x.Counts[i]
+}
+
+// check holds the blocks against a slice, and their sum against most, which bounds a
+// message that has elements more than once.
+func (x Indexed) check(have, most int) error {
+	if x.Counts != nil && len(x.Counts) != len(x.Displs) {
+		return fmt.Errorf("%w: %d counts and %d displacements; give one of each a block", ErrInvalid, len(x.Counts), len(x.Displs))
+	}
+	total := 0
+	for i, at := range x.Displs {
+		n := x.count(i)
+		if at < 0 || n < 0 || n > have || at > have-n {
+			return fmt.Errorf("%w: block %d is %d elements from %d on, in a slice of %d", ErrInvalid, i, n, at, have)
+		}
+		if n > most-total {
+			return fmt.Errorf("%w: the first %d blocks have more than %d elements, which is what the arena, or the slice, has room for; send them as several messages", ErrInvalid, i+1, most)
+		}
+		total += n
+	}
+	return nil
+}
+
+// roomFor is the length of the longest message from a slice: blocks that share
+// elements may be longer than it, but not than the arena.
+func roomFor[T Number](c *Comm, buf []T) int {
+	return max(len(buf), len(c.session.arenaMem)/sizeOf[T]())
+}
+
+// apart refuses blocks that share elements (MPI 4.1, section 5.1.11: a receive into
+// them would depend on their order). Lists in ascending order cost one look.
+// Preconditions: check has passed.
+func (x Indexed) apart() error {
+	order := make([]int, 0, len(x.Displs))
+	for i := range x.Displs {
+		if x.count(i) > 0 {
+			order = append(order, i)
+		}
+	}
+	byPlace := func(a, b int) int { return cmp.Compare(x.Displs[a], x.Displs[b]) }
+	if !slices.IsSortedFunc(order, byPlace) {
+		slices.SortFunc(order, byPlace)
+	}
+	for k := 1; k < len(order); k++ {
+		a, b := order[k-1], order[k]
+		if x.Displs[a]+x.count(a) > x.Displs[b] {
+			return fmt.Errorf("%w: blocks %d and %d share element %d; a receive writes each element once", ErrInvalid, a, b, x.Displs[b])
+		}
+	}
+	return nil
+}
+
+// SendIndexed sends the elements of buf that x names, and returns when they may be
+// changed again.
+func SendIndexed[T Number](ctx context.Context, c *Comm, buf []T, x Indexed, dst, tag int) error {
+	if err := x.check(len(buf), roomFor(c, buf)); err != nil {
+		return c.session.fail("send", c, dst, tag, 0, err)
+	}
+	if dst == NullRank {
+		return nil
+	}
+	return sendPacked(ctx, c, x.Len(), func(b []T) {
+		for i, at := range x.Displs {
+			n := x.count(i)
+			copy(b[:n], buf[at:])
+			b = b[n:]
+		}
+	}, dst, tag)
+}
+
+// IrecvIndexed starts a receive into the elements of buf that x names. They are
+// written by Wait. A shorter message fills the first of them, a longer one is an
+// ErrTruncated.
+func IrecvIndexed[T Number](c *Comm, buf []T, x Indexed, src, tag int) (*PackedRequest, error) {
+	err := x.check(len(buf), roomFor(c, buf))
+	if err == nil {
+		err = x.apart()
+	}
+	if err != nil {
+		return nil, c.session.fail("recv", c, src, tag, 0, err)
+	}
+	return irecvPacked(c, x.Len(), sizeOf[T](), func(b []T) {
+		for i := 0; len(b) > 0; i++ {
+			at := x.Displs[i]
+			b = b[copy(buf[at:at+x.count(i)], b):]
+		}
+	}, src, tag)
+}
+
+// RecvIndexed receives a message into the elements of buf that x names.
+func RecvIndexed[T Number](ctx context.Context, c *Comm, buf []T, x Indexed, src, tag int) (Status, error) {
+	r, err := IrecvIndexed(c, buf, x, src, tag)
+	if err != nil {
+		return Status{}, err
+	}
+	return r.Wait(ctx)
+}
