@@ -45,6 +45,25 @@ func TestSmallMessagesAllocateNothing(t *testing.T) {
 	}
 }
 
+// A small message of structs costs no allocation either, nor a look at their type.
+func TestSmallStructsAllocateNothing(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	c, ctx, x := s.World(), t.Context(), structOf[[2]uint32](t)
+	buf, retired := make([][2]uint32, 2), uint64(0)
+	round := func() {
+		if err := x.Send(ctx, c, buf, 1, 1); err != nil {
+			t.Fatal(err)
+		}
+		f.next(shm.OpSend)
+		retired++
+		f.control.SetRetired(retired)
+	}
+	round()
+	if n := testing.AllocsPerRun(1000, round); n != 0 {
+		t.Errorf("%v allocations a round, want 0", n)
+	}
+}
+
 // iprobeAnswered is a probe that finds nothing, taken apart so that the test
 // can answer it.
 func (c *Comm) iprobeAnswered(f *fake) (Status, bool, error) {

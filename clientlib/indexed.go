@@ -123,5 +123,5 @@ func RecvIndexed[T Number](ctx context.Context, c *Comm, buf []T, x Indexed, src
 	if err != nil {
 		return Status{}, err
 	}
-	return r.Wait(ctx)
+	return r.await(ctx)
 }

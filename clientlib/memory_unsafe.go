@@ -25,8 +25,18 @@ func bytesOf[T Number](b []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&b[0])), len(b)*sizeOf[T]())
 }
 
-// sliceOf views b, aligned as arena memory is, as n elements.
-func sliceOf[T Number](b []byte, n int) []T {
+// rawBytes is the memory of b, whose type StructOf has checked: any bytes are a valid
+// value of it.
+func rawBytes[T any](b []T) []byte {
+	if len(b) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&b[0])), len(b)*int(unsafe.Sizeof(b[0])))
+}
+
+// sliceOf views b, aligned as arena memory is, as n elements of a type without
+// pointers.
+func sliceOf[T any](b []byte, n int) []T {
 	if n == 0 {
 		return nil
 	}

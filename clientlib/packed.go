@@ -63,6 +63,15 @@ func (r *PackedRequest) Test() (st Status, over bool, err error) {
 	return st, over, err
 }
 
+// await is Wait of a blocking call: when ctx ends, the receive is taken back.
+func (r *PackedRequest) await(ctx context.Context) (Status, error) {
+	if r.unpack == nil {
+		return nothing, nil
+	}
+	out, err := r.Request.await(ctx)
+	return r.end(out.Status, err)
+}
+
 // nothing is received from nobody.
 var nothing = Status{Source: NullRank, Tag: AnyTag}
 

@@ -62,5 +62,5 @@ func RecvStrided[T Number](ctx context.Context, c *Comm, buf []T, l Layout, src,
 	if err != nil {
 		return Status{}, err
 	}
-	return r.Wait(ctx)
+	return r.await(ctx)
 }

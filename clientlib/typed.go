@@ -37,16 +37,21 @@ func Issend[T Number](c *Comm, buf []T, dst, tag int) (Request, error) {
 // A message that is no whole number of them is an ErrInvalid: its sender has
 // another type. From NullRank it returns at once.
 func Recv[T Number](ctx context.Context, c *Comm, buf []T, src, tag int) (Status, error) {
+	return recvBytes(ctx, c, bytesOf(buf), sizeOf[T](), src, tag)
+}
+
+// recvBytes receives elements of elem bytes.
+func recvBytes(ctx context.Context, c *Comm, b []byte, elem, src, tag int) (Status, error) {
 	if src == NullRank {
-		return Status{Source: NullRank, Tag: AnyTag}, nil
+		return nothing, nil
 	}
-	r, err := c.startRecv(ctx, "recv", bytesOf(buf), src, tag, 0)
+	r, err := c.startRecv(ctx, "recv", b, src, tag, 0)
 	if err != nil {
 		return Status{}, err
 	}
 	out, err := r.await(ctx)
 	if err == nil {
-		err = c.whole(out.Status, sizeOf[T](), len(buf)*sizeOf[T]())
+		err = c.whole(out.Status, elem, len(b))
 	}
 	return out.Status, err
 }

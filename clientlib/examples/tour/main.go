@@ -39,6 +39,7 @@ func run(ctx context.Context) error {
 		{"communicators", t.communicators},
 		{"grids", t.grids},
 		{"indexed", t.indexed},
+		{"structs", t.structs},
 		{"window", t.window},
 		{"epochs", t.epochs},
 	} {

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
+)
+
+// body has no padding, and cell has some.
+type (
+	body struct {
+		Pos, Vel [3]float64
+		ID, Kind uint32
+	}
+	cell struct {
+		Level int8
+		Value float64
+		Near  struct {
+			Side uint16
+			IDs  [3]uint32
+		}
+		Last int16
+	}
+)
+
+// structs sends both around, and through the collectives that take them.
+func (t *tour) structs() error {
+	bodyOf := func(rank, i int) body {
+		return body{Pos: [3]float64{float64(rank), float64(i), 0.5}, ID: uint32(rank*100_000 + i), Kind: 7}
+	}
+	cellOf := func(rank, i int) (c cell) {
+		c.Level, c.Value, c.Last = int8(rank), float64(i)/3, int16(-i)
+		c.Near.Side, c.Near.IDs = uint16(i), [3]uint32{uint32(rank), uint32(i), 9}
+		return c
+	}
+	if _, err := outrigger.StructOf[struct{ Name string }](); !errors.Is(err, outrigger.ErrInvalid) {
+		return fmt.Errorf("a struct with a text in it: %w", err)
+	}
+	return errors.Join(tourStruct(t, "bodies", bodyOf), tourStruct(t, "cells", cellOf))
+}
+
+func tourStruct[T comparable](t *tour, what string, element func(rank, i int) T) error {
+	x, err := outrigger.StructOf[T]()
+	if err != nil {
+		return err
+	}
+	for _, n := range []int{0, 1, 33, 4000} {
+		of := func(rank int) []T {
+			list := make([]T, n)
+			for i := range list {
+				list[i] = element(rank, i)
+			}
+			return list
+		}
+		if err := errors.Join(structMessages(t, x, of), structCollectives(t, x, of, n%t.n)); err != nil {
+			return fmt.Errorf("%d %s: %w", n, what, err)
+		}
+	}
+	return nil
+}
+
+// structMessages passes on what each rank has: to the next one, and back.
+func structMessages[T comparable](t *tour, x *outrigger.Struct[T], of func(rank int) []T) error {
+	next, previous := (t.me+1)%t.n, (t.me+t.n-1)%t.n
+	mine := of(t.me)
+	n := len(mine)
+	shared, err := x.Alloc(t.s, n+1)
+	if err != nil {
+		return err
+	}
+	r, err := x.Irecv(t.c, shared, previous, 6)
+	if err != nil {
+		return err
+	}
+	if err := x.Send(t.ctx, t.c, mine, next, 6); err != nil {
+		return err
+	}
+	st, err := r.Wait(t.ctx)
+	if err := errors.Join(err, equal("passed on", shared[:n], of(previous))); err != nil {
+		return err
+	}
+	if st.Source != previous || x.Count(st) != n || st.Bytes != n*x.Size() {
+		return fmt.Errorf("status %+v", st)
+	}
+	back, err := x.Isend(t.c, shared[:n], previous, 6)
+	if err != nil {
+		return err
+	}
+	got := make([]T, n)
+	if _, err := x.Recv(t.ctx, t.c, got, next, 6); err != nil {
+		return err
+	}
+	_, err = back.Wait(t.ctx)
+	return errors.Join(err, equal("sent back", got, mine), x.Free(t.s, shared))
+}
+
+func structCollectives[T comparable](t *tour, x *outrigger.Struct[T], of func(rank int) []T, root int) error {
+	var whole []T
+	for r := range t.n {
+		whole = append(whole, of(r)...)
+	}
+	mine, all := of(t.me), make([]T, len(whole))
+	if err := errors.Join(x.Allgather(t.ctx, t.c, mine, all), equal("allgather", all, whole)); err != nil {
+		return err
+	}
+	clear(all)
+	if err := x.Gather(t.ctx, t.c, mine, all, root); err != nil {
+		return err
+	}
+	if t.me == root {
+		if err := equal("gather", all, whole); err != nil {
+			return err
+		}
+	}
+	got := make([]T, len(mine))
+	if err := errors.Join(x.Scatter(t.ctx, t.c, all, got, root), equal("scatter", got, mine)); err != nil {
+		return err
+	}
+	return errors.Join(x.Bcast(t.ctx, t.c, got, root), equal("bcast", got, of(root)))
+}

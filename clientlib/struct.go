@@ -1,0 +1,256 @@
+package outrigger
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"reflect"
+)
+
+// Struct sends and receives slices of a type T that is made of numbers: a struct, with
+// fields that are numbers, or arrays or structs of them (MPI_Type_create_struct). It is
+// made once by StructOf, holds no resources, and may be used by all goroutines.
+//
+// What travels are the fields in their order, without the padding between them. A type
+// that has none is sent from where it lies, without a copy if that is memory from
+// Struct.Alloc. Of a type with padding the library makes a packed copy at either end;
+// fields in order of their size, largest first, have least of it. Both ends must have
+// the same fields; their padding may differ. Reductions are for numbers alone.
+type Struct[T any] struct {
+	size   int // bytes of an element in memory
+	packed int // and in a message
+	runs   []run
+}
+
+// StructOf checks T. A field that is no number is an ErrInvalid that names it.
+func StructOf[T any]() (*Struct[T], error) {
+	typ := reflect.TypeFor[T]()
+	runs, err := runsOf(typ, typ.String())
+	if err == nil && len(runs) == 0 {
+		err = fmt.Errorf("%w: %s has nothing in it to send", ErrInvalid, typ)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("outrigger: struct: %w", err)
+	}
+	t := &Struct[T]{size: int(typ.Size()), runs: runs}
+	for _, r := range runs {
+		t.packed += r.n
+	}
+	return t, nil
+}
+
+// Size is the number of bytes of an element in a message.
+func (t *Struct[T]) Size() int { return t.packed }
+
+// Count is the number of elements of a message.
+func (t *Struct[T]) Count(st Status) int { return st.Bytes / t.packed }
+
+// dense reports whether elements are sent as they lie.
+func (t *Struct[T]) dense() bool { return t.packed == t.size }
+
+// ready refuses a Struct that StructOf has not made.
+func (t *Struct[T]) ready(c *Comm, what string) error {
+	if t.packed > 0 {
+		return nil
+	}
+	return c.session.fail(what, c, AnySource, AnyTag, 0, fmt.Errorf("%w: a Struct that StructOf has not made", ErrInvalid))
+}
+
+// pack writes what of the elements travels to b.
+func (t *Struct[T]) pack(b []byte, buf []T) {
+	for mem := rawBytes(buf); len(mem) > 0; mem = mem[t.size:] {
+		for _, r := range t.runs {
+			b = b[copy(b, mem[r.at:r.at+r.n]):]
+		}
+	}
+}
+
+// unpack fills the first elements from b, which is a whole number of them.
+func (t *Struct[T]) unpack(buf []T, b []byte) {
+	for mem := rawBytes(buf); len(b) > 0; mem = mem[t.size:] {
+		for _, r := range t.runs {
+			b = b[copy(mem[r.at:r.at+r.n], b):]
+		}
+	}
+}
+
+// message is what travels of elements: their own memory, or a copy.
+func (t *Struct[T]) message(buf []T) []byte {
+	if t.dense() {
+		return rawBytes(buf)
+	}
+	b := make([]byte, len(buf)*t.packed)
+	t.pack(b, buf)
+	return b
+}
+
+// room is memory for a message that fills buf, which settle does if it is a copy.
+func (t *Struct[T]) room(buf []T) []byte {
+	if t.dense() {
+		return rawBytes(buf)
+	}
+	return make([]byte, len(buf)*t.packed)
+}
+
+func (t *Struct[T]) settle(buf []T, b []byte) {
+	if !t.dense() {
+		t.unpack(buf, b)
+	}
+}
+
+// Alloc returns n zeroed elements of memory that is shared with the sidecar.
+func (t *Struct[T]) Alloc(s *Session, n int) ([]T, error) {
+	if err := t.ready(s.world, "alloc"); err != nil {
+		return nil, err
+	}
+	if n > math.MaxInt/t.size {
+		return nil, s.fail("alloc", s.world, AnySource, AnyTag, 0, fmt.Errorf("%w: %d elements of %d bytes", ErrNoMemory, n, t.size))
+	}
+	mem, err := Alloc[byte](s, n*t.size)
+	if err != nil {
+		return nil, err
+	}
+	return sliceOf[T](mem, max(n, 0)), nil
+}
+
+// Free gives back what Alloc returned. No operation may be using it.
+func (t *Struct[T]) Free(s *Session, b []T) error { return Free(s, rawBytes(b)) }
+
+// Send sends buf and returns when it may be changed again.
+func (t *Struct[T]) Send(ctx context.Context, c *Comm, buf []T, dst, tag int) error {
+	if err := t.ready(c, "send"); err != nil || dst == NullRank {
+		return err
+	}
+	if t.dense() {
+		return Send(ctx, c, rawBytes(buf), dst, tag)
+	}
+	return sendPacked(ctx, c, len(buf)*t.packed, func(b []byte) { t.pack(b, buf) }, dst, tag)
+}
+
+// Isend starts sending buf, which must not change until the request has ended.
+func (t *Struct[T]) Isend(c *Comm, buf []T, dst, tag int) (Request, error) {
+	if err := t.ready(c, "isend"); err != nil || dst == NullRank {
+		return Request{}, err
+	}
+	return c.startSend(context.Background(), "isend", t.message(buf), dst, tag, sendPlain)
+}
+
+// Recv receives a message of at most len(buf) elements. One that is no whole number
+// of them is an ErrInvalid: its sender has another type.
+func (t *Struct[T]) Recv(ctx context.Context, c *Comm, buf []T, src, tag int) (Status, error) {
+	if err := t.ready(c, "recv"); err != nil {
+		return Status{}, err
+	}
+	if t.dense() {
+		return recvBytes(ctx, c, rawBytes(buf), t.packed, src, tag)
+	}
+	r, err := t.Irecv(c, buf, src, tag)
+	if err != nil {
+		return Status{}, err
+	}
+	return r.await(ctx)
+}
+
+// Irecv starts a receive. buf has the message when Wait of the request has returned.
+func (t *Struct[T]) Irecv(c *Comm, buf []T, src, tag int) (*PackedRequest, error) {
+	if err := t.ready(c, "irecv"); err != nil {
+		return nil, err
+	}
+	if !t.dense() {
+		return irecvPacked(c, len(buf)*t.packed, t.packed, func(b []byte) { t.unpack(buf, b) }, src, tag)
+	}
+	if src == NullRank {
+		return new(PackedRequest), nil
+	}
+	b := rawBytes(buf)
+	r, err := Irecv(c, b, src, tag)
+	if err != nil {
+		return nil, err
+	}
+	return &PackedRequest{r, func(st Status) error { return c.whole(st, t.packed, len(b)) }, func() error { return nil }}, nil
+}
+
+// Bcast sends the root's buf to every rank's buf.
+func (t *Struct[T]) Bcast(ctx context.Context, c *Comm, buf []T, root int) error {
+	if err := t.ready(c, "bcast"); err != nil {
+		return err
+	}
+	if c.rank == root {
+		return Bcast(ctx, c, t.message(buf), root)
+	}
+	b := t.room(buf)
+	if err := Bcast(ctx, c, b, root); err != nil {
+		return err
+	}
+	t.settle(buf, b)
+	return nil
+}
+
+// Gather collects in of every rank, in rank order, in out of the root. There, in may
+// be its block of out.
+func (t *Struct[T]) Gather(ctx context.Context, c *Comm, in, out []T, root int) error {
+	if err := t.ready(c, "gather"); err != nil {
+		return err
+	}
+	if c.rank != root {
+		return Gather(ctx, c, t.message(in), nil, root)
+	}
+	out, err := t.blocks(c, "gather", out, len(in), "out")
+	if err != nil {
+		return err
+	}
+	b := t.room(out)
+	if err := Gather(ctx, c, t.message(in), b, root); err != nil {
+		return err
+	}
+	t.settle(out, b)
+	return nil
+}
+
+// Scatter sends block i of the root's in to out of rank i. At the root, out may be its
+// block of in.
+func (t *Struct[T]) Scatter(ctx context.Context, c *Comm, in, out []T, root int) error {
+	if err := t.ready(c, "scatter"); err != nil {
+		return err
+	}
+	var all []byte
+	if c.rank == root {
+		in, err := t.blocks(c, "scatter", in, len(out), "in")
+		if err != nil {
+			return err
+		}
+		all = t.message(in)
+	}
+	b := t.room(out)
+	if err := Scatter(ctx, c, all, b, root); err != nil {
+		return err
+	}
+	t.settle(out, b)
+	return nil
+}
+
+// Allgather collects in of every rank, in rank order, in out of every rank. in may be
+// the rank's block of out.
+func (t *Struct[T]) Allgather(ctx context.Context, c *Comm, in, out []T) error {
+	if err := t.ready(c, "allgather"); err != nil {
+		return err
+	}
+	out, err := t.blocks(c, "allgather", out, len(in), "out")
+	if err != nil {
+		return err
+	}
+	b := t.room(out)
+	if err := Allgather(ctx, c, t.message(in), b); err != nil {
+		return err
+	}
+	t.settle(out, b)
+	return nil
+}
+
+// blocks is the part of a buffer that has a block of n elements for each rank.
+func (t *Struct[T]) blocks(c *Comm, what string, buf []T, n int, of string) ([]T, error) {
+	if err := c.want(what, len(buf), n*c.Size(), of); err != nil {
+		return nil, err
+	}
+	return buf[:n*c.Size()], nil
+}
