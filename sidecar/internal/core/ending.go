@@ -160,7 +160,7 @@ func (c *Core) endEndpoint(e *endpoint, budget int) int {
 		budget -= min(budget, c.concealCost(w))
 		delete(e.wins, number)
 		c.closeWindow(w)
-		c.conceal(w)
+		c.conceal(w, 0)
 	}
 	for len(e.claimed) > 0 {
 		if budget == 0 {

@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 
+	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/expose"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -18,7 +19,7 @@ type exposed struct {
 	rank    uint32
 	mem     link.Ref
 	peer    link.Peer // that it was registered for
-	window  *window   // whose end waits for this one's
+	freed   uint32    // request that ends with it, plus 1; 0: none
 }
 
 // onExpose tells a peer where a window lies.
@@ -52,7 +53,7 @@ func (c *Core) expose(p *peer, w *window, h *wire.Header) error {
 	x := c.exposures.get(w.exposed)
 	if x == nil {
 		x, w.exposed = c.exposures.alloc()
-		x.session, x.rank, x.mem, x.peer, x.window = w.session.id, h.Dst, w.mem, p.id, w
+		x.session, x.rank, x.mem, x.peer = w.session.id, h.Dst, w.mem, p.id
 		c.hold(x.session)
 	}
 	register, err := x.Ask(expose.Holder{Peer: p.id, View: h.A})
@@ -69,13 +70,14 @@ func (c *Core) expose(p *peer, w *window, h *wire.Header) error {
 	return nil
 }
 
-// conceal begins the end of a window's exposure, if there is one. In a failed job
-// nobody is asked.
-func (c *Core) conceal(w *window) {
+// conceal begins the end of a window's exposure; false: it is not exposed. The
+// request, if there is one, ends with it. In a failed job nobody is asked.
+func (c *Core) conceal(w *window, freed uint32) bool {
 	x := c.exposures.get(w.exposed)
 	if x == nil {
-		return
+		return false
 	}
+	x.freed = freed
 	holders := x.Close()
 	if c.fail != nil {
 		holders = nil
@@ -92,6 +94,7 @@ func (c *Core) conceal(w *window) {
 		f.Head.Src, f.Head.Dst, f.Head.A, f.Head.B = x.rank, c.firstRank(p), h.View, w.exposed
 	}
 	c.endExposure(w.exposed, x)
+	return true
 }
 
 // concealCost is what conceal counts of a step's budget: each holder is told.
@@ -125,9 +128,11 @@ func (c *Core) endExposure(id uint64, x *exposed) {
 		c.ports.Deregister(x.peer, key)
 		c.stats.Exposures--
 	}
-	s, w := x.session, x.window
+	s, freed := x.session, x.freed
 	c.exposures.release(id)
-	c.releaseWindow(w)
+	if freed > 0 {
+		c.finish(s, freed-1, shm.StatusOK)
+	}
 	c.unhold(s)
 }
 

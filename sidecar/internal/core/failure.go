@@ -184,8 +184,6 @@ func (c *Core) dropInbound(p *peer) {
 		if r := c.recvs.get(in.id); r != nil {
 			c.endRecv(in.id, r, c.lost(p))
 		}
-	case placePut:
-		c.putOver(&in)
 	case placeMessage:
 		if m := c.parked.get(in.id); m != nil {
 			if r := c.recvs.get(m.waiter); r != nil {

@@ -99,7 +99,6 @@ type inbound struct {
 	head    wire.Header
 	dst     link.Ref
 	id      uint64 // receive, message or origin that the payload is for
-	window  *window
 	kind    placeKind
 	session SessionID
 	hold    bool

@@ -24,8 +24,6 @@ type window struct {
 	place     int  // in Core.windows
 	tokens    epoch.Tokens
 	exposed   uint64 // 0: no peer has asked for it
-	arriving  int    // puts whose payload is being placed in its memory
-	freed     uint32 // request that ends when nobody reaches for its memory, plus 1; 0: none
 }
 
 // Bounds of what applications and peers may have open.
@@ -80,27 +78,10 @@ func (c *Core) submitWinFree(s *session, d *shm.Descriptor) error {
 	}
 	delete(s.endpoint.wins, d.Context)
 	c.closeWindow(w)
-	w.freed = d.Req + 1
-	c.conceal(w)
-	c.releaseWindow(w)
-	return nil
-}
-
-// releaseWindow gives a window's memory back to its rank, when the window was freed
-// and neither a remote operation nor a put that is being placed reaches for it.
-func (c *Core) releaseWindow(w *window) {
-	if w.freed == 0 || w.arriving > 0 || c.exposures.get(w.exposed) != nil {
-		return
+	if !c.conceal(w, d.Req+1) {
+		c.finish(s.id, d.Req, shm.StatusOK)
 	}
-	req := w.freed - 1
-	w.freed = 0
-	c.finish(w.session.id, req, shm.StatusOK)
-}
-
-// putOver notes that the payload of a put is in its window, or does not come.
-func (c *Core) putOver(in *inbound) {
-	in.window.arriving--
-	c.releaseWindow(in.window)
+	return nil
 }
 
 // exposedPart finds the part of a window that a frame names. Mistakes of the origin
@@ -130,8 +111,6 @@ func (c *Core) placeAccess(p *peer, h *wire.Header) error {
 	}
 	if h.Type == wire.Put {
 		c.target(p, h, placePut, 0, ref, w.session)
-		p.in.window = w
-		w.arriving++
 		return nil
 	}
 	typ := coll.Type(h.A >> 8)
@@ -148,10 +127,7 @@ func (c *Core) placeAccess(p *peer, h *wire.Header) error {
 	return nil
 }
 
-func (c *Core) putPlaced(in *inbound) {
-	c.stats.OneSided.add(uint64(in.head.Length))
-	c.putOver(in)
-}
+func (c *Core) putPlaced(_ *peer, in *inbound) { c.stats.OneSided.add(uint64(in.head.Length)) }
 
 func (c *Core) accPlaced(_ *peer, in *inbound) {
 	// The window may have gone while the payload arrived.
