@@ -254,7 +254,7 @@ func (c *Core) placed(p *peer) error {
 	case placeGot:
 		c.gotPlaced(in.id, &in)
 	case placePut:
-		c.putPlaced(p, &in)
+		c.putPlaced(&in)
 	case placeAcc:
 		c.accPlaced(p, &in)
 	}

@@ -50,12 +50,7 @@ func (c *Core) onExpose(p *peer, h *wire.Header) error {
 
 // expose notes a peer that asks for a window, and registers that for the first one.
 func (c *Core) expose(p *peer, w *window, h *wire.Header) error {
-	x := c.exposures.get(w.exposed)
-	if x == nil {
-		x, w.exposed = c.exposures.alloc()
-		x.session, x.rank, x.mem, x.peer = w.session.id, h.Dst, w.mem, p.id
-		c.hold(x.session)
-	}
+	x := c.exposureOf(w, h.Dst)
 	register, err := x.Ask(expose.Holder{Peer: p.id, View: h.A})
 	if err != nil || !register || w.mem.Len == 0 || !p.caps.Register {
 		return err
@@ -63,11 +58,46 @@ func (c *Core) expose(p *peer, w *window, h *wire.Header) error {
 	if key, err := c.ports.Expose(p.id, w.mem); err != nil {
 		c.stats.Unregistered++
 	} else {
+		x.peer = p.id
 		x.Registered(key)
 		c.stats.Exposed++
-		c.stats.Exposures++
+		c.stats.Reachable++
 	}
 	return nil
+}
+
+// exposureOf is the record of a window that others write to.
+func (c *Core) exposureOf(w *window, rank uint32) *exposed {
+	x := c.exposures.get(w.exposed)
+	if x == nil {
+		x, w.exposed = c.exposures.alloc()
+		x.session, x.rank, x.mem = w.session.id, rank, w.mem
+		c.hold(x.session)
+	}
+	return x
+}
+
+// landed notes that the payload of a Put is in its window, or comes no more.
+func (c *Core) landed(id uint64) {
+	if x := c.exposures.get(id); x != nil {
+		x.Placed()
+		c.endExposure(id, x)
+	}
+}
+
+// divert lets the payload of a Put that was cut off come again to where nobody reads
+// it, if its window has ended meanwhile.
+func (c *Core) divert(p *peer) {
+	in := &p.in
+	x := c.exposures.get(in.id)
+	if !in.active || in.kind != placePut || x == nil || !x.Closing() {
+		return
+	}
+	id, s := in.id, in.session
+	in.kind, in.id, in.hold = placeDiscard, 0, false
+	in.dst = link.Ref{Region: RegionDiscard, Len: uint64(in.head.Length)}
+	c.landed(id)
+	c.unhold(s)
 }
 
 // conceal begins the end of a window's exposure; false: it is not exposed. The
@@ -126,7 +156,7 @@ func (c *Core) endExposure(id uint64, x *exposed) {
 	}
 	if key, ok := x.Key(); ok {
 		c.ports.Deregister(x.peer, key)
-		c.stats.Exposures--
+		c.stats.Reachable--
 	}
 	s, freed := x.session, x.freed
 	c.exposures.release(id)

@@ -180,6 +180,8 @@ func (c *Core) dropInbound(p *peer) {
 		c.pool.put(in.dst)
 	}
 	switch in.kind {
+	case placePut:
+		c.landed(in.id)
 	case placeRecv:
 		if r := c.recvs.get(in.id); r != nil {
 			c.endRecv(in.id, r, c.lost(p))

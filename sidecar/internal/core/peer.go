@@ -203,6 +203,7 @@ func (c *Core) LinkDown(now int64, id link.Peer, err error) {
 	c.ports.Note(NoteDown, id, 0, 0, 0, p.recvSeq)
 	c.stats.Breaks++
 	c.closeRings(p)
+	c.divert(p)
 	if isProtocol(err) {
 		c.peerDied(p, err)
 		return

@@ -42,7 +42,7 @@ type Stats struct {
 	UnexpectedBytes, UnexpectedPeak uint64
 	CreditUsed, CreditReturned      uint64 // eager bytes charged here, and given back here to their senders
 	Sends, Receives, Parked, Rings  int
-	Exposures                       int // windows that are registered for peers now
 	Collectives, Probes, Accesses   int
+	Reachable                       int // windows that are registered now
 	Peers                           int // other sidecars that were connected once
 }

@@ -110,7 +110,8 @@ func (c *Core) placeAccess(p *peer, h *wire.Header) error {
 		return nil
 	}
 	if h.Type == wire.Put {
-		c.target(p, h, placePut, 0, ref, w.session)
+		c.exposureOf(w, h.Dst).Placing()
+		c.target(p, h, placePut, w.exposed, ref, w.session)
 		return nil
 	}
 	typ := coll.Type(h.A >> 8)
@@ -127,7 +128,10 @@ func (c *Core) placeAccess(p *peer, h *wire.Header) error {
 	return nil
 }
 
-func (c *Core) putPlaced(_ *peer, in *inbound) { c.stats.OneSided.add(uint64(in.head.Length)) }
+func (c *Core) putPlaced(in *inbound) {
+	c.stats.OneSided.add(uint64(in.head.Length))
+	c.landed(in.id)
+}
 
 func (c *Core) accPlaced(_ *peer, in *inbound) {
 	// The window may have gone while the payload arrived.

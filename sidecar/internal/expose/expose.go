@@ -36,6 +36,7 @@ type Exposure struct {
 	keyed   bool
 	asked   bool
 	closing bool
+	placing int // frames whose payload is on its way into the window
 	holders []Holder
 }
 
@@ -74,11 +75,17 @@ func (x *Exposure) Leave(p link.Peer) bool {
 	return true
 }
 
-// Abandon forgets all holders: their operations end with the registration.
-func (x *Exposure) Abandon() { x.holders = nil }
+// Placing notes that a link reads the payload of a frame into the window.
+func (x *Exposure) Placing() { x.placing++ }
 
-// Over reports that the window has ended and nobody reaches for it any more.
-func (x *Exposure) Over() bool { return x.closing && len(x.holders) == 0 }
+// Placed notes the end of that.
+func (x *Exposure) Placed() { x.placing = max(x.placing-1, 0) } // 0: it was abandoned
+
+// Abandon forgets all holders: their operations end with the registration.
+func (x *Exposure) Abandon() { x.holders, x.placing = nil, 0 }
+
+// Over reports that the window has ended and nobody writes to it any more.
+func (x *Exposure) Over() bool { return x.closing && len(x.holders) == 0 && x.placing == 0 }
 
 // Holders is how many peers may reach for the window.
 func (x *Exposure) Holders() int { return len(x.holders) }

@@ -48,16 +48,16 @@ var _ engine.Stream = &cached{}
 // Attach implements engine.Stream.
 func (c *cached) Attach(peer link.Peer, fd int) error { return c.port.Attach(peer, fd) }
 
-// checkCaches compares what is registered with what the caches have and what rings and windows
-// need.
-func (w *world) checkCaches(pod, used int) error {
+// checkCaches compares what is registered with what the caches have, and what rings
+// and windows need.
+func (w *world) checkCaches(pod, rings, windows int) error {
 	kept := 0
 	if w.caching {
 		local, remote := w.caches[pod].Caches()
 		kept = local.Entries + remote.Entries
 	}
-	if n := len(w.net.ports[pod].keys); n != used+kept {
-		return fmt.Errorf("pod %d has left %d registrations, and %d rings and windows and %d in its cache", pod, n, used, kept)
+	if n := len(w.net.ports[pod].keys); n != rings+windows+kept {
+		return fmt.Errorf("pod %d has left %d registrations, and %d rings, %d windows and %d in its cache", pod, n, rings, windows, kept)
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func (w *world) checkRemains() error {
 		if l := e.Remains(); l.Sessions != 0 {
 			return fmt.Errorf("the failed job has left pod %d the memory of %d ranks", i, l.Sessions)
 		}
-		if err := w.checkCaches(i, s.Rings); err != nil {
+		if err := w.checkCaches(i, s.Rings, 0); err != nil {
 			return fmt.Errorf("after a failed job: %w", err)
 		}
 	}

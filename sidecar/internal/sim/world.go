@@ -394,10 +394,10 @@ func (w *world) settle() error {
 		if f := e.Failure(); f != nil {
 			return fmt.Errorf("pod %d failed: %w", i, f)
 		}
-		if s.Exposures != 0 && !w.fair { // there the window stays
-			return fmt.Errorf("pod %d has left %d windows that peers reach", i, s.Exposures)
+		if s.Reachable != 0 && !w.fair { // there the window stays
+			return fmt.Errorf("pod %d has left %d windows that peers reach", i, s.Reachable)
 		}
-		if err := w.checkCaches(i, s.Rings+s.Exposures); err != nil {
+		if err := w.checkCaches(i, s.Rings, s.Reachable); err != nil {
 			return err
 		}
 	}
