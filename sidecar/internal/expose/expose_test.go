@@ -206,3 +206,22 @@ func TestViolations(t *testing.T) {
 		t.Error("it ends twice:", err)
 	}
 }
+
+// TestPlacing: a window whose memory a frame is being read into is not over.
+func TestPlacing(t *testing.T) {
+	var x Exposure
+	x.Placing()
+	x.Placing()
+	x.Placed()
+	if x.Close(); x.Over() {
+		t.Error("over, and a frame is being read into it")
+	}
+	if x.Placed(); !x.Over() {
+		t.Error("not over, and nothing is under way")
+	}
+	x.Placed() // of one that was abandoned
+	x.Placing()
+	if x.Abandon(); !x.Over() {
+		t.Error("nobody waits in a failed job")
+	}
+}
