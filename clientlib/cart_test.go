@@ -51,7 +51,7 @@ func TestCartNeighbours(t *testing.T) {
 }
 
 func TestLayoutIsChecked(t *testing.T) {
-	for _, l := range []Layout{{0, 1, 1}, {1, 0, 1}, {2, 3, 2}, {3, 1, 5}, {-1, -1, -1}} {
+	for _, l := range []Layout{{0, 1, 1}, {1, 0, 1}, {2, 3, 2}, {3, 1, 5}, {-1, -1, -1}, {1<<62 + 1, 1, 4}, {2, 1, 1<<63 - 1}} {
 		if err := l.check(10); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%+v: %v", l, err)
 		}

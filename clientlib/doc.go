@@ -11,7 +11,8 @@
 //		st, err := outrigger.Recv(ctx, world, data, outrigger.AnySource, outrigger.AnyTag)
 //	}
 //
-// Any slice of numbers can be sent and received. One from Alloc travels without
+// Any slice of numbers can be sent and received; Layout and Indexed name some of its
+// elements, Struct is for slices of structs. One from Alloc travels without
 // a copy in the application; any other is staged through shared memory by this
 // library, and moves on only while the application is inside a call of it.
 // Everything that lies in Alloc memory, collectives included, moves on while

@@ -87,7 +87,7 @@ func run(ctx context.Context, n, steps int, picture string) error {
 		}
 		now, next = next, now
 	}
-	if err := mpi.Allreduce(ctx, grid.Comm, change, change, mpi.Max); err != nil {
+	if err := mpi.AllreduceInPlace(ctx, grid.Comm, change, mpi.Max); err != nil {
 		return err
 	}
 	mine, all := make([]float64, 0, rows*cols), make([]float64, n*n)

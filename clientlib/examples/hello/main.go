@@ -25,7 +25,7 @@ func run(ctx context.Context) error {
 	}
 	world := s.World()
 	sum := []int64{int64(world.Rank())}
-	if err := outrigger.Allreduce(ctx, world, sum, sum, outrigger.Sum); err != nil {
+	if err := outrigger.AllreduceInPlace(ctx, world, sum, outrigger.Sum); err != nil {
 		return err
 	}
 	fmt.Printf("hello from rank %d of %d in pod %d; the ranks add up to %d\n", world.Rank(), world.Size(), s.Pod(), sum[0])
