@@ -116,7 +116,7 @@ func (c *Core) stepAccess(p *peer, o *origin, id uint64) bool {
 			return false
 		}
 	case shm.OpFlush, shm.OpUnlock:
-		if use := c.usesOf(p, o.rank); use != nil && use.remote > 0 {
+		if use := c.usesOf(p, o.rank); use != nil && use.remote+use.gets > 0 {
 			return false // reachEnded goes on
 		}
 		fallthrough
@@ -193,7 +193,8 @@ func (c *Core) emitGet(p *peer, o *origin, id uint64) bool {
 	return true
 }
 
-// getEnded makes room for another get.
+// getEnded makes room for another get, and lets a flush go that has waited for this
+// one: it would be answered before all is read, and its window could be freed then.
 func (c *Core) getEnded(p *peer, rank uint32) {
 	p.gets--
 	c.useOf(p, rank).gets--

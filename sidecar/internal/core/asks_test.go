@@ -127,3 +127,32 @@ func TestCancelsAreWithinThePeersBounds(t *testing.T) {
 		t.Errorf("%d of %d sends have ended, %d cancels are said to be open", x.done, ranks*each, p.retracts)
 	}
 }
+
+// TestFlushWaitsForGets: a flush means the gets before it, too. Its answer would
+// overtake their data, which the target reads a fragment at a time, and after it the
+// target may free the window (seed 500965 of the simulator).
+func TestFlushWaitsForGets(t *testing.T) {
+	x := newCrowd(t)
+	get := shm.Descriptor{Op: shm.OpGet, Req: 1, Peer: 2, Context: 9, Class: shm.ClassArena}
+	get.SetBody(0, 4096, 0, 0)
+	x.submit(0, get)
+	x.submit(0, shm.Descriptor{Op: shm.OpFlush, Req: 2, Peer: 2, Context: 9})
+	sent := func(kind wire.Type) *wire.Header {
+		for x.core.Flush(3, x) {
+		}
+		for i := range x.frames {
+			if h := &x.frames[i].Head; h.Type == kind {
+				return h
+			}
+		}
+		return nil
+	}
+	asked := sent(wire.Get)
+	if asked == nil || sent(wire.Flush) != nil {
+		t.Fatal("a flush is sent before the get has ended")
+	}
+	x.deliver(wire.Header{Type: wire.Got, Dst: 0, Src: 2, A: asked.A, Length: 4096, Ack: asked.Seq}, make([]byte, 4096))
+	if x.done != 1 || sent(wire.Flush) == nil {
+		t.Errorf("%d of the gets have ended, and no flush is sent", x.done)
+	}
+}
