@@ -118,7 +118,7 @@ func TestGang(t *testing.T) {
 				exits(t, p, 3, "")
 			}
 			becomes(t, j, v1alpha1.ConditionRestarting) // or nobody has seen how they ended
-			eventually(t, func() error { // nothing else deletes pods here
+			eventually(t, func() error {                // nothing else deletes pods here
 				return api.DeleteAllOf(t.Context(), new(corev1.Pod), client.InNamespace(ns), client.GracePeriodSeconds(0))
 			})
 			group(1)
