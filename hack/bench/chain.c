@@ -39,8 +39,9 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "bench.h"
 
 enum { PAYLOAD = 64, WARMUP = 1000, REPS_MAX = 101, ITERS_MAX = 1000000, LIMIT_SECONDS = 120 };
 
@@ -55,17 +56,6 @@ struct flag {
 struct wall {
 	struct flag to_sidecar, to_app;
 };
-
-static void die(const char *what) {
-	fprintf(stderr, "chain: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
-
-static double now_us(void) {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
-}
 
 // The release store orders the payload before the word; the acquire load in
 // arrived() is its other half.
@@ -140,11 +130,6 @@ static void echo(struct wall *w, uint64_t total) {
 		await(&w->to_app, seq, payload);
 		publish(&w->to_sidecar, seq, payload);
 	}
-}
-
-static int ascending(const void *a, const void *b) {
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
 }
 
 static void round_trips(struct wall *w, uint64_t *seq, long n) {

@@ -16,7 +16,6 @@
 // Usage: line [repetitions]     default 7
 // Exit status: 0; 1 when something failed, or when there is only one processor.
 #define _GNU_SOURCE
-#include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -26,8 +25,9 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "bench.h"
 
 enum { WARM_UP = 100000, TRIPS = 300000, REPS_MAX = 101, LIMIT_SECONDS = 60 };
 
@@ -35,17 +35,6 @@ struct line {
 	_Alignas(64) atomic_uint sequence;
 	char payload[60];
 };
-
-static void die(const char *what) {
-	fprintf(stderr, "line: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
-
-static double now_us(void) {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
-}
 
 // pin puts this process on the n-th processor that it may use.
 static void pin(int n) {
@@ -83,11 +72,6 @@ static void trips(struct line *there, struct line *back, unsigned from, unsigned
 		publish(there, i, payload);
 		await(back, i, payload);
 	}
-}
-
-static int ascending(const void *a, const void *b) {
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
 }
 
 int main(int argc, char **argv) {

@@ -56,12 +56,14 @@
 //    "overlap":0.123,"transfer_us":..,"compute_us":..,"total_us":..}
 //
 // Usage: mpirun -n 2 mpibench PEER      PEER is the name printed as "peer"
+#define _GNU_SOURCE
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "bench.h"
 
 enum {
 	REPS = 5,
@@ -78,17 +80,6 @@ enum {
 static int rank;
 static const char *peer;
 static char *out, *in;
-
-static double now_us(void) {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
-}
-
-static int ascending(const void *a, const void *b) {
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
 
 static double median(double *v, int n) {
 	qsort(v, n, sizeof *v, ascending);

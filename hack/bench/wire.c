@@ -33,8 +33,9 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "bench.h"
 
 enum { HEADER = 64, REPS_MAX = 101, LIMIT_SECONDS = 120 };
 
@@ -44,17 +45,6 @@ static const struct {
 } sizes[] = {{64 << 10, 2000}, {1 << 20, 300}, {4 << 20, 80}};
 
 enum { SIZES = sizeof sizes / sizeof sizes[0], LARGEST = 4 << 20 };
-
-static void die(const char *what) {
-	fprintf(stderr, "wire: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
-
-static double now_us(void) {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
-}
 
 // advance leaves out the first n bytes of v.
 static void advance(struct iovec *v, size_t n) {
@@ -89,11 +79,6 @@ static void trips(int fd, int begins, char *header, char *out, char *in, size_t 
 		if (!begins)
 			move_all(fd, writev, header, out, bytes);
 	}
-}
-
-static int ascending(const void *a, const void *b) {
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
 }
 
 static void side(int fd, int begins, int reps) {

@@ -104,8 +104,9 @@ func (c *Core) feedAccess(p *peer, rank uint32) bool {
 	return false
 }
 
-// stepAccess emits the next frame of an operation; false: it has more, or has
-// to wait.
+// stepAccess takes the next step of an operation: the link's own write or read
+// where the window can be reached so, a frame where not. false: it has more, or
+// has to wait.
 func (c *Core) stepAccess(p *peer, o *origin, id uint64) bool {
 	switch o.op {
 	case shm.OpPut, shm.OpGet:
@@ -117,7 +118,7 @@ func (c *Core) stepAccess(p *peer, o *origin, id uint64) bool {
 		}
 	case shm.OpFlush, shm.OpUnlock:
 		if use := c.usesOf(p, o.rank); use != nil && use.remote+use.gets > 0 {
-			return false // reachEnded goes on
+			return false // reachEnded and getEnded go on
 		}
 		fallthrough
 	case shm.OpFetch, shm.OpCas:
@@ -128,8 +129,7 @@ func (c *Core) stepAccess(p *peer, o *origin, id uint64) bool {
 	return c.sayAccess(p, o, id)
 }
 
-// sayAccess emits the next frame of an operation; false: it has more, or has to
-// wait.
+// sayAccess emits the next frame of an operation; false as in stepAccess.
 func (c *Core) sayAccess(p *peer, o *origin, id uint64) bool {
 	switch o.op {
 	case shm.OpPut:

@@ -256,7 +256,7 @@ func (c *Core) placed(p *peer) error {
 	case placePut:
 		c.putPlaced(&in)
 	case placeAcc:
-		c.accPlaced(p, &in)
+		c.accPlaced(&in)
 	}
 	if in.hold {
 		c.unhold(in.session)

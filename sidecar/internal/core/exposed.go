@@ -11,8 +11,8 @@ import (
 
 // Windows of this sidecar's ranks that peers reach remotely (P§5.6).
 
-// exposed is the memory of a window that somebody has asked for. It outlives the
-// window until nobody reaches for it any more.
+// exposed is the memory of a window that peers write to, by frames or remotely. It
+// outlives the window until nobody reaches for it any more.
 type exposed struct {
 	expose.Exposure
 	session SessionID // whose memory is held

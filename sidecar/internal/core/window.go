@@ -23,7 +23,7 @@ type window struct {
 	closed    bool // gone: nobody gets its lock any more
 	place     int  // in Core.windows
 	tokens    epoch.Tokens
-	exposed   uint64 // 0: no peer has asked for it
+	exposed   uint64 // its record in Core.exposures; 0: no peer has reached for it or written to it
 }
 
 // Bounds of what applications and peers may have open.
@@ -133,7 +133,7 @@ func (c *Core) putPlaced(in *inbound) {
 	c.landed(in.id)
 }
 
-func (c *Core) accPlaced(_ *peer, in *inbound) {
+func (c *Core) accPlaced(in *inbound) {
 	// The window may have gone while the payload arrived.
 	if ref, w := c.exposedPart(&in.head, uint64(in.head.Length)); w != nil {
 		if coll.Apply(coll.Op(uint8(in.head.A)), coll.Type(in.head.A>>8), c.ports.Bytes(ref), c.ports.Bytes(in.dst)) != nil {
