@@ -122,17 +122,25 @@ func (j *job) waitTotals(what string, enough func(totals) bool) {
 // TestConnectionBroken breaks the connection between two sidecars twenty times
 // under eager and rendezvous traffic: the job goes on with right results.
 func TestConnectionBroken(t *testing.T) {
+	t.Parallel()
 	for _, size := range []string{"8", "4096", "60000", "300000"} {
 		for _, memory := range []string{"-private=false", "-private=true"} {
-			t.Run(size+memory, func(t *testing.T) { breakOften(t, nil, size, memory) })
+			t.Run(size+memory, func(t *testing.T) {
+				t.Parallel() // most of it is waiting
+				breakOften(t, nil, size, memory)
+			})
 		}
 	}
 }
 
 // TestEncryptedConnectionBroken: the same with data inside TLS.
 func TestEncryptedConnectionBroken(t *testing.T) {
+	t.Parallel()
 	for _, size := range []string{"8", "60000", "300000"} {
-		t.Run(size, func(t *testing.T) { breakOften(t, []string{"--encrypt"}, size, "-private=false") })
+		t.Run(size, func(t *testing.T) {
+			t.Parallel()
+			breakOften(t, []string{"--encrypt"}, size, "-private=false")
+		})
 	}
 }
 

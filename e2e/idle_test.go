@@ -16,6 +16,7 @@ import (
 // sidecars have found each other to the end, keep nobody from connecting, nor from
 // connecting again.
 func TestIdleStrangers(t *testing.T) {
+	t.Parallel()
 	j := start(t, 4, 2, ring("-rounds", "6000", "-bytes", "20000", "-pause", "1ms")...)
 	path := filepath.Join(j.dir, "bootstrap.json")
 	for {

@@ -47,6 +47,7 @@ func playLeaving(t *testing.T, scene string, pods int) {
 // TestLeaving: whoever leaves, and whatever is moving, nothing is lost that was
 // sent, and who waits is told.
 func TestLeaving(t *testing.T) {
+	t.Parallel()
 	for scene := range leavings {
 		for _, pods := range []int{1, 2} {
 			t.Run(fmt.Sprintf("%s in %d pods", scene, pods), func(t *testing.T) {

@@ -107,6 +107,7 @@ func mistake(name string) int {
 // --timeout does; TestWhy has more of them, and TestRanksDisagree of collectives.
 // A sidecar that is stopped is TestSidecarStoppedForGood.
 func TestMistakes(t *testing.T) {
+	t.Parallel()
 	plain := filepath.Join(t.TempDir(), "plain.txt")
 	if err := os.WriteFile(plain, []byte("text\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -150,6 +151,7 @@ func TestMistakes(t *testing.T) {
 		"missing file":     {[]string{"run", "-f", "no-such.yaml"}, 1, []string{"no-such.yaml: no such file or directory"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			p := spawn(t, nil, "outrigger", c.args...)
 			p.wait(c.code)
 			out := p.out.String()

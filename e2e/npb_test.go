@@ -16,6 +16,9 @@ func TestNPB(t *testing.T) {
 					if pods > ranks {
 						continue
 					}
+					if kernel == "ep" && class == "W" && (ranks != 4 || pods != 2) {
+						continue // all of it is computing
+					}
 					t.Run(fmt.Sprintf("%s/%s/ranks=%d/pods=%d", class, kernel, ranks, pods), func(t *testing.T) {
 						code, out := start(t, ranks, pods, filepath.Join(bin, "npb"), "-class", class, kernel).wait()
 						if code != 0 || !strings.Contains(out, "VERIFICATION SUCCESSFUL") {

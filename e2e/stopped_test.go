@@ -30,6 +30,7 @@ func (j *job) sidecarPID(pod int) int {
 // TestSidecarStoppedForGood: it is the sidecar that is named, whenever it is
 // stopped, and whether anybody needs it or not.
 func TestSidecarStoppedForGood(t *testing.T) {
+	t.Parallel()
 	for what, c := range map[string]struct {
 		ranks, pods int
 		after       time.Duration
@@ -42,6 +43,7 @@ func TestSidecarStoppedForGood(t *testing.T) {
 		"alone, in steady state": {2, 1, 700 * time.Millisecond},
 	} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			j := start(t, c.ranks, c.pods, ring("-rounds", "100000000", "-bytes", "4096")...)
 			pid := j.sidecarPID(c.pods - 1)
 			time.Sleep(c.after) // some moment of the start

@@ -22,6 +22,7 @@ import (
 // TestStrangers: while a job runs, everybody who can reach its sockets tries;
 // the job ends with right results.
 func TestStrangers(t *testing.T) {
+	t.Parallel()
 	j := start(t, 4, 2, ring("-rounds", "6000", "-pause", "1ms", "-bytes", "20000")...)
 	j.waitFor(`rank 3 is process (\d+)`)
 	doc, err := bootstrap.Load(filepath.Join(j.dir, "bootstrap.json"))

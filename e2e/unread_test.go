@@ -27,6 +27,7 @@ const (
 // a pager that stands still. However the job ends, it ends, with its exit code, and
 // with its verdict if that can be read.
 func TestNobodyReads(t *testing.T) {
+	t.Parallel()
 	for what, c := range map[string]struct {
 		script  string
 		flags   []string
@@ -41,6 +42,7 @@ func TestNobodyReads(t *testing.T) {
 	} {
 		for _, errToo := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, stderr %v", what, errToo), func(t *testing.T) {
+				t.Parallel()
 				j := unread(t, errToo, c.flags, c.script)
 				if c.signal != 0 {
 					j.started()

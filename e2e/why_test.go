@@ -46,6 +46,7 @@ func hanging(name string) int {
 }
 
 func TestWhy(t *testing.T) {
+	t.Parallel()
 	for name, h := range hangs {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -78,6 +79,7 @@ var disagreements = map[string]struct {
 }
 
 func TestRanksDisagree(t *testing.T) {
+	t.Parallel()
 	for name, d := range disagreements {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
