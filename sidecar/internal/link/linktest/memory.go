@@ -1,6 +1,7 @@
 package linktest
 
 import (
+	"encoding/binary"
 	"math/rand/v2"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -30,11 +31,9 @@ func (m *Memory) add(n int) link.Ref {
 // fill makes a region of n bytes that no other region is likely to equal.
 func (m *Memory) fill(n int, seed uint64) link.Ref {
 	ref := m.add(n)
-	rng := rand.New(rand.NewPCG(seed, uint64(n)))
-	b := m.Bytes(ref)
-	for i := range b {
-		b[i] = byte(rng.Uint32())
-	}
+	var key [32]byte
+	binary.LittleEndian.PutUint64(key[:], seed)
+	_, _ = rand.NewChaCha8(key).Read(m.Bytes(ref)) // always all of it
 	return ref
 }
 
