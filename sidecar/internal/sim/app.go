@@ -35,6 +35,7 @@ type app struct {
 	failed   bool
 	dead     bool             // its process was killed, has attacked, or has left early
 	deserts  float64          // when it leaves, in good order and in the middle; 0: never
+	sent     map[sending]bool // of one that does: whose send has ended
 	rude     int              // where its rude window is
 	freed    bool             // and that it is not any more
 	bulk     int              // of a fair job: where the busy rank's memory is
@@ -188,6 +189,7 @@ func (a *app) step() error {
 		}
 		if o.flags&shm.FlagSilent != 0 {
 			o.ended = true
+			a.noteSent(o)
 			a.silent++
 			continue
 		}
@@ -280,6 +282,7 @@ func (a *app) end(o *operation, d *shm.Descriptor) error {
 	}
 	o.ended, o.overAt = true, a.w.net.now
 	a.open--
+	a.noteSent(o)
 	if d.Status == shm.StatusPeerLeft {
 		return a.checkDeserted(o, d)
 	}

@@ -60,10 +60,26 @@ func (a *app) checkDeserted(o *operation, d *shm.Descriptor) error {
 	if o.send {
 		return nil
 	}
-	for _, s := range other.ops {
-		if s.send && s.peer == a.rank && s.tag == o.tag && s.seq == o.seq && s.ended {
-			return fmt.Errorf("the message of request %d from rank %d tag %d is lost: its send had ended before the rank left", d.Req, o.peer, o.tag)
-		}
+	if other.sent[sending{a.rank, o.tag, o.seq}] {
+		return fmt.Errorf("the message of request %d from rank %d tag %d is lost: its send had ended before the rank left", d.Req, o.peer, o.tag)
 	}
 	return nil
+}
+
+// sending names a message of a rank.
+type sending struct {
+	to  uint32
+	tag uint64
+	seq int
+}
+
+// noteSent remembers the sends of a deserter that have ended.
+func (a *app) noteSent(o *operation) {
+	if a.deserts == 0 || !o.send {
+		return
+	}
+	if a.sent == nil {
+		a.sent = map[sending]bool{}
+	}
+	a.sent[sending{o.peer, o.tag, o.seq}] = true
 }

@@ -34,8 +34,12 @@ func (a *app) scribble(o *operation) {
 }
 
 func fillByte(b []byte, v byte) {
-	for i := range b {
-		b[i] = v
+	if len(b) == 0 {
+		return
+	}
+	b[0] = v
+	for n := 1; n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
 	}
 }
 
