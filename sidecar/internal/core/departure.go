@@ -152,7 +152,7 @@ func (c *Core) startSweep() {
 }
 
 // sweepsLocks is the last part of a sweep; those before it are tables.
-const sweepsLocks = 4
+const sweepsLocks = 5
 
 // sweep ends what waits for somebody who has left: up to budget requests are
 // looked at. It returns what is left of the budget.
@@ -170,6 +170,9 @@ func (c *Core) sweep(budget int) int {
 			more = c.origins.span(x.at, n, c.sweepOrigin)
 		case 3:
 			more = c.probes.span(x.at, n, c.sweepProbe)
+		case 4:
+			n = min(n, windowsASweep)
+			more = c.exposures.span(x.at, n, func(id uint64, e *exposed) { budget -= c.sweepExposure(id, e) })
 		case sweepsLocks:
 			if budget = c.sweepLocks(budget); x.locks.len() > 0 {
 				return 0
@@ -184,7 +187,7 @@ func (c *Core) sweep(budget int) int {
 		}
 		x.table, x.at = x.table+1, 0
 	}
-	return budget
+	return max(budget, 0)
 }
 
 func (c *Core) sweepRecv(id uint64, r *recv) {

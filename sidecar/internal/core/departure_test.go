@@ -202,10 +202,9 @@ func TestRetract(t *testing.T) {
 	}
 }
 
-// TestWindowsEndInSteps: a rank leaves whose windows are reached from hundreds of pods.
-// Each is told of each window, some of them in one step.
-func TestWindowsEndInSteps(t *testing.T) {
-	const holders, windows = 300, 20
+// asked is a core whose rank exposes windows that other pods have asked for.
+func asked(t *testing.T, holders, windows int) *Core {
+	t.Helper()
 	podOf := make([]int32, 1+holders)
 	for i := range podOf {
 		podOf[i] = int32(i)
@@ -215,21 +214,29 @@ func TestWindowsEndInSteps(t *testing.T) {
 	if err == nil {
 		err = c.Attach(1, 0, 0, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20})
 	}
-	for w := uint32(1); w <= windows && err == nil; w++ {
+	for w := uint32(1); w <= uint32(windows) && err == nil; w++ {
 		d := shm.Descriptor{Op: shm.OpWin, Class: shm.ClassArena, Req: w, Context: w}
 		d.SetBody(0, 4096, 0, 0)
 		err = c.Submit(1, 0, &d)
 	}
-	for p := link.Peer(1); p <= holders && err == nil; p++ {
+	for p := link.Peer(1); int(p) <= holders && err == nil; p++ {
 		c.LinkUp(1, p, link.Caps{Name: "test", Register: true, Write: true})
 		err = c.Deliver(1, p, &wire.Header{Type: wire.Ack, Credit: c.peers[p].granted}, nil)
-		for w := uint32(1); w <= windows && err == nil; w++ {
+		for w := uint32(1); w <= uint32(windows) && err == nil; w++ {
 			err = c.Deliver(1, p, &wire.Header{Type: wire.Expose, Seq: uint64(w), Context: w, Src: uint32(p), A: uint64(w)}, nil)
 		}
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// TestWindowsEndInSteps: a rank leaves whose windows are reached from hundreds of pods.
+// Each is told of each window, some of them in one step.
+func TestWindowsEndInSteps(t *testing.T) {
+	const holders, windows = 300, 20
+	c := asked(t, holders, windows)
 	emitted := func() (n int) {
 		for i := range c.peers {
 			n += int(c.peers[i].out.last)
@@ -245,5 +252,26 @@ func TestWindowsEndInSteps(t *testing.T) {
 	}
 	if n := emitted() - before; n < holders*windows {
 		t.Errorf("%d frames, want one of each of %d windows to %d pods", n, windows, holders)
+	}
+}
+
+// TestHoldersLeaveInSteps: a pod is lost that thousands of windows are reached from.
+// It is forgotten, a bounded number of holders in one step.
+func TestHoldersLeaveInSteps(t *testing.T) {
+	for _, x := range []struct{ holders, windows int }{{2, 3000}, {200, 150}} {
+		c := asked(t, x.holders, x.windows)
+		known := func() (n int) {
+			c.exposures.each(func(_ uint64, x *exposed) { n += x.Holders() })
+			return n
+		}
+		c.LinkDown(2, 1, link.ErrProtocol)
+		for before := known(); c.Advance(3) > 0; before = known() {
+			if n := before - known(); n > advanceItems {
+				t.Errorf("%d pods, %d windows: %d were forgotten in one step, want at most %d", x.holders, x.windows, n, advanceItems)
+			}
+		}
+		if n, want := known(), (x.holders-1)*x.windows; n != want {
+			t.Errorf("%d pods, %d windows: %d holders are left, want %d", x.holders, x.windows, n, want)
+		}
 	}
 }

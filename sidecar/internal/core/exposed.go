@@ -166,22 +166,24 @@ func (c *Core) endExposure(id uint64, x *exposed) {
 	c.unhold(s)
 }
 
-// leaveExposures notes that a peer is gone, with its operations.
-func (c *Core) leaveExposures(p *peer) {
-	c.exposures.each(func(id uint64, x *exposed) {
-		if x.Leave(p.id) {
-			c.endExposure(id, x)
-		}
-	})
-}
+// A sweep looks at the holders of windows as well: so many cost one of its budget, and
+// it looks at so many windows before it counts.
+const (
+	holdersASweep = 16
+	windowsASweep = 16
+)
 
-// endExposures ends those of windows that have ended: in a failed job nobody is
-// waited for.
-func (c *Core) endExposures() {
-	c.exposures.each(func(id uint64, x *exposed) {
-		if x.Closing() {
-			x.Abandon()
-			c.endExposure(id, x)
-		}
+// sweepExposure notes which peers are gone, with their operations, and returns what
+// that cost. In a failed job nobody is waited for.
+func (c *Core) sweepExposure(id uint64, x *exposed) int {
+	cost := x.Holders() / holdersASweep
+	x.Forget(func(h expose.Holder) bool {
+		s := c.peers[h.Peer].state
+		return s == peerDead || s == peerDenied || s == peerIdle // it was connected when it asked
 	})
+	if c.fail != nil && x.Closing() {
+		x.Abandon()
+	}
+	c.endExposure(id, x)
+	return cost
 }

@@ -41,7 +41,7 @@ func (c *Core) failJob(f *Failure) {
 	c.fail = f
 	c.ports.Note(NoteFailed, c.cfg.Self, f.Rank, 0, uint64(f.Code), 0)
 	c.spread(f)
-	c.endExposures()
+	c.startSweep() // windows that have ended wait for nobody
 	for _, e := range c.hosted {
 		if s := e.session; s != nil {
 			c.tellFailure(s)
@@ -166,7 +166,6 @@ func (c *Core) dropOutbox(p *peer) {
 	c.dropGots(p)
 	c.dropAccesses(p, c.lost(p))
 	c.dropViews(p)
-	c.leaveExposures(p)
 }
 
 // dropInbound gives up the frame whose payload a dead peer was sending.

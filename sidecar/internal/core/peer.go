@@ -210,13 +210,10 @@ func (c *Core) LinkDown(now int64, id link.Peer, err error) {
 	}
 	if p.parted() && c.orphans == 0 {
 		p.state, p.downAt = peerIdle, 0
-		c.leaveExposures(p)
 		if c.fail != nil {
 			c.dropInbound(p) // the rest of it comes no more
 		}
-		if p.bye || c.fail != nil {
-			c.startSweep() // does it owe anything?
-		}
+		c.startSweep() // does it owe anything?
 		return
 	}
 	if p.told { // and has closed: it wants nothing more of this sidecar

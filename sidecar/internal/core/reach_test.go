@@ -204,6 +204,8 @@ func TestFreedWithTheDead(t *testing.T) {
 		if !strings.HasPrefix(name, "it has left") {
 			d.cores[1].Detach(d.now, 0, errors.New("over"))
 		}
+		for d.cores[1].Advance(d.now) > 0 {
+		}
 		if len(d.keys) != 0 {
 			t.Errorf("%s: %d registrations are left", name, len(d.keys))
 		}

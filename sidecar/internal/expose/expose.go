@@ -75,6 +75,9 @@ func (x *Exposure) Leave(p link.Peer) bool {
 	return true
 }
 
+// Forget notes the same for all holders that are gone.
+func (x *Exposure) Forget(gone func(Holder) bool) { x.holders = slices.DeleteFunc(x.holders, gone) }
+
 // Placing notes that a link reads the payload of a frame into the window.
 func (x *Exposure) Placing() { x.placing++ }
 
