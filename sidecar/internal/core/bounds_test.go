@@ -197,3 +197,41 @@ func TestDescriptorsThatCannotBeMeant(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusalsAreNoAnswers: a rank leaves to which its peer's ranks have announced all
+// that they may. That they are told so is not what a peer asks for on and on.
+func TestRefusalsAreNoAnswers(t *testing.T) {
+	const ranks = 3
+	ports := &lone{regions: map[link.Region][]byte{}}
+	c, err := New(Config{PodOf: []int32{0, 1, 1, 1}, Pods: 2}, ports)
+	if err == nil {
+		err = c.Attach(1, 0, 0, link.Ref{Region: RegionFirst, Len: 4096}, link.Ref{Region: RegionFirst + 1, Len: 4096})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.LinkUp(1, 1, link.Caps{Name: "test"})
+	if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, Credit: c.peers[1].granted}, nil); err != nil {
+		t.Fatal(err)
+	}
+	n := uint64(0)
+	announce := func() error {
+		n++
+		h := wire.Header{Type: wire.RTS, Seq: n, Src: 1 + uint32(n%ranks), Context: 5, A: 1 << 30, B: n, Length: wire.RTSBytes}
+		return c.Deliver(1, 1, &h, make([]byte, wire.RTSBytes))
+	}
+	for n <= answerLimit {
+		if err := announce(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Detach(2, 0, nil)
+	for c.Advance(2) > 0 {
+	}
+	if told := c.peers[1].out.last; told <= answerLimit {
+		t.Fatalf("%d frames tell of the end of %d messages", told, n)
+	}
+	if err := announce(); err != nil {
+		t.Errorf("the peer's next frame: %v", err)
+	}
+}

@@ -192,7 +192,12 @@ func (c *Core) endEndpoint(e *endpoint, budget int) int {
 // refuseParked ends a message that nobody will receive: its sender is told, its
 // memory and credit go back.
 func (c *Core) refuseParked(id uint64, m *message, status shm.Status) {
-	c.refuse(m, status)
+	if t, waits := c.refusalOf(m); waits {
+		// No answer: the peer has not asked for it, a rank has left, and all of its
+		// messages end at once.
+		f, _ := c.emit(&c.peers[m.peer], t)
+		f.Head.A, f.Head.B = m.head.B, uint64(status)
+	}
 	c.unclaim(m)
 	if m.arriving {
 		m.dropped = true // freed when it is here

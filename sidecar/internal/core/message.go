@@ -135,17 +135,25 @@ func (c *Core) unpark(id uint64, m *message) {
 	c.parked.release(id)
 }
 
-// refuse tells the sender of a message that nobody will receive it.
+// refuse tells the sender of a message that comes just now that nobody will receive
+// it.
 func (c *Core) refuse(m *message, status shm.Status) {
-	p := &c.peers[m.peer]
-	switch {
-	case p.state == peerDead:
-	case !m.eager:
-		f := c.answer(p, wire.Fin)
+	if t, waits := c.refusalOf(m); waits {
+		f := c.answer(&c.peers[m.peer], t)
 		f.Head.A, f.Head.B = m.head.B, uint64(status)
-	default:
-		c.tellMatched(p, &m.head, status)
 	}
+}
+
+// refusalOf is the frame that tells a message's sender; false: it does not wait for
+// any.
+func (c *Core) refusalOf(m *message) (t wire.Type, waits bool) {
+	switch {
+	case c.peers[m.peer].state == peerDead:
+		return 0, false
+	case !m.eager:
+		return wire.Fin, true
+	}
+	return wire.Matched, m.head.Flags&wire.FlagSync != 0 && m.head.Type == wire.Eager
 }
 
 // tellMatched answers a synchronous eager message (P§5.1).
