@@ -8,7 +8,7 @@ PROGRAMS := ./sidecar/cmd/... ./devplugin/cmd/... ./clientlib/examples/...
 
 # Length of one fuzz target in `make fuzz` and `make test`.
 FUZZTIME ?= 3s
-# Ranks of one `make kills`.
+# Ranks, and sidecars, of one `make kills`.
 KILLS ?= 200
 # Seeds of one `make sim`, and the test flags that carry them.
 SEEDS ?= 10000
@@ -83,9 +83,9 @@ fuzz: ## fuzz every target for FUZZTIME (3s) each
 	FUZZTIME=$(FUZZTIME) hack/fuzz
 
 .PHONY: kills
-kills: ## kill KILLS (200) ranks, on a quiet and on a busy machine: each must be named
-	go test ./e2e -count=1 -timeout 2h -v -run RankKilledOften -kills=$(KILLS)
-	go test ./e2e -count=1 -timeout 2h -v -run RankKilledOften -kills=$(KILLS) -kills.busy=4
+kills: ## kill KILLS (200) ranks and sidecars, on a quiet and on a busy machine: each must be named
+	go test ./e2e -count=1 -timeout 2h -v -run KilledOften -kills=$(KILLS)
+	go test ./e2e -count=1 -timeout 2h -v -run KilledOften -kills=$(KILLS) -kills.busy=4
 
 .PHONY: sim
 sim: ## run SEEDS (10000) seeds of the simulator

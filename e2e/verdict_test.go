@@ -115,20 +115,15 @@ func TestOneTruth(t *testing.T) {
 }
 
 var (
-	kills = flag.Int("kills", 6, "how many ranks TestRankKilledOften kills")
-	busy  = flag.Int("kills.busy", 0, "how many busy loops run beside it")
+	kills = flag.Int("kills", 6, "how many ranks, or sidecars, the Killed tests kill")
+	busy  = flag.Int("kills.busy", 0, "how many busy loops run beside them")
 )
 
 // TestRankKilledOften: whenever a rank is killed it is named, and how it ended,
 // though its siblings end badly as soon as their launcher tells them to.
 func TestRankKilledOften(t *testing.T) {
-	for range *busy {
-		loop := exec.CommandContext(t.Context(), "/bin/sh", "-c", "while :; do :; done")
-		if err := loop.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _, _ = loop.Process.Kill(), loop.Wait() }) // it ends by that
-	}
+	t.Parallel()
+	startLoops(t)
 	wrong := 0
 	for n := range *kills {
 		j := start(t, 4, 2, testBinary(t), endCommand, "obey")
@@ -149,4 +144,40 @@ func TestRankKilledOften(t *testing.T) {
 		}
 	}
 	t.Logf("%d ranks killed, %d verdicts wrong", *kills, wrong)
+}
+
+// TestSidecarKilledOften: the same for sidecars, from the moment at which they are
+// started: while ranks attach, while nobody has connected yet, and later.
+func TestSidecarKilledOften(t *testing.T) {
+	t.Parallel()
+	startLoops(t)
+	wrong := 0
+	for n := range *kills {
+		j := start(t, 4, 2, testBinary(t), endCommand, "obey")
+		pod := rand.IntN(2) //nolint:gosec // any pod
+		pid := j.sidecarPID(pod)
+		after := rand.N(100 * time.Millisecond) //nolint:gosec // any moment
+		time.Sleep(after)
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		code, out := j.wait()
+		want := fmt.Sprintf("job failed: the sidecar of pod %d (ranks %d-%d) ended: killed by SIGKILL\n", pod, 2*pod, 2*pod+1)
+		if code != 1 || !strings.Contains(out, want) {
+			wrong++
+			t.Errorf("kill %d, after %v: exit code %d, want %q\n%s", n, after, code, want, out)
+		}
+	}
+	t.Logf("%d sidecars killed, %d verdicts wrong", *kills, wrong)
+}
+
+func startLoops(t *testing.T) {
+	t.Helper()
+	for range *busy {
+		loop := exec.CommandContext(t.Context(), "/bin/sh", "-c", "while :; do :; done")
+		if err := loop.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = loop.Process.Kill(), loop.Wait() }) // it ends by that
+	}
 }
