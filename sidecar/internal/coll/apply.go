@@ -36,6 +36,17 @@ func Apply(op Op, typ Type, dst, src []byte) error {
 	return nil
 }
 
+// Cost is about how many bytes can be copied in the time that Apply takes for one:
+// sums and bitwise operations are done several elements at once, the others compare
+// or multiply element by element (BenchmarkApply).
+func Cost(op Op) int64 {
+	switch op {
+	case Sum, BAnd, BOr, BXor, Replace, NoOp:
+		return 1
+	}
+	return 4
+}
+
 // ApplyReversed sets dst to dst op src: the form of a Fold that is Reversed.
 // All operations of this package give the same result either way, to the bit;
 // the two names are there so that a caller who has operations of his own

@@ -9,7 +9,7 @@ package core
 // measured on (docs/BENCHMARKS.md, fairness).
 const (
 	advanceItems = 1024      // requests, messages or waiters ended
-	advanceBytes = 128 << 10 // bytes copied; a byte that is folded counts as foldCost
+	advanceBytes = 128 << 10 // bytes copied; one that is folded counts as coll.Cost
 )
 
 // Pending reports that there is something to do at once: whoever sleeps must not.
