@@ -28,6 +28,7 @@ var hangs = map[string]hang{
 	}},
 	"head to head": {headToHead, 2, []string{"ranks 0 and 1 wait for each other", "send to 1 tag 3, 8 MiB, no receive", "send to 0 tag 3, 8 MiB, no receive"}},
 	"ring":         {ringOfReceives, 3, []string{"ranks 0 to 2 wait for each other in a ring"}},
+	"long wait":    {longWait, 3, []string{"ranks 0 to 2 wait for no message: the program computes"}},
 	"missing rank": {missingRank, 3, []string{"barrier in round", "rank 2 waits for no message: the program computes"}},
 }
 

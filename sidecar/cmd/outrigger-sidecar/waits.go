@@ -4,19 +4,19 @@ import (
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/why"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/why"
 )
 
 // waits tells what the ranks of this pod wait for.
 func (d *daemon) waits() (ranks []why.Rank, err error) {
-	err = d.engine.Waits(func(now int64, w core.Waits) { ranks = append(ranks, rankOf(now, &w)) })
+	err = d.engine.Waits(func(now, quiet int64, w core.Waits) { ranks = append(ranks, rankOf(now, quiet, &w)) })
 	return ranks, err
 }
 
-func rankOf(now int64, w *core.Waits) why.Rank {
-	r := why.Rank{Rank: int(w.Rank), More: w.More, Count: w.Parked}
+func rankOf(now, quiet int64, w *core.Waits) why.Rank {
+	r := why.Rank{Rank: int(w.Rank), Quiet: time.Duration(quiet).Seconds(), More: w.More, Count: w.Parked}
 	switch {
 	case w.Left:
 		r.State = why.Left

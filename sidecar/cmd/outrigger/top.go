@@ -46,6 +46,11 @@ its id; then top ends with the job. Without JOB it shows all jobs until Ctrl-C.
   stalls              small messages that went by rendezvous for want of credit
   reconnects          connections that broke and were resumed
   busy                turns of the engine that found work, of all turns
+  waiting             ranks that do nothing but wait, for a second or longer, and
+                      the longest of them
+
+Below the table of a job whose ranks all wait stands what they wait for: the first
+lines of outrigger why.
 
 Stalls and reconnects are counted since the job began, all else is of the last
 interval. "-" is a rate that needs a second look, "?" a sidecar that did not

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger-hpc/outrigger/api/why"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/why"
 )
 
 func whyCommand() *cobra.Command {

@@ -259,19 +259,26 @@ func (e *Engine) Talked(row func(src uint32, to []core.Talk, rest core.Traffic))
 	return nil
 }
 
-// Waits asks what the hosted ranks wait for, one a turn. now is the engine's time.
-func (e *Engine) Waits(row func(now int64, w core.Waits)) error {
+// Waits asks what the hosted ranks wait for, one a turn. now is the engine's time,
+// quiet how long no call of the rank has begun or ended.
+func (e *Engine) Waits(row func(now, quiet int64, w core.Waits)) error {
 	type answer struct {
-		now int64
-		w   core.Waits
+		now, quiet int64
+		w          core.Waits
 	}
 	got := make(chan answer, 1)
 	for i := range e.core.Hosted() {
-		if err := e.mail.send(func(e *Engine) { got <- answer{e.now, e.core.WaitsOf(i)} }); err != nil {
+		if err := e.mail.send(func(e *Engine) {
+			a := answer{now: e.now, w: e.core.WaitsOf(i)}
+			if at := e.byRank[a.w.Rank]; at != nil {
+				a.quiet = at.times.Quiet(e.now)
+			}
+			got <- a
+		}); err != nil {
 			return err
 		}
 		a := <-got
-		row(a.now, a.w)
+		row(a.now, a.quiet, a.w)
 	}
 	return nil
 }

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/api/why"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/why"
 )
 
 // settle is how long the job waits, after its first failure, for the report of

@@ -21,10 +21,12 @@ type Failure struct {
 	Text    string
 	Code    int
 	Verdict *podlife.Verdict // nil: none of the job's programs has failed
+	// Suspected says that the job was ended for a suspected deadlock.
+	Suspected bool
 }
 
 // CodeTimeout is the exit code of a job that was not finished within its Timeout,
-// as timeout(1) has it.
+// as timeout(1) has it, and of one that a suspected deadlock has ended.
 const CodeTimeout = 124
 
 func (f *Failure) Error() string { return f.Text }
@@ -124,6 +126,7 @@ func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
 		}
 	}
 	j.wg.Go(j.watchStopped)
+	j.wg.Go(j.watchDeadlock)
 	return j, nil
 }
 

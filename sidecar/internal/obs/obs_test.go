@@ -24,6 +24,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/why"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 )
@@ -51,6 +52,7 @@ func sources() *Sources {
 		Talked: func() ([]Cell, Cell, error) {
 			return []Cell{{2, 1, 3, 300}, {3, 3, 1, 1<<20 + 10}}, Cell{Messages: 5, Bytes: 6}, nil
 		},
+		Waits:  func() ([]why.Rank, error) { return []why.Rank{{Rank: 2, Quiet: 4}}, nil },
 		Flight: new(Flight), FirstRank: 2, Ranks: 4, Pod: 1, Transport: "tcp",
 		Ready: func() bool { return true }, Failure: func() *Failure { return nil }, Log: slog.New(slog.DiscardHandler),
 		Break: func(peer int) error {
@@ -149,7 +151,7 @@ func TestReport(t *testing.T) {
 			FramesIn: 21, FramesOut: 22, BytesIn: 15, BytesOut: 16, Expected: 23, Unexpected: 24, UnexpectedBytes: 25,
 			Sends: 27, Receives: 28, CreditStalls: 30, Reconnects: 32, Busy: 11, Idle: 12,
 		},
-		Buffers: p.Buffers,
+		Buffers: p.Buffers, Waits: []why.Rank{{Rank: 2, Quiet: 4}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)

@@ -6,6 +6,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/why"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
@@ -22,6 +23,7 @@ type Report struct {
 	Transport []podlife.Traffic `json:"transport"`
 	Buffers   []Buffers         `json:"buffers,omitempty"` // by rank, where the link chooses between copying and gathering
 	Times     []trace.Summary   `json:"times,omitempty"`   // by rank: what it has called, and how long
+	Waits     []why.Rank        `json:"waits,omitempty"`   // by rank: what it waits for now
 	Failure   *Failure          `json:"failure,omitempty"`
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/outrigger-hpc/outrigger/api/why"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/why"
 )
 
 // Sources are what a handler shows.
@@ -139,12 +139,15 @@ func handler(s *Sources) *http.ServeMux {
 	mux.HandleFunc("GET /report", func(w http.ResponseWriter, _ *http.Request) {
 		p, err := s.Look()
 		cells, rest, err2 := s.Talked()
-		if err := errors.Join(err, err2); err != nil {
+		waits, err3 := s.Waits()
+		if err := errors.Join(err, err2, err3); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(NewReport(s, &p, cells, rest)) // a client that has gone does not matter
+		r := NewReport(s, &p, cells, rest)
+		r.Waits = waits
+		_ = json.NewEncoder(w).Encode(&r) // a client that has gone does not matter
 	})
 	mux.HandleFunc("GET /why", func(w http.ResponseWriter, _ *http.Request) {
 		ranks, err := s.Waits()

@@ -5,6 +5,7 @@ package top
 import (
 	"time"
 
+	"github.com/outrigger-hpc/outrigger/api/why"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
 
@@ -29,6 +30,23 @@ type Row struct {
 	Reconnects      uint64  // since the job began
 	Busy            float64 // 0 to 1: turns of the engine that found work
 	Buffers         Buffers
+	Waiting         int     // ranks that have done nothing but wait for a second or longer
+	Longest         float64 // seconds that one of them has
+	waits           []why.Rank
+}
+
+// waitLeast is what counts as waiting, in seconds: shorter waits are work.
+const waitLeast = 1
+
+// noteWaits takes over what the sidecar's ranks wait for.
+func (r *Row) noteWaits(ranks []why.Rank) {
+	r.waits = ranks
+	for i := range ranks {
+		if s := ranks[i].Idle(); s >= waitLeast {
+			r.Waiting++
+			r.Longest = max(r.Longest, s)
+		}
+	}
 }
 
 // Buffers are those of a sidecar's ranks that were sent from, since the job began,
@@ -49,6 +67,7 @@ func Compare(pod int, before, now *Look) Row {
 	}
 	r.Sends, r.Receives, r.Unexpected, r.Stalls, r.Reconnects = t.Sends, t.Receives, t.UnexpectedBytes, t.CreditStalls, t.Reconnects
 	r.Buffers = buffers(now.Report.Buffers)
+	r.noteWaits(now.Report.Waits)
 	if before == nil || before.Err != nil {
 		return r
 	}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/api/why"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/report"
 )
@@ -20,7 +21,7 @@ type Job struct {
 	Rows  []Row
 }
 
-const heading = "pod\tmsg/s\tMB/s sent\tframes/s\tMB/s in\tMB/s out\tsends\trecvs\tunexpected\tstalls\treconnects\tbusy\t"
+const heading = "pod\tmsg/s\tMB/s sent\tframes/s\tMB/s in\tMB/s out\tsends\trecvs\tunexpected\tstalls\treconnects\tbusy\twaiting\t"
 
 // Write prints the table of each job.
 func Write(w io.Writer, jobs []Job, now time.Time) error {
@@ -43,6 +44,9 @@ func Write(w io.Writer, jobs []Job, now time.Time) error {
 		if err := t.Flush(); err != nil {
 			return fmt.Errorf("table of jobs: %w", err)
 		}
+		for _, line := range j.stuck() {
+			_, _ = fmt.Fprintln(w, line)
+		}
 		for _, r := range j.Rows {
 			if r.Err != nil {
 				_, _ = fmt.Fprintf(w, "pod %d: %s\n", r.Pod, silence(r.Err))
@@ -55,9 +59,42 @@ func Write(w io.Writer, jobs []Job, now time.Time) error {
 	return nil
 }
 
+// stuckAfter is how long all ranks must have waited for top to say for what.
+const stuckAfter = 5 * time.Second
+
+// stuckLines bounds the lines about it; `outrigger why` has the others.
+const stuckLines = 4
+
+// stuck says what the ranks wait for if all of them do.
+func (j *Job) stuck() []string {
+	var ranks []why.Rank
+	for i := range j.Rows {
+		if j.Rows[i].Err != nil {
+			return nil // one of its ranks may do something
+		}
+		ranks = append(ranks, j.Rows[i].waits...)
+	}
+	if !why.Stuck(ranks, stuckAfter) {
+		return nil
+	}
+	lines := append([]string{why.Suspicion(stuckAfter)}, why.Explain(ranks)...)
+	if more := len(lines) - 1 - stuckLines; more > 0 {
+		lines = append(lines[:1+stuckLines], fmt.Sprintf("%d more lines: outrigger why %s", more, j.Entry.Name))
+	}
+	return lines
+}
+
+// waiting is the last column: how many ranks, and the longest of them.
+func (r *Row) waiting() string {
+	if r.Waiting == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d, %s", r.Waiting, why.Time(r.Longest))
+}
+
 func (r *Row) text() string {
 	if r.Err != nil {
-		return fmt.Sprintf("%d\t?\t?\t?\t?\t?\t?\t?\t?\t?\t?\t?\t", r.Pod)
+		return fmt.Sprintf("%d\t?\t?\t?\t?\t?\t?\t?\t?\t?\t?\t?\t?\t", r.Pod)
 	}
 	rates := "-\t-\t-\t-\t-"
 	busy := "-"
@@ -65,7 +102,7 @@ func (r *Row) text() string {
 		rates = fmt.Sprintf("%.0f\t%.1f\t%.0f\t%.1f\t%.1f", r.Messages, r.Sent/1e6, r.Frames, r.In/1e6, r.Out/1e6)
 		busy = fmt.Sprintf("%.0f %%", 100*r.Busy)
 	}
-	return fmt.Sprintf("%d\t%s\t%d\t%d\t%s\t%d\t%d\t%s\t", r.Pod, rates, r.Sends, r.Receives, report.Size(r.Unexpected), r.Stalls, r.Reconnects, busy)
+	return fmt.Sprintf("%d\t%s\t%d\t%d\t%s\t%d\t%d\t%s\t%s\t", r.Pod, rates, r.Sends, r.Receives, report.Size(r.Unexpected), r.Stalls, r.Reconnects, busy, r.waiting())
 }
 
 func (b *Buffers) text() string {

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/api/why"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
@@ -33,7 +35,7 @@ func TestRatesAreDifferencesASecond(t *testing.T) {
 		Pod: 3, Messages: 155, Sent: 2000, Frames: 100, In: 2000, Out: 4000,
 		Sends: 3, Receives: 4, Unexpected: 512, Stalls: 7, Reconnects: 2, Busy: 0.75,
 	}
-	if diff := cmp.Diff(want, Compare(3, before, now)); diff != "" {
+	if diff := cmp.Diff(want, Compare(3, before, now), cmpopts.IgnoreUnexported(Row{})); diff != "" {
 		t.Errorf("row (-want +got):\n%s", diff)
 	}
 }
@@ -59,7 +61,7 @@ func TestNoRatesWithoutTwoLooks(t *testing.T) {
 		"began anew":       look(0, obs.Totals{Busy: 500, Idle: 5, FramesIn: 1}),
 		"the same instant": look(1, some),
 	} {
-		if diff := cmp.Diff(Row{Fresh: true, Sends: 2}, Compare(0, before, look(1, some))); diff != "" {
+		if diff := cmp.Diff(Row{Fresh: true, Sends: 2}, Compare(0, before, look(1, some)), cmpopts.IgnoreUnexported(Row{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -73,7 +75,7 @@ func TestTable(t *testing.T) {
 	jobs := []Job{{
 		Entry: jobrun.Entry{Name: "cg", ID: "0123456789abcdef", PID: 4711, Ranks: 4, Started: noon, Metrics: []string{"a", "b", "c"}},
 		Rows: []Row{
-			{Pod: 0, Messages: 155.4, Sent: 2e6, Frames: 100, In: 1.25e8, Out: 4e3, Sends: 3, Receives: 4, Unexpected: 512, Stalls: 7, Reconnects: 2, Busy: 0.75},
+			{Pod: 0, Messages: 155.4, Sent: 2e6, Frames: 100, In: 1.25e8, Out: 4e3, Sends: 3, Receives: 4, Unexpected: 512, Stalls: 7, Reconnects: 2, Busy: 0.75, Waiting: 2, Longest: 4.2},
 			{Pod: 1, Fresh: true, Sends: 1, Buffers: Buffers{Seen: 40, Frequent: 12, Registered: 13, CopiedBytes: 5000, NotCopiedBytes: 3 << 30, Ranks: 2, Stopped: 1}},
 			{Pod: 2, Fresh: true, Err: fmt.Errorf("dial: %w", unix.ECONNREFUSED)},
 		},
@@ -83,10 +85,10 @@ func TestTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `cg  01234567  process 4711, 4 ranks in 3 pods, for 1m1s
-  pod  msg/s  MB/s sent  frames/s  MB/s in  MB/s out  sends  recvs  unexpected  stalls  reconnects  busy
-    0    155        2.0       100    125.0       0.0      3      4       512 B       7           2  75 %
-    1      -          -         -        -         -      1      0         0 B       0           0     -
-    2      ?          ?         ?        ?         ?      ?      ?           ?       ?           ?     ?
+  pod  msg/s  MB/s sent  frames/s  MB/s in  MB/s out  sends  recvs  unexpected  stalls  reconnects  busy  waiting
+    0    155        2.0       100    125.0       0.0      3      4       512 B       7           2  75 %   2, 4 s
+    1      -          -         -        -         -      1      0         0 B       0           0     -        -
+    2      ?          ?         ?        ?         ?      ?      ?           ?       ?           ?     ?        ?
 pod 1: 40 buffers seen, 12 frequent, 13 registrations, 5000 B copied, 3072.0 MiB not copied; too few are used again of 1 of 2 ranks
 pod 2: its sidecar is starting or has ended
 `
@@ -133,5 +135,31 @@ func TestWatcherRemembersWhatStillRuns(t *testing.T) {
 	}
 	if len(w.last) != 2 {
 		t.Errorf("%d looks remembered, want those of a job that runs", len(w.last))
+	}
+}
+
+// TestTopSaysWhatAllWaitFor, in a few lines however many ranks there are, and
+// nothing while one of them may do something.
+func TestTopSaysWhatAllWaitFor(t *testing.T) {
+	const ranks = 10_000
+	now := look(1, obs.Totals{})
+	for r := range ranks {
+		now.Report.Waits = append(now.Report.Waits, why.Rank{Rank: r, Quiet: 9, Waits: []why.Wait{{Kind: why.Recv, Peer: (r + 1) % ranks, Tag: uint64(r), Seconds: 9}}})
+	}
+	job := Job{Entry: jobrun.Entry{Name: "cg"}, Rows: []Row{Compare(0, nil, now)}}
+	if r := job.Rows[0]; r.Waiting != ranks || r.Longest != 9 {
+		t.Errorf("%d ranks wait, for %v s", r.Waiting, r.Longest)
+	}
+	lines := job.stuck()
+	if len(lines) != 2+stuckLines || !strings.HasPrefix(lines[0], "suspected deadlock") || !strings.Contains(lines[1], "in a ring") || !strings.HasSuffix(lines[5], "more lines: outrigger why cg") {
+		t.Errorf("%q", lines)
+	}
+	now.Report.Waits[4711].Quiet = 0.1
+	if lines := (&Job{Rows: []Row{Compare(0, nil, now)}}).stuck(); lines != nil {
+		t.Errorf("one rank works, and %q", lines)
+	}
+	silent := Job{Rows: []Row{Compare(0, nil, look(1, obs.Totals{})), {Err: unix.ENOENT}}}
+	if lines := silent.stuck(); lines != nil {
+		t.Errorf("a sidecar is silent, and %q", lines)
 	}
 }

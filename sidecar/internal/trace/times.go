@@ -65,6 +65,7 @@ type Times struct {
 	open           []open // by request number
 	calls, waits   union
 	attached, left int64
+	latestAt       int64 // when a call last began or ended
 	byOp           [shm.OpSubmitMax + 1]count
 	byColl         [collKinds]count
 	longest        [longestKept]Wait // longest first
@@ -91,11 +92,14 @@ type Wait struct {
 
 // NewTimes begins a rank's time. recorder may be nil.
 func NewTimes(now int64, rank uint32, recorder *Recorder) *Times {
-	return &Times{rank: rank, attached: now, recorder: recorder}
+	return &Times{rank: rank, attached: now, latestAt: now, recorder: recorder}
 }
 
 // Rank is whose times they are.
 func (t *Times) Rank() uint32 { return t.rank }
+
+// Quiet is how long no call of the rank has begun or ended.
+func (t *Times) Quiet(now int64) int64 { return now - t.latestAt }
 
 // What an operation is, by number.
 const (
@@ -143,6 +147,7 @@ func (t *Times) Submit(now int64, d *shm.Descriptor) {
 	if d.Op > shm.OpSubmitMax {
 		return
 	}
+	t.latestAt = now
 	x := traits[d.Op]
 	if d.Flags != 0 {
 		x = flagged(x, d)
@@ -215,6 +220,7 @@ func (t *Times) Complete(now int64, d *shm.Descriptor) {
 	if d.Op != shm.OpDone || int(d.Req) >= len(t.open) || t.open[d.Req].op == shm.OpNone {
 		return
 	}
+	t.latestAt = now
 	o := &t.open[d.Req]
 	if o.op == shm.OpRecv || o.op == shm.OpMrecv {
 		o.peer = d.Peer // the message has come from there

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 func recv(from int, tag uint64, s float64) Wait {
@@ -81,22 +80,5 @@ func TestManyRanks(t *testing.T) {
 	}
 	if !slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "rank 65535 waits") }) {
 		t.Error("who waits longest is not told")
-	}
-}
-
-func TestStuck(t *testing.T) {
-	for name, x := range map[string]struct {
-		ranks []Rank
-		want  bool
-	}{
-		"all wait":         {[]Rank{waiting(0, recv(1, 1, 5)), waiting(1, recv(0, 1, 5)), {Rank: 2, State: Left}}, true},
-		"one computes":     {[]Rank{waiting(0, recv(1, 1, 5)), {Rank: 1}}, false},
-		"one has begun to": {[]Rank{waiting(0, recv(1, 1, 5)), waiting(1, recv(0, 1, 0.1))}, false},
-		"something moves":  {[]Rank{waiting(0, recv(1, 1, 5)), waiting(1, Wait{Kind: Send, Peer: 0, Seconds: 5, Moving: true})}, false},
-		"nobody is there":  {[]Rank{{Rank: 0, State: Left}}, false},
-	} {
-		if got := Stuck(x.ranks, time.Second); got != x.want {
-			t.Errorf("%s: %v", name, got)
-		}
 	}
 }

@@ -27,6 +27,7 @@ const Any = -1
 type Rank struct {
 	Rank  int       `json:"rank"`
 	State string    `json:"state,omitempty"` // "": attached
+	Quiet float64   `json:"quiet,omitempty"` // seconds since it has last begun or ended a call
 	Waits []Wait    `json:"waits,omitempty"` // the oldest first
 	More  int       `json:"more,omitempty"`  // requests beside them
 	Here  []Message `json:"here,omitempty"`  // the oldest messages that it has not asked for
@@ -81,27 +82,6 @@ func Explain(ranks []Rank) []string {
 	return append(lines, perRank(ranks)...)
 }
 
-// Stuck reports that every rank that has not left has waited that long, for
-// something that is not under way: a suspected deadlock.
-func Stuck(ranks []Rank, least time.Duration) bool {
-	waiting := 0
-	for _, r := range ranks {
-		if r.State == Left {
-			continue
-		}
-		if len(r.Waits) == 0 || r.Waits[0].Seconds < least.Seconds() {
-			return false
-		}
-		for _, w := range r.Waits {
-			if w.Moving {
-				return false
-			}
-		}
-		waiting++
-	}
-	return waiting > 0
-}
-
 // perRank is a line for each group of ranks that wait alike.
 func perRank(ranks []Rank) []string {
 	type group struct {
@@ -148,7 +128,7 @@ func perRank(ranks []Rank) []string {
 			if len(g.ranks) > 1 {
 				verb = " wait "
 			}
-			head += verb + seconds(g.since)
+			head += verb + Time(g.since)
 		}
 		lines = append(lines, head+": "+g.text)
 	}
@@ -304,7 +284,8 @@ func Names(ranks []int) string {
 	return "ranks " + parts[0]
 }
 
-func seconds(s float64) string {
+// Time writes seconds as people do.
+func Time(s float64) string {
 	d := time.Duration(s * float64(time.Second))
 	switch {
 	case d < time.Second:

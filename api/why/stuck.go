@@ -1,0 +1,61 @@
+package why
+
+import (
+	"fmt"
+	"time"
+)
+
+// Stuck reports that every rank that has not left has waited that long, for
+// something that is not under way, and has begun and ended no call meanwhile: a
+// suspected deadlock. It is no proof: a rank that computes for long while a
+// receive that it has posted early is open looks the same.
+func Stuck(ranks []Rank, least time.Duration) bool {
+	waiting := false
+	for i := range ranks {
+		switch r := &ranks[i]; {
+		case r.State == Left:
+		case !r.stuck(least):
+			return false
+		default:
+			waiting = true
+		}
+	}
+	return waiting
+}
+
+// Moves reports that a rank does something, so that its job is in no deadlock:
+// who asks sidecar by sidecar needs to ask no more of them.
+func Moves(ranks []Rank, least time.Duration) bool {
+	for i := range ranks {
+		if r := &ranks[i]; r.State != Left && !r.stuck(least) {
+			return true
+		}
+	}
+	return false
+}
+
+// Idle is for how many seconds the rank has done nothing but wait; 0: it does not.
+func (r *Rank) Idle() float64 {
+	if len(r.Waits) == 0 {
+		return 0
+	}
+	return min(r.Quiet, r.Waits[0].Seconds)
+}
+
+// stuck reports whether a rank has only waited for that long.
+func (r *Rank) stuck(least time.Duration) bool {
+	if len(r.Waits) == 0 || r.Idle() < least.Seconds() {
+		return false
+	}
+	for i := range r.Waits {
+		if r.Waits[i].Moving {
+			return false
+		}
+	}
+	return true
+}
+
+// Suspicion is the sentence that a suspected deadlock begins with.
+func Suspicion(least time.Duration) string {
+	return fmt.Sprintf("suspected deadlock: every rank has waited for %s or longer, and nothing is under way", Time(least.Seconds()))
+}

@@ -1,0 +1,36 @@
+package why
+
+import (
+	"testing"
+	"time"
+)
+
+// quiet is a rank that waits, and has done nothing else for s seconds.
+func quiet(rank int, s float64, w ...Wait) Rank { return Rank{Rank: rank, Quiet: s, Waits: w} }
+
+func TestStuck(t *testing.T) {
+	for name, x := range map[string]struct {
+		ranks        []Rank
+		stuck, moves bool
+	}{
+		"all wait":           {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 9, recv(0, 1, 9)), {Rank: 2, State: Left}}, true, false},
+		"one computes":       {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Quiet: 60}}, false, true},
+		"one has begun to":   {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 0.1, recv(0, 1, 0.1))}, false, true},
+		"an early receive":   {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 0.1, recv(0, 1, 60))}, false, true},
+		"something moves":    {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 5, Wait{Kind: Send, Peer: 0, Seconds: 5, Moving: true})}, false, true},
+		"one is not started": {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, State: NotStarted}}, false, true},
+		"nobody is there":    {[]Rank{{Rank: 0, State: Left}}, false, false},
+		"nobody is known":    {nil, false, false},
+	} {
+		if stuck, moves := Stuck(x.ranks, time.Second), Moves(x.ranks, time.Second); stuck != x.stuck || moves != x.moves {
+			t.Errorf("%s: stuck %v, moves %v", name, stuck, moves)
+		}
+	}
+}
+
+func TestSuspicion(t *testing.T) {
+	const want = "suspected deadlock: every rank has waited for 5m0s or longer, and nothing is under way"
+	if got := Suspicion(5 * time.Minute); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -1,0 +1,87 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
+)
+
+// TestSuspectedDeadlock: a job whose ranks all wait is told as a suspected deadlock,
+// once, and goes on; where that is asked for, it fails.
+func TestSuspectedDeadlock(t *testing.T) {
+	const suspicion = "outrigger: suspected deadlock: every rank has waited for 1 s or longer, and nothing is under way\n"
+	for name, c := range map[string]struct {
+		play  string
+		flags []string
+		code  int
+		want  []string
+	}{
+		"told":  {"ring", []string{"--timeout", "6s"}, 124, []string{suspicion + "outrigger: ranks 0 to 2 wait for each other in a ring", "the job goes on; Ctrl-C ends it", "not finished within 6s"}},
+		"fails": {"wrong tag", []string{"--deadlock-fails"}, 124, []string{suspicion, "recv from 0 tag 8; unexpected here: from 0 tag 7, 800 B (a wrong tag?)", "job failed: suspected deadlock: every rank has waited for 1 s"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			code, out := startWith(t, append(c.flags, "--deadlock-after", "1s"), hangs[c.play].ranks, 2, os.Args[0], hangingCommand, c.play).wait()
+			if code != c.code || strings.Count(out, suspicion) != 1 {
+				t.Errorf("exit code %d, want %d; suspected %d times", code, c.code, strings.Count(out, suspicion))
+			}
+			for _, want := range c.want {
+				if !strings.Contains(out, want) {
+					t.Errorf("nothing says %q", want)
+				}
+			}
+			if t.Failed() {
+				t.Log(out)
+			}
+		})
+	}
+}
+
+// TestNoDeadlock: ranks that wait for one that computes are none, nor are those of
+// whom the last one goes on; nobody looks with --deadlock-after 0.
+func TestNoDeadlock(t *testing.T) {
+	for name, c := range map[string]struct {
+		play, after string
+		want        bool
+	}{
+		"one computes":   {"missing rank", "500ms", false},
+		"nobody looks":   {"ring", "0", false},
+		"it was not one": {"long wait", "1s", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, out := startWith(t, []string{"--deadlock-after", c.after, "--timeout", "5s"}, 3, 2, os.Args[0], hangingCommand, c.play).wait()
+			if got := strings.Contains(out, "suspected deadlock"); got != c.want {
+				t.Errorf("suspected: %v\n%s", got, out)
+			}
+			if got := strings.Contains(out, "the job goes on: it was no deadlock"); got != c.want {
+				t.Errorf("taken back: %v\n%s", got, out)
+			}
+		})
+	}
+}
+
+// longWait: every rank has an early receive open while rank 0 computes, and goes on.
+func longWait(ctx context.Context, w *outrigger.Comm) error {
+	r, err := outrigger.Irecv(w, make([]int64, 1), outrigger.AnySource, 1)
+	if err != nil {
+		return err
+	}
+	if w.Rank() != 0 {
+		if _, err = r.Wait(ctx); err != nil {
+			return err
+		}
+		select {} // it computes
+	}
+	<-time.After(2500 * time.Millisecond) // it computes
+	for to := range w.Size() {
+		if err := outrigger.Send(ctx, w, []int64{7}, to, 1); err != nil {
+			return err
+		}
+	}
+	select {} // and computes
+}
