@@ -34,8 +34,9 @@ var foreign = []string{"apiVersion", "kind", "metadata", "spec.template", "statu
 
 // excused are fields that break a rule, each for a reason.
 var excused = map[string]string{
-	"spec.runPolicy.suspend":      "boolean: the field of batch/v1 Job that queueing controllers and people know",
-	"spec.runPolicy.restartLimit": "pointer with a default: a 0 that is applied keeps its owner, as an absent field would not",
+	"spec.runPolicy.suspend":              "boolean: the field of batch/v1 Job that queueing controllers and people know",
+	"spec.runPolicy.restartLimit":         "pointer with a default: a 0 that is applied keeps its owner, as an absent field would not",
+	"spec.runPolicy.deadlockAfterSeconds": "pointer with a default: 0 is never, and not the default",
 }
 
 // TestConventions holds the generated schema to the rules of Kubernetes' API

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -317,6 +319,19 @@ const (
 	GangVolcano          Gang = "Volcano"          // scheduling.volcano.sh/v1beta1
 )
 
+// DeadlockAction is what a suspected deadlock does to a job.
+// +kubebuilder:validation:Enum=Warn;Fail
+type DeadlockAction string
+
+// Values of DeadlockAction.
+const (
+	DeadlockWarn DeadlockAction = "Warn"
+	DeadlockFail DeadlockAction = "Fail"
+)
+
+// DeadlockAfterDefault is deadlockAfterSeconds where nothing is said.
+const DeadlockAfterDefault = 300
+
 // RunPolicy is what can be changed while the job exists.
 type RunPolicy struct {
 	// suspend ends the pods and keeps the job; without it the job starts
@@ -335,6 +350,20 @@ type RunPolicy struct {
 	// +kubebuilder:validation:Maximum=2147483647
 	// +optional
 	PendingDeadlineSeconds *int64 `json:"pendingDeadlineSeconds,omitempty"`
+	// deadlockAfterSeconds: a running job in which every rank has only waited
+	// for so long, with nothing under way, is suspected of a deadlock. Its
+	// condition Running then has the reason SuspectedDeadlock, and says what the
+	// ranks wait for. 0: never.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
+	// +default=300
+	// +optional
+	DeadlockAfterSeconds *int32 `json:"deadlockAfterSeconds,omitempty"`
+	// deadlockAction is what happens then: Warn lets the job go on, Fail is a
+	// failure of its attempt.
+	// +default="Warn"
+	// +optional
+	DeadlockAction DeadlockAction `json:"deadlockAction,omitempty"`
 	// ttlSecondsAfterFinished deletes the MPIJob so long after its end. Absent:
 	// never.
 	// +kubebuilder:validation:Minimum=0
@@ -365,4 +394,13 @@ type RunPolicy struct {
 	// +default="Allowed"
 	// +optional
 	Disruption Disruption `json:"disruption,omitempty"`
+}
+
+// DeadlockAfter is how long every rank must have waited for a suspected deadlock;
+// 0: nobody looks.
+func (p *RunPolicy) DeadlockAfter() time.Duration {
+	if p.DeadlockAfterSeconds == nil {
+		return DeadlockAfterDefault * time.Second
+	}
+	return time.Duration(max(*p.DeadlockAfterSeconds, 0)) * time.Second
 }

@@ -34,6 +34,9 @@ const (
 	// ReasonPendingDeadlineExceeded: not all ranks were started within
 	// runPolicy.pendingDeadlineSeconds.
 	ReasonPendingDeadlineExceeded = "PendingDeadlineExceeded"
+	// ReasonSuspectedDeadlock: every rank waits, and nothing is under way. It is
+	// also a reason of the condition Running.
+	ReasonSuspectedDeadlock = "SuspectedDeadlock"
 	// ReasonPodRejected: nodes rejected pods that were scheduled there.
 	ReasonPodRejected = "PodRejected"
 	// ReasonUnschedulable: no node has what a pod needs.

@@ -394,6 +394,11 @@ func (in *RunPolicy) DeepCopyInto(out *RunPolicy) {
 		*out = new(int64)
 		**out = **in
 	}
+	if in.DeadlockAfterSeconds != nil {
+		in, out := &in.DeadlockAfterSeconds, &out.DeadlockAfterSeconds
+		*out = new(int32)
+		**out = **in
+	}
 	if in.TTLSecondsAfterFinished != nil {
 		in, out := &in.TTLSecondsAfterFinished, &out.TTLSecondsAfterFinished
 		*out = new(int32)

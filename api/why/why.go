@@ -58,6 +58,26 @@ type Wait struct {
 	For     []int   `json:"for,omitempty"`    // ranks that a collective's round waits for
 }
 
+// Bounds of what is believed of a rank that another program tells of.
+const (
+	waitsMax = 8
+	forMax   = 16
+	nameMax  = 32
+)
+
+// Bounded is the rank with no more in it than a sidecar says.
+func (r Rank) Bounded() Rank {
+	r.Waits = slices.Clone(r.Waits[:min(len(r.Waits), waitsMax)])
+	r.Here = r.Here[:min(len(r.Here), waitsMax)]
+	r.State = r.State[:min(len(r.State), nameMax)]
+	for i := range r.Waits {
+		w := &r.Waits[i]
+		w.Kind, w.Name = w.Kind[:min(len(w.Kind), nameMax)], w.Name[:min(len(w.Name), nameMax)]
+		w.For = w.For[:min(len(w.For), forMax)]
+	}
+	return r
+}
+
 // Message is one that is here.
 type Message struct {
 	Source  int    `json:"source"`

@@ -73,11 +73,13 @@ func run(ctx context.Context, o *options) error {
 		}
 		o.desired.Policies = p
 	}
-	var asker controller.Transports = controller.NewAsker()
+	asker := controller.NewAsker()
+	var transports controller.Transports = asker
+	var waiters controller.Waiters = asker
 	switch o.sidecarMetrics {
 	case metricsNetwork:
 	case metricsLoopback:
-		o.desired.LocalMetrics, asker = true, nil // there is nobody to ask
+		o.desired.LocalMetrics, transports, waiters = true, nil, nil // there is nobody to ask
 	default:
 		return fmt.Errorf("--sidecar-metrics is %q, want %s or %s", o.sidecarMetrics, metricsNetwork, metricsLoopback)
 	}
@@ -88,7 +90,7 @@ func run(ctx context.Context, o *options) error {
 	r := &controller.Reconciler{
 		Keys: keys, IssuerURL: o.issuerURL,
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("outrigger-operator"),
-		Options: o.desired, Transports: asker, Metrics: figures, Now: time.Now,
+		Options: o.desired, Transports: transports, Waiters: waiters, Metrics: figures, Now: time.Now,
 	}
 	if err := r.Setup(ctx, m, o.workers); err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/api/why"
 )
 
 // Asker asks sidecars over HTTP what they use. What they answer is shown and
@@ -34,11 +35,12 @@ type Asker struct {
 
 // Bounds of one question, and the pause after one without an answer.
 const (
-	askTime   = time.Second
-	answerMax = 8 << 20
-	askPause  = time.Minute
-	askAtOnce = 4
-	silentMax = 4096 // pods remembered
+	askTime        = time.Second
+	answerMax      = 8 << 20
+	waitsAnswerMax = 4 << 20 // 1,024 ranks take 1 MiB
+	askPause       = time.Minute
+	askAtOnce      = 4
+	silentMax      = 4096 // pods remembered
 )
 
 // NewAsker makes an Asker.
@@ -89,23 +91,28 @@ func (a *Asker) InUse(ctx context.Context, p *corev1.Pod) []string {
 	return found
 }
 
+// WaitsOf asks the sidecar of a pod what its ranks wait for. Who asks bounds how
+// many questions are under way.
+func (a *Asker) WaitsOf(ctx context.Context, p *corev1.Pod) ([]why.Rank, error) {
+	if p.Status.PodIP == "" || a.muted(p) {
+		return nil, errSilent
+	}
+	var ranks []why.Rank
+	err := a.get(ctx, "http://"+net.JoinHostPort(p.Status.PodIP, strconv.Itoa(names.PortMetrics))+"/why", &ranks, waitsAnswerMax)
+	if err != nil && ctx.Err() == nil { // else it had no time to answer
+		a.mute(p)
+	}
+	return ranks, err
+}
+
+// errSilent says that a pod is not asked now.
+var errSilent = errors.New("it gave no answer a short time ago")
+
 func (a *Asker) ask(ctx context.Context, url string) ([]string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := a.Client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }() // only read
-	if resp.StatusCode != http.StatusOK {
-		return nil, errors.New(resp.Status)
-	}
 	var said struct {
 		Transport []podlife.Traffic `json:"transport"`
 	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, answerMax)).Decode(&said); err != nil {
+	if err := a.get(ctx, url, &said, answerMax); err != nil {
 		return nil, err
 	}
 	var found []string
@@ -115,4 +122,21 @@ func (a *Asker) ask(ctx context.Context, url string) ([]string, error) {
 		}
 	}
 	return found, nil
+}
+
+// get gets what a sidecar answers.
+func (a *Asker) get(ctx context.Context, url string, into any, limit int64) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := a.Client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // only read
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(resp.Status)
+	}
+	return json.NewDecoder(io.LimitReader(resp.Body, limit)).Decode(into)
 }

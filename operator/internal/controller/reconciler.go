@@ -52,10 +52,12 @@ type Reconciler struct {
 	Keys       Keys   // of jobs' authorities
 	IssuerURL  string // where sidecars get their certificates
 	Transports Transports
+	Waiters    Waiters  // nil: nobody can be asked
 	Metrics    *Metrics // nil: none
 	Now        func() time.Time
 
 	recent recent
+	watch  watch
 }
 
 // Reconcile looks at one job.
@@ -63,6 +65,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	job := new(v1alpha1.MPIJob)
 	if err := r.Client.Get(ctx, req.NamespacedName, job); err != nil {
 		r.recent.forget(req.NamespacedName)
+		r.watch.forget(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if r.recent.outdated(job) {
@@ -76,12 +79,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	o.Noticed = r.recent.noticed(job, verdict.AttemptOf(job), verdict.Sign(o), o.Now)
+	look := r.watchWaits(ctx, o)
 	plan := verdict.Next(o)
 	if verdict.Fails(o, &plan) {
+		if verdict.Overdue(&plan) {
+			r.explain(ctx, o)
+		}
 		// Pods end when their Job is suspended, and may be heard of first.
 		if plan, err = r.again(ctx, o); err != nil {
 			return ctrl.Result{}, err
 		}
+	}
+	if look > 0 && plan.Action == verdict.Apply && (plan.Requeue == 0 || look < plan.Requeue) {
+		plan.Requeue = look
 	}
 	a := &desired.Attempt{Job: job, Number: verdict.AttemptOf(job), Options: r.Options}
 	if profile != nil {

@@ -56,11 +56,12 @@ func (r *Reconciler) writeStatus(ctx context.Context, job *v1alpha1.MPIJob, plan
 	return nil
 }
 
-// obstacles are the reasons of Pending for which somebody has to do something.
+// obstacles are the reasons of Pending and Running for which somebody has to do
+// something.
 var obstacles = []string{
 	v1alpha1.ReasonUnschedulable, v1alpha1.ReasonImageUnavailable, v1alpha1.ReasonContainerWaiting, v1alpha1.ReasonSchedulingGated,
 	v1alpha1.ReasonPodsMissing, v1alpha1.ReasonPodRejected, v1alpha1.ReasonProfileMissing, v1alpha1.ReasonNameConflict,
-	v1alpha1.ReasonInvalid, v1alpha1.ReasonAPIError,
+	v1alpha1.ReasonInvalid, v1alpha1.ReasonAPIError, v1alpha1.ReasonSuspectedDeadlock,
 }
 
 // important reports whether a status says something new beside counts, and the

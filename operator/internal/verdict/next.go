@@ -76,11 +76,15 @@ func (o *Observation) next() Plan {
 	}
 	if left, ok := o.deadline(&p); ok {
 		if left <= 0 {
-			return o.fail(p, &v1alpha1.Failure{Reason: v1alpha1.ReasonDeadlineExceeded, Message: fmt.Sprintf("not finished within %d s", *o.Job.Spec.RunPolicy.ActiveDeadlineSeconds)})
+			return o.fail(p, &v1alpha1.Failure{Reason: v1alpha1.ReasonDeadlineExceeded, Message: o.overdue()})
 		}
 		p.Requeue = left
 	}
 	f, settled := o.failure()
+	if f == nil {
+		f = o.deadlocked()
+		settled = true
+	}
 	if left, ok := o.pendingDeadline(&p); ok && f == nil {
 		if f, settled = o.unplaced(left); f == nil && (p.Requeue == 0 || left < p.Requeue) {
 			p.Requeue = left
@@ -148,7 +152,8 @@ func (o *Observation) progress(p Plan) Plan {
 		}
 		o.state(&p, v1alpha1.ConditionSuspended, reason, text)
 	case *p.Status.Ranks.Running+*p.Status.Ranks.Succeeded == o.Job.Spec.Ranks:
-		o.state(&p, v1alpha1.ConditionRunning, reasonStarted, fmt.Sprintf("all %d ranks have been started", o.Job.Spec.Ranks))
+		reason, text := o.running()
+		o.state(&p, v1alpha1.ConditionRunning, reason, text)
 	default:
 		reason, text := o.waiting()
 		o.state(&p, v1alpha1.ConditionPending, reason, text)

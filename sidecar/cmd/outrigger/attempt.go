@@ -57,6 +57,8 @@ func (m *manifestRun) spec(number int) (*jobrun.Spec, error) {
 	s.Name, s.Ranks, s.Pods = m.plan.Job.Name, int(m.plan.Job.Spec.Ranks), m.plan.Pods
 	s.Document = m.plan.Attempt(number).Document("")
 	s.WorkDir = m.workDir()
+	policy := &m.plan.Job.Spec.RunPolicy
+	s.Deadlock = jobrun.Deadlock{After: policy.DeadlockAfter(), Fails: policy.DeadlockAction == v1alpha1.DeadlockFail}
 	for pod := range m.plan.Pods {
 		program, env := m.plan.Program(number, pod)
 		found, err := m.find(program[0], s.WorkDir)
@@ -110,6 +112,9 @@ func (m *manifestRun) failure(err error, number int) *v1alpha1.Failure {
 	switch {
 	case !errors.As(err, &failed):
 		return f
+	case failed.Suspected:
+		f.Reason = v1alpha1.ReasonSuspectedDeadlock
+		return f
 	case failed.Verdict == nil && failed.Code == jobrun.CodeTimeout:
 		f.Reason = v1alpha1.ReasonDeadlineExceeded
 		return f
@@ -141,7 +146,7 @@ func (m *manifestRun) failure(err error, number int) *v1alpha1.Failure {
 // late says a deadline as the manifest does: the last attempt had less.
 func (m *manifestRun) late(err error) error {
 	var f *jobrun.Failure
-	if errors.As(err, &f) && f.Verdict == nil && f.Code == jobrun.CodeTimeout {
+	if errors.As(err, &f) && f.Verdict == nil && f.Code == jobrun.CodeTimeout && !f.Suspected {
 		return &jobrun.Failure{Text: fmt.Sprintf("not finished within %d s", m.plan.Deadline/time.Second), Code: f.Code}
 	}
 	return err

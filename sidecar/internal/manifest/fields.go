@@ -30,6 +30,8 @@ var jobFields = []field{
 	{path: "spec.ranks", required: true, min: 1, max: 524288},
 	{path: "spec.ranksPerPod", preset: int64(1), min: 1, max: 1024},
 	{path: "spec.runPolicy.activeDeadlineSeconds", min: 1, max: 2147483647},
+	{path: "spec.runPolicy.deadlockAction", preset: "Warn", enum: []string{"Warn", "Fail"}},
+	{path: "spec.runPolicy.deadlockAfterSeconds", preset: int64(300), max: 2147483647},
 	{path: "spec.runPolicy.disruption", preset: "Allowed", enum: []string{"Allowed", "Prevented"}},
 	{path: "spec.runPolicy.gang", preset: "None", enum: []string{"None", "SchedulerPlugins", "Volcano"}},
 	{path: "spec.runPolicy.pendingDeadlineSeconds", min: 1, max: 2147483647},

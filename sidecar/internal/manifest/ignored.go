@@ -33,7 +33,7 @@ var short = []struct{ path, name string }{
 var used = []string{
 	"apiVersion", "kind", "metadata.name", "metadata.namespace",
 	"spec.ranks", "spec.ranksPerPod", "spec.launchMode", "spec.profileName", "spec.transport", "spec.memory",
-	"spec.runPolicy.suspend", "spec.runPolicy.activeDeadlineSeconds", "spec.runPolicy.restartLimit", "spec.runPolicy.restartRules",
+	"spec.runPolicy.suspend", "spec.runPolicy.activeDeadlineSeconds", "spec.runPolicy.deadlockAfterSeconds", "spec.runPolicy.deadlockAction", "spec.runPolicy.restartLimit", "spec.runPolicy.restartRules",
 	"container.name", "container.command", "container.args", "container.workingDir",
 	"container.env[].name", "container.env[].value",
 	"pod.restartPolicy", "pod.hostNetwork", "pod.hostPID", "pod.hostIPC", "pod.shareProcessNamespace", // the rules leave only what holds here anyway

@@ -87,7 +87,7 @@ func (j *Job) stuck() []string {
 // waiting is the last column: how many ranks, and the longest of them.
 func (r *Row) waiting() string {
 	if r.Waiting == 0 {
-		return "-"
+		return "0"
 	}
 	return fmt.Sprintf("%d, %s", r.Waiting, why.Time(r.Longest))
 }

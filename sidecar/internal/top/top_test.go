@@ -87,7 +87,7 @@ func TestTable(t *testing.T) {
 	want := `cg  01234567  process 4711, 4 ranks in 3 pods, for 1m1s
   pod  msg/s  MB/s sent  frames/s  MB/s in  MB/s out  sends  recvs  unexpected  stalls  reconnects  busy  waiting
     0    155        2.0       100    125.0       0.0      3      4       512 B       7           2  75 %   2, 4 s
-    1      -          -         -        -         -      1      0         0 B       0           0     -        -
+    1      -          -         -        -         -      1      0         0 B       0           0     -        0
     2      ?          ?         ?        ?         ?      ?      ?           ?       ?           ?     ?        ?
 pod 1: 40 buffers seen, 12 frequent, 13 registrations, 5000 B copied, 3072.0 MiB not copied; too few are used again of 1 of 2 ranks
 pod 2: its sidecar is starting or has ended

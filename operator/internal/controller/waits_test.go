@@ -1,0 +1,117 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/api/why"
+	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
+)
+
+// ring answers as sidecars do whose ranks wait for each other in a ring.
+type ring struct {
+	ranks  int // of the job
+	each   int // of a pod
+	busy   int // a rank that works; -1: none
+	silent string
+	asked  atomic.Int64
+}
+
+func (r *ring) WaitsOf(_ context.Context, p *corev1.Pod) (ranks []why.Rank, err error) {
+	r.asked.Add(1)
+	if p.Name == r.silent {
+		return nil, errors.New("no route")
+	}
+	var pod int
+	if _, err := fmt.Sscan(p.Name, &pod); err != nil {
+		return nil, err
+	}
+	for i := range r.each {
+		n := pod*r.each + i
+		x := why.Rank{Rank: n, Quiet: 1000, Waits: []why.Wait{{Kind: why.Recv, Peer: (n + 1) % r.ranks, Tag: uint64(n), Seconds: 1000}}}
+		if n == r.busy {
+			x.Quiet = 0
+		}
+		ranks = append(ranks, x)
+	}
+	return append(ranks, why.Rank{Rank: r.ranks + 5}), nil // a rank that it has not
+}
+
+// hanging is a job of many pods that has run for an hour.
+func hanging(pods int) (*Reconciler, *ring, *verdict.Observation) {
+	r := &ring{ranks: 4 * pods, each: 4, busy: -1}
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	j := &v1alpha1.MPIJob{ObjectMeta: metav1.ObjectMeta{Name: "cg", Namespace: "hpc", UID: types.UID("1")}}
+	j.Spec.Ranks, j.Spec.RanksPerPod = int32(r.ranks), 4
+	j.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionRunning, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}}
+	o := &verdict.Observation{Job: j, Now: now}
+	for i := range pods {
+		o.Pods = append(o.Pods, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i), Labels: map[string]string{batchv1.JobCompletionIndexAnnotation: fmt.Sprint(i)}},
+			Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+		})
+	}
+	return &Reconciler{Waiters: r}, r, o
+}
+
+// TestHangOfManyRanks: a job of 10,000 ranks that hangs is told in few lines; one
+// that works costs a question a look, one of whom something is not known is none.
+func TestHangOfManyRanks(t *testing.T) {
+	const pods = 2500
+	r, jobs, o := hanging(pods)
+	next := r.watchWaits(t.Context(), o)
+	if o.Waits == nil || !o.Waits.Stuck || len(o.Waits.Lines) > 40 || !strings.HasPrefix(o.Waits.Lines[0], "ranks 0 to 9999 wait for each other in a ring") {
+		t.Errorf("%+v", o.Waits)
+	}
+	if n := jobs.asked.Load(); n != pods || next != lookMax {
+		t.Errorf("%d questions, the next in %v", n, next)
+	}
+	o.Waits = nil
+	o.Now = o.Now.Add(lookMax / 2)
+	if next := r.watchWaits(t.Context(), o); next != lookMax/2 || o.Waits != nil || jobs.asked.Load() != pods {
+		t.Errorf("a look before its time: %d questions, the next in %v", jobs.asked.Load(), next)
+	}
+
+	r, jobs, o = hanging(pods)
+	jobs.busy = 2
+	if r.watchWaits(t.Context(), o); o.Waits == nil || o.Waits.Stuck || jobs.asked.Load() != 1 {
+		t.Errorf("a job that works: %+v, by %d questions", o.Waits, jobs.asked.Load())
+	}
+	r, jobs, o = hanging(pods)
+	jobs.silent = "2000"
+	if r.watchWaits(t.Context(), o); o.Waits != nil {
+		t.Errorf("a pod is silent: %+v", o.Waits)
+	}
+	if r.explain(t.Context(), o); o.Waits == nil || o.Waits.Stuck || o.Waits.Lines[len(o.Waits.Lines)-1] != "of other ranks nothing is known" {
+		t.Errorf("%+v", o.Waits)
+	}
+}
+
+// TestHangsAreTakenInTurn: looks at jobs that hang leave workers for the others.
+func TestHangsAreTakenInTurn(t *testing.T) {
+	var w watch
+	now := time.Unix(1000, 0)
+	for i := range looksAtOnce {
+		if may, _ := w.begin(types.NamespacedName{Name: fmt.Sprint(i)}, time.Hour, now); !may {
+			t.Fatalf("look %d is refused", i)
+		}
+	}
+	if may, next := w.begin(types.NamespacedName{Name: "one more"}, time.Hour, now); may || next != lookMin {
+		t.Errorf("one look too many: %v, again in %v", may, next)
+	}
+	w.end()
+	if may, next := w.begin(types.NamespacedName{Name: "one more"}, time.Second, now); !may || next != lookMin {
+		t.Errorf("a look in its turn: %v, again in %v", may, next)
+	}
+}

@@ -1,0 +1,96 @@
+package verdict
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/api/why"
+)
+
+// Waits are what the ranks of a job wait for, as their sidecars have said.
+type Waits struct {
+	Stuck bool     // every rank only waits: a suspected deadlock
+	Lines []string // of why.Explain
+}
+
+// waitsMax bounds what a message has of them: the first lines say what is wrong.
+const waitsMax = 1500
+
+// text are the lines in one, of a bounded length: a job has many ranks, and what
+// a sidecar says may be made up.
+func (w *Waits) text() string {
+	if w == nil || len(w.Lines) == 0 {
+		return ""
+	}
+	return limited("; "+strings.Join(w.Lines, "; "), waitsMax)
+}
+
+// overdue is what is said of a job that has used up its time.
+func (o *Observation) overdue() string {
+	return fmt.Sprintf("not finished within %d s", *o.Job.Spec.RunPolicy.ActiveDeadlineSeconds) + o.Waits.text()
+}
+
+// Overdue reports whether a plan ends the job for its time: then what its ranks
+// wait for is worth a question.
+func Overdue(p *Plan) bool {
+	f := p.Status.FirstFailure
+	return meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionFailed) && f != nil && f.Reason == v1alpha1.ReasonDeadlineExceeded
+}
+
+// Suspects is how long all ranks of a job must have waited for a suspected
+// deadlock, if it is time to ask them: all of them run, and have for that long.
+func Suspects(o *Observation) (after time.Duration, is bool) {
+	after = o.Job.Spec.RunPolicy.DeadlockAfter()
+	c := meta.FindStatusCondition(o.Job.Status.Conditions, v1alpha1.ConditionRunning)
+	return after, after > 0 && c != nil && c.Status == metav1.ConditionTrue && o.Now.Sub(c.LastTransitionTime.Time) >= after
+}
+
+// running is the reason and the message of a job that runs.
+func (o *Observation) running() (reason, message string) {
+	switch was := o.suspected(); {
+	case o.Waits != nil && o.Waits.Stuck && was == nil:
+		return v1alpha1.ReasonSuspectedDeadlock, why.Suspicion(o.Job.Spec.RunPolicy.DeadlockAfter()) + o.Waits.text()
+	case was != nil && (o.Waits == nil || o.Waits.Stuck) && o.Job.Spec.RunPolicy.DeadlockAfter() > 0:
+		return was.Reason, was.Message // how long they wait by now is no news
+	}
+	return reasonStarted, fmt.Sprintf("all %d ranks have been started", o.Job.Spec.Ranks) + o.starved()
+}
+
+// starved warns of an application that requests no CPU: beside a sidecar that does
+// it has the smallest share where the node is busy.
+func (o *Observation) starved() string {
+	for _, p := range o.Pods {
+		for i := range p.Spec.Containers {
+			c := &p.Spec.Containers[i]
+			if c.Name == o.Job.Spec.Template.Spec.Containers[0].Name && c.Resources.Requests.Cpu().IsZero() && p.Spec.Resources == nil {
+				return fmt.Sprintf("; container %s requests no CPU and gets the smallest share beside its sidecar: set its resources.requests.cpu", c.Name)
+			}
+		}
+	}
+	return ""
+}
+
+// suspected is the job's condition if a deadlock is suspected; nil: none is.
+func (o *Observation) suspected() *metav1.Condition {
+	c := meta.FindStatusCondition(o.Job.Status.Conditions, v1alpha1.ConditionRunning)
+	if c == nil || c.Status != metav1.ConditionTrue || c.Reason != v1alpha1.ReasonSuspectedDeadlock {
+		return nil
+	}
+	return c
+}
+
+// deadlocked is the failure of a job whose suspected deadlock is to be one.
+func (o *Observation) deadlocked() *v1alpha1.Failure {
+	after := o.Job.Spec.RunPolicy.DeadlockAfter()
+	if o.Waits == nil || !o.Waits.Stuck || after <= 0 || o.Job.Spec.RunPolicy.DeadlockAction != v1alpha1.DeadlockFail {
+		return nil
+	}
+	number := AttemptOf(o.Job)
+	at := metav1.NewTime(o.Now)
+	return &v1alpha1.Failure{Attempt: &number, Time: &at, Reason: v1alpha1.ReasonSuspectedDeadlock, Message: why.Suspicion(after) + o.Waits.text()}
+}
