@@ -14,8 +14,9 @@ import (
 )
 
 func whyCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "why [JOB]",
+	namespace := ""
+	cmd := &cobra.Command{
+		Use:   "why [JOB] [flags]",
 		Short: "say what the ranks of a running job wait for",
 		Long: `why asks the sidecars of your jobs on this machine what their ranks wait for, and
 says it in a line for each rank, or for ranks that wait alike: the oldest request
@@ -26,18 +27,31 @@ the process number of its outrigger run, its directory or the beginning of its i
 A job ended by --timeout, or by Ctrl-C while all its ranks wait, says the same.
 
 A rank that waits for no message computes, reads a file, or waits for something
-that Outrigger does not know of.`,
-		Example: `  outrigger why         # all jobs of yours
-  outrigger why npb     # one`,
+that Outrigger does not know of.
+
+With -n it explains an MPIJob on the cluster that kubectl reaches, by the API
+server's proxy to its pods: who may use that may ask. Sidecars whose metrics are
+for their pods alone (sidecar.metrics=Loopback) cannot be asked so.`,
+		Example: `  outrigger why             # all jobs of yours on this machine
+  outrigger why npb         # one
+  outrigger why -n hpc cg   # MPIJob cg in namespace hpc`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			job := ""
 			if len(args) == 1 {
 				job = args[0]
 			}
+			if namespace != "" {
+				if job == "" {
+					return errors.New("of which MPIJob? outrigger why -n NAMESPACE JOB")
+				}
+				return explainOnCluster(cmd.Context(), cmd.OutOrStdout(), namespace, job)
+			}
 			return explainJobs(cmd.Context(), cmd.OutOrStdout(), job)
 		},
 	}
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "explain an MPIJob of this namespace, by kubectl")
+	return cmd
 }
 
 // explainJobs explains the jobs that job names, or all.
