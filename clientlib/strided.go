@@ -64,3 +64,20 @@ func RecvStrided[T Number](ctx context.Context, c *Comm, buf []T, l Layout, src,
 	}
 	return r.await(ctx)
 }
+
+// SendrecvStrided sends the elements of sbuf that sl names and receives into those of
+// rbuf that rl names, at once: an edge goes to one neighbour while the halo comes from
+// the other. Both may be of one slice, if no element is named twice.
+func SendrecvStrided[T Number](ctx context.Context, c *Comm, sbuf []T, sl Layout, dst, stag int, rbuf []T, rl Layout, src, rtag int) (Status, error) {
+	in, err := IrecvStrided(c, rbuf, rl, src, rtag)
+	if err != nil {
+		return Status{}, err
+	}
+	if err := SendStrided(ctx, c, sbuf, sl, dst, stag); err != nil {
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		_, _ = in.await(over) // takes the receive back; the first error is the one to report
+		return Status{}, err
+	}
+	return in.await(ctx)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"testing"
@@ -89,6 +90,8 @@ func TestStructThatNobodyMade(t *testing.T) {
 	ctx, c := t.Context(), s.World()
 	for i, err := range []error{
 		x.Send(ctx, c, nil, 1, 1), x.Bcast(ctx, c, nil, 0), x.Gather(ctx, c, nil, nil, 0), x.Scatter(ctx, c, nil, nil, 0), x.Allgather(ctx, c, nil, nil),
+		x.Gatherv(ctx, c, nil, nil, nil, nil, 0), x.Scatterv(ctx, c, nil, nil, nil, nil, 0), x.Allgatherv(ctx, c, nil, nil, nil, nil),
+		x.Alltoall(ctx, c, nil, nil), x.Alltoallv(ctx, c, nil, nil, nil, nil, nil, nil),
 	} {
 		if !errors.Is(err, ErrInvalid) {
 			t.Errorf("call %d: %v", i, err)
@@ -218,4 +221,30 @@ func TestPackedReceiveIsTakenBack(t *testing.T) {
 	if n := lent(s); n != 0 {
 		t.Errorf("%d blocks of the arena are not given back", n)
 	}
+}
+
+// A division that leaves its buffer is refused with the rank, in elements.
+func TestStructDivisionThatDoesNotFit(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	ctx, c := t.Context(), s.World()
+	n := c.Size()
+	ones := slices.Repeat([]int{1}, n)
+	with := func(at, v int) []int {
+		x := slices.Clone(ones)
+		x[at] = v
+		return x
+	}
+	x := structOf[loose](t)
+	for want, err := range map[string]error{
+		"rank 1 has 9 elements from 1 on in out, which has":  x.Allgatherv(ctx, c, nil, make([]loose, n), with(1, 9), nil),
+		"rank 1 has -1 elements from 1 on in out, which has": x.Allgatherv(ctx, c, nil, make([]loose, n), with(1, -1), nil),
+		"rank 0 has 1 elements from -2 on in out":            x.Allgatherv(ctx, c, nil, make([]loose, n), ones, with(0, -2)),
+		"rank 0 has 1 elements from 9223372036854775807 on":  x.Allgatherv(ctx, c, nil, make([]loose, n), ones, with(0, math.MaxInt)),
+		"counts has 1 elements":                              x.Allgatherv(ctx, c, nil, make([]loose, n), ones[:1], nil),
+	} {
+		if !errors.Is(err, ErrInvalid) || !contains(err, want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	f.quiet()
 }

@@ -67,14 +67,7 @@ func run(ctx context.Context, n, steps int, picture string) error {
 			{col, wide + 1, wide + cols + 1, left, right},
 			{col, wide + cols, wide, right, left},
 		} {
-			r, err := mpi.IrecvStrided(grid.Comm, now[x.to:], x.l, x.back, 0)
-			if err == nil {
-				err = mpi.SendStrided(ctx, grid.Comm, now[x.from:], x.l, x.towards, 0)
-			}
-			if err == nil {
-				_, err = r.Wait(ctx)
-			}
-			if err != nil {
+			if _, err := mpi.SendrecvStrided(ctx, grid.Comm, now[x.from:], x.l, x.towards, 0, now[x.to:], x.l, x.back, 0); err != nil {
 				return err
 			}
 		}

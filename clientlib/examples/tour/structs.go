@@ -53,7 +53,7 @@ func tourStruct[T comparable](t *tour, what string, element func(rank, i int) T)
 			}
 			return list
 		}
-		if err := errors.Join(structMessages(t, x, of), structCollectives(t, x, of, n%t.n)); err != nil {
+		if err := errors.Join(structMessages(t, x, of), structCollectives(t, x, of, n%t.n), structVectors(t, x, element, n, n%t.n)); err != nil {
 			return fmt.Errorf("%d %s: %w", n, what, err)
 		}
 	}
@@ -118,4 +118,68 @@ func structCollectives[T comparable](t *tour, x *outrigger.Struct[T], of func(ra
 		return err
 	}
 	return errors.Join(x.Bcast(t.ctx, t.c, got, root), equal("bcast", got, of(root)))
+}
+
+// structVectors are collectives with blocks of other sizes, one not behind the other:
+// rank r has n+r elements, in the reverse order of the ranks, with one between them.
+func structVectors[T comparable](t *tour, x *outrigger.Struct[T], element func(rank, i int) T, n, root int) error {
+	block := func(from, to int) []T { // what one rank sends to another
+		list := make([]T, n+from)
+		for i := range list {
+			list[i] = element(from, i+to)
+		}
+		return list
+	}
+	counts, displs, end := make([]int, t.n), make([]int, t.n), 0
+	for r := t.n - 1; r >= 0; r-- {
+		counts[r], displs[r] = n+r, end
+		end += n + r + 1
+	}
+	whole := make([]T, end) // what everybody has sent to the root
+	for r := range t.n {
+		copy(whole[displs[r]:], block(r, root))
+	}
+	mine, all := block(t.me, root), make([]T, end)
+	if err := errors.Join(x.Allgatherv(t.ctx, t.c, mine, all, counts, displs), equal("allgatherv", all, whole)); err != nil {
+		return err
+	}
+	clear(all)
+	if err := x.Gatherv(t.ctx, t.c, mine, all, counts, displs, root); err != nil {
+		return err
+	}
+	if t.me == root {
+		if err := equal("gatherv", all, whole); err != nil {
+			return err
+		}
+	}
+	got := make([]T, len(mine))
+	if err := errors.Join(x.Scatterv(t.ctx, t.c, all, counts, displs, got, root), equal("scatterv", got, mine)); err != nil {
+		return err
+	}
+	return structExchange(t, x, block, counts, displs, end)
+}
+
+// structExchange: everybody sends a block to everybody, of n elements and as many more
+// as its sender has ranks before it.
+func structExchange[T comparable](t *tour, x *outrigger.Struct[T], block func(from, to int) []T, counts, displs []int, end int) error {
+	var out []T
+	each := make([]int, t.n) // my blocks are as large as each other
+	want := make([]T, end)
+	for r := range t.n {
+		out, each[r] = append(out, block(t.me, r)...), counts[t.me]
+		copy(want[displs[r]:], block(r, t.me))
+	}
+	got := make([]T, end)
+	if err := errors.Join(x.Alltoallv(t.ctx, t.c, out, each, nil, got, counts, displs), equal("alltoallv", got, want)); err != nil {
+		return err
+	}
+	if counts[0] == 0 { // nothing that everybody has
+		return nil
+	}
+	out, want = nil, nil
+	for r := range t.n {
+		out, want = append(out, block(t.me, r)[0]), append(want, block(r, t.me)[0])
+	}
+	got = make([]T, len(out))
+	return errors.Join(x.Alltoall(t.ctx, t.c, out, got), equal("alltoall", got, want))
 }

@@ -1,0 +1,181 @@
+package outrigger
+
+import (
+	"context"
+	"fmt"
+)
+
+// division is how a collective divides a buffer of elements into a block for each
+// rank, which may lie anywhere in it.
+type division struct{ counts, displs []int }
+
+// divide checks a division of a buffer; displs nil: the blocks follow one another.
+func (t *Struct[T]) divide(c *Comm, what string, buf []T, counts, displs []int, of string) (division, error) {
+	v, err := c.blocks(what, counts, displs)
+	if err != nil {
+		return division{}, err
+	}
+	d := division{v[0], v[1]}
+	for i, n := range d.counts {
+		if at := d.displs[i]; n < 0 || at < 0 || n > len(buf) || at > len(buf)-n {
+			return d, c.session.fail(what, c, AnySource, AnyTag, 0, fmt.Errorf("%w: rank %d has %d elements from %d on in %s, which has %d", ErrInvalid, i, n, at, of, len(buf)))
+		}
+	}
+	return d, nil
+}
+
+// inBytes is the division of what travels: of the buffer's own memory, or of a copy
+// in which the blocks follow one another.
+func (t *Struct[T]) inBytes(d division) (counts, displs []int) {
+	for _, n := range d.counts {
+		counts = append(counts, n*t.packed)
+	}
+	if !t.dense() {
+		return counts, packed(counts)
+	}
+	for _, at := range d.displs {
+		displs = append(displs, at*t.size)
+	}
+	return counts, displs
+}
+
+// blocksOf is what is sent of a divided buffer.
+func (t *Struct[T]) blocksOf(d division, buf []T) []byte {
+	if t.dense() {
+		return rawBytes(buf)
+	}
+	b := make([]byte, 0, sum(d.counts)*t.packed)
+	for i, n := range d.counts {
+		b = append(b, t.message(buf[d.displs[i]:d.displs[i]+n])...)
+	}
+	return b
+}
+
+// roomOf is memory for what a divided buffer receives, which spread puts into it.
+func (t *Struct[T]) roomOf(d division, buf []T) []byte {
+	if t.dense() {
+		return rawBytes(buf)
+	}
+	return make([]byte, sum(d.counts)*t.packed)
+}
+
+func (t *Struct[T]) spread(d division, buf []T, b []byte) {
+	if t.dense() {
+		return
+	}
+	for i, n := range d.counts {
+		t.unpack(buf[d.displs[i]:], b[:n*t.packed])
+		b = b[n*t.packed:]
+	}
+}
+
+// Gatherv is Gather with blocks of counts[i] elements at displs[i] of the root's out;
+// displs nil: one behind the other.
+func (t *Struct[T]) Gatherv(ctx context.Context, c *Comm, in, out []T, counts, displs []int, root int) error {
+	if err := t.ready(c, "gatherv"); err != nil {
+		return err
+	}
+	if c.rank != root {
+		return Gatherv(ctx, c, t.message(in), nil, nil, nil, root)
+	}
+	d, err := t.divide(c, "gatherv", out, counts, displs, "out")
+	if err != nil {
+		return err
+	}
+	b := t.roomOf(d, out)
+	n, at := t.inBytes(d)
+	if err := Gatherv(ctx, c, t.message(in), b, n, at, root); err != nil {
+		return err
+	}
+	t.spread(d, out, b)
+	return nil
+}
+
+// Scatterv is Scatter with blocks of counts[i] elements at displs[i] of the root's in;
+// displs nil: one behind the other.
+func (t *Struct[T]) Scatterv(ctx context.Context, c *Comm, in []T, counts, displs []int, out []T, root int) error {
+	if err := t.ready(c, "scatterv"); err != nil {
+		return err
+	}
+	var all []byte
+	var n, at []int
+	if c.rank == root {
+		d, err := t.divide(c, "scatterv", in, counts, displs, "in")
+		if err != nil {
+			return err
+		}
+		all = t.blocksOf(d, in)
+		n, at = t.inBytes(d)
+	}
+	b := t.room(out)
+	if err := Scatterv(ctx, c, all, n, at, b, root); err != nil {
+		return err
+	}
+	t.settle(out, b)
+	return nil
+}
+
+// Allgatherv is Allgather with blocks of counts[i] elements at displs[i] of out;
+// displs nil: one behind the other.
+func (t *Struct[T]) Allgatherv(ctx context.Context, c *Comm, in, out []T, counts, displs []int) error {
+	if err := t.ready(c, "allgatherv"); err != nil {
+		return err
+	}
+	d, err := t.divide(c, "allgatherv", out, counts, displs, "out")
+	if err != nil {
+		return err
+	}
+	b := t.roomOf(d, out)
+	n, at := t.inBytes(d)
+	if err := Allgatherv(ctx, c, t.message(in), b, n, at); err != nil {
+		return err
+	}
+	t.spread(d, out, b)
+	return nil
+}
+
+// Alltoall sends block i of in to rank i, where it becomes the block of this rank in
+// out. in and out have as many elements, a multiple of the ranks, and do not overlap.
+func (t *Struct[T]) Alltoall(ctx context.Context, c *Comm, in, out []T) error {
+	if err := t.ready(c, "alltoall"); err != nil {
+		return err
+	}
+	if err := c.want("alltoall", len(out), len(in), "out"); err != nil {
+		return err
+	}
+	if len(in)%c.Size() != 0 {
+		return c.session.fail("alltoall", c, AnySource, AnyTag, 0, fmt.Errorf("%w: in has %d elements for %d ranks", ErrInvalid, len(in), c.Size()))
+	}
+	out = out[:len(in)]
+	b := t.room(out)
+	if err := Alltoall(ctx, c, t.message(in), b); err != nil {
+		return err
+	}
+	t.settle(out, b)
+	return nil
+}
+
+// Alltoallv is Alltoall with blocks of any size and place on both sides: scounts[i]
+// elements at sdispls[i] of in go to rank i, rcounts[i] at rdispls[i] of out come from
+// it. Displacements that are nil: one block behind the other.
+func (t *Struct[T]) Alltoallv(ctx context.Context, c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) error {
+	if err := t.ready(c, "alltoallv"); err != nil {
+		return err
+	}
+	send, err := t.divide(c, "alltoallv", in, scounts, sdispls, "in")
+	if err != nil {
+		return err
+	}
+	recv, err := t.divide(c, "alltoallv", out, rcounts, rdispls, "out")
+	if err != nil {
+		return err
+	}
+	b := t.roomOf(recv, out)
+	sn, sat := t.inBytes(send)
+	rn, rat := t.inBytes(recv)
+	if err := Alltoallv(ctx, c, t.blocksOf(send, in), sn, sat, b, rn, rat); err != nil {
+		return err
+	}
+	t.spread(recv, out, b)
+	return nil
+}
