@@ -24,8 +24,8 @@ func TestFirstProgram(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?sm)^```\\w*\n(.*?)^```$").FindAllSubmatch(raw, -1) {
 		blocks = append(blocks, m[1])
 	}
-	if len(blocks) != 3 {
-		t.Fatalf("the document has %d blocks, want 3", len(blocks))
+	if len(blocks) < 3 { // the cluster's are those of e2e/walk
+		t.Fatalf("the document has %d blocks, want 3 and more", len(blocks))
 	}
 	dir := t.TempDir()
 	shell := func(commands string) string {

@@ -36,7 +36,7 @@ var catalogue = []image{
 	{
 		name:       "outrigger-examples",
 		about:      "applications of Outrigger's client library: NAS Parallel Benchmarks and the examples",
-		programs:   []string{"./clientlib/examples/npb", "./clientlib/examples/hello", "./clientlib/examples/tour", "./clientlib/examples/ring"},
+		programs:   []string{"./clientlib/examples/npb", "./clientlib/examples/hello", "./clientlib/examples/tour", "./clientlib/examples/ring", "./clientlib/examples/heat"},
 		everything: true,
 	},
 	{

@@ -75,5 +75,5 @@ func endedBy(s os.Signal) *jobrun.Failure {
 }
 
 func commands() []*cobra.Command {
-	return []*cobra.Command{runCommand(), benchCommand(), rankCommand(), topCommand(), whyCommand(), traceCommand(), figuresCommand(), convertCommand(), versionCommand()}
+	return []*cobra.Command{runCommand(), benchCommand(), rankCommand(), topCommand(), whyCommand(), traceCommand(), figuresCommand(), convertCommand(), imageCommand(), versionCommand()}
 }

@@ -81,7 +81,7 @@ func reachCluster(ctx context.Context) (c *cluster, stop func(), err error) {
 			return nil, nil, fmt.Errorf("kubectl proxy: %w", err)
 		}
 	}
-	return &cluster{&http.Client{Transport: &http.Transport{DialContext: dial, MaxConnsPerHost: clusterAtOnce}}, "http://kubectl"}, stop, nil
+	return &cluster{&http.Client{Transport: &http.Transport{DialContext: dial, MaxConnsPerHost: clusterAtOnce}}, "http://localhost"}, stop, nil // the only host that it takes
 }
 
 // get reads an object of the API server's.

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/image"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/report"
+)
+
+func imageCommand() *cobra.Command {
+	var tag, output string
+	cmd := &cobra.Command{
+		Use:   "image PROGRAM [flags]",
+		Short: "wrap a static program into a container image",
+		Long: `image writes an archive with an image of which PROGRAM is the entry point,
+/usr/local/bin/PROGRAM, and nothing else: no shell, no library, user 65532. It needs
+no container engine and no base image. The same program gives the same bytes.
+
+Build a Go program for it with CGO_ENABLED=0. The archive is imported as one of
+docker save:
+
+  ctr -n k8s.io images import solver.tar        a node's containerd
+  docker load -i solver.tar
+  skopeo copy oci-archive:solver.tar docker://REGISTRY/solver:v1`,
+		Example: `  outrigger image solver                                      # solver:dev in solver.tar
+  outrigger image -t registry.example.com/team/solver:v1 solver`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if tag == "" {
+				tag = filepath.Base(args[0])
+			}
+			if output == "" {
+				output = filepath.Base(args[0]) + ".tar"
+			}
+			i, err := imageOf(args[0], tag)
+			if err != nil {
+				return err
+			}
+			digest, err := writeImage(i, output)
+			if err != nil {
+				return err
+			}
+			info, err := os.Stat(output)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: image %s for %s, %s, %s\n", output, i.Reference, i.Arch, report.Size(uint64(info.Size())), digest)
+			return err
+		},
+	}
+	cmd.Flags().StringVarP(&tag, "tag", "t", "", "name of the image, such as solver:v1 (default: the program's, :dev)")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write (default: the program's name with .tar)")
+	return cmd
+}
+
+// programMax bounds what is taken for a program.
+const programMax = 2 << 30
+
+func imageOf(program, tag string) (*image.Image, error) {
+	reference, err := image.Reference(tag)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(program)
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > programMax) {
+		err = fmt.Errorf("%s: it is no program", program)
+	}
+	if err != nil {
+		return nil, err
+	}
+	content, err := os.ReadFile(program)
+	if err != nil {
+		return nil, err
+	}
+	arch, err := image.Static(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", program, err)
+	}
+	return &image.Image{Reference: reference, Name: filepath.Base(program), Program: content, Arch: arch}, nil
+}
+
+// writeImage writes the archive; it has its name only when it is whole.
+func writeImage(i *image.Image, output string) (digest string, err error) {
+	f, err := os.CreateTemp(filepath.Dir(output), ".image-")
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name()) // the first error counts
+		}
+	}()
+	digest, err = i.Write(f)
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
+		return "", err
+	}
+	return digest, os.Rename(f.Name(), output)
+}

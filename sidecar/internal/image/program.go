@@ -1,0 +1,57 @@
+package image
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Static checks that a program needs no other file, and says for which architecture
+// it is: an image of ours has no library and no shell.
+func Static(program []byte) (arch string, err error) {
+	f, err := elf.NewFile(bytes.NewReader(program))
+	if err != nil {
+		return "", errors.New("it is no program of Linux (ELF): an image has no shell for a script")
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return "", errors.New("it is linked dynamically, and an image has no libraries: build it with CGO_ENABLED=0, or link it with -static")
+		}
+	}
+	switch f.Machine {
+	case elf.EM_X86_64:
+		return "amd64", nil
+	case elf.EM_AARCH64:
+		return "arm64", nil
+	}
+	return "", fmt.Errorf("it is for %v: want x86-64 or arm64", f.Machine)
+}
+
+// referenceForm is a name with a tag (OCI distribution specification, "Pulling
+// manifests"), with at most one port in it.
+var referenceForm = regexp.MustCompile(`^[a-z0-9]+([._-]+[a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+
+// Reference is the full name that people mean by a short one, as kubelets and docker
+// take it: solver:v1 is docker.io/library/solver:v1. Without a tag it is dev, since
+// kubelets ask a registry for what is latest, each time.
+func Reference(name string) (string, error) {
+	if !strings.Contains(name[strings.LastIndexByte(name, '/')+1:], ":") {
+		name += ":dev"
+	}
+	if !referenceForm.MatchString(name) || len(name) > 255 {
+		return "", fmt.Errorf("%q is no image's name: want one such as solver:v1 or registry.example.com/team/solver:v1", name)
+	}
+	first, rest, found := strings.Cut(name, "/")
+	switch host := strings.ContainsAny(first, ".:") || first == "localhost"; {
+	case !found:
+		return "docker.io/library/" + name, nil
+	case !host:
+		return "docker.io/" + first + "/" + rest, nil
+	}
+	return name, nil
+}
+
+func tagOf(reference string) string { return reference[strings.LastIndexByte(reference, ':')+1:] }
