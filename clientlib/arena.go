@@ -5,6 +5,7 @@ import (
 	"sort"
 	"sync"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
@@ -51,7 +52,7 @@ func (a *arena) alloc(n int) (int, error) {
 		a.used[s.off] = want
 		return s.off, nil
 	}
-	return 0, fmt.Errorf("%w: %d bytes wanted, %d of %d free; raise memory.arena of the MPIJob, --arena of outrigger run, or %s", ErrNoMemory, n, free, a.total, names.EnvArena)
+	return 0, fmt.Errorf("%w: %s wanted, %s of %s free; raise memory.arena of the MPIJob, --arena of outrigger run, or %s", ErrNoMemory, memory.Text(uint64(n)), memory.Text(uint64(free)), memory.Text(uint64(a.total)), names.EnvArena)
 }
 
 func (a *arena) release(off int) error {

@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
 // Tuning changes what the engine decides by itself; zero values leave it so.
@@ -90,7 +93,14 @@ func (d *Document) validateTuning(bad func(string, ...any) error) error {
 		{"tuning.startWithin", int64(d.Tuning.StartWithin), int64(time.Second), int64(7 * 24 * time.Hour)},
 	} {
 		if f.v != 0 && (f.v < f.min || f.v > f.max) {
-			return bad("%s is %d, want 0 or %d to %d", f.name, f.v, f.min, f.max)
+			text := func(v int64) string { return time.Duration(v).String() }
+			if strings.HasSuffix(f.name, "Bytes") {
+				text = func(v int64) string { return memory.Text(uint64(max(v, 0))) }
+			}
+			if f.v < 0 {
+				return bad("%s is %d: less than nothing", f.name, f.v)
+			}
+			return bad("%s is %s, want 0 or %s to %s", f.name, text(f.v), text(f.min), text(f.max))
 		}
 	}
 	if h, dead := d.Tuning.Heartbeat, d.Tuning.DeadAfter; h != 0 && dead != 0 && dead < 2*h {

@@ -52,3 +52,14 @@ func Parse(text string, unit int64) (int64, error) {
 	}
 	return int64(n), nil
 }
+
+// Text writes a size for people, in the unit of 1024 that suits it, with one digit
+// behind the point at most: 512 MiB, 95.4 TiB, 100 B.
+func Text(n uint64) string {
+	for i := 3; i >= 0; i-- { // TiB to KiB
+		if u := units[i]; float64(n) >= u.bytes {
+			return strings.TrimSuffix(strconv.FormatFloat(float64(n)/u.bytes, 'f', 1, 64), ".0") + " " + u.suffix
+		}
+	}
+	return strconv.FormatUint(n, 10) + " B"
+}

@@ -17,3 +17,13 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+func TestText(t *testing.T) {
+	for n, want := range map[uint64]string{
+		0: "0 B", 1023: "1023 B", 1024: "1 KiB", 1536: "1.5 KiB", 8 << 20: "8 MiB", 3 << 30: "3 GiB", 104857600000000: "95.4 TiB", 1<<64 - 1: "16777216 TiB",
+	} {
+		if got := Text(n); got != want {
+			t.Errorf("%d is %q, want %q", n, got, want)
+		}
+	}
+}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
 // Kinds of waits.
@@ -215,7 +217,7 @@ func (r *Rank) hint() string {
 }
 
 func (m Message) text() string {
-	return fmt.Sprintf("from %d tag %d, %s", m.Source, m.Tag, size(m.Bytes))
+	return fmt.Sprintf("from %d tag %d, %s", m.Source, m.Tag, memory.Text(m.Bytes))
 }
 
 func (w *Wait) text() string {
@@ -231,11 +233,11 @@ func (w *Wait) text() string {
 			text += fmt.Sprintf(" tag %#x but for %#x", w.Tag, w.Ignore)
 		}
 		if w.Moving {
-			text += fmt.Sprintf(", %s on their way", size(w.Bytes))
+			text += fmt.Sprintf(", %s on their way", memory.Text(w.Bytes))
 		}
 		return text + w.communicator()
 	case Send:
-		text := fmt.Sprintf("send to %s tag %d, %s", rankName(w.Peer), w.Tag, size(w.Bytes))
+		text := fmt.Sprintf("send to %s tag %d, %s", rankName(w.Peer), w.Tag, memory.Text(w.Bytes))
 		if w.Moving {
 			return text + " on their way" + w.communicator()
 		}
@@ -314,17 +316,4 @@ func Time(s float64) string {
 		return fmt.Sprintf("%.0f s", d.Seconds())
 	}
 	return d.Round(time.Second).String()
-}
-
-// size writes bytes as people do.
-func size(n uint64) string {
-	for _, u := range []struct {
-		unit string
-		n    uint64
-	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
-		if n >= u.n {
-			return strings.TrimSuffix(fmt.Sprintf("%.1f", float64(n)/float64(u.n)), ".0") + " " + u.unit
-		}
-	}
-	return fmt.Sprintf("%d B", n)
 }

@@ -97,7 +97,7 @@ func TestRefusals(t *testing.T) {
 		"rank far off":    {hello(^uint32(0)).Encode(), "rank 4294967295 is not hosted here"},
 		"arena over all":  {change(func(h *shm.Hello) { h.ArenaBytes = 1 << 60 }), "arena of 1152921504606846976 bytes wanted, this sidecar grants at most 17592186044416 bytes"},
 		"arena all bits":  {change(func(h *shm.Hello) { h.ArenaBytes = ^uint64(0) }), "18446744073709551615 bytes"},
-		"arena too large": {change(func(h *shm.Hello) { h.ArenaBytes = 1 << 43 }), "not enough memory: 8864813621760 bytes wanted"},
+		"arena too large": {change(func(h *shm.Hello) { h.ArenaBytes = 1 << 43 }), "not enough memory: 8.1 TiB wanted"},
 	} {
 		t.Run(what, func(t *testing.T) { b.dial(t).refused(c.raw, c.want) })
 	}

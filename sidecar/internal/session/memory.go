@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 )
 
@@ -91,10 +92,10 @@ func (r *reservations) room(p place) uint64 {
 
 func (r *reservations) shortage(want uint64, p place) error {
 	if !p.group {
-		return fmt.Errorf("%w: %d bytes wanted, %d bytes available %s", segment.ErrNoMemory, want, r.room(p), p.where)
+		return fmt.Errorf("%w: %s wanted, %s available %s", segment.ErrNoMemory, memory.Text(want), memory.Text(r.room(p)), p.where)
 	}
-	return fmt.Errorf("%w: %d bytes wanted, %d bytes available %s of %d bytes, of which other ranks have %d and the sidecar keeps %d: raise the limit, or lower the arena or the number of ranks",
-		segment.ErrNoMemory, want, r.room(p), p.where, p.limit, r.held, r.own)
+	return fmt.Errorf("%w: %s wanted, %s available %s of %s, of which other ranks have %s and the sidecar keeps %s: raise the limit, or lower the arena or the number of ranks",
+		segment.ErrNoMemory, memory.Text(want), memory.Text(r.room(p)), p.where, memory.Text(p.limit), memory.Text(r.held), memory.Text(r.own))
 }
 
 // settle says that the memory is reserved, or will not be: from now on whoever

@@ -137,7 +137,7 @@ func TestReservationsAreNotPromisedTwice(t *testing.T) {
 		for range 10 {
 			if err := <-errs; err != nil {
 				refused++
-				if !errors.Is(err, segment.ErrNoMemory) || !strings.Contains(err.Error(), "100 bytes wanted") {
+				if !errors.Is(err, segment.ErrNoMemory) || !strings.Contains(err.Error(), "100 B wanted") {
 					t.Errorf("refused with %v", err)
 				}
 			}
