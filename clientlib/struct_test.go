@@ -236,11 +236,11 @@ func TestStructDivisionThatDoesNotFit(t *testing.T) {
 	}
 	x := structOf[loose](t)
 	for want, err := range map[string]error{
-		"rank 1 has 9 elements from 1 on in out, which has":  x.Allgatherv(ctx, c, nil, make([]loose, n), with(1, 9), nil),
-		"rank 1 has -1 elements from 1 on in out, which has": x.Allgatherv(ctx, c, nil, make([]loose, n), with(1, -1), nil),
-		"rank 0 has 1 elements from -2 on in out":            x.Allgatherv(ctx, c, nil, make([]loose, n), ones, with(0, -2)),
-		"rank 0 has 1 elements from 9223372036854775807 on":  x.Allgatherv(ctx, c, nil, make([]loose, n), ones, with(0, math.MaxInt)),
-		"counts has 1 elements":                              x.Allgatherv(ctx, c, nil, make([]loose, n), ones[:1], nil),
+		"the block of rank 1 is 9 elements from 1 on, and out has":      x.Allgatherv(ctx, c, nil, make([]loose, n), with(1, 9), nil),
+		"the block of rank 1 is -1 elements from 1 on, and out has":     x.Allgatherv(ctx, c, nil, make([]loose, n), with(1, -1), nil),
+		"the block of rank 0 is 1 elements from -2 on, and out":         x.Allgatherv(ctx, c, nil, make([]loose, n), ones, with(0, -2)),
+		"the block of rank 0 is 1 elements from 9223372036854775807 on": x.Allgatherv(ctx, c, nil, make([]loose, n), ones, with(0, math.MaxInt)),
+		"counts has 1 elements": x.Allgatherv(ctx, c, nil, make([]loose, n), ones[:1], nil),
 	} {
 		if !errors.Is(err, ErrInvalid) || !contains(err, want) {
 			t.Errorf("%v, want %q", err, want)

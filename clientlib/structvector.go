@@ -18,7 +18,7 @@ func (t *Struct[T]) divide(c *Comm, what string, buf []T, counts, displs []int, 
 	d := division{v[0], v[1]}
 	for i, n := range d.counts {
 		if at := d.displs[i]; n < 0 || at < 0 || n > len(buf) || at > len(buf)-n {
-			return d, c.session.fail(what, c, AnySource, AnyTag, 0, fmt.Errorf("%w: rank %d has %d elements from %d on in %s, which has %d", ErrInvalid, i, n, at, of, len(buf)))
+			return d, c.session.fail(what, c, AnySource, AnyTag, 0, fmt.Errorf("%w: the block of rank %d is %d elements from %d on, and %s has %d", ErrInvalid, i, n, at, of, len(buf)))
 		}
 	}
 	return d, nil

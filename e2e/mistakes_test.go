@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -152,8 +153,10 @@ func TestMistakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			begun := time.Now()
 			p := spawn(t, nil, "outrigger", c.args...)
 			p.wait(c.code)
+			t.Logf("told and over after %v", time.Since(begun).Round(10*time.Millisecond)) // of a hang: 4 s are its time
 			out := p.out.String()
 			for _, want := range c.want {
 				if !strings.Contains(out, want) {

@@ -110,6 +110,7 @@ func perRank(ranks []Rank) []string {
 		text  string
 		ranks []int
 		since float64
+		hint  bool
 	}
 	var groups []*group
 	byText := map[string]*group{}
@@ -122,7 +123,7 @@ func perRank(ranks []Rank) []string {
 		text := r.text()
 		g := byText[text]
 		if g == nil {
-			g = &group{text: text}
+			g = &group{text: text, hint: r.hint() != ""}
 			byText[text] = g
 			groups = append(groups, g)
 		}
@@ -134,6 +135,16 @@ func perRank(ranks []Rank) []string {
 	if len(groups) > lineLimit {
 		slices.SortStableFunc(groups, func(a, b *group) int { return cmp.Compare(b.since, a.since) })
 	}
+	// What may be a mistake of its own first: the others may wait because of it.
+	slices.SortStableFunc(groups, func(a, b *group) int {
+		switch {
+		case a.hint == b.hint:
+			return 0
+		case a.hint:
+			return -1
+		}
+		return 1
+	})
 	var lines []string
 	for i, g := range groups {
 		if i == lineLimit {

@@ -65,6 +65,20 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestHintIsNotLost: of many ranks that wait, the one of which a mistake is suspected
+// comes first, however short it waits.
+func TestHintIsNotLost(t *testing.T) {
+	ranks := make([]Rank, 10_000)
+	for i := range ranks {
+		ranks[i] = waiting(i, recv(Any, uint64(i), float64(100+i)))
+	}
+	ranks[77].Waits[0] = recv(5, 8, 1)
+	ranks[77].Here, ranks[77].Count = []Message{{Source: 5, Tag: 7, Bytes: 800}}, 1
+	if got := Explain(ranks)[0]; got != "rank 77 waits 1 s: recv from 5 tag 8; unexpected here: from 5 tag 7, 800 B (a wrong tag?)" {
+		t.Errorf("first: %s", got)
+	}
+}
+
 // TestManyRanks: a large job is explained in few lines, in time that grows with it.
 func TestManyRanks(t *testing.T) {
 	ranks := make([]Rank, 65_536)

@@ -24,6 +24,8 @@ type benchOptions struct {
 	tests        []string
 	asJSON       bool
 	plots, wait  string
+	trace        string
+	upTo         int
 	private      bool
 	quick        bool
 	encrypt      bool
@@ -85,6 +87,8 @@ processes, the figures say how well they take turns.`,
 	f.StringVar(&o.plots, "plots", "", "draw latency, bandwidth and collectives as PNG into this directory")
 	f.BoolVar(&o.private, "private", false, "use ordinary memory instead of memory shared with the sidecar")
 	f.BoolVar(&o.encrypt, "encrypt", false, "carry data between the pods inside TLS")
+	f.IntVar(&o.upTo, "bytes-max", 0, "leave out sizes of latency, bandwidth and collectives that are larger, in bytes; 0: none")
+	f.StringVar(&o.trace, "trace", "", "record a timeline meanwhile, into this file, as run does: for what that costs")
 	f.BoolVar(&o.quick, "quick", false, "few iterations: to see that it works, not for figures")
 	f.StringVar(&o.wait, "wait", "", "how sidecars wait: poll, yield or block (default: poll while there are processors for it, then yield, then block); ranks wait as $OUTRIGGER_WAIT says")
 	return cmd
@@ -97,6 +101,9 @@ func (o *benchOptions) run(ctx context.Context) error {
 	}
 	if o.pods != 1 && o.pods != 2 {
 		return fmt.Errorf("--pods %d: want 1 (over shared memory) or 2 (over TCP)", o.pods)
+	}
+	if o.upTo != 0 && o.upTo < 8 {
+		return fmt.Errorf("--bytes-max %d: want 0, or at least 8", o.upTo)
 	}
 	if o.ranks < 2 {
 		return fmt.Errorf("--ranks %d: a collective needs at least 2", o.ranks)
@@ -151,7 +158,7 @@ func (o *benchOptions) job(ctx context.Context, j benchJob) ([]bench.Figure, err
 		return nil, fmt.Errorf("this program's own file: %w", err)
 	}
 	s := jobrun.Spec{Name: "bench", Ranks: j.ranks, Pods: j.pods}
-	s.Tuning.Wait = o.wait
+	s.Tuning.Wait, s.Trace = o.wait, o.trace
 	peer := "outrigger-local"
 	if j.pods > 1 {
 		peer = "outrigger-tcp"
@@ -161,7 +168,7 @@ func (o *benchOptions) job(ctx context.Context, j benchJob) ([]bench.Figure, err
 	}
 	s.Program = []string{
 		self, "bench-rank", "--peer", peer,
-		"--tests", strings.Join(j.tests, ","), "--private=" + strconv.FormatBool(o.private), "--quick=" + strconv.FormatBool(o.quick),
+		"--tests", strings.Join(j.tests, ","), "--private=" + strconv.FormatBool(o.private), "--quick=" + strconv.FormatBool(o.quick), "--bytes-max", strconv.Itoa(o.upTo),
 	}
 	see := o.see
 	if j.tests[0] == bench.Fairness {

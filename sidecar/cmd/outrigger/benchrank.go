@@ -18,6 +18,7 @@ type rankOptions struct {
 	tests   []string
 	private bool
 	quick   bool
+	upTo    int // bytes
 }
 
 func rankCommand() *cobra.Command {
@@ -32,6 +33,7 @@ func rankCommand() *cobra.Command {
 	f.StringSliceVar(&o.tests, "tests", bench.Pairwise, "what to measure")
 	f.BoolVar(&o.private, "private", false, "ordinary memory")
 	f.BoolVar(&o.quick, "quick", false, "few iterations")
+	f.IntVar(&o.upTo, "bytes-max", 0, "largest size in bytes")
 	return cmd
 }
 
@@ -56,7 +58,7 @@ func measure(ctx context.Context, o *rankOptions, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	m := &meter{ctx: ctx, o: o, method: bench.Method{Quick: o.quick}, s: s, c: s.World(), w: w}
+	m := &meter{ctx: ctx, o: o, method: bench.Method{Quick: o.quick, BytesMax: o.upTo}, s: s, c: s.World(), w: w}
 	if err := m.run(); err != nil {
 		return err // ending is what tells the others; a goodbye would wait for them
 	}

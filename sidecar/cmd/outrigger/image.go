@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/image"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/report"
 )
 
 func imageCommand() *cobra.Command {
@@ -29,7 +29,12 @@ docker save:
   skopeo copy oci-archive:solver.tar docker://REGISTRY/solver:v1`,
 		Example: `  outrigger image solver                                      # solver:dev in solver.tar
   outrigger image -t registry.example.com/team/solver:v1 solver`,
-		Args: cobra.ExactArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("which program? outrigger image PROGRAM")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if tag == "" {
 				tag = filepath.Base(args[0])
@@ -49,7 +54,7 @@ docker save:
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: image %s for %s, %s, %s\n", output, i.Reference, i.Arch, report.Size(uint64(info.Size())), digest)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: image %s for %s, %s, %s\n", output, i.Reference, i.Arch, memory.Text(uint64(info.Size())), digest)
 			return err
 		},
 	}

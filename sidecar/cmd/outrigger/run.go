@@ -114,6 +114,9 @@ func (o *runOptions) runProgram(ctx context.Context, args []string) error {
 		}
 	}
 	s := &o.spec
+	if s.Deadlock.After < 0 {
+		return fmt.Errorf("--deadlock-after %v: want a time, or 0 for never", s.Deadlock.After)
+	}
 	s.Program, s.ArenaBytes, s.Name = args, int64(o.arena), filepath.Base(args[0])
 	if o.encrypt {
 		s.Tuning.Encrypt = bootstrap.EncryptTLS

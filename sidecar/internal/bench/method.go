@@ -10,7 +10,18 @@ const (
 
 // Method says how often things are done. A quick one is for tests: it does
 // everything, but too few times for a figure.
-type Method struct{ Quick bool }
+type Method struct {
+	Quick    bool
+	BytesMax int // largest size of a series; 0: as the test has it
+}
+
+// upTo is the largest size of a series that goes to n.
+func (m Method) upTo(n int) int {
+	if m.BytesMax > 0 {
+		return min(n, m.BytesMax)
+	}
+	return n
+}
 
 // quickPart is what a quick method divides repetitions by.
 const quickPart = 50
@@ -37,7 +48,7 @@ func (m Method) Self() Series {
 // Latency is a ping-pong of 8 B to 4 MiB; Count is in round trips.
 func (m Method) Latency() []Series {
 	var all []Series
-	for n := 8; n <= BytesMax; n *= 2 {
+	for n := 8; n <= m.upTo(BytesMax); n *= 2 {
 		trips := 100
 		switch {
 		case n <= kib:
@@ -53,7 +64,7 @@ func (m Method) Latency() []Series {
 // Bandwidth is windows in one direction, 64 KiB to 4 MiB.
 func (m Method) Bandwidth() []Series {
 	var all []Series
-	for n := 64 * kib; n <= BytesMax; n *= 2 {
+	for n := 64 * kib; n <= m.upTo(BytesMax); n *= 2 {
 		s := Series{Bytes: n, WarmUp: 1, Count: m.times(20), Window: 64}
 		if n > mib {
 			s.Count = m.times(10)
@@ -113,7 +124,7 @@ func (m Method) Calls(ranks int) []Call {
 			all = append(all, Call{Op: op, WarmUp: m.times(100), Count: m.times(1000)})
 			continue
 		}
-		for n := 8; n <= CollectiveBytesMax(ranks); n *= 8 {
+		for n := 8; n <= m.upTo(CollectiveBytesMax(ranks)); n *= 8 {
 			count := 20
 			switch {
 			case n <= kib:

@@ -25,6 +25,9 @@ const (
 // signatureOf is that of a block with its vectors (P§5.1). Sizes that may differ from
 // rank to rank are left out.
 func signatureOf(b *shm.CollBlock, vectors *[collVectors][]int64) signature {
+	if !checksAgreement {
+		return 0
+	}
 	root, rest := uint32(0), uint64(0)
 	switch coll.Kind(b.Kind) {
 	case coll.Bcast, coll.Reduce, coll.Gather, coll.Gatherv, coll.Scatter, coll.Scatterv:

@@ -1,0 +1,5 @@
+//go:build outrigger_unchecked
+
+package core
+
+const checksAgreement = false
