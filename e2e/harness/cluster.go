@@ -71,6 +71,9 @@ func (c *Cluster) Programs() string { return c.layout.Bin }
 // Node.Path("log").
 func (c *Cluster) Logs() string { return c.layout.Logs() }
 
+// TokenKey is the file of the key, PEM, that signs tokens of service accounts.
+func (c *Cluster) TokenKey() string { return c.layout.TokenKey() }
+
 // Kubectl is kubectl with these arguments, ready to run.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.layout.Bin, "kubectl"), args...)

@@ -28,6 +28,9 @@ const (
 	Scheduler   = "kube-scheduler"
 )
 
+// TokenKey is the file, of Dir, of the key that signs tokens of service accounts.
+const TokenKey = "tokens.key"
+
 // Plane is one control plane. All its files are in Dir, whose contents it owns.
 type Plane struct {
 	Dir      string // certificates, kubeconfig files, etcd's data
@@ -75,7 +78,7 @@ func (p *Plane) APIServer() daemon.Command {
 		"--kubelet-client-certificate="+p.Path("kubelet-client.crt"), "--kubelet-client-key="+p.Path("kubelet-client.key"),
 		"--kubelet-preferred-address-types=InternalIP",
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+p.Path("tokens.pub"), "--service-account-signing-key-file="+p.Path("tokens.key"),
+		"--service-account-key-file="+p.Path("tokens.pub"), "--service-account-signing-key-file="+p.Path(TokenKey),
 		"--service-cluster-ip-range="+p.Services, "--allow-privileged=true")
 }
 
@@ -83,7 +86,7 @@ func (p *Plane) APIServer() daemon.Command {
 func (p *Plane) Controllers() daemon.Command {
 	return p.command(
 		Controllers, "--kubeconfig="+p.Kubeconfig(Controllers),
-		"--root-ca-file="+p.Path("ca.crt"), "--service-account-private-key-file="+p.Path("tokens.key"),
+		"--root-ca-file="+p.Path("ca.crt"), "--service-account-private-key-file="+p.Path(TokenKey),
 		"--use-service-account-credentials", "--leader-elect=false", "--bind-address=127.0.0.1",
 		// A lost node is seen in seconds, not in the minute that large clusters
 		// want: six heartbeats, so that a busy machine loses none.

@@ -73,7 +73,7 @@ func (p *Plane) serverKeys() error {
 	for name, content := range map[string][]byte{
 		"apiserver.crt": server.Cert, "apiserver.key": server.Key,
 		"kubelet-client.crt": kubelet.Cert, "kubelet-client.key": kubelet.Key,
-		"tokens.key": private, "tokens.pub": public,
+		TokenKey: private, "tokens.pub": public,
 	} {
 		if err := p.write(name, content); err != nil {
 			return err

@@ -85,6 +85,9 @@ func (l *Layout) Socket() string { return l.path("keeper.sock") }
 // a user who may do everything.
 func (l *Layout) Kubeconfig() string { return l.plane().Kubeconfig(controlplane.Administrator) }
 
+// TokenKey is the file of the key that signs tokens of service accounts.
+func (l *Layout) TokenKey() string { return l.plane().Path(controlplane.TokenKey) }
+
 // Logs is where the control plane's programs log.
 func (l *Layout) Logs() string { return l.path("log") }
 

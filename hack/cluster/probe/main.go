@@ -29,6 +29,7 @@ var probes = map[string]func(ctx context.Context, args []string) error{
 	"report":  report,
 	"inside":  inside,
 	"intrude": intrude,
+	"certify": certify,
 }
 
 func main() {
