@@ -98,6 +98,10 @@ type MPIJobStatus struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	JobName string `json:"jobName,omitempty"`
+	// endedPods are the pods of another controller (podManagement: External) that
+	// have ended while the job goes on: that controller may have taken them away.
+	// +optional
+	EndedPods *EndedPods `json:"endedPods,omitempty"`
 	// startTime is when the first attempt was started; after a suspension, when
 	// the job was resumed.
 	// +optional
@@ -105,6 +109,73 @@ type MPIJobStatus struct {
 	// completionTime is when the job ended, however it did.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
+}
+
+// EndedPods is how pods have ended.
+type EndedPods struct {
+	// succeeded are the numbers of those whose ranks have ended well, such as
+	// 0-3,5.
+	// +kubebuilder:validation:MaxLength=32768
+	// +kubebuilder:validation:Pattern=`^[0-9,-]*$`
+	// +optional
+	Succeeded string `json:"succeeded,omitempty"`
+	// told are the first pods of which more is to be told: how they failed.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4
+	// +optional
+	Told []EndedPod `json:"told,omitempty"`
+}
+
+// EndedPod is how one pod has ended.
+type EndedPod struct {
+	// number of the pod in the job.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=4095
+	// +required
+	Number *int32 `json:"number,omitempty"`
+	// name of the pod.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Name string `json:"name,omitempty"`
+	// node that it was on.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Node string `json:"node,omitempty"`
+	// application is how the application's container has ended.
+	// +optional
+	Application *EndedContainer `json:"application,omitempty"`
+	// sidecar is how the sidecar has ended.
+	// +optional
+	Sidecar *EndedContainer `json:"sidecar,omitempty"`
+	// disruption is why the cluster took the pod away, if it did.
+	// +kubebuilder:validation:MaxLength=2048
+	// +optional
+	Disruption string `json:"disruption,omitempty"`
+}
+
+// EndedContainer is how a container has ended, as the kubelet tells.
+type EndedContainer struct {
+	// exitCode of its process.
+	// +kubebuilder:validation:Minimum=-2147483648
+	// +kubebuilder:validation:Maximum=2147483647
+	// +required
+	ExitCode *int32 `json:"exitCode,omitempty"`
+	// signal that ended it, 0 for none.
+	// +kubebuilder:validation:Minimum=-2147483648
+	// +kubebuilder:validation:Maximum=2147483647
+	// +optional
+	Signal *int32 `json:"signal,omitempty"`
+	// reason is the kubelet's word.
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// message is its termination message.
+	// +kubebuilder:validation:MaxLength=4096
+	// +optional
+	Message string `json:"message,omitempty"`
+	// time of its end.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
 }
 
 // RankCounts counts ranks by the state of their pod.

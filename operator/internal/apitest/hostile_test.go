@@ -3,8 +3,10 @@
 package apitest
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -224,20 +226,7 @@ func TestPodsReplacedAsTheyEnd(t *testing.T) {
 			submit(t, ns, func(j *v1alpha1.MPIJob) { j.Name = "like" })
 			pods := standInPods(t, get(t, ns, "like-0", &batchv1.Job{}))
 			j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Spec.PodManagement = v1alpha1.PodsExternal })
-			var theirs []*corev1.Pod
-			for i, p := range pods {
-				o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fmt.Sprint("set-", i), Labels: map[string]string{
-					names.LabelInject: "true", names.LabelJob: j.Name, names.LabelAttempt: "0", batchv1.JobCompletionIndexAnnotation: fmt.Sprint(i),
-				}}, Spec: *p.Spec.DeepCopy()}
-				if err := api.Create(t.Context(), o); err != nil {
-					t.Fatal(err)
-				}
-				o.Status = *p.Status.DeepCopy()
-				if err := api.Status().Update(t.Context(), o); err != nil {
-					t.Fatal(err)
-				}
-				theirs = append(theirs, o)
-			}
+			theirs := adopted(t, j, pods)
 			becomes(t, j, v1alpha1.ConditionRunning)
 			want := v1alpha1.ConditionComplete
 			if code != 0 {
@@ -255,4 +244,70 @@ func TestPodsReplacedAsTheyEnd(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestOperatorIsReplacedBetweenEnds: a pod of another controller has ended and is
+// gone, and then so is the operator that saw it: the next one knows.
+func TestOperatorIsReplacedBetweenEnds(t *testing.T) {
+	alone(t)
+	operator := func() (end func()) {
+		ctx, stop := context.WithCancel(t.Context())
+		done, err := operateBy(ctx, func(next http.RoundTripper) http.RoundTripper { return next })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func() {
+			stop()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	end := operator()
+	ns := namespace(t)
+	submit(t, ns, func(j *v1alpha1.MPIJob) { j.Name = "like" })
+	like := standInPods(t, get(t, ns, "like-0", &batchv1.Job{}))
+	j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Spec.PodManagement = v1alpha1.PodsExternal })
+	theirs := adopted(t, j, like)
+	becomes(t, j, v1alpha1.ConditionRunning)
+	exits(t, theirs[0], 0, "")
+	eventually(t, func() error {
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(j), j); err != nil {
+			return err
+		}
+		if e := j.Status.EndedPods; e == nil || e.Succeeded != "0" {
+			return fmt.Errorf("the status keeps %+v", e)
+		}
+		return nil
+	})
+	if err := api.Delete(t.Context(), theirs[0], client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	end()
+	end = operator()
+	defer func() { end() }()
+	exits(t, theirs[1], 0, "")
+	if s := becomes(t, j, v1alpha1.ConditionComplete).Status; *s.Ranks.Succeeded != 4 || s.EndedPods != nil {
+		t.Errorf("status %+v", s)
+	}
+}
+
+// adopted are copies of running pods that another controller could have made for
+// a job.
+func adopted(t *testing.T, j *v1alpha1.MPIJob, like []*corev1.Pod) (theirs []*corev1.Pod) {
+	t.Helper()
+	for i, p := range like {
+		o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: fmt.Sprint("set-", i), Labels: map[string]string{
+			names.LabelInject: "true", names.LabelJob: j.Name, names.LabelAttempt: "0", batchv1.JobCompletionIndexAnnotation: fmt.Sprint(i),
+		}}, Spec: *p.Spec.DeepCopy()}
+		if err := api.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		o.Status = *p.Status.DeepCopy()
+		if err := api.Status().Update(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		theirs = append(theirs, o)
+	}
+	return theirs
 }

@@ -54,6 +54,7 @@ func (o *Observation) failure() (f *v1alpha1.Failure, settled bool) {
 
 // Sign reports whether something has failed, of which the cause is to be found.
 func Sign(o *Observation) bool {
+	o.recall()
 	o.arrange()
 	return !o.firstSign().IsZero()
 }
@@ -267,9 +268,11 @@ func (o *Observation) locate(f *v1alpha1.Failure, p *corev1.Pod) {
 	case f.Reason == string(podlife.SidecarLost) && forgotten(sidecar(p)):
 		f.Reason, f.Message = v1alpha1.ReasonPodLost, "the node has lost the pod's containers: it was stopped, or its runtime"
 	case deletedBefore(p, at):
-		f.Reason, f.Message = v1alpha1.ReasonPodLost, "the pod was deleted while its ranks were at work"
+		f.Reason, f.Message = v1alpha1.ReasonPodLost, textDeleted
 	}
 }
+
+const textDeleted = "the pod was deleted while its ranks were at work"
 
 // forgotten reports a container of whose end the node knows nothing: it has
 // only found that it is not there any more.

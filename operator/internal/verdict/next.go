@@ -42,8 +42,12 @@ const readPatience = 10 * time.Second
 // Next says what to do with a job. Its status is one that the API server takes,
 // whatever pods have been made to say.
 func Next(o *Observation) Plan {
+	o.recall()
 	o.arrange()
 	p := o.next()
+	if p.Status.EndedPods = nil; !Finished(&p.Status) {
+		p.Status.EndedPods = o.remember()
+	}
 	bound(&p.Status, o)
 	return p
 }
