@@ -147,14 +147,14 @@ test-e2e: ## bring a cluster up, run its tests and take it down (root)
 	hack/test-e2e
 
 .PHONY: test-controllers
-test-controllers: ## jobs by the real LeaderWorkerSet, JobSet and Kueue (root); the first time builds them, 15 minutes
+test-controllers: ## jobs by the real LeaderWorkerSet, JobSet, Kueue and coscheduling (root); the first time builds them, 15 minutes
 	E2E_TARGET=run-controllers hack/test-e2e
 
 .PHONY: run-controllers
 run-controllers: bin/tools/helm
 	@$(CLUSTER_ENV) go vet -tags cluster,controllers ./e2e/mpijob
 	controllers=$$(hack/controllers/build) && OUTRIGGER_CONTROLLERS=$$controllers $(CLUSTER_ENV) \
-		go test -tags cluster,controllers -count=1 -timeout 30m -v -run 'LeaderWorkerSet|JobSet|Kueue' ./e2e/mpijob
+		go test -tags cluster,controllers -count=1 -timeout 30m -v -run 'LeaderWorkerSet|JobSet|Kueue|Coscheduling' ./e2e/mpijob
 
 .PHONY: c
 c: ## build the C client into bin/c

@@ -1,0 +1,116 @@
+//go:build cluster && controllers
+
+package mpijob
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// scheduler is the second scheduler of scheduler-plugins' chart.
+const scheduler = "scheduler-plugins-scheduler"
+
+// gang is a job of two pods of so much CPU each, in a PodGroup.
+func gang(ns, name, cpu string) *v1alpha1.MPIJob {
+	j := idle(ns, name)
+	j.Spec.RunPolicy.Gang = v1alpha1.GangSchedulerPlugins
+	j.Spec.Template.Spec.SchedulerName = scheduler
+	j.Spec.Template.Spec.TopologySpreadConstraints = nil
+	ask := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+	j.Spec.Template.Spec.Containers[0].Resources.Requests = ask
+	return j
+}
+
+// Under the real scheduler of scheduler-plugins, a job of which only one pod has
+// room holds no node: none of its pods is placed, and the job says so; it starts,
+// all of it, when there is room.
+func TestCoscheduling(t *testing.T) {
+	// Its chart's rights lack what Kubernetes' own scheduler asks for since 1.34.
+	apply(t, "", `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: coscheduling-as-kube-scheduler}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:kube-scheduler"}
+subjects:
+- {kind: ServiceAccount, name: `+scheduler+`, namespace: coscheduling-system}
+`)
+	controllerOf(t, "coscheduling")
+	ns := restricted(t)
+	free := allocatable(t)
+	// One pod takes more than half of a node: beside it there is room for one more.
+	half := resource.NewMilliQuantity(free*6/10, resource.DecimalSI).String()
+	filler := example(ns, "filler", "probe")
+	filler.Spec = idle(ns, "filler").Spec
+	filler.Spec.Ranks = 1
+	filler.Spec.Template.Spec.TopologySpreadConstraints = nil
+	filler.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(half)}
+	submit(t, filler)
+	podOf(t, filler, 0)
+
+	// Without a group one of two pods is placed, and holds its node for nothing.
+	loose := gang(ns, "loose", half)
+	loose.Spec.RunPolicy.Gang, loose.Spec.Template.Spec.SchedulerName = v1alpha1.GangNone, ""
+	submit(t, loose)
+	eventually(t, func() error { return placed(t, loose, 1) })
+	if err := api.Delete(t.Context(), loose); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if err := placed(t, loose, 0); err == nil || !strings.HasPrefix(err.Error(), "0 of 0 ") {
+			return fmt.Errorf("the pods of %s are there: %w", loose.Name, err)
+		}
+		return nil
+	})
+
+	j := submit(t, gang(ns, "gang", half))
+	eventually(t, func() error {
+		if err := saying(t, j, v1alpha1.ConditionPending, v1alpha1.ReasonUnschedulable, "PodGroup"); err != nil {
+			return err
+		}
+		return placed(t, j, 0)
+	})
+	if err := api.Delete(t.Context(), filler); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error { return placed(t, j, 2) })
+	podOf(t, j, 0)
+	podOf(t, j, 1)
+	becomes(t, j, v1alpha1.ConditionRunning)
+}
+
+// allocatable is the CPU of a node, in thousandths.
+func allocatable(t *testing.T) int64 {
+	t.Helper()
+	n := new(corev1.Node)
+	if err := api.Get(t.Context(), client.ObjectKey{Name: lab.Nodes()[0].Name}, n); err != nil {
+		t.Fatal(err)
+	}
+	return n.Status.Allocatable.Cpu().MilliValue()
+}
+
+// placed complains unless so many pods of a job have a node.
+func placed(t *testing.T, j *v1alpha1.MPIJob, want int) error {
+	t.Helper()
+	pods := new(corev1.PodList)
+	if err := api.List(t.Context(), pods, client.InNamespace(j.Namespace), client.MatchingLabels{names.LabelJob: j.Name}); err != nil {
+		return err
+	}
+	n := 0
+	for _, p := range pods.Items {
+		if p.Spec.NodeName != "" {
+			n++
+		}
+	}
+	if len(pods.Items) != 2 || n != want {
+		return fmt.Errorf("%d of %d pods of %s have a node, want %d", n, len(pods.Items), j.Name, want)
+	}
+	return nil
+}
