@@ -146,6 +146,12 @@ scale: ## 1,000 MPIJobs at once, and one of 4,096 pods, against a real API serve
 test-e2e: ## bring a cluster up, run its tests and take it down (root)
 	hack/test-e2e
 
+.PHONY: test-arm64
+test-arm64: ## start the programs of the arm64 images under QEMU, and run a job of them; installs it (root)
+	@$(STAGE) "arm64 packages" hack/arm64/packages
+	@$(STAGE) "arm64 images" env $(IMAGE) -arch arm64 -out bin/images-arm64
+	@$(STAGE) "arm64 tests" go test -tags arm64guest -count=1 -timeout 20m ./e2e/arm64
+
 .PHONY: test-controllers
 test-controllers: ## jobs by the real LeaderWorkerSet, JobSet, Kueue and coscheduling (root); the first time builds them, 15 minutes
 	E2E_TARGET=run-controllers hack/test-e2e
