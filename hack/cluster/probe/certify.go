@@ -72,3 +72,28 @@ func certifyBy(ctx context.Context, client *http.Client, url, name, token string
 	fmt.Println(name, answer.StatusCode, strings.TrimSpace(text))
 	return nil
 }
+
+// fetch prints a line for each URL: it, the answer's status and the first line of
+// what it says, or that nobody answers.
+func fetch(ctx context.Context, args []string) error {
+	client := &http.Client{Timeout: answerTime}
+	for _, url := range args {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			fmt.Println(url, "unanswered", err)
+			continue
+		}
+		said, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
+		_ = answer.Body.Close() // read
+		if err != nil {
+			return err
+		}
+		line, _, _ := strings.Cut(string(said), "\n")
+		fmt.Println(url, answer.StatusCode, line)
+	}
+	return nil
+}

@@ -30,6 +30,7 @@ var probes = map[string]func(ctx context.Context, args []string) error{
 	"inside":  inside,
 	"intrude": intrude,
 	"certify": certify,
+	"fetch":   fetch,
 }
 
 func main() {
