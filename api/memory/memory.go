@@ -9,6 +9,7 @@ type Sizes struct {
 	Slab      int64 // a rank
 	Credit    int64 // a peer: eager messages under way
 	Encrypted bool  // data between sidecars
+	Registers bool  // memory at a card: RDMA
 }
 
 // What is taken where nobody says anything.
@@ -34,6 +35,11 @@ func CreditOf(pods int) int64 {
 	share := int64(ManyPods*CreditDefault) / int64(max(pods, ManyPods)) &^ (step - 1)
 	return max(share, least)
 }
+
+// Registrations is what a sidecar keeps to know the buffers and the registrations of
+// a link that registers memory, at the bounds of its caches (docs/reuse.md). What
+// the kernel pins is the ranks' memory, which is counted already.
+const Registrations = 96 << 20
 
 // What a sidecar needs beside the memory that it shares with its ranks.
 const (
@@ -85,6 +91,9 @@ func (s Sizes) Own(here, ranks, pods int) int64 {
 	n := baseBytes + s.Eager(pods) + ofPeers(peers, peerBytes, farBytes) + int64(here)*int64(min(ranks, cellsMax))*cellBytes
 	if s.Encrypted {
 		n += ofPeers(peers, pumpBytes, farPump)
+	}
+	if s.Registers {
+		n += Registrations
 	}
 	return n
 }

@@ -79,10 +79,12 @@ func (a *Attempt) attemptMeta() metav1.ObjectMeta {
 // settings of the attempt's pods.
 func (a *Attempt) settings() *inject.Settings {
 	s := &a.Job.Spec
+	sizes := jobdoc.MemoryOf(&s.Memory, &a.Profile, a.Pods())
+	sizes.Registers = len(s.Devices) > 0 && s.Transport.Type != v1alpha1.TransportTCP
 	return &inject.Settings{
 		Image: a.Options.Image, PullPolicy: pull(a.Options.Pull), ConfigMap: a.Name(),
 		Ranks: s.Ranks, PerPod: s.RanksPerPod, Launch: s.LaunchMode, Devices: s.Devices,
-		Memory: jobdoc.MemoryOf(&s.Memory, &a.Profile, a.Pods()), Wait: jobdoc.Wait(&a.Profile), LogLevel: a.Options.LogLevel, LocalMetrics: a.Options.LocalMetrics,
+		Memory: sizes, Wait: jobdoc.Wait(&a.Profile), LogLevel: a.Options.LogLevel, LocalMetrics: a.Options.LocalMetrics,
 		Resources: v1alpha1.SidecarResources{
 			Requests: over(a.Options.Sidecar.Requests, s.Sidecar.Resources.Requests),
 			Limits:   over(a.Options.Sidecar.Limits, s.Sidecar.Resources.Limits),

@@ -215,7 +215,9 @@ func (d *daemon) sessions() (session.Config, error) {
 	if credit == 0 {
 		credit = memory.CreditDefault
 	}
-	own := memory.Sizes{Credit: credit, Encrypted: d.doc.Tuning.Encrypt == bootstrap.EncryptTLS}.Own(pod.Ranks, d.doc.Ranks, len(d.doc.Pods))
+	own := memory.Sizes{
+		Credit: credit, Encrypted: d.doc.Tuning.Encrypt == bootstrap.EncryptTLS, Registers: d.transport == bootstrap.TransportRDMA,
+	}.Own(pod.Ranks, d.doc.Ranks, len(d.doc.Pods))
 	uids, everybody, err := d.o.mayAttach()
 	return session.Config{
 		Ranks: uint32(d.doc.Ranks), Pod: uint32(d.o.pod), Pods: uint32(len(d.doc.Pods)),
