@@ -83,7 +83,7 @@ func TestEditorsStayOutOfTheSidecar(t *testing.T) {
 		eventually(t, func() error { // the API server compiles a policy a moment after it is installed
 			out, err := as(t, user, ns, c.args...)
 			if err == nil || !strings.Contains(out, c.want) {
-				return fmt.Errorf("%s: %v, want a refusal that says %q: %s", what, err, c.want, out)
+				return fmt.Errorf("%s (%s), want a refusal that says %q: %s", what, fmt.Sprint(err), c.want, out)
 			}
 			return nil
 		})

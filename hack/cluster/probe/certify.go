@@ -20,7 +20,7 @@ import (
 // certificate, whose it is. A token @FILE is read from a file.
 func certify(ctx context.Context, args []string) error {
 	if len(args) < 2 {
-		return errors.New("certify URL NAME=TOKEN...")
+		return errors.New("certify URL NAME=TOKEN and more of these")
 	}
 	//nolint:gosec // it wants a certificate, whoever gives it
 	client := &http.Client{Timeout: answerTime, Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true}}}
