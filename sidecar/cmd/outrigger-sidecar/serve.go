@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -85,12 +86,12 @@ func (d *daemon) talked() (cells []obs.Cell, rest obs.Cell, err error) {
 }
 
 // timeline is what has been recorded, in the engine's time.
-func (d *daemon) timeline() (*trace.File, error) {
+func (d *daemon) timeline() (io.WriterTo, error) {
 	part, err := d.engine.Traced()
 	if part == nil || err != nil {
 		return nil, err
 	}
-	return part.Chrome(d.o.pod, d.transport, d.begun.UnixNano()), nil
+	return &trace.Timeline{Part: part, Pod: d.o.pod, Transport: d.transport, Epoch: d.begun.UnixNano()}, nil
 }
 
 func (d *daemon) breakPeer(peer int) error {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -17,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/outrigger-hpc/outrigger/api/why"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
 // Sources are what a handler shows.
@@ -26,7 +26,7 @@ type Sources struct {
 	Look      func() (Picture, error)
 	Talked    func() (cells []Cell, rest Cell, err error) // who has sent to whom
 	Waits     func() ([]why.Rank, error)                  // what the ranks of this pod wait for
-	Trace     func() (*trace.File, error)                 // the timeline; nil: none is recorded
+	Trace     func() (io.WriterTo, error)                 // the timeline, as JSON; nil: none is recorded
 	Flight    *Flight
 	FirstRank int
 	Ranks     int // of the job
@@ -70,7 +70,7 @@ func LocalHandler(s *Sources) http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(f) // a client that has gone does not matter
+		_, _ = f.WriteTo(w) // a client that has gone does not matter
 	})
 	mux.HandleFunc("GET /debug/flight", func(w http.ResponseWriter, _ *http.Request) { _ = s.Flight.Dump(w) }) // a client that has gone does not matter
 	return mux

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -91,6 +92,16 @@ func checkArrows(arrows []*ChromeEvent, slicesOf map[trackID][]*ChromeEvent) err
 	return nil
 }
 
+// said are the arguments of a call or a message that are looked at here.
+func (e *ChromeEvent) said() (a struct {
+	Link  string
+	Waits bool
+},
+) {
+	_ = json.Unmarshal(e.Args, &a) // one without them has none
+	return a
+}
+
 // Counts are what a trace has.
 type Counts struct {
 	Calls, Local, Remote, Arrows, Turns int
@@ -107,7 +118,7 @@ func (f *File) Counts() (c Counts) {
 		case e.Phase != "X":
 		case e.Cat == "engine":
 			c.Turns++
-		case e.Cat == "message" && e.Args["link"] == "local":
+		case e.Cat == "message" && e.said().Link == "local":
 			c.Local++
 		case e.Cat == "message":
 			c.Remote++
@@ -132,7 +143,7 @@ func (f *File) Sums(rank int) (inCalls, waiting float64) {
 			continue
 		}
 		all = append(all, [2]float64{e.Time, end(e)})
-		if w, _ := e.Args["waits"].(bool); w {
+		if e.said().Waits {
 			waits = append(waits, [2]float64{e.Time, end(e)})
 		}
 	}

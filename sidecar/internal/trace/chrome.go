@@ -1,9 +1,13 @@
 package trace
 
 import (
+	"bufio"
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
+	"strconv"
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
 )
@@ -32,16 +36,16 @@ type Other struct {
 
 // ChromeEvent is one event.
 type ChromeEvent struct {
-	Name  string         `json:"name"`
-	Cat   string         `json:"cat,omitempty"`
-	Phase string         `json:"ph"`
-	Time  float64        `json:"ts"`
-	Dur   *float64       `json:"dur,omitempty"`
-	Pid   int            `json:"pid"`
-	Tid   int            `json:"tid"`
-	ID    string         `json:"id,omitempty"`
-	Bind  string         `json:"bp,omitempty"`
-	Args  map[string]any `json:"args,omitempty"`
+	Name  string          `json:"name"`
+	Cat   string          `json:"cat,omitempty"`
+	Phase string          `json:"ph"`
+	Time  float64         `json:"ts"`
+	Dur   *float64        `json:"dur,omitempty"`
+	Pid   int             `json:"pid"`
+	Tid   int             `json:"tid"`
+	ID    string          `json:"id,omitempty"`
+	Bind  string          `json:"bp,omitempty"`
+	Args  json.RawMessage `json:"args,omitempty"`
 }
 
 // Tracks of a process. Rank r of the world has those from firstTrack+r*trackStep
@@ -52,90 +56,161 @@ const (
 	trackStep   = 100000 // more than a rank can have calls open
 )
 
-// Chrome turns what a sidecar has recorded into a trace. transport names the link
-// between pods, epoch is the Unix time of the engine's zero.
-func (p *Part) Chrome(pod int, transport string, epoch int64) *File {
-	f := &File{Unit: "ns", Other: Other{Program: "outrigger", Pod: pod, Pods: 1, Epoch: epoch, Lost: p.Lost}}
-	w := &writer{f: f, pod: pod, transport: transport, tracks: map[int]string{}}
-	w.meta("process_name", 0, map[string]any{"name": fmt.Sprintf("pod %d", pod)})
-	calls := map[uint32][]Event{}
-	for _, e := range p.events {
-		switch e.kind {
-		case kindCall:
-			calls[e.Rank] = append(calls[e.Rank], e)
-		case kindTurn:
-			w.name(engineTrack, "engine")
-			w.slice("turn", "engine", engineTrack, &e, map[string]any{"work": e.Bytes})
-		default:
-			w.message(&e)
+// Timeline is a part as a trace that is written event by event: a trace as a whole
+// takes several times the memory of what was recorded.
+type Timeline struct {
+	Part      *Part
+	Pod       int
+	Transport string // the link between pods
+	Epoch     int64  // Unix time of the engine's zero, in nanoseconds
+}
+
+// WriteTo writes the trace as JSON, in the order of time. It sorts the part.
+func (t *Timeline) WriteTo(to io.Writer) (int64, error) {
+	out := &counted{to: to}
+	w := &writer{Timeline: t, buf: bufio.NewWriter(out), tracks: map[int]bool{}, free: map[uint32][]int64{}}
+	w.json = json.NewEncoder(w.buf)
+	w.text(`{"traceEvents":[`)
+	w.meta("process_name", 0, args("name", fmt.Sprintf("pod %d", t.Pod)))
+	slices.SortStableFunc(t.Part.events, func(a, b Event) int { return cmp.Compare(a.Since, b.Since) })
+	for i := range t.Part.events {
+		if w.event(&t.Part.events[i]); w.err != nil {
+			return out.n, w.err
 		}
 	}
-	for rank, list := range calls {
-		w.calls(rank, list)
+	w.text(`],"displayTimeUnit":"ns","otherData":`)
+	w.encode(Other{Program: program, Pod: t.Pod, Pods: 1, Epoch: t.Epoch, Lost: t.Part.Lost})
+	w.text("}\n")
+	if w.err == nil {
+		w.err = w.buf.Flush()
 	}
-	slices.SortStableFunc(f.Events, func(a, b ChromeEvent) int { return cmp.Compare(a.Time, b.Time) })
-	return f
+	return out.n, w.err
+}
+
+const program = "outrigger"
+
+// counted counts what is written.
+type counted struct {
+	to io.Writer
+	n  int64
+}
+
+func (c *counted) Write(b []byte) (int, error) {
+	n, err := c.to.Write(b)
+	c.n += int64(n)
+	return n, err
 }
 
 type writer struct {
-	f         *File
-	pod       int
-	transport string
-	tracks    map[int]string
+	*Timeline
+	buf    *bufio.Writer
+	json   *json.Encoder
+	err    error // the first
+	some   bool  // an event is written
+	tracks map[int]bool
+	free   map[uint32][]int64 // by rank, and track of its calls: when its last call ended
 }
 
-func (w *writer) meta(what string, track int, args map[string]any) {
-	w.f.Events = append(w.f.Events, ChromeEvent{Name: what, Phase: "M", Pid: w.pod, Tid: track, Args: args})
+func (w *writer) text(s string) {
+	if w.err == nil {
+		_, w.err = w.buf.WriteString(s)
+	}
+}
+
+func (w *writer) encode(v any) {
+	if w.err == nil {
+		w.err = w.json.Encode(v)
+	}
+}
+
+func (w *writer) put(e *ChromeEvent) {
+	if w.some {
+		w.text(",")
+	}
+	w.some = true
+	e.Pid = w.Pod
+	w.encode(e)
+}
+
+// args are the arguments of an event: names and values, which are numbers, bools, and
+// strings of printable ASCII.
+func args(list ...any) json.RawMessage {
+	b := []byte{'{'}
+	for i := 0; i < len(list); i += 2 {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(strconv.AppendQuote(b, list[i].(string)), ':')
+		if s, is := list[i+1].(string); is {
+			b = strconv.AppendQuote(b, s)
+		} else {
+			b = fmt.Append(b, list[i+1])
+		}
+	}
+	return append(b, '}')
+}
+
+func (w *writer) meta(what string, track int, a json.RawMessage) {
+	w.put(&ChromeEvent{Name: what, Phase: "M", Tid: track, Args: a})
 }
 
 // name names a track the first time.
 func (w *writer) name(track int, name string) {
-	if w.tracks[track] != "" {
+	if w.tracks[track] {
 		return
 	}
-	w.tracks[track] = name
-	w.meta("thread_name", track, map[string]any{"name": name})
-	w.meta("thread_sort_index", track, map[string]any{"sort_index": track})
+	w.tracks[track] = true
+	w.meta("thread_name", track, args("name", name))
+	w.meta("thread_sort_index", track, args("sort_index", track))
 }
 
 func micro(ns int64) float64 { return float64(ns) / 1e3 }
 
-func (w *writer) slice(name, cat string, track int, e *Event, args map[string]any) {
+func (w *writer) slice(name, cat string, track int, e *Event, a json.RawMessage) {
 	d := micro(e.Until - e.Since)
-	w.f.Events = append(w.f.Events, ChromeEvent{Name: name, Cat: cat, Phase: "X", Time: micro(e.Since), Dur: &d, Pid: w.pod, Tid: track, Args: args})
+	w.put(&ChromeEvent{Name: name, Cat: cat, Phase: "X", Time: micro(e.Since), Dur: &d, Tid: track, Args: a})
 }
 
-// calls draws a rank's calls, each on the first track that is free.
-func (w *writer) calls(rank uint32, list []Event) {
-	slices.SortStableFunc(list, func(a, b Event) int { return cmp.Compare(a.Since, b.Since) })
-	var free []int64 // by track, when its last call ended
-	for i := range list {
-		e := &list[i]
-		lane := slices.IndexFunc(free, func(t int64) bool { return t <= e.Since })
-		if lane < 0 {
-			lane = len(free)
-			free = append(free, 0)
-		}
-		free[lane] = e.Until
-		track := firstTrack + int(rank)*trackStep + 1 + lane
-		w.name(track, fmt.Sprintf("rank %d", rank))
-		name, args := callName(e.Op, e.Coll), map[string]any{"bytes": e.Bytes, "waits": e.Waits, "status": e.Status}
-		if p := peerOf(e.Peer); p >= 0 && e.Coll == 0 {
-			name = fmt.Sprintf("%s, rank %d", name, p)
-			args["peer"], args["tag"] = p, e.Tag
-		}
-		w.slice(name, "call", track, e, args)
+func (w *writer) event(e *Event) {
+	switch e.kind {
+	case kindCall:
+		w.call(e)
+	case kindTurn:
+		w.name(engineTrack, "engine")
+		w.slice("turn", "engine", engineTrack, e, args("work", e.Bytes))
+	default:
+		w.message(e)
 	}
+}
+
+// call draws a call on the first of its rank's tracks that is free.
+func (w *writer) call(e *Event) {
+	free := w.free[e.Rank]
+	lane := slices.IndexFunc(free, func(t int64) bool { return t <= e.Since })
+	if lane < 0 {
+		lane = len(free)
+		free = append(free, 0)
+	}
+	free[lane] = e.Until
+	w.free[e.Rank] = free
+	track := firstTrack + int(e.Rank)*trackStep + 1 + lane
+	w.name(track, fmt.Sprintf("rank %d", e.Rank))
+	name, list := callName(e.Op, e.Coll), []any{"bytes", e.Bytes, "waits", e.Waits, "status", e.Status}
+	if p := peerOf(e.Peer); p >= 0 && e.Coll == 0 {
+		name = fmt.Sprintf("%s, rank %d", name, p)
+		list = append(list, "peer", p, "tag", e.Tag)
+	}
+	w.slice(name, "call", track, e, args(list...))
 }
 
 // message draws a frame at its end here, with the arrow to or from the other.
 func (w *writer) message(e *Event) {
-	link := w.transport
+	link := w.Transport
 	if e.Local {
 		link = "local"
 	}
 	here, phase, bind := e.Rank, "s", ""
-	src, dst := w.pod, int(e.Pod)
+	src, dst := w.Pod, int(e.Pod)
 	if e.kind == kindCame {
 		here, phase, bind = e.Peer, "f", "e"
 		src, dst = dst, src
@@ -143,9 +218,9 @@ func (w *writer) message(e *Event) {
 	track := firstTrack + int(here)*trackStep
 	w.name(track, fmt.Sprintf("rank %d messages", here))
 	name := wire.Type(e.Op).String()
-	w.slice(name, "message", track, e, map[string]any{"from": e.Rank, "to": e.Peer, "tag": e.Tag, "bytes": e.Bytes, "link": link, "frame": e.Frame})
-	w.f.Events = append(w.f.Events, ChromeEvent{
-		Name: name, Cat: "message", Phase: phase, Bind: bind, Time: micro(e.Since), Pid: w.pod, Tid: track,
+	w.slice(name, "message", track, e, args("from", e.Rank, "to", e.Peer, "tag", e.Tag, "bytes", e.Bytes, "link", link, "frame", e.Frame))
+	w.put(&ChromeEvent{
+		Name: name, Cat: "message", Phase: phase, Bind: bind, Time: micro(e.Since), Tid: track,
 		ID: fmt.Sprintf("%d>%d.%d", src, dst, e.Frame),
 	})
 }
@@ -153,7 +228,7 @@ func (w *writer) message(e *Event) {
 // Merge makes one trace of those of several pods. Arrows of which one end is not
 // kept are left out; a frame that came again keeps its first arrow.
 func Merge(parts []*File) *File {
-	f := &File{Unit: "ns", Other: Other{Program: "outrigger", Pods: len(parts)}}
+	f := &File{Unit: "ns", Other: Other{Program: program, Pods: len(parts)}}
 	for i, p := range parts {
 		if i == 0 || p.Other.Epoch < f.Other.Epoch {
 			f.Other.Epoch = p.Other.Epoch

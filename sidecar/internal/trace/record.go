@@ -4,10 +4,11 @@ import "github.com/outrigger-hpc/outrigger/api/wire"
 
 // What an Event is.
 const (
-	kindCall = 1 + iota // of a rank
-	kindSent            // a frame was given to its link
-	kindCame            // a frame has come
-	kindTurn            // the engine worked
+	kindNone = iota
+	kindCall // of a rank
+	kindSent // a frame was given to its link
+	kindCame // a frame has come
+	kindTurn // the engine worked
 )
 
 // Event is something that happened. Times are the engine's, in nanoseconds.
@@ -69,7 +70,16 @@ func (r *ring) some(x *extent, to []Event, n int) []Event {
 // NewRecorder keeps about so many events of each of the two kinds.
 func NewRecorder(events int) *Recorder {
 	n := max(events, 1)
-	return &Recorder{events: ring{list: make([]Event, n)}, turns: ring{list: make([]Event, n)}}
+	return &Recorder{events: newRing(n), turns: newRing(n)}
+}
+
+// newRing touches its memory, so that the turn does not meet new pages.
+func newRing(n int) ring {
+	list := make([]Event, n)
+	for i := range list {
+		list[i].kind = kindNone
+	}
+	return ring{list: list}
 }
 
 func (r *Recorder) call(e Event) {

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -116,7 +117,7 @@ func TestSumsAgree(t *testing.T) {
 		busy[req] = !busy[req]
 	}
 	x.Leave(now)
-	f := Merge([]*File{partOf(r).Chrome(0, "tcp", 0)})
+	f := Merge([]*File{fileOf(t, r, 0, 0)})
 	if err := f.Check(); err != nil {
 		t.Fatalf("seed %d: %v", seed, err)
 	}
@@ -218,7 +219,7 @@ func TestArrows(t *testing.T) {
 	a.Sent(1600, 1, false, &wire.Header{Type: wire.Heartbeat})
 	b.Came(200, 0, false, h)
 	b.Came(300, 0, false, h)
-	f := Merge([]*File{partOf(a).Chrome(0, "tcp", 50_000), partOf(b).Chrome(1, "tcp", 60_000)})
+	f := Merge([]*File{fileOf(t, a, 0, 50_000), fileOf(t, b, 1, 60_000)})
 	if err := f.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -253,4 +254,19 @@ func TestCheckFindsFaults(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
+}
+
+// fileOf is what a recorder's pod writes.
+func fileOf(t *testing.T, r *Recorder, pod int, epoch int64) *File {
+	t.Helper()
+	var b bytes.Buffer
+	n, err := (&Timeline{Part: partOf(r), Pod: pod, Transport: "tcp", Epoch: epoch}).WriteTo(&b)
+	f := new(File)
+	if err == nil {
+		err = json.Unmarshal(b.Bytes(), f)
+	}
+	if err != nil || n <= 0 {
+		t.Fatalf("%d bytes: %v\n%.2000s", n, err, b.Bytes())
+	}
+	return f
 }
