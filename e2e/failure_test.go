@@ -34,7 +34,7 @@ func TestRankKilled(t *testing.T) {
 	}
 	for _, pod := range []string{"pod0", "pod1"} {
 		events, err := os.ReadFile(filepath.Join(j.dir, pod, "flight"))
-		if err != nil || !strings.Contains(string(events), "failed") {
+		if err != nil || !strings.Contains(string(events), "failed") || !strings.Contains(string(events), "recv  ") {
 			t.Errorf("the flight recorder of %s: %v\n%.1000s", pod, err, events)
 		}
 	}

@@ -118,9 +118,22 @@ func (c *Core) startRecv(r *recv, id uint64, p match.Pattern) {
 	}
 	offer := p.Source != match.AnySource && c.mayOffer(r, c.peerOf(p.Source), &p)
 	r.posted = q.Post(p, uint32(id))
+	c.noteRecv(r, &p)
 	if offer {
 		c.offer(c.peerOf(p.Source), r, id, &p)
 	}
+}
+
+// noteRecv has the flight recorder know of a program's receive that waits.
+func (c *Core) noteRecv(r *recv, p *match.Pattern) {
+	if r.coll {
+		return
+	}
+	peer := link.Peer(-1)
+	if p.Source != match.AnySource {
+		peer = c.peerOf(p.Source).id
+	}
+	c.ports.Note(NoteRecv, peer, r.endpoint.rank, p.Tag, r.capacity, uint64(p.Source))
 }
 
 // stepEffort is what one step of a search costs, in the bytes that Effort counts.

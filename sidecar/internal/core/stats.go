@@ -11,6 +11,7 @@ const (
 	NoteDown                       // connection lost
 	NoteFailed                     // the job failed
 	NoteColl                       // a rank has begun a collective; tag: its coll.Kind, size: bytes, seq: its number in the communicator
+	NoteRecv                       // a receive of a rank waits; peer: the pod of its source, or -1; size: the buffer's; seq: the source
 )
 
 // Traffic counts messages and their bytes.

@@ -28,7 +28,7 @@ type event struct {
 }
 
 // kinds are the names of core.NoteKind.
-var kinds = [...]string{"", "post", "arrive", "up", "down", "failed", "coll"}
+var kinds = [...]string{"", "post", "arrive", "up", "down", "failed", "coll", "recv"}
 
 // Record stores an event.
 func (f *Flight) Record(now int64, kind uint8, peer int32, rank uint32, tag, size, seq uint64) {
@@ -45,6 +45,9 @@ func (f *Flight) Snapshot() *Flight {
 	return s
 }
 
+// kindRecv is the event whose last number is a rank, -1 for any, and no frame.
+const kindRecv = 7
+
 // Dump writes the events as text, oldest first: microseconds before the last
 // event, what, peer, rank, tag, bytes, frame.
 func (f *Flight) Dump(w io.Writer) error {
@@ -59,12 +62,15 @@ func (f *Flight) Dump(w io.Writer) error {
 	last := f.events[(end-1)%flightEvents].now
 	for i := start; i < end; i++ {
 		e := &f.events[i%flightEvents]
-		name := "?"
+		name, number := "?", fmt.Sprint("frame=", e.seq)
 		if int(e.kind) < len(kinds) {
 			name = kinds[e.kind]
 		}
-		if _, err := fmt.Fprintf(w, "%12.3f us  %-7s peer=%d rank=%d tag=%#x bytes=%d frame=%d\n",
-			float64(e.now-last)/1e3, name, e.peer, int32(e.rank), e.tag, e.size, e.seq); err != nil {
+		if e.kind == kindRecv {
+			number = fmt.Sprint("from=", int32(e.seq))
+		}
+		if _, err := fmt.Fprintf(w, "%12.3f us  %-7s peer=%d rank=%d tag=%#x bytes=%d %s\n",
+			float64(e.now-last)/1e3, name, e.peer, int32(e.rank), e.tag, e.size, number); err != nil {
 			return err
 		}
 	}

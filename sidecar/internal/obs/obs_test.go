@@ -366,6 +366,12 @@ func TestFlightWraps(t *testing.T) {
 	if err := unknown.Dump(&b); err != nil || !strings.Contains(b.String(), "?       peer=0 rank=-1") {
 		t.Errorf("an event of an unknown kind: %q, %v", b.String(), err)
 	}
+	waiting := new(Flight)
+	waiting.Record(0, kindRecv, -1, 2, 7, 800, uint64(^uint32(0)))
+	b.Reset()
+	if err := waiting.Dump(&b); err != nil || !strings.HasSuffix(b.String(), "recv    peer=-1 rank=2 tag=0x7 bytes=800 from=-1\n") {
+		t.Errorf("a receive that waits: %q, %v", b.String(), err)
+	}
 	if err := unknown.Dump(broken{}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("dump to a broken output: %v", err)
 	}
