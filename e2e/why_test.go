@@ -28,6 +28,7 @@ var hangs = map[string]hang{
 	}},
 	"head to head": {headToHead, 2, []string{"ranks 0 and 1 wait for each other", "send to 1 tag 3, 8 MiB, no receive", "send to 0 tag 3, 8 MiB, no receive"}},
 	"ring":         {ringOfReceives, 3, []string{"ranks 0 to 2 wait for each other in a ring"}},
+	"two roots":    {twoRoots, 2, []string{"ranks disagree about a collective: rank 0 is in gather of root 0, rank 1 is in gather of root 1"}},
 	"long wait":    {longWait, 3, []string{"ranks 0 to 2 wait for no message: the program computes"}},
 	"missing rank": {missingRank, 3, []string{"barrier in round", "rank 2 waits for no message: the program computes"}},
 }
@@ -98,6 +99,11 @@ func otherCollective(ctx context.Context, w *outrigger.Comm) error {
 		return outrigger.Allgather(ctx, w, make([]int64, 8), make([]int64, 24))
 	}
 	return w.Barrier(ctx)
+}
+
+// twoRoots: each waits for the other, and nobody sends anything that could disagree.
+func twoRoots(ctx context.Context, w *outrigger.Comm) error {
+	return outrigger.Gather(ctx, w, make([]int64, 1), make([]int64, 2), w.Rank())
 }
 
 func otherRoot(ctx context.Context, w *outrigger.Comm) error {

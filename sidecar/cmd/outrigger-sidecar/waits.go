@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
@@ -52,6 +53,9 @@ func waitOf(now int64, w *core.Wait) why.Wait {
 		x.Kind = why.Probe
 	case core.WaitColl:
 		x.Kind, x.Name = why.Collective, coll.Kind(w.Op).String()
+		if w.Root != shm.AnySource {
+			x.Name += fmt.Sprint(" of root ", w.Root)
+		}
 	case core.WaitOneSided:
 		x.Kind, x.Name = why.OneSided, oneSided[shm.Op(w.Op)]
 	}

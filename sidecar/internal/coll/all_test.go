@@ -14,7 +14,7 @@ var everyKind = []Kind{
 
 // roots returns all ranks of small communicators, and some of large ones.
 func roots(k Kind, size int) []int {
-	if !k.rooted() {
+	if !k.Rooted() {
 		return []int{0}
 	}
 	if size > 17 {
@@ -61,7 +61,7 @@ func everyCount(t *testing.T, p Params) {
 				p.Elem, p.Commutative = 8, false
 			}
 			for _, inPlace := range []bool{false, true} {
-				if p.Kind.rooted() && p.Size > 8 && inPlace != ((i+p.Root)%2 == 0) {
+				if p.Kind.Rooted() && p.Size > 8 && inPlace != ((i+p.Root)%2 == 0) {
 					continue // the roots of a large communicator share the two cases
 				}
 				p.InPlace = inPlace

@@ -131,8 +131,8 @@ type Step struct {
 	Len      int64  // bytes; 0 only in Barrier
 }
 
-// rooted kinds have a root.
-func (k Kind) rooted() bool {
+// Rooted kinds have a root.
+func (k Kind) Rooted() bool {
 	switch k {
 	case Bcast, Reduce, Gather, Gatherv, Scatter, Scatterv:
 		return true

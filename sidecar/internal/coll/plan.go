@@ -92,6 +92,14 @@ func (l *Plan) flatSize() (rounds int, scratch int64) {
 // Rounds returns the number of rounds, which is the same on all ranks.
 func (l *Plan) Rounds() int { return l.rounds }
 
+// Root is the root's comm rank; -1: the kind has none.
+func (l *Plan) Root() int {
+	if !l.p.Kind.Rooted() {
+		return -1
+	}
+	return l.p.Root
+}
+
 // Scratch returns how many bytes of scratch memory this rank needs.
 func (l *Plan) Scratch() int64 { return l.scratch }
 

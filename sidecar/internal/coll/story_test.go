@@ -69,7 +69,7 @@ func (s *story) run() error {
 		if err != nil {
 			return err
 		}
-		inPlace := s.base.InPlace && (!s.base.Kind.rooted() || rank == s.base.Root)
+		inPlace := s.base.InPlace && (!s.base.Kind.Rooted() || rank == s.base.Root)
 		state := m.add(p, inPlace)
 		inputs[rank] = s.input(rank, p)
 		s.fill(state, rank, inputs[rank])
@@ -195,7 +195,7 @@ func (s *story) want(state *rankState, rank int, inputs [][]byte, m *machine) ma
 	case ReduceScatter:
 		want[0] = s.reduced(inputs)[p.in.off(rank):][:p.in.len(rank)]
 	case Gather, Gatherv, Allgather, Allgatherv:
-		if rank == p.p.Root || !p.p.Kind.rooted() {
+		if rank == p.p.Root || !p.p.Kind.Rooted() {
 			for i := range s.base.Size {
 				want[p.out.off(i)] = inputs[i]
 			}

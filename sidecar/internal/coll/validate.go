@@ -24,12 +24,12 @@ func (p *Params) validate() error {
 		return fmt.Errorf("coll: Size %d is not between 1 and %d", p.Size, MaxRanks)
 	case p.Rank < 0 || p.Rank >= p.Size:
 		return fmt.Errorf("coll: Rank %d is not between 0 and %d", p.Rank, p.Size-1)
-	case p.Kind.rooted() && (p.Root < 0 || p.Root >= p.Size):
+	case p.Kind.Rooted() && (p.Root < 0 || p.Root >= p.Size):
 		return fmt.Errorf("coll: Root %d is not between 0 and %d", p.Root, p.Size-1)
 	case p.InPlace && (p.Kind == Alltoall || p.Kind == Alltoallv):
 		return fmt.Errorf("coll: %v has no in-place form; copy the input first", p.Kind)
 	}
-	if !p.Kind.rooted() {
+	if !p.Kind.Rooted() {
 		p.Root = 0
 	} else if p.Rank != p.Root {
 		p.InPlace = false // only the root has both buffers

@@ -29,8 +29,7 @@ func signatureOf(b *shm.CollBlock, vectors *[collVectors][]int64) signature {
 		return 0
 	}
 	root, rest := uint32(0), uint64(0)
-	switch coll.Kind(b.Kind) {
-	case coll.Bcast, coll.Reduce, coll.Gather, coll.Gatherv, coll.Scatter, coll.Scatterv:
+	if coll.Kind(b.Kind).Rooted() {
 		root = b.Root
 	}
 	switch coll.Kind(b.Kind) {

@@ -35,6 +35,7 @@ type Wait struct {
 	For     []uint32 // ranks that a collective waits for in its round
 	Group   int      // ranks of its communicator
 	Number  uint32   // of it among those of its communicator
+	Root    uint32   // of it, a world rank; AnySource: it has none
 }
 
 // Near is a message that is there and fits no receive.
@@ -142,12 +143,15 @@ func (c *Core) waitOf(q request) (w Wait, ok bool) {
 func (c *Core) waitOfColl(st *collective) Wait {
 	w := Wait{
 		Kind: WaitColl, Op: uint8(st.kind), Peer: shm.AnySource, Context: st.comm.context, Bytes: st.bytes,
-		Round: st.round + 1, Group: st.comm.size, Number: st.seq,
+		Round: st.round + 1, Group: st.comm.size, Number: st.seq, Root: shm.AnySource,
 	}
 	if st.plan == nil { // its vectors are being taken
 		return w
 	}
 	w.Rounds = st.plan.Rounds()
+	if root := st.plan.Root(); root >= 0 {
+		w.Root = st.comm.rank(int32(root))
+	}
 	for _, x := range st.open {
 		peer := shm.AnySource
 		if x.send {
