@@ -1,5 +1,5 @@
-// Command npb runs the NAS Parallel Benchmark kernels CG, IS, EP and MG over
-// Outrigger. Start it as a job: every rank runs it with the same arguments, and
+// Command npb runs the NAS Parallel Benchmark kernels CG, IS, EP, MG, FT and
+// LU over Outrigger. Start it as a job: every rank runs it with the same arguments, and
 // rank 0 prints.
 //
 //	outrigger run -n 4 -- npb -class A cg

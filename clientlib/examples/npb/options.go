@@ -15,7 +15,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/bench"
 	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/cg"
 	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/ep"
+	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/ft"
 	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/is"
+	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/lu"
 	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/mg"
 )
 
@@ -31,6 +33,8 @@ var kernels = []kernel{
 	{"is", "IS", "iteration", is.Run},
 	{"ep", "EP", "batch", ep.Run},
 	{"mg", "MG", "iteration", mg.Run},
+	{"ft", "FT", "step", ft.Run},
+	{"lu", "LU", "time step", lu.Run},
 }
 
 // options is a parsed command line.
@@ -66,7 +70,7 @@ func parse(args []string) (options, error) {
 		name, rest = flags.Arg(0), flags.Args()[1:]
 	}
 	if name == "" {
-		return o, errors.New("name a benchmark: cg, is, ep or mg")
+		return o, errors.New("name a benchmark: cg, is, ep, mg, ft or lu")
 	}
 	for _, k := range kernels {
 		if strings.EqualFold(k.name, name) {
@@ -74,7 +78,7 @@ func parse(args []string) (options, error) {
 			return o, nil
 		}
 	}
-	return o, fmt.Errorf("unknown benchmark %q: choose cg, is, ep or mg", name)
+	return o, fmt.Errorf("unknown benchmark %q: choose cg, is, ep, mg, ft or lu", name)
 }
 
 // progress prints the steps if asked to, or if a person is watching.
@@ -91,7 +95,7 @@ func (o options) progress(out io.Writer) bench.Progress {
 }
 
 func usage(out io.Writer) {
-	_, _ = io.WriteString(out, `Usage: npb [-class S|W|A|B] [-v] [-until FILE] cg|is|ep|mg
+	_, _ = io.WriteString(out, `Usage: npb [-class S|W|A|B] [-v] [-until FILE] cg|is|ep|mg|ft|lu
 
 Runs one NAS Parallel Benchmark kernel on all ranks of the job, checks the
 result against the published value, and prints NPB's table of results.
@@ -101,7 +105,10 @@ Benchmarks
   is   sort of small integers: allreduce, alltoall, alltoallv
   ep   Gaussian deviates: hardly any communication
   mg   3-D multigrid: faces exchanged with six neighbours on every level
-cg and mg need a power of two of ranks; is and ep run on any number.
+  ft   3-D fast Fourier transform: the whole array transposed by alltoall
+  lu   3-D flow solver: wavefronts of small messages to two neighbours, plane
+       after plane, from buffers that are used thousands of times
+cg, mg and ft need a power of two of ranks; is, ep and lu run on any number.
 
 Options
   -class C   problem class: S (sample, default), W, A or B
@@ -110,10 +117,10 @@ Options
              that is not verified: for tests of what happens beside it
   -help      print this text
 
-Memory: class A takes up to 500 MB over all ranks, class B up to 600 MB. Message
-buffers are in each rank's arena (OUTRIGGER_ARENA bytes): is needs 9 bytes a key
-there (75 MB over all ranks in class A, 300 MB in class B), the others less than
-5 MB a rank.
+Memory: class A takes up to 700 MB over all ranks, class B up to 600 MB, but ft
+2.5 GB. Message buffers are in each rank's arena (OUTRIGGER_ARENA bytes): is needs
+9 bytes a key there (75 MB over all ranks in class A, 300 MB in class B), ft 32
+bytes a point (270 MB and 1.1 GB), the others less than 5 MB a rank.
 
 Example
   outrigger run -n 4 -- npb -class A -v cg

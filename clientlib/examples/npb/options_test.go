@@ -37,7 +37,7 @@ func TestParse(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for args, want := range map[string]string{
 		"":            "name a benchmark",
-		"lu":          `unknown benchmark "lu"`,
+		"bt":          `unknown benchmark "bt"`,
 		"cg mg":       "one benchmark at a time",
 		"-class C cg": "choose S, W, A or B",
 		"-class":      "needs an argument",

@@ -1,4 +1,4 @@
-// Package bench holds what the four NAS Parallel Benchmark kernels share: the
+// Package bench holds what the NAS Parallel Benchmark kernels share: the
 // problem classes, the result and its NPB-style report, how work is divided
 // among ranks, and message buffers in arena memory.
 //

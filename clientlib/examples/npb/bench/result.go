@@ -23,7 +23,7 @@ func (c Check) Passed() bool { return c.Error() <= c.Tolerance }
 
 // Result is what a kernel's Run returns, the same on every rank.
 type Result struct {
-	Benchmark  string // CG, IS, EP or MG
+	Benchmark  string // CG, IS, EP, MG, FT or LU
 	Class      Class
 	Size       string // as NPB prints it: rows, keys, numbers, or NxNxN
 	Iterations int    // zero for EP, which has none
