@@ -18,7 +18,7 @@ func (c *Cache) miss(s *space, ref link.Ref) (Lease, bool) {
 		return Lease{}, false
 	}
 	pages := c.rounded(s, ref)
-	if c.sessions[s.session].inUse+pages.Len > c.share() {
+	if c.sessions[s.session].inUse+pages.Len > c.share {
 		c.stats.OverQuota++
 		return Lease{}, false
 	}
@@ -58,14 +58,14 @@ func (c *Cache) merged(s *space, pages link.Ref) (link.Ref, bool) {
 	if largest == 0 {
 		return pages, false
 	}
-	most := min(c.cfg.MergeBytes, c.share()/8)
+	most := min(c.cfg.MergeBytes, c.share/8)
 	whole := pages
 	if high-low <= most {
 		whole = c.grown(s, pages, low, high, largest, most)
 	}
 	// What was taken out of use cannot be counted on: it is in use until its
 	// last release, beside its successor.
-	if c.sessions[s.session].inUse+whole.Len > c.share() {
+	if c.sessions[s.session].inUse+whole.Len > c.share {
 		return pages, false
 	}
 	return whole, true
@@ -109,7 +109,7 @@ func (c *Cache) register(s *space, ref link.Ref) (uint32, bool) {
 		if c.pinned == 0 {
 			break
 		}
-		c.limit = min(c.limit, max(c.pinned+ref.Len-c.cfg.PageBytes, c.cfg.PageBytes))
+		c.setLimit(min(c.limit, max(c.pinned+ref.Len-c.cfg.PageBytes, c.cfg.PageBytes)))
 		c.served = 0
 	}
 	c.backoff = min(max(2*c.backoff, 1), holdMax)
@@ -125,6 +125,6 @@ func (c *Cache) tryLimit() {
 	}
 	if c.served++; c.served >= probe {
 		c.served = 0
-		c.limit = min(c.cfg.PinnedBytes, c.limit+max(c.limit/16, c.cfg.PageBytes))
+		c.setLimit(min(c.cfg.PinnedBytes, c.limit+max(c.limit/16, c.cfg.PageBytes)))
 	}
 }

@@ -73,6 +73,7 @@ type Cache struct {
 	live     int     // registrations at the link
 	pinned   uint64  // their bytes
 	limit    uint64  // of pinned: PinnedBytes, or what the kernel has taught us
+	share    uint64  // of it, what a session may have in use
 	served   int     // misses since the limit was last learnt or tried
 	byKey    map[uint64]uint32
 	batch    []link.Key // to be deregistered
@@ -119,9 +120,10 @@ func New(cfg Config, to Registrar) (*Cache, error) {
 		return nil, err
 	}
 	c := &Cache{
-		cfg: cfg, to: to, limit: cfg.PinnedBytes, entries: make([]entry, 1),
+		cfg: cfg, to: to, entries: make([]entry, 1),
 		sessions: make([]account, cfg.Sessions), byKey: map[uint64]uint32{},
 	}
+	c.setLimit(cfg.PinnedBytes)
 	for c.cfg.PageBytes>>c.shift > 1 {
 		c.shift++
 	}
@@ -172,13 +174,13 @@ func (c *Cache) Knows(region link.Region) bool {
 // Pinned is the bytes of a session's registrations.
 func (c *Cache) Pinned(s Session) uint64 { return c.sessions[s].pinned }
 
-// share is what a session may have in use.
-func (c *Cache) share() uint64 {
-	n := c.limit / uint64(len(c.sessions))
+// setLimit bounds what is pinned, and with it each session's share. A hit compares
+// with the share, and a division would be a fifth of what it takes.
+func (c *Cache) setLimit(n uint64) {
+	c.limit, c.share = n, n/uint64(len(c.sessions))
 	if c.cfg.SessionBytes != 0 {
-		n = min(c.cfg.SessionBytes, c.limit)
+		c.share = min(c.cfg.SessionBytes, n)
 	}
-	return n
 }
 
 // Stats counts what happened, and says how things stand.

@@ -58,7 +58,7 @@ func (c *Cache) crowded(n uint64) bool {
 // victim is the session whose oldest idle registration goes: the one that wants
 // room if it has its share, else the one with the most beyond its share.
 func (c *Cache) victim(s Session, n uint64) (Session, bool) {
-	share := c.share()
+	share := c.share
 	if a := &c.sessions[s]; a.oldest != 0 && a.pinned+n > share {
 		return s, true
 	}

@@ -234,3 +234,31 @@ func BenchmarkHit(b *testing.B) {
 	b.Run("100k", func(b *testing.B) { benchmarkHit(b, 100_000, false) })
 	b.Run("100k-random", func(b *testing.B) { benchmarkHit(b, 100_000, true) })
 }
+
+// BenchmarkBare is the yardstick: the same memory in the same orders with nothing
+// decided, a number read for the page and a cache line changed for the registration.
+func BenchmarkBare(b *testing.B) {
+	bare := func(n int, random bool) func(*testing.B) {
+		return func(b *testing.B) {
+			rng := rand.New(rand.NewPCG(1, 1))
+			index, lines, order := make([]uint32, n), make([][16]uint32, n), rng.Perm(n)
+			for i, p := range order {
+				index[p] = uint32(i)
+			}
+			if random {
+				rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+			}
+			b.ResetTimer()
+			k := 0
+			for range b.N {
+				lines[index[order[k]]][0]++
+				if k++; k == n {
+					k = 0
+				}
+			}
+		}
+	}
+	b.Run("100", bare(100, false))
+	b.Run("100k", bare(100_000, false))
+	b.Run("100k-random", bare(100_000, true))
+}

@@ -7,7 +7,7 @@ import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 // Preconditions: ref is not empty and lies in a region that was added.
 func (c *Cache) Acquire(ref link.Ref) (Lease, bool) {
 	s := c.spaces[ref.Region]
-	if id := s.at(ref.Off >> c.shift); id != 0 {
+	if id := s.at(ref.Off >> (c.shift & 63)); id != 0 { // the mask spares a check
 		e := &c.entries[id]
 		if d := ref.Off - e.off; ref.Len <= e.len-d {
 			if e.refs == 0 && !c.wake(e) {
@@ -35,7 +35,7 @@ func (c *Cache) Peek(ref link.Ref) (Lease, bool) {
 // wake takes an idle registration into use, if its session has room for it.
 func (c *Cache) wake(e *entry) bool {
 	a := &c.sessions[e.session]
-	if a.inUse+e.len > c.share() {
+	if a.inUse+e.len > c.share {
 		c.stats.OverQuota++
 		return false
 	}

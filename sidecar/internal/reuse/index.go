@@ -27,7 +27,7 @@ const chainMax = 32
 
 func newIndex(buckets int) index {
 	all := uint(bits.Len(uint(buckets - 1)))
-	block := min(blockBits, all)
+	block := min(blockBits, all-1) // two blocks at least: the shift stays below 64
 	return index{heads: make([]uint32, buckets), shift: 64 - (all - block), block: block, mask: 1<<block - 1}
 }
 
@@ -36,11 +36,9 @@ func newIndex(buckets int) index {
 // the same kind).
 func (x *index) bucket(r link.Region, off uint64) uint64 {
 	page := off >> pageBits
-	block := (page>>x.block ^ uint64(r)<<40) * 0x9e3779b97f4a7c15 >> (x.shift & 63)
-	if x.shift == 64 { // there is one
-		block = 0
-	}
-	return block<<x.block | page&x.mask
+	// The masks spare the checks of shifts that Go defines beyond 63.
+	block := (page>>(x.block&63) ^ uint64(r)<<40) * 0x9e3779b97f4a7c15 >> (x.shift & 63)
+	return block<<(x.block&63) | page&x.mask
 }
 
 // find looks a buffer up; 0: it is not known.

@@ -304,3 +304,33 @@ func BenchmarkUse(b *testing.B) {
 	b.Run("100k", func(b *testing.B) { benchmarkUse(b, 100_000, false) })
 	b.Run("100k-random", func(b *testing.B) { benchmarkUse(b, 100_000, true) })
 }
+
+// BenchmarkBare is the yardstick: as many bytes in the same orders with nothing
+// decided, the head of a chain read and half a cache line changed.
+func BenchmarkBare(b *testing.B) {
+	bare := func(n int, random bool) func(*testing.B) {
+		return func(b *testing.B) {
+			rng := rand.New(rand.NewPCG(1, 1))
+			table := newIndex(1 << 20)
+			lines, offs := make([][8]uint32, n+1), make([]uint64, n)
+			for i, p := range rng.Perm(n) {
+				offs[i] = uint64(p) * 4096
+				table.heads[table.bucket(5, offs[i])] = uint32(i + 1)
+			}
+			if random {
+				rng.Shuffle(n, func(i, j int) { offs[i], offs[j] = offs[j], offs[i] })
+			}
+			b.ResetTimer()
+			k := 0
+			for range b.N {
+				lines[table.heads[table.bucket(5, offs[k])]][0]++
+				if k++; k == n {
+					k = 0
+				}
+			}
+		}
+	}
+	b.Run("100", bare(100, false))
+	b.Run("100k", bare(100_000, false))
+	b.Run("100k-random", bare(100_000, true))
+}
