@@ -1,5 +1,7 @@
 package coll
 
+import "math/bits"
+
 func (l *Plan) bcastSize() (rounds int, scratch int64) {
 	return broadcastRounds(l.algorithm, l.p.Size), 0
 }
@@ -24,15 +26,47 @@ func broadcastRounds(a Algorithm, ranks int) int {
 	return levels(ranks)
 }
 
+// togetherBytes bounds the vectors of which an inner rank of a tree starts the sends
+// to all its children at once. A round ends when its messages have arrived: to send
+// in one round each would have the second child wait until the first one's
+// acknowledgement has come. Larger vectors would share the wire, and the child with
+// the deepest tree below it would have its own later.
+const togetherBytes = 16 << 10
+
+// binomialBcast is round i of a broadcast down a binomial tree. A message has the tag
+// of the round in which its receiver waits for it, whenever it is sent.
 func binomialBcast(w *round, g *group, root int, bytes int64, i int) {
 	out := place{buf: Out}
 	parent, child := treeDown(g, root, i)
 	if parent >= 0 {
 		w.recv(g, parent, out, bytes)
 	}
-	if child >= 0 {
-		w.send(g, child, out, bytes)
+	if bytes > togetherBytes {
+		if child >= 0 {
+			w.send(g, child, out, bytes)
+		}
+		return
 	}
+	if i != firstSend(g, root) {
+		return
+	}
+	tag := w.tag
+	for k := i; k < levels(g.size); k++ {
+		if _, child := treeDown(g, root, k); child >= 0 {
+			w.send(g, child, out, bytes)
+		}
+		w.tag++
+	}
+	w.tag = tag
+}
+
+// firstSend is the round in which a rank can send down the tree: the first, for the
+// root, or the one after it has received.
+func firstSend(g *group, root int) int {
+	if v := g.relative(root); v != 0 {
+		return levels(g.size) - bits.TrailingZeros(uint(v))
+	}
+	return 0
 }
 
 // scatterAllgather is the broadcast of van de Geijn: the vector is cut into
