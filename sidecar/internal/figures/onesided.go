@@ -14,8 +14,9 @@ func fenced(buffers func(yield func(off int) bool), n int, get bool) func(virtua
 			for off := range buffers {
 				if r.Number == 0 {
 					if get {
-						// The copy that a get saves is made where its answer is sent from.
-						r.Wait(r.GetAt(1, inbox, off, n), r.Flush(1))
+						// The copy that a get saves is made where its answer is sent from. A get
+						// has ended when its data is here: its fence flushes nothing.
+						r.Wait(r.GetAt(1, inbox, off, n))
 					} else {
 						r.Wait(r.Put(1, off, n), r.Flush(1))
 					}
