@@ -104,6 +104,7 @@ func Run(e Effort, tell func(string)) (*Report, error) {
 		{"000, 002: applications", applications},
 		{"001: rendezvous", rendezvous},
 		{"004: channels", channels},
+		{"001, 004: NAS Parallel Benchmarks", npb},
 	} {
 		tell(part.name)
 		if err := part.run(r, e); err != nil {

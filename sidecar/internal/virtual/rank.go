@@ -177,6 +177,16 @@ func (r *Rank) Now() float64 { return r.node.now }
 // Compute lets the processor work for the program.
 func (r *Rank) Compute(ns float64) { r.node.spend(ns) }
 
+// Work is Compute on a processor of this rank's own: the node's other ranks and its
+// engine go on meanwhile.
+func (r *Rank) Work(ns float64) {
+	r.until = r.node.now + ns
+	r.offered = func() bool { return false }
+	r.node.inbox.add(r.until, func(link.Sink) error { return nil })
+	r.Wait()
+	r.offered = nil
+}
+
 // AwaitOffer blocks until a peer has offered so many receives to this rank in all
 // (P§5.4), or for so long at most. A sender of paper 001's PUT waits for the offer;
 // this engine announces the message instead, and the program has to wait.
