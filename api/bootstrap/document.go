@@ -95,6 +95,9 @@ func (t *TLS) validate(bad func(format string, a ...any) error) error {
 type Memory struct {
 	ArenaBytes int64 `json:"arenaBytes,omitempty"` // a rank; default 256 MiB
 	SlabBytes  int64 `json:"slabBytes,omitempty"`  // a rank; default 4 MiB
+	// Most of the ranks' memory that a sidecar keeps registered to send from, and as
+	// much for its peers to reach; default 512 MiB.
+	PinnedBytes int64 `json:"pinnedBytes,omitempty"`
 }
 
 // Load reads and checks the document in a file.

@@ -23,6 +23,7 @@ type Tuning struct {
 	Require       Names    `json:"require,omitempty"`     // data between pods goes by one of these transports, or the sidecar does not start
 	Channel       string   `json:"channel,omitempty"`     // eager channel: piggyback, basic, pipeline or zerocopy
 	Rendezvous    string   `json:"rendezvous,omitempty"`  // auto, getcqe, get, put, putnr, rput or stream
+	Reuse         string   `json:"reuse,omitempty"`       // of buffers that are sent from, where links register memory: auto, off or always
 	Wait          string   `json:"wait,omitempty"`        // poll, yield or block
 	Encrypt       string   `json:"encrypt,omitempty"`     // of data between sidecars: none or tls; default none
 }
@@ -31,6 +32,13 @@ type Tuning struct {
 const (
 	EncryptNone = "none"
 	EncryptTLS  = "tls"
+)
+
+// Values of Tuning.Reuse.
+const (
+	ReuseAuto   = "auto"   // registered when that pays, by what is measured
+	ReuseOff    = "off"    // copied, to compare with
+	ReuseAlways = "always" // registered at the first use, whatever it costs, to test with
 )
 
 // Transports between pods, for Tuning.Require.
@@ -85,6 +93,7 @@ func (d *Document) validateTuning(bad func(string, ...any) error) error {
 	}{
 		{"memory.arenaBytes", d.Memory.ArenaBytes, 1 << 16, 1 << 44},
 		{"memory.slabBytes", d.Memory.SlabBytes, 1 << 18, 1 << 30},
+		{"memory.pinnedBytes", d.Memory.PinnedBytes, 1 << 16, 1 << 44},
 		{"tuning.eagerBytes", d.Tuning.EagerBytes, 1, 64 << 10},
 		{"tuning.fragmentBytes", d.Tuning.FragmentBytes, 64, 1 << 20},
 		{"tuning.creditBytes", d.Tuning.CreditBytes, 128 << 10, 1 << 30},
@@ -113,6 +122,7 @@ func (d *Document) validateTuning(bad func(string, ...any) error) error {
 		{"tuning.transport", d.Tuning.Transport, []string{"", "auto", TransportTCP, TransportRDMA}},
 		{"tuning.rendezvous", d.Tuning.Rendezvous, []string{"", "auto", "getcqe", "get", "put", "putnr", "rput", "stream"}},
 		{"tuning.channel", d.Tuning.Channel, []string{"", "piggyback", "basic", "pipeline", "zerocopy"}},
+		{"tuning.reuse", d.Tuning.Reuse, []string{"", ReuseAuto, ReuseOff, ReuseAlways}},
 		{"tuning.wait", d.Tuning.Wait, []string{"", "poll", "yield", "block"}},
 		{"tuning.encrypt", d.Tuning.Encrypt, []string{"", EncryptNone, EncryptTLS}},
 	} {

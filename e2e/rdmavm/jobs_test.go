@@ -33,7 +33,7 @@ func newCast(t *testing.T) *cast {
 	t.Helper()
 	c := &cast{t: t, dir: t.TempDir()}
 	for pkg, tags := range map[string][]string{
-		"../../hack/rdmavm/pod": nil, "../../hack/rdmavm/pingpong": nil, "../../hack/rdmavm/windows": nil, "../../clientlib/examples/npb": nil, "../../clientlib/examples/ring": nil,
+		"../../hack/rdmavm/pod": nil, "../../hack/rdmavm/pingpong": nil, "../../hack/rdmavm/windows": nil, "../../hack/rdmavm/reuse": nil, "../../clientlib/examples/npb": nil, "../../clientlib/examples/ring": nil,
 		"../../sidecar/cmd/outrigger-launch": nil, "../../sidecar/cmd/outrigger-sidecar": {"rdma"},
 	} {
 		out := filepath.Join(c.dir, filepath.Base(pkg))
@@ -61,6 +61,16 @@ const inMachine = "/usr/local/bin/"
 // document.
 func (c *cast) job(s plan.Step, ranksPerPod int, tune func(*bootstrap.Tuning)) {
 	c.t.Helper()
+	c.document(s, ranksPerPod, func(d *bootstrap.Document) {
+		if tune != nil {
+			tune(&d.Tuning)
+		}
+	})
+}
+
+// document is job for who changes more of the document.
+func (c *cast) document(s plan.Step, ranksPerPod int, change func(*bootstrap.Document)) {
+	c.t.Helper()
 	id := fmt.Sprintf("job%d", len(c.steps))
 	d := &bootstrap.Document{
 		Version: bootstrap.Version, Job: bootstrap.Job{Name: s.Name, ID: id}, Ranks: 2 * ranksPerPod,
@@ -85,9 +95,7 @@ func (c *cast) job(s plan.Step, ranksPerPod int, tune func(*bootstrap.Tuning)) {
 		d.Pods = append(d.Pods, bootstrap.Pod{Name: fmt.Sprint(pod), Address: fmt.Sprintf("%s:%d", job.Address(pod), 7100+len(c.steps)), FirstRank: first, Ranks: ranksPerPod})
 		s.Ranks = append(s.Ranks, fmt.Sprintf("%d-%d", first, first+ranksPerPod-1))
 	}
-	if tune != nil {
-		tune(&d.Tuning)
-	}
+	change(d)
 	raw, err := json.Marshal(d)
 	if err != nil {
 		c.t.Fatal(err)

@@ -25,4 +25,6 @@ type Step struct {
 	Loss    string `json:",omitempty"` // of packets, such as 2%
 	Status  int    `json:",omitempty"` // that the job's ranks must end with; -1: any but 0
 	Sidecar int    `json:",omitempty"` // exit status of the sidecar
+
+	Memlock uint64 `json:",omitempty"` // bytes that the sidecar may lock, without the right to lock more; 0: no limit
 }

@@ -12,10 +12,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/e2e/rdmavm/job"
 	"github.com/outrigger-hpc/outrigger/e2e/rdmavm/plan"
@@ -171,6 +174,7 @@ func (s *step) report() {
 			Name     string
 			Messages uint64
 		} `json:"protocols"`
+		Buffers []json.RawMessage `json:"buffers"`
 	}
 	if err := json.NewDecoder(r.Body).Decode(&said); err != nil {
 		fmt.Println("no report:", err)
@@ -181,6 +185,9 @@ func (s *step) report() {
 		fmt.Printf(" %s %d,", p.Name, p.Messages)
 	}
 	fmt.Println()
+	for _, b := range said.Buffers {
+		fmt.Printf("buffers: %s\n", b)
+	}
 }
 
 // client reaches the sidecar.
@@ -218,7 +225,33 @@ func (s *step) start(node int, socket string) error {
 	if s.Devices != "" {
 		s.sidecar.Env = append(os.Environ(), "OUTRIGGER_DEVICES_HCA="+s.Devices)
 	}
+	if s.Memlock != 0 {
+		return s.startLimited()
+	}
 	return s.sidecar.Start()
+}
+
+// startLimited starts a sidecar that may lock no more than s.Memlock bytes. A process
+// of root's may lock what it wants unless CAP_IPC_LOCK is out of its bounding set,
+// which a process has of the thread that starts it; that thread ends with this.
+func (s *step) startLimited() error {
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread is not used again
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_IPC_LOCK, 0, 0, 0); err != nil {
+			started <- fmt.Errorf("dropping CAP_IPC_LOCK: %w", err)
+			return
+		}
+		var before unix.Rlimit
+		limit := unix.Rlimit{Cur: s.Memlock, Max: s.Memlock}
+		if err := unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &limit, &before); err != nil {
+			started <- fmt.Errorf("limiting locked memory: %w", err)
+			return
+		}
+		err := s.sidecar.Start()
+		started <- errors.Join(err, unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &before, nil))
+	}()
+	return <-started
 }
 
 func (s *step) end() error {

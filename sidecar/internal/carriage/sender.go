@@ -56,9 +56,10 @@ func (s *Sender) Notice(w Write) uint64 {
 	return uint64(s.offer.Notice) + uint64(w.Slot)
 }
 
-// Fits reports whether a frame may go by the ring.
+// Fits reports whether a frame may go by the ring, into which its payload is copied,
+// unless it is ZeroCopy's.
 func (s *Sender) Fits(f *link.Frame) bool {
-	return f.Head.Type == wire.Eager && s.kind.slots(int(f.Head.Length)) > 0
+	return (!f.Gather || s.kind == ZeroCopy) && f.Head.Type == wire.Eager && s.kind.slots(int(f.Head.Length)) > 0
 }
 
 // slots is how many slots a frame of n bytes takes; 0: it does not fit.

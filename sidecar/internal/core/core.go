@@ -67,6 +67,15 @@ const (
 	RegionFirst   link.Region = 4 // first number for sessions
 )
 
+// Gatherer is a link that sends from registered memory, and knows which buffers are
+// used so often that it gathers from them (docs/reuse.md).
+type Gatherer interface {
+	// Gathers counts a use of an application's memory, and reports whether the link
+	// will gather a frame's payload from it: the copy that ends a send at once would be
+	// all that is lost by that.
+	Gathers(peer link.Peer, ref link.Ref) bool
+}
+
 // Config fixes a core for its life. Zero fields take the defaults named.
 type Config struct {
 	Self  link.Peer // this sidecar
@@ -75,6 +84,7 @@ type Config struct {
 
 	EagerBytes    uint64         // largest eager message; default and most 64 KiB
 	CopyBytes     uint64         // an eager arena message up to this size is copied so that its send completes at once; default 8 KiB
+	Gatherer      Gatherer       // is asked before that copy; nil: everything is copied
 	FragmentBytes uint32         // payload of a Data frame; default 256 KiB, most wire.FrameMax
 	AheadBytes    uint64         // payload of large transfers that waits for a link: what a small message to the same peer waits behind; default 128 KiB
 	AheadFrames   int            // messages of a rank that wait for links, before it is not heard; default 256

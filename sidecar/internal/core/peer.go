@@ -124,6 +124,7 @@ func (c *Core) emit(p *peer, t wire.Type) (*link.Frame, *after) {
 	f, a := p.out.push()
 	// Zeroed and set, not assigned: a literal would be built elsewhere and copied.
 	f.Head = wire.Header{}
+	f.Gather = false
 	f.Head.Type, f.Head.Seq = t, p.out.last
 	c.touch(p)
 	c.reach(p)

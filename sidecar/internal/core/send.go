@@ -56,6 +56,7 @@ type outgoing struct {
 	data    immediate
 	sync    bool
 	coll    bool
+	gather  bool // the link gathers the payload from where it is
 }
 
 func (c *Core) submitSend(s *session, d *shm.Descriptor) error {
@@ -161,9 +162,10 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 		copy(f.Inline[:], o.inline)
 	case o.total <= uint64(len(f.Inline)) && o.class == shm.ClassArena:
 		copy(f.Inline[:], c.ports.Bytes(o.payload))
-	case o.class == shm.ClassArena && o.total <= c.cfg.CopyBytes && c.copyOut(f, a, o.payload):
+	case o.class == shm.ClassArena && o.total <= c.cfg.CopyBytes && !c.gathers(p, o) && c.copyOut(f, a, o.payload):
 	default:
 		f.Payload = o.payload
+		f.Gather = o.gather
 		f.Head.Flags |= wire.FlagAckNow
 		*a = after{session: s.id, hold: true}
 		c.hold(s.id)
@@ -188,6 +190,12 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 		return
 	}
 	c.afterSend(a, o.owner)
+}
+
+// gathers asks whether the link gathers an eager payload from the application's memory.
+func (c *Core) gathers(p *peer, o *outgoing) bool {
+	o.gather = c.cfg.Gatherer != nil && !p.self && c.cfg.Gatherer.Gathers(p.id, o.payload)
+	return o.gather
 }
 
 // afterSend makes the acknowledgement of a's frame end the send.

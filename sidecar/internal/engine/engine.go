@@ -119,6 +119,7 @@ func New(cfg Config, clock func() int64) (*Engine, error) {
 	e := &Engine{cfg: cfg, clock: clock, links: [2]link.Link{cfg.Local, cfg.Remote}, byRank: map[uint32]*attached{}}
 	e.batched, _ = cfg.Remote.(Batched)
 	e.armed, _ = cfg.Remote.(Armed)
+	cfg.Core.Gatherer, _ = cfg.Remote.(core.Gatherer)
 	pool, err := reserveMemory(cfg.Core.PoolBytes())
 	if err != nil {
 		return nil, err

@@ -66,6 +66,7 @@ type Chooser struct {
 	owner    []member        // by link.Region
 	copied   []uint64        // bytes, by session
 	gathered []uint64
+	before   struct{ copied, gathered uint64 } // of sessions that have ended
 }
 
 // member says whose a region is.
@@ -147,6 +148,8 @@ func (c *Chooser) EndSession(s uint32) {
 		return
 	}
 	c.table.Forget(reuse.Session(s))
+	c.before.copied += c.copied[s]
+	c.before.gathered += c.gathered[s]
 	c.copied[s], c.gathered[s] = 0, 0
 }
 
@@ -169,7 +172,7 @@ func (c *Chooser) Choose(p reuse.Path, ref link.Ref) (Lease, bool) {
 	case reuse.Register:
 		lease, ok = c.local.Acquire(ref)
 		if ok {
-			c.table.Registered(buffer, p, ref.Len)
+			c.table.Bought(buffer, p, ref.Len)
 		}
 	}
 	switch {
@@ -185,6 +188,28 @@ func (c *Chooser) Choose(p reuse.Path, ref link.Ref) (Lease, bool) {
 	}
 	c.copied[s] += ref.Len
 	return lease, false
+}
+
+// Gathers is asked before a payload is copied so that its send ends at once: it counts
+// a use of the buffer, and says whether Choose will have the payload gathered. One that
+// is not is counted as copied here, and does not come to Choose.
+// Preconditions: as for Choose.
+func (c *Chooser) Gathers(p reuse.Path, ref link.Ref) bool {
+	s := c.owner[ref.Region].session
+	if c.table.Registered(ref) {
+		return true // Choose counts the use
+	}
+	buffer, advice := c.table.Use(reuse.Session(s), p, ref)
+	if advice == reuse.Register {
+		if lease, ok := c.local.Acquire(ref); ok {
+			c.table.Bought(buffer, p, ref.Len)
+			c.local.Release(lease)
+			return true
+		}
+		c.table.Lost(buffer)
+	}
+	c.copied[s] += ref.Len
+	return false
 }
 
 // Have takes a registration of ref into use if there is one.
@@ -218,6 +243,16 @@ func (c *Chooser) Buffers(s uint32) Counts {
 	}
 	c.caches(func(x *regcache.Cache) { n.PinnedBytes += x.Pinned(regcache.Session(s)) })
 	return n
+}
+
+// Moved is the bytes that were copied and gathered in all, of ranks that have left too.
+func (c *Chooser) Moved() (copied, gathered uint64) {
+	copied, gathered = c.before.copied, c.before.gathered
+	for s := range c.copied {
+		copied += c.copied[s]
+		gathered += c.gathered[s]
+	}
+	return copied, gathered
 }
 
 // Caches returns the counters of the registrations, of all sessions. remote is zero

@@ -61,6 +61,7 @@ type Frame struct {
 	Head    wire.Header
 	Inline  [InlineMax]byte // the payload when Payload is no memory; Head.Length bytes of it
 	Payload Ref             // Head.Length bytes
+	Gather  bool            // the link has said that it will gather the payload from where it is
 }
 
 // Caps is what a link can do. The core asks for capabilities, never for names.

@@ -39,7 +39,7 @@ func (l *ledger) use(ref link.Ref) Advice {
 		l.cost += v
 	case Register:
 		l.cost += v + r
-		l.table.Registered(b, PathWrite, ref.Len)
+		l.table.Bought(b, PathWrite, ref.Len)
 	}
 	return advice
 }

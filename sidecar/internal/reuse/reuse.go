@@ -108,7 +108,7 @@ type Advice uint8
 const (
 	Copy     Advice = iota
 	Gather          // it was registered: gather, or call Lost if it is no more
-	Register        // register it and gather, and call Registered; or call Lost if that fails
+	Register        // register it and gather, and call Bought; or call Lost if that fails
 )
 
 // Buffer names a known buffer until the next Use.
@@ -130,7 +130,7 @@ func New(cfg Config) (*Table, error) {
 	return t, nil
 }
 
-// Use notes that ref is to be sent, and advises. The Buffer is for Registered and
+// Use notes that ref is to be sent, and advises. The Buffer is for Bought and
 // Lost.
 //
 // It decides the one case that must be fast, and leaves all others to weigh: without
@@ -157,6 +157,12 @@ func (t *Table) Use(s Session, p Path, ref link.Ref) (Buffer, Advice) {
 		return Buffer(id), Gather
 	}
 	return t.weigh(a, s, x, ref)
+}
+
+// Registered reports whether a buffer is registered, and counts nothing.
+func (t *Table) Registered(ref link.Ref) bool {
+	id := t.index.find(t.entries, ref.Region, ref.Off)
+	return id != 0 && t.entries[id].state == stateRegistered
 }
 
 // weigh is Use for a message that a gather would save something of.
@@ -218,9 +224,9 @@ func (t *Table) affordable(rent, register float32) bool {
 	return false
 }
 
-// Registered notes that the buffer of an Advice to register it is registered now,
+// Bought notes that the buffer of an Advice to register it is registered now,
 // at what registering n bytes costs. Preconditions: b is of the last Use.
-func (t *Table) Registered(b Buffer, p Path, n uint64) {
+func (t *Table) Bought(b Buffer, p Path, n uint64) {
 	e := &t.entries[b]
 	x := &t.prices[p][class(n)]
 	e.rent = max(0, x.register-e.rent)

@@ -29,7 +29,7 @@ func uses(t *Table, ref link.Ref, most int) int {
 	for n := range most {
 		b, advice := t.Use(0, PathWrite, ref)
 		if advice == Register {
-			t.Registered(b, PathWrite, ref.Len)
+			t.Bought(b, PathWrite, ref.Len)
 		}
 		if advice != Copy {
 			return n
@@ -147,7 +147,7 @@ func TestPhases(t *testing.T) {
 		b, advice := table.Use(0, PathWrite, ref)
 		switch advice {
 		case Register:
-			table.Registered(b, PathWrite, ref.Len)
+			table.Bought(b, PathWrite, ref.Len)
 		case Gather:
 			gathers++
 		}
@@ -164,7 +164,7 @@ func TestSessionsApart(t *testing.T) {
 		table.Use(1, PathSend, link.Ref{Region: 6, Off: i << 10, Len: 1024})
 		ref := at(i%16<<13, 8192)
 		if b, advice := table.Use(0, PathSend, ref); advice == Register {
-			table.Registered(b, PathSend, ref.Len)
+			table.Bought(b, PathSend, ref.Len)
 		}
 	}
 	if a, b := table.Session(0), table.Session(1); a.Stopped || a.Frequent != 16 || b.Frequent != 0 || b.Stops == 0 {
@@ -232,7 +232,7 @@ func TestAgainstMap(t *testing.T) {
 			}
 			switch {
 			case advice == Register:
-				table.Registered(b, PathWrite, n)
+				table.Bought(b, PathWrite, n)
 				x.registered = true
 			case advice == Gather && rng.IntN(20) == 0:
 				table.Lost(b)
@@ -280,7 +280,7 @@ func benchmarkUse(b *testing.B, n int, random bool) {
 		offs[i] = uint64(p) * 4096
 		for range 200 {
 			if buf, advice := table.Use(0, PathWrite, at(offs[i], 2048)); advice == Register {
-				table.Registered(buf, PathWrite, 2048)
+				table.Bought(buf, PathWrite, 2048)
 			}
 		}
 	}

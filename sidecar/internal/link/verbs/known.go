@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 
@@ -35,13 +36,16 @@ type knownUse struct {
 }
 
 // appBytes bounds the registrations of applications' memory that are kept: those
-// that are sent from, and those that peers reach.
+// that are sent from, and those that peers reach; where nothing else is said.
 const appBytes = 512 << 20
 
-func newKnown(n nic, memory func(link.Ref) []byte, ranks int, peers regcache.Registrar, log *slog.Logger) (*known, error) {
+func newKnown(n nic, memory func(link.Ref) []byte, ranks int, pinned uint64, always bool, peers regcache.Registrar, log *slog.Logger) (*known, error) {
 	k := &known{own: own{nic: n, memory: memory}, regions: map[uint64]region{}, log: log}
-	cfg := gather.Config{Sessions: ranks, Remote: &regcache.Config{PinnedBytes: appBytes}}
-	cfg.Local.PinnedBytes = appBytes
+	cfg := gather.Config{Sessions: ranks, Remote: &regcache.Config{PinnedBytes: cmp.Or(pinned, appBytes)}}
+	cfg.Local.PinnedBytes = cfg.Remote.PinnedBytes
+	if always {
+		cfg.Reuse.Frequent = -1 // and never stops to
+	}
 	var err error
 	k.chooser, err = gather.New(cfg, k, peers)
 	return k, err
@@ -52,16 +56,21 @@ func (k *known) Register(ref link.Ref) (link.Key, error) {
 	r, err := k.own.nic.register(k.own.memory(ref), 0, false)
 	if err != nil {
 		k.lost = err
-		if !k.warned {
-			k.warned = true
-			k.log.Warn("an application's memory cannot be registered: what does not fit is copied, or goes in frames; raise the limit of locked memory (memlock)",
-				"bytes", ref.Len, "cause", err)
-		}
+		k.refused(ref, err)
 		return link.Key{}, err
 	}
 	key := link.Key{Key: uint64(r.lkey), Addr: r.addr}
 	k.regions[key.Key] = r
 	return key, nil
+}
+
+// refused says once that not all of the applications' memory can be registered.
+func (k *known) refused(ref link.Ref, err error) {
+	if !k.warned {
+		k.warned = true
+		k.log.Warn("an application's memory cannot be registered: what does not fit is copied, or goes in frames; raise the limit of locked memory (memlock)",
+			"bytes", ref.Len, "cause", err)
+	}
 }
 
 // Deregister implements regcache.Registrar.

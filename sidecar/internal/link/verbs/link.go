@@ -9,8 +9,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
 )
 
 // Stream carries the frames of peers that have no queue pair, and takes the
@@ -32,6 +34,10 @@ type Config struct {
 	// InOrder says that writes are placed in order though the device does not say
 	// so: whoever sets it knows the device and the network.
 	InOrder bool
+	// PinnedBytes bounds the registrations of the ranks' memory that are kept: those
+	// that are sent from, and as much that peers reach; default 512 MiB.
+	PinnedBytes uint64
+	Reuse       string // of buffers: bootstrap.ReuseAuto, Off or Always; empty: auto
 	// Lost is told, on the engine's goroutine, when the device is gone.
 	Lost func(cause error)
 }
@@ -111,7 +117,7 @@ func newLink(cfg Config, memory link.Memory, n nic) (*Link, error) {
 	l := &Link{cfg: cfg, memory: memory, nic: n, port: n.about(), conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), epoll: -1, inline: n.inlineMax(), exported: map[link.Key]region{}}
 	l.chosen = -1
 	var err error
-	if l.known, err = newKnown(n, func(r link.Ref) []byte { return l.memory.Bytes(r) }, max(cfg.Ranks, 1), exporter{l}, cfg.Log); err != nil {
+	if l.known, err = newKnown(n, func(r link.Ref) []byte { return l.memory.Bytes(r) }, max(cfg.Ranks, 1), cfg.PinnedBytes, cfg.Reuse == bootstrap.ReuseAlways, exporter{l}, cfg.Log); err != nil {
 		return nil, errors.Join(err, n.close())
 	}
 	l.streaming.l = l
@@ -135,8 +141,14 @@ func (l *Link) open() (err error) {
 	if l.stageAt, err = l.nic.register(l.stage, 0, false); err != nil {
 		return fmt.Errorf("verbs: registering memory for messages: %w", err)
 	}
-	if err = l.known.calibrate(); err != nil {
-		return err
+	switch l.cfg.Reuse {
+	case bootstrap.ReuseOff: // what has no costs is worth nothing
+	case bootstrap.ReuseAlways:
+		l.known.insist()
+	default:
+		if err = l.known.calibrate(); err != nil {
+			return err
+		}
 	}
 	for i := range int32(sendSlots) {
 		l.slots = append(l.slots, i)
@@ -305,6 +317,10 @@ func (l *Link) Close() error {
 	s := l.Stats()
 	l.cfg.Log.Info("used RDMA", "device", l.port.Device, "peers", s.Direct, "sends", s.Sends, "receives", s.Receives, "writes", s.Writes, "reads", s.Reads,
 		"bytesIn", s.BytesIn, "bytesOut", s.BytesOut, "calls", s.Calls, "polls", s.Polls, "completions", s.Completions, "registered", s.Registers, "faults", s.Faults)
+	mine, peers := l.known.chooser.Caches()
+	copied, gathered := l.known.chooser.Moved()
+	l.cfg.Log.Info("kept registrations of ranks' memory", "made", mine.Registrations, "hits", mine.Hits, "evictions", mine.Evictions, "refusals", mine.Refusals, "limit", mine.LimitBytes,
+		"copied", copied, "gathered", gathered, "madeForPeers", peers.Registrations, "hitsForPeers", peers.Hits, "evictionsForPeers", peers.Evictions, "refusalsForPeers", peers.Refusals, "limitForPeers", peers.LimitBytes)
 	for p := range l.conns {
 		l.Forget(link.Peer(p))
 	}
@@ -345,6 +361,12 @@ func (l *Link) AddRegion(r link.Region, session uint32, size uint64) {
 
 // DropRegion forgets the memory of a region that will not be used any more.
 func (l *Link) DropRegion(r link.Region) { l.known.gone(r) }
+
+// Gathers reports whether a payload of the ranks' memory will be gathered from where
+// it is, and counts it (core.Gatherer).
+func (l *Link) Gathers(peer link.Peer, ref link.Ref) bool {
+	return l.conns[peer] != nil && ref.Len >= gatherMin && l.known.chooser.Knows(ref.Region) && l.known.chooser.Gathers(reuse.PathSend, ref)
+}
 
 // Buffers counts what was copied from and what was gathered from a session's memory.
 func (l *Link) Buffers(session uint32) gather.Counts { return l.known.chooser.Buffers(session) }

@@ -53,6 +53,9 @@ func (x exporter) Register(ref link.Ref) (link.Key, error) {
 	mem := l.memory.Bytes(ref)
 	r, err := l.nic.register(mem, randomAddress(mem), true)
 	if err != nil {
+		if l.known.chooser.Knows(ref.Region) && l.gone == nil {
+			l.known.refused(ref, err)
+		}
 		return link.Key{}, fmt.Errorf("verbs: registering %d bytes with %s: %w", ref.Len, l.port.Device, err)
 	}
 	k := link.Key{Key: keyBit | uint64(r.rkey), Addr: r.addr}

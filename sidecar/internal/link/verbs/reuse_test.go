@@ -228,3 +228,35 @@ func TestReuseBreaks(t *testing.T) {
 		s.send(t, round%4*32768, 20_000)
 	}
 }
+
+// TestGathersAsked: what the core asks before it copies counts as a use, registers what
+// is worth it, and agrees with what is done with the frame.
+func TestGathersAsked(t *testing.T) {
+	s := newSending(t)
+	ref := link.Ref{Region: arenaRegion, Off: 4096, Len: 4096}
+	asked := 0
+	for !s.from.Gathers(0, ref) {
+		if asked++; asked > 1000 {
+			t.Fatal("a buffer that is used a thousand times is copied")
+		}
+	}
+	c := s.from.Buffers(0)
+	if asked == 0 || c.Registered != 1 || c.CopiedBytes != uint64(asked)*ref.Len || c.GatheredBytes != 0 {
+		t.Errorf("after %d copies: %+v", asked, c)
+	}
+	s.send(t, ref.Off, ref.Len)
+	if c := s.from.Buffers(0); c.GatheredBytes != ref.Len || c.Registered != 1 {
+		t.Errorf("%+v", c)
+	}
+	if s.from.Gathers(0, link.Ref{Region: arenaRegion, Off: 0, Len: gatherMin - 1}) {
+		t.Error("a payload that is cheaper copied is gathered")
+	}
+	copied, gathered := s.from.known.chooser.Moved()
+	s.from.EndSession(0)
+	if a, b := s.from.known.chooser.Moved(); a != copied || b != gathered || gathered != ref.Len {
+		t.Errorf("%d and %d bytes moved, %d and %d after the session", copied, gathered, a, b)
+	}
+	if n := testing.AllocsPerRun(100, func() { s.from.Gathers(0, ref) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,76 @@
+//go:build rdmavm
+
+package rdmavm
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/e2e/rdmavm/plan"
+)
+
+const refusal = "an application's memory cannot be registered"
+
+// TestReuse: buffers that are sent from again and again are registered once each and
+// gathered from, by the real library and the kernel's real verbs. Registrations give
+// way to others under a budget of 1 MiB. Where the kernel refuses one (memlock), what
+// does not fit is copied, which the log says once. Every word is right in all of it.
+func TestReuse(t *testing.T) {
+	c := newCast(t)
+	step := func(name string, memlock uint64, tune func(*bootstrap.Document), args ...string) {
+		c.document(plan.Step{Name: name, Program: append([]string{"reuse"}, args...), Devices: granted, Memlock: memlock}, 1, func(d *bootstrap.Document) {
+			required(&d.Tuning)
+			if tune != nil {
+				tune(d)
+			}
+		})
+	}
+	// Emulation copies faster than it finds a buffer, and the link measures that: by
+	// itself it would copy, as it should.
+	always := func(d *bootstrap.Document) { d.Tuning.Reuse = bootstrap.ReuseAlways }
+	step("reuse", 0, always, "-rounds", "20")
+	step("copied", 0, func(d *bootstrap.Document) { d.Tuning.Reuse = bootstrap.ReuseOff }, "-rounds", "4")
+	step("budget", 0, func(d *bootstrap.Document) { always(d); d.Memory.PinnedBytes = 1 << 20 }, "-rounds", "4", "-large", "32")
+	step("memlock", memlock, always, "-rounds", "4", "-large", "32")
+	out := c.play("reuse", 6*time.Minute)
+	for i := range out {
+		for _, s := range c.steps {
+			part := stepOf(t, out[i].Output, s.Name)
+			count := func(name string) float64 { return figure(t, part, " "+name+`=(\d+)`) }
+			made, evicted, refused := count("made"), count("evictions")+count("evictionsForPeers"), count("refusals")+count("refusalsForPeers")
+			t.Logf("machine %d, %s: %.0f registrations, %.0f bytes gathered, %.0f copied, %.0f evictions, %.0f refusals", i, s.Name, made, count("gathered"), count("copied"), evicted, refused)
+			warnings := 0
+			switch s.Name {
+			case "reuse":
+				if i == 0 && (made != 8 || count("gathered") < 8000*8*15) {
+					t.Errorf("8 buffers are not registered once each, and gathered from 15 of 20 times at least")
+				}
+			case "copied":
+				if count("gathered") != 0 {
+					t.Errorf("machine %d: bytes are gathered without reuse", i)
+				}
+			case "budget":
+				if evicted == 0 {
+					t.Errorf("machine %d: no eviction with 2 MiB of buffers under a budget of 1 MiB", i)
+				}
+			case "memlock":
+				warnings = 1
+				if refused == 0 {
+					t.Errorf("machine %d: the kernel has refused nothing under memlock", i)
+				}
+			}
+			if n := strings.Count(part, refusal); n != warnings {
+				t.Errorf("machine %d, %s: %d warnings of refusals, want %d", i, s.Name, n, warnings)
+			}
+			if i == 1 && !strings.Contains(part, "every word right") {
+				t.Errorf("%s: not every word was checked", s.Name)
+			}
+		}
+	}
+}
+
+// memlock is the locked memory of a sidecar that can start with it, and has not enough
+// for 2 MiB of its rank's.
+const memlock = 5 << 19
