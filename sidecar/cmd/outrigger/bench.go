@@ -37,7 +37,7 @@ func benchCommand() *cobra.Command {
 	var o benchOptions
 	cmd := &cobra.Command{
 		Use:   "bench [test...]",
-		Short: "measure latency, bandwidth, message rate, overlap, collectives and fairness",
+		Short: "measure latency, bandwidth, message rate, overlap, collectives, fairness and protocols",
 		Long: `bench runs jobs on this machine and measures them.
 
 Between two ranks, by the method in the header of hack/bench/mpibench.c, so that
@@ -57,6 +57,19 @@ Only when asked for:
                pods move 512 MiB by send, put, get and reduction, and to a peer
                whose sidecar is stopped again and again; takes 4 GiB of memory
 
+The papers' experiments on the link at hand, as jobs that differ in one setting and
+take turns, with what each gains over the first one in the same turn:
+  reuse        messages from one buffer, from buffers used 1 to 1000 times, and as
+               LU, CG, AMG and MILC use theirs (paper 000): every buffer copied,
+               and registered where the link finds that this pays. TCP registers
+               nothing: there the two are the same, and differ by noise
+  onesided     put and get with their fence, by the same two
+  bowtie       pairs of ranks that exchange messages at the same time, and an
+               all-to-all in groups of four (paper 001), by each rendezvous
+               protocol. TCP has no remote access: all go by frames there
+  channels     small messages and large ones by each eager channel (paper 004);
+               over TCP they are the same
+
 A job has as many sidecars as pods; give them cores: with fewer cores than
 processes, the figures say how well they take turns.`,
 		Example: `  outrigger bench                              # two pods, over TCP
@@ -64,6 +77,7 @@ processes, the figures say how well they take turns.`,
   outrigger bench latency rate                 # only these
   outrigger bench collectives -n 8             # 8 ranks in two pods
   outrigger bench fairness                     # who is held up by whom
+  outrigger bench bowtie -n 8 --plots out/     # rendezvous protocols, 4 pairs
   outrigger bench --encrypt                    # what encryption costs
   outrigger bench --private                    # what memory from Alloc is worth
   outrigger bench --json | tee figures.json    # a line a figure, for programs
@@ -81,10 +95,10 @@ processes, the figures say how well they take turns.`,
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.pods, "pods", 2, "1: all ranks in one pod; 2: half of them in each of two")
-	f.IntVarP(&o.ranks, "ranks", "n", 4, "number of ranks of the collectives")
+	f.IntVarP(&o.ranks, "ranks", "n", 4, "number of ranks of the collectives, and of bowtie")
 	f.StringSliceVar(&o.tests, "tests", bench.Pairwise, "what to measure, the same as naming it: "+strings.Join(bench.Tests, ", "))
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON object a figure instead of tables")
-	f.StringVar(&o.plots, "plots", "", "draw latency, bandwidth and collectives as PNG into this directory")
+	f.StringVar(&o.plots, "plots", "", "draw what is measured over message size as PNG into this directory")
 	f.BoolVar(&o.private, "private", false, "use ordinary memory instead of memory shared with the sidecar")
 	f.BoolVar(&o.encrypt, "encrypt", false, "carry data between the pods inside TLS")
 	f.IntVar(&o.upTo, "bytes-max", 0, "leave out sizes of latency, bandwidth and collectives that are larger, in bytes; 0: none")
@@ -123,6 +137,7 @@ func (o *benchOptions) run(ctx context.Context) error {
 type benchJob struct {
 	ranks, pods int
 	tests       []string
+	variant     string
 }
 
 // jobs sorts tests into jobs.
@@ -132,11 +147,13 @@ func (o *benchOptions) jobs(tests []string) []benchJob {
 	for _, t := range tests {
 		switch t {
 		case bench.Self:
-			all = append(all, benchJob{1, 1, []string{t}})
+			all = append(all, benchJob{1, 1, []string{t}, ""})
 		case bench.Collectives:
-			all = append(all, benchJob{o.ranks, o.pods, []string{t}})
+			all = append(all, benchJob{o.ranks, o.pods, []string{t}, ""})
+		case bench.Reuse, bench.OneSided, bench.Bowtie, bench.Channels:
+			all = append(all, o.turns(t)...)
 		case bench.Fairness:
-			j := benchJob{4, 1, []string{t}}
+			j := benchJob{4, 1, []string{t}, ""}
 			if o.pods == 2 {
 				j.ranks, j.pods = 6, 3
 			}
@@ -146,9 +163,35 @@ func (o *benchOptions) jobs(tests []string) []benchJob {
 		}
 	}
 	if len(pairwise) > 0 {
-		all = slices.Insert(all, 0, benchJob{2, o.pods, pairwise})
+		all = slices.Insert(all, 0, benchJob{2, o.pods, pairwise, ""})
 	}
 	return all
+}
+
+// turns are the jobs of a test with variants.
+func (o *benchOptions) turns(test string) (all []benchJob) {
+	ranks := 2
+	if test == bench.Bowtie {
+		ranks = o.ranks
+	}
+	for range (bench.Method{Quick: o.quick}).Turns() {
+		for _, v := range bench.Variants(test) {
+			all = append(all, benchJob{ranks, o.pods, []string{test}, v})
+		}
+	}
+	return all
+}
+
+// tune makes a job's variant what its sidecars do.
+func (j *benchJob) tune(t *bootstrap.Tuning) {
+	switch j.tests[0] {
+	case bench.Reuse, bench.OneSided:
+		t.Reuse = j.variant
+	case bench.Bowtie:
+		t.Rendezvous, t.EagerBytes = j.variant, bench.BowtieEager
+	case bench.Channels:
+		t.Channel = j.variant
+	}
 }
 
 // job measures in one job, whose program is this one.
@@ -159,6 +202,7 @@ func (o *benchOptions) job(ctx context.Context, j benchJob) ([]bench.Figure, err
 	}
 	s := jobrun.Spec{Name: "bench", Ranks: j.ranks, Pods: j.pods}
 	s.Tuning.Wait, s.Trace = o.wait, o.trace
+	j.tune(&s.Tuning)
 	peer := "outrigger-local"
 	if j.pods > 1 {
 		peer = "outrigger-tcp"
@@ -168,7 +212,7 @@ func (o *benchOptions) job(ctx context.Context, j benchJob) ([]bench.Figure, err
 	}
 	s.Program = []string{
 		self, "bench-rank", "--peer", peer,
-		"--tests", strings.Join(j.tests, ","), "--private=" + strconv.FormatBool(o.private), "--quick=" + strconv.FormatBool(o.quick), "--bytes-max", strconv.Itoa(o.upTo),
+		"--tests", strings.Join(j.tests, ","), "--variant", j.variant, "--private=" + strconv.FormatBool(o.private), "--quick=" + strconv.FormatBool(o.quick), "--bytes-max", strconv.Itoa(o.upTo),
 	}
 	see := o.see
 	if j.tests[0] == bench.Fairness {

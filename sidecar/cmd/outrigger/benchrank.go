@@ -16,6 +16,7 @@ import (
 type rankOptions struct {
 	peer    string
 	tests   []string
+	variant string
 	private bool
 	quick   bool
 	upTo    int // bytes
@@ -31,6 +32,7 @@ func rankCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.peer, "peer", "outrigger", "name in the output")
 	f.StringSliceVar(&o.tests, "tests", bench.Pairwise, "what to measure")
+	f.StringVar(&o.variant, "variant", "", "what the sidecars were told to do, in the output")
 	f.BoolVar(&o.private, "private", false, "ordinary memory")
 	f.BoolVar(&o.quick, "quick", false, "few iterations")
 	f.IntVar(&o.upTo, "bytes-max", 0, "largest size in bytes")
@@ -79,6 +81,7 @@ func (m *meter) run() error {
 		run := map[string]func() error{
 			bench.Self: m.self, bench.Latency: m.latencies, bench.Bandwidth: m.bandwidths, bench.Rate: m.rate,
 			bench.Overlap: m.overlaps, bench.Collectives: m.collectives, bench.Fairness: m.fairness,
+			bench.Reuse: m.reuse, bench.OneSided: m.onesided, bench.Bowtie: m.bowtie, bench.Channels: m.channels,
 		}[t]
 		if err := run(); err != nil {
 			return fmt.Errorf("%s: %w", t, err)
@@ -121,7 +124,7 @@ func (m *meter) print(f bench.Figure) error {
 	if !m.first() {
 		return nil
 	}
-	f.Peer = m.o.peer
+	f.Peer, f.Variant = m.o.peer, m.o.variant
 	return f.Write(m.w)
 }
 

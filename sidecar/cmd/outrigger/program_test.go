@@ -84,6 +84,8 @@ func TestBenchMeasuresEverything(t *testing.T) {
 	quick := bench.Method{Quick: true}
 	for test, want := range map[string]int{
 		bench.Self: 1, bench.Latency: 20, bench.Bandwidth: 7, bench.Rate: 1, bench.Overlap: 8, bench.Collectives: len(quick.Calls(4)),
+		bench.Reuse: 2 * (2*len(bench.ReuseSizes) + 4), bench.OneSided: 2 * 2 * len(bench.ReuseSizes),
+		bench.Bowtie: 5 * 2 * len(bench.BowtieSizes), bench.Channels: 4 * (len(bench.ChannelSmall) + len(bench.ChannelLarge)),
 	} {
 		if count[test] != want {
 			t.Errorf("%d figures of %s, want %d", count[test], test, want)
@@ -94,7 +96,7 @@ func TestBenchMeasuresEverything(t *testing.T) {
 			t.Errorf("a collective of %d ranks, want 4", f.Ranks)
 		}
 	}
-	for _, name := range []string{"latency.png", "bandwidth.png", "collectives.png"} {
+	for _, name := range []string{"latency.png", "bandwidth.png", "collectives.png", "reuse.png", "onesided.png", "bowtie.png", "channels.png"} {
 		if _, err := os.Stat(filepath.Join(plots, name)); err != nil {
 			t.Error(err)
 		}

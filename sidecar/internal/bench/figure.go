@@ -18,7 +18,8 @@ import (
 type Figure struct {
 	Peer       string   `json:"peer"`
 	Test       string   `json:"test"`
-	Op         string   `json:"op,omitempty"`    // of a collective; of fairness: what goes on beside
+	Op         string   `json:"op,omitempty"` // of a collective; of fairness: what goes on beside; of tests with variants: the experiment
+	Variant    string   `json:"variant,omitempty"`
 	Ranks      int      `json:"ranks,omitempty"` // of a collective
 	Bytes      int      `json:"bytes"`
 	Side       string   `json:"side,omitempty"` // of overlap: who computes, isend or irecv
@@ -81,6 +82,9 @@ func (f Figure) What() string {
 	text := f.Test
 	if f.Op != "" {
 		text += " " + f.Op
+	}
+	if f.Variant != "" {
+		text += ", " + f.Variant + ","
 	}
 	if f.Bytes > 0 {
 		text += " " + Size(f.Bytes)

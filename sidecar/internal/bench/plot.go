@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -22,10 +23,16 @@ var charts = []chart{
 	{Latency, "half a round trip, us", func(f Figure) float64 { return f.US }, func(f Figure) string { return f.Peer }},
 	{Bandwidth, "MB/s", func(f Figure) float64 { return f.MBs }, func(f Figure) string { return f.Peer }},
 	{Collectives, "us a call", func(f Figure) float64 { return f.US }, func(f Figure) string { return f.Op }},
+	{Reuse, "half a round trip, us", func(f Figure) float64 { return f.US }, variantCurve},
+	{OneSided, "us", func(f Figure) float64 { return f.US }, variantCurve},
+	{Bowtie, "us a round", func(f Figure) float64 { return f.US }, variantCurve},
+	{Channels, "half a round trip, us", func(f Figure) float64 { return f.US }, variantCurve},
 }
 
-// Plot draws latency, bandwidth and collectives over message size, with
-// logarithmic axes, as PNG files in dir. It returns the files, one for each of
+// variantCurve is an experiment with a variant.
+func variantCurve(f Figure) string { return f.Op + ", " + f.Variant }
+
+// Plot draws what is measured over message size, with logarithmic axes, as PNG files in dir. It returns the files, one for each of
 // these tests that has figures.
 func Plot(dir string, all []Figure) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -34,7 +41,7 @@ func Plot(dir string, all []Figure) ([]string, error) {
 	var files []string
 	for _, c := range charts {
 		path := filepath.Join(dir, c.test+".png")
-		drawn, err := c.draw(path, ofTest(all, c.test))
+		drawn, err := c.draw(path, medians(ofTest(all, c.test)))
 		if err != nil {
 			return files, fmt.Errorf("plot of %s: %w", c.test, err)
 		}
@@ -43,6 +50,28 @@ func Plot(dir string, all []Figure) ([]string, error) {
 		}
 	}
 	return files, nil
+}
+
+// medians makes one figure of those that differ in nothing but the turn.
+func medians(figures []Figure) (all []Figure) {
+	for _, f := range figures {
+		if slices.ContainsFunc(all, func(x Figure) bool {
+			return x.Op == f.Op && x.Variant == f.Variant && x.Bytes == f.Bytes && x.Peer == f.Peer && x.Side == f.Side
+		}) {
+			continue
+		}
+		var us []float64
+		for _, x := range figures {
+			if x.Op == f.Op && x.Variant == f.Variant && x.Bytes == f.Bytes && x.Peer == f.Peer && x.Side == f.Side {
+				us = append(us, x.US)
+			}
+		}
+		if f.US > 0 {
+			f.US = Median(us)
+		}
+		all = append(all, f)
+	}
+	return all
 }
 
 // curves sorts the figures that have a place on logarithmic axes; a barrier,

@@ -15,13 +15,32 @@ const (
 	Overlap     = "overlap"
 	Collectives = "collectives"
 	Fairness    = "fairness"
+	Reuse       = "reuse"
+	OneSided    = "onesided"
+	Bowtie      = "bowtie"
+	Channels    = "channels"
 )
 
 // Tests are all tests in the order in which they run.
-var Tests = []string{Self, Latency, Bandwidth, Rate, Overlap, Collectives, Fairness}
+var Tests = []string{Self, Latency, Bandwidth, Rate, Overlap, Collectives, Fairness, Reuse, OneSided, Bowtie, Channels}
 
 // Pairwise are the tests between two ranks, which every peer has too.
 var Pairwise = Tests[1:5]
+
+// Variants are what a test runs in turn with, in jobs of their own: of reuse, by
+// tuning.reuse; of bowtie, by tuning.rendezvous; of channels, by tuning.channel. The
+// first is what others are compared with. nil: the test runs once.
+func Variants(test string) []string {
+	switch test {
+	case Reuse, OneSided:
+		return []string{"off", "auto"}
+	case Bowtie:
+		return []string{"getcqe", "get", "putnr", "put", "rput"}
+	case Channels:
+		return []string{"basic", "piggyback", "pipeline", "zerocopy"}
+	}
+	return nil
+}
 
 // Select checks the names of tests and puts them in order, each once.
 func Select(names []string) ([]string, error) {

@@ -106,6 +106,16 @@ func Table(w io.Writer, all []Figure) error {
 			return err
 		}
 	}
+	for _, test := range Tests {
+		rows := ofTest(all, test)
+		if text := variantTitles[test]; text == "" || len(rows) == 0 {
+			continue
+		}
+		title(variantTitles[test])
+		if err := variantTable(w, test, rows); err != nil {
+			return err
+		}
+	}
 	rows := ofTest(all, Collectives)
 	if len(rows) == 0 {
 		return nil
@@ -136,6 +146,18 @@ func table(w io.Writer, columns []column, rows []Figure) error {
 		}
 	}
 	_, _ = fmt.Fprintln(t)
+	return t.Flush()
+}
+
+// textTable writes cells under headings.
+func textTable(w io.Writer, columns []string, lines [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, line := range append([][]string{columns}, lines...) {
+		for _, cell := range line {
+			_, _ = fmt.Fprint(t, cell, "\t") // Flush reports a broken output
+		}
+		_, _ = fmt.Fprintln(t)
+	}
 	return t.Flush()
 }
 

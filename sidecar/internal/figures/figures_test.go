@@ -82,35 +82,3 @@ func TestSameFigures(t *testing.T) {
 		t.Errorf("%v ns, then %v", a, b)
 	}
 }
-
-// TestTraces: the synthetic applications use their buffers as Tables 1 and 3 of paper
-// 000 say.
-func TestTraces(t *testing.T) {
-	for _, x := range traces {
-		const rounds = 200_000
-		uses, bytes := map[int]int{}, 0
-		frequent, reused, most := 0, 0, 0
-		for off, n := range x.messages(rounds) {
-			if n > smallBytes || x.mean == smallBytes {
-				uses[off]++
-			}
-			if off >= frequentAt {
-				reused++
-				bytes += n
-				if uses[off] == 2 {
-					frequent++
-				}
-				most = max(most, uses[off])
-			}
-		}
-		if part := float64(reused) / rounds; part < x.reused-0.01 || part > x.reused+0.01 || most != x.uses {
-			t.Errorf("%s: %v of the messages are of frequent buffers, up to %d times; want %v, %d", x.name, part, most, x.reused, x.uses)
-		}
-		if part := float64(frequent) / float64(len(uses)); x.frequent > 0 && (part < x.frequent*0.8 || part > x.frequent*1.3) {
-			t.Errorf("%s: %v of the buffers are frequent, want %v", x.name, part, x.frequent)
-		}
-		if mean := bytes / reused; mean < x.mean*8/10 || mean > x.mean*12/10 {
-			t.Errorf("%s: frequent buffers of %d bytes, want %d", x.name, mean, x.mean)
-		}
-	}
-}

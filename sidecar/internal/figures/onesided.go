@@ -1,10 +1,15 @@
 package figures
 
-import "github.com/outrigger-hpc/outrigger/sidecar/internal/virtual"
+import (
+	"iter"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/pattern"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/virtual"
+)
 
 // fenced is what a put or get of n bytes takes with the fence that ends it: a flush
 // and a barrier (000, section 5.1.2).
-func fenced(buffers func(yield func(off int) bool), n int, get bool) func(virtual.Config) (float64, error) {
+func fenced(buffers iter.Seq[int], n int, get bool) func(virtual.Config) (float64, error) {
 	return func(cfg virtual.Config) (took float64, err error) {
 		cfg.PodOf, cfg.Caps, cfg.Arena = []int32{0, 1}, eager(), inbox+128<<10
 		err = measured(cfg, func(r *virtual.Rank) {
@@ -46,7 +51,7 @@ func oneSided(r *Report, e Effort) error {
 		}
 		single.Curves = append(single.Curves, c)
 		c, err = overSizes(op.name, e, func(n int) (float64, error) {
-			return compared(virtual.Config{}, fenced(spectrum(e.Step, (n+4095)&^4095), n, op.get))
+			return compared(virtual.Config{}, fenced(pattern.Spectrum(e.Step, (n+4095)&^4095), n, op.get))
 		})
 		if err != nil {
 			return err

@@ -1,6 +1,9 @@
 package figures
 
 import (
+	"iter"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/pattern"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/virtual"
 )
@@ -11,7 +14,7 @@ const inbox = 2 << 20
 
 // pingPong is half the round trip of messages whose buffers are given by place and
 // size, one round trip for each (000, section 5.1.1).
-func pingPong(buffers func(yield func(off int) bool), n int) func(virtual.Config) (float64, error) {
+func pingPong(buffers iter.Seq[int], n int) func(virtual.Config) (float64, error) {
 	return func(cfg virtual.Config) (took float64, err error) {
 		cfg.PodOf, cfg.Caps, cfg.Arena = []int32{0, 1}, eager(), inbox+64<<10
 		err = measured(cfg, func(r *virtual.Rank) {
@@ -37,25 +40,11 @@ func pingPong(buffers func(yield func(off int) bool), n int) func(virtual.Config
 }
 
 // again is one buffer, used so often.
-func again(rounds int) func(func(int) bool) {
+func again(rounds int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for range rounds {
 			if !yield(0) {
 				return
-			}
-		}
-	}
-}
-
-// spectrum is buffers of which the i-th is used i times, to 1000, each so many bytes
-// after the one before (000, section 5.1.1).
-func spectrum(step, stride int) func(func(int) bool) {
-	return func(yield func(int) bool) {
-		for i := step; i <= 1000; i += step {
-			for range i {
-				if !yield(i / step * stride) {
-					return
-				}
 			}
 		}
 	}
@@ -137,7 +126,7 @@ func spectra(r *Report, e Effort) error {
 		{"non-fast path, separate pages", reuse.PathSend, func(n int) int { return (n + 4095) &^ 4095 }},
 	} {
 		curve, err := overSizes(c.name, e, func(n int) (float64, error) {
-			return compared(virtual.Config{Path: c.path}, pingPong(spectrum(e.Step, c.stride(n)), n))
+			return compared(virtual.Config{Path: c.path}, pingPong(pattern.Spectrum(e.Step, c.stride(n)), n))
 		})
 		if err != nil {
 			return err
