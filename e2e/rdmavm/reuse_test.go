@@ -3,6 +3,12 @@
 package rdmavm
 
 import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,3 +80,74 @@ func TestReuse(t *testing.T) {
 // memlock is the locked memory of a sidecar that can start with it, and has not enough
 // for 2 MiB of its rank's.
 const memlock = 5 << 19
+
+// TestReuseGain: the patterns of `outrigger bench reuse` over RDMA, copied (off), by the
+// link's own decision (auto) and gathered from the first use on (always), by turns. What
+// emulation makes of speed is no card's; a ratio within one turn says what a decision
+// adds or spares here. For a quiet machine.
+func TestReuseGain(t *testing.T) {
+	c := newCast(t)
+	out := filepath.Join(c.dir, "outrigger")
+	if err := Compile(out, "../../sidecar/cmd/outrigger"); err != nil {
+		t.Fatal(err)
+	}
+	c.files = append(c.files, out)
+	variants := []string{bootstrap.ReuseOff, bootstrap.ReuseAuto, bootstrap.ReuseAlways}
+	for turn := range *turns {
+		for _, v := range variants {
+			program := []string{"outrigger", "bench-rank", "--quick", "--peer", "outrigger-rdma", "--tests", "reuse", "--variant", v}
+			c.job(plan.Step{Name: fmt.Sprint(v, turn), Program: program, Devices: granted}, 1, func(tune *bootstrap.Tuning) {
+				required(tune)
+				tune.Reuse = v
+			})
+		}
+	}
+	said := c.play("reuse-gain", time.Duration(len(c.steps))*2*time.Minute)[0].Output
+	type figure struct {
+		Op, Variant string
+		Bytes       int
+		US          float64
+	}
+	var order []string
+	took := map[string]map[string][]float64{}
+	for _, line := range strings.Split(said, "\n") {
+		var f figure
+		if at := strings.Index(line, "{\"peer\""); at < 0 || json.Unmarshal([]byte(line[at:]), &f) != nil {
+			continue
+		}
+		key := fmt.Sprintf("%-16s %5d", f.Op, f.Bytes)
+		if took[key] == nil {
+			order, took[key] = append(order, key), map[string][]float64{}
+		}
+		took[key][f.Variant] = append(took[key][f.Variant], f.US)
+	}
+	if len(order) == 0 {
+		t.Fatal("nothing was measured")
+	}
+	for _, key := range order {
+		line := key
+		for _, v := range variants {
+			line += fmt.Sprintf("  %s %.0f us", v, middle(took[key][v]))
+		}
+		for _, v := range variants[1:] {
+			var gains []float64
+			for i := range min(len(took[key]["off"]), len(took[key][v])) {
+				gains = append(gains, 100*(1-took[key][v][i]/took[key]["off"][i]))
+			}
+			line += fmt.Sprintf("  %s gains %.1f %%", v, middle(gains))
+		}
+		t.Log(line)
+	}
+}
+
+// turns is how often the settings of TestReuseGain take turns.
+var turns = flag.Int("rdma.turns", 3, "turns of the settings in TestReuseGain")
+
+func middle(v []float64) float64 {
+	if len(v) == 0 {
+		return math.NaN()
+	}
+	v = slices.Clone(v)
+	slices.Sort(v)
+	return v[len(v)/2]
+}

@@ -42,8 +42,9 @@ func (m *meter) reuse() error {
 			return err
 		}
 		spectrum := func(yield func(int, int) bool) {
-			for off := range pattern.Spectrum(m.method.SpectrumStep(), patternPage) {
-				if !yield(off, n) {
+			trips := 0
+			for off := range pattern.Spectrum(bench.SpectrumStep, patternPage) {
+				if trips++; m.o.quick && trips > m.method.ReuseTrips() || !yield(off, n) {
 					return
 				}
 			}

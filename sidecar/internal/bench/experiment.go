@@ -15,15 +15,16 @@ func (m Method) Turns() int {
 var ReuseSizes = []int{128, 512, 2 * kib, 4 * kib, 8 * kib}
 
 // ReuseTrips is how many round trips a job makes from one buffer, and as an application.
-func (m Method) ReuseTrips() int { return m.times(4000) }
-
-// SpectrumStep is which of the spectrum's 1,000 buffers a job uses: every so many-th.
-func (m Method) SpectrumStep() int {
+func (m Method) ReuseTrips() int {
 	if m.Quick {
-		return 1000
+		return 40
 	}
-	return 125
+	return 4000
 }
+
+// SpectrumStep is which of the spectrum's 1,000 buffers a job uses: every so many-th; a
+// quick one ends after ReuseTrips of the uses.
+const SpectrumStep = 125
 
 // BowtieSizes are those of paper 001's figures, and larger ones.
 var BowtieSizes = []int{kib, 2 * kib, 4 * kib, 8 * kib, 16 * kib, 32 * kib, 256 * kib}
