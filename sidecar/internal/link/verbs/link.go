@@ -363,9 +363,11 @@ func (l *Link) AddRegion(r link.Region, session uint32, size uint64) {
 func (l *Link) DropRegion(r link.Region) { l.known.gone(r) }
 
 // Gathers reports whether a payload of the ranks' memory will be gathered from where
-// it is, and counts it (core.Gatherer).
+// it is, and counts it (core.Gatherer). What the core would copy is gathered only where
+// that is insisted on: a send without that copy ends with an acknowledgement of the
+// peer's engine, a message more, which costs more than the copy does (docs/reuse.md).
 func (l *Link) Gathers(peer link.Peer, ref link.Ref) bool {
-	return l.conns[peer] != nil && ref.Len >= gatherMin && l.known.chooser.Knows(ref.Region) && l.known.chooser.Gathers(reuse.PathSend, ref)
+	return l.cfg.Reuse == bootstrap.ReuseAlways && l.conns[peer] != nil && ref.Len >= gatherMin && l.known.chooser.Knows(ref.Region) && l.known.chooser.Gathers(reuse.PathSend, ref)
 }
 
 // Buffers counts what was copied from and what was gathered from a session's memory.
