@@ -156,7 +156,5 @@ func compared(cfg virtual.Config, run func(virtual.Config) (float64, error)) (fl
 	return improvement(before, after), err
 }
 
-var none = math.NaN()
-
 // sizes of papers 000's and 002's figures.
 var sizes = []int{128, 256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10}

@@ -35,8 +35,10 @@ func newSolver(p problem, l layout, comm *outrigger.Comm, arena *bench.Arena) (*
 		n       int
 		purpose string
 	}{
-		{&s.outgoing, l.elements(), "blocks to send"}, {&s.incoming, l.elements(), "blocks to receive"},
-		{&s.sum, 1, "checksum of a rank"}, {&s.checksum, 1, "checksum"},
+		{&s.outgoing, l.elements(), "blocks to send"},
+		{&s.incoming, l.elements(), "blocks to receive"},
+		{&s.sum, 1, "checksum of a rank"},
+		{&s.checksum, 1, "checksum"},
 	} {
 		var err error
 		if *b.to, err = bench.Buffer[complex128](arena, b.n, b.purpose); err != nil {
