@@ -49,9 +49,9 @@ func TestReuse(t *testing.T) {
 			t.Logf("machine %d, %s: %.0f registrations, %.0f bytes gathered, %.0f copied, %.0f evictions, %.0f refusals", i, s.Name, made, count("gathered"), count("copied"), evicted, refused)
 			warnings := 0
 			switch s.Name {
-			case "reuse":
-				if i == 0 && (made != 8 || count("gathered") < 8000*8*15) {
-					t.Errorf("8 buffers are not registered once each, and gathered from 15 of 20 times at least")
+			case "reuse": // what finds no credit goes by rendezvous, from the same registrations or others
+				if i == 0 && (made != 8 || count("copied") != 0 || count("gathered") < 8*8000) {
+					t.Errorf("8 buffers are not registered once each, and all that is sent eagerly gathered from them")
 				}
 			case "copied":
 				if count("gathered") != 0 {
