@@ -172,6 +172,33 @@ func TestContainersThatAreRanks(t *testing.T) {
 	}
 }
 
+// TestMPIOfAManifest: the launcher hears of the job's MPI, and gives a script what
+// every MPI needs. Programs that really have one are in e2e/mpi.
+func TestMPIOfAManifest(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("OUTRIGGER_PROVIDER_PATH", dir)
+	text := example(t, "ring.yaml", "ranksPerPod: 2", "ranksPerPod: 2\n  mpi: OpenMPI", "command: [/usr/local/bin/ring]", "command: [/bin/sh, -c]",
+		`args: ["-rounds=$(ROUNDS)", "-bytes=65536"]`, `args: ["echo rank $PMI_RANK of $PMI_SIZE over $FI_PROVIDER, $OMPI_MCA_pml"]`)
+	r := apply(t, text)
+	if r.code == 0 || !strings.Contains(r.stderr, "liboutrigger-fi.so, which MPI programs need, is not in") {
+		t.Errorf("without a provider: %d, %s", r.code, r.stderr)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "liboutrigger-fi.so"), nil, 0o600); err != nil { // nobody loads it
+		t.Fatal(err)
+	}
+	if r = apply(t, text); r.code == 0 || !strings.Contains(r.stderr, "each ran as a job of its own") {
+		t.Errorf("a script in the place of an Open MPI program: %d, %s", r.code, r.stderr)
+	}
+	r = apply(t, strings.Replace(text, "mpi: OpenMPI", "mpi: Auto", 1), "--no-prefix")
+	r.ends(t, 0, v1alpha1.ConditionComplete, "RanksSucceeded", "rank 0 of 3 over outrigger, cm\n", "rank 2 of 3 over outrigger, cm\n")
+	if strings.Contains(r.stderr, "spec.mpi") {
+		t.Errorf("the MPI is ignored:\n%s", r.stderr)
+	}
+	if r = apply(t, text, "--mpi", "intel"); r.code == 0 || !strings.Contains(r.stderr, "--mpi and -f") {
+		t.Errorf("two words about the MPI: %d, %s", r.code, r.stderr)
+	}
+}
+
 // TestEnvironmentOfAPod: every rank has the variables of its own pod, and the
 // working directory where there is such a one.
 func TestEnvironmentOfAPod(t *testing.T) {

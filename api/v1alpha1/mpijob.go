@@ -62,6 +62,22 @@ const (
 	LaunchContainer LaunchMode = "Container"
 )
 
+// MPI is a kind of MPI library.
+//
+// +kubebuilder:validation:Enum=Auto;MPICH;Intel;OpenMPI;None
+type MPI string
+
+// Kinds of MPI.
+const (
+	// MPIAuto is what the program is linked to.
+	MPIAuto    MPI = "Auto"
+	MPIMPICH   MPI = "MPICH"
+	MPIIntel   MPI = "Intel"
+	MPIOpenMPI MPI = "OpenMPI"
+	// MPINone is for programs of Outrigger's client library.
+	MPINone MPI = "None"
+)
+
 // PodManagement says who makes the job's pods.
 //
 // +kubebuilder:validation:Enum=Managed;External
@@ -80,6 +96,7 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="(self.ranks + self.ranksPerPod - 1) / self.ranksPerPod <= 4096",message="over 4096 pods: raise ranksPerPod"
 // +kubebuilder:validation:XValidation:rule="self.launchMode != 'Container' || self.ranksPerPod == 1",message="launchMode Container makes a container one rank: ranksPerPod must be 1"
+// +kubebuilder:validation:XValidation:rule="self.launchMode != 'Container' || self.mpi == 'None'",message="mpi needs launchMode Processes: the launcher gives ranks what their MPI needs"
 // +kubebuilder:validation:XValidation:rule="self.ranks == oldSelf.ranks && self.ranksPerPod == oldSelf.ranksPerPod && self.launchMode == oldSelf.launchMode",message="ranks, ranksPerPod and launchMode cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.managedBy) == has(oldSelf.managedBy) && (!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",message="managedBy cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.devices) == has(oldSelf.devices)",message="devices cannot be changed"
@@ -112,6 +129,15 @@ type MPIJobSpec struct {
 	// +default="Processes"
 	// +optional
 	LaunchMode LaunchMode `json:"launchMode,omitempty"`
+
+	// mpi is the MPI of a program that was compiled for one: its ranks find each
+	// other, and send their messages, by the sidecars. Auto looks at what the
+	// program is linked to. Nothing has to be in the image but the program and
+	// its MPI.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="mpi cannot be changed"
+	// +default="None"
+	// +optional
+	MPI MPI `json:"mpi,omitempty"`
 
 	// podManagement says who makes the pods: the operator (Managed), or another
 	// controller whose pods name this job (External). Then the template only

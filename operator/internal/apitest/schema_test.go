@@ -49,8 +49,8 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &j.Spec
-	if s.LaunchMode != v1alpha1.LaunchProcesses || s.Transport.Type != v1alpha1.TransportAuto || s.Transport.Policy != v1alpha1.TransportPreferred {
-		t.Errorf("launch mode %q, transport %+v", s.LaunchMode, s.Transport)
+	if s.LaunchMode != v1alpha1.LaunchProcesses || s.MPI != v1alpha1.MPINone || s.Transport.Type != v1alpha1.TransportAuto || s.Transport.Policy != v1alpha1.TransportPreferred {
+		t.Errorf("launch mode %q, MPI %q, transport %+v", s.LaunchMode, s.MPI, s.Transport)
 	}
 }
 
@@ -144,6 +144,7 @@ func TestUnchangeable(t *testing.T) {
 	for patch, want := range map[string]string{
 		`{"spec":{"ranks":6}}`:                                                        "cannot be changed",
 		`{"spec":{"ranksPerPod":1}}`:                                                  "cannot be changed",
+		`{"spec":{"mpi":"Auto"}}`:                                                     "mpi cannot be changed",
 		`{"spec":{"managedBy":"a.b/c"}}`:                                              "cannot be changed",
 		`{"spec":{"template":{"metadata":{"labels":{"a":"b"}}}}}`:                     "template cannot be changed",
 		`{"spec":{"transport":{"type":"TCP"}}}`:                                       "transport cannot be changed",

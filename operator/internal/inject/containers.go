@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -169,9 +170,17 @@ func application(c *corev1.Container, s *Settings) error {
 	c.Command = []string{launcher}
 	c.Args = slices.Concat([]string{
 		"--socket=" + socket, "--pod=" + podNumber, "--ranks-per-pod=" + strconv.Itoa(int(s.PerPod)),
-		"--world=" + strconv.Itoa(int(s.Ranks)), "--prefix", "--termination-log=" + message, "--",
-	}, program)
+		"--world=" + strconv.Itoa(int(s.Ranks)), "--prefix", "--termination-log=" + message,
+	}, s.launchFlags(), []string{"--"}, program)
 	return nil
+}
+
+// launchFlags tell the launcher what a job asks of it that most do not.
+func (s *Settings) launchFlags() []string {
+	if s.MPI == "" || s.MPI == v1alpha1.MPINone {
+		return nil
+	}
+	return []string{"--mpi=" + strings.ToLower(string(s.MPI))}
 }
 
 // withEnv sets a variable that the template has not set itself.

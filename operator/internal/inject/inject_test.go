@@ -78,6 +78,24 @@ func TestUntouched(t *testing.T) {
 	}
 }
 
+// The launcher is told of the MPI of the job's program, before the program.
+func TestMPI(t *testing.T) {
+	for kind, want := range map[v1alpha1.MPI]string{
+		"": "", v1alpha1.MPINone: "", v1alpha1.MPIAuto: "--mpi=auto", v1alpha1.MPIMPICH: "--mpi=mpich", v1alpha1.MPIIntel: "--mpi=intel", v1alpha1.MPIOpenMPI: "--mpi=openmpi",
+	} {
+		p, s := busy(), settings()
+		s.MPI = kind
+		if err := Pod(&p, s); err != nil {
+			t.Fatal(err)
+		}
+		args := p.Containers[0].Args
+		at := slices.Index(args, "--")
+		if is := slices.Contains(args[:at], want); is != (want != "") || strings.Contains(strings.Join(args[:at], " "), "--mpi") != (want != "") {
+			t.Errorf("MPI %q: %q, want %q", kind, args, want)
+		}
+	}
+}
+
 // A webhook is asked again with a pod that it has changed.
 func TestTwice(t *testing.T) {
 	p := busy()

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,6 +58,7 @@ func (m *manifestRun) spec(number int) (*jobrun.Spec, error) {
 	s.Name, s.Ranks, s.Pods = m.plan.Job.Name, int(m.plan.Job.Spec.Ranks), m.plan.Pods
 	s.Document = m.plan.Attempt(number).Document("")
 	s.WorkDir = m.workDir()
+	s.MPI = strings.ToLower(string(m.plan.Job.Spec.MPI)) // as the launcher's flag has it
 	policy := &m.plan.Job.Spec.RunPolicy
 	s.Deadlock = jobrun.Deadlock{After: policy.DeadlockAfter(), Fails: policy.DeadlockAction == v1alpha1.DeadlockFail}
 	for pod := range m.plan.Pods {

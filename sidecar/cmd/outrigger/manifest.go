@@ -24,7 +24,7 @@ const (
 // Flags that only a manifest gives a meaning, and flags that it takes it from.
 var (
 	manifestFlags = []string{"dry-run", "status", "quiet-ignored"}
-	programFlags  = []string{"ranks", "pods", "arena", "wait", "rendezvous", "channel", "transport", "encrypt", "timeout", "deadlock-after", "deadlock-fails"}
+	programFlags  = []string{"ranks", "pods", "mpi", "arena", "wait", "rendezvous", "channel", "transport", "encrypt", "timeout", "deadlock-after", "deadlock-fails"}
 )
 
 // runManifest runs an MPIJob, or says what would run.

@@ -78,6 +78,7 @@ func (c *conversion) job() error {
 	if run.ranks > 0 {
 		c.spec["ranks"] = run.ranks
 	}
+	c.spec["mpi"] = c.implementation()
 	if len(run.program) > 0 {
 		app["command"] = run.program
 		delete(app, "args")
@@ -103,6 +104,20 @@ func (c *conversion) job() error {
 	return nil
 }
 
+// implementation is the program's MPI. Kubeflow's default is Open MPI, which
+// nobody who left it out need have meant: the program's own libraries count then.
+func (c *conversion) implementation() string {
+	name, _ := c.old["mpiImplementation"].(string)
+	switch v1alpha1.MPI(name) {
+	case v1alpha1.MPIOpenMPI, v1alpha1.MPIIntel, v1alpha1.MPIMPICH:
+		return name
+	case "":
+	default:
+		c.note("mpiImplementation %s is not known: mpi is Auto, which looks at what the program is linked to", name)
+	}
+	return string(v1alpha1.MPIAuto)
+}
+
 // policy takes over what both run policies have.
 func (c *conversion) policy() {
 	old := tree(c.old, "runPolicy")
@@ -126,7 +141,6 @@ func (c *conversion) policy() {
 func (c *conversion) dropped(launcher map[string]any) {
 	for _, f := range []struct{ field, why string }{
 		{"sshAuthMountPath", "no ssh is needed"},
-		{"mpiImplementation", "ranks are started by Outrigger's launcher, and talk by its client library"},
 		{"launcherCreationPolicy", "there is no launcher pod"},
 		{"runLauncherAsWorker", "there is no launcher pod"},
 	} {
@@ -137,7 +151,7 @@ func (c *conversion) dropped(launcher map[string]any) {
 	if len(launcher) > 0 {
 		c.note("dropped: mpiReplicaSpecs.Launcher: there is no launcher pod; of it only the command counts")
 	}
-	c.note("the program has to use Outrigger's client library instead of MPI, and its image needs neither MPI nor sshd: docs/mpijob.md")
+	c.note("the program runs as it is if docs/mpi.md has its MPI; its image needs that MPI, and no sshd")
 }
 
 // started is what an mpirun would start.

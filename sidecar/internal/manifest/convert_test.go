@@ -55,6 +55,7 @@ metadata:
   name: pi
   namespace: hpc
 spec:
+  mpi: OpenMPI
   ranks: 6
   ranksPerPod: 2
   runPolicy:
@@ -87,8 +88,8 @@ spec:
 	}
 	said := strings.Join(notes, "\n")
 	for _, word := range []string{
-		"--mca btl tcp of mpirun", "variable HOME", "--allow-run-as-root", "restartPolicy", "sshAuthMountPath", "mpiImplementation",
-		"cleanPodPolicy", "backoffLimit is runPolicy.restartLimit", "Launcher", "client library",
+		"--mca btl tcp of mpirun", "variable HOME", "--allow-run-as-root", "restartPolicy", "sshAuthMountPath",
+		"cleanPodPolicy", "backoffLimit is runPolicy.restartLimit", "Launcher", "docs/mpi.md",
 	} {
 		if !strings.Contains(said, word) {
 			t.Errorf("nobody is told of %s:\n%s", word, said)
@@ -108,6 +109,12 @@ func TestConvertOthers(t *testing.T) {
 	} {
 		if _, _, err := Convert([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
+		}
+	}
+	for old, want := range map[string]string{"mpiImplementation: Intel": "mpi: Intel\n", "mpiImplementation: MPICH": "mpi: MPICH\n", "": "mpi: Auto\n", "mpiImplementation: LAM": "mpi: Auto\n"} {
+		text, notes, err := Convert([]byte(strings.Replace(pi, "mpiImplementation: OpenMPI", old, 1)))
+		if err != nil || !strings.Contains(string(text), want) || strings.Contains(strings.Join(notes, "\n"), "LAM is not known") != strings.Contains(old, "LAM") {
+			t.Errorf("%q: %v, %v\n%s", old, err, notes, text)
 		}
 	}
 	script := strings.Replace(pi, "command: [mpirun]", "command: [bash, -c, mpirun -n 6 pi]", 1)

@@ -46,6 +46,7 @@ func jobRules(j *v1alpha1.MPIJob) []error {
 		{"metadata.name", len(j.Name) > 40 || strings.Contains(j.Name, ".") || j.Name != "" && j.Name[0] >= '0' && j.Name[0] <= '9', "the name becomes that of a Service and part of host names: at most 40 characters, no dots, a letter first"},
 		{"spec", s.RanksPerPod > 0 && jobdoc.Pods(s) > podsMax, "over 4096 pods: raise ranksPerPod"},
 		{"spec", s.LaunchMode == v1alpha1.LaunchContainer && s.RanksPerPod != 1, "launchMode Container makes a container one rank: ranksPerPod must be 1"},
+		{"spec", s.LaunchMode == v1alpha1.LaunchContainer && s.MPI != v1alpha1.MPINone, "mpi needs launchMode Processes: the launcher gives ranks what their MPI needs"},
 		{"spec", s.LaunchMode != v1alpha1.LaunchContainer && len(c.Command) == 0, "the container needs a command: the launcher cannot know an image's entry point (or set launchMode: Container)"},
 		{"spec", t.RestartPolicy != "" && t.RestartPolicy != corev1.RestartPolicyNever, "template.spec.restartPolicy is Never or absent: ranks are restarted all together, see runPolicy.restartLimit"},
 		{"spec", t.HostNetwork, "template.spec.hostNetwork is not needed and not supported: the sidecar has the network"},
