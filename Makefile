@@ -95,10 +95,10 @@ sim: ## run SEEDS (10000) seeds of the simulator
 # commit's.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE = SOURCE_DATE_EPOCH=$(shell git log -1 --format=%ct 2>/dev/null || echo 0) \
-	go run ./hack/image -version $(VERSION) -revision "$(shell git rev-parse HEAD 2>/dev/null)" $(if $(ARCH),-arch $(ARCH))
+	go run ./hack/image -version $(VERSION) -revision "$(shell git rev-parse HEAD 2>/dev/null)" $(if $(ARCH),-arch $(ARCH)) $(if $(filter no,$(MPI)),-mpi=false)
 
 .PHONY: images
-images: ## write the container images as archives into bin/images (ARCH=amd64,arm64)
+images: ## write the container images as archives into bin/images (ARCH=amd64,arm64; MPI=no: without C)
 	$(IMAGE)
 
 .PHONY: images-rdma
@@ -112,6 +112,7 @@ CLUSTER_ENV := CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false"
 
 .PHONY: cluster-images
 cluster-images: ## the images, and the test cluster's own
+	hack/mpi/packages
 	$(IMAGE) -test
 
 .PHONY: cluster-program

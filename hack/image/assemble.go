@@ -17,14 +17,7 @@ import (
 )
 
 // assemble makes an image of one layer.
-func (s *settings) assemble(i image, programs []string, arch string) (v1.Image, error) {
-	var system []file
-	if i.rdma != "" {
-		var err error
-		if system, err = debianFiles(debs, s.created); err != nil {
-			return nil, err
-		}
-	}
+func (s *settings) assemble(i image, programs []string, system []file, arch string) (v1.Image, error) {
 	content, err := layer(programs, system, s.created)
 	if err != nil {
 		return nil, err
@@ -73,6 +66,9 @@ func (s *settings) config(i image, arch string) *v1.ConfigFile {
 				"org.opencontainers.image.source":      "https://github.com/outrigger-hpc/outrigger",
 			},
 		},
+	}
+	if i.stock {
+		config.Config.Env = []string{"PATH=/usr/bin:/bin"}
 	}
 	if s.revision != "" {
 		config.Config.Labels["org.opencontainers.image.revision"] = s.revision

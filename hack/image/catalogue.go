@@ -8,6 +8,8 @@ type image struct {
 	programs   []string // folders of main packages; the first is the entry point
 	everything bool     // any program may be run: there is no entry point
 	test       bool     // only the test cluster wants it
+	mpi        bool     // it has what the launcher gives to MPI programs
+	stock      bool     // it is Debian's packages, and nothing else
 	rdma       string   // the program of it that is built for RDMA; the image then has Debian's libraries, too
 }
 
@@ -16,11 +18,13 @@ var catalogue = []image{
 		name:     "outrigger-sidecar",
 		about:    "Outrigger's sidecar, which does an application's communication, and the launcher of ranks",
 		programs: []string{"./sidecar/cmd/outrigger-sidecar", "./sidecar/cmd/outrigger-launch"},
+		mpi:      true,
 	},
 	{
 		name:     "outrigger-sidecar-rdma",
 		about:    "Outrigger's sidecar with RDMA by Debian's libibverbs, and the launcher of ranks",
 		programs: []string{"./sidecar/cmd/outrigger-sidecar", "./sidecar/cmd/outrigger-launch"},
+		mpi:      true,
 		rdma:     "./sidecar/cmd/outrigger-sidecar",
 	},
 	{
@@ -50,5 +54,12 @@ var catalogue = []image{
 		about:    "the program in the pods of e2e/devices",
 		programs: []string{"./hack/cluster/holder"},
 		test:     true,
+	},
+	{
+		name:       "hpcc",
+		about:      "Debian's HPC Challenge and Open MPI, in which nothing is Outrigger's, for e2e/mpijob",
+		everything: true,
+		stock:      true,
+		test:       true,
 	},
 }

@@ -85,20 +85,26 @@ func (d *debian) unpack(dir, name string) (component, error) {
 	if out, err := exec.Command("dpkg-deb", "-x", found[0], d.root).CombinedOutput(); err != nil {
 		return component{}, fmt.Errorf("dpkg-deb -x %s: %w: %s", found[0], err, out)
 	}
-	content, err := os.ReadFile(found[0])
+	if name != "libgcc-s1" { // its licence is gcc-12-base's
+		d.take("usr/share/doc/" + name + "/copyright")
+	}
+	return describeDeb(found[0])
+}
+
+// describeDeb is the entry of a package in a bill.
+func describeDeb(deb string) (component, error) {
+	content, err := os.ReadFile(deb)
 	if err != nil {
 		return component{}, err
 	}
-	parts := strings.Split(strings.TrimSuffix(filepath.Base(found[0]), ".deb"), "_")
+	parts := strings.Split(strings.TrimSuffix(filepath.Base(deb), ".deb"), "_")
 	if len(parts) != 3 {
-		return component{}, fmt.Errorf("%s is not named NAME_VERSION_ARCHITECTURE.deb", found[0])
+		return component{}, fmt.Errorf("%s is not named NAME_VERSION_ARCHITECTURE.deb", deb)
 	}
+	name := parts[0]
 	version, err := url.PathUnescape(parts[1])
 	if err != nil {
-		return component{}, fmt.Errorf("%s: %w", found[0], err)
-	}
-	if name != "libgcc-s1" { // its licence is gcc-12-base's
-		d.take("usr/share/doc/" + name + "/copyright")
+		return component{}, fmt.Errorf("%s: %w", deb, err)
 	}
 	return component{
 		ID: "SPDXRef-Package-" + name, Name: name, Version: version, Download: unknown,

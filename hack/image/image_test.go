@@ -60,7 +60,7 @@ func assembled(t *testing.T, dir string, i image, arch string) v1.Image {
 		}
 		programs = append(programs, name)
 	}
-	made, err := testSettings.assemble(i, programs, arch)
+	made, err := testSettings.assemble(i, programs, nil, arch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,5 +259,38 @@ func TestTwoArchitectures(t *testing.T) {
 	}
 	if text := string(files["manifest.json"]); strings.Count(text, "Config") != 1 {
 		t.Errorf("for older readers: %s", text)
+	}
+}
+
+// TestLinks: a symbolic link of a package is one in the image, and files below
+// what nobody reads are left out.
+func TestLinks(t *testing.T) {
+	root := t.TempDir()
+	for name, content := range map[string]string{"usr/lib/a.so.1.2": "a library", "usr/share/doc/a/copyright": "text"} {
+		at := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o750), os.WriteFile(at, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("a.so.1.2", filepath.Join(root, "usr/lib/a.so.1")); err != nil {
+		t.Fatal(err)
+	}
+	files, err := tree(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := layer(nil, files, testSettings.created)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, headers := entries(t, bytes.NewReader(content))
+	var got []string
+	for _, h := range headers {
+		if strings.HasPrefix(h.Name, "usr/lib/a") || strings.HasPrefix(h.Name, "usr/share/doc") {
+			got = append(got, fmt.Sprintf("%s %c %s %d", h.Name, h.Typeflag, h.Linkname, h.Size))
+		}
+	}
+	if diff := cmp.Diff([]string{"usr/lib/a.so.1 2 a.so.1.2 0", "usr/lib/a.so.1.2 0  9"}, got); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
 	}
 }

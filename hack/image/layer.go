@@ -33,6 +33,7 @@ type file struct {
 	path    string
 	mode    fs.FileMode
 	content []byte
+	link    string // where a symbolic link leads; empty: it is none
 }
 
 // layer is the file system of an image: its programs, what each is made of, what
@@ -87,6 +88,9 @@ func archive(files []file) ([]byte, error) {
 		h := &tar.Header{Name: f.path, Mode: int64(f.mode), Size: int64(len(f.content)), Typeflag: tar.TypeReg, ModTime: time.Unix(0, 0)}
 		if strings.HasSuffix(f.path, "/") {
 			h.Typeflag = tar.TypeDir
+		}
+		if f.link != "" {
+			h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, f.link, 0o777
 		}
 		if err := w.WriteHeader(h); err != nil {
 			return nil, fmt.Errorf("layer: %w", err)

@@ -35,6 +35,7 @@ type settings struct {
 	revision string // the commit, or nothing
 	out      string // the folder of the archives
 	created  time.Time
+	mpi      bool     // with what MPI programs load
 	arches   []string // as Go names them; the first is that of older readers
 }
 
@@ -46,6 +47,7 @@ func run(ctx context.Context) error {
 	arches := flag.String("arch", runtime.GOARCH, "`architectures` of the images, separated by commas, such as amd64,arm64")
 	test := flag.Bool("test", false, "also the images that only the test cluster wants")
 	rdma := flag.Bool("rdma", false, "the image for RDMA, and no other; hack/rdmavm/packages has to have run")
+	flag.BoolVar(&s.mpi, "mpi", true, "with what MPI programs load, which takes a C compiler")
 	flag.Parse()
 	s.arches = strings.Split(*arches, ",")
 	var err error
@@ -56,6 +58,9 @@ func run(ctx context.Context) error {
 		return err
 	}
 	for _, i := range catalogue {
+		if i.stock && !slices.Equal(s.arches, []string{"amd64"}) {
+			continue // Debian's packages are this machine's
+		}
 		if i.test && !*test || (i.rdma != "") != *rdma {
 			continue
 		}
@@ -110,11 +115,33 @@ func (s *settings) makeFor(ctx context.Context, i image, arch string) (v1.Image,
 		return nil, err
 	}
 	defer os.RemoveAll(built)
-	programs, err := i.build(ctx, built, arch)
+	var programs []string
+	if len(i.programs) > 0 {
+		if programs, err = i.build(ctx, built, arch); err != nil {
+			return nil, err
+		}
+	}
+	system, err := s.system(ctx, i, arch)
 	if err != nil {
 		return nil, err
 	}
-	return s.assemble(i, programs, arch)
+	return s.assemble(i, programs, system, arch)
+}
+
+// system are the files of an image that are no Go programs of ours.
+func (s *settings) system(ctx context.Context, i image, arch string) (files []file, err error) {
+	add := func(wanted bool, more func() ([]file, error)) {
+		if !wanted || err != nil {
+			return
+		}
+		var found []file
+		found, err = more()
+		files = append(files, found...)
+	}
+	add(i.rdma != "", func() ([]file, error) { return debianFiles(debs, s.created) })
+	add(i.mpi && s.mpi, func() ([]file, error) { return s.mpiFiles(ctx, arch) })
+	add(i.stock, func() ([]file, error) { return stockFiles(stockDebs, s.created) })
+	return files, err
 }
 
 // build compiles the image's programs into dir and returns their files, in order.

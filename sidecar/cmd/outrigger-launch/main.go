@@ -2,6 +2,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -85,7 +86,7 @@ func (o *options) config(cmd *cobra.Command, program []string) (launch.Config, e
 		return cfg, err
 	}
 	if err = o.dress(&cfg); err != nil {
-		return cfg, err
+		return cfg, errors.Join(err, leaveWord(&cfg, podlife.CannotStart, err))
 	}
 	if o.statusFD > 0 {
 		unix.CloseOnExec(o.statusFD) // or a rank could report in the launcher's name
@@ -114,10 +115,18 @@ func (o *options) dress(cfg *launch.Config) error {
 func installCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "install DIR",
-		Short: "copy this program into a directory that containers share",
+		Short: "copy this program, and what MPI programs load, into a directory that containers share",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			_, err := launch.Install(args[0])
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			var more []string
+			if dir, err := mpi.Folder(self); err == nil { // else a job that needs it is told
+				more = mpi.Files(dir)
+			}
+			_, err = launch.Install(args[0], more...)
 			return err
 		},
 	}

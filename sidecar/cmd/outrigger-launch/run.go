@@ -21,7 +21,11 @@ func run(cfg launch.Config, patience time.Duration) (int, error) {
 	defer stop()
 	cfg.Signals = signals
 	if err := waitSocket(ctx, cfg.Socket, patience); err != nil {
-		return 1, errors.Join(err, leaveWord(&cfg, err))
+		reason := podlife.NoSidecar
+		if errors.Is(err, errTold) {
+			reason = podlife.Terminated
+		}
+		return 1, errors.Join(err, leaveWord(&cfg, reason, err))
 	}
 	e := launch.Run(ctx, cfg)
 	if e == nil {
@@ -55,11 +59,7 @@ func waitSocket(ctx context.Context, path string, patience time.Duration) error 
 }
 
 // leaveWord tells why no rank was started.
-func leaveWord(cfg *launch.Config, cause error) error {
-	reason := podlife.NoSidecar
-	if errors.Is(cause, errTold) {
-		reason = podlife.Terminated
-	}
+func leaveWord(cfg *launch.Config, reason podlife.Reason, cause error) error {
 	return cfg.Log.Write(&podlife.Message{Kind: podlife.KindRanks, Pod: cfg.Pod, Failures: []podlife.Failure{
 		{Rank: cfg.First, Code: 1, Reason: reason, Text: cause.Error(), Time: time.Now()},
 	}})

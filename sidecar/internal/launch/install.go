@@ -8,10 +8,11 @@ import (
 	"path/filepath"
 )
 
-// Install copies this process's executable into dir, which is made if it is not
-// there, so that containers of other images can run it. It returns the copy's
-// path. A copy that is there already is replaced at once, also while it runs.
-func Install(dir string) (string, error) {
+// Install copies this process's executable, and the files more, into dir, which is
+// made if it is not there, so that containers of other images can run it. It
+// returns the executable's copy. A copy that is there already is replaced at once,
+// also while it runs.
+func Install(dir string, more ...string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("install: this program's own file: %w", err)
@@ -19,11 +20,12 @@ func Install(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // other users run what is in it
 		return "", fmt.Errorf("install: %w: the directory must be a volume that this user may write to", err)
 	}
-	path := filepath.Join(dir, filepath.Base(self))
-	if err := replace(path, self); err != nil {
-		return "", fmt.Errorf("install: %w", err)
+	for _, from := range append(more, self) {
+		if err := replace(filepath.Join(dir, filepath.Base(from)), from); err != nil {
+			return "", fmt.Errorf("install: %w", err)
+		}
 	}
-	return path, nil
+	return filepath.Join(dir, filepath.Base(self)), nil
 }
 
 // replace makes to a copy of from that everybody may run. Others see the old

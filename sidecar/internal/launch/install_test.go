@@ -42,6 +42,24 @@ func TestInstall(t *testing.T) {
 	}
 }
 
+// TestInstallMore: what goes beside the executable is there, too; what is missing
+// is named.
+func TestInstallMore(t *testing.T) {
+	dir, from := t.TempDir(), filepath.Join(t.TempDir(), "library.so")
+	if err := os.WriteFile(from, []byte("a library"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Install(dir, from); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "library.so")); err != nil || string(got) != "a library" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := Install(dir, from+".none"); err == nil || !strings.Contains(err.Error(), "library.so.none") {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
 func TestInstallWhereItCannot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -16,14 +16,19 @@ const (
 	providerName = "outrigger"
 )
 
+// Files are what Folder has.
+func Files(dir string) []string {
+	return []string{filepath.Join(dir, providerFile), filepath.Join(dir, pmiFile), filepath.Join(dir, pmixFile)}
+}
+
 // Folder finds the folder with the provider: named by the environment, or beside
-// the program self.
+// the program self, or where the sidecar's image has it.
 func Folder(self string) (string, error) {
 	dir := os.Getenv(names.EnvProvider)
 	tried := []string{dir}
 	if dir == "" {
 		beside := filepath.Dir(self)
-		tried = []string{beside, filepath.Join(beside, "c")}
+		tried = []string{beside, filepath.Join(beside, "c"), filepath.Join(filepath.Dir(beside), "lib", "outrigger")}
 	}
 	for _, dir := range tried {
 		if st, err := os.Stat(filepath.Join(dir, providerFile)); err == nil && st.Mode().IsRegular() {

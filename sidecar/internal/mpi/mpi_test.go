@@ -90,14 +90,17 @@ func TestFolder(t *testing.T) {
 	if _, err := Folder(filepath.Join(dir, "outrigger-launch")); err == nil || !strings.Contains(err.Error(), "make mpi") {
 		t.Errorf("no provider: %v", err)
 	}
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "c"), 0o700), os.WriteFile(filepath.Join(dir, "c", providerFile), nil, 0o600)); err != nil {
-		t.Fatal(err)
+	bin := filepath.Join(dir, "bin")
+	for _, place := range []string{filepath.Join(dir, "lib", "outrigger"), filepath.Join(bin, "c"), bin} { // the last one is found
+		if err := errors.Join(os.MkdirAll(place, 0o700), os.WriteFile(filepath.Join(place, providerFile), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Folder(filepath.Join(bin, "outrigger-launch")); err != nil || got != place {
+			t.Errorf("%q, %v, want %q", got, err, place)
+		}
 	}
-	if got, err := Folder(filepath.Join(dir, "outrigger-launch")); err != nil || got != filepath.Join(dir, "c") {
-		t.Errorf("%q, %v", got, err)
-	}
-	t.Setenv(names.EnvProvider, filepath.Join(dir, "c"))
-	if got, err := Folder("/nowhere/x"); err != nil || got != filepath.Join(dir, "c") {
+	t.Setenv(names.EnvProvider, filepath.Join(bin, "c"))
+	if got, err := Folder("/nowhere/x"); err != nil || got != filepath.Join(bin, "c") {
 		t.Errorf("named: %q, %v", got, err)
 	}
 }

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// stockDebs is where hack/mpi/packages leaves the packages of an image of others'
+// programs.
+const stockDebs = "bin/mpi/debs"
+
+// needless are the folders of packages that no program reads. The licences' texts
+// are among them: the image is for tests, and is given to nobody.
+var needless = []string{"usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/lintian", "usr/share/info"}
+
+// alternatives are links that packages make when they are installed.
+var alternatives = []file{
+	{path: multiarch + "/libblas.so.3", link: "blas/libblas.so.3"},
+	{path: multiarch + "/libpsm_infinipath.so.1", link: "../libpsm1/libpsm_infinipath.so.1.16"},
+}
+
+// stockFiles are all files of all packages in dir, as they are in a system of
+// Debian's where nothing was set up, and the bill of what they are.
+func stockFiles(dir string, created time.Time) ([]file, error) {
+	found, err := filepath.Glob(filepath.Join(dir, "*.deb"))
+	if err != nil || len(found) == 0 {
+		return nil, fmt.Errorf("%s has no packages; run hack/mpi/packages", dir)
+	}
+	root, err := os.MkdirTemp("", "outrigger-stock-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(root)
+	var bill []component
+	for _, deb := range found {
+		if out, err := exec.Command("dpkg-deb", "-x", deb, root).CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("dpkg-deb -x %s: %w: %s", deb, err, out)
+		}
+		c, err := describeDeb(deb)
+		if err != nil {
+			return nil, err
+		}
+		bill = append(bill, c)
+	}
+	files, err := tree(root)
+	if err != nil {
+		return nil, err
+	}
+	text, err := debianBill(bill, created)
+	return append(append(files, alternatives...), file{path: path.Join(sbomDir, "debian.spdx.json"), mode: 0o644, content: text}), err
+}
+
+// tree is what is below root, but for what nobody reads.
+func tree(root string) ([]file, error) {
+	var files []file
+	err := filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {
+		if err != nil || at == root {
+			return err
+		}
+		name, err := filepath.Rel(root, at)
+		if err != nil {
+			return err
+		}
+		name = filepath.ToSlash(name)
+		if d.IsDir() {
+			if slices.Contains(needless, name) {
+				return filepath.SkipDir
+			}
+			return nil // withParents makes those that something is in
+		}
+		f, err := fileAt(at, name)
+		files = append(files, f)
+		return err
+	})
+	return files, err
+}
+
+func fileAt(at, name string) (file, error) {
+	info, err := os.Lstat(at)
+	if err != nil {
+		return file{}, err
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		to, err := os.Readlink(at)
+		return file{path: name, link: to}, err
+	}
+	content, err := os.ReadFile(at)
+	// Programs run as who starts them: an image has no use for setuid.
+	return file{path: name, mode: info.Mode().Perm(), content: content}, err
+}
