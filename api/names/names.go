@@ -19,6 +19,9 @@ const (
 	// EnvLibMPI is the libmpi of Open MPI programs, where outrigger-pmix does not
 	// find it as they do.
 	EnvLibMPI = "OUTRIGGER_LIBMPI"
+	// EnvPMI is how MPICH and Intel MPI reach process management: fd, a descriptor
+	// that ranks inherit, or port, a port on the pod's loopback.
+	EnvPMI = "OUTRIGGER_PMI"
 	// EnvPod is the number of a container's pod within its job, in Kubernetes.
 	EnvPod = "OUTRIGGER_POD"
 )

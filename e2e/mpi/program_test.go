@@ -83,6 +83,20 @@ func TestThreads(t *testing.T) {
 	}
 }
 
+// TestPort: ranks whose descriptors something has closed before their MPI began
+// find each other by a port.
+func TestPort(t *testing.T) {
+	for _, m := range []implementation{mpich(t), intel(t)} {
+		t.Run(m.name, func(t *testing.T) {
+			script := "exec 3>&-; exec " + m.build(t, "check")
+			job{ranks: 4, pods: 2, mpi: "mpich", env: append(m.env, "OUTRIGGER_PMI=port")}.mustRun(t, "checked over 4 ranks", "bash", "-c", script)
+			if code, out := (job{ranks: 2, pods: 2, mpi: "mpich", env: m.env}).run(t, "bash", "-c", script); code == 0 {
+				t.Errorf("without descriptor and port it ran:\n%s", out)
+			}
+		})
+	}
+}
+
 // TestRankKilled: the rank that was killed is named.
 func TestRankKilled(t *testing.T) {
 	for _, m := range all(t) {

@@ -22,6 +22,7 @@ type Ranks struct {
 	dir    string // with the provider
 	socket string // process management of the sidecar
 	pmix   *pmix  // nil: the family has no use for it
+	port   *port  // instead of inherited descriptors; nil: those
 }
 
 // ErrUnused is what a rank is reported for that ran to its end without Outrigger.
@@ -53,7 +54,25 @@ func Prepare(f Family, program, socket, self string) (*Ranks, error) {
 			r.pmix.library = besideProgram(path)
 		}
 	}
+	byPort, err := wantsPort(f, os.Getenv(names.EnvPMI))
+	if err == nil && byPort {
+		r.port, err = listenPort(r.socket)
+	}
+	if err != nil {
+		return nil, err
+	}
 	return r, nil
+}
+
+// wantsPort reads EnvPMI. Open MPI has no use for a port.
+func wantsPort(f Family, way string) (bool, error) {
+	switch way {
+	case "", "fd":
+		return false, nil
+	case "port":
+		return f != OpenMPI, nil
+	}
+	return false, fmt.Errorf("%s=%s: want fd or port", names.EnvPMI, way)
 }
 
 // patience bounds one exchange with the sidecar, which answers from memory.
@@ -65,6 +84,26 @@ const inherited = 3
 // Dress gives a rank its environment and its connection to the sidecar's process
 // management.
 func (r *Ranks) Dress(ctx context.Context, rank int) ([]string, []*os.File, error) {
+	env := environment(r.family, r.dir)
+	var files []*os.File
+	if r.port != nil {
+		env = append(env, r.port.variables(rank)...)
+	} else {
+		more, f, err := r.introduce(ctx, rank)
+		if err != nil {
+			return nil, nil, err
+		}
+		env, files = append(env, more...), append(files, f)
+	}
+	if r.pmix != nil {
+		env = append(env, r.pmix.variables(ctx, rank)...)
+	}
+	return env, files, nil
+}
+
+// introduce makes a connection for a rank on which the sidecar knows who it is,
+// and says by which variables it finds it.
+func (r *Ranks) introduce(ctx context.Context, rank int) ([]string, *os.File, error) {
 	conn, err := r.dial(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -82,12 +121,7 @@ func (r *Ranks) Dress(ctx context.Context, rank int) ([]string, []*os.File, erro
 	if err != nil {
 		return nil, nil, fmt.Errorf("process management: %w", err)
 	}
-	env := append(environment(r.family, r.dir),
-		fmt.Sprintf("PMI_FD=%d", inherited), fmt.Sprintf("PMI_RANK=%d", rank), fmt.Sprintf("PMI_SIZE=%d", size))
-	if r.pmix != nil {
-		env = append(env, r.pmix.variables(ctx, rank)...)
-	}
-	return env, []*os.File{f}, nil
+	return []string{fmt.Sprintf("PMI_FD=%d", inherited), fmt.Sprintf("PMI_RANK=%d", rank), fmt.Sprintf("PMI_SIZE=%d", size)}, f, nil
 }
 
 // Judge says whether a rank that has ended well has used Outrigger. An MPI that
@@ -117,7 +151,7 @@ func (r *Ranks) Judge(rank int) error {
 }
 
 // Close removes what was made for the ranks, which have ended.
-func (r *Ranks) Close() error { return r.pmix.close() }
+func (r *Ranks) Close() error { return errors.Join(r.port.close(), r.pmix.close()) }
 
 func (r *Ranks) dial(ctx context.Context) (net.Conn, error) {
 	d := net.Dialer{Timeout: patience}

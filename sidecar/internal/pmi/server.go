@@ -1,7 +1,7 @@
 // Package pmi is the process-management server of MPI programs: PMI-1, as the
 // libraries of MPICH and Intel speak it over a descriptor that they inherit
-// (PMI_FD). The greeting of those that dial a port (PMI_PORT) is understood, but no
-// port is listened on. Ranks put and get short texts, and barriers carry them
+// (PMI_FD). Those that dial a port (PMI_PORT) come by way of the launcher, which
+// listens on the pod's loopback. Ranks put and get short texts, and barriers carry them
 // between the pods (Tree).
 //
 // Every byte that a rank writes is bounded and checked before it is used.

@@ -1,0 +1,175 @@
+package mpi
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// port is PMI-1 over PMI_PORT: a port on the pod's loopback, for programs that are
+// started by something that closes the descriptor of PMI_FD. Bytes go on to the
+// sidecar's process management, which does all else.
+type port struct {
+	listener *net.TCPListener
+	socket   string
+	places   chan struct{} // a token for each connection that is carried
+	wg       sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool // nil: it is closed
+}
+
+// portPlaces bounds the connections that are carried at once; a rank has one.
+const portPlaces = 2048
+
+// listenPort opens the port.
+func listenPort(socket string) (*port, error) {
+	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return nil, fmt.Errorf("a port for PMI: %w", err)
+	}
+	p := &port{listener: l, socket: socket, places: make(chan struct{}, portPlaces), conns: map[net.Conn]bool{}}
+	p.wg.Go(p.serve)
+	return p, nil
+}
+
+// variables are those of a rank.
+func (p *port) variables(rank int) []string {
+	return []string{"PMI_PORT=" + p.listener.Addr().String(), "PMI_ID=" + strconv.Itoa(rank)}
+}
+
+func (p *port) serve() {
+	for {
+		conn, err := p.listener.AcceptTCP()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "outrigger-launch: PMI port:", err)
+			return
+		}
+		select {
+		case p.places <- struct{}{}:
+			p.wg.Go(func() {
+				defer func() { <-p.places }()
+				if err := p.carry(conn); err != nil {
+					fmt.Fprintln(os.Stderr, "outrigger-launch: PMI port:", err)
+				}
+			})
+		default:
+			_ = conn.Close() // it has been told nothing
+		}
+	}
+}
+
+// carry joins a rank's connection with one of the sidecar's until one ends.
+func (p *port) carry(rank *net.TCPConn) error {
+	defer p.forget(rank)
+	if !p.note(rank) {
+		return nil
+	}
+	if err := sameUser(rank); err != nil {
+		return err
+	}
+	d := net.Dialer{Timeout: patience}
+	sidecar, err := d.Dial("unix", p.socket)
+	if err != nil {
+		return fmt.Errorf("process management of the sidecar: %w", err)
+	}
+	defer p.forget(sidecar)
+	if !p.note(sidecar) {
+		return nil
+	}
+	p.wg.Go(func() {
+		_, _ = io.Copy(sidecar, rank) // either end: both are closed
+		_ = sidecar.SetReadDeadline(time.Unix(1, 0))
+	})
+	_, _ = io.Copy(rank, sidecar) // as above
+	return nil
+}
+
+// note keeps a connection for close; false: the port is closed.
+func (p *port) note(c net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conns == nil {
+		return false
+	}
+	p.conns[c] = true
+	return true
+}
+
+func (p *port) forget(c net.Conn) {
+	p.mu.Lock()
+	delete(p.conns, c)
+	p.mu.Unlock()
+	_ = c.Close() // the other end notices
+}
+
+// close ends all connections. p may be nil.
+func (p *port) close() error {
+	if p == nil {
+		return nil
+	}
+	err := p.listener.Close()
+	p.mu.Lock()
+	for c := range p.conns {
+		_ = c.Close() // its goroutines end
+	}
+	p.conns = nil
+	p.mu.Unlock()
+	p.wg.Wait()
+	return err
+}
+
+// socketTable is where the kernel lists the TCP sockets of this network namespace,
+// with their owners (proc_net_tcp.txt).
+const socketTable = "/proc/net/tcp"
+
+// sameUser refuses connections of other users: a port, unlike the sidecar's socket,
+// does not say who is at its other end.
+func sameUser(c *net.TCPConn) error {
+	table, err := os.ReadFile(socketTable)
+	if err != nil {
+		return fmt.Errorf("whose connection it is: %w", err)
+	}
+	theirs, ours := c.RemoteAddr().(*net.TCPAddr).AddrPort(), c.LocalAddr().(*net.TCPAddr).AddrPort()
+	uid, ok := ownerOf(string(table), theirs, ours)
+	switch {
+	case !ok:
+		return fmt.Errorf("the connection of %v is gone", theirs)
+	case uid != unix.Geteuid():
+		return fmt.Errorf("refused: the connection of %v is of user %d, and the ranks are of user %d", theirs, uid, unix.Geteuid())
+	}
+	return nil
+}
+
+// ownerOf finds the user of the socket from local to remote in the kernel's table.
+func ownerOf(table string, local, remote netip.AddrPort) (uid int, ok bool) {
+	for line := range strings.Lines(table) {
+		words := strings.Fields(line)
+		if len(words) < 8 || words[1] != kernelAddress(local) || words[2] != kernelAddress(remote) {
+			continue
+		}
+		uid, err := strconv.Atoi(words[7])
+		return uid, err == nil
+	}
+	return 0, false
+}
+
+// kernelAddress is an address as the table has it: the four bytes as a number of
+// this machine, which has its lowest byte first on all that we build for, and the
+// port.
+func kernelAddress(a netip.AddrPort) string {
+	b := a.Addr().Unmap().As4()
+	return fmt.Sprintf("%02X%02X%02X%02X:%04X", b[3], b[2], b[1], b[0], a.Port())
+}
