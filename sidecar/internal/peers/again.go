@@ -26,6 +26,7 @@ func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
 	pause, seen := backoffFirst, notices{begun: time.Now()}
 	var silentSince time.Time // zero: it is not silent
 	var since time.Time       // that data cannot go as it must; zero: it can
+	m.leave(ctx, peer)
 	for ctx.Err() == nil {
 		begun := time.Now()
 		a, err := m.dial(ctx, peer)
@@ -54,13 +55,31 @@ func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
 			m.cfg.Log.Info("peer not reached yet, trying again", "peer", peer, "address", m.cfg.Addresses[peer],
 				"for", seen.last.Sub(seen.begun).Round(time.Millisecond), "cause", err)
 		}
-		t := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-		}
+		rest(ctx, pause/2+rand.N(pause))
 		pause = min(2*pause, backoffMax)
+	}
+}
+
+// leave leaves it to the lower-numbered side to dial again after a break: it has
+// the same news, and a question on the way to it is one more handshake of both, of
+// which nothing comes. It is asked if no connection has come by then, since it may
+// see no reason for one.
+func (m *Mesh) leave(ctx context.Context, peer link.Peer) {
+	m.mu.Lock()
+	again := m.met[peer] != 0
+	m.mu.Unlock()
+	if again && m.cfg.Self > peer {
+		rest(ctx, m.cfg.Ask)
+	}
+}
+
+// rest waits, or until ctx ends.
+func rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
 	}
 }
 

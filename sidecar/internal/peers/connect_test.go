@@ -1,8 +1,10 @@
 package peers
 
 import (
+	"crypto/tls"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,6 +61,39 @@ func TestReconnect(t *testing.T) {
 			t.Fatal(err)
 		}
 		wait(t, "quiet", func() bool { return n[0].quiet() && n[1].quiet() })
+	}
+}
+
+// TestOneDialsAfterABreak: both sides hear of a break, and the lower-numbered one
+// dials. The other one does not trouble it with a question meanwhile.
+func TestOneDialsAfterABreak(t *testing.T) {
+	var questions atomic.Int32
+	n := newJob(t, "j", time.Hour).nodes(2, []int{0, 1}, func(c *Config) {
+		c.Ask = time.Hour
+		if c.Self == 0 {
+			c.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+				questions.Add(1)
+				return nil, nil // go on with this one
+			}
+		}
+	})
+	n[0].Connect(1)
+	for i := 1; i <= 20; i++ {
+		n[0].waitConnected(1, i)
+		n[1].waitConnected(0, i)
+		bothWays(t, n[0], n[1])
+		wait(t, "quiet", func() bool { return n[0].quiet() && n[1].quiet() })
+		if err := unix.Shutdown(n[0].newest(1), unix.SHUT_RDWR); err != nil {
+			t.Fatal(err)
+		}
+		n[1].Connect(0)
+		n[0].Connect(1)
+	}
+	n[0].waitConnected(1, 21)
+	n[1].waitConnected(0, 21)
+	wait(t, "the end of all dials", func() bool { return n[0].quiet() && n[1].quiet() })
+	if q := questions.Load(); q != 0 || n[0].count(1) != 21 || n[1].count(0) != 21 {
+		t.Errorf("%d questions, %d and %d connections, want 0, 21 and 21", q, n[0].count(1), n[1].count(0))
 	}
 }
 
