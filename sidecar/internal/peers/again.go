@@ -18,6 +18,7 @@ const (
 	backoffFirst = 10 * time.Millisecond
 	backoffMax   = time.Second
 	askPause     = 200 * time.Millisecond // before the same question is asked again
+	askAfter     = time.Second            // a break: longer than a connection takes on a busy machine
 	noticePause  = 30 * time.Second       // before the same failure is logged again
 )
 
