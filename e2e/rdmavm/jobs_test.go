@@ -295,35 +295,72 @@ func moved(t *testing.T, step, protocol string) float64 {
 	return figure(t, step, `moved: .*`+protocol+` (\d+)`)
 }
 
-// breaks is how many errors of queue pairs are forced during a job.
-var breaks = flag.Int("rdma.breaks", 20, "forced errors of queue pairs in TestFaults, during IS; half as many during messages, and during accesses to windows")
+var (
+	breaks  = flag.Int("rdma.breaks", 20, "forced errors of queue pairs: in TestFaultsNPB, divided among the kernels; in TestFaults half as many during messages, and during accesses to windows")
+	kernels = flag.String("rdma.kernels", "is-S", "TestFaultsNPB: kernels with their classes, such as is-S,cg-S,mg-S")
+)
+
+// faults are jobs of which each proves its result by a line of its own. Every right
+// result is one in which nothing was lost and nothing came twice: the kernels compare
+// theirs with published values, and the windows' counters with what was added.
+type faults struct {
+	*cast
+	proofs map[string]string
+}
+
+// job adds one during which queue pairs fail.
+func (f *faults) job(name, proof string, errors int, program ...string) {
+	f.proofs[name] = proof
+	f.cast.job(plan.Step{Name: name, Program: program, Devices: granted, Breaks: errors}, 1, required)
+}
+
+// play demands the proofs, and as many connections made again as failed, by the
+// sidecars' own counters.
+func (f *faults) play(name string) {
+	t := f.t
+	t.Helper()
+	limit := 5 * time.Minute
+	for _, s := range f.steps {
+		limit += time.Duration(s.Breaks) * 9 * time.Second
+	}
+	out, total := f.cast.play(name, limit), [2]float64{}
+	for _, s := range f.steps {
+		if !strings.Contains(stepOf(t, out[0].Output, s.Name), f.proofs[s.Name]) {
+			t.Errorf("%s: the result was not checked", s.Name)
+		}
+		for i, o := range out {
+			part := stepOf(t, o.Output, s.Name)
+			broken, again := figure(t, part, `connections: (\d+) broken`), figure(t, part, `broken, (\d+) made again`)
+			t.Logf("%s, machine %d: %d errors forced; connections: %.0f broken, %.0f made again", s.Name, i, s.Breaks, broken, again)
+			if again < float64(s.Breaks) || broken < again {
+				t.Errorf("%s, machine %d: the counters do not agree with the errors", s.Name, i)
+			}
+			total[i] += again
+		}
+	}
+	t.Logf("connections made again in all: %.0f and %.0f", total[0], total[1])
+}
 
 // TestFaults: queue pairs that fail, and packets that are lost, cost time and
 // nothing else: every byte of every round is right.
 func TestFaults(t *testing.T) {
-	c := newCast(t)
-	c.job(plan.Step{
-		Name: "breaks", Program: []string{"pingpong", "-soak", plan.Enough}, Devices: granted, Breaks: *breaks / 2,
-	}, 1, required)
-	// Every right result is one in which nothing was lost and nothing came twice: the
-	// kernels compare theirs with published values, and the windows' counters with what
-	// was added.
-	c.job(plan.Step{
-		Name: "breaks-is", Program: []string{"npb", "-class", "S", "-until", plan.Enough, "is"}, Devices: granted, Breaks: *breaks,
-	}, 1, required)
-	c.job(plan.Step{
-		Name: "breaks-windows", Program: []string{"windows", "-soak", plan.Enough}, Devices: granted, Breaks: *breaks / 2,
-	}, 1, required)
-	c.job(plan.Step{Name: "loss", Program: []string{"ring", "-rounds", "60", "-bytes", "100000"}, Devices: granted, Loss: "2%"}, 1, required)
-	c.job(plan.Step{Name: "loss-is", Program: []string{"npb", "-class", "S", "is"}, Devices: granted, Loss: "2%"}, 1, required)
-	for i, o := range c.play("faults", 8*time.Minute+time.Duration(*breaks)*9*time.Second) {
-		for step, proof := range map[string]string{
-			"breaks": "every word right", "breaks-is": "all of them verified", "breaks-windows": "every word, record and counter right",
-			"loss": "every byte right", "loss-is": "VERIFICATION SUCCESSFUL",
-		} {
-			if i == 0 && !strings.Contains(stepOf(t, o.Output, step), proof) {
-				t.Errorf("%s: the result was not checked", step)
-			}
-		}
+	f := &faults{newCast(t), map[string]string{"loss": "every byte right", "loss-is": "VERIFICATION SUCCESSFUL"}}
+	f.job("breaks", "every word right", *breaks/2, "pingpong", "-soak", plan.Enough)
+	f.job("breaks-windows", "every word, record and counter right", *breaks/2, "windows", "-soak", plan.Enough)
+	f.cast.job(plan.Step{Name: "loss", Program: []string{"ring", "-rounds", "60", "-bytes", "100000"}, Devices: granted, Loss: "2%"}, 1, required)
+	f.cast.job(plan.Step{Name: "loss-is", Program: []string{"npb", "-class", "S", "is"}, Devices: granted, Loss: "2%"}, 1, required)
+	f.play("faults")
+}
+
+// TestFaultsNPB: the kernels of the NAS Parallel Benchmarks, run again and again
+// while queue pairs fail, verify every time.
+func TestFaultsNPB(t *testing.T) {
+	f := &faults{newCast(t), map[string]string{}}
+	list := strings.Split(*kernels, ",")
+	for i, k := range list {
+		kernel, class, _ := strings.Cut(k, "-")
+		errors := (*breaks + i) / len(list) // together as many as asked for
+		f.job("breaks-"+k, "all of them verified", errors, "npb", "-class", class, "-until", plan.Enough, kernel)
 	}
+	f.play("faults-npb")
 }

@@ -3,10 +3,13 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -113,6 +116,7 @@ type step struct {
 	sidecar *exec.Cmd
 	log     string
 	control string // socket of drills
+	unread  []byte // the last line of the log, if it is not whole
 }
 
 func (s *step) job(node, number int) (err error) {
@@ -180,6 +184,8 @@ func (s *step) report() {
 		fmt.Println("no report:", err)
 		return
 	}
+	broken, again := s.mended(s.client())
+	fmt.Printf("connections: %d broken, %d made again\n", broken, again)
 	fmt.Print("moved:")
 	for _, p := range said.Protocols {
 		fmt.Printf(" %s %d,", p.Name, p.Messages)
@@ -188,6 +194,42 @@ func (s *step) report() {
 	for _, b := range said.Buffers {
 		fmt.Printf("buffers: %s\n", b)
 	}
+}
+
+// mended is how many connections the sidecar has counted as broken, and as made
+// again; 0 if it does not say so.
+func (s *step) mended(client *http.Client) (broken, again int) {
+	r, err := client.Get("http://sidecar/metrics")
+	if err != nil {
+		return 0, 0
+	}
+	defer r.Body.Close()
+	for lines := bufio.NewScanner(r.Body); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		n, err := strconv.ParseFloat(value, 64)
+		switch {
+		case err != nil:
+		case name == "outrigger_connection_breaks_total":
+			broken = int(n)
+		case name == "outrigger_reconnects_total":
+			again = int(n)
+		}
+	}
+	return broken, again
+}
+
+// connected is how often the sidecar's log says, in what is new of it, that a
+// connection was made. To ask the sidecar costs it more, and is left for the end.
+func (s *step) connected(log io.Reader) (n int) {
+	b, err := io.ReadAll(log)
+	s.unread = append(s.unread, b...)
+	last := bytes.LastIndexByte(s.unread, '\n') + 1
+	n = bytes.Count(s.unread[:last], []byte("connected by RDMA"))
+	s.unread = append(s.unread[:0], s.unread[last:]...)
+	if err != nil {
+		fmt.Println("sidecar's log:", err)
+	}
+	return n
 }
 
 // client reaches the sidecar.
@@ -277,14 +319,20 @@ func (s *step) drill(over context.Context, node int) (n int) {
 			fmt.Println(err)
 		}
 	}()
-	client := s.client()
+	log, err := os.Open(s.log)
+	if err != nil {
+		fmt.Println(err)
+		return 0
+	}
+	defer log.Close()
+	client, up := s.client(), 0
 	for over.Err() == nil && n < s.Breaks {
 		select {
 		case <-over.Done():
 			return n
 		case <-time.After(20 * time.Millisecond):
 		}
-		if b, err := os.ReadFile(s.log); err != nil || strings.Count(string(b), "connected by RDMA") <= n {
+		if up += s.connected(log); up <= n {
 			continue // the last one has not been mended yet
 		}
 		// Some work is to be done between two drills.
