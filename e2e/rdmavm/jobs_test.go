@@ -152,21 +152,24 @@ var (
 	channels  = []string{"piggyback", "basic", "pipeline", "zerocopy"}
 )
 
-// matrix asks for both kernels with every protocol and channel. The diagonal has every
+// matrix asks for kernels with every protocol and channel. The diagonal has every
 // protocol once, with the kernel that emulation runs in seconds.
-var matrix = flag.Bool("rdma.matrix", false, "TestMatrix: all of the matrix and not its diagonal")
+var matrix = flag.String("rdma.matrix", "", "TestMatrix: kernels, such as is,cg, with all of the matrix and not its diagonal")
 
 // TestMatrix: the kernels verify with every rendezvous protocol and every eager
 // channel, and the protocols move their data by the remote operations that they are
 // made of. Messages are rendezvous from 1 KiB on.
 func TestMatrix(t *testing.T) {
-	c := newCast(t)
+	c, list := newCast(t), []string{"is"}
+	if *matrix != "" {
+		list = strings.Split(*matrix, ",")
+	}
 	for i, protocol := range protocols {
 		for j, channel := range channels {
-			for _, kernel := range []string{"is", "cg"} {
-				if !*matrix && (j != i%len(channels) || kernel != "is") {
-					continue
-				}
+			if *matrix == "" && j != i%len(channels) {
+				continue
+			}
+			for _, kernel := range list {
 				c.job(plan.Step{Name: strings.Join([]string{protocol, channel, kernel}, "-"), Program: []string{"npb", "-class", "S", kernel}, Devices: granted}, 1, func(tune *bootstrap.Tuning) {
 					required(tune)
 					// Soft-RoCE does, and does not say so. Without it get is getcqe, and basic is piggyback.
