@@ -19,6 +19,7 @@ const (
 	backoffMax   = time.Second
 	askPause     = 200 * time.Millisecond // before the same question is asked again
 	askAfter     = time.Second            // a break: longer than a connection takes on a busy machine
+	askShare     = 5                      // of the silence after which a peer is given up: no longer than that part of it
 	noticePause  = 30 * time.Second       // before the same failure is logged again
 )
 

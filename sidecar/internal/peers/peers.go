@@ -54,7 +54,7 @@ type Config struct {
 	Patience    time.Duration // for each handshake as a whole; default 5 s
 	FirstWord   time.Duration // for the first byte of an incoming connection; default 1 s
 	Silence     time.Duration // without a byte from a peer that accepts connections, after which it is given up; default 4.5 s
-	Ask         time.Duration // after a break, for the lower-numbered side to dial before it is asked to; default 1 s
+	Ask         time.Duration // after a break, for the lower-numbered side to dial before it is asked to; default 1 s, at most a fifth of Silence
 	Pending     int           // incoming connections that have not proven yet whose they are, at once; default 128, half of them from one address
 
 	Encrypt    bool  // data connections inside TLS; the same on all sidecars of a job
@@ -108,7 +108,7 @@ func New(cfg Config, listener net.Listener) *Mesh {
 		cfg.Silence = silenceDefault
 	}
 	if cfg.Ask == 0 {
-		cfg.Ask = askAfter
+		cfg.Ask = min(askAfter, cfg.Silence/askShare) // or the peer would be given up before it is asked
 	}
 	if cfg.Pending == 0 {
 		cfg.Pending = pendingDefault
