@@ -2,6 +2,9 @@ package core
 
 import (
 	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
@@ -82,10 +85,24 @@ func (c *Core) submitAbort(s *session, d *shm.Descriptor) error {
 	text := []byte(podlife.TextAborted)
 	if ref.Len > 0 {
 		text = append(text, ": "...)
-		text = append(text, c.ports.Bytes(ref.Slice(0, min(ref.Len, abortText)))...)
+		text = append(text, oneLine(c.ports.Bytes(ref.Slice(0, min(ref.Len, abortText))))...)
 	}
 	c.failJob(&Failure{Rank: s.endpoint.rank, Code: uint32(d.Status), Reason: string(text)})
 	return nil
+}
+
+// oneLine is text of a rank as it may stand in logs, statuses and terminals: a
+// line, without control characters. It is never longer than the text.
+func oneLine(text []byte) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == utf8.RuneError: // also a character that has been cut
+			return '?'
+		case !unicode.IsPrint(r):
+			return ' '
+		}
+		return r
+	}, string(text))
 }
 
 // Fail ends the job for a reason from outside the protocols.
