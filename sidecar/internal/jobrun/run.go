@@ -83,6 +83,9 @@ func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.checkTrace(); err != nil {
+		return nil, err
+	}
 	for _, c := range s.commands() {
 		if _, err := exec.LookPath(c.Program[0]); err != nil {
 			return nil, cannotStart(c.Program[0], err)

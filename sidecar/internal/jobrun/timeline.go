@@ -15,6 +15,26 @@ import (
 // for a timeline: 16 MiB.
 const traceEvents = 1 << 17
 
+// checkTrace fails if the timeline could not be written: that is said before a
+// job that may run for hours, not after it.
+func (s *Spec) checkTrace() error {
+	if s.Trace == "" {
+		return nil
+	}
+	is, err := os.Stat(s.Trace)
+	if err == nil && !is.Mode().IsRegular() && !is.IsDir() {
+		return nil // opening a pipe would wait for its reader
+	}
+	f, openErr := os.OpenFile(s.Trace, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // others may look at it
+	if openErr != nil {
+		return fmt.Errorf("trace: %w", openErr)
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		_ = os.Remove(s.Trace) // an empty file would be no trace, if the job cannot be started
+	}
+	return f.Close()
+}
+
 // saveTrace writes the job's timeline, if one is asked for, with the parts of the
 // sidecars that answer: those of a job that failed may have ended.
 func (j *Job) saveTrace(ctx context.Context) error {
