@@ -126,6 +126,15 @@ func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 	}
 }
 
+func TestRunRefusesNegativeTimes(t *testing.T) {
+	for _, flag := range []string{"--timeout", "--deadlock-after"} {
+		out, err := program(t, "run", flag, "-1s", "--", "true").CombinedOutput()
+		if err == nil || !strings.Contains(string(out), flag+" -1s: want a time") {
+			t.Errorf("%s: %v, %s", flag, err, out)
+		}
+	}
+}
+
 // TestTopShowsAJobFromStartToEnd watches a job that does nothing.
 func TestTopShowsAJobFromStartToEnd(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", privateDir(t))

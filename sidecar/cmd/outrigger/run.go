@@ -114,6 +114,9 @@ func (o *runOptions) runProgram(ctx context.Context, args []string) error {
 		}
 	}
 	s := &o.spec
+	if s.Timeout < 0 {
+		return fmt.Errorf("--timeout %v: want a time, or 0 for none", s.Timeout)
+	}
 	if s.Deadlock.After < 0 {
 		return fmt.Errorf("--deadlock-after %v: want a time, or 0 for never", s.Deadlock.After)
 	}
