@@ -19,8 +19,10 @@ const cancelPatience = 10 * time.Second
 
 // Close says goodbye when everything that was sent has been taken over by its
 // receivers, however long they take, as MPI_Finalize does (MPI 4.1, section
-// 11.2.2); it returns early when the job fails. Calls that other goroutines are
-// in return ErrClosed, and memory from Alloc is gone afterwards: no slice of it
+// 11.2.2); it returns early when the job fails. Receivers that have closed take
+// over nothing more: what they have not received is dropped, and a send that had
+// ended by then, as one of a copied message does at once, does not tell. Calls that
+// other goroutines are in return ErrClosed, and memory from Alloc is gone afterwards: no slice of it
 // may be touched any more.
 func (s *Session) Close() error { return s.CloseContext(context.Background()) }
 
