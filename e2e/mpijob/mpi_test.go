@@ -41,16 +41,16 @@ hpcc || exit
 [ "$OUTRIGGER_RANK" != 0 ] || while read -r line; do echo "$line"; done <hpccoutf.txt`)
 	pod := &j.Spec.Template.Spec
 	pod.Volumes = []corev1.Volume{
-		{Name: "work", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		{Name: "input", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: input.Name}}}},
 	}
 	c := &pod.Containers[0]
-	c.WorkingDir = "/work"
+	c.WorkingDir = "/scratch"
 	c.VolumeMounts = []corev1.VolumeMount{
-		{Name: "work", MountPath: "/work"},
+		{Name: "scratch", MountPath: "/scratch"},
 		{Name: "tmp", MountPath: "/tmp"},
-		{Name: "input", MountPath: "/work/hpccinf.txt", SubPath: "hpccinf.txt"},
+		{Name: "input", MountPath: "/scratch/hpccinf.txt", SubPath: "hpccinf.txt"},
 	}
 	c.SecurityContext.ReadOnlyRootFilesystem = new(true)
 	j = becomes(t, submit(t, j), v1alpha1.ConditionComplete)
