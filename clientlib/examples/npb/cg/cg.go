@@ -10,7 +10,6 @@ package cg
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 
@@ -22,21 +21,13 @@ import (
 // bench.ErrRanks), and returns the same result on each. A failed verification
 // is a result, not an error. Progress may be nil.
 func Run(ctx context.Context, comm *outrigger.Comm, class bench.Class, progress bench.Progress) (bench.Result, error) {
-	p, err := bench.Lookup(problems, class)
-	if err != nil {
-		return bench.Result{}, fmt.Errorf("cg: %w", err)
-	}
-	g, err := newGrid(p.n, comm.Size(), comm.Rank())
-	if err != nil {
-		return bench.Result{}, fmt.Errorf("cg: %w", err)
-	}
-	arena := bench.NewArena(comm)
-	result, err := run(ctx, comm, arena, p, g, progress)
-	if err := errors.Join(err, arena.Release()); err != nil {
-		return bench.Result{}, fmt.Errorf("cg: %w", err)
-	}
-	result.Class = class
-	return result, nil
+	return bench.Execute(comm, "cg", problems, class, func(arena *bench.Arena, p problem) (bench.Result, error) {
+		g, err := newGrid(p.n, comm.Size(), comm.Rank())
+		if err != nil {
+			return bench.Result{}, err
+		}
+		return run(ctx, comm, arena, p, g, progress)
+	})
 }
 
 func run(ctx context.Context, comm *outrigger.Comm, arena *bench.Arena, p problem, g grid, progress bench.Progress) (bench.Result, error) {

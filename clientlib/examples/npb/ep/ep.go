@@ -8,7 +8,6 @@ package ep
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 
@@ -21,20 +20,12 @@ import (
 // each. A failed verification is a result, not an error. Progress may be nil;
 // its steps are rank 0's batches.
 func Run(ctx context.Context, comm *outrigger.Comm, class bench.Class, progress bench.Progress) (bench.Result, error) {
-	p, err := bench.Lookup(problems, class)
-	if err != nil {
-		return bench.Result{}, fmt.Errorf("ep: %w", err)
-	}
-	if comm.Size() > p.batches() {
-		return bench.Result{}, fmt.Errorf("ep: %w: got %d, class %s has work for at most %d", bench.ErrRanks, comm.Size(), class, p.batches())
-	}
-	arena := bench.NewArena(comm)
-	result, err := run(ctx, comm, arena, p, progress.OnRoot(comm))
-	if err := errors.Join(err, arena.Release()); err != nil {
-		return bench.Result{}, fmt.Errorf("ep: %w", err)
-	}
-	result.Class = class
-	return result, nil
+	return bench.Execute(comm, "ep", problems, class, func(arena *bench.Arena, p problem) (bench.Result, error) {
+		if comm.Size() > p.batches() {
+			return bench.Result{}, fmt.Errorf("%w: got %d, class %s has work for at most %d", bench.ErrRanks, comm.Size(), class, p.batches())
+		}
+		return run(ctx, comm, arena, p, progress.OnRoot(comm))
+	})
 }
 
 func run(ctx context.Context, comm *outrigger.Comm, arena *bench.Arena, p problem, progress bench.Progress) (bench.Result, error) {

@@ -10,7 +10,6 @@ package ft
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
@@ -22,21 +21,13 @@ import (
 // result on each. A failed verification is a result, not an error. Progress may
 // be nil.
 func Run(ctx context.Context, comm *outrigger.Comm, class bench.Class, progress bench.Progress) (bench.Result, error) {
-	p, err := bench.Lookup(problems, class)
-	if err != nil {
-		return bench.Result{}, fmt.Errorf("ft: %w", err)
-	}
-	l, err := newLayout(p, comm.Size(), comm.Rank())
-	if err != nil {
-		return bench.Result{}, fmt.Errorf("ft: %w", err)
-	}
-	arena := bench.NewArena(comm)
-	result, err := run(ctx, comm, arena, p, l, progress.OnRoot(comm))
-	if err := errors.Join(err, arena.Release()); err != nil {
-		return bench.Result{}, fmt.Errorf("ft: %w", err)
-	}
-	result.Class = class
-	return result, nil
+	return bench.Execute(comm, "ft", problems, class, func(arena *bench.Arena, p problem) (bench.Result, error) {
+		l, err := newLayout(p, comm.Size(), comm.Rank())
+		if err != nil {
+			return bench.Result{}, err
+		}
+		return run(ctx, comm, arena, p, l, progress.OnRoot(comm))
+	})
 }
 
 func run(ctx context.Context, comm *outrigger.Comm, arena *bench.Arena, p problem, l layout, progress bench.Progress) (bench.Result, error) {

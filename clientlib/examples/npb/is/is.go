@@ -21,20 +21,12 @@ import (
 // (otherwise bench.ErrRanks), and returns the same result on each. A failed
 // verification is a result, not an error. Progress may be nil.
 func Run(ctx context.Context, comm *outrigger.Comm, class bench.Class, progress bench.Progress) (bench.Result, error) {
-	p, err := bench.Lookup(problems, class)
-	if err != nil {
-		return bench.Result{}, fmt.Errorf("is: %w", err)
-	}
-	if comm.Size() > p.buckets() {
-		return bench.Result{}, fmt.Errorf("is: %w: got %d, class %s has work for at most %d", bench.ErrRanks, comm.Size(), class, p.buckets())
-	}
-	arena := bench.NewArena(comm)
-	result, err := run(ctx, comm, arena, p, progress.OnRoot(comm))
-	if err := errors.Join(err, arena.Release()); err != nil {
-		return bench.Result{}, fmt.Errorf("is: %w", err)
-	}
-	result.Class = class
-	return result, nil
+	return bench.Execute(comm, "is", problems, class, func(arena *bench.Arena, p problem) (bench.Result, error) {
+		if comm.Size() > p.buckets() {
+			return bench.Result{}, fmt.Errorf("%w: got %d, class %s has work for at most %d", bench.ErrRanks, comm.Size(), class, p.buckets())
+		}
+		return run(ctx, comm, arena, p, progress.OnRoot(comm))
+	})
 }
 
 func run(ctx context.Context, comm *outrigger.Comm, arena *bench.Arena, p problem, progress bench.Progress) (result bench.Result, err error) {

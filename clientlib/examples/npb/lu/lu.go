@@ -9,7 +9,6 @@ package lu
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
@@ -20,21 +19,13 @@ import (
 // along x and along y (otherwise bench.ErrRanks), and returns the same result on
 // each. A failed verification is a result, not an error. Progress may be nil.
 func Run(ctx context.Context, comm *outrigger.Comm, class bench.Class, progress bench.Progress) (bench.Result, error) {
-	p, err := bench.Lookup(problems, class)
-	if err != nil {
-		return bench.Result{}, fmt.Errorf("lu: %w", err)
-	}
-	d, err := newDomain(p.edge, comm.Size(), comm.Rank())
-	if err != nil {
-		return bench.Result{}, fmt.Errorf("lu: %w", err)
-	}
-	arena := bench.NewArena(comm)
-	result, err := run(ctx, comm, arena, p, d, progress.OnRoot(comm))
-	if err := errors.Join(err, arena.Release()); err != nil {
-		return bench.Result{}, fmt.Errorf("lu: %w", err)
-	}
-	result.Class = class
-	return result, nil
+	return bench.Execute(comm, "lu", problems, class, func(arena *bench.Arena, p problem) (bench.Result, error) {
+		d, err := newDomain(p.edge, comm.Size(), comm.Rank())
+		if err != nil {
+			return bench.Result{}, err
+		}
+		return run(ctx, comm, arena, p, d, progress.OnRoot(comm))
+	})
 }
 
 func run(ctx context.Context, comm *outrigger.Comm, arena *bench.Arena, p problem, d domain, progress bench.Progress) (bench.Result, error) {

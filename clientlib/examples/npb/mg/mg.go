@@ -9,7 +9,6 @@ package mg
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
@@ -21,21 +20,13 @@ import (
 // returns the same result on each. A failed verification is a result, not an
 // error. Progress may be nil.
 func Run(ctx context.Context, comm *outrigger.Comm, class bench.Class, progress bench.Progress) (bench.Result, error) {
-	p, err := bench.Lookup(problems, class)
-	if err != nil {
-		return bench.Result{}, fmt.Errorf("mg: %w", err)
-	}
-	topo, err := newTopology(comm.Size(), comm.Rank())
-	if err != nil {
-		return bench.Result{}, fmt.Errorf("mg: %w", err)
-	}
-	arena := bench.NewArena(comm)
-	result, err := run(ctx, comm, arena, p, topo, progress.OnRoot(comm))
-	if err := errors.Join(err, arena.Release()); err != nil {
-		return bench.Result{}, fmt.Errorf("mg: %w", err)
-	}
-	result.Class = class
-	return result, nil
+	return bench.Execute(comm, "mg", problems, class, func(arena *bench.Arena, p problem) (bench.Result, error) {
+		topo, err := newTopology(comm.Size(), comm.Rank())
+		if err != nil {
+			return bench.Result{}, err
+		}
+		return run(ctx, comm, arena, p, topo, progress.OnRoot(comm))
+	})
 }
 
 func run(ctx context.Context, comm *outrigger.Comm, arena *bench.Arena, p problem, topo topology, progress bench.Progress) (bench.Result, error) {
