@@ -154,14 +154,14 @@ test-arm64: ## start the programs of the arm64 images under QEMU, and run a job 
 	@$(STAGE) "arm64 tests" go test -tags arm64guest -count=1 -timeout 20m ./e2e/arm64
 
 .PHONY: test-controllers
-test-controllers: ## jobs by the real LeaderWorkerSet, JobSet, Kueue and coscheduling (root); the first time builds them, 15 minutes
+test-controllers: ## jobs by the real LeaderWorkerSet, JobSet, Kueue, coscheduling and Volcano (root; RUN=PATTERN); the first time builds them, 15 minutes
 	E2E_TARGET=run-controllers hack/test-e2e
 
 .PHONY: run-controllers
 run-controllers: bin/tools/helm
 	@$(CLUSTER_ENV) go vet -tags cluster,controllers ./e2e/mpijob
 	controllers=$$(hack/controllers/build) && OUTRIGGER_CONTROLLERS=$$controllers $(CLUSTER_ENV) \
-		go test -tags cluster,controllers -count=1 -timeout 30m -v -run 'LeaderWorkerSet|JobSet|Kueue|Coscheduling' ./e2e/mpijob
+		go test -tags cluster,controllers -count=1 -timeout 30m -v -run '$(if $(filter .,$(RUN)),LeaderWorkerSet|JobSet|Kueue|Coscheduling|Volcano,$(RUN))' ./e2e/mpijob
 
 .PHONY: c
 c: ## build the C client into bin/c

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sort"
 	"sync"
+	"sync/atomic"
 
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/names"
@@ -12,6 +13,8 @@ import (
 // arena allocates from the memory shared with the sidecar: first fit over free
 // ranges in address order, which are merged when they meet.
 type arena struct {
+	everFreed atomic.Bool // the program has given something back: it may hold slices of it
+
 	mu    sync.Mutex
 	total int
 	spare []span        // free, by offset
@@ -72,6 +75,14 @@ func (a *arena) release(off int) error {
 		a.merge(i - 1)
 	}
 	return nil
+}
+
+// freed reports whether any of n bytes from off on belong to nobody.
+func (a *arena) freed(off, n int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i := sort.Search(len(a.spare), func(i int) bool { return a.spare[i].off+a.spare[i].size > off })
+	return i < len(a.spare) && a.spare[i].off < off+n
 }
 
 // merge joins the free range i with the next one if they touch.

@@ -100,7 +100,7 @@ func TestAbandonedOperationKeepsItsMemory(t *testing.T) {
 		},
 		"collective": func(ctx context.Context, s *Session) error { return s.World().Barrier(ctx) },
 		"communicator": func(ctx context.Context, s *Session) error {
-			return (&Comm{session: s, context: 5, group: newGroup([]uint32{0})}).announce(ctx, shm.Descriptor{}, []byte{0, 0, 0, 0})
+			return (&Comm{session: s, context: 5, group: newGroup([]uint32{0})}).announce(ctx, "split", shm.Descriptor{}, []byte{0, 0, 0, 0})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

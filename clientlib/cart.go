@@ -78,10 +78,11 @@ func factors(n int) (list []int) {
 // beyond the grid get nil. periodic says of each dimension whether its ends are
 // neighbours; nil: none.
 func (c *Comm) Cart(ctx context.Context, dims []int, periodic []bool) (*Cart, error) {
+	fail := func(err error) (*Cart, error) { return nil, c.session.fail("cart", c, AnySource, AnyTag, 0, err) }
 	n := 1
 	for _, d := range dims {
 		if d < 1 || n > c.Size()/d {
-			return nil, fmt.Errorf("%w: a grid of %v in a communicator of %d ranks", ErrInvalid, dims, c.Size())
+			return fail(fmt.Errorf("%w: a grid of %v in a communicator of %d ranks", ErrInvalid, dims, c.Size()))
 		}
 		n *= d
 	}
@@ -89,15 +90,27 @@ func (c *Comm) Cart(ctx context.Context, dims []int, periodic []bool) (*Cart, er
 		periodic = make([]bool, len(dims))
 	}
 	if len(periodic) != len(dims) {
-		return nil, fmt.Errorf("%w: %d dimensions, of which %d are periodic or not", ErrInvalid, len(dims), len(periodic))
+		return fail(fmt.Errorf("%w: %d dimensions, of which %d are periodic or not", ErrInvalid, len(dims), len(periodic)))
 	}
-	ranks := make([]int, n)
-	for i := range ranks {
-		ranks[i] = i
+	if err := c.sameOnAll(ctx, "dims", dims); err != nil {
+		return nil, c.during("cart", err)
 	}
-	in, err := c.Include(ctx, ranks)
+	circles := make([]int, len(periodic))
+	for i, p := range periodic {
+		if p {
+			circles[i] = 1
+		}
+	}
+	if err := c.sameOnAll(ctx, "periodic (1: yes)", circles); err != nil {
+		return nil, c.during("cart", err)
+	}
+	color := -1
+	if c.Rank() < n {
+		color = 0
+	}
+	in, err := c.Split(ctx, color, c.Rank())
 	if err != nil || in == nil {
-		return nil, err
+		return nil, c.during("cart", err)
 	}
 	return &Cart{in, slices.Clone(dims), slices.Clone(periodic)}, nil
 }
@@ -146,14 +159,18 @@ func (c *Comm) Include(ctx context.Context, ranks []int) (*Comm, error) {
 	seen := make(map[int]bool, len(ranks))
 	for i, r := range ranks {
 		if r < 0 || r >= c.Size() || seen[r] {
-			return nil, fmt.Errorf("%w: ranks %v of a communicator of %d", ErrInvalid, ranks, c.Size())
+			return nil, c.session.fail("include", c, AnySource, AnyTag, 0, fmt.Errorf("%w: ranks %v of a communicator of %d", ErrInvalid, ranks, c.Size()))
 		}
 		seen[r] = true
 		if r == c.Rank() {
 			color, key = 0, i
 		}
 	}
-	return c.Split(ctx, color, key)
+	if err := c.sameOnAll(ctx, "ranks", ranks); err != nil {
+		return nil, c.during("include", err)
+	}
+	in, err := c.Split(ctx, color, key)
+	return in, c.during("include", err)
 }
 
 // Exscan combines in of ranks 0 to the one before this into out. On rank 0, out

@@ -3,6 +3,7 @@ package outrigger
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -23,6 +24,10 @@ func TestCallsAfterClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.next(shm.OpRecv)
+	if err := open.Cancel(); err != nil {
+		t.Fatal(err)
+	}
+	f.next(shm.OpCancel)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -135,6 +140,137 @@ func TestCloseWaitsForSilentSends(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait()
+	f.next(shm.OpDetach)
+}
+
+// TestCloseWaitsForOpenSends: a send that was started and never waited for is waited
+// for by Close, which tells its failure.
+func TestCloseWaitsForOpenSends(t *testing.T) {
+	for _, status := range []shm.Status{shm.StatusOK, shm.StatusPeerLeft} {
+		s, f := attachTo(t, shape{})
+		mem, err := Alloc[byte](s, 1<<16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Isend(s.World(), mem, 1, 7); err != nil {
+			t.Fatal(err)
+		}
+		d := f.next(shm.OpSend)
+		closed := make(chan error)
+		go func() { closed <- s.Close() }()
+		f.done(d.Req, status, 0)
+		f.next(shm.OpDetach)
+		if err := <-closed; (err == nil) != (status == shm.StatusOK) || status == shm.StatusPeerLeft && !contains(err, "rank 1 tag 7") {
+			t.Errorf("status %d: Close says %v", status, err)
+		}
+	}
+}
+
+// A receive or a collective that is open, and that nobody waits for, is told by Close;
+// not one that a goroutine is in, or that was cancelled, nor of a job that has failed.
+func TestCloseTellsWhatIsOpen(t *testing.T) {
+	for name, c := range map[string]struct {
+		play func(t *testing.T, s *Session, f *fake)
+		want string // "": Close is content
+	}{
+		"a receive": {func(t *testing.T, s *Session, _ *fake) {
+			if _, err := Irecv(s.World(), make([]byte, 80), 1, 7); err != nil {
+				t.Fatal(err)
+			}
+		}, "irecv with rank 1 tag 7 (80 bytes): invalid argument: it is open, and nobody waits for it; Wait for it or Cancel it before Close"},
+		"many": {func(t *testing.T, s *Session, _ *fake) {
+			for range 3 {
+				if _, err := Irecv(s.World(), make([]byte, 80), AnySource, 7); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, "before Close; so are 2 more"},
+		"a collective": {func(t *testing.T, s *Session, _ *fake) {
+			if _, err := Iallreduce(s.World(), make([]int64, 2), make([]int64, 2), Sum); err != nil {
+				t.Fatal(err)
+			}
+		}, "allreduce (16 bytes): invalid argument: it is open, and nobody waits for it"},
+		"a failed job": {func(t *testing.T, s *Session, f *fake) {
+			if _, err := Irecv(s.World(), make([]byte, 80), 1, 7); err != nil {
+				t.Fatal(err)
+			}
+			s.locks = map[lockPlace]lockState{{window: 1}: lockHeld}
+			f.control.SetFailure("rank 2 was killed")
+		}, ""},
+		"a goroutine's": {func(t *testing.T, s *Session, f *fake) {
+			go func() { _, _ = Recv(context.WithoutCancel(t.Context()), s.World(), make([]byte, 80), 1, 7) }() // Close ends it
+			f.next(shm.OpRecv)
+		}, ""},
+		"a goroutine's in WaitAll": {func(t *testing.T, s *Session, f *fake) {
+			requests := make([]Request, 3)
+			for i := range requests {
+				r, err := Irecv(s.World(), make([]byte, 80), 1, i)
+				if err != nil {
+					t.Fatal(err)
+				}
+				requests[i] = r
+			}
+			go func() { _ = WaitAll(context.WithoutCancel(t.Context()), requests) }()
+		}, ""},
+		"a goroutine's in a loop of Test": {func(t *testing.T, s *Session, f *fake) {
+			r, err := Irecv(s.World(), make([]byte, 80), 1, 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				for over := false; !over && err == nil; runtime.Gosched() {
+					_, over, err = r.Test()
+				}
+			}()
+		}, ""},
+		"many goroutines' that have just begun": {func(t *testing.T, s *Session, f *fake) {
+			for tag := range 100 { // of which half stay in the ring
+				go func() { _, _ = Recv(context.WithoutCancel(t.Context()), s.World(), make([]byte, 80), 1, tag) }()
+			}
+			for range 50 { // the others may find it closed
+				f.next(shm.OpRecv)
+			}
+		}, ""},
+		"ended": {func(t *testing.T, s *Session, f *fake) {
+			if _, err := Irecv(s.World(), make([]byte, 80), 1, 7); err != nil {
+				t.Fatal(err)
+			}
+			f.done(f.next(shm.OpRecv).Req, shm.StatusOK, 8)
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, f := attachTo(t, shape{})
+			c.play(t, s, f)
+			if err := s.Close(); c.want == "" && err != nil || c.want != "" && (!errors.Is(err, ErrInvalid) || !contains(err, c.want)) {
+				t.Errorf("Close says %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// Once Close has its sends behind it nothing begins: it would be lost without a word.
+func TestNothingBeginsWhenCloseEnds(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	if _, err := Irecv(s.World(), make([]byte, 80), 1, 7); err != nil { // Close looks a while whether somebody waits for it
+		t.Fatal(err)
+	}
+	closed := make(chan error)
+	go func() { closed <- s.Close() }()
+	ending := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.ending
+	}
+	for !ending() {
+		runtime.Gosched()
+	}
+	if err := Send(t.Context(), s.World(), []byte{1}, 1, 1); !errors.Is(err, ErrClosed) {
+		t.Errorf("a send that its Close would not wait for: %v", err)
+	}
+	if err := <-closed; !errors.Is(err, ErrInvalid) {
+		t.Errorf("Close says %v", err)
+	}
+	f.next(shm.OpRecv)
 	f.next(shm.OpDetach)
 }
 

@@ -1,6 +1,7 @@
 package outrigger
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -16,7 +17,8 @@ type collCall struct {
 	typ     uint8
 	op      Op
 	root    int
-	count   int // elements, of a block or of the whole
+	window  uint32 // that a barrier fences
+	count   int    // elements, of a block or of the whole
 	elem    int
 	in, out []byte
 	vectors [][]int // 0, 2 or 4 arrays
@@ -43,6 +45,7 @@ func (c *Comm) submitColl(x *collCall) (Request, error) {
 	if err != nil {
 		return Request{}, err
 	}
+	o.collective = true
 	n, err := c.prepare(o, x)
 	if err != nil {
 		s.drop(r.id, o)
@@ -57,6 +60,9 @@ func (c *Comm) submitColl(x *collCall) (Request, error) {
 func (c *Comm) check(x *collCall) error {
 	if err := c.checkPeer(x.root); err != nil {
 		return fmt.Errorf("root: %w", err)
+	}
+	if err := cmp.Or(c.session.live(x.in), c.session.live(x.out)); err != nil {
+		return err
 	}
 	if x.op.call != nil && x.op.size != x.elem {
 		return fmt.Errorf("%w: an operation on elements of %d bytes, and operands with %d", ErrInvalid, x.op.size, x.elem)
@@ -78,6 +84,9 @@ func (c *Comm) block(x *collCall) shm.CollBlock {
 	b := shm.CollBlock{
 		Kind: x.kind, Type: x.typ, Op: x.op.code, Root: uint32(x.root), Context: c.context, Vectors: uint32(len(x.vectors)),
 		Count: uint64(x.count), Elem: uint64(x.elem), InBytes: uint64(len(x.in)), OutBytes: uint64(len(x.out)),
+	}
+	if x.window != 0 {
+		b.Root = x.window
 	}
 	if x.inPlace {
 		b.Flags |= shm.CollInPlace

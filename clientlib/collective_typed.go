@@ -19,6 +19,12 @@ func (c *Comm) Ibarrier() (Request, error) {
 	return c.startColl(&collCall{what: "barrier", kind: shm.CollBarrier})
 }
 
+// fence is a Barrier of a window: a rank that fences another one is told.
+func (c *Comm) fence(ctx context.Context, window uint32) error {
+	r, err := c.startColl(&collCall{what: "fence", kind: shm.CollBarrier, window: window})
+	return r.collWait(ctx, err)
+}
+
 // same reports whether two operands begin at the same place: the collective is in
 // place (collective_inplace.go).
 func same[T Number](a, b []T) bool { return len(a) > 0 && len(b) > 0 && &a[0] == &b[0] }

@@ -1,7 +1,9 @@
 package outrigger
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"math"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
@@ -42,12 +44,33 @@ func (c *Comm) blocks(what string, counts, displs []int) ([][]int, error) {
 	return [][]int{counts, displs[:c.Size()]}, nil
 }
 
+// fits checks that a buffer of n elements has the blocks that vectors divide it into.
+// Negative ones are found later.
+func (c *Comm) fits(what, of string, n int, vectors [][]int) error {
+	for i, count := range vectors[0] {
+		if at := vectors[1][i]; count > 0 && at >= 0 && (count > n || at > n-count) {
+			return c.session.fail(what, c, AnySource, AnyTag, 0, fmt.Errorf("%w: the block of rank %d is %d elements from %d on, and %s has %d", ErrInvalid, i, count, at, of, n))
+		}
+	}
+	return nil
+}
+
+// own checks the buffer of this rank's own block against its count.
+func (c *Comm) own(what, of string, n int, counts []int) error {
+	if n == counts[c.rank] {
+		return nil
+	}
+	return c.session.fail(what, c, AnySource, AnyTag, 0, fmt.Errorf("%w: %s has %d elements, and counts[%d], of this rank itself, is %d", ErrInvalid, of, n, c.rank, counts[c.rank]))
+}
+
 // ownBlock is this rank's block of a buffer that vectors divide.
 func ownBlock[T Number](c *Comm, all []T, vectors [][]int) []T {
 	return within(all, vectors[1][c.rank], vectors[0][c.rank])
 }
 
-// Gatherv is Gather with blocks of counts[i] elements at displs[i] of the root's out.
+// Gatherv is Gather with blocks of counts[i] elements at displs[i] of the root's out:
+// as many as in of rank i has. Ranks that disagree about it end the job; but where one
+// has nothing to send and is expected to, the root waits, as `outrigger why` says.
 func Gatherv[T Number](ctx context.Context, c *Comm, in, out []T, counts, displs []int, root int) error {
 	r, err := Igatherv(c, in, out, counts, displs, root)
 	return r.collWait(ctx, err)
@@ -61,12 +84,17 @@ func Igatherv[T Number](c *Comm, in, out []T, counts, displs []int, root int) (R
 		if x.vectors, err = c.blocks("gatherv", counts, displs); err != nil {
 			return Request{}, err
 		}
+		if err = cmp.Or(c.fits("gatherv", "out", len(out), x.vectors), c.own("gatherv", "in", len(in), x.vectors[0])); err != nil {
+			return Request{}, err
+		}
 		x.out, x.inPlace = bytesOf(out), same(in, ownBlock(c, out, x.vectors))
 	}
 	return c.startColl(&x)
 }
 
-// Scatterv is Scatter with blocks of counts[i] elements at displs[i] of the root's in.
+// Scatterv is Scatter with blocks of counts[i] elements at displs[i] of the root's in:
+// as many as out of rank i has. Ranks that disagree about it end the job; but where the
+// root has nothing for a rank that expects something, that one waits (`outrigger why`).
 func Scatterv[T Number](ctx context.Context, c *Comm, in []T, counts, displs []int, out []T, root int) error {
 	r, err := Iscatterv(c, in, counts, displs, out, root)
 	return r.collWait(ctx, err)
@@ -78,6 +106,9 @@ func Iscatterv[T Number](c *Comm, in []T, counts, displs []int, out []T, root in
 	if c.rank == root {
 		var err error
 		if x.vectors, err = c.blocks("scatterv", counts, displs); err != nil {
+			return Request{}, err
+		}
+		if err = cmp.Or(c.fits("scatterv", "in", len(in), x.vectors), c.own("scatterv", "out", len(out), x.vectors[0])); err != nil {
 			return Request{}, err
 		}
 		x.in = bytesOf(in)
@@ -97,13 +128,18 @@ func Allgatherv[T Number](ctx context.Context, c *Comm, in, out []T, counts, dis
 // Iallgatherv starts an Allgatherv; its buffers are in use until the request has ended.
 func Iallgatherv[T Number](c *Comm, in, out []T, counts, displs []int) (Request, error) {
 	v, err := c.blocks("allgatherv", counts, displs)
+	if err == nil {
+		err = cmp.Or(c.fits("allgatherv", "out", len(out), v), c.own("allgatherv", "in", len(in), v[0]))
+	}
 	if err != nil {
 		return Request{}, err
 	}
 	return c.startColl(&collCall{what: "allgatherv", kind: shm.CollAllgatherv, typ: typeCode[T](), elem: sizeOf[T](), count: len(in), in: bytesOf(in), out: bytesOf(out), vectors: v, inPlace: same(in, ownBlock(c, out, v))})
 }
 
-// Alltoallv is Alltoall with blocks of any size and place on both sides.
+// Alltoallv is Alltoall with blocks of any size and place on both sides: what a rank
+// sends to another is as long as that one expects, or the job ends with both named; but
+// where it sends nothing, the other one waits, as `outrigger why` says.
 func Alltoallv[T Number](ctx context.Context, c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) error {
 	r, err := Ialltoallv(c, in, scounts, sdispls, out, rcounts, rdispls)
 	return r.collWait(ctx, err)
@@ -116,6 +152,9 @@ func Ialltoallv[T Number](c *Comm, in []T, scounts, sdispls []int, out []T, rcou
 		return Request{}, err
 	}
 	recv, err := c.blocks("alltoallv", rcounts, rdispls)
+	if err == nil {
+		err = cmp.Or(c.fits("alltoallv", "in", len(in), send), c.fits("alltoallv", "out", len(out), recv))
+	}
 	if err != nil {
 		return Request{}, err
 	}

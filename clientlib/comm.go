@@ -3,8 +3,10 @@ package outrigger
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sort"
+	"strings"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
@@ -76,12 +78,12 @@ func (s *Session) claim(n uint32) bool {
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	number, err := c.agree(ctx)
 	if err != nil {
-		return nil, err
+		return nil, c.during("split", err)
 	}
 	mine := []int64{int64(color), int64(key)}
 	all := make([]int64, 2*c.Size())
 	if err := Allgather(ctx, c, mine, all); err != nil {
-		return nil, err
+		return nil, c.during("split", err)
 	}
 	if color < 0 {
 		return nil, nil
@@ -106,29 +108,53 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	for _, r := range ranks {
 		list = binary.LittleEndian.AppendUint32(list, r)
 	}
-	return n, n.announce(ctx, shm.Descriptor{}, list)
+	return n, n.announce(ctx, "split", shm.Descriptor{}, list)
 }
 
 // Dup makes a communicator of the same ranks.
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	if !c.session.sharesGroups {
-		return c.Split(ctx, 0, c.rank)
+		n, err := c.Split(ctx, 0, c.rank)
+		return n, c.during("dup", err)
 	}
 	number, err := c.agree(ctx)
 	if err != nil {
-		return nil, err
+		return nil, c.during("dup", err)
 	}
 	n := &Comm{session: c.session, context: number, rank: c.rank, group: c.group}
 	var d shm.Descriptor
 	d.SetBody(0, 0, uint64(c.context), 0)
-	return n, n.announce(ctx, d, nil)
+	return n, n.announce(ctx, "dup", d, nil)
 }
+
+// during names the call that the program made in the error of a collective that it is
+// built on, which a program may never have written.
+func (c *Comm) during(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *Error
+	if !errors.As(err, &e) {
+		return c.session.fail(what, c, AnySource, AnyTag, 0, err)
+	}
+	named := *e
+	inner := e.Op
+	if _, its, nested := strings.Cut(inner, itsOwn); nested { // Cart is built on Split
+		inner = strings.TrimSuffix(its, ")")
+	}
+	if inner != what {
+		named.Op = what + itsOwn + inner + ")"
+	}
+	return &named
+}
+
+const itsOwn = " (its "
 
 // announce makes the communicator known to the engine, for collectives: d names
 // another one with the same ranks, or they are listed.
-func (c *Comm) announce(ctx context.Context, d shm.Descriptor, list []byte) error {
+func (c *Comm) announce(ctx context.Context, what string, d shm.Descriptor, list []byte) error {
 	d.Op, d.Context = shm.OpComm, c.context
-	_, err := c.call(ctx, "split", AnySource, d, list, nil)
+	_, err := c.call(ctx, what, AnySource, d, list, nil)
 	return err
 }
 
@@ -151,6 +177,9 @@ func (c *Comm) startCall(ctx context.Context, what string, peer int, d *shm.Desc
 	o, r, err := s.begin(what, c, peer, AnyTag, len(operand))
 	if err == nil {
 		o.lent = d.Class == shm.ClassArena
+		if d.Op != shm.OpComm {
+			o.window = d.Context
+		}
 		if err = s.lend(o, d, operand, result); err != nil {
 			s.drop(r.id, o)
 		} else {
@@ -187,7 +216,7 @@ func (c *Comm) Free(ctx context.Context) error {
 		return s.fail("free communicator", c, AnySource, AnyTag, 0, fmt.Errorf("%w: the world stays until Close", ErrInvalid))
 	}
 	if err := c.Barrier(ctx); err != nil {
-		return err
+		return c.during("free communicator", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

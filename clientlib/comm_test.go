@@ -122,6 +122,22 @@ func TestDupSharesTheGroup(t *testing.T) {
 	}
 }
 
+// A Dup that the sidecar has no room for says that it was a Dup.
+func TestDupThatFails(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	wait := f.answering(func() {
+		for range 2 { // the agreement
+			f.done(f.next(shm.OpColl).Req, shm.StatusOK, 0)
+		}
+		f.done(f.next(shm.OpComm).Req, shm.StatusNoMemory, 0)
+	})
+	_, err := s.World().Dup(t.Context())
+	wait()
+	if !errors.Is(err, ErrNoMemory) || !contains(err, "rank 0: dup: ") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestRanksOfGroups(t *testing.T) {
 	for _, ranks := range [][]uint32{{7}, {1, 5, 9}, {9, 1, 5, 0}, {3, 2, 1}} {
 		g := newGroup(ranks)

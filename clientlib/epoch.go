@@ -47,6 +47,9 @@ func (w *Window[T]) Wait(ctx context.Context) error {
 // begin notes the group of an epoch; nil: there is none.
 func (w *Window[T]) begin(what string, open *[]int, group []int) error {
 	s := w.comm.session
+	if err := w.usable(); err != nil {
+		return w.fail(what, AnySource, 0, err)
+	}
 	if !s.hasEpochs {
 		return s.fail(what, w.comm, AnySource, AnyTag, 0, fmt.Errorf("%w: this sidecar is older than post-start-complete-wait", ErrUnsupported))
 	}

@@ -3,8 +3,10 @@ package outrigger
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
@@ -26,27 +28,50 @@ var (
 // Error is what every function of this package returns when it fails.
 type Error struct {
 	Op    string // what was tried: "recv", "allreduce", ...
-	Rank  int    // this process's rank in the communicator
-	Peer  int    // the other rank; AnySource when there is none in particular
+	Rank  int    // this process's rank in the communicator; the text has the world rank, too
+	Peer  int    // the other rank there; AnySource when there is none in particular
 	Tag   int    // AnyTag when there is none in particular
 	Bytes int    // size of the buffer
 	Err   error
+
+	comm *Comm // whose ranks these are; nil: they are world ranks
 }
 
 func (e *Error) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "outrigger: rank %d: %s", e.Rank, e.Op)
+	fmt.Fprintf(&b, "outrigger: rank %s: %s", e.name(e.Rank, " of the communicator"), e.Op)
 	if e.Peer >= 0 {
-		fmt.Fprintf(&b, " with rank %d", e.Peer)
+		fmt.Fprintf(&b, " with rank %s", e.name(e.Peer, ""))
 	}
 	if e.Tag >= 0 {
 		fmt.Fprintf(&b, " tag %d", e.Tag)
 	}
 	if e.Bytes > 0 {
-		fmt.Fprintf(&b, " (%d bytes)", e.Bytes)
+		fmt.Fprintf(&b, " (%s)", bytesText(uint64(e.Bytes)))
 	}
 	fmt.Fprintf(&b, ": %v", e.Err)
 	return b.String()
+}
+
+// name is a rank of the communicator, and in brackets what the launcher and others
+// call it: the world rank.
+func (e *Error) name(rank int, of string) string {
+	if e.comm == nil || rank >= e.comm.size {
+		return strconv.Itoa(rank)
+	}
+	return fmt.Sprintf("%d%s (world rank %d)", rank, of, e.comm.world(rank))
+}
+
+// bytesText is a size for a person: exact, and from 1 MiB on in words.
+func bytesText(n uint64) string {
+	const mebi = 1 << 20
+	switch {
+	case n < mebi:
+		return fmt.Sprintf("%d bytes", n)
+	case n%mebi == 0:
+		return memory.Text(n)
+	}
+	return fmt.Sprintf("%s, %d bytes", memory.Text(n), n)
 }
 
 // Unwrap gives the cause.
@@ -60,7 +85,10 @@ func (s *Session) cause(status shm.Status, length uint64) error {
 	case shm.StatusOK, shm.StatusNoMessage:
 		return nil
 	case shm.StatusTruncated:
-		return fmt.Errorf("%w: %d bytes", ErrTruncated, length)
+		if length == 0 { // a collective of a sidecar that does not hold sizes against each other
+			return fmt.Errorf("%w: a rank has sent more than this one expects: their counts disagree", ErrTruncated)
+		}
+		return fmt.Errorf("%w: %s", ErrTruncated, bytesText(length))
 	case shm.StatusCancelled:
 		return ErrCancelled
 	case shm.StatusPeerFailed:
@@ -73,7 +101,7 @@ func (s *Session) cause(status shm.Status, length uint64) error {
 		if length == 0 { // bounds of the contract (LAYOUT §5)
 			return fmt.Errorf("%w: the sidecar has as much of it open as it may", ErrNoMemory)
 		}
-		return fmt.Errorf("%w: the sidecar asks for %d bytes of scratch, more than this library counts; use the library and the sidecar of one version", ErrNoMemory, length)
+		return fmt.Errorf("%w: the sidecar asks for %s of scratch, more than this library counts; use the library and the sidecar of one version", ErrNoMemory, bytesText(length))
 	case shm.StatusUnsupported:
 		return ErrUnsupported
 	case shm.StatusInvalid:

@@ -83,7 +83,7 @@ func (x Indexed) apart() error {
 // SendIndexed sends the elements of buf that x names, and returns when they may be
 // changed again.
 func SendIndexed[T Number](ctx context.Context, c *Comm, buf []T, x Indexed, dst, tag int) error {
-	if err := x.check(len(buf), roomFor(c, buf)); err != nil {
+	if err := cmp.Or(x.check(len(buf), roomFor(c, buf)), c.session.live(bytesOf(buf))); err != nil {
 		return c.session.fail("send", c, dst, tag, 0, err)
 	}
 	if dst == NullRank {
@@ -102,7 +102,7 @@ func SendIndexed[T Number](ctx context.Context, c *Comm, buf []T, x Indexed, dst
 // written by Wait. A shorter message fills the first of them, a longer one is an
 // ErrTruncated.
 func IrecvIndexed[T Number](c *Comm, buf []T, x Indexed, src, tag int) (*PackedRequest, error) {
-	err := x.check(len(buf), roomFor(c, buf))
+	err := cmp.Or(x.check(len(buf), roomFor(c, buf)), c.session.live(bytesOf(buf)))
 	if err == nil {
 		err = x.apart()
 	}

@@ -52,6 +52,18 @@ func (s *Session) inArena(b []byte) (off int, ok bool) {
 	return int(d), d < uintptr(len(s.arenaMem)) && int(d)+len(b) <= len(s.arenaMem)
 }
 
+// live refuses memory that was freed: somebody else may get it next. A program that has
+// freed nothing pays for a load.
+func (s *Session) live(b []byte) error {
+	if !s.arena.everFreed.Load() {
+		return nil
+	}
+	if off, ok := s.inArena(b); ok && s.arena.freed(off, len(b)) {
+		return fmt.Errorf("%w: the buffer is memory from Alloc that was freed", ErrNotAllocated)
+	}
+	return nil
+}
+
 // Alloc returns n zeroed elements of memory that is shared with the sidecar.
 // They are sent and received without a copy in the application.
 func Alloc[T Number](s *Session, n int) ([]T, error) {
@@ -60,7 +72,7 @@ func Alloc[T Number](s *Session, n int) ([]T, error) {
 		return nil, s.fail("alloc", s.world, AnySource, AnyTag, 0, fmt.Errorf("%w: %d elements", ErrInvalid, n))
 	}
 	if n > len(s.arenaMem)/size {
-		return nil, s.fail("alloc", s.world, AnySource, AnyTag, 0, fmt.Errorf("%w: %d elements of %d bytes, of an arena of %d bytes", ErrNoMemory, n, size, len(s.arenaMem)))
+		return nil, s.fail("alloc", s.world, AnySource, AnyTag, 0, fmt.Errorf("%w: %d elements of %d bytes, of an arena of %s", ErrNoMemory, n, size, bytesText(uint64(len(s.arenaMem)))))
 	}
 	if n == 0 {
 		return nil, nil
@@ -97,7 +109,17 @@ func Free[T Number](s *Session, b []T) error {
 	return nil
 }
 
+// freeBytes gives back memory of which the program may hold slices.
 func (s *Session) freeBytes(b []byte) error {
+	s.arena.everFreed.Store(true)
+	return s.returnBytes(b)
+}
+
+// returnBytes gives back what only the library has had.
+func (s *Session) returnBytes(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
 	if err := s.enter(); err != nil {
 		return err
 	}
@@ -105,6 +127,9 @@ func (s *Session) freeBytes(b []byte) error {
 	off, ok := s.inArena(b)
 	if !ok {
 		return ErrNotAllocated
+	}
+	if err := s.notExposed(off, len(b)); err != nil {
+		return err
 	}
 	return s.arena.release(off)
 }

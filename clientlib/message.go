@@ -54,7 +54,7 @@ func (c *Comm) startSend(ctx context.Context, what string, buf []byte, dst, tag 
 		return Request{}, nil
 	}
 	s := c.session
-	if err := errors.Join(c.checkPeer(dst), checkTag(tag)); err != nil {
+	if err := errors.Join(c.checkPeer(dst), checkTag(tag), s.liveLarge(buf)); err != nil {
 		return Request{}, s.fail(what, c, dst, tag, len(buf), err)
 	}
 	if err := s.enterCall(ctx); err != nil {
@@ -85,11 +85,14 @@ func (c *Comm) submitSend(what string, buf []byte, dst, tag int, mode sendMode) 
 	if mode == sendBuffered && o.slotted {
 		// A copy of the payload is in the slab: the caller's buffer is free.
 		o.detached, o.buffered = true, true
-		s.ops.buffered++
 	}
 	buffered := o.buffered
-	if r, err = s.submitOp(r, o, &d); err != nil || buffered {
+	if r, err = s.submitOp(r, o, &d); err != nil {
 		return Request{}, err
+	}
+	o.sends = true
+	if s.ops.sending++; buffered {
+		return Request{}, nil
 	}
 	return r, s.stage(r.id, o)
 }
@@ -186,11 +189,22 @@ func (c *Comm) pattern(d *shm.Descriptor, src, tag int) error {
 	return nil
 }
 
+// liveLarge is live for what is not copied into a descriptor.
+func (s *Session) liveLarge(buf []byte) error {
+	if len(buf) <= shm.InlineMax {
+		return nil
+	}
+	return s.live(buf)
+}
+
 func (c *Comm) startRecv(ctx context.Context, what string, buf []byte, src, tag int, handle uint64) (Request, error) {
 	if src == NullRank {
 		return Request{}, nil
 	}
 	s := c.session
+	if err := s.liveLarge(buf); err != nil {
+		return Request{}, s.fail(what, c, src, tag, len(buf), err)
+	}
 	if err := s.enterCall(ctx); err != nil {
 		return Request{}, s.fail(what, c, src, tag, len(buf), err)
 	}

@@ -1,6 +1,10 @@
 package outrigger
 
-import "github.com/outrigger-hpc/outrigger/api/shm"
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
 
 // op is the state behind a request; its index is the request number of the
 // shared-memory contract. Guarded by Session.mu.
@@ -15,11 +19,18 @@ type op struct {
 	open     bool
 	done     bool
 	detached bool // nobody waits: freed by its completion
+	sends    bool // a message, which Close waits for
 	buffered bool // a send whose caller has its buffer back
 	receives bool
-	takes    bool // a matched probe
-	locks    lock // what it locks, if it does
-	lent     bool // the caller's own arena memory is with the engine
+	takes    bool   // a matched probe
+	awaited  bool   // somebody is, or was, in a Wait for it
+	locks    lock   // what it locks, if it does
+	window   uint32 // of a one-sided operation
+
+	collective bool
+	cancelled  bool // it was asked to end
+
+	lent bool // the caller's own arena memory is with the engine
 
 	buf     []byte // private memory of a receive or a staged send
 	room    int    // its length, also when the caller has taken it back
@@ -43,11 +54,37 @@ type op struct {
 	reduce Op         // of a collective
 }
 
+// misused is what was wrong with a one-sided operation that its target refused. What
+// this rank could know was told before.
+func (o *op) misused() error {
+	if o.peer == AnySource {
+		return fmt.Errorf("%w: window %d was freed on a rank that this one has accessed, or an epoch of it is open", ErrInvalid, o.window)
+	}
+	return fmt.Errorf("%w: rank %d has closed its session, or has no window %d any more, or an access to it since the last flush was out of its bounds", ErrInvalid, o.peer, o.window)
+}
+
+// deserted asks about a collective that a rank has left in good order before it ended
+// here: each side may have believed that nothing was to come of it.
+func (o *op) deserted(err error) error {
+	ask := ""
+	switch o.what {
+	case "reduce", "gather":
+		ask = "do all ranks name the same root?"
+	case "gatherv":
+		ask = "do all ranks name the same root, and are its counts zero?"
+	case "alltoallv", "scatterv":
+		ask = "are its counts zero?"
+	default:
+		return err
+	}
+	return fmt.Errorf("%w before this %s has ended: %s", err, o.what, ask)
+}
+
 // opTable gives out request numbers.
 type opTable struct {
-	list     []*op
-	free     []uint32
-	buffered int
+	list    []*op
+	free    []uint32
+	sending int // sends that the engine has and has not ended
 }
 
 func (t *opTable) alloc() (*op, uint32, error) {
@@ -75,9 +112,6 @@ func (t *opTable) alloc() (*op, uint32, error) {
 
 func (t *opTable) release(id uint32) {
 	o := t.list[id]
-	if o.buffered {
-		t.buffered--
-	}
 	// A number may be given out again while todo still names it: it stays
 	// marked, so that it is named once.
 	*o = op{gen: o.gen + 1, queued: o.queued}

@@ -15,7 +15,7 @@ import (
 // Go's if that is used up.
 func shared[T Number](s *Session, n int) (b []T, free func() error) {
 	if b, err := Alloc[T](s, n); err == nil {
-		return b, func() error { return Free(s, b) }
+		return b, func() error { return s.returnBytes(bytesOf(b)) }
 	}
 	return make([]T, n), func() error { return nil }
 }

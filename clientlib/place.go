@@ -36,6 +36,8 @@ type place struct {
 	found  time.Time     // the time at that
 	after  int           // descriptors submitted since then
 	idle   int           // waits without computing since the last one with it
+
+	waiters int // goroutines in calls that have waited for a while
 }
 
 // leaves says where the caller goes on while n bytes are transferred.
@@ -72,8 +74,16 @@ func (s *Session) enters() {
 	}
 }
 
-// waits says that the caller waits, and on which processor.
+// waits says that the caller waits, until it returns.
 func (s *Session) waits() {
+	s.mu.Lock()
+	s.place.waiters++
+	s.mu.Unlock()
+	s.stays()
+}
+
+// stays says on which processor the caller waits.
+func (s *Session) stays() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.place.wanted && !s.closed {
@@ -81,11 +91,12 @@ func (s *Session) waits() {
 	}
 }
 
-// returns says that the wait is over.
+// returns says that the wait is over. Who else waits, does: that none does is told to
+// people (LAYOUT §8.1).
 func (s *Session) returns() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.place.wanted && !s.closed {
+	if s.place.waiters--; s.place.waiters == 0 && s.place.wanted && !s.closed {
 		s.control.SetPlace(s.control.Place().Waiting(false))
 	}
 }

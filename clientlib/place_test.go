@@ -2,6 +2,7 @@ package outrigger
 
 import (
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -64,6 +65,47 @@ func TestPlaceOfWait(t *testing.T) {
 		wait()
 		if p := f.control.Place(); p.Waits() {
 			t.Errorf("%s: place %#x after the wait", policy, p)
+		}
+	}
+}
+
+// One of two goroutines comes back: the other one still waits. So does one that only
+// polls.
+func TestPlaceOfSeveral(t *testing.T) {
+	for _, policy := range []string{"yield", "poll"} {
+		s, f := attachTo(t, shape{wait: policy})
+		first, d := largeReceive(t, s, f)
+		second, e := largeReceive(t, s, f)
+		var both sync.WaitGroup
+		for _, r := range []Request{first, second} {
+			both.Go(func() {
+				if _, err := r.Wait(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		waiters := func() int {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.place.waiters
+		}
+		awaitWaiters := func(n int) {
+			for end := time.Now().Add(patience); waiters() != n; runtime.Gosched() {
+				if time.Now().After(end) {
+					t.Fatalf("%s: %d wait, want %d", policy, waiters(), n)
+				}
+			}
+		}
+		awaitWaiters(2)
+		f.done(d.Req, shm.StatusOK, 0)
+		awaitWaiters(1)
+		if !f.control.Place().Waits() {
+			t.Errorf("%s: nobody is said to wait while one does", policy)
+		}
+		f.done(e.Req, shm.StatusOK, 0)
+		inTime(t, "the waits", both.Wait)
+		if f.control.Place().Waits() {
+			t.Errorf("%s: somebody is said to wait while none does", policy)
 		}
 	}
 }

@@ -116,6 +116,9 @@ func (s *Session) take(d *shm.Descriptor) error {
 // done ends an operation: a payload is copied to where the caller wants it.
 func (s *Session) done(id uint32, o *op, d *shm.Descriptor) {
 	o.done, o.status = true, d.Status
+	if o.sends {
+		s.ops.sending--
+	}
 	if o.receives {
 		o.source, o.rtag = d.Peer, d.Tag
 	}
@@ -130,6 +133,9 @@ func (s *Session) done(id uint32, o *op, d *shm.Descriptor) {
 		}
 	}
 	if !o.detached {
+		if s.closing && o.sends {
+			s.noteLate(o) // nobody can wait for it any more
+		}
 		s.reclaim(o)
 		return
 	}
@@ -140,13 +146,17 @@ func (s *Session) done(id uint32, o *op, d *shm.Descriptor) {
 		s.todo.unlocks.push(o.locks)
 	}
 	if o.buffered {
-		// A send whose caller went on long ago. Its failure is reported by
-		// Close; a failed job shows in every other call anyway.
-		if err := s.cause(o.status, o.length); err != nil && s.late == nil {
-			s.late = s.fail(o.what, o.comm, o.peer, o.tag, o.bytes, err)
-		}
+		s.noteLate(o)
 	}
 	s.drop(id, o)
+}
+
+// noteLate keeps the failure of a send whose caller has gone on: Close reports it. A
+// failed job shows in every other call anyway.
+func (s *Session) noteLate(o *op) {
+	if err := s.cause(o.status, o.length); err != nil && s.late == nil {
+		s.late = s.fail(o.what, o.comm, o.peer, o.tag, o.bytes, err)
+	}
 }
 
 // reclaim takes back the slab's part in an operation that the engine is done

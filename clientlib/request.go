@@ -67,7 +67,7 @@ func (r Request) wait(ctx context.Context) (out outcome, err error) {
 	}
 	var result error
 	err = r.s.waitFor(ctx, func() (over bool) {
-		out, over, result = r.end()
+		out, over, result = r.attend()
 		return over
 	})
 	if err != nil {
@@ -85,6 +85,9 @@ func (r Request) Test() (st Status, over bool, err error) {
 	var result error
 	over, err = r.s.look(func() (over bool) {
 		out, over, result = r.end()
+		if !over && r.s.ending { // who asks again and again is told that the session is closed
+			r.attended()
+		}
 		return over
 	})
 	if err != nil {
@@ -105,6 +108,44 @@ func (r Request) end() (out outcome, over bool, err error) {
 	}
 	out, err = r.s.finish(r.id, o)
 	return out, true, err
+}
+
+// attend is end for who goes on to wait otherwise.
+func (r Request) attend() (out outcome, over bool, err error) {
+	if out, over, err = r.end(); !over {
+		r.attended()
+	}
+	return out, over, err
+}
+
+// attendAll notes that a goroutine is in a call for all of them, also for those whose
+// turn to be waited for has not come.
+func attendAll(requests []Request) {
+	var s *Session
+	for _, r := range requests {
+		if r.s == nil {
+			continue
+		}
+		if r.s != s {
+			if s != nil {
+				s.mu.Unlock()
+			}
+			s = r.s
+			s.mu.Lock()
+		}
+		r.attended()
+	}
+	if s != nil {
+		s.mu.Unlock()
+	}
+}
+
+// attended notes that a goroutine will be told how the operation ends (Close).
+// Preconditions: the session's mutex is held.
+func (r Request) attended() {
+	if o := r.state(); o != nil {
+		o.awaited = true
+	}
 }
 
 // describe says what could not be waited for.
@@ -130,6 +171,7 @@ func (r Request) Cancel() error {
 	if o == nil || o.done {
 		return nil
 	}
+	o.cancelled = true
 	if err := r.s.push(&shm.Descriptor{Op: shm.OpCancel, Req: r.id}); err != nil {
 		return r.s.fail("cancel", o.comm, o.peer, o.tag, 0, err)
 	}
@@ -144,6 +186,12 @@ func (s *Session) finish(id uint32, o *op) (outcome, error) {
 		out.Source, out.Tag = o.comm.rankOf(o.source), int(o.rtag)
 	}
 	err := s.cause(o.status, o.length)
+	if o.window != 0 && o.status == shm.StatusInvalid {
+		err = o.misused()
+	}
+	if o.status == shm.StatusPeerLeft && o.peer == AnySource && !o.receives && o.aux > 0 { // a collective (LAYOUT §5.4)
+		out.Source, err = o.comm.rankOf(uint32(o.aux-1)), o.deserted(err)
+	}
 	if err != nil {
 		err = s.fail(o.what, o.comm, out.Source, out.Tag, o.bytes, err)
 	} else {
@@ -213,6 +261,7 @@ func (r Request) abandon() error {
 
 // WaitAll waits for all requests and returns the first error.
 func WaitAll(ctx context.Context, requests []Request) error {
+	attendAll(requests)
 	var first error
 	for _, r := range requests {
 		if _, err := r.Wait(ctx); err != nil && first == nil {
@@ -245,7 +294,7 @@ func WaitAny(ctx context.Context, requests []Request) (int, Status, error) {
 			if r.s == nil {
 				continue
 			}
-			if out, over, result = r.end(); over {
+			if out, over, result = r.attend(); over {
 				hit = i
 				return true
 			}

@@ -43,11 +43,14 @@ type Session struct {
 	retired  uint64 // of them, as last seen
 	failed   bool
 	closing  bool
+	ending   bool // Close has its sends behind it: nothing may begin any more
 	closed   bool
-	users    int    // goroutines that use the shared memory without holding mu
-	numbers  uint32 // next communicator or window number that is free here
-	late     error  // failure of a send whose caller had its buffer back already
-	reason   string // why the job failed, kept when the memory is gone
+	users    int // goroutines that use the shared memory without holding mu
+	locks    map[lockPlace]lockState
+	exposed  map[uint32]span // memory of windows, by their numbers
+	numbers  uint32          // next communicator or window number that is free here
+	late     error           // failure of a send whose caller had its buffer back already
+	reason   string          // why the job failed, kept when the memory is gone
 }
 
 func newSession(conn *net.UnixConn, w shm.Welcome, fds []int, policy string) (*Session, error) {
@@ -131,7 +134,9 @@ func (s *Session) rouse() {
 }
 
 // Abort ends the whole job: every other rank's calls fail with ErrAborted and
-// the reason, and the launcher reports code as the exit code.
+// the reason, and the launcher reports code as the exit code, however this process ends:
+// 1 to 255; of other numbers the low 8 bits, or 1 if they are 0. Of reason a line is told,
+// of up to 200 bytes.
 func (s *Session) Abort(code int, reason string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,9 +155,11 @@ func (s *Session) Abort(code int, reason string) error {
 }
 
 func (s *Session) fail(what string, c *Comm, peer, tag, bytes int, err error) error {
-	rank := s.rank
+	e := &Error{Op: what, Rank: s.rank, Peer: peer, Tag: tag, Bytes: bytes, Err: err}
 	if c != nil {
-		rank = c.rank
+		if e.Rank = c.rank; c.ranks != nil {
+			e.comm = c
+		}
 	}
-	return &Error{Op: what, Rank: rank, Peer: peer, Tag: tag, Bytes: bytes, Err: err}
+	return e
 }

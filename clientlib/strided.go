@@ -1,6 +1,7 @@
 package outrigger
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 )
@@ -30,7 +31,7 @@ func (l Layout) fits(have int) bool {
 
 // SendStrided sends the elements of buf that l names.
 func SendStrided[T Number](ctx context.Context, c *Comm, buf []T, l Layout, dst, tag int) error {
-	if err := l.check(len(buf)); err != nil {
+	if err := cmp.Or(l.check(len(buf)), c.session.live(bytesOf(buf))); err != nil {
 		return c.session.fail("send", c, dst, tag, 0, err)
 	}
 	if dst == NullRank {
@@ -46,7 +47,7 @@ func SendStrided[T Number](ctx context.Context, c *Comm, buf []T, l Layout, dst,
 // IrecvStrided starts a receive into the elements of buf that l names. They are
 // written by Wait. A shorter message fills the first of them.
 func IrecvStrided[T Number](c *Comm, buf []T, l Layout, src, tag int) (*PackedRequest, error) {
-	if err := l.check(len(buf)); err != nil {
+	if err := cmp.Or(l.check(len(buf)), c.session.live(bytesOf(buf))); err != nil {
 		return nil, c.session.fail("recv", c, src, tag, 0, err)
 	}
 	return irecvPacked(c, l.Len(), sizeOf[T](), func(b []T) {

@@ -1,6 +1,7 @@
 package outrigger
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -48,12 +49,29 @@ func (t *Struct[T]) Count(st Status) int { return st.Bytes / t.packed }
 // dense reports whether elements are sent as they lie.
 func (t *Struct[T]) dense() bool { return t.packed == t.size }
 
-// ready refuses a Struct that StructOf has not made.
-func (t *Struct[T]) ready(c *Comm, what string) error {
-	if t.packed > 0 {
+// ready refuses a Struct that StructOf has not made, and buffers that were freed.
+func (t *Struct[T]) ready(c *Comm, what string, bufs ...[]T) error {
+	if t.packed == 0 {
+		return c.session.fail(what, c, AnySource, AnyTag, 0, fmt.Errorf("%w: a Struct that StructOf has not made", ErrInvalid))
+	}
+	for _, b := range bufs {
+		if err := t.live(c, what, b, AnySource, AnyTag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// live refuses freed memory of which a copy would be sent, or filled; what is sent as
+// it lies is looked at there.
+func (t *Struct[T]) live(c *Comm, what string, buf []T, peer, tag int) error {
+	if t.dense() {
 		return nil
 	}
-	return c.session.fail(what, c, AnySource, AnyTag, 0, fmt.Errorf("%w: a Struct that StructOf has not made", ErrInvalid))
+	if err := c.session.live(rawBytes(buf)); err != nil {
+		return c.session.fail(what, c, peer, tag, len(buf)*t.packed, err)
+	}
+	return nil
 }
 
 // pack writes what of the elements travels to b.
@@ -124,12 +142,18 @@ func (t *Struct[T]) Send(ctx context.Context, c *Comm, buf []T, dst, tag int) er
 	if t.dense() {
 		return Send(ctx, c, rawBytes(buf), dst, tag)
 	}
+	if err := t.live(c, "send", buf, dst, tag); err != nil {
+		return err
+	}
 	return sendPacked(ctx, c, len(buf)*t.packed, func(b []byte) { t.pack(b, buf) }, dst, tag)
 }
 
 // Isend starts sending buf, which must not change until the request has ended.
 func (t *Struct[T]) Isend(c *Comm, buf []T, dst, tag int) (Request, error) {
 	if err := t.ready(c, "isend"); err != nil || dst == NullRank {
+		return Request{}, err
+	}
+	if err := t.live(c, "isend", buf, dst, tag); err != nil {
 		return Request{}, err
 	}
 	return c.startSend(context.Background(), "isend", t.message(buf), dst, tag, sendPlain)
@@ -157,6 +181,9 @@ func (t *Struct[T]) Irecv(c *Comm, buf []T, src, tag int) (*PackedRequest, error
 		return nil, err
 	}
 	if !t.dense() {
+		if err := t.live(c, "irecv", buf, src, tag); err != nil {
+			return nil, err
+		}
 		return irecvPacked(c, len(buf)*t.packed, t.packed, func(b []byte) { t.unpack(buf, b) }, src, tag)
 	}
 	if src == NullRank {
@@ -172,7 +199,7 @@ func (t *Struct[T]) Irecv(c *Comm, buf []T, src, tag int) (*PackedRequest, error
 
 // Bcast sends the root's buf to every rank's buf.
 func (t *Struct[T]) Bcast(ctx context.Context, c *Comm, buf []T, root int) error {
-	if err := t.ready(c, "bcast"); err != nil {
+	if err := t.ready(c, "bcast", buf); err != nil {
 		return err
 	}
 	if c.rank == root {
@@ -189,14 +216,14 @@ func (t *Struct[T]) Bcast(ctx context.Context, c *Comm, buf []T, root int) error
 // Gather collects in of every rank, in rank order, in out of the root. There, in may
 // be its block of out.
 func (t *Struct[T]) Gather(ctx context.Context, c *Comm, in, out []T, root int) error {
-	if err := t.ready(c, "gather"); err != nil {
+	if err := t.ready(c, "gather", in); err != nil {
 		return err
 	}
 	if c.rank != root {
 		return Gather(ctx, c, t.message(in), nil, root)
 	}
 	out, err := t.blocks(c, "gather", out, len(in), "out")
-	if err != nil {
+	if err = cmp.Or(err, t.live(c, "gather", out, AnySource, AnyTag)); err != nil {
 		return err
 	}
 	b := t.room(out)
@@ -210,13 +237,13 @@ func (t *Struct[T]) Gather(ctx context.Context, c *Comm, in, out []T, root int) 
 // Scatter sends block i of the root's in to out of rank i. At the root, out may be its
 // block of in.
 func (t *Struct[T]) Scatter(ctx context.Context, c *Comm, in, out []T, root int) error {
-	if err := t.ready(c, "scatter"); err != nil {
+	if err := t.ready(c, "scatter", out); err != nil {
 		return err
 	}
 	var all []byte
 	if c.rank == root {
 		in, err := t.blocks(c, "scatter", in, len(out), "in")
-		if err != nil {
+		if err = cmp.Or(err, t.live(c, "scatter", in, AnySource, AnyTag)); err != nil {
 			return err
 		}
 		all = t.message(in)
@@ -232,7 +259,7 @@ func (t *Struct[T]) Scatter(ctx context.Context, c *Comm, in, out []T, root int)
 // Allgather collects in of every rank, in rank order, in out of every rank. in may be
 // the rank's block of out.
 func (t *Struct[T]) Allgather(ctx context.Context, c *Comm, in, out []T) error {
-	if err := t.ready(c, "allgather"); err != nil {
+	if err := t.ready(c, "allgather", in, out); err != nil {
 		return err
 	}
 	out, err := t.blocks(c, "allgather", out, len(in), "out")

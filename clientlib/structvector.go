@@ -1,6 +1,7 @@
 package outrigger
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 )
@@ -72,14 +73,14 @@ func (t *Struct[T]) spread(d division, buf []T, b []byte) {
 // Gatherv is Gather with blocks of counts[i] elements at displs[i] of the root's out;
 // displs nil: one behind the other.
 func (t *Struct[T]) Gatherv(ctx context.Context, c *Comm, in, out []T, counts, displs []int, root int) error {
-	if err := t.ready(c, "gatherv"); err != nil {
+	if err := t.ready(c, "gatherv", in); err != nil {
 		return err
 	}
 	if c.rank != root {
 		return Gatherv(ctx, c, t.message(in), nil, nil, nil, root)
 	}
 	d, err := t.divide(c, "gatherv", out, counts, displs, "out")
-	if err != nil {
+	if err = cmp.Or(err, t.live(c, "gatherv", out, AnySource, AnyTag)); err != nil {
 		return err
 	}
 	b := t.roomOf(d, out)
@@ -94,14 +95,14 @@ func (t *Struct[T]) Gatherv(ctx context.Context, c *Comm, in, out []T, counts, d
 // Scatterv is Scatter with blocks of counts[i] elements at displs[i] of the root's in;
 // displs nil: one behind the other.
 func (t *Struct[T]) Scatterv(ctx context.Context, c *Comm, in []T, counts, displs []int, out []T, root int) error {
-	if err := t.ready(c, "scatterv"); err != nil {
+	if err := t.ready(c, "scatterv", out); err != nil {
 		return err
 	}
 	var all []byte
 	var n, at []int
 	if c.rank == root {
 		d, err := t.divide(c, "scatterv", in, counts, displs, "in")
-		if err != nil {
+		if err = cmp.Or(err, t.live(c, "scatterv", in, AnySource, AnyTag)); err != nil {
 			return err
 		}
 		all = t.blocksOf(d, in)
@@ -118,7 +119,7 @@ func (t *Struct[T]) Scatterv(ctx context.Context, c *Comm, in []T, counts, displ
 // Allgatherv is Allgather with blocks of counts[i] elements at displs[i] of out;
 // displs nil: one behind the other.
 func (t *Struct[T]) Allgatherv(ctx context.Context, c *Comm, in, out []T, counts, displs []int) error {
-	if err := t.ready(c, "allgatherv"); err != nil {
+	if err := t.ready(c, "allgatherv", in, out); err != nil {
 		return err
 	}
 	d, err := t.divide(c, "allgatherv", out, counts, displs, "out")
@@ -137,7 +138,7 @@ func (t *Struct[T]) Allgatherv(ctx context.Context, c *Comm, in, out []T, counts
 // Alltoall sends block i of in to rank i, where it becomes the block of this rank in
 // out. in and out have as many elements, a multiple of the ranks, and do not overlap.
 func (t *Struct[T]) Alltoall(ctx context.Context, c *Comm, in, out []T) error {
-	if err := t.ready(c, "alltoall"); err != nil {
+	if err := t.ready(c, "alltoall", in, out); err != nil {
 		return err
 	}
 	if err := c.want("alltoall", len(out), len(in), "out"); err != nil {
@@ -159,7 +160,7 @@ func (t *Struct[T]) Alltoall(ctx context.Context, c *Comm, in, out []T) error {
 // elements at sdispls[i] of in go to rank i, rcounts[i] at rdispls[i] of out come from
 // it. Displacements that are nil: one block behind the other.
 func (t *Struct[T]) Alltoallv(ctx context.Context, c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) error {
-	if err := t.ready(c, "alltoallv"); err != nil {
+	if err := t.ready(c, "alltoallv", in, out); err != nil {
 		return err
 	}
 	send, err := t.divide(c, "alltoallv", in, scounts, sdispls, "in")

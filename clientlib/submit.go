@@ -32,7 +32,7 @@ func (s *Session) begin(what string, c *Comm, peer, tag, n int) (*op, Request, e
 // usable says why nothing can be submitted, if so.
 func (s *Session) usable(c *Comm) error {
 	switch {
-	case s.closed:
+	case s.ending:
 		return ErrClosed
 	case s.gone.Load():
 		return s.withFailure(ErrSidecarGone)

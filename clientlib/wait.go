@@ -13,6 +13,7 @@ import (
 // block until the sidecar wakes it (DESIGN §8).
 type waitPolicy struct {
 	polls int           // looks without giving the core away
+	only  bool          // and nothing else, for as long as it takes
 	poll  time.Duration // the same in time, while it helps
 	yield time.Duration
 	luck  luck
@@ -33,7 +34,7 @@ func (w *waitPolicy) setWait(name string, sharers int) error {
 			w.poll = pollFor
 		}
 	case "poll":
-		w.polls = 1 << 62
+		w.polls, w.only = longPoll, true
 	case "block":
 	default:
 		return fmt.Errorf("%w: wait policy %q, want poll, yield or block", ErrInvalid, name)
@@ -84,6 +85,9 @@ func (s *Session) waitFor(ctx context.Context, over func() bool) error {
 	}
 	s.waits()
 	defer s.returns()
+	if s.wait.only {
+		return s.pollOn(ctx, over)
+	}
 	if end, err := s.linger(ctx, over); end || err != nil {
 		return err
 	}
@@ -93,6 +97,10 @@ func (s *Session) waitFor(ctx context.Context, over func() bool) error {
 // spinFor is how long a wait yields before the sidecar is told of it: what is
 // over sooner is not worth the system call.
 const spinFor = 100 * time.Microsecond
+
+// longPoll is after how many looks a call that only polls says that it waits: some
+// milliseconds.
+const longPoll = 1 << 16
 
 // spin polls, then yields, until it is worth telling the sidecar.
 func (s *Session) spin(ctx context.Context, over func() bool) (end bool, err error) {
@@ -150,9 +158,23 @@ func (s *Session) poll(ctx context.Context, over func() bool) (end bool, err err
 	}
 }
 
+// pollOn looks until it is over.
+func (s *Session) pollOn(ctx context.Context, over func() bool) error {
+	for {
+		for range clockEvery {
+			if end, err := s.look(over); end || err != nil {
+				return err
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
 // linger yields for the rest of the time that the policy allows.
 func (s *Session) linger(ctx context.Context, over func() bool) (end bool, err error) {
-	for start := time.Now(); time.Since(start) < s.wait.yield-spinFor; s.waits() {
+	for start := time.Now(); time.Since(start) < s.wait.yield-spinFor; s.stays() {
 		for range clockEvery {
 			if end, err := s.look(over); end || err != nil {
 				return end, err

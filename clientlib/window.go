@@ -1,9 +1,11 @@
 package outrigger
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"sync/atomic"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
@@ -15,12 +17,15 @@ type Window[T Number] struct {
 	comm   *Comm
 	number uint32
 	local  []T
+	parts  *parts // nil: not known
+	freed  atomic.Bool
 
 	started, posted []int // groups of the open epochs
 }
 
 // NewWindow makes a window. It is collective; local is arena memory, and may
-// be empty on ranks that expose nothing.
+// be empty on ranks that expose nothing. Where ranks expose different sizes, each
+// keeps 8 bytes a rank of them, so that accesses out of bounds fail at once.
 func NewWindow[T Number](ctx context.Context, c *Comm, local []T) (*Window[T], error) {
 	s := c.session
 	d := shm.Descriptor{Op: shm.OpWin}
@@ -30,49 +35,72 @@ func NewWindow[T Number](ctx context.Context, c *Comm, local []T) (*Window[T], e
 		if !ok {
 			return nil, s.fail("window", c, AnySource, AnyTag, 0, fmt.Errorf("%w: a window needs memory from Alloc", ErrNotAllocated))
 		}
+		if err := s.live(bytesOf(local)); err != nil {
+			return nil, s.fail("window", c, AnySource, AnyTag, 0, err)
+		}
 		d.Class = shm.ClassArena
 		d.SetBody(uint64(off), uint64(len(local)*sizeOf[T]()), uint64(c.context), 0)
 	}
 	number, err := c.agree(ctx)
 	if err != nil {
-		return nil, err
+		return nil, c.during("window", err)
 	}
 	d.Context = number
 	if _, err := c.call(ctx, "window", AnySource, d, nil, nil); err != nil {
 		return nil, err
 	}
-	return &Window[T]{comm: c, number: number, local: local}, c.Barrier(ctx)
+	p, err := c.parts(ctx, len(local)*sizeOf[T]())
+	if err != nil {
+		return nil, c.during("window", err)
+	}
+	s.expose(number, bytesOf(local))
+	return &Window[T]{comm: c, number: number, local: local, parts: p}, nil
 }
 
 // Local is this rank's part.
 func (w *Window[T]) Local() []T { return w.local }
 
-// Free ends the window. It is collective.
+// Free ends the window, of which this rank has no lock any more. It is collective.
 func (w *Window[T]) Free(ctx context.Context) error {
+	if err := w.comm.session.stillLocked(w.number); err != nil {
+		return w.fail("window free", AnySource, 0, err)
+	}
 	if err := w.Fence(ctx); err != nil {
 		return err
 	}
+	w.freed.Store(true)
+	w.comm.session.withdraw(w.number)
 	_, err := w.comm.call(ctx, "window free", AnySource, shm.Descriptor{Op: shm.OpWinFree, Context: w.number}, nil, nil)
 	return err
 }
 
-// place is the byte offset of element disp in the target's part.
-func (w *Window[T]) place(target, disp int) (uint64, error) {
-	if err := w.comm.checkPeer(target); err != nil {
+func (w *Window[T]) fail(what string, target, bytes int, err error) error {
+	return w.comm.session.fail(what, w.comm, target, AnyTag, bytes, err)
+}
+
+// place is the byte offset of n elements from disp on in the target's part.
+func (w *Window[T]) place(target, disp, n int) (uint64, error) {
+	if err := cmp.Or(w.usable(), w.comm.checkPeer(target)); err != nil {
 		return 0, err
 	}
-	if size := sizeOf[T](); disp >= 0 && disp <= math.MaxInt/size {
-		return uint64(disp * size), nil
+	if size := sizeOf[T](); disp < 0 || disp > math.MaxInt/size {
+		return 0, fmt.Errorf("%w: displacement %d", ErrInvalid, disp)
 	}
-	return 0, fmt.Errorf("%w: displacement %d", ErrInvalid, disp)
+	if err := w.bounds(target, disp, n); err != nil {
+		return 0, err
+	}
+	return uint64(disp * sizeOf[T]()), nil
 }
 
 // access runs one access whose operand is in the arena, or is copied there.
 func (w *Window[T]) access(ctx context.Context, what string, code shm.Op, tag uint64, buf []T, target, disp int) error {
 	c, b := w.comm, bytesOf(buf)
-	at, err := w.place(target, disp)
+	at, err := w.place(target, disp, len(buf))
+	if err == nil {
+		err = c.session.live(b)
+	}
 	if err != nil {
-		return c.session.fail(what, c, target, AnyTag, len(b), err)
+		return w.fail(what, target, len(b), err)
 	}
 	if len(b) == 0 {
 		return nil
@@ -126,9 +154,9 @@ func (w *Window[T]) CompareAndSwap(ctx context.Context, compare, swap T, target,
 func (w *Window[T]) fetch(ctx context.Context, what string, code shm.Op, opCode uint8, operands []T, target, disp int) (T, error) {
 	c := w.comm
 	var old [1]T
-	at, err := w.place(target, disp)
+	at, err := w.place(target, disp, 1)
 	if err != nil {
-		return old[0], c.session.fail(what, c, target, AnyTag, 0, err)
+		return old[0], w.fail(what, target, 0, err)
 	}
 	d := shm.Descriptor{
 		Op: code, Peer: c.world(target), Context: w.number, Tag: at,
@@ -147,7 +175,7 @@ func (w *Window[T]) Fence(ctx context.Context) error {
 	if err := w.FlushAll(ctx); err != nil {
 		return err
 	}
-	return w.comm.Barrier(ctx)
+	return w.comm.fence(ctx, w.number)
 }
 
 // lock is a rank's part of a window as a lock names it.
@@ -182,9 +210,12 @@ func (s *Session) unlock(l lock) error {
 func (w *Window[T]) plain(ctx context.Context, what string, code shm.Op, target int) error {
 	c := w.comm
 	d := shm.Descriptor{Op: code, Context: w.number, Peer: shm.AnySource}
+	if err := w.usable(); err != nil {
+		return w.fail(what, target, 0, err)
+	}
 	if target != AnySource {
 		if err := c.checkPeer(target); err != nil {
-			return c.session.fail(what, c, target, AnyTag, 0, err)
+			return w.fail(what, target, 0, err)
 		}
 		d.Peer = c.world(target)
 	}
@@ -193,27 +224,40 @@ func (w *Window[T]) plain(ctx context.Context, what string, code shm.Op, target 
 }
 
 // Lock waits for access to the target's part: exclusive, or shared with other
-// shared ones. A lock that comes after ctx has ended is given back.
+// shared ones. A rank has one lock of a part at a time, whichever goroutine asks. A lock that comes after ctx has ended is given back.
 func (w *Window[T]) Lock(ctx context.Context, target int, exclusive bool) error {
-	c := w.comm
-	if err := c.checkPeer(target); err != nil {
-		return c.session.fail("lock", c, target, AnyTag, 0, err)
+	c, l := w.comm, lock{w.comm, w.number, target}
+	err := cmp.Or(w.usable(), c.checkPeer(target))
+	if err == nil {
+		err = c.session.locking(l)
 	}
+	if err != nil {
+		return w.fail("lock", target, 0, err)
+	}
+	defer func() { c.session.locked(l, err) }()
 	d := shm.Descriptor{Op: shm.OpLock, Context: w.number, Peer: c.world(target)}
 	if exclusive {
 		d.Flags = shm.FlagExclusive
 	}
-	r, err := c.startCall(ctx, "lock", target, &d, nil, nil)
-	if err != nil {
+	var r Request
+	if r, err = c.startCall(ctx, "lock", target, &d, nil, nil); err != nil {
 		return err
 	}
-	r.name(lock{c, w.number, target})
+	r.name(l)
 	_, err = r.awaitWhole(ctx)
 	return err
 }
 
-// Unlock completes this rank's accesses to the target and ends its lock.
+// Unlock completes this rank's accesses to the target and ends its lock, without which
+// it is an ErrInvalid.
 func (w *Window[T]) Unlock(ctx context.Context, target int) error {
+	err := cmp.Or(w.usable(), w.comm.checkPeer(target))
+	if err == nil {
+		err = w.comm.session.unlocking(lock{w.comm, w.number, target})
+	}
+	if err != nil {
+		return w.fail("unlock", target, 0, err)
+	}
 	return w.plain(ctx, "unlock", shm.OpUnlock, target)
 }
 

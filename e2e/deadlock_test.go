@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
@@ -22,6 +24,8 @@ func TestSuspectedDeadlock(t *testing.T) {
 	}{
 		"told":  {"ring", []string{"--timeout", "6s"}, 124, []string{suspicion + "outrigger: ranks 0 to 2 wait for each other in a ring", "the job goes on; Ctrl-C ends it", "not finished within 6s"}},
 		"fails": {"wrong tag", []string{"--deadlock-fails"}, 124, []string{suspicion, "recv from 0 tag 8; unexpected here: from 0 tag 7, 800 B (a wrong tag?)", "job failed: suspected deadlock: every rank has waited for 1 s"}},
+		// Rank 0 computes with a receive open, and goes on.
+		"may compute": {"long wait", []string{"--deadlock-fails", "--timeout", "6s"}, 124, []string{suspicion, "recv from any rank tag 1 (in no call that waits for it: it may compute, or look from time to time)", "the job goes on: it was no deadlock", "not finished within 6s"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -84,4 +88,27 @@ func longWait(ctx context.Context, w *outrigger.Comm) error {
 		}
 	}
 	select {} // and computes
+}
+
+// TestInterruptedHang: Ctrl-C at a job that hangs says what its ranks wait for, blames
+// none of them, and ends it as shells expect.
+func TestInterruptedHang(t *testing.T) {
+	t.Parallel()
+	p := spawn(t, nil, "outrigger", "run", "-n", "2", "--pods", "2", "--deadlock-after", "2s", "--", os.Args[0], hangingCommand, "head to head")
+	p.says("the job goes on; Ctrl-C ends it")
+	said := len(p.out.String())
+	p.signal(unix.SIGINT)
+	p.wait(130)
+	after := p.out.String()[said:]
+	for _, want := range []string{"ranks 0 and 1 wait for each other", "job failed: interrupted"} {
+		if !strings.Contains(after, want) {
+			t.Errorf("nothing says %q", want)
+		}
+	}
+	if strings.Contains(after, "without closing its session") {
+		t.Error("a rank is blamed that was ended")
+	}
+	if t.Failed() {
+		t.Log(p.out.String())
+	}
 }

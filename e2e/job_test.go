@@ -24,6 +24,7 @@ var programs = map[string]func(args []string) int{
 	hostileCommand:     hostile,
 	farewellCommand:    func(args []string) int { return farewell(args[0]) },
 	hangingCommand:     func(args []string) int { return hanging(args[0]) },
+	mindsCommand:       func(args []string) int { return minding(args[0]) },
 	leavingCommand:     func(args []string) int { return leaving(args[0]) },
 	endCommand:         func(args []string) int { return end(args[0]) },
 	collectivesCommand: collectives,

@@ -89,7 +89,7 @@ func TestOneTruth(t *testing.T) {
 		"nobody closes":         {1, []string{"job failed: rank ", "failed: its process ended without closing its session: call Close before the program ends\n"}},
 		"rank 1 does not close": {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close before the program ends\n"}},
 		"abort and end well":    {3, []string{"job failed: rank 1 (pod 0) failed: called abort: no sense\n"}},
-		"abort and exit":        {1, []string{"job failed: rank 1 (pod 0) exited with code 7: called abort: no sense\n"}},
+		"abort and exit":        {1, []string{"job failed: rank 1 (pod 0) failed: called abort: no sense\n"}},
 		"abort with 256":        {1, []string{"called abort: no sense\n"}},
 	} {
 		t.Run(how, func(t *testing.T) {

@@ -2,11 +2,15 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
@@ -26,11 +30,17 @@ var hangs = map[string]hang{
 	"wrong source": {wrongSource, 3, []string{
 		"rank 2 waits", "recv from 1 tag 5; unexpected here: from 0 tag 5, 8 B (a wrong source?)",
 	}},
-	"head to head": {headToHead, 2, []string{"ranks 0 and 1 wait for each other", "send to 1 tag 3, 8 MiB, no receive", "send to 0 tag 3, 8 MiB, no receive"}},
-	"ring":         {ringOfReceives, 3, []string{"ranks 0 to 2 wait for each other in a ring"}},
-	"two roots":    {twoRoots, 2, []string{"ranks disagree about a collective: rank 0 is in gather of root 0, rank 1 is in gather of root 1"}},
-	"long wait":    {longWait, 3, []string{"ranks 0 to 2 wait for no message: the program computes"}},
-	"missing rank": {missingRank, 3, []string{"barrier in round", "rank 2 waits for no message: the program computes"}},
+	"head to head":  {headToHead, 2, []string{"ranks 0 and 1 wait for each other", "send to 1 tag 3, 8 MiB, no receive", "send to 0 tag 3, 8 MiB, no receive"}},
+	"ring":          {ringOfReceives, 3, []string{"ranks 0 to 2 wait for each other in a ring"}},
+	"two roots":     {twoRoots, 2, []string{"ranks disagree about a collective: rank 0 is in gather of root 0, rank 1 is in gather of root 1"}},
+	"nothing sent":  {nothingSent, 2, []string{"rank 1 waits in alltoallv for rank 0, which is past it: do their counts disagree?"}},
+	"other order":   {otherOrder, 5, []string{"ranks disagree about a collective: ", "rank 1 is in allreduce (not commutative)"}},
+	"lock held":     {lockHeld, 3, []string{"rank 2 waits", "lock of window 1 at rank 0, which rank 1 has held for "}},
+	"ring of locks": {ringOfLocks, 2, []string{"ranks 0 and 1 wait for each other: 0 in lock of window 1 at rank 1, which rank 1 has held for ", "1 in lock of window 1 at rank 0, which rank 0 has held for "}},
+	"long wait":     {longWait, 3, []string{"ranks 0 to 2 wait for no message: the program computes"}},
+	"stopped rank":  {stoppedRank, 3, []string{"rank 2 is stopped by a signal (SIGSTOP or a debugger): `kill -CONT "}},
+	"all have left": {allHaveLeft, 3, []string{"rank 0 waits for a message from any rank, and all other ranks have left the job"}},
+	"missing rank":  {missingRank, 3, []string{"barrier in round", "rank 2 waits for no message: the program computes"}},
 }
 
 func hanging(name string) int {
@@ -61,6 +71,9 @@ func TestWhy(t *testing.T) {
 					t.Errorf("nothing says %q", want)
 				}
 			}
+			if strings.Contains(out, "without closing its session") {
+				t.Error("a rank is blamed that was ended")
+			}
 			if t.Failed() {
 				t.Log(out)
 			}
@@ -74,10 +87,26 @@ var disagreements = map[string]struct {
 	play func(context.Context, *outrigger.Comm) error
 	want []string // one of them is said
 }{
-	"other collective": {otherCollective, []string{": barrier here, allgather there", ": allgather here, barrier there"}},
-	"other root":       {otherRoot, []string{" on bcast: root 0, there 1", " on bcast: root 1, there 0"}},
-	"other size":       {otherSize, []string{" on allreduce: size, type or op"}},
-	"other operation":  {otherOperation, []string{" on allreduce: size, type or op"}},
+	"other collective":     {otherCollective, []string{": barrier here, allgather of 64 B there", ": allgather of 64 B here, barrier there"}},
+	"other root":           {otherRoot, []string{" on bcast: root 0 here, root 1 there", " on bcast: root 1 here, root 0 there"}},
+	"other size":           {otherSize, []string{"64 B (int64, sum) here, 72 B (int64, sum) there", "72 B (int64, sum) here, 64 B (int64, sum) there"}},
+	"other operation":      {otherOperation, []string{"64 B (int64, sum) here, 64 B (int64, max) there", "64 B (int64, max) here, 64 B (int64, sum) there"}},
+	"large":                {otherLargeSize, []string{" on allreduce: 8 MiB (int64, sum) here, about 4 MiB (int64, sum) there", " on allreduce: 4 MiB (int64, sum) here, about 8 MiB (int64, sum) there"}},
+	"large by 8 bytes":     {otherByLittle(8<<20, 8), []string{" on allreduce: 8388608 bytes (int32, sum) here, about 8 MiB (int32, sum) there: another size, counts or order", " on allreduce: 8388616 bytes (int32, sum) here, about 8 MiB (int32, sum) there: another size, counts or order"}},
+	"large by 4 bytes":     {otherByLittle(4000000, 4), []string{" on allreduce: 4000000 bytes (int32, sum) here, about 3.8 MiB (int32, sum) there: another size, counts or order", " on allreduce: 4000004 bytes (int32, sum) here, about 3.8 MiB (int32, sum) there: another size, counts or order"}},
+	"large of other type":  {otherLargeType, []string{" on allreduce: 4000004 bytes (int32, sum) here, about 3.8 MiB (float32, sum) there", " on allreduce: 4000004 bytes (float32, sum) here, about 3.8 MiB (int32, sum) there"}},
+	"more in alltoallv":    {counts(5, 3), []string{": rank 2 sent 40 B to rank 0, which expects 24 B: alltoallv's counts disagree"}},
+	"fewer in alltoallv":   {counts(3, 5), []string{": rank 2 sent 24 B to rank 0, which expects 40 B: alltoallv's counts disagree"}},
+	"unasked in alltoallv": {counts(5, 0), []string{": rank 2 sent 40 B to rank 0, which expects nothing: alltoallv's counts disagree"}},
+	"much in alltoallv":    {counts(1<<18, 3), []string{": rank 2 sent 2 MiB to rank 0, which expects 24 B: alltoallv's counts disagree"}},
+	"much unasked":         {counts(1<<18, 0), []string{": rank 2 sent 2 MiB to rank 0, which expects nothing: alltoallv's counts disagree"}},
+	"gatherv":              {otherGatherv, []string{": rank 2 sent 32 B to rank 0, which expects 24 B: gatherv's counts disagree"}},
+	"scatterv":             {otherScatterv, []string{": rank 0 sent 24 B to rank 2, which expects 32 B: scatterv's counts disagree"}},
+	"allgatherv":           {otherAllgatherv, []string{" on allgatherv: 72 B here, 80 B there", " on allgatherv: 80 B here, 72 B there"}},
+	"other grid":           {otherGrid, []string{"cart: invalid argument: ranks disagree: dims [3 1] here, [1 3] at rank 2; all ranks give the same"}},
+	"other circle":         {otherCircle, []string{"cart: invalid argument: ranks disagree: periodic (1: yes) [0 1] here, [1 1] at rank 2; all ranks give the same"}},
+	"other ranks":          {otherRanks, []string{"include: invalid argument: ranks disagree: ranks [0 1] here, [0 2] at rank 2; all ranks give the same"}},
+	"other window":         {otherWindow, []string{": fence of window 1 here, fence of window 2 there", ": fence of window 2 here, fence of window 1 there"}},
 }
 
 func TestRanksDisagree(t *testing.T) {
@@ -87,7 +116,7 @@ func TestRanksDisagree(t *testing.T) {
 			t.Parallel()
 			code, out := startWith(t, []string{"--timeout", "30s"}, 3, 2, os.Args[0], hangingCommand, name).wait()
 			said := slices.ContainsFunc(d.want, func(w string) bool { return strings.Contains(out, w) })
-			if code != 1 || !said || !strings.Contains(out, "disagrees with rank") {
+			if code != 1 || !said || strings.Contains(out, "longer than the buffer") || !strings.Contains(out, "disagree") {
 				t.Errorf("exit code %d, and none of %q is said\n%s", code, d.want, out)
 			}
 		})
@@ -124,6 +153,137 @@ func otherOperation(ctx context.Context, w *outrigger.Comm) error {
 		op = outrigger.Max
 	}
 	return outrigger.Allreduce(ctx, w, make([]int64, 8), make([]int64, 8), op)
+}
+
+func otherLargeSize(ctx context.Context, w *outrigger.Comm) error {
+	buf := make([]int64, 1<<19<<(w.Rank()/2))
+	return outrigger.AllreduceInPlace(ctx, w, buf, outrigger.Sum)
+}
+
+// nothingSent: rank 1 expects an element of rank 0, which has none for it and goes on.
+func nothingSent(ctx context.Context, w *outrigger.Comm) error {
+	none, one := []int{0, 0}, []int{w.Rank(), 0}
+	return errors.Join(outrigger.Alltoallv(ctx, w, make([]int64, 1), none, nil, make([]int64, 1), one, nil), w.Barrier(ctx))
+}
+
+// otherOrder: rank 1 has another schedule than the others, and nobody's message meets
+// one that differs.
+func otherOrder(ctx context.Context, w *outrigger.Comm) error {
+	first := outrigger.OpFunc(w.Rank() != 1, func(_, _ []float64) {})
+	return outrigger.AllreduceInPlace(ctx, w, make([]float64, 4), first)
+}
+
+// otherByLittle: rank 2 has a few bytes more of many.
+func otherByLittle(bytes, more int) func(context.Context, *outrigger.Comm) error {
+	return func(ctx context.Context, w *outrigger.Comm) error {
+		return outrigger.AllreduceInPlace(ctx, w, make([]int32, (bytes+w.Rank()/2*more)/4), outrigger.Sum)
+	}
+}
+
+func otherLargeType(ctx context.Context, w *outrigger.Comm) error {
+	const n = 1000001
+	if w.Rank() == 2 {
+		return outrigger.AllreduceInPlace(ctx, w, make([]float32, n), outrigger.Sum)
+	}
+	return outrigger.AllreduceInPlace(ctx, w, make([]int32, n), outrigger.Sum)
+}
+
+// counts: rank 2 sends rank 0 something else than rank 0 expects of it.
+func counts(sent, expected int) func(context.Context, *outrigger.Comm) error {
+	return func(ctx context.Context, w *outrigger.Comm) error {
+		s, r := []int{1, 1, 1}, []int{1, 1, 1}
+		switch w.Rank() {
+		case 0:
+			r[2] = expected
+		case 2:
+			s[0] = sent
+		}
+		return errors.Join(outrigger.Alltoallv(ctx, w, make([]int64, sent+2), s, nil, make([]int64, expected+3), r, nil), w.Barrier(ctx))
+	}
+}
+
+func otherGatherv(ctx context.Context, w *outrigger.Comm) error {
+	return errors.Join(outrigger.Gatherv(ctx, w, make([]int64, 3+w.Rank()/2), make([]int64, 9), []int{3, 3, 3}, nil, 0), w.Barrier(ctx))
+}
+
+func otherScatterv(ctx context.Context, w *outrigger.Comm) error {
+	return errors.Join(outrigger.Scatterv(ctx, w, make([]int64, 9), []int{3, 3, 3}, nil, make([]int64, 3+w.Rank()/2), 0), w.Barrier(ctx))
+}
+
+func otherAllgatherv(ctx context.Context, w *outrigger.Comm) error {
+	n := []int{3, 3, 3}
+	if w.Rank() == 2 {
+		n[1] = 4
+	}
+	return errors.Join(outrigger.Allgatherv(ctx, w, make([]int64, 3), make([]int64, 10), n, nil), w.Barrier(ctx))
+}
+
+func otherWindow(ctx context.Context, w *outrigger.Comm) error {
+	var windows [2]*outrigger.Window[int64]
+	for i := range windows {
+		var err error
+		if windows[i], err = window(ctx, w); err != nil {
+			return err
+		}
+	}
+	return windows[w.Rank()/2].Fence(ctx)
+}
+
+func window(ctx context.Context, w *outrigger.Comm) (*outrigger.Window[int64], error) {
+	mem, err := outrigger.Alloc[int64](w.Session(), 16)
+	if err != nil {
+		return nil, err
+	}
+	return outrigger.NewWindow(ctx, w, mem)
+}
+
+// lockHeld: rank 1 computes with the lock that rank 2 wants.
+func lockHeld(ctx context.Context, w *outrigger.Comm) error {
+	win, err := window(ctx, w)
+	if err == nil && w.Rank() == 1 {
+		err = win.Lock(ctx, 0, true)
+	}
+	if err == nil {
+		err = w.Barrier(ctx)
+	}
+	if err == nil && w.Rank() == 2 {
+		return win.Lock(ctx, 0, true)
+	}
+	select {}
+}
+
+// ringOfLocks: each has its own part, and wants the other's.
+func ringOfLocks(ctx context.Context, w *outrigger.Comm) error {
+	win, err := window(ctx, w)
+	if err == nil {
+		err = win.Lock(ctx, w.Rank(), true)
+	}
+	if err == nil {
+		err = w.Barrier(ctx)
+	}
+	if err == nil {
+		err = win.Lock(ctx, 1-w.Rank(), true)
+	}
+	return err
+}
+
+func otherGrid(ctx context.Context, w *outrigger.Comm) error {
+	dims := []int{3, 1}
+	if w.Rank() == 2 {
+		dims = []int{1, 3}
+	}
+	_, err := w.Cart(ctx, dims, nil)
+	return err
+}
+
+func otherCircle(ctx context.Context, w *outrigger.Comm) error {
+	_, err := w.Cart(ctx, []int{3, 1}, []bool{w.Rank() == 2, true})
+	return err
+}
+
+func otherRanks(ctx context.Context, w *outrigger.Comm) error {
+	_, err := w.Include(ctx, []int{0, 1 + w.Rank()/2})
+	return err
 }
 
 func wrongTag(ctx context.Context, w *outrigger.Comm) error {
@@ -166,6 +326,30 @@ func ringOfReceives(ctx context.Context, w *outrigger.Comm) error {
 		return err
 	}
 	return outrigger.Send(ctx, w, []int64{1}, right, 1)
+}
+
+// stoppedRank: rank 2 stops itself.
+func stoppedRank(ctx context.Context, w *outrigger.Comm) error {
+	if w.Rank() == 2 {
+		if err := unix.Kill(os.Getpid(), unix.SIGSTOP); err != nil {
+			return err
+		}
+		<-time.After(time.Hour) // this thread may come so far before another one stops all
+	}
+	return w.Barrier(ctx)
+}
+
+// allHaveLeft: who might send to rank 0 does not.
+func allHaveLeft(ctx context.Context, w *outrigger.Comm) error {
+	if w.Rank() == 0 {
+		_, err := outrigger.Recv(ctx, w, make([]int64, 1), outrigger.AnySource, 5)
+		return err
+	}
+	if err := w.Session().Close(); err != nil {
+		return err
+	}
+	os.Exit(0)
+	return nil
 }
 
 func missingRank(ctx context.Context, w *outrigger.Comm) error {

@@ -16,11 +16,15 @@ type Pattern struct {
 
 const number = "%d"
 
+// count is how many pods a job of ranks ranks has. The sum of both may be more than
+// an int has room for: whoever wrote the document chose ranksPerPod.
+func (p *Pattern) count(ranks int) int { return (ranks-1)/p.RanksPerPod + 1 }
+
 // pods of a job of ranks ranks; the last one has those that are left.
 func (p *Pattern) pods(ranks int) []Pod {
-	list := make([]Pod, 0, (ranks+p.RanksPerPod-1)/p.RanksPerPod)
-	for first := 0; first < ranks; first += p.RanksPerPod {
-		n := strconv.Itoa(len(list))
+	list := make([]Pod, 0, p.count(ranks))
+	for i := range p.count(ranks) {
+		first, n := i*p.RanksPerPod, strconv.Itoa(i)
 		list = append(list, Pod{
 			Name: strings.ReplaceAll(p.Name, number, n), Address: strings.ReplaceAll(p.Address, number, n),
 			FirstRank: first, Ranks: min(p.RanksPerPod, ranks-first),
@@ -46,7 +50,7 @@ func (d *Document) expand() error {
 	case len(p.Name) > patternMax || len(p.Address) > patternMax || strings.Count(p.Address, number) > 1 || strings.Count(p.Name, number) > 1:
 		return fmt.Errorf("%w: pattern.name and pattern.address have at most %d characters and one %s", ErrInvalid, patternMax, number)
 	}
-	if pods := (d.Ranks + p.RanksPerPod - 1) / p.RanksPerPod; pods*(len(p.Name)+len(p.Address)) > 8*SizeMax {
+	if pods := p.count(d.Ranks); pods*(len(p.Name)+len(p.Address)) > 8*SizeMax {
 		return fmt.Errorf("%w: pattern stands for %d pods with names and addresses of over %d bytes", ErrInvalid, pods, 8*SizeMax)
 	}
 	d.Pods, d.Pattern = p.pods(d.Ranks), nil

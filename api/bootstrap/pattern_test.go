@@ -2,6 +2,8 @@ package bootstrap
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -41,6 +43,18 @@ func TestPattern(t *testing.T) {
 	} {
 		if _, err := Parse([]byte(text)); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestPatternOfHugePods: pods of more ranks than an int has room for beside the job's
+// are one pod, and not the end of the process that reads the document: the operator
+// reads what a tenant may have written.
+func TestPatternOfHugePods(t *testing.T) {
+	for _, per := range []int{math.MaxInt - 1, math.MaxInt} {
+		d, err := Parse(fmt.Appendf(nil, `{"version":%d,"job":{"name":"a/b","id":"x"},"ranks":4,"tls":{},"pattern":{"name":"p-%%d","address":"p-%%d:1","ranksPerPod":%d}}`, Version, per))
+		if err != nil || len(d.Pods) != 1 || d.Pods[0].Ranks != 4 {
+			t.Errorf("%d ranks a pod: %+v, %v", per, d, err)
 		}
 	}
 }

@@ -37,8 +37,11 @@ func CreditOf(pods int) int64 {
 }
 
 // Registrations is what a sidecar keeps to know the buffers and the registrations of
-// a link that registers memory, at the bounds of its caches (docs/reuse.md). What
-// the kernel pins is the ranks' memory, which is counted already.
+// a link that registers memory, at the bounds of its caches (docs/reuse.md), which
+// are those of the sidecar and not of a rank: at most 60 MiB are alive, and the
+// garbage collector lets them be half as much again. What the kernel pins is the
+// ranks' memory, which is counted already; the maps of its pages grow with it, and
+// are in tableShare.
 const Registrations = 96 << 20
 
 // What a sidecar needs beside the memory that it shares with its ranks.
@@ -74,7 +77,8 @@ const (
 	cellBytes = 96
 	cellsMax  = 4096
 	// The kernel charges page tables and the index of a file's pages beside the
-	// pages: 17 to 18 bytes for each of 4096, of which this is twice as much.
+	// pages: 17 to 18 bytes for each of 4096. A sidecar that registers them keeps two
+	// maps of them, of 4 bytes each. This is 32.
 	tableShare = 128
 )
 

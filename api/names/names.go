@@ -22,6 +22,19 @@ const (
 	// EnvPMI is how MPICH and Intel MPI reach process management: fd, a descriptor
 	// that ranks inherit, or port, a port on the pod's loopback.
 	EnvPMI = "OUTRIGGER_PMI"
+	// EnvMPIRun says 1 where a program that is not called like one runs an mpirun or
+	// mpiexec: it is started once, and not once for each rank.
+	EnvMPIRun = "OUTRIGGER_MPIRUN"
+	// EnvMPIArena says that the large allocations of an MPI program lie in the arena
+	// of its rank: on, or the smallest such allocation, as EnvArena says a size; off,
+	// or nothing.
+	EnvMPIArena = "OUTRIGGER_MPI_ARENA"
+	// EnvMPIReport says 1 where each rank of an MPI program tells at its end what it
+	// has sent and received in place and by copying.
+	EnvMPIReport = "OUTRIGGER_MPI_REPORT"
+	// EnvAgent is the sidecar's process management for outrigger-ssh, by which an
+	// mpirun starts its daemons.
+	EnvAgent = "OUTRIGGER_AGENT"
 	// EnvPod is the number of a container's pod within its job, in Kubernetes.
 	EnvPod = "OUTRIGGER_POD"
 )

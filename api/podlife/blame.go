@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -128,10 +129,20 @@ func (in *inquiry) hearSidecar(r *Report) {
 	}
 }
 
-// claim keeps the earliest of several that are about the same rank.
+// claim keeps the earliest of several that are about the same rank, with its whole
+// text where another sidecar has it.
 func (in *inquiry) claim(v Verdict) {
-	if old := in.claims[v.Rank]; old == nil || v.Time.Before(old.Time) {
+	old := in.claims[v.Rank]
+	if old == nil {
 		in.claims[v.Rank] = &suspect{Verdict: v}
+		return
+	}
+	text := v.Text
+	if v.Time.Before(old.Time) {
+		text, old.Verdict = old.Text, v
+	}
+	if cut, is := strings.CutSuffix(old.Text, TextCut); is && strings.HasPrefix(text, cut) {
+		old.Text = text
 	}
 }
 
@@ -216,11 +227,10 @@ func (s *suspect) confirm(own *Failure) {
 	switch s.Reason {
 	case RankVanished:
 		s.Code, s.Signal, s.Reason, s.Text = own.Code, own.Signal, own.Reason, own.Text
-	case RankExpelled, JobAborted, RanksDisagree, JobFailed: // else the rank stands for its sidecar
-		s.Signal, s.Text = own.Signal, own.Text+": "+s.Text
-		if s.Reason != JobAborted { // whose code was chosen
-			s.Code = own.Code
-		}
+	case JobAborted: // code and words were chosen; how the process ends after that is no news
+		s.Text = "failed: " + s.Text
+	case RankExpelled, RanksDisagree, JobFailed: // else the rank stands for its sidecar
+		s.Signal, s.Text, s.Code = own.Signal, own.Text+": "+s.Text, own.Code
 	}
 }
 

@@ -57,6 +57,14 @@ func TestBlame(t *testing.T) {
 		"all well":     {two(Report{Sidecar: well, Launcher: ranks()}, Report{Sidecar: well}), nil},
 		"one exit":     {two(Report{Launcher: ranks(exited(1, 3, 5))}, Report{Sidecar: well}), &Verdict{0, exited(1, 3, 5)}},
 		"first of two": {two(Report{Launcher: ranks(exited(1, 3, 5))}, Report{Launcher: ranks(exited(2, 4, 4))}), &Verdict{1, exited(2, 4, 4)}},
+		"an abort whose text was cut on its way": {
+			two(Report{Sidecar: agree(seen(3, 7, abort[:15]+TextCut, 5))}, Report{Sidecar: agree(seen(3, 7, abort, 5.1))}),
+			&Verdict{1, Failure{Rank: 3, Code: 7, Reason: JobAborted, Text: "failed: " + abort, Time: at(5)}},
+		},
+		"an abort whose text is cut where it was known later": {
+			two(Report{Sidecar: agree(seen(3, 7, abort[:15]+TextCut, 5.1))}, Report{Sidecar: agree(seen(3, 7, abort, 5))}),
+			&Verdict{1, Failure{Rank: 3, Code: 7, Reason: JobAborted, Text: "failed: " + abort, Time: at(5)}},
+		},
 		"a rank is killed; victims exit": {
 			two(Report{Launcher: ranks(exited(0, 1, 5.2)), Sidecar: agree(seen(3, 1, TextVanished, 5.1))},
 				Report{Launcher: ranks(killed(3, 5.3), exited(2, 1, 5.2)), Sidecar: agree(seen(3, 1, TextVanished, 5))}),
@@ -107,7 +115,7 @@ func TestBlame(t *testing.T) {
 		},
 		"abort with 1, and the rank exits with 7": {
 			two(Report{}, Report{Launcher: ranks(exited(3, 7, 5)), Sidecar: agree(seen(3, 1, abort, 4))}),
-			&Verdict{1, Failure{Rank: 3, Code: 1, Reason: JobAborted, Text: "exited: " + abort, Time: at(4)}},
+			&Verdict{1, Failure{Rank: 3, Code: 1, Reason: JobAborted, Text: "failed: " + abort, Time: at(4)}},
 		},
 		"an exit that makes its launcher kill the next rank": {
 			two(Report{Launcher: ranks(exited(0, 9, 3), ended(1, 4)), Sidecar: agree(seen(1, 1, TextVanished, 4))},
@@ -117,7 +125,7 @@ func TestBlame(t *testing.T) {
 		"abort chooses the code": {
 			two(Report{Launcher: ranks(exited(0, 1, 6)), Sidecar: agree(seen(3, 42, abort, 4.1))},
 				Report{Launcher: ranks(exited(3, 1, 5)), Sidecar: agree(seen(3, 42, abort, 4))}),
-			&Verdict{1, Failure{Rank: 3, Code: 42, Reason: JobAborted, Text: "exited: " + abort, Time: at(4)}},
+			&Verdict{1, Failure{Rank: 3, Code: 42, Reason: JobAborted, Text: "failed: " + abort, Time: at(4)}},
 		},
 		"expelled, and exits": {
 			two(Report{}, Report{Launcher: ranks(exited(2, 1, 5), exited(3, 77, 6)), Sidecar: agree(seen(3, 1, lie, 4))}),

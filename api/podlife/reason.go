@@ -39,6 +39,10 @@ const (
 	// TextDisagrees goes on with what the other rank does.
 	TextDisagrees = "disagrees with "
 	TextLost      = "sidecar of pod "
+	// TextEnded goes on with why who started the job has ended it.
+	TextEnded = "ended by its launcher: "
+	// TextCut ends a text that was too long to travel between sidecars.
+	TextCut = "…"
 )
 
 // adviceVanished follows TextVanished when the process did not end badly, as far

@@ -23,6 +23,17 @@ func Stuck(ranks []Rank, least time.Duration) bool {
 	return waiting
 }
 
+// Blocked reports that none of them may compute meanwhile, as far as their clients say:
+// all that have waits are in calls that wait.
+func Blocked(ranks []Rank) bool {
+	for i := range ranks {
+		if ranks[i].Free {
+			return false
+		}
+	}
+	return true
+}
+
 // Moves reports that a rank does something, so that its job is in no deadlock:
 // who asks sidecar by sidecar needs to ask no more of them.
 func Moves(ranks []Rank, least time.Duration) bool {
@@ -42,8 +53,11 @@ func (r *Rank) Idle() float64 {
 	return min(r.Quiet, r.Waits[0].Seconds)
 }
 
-// stuck reports whether a rank has only waited for that long.
+// stuck reports whether a rank has only waited for that long, or is stopped.
 func (r *Rank) stuck(least time.Duration) bool {
+	if r.Stopped != 0 {
+		return true // it does nothing, whatever it was at
+	}
 	if len(r.Waits) == 0 || r.Idle() < least.Seconds() {
 		return false
 	}

@@ -18,6 +18,7 @@ func TestStuck(t *testing.T) {
 		"one has begun to":   {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 0.1, recv(0, 1, 0.1))}, false, true},
 		"an early receive":   {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 0.1, recv(0, 1, 60))}, false, true},
 		"something moves":    {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 5, Wait{Kind: Send, Peer: 0, Seconds: 5, Moving: true})}, false, true},
+		"one is stopped":     {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Stopped: 77}}, true, false},
 		"one is not started": {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, State: NotStarted}}, false, true},
 		"nobody is there":    {[]Rank{{Rank: 0, State: Left}}, false, false},
 		"nobody is known":    {nil, false, false},
@@ -25,6 +26,17 @@ func TestStuck(t *testing.T) {
 		if stuck, moves := Stuck(x.ranks, time.Second), Moves(x.ranks, time.Second); stuck != x.stuck || moves != x.moves {
 			t.Errorf("%s: stuck %v, moves %v", name, stuck, moves)
 		}
+	}
+}
+
+func TestBlocked(t *testing.T) {
+	ranks := []Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 5, recv(0, 1, 5)), {Rank: 2, State: Left}}
+	if !Blocked(ranks) {
+		t.Error("ranks in calls that wait may compute")
+	}
+	ranks[1].Free = true
+	if Blocked(ranks) || !Stuck(ranks, time.Second) {
+		t.Error("a rank that has a receive open and may compute is suspected, and no more than that")
 	}
 }
 

@@ -27,13 +27,17 @@ const Any = -1
 
 // Rank is one rank and what it waits for.
 type Rank struct {
-	Rank  int       `json:"rank"`
-	State string    `json:"state,omitempty"` // "": attached
-	Quiet float64   `json:"quiet,omitempty"` // seconds since it has last begun or ended a call
-	Waits []Wait    `json:"waits,omitempty"` // the oldest first
-	More  int       `json:"more,omitempty"`  // requests beside them
-	Here  []Message `json:"here,omitempty"`  // the oldest messages that it has not asked for
-	Count int       `json:"count,omitempty"` // all of them
+	Rank    int       `json:"rank"`
+	State   string    `json:"state,omitempty"`   // "": attached
+	Stopped int       `json:"stopped,omitempty"` // its process, if that is stopped by a signal
+	Quiet   float64   `json:"quiet,omitempty"`   // seconds since it has last begun or ended a call
+	Free    bool      `json:"free,omitempty"`    // it has waits, and is in no call that waits: it may compute
+	Waits   []Wait    `json:"waits,omitempty"`   // the oldest first
+	More    int       `json:"more,omitempty"`    // requests beside them
+	Here    []Message `json:"here,omitempty"`    // the oldest messages that it has not asked for
+	Count   int       `json:"count,omitempty"`   // all of them
+	Locks   []Lock    `json:"locks,omitempty"`   // of its windows, those that are waited for
+	Past    []Begun   `json:"past,omitempty"`    // the last collectives that it has begun, the last one first; also of a rank that has left
 }
 
 // States of a rank that is not attached.
@@ -47,17 +51,21 @@ type Wait struct {
 	Kind    string  `json:"kind"`
 	Name    string  `json:"name,omitempty"` // of a collective or one-sided operation
 	Seconds float64 `json:"seconds"`
-	Peer    int     `json:"peer"` // the other rank, or Any
-	Context uint32  `json:"context,omitempty"`
+	Peer    int     `json:"peer"`              // the other rank, or Any
+	Context uint32  `json:"context,omitempty"` // communicator; of a one-sided operation the window
 	Tag     uint64  `json:"tag"`
 	Ignore  uint64  `json:"ignore,omitempty"`
 	Bytes   uint64  `json:"bytes"`
 	Moving  bool    `json:"moving,omitempty"` // its message is matched, and under way
 	Round   int     `json:"round,omitempty"`
 	Rounds  int     `json:"rounds,omitempty"`
-	Number  uint32  `json:"number,omitempty"` // of a collective on its communicator
+	Number  uint32  `json:"number,omitempty"` // of a collective on its communicator, from 1 on; 0: it has none yet
+	Lead    int     `json:"lead,omitempty"`   // rank 0 of the communicator: disjoint ones may have one number
 	Group   int     `json:"group,omitempty"`  // ranks of the communicator
 	For     []int   `json:"for,omitempty"`    // ranks that a collective's round waits for
+	Order   string  `json:"order,omitempty"`  // in which a reduction's operation combines: commutative or not
+
+	lock *Lock // of a wait for a lock, if its target has told who has it
 }
 
 // Bounds of what is believed of a rank that another program tells of.
@@ -75,7 +83,18 @@ func (r Rank) Bounded() Rank {
 	for i := range r.Waits {
 		w := &r.Waits[i]
 		w.Kind, w.Name = w.Kind[:min(len(w.Kind), nameMax)], w.Name[:min(len(w.Name), nameMax)]
+		w.Order = w.Order[:min(len(w.Order), nameMax)]
 		w.For = w.For[:min(len(w.For), forMax)]
+	}
+	r.Past = slices.Clone(r.Past[:min(len(r.Past), waitsMax)])
+	for i := range r.Past {
+		b := &r.Past[i]
+		b.Name, b.Order = b.Name[:min(len(b.Name), nameMax)], b.Order[:min(len(b.Order), nameMax)]
+	}
+	r.Locks = slices.Clone(r.Locks[:min(len(r.Locks), waitsMax)])
+	for i := range r.Locks {
+		l := &r.Locks[i]
+		l.Holders = l.Holders[:min(len(l.Holders), waitsMax)]
 	}
 	return r
 }
@@ -96,11 +115,15 @@ const lineLimit = 32
 func Explain(ranks []Rank) []string {
 	ranks = slices.Clone(ranks)
 	slices.SortFunc(ranks, func(a, b Rank) int { return cmp.Compare(a.Rank, b.Rank) })
-	lines := disagreements(ranks)
+	findLocks(ranks)
+	lines := Disagreements(ranks)
 	if len(lines) == 0 { // else they wait for each other because of that
 		lines = cycles(ranks)
 	}
+	lines = append(stopped(ranks), lines...) // nothing else need be wrong
+	lines = append(lines, outrun(ranks)...)
 	lines = append(lines, deserted(ranks)...)
+	lines = append(lines, forsaken(ranks)...)
 	return append(lines, perRank(ranks)...)
 }
 
@@ -117,7 +140,9 @@ func perRank(ranks []Rank) []string {
 	idle := []int{}
 	for _, r := range ranks {
 		if r.State == "" && len(r.Waits) == 0 && r.Count == 0 {
-			idle = append(idle, r.Rank)
+			if r.Stopped == 0 { // else that is said
+				idle = append(idle, r.Rank)
+			}
 			continue
 		}
 		text := r.text()
@@ -163,7 +188,7 @@ func perRank(ranks []Rank) []string {
 			}
 			head += verb + Time(g.since)
 		}
-		lines = append(lines, head+": "+g.text)
+		lines = append(lines, head+": "+plural(g.text, len(g.ranks)))
 	}
 	if len(idle) > 0 {
 		verb := " waits"
@@ -173,6 +198,14 @@ func perRank(ranks []Rank) []string {
 		lines = append(lines, Names(idle)+verb+" for no message: the program computes, or waits for something else")
 	}
 	return lines
+}
+
+// plural is what ranks in a state are, for n of them.
+func plural(text string, n int) string {
+	if rest, is := strings.CutPrefix(text, "has "); is && n > 1 {
+		return "have " + rest
+	}
+	return text
 }
 
 // text is what a rank waits for, without its number and time.
@@ -185,6 +218,9 @@ func (r *Rank) text() string {
 		parts = append(parts, r.Waits[i].text())
 	}
 	text := strings.Join(parts, ", ")
+	if r.Free && text != "" {
+		text += " (in no call that waits for it: it may compute, or look from time to time)"
+	}
 	if r.More > 0 {
 		text += fmt.Sprintf(", and %d more requests", r.More)
 	}
@@ -263,11 +299,11 @@ func (w *Wait) text() string {
 		}
 		return text + w.communicator()
 	}
-	text := w.Name
+	text := fmt.Sprintf("%s of window %d", w.Name, w.Context)
 	if w.Peer != Any {
 		text += fmt.Sprintf(" at rank %d", w.Peer)
 	}
-	return text + w.communicator()
+	return text + w.lock.text()
 }
 
 func (w *Wait) communicator() string {

@@ -10,6 +10,10 @@ func recv(from int, tag uint64, s float64) Wait {
 	return Wait{Kind: Recv, Peer: from, Tag: tag, Seconds: s}
 }
 
+func lockOf(target int) Wait {
+	return Wait{Kind: OneSided, Name: LockName, Peer: target, Context: 3, Seconds: 4}
+}
+
 func waiting(rank int, w ...Wait) Rank { return Rank{Rank: rank, Waits: w} }
 
 func TestExplain(t *testing.T) {
@@ -37,9 +41,51 @@ func TestExplain(t *testing.T) {
 			"rank 0 waits 2 s: recv from 1 tag 1\nrank 1 waits 2 s: recv from 2 tag 1\n" +
 				"rank 2 waits for no message: the program computes, or waits for something else",
 		},
+		"a lock": {
+			[]Rank{{Rank: 0, Locks: []Lock{{Window: 3, Holders: []Holder{{1, 6}}}}}, {Rank: 1}, waiting(2, lockOf(0))},
+			"rank 2 waits 4 s: lock of window 3 at rank 0, which rank 1 has held for 6 s\n" +
+				"ranks 0 and 1 wait for no message: the program computes, or waits for something else",
+		},
+		"a lock that several have": {
+			[]Rank{{Rank: 0, Locks: []Lock{{Window: 3, Holders: []Holder{{1, 6}, {4, 5}}, More: 9}}}, {Rank: 1}, {Rank: 4}, waiting(2, lockOf(0))},
+			"rank 2 waits 4 s: lock of window 3 at rank 0, which rank 1 has held for 6 s, rank 4 for 5 s, 9 more ranks\n" +
+				"ranks 0, 1 and 4 wait for no message: the program computes, or waits for something else",
+		},
+		"a lock of a rank that is not known": {
+			[]Rank{waiting(2, lockOf(0))}, "rank 2 waits 4 s: lock of window 3 at rank 0",
+		},
+		"a ring of locks": {
+			[]Rank{
+				{Rank: 0, Waits: []Wait{lockOf(1)}, Locks: []Lock{{Window: 3, Holders: []Holder{{0, 6}}}}},
+				{Rank: 1, Waits: []Wait{lockOf(0)}, Locks: []Lock{{Window: 3, Holders: []Holder{{1, 6}}}}},
+			},
+			"ranks 0 and 1 wait for each other: 0 in lock of window 3 at rank 1, which rank 1 has held for 6 s, 1 in lock of window 3 at rank 0, which rank 0 has held for 6 s\n" +
+				"rank 0 waits 4 s: lock of window 3 at rank 1, which rank 1 has held for 6 s\nrank 1 waits 4 s: lock of window 3 at rank 0, which rank 0 has held for 6 s",
+		},
+		"a lock and a message": {
+			[]Rank{{Rank: 0, Waits: []Wait{lockOf(0)}, Locks: []Lock{{Window: 3, Holders: []Holder{{1, 6}}}}}, waiting(1, recv(0, 5, 5))},
+			"ranks 0 and 1 wait for each other: 0 in lock of window 3 at rank 0, which rank 1 has held for 6 s, 1 in recv from 0 tag 5\n" +
+				"rank 0 waits 4 s: lock of window 3 at rank 0, which rank 1 has held for 6 s\nrank 1 waits 5 s: recv from 0 tag 5",
+		},
 		"who has left": {
 			[]Rank{waiting(0, recv(1, 1, 2)), {Rank: 1, State: Left}},
 			"rank 0 waits for rank 1, which has left the job\nrank 0 waits 2 s: recv from 1 tag 1\nrank 1: has left the job",
+		},
+		"the last one": {
+			[]Rank{waiting(0, recv(Any, 1, 2)), {Rank: 1, State: Left}, {Rank: 2, State: Left}},
+			"rank 0 waits for a message from any rank, and all other ranks have left the job\nrank 0 waits 2 s: recv from any rank tag 1\nranks 1 and 2: have left the job",
+		},
+		"not the last one": {
+			[]Rank{waiting(0, recv(Any, 1, 2)), {Rank: 1, State: Left}, waiting(2, recv(Any, 1, 2))},
+			"ranks 0 and 2 wait 2 s: recv from any rank tag 1\nrank 1: has left the job",
+		},
+		"stopped": {
+			[]Rank{waiting(0, recv(1, 1, 2)), {Rank: 1, Stopped: 77}},
+			"rank 1 is stopped by a signal (SIGSTOP or a debugger): `kill -CONT 77` lets its process go on\nrank 0 waits 2 s: recv from 1 tag 1",
+		},
+		"who have left": {
+			[]Rank{{Rank: 0, State: Left}, {Rank: 1, State: Left}, {Rank: 2, State: NotStarted}},
+			"ranks 0 and 1: have left the job\nrank 2: has not attached to its sidecar",
 		},
 		"alike": {
 			[]Rank{waiting(0, barrier), waiting(2, barrier), waiting(1, barrier), waiting(5, barrier)},

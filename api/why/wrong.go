@@ -17,6 +17,8 @@ func (r *Rank) needs() []int {
 		return nil
 	case w.Kind == Collective:
 		return w.For
+	case w.lock != nil && len(w.lock.Holders) > 0:
+		return w.lock.needs()
 	case w.Peer == Any:
 		return nil
 	}
@@ -75,6 +77,43 @@ func cycleLine(at map[int]*Rank, ring []int) string {
 	return fmt.Sprintf("%s wait for each other in a ring: %s", Names(ring), strings.Join(parts, ", "))
 }
 
+// stopped tells of ranks whose processes do not run, for whom others may wait.
+func stopped(ranks []Rank) (lines []string) {
+	const most = 4
+	for _, r := range ranks {
+		if r.Stopped == 0 {
+			continue
+		}
+		if len(lines) == most {
+			return append(lines, "more ranks are stopped")
+		}
+		lines = append(lines, fmt.Sprintf("rank %d is stopped by a signal (SIGSTOP or a debugger): `kill -CONT %d` lets its process go on", r.Rank, r.Stopped))
+	}
+	return lines
+}
+
+// forsaken tells of a rank that waits for a message of any rank, when all others have
+// left. It may still send itself one.
+func forsaken(ranks []Rank) []string {
+	var last *Rank
+	for i := range ranks {
+		switch r := &ranks[i]; {
+		case r.State == Left:
+		case last != nil || r.State != "":
+			return nil
+		default:
+			last = r
+		}
+	}
+	if last == nil || len(ranks) < 2 || len(last.Waits) == 0 {
+		return nil
+	}
+	if w := &last.Waits[0]; (w.Kind == Recv || w.Kind == Probe) && w.Peer == Any && !w.Moving {
+		return []string{fmt.Sprintf("rank %d waits for a message from any rank, and all other ranks have left the job", last.Rank)}
+	}
+	return nil
+}
+
 // deserted tells of ranks that wait for one which has left, or never came.
 func deserted(ranks []Rank) (lines []string) {
 	gone := map[int]string{}
@@ -99,58 +138,6 @@ func deserted(ranks []Rank) (lines []string) {
 			}
 			lines = append(lines, fmt.Sprintf("%s %s for rank %d, which %s", Names(waiting), verb, r.Rank, gone[r.Rank]))
 		}
-	}
-	return lines
-}
-
-// disagreements tells of ranks that are in different collectives of one
-// communicator at once.
-func disagreements(ranks []Rank) (lines []string) {
-	type place struct {
-		context, number uint32
-	}
-	type side struct {
-		name  string
-		ranks []int
-	}
-	at := map[place][]side{}
-	var order []place
-	for _, r := range ranks {
-		for _, w := range r.Waits {
-			if w.Kind != Collective {
-				continue
-			}
-			p := place{w.Context, w.Number}
-			sides := at[p]
-			i := slices.IndexFunc(sides, func(s side) bool { return s.name == w.Name })
-			if i < 0 {
-				if len(sides) == 0 {
-					order = append(order, p)
-				}
-				sides = append(sides, side{name: w.Name})
-				i = len(sides) - 1
-			}
-			sides[i].ranks = append(sides[i].ranks, r.Rank)
-			at[p] = sides
-		}
-	}
-	for _, p := range order {
-		if len(at[p]) < 2 {
-			continue
-		}
-		var parts []string
-		for _, s := range at[p] {
-			verb := "is"
-			if len(s.ranks) > 1 {
-				verb = "are"
-			}
-			parts = append(parts, fmt.Sprintf("%s %s in %s", Names(s.ranks), verb, s.name))
-		}
-		line := "ranks disagree about a collective: " + strings.Join(parts, ", ")
-		if p.context != 0 {
-			line += fmt.Sprintf(" (communicator %d)", p.context)
-		}
-		lines = append(lines, line)
 	}
 	return lines
 }

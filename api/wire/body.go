@@ -9,10 +9,11 @@ import (
 // RTSBody is the payload of RTS (§5.2): where the source lies, when the sender
 // could register it, for a receiver that reads remotely.
 type RTSBody struct {
-	Key  uint64 // registration key; 0: not registered
-	Addr uint64 // address under Key
-	Last uint8  // last byte of the source (paper 001, GET)
-	Data uint32 // of the message, with FlagData
+	Key   uint64 // registration key; 0: not registered
+	Addr  uint64 // address under Key
+	Last  uint8  // last byte of the source (paper 001, GET)
+	About uint32 // of a collective's message, 24 bits: its particulars (§5.1)
+	Data  uint32 // of the message, with FlagData
 }
 
 // RTSBytes is the size of an RTSBody.
@@ -23,7 +24,7 @@ func (r *RTSBody) Encode(b []byte) int {
 	_ = b[RTSBytes-1]
 	binary.LittleEndian.PutUint64(b[0:], r.Key)
 	binary.LittleEndian.PutUint64(b[8:], r.Addr)
-	binary.LittleEndian.PutUint64(b[16:], uint64(r.Last)|uint64(r.Data)<<32)
+	binary.LittleEndian.PutUint64(b[16:], uint64(r.Last)|uint64(r.About&0xffffff)<<8|uint64(r.Data)<<32)
 	return RTSBytes
 }
 
@@ -33,6 +34,7 @@ func (r *RTSBody) Decode(b []byte) error {
 		return fmt.Errorf("%w: rts body of %d bytes", ErrMalformed, len(b))
 	}
 	r.Key, r.Addr, r.Last = binary.LittleEndian.Uint64(b[0:]), binary.LittleEndian.Uint64(b[8:]), b[16]
+	r.About = binary.LittleEndian.Uint32(b[16:]) >> 8
 	r.Data = binary.LittleEndian.Uint32(b[20:])
 	return nil
 }

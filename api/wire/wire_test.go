@@ -30,7 +30,7 @@ func TestGoldenHeader(t *testing.T) {
 }
 
 func TestGoldenBodies(t *testing.T) {
-	rts := RTSBody{Key: 0x0102030405060708, Addr: 0x1112131415161718, Last: 0xfe, Data: 0x21222324}
+	rts := RTSBody{Key: 0x0102030405060708, Addr: 0x1112131415161718, Last: 0xfe, About: 0x313233, Data: 0x21222324}
 	b := make([]byte, RTSBytes)
 	if n := rts.Encode(b); n != RTSBytes {
 		t.Errorf("an RTS body of %d bytes", n)

@@ -65,7 +65,7 @@ func Env(ctx context.Context, options ...Option) (*Environment, error) {
 }
 
 func (e *Environment) start(ctx context.Context, bin string) error {
-	ports, err := freePorts(3)
+	ports, err := FreePorts(3)
 	if err != nil {
 		return err
 	}
@@ -125,19 +125,4 @@ func (e *Environment) halt() {
 	e.runs.Stop(controlplane.Controllers)
 	e.runs.Stop(controlplane.APIServer)
 	e.runs.Stop(controlplane.Etcd)
-}
-
-// freePorts finds TCP ports of 127.0.0.1 that nobody listens on. Somebody else
-// may take one before it is used; then the program that was to listen says so.
-func freePorts(n int) ([]int, error) {
-	ports := make([]int, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
-		}
-		defer l.Close() // only at the end, so that all differ
-		ports[i] = l.Addr().(*net.TCPAddr).Port
-	}
-	return ports, nil
 }

@@ -3,6 +3,7 @@
 package rdmavm
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -82,66 +83,131 @@ func TestReuse(t *testing.T) {
 const memlock = 5 << 19
 
 // TestReuseGain: the patterns of `outrigger bench reuse` over RDMA, copied (off), by the
-// link's own decision (auto) and gathered from the first use on (always), by turns. What
-// emulation makes of speed is no card's; a ratio within one turn says what a decision
-// adds or spares here. For a quiet machine.
+// link's own decision (auto) and gathered from the first use on (always), by turns. Both
+// pods are in one machine whose clock counts instructions, so that what else the host
+// does is not measured; what emulation makes of speed is no card's, and caches cost
+// nothing there. A ratio within one turn says what a decision adds or spares.
 func TestReuseGain(t *testing.T) {
-	c := newCast(t)
-	out := filepath.Join(c.dir, "outrigger")
-	if err := Compile(out, "../../sidecar/cmd/outrigger"); err != nil {
-		t.Fatal(err)
-	}
-	c.files = append(c.files, out)
 	variants := []string{bootstrap.ReuseOff, bootstrap.ReuseAuto, bootstrap.ReuseAlways}
-	for turn := range *turns {
+	args := []string{"--tests", "reuse", "--trips", fmt.Sprint(*trips)}
+	if *patterns != "" {
+		args = append(args, "--patterns", *patterns)
+	}
+	figures := measured(t, "reuse-gain", variants, args, func(tune *bootstrap.Tuning, v string) { tune.Reuse = v })
+	for _, key := range figures.order {
+		took := figures.us[key]
+		line := fmt.Sprintf("%-24s", key)
 		for _, v := range variants {
-			program := []string{"outrigger", "bench-rank", "--quick", "--peer", "outrigger-rdma", "--tests", "reuse", "--variant", v}
-			c.job(plan.Step{Name: fmt.Sprint(v, turn), Program: program, Devices: granted}, 1, func(tune *bootstrap.Tuning) {
-				required(tune)
-				tune.Reuse = v
-			})
-		}
-	}
-	said := c.play("reuse-gain", time.Duration(len(c.steps))*2*time.Minute)[0].Output
-	type figure struct {
-		Op, Variant string
-		Bytes       int
-		US          float64
-	}
-	var order []string
-	took := map[string]map[string][]float64{}
-	for _, line := range strings.Split(said, "\n") {
-		var f figure
-		if at := strings.Index(line, "{\"peer\""); at < 0 || json.Unmarshal([]byte(line[at:]), &f) != nil {
-			continue
-		}
-		key := fmt.Sprintf("%-16s %5d", f.Op, f.Bytes)
-		if took[key] == nil {
-			order, took[key] = append(order, key), map[string][]float64{}
-		}
-		took[key][f.Variant] = append(took[key][f.Variant], f.US)
-	}
-	if len(order) == 0 {
-		t.Fatal("nothing was measured")
-	}
-	for _, key := range order {
-		line := key
-		for _, v := range variants {
-			line += fmt.Sprintf("  %s %.0f us", v, middle(took[key][v]))
+			line += fmt.Sprintf("  %s %.1f us", v, middle(took[v]))
 		}
 		for _, v := range variants[1:] {
 			var gains []float64
-			for i := range min(len(took[key]["off"]), len(took[key][v])) {
-				gains = append(gains, 100*(1-took[key][v][i]/took[key]["off"][i]))
+			for i := range min(len(took["off"]), len(took[v])) {
+				gains = append(gains, 100*(1-took[v][i]/took["off"][i]))
 			}
-			line += fmt.Sprintf("  %s gains %.1f %%", v, middle(gains))
+			line += fmt.Sprintf("  %s gains %.1f %% (%.1f to %.1f)", v, middle(gains), slices.Min(gains), slices.Max(gains))
 		}
 		t.Log(line)
 	}
 }
 
-// turns is how often the settings of TestReuseGain take turns.
-var turns = flag.Int("rdma.turns", 3, "turns of the settings in TestReuseGain")
+// TestExperiments: what `outrigger bench` has of the papers' other experiments, over
+// RDMA, in the same machine.
+func TestExperiments(t *testing.T) {
+	for _, x := range []struct {
+		test     string
+		ranks    int
+		variants []string
+		tune     func(*bootstrap.Tuning, string)
+	}{
+		{"onesided", 1, []string{bootstrap.ReuseOff, bootstrap.ReuseAlways}, func(tune *bootstrap.Tuning, v string) { tune.Reuse = v }},
+		{"channels", 1, channels, func(tune *bootstrap.Tuning, v string) { tune.Channel, tune.InOrder = v, true }},
+		{"bowtie", 2, protocols, func(tune *bootstrap.Tuning, v string) { tune.Rendezvous, tune.InOrder = v, true }},
+	} {
+		t.Run(x.test, func(t *testing.T) {
+			f := measuredOn(t, x.test, x.ranks, x.variants, []string{"--tests", x.test, "--quick"}, x.tune)
+			for _, key := range f.order {
+				line := fmt.Sprintf("%-24s", key)
+				for _, v := range x.variants {
+					line += fmt.Sprintf("  %s %.1f", v, middle(f.us[key][v]))
+				}
+				t.Log(line + " " + f.unit(key))
+			}
+		})
+	}
+}
+
+// timed is what a bench has printed: by operation and size, and by variant, a time for
+// each turn, or a bandwidth.
+type timed struct {
+	order []string
+	us    map[string]map[string][]float64
+	rates map[string]bool // they are no times
+}
+
+func (f *timed) unit(key string) string {
+	if f.rates[key] {
+		return "MB/s"
+	}
+	return "us"
+}
+
+func measured(t *testing.T, name string, variants, args []string, tune func(*bootstrap.Tuning, string)) timed {
+	t.Helper()
+	return measuredOn(t, name, 1, variants, args, tune)
+}
+
+// measuredOn runs a bench over RDMA between two pods of so many ranks, each variant in
+// its turn.
+func measuredOn(t *testing.T, name string, ranks int, variants, args []string, tune func(*bootstrap.Tuning, string)) timed {
+	t.Helper()
+	c := newCast(t)
+	c.one = true
+	out := filepath.Join(c.dir, "outrigger")
+	if err := Compile(out, "../../sidecar/cmd/outrigger"); err != nil {
+		t.Fatal(err)
+	}
+	c.files = append(c.files, out)
+	for turn := range *turns {
+		for _, v := range variants {
+			program := append([]string{"outrigger", "bench-rank", "--peer", "outrigger-rdma", "--variant", v}, args...)
+			c.job(plan.Step{Name: fmt.Sprint(v, turn), Program: program, Devices: granted}, ranks, func(d *bootstrap.Tuning) {
+				required(d)
+				tune(d, v)
+			})
+		}
+	}
+	f := timed{us: map[string]map[string][]float64{}, rates: map[string]bool{}}
+	said := c.play(name, time.Duration(len(c.steps))*4*time.Minute)[0].Output
+	for _, line := range strings.Split(said, "\n") {
+		var x struct {
+			Op, Variant string
+			Bytes       int
+			US          float64
+			MBs         float64 `json:"mb_s"`
+		}
+		if at := strings.Index(line, "{\"peer\""); at < 0 || json.Unmarshal([]byte(line[at:]), &x) != nil {
+			continue
+		}
+		key := fmt.Sprintf("%s %d", x.Op, x.Bytes)
+		if f.us[key] == nil {
+			f.order, f.us[key] = append(f.order, key), map[string][]float64{}
+		}
+		f.rates[key] = x.US == 0
+		f.us[key][x.Variant] = append(f.us[key][x.Variant], cmp.Or(x.US, x.MBs))
+	}
+	if len(f.order) == 0 {
+		t.Fatal("nothing was measured")
+	}
+	return f
+}
+
+var (
+	turns = flag.Int("rdma.turns", 3, "turns of the settings in TestReuseGain and TestExperiments")
+	trips = flag.Int("rdma.trips", 400, "round trips of each pattern in TestReuseGain")
+
+	patterns = flag.String("rdma.patterns", "", "patterns of TestReuseGain, such as as LU,as CG; default all")
+)
 
 func middle(v []float64) float64 {
 	if len(v) == 0 {

@@ -17,13 +17,13 @@ var catalogue = []image{
 	{
 		name:     "outrigger-sidecar",
 		about:    "Outrigger's sidecar, which does an application's communication, and the launcher of ranks",
-		programs: []string{"./sidecar/cmd/outrigger-sidecar", "./sidecar/cmd/outrigger-launch"},
+		programs: []string{"./sidecar/cmd/outrigger-sidecar", "./sidecar/cmd/outrigger-launch", "./sidecar/cmd/outrigger-ssh"},
 		mpi:      true,
 	},
 	{
 		name:     "outrigger-sidecar-rdma",
 		about:    "Outrigger's sidecar with RDMA by Debian's libibverbs, and the launcher of ranks",
-		programs: []string{"./sidecar/cmd/outrigger-sidecar", "./sidecar/cmd/outrigger-launch"},
+		programs: []string{"./sidecar/cmd/outrigger-sidecar", "./sidecar/cmd/outrigger-launch", "./sidecar/cmd/outrigger-ssh"},
 		mpi:      true,
 		rdma:     "./sidecar/cmd/outrigger-sidecar",
 	},

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	oci "github.com/outrigger-hpc/outrigger/api/image"
 )
 
 // debs is where hack/rdmavm/packages leaves Debian's packages, and headers where
@@ -35,7 +37,7 @@ var debianPackages = []string{"libc6", "libgcc-s1", "gcc-12-base", "libibverbs1"
 
 // debianFiles are the libraries of the packages that are needed, the providers'
 // list, the packages' licences, and the bill of what they are.
-func debianFiles(dir string, created time.Time) ([]file, error) {
+func debianFiles(dir string, created time.Time) ([]oci.File, error) {
 	root, err := os.MkdirTemp("", "outrigger-debian-")
 	if err != nil {
 		return nil, err
@@ -59,13 +61,13 @@ func debianFiles(dir string, created time.Time) ([]file, error) {
 		return nil, d.err
 	}
 	text, err := debianBill(bill, created)
-	return append(d.files, file{path: path.Join(sbomDir, "debian.spdx.json"), mode: 0o644, content: text}), err
+	return append(d.files, oci.File{Path: path.Join(sbomDir, "debian.spdx.json"), Mode: 0o644, Content: text}), err
 }
 
 // debian is an unpacked set of packages, and what of it an image gets.
 type debian struct {
 	root  string
-	files []file
+	files []oci.File
 	have  map[string]bool
 	err   error
 }
@@ -138,7 +140,7 @@ func (d *debian) add(name, from string, mode fs.FileMode) {
 	if err != nil {
 		d.fail(err)
 	}
-	d.files = append(d.files, file{path: name, mode: mode, content: content})
+	d.files = append(d.files, oci.File{Path: name, Mode: mode, Content: content})
 }
 
 // library adds a library and those that it needs. Packages have them in /lib or

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	oci "github.com/outrigger-hpc/outrigger/api/image"
 )
 
 // registry is what every image's name begins with.
@@ -96,7 +98,7 @@ func (s *settings) make(ctx context.Context, i image) error {
 		made = append(made, one)
 	}
 	name := filepath.Join(s.out, i.name+".tar")
-	digest, err := writeArchive(name, registry+i.name+":"+s.version, made)
+	digest, err := oci.Save(name, registry+i.name+":"+s.version, made...)
 	if err != nil {
 		return err
 	}
@@ -129,18 +131,18 @@ func (s *settings) makeFor(ctx context.Context, i image, arch string) (v1.Image,
 }
 
 // system are the files of an image that are no Go programs of ours.
-func (s *settings) system(ctx context.Context, i image, arch string) (files []file, err error) {
-	add := func(wanted bool, more func() ([]file, error)) {
+func (s *settings) system(ctx context.Context, i image, arch string) (files []oci.File, err error) {
+	add := func(wanted bool, more func() ([]oci.File, error)) {
 		if !wanted || err != nil {
 			return
 		}
-		var found []file
+		var found []oci.File
 		found, err = more()
 		files = append(files, found...)
 	}
-	add(i.rdma != "", func() ([]file, error) { return debianFiles(debs, s.created) })
-	add(i.mpi && s.mpi, func() ([]file, error) { return s.mpiFiles(ctx, arch) })
-	add(i.stock, func() ([]file, error) { return stockFiles(stockDebs, s.created) })
+	add(i.rdma != "", func() ([]oci.File, error) { return debianFiles(debs, s.created) })
+	add(i.mpi && s.mpi, func() ([]oci.File, error) { return s.mpiFiles(ctx, arch) })
+	add(i.stock, func() ([]oci.File, error) { return stockFiles(stockDebs, s.created) })
 	return files, err
 }
 

@@ -13,6 +13,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	oci "github.com/outrigger-hpc/outrigger/api/image"
 )
 
 // mpiDir is where the launcher finds what it gives to MPI programs: beside the
@@ -20,14 +22,14 @@ import (
 const mpiDir = "usr/local/lib/outrigger"
 
 // mpiNames are the files, as hack/c calls them.
-var mpiNames = []string{"liboutrigger-fi.so", "libpmi.so", "outrigger-pmix"}
+var mpiNames = []string{"liboutrigger-fi.so", "liboutrigger-alloc.so", "libpmi.so", "outrigger-pmix"}
 
 // triplets are how compilers name architectures.
 var triplets = map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 
 // mpiFiles builds what MPI programs load, against the symbols of an old glibc: it
 // runs in images of others.
-func (s *settings) mpiFiles(ctx context.Context, arch string) ([]file, error) {
+func (s *settings) mpiFiles(ctx context.Context, arch string) ([]oci.File, error) {
 	out, err := os.MkdirTemp("", "outrigger-mpi-")
 	if err != nil {
 		return nil, err
@@ -46,22 +48,22 @@ func (s *settings) mpiFiles(ctx context.Context, arch string) ([]file, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", cc, err)
 	}
-	var files []file
+	var files []oci.File
 	for _, name := range mpiNames {
 		content, err := os.ReadFile(filepath.Join(out, name))
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, file{path: path.Join(mpiDir, name), mode: 0o755, content: content})
+		files = append(files, oci.File{Path: path.Join(mpiDir, name), Mode: 0o755, Content: content})
 	}
 	bill, err := mpiBill(files, s.version, strings.TrimSpace(string(compiler)), headersOfMPI, s.created)
-	return append(files, file{path: path.Join(sbomDir, "mpi.spdx.json"), mode: 0o644, content: bill}), err
+	return append(files, oci.File{Path: path.Join(sbomDir, "mpi.spdx.json"), Mode: 0o644, Content: bill}), err
 }
 
 // mpiBill says, as SPDX 2.3 in JSON, what the files are and what they were built
 // with. They are linked to nothing but glibc, which is the application's image's;
 // of libfabric and OpenPMIx they have what the headers say.
-func mpiBill(files []file, version, compiler string, headers []header, created time.Time) ([]byte, error) {
+func mpiBill(files []oci.File, version, compiler string, headers []header, created time.Time) ([]byte, error) {
 	sums := sha256.New()
 	doc := document{
 		Version: "SPDX-2.3", License: "CC0-1.0", ID: documentID, Name: "mpi",
@@ -76,10 +78,10 @@ func mpiBill(files []file, version, compiler string, headers []header, created t
 		tools = append(tools, built(h.name, v))
 	}
 	for i, f := range files {
-		sum := fmt.Sprintf("%x", sha256.Sum256(f.content))
+		sum := fmt.Sprintf("%x", sha256.Sum256(f.Content))
 		sums.Write([]byte(sum)) // a hash never fails
 		c := component{
-			ID: fmt.Sprintf("SPDXRef-File-%d", i), Name: path.Base(f.path), Version: version, Download: unknown,
+			ID: fmt.Sprintf("SPDXRef-File-%d", i), Name: path.Base(f.Path), Version: version, Download: unknown,
 			Checksums:        []checksum{{Algorithm: "SHA256", Value: sum}},
 			LicenseConcluded: unknown, LicenseDeclared: "Apache-2.0", Copyright: unknown, Purpose: "LIBRARY",
 		}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	oci "github.com/outrigger-hpc/outrigger/api/image"
 )
 
 // TestBillOfMPI: each file is in the bill with its checksum, and what it was built
@@ -18,7 +20,7 @@ func TestBillOfMPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	headers := []header{{"libfabric", filepath.Join(dir, "f*.h"), []string{"FABRIC_MAJOR", "FABRIC_MINOR"}}}
-	files := []file{{path: mpiDir + "/a.so", content: []byte("a library")}, {path: mpiDir + "/b", content: []byte("a program")}}
+	files := []oci.File{{Path: mpiDir + "/a.so", Content: []byte("a library")}, {Path: mpiDir + "/b", Content: []byte("a program")}}
 	raw, err := mpiBill(files, "v1", "12.2.0", headers, testSettings.created)
 	if err != nil {
 		t.Fatal(err)

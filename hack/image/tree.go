@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	oci "github.com/outrigger-hpc/outrigger/api/image"
 )
 
 // stockDebs is where hack/mpi/packages leaves the packages of an image of others'
@@ -20,14 +22,14 @@ const stockDebs = "bin/mpi/debs"
 var needless = []string{"usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/lintian", "usr/share/info"}
 
 // alternatives are links that packages make when they are installed.
-var alternatives = []file{
-	{path: multiarch + "/libblas.so.3", link: "blas/libblas.so.3"},
-	{path: multiarch + "/libpsm_infinipath.so.1", link: "../libpsm1/libpsm_infinipath.so.1.16"},
+var alternatives = []oci.File{
+	{Path: multiarch + "/libblas.so.3", Link: "blas/libblas.so.3"},
+	{Path: multiarch + "/libpsm_infinipath.so.1", Link: "../libpsm1/libpsm_infinipath.so.1.16"},
 }
 
 // stockFiles are all files of all packages in dir, as they are in a system of
 // Debian's where nothing was set up, and the bill of what they are.
-func stockFiles(dir string, created time.Time) ([]file, error) {
+func stockFiles(dir string, created time.Time) ([]oci.File, error) {
 	found, err := filepath.Glob(filepath.Join(dir, "*.deb"))
 	if err != nil || len(found) == 0 {
 		return nil, fmt.Errorf("%s has no packages; run hack/mpi/packages", dir)
@@ -53,12 +55,12 @@ func stockFiles(dir string, created time.Time) ([]file, error) {
 		return nil, err
 	}
 	text, err := debianBill(bill, created)
-	return append(append(files, alternatives...), file{path: path.Join(sbomDir, "debian.spdx.json"), mode: 0o644, content: text}), err
+	return append(append(files, alternatives...), oci.File{Path: path.Join(sbomDir, "debian.spdx.json"), Mode: 0o644, Content: text}), err
 }
 
 // tree is what is below root, but for what nobody reads.
-func tree(root string) ([]file, error) {
-	var files []file
+func tree(root string) ([]oci.File, error) {
+	var files []oci.File
 	err := filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {
 		if err != nil || at == root {
 			return err
@@ -81,16 +83,16 @@ func tree(root string) ([]file, error) {
 	return files, err
 }
 
-func fileAt(at, name string) (file, error) {
+func fileAt(at, name string) (oci.File, error) {
 	info, err := os.Lstat(at)
 	if err != nil {
-		return file{}, err
+		return oci.File{}, err
 	}
 	if info.Mode()&fs.ModeSymlink != 0 {
 		to, err := os.Readlink(at)
-		return file{path: name, link: to}, err
+		return oci.File{Path: name, Link: to}, err
 	}
 	content, err := os.ReadFile(at)
 	// Programs run as who starts them: an image has no use for setuid.
-	return file{path: name, mode: info.Mode().Perm(), content: content}, err
+	return oci.File{Path: name, Mode: info.Mode().Perm(), Content: content}, err
 }

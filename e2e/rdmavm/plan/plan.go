@@ -5,6 +5,9 @@ package plan
 // File is the plan, among the programs of the machines.
 const File = "plan.json"
 
+// Both is the argument by which one machine runs the pods of both.
+const Both = "both"
+
 // Enough is the file that appears when a step's drills are over.
 const Enough = "/tmp/enough"
 

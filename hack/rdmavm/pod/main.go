@@ -28,11 +28,39 @@ import (
 )
 
 func main() {
-	if err := run(); err != nil {
+	do := run
+	if len(os.Args) > 1 && os.Args[1] == plan.Both {
+		do = both
+	}
+	if err := do(); err != nil {
 		fmt.Println("pod:", err)
 		os.Exit(1)
 	}
 }
+
+// both runs the two pods of a plan in one machine, each in a process like this one: what
+// the second one says is kept in a file.
+func both() error {
+	said, err := os.Create(filepath.Join(job.Host, job.Kept, "pod1.log"))
+	if err != nil {
+		return err
+	}
+	defer said.Close()
+	var pods [2]*exec.Cmd
+	for node, out := range []*os.File{os.Stdout, said} {
+		c := exec.Command(os.Args[0])
+		c.Env = append(os.Environ(), fmt.Sprintf("%s=%d", job.EnvNode, node), together+"=1")
+		c.Stdout, c.Stderr = out, out
+		if err := c.Start(); err != nil {
+			return err
+		}
+		pods[node] = c
+	}
+	return errors.Join(pods[0].Wait(), pods[1].Wait())
+}
+
+// together says that the other pod is in the same machine.
+const together = "RDMAVM_TOGETHER"
 
 const programs = "/usr/local/bin"
 
@@ -120,7 +148,10 @@ type step struct {
 }
 
 func (s *step) job(node, number int) (err error) {
-	dir := fmt.Sprintf("/tmp/job%d", number)
+	dir, name := fmt.Sprintf("/tmp/job%d", number), s.Name
+	if os.Getenv(together) != "" {
+		dir, name = fmt.Sprintf("%s-%d", dir, node), fmt.Sprintf("%s-%d", name, node)
+	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
@@ -131,7 +162,7 @@ func (s *step) job(node, number int) (err error) {
 		defer func() { err = errors.Join(err, shell("tc", "qdisc", "del", "dev", "eth0", "root")) }()
 	}
 	socket := filepath.Join(dir, "s")
-	s.control, s.log = filepath.Join(dir, "m"), filepath.Join(job.Host, job.Kept, s.Name+"-sidecar.log")
+	s.control, s.log = filepath.Join(dir, "m"), filepath.Join(job.Host, job.Kept, name+"-sidecar.log")
 	if err := s.start(node, socket); err != nil {
 		return err
 	}

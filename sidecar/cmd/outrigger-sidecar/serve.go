@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
@@ -69,7 +71,7 @@ func (d *daemon) summarize(s *obs.Sources) {
 func (d *daemon) sources(ready func() bool) *obs.Sources {
 	return &obs.Sources{
 		Alive: d.engine.Alive, Look: d.look, Talked: d.talked, Waits: d.waits, Trace: d.timeline, Flight: &d.flight, FirstRank: d.firstRank(), Ranks: d.doc.Ranks, Pod: d.o.pod, Transport: d.transport,
-		Ready: ready, Failure: d.fault.Load, Log: d.log, Break: d.breakPeer,
+		Ready: ready, Failure: d.fault.Load, Log: d.log, Break: d.breakPeer, End: d.endJob,
 	}
 }
 
@@ -99,6 +101,12 @@ func (d *daemon) breakPeer(peer int) error {
 		return fmt.Errorf("%w: pod %d of %d, seen from pod %d", obs.ErrNoPeer, peer, len(d.doc.Pods), d.o.pod)
 	}
 	return d.engine.Break(link.Peer(peer))
+}
+
+// endJob ends the job for who has started it: its ranks learn why before they are
+// ended, and not that others of them have vanished.
+func (d *daemon) endJob(why string) {
+	d.engine.Fail(&core.Failure{Rank: shm.AnySource, Code: 1, Reason: podlife.TextEnded + why})
 }
 
 func (d *daemon) look() (obs.Picture, error) {

@@ -1,23 +1,46 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/why"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
 )
 
 // waits tells what the ranks of this pod wait for.
 func (d *daemon) waits() (ranks []why.Rank, err error) {
-	err = d.engine.Waits(func(now, quiet int64, w core.Waits) { ranks = append(ranks, rankOf(now, quiet, &w)) })
+	err = d.engine.Waits(func(w *engine.Waits) {
+		r := rankOf(w)
+		if r.State == "" && isStopped(w.PID) {
+			r.Stopped = w.PID
+		}
+		ranks = append(ranks, r)
+	})
 	return ranks, err
 }
 
-func rankOf(now, quiet int64, w *core.Waits) why.Rank {
-	r := why.Rank{Rank: int(w.Rank), Quiet: time.Duration(quiet).Seconds(), More: w.More, Count: w.Parked}
+// isStopped reports whether a process is stopped by a signal (proc_pid_stat(5), states
+// T, and t where a debugger has it). One in another PID namespace is not seen.
+func isStopped(pid int) bool {
+	if pid <= 0 {
+		return false
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false // it has ended
+	}
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // behind the name, which is in parentheses
+	return len(fields) > 0 && (fields[0][0] == 'T' || fields[0][0] == 't')
+}
+
+func rankOf(w *engine.Waits) why.Rank {
+	r := why.Rank{Rank: int(w.Rank), Quiet: time.Duration(w.Quiet).Seconds(), Free: w.Free && len(w.Oldest) > 0, More: w.More, Count: w.Parked}
 	switch {
 	case w.Left:
 		r.State = why.Left
@@ -25,10 +48,21 @@ func rankOf(now, quiet int64, w *core.Waits) why.Rank {
 		r.State = why.NotStarted
 	}
 	for i := range w.Oldest {
-		r.Waits = append(r.Waits, waitOf(now, &w.Oldest[i]))
+		r.Waits = append(r.Waits, waitOf(w.Now, &w.Oldest[i]))
 	}
 	for _, m := range w.Near {
 		r.Here = append(r.Here, why.Message{Source: int(m.Source), Context: m.Context, Tag: m.Tag, Bytes: m.Bytes})
+	}
+	for i := range w.Past {
+		x := waitOf(w.Now, &w.Past[i])
+		r.Past = append(r.Past, why.Begun{Context: x.Context, Lead: x.Lead, Number: x.Number, Name: x.Name, Order: x.Order})
+	}
+	for _, l := range w.Locks {
+		lock := why.Lock{Window: l.Window, More: l.More}
+		for _, h := range l.Holders {
+			lock.Holders = append(lock.Holders, why.Holder{Rank: int(h.Rank), Seconds: time.Duration(w.Now - h.Since).Seconds()})
+		}
+		r.Locks = append(r.Locks, lock)
 	}
 	return r
 }
@@ -36,7 +70,7 @@ func rankOf(now, quiet int64, w *core.Waits) why.Rank {
 func waitOf(now int64, w *core.Wait) why.Wait {
 	x := why.Wait{
 		Seconds: time.Duration(now - w.Since).Seconds(), Peer: why.Any, Context: w.Context, Tag: w.Tag, Ignore: w.Ignore, Bytes: w.Bytes, Moving: w.Moving,
-		Round: w.Round, Rounds: w.Rounds, Number: w.Number, Group: w.Group,
+		Round: w.Round, Rounds: w.Rounds, Number: w.Number, Lead: int(w.Lead), Group: w.Group,
 	}
 	if w.Peer != shm.AnySource {
 		x.Peer = int(w.Peer)
@@ -53,8 +87,17 @@ func waitOf(now int64, w *core.Wait) why.Wait {
 		x.Kind = why.Probe
 	case core.WaitColl:
 		x.Kind, x.Name = why.Collective, coll.Kind(w.Op).String()
-		if w.Root != shm.AnySource {
+		switch {
+		case w.Root != shm.AnySource:
 			x.Name += fmt.Sprint(" of root ", w.Root)
+		case w.Window != 0:
+			x.Name = fmt.Sprint("fence of window ", w.Window)
+		}
+		switch {
+		case w.Reduces && w.Commutative:
+			x.Order = "commutative"
+		case w.Reduces:
+			x.Order = "not commutative"
 		}
 	case core.WaitOneSided:
 		x.Kind, x.Name = why.OneSided, oneSided[shm.Op(w.Op)]
@@ -64,6 +107,6 @@ func waitOf(now int64, w *core.Wait) why.Wait {
 
 var oneSided = map[shm.Op]string{
 	shm.OpPut: "put", shm.OpGet: "get", shm.OpAcc: "accumulate", shm.OpFetch: "fetch-and-op", shm.OpCas: "compare-and-swap",
-	shm.OpFlush: "flush", shm.OpLock: "lock", shm.OpUnlock: "unlock",
+	shm.OpFlush: "flush", shm.OpLock: why.LockName, shm.OpUnlock: "unlock",
 	shm.OpPost: "post", shm.OpStart: "start", shm.OpComplete: "complete", shm.OpWait: "wait",
 }

@@ -20,6 +20,8 @@ type rankOptions struct {
 	private bool
 	quick   bool
 	upTo    int // bytes
+	trips   int
+	only    []string
 }
 
 func rankCommand() *cobra.Command {
@@ -35,6 +37,8 @@ func rankCommand() *cobra.Command {
 	f.StringVar(&o.variant, "variant", "", "what the sidecars were told to do, in the output")
 	f.BoolVar(&o.private, "private", false, "ordinary memory")
 	f.BoolVar(&o.quick, "quick", false, "few iterations")
+	f.IntVar(&o.trips, "trips", 0, "round trips of each pattern of buffers")
+	f.StringSliceVar(&o.only, "patterns", nil, "patterns of buffers to measure; default all")
 	f.IntVar(&o.upTo, "bytes-max", 0, "largest size in bytes")
 	return cmd
 }
@@ -60,7 +64,7 @@ func measure(ctx context.Context, o *rankOptions, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	m := &meter{ctx: ctx, o: o, method: bench.Method{Quick: o.quick, BytesMax: o.upTo}, s: s, c: s.World(), w: w}
+	m := &meter{ctx: ctx, o: o, method: bench.Method{Quick: o.quick, BytesMax: o.upTo, Trips: o.trips}, s: s, c: s.World(), w: w}
 	if err := m.run(); err != nil {
 		return err // ending is what tells the others; a goodbye would wait for them
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
@@ -44,7 +45,7 @@ func (m *meter) reuse() error {
 		spectrum := func(yield func(int, int) bool) {
 			trips := 0
 			for off := range pattern.Spectrum(bench.SpectrumStep, patternPage) {
-				if trips++; m.o.quick && trips > m.method.ReuseTrips() || !yield(off, n) {
+				if trips++; (m.o.quick || m.o.trips > 0) && trips > m.method.ReuseTrips() || !yield(off, n) {
 					return
 				}
 			}
@@ -64,6 +65,9 @@ func (m *meter) reuse() error {
 
 // patterned prints half a round trip: both ranks send from the same places.
 func (m *meter) patterned(out, in []byte, op string, size int, messages use) error {
+	if len(m.o.only) > 0 && !slices.Contains(m.o.only, op) {
+		return nil
+	}
 	if err := m.warm(in); err != nil {
 		return err
 	}

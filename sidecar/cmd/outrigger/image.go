@@ -43,10 +43,13 @@ docker save:
 				output = filepath.Base(args[0]) + ".tar"
 			}
 			i, err := imageOf(args[0], tag)
+			if err != nil && !cmd.Flags().Changed("tag") && errors.Is(err, image.ErrReference) {
+				return fmt.Errorf("%w; name it with -t", err)
+			}
 			if err != nil {
 				return err
 			}
-			digest, err := writeImage(i, output)
+			digest, err := i.Save(output)
 			if err != nil {
 				return err
 			}
@@ -87,22 +90,4 @@ func imageOf(program, tag string) (*image.Image, error) {
 		return nil, fmt.Errorf("%s: %w", program, err)
 	}
 	return &image.Image{Reference: reference, Name: filepath.Base(program), Program: content, Arch: arch}, nil
-}
-
-// writeImage writes the archive; it has its name only when it is whole.
-func writeImage(i *image.Image, output string) (digest string, err error) {
-	f, err := os.CreateTemp(filepath.Dir(output), ".image-")
-	if err != nil {
-		return "", err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name()) // the first error counts
-		}
-	}()
-	digest, err = i.Write(f)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
-		return "", err
-	}
-	return digest, os.Rename(f.Name(), output)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
@@ -30,7 +32,7 @@ the slices; outrigger run --report has the sidecars' own.`,
 			}
 			f := new(trace.File)
 			if err := json.Unmarshal(raw, f); err != nil {
-				return fmt.Errorf("%s is no trace: %w", args[0], err)
+				return fmt.Errorf("%s is no trace: %w", args[0], plainJSON(raw, err))
 			}
 			if err := f.Check(); err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
@@ -38,6 +40,25 @@ the slices; outrigger run --report has the sidecars' own.`,
 			return describeTrace(cmd.OutOrStdout(), f)
 		},
 	}
+}
+
+// plainJSON says what is wrong with a file without the words of Go.
+func plainJSON(raw []byte, err error) error {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case len(raw) == 0:
+		return errors.New("it is empty")
+	case errors.As(err, &syntax) && syntax.Offset >= int64(len(raw)):
+		return fmt.Errorf("it ends after %s, in the middle: whoever wrote it was stopped, or a copy was", memory.Text(uint64(len(raw))))
+	case errors.As(err, &syntax):
+		return fmt.Errorf("byte %d of it is no JSON", syntax.Offset)
+	case errors.As(err, &kind) && kind.Field == "":
+		return fmt.Errorf("want an object with traceEvents, as outrigger run --trace writes it, and it is a JSON %s", kind.Value)
+	case errors.As(err, &kind):
+		return fmt.Errorf("%s in it is a JSON %s, which outrigger run --trace does not write", kind.Field, kind.Value)
+	}
+	return err
 }
 
 func describeTrace(w io.Writer, f *trace.File) error {

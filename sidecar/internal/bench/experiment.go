@@ -16,6 +16,9 @@ var ReuseSizes = []int{128, 512, 2 * kib, 4 * kib, 8 * kib}
 
 // ReuseTrips is how many round trips a job makes from one buffer, and as an application.
 func (m Method) ReuseTrips() int {
+	if m.Trips > 0 {
+		return m.Trips
+	}
 	if m.Quick {
 		return 40
 	}

@@ -13,6 +13,7 @@ const (
 type Method struct {
 	Quick    bool
 	BytesMax int // largest size of a series; 0: as the test has it
+	Trips    int // round trips of each pattern of buffers, instead of the usual ones
 }
 
 // upTo is the largest size of a series that goes to n.

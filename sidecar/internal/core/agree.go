@@ -2,7 +2,9 @@ package core
 
 import (
 	"fmt"
+	"strconv"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
@@ -29,18 +31,25 @@ func signatureOf(b *shm.CollBlock, vectors *[collVectors][]int64) signature {
 		return 0
 	}
 	root, rest := uint32(0), uint64(0)
+	switch kind := coll.Kind(b.Kind); kind {
+	case coll.Barrier: // the window that is fenced
+		root, rest = b.Root, uint64(b.Root)
+	case coll.Gatherv, coll.Scatterv, coll.Alltoallv:
+	default:
+		counts := vectors[0] // the same on all ranks; displacements are not
+		switch {
+		case b.Vectors == 0:
+			rest = b.Count * b.Elem
+		case kind == coll.ReduceScatter && even(counts): // as without counts
+			rest = uint64(counts[0]) * b.Elem
+		default:
+			for _, n := range counts {
+				rest = (rest ^ uint64(n)*b.Elem) * agreePrime
+			}
+		}
+	}
 	if coll.Kind(b.Kind).Rooted() {
 		root = b.Root
-	}
-	switch coll.Kind(b.Kind) {
-	case coll.Barrier, coll.Gatherv, coll.Scatterv, coll.Alltoallv:
-	default:
-		if b.Vectors == 0 {
-			rest = b.Count * b.Elem
-		}
-		for _, n := range vectors[0] { // counts, the same on all ranks; displacements are not
-			rest = (rest ^ uint64(n)*b.Elem) * agreePrime
-		}
 	}
 	if reduces(b.Kind) {
 		rest = rest<<16 | uint64(b.Type)<<8 | uint64(b.Op)
@@ -52,44 +61,159 @@ func signatureOf(b *shm.CollBlock, vectors *[collVectors][]int64) signature {
 	return signature(uint32(b.Kind)<<28 | root&(1<<rootBits-1)<<16 | hash)
 }
 
+// even reports that all blocks have one size.
+func even(counts []int64) bool {
+	for _, n := range counts {
+		if n != counts[0] {
+			return false
+		}
+	}
+	return len(counts) > 0
+}
+
 func (s signature) kind() coll.Kind { return coll.Kind(s >> 28) }
 func (s signature) root() uint32    { return uint32(s) >> 16 & (1<<rootBits - 1) }
-func (s signature) data() immediate { return immediateThere | immediate(s) }
+
+// own is a collective as this rank is in it: as its messages name it, which is the
+// signature, that counts, and its particulars, to be told; and exactly what these cut.
+type own struct {
+	immediate
+	size        uint64 // bytes that ranks agree on
+	root        uint32 // or the window that a barrier fences
+	vectors     bool
+	commutative bool
+}
+
+func identity(b *shm.CollBlock, vectors *[collVectors][]int64) own {
+	if !checksAgreement {
+		return own{}
+	}
+	size := agreedSize(b, vectors)
+	return own{
+		immediate: immediateThere | immediate(particularsOf(b, size))<<32 | immediate(signatureOf(b, vectors)),
+		size:      size, root: b.Root, vectors: b.Vectors > 0, commutative: b.Flags&shm.CollCommutative != 0,
+	}
+}
 
 // compare notes that a message of src belongs to another collective than ours,
 // which has its number. The job ends with it at the next step: who has just been
 // told of the message is in the midst of it.
-func (c *Core) compare(e *endpoint, ours signature, src uint32, its immediate) {
-	theirs := signature(its.word())
-	if !its.there() || theirs == ours || c.dispute != nil || c.fail != nil {
+func (c *Core) compare(e *endpoint, m *comm, ours *own, src uint32, its immediate) {
+	if !its.there() || signature(its.word()) == signature(ours.word()) {
 		return
 	}
-	c.dispute = &Failure{Rank: e.rank, Code: 1, Reason: podlife.TextDisagrees + disagreement(ours, theirs, src)}
+	c.disagree(e, src, disagreement(m, ours, its))
 }
 
-// disagreement says what two ranks disagree on, in the few bytes that travel to
-// other sidecars (abortText).
-func disagreement(ours, theirs signature, src uint32) string {
-	on := fmt.Sprintf("rank %d on %v: ", src, ours.kind())
-	switch {
-	case ours.kind() != theirs.kind():
-		return fmt.Sprintf("rank %d: %v here, %v there", src, ours.kind(), theirs.kind())
-	case ours.root() != theirs.root():
-		return on + fmt.Sprintf("root %d, there %d", ours.root(), theirs.root())
-	case reduces(uint8(ours.kind())):
-		return on + "size, type or op"
+func (c *Core) disagree(e *endpoint, with uint32, text string) {
+	if c.dispute == nil && c.fail == nil {
+		c.dispute = &Failure{Rank: e.rank, Code: 1, Reason: podlife.TextDisagrees + fmt.Sprintf("rank %d", with) + text}
 	}
-	return on + "size"
+}
+
+// disagreement says what two ranks disagree on. Who is not of this sidecar may get
+// its beginning only (abortText).
+func disagreement(m *comm, ours *own, theirs immediate) string {
+	text := difference(m, ours, theirs)
+	if m.context != 0 {
+		text += fmt.Sprintf(" (communicator %d)", m.context)
+	}
+	return text
+}
+
+func difference(m *comm, ours *own, theirs immediate) string {
+	a, b := signature(ours.word()), signature(theirs.word())
+	x, y := ours.particulars(), theirs.particulars()
+	switch kind := a.kind(); {
+	case kind != b.kind() || kind == coll.Barrier:
+		return fmt.Sprintf(": %s here, %s there", ours.name(), b.name(y, cutWindow(ours, b)))
+	case a.root() != b.root():
+		return fmt.Sprintf(" on %v: root %s here, root %s there", kind, m.rootName(ours.root), m.theirRoot(b.root()))
+	case x.known() && y.known():
+		return fmt.Sprintf(" on %v: ", kind) + ours.against(kind, y)
+	case reduces(uint8(kind)):
+		return fmt.Sprintf(" on %v: size, type or op", kind)
+	}
+	return fmt.Sprintf(" on %v: size", a.kind())
+}
+
+// rootName is a root as its ranks call it, and as everybody does.
+func (m *comm) rootName(root uint32) string {
+	if m.ranks == nil || int(root) >= m.size {
+		return strconv.Itoa(int(root))
+	}
+	return fmt.Sprintf("%d (world rank %d)", root, m.rank(int32(root)))
+}
+
+// theirRoot is a root of which a message has only as much as fits.
+func (m *comm) theirRoot(root uint32) string {
+	if m.size > 1<<rootBits {
+		return fmt.Sprintf("%d modulo %d", root, 1<<rootBits)
+	}
+	return m.rootName(root)
+}
+
+// cutWindow reports that the window which the other side fences may have a number
+// that does not fit its message.
+func cutWindow(ours *own, theirs signature) bool {
+	a := signature(ours.word())
+	return a.kind() == coll.Barrier && theirs.kind() == coll.Barrier && (ours.root>>rootBits != 0 || a.root() == theirs.root())
+}
+
+// name is a collective as its ranks call it.
+func (s signature) name(x particulars, cut bool) string {
+	switch {
+	case s.kind() != coll.Barrier:
+		return nameOf(s.kind(), x.known() && x.size() > 0, x.about(s.kind()))
+	case x.known() && x.width() == 0:
+		return fenceOf(uint32(x.size())<<rootBits | s.root())
+	case cut && s.root() == 0:
+		return fmt.Sprintf("a barrier or the fence of a window whose number is 0 modulo %d", 1<<rootBits)
+	case cut:
+		return fmt.Sprintf("fence of a window whose number is %d modulo %d", s.root(), 1<<rootBits)
+	}
+	return fenceOf(s.root())
+}
+
+// fenceOf is a barrier, of a window if that is not 0.
+func fenceOf(window uint32) string {
+	if window == 0 {
+		return coll.Barrier.String()
+	}
+	return fmt.Sprintf("fence of window %d", window)
+}
+
+func (o *own) name() string {
+	kind := signature(o.word()).kind()
+	if kind == coll.Barrier {
+		return fenceOf(o.root)
+	}
+	return nameOf(kind, o.size > 0, memory.Text(o.size)+o.particulars().how(kind))
+}
+
+func nameOf(kind coll.Kind, sized bool, of string) string {
+	if sized {
+		return kind.String() + " of " + of
+	}
+	return kind.String()
 }
 
 // compareParked looks whether a message of a collective that nobody waits for is of
-// one that its rank is in.
-func (c *Core) compareParked(e *endpoint, context uint32, tag uint64, src uint32, its immediate) {
+// one that its rank is in, or of one that has ended: then nobody ever takes it.
+func (c *Core) compareParked(e *endpoint, context uint32, tag uint64, src uint32, length uint64, its immediate) {
 	if e.session == nil {
 		return
 	}
-	if m := e.session.comms[context]; m != nil && uint64(m.seq) == tag>>32 && m.signature != 0 {
-		c.compare(e, m.signature, src, its)
+	m := e.session.comms[context]
+	if m == nil || !m.identity.there() {
+		return
+	}
+	seq := uint32(tag >> 32)
+	if seq == m.seq {
+		c.compare(e, m, &m.identity, src, its)
+	}
+	if over := int32(m.base-seq) > 0 || m.active == 0 && int32(m.seq-seq) >= 0; over && !m.broken {
+		c.surplus(e, src, length, its)
 	}
 }
 
@@ -99,11 +223,15 @@ func (c *Core) compareEarly(e *endpoint, m *comm) {
 	if e.colls.Parked() == 0 {
 		return
 	}
-	of := match.Pattern{Context: m.context, Source: match.AnySource, Tag: uint64(m.seq) << 32, Ignore: 1<<32 - 1}
-	if h, ok := e.colls.Peek(of); ok {
+	if h, ok := e.colls.Peek(messagesOf(m, m.seq)); ok {
 		early, _ := c.parked.at(h)
-		c.compare(e, m.signature, early.head.Src, early.data)
+		c.compare(e, m, &m.identity, early.head.Src, early.data)
 	}
+}
+
+// messagesOf are all messages of a collective.
+func messagesOf(m *comm, seq uint32) match.Pattern {
+	return match.Pattern{Context: m.context, Source: match.AnySource, Tag: uint64(seq) << 32, Ignore: 1<<32 - 1}
 }
 
 // settle ends the job for what was noted.

@@ -18,7 +18,10 @@ func (c *Core) accept(p *peer, h *wire.Header) (fresh bool, err error) {
 		c.deny(p, h)
 		return false, nil
 	}
-	p.heardAt, p.downAt, p.pause = c.now, 0, 0
+	p.heardAt, p.pause = c.now, 0
+	if p.state != peerConnecting { // else of a connection whose end is known: its link hands over what had come
+		p.downAt = 0
+	}
 	c.stats.FramesIn++
 	if !p.self {
 		if err := c.acknowledge(p, h.Ack); err != nil {
@@ -33,9 +36,17 @@ func (c *Core) accept(p *peer, h *wire.Header) (fresh bool, err error) {
 			p.granted = h.Credit
 		}
 	}
+	if p.forgets {
+		if p.forgets = false; h.Type != wire.Abort {
+			return false, p.forgotten(h.Ack)
+		}
+	}
 	if p.state == peerGreeting {
 		if h.Seq != 0 {
 			return false, fmt.Errorf("%w: frame %d before the greeting", link.ErrProtocol, h.Seq)
+		}
+		if err := p.greeted(h); err != nil {
+			return false, err
 		}
 		// The peer has all frames up to h.Ack: go on after it.
 		c.rewind(p)
@@ -286,7 +297,7 @@ func (c *Core) onEager(p *peer, h *wire.Header, payload []byte) error {
 		return nil
 	}
 	if r, id := c.arrive(e, h); r != nil {
-		c.bind(r, p, h, h.A, carried(h, uint32(h.B)))
+		c.bind(r, p, h, h.A, carried(h, h.B))
 		c.tellMatched(p, h, shm.StatusOK)
 		if r.class != shm.ClassStaged || r.want == 0 {
 			c.deposit(r, 0, payload[:r.want])
@@ -310,7 +321,7 @@ func (c *Core) onEager(p *peer, h *wire.Header, payload []byte) error {
 	if h.Length > 0 {
 		copy(c.ports.Bytes(ref), payload)
 	}
-	c.park(p, e, h, h.A, ref, carried(h, uint32(h.B)))
+	c.park(p, e, h, h.A, ref, carried(h, h.B))
 	return nil
 }
 
@@ -352,7 +363,7 @@ func (c *Core) placeEager(p *peer, h *wire.Header) error {
 	}
 	r, id := c.arrive(e, h)
 	if r != nil {
-		c.bind(r, p, h, h.A, carried(h, uint32(h.B)))
+		c.bind(r, p, h, h.A, carried(h, h.B))
 		if r.class != shm.ClassStaged && r.class != shm.ClassInline && r.want == r.length {
 			c.target(p, h, placeRecv, id, r.buf.Slice(0, r.want), e.session)
 			return nil
@@ -368,7 +379,7 @@ func (c *Core) placeEager(p *peer, h *wire.Header) error {
 		m, mid = c.parked.alloc()
 		*m = message{endpoint: e, head: *h, peer: p.id, length: h.A, payload: ref, eager: true, waiter: id}
 	} else {
-		m, mid = c.park(p, e, h, h.A, ref, carried(h, uint32(h.B)))
+		m, mid = c.park(p, e, h, h.A, ref, carried(h, h.B))
 	}
 	m.arriving = true
 	c.target(p, h, placeMessage, mid, ref, nil)

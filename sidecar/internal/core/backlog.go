@@ -37,8 +37,8 @@ func (c *Core) shift(o *outbox, from, to uint64, by int) {
 	}
 }
 
-// rewind has all frames to p posted again that it has not acknowledged.
+// rewind has all frames to p posted again of which nobody has told that they have come.
 func (c *Core) rewind(p *peer) {
-	c.shift(&p.out, p.out.base, p.out.next, 1)
+	c.shift(&p.out, p.out.kept(), p.out.next, 1)
 	p.out.rewind()
 }

@@ -19,7 +19,10 @@ type comm struct {
 	me  int
 	seq uint32 // collectives started on it; part of their messages' tags
 
-	signature signature // of the last of them; 0: none was
+	identity own    // of the last of them, if one was
+	active   int    // that have begun and not ended
+	base     uint32 // those before this one have ended
+	broken   bool   // one has failed here: what others send for it is nobody's
 }
 
 // collective is one that is under way. Its schedule is run round by round:
@@ -27,28 +30,29 @@ type comm struct {
 // §5, Collectives). It needs nothing of the application meanwhile, but for
 // user-defined operations.
 type collective struct {
-	owner   owner
-	comm    *comm
-	seq     uint32
-	plan    *coll.Plan
-	mem     [3]link.Ref // by coll.Buf
-	kind    coll.Kind
-	sign    signature
-	bytes   uint64 // that it puts out here
-	op      coll.Op
-	typ     coll.Type
-	round   int
-	steps   []coll.Step
-	local   int       // next local step of the round
-	done    uint64    // bytes of it that are done
-	pending int       // sends and receives not finished
-	open    []stepRef // of the round, those that have a state of their own
-	posting bool
-	queued  bool // its local steps wait for their turn
-	calling bool // the application runs a user operation
-	failed  shm.Status
-	vectors [collVectors][]int64 // counts and displacements, as the plan has them
-	reading *reading             // they are not here yet
+	owner    owner
+	comm     *comm
+	seq      uint32
+	plan     *coll.Plan
+	mem      [3]link.Ref // by coll.Buf
+	kind     coll.Kind
+	identity own
+	bytes    uint64 // that it puts out here
+	window   uint32 // that a barrier fences; 0: none
+	op       coll.Op
+	typ      coll.Type
+	round    int
+	steps    []coll.Step
+	local    int       // next local step of the round
+	done     uint64    // bytes of it that are done
+	pending  int       // sends and receives not finished
+	open     []stepRef // of the round, those that have a state of their own
+	posting  bool
+	queued   bool // its local steps wait for their turn
+	calling  bool // the application runs a user operation
+	failed   shm.Status
+	vectors  [collVectors][]int64 // counts and displacements, as the plan has them
+	reading  *reading             // they are not here yet
 }
 
 // stepRef names a send or receive of a round. It may have ended.
@@ -185,9 +189,16 @@ func (c *Core) beginColl(s *session, id uint64, st *collective, b *shm.CollBlock
 		return
 	}
 	m := st.comm
-	st.sign = signatureOf(b, &st.vectors)
+	st.identity = identity(b, &st.vectors)
 	m.seq++
-	st.seq, m.signature = m.seq, st.sign
+	if m.active++; m.active == 1 {
+		m.base = m.seq
+	}
+	st.seq, m.identity = m.seq, st.identity
+	if st.kind == coll.Barrier {
+		st.window = b.Root
+	}
+	s.endpoint.begun.add(st)
 	c.compareEarly(s.endpoint, m)
 	_, out := st.plan.Extents()
 	st.bytes = uint64(out)

@@ -276,8 +276,7 @@ func (c *Core) sweepLocks(budget int) int {
 		budget--
 		rank := *x.locks.first()
 		if w.holders[rank] > 0 {
-			delete(w.holders, rank)
-			w.exclusive = false
+			w.release(rank)
 		}
 		c.grantLocks(w) // the first who waits may be the one that has left
 	}

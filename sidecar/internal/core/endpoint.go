@@ -22,6 +22,7 @@ type endpoint struct {
 	talks   talks        // whom it has sent to
 	claimed []uint64     // messages that matched probes have taken and nobody has received
 	wins    map[uint32]*window
+	begun   begun
 	offers  map[link.Peer]int // receives that are offered to a peer
 	backlog int               // messages that no link has taken
 }

@@ -28,8 +28,24 @@ func (f *Failure) Error() string {
 	return fmt.Sprintf("rank %d failed: %s", f.Rank, f.Reason)
 }
 
-// abortText bounds the reason that travels in an Abort frame.
+// abortText bounds the reason that travels in an Abort frame. Where it was decided
+// there is more of it, which a verdict prefers (podlife.Blame).
 const abortText = link.InlineMax
+
+// ownText bounds a reason that a rank gives: what its segment has room for.
+const ownText = 200
+
+// cutText is text as an Abort frame has room for it.
+func cutText(text string) string {
+	if len(text) <= abortText {
+		return text
+	}
+	n := abortText - len(podlife.TextCut)
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n] + podlife.TextCut
+}
 
 // Failed returns why the job failed, or nil.
 func (c *Core) Failed() *Failure { return c.fail }
@@ -57,7 +73,7 @@ func (c *Core) emitAbort(p *peer, f *Failure) {
 	out, _ := c.emit(p, wire.Abort)
 	out.Head.Src, out.Head.A = f.Rank, uint64(f.Code)
 	out.Head.Flags |= wire.FlagAckNow
-	out.Head.Length = uint32(copy(out.Inline[:], f.Reason))
+	out.Head.Length = uint32(copy(out.Inline[:], cutText(f.Reason)))
 }
 
 func (c *Core) tellFailure(s *session) {
@@ -85,11 +101,15 @@ func (c *Core) submitAbort(s *session, d *shm.Descriptor) error {
 	text := []byte(podlife.TextAborted)
 	if ref.Len > 0 {
 		text = append(text, ": "...)
-		text = append(text, oneLine(c.ports.Bytes(ref.Slice(0, min(ref.Len, abortText))))...)
+		text = append(text, oneLine(c.ports.Bytes(ref.Slice(0, min(ref.Len, ownText))))...)
 	}
-	c.failJob(&Failure{Rank: s.endpoint.rank, Code: uint32(d.Status), Reason: string(text)})
+	c.failJob(&Failure{Rank: s.endpoint.rank, Code: exitCode(uint32(d.Status)), Reason: string(text)})
 	return nil
 }
+
+// exitCode is the code of an abort as a process can have it, the same for all who
+// tell it: the low 8 bits, or 1 if they are 0.
+func exitCode(code uint32) uint32 { return max(code&0xff, 1) }
 
 // oneLine is text of a rank as it may stand in logs, statuses and terminals: a
 // line, without control characters. It is never longer than the text.

@@ -1,10 +1,13 @@
 package core
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -49,5 +52,160 @@ func TestGatheredSendsEndLater(t *testing.T) {
 	}
 	if send(3, 0, 8); g.asked != 2 {
 		t.Errorf("the link was asked %d times, want 2: 8 bytes fit the frame", g.asked)
+	}
+}
+
+// TestGatheredSendsEndDelivered: over a link that tells of delivery a gathered send asks
+// for no acknowledgement, and ends when its frame has come; the acknowledgement ends
+// nothing twice. After a break the frame is not sent again; a peer that asks for it
+// breaks the protocol, unless it is about to say that it has given this sidecar up.
+func TestGatheredSendsEndDelivered(t *testing.T) {
+	for name, c := range map[string]struct {
+		ack    uint64
+		next   wire.Type
+		failed bool
+	}{
+		"has it":                  {ack: 2, next: wire.Ack},
+		"asks again":              {ack: 1, next: wire.Ack, failed: true},
+		"asks for all again":      {ack: 0, next: wire.Ack, failed: true},
+		"has given its peer up":   {ack: 0, next: wire.Abort},
+		"has it, and fails later": {ack: 2, next: wire.Abort},
+	} {
+		t.Run(name, func(t *testing.T) { endDelivered(t, c.ack, c.next, c.failed) })
+	}
+}
+
+func endDelivered(t *testing.T, ack uint64, next wire.Type, failed bool) {
+	x := newCrowd(t)
+	x.core.cfg.Gatherer = &frequent{}
+	p := &x.core.peers[1]
+	p.caps.Delivers = true
+	for req := range uint32(2) {
+		d := shm.Descriptor{Op: shm.OpSend, Req: req, Peer: 2, Class: shm.ClassArena}
+		d.SetBody(0, 4096, 0, 0)
+		x.submit(0, d)
+	}
+	for x.core.Flush(3, x) {
+	}
+	f := &x.frames[len(x.frames)-1]
+	if !f.Gather || f.Head.Flags&wire.FlagAckNow != 0 || x.done != 0 || f.Head.Seq != 2 {
+		t.Fatalf("%+v, %d sends have ended", f, x.done)
+	}
+	x.core.Delivered(4, 1, 1)
+	x.core.Delivered(4, 1, 2)
+	x.core.Delivered(4, 1, 1) // says nothing new
+	if x.done != 2 || p.out.base != 0 {
+		t.Fatalf("%d sends have ended, frames up to %d are acknowledged", x.done, p.out.base)
+	}
+	posted := len(x.frames)
+	x.core.LinkDown(5, 1, link.ErrBroken)
+	x.core.LinkUp(6, 1, p.caps)
+	err := x.core.Deliver(7, 1, &wire.Header{Type: wire.Ack, Ack: ack, Credit: p.granted}, nil)
+	if err == nil {
+		h := wire.Header{Type: next, Ack: ack, Credit: p.granted}
+		if next == wire.Abort {
+			h.Seq = p.recvSeq + 1
+		}
+		err = x.core.Deliver(8, 1, &h, nil)
+	}
+	if errors.Is(err, link.ErrProtocol) != failed || err != nil && !failed {
+		t.Errorf("got %v, want an error: %v", err, failed)
+	}
+	for x.core.Flush(9, x) {
+	}
+	for _, f := range x.frames[posted:] {
+		if f.Head.Type == wire.Eager {
+			t.Errorf("frame %d is sent again", f.Head.Seq)
+		}
+	}
+	if x.done != 2 && next != wire.Abort { // which every rank is told of
+		t.Errorf("%d sends have ended, want 2", x.done)
+	}
+}
+
+// TestGivenUpOverABreak: who has given this sidecar up, and whose connection breaks before
+// it can say why, says so on the next one: it is not blamed for what it does not have.
+func TestGivenUpOverABreak(t *testing.T) {
+	x := newCrowd(t)
+	x.core.cfg.Gatherer = &frequent{}
+	p := &x.core.peers[1]
+	p.caps.Delivers = true
+	d := shm.Descriptor{Op: shm.OpSend, Req: 0, Peer: 2, Class: shm.ClassArena}
+	d.SetBody(0, 4096, 0, 0)
+	x.submit(0, d)
+	for x.core.Flush(3, x) {
+	}
+	x.core.Delivered(4, 1, 1)
+	now := int64(5)
+	for range 2 {
+		x.core.LinkDown(now, 1, link.ErrBroken)
+		x.core.LinkUp(now+1, 1, p.caps)
+		if err := x.core.Deliver(now+2, 1, &wire.Header{Type: wire.Ack, Credit: p.granted}, nil); err != nil {
+			t.Fatal(err)
+		}
+		now += 3
+	}
+	abort := wire.Header{Type: wire.Abort, Seq: p.recvSeq + 1, Credit: p.granted, Src: 3, A: 9}
+	if err := x.core.Deliver(now, 1, &abort, nil); err != nil {
+		t.Fatal(err)
+	}
+	if f := x.core.Failed(); f == nil || f.Rank != 3 || f.Code != 9 {
+		t.Errorf("the job's failure is %v, want that of rank 3", f)
+	}
+}
+
+// TestSendsByTheRingAskForTheirEnd: of a frame that goes by a ring no link tells that it
+// has come, so that its send asks for the acknowledgement that ends it.
+func TestSendsByTheRingAskForTheirEnd(t *testing.T) {
+	ports := &lone{regions: map[link.Region][]byte{}}
+	c, err := New(Config{Self: 0, PodOf: []int32{0, 1}, Pods: 2, Channel: carriage.Pipeline}, ports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Attach(1, 0, 0, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	caps := placing
+	caps.Delivers = true
+	c.LinkUp(1, 1, caps)
+	p := &c.peers[1]
+	if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, Credit: p.granted}, nil); err != nil {
+		t.Fatal(err)
+	}
+	body := wire.RingBody{Key: 7, Slots: carriage.Slots, SlotBytes: 16 << 10, Notice: 1}
+	offer := make([]byte, 64)
+	n := body.Encode(offer)
+	if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ring, Credit: p.granted, Length: uint32(n)}, offer[:n]); err != nil {
+		t.Fatal(err)
+	}
+	d := shm.Descriptor{Op: shm.OpSend, Req: 1, Peer: 1, Class: shm.ClassArena}
+	d.SetBody(0, 32<<10, 0, 0) // more than is copied
+	if err := c.Submit(2, 0, &d); err != nil {
+		t.Fatal(err)
+	}
+	for c.Flush(3, ports) {
+	}
+	if len(ports.writes) == 0 {
+		t.Fatal("the frame did not go by the ring")
+	}
+	if f := p.out.frames[p.out.last&uint64(len(p.out.frames)-1)]; f.Head.Flags&wire.FlagAckNow == 0 {
+		t.Errorf("the send of frame %d waits for somebody else's acknowledgement", f.Head.Seq)
+	}
+}
+
+// TestHandedOverLate: what had come on a connection whose end is known, as where its link
+// cannot end it at once, does not make the time without one begin long ago.
+func TestHandedOverLate(t *testing.T) {
+	x := newCrowd(t)
+	p := &x.core.peers[1]
+	now := int64(time.Hour)
+	x.core.LinkDown(now, 1, link.ErrBroken)
+	h := wire.Header{Type: wire.Left, Seq: 1, Credit: p.granted, Src: 3}
+	if err := x.core.Deliver(now+1, 1, &h, nil); err != nil {
+		t.Fatal(err)
+	}
+	x.core.Tick(now + 2)
+	if f := x.core.Failed(); f != nil {
+		t.Errorf("the peer was heard just now, and is given up: %v", f)
 	}
 }

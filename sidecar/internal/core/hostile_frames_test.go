@@ -64,9 +64,12 @@ func (h *hostile) connect(p link.Peer) {
 // greet says what a peer has received, or claims to have.
 func (h *hostile) greet(p link.Peer) {
 	x := &h.core.peers[p]
-	f := wire.Header{Type: wire.Ack, Ack: x.out.base, Credit: x.granted}
-	if h.r.IntN(20) == 0 {
+	f := wire.Header{Type: wire.Ack, Ack: x.out.kept(), Credit: x.granted}
+	switch h.r.IntN(20) {
+	case 0:
 		f.Ack += uint64(h.r.IntN(4))
+	case 1: // asks for what its link had taken in
+		f.Ack = []uint64{0, x.out.base}[h.r.IntN(2)]
 	}
 	h.took(p, h.core.Deliver(h.now, p, &f, nil))
 }

@@ -48,7 +48,9 @@ func (c *Core) grantLocks(w *window) {
 			return
 		}
 		w.exclusive = l.exclusive
-		w.holders[l.rank]++
+		if w.holders[l.rank]++; w.holders[l.rank] == 1 {
+			w.since[l.rank] = c.now
+		}
 		f := c.answer(&c.peers[l.peer], wire.Locked)
 		f.Head.A = l.request
 		w.nextWaiter(c)
@@ -63,14 +65,20 @@ func (c *Core) onUnlock(p *peer, h *wire.Header) {
 		case 0:
 			w.errors[h.Src] = shm.StatusInvalid
 		case 1:
-			delete(w.holders, h.Src)
-			w.exclusive = false
+			w.release(h.Src)
 		default:
 			w.holders[h.Src] = n - 1
 		}
 		c.grantLocks(w)
 	}
 	c.onFlush(p, h)
+}
+
+// release ends the lock of a rank.
+func (w *window) release(rank uint32) {
+	delete(w.holders, rank)
+	delete(w.since, rank)
+	w.exclusive = false
 }
 
 // closeWindow disappoints those who wait for the lock of a window that is gone,

@@ -61,7 +61,7 @@ func (c *Core) park(p *peer, e *endpoint, h *wire.Header, length uint64, payload
 		c.retractables[key] = id
 	}
 	if m.coll {
-		c.compareParked(e, h.Context, h.Tag, h.Src, data)
+		c.compareParked(e, h.Context, h.Tag, h.Src, length, data)
 	}
 	if c.wakeProbe(e, m, id) {
 		return m, id

@@ -4,12 +4,13 @@ import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 
 // outbox keeps the frames to one peer from emission to acknowledgement: acked
 // up to base, posted up to next, queued up to the end (P§3.2). A broken
-// connection only moves next back to base. It grows with what is in flight and
+// connection only moves next back to kept. It grows with what is in flight and
 // is bounded by what the requests in the tables can have outstanding.
 type outbox struct {
 	frames []*link.Frame // ring of a power of two; index = sequence number & mask
 	after  []after       // what acknowledgement of the frame of the same index brings about
 	base   uint64        // frames up to and including this number are acknowledged
+	came   uint64        // up to this number, if it is more, the link has told that they have come: they are never sent again
 	next   uint64        // frames up to and including this number are posted
 	last   uint64        // frames up to and including this number are queued
 	queued uint64        // payload bytes not yet posted
@@ -91,15 +92,20 @@ func (o *outbox) unposted() []*link.Frame {
 // unpostedFrames is how many frames the link has not taken.
 func (o *outbox) unpostedFrames() uint64 { return o.last - o.next }
 
-// rewind makes the next frame to post the first one that is not acknowledged.
+// kept is the number before the first frame that may have to be sent again.
+func (o *outbox) kept() uint64 { return max(o.base, o.came) }
+
+// rewind makes the next frame to post the first one that may not have come.
 func (o *outbox) rewind() {
-	o.next, o.queued = o.base, 0
-	for s := o.base + 1; s <= o.last; s++ {
+	o.next, o.queued = o.kept(), 0
+	for s := o.next + 1; s <= o.last; s++ {
 		o.queued += o.frames[s&uint64(len(o.frames)-1)].Payload.Len
 	}
 }
 
 // restart makes seq the last number used. Preconditions: it is empty.
-func (o *outbox) restart(seq uint64) { o.base, o.next, o.last, o.queued = seq, seq, seq, 0 }
+func (o *outbox) restart(seq uint64) {
+	o.base, o.came, o.next, o.last, o.queued = seq, seq, seq, seq, 0
+}
 
 func (o *outbox) empty() bool { return o.base == o.last }

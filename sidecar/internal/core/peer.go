@@ -49,6 +49,7 @@ type peer struct {
 	caps   link.Caps
 
 	out      outbox
+	forgets  bool           // its greeting asked for what its link had taken in (accept)
 	fragment uint64         // bytes of a large transfer in one frame
 	most     uint64         // bytes of them that may wait for the link
 	streams  rota           // large transfers with frames still to be emitted
@@ -171,7 +172,7 @@ func (c *Core) LinkUp(now int64, id link.Peer, caps link.Caps) {
 	if p.downAt == 0 || !p.known {
 		p.downAt = now
 	}
-	p.caps, p.redialAt, p.sentAt = caps, 0, now
+	p.caps, p.redialAt, p.sentAt, p.forgets = caps, 0, now, false
 	c.openRing(p)
 	p.state, p.greet, p.known = peerGreeting, true, true
 	c.watch(p)
@@ -259,10 +260,7 @@ func (c *Core) acknowledge(p *peer, seq uint64) error {
 	if seq > o.next && !(p.state == peerGreeting && seq <= o.last) {
 		return fmt.Errorf("%w: acknowledges frame %d of %d posted", link.ErrProtocol, seq, o.next)
 	}
-	if seq > o.next { // it has come, on a connection before
-		c.shift(o, o.next, seq, -1)
-		o.next = seq
-	}
+	c.notAgain(o, seq)
 	mask := uint64(len(o.frames) - 1)
 	for o.base < seq {
 		o.base++

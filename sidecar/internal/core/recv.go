@@ -148,7 +148,8 @@ func (c *Core) bind(r *recv, p *peer, h *wire.Header, length uint64, data immedi
 	r.source, r.tag, r.length, r.peer, r.data = h.Src, h.Tag, length, p.id, data
 	if r.coll {
 		if st := c.colls.get(r.owner.coll); st != nil {
-			c.compare(r.endpoint, st.sign, h.Src, data)
+			c.compare(r.endpoint, st.comm, &st.identity, h.Src, data)
+			c.compareSize(r.endpoint, st, h.Src, length, r.capacity)
 		}
 	}
 	r.want = min(length, r.capacity)

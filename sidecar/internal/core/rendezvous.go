@@ -36,7 +36,7 @@ func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
 	if step.Do == mover.Register {
 		step = c.registerSource(p, st, step.Mem)
 	}
-	step.Offer.Data = o.data.word()
+	step.Offer.Data, step.Offer.About = o.data.word(), o.data.particulars().announced()
 	f, _ := c.emit(p, wire.RTS)
 	s.endpoint.backlog++
 	o.header(&f.Head)
@@ -80,7 +80,7 @@ func (c *Core) onRTS(p *peer, h *wire.Header, payload []byte) error {
 		c.refuse(&message{head: *h, peer: p.id}, c.refusal())
 		return nil
 	}
-	data := carried(h, body.Data)
+	data := carried(h, uint64(body.Data)|uint64(body.About)<<32)
 	if r, id := c.arrive(e, h); r != nil {
 		c.bind(r, p, h, h.A, data)
 		c.startRendezvous(r, id, h.B, &body)

@@ -22,7 +22,7 @@ func (c *Core) startRound(id uint64, st *collective) {
 			c.startStep(id, st, &st.steps[i])
 		}
 		st.posting = false
-		if st.pending > 0 {
+		if st.pending > 0 || c.dispute != nil { // the latter ends the job at the next step
 			return
 		}
 		if st.failed != 0 {
@@ -65,7 +65,7 @@ func (c *Core) startStep(id uint64, st *collective, x *coll.Step) {
 		st.pending++
 		c.startSend(s, &outgoing{
 			owner: o, src: s.endpoint.rank, dst: st.comm.rank(x.Peer), context: st.comm.context,
-			tag: st.tag(x.Tag), total: uint64(x.Len), payload: st.at(x.Src, x.SrcOff, x.Len), class: shm.ClassArena, coll: true, data: st.sign.data(),
+			tag: st.tag(x.Tag), total: uint64(x.Len), payload: st.at(x.Src, x.SrcOff, x.Len), class: shm.ClassArena, coll: true, data: st.identity.immediate,
 		})
 	case coll.Recv:
 		st.pending++
@@ -94,7 +94,7 @@ func (c *Core) collStepDone(id uint64, status shm.Status) {
 	if status != shm.StatusOK && st.failed == 0 {
 		st.failed = status
 	}
-	if st.pending > 0 || st.posting {
+	if st.pending > 0 || st.posting || c.dispute != nil {
 		return
 	}
 	if st.failed != 0 {
@@ -267,8 +267,19 @@ func (c *Core) endColl(id uint64, status shm.Status) {
 	if status == shm.StatusOK {
 		status = st.failed
 	}
+	if st.plan != nil {
+		if status == shm.StatusOK && c.leftOver(c.sessions[o.session].endpoint, st) {
+			return // the job ends with it at the next step
+		}
+		st.comm.active--
+		st.comm.broken = st.comm.broken || status != shm.StatusOK
+	}
 	if st.pending == 0 {
 		open = nil
+	}
+	d := shm.Descriptor{Op: shm.OpDone, Req: o.req, Status: status}
+	if status == shm.StatusPeerLeft {
+		d.SetBody(0, 0, c.deserter(st), 0)
 	}
 	c.spareVectors(st)
 	if st.reading != nil {
@@ -279,8 +290,21 @@ func (c *Core) endColl(id uint64, status shm.Status) {
 	for _, x := range open {
 		c.dropStep(x)
 	}
-	c.finish(o.session, o.req, status)
+	c.complete(o.session, &d)
 	c.unhold(o.session)
+}
+
+// deserter is 1 more than the rank that a collective's round needs and that has left;
+// 0: it is not known.
+func (c *Core) deserter(st *collective) uint64 {
+	for i := range st.steps {
+		if x := &st.steps[i]; x.Op == coll.Send || x.Op == coll.Recv {
+			if rank := st.comm.rank(x.Peer); c.hasLeft(rank) {
+				return uint64(rank) + 1
+			}
+		}
+	}
+	return 0
 }
 
 // dropStep ends a message of a collective that ends early.

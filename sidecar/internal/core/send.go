@@ -102,8 +102,12 @@ func (c *Core) submitSend(s *session, d *shm.Descriptor) error {
 // receiver has granted room for it, else rendezvous.
 func (c *Core) startSend(s *session, o *outgoing) {
 	p := c.peerOf(o.dst)
-	if p.state == peerDead {
+	switch {
+	case p.state == peerDead:
 		c.sendDone(s, o.owner, c.lost(p))
+		return
+	case c.hasLeft(o.dst):
+		c.sendDone(s, o.owner, c.refusal())
 		return
 	}
 	c.countSent(o.src, o.dst, o.total)
@@ -148,12 +152,13 @@ func (o *outgoing) header(f *wire.Header) {
 
 // sendEager emits the message with its payload (P§5.1). The send is over as
 // soon as nothing refers to the application's memory: at once for inline and
-// copied payloads, at the acknowledgement for others.
+// copied payloads, for others when the link has told that they have come, or the
+// peer has acknowledged them.
 func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 	f, a := c.emit(p, wire.Eager)
 	s.endpoint.backlog++
 	o.header(&f.Head)
-	f.Head.A, f.Head.B, f.Head.Length = o.total, uint64(o.data.word()), uint32(o.total)
+	f.Head.A, f.Head.B, f.Head.Length = o.total, o.data.bits(), uint32(o.total)
 	c.stats.Eager.add(o.total)
 	done := true
 	switch {
@@ -166,7 +171,9 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 	default:
 		f.Payload = o.payload
 		f.Gather = o.gather
-		f.Head.Flags |= wire.FlagAckNow
+		if !p.tells(f) {
+			f.Head.Flags |= wire.FlagAckNow
+		}
 		*a = after{session: s.id, hold: true}
 		c.hold(s.id)
 		done = false
@@ -190,6 +197,12 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 		return
 	}
 	c.afterSend(a, o.owner)
+}
+
+// tells reports that the link to p will tell by itself that f has come: of what goes by
+// a ring it knows only that it was written.
+func (p *peer) tells(f *link.Frame) bool {
+	return p.caps.Delivers && (f.Gather || f.Head.Length >= link.ToldBytes) && !(p.ringOut.IsOpen() && p.ringOut.Fits(f))
 }
 
 // gathers asks whether the link gathers an eager payload from the application's memory.

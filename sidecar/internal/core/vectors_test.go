@@ -47,8 +47,8 @@ func TestVectorsComeInPieces(t *testing.T) {
 	c, _ := vectored(t)
 	before, turns := c.Effort(), 0
 	for ; c.Held(0); turns++ {
-		if w := c.WaitsOf(0); len(w.Oldest) != 1 || w.Oldest[0].Kind != WaitColl {
-			t.Fatalf("it waits for %+v", w.Oldest)
+		if w := c.WaitsOf(0); len(w.Oldest) != 1 || w.Oldest[0].Kind != WaitColl || w.Oldest[0].Number != 0 || len(w.Past) != 0 {
+			t.Fatalf("it waits for %+v, after %+v", w.Oldest, w.Past)
 		}
 		if !c.Pending() {
 			t.Fatal("vectors are left, and nobody is to go on")

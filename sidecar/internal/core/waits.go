@@ -35,13 +35,30 @@ type Wait struct {
 	For     []uint32 // ranks that a collective waits for in its round
 	Group   int      // ranks of its communicator
 	Number  uint32   // of it among those of its communicator
+	Lead    uint32   // rank 0 of its communicator, a world rank
 	Root    uint32   // of it, a world rank; AnySource: it has none
+	Window  uint32   // that a barrier fences; 0: none
+
+	Reduces, Commutative bool // it combines, in any order
 }
 
 // Near is a message that is there and fits no receive.
 type Near struct {
 	Source, Context uint32
 	Tag, Bytes      uint64
+}
+
+// Lock is that of a window which others wait for.
+type Lock struct {
+	Window  uint32
+	Holders []Holder // the longest first
+	More    int      // of them beside these
+}
+
+// Holder is a rank that has a lock.
+type Holder struct {
+	Rank  uint32
+	Since int64
 }
 
 // Waits are what a rank waits for.
@@ -53,6 +70,8 @@ type Waits struct {
 	More     int    // requests beside them
 	Near     []Near // the oldest messages that nobody receives
 	Parked   int    // all of them
+	Locks    []Lock // of its windows, those that are waited for
+	Past     []Wait // the collectives that it has begun last, the last one first
 }
 
 // Bounds of what is told of one rank.
@@ -60,13 +79,15 @@ const (
 	waitsTold = 4
 	nearTold  = 4
 	forTold   = 8
+	locksTold = 8
+	holdTold  = 4
 )
 
 // WaitsOf is what the i-th hosted rank waits for. It looks at each request of the
 // rank once.
 func (c *Core) WaitsOf(i int) Waits {
 	e := c.hosted[i]
-	w := Waits{Rank: e.rank, Attached: e.session != nil, Left: e.gone, Parked: e.queue.Parked()}
+	w := Waits{Rank: e.rank, Attached: e.session != nil, Left: e.gone, Parked: e.queue.Parked(), Locks: e.locks(), Past: e.begun.list()}
 	if e.session == nil {
 		return w
 	}
@@ -95,6 +116,28 @@ func (c *Core) WaitsOf(i int) Waits {
 		return len(w.Near) < nearTold
 	})
 	return w
+}
+
+// locks are the locks of a rank's windows that somebody waits for, those that have
+// been held for longest first.
+func (e *endpoint) locks() (locks []Lock) {
+	for number, w := range e.wins {
+		if w.waiting.len() == 0 || len(w.holders) == 0 {
+			continue
+		}
+		l := Lock{Window: number}
+		for rank, since := range w.since {
+			l.Holders = append(l.Holders, Holder{rank, since})
+		}
+		slices.SortFunc(l.Holders, func(a, b Holder) int { return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.Rank, b.Rank)) })
+		l.More = max(len(l.Holders)-holdTold, 0)
+		l.Holders = l.Holders[:len(l.Holders)-l.More]
+		locks = append(locks, l)
+	}
+	slices.SortFunc(locks, func(a, b Lock) int {
+		return cmp.Or(cmp.Compare(a.Holders[0].Since, b.Holders[0].Since), cmp.Compare(a.Window, b.Window))
+	})
+	return locks[:min(len(locks), locksTold)]
 }
 
 // waitOf describes a request.
@@ -132,26 +175,25 @@ func (c *Core) waitOf(q request) (w Wait, ok bool) {
 		if o == nil {
 			return w, false
 		}
-		w = Wait{Kind: WaitOneSided, Op: uint8(o.op), Peer: o.target, Context: o.context, Bytes: o.total, Moving: o.emitted}
+		w = Wait{Kind: WaitOneSided, Op: uint8(o.op), Peer: o.target, Context: o.context, Bytes: o.total, Moving: o.emitted && !byOthers(o.op)}
 	default:
 		return w, false
 	}
 	return w, true
 }
 
+// byOthers reports that an operation ends by what another rank does, and not by the
+// answer of a sidecar.
+func byOthers(op shm.Op) bool { return op == shm.OpLock || op == shm.OpStart || op == shm.OpWait }
+
 // waitOfColl says whom a collective waits for in its round.
 func (c *Core) waitOfColl(st *collective) Wait {
-	w := Wait{
-		Kind: WaitColl, Op: uint8(st.kind), Peer: shm.AnySource, Context: st.comm.context, Bytes: st.bytes,
-		Round: st.round + 1, Group: st.comm.size, Number: st.seq, Root: shm.AnySource,
-	}
+	w := st.about()
+	w.Peer, w.Bytes, w.Round = shm.AnySource, st.bytes, st.round+1
 	if st.plan == nil { // its vectors are being taken
 		return w
 	}
 	w.Rounds = st.plan.Rounds()
-	if root := st.plan.Root(); root >= 0 {
-		w.Root = st.comm.rank(int32(root))
-	}
 	for _, x := range st.open {
 		peer := shm.AnySource
 		if x.send {

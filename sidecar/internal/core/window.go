@@ -18,6 +18,7 @@ type window struct {
 	// Lock state: how often each rank holds it, or the one that holds it
 	// exclusively, and who waits.
 	holders   map[uint32]int
+	since     map[uint32]int64 // when each of them got it
 	exclusive bool
 	waiting   fifo[lockWaiter]
 	closed    bool // gone: nobody gets its lock any more
@@ -58,7 +59,7 @@ func (c *Core) submitWin(s *session, d *shm.Descriptor) error {
 	if e.wins == nil {
 		e.wins = map[uint32]*window{}
 	}
-	w := &window{session: s, mem: mem, errors: map[uint32]shm.Status{}, holders: map[uint32]int{}, place: len(c.windows)}
+	w := &window{session: s, mem: mem, errors: map[uint32]shm.Status{}, holders: map[uint32]int{}, since: map[uint32]int64{}, place: len(c.windows)}
 	e.wins[d.Context], c.windows = w, append(c.windows, w)
 	c.finish(s.id, d.Req, shm.StatusOK)
 	return nil

@@ -259,26 +259,29 @@ func (e *Engine) Talked(row func(src uint32, to []core.Talk, rest core.Traffic))
 	return nil
 }
 
-// Waits asks what the hosted ranks wait for, one a turn. now is the engine's time,
-// quiet how long no call of the rank has begun or ended.
-func (e *Engine) Waits(row func(now, quiet int64, w core.Waits)) error {
-	type answer struct {
-		now, quiet int64
-		w          core.Waits
-	}
-	got := make(chan answer, 1)
+// Waits is what a rank waits for, with what the engine knows of its process.
+type Waits struct {
+	core.Waits
+	Now   int64 // the engine's time
+	Quiet int64 // for how long no call of the rank has begun or ended
+	PID   int   // 0: not known
+	Free  bool  // none of its threads is in a call that waits, by its own word
+}
+
+// Waits asks what the hosted ranks wait for, one a turn.
+func (e *Engine) Waits(row func(*Waits)) error {
+	got := make(chan *Waits, 1)
 	for i := range e.core.Hosted() {
 		if err := e.mail.send(func(e *Engine) {
-			a := answer{now: e.now, w: e.core.WaitsOf(i)}
-			if at := e.byRank[a.w.Rank]; at != nil {
-				a.quiet = at.times.Quiet(e.now)
+			w := &Waits{Waits: e.core.WaitsOf(i), Now: e.now}
+			if at := e.byRank[w.Rank]; at != nil {
+				w.Quiet, w.PID, w.Free = at.times.Quiet(e.now), at.PID, at.Unblocked()
 			}
-			got <- a
+			got <- w
 		}); err != nil {
 			return err
 		}
-		a := <-got
-		row(a.now, a.quiet, a.w)
+		row(<-got)
 	}
 	return nil
 }

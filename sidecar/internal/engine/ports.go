@@ -196,6 +196,9 @@ func (e *Engine) Written(peer link.Peer, notify uint64) {
 	}
 }
 
+// Delivered reports frames that need not be sent again.
+func (e *Engine) Delivered(peer link.Peer, seq uint64) { e.core.Delivered(e.now, peer, seq) }
+
 // Down reports the end of a connection.
 func (e *Engine) Down(peer link.Peer, err error) {
 	if e.core.Parted(peer) {

@@ -190,6 +190,15 @@ func (c *Chooser) Choose(p reuse.Path, ref link.Ref) (Lease, bool) {
 	return lease, false
 }
 
+// Copied counts a payload that is copied without a look at its buffer.
+// Preconditions: as for Choose.
+func (c *Chooser) Copied(ref link.Ref) { c.copied[c.owner[ref.Region].session] += ref.Len }
+
+// SessionOf is whose memory ref is. Preconditions: as for Choose.
+func (c *Chooser) SessionOf(ref link.Ref) reuse.Session {
+	return reuse.Session(c.owner[ref.Region].session)
+}
+
 // Gathers is asked before a payload is copied so that its send ends at once: it counts
 // a use of the buffer, and says whether Choose will have the payload gathered. One that
 // is not is counted as copied here, and does not come to Choose.

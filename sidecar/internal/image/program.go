@@ -34,6 +34,9 @@ func Static(program []byte) (arch string, err error) {
 // manifests"), with at most one port in it.
 var referenceForm = regexp.MustCompile(`^[a-z0-9]+([._-]+[a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
+// ErrReference: what should be an image's name is none.
+var ErrReference = errors.New("is no image's name")
+
 // Reference is the full name that people mean by a short one, as kubelets and docker
 // take it: solver:v1 is docker.io/library/solver:v1. Without a tag it is dev, since
 // kubelets ask a registry for what is latest, each time.
@@ -42,7 +45,7 @@ func Reference(name string) (string, error) {
 		name += ":dev"
 	}
 	if !referenceForm.MatchString(name) || len(name) > 255 {
-		return "", fmt.Errorf("%q is no image's name: want one such as solver:v1 or registry.example.com/team/solver:v1", name)
+		return "", fmt.Errorf("%q %w: want one such as solver:v1 or registry.example.com/team/solver:v1", name, ErrReference)
 	}
 	first, rest, found := strings.Cut(name, "/")
 	switch host := strings.ContainsAny(first, ".:") || first == "localhost"; {
@@ -53,5 +56,3 @@ func Reference(name string) (string, error) {
 	}
 	return name, nil
 }
-
-func tagOf(reference string) string { return reference[strings.LastIndexByte(reference, ':')+1:] }

@@ -38,7 +38,7 @@ func TestCause(t *testing.T) {
 		"abort with a code": {
 			[]launch.Event{exit(3, 1, 5), exit(0, 1, 6)},
 			&obs.Failure{Rank: 3, Code: 42, Reason: "called abort: no sense", Time: at(4)}, nil, false,
-			"rank 3 (pod 1) exited with code 1: called abort: no sense", 42,
+			"rank 3 (pod 1) failed: called abort: no sense", 42,
 		},
 		"a process that ended": {
 			[]launch.Event{exit(0, 1, 5), exit(3, 137, 6)},

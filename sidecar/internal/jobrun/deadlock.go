@@ -26,15 +26,8 @@ func (j *Job) watchDeadlock() {
 	if after <= 0 {
 		return
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := j.untilOver()
 	defer cancel()
-	go func() {
-		select {
-		case <-j.over:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	look := time.NewTicker(min(max(after/4, deadlockLookMin), deadlockLookMax))
 	defer look.Stop()
 	told := false
@@ -50,11 +43,26 @@ func (j *Job) watchDeadlock() {
 		case told && ranks == nil:
 			j.err.Tell("outrigger: the job goes on: it was no deadlock\n")
 			told = false
-		case !told && ranks != nil:
+		case ranks != nil:
+			if j.suspect(ranks, told) {
+				return
+			}
 			told = true
-			j.suspect(ranks)
 		}
 	}
+}
+
+// untilOver is a context that ends with the job.
+func (j *Job) untilOver() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		select {
+		case <-j.over:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // stuckRanks are the job's ranks if a deadlock is suspected, nil if not; known is
@@ -79,15 +87,21 @@ func (j *Job) stuckRanks(ctx context.Context, after time.Duration) (ranks []why.
 	return ranks, true
 }
 
-// suspect tells of a deadlock, or fails the job by it.
-func (j *Job) suspect(ranks []why.Rank) {
+// suspect tells of a deadlock, once, or fails the job by it: unless some of its ranks
+// may compute meanwhile, as long as they may.
+func (j *Job) suspect(ranks []why.Rank, told bool) (failed bool) {
+	fails := j.spec.Deadlock.Fails && why.Blocked(ranks)
+	if told && !fails {
+		return false
+	}
 	text := why.Suspicion(j.spec.Deadlock.After)
 	for _, line := range append([]string{text}, why.Explain(ranks)...) {
 		j.err.Tell("outrigger: " + line + "\n")
 	}
-	if j.spec.Deadlock.Fails {
+	if fails {
 		j.fail(&Failure{Text: text, Code: CodeTimeout, Suspected: true}, time.Now())
-		return
+		return true
 	}
-	j.err.Tell("outrigger: the job goes on; Ctrl-C ends it\n")
+	j.err.Tell("outrigger: the job goes on; Ctrl-C ends it (ranks that compute with receives or collectives open look the same)\n")
+	return false
 }

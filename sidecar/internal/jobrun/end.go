@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,9 +39,14 @@ func (j *Job) Wait(ctx context.Context, report func([]obs.Report) error) error {
 	case <-j.failed:
 		time.Sleep(settle)
 		j.consult(ctx)
+		j.nameDisagreement(ctx)
+		if f := j.failure(); f.Suspected {
+			j.tellEnd(ctx, f)
+		}
 	case <-ctx.Done():
 		err = interruption(ctx)
 		j.explain(context.WithoutCancel(ctx), err)
+		j.tellEnd(context.WithoutCancel(ctx), err)
 	}
 	endErr := errors.Join(j.saveTrace(context.WithoutCancel(ctx)), j.end())
 	lost, unwritten := j.finishOutput()
@@ -119,6 +125,24 @@ func (j *Job) explain(ctx context.Context, cause error) {
 	for _, line := range lines {
 		j.err.Tell("outrigger: " + line + "\n")
 	}
+}
+
+// tellEnd tells the sidecars why the job is ended that has not failed by itself: ranks
+// that outlive others by a moment would say that those have vanished.
+func (j *Job) tellEnd(ctx context.Context, cause error) {
+	text := cause.Error()
+	if f := (*Failure)(nil); errors.As(cause, &f) {
+		text = f.Text
+	}
+	ctx, cancel := context.WithTimeout(ctx, consultTime)
+	defer cancel()
+	var wg sync.WaitGroup
+	for pod, socket := range j.Metrics() {
+		if !j.stopped(pod) { // else it cannot listen
+			wg.Go(func() { _ = ask(ctx, socket, http.MethodPost, "/end", text, nil) }) // one that has ended knows
+		}
+	}
+	wg.Wait()
 }
 
 // interruption is the Failure with which ctx was cancelled, or the usual one.
@@ -219,13 +243,18 @@ func Why(ctx context.Context, sockets []string) (ranks []why.Rank, err error) {
 
 // fetch gets what a sidecar answers at path.
 func fetch(ctx context.Context, socket, path string, into any) error {
+	return ask(ctx, socket, http.MethodGet, path, "", into)
+}
+
+// ask sends a sidecar a request; into nil: its answer is its status.
+func ask(ctx context.Context, socket, method, path, body string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", socket)
 	}}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://sidecar"+path, nil)
+	req, err := http.NewRequestWithContext(ctx, method, "http://sidecar"+path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -236,6 +265,9 @@ func fetch(ctx context.Context, socket, path string, into any) error {
 	defer func() { _ = resp.Body.Close() }() // read to its end
 	if resp.StatusCode != http.StatusOK {
 		return errors.New(resp.Status)
+	}
+	if into == nil {
+		return nil
 	}
 	return json.NewDecoder(resp.Body).Decode(into)
 }

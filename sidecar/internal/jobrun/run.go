@@ -130,6 +130,7 @@ func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
 	}
 	j.wg.Go(j.watchStopped)
 	j.wg.Go(j.watchDeadlock)
+	j.wg.Go(j.watchDisagreement)
 	return j, nil
 }
 

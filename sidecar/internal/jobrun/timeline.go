@@ -1,12 +1,19 @@
 package jobrun
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
@@ -71,12 +78,117 @@ func (j *Job) saveTrace(ctx context.Context) error {
 	if all.Other.Lost > 0 {
 		j.err.Tell(fmt.Sprintf("outrigger: the trace has the last events only: %d older ones found no room\n", all.Other.Lost))
 	}
-	b, err := json.Marshal(all)
+	err := replace(j.spec.Trace, func(w io.Writer) error { return json.NewEncoder(w).Encode(all) })
+	if err != nil {
+		err = fmt.Errorf("the trace is not written: %w", err)
+		if j.failure() != nil { // whose error the job ends with
+			j.err.Tell("outrigger: " + err.Error() + "\n")
+		}
+	}
+	return err
+}
+
+// replace writes a file that is whole: where that fails, of a full disk for example,
+// what was there stays. A pipe or a device is written to as it is, and so is a file in
+// a folder where none can be made, which is then empty.
+func replace(path string, write func(io.Writer) error) error {
+	is, err := os.Stat(path)
+	if err == nil && is.Mode()&os.ModeNamedPipe != 0 {
+		return feed(path, readerWithin, write)
+	}
+	if err == nil && !is.Mode().IsRegular() {
+		return overwrite(path, write)
+	}
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		path = to
+	}
+	mode := os.FileMode(0o644) // less the umask; others may look at it
 	if err == nil {
-		err = os.WriteFile(j.spec.Trace, b, 0o644) //nolint:gosec // others may look at it
+		mode = is.Mode().Perm()
+	}
+	f, tempErr := os.OpenFile(fmt.Sprintf("%s.part%d", path, os.Getpid()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode) //nolint:gosec // the person's own choice
+	if tempErr != nil {
+		if err == nil {
+			return overwrite(path, write)
+		}
+		return tempErr
+	}
+	err = errors.Join(written(f, write), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return fmt.Errorf("trace: %w", err)
+		_ = os.Remove(f.Name()) // why it is not written is to be told
 	}
-	return nil
+	return err
+}
+
+func overwrite(path string, write func(io.Writer) error) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0) //nolint:gosec // the person's own choice
+	if err != nil {
+		return err
+	}
+	if err = written(f, write); err != nil {
+		_ = f.Truncate(0) // half a trace is none; a device cannot
+	}
+	return errors.Join(err, f.Close())
+}
+
+// readerWithin is how long a pipe may have no reader, and how long one may take for
+// pipePiece bytes.
+const (
+	readerWithin = 10 * time.Second
+	pipePiece    = 64 << 10 // a pipe's capacity (pipe(7))
+)
+
+var errNoReader = errors.New("nobody reads the pipe")
+
+// feed writes to a named pipe, whose reader may be late, and may not come.
+func feed(path string, within time.Duration, write func(io.Writer) error) error {
+	var f *os.File
+	for begun := time.Now(); f == nil; {
+		var err error
+		f, err = os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK, 0)
+		switch {
+		case err == nil:
+		case !errors.Is(err, unix.ENXIO):
+			return err
+		case time.Since(begun) > within:
+			return fmt.Errorf("%s: %w", path, errNoReader)
+		default:
+			time.Sleep(within / 1000)
+		}
+	}
+	return errors.Join(write(patient{f, within}), f.Close())
+}
+
+// patient writes to a pipe as long as somebody reads it.
+type patient struct {
+	pipe   *os.File
+	within time.Duration
+}
+
+func (p patient) Write(b []byte) (n int, err error) {
+	for piece := range slices.Chunk(b, pipePiece) {
+		if err := p.pipe.SetWriteDeadline(time.Now().Add(p.within)); err != nil {
+			return n, err
+		}
+		done, err := p.pipe.Write(piece)
+		n += done
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = fmt.Errorf("%s: %w any more", p.pipe.Name(), errNoReader)
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+func written(f *os.File, write func(io.Writer) error) error {
+	out := bufio.NewWriter(f)
+	if err := write(out); err != nil {
+		return err
+	}
+	return out.Flush()
 }

@@ -1,10 +1,88 @@
 package jobrun
 
 import (
+	"bytes"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
+
+// TestTraceIsWhole: a disk that is full in the midst of a trace leaves what was there,
+// and an error; nothing else is left.
+func TestTraceIsWhole(t *testing.T) {
+	dir := t.TempDir()
+	old := filepath.Join(dir, "old.json")
+	if err := os.WriteFile(old, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	long := bytes.Repeat([]byte("0123456789abcdef"), 1<<12)
+	full := func(w io.Writer) error {
+		_, err := w.Write(long)
+		return errors.Join(err, unix.ENOSPC)
+	}
+	for _, path := range []string{old, filepath.Join(dir, "new.json")} {
+		if err := replace(path, full); !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if b, err := os.ReadFile(old); err != nil || string(b) != "{}" { //nolint:gosec // the test's own
+		t.Errorf("the file that was there holds %d bytes, %v", len(b), err)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
+		t.Errorf("left: %v, %v", list, err)
+	}
+	good := func(w io.Writer) error {
+		_, err := w.Write(long)
+		return err
+	}
+	for path, want := range map[string]error{old: nil, filepath.Join(dir, "new.json"): nil, os.DevNull: nil, "/dev/full": unix.ENOSPC} {
+		if err := replace(path, good); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", path, err, want)
+		}
+	}
+	if b, err := os.ReadFile(old); err != nil || !bytes.Equal(b, long) { //nolint:gosec // the test's own
+		t.Errorf("the new file holds %d bytes, %v", len(b), err)
+	}
+}
+
+// TestTraceIntoPipe: a reader that comes late gets all; one that does not come, or stops
+// to read, holds nobody up for ever.
+func TestTraceIntoPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	long := bytes.Repeat([]byte("0123456789abcdef"), 1<<14) // more than a pipe holds
+	write := func(w io.Writer) error {
+		_, err := w.Write(long)
+		return err
+	}
+	if err := feed(path, 50*time.Millisecond, write); !errors.Is(err, errNoReader) {
+		t.Errorf("without a reader: %v", err)
+	}
+	fed := make(chan error)
+	go func() { fed <- replace(path, write) }()
+	b, err := os.ReadFile(path) //nolint:gosec // the test's own
+	if err = errors.Join(err, <-fed); err != nil || !bytes.Equal(b, long) {
+		t.Errorf("%d bytes of %d, %v", len(b), len(long), err)
+	}
+	go func() { fed <- feed(path, 50*time.Millisecond, write) }()
+	f, err := os.Open(path) //nolint:gosec // the test's own
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-fed; !errors.Is(err, errNoReader) { // nothing was read
+		t.Errorf("with a reader that reads nothing: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
 
 func TestCheckTrace(t *testing.T) {
 	dir := t.TempDir()

@@ -55,8 +55,9 @@ const InlineMax = 64
 
 // Frame is one message of the wire protocol on its way out. The core owns it
 // and keeps it, and the payload's memory, unchanged until the peer has
-// acknowledged it or the connection is down; a link may refer to the payload's
-// memory until then. Head and Inline are copied by Post.
+// acknowledged it, the link has told that it is delivered (Sink.Delivered), or the
+// connection is down; a link may refer to the payload's memory until then. Head and
+// Inline are copied by Post.
 type Frame struct {
 	Head    wire.Header
 	Inline  [InlineMax]byte // the payload when Payload is no memory; Head.Length bytes of it
@@ -73,6 +74,7 @@ type Caps struct {
 	InOrder   bool   // a write's last byte lands last, so that memory may be polled
 	Ordered   bool   // writes to a peer land in the order in which they were started
 	Notify    bool   // the link tells the target when a remote write asked to be notified is complete
+	Delivers  bool   // the link tells by Sink.Delivered which frames need not be sent again
 	GatherMax int    // memory ranges that one frame's payload may be gathered from, beside its header; the core asks for one
 	EagerMax  uint64 // largest message that is best sent eagerly
 }
@@ -107,6 +109,32 @@ type Link interface {
 
 	Close() error
 }
+
+// Delivery. A link with Caps.Delivers tells by Sink.Delivered that the frames of a
+// connection have come, without a word of the peer's engine: as the completion of a
+// work request does on a reliable connection (InfiniBand Architecture Specification,
+// vol. 1, 9.7.5.1.6: it follows the acknowledgement of the last packet, and that the
+// message's place in the responder's memory). What holds then:
+//
+//   - Every frame of the connection up to the number that was told is handed to the
+//     peer's Sink, whatever breaks, before that is told Down and before it is told
+//     anything of another connection; and before it what was Written before it. So a
+//     peer that lives never asks for it again; only one whose device is gone with what
+//     it had acknowledged may, or one whose process ends, and the job ends with either.
+//   - The link refers to the payloads of these frames no more.
+//   - Numbers are told in order, each connection's before its Down.
+//   - A frame that has come is told of in the end, as long as the connection lives,
+//     if its payload is gathered, or has ToldBytes and more. What a device copies when
+//     it is posted may be told of with a later one.
+//
+// The peer's part is the harder one: of a connection that is given up, for whatever
+// reason, it lets nothing more come in, and hands over what has come, before it ends
+// it. That the peer's engine has taken a frame into account is not told by this:
+// what says so is wire.Header.Ack.
+
+// ToldBytes is the payload from which on a frame's delivery is told without others
+// behind it.
+const ToldBytes = 256
 
 // Ahead is what is wrong with a peer's frame that acknowledges up to ack, when
 // oldest is the number of the first frame whose payload is not written; 0: all are.
@@ -167,6 +195,9 @@ type Sink interface {
 	Done(peer Peer, token uint64, err error)
 	// Written reports a peer's notified Write, complete in memory.
 	Written(peer Peer, notify uint64)
+	// Delivered reports that the frames of the connection up to number seq have come
+	// (see Delivery). Called only where Caps.Delivers says so.
+	Delivered(peer Peer, seq uint64)
 	// Down reports that the connection to peer ended.
 	Down(peer Peer, err error)
 }

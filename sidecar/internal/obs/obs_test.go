@@ -202,6 +202,17 @@ func TestWords(t *testing.T) {
 	}
 }
 
+// TestEnd: who reaches the socket ends the job, with a line.
+func TestEnd(t *testing.T) {
+	s, told := sources(), []string{}
+	s.End = func(why string) { told = append(told, why) }
+	w := httptest.NewRecorder()
+	LocalHandler(s).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/end", strings.NewReader("not finished\nwithin 2s \x1b[31m\xff"+strings.Repeat("x", 1000))))
+	if len(told) != 1 || w.Code != http.StatusOK || len(told[0]) > endText || !strings.HasPrefix(told[0], "not finished within 2s  [31m?xxx") {
+		t.Errorf("%d, %q", w.Code, told)
+	}
+}
+
 // TestNetworkHandler: who comes by the network sees, and changes nothing.
 func TestNetworkHandler(t *testing.T) {
 	s := sources()
@@ -216,6 +227,7 @@ func TestNetworkHandler(t *testing.T) {
 		{http.MethodGet, "/report", http.StatusOK},
 		{http.MethodPost, "/report", http.StatusMethodNotAllowed},
 		{http.MethodPost, "/debug/break/0", http.StatusNotFound},
+		{http.MethodPost, "/end", http.StatusNotFound},
 		{http.MethodGet, "/debug/flight", http.StatusNotFound},
 	} {
 		w := httptest.NewRecorder()

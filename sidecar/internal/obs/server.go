@@ -9,9 +9,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -35,6 +38,7 @@ type Sources struct {
 	Ready     func() bool
 	Failure   func() *Failure      // why the job failed; nil: it has not
 	Break     func(peer int) error // breaks a connection, as a drill; ErrNoPeer: there is none
+	End       func(why string)     // ends the job, which has not failed by itself
 	Log       *slog.Logger
 }
 
@@ -43,7 +47,8 @@ var ErrNoPeer = errors.New("no such peer")
 
 // LocalHandler serves what Handler does, for those who reach a socket file of
 // this pod: also /trace, /debug/flight, and by POST /debug/break/PEER, which breaks the
-// connection to a peer, as a drill.
+// connection to a peer, as a drill, and by POST /end, whose body is a line that says why
+// the job is ended.
 func LocalHandler(s *Sources) http.Handler {
 	mux := handler(s)
 	mux.HandleFunc("POST /debug/break/{peer}", func(w http.ResponseWriter, r *http.Request) {
@@ -58,6 +63,14 @@ func LocalHandler(s *Sources) http.Handler {
 		case err != nil:
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
+	})
+	mux.HandleFunc("POST /end", func(w http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(io.LimitReader(r.Body, endText))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		s.End(strings.Map(printable, strings.ToValidUTF8(string(text), "?")))
 	})
 	mux.HandleFunc("GET /trace", func(w http.ResponseWriter, _ *http.Request) {
 		f, err := s.Trace()
@@ -74,6 +87,16 @@ func LocalHandler(s *Sources) http.Handler {
 	})
 	mux.HandleFunc("GET /debug/flight", func(w http.ResponseWriter, _ *http.Request) { _ = s.Flight.Dump(w) }) // a client that has gone does not matter
 	return mux
+}
+
+// endText bounds why a job is ended.
+const endText = 200
+
+func printable(r rune) rune {
+	if unicode.IsPrint(r) {
+		return r
+	}
+	return ' '
 }
 
 // Handler serves /metrics, /healthz, /readyz, /report and /why, for a network whose
@@ -146,7 +169,10 @@ func handler(s *Sources) *http.ServeMux {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		r := NewReport(s, &p, cells, rest)
-		r.Waits = waits
+		r.Waits = slices.Clone(waits)
+		for i := range r.Waits {
+			r.Waits[i].Past = nil // who holds ranks against each other asks /why
+		}
 		_ = json.NewEncoder(w).Encode(&r) // a client that has gone does not matter
 	})
 	mux.HandleFunc("GET /why", func(w http.ResponseWriter, _ *http.Request) {

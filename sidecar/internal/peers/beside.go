@@ -101,3 +101,11 @@ func (b *beside) Close() error {
 	b.end()
 	return err
 }
+
+// CloseWrite tells the peer that there is no more.
+func (b *beside) CloseWrite() error {
+	if t, ok := b.Conn.(*tls.Conn); ok {
+		return t.CloseWrite()
+	}
+	return b.Close()
+}

@@ -70,8 +70,7 @@ const (
 	pendingDefault = 128
 	// A peer has at most two connections of its own under way, a control and a
 	// data connection; more are attempts that it has given up.
-	provenMax   = 4
-	acceptPause = 20 * time.Millisecond // for descriptors to become free
+	provenMax = 4
 )
 
 // Mesh makes and accepts the connections of one sidecar.
@@ -150,16 +149,13 @@ func (m *Mesh) Refused() uint64 { return m.refused.Load() }
 // Serve accepts until Close.
 func (m *Mesh) Serve() error {
 	for {
-		conn, err := m.listener.Accept()
+		conn, err := lobby.Accept(m.listener.Accept, func(err error) {
+			m.cfg.Log.Error("a peer could not come in", "cause", err) // connections that exist go on
+		})
 		switch {
 		case err == nil:
 		case errors.Is(err, net.ErrClosed):
 			return nil
-		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
-			// Connections that exist go on; new ones wait in the queue.
-			m.cfg.Log.Error("no descriptor left for a new connection: raise the limit of open files", "cause", err)
-			time.Sleep(acceptPause)
-			continue
 		default:
 			return fmt.Errorf("peers: accepting: %w", err)
 		}

@@ -51,6 +51,10 @@ func (s *Server) attach(conn *net.UnixConn, h *shm.Hello) (*Session, error) {
 		return nil, err
 	}
 	defer m.closeFiles()
+	sess.Features = h.Features
+	if who, err := lobby.Peer(conn); err == nil {
+		sess.PID = int(who.Pid)
+	}
 	sess.hangUp = func() { _ = conn.CloseRead() } // serve sees the end and reports it
 	if err := s.host.AttachSession(sess); err != nil {
 		return nil, errors.Join(err, sess.Free())
@@ -88,32 +92,13 @@ func (s *Server) hello(conn *net.UnixConn) (*shm.Hello, error) {
 	return &h, conn.SetReadDeadline(time.Time{})
 }
 
-// peerUser is who has connected.
-func peerUser(conn *net.UnixConn) (uint32, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0, fmt.Errorf("session: %w", err)
-	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return 0, fmt.Errorf("session: %w", err)
-	}
-	if credErr != nil {
-		return 0, fmt.Errorf("session: peer credentials: %w", credErr)
-	}
-	return cred.Uid, nil
-}
-
 // Allow says why whoever has connected may not attach; nil: it may.
 func (c *Config) Allow(conn *net.UnixConn) error {
-	uid, err := peerUser(conn)
+	who, err := lobby.Peer(conn)
 	if err != nil {
-		return err
+		return fmt.Errorf("session: %w", err)
 	}
-	return c.checkUser(uid, os.Geteuid())
+	return c.checkUser(who.Uid, os.Geteuid())
 }
 
 // checkUser lets in this process's own user, root, and the configured ones.

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
@@ -56,10 +54,6 @@ const (
 	refusedMax      = 64                   // users that may not attach and have been told, at once
 	placePause      = 5 * time.Millisecond // for a place to become free
 )
-
-// acceptPause is how long the server waits for descriptors to become free when
-// the process has used up its own.
-const acceptPause = 20 * time.Millisecond
 
 // Server accepts applications on a Unix socket.
 type Server struct {
@@ -113,17 +107,13 @@ func (s *Server) Serve(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = s.listener.Close() }) // Accept returns its error
 	defer stop()
 	for {
-		conn, err := s.listener.AcceptUnix()
+		conn, err := lobby.Accept(s.listener.AcceptUnix, func(err error) {
+			s.cfg.Log.Error("an application could not come in", "cause", err) // those that are attached go on
+		})
 		switch {
 		case err == nil:
 		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			return nil
-		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
-			// Applications that are attached go on; who wants to join waits
-			// in the socket's queue.
-			s.cfg.Log.Error("no descriptor left for a new application: raise the limit of open files", "cause", err)
-			time.Sleep(acceptPause)
-			continue
 		default:
 			return fmt.Errorf("session: accepting: %w", err)
 		}
@@ -139,16 +129,16 @@ func (s *Server) Serve(ctx context.Context) error {
 // the user. Those who may not attach take no place of those who may.
 func (s *Server) receive(conn *net.UnixConn) {
 	sendAway := func() { _ = conn.CloseRead() } // its goroutine says so, and ends
-	uid, err := peerUser(conn)
+	who, err := lobby.Peer(conn)
 	if err == nil {
-		err = s.cfg.checkUser(uid, os.Geteuid())
+		err = s.cfg.checkUser(who.Uid, os.Geteuid())
 	}
 	if err != nil {
 		go s.turnAway(conn, err, s.refused.Enter("", sendAway))
 		return
 	}
 	for {
-		if guest := s.lobby.Enter(fmt.Sprint(uid), sendAway); guest != nil {
+		if guest := s.lobby.Enter(fmt.Sprint(who.Uid), sendAway); guest != nil {
 			go s.serve(conn, guest)
 			return
 		}

@@ -18,6 +18,8 @@ import (
 // engine it is the engine goroutine's; only HangUp may be called from anywhere.
 type Session struct {
 	Rank     uint32
+	PID      int    // of the application; 0: in another PID namespace, or not known
+	Features uint64 // that its client has
 	control  *segment.Control
 	arena    []byte
 	submit   *ring.Consumer
@@ -160,6 +162,12 @@ func (s *Session) Idle() { s.submit.Release() }
 
 // Place is where the application's thread says that it is.
 func (s *Session) Place() shm.Place { return s.control.Place() }
+
+// Unblocked reports whether no thread of the application is in a call that waits, as its
+// client says; false where it says nothing of that.
+func (s *Session) Unblocked() bool {
+	return s.Features&shm.FeaturePlace != 0 && !s.control.Place().Waits()
+}
 
 // SetSleeping tells the application whether it has to ring.
 func (s *Session) SetSleeping(on bool) { s.control.SetSleeping(on) }

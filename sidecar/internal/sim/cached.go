@@ -48,6 +48,9 @@ var _ engine.Stream = &cached{}
 // Attach implements engine.Stream.
 func (c *cached) Attach(peer link.Peer, fd int) error { return c.port.Attach(peer, fd) }
 
+// Gathers implements core.Gatherer.
+func (c *cached) Gathers(peer link.Peer, ref link.Ref) bool { return c.port.Gathers(peer, ref) }
+
 // checkCaches compares what is registered with what the caches have, and what rings
 // and windows need.
 func (w *world) checkCaches(pod, rings, windows int) error {

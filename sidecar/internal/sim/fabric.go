@@ -24,6 +24,13 @@ type network struct {
 	rude   bool   // windows are changed while they are read
 	deadly bool   // somebody dies, and takes back memory that others reach for
 	fault  string // what a link saw that no correct core does
+
+	luck *rand.Rand // of deliveries, so that those of a seed before there were any stay
+	lies bool       // links tell that frames have come which may be lost
+	told int        // deliveries
+
+	gathers  bool // small messages of arenas go without a copy, now and then
+	gathered int
 }
 
 // line is the connection between two sidecars.
@@ -42,6 +49,7 @@ type packet struct {
 	payload []byte // the core's memory, or a copy of Inline
 	was     []byte
 	at      int64 // when it arrives
+	landed  bool  // its sender has been told so: whatever breaks, it is handed over
 }
 
 // port is one sidecar's end of the network: its link.
@@ -53,6 +61,8 @@ type port struct {
 	down     map[link.Peer]bool
 	keys     map[uint64]registration
 	events   []event
+	sink     link.Sink               // of the last Poll
+	landed   map[link.Peer][]*packet // of connections that are gone, to be handed over
 	dead     bool
 }
 
@@ -60,10 +70,11 @@ type port struct {
 const backlog = 24
 
 func newNetwork(rng *rand.Rand, pods int) *network {
-	n := &network{rng: rng, lines: map[[2]link.Peer]*line{}, caps: drawCaps(rng)}
+	n := &network{rng: rng, lines: map[[2]link.Peer]*line{}, caps: drawCaps(rng), luck: rand.New(rand.NewPCG(0, uint64(pods)))}
 	for i := range pods {
 		n.ports = append(n.ports, &port{
 			net: n, self: link.Peer(i), attached: map[link.Peer]int{}, down: map[link.Peer]bool{}, keys: map[uint64]registration{},
+			landed: map[link.Peer][]*packet{},
 		})
 	}
 	return n
@@ -107,6 +118,8 @@ func (n *network) breakLine(a, b link.Peer) {
 		return
 	}
 	l.up = false
+	n.settle(a, b, l)
+	n.settle(b, a, l)
 	l.flows = [2][]*packet{}
 	l.abort()
 	n.ports[a].down[b], n.ports[b].down[a] = true, true
@@ -142,6 +155,10 @@ func (p *port) Cancel(link.Peer) {}
 
 // Attach takes a connection; fd is its generation.
 func (p *port) Attach(peer link.Peer, fd int) error {
+	if len(p.landed[peer]) > 0 {
+		p.tell(p.sink) // what was written before them (seed 3091)
+	}
+	p.handOver(p.sink, peer)
 	p.attached[peer] = fd
 	p.down[peer] = p.net.line(p.self, peer).generation != fd || !p.net.line(p.self, peer).up
 	return nil
@@ -178,6 +195,9 @@ func (p *port) Post(peer link.Peer, frames []*link.Frame) int {
 			x.payload = bytes.Clone(f.Inline[:f.Head.Length])
 		}
 		x.was = bytes.Clone(x.payload)
+		if p.net.lies && p.net.luck.IntN(4) == 0 {
+			p.events = append(p.events, event{peer: peer, kind: eventCame, number: x.head.Seq})
+		}
 		if k := len(*flow); k > 0 {
 			x.at = max(x.at, (*flow)[k-1].at)
 		}
@@ -189,6 +209,7 @@ func (p *port) Post(peer link.Peer, frames []*link.Frame) int {
 
 // Poll delivers what has arrived, small payloads whole and large ones placed.
 func (p *port) Poll(sink link.Sink) int {
+	p.sink = sink
 	work := p.tell(sink)
 	for i := range p.net.ports {
 		peer := link.Peer(i)
@@ -196,6 +217,7 @@ func (p *port) Poll(sink link.Sink) int {
 			continue
 		}
 		if p.down[peer] {
+			work += p.handOver(sink, peer)
 			p.down[peer] = false
 			p.attached[peer] = -1
 			sink.Down(peer, fmt.Errorf("%w: simulated", link.ErrBroken))
@@ -210,6 +232,7 @@ func (p *port) Poll(sink link.Sink) int {
 			x := (*flow)[0]
 			*flow = (*flow)[1:]
 			work++
+			p.net.came(p.self, peer, x)
 			if err := p.deliver(sink, peer, x); err != nil {
 				p.net.fault = fmt.Sprintf("pod %d refused a frame of pod %d: %v", p.self, peer, err)
 				p.net.breakLine(p.self, peer)
@@ -226,9 +249,7 @@ func (p *port) Poll(sink link.Sink) int {
 const placeMin = 2 << 10
 
 func (p *port) deliver(sink link.Sink, peer link.Peer, x *packet) error {
-	if !bytes.Equal(x.payload, x.was) && !(p.net.rude && x.head.Type == wire.Got) {
-		p.net.fault = fmt.Sprintf("payload of %v frame %d from pod %d changed before it was acknowledged", x.head.Type, x.head.Seq, peer)
-	}
+	p.net.unchanged(x, peer)
 	if len(x.was) < placeMin {
 		return sink.Deliver(peer, &x.head, x.was)
 	}
@@ -236,13 +257,21 @@ func (p *port) deliver(sink link.Sink, peer link.Peer, x *packet) error {
 	if err != nil {
 		return err
 	}
-	if !p.net.calm && p.net.rng.IntN(50) == 0 { // half of it came; the core will be asked again
+	if !p.net.calm && p.net.rng.IntN(50) == 0 && !x.landed { // half of it came; the core will be asked again
 		copy(dst[:len(dst)/2], x.was)
 		p.net.breakLine(p.self, peer)
 		return nil
 	}
 	copy(dst, x.was)
 	return sink.Placed(peer)
+}
+
+// unchanged finds fault with a payload that is not what was posted, as long as its link
+// refers to it.
+func (n *network) unchanged(x *packet, from link.Peer) {
+	if !x.landed && !bytes.Equal(x.payload, x.was) && !(n.rude && x.head.Type == wire.Got) {
+		n.fault = fmt.Sprintf("payload of %v frame %d from pod %d changed before it was acknowledged, or had come", x.head.Type, x.head.Seq, from)
+	}
 }
 
 // Forget drops the connection, and what is under way on it.
@@ -252,6 +281,7 @@ func (p *port) Forget(peer link.Peer) {
 	}
 	p.attached[peer] = -1
 	p.down[peer] = false
+	delete(p.landed, peer)
 }
 
 // Close has nothing to give back.

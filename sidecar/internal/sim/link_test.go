@@ -15,6 +15,7 @@ func TestLink(t *testing.T) {
 	for _, inOrder := range []bool{false, true} {
 		for _, notify := range []bool{false, true} {
 			caps := link.Caps{Name: "sim", Register: true, Read: true, Write: true, InOrder: inOrder, Notify: notify, GatherMax: 1, EagerMax: 64 << 10}
+			caps.Delivers = inOrder != notify
 			t.Run(fmt.Sprintf("inorder=%v,notify=%v", inOrder, notify), func(t *testing.T) { linktest.Run(t, harness(caps)) })
 		}
 	}

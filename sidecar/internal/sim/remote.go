@@ -27,10 +27,18 @@ type span struct{ off, n uint64 }
 // connection.
 type event struct {
 	peer   link.Peer
-	done   bool // an access of this port has ended; else one of the peer's is complete here
+	kind   eventKind
 	number uint64
 	err    error
 }
+
+type eventKind uint8
+
+const (
+	eventWritten eventKind = iota // an access of the peer's is complete here
+	eventDone                     // an access of this port has ended
+	eventCame                     // frames up to number have come
+)
 
 // accessDelay bounds the pause before each step of an access, in nanoseconds.
 const accessDelay = 30_000
@@ -98,6 +106,7 @@ func (n *network) cut(size uint64) []span {
 
 // move carries accesses on whose time has come.
 func (n *network) move() {
+	n.land()
 	for i := range len(n.ports) * len(n.ports) {
 		l := n.lines[[2]link.Peer{link.Peer(i / len(n.ports)), link.Peer(i % len(n.ports))}]
 		if l == nil {
@@ -120,7 +129,7 @@ func (n *network) move() {
 func (n *network) advance(a *access) bool {
 	a.next = n.now + n.rng.Int64N(accessDelay)
 	if len(a.pieces) == 0 || a.err != nil {
-		a.from.events = append(a.from.events, event{a.to.self, true, a.token, a.err})
+		a.from.events = append(a.from.events, event{a.to.self, eventDone, a.token, a.err})
 		return true
 	}
 	whole, err := a.to.resolve(a.key, a.local.Len)
@@ -142,7 +151,7 @@ func (n *network) advance(a *access) bool {
 	if len(a.pieces) == 0 && a.notify != 0 && n.caps.Notify {
 		// The target learns of it even if the connection is lost before the
 		// origin does.
-		a.to.events = append(a.to.events, event{a.from.self, false, a.notify, nil})
+		a.to.events = append(a.to.events, event{a.from.self, eventWritten, a.notify, nil})
 	}
 	return false
 }
@@ -160,7 +169,7 @@ func (p *port) resolve(k link.Key, n uint64) (link.Ref, error) {
 // abort ends the accesses of a lost connection where they are.
 func (l *line) abort() {
 	for _, a := range l.accesses {
-		a.from.events = append(a.from.events, event{a.to.self, true, a.token, fmt.Errorf("%w: simulated", link.ErrBroken)})
+		a.from.events = append(a.from.events, event{a.to.self, eventDone, a.token, fmt.Errorf("%w: simulated", link.ErrBroken)})
 	}
 	l.accesses = nil
 }
@@ -170,10 +179,13 @@ func (p *port) tell(sink link.Sink) int {
 	events := p.events
 	p.events = nil
 	for _, e := range events {
-		if e.done {
+		switch e.kind {
+		case eventDone:
 			sink.Done(e.peer, e.number, e.err)
-		} else {
+		case eventWritten:
 			sink.Written(e.peer, e.number)
+		case eventCame:
+			sink.Delivered(e.peer, e.number)
 		}
 	}
 	return len(events)

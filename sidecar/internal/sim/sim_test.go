@@ -46,10 +46,24 @@ func TestSeeds(t *testing.T) {
 	t.Logf("%d seeds from %d on: %+v", *seeds, *first, all)
 	// The plan is 4.5 in a third of the seeds. A job that ends sooner leaves some. A
 	// last byte that tells nothing is one in hundreds of the messages offered.
-	few := min(4*all.Offered, all.Rings, all.Reads, 2*all.Puts, 2*all.Gets, 2*all.Exposed) < uint64(*seeds)/2
+	few := min(4*all.Offered, all.Rings, all.Reads, 2*all.Puts, 2*all.Gets, 2*all.Exposed, uint64(all.Landed), 2*uint64(all.Gathers)) < uint64(*seeds)/2
 	if !t.Failed() && (all.Broken < *seeds || few || all.Told == 0 && *seeds >= 2000) {
 		t.Errorf("%d seeds: %+v: too little for what they are to show", *seeds, all)
 	}
+}
+
+// TestLiesAreFound: a link that tells of delivery before a frame has come is found out,
+// within a few seeds: by what a payload has become meanwhile, by a frame that a peer
+// asks for again, by a job that does not end.
+func TestLiesAreFound(t *testing.T) {
+	const within = 30
+	for seed := *first; seed < *first+within; seed++ {
+		if err := RunLying(seed); err != nil {
+			t.Logf("found: %v", err)
+			return
+		}
+	}
+	t.Errorf("in seeds %d to %d nobody notices that links lie", *first, *first+within-1)
 }
 
 // TestSeedsFair runs fair jobs of many seeds.

@@ -65,6 +65,8 @@ type Coverage struct {
 	Puts    uint64 // into windows by remote write
 	Gets    uint64 // of windows by remote read
 	Exposed uint64 // windows that were registered for peers
+	Landed  int    // frames whose links have told that they had come
+	Gathers int    // eager sends that no copy was made of
 }
 
 func (c *Coverage) add(d Coverage) {
@@ -79,10 +81,12 @@ func (c *Coverage) add(d Coverage) {
 	c.Puts += d.Puts
 	c.Gets += d.Gets
 	c.Exposed += d.Exposed
+	c.Landed += d.Landed
+	c.Gathers += d.Gathers
 }
 
 func (w *world) coverage() Coverage {
-	c := Coverage{Broken: w.broken}
+	c := Coverage{Broken: w.broken, Landed: w.net.told, Gathers: w.net.gathered}
 	c.Kept, c.Evicted = w.reused()
 	for _, e := range w.engines {
 		s := e.Counters()
@@ -148,6 +152,7 @@ func newWorld(seed uint64) *world {
 		}
 	}
 	w.net = newNetwork(w.rng, pods)
+	w.net.drawDelivery(seed)
 	w.rdv = drawProtocol(w.rng)
 	w.early = (w.rdv == mover.Put || w.rdv == mover.PutNR) && seed%4 > 0
 	switch f := w.rng.IntN(14); {

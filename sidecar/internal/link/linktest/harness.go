@@ -46,6 +46,8 @@ func Run(t *testing.T, h Harness) {
 	t.Run("Refusal", func(t *testing.T) { testRefusal(t, h(t)) })
 	t.Run("Break", func(t *testing.T) { testBreak(t, h(t)) })
 	t.Run("BreakFull", func(t *testing.T) { testBreakFull(t, h(t)) })
+	t.Run("Delivery", func(t *testing.T) { testDelivery(t, h(t)) })
+	t.Run("DeliveryBreaks", func(t *testing.T) { testDeliveryBreaks(t, h(t)) })
 	t.Run("Garbage", func(t *testing.T) { testGarbage(t, h(t)) })
 	t.Run("Read", func(t *testing.T) { testRead(t, h(t)) })
 	t.Run("Write", func(t *testing.T) { testWrite(t, h(t)) })

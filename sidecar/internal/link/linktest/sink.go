@@ -16,8 +16,10 @@ type Sink struct {
 	downs   []error
 	dones   map[uint64]error
 	written []uint64
-	refuse  bool // the next frame
-	count   int  // keep no frames, only count them
+	told    uint64       // frames up to this number have come at the peer
+	onTold  func(uint64) // is told then; nil: nobody
+	refuse  bool         // the next frame
+	count   int          // keep no frames, only count them
 	brief   bool
 	faults  []string
 	place   []byte // of the payload that is under way
@@ -88,6 +90,17 @@ func (s *Sink) Done(_ link.Peer, token uint64, err error) {
 
 // Written takes a notice.
 func (s *Sink) Written(_ link.Peer, notify uint64) { s.written = append(s.written, notify) }
+
+// Delivered takes the number of a frame that has come.
+func (s *Sink) Delivered(_ link.Peer, seq uint64) {
+	if s.onTold != nil && (len(s.downs) > 0 || seq <= s.told) { // other tests count anew on one connection
+		s.faults = append(s.faults, fmt.Sprintf("frame %d is delivered after frame %d and %d ends of the connection", seq, s.told, len(s.downs)))
+	}
+	s.told = seq
+	if s.onTold != nil {
+		s.onTold(seq)
+	}
+}
 
 // Down takes the end of a connection.
 func (s *Sink) Down(_ link.Peer, err error) {

@@ -29,10 +29,13 @@ type conn struct {
 	remote  offer
 	inOrder bool
 
+	told uint64 // the core knows that frames up to this number have come
+
 	recv   []byte // recvSlots slots
 	recvAt region
 	next   int // receive that is to be posted again next
 	taken  int // receives whose content was taken
+	open   int // receives that are posted, and have no completion
 	credit credit
 
 	requests [sendDepth]posted
@@ -49,6 +52,8 @@ type conn struct {
 	early     []completion
 	adopted   bool
 	ended     bool
+	sunk      bool // its queue pair was moved to the error state
+	settled   bool // nothing comes on it any more, and what has come is handed over
 	isPending bool
 	starved   bool // waits for a slot
 	waits     bool // memory in use since the last request that asked for a completion
@@ -56,15 +61,21 @@ type conn struct {
 
 // posted is what a request leaves to do when it is done.
 type posted struct {
-	slot  int32 // of a message, -1: none
-	op    int32 // operation, -1: none
-	known int32 // use of known memory, -1: none
+	slot  int32  // of a message, -1: none
+	op    int32  // operation, -1: none
+	known int32  // use of known memory, -1: none
+	last  uint64 // number of the last frame that has come when it is done; 0: no frame ends with it
 }
+
+// nothing is left to do.
+var nothing = posted{slot: -1, op: -1, known: -1}
 
 func gidText(gid [16]byte) string { return netip.AddrFrom16(gid).Unmap().String() }
 
+// fail ends c with err at the next look. Of what is handed over because c ends
+// (settle.go), something may be against the protocol: that is the cause which is told.
 func (c *conn) fail(err error) {
-	if c.err == nil {
+	if c.err == nil || errors.Is(err, link.ErrProtocol) && !errors.Is(c.err, link.ErrProtocol) {
 		c.err = err
 	}
 }
@@ -153,7 +164,7 @@ func (c *conn) pump() {
 	}
 	c.sendOperations()
 	if c.credit.due() && c.room() > 0 {
-		c.push(request{op: opSend, imm: c.credit.spend()}, posted{-1, -1, -1})
+		c.push(request{op: opSend, imm: c.credit.spend()}, nothing)
 	}
 	c.flush()
 }
@@ -191,7 +202,8 @@ func (c *conn) sendFrames() bool {
 	r := request{
 		op: opSend, imm: c.credit.spend(), addr: l.stageAt.addr + uint64(s)*slotBytes, lkey: l.stageAt.lkey, length: uint32(m.used),
 	}
-	p := posted{s, -1, -1}
+	p := nothing
+	p.slot, p.last = s, m.last
 	if n := m.gather.Len; n > 0 {
 		p.known = c.holding()
 		r.addr2, r.lkey2 = l.known.where(p.known, m.gather)
@@ -281,6 +293,9 @@ func (c *conn) flush() {
 // completed handles one completion.
 func (c *conn) completed(x *completion, sink link.Sink) {
 	number := uint32(x.id)
+	if number&idReceive != 0 {
+		c.open--
+	}
 	switch {
 	case number&idReceive != 0 && x.status == statusOK:
 		c.received(x, int(number&^uint32(idReceive)), sink)
@@ -317,13 +332,19 @@ func (c *conn) retire(number uint32, sink link.Sink) {
 	if n > c.sent-c.done {
 		return // not one of ours
 	}
+	last := c.told
 	for upto := c.done + n; c.done != upto && !c.ended; {
 		p := c.requests[c.done%sendDepth]
 		c.done++
 		c.free(&p)
+		last = max(last, p.last)
 		if p.op >= 0 {
 			c.operated(p.op, sink)
 		}
+	}
+	if last > c.told && !c.ended {
+		c.told = last
+		sink.Delivered(c.peer, last)
 	}
 	if c.out.count > 0 || c.ops.turn() >= 0 {
 		c.later()
@@ -373,6 +394,7 @@ func (c *conn) repost() {
 		return
 	}
 	c.next = (c.next + c.taken) % recvSlots
+	c.open += c.taken
 	c.credit.repost(c.taken)
 	c.taken = 0
 }

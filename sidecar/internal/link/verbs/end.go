@@ -52,6 +52,7 @@ func (c *conn) prepare() (err error) {
 		return errors.Join(fmt.Errorf("queue pair: %w", err), l.nic.deregister(c.recvAt), unix.Munmap(c.recv))
 	}
 	l.by[c.tag&tagIndex].Store(c) // completions may come from now on
+	c.open = recvSlots
 	if err = c.pair.receive(c.recvAt, 0, recvSlots); err != nil {
 		return errors.Join(fmt.Errorf("posting receives: %w", err), c.pair.destroy(), l.nic.deregister(c.recvAt), unix.Munmap(c.recv))
 	}

@@ -172,6 +172,9 @@ func (p *fakePair) receive(r region, first, count int) error {
 	if len(p.receives) > recvSlots {
 		return errors.New("the receive queue is full")
 	}
+	if p.failed {
+		p.flush()
+	}
 	return nil
 }
 

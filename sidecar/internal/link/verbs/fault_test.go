@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -23,6 +24,7 @@ func newDiary() *diary { return &diary{dones: map[uint64]error{}} }
 
 func (d *diary) Done(_ link.Peer, token uint64, err error) { d.dones[token] = err }
 func (d *diary) Written(_ link.Peer, notify uint64)        { d.written = append(d.written, notify) }
+func (d *diary) Delivered(link.Peer, uint64)               {}
 func (d *diary) Down(_ link.Peer, err error)               { d.downs = append(d.downs, err) }
 
 // bench is two connected links over devices of memory.
@@ -312,5 +314,43 @@ func TestKnownMemory(t *testing.T) {
 	x.an.limit = len(x.an.regions) + 2
 	for i := range uint64(10) {
 		do(7, i*8192)
+	}
+}
+
+// strict is a sink to which every frame is against the protocol.
+type strict struct{ *diary }
+
+func (strict) Deliver(link.Peer, *wire.Header, []byte) error {
+	return fmt.Errorf("%w: a test's", link.ErrProtocol)
+}
+
+// TestViolationOfTheLastFrames: what is against the protocol is told, and not only that
+// the connection has ended, also of a frame that is handed over because it ends, or
+// because another one replaces it.
+func TestViolationOfTheLastFrames(t *testing.T) {
+	for name, end := range map[string]func(x *bench, s strict) error{
+		"ends": func(x *bench, s strict) error {
+			x.b.conns[0].fail(errSocket)
+			x.b.Poll(s)
+			return errors.Join(x.sb.downs...)
+		},
+		"is replaced": func(x *bench, s strict) error {
+			x.b.streaming.Sink = s
+			return x.b.replace(0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newBench(t)
+			if x.a.Post(0, []*link.Frame{{Head: wire.Header{Type: wire.Eager, Seq: 1}}}) != 1 {
+				t.Fatal("a frame was not taken")
+			}
+			x.a.Poll(x.sa)
+			if err := end(x, strict{x.sb}); !errors.Is(err, link.ErrProtocol) {
+				t.Errorf("got %v, want %v", err, link.ErrProtocol)
+			}
+			if x.b.conns[0] != nil {
+				t.Error("the connection goes on")
+			}
+		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -17,6 +18,8 @@ import (
 type known struct {
 	own     own
 	chooser *gather.Chooser
+	trials  *reuse.Trials // of leaving the core's copy out
+	begun   time.Time
 	uses    []knownUse
 	spare   []int32
 	regions map[uint64]region // by Key of their registrations
@@ -40,7 +43,7 @@ type knownUse struct {
 const appBytes = 512 << 20
 
 func newKnown(n nic, memory func(link.Ref) []byte, ranks int, pinned uint64, always bool, peers regcache.Registrar, log *slog.Logger) (*known, error) {
-	k := &known{own: own{nic: n, memory: memory}, regions: map[uint64]region{}, log: log}
+	k := &known{own: own{nic: n, memory: memory}, regions: map[uint64]region{}, log: log, trials: reuse.NewTrials(ranks), begun: time.Now()}
 	cfg := gather.Config{Sessions: ranks, Remote: &regcache.Config{PinnedBytes: cmp.Or(pinned, appBytes)}}
 	cfg.Local.PinnedBytes = cfg.Remote.PinnedBytes
 	if always {

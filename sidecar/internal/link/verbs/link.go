@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -182,7 +183,7 @@ func (l *Link) Port() Port { return l.port }
 // Caps says what the link can do over the device; PeerCaps what it can do with a
 // peer.
 func (l *Link) Caps() link.Caps {
-	return link.Caps{Name: "rdma", Register: true, Read: true, Write: true, InOrder: l.cfg.InOrder, Ordered: true, Notify: true, GatherMax: 1, EagerMax: eagerMax}
+	return link.Caps{Name: "rdma", Register: true, Read: true, Write: true, InOrder: l.cfg.InOrder, Ordered: true, Notify: true, Delivers: true, GatherMax: 1, EagerMax: eagerMax}
 }
 
 // PeerCaps says what the link can do with a connected peer.
@@ -245,14 +246,18 @@ func (l *Link) failing() bool {
 
 // Attach takes over the socket of a peer that has no queue pair.
 func (l *Link) Attach(peer link.Peer, fd int) error {
-	l.Forget(peer)
+	if err := l.replace(peer); err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
 	return l.cfg.Stream.Attach(peer, fd)
 }
 
 // Join takes over the socket of a peer, and the queue pair that was connected
 // while it was proven.
 func (l *Link) Join(peer link.Peer, fd int, e *End) error {
-	l.Forget(peer)
+	if err := l.replace(peer); err != nil {
+		return errors.Join(err, unix.Close(fd), e.Close())
+	}
 	c := e.c
 	if err := l.watch(fd, int32(peer)); err != nil {
 		return errors.Join(err, unix.Close(fd), e.Close())
@@ -363,18 +368,43 @@ func (l *Link) AddRegion(r link.Region, session uint32, size uint64) {
 func (l *Link) DropRegion(r link.Region) { l.known.gone(r) }
 
 // Gathers reports whether a payload of the ranks' memory will be gathered from where
-// it is, and counts it (core.Gatherer). What the core would copy is gathered only where
-// that is insisted on: a send without that copy ends with an acknowledgement of the
-// peer's engine, a message more, which costs more than the copy does (docs/reuse.md).
+// it is, and counts it (core.Gatherer). Its send ends with the completion of its request
+// (settle.go): nothing goes over the wire for that, but it ends later than a copied one,
+// and whether that is worth it is tried (reuse.Trials), unless it is insisted on.
 func (l *Link) Gathers(peer link.Peer, ref link.Ref) bool {
-	return l.cfg.Reuse == bootstrap.ReuseAlways && l.conns[peer] != nil && ref.Len >= gatherMin && l.known.chooser.Knows(ref.Region) && l.known.chooser.Gathers(reuse.PathSend, ref)
+	k := l.known
+	if l.conns[peer] == nil || ref.Len < gatherMin || !k.chooser.Knows(ref.Region) {
+		return false
+	}
+	if l.cfg.Reuse == bootstrap.ReuseAlways {
+		return k.chooser.Gathers(reuse.PathSend, ref)
+	}
+	s := k.chooser.SessionOf(ref)
+	gathers, decided := k.trials.Decided(s, ref.Len)
+	if decided && !gathers {
+		k.chooser.Copied(ref) // its buffer is not looked at
+		return false
+	}
+	if !k.chooser.Gathers(reuse.PathSend, ref) {
+		return false
+	}
+	if decided || k.trials.Try(s, ref.Len, time.Since(k.begun).Nanoseconds()) {
+		return true
+	}
+	k.chooser.Copied(ref)
+	return false
 }
 
 // Buffers counts what was copied from and what was gathered from a session's memory.
 func (l *Link) Buffers(session uint32) gather.Counts { return l.known.chooser.Buffers(session) }
 
 // EndSession forgets what was learnt of a session.
-func (l *Link) EndSession(session uint32) { l.known.chooser.EndSession(session) }
+func (l *Link) EndSession(session uint32) {
+	l.known.chooser.EndSession(session)
+	if int(session) < max(l.cfg.Ranks, 1) {
+		l.known.trials.Forget(reuse.Session(session))
+	}
+}
 
 // Break ends the connection to peer as a failing network would.
 func (l *Link) Break(peer link.Peer) {

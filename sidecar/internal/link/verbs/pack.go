@@ -77,10 +77,13 @@ func (o *outgoing) oldest() uint64 {
 
 func (o *outgoing) next() *frame { return &o.queue[o.first] }
 
-func (o *outgoing) drop() {
-	o.bytes -= o.next().length
+// drop forgets the first frame, all of which is in messages, and returns its number.
+func (o *outgoing) drop() uint64 {
+	f := o.next()
+	o.bytes -= f.length
 	o.first = (o.first + 1) % waitMax
 	o.count--
+	return f.seq
 }
 
 // message is what fill has put together: used bytes of the slot, and then a range
@@ -88,7 +91,11 @@ func (o *outgoing) drop() {
 type message struct {
 	used   int
 	gather link.Ref
+	last   uint64 // number of the last frame that ends in it; 0: none
 }
+
+// end notes that a frame ends in the message; those without a number are not repeated.
+func (m *message) end(seq uint64) { m.last = max(m.last, seq) }
 
 // fill takes frames out of o into a slot. known says, once for each frame, whether
 // its payload goes from where it is. A frame that fits a message is never cut. Unlike on a stream of bytes
@@ -107,7 +114,7 @@ func (o *outgoing) fill(slot []byte, m link.Memory, known func(link.Ref) bool) (
 			msg.gather = f.payload.Slice(uint64(at), uint64(n))
 			f.done += n
 			if f.done == f.size() {
-				o.drop()
+				msg.end(o.drop())
 			}
 			return msg
 		}
@@ -115,7 +122,7 @@ func (o *outgoing) fill(slot []byte, m link.Memory, known func(link.Ref) bool) (
 		if f.done < f.size() {
 			return msg
 		}
-		o.drop()
+		msg.end(o.drop())
 	}
 	return msg
 }

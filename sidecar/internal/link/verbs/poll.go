@@ -123,7 +123,7 @@ func (l *Link) watchful(sink link.Sink) (work int) {
 			work += l.socket(link.Peer(ev.Fd), sink)
 		case int(ev.Pad) == l.cfg.Stream.FD(): // it was polled
 		default:
-			work += l.faults()
+			work += l.faults(sink)
 		}
 	}
 	return work
@@ -160,7 +160,7 @@ func (l *Link) socket(peer link.Peer, sink link.Sink) int {
 }
 
 // faults takes out what the device tells.
-func (l *Link) faults() (work int) {
+func (l *Link) faults(sink link.Sink) (work int) {
 	for l.gone == nil {
 		f, ok := l.nic.fault()
 		if !ok {
@@ -169,6 +169,7 @@ func (l *Link) faults() (work int) {
 		work++
 		switch {
 		case f.device:
+			l.drainAll(sink) // what it has taken in, as far as it still says so
 			l.lose(errors.New(f.what))
 		case f.port:
 			for _, c := range l.list {
@@ -201,7 +202,7 @@ func (l *Link) tell(sink link.Sink) (work int) {
 	l.drainAll(sink)
 	for i := 0; i < len(l.list); i++ {
 		c := l.list[i]
-		if c.err == nil {
+		if c.err == nil || !l.settled(c, sink) || c.ended {
 			continue
 		}
 		err := c.err

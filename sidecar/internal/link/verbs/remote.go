@@ -177,7 +177,7 @@ func (c *conn) pushPiece(op *operation, n int32, off, length uint64, notices boo
 	} else {
 		c.l.stats.Reads++
 	}
-	c.push(r, posted{-1, n, -1})
+	c.push(r, posted{slot: -1, op: n, known: -1})
 	if slot < 0 {
 		return 1
 	}
@@ -185,7 +185,7 @@ func (c *conn) pushPiece(op *operation, n int32, off, length uint64, notices boo
 	binary.LittleEndian.PutUint64(l.slotMemory(slot), op.notify)
 	c.pushStaged(request{
 		op: opSend, imm: c.credit.spend() | noticeBit, addr: l.stageAt.addr + uint64(slot)*slotBytes, lkey: l.stageAt.lkey, length: noticeBytes,
-	}, posted{slot, n, -1})
+	}, posted{slot: slot, op: n, known: -1})
 	return 2
 }
 

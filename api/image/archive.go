@@ -1,4 +1,4 @@
-package main
+package image
 
 import (
 	"encoding/json"
@@ -14,12 +14,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// writeArchive writes an image as `docker save` does today: a tar of an OCI
-// image layout, which containerd, podman and skopeo read, with a manifest.json
-// beside it, which older programs read. Both name the same blobs. Images of
-// several architectures are under one index; older programs see the first. The
-// digest is that of what the reference names.
-func writeArchive(name, reference string, made []v1.Image) (v1.Hash, error) {
+// Save writes an image into the file called name as `docker save` does today: a tar
+// of an OCI image layout, which containerd, podman and skopeo read, with a
+// manifest.json beside it, which older programs read. Both name the same blobs.
+// Images of several architectures are under one index; older programs see the
+// first. The reference has a tag. The digest is that of what it names.
+func Save(name, reference string, made ...v1.Image) (v1.Hash, error) {
 	named, digest, err := under(made)
 	if err != nil {
 		return v1.Hash{}, fmt.Errorf("archive: %w", err)
@@ -60,12 +60,11 @@ func writeLayout(name, reference string, add appender, first v1.Image) error {
 	if err != nil {
 		return fmt.Errorf("image layout: %w", err)
 	}
-	_, tag, _ := strings.Cut(reference, ":")
 	err = add(folder, layout.WithAnnotations(map[string]string{
 		// The first is containerd's: the full name. The second is the layout's
 		// own, whose meaning is left to its readers; they take it as the tag.
 		"io.containerd.image.name":          reference,
-		"org.opencontainers.image.ref.name": tag,
+		"org.opencontainers.image.ref.name": reference[strings.LastIndexByte(reference, ':')+1:],
 	}))
 	if err != nil {
 		return fmt.Errorf("image layout: %w", err)
@@ -77,9 +76,9 @@ func writeLayout(name, reference string, add appender, first v1.Image) error {
 	if err != nil {
 		return fmt.Errorf("archive: %w", err)
 	}
-	content, err := archive(withParents(files))
+	content, err := Tar(files)
 	if err != nil {
-		return err
+		return fmt.Errorf("archive: %w", err)
 	}
 	// Under its name only when it is whole.
 	whole := filepath.Join(dir, "whole")
@@ -123,8 +122,8 @@ func writeManifest(dir, reference string, made v1.Image) error {
 func blob(digest v1.Hash) string { return "blobs/" + digest.Algorithm + "/" + digest.Hex }
 
 // collect reads the files of a folder.
-func collect(dir string) ([]file, error) {
-	var files []file
+func collect(dir string) ([]File, error) {
+	var files []File
 	err := filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -137,7 +136,7 @@ func collect(dir string) ([]file, error) {
 		if err != nil {
 			return err
 		}
-		files = append(files, file{path: filepath.ToSlash(relative), mode: 0o644, content: content})
+		files = append(files, File{Path: filepath.ToSlash(relative), Mode: 0o644, Content: content})
 		return nil
 	})
 	return files, err

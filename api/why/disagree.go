@@ -1,0 +1,134 @@
+package why
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Begun is a collective that a rank has begun, whether it has ended or not.
+type Begun struct {
+	Context uint32 `json:"context,omitempty"` // communicator
+	Lead    int    `json:"lead,omitempty"`    // its rank 0, a world rank
+	Number  uint32 `json:"number"`            // on the communicator, from 1 on
+	Name    string `json:"name"`              // with its root, a world rank, if it has one
+	Order   string `json:"order,omitempty"`   // as in Wait
+}
+
+// place is one collective, whoever takes part in it. Communicators that a split
+// makes have one number, and nobody in common: the lead tells them apart. What a rank
+// has begun at a place never changes, so that ranks may be asked one after the other.
+type place struct {
+	context uint32
+	lead    int
+	number  uint32
+}
+
+// side is what some of the ranks call a collective.
+type side struct {
+	name, order string
+	ranks       []int
+	waits       bool // one of them is still in it
+}
+
+// Disagreements tells of ranks that are in different collectives at one place of a
+// communicator's order, or were, while one of them waits: a program in which that
+// happens is wrong (MPI 4.1, section 6.1), however far apart its ranks are.
+func Disagreements(ranks []Rank) []string { return disagreements(ranks, false) }
+
+// Disagreed is the same for a job that has failed, whose ranks wait no more.
+func Disagreed(ranks []Rank) []string { return disagreements(ranks, true) }
+
+// disagreeMost bounds the lines.
+const disagreeMost = 4
+
+func disagreements(ranks []Rank, over bool) (lines []string) {
+	at := map[place][]side{}
+	for i := range ranks { // those that somebody waits in
+		for j := range ranks[i].Waits {
+			if w := &ranks[i].Waits[j]; w.Kind == Collective {
+				note(at, ranks[i].Rank, &Begun{w.Context, w.Lead, w.Number, w.Name, w.Order}, true)
+			}
+		}
+	}
+	for i := range ranks {
+		for j := range ranks[i].Past {
+			b := &ranks[i].Past[j]
+			if over || at[b.place()] != nil {
+				note(at, ranks[i].Rank, b, false)
+			}
+		}
+	}
+	var wrong []place
+	for p, sides := range at {
+		if len(sides) > 1 {
+			wrong = append(wrong, p)
+		}
+	}
+	slices.SortFunc(wrong, func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.context, b.context), cmp.Compare(a.lead, b.lead), int(int32(a.number-b.number))) // numbers wrap
+	})
+	for i, p := range wrong {
+		if i > 0 && wrong[i-1].context == p.context && wrong[i-1].lead == p.lead {
+			continue // it follows from the first one
+		}
+		if lines = append(lines, disagreement(p, at[p])); len(lines) == disagreeMost {
+			break
+		}
+	}
+	return lines
+}
+
+func (b *Begun) place() place { return place{b.Context, b.Lead, b.Number} }
+
+// note adds a rank to the side of a place that it is on.
+func note(at map[place][]side, rank int, b *Begun, waits bool) {
+	if b.Number == 0 {
+		return // it has no place yet
+	}
+	sides := at[b.place()]
+	i := slices.IndexFunc(sides, func(s side) bool { return s.name == b.Name && sameOrder(s.order, b.Order) })
+	if i < 0 {
+		sides = append(sides, side{name: b.Name, order: b.Order})
+		i = len(sides) - 1
+	}
+	s := &sides[i]
+	if at, is := slices.BinarySearch(s.ranks, rank); !is { // else it waits in what it has begun
+		s.ranks = slices.Insert(s.ranks, at, rank)
+	}
+	s.waits = s.waits || waits
+	at[b.place()] = sides
+}
+
+func disagreement(p place, sides []side) string {
+	slices.SortFunc(sides, func(a, b side) int { return cmp.Compare(a.ranks[0], b.ranks[0]) })
+	var parts []string
+	for _, s := range sides {
+		verb := "is in "
+		switch {
+		case !s.waits && len(s.ranks) > 1:
+			verb = "were in "
+		case !s.waits:
+			verb = "was in "
+		case len(s.ranks) > 1:
+			verb = "are in "
+		}
+		name := s.name
+		if s.order != "" && slices.ContainsFunc(sides, func(o side) bool { return o.name == s.name && o.order != s.order }) {
+			name += " (" + s.order + ")"
+		}
+		parts = append(parts, Names(s.ranks)+" "+verb+name)
+	}
+	line := TextDisagreement + strings.Join(parts, ", ")
+	if p.context != 0 {
+		line += fmt.Sprintf(" (communicator %d)", p.context)
+	}
+	return line
+}
+
+// TextDisagreement is what a disagreement's line begins with.
+const TextDisagreement = "ranks disagree about a collective: "
+
+// sameOrder: a sidecar that says nothing of it does not disagree.
+func sameOrder(a, b string) bool { return a == b || a == "" || b == "" }

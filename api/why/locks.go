@@ -1,0 +1,76 @@
+package why
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Lock is the lock of a window which others wait for.
+type Lock struct {
+	Window  uint32   `json:"window"`
+	Holders []Holder `json:"holders,omitempty"` // the longest first
+	More    int      `json:"more,omitempty"`    // of them beside these
+}
+
+// Holder is a rank that has a lock.
+type Holder struct {
+	Rank    int     `json:"rank"`
+	Seconds float64 `json:"seconds"` // for so long
+}
+
+// LockName is the Name of a wait for a window's lock.
+const LockName = "lock"
+
+// findLocks tells those who wait for a lock who has it: its target knows.
+func findLocks(ranks []Rank) {
+	type place struct {
+		target int
+		window uint32
+	}
+	locks := map[place]*Lock{}
+	for i := range ranks {
+		for j := range ranks[i].Locks {
+			l := &ranks[i].Locks[j]
+			locks[place{ranks[i].Rank, l.Window}] = l
+		}
+	}
+	if len(locks) == 0 {
+		return
+	}
+	for i := range ranks {
+		r := &ranks[i]
+		r.Waits = slices.Clone(r.Waits) // the caller's own are not changed
+		for j := range r.Waits {
+			if w := &r.Waits[j]; w.Kind == OneSided && w.Name == LockName {
+				w.lock = locks[place{w.Peer, w.Context}]
+			}
+		}
+	}
+}
+
+// needs are the ranks that have it.
+func (l *Lock) needs() (ranks []int) {
+	for _, h := range l.Holders {
+		ranks = append(ranks, h.Rank)
+	}
+	return ranks
+}
+
+func (l *Lock) text() string {
+	if l == nil || len(l.Holders) == 0 {
+		return ""
+	}
+	var parts []string
+	for i, h := range l.Holders {
+		if i == 0 {
+			parts = append(parts, fmt.Sprintf(", which rank %d has held for %s", h.Rank, Time(h.Seconds)))
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("rank %d for %s", h.Rank, Time(h.Seconds)))
+	}
+	if l.More > 0 {
+		parts = append(parts, fmt.Sprintf("%d more ranks", l.More))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,76 @@
+package why
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Bounds of what is told of ranks that are past a collective: how long the other
+// one must have waited, so that nothing is on its way any more, and how many lines.
+const (
+	outrunAfter = 1.0 // seconds
+	outrunMost  = 8
+)
+
+// outrun tells of ranks that wait in a collective for one which is past it: it has
+// begun a later one of the communicator, and has nothing left of this one.
+func outrun(ranks []Rank) (lines []string) {
+	at := map[int]*Rank{}
+	for i := range ranks {
+		at[ranks[i].Rank] = &ranks[i]
+	}
+	for i := range ranks {
+		for j := range ranks[i].Waits {
+			w := &ranks[i].Waits[j]
+			ask := suspects(w)
+			if ask == "" || w.Seconds < outrunAfter {
+				continue
+			}
+			for _, peer := range w.For {
+				if p := at[peer]; p == nil || !p.past(w) {
+					continue
+				}
+				if len(lines) == outrunMost {
+					return lines
+				}
+				lines = append(lines, fmt.Sprintf("rank %d waits in %s for rank %d, which is past it: do their %s disagree?", ranks[i].Rank, w.Name+w.communicator(), peer, ask))
+			}
+		}
+	}
+	return lines
+}
+
+// past reports that the rank has begun a later collective of w's communicator, and
+// that all its requests are known and w's is not among them.
+func (r *Rank) past(w *Wait) bool {
+	later := false
+	for i := range r.Waits {
+		x := &r.Waits[i]
+		if x.Kind != Collective || x.Context != w.Context {
+			continue
+		}
+		ahead := int32(x.Number - w.Number) // numbers wrap
+		if ahead == 0 {
+			return false
+		}
+		later = later || ahead > 0
+	}
+	return later && r.More == 0
+}
+
+// suspects are what ranks of a collective may give so that one ends it without the
+// message which another waits for.
+func suspects(w *Wait) string {
+	if w.Kind != Collective {
+		return ""
+	}
+	switch name, _, _ := strings.Cut(w.Name, " "); name {
+	case "alltoallv", "scatterv":
+		return "counts"
+	case "gatherv":
+		return "counts or roots"
+	case "gather", "reduce":
+		return "roots"
+	}
+	return ""
+}
