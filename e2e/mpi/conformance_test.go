@@ -46,7 +46,9 @@ func TestConformance(t *testing.T) {
 			})
 		}
 	}
-	job{ranks: 4, pods: 2, mpi: "none"}.mustRun(t, "played", c, "foreseen")
+	for _, own := range []string{"foreseen", "fleeting"} {
+		job{ranks: 4, pods: 2, mpi: "none"}.mustRun(t, "played", c, own)
+	}
 }
 
 // sanitized builds the C client with a sanitizer, and more that hack/c is asked
@@ -76,7 +78,7 @@ func TestSanitized(t *testing.T) {
 // TestOldSystems: what programs load has only symbols of a glibc that images
 // have, and none of libfabric.
 func TestOldSystems(t *testing.T) {
-	for _, name := range []string{"liboutrigger-fi.so", "libpmi.so", "outrigger-pmix"} {
+	for _, name := range []string{"liboutrigger-fi.so", "liboutrigger-alloc.so", "libpmi.so", "outrigger-pmix"} {
 		out, err := exec.CommandContext(t.Context(), "nm", "-D", "--undefined-only", at(t, "c", name)).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)

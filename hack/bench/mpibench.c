@@ -48,6 +48,15 @@
 //   and the medians of the three times in microseconds. 1 is all hidden, 0
 //   nothing; a value outside 0..1 is noise and is printed as it is.
 //
+// iallreduce: the same for a sum of doubles of so many bytes in all, of two ranks:
+//   mode "one" is rank 0 computing, "both" is what IMB-NBC measures.
+//
+// The third argument `short` is for hack/bench/mpi.sh, which has many MPIs to go
+//   through in a short time: latency at 8 B, 8 KiB, 64 KiB and 1 MiB with a tenth
+//   of the round trips, bandwidth at the last two (and 8 KiB) with a quarter of
+//   the windows, overlap of mode "one" at 64 KiB, 256 KiB, 1 MiB and 4 MiB and
+//   iallreduce there, 3 repetitions instead of 5, one of 15 triples for overlap.
+//
 // Output: one JSON object a line,
 //   {"peer":"openmpi-tcp","test":"latency","bytes":8,"us":5.123,"us_min":5.001}
 //   {"peer":"openmpi-tcp","test":"bandwidth","bytes":1048576,"mb_s":4321.0}
@@ -55,7 +64,7 @@
 //   {"peer":"openmpi-tcp","test":"overlap","bytes":1048576,"side":"isend","mode":"one",
 //    "overlap":0.123,"transfer_us":..,"compute_us":..,"total_us":..}
 //
-// Usage: mpirun -n 2 mpibench PEER      PEER is the name printed as "peer"
+// Usage: mpirun -n 2 mpibench PEER [short]      PEER is the name printed as "peer"
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdint.h>
@@ -76,6 +85,9 @@ enum {
 	TAG = 7,
 	TAG_ACK = 8
 };
+
+// What short makes less of.
+static int reps = REPS, overlap_reps = REPS, triples = TRIPLES, latency_part = 1, window_part = 1;
 
 static int rank;
 static const char *peer;
@@ -111,13 +123,14 @@ static void round_trips(int bytes, int n) {
 static void latency(int bytes) {
 	int n = bytes <= KIB ? 10000 : bytes <= 64 * KIB ? 1000 : 100;
 	double us[REPS];
-	round_trips(bytes, WARMUP);
-	for (int r = 0; r < REPS; r++) {
+	n /= latency_part;
+	round_trips(bytes, WARMUP / latency_part);
+	for (int r = 0; r < reps; r++) {
 		double start = now_us();
 		round_trips(bytes, n);
 		us[r] = (now_us() - start) / (2.0 * n);
 	}
-	double mid = median(us, REPS);
+	double mid = median(us, reps);
 	if (rank == 0)
 		printf("{\"peer\":\"%s\",\"test\":\"latency\",\"bytes\":%d,\"us\":%.3f,\"us_min\":%.3f}\n",
 		       peer, bytes, mid, us[0]);
@@ -147,12 +160,13 @@ static void windows(int bytes, int window, int n) {
 static double message_rate(int bytes, int window, int n, int warmup) {
 	double rate[REPS];
 	windows(bytes, window, warmup);
-	for (int r = 0; r < REPS; r++) {
+	n /= window_part;
+	for (int r = 0; r < reps; r++) {
 		double start = now_us();
 		windows(bytes, window, n);
 		rate[r] = (double)window * n / (now_us() - start) * 1e6;
 	}
-	return median(rate, REPS);
+	return median(rate, reps);
 }
 
 static void bandwidth(int bytes) {
@@ -197,18 +211,26 @@ static double units_per_us(void) {
 	return best;
 }
 
+enum exchange { NOTHING, MESSAGE, ALLREDUCE };
+
+static void begin(enum exchange what, int bytes, MPI_Request *request) {
+	if (what == ALLREDUCE)
+		MPI_Iallreduce(out, in, bytes / (int)sizeof(double), MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, request);
+	else if (what == MESSAGE && rank == 0)
+		MPI_Isend(out, bytes, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, request);
+	else if (what == MESSAGE)
+		MPI_Irecv(in, bytes, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, request);
+}
+
 // One try of a sample; -1 if a rank heard of the start only when it was past.
-static double try_sample(int bytes, int message, long units, double leadUs) {
+static double try_sample(int bytes, enum exchange what, long units, double leadUs) {
 	MPI_Request request = MPI_REQUEST_NULL;
 	double at = now_us() + leadUs, mine, theirs;
 	MPI_Bcast(&at, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
 	int late = now_us() > at;
 	while (now_us() < at)
 		;
-	if (message && rank == 0)
-		MPI_Isend(out, bytes, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &request);
-	else if (message)
-		MPI_Irecv(in, bytes, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &request);
+	begin(what, bytes, &request);
 	compute(units);
 	MPI_Wait(&request, MPI_STATUS_IGNORE);
 	mine = late ? -1 : now_us() - at;
@@ -220,12 +242,12 @@ static double try_sample(int bytes, int message, long units, double leadUs) {
 }
 
 // One sample: its time in microseconds until the later rank is done, the same
-// on both ranks. message says whether a message is exchanged; units is the work
+// on both ranks. what says whether something is exchanged; units is the work
 // of this rank. A late start is announced again with twice the lead.
-static double sample(int bytes, int message, long units) {
+static double sample(int bytes, enum exchange what, long units) {
 	double leadUs = 200;
 	for (int attempt = 0; attempt < 12; attempt++, leadUs *= 2) {
-		double us = try_sample(bytes, message, units, leadUs);
+		double us = try_sample(bytes, what, units, leadUs);
 		if (us >= 0)
 			return us;
 	}
@@ -239,33 +261,33 @@ struct overlap {
 };
 
 // The work that lasts 1.5 transfers, the same number on both ranks.
-static long units_for(int bytes) {
+static long units_for(int bytes, enum exchange what) {
 	double transfer[TRIPLES];
-	for (int i = 0; i < TRIPLES; i++)
-		transfer[i] = sample(bytes, 1, 0);
-	long units = (long)(1.5 * median(transfer, TRIPLES) * units_per_us());
+	for (int i = 0; i < triples; i++)
+		transfer[i] = sample(bytes, what, 0);
+	long units = (long)(1.5 * median(transfer, triples) * units_per_us());
 	MPI_Bcast(&units, 1, MPI_LONG, 0, MPI_COMM_WORLD);
 	return units;
 }
 
-static struct overlap overlap(int bytes, int computes) {
+static struct overlap overlap(int bytes, enum exchange what, int computes) {
 	double ratio[REPS], transfers[REPS], computings[REPS], totals[REPS];
-	long units = units_for(bytes);
+	long units = units_for(bytes, what);
 	long mine = computes ? units : 0;
-	for (int r = 0; r < REPS; r++) {
+	for (int r = 0; r < overlap_reps; r++) {
 		double transfer[TRIPLES], computing[TRIPLES], total[TRIPLES];
-		for (int i = 0; i < TRIPLES; i++) {
-			transfer[i] = sample(bytes, 1, 0);
-			computing[i] = sample(bytes, 0, mine);
-			total[i] = sample(bytes, 1, mine);
+		for (int i = 0; i < triples; i++) {
+			transfer[i] = sample(bytes, what, 0);
+			computing[i] = sample(bytes, NOTHING, mine);
+			total[i] = sample(bytes, what, mine);
 		}
-		transfers[r] = median(transfer, TRIPLES);
-		computings[r] = median(computing, TRIPLES);
-		totals[r] = median(total, TRIPLES);
+		transfers[r] = median(transfer, triples);
+		computings[r] = median(computing, triples);
+		totals[r] = median(total, triples);
 		ratio[r] = 1 - (totals[r] - computings[r]) / transfers[r];
 	}
-	return (struct overlap){median(ratio, REPS), median(transfers, REPS), median(computings, REPS),
-	                        median(totals, REPS)};
+	return (struct overlap){median(ratio, overlap_reps), median(transfers, overlap_reps),
+	                        median(computings, overlap_reps), median(totals, overlap_reps)};
 }
 
 static void print_overlap(int bytes, const char *side, const char *mode, struct overlap o) {
@@ -276,11 +298,41 @@ static void print_overlap(int bytes, const char *side, const char *mode, struct 
 }
 
 static void overlaps(int bytes) {
-	print_overlap(bytes, "isend", "one", overlap(bytes, rank == 0));
-	print_overlap(bytes, "irecv", "one", overlap(bytes, rank == 1));
-	struct overlap both = overlap(bytes, 1);
+	print_overlap(bytes, "isend", "one", overlap(bytes, MESSAGE, rank == 0));
+	print_overlap(bytes, "irecv", "one", overlap(bytes, MESSAGE, rank == 1));
+	struct overlap both = overlap(bytes, MESSAGE, 1);
 	print_overlap(bytes, "isend", "both", both);
 	print_overlap(bytes, "irecv", "both", both);
+}
+
+static void in_short(void) {
+	static const int latencies[] = {8, 8 * KIB, 64 * KIB, MIB}, overlapped[] = {64 * KIB, 256 * KIB, MIB, 4 * MIB};
+	reps = 3;
+	overlap_reps = 1;
+	triples = 15;
+	latency_part = 10;
+	window_part = 4;
+	for (int i = 0; i < 4; i++)
+		latency(latencies[i]);
+	for (int i = 1; i < 4; i++)
+		bandwidth(latencies[i]);
+	for (int i = 0; i < 4; i++) {
+		int bytes = overlapped[i];
+		print_overlap(bytes, "isend", "one", overlap(bytes, MESSAGE, rank == 0));
+		print_overlap(bytes, "irecv", "one", overlap(bytes, MESSAGE, rank == 1));
+		print_overlap(bytes, "iallreduce", "one", overlap(bytes, ALLREDUCE, rank == 0));
+		print_overlap(bytes, "iallreduce", "both", overlap(bytes, ALLREDUCE, 1));
+	}
+}
+
+static void in_full(void) {
+	for (int bytes = 8; bytes <= BYTES_MAX; bytes *= 2)
+		latency(bytes);
+	for (int bytes = 64 * KIB; bytes <= BYTES_MAX; bytes *= 2)
+		bandwidth(bytes);
+	rate(8);
+	overlaps(64 * KIB);
+	overlaps(MIB);
 }
 
 static char *buffer(int fill) {
@@ -298,9 +350,10 @@ int main(int argc, char **argv) {
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-	if (ranks != 2 || argc != 2) {
+	int brief = argc == 3 && strcmp(argv[2], "short") == 0;
+	if (ranks != 2 || (argc != 2 && !brief)) {
 		if (rank == 0)
-			fprintf(stderr, "usage: mpirun -n 2 mpibench PEER (there are %d ranks)\n", ranks);
+			fprintf(stderr, "usage: mpirun -n 2 mpibench PEER [short] (there are %d ranks)\n", ranks);
 		MPI_Abort(MPI_COMM_WORLD, 2);
 	}
 	peer = argv[1];
@@ -308,13 +361,10 @@ int main(int argc, char **argv) {
 	in = buffer(2);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 
-	for (int bytes = 8; bytes <= BYTES_MAX; bytes *= 2)
-		latency(bytes);
-	for (int bytes = 64 * KIB; bytes <= BYTES_MAX; bytes *= 2)
-		bandwidth(bytes);
-	rate(8);
-	overlaps(64 * KIB);
-	overlaps(MIB);
+	if (brief)
+		in_short();
+	else
+		in_full();
 	MPI_Finalize();
 	return 0;
 }

@@ -2,11 +2,15 @@
  * said goodbye cannot come back, so that it stays while anything is open here,
  * and until the process ends if nothing was ever sent. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "layout.h"
 #include "provider.h"
 
 #define POLL_LOOKS 64 /* before a thread that finds nothing yields, where each process has a processor */
@@ -16,6 +20,7 @@ struct node endpoints = {&endpoints, &endpoints};
 bool sidecar_ended;
 
 static outrigger *session;
+static pid_t owner; /* of the session: a child of a fork has none */
 static unsigned holders; /* fabrics, domains, endpoints */
 static unsigned patient_looks; /* in vain, before a thread yields */
 
@@ -30,15 +35,59 @@ static bool alone(void)
 	return sharers > 0 && sched_getaffinity(0, sizeof set, &set) == 0 && (uint32_t)CPU_COUNT(&set) >= sharers;
 }
 
+/* starters are where an MPI that brings its own mpirun says which rank a process is:
+ * Open MPI 5 and 4.1, MPICH and Intel MPI. */
+static const char *const starters[] = {"PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"};
+
+/* place_by_starter is for a process that the launcher has not started itself, and so
+ * has told its socket, but not its rank. */
+static void place_by_starter(struct outrigger_config *c)
+{
+	if (getenv(OR_NAME_ENV_RANK) != NULL)
+		return;
+	for (size_t i = 0; i < sizeof starters / sizeof *starters; i++) {
+		const char *text = getenv(starters[i]);
+		char *end = NULL;
+		errno = 0;
+		unsigned long rank = text == NULL ? 0 : strtoul(text, &end, 10);
+		if (text == NULL || errno != 0 || end == text || *end != 0 || rank >= UINT32_MAX)
+			continue;
+		c->socket = getenv(OR_NAME_ENV_SOCKET);
+		c->rank = (uint32_t)rank;
+		return;
+	}
+}
+
+/* The library that places the program's large allocations (clientlib/c/alloc), if
+ * the program has it. */
+__attribute__((weak)) bool outrigger_alloc_adopt(void *memory, size_t bytes);
+
+/* lend gives it the larger part of the arena. The environment is asked first, since
+ * what is lent is not given back. */
+static void lend(void)
+{
+	const char *wanted = getenv(OR_NAME_ENV_MPI_ARENA);
+	if (outrigger_alloc_adopt == NULL || wanted == NULL || *wanted == 0 || strcmp(wanted, "off") == 0)
+		return;
+	size_t bytes;
+	void *memory = outrigger_lend(session, &bytes);
+	if (memory == NULL || !outrigger_alloc_adopt(memory, bytes))
+		fprintf(stderr, "outrigger: rank %u: %s is set, and its arena has no room for the program's allocations, which stay where they are; raise the arena\n",
+			outrigger_world(session).rank, OR_NAME_ENV_MPI_ARENA);
+}
+
 int attach(void)
 {
 	if (session != NULL)
 		return 0;
 	struct outrigger_config config = {0};
+	place_by_starter(&config);
 	char why[512];
 	int rc = outrigger_open(&config, &session, why, sizeof why);
 	if (rc == OUTRIGGER_OK) {
 		patient_looks = alone() ? POLL_LOOKS : 1;
+		owner = getpid();
+		lend();
 		return 0;
 	}
 	/* An MPI says only that the endpoint could not be made. */
@@ -46,10 +95,24 @@ int attach(void)
 	return to_errno(rc);
 }
 
+/* tell says where this rank's messages were, for who asked. */
+static void tell(void)
+{
+	const char *asked = getenv(OR_NAME_ENV_MPI_REPORT);
+	if (asked == NULL || strcmp(asked, "1") != 0)
+		return;
+	struct outrigger_traffic t = outrigger_traffic(session);
+	fprintf(stderr, "outrigger: rank %u: bytes sent in place %llu, copied %llu; received in place %llu, copied %llu\n", outrigger_world(session).rank,
+		(unsigned long long)t.sent_in_place, (unsigned long long)t.sent_copied, (unsigned long long)t.received_in_place, (unsigned long long)t.received_copied);
+}
+
 static void leave(void)
 {
-	if (session == NULL)
-		return;
+	if (session == NULL || getpid() != owner)
+		return; /* the rings of a child are its parent's */
+	tell();
+	if (outrigger_alloc_adopt != NULL)
+		(void)outrigger_alloc_adopt(NULL, 0);
 	outrigger *s = session;
 	session = NULL;
 	(void)outrigger_close(s); /* what could not be delivered has failed elsewhere */

@@ -90,6 +90,21 @@ const char *outrigger_status_text(int status);
 void *outrigger_alloc(outrigger *s, size_t bytes);
 int outrigger_free(outrigger *s, void *memory);
 
+/* outrigger_lend gives three quarters of the arena, in whole pages, to an
+ * allocator of the application's own: *bytes of them, all zero. They are mapped
+ * for as long as the process runs, also when the session has ended, and are not
+ * given back. The rest serves messages of private memory. It is called once,
+ * before anything is allocated; NULL: the arena has no room. */
+void *outrigger_lend(outrigger *s, size_t *bytes);
+
+/* Bytes of messages that have been sent from and received into where the
+ * application has them, and those that were copied in this process. */
+struct outrigger_traffic {
+	uint64_t sent_in_place, sent_copied, received_in_place, received_copied;
+};
+
+struct outrigger_traffic outrigger_traffic(outrigger *s);
+
 #define OUTRIGGER_ANY UINT32_MAX  /* any source */
 #define OUTRIGGER_IOV_MAX 9       /* segments of one message */
 

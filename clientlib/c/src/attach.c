@@ -275,7 +275,7 @@ void or_detach(outrigger *s)
 {
 	if (s->control != NULL)
 		munmap(s->control, s->control_bytes);
-	if (s->arena.memory != NULL)
+	if (s->arena.memory != NULL && !s->lent)
 		munmap(s->arena.memory, s->arena.size);
 	if (s->doorbell >= 0)
 		close(s->doorbell);

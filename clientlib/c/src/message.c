@@ -50,19 +50,23 @@ static bool in_arena(const outrigger *s, const struct iovec *iov, int segments, 
 }
 
 /* describe says where the payload is: in the descriptor, in the arena, in a slab
- * slot, or in private memory that is staged in chunks. */
-static void describe(outrigger *s, struct or_descriptor *d, struct or_op *op, uint64_t bytes, bool small)
+ * slot, or in private memory that is staged in chunks. A message whose memory may
+ * change when the call has returned (fleeting) is never left where it is. */
+static void describe(outrigger *s, struct or_descriptor *d, struct or_op *op, uint64_t bytes, bool small, bool fleeting)
 {
 	uint64_t offset = 0;
 	if (small && bytes <= OR_INLINE_MAX) {
 		d->class = OR_CLASS_INLINE;
 		d->inline_length = (uint8_t)bytes;
-		if (!op->receives)
+		if (!op->receives) {
 			or_gather(op->iov, op->segments, 0, d->payload, bytes);
+			s->traffic.sent_copied += bytes;
+		}
 		return;
 	}
-	if (in_arena(s, op->iov, op->segments, bytes, &offset) && op->copy == NULL) {
+	if ((!fleeting || op->copy != NULL) && in_arena(s, op->iov, op->segments, bytes, &offset)) {
 		d->class = OR_CLASS_ARENA;
+		op->in_place = op->copy == NULL;
 	} else if (bytes <= s->slab.slot_bytes && or_stack_pop(&s->slab.slots, &op->slot)) {
 		op->slotted = true;
 		d->class = OR_CLASS_SLAB;
@@ -76,6 +80,8 @@ static void describe(outrigger *s, struct or_descriptor *d, struct or_op *op, ui
 		if (!op->receives)
 			op->want = bytes;
 	}
+	if (!op->receives)
+		*(op->in_place ? &s->traffic.sent_in_place : &s->traffic.sent_copied) += bytes;
 	d->addr = offset;
 	d->len = bytes;
 }
@@ -107,6 +113,7 @@ static int send_silently(outrigger *s, struct or_descriptor *d, const struct iov
 	or_gather(iov, segments, 0, d->payload, bytes);
 	int rc = or_submit(s, d);
 	s->silent += rc == OUTRIGGER_OK;
+	s->traffic.sent_copied += bytes;
 	return rc;
 }
 
@@ -143,7 +150,8 @@ static int send_locked(outrigger *s, struct or_descriptor *d, const struct iovec
 	op->arg = arg;
 	op->nobody = nobody;
 	s->ops.unheard += nobody;
-	if ((nobody || (flags & OUTRIGGER_COPY) != 0) && (bytes > s->slab.slot_bytes || s->slab.slots.count == 0))
+	bool fleeting = nobody || (flags & OUTRIGGER_COPY) != 0;
+	if (fleeting && (bytes > s->slab.slot_bytes || s->slab.slots.count == 0))
 		rc = own(op, bytes);
 	if (rc != OUTRIGGER_OK) {
 		or_drop(s, id, op);
@@ -151,7 +159,7 @@ static int send_locked(outrigger *s, struct or_descriptor *d, const struct iovec
 	}
 	if ((flags & OUTRIGGER_SYNC) != 0)
 		d->flags |= OR_FLAG_SYNC;
-	describe(s, d, op, bytes, small);
+	describe(s, d, op, bytes, small, fleeting);
 	bool staged = op->staged;
 	uint32_t gen = op->gen;
 	rc = enter(s, d, id, op, request);
@@ -199,7 +207,7 @@ static int recv_locked(outrigger *s, struct or_descriptor *d, const struct iovec
 	op->notify = done;
 	op->arg = arg;
 	op->receives = true;
-	describe(s, d, op, bytes, true);
+	describe(s, d, op, bytes, true, false);
 	return enter(s, d, id, op, request);
 }
 

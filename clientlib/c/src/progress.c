@@ -23,8 +23,10 @@ static void done(outrigger *s, uint32_t id, struct or_op *op, const struct or_de
 	r->handle = inline_result(d) ? 0 : d->aux;
 	r->has_data = (d->flags & OR_FLAG_DATA) != 0;
 	r->data = r->has_data ? d->context : 0;
-	if (op->receives)
+	if (op->receives) {
 		deposit(s, op, d);
+		*(op->in_place ? &s->traffic.received_in_place : &s->traffic.received_copied) += r->status == OUTRIGGER_OK ? r->length : 0;
+	}
 	if (op->slotted) {
 		(void)or_stack_push(&s->slab.slots, op->slot); /* its place was there */
 		op->slotted = false;

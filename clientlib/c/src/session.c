@@ -118,6 +118,28 @@ void *outrigger_alloc(outrigger *s, size_t bytes)
 	return ok ? s->arena.memory + offset : NULL;
 }
 
+void *outrigger_lend(outrigger *s, size_t *bytes)
+{
+	uint64_t want = s->arena.size / 4 * 3 & ~(uint64_t)(OR_SEG_PAGE_BYTES - 1);
+	uint64_t offset;
+	pthread_mutex_lock(&s->lock);
+	/* The first piece of an arena of which nothing is used is at its start, which
+	 * is a page's. */
+	bool ok = want > 0 && s->arena.used.count == 0 && or_arena_take(&s->arena, want, &offset);
+	s->lent = s->lent || ok;
+	pthread_mutex_unlock(&s->lock);
+	*bytes = ok ? want : 0;
+	return ok ? s->arena.memory + offset : NULL;
+}
+
+struct outrigger_traffic outrigger_traffic(outrigger *s)
+{
+	pthread_mutex_lock(&s->lock);
+	struct outrigger_traffic t = s->traffic;
+	pthread_mutex_unlock(&s->lock);
+	return t;
+}
+
 int outrigger_free(outrigger *s, void *memory)
 {
 	uintptr_t at = (uintptr_t)memory, base = (uintptr_t)s->arena.memory;

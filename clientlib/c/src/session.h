@@ -82,6 +82,7 @@ struct or_slab {
 struct or_op {
 	uint32_t gen;
 	bool open, done, receives, staged, slotted;
+	bool in_place; /* the engine reads or writes the caller's memory */
 	bool asked;  /* the other side waits for chunks of a staged send */
 	bool queued; /* is in the session's stage or starved queue */
 	bool nobody; /* nobody is told of its end */
@@ -136,6 +137,8 @@ struct outrigger {
 	struct or_queue stage, starved;
 	struct or_patience patience;
 	uint64_t silent; /* silent sends submitted */
+	struct outrigger_traffic traffic;
+	bool lent;       /* a part of the arena, which stays mapped */
 	unsigned taken;  /* completions, since somebody asked last */
 	unsigned sleepers; /* threads that may be blocked */
 	bool gone;       /* the sidecar has ended, or is not to be believed */

@@ -299,6 +299,24 @@ static void foreseen(void)
 	}
 }
 
+/* Memory of the arena that changes as soon as a send that copies has returned. */
+static void fleeting(void)
+{
+	enum { ROUNDS = 200 };
+	for (uint64_t i = 0; i < ROUNDS; i++) {
+		for (size_t k = 0; k < SIZES; k++) {
+			unsigned char *b = memory(1, sizes[k]);
+			fill(b, sizes[k], world.rank, i);
+			outrigger_request s = isend(b, sizes[k], i, OUTRIGGER_COPY);
+			memset(b, 0xee, sizes[k]);
+			finish(irecv(b, sizes[k], i));
+			finish(s);
+			check(b, sizes[k], partner, i);
+			give(1, b);
+		}
+	}
+}
+
 /* More large messages than there are chunks, both ways at once. */
 static void crowded(void)
 {
@@ -369,8 +387,20 @@ static const struct {
 	{"flood", flood},
 };
 
-/* With the name of a scenario it plays that one alone; foreseen, which needs data
- * beside the tag, is of this client only. */
+/* Of this client only: foreseen needs data beside the tag, fleeting sends that copy. */
+static void play_own(const char *name)
+{
+	scenario = name;
+	if (strcmp(name, "foreseen") == 0)
+		foreseen();
+	else if (strcmp(name, "fleeting") == 0)
+		fleeting();
+	else
+		return;
+	swap_empty(999);
+}
+
+/* With the name of a scenario it plays that one alone. */
 int main(int argc, char **argv)
 {
 	struct outrigger_config config = {0};
@@ -384,11 +414,8 @@ int main(int argc, char **argv)
 		die("%u ranks, want an even number", world.ranks);
 	leads = world.rank < world.ranks / 2;
 	partner = (world.rank + world.ranks / 2) % world.ranks;
-	if (argc > 1 && strcmp(argv[1], "foreseen") == 0) {
-		scenario = argv[1];
-		foreseen();
-		swap_empty(999);
-	}
+	if (argc > 1)
+		play_own(argv[1]);
 	for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
 		scenario = scenarios[i].name;
 		if (argc > 1 && strcmp(argv[1], scenario) != 0)

@@ -12,16 +12,19 @@ import (
 
 // The tests of the method in mpibench.c.
 const (
-	toItself  = "self"      // microseconds from a send to its receipt by the same rank
-	latency   = "latency"   // microseconds, half a round trip
-	bandwidth = "bandwidth" // 10^6 bytes a second
-	rate      = "rate"      // messages a second
-	overlap   = "overlap"   // part of the transfer that hid behind computing
+	toItself  = "self"        // microseconds from a send to its receipt by the same rank
+	latency   = "latency"     // microseconds, half a round trip
+	bandwidth = "bandwidth"   // 10^6 bytes a second
+	rate      = "rate"        // messages a second
+	overlap   = "overlap"     // part of the transfer that hid behind computing
+	together  = "collectives" // microseconds until the last rank is done
 )
 
-// key names one figure. Side and mode are empty except for overlap.
+// key names one figure. Side and mode are empty except for overlap, op except for
+// collectives.
 type key struct {
 	peer, test string
+	op         string
 	bytes      int
 	side, mode string
 }
@@ -39,17 +42,17 @@ func (f figures) median(k key) (float64, bool) {
 
 // line is one JSON line. The value lies under the name of its unit.
 type line struct {
-	Peer, Test, Side, Mode string
-	Bytes                  int
-	Us                     *float64
-	MbS                    *float64 `json:"mb_s"`
-	MsgS                   *float64 `json:"msg_s"`
-	Overlap                *float64
+	Peer, Test, Op, Side, Mode string
+	Bytes                      int
+	Us                         *float64
+	MbS                        *float64 `json:"mb_s"`
+	MsgS                       *float64 `json:"msg_s"`
+	Overlap                    *float64
 }
 
 func (l line) value() *float64 {
 	switch l.Test {
-	case latency, toItself:
+	case latency, toItself, together:
 		return l.Us
 	case bandwidth:
 		return l.MbS
@@ -96,7 +99,7 @@ func parseLine(text []byte) (key, float64, error) {
 	if v == nil {
 		return key{}, 0, fmt.Errorf("test %q of %s has no value under its unit (us, mb_s, msg_s or overlap)", l.Test, l.Peer)
 	}
-	k := key{peer: l.Peer, test: l.Test, bytes: l.Bytes, side: l.Side, mode: l.Mode}
+	k := key{peer: l.Peer, test: l.Test, op: l.Op, bytes: l.Bytes, side: l.Side, mode: l.Mode}
 	return k, *v, nil
 }
 

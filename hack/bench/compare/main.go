@@ -6,6 +6,9 @@
 // several rounds, counts with its median. Exit status: 0 when every figure that
 // a target needs is there, whether or not the target is met; 1 when one is
 // missing or a line is malformed; with -strict also 1 when a target is missed.
+//
+// With -before FILE -after FILE it compares two programs that took the same figures
+// by turns (hack/bench/versus.sh).
 package main
 
 import (
@@ -16,14 +19,19 @@ import (
 
 func main() {
 	strict := flag.Bool("strict", false, "exit with 1 when a target is missed")
+	before := flag.String("before", "", "compare the figures of -after with those of this `file`")
+	after := flag.String("after", "", "see -before")
 	flag.Parse()
-	if err := run(*strict); err != nil {
+	if err := run(*strict, *before, *after); err != nil {
 		fmt.Fprintln(os.Stderr, "compare:", err)
 		os.Exit(1)
 	}
 }
 
-func run(strict bool) error {
+func run(strict bool, before, after string) error {
+	if before != "" || after != "" {
+		return versus(os.Stdout, before, after)
+	}
 	figures, err := readFigures(os.Stdin)
 	if err != nil {
 		return err

@@ -38,7 +38,9 @@ func execute() int {
 rank, with OUTRIGGER_SOCKET and OUTRIGGER_RANK in its environment. Signals are
 passed on. When a rank fails, or on SIGTERM, the others get SIGTERM, then SIGKILL;
 the exit code is that of the first failure, 128+N for a signal, 127 for a program
-that does not exist.`,
+that does not exist. With --mpi a PROGRAM that is an mpirun or mpiexec, or calls one
+and says so by OUTRIGGER_MPIRUN=1, is started once, in the first pod; its daemons in
+all pods (docs/mpi.md).`,
 		Example: `  outrigger-launch --socket /run/outrigger/sidecar.sock --ranks 4-7 -- ./solver -n 1000
   outrigger-launch --socket /run/outrigger/sidecar.sock --pod 1 --ranks-per-pod 4 --world 14 -- ./solver`,
 		Args:          cobra.MinimumNArgs(1),
@@ -63,7 +65,7 @@ that does not exist.`,
 	f.DurationVar(&o.grace, "grace", 2*time.Second, "how long ranks get between SIGTERM and SIGKILL")
 	f.StringVar(&o.termination, "termination-log", "", "write which ranks failed into this file, for Kubernetes /dev/termination-log")
 	_ = cmd.MarkFlagRequired("socket") // the flag exists
-	cmd.AddCommand(installCommand())
+	cmd.AddCommand(installCommand(), startCommand(&code))
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	if err := cmd.Execute(); err != nil {
 		outlet.Say(os.Stderr, fmt.Sprintln("outrigger-launch:", err))
@@ -105,6 +107,14 @@ func (o *options) dress(cfg *launch.Config) error {
 	if err != nil {
 		return err
 	}
+	if family != mpi.None {
+		if starts, err := mpi.Starts(cfg.Program[0]); starts || err != nil {
+			// One program a pod, which starts no rank by itself.
+			cfg.Last = cfg.First
+			cfg.Program = append([]string{self, startCommandName, "--socket", cfg.Socket, "--mpi", o.mpi, "--"}, cfg.Program...)
+			return err
+		}
+	}
 	ranks, err := mpi.Prepare(family, cfg.Program[0], cfg.Socket, self)
 	if ranks != nil {
 		cfg.Dress, cfg.Judge, cfg.Tidy = ranks.Dress, ranks.Judge, ranks.Close
@@ -122,11 +132,7 @@ func installCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var more []string
-			if dir, err := mpi.Folder(self); err == nil { // else a job that needs it is told
-				more = mpi.Files(dir)
-			}
-			_, err = launch.Install(args[0], more...)
+			_, err = launch.Install(args[0], mpi.Files(self)...) // a job that needs more is told
 			return err
 		},
 	}

@@ -68,7 +68,7 @@ func (d *daemon) build(ctx context.Context) error {
 		Silence:   time.Duration(d.doc.Tuning.DeadAfter) * 3 / 2,
 		Encrypt:   d.doc.Tuning.Encrypt == bootstrap.EncryptTLS,
 		Direct:    d.direct(),
-		Beside:    map[string]peers.Handler{launchProtocol: d.serveTree},
+		Beside:    map[string]peers.Handler{launchProtocol: d.serveTree, execProtocol: d.serveExec},
 	}, listener)
 	var recorder *trace.Recorder
 	if d.o.trace > 0 {

@@ -18,6 +18,10 @@ import (
 // each other while they start.
 const launchProtocol = "outrigger-launch/1"
 
+// execProtocol is that of the connections that carry what an mpirun of the program
+// starts in other pods.
+const execProtocol = "outrigger-exec/1"
+
 // launchBytes bounds what one rank contributes to a round.
 const launchBytes = 128 << 10
 
@@ -31,6 +35,14 @@ func (d *daemon) startTree() {
 
 func (d *daemon) serveTree(ctx context.Context, peer link.Peer, conn net.Conn) error {
 	return d.tree.Serve(ctx, int(peer), conn)
+}
+
+// serveExec is a command of another pod for this one.
+func (d *daemon) serveExec(ctx context.Context, _ link.Peer, conn net.Conn) error {
+	if d.pmi == nil {
+		return nil // it ends, or has just begun: the other side says so
+	}
+	return d.pmi.ServeExec(ctx, conn)
 }
 
 // listenPMI opens the process-management socket beside that of the sessions. Who
@@ -49,13 +61,19 @@ func (d *daemon) listenPMI(cfg *session.Config) error {
 		return errors.Join(fmt.Errorf("listening for MPI ranks: %w", err), l.Close())
 	}
 	layout := make([]int, len(d.doc.Pods))
+	machines := map[string]bool{}
 	for i, p := range d.doc.Pods {
 		layout[i] = p.Ranks
+		host, _, _ := net.SplitHostPort(p.Address) // the document was checked
+		machines[host] = true
 	}
 	pod := d.doc.Pods[d.o.pod]
 	d.pmiListener = l
 	d.pmi = pmi.New(pmi.Config{
-		First: pod.FirstRank, Count: pod.Ranks, Layout: layout, Job: "kvs_" + d.doc.Job.ID, Gather: d.tree.Gather,
+		First: pod.FirstRank, Count: pod.Ranks, Layout: layout, Machines: len(machines), Job: "kvs_" + d.doc.Job.ID, Gather: d.tree.Gather,
+		Reach: func(ctx context.Context, pod int) (net.Conn, error) {
+			return d.mesh.Open(ctx, link.Peer(pod), execProtocol)
+		},
 		Allow: func(c net.Conn) error {
 			if u, ok := c.(*net.UnixConn); ok {
 				return cfg.Allow(u)

@@ -16,9 +16,17 @@ const (
 	providerName = "outrigger"
 )
 
-// Files are what Folder has.
-func Files(dir string) []string {
-	return []string{filepath.Join(dir, providerFile), filepath.Join(dir, pmiFile), filepath.Join(dir, pmixFile)}
+// Files are what MPI programs need of those that the program self finds: nothing
+// where it was built without.
+func Files(self string) []string {
+	dir, err := Folder(self)
+	if err != nil {
+		return nil
+	}
+	return []string{
+		filepath.Join(dir, providerFile), filepath.Join(dir, allocFile), filepath.Join(dir, pmiFile), filepath.Join(dir, pmixFile),
+		filepath.Join(filepath.Dir(self), agentFile),
+	}
 }
 
 // Folder finds the folder with the provider: named by the environment, or beside
@@ -64,9 +72,16 @@ func environment(f Family, dir string) []string {
 			"OMPI_MCA_mpi_add_procs_cutoff=1000000",
 			// mpirun asks for this; a container's user is often root.
 			"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-			// 4.1 without mpirun: the component that loads a PMI-1 library.
-			"FLUX_JOB_ID=1", "FLUX_PMI_LIBRARY_PATH="+filepath.Join(dir, pmiFile),
 		)
 	}
 	return env
+}
+
+// withoutMPIRun is what an MPI of the family needs that no mpirun has started: Open
+// MPI 4.1 has a component that loads a PMI-1 library.
+func withoutMPIRun(f Family, dir string) []string {
+	if f == MPICH || f == Intel {
+		return nil
+	}
+	return []string{"FLUX_JOB_ID=1", "FLUX_PMI_LIBRARY_PATH=" + filepath.Join(dir, pmiFile)}
 }

@@ -55,7 +55,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	for f, list := range need {
 		for _, family := range []Family{f, unknown} {
-			env := environment(family, "/x")
+			env := append(environment(family, "/x"), withoutMPIRun(family, "/x")...)
 			for _, v := range list {
 				if !slices.Contains(env, v) {
 					t.Errorf("%s lacks %s", family, v)
@@ -106,7 +106,7 @@ func TestFolder(t *testing.T) {
 }
 
 // sidecar answers every line with the same text.
-func sidecar(t *testing.T, answer string) string {
+func sidecar(t *testing.T, answer string) management {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), names.SocketFile+names.PMISuffix)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -128,7 +128,7 @@ func sidecar(t *testing.T, answer string) string {
 		}
 	}()
 	t.Cleanup(func() { _ = l.Close(); <-done })
-	return path
+	return management(path)
 }
 
 // TestJudge: which rank that ended well has not used Outrigger.
@@ -147,7 +147,7 @@ func TestJudge(t *testing.T) {
 		"a job of its own":       {OpenMPI, 0, 0, "a job of its own"},
 		"a job of its own on us": {OpenMPI, 0, 1, "a job of its own"},
 	} {
-		r := &Ranks{family: c.family, socket: sidecar(t, fmt.Sprintf("cmd=outrigger_rank rc=0 init=%d attached=%d\n", c.init, c.attached))}
+		r := &Ranks{family: c.family, sidecar: sidecar(t, fmt.Sprintf("cmd=outrigger_rank rc=0 init=%d attached=%d\n", c.init, c.attached))}
 		err := r.Judge(3)
 		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, ErrUnused) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
@@ -157,7 +157,7 @@ func TestJudge(t *testing.T) {
 
 // TestDress: a rank inherits a connection on which it has been introduced.
 func TestDress(t *testing.T) {
-	r := &Ranks{family: MPICH, dir: "/x", socket: sidecar(t, "cmd=initack rc=0\ncmd=set size=7\ncmd=set rank=3\ncmd=set debug=0\n")}
+	r := &Ranks{family: MPICH, dir: "/x", sidecar: sidecar(t, "cmd=initack rc=0\ncmd=set size=7\ncmd=set rank=3\ncmd=set debug=0\n")}
 	env, files, err := r.Dress(t.Context(), 3)
 	if err != nil {
 		t.Fatal(err)
@@ -174,9 +174,22 @@ func TestDress(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, answer := range []string{"", "cmd=initack rc=0\ncmd=set size=x\ncmd=set rank=3\ncmd=set debug=0\n"} {
-		r.socket = sidecar(t, answer)
+		r.sidecar = sidecar(t, answer)
 		if _, _, err := r.Dress(t.Context(), 3); err == nil {
 			t.Errorf("the answer %q was taken", answer)
+		}
+	}
+}
+
+// TestPlace: where a pod is in its job, and answers that say it wrongly.
+func TestPlace(t *testing.T) {
+	p, err := sidecar(t, "cmd=outrigger_job rc=0 name=kvs pod=2 machines=3 layout=2,0,3,1\n").place(t.Context())
+	if err != nil || p.first != 2 || p.ranks() != 3 || p.world() != 6 || p.layoutText() != "2,0,3,1" || p.machines != 3 || p.name != "kvs" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	for _, wrong := range []string{"pod=4 machines=1 layout=2,1", "pod=-1 machines=1 layout=2", "pod=0 machines=1 layout=2,x", "pod=0 layout=2", ""} {
+		if p, err := sidecar(t, "cmd=outrigger_job rc=0 "+wrong+"\n").place(t.Context()); err == nil {
+			t.Errorf("%q is %+v", wrong, p)
 		}
 	}
 }

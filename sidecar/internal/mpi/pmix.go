@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -23,8 +22,9 @@ import (
 // (clientlib/c/pmix), which ends with it. What it has to tell other pods goes
 // through the sidecar.
 type pmix struct {
-	program, socket string // the server's, and process management of the sidecar
-	library         string // the program's libmpi; "": the server finds it, or is told
+	program string // the server's
+	sidecar management
+	library string // the program's libmpi; "": the server finds it, or is told
 
 	begin  sync.Once
 	ranks  int // of this pod
@@ -52,8 +52,8 @@ const (
 	frameMax = 1 << 30
 )
 
-func newPMIx(program, socket string) *pmix {
-	return &pmix{program: program, socket: socket, ready: make(chan struct{}), vars: map[int][]string{}, connected: map[int]bool{}}
+func newPMIx(program string, sidecar management) *pmix {
+	return &pmix{program: program, sidecar: sidecar, ready: make(chan struct{}), vars: map[int][]string{}, connected: map[int]bool{}}
 }
 
 // shared is where memory is kept that processes share.
@@ -77,7 +77,7 @@ func (p *pmix) start() error {
 	theirs := os.NewFile(uintptr(ends[1]), "pmix")
 	defer func() { _ = theirs.Close() }() // the server has its own
 	p.link = os.NewFile(uintptr(ends[0]), "pmix")
-	cmd := exec.Command(p.program, job["name"], job["pod"], job["layout"], p.folder) //nolint:gosec // beside this program
+	cmd := exec.Command(p.program, job.name, strconv.Itoa(job.pod), job.layoutText(), p.folder) //nolint:gosec // beside this program
 	cmd.Stderr = os.Stderr
 	if p.library != "" {
 		cmd.Env = append(os.Environ(), names.EnvLibMPI+"="+p.library)
@@ -91,28 +91,12 @@ func (p *pmix) start() error {
 }
 
 // job asks the sidecar which ranks there are.
-func (p *pmix) job() (map[string]string, error) {
-	conn, err := p.dial()
-	if err != nil {
-		return nil, err
+func (p *pmix) job() (place, error) {
+	job, err := p.sidecar.place(context.Background())
+	if err == nil {
+		p.ranks = job.ranks()
 	}
-	defer func() { _ = conn.Close() }() // nothing more is asked
-	job, err := ask(conn, "cmd=outrigger_job", 1)
-	if err != nil {
-		return nil, err
-	}
-	layout := strings.Split(job["layout"], ",")
-	pod, err := strconv.Atoi(job["pod"])
-	if err != nil || pod < 0 || pod >= len(layout) {
-		return nil, fmt.Errorf("process management at %s answers with pod %q of %q", p.socket, job["pod"], job["layout"])
-	}
-	p.ranks, err = strconv.Atoi(layout[pod])
 	return job, err
-}
-
-func (p *pmix) dial() (net.Conn, error) {
-	d := net.Dialer{Timeout: patience}
-	return d.Dial("unix", p.socket)
 }
 
 // end gives up: ranks get no variables, and their fences no answer.
@@ -200,7 +184,7 @@ func (p *pmix) hear(kind byte, body []byte) error {
 
 // fence carries what this pod has put to the others, and theirs back.
 func (p *pmix) fence(own []byte) {
-	all, err := p.exchange(own)
+	all, err := p.sidecar.fence(context.Background(), p.ranks, own)
 	kind := byte(frameGathered)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "outrigger-launch: the ranks of this pod cannot meet the others: %v\n", err)
@@ -209,33 +193,6 @@ func (p *pmix) fence(own []byte) {
 	frame := binary.LittleEndian.AppendUint32(nil, uint32(len(all)))
 	frame = append(append(frame, kind), all...)
 	_, _ = p.link.Write(frame) // a server that has ended is found by listen
-}
-
-// exchange waits for as long as the other pods take.
-func (p *pmix) exchange(own []byte) ([]byte, error) {
-	conn, err := p.dial()
-	if err != nil {
-		return nil, fmt.Errorf("process management of the sidecar: %w", err)
-	}
-	defer func() { _ = conn.Close() }() // one for each fence: they are few
-	line := fmt.Sprintf("cmd=outrigger_fence ranks=%d bytes=%d\n", p.ranks, len(own))
-	if _, err := conn.Write(append([]byte(line), own...)); err != nil {
-		return nil, fmt.Errorf("process management of the sidecar: %w", err)
-	}
-	in := bufio.NewReader(conn)
-	text, err := in.ReadString('\n')
-	if err != nil {
-		return nil, fmt.Errorf("process management of the sidecar: %w", err)
-	}
-	var n int64
-	if _, err := fmt.Sscanf(text, "cmd=fence_result rc=0 bytes=%d", &n); err != nil || n > frameMax {
-		return nil, fmt.Errorf("the sidecar says %q", strings.TrimSpace(text))
-	}
-	all, err := io.ReadAll(io.LimitReader(in, n))
-	if err == nil && int64(len(all)) != n {
-		err = io.ErrUnexpectedEOF
-	}
-	return all, err
 }
 
 // variables starts the server, waits until it is up and returns what a rank needs

@@ -83,7 +83,7 @@ func TestPMIxFence(t *testing.T) {
 
 // TestPMIxCannotStart: ranks start all the same, and the reason is kept.
 func TestPMIxCannotStart(t *testing.T) {
-	p := newPMIx(filepath.Join(t.TempDir(), "none"), sidecar(t, "cmd=outrigger_job rc=0 name=j pod=1 layout=2,1\n"))
+	p := newPMIx(filepath.Join(t.TempDir(), "none"), sidecar(t, "cmd=outrigger_job rc=0 name=j pod=1 machines=2 layout=2,1\n"))
 	if v := p.variables(t.Context(), 2); v != nil {
 		t.Errorf("%q", v)
 	}
@@ -96,7 +96,7 @@ func TestPMIxCannotStart(t *testing.T) {
 	if _, err := os.Stat(p.folder); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s is still there: %v", p.folder, err)
 	}
-	p = newPMIx("/bin/true", sidecar(t, "cmd=outrigger_job rc=0 name=j pod=2 layout=2,1\n"))
+	p = newPMIx("/bin/true", sidecar(t, "cmd=outrigger_job rc=0 name=j pod=2 machines=2 layout=2,1\n"))
 	if v := p.variables(t.Context(), 2); v != nil || !strings.Contains(p.why(), "pod") {
 		t.Errorf("a pod that there is not: %q, %q", v, p.why())
 	}
@@ -107,7 +107,7 @@ func FuzzFrame(f *testing.F) {
 	f.Add(frame(frameEnv, rank3+"A=b\x00"))
 	f.Add(frame(frameConnected, rank3))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		p := newPMIx("", filepath.Join(t.TempDir(), "none"))
+		p := newPMIx("", management(filepath.Join(t.TempDir(), "none")))
 		in := bytes.NewReader(b)
 		for {
 			kind, body, err := readFrame(in)

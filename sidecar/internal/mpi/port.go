@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
 // port is PMI-1 over PMI_PORT: a port on the pod's loopback, for programs that are
@@ -47,14 +49,16 @@ func (p *port) variables(rank int) []string {
 	return []string{"PMI_PORT=" + p.listener.Addr().String(), "PMI_ID=" + strconv.Itoa(rank)}
 }
 
+func complain(err error) { fmt.Fprintln(os.Stderr, "outrigger-launch: PMI port:", err) }
+
 func (p *port) serve() {
 	for {
-		conn, err := p.listener.AcceptTCP()
+		conn, err := lobby.Accept(p.listener.AcceptTCP, complain)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
-			fmt.Fprintln(os.Stderr, "outrigger-launch: PMI port:", err)
+			complain(err)
 			return
 		}
 		select {
@@ -62,7 +66,7 @@ func (p *port) serve() {
 			p.wg.Go(func() {
 				defer func() { <-p.places }()
 				if err := p.carry(conn); err != nil {
-					fmt.Fprintln(os.Stderr, "outrigger-launch: PMI port:", err)
+					complain(err)
 				}
 			})
 		default:

@@ -16,7 +16,7 @@ import (
 // TestPort: what a rank says to its port reaches the sidecar, and the answer comes
 // back; the end of one is the end of both.
 func TestPort(t *testing.T) {
-	p, err := listenPort(sidecar(t, "cmd=initack rc=0\n"))
+	p, err := listenPort(string(sidecar(t, "cmd=initack rc=0\n")))
 	if err != nil {
 		t.Fatal(err)
 	}

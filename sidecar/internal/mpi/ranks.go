@@ -1,7 +1,6 @@
 package mpi
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,8 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
@@ -18,11 +17,12 @@ import (
 
 // Ranks starts the ranks of one pod as an MPI's.
 type Ranks struct {
-	family Family
-	dir    string // with the provider
-	socket string // process management of the sidecar
-	pmix   *pmix  // nil: the family has no use for it
-	port   *port  // instead of inherited descriptors; nil: those
+	family  Family
+	dir     string   // with the provider
+	placing []string // variables by which its allocations are placed
+	sidecar management
+	pmix    *pmix // nil: the family has no use for it
+	port    *port // instead of inherited descriptors; nil: those
 }
 
 // ErrUnused is what a rank is reported for that ran to its end without Outrigger.
@@ -47,16 +47,20 @@ func Prepare(f Family, program, socket, self string) (*Ranks, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Ranks{family: f, dir: dir, socket: socket + names.PMISuffix}
+	placing, err := placement(dir)
+	if err != nil {
+		return nil, err
+	}
+	r := &Ranks{family: f, dir: dir, placing: placing, sidecar: management(socket + names.PMISuffix)}
 	if f != MPICH && f != Intel {
-		r.pmix = newPMIx(filepath.Join(dir, pmixFile), r.socket)
+		r.pmix = newPMIx(filepath.Join(dir, pmixFile), r.sidecar)
 		if path, err := exec.LookPath(program); err == nil && os.Getenv(names.EnvLibMPI) == "" {
 			r.pmix.library = besideProgram(path)
 		}
 	}
 	byPort, err := wantsPort(f, os.Getenv(names.EnvPMI))
 	if err == nil && byPort {
-		r.port, err = listenPort(r.socket)
+		r.port, err = listenPort(string(r.sidecar))
 	}
 	if err != nil {
 		return nil, err
@@ -75,16 +79,13 @@ func wantsPort(f Family, way string) (bool, error) {
 	return false, fmt.Errorf("%s=%s: want fd or port", names.EnvPMI, way)
 }
 
-// patience bounds one exchange with the sidecar, which answers from memory.
-const patience = 10 * time.Second
-
 // inherited is the first descriptor after the standard ones.
 const inherited = 3
 
 // Dress gives a rank its environment and its connection to the sidecar's process
 // management.
 func (r *Ranks) Dress(ctx context.Context, rank int) ([]string, []*os.File, error) {
-	env := environment(r.family, r.dir)
+	env := slices.Concat(environment(r.family, r.dir), withoutMPIRun(r.family, r.dir), r.placing)
 	var files []*os.File
 	if r.port != nil {
 		env = append(env, r.port.variables(rank)...)
@@ -104,18 +105,21 @@ func (r *Ranks) Dress(ctx context.Context, rank int) ([]string, []*os.File, erro
 // introduce makes a connection for a rank on which the sidecar knows who it is,
 // and says by which variables it finds it.
 func (r *Ranks) introduce(ctx context.Context, rank int) ([]string, *os.File, error) {
-	conn, err := r.dial(ctx)
+	conn, err := r.sidecar.dial(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { _ = conn.Close() }() // the rank has its own
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return nil, nil, err
+	}
 	answers, err := ask(conn, fmt.Sprintf("cmd=initack pmiid=%d", rank), 4)
 	if err != nil {
 		return nil, nil, err
 	}
 	size, err := strconv.Atoi(answers["size"])
 	if err != nil || size < 1 {
-		return nil, nil, fmt.Errorf("process management at %s answers with size %q", r.socket, answers["size"])
+		return nil, nil, fmt.Errorf("process management at %s answers with size %q", r.sidecar, answers["size"])
 	}
 	f, err := conn.(*net.UnixConn).File() // blocking, as the libraries want it
 	if err != nil {
@@ -129,17 +133,11 @@ func (r *Ranks) introduce(ctx context.Context, rank int) ([]string, *os.File, er
 func (r *Ranks) Judge(rank int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	conn, err := r.dial(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }() // nothing more is asked
-	a, err := ask(conn, fmt.Sprintf("cmd=outrigger_rank rank=%d", rank), 1)
-	if err != nil {
-		return err
-	}
-	met, attached := a["init"] == "1" || r.pmix.met(rank), a["attached"] == "1"
+	met, attached, err := r.sidecar.used(ctx, rank)
+	met = met || r.pmix.met(rank)
 	switch {
+	case err != nil:
+		return err
 	case attached && (met || !r.family.certain()):
 		return nil
 	case attached || r.family.certain() && !met:
@@ -152,35 +150,3 @@ func (r *Ranks) Judge(rank int) error {
 
 // Close removes what was made for the ranks, which have ended.
 func (r *Ranks) Close() error { return errors.Join(r.port.close(), r.pmix.close()) }
-
-func (r *Ranks) dial(ctx context.Context) (net.Conn, error) {
-	d := net.Dialer{Timeout: patience}
-	conn, err := d.DialContext(ctx, "unix", r.socket)
-	if err != nil {
-		return nil, fmt.Errorf("process management of the sidecar: %w", err)
-	}
-	return conn, conn.SetDeadline(time.Now().Add(patience))
-}
-
-// ask sends a line and reads the fields of as many.
-func ask(conn net.Conn, line string, answers int) (map[string]string, error) {
-	if _, err := fmt.Fprintln(conn, line); err != nil {
-		return nil, fmt.Errorf("process management of the sidecar: %w", err)
-	}
-	fields := map[string]string{}
-	// Byte by byte in effect: nothing behind the answers may be read, since the
-	// connection goes on in the rank. The sidecar says nothing unasked.
-	in := bufio.NewReader(conn)
-	for range answers {
-		text, err := in.ReadString('\n')
-		if err != nil {
-			return nil, fmt.Errorf("process management of the sidecar: %w", err)
-		}
-		for word := range strings.FieldsSeq(text) {
-			if key, value, ok := strings.Cut(word, "="); ok {
-				fields[key] = value
-			}
-		}
-	}
-	return fields, nil
-}

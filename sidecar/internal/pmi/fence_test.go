@@ -100,5 +100,5 @@ func TestFenceAndBarrier(t *testing.T) {
 
 // TestJob: what a launcher is told of the job.
 func TestJob(t *testing.T) {
-	dial(t, serve(t)[1]).ask("cmd=outrigger_job", "cmd=outrigger_job rc=0 name=kvs_test pod=1 layout=2,1")
+	dial(t, serve(t)[1]).ask("cmd=outrigger_job", "cmd=outrigger_job rc=0 name=kvs_test pod=1 machines=0 layout=2,1")
 }

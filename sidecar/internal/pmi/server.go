@@ -21,7 +21,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
@@ -34,8 +33,10 @@ type Gather func(ctx context.Context, own []byte) ([][]byte, error)
 type Config struct {
 	First, Count int   // world ranks of this pod
 	Layout       []int // ranks by pod
+	Machines     int   // that the pods have addresses of
 	Job          string
 	Gather       Gather
+	Reach        Reach
 	// Allow says why who has connected may not; nil: everybody may.
 	Allow func(net.Conn) error
 	// Attached reports whether a rank has ever attached to the sidecar.
@@ -62,6 +63,8 @@ type Server struct {
 	waiting []*client // in the barrier
 	init    map[int]bool
 	failed  error
+
+	offers offers // of those who run commands for other pods
 }
 
 // client is a rank's connection.
@@ -105,12 +108,10 @@ func New(cfg Config) *Server {
 // Serve accepts ranks until l is closed.
 func (s *Server) Serve(l net.Listener) error {
 	for {
-		conn, err := l.Accept()
+		conn, err := lobby.Accept(l.Accept, func(err error) { s.complain("a rank could not come in", err) })
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return nil
-		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
-			return fmt.Errorf("pmi: no descriptor left for a rank: raise the limit of open files: %w", err)
 		case err != nil:
 			return fmt.Errorf("pmi: accepting: %w", err)
 		}
@@ -205,9 +206,14 @@ func (s *Server) talk(c *client) error {
 		if err != nil {
 			return err
 		}
-		if r.cmd == "outrigger_fence" {
+		switch {
+		case r.cmd == "outrigger_fence":
 			err = s.fence(c, r, in)
-		} else {
+		case r.cmd == "outrigger_exec" && c.rank < 0:
+			return s.exec(c, r, in)
+		case r.cmd == "outrigger_serve" && c.rank < 0:
+			return s.offer(c, in)
+		default:
 			err = s.handle(c, r)
 		}
 		if err != nil {
@@ -276,16 +282,12 @@ func (c *client) enter() error {
 
 // job answers the launcher: how many ranks each pod has, and which one this is.
 func (s *Server) job(c *client) error {
+	_ = s.mine(c) // anybody may know; the first one is the launcher (relay.go)
 	layout := make([]string, len(s.cfg.Layout))
-	pod, first := 0, 0
 	for i, n := range s.cfg.Layout {
 		layout[i] = strconv.Itoa(n)
-		if first == s.cfg.First {
-			pod = i
-		}
-		first += n
 	}
-	return c.say("cmd=outrigger_job rc=0 name=%s pod=%d layout=%s", s.cfg.Job, pod, strings.Join(layout, ","))
+	return c.say("cmd=outrigger_job rc=0 name=%s pod=%d machines=%d layout=%s", s.cfg.Job, s.pod(), s.cfg.Machines, strings.Join(layout, ","))
 }
 
 // Used answers the launcher: what became of a rank.

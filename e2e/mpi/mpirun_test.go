@@ -1,0 +1,58 @@
+//go:build mpi
+
+package mpi
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// starter is the mpirun that an MPI brings along.
+func (m *implementation) starter(t testing.TB) string {
+	t.Helper()
+	switch m.name {
+	case "openmpi4":
+		return "mpirun"
+	case "openmpi5":
+		return at(t, "mpi/openmpi/bin/mpirun")
+	}
+	return at(t, "mpi", m.name, "bin/mpiexec")
+}
+
+// TestMPIRun: a program's own mpirun starts its ranks over the sidecars, each in the
+// pod that has its rank, without an ssh; and so does one that a script calls.
+func TestMPIRun(t *testing.T) {
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			program := m.build(t, "check")
+			job{ranks: 4, pods: 2, env: m.env}.mustRun(t, "checked over 4 ranks", m.starter(t), "-n", "4", program)
+			job{ranks: 3, pods: 3, env: append(m.env, "OUTRIGGER_MPIRUN=1")}.mustRun(t, "checked over 3 ranks",
+				"sh", "-c", m.starter(t)+" -n 3 "+program+" && echo the script goes on")
+		})
+	}
+}
+
+// TestMPIRunFails: what went wrong is said, with the rank or the exit code.
+func TestMPIRunFails(t *testing.T) {
+	m := openmpi4(t)
+	check := m.build(t, "check")
+	for what, c := range map[string]struct {
+		program []string
+		code    int // 0: mpirun's own
+		want    string
+	}{
+		"too few ranks":         {[]string{"mpirun", "-n", "2", check}, 1, "rank 2 never attached: it has to start 4 ranks (-n 4)"},
+		"ranks in other pods":   {[]string{"mpirun", "--map-by", "node", "-n", "4", check}, 1, "this sidecar has ranks"},
+		"a rank that is killed": {[]string{"mpirun", "-n", "4", m.build(t, "killed")}, 1, "rank 1 (pod 0) failed: its process ended without closing its session"},
+		"an exit code":          {[]string{"mpirun", "-n", "4", "sh", "-c", "exit 3"}, 3, "exited with code 3"},
+		"a line without one":    {[]string{"mpirun", "-n", "4", filepath.Join(t.TempDir(), "not-there")}, 0, "not-there"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			code, out := job{ranks: 4, pods: 2, env: m.env}.run(t, c.program...)
+			if code == 0 || c.code != 0 && code != c.code || !strings.Contains(out, c.want) {
+				t.Errorf("exit code %d, want %d and %q\n%s", code, c.code, c.want, out)
+			}
+		})
+	}
+}

@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# Unmodified MPI programs over Outrigger against the same program over each MPI's
+# own tcp, two ranks: latency, bandwidth, and how much of a transfer hides behind
+# computing, with the program's buffers as they are and in the arena
+# (OUTRIGGER_MPI_ARENA=on). Prints Markdown for docs/BENCHMARKS.md. What is measured
+# and how is said in hack/bench/mpibench.c (`short`).
+#
+#   ROUNDS=3 hack/bench/mpi.sh     rounds (of a minute for all four MPIs) are
+#                                  interleaved; medians count
+#   MPIS='mpich openmpi4'          only these, of mpich intel openmpi4 openmpi5
+#   FIGURES=FILE                   join the figures there, and print all that are in
+#                                  it; with ROUNDS=0 print only
+#
+# Needs the MPIs of hack/mpi/install and `make mpi`. Over Outrigger the ranks are in
+# two pods with a sidecar each, which on one machine talk by TCP on loopback.
+set -euo pipefail
+figures=${FIGURES:+$(realpath -m "$FIGURES")}
+cd "$(dirname "$0")/../.."
+rounds=${ROUNDS:-3}
+read -ra mpis <<<"${MPIS:-mpich intel openmpi4 openmpi5}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+figures=${figures:-$work/figures}
+touch "$figures"
+have=$PWD/bin/mpi
+debian=/usr/lib/$(uname -m)-linux-gnu/openmpi
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+say() { printf 'mpi: %s\n' "$*" >&2; }
+
+# build MPI: the program with its headers; Intel's runs that of MPICH.
+build() {
+	local flags=(-O2 -Wall -Wextra -std=gnu11 -o "$work/$1" hack/bench/mpibench.c)
+	case $1 in
+	mpich | intel) gcc "${flags[@]}" -I"$have/mpich/include" -L"$have/mpich/lib" -lmpi ;;
+	openmpi4) gcc "${flags[@]}" -I"$debian/include" -I"$debian/include/openmpi" -L"$debian/lib" -lmpi ;;
+	openmpi5) gcc "${flags[@]}" -I"$have/openmpi/include" -L"$have/openmpi/lib" -lmpi -Wl,-rpath-link,"$have/openmpi/lib/openmpi" ;;
+	*) say "no MPI is called $1" && exit 1 ;;
+	esac
+}
+
+# libraries MPI: where its programs find it.
+libraries() {
+	case $1 in
+	mpich) echo "$have/mpich/lib" ;;
+	intel) echo "$have/intel/lib:$have/mpich/lib/mpich" ;; # its package has no libfabric
+	openmpi4) echo "$debian/lib" ;;
+	openmpi5) echo "$have/openmpi/lib" ;;
+	esac
+}
+
+# own MPI: the command that runs two ranks over its own tcp.
+own() {
+	local tcp=(--mca pml ob1 --mca btl 'tcp,self' --mca btl_tcp_if_include lo)
+	case $1 in
+	mpich) command=(env MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1 FI_PROVIDER=tcp "$have/mpich/bin/mpiexec.hydra" -n 2) ;;
+	intel) command=(env I_MPI_FABRICS=ofi I_MPI_OFI_PROVIDER=tcp FI_PROVIDER=tcp "I_MPI_ROOT=$have/intel" "$have/intel/bin/mpiexec.hydra" -localhost 127.0.0.1 -n 2) ;;
+	openmpi4) command=(mpirun.openmpi -n 2 --oversubscribe "${tcp[@]}") ;;
+	openmpi5) command=(env "OPAL_PREFIX=$have/openmpi" "$have/openmpi/bin/mpirun" -n 2 --map-by :OVERSUBSCRIBE "${tcp[@]}") ;;
+	esac
+}
+
+# take NAME MPI COMMAND...: its figures join the others. One that fails is named, and
+# the table has no figure of it.
+take() {
+	local name=$1 libs
+	libs=$(libraries "$2")
+	shift 2
+	if LD_LIBRARY_PATH=$libs timeout --kill-after=10 60 "$@" "$name" short >"$work/lines" 2>"$work/errors" </dev/null; then
+		sed -n 's/^\(\[0\] \)\?{"peer":"\([^"]*\)","test":"latency","bytes":\([0-9]*\),"us":\([0-9.]*\).*/\2 latency \3 \4/p
+			s/^\(\[0\] \)\?{"peer":"\([^"]*\)","test":"bandwidth","bytes":\([0-9]*\),"mb_s":\([0-9.]*\).*/\2 bandwidth \3 \4/p
+			s/^\(\[0\] \)\?{"peer":"\([^"]*\)","test":"overlap","bytes":\([0-9]*\),"side":"\([a-z]*\)","mode":"\([a-z]*\)","overlap":\([-0-9.]*\).*/\2 \4-\5 \3 \6/p' "$work/lines" >>"$figures"
+	else
+		say "$name failed with status $? (124: it passed its 60 s): $*"
+		tail -5 "$work/errors" >&2
+		failed=1
+	fi
+}
+
+over() { command=(env "OUTRIGGER_MPI_ARENA=$1" bin/outrigger run -n 2 --pods 2 --mpi auto --); }
+
+round() {
+	local m
+	for m in "${mpis[@]}"; do
+		own "$m" && take "$m.tcp" "$m" "${command[@]}" "$work/$m"
+		over off && take "$m.outrigger" "$m" "${command[@]}" "$work/$m"
+		over on && take "$m.arena" "$m" "${command[@]}" "$work/$m"
+	done
+}
+
+# table FIRST-COLUMN TESTS FORM: a row for each MPI, test and size that has figures:
+# the medians of the rounds and how often each was taken.
+table() {
+	printf '| %s | own tcp | over Outrigger | to own tcp | with arena | to own tcp | rounds |\n|---|---:|---:|---:|---:|---:|---:|\n' "$1"
+	awk -v tests="$2" -v form="$3" '
+		function median(list,  v, n, i, j, t) {
+			n = split(list, v, " ")
+			for (i = 2; i <= n; i++) for (j = i; j > 1 && v[j] + 0 < v[j-1] + 0; j--) { t = v[j]; v[j] = v[j-1]; v[j-1] = t }
+			return n == 0 ? "" : n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2
+		}
+		function size(b) { return b < 1024 ? b " B" : b < 1048576 ? b / 1024 " KiB" : b / 1048576 " MiB" }
+		function show(x) { return x == "" ? "" : form == "percent" ? sprintf("%.0f %%", 100 * x) : sprintf(x < 100 ? "%.1f" : "%.0f", x) }
+		function ratio(x, base) { return x == "" || base == "" || form == "percent" ? "" : sprintf("%.2f", x / base) }
+		{
+			split($1, who, ".")
+			if (!(who[1] in seen)) { seen[who[1]] = 1; mpi[++mpis] = who[1] }
+			sizes[$3 + 0] = 1
+			all[who[1], who[2], $2, $3 + 0] = all[who[1], who[2], $2, $3 + 0] " " $4
+		}
+		END {
+			nt = split(tests, test, " ")
+			ns = split("8 8192 65536 262144 1048576 4194304", s, " ")
+			for (m = 1; m <= mpis; m++) for (t = 1; t <= nt; t++) for (k = 1; k <= ns; k++) {
+				a = median(all[mpi[m], "tcp", test[t], s[k]]); b = median(all[mpi[m], "outrigger", test[t], s[k]]); c = median(all[mpi[m], "arena", test[t], s[k]])
+				if (a == "" && b == "" && c == "") continue
+				name = test[t]; sub("-one", ", one computes", name); sub("-both", ", both compute", name)
+				printf "| %s%s, %s | %s | %s | %s | %s | %s | %d |\n", mpi[m], (nt == 1 ? "" : " " name), size(s[k]), show(a), show(b), ratio(b, a), show(c), ratio(c, a), split(all[mpi[m], "arena", test[t], s[k]], x, " ")
+			}
+		}' "$figures"
+}
+
+failed=0
+load=$(cut -d' ' -f1-3 /proc/loadavg)
+if [ "$rounds" -gt 0 ]; then
+	for m in "${mpis[@]}"; do
+		build "$m"
+	done
+fi
+for ((i = 1; i <= rounds; i++)); do
+	say "round $i of $rounds"
+	round
+done
+
+printf '%s\n' "- $(date -u '+%Y-%m-%d %H:%M') UTC, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) cores, Linux $(uname -r), $(git describe --always --dirty 2>/dev/null); load average before: $load" \
+	"- \`hack/bench/mpi.sh\`, interleaved rounds; medians of the rounds" ''
+printf '%s\n' '### Latency, us (half a round trip)' ''
+table 'MPI, message' latency us
+printf '\n%s\n' '### Bandwidth, MB/s' ''
+table 'MPI, message' bandwidth rate
+printf '\n%s\n' '### Overlap (100 %: the transfer hides behind the computing)' ''
+table 'MPI, message' 'isend-one irecv-one iallreduce-one iallreduce-both' percent
+exit "$failed"

@@ -1,0 +1,158 @@
+package mpi
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// management is the sidecar's process management (package pmi), by its socket, and
+// what a launcher asks of it.
+type management string
+
+// patience bounds one exchange with the sidecar, which answers from memory.
+const patience = 10 * time.Second
+
+// dial connects; the caller bounds what follows.
+func (m management) dial(ctx context.Context) (net.Conn, error) {
+	d := net.Dialer{Timeout: patience}
+	conn, err := d.DialContext(ctx, "unix", string(m))
+	if err != nil {
+		return nil, fmt.Errorf("process management of the sidecar: %w", err)
+	}
+	return conn, nil
+}
+
+// query is one question, and the fields of its answer.
+func (m management) query(ctx context.Context, line string) (map[string]string, error) {
+	conn, err := m.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }() // nothing more is asked
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return nil, err
+	}
+	return ask(conn, line, 1)
+}
+
+// ask sends a line and reads the fields of as many.
+func ask(conn net.Conn, line string, answers int) (map[string]string, error) {
+	if _, err := fmt.Fprintln(conn, line); err != nil {
+		return nil, fmt.Errorf("process management of the sidecar: %w", err)
+	}
+	fields := map[string]string{}
+	// Byte by byte in effect: nothing behind the answers may be read, since the
+	// connection goes on in the rank. The sidecar says nothing unasked.
+	in := bufio.NewReader(conn)
+	for range answers {
+		text, err := in.ReadString('\n')
+		if err != nil {
+			return nil, fmt.Errorf("process management of the sidecar: %w", err)
+		}
+		for word := range strings.FieldsSeq(text) {
+			if key, value, ok := strings.Cut(word, "="); ok {
+				fields[key] = value
+			}
+		}
+	}
+	return fields, nil
+}
+
+// place is where in the job a pod is.
+type place struct {
+	name       string
+	pod, first int   // the pod, and its first rank
+	layout     []int // ranks by pod
+	machines   int   // that the pods are on, as far as their addresses tell
+}
+
+// ranks of this pod.
+func (p *place) ranks() int { return p.layout[p.pod] }
+
+// layoutText is the layout as the sidecar tells it.
+func (p *place) layoutText() string {
+	texts := make([]string, len(p.layout))
+	for i, n := range p.layout {
+		texts[i] = strconv.Itoa(n)
+	}
+	return strings.Join(texts, ",")
+}
+
+// world is how many ranks the job has.
+func (p *place) world() int {
+	n := 0
+	for _, ranks := range p.layout {
+		n += ranks
+	}
+	return n
+}
+
+// place asks for this pod's.
+func (m management) place(ctx context.Context) (place, error) {
+	a, err := m.query(ctx, "cmd=outrigger_job")
+	if err != nil {
+		return place{}, err
+	}
+	p := place{name: a["name"]}
+	for text := range strings.SplitSeq(a["layout"], ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 {
+			return p, fmt.Errorf("process management at %s answers with layout %q", m, a["layout"])
+		}
+		p.layout = append(p.layout, n)
+	}
+	if p.pod, err = strconv.Atoi(a["pod"]); err != nil || p.pod < 0 || p.pod >= len(p.layout) {
+		return p, fmt.Errorf("process management at %s answers with pod %q of %q", m, a["pod"], a["layout"])
+	}
+	for _, n := range p.layout[:p.pod] {
+		p.first += n
+	}
+	if p.machines, err = strconv.Atoi(a["machines"]); err != nil {
+		return p, fmt.Errorf("process management at %s answers with machines %q", m, a["machines"])
+	}
+	return p, nil
+}
+
+// used asks what became of a rank: whether it met the others, and attached.
+func (m management) used(ctx context.Context, rank int) (met, attached bool, err error) {
+	a, err := m.query(ctx, fmt.Sprintf("cmd=outrigger_rank rank=%d", rank))
+	return a["init"] == "1", a["attached"] == "1", err
+}
+
+// fence waits for as long as the other pods take, and returns what all of them, with
+// so many ranks in this one, have brought.
+func (m management) fence(ctx context.Context, ranks int, own []byte) ([]byte, error) {
+	conn, err := m.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }() // one for each fence: they are few
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	line := fmt.Sprintf("cmd=outrigger_fence ranks=%d bytes=%d\n", ranks, len(own))
+	if _, err := conn.Write(append([]byte(line), own...)); err != nil {
+		return nil, fmt.Errorf("process management of the sidecar: %w", err)
+	}
+	in := bufio.NewReader(conn)
+	text, err := in.ReadString('\n')
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("process management of the sidecar: %w", err)
+	}
+	var n int64
+	if _, err := fmt.Sscanf(text, "cmd=fence_result rc=0 bytes=%d", &n); err != nil || n > frameMax {
+		return nil, fmt.Errorf("the sidecar says %q", strings.TrimSpace(text))
+	}
+	all, err := io.ReadAll(io.LimitReader(in, n))
+	if err == nil && int64(len(all)) != n {
+		err = io.ErrUnexpectedEOF
+	}
+	return all, err
+}

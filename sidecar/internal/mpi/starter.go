@@ -1,0 +1,180 @@
+package mpi
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/remote"
+)
+
+// Starter runs a program that brings an mpirun or mpiexec of its own. The program
+// runs once, in the first pod. Its mpirun starts daemons in the pods by
+// outrigger-ssh instead of ssh, they start the ranks, which find each other as that
+// MPI does, and each attaches to the sidecar of its pod by the rank that it was
+// given. The other pods serve commands until the program has ended.
+type Starter struct {
+	family  Family
+	dir     string   // with the provider
+	placing []string // variables by which the ranks' allocations are placed
+	bin     string   // with the agent
+	socket  string   // the sidecar's for applications
+	Out     io.Writer
+	Err     io.Writer
+
+	job place
+	tmp string // of the daemons of this pod; empty: the MPI's own choice
+}
+
+// agentFile is the program that mpirun starts instead of ssh.
+const agentFile = "outrigger-ssh"
+
+// starters are what MPIs call the program that starts ranks. Debian adds the MPI's
+// name.
+var starters = []string{"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "mpirun.openmpi", "mpiexec.openmpi", "mpirun.mpich", "mpiexec.mpich"}
+
+// Starts reports whether a program is an mpirun, or is said to call one.
+func Starts(program string) (bool, error) {
+	switch said := os.Getenv(names.EnvMPIRun); said {
+	case "":
+		return slices.Contains(starters, filepath.Base(program)), nil
+	case "0", "1":
+		return said == "1", nil
+	default:
+		return false, fmt.Errorf("%s=%s: want 1 for a program that calls mpirun, or 0", names.EnvMPIRun, said)
+	}
+}
+
+// NewStarter makes one. socket is the sidecar's for applications, self the path of
+// this program.
+func NewStarter(f Family, socket, self string) (*Starter, error) {
+	if f == Auto {
+		f = unknown // an mpirun does not show what its ranks are linked to
+	}
+	dir, err := Folder(self)
+	if err != nil {
+		return nil, err
+	}
+	placing, err := placement(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Starter{family: f, dir: dir, placing: placing, bin: filepath.Dir(self), socket: socket, Out: os.Stdout, Err: os.Stderr}
+	if _, err := os.Stat(s.agent()); err != nil {
+		return nil, fmt.Errorf("what mpirun starts instead of ssh: %w", err)
+	}
+	s.job, err = s.management().place(context.Background())
+	return s, err
+}
+
+func (s *Starter) agent() string          { return filepath.Join(s.bin, agentFile) }
+func (s *Starter) management() management { return management(s.socket + names.PMISuffix) }
+
+// Run serves commands in this pod, and runs the program in the first, until that has
+// ended; it returns the program's exit code there, and 0 elsewhere.
+func (s *Starter) Run(ctx context.Context, program []string) (int, error) {
+	if s.job.machines < len(s.job.layout) {
+		// Daemons of Open MPI 4.1 make one folder for their host and job, and write the
+		// machine's topology into one file there for their ranks to map. Two that do so
+		// at once fail to make the first, or follow each other's pointers in the second:
+		// one in eleven runs of two pods ended with a SIGSEGV.
+		var err error
+		if s.tmp, err = os.MkdirTemp("", "outrigger-pod-"); err != nil {
+			return 0, fmt.Errorf("a folder for mpirun's daemons: %w; the container needs a /tmp that it may write to, or TMPDIR", err)
+		}
+		defer os.RemoveAll(s.tmp)
+	}
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	served := make(chan error, 1)
+	go func() {
+		r := remote.Server{Socket: string(s.management()), Env: s.commands()}
+		served <- r.Serve(serving)
+		stop() // the sidecar has gone
+	}()
+	code, err := s.part(serving, program)
+	stop()
+	failed := <-served
+	switch {
+	case ctx.Err() != nil:
+		return told, nil
+	case failed != nil:
+		return 0, failed // what follows from it says less
+	}
+	return code, err
+}
+
+// told is the exit code of who was told to end, as a shell says it.
+const told = 128 + int(unix.SIGTERM)
+
+// part is what this pod does beside serving.
+func (s *Starter) part(ctx context.Context, program []string) (int, error) {
+	if s.job.pod != 0 {
+		if err := s.meet(ctx); err != nil {
+			return 0, err
+		}
+		return 0, s.judge(program[0])
+	}
+	code, err := s.start(ctx, program)
+	if err != nil || code != 0 {
+		return code, err
+	}
+	if err := s.judge(program[0]); err != nil {
+		return 0, err
+	}
+	return 0, s.meet(ctx)
+}
+
+// start runs the program to its end.
+func (s *Starter) start(ctx context.Context, program []string) (int, error) {
+	hosts, err := os.MkdirTemp("", "outrigger-hosts-")
+	if err != nil {
+		return 0, fmt.Errorf("the list of hosts for mpirun: %w; the container needs a /tmp that it may write to, or TMPDIR", err)
+	}
+	defer os.RemoveAll(hosts)
+	env, err := s.program(hosts)
+	if err != nil {
+		return 0, err
+	}
+	cmd := exec.CommandContext(ctx, program[0], program[1:]...)
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = env, os.Stdin, s.Out, s.Err
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) } // the launcher kills what stays
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx)
+	}
+	if cmd.ProcessState == nil {
+		return 0, err
+	}
+	return remote.ExitCode(cmd.ProcessState), nil
+}
+
+// meet waits until all pods do: the first one when the program has ended.
+func (s *Starter) meet(ctx context.Context) error {
+	if _, err := s.management().fence(ctx, s.job.ranks(), nil); err != nil {
+		return fmt.Errorf("waiting for the end of mpirun in pod 0: %w", err)
+	}
+	return nil
+}
+
+// judge says whether the ranks of this pod were started, and used Outrigger.
+func (s *Starter) judge(program string) error {
+	for rank := s.job.first; rank < s.job.first+s.job.ranks(); rank++ {
+		_, attached, err := s.management().used(context.Background(), rank)
+		if err != nil {
+			return err
+		}
+		if !attached {
+			n := s.job.world()
+			return fmt.Errorf("%w: %s ended well, but rank %d never attached: it has to start %d ranks (-n %d), and their MPI has to be built with libfabric (docs/mpi.md)", ErrUnused, filepath.Base(program), rank, n, n)
+		}
+	}
+	return nil
+}

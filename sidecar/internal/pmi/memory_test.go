@@ -1,0 +1,63 @@
+package pmi
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// ranksInBase is how many ranks of MPI programs docs/mpijob.md says find each other
+// within what every sidecar has for itself; roomInBase is the half of that.
+const (
+	ranksInBase = 16 << 10
+	roomInBase  = 48 << 20
+)
+
+// TestMemoryOfALargeJob: what a sidecar keeps while ranks find each other, the frame
+// that came down the tree and the keys of all of them, has room in its own 96 MiB.
+// MPICH puts one key of some 200 bytes for each rank, Open MPI's PMIx some 300.
+func TestMemoryOfALargeJob(t *testing.T) {
+	const perPod = 128
+	before := alive()
+	s := newSpace(mapping([]int{ranksInBase}))
+	var whole []byte
+	for pod := range ranksInBase / perPod {
+		p := newSpace("")
+		for r := range perPod {
+			rank := pod*perPod + r
+			if err := p.put(rank, fmt.Sprintf("P%d-businesscard", rank), strings.Repeat("x", 300)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		whole = appendPiece(whole, pod, p.export())
+	}
+	sent := append([]byte(nil), whole...) // what goes on to the children
+	all, err := pieces(ranksInBase/perPod, whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, piece := range all {
+		if err := s.admit(piece); err != nil {
+			t.Fatal(err)
+		}
+	}
+	used := alive() - before
+	if len(s.all) < ranksInBase {
+		t.Errorf("%d keys of %d ranks", len(s.all), ranksInBase)
+	}
+	t.Logf("%d KiB for %d keys", used>>10, len(s.all))
+	if used > roomInBase {
+		t.Errorf("%d bytes, want at most %d", used, roomInBase)
+	}
+	runtime.KeepAlive(whole)
+	runtime.KeepAlive(sent)
+	runtime.KeepAlive(s)
+}
+
+func alive() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
