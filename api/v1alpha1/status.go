@@ -51,7 +51,7 @@ const (
 	// ReasonSchedulingGated: somebody keeps a pod from being scheduled.
 	ReasonSchedulingGated = "SchedulingGated"
 	// ReasonAPIError: the API server, or a webhook of its, did not let an object
-	// be made.
+	// be made, changed or deleted.
 	ReasonAPIError = "ApiError"
 	// ReasonProfileMissing: profileName names no FabricProfile.
 	ReasonProfileMissing = "ProfileMissing"

@@ -28,7 +28,7 @@ func TestNarrowed(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if out, err := helm(t.Context(), "upgrade", "outrigger", "../../charts/outrigger", "--reuse-values", "--wait", "--timeout=150s",
+	if out, err := helm(t.Context(), "upgrade", "outrigger", "../../charts/outrigger", "--reset-then-reuse-values", "--wait", "--timeout=150s",
 		"--set=operator.watchNamespaces={"+ns+"},sidecar.metrics=Loopback").CombinedOutput(); err != nil {
 		t.Fatalf("helm: %v\n%s", err, out)
 	}

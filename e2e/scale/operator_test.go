@@ -60,8 +60,12 @@ func startOperator(t *testing.T, program string, d *door) *operator {
 	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	metrics, health, profiles, issuer := freeAddress(t), freeAddress(t), freeAddress(t), freeAddress(t)
-	_, port, _ := net.SplitHostPort(issuer)
+	ports, err := harness.FreePorts(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(i int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[i])) }
+	metrics, health, profiles, issuer := at(0), at(1), at(2), at(3)
 	o := &operator{metrics: "http://" + metrics + "/metrics", profile: "http://" + profiles + "/debug/pprof/", log: filepath.Join(dir, "log")}
 	log, err := os.Create(o.log)
 	if err != nil {
@@ -70,7 +74,7 @@ func startOperator(t *testing.T, program string, d *door) *operator {
 	args := []string{
 		"--sidecar-image=outrigger.dev/outrigger-sidecar:test",
 		"--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + health, "--pprof-bind-address=" + profiles,
-		"--issuer-bind-address=" + issuer, "--issuer-url=https://localhost:" + port + "/v1/certificate", "--leader-election-namespace=kube-system",
+		"--issuer-bind-address=" + issuer, "--issuer-url=https://localhost:" + strconv.Itoa(ports[3]) + "/v1/certificate", "--leader-election-namespace=kube-system",
 	}
 	o.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), program, append(args, flags.operator...)...)
 	o.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
@@ -136,16 +140,6 @@ func (o *operator) stop(t *testing.T) {
 	for what, n := range seen {
 		t.Errorf("the operator's log has %d errors like: %s", n, what)
 	}
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }() // it was only to find the port
-	return l.Addr().String()
 }
 
 func (o *operator) get(url string) (string, error) {

@@ -356,6 +356,11 @@ func TestWrongValues(t *testing.T) {
 		"devicePlugin: {kubeletDir: kubelet}":                      "/devicePlugin/kubeletDir",
 		"devicePlugin: {grant: {memlockMax: lots}}":                "/devicePlugin/grant/memlockMax",
 		"networkPolicy: {apiServerPorts: []}":                      "/networkPolicy/apiServerPorts",
+		"operator: {watchNamespaces: [hpc, hpc]}":                  "/operator/watchNamespaces",
+		"operator: {watchNamespaces: [HPC]}":                       "/operator/watchNamespaces/0",
+		"sidecar: {resources: {limits: {cpu: one}}}":               "/sidecar/resources/limits/cpu",
+		"sidecar: {resources: {requests: {memory: 1 GiB}}}":        "/sidecar/resources/requests/memory",
+		"sidecar: {resources: {limits: {nvidia.com/gpu: 1}}}":      "invalid propertyName 'nvidia.com/gpu'",
 		"monitoring: {podMonitors: {interval: 1h}}":                "/monitoring/podMonitors/interval",
 		"webhook: {enabled: true, certManager: {enabled: true}}":   "webhook.certManager.issuer: name the issuer",
 	} {

@@ -2,6 +2,7 @@ package helm
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -25,6 +26,7 @@ type property struct {
 	Minimum     *float64
 	Maximum     *float64
 	Properties  map[string]*property
+	Required    []string
 	Additional  any `json:"additionalProperties"`
 }
 
@@ -124,6 +126,43 @@ func TestReference(t *testing.T) {
 	}
 	if err := os.WriteFile(page, []byte(before+begin+table+end+after), 0o644); err != nil { //nolint:gosec // a page of the documentation
 		t.Fatal(err)
+	}
+}
+
+// unguarded are the keys of a section that a template would take for off where an
+// upgrade has reused the values of a chart that did not have them: helm upgrade
+// --reuse-values. Without issuer.checkAddress a stolen token would be good, and
+// nobody would be told.
+func unguarded(at string, p *property, values map[string]any) (list []string) {
+	for k, v := range values {
+		of := p.Properties[k]
+		section, isMap := v.(map[string]any)
+		if (v == true || at == "") && !slices.Contains(p.Required, k) {
+			list = append(list, strings.TrimPrefix(at+"."+k, "."))
+		}
+		if isMap && of != nil && of.Additional == false {
+			list = append(list, unguarded(strings.TrimPrefix(at+"."+k, "."), of, section)...)
+		}
+	}
+	return list
+}
+
+// TestRequired: sections, and switches that are on by default, have to be there.
+func TestRequired(t *testing.T) {
+	schema, defaults := new(property), map[string]any{}
+	raw, err := os.ReadFile(filepath.Join(Chart, "values.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, err := os.ReadFile(filepath.Join(Chart, "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(json.Unmarshal(raw, schema), unmarshal(string(values), &defaults)); err != nil {
+		t.Fatal(err)
+	}
+	if list := unguarded("", schema, defaults); len(list) > 0 {
+		t.Errorf("values.schema.json does not require %v: an upgrade that lacks them would turn them off", list)
 	}
 }
 

@@ -31,6 +31,7 @@ var probes = map[string]func(ctx context.Context, args []string) error{
 	"intrude": intrude,
 	"certify": certify,
 	"fetch":   fetch,
+	"refuse":  refuse,
 }
 
 func main() {

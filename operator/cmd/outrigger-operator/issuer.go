@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/operator/internal/controller"
 	"github.com/outrigger-hpc/outrigger/operator/internal/issuer"
-	"github.com/outrigger-hpc/outrigger/operator/internal/webhook"
 )
 
 // Calls a second for reviews of tokens, which are made once for each pod where
@@ -32,7 +30,7 @@ const (
 // issue adds the issuer to a manager, and returns the keys that it shares with
 // the controller.
 func (o *options) issue(ctx context.Context, config *rest.Config, m ctrl.Manager, log logr.Logger) (*issuer.Keys, error) {
-	namespace := cmp.Or(o.serving.Namespace, webhook.Namespace())
+	namespace := o.home()
 	if namespace == "" {
 		return nil, errors.New("issuer: --leader-election-namespace is needed outside a pod: the issuer's Secret is there")
 	}

@@ -7,8 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
-
-	"github.com/outrigger-hpc/outrigger/operator/internal/webhook"
 )
 
 func main() {
@@ -24,32 +22,7 @@ and which rank failed first and why. Any number of replicas may run; one leads.`
 		SilenceErrors: true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), &o) },
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.desired.Image, "sidecar-image", "", "image with outrigger-sidecar and outrigger-launch (required)")
-	f.StringVar(&o.desired.Pull, "sidecar-pull-policy", "", "Always, IfNotPresent or Never (default: Kubernetes')")
-	f.StringVar(&o.desired.LogLevel, "sidecar-log-level", "", "log level of sidecars: debug, info, warn or error (default info)")
-	f.StringVar(&o.sidecar, "sidecar-resources", "", "resources of sidecars whose job does not say otherwise, as JSON: {\"limits\":{\"cpu\":\"1\"}}")
-	f.StringVar(&o.issuer, "issuer-bind-address", ":9442", "serve sidecars their certificates here")
-	f.StringVar(&o.issuerURL, "issuer-url", "", "where sidecars reach that (default: Service outrigger-issuer in the pod's own namespace)")
-	f.BoolVar(&o.checkAddress, "issuer-check-address", true, "refuse tokens that do not come from their pod's address")
-	f.BoolVar(&o.reviewTokens, "issuer-review-tokens", false, "have the API server review every token, a call for each pod, instead of checking its signature by the API server's published keys")
-	f.StringVar(&o.serving.Metrics, "metrics-bind-address", ":8080", "serve Prometheus metrics here; 0: nowhere")
-	f.BoolVar(&o.serving.Guarded, "metrics-token", false, "serve metrics by HTTPS, and only to who shows a bearer token whose user may get the non-resource URL /metrics")
-	f.StringVar(&o.sidecarMetrics, "sidecar-metrics", metricsNetwork, "where sidecars serve metrics and report: Network, port 9464 of the pod; or Loopback, port 9465 inside of the pod alone")
-	f.BoolVar(&o.namespaceLabel, "metrics-namespace-label", false, "count MPIJobs' changes by namespace, too")
-	f.StringVar(&o.serving.Health, "health-probe-bind-address", ":8081", "serve /healthz and /readyz here")
-	f.StringVar(&o.serving.Profiles, "pprof-bind-address", "", "serve Go's profiles here, to who can reach it (default: nowhere)")
-	f.StringSliceVar(&o.serving.Watch, "watch-namespaces", nil, "run the MPIJobs of these namespaces (default: of all)")
-	f.StringVar(&o.policies, "job-network-policies", "", "make a NetworkPolicy for each job; the value is who else may ask sidecars for metrics, a JSON list of NetworkPolicyPeers, such as []")
-	f.BoolVar(&o.serving.Elect, "leader-elect", false, "let one of several replicas lead")
-	f.StringVar(&o.serving.Namespace, "leader-election-namespace", "", "namespace of the lease (default: the pod's own)")
-	f.BoolVar(&o.webhook, "webhook", false, "give pods of other controllers their sidecar, too")
-	f.StringVar(&o.certificates, "webhook-certificates", string(webhook.Managed), "of the webhook: managed by this program, in the Secret outrigger-webhook-cert; or mounted, by whoever made them")
-	f.StringVar(&o.serving.Certificates, "webhook-certificate-dir", "/tmp/k8s-webhook-server/serving-certs", "where tls.crt and tls.key of the webhook are mounted")
-	f.IntVar(&o.workers, "workers", 8, "jobs looked at at once")
-	f.Float32Var(&o.qps, "kube-api-qps", 100, "calls to the API server a second")
-	f.IntVar(&o.burst, "kube-api-burst", 200, "calls to the API server at once")
-	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+	o.flags(cmd)
 	_ = cmd.MarkFlagRequired("sidecar-image") // the flag exists
 	cmd.AddCommand(trialCommand())
 	cmd.CompletionOptions.DisableDefaultCmd = true

@@ -41,13 +41,10 @@ type options struct {
 }
 
 func run(ctx context.Context, o *options) error {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
-		return fmt.Errorf("--log-level: %w", err)
+	logger, err := o.logger()
+	if err != nil {
+		return err
 	}
-	logger := logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	ctrl.SetLogger(logger)
-	klog.SetLogger(logger)
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("no cluster: %w", err)
@@ -61,27 +58,12 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	if o.sidecar != "" {
-		if err := json.Unmarshal([]byte(o.sidecar), &o.desired.Sidecar); err != nil {
-			return fmt.Errorf("--sidecar-resources: %w", err)
-		}
+	if err := o.describe(); err != nil {
+		return err
 	}
-	if o.policies != "" {
-		p := &desired.Policies{Operator: cmp.Or(o.serving.Namespace, webhook.Namespace())}
-		if err := json.Unmarshal([]byte(o.policies), &p.MetricsFrom); err != nil {
-			return fmt.Errorf("--job-network-policies: %w", err)
-		}
-		o.desired.Policies = p
-	}
-	asker := controller.NewAsker()
-	var transports controller.Transports = asker
-	var waiters controller.Waiters = asker
-	switch o.sidecarMetrics {
-	case metricsNetwork:
-	case metricsLoopback:
-		o.desired.LocalMetrics, transports, waiters = true, nil, nil // there is nobody to ask
-	default:
-		return fmt.Errorf("--sidecar-metrics is %q, want %s or %s", o.sidecarMetrics, metricsNetwork, metricsLoopback)
+	transports, waiters, err := o.ask()
+	if err != nil {
+		return err
 	}
 	keys, err := o.issue(ctx, config, m, logger)
 	if err != nil {
@@ -96,10 +78,57 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	if o.webhook {
-		where := cmp.Or(o.serving.Namespace, webhook.Namespace())
-		if err := webhook.Setup(m, o.desired, webhook.Certificates(o.certificates), where, o.serving.Certificates); err != nil {
+		if err := webhook.Setup(m, o.desired, webhook.Certificates(o.certificates), o.home(), o.serving.Certificates, o.serving.Watch); err != nil {
 			return err
 		}
 	}
 	return m.Start(ctx)
+}
+
+// logger is that of the whole process.
+func (o *options) logger() (logr.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
+		return logr.Logger{}, fmt.Errorf("--log-level: %w", err)
+	}
+	logger := logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	ctrl.SetLogger(logger)
+	klog.SetLogger(logger)
+	return logger, nil
+}
+
+// home is the namespace of the operator's own objects; empty outside of a pod, unless
+// it is told.
+func (o *options) home() string { return cmp.Or(o.serving.Namespace, webhook.Namespace()) }
+
+// describe reads what flags say as JSON of the objects of jobs.
+func (o *options) describe() error {
+	if o.sidecar != "" {
+		if err := json.Unmarshal([]byte(o.sidecar), &o.desired.Sidecar); err != nil {
+			return fmt.Errorf("--sidecar-resources: %w", err)
+		}
+	}
+	if o.policies == "" {
+		return nil
+	}
+	p := &desired.Policies{Operator: o.home()}
+	if err := json.Unmarshal([]byte(o.policies), &p.MetricsFrom); err != nil {
+		return fmt.Errorf("--job-network-policies: %w", err)
+	}
+	o.desired.Policies = p
+	return nil
+}
+
+// ask is who asks sidecars for their transports, and ranks for what they wait for;
+// nil where sidecars answer nobody outside of their pods.
+func (o *options) ask() (controller.Transports, controller.Waiters, error) {
+	switch o.sidecarMetrics {
+	case metricsNetwork:
+		asker := controller.NewAsker()
+		return asker, asker, nil
+	case metricsLoopback:
+		o.desired.LocalMetrics = true
+		return nil, nil, nil
+	}
+	return nil, nil, fmt.Errorf("--sidecar-metrics is %q, want %s or %s", o.sidecarMetrics, metricsNetwork, metricsLoopback)
 }

@@ -277,3 +277,17 @@ func TestTimeToLive(t *testing.T) {
 		return nil
 	})
 }
+
+// TestNoCPUIsTold: what the operator remembers of pods is enough to warn of an
+// application that requests no CPU.
+func TestNoCPUIsTold(t *testing.T) {
+	ns := namespace(t)
+	j := submit(t, ns, nil)
+	standInPods(t, get(t, ns, "cg-0", &batchv1.Job{}))
+	now := becomes(t, j, v1alpha1.ConditionRunning)
+	for _, c := range now.Status.Conditions {
+		if c.Type == v1alpha1.ConditionRunning && !strings.Contains(c.Message, "container solver requests no CPU") {
+			t.Errorf("Running says %q", c.Message)
+		}
+	}
+}

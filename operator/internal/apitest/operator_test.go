@@ -31,9 +31,11 @@ type calls struct {
 	next   http.RoundTripper
 	writes atomic.Int64
 	reads  atomic.Int64
+	sent   atomic.Int64 // bytes
 }
 
 func (c *calls) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.sent.Add(max(r.ContentLength, 0))
 	switch {
 	case r.Method != http.MethodGet:
 		c.writes.Add(1)

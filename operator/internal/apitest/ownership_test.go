@@ -94,10 +94,8 @@ func TestRestartsLeaveNothing(t *testing.T) {
 	}
 	becomes(t, j, v1alpha1.ConditionRestarting)
 	eventually(t, func() error {
-		for _, o := range []client.Object{&corev1.ConfigMap{}} {
-			if err := api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "cg-0"}, o); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("%T of the attempt that failed: %w", o, err)
-			}
+		if err := api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "cg-0"}, new(corev1.ConfigMap)); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the document of the attempt that failed: %w", err)
 		}
 		return nil
 	})
@@ -126,16 +124,14 @@ func TestDisruptionChanges(t *testing.T) {
 	quiet(t)
 }
 
-// brokenFor has the API server ask a webhook that is down about an operation on
-// the Jobs of a namespace. The webhook is there until it is deleted.
-func brokenFor(t *testing.T, ns string, operation admissionv1.OperationType) *admissionv1.ValidatingWebhookConfiguration {
-	t.Helper()
-	url, none, fail := "https://127.0.0.1:1/nobody", admissionv1.SideEffectClassNone, admissionv1.Fail
-	broken := &admissionv1.ValidatingWebhookConfiguration{
+// jobsWebhook is a webhook that is asked about an operation on the Jobs of a
+// namespace, and must answer.
+func jobsWebhook(ns string, operation admissionv1.OperationType) *admissionv1.ValidatingWebhookConfiguration {
+	none, fail := admissionv1.SideEffectClassNone, admissionv1.Fail
+	return &admissionv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "broken-" + ns},
 		Webhooks: []admissionv1.ValidatingWebhook{{
-			Name: "broken.example.com", ClientConfig: admissionv1.WebhookClientConfig{URL: &url},
-			SideEffects: &none, FailurePolicy: &fail, AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: ptr(int32(1)),
+			Name: "broken.example.com", SideEffects: &none, FailurePolicy: &fail, AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: ptr(int32(1)),
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: ns}},
 			Rules: []admissionv1.RuleWithOperations{{
 				Operations: []admissionv1.OperationType{operation},
@@ -143,6 +139,14 @@ func brokenFor(t *testing.T, ns string, operation admissionv1.OperationType) *ad
 			}},
 		}},
 	}
+}
+
+// brokenFor has the API server ask a webhook that is down about an operation on
+// the Jobs of a namespace. The webhook is there until it is deleted.
+func brokenFor(t *testing.T, ns string, operation admissionv1.OperationType) *admissionv1.ValidatingWebhookConfiguration {
+	t.Helper()
+	broken := jobsWebhook(ns, operation)
+	broken.Webhooks[0].ClientConfig.URL = ptr("https://127.0.0.1:1/nobody")
 	if err := api.Create(t.Context(), broken); err != nil {
 		t.Fatal(err)
 	}
@@ -155,10 +159,7 @@ func TestErrorOfTheServer(t *testing.T) {
 	ns := namespace(t)
 	broken := brokenFor(t, ns, admissionv1.Create)
 	eventually(t, func() error { // the API server has heard of it
-		b := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "probe"}}
-		b.Spec.Template.Spec.Containers = []corev1.Container{{Name: "c", Image: "i"}}
-		b.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
-		if err := api.Create(t.Context(), b, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "broken.example.com") {
+		if err := dryJob(t, ns); err == nil || !strings.Contains(err.Error(), "broken.example.com") {
 			return fmt.Errorf("the webhook is not asked: %w", err)
 		}
 		return nil
@@ -227,4 +228,64 @@ func TestEndThatIsRefused(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestDisruptionAllowedBetweenAttempts: a job whose disruption is taken back while it
+// waits for its restart has no budget afterwards.
+func TestDisruptionAllowedBetweenAttempts(t *testing.T) {
+	ns := namespace(t)
+	j := submit(t, ns, func(j *v1alpha1.MPIJob) {
+		restarting(j)
+		j.Spec.RunPolicy.Disruption = v1alpha1.DisruptionPrevented
+	})
+	for _, p := range standInPods(t, get(t, ns, "cg-0", &batchv1.Job{})) {
+		exits(t, p, 3, "")
+	}
+	becomes(t, j, v1alpha1.ConditionRestarting)
+	get(t, ns, "cg", &policyv1.PodDisruptionBudget{})
+	if err := api.Patch(t.Context(), j, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"runPolicy":{"disruption":"Allowed"}}}`))); err != nil {
+		t.Fatal(err)
+	}
+	if err := api.DeleteAllOf(t.Context(), new(corev1.Pod), client.InNamespace(ns), client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	get(t, ns, "cg-1", &batchv1.Job{})
+	if err := api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "cg"}, new(policyv1.PodDisruptionBudget)); !apierrors.IsNotFound(err) {
+		t.Errorf("the budget of a job that allows disruptions: %v", err)
+	}
+}
+
+// TestDocumentThatStays: a document of another identity that somebody's finalizer
+// keeps is told of, and not fought.
+func TestDocumentThatStays(t *testing.T) {
+	ns := namespace(t)
+	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "cg-0"}}
+	if err := api.Create(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	j := submit(t, ns, nil)
+	becomes(t, j, v1alpha1.ConditionPending)
+	c.OwnerReferences, c.Finalizers = []metav1.OwnerReference{*metav1.NewControllerRef(j, v1alpha1.Kind)}, []string{"example.com/stay"}
+	if err := api.Update(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	now := get(t, ns, "cg", &v1alpha1.MPIJob{})
+	now.Labels = map[string]string{"look": "again"}
+	if err := api.Update(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		now := get(t, ns, "cg", &v1alpha1.MPIJob{})
+		for _, c := range now.Status.Conditions {
+			if c.Reason == v1alpha1.ReasonNameConflict && strings.Contains(c.Message, "names another identity") {
+				return nil
+			}
+		}
+		return fmt.Errorf("the status does not tell of it: %+v", now.Status.Conditions)
+	})
+	c.Finalizers = nil
+	if err := api.Patch(t.Context(), c, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+		t.Fatal(err)
+	}
+	get(t, ns, "cg-0", &batchv1.Job{})
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
@@ -43,4 +45,33 @@ func TestQueue(t *testing.T) {
 	b = get(t, ns, "cg-0", &batchv1.Job{})
 	standInPods(t, b)
 	becomes(t, j, v1alpha1.ConditionRunning)
+}
+
+// TestQueuedJobOfAFailedOne: the deadline of a job is over while a queue holds its
+// next attempt: that is taken from the queue, which would start it.
+func TestQueuedJobOfAFailedOne(t *testing.T) {
+	ns := namespace(t)
+	j := submit(t, ns, func(j *v1alpha1.MPIJob) {
+		restarting(j)
+		j.Labels = map[string]string{"kueue.x-k8s.io/queue-name": "hpc"}
+		j.Spec.RunPolicy.ActiveDeadlineSeconds = ptr(int64(12))
+	})
+	for _, p := range standInPods(t, get(t, ns, "cg-0", &batchv1.Job{})) {
+		exits(t, p, 3, "")
+	}
+	becomes(t, j, v1alpha1.ConditionRestarting)
+	if err := api.DeleteAllOf(t.Context(), new(corev1.Pod), client.InNamespace(ns), client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	b := get(t, ns, "cg-1", &batchv1.Job{})
+	if err := api.Patch(t.Context(), b, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"suspend":true}}`))); err != nil {
+		t.Fatal(err)
+	}
+	if f := becomes(t, j, v1alpha1.ConditionFailed).Status.FirstFailure; f.Reason != v1alpha1.ReasonDeadlineExceeded {
+		t.Errorf("first failure %+v", f)
+	}
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(b), b); !apierrors.IsNotFound(err) {
+		t.Errorf("the queue still holds the Job of a job that has failed: %v, %+v", err, b.Spec)
+	}
+	quiet(t)
 }

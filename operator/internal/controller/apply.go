@@ -2,8 +2,10 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -57,15 +59,35 @@ func (r *Reconciler) steer(ctx context.Context, batch *batchv1.Job, a *desired.A
 	}
 	// A budget that cannot be had does not hold up the job, and is asked for again.
 	lacking := r.budget(ctx, a)
-	patch, err := a.Steering(lacking == nil)
-	if err != nil {
-		return err
-	}
-	err = r.Client.Patch(ctx, batch.DeepCopy(), client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner))
-	if err := refused(client.IgnoreNotFound(err)); err != nil {
+	patch := a.Steering(lacking == nil)
+	if err := refused(r.change(ctx, batch, patch)); err != nil {
 		return err
 	}
 	return lacking
+}
+
+// change patches a Job, unless it is gone: the patch names its UID, which no patch
+// changes, so that a later Job of its name, which somebody else may have made, stays
+// as it is.
+func (r *Reconciler) change(ctx context.Context, batch *batchv1.Job, patch desired.Patch) error {
+	text, err := patch.Of(batch)
+	if err != nil {
+		return err
+	}
+	err = r.Client.Patch(ctx, batch.DeepCopy(), client.RawPatch(types.MergePatchType, text), client.FieldOwner(fieldOwner))
+	if apierrors.IsNotFound(err) || replaced(err) {
+		return nil // the caches hear of it
+	}
+	return err
+}
+
+// replaced reports whether a patch was refused because it names the UID of an object
+// that is not there any more.
+func replaced(err error) bool {
+	if s := apierrors.APIStatus(nil); apierrors.IsInvalid(err) && errors.As(err, &s) && s.Status().Details != nil {
+		return slices.ContainsFunc(s.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
+	}
+	return false
 }
 
 // prepare makes what the pods need to start.
@@ -85,7 +107,9 @@ func (r *Reconciler) prepare(ctx context.Context, a *desired.Attempt) error {
 			return err
 		}
 	}
-	if err := r.group(ctx, a); err != nil || a.DisruptionBudget() == nil {
+	// An attempt may have been given a budget before disruptions were allowed again:
+	// then the MPIJob has changed since it was made.
+	if err := r.group(ctx, a); err != nil || a.DisruptionBudget() == nil && a.Job.Generation <= 1 {
 		return err
 	}
 	return r.budget(ctx, a)
@@ -180,6 +204,9 @@ func (r *Reconciler) document(ctx context.Context, a *desired.Attempt, id *desir
 	if desired.Names(document, id.ID) {
 		return nil
 	}
+	if document.DeletionTimestamp != nil { // somebody's finalizer keeps it
+		return &permanent{v1alpha1.ReasonNameConflict, fmt.Errorf("ConfigMap %s names another identity, and is being removed", document.Name), true}
+	}
 	if err := client.IgnoreNotFound(r.Client.Delete(ctx, document, only(document))); err != nil {
 		return err
 	}
@@ -219,10 +246,17 @@ func (r *Reconciler) stop(ctx context.Context, o *verdict.Observation, a *desire
 	if verdict.Finished(&o.Job.Status) {
 		return nil // it was done before the status said so
 	}
-	if o.Batch != nil && !verdict.Over(o.Batch) {
+	switch {
+	case o.Batch == nil || verdict.Over(o.Batch):
+	case verdict.Held(o):
+		// A deadline is nothing to a suspended Job. It has no pods that run, and its
+		// queue would start some.
+		if err := r.Client.Delete(ctx, o.Batch, client.PropagationPolicy(metav1.DeletePropagationBackground), only(o.Batch)); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("taking Job %s from its queue: %w", o.Batch.Name, err)
+		}
+	default:
 		// A Job past its deadline ends its pods and keeps those that have ended.
-		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"activeDeadlineSeconds":1}}`))
-		if err := r.Client.Patch(ctx, o.Batch.DeepCopy(), patch, client.FieldOwner(fieldOwner)); client.IgnoreNotFound(err) != nil {
+		if err := r.change(ctx, o.Batch, desired.Ending()); err != nil {
 			return fmt.Errorf("ending Job %s: %w", o.Batch.Name, err)
 		}
 	}

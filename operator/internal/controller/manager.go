@@ -67,7 +67,7 @@ func NewManager(server *rest.Config, s *Serving) (ctrl.Manager, error) {
 			DefaultNamespaces: watched(s.Watch),
 			DefaultTransform:  cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
-				&corev1.Pod{}: {Label: ofJobs, Transform: lean}, &batchv1.Job{}: {Label: ofJobs, Transform: lean},
+				&corev1.Pod{}: {Label: ofJobs, Transform: lean}, &batchv1.Job{}: {Label: ofJobs, Transform: lean}, &v1alpha1.MPIJob{}: {Transform: lean}, &v1alpha1.FabricProfile{}: {Transform: lean},
 			},
 		},
 		// There is one controller; a process that runs two managers is a test of two operators.
@@ -99,20 +99,6 @@ func (s *Serving) metrics() metrics.Options {
 	return o
 }
 
-// lean drops what nobody here asks for, which is most of an object, before it is
-// cached: memory grows with the pods of the cluster.
-func lean(object any) (any, error) {
-	switch o := object.(type) {
-	case *corev1.Pod:
-		o.ManagedFields, o.Annotations = nil, nil
-		// Of the containers, whether there is a sidecar: the issuer asks.
-		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, InitContainers: sidecars(o.Spec.InitContainers)}
-	case *batchv1.Job:
-		o.ManagedFields, o.Spec.Template = nil, corev1.PodTemplateSpec{}
-	}
-	return object, nil
-}
-
 // watched are the namespaces that caches hold; nil: all.
 func watched(list []string) map[string]cache.Config {
 	if len(list) == 0 {
@@ -123,15 +109,6 @@ func watched(list []string) map[string]cache.Config {
 		all[ns] = cache.Config{}
 	}
 	return all
-}
-
-func sidecars(all []corev1.Container) []corev1.Container {
-	for _, c := range all {
-		if c.Name == names.ContainerSidecar {
-			return []corev1.Container{{Name: c.Name}}
-		}
-	}
-	return nil
 }
 
 func tls13(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
@@ -50,7 +51,7 @@ func NewMetrics(r prometheus.Registerer, jobs client.Reader, namespaces bool) (*
 			Name: "outrigger_mpijob_changes_total", Help: "Changes of MPIJobs to a state, with the reason.",
 		}, by),
 		start: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "outrigger_mpijob_start_seconds", Help: "From the creation of an MPIJob to the start of its last rank, for jobs that were never restarted.",
+			Name: "outrigger_mpijob_start_seconds", Help: "From the creation of an MPIJob, or the end of its last suspension, to the start of its last rank, for jobs that were never restarted.",
 			Buckets: prometheus.ExponentialBuckets(0.5, 2, 14),
 		}),
 		present: prometheus.NewDesc("outrigger_mpijobs", "MPIJobs by state.", []string{"state"}, nil),
@@ -63,8 +64,8 @@ func NewMetrics(r prometheus.Registerer, jobs client.Reader, namespaces bool) (*
 	return m, nil
 }
 
-// changed counts a job that has come to a state.
-func (m *Metrics) changed(j *v1alpha1.MPIJob, state, reason string, at time.Time) {
+// changed counts a job that has come to a state, with which it has the status is.
+func (m *Metrics) changed(j *v1alpha1.MPIJob, is *v1alpha1.MPIJobStatus, state, reason string, at time.Time) {
 	if m == nil {
 		return
 	}
@@ -74,8 +75,22 @@ func (m *Metrics) changed(j *v1alpha1.MPIJob, state, reason string, at time.Time
 	}
 	m.changes.WithLabelValues(labels...).Inc()
 	if state == v1alpha1.ConditionRunning && verdict.AttemptOf(j) == 0 {
-		m.start.Observe(at.Sub(j.CreationTimestamp.Time).Seconds())
+		if began, first := beginning(j, is); first {
+			m.start.Observe(at.Sub(began).Seconds())
+		}
 	}
+}
+
+// beginning is since when the ranks of a job, which has come to Running, were to be
+// started: since its creation, or since it was not suspended any more, when its Job
+// began again. A job that ran before and was not suspended since has counted.
+func beginning(was *v1alpha1.MPIJob, is *v1alpha1.MPIJobStatus) (began time.Time, first bool) {
+	began = was.CreationTimestamp.Time
+	if meta.FindStatusCondition(is.Conditions, v1alpha1.ConditionSuspended) != nil && is.StartTime != nil {
+		began = is.StartTime.Time
+	}
+	ran := meta.FindStatusCondition(was.Status.Conditions, v1alpha1.ConditionRunning)
+	return began, ran == nil || !began.Before(ran.LastTransitionTime.Time)
 }
 
 // Describe is a part of prometheus.Collector.

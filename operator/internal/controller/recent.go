@@ -25,7 +25,8 @@ type recent struct {
 	mu     sync.Mutex
 	writes map[types.NamespacedName]write
 	signs  map[types.NamespacedName]sign
-	ended  map[types.NamespacedName][]*corev1.Pod
+	ended  map[types.NamespacedName]remains
+	wrong  map[types.NamespacedName]trouble
 }
 
 // endedMax bounds the pods of one job that are remembered: each number may have
@@ -41,20 +42,25 @@ func (r *recent) remember(p *corev1.Pod) {
 	if p.Labels[names.LabelInject] != "true" || name == "" || p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 		return
 	}
+	p = p.DeepCopy()
 	if g := p.DeletionGracePeriodSeconds; g == nil || *g == 0 {
 		// It had ended when its deletion was asked for: that is not why.
-		p = p.DeepCopy()
 		p.DeletionTimestamp = nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended == nil {
-		r.ended = map[types.NamespacedName][]*corev1.Pod{}
+		r.ended = map[types.NamespacedName]remains{}
 	}
 	key := types.NamespacedName{Namespace: p.Namespace, Name: name}
-	if len(r.ended[key]) < endedMax {
-		r.ended[key] = append(r.ended[key], p)
+	e := r.ended[key]
+	if len(e.pods) >= endedMax {
+		return
 	}
+	e.words += essence(p, wordsMax-e.words)
+	e.pods = append(e.pods, p)
+	r.ended[key] = e
+	shed(r.ended, remainsMax)
 }
 
 // remembered are the pods of a job that have ended and are not there any more.
@@ -71,7 +77,7 @@ func (r *recent) remembered(job *v1alpha1.MPIJob, there []corev1.Pod) []*corev1.
 		known[there[i].UID] = true
 	}
 	var gone []*corev1.Pod
-	for _, p := range r.ended[key] {
+	for _, p := range r.ended[key].pods {
 		if !known[p.UID] && !p.CreationTimestamp.Before(&job.CreationTimestamp) {
 			known[p.UID] = true
 			gone = append(gone, p)
@@ -149,4 +155,5 @@ func (r *recent) forget(name types.NamespacedName) {
 	delete(r.writes, name)
 	delete(r.signs, name)
 	delete(r.ended, name)
+	delete(r.wrong, name)
 }

@@ -78,7 +78,53 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	o.Noticed = r.recent.noticed(job, verdict.AttemptOf(job), verdict.Sign(o), o.Now)
+	plan, err := r.plan(ctx, o)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	a := &desired.Attempt{Job: job, Number: verdict.AttemptOf(job), Options: r.Options}
+	if profile != nil {
+		a.Profile = profile.Spec
+	}
+	// What is due soon, such as a deadline, does not wait for the next try of something else.
+	due, p := plan.Requeue, new(permanent)
+	switch left, cause := r.recent.trouble(job, plan.Action, o.Now); {
+	case left <= 0:
+		err = r.carryOut(ctx, &plan, o, a)
+	case errors.As(cause, &p): // that has been told
+		// The news is mostly that the status tells of it, which mends nothing: the
+		// next try is when the first look said.
+		if hold(o, &plan, p); o.Batch != nil {
+			plan.Requeue = left
+		}
+	default:
+		return ctrl.Result{RequeueAfter: earlier(left, due)}, r.tell(ctx, o, &plan, cause)
+	}
+	switch {
+	case err != nil && !apierrors.IsConflict(err):
+		r.recent.failed(job, plan.Action, err, r.Now())
+		return ctrl.Result{}, errors.Join(err, r.tell(ctx, o, &plan, err))
+	case err == nil && plan.Action != verdict.Delete:
+		err = r.writeStatus(ctx, job, &plan)
+	}
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{}, nil // it has changed, and is looked at again when that is heard of
+	}
+	return ctrl.Result{RequeueAfter: earlier(plan.Requeue, due)}, err
+}
+
+// earlier is the shorter of two times to the next look; 0: there is none.
+func earlier(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+// plan is what to do with a job as it was observed. One that has failed is looked at
+// once more.
+func (r *Reconciler) plan(ctx context.Context, o *verdict.Observation) (verdict.Plan, error) {
+	o.Noticed = r.recent.noticed(o.Job, verdict.AttemptOf(o.Job), verdict.Sign(o), o.Now)
 	look := r.watchWaits(ctx, o)
 	plan := verdict.Next(o)
 	if verdict.Fails(o, &plan) {
@@ -86,49 +132,62 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			r.explain(ctx, o)
 		}
 		// Pods end when their Job is suspended, and may be heard of first.
+		var err error
 		if plan, err = r.again(ctx, o); err != nil {
-			return ctrl.Result{}, err
+			return plan, err
 		}
 	}
-	if look > 0 && plan.Action == verdict.Apply && (plan.Requeue == 0 || look < plan.Requeue) {
-		plan.Requeue = look
+	if plan.Action == verdict.Apply {
+		plan.Requeue = earlier(plan.Requeue, look)
 	}
-	a := &desired.Attempt{Job: job, Number: verdict.AttemptOf(job), Options: r.Options}
-	if profile != nil {
-		a.Profile = profile.Spec
-	}
-	err = r.act(ctx, &plan, o, a)
-	if p := new(permanent); errors.As(err, &p) {
-		verdict.Hold(o, &plan, p.reason, p.Error())
-		if err = nil; p.passes {
-			plan.Requeue = retryPassing
-		}
-		log.FromContext(ctx).Info("the job cannot be made", "reason", p.reason, "cause", p.Error(), "again", plan.Requeue)
-	}
-	if apierrors.IsConflict(err) {
-		return ctrl.Result{}, nil // it has changed, and is looked at again when that is heard of
-	}
-	if err != nil {
-		return ctrl.Result{}, errors.Join(err, r.tell(ctx, o, &plan, err))
-	}
-	if plan.Action != verdict.Delete {
-		err = r.writeStatus(ctx, job, &plan)
-	}
-	if apierrors.IsConflict(err) {
-		return ctrl.Result{}, nil
-	}
-	return ctrl.Result{RequeueAfter: plan.Requeue}, err
+	return plan, nil
 }
 
-// tell says in the status of a job why it does not begin, or why it does not end
-// although it has failed: a webhook of the API server is down, or the API server
-// itself has an error. It is tried again, the more rarely the longer it lasts.
+// carryOut does what the plan says. What only a person can mend goes into the
+// status, and is no error.
+func (r *Reconciler) carryOut(ctx context.Context, plan *verdict.Plan, o *verdict.Observation, a *desired.Attempt) error {
+	err := r.act(ctx, plan, o, a)
+	p := new(permanent)
+	switch {
+	case err == nil:
+		r.recent.went(o.Job)
+		return nil
+	case !errors.As(err, &p):
+		return err
+	}
+	hold(o, plan, p)
+	r.recent.refused(o, plan.Action, p, r.Now())
+	if o.Batch != nil { // its conditions say how it goes, and it goes on
+		r.Events.Eventf(o.Job, nil, corev1.EventTypeWarning, reasonChangeRefused, "ChangeJob", "%s", note("the job goes on as it was; what was changed cannot be had: "+p.Error()))
+	}
+	log.FromContext(ctx).Info("the job cannot be made", "reason", p.reason, "cause", p.Error(), "again", plan.Requeue)
+	return nil
+}
+
+// hold puts an obstacle into a plan.
+func hold(o *verdict.Observation, plan *verdict.Plan, p *permanent) {
+	verdict.Hold(o, plan, p.reason, p.Error())
+	if p.passes {
+		verdict.Soon(o, plan)
+	}
+}
+
+// reasonChangeRefused is that of the Event of a running job of which a change cannot be
+// made: a budget whose name another one has, a label that a queue refuses.
+const reasonChangeRefused = "ChangeRefused"
+
+// tell says in the status of a job why it does not begin, why it is not changed as it
+// asks, or why it does not end although it has failed: a webhook of the API server is
+// down, or the API server itself has an error. It is tried again, the more rarely the
+// longer it lasts (recent.failed).
 func (r *Reconciler) tell(ctx context.Context, o *verdict.Observation, plan *verdict.Plan, cause error) error {
 	switch {
 	case !errors.As(cause, new(apierrors.APIStatus)):
 		return nil
 	case plan.Action == verdict.Apply && o.Batch == nil:
 		verdict.Hold(o, plan, v1alpha1.ReasonAPIError, cause.Error())
+	case plan.Action == verdict.Apply:
+		verdict.Unchanged(o, plan, cause.Error())
 	case (plan.Action == verdict.Stop || plan.Action == verdict.Remove) && !verdict.Finished(&o.Job.Status):
 		verdict.Unended(o, plan, cause.Error())
 	default:
@@ -139,9 +198,6 @@ func (r *Reconciler) tell(ctx context.Context, o *verdict.Observation, plan *ver
 	}
 	return nil
 }
-
-// retryPassing is how often an obstacle is looked at that goes away by itself.
-const retryPassing = 2 * time.Second
 
 // permanent is an error that trying again at once does not mend.
 type permanent struct {

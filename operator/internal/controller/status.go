@@ -51,7 +51,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, job *v1alpha1.MPIJob, plan
 		r.announce(job, c)
 	}
 	if state {
-		r.Metrics.changed(job, c.Type, c.Reason, r.Now())
+		r.Metrics.changed(job, status, c.Type, c.Reason, r.Now())
 	}
 	return nil
 }

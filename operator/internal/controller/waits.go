@@ -58,6 +58,18 @@ func (w *watch) begin(job types.NamespacedName, after time.Duration, now time.Ti
 	return true, pace
 }
 
+// spare takes the place of a look for a job whose time is over, if there is one. end
+// has to follow where there is.
+func (w *watch) spare() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.under >= looksAtOnce {
+		return false
+	}
+	w.under++
+	return true
+}
+
 func (w *watch) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,16 +111,19 @@ func (r *Reconciler) watchWaits(ctx context.Context, o *verdict.Observation) (ne
 	case moves:
 		o.Waits = new(verdict.Waits)
 	case all && why.Stuck(ranks, after):
-		o.Waits = &verdict.Waits{Stuck: true, Lines: why.Explain(ranks)}
+		o.Waits = &verdict.Waits{Stuck: true, Blocked: why.Blocked(ranks), Lines: why.Explain(ranks)}
 	}
 	return next
 }
 
-// explain asks what the ranks of a job wait for whose time is over.
+// explain asks what the ranks of a job wait for whose time is over. Of a job among many
+// whose time is over at once it is not told: their silent pods would take all workers
+// from the jobs of others.
 func (r *Reconciler) explain(ctx context.Context, o *verdict.Observation) {
-	if r.Waiters == nil {
+	if r.Waiters == nil || !r.watch.spare() {
 		return
 	}
+	defer r.watch.end()
 	ranks, all := r.askAll(ctx, o, func([]why.Rank) bool { return false })
 	lines := why.Explain(ranks)
 	if len(lines) == 0 {

@@ -115,3 +115,52 @@ func TestHangsAreTakenInTurn(t *testing.T) {
 		t.Errorf("a look in its turn: %v, again in %v", may, next)
 	}
 }
+
+// mute answers nobody until it is let.
+type mute struct {
+	asked atomic.Int64
+	let   chan struct{}
+}
+
+func (m *mute) WaitsOf(ctx context.Context, _ *corev1.Pod) ([]why.Rank, error) {
+	m.asked.Add(1)
+	select {
+	case <-m.let:
+	case <-ctx.Done():
+	}
+	return nil, errors.New("no route")
+}
+
+// TestManyDeadlinesAtOnce: jobs whose time is over at once, and whose pods answer
+// nobody, take a part of the workers and no more.
+func TestManyDeadlinesAtOnce(t *testing.T) {
+	r, _, o := hanging(1)
+	m := &mute{let: make(chan struct{})}
+	r.Waiters = m
+	const jobs = 8
+	done := make(chan struct{})
+	for range jobs {
+		own := *o
+		go func() {
+			r.explain(t.Context(), &own)
+			done <- struct{}{}
+		}()
+	}
+	for range jobs - looksAtOnce {
+		select {
+		case <-done:
+		case <-time.After(waitsTime): // by then the first questions are given up
+			t.Fatalf("%d workers wait for pods", m.asked.Load())
+		}
+	}
+	close(m.let)
+	for range looksAtOnce {
+		<-done
+	}
+	if n := m.asked.Load(); n != looksAtOnce {
+		t.Errorf("%d jobs were asked, want %d", n, looksAtOnce)
+	}
+	if r.watch.under != 0 {
+		t.Errorf("%d looks are under way for ever", r.watch.under)
+	}
+}

@@ -152,7 +152,7 @@ func TestSteering(t *testing.T) {
 		if a.Steered(b) {
 			return nil
 		}
-		raw, err := a.Steering(true)
+		raw, err := a.Steering(true).Of(new(batchv1.Job))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -89,14 +89,57 @@ func (a *Attempt) wishes() string {
 	return wishes
 }
 
+// LabelsRead are those of an MPIJob's labels that are read again.
+func LabelsRead(all map[string]string) map[string]string {
+	kept := map[string]string{}
+	for _, l := range append([]string{LabelQueue}, labelsQueued...) {
+		if v, ok := all[l]; ok {
+			kept[l] = v
+		}
+	}
+	return kept
+}
+
+// AnnotationsRead are those of a Job's annotations that are read again: others are for
+// whoever set them, and as long as they like.
+func AnnotationsRead(all map[string]string) map[string]string {
+	if v, ok := all[annotationSteered]; ok {
+		return map[string]string{annotationSteered: v}
+	}
+	return nil
+}
+
 // Steered reports whether what is asked of a Job has been asked already.
 func (a *Attempt) Steered(batch *batchv1.Job) bool {
 	return batch.Annotations[annotationSteered] == a.wishes()
 }
 
-// Steering is the merge patch that brings a Job to what is asked of it now; done:
-// nothing else is left to do for that.
-func (a *Attempt) Steering(done bool) ([]byte, error) {
+// Patch is a merge patch of a Job, by its metadata and its spec.
+type Patch struct {
+	meta, spec map[string]any
+}
+
+// Of is the patch as JSON, for this Job and no later one of its name.
+func (p Patch) Of(batch *batchv1.Job) ([]byte, error) {
+	meta := maps.Clone(p.meta)
+	if meta == nil {
+		meta = map[string]any{}
+	}
+	meta["uid"] = batch.UID
+	patch := map[string]any{"metadata": meta}
+	if p.spec != nil {
+		patch["spec"] = p.spec
+	}
+	return json.Marshal(patch)
+}
+
+// Ending ends a Job's pods and keeps those that have ended, as a deadline that is
+// over does.
+func Ending() Patch { return Patch{spec: map[string]any{"activeDeadlineSeconds": 1}} }
+
+// Steering brings a Job to what is asked of it now; done: nothing else is left to do
+// for that.
+func (a *Attempt) Steering(done bool) Patch {
 	var queue *string // null: without
 	if q, ok := a.Job.Labels[LabelQueue]; ok {
 		queue = &q
@@ -105,11 +148,11 @@ func (a *Attempt) Steering(done bool) ([]byte, error) {
 	if done {
 		meta["annotations"] = map[string]string{annotationSteered: a.wishes()}
 	}
-	patch := map[string]any{"metadata": meta}
+	p := Patch{meta: meta}
 	if s := a.suspend(); s != nil {
-		patch["spec"] = map[string]bool{"suspend": *s}
+		p.spec = map[string]any{"suspend": *s}
 	}
-	return json.Marshal(patch)
+	return p
 }
 
 func merged(ours ...map[string]string) map[string]string {

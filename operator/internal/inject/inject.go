@@ -122,6 +122,10 @@ func check(spec *corev1.PodSpec) error {
 			return err
 		}
 	}
+	// A container's own policy goes before its pod's (Kubernetes 1.34 and newer).
+	if c := &spec.Containers[0]; c.RestartPolicy != nil && *c.RestartPolicy != corev1.ContainerRestartPolicyNever || len(c.RestartPolicyRules) > 0 {
+		return fmt.Errorf("%w: container %q has a restartPolicy or restartPolicyRules by which it is started again: its ranks could not join again; ranks are restarted all together, see runPolicy.restartLimit", ErrPod, c.Name)
+	}
 	for _, e := range spec.Containers[0].Env {
 		if e.Name == names.EnvPod {
 			return fmt.Errorf("%w: container %q sets %s, which Outrigger sets", ErrPod, spec.Containers[0].Name, names.EnvPod)

@@ -123,18 +123,23 @@ func TestCollisions(t *testing.T) {
 		"which only sidecars have": func(p *corev1.PodSpec) {
 			p.Volumes[0].Projected = &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: names.TokenAudience}}}}
 		},
-		"sets hostPID":                  func(p *corev1.PodSpec) { p.HostPID = true },
-		"sets hostIPC":                  func(p *corev1.PodSpec) { p.HostIPC = true },
-		"sets hostNetwork":              func(p *corev1.PodSpec) { p.HostNetwork = true },
-		"sets shareProcessNamespace":    func(p *corev1.PodSpec) { p.ShareProcessNamespace = new(true) },
-		`volume "outrigger"`:            func(p *corev1.PodSpec) { p.Volumes[0].Name = names.VolumeShared },
-		`container "outrigger"`:         func(p *corev1.PodSpec) { p.InitContainers[0].Name = names.ContainerSidecar },
-		`container "outrigger-install"`: func(p *corev1.PodSpec) { p.Containers[0].Name = names.ContainerInstall },
-		"mounts /run/outrigger/":        func(p *corev1.PodSpec) { p.Containers[0].VolumeMounts[0].MountPath = names.SharedDir + "/" },
-		"mounts /run/outrigger/bin":     func(p *corev1.PodSpec) { p.InitContainers[0].VolumeMounts[0].MountPath = installDir },
-		"sets OUTRIGGER_POD":            func(p *corev1.PodSpec) { p.Containers[0].Env[0].Name = names.EnvPod },
-		"has no command":                func(p *corev1.PodSpec) { p.Containers[0].Command = nil },
-		"has 2 containers":              func(p *corev1.PodSpec) { p.Containers = append(p.Containers, corev1.Container{Name: "other"}) },
+		"sets hostPID":                           func(p *corev1.PodSpec) { p.HostPID = true },
+		"sets hostIPC":                           func(p *corev1.PodSpec) { p.HostIPC = true },
+		"sets hostNetwork":                       func(p *corev1.PodSpec) { p.HostNetwork = true },
+		"sets shareProcessNamespace":             func(p *corev1.PodSpec) { p.ShareProcessNamespace = new(true) },
+		`volume "outrigger"`:                     func(p *corev1.PodSpec) { p.Volumes[0].Name = names.VolumeShared },
+		`container "outrigger"`:                  func(p *corev1.PodSpec) { p.InitContainers[0].Name = names.ContainerSidecar },
+		`container "outrigger-install"`:          func(p *corev1.PodSpec) { p.Containers[0].Name = names.ContainerInstall },
+		"mounts /run/outrigger/":                 func(p *corev1.PodSpec) { p.Containers[0].VolumeMounts[0].MountPath = names.SharedDir + "/" },
+		"mounts /run/outrigger/bin":              func(p *corev1.PodSpec) { p.InitContainers[0].VolumeMounts[0].MountPath = installDir },
+		"sets OUTRIGGER_POD":                     func(p *corev1.PodSpec) { p.Containers[0].Env[0].Name = names.EnvPod },
+		"has no command":                         func(p *corev1.PodSpec) { p.Containers[0].Command = nil },
+		`container "solver" has a restartPolicy`: func(p *corev1.PodSpec) { p.Containers[0].RestartPolicy = new(corev1.ContainerRestartPolicyOnFailure) },
+		"restartPolicyRules by which": func(p *corev1.PodSpec) {
+			p.Containers[0].RestartPolicy = new(corev1.ContainerRestartPolicyNever)
+			p.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}}
+		},
+		"has 2 containers": func(p *corev1.PodSpec) { p.Containers = append(p.Containers, corev1.Container{Name: "other"}) },
 	} {
 		p := busy()
 		change(&p)

@@ -1,6 +1,13 @@
 package verdict
 
-import "time"
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
 
 // podsPatience is how long the Job controller is given to make the pods. Of who
 // refuses them, such as a quota or Pod Security, only its events tell.
@@ -12,8 +19,8 @@ func (o *Observation) absent() (n int, left time.Duration) {
 	if o.Batch == nil {
 		return 0, 0
 	}
-	since := o.Batch.CreationTimestamp.Time
-	if t := o.Batch.Status.StartTime; t != nil { // it may have been suspended
+	since := o.letGo()
+	if t := o.batchStart(); t != nil {
 		since = t.Time
 	}
 	for _, s := range o.podStates() {
@@ -22,4 +29,17 @@ func (o *Observation) absent() (n int, left time.Duration) {
 		}
 	}
 	return n, podsPatience - o.Now.Sub(since)
+}
+
+// letGo is since when the Job controller may make pods: since the Job was made, or
+// since it was not suspended any more.
+func (o *Observation) letGo() time.Time {
+	c := meta.FindStatusCondition(o.Job.Status.Conditions, v1alpha1.ConditionSuspended)
+	switch {
+	case c == nil:
+		return o.Batch.CreationTimestamp.Time
+	case c.Status == metav1.ConditionTrue: // until now
+		return o.Now
+	}
+	return c.LastTransitionTime.Time
 }

@@ -24,6 +24,26 @@ func Hold(o *Observation, p *Plan, reason, message string) {
 	p.Requeue = min(max(holdMin, o.Now.Sub(c.LastTransitionTime.Time)), holdMax)
 }
 
+// Soon has a job that is held looked at soon, since its obstacle goes away by itself,
+// as what an earlier MPIJob of its name has left does. Who says so is the obstacle:
+// one that stays is looked at as rarely as any other.
+func Soon(o *Observation, p *Plan) {
+	if o.Batch == nil && p.Requeue == holdMin {
+		p.Requeue = holdPassing
+	}
+}
+
+// Unchanged is a job that goes on, but not as it asks by now: its Job cannot be
+// changed. Its state says so, beside what else is to be said of it.
+func Unchanged(o *Observation, p *Plan, cause string) {
+	is := state(&p.Status)
+	if is == nil {
+		return
+	}
+	is.Reason, is.Message = v1alpha1.ReasonAPIError, is.Message+"; what the MPIJob asks of its Job cannot be done, and is tried again: "+cause
+	bound(&p.Status, o)
+}
+
 // Unended is a job whose pods cannot be ended, or removed for a restart: it is what
 // it was, and says what it would be and why it is not.
 func Unended(o *Observation, p *Plan, cause string) {
@@ -53,8 +73,9 @@ func state(s *v1alpha1.MPIJobStatus) *metav1.Condition {
 
 // Bounds of the time between two tries.
 const (
-	holdMin = 30 * time.Second
-	holdMax = 10 * time.Minute
+	holdMin     = 30 * time.Second
+	holdMax     = 10 * time.Minute
+	holdPassing = 2 * time.Second // of an obstacle that goes away by itself, at first
 )
 
 // Prepared reports whether what the pods of another controller need has been
@@ -64,5 +85,8 @@ func Prepared(j *v1alpha1.MPIJob) bool {
 	if c == nil {
 		return len(j.Status.Conditions) > 0
 	}
-	return c.Status != metav1.ConditionTrue || c.Reason != v1alpha1.ReasonProfileMissing && c.Reason != v1alpha1.ReasonNameConflict && c.Reason != v1alpha1.ReasonInvalid && c.Reason != v1alpha1.ReasonAPIError
+	return c.Status != metav1.ConditionTrue || !slices.Contains(unmade, c.Reason)
 }
+
+// unmade are the reasons of Pending of a job whose objects have not all been made.
+var unmade = []string{v1alpha1.ReasonProfileMissing, v1alpha1.ReasonNameConflict, v1alpha1.ReasonInvalid, v1alpha1.ReasonAPIError}

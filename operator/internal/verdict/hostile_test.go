@@ -205,6 +205,18 @@ func TestHold(t *testing.T) {
 			t.Errorf("after %v: again in %v, want %v; job %q", c.after, p.Requeue, c.want, p.Status.JobName)
 		}
 	}
+	// Whoever owns the obstacle says that it goes away by itself: it may not.
+	s = newStory(t)
+	for _, c := range []struct{ after, want time.Duration }{{0, holdPassing}, {20 * time.Second, holdPassing}, {time.Minute, time.Minute}, {time.Hour, holdMax}} {
+		s.o.Now = noon.Add(c.after)
+		o := s.o
+		p := Next(&o)
+		Hold(&o, &p, v1alpha1.ReasonNameConflict, "it is being removed")
+		Soon(&o, &p)
+		if s.job.Status = p.Status; p.Requeue != c.want {
+			t.Errorf("an obstacle that passes: after %v again in %v, want %v", c.after, p.Requeue, c.want)
+		}
+	}
 	s = begun(t)
 	o := s.o
 	p := Next(&o)

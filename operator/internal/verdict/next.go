@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -173,7 +174,21 @@ func (o *Observation) progress(p Plan) Plan {
 
 // restarting waits for the end of the failed attempt, then counts it.
 func (o *Observation) restarting(p Plan, c *metav1.Condition) Plan {
-	left := removalPatience - o.Now.Sub(c.LastTransitionTime.Time)
+	late, limited := o.deadline(&p)
+	if limited && late <= 0 {
+		return o.fail(p, &v1alpha1.Failure{Reason: v1alpha1.ReasonDeadlineExceeded, Message: o.overdue()})
+	}
+	p = o.removed(p, c)
+	if limited && (p.Requeue == 0 || late < p.Requeue) {
+		p.Requeue = late
+	}
+	return p
+}
+
+// removed goes on with a restart when the failed attempt has been removed.
+func (o *Observation) removed(p Plan, c *metav1.Condition) Plan {
+	since := o.since(c.LastTransitionTime.Time)
+	left := removalPatience - since
 	switch {
 	case o.Batch != nil:
 		p.Action = Remove // its deletion is heard of, however long it takes
@@ -183,7 +198,7 @@ func (o *Observation) restarting(p Plan, c *metav1.Condition) Plan {
 		return p
 	}
 	n := AttemptOf(o.Job) + 1
-	if wait := backoff(n) - o.Now.Sub(c.LastTransitionTime.Time); wait > 0 {
+	if wait := backoff(n) - since; wait > 0 {
 		p.Requeue = wait
 		return p
 	}
@@ -194,6 +209,18 @@ func (o *Observation) restarting(p Plan, c *metav1.Condition) Plan {
 	o.state(&p, v1alpha1.ConditionPending, reasonRestarted, fmt.Sprintf("restart %d of at most %d", n, limit(o.Job)))
 	p.Requeue = time.Millisecond
 	return p
+}
+
+// skewMax is how far the clocks of replicas are believed to differ.
+const skewMax = time.Minute
+
+// since is the time since at, which another replica may have written by its own clock:
+// when that is far ahead, nobody waits until ours is there.
+func (o *Observation) since(at time.Time) time.Duration {
+	if d := o.Now.Sub(at); d > -skewMax {
+		return d
+	}
+	return math.MaxInt64
 }
 
 // Time from a failure to the start of restart n: it doubles from one to the
@@ -315,7 +342,7 @@ const deadlineMax = 1<<31 - 1
 func (o *Observation) start() *metav1.Time {
 	switch {
 	case o.Batch != nil:
-		return o.Batch.Status.StartTime
+		return o.batchStart()
 	case external(o.Job) && len(o.Pods) > 0:
 		return &o.Pods[0].CreationTimestamp
 	}
@@ -341,6 +368,9 @@ func (o *Observation) held() bool {
 func (o *Observation) batchHeld() bool {
 	return o.Batch != nil && o.Batch.Spec.Suspend != nil && *o.Batch.Spec.Suspend
 }
+
+// Held reports whether the batch Job is suspended: it has no pods that run.
+func Held(o *Observation) bool { return o.batchHeld() }
 
 func suspended(j *v1alpha1.MPIJob) bool { s := j.Spec.RunPolicy.Suspend; return s != nil && *s }
 

@@ -56,10 +56,20 @@ func (o *Observation) arrange() {
 	if o.Batch == nil || external(o.Job) {
 		return
 	}
-	start := o.Batch.Status.StartTime // taken away by a suspension, set anew by what follows
+	start := o.batchStart()
 	o.Pods = slices.DeleteFunc(o.Pods, func(p *corev1.Pod) bool {
 		return o.batchHeld() || start == nil || p.CreationTimestamp.Before(start)
 	})
+}
+
+// batchStart is when the batch Job began to make pods; nil: it has not. A Job that
+// was suspended keeps the time of its first start (before Kubernetes 1.36) until its
+// controller has seen that it is resumed, and sets it anew.
+func (o *Observation) batchStart() *metav1.Time {
+	if o.batchCondition(batchv1.JobSuspended) != nil {
+		return nil
+	}
+	return o.Batch.Status.StartTime
 }
 
 // batchCondition finds a True condition of the batch Job.

@@ -79,6 +79,26 @@ func TestRejectedTooOften(t *testing.T) {
 	}
 }
 
+// Of pods in a group the one is named that has no room, and not one that would have
+// and waits for it. Volcano says of both that they have no node.
+func TestGroupWaits(t *testing.T) {
+	place := func(p *corev1.Pod, reason, message string) {
+		p.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: message}}}
+	}
+	s := begun(t)
+	place(s.o.Pods[0], "Schedulable", "can possibly be assigned to node2")
+	place(s.o.Pods[1], corev1.PodReasonUnschedulable, "2 Insufficient cpu")
+	s.next(Apply, v1alpha1.ConditionPending)
+	if c := condition(s.job, v1alpha1.ConditionPending); c.Reason != v1alpha1.ReasonUnschedulable || c.Message != "pod cg-0-1-x: 2 Insufficient cpu" {
+		t.Errorf("%s: %s", c.Reason, c.Message)
+	}
+	place(s.o.Pods[1], "Schedulable", "can possibly be assigned to node1")
+	s.next(Apply, v1alpha1.ConditionPending)
+	if c := condition(s.job, v1alpha1.ConditionPending); c.Reason != v1alpha1.ReasonUnschedulable || c.Message != "pod cg-0-0-x waits for the others of its group: can possibly be assigned to node2" {
+		t.Errorf("%s: %s", c.Reason, c.Message)
+	}
+}
+
 // What a pod waits for is told, with the words of who holds it.
 func TestObstacles(t *testing.T) {
 	waits := func(reason, message string) corev1.ContainerState {

@@ -259,6 +259,33 @@ func TestDeadlineAfterSuspension(t *testing.T) {
 	}
 }
 
+// The Job of a job that is resumed has the time of its first start until its
+// controller sees that: neither is the job over its time, nor do pods lack.
+func TestResumeOfAnOldStart(t *testing.T) {
+	s := begun(t)
+	s.job.Spec.RunPolicy.ActiveDeadlineSeconds = new(int64(60))
+	s.job.Spec.RunPolicy.PendingDeadlineSeconds = new(int64(60))
+	s.job.Spec.RunPolicy.Suspend, s.o.Batch.Spec.Suspend = new(true), new(true)
+	s.o.Batch.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobSuspended, Status: corev1.ConditionTrue}}
+	s.o.Now, s.o.Pods = at(50), nil
+	s.next(Apply, v1alpha1.ConditionSuspended)
+	s.job.Spec.RunPolicy.Suspend, s.o.Batch.Spec.Suspend = new(false), new(false)
+	s.o.Now = at(500)
+	if s.next(Apply, v1alpha1.ConditionPending); s.job.Status.StartTime != nil {
+		t.Fatalf("the start of a job that is resumed is %v", s.job.Status.StartTime)
+	}
+	s.o.Now = at(520)
+	s.next(Apply, v1alpha1.ConditionPending)
+	if c := condition(s.job, v1alpha1.ConditionPending); c.Reason == v1alpha1.ReasonPodsMissing {
+		t.Fatalf("20 s after the job was resumed: %s: %s", c.Reason, c.Message)
+	}
+	s.o.Now = at(531)
+	s.next(Apply, v1alpha1.ConditionPending)
+	if c := condition(s.job, v1alpha1.ConditionPending); c.Reason != v1alpha1.ReasonPodsMissing {
+		t.Fatalf("31 s after the job was resumed: %s: %s", c.Reason, c.Message)
+	}
+}
+
 // A Job that somebody deleted is a failure; one that is not there yet is not.
 func TestJobDeleted(t *testing.T) {
 	s := newStory(t)

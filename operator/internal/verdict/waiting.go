@@ -88,26 +88,27 @@ func held(p *corev1.Pod, c *corev1.ContainerStatus) string {
 // waiting says why ranks are not running yet: a condition's reason and message.
 func (o *Observation) waiting() (reason, message string) {
 	rejected := o.lastRejected()
+	var grouped string // what is said of a pod that waits for others of its group
 	for _, p := range o.Pods {
 		if terminal(p) {
 			continue
 		}
-		for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-			if w := c.State.Waiting; w != nil && slices.Contains(images, w.Reason) {
-				return v1alpha1.ReasonImageUnavailable, held(p, &c)
-			} else if w != nil && slices.Contains(obstacles, w.Reason) {
-				return v1alpha1.ReasonContainerWaiting, held(p, &c)
-			}
+		if reason, message := heldUp(p); reason != "" {
+			return reason, message
 		}
-		for _, c := range p.Status.Conditions {
-			if c.Type != corev1.PodScheduled || c.Status != corev1.ConditionFalse || rejected != nil {
-				continue
-			}
-			if c.Reason == corev1.PodReasonSchedulingGated {
-				return v1alpha1.ReasonSchedulingGated, fmt.Sprintf("pod %s: %s: whoever set its schedulingGates has to remove them", p.Name, c.Message)
-			}
+		c := unscheduled(p)
+		switch {
+		case c == nil || rejected != nil:
+		case c.Reason == corev1.PodReasonSchedulingGated:
+			return v1alpha1.ReasonSchedulingGated, fmt.Sprintf("pod %s: %s: whoever set its schedulingGates has to remove them", p.Name, c.Message)
+		case c.Reason != reasonSchedulable:
 			return v1alpha1.ReasonUnschedulable, fmt.Sprintf("pod %s: %s", p.Name, c.Message)
+		case grouped == "":
+			grouped = fmt.Sprintf("pod %s waits for the others of its group: %s", p.Name, c.Message)
 		}
+	}
+	if grouped != "" {
+		return v1alpha1.ReasonUnschedulable, grouped
 	}
 	if rejected != nil {
 		return v1alpha1.ReasonPodRejected, rejection(rejected)
@@ -116,6 +117,33 @@ func (o *Observation) waiting() (reason, message string) {
 		return v1alpha1.ReasonPodsMissing, fmt.Sprintf("%d of %d pods are not made; `kubectl describe job %s` says who refuses them", n, desired.Pods(&o.Job.Spec), o.Batch.Name)
 	}
 	return reasonStarting, fmt.Sprintf("%d of %d ranks run", running(o), o.Job.Spec.Ranks)
+}
+
+// heldUp is what a container of a pod waits for that does not come by itself; no
+// reason: none does.
+func heldUp(p *corev1.Pod) (reason, message string) {
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if w := c.State.Waiting; w != nil && slices.Contains(images, w.Reason) {
+			return v1alpha1.ReasonImageUnavailable, held(p, &c)
+		} else if w != nil && slices.Contains(obstacles, w.Reason) {
+			return v1alpha1.ReasonContainerWaiting, held(p, &c)
+		}
+	}
+	return "", ""
+}
+
+// reasonSchedulable is what Volcano's scheduler says of a pod that has room, and
+// no node because others of its group have none.
+const reasonSchedulable = "Schedulable"
+
+// unscheduled is what a scheduler has said of a pod without a node; nil: nothing.
+func unscheduled(p *corev1.Pod) *corev1.PodCondition {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return c
+		}
+	}
+	return nil
 }
 
 func running(o *Observation) int32 { return *o.ranks().Running }

@@ -14,8 +14,9 @@ import (
 
 // Waits are what the ranks of a job wait for, as their sidecars have said.
 type Waits struct {
-	Stuck bool     // every rank only waits: a suspected deadlock
-	Lines []string // of why.Explain
+	Stuck   bool     // every rank only waits: a suspected deadlock
+	Blocked bool     // and none of them may compute meanwhile (why.Blocked)
+	Lines   []string // of why.Explain
 }
 
 // waitsMax bounds what a message has of them: the first lines say what is wrong.
@@ -87,7 +88,7 @@ func (o *Observation) suspected() *metav1.Condition {
 // deadlocked is the failure of a job whose suspected deadlock is to be one.
 func (o *Observation) deadlocked() *v1alpha1.Failure {
 	after := o.Job.Spec.RunPolicy.DeadlockAfter()
-	if o.Waits == nil || !o.Waits.Stuck || after <= 0 || o.Job.Spec.RunPolicy.DeadlockAction != v1alpha1.DeadlockFail {
+	if o.Waits == nil || !o.Waits.Stuck || !o.Waits.Blocked || after <= 0 || o.Job.Spec.RunPolicy.DeadlockAction != v1alpha1.DeadlockFail {
 		return nil
 	}
 	number := AttemptOf(o.Job)

@@ -10,7 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -35,6 +37,7 @@ type Pods struct {
 	Live    client.Reader // past the caches
 	Decoder admission.Decoder
 	Options desired.Options
+	Watched []string // namespaces whose MPIJobs are run; nil: all
 }
 
 // Handle gives the pod its sidecar, or says why it cannot have one.
@@ -69,6 +72,9 @@ func (h *Pods) join(ctx context.Context, namespace string, p *corev1.Pod) error 
 	if name == "" {
 		return fmt.Errorf("label %s asks for a sidecar, but %s does not name an MPIJob", names.LabelInject, names.LabelJob)
 	}
+	if err := h.watches(namespace); err != nil {
+		return err
+	}
 	job, key := new(v1alpha1.MPIJob), client.ObjectKey{Namespace: namespace, Name: name}
 	err := h.Client.Get(ctx, key, job)
 	if apierrors.IsNotFound(err) {
@@ -102,6 +108,22 @@ func (h *Pods) join(ctx context.Context, namespace string, p *corev1.Pod) error 
 		a.Profile = profile.Spec
 	}
 	return a.Join(p, number)
+}
+
+// watchedTold is how many of the namespaces that are watched a refusal names.
+const watchedTold = 10
+
+// watches says why no pod of a namespace can get a sidecar, if this operator does not
+// run the MPIJobs there: its caches know nothing of them, and its rights may end there.
+func (h *Pods) watches(namespace string) error {
+	if len(h.Watched) == 0 || slices.Contains(h.Watched, namespace) {
+		return nil
+	}
+	told, more := h.Watched, ""
+	if n := len(told) - watchedTold; n > 0 {
+		told, more = told[:watchedTold], fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Errorf("this operator does not watch namespace %s, and runs no MPIJob there: it watches %s%s (operator.watchNamespaces of the chart); take label %s off the pod, or have the namespace added", namespace, strings.Join(told, ", "), more, names.LabelInject)
 }
 
 // free checks that no other pod of the job has the number: two of them would

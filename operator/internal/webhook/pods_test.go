@@ -186,3 +186,21 @@ func TestPodsThatAlwaysRestart(t *testing.T) {
 		}
 	}
 }
+
+// TestNamespaceThatIsNotWatched: the refusal says that, and what is watched, whatever
+// the caches say of such a namespace.
+func TestNamespaceThatIsNotWatched(t *testing.T) {
+	watched := []string{"hpc", "physics"}
+	for i := range 20 {
+		watched = append(watched, "team"+string(rune('a'+i)))
+	}
+	h := &Pods{Client: newCluster(), Watched: watched}
+	if err := h.join(t.Context(), "physics", pod("p", map[string]string{names.LabelPodNumber: "0"})); err != nil {
+		t.Errorf("a namespace that is watched: %v", err)
+	}
+	h.Client = nil // is not asked
+	err := h.join(t.Context(), "elsewhere", pod("p", nil))
+	if err == nil || !strings.Contains(err.Error(), "does not watch namespace elsewhere") || !strings.Contains(err.Error(), "it watches hpc, physics, ") || !strings.Contains(err.Error(), "teamh and 12 more (operator.watchNamespaces") {
+		t.Errorf("%v", err)
+	}
+}

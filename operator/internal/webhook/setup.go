@@ -35,8 +35,9 @@ const (
 	Mounted Certificates = "mounted"
 )
 
-// Setup serves the webhook from a manager, once it has a certificate in dir.
-func Setup(m ctrl.Manager, options desired.Options, certificates Certificates, namespace, dir string) error {
+// Setup serves the webhook from a manager, once it has a certificate in dir. Watched are
+// the namespaces whose MPIJobs are run; nil: all.
+func Setup(m ctrl.Manager, options desired.Options, certificates Certificates, namespace, dir string, watched []string) error {
 	ready := make(chan struct{})
 	switch certificates {
 	case Managed:
@@ -59,7 +60,7 @@ func Setup(m ctrl.Manager, options desired.Options, certificates Certificates, n
 	default:
 		return fmt.Errorf("webhook: certificates are %s or %s, not %q", Managed, Mounted, certificates)
 	}
-	l := &late{manager: m, ready: ready, handler: &Pods{Client: m.GetClient(), Live: m.GetAPIReader(), Decoder: admission.NewDecoder(m.GetScheme()), Options: options}}
+	l := &late{manager: m, ready: ready, handler: &Pods{Client: m.GetClient(), Live: m.GetAPIReader(), Decoder: admission.NewDecoder(m.GetScheme()), Options: options, Watched: watched}}
 	if err := m.AddReadyzCheck("webhook", l.check); err != nil {
 		return err
 	}

@@ -15,13 +15,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// scheduler is the second scheduler of scheduler-plugins' chart.
-const scheduler = "scheduler-plugins-scheduler"
-
 // gang is a job of two pods of so much CPU each, in a PodGroup.
-func gang(ns, name, cpu string) *v1alpha1.MPIJob {
+func gang(ns, name, cpu, scheduler string, kind v1alpha1.Gang) *v1alpha1.MPIJob {
 	j := idle(ns, name)
-	j.Spec.RunPolicy.Gang = v1alpha1.GangSchedulerPlugins
+	j.Spec.RunPolicy.Gang = kind
 	j.Spec.Template.Spec.SchedulerName = scheduler
 	j.Spec.Template.Spec.TopologySpreadConstraints = nil
 	ask := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
@@ -29,10 +26,9 @@ func gang(ns, name, cpu string) *v1alpha1.MPIJob {
 	return j
 }
 
-// Under the real scheduler of scheduler-plugins, a job of which only one pod has
-// room holds no node: none of its pods is placed, and the job says so; it starts,
-// all of it, when there is room.
+// The real scheduler of scheduler-plugins.
 func TestCoscheduling(t *testing.T) {
+	const scheduler = "scheduler-plugins-scheduler" // of its chart
 	// Its chart's rights lack what Kubernetes' own scheduler asks for since 1.34.
 	apply(t, "", `
 apiVersion: rbac.authorization.k8s.io/v1
@@ -43,6 +39,20 @@ subjects:
 - {kind: ServiceAccount, name: `+scheduler+`, namespace: coscheduling-system}
 `)
 	controllerOf(t, "coscheduling")
+	allOrNone(t, scheduler, v1alpha1.GangSchedulerPlugins, "PodGroup")
+}
+
+// The real scheduler of Volcano.
+func TestVolcano(t *testing.T) {
+	controllerOf(t, "volcano")
+	allOrNone(t, "volcano", v1alpha1.GangVolcano, "2 Insufficient cpu") // of the pod that has no room
+}
+
+// allOrNone: under a scheduler that knows groups, a job of which only one pod has
+// room holds no node: none of its pods is placed, and the job says so in the
+// scheduler's words; it starts, all of it, when there is room.
+func allOrNone(t *testing.T, scheduler string, kind v1alpha1.Gang, words string) {
+	t.Helper()
 	ns := restricted(t)
 	free := allocatable(t)
 	// One pod takes more than half of a node: beside it there is room for one more.
@@ -56,8 +66,7 @@ subjects:
 	podOf(t, filler, 0)
 
 	// Without a group one of two pods is placed, and holds its node for nothing.
-	loose := gang(ns, "loose", half)
-	loose.Spec.RunPolicy.Gang, loose.Spec.Template.Spec.SchedulerName = v1alpha1.GangNone, ""
+	loose := gang(ns, "loose", half, "", v1alpha1.GangNone)
 	submit(t, loose)
 	eventually(t, func() error { return placed(t, loose, 1) })
 	if err := api.Delete(t.Context(), loose); err != nil {
@@ -70,9 +79,9 @@ subjects:
 		return nil
 	})
 
-	j := submit(t, gang(ns, "gang", half))
+	j := submit(t, gang(ns, "gang", half, scheduler, kind))
 	eventually(t, func() error {
-		if err := saying(t, j, v1alpha1.ConditionPending, v1alpha1.ReasonUnschedulable, "PodGroup"); err != nil {
+		if err := saying(t, j, v1alpha1.ConditionPending, v1alpha1.ReasonUnschedulable, words); err != nil {
 			return err
 		}
 		return placed(t, j, 0)

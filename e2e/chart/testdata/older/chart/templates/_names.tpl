@@ -1,0 +1,62 @@
+{{/* Labels of everything. Names are fixed: there is one Outrigger in a cluster. */}}
+{{- define "outrigger.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/version: {{ .Values.images.tag | default .Chart.AppVersion | trunc 63 | trimAll "-_." | quote }}
+app.kubernetes.io/part-of: outrigger
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{/* What selects a component's pods: list of context and name. */}}
+{{- define "outrigger.selector" -}}
+app.kubernetes.io/name: {{ index . 1 }}
+app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+{{- end }}
+
+{{/* Metadata labels of a component: list of context and name. */}}
+{{- define "outrigger.component" -}}
+app.kubernetes.io/name: {{ index . 1 }}
+{{ include "outrigger.labels" (index . 0) }}
+{{- end }}
+
+{{/* An image: list of context, its name, and what the values say instead. */}}
+{{- define "outrigger.image" -}}
+{{- $ := index . 0 -}}
+{{- with index . 2 }}{{ . }}{{ else }}{{ printf "%s/%s:%s" $.Values.images.registry (index . 1) ($.Values.images.tag | default $.Chart.AppVersion) }}{{ end -}}
+{{- end }}
+
+{{- define "outrigger.pullSecrets" -}}
+{{- with .Values.images.pullSecrets }}
+imagePullSecrets:
+{{- range . }}
+- name: {{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Pod Security's level "restricted", for a container. */}}
+{{- define "outrigger.restricted" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+capabilities: {drop: [ALL]}
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* Where a component's pods go: its values. */}}
+{{- define "outrigger.placement" -}}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations: {{ toYaml . | nindent 0 }}
+{{- end }}
+{{- with .affinity }}
+affinity: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,64 @@
+package controller
+
+import (
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
+)
+
+// lean drops what nobody here asks for, which is most of an object, before it is
+// cached: memory grows with the pods of the cluster.
+func lean(object any) (any, error) {
+	switch o := object.(type) {
+	case *corev1.Pod:
+		o.ManagedFields, o.Annotations, o.Labels, o.Finalizers = nil, nil, ours(o.Labels), nil
+		// Of the containers, whether there is a sidecar: the issuer asks; and what CPU
+		// they request: a job whose application requests none is warned.
+		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, InitContainers: sidecars(o.Spec.InitContainers), Containers: requesting(o.Spec.Containers), Resources: o.Spec.Resources}
+	case *v1alpha1.MPIJob:
+		o.ManagedFields, o.Annotations, o.Labels, o.Finalizers = nil, nil, desired.LabelsRead(o.Labels), nil
+	case *v1alpha1.FabricProfile:
+		o.ManagedFields, o.Annotations, o.Labels, o.Finalizers = nil, nil, nil, nil
+	case *batchv1.Job:
+		o.ManagedFields, o.Labels, o.Annotations, o.Spec.Template = nil, ours(o.Labels), desired.AnnotationsRead(o.Annotations), corev1.PodTemplateSpec{}
+	}
+	return object, nil
+}
+
+// labelsRead are the labels of pods and Jobs that somebody here reads. Others may be
+// a megabyte, and are the tenants' to choose.
+var labelsRead = []string{names.LabelJob, names.LabelAttempt, names.LabelInject, batchv1.JobCompletionIndexAnnotation}
+
+func ours(all map[string]string) map[string]string {
+	kept := map[string]string{}
+	for _, l := range labelsRead {
+		if v, ok := all[l]; ok {
+			kept[l] = v
+		}
+	}
+	return kept
+}
+
+// requesting are containers of which the requests of CPU are known, and no more.
+func requesting(all []corev1.Container) []corev1.Container {
+	kept := make([]corev1.Container, len(all))
+	for i := range all {
+		kept[i].Name = all[i].Name
+		if cpu, ok := all[i].Resources.Requests[corev1.ResourceCPU]; ok {
+			kept[i].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: cpu}
+		}
+	}
+	return kept
+}
+
+func sidecars(all []corev1.Container) []corev1.Container {
+	for _, c := range all {
+		if c.Name == names.ContainerSidecar {
+			return []corev1.Container{{Name: c.Name}}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+package controller
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
+)
+
+// TestLabelsAreNotKept: labels have no limit in all but that of the whole object, and
+// are written by tenants; the caches keep those that somebody reads.
+func TestLabelsAreNotKept(t *testing.T) {
+	labels := func() map[string]string {
+		return map[string]string{
+			names.LabelJob: "cg", names.LabelAttempt: "0", names.LabelInject: "true", batchv1.JobCompletionIndexAnnotation: "3", "example.com/fat": strings.Repeat("v", 63),
+		}
+	}
+	for _, o := range []client.Object{
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: labels()}}, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Labels: labels(), Annotations: labels()}},
+	} {
+		if _, err := lean(o); err != nil {
+			t.Fatal(err)
+		}
+		if got := o.GetLabels(); len(got) != 4 || got["example.com/fat"] != "" || got[names.LabelJob] != "cg" || got[batchv1.JobCompletionIndexAnnotation] != "3" {
+			t.Errorf("%T keeps %v", o, got)
+		}
+		if got := o.GetAnnotations(); len(got) != 0 {
+			t.Errorf("%T keeps the annotations %v", o, got)
+		}
+	}
+}
+
+// TestMPIJobsAreLean: of an MPIJob with a megabyte of labels and annotations the cache
+// keeps what its queue is asked by.
+func TestMPIJobsAreLean(t *testing.T) {
+	fat := map[string]string{desired.LabelQueue: "hpc", "kueue.x-k8s.io/priority-class": "high"}
+	for i := range 1 << 20 / 80 {
+		fat[fmt.Sprintf("example.com/fat-%d", i)] = strings.Repeat("v", 63)
+	}
+	j := &v1alpha1.MPIJob{ObjectMeta: metav1.ObjectMeta{Name: "cg", Labels: fat, Annotations: fat, Finalizers: []string{"example.com/stay"}}}
+	j.Spec.Ranks = 4
+	profile := &v1alpha1.FabricProfile{ObjectMeta: metav1.ObjectMeta{Name: "cg", Labels: fat, Annotations: fat}}
+	for _, o := range []client.Object{j, profile} {
+		if _, err := lean(o); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := json.Marshal(o); err != nil || len(text) > 2000 {
+			t.Errorf("%T has %d bytes in the cache, %v", o, len(text), err)
+		}
+	}
+	if j.Name != "cg" || j.Spec.Ranks != 4 || len(j.Labels) != 2 || j.Labels[desired.LabelQueue] != "hpc" {
+		t.Errorf("kept is %+v", j)
+	}
+}
+
+// TestRememberedPodsAreBounded: what is kept of pods that have ended and are gone has a
+// bound, whatever they and their statuses say; how each ended is kept of all.
+func TestRememberedPodsAreBounded(t *testing.T) {
+	var r recent
+	job := new(v1alpha1.MPIJob)
+	job.Namespace, job.Name, job.Spec.PodManagement = "hpc", "cg", v1alpha1.PodsExternal
+	long := strings.Repeat("x", 1<<16)
+	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, Message: long, Reason: long, ContainerID: long}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "hpc", Labels: map[string]string{names.LabelJob: "cg", names.LabelInject: "true", batchv1.JobCompletionIndexAnnotation: "3"},
+		Annotations: map[string]string{"fat": long}, Finalizers: []string{long},
+	}}
+	p.Status = corev1.PodStatus{Phase: corev1.PodFailed, Message: long, NominatedNodeName: long}
+	for range 100 {
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Message: long})
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: "solver", State: ended, ImageID: long})
+	}
+	const pods = 1000
+	for i := range pods {
+		p.UID = types.UID(fmt.Sprint(i))
+		r.remember(p)
+	}
+	kept := r.remembered(job, nil)
+	if len(kept) != pods {
+		t.Fatalf("of %d pods %d are remembered", pods, len(kept))
+	}
+	text := 0
+	for i, p := range kept {
+		for t := range textsOf(&p.Status) {
+			text += len(*t)
+		}
+		c := p.Status.ContainerStatuses
+		if len(c) == 0 || c[0].State.Terminated.ExitCode != 3 || p.Labels[batchv1.JobCompletionIndexAnnotation] != "3" || p.Annotations != nil || c[0].ImageID != "" || p.Status.NominatedNodeName != "" {
+			t.Fatalf("pod %d is remembered as %+v", i, p)
+		}
+	}
+	if text > wordsMax || len(kept[0].Status.ContainerStatuses[0].State.Terminated.Message) != wordMax {
+		t.Errorf("%d bytes of text are kept, at most %d may be; the first message has %d", text, wordsMax, len(kept[0].Status.ContainerStatuses[0].State.Terminated.Message))
+	}
+	if len(p.Status.Conditions) != 100 || p.Annotations == nil {
+		t.Error("the cache's own pod was changed")
+	}
+}

@@ -1,0 +1,70 @@
+package controller
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// TestRemainsOfAllJobsAreBounded: the pods of many jobs that never end, whoever makes
+// them, take no more memory than they may, and a small job's are not the ones forgotten.
+func TestRemainsOfAllJobsAreBounded(t *testing.T) {
+	var r recent
+	end := func(job string, pods int, text string) {
+		for i := range pods {
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "hpc", Name: fmt.Sprint(job, i), UID: types.UID(fmt.Sprint(job, i)),
+				Labels: map[string]string{names.LabelJob: job, names.LabelInject: "true"},
+			}}
+			p.Status.Phase, p.Status.Message = corev1.PodSucceeded, text
+			r.remember(p)
+		}
+	}
+	end("small", 4, "")
+	text := strings.Repeat("x", wordMax)
+	const jobs, pods = 40, 1000 // 40 jobs with 4 MiB of text and 3 MiB of pods
+	for i := range jobs {
+		end(fmt.Sprint("hostile-", i), pods, text)
+	}
+	total := 0
+	for _, m := range r.ended {
+		total += m.weight()
+	}
+	if total > remainsMax || len(r.ended) >= jobs {
+		t.Errorf("%d bytes of %d jobs are kept, at most %d may be", total, len(r.ended), remainsMax)
+	}
+	small := new(v1alpha1.MPIJob)
+	small.Namespace, small.Name, small.Spec.PodManagement = "hpc", "small", v1alpha1.PodsExternal
+	if kept := r.remembered(small, nil); len(kept) != 4 {
+		t.Errorf("of a small job's 4 pods %d are remembered", len(kept))
+	}
+}
+
+// TestCutTextsAreNotKept: what is cut off from a long text is not in memory any more.
+func TestCutTextsAreNotKept(t *testing.T) {
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	const pods, long = 64, 1 << 20
+	kept := make([]*corev1.Pod, pods)
+	before := heap()
+	for i := range kept {
+		kept[i] = &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, Message: strings.Repeat("x", long)}}
+		essence(kept[i], wordsMax)
+	}
+	if grown := heap() - before; grown > pods*long/2 {
+		t.Errorf("%d bytes are kept of %d texts of at most %d", grown, pods, wordMax)
+	}
+	runtime.KeepAlive(kept)
+}

@@ -1,0 +1,94 @@
+package controller
+
+import (
+	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
+)
+
+// trouble is an error with which the API server has answered, and for how long the
+// same is not tried again.
+type trouble struct {
+	uid        types.UID
+	generation int64
+	action     verdict.Action
+	cause      error
+	wait       time.Duration
+	until      time.Time
+}
+
+// Time from an error to the next try of the same: it doubles from one to the next. A
+// look at a job does not count as a try: its pods change many times a second, and each
+// call may last as long as a webhook that does not answer (30 s).
+const (
+	troubleMin = 100 * time.Millisecond
+	troubleMax = 5 * time.Minute
+	// Of a change of a running job that a person has to make possible.
+	changeAgain = 30 * time.Second
+	// Of a job that cannot begin before a person has made it possible: what is mended
+	// is seen soon, and news of pods that name the job cost no more than this.
+	beginAgain = 2 * time.Second
+)
+
+// trouble is what the API server last said to an action for a job, and how long that
+// is not to be tried again; 0: now. A job that asks for something else is not held up.
+func (r *recent) trouble(job *v1alpha1.MPIJob, action verdict.Action, now time.Time) (left time.Duration, cause error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t, ok := r.wrong[client.ObjectKeyFromObject(job)]
+	if !ok || !t.of(job, action) {
+		return 0, nil
+	}
+	return min(t.until.Sub(now), t.wait), t.cause // the clock may have been set back
+}
+
+// failed notes that an action for a job has failed. Errors that are not the API
+// server's answer are the queue's to repeat: nobody can be told of them either.
+func (r *recent) failed(job *v1alpha1.MPIJob, action verdict.Action, cause error, now time.Time) {
+	if !errors.As(cause, new(apierrors.APIStatus)) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key, wait := client.ObjectKeyFromObject(job), troubleMin
+	if t := r.wrong[key]; t.of(job, action) {
+		wait = min(2*t.wait, troubleMax)
+	}
+	r.hold(key, trouble{job.UID, job.Generation, action, cause, wait, now.Add(wait)})
+}
+
+// refused notes that an action for a job cannot be carried out before a person has
+// made it possible.
+func (r *recent) refused(o *verdict.Observation, action verdict.Action, cause *permanent, now time.Time) {
+	wait := beginAgain
+	if o.Batch != nil {
+		wait = changeAgain
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hold(client.ObjectKeyFromObject(o.Job), trouble{o.Job.UID, o.Job.Generation, action, cause, wait, now.Add(wait)})
+}
+
+func (r *recent) hold(key types.NamespacedName, t trouble) {
+	if r.wrong == nil {
+		r.wrong = map[types.NamespacedName]trouble{}
+	}
+	r.wrong[key] = t
+}
+
+// went notes that an action for a job was carried out.
+func (r *recent) went(job *v1alpha1.MPIJob) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.wrong, client.ObjectKeyFromObject(job))
+}
+
+func (t *trouble) of(job *v1alpha1.MPIJob, action verdict.Action) bool {
+	return t.uid == job.UID && t.generation == job.Generation && t.action == action
+}

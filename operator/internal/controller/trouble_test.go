@@ -1,0 +1,61 @@
+package controller
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
+)
+
+// TestTroubleIsTriedMoreRarely: the time between tries of the same doubles, up to a
+// bound; another action, another wish of the job and a success begin anew.
+func TestTroubleIsTriedMoreRarely(t *testing.T) {
+	var r recent
+	now := time.Unix(1000, 0)
+	job := new(v1alpha1.MPIJob)
+	job.Name, job.UID, job.Generation = "cg", "1", 1
+	cause := apierrors.NewGenericServerResponse(http.StatusInternalServerError, "PATCH", v1alpha1.Kind.GroupVersion().WithResource("jobs").GroupResource(), "cg-0", "down", 0, true)
+	left := func(action verdict.Action) time.Duration {
+		left, _ := r.trouble(job, action, now)
+		return left
+	}
+	r.failed(job, verdict.Apply, errors.New("connection refused"), now)
+	if d := left(verdict.Apply); d != 0 {
+		t.Errorf("an error that is no answer holds the job up for %v", d)
+	}
+	for want := troubleMin; want < 2*troubleMax; want *= 2 {
+		r.failed(job, verdict.Apply, cause, now)
+		if d := left(verdict.Apply); d != min(want, troubleMax) {
+			t.Fatalf("%v to the next try, want %v", d, min(want, troubleMax))
+		}
+		if _, got := r.trouble(job, verdict.Apply, now); !errors.Is(got, cause) {
+			t.Fatalf("the cause is %v", got)
+		}
+	}
+	if d := left(verdict.Stop); d != 0 {
+		t.Errorf("the end of the job is held up for %v by a change that failed", d)
+	}
+	now = now.Add(-time.Hour)
+	if d := left(verdict.Apply); d > troubleMax {
+		t.Errorf("a clock that was set back holds the job up for %v", d)
+	}
+	now = now.Add(2 * time.Hour)
+	if d := left(verdict.Apply); d > 0 {
+		t.Errorf("%v are left when the time is over", d)
+	}
+	now = now.Add(-time.Hour)
+	job.Generation++
+	if d := left(verdict.Apply); d != 0 {
+		t.Errorf("a job that was changed is held up for %v", d)
+	}
+	r.failed(job, verdict.Apply, cause, now)
+	r.went(job)
+	if d := left(verdict.Apply); d != 0 {
+		t.Errorf("what went well is held up for %v", d)
+	}
+}
