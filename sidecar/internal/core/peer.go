@@ -166,6 +166,9 @@ func (c *Core) LinkUp(now int64, id link.Peer, caps link.Caps) {
 	if p.known {
 		c.stats.Reconnects++
 	}
+	if p.state == peerReady || p.state == peerGreeting { // the peer has noticed first
+		c.stats.Breaks++
+	}
 	c.closeRings(p) // of a connection that this one replaces
 	// Silence counts from the last frame, over all connections: one that is
 	// made and says nothing must not begin it anew.

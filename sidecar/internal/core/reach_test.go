@@ -263,3 +263,20 @@ func TestReachBegunByFrames(t *testing.T) {
 		t.Errorf("%+v, %d ended", s, len(d.ports[0].ended))
 	}
 }
+
+// TestReplacedConnectionIsBroken: a connection that the peer makes again before this side
+// has noticed the end of the last one is counted like any other that broke.
+func TestReplacedConnectionIsBroken(t *testing.T) {
+	c, err := New(Config{PodOf: []int32{0, 1}, Pods: 2}, &lone{regions: map[link.Region][]byte{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	caps := link.Caps{Name: "test"}
+	c.LinkUp(1, 1, caps)
+	c.LinkUp(2, 1, caps)
+	c.LinkDown(3, 1, link.ErrBroken)
+	c.LinkUp(4, 1, caps)
+	if s := c.Stats(); s.Breaks != 2 || s.Reconnects != 2 {
+		t.Errorf("%d connections broken, %d made again, want 2 and 2", s.Breaks, s.Reconnects)
+	}
+}
