@@ -24,6 +24,7 @@ type Tuning struct {
 	Channel       string   `json:"channel,omitempty"`     // eager channel: piggyback, basic, pipeline or zerocopy
 	Rendezvous    string   `json:"rendezvous,omitempty"`  // auto, getcqe, get, put, putnr, rput or stream
 	Reuse         string   `json:"reuse,omitempty"`       // of buffers that are sent from, where links register memory: auto, off or always
+	Receives      string   `json:"receives,omitempty"`    // of RDMA connections: auto, own or shared
 	Wait          string   `json:"wait,omitempty"`        // poll, yield or block
 	Encrypt       string   `json:"encrypt,omitempty"`     // of data between sidecars: none or tls; default none
 }
@@ -39,6 +40,13 @@ const (
 	ReuseAuto   = "auto"   // registered when that pays, by what is measured
 	ReuseOff    = "off"    // copied, to compare with
 	ReuseAlways = "always" // registered at the first use, whatever it costs, to test with
+)
+
+// Values of Tuning.Receives.
+const (
+	ReceivesAuto   = "auto"   // shared where every connection's own would be many
+	ReceivesOwn    = "own"    // to compare with
+	ReceivesShared = "shared" // where the device can, to test with
 )
 
 // Transports between pods, for Tuning.Require.
@@ -123,6 +131,7 @@ func (d *Document) validateTuning(bad func(string, ...any) error) error {
 		{"tuning.rendezvous", d.Tuning.Rendezvous, []string{"", "auto", "getcqe", "get", "put", "putnr", "rput", "stream"}},
 		{"tuning.channel", d.Tuning.Channel, []string{"", "piggyback", "basic", "pipeline", "zerocopy"}},
 		{"tuning.reuse", d.Tuning.Reuse, []string{"", ReuseAuto, ReuseOff, ReuseAlways}},
+		{"tuning.receives", d.Tuning.Receives, []string{"", ReceivesAuto, ReceivesOwn, ReceivesShared}},
 		{"tuning.wait", d.Tuning.Wait, []string{"", "poll", "yield", "block"}},
 		{"tuning.encrypt", d.Tuning.Encrypt, []string{"", EncryptNone, EncryptTLS}},
 	} {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -158,6 +159,7 @@ func TestNPB(t *testing.T) {
 var (
 	protocols = []string{"auto", "getcqe", "get", "put", "putnr", "rput", "stream"}
 	channels  = []string{"piggyback", "basic", "pipeline", "zerocopy"}
+	receives  = []string{bootstrap.ReceivesOwn, bootstrap.ReceivesShared}
 )
 
 // matrix asks for kernels with every protocol and channel. The diagonal has every
@@ -183,6 +185,7 @@ func TestMatrix(t *testing.T) {
 					// Soft-RoCE does, and does not say so. Without it get is getcqe, and basic is piggyback.
 					tune.InOrder = true
 					tune.Rendezvous, tune.Channel, tune.EagerBytes = protocol, channel, 1024
+					tune.Receives = receives[i%2]
 				})
 			}
 		}
@@ -194,6 +197,9 @@ func TestMatrix(t *testing.T) {
 	for _, s := range c.steps {
 		used := [2]remoteUse{useOf(t, steps[0], s.Name), useOf(t, steps[1], s.Name)}
 		protocol, _, _ := strings.Cut(s.Name, "-")
+		if shared := slices.Index(protocols, protocol)%2 == 1; shared != (used[0].shared > 0) || shared != (used[1].shared > 0) {
+			t.Errorf("%s: %.0f and %.0f shared receives, want some: %v", s.Name, used[0].shared, used[1].shared, shared)
+		}
 		reads, writes := used[0].reads+used[1].reads, used[0].writes+used[1].writes
 		t.Logf("%-26s %6.0f reads, %6.0f writes, %6.0f sends", s.Name, reads, writes, used[0].sends+used[1].sends)
 		switch protocol {
@@ -214,7 +220,7 @@ func TestMatrix(t *testing.T) {
 }
 
 // remoteUse is what a sidecar has done with its device.
-type remoteUse struct{ sends, writes, reads float64 }
+type remoteUse struct{ sends, writes, reads, shared float64 }
 
 // stepOf is the part of an output that is a step's.
 func stepOf(t *testing.T, output, step string) string {
@@ -234,7 +240,7 @@ func useOf(t *testing.T, output, step string) remoteUse {
 	if !connected.MatchString(part) {
 		t.Fatalf("%s does not show that RDMA was used", step)
 	}
-	return remoteUse{figure(t, part, `used RDMA" .*sends=(\d+)`), figure(t, part, `used RDMA" .*writes=(\d+)`), figure(t, part, `used RDMA" .*reads=(\d+)`)}
+	return remoteUse{figure(t, part, `used RDMA" .*sends=(\d+)`), figure(t, part, `used RDMA" .*writes=(\d+)`), figure(t, part, `used RDMA" .*reads=(\d+)`), figure(t, part, `used RDMA" .*sharedReceives=(\d+)`)}
 }
 
 // TestYardstick: what perftest measures of the machines' devices, and what
@@ -320,9 +326,12 @@ type faults struct {
 }
 
 // job adds one during which queue pairs fail.
-func (f *faults) job(name, proof string, errors int, program ...string) {
+func (f *faults) job(name, proof, receives string, errors int, program ...string) {
 	f.proofs[name] = proof
-	f.cast.job(plan.Step{Name: name, Program: program, Devices: granted, Breaks: errors}, 1, required)
+	f.cast.job(plan.Step{Name: name, Program: program, Devices: granted, Breaks: errors}, 1, func(tune *bootstrap.Tuning) {
+		required(tune)
+		tune.Receives = receives
+	})
 }
 
 // play demands the proofs, and as many connections made again as failed, by the
@@ -356,8 +365,8 @@ func (f *faults) play(name string) {
 // nothing else: every byte of every round is right.
 func TestFaults(t *testing.T) {
 	f := &faults{newCast(t), map[string]string{"loss": "every byte right", "loss-is": "VERIFICATION SUCCESSFUL"}}
-	f.job("breaks", "every word right", *breaks/2, "pingpong", "-soak", plan.Enough)
-	f.job("breaks-windows", "every word, record and counter right", *breaks/2, "windows", "-soak", plan.Enough)
+	f.job("breaks", "every word right", bootstrap.ReceivesOwn, *breaks/2, "pingpong", "-soak", plan.Enough)
+	f.job("breaks-windows", "every word, record and counter right", bootstrap.ReceivesShared, *breaks/2, "windows", "-soak", plan.Enough)
 	f.cast.job(plan.Step{Name: "loss", Program: []string{"ring", "-rounds", "60", "-bytes", "100000"}, Devices: granted, Loss: "2%"}, 1, required)
 	f.cast.job(plan.Step{Name: "loss-is", Program: []string{"npb", "-class", "S", "is"}, Devices: granted, Loss: "2%"}, 1, required)
 	f.play("faults")
@@ -371,7 +380,7 @@ func TestFaultsNPB(t *testing.T) {
 	for i, k := range list {
 		kernel, class, _ := strings.Cut(k, "-")
 		errors := (*breaks + i) / len(list) // together as many as asked for
-		f.job("breaks-"+k, "all of them verified", errors, "npb", "-class", class, "-until", plan.Enough, kernel)
+		f.job("breaks-"+k, "all of them verified", receives[(i+1)%2], errors, "npb", "-class", class, "-until", plan.Enough, kernel)
 	}
 	f.play("faults-npb")
 }

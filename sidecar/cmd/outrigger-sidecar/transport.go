@@ -100,7 +100,7 @@ func grantedHCAs(environ []string) (hcas []verbs.Granted, why []string) {
 func (d *daemon) openVerbs(sockets *tcp.Link, hcas []verbs.Granted, required bool) (*verbs.Link, error) {
 	cfg := verbs.Config{
 		Peers: len(d.doc.Pods), Ranks: d.doc.Pods[d.o.pod].Ranks, Stream: sockets, Log: d.log, InOrder: d.doc.Tuning.InOrder,
-		PinnedBytes: uint64(d.doc.Memory.PinnedBytes), Reuse: d.doc.Tuning.Reuse,
+		PinnedBytes: uint64(d.doc.Memory.PinnedBytes), Reuse: d.doc.Tuning.Reuse, Receives: d.doc.Tuning.Receives,
 	}
 	if required {
 		cfg.Lost = func(cause error) { d.engine.Fail(&core.Failure{Rank: shm.AnySource, Code: 1, Reason: cause.Error()}) }

@@ -14,7 +14,7 @@ struct request {
 
 struct completion {
 	uint64_t id;
-	uint32_t status, raw, op, length, imm, pad;
+	uint32_t status, raw, op, length, imm, pair;
 };
 
 _Static_assert(sizeof(struct request) == 64, "request of nic.go");
@@ -63,7 +63,9 @@ static int post(struct ibv_qp *qp, const struct request *r, int n)
 }
 
 // int ibv_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
-static int receive(struct ibv_qp *qp, uint64_t base, uint32_t lkey, uint32_t slot, int slots, int first, int n, uint64_t id)
+// int ibv_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *recv_wr, struct ibv_recv_wr **bad_recv_wr)
+// to one of the two.
+static int receive(struct ibv_qp *qp, struct ibv_srq *srq, uint64_t base, uint32_t lkey, uint32_t size, const int32_t *slots, int n, uint64_t id)
 {
 	struct ibv_recv_wr wr[POST_MAX], *bad;
 	struct ibv_sge sge[POST_MAX];
@@ -71,12 +73,10 @@ static int receive(struct ibv_qp *qp, uint64_t base, uint32_t lkey, uint32_t slo
 	if (n < 1 || n > POST_MAX)
 		return EINVAL;
 	for (int i = 0; i < n; i++) {
-		int k = (first + i) % slots;
-
-		sge[i] = (struct ibv_sge){.addr = base + (uint64_t)k * slot, .length = slot, .lkey = lkey};
-		wr[i] = (struct ibv_recv_wr){.wr_id = id | k, .sg_list = &sge[i], .num_sge = 1, .next = i + 1 < n ? &wr[i + 1] : NULL};
+		sge[i] = (struct ibv_sge){.addr = base + (uint64_t)slots[i] * size, .length = size, .lkey = lkey};
+		wr[i] = (struct ibv_recv_wr){.wr_id = id | slots[i], .sg_list = &sge[i], .num_sge = 1, .next = i + 1 < n ? &wr[i + 1] : NULL};
 	}
-	return ibv_post_recv(qp, wr, &bad);
+	return srq ? ibv_post_srq_recv(srq, wr, &bad) : ibv_post_recv(qp, wr, &bad);
 }
 
 // int ibv_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
@@ -93,7 +93,7 @@ static int poll_cq(struct ibv_cq *cq, struct completion *to, int n)
 		else if (wc[i].opcode == IBV_WC_RECV_RDMA_WITH_IMM)
 			op = OP_RECEIVE_NOTIFY;
 		to[i] = (struct completion){
-			.id = wc[i].wr_id, .raw = wc[i].status, .op = op, .length = wc[i].byte_len, .imm = ntohl(wc[i].imm_data),
+			.id = wc[i].wr_id, .raw = wc[i].status, .op = op, .length = wc[i].byte_len, .imm = ntohl(wc[i].imm_data), .pair = wc[i].qp_num,
 		};
 	}
 	return n;

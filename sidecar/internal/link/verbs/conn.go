@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -31,12 +32,9 @@ type conn struct {
 
 	told uint64 // the core knows that frames up to this number have come
 
-	recv   []byte // recvSlots slots
-	recvAt region
-	next   int // receive that is to be posted again next
-	taken  int // receives whose content was taken
-	open   int // receives that are posted, and have no completion
-	credit credit
+	receives *receives // its own; nil: it shares the link's
+	open     int       // of its own, those that are posted and have no completion
+	credit   credit
 
 	requests [sendDepth]posted
 	sent     uint32 // requests, since the start
@@ -50,10 +48,12 @@ type conn struct {
 	once      sync.Once // of release
 	err       error
 	early     []completion
+	kept      [][]byte // messages of early, out of shared slots
 	adopted   bool
 	ended     bool
-	sunk      bool // its queue pair was moved to the error state
-	settled   bool // nothing comes on it any more, and what has come is handed over
+	sunk      time.Time // when its queue pair was moved to the error state
+	reached   bool      // it takes no more of the shared receives
+	settled   bool      // nothing comes on it any more, and what has come is handed over
 	isPending bool
 	starved   bool // waits for a slot
 	waits     bool // memory in use since the last request that asked for a completion
@@ -80,6 +80,17 @@ func (c *conn) fail(err error) {
 	}
 }
 
+// breakOff moves the queue pair to the error state. Nothing may tell of that where
+// receives are shared and none of c's requests is under way, but for the next request,
+// the engine's sign of life at the latest.
+func (c *conn) breakOff() {
+	_ = c.pair.fail() // broken already is as good
+	if c.receives == nil && c.room() > 0 {
+		c.push(request{op: opSend, imm: c.credit.spend(), flags: flagSignal}, nothing)
+		c.flush()
+	}
+}
+
 // later makes the next Commit look at c.
 func (c *conn) later() {
 	if !c.isPending {
@@ -102,8 +113,9 @@ func (c *conn) release() {
 	c.ended = true
 	// Of a device that is gone nothing is left to end.
 	_ = c.pair.destroy()
-	_ = c.l.nic.deregister(c.recvAt)
-	_ = unix.Munmap(c.recv)
+	if c.receives != nil {
+		_ = c.receives.close()
+	}
 	if c.fd >= 0 {
 		_ = unix.Close(c.fd) // nothing is expected of it any more
 		c.fd = -1
@@ -293,14 +305,9 @@ func (c *conn) flush() {
 // completed handles one completion.
 func (c *conn) completed(x *completion, sink link.Sink) {
 	number := uint32(x.id)
-	if number&idReceive != 0 {
-		c.open--
-	}
 	switch {
-	case number&idReceive != 0 && x.status == statusOK:
-		c.received(x, int(number&^uint32(idReceive)), sink)
 	case number&idReceive != 0:
-		c.fail(c.statusError("receiving", x))
+		c.arrived(x, int(number&^uint32(idReceive)), sink)
 	case x.status != statusOK:
 		// What came before it is done; the one that was refused is known by its
 		// status, all others only end.
@@ -351,25 +358,50 @@ func (c *conn) retire(number uint32, sink link.Sink) {
 	}
 }
 
-// received takes a message.
-func (c *conn) received(x *completion, slot int, sink link.Sink) {
-	if slot >= recvSlots || x.op == opReceive && x.length > slotBytes || errors.Is(c.err, link.ErrProtocol) {
+// arrived takes what came into a slot of c's own, or was kept for it.
+func (c *conn) arrived(x *completion, slot int, sink link.Sink) {
+	r := c.receives
+	if r == nil {
+		c.received(x, c.kept[slot], sink)
+		c.kept[slot] = nil
+		c.credit.repost(1)
+		return
+	}
+	if c.open--; !r.has(slot) {
+		return
+	}
+	c.received(x, r.slot(slot), sink)
+	if c.ended || c.err != nil {
+		return
+	}
+	posted, err := r.again(int32(slot))
+	if err != nil {
+		c.fail(fmt.Errorf("%w: %s: %w", link.ErrBroken, c.l.port.Device, err))
+		return
+	}
+	c.open += posted
+	c.credit.repost(posted)
+}
+
+// received takes a message that lies in mem.
+func (c *conn) received(x *completion, mem []byte, sink link.Sink) {
+	switch {
+	case x.status != statusOK:
+		c.fail(c.statusError("receiving", x))
+		return
+	case x.op == opReceive && x.length > slotBytes || errors.Is(c.err, link.ErrProtocol):
 		return
 	}
 	l := c.l
 	l.stats.Receives++
-	c.taken++
 	c.later()
 	if x.op == opReceiveNotify {
 		sink.Written(c.peer, uint64(x.imm))
-	} else {
-		l.stats.BytesIn += uint64(x.length)
-		if err := c.message(x.imm, c.recv[slot*slotBytes:][:x.length], sink); err != nil {
-			c.fail(err)
-		}
+		return
 	}
-	if !c.ended && c.err == nil && c.taken >= recvSlots/2 {
-		c.repost()
+	l.stats.BytesIn += uint64(x.length)
+	if err := c.message(x.imm, mem[:x.length], sink); err != nil {
+		c.fail(err)
 	}
 }
 
@@ -385,16 +417,4 @@ func (c *conn) message(imm uint32, b []byte, sink link.Sink) error {
 		sink.Written(c.peer, notify)
 	}
 	return err
-}
-
-// repost posts receives again whose content was taken.
-func (c *conn) repost() {
-	if err := c.pair.receive(c.recvAt, c.next, c.taken); err != nil {
-		c.fail(fmt.Errorf("%w: %s: posting receives: %w", link.ErrBroken, c.l.port.Device, err))
-		return
-	}
-	c.next = (c.next + c.taken) % recvSlots
-	c.open += c.taken
-	c.credit.repost(c.taken)
-	c.taken = 0
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
@@ -36,7 +37,9 @@ func openTest(t *testing.T) nic {
 // TestDevice: the link passes the suite over a device, two queue pairs of which
 // are joined.
 func TestDevice(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) *linktest.Pair { return pairOf(t, func() nic { return openTest(t) }) })
+	bothWays(t, func(t *testing.T, receives string) {
+		linktest.Run(t, func(t *testing.T) *linktest.Pair { return pairOf(t, receives, func() nic { return openTest(t) }) })
+	})
 }
 
 // TestPort: what is chosen is an address of this namespace, on RoCE v2.
@@ -80,7 +83,7 @@ func (s *tally) Done(link.Peer, uint64, error) { s.done++ }
 // of it allocates.
 func TestCost(t *testing.T) {
 	f := make(plain, 1<<16)
-	a, b := newTestLink(t, nil, openTest(t)), newTestLink(t, nil, openTest(t))
+	a, b := newTestLink(t, bootstrap.ReceivesAuto, nil, openTest(t)), newTestLink(t, bootstrap.ReceivesAuto, nil, openTest(t))
 	t.Cleanup(func() {
 		if err := errors.Join(a.Close(), b.Close()); err != nil {
 			t.Error(err)
@@ -177,7 +180,7 @@ func writeLatency(t *testing.T) float64 {
 // gathered from the application's buffer: until it is at its target, and until the
 // sender is told so. Both links are polled by this thread: nobody sleeps.
 func TestGatherCost(t *testing.T) {
-	a, b := newTestLink(t, nil, openTest(t)), newTestLink(t, nil, openTest(t))
+	a, b := newTestLink(t, bootstrap.ReceivesAuto, nil, openTest(t)), newTestLink(t, bootstrap.ReceivesAuto, nil, openTest(t))
 	t.Cleanup(func() {
 		if err := errors.Join(a.Close(), b.Close()); err != nil {
 			t.Error(err)

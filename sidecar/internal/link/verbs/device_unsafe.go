@@ -215,7 +215,7 @@ func (d *device) prepare(peers int) error {
 	}
 	for _, d.inline = range []int{inlineWanted, 0} {
 		var qp *C.struct_ibv_qp
-		if qp, err = d.create(); qp != nil {
+		if qp, err = d.create(nil); qp != nil {
 			C.call_destroy_qp(qp)
 			return nil
 		}
@@ -228,9 +228,9 @@ const inlineWanted = 220
 
 // create calls
 // struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
-func (d *device) create() (*C.struct_ibv_qp, error) {
+func (d *device) create(shared *C.struct_ibv_srq) (*C.struct_ibv_qp, error) {
 	attr := C.struct_ibv_qp_init_attr{
-		send_cq: d.queue, recv_cq: d.queue, qp_type: C.IBV_QPT_RC,
+		send_cq: d.queue, recv_cq: d.queue, srq: shared, qp_type: C.IBV_QPT_RC,
 		cap: C.struct_ibv_qp_cap{
 			max_send_wr: sendDepth, max_recv_wr: recvSlots, max_send_sge: 2, max_recv_sge: 1, max_inline_data: C.uint32_t(d.inline),
 		},
@@ -334,7 +334,11 @@ func (d *device) fault() (fault, bool) {
 			f.note = true // another port
 		}
 	case C.IBV_EVENT_QP_FATAL, C.IBV_EVENT_QP_REQ_ERR, C.IBV_EVENT_QP_ACCESS_ERR:
-	case C.IBV_EVENT_COMM_EST, C.IBV_EVENT_SQ_DRAINED, C.IBV_EVENT_QP_LAST_WQE_REACHED:
+	case C.IBV_EVENT_SRQ_ERR:
+		f.device = true // nothing is received any more
+	case C.IBV_EVENT_QP_LAST_WQE_REACHED:
+		f.last = true
+	case C.IBV_EVENT_COMM_EST, C.IBV_EVENT_SQ_DRAINED:
 		f = fault{note: true} // of no interest: part of every connection's life
 	default:
 		f.note = true
@@ -346,14 +350,14 @@ func (d *device) fault() (fault, bool) {
 type queuePair struct {
 	d  *device
 	qp *C.struct_ibv_qp
-	id uint64 // of its receives, less the slot
 }
 
 // errPort says that there is no sense in a connection now.
 var errPort = errors.New("the port is not active")
 
-// newPair makes a queue pair in the state Init.
-func (d *device) newPair(tag uint32) (pair, error) {
+// newPair makes a queue pair in the state Init. The tag is for the ids that go with
+// requests: libibverbs knows none.
+func (d *device) newPair(tag uint32, shared sharedQueue) (pair, error) {
 	var port C.struct_ibv_port_attr
 	if rc := C.call_query_port(d.context, C.uint8_t(d.port.Number), &port); rc != 0 {
 		return nil, fmt.Errorf("state of the port: %w", syscall.Errno(rc))
@@ -361,11 +365,15 @@ func (d *device) newPair(tag uint32) (pair, error) {
 	if port.state != portActive {
 		return nil, errPort
 	}
-	qp, err := d.create()
+	var srq *C.struct_ibv_srq
+	if q, ok := shared.(*receiveQueue); ok {
+		srq = q.srq
+	}
+	qp, err := d.create(srq)
 	if qp == nil {
 		return nil, err
 	}
-	p := &queuePair{d: d, qp: qp, id: uint64(tag)<<32 | idReceive}
+	p := &queuePair{d: d, qp: qp}
 	attr := C.struct_ibv_qp_attr{
 		qp_state: C.IBV_QPS_INIT, port_num: C.uint8_t(d.port.Number), qp_access_flags: C.IBV_ACCESS_REMOTE_READ | C.IBV_ACCESS_REMOTE_WRITE,
 	}
@@ -431,9 +439,48 @@ func (p *queuePair) post(batch []request) error {
 
 // receive calls
 // int ibv_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
-func (p *queuePair) receive(r region, first, count int) error {
-	if rc := C.receive(p.qp, C.uint64_t(r.addr), C.uint32_t(r.lkey), slotBytes, recvSlots, C.int(first), C.int(count), C.uint64_t(p.id)); rc != 0 {
+func (p *queuePair) receive(r region, id uint64, slots []int32) error {
+	return postReceives(p.qp, nil, r, id, slots)
+}
+
+func postReceives(qp *C.struct_ibv_qp, srq *C.struct_ibv_srq, r region, id uint64, slots []int32) error {
+	if rc := C.receive(qp, srq, C.uint64_t(r.addr), C.uint32_t(r.lkey), slotBytes, (*C.int32_t)(unsafe.SliceData(slots)), C.int(len(slots)), C.uint64_t(id)); rc != 0 {
 		return syscall.Errno(rc)
+	}
+	return nil
+}
+
+// receiveQueue is a sharedQueue over libibverbs.
+type receiveQueue struct{ srq *C.struct_ibv_srq }
+
+// newShared calls
+// struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *srq_init_attr)
+func (d *device) newShared(slots int) (sharedQueue, error) {
+	var attr C.struct_ibv_device_attr
+	if rc := C.call_query_device(d.context, &attr); rc != 0 {
+		return nil, fmt.Errorf("limits: %w", syscall.Errno(rc))
+	}
+	if attr.max_srq < 1 || int(attr.max_srq_wr) < slots {
+		return nil, fmt.Errorf("%w: %d shared queues of %d receives, %d are needed", errNoShared, attr.max_srq, attr.max_srq_wr, slots)
+	}
+	init := C.struct_ibv_srq_init_attr{attr: C.struct_ibv_srq_attr{max_wr: C.uint32_t(slots), max_sge: 1}}
+	srq, err := C.call_create_srq(d.domain, &init)
+	if srq == nil {
+		return nil, err
+	}
+	return &receiveQueue{srq}, nil
+}
+
+// receive calls
+// int ibv_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *recv_wr, struct ibv_recv_wr **bad_recv_wr)
+func (q *receiveQueue) receive(r region, id uint64, slots []int32) error {
+	return postReceives(nil, q.srq, r, id, slots)
+}
+
+// destroy calls int ibv_destroy_srq(struct ibv_srq *srq)
+func (q *receiveQueue) destroy() error {
+	if rc := C.call_destroy_srq(q.srq); rc != 0 {
+		return fmt.Errorf("shared queue of receives: %w", syscall.Errno(rc))
 	}
 	return nil
 }

@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-
-	"golang.org/x/sys/unix"
 )
 
 // A tag names a connection in the ids of its completions: its place, and how often
@@ -42,19 +40,14 @@ func (l *Link) Prepare() (*End, error) {
 
 func (c *conn) prepare() (err error) {
 	l := c.l
-	if c.recv, err = unix.Mmap(-1, 0, recvSlots*slotBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
-		return fmt.Errorf("memory for receives: %w", err)
-	}
-	if c.recvAt, err = l.nic.register(c.recv, 0, false); err != nil {
-		return errors.Join(fmt.Errorf("registering memory for receives: %w", err), unix.Munmap(c.recv))
-	}
-	if c.pair, err = l.nic.newPair(c.tag); err != nil {
-		return errors.Join(fmt.Errorf("queue pair: %w", err), l.nic.deregister(c.recvAt), unix.Munmap(c.recv))
+	if c.pair, err = l.nic.newPair(c.tag, l.sharedQueue); err != nil {
+		return fmt.Errorf("queue pair: %w", err)
 	}
 	l.by[c.tag&tagIndex].Store(c) // completions may come from now on
-	c.open = recvSlots
-	if err = c.pair.receive(c.recvAt, 0, recvSlots); err != nil {
-		return errors.Join(fmt.Errorf("posting receives: %w", err), c.pair.destroy(), l.nic.deregister(c.recvAt), unix.Munmap(c.recv))
+	if l.shared == nil {
+		if err = c.prepareReceives(); err != nil {
+			return errors.Join(err, c.pair.destroy())
+		}
 	}
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
@@ -62,6 +55,19 @@ func (c *conn) prepare() (err error) {
 	c.local = offer{
 		fabric: p.Fabric, mtu: p.MTU, reads: p.Reads, lid: p.LID, slots: recvSlots, slotLen: slotBytes,
 		pair: c.pair.number(), packet: binary.LittleEndian.Uint32(b[:]) & numberMax, gid: p.GID.As16(), device: p.Device,
+	}
+	return nil
+}
+
+// prepareReceives posts receives of c's own.
+func (c *conn) prepareReceives() error {
+	r, err := newReceives(c.l.nic, recvSlots, recvSlots/2)
+	if err != nil {
+		return err
+	}
+	c.receives, c.open = r, recvSlots
+	if err := r.use(c.pair, uint64(c.tag)<<32|idReceive); err != nil {
+		return errors.Join(err, r.close())
 	}
 	return nil
 }
@@ -76,6 +82,7 @@ func (e *End) Connect(raw []byte) error {
 		err = e.c.local.matches(&remote)
 	}
 	if err == nil {
+		e.c.l.expect(e.c)
 		err = e.c.pair.connect(&e.c.local, &remote)
 	}
 	if err != nil {
@@ -86,9 +93,12 @@ func (e *End) Connect(raw []byte) error {
 }
 
 // Close gives up an end that no link has taken over; that of a closed link is
-// given up already.
+// given up already. One that shares receives is ended by the engine, when it looks next:
+// what came for it lies in slots that others need.
 func (e *End) Close() error {
-	e.c.once.Do(e.c.release)
+	if !e.c.l.giveUp(e.c) {
+		e.c.once.Do(e.c.release)
+	}
 	return nil
 }
 
@@ -109,5 +119,6 @@ func (l *Link) returnTag(c *conn) {
 	defer l.mu.Unlock()
 	i := c.tag & tagIndex
 	l.by[i].Store(nil)
+	delete(l.fresh, c.local.pair)
 	l.tags = append(l.tags, int32(i)) // the last to be used again
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +32,17 @@ type fakeNIC struct {
 	faults  []fault
 	broken  error
 	limit   int // regions, 0: none
+	shared  *fakeShared
+	noShare bool
+	mute    bool // does not say that a pair takes no more shared receives
+	lost    int  // shared receives whose completions went with their queue pair
+}
+
+// fakeShared is a queue of receives of several pairs.
+type fakeShared struct {
+	nic      *fakeNIC
+	receives []fakeReceive
+	slots    int
 }
 
 type fakeRegion struct {
@@ -46,6 +58,7 @@ type fakePair struct {
 	peer     uint32
 	requests []fakeRequest
 	receives []fakeReceive
+	shared   *fakeShared
 	failed   bool
 	ordered  bool
 }
@@ -115,7 +128,53 @@ func (n *fakeNIC) at(key uint32, addr uint64, length uint32, remote bool) ([]byt
 	return r.mem[off:][:length], true
 }
 
-func (n *fakeNIC) newPair(tag uint32) (pair, error) {
+func (n *fakeNIC) newShared(slots int) (sharedQueue, error) {
+	if n.noShare {
+		return nil, errNoShared
+	}
+	n.shared = &fakeShared{nic: n, slots: slots}
+	return n.shared, nil
+}
+
+func (s *fakeShared) receive(r region, id uint64, slots []int32) error {
+	s.nic.f.mu.Lock()
+	defer s.nic.f.mu.Unlock()
+	for _, slot := range slots {
+		s.receives = append(s.receives, fakeReceive{id | uint64(slot), s.nic.regions[r.lkey].mem[int(slot)*slotBytes:][:slotBytes]})
+	}
+	if len(s.receives) > s.slots {
+		return errors.New("the shared queue is full")
+	}
+	return nil
+}
+
+func (s *fakeShared) destroy() error {
+	s.nic.f.mu.Lock()
+	defer s.nic.f.mu.Unlock()
+	if len(s.nic.pairs) > 0 && s.nic.broken == nil {
+		return fmt.Errorf("%d queue pairs use the shared receives", len(s.nic.pairs))
+	}
+	s.nic.shared = nil
+	return nil
+}
+
+// queue is where p takes its receives from.
+func (p *fakePair) queue() *[]fakeReceive {
+	if p.shared != nil {
+		return &p.shared.receives
+	}
+	return &p.receives
+}
+
+// take is the next receive.
+func (p *fakePair) take() fakeReceive {
+	q := p.queue()
+	r := (*q)[0]
+	*q = (*q)[:copy(*q, (*q)[1:])]
+	return r
+}
+
+func (n *fakeNIC) newPair(tag uint32, shared sharedQueue) (pair, error) {
 	n.f.mu.Lock()
 	defer n.f.mu.Unlock()
 	if n.broken != nil {
@@ -123,6 +182,7 @@ func (n *fakeNIC) newPair(tag uint32) (pair, error) {
 	}
 	n.f.keys++
 	p := &fakePair{nic: n, tag: tag, qpn: n.f.keys & numberMax}
+	p.shared, _ = shared.(*fakeShared)
 	n.f.pairs[p.qpn] = p
 	n.pairs = append(n.pairs, p)
 	return p, nil
@@ -161,13 +221,14 @@ func (p *fakePair) post(batch []request) error {
 	return nil
 }
 
-func (p *fakePair) receive(r region, first, count int) error {
+func (p *fakePair) receive(r region, id uint64, slots []int32) error {
 	p.nic.f.mu.Lock()
 	defer p.nic.f.mu.Unlock()
-	for i := range count {
-		slot := (first + i) % recvSlots
-		mem := p.nic.regions[r.lkey].mem[slot*slotBytes:][:slotBytes]
-		p.receives = append(p.receives, fakeReceive{uint64(p.tag)<<32 | idReceive | uint64(slot), mem})
+	for _, slot := range slots {
+		p.receives = append(p.receives, fakeReceive{id | uint64(slot), p.nic.regions[r.lkey].mem[int(slot)*slotBytes:][:slotBytes]})
+	}
+	if p.shared != nil {
+		return errors.New("a pair that shares receives has none of its own")
 	}
 	if len(p.receives) > recvSlots {
 		return errors.New("the receive queue is full")
@@ -186,6 +247,10 @@ func (p *fakePair) fail() error {
 }
 
 func (p *fakePair) end() {
+	if p.shared != nil && !p.failed && !p.nic.mute {
+		p.nic.faults = append(p.nic.faults, fault{what: "last WQE reached", pair: p.qpn, last: true})
+		p.nic.tellFault()
+	}
 	p.failed = true
 	p.flush()
 }
@@ -195,7 +260,7 @@ func (p *fakePair) flush() {
 		p.nic.tell(completion{id: p.requests[i].id, status: statusFlushed, raw: rawFlushed})
 	}
 	for i := range p.receives {
-		p.nic.tell(completion{id: p.receives[i].id, status: statusFlushed, raw: rawFlushed})
+		p.nic.tell(completion{id: p.receives[i].id, status: statusFlushed, raw: rawFlushed, pair: p.qpn})
 	}
 	p.requests, p.receives = nil, nil
 }
@@ -211,6 +276,15 @@ func (p *fakePair) destroy() error {
 		}
 	}
 	p.failed, p.requests, p.receives = true, nil, nil
+	if p.shared != nil { // as some devices do
+		p.nic.done = slices.DeleteFunc(p.nic.done, func(c completion) bool {
+			mine := c.id&idReceive != 0 && c.pair == p.qpn
+			if mine {
+				p.nic.lost++
+			}
+			return mine
+		})
+	}
 	return nil
 }
 
@@ -285,7 +359,7 @@ func (p *fakePair) step(r *fakeRequest, budget int) (int, uint32) {
 	}
 	k := min(budget, int(r.length-r.done))
 	last := r.done+uint32(k) == r.length
-	if r.op == opWriteNotify && last && len(q.receives) == 0 {
+	if r.op == opWriteNotify && last && len(*q.queue()) == 0 {
 		return -1, statusOK
 	}
 	there, ok := q.nic.at(r.rkey, r.remote, r.length, true)
@@ -299,17 +373,16 @@ func (p *fakePair) step(r *fakeRequest, budget int) (int, uint32) {
 		copy(there[r.done:], src[r.done:][:k])
 	}
 	if r.op == opWriteNotify && last {
-		q.nic.tell(completion{id: q.receives[0].id, op: opReceiveNotify, length: r.length, imm: r.imm})
-		q.receives = q.receives[:copy(q.receives, q.receives[1:])]
+		q.nic.tell(completion{id: q.take().id, op: opReceiveNotify, length: r.length, imm: r.imm, pair: q.qpn})
 	}
 	return k, statusOK
 }
 
 func (p *fakePair) send(q *fakePair, r *fakeRequest, src []byte) (int, uint32) {
-	if len(q.receives) == 0 {
+	if len(*q.queue()) == 0 {
 		return -1, statusOK
 	}
-	to := q.receives[0]
+	to := q.take()
 	n := copy(to.mem, src)
 	if r.length2 > 0 {
 		more, ok := p.nic.at(r.lkey2, r.addr2, r.length2, false)
@@ -318,8 +391,7 @@ func (p *fakePair) send(q *fakePair, r *fakeRequest, src []byte) (int, uint32) {
 		}
 		n += copy(to.mem[n:], more)
 	}
-	q.nic.tell(completion{id: to.id, op: opReceive, length: uint32(n), imm: r.imm})
-	q.receives = q.receives[:copy(q.receives, q.receives[1:])]
+	q.nic.tell(completion{id: to.id, op: opReceive, length: uint32(n), imm: r.imm, pair: q.qpn})
 	return n, statusOK
 }
 
@@ -354,8 +426,8 @@ func (n *fakeNIC) close() error {
 	if n.broken != nil {
 		return unix.Close(n.bell)
 	}
-	if len(n.pairs) > 0 || len(n.regions) > 0 {
-		return errors.Join(fmt.Errorf("%d queue pairs and %d regions are left", len(n.pairs), len(n.regions)), unix.Close(n.bell))
+	if len(n.pairs) > 0 || len(n.regions) > 0 || n.shared != nil {
+		return errors.Join(fmt.Errorf("%d queue pairs, %d regions and a shared queue (%v) are left", len(n.pairs), len(n.regions), n.shared != nil), unix.Close(n.bell))
 	}
 	return unix.Close(n.bell)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/ring"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
@@ -68,9 +69,10 @@ func newTroupe(t *testing.T, protocol mover.Protocol, channel carriage.Kind) *tr
 			t.Fatal(err)
 		}
 		quiet := slog.New(slog.DiscardHandler)
-		a.nic.limit = 1 // costs are not measured, they are given: the same steps every time
+		receives := []string{bootstrap.ReceivesOwn, bootstrap.ReceivesShared}[(i+int(protocol))%2]
+		a.nic.limit = 1 + (i+int(protocol))%2 // costs are not measured, they are given: the same steps every time
 		// Writes land in order there: every protocol is itself.
-		if a.link, err = newLink(Config{Peers: 2, Ranks: 1, Stream: stream, Log: quiet, InOrder: true}, nil, a.nic); err != nil {
+		if a.link, err = newLink(Config{Peers: 2, Ranks: 1, Stream: stream, Log: quiet, InOrder: true, Receives: receives}, nil, a.nic); err != nil {
 			t.Fatal(err)
 		}
 		a.nic.limit = 0
@@ -242,6 +244,9 @@ func (a *actor) remains() string {
 	say(len(a.link.exported)-s.Rings, "registrations for peers")
 	say(len(a.link.known.regions), "registrations of its rank's memory")
 	say(sendSlots-len(a.link.slots), "slots")
+	if a.nic.shared != nil {
+		say(a.nic.shared.slots-len(a.nic.shared.receives)-len(a.link.shared.free), "shared receives that are not posted")
+	}
 	say(len(a.link.list)-len(a.nic.pairs), "queue pairs that are not those of its connections")
 	if !a.freed {
 		left = append(left, fmt.Sprintf("the memory of its rank, and %+v", a.engine.Remains()))

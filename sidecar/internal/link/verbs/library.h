@@ -16,7 +16,8 @@
 	X(ibv_alloc_pd) X(ibv_dealloc_pd) X(ibv_dereg_mr) \
 	X(ibv_create_comp_channel) X(ibv_destroy_comp_channel) X(ibv_create_cq) X(ibv_destroy_cq) \
 	X(ibv_get_cq_event) X(ibv_ack_cq_events) X(ibv_get_async_event) X(ibv_ack_async_event) \
-	X(ibv_create_qp) X(ibv_modify_qp) X(ibv_destroy_qp) X(ibv_event_type_str)
+	X(ibv_create_qp) X(ibv_modify_qp) X(ibv_destroy_qp) X(ibv_event_type_str) \
+	X(ibv_create_srq) X(ibv_destroy_srq)
 
 #define POINTER(f) static __typeof__(f) *p_##f;
 FUNCTIONS(POINTER)
@@ -88,6 +89,10 @@ static int call_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask) { 
 
 static int call_destroy_qp(struct ibv_qp *qp) { return p_ibv_destroy_qp(qp); }
 
+static struct ibv_srq *call_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *a) { return p_ibv_create_srq(pd, a); }
+
+static int call_destroy_srq(struct ibv_srq *srq) { return p_ibv_destroy_srq(srq); }
+
 static int call_data_in_order(struct ibv_qp *qp)
 {
 	return p_ibv_query_qp_data_in_order && p_ibv_query_qp_data_in_order(qp, IBV_WR_RDMA_WRITE, 0) == 1;
@@ -128,6 +133,7 @@ static int call_take_async_event(struct ibv_context *c, int port, uint32_t *n)
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
 		*n = e.element.qp->qp_num;
 		break;
 	case IBV_EVENT_PORT_ERR:

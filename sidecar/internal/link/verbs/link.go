@@ -39,6 +39,8 @@ type Config struct {
 	// that are sent from, and as much that peers reach; default 512 MiB.
 	PinnedBytes uint64
 	Reuse       string // of buffers: bootstrap.ReuseAuto, Off or Always; empty: auto
+	Receives    string // bootstrap.ReceivesAuto, Own or Shared; empty: auto
+	SharedMax   int    // shared receives, default 2,048
 	// Lost is told, on the engine's goroutine, when the device is gone.
 	Lost func(cause error)
 }
@@ -89,7 +91,9 @@ type Link struct {
 	starving  bool    // some connection waits for a slot
 	exported  map[link.Key]region
 	comps     [pollBatch]completion
-	stash     []completion // taken out by Arm
+	stash     []completion // taken out, to be handled by the next Poll
+	spare     []completion
+	heard     []fault // from the device, to be handled
 	events    [16]unix.EpollEvent
 	epoll     int
 	polls     int
@@ -99,11 +103,21 @@ type Link struct {
 	stats     Stats
 	streaming streamSink
 
-	mu   sync.Mutex // of what Prepare touches
-	tags []int32    // free ones
-	gens []uint16
-	dead atomic.Pointer[error] // gone, for Prepare
-	by   []atomic.Pointer[conn]
+	shared      *receives // of all connections; nil: each has its own
+	sharedQueue sharedQueue
+	bell        int              // readable: an end was given up; -1: none
+	byPair      map[uint32]*conn // that share them, by the number of their queue pair
+	silent      bool             // the device did not say that one takes no more of them
+
+	mu       sync.Mutex       // of what Prepare and ends touch
+	fresh    map[uint32]*conn // as byPair, not taken over yet
+	given    []*conn          // given up, to be ended; anyGiven: some, and bell has rung
+	closed   bool             // written by Close alone, under mu
+	tags     []int32          // free ones
+	gens     []uint16
+	dead     atomic.Pointer[error] // gone, for Prepare
+	anyGiven atomic.Bool
+	by       []atomic.Pointer[conn]
 }
 
 // ended is an operation whose connection is gone.
@@ -116,7 +130,7 @@ type ended struct {
 // newLink makes a link over an open device, which it owns.
 func newLink(cfg Config, memory link.Memory, n nic) (*Link, error) {
 	l := &Link{cfg: cfg, memory: memory, nic: n, port: n.about(), conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), epoll: -1, inline: n.inlineMax(), exported: map[link.Key]region{}}
-	l.chosen = -1
+	l.chosen, l.bell = -1, -1
 	var err error
 	if l.known, err = newKnown(n, func(r link.Ref) []byte { return l.memory.Bytes(r) }, max(cfg.Ranks, 1), cfg.PinnedBytes, cfg.Reuse == bootstrap.ReuseAlways, exporter{l}, cfg.Log); err != nil {
 		return nil, errors.Join(err, n.close())
@@ -124,15 +138,23 @@ func newLink(cfg Config, memory link.Memory, n nic) (*Link, error) {
 	l.streaming.l = l
 	l.batch = make([]request, 0, batchMax)
 	l.posted = make([]int32, 0, batchMax)
-	places := min(n.queueDepth()/perConn, tagIndex)
+	if err := l.open(); err != nil {
+		return nil, errors.Join(err, l.release())
+	}
+	places := min(l.places(), tagIndex)
 	l.gens, l.by = make([]uint16, places), make([]atomic.Pointer[conn], places)
 	for i := range places {
 		l.tags = append(l.tags, int32(i))
 	}
-	if err := l.open(); err != nil {
-		return nil, errors.Join(err, l.release())
-	}
 	return l, nil
+}
+
+// places is how many connections the completion queue has room for.
+func (l *Link) places() int {
+	if l.shared == nil {
+		return l.nic.queueDepth() / perConn
+	}
+	return (l.nic.queueDepth() - l.sharedSlots()) / sendDepth
 }
 
 func (l *Link) open() (err error) {
@@ -141,6 +163,9 @@ func (l *Link) open() (err error) {
 	}
 	if l.stageAt, err = l.nic.register(l.stage, 0, false); err != nil {
 		return fmt.Errorf("verbs: registering memory for messages: %w", err)
+	}
+	if err = l.shareReceives(); err != nil {
+		return err
 	}
 	switch l.cfg.Reuse {
 	case bootstrap.ReuseOff: // what has no costs is worth nothing
@@ -157,7 +182,11 @@ func (l *Link) open() (err error) {
 	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("verbs: epoll: %w", err)
 	}
-	for _, fd := range append(l.nic.events(), l.cfg.Stream.FD()) {
+	watched := append(l.nic.events(), l.cfg.Stream.FD())
+	if l.bell >= 0 {
+		watched = append(watched, l.bell)
+	}
+	for _, fd := range watched {
 		if err := l.watch(fd, ownedByNone); err != nil {
 			return err
 		}
@@ -232,7 +261,7 @@ func (l *Link) Arm() bool {
 		}
 	}
 	l.look = true
-	return len(l.stash) > 0 || len(l.ended) > 0 || l.failing()
+	return len(l.stash) > 0 || len(l.ended) > 0 || len(l.heard) > 0 || l.failing()
 }
 
 func (l *Link) failing() bool {
@@ -265,6 +294,9 @@ func (l *Link) Join(peer link.Peer, fd int, e *End) error {
 	c.peer, c.fd = peer, fd
 	l.conns[peer] = c
 	l.list = append(l.list, c)
+	if l.shared != nil {
+		l.byPair[c.local.pair] = c
+	}
 	c.adopt()
 	if !l.met[peer] {
 		l.met[peer] = true
@@ -296,6 +328,8 @@ func (l *Link) sever(c *conn, cause error) {
 			break
 		}
 	}
+	l.quiesce(c)
+	delete(l.byPair, c.local.pair)
 	c.once.Do(c.release)
 	for i := range c.ops.table {
 		op := &c.ops.table[i]
@@ -321,11 +355,14 @@ func (l *Link) sever(c *conn, cause error) {
 func (l *Link) Close() error {
 	s := l.Stats()
 	l.cfg.Log.Info("used RDMA", "device", l.port.Device, "peers", s.Direct, "sends", s.Sends, "receives", s.Receives, "writes", s.Writes, "reads", s.Reads,
-		"bytesIn", s.BytesIn, "bytesOut", s.BytesOut, "calls", s.Calls, "polls", s.Polls, "completions", s.Completions, "registered", s.Registers, "faults", s.Faults)
+		"bytesIn", s.BytesIn, "bytesOut", s.BytesOut, "calls", s.Calls, "polls", s.Polls, "completions", s.Completions, "registered", s.Registers, "faults", s.Faults, "sharedReceives", l.sharedSlots())
 	mine, peers := l.known.chooser.Caches()
 	copied, gathered := l.known.chooser.Moved()
 	l.cfg.Log.Info("kept registrations of ranks' memory", "made", mine.Registrations, "hits", mine.Hits, "evictions", mine.Evictions, "refusals", mine.Refusals, "limit", mine.LimitBytes,
 		"copied", copied, "gathered", gathered, "madeForPeers", peers.Registrations, "hitsForPeers", peers.Hits, "evictionsForPeers", peers.Evictions, "refusalsForPeers", peers.Refusals, "limitForPeers", peers.LimitBytes)
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
 	for p := range l.conns {
 		l.Forget(link.Peer(p))
 	}
@@ -343,6 +380,12 @@ func (l *Link) release() error {
 	for _, r := range l.exported {
 		err = errors.Join(err, l.nic.deregister(r))
 	}
+	if l.sharedQueue != nil {
+		err = errors.Join(err, l.sharedQueue.destroy())
+	}
+	if l.shared != nil {
+		err = errors.Join(err, l.shared.close())
+	}
 	if l.stageAt.handle != 0 {
 		err = l.nic.deregister(l.stageAt)
 	}
@@ -353,8 +396,10 @@ func (l *Link) release() error {
 	if l.stage != nil {
 		err = errors.Join(err, unix.Munmap(l.stage))
 	}
-	if l.epoll >= 0 {
-		err = errors.Join(err, unix.Close(l.epoll))
+	for _, fd := range []int{l.epoll, l.bell} {
+		if fd >= 0 {
+			err = errors.Join(err, unix.Close(fd))
+		}
 	}
 	return err
 }
@@ -409,7 +454,7 @@ func (l *Link) EndSession(session uint32) {
 // Break ends the connection to peer as a failing network would.
 func (l *Link) Break(peer link.Peer) {
 	if int(peer) < len(l.conns) && peer >= 0 && l.conns[peer] != nil {
-		_ = l.conns[peer].pair.fail() // broken already is as good
+		l.conns[peer].breakOff()
 		return
 	}
 	l.cfg.Stream.Break(peer)

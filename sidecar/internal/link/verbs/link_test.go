@@ -7,31 +7,57 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
 )
 
 // TestFabric: the link passes the suite over devices that are made of memory.
 func TestFabric(t *testing.T) {
+	bothWays(t, func(t *testing.T, receives string) {
+		linktest.Run(t, func(t *testing.T) *linktest.Pair {
+			f := newFabric()
+			return pairOf(t, receives, func() nic {
+				n, err := f.open("fake")
+				if err != nil {
+					t.Fatal(err)
+				}
+				return n
+			})
+		})
+	})
+}
+
+// TestSilentFabric: the same with shared receives, over devices that do not say when a
+// queue pair takes no more of them.
+func TestSilentFabric(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) *linktest.Pair {
 		f := newFabric()
-		return pairOf(t, func() nic {
+		return pairOf(t, bootstrap.ReceivesShared, func() nic {
 			n, err := f.open("fake")
 			if err != nil {
 				t.Fatal(err)
 			}
+			n.mute = true
 			return n
 		})
 	})
 }
 
-func newTestLink(t *testing.T, m *linktest.Memory, n nic) *Link {
+// bothWays runs a test with receives of each connection, and with shared ones.
+func bothWays(t *testing.T, test func(t *testing.T, receives string)) {
+	for _, receives := range []string{bootstrap.ReceivesOwn, bootstrap.ReceivesShared} {
+		t.Run(receives, func(t *testing.T) { test(t, receives) })
+	}
+}
+
+func newTestLink(t *testing.T, receives string, m *linktest.Memory, n nic) *Link {
 	t.Helper()
 	s, err := tcp.New(m, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := newLink(Config{Peers: 1, Stream: s, Log: slog.New(slog.DiscardHandler)}, m, n)
+	l, err := newLink(Config{Peers: 1, Receives: receives, Stream: s, Log: slog.New(slog.DiscardHandler)}, m, n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,11 +65,11 @@ func newTestLink(t *testing.T, m *linktest.Memory, n nic) *Link {
 }
 
 // pairOf makes two links that are connected, over devices that open makes.
-func pairOf(t *testing.T, open func() nic) *linktest.Pair {
+func pairOf(t *testing.T, receives string, open func() nic) *linktest.Pair {
 	t.Helper()
 	before := descriptors(t)
 	am, bm := linktest.NewMemory(), linktest.NewMemory()
-	a, b := newTestLink(t, am, open()), newTestLink(t, bm, open())
+	a, b := newTestLink(t, receives, am, open()), newTestLink(t, receives, bm, open())
 	t.Cleanup(func() {
 		for _, l := range []*Link{a, b} {
 			if err := l.Close(); err != nil {
@@ -124,9 +150,9 @@ func inject(t *testing.T, a, b *Link, raw []byte) {
 	}
 	c := x.c
 	for len(raw) > 0 {
-		n := copy(c.recv, raw[:min(len(raw), slotBytes)]) // its own memory is as good as any
+		n := copy(a.stage, raw[:min(len(raw), slotBytes)]) // this memory is as good as any
 		raw = raw[n:]
-		if err := c.pair.post([]request{{op: opSend, addr: c.recvAt.addr, lkey: c.recvAt.lkey, length: uint32(n), imm: recvSlots, flags: flagSignal, id: idOf(c.tag, 0)}}); err != nil {
+		if err := c.pair.post([]request{{op: opSend, addr: a.stageAt.addr, lkey: a.stageAt.lkey, length: uint32(n), imm: recvSlots, flags: flagSignal, id: idOf(c.tag, 0)}}); err != nil {
 			t.Fatal(err)
 		}
 		// It has gone out when its completion is here: the memory is used again.

@@ -1,8 +1,10 @@
 package verbs
 
+import "errors"
+
 // nic is an open device: one port, one protection domain, one completion queue.
 // Over libibverbs it is in device_unsafe.go. All but newPair and its pair's
-// connect, receive and destroy are for the engine's goroutine.
+// connect, fail, receive and destroy are for the engine's goroutine.
 type nic interface {
 	about() Port
 	// inlineMax is how many bytes a request may have that are copied when it is
@@ -15,9 +17,12 @@ type nic interface {
 	deregister(region) error
 	// queueDepth is how many completions may wait to be polled.
 	queueDepth() int
-	// newPair makes a queue pair that may take receives. tag is in the upper half
-	// of the ids of its completions.
-	newPair(tag uint32) (pair, error)
+	// newShared makes a queue of receives for several pairs; errNoShared: the device
+	// has none.
+	newShared(slots int) (sharedQueue, error)
+	// newPair makes a queue pair that may take receives, from a shared queue if one
+	// is given. tag is in the upper half of the ids of its completions.
+	newPair(tag uint32, shared sharedQueue) (pair, error)
 	// poll takes completions out, as many as fit.
 	poll(into []completion) (int, error)
 	// arm asks for an event at the next completion.
@@ -38,15 +43,22 @@ type pair interface {
 	connect(local, remote *offer) error
 	// post hands over requests, in order, in one call.
 	post([]request) error
-	// receive posts count receives of slotBytes, from first on in turn, of a ring
-	// of recvSlots slots in r.
-	receive(r region, first, count int) error
+	receiver // of a pair that has its own
 	// inOrder reports whether the device says that writes to it are placed in order.
 	inOrder() bool
 	// fail moves it to the error state, as a fault would.
 	fail() error
 	destroy() error
 }
+
+// sharedQueue is a queue of receives of several pairs.
+type sharedQueue interface {
+	receiver
+	destroy() error
+}
+
+// errNoShared says that a device cannot share receives between queue pairs.
+var errNoShared = errors.New("the device shares no receives between queue pairs")
 
 // region is memory that the device knows.
 type region struct {
@@ -103,7 +115,7 @@ type completion struct {
 	op     uint32 // not known when status is not OK
 	length uint32 // of a receive
 	imm    uint32
-	_      uint32
+	pair   uint32 // number of the queue pair
 }
 
 // fault is what a device tells without being asked.
@@ -112,6 +124,7 @@ type fault struct {
 	pair   uint32 // number of the queue pair, if fatal is not
 	port   bool   // the port is down: connections end, others may be made later
 	device bool   // the device is gone: nothing works any more
+	last   bool   // the pair, which has failed, takes no more of the shared receives
 	note   bool   // only worth a line in the log, or not even that where what is empty
 }
 
@@ -120,5 +133,8 @@ const (
 	idReceive = 1 << 31
 	numberMax = 1<<24 - 1
 )
+
+// idShared are the ids of shared receives, less the slot: no connection has that tag.
+const idShared = uint64(tagIndex)<<32 | idReceive
 
 func idOf(tag, number uint32) uint64 { return uint64(tag)<<32 | uint64(number&numberMax) }

@@ -44,6 +44,10 @@ func (l *Link) Poll(sink link.Sink) int {
 	work := l.cfg.Stream.Poll(&l.streaming)
 	l.Commit()
 	work += l.drain(sink)
+	if l.anyGiven.Load() {
+		l.endGiven()
+		work++ // it may not be over
+	}
 	if l.polls++; l.look || l.polls >= lookEvery {
 		l.polls, l.look = 0, false
 		work += l.watchful(sink)
@@ -54,12 +58,13 @@ func (l *Link) Poll(sink link.Sink) int {
 
 // drain handles completions, a bounded number.
 func (l *Link) drain(sink link.Sink) (work int) {
-	if len(l.stash) > 0 {
-		work += len(l.stash)
-		for i := range l.stash {
-			l.completed(&l.stash[i], sink)
+	if list := l.stash; len(list) > 0 {
+		l.stash, l.spare = l.spare, nil // what is handed over may end others, which adds to it
+		work += len(list)
+		for i := range list {
+			l.completed(&list[i], sink)
 		}
-		l.stash = l.stash[:0]
+		l.spare = list[:0]
 	}
 	if l.gone != nil {
 		return work
@@ -99,6 +104,10 @@ func (l *Link) drainAll(sink link.Sink) {
 // nobody's; one of a connection that this side has not taken over yet is kept.
 func (l *Link) completed(x *completion, sink link.Sink) {
 	tag := uint32(x.id >> 32)
+	if tag == tagIndex {
+		l.arrived(x, sink)
+		return
+	}
 	c := l.by[tag&tagIndex].Load()
 	switch {
 	case c == nil || c.tag != tag:
@@ -113,6 +122,7 @@ func (l *Link) completed(x *completion, sink link.Sink) {
 
 // watchful looks at sockets and for faults.
 func (l *Link) watchful(sink link.Sink) (work int) {
+	work += l.faults(sink) // that were heard of meanwhile
 	n, err := unix.EpollWait(l.epoll, l.events[:], 0)
 	if err != nil {
 		return 0 // EINTR: next time
@@ -121,8 +131,9 @@ func (l *Link) watchful(sink link.Sink) (work int) {
 		switch {
 		case ev.Fd != ownedByNone:
 			work += l.socket(link.Peer(ev.Fd), sink)
-		case int(ev.Pad) == l.cfg.Stream.FD(): // it was polled
+		case int(ev.Pad) == l.cfg.Stream.FD(), int(ev.Pad) == l.bell: // it was polled
 		default:
+			l.hear()
 			work += l.faults(sink)
 		}
 	}
@@ -159,13 +170,11 @@ func (l *Link) socket(peer link.Peer, sink link.Sink) int {
 	return 1
 }
 
-// faults takes out what the device tells.
+// faults handles what the device has told.
 func (l *Link) faults(sink link.Sink) (work int) {
-	for l.gone == nil {
-		f, ok := l.nic.fault()
-		if !ok {
-			break
-		}
+	for l.gone == nil && len(l.heard) > 0 {
+		f := l.heard[0]
+		l.heard = l.heard[1:]
 		work++
 		switch {
 		case f.device:

@@ -73,7 +73,7 @@ func newSending(t *testing.T) *sending {
 	t.Helper()
 	f := newFabric()
 	s := &sending{arena: make(arena, arenaBytes)}
-	p := pairOf(t, func() nic {
+	p := pairOf(t, bootstrap.ReceivesOwn, func() nic {
 		n, err := f.open("fake")
 		if err != nil {
 			t.Fatal(err)

@@ -15,7 +15,9 @@ import (
 //  1. it is moved to the error state, in which nothing is taken in or acknowledged any
 //     more (InfiniBand Architecture Specification, vol. 1, 10.3.1);
 //  2. every receive that was posted is waited for: it has been filled before, or is
-//     flushed (10.3.1, C10-42: all outstanding ones complete);
+//     flushed (10.3.1, C10-42: all outstanding ones complete). Where receives are
+//     shared, the device says when the queue pair has taken its last one (Last WQE
+//     Reached, 11.6.3.4), and completions are looked at once more after that;
 //  3. what had come is handed over, by the same completions.
 
 // settled reports that all that has come on a connection that ends is handed over.
@@ -23,15 +25,13 @@ func (l *Link) settled(c *conn, sink link.Sink) bool {
 	if c.settled || l.gone != nil {
 		return true
 	}
-	if !c.sunk {
-		c.sunk = true
-		if c.pair.fail() != nil {
-			c.settled = true // there is no such queue pair any more
-			return true
-		}
+	if !c.sink() {
+		c.settled = true // there is no such queue pair any more
+		return true
 	}
+	over := l.shared == nil || l.over(c, lastWithin)
 	l.drainAll(sink)
-	c.settled = c.open <= 0 || c.ended
+	c.settled = over && c.open <= 0 || c.ended
 	return c.settled
 }
 

@@ -1,0 +1,269 @@
+package verbs
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Receives of one connection are pinned memory whether its peer speaks or not: 65 KiB
+// each. From more than sharedMax of them on, connections share a queue instead
+// (InfiniBand Architecture Specification, vol. 1, 10.2.9), into which every peer may
+// send what its credit allows:
+//
+//	peer 0 --.                                    .--> slot 7 --> whose? the completion
+//	peer 1 ---+--> queue pairs --> shared queue --+--> slot 2      has the number of
+//	peer 2 --'                                    '--> slot 9      its queue pair
+//
+// All credit together may then be more than there is. A peer that comes when nothing is
+// posted is asked by its device to come again after 0.64 ms (rnrPause), for ever; slots
+// are posted again as soon as they are read.
+const (
+	sharedMax   = 2048
+	sharedBatch = 16 // posted again by one call; so many more slots than credit needs
+)
+
+// shareReceives makes the shared queue, if there are enough peers, or it is asked for.
+func (l *Link) shareReceives() error {
+	need, most := l.cfg.Peers*recvSlots, cmp.Or(l.cfg.SharedMax, sharedMax)
+	if l.cfg.Receives == bootstrap.ReceivesOwn || l.cfg.Receives != bootstrap.ReceivesShared && need <= most {
+		return nil
+	}
+	slots := min(need, most) + sharedBatch
+	queue, err := l.nic.newShared(slots)
+	if errors.Is(err, errNoShared) {
+		l.cfg.Log.Info("every connection has receives of its own", "cause", err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("verbs: shared receives: %w", err)
+	}
+	l.sharedQueue = queue
+	if l.shared, err = newReceives(l.nic, slots, sharedBatch); err == nil {
+		err = l.shared.use(queue, idShared)
+	}
+	if err != nil {
+		return fmt.Errorf("verbs: shared receives: %w", err)
+	}
+	l.byPair, l.fresh = map[uint32]*conn{}, map[uint32]*conn{}
+	if l.bell, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
+		return fmt.Errorf("verbs: eventfd: %w", err)
+	}
+	return nil
+}
+
+// sharedSlots is how many shared receives there are.
+func (l *Link) sharedSlots() int {
+	if l.shared == nil {
+		return 0
+	}
+	return len(l.shared.mem) / slotBytes
+}
+
+// arrived hands over what came into a shared slot, and posts that again.
+func (l *Link) arrived(x *completion, sink link.Sink) {
+	slot := int(uint32(x.id) &^ idReceive)
+	if !l.shared.has(slot) {
+		return
+	}
+	switch c := l.whose(x.pair); {
+	case c == nil: // it is gone
+	case !c.adopted:
+		c.keep(x, l.shared.slot(slot))
+	case !c.ended:
+		if c.received(x, l.shared.slot(slot), sink); !c.ended && c.err == nil {
+			c.credit.repost(1)
+		}
+	}
+	l.again(slot)
+}
+
+func (l *Link) again(slot int) {
+	if _, err := l.shared.again(int32(slot)); err != nil {
+		l.lose(err)
+	}
+}
+
+// whose is the connection of a queue pair: of one that is connected, since others get
+// no messages, and its number may have been another's a moment ago.
+func (l *Link) whose(pair uint32) *conn {
+	if c := l.byPair[pair]; c != nil {
+		return c
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fresh[pair]
+}
+
+// expect notes that messages may come on a connection that is not the engine's yet.
+func (l *Link) expect(c *conn) {
+	if l.shared == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fresh[c.local.pair] = c
+}
+
+// keep copies a message out of a shared slot until c is the engine's.
+func (c *conn) keep(x *completion, mem []byte) {
+	if len(c.early) == earlyMax {
+		return
+	}
+	var m []byte
+	if x.status == statusOK && x.op == opReceive {
+		m = append(m, mem[:min(x.length, slotBytes)]...)
+	}
+	early := *x
+	early.id = uint64(c.tag)<<32 | idReceive | uint64(len(c.kept))
+	c.kept = append(c.kept, m)
+	c.early = append(c.early, early)
+}
+
+// giveUp leaves an end that nobody has taken over to the engine, and reports whether it
+// has to be.
+func (l *Link) giveUp(c *conn) bool {
+	if l.shared == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || l.fresh[c.local.pair] != c {
+		return false // nothing can have come
+	}
+	l.given = append(l.given, c)
+	l.anyGiven.Store(true)
+	_, _ = unix.Write(l.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // it is not full: a sleeper is woken once
+	return true
+}
+
+// endGiven ends what was given up and has come to an end. Nothing but slots depends on
+// that: a device that does not say so soon is not waited for.
+func (l *Link) endGiven() {
+	var b [8]byte
+	_, _ = unix.Read(l.bell, b[:]) // rung, or not
+	l.mu.Lock()
+	given := l.given
+	l.given = nil
+	l.anyGiven.Store(false)
+	l.mu.Unlock()
+	for _, c := range given {
+		if c.sink() && l.gone == nil && !l.over(c, silentAfter) {
+			l.giveUp(c) // again
+			continue
+		}
+		l.sift(c)
+		c.once.Do(c.release)
+	}
+}
+
+// quiesce gets the shared slots back that messages of c lie in, before its queue pair
+// is destroyed: a device forgets its completions then. What was not handed over by then
+// is lost with the connection, as it is when a connection has receives of its own.
+func (l *Link) quiesce(c *conn) {
+	if l.shared == nil || c.settled || l.closed {
+		return
+	}
+	for c.sink() && l.gone == nil && !l.over(c, lastWithin) {
+	}
+	l.sift(c)
+}
+
+// How long a device is waited for that does not say that a queue pair takes no more
+// receives: Soft-RoCE of Linux 6.1 never does. Once it was silent, so long.
+const (
+	lastWithin  = settleWithin / 2
+	silentAfter = 5 * time.Millisecond
+)
+
+// over reports that nothing more comes on a connection with shared receives: its device
+// says so, or has had the time to.
+func (l *Link) over(c *conn, within time.Duration) bool {
+	l.hear()
+	if c.reached {
+		return true
+	}
+	if l.silent {
+		within = silentAfter
+	}
+	if time.Since(c.sunk) <= within {
+		return false
+	}
+	if within == lastWithin {
+		l.silent = true
+		l.cfg.Log.Info("the device does not say when a queue pair takes no more shared receives", "device", l.port.Device, "waited", lastWithin, "then", silentAfter)
+	}
+	return true
+}
+
+// sift takes completions out, gives back the slots of c's, and keeps the others.
+func (l *Link) sift(c *conn) {
+	if l.gone != nil {
+		return
+	}
+	list := l.stash
+	l.stash = nil
+	for _, x := range list {
+		l.keepOthers(c, &x)
+	}
+	var some [pollBatch]completion
+	for n := 0; n < len(l.by)*perConn; {
+		k, err := l.nic.poll(some[:])
+		if err != nil {
+			l.lose(fmt.Errorf("asking for completions: %w", err))
+			return
+		}
+		for i := range some[:k] {
+			l.keepOthers(c, &some[i])
+		}
+		if n += k; k == 0 {
+			return
+		}
+	}
+}
+
+func (l *Link) keepOthers(c *conn, x *completion) {
+	if x.id&^numberMax == idShared && x.pair == c.local.pair {
+		l.again(int(uint32(x.id) &^ idReceive))
+		return
+	}
+	l.stash = append(l.stash, *x)
+}
+
+// sink moves the queue pair to the error state; false: there is none any more.
+func (c *conn) sink() bool {
+	if !c.sunk.IsZero() {
+		return true
+	}
+	c.sunk = time.Now()
+	if c.pair.fail() != nil {
+		c.reached = true
+	}
+	return !c.reached
+}
+
+// hear takes out what the device tells. That a queue pair takes no more receives is
+// noted here, for whoever waits for it; where this side has not asked for it, nothing
+// else may tell that the queue pair has failed: no receive is flushed.
+func (l *Link) hear() {
+	for l.gone == nil {
+		f, ok := l.nic.fault()
+		if !ok {
+			return
+		}
+		if !f.last {
+			l.heard = append(l.heard, f)
+		} else if c := l.whose(f.pair); c != nil {
+			c.reached = true
+			if c.sunk.IsZero() {
+				c.fail(fmt.Errorf("%w: %s, queue pair %#x: %s", link.ErrBroken, l.port.Device, f.pair, f.what))
+			}
+		}
+	}
+}
