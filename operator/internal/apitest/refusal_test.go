@@ -3,6 +3,7 @@
 package apitest
 
 import (
+	"context"
 	"encoding/pem"
 	"fmt"
 	"net/http"
@@ -96,6 +97,44 @@ func TestRefusalOfAWebhook(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHangingWebhookOfANamespace: a webhook that does not answer, for the Jobs of one
+// namespace, does not keep the jobs of another one from being begun.
+func TestHangingWebhookOfANamespace(t *testing.T) {
+	ns, other := namespace(t), namespace(t)
+	asked, over := new(atomic.Int64), make(chan struct{})
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		asked.Add(1)
+		<-over
+	}))
+	t.Cleanup(func() { close(over); server.Close() })
+	w := jobsWebhook(ns, admissionv1.Create)
+	w.Webhooks[0].TimeoutSeconds = ptr(int32(30))
+	w.Webhooks[0].ClientConfig = admissionv1.WebhookClientConfig{
+		URL: &server.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+	}
+	if err := api.Create(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := api.Delete(context.Background(), w); client.IgnoreNotFound(err) != nil {
+			t.Error(err)
+		}
+	})
+	const jobs = 64 // of which twelve at once would take minutes
+	for i := range jobs {
+		submit(t, ns, func(j *v1alpha1.MPIJob) { j.Name = fmt.Sprint("hangs-", i) })
+	}
+	eventually(t, func() error {
+		if n := asked.Load(); n < 8 {
+			return fmt.Errorf("the webhook was asked %d times", n)
+		}
+		return nil
+	})
+	j := submit(t, other, nil)
+	get(t, other, j.Name+"-0", &batchv1.Job{})
+	becomes(t, j, v1alpha1.ConditionPending)
 }
 
 // dryJob asks the API server whether it would take a Job.

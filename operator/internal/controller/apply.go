@@ -74,7 +74,9 @@ func (r *Reconciler) change(ctx context.Context, batch *batchv1.Job, patch desir
 	if err != nil {
 		return err
 	}
-	err = r.Client.Patch(ctx, batch.DeepCopy(), client.RawPatch(types.MergePatchType, text), client.FieldOwner(fieldOwner))
+	err = r.write(ctx, func(ctx context.Context) error {
+		return r.Client.Patch(ctx, batch.DeepCopy(), client.RawPatch(types.MergePatchType, text), client.FieldOwner(fieldOwner))
+	})
 	if apierrors.IsNotFound(err) || replaced(err) {
 		return nil // the caches hear of it
 	}
@@ -151,13 +153,20 @@ func (r *Reconciler) drop(ctx context.Context, object client.Object, job *v1alph
 	if !owned(object, job) {
 		return nil
 	}
-	return client.IgnoreNotFound(r.Client.Delete(ctx, object, only(object)))
+	return r.delete(ctx, object)
+}
+
+// delete deletes an object, and no later one of its name.
+func (r *Reconciler) delete(ctx context.Context, object client.Object, how ...client.DeleteOption) error {
+	return client.IgnoreNotFound(r.write(ctx, func(ctx context.Context) error {
+		return r.Client.Delete(ctx, object, append(how, only(object))...)
+	}))
 }
 
 // create makes an object. One of this job that is there already is as good; it
 // is then read into object.
 func (r *Reconciler) create(ctx context.Context, object client.Object, job *v1alpha1.MPIJob) (made bool, err error) {
-	err = r.Client.Create(ctx, object, client.FieldOwner(fieldOwner))
+	err = r.write(ctx, func(ctx context.Context) error { return r.Client.Create(ctx, object, client.FieldOwner(fieldOwner)) })
 	if !apierrors.IsAlreadyExists(err) {
 		return err == nil, refused(err)
 	}
@@ -207,7 +216,7 @@ func (r *Reconciler) document(ctx context.Context, a *desired.Attempt, id *desir
 	if document.DeletionTimestamp != nil { // somebody's finalizer keeps it
 		return &permanent{v1alpha1.ReasonNameConflict, fmt.Errorf("ConfigMap %s names another identity, and is being removed", document.Name), true}
 	}
-	if err := client.IgnoreNotFound(r.Client.Delete(ctx, document, only(document))); err != nil {
+	if err := r.delete(ctx, document); err != nil {
 		return err
 	}
 	return fmt.Errorf("ConfigMap %s named another identity and was deleted: it is made again", document.Name)
@@ -237,7 +246,7 @@ func (r *Reconciler) remove(ctx context.Context, o *verdict.Observation, a *desi
 	if o.Batch == nil {
 		return nil
 	}
-	return client.IgnoreNotFound(r.Client.Delete(ctx, o.Batch, client.PropagationPolicy(metav1.DeletePropagationBackground), only(o.Batch)))
+	return r.delete(ctx, o.Batch, client.PropagationPolicy(metav1.DeletePropagationBackground))
 }
 
 // stop ends what still runs of a job that is over; what has ended stays, to be
@@ -251,7 +260,7 @@ func (r *Reconciler) stop(ctx context.Context, o *verdict.Observation, a *desire
 	case verdict.Held(o):
 		// A deadline is nothing to a suspended Job. It has no pods that run, and its
 		// queue would start some.
-		if err := r.Client.Delete(ctx, o.Batch, client.PropagationPolicy(metav1.DeletePropagationBackground), only(o.Batch)); client.IgnoreNotFound(err) != nil {
+		if err := r.delete(ctx, o.Batch, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 			return fmt.Errorf("taking Job %s from its queue: %w", o.Batch.Name, err)
 		}
 	default:

@@ -58,10 +58,25 @@ type Reconciler struct {
 
 	recent recent
 	watch  watch
+	slow   slow
 }
 
-// Reconcile looks at one job.
+// Reconcile looks at one job, unless calls for jobs of its namespace take time enough.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	t, ok := r.slow.begin(req.Namespace)
+	if !ok {
+		return ctrl.Result{RequeueAfter: putOff()}, nil
+	}
+	defer t.end()
+	result, err := r.look(context.WithValue(ctx, turnKey{}, t), req)
+	if errors.Is(err, errGivenUp) {
+		return ctrl.Result{RequeueAfter: putOff()}, nil
+	}
+	return result, err
+}
+
+// look looks at one job.
+func (r *Reconciler) look(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	job := new(v1alpha1.MPIJob)
 	if err := r.Client.Get(ctx, req.NamespacedName, job); err != nil {
 		r.recent.forget(req.NamespacedName)
@@ -102,7 +117,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	switch {
 	case err != nil && !apierrors.IsConflict(err):
-		r.recent.failed(job, plan.Action, err, r.Now())
+		now := r.Now()
+		r.recent.failed(job, plan.Action, err, now.Sub(o.Now), now)
 		return ctrl.Result{}, errors.Join(err, r.tell(ctx, o, &plan, err))
 	case err == nil && plan.Action != verdict.Delete:
 		err = r.writeStatus(ctx, job, &plan)
@@ -284,7 +300,7 @@ func (r *Reconciler) act(ctx context.Context, plan *verdict.Plan, o *verdict.Obs
 	case verdict.Stop:
 		return r.stop(ctx, o, a)
 	case verdict.Delete:
-		return client.IgnoreNotFound(r.Client.Delete(ctx, o.Job, client.PropagationPolicy("Background"), only(o.Job)))
+		return r.delete(ctx, o.Job, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	case verdict.Wait:
 	}
 	return nil

@@ -36,7 +36,10 @@ func (r *Reconciler) writeStatus(ctx context.Context, job *v1alpha1.MPIJob, plan
 	updated := job.DeepCopy()
 	updated.Status = *status
 	patch := client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, updated, patch, client.FieldOwner(fieldOwner)); err != nil {
+	err := r.write(ctx, func(ctx context.Context) error {
+		return r.Client.Status().Patch(ctx, updated, patch, client.FieldOwner(fieldOwner))
+	})
+	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	if updated.ResourceVersion != job.ResourceVersion {

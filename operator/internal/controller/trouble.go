@@ -48,9 +48,11 @@ func (r *recent) trouble(job *v1alpha1.MPIJob, action verdict.Action, now time.T
 	return min(t.until.Sub(now), t.wait), t.cause // the clock may have been set back
 }
 
-// failed notes that an action for a job has failed. Errors that are not the API
-// server's answer are the queue's to repeat: nobody can be told of them either.
-func (r *recent) failed(job *v1alpha1.MPIJob, action verdict.Action, cause error, now time.Time) {
+// failed notes that an action for a job has failed, and took so long: the next try is
+// not sooner than that, so that nobody waits for such answers most of the time. Errors
+// that are not the API server's answer are the queue's to repeat: nobody can be told of
+// them either.
+func (r *recent) failed(job *v1alpha1.MPIJob, action verdict.Action, cause error, took time.Duration, now time.Time) {
 	if !errors.As(cause, new(apierrors.APIStatus)) {
 		return
 	}
@@ -58,8 +60,9 @@ func (r *recent) failed(job *v1alpha1.MPIJob, action verdict.Action, cause error
 	defer r.mu.Unlock()
 	key, wait := client.ObjectKeyFromObject(job), troubleMin
 	if t := r.wrong[key]; t.of(job, action) {
-		wait = min(2*t.wait, troubleMax)
+		wait = 2 * t.wait
 	}
+	wait = min(max(wait, took), troubleMax)
 	r.hold(key, trouble{job.UID, job.Generation, action, cause, wait, now.Add(wait)})
 }
 

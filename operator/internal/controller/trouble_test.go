@@ -24,12 +24,12 @@ func TestTroubleIsTriedMoreRarely(t *testing.T) {
 		left, _ := r.trouble(job, action, now)
 		return left
 	}
-	r.failed(job, verdict.Apply, errors.New("connection refused"), now)
+	r.failed(job, verdict.Apply, errors.New("connection refused"), 0, now)
 	if d := left(verdict.Apply); d != 0 {
 		t.Errorf("an error that is no answer holds the job up for %v", d)
 	}
 	for want := troubleMin; want < 2*troubleMax; want *= 2 {
-		r.failed(job, verdict.Apply, cause, now)
+		r.failed(job, verdict.Apply, cause, 0, now)
 		if d := left(verdict.Apply); d != min(want, troubleMax) {
 			t.Fatalf("%v to the next try, want %v", d, min(want, troubleMax))
 		}
@@ -53,9 +53,13 @@ func TestTroubleIsTriedMoreRarely(t *testing.T) {
 	if d := left(verdict.Apply); d != 0 {
 		t.Errorf("a job that was changed is held up for %v", d)
 	}
-	r.failed(job, verdict.Apply, cause, now)
+	r.failed(job, verdict.Apply, cause, 0, now)
 	r.went(job)
 	if d := left(verdict.Apply); d != 0 {
 		t.Errorf("what went well is held up for %v", d)
+	}
+	r.failed(job, verdict.Apply, cause, webhookTime, now)
+	if d := left(verdict.Apply); d != webhookTime {
+		t.Errorf("after an answer that took %v the next try is in %v", webhookTime, d)
 	}
 }

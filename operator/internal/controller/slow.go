@@ -1,0 +1,146 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// A call to the API server may last as long as a webhook does not answer, 30 s, and the
+// webhook may be one of a single namespace. Looks at jobs whose calls last so long take
+// places, of which there are few, and a namespace never has more of them than are free:
+// the workers are for the others. A call that lasts long and gets no place is given up.
+const (
+	slowAfter = 3 * time.Second  // a call that has lasted so long is slow
+	slowFor   = 30 * time.Second // looks at a namespace's jobs take a place from the start, since its last slow call
+	slowAgain = time.Second      // at least, to the next look at a job that found no place
+)
+
+// slow is which namespaces' calls last long, and which looks wait for them.
+type slow struct {
+	places int // 0: one. Set before the first look.
+
+	mu    sync.Mutex           // guards all below
+	taken int                  // places
+	held  map[string]int       // places, by namespace
+	until map[string]time.Time // namespaces, by how long their looks take places
+}
+
+// slowPlaces is how many looks of so many workers may wait for slow calls.
+func slowPlaces(workers int) int { return max(1, workers/2) }
+
+// turn is a look at a job, as long as it lasts.
+type turn struct {
+	of        *slow
+	namespace string
+	// guarded by of.mu
+	placed bool // it has a place
+	slow   bool // a call of it lasted long
+	over   bool
+}
+
+// begin begins a look at a job of a namespace; ok is false where one has to wait. end
+// has to follow where not.
+func (s *slow) begin(namespace string) (t *turn, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t = &turn{of: s, namespace: namespace}
+	if until, is := s.until[namespace]; is && time.Now().Before(until) {
+		return t, t.place()
+	}
+	return t, true
+}
+
+// place takes a place, if the namespace may have one more. of.mu is held.
+func (t *turn) place() bool {
+	s := t.of
+	if t.placed {
+		return true
+	}
+	if max(s.places, 1)-s.taken <= s.held[t.namespace] {
+		return false
+	}
+	if s.held == nil {
+		s.held = map[string]int{}
+	}
+	s.taken++
+	s.held[t.namespace]++
+	t.placed = true
+	return true
+}
+
+func (t *turn) end() {
+	s := t.of
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.over = true
+	if t.slow {
+		s.until[t.namespace] = time.Now().Add(slowFor)
+	}
+	if !t.placed {
+		return
+	}
+	s.taken--
+	if s.held[t.namespace]--; s.held[t.namespace] == 0 {
+		delete(s.held, t.namespace)
+	}
+}
+
+// late notes that a call of the look lasts long. It reports whether the call may go
+// on, and whether the namespace was not known for such calls.
+func (t *turn) late() (may, news bool) {
+	s := t.of
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.over {
+		return true, false // the call has ended meanwhile
+	}
+	t.slow = true
+	now := time.Now()
+	maps.DeleteFunc(s.until, func(_ string, until time.Time) bool { return !now.Before(until) })
+	_, known := s.until[t.namespace]
+	if s.until == nil {
+		s.until = map[string]time.Time{}
+	}
+	s.until[t.namespace] = now.Add(slowFor)
+	return t.place(), !known
+}
+
+// errGivenUp is that of a call which lasted long and got no place.
+var errGivenUp = errors.New("the API server does not answer, and neither to other calls for jobs of this namespace")
+
+// turnKey is that of a context's turn.
+type turnKey struct{}
+
+// write does one call that changes something, which webhooks may hold up.
+func (r *Reconciler) write(ctx context.Context, call func(context.Context) error) error {
+	t, ok := ctx.Value(turnKey{}).(*turn)
+	if !ok {
+		return call(ctx)
+	}
+	patient, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timer := time.AfterFunc(slowAfter, func() {
+		may, news := t.late()
+		if news {
+			log.FromContext(ctx).Info("calls for jobs of a namespace last long: a webhook may not answer; few of its jobs are looked at at once", "namespace", t.namespace)
+		}
+		if !may {
+			cancel(errGivenUp)
+		}
+	})
+	defer timer.Stop()
+	err := call(patient)
+	if err != nil && errors.Is(context.Cause(patient), errGivenUp) {
+		return errGivenUp
+	}
+	return err
+}
+
+// putOff is how long a job waits that found no place: not all look again at once.
+func putOff() time.Duration { return slowAgain + rand.N(slowAgain) }

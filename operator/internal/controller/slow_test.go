@@ -1,0 +1,199 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// oneKey is the authority of all jobs.
+type oneKey struct{ authority *pki.Authority }
+
+func (k oneKey) ID(types.UID, int32) string               { return "1" }
+func (k oneKey) Authority(string) (*pki.Authority, error) { return k.authority, nil }
+func (k oneKey) CA() ([]byte, error)                      { return k.authority.CA(), nil }
+
+// office is an operator with its workers and its queue, before an API server whose
+// webhook takes its time.
+type office struct {
+	api    client.WithWatch
+	queue  workqueue.TypedDelayingInterface[ctrl.Request]
+	under  atomic.Int64 // calls that wait for the webhook
+	most   atomic.Int64
+	putOff atomic.Int64 // looks that found no place
+}
+
+// webhookTime is how long an API server waits for a webhook at most.
+const webhookTime = 30 * time.Second
+
+// opens starts an operator, in a bubble. takes is how long the webhook takes for an object
+// of a namespace; more than webhookTime: it does not answer.
+func opens(t *testing.T, workers int, takes func(namespace string) time.Duration) *office {
+	t.Helper()
+	scheme, err := Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority, err := pki.New("1", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &office{queue: workqueue.NewTypedDelayingQueue[ctrl.Request]()}
+	admit := func(ctx context.Context, namespace string) error {
+		for n := o.under.Add(1); n > o.most.Load(); {
+			o.most.Store(n)
+		}
+		defer o.under.Add(-1)
+		asks := takes(namespace)
+		select {
+		case <-time.After(min(asks, webhookTime)):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if asks > webhookTime {
+			return apierrors.NewInternalError(errors.New("failed calling webhook"))
+		}
+		return nil
+	}
+	o.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.MPIJob{}).WithIndex(&corev1.Pod{}, indexJob, labelIndex).
+		WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, next client.WithWatch, object client.Object, how ...client.CreateOption) error {
+			if _, ours := object.(*v1alpha1.MPIJob); !ours {
+				if err := admit(ctx, object.GetNamespace()); err != nil {
+					return err
+				}
+			}
+			return next.Create(ctx, object, how...)
+		}}).Build()
+	r := &Reconciler{Client: o.api, Live: o.api, Events: events.NewFakeRecorder(10_000), Keys: oneKey{authority}, IssuerURL: "https://issuer.test/", Now: time.Now}
+	r.slow.places = slowPlaces(workers)
+	var all sync.WaitGroup
+	for range workers + r.slow.places {
+		all.Go(func() {
+			for {
+				req, over := o.queue.Get()
+				if over {
+					return
+				}
+				result, err := r.Reconcile(t.Context(), req)
+				o.queue.Done(req)
+				switch {
+				case err != nil:
+					o.queue.AddAfter(req, time.Second)
+				case result.RequeueAfter > 0:
+					if result.RequeueAfter >= slowAgain && result.RequeueAfter < 2*slowAgain {
+						o.putOff.Add(1)
+					}
+					o.queue.AddAfter(req, result.RequeueAfter)
+				}
+			}
+		})
+	}
+	t.Cleanup(func() { o.queue.ShutDown(); all.Wait() })
+	return o
+}
+
+// submit makes jobs and puts them into the queue.
+func (o *office) submit(t *testing.T, namespace string, jobs int) {
+	t.Helper()
+	for i := range jobs {
+		j := &v1alpha1.MPIJob{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint("cg", i), Generation: 1, UID: types.UID(fmt.Sprint(namespace, i))}}
+		j.CreationTimestamp = metav1.Now()
+		j.Spec.Ranks, j.Spec.RanksPerPod = 2, 1
+		j.Spec.Template.Spec.Containers = []corev1.Container{{Name: "app", Image: "i", Command: []string{"cg"}}}
+		if err := o.api.Create(t.Context(), j); err != nil {
+			t.Fatal(err)
+		}
+		o.queue.Add(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(j)})
+	}
+}
+
+// begun is how many jobs of a namespace have been begun.
+func (o *office) begun(t *testing.T, namespace string) int {
+	t.Helper()
+	all := new(batchv1.JobList)
+	if err := o.api.List(t.Context(), all, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	return len(all.Items)
+}
+
+// TestHangingWebhookOfANamespace: jobs of a namespace whose webhook does not answer take
+// the workers from nobody, however many there are, and neither do those of several such
+// namespaces.
+func TestHangingWebhookOfANamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := opens(t, 8, func(namespace string) time.Duration {
+			if namespace == "hpc" {
+				return time.Millisecond
+			}
+			return time.Hour
+		})
+		for i := range 3 {
+			o.submit(t, fmt.Sprint("hanging-", i), 100)
+		}
+		time.Sleep(time.Minute)
+		o.submit(t, "hpc", 20)
+		time.Sleep(2 * slowAfter)
+		synctest.Wait()
+		if n := o.begun(t, "hpc"); n != 20 {
+			t.Errorf("beside namespaces that hang %d of 20 jobs have begun", n)
+		}
+		if n := o.under.Load(); n > 4 {
+			t.Errorf("%d calls wait for a webhook that does not answer", n)
+		}
+	})
+}
+
+// TestSlowWebhookOfANamespace: a namespace whose webhook takes its time, but answers,
+// gets its jobs, although another one's hangs.
+func TestSlowWebhookOfANamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := opens(t, 8, func(namespace string) time.Duration {
+			if namespace == "slow" {
+				return 2 * slowAfter
+			}
+			return time.Hour
+		})
+		o.submit(t, "hanging", 100)
+		o.submit(t, "slow", 4)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if n := o.begun(t, "slow"); n != 4 {
+			t.Errorf("%d of 4 jobs have begun", n)
+		}
+	})
+}
+
+// TestManyJobsOfANamespace: hundreds of jobs of one namespace whose calls take what calls
+// take use all workers, and none is put off.
+func TestManyJobsOfANamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := opens(t, 8, func(string) time.Duration { return 50 * time.Millisecond })
+		o.submit(t, "hpc", 300)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := o.begun(t, "hpc"); n != 300 || o.putOff.Load() > 0 || o.most.Load() < 8 {
+			t.Errorf("%d of 300 jobs have begun, %d looks were put off, at most %d calls at once", n, o.putOff.Load(), o.most.Load())
+		}
+	})
+}
