@@ -251,7 +251,7 @@ func (r *Reconciler) remove(ctx context.Context, o *verdict.Observation, a *desi
 
 // stop ends what still runs of a job that is over; what has ended stays, to be
 // read. The budget is of no use any more.
-func (r *Reconciler) stop(ctx context.Context, o *verdict.Observation, a *desired.Attempt) error {
+func (r *Reconciler) stop(ctx context.Context, plan *verdict.Plan, o *verdict.Observation, a *desired.Attempt) error {
 	if verdict.Finished(&o.Job.Status) {
 		return nil // it was done before the status said so
 	}
@@ -265,7 +265,7 @@ func (r *Reconciler) stop(ctx context.Context, o *verdict.Observation, a *desire
 		}
 	default:
 		// A Job past its deadline ends its pods and keeps those that have ended.
-		if err := r.change(ctx, o.Batch, desired.Ending()); err != nil {
+		if err := r.change(ctx, o.Batch, desired.Ending(plan.Status.FirstFailure)); err != nil {
 			return fmt.Errorf("ending Job %s: %w", o.Batch.Name, err)
 		}
 	}

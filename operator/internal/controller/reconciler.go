@@ -298,7 +298,7 @@ func (r *Reconciler) act(ctx context.Context, plan *verdict.Plan, o *verdict.Obs
 	case verdict.Remove:
 		return r.remove(ctx, o, a)
 	case verdict.Stop:
-		return r.stop(ctx, o, a)
+		return r.stop(ctx, plan, o, a)
 	case verdict.Delete:
 		return r.delete(ctx, o.Job, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	case verdict.Wait:

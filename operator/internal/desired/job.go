@@ -103,10 +103,13 @@ func LabelsRead(all map[string]string) map[string]string {
 // AnnotationsRead are those of a Job's annotations that are read again: others are for
 // whoever set them, and as long as they like.
 func AnnotationsRead(all map[string]string) map[string]string {
-	if v, ok := all[annotationSteered]; ok {
-		return map[string]string{annotationSteered: v}
+	kept := map[string]string{}
+	for _, a := range []string{annotationSteered, annotationCause} {
+		if v, ok := all[a]; ok && len(v) <= causeMax {
+			kept[a] = v
+		}
 	}
-	return nil
+	return kept
 }
 
 // Steered reports whether what is asked of a Job has been asked already.
@@ -132,10 +135,6 @@ func (p Patch) Of(batch *batchv1.Job) ([]byte, error) {
 	}
 	return json.Marshal(patch)
 }
-
-// Ending ends a Job's pods and keeps those that have ended, as a deadline that is
-// over does.
-func Ending() Patch { return Patch{spec: map[string]any{"activeDeadlineSeconds": 1}} }
 
 // Steering brings a Job to what is asked of it now; done: nothing else is left to do
 // for that.

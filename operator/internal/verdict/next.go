@@ -79,6 +79,9 @@ func (o *Observation) next() Plan {
 	if o.batchCondition(batchv1.JobComplete) != nil || external(o.Job) && o.allSucceeded() {
 		return o.succeed(p)
 	}
+	if f := o.decided(); f != nil {
+		return o.fail(p, f)
+	}
 	if left, ok := o.deadline(&p); ok {
 		if left <= 0 {
 			return o.fail(p, &v1alpha1.Failure{Reason: v1alpha1.ReasonDeadlineExceeded, Message: o.overdue()})
@@ -174,6 +177,9 @@ func (o *Observation) progress(p Plan) Plan {
 
 // restarting waits for the end of the failed attempt, then counts it.
 func (o *Observation) restarting(p Plan, c *metav1.Condition) Plan {
+	if f := o.decided(); f != nil {
+		return o.fail(p, f)
+	}
 	late, limited := o.deadline(&p)
 	if limited && late <= 0 {
 		return o.fail(p, &v1alpha1.Failure{Reason: v1alpha1.ReasonDeadlineExceeded, Message: o.overdue()})
@@ -233,6 +239,19 @@ const (
 
 func backoff(n int32) time.Duration {
 	return min(backoffMin<<min(n-1, 10), backoffMax)
+}
+
+// decided is the failure for which the attempt's Job has been ended, of which the status
+// does not tell: the operator that ended it was killed before it could write.
+func (o *Observation) decided() *v1alpha1.Failure {
+	if o.Batch == nil {
+		return nil
+	}
+	f := desired.CauseOf(o.Batch)
+	if f != nil && f.Rank != nil && (*f.Rank < 0 || *f.Rank >= o.Job.Spec.Ranks) {
+		f.Rank = nil // somebody else wrote it
+	}
+	return f
 }
 
 // fail ends the job for good.

@@ -1,0 +1,41 @@
+package verdict
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// TestCauseThatSomebodyWrote: whoever may change Jobs may write what a Job was ended
+// for. It counts of a Job that was ended, and only as far as a status may say it.
+func TestCauseThatSomebodyWrote(t *testing.T) {
+	words := strings.Repeat("x", 1<<14)
+	for text, want := range map[string]string{
+		`{"reason":"RankExited","rank":1}`:                          "RankExited",
+		`{"reason":"no word","rank":-7,"message":"\u0000"}`:         v1alpha1.ReasonUnknown,
+		`{"reason":"RankExited","rank":524287}`:                     "RankExited",
+		`{"reason":"RankExited","message":"` + words[:9000] + `"}`:  "RankExited",
+		`{"reason":"RankExited","message":"` + words + words + `"}`: "",
+		`{"rank":1}`: "",
+		`no JSON`:    "",
+	} {
+		s := begun(t)
+		s.o.Batch.Annotations = map[string]string{names.Group + "/cause": text}
+		s.next(Apply, v1alpha1.ConditionRunning) // it was not ended
+		long, one := int64(1000), int64(1)
+		s.o.Batch.Spec.ActiveDeadlineSeconds = &long
+		s.next(Apply, v1alpha1.ConditionRunning) // nor by this
+		s.o.Batch.Spec.ActiveDeadlineSeconds = &one
+		if want == "" {
+			s.next(Apply, v1alpha1.ConditionRunning)
+			continue
+		}
+		s.next(Stop, v1alpha1.ConditionFailed)
+		f := s.job.Status.FirstFailure
+		if f.Reason != want || len(f.Message) > messageMax || f.Rank != nil && (*f.Rank < 0 || *f.Rank >= s.job.Spec.Ranks) {
+			t.Errorf("%.60s: %+v", text, f)
+		}
+	}
+}
