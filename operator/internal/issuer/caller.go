@@ -90,13 +90,14 @@ func (s *Server) review(ctx context.Context, token string) (*caller, error) {
 }
 
 // place is the caller's place in its job. A refusal is final for a sidecar, and
-// the caches of a replica may be behind: nobody is refused by them alone.
+// the caches of a replica may be behind: nobody is refused by them alone. The API server
+// is asked for no more callers than it may be, in all and of one namespace.
 func (s *Server) place(ctx context.Context, c *caller, address string) (id string, number int32, err error) {
 	id, number, err = (&search{s, s.Cache, s.OfPlace}).place(ctx, c, address)
 	if f := new(refusal); !errors.As(err, &f) || f.status != http.StatusForbidden {
 		return id, number, err
 	}
-	if !s.search.Allow() {
+	if !s.shares.take(c.namespace) || !s.search.Allow() {
 		return "", 0, refuse(http.StatusServiceUnavailable, "%v, as far as is known here: come again", err)
 	}
 	return (&search{s, s.Live, ofLabels}).place(ctx, c, address)
@@ -109,7 +110,7 @@ func ofLabels(job string, attempt, number int32) client.ListOption {
 	}
 }
 
-// search looks for a caller.
+// search looks for a caller: in the caches, or at the API server.
 type search struct {
 	*Server
 	in      client.Reader
@@ -145,29 +146,22 @@ func (s *search) place(ctx context.Context, c *caller, address string) (id strin
 	return s.Keys.ID(job.UID, attempt), number, nil
 }
 
-// pod is the caller's pod: from the cache, if that has heard of it. One whose
-// address it has not heard of yet asks again, which costs nobody a call.
+// pod is the caller's pod. One whose address has not been heard of yet asks again,
+// which costs nobody a call.
 func (s *search) pod(ctx context.Context, c *caller) (*corev1.Pod, error) {
-	key, pod := client.ObjectKey{Namespace: c.namespace, Name: c.name}, new(corev1.Pod)
-	for _, from := range []client.Reader{s.in, s.Live} {
-		err := from.Get(ctx, key, pod)
-		switch {
-		case apierrors.IsNotFound(err):
-			continue
-		case err != nil:
-			return nil, refuse(http.StatusServiceUnavailable, "looking for pod %s: %v", c.name, err)
-		case string(pod.UID) != c.uid:
-			continue // an earlier one of that name
-		}
-		switch {
-		case pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
-			return nil, refuse(http.StatusForbidden, "pod %s is over", c.name)
-		case s.CheckAddress && len(pod.Status.PodIPs) == 0 && pod.Status.PodIP == "":
-			return nil, refuse(http.StatusServiceUnavailable, "the address of pod %s is not known yet", c.name)
-		}
-		return pod, nil
+	pod := new(corev1.Pod)
+	err := s.in.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: c.name}, pod)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && string(pod.UID) != c.uid: // an earlier one of that name
+		return nil, refuse(http.StatusForbidden, "there is no pod %s with the token's UID", c.name)
+	case err != nil:
+		return nil, refuse(http.StatusServiceUnavailable, "looking for pod %s: %v", c.name, err)
+	case pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+		return nil, refuse(http.StatusForbidden, "pod %s is over", c.name)
+	case s.CheckAddress && len(pod.Status.PodIPs) == 0 && pod.Status.PodIP == "":
+		return nil, refuse(http.StatusServiceUnavailable, "the address of pod %s is not known yet", c.name)
 	}
-	return nil, refuse(http.StatusForbidden, "there is no pod %s with the token's UID", c.name)
+	return pod, nil
 }
 
 // from holds a token to the pod that it was given to: one that was carried
@@ -212,12 +206,7 @@ func (s *search) job(ctx context.Context, pod *corev1.Pod) (*v1alpha1.MPIJob, er
 	}
 	batch := new(batchv1.Job)
 	of := desired.AttemptName(job.Name, desired.NumberOf(pod.Labels))
-	for _, from := range []client.Reader{s.in, s.Live} {
-		err = from.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: of}, batch)
-		if !apierrors.IsNotFound(err) {
-			break
-		}
-	}
+	err = s.in.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: of}, batch)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, refuse(http.StatusServiceUnavailable, "looking for Job %s: %v", of, err)
 	}

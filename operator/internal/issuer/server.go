@@ -79,6 +79,7 @@ type Server struct {
 	busy    chan struct{}
 	strange *rate.Limiter // reviews of what published keys do not judge
 	search  *rate.Limiter // second looks for callers
+	shares  *shares       // of them, by namespace
 	issued  *talk
 	refused *talk
 }
@@ -161,6 +162,7 @@ func (s *Server) certificate() (*tls.Certificate, error) {
 func (s *Server) Handler() http.Handler {
 	s.busy = make(chan struct{}, atOnce)
 	s.strange, s.search = rate.NewLimiter(strangeRate, strangeBurst), rate.NewLimiter(searchRate, searchBurst)
+	s.shares = new(shares)
 	s.issued, s.refused = &talk{limit: rate.NewLimiter(issuedRate, issuedBurst)}, &talk{limit: rate.NewLimiter(refusedRate, refusedBurst)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+Path, func(w http.ResponseWriter, r *http.Request) {

@@ -6,11 +6,13 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -201,6 +203,65 @@ func TestCachesBehind(t *testing.T) {
 		server, token := served(t, &Server{Cache: c.cache, Live: c.live, CheckAddress: true})
 		if status, text := post(t, server, token, requested(t)); status != c.status || !strings.Contains(text, c.want) {
 			t.Errorf("%s: %d %s, want %d", what, status, text, c.status)
+		}
+	}
+}
+
+// counter is an API server that counts what it is asked.
+type counter struct {
+	objects
+	asked atomic.Int64
+}
+
+func (c *counter) Get(ctx context.Context, key client.ObjectKey, into client.Object, how ...client.GetOption) error {
+	c.asked.Add(1)
+	return c.objects.Get(ctx, key, into, how...)
+}
+
+func (c *counter) List(ctx context.Context, into client.ObjectList, how ...client.ListOption) error {
+	c.asked.Add(1)
+	return c.objects.List(ctx, into, how...)
+}
+
+// TestForeignPodsCostLittle: a pod that is none of ours, with a good token, does not have
+// the API server asked each time that it asks, and leaves something for the pods of
+// other namespaces, which the caches have not heard of.
+func TestForeignPodsCostLittle(t *testing.T) {
+	live := &counter{objects: objects{&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: "p", UID: "u"}}}}
+	own := &Server{Cache: objects{}, Live: live}
+	server, token := served(t, own)
+	own.search = rate.NewLimiter(0, searchBurst) // however long this takes
+	own.shares.left = map[string]*rate.Limiter{"hpc": rate.NewLimiter(0, shareBurst)}
+	request := requested(t)
+	refused := 0
+	for range 2 * searchBurst {
+		switch status, text := post(t, server, token, request); status {
+		case http.StatusForbidden:
+			refused++
+		case http.StatusServiceUnavailable:
+		default:
+			t.Fatalf("%d %s", status, text)
+		}
+	}
+	if n := live.asked.Load(); n != shareBurst || refused != shareBurst {
+		t.Errorf("%d tokens of a foreign pod cost %d calls, and %d were refused; want %d", 2*searchBurst, n, refused, shareBurst)
+	}
+	if left := own.search.Tokens(); left != searchBurst-shareBurst {
+		t.Errorf("%v second looks are left to others", left)
+	}
+}
+
+// TestSharesAreBounded: what is known of namespaces does not grow with their number.
+func TestSharesAreBounded(t *testing.T) {
+	var s shares
+	for i := range 4 * sharesMax {
+		for range 2 {
+			if !s.take(fmt.Sprint(i)) {
+				t.Fatalf("namespace %d has nothing left", i)
+			}
+		}
+		if len(s.left) > sharesMax {
+			t.Fatalf("%d namespaces are known", len(s.left))
 		}
 	}
 }
