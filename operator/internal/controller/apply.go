@@ -44,6 +44,7 @@ func (r *Reconciler) apply(ctx context.Context, o *verdict.Observation, a *desir
 	if err := r.prepare(ctx, a); err != nil {
 		return err
 	}
+	r.recent.missed(a.Job, "")
 	made, err := r.create(ctx, job, a.Job)
 	if made {
 		r.Events.Eventf(a.Job, nil, corev1.EventTypeNormal, "JobCreated", "CreateJob", "created Job %s: %d pods for %d ranks", job.Name, a.Pods(), a.Job.Spec.Ranks)

@@ -27,6 +27,36 @@ type recent struct {
 	signs  map[types.NamespacedName]sign
 	ended  map[types.NamespacedName]remains
 	wrong  map[types.NamespacedName]trouble
+	lost   map[types.NamespacedName]lost
+}
+
+// lost is a Job of which the API server has said that it is not there any more: nobody
+// makes it again, and whoever may label pods has the MPIJob looked at as often as they
+// like.
+type lost struct {
+	uid  types.UID // of the MPIJob
+	name string
+}
+
+// missed notes that a job's Job is not there any more; "": that it is made now.
+func (r *recent) missed(job *v1alpha1.MPIJob, name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if name == "" {
+		delete(r.lost, client.ObjectKeyFromObject(job))
+		return
+	}
+	if r.lost == nil {
+		r.lost = map[types.NamespacedName]lost{}
+	}
+	r.lost[client.ObjectKeyFromObject(job)] = lost{job.UID, name}
+}
+
+// gone reports whether a job's Job is known to be not there any more.
+func (r *recent) gone(job *v1alpha1.MPIJob, name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lost[client.ObjectKeyFromObject(job)] == lost{job.UID, name}
 }
 
 // endedMax bounds the pods of one job that are remembered: each number may have
@@ -156,4 +186,5 @@ func (r *recent) forget(name types.NamespacedName) {
 	delete(r.signs, name)
 	delete(r.ended, name)
 	delete(r.wrong, name)
+	delete(r.lost, name)
 }

@@ -143,7 +143,8 @@ func (r *Reconciler) plan(ctx context.Context, o *verdict.Observation) (verdict.
 	o.Noticed = r.recent.noticed(o.Job, verdict.AttemptOf(o.Job), verdict.Sign(o), o.Now)
 	look := r.watchWaits(ctx, o)
 	plan := verdict.Next(o)
-	if verdict.Fails(o, &plan) {
+	// An end that the API server refuses is looked at as rarely as it is tried.
+	if left, _ := r.recent.trouble(o.Job, plan.Action, o.Now); verdict.Fails(o, &plan) && left <= 0 {
 		if verdict.Overdue(&plan) {
 			r.explain(ctx, o)
 		}
@@ -231,8 +232,11 @@ func (r *Reconciler) observe(ctx context.Context, job *v1alpha1.MPIJob) (*verdic
 	attempt := client.ObjectKey{Namespace: job.Namespace, Name: desired.AttemptName(job.Name, verdict.AttemptOf(job))}
 	batch := new(batchv1.Job)
 	err := r.Client.Get(ctx, attempt, batch)
-	if apierrors.IsNotFound(err) && job.Status.JobName == attempt.Name {
-		err = r.Live.Get(ctx, attempt, batch) // gone, or made a moment ago
+	if apierrors.IsNotFound(err) && job.Status.JobName == attempt.Name && !verdict.Finished(&job.Status) && !r.recent.gone(job, attempt.Name) {
+		// Gone, or made a moment ago.
+		if err = r.Live.Get(ctx, attempt, batch); apierrors.IsNotFound(err) {
+			r.recent.missed(job, attempt.Name)
+		}
 	}
 	switch {
 	case err == nil:

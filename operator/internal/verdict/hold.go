@@ -48,8 +48,11 @@ func Unchanged(o *Observation, p *Plan, cause string) {
 // it was, and says what it would be and why it is not.
 func Unended(o *Observation, p *Plan, cause string) {
 	was, is := state(&o.Job.Status), state(&p.Status)
-	if was == nil || is == nil {
+	if is == nil {
 		return
+	}
+	if was == nil { // who began it was killed before it could say so
+		was = &metav1.Condition{Type: v1alpha1.ConditionPending, Status: metav1.ConditionTrue, ObservedGeneration: o.Job.Generation, LastTransitionTime: metav1.NewTime(o.Now)}
 	}
 	c := *was
 	c.Reason, c.Message = v1alpha1.ReasonAPIError, is.Message+"; its pods cannot be ended: "+cause

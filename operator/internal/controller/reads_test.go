@@ -1,0 +1,91 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// news has a job looked at for 10 s at each news of its pods, as who may label pods can
+// have it, at an API server that refuses every change of a Job. It counts what is read
+// past the caches, and what is tried.
+func news(t *testing.T, there ...client.Object) (reads, tries int64, job *v1alpha1.MPIJob) {
+	t.Helper()
+	scheme, err := Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	var read, tried atomic.Int64
+	down := apierrors.NewInternalError(errors.New("failed calling webhook"))
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(there...).WithStatusSubresource(&v1alpha1.MPIJob{}).
+		WithIndex(&corev1.Pod{}, indexJob, labelIndex).WithInterceptorFuncs(interceptor.Funcs{
+		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+			tried.Add(1)
+			return down
+		},
+	}).Build()
+	live := interceptor.NewClient(api, interceptor.Funcs{
+		Get: func(ctx context.Context, api client.WithWatch, key client.ObjectKey, into client.Object, how ...client.GetOption) error {
+			read.Add(1)
+			return api.Get(ctx, key, into, how...)
+		},
+	})
+	r := &Reconciler{Client: api, Live: live, Events: events.NewFakeRecorder(1000), Now: func() time.Time { return now }}
+	name := client.ObjectKey{Namespace: "hpc", Name: "cg"}
+	for range 200 {
+		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: name}); err != nil && !errors.Is(err, down) {
+			t.Fatal(err)
+		}
+		now = now.Add(newsOfPods)
+	}
+	job = new(v1alpha1.MPIJob)
+	if err := api.Get(t.Context(), name, job); err != nil {
+		t.Fatal(err)
+	}
+	return read.Load(), tried.Load(), job
+}
+
+// TestRefusedEndIsReadAsRarelyAsItIsTried: a job that is over, of which a webhook lets
+// nobody end the pods, costs reads for each try, and not for each look.
+func TestRefusedEndIsReadAsRarelyAsItIsTried(t *testing.T) {
+	there := runningJob(time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC), 11)
+	there[0].(*v1alpha1.MPIJob).Spec.RunPolicy.Disruption = ""
+	reads, tries, job := news(t, there...)
+	if tries < 2 || tries > 10 || reads > tries {
+		t.Errorf("%d reads for %d tries", reads, tries)
+	}
+	if c := trueCondition(&job.Status); c == nil || c.Reason != v1alpha1.ReasonAPIError {
+		t.Errorf("the state is %+v", c)
+	}
+}
+
+// TestLostJobIsReadOnce: that a Job is not there any more is asked once, and not at each
+// look.
+func TestLostJobIsReadOnce(t *testing.T) {
+	began := metav1.NewTime(time.Date(2026, 3, 1, 11, 59, 59, 0, time.UTC))
+	limit := int32(9)
+	for state, want := range map[string]int64{v1alpha1.ConditionRestarting: 1, v1alpha1.ConditionFailed: 0} {
+		j := runningJob(began.Time, 1000)[0].(*v1alpha1.MPIJob)
+		j.Spec.RunPolicy.RestartLimit = &limit
+		restarts := int32(8) // so that the next one takes its time
+		j.Status.Restarts, j.Status.JobName = &restarts, "cg-8"
+		j.Status.Conditions = []metav1.Condition{{Type: state, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPodLost, LastTransitionTime: began}}
+		if reads, _, _ := news(t, j); reads > want {
+			t.Errorf("%s: %d reads, want %d", state, reads, want)
+		}
+	}
+}
