@@ -25,9 +25,11 @@ type recent struct {
 	mu     sync.Mutex
 	writes map[types.NamespacedName]write
 	signs  map[types.NamespacedName]sign
-	ended  map[types.NamespacedName]remains
-	wrong  map[types.NamespacedName]trouble
-	lost   map[types.NamespacedName]lost
+
+	absences map[types.NamespacedName]sign
+	ended    map[types.NamespacedName]remains
+	wrong    map[types.NamespacedName]trouble
+	lost     map[types.NamespacedName]lost
 }
 
 // lost is a Job of which the API server has said that it is not there any more: nobody
@@ -116,10 +118,11 @@ func (r *recent) remembered(job *v1alpha1.MPIJob, there []corev1.Pod) []*corev1.
 	return gone
 }
 
-// sign is when an attempt's failure was first seen, by this process's clock.
+// sign is when something was first seen of an attempt, by this process's clock.
 type sign struct {
 	uid     types.UID
 	attempt int32
+	pod     int32 // number, where it is of one
 	at      time.Time
 }
 
@@ -128,19 +131,31 @@ type sign struct {
 func (r *recent) noticed(job *v1alpha1.MPIJob, attempt int32, failing bool, now time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key := client.ObjectKeyFromObject(job)
-	if !failing {
-		delete(r.signs, key)
+	return first(&r.signs, client.ObjectKeyFromObject(job), failing, sign{job.UID, attempt, 0, now})
+}
+
+// absent is since when the pod of a number has been seen to be missing; zero, when it is
+// negative and none is.
+func (r *recent) absent(job *v1alpha1.MPIJob, attempt, number int32, now time.Time) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return first(&r.absences, client.ObjectKeyFromObject(job), number >= 0, sign{job.UID, attempt, number, now})
+}
+
+// first is when something, which is or is not there now, was first seen.
+func first(all *map[types.NamespacedName]sign, key types.NamespacedName, is bool, now sign) time.Time {
+	if !is {
+		delete(*all, key)
 		return time.Time{}
 	}
-	if s, ok := r.signs[key]; ok && s.uid == job.UID && s.attempt == attempt {
+	if s, ok := (*all)[key]; ok && s.uid == now.uid && s.attempt == now.attempt && s.pod == now.pod {
 		return s.at
 	}
-	if r.signs == nil {
-		r.signs = map[types.NamespacedName]sign{}
+	if *all == nil {
+		*all = map[types.NamespacedName]sign{}
 	}
-	r.signs[key] = sign{job.UID, attempt, now}
-	return now
+	(*all)[key] = now
+	return now.at
 }
 
 type write struct {
@@ -184,6 +199,7 @@ func (r *recent) forget(name types.NamespacedName) {
 	defer r.mu.Unlock()
 	delete(r.writes, name)
 	delete(r.signs, name)
+	delete(r.absences, name)
 	delete(r.ended, name)
 	delete(r.wrong, name)
 	delete(r.lost, name)

@@ -141,6 +141,7 @@ func earlier(a, b time.Duration) time.Duration {
 // once more.
 func (r *Reconciler) plan(ctx context.Context, o *verdict.Observation) (verdict.Plan, error) {
 	o.Noticed = r.recent.noticed(o.Job, verdict.AttemptOf(o.Job), verdict.Sign(o), o.Now)
+	o.Missing = r.recent.absent(o.Job, verdict.AttemptOf(o.Job), verdict.Absent(o), o.Now)
 	look := r.watchWaits(ctx, o)
 	plan := verdict.Next(o)
 	// An end that the API server refuses is looked at as rarely as it is tried.

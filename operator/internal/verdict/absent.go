@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -28,7 +29,26 @@ func (o *Observation) absent() (n int, left time.Duration) {
 			n++
 		}
 	}
-	return n, podsPatience - o.Now.Sub(since)
+	return n, podsPatience - max(o.Now.Sub(since), o.missing()) // the first may be of a clock that is ahead
+}
+
+// Absent is the number of a pod that is missing and could be there: the first one; -1:
+// none.
+func Absent(o *Observation) int32 {
+	o.recall()
+	o.arrange()
+	if !external(o.Job) && (o.Batch == nil || o.batchHeld()) {
+		return -1
+	}
+	return int32(slices.Index(o.podStates(), podAbsent))
+}
+
+// missing is for how long the first pod that is missing has been seen to be.
+func (o *Observation) missing() time.Duration {
+	if o.Missing.IsZero() {
+		return 0
+	}
+	return o.Now.Sub(o.Missing)
 }
 
 // letGo is since when the Job controller may make pods: since the Job was made, or

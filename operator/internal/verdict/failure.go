@@ -67,8 +67,8 @@ func (o *Observation) waited() time.Duration {
 	return o.Now.Sub(o.Noticed)
 }
 
-// firstSign is when the first container or pod failed, as the cluster tells;
-// zero: none has.
+// firstSign is when the first container or pod failed, as the cluster tells; zero: none
+// has. It was not after it was noticed, whatever the clock of a node says.
 func (o *Observation) firstSign() time.Time {
 	var first time.Time
 	sign := func(t time.Time) {
@@ -87,7 +87,15 @@ func (o *Observation) firstSign() time.Time {
 			sign(o.lastChange(p))
 		}
 	}
-	return first
+	return o.known(first)
+}
+
+// known is a time that something happened, which has been noticed since.
+func (o *Observation) known(at time.Time) time.Time {
+	if !o.Noticed.IsZero() && at.After(o.Noticed) {
+		return o.Noticed
+	}
+	return at
 }
 
 // endOf is when a container ended. Of one whose end it has not seen, the kubelet
@@ -256,7 +264,7 @@ func (o *Observation) locate(f *v1alpha1.Failure, p *corev1.Pod) {
 	f.Pod, f.Node = p.Name, p.Spec.NodeName
 	at := o.Now
 	if f.Time != nil {
-		at = f.Time.Time
+		at = o.known(f.Time.Time)
 	}
 	switch {
 	case killedForMemory(o.application(p)):
@@ -412,7 +420,7 @@ func (o *Observation) vanished() (*v1alpha1.Failure, time.Duration) {
 	rank, _ := desired.Ranks(&o.Job.Spec, int32(i))
 	return &v1alpha1.Failure{
 		Rank: &rank, Reason: v1alpha1.ReasonPodLost, Message: fmt.Sprintf("pod number %d is gone, and nobody has seen how it ended", i),
-	}, vanishedPatience - o.Now.Sub(pending.LastTransitionTime.Time)
+	}, vanishedPatience - o.missing()
 }
 
 // jobEnded reports whether the Job itself has ended pods that were at work. One

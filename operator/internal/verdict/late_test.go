@@ -4,8 +4,11 @@ import (
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
@@ -42,4 +45,49 @@ func TestRestartAfterAClockThatWasAhead(t *testing.T) {
 	c.LastTransitionTime.Time = s.o.Now.Add(time.Hour)
 	s.o.Batch = nil
 	s.next(Remove, v1alpha1.ConditionPending)
+}
+
+// TestDeadlinesOfAClockThatIsAhead: a Job whose controller's clock is an hour ahead has no
+// more time than any other, to be started and in all.
+func TestDeadlinesOfAClockThatIsAhead(t *testing.T) {
+	for _, pending := range []bool{true, false} {
+		s := newStory(t)
+		s.next(Apply, v1alpha1.ConditionPending)
+		limit := int64(60)
+		s.job.Spec.RunPolicy.ActiveDeadlineSeconds = &limit
+		want := v1alpha1.ReasonDeadlineExceeded
+		if pending {
+			s.job.Spec.RunPolicy.PendingDeadlineSeconds, s.job.Spec.RunPolicy.ActiveDeadlineSeconds = &limit, nil
+			want = v1alpha1.ReasonPendingDeadlineExceeded
+		}
+		s.o.Batch = &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: s.job.Status.JobName, CreationTimestamp: metav1.NewTime(noon)}, Status: batchv1.JobStatus{StartTime: &metav1.Time{Time: at(3600)}}}
+		s.next(Apply, v1alpha1.ConditionPending)
+		s.o.Now = at(30)
+		s.next(Apply, v1alpha1.ConditionPending)
+		if c := condition(s.job, v1alpha1.ConditionPending); c.Reason != v1alpha1.ReasonPodsMissing {
+			t.Errorf("after 30 s without pods it is %s: %s", c.Reason, c.Message)
+		}
+		s.o.Now = at(60)
+		s.next(Stop, v1alpha1.ConditionFailed)
+		if f := s.job.Status.FirstFailure; f.Reason != want {
+			t.Errorf("it failed for %s, want %s", f.Reason, want)
+		}
+	}
+}
+
+// TestFailureOfANodeWhoseClockIsAhead: a rank that failed by the clock of its node in an
+// hour did not fail because its pod, or another one, was deleted after that was seen.
+func TestFailureOfANodeWhoseClockIsAhead(t *testing.T) {
+	for pod := range 2 {
+		s := begun(t)
+		s.exit(0, 3, at(3600), podlife.Failure{Rank: 1, Code: 3, Reason: podlife.RankExited, Text: "exit status 3", Time: at(3600)})
+		s.o.Noticed = at(1)
+		grace := int64(0)
+		s.o.Pods[pod].DeletionTimestamp, s.o.Pods[pod].DeletionGracePeriodSeconds = &metav1.Time{Time: at(10)}, &grace
+		s.o.Now = at(20)
+		s.next(Stop, v1alpha1.ConditionFailed)
+		if f := s.job.Status.FirstFailure; f.Reason != string(podlife.RankExited) || f.Rank == nil || *f.Rank != 1 {
+			t.Errorf("pod %d was deleted later: %+v", pod, f)
+		}
+	}
 }

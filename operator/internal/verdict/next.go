@@ -75,6 +75,9 @@ func (o *Observation) next() Plan {
 		p.Status.StartTime = nil
 	case p.Status.StartTime == nil && !s.IsZero():
 		p.Status.StartTime = s
+		if s.After(o.Now) { // by a clock that is ahead, for which no deadline waits
+			p.Status.StartTime = &metav1.Time{Time: o.Now}
+		}
 	}
 	if o.batchCondition(batchv1.JobComplete) != nil || external(o.Job) && o.allSucceeded() {
 		return o.succeed(p)
@@ -336,6 +339,9 @@ func (o *Observation) pendingDeadline(p *Plan) (time.Duration, bool) {
 	s, start := o.Job.Spec.RunPolicy.PendingDeadlineSeconds, o.start()
 	if s == nil || start == nil || o.held() || p.Status.Ranks == nil || *p.Status.Ranks.Pending == 0 {
 		return 0, false
+	}
+	if first := p.Status.StartTime; AttemptOf(o.Job) == 0 && first != nil && first.Before(start) {
+		start = first // the other one's clock is ahead
 	}
 	return start.Add(time.Duration(min(*s, deadlineMax)) * time.Second).Sub(o.Now), true
 }

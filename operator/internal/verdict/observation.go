@@ -28,6 +28,9 @@ type Observation struct {
 	// Noticed is when a sign of a failure (Sign) was first seen, by the clock of
 	// Now: clocks of nodes differ, and nobody shall wait for theirs. Zero: now.
 	Noticed time.Time
+	// Missing is since when the pod of a number (Absent) has been seen to be missing,
+	// by the same clock. Zero: now.
+	Missing time.Time
 	Now     time.Time
 }
 

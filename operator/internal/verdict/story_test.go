@@ -108,6 +108,13 @@ func (s *story) next(action Action, condition string) Plan {
 	if !Sign(&o) {
 		s.o.Noticed, o.Noticed = time.Time{}, time.Time{}
 	}
+	switch absent := Absent(&o); {
+	case absent < 0:
+		s.o.Missing = time.Time{}
+	case s.o.Missing.IsZero():
+		s.o.Missing = o.Now
+	}
+	o.Missing = s.o.Missing
 	p := Next(&o)
 	got := ""
 	for _, c := range p.Status.Conditions {

@@ -7,6 +7,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/outrigger-hpc/outrigger/api/podlife"
@@ -469,6 +470,13 @@ func TestExternalPods(t *testing.T) {
 // A pod of another controller that is gone without a word has failed the job: none
 // can take its place.
 func TestExternalPodVanishes(t *testing.T) {
+	for _, ahead := range []float64{0, 3600, -3600} {
+		externalPodVanishes(t, ahead)
+	}
+}
+
+func externalPodVanishes(t *testing.T, ahead float64) {
+	t.Helper()
 	s := newStory(t)
 	s.job.Spec.PodManagement = v1alpha1.PodsExternal
 	s.next(Apply, v1alpha1.ConditionPending)
@@ -481,6 +489,8 @@ func TestExternalPodVanishes(t *testing.T) {
 	s.next(Apply, v1alpha1.ConditionRunning)
 	s.o.Pods, s.o.Now = all[:1], at(400)
 	s.next(Apply, v1alpha1.ConditionPending)
+	// The replica that wrote this had another clock.
+	meta.FindStatusCondition(s.job.Status.Conditions, v1alpha1.ConditionPending).LastTransitionTime = metav1.NewTime(at(400 + ahead))
 	if p := s.next(Apply, v1alpha1.ConditionPending); p.Requeue != vanishedPatience {
 		t.Errorf("looks again after %v", p.Requeue)
 	}
