@@ -27,7 +27,7 @@ type recent struct {
 	signs  map[types.NamespacedName]sign
 
 	absences map[types.NamespacedName]sign
-	ended    map[types.NamespacedName]remains
+	ended    endedPods
 	wrong    map[types.NamespacedName]trouble
 	lost     map[types.NamespacedName]lost
 }
@@ -81,18 +81,15 @@ func (r *recent) remember(p *corev1.Pod) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended == nil {
-		r.ended = map[types.NamespacedName]remains{}
-	}
 	key := types.NamespacedName{Namespace: p.Namespace, Name: name}
-	e := r.ended[key]
+	e := r.ended.of[key]
 	if len(e.pods) >= endedMax {
 		return
 	}
 	e.words += essence(p, wordsMax-e.words)
 	e.pods = append(e.pods, p)
-	r.ended[key] = e
-	shed(r.ended, remainsMax)
+	r.ended.put(key, e)
+	r.ended.shed(remainsMax)
 }
 
 // remembered are the pods of a job that have ended and are not there any more.
@@ -101,7 +98,7 @@ func (r *recent) remembered(job *v1alpha1.MPIJob, there []corev1.Pod) []*corev1.
 	defer r.mu.Unlock()
 	key := client.ObjectKeyFromObject(job)
 	if job.Spec.PodManagement != v1alpha1.PodsExternal || verdict.Finished(&job.Status) {
-		delete(r.ended, key)
+		r.ended.forget(key)
 		return nil
 	}
 	known := make(map[types.UID]bool, len(there))
@@ -109,7 +106,7 @@ func (r *recent) remembered(job *v1alpha1.MPIJob, there []corev1.Pod) []*corev1.
 		known[there[i].UID] = true
 	}
 	var gone []*corev1.Pod
-	for _, p := range r.ended[key].pods {
+	for _, p := range r.ended.of[key].pods {
 		if !known[p.UID] && !p.CreationTimestamp.Before(&job.CreationTimestamp) {
 			known[p.UID] = true
 			gone = append(gone, p)
@@ -200,7 +197,7 @@ func (r *recent) forget(name types.NamespacedName) {
 	delete(r.writes, name)
 	delete(r.signs, name)
 	delete(r.absences, name)
-	delete(r.ended, name)
+	r.ended.forget(name)
 	delete(r.wrong, name)
 	delete(r.lost, name)
 }

@@ -28,23 +28,39 @@ const (
 
 func (m remains) weight() int { return m.words + podWeight*len(m.pods) }
 
+// endedPods are the remains of all jobs, and what they weigh together.
+type endedPods struct {
+	of     map[types.NamespacedName]remains
+	weight int // of all: it is not counted anew at each pod
+}
+
+// put replaces the remains of a job.
+func (e *endedPods) put(key types.NamespacedName, m remains) {
+	if e.of == nil {
+		e.of = map[types.NamespacedName]remains{}
+	}
+	e.weight += m.weight() - e.of[key].weight()
+	e.of[key] = m
+}
+
+// forget drops those of a job.
+func (e *endedPods) forget(key types.NamespacedName) {
+	e.weight -= e.of[key].weight()
+	delete(e.of, key)
+}
+
 // shed forgets the remains of the jobs that have most of them, until those of all jobs
 // have not more than limit bytes: nobody's pods take the operator's memory from others.
 // How the first ones of a job have ended is in its status.
-func shed(all map[types.NamespacedName]remains, limit int) {
-	total := 0
-	for _, m := range all {
-		total += m.weight()
-	}
-	for total > limit {
+func (e *endedPods) shed(limit int) {
+	for e.weight > limit {
 		var most types.NamespacedName
-		for key, m := range all {
-			if m.weight() > all[most].weight() {
+		for key, m := range e.of {
+			if m.weight() > e.of[most].weight() {
 				most = key
 			}
 		}
-		total -= all[most].weight()
-		delete(all, most)
+		e.forget(most)
 	}
 }
 

@@ -35,16 +35,25 @@ func TestRemainsOfAllJobsAreBounded(t *testing.T) {
 		end(fmt.Sprint("hostile-", i), pods, text)
 	}
 	total := 0
-	for _, m := range r.ended {
+	for _, m := range r.ended.of {
 		total += m.weight()
 	}
-	if total > remainsMax || len(r.ended) >= jobs {
-		t.Errorf("%d bytes of %d jobs are kept, at most %d may be", total, len(r.ended), remainsMax)
+	if total != r.ended.weight {
+		t.Errorf("%d bytes are kept, and %d are counted", total, r.ended.weight)
+	}
+	if total > remainsMax || len(r.ended.of) >= jobs {
+		t.Errorf("%d bytes of %d jobs are kept, at most %d may be", total, len(r.ended.of), remainsMax)
 	}
 	small := new(v1alpha1.MPIJob)
 	small.Namespace, small.Name, small.Spec.PodManagement = "hpc", "small", v1alpha1.PodsExternal
 	if kept := r.remembered(small, nil); len(kept) != 4 {
 		t.Errorf("of a small job's 4 pods %d are remembered", len(kept))
+	}
+	for key := range r.ended.of {
+		r.forget(key)
+	}
+	if r.ended.weight != 0 {
+		t.Errorf("%d bytes of no job are counted", r.ended.weight)
 	}
 }
 
