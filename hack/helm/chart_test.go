@@ -363,6 +363,19 @@ func TestWrongValues(t *testing.T) {
 		"sidecar: {resources: {limits: {nvidia.com/gpu: 1}}}":      "invalid propertyName 'nvidia.com/gpu'",
 		"monitoring: {podMonitors: {interval: 1h}}":                "/monitoring/podMonitors/interval",
 		"webhook: {enabled: true, certManager: {enabled: true}}":   "webhook.certManager.issuer: name the issuer",
+
+		"networkPolicy: {metricsFrom: [{namespaceSelecter: {}}]}":                  "additional properties 'namespaceSelecter' not allowed",
+		"networkPolicy: {metricsFrom: [{podSelector: {matchLabel: {a: b}}}]}":      "additional properties 'matchLabel' not allowed",
+		"networkPolicy: {metricsFrom: [{}]}":                                       "/networkPolicy/metricsFrom/0",
+		"networkPolicy: {metricsFrom: [{podSelector: {matchLabels: {a: true}}}]}":  "/networkPolicy/metricsFrom/0/podSelector/matchLabels/a",
+		"webhook: {namespaceSelector: {matchExpressions: [{key: a, op: Exists}]}}": "/webhook/namespaceSelector/matchExpressions/0",
+		"webhook: {certManager: {issuer: {nam: ca}}}":                              "invalid propertyName 'nam'",
+		"operator: {resources: {limit: {}}}":                                       "invalid propertyName 'limit'",
+		"operator: {affinity: {nodeAfinity: {}}}":                                  "invalid propertyName 'nodeAfinity'",
+		"operator: {updateStrategy: {rollingupdate: {}}}":                          "invalid propertyName 'rollingupdate'",
+		"operator: {topologySpreadConstraints: [{maxSkew: 1, topologyKey: z}]}":    "missing property 'whenUnsatisfiable'",
+		"operator: {env: [{name: A, val: b}]}":                                     "additional properties 'val' not allowed",
+		"devicePlugin: {tolerations: [{operater: Exists}]}":                        "additional properties 'operater' not allowed",
 	} {
 		if _, _, err := Render(values); err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), ".", "/"), strings.ReplaceAll(want, ".", "/")) {
 			t.Errorf("%s: %v, want %q", values, err, want)

@@ -27,6 +27,11 @@ const Namespace = "outrigger-system"
 // Render makes the chart's objects with these values, as YAML; Helm checks the
 // values against the schema first. The second result is what is shown to people.
 func Render(values string) ([]*unstructured.Unstructured, string, error) {
+	return RenderAs("outrigger", Namespace, values)
+}
+
+// RenderAs is Render for a release of another name in another namespace.
+func RenderAs(release, namespace, values string) ([]*unstructured.Unstructured, string, error) {
 	c, err := loader.LoadDir(Chart)
 	if err != nil {
 		return nil, "", err
@@ -35,7 +40,7 @@ func Render(values string) ([]*unstructured.Unstructured, string, error) {
 	if err := sigsyaml.UnmarshalStrict([]byte(values), &v); err != nil {
 		return nil, "", fmt.Errorf("values: %w", err)
 	}
-	all, err := util.ToRenderValues(c, v, common.ReleaseOptions{Name: "outrigger", Namespace: Namespace, Revision: 1, IsInstall: true}, nil)
+	all, err := util.ToRenderValues(c, v, common.ReleaseOptions{Name: release, Namespace: namespace, Revision: 1, IsInstall: true}, nil)
 	if err != nil {
 		return nil, "", err
 	}

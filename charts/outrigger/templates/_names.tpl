@@ -1,22 +1,28 @@
 {{/* Labels of everything. Names are fixed: there is one Outrigger in a cluster. */}}
 {{- define "outrigger.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
 app.kubernetes.io/version: {{ .Values.images.tag | default .Chart.AppVersion | trunc 63 | trimAll "-_." | quote }}
 app.kubernetes.io/part-of: outrigger
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{/* What selects a component's pods: list of context and name. */}}
 {{- define "outrigger.selector" -}}
 app.kubernetes.io/name: {{ index . 1 }}
-app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/instance: {{ (index . 0).Release.Name | quote }}
 {{- end }}
 
 {{/* Metadata labels of a component: list of context and name. */}}
 {{- define "outrigger.component" -}}
 app.kubernetes.io/name: {{ index . 1 }}
 {{ include "outrigger.labels" (index . 0) }}
+{{- end }}
+
+{{/* The same with labels of the values, which do not replace ours: list of context,
+name, and those. */}}
+{{- define "outrigger.labelled" -}}
+{{ toYaml (merge (include "outrigger.component" . | fromYaml) (index . 2 | default dict)) }}
 {{- end }}
 
 {{/* An image: list of context, its name, and what the values say instead. */}}
@@ -29,7 +35,7 @@ app.kubernetes.io/name: {{ index . 1 }}
 {{- with .Values.images.pullSecrets }}
 imagePullSecrets:
 {{- range . }}
-- name: {{ . }}
+- name: {{ . | quote }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -48,7 +54,7 @@ seccompProfile: {type: RuntimeDefault}
 {{/* Where a component's pods go: its values. */}}
 {{- define "outrigger.placement" -}}
 {{- with .priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 nodeSelector: {{ toYaml (merge dict .nodeSelector (dict "kubernetes.io/os" "linux")) | nindent 2 }}
 {{- with .tolerations }}
