@@ -257,7 +257,7 @@ func (r *Reconciler) stop(ctx context.Context, plan *verdict.Plan, o *verdict.Ob
 		return nil // it was done before the status said so
 	}
 	switch {
-	case o.Batch == nil || verdict.Over(o.Batch):
+	case o.Batch == nil || verdict.Over(o.Batch) || desired.CauseOf(o.Batch) != nil: // it ends
 	case verdict.Held(o):
 		// A deadline is nothing to a suspended Job. It has no pods that run, and its
 		// queue would start some.

@@ -89,3 +89,67 @@ func TestLostJobIsReadOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestUnwrittenStatus: a status that the API server refuses is tried more and more rarely,
+// however often the job is looked at; its deadline is kept, and its pods are ended once.
+func TestUnwrittenStatus(t *testing.T) {
+	scheme, err := Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	began := now
+	down := apierrors.NewInternalError(errors.New("failed calling webhook"))
+	var tried, ended int
+	there := runningJob(now, 100)
+	there[0].(*v1alpha1.MPIJob).Spec.RunPolicy.Disruption = ""
+	there[1].SetAnnotations(map[string]string{"outrigger.dev/steered": "suspend=false,queue="})
+	refuses := true
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(there...).WithStatusSubresource(&v1alpha1.MPIJob{}).
+		WithIndex(&corev1.Pod{}, indexJob, labelIndex).WithInterceptorFuncs(interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, api client.Client, sub string, object client.Object, patch client.Patch, how ...client.SubResourcePatchOption) error {
+			if tried++; refuses {
+				return down
+			}
+			return api.SubResource(sub).Patch(ctx, object, patch, how...)
+		},
+		Patch: func(ctx context.Context, api client.WithWatch, object client.Object, patch client.Patch, how ...client.PatchOption) error {
+			ended++
+			if at := now.Sub(began); at < 99*time.Second || at > 101*time.Second {
+				t.Errorf("the job was ended after %v", at)
+			}
+			return api.Patch(ctx, object, patch, how...)
+		},
+	}).Build()
+	r := &Reconciler{Client: api, Live: api, Events: events.NewFakeRecorder(1000), Now: func() time.Time { return now }}
+	name := client.ObjectKey{Namespace: "hpc", Name: "cg"}
+	looks := 0
+	look := func() time.Duration {
+		looks++
+		result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: name})
+		if err != nil {
+			t.Fatal(err) // or the queue would have it wait for a quarter of an hour
+		}
+		return result.RequeueAfter
+	}
+	for now.Sub(began) < 3*time.Minute {
+		next := look()
+		if next <= 0 {
+			t.Fatalf("nobody looks again after %v", now.Sub(began))
+		}
+		now = now.Add(next)
+	}
+	if tried > 15 || ended != 1 || looks > 50 {
+		t.Errorf("%d looks, the status was tried %d times, the Job was ended %d times", looks, tried, ended)
+	}
+	refuses = false
+	now = now.Add(troubleMax)
+	look()
+	job := new(v1alpha1.MPIJob)
+	if err := api.Get(t.Context(), name, job); err != nil {
+		t.Fatal(err)
+	}
+	if c := trueCondition(&job.Status); c == nil || c.Type != v1alpha1.ConditionFailed || c.Reason != v1alpha1.ReasonDeadlineExceeded {
+		t.Errorf("the state is %+v", c)
+	}
+}

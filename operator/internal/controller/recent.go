@@ -28,7 +28,7 @@ type recent struct {
 
 	absences map[types.NamespacedName]sign
 	ended    endedPods
-	wrong    map[types.NamespacedName]trouble
+	wrong    map[troubled]trouble
 	lost     map[types.NamespacedName]lost
 }
 
@@ -198,6 +198,7 @@ func (r *recent) forget(name types.NamespacedName) {
 	delete(r.signs, name)
 	delete(r.absences, name)
 	r.ended.forget(name)
-	delete(r.wrong, name)
+	delete(r.wrong, troubled{name, false})
+	delete(r.wrong, troubled{name, true})
 	delete(r.lost, name)
 }

@@ -72,6 +72,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if errors.Is(err, errGivenUp) {
 		return ctrl.Result{RequeueAfter: putOff()}, nil
 	}
+	if u := new(unwritten); errors.As(err, &u) {
+		return ctrl.Result{RequeueAfter: u.later(result.RequeueAfter)}, nil
+	}
 	return result, err
 }
 
@@ -119,7 +122,7 @@ func (r *Reconciler) look(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	case err != nil && !apierrors.IsConflict(err):
 		now := r.Now()
 		r.recent.failed(job, plan.Action, err, now.Sub(o.Now), now)
-		return ctrl.Result{}, errors.Join(err, r.tell(ctx, o, &plan, err))
+		return ctrl.Result{RequeueAfter: due}, errors.Join(err, r.tell(ctx, o, &plan, err))
 	case err == nil && plan.Action != verdict.Delete:
 		err = r.writeStatus(ctx, job, &plan)
 	}
@@ -168,7 +171,7 @@ func (r *Reconciler) carryOut(ctx context.Context, plan *verdict.Plan, o *verdic
 	p := new(permanent)
 	switch {
 	case err == nil:
-		r.recent.went(o.Job)
+		r.recent.went(o.Job, plan.Action)
 		return nil
 	case !errors.As(err, &p):
 		return err

@@ -197,3 +197,16 @@ func TestManyJobsOfANamespace(t *testing.T) {
 		}
 	})
 }
+
+// TestGivenUpStatus: a write of a status that was given up for want of a place is that,
+// and not the refusal of an earlier one.
+func TestGivenUpStatus(t *testing.T) {
+	r, j := &Reconciler{Now: time.Now}, new(v1alpha1.MPIJob)
+	down := apierrors.NewInternalError(errors.New("failed calling webhook"))
+	if err := r.unwritten(t.Context(), j, down, time.Now()); !errors.Is(err, down) || !errors.As(err, new(*unwritten)) {
+		t.Errorf("a refusal is %v", err)
+	}
+	if err := r.unwritten(t.Context(), j, errGivenUp, time.Now()); !errors.Is(err, errGivenUp) || errors.As(err, new(*unwritten)) {
+		t.Errorf("what was given up is %v", err)
+	}
+}

@@ -2,14 +2,18 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
@@ -36,12 +40,17 @@ func (r *Reconciler) writeStatus(ctx context.Context, job *v1alpha1.MPIJob, plan
 	updated := job.DeepCopy()
 	updated.Status = *status
 	patch := client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})
+	began := r.Now()
+	if left, cause := r.recent.trouble(job, statusWrite, began); left > 0 {
+		return &unwritten{left, cause}
+	}
 	err := r.write(ctx, func(ctx context.Context) error {
 		return r.Client.Status().Patch(ctx, updated, patch, client.FieldOwner(fieldOwner))
 	})
 	if err != nil {
-		return client.IgnoreNotFound(err)
+		return r.unwritten(ctx, job, err, began)
 	}
+	r.recent.went(job, statusWrite)
 	if updated.ResourceVersion != job.ResourceVersion {
 		r.recent.note(job, r.Now())
 	}
@@ -57,6 +66,20 @@ func (r *Reconciler) writeStatus(ctx context.Context, job *v1alpha1.MPIJob, plan
 		r.Metrics.changed(job, status, c.Type, c.Reason, r.Now())
 	}
 	return nil
+}
+
+// unwritten is what there is to say of a status that was not written. A conflict, and a
+// job that is gone, are heard of; another answer of the API server is tried again the
+// more rarely the longer it lasts.
+func (r *Reconciler) unwritten(ctx context.Context, job *v1alpha1.MPIJob, err error, began time.Time) error {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || !errors.As(err, new(apierrors.APIStatus)) {
+		return client.IgnoreNotFound(err) // what is no answer is the queue's to repeat
+	}
+	now := r.Now()
+	r.recent.failed(job, statusWrite, err, now.Sub(began), now)
+	left, _ := r.recent.trouble(job, statusWrite, now)
+	log.FromContext(ctx).Error(err, "the status of a job cannot be written", "again", left)
+	return &unwritten{left, err}
 }
 
 // obstacles are the reasons of Pending and Running for which somebody has to do

@@ -12,6 +12,20 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
+// statusWrite stands for the write of a status among the actions: it follows each of
+// them, and has troubles of its own.
+const statusWrite verdict.Action = -1
+
+// troubled is what trouble there is with: a job's action, or the write of its status.
+type troubled struct {
+	job    types.NamespacedName
+	status bool
+}
+
+func troubleOf(job *v1alpha1.MPIJob, action verdict.Action) troubled {
+	return troubled{client.ObjectKeyFromObject(job), action == statusWrite}
+}
+
 // trouble is an error with which the API server has answered, and for how long the
 // same is not tried again.
 type trouble struct {
@@ -41,7 +55,7 @@ const (
 func (r *recent) trouble(job *v1alpha1.MPIJob, action verdict.Action, now time.Time) (left time.Duration, cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t, ok := r.wrong[client.ObjectKeyFromObject(job)]
+	t, ok := r.wrong[troubleOf(job, action)]
 	if !ok || !t.of(job, action) {
 		return 0, nil
 	}
@@ -58,7 +72,7 @@ func (r *recent) failed(job *v1alpha1.MPIJob, action verdict.Action, cause error
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key, wait := client.ObjectKeyFromObject(job), troubleMin
+	key, wait := troubleOf(job, action), troubleMin
 	if t := r.wrong[key]; t.of(job, action) {
 		wait = 2 * t.wait
 	}
@@ -75,23 +89,42 @@ func (r *recent) refused(o *verdict.Observation, action verdict.Action, cause *p
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.hold(client.ObjectKeyFromObject(o.Job), trouble{o.Job.UID, o.Job.Generation, action, cause, wait, now.Add(wait)})
+	r.hold(troubleOf(o.Job, action), trouble{o.Job.UID, o.Job.Generation, action, cause, wait, now.Add(wait)})
 }
 
-func (r *recent) hold(key types.NamespacedName, t trouble) {
+func (r *recent) hold(key troubled, t trouble) {
 	if r.wrong == nil {
-		r.wrong = map[types.NamespacedName]trouble{}
+		r.wrong = map[troubled]trouble{}
 	}
 	r.wrong[key] = t
 }
 
 // went notes that an action for a job was carried out.
-func (r *recent) went(job *v1alpha1.MPIJob) {
+func (r *recent) went(job *v1alpha1.MPIJob, action verdict.Action) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.wrong, client.ObjectKeyFromObject(job))
+	delete(r.wrong, troubleOf(job, action))
 }
 
 func (t *trouble) of(job *v1alpha1.MPIJob, action verdict.Action) bool {
 	return t.uid == job.UID && t.generation == job.Generation && t.action == action
+}
+
+// unwritten is that a status could not be written, and is not tried again before some
+// time has passed.
+type unwritten struct {
+	left  time.Duration
+	cause error
+}
+
+func (u *unwritten) Error() string { return "the status cannot be written: " + u.cause.Error() }
+func (u *unwritten) Unwrap() error { return u.cause }
+
+// later is when a job is looked at again whose status cannot be written: what is due
+// sooner, such as a deadline, does not wait for that.
+func (u *unwritten) later(due time.Duration) time.Duration {
+	if due > 0 {
+		due = max(due, pace)
+	}
+	return max(earlier(u.left, due), troubleMin)
 }

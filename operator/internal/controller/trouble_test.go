@@ -54,7 +54,7 @@ func TestTroubleIsTriedMoreRarely(t *testing.T) {
 		t.Errorf("a job that was changed is held up for %v", d)
 	}
 	r.failed(job, verdict.Apply, cause, 0, now)
-	r.went(job)
+	r.went(job, verdict.Apply)
 	if d := left(verdict.Apply); d != 0 {
 		t.Errorf("what went well is held up for %v", d)
 	}
