@@ -78,7 +78,8 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	if o.webhook {
-		if err := webhook.Setup(m, o.desired, webhook.Certificates(o.certificates), o.home(), o.serving.Certificates, o.serving.Watch); err != nil {
+		pods := &webhook.Pods{Options: o.desired, Watched: o.serving.Watch, OfPlace: controller.OfPlace}
+		if err := webhook.Setup(m, pods, webhook.Certificates(o.certificates), o.home(), o.serving.Certificates); err != nil {
 			return err
 		}
 	}

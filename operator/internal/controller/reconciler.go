@@ -90,6 +90,8 @@ func (r *Reconciler) look(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 		return ctrl.Result{}, nil // what was written arrives, and is looked at then
 	}
 	if job.DeletionTimestamp != nil || job.Spec.ManagedBy != "" && job.Spec.ManagedBy != Name {
+		r.recent.forget(req.NamespacedName)
+		r.watch.forget(req.NamespacedName)
 		return ctrl.Result{}, nil // its objects go with it; or somebody else's
 	}
 	o, profile, err := r.observe(ctx, job)

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,6 +55,20 @@ func TestRemainsOfAllJobsAreBounded(t *testing.T) {
 	}
 	if r.ended.weight != 0 {
 		t.Errorf("%d bytes of no job are counted", r.ended.weight)
+	}
+}
+
+// TestRemainsOfOthersJobs: of a job that somebody else manages nothing is remembered.
+func TestRemainsOfOthersJobs(t *testing.T) {
+	now := time.Unix(1000, 0)
+	j := runningJob(now, 1000)[0].(*v1alpha1.MPIJob)
+	j.Spec.ManagedBy = "example.com/other"
+	r, look, _ := standing(t, nil, &now, j)
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: "p", Labels: map[string]string{names.LabelJob: "cg", names.LabelInject: "true"}}}
+	p.Status.Phase = corev1.PodSucceeded
+	r.recent.remember(p)
+	if look(); len(r.recent.ended.of) != 0 || r.recent.ended.weight != 0 {
+		t.Errorf("%d bytes are kept", r.recent.ended.weight)
 	}
 }
 

@@ -38,6 +38,8 @@ type Pods struct {
 	Decoder admission.Decoder
 	Options desired.Options
 	Watched []string // namespaces whose MPIJobs are run; nil: all
+	// OfPlace selects the pods of a place in a job in Client.
+	OfPlace func(job string, attempt, number int32) client.ListOption
 }
 
 // Handle gives the pod its sidecar, or says why it cannot have one.
@@ -127,10 +129,13 @@ func (h *Pods) watches(namespace string) error {
 }
 
 // free checks that no other pod of the job has the number: two of them would
-// have one name, and each would take the other's place.
+// have one name, and each would take the other's place. It looks at the pods of that
+// place alone: one that looked at all of a job for each of its pods would take time
+// with the square of their number.
 func (h *Pods) free(ctx context.Context, p *corev1.Pod, job *v1alpha1.MPIJob, number int32) error {
 	pods := new(corev1.PodList)
-	if err := h.Client.List(ctx, pods, client.InNamespace(job.Namespace), client.MatchingLabels{names.LabelJob: job.Name}); err != nil {
+	attempt := verdict.AttemptOf(job)
+	if err := h.Client.List(ctx, pods, client.InNamespace(job.Namespace), h.OfPlace(job.Name, attempt, number), client.UnsafeDisableDeepCopy); err != nil {
 		return err
 	}
 	for i := range pods.Items {
@@ -138,7 +143,7 @@ func (h *Pods) free(ctx context.Context, p *corev1.Pod, job *v1alpha1.MPIJob, nu
 		if o.Status.Phase == corev1.PodFailed && len(o.Status.ContainerStatuses) == 0 {
 			continue // a node turned it away, and its controller makes another one
 		}
-		if verdict.Number(o, job) == number && desired.NumberOf(o.Labels) == verdict.AttemptOf(job) && o.Name != p.Name {
+		if verdict.Number(o, job) == number && desired.NumberOf(o.Labels) == attempt && o.Name != p.Name {
 			return fmt.Errorf("MPIJob %s has a pod of number %d already: %s", job.Name, number, o.Name)
 		}
 	}

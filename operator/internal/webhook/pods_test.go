@@ -2,12 +2,14 @@ package webhook
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
@@ -20,6 +22,8 @@ type cluster struct {
 	client.Reader
 	job  v1alpha1.MPIJob
 	pods []corev1.Pod
+
+	listed int
 }
 
 func (c *cluster) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
@@ -27,9 +31,42 @@ func (c *cluster) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ 
 	return nil
 }
 
-func (c *cluster) List(_ context.Context, l client.ObjectList, _ ...client.ListOption) error {
-	l.(*corev1.PodList).Items = c.pods
+// List gives the pods of a place, and counts them.
+func (c *cluster) List(_ context.Context, l client.ObjectList, how ...client.ListOption) error {
+	o := new(client.ListOptions).ApplyOptions(how)
+	for _, p := range c.pods {
+		if o.LabelSelector == nil || o.LabelSelector.Matches(labels.Set(p.Labels)) {
+			l.(*corev1.PodList).Items = append(l.(*corev1.PodList).Items, p)
+			c.listed++
+		}
+	}
 	return nil
+}
+
+// ofPlace is the index of a cache.
+func ofPlace(job string, attempt, number int32) client.ListOption {
+	return client.MatchingLabels{
+		names.LabelJob: job, names.LabelAttempt: fmt.Sprint(attempt), batchv1.JobCompletionIndexAnnotation: fmt.Sprint(number),
+	}
+}
+
+// TestPodsOfALargeJob: to let a pod in, no pods of the job are looked at but those of its
+// number.
+func TestPodsOfALargeJob(t *testing.T) {
+	c := newCluster()
+	const pods = 256
+	c.job.Spec.Ranks = pods
+	h := &Pods{Client: c, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
+	for i := range pods {
+		p := pod(fmt.Sprint("p", i), map[string]string{names.LabelPodNumber: fmt.Sprint(i)})
+		if err := h.join(t.Context(), "hpc", p); err != nil {
+			t.Fatal(err)
+		}
+		c.pods = append(c.pods, *p)
+	}
+	if c.listed > 0 {
+		t.Errorf("%d pods were looked at", c.listed)
+	}
 }
 
 func newCluster() *cluster {
@@ -88,7 +125,7 @@ func TestNumbers(t *testing.T) {
 		"beyond the job":                          {map[string]string{names.LabelPodNumber: "4"}, "", "number 4 of a job of 4 pods"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			h := &Pods{Client: newCluster(), Options: desired.Options{Image: "sidecar"}}
+			h := &Pods{Client: newCluster(), Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
 			p := pod("p", c.labels)
 			p.Annotations = map[string]string{annotationGroup: "2"}
 			err := h.join(t.Context(), "hpc", p)
@@ -109,7 +146,7 @@ func TestNumbers(t *testing.T) {
 // turned away by its node.
 func TestTwoOfANumber(t *testing.T) {
 	c := newCluster()
-	h := &Pods{Client: c, Options: desired.Options{Image: "sidecar"}}
+	h := &Pods{Client: c, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
 	labels := map[string]string{names.LabelPodNumber: "2"}
 	first := pod("first", labels)
 	if err := h.join(t.Context(), "hpc", first); err != nil {
@@ -129,7 +166,7 @@ func TestTwoOfANumber(t *testing.T) {
 // controllers made for what never ends replace pods that have ended.
 func TestNobodyComesBack(t *testing.T) {
 	c := newCluster()
-	h := &Pods{Client: c, Options: desired.Options{Image: "sidecar"}}
+	h := &Pods{Client: c, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
 	for _, running := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse} {
 		c.job.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionRunning, Status: running}}
 		if err := h.join(t.Context(), "hpc", pod("p", map[string]string{names.LabelPodNumber: "0"})); err == nil || !strings.Contains(err.Error(), "none of them can be started again") {
@@ -152,7 +189,7 @@ func TestExternalPodsThatCannotJoin(t *testing.T) {
 			s.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: names.VolumeToken, MountPath: "/t"}}
 		},
 	} {
-		h := &Pods{Client: newCluster(), Options: desired.Options{Image: "sidecar"}}
+		h := &Pods{Client: newCluster(), Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
 		p := pod("p", map[string]string{names.LabelPodNumber: "0"})
 		change(&p.Spec)
 		if err := h.join(t.Context(), "hpc", p); err == nil || !strings.Contains(err.Error(), want) {
@@ -177,7 +214,7 @@ func TestPodsThatAlwaysRestart(t *testing.T) {
 		"never":        {&never, nil, true},
 		"never but":    {&never, []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}}, false},
 	} {
-		h := &Pods{Client: newCluster(), Options: desired.Options{Image: "sidecar"}}
+		h := &Pods{Client: newCluster(), Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
 		p := pod("p", map[string]string{"apps.kubernetes.io/pod-index": "1"})
 		p.Spec.RestartPolicy = corev1.RestartPolicyAlways
 		p.Spec.Containers[0].RestartPolicy, p.Spec.Containers[0].RestartPolicyRules = c.own, c.rules
@@ -194,7 +231,7 @@ func TestNamespaceThatIsNotWatched(t *testing.T) {
 	for i := range 20 {
 		watched = append(watched, "team"+string(rune('a'+i)))
 	}
-	h := &Pods{Client: newCluster(), Watched: watched}
+	h := &Pods{Client: newCluster(), Watched: watched, OfPlace: ofPlace}
 	if err := h.join(t.Context(), "physics", pod("p", map[string]string{names.LabelPodNumber: "0"})); err != nil {
 		t.Errorf("a namespace that is watched: %v", err)
 	}

@@ -14,8 +14,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
-
-	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
 
 // Names that the chart gives.
@@ -35,9 +33,9 @@ const (
 	Mounted Certificates = "mounted"
 )
 
-// Setup serves the webhook from a manager, once it has a certificate in dir. Watched are
-// the namespaces whose MPIJobs are run; nil: all.
-func Setup(m ctrl.Manager, options desired.Options, certificates Certificates, namespace, dir string, watched []string) error {
+// Setup serves the webhook from a manager, once it has a certificate in dir, with the
+// manager's clients.
+func Setup(m ctrl.Manager, pods *Pods, certificates Certificates, namespace, dir string) error {
 	ready := make(chan struct{})
 	switch certificates {
 	case Managed:
@@ -60,7 +58,8 @@ func Setup(m ctrl.Manager, options desired.Options, certificates Certificates, n
 	default:
 		return fmt.Errorf("webhook: certificates are %s or %s, not %q", Managed, Mounted, certificates)
 	}
-	l := &late{manager: m, ready: ready, handler: &Pods{Client: m.GetClient(), Live: m.GetAPIReader(), Decoder: admission.NewDecoder(m.GetScheme()), Options: options, Watched: watched}}
+	pods.Client, pods.Live, pods.Decoder = m.GetClient(), m.GetAPIReader(), admission.NewDecoder(m.GetScheme())
+	l := &late{manager: m, ready: ready, handler: pods}
 	if err := m.AddReadyzCheck("webhook", l.check); err != nil {
 		return err
 	}
