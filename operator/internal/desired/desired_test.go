@@ -189,3 +189,14 @@ func TestSteering(t *testing.T) {
 		t.Error("pods have no numbers")
 	}
 }
+
+// TestNumeral: a number has one way to be written, by which caches are asked.
+func TestNumeral(t *testing.T) {
+	for text, want := range map[string]int32{
+		"0": 0, "7": 7, "2147483647": 2147483647, "": -1, "00": -1, "07": -1, "+7": -1, "-7": -1, "-0": -1, "2147483648": -1, "7 ": -1, "0x7": -1,
+	} {
+		if got := Numeral(text); got != want {
+			t.Errorf("%q is %d, want %d", text, got, want)
+		}
+	}
+}

@@ -165,9 +165,14 @@ func merged(ours ...map[string]string) map[string]string {
 func pull(policy string) corev1.PullPolicy { return corev1.PullPolicy(policy) }
 
 // NumberOf reads the attempt's number from an object's labels; -1 if it has none.
-func NumberOf(labels map[string]string) int32 {
-	n, err := strconv.ParseInt(labels[names.LabelAttempt], 10, 32)
-	if err != nil || n < 0 {
+func NumberOf(labels map[string]string) int32 { return Numeral(labels[names.LabelAttempt]) }
+
+// Numeral reads a number that a label has, as Kubernetes and we write it; -1 if it is none.
+// What has more than one way to be written is none: caches are asked by the text, and a
+// pod could have another one's number and not be found by it.
+func Numeral(text string) int32 {
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || n < 0 || strconv.FormatInt(n, 10) != text {
 		return -1
 	}
 	return int32(n)

@@ -183,6 +183,8 @@ func TestCachesBehind(t *testing.T) {
 	is := objects{job(1), batch, pod("p", "u", corev1.PodPending, 2)}
 	stale := *batch
 	stale.UID = "earlier"
+	other := pod("p", "u", corev1.PodPending, 2) // not to be found by its place
+	other.Labels[batchv1.JobCompletionIndexAnnotation] = "01"
 	over := job(1)
 	over.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionFailed, Status: metav1.ConditionTrue}}
 	for what, c := range map[string]struct {
@@ -190,15 +192,16 @@ func TestCachesBehind(t *testing.T) {
 		status      int
 		want        string
 	}{
-		"all is known":         {is, nil, http.StatusOK, ""},
-		"nothing is known":     {nil, is, http.StatusOK, ""},
-		"no job":               {objects{batch, is[2]}, is, http.StatusOK, ""},
-		"no restart":           {objects{job(0), batch, is[2]}, is, http.StatusOK, ""},
-		"an earlier Job":       {objects{job(1), &stale, is[2]}, is, http.StatusOK, ""},
-		"an earlier pod":       {objects{job(1), batch, pod("p", "old", corev1.PodRunning, 1)}, is, http.StatusOK, ""},
-		"its place was taken":  {objects{job(1), batch, is[2], pod("o", "o", corev1.PodRunning, 1)}, append(objects{pod("o", "o", corev1.PodFailed, 1)}, is...), http.StatusOK, ""},
-		"it is taken for sure": {append(objects{pod("o", "o", corev1.PodRunning, 1)}, is...), append(objects{pod("o", "o", corev1.PodRunning, 1)}, is...), http.StatusForbidden, "has the number of pod o"},
-		"a job that is over":   {objects{over, batch, is[2]}, objects{over, batch, is[2]}, http.StatusForbidden, "is over"},
+		"all is known":            {is, nil, http.StatusOK, ""},
+		"nothing is known":        {nil, is, http.StatusOK, ""},
+		"no job":                  {objects{batch, is[2]}, is, http.StatusOK, ""},
+		"no restart":              {objects{job(0), batch, is[2]}, is, http.StatusOK, ""},
+		"an earlier Job":          {objects{job(1), &stale, is[2]}, is, http.StatusOK, ""},
+		"an earlier pod":          {objects{job(1), batch, pod("p", "old", corev1.PodRunning, 1)}, is, http.StatusOK, ""},
+		"its place was taken":     {objects{job(1), batch, is[2], pod("o", "o", corev1.PodRunning, 1)}, append(objects{pod("o", "o", corev1.PodFailed, 1)}, is...), http.StatusOK, ""},
+		"it is taken for sure":    {append(objects{pod("o", "o", corev1.PodRunning, 1)}, is...), append(objects{pod("o", "o", corev1.PodRunning, 1)}, is...), http.StatusForbidden, "has the number of pod o"},
+		"a number in other words": {objects{job(1), batch, other}, objects{job(1), batch, other}, http.StatusForbidden, "has no number"},
+		"a job that is over":      {objects{over, batch, is[2]}, objects{over, batch, is[2]}, http.StatusForbidden, "is over"},
 	} {
 		server, token := served(t, &Server{Cache: c.cache, Live: c.live, CheckAddress: true})
 		if status, text := post(t, server, token, requested(t)); status != c.status || !strings.Contains(text, c.want) {

@@ -1,8 +1,6 @@
 package verdict
 
 import (
-	"strconv"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
@@ -81,10 +79,4 @@ func (o *Observation) exited(p *corev1.Pod) bool {
 	return c != nil && c.State.Terminated != nil && c.State.Terminated.ExitCode != 0
 }
 
-func numberOf(text string) int32 {
-	n, err := strconv.ParseInt(text, 10, 32)
-	if err != nil || n < 0 {
-		return -1
-	}
-	return int32(n)
-}
+func numberOf(text string) int32 { return desired.Numeral(text) }
