@@ -379,7 +379,8 @@ type RunPolicy struct {
 	// deadlockAfterSeconds: a running job in which every rank has only waited
 	// for so long, with nothing under way, is suspected of a deadlock. Its
 	// condition Running then has the reason SuspectedDeadlock, and says what the
-	// ranks wait for. 0: never.
+	// ranks wait for. Ranks that are seen to disagree about a collective are told
+	// sooner, with the reason RanksDisagree. 0: never, neither.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2147483647
 	// +default=300

@@ -45,6 +45,19 @@ func Moves(ranks []Rank, least time.Duration) bool {
 	return false
 }
 
+// InCollective reports that a rank waits in a collective for that long: its ranks may
+// disagree about it (Disagreements).
+func InCollective(ranks []Rank, least time.Duration) bool {
+	for i := range ranks {
+		for j := range ranks[i].Waits {
+			if w := &ranks[i].Waits[j]; w.Kind == Collective && w.Seconds >= least.Seconds() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Idle is for how many seconds the rank has done nothing but wait; 0: it does not.
 func (r *Rank) Idle() float64 {
 	if len(r.Waits) == 0 {

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
@@ -87,7 +88,7 @@ func (r *Reconciler) unwritten(ctx context.Context, job *v1alpha1.MPIJob, err er
 var obstacles = []string{
 	v1alpha1.ReasonUnschedulable, v1alpha1.ReasonImageUnavailable, v1alpha1.ReasonContainerWaiting, v1alpha1.ReasonSchedulingGated,
 	v1alpha1.ReasonPodsMissing, v1alpha1.ReasonPodRejected, v1alpha1.ReasonProfileMissing, v1alpha1.ReasonNameConflict,
-	v1alpha1.ReasonInvalid, v1alpha1.ReasonAPIError, v1alpha1.ReasonSuspectedDeadlock,
+	v1alpha1.ReasonInvalid, v1alpha1.ReasonAPIError, v1alpha1.ReasonSuspectedDeadlock, string(podlife.RanksDisagree),
 }
 
 // important reports whether a status says something new beside counts, and the

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,8 +21,8 @@ type Waiters interface {
 	WaitsOf(ctx context.Context, p *corev1.Pod) ([]why.Rank, error)
 }
 
-// Bounds of the questions about waits. A job that works costs one question a look,
-// to the first pod; one that hangs is asked as a whole, once a look.
+// Bounds of the questions about waits. A job that works costs one question a look, to
+// one pod; one that hangs, or seems to, is asked as a whole, once a look.
 const (
 	waitsTime   = 5 * time.Second // all questions of one look
 	waitsAtOnce = 16              // questions of one look under way
@@ -31,31 +32,88 @@ const (
 	lookMax     = time.Minute
 )
 
-// watch is when the ranks of jobs were last asked what they wait for.
+// When ranks are held against each other, to find that they disagree about a
+// collective: where one of a job that was asked in its turn has waited in a collective
+// for a while. Jobs whose ranks are far apart look like that again and again.
+const (
+	earlyAfter = 5 * time.Second // the wait, and from when on a job is asked
+	earlyAgain = 2 * time.Second // to the look that has to find the same
+	earlyShare = 50              // whole looks for that take at most 1/50 of all time
+)
+
+// watch is when the ranks of jobs are asked what they wait for.
 type watch struct {
 	mu    sync.Mutex // guards all
 	under int        // looks under way
-	last  map[types.NamespacedName]time.Time
+	jobs  map[types.NamespacedName]*asked
+}
+
+// asked is what is kept of one job.
+type asked struct {
+	next  time.Time // look
+	turn  int       // looks so far: each begins with another pod
+	whole time.Time // when it may be asked as a whole for a disagreement
+	found int32     // the attempt of which the last whole look found one
+	finds bool      // it did
+}
+
+// lookPace is the time between two looks at a job that has run for so long. It is looked at
+// more rarely the longer it runs; for a deadlock when one may be seen.
+func lookPace(after, age time.Duration) time.Duration {
+	early := min(max(age/2, earlyAfter), lookMax)
+	if age < after {
+		return min(early, max(after-age, lookMin))
+	}
+	return min(early, max(after/4, lookMin))
 }
 
 // begin reports whether a job may be asked now, and how long it is until the next
 // time. end has to follow where it may.
-func (w *watch) begin(job types.NamespacedName, after time.Duration, now time.Time) (may bool, next time.Duration) {
-	pace := min(max(after/4, lookMin), lookMax)
+func (w *watch) begin(job types.NamespacedName, pace time.Duration, now time.Time) (may bool, next time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if left := w.last[job].Add(pace).Sub(now); left > 0 {
-		return false, min(left, pace) // the clock may have been set back
+	k := w.jobs[job]
+	if k != nil && k.next.After(now) {
+		return false, min(k.next.Sub(now), pace) // the clock may have been set back
 	}
 	if w.under >= looksAtOnce {
 		return false, lookMin
 	}
-	if w.last == nil {
-		w.last = map[types.NamespacedName]time.Time{}
+	if w.jobs == nil {
+		w.jobs = map[types.NamespacedName]*asked{}
+	}
+	if k == nil {
+		k = new(asked)
+		w.jobs[job] = k
 	}
 	w.under++
-	w.last[job] = now
+	k.next = now.Add(pace)
 	return true, pace
+}
+
+// kept is what is known of a job, and counts its looks.
+func (w *watch) kept(job types.NamespacedName) (k asked) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if x := w.jobs[job]; x != nil {
+		k = *x
+		x.turn++
+	}
+	return k
+}
+
+// looked notes what a whole look at a job has found, and how long it took.
+func (w *watch) looked(job types.NamespacedName, attempt int32, finds bool, now time.Time, took time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k := w.jobs[job]
+	if k == nil {
+		return // it is over
+	}
+	k.found, k.finds, k.whole = attempt, finds, now.Add(earlyShare*took)
+	if finds {
+		k.next = now.Add(earlyAgain)
+	}
 }
 
 // spare takes the place of a look for a job whose time is over, if there is one. end
@@ -80,32 +138,47 @@ func (w *watch) end() {
 func (w *watch) forget(job types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.last, job)
+	delete(w.jobs, job)
 }
 
-// watchWaits asks the ranks of a job that runs for long whether all of them only
-// wait; next is when to do it again, 0: never.
+// watchWaits asks the ranks of a running job whether they disagree, and of one that runs
+// for long whether all of them only wait; next is when to do it again, 0: never.
 func (r *Reconciler) watchWaits(ctx context.Context, o *verdict.Observation) (next time.Duration) {
 	if r.Waiters == nil || verdict.Finished(&o.Job.Status) {
 		r.watch.forget(client.ObjectKeyFromObject(o.Job))
 		return 0
 	}
-	after, old := verdict.Suspects(o)
-	if after <= 0 {
+	after, age := verdict.Suspects(o)
+	switch {
+	case after <= 0:
 		return 0
-	}
-	if !old {
+	case age < 0:
 		return min(after, lookMax)
+	case age < min(after, earlyAfter):
+		return min(after, earlyAfter) - age
 	}
-	may, next := r.watch.begin(client.ObjectKeyFromObject(o.Job), after, o.Now)
+	may, next := r.watch.begin(client.ObjectKeyFromObject(o.Job), lookPace(after, age), o.Now)
 	if !may {
 		return next
 	}
 	defer r.watch.end()
-	moves := false
-	ranks, all := r.askAll(ctx, o, func(some []why.Rank) bool {
-		moves = why.Moves(some, after)
-		return moves
+	return earlier(next, r.lookAtRanks(ctx, o, after, age))
+}
+
+// lookAtRanks asks a job, as far as it has to be asked; again is when to do it again before its
+// time, 0: not.
+func (r *Reconciler) lookAtRanks(ctx context.Context, o *verdict.Observation, after, age time.Duration) (again time.Duration) {
+	job, attempt := client.ObjectKeyFromObject(o.Job), verdict.AttemptOf(o.Job)
+	k := r.watch.kept(job)
+	twice := k.finds && k.found == attempt
+	early, first, moves := !verdict.Disagrees(o) && !k.whole.After(o.Now), true, age < after
+	begun := time.Now()
+	ranks, all := r.askAll(ctx, o, k.turn, func(some []why.Rank) bool {
+		if first {
+			early, first = early && (twice || why.InCollective(some, earlyAfter)), false
+		}
+		moves = moves || why.Moves(some, after)
+		return moves && !early
 	})
 	switch {
 	case moves:
@@ -113,7 +186,22 @@ func (r *Reconciler) watchWaits(ctx context.Context, o *verdict.Observation) (ne
 	case all && why.Stuck(ranks, after):
 		o.Waits = &verdict.Waits{Stuck: true, Blocked: why.Blocked(ranks), Lines: why.Explain(ranks)}
 	}
-	return next
+	if !early {
+		return 0
+	}
+	// What a pod that does not answer knows cannot make untrue what others say.
+	lines := why.Disagreements(ranks)
+	r.watch.looked(job, attempt, len(lines) > 0, o.Now, time.Since(begun))
+	if len(lines) == 0 {
+		return 0
+	}
+	if twice { // ranks that came a moment later are of some mind by now, too
+		if o.Waits == nil {
+			o.Waits = new(verdict.Waits)
+		}
+		o.Waits.Disagree = lines
+	}
+	return earlyAgain
 }
 
 // explain asks what the ranks of a job wait for whose time is over. Of a job among many
@@ -124,7 +212,7 @@ func (r *Reconciler) explain(ctx context.Context, o *verdict.Observation) {
 		return
 	}
 	defer r.watch.end()
-	ranks, all := r.askAll(ctx, o, func([]why.Rank) bool { return false })
+	ranks, all := r.askAll(ctx, o, 0, func([]why.Rank) bool { return false })
 	lines := why.Explain(ranks)
 	if len(lines) == 0 {
 		return
@@ -135,10 +223,10 @@ func (r *Reconciler) explain(ctx context.Context, o *verdict.Observation) {
 	o.Waits = &verdict.Waits{Lines: lines}
 }
 
-// askAll asks the pods of a job, the first one alone and then many at once, until
-// what some of them have said is enough. all is false if one did not answer, or was
+// askAll asks the pods of a job, one of them alone, which takes turns, and then many at
+// once, until what some of them have said is enough. all is false if one did not answer, or was
 // not asked.
-func (r *Reconciler) askAll(ctx context.Context, o *verdict.Observation, enough func([]why.Rank) bool) (ranks []why.Rank, all bool) {
+func (r *Reconciler) askAll(ctx context.Context, o *verdict.Observation, turn int, enough func([]why.Rank) bool) (ranks []why.Rank, all bool) {
 	ctx, cancel := context.WithTimeout(ctx, waitsTime)
 	defer cancel()
 	var pods []*corev1.Pod
@@ -147,7 +235,10 @@ func (r *Reconciler) askAll(ctx context.Context, o *verdict.Observation, enough 
 			pods = append(pods, p)
 		}
 	}
-	all = len(pods) > 0
+	if all = len(pods) > 0; all {
+		turn %= len(pods)
+		pods = slices.Concat(pods[turn:], pods[:turn])
+	}
 	for n := 1; len(pods) > 0 && ctx.Err() == nil; n = waitsAtOnce {
 		n = min(n, len(pods))
 		answers, errs := make([][]why.Rank, n), make([]error, n)

@@ -103,15 +103,15 @@ func TestHangsAreTakenInTurn(t *testing.T) {
 	var w watch
 	now := time.Unix(1000, 0)
 	for i := range looksAtOnce {
-		if may, _ := w.begin(types.NamespacedName{Name: fmt.Sprint(i)}, time.Hour, now); !may {
+		if may, _ := w.begin(types.NamespacedName{Name: fmt.Sprint(i)}, lookMax, now); !may {
 			t.Fatalf("look %d is refused", i)
 		}
 	}
-	if may, next := w.begin(types.NamespacedName{Name: "one more"}, time.Hour, now); may || next != lookMin {
+	if may, next := w.begin(types.NamespacedName{Name: "one more"}, lookMax, now); may || next != lookMin {
 		t.Errorf("one look too many: %v, again in %v", may, next)
 	}
 	w.end()
-	if may, next := w.begin(types.NamespacedName{Name: "one more"}, time.Second, now); !may || next != lookMin {
+	if may, next := w.begin(types.NamespacedName{Name: "one more"}, lookMin, now); !may || next != lookMin {
 		t.Errorf("a look in its turn: %v, again in %v", may, next)
 	}
 }

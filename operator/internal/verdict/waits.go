@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/api/why"
 )
@@ -17,6 +18,8 @@ type Waits struct {
 	Stuck   bool     // every rank only waits: a suspected deadlock
 	Blocked bool     // and none of them may compute meanwhile (why.Blocked)
 	Lines   []string // of why.Explain
+
+	Disagree []string // what ranks disagree about (why.Disagreements)
 }
 
 // waitsMax bounds what a message has of them: the first lines say what is wrong.
@@ -31,6 +34,9 @@ func (w *Waits) text() string {
 	return limited("; "+strings.Join(w.Lines, "; "), waitsMax)
 }
 
+// disagreement is what its ranks disagree about, in a bounded text.
+func (w *Waits) disagreement() string { return limited(strings.Join(w.Disagree, "; "), waitsMax) }
+
 // overdue is what is said of a job that has used up its time.
 func (o *Observation) overdue() string {
 	return fmt.Sprintf("not finished within %d s", *o.Job.Spec.RunPolicy.ActiveDeadlineSeconds) + o.Waits.text()
@@ -43,20 +49,39 @@ func Overdue(p *Plan) bool {
 	return meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionFailed) && f != nil && f.Reason == v1alpha1.ReasonDeadlineExceeded
 }
 
-// Suspects is how long all ranks of a job must have waited for a suspected
-// deadlock, if it is time to ask them: all of them run, and have for that long.
-func Suspects(o *Observation) (after time.Duration, is bool) {
+// Suspects is how long all ranks of a job must have waited for a suspected deadlock,
+// 0: nobody looks; and for how long all of them run, at least, below 0: they do not.
+func Suspects(o *Observation) (after, age time.Duration) {
 	after = o.Job.Spec.RunPolicy.DeadlockAfter()
 	c := meta.FindStatusCondition(o.Job.Status.Conditions, v1alpha1.ConditionRunning)
-	return after, after > 0 && c != nil && c.Status == metav1.ConditionTrue && o.Now.Sub(c.LastTransitionTime.Time) >= after
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return after, -1
+	}
+	return after, max(o.Now.Sub(c.LastTransitionTime.Time), 0)
+}
+
+// reasonDisagree is that of a running job whose ranks disagree, and of one that has
+// failed by that.
+const reasonDisagree = string(podlife.RanksDisagree)
+
+// Disagrees reports that it was told of a job that its ranks disagree. What they have
+// begun does not change any more, so that is not taken back.
+func Disagrees(o *Observation) bool {
+	c := o.told()
+	return c != nil && c.Reason == reasonDisagree
 }
 
 // running is the reason and the message of a job that runs.
 func (o *Observation) running() (reason, message string) {
-	switch was := o.suspected(); {
+	was, looked := o.told(), o.Job.Spec.RunPolicy.DeadlockAfter() > 0
+	switch {
+	case looked && Disagrees(o):
+		return was.Reason, was.Message
+	case o.Waits != nil && len(o.Waits.Disagree) > 0:
+		return reasonDisagree, o.Waits.disagreement() + "; who waits in it may do so for ever"
 	case o.Waits != nil && o.Waits.Stuck && was == nil:
 		return v1alpha1.ReasonSuspectedDeadlock, why.Suspicion(o.Job.Spec.RunPolicy.DeadlockAfter()) + o.Waits.text()
-	case was != nil && (o.Waits == nil || o.Waits.Stuck) && o.Job.Spec.RunPolicy.DeadlockAfter() > 0:
+	case looked && was != nil && (o.Waits == nil || o.Waits.Stuck):
 		return was.Reason, was.Message // how long they wait by now is no news
 	}
 	return reasonStarted, fmt.Sprintf("all %d ranks have been started", o.Job.Spec.Ranks) + o.starved()
@@ -76,22 +101,32 @@ func (o *Observation) starved() string {
 	return ""
 }
 
-// suspected is the job's condition if a deadlock is suspected; nil: none is.
-func (o *Observation) suspected() *metav1.Condition {
+// told is the job's condition if it says that ranks disagree or wait for ever.
+func (o *Observation) told() *metav1.Condition {
 	c := meta.FindStatusCondition(o.Job.Status.Conditions, v1alpha1.ConditionRunning)
-	if c == nil || c.Status != metav1.ConditionTrue || c.Reason != v1alpha1.ReasonSuspectedDeadlock {
+	if c == nil || c.Status != metav1.ConditionTrue || c.Reason != v1alpha1.ReasonSuspectedDeadlock && c.Reason != reasonDisagree {
 		return nil
 	}
 	return c
 }
 
-// deadlocked is the failure of a job whose suspected deadlock is to be one.
+// deadlocked is the failure of a job whose suspected deadlock is to be one. Of ranks
+// that disagree none comes to another's message by computing.
 func (o *Observation) deadlocked() *v1alpha1.Failure {
 	after := o.Job.Spec.RunPolicy.DeadlockAfter()
-	if o.Waits == nil || !o.Waits.Stuck || !o.Waits.Blocked || after <= 0 || o.Job.Spec.RunPolicy.DeadlockAction != v1alpha1.DeadlockFail {
+	if o.Waits == nil || after <= 0 || o.Job.Spec.RunPolicy.DeadlockAction != v1alpha1.DeadlockFail {
 		return nil
 	}
 	number := AttemptOf(o.Job)
 	at := metav1.NewTime(o.Now)
-	return &v1alpha1.Failure{Attempt: &number, Time: &at, Reason: v1alpha1.ReasonSuspectedDeadlock, Message: why.Suspicion(after) + o.Waits.text()}
+	f := &v1alpha1.Failure{Attempt: &number, Time: &at}
+	switch {
+	case len(o.Waits.Disagree) > 0:
+		f.Reason, f.Message = reasonDisagree, o.Waits.disagreement()
+	case o.Waits.Stuck && o.Waits.Blocked:
+		f.Reason, f.Message = v1alpha1.ReasonSuspectedDeadlock, why.Suspicion(after)+o.Waits.text()
+	default:
+		return nil
+	}
+	return f
 }

@@ -3,6 +3,7 @@ package verdict
 import (
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -70,24 +71,63 @@ func TestDeadlineSaysWhatRanksWaitFor(t *testing.T) {
 	}
 }
 
-// TestSuspects: ranks are asked when all have run for long enough, and nobody has
+// TestSuspects: ranks are asked when all run, by for how long they have, and nobody has
 // turned it off.
 func TestSuspects(t *testing.T) {
 	s := begun(t)
 	for _, x := range []struct {
 		seconds float64
-		after   *int32
-		want    bool
-	}{{299, nil, false}, {301, nil, true}, {11, new(int32(10)), true}, {301, new(int32(0)), false}} {
-		s.o.Now, s.job.Spec.RunPolicy.DeadlockAfterSeconds = at(x.seconds), x.after
-		if _, got := Suspects(&s.o); got != x.want {
-			t.Errorf("after %v s: %v", x.seconds, got)
+		given   *int32
+		after   time.Duration
+		age     time.Duration
+	}{{299, nil, 300 * time.Second, 299 * time.Second}, {11, new(int32(10)), 10 * time.Second, 11 * time.Second}, {301, new(int32(0)), 0, 301 * time.Second}, {-5, nil, 300 * time.Second, 0}} {
+		s.o.Now, s.job.Spec.RunPolicy.DeadlockAfterSeconds = at(x.seconds), x.given
+		if after, age := Suspects(&s.o); after != x.after || age != x.age {
+			t.Errorf("after %v s: %v, %v", x.seconds, after, age)
 		}
 	}
 	s = newStory(t)
 	s.o.Now = at(1000)
-	if _, got := Suspects(&s.o); got {
+	if _, age := Suspects(&s.o); age >= 0 {
 		t.Error("a job that has not begun is asked")
+	}
+}
+
+// TestDisagreementIsTold: a running job whose ranks disagree says so and keeps to it,
+// also where a deadlock was told before, or seems to be taken back; where a deadlock is
+// to be a failure, that is one, whether ranks may compute or not.
+func TestDisagreementIsTold(t *testing.T) {
+	const minds = "ranks disagree about a collective: rank 0 is in gather of root 0, rank 1 is in gather of root 1"
+	s := begun(t)
+	for i, x := range []struct {
+		waits  *Waits
+		reason string
+	}{
+		{&Waits{Stuck: true, Lines: []string{eachOther}}, v1alpha1.ReasonSuspectedDeadlock},
+		{&Waits{Disagree: []string{minds}}, reasonDisagree},
+		{nil, reasonDisagree},
+		{new(Waits), reasonDisagree},
+		{&Waits{Stuck: true, Lines: []string{eachOther}}, reasonDisagree},
+	} {
+		s.o.Waits = x.waits
+		s.next(Apply, v1alpha1.ConditionRunning)
+		c := condition(s.job, v1alpha1.ConditionRunning)
+		if c.Reason != x.reason || i > 0 && c.Message != minds+"; who waits in it may do so for ever" {
+			t.Errorf("look %d: %s: %s", i, c.Reason, c.Message)
+		}
+	}
+	s.job.Spec.RunPolicy.DeadlockAfterSeconds = new(int32(0)) // it is not wanted any more
+	s.next(Apply, v1alpha1.ConditionRunning)
+	if c := condition(s.job, v1alpha1.ConditionRunning); c.Reason != reasonStarted {
+		t.Errorf("turned off: %s", c.Reason)
+	}
+
+	s = begun(t)
+	s.job.Spec.RunPolicy.DeadlockAction = v1alpha1.DeadlockFail
+	s.o.Waits = &Waits{Disagree: []string{minds}}
+	s.next(Stop, v1alpha1.ConditionFailed)
+	if f := s.job.Status.FirstFailure; f.Reason != reasonDisagree || f.Message != minds {
+		t.Errorf("%+v", f)
 	}
 }
 

@@ -1,0 +1,146 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-hpc/outrigger/api/why"
+	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
+)
+
+// roots answers as sidecars of 4 ranks each do whose ranks are in a gather for a while.
+type roots struct {
+	second  int     // a rank that takes itself for the root, as rank 0 does; -1: none
+	seconds float64 // the two wait, the others have gone on
+	silent  string
+	asked   atomic.Int64
+}
+
+func (r *roots) WaitsOf(_ context.Context, p *corev1.Pod) (ranks []why.Rank, err error) {
+	r.asked.Add(1)
+	if p.Name == r.silent {
+		return nil, errors.New("no route")
+	}
+	var pod int
+	if _, err := fmt.Sscan(p.Name, &pod); err != nil {
+		return nil, err
+	}
+	for n := 4 * pod; n < 4*pod+4; n++ {
+		x := why.Rank{Rank: n, Past: []why.Begun{{Number: 3, Name: "gather of root 0"}}}
+		if n == r.second {
+			x.Past[0].Name = "gather of root " + fmt.Sprint(n)
+		}
+		if n == 0 || n == r.second {
+			x.Waits = []why.Wait{{Kind: why.Collective, Name: x.Past[0].Name, Number: 3, Peer: why.Any, Seconds: r.seconds}}
+		}
+		ranks = append(ranks, x)
+	}
+	return ranks, nil
+}
+
+// gathering is a job of many pods that has run for a moment.
+func gathering(pods int, r *roots, age time.Duration) (*Reconciler, *verdict.Observation) {
+	c, _, o := hanging(pods)
+	c.Waiters = r
+	o.Job.Status.Conditions[0].LastTransitionTime = metav1.NewTime(o.Now.Add(-age))
+	return c, o
+}
+
+// follow looks at a job whenever it is time to, until its ranks are said to disagree or
+// it has run for so long, and says for how long by then, and how often it was looked at.
+func follow(t *testing.T, r *Reconciler, o *verdict.Observation, until time.Duration) (age time.Duration, looks int) {
+	t.Helper()
+	for looks = 1; ; looks++ {
+		o.Waits = nil
+		next := r.watchWaits(t.Context(), o)
+		if _, age = verdict.Suspects(o); age >= until || o.Waits != nil && o.Waits.Disagree != nil {
+			return age, looks
+		}
+		if next <= 0 || next > lookMax {
+			t.Fatalf("the next look is in %v", next)
+		}
+		o.Now = o.Now.Add(next)
+	}
+}
+
+// TestDisagreementIsFoundEarly: two roots are told long before a deadlock is suspected,
+// by two looks that agree, also where the first pod waits for nothing, and where another
+// one does not answer.
+func TestDisagreementIsFoundEarly(t *testing.T) {
+	for name, w := range map[string]*roots{
+		"both":         {second: 5, seconds: 6},
+		"one is far":   {second: 11, seconds: 6, silent: "1"},
+		"in later pod": {second: 11, seconds: 1000, silent: "0"},
+	} {
+		r, o := gathering(3, w, 0)
+		age, looks := follow(t, r, o, time.Minute)
+		if o.Waits == nil || len(o.Waits.Disagree) != 1 || age > 25*time.Second {
+			t.Errorf("%s: after %v, %d looks: %+v", name, age, looks, o.Waits)
+		} else if line := o.Waits.Disagree[0]; !strings.Contains(line, fmt.Sprintf("rank %d is in gather of root %[1]d", w.second)) {
+			t.Errorf("%s: %s", name, line)
+		}
+	}
+}
+
+// TestWhoWaitsLittleIsAskedLittle: a job whose ranks do not wait in a collective costs
+// some ten questions of its first five minutes, to one pod each; nothing is told of it.
+// One whose ranks are far apart is asked as a whole, and then left alone for a time by
+// how long that took.
+func TestWhoWaitsLittleIsAskedLittle(t *testing.T) {
+	w := &roots{second: 5, seconds: 4.9}
+	r, o := gathering(100, w, 0)
+	if age, looks := follow(t, r, o, 5*time.Minute); age < 5*time.Minute || w.asked.Load() > 12 {
+		t.Errorf("%d questions in %d looks of %v", w.asked.Load(), looks, age)
+	}
+	w = &roots{second: -1, seconds: 60}
+	r, o = gathering(100, w, time.Minute)
+	if r.watchWaits(t.Context(), o); w.asked.Load() != 100 || o.Waits == nil || o.Waits.Disagree != nil || o.Waits.Stuck {
+		t.Errorf("ranks that are far apart: %d questions, %+v", w.asked.Load(), o.Waits)
+	}
+	k := r.watch.jobs[client.ObjectKeyFromObject(o.Job)]
+	k.next, k.whole = o.Now, o.Now.Add(time.Nanosecond)
+	if r.watchWaits(t.Context(), o); w.asked.Load() != 101 {
+		t.Errorf("%d questions", w.asked.Load())
+	}
+}
+
+// TestDisagreementNeedsTwoLooks of one attempt, and is not looked for where nobody wants
+// it, or when it was told.
+func TestDisagreementNeedsTwoLooks(t *testing.T) {
+	w := &roots{second: 5, seconds: 6}
+	r, o := gathering(3, w, 10*time.Second)
+	next := r.watchWaits(t.Context(), o)
+	if o.Waits == nil || o.Waits.Disagree != nil || next != earlyAgain {
+		t.Errorf("the first look: %+v, the next in %v", o.Waits, next)
+	}
+	r.watch.jobs[client.ObjectKeyFromObject(o.Job)].found = 7 // of another attempt
+	o.Now = o.Now.Add(earlyAgain)
+	if r.watchWaits(t.Context(), o); o.Waits.Disagree != nil {
+		t.Errorf("by another attempt's look: %+v", o.Waits)
+	}
+	o.Now = o.Now.Add(earlyAgain)
+	if r.watchWaits(t.Context(), o); o.Waits.Disagree == nil {
+		t.Errorf("the second look: %+v", o.Waits)
+	}
+	o.Job.Status.Conditions[0].Reason = "RanksDisagree"
+	asked := w.asked.Load()
+	o.Now = o.Now.Add(earlyAgain)
+	if next := r.watchWaits(t.Context(), o); w.asked.Load() != asked+1 || next < earlyAfter {
+		t.Errorf("told, and %d more questions, the next in %v", w.asked.Load()-asked, next)
+	}
+	r, o = gathering(3, w, time.Hour)
+	o.Job.Spec.RunPolicy.DeadlockAfterSeconds = new(int32)
+	asked = w.asked.Load()
+	if next := r.watchWaits(t.Context(), o); next != 0 || w.asked.Load() != asked {
+		t.Errorf("turned off: %d questions, the next in %v", w.asked.Load()-asked, next)
+	}
+}
