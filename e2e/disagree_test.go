@@ -34,6 +34,7 @@ var minds = map[string]func(context.Context, *outrigger.Session) error{
 		}
 		return outrigger.Gatherv(ctx, w, make([]int64, 1), make([]int64, w.Size()), counts, nil, ownRoot(s))
 	},
+	"far ahead":   farAhead,
 	"right":       skewed,
 	"same blocks": sameBlocks,
 }
@@ -69,7 +70,7 @@ const stayVar = "OUTRIGGER_E2E_STAY"
 // suspected, whether the others wait, compute or have left.
 func TestTwoRoots(t *testing.T) {
 	for name := range minds {
-		if name == "right" || name == "same blocks" {
+		if name == "far ahead" || name == "right" || name == "same blocks" {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
@@ -89,6 +90,39 @@ func TestTwoRoots(t *testing.T) {
 			p.wait(130)
 		})
 	}
+}
+
+// TestFarAhead: a rank that only sends is a thousand collectives behind the one that it
+// has another root for, and computes, when the one that waits there is asked; the wrong
+// root has not come to it. It is told all the same.
+func TestFarAhead(t *testing.T) {
+	t.Parallel()
+	p := spawn(t, []string{stayVar + "=1"}, "outrigger", "run", "-n", "3", "--pods", "2", "--", os.Args[0], mindsCommand, "far ahead")
+	p.says("ranks disagree about a collective: rank 0 is in gather of root 0, rank 1 was in gather of root 2")
+	p.signal(unix.SIGINT)
+	p.wait(130)
+}
+
+// farAhead: rank 1 sends to another root once, and then for long to rank 0, which comes
+// late. Rank 2 does not come.
+func farAhead(ctx context.Context, s *outrigger.Session) error {
+	w := s.World()
+	switch w.Rank() {
+	case 0:
+		<-time.After(time.Second) // it computes
+	case 2:
+		return nil
+	}
+	for i := range 1000 {
+		root := 0
+		if i == 0 && w.Rank() == 1 {
+			root = 2
+		}
+		if err := outrigger.Gather(ctx, w, make([]int64, 1), make([]int64, w.Size()), root); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // TestTwoRootsFail: the same is a failure where a suspected deadlock is to be one.

@@ -7,14 +7,19 @@ import (
 	"strings"
 )
 
-// Begun is a collective that a rank has begun, whether it has ended or not.
+// Begun are collectives of one kind that a rank has begun one after the other, whether
+// they have ended or not.
 type Begun struct {
 	Context uint32 `json:"context,omitempty"` // communicator
 	Lead    int    `json:"lead,omitempty"`    // its rank 0, a world rank
-	Number  uint32 `json:"number"`            // on the communicator, from 1 on
+	Number  uint32 `json:"number"`            // of the last of them on the communicator, from 1 on
 	Name    string `json:"name"`              // with its root, a world rank, if it has one
 	Order   string `json:"order,omitempty"`   // as in Wait
+	Count   uint32 `json:"count,omitempty"`   // how many there are; 0: one
 }
+
+// has reports that the collective of a number is one of them. Numbers wrap.
+func (b *Begun) has(number uint32) bool { return b.Number-number < max(b.Count, 1) }
 
 // place is one collective, whoever takes part in it. Communicators that a split
 // makes have one number, and nobody in common: the lead tells them apart. What a rank
@@ -45,18 +50,31 @@ const disagreeMost = 4
 
 func disagreements(ranks []Rank, over bool) (lines []string) {
 	at := map[place][]side{}
+	asked := numbers{}
 	for i := range ranks { // those that somebody waits in
 		for j := range ranks[i].Waits {
 			if w := &ranks[i].Waits[j]; w.Kind == Collective {
-				note(at, ranks[i].Rank, &Begun{w.Context, w.Lead, w.Number, w.Name, w.Order}, true)
+				b := Begun{w.Context, w.Lead, w.Number, w.Name, w.Order, 1}
+				note(at, ranks[i].Rank, &b, true)
+				asked.add(&b)
+			}
+		}
+		for j := range ranks[i].Past {
+			if b := ranks[i].Past[j]; over { // where two rows meet, one of them begins
+				b.Number -= max(b.Count, 1) - 1
+				asked.add(&b)
 			}
 		}
 	}
 	for i := range ranks {
 		for j := range ranks[i].Past {
-			b := &ranks[i].Past[j]
-			if over || at[b.place()] != nil {
-				note(at, ranks[i].Rank, b, false)
+			b := ranks[i].Past[j]
+			for _, n := range asked[b.group()] {
+				if b.has(n) {
+					one := b
+					one.Number = n
+					note(at, ranks[i].Rank, &one, false)
+				}
 			}
 		}
 	}
@@ -81,6 +99,28 @@ func disagreements(ranks []Rank, over bool) (lines []string) {
 }
 
 func (b *Begun) place() place { return place{b.Context, b.Lead, b.Number} }
+
+// group is a communicator, told apart as in place.
+type group struct {
+	context uint32
+	lead    int
+}
+
+func (b *Begun) group() group { return group{b.Context, b.Lead} }
+
+// numbers are collectives of communicators, which ranks are held against each other at.
+type numbers map[group][]uint32
+
+// numbersMost bounds those of one communicator, some of which other programs make up:
+// ranks of a program wait in few at a time.
+const numbersMost = 256
+
+func (n numbers) add(b *Begun) {
+	g := b.group()
+	if len(n[g]) < numbersMost && !slices.Contains(n[g], b.Number) {
+		n[g] = append(n[g], b.Number)
+	}
+}
 
 // note adds a rank to the side of a place that it is on.
 func note(at map[place][]side, rank int, b *Begun, waits bool) {

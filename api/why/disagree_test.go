@@ -37,8 +37,18 @@ func TestDisagreements(t *testing.T) {
 		"a communicator's":            {[]Rank{waiting(4, sub(in("barrier", 1), 4)), waiting(6, sub(in("scan", 1), 4))}, "rank 4 is in barrier, rank 6 is in scan (communicator 7)"},
 		"both halves of a split":      {[]Rank{waiting(0, sub(in("reduce of root 0", 1), 0)), waiting(1, sub(in("barrier", 1), 1))}, ""},
 		"counts are still being read": {[]Rank{waiting(0, in("gatherv", 0)), waiting(1, in("alltoallv", 0))}, ""},
-		"ahead":                       {[]Rank{waiting(0, in("barrier", 9)), waiting(1, in("gather of root 1", 3))}, ""},
-		"nobody waits in it":          {[]Rank{{Rank: 0, Past: []Begun{was("barrier", 3)}}, {Rank: 1, Past: []Begun{was("scan", 3)}}}, ""},
+		"one is thousands further": {
+			[]Rank{waiting(0, in("gather of root 0", 5)), {Rank: 1, Past: []Begun{{Name: "barrier", Number: 5004}, {Name: "bcast of root 1", Number: 5003, Count: 5000}}}},
+			"rank 0 is in gather of root 0, rank 1 was in bcast of root 1",
+		},
+		"a row that ends before":  {[]Rank{waiting(0, in("barrier", 5)), {Rank: 1, Past: []Begun{{Name: "scan", Number: 4, Count: 4}}}}, ""},
+		"a row that begins later": {[]Rank{waiting(0, in("barrier", 5)), {Rank: 1, Past: []Begun{{Name: "scan", Number: 900, Count: 895}}}}, ""},
+		"a row that wraps": {
+			[]Rank{waiting(0, in("barrier", ^uint32(0))), {Rank: 1, Past: []Begun{{Name: "scan", Number: 3, Count: 9}}}},
+			"rank 0 is in barrier, rank 1 was in scan",
+		},
+		"ahead":              {[]Rank{waiting(0, in("barrier", 9)), waiting(1, in("gather of root 1", 3))}, ""},
+		"nobody waits in it": {[]Rank{{Rank: 0, Past: []Begun{was("barrier", 3)}}, {Rank: 1, Past: []Begun{was("scan", 3)}}}, ""},
 	} {
 		got := Disagreements(c.ranks)
 		if c.want == "" && len(got) > 0 || c.want != "" && !slices.Equal(got, []string{TextDisagreement + c.want}) {
@@ -46,6 +56,10 @@ func TestDisagreements(t *testing.T) {
 		}
 	}
 	over := []Rank{{Rank: 0, Past: []Begun{was("barrier", 3)}}, {Rank: 1, Past: []Begun{was("scan", 3)}}}
+	rows := []Rank{{Rank: 0, Past: []Begun{{Name: "barrier", Number: 10, Count: 5}, {Name: "scan", Number: 5, Count: 5}}}, {Rank: 1, Past: []Begun{{Name: "barrier", Number: 9, Count: 5}, {Name: "scan", Number: 4, Count: 4}}}}
+	if got := Disagreed(rows); len(got) != 1 || got[0] != TextDisagreement+"rank 0 was in scan, rank 1 was in barrier" {
+		t.Errorf("of rows that meet: %q", got)
+	}
 	if got := Disagreed(over); len(got) != 1 || got[0] != TextDisagreement+"rank 0 was in barrier, rank 1 was in scan" {
 		t.Errorf("of a job that is over: %q", got)
 	}
@@ -75,7 +89,7 @@ func TestRightProgramsAgree(t *testing.T) {
 					if kinds[key] == "" {
 						kinds[key] = names[rng.IntN(len(names))]
 					}
-					r.Past = append(r.Past, Begun{uint32(context), lead, uint32(n), kinds[key], ""})
+					r.Past = append(r.Past, Begun{uint32(context), lead, uint32(n), kinds[key], "", 1})
 					if rng.IntN(3) == 0 {
 						r.Waits = append(r.Waits, Wait{Kind: Collective, Name: kinds[key], Context: uint32(context), Lead: lead, Number: uint32(n), Seconds: 100})
 					}

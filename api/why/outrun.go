@@ -33,7 +33,7 @@ func outrun(ranks []Rank) (lines []string) {
 				if len(lines) == outrunMost {
 					return lines
 				}
-				lines = append(lines, fmt.Sprintf("rank %d waits in %s for rank %d, which is past it: do their %s disagree?", ranks[i].Rank, w.Name+w.communicator(), peer, ask))
+				lines = append(lines, fmt.Sprintf("rank %d waits in %s for rank %d, which is past it%s: do their %s disagree?", ranks[i].Rank, w.Name+w.communicator(), peer, at[peer].ahead(w), ask))
 			}
 		}
 	}
@@ -44,6 +44,10 @@ func outrun(ranks []Rank) (lines []string) {
 // that all its requests are known and w's is not among them.
 func (r *Rank) past(w *Wait) bool {
 	later := false
+	for i := range r.Past { // the last ones first
+		b := &r.Past[i]
+		later = later || b.Context == w.Context && b.Lead == w.Lead && int32(b.Number-w.Number) > 0
+	}
 	for i := range r.Waits {
 		x := &r.Waits[i]
 		if x.Kind != Collective || x.Context != w.Context {
@@ -56,6 +60,20 @@ func (r *Rank) past(w *Wait) bool {
 		later = later || ahead > 0
 	}
 	return later && r.More == 0
+}
+
+// ahead says by how many collectives the rank is further on, where those are many.
+func (r *Rank) ahead(w *Wait) string {
+	most := int32(0)
+	for i := range r.Past {
+		if b := &r.Past[i]; b.Context == w.Context && b.Lead == w.Lead {
+			most = max(most, int32(b.Number-w.Number))
+		}
+	}
+	if most < 2 {
+		return ""
+	}
+	return fmt.Sprintf(" by %d collectives", most)
 }
 
 // suspects are what ranks of a collective may give so that one ends it without the
@@ -72,5 +90,5 @@ func suspects(w *Wait) string {
 	case "gather", "reduce":
 		return "roots"
 	}
-	return ""
+	return "collectives"
 }

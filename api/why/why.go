@@ -37,7 +37,7 @@ type Rank struct {
 	Here    []Message `json:"here,omitempty"`    // the oldest messages that it has not asked for
 	Count   int       `json:"count,omitempty"`   // all of them
 	Locks   []Lock    `json:"locks,omitempty"`   // of its windows, those that are waited for
-	Past    []Begun   `json:"past,omitempty"`    // the last collectives that it has begun, the last one first; also of a rank that has left
+	Past    []Begun   `json:"past,omitempty"`    // the last collectives that it has begun, the last ones first; also of a rank that has left
 }
 
 // States of a rank that is not attached.
@@ -71,6 +71,7 @@ type Wait struct {
 // Bounds of what is believed of a rank that another program tells of.
 const (
 	waitsMax = 8
+	pastMax  = 16
 	forMax   = 16
 	nameMax  = 32
 )
@@ -86,7 +87,7 @@ func (r Rank) Bounded() Rank {
 		w.Order = w.Order[:min(len(w.Order), nameMax)]
 		w.For = w.For[:min(len(w.For), forMax)]
 	}
-	r.Past = slices.Clone(r.Past[:min(len(r.Past), waitsMax)])
+	r.Past = slices.Clone(r.Past[:min(len(r.Past), pastMax)])
 	for i := range r.Past {
 		b := &r.Past[i]
 		b.Name, b.Order = b.Name[:min(len(b.Name), nameMax)], b.Order[:min(len(b.Order), nameMax)]

@@ -55,7 +55,7 @@ func rankOf(w *engine.Waits) why.Rank {
 	}
 	for i := range w.Past {
 		x := waitOf(w.Now, &w.Past[i])
-		r.Past = append(r.Past, why.Begun{Context: x.Context, Lead: x.Lead, Number: x.Number, Name: x.Name, Order: x.Order})
+		r.Past = append(r.Past, why.Begun{Context: x.Context, Lead: x.Lead, Number: x.Number, Name: x.Name, Order: x.Order, Count: w.Past[i].Count})
 	}
 	for _, l := range w.Locks {
 		lock := why.Lock{Window: l.Window, More: l.More}

@@ -5,35 +5,55 @@ import "github.com/outrigger-hpc/outrigger/api/shm"
 // Ranks that disagree about a collective may never exchange a message that says so:
 // each of two roots of a gather only receives. So a rank's last collectives are kept,
 // also when it has left, for who holds the ranks of a job against each other (package
-// why). A rank that only sends in the collectives behind the wrong one may be further on
-// than that, and then is not told.
+// why). A rank that only sends in the collectives behind the wrong one may be thousands
+// further on: those of one kind in a row are kept as one.
 
-// begunKept is how many of them.
-const begunKept = 8
+// Bounds of what is kept of a rank: so many rows of collectives of one kind. One goes on
+// while it is among the last few: communicators take turns.
+const (
+	begunKept = 16
+	begunNear = 4
+)
 
 // begun are the collectives that a rank has begun last.
 type begun struct {
-	last  [begunKept]begunColl
-	total uint64
+	last  [begunKept]begunRow
+	total uint64 // rows, over all time
+}
+
+// begunRow are collectives of one kind that a rank has begun one after the other on one
+// communicator.
+type begunRow struct {
+	begunColl
+	last, count uint32 // the number of the last one, and how many they are
 }
 
 type begunColl struct {
-	comm, lead, seq uint32
-	root            uint32 // a world rank; AnySource: none
-	window          uint32
-	kind            uint8
-	commutative     bool
+	comm, lead  uint32
+	root        uint32 // a world rank; AnySource: none
+	window      uint32
+	kind        uint8
+	commutative bool
 }
 
 func (b *begun) add(st *collective) {
-	b.last[b.total%begunKept] = begunOf(st)
+	x := begunOf(st)
+	for i := uint64(1); i <= min(b.total, begunNear); i++ {
+		row := &b.last[(b.total-i)%begunKept]
+		if row.last+1 == st.seq && row.begunColl == x && row.count+1 != 0 {
+			row.last++
+			row.count++
+			return
+		}
+	}
+	b.last[b.total%begunKept] = begunRow{x, st.seq, 1}
 	b.total++
 }
 
 // begunOf is what is kept of one. Preconditions: it has a plan.
 func begunOf(st *collective) begunColl {
 	x := begunColl{
-		comm: st.comm.context, lead: st.comm.rank(0), seq: st.seq, root: shm.AnySource, window: st.window,
+		comm: st.comm.context, lead: st.comm.rank(0), root: shm.AnySource, window: st.window,
 		kind: uint8(st.kind), commutative: st.identity.commutative,
 	}
 	if root := st.plan.Root(); root >= 0 {
@@ -42,18 +62,20 @@ func begunOf(st *collective) begunColl {
 	return x
 }
 
-// list tells of them, the last one first.
+// list tells of them, the last row first.
 func (b *begun) list() (list []Wait) {
 	for i := range min(b.total, begunKept) {
 		x := &b.last[(b.total-1-i)%begunKept]
-		list = append(list, x.wait())
+		w := x.wait()
+		w.Number, w.Count = x.last, x.count
+		list = append(list, w)
 	}
 	return list
 }
 
 func (x *begunColl) wait() Wait {
 	return Wait{
-		Kind: WaitColl, Op: x.kind, Context: x.comm, Lead: x.lead, Number: x.seq, Root: x.root, Window: x.window,
+		Kind: WaitColl, Op: x.kind, Context: x.comm, Lead: x.lead, Root: x.root, Window: x.window,
 		Reduces: checksAgreement && reduces(x.kind), Commutative: x.commutative,
 	}
 }
@@ -66,6 +88,6 @@ func (st *collective) about() Wait {
 	}
 	x := begunOf(st)
 	w := x.wait()
-	w.Group = st.comm.size
+	w.Number, w.Group = st.seq, st.comm.size
 	return w
 }

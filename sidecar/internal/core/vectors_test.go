@@ -10,7 +10,7 @@ import (
 
 // vectored is a core with one rank of a large job, which has just called an
 // alltoallv: every count is 1 element of 8 bytes, for the rank itself.
-func vectored(t *testing.T) (*Core, *lone) {
+func vectored(t testing.TB) (*Core, *lone) {
 	t.Helper()
 	const ranks = 20_000
 	podOf := make([]int32, ranks)

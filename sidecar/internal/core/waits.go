@@ -35,6 +35,7 @@ type Wait struct {
 	For     []uint32 // ranks that a collective waits for in its round
 	Group   int      // ranks of its communicator
 	Number  uint32   // of it among those of its communicator
+	Count   uint32   // of the past: so many of one kind up to that one
 	Lead    uint32   // rank 0 of its communicator, a world rank
 	Root    uint32   // of it, a world rank; AnySource: it has none
 	Window  uint32   // that a barrier fences; 0: none
@@ -71,7 +72,7 @@ type Waits struct {
 	Near     []Near // the oldest messages that nobody receives
 	Parked   int    // all of them
 	Locks    []Lock // of its windows, those that are waited for
-	Past     []Wait // the collectives that it has begun last, the last one first
+	Past     []Wait // the collectives that it has begun last, rows of one kind, the last row first
 }
 
 // Bounds of what is told of one rank.
