@@ -21,6 +21,7 @@ var leavings = map[string]func(context.Context, *outrigger.Session) error{
 	"early sender":   earlySender,
 	"early receiver": earlyReceiver,
 	"nobody":         nobodySends,
+	"gone before":    goneBefore,
 }
 
 func leaving(scene string) int {
@@ -141,6 +142,21 @@ func cutShort(ctx context.Context, s *outrigger.Session, deserter int) error {
 			return err
 		}
 	}
+}
+
+// goneBefore: a message to a rank that had left before its pod was ever talked to is
+// told by Send or Close, as of a rank whose pod is known.
+func goneBefore(ctx context.Context, s *outrigger.Session) error {
+	w := s.World()
+	if w.Rank() == 1 {
+		return s.Close()
+	}
+	time.Sleep(time.Second) // nothing tells that it has left
+	err := outrigger.Send(ctx, w, make([]byte, 100), 1, 1)
+	if err = errors.Join(err, s.Close()); !errors.Is(err, outrigger.ErrPeerFailed) || !strings.Contains(err.Error(), "send with rank 1 tag 1 (100 bytes)") {
+		return fmt.Errorf("a message to a rank that has left: got %w", err)
+	}
+	return nil
 }
 
 // nobodySends: a receive, a probe and a send end when the rank that they are for

@@ -24,6 +24,9 @@ func (c *Core) accept(p *peer, h *wire.Header) (fresh bool, err error) {
 	}
 	c.stats.FramesIn++
 	if !p.self {
+		if h.Type == wire.Left || h.Type == wire.Bye {
+			c.noteTook(p, h)
+		}
 		if err := c.acknowledge(p, h.Ack); err != nil {
 			return false, err
 		}

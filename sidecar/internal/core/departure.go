@@ -24,6 +24,8 @@ type parting struct {
 	departed []uint32 // of them those of this sidecar, in order
 	tellAt   int64    // when the peers are told of the last ones; 0: they were
 
+	took map[uint32]uint64 // by rank that has left: its pod had taken less than that frame from here; none: all
+
 	sweeping bool // receives from who has left are to be ended
 	again    bool // somebody has left since the sweep began
 	table    int  // where the sweep is
@@ -80,6 +82,7 @@ func (c *Core) tellLeft(p *peer) (n int) {
 	for ; p.toldLeft < len(c.parting.departed); p.toldLeft++ {
 		f, _ := c.emit(p, wire.Left)
 		f.Head.Src, f.Head.Dst = c.parting.departed[p.toldLeft], c.firstRank(p)
+		f.Head.A = p.takenNext()
 		n++
 	}
 	return n
@@ -104,6 +107,46 @@ func (c *Core) tickLeft(due func(int64)) {
 		}
 	}
 	c.parting.tellAt = 0
+}
+
+// takenNext is the first frame of p's that has not come, which goodbyes say: who has
+// left never had it, although it is acknowledged. 0: they do not say it.
+func (p *peer) takenNext() uint64 {
+	if p.self {
+		return 0 // what one rank has sent to another came in that order
+	}
+	return p.recvSeq + 1
+}
+
+// noteTook notes what a goodbye says of frames from here that came too late for it. It
+// precedes what that frame acknowledges: they are among that.
+func (c *Core) noteTook(p *peer, h *wire.Header) {
+	switch {
+	case h.A == 0 || h.A > p.out.last: // it had all
+	case h.Type == wire.Bye && p.took == 0:
+		p.took = h.A
+	case h.Type == wire.Left && int(h.Src) < len(c.cfg.PodOf) && c.peerOf(h.Src) == p && !c.hasLeft(h.Src):
+		if c.parting.took == nil {
+			c.parting.took = map[uint32]uint64{}
+		}
+		c.parting.took[h.Src] = h.A
+	}
+}
+
+// taken is the status of an eager send to p whose frame was acknowledged: if its
+// receiver had left before it came, nobody has it.
+func (c *Core) taken(p *peer, f *link.Frame) shm.Status {
+	if f.Head.Type != wire.Eager || p.took == 0 && c.parting.took == nil {
+		return shm.StatusOK
+	}
+	took, is := c.parting.took[f.Head.Dst]
+	if !is {
+		took = p.took
+	}
+	if took == 0 || f.Head.Seq < took {
+		return shm.StatusOK
+	}
+	return c.refusal()
 }
 
 // onLeft takes the news that a rank of p has left.

@@ -26,7 +26,14 @@ const crowdArena = 1 << 30
 
 func newCrowd(t *testing.T) *crowd {
 	t.Helper()
-	x := &crowd{lone: lone{regions: map[link.Region][]byte{}}, t: t, scratch: make([]byte, 1<<20), room: -1}
+	x := newStranger(t)
+	x.meet()
+	return x
+}
+
+func (x *crowd) attach() {
+	x.t.Helper()
+	t := x.t
 	var err error
 	if x.core, err = New(Config{Self: 0, PodOf: []int32{0, 0, 1, 1}, Pods: 2}, x); err != nil {
 		t.Fatal(err)
@@ -37,12 +44,16 @@ func newCrowd(t *testing.T) *crowd {
 			t.Fatal(err)
 		}
 	}
+}
+
+// meet connects the other pod for the first time.
+func (x *crowd) meet() {
+	x.t.Helper()
 	x.core.LinkUp(1, 1, link.Caps{Name: "test"})
 	greeting := wire.Header{Type: wire.Ack, Credit: x.core.peers[1].granted}
 	if err := x.core.Deliver(1, 1, &greeting, nil); err != nil {
-		t.Fatal(err)
+		x.t.Fatal(err)
 	}
-	return x
 }
 
 func (x *crowd) Bytes(r link.Ref) []byte {

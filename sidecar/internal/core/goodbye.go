@@ -40,6 +40,7 @@ func (c *Core) sayBye() {
 func (c *Core) emitBye(p *peer) {
 	f, _ := c.emit(p, wire.Bye)
 	f.Head.Flags |= wire.FlagAckNow
+	f.Head.A = p.takenNext()
 	p.byeSeq = p.out.last
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -45,6 +44,7 @@ type peer struct {
 
 	toldLeft int // of the ranks that have left here, those that it was told of
 
+	took   uint64 // its goodbye: it had taken less than this frame from here; 0: all, or it has said none
 	byeSeq uint64 // number of the frame with our goodbye; 0: it was not said
 	caps   link.Caps
 
@@ -280,7 +280,7 @@ func (c *Core) acknowledge(p *peer, seq uint64) error {
 func (c *Core) released(p *peer, a after, f *link.Frame) {
 	switch a.kind {
 	case afterComplete:
-		c.finish(a.session, uint32(a.id), 0)
+		c.finish(a.session, uint32(a.id), c.taken(p, f))
 	case afterCopy:
 		c.copies.put(f.Payload)
 	case afterChunk:
@@ -292,7 +292,7 @@ func (c *Core) released(p *peer, a after, f *link.Frame) {
 	case afterAnswer:
 		p.answers--
 	case afterColl:
-		c.collStepDone(a.id, shm.StatusOK)
+		c.collStepDone(a.id, c.taken(p, f))
 	}
 	if a.hold {
 		c.unhold(a.session)

@@ -167,7 +167,7 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 		copy(f.Inline[:], o.inline)
 	case o.total <= uint64(len(f.Inline)) && o.class == shm.ClassArena:
 		copy(f.Inline[:], c.ports.Bytes(o.payload))
-	case o.class == shm.ClassArena && o.total <= c.cfg.CopyBytes && !c.gathers(p, o) && c.copyOut(f, a, o.payload):
+	case o.class == shm.ClassArena && o.total <= c.cfg.CopyBytes && p.met() && !c.gathers(p, o) && c.copyOut(f, a, o.payload):
 	default:
 		f.Payload = o.payload
 		f.Gather = o.gather
@@ -220,6 +220,11 @@ func (c *Core) afterSend(a *after, o owner) {
 		a.kind, a.id = afterComplete, uint64(o.req)
 	}
 }
+
+// met reports that p was connected once. The first that it says then is who has left
+// there: until that was heard an eager send ends with its acknowledgement, and not
+// before (taken). Its engine alone sees to that, and not its receiver.
+func (p *peer) met() bool { return p.known || p.self }
 
 // copyOut copies the payload into memory of the engine's own, so that the
 // application may change its buffer at once.

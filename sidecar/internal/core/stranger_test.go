@@ -1,0 +1,53 @@
+package core
+
+import (
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// TestSendToWhoHasLeftAStrangersPod: an eager send to a rank that had left before its
+// pod was first connected fails like one to a rank that is known to have left; one that
+// came before its receiver left does not. The frame that tells of it acknowledges both.
+func TestSendToWhoHasLeftAStrangersPod(t *testing.T) {
+	for name, c := range map[string]struct {
+		class   shm.Class
+		goodbye wire.Type
+		took    uint64
+		want    shm.Status
+	}{
+		"slab":                          {shm.ClassSlab, wire.Left, 1, shm.StatusPeerLeft},
+		"arena":                         {shm.ClassArena, wire.Left, 1, shm.StatusPeerLeft},
+		"its whole pod":                 {shm.ClassSlab, wire.Bye, 1, shm.StatusPeerLeft},
+		"it had come":                   {shm.ClassSlab, wire.Left, 2, shm.StatusOK},
+		"arena, it had come":            {shm.ClassArena, wire.Bye, 2, shm.StatusOK},
+		"a sidecar that says no number": {shm.ClassSlab, wire.Left, 0, shm.StatusOK},
+	} {
+		x := newStranger(t)
+		s := &statuses{x, map[SessionID]shm.Status{}}
+		x.core.ports = s
+		d := arena(shm.OpSend, 2, 1, 1000)
+		d.Class = c.class
+		x.submit(0, d)
+		if _, ended := s.got[0]; ended {
+			t.Errorf("%s: it has ended before its pod was heard of", name)
+		}
+		x.meet()
+		for x.core.Flush(2, s) {
+		}
+		x.deliver(wire.Header{Type: c.goodbye, Src: 2, A: c.took, Ack: x.core.peers[1].out.last}, nil)
+		if got, ended := s.got[0]; !ended || got != c.want {
+			t.Errorf("%s: ended %v with %v, want %v", name, ended, got, c.want)
+		}
+	}
+}
+
+// newStranger is a crowd whose other pod has never been connected.
+func newStranger(t *testing.T) *crowd {
+	t.Helper()
+	x := &crowd{lone: lone{regions: map[link.Region][]byte{}}, t: t, scratch: make([]byte, 1<<20), room: -1}
+	x.attach()
+	return x
+}
