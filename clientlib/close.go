@@ -28,7 +28,9 @@ const cancelPatience = 10 * time.Second
 // window's lock that this rank still has is an error, and ends. So is a receive or a
 // collective that is open and that no goroutine waits for, as MPI calls it erroneous (in
 // the same section): what it waits for is lost, and other ranks of a collective may wait
-// for ever. Cancel it, or Wait for it; one that was cancelled needs no Wait. Calls that
+// for ever. Wait for it, or Cancel it if it is a receive, which then needs no Wait. A
+// goroutine that waits for several, one after the other, is only known to wait for the
+// first: WaitAll and WaitAllPacked wait for all. Calls that
 // other goroutines are in return ErrClosed, which is a way to end a loop of receives, and memory from Alloc is gone afterwards: no slice of it
 // may be touched any more.
 func (s *Session) Close() error { return s.CloseContext(context.Background()) }
@@ -55,7 +57,7 @@ func (s *Session) CloseContext(ctx context.Context) error {
 	}
 	left := s.leftOpen(ctx)
 	err = errors.Join(err, s.detach())
-	err = errors.Join(err, s.late, left, s.conn.Close())
+	err = errors.Join(err, partOf(s.late), left, s.conn.Close())
 	<-s.watched
 	err = errors.Join(err, s.release())
 	if err != nil {
@@ -118,7 +120,7 @@ func (s *Session) unattended() (n int, err error) {
 	defer s.mu.Unlock()
 	var first *op
 	for _, o := range s.ops.list {
-		if o.open && !o.done && (o.receives || o.collective) && !o.awaited && !o.detached && !o.cancelled {
+		if o.open && !o.done && (o.receives || o.collective) && !o.awaited && !o.detached && (o.collective || !o.cancelled) {
 			if n++; first == nil {
 				first = o
 			}
@@ -127,9 +129,13 @@ func (s *Session) unattended() (n int, err error) {
 	if first == nil {
 		return 0, nil
 	}
-	err = s.fail(first.what, first.comm, first.peer, first.tag, first.bytes, fmt.Errorf("%w: it is open, and nobody waits for it; Wait for it or Cancel it before Close", ErrInvalid))
+	advice := "Wait for it or Cancel it before Close"
+	if first.collective {
+		advice = "Wait for it before Close: collectives cannot be cancelled"
+	}
+	err = partOf(s.fail(first.what, first.comm, first.peer, first.tag, first.bytes, fmt.Errorf("%w: it is open, and nobody waits for it; %s", ErrInvalid, advice)))
 	if n > 1 {
-		err = fmt.Errorf("%w; so are %d more", err, n-1)
+		err = fmt.Errorf("%w; so are %d more (WaitAll and WaitAllPacked wait for many in one call)", err, n-1)
 	}
 	return n, err
 }

@@ -160,7 +160,7 @@ func TestCloseWaitsForOpenSends(t *testing.T) {
 		go func() { closed <- s.Close() }()
 		f.done(d.Req, status, 0)
 		f.next(shm.OpDetach)
-		if err := <-closed; (err == nil) != (status == shm.StatusOK) || status == shm.StatusPeerLeft && !contains(err, "rank 1 tag 7") {
+		if err := <-closed; (err == nil) != (status == shm.StatusOK) || status == shm.StatusPeerLeft && !contains(err, "outrigger: rank 0: close: isend with rank 1 tag 7 (65536 bytes)") {
 			t.Errorf("status %d: Close says %v", status, err)
 		}
 	}
@@ -177,7 +177,7 @@ func TestCloseTellsWhatIsOpen(t *testing.T) {
 			if _, err := Irecv(s.World(), make([]byte, 80), 1, 7); err != nil {
 				t.Fatal(err)
 			}
-		}, "irecv with rank 1 tag 7 (80 bytes): invalid argument: it is open, and nobody waits for it; Wait for it or Cancel it before Close"},
+		}, "outrigger: rank 0: close: irecv with rank 1 tag 7 (80 bytes): invalid argument: it is open, and nobody waits for it; Wait for it or Cancel it before Close"},
 		"many": {func(t *testing.T, s *Session, _ *fake) {
 			for range 3 {
 				if _, err := Irecv(s.World(), make([]byte, 80), AnySource, 7); err != nil {
@@ -189,7 +189,16 @@ func TestCloseTellsWhatIsOpen(t *testing.T) {
 			if _, err := Iallreduce(s.World(), make([]int64, 2), make([]int64, 2), Sum); err != nil {
 				t.Fatal(err)
 			}
-		}, "allreduce (16 bytes): invalid argument: it is open, and nobody waits for it"},
+		}, "close: allreduce (16 bytes): invalid argument: it is open, and nobody waits for it; Wait for it before Close: collectives cannot be cancelled"},
+		"a collective that was to be cancelled": {func(t *testing.T, s *Session, _ *fake) {
+			r, err := s.World().Ibarrier()
+			if err == nil {
+				err = r.Cancel()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, "close: barrier: invalid argument: it is open, and nobody waits for it"},
 		"a failed job": {func(t *testing.T, s *Session, f *fake) {
 			if _, err := Irecv(s.World(), make([]byte, 80), 1, 7); err != nil {
 				t.Fatal(err)
@@ -211,6 +220,17 @@ func TestCloseTellsWhatIsOpen(t *testing.T) {
 				requests[i] = r
 			}
 			go func() { _ = WaitAll(context.WithoutCancel(t.Context()), requests) }()
+		}, ""},
+		"a goroutine's in WaitAllPacked": {func(t *testing.T, s *Session, f *fake) {
+			requests := make([]*PackedRequest, 3)
+			for i := range requests {
+				r, err := IrecvStrided(s.World(), make([]int64, 8), Layout{Count: 4, Block: 1, Stride: 2}, 1, i)
+				if err != nil {
+					t.Fatal(err)
+				}
+				requests[i] = r
+			}
+			go func() { _ = WaitAllPacked(context.WithoutCancel(t.Context()), requests) }()
 		}, ""},
 		"a goroutine's in a loop of Test": {func(t *testing.T, s *Session, f *fake) {
 			r, err := Irecv(s.World(), make([]byte, 80), 1, 7)

@@ -38,8 +38,13 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
+	return fmt.Sprintf("outrigger: rank %s: %s", e.name(e.Rank, " of the communicator"), e.what())
+}
+
+// what is the text without the name of this rank.
+func (e *Error) what() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "outrigger: rank %s: %s", e.name(e.Rank, " of the communicator"), e.Op)
+	b.WriteString(e.Op)
 	if e.Peer >= 0 {
 		fmt.Fprintf(&b, " with rank %s", e.name(e.Peer, ""))
 	}
@@ -72,6 +77,20 @@ func bytesText(n uint64) string {
 		return memory.Text(n)
 	}
 	return fmt.Sprintf("%s, %d bytes", memory.Text(n), n)
+}
+
+// part is an error inside of another one of the same rank, which has named it.
+type part struct{ of *Error }
+
+func (p part) Error() string { return p.of.what() }
+func (p part) Unwrap() error { return p.of }
+
+// partOf makes a part of an error of this rank.
+func partOf(err error) error {
+	if e, is := err.(*Error); is { //nolint:errorlint // one that wraps it has words of its own
+		return part{e}
+	}
+	return err
 }
 
 // Unwrap gives the cause.

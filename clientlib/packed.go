@@ -35,7 +35,7 @@ func sendPacked[T Number](ctx context.Context, c *Comm, n int, pack func([]T), d
 }
 
 // PackedRequest is a receive whose elements Wait puts where they belong. WaitAll and
-// WaitAny do not: give them no Request of it.
+// WaitAny do not: give them no Request of it (WaitAllPacked).
 type PackedRequest struct {
 	Request
 	unpack func(Status) error // nil: there is nothing to unpack
@@ -50,6 +50,23 @@ func (r *PackedRequest) Wait(ctx context.Context) (Status, error) {
 	}
 	st, err := r.Request.Wait(ctx)
 	return r.end(st, err)
+}
+
+// WaitAllPacked waits for all requests, each as its Wait does, and returns the first
+// error.
+func WaitAllPacked(ctx context.Context, requests []*PackedRequest) error {
+	plain := make([]Request, len(requests))
+	for i, r := range requests {
+		plain[i] = r.Request
+	}
+	attendAll(plain)
+	var first error
+	for _, r := range requests {
+		if _, err := r.Wait(ctx); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
 }
 
 // Test reports whether the receive has ended, and does what Wait does if so.
