@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -160,5 +161,33 @@ func TestSidecarStartedAgain(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestWhyOfAStoppedSidecar: outrigger why tells what the others say, and of the ranks of
+// a pod whose sidecar is stopped why nothing is known, before the job ends by that.
+func TestWhyOfAStoppedSidecar(t *testing.T) {
+	t.Parallel()
+	j := start(t, 4, 2, os.Args[0], hangingCommand, "ring")
+	pid := j.sidecarPID(1)
+	ask := func() string {
+		out, _ := exec.CommandContext(t.Context(), filepath.Join(bin, "outrigger"), "why", j.dir).CombinedOutput()
+		return string(out)
+	}
+	for said := ""; !strings.Contains(said, "wait for each other in a ring"); said = ask() {
+		if t.Context().Err() != nil {
+			t.Fatal(said)
+		}
+	}
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	said := ask()
+	want := fmt.Sprintf("pod 1: nothing is known of its ranks: the process of its sidecar, %d, is stopped by a signal (SIGSTOP)", pid)
+	if !strings.Contains(said, want) || !strings.Contains(said, "recv from") {
+		t.Errorf("it does not say %q\n%s", want, said)
+	}
+	if code, out := j.wait(); code != 1 {
+		t.Errorf("exit code %d\n%s", code, out)
 	}
 }

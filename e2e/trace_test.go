@@ -54,6 +54,16 @@ func TestTraceOfCG(t *testing.T) {
 	}
 }
 
+// TestTraceOntoAFullDisk: a job whose timeline finds no room says so when it ends, by
+// its exit code too, and its ranks' output is there.
+func TestTraceOntoAFullDisk(t *testing.T) {
+	t.Parallel()
+	code, out := startWith(t, []string{"--trace", "/dev/full"}, 2, 2, ring("-rounds", "10")...).wait()
+	if code != 1 || !strings.Contains(out, "job failed: the trace is not written: write /dev/full: no space left on device") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
 // differs by more than a hundredth, and the last digit of the report.
 func differs(a, b float64) bool { return math.Abs(a-b) > 0.01*max(a, b)+0.0006 }
 

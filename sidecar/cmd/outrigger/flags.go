@@ -39,11 +39,17 @@ func flagError(cmd *cobra.Command, err error) error {
 	if errors.As(err, &number) {
 		if before, _, ok := strings.Cut(text, ": strconv."); ok {
 			text = before + ": want a number"
+			if number.Func == "ParseBool" {
+				text = before + ": want true or false, or the flag alone"
+			}
 		}
 	} else if before, what, ok := strings.Cut(text, ": strconv."); ok {
 		text = before + ": want a number"
-		if strings.Contains(what, "out of range") {
+		switch {
+		case strings.Contains(what, "out of range"):
 			text += " that is smaller"
+		case strings.HasPrefix(what, "ParseBool"):
+			text = before + ": want true or false, or the flag alone"
 		}
 	} else if before, _, ok := strings.Cut(text, ": time: "); ok {
 		text = before + ": want a time such as 90s, 10m or 1h30m"

@@ -135,6 +135,19 @@ func TestRunRefusesNegativeTimes(t *testing.T) {
 	}
 }
 
+func TestRunRefusesWhatContradictsItself(t *testing.T) {
+	for want, args := range map[string][]string{
+		"--deadlock-fails with --deadlock-after 0: nobody would look": {"run", "--deadlock-fails", "--deadlock-after", "0", "--", "true"},
+		"--deadlock-after 1ns: want 100ms at least":                   {"run", "--deadlock-after", "1ns", "--", "true"},
+		`"--deadlock-fails" flag: want true or false`:                 {"run", "--deadlock-fails=maybe", "--", "true"},
+	} {
+		out, err := program(t, args...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("%q: %v, %s", args, err, out)
+		}
+	}
+}
+
 // TestTopShowsAJobFromStartToEnd watches a job that does nothing.
 func TestTopShowsAJobFromStartToEnd(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", privateDir(t))

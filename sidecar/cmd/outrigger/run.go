@@ -106,6 +106,10 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.quietIgnored, "quiet-ignored", false, "with -f: do not list what is ignored here")
 }
 
+// deadlockLeast is the least time after which a deadlock may be suspected: a message
+// may be on its way for as long as a busy machine does not run its sidecars.
+const deadlockLeast = 100 * time.Millisecond
+
 // runProgram runs the job that the flags describe.
 func (o *runOptions) runProgram(ctx context.Context, args []string) error {
 	for _, name := range manifestFlags {
@@ -119,6 +123,12 @@ func (o *runOptions) runProgram(ctx context.Context, args []string) error {
 	}
 	if s.Deadlock.After < 0 {
 		return fmt.Errorf("--deadlock-after %v: want a time, or 0 for never", s.Deadlock.After)
+	}
+	if 0 < s.Deadlock.After && s.Deadlock.After < deadlockLeast {
+		return fmt.Errorf("--deadlock-after %v: want %v at least, or 0 for never: ranks of a right program wait for a few milliseconds", s.Deadlock.After, deadlockLeast)
+	}
+	if s.Deadlock.After == 0 && s.Deadlock.Fails {
+		return errors.New("--deadlock-fails with --deadlock-after 0: nobody would look for a deadlock; leave one of them out")
 	}
 	s.Program, s.ArenaBytes, s.Name = args, int64(o.arena), filepath.Base(args[0])
 	if o.encrypt {

@@ -226,13 +226,14 @@ func FetchReport(ctx context.Context, socket string) (*obs.Report, error) {
 }
 
 // Why asks the sidecars of a job, by their metrics sockets, what their ranks wait
-// for. Those of a sidecar that does not answer are missing, and its error is told.
+// for. Those of a sidecar that does not answer are missing, and its error is told; of one
+// whose process is stopped at once.
 func Why(ctx context.Context, sockets []string) (ranks []why.Rank, err error) {
 	answers, errs := make([][]why.Rank, len(sockets)), make([]error, len(sockets))
 	var wg sync.WaitGroup
 	for pod, socket := range sockets {
 		wg.Go(func() {
-			if err := fetch(ctx, socket, "/why", &answers[pod]); err != nil {
+			if err := fetchUnlessStopped(ctx, socket, "/why", &answers[pod]); err != nil {
 				errs[pod] = fmt.Errorf("pod %d: %w", pod, err)
 			}
 		})

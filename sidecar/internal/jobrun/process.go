@@ -51,7 +51,7 @@ func (j *Job) startSidecar(path string, pod int) error {
 	}
 	j.sidecars = append(j.sidecars, cmd)
 	// For people and scripts that look after a job; nothing here reads it.
-	if err := os.WriteFile(l.file("pod%d/sidecar.pid", pod), []byte(fmt.Sprintln(cmd.Process.Pid)), 0o600); err != nil {
+	if err := os.WriteFile(l.file("pod%d/"+pidFile, pod), []byte(fmt.Sprintln(cmd.Process.Pid)), 0o600); err != nil {
 		return fmt.Errorf("process id of the sidecar of pod %d: %w", pod, err)
 	}
 	j.wg.Go(func() {
