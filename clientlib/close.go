@@ -53,7 +53,11 @@ func (s *Session) CloseContext(ctx context.Context) error {
 	s.ending = true
 	s.mu.Unlock()
 	if err != nil && ctx.Err() != nil {
-		err = fmt.Errorf("%w: %d sends have not been received", err, open)
+		sends := "1 send has"
+		if open != 1 {
+			sends = fmt.Sprintf("%d sends have", open)
+		}
+		err = fmt.Errorf("%w: %s not been received", err, sends)
 	}
 	left := s.leftOpen(ctx)
 	err = errors.Join(err, s.detach())
