@@ -113,6 +113,14 @@ func goldenBytes(t *testing.T, name string) string {
 	return digits.String()
 }
 
+// TestPlaceTold: what a C client tells of where it computes and waits is true, by what
+// clientlib/c/test/place.c makes a thread do.
+func TestPlaceTold(t *testing.T) {
+	if out, err := exec.CommandContext(t.Context(), at(t, "c/place")).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestGolden: the C client writes the bytes of the contract's golden files. Its
 // Hello names fewer features, and a ring's first four bytes are the ring's.
 func TestGolden(t *testing.T) {

@@ -157,8 +157,12 @@ bool doze(uint64_t since, unsigned looks)
 {
 	if (looks < patient_looks)
 		return true;
-	if (session == NULL || nanoseconds() - since < YIELD_NS) {
+	if (session == NULL) {
 		sched_yield();
+		return true;
+	}
+	if (nanoseconds() - since < YIELD_NS) {
+		outrigger_yield(session);
 		return true;
 	}
 	return outrigger_sleep(session, SLEEP_US) != OUTRIGGER_NO_SIDECAR;

@@ -187,6 +187,11 @@ int outrigger_test(outrigger *s, outrigger_request request, int *over, struct ou
  * in *taken, which may be NULL, how many completions there were. */
 int outrigger_progress(outrigger *s, unsigned *taken);
 
+/* outrigger_yield gives the processor away between two looks in vain: whoever waits by
+ * outrigger_test or outrigger_progress calls it, and not sched_yield, so that the sidecar
+ * learns that this process waits, and does not compute between its looks. */
+void outrigger_yield(outrigger *s);
+
 /* outrigger_sleep waits until something comes, for at most so many
  * microseconds. It may return earlier. */
 int outrigger_sleep(outrigger *s, unsigned microseconds);

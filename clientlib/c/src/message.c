@@ -122,12 +122,14 @@ static int send_silently(outrigger *s, struct or_descriptor *d, const struct iov
 static int enter(outrigger *s, struct or_descriptor *d, uint32_t id, struct or_op *op, outrigger_request *request)
 {
 	outrigger_request name = (uint64_t)op->gen << 32 | id;
+	uint64_t bytes = d->len;
 	d->req = id;
 	int rc = or_submit(s, d);
 	if (rc != OUTRIGGER_OK) {
 		or_drop(s, id, op);
 		return rc;
 	}
+	or_place_leaves(s, bytes);
 	if (request != NULL)
 		*request = name;
 	return OUTRIGGER_OK;
@@ -317,7 +319,9 @@ int outrigger_test(outrigger *s, outrigger_request request, int *over, struct ou
 	uint32_t id;
 	*over = 0;
 	pthread_mutex_lock(&s->lock);
+	unsigned before = s->taken;
 	int rc = or_progress(s);
+	or_place_looks(s, s->taken - before);
 	struct or_op *op = find(s, request, &id);
 	if (op == NULL || op->done) {
 		*over = 1;

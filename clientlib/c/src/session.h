@@ -122,6 +122,24 @@ struct or_patience {
 	uint64_t yield_ns;  /* before it sleeps */
 };
 
+/* What the sidecar is told of where this process is (place.c). Times are of or_now,
+ * but for at. */
+struct or_place {
+	bool wanted;     /* the sidecar looks at it */
+	bool left;       /* a large message was submitted, and the caller was not away since */
+	bool waits;      /* is said of it */
+	uint32_t word;   /* what is said */
+	uint64_t found;  /* when the processor was */
+	uint64_t at;     /* the thread's processor time then */
+	unsigned after;  /* messages submitted since then */
+	unsigned idle;   /* large ones without computing, since the last one with it */
+	uint64_t looked; /* at completions, or woke */
+	uint64_t marked; /* when the thread's processor time was found out, */
+	uint64_t spent;  /* which was so much */
+	pthread_t thread;
+	uint64_t vain;   /* the first of the looks in vain since the last other one, 0: none */
+};
+
 struct outrigger {
 	pthread_mutex_t lock;
 	int socket, doorbell;
@@ -136,6 +154,7 @@ struct outrigger {
 	struct or_ops ops;
 	struct or_queue stage, starved;
 	struct or_patience patience;
+	struct or_place place;
 	uint64_t silent; /* silent sends submitted */
 	struct outrigger_traffic traffic;
 	bool lent;       /* a part of the arena, which stays mapped */
@@ -174,6 +193,12 @@ void or_give_chunks(outrigger *s, struct or_op *op);
 void or_feed(outrigger *s);
 uint64_t or_gather(const struct iovec *iov, int segments, uint64_t from, unsigned char *to, uint64_t bytes);
 void or_scatter(const struct iovec *iov, int segments, uint64_t at, const unsigned char *from, uint64_t bytes);
+
+/* place.c */
+void or_place_leaves(outrigger *s, uint64_t bytes);
+void or_place_looks(outrigger *s, unsigned came);
+void or_place_waits(outrigger *s);
+void or_place_woke(outrigger *s);
 
 /* wait.c */
 int or_patience_init(outrigger *s, const char *name);

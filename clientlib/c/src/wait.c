@@ -69,11 +69,14 @@ int outrigger_sleep(outrigger *s, unsigned microseconds)
 	s->sleepers++;
 	atomic_store(or_word(s, OR_SEG_OFF_WAITING), 1);
 	bool idle = !or_ready(&s->complete) && s->stage.count == 0 && !s->gone;
+	if (idle)
+		or_place_waits(s);
 	pthread_mutex_unlock(&s->lock);
 	if (idle)
 		nap(s, microseconds);
 	pthread_mutex_lock(&s->lock);
 	s->sleepers--;
+	or_place_woke(s);
 	if (s->sleepers == 0)
 		atomic_store(or_word(s, OR_SEG_OFF_WAITING), 0);
 	/* What the sidecar said before it ended counts. */
@@ -87,12 +90,24 @@ int outrigger_sleep(outrigger *s, unsigned microseconds)
 int outrigger_progress(outrigger *s, unsigned *taken)
 {
 	pthread_mutex_lock(&s->lock);
+	unsigned before = s->taken;
 	int rc = or_progress(s);
+	or_place_looks(s, s->taken - before);
 	if (taken != NULL)
 		*taken = s->taken;
 	s->taken = 0;
 	pthread_mutex_unlock(&s->lock);
 	return rc;
+}
+
+void outrigger_yield(outrigger *s)
+{
+	sched_yield();
+	if (!s->place.wanted)
+		return;
+	pthread_mutex_lock(&s->lock);
+	or_place_woke(s);
+	pthread_mutex_unlock(&s->lock);
 }
 
 /* pause_for waits a moment of a wait that began at a time; looks counts the
@@ -111,11 +126,11 @@ static int pause_for(outrigger *s, uint64_t *begun, unsigned looks)
 			if (*begun == 0)
 				*begun = now;
 			if (now - *begun < p->yield_ns) {
-				sched_yield();
+				outrigger_yield(s);
 				return OUTRIGGER_OK;
 			}
 		} else if (*begun == 0 || looks % CLOCK_EVERY != 0) {
-			sched_yield();
+			outrigger_yield(s);
 			return OUTRIGGER_OK;
 		}
 	}

@@ -1,0 +1,147 @@
+/* Where this process is, for a sidecar that shares processors with it: LAYOUT §8.1.
+ *
+ * A program over libfabric calls no function that waits: it looks at its completions
+ * again and again. So what it does is seen by when it looks. Who comes back at once
+ * after each look in vain waits; who comes back later, and has used processor time
+ * meanwhile, was away. Wall time alone would not tell: a thread that was put off has done
+ * nothing else. With several threads the last word stands: it is a hint. The session is
+ * locked in all functions here. */
+#define _GNU_SOURCE /* sched_getcpu */
+#include <sched.h>
+#include <time.h>
+
+#include "session.h"
+
+#define PLACE_BYTES (64 * 1024 + 1) /* a smaller message is over before it could matter */
+#define PLACE_EVERY_NS 100000       /* finding it out takes two system calls */
+/* Of processor time between two looks: the program did something else. A thread that is
+ * put off pays for interrupts and switches: 20 to 90 us were seen. */
+#define AWAY_NS 150000
+#define MARK_EVERY_NS 100000        /* the thread's processor time is found out */
+#define COMPUTES_NS 50000           /* of processor time, between submitting and the next look */
+#define SUBMIT_NS 30000             /* posting many messages is not computing */
+#define IDLE_MAX 16                 /* messages without computing until it does not */
+#define WAITS_NS 100000             /* of looks in vain */
+
+static uint64_t thread_time(void)
+{
+	struct timespec t;
+	if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0)
+		return 0;
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void say(outrigger *s) { atomic_store_explicit(or_word(s, OR_SEG_OFF_PLACE), s->place.word, memory_order_relaxed); }
+
+/* here notes the processor that the caller is on. */
+static void here(struct or_place *p)
+{
+	int cpu = sched_getcpu();
+	p->word = (p->word & ~(uint32_t)OR_PLACE_CPU) | ((uint32_t)(cpu + 1) & OR_PLACE_CPU);
+}
+
+/* or_place_leaves says where the caller goes on while so many bytes are moved. */
+void or_place_leaves(outrigger *s, uint64_t bytes)
+{
+	struct or_place *p = &s->place;
+	if (!p->wanted)
+		return;
+	p->after++;
+	if (bytes < PLACE_BYTES)
+		return;
+	uint64_t now = or_now();
+	if (now - p->found < PLACE_EVERY_NS)
+		return;
+	p->found = now;
+	here(p);
+	say(s);
+	p->at = thread_time();
+	p->after = 0;
+	p->left = true;
+}
+
+/* enters says whether the caller has computed since it left. */
+static void enters(outrigger *s, bool away)
+{
+	struct or_place *p = &s->place;
+	p->left = false;
+	if (away && thread_time() - p->at >= COMPUTES_NS + (uint64_t)p->after * SUBMIT_NS) {
+		p->idle = 0;
+		p->word |= OR_PLACE_COMPUTES;
+	} else if (++p->idle == IDLE_MAX) {
+		p->word &= ~(uint32_t)OR_PLACE_COMPUTES;
+	}
+	say(s);
+}
+
+/* or_place_waits says that the caller waits, and where. */
+void or_place_waits(outrigger *s)
+{
+	struct or_place *p = &s->place;
+	if (!p->wanted || p->waits)
+		return;
+	p->waits = true;
+	here(p);
+	p->word |= OR_PLACE_WAITS;
+	say(s);
+}
+
+static void returns(outrigger *s)
+{
+	struct or_place *p = &s->place;
+	p->vain = 0;
+	if (!p->waits)
+		return;
+	p->waits = false;
+	p->word &= ~OR_PLACE_WAITS;
+	say(s);
+}
+
+static void mark(struct or_place *p, uint64_t now)
+{
+	p->marked = now;
+	p->spent = thread_time();
+	p->thread = pthread_self();
+}
+
+/* was_away reports that the caller has computed since its last look. Until then it has
+ * looked, or yielded, since the mark. */
+static bool was_away(struct or_place *p, uint64_t now)
+{
+	if (now - p->looked <= AWAY_NS)
+		return false;
+	uint64_t looking = p->looked - p->marked, spent = thread_time() - p->spent;
+	bool away = pthread_equal(p->thread, pthread_self()) && spent > looking + AWAY_NS;
+	mark(p, now);
+	return away;
+}
+
+/* or_place_looks notes a look at completions, after which so many had come. */
+void or_place_looks(outrigger *s, unsigned came)
+{
+	struct or_place *p = &s->place;
+	if (!p->wanted)
+		return;
+	uint64_t now = or_now();
+	bool away = was_away(p, now);
+	p->looked = now;
+	if (now - p->marked > MARK_EVERY_NS)
+		mark(p, now);
+	if (p->left && (away || came > 0 || p->waits))
+		enters(s, away);
+	if (away || came > 0) {
+		returns(s);
+		return;
+	}
+	if (p->vain == 0)
+		p->vain = now;
+	else if (now - p->vain > WAITS_NS)
+		or_place_waits(s);
+}
+
+/* or_place_woke notes that the caller has slept until now: it was not away. */
+void or_place_woke(outrigger *s)
+{
+	if (s->place.wanted)
+		s->place.looked = or_now();
+}

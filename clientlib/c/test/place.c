@@ -1,0 +1,91 @@
+/* What a process tells of where it is (src/place.c), without a sidecar. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "session.h"
+
+static _Alignas(64) unsigned char control[4096];
+static int failures;
+
+static void expect(outrigger *s, const char *when, uint32_t want)
+{
+	uint32_t is = atomic_load(or_word(s, OR_SEG_OFF_PLACE)) & (OR_PLACE_COMPUTES | OR_PLACE_WAITS);
+	if (is == want)
+		return;
+	fprintf(stderr, "place: %s: computes %d, waits %d\n", when, (is & OR_PLACE_COMPUTES) != 0, (is & OR_PLACE_WAITS) != 0);
+	failures++;
+}
+
+static uint64_t processor_time(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void compute(uint64_t ns)
+{
+	for (uint64_t end = processor_time() + ns; processor_time() < end;)
+		;
+}
+
+static void look_in_vain(outrigger *s, uint64_t ns)
+{
+	for (uint64_t end = processor_time() + ns; processor_time() < end;)
+		or_place_looks(s, 0);
+}
+
+int main(void)
+{
+	outrigger *s = calloc(1, sizeof *s);
+	if (s == NULL)
+		return 1;
+	s->control = control;
+	s->place.wanted = true;
+	or_place_looks(s, 0);
+	expect(s, "at first", 0);
+
+	or_place_leaves(s, 1 << 20);
+	look_in_vain(s, 1000000);
+	expect(s, "who waits for a large message", OR_PLACE_WAITS);
+	nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
+	or_place_looks(s, 0);
+	expect(s, "who was put off while it waits", OR_PLACE_WAITS);
+	or_place_looks(s, 1);
+	expect(s, "whose message has come", 0);
+
+	or_place_leaves(s, 1 << 20);
+	compute(2000000);
+	or_place_looks(s, 0);
+	expect(s, "who computed beside its message", OR_PLACE_COMPUTES);
+	look_in_vain(s, 1000000);
+	expect(s, "who waits for the rest of it", OR_PLACE_COMPUTES | OR_PLACE_WAITS);
+	compute(1000000);
+	or_place_looks(s, 0);
+	expect(s, "who computes between its looks", OR_PLACE_COMPUTES);
+
+	for (int i = 0; i < 40; i++) {
+		or_place_leaves(s, 1 << 20);
+		look_in_vain(s, 300000);
+		or_place_looks(s, 1);
+	}
+	expect(s, "who has not computed for many messages", 0);
+
+	compute(1000000);
+	or_place_leaves(s, 1024);
+	compute(1000000);
+	or_place_looks(s, 0);
+	expect(s, "small messages", 0);
+
+	or_place_waits(s); /* it goes to sleep */
+	expect(s, "who sleeps", OR_PLACE_WAITS);
+	or_place_woke(s);
+	or_place_looks(s, 1);
+	expect(s, "who was woken", 0);
+	free(s);
+	if (failures == 0)
+		puts("place: ok");
+	return failures != 0;
+}
