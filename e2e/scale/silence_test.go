@@ -16,9 +16,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+// looksOfTheYoung are the looks at a job in any of its first minutes, at most: the first
+// after 5 s, the next when it is half as old again (docs/mpijob.md, Jobs that hang).
+const looksOfTheYoung = 8
+
 // silent checks that the operator makes no call for a time, and looks at no job: but
-// for the one that runs, once a minute, to ask its ranks whether they only wait
-// (docs/mpijob.md, Jobs that hang). With settle, what is under way may end first.
+// for the one that runs, once a minute and more often in its first ones, to ask its ranks
+// what they wait for. With settle, what is under way may end first.
 func silent(t *testing.T, d *door, o *operator, length time.Duration, settle bool) {
 	t.Helper()
 	for try := 0; ; try++ {
@@ -30,7 +34,7 @@ func silent(t *testing.T, d *door, o *operator, length time.Duration, settle boo
 		for result, n := range o.reconciles(t) {
 			more += n - looks[result]
 		}
-		if allowed := int(length/time.Minute) + 1; len(after) == 0 && (more == 0 || !settle && more <= allowed) {
+		if allowed := int(length/time.Minute) + looksOfTheYoung; len(after) == 0 && (more == 0 || !settle && more <= allowed) {
 			return
 		}
 		if !settle || try == 100 {
