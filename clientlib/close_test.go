@@ -222,8 +222,8 @@ func TestCloseTellsWhatIsOpen(t *testing.T) {
 			go func() { _ = WaitAll(context.WithoutCancel(t.Context()), requests) }()
 		}, ""},
 		"a goroutine's in WaitAllPacked": {func(t *testing.T, s *Session, f *fake) {
-			requests := make([]*PackedRequest, 3)
-			for i := range requests {
+			requests := make([]*PackedRequest, 4) // the last one is none
+			for i := range 3 {
 				r, err := IrecvStrided(s.World(), make([]int64, 8), Layout{Count: 4, Block: 1, Stride: 2}, 1, i)
 				if err != nil {
 					t.Fatal(err)

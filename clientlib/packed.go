@@ -53,15 +53,20 @@ func (r *PackedRequest) Wait(ctx context.Context) (Status, error) {
 }
 
 // WaitAllPacked waits for all requests, each as its Wait does, and returns the first
-// error.
+// error. Nil is no request.
 func WaitAllPacked(ctx context.Context, requests []*PackedRequest) error {
 	plain := make([]Request, len(requests))
 	for i, r := range requests {
-		plain[i] = r.Request
+		if r != nil {
+			plain[i] = r.Request
+		}
 	}
 	attendAll(plain)
 	var first error
 	for _, r := range requests {
+		if r == nil {
+			continue
+		}
 		if _, err := r.Wait(ctx); err != nil && first == nil {
 			first = err
 		}

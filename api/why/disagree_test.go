@@ -30,6 +30,13 @@ func TestDisagreements(t *testing.T) {
 			[]Rank{{Rank: 0, Waits: []Wait{in("barrier", 5)}, Past: []Begun{was("barrier", 5), was("bcast of root 0", 4), was("gather of root 0", 3)}}, waiting(1, in("gather of root 1", 3))},
 			"rank 0 was in gather of root 0, rank 1 is in gather of root 1",
 		},
+		"a number that was another communicator's before": {
+			[]Rank{
+				{Rank: 0, Waits: []Wait{in("allreduce", 3)}, Past: []Begun{was("allreduce", 3), {Name: "bcast of root 0", Number: 1000, Count: 1000}}},
+				{Rank: 1, Past: []Begun{{Name: "bcast of root 0", Number: 1000, Count: 1000}}},
+			},
+			"",
+		},
 		"what follows from it is not told": {
 			[]Rank{waiting(0, in("barrier", 3), in("bcast of root 0", 4)), waiting(1, in("bcast of root 0", 3), in("barrier", 4))},
 			"rank 0 is in barrier, rank 1 is in bcast of root 0",

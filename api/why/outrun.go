@@ -46,7 +46,8 @@ func (r *Rank) past(w *Wait) bool {
 	later := false
 	for i := range r.Past { // the last ones first
 		b := &r.Past[i]
-		later = later || b.Context == w.Context && b.Lead == w.Lead && int32(b.Number-w.Number) > 0
+		// The message of the last one may be on its way.
+		later = later || b.Context == w.Context && b.Lead == w.Lead && int32(b.Number-w.Number) > 1
 	}
 	for i := range r.Waits {
 		x := &r.Waits[i]

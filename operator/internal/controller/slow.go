@@ -16,7 +16,10 @@ import (
 // places, of which there are few, and a namespace never has more of them than are free:
 // the workers are for the others. A call that lasts long and gets no place is given up.
 const (
-	slowAfter = 3 * time.Second  // a call that has lasted so long is slow
+	// A call that has lasted so long is slow. A webhook that does not answer has 10 s by
+	// default; an API server that has too much to do takes some seconds, and is not to be
+	// asked again because of that.
+	slowAfter = 8 * time.Second
 	slowFor   = 30 * time.Second // looks at a namespace's jobs take a place from the start, since its last slow call
 	slowAgain = time.Second      // at least, to the next look at a job that found no place
 )

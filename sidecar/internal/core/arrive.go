@@ -294,6 +294,9 @@ func (c *Core) onEager(p *peer, h *wire.Header, payload []byte) error {
 	if err != nil {
 		return err
 	}
+	if e.gone && !p.self && !c.left {
+		c.tellLeft(p) // before the acknowledgement of this frame: its sender learns that it came too late
+	}
 	if e.gone || c.fail != nil {
 		c.tellMatched(p, h, c.refusal())
 		c.consumed(p, charge(h.A))

@@ -37,6 +37,9 @@ func (c *Core) Delivered(now int64, id link.Peer, seq uint64) {
 	o.came = seq
 	for s := from + 1; s <= seq; s++ {
 		i := s & uint64(len(o.frames)-1) // an end may emit, and move the frames
+		if s <= p.unmet && o.frames[i].Head.Type == wire.Eager {
+			continue // who has left there was not known: its engine's acknowledgement says it (taken)
+		}
 		switch a := o.after[i]; {
 		case a.kind == afterNothing && a.hold, a.kind == afterComplete, a.kind == afterCopy, a.kind == afterChunk, a.kind == afterColl:
 			o.after[i] = after{}

@@ -44,6 +44,7 @@ type peer struct {
 
 	toldLeft int // of the ranks that have left here, those that it was told of
 
+	unmet  uint64 // the last frame that was made before it was first connected
 	took   uint64 // its goodbye: it had taken less than this frame from here; 0: all, or it has said none
 	byeSeq uint64 // number of the frame with our goodbye; 0: it was not said
 	caps   link.Caps
@@ -165,6 +166,8 @@ func (c *Core) LinkUp(now int64, id link.Peer, caps link.Caps) {
 	}
 	if p.known {
 		c.stats.Reconnects++
+	} else {
+		p.unmet = p.out.last
 	}
 	if p.state == peerReady || p.state == peerGreeting { // the peer has noticed first
 		c.stats.Breaks++

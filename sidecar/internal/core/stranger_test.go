@@ -25,22 +25,43 @@ func TestSendToWhoHasLeftAStrangersPod(t *testing.T) {
 		"arena, it had come":            {shm.ClassArena, wire.Bye, 2, shm.StatusOK},
 		"a sidecar that says no number": {shm.ClassSlab, wire.Left, 0, shm.StatusOK},
 	} {
-		x := newStranger(t)
-		s := &statuses{x, map[SessionID]shm.Status{}}
-		x.core.ports = s
-		d := arena(shm.OpSend, 2, 1, 1000)
-		d.Class = c.class
-		x.submit(0, d)
-		if _, ended := s.got[0]; ended {
-			t.Errorf("%s: it has ended before its pod was heard of", name)
+		for _, delivers := range []bool{false, true} { // the link says first that it has come
+			x := newStranger(t)
+			s := &statuses{x, map[SessionID]shm.Status{}}
+			x.core.ports = s
+			d := arena(shm.OpSend, 2, 1, 1000)
+			d.Class = c.class
+			x.submit(0, d)
+			x.meet()
+			for x.core.Flush(2, s) {
+			}
+			if delivers {
+				x.core.Delivered(2, 1, x.core.peers[1].out.last)
+			}
+			if _, ended := s.got[0]; ended {
+				t.Errorf("%s, link that delivers: %v: it has ended before its pod was heard of", name, delivers)
+			}
+			x.deliver(wire.Header{Type: c.goodbye, Src: 2, A: c.took, Ack: x.core.peers[1].out.last}, nil)
+			if got, ended := s.got[0]; !ended || got != c.want {
+				t.Errorf("%s, link that delivers: %v: ended %v with %v, want %v", name, delivers, ended, got, c.want)
+			}
 		}
-		x.meet()
-		for x.core.Flush(2, s) {
-		}
-		x.deliver(wire.Header{Type: c.goodbye, Src: 2, A: c.took, Ack: x.core.peers[1].out.last}, nil)
-		if got, ended := s.got[0]; !ended || got != c.want {
-			t.Errorf("%s: ended %v with %v, want %v", name, ended, got, c.want)
-		}
+	}
+}
+
+// TestTooLateForWhoHasJustLeft: an eager message that comes before its sender's pod was
+// told that the receiver has left, which takes some time, is told in what acknowledges it.
+func TestTooLateForWhoHasJustLeft(t *testing.T) {
+	x := newCrowd(t)
+	x.core.Detach(2, 0, nil)
+	if n := x.core.peers[1].toldLeft; n != 0 {
+		t.Fatalf("the other pod was told of %d ranks at once", n)
+	}
+	x.deliver(wire.Header{Type: wire.Eager, Src: 2, Dst: 0, Context: 9, A: 8, Length: 8}, make([]byte, 8))
+	o := &x.core.peers[1].out
+	f := o.frames[o.last&uint64(len(o.frames)-1)]
+	if f.Head.Type != wire.Left || f.Head.Src != 0 || f.Head.A != x.seq {
+		t.Errorf("told was %v of rank %d, which took less than frame %d; want a Left of rank 0, and frame %d", f.Head.Type, f.Head.Src, f.Head.A, x.seq)
 	}
 }
 

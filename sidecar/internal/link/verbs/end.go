@@ -119,6 +119,8 @@ func (l *Link) returnTag(c *conn) {
 	defer l.mu.Unlock()
 	i := c.tag & tagIndex
 	l.by[i].Store(nil)
-	delete(l.fresh, c.local.pair)
+	if l.fresh[c.local.pair] == c { // its number may be another's by now
+		delete(l.fresh, c.local.pair)
+	}
 	l.tags = append(l.tags, int32(i)) // the last to be used again
 }

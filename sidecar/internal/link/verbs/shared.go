@@ -146,17 +146,16 @@ func (l *Link) giveUp(c *conn) bool {
 // endGiven ends what was given up and has come to an end. Nothing but slots depends on
 // that: a device that does not say so soon is not waited for.
 func (l *Link) endGiven() {
+	l.mu.Lock() // the bell is rung under it, too: one that rings has somebody to be ended
 	var b [8]byte
 	_, _ = unix.Read(l.bell, b[:]) // rung, or not
-	l.mu.Lock()
 	given := l.given
 	l.given = nil
 	l.anyGiven.Store(false)
 	l.mu.Unlock()
 	for _, c := range given {
-		if c.sink() && l.gone == nil && !l.over(c, silentAfter) {
-			l.giveUp(c) // again
-			continue
+		if c.sink() && l.gone == nil && !l.over(c, silentAfter) && l.giveUp(c) {
+			continue // it is looked at again
 		}
 		l.sift(c)
 		c.once.Do(c.release)
@@ -259,7 +258,10 @@ func (l *Link) hear() {
 		}
 		if !f.last {
 			l.heard = append(l.heard, f)
-		} else if c := l.whose(f.pair); c != nil {
+			continue
+		}
+		l.silent = false
+		if c := l.whose(f.pair); c != nil {
 			c.reached = true
 			if c.sunk.IsZero() {
 				c.fail(fmt.Errorf("%w: %s, queue pair %#x: %s", link.ErrBroken, l.port.Device, f.pair, f.what))
