@@ -257,13 +257,14 @@ func (r *Reconciler) stop(ctx context.Context, plan *verdict.Plan, o *verdict.Ob
 		return nil // it was done before the status said so
 	}
 	switch {
-	case o.Batch == nil || verdict.Over(o.Batch) || desired.CauseOf(o.Batch) != nil: // it ends
+	case o.Batch == nil || verdict.Over(o.Batch):
 	case verdict.Held(o):
 		// A deadline is nothing to a suspended Job. It has no pods that run, and its
 		// queue would start some.
 		if err := r.delete(ctx, o.Batch, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 			return fmt.Errorf("taking Job %s from its queue: %w", o.Batch.Name, err)
 		}
+	case desired.CauseOf(o.Batch) != nil: // it ends
 	default:
 		// A Job past its deadline ends its pods and keeps those that have ended.
 		if err := r.change(ctx, o.Batch, desired.Ending(plan.Status.FirstFailure)); err != nil {

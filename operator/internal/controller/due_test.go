@@ -128,3 +128,28 @@ func TestRefusedBeginIsNotTriedAtEachNews(t *testing.T) {
 		t.Errorf("the job's state is %+v", c)
 	}
 }
+
+// TestEndedJobThatItsQueueHolds: a Job that was ended, and is suspended by its queue before
+// its controller has acted on that, is taken from the queue.
+func TestEndedJobThatItsQueueHolds(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	scheme, err := Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := runningJob(now, 1000)
+	b, yes, one := there[1].(*batchv1.Job), true, int64(1)
+	b.Annotations = map[string]string{names.Group + "/cause": `{"reason":"RankExited","rank":0}`}
+	b.Spec.Suspend, b.Spec.ActiveDeadlineSeconds, b.Status.StartTime = &yes, &one, nil
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(there[:2]...).WithStatusSubresource(&v1alpha1.MPIJob{}, &batchv1.Job{}).
+		WithIndex(&corev1.Pod{}, indexJob, labelIndex).Build()
+	r := &Reconciler{Client: api, Live: api, Events: events.NewFakeRecorder(100), Now: func() time.Time { return now }}
+	for range 3 {
+		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "hpc", Name: "cg"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(b), b); !apierrors.IsNotFound(err) {
+		t.Errorf("the suspended Job of a failed MPIJob stays in its queue: %v", err)
+	}
+}

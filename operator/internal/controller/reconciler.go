@@ -124,7 +124,7 @@ func (r *Reconciler) look(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	case err != nil && !apierrors.IsConflict(err):
 		now := r.Now()
 		r.recent.failed(job, plan.Action, err, now.Sub(o.Now), now)
-		return ctrl.Result{RequeueAfter: due}, errors.Join(err, r.tell(ctx, o, &plan, err))
+		return ctrl.Result{}, errors.Join(err, r.tell(ctx, o, &plan, err))
 	case err == nil && plan.Action != verdict.Delete:
 		err = r.writeStatus(ctx, job, &plan)
 	}
@@ -150,8 +150,8 @@ func (r *Reconciler) plan(ctx context.Context, o *verdict.Observation) (verdict.
 	look := r.watchWaits(ctx, o)
 	plan := verdict.Next(o)
 	// An end that the API server refuses is looked at as rarely as it is tried.
-	if left, _ := r.recent.trouble(o.Job, plan.Action, o.Now); verdict.Fails(o, &plan) && left <= 0 {
-		if verdict.Overdue(&plan) {
+	if verdict.Fails(o, &plan) && !r.recent.troubles(o.Job, plan.Action, o.Now) {
+		if verdict.Overdue(&plan) && (o.Batch == nil || desired.CauseOf(o.Batch) == nil) {
 			r.explain(ctx, o)
 		}
 		// Pods end when their Job is suspended, and may be heard of first.

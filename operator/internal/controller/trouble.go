@@ -43,6 +43,8 @@ type trouble struct {
 const (
 	troubleMin = 100 * time.Millisecond
 	troubleMax = 5 * time.Minute
+	// Of a status: a restart waits for it.
+	statusMax = 30 * time.Second
 	// Of a change of a running job that a person has to make possible.
 	changeAgain = 30 * time.Second
 	// Of a job that cannot begin before a person has made it possible: what is mended
@@ -62,6 +64,16 @@ func (r *recent) trouble(job *v1alpha1.MPIJob, action verdict.Action, now time.T
 	return min(t.until.Sub(now), t.wait), t.cause // the clock may have been set back
 }
 
+// troubles reports that an action is not to be tried now, or, where nothing but the status
+// is to be changed, its write.
+func (r *recent) troubles(job *v1alpha1.MPIJob, action verdict.Action, now time.Time) bool {
+	left, _ := r.trouble(job, action, now)
+	if left <= 0 && action == verdict.Wait {
+		left, _ = r.trouble(job, statusWrite, now)
+	}
+	return left > 0
+}
+
 // failed notes that an action for a job has failed, and took so long: the next try is
 // not sooner than that, so that nobody waits for such answers most of the time. Errors
 // that are not the API server's answer are the queue's to repeat: nobody can be told of
@@ -76,7 +88,11 @@ func (r *recent) failed(job *v1alpha1.MPIJob, action verdict.Action, cause error
 	if t := r.wrong[key]; t.of(job, action) {
 		wait = 2 * t.wait
 	}
-	wait = min(max(wait, took), troubleMax)
+	most := troubleMax
+	if action == statusWrite {
+		most = statusMax
+	}
+	wait = min(max(wait, took), most)
 	r.hold(key, trouble{job.UID, job.Generation, action, cause, wait, now.Add(wait)})
 }
 

@@ -171,7 +171,7 @@ func (r *Reconciler) lookAtRanks(ctx context.Context, o *verdict.Observation, af
 	job, attempt := client.ObjectKeyFromObject(o.Job), verdict.AttemptOf(o.Job)
 	k := r.watch.kept(job)
 	twice := k.finds && k.found == attempt
-	early, first, moves := !verdict.Disagrees(o) && !k.whole.After(o.Now), true, age < after
+	early, first, moves := (!verdict.Disagrees(o) || o.Job.Spec.RunPolicy.DeadlockAction == v1alpha1.DeadlockFail) && !k.whole.After(o.Now), true, age < after
 	begun := time.Now()
 	ranks, all := r.askAll(ctx, o, k.turn, func(some []why.Rank) bool {
 		if first {

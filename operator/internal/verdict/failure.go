@@ -90,9 +90,10 @@ func (o *Observation) firstSign() time.Time {
 	return o.known(first)
 }
 
-// known is a time that something happened, which has been noticed since.
+// known is a time that something happened, which has been noticed since. Clocks that
+// differ by little are left alone: times of one of them are compared.
 func (o *Observation) known(at time.Time) time.Time {
-	if !o.Noticed.IsZero() && at.After(o.Noticed) {
+	if !o.Noticed.IsZero() && at.Sub(o.Noticed) > skewMax {
 		return o.Noticed
 	}
 	return at

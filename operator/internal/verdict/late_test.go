@@ -91,3 +91,19 @@ func TestFailureOfANodeWhoseClockIsAhead(t *testing.T) {
 		}
 	}
 }
+
+// TestPendingDeadlineOfPodsBegunAnew: pods that a queue has taken away, and begun again
+// while nobody looked, have all of their time.
+func TestPendingDeadlineOfPodsBegunAnew(t *testing.T) {
+	s := newStory(t)
+	s.next(Apply, v1alpha1.ConditionPending)
+	limit := int64(60)
+	s.job.Spec.RunPolicy.PendingDeadlineSeconds = &limit
+	s.o.Batch = &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: s.job.Status.JobName, CreationTimestamp: metav1.NewTime(noon)}, Status: batchv1.JobStatus{StartTime: &metav1.Time{Time: at(0)}}}
+	s.o.Now = at(1)
+	s.next(Apply, v1alpha1.ConditionPending)
+	s.o.Batch.Status.StartTime, s.o.Now = &metav1.Time{Time: at(3600)}, at(3601)
+	s.next(Apply, v1alpha1.ConditionPending)
+	s.o.Now = at(3661)
+	s.next(Stop, v1alpha1.ConditionFailed)
+}

@@ -340,8 +340,8 @@ func (o *Observation) pendingDeadline(p *Plan) (time.Duration, bool) {
 	if s == nil || start == nil || o.held() || p.Status.Ranks == nil || *p.Status.Ranks.Pending == 0 {
 		return 0, false
 	}
-	if first := p.Status.StartTime; AttemptOf(o.Job) == 0 && first != nil && first.Before(start) {
-		start = first // the other one's clock is ahead
+	if first := p.Status.StartTime; AttemptOf(o.Job) == 0 && first != nil && first.Before(start) && start.Sub(o.Now) > skewMax {
+		start = first // the other one's clock is ahead; else the pods were begun anew
 	}
 	return start.Add(time.Duration(min(*s, deadlineMax)) * time.Second).Sub(o.Now), true
 }
