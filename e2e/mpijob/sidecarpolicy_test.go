@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -62,7 +63,8 @@ func ephemeral(p *corev1.Pod, name, more string) []string {
 // is the application's they may look into.
 func TestEditorsStayOutOfTheSidecar(t *testing.T) {
 	ns := restricted(t)
-	p := podOf(t, submit(t, idle(ns, "fortress")), 0)
+	j := submit(t, idle(ns, "fortress"))
+	p := podOf(t, j, 0)
 	user := editor(t, ns)
 	if out, err := as(t, user, ns, "label", "pod", p.Name, names.LabelAttempt+"-"); err != nil {
 		t.Fatalf("an editor may change labels: %v: %s", err, out)
@@ -111,4 +113,21 @@ func TestEditorsStayOutOfTheSidecar(t *testing.T) {
 	if out, err := lab.Kubectl(t.Context(), append([]string{"-n", ns}, ephemeral(p, "admin", `,"targetContainerName":"outrigger"`)...)...).CombinedOutput(); err != nil {
 		t.Errorf("an administrator: %v: %s", err, out)
 	}
+	// Others may still write to that pod: its Job's controller has to, for it to end.
+	if out, err := as(t, user, ns, "label", "pod", p.Name, "seen=again", "--overwrite"); err != nil {
+		t.Errorf("another label of a pod that is debugged: %v: %s", err, out)
+	}
+	if err := api.Delete(t.Context(), j, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		err := api.Get(t.Context(), client.ObjectKeyFromObject(p), now)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("the pod of a deleted job that was debugged is there still, its finalizers %v", now.Finalizers)
+	})
 }
