@@ -26,6 +26,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
 // address is every pod's.
@@ -48,6 +49,7 @@ type kubelets struct {
 
 	issuers          issuers
 	certified, later atomic.Int64 // certificates, and requests that came too early
+	tries            atomic.Int64 // calls and requests that failed for another cause
 
 	mu      sync.Mutex
 	waiting map[string][]*corev1.Pod // by Job: pods whose sidecar has started
@@ -197,13 +199,27 @@ func (k *kubelets) report(ctx context.Context, p *corev1.Pod, phase corev1.PodPh
 	})
 }
 
-// call makes a call when its turn comes. A pod that is gone is no error.
+// call makes a call when its turn comes, again and again as kubelets do. A pod that
+// is gone is no error.
 func (k *kubelets) call(ctx context.Context, do func() error) {
 	k.slots <- struct{}{}
 	defer func() { <-k.slots }()
-	err := do()
-	if err == nil || ctx.Err() != nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || strings.Contains(err.Error(), "uid mismatch") {
-		return
+	err := harness.Poll(ctx, func() error {
+		err := do()
+		if apierrors.IsNotFound(err) || err != nil && strings.Contains(err.Error(), "uid mismatch") {
+			return nil
+		}
+		return k.again(ctx, err)
+	})
+	if err != nil && ctx.Err() == nil {
+		k.t.Errorf("stand-in kubelet: %v", err)
 	}
-	k.t.Errorf("stand-in kubelet: %v", err)
+}
+
+// again counts what is tried again, and has the first of it told.
+func (k *kubelets) again(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() == nil && k.tries.Add(1) == 1 {
+		k.t.Logf("a stand-in tries again: %v", err)
+	}
+	return err
 }

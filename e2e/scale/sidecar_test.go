@@ -50,7 +50,8 @@ func (k *kubelets) certify(ctx context.Context, p *corev1.Pod) {
 		return err
 	})
 	for pause := 200 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
-		if err = k.sign(ctx, of, token.Status.Token); !errors.Is(err, errLater) {
+		err := k.sign(ctx, of, token.Status.Token)
+		if err == nil || errors.Is(err, errRefused) {
 			k.fail(ctx, err)
 			return
 		}
@@ -61,8 +62,8 @@ func (k *kubelets) certify(ctx context.Context, p *corev1.Pod) {
 	}
 }
 
-// errLater is an answer after which a sidecar asks again.
-var errLater = errors.New("no certificate yet")
+// errRefused is an answer after which a sidecar does not ask again.
+var errRefused = errors.New("no certificate")
 
 // sign has one request signed.
 func (k *kubelets) sign(ctx context.Context, of *bootstrap.Issuer, token string) error {
@@ -82,23 +83,29 @@ func (k *kubelets) sign(ctx context.Context, of *bootstrap.Issuer, token string)
 	r.Header.Set("Authorization", "Bearer "+token)
 	resp, err := client.Do(r)
 	if err != nil {
-		return err
+		return k.again(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }() // only read
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return err
+		return k.again(ctx, err)
 	}
+	said := fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(text)))
 	block, _ := pem.Decode(text)
-	switch {
-	case resp.StatusCode == http.StatusServiceUnavailable:
+	switch resp.StatusCode {
+	case http.StatusOK:
+		if block == nil {
+			return fmt.Errorf("%w: %w", errRefused, said)
+		}
+		k.certified.Add(1)
+		return nil
+	case http.StatusServiceUnavailable:
 		k.later.Add(1)
-		return fmt.Errorf("%w: %s", errLater, text)
-	case resp.StatusCode != http.StatusOK || block == nil:
-		return fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(text)))
+		return said
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden:
+		return fmt.Errorf("%w: %w", errRefused, said)
 	}
-	k.certified.Add(1)
-	return nil
+	return k.again(ctx, said)
 }
 
 // issuerOf reads a pod's job document, as the kubelets of a job's nodes do.
@@ -127,7 +134,7 @@ func (k *kubelets) issuerOf(ctx context.Context, p *corev1.Pod) (*bootstrap.Issu
 // judge checks that every pod has got its certificate.
 func (k *kubelets) judge(t *testing.T, pods int) {
 	t.Helper()
-	t.Logf("%d certificates, %d requests that came before the operator had heard of their pod's address", k.certified.Load(), k.later.Load())
+	t.Logf("%d certificates, %d requests that came before the operator had heard of their pod's address, %d calls made again", k.certified.Load(), k.later.Load(), k.tries.Load())
 	if n := k.certified.Load(); n != int64(pods) {
 		t.Errorf("%d pods have got their certificate, want %d", n, pods)
 	}
