@@ -21,7 +21,7 @@ func unmarshal(text string, into any) error { return sigsyaml.UnmarshalStrict([]
 // property is a part of values.schema.json.
 type property struct {
 	Description string
-	Type        string
+	Type        any // a name, or names
 	Enum        []any
 	Minimum     *float64
 	Maximum     *float64

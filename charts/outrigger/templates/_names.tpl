@@ -56,7 +56,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- with .priorityClassName }}
 priorityClassName: {{ . | quote }}
 {{- end }}
-nodeSelector: {{ toYaml (merge dict .nodeSelector (dict "kubernetes.io/os" "linux")) | nindent 2 }}
+nodeSelector: {{ toYaml (merge dict (.nodeSelector | default dict) (dict "kubernetes.io/os" "linux")) | nindent 2 }}
 {{- with .tolerations }}
 tolerations: {{ toYaml . | nindent 0 }}
 {{- end }}
