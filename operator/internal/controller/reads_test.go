@@ -153,3 +153,38 @@ func TestUnwrittenStatus(t *testing.T) {
 		t.Errorf("the state is %+v", c)
 	}
 }
+
+// TestActionDoesNotWaitForItsStatus: where the API server refuses an action and the write
+// of the status that would tell of it, the action is tried again as if the status had
+// been written.
+func TestActionDoesNotWaitForItsStatus(t *testing.T) {
+	scheme, err := Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	down := apierrors.NewInternalError(errors.New("failed calling webhook"))
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(runningJob(now, 1000)...).WithStatusSubresource(&v1alpha1.MPIJob{}).
+		WithIndex(&corev1.Pod{}, indexJob, labelIndex).WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return down },
+		SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+			return down
+		},
+	}).Build()
+	r := &Reconciler{Client: api, Live: api, Events: events.NewFakeRecorder(1000), Now: func() time.Time { return now }}
+	request := ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "hpc", Name: "cg"}}
+	job := new(v1alpha1.MPIJob)
+	if err := api.Get(t.Context(), request.NamespacedName, job); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 { // the write of the status has been refused for long
+		r.recent.failed(job, statusWrite, down, 0, now)
+	}
+	result, err := r.Reconcile(t.Context(), request)
+	if !errors.Is(err, down) || errors.As(err, new(*unwritten)) {
+		t.Errorf("an action that was refused is put off by %v: %v", result.RequeueAfter, err)
+	}
+	if result, err = r.Reconcile(t.Context(), request); err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > 2*pace {
+		t.Errorf("it is tried again in %v: %v", result.RequeueAfter, err)
+	}
+}

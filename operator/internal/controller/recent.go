@@ -198,7 +198,8 @@ func (r *recent) forget(name types.NamespacedName) {
 	delete(r.signs, name)
 	delete(r.absences, name)
 	r.ended.forget(name)
-	delete(r.wrong, troubled{name, false})
-	delete(r.wrong, troubled{name, true})
+	for action := statusWrite; action <= verdict.Delete; action++ {
+		delete(r.wrong, troubled{name, action})
+	}
 	delete(r.lost, name)
 }

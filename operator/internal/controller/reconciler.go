@@ -124,7 +124,11 @@ func (r *Reconciler) look(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	case err != nil && !apierrors.IsConflict(err):
 		now := r.Now()
 		r.recent.failed(job, plan.Action, err, now.Sub(o.Now), now)
-		return ctrl.Result{}, errors.Join(err, r.tell(ctx, o, &plan, err))
+		told := r.tell(ctx, o, &plan, err)
+		if errors.As(told, new(*unwritten)) {
+			told = nil // when the action is tried again, which is not to wait for this
+		}
+		return ctrl.Result{}, errors.Join(err, told)
 	case err == nil && plan.Action != verdict.Delete:
 		err = r.writeStatus(ctx, job, &plan)
 	}

@@ -16,14 +16,15 @@ import (
 // them, and has troubles of its own.
 const statusWrite verdict.Action = -1
 
-// troubled is what trouble there is with: a job's action, or the write of its status.
+// troubled is what trouble there is with: an action for a job. Each has its own: that
+// one is carried out says nothing of another one.
 type troubled struct {
 	job    types.NamespacedName
-	status bool
+	action verdict.Action
 }
 
 func troubleOf(job *v1alpha1.MPIJob, action verdict.Action) troubled {
-	return troubled{client.ObjectKeyFromObject(job), action == statusWrite}
+	return troubled{client.ObjectKeyFromObject(job), action}
 }
 
 // trouble is an error with which the API server has answered, and for how long the
@@ -31,7 +32,6 @@ func troubleOf(job *v1alpha1.MPIJob, action verdict.Action) troubled {
 type trouble struct {
 	uid        types.UID
 	generation int64
-	action     verdict.Action
 	cause      error
 	wait       time.Duration
 	until      time.Time
@@ -58,7 +58,7 @@ func (r *recent) trouble(job *v1alpha1.MPIJob, action verdict.Action, now time.T
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t, ok := r.wrong[troubleOf(job, action)]
-	if !ok || !t.of(job, action) {
+	if !ok || !t.of(job) {
 		return 0, nil
 	}
 	return min(t.until.Sub(now), t.wait), t.cause // the clock may have been set back
@@ -85,7 +85,7 @@ func (r *recent) failed(job *v1alpha1.MPIJob, action verdict.Action, cause error
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key, wait := troubleOf(job, action), troubleMin
-	if t := r.wrong[key]; t.of(job, action) {
+	if t := r.wrong[key]; t.of(job) {
 		wait = 2 * t.wait
 	}
 	most := troubleMax
@@ -93,7 +93,7 @@ func (r *recent) failed(job *v1alpha1.MPIJob, action verdict.Action, cause error
 		most = statusMax
 	}
 	wait = min(max(wait, took), most)
-	r.hold(key, trouble{job.UID, job.Generation, action, cause, wait, now.Add(wait)})
+	r.hold(key, trouble{job.UID, job.Generation, cause, wait, now.Add(wait)})
 }
 
 // refused notes that an action for a job cannot be carried out before a person has
@@ -105,7 +105,7 @@ func (r *recent) refused(o *verdict.Observation, action verdict.Action, cause *p
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.hold(troubleOf(o.Job, action), trouble{o.Job.UID, o.Job.Generation, action, cause, wait, now.Add(wait)})
+	r.hold(troubleOf(o.Job, action), trouble{o.Job.UID, o.Job.Generation, cause, wait, now.Add(wait)})
 }
 
 func (r *recent) hold(key troubled, t trouble) {
@@ -122,8 +122,8 @@ func (r *recent) went(job *v1alpha1.MPIJob, action verdict.Action) {
 	delete(r.wrong, troubleOf(job, action))
 }
 
-func (t *trouble) of(job *v1alpha1.MPIJob, action verdict.Action) bool {
-	return t.uid == job.UID && t.generation == job.Generation && t.action == action
+func (t *trouble) of(job *v1alpha1.MPIJob) bool {
+	return t.uid == job.UID && t.generation == job.Generation
 }
 
 // unwritten is that a status could not be written, and is not tried again before some

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
@@ -58,8 +59,19 @@ func TestTroubleIsTriedMoreRarely(t *testing.T) {
 	if d := left(verdict.Apply); d != 0 {
 		t.Errorf("what went well is held up for %v", d)
 	}
+	r.failed(job, verdict.Stop, cause, 0, now)
+	r.went(job, verdict.Apply)
+	if d := left(verdict.Stop); d != troubleMin {
+		t.Errorf("the end that was refused is tried again in %v, since a change went well", d)
+	}
 	r.failed(job, verdict.Apply, cause, webhookTime, now)
 	if d := left(verdict.Apply); d != webhookTime {
 		t.Errorf("after an answer that took %v the next try is in %v", webhookTime, d)
+	}
+	for action := statusWrite; action <= verdict.Delete; action++ {
+		r.failed(job, action, cause, 0, now)
+	}
+	if r.forget(client.ObjectKeyFromObject(job)); len(r.wrong) > 0 {
+		t.Errorf("of a job that is gone %d troubles are kept", len(r.wrong))
 	}
 }
