@@ -40,7 +40,7 @@ func placeOf(job, attempt, number string) string { return job + "/" + attempt + 
 // Setup adds the controller to a manager. Workers is how many jobs are looked
 // at at once, beside those whose calls last long.
 func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager, workers int) error {
-	r.slow.places = slowPlaces(workers)
+	r.slow.places.most = slowPlaces(workers)
 	fields := m.GetFieldIndexer()
 	if err := fields.IndexField(ctx, &corev1.Pod{}, indexJob, labelIndex); err != nil {
 		return err
@@ -62,7 +62,7 @@ func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager, workers int) err
 		Owns(&batchv1.Job{}).
 		Watches(&corev1.Pod{}, gathered(r.recent.remember)).
 		Watches(&v1alpha1.FabricProfile{}, handler.EnqueueRequestsFromMapFunc(r.usersOf)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers + r.slow.places}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers + r.slow.places.most}).
 		Complete(r)
 }
 

@@ -13,25 +13,24 @@ import (
 
 // A call to the API server may last as long as a webhook does not answer, 30 s, and the
 // webhook may be one of a single namespace. Looks at jobs whose calls last so long take
-// places, of which there are few, and a namespace never has more of them than are free:
-// the workers are for the others. A call that lasts long and gets no place is given up.
+// places: the workers are for the others. A call that lasts long and gets no place is
+// given up.
 const (
 	// A call that has lasted so long is slow. A webhook that does not answer has 10 s by
 	// default; an API server that has too much to do takes some seconds, and is not to be
 	// asked again because of that.
 	slowAfter = 8 * time.Second
-	slowFor   = 30 * time.Second // looks at a namespace's jobs take a place from the start, since its last slow call
-	slowAgain = time.Second      // at least, to the next look at a job that found no place
+	// Looks at a namespace's jobs take a place from the start, since its last slow call,
+	// for so long: the next try of what did not succeed is within that time (troubleMax).
+	slowFor   = troubleMax + time.Minute
+	slowAgain = time.Second // at least, to the next look at a job that found no place
 )
 
 // slow is which namespaces' calls last long, and which looks wait for them.
 type slow struct {
-	places int // 0: one. Set before the first look.
-
-	mu    sync.Mutex           // guards all below
-	taken int                  // places
-	held  map[string]int       // places, by namespace
-	until map[string]time.Time // namespaces, by how long their looks take places
+	mu     sync.Mutex // guards all
+	places places
+	until  map[string]time.Time // namespaces, by how long their looks take places
 }
 
 // slowPlaces is how many looks of so many workers may wait for slow calls.
@@ -61,20 +60,8 @@ func (s *slow) begin(namespace string) (t *turn, ok bool) {
 
 // place takes a place, if the namespace may have one more. of.mu is held.
 func (t *turn) place() bool {
-	s := t.of
-	if t.placed {
-		return true
-	}
-	if max(s.places, 1)-s.taken <= s.held[t.namespace] {
-		return false
-	}
-	if s.held == nil {
-		s.held = map[string]int{}
-	}
-	s.taken++
-	s.held[t.namespace]++
-	t.placed = true
-	return true
+	t.placed = t.placed || t.of.places.take(t.namespace)
+	return t.placed
 }
 
 func (t *turn) end() {
@@ -85,12 +72,8 @@ func (t *turn) end() {
 	if t.slow {
 		s.until[t.namespace] = time.Now().Add(slowFor)
 	}
-	if !t.placed {
-		return
-	}
-	s.taken--
-	if s.held[t.namespace]--; s.held[t.namespace] == 0 {
-		delete(s.held, t.namespace)
+	if t.placed {
+		s.places.give(t.namespace)
 	}
 }
 

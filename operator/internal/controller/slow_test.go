@@ -85,9 +85,9 @@ func opens(t *testing.T, workers int, takes func(namespace string) time.Duration
 			return next.Create(ctx, object, how...)
 		}}).Build()
 	r := &Reconciler{Client: o.api, Live: o.api, Events: events.NewFakeRecorder(10_000), Keys: oneKey{authority}, IssuerURL: "https://issuer.test/", Now: time.Now}
-	r.slow.places = slowPlaces(workers)
+	r.slow.places.most = slowPlaces(workers)
 	var all sync.WaitGroup
-	for range workers + r.slow.places {
+	for range workers + r.slow.places.most {
 		all.Go(func() {
 			for {
 				req, over := o.queue.Get()
@@ -160,6 +160,26 @@ func TestHangingWebhookOfANamespace(t *testing.T) {
 		}
 		if n := o.under.Load(); n > 4 {
 			t.Errorf("%d calls wait for a webhook that does not answer", n)
+		}
+	})
+}
+
+// TestHangingWebhooksOfManyNamespaces: jobs of many namespaces whose webhooks do not
+// answer are tried again ever more rarely, and still do not take all workers when their
+// times come together.
+func TestHangingWebhooksOfManyNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const workers = 8
+		o := opens(t, workers, func(string) time.Duration { return time.Hour })
+		for i := range 2 * workers {
+			o.submit(t, fmt.Sprint("hanging-", i), 1)
+		}
+		time.Sleep(time.Minute) // by when all are known
+		o.most.Store(0)
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if n := o.most.Load(); n == 0 || n > int64(slowPlaces(workers)) {
+			t.Errorf("%d calls at once wait for webhooks that do not answer, want 1 to %d", n, slowPlaces(workers))
 		}
 	})
 }

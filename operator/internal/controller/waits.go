@@ -27,7 +27,7 @@ const (
 	waitsTime   = 5 * time.Second // all questions of one look
 	waitsAtOnce = 16              // questions of one look under way
 	ranksKept   = 16_384          // of a larger job the first ones are told
-	looksAtOnce = 2               // jobs: a look takes a worker as long as it lasts
+	looksAtOnce = 3               // jobs: a look takes a worker as long as it lasts; of one namespace, one less
 	lookMin     = time.Second
 	lookMax     = time.Minute
 )
@@ -44,12 +44,13 @@ const (
 // watch is when the ranks of jobs are asked what they wait for.
 type watch struct {
 	mu    sync.Mutex // guards all
-	under int        // looks under way
+	under places     // looks under way
 	jobs  map[types.NamespacedName]*asked
 }
 
 // asked is what is kept of one job.
 type asked struct {
+	since time.Time // it has been seen to run
 	next  time.Time // look
 	turn  int       // looks so far: each begins with another pod
 	whole time.Time // when it may be asked as a whole for a disagreement
@@ -76,19 +77,38 @@ func (w *watch) begin(job types.NamespacedName, pace time.Duration, now time.Tim
 	if k != nil && k.next.After(now) {
 		return false, min(k.next.Sub(now), pace) // the clock may have been set back
 	}
-	if w.under >= looksAtOnce {
+	if !w.take(job.Namespace) {
 		return false, lookMin
 	}
-	if w.jobs == nil {
-		w.jobs = map[types.NamespacedName]*asked{}
-	}
+	w.of(job, now).next = now.Add(pace)
+	return true, pace
+}
+
+// of is what is known of a job that runs. mu is held.
+func (w *watch) of(job types.NamespacedName, now time.Time) *asked {
+	k := w.jobs[job]
 	if k == nil {
-		k = new(asked)
+		k = &asked{since: now}
+		if w.jobs == nil {
+			w.jobs = map[types.NamespacedName]*asked{}
+		}
 		w.jobs[job] = k
 	}
-	w.under++
-	k.next = now.Add(pace)
-	return true, pace
+	return k
+}
+
+// runs is for how long a job has been seen to run, by this process's own clock: the
+// time in its condition may be another one's.
+func (w *watch) runs(job types.NamespacedName, now time.Time) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return max(now.Sub(w.of(job, now).since), 0)
+}
+
+// take takes the place of a look. mu is held.
+func (w *watch) take(namespace string) bool {
+	w.under.most = looksAtOnce
+	return w.under.take(namespace)
 }
 
 // kept is what is known of a job, and counts its looks.
@@ -118,23 +138,20 @@ func (w *watch) looked(job types.NamespacedName, attempt int32, finds bool, now 
 
 // spare takes the place of a look for a job whose time is over, if there is one. end
 // has to follow where there is.
-func (w *watch) spare() bool {
+func (w *watch) spare(namespace string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.under >= looksAtOnce {
-		return false
-	}
-	w.under++
-	return true
+	return w.take(namespace)
 }
 
-func (w *watch) end() {
+func (w *watch) end(namespace string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.under--
+	w.under.give(namespace)
 }
 
-// forget drops what is known of a job that is over.
+// forget drops what is known of a job that is over, or does not run: what was found
+// is of ranks that are gone.
 func (w *watch) forget(job types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -144,24 +161,24 @@ func (w *watch) forget(job types.NamespacedName) {
 // watchWaits asks the ranks of a running job whether they disagree, and of one that runs
 // for long whether all of them only wait; next is when to do it again, 0: never.
 func (r *Reconciler) watchWaits(ctx context.Context, o *verdict.Observation) (next time.Duration) {
-	if r.Waiters == nil || verdict.Finished(&o.Job.Status) {
-		r.watch.forget(client.ObjectKeyFromObject(o.Job))
-		return 0
-	}
+	job := client.ObjectKeyFromObject(o.Job)
 	after, age := verdict.Suspects(o)
 	switch {
-	case after <= 0:
+	case r.Waiters == nil || verdict.Finished(&o.Job.Status) || after <= 0:
+		r.watch.forget(job)
 		return 0
 	case age < 0:
+		r.watch.forget(job)
 		return min(after, lookMax)
-	case age < min(after, earlyAfter):
+	}
+	if age = max(age, r.watch.runs(job, o.Now)); age < min(after, earlyAfter) {
 		return min(after, earlyAfter) - age
 	}
-	may, next := r.watch.begin(client.ObjectKeyFromObject(o.Job), lookPace(after, age), o.Now)
+	may, next := r.watch.begin(job, lookPace(after, age), o.Now)
 	if !may {
 		return next
 	}
-	defer r.watch.end()
+	defer r.watch.end(job.Namespace)
 	return earlier(next, r.lookAtRanks(ctx, o, after, age))
 }
 
@@ -208,10 +225,10 @@ func (r *Reconciler) lookAtRanks(ctx context.Context, o *verdict.Observation, af
 // whose time is over at once it is not told: their silent pods would take all workers
 // from the jobs of others.
 func (r *Reconciler) explain(ctx context.Context, o *verdict.Observation) {
-	if r.Waiters == nil || !r.watch.spare() {
+	if r.Waiters == nil || !r.watch.spare(o.Job.Namespace) {
 		return
 	}
-	defer r.watch.end()
+	defer r.watch.end(o.Job.Namespace)
 	ranks, all := r.askAll(ctx, o, 0, func([]why.Rank) bool { return false })
 	lines := why.Explain(ranks)
 	if len(lines) == 0 {

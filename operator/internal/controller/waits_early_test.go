@@ -144,3 +144,36 @@ func TestDisagreementNeedsTwoLooks(t *testing.T) {
 		t.Errorf("turned off: %d questions, the next in %v", w.asked.Load()-asked, next)
 	}
 }
+
+// TestDisagreementIsOfRanksThatRun: what was found before a job was suspended is of ranks
+// that are gone, and does not count when it runs again.
+func TestDisagreementIsOfRanksThatRun(t *testing.T) {
+	r, o := gathering(3, &roots{second: 5, seconds: 6}, 10*time.Second)
+	r.watchWaits(t.Context(), o)
+	running := &o.Job.Status.Conditions[0]
+	running.Status = metav1.ConditionFalse
+	r.watchWaits(t.Context(), o)
+	o.Now = o.Now.Add(time.Minute)
+	running.Status, running.LastTransitionTime = metav1.ConditionTrue, metav1.NewTime(o.Now.Add(-10*time.Second))
+	if r.watchWaits(t.Context(), o); o.Waits == nil || o.Waits.Disagree != nil {
+		t.Errorf("the first look at ranks that have begun anew: %+v", o.Waits)
+	}
+	o.Now = o.Now.Add(earlyAgain)
+	if r.watchWaits(t.Context(), o); o.Waits.Disagree == nil {
+		t.Errorf("the second one: %+v", o.Waits)
+	}
+}
+
+// TestLooksDoNotWaitForAnotherClock: since when a job runs was written by a replica whose
+// clock is an hour ahead; it is looked at by the time that it was seen to run.
+func TestLooksDoNotWaitForAnotherClock(t *testing.T) {
+	r, o := gathering(3, &roots{second: 5, seconds: 6}, -time.Hour)
+	begun := o.Now
+	for o.Waits == nil || o.Waits.Disagree == nil {
+		o.Waits = nil
+		next := r.watchWaits(t.Context(), o)
+		if o.Now = o.Now.Add(next); next <= 0 || o.Now.Sub(begun) > time.Minute {
+			t.Fatalf("after %v, the next look in %v: %+v", o.Now.Sub(begun), next, o.Waits)
+		}
+	}
+}

@@ -98,20 +98,29 @@ func TestHangOfManyRanks(t *testing.T) {
 	}
 }
 
-// TestHangsAreTakenInTurn: looks at jobs that hang leave workers for the others.
+// TestHangsAreTakenInTurn: looks at jobs that hang leave workers for the others, and
+// those of one namespace leave a place for other namespaces' jobs.
 func TestHangsAreTakenInTurn(t *testing.T) {
 	var w watch
 	now := time.Unix(1000, 0)
-	for i := range looksAtOnce {
-		if may, _ := w.begin(types.NamespacedName{Name: fmt.Sprint(i)}, lookMax, now); !may {
+	for i := range looksAtOnce - 1 {
+		if may, _ := w.begin(types.NamespacedName{Namespace: "many", Name: fmt.Sprint(i)}, lookMax, now); !may {
 			t.Fatalf("look %d is refused", i)
 		}
 	}
-	if may, next := w.begin(types.NamespacedName{Name: "one more"}, lookMax, now); may || next != lookMin {
-		t.Errorf("one look too many: %v, again in %v", may, next)
+	more, other := types.NamespacedName{Namespace: "many", Name: "more"}, types.NamespacedName{Namespace: "few", Name: "other"}
+	if may, next := w.begin(more, lookMax, now); may || next != lookMin {
+		t.Errorf("one look too many of a namespace: %v, again in %v", may, next)
 	}
-	w.end()
-	if may, next := w.begin(types.NamespacedName{Name: "one more"}, lookMin, now); !may || next != lookMin {
+	if may, _ := w.begin(other, lookMax, now); !may {
+		t.Error("a job of another namespace has no place")
+	}
+	if w.spare("third") {
+		t.Error("one look too many in all")
+	}
+	w.end("few")
+	w.end("many")
+	if may, next := w.begin(more, lookMin, now); !may || next != lookMin {
 		t.Errorf("a look in its turn: %v, again in %v", may, next)
 	}
 }
@@ -146,7 +155,8 @@ func TestManyDeadlinesAtOnce(t *testing.T) {
 			done <- struct{}{}
 		}()
 	}
-	for range jobs - looksAtOnce {
+	const asked = looksAtOnce - 1 // all are of one namespace
+	for range jobs - asked {
 		select {
 		case <-done:
 		case <-time.After(waitsTime): // by then the first questions are given up
@@ -154,13 +164,13 @@ func TestManyDeadlinesAtOnce(t *testing.T) {
 		}
 	}
 	close(m.let)
-	for range looksAtOnce {
+	for range asked {
 		<-done
 	}
-	if n := m.asked.Load(); n != looksAtOnce {
-		t.Errorf("%d jobs were asked, want %d", n, looksAtOnce)
+	if n := m.asked.Load(); n != asked {
+		t.Errorf("%d jobs were asked, want %d", n, asked)
 	}
-	if r.watch.under != 0 {
-		t.Errorf("%d looks are under way for ever", r.watch.under)
+	if r.watch.under.taken != 0 {
+		t.Errorf("%d looks are under way for ever", r.watch.under.taken)
 	}
 }
