@@ -23,7 +23,7 @@ func lean(object any) (any, error) {
 	case *v1alpha1.FabricProfile:
 		o.ManagedFields, o.Annotations, o.Labels, o.Finalizers = nil, nil, nil, nil
 	case *batchv1.Job:
-		o.ManagedFields, o.Labels, o.Annotations, o.Spec.Template = nil, ours(o.Labels), desired.AnnotationsRead(o.Annotations), corev1.PodTemplateSpec{}
+		o.ManagedFields, o.Labels, o.Annotations, o.Spec.Template = nil, ours(o.Labels), desired.AnnotationsRead(o), corev1.PodTemplateSpec{}
 	}
 	return object, nil
 }

@@ -2,6 +2,7 @@ package desired
 
 import (
 	"encoding/json"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 
@@ -14,9 +15,9 @@ import (
 // nothing but that it did.
 const annotationCause = names.Group + "/cause"
 
-// causeMax bounds the annotation, in bytes: a message may have 2,000, of which JSON
-// makes six each at most.
-const causeMax = 16 << 10
+// causeMax bounds the annotation, in bytes. The cache keeps it of each Job that was
+// ended, and whoever may change Jobs may write it.
+const causeMax = 4 << 10
 
 // endedAfter is the deadline of a Job that is ended, in seconds: the shortest one.
 const endedAfter = 1
@@ -25,17 +26,40 @@ const endedAfter = 1
 // over does, and says for which failure.
 func Ending(f *v1alpha1.Failure) Patch {
 	p := Patch{spec: map[string]any{"activeDeadlineSeconds": endedAfter}}
-	if text, err := json.Marshal(f); err == nil && f != nil {
-		p.meta = map[string]any{"annotations": map[string]string{annotationCause: string(text)}}
+	if text := cause(f); text != "" {
+		p.meta = map[string]any{"annotations": map[string]string{annotationCause: text}}
 	}
 	return p
+}
+
+// cause is a failure as JSON, of which the message is cut where it has no room: a
+// control character takes six bytes.
+func cause(f *v1alpha1.Failure) string {
+	if f == nil {
+		return ""
+	}
+	for short := *f; ; short.Message = strings.ToValidUTF8(short.Message[:len(short.Message)/2], "") {
+		text, err := json.Marshal(&short)
+		if err != nil || len(text) > causeMax && short.Message == "" {
+			return ""
+		}
+		if len(text) <= causeMax {
+			return string(text)
+		}
+	}
+}
+
+// ended reports whether a Job was ended so.
+func ended(batch *batchv1.Job) bool {
+	s := batch.Spec.ActiveDeadlineSeconds
+	return s != nil && *s == endedAfter
 }
 
 // CauseOf is the failure for which a Job was ended; nil: it was not, or does not tell.
 // Whoever may change the Job may have written it.
 func CauseOf(batch *batchv1.Job) *v1alpha1.Failure {
 	text := batch.Annotations[annotationCause]
-	if s := batch.Spec.ActiveDeadlineSeconds; text == "" || len(text) > causeMax || s == nil || *s != endedAfter {
+	if text == "" || len(text) > causeMax || !ended(batch) {
 		return nil
 	}
 	f := new(v1alpha1.Failure)

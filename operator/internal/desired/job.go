@@ -76,6 +76,9 @@ func (a *Attempt) suspend() *bool {
 // it is asked once, and whoever else steers the Job is not fought.
 const annotationSteered = names.Group + "/steered"
 
+// steeredMax bounds it, in bytes: a label's value is the longest part.
+const steeredMax = 256
+
 // wishes is what is asked of the Job that may change, as one word.
 func (a *Attempt) wishes() string {
 	suspend := "-"
@@ -102,12 +105,13 @@ func LabelsRead(all map[string]string) map[string]string {
 
 // AnnotationsRead are those of a Job's annotations that are read again: others are for
 // whoever set them, and as long as they like.
-func AnnotationsRead(all map[string]string) map[string]string {
+func AnnotationsRead(batch *batchv1.Job) map[string]string {
 	kept := map[string]string{}
-	for _, a := range []string{annotationSteered, annotationCause} {
-		if v, ok := all[a]; ok && len(v) <= causeMax {
-			kept[a] = v
-		}
+	if v, ok := batch.Annotations[annotationSteered]; ok && len(v) <= steeredMax {
+		kept[annotationSteered] = v
+	}
+	if v, ok := batch.Annotations[annotationCause]; ok && len(v) <= causeMax && ended(batch) {
+		kept[annotationCause] = v
 	}
 	return kept
 }

@@ -16,7 +16,7 @@ func TestCauseThatSomebodyWrote(t *testing.T) {
 		`{"reason":"RankExited","rank":1}`:                          "RankExited",
 		`{"reason":"no word","rank":-7,"message":"\u0000"}`:         v1alpha1.ReasonUnknown,
 		`{"reason":"RankExited","rank":524287}`:                     "RankExited",
-		`{"reason":"RankExited","message":"` + words[:9000] + `"}`:  "RankExited",
+		`{"reason":"RankExited","message":"` + words[:4000] + `"}`:  "RankExited",
 		`{"reason":"RankExited","message":"` + words + words + `"}`: "",
 		`{"rank":1}`: "",
 		`no JSON`:    "",

@@ -1,0 +1,62 @@
+package desired
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// ending is a Job as it is after it was ended for a failure.
+func ending(t *testing.T, f *v1alpha1.Failure) *batchv1.Job {
+	t.Helper()
+	b := new(batchv1.Job)
+	text, err := Ending(f).Of(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, b); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestCauseIsBounded: the cause of a Job's end has its place in a cache, whatever its
+// message is made of, and still says which failure it was.
+func TestCauseIsBounded(t *testing.T) {
+	rank := int32(3)
+	for name, message := range map[string]string{
+		"short": "exit code 3", "long": strings.Repeat("x", 2000), "control characters": strings.Repeat("\x01", 2000), "halves of characters": strings.Repeat("\x01\u00e9", 1000),
+	} {
+		b := ending(t, &v1alpha1.Failure{Reason: "NonZeroExit", Rank: &rank, Message: message})
+		kept := AnnotationsRead(b)
+		if size := len(kept[annotationCause]); size == 0 || size > causeMax {
+			t.Errorf("%s: %d bytes", name, size)
+		}
+		f := CauseOf(b)
+		if f == nil || f.Reason != "NonZeroExit" || *f.Rank != rank || !strings.HasPrefix(message, f.Message) || f.Message == "" {
+			t.Errorf("%s: %+v", name, f)
+		}
+		if len(message) <= 2000 && name != "control characters" && name != "halves of characters" && f.Message != message {
+			t.Errorf("%s: the message is cut to %d bytes", name, len(f.Message))
+		}
+	}
+}
+
+// TestForeignAnnotationsAreNotKept: who may change Jobs does not fill the operator's
+// memory: a cause is one of a Job that was ended, and both are short.
+func TestForeignAnnotationsAreNotKept(t *testing.T) {
+	b := new(batchv1.Job)
+	b.Annotations = map[string]string{annotationCause: `{"reason":"NonZeroExit"}`, annotationSteered: strings.Repeat("q", steeredMax+1)}
+	if kept := AnnotationsRead(b); len(kept) > 0 {
+		t.Errorf("of a Job that runs: %v", kept)
+	}
+	b = ending(t, nil)
+	b.Annotations = map[string]string{annotationCause: strings.Repeat("c", causeMax+1), annotationSteered: "suspend=false,queue="}
+	if kept := AnnotationsRead(b); len(kept) != 1 || kept[annotationSteered] == "" {
+		t.Errorf("of one that was ended: %v", kept)
+	}
+}
