@@ -154,7 +154,20 @@ func (r *Reconciler) drop(ctx context.Context, object client.Object, job *v1alph
 	if !owned(object, job) {
 		return nil
 	}
-	return r.delete(ctx, object)
+	return r.away(ctx, object)
+}
+
+// away deletes an object, and says which one where it cannot.
+func (r *Reconciler) away(ctx context.Context, object client.Object, how ...client.DeleteOption) error {
+	err := r.delete(ctx, object, how...)
+	if err == nil {
+		return nil
+	}
+	kind, unknown := r.Client.GroupVersionKindFor(object)
+	if unknown != nil {
+		return errors.Join(err, unknown)
+	}
+	return fmt.Errorf("removing %s %s: %w", kind.Kind, object.GetName(), err)
 }
 
 // delete deletes an object, and no later one of its name.
@@ -247,7 +260,7 @@ func (r *Reconciler) remove(ctx context.Context, o *verdict.Observation, a *desi
 	if o.Batch == nil {
 		return nil
 	}
-	return r.delete(ctx, o.Batch, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	return r.away(ctx, o.Batch, client.PropagationPolicy(metav1.DeletePropagationBackground))
 }
 
 // stop ends what still runs of a job that is over; what has ended stays, to be

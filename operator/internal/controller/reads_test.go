@@ -3,11 +3,13 @@ package controller
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -186,5 +188,36 @@ func TestActionDoesNotWaitForItsStatus(t *testing.T) {
 	}
 	if result, err = r.Reconcile(t.Context(), request); err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > 2*pace {
 		t.Errorf("it is tried again in %v: %v", result.RequeueAfter, err)
+	}
+}
+
+// TestRefusedRemovalIsNamed: a job of which only the budget cannot be removed says that it
+// is the budget.
+func TestRefusedRemovalIsNamed(t *testing.T) {
+	scheme, err := Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	there := runningJob(now, 10)
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: "cg", OwnerReferences: there[1].GetOwnerReferences()}}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(there, budget)...).WithStatusSubresource(&v1alpha1.MPIJob{}).
+		WithIndex(&corev1.Pod{}, indexJob, labelIndex).WithInterceptorFuncs(interceptor.Funcs{
+		Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
+			return apierrors.NewInternalError(errors.New("failed calling webhook"))
+		},
+	}).Build()
+	now = now.Add(time.Minute) // its time is over
+	r := &Reconciler{Client: api, Live: api, Events: events.NewFakeRecorder(1000), Now: func() time.Time { return now }}
+	name := client.ObjectKey{Namespace: "hpc", Name: "cg"}
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: name}); err == nil {
+		t.Fatal("the removal was not refused")
+	}
+	job := new(v1alpha1.MPIJob)
+	if err := api.Get(t.Context(), name, job); err != nil {
+		t.Fatal(err)
+	}
+	if c := trueCondition(&job.Status); c == nil || !strings.Contains(c.Message, "removing PodDisruptionBudget cg: ") || strings.Contains(c.Message, "pods cannot") {
+		t.Errorf("the state is %+v", c)
 	}
 }

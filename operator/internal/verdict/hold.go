@@ -44,8 +44,8 @@ func Unchanged(o *Observation, p *Plan, cause string) {
 	bound(&p.Status, o)
 }
 
-// Unended is a job whose pods cannot be ended, or removed for a restart: it is what
-// it was, and says what it would be and why it is not.
+// Unended is a job of which something cannot be ended, or removed for a restart: it is
+// what it was, and says what it would be and why it is not. The cause names what it is.
 func Unended(o *Observation, p *Plan, cause string) {
 	was, is := state(&o.Job.Status), state(&p.Status)
 	if is == nil {
@@ -55,7 +55,7 @@ func Unended(o *Observation, p *Plan, cause string) {
 		was = &metav1.Condition{Type: v1alpha1.ConditionPending, Status: metav1.ConditionTrue, ObservedGeneration: o.Job.Generation, LastTransitionTime: metav1.NewTime(o.Now)}
 	}
 	c := *was
-	c.Reason, c.Message = v1alpha1.ReasonAPIError, is.Message+"; its pods cannot be ended: "+cause
+	c.Reason, c.Message = v1alpha1.ReasonAPIError, is.Message+"; that is not so yet, and tried again: "+cause
 	if was.Reason == c.Reason && is.Message == was.Message {
 		c.Message = was.Message // it says so already
 	}
