@@ -21,6 +21,9 @@ const reserveStep = 64 << 20
 // keeps the other side from taking pages away under our feet (DESIGN §4).
 func Create(name string, size int) (fd int, mem []byte, err error) {
 	fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if errors.Is(err, unix.EMFILE) {
+		err = fmt.Errorf("no descriptor left; raise the limit of open files (ulimit -n): %w", err)
+	}
 	if err != nil {
 		return -1, nil, fmt.Errorf("segment: memfd_create %s: %w", name, err)
 	}

@@ -293,6 +293,33 @@ func TestNoDescriptors(t *testing.T) {
 	}
 }
 
+// TestNoDescriptorForMemory: a rank whose memory cannot be made, as without
+// descriptors for it, is refused; the sidecar, and the other ranks with it, goes on.
+func TestNoDescriptorForMemory(t *testing.T) {
+	b := serve(t)
+	h := hello(4)
+	_, _, err := func() (*Session, *material, error) {
+		var limit unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) }() // as it was
+		b.memory = newReservations(0, func() ([]place, error) { return []place{{limit: 1 << 30, where: "in the test"}}, nil })
+		none := limit
+		none.Cur = 0
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+			t.Fatal(err)
+		}
+		return b.build(h)
+	}()
+	if !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), "rank 4: ") || !strings.Contains(err.Error(), "raise the limit of open files (ulimit -n)") {
+		t.Errorf("got %v, want the rank, no descriptor left, and what to do", err)
+	}
+	if w, fds := b.dial(t).say(h.Encode()); !w.Accepted || len(fds) != 3 {
+		t.Errorf("with descriptors again: %q", w.Text)
+	}
+}
+
 func TestWhoMayAttach(t *testing.T) {
 	c := Config{UIDs: []uint32{1000}}
 	for uid, ok := range map[uint32]bool{0: true, 500: true, 1000: true, 501: false, ^uint32(0): false} {

@@ -149,7 +149,7 @@ func (s *Server) build(h *shm.Hello) (sess *Session, m *material, err error) {
 		arenaBytes = s.cfg.ArenaBytes
 	}
 	arenaBytes = (arenaBytes + 4095) &^ 4095
-	m = &material{control: -1, arena: -1, doorbell: -1, segmentBytes: s.cfg.Geometry.Bytes(), arenaBytes: int(arenaBytes)}
+	made := &material{control: -1, arena: -1, doorbell: -1, segmentBytes: s.cfg.Geometry.Bytes(), arenaBytes: int(arenaBytes)}
 	promised, err := s.memory.promise(uint64(s.cfg.memoryOf(arenaBytes)))
 	if err != nil {
 		return nil, nil, fmt.Errorf("rank %d: %w", h.Rank, err)
@@ -161,17 +161,17 @@ func (s *Server) build(h *shm.Hello) (sess *Session, m *material, err error) {
 			return
 		}
 		promised.release()
-		m.closeFiles()
+		made.closeFiles()
 		for _, mem := range [][]byte{control, arena} {
 			if mem != nil {
 				err = errors.Join(err, segment.Unmap(mem))
 			}
 		}
 	}()
-	if m.control, control, err = segment.Create(fmt.Sprintf("outrigger-control-%d", h.Rank), m.segmentBytes); err != nil {
+	if made.control, control, err = segment.Create(fmt.Sprintf("outrigger-control-%d", h.Rank), made.segmentBytes); err != nil {
 		return nil, nil, fmt.Errorf("rank %d: %w", h.Rank, err)
 	}
-	if m.arena, arena, err = segment.Create(fmt.Sprintf("outrigger-arena-%d", h.Rank), m.arenaBytes); err != nil {
+	if made.arena, arena, err = segment.Create(fmt.Sprintf("outrigger-arena-%d", h.Rank), made.arenaBytes); err != nil {
 		return nil, nil, fmt.Errorf("rank %d: %w", h.Rank, err)
 	}
 	c, err := segment.Format(control, s.cfg.Geometry, h.Rank)
@@ -184,12 +184,12 @@ func (s *Server) build(h *shm.Hello) (sess *Session, m *material, err error) {
 	if sess.doorbell, err = wake.NewDoorbell(); err != nil {
 		return nil, nil, err
 	}
-	m.doorbell = sess.doorbell
+	made.doorbell = sess.doorbell
 	sess.unmap = func() error {
 		defer promised.release()
 		return errors.Join(segment.Unmap(control), segment.Unmap(arena))
 	}
-	return sess, m, nil
+	return sess, made, nil
 }
 
 func (s *Server) welcome(conn *net.UnixConn, h *shm.Hello, sess *Session, m *material) error {
