@@ -3,6 +3,8 @@ package outrigger
 import (
 	"errors"
 	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
 // A rank of a communicator is told with its world rank, by which the launcher and the
@@ -22,6 +24,40 @@ func TestErrorNamesWorldRanks(t *testing.T) {
 		if err.Error() != want {
 			t.Errorf("%q, want %q", err, want)
 		}
+	}
+}
+
+// A call that ends without a message is told with what it asked for: the completion
+// of such a probe has no envelope, and that of a receive not more than it was given.
+func TestErrorsWithoutAMessage(t *testing.T) {
+	s, f := attachTo(t, shape{ranks: 4})
+	ctx, w := t.Context(), s.World()
+	recv := func(src, tag int) error {
+		_, err := Recv(ctx, w, make([]byte, 10), src, tag)
+		return err
+	}
+	for want, c := range map[string]struct {
+		op   shm.Op
+		end  shm.Descriptor
+		call func() error
+	}{
+		"probe with rank 1 tag 5: the job has failed":                                {shm.OpProbe, shm.Descriptor{Status: shm.StatusAborted}, func() error { _, err := w.Probe(ctx, 1, 5); return err }},
+		"iprobe with rank 1 tag 5: the job has failed":                               {shm.OpProbe, shm.Descriptor{Status: shm.StatusAborted}, func() error { _, _, err := w.Iprobe(1, 5); return err }},
+		"mprobe tag 5: the job has failed":                                           {shm.OpMprobe, shm.Descriptor{Status: shm.StatusAborted}, func() error { _, err := w.Mprobe(ctx, AnySource, 5); return err }},
+		"probe with rank 1: the peer has failed or left: it has":                     {shm.OpProbe, shm.Descriptor{Status: shm.StatusPeerLeft}, func() error { _, err := w.Probe(ctx, 1, AnyTag); return err }},
+		"recv with rank 1 (10 bytes): the job has failed":                            {shm.OpRecv, shm.Descriptor{Status: shm.StatusAborted, Peer: 1}, func() error { return recv(1, AnyTag) }},
+		"recv (10 bytes): the job has failed":                                        {shm.OpRecv, shm.Descriptor{Status: shm.StatusAborted}, func() error { return recv(AnySource, AnyTag) }},
+		"recv with rank 2 tag 6 (10 bytes): the peer has failed or left":             {shm.OpRecv, shm.Descriptor{Status: shm.StatusPeerFailed, Peer: 2, Tag: 6}, func() error { return recv(AnySource, AnyTag) }},
+		"recv with rank 2 tag 6 (10 bytes): the message is longer than the buffer: ": {shm.OpRecv, shm.Descriptor{Status: shm.StatusTruncated, Peer: 2, Tag: 6}, func() error { return recv(AnySource, AnyTag) }},
+	} {
+		wait := f.answering(func() {
+			c.end.Op, c.end.Req = shm.OpDone, f.next(c.op).Req
+			f.tell(c.end)
+		})
+		if err := c.call(); !contains(err, ": "+want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		wait()
 	}
 }
 

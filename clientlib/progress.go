@@ -120,7 +120,7 @@ func (s *Session) done(id uint32, o *op, d *shm.Descriptor) {
 		s.ops.sending--
 	}
 	if o.receives {
-		o.source, o.rtag = d.Peer, d.Tag
+		o.noteEnvelope(d)
 	}
 	if d.Class == shm.ClassInline {
 		o.length = uint64(len(d.Inline()))
@@ -149,6 +149,23 @@ func (s *Session) done(id uint32, o *op, d *shm.Descriptor) {
 		s.noteLate(o)
 	}
 	s.drop(id, o)
+}
+
+// noteEnvelope keeps whose message a receive or a probe has met. An end without a
+// message has no envelope (LAYOUT §5): its peer and tag are what was asked for, or
+// zero, and an error says what the caller has asked for. Only a receive from any
+// rank, whose sender is lost after they have met, learns from its end who that was.
+func (o *op) noteEnvelope(d *shm.Descriptor) {
+	switch d.Status {
+	case shm.StatusOK, shm.StatusTruncated:
+	case shm.StatusPeerFailed, shm.StatusPeerLeft:
+		if o.peer != AnySource {
+			return
+		}
+	default:
+		return
+	}
+	o.source, o.rtag = d.Peer, d.Tag
 }
 
 // noteLate keeps the failure of a send whose caller has gone on: Close reports it. A
