@@ -38,6 +38,7 @@ type place struct {
 	idle   int           // waits without computing since the last one with it
 
 	waiters int // goroutines in calls that have waited for a while
+	timed   int // those of them that go on at a time, whatever comes
 }
 
 // leaves says where the caller goes on while n bytes are transferred.
@@ -74,10 +75,16 @@ func (s *Session) enters() {
 	}
 }
 
-// waits says that the caller waits, until it returns.
-func (s *Session) waits() {
+// waits says that the caller waits, until it returns; timed: or until a time, with
+// which it goes on even if nothing comes.
+func (s *Session) waits(timed bool) {
 	s.mu.Lock()
 	s.place.waiters++
+	if timed {
+		if s.place.timed++; s.place.timed == 1 && s.place.wanted && !s.closed {
+			s.control.SetPlace(s.control.Place().Timed(true))
+		}
+	}
 	s.mu.Unlock()
 	s.stays()
 }
@@ -93,9 +100,14 @@ func (s *Session) stays() {
 
 // returns says that the wait is over. Who else waits, does: that none does is told to
 // people (LAYOUT §8.1).
-func (s *Session) returns() {
+func (s *Session) returns(timed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if timed {
+		if s.place.timed--; s.place.timed == 0 && s.place.wanted && !s.closed {
+			s.control.SetPlace(s.control.Place().Timed(false))
+		}
+	}
 	if s.place.waiters--; s.place.waiters == 0 && s.place.wanted && !s.closed {
 		s.control.SetPlace(s.control.Place().Waiting(false))
 	}

@@ -1,6 +1,8 @@
 package outrigger
 
 import (
+	"context"
+	"errors"
 	"runtime"
 	"sync"
 	"testing"
@@ -107,6 +109,48 @@ func TestPlaceOfSeveral(t *testing.T) {
 		if f.control.Place().Waits() {
 			t.Errorf("%s: somebody is said to wait while none does", policy)
 		}
+	}
+}
+
+// A wait whose context has a deadline ends by itself: it is said, as long as one of them
+// lasts, and a wait without a deadline is not told as one with it.
+func TestPlaceOfWaitsWithADeadline(t *testing.T) {
+	s, f := attachTo(t, shape{wait: "block"})
+	r, d := largeReceive(t, s, f)
+	limited, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	waitIn := func(ctx context.Context, want func(shm.Place) bool) func() {
+		ctx, stop := context.WithCancel(ctx)
+		over := make(chan error, 1)
+		go func() {
+			_, err := r.Wait(ctx)
+			over <- err
+		}()
+		for end := time.Now().Add(patience); !want(f.control.Place()); runtime.Gosched() {
+			if time.Now().After(end) {
+				t.Fatalf("place %#x", f.control.Place())
+			}
+		}
+		return func() {
+			stop()
+			if err := <-over; !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+		}
+	}
+	end := waitIn(t.Context(), shm.Place.WaitsForGood)
+	endTimed := waitIn(limited, func(p shm.Place) bool { return p.Waits() && !p.WaitsForGood() })
+	endTimed()
+	if p := f.control.Place(); !p.WaitsForGood() {
+		t.Errorf("place %#x while one waits without a deadline", p)
+	}
+	end()
+	if p := f.control.Place(); p.Waits() || p != p.Timed(false) {
+		t.Errorf("place %#x after the waits", p)
+	}
+	f.done(d.Req, shm.StatusOK, 0)
+	if _, err := r.Wait(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

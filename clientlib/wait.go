@@ -83,8 +83,9 @@ func (s *Session) waitFor(ctx context.Context, over func() bool) error {
 	if end, err := s.spin(ctx, over); end || err != nil {
 		return err
 	}
-	s.waits()
-	defer s.returns()
+	_, timed := ctx.Deadline()
+	s.waits(timed)
+	defer s.returns(timed)
 	if s.wait.only {
 		return s.pollOn(ctx, over)
 	}

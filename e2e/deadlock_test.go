@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -25,7 +26,8 @@ func TestSuspectedDeadlock(t *testing.T) {
 		"told":  {"ring", []string{"--timeout", "6s"}, 124, []string{suspicion + "outrigger: ranks 0 to 2 wait for each other in a ring", "the job goes on; Ctrl-C ends it", "not finished within 6s"}},
 		"fails": {"wrong tag", []string{"--deadlock-fails"}, 124, []string{suspicion, "recv from 0 tag 8; unexpected here: from 0 tag 7, 800 B (a wrong tag?)", "job failed: suspected deadlock: every rank has waited for 1 s"}},
 		// Rank 0 computes with a receive open, and goes on.
-		"may compute": {"long wait", []string{"--deadlock-fails", "--timeout", "6s"}, 124, []string{suspicion, "recv from any rank tag 1 (in no call that waits for it: it may compute, or look from time to time)", "the job goes on: it was no deadlock", "not finished within 6s"}},
+		"looks up":    {"timed waits", []string{"--deadlock-fails", "--timeout", "6s"}, 124, []string{suspicion, "(in no call that waits for good: it may compute, or look from time to time)", "the job goes on: it was no deadlock", "not finished within 6s"}},
+		"may compute": {"long wait", []string{"--deadlock-fails", "--timeout", "6s"}, 124, []string{suspicion, "recv from any rank tag 1 (in no call that waits for good: it may compute, or look from time to time)", "the job goes on: it was no deadlock", "not finished within 6s"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -88,6 +90,33 @@ func longWait(ctx context.Context, w *outrigger.Comm) error {
 		}
 	}
 	select {} // and computes
+}
+
+// timedWaits is a right program: all ranks wait for each other, look up every 20 ms,
+// and send after 2.5 s.
+func timedWaits(ctx context.Context, w *outrigger.Comm) error {
+	r, err := outrigger.Irecv(w, make([]int64, 1), (w.Rank()+1)%w.Size(), 1)
+	if err != nil {
+		return err
+	}
+	sent := false
+	for begun := time.Now(); ; {
+		limited, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		_, err := r.Wait(limited)
+		cancel()
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		if sent && err == nil {
+			select {} // it computes
+		}
+		if !sent && time.Since(begun) > 2500*time.Millisecond {
+			sent = true
+			if err := outrigger.Send(ctx, w, []int64{7}, (w.Rank()+w.Size()-1)%w.Size(), 1); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // TestInterruptedHang: Ctrl-C at a job that hangs says what its ranks wait for, blames

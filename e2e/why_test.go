@@ -38,6 +38,7 @@ var hangs = map[string]hang{
 	"lock held":     {lockHeld, 3, []string{"rank 2 waits", "lock of window 1 at rank 0, which rank 1 has held for "}},
 	"ring of locks": {ringOfLocks, 2, []string{"ranks 0 and 1 wait for each other: 0 in lock of window 1 at rank 1, which rank 1 has held for ", "1 in lock of window 1 at rank 0, which rank 0 has held for "}},
 	"long wait":     {longWait, 3, []string{"ranks 0 to 2 wait for no message: the program computes"}},
+	"timed waits":   {timedWaits, 3, []string{"ranks 0 to 2 wait for no message: the program computes"}},
 	"stopped rank":  {stoppedRank, 3, []string{"rank 2 is stopped by a signal (SIGSTOP or a debugger): `kill -CONT "}},
 	"all have left": {allHaveLeft, 3, []string{"rank 0 waits for a message from any rank, and all other ranks have left the job"}},
 	"missing rank":  {missingRank, 3, []string{"barrier in round", "rank 2 waits for no message: the program computes"}},

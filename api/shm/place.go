@@ -5,9 +5,10 @@ package shm
 // says nothing.
 type Place uint32
 
-// The parts of a Place: the number of the processor plus one and two flags.
+// The parts of a Place: the number of the processor plus one and three flags.
 const (
 	placeCPU      Place = 1<<16 - 1
+	placeTimed    Place = 1 << 29
 	placeComputes Place = 1 << 30
 	placeWaits    Place = 1 << 31
 )
@@ -17,6 +18,9 @@ func (p Place) On(cpu int) Place { return p&^placeCPU | Place(cpu+1)&placeCPU }
 
 // Waiting is p inside a waiting call, or not.
 func (p Place) Waiting(on bool) Place { return p.flag(placeWaits, on) }
+
+// Timed is p inside a waiting call that ends at a time, or in none.
+func (p Place) Timed(on bool) Place { return p.flag(placeTimed, on) }
 
 // Computing is p of an application that computed before it waited last, or
 // did not.
@@ -31,6 +35,10 @@ func (p Place) flag(f Place, on bool) Place {
 
 // Waits reports whether the thread is inside a waiting call.
 func (p Place) Waits() bool { return p&placeWaits != 0 }
+
+// WaitsForGood reports whether the thread is inside a waiting call, and in none
+// that ends at a time.
+func (p Place) WaitsForGood() bool { return p&(placeWaits|placeTimed) == placeWaits }
 
 // Computes reports whether it computes while messages are on their way.
 func (p Place) Computes() bool { return p&placeComputes != 0 }

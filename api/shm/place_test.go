@@ -11,6 +11,9 @@ func TestPlace(t *testing.T) {
 		if got, known := p.CPU(); got != cpu || !known || !p.Waits() || !p.Computes() {
 			t.Errorf("%#x: processor %d, %v, waits %v, computes %v; want %d and all true", p, got, known, p.Waits(), p.Computes(), cpu)
 		}
+		if q := p.Timed(true); !p.WaitsForGood() || q.WaitsForGood() || !q.Waits() || q.Timed(false) != p {
+			t.Errorf("%#x: for good %v; with a time %#x: %v", p, p.WaitsForGood(), q, q.WaitsForGood())
+		}
 		p = p.Waiting(false)
 		if got, _ := p.CPU(); got != cpu || p.Waits() || !p.Computes() {
 			t.Errorf("%#x after a wait", p)

@@ -31,7 +31,7 @@ type Rank struct {
 	State   string    `json:"state,omitempty"`   // "": attached
 	Stopped int       `json:"stopped,omitempty"` // its process, if that is stopped by a signal
 	Quiet   float64   `json:"quiet,omitempty"`   // seconds since it has last begun or ended a call
-	Free    bool      `json:"free,omitempty"`    // it has waits, and is in no call that waits: it may compute
+	Free    bool      `json:"free,omitempty"`    // it has waits, and is in no call that waits for good: it may compute, or go on at a time
 	Waits   []Wait    `json:"waits,omitempty"`   // the oldest first
 	More    int       `json:"more,omitempty"`    // requests beside them
 	Here    []Message `json:"here,omitempty"`    // the oldest messages that it has not asked for
@@ -220,7 +220,7 @@ func (r *Rank) text() string {
 	}
 	text := strings.Join(parts, ", ")
 	if r.Free && text != "" {
-		text += " (in no call that waits for it: it may compute, or look from time to time)"
+		text += " (in no call that waits for good: it may compute, or look from time to time)"
 	}
 	if r.More > 0 {
 		text += fmt.Sprintf(", and %d more requests", r.More)

@@ -163,10 +163,11 @@ func (s *Session) Idle() { s.submit.Release() }
 // Place is where the application's thread says that it is.
 func (s *Session) Place() shm.Place { return s.control.Place() }
 
-// Unblocked reports whether no thread of the application is in a call that waits, as its
-// client says; false where it says nothing of that.
+// Unblocked reports whether the application may go on though nothing comes, as its client
+// says: no thread of it is in a call that waits, or one is until a time of its own. False
+// where the client says nothing of that.
 func (s *Session) Unblocked() bool {
-	return s.Features&shm.FeaturePlace != 0 && !s.control.Place().Waits()
+	return s.Features&shm.FeaturePlace != 0 && !s.control.Place().WaitsForGood()
 }
 
 // SetSleeping tells the application whether it has to ring.
