@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os/exec"
@@ -242,6 +243,14 @@ func Why(ctx context.Context, sockets []string) (ranks []why.Rank, err error) {
 	return slices.Concat(answers...), errors.Join(errs...)
 }
 
+// answerPatience is how long a sidecar may say nothing of an answer, its beginning or
+// what follows. Not how long the answer takes: a timeline is tens of megabytes, and the
+// machine may be busy.
+const answerPatience = 5 * time.Second
+
+// errNoAnswer is why a question was given up.
+var errNoAnswer = fmt.Errorf("its sidecar has said nothing for %v", answerPatience)
+
 // fetch gets what a sidecar answers at path.
 func fetch(ctx context.Context, socket, path string, into any) error {
 	return ask(ctx, socket, http.MethodGet, path, "", into)
@@ -249,8 +258,32 @@ func fetch(ctx context.Context, socket, path string, into any) error {
 
 // ask sends a sidecar a request; into nil: its answer is its status.
 func ask(ctx context.Context, socket, method, path, body string, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	silence := time.AfterFunc(answerPatience, func() { giveUp(errNoAnswer) })
+	defer silence.Stop()
+	err := exchange(ctx, socket, method, path, body, into, silence)
+	if errors.Is(context.Cause(ctx), errNoAnswer) && err != nil {
+		return errNoAnswer
+	}
+	return err
+}
+
+// heard is a body that says when something of it has come.
+type heard struct {
+	io.Reader
+	silence *time.Timer
+}
+
+func (h heard) Read(b []byte) (int, error) {
+	n, err := h.Reader.Read(b)
+	if n > 0 {
+		h.silence.Reset(answerPatience)
+	}
+	return n, err
+}
+
+func exchange(ctx context.Context, socket, method, path, body string, into any, silence *time.Timer) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", socket)
@@ -270,5 +303,5 @@ func ask(ctx context.Context, socket, method, path, body string, into any) error
 	if into == nil {
 		return nil
 	}
-	return json.NewDecoder(resp.Body).Decode(into)
+	return json.NewDecoder(heard{resp.Body, silence}).Decode(into)
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -47,6 +49,40 @@ func TestTraceIsWhole(t *testing.T) {
 	}
 	if b, err := os.ReadFile(old); err != nil || !bytes.Equal(b, long) { //nolint:gosec // the test's own
 		t.Errorf("the new file holds %d bytes, %v", len(b), err)
+	}
+}
+
+// TestAnswerThatTakesLong: an answer of a busy sidecar is waited for as long as it comes,
+// and a silent one is given up with words.
+func TestAnswerThatTakesLong(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/silent" {
+			<-r.Context().Done()
+			return
+		}
+		for _, piece := range []string{"[1", ",2", ",3]"} { // together longer than the patience
+			time.Sleep(answerPatience * 2 / 5)
+			_, _ = io.WriteString(w, piece)
+			w.(http.Flusher).Flush()
+		}
+	})}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	var got []int
+	if err := fetch(t.Context(), socket, "/trace", &got); err != nil || len(got) != 3 {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if err := fetch(t.Context(), socket, "/silent", &got); !errors.Is(err, errNoAnswer) {
+		t.Errorf("of silence: %v", err)
+	}
+	if err := errors.Join(server.Close(), <-served); !errors.Is(err, http.ErrServerClosed) {
+		t.Error(err)
 	}
 }
 
