@@ -181,9 +181,13 @@ func TestMistakesAreFoundBeforeTheStart(t *testing.T) {
 		{Spec{Program: []string{plain}}, "permission denied", 126},
 		{Spec{Program: []string{dir}}, "is a directory", 126},
 		{Spec{Dir: filepath.Join(plain, "job")}, "job directory: ", 0},
+		{Spec{Dir: filepath.Join(dir, strings.Repeat("d", 107-len(dir)-len("//pod0/sidecar.sock")+1))}, "d is too long for the paths of the sockets in it, by 1 B: choose a shorter one with --dir or TMPDIR", 0},
 		{Spec{ArenaBytes: 1}, "memory.arenaBytes is 1", 0},
 	} {
 		s.fails(&c.spec, c.want, c.code)
+	}
+	if _, err := Start(t.Context(), &Spec{Ranks: 1, Pods: 1, Program: []string{"/bin/true"}, Dir: plain}, nil, nil); err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("with a file as its directory: %v, want one line", err)
 	}
 	t.Setenv("TMPDIR", filepath.Join(dir, "missing"))
 	if _, err := Start(t.Context(), &Spec{Ranks: 1, Pods: 1, Program: []string{"/bin/true"}}, nil, nil); err == nil || !strings.Contains(err.Error(), "job directory: ") {

@@ -151,8 +151,8 @@ func prepare(s *Spec) (*layout, error) {
 			}
 		}
 		err = os.MkdirAll(l.dir, 0o700)
-		for i := range s.Pods { // what an earlier job left there
-			err = errors.Join(err, os.RemoveAll(l.file("pod%d", i)))
+		for i := 0; err == nil && i < s.Pods; i++ { // what an earlier job left there
+			err = os.RemoveAll(l.file("pod%d", i))
 		}
 	} else {
 		l.dir, err = os.MkdirTemp("", dirPrefix)
@@ -160,10 +160,26 @@ func prepare(s *Spec) (*layout, error) {
 	if err != nil {
 		return nil, fmt.Errorf("job directory: %w", err)
 	}
+	if err := l.checkLength(s.Pods); err != nil {
+		return nil, errors.Join(err, l.remove())
+	}
 	if err := l.write(s); err != nil {
 		return nil, errors.Join(err, l.remove())
 	}
 	return l, nil
+}
+
+// socketPathMax is the longest path of a Unix socket: sun_path less its end (unix(7)).
+const socketPathMax = 107
+
+// checkLength refuses a directory in which no socket can be made: the kernel says no more
+// than "invalid argument".
+func (l *layout) checkLength(pods int) error {
+	longest := max(len(l.socket(pods-1)), len(l.metrics(pods-1)))
+	if longest <= socketPathMax {
+		return nil
+	}
+	return fmt.Errorf("job directory: %s is too long for the paths of the sockets in it, by %d B: choose a shorter one with --dir or TMPDIR", l.dir, longest-socketPathMax)
 }
 
 func (l *layout) write(s *Spec) error {

@@ -47,7 +47,7 @@ func TestEndWaitsForNoReader(t *testing.T) {
 			"not finished within 300ms", 124,
 		},
 		// All ranks have ended well, but what they printed is not all there.
-		"Ctrl-C after a good end": {quietSidecar, `yes "a line that nobody reads" | head -c 300000`, 0, 500 * time.Millisecond, "interrupted", 130},
+		"Ctrl-C then": {quietSidecar, `yes "a line that nobody reads" | head -c 300000`, 0, 500 * time.Millisecond, "interrupted", 130},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := set(t, c.sidecar, c.launcher)
