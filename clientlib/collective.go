@@ -64,6 +64,9 @@ func (c *Comm) check(x *collCall) error {
 	if err := cmp.Or(c.session.live(x.in), c.session.live(x.out)); err != nil {
 		return err
 	}
+	if err := x.checkOp(); err != nil {
+		return err
+	}
 	if x.op.call != nil && x.op.size != x.elem {
 		return fmt.Errorf("%w: an operation on elements of %d bytes, and operands with %d", ErrInvalid, x.op.size, x.elem)
 	}
@@ -73,6 +76,22 @@ func (c *Comm) check(x *collCall) error {
 				return fmt.Errorf("%w: count or displacement %d of rank %d", ErrInvalid, n, i)
 			}
 		}
+	}
+	return nil
+}
+
+// checkOp refuses what is no operation of a reduction.
+func (x *collCall) checkOp() error {
+	switch x.kind {
+	case shm.CollReduce, shm.CollAllreduce, shm.CollScan, shm.CollReduceScatter:
+	default:
+		return nil
+	}
+	switch x.op.code {
+	case Op{}.code:
+		return fmt.Errorf("%w: no operation: give it Sum, Max or another one of the package, or an OpFunc", ErrInvalid)
+	case shm.ReduceReplace, shm.ReduceNoOp:
+		return fmt.Errorf("%w: Replace and NoOp are for Accumulate and FetchOp, and combine nothing", ErrInvalid)
 	}
 	return nil
 }

@@ -37,6 +37,39 @@ func inPlaceCalls() map[string]func(context.Context, *Comm, []int64) error {
 	}
 }
 
+// What would give wrong numbers, or none, is refused before any other rank is asked.
+func TestCollectivesRefuse(t *testing.T) {
+	s, f := attachTo(t, shape{ranks: 4})
+	ctx, w := t.Context(), s.World()
+	b, err := Alloc[int64](s, 17)
+	if err != nil {
+		t.Fatal(err)
+	}
+	triple, err := StructOf[struct{ A, B, C int16 }]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	structs := make([]struct{ A, B, C int16 }, 8)
+	for want, err := range map[string]error{
+		"alltoall: invalid argument: in and out share memory":             Alltoall(ctx, w, b[:8], b[:8]),
+		"alltoall: invalid argument: in and out share memory, and what":   Alltoall(ctx, w, b[:8], b[7:15]),
+		"alltoall: invalid argument: in and out share memory, and what c": triple.Alltoall(ctx, w, structs, structs),
+		"allreduce (64 bytes): invalid argument: no operation: give it":   AllreduceInPlace(ctx, w, b[:8], Op{}),
+		"reduce (64 bytes): invalid argument: Replace and NoOp are for":   Reduce(ctx, w, b[:8], b[8:16], Replace, 0),
+		"scan (64 bytes): invalid argument: Replace and NoOp are for":     Scan(ctx, w, b[:8], b[8:16], NoOp),
+	} {
+		if !errors.Is(err, ErrInvalid) || !contains(err, want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	f.quiet()
+	wait := f.answering(func() { f.done(f.next(shm.OpColl).Req, shm.StatusOK, 0) })
+	if err := Alltoall(ctx, w, b[:8], b[8:]); err != nil { // neighbours, and out is longer
+		t.Error(err)
+	}
+	wait()
+}
+
 // The engine is told that a collective is in place, of one operand that has all
 // elements, in memory of Go's and in the arena's.
 func TestInPlaceHasOneOperand(t *testing.T) {

@@ -98,6 +98,15 @@ func (s *Session) allocBytes(n int) ([]byte, error) {
 	return mem, nil
 }
 
+// overlap reports whether two buffers share a byte.
+func overlap(a, b []byte) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return false
+	}
+	x, y := uintptr(unsafe.Pointer(&a[0])), uintptr(unsafe.Pointer(&b[0]))
+	return x < y+uintptr(len(b)) && y < x+uintptr(len(a))
+}
+
 // Free gives back what Alloc returned. No operation may be using it.
 func Free[T Number](s *Session, b []T) error {
 	if len(b) == 0 {
