@@ -108,6 +108,19 @@ func (e *Engine) SessionGone(s *session.Session) {
 	})
 }
 
+// Expel ends the session of an application that broke the contract beside its rings
+// (session.Host).
+func (e *Engine) Expel(s *session.Session, cause error) {
+	err := e.mail.send(func(e *Engine) {
+		if a := e.byRank[s.Rank]; a != nil && a.Session == s {
+			e.expel(a, cause)
+		}
+	})
+	if err != nil {
+		s.HangUp() // a stopped engine does not
+	}
+}
+
 var errVanished = errors.New(podlife.TextVanished)
 
 // Connected hands over a connected socket (peers).

@@ -241,6 +241,36 @@ func TestHangUp(t *testing.T) {
 	b.host.waitGone(1)
 }
 
+// TestWordAfterTheHandshake: a client that writes to its socket is expelled, with the
+// reason where it can read it, and hung up on.
+func TestWordAfterTheHandshake(t *testing.T) {
+	b := serve(t)
+	c := b.dial(t)
+	_, fds := c.say(hello(4).Encode())
+	mem, err := segment.Open(fds[0], b.cfg.Geometry.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = segment.Unmap(mem) }() // as far as this test goes
+	control, err := segment.Read(mem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := c.Write([]byte("anybody there?")); err != nil && !errors.Is(err, unix.EPIPE) {
+			t.Fatal(err)
+		}
+	}
+	var buf [1]byte
+	if n, err := c.Read(buf[:]); n != 0 || err == nil {
+		t.Errorf("%d bytes, %v; want the end", n, err)
+	}
+	b.host.waitGone(1)
+	if text := control.Failure(); text != "rank 4: bytes on its socket after the handshake" || len(b.host.expelled) != 1 {
+		t.Errorf("it is told %q, and was expelled for %v", text, b.host.expelled)
+	}
+}
+
 // TestCloseDuringHandshakes: Close does not wait for clients, and no goroutine
 // outlives it (TestMain looks).
 func TestCloseDuringHandshakes(t *testing.T) {

@@ -24,6 +24,9 @@ type Host interface {
 	// SessionGone reports that the application's socket ended. The engine
 	// frees the session when nothing refers to it any more.
 	SessionGone(s *Session)
+	// Expel ends the session of an application that broke the contract, as cause
+	// says. Its socket ends then.
+	Expel(s *Session, cause error)
 }
 
 // Config of a Server.
@@ -238,17 +241,23 @@ func (s *Server) serve(conn *net.UnixConn, guest *lobby.Guest) {
 		s.refuse(conn, err)
 		return
 	}
-	// The socket carries nothing more; whatever comes is its end.
-	var b [1]byte
-	_, err = conn.Read(b[:])
-	switch {
-	case err == nil:
-		s.cfg.Log.Warn("application wrote to its socket after the handshake", "rank", sess.Rank)
-	case !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed):
-		s.cfg.Log.Debug("application's socket failed", "rank", sess.Rank, "cause", err)
-	}
+	s.watch(conn, sess)
 	s.host.SessionGone(sess)
 	s.unclaim(sess.Rank)
+}
+
+// watch waits for the end of an attached client's socket, which carries nothing more. One
+// that writes to it is expelled, and hung up on when it can read why.
+func (s *Server) watch(conn *net.UnixConn, sess *Session) {
+	var b [1]byte
+	_, err := conn.Read(b[:])
+	if err == nil {
+		s.host.Expel(sess, fmt.Errorf("rank %d: bytes on its socket after the handshake", sess.Rank))
+		_, err = io.Copy(io.Discard, conn)
+	}
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+		s.cfg.Log.Debug("application's socket failed", "rank", sess.Rank, "cause", err)
+	}
 }
 
 func (s *Server) refuse(conn *net.UnixConn, cause error) {

@@ -28,6 +28,7 @@ type host struct {
 	attached map[uint32]*Session
 	refuse   error
 	gone     int
+	expelled []error
 	t        *testing.T
 }
 
@@ -49,6 +50,14 @@ func (h *host) SessionGone(s *Session) {
 	if err := s.Free(); err != nil {
 		h.t.Error(err)
 	}
+}
+
+func (h *host) Expel(s *Session, cause error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.expelled = append(h.expelled, cause)
+	s.SetFailure(cause.Error())
+	s.HangUp()
 }
 
 func (h *host) session(rank uint32) *Session {
