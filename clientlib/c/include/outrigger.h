@@ -12,6 +12,10 @@
  *     outrigger_wait(s, request, NULL);
  *     outrigger_close(s);
  *
+ * A child of fork has no session: there, functions say OUTRIGGER_NO_SIDECAR or have no
+ * memory, and outrigger_close, which need not be called, unmaps what the child has of its
+ * parent's session. Memory of the arena is its parent's.
+ *
  * Every function may be called from any thread. Functions return OUTRIGGER_OK
  * or one of the codes below; sizes are bytes.
  */

@@ -272,12 +272,17 @@ int or_attach(const struct outrigger_config *given, outrigger *s, char *text, si
 	return take_over(s, &w, fds, &why);
 }
 
-void or_detach(outrigger *s)
+void or_unmap(outrigger *s)
 {
 	if (s->control != NULL)
 		munmap(s->control, s->control_bytes);
 	if (s->arena.memory != NULL && !s->lent)
 		munmap(s->arena.memory, s->arena.size);
+}
+
+void or_detach(outrigger *s)
+{
+	or_unmap(s);
 	if (s->doorbell >= 0)
 		close(s->doorbell);
 	if (s->socket >= 0)

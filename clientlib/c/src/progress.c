@@ -95,6 +95,8 @@ int or_drain(outrigger *s)
 /* or_progress takes what has come, and supplies the chunks that it asks for. */
 int or_progress(outrigger *s)
 {
+	if (s->forked)
+		return OUTRIGGER_NO_SIDECAR;
 	int rc = or_drain(s);
 	uint32_t id;
 	if (s->starved.count > 0)

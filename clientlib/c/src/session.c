@@ -1,4 +1,5 @@
 /* A session from its beginning to its end. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "session.h"
@@ -14,6 +15,8 @@ int outrigger_open(const struct outrigger_config *config, outrigger **out, char 
 	s->socket = s->doorbell = -1;
 	pthread_mutex_init(&s->lock, NULL);
 	int rc = or_attach(config, s, why, why_bytes);
+	if (rc == OUTRIGGER_OK && (rc = or_know(s)) != OUTRIGGER_OK && why_bytes > 0)
+		snprintf(why, why_bytes, "no memory to prepare for fork");
 	if (rc != OUTRIGGER_OK) {
 		or_detach(s);
 		pthread_mutex_destroy(&s->lock);
@@ -33,6 +36,10 @@ static uint64_t unsent(outrigger *s)
 int outrigger_close(outrigger *s)
 {
 	int rc = OUTRIGGER_OK;
+	if (s->forked) {
+		or_unmap(s);
+		return OUTRIGGER_NO_SIDECAR;
+	}
 	while (rc == OUTRIGGER_OK) {
 		pthread_mutex_lock(&s->lock);
 		rc = or_progress(s);
@@ -47,6 +54,7 @@ int outrigger_close(outrigger *s)
 		struct or_descriptor d = {.op = OR_OP_DETACH};
 		rc = or_submit(s, &d);
 	}
+	or_forget(s);
 	or_detach(s);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
@@ -58,7 +66,7 @@ int outrigger_abort(outrigger *s, int code, const char *reason)
 	struct or_descriptor d = {.op = OR_OP_ABORT, .status = (uint32_t)code};
 	pthread_mutex_lock(&s->lock);
 	uint64_t slot;
-	if (reason != NULL && *reason != 0 && or_stack_pop(&s->slab.slots, &slot)) {
+	if (!s->forked && reason != NULL && *reason != 0 && or_stack_pop(&s->slab.slots, &slot)) {
 		size_t n = strlen(reason);
 		if (n > s->slab.slot_bytes)
 			n = s->slab.slot_bytes;
@@ -113,7 +121,7 @@ void *outrigger_alloc(outrigger *s, size_t bytes)
 {
 	uint64_t offset;
 	pthread_mutex_lock(&s->lock);
-	bool ok = or_arena_take(&s->arena, bytes, &offset);
+	bool ok = !s->forked && or_arena_take(&s->arena, bytes, &offset);
 	pthread_mutex_unlock(&s->lock);
 	return ok ? s->arena.memory + offset : NULL;
 }
@@ -125,7 +133,7 @@ void *outrigger_lend(outrigger *s, size_t *bytes)
 	pthread_mutex_lock(&s->lock);
 	/* The first piece of an arena of which nothing is used is at its start, which
 	 * is a page's. */
-	bool ok = want > 0 && s->arena.used.count == 0 && or_arena_take(&s->arena, want, &offset);
+	bool ok = !s->forked && want > 0 && s->arena.used.count == 0 && or_arena_take(&s->arena, want, &offset);
 	s->lent = s->lent || ok;
 	pthread_mutex_unlock(&s->lock);
 	*bytes = ok ? want : 0;
@@ -146,7 +154,7 @@ int outrigger_free(outrigger *s, void *memory)
 	if (at < base || at - base >= s->arena.size)
 		return OUTRIGGER_INVALID;
 	pthread_mutex_lock(&s->lock);
-	bool ok = or_arena_give(&s->arena, at - base);
+	bool ok = !s->forked && or_arena_give(&s->arena, at - base);
 	pthread_mutex_unlock(&s->lock);
 	return ok ? OUTRIGGER_OK : OUTRIGGER_INVALID;
 }

@@ -162,11 +162,14 @@ struct outrigger {
 	unsigned sleepers; /* threads that may be blocked */
 	bool gone;       /* the sidecar has ended, or is not to be believed */
 	bool failed;     /* the job has */
+	bool forked;     /* this is the copy of a child, which has no session */
+	outrigger *next_known; /* fork.c's */
 };
 
 /* attach.c */
 int or_attach(const struct outrigger_config *config, outrigger *s, char *why, size_t why_bytes);
-void or_detach(outrigger *s); /* unmaps and closes whatever is there */
+void or_unmap(outrigger *s);
+void or_detach(outrigger *s); /* unmaps, closes and frees whatever is there */
 void or_encode_hello(unsigned char b[OR_HELLO_BYTES], uint32_t rank, uint64_t arena_bytes);
 struct or_welcome {
 	uint32_t abi, accepted, rank, ranks, pod, pods, sharers;
@@ -174,6 +177,10 @@ struct or_welcome {
 	char text[OR_TEXT_MAX + 1];
 };
 bool or_decode_welcome(const unsigned char *b, size_t n, struct or_welcome *w);
+
+/* fork.c */
+int or_know(outrigger *s); /* before it is used */
+void or_forget(outrigger *s);
 
 /* submit.c */
 int or_submit(outrigger *s, const struct or_descriptor *d);

@@ -1,0 +1,39 @@
+//go:build mpi
+
+package mpi
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+)
+
+// TestForked: a child of a rank has no part in its parent's session, whatever it calls.
+func TestForked(t *testing.T) {
+	for _, pods := range []int{1, 2} {
+		t.Run(fmt.Sprintf("pods=%d", pods), func(t *testing.T) {
+			job{ranks: 2, pods: pods, mpi: "none"}.mustRun(t, "every message of 20 rounds right", at(t, "c/forked"))
+		})
+	}
+}
+
+// TestForkedSanitized is the same under the compiler's sanitizers.
+func TestForkedSanitized(t *testing.T) {
+	for _, s := range []string{"address,undefined", "thread"} {
+		t.Run(s, func(t *testing.T) {
+			program := filepath.Join(sanitized(t, s), "forked")
+			// A child has no threads that hold on to what its copies of them have.
+			env := []string{"TSAN_OPTIONS=die_after_fork=0", "ASAN_OPTIONS=detect_leaks=0"}
+			job{ranks: 2, pods: 2, mpi: "none", env: env}.mustRun(t, "every message of 20 rounds right", program)
+		})
+	}
+}
+
+// TestForkingMPI: ranks of MPI programs fork while messages are under way.
+func TestForkingMPI(t *testing.T) {
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			job{ranks: 4, pods: 2, env: m.env}.mustRun(t, "forked over 4 ranks", m.build(t, "forks"))
+		})
+	}
+}
