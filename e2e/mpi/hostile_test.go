@@ -1,0 +1,218 @@
+//go:build mpi
+
+package mpi
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// wantLies are the lies of clientlib/c/test/hostile.c, and a part of the words with which
+// the sidecar expels who tells them.
+var wantLies = map[string]string{
+	"unknown-op":             "unknown operation",
+	"completion-op":          "unknown operation",
+	"no-op":                  "unknown operation",
+	"all-flags":              "flags 0xff",
+	"context":                "context 2147483648, want below 2147483648",
+	"unknown-class":          "class 9 names no memory",
+	"beyond-arena":           "range of 8 bytes at 16777209 is outside the 16777216 bytes of class 3",
+	"beyond-slab":            "range of 8 bytes at 1099511627776 is outside the 4194304 bytes of class 2",
+	"length-wraps":           "range of 18446744073709551607 bytes at 4096 is outside",
+	"address-wraps":          "range of 8192 bytes at 18446744073709547520 is outside",
+	"rank-too-high":          "rank 1000 of a job of 4",
+	"inline-too-long":        "inline payload of 255 bytes",
+	"room-too-long":          "inline capacity of 33 bytes",
+	"request-number":         "request number 65536, want below 65536",
+	"number-twice":           "request number 0 is in use",
+	"silent-and-large":       "only an inline send that is not synchronous may be silent",
+	"stage-unasked":          "chunk of 8 bytes for request 0",
+	"drop-unknown":           "no message has the handle 0x3039",
+	"drop-twice":             "no message has the handle",
+	"handle-of-another-time": "no message has the handle",
+	"receive-unknown":        "no message has the handle 0x0",
+	"reduced-unasked":        "request 4 is no collective",
+	"block-too-short":        "collective block of 8 bytes, need 88",
+	"block-beyond":           "range of 88 bytes at 16777208 is outside",
+	"unknown-member":         "communicator 7: rank 1000 is unknown or named twice",
+	"member-twice":           "communicator 7: rank 1 is unknown or named twice",
+	"no-member":              "communicator 7: rank 1 is no member",
+	"group-beyond":           "communicator 7: range of 8 bytes at 18446744073709547520 is outside",
+	"vectors-without-end":    "collective block with 4294967295 vectors, want 0, 2 or 4",
+	"result-beyond":          "range of 32768 bytes at 16777208 is outside",
+	"scratch-beyond":         "range of 32768 bytes at 18446744073709547520 is outside",
+	"window-beyond":          "range of 16 bytes at 16777208 is outside",
+	"window-unknown":         "no window has the number 77",
+	"operand-of-no-class":    "operand of class 3",
+	"abort-beyond":           "range of 1 bytes at 16777216 is outside",
+	"head-ahead":             "the other side published an impossible index",
+	"head-back":              "the other side published an impossible index",
+	"word-on-socket":         "bytes on its socket after the handshake",
+	"garbage":                "unknown operation",
+	"entries-that-change":    "is outside the 16777216 bytes of class 3",
+	"blocks-that-change":     "range of 32768 bytes at 18446744073709547520 is outside",
+}
+
+// beside is a hostile rank 1, with honest ranks 0 and 2 in its pod and 3 in another.
+type beside struct {
+	*pods
+	honest []*rank
+	file   string // when it is there, the honest ranks end
+}
+
+func besideHonest(t *testing.T) *beside {
+	t.Helper()
+	b := &beside{pods: startPods(t, 3, 1)}
+	b.file = b.path("enough")
+	for pod, ranks := range [][]int{{0, 2}, {3}} {
+		for _, n := range ranks {
+			b.honest = append(b.honest, b.start(pod, n, at(t, "c/honest"), b.file))
+		}
+	}
+	for _, r := range b.honest {
+		b.await("honest rank", func() bool { return strings.Contains(r.says(), "is ready") })
+	}
+	return b
+}
+
+// spared wants the honest ranks to have had all their messages, whatever the other did.
+func (b *beside) spared() {
+	b.t.Helper()
+	b.write("enough", nil)
+	for _, r := range b.honest {
+		if code := r.end(); code != 0 || !strings.Contains(r.says(), "rounds right") {
+			b.t.Errorf("an honest rank: exit code %d\n%s", code, b.words())
+		}
+	}
+	b.clean()
+}
+
+// blame wants the honest ranks to have had all their messages, and then the news of how
+// rank 1 has failed, of which other pods hear the beginning, and its own pod why.
+func (b *beside) blame(how, why string) {
+	b.t.Helper()
+	for i, r := range b.honest {
+		code, says := r.end(), r.says()
+		good := code == 3 && strings.Contains(says, "rank 1 failed: "+how)
+		if !good || i < 2 && !strings.Contains(says, why) {
+			b.t.Errorf("an honest rank: exit code %d, want 3 and the news that rank 1 failed: %s, %s\n%s", code, how, why, b.words())
+		}
+	}
+	b.clean()
+}
+
+// vanished is how a rank fails that ends.
+const vanished = "its process ended without closing its session"
+
+func list(t *testing.T, program string) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), at(t, program)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(out))
+}
+
+// TestCHostileLies: a C client that submits what cannot be meant is expelled with the
+// reason, the honest ranks learn it, and nothing of it is left.
+func TestCHostileLies(t *testing.T) {
+	for _, name := range list(t, "c/hostile") {
+		t.Run(name, func(t *testing.T) {
+			b := besideHonest(t)
+			liar := b.start(0, 1, at(t, "c/hostile"), "lie", name)
+			code, says := liar.end(), liar.says()
+			want, known := wantLies[name]
+			if code != 77 || !known || !strings.Contains(says, want) {
+				t.Errorf("exit code %d, want 77 and %q\n%s", code, want, says)
+			}
+			b.blame("expelled: ", want)
+		})
+	}
+}
+
+// TestCHostileDeaths: whenever and however a C client dies, the honest ranks learn which
+// one it was, and nothing of it is left; one that had not attached is not missed.
+func TestCHostileDeaths(t *testing.T) {
+	codes := map[string]int{"kill": 128 + 9, "exit": 9, "exec": 9, "fork": 128 + 9}
+	for _, step := range list(t, "c/dying") {
+		manners := []string{"kill"}
+		if step == "three-chunks" || step == "in-place" || step == "locked" {
+			manners = []string{"kill", "exit", "exec", "fork"}
+		}
+		for _, manner := range manners {
+			t.Run(step+"/"+manner, func(t *testing.T) {
+				b := besideHonest(t)
+				over := b.path("over")
+				r := b.start(0, 1, at(t, "c/dying"), step, manner, over)
+				if code := r.end(); code != codes[manner] {
+					t.Errorf("exit code %d, want %d\n%s", code, codes[manner], r.says())
+				}
+				if step == "at-once" {
+					b.start(0, 1, at(t, "c/hostile"), "greet").end()
+					b.spared()
+				} else {
+					b.blame(vanished, "")
+				}
+				if err := os.WriteFile(over, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}
+
+// TestCHostileMischief: a C client spoils what is its own, in every way that ends no
+// session, and the honest ranks do not notice.
+func TestCHostileMischief(t *testing.T) {
+	b := besideHonest(t)
+	r := b.start(0, 1, at(t, "c/hostile"), "mischief")
+	if code := r.end(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, r.says())
+	}
+	b.spared()
+}
+
+// TestCHostileGreetings: whatever is wrong with a greeting is said, descriptors that come
+// with it are closed, and the honest ranks do not notice.
+func TestCHostileGreetings(t *testing.T) {
+	b := besideHonest(t)
+	r := b.start(0, 1, at(t, "c/hostile"), "greet")
+	if code := r.end(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, r.says())
+	}
+	for _, want := range []string{
+		"no-magic: refused: shm: 64 bytes that are no hello message",
+		"version-99: refused: the client library speaks layout version 99, this sidecar version 1",
+		"no-features: refused: the client library lacks required features (has 0x0, needs 0x3)",
+		"only-new-features: refused: the client library lacks required features (has 0xfffffffffffffffc, needs 0x3)",
+		"rank-of-an-honest-one: refused: rank 0 is attached already",
+		"rank-of-another-pod: refused: rank 3 is not hosted here",
+		fmt.Sprintf("rank-of-no-pod: refused: rank %d is not hosted here", uint32(1<<32-1)),
+		"arena-without-end: refused: rank 1: arena of 18446744073709551615 bytes wanted, this sidecar grants at most",
+		"too-short: refused: shm: 63 bytes that are no hello message",
+		"too-long: refused: shm: 65 bytes that are no hello message",
+		"one-byte: refused: shm: 1 bytes that are no hello message",
+		"descriptors-and-no-magic: refused: shm: 64 bytes that are no hello message",
+		"descriptors-and-a-rank-of-another-pod: refused: rank 3 is not hosted here",
+		"attached-twice: refused: rank 1 is attached already",
+	} {
+		if !strings.Contains(r.says(), want) {
+			t.Errorf("no %q\n%s", want, r.says())
+		}
+	}
+	b.spared()
+}
+
+// TestCHostileShrink: the memories cannot be cut under a sidecar, and holes in them are
+// zeros.
+func TestCHostileShrink(t *testing.T) {
+	b := besideHonest(t)
+	r := b.start(0, 1, at(t, "c/hostile"), "shrink")
+	if code := r.end(); code != 0 || !strings.Contains(r.says(), "the size is sealed") {
+		t.Errorf("exit code %d\n%s", code, r.says())
+	}
+	b.blame("expelled: ", "bytes on its socket after the handshake")
+}
