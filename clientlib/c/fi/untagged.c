@@ -93,10 +93,10 @@ static struct posted *find(struct endpoint *ep, uint32_t source, uint64_t length
 	return NULL;
 }
 
-/* use takes room out of a buffer; it may be its end. */
-static void use(struct endpoint *ep, struct posted *p, uint64_t length)
+/* use takes room out of a buffer; it may be its end. Preconditions: it has as much. */
+static void use(struct endpoint *ep, struct posted *p, size_t length)
 {
-	size_t used = p->used + (size_t)length;
+	size_t used = p->used + length;
 	used = (used + ALIGN - 1) & ~(size_t)(ALIGN - 1);
 	p->used = used < p->room ? used : p->room;
 	if (!p->multi || p->room - p->used < ep->min_multi)
@@ -117,7 +117,10 @@ static void copy_out(const struct letter *l, const struct iovec *iov, int segmen
 /* place brings the message of a letter into a buffer. */
 static bool place(struct endpoint *ep, struct posted *p, const struct letter *l, const struct envelope *e)
 {
-	struct iovec one = {(char *)p->iov[0].iov_base + p->used, p->room - p->used};
+	/* In a buffer for many it has the room that its letter says, however long the
+	 * message is that comes later: the next one lies behind it. */
+	size_t left = p->room - p->used;
+	struct iovec one = {(char *)p->iov[0].iov_base + p->used, e->length < left ? (size_t)e->length : left};
 	const struct iovec *iov = p->multi ? &one : p->iov;
 	int segments = p->multi ? 1 : p->segments;
 	size_t room = p->multi ? one.iov_len : p->room;
@@ -126,7 +129,7 @@ static bool place(struct endpoint *ep, struct posted *p, const struct letter *l,
 	if (!e->bulk) {
 		copy_out(l, iov, segments);
 		struct completion c = described(p, buf, &l->message, e->length > room ? OUTRIGGER_TRUNCATED : OUTRIGGER_OK);
-		use(ep, p, e->length);
+		use(ep, p, one.iov_len);
 		p->under_way--;
 		placed(ep, p, &c, room);
 		return true;
@@ -138,7 +141,7 @@ static bool place(struct endpoint *ep, struct posted *p, const struct letter *l,
 		op->buf = buf;
 		op->room = room;
 		if (outrigger_recvv(client(), iov, segments, &from, on_placed, op, &op->request) == OUTRIGGER_OK) {
-			use(ep, p, e->length);
+			use(ep, p, one.iov_len);
 			return true;
 		}
 		op_free(op);

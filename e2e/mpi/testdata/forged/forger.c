@@ -1,0 +1,123 @@
+/* Rank 1: the C client, which sends what looks like a provider's messages and is not:
+ * letters of untagged messages that lie about what travels beside them, and requests for
+ * accesses with wrong keys, bounds, lengths, types and operations. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "forged.h"
+#include "outrigger.h"
+
+enum { TAGGED = 0x40000000, MSG, REQUEST };
+
+#define BULK (UINT64_C(1) << 63)
+
+static outrigger *s;
+
+static void must(int rc, const char *what)
+{
+	if (rc == OUTRIGGER_OK)
+		return;
+	fprintf(stderr, "forger: %s: %s\n", what, outrigger_status_text(rc));
+	exit(1);
+}
+
+static void say(uint32_t context, uint64_t tag, const void *b, size_t n)
+{
+	struct outrigger_envelope to = {.peer = 0, .context = context, .tag = tag};
+	must(outrigger_send(s, b, n, &to, OUTRIGGER_COPY, NULL), "send");
+}
+
+static void good(void)
+{
+	unsigned char b[GOOD_BYTES];
+	for (int i = 0; i < GOOD_BYTES; i++)
+		b[i] = (unsigned char)(GOOD_MARK + i);
+	say(MSG, 0, b, sizeof b);
+}
+
+/* letter announces a message of a length, beside which there is another one. What comes
+ * between takes the room behind it. */
+static void letter(uint64_t tag, uint64_t length, size_t really)
+{
+	static unsigned char bulk[65536];
+	struct timespec pause = {.tv_nsec = 50000000};
+	memset(bulk, 0xee, sizeof bulk);
+	say(MSG, tag, &length, sizeof length);
+	good();
+	nanosleep(&pause, NULL); /* the good one is in its place */
+	say(MSG, tag | BULK, bulk, really);
+}
+
+struct request {
+	uint8_t access, type, op, bulk;
+	uint32_t endpoint;
+	uint64_t key, addr, length;
+	unsigned char data[8192 + 64];
+};
+
+static uint64_t seed = 88172645463325252u;
+
+static uint64_t any(void)
+{
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	seed ^= seed << 17;
+	return seed;
+}
+
+/* one of some numbers that are near a limit, or any. */
+static uint64_t near(uint64_t limit)
+{
+	static const uint64_t odd[] = {0, 1, 7, 8, 4095, 4096, 4097, 8192, 8193, UINT64_C(1) << 32, UINT64_MAX - 4095, UINT64_MAX - 7, UINT64_MAX};
+	switch (any() % 4) {
+	case 0: return limit + odd[any() % 13];
+	case 1: return odd[any() % 13];
+	case 2: return any();
+	}
+	return limit - odd[any() % 13];
+}
+
+static void forge(const struct told *t)
+{
+	static struct request q;
+	memset(q.data, 0xcc, sizeof q.data);
+	for (uint64_t i = 1; i <= 4000; i++) {
+		q.access = (uint8_t)(any() % 8);
+		q.type = (uint8_t)(any() % 4 == 0 ? any() : any() % 14);
+		q.op = (uint8_t)(any() % 4 == 0 ? any() : any() % 20);
+		q.bulk = any() % 8 == 0;
+		q.endpoint = any() % 4 == 0 ? (uint32_t)any() : 0;
+		q.key = any() % 8 == 0 ? any() : t->key;
+		q.addr = near(t->addr);
+		q.length = near(any() % 2 == 0 ? REGION_BYTES : 64);
+		size_t head = 32, payload = (size_t)(any() % 2 == 0 && q.length <= 8192 ? q.length : any() % 8192);
+		say(REQUEST, i << 8 | any() % 256, &q, any() % 16 == 0 ? any() % head : head + payload);
+		if (q.bulk != 0 && any() % 2 == 0)
+			say(REQUEST, i << 8 | BULK, q.data, (size_t)(any() % 8192));
+	}
+}
+
+int main(void)
+{
+	struct outrigger_config config = {0};
+	char why[256];
+	struct told told;
+	outrigger_request q;
+	if (outrigger_open(&config, &s, why, sizeof why) != OUTRIGGER_OK) {
+		fprintf(stderr, "forger: %s\n", why);
+		return 1;
+	}
+	struct outrigger_envelope from = {.peer = 0, .context = TAGGED, .ignore = UINT64_MAX};
+	must(outrigger_recv(s, &told, sizeof told, &from, &q), "receive");
+	must(outrigger_wait(s, q, NULL), "receive");
+	letter(5, UINT64_MAX - 7, 4096); /* which ends at the beginning again */
+	letter(6, 16, 4096);             /* longer than it says */
+	letter(7, 4096, 16);             /* shorter */
+	forge(&told);
+	say(TAGGED, TAG_OVER, NULL, 0);
+	must(outrigger_close(s), "close");
+	puts("forger: all is sent");
+	return 0;
+}

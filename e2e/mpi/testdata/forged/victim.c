@@ -1,0 +1,127 @@
+/* Rank 0: a program over libfabric with buffers for many messages and with registered
+ * memory, to which rank 1 (forger.c) sends what no provider does. Each good message has to
+ * stay as it came, and memory beside the registered one as it was. */
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "forged.h"
+
+enum { BUFFERS = 8, ROOM = 8192 };
+
+static struct fid_fabric *fabric;
+static struct fid_domain *domain;
+static struct fid_av *av;
+static struct fid_cq *cq;
+static struct fid_ep *ep;
+static unsigned char *good[64];
+static unsigned goods, bad;
+
+static void die(const char *what, int rc)
+{
+	fprintf(stderr, "victim: %s: %d\n", what, rc);
+	exit(1);
+}
+
+#define must(call)                        \
+	do {                              \
+		int rc_ = (int)(call);    \
+		if (rc_ != 0)             \
+			die(#call, rc_);  \
+	} while (0)
+
+static void open_endpoint(void)
+{
+	struct fi_info *hints = fi_allocinfo(), *info;
+	hints->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_MULTI_RECV;
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->domain_attr->mr_mode = FI_MR_PROV_KEY | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED;
+	hints->fabric_attr->prov_name = strdup("outrigger");
+	must(fi_getinfo(FI_VERSION(1, 15), NULL, NULL, 0, hints, &info));
+	struct fi_av_attr table = {.type = FI_AV_TABLE};
+	struct fi_cq_attr queue = {.format = FI_CQ_FORMAT_TAGGED};
+	must(fi_fabric(info->fabric_attr, &fabric, NULL));
+	must(fi_domain(fabric, info, &domain, NULL));
+	must(fi_av_open(domain, &table, &av, NULL));
+	must(fi_cq_open(domain, &queue, &cq, NULL));
+	must(fi_endpoint(domain, info, &ep, NULL));
+	must(fi_ep_bind(ep, &av->fid, 0));
+	must(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV));
+	must(fi_enable(ep));
+	fi_freeinfo(hints);
+	fi_freeinfo(info);
+}
+
+static bool intact(const unsigned char *b)
+{
+	for (int i = 0; i < GOOD_BYTES; i++)
+		if (b[i] != (unsigned char)(GOOD_MARK + i))
+			return false;
+	return true;
+}
+
+/* look takes a completion, and says whether it is of a context. */
+static bool look(const void *of)
+{
+	struct fi_cq_tagged_entry e;
+	struct fi_cq_err_entry err = {0};
+	ssize_t n = fi_cq_read(cq, &e, 1);
+	if (n == -FI_EAVAIL) {
+		fi_cq_readerr(cq, &err, 0);
+		bad++;
+		return false;
+	}
+	if (n != 1)
+		return false;
+	if ((e.flags & FI_RECV) != 0 && (e.flags & FI_MSG) != 0 && e.len == GOOD_BYTES && e.buf != NULL && intact(e.buf) && goods < 64)
+		good[goods++] = e.buf;
+	return e.op_context == of;
+}
+
+int main(void)
+{
+	static unsigned char room[BUFFERS][ROOM], memory[3 * REGION_BYTES];
+	static int sent, over;
+	struct fid_mr *mr;
+	open_endpoint();
+	memset(memory, 0x5a, sizeof memory);
+	must(fi_mr_reg(domain, memory + REGION_BYTES, REGION_BYTES, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL));
+	for (int i = 0; i < BUFFERS; i++) {
+		struct iovec v = {room[i], ROOM};
+		struct fi_msg m = {.msg_iov = &v, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = room[i]};
+		must(fi_recvmsg(ep, &m, FI_MULTI_RECV));
+	}
+	struct address name = {ADDRESS_MAGIC, 1, 0, 0};
+	fi_addr_t forger;
+	if (fi_av_insert(av, &name, 1, &forger, 0, NULL) != 1)
+		die("fi_av_insert", 0);
+	struct told told = {fi_mr_key(mr), (uint64_t)(uintptr_t)(memory + REGION_BYTES)};
+	must(fi_trecv(ep, NULL, 0, NULL, forger, TAG_OVER, 0, &over));
+	must(fi_tsend(ep, &told, sizeof told, NULL, forger, TAG_TOLD, &sent));
+	while (!look(&over))
+		;
+	for (int i = 0; i < 1000; i++)
+		look(NULL);
+	for (unsigned i = 0; i < goods; i++)
+		if (!intact(good[i]))
+			die("a good message was written over", (int)i);
+	for (int i = 0; i < REGION_BYTES; i++)
+		if (memory[i] != 0x5a || memory[2 * REGION_BYTES + i] != 0x5a)
+			die("memory beside the region was written to", i);
+	must(fi_close(&ep->fid));
+	must(fi_close(&mr->fid));
+	must(fi_close(&cq->fid));
+	must(fi_close(&av->fid));
+	must(fi_close(&domain->fid));
+	must(fi_close(&fabric->fid));
+	printf("victim: %u good messages are unhurt, %u bad ones were told\n", goods, bad);
+	return goods == GOODS ? 0 : 1;
+}
