@@ -32,6 +32,7 @@ func troubleOf(job *v1alpha1.MPIJob, action verdict.Action) troubled {
 type trouble struct {
 	uid        types.UID
 	generation int64
+	attempt    int32
 	cause      error
 	wait       time.Duration
 	until      time.Time
@@ -93,7 +94,7 @@ func (r *recent) failed(job *v1alpha1.MPIJob, action verdict.Action, cause error
 		most = statusMax
 	}
 	wait = min(max(wait, took), most)
-	r.hold(key, trouble{job.UID, job.Generation, cause, wait, now.Add(wait)})
+	r.hold(key, trouble{job.UID, job.Generation, verdict.AttemptOf(job), cause, wait, now.Add(wait)})
 }
 
 // refused notes that an action for a job cannot be carried out before a person has
@@ -105,7 +106,7 @@ func (r *recent) refused(o *verdict.Observation, action verdict.Action, cause *p
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.hold(troubleOf(o.Job, action), trouble{o.Job.UID, o.Job.Generation, cause, wait, now.Add(wait)})
+	r.hold(troubleOf(o.Job, action), trouble{o.Job.UID, o.Job.Generation, verdict.AttemptOf(o.Job), cause, wait, now.Add(wait)})
 }
 
 func (r *recent) hold(key troubled, t trouble) {
@@ -123,7 +124,7 @@ func (r *recent) went(job *v1alpha1.MPIJob, action verdict.Action) {
 }
 
 func (t *trouble) of(job *v1alpha1.MPIJob) bool {
-	return t.uid == job.UID && t.generation == job.Generation
+	return t.uid == job.UID && t.generation == job.Generation && t.attempt == verdict.AttemptOf(job)
 }
 
 // unwritten is that a status could not be written, and is not tried again before some

@@ -59,19 +59,36 @@ func TestTroubleIsTriedMoreRarely(t *testing.T) {
 	if d := left(verdict.Apply); d != 0 {
 		t.Errorf("what went well is held up for %v", d)
 	}
-	r.failed(job, verdict.Stop, cause, 0, now)
-	r.went(job, verdict.Apply)
-	if d := left(verdict.Stop); d != troubleMin {
-		t.Errorf("the end that was refused is tried again in %v, since a change went well", d)
-	}
 	r.failed(job, verdict.Apply, cause, webhookTime, now)
 	if d := left(verdict.Apply); d != webhookTime {
 		t.Errorf("after an answer that took %v the next try is in %v", webhookTime, d)
 	}
-	for action := statusWrite; action <= verdict.Delete; action++ {
-		r.failed(job, action, cause, 0, now)
+}
+
+// TestTroubleIsOfItsAction: while the end of a job is refused, what else goes well for the
+// job does not hasten the next try; the next attempt's end is another one.
+func TestTroubleIsOfItsAction(t *testing.T) {
+	var r recent
+	now := time.Unix(1000, 0)
+	job := new(v1alpha1.MPIJob)
+	job.Name, job.UID, job.Generation = "cg", "1", 1
+	cause := apierrors.NewInternalError(errors.New("failed calling webhook"))
+	for _, other := range []verdict.Action{verdict.Wait, verdict.Apply, verdict.Remove, statusWrite} {
+		r.failed(job, verdict.Stop, cause, 0, now)
+		before, _ := r.trouble(job, verdict.Stop, now)
+		r.failed(job, other, cause, 0, now)
+		r.went(job, other)
+		if after, _ := r.trouble(job, verdict.Stop, now); after != before || after == 0 {
+			t.Errorf("after action %d went well the end is tried in %v, want %v", other, after, before)
+		}
 	}
-	if r.forget(client.ObjectKeyFromObject(job)); len(r.wrong) > 0 {
-		t.Errorf("of a job that is gone %d troubles are kept", len(r.wrong))
+	job.Status.Restarts = new(int32(1))
+	if left, _ := r.trouble(job, verdict.Stop, now); left != 0 {
+		t.Errorf("the end of the next attempt is held up for %v", left)
+	}
+	job.Status.Restarts = nil
+	r.forget(client.ObjectKeyFromObject(job))
+	if len(r.wrong) > 0 {
+		t.Errorf("%v is kept of a job that is gone", r.wrong)
 	}
 }

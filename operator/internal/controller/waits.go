@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -27,7 +28,7 @@ const (
 	waitsTime   = 5 * time.Second // all questions of one look
 	waitsAtOnce = 16              // questions of one look under way
 	ranksKept   = 16_384          // of a larger job the first ones are told
-	looksAtOnce = 3               // jobs: a look takes a worker as long as it lasts; of one namespace, one less
+	looksAtOnce = 2               // jobs: a look takes a worker as long as it lasts
 	lookMin     = time.Second
 	lookMax     = time.Minute
 )
@@ -43,10 +44,18 @@ const (
 
 // watch is when the ranks of jobs are asked what they wait for.
 type watch struct {
-	mu    sync.Mutex // guards all
-	under places     // looks under way
+	mu    sync.Mutex        // guards all
+	under int               // looks under way
+	queue map[string]queued // namespaces of which a job waits for a look
 	jobs  map[types.NamespacedName]*asked
 }
+
+// queued is a namespace's place among those whose jobs wait for a look.
+type queued struct{ since, last time.Time }
+
+// queuedFor is how long a namespace keeps its place without asking again: its jobs ask
+// every lookMin, unless they are over, or the workers have too much to do.
+const queuedFor = 5 * lookMin
 
 // asked is what is kept of one job.
 type asked struct {
@@ -77,9 +86,10 @@ func (w *watch) begin(job types.NamespacedName, pace time.Duration, now time.Tim
 	if k != nil && k.next.After(now) {
 		return false, min(k.next.Sub(now), pace) // the clock may have been set back
 	}
-	if !w.take(job.Namespace) {
+	if !w.turnOf(job.Namespace, now) {
 		return false, lookMin
 	}
+	w.under++
 	w.of(job, now).next = now.Add(pace)
 	return true, pace
 }
@@ -105,10 +115,30 @@ func (w *watch) runs(job types.NamespacedName, now time.Time) time.Duration {
 	return max(now.Sub(w.of(job, now).since), 0)
 }
 
-// take takes the place of a look. mu is held.
-func (w *watch) take(namespace string) bool {
-	w.under.most = looksAtOnce
-	return w.under.take(namespace)
+// turnOf reports whether a job of a namespace may have a look now: there is one, and no
+// other namespace that has waited longer needs it. A namespace that had one is behind
+// the others again, however many young jobs it has. mu is held.
+func (w *watch) turnOf(namespace string, now time.Time) bool {
+	maps.DeleteFunc(w.queue, func(_ string, q queued) bool { return now.Sub(q.last).Abs() > queuedFor })
+	mine, waits := w.queue[namespace]
+	if !waits {
+		mine.since = now
+	}
+	free := looksAtOnce - w.under
+	for other, q := range w.queue {
+		if other != namespace && (!waits || q.since.Before(mine.since)) {
+			free--
+		}
+	}
+	if free > 0 {
+		delete(w.queue, namespace)
+		return true
+	}
+	if w.queue == nil {
+		w.queue = map[string]queued{}
+	}
+	w.queue[namespace] = queued{mine.since, now}
+	return false
 }
 
 // kept is what is known of a job, and counts its looks.
@@ -138,16 +168,20 @@ func (w *watch) looked(job types.NamespacedName, attempt int32, finds bool, now 
 
 // spare takes the place of a look for a job whose time is over, if there is one. end
 // has to follow where there is.
-func (w *watch) spare(namespace string) bool {
+func (w *watch) spare() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.take(namespace)
+	if w.under >= looksAtOnce {
+		return false
+	}
+	w.under++
+	return true
 }
 
-func (w *watch) end(namespace string) {
+func (w *watch) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.under.give(namespace)
+	w.under--
 }
 
 // forget drops what is known of a job that is over, or does not run: what was found
@@ -178,7 +212,7 @@ func (r *Reconciler) watchWaits(ctx context.Context, o *verdict.Observation) (ne
 	if !may {
 		return next
 	}
-	defer r.watch.end(job.Namespace)
+	defer r.watch.end()
 	return earlier(next, r.lookAtRanks(ctx, o, after, age))
 }
 
@@ -225,10 +259,10 @@ func (r *Reconciler) lookAtRanks(ctx context.Context, o *verdict.Observation, af
 // whose time is over at once it is not told: their silent pods would take all workers
 // from the jobs of others.
 func (r *Reconciler) explain(ctx context.Context, o *verdict.Observation) {
-	if r.Waiters == nil || !r.watch.spare(o.Job.Namespace) {
+	if r.Waiters == nil || !r.watch.spare() {
 		return
 	}
-	defer r.watch.end(o.Job.Namespace)
+	defer r.watch.end()
 	ranks, all := r.askAll(ctx, o, 0, func([]why.Rank) bool { return false })
 	lines := why.Explain(ranks)
 	if len(lines) == 0 {

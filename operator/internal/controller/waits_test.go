@@ -98,29 +98,20 @@ func TestHangOfManyRanks(t *testing.T) {
 	}
 }
 
-// TestHangsAreTakenInTurn: looks at jobs that hang leave workers for the others, and
-// those of one namespace leave a place for other namespaces' jobs.
+// TestHangsAreTakenInTurn: looks at jobs that hang leave workers for the others.
 func TestHangsAreTakenInTurn(t *testing.T) {
 	var w watch
 	now := time.Unix(1000, 0)
-	for i := range looksAtOnce - 1 {
-		if may, _ := w.begin(types.NamespacedName{Namespace: "many", Name: fmt.Sprint(i)}, lookMax, now); !may {
+	for i := range looksAtOnce {
+		if may, _ := w.begin(types.NamespacedName{Name: fmt.Sprint(i)}, lookMax, now); !may {
 			t.Fatalf("look %d is refused", i)
 		}
 	}
-	more, other := types.NamespacedName{Namespace: "many", Name: "more"}, types.NamespacedName{Namespace: "few", Name: "other"}
-	if may, next := w.begin(more, lookMax, now); may || next != lookMin {
-		t.Errorf("one look too many of a namespace: %v, again in %v", may, next)
+	if may, next := w.begin(types.NamespacedName{Name: "one more"}, lookMax, now); may || next != lookMin {
+		t.Errorf("one look too many: %v, again in %v", may, next)
 	}
-	if may, _ := w.begin(other, lookMax, now); !may {
-		t.Error("a job of another namespace has no place")
-	}
-	if w.spare("third") {
-		t.Error("one look too many in all")
-	}
-	w.end("few")
-	w.end("many")
-	if may, next := w.begin(more, lookMin, now); !may || next != lookMin {
+	w.end()
+	if may, next := w.begin(types.NamespacedName{Name: "one more"}, lookMin, now); !may || next != lookMin {
 		t.Errorf("a look in its turn: %v, again in %v", may, next)
 	}
 }
@@ -155,8 +146,7 @@ func TestManyDeadlinesAtOnce(t *testing.T) {
 			done <- struct{}{}
 		}()
 	}
-	const asked = looksAtOnce - 1 // all are of one namespace
-	for range jobs - asked {
+	for range jobs - looksAtOnce {
 		select {
 		case <-done:
 		case <-time.After(waitsTime): // by then the first questions are given up
@@ -164,13 +154,59 @@ func TestManyDeadlinesAtOnce(t *testing.T) {
 		}
 	}
 	close(m.let)
-	for range asked {
+	for range looksAtOnce {
 		<-done
 	}
-	if n := m.asked.Load(); n != asked {
-		t.Errorf("%d jobs were asked, want %d", n, asked)
+	if n := m.asked.Load(); n != looksAtOnce {
+		t.Errorf("%d jobs were asked, want %d", n, looksAtOnce)
 	}
-	if r.watch.under.taken != 0 {
-		t.Errorf("%d looks are under way for ever", r.watch.under.taken)
+	if r.watch.under != 0 {
+		t.Errorf("%d looks are under way for ever", r.watch.under)
+	}
+}
+
+// TestLooksAreSharedByNamespaces: a namespace with more young jobs than there are looks
+// takes turns with others, and one that waits no more is waited for by nobody.
+func TestLooksAreSharedByNamespaces(t *testing.T) {
+	var w watch
+	now := time.Unix(1000, 0)
+	busy := 0
+	look := func(namespace string) bool {
+		if namespace == "many" {
+			busy++
+			namespace += "/" // another job each time
+		}
+		name, _, _ := strings.Cut(namespace, "/")
+		may, _ := w.begin(types.NamespacedName{Namespace: name, Name: fmt.Sprint(busy)}, lookMin, now)
+		return may
+	}
+	for i := range looksAtOnce {
+		if !look("many") {
+			t.Fatalf("nobody else waits, and look %d is refused", i)
+		}
+	}
+	for _, waits := range []string{"few", "many", "other"} {
+		now = now.Add(time.Millisecond)
+		if look(waits) {
+			t.Fatalf("a third look is under way, for %s", waits)
+		}
+	}
+	for i, want := range []string{"few", "many", "other"} {
+		now = now.Add(lookMin)
+		w.end()
+		var got []string
+		for _, asks := range []string{"many", "other", "few"} { // the first one asks first
+			if look(asks) {
+				got = append(got, asks)
+			}
+		}
+		if len(got) != 1 || got[0] != want {
+			t.Fatalf("look %d is for %v, want %s", i, got, want)
+		}
+	}
+	now = now.Add(2 * queuedFor)
+	w.end()
+	if !look("many") {
+		t.Error("a look is kept for jobs that do not ask any more")
 	}
 }
