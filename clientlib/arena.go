@@ -63,6 +63,11 @@ func (a *arena) release(off int) error {
 	defer a.mu.Unlock()
 	size, ok := a.used[off]
 	if !ok {
+		for first, size := range a.used {
+			if first < off && off < first+size {
+				return fmt.Errorf("%w: the slice begins in the midst of an allocation; free the one that Alloc returned", ErrInvalid)
+			}
+		}
 		return ErrNotAllocated
 	}
 	delete(a.used, off)

@@ -158,8 +158,11 @@ func (c *Comm) Include(ctx context.Context, ranks []int) (*Comm, error) {
 	color, key := -1, 0
 	seen := make(map[int]bool, len(ranks))
 	for i, r := range ranks {
-		if r < 0 || r >= c.Size() || seen[r] {
-			return nil, c.session.fail("include", c, AnySource, AnyTag, 0, fmt.Errorf("%w: ranks %v of a communicator of %d", ErrInvalid, ranks, c.Size()))
+		switch {
+		case r < 0 || r >= c.Size():
+			return nil, c.session.fail("include", c, AnySource, AnyTag, 0, fmt.Errorf("%w: rank %d in the list, of a communicator of %d", ErrInvalid, r, c.Size()))
+		case seen[r]:
+			return nil, c.session.fail("include", c, AnySource, AnyTag, 0, fmt.Errorf("%w: rank %d is in the list twice", ErrInvalid, r))
 		}
 		seen[r] = true
 		if r == c.Rank() {

@@ -76,6 +76,34 @@ func TestCartAndIncludeRefuse(t *testing.T) {
 	f.quiet()
 }
 
+// A mistake with memory or with a list is told as what it is.
+func TestMistakesAreNamed(t *testing.T) {
+	s, f := attachTo(t, shape{ranks: 3})
+	b, err := Alloc[int32](s, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, twice := s.World().Include(t.Context(), []int{2, 0, 2})
+	_, beyond := s.World().Include(t.Context(), []int{0, 3})
+	for want, err := range map[string]error{
+		"free (396 bytes): invalid argument: the slice begins in the midst of an allocation; free the one that Alloc returned": Free(s, b[1:]),
+		"free (12 bytes): not memory from Alloc, or freed already":                                                             Free(s, make([]int32, 3)),
+		"include: invalid argument: rank 2 is in the list twice":                                                               twice,
+		"include: invalid argument: rank 3 in the list, of a communicator of 3":                                                beyond,
+	} {
+		if !contains(err, want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if err := Free(s, b); err != nil {
+		t.Error(err)
+	}
+	if err := Free(s, b); !errors.Is(err, ErrNotAllocated) {
+		t.Errorf("freed twice: %v", err)
+	}
+	f.quiet()
+}
+
 // TestDifference: lists of which the beginnings are equal are not told as two that
 // look alike.
 func TestDifference(t *testing.T) {

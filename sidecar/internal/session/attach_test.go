@@ -95,8 +95,8 @@ func TestRefusals(t *testing.T) {
 		"rank below":      {hello(3).Encode(), "rank 3 is not hosted here: this sidecar has ranks 4 to 7"},
 		"rank above":      {hello(8).Encode(), "rank 8 is not hosted here"},
 		"rank far off":    {hello(^uint32(0)).Encode(), "rank 4294967295 is not hosted here"},
-		"arena over all":  {change(func(h *shm.Hello) { h.ArenaBytes = 1 << 60 }), "arena of 1152921504606846976 bytes wanted, this sidecar grants at most 17592186044416 bytes"},
-		"arena all bits":  {change(func(h *shm.Hello) { h.ArenaBytes = ^uint64(0) }), "18446744073709551615 bytes"},
+		"arena over all":  {change(func(h *shm.Hello) { h.ArenaBytes = 1 << 60 }), "arena of 1048576 TiB wanted, this sidecar grants at most 16 TiB a rank"},
+		"arena all bits":  {change(func(h *shm.Hello) { h.ArenaBytes = ^uint64(0) }), "arena of 16777216 TiB wanted"},
 		"arena too large": {change(func(h *shm.Hello) { h.ArenaBytes = 1 << 43 }), "not enough memory: 8.1 TiB wanted"},
 	} {
 		t.Run(what, func(t *testing.T) { b.dial(t).refused(c.raw, c.want) })

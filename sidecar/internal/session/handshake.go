@@ -118,7 +118,7 @@ func (s *Server) check(h *shm.Hello) error {
 	case h.Rank < s.cfg.First || h.Rank-s.cfg.First >= s.cfg.Count:
 		return fmt.Errorf("rank %d is not hosted here: this sidecar has ranks %d to %d", h.Rank, s.cfg.First, s.cfg.First+s.cfg.Count-1)
 	case h.ArenaBytes > s.cfg.ArenaMax:
-		return fmt.Errorf("rank %d: arena of %d bytes wanted, this sidecar grants at most %d bytes a rank", h.Rank, h.ArenaBytes, s.cfg.ArenaMax)
+		return fmt.Errorf("rank %d: arena of %s wanted, this sidecar grants at most %s a rank", h.Rank, memory.Text(h.ArenaBytes), memory.Text(s.cfg.ArenaMax))
 	}
 	return nil
 }
