@@ -119,7 +119,7 @@ func Explain(ranks []Rank) []string {
 	findLocks(ranks)
 	lines := Disagreements(ranks)
 	if len(lines) == 0 { // else they wait for each other because of that
-		lines = cycles(ranks)
+		lines = append(cycles(ranks), behind(ranks)...)
 	}
 	lines = append(stopped(ranks), lines...) // nothing else need be wrong
 	lines = append(lines, outrun(ranks)...)

@@ -1,0 +1,72 @@
+package why
+
+import "fmt"
+
+// behindLeast is how many ranks make a line about the one that they wait for: fewer
+// can be followed line by line.
+const behindLeast = 8
+
+// behindMost bounds the lines about such ranks.
+const behindMost = 4
+
+// behind tells of a rank for which many wait, most of them for one that waits for it:
+// the rounds of a collective in a job of many ranks hide who has not come. Rings, and
+// ranks that have left or are stopped, are told as such.
+func behind(ranks []Rank) (lines []string) {
+	at := make(map[int]*Rank, len(ranks))
+	for i := range ranks {
+		at[ranks[i].Rank] = &ranks[i]
+	}
+	ends := make(map[int]int, len(ranks)) // rank -> the last one of its chain; Any: it has none
+	for i := range ranks {
+		var path []int
+		end := ranks[i].Rank
+		for {
+			if known, is := ends[end]; is {
+				end = known
+				break
+			}
+			ends[end] = Any // until its end is known: who comes back to it is in a ring
+			path = append(path, end)
+			x := at[end]
+			if x == nil {
+				end = Any
+				break
+			}
+			next := x.needs()
+			if len(next) == 0 {
+				break
+			}
+			end = next[0]
+		}
+		for _, r := range path {
+			ends[r] = end
+		}
+	}
+	count, direct := map[int]int{}, map[int]int{}
+	for i := range ranks {
+		r := &ranks[i]
+		if end := ends[r.Rank]; end != Any && end != r.Rank {
+			count[end]++
+			if r.needs()[0] == end {
+				direct[end]++
+			}
+		}
+	}
+	for i := range ranks {
+		r := &ranks[i]
+		n := count[r.Rank]
+		if n < behindLeast || direct[r.Rank] == n || r.State != "" || r.Stopped != 0 {
+			continue
+		}
+		text := "waits for no message: its program computes, or waits for something else"
+		if len(r.Waits) > 0 {
+			text = "waits in " + r.Waits[0].text()
+		}
+		if len(lines) == behindMost {
+			return append(lines, "and so for further ones")
+		}
+		lines = append(lines, fmt.Sprintf("%d ranks wait for rank %d, or for one that waits for it; it %s", n, r.Rank, text))
+	}
+	return lines
+}
