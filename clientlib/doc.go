@@ -18,7 +18,9 @@
 // Everything that lies in Alloc memory, collectives included, moves on while
 // the application computes.
 //
-// All functions may be called from any goroutine. Those that wait take a
+// All functions may be called from any goroutine. But collectives of one
+// communicator are matched by their order, which is the same on all ranks: goroutines
+// that each call some need a communicator each (Comm.Dup). Functions that wait take a
 // context; when it ends they return its error. Errors are of type *Error and
 // say which rank, peer, tag and size they are about.
 package outrigger
