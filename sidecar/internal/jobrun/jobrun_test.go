@@ -175,6 +175,7 @@ func TestMistakesAreFoundBeforeTheStart(t *testing.T) {
 		{Spec{Ranks: 5000, Pods: 1}, "5000 ranks: this machine can run 1 to 4096", 0},
 		{Spec{Ranks: 2, Pods: 3}, "3 pods for 2 ranks: want 1 to 2", 0},
 		{Spec{Ranks: 2, Pods: 0}, "0 pods for 2 ranks", 0},
+		{Spec{LogLevel: "loud"}, "--sidecar-log loud: want debug, info, warn or error", 0},
 		{Spec{Program: []string{}}, "no program to run", 0},
 		{Spec{Program: []string{"/no/such/program"}}, "program /no/such/program: ", 127},
 		{Spec{Program: []string{"no-such-program"}}, "program no-such-program: executable file not found", 127},

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -79,6 +80,9 @@ func (s *Spec) Check() error {
 		if len(c.Program) == 0 {
 			return errors.New("no program to run")
 		}
+	}
+	if err := new(slog.Level).UnmarshalText([]byte(s.LogLevel)); s.LogLevel != "" && err != nil {
+		return fmt.Errorf("--sidecar-log %s: want debug, info, warn or error", s.LogLevel)
 	}
 	return nil
 }
