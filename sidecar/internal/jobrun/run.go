@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/launch"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
@@ -72,6 +74,14 @@ func Run(ctx context.Context, s *Spec, out, errOut io.Writer, report func([]obs.
 // Start starts the job's processes. What they print goes to out and errOut; a job
 // that runs waits for their readers, its end does not (package outlet).
 func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
+	j, err := start(s, out, errOut)
+	if errors.Is(err, unix.EMFILE) {
+		err = fmt.Errorf("%w; raise the limit of open files (ulimit -n)", err)
+	}
+	return j, err
+}
+
+func start(s *Spec, out, errOut io.Writer) (*Job, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}

@@ -22,6 +22,9 @@ func (p *pod) run(ctx context.Context, rank int, path string) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd, err := p.start(ctx, rank, path)
+	if errors.Is(err, unix.EMFILE) {
+		err = fmt.Errorf("%w; raise the limit of open files (ulimit -n)", err)
+	}
 	if err != nil {
 		p.fail(&Event{Event: "failed", Rank: rank, Code: exitNotExecutable, Reason: err.Error(), Time: time.Now()})
 		return
