@@ -12,8 +12,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "conformance" {
-		os.Exit(play())
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "conformance":
+			os.Exit(play())
+		case olderCommand, betweenCommand:
+			os.Exit(older(os.Args[1:]))
+		}
 	}
 	os.Exit(m.Run())
 }

@@ -84,6 +84,12 @@ int attach(void)
 	place_by_starter(&config);
 	char why[512];
 	int rc = outrigger_open(&config, &session, why, sizeof why);
+	if (rc == OUTRIGGER_OK && !outrigger_has_data(session)) {
+		(void)outrigger_close(session);
+		session = NULL;
+		snprintf(why, sizeof why, "the sidecar does not carry data beside a tag, which an MPI needs: it is of an earlier release; use images of one release");
+		rc = OUTRIGGER_UNSUPPORTED;
+	}
 	if (rc == OUTRIGGER_OK) {
 		patient_looks = alone() ? POLL_LOOKS : 1;
 		owner = getpid();

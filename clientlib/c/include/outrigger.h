@@ -81,6 +81,10 @@ int outrigger_abort(outrigger *s, int code, const char *reason);
 
 struct outrigger_world outrigger_world(const outrigger *s);
 
+/* outrigger_has_data says whether the sidecar carries data beside the tag
+ * (OUTRIGGER_DATA). One of an earlier release does not. */
+int outrigger_has_data(const outrigger *s);
+
 /* outrigger_failure copies why the job failed, or an empty text. */
 void outrigger_failure(outrigger *s, char *text, size_t bytes);
 

@@ -181,8 +181,8 @@ int outrigger_sendv(outrigger *s, const struct iovec *iov, int segments, const s
 		return OUTRIGGER_INVALID;
 	struct or_descriptor d = {.op = OR_OP_SEND, .peer = to->peer, .context = to->context, .tag = to->tag};
 	if ((flags & OUTRIGGER_DATA) != 0) {
-		if ((s->features & OR_FEATURE_DATA) == 0)
-			return OUTRIGGER_UNSUPPORTED; /* a sidecar of an earlier release */
+		if (!outrigger_has_data(s))
+			return OUTRIGGER_UNSUPPORTED;
 		d.flags = OR_FLAG_DATA;
 		d.status = to->data;
 	}

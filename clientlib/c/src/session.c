@@ -82,6 +82,8 @@ int outrigger_abort(outrigger *s, int code, const char *reason)
 
 struct outrigger_world outrigger_world(const outrigger *s) { return s->world; }
 
+int outrigger_has_data(const outrigger *s) { return (s->features & OR_FEATURE_DATA) != 0; }
+
 void outrigger_failure(outrigger *s, char *text, size_t bytes)
 {
 	if (bytes == 0)
