@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -65,11 +66,17 @@ type beside struct {
 
 func besideHonest(t *testing.T) *beside {
 	t.Helper()
+	return besideHonestOf(t, at(t, "c"))
+}
+
+// besideHonestOf has honest ranks whose program is in a folder.
+func besideHonestOf(t *testing.T, dir string) *beside {
+	t.Helper()
 	b := &beside{pods: startPods(t, 3, 1)}
 	b.file = b.path("enough")
 	for pod, ranks := range [][]int{{0, 2}, {3}} {
 		for _, n := range ranks {
-			b.honest = append(b.honest, b.start(pod, n, at(t, "c/honest"), b.file))
+			b.honest = append(b.honest, b.start(pod, n, filepath.Join(dir, "honest"), b.file))
 		}
 	}
 	for _, r := range b.honest {
@@ -215,4 +222,38 @@ func TestCHostileShrink(t *testing.T) {
 		t.Errorf("exit code %d\n%s", code, r.says())
 	}
 	b.blame("expelled: ", "bytes on its socket after the handshake")
+}
+
+// TestCHostileSanitized: honest ranks under the compiler's sanitizers, beside one that does
+// what ends no session, one that lies and one that dies, which are under them too where
+// they do not change memory on purpose while it is read.
+func TestCHostileSanitized(t *testing.T) {
+	for _, s := range []string{"address,undefined", "thread"} {
+		t.Run(s, func(t *testing.T) {
+			dir := sanitized(t, s)
+			for name, act := range map[string][]string{
+				"mischief": {filepath.Join(dir, "hostile"), "mischief"},
+				"greet":    {filepath.Join(dir, "hostile"), "greet"},
+				"lie":      {filepath.Join(dir, "hostile"), "lie", "beyond-arena"},
+				"die":      {filepath.Join(dir, "dying"), "three-chunks", "kill", "/"},
+			} {
+				t.Run(name, func(t *testing.T) {
+					b := besideHonestOf(t, dir)
+					r := b.start(0, 1, act...)
+					want := map[string]int{"lie": 77, "die": 128 + 9}[name]
+					if code := r.end(); code != want {
+						t.Errorf("exit code %d, want %d\n%s", code, want, r.says())
+					}
+					switch name {
+					case "lie":
+						b.blame("expelled: ", wantLies["beyond-arena"])
+					case "die":
+						b.blame(vanished, "")
+					default:
+						b.spared()
+					}
+				})
+			}
+		})
+	}
 }
