@@ -199,3 +199,19 @@ func TestLAMMPS(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// TestRankDies: a rank that is killed within an access, an epoch, a collective or a large
+// message is named, and nobody waits for it.
+func TestRankDies(t *testing.T) {
+	for _, m := range all(t) {
+		program := m.build(t, "dies")
+		for _, step := range []string{"message", "lock", "put", "get", "atomic", "sum", "fence"} {
+			t.Run(m.name+"/"+step, func(t *testing.T) {
+				code, out := job{ranks: 3, pods: 2, env: m.env}.run(t, program, step)
+				if code != 128+9 || !strings.Contains(out, "rank 1 (pod 0) was killed by SIGKILL") {
+					t.Errorf("exit code %d\n%s", code, out)
+				}
+			})
+		}
+	}
+}

@@ -93,6 +93,45 @@ static void window_unknown(void) { push((struct or_descriptor){.op = OR_OP_WIN_F
 static void abort_beyond(void) { push(memory(OR_OP_ABORT, OR_CLASS_ARENA, s->arena.size, 1, 0)); }
 static void word_on_socket(void) { (void)send(s->socket, "anybody there?", 14, MSG_NOSIGNAL); }
 
+static void now_on_a_receive(void) { push((struct or_descriptor){.op = OR_OP_RECV, .flags = OR_FLAG_NOW, .class = OR_CLASS_INLINE}); }
+static void exclusive_flush(void) { push((struct or_descriptor){.op = OR_OP_FLUSH, .flags = OR_FLAG_EXCLUSIVE}); }
+static void silent_and_synchronous(void) { push((struct or_descriptor){.op = OR_OP_SEND, .flags = OR_FLAG_SILENT | OR_FLAG_SYNC, .class = OR_CLASS_INLINE}); }
+
+/* chunk gives a chunk to request 4, which is this one. */
+static void chunk(struct or_descriptor of, uint64_t bytes)
+{
+	struct or_descriptor d = memory(OR_OP_STAGE, OR_CLASS_ARENA, 0, bytes, 0);
+	of.req = d.req = 4;
+	push(of);
+	push(d);
+}
+
+static void chunk_of_a_probe(void) { chunk((struct or_descriptor){.op = OR_OP_PROBE, .tag = 1}, 64); }
+static void chunk_of_a_receive(void) { chunk((struct or_descriptor){.op = OR_OP_RECV, .class = OR_CLASS_INLINE, .tag = 1}, 64); }
+static void chunk_beyond(void) { chunk((struct or_descriptor){.op = OR_OP_SEND, .class = OR_CLASS_STAGED, .tag = 1, .len = 100}, 200); }
+
+static void chunk_too_early(void)
+{
+	struct or_descriptor d = {.op = OR_OP_RECV, .class = OR_CLASS_STAGED, .tag = 1, .len = 100000};
+	chunk(d, 64);
+}
+
+static void chunks_without_end(void)
+{
+	chunk((struct or_descriptor){.op = OR_OP_SEND, .class = OR_CLASS_STAGED, .tag = 1, .len = 1 << 30}, 1);
+	for (int i = 0; i < 100000 && !s->gone; i++) {
+		struct or_descriptor d = memory(OR_OP_STAGE, OR_CLASS_ARENA, 0, 1, 0);
+		d.req = 4;
+		push(d);
+	}
+}
+
+static void silent_without_end(void)
+{
+	for (int i = 0; i < 1000000 && !s->gone; i++)
+		push((struct or_descriptor){.op = OR_OP_SEND, .flags = OR_FLAG_SILENT, .class = OR_CLASS_INLINE, .inline_length = 32, .peer = 3, .tag = 1});
+}
+
 static void number_twice(void)
 {
 	struct or_descriptor d = {.op = OR_OP_RECV, .class = OR_CLASS_INLINE, .inline_length = 8, .tag = UINT64_C(1) << 40};
@@ -301,6 +340,9 @@ static const struct {
 	{"unknown-member", unknown_member}, {"member-twice", member_twice}, {"no-member", no_member}, {"group-beyond", group_beyond},
 	{"vectors-without-end", vectors_without_end}, {"result-beyond", result_beyond}, {"scratch-beyond", scratch_beyond},
 	{"window-beyond", window_beyond}, {"window-unknown", window_unknown}, {"operand-of-no-class", operand_of_no_class},
+	{"now-on-a-receive", now_on_a_receive}, {"exclusive-flush", exclusive_flush}, {"silent-and-synchronous", silent_and_synchronous},
+	{"chunk-of-a-probe", chunk_of_a_probe}, {"chunk-of-a-receive", chunk_of_a_receive}, {"chunk-beyond", chunk_beyond},
+	{"chunk-too-early", chunk_too_early}, {"chunks-without-end", chunks_without_end}, {"silent-without-end", silent_without_end},
 	{"abort-beyond", abort_beyond}, {"head-ahead", head_ahead}, {"head-back", head_back}, {"word-on-socket", word_on_socket}, {"garbage", garbage},
 	{"entries-that-change", entries_that_change}, {"blocks-that-change", blocks_that_change},
 };
@@ -453,6 +495,29 @@ static void waiting_always(void)
 	}
 }
 
+/* deaf asks much, and does not read the answers for a while. */
+static void deaf(void)
+{
+	uint64_t one = 1;
+	uint32_t asked = 0, answered = 0;
+	struct or_descriptor d = {.op = OR_OP_PROBE, .flags = OR_FLAG_NOW, .peer = OR_ANY_SOURCE}, answer;
+	pthread_mutex_lock(&s->lock);
+	for (int i = 0; i < 30; nap(2), i++)
+		for (; or_push(&s->submit, &d) > 0; asked++)
+			d.req = asked % 60000;
+	while (answered < asked) {
+		if (or_pop(&s->complete, &answer)) {
+			answered++;
+			continue;
+		}
+		or_release(&s->complete);
+		if (write(s->doorbell, &one, sizeof one) != sizeof one)
+			stop("doorbell");
+		sched_yield();
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
 static void feature_not_named(void)
 {
 	struct or_descriptor d = {.op = OR_OP_START, .peer = 0, .context = WINDOW};
@@ -468,7 +533,7 @@ static const struct {
 } mischief[] = {
 	{"access-beyond", access_beyond}, {"count-wraps", count_wraps}, {"window-of-nobody", window_of_nobody}, {"places", places}, {"doorbells", doorbells}, {"waiting-always", waiting_always},
 	{"entries-out-of-order", entries_out_of_order}, {"header-overwritten", header_overwritten}, {"memory-taken", memory_taken},
-	{"feature-not-named", feature_not_named},
+	{"deaf", deaf}, {"feature-not-named", feature_not_named},
 };
 
 static int play_mischief(void)
