@@ -177,7 +177,7 @@ var lies = map[string]struct {
 	"abort-beyond":    {sends(memory(shm.OpAbort, shm.ClassArena, 1<<20, 1, 0)), "outside"},
 	"free-twice":      {freeTwice, "no message has the handle"},
 	"lying-head":      {lyingHead, "impossible index"},
-	"word-on-socket":  {wordOnSocket, ""},
+	"word-on-socket":  {wordOnSocket, "bytes on its socket after the handshake"},
 	"garbage":         {garbage, "unknown operation"},
 }
 

@@ -12,8 +12,7 @@
 
 static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
 static outrigger *known; /* sessions of this process, by next_known */
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static int refused; /* an error of pthread_atfork */
+static bool prepared; /* the handlers are known */
 
 /* Only the list is locked: whoever holds a session's lock may wait for a lock of an
  * allocator, which may be held by the thread that forks. */
@@ -40,17 +39,18 @@ static void in_child(void)
 	pthread_mutex_init(&known_lock, NULL);
 }
 
-static void begin(void) { refused = pthread_atfork(before_fork, in_parent, in_child); }
-
+/* pthread_once would do for the handlers, but for its symbol of glibc 2.34. */
 int or_know(outrigger *s)
 {
-	if (pthread_once(&once, begin) != 0 || refused != 0)
-		return OUTRIGGER_NO_MEMORY;
 	pthread_mutex_lock(&known_lock);
-	s->next_known = known;
-	known = s;
+	prepared = prepared || pthread_atfork(before_fork, in_parent, in_child) == 0;
+	if (prepared) {
+		s->next_known = known;
+		known = s;
+	}
+	int rc = prepared ? OUTRIGGER_OK : OUTRIGGER_NO_MEMORY;
 	pthread_mutex_unlock(&known_lock);
-	return OUTRIGGER_OK;
+	return rc;
 }
 
 void or_forget(outrigger *s)
