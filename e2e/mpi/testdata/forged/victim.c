@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "forged.h"
 
@@ -116,12 +117,7 @@ int main(void)
 	for (int i = 0; i < REGION_BYTES; i++)
 		if (memory[i] != 0x5a || memory[2 * REGION_BYTES + i] != 0x5a)
 			die("memory beside the region was written to", i);
-	must(fi_close(&ep->fid));
-	must(fi_close(&mr->fid));
-	must(fi_close(&cq->fid));
-	must(fi_close(&av->fid));
-	must(fi_close(&domain->fid));
-	must(fi_close(&fabric->fid));
 	printf("victim: %u good messages are unhurt, %u bad ones were told\n", goods, bad);
-	return goods == GOODS ? 0 : 1;
+	fflush(stdout);
+	_exit(goods == GOODS ? 5 : 1); /* the forger would have to take its answers first */
 }
