@@ -207,7 +207,7 @@ func TestCHostileGreetings(t *testing.T) {
 		"rank-of-an-honest-one: refused: rank 0 is attached already",
 		"rank-of-another-pod: refused: rank 3 is not hosted here",
 		fmt.Sprintf("rank-of-no-pod: refused: rank %d is not hosted here", uint32(1<<32-1)),
-		"arena-without-end: refused: rank 1: arena of 18446744073709551615 bytes wanted, this sidecar grants at most",
+		"arena-without-end: refused: rank 1: arena of 16777216 TiB wanted, this sidecar grants at most 16 TiB a rank",
 		"too-short: refused: shm: 63 bytes that are no hello message",
 		"too-long: refused: shm: 65 bytes that are no hello message",
 		"one-byte: refused: shm: 1 bytes that are no hello message",
