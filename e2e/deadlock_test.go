@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +118,34 @@ func timedWaits(ctx context.Context, w *outrigger.Comm) error {
 				return err
 			}
 		}
+	}
+}
+
+// TestInterruptedWait: Ctrl-C at a job in which one rank does something else, while the
+// others have waited for it for long, says so.
+func TestInterruptedWait(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "job")
+	p := spawn(t, nil, "outrigger", "run", "-n", "3", "--dir", dir, "--deadlock-after", "0", "--", os.Args[0], hangingCommand, "missing rank")
+	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		out, _ := exec.CommandContext(t.Context(), filepath.Join(bin, "outrigger"), "why", dir).CombinedOutput() // there may be no job yet
+		if strings.Contains(string(out), "rank 2 waits for no message") && strings.Count(string(out), "barrier in round") > 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("nobody waits in the barrier: %s", out)
+		}
+	}
+	time.Sleep(6 * time.Second) // they have waited for 5 s
+	p.signal(unix.SIGINT)
+	p.wait(130)
+	for _, want := range []string{"barrier in round", "rank 2 waits for no message: the program computes", "job failed: interrupted"} {
+		if !strings.Contains(p.out.String(), want) {
+			t.Errorf("nothing says %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(p.out.String())
 	}
 }
 

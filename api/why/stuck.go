@@ -23,6 +23,18 @@ func Stuck(ranks []Rank, least time.Duration) bool {
 	return waiting
 }
 
+// Holds reports that a rank has been in a call that waits for so long: the others may be
+// at work, or wait for something that Outrigger does not know of.
+func Holds(ranks []Rank, least time.Duration) bool {
+	for i := range ranks {
+		r := &ranks[i]
+		if r.State != Left && !r.Free && len(r.Waits) > 0 && min(r.Quiet, r.Waits[0].Seconds) >= least.Seconds() { // the oldest
+			return true
+		}
+	}
+	return false
+}
+
 // Blocked reports that none of them may compute meanwhile, as far as their clients say:
 // all that have waits are in calls that wait.
 func Blocked(ranks []Rank) bool {

@@ -29,6 +29,26 @@ func TestStuck(t *testing.T) {
 	}
 }
 
+func TestHolds(t *testing.T) {
+	free := quiet(0, 9, recv(1, 1, 9))
+	free.Free = true
+	for name, x := range map[string]struct {
+		ranks []Rank
+		holds bool
+	}{
+		"one computes":      {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Quiet: 60}}, true},
+		"waits for little":  {[]Rank{quiet(0, 4, recv(1, 1, 4)), {Rank: 1, Quiet: 60}}, false},
+		"an early receive":  {[]Rank{quiet(0, 0.1, recv(1, 1, 60)), {Rank: 1}}, false},
+		"all compute":       {[]Rank{free, {Rank: 1, Quiet: 60}}, false},
+		"who waits is gone": {[]Rank{{Rank: 0, State: Left, Quiet: 9, Waits: []Wait{recv(1, 1, 9)}}}, false},
+		"nobody is known":   {nil, false},
+	} {
+		if holds := Holds(x.ranks, 5*time.Second); holds != x.holds {
+			t.Errorf("%s: %v", name, holds)
+		}
+	}
+}
+
 func TestBlocked(t *testing.T) {
 	ranks := []Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 5, recv(0, 1, 5)), {Rank: 2, State: Left}}
 	if !Blocked(ranks) {

@@ -100,12 +100,16 @@ func (j *Job) finishOutput() (lost bool, unwritten error) {
 // must not keep the job from its end.
 const explainWithin = 2 * time.Second
 
-// hangsFor is how long all ranks must have waited for a job that a person ends to
-// be explained: one that went on needs no explanation.
-const hangsFor = time.Second
+// How long all ranks, or one of them, must have waited for a job that a person ends to
+// be explained: one that went on needs no explanation, and a rank that waits for another
+// one's work is nothing to speak of.
+const (
+	hangsFor = time.Second
+	holdsFor = 5 * time.Second
+)
 
 // explain says what the ranks wait for when the job is ended before its time: by
-// its timeout, or for another cause if all have waited for long.
+// its timeout, or for another cause if they have waited for long.
 func (j *Job) explain(ctx context.Context, cause error) {
 	ctx, cancel := context.WithTimeout(ctx, explainWithin)
 	defer cancel()
@@ -116,7 +120,7 @@ func (j *Job) explain(ctx context.Context, cause error) {
 	ranks, err := Why(ctx, sockets)
 	var f *Failure
 	late := errors.As(cause, &f) && f.Code == CodeTimeout
-	if !late && !why.Stuck(ranks, hangsFor) {
+	if !late && !why.Stuck(ranks, hangsFor) && !why.Holds(ranks, holdsFor) {
 		return
 	}
 	lines := why.Explain(ranks)
