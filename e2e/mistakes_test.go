@@ -239,6 +239,7 @@ func TestMistakes(t *testing.T) {
 		"missing program":               {[]string{"run", "-n", "2", "--", "./solver"}, 127, []string{"job failed: program ./solver: stat ./solver: no such file or directory"}},
 		"not executable":                {[]string{"run", "-n", "2", "--", plain}, 126, []string{"plain.txt: permission denied"}},
 		"huge arena":                    {[]string{"run", "-n", "2", "--arena", "100000000", "--", os.Args[0]}, 1, []string{"memory.arenaBytes is 95.4 TiB, want 0 or 64 KiB to 16 TiB"}},
+		"no command":                    {[]string{"rnu", "-n", "4", "true"}, 1, []string{"outrigger: unknown command \"rnu\" (run?); `outrigger --help` lists the commands"}},
 		"bad flag":                      {[]string{"run", "--rank", "4", "--", "true"}, 1, []string{"unknown flag: --rank; `outrigger run --help` lists the flags"}},
 		"bad value":                     {[]string{"run", "-n", "four", "--", "true"}, 1, []string{"invalid argument \"four\" for \"-n, --ranks\" flag: want a number; `outrigger run --help`"}},
 		"bad size":                      {[]string{"run", "--arena", "many", "--", "true"}, 1, []string{"\"many\" is no size: want one such as 512MiB, 512Mi or 512M"}},

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,6 +31,18 @@ func (s *sizeFlag) Set(text string) error {
 
 // Type implements pflag.Value: it is what help shows.
 func (s *sizeFlag) Type() string { return "size" }
+
+// noCommand says that there is no such command, and what may have been meant.
+func noCommand(root *cobra.Command, args []string) error {
+	name, meant := "", ""
+	if i := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") }); i >= 0 {
+		name = args[i]
+	}
+	if names := root.SuggestionsFor(name); len(names) > 0 {
+		meant = fmt.Sprintf(" (%s?)", strings.Join(names, ", "))
+	}
+	return fmt.Errorf("unknown command %q%s; `%s --help` lists the commands", name, meant, root.Name())
+}
 
 // flagError says a wrong flag without the words of Go, and where the flags are
 // listed.

@@ -41,7 +41,11 @@ each pod; it needs no cluster, no RDMA and no privileges.`,
 	}
 	root.AddCommand(commands()...)
 	root.SetFlagErrorFunc(flagError)
-	if err := root.ExecuteContext(ctx); err != nil {
+	err := root.ExecuteContext(ctx)
+	if _, _, unknown := root.Find(os.Args[1:]); unknown != nil {
+		err = noCommand(root, os.Args[1:])
+	}
+	if err != nil {
 		outlet.Say(os.Stderr, fmt.Sprintln("outrigger:", err)) // and if nobody reads it, the exit code is still to come
 		var f *jobrun.Failure
 		if errors.As(err, &f) {
