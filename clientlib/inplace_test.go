@@ -68,6 +68,13 @@ func TestCollectivesRefuse(t *testing.T) {
 		t.Error(err)
 	}
 	wait()
+	self, f := attachTo(t, shape{ranks: 1})
+	wait = f.answering(func() { f.done(f.next(shm.OpColl).Req, shm.StatusOK, 0) })
+	alone := []int64{1, 2}
+	if err := Alltoall(ctx, self.World(), alone, alone); err != nil {
+		t.Error(err)
+	}
+	wait()
 }
 
 // The engine is told that a collective is in place, of one operand that has all

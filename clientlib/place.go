@@ -75,8 +75,8 @@ func (s *Session) enters() {
 	}
 }
 
-// waits says that the caller waits, until it returns; timed: or until a time, with
-// which it goes on even if nothing comes.
+// waits says that the caller waits, until it returns; timed: or until a time that
+// is soon, with which it goes on even if nothing comes.
 func (s *Session) waits(timed bool) {
 	s.mu.Lock()
 	s.place.waiters++
@@ -104,11 +104,11 @@ func (s *Session) returns(timed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if timed {
-		if s.place.timed--; s.place.timed == 0 && s.place.wanted && !s.closed {
-			s.control.SetPlace(s.control.Place().Timed(false))
-		}
+		s.place.timed--
 	}
-	if s.place.waiters--; s.place.waiters == 0 && s.place.wanted && !s.closed {
-		s.control.SetPlace(s.control.Place().Waiting(false))
+	s.place.waiters--
+	if s.place.wanted && !s.closed {
+		p := s.control.Place() // one store: nobody shall see a wait for good between two
+		s.control.SetPlace(p.Waiting(p.Waits() && s.place.waiters > 0).Timed(s.place.timed > 0))
 	}
 }

@@ -117,8 +117,10 @@ func TestPlaceOfSeveral(t *testing.T) {
 func TestPlaceOfWaitsWithADeadline(t *testing.T) {
 	s, f := attachTo(t, shape{wait: "block"})
 	r, d := largeReceive(t, s, f)
-	limited, cancel := context.WithTimeout(t.Context(), time.Hour)
+	limited, cancel := context.WithTimeout(t.Context(), soon/2)
 	defer cancel()
+	day, over := context.WithTimeout(t.Context(), 24*time.Hour)
+	defer over()
 	waitIn := func(ctx context.Context, want func(shm.Place) bool) func() {
 		ctx, stop := context.WithCancel(ctx)
 		over := make(chan error, 1)
@@ -138,6 +140,7 @@ func TestPlaceOfWaitsWithADeadline(t *testing.T) {
 			}
 		}
 	}
+	waitIn(day, shm.Place.WaitsForGood)() // by then nobody waits for it any more
 	end := waitIn(t.Context(), shm.Place.WaitsForGood)
 	endTimed := waitIn(limited, func(p shm.Place) bool { return p.Waits() && !p.WaitsForGood() })
 	endTimed()

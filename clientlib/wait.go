@@ -83,7 +83,8 @@ func (s *Session) waitFor(ctx context.Context, over func() bool) error {
 	if end, err := s.spin(ctx, over); end || err != nil {
 		return err
 	}
-	_, timed := ctx.Deadline()
+	end, timed := ctx.Deadline()
+	timed = timed && time.Until(end) < soon
 	s.waits(timed)
 	defer s.returns(timed)
 	if s.wait.only {
@@ -94,6 +95,10 @@ func (s *Session) waitFor(ctx context.Context, over func() bool) error {
 	}
 	return s.block(ctx, over)
 }
+
+// soon is when a deadline makes a wait one that ends by itself: a program that has given
+// itself a day is in a deadlock until then.
+const soon = time.Minute
 
 // spinFor is how long a wait yields before the sidecar is told of it: what is
 // over sooner is not worth the system call.

@@ -48,7 +48,7 @@ func behind(ranks []Rank) (lines []string) {
 		r := &ranks[i]
 		if end := ends[r.Rank]; end != Any && end != r.Rank {
 			count[end]++
-			if r.needs()[0] == end {
+			if next := r.needs(); len(next) > 0 && next[0] == end { // a sidecar may tell of a rank twice
 				direct[end]++
 			}
 		}

@@ -29,6 +29,7 @@ func TestBehind(t *testing.T) {
 	if lines := Explain(many); len(lines) > behindMost+lineLimit+3 || lines[behindMost] != "and so for further ones" {
 		t.Errorf("%d lines: %.600q", len(lines), lines)
 	}
+	Explain(append(tree(16, Rank{Rank: 0}), Rank{Rank: 5}, waiting(5, recv(3, 1, 1)))) // a sidecar may lie
 	for name, x := range map[string]struct {
 		ranks []Rank
 		want  string // the first line

@@ -278,6 +278,8 @@ void or_unmap(outrigger *s)
 		munmap(s->control, s->control_bytes);
 	if (s->arena.memory != NULL && !s->lent)
 		munmap(s->arena.memory, s->arena.size);
+	s->control = NULL;
+	s->arena.memory = NULL;
 }
 
 void or_detach(outrigger *s)

@@ -88,7 +88,10 @@ void outrigger_failure(outrigger *s, char *text, size_t bytes)
 {
 	if (bytes == 0)
 		return;
-	uint32_t n;
+	uint32_t n = 0;
+	text[0] = 0;
+	if (s->control == NULL) /* a child has closed its copy */
+		return;
 	memcpy(&n, s->control + OR_SEG_OFF_FAILURE, sizeof n);
 	if (n > OR_SEG_FAILURE_MAX)
 		n = OR_SEG_FAILURE_MAX;
