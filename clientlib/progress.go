@@ -31,7 +31,9 @@ func (s *Session) progress() error {
 			return err
 		}
 	}
-	s.behind.Store(s.todo.any())
+	if behind := s.todo.any(); behind != s.behind.Load() { // a store is a barrier, and looks are many
+		s.behind.Store(behind)
+	}
 	return nil
 }
 

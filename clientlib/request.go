@@ -67,7 +67,7 @@ func (r Request) wait(ctx context.Context) (out outcome, err error) {
 	}
 	var result error
 	err = r.s.waitFor(ctx, func() (over bool) {
-		out, over, result = r.attend()
+		over, result = r.attend(&out)
 		return over
 	})
 	if err != nil {
@@ -110,12 +110,15 @@ func (r Request) end() (out outcome, over bool, err error) {
 	return out, true, err
 }
 
-// attend is end for who goes on to wait otherwise.
-func (r Request) attend() (out outcome, over bool, err error) {
-	if out, over, err = r.end(); !over {
-		r.attended()
+// attend is end for who goes on to wait otherwise. A wait that polls comes here every
+// few nanoseconds: there is an outcome to copy only once.
+func (r Request) attend(out *outcome) (over bool, err error) {
+	if o := r.state(); o != nil && !o.done {
+		o.awaited = true
+		return false, nil
 	}
-	return out, over, err
+	*out, over, err = r.end()
+	return over, err
 }
 
 // attendAll notes that a goroutine is in a call for all of them, also for those whose
@@ -294,7 +297,7 @@ func WaitAny(ctx context.Context, requests []Request) (int, Status, error) {
 			if r.s == nil {
 				continue
 			}
-			if out, over, result = r.attend(); over {
+			if over, result = r.attend(&out); over {
 				hit = i
 				return true
 			}
