@@ -270,6 +270,22 @@ func TestYardstick(t *testing.T) {
 	t.Logf("256 KiB: perftest %.2f MB/s, Outrigger by RDMA %.2f MB/s (%.2f of it), by tcp %.2f MB/s", bw, figure(t, rdma, rate), figure(t, rdma, rate)/bw, figure(t, tcp, rate))
 }
 
+// TestCountedYardstick: 8 bytes of a rank to another one, by RDMA and by tcp, in a
+// machine with one processor whose clock counts instructions: what is done for them, in
+// two ranks, two sidecars and the kernel together. perftest has no figure there, since it
+// polls without giving the processor to its other side; TestCost in this machine has.
+func TestCountedYardstick(t *testing.T) {
+	c := newCast(t)
+	c.one = true
+	quick := []string{"pingpong", "-small", "300", "-large", "1"}
+	c.job(plan.Step{Name: "rdma", Program: quick, Devices: granted}, 1, required)
+	c.job(plan.Step{Name: "tcp", Program: quick}, 1, nil)
+	out := c.play("counted-yardstick", 5*time.Minute)[0].Output
+	rdma, tcp, _ := strings.Cut(out, "== step tcp")
+	const way = `pingpong 8 bytes: (\S+) us`
+	t.Logf("8 bytes, 1,000 instructions: by RDMA %.1f, by tcp %.1f", figure(t, rdma, way), figure(t, tcp, way))
+}
+
 // figure finds a number in an output.
 func figure(t *testing.T, in, pattern string) float64 {
 	t.Helper()

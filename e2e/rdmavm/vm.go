@@ -155,7 +155,11 @@ func (m *machine) fill(share string) error {
 			return err
 		}
 	}
-	b, err := json.Marshal(job.Job{Node: m.node, Nodes: len(m.run.Commands), Command: m.run.Commands[m.node], Env: m.run.Env, Limit: m.run.Limit})
+	limit := m.run.Limit
+	if m.run.Counted { // its clock jumps ahead while it waits for files of the host
+		limit *= 1000
+	}
+	b, err := json.Marshal(job.Job{Node: m.node, Nodes: len(m.run.Commands), Command: m.run.Commands[m.node], Env: m.run.Env, Limit: limit})
 	if err != nil {
 		return err
 	}

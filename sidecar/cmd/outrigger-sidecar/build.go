@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -73,6 +74,9 @@ func (d *daemon) build(ctx context.Context) error {
 	var recorder *trace.Recorder
 	if d.o.trace > 0 {
 		recorder = trace.NewRecorder(d.o.trace)
+	}
+	if runtime.GOMAXPROCS(0) < threadsMin {
+		runtime.GOMAXPROCS(threadsMin)
 	}
 	d.begun = time.Now()
 	d.engine, err = engine.New(engine.Config{
@@ -150,6 +154,12 @@ func (d *daemon) coreConfig() core.Config {
 // pause a yield costs nothing that counts, and gives the processor to a rank that
 // has lost its own.
 const pollFor = 50 * time.Microsecond
+
+// threadsMin is how many threads run Go code beside each other at least, also where the
+// sidecar has one processor, of its own or not. With one, the runtime takes away what a
+// thread needs to go on from each system call or call of libibverbs that one of its ticks
+// of 20 us meets, and starts another thread for it, which finds nothing to do.
+const threadsMin = 2
 
 // waitPolicy is how the engine waits; alone says that each process of the job on
 // this machine has a processor.
