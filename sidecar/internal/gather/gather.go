@@ -133,12 +133,19 @@ func (c *Chooser) DropRegion(region link.Region) {
 }
 
 // RetireRegion is DropRegion for a link whose device may still have requests under
-// way: registrations in use end with their last use.
+// way: registrations in use end with their last use, and idle ones with Settle.
 func (c *Chooser) RetireRegion(region link.Region) {
 	if c.Knows(region) {
 		c.caches(func(x *regcache.Cache) { x.RetireRegion(region) })
 		c.owner[region] = member{}
 	}
+}
+
+// Settle ends about n registrations of regions that were retired, and reports whether
+// there was anything to do.
+func (c *Chooser) Settle(n int) (some bool) {
+	c.caches(func(x *regcache.Cache) { some = x.Settle(n) || some })
+	return some
 }
 
 // EndSession forgets what was learnt of a rank that has left, before its number is

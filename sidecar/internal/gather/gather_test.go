@@ -108,6 +108,54 @@ func TestSmallBudget(t *testing.T) {
 	}
 }
 
+// TestEvictedComesBack: a buffer whose registration had to go is registered again when
+// it is used again as often.
+func TestEvictedComesBack(t *testing.T) {
+	r, d := over(t, 1<<40, Config{Local: regcache.Config{PinnedBytes: 4096}})
+	for round := range 4 {
+		for _, page := range []uint64{0, 10} {
+			gathered := false
+			for range 1000 {
+				l, ok := r.Choose(reuse.PathSend, at(page, 2048))
+				if gathered = ok; ok {
+					r.Done(l)
+				}
+			}
+			if !gathered || d.pinned != 4096 {
+				t.Fatalf("round %d: after a thousand uses it is copied; %+v", round, r.Buffers(0))
+			}
+		}
+	}
+}
+
+// TestEndSession: who has a session's number next begins without its buffers.
+func TestEndSession(t *testing.T) {
+	r, _ := over(t, 1<<40, Config{})
+	for range 1000 {
+		use(r, 16)
+	}
+	r.RetireRegion(arena)
+	r.EndSession(0)
+	if c := r.Buffers(0); c.Seen != 0 || c.Frequent != 0 || c.Registered != 0 || c.CopiedBytes != 0 || c.GatheredBytes != 0 {
+		t.Errorf("%+v", c)
+	}
+	for r.Settle(4) {
+	}
+	if c := r.Buffers(0); c.PinnedBytes != 0 {
+		t.Errorf("%+v", c)
+	}
+	r.AddRegion(arena, 0, 1<<30) // the same number
+	if n := use(r, 16); n != 0 {
+		t.Errorf("%d buffers of another rank are gathered from at their first use", n)
+	}
+	for range 1000 {
+		use(r, 16)
+	}
+	if c := r.Buffers(0); c.Seen > 16 || c.Frequent != 16 || c.Registered != 16 {
+		t.Errorf("%+v", c)
+	}
+}
+
 // TestRefused: the kernel pins nothing. Everything is copied, and it is seldom asked.
 func TestRefused(t *testing.T) {
 	r, _ := over(t, 0, Config{})

@@ -35,11 +35,21 @@ func drawJob(seed uint64) *job {
 	if rng.IntN(4) == 0 {
 		cfg.SessionBytes = cfg.PinnedBytes / (1 + rng.Uint64N(4))
 	}
+	switch rng.IntN(8) {
+	case 0: // next to nothing, and shares below a page
+		cfg.PinnedBytes, cfg.Entries = 1+rng.Uint64N(4096*3), 1+rng.IntN(3)
+	case 1: // registrations are short, and bytes are not
+		cfg.PinnedBytes, cfg.Entries = 1<<40, cfg.Sessions+rng.IntN(12)
+	case 2: // small pages, one registration at a time
+		cfg.PageBytes, cfg.Batch = 64<<rng.IntN(4), 1
+	}
 	limit := uint64(1 << 40)
 	if rng.IntN(2) == 0 {
 		limit = cfg.PinnedBytes / 8 * (1 + rng.Uint64N(10))
 	}
 	j := &job{rng: rng, kf: newKernel(limit), ks: newKernel(limit)}
+	j.kf.again = rng.IntN(2) == 0
+	j.ks.again = j.kf.again
 	j.fast, _ = New(cfg, j.kf)
 	j.slow = newObvious(cfg, j.ks)
 	for s := range cfg.Sessions {
@@ -50,6 +60,9 @@ func drawJob(seed uint64) *job {
 
 func (j *job) addRegion(r link.Region, s Session) {
 	size := 1 + j.rng.Uint64N(4096*200)
+	if j.rng.IntN(8) == 0 {
+		size += 4096 * leafPages // more than a leaf of the map
+	}
 	j.spans = append(j.spans, link.Ref{Region: r, Len: size})
 	j.fast.AddRegion(r, s, size)
 	j.slow.size[r], j.slow.owner[r] = size, s
@@ -60,8 +73,18 @@ func (j *job) draw() link.Ref {
 	r := j.spans[j.rng.IntN(len(j.spans))]
 	n := min(1+j.rng.Uint64N(1<<(1+j.rng.Uint64N(18))), r.Len)
 	off := j.rng.Uint64N(r.Len - n + 1)
-	if j.rng.IntN(2) == 0 {
+	switch j.rng.IntN(10) {
+	case 0, 1, 2, 3, 4:
 		off = min(off/8192*8192, r.Len-n)
+	case 5: // up to the end, and over the end of a leaf
+		off = r.Len - n
+		if edge := uint64(4096 * leafPages); off > edge {
+			off = edge - min(n/2, edge)
+		}
+	case 6:
+		if j.rng.IntN(8) == 0 {
+			off, n = 0, r.Len
+		}
 	}
 	return link.Ref{Region: r.Region, Off: off, Len: n}
 }
@@ -122,6 +145,7 @@ func (j *job) renew() {
 		j.slow.drop(old)
 	} else {
 		j.fast.RetireRegion(old)
+		j.fast.settleNow(old) // in steps: TestRetire
 		j.slow.invalidate(link.Ref{Region: old, Len: j.spans[i].Len})
 	}
 	j.spans = slices.Delete(j.spans, i, i+1)

@@ -5,20 +5,21 @@ import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 const (
 	triesMax = 4    // how often a registration is tried with less pinned beside it
 	holdMax  = 1024 // misses that are refused after many refusals in a row
-	probe    = 1024 // misses after which a learnt limit is tried out again
+	probe    = 1024 // misses, and hits that found no room, after which a learnt limit is tried out again
 )
 
 // miss registers the pages of ref, together with those of idle registrations
 // that they overlap.
 func (c *Cache) miss(s *space, ref link.Ref) (Lease, bool) {
 	c.stats.Misses++
+	c.tryLimit()
 	if c.hold > 0 {
 		c.hold--
 		c.stats.Held++
 		return Lease{}, false
 	}
 	pages := c.rounded(s, ref)
-	if c.sessions[s.session].inUse+pages.Len > c.share {
+	if c.over(&c.sessions[s.session], pages.Len) {
 		c.stats.OverQuota++
 		return Lease{}, false
 	}
@@ -65,7 +66,7 @@ func (c *Cache) merged(s *space, pages link.Ref) (link.Ref, bool) {
 	}
 	// What was taken out of use cannot be counted on: it is in use until its
 	// last release, beside its successor.
-	if c.sessions[s.session].inUse+whole.Len > c.share {
+	if c.over(&c.sessions[s.session], whole.Len) {
 		return pages, false
 	}
 	return whole, true
@@ -92,7 +93,6 @@ func (c *Cache) grown(s *space, pages link.Ref, low, high, largest, most uint64)
 // what the kernel refuses. A sum that it has refused is beyond the limit from
 // then on, until the limit is tried out again.
 func (c *Cache) register(s *space, ref link.Ref) (uint32, bool) {
-	c.tryLimit()
 	for range triesMax {
 		if !c.makeRoom(s.session, ref.Len) {
 			c.stats.OverBudget++
@@ -118,7 +118,8 @@ func (c *Cache) register(s *space, ref link.Ref) (uint32, bool) {
 }
 
 // tryLimit raises a learnt limit a little, now and then: the process may have
-// been granted more.
+// been granted more. What asks for more than its session's share counts, too: the
+// share is part of the limit, and where that is low nothing else may be asked.
 func (c *Cache) tryLimit() {
 	if c.limit >= c.cfg.PinnedBytes {
 		return

@@ -14,6 +14,7 @@ var errNoMemory = errors.New("cannot allocate memory")
 type kernel struct {
 	limit, pinned uint64
 	next          uint64
+	again         bool // keys of registrations that have ended are given again
 	held          map[uint64]link.Ref
 	log           []string
 	fault         error
@@ -27,10 +28,16 @@ func (k *kernel) Register(ref link.Ref) (link.Key, error) {
 		return link.Key{}, errNoMemory
 	}
 	k.next++
+	key := k.next
+	if k.again {
+		for key = 1; k.held[key].Len != 0; {
+			key++
+		}
+	}
 	k.pinned += ref.Len
-	k.held[k.next] = ref
+	k.held[key] = ref
 	k.log = append(k.log, fmt.Sprintf("pin %v", ref))
-	return link.Key{Key: k.next, Addr: 1<<40 + ref.Off}, nil
+	return link.Key{Key: key, Addr: k.next<<40 + ref.Off}, nil
 }
 
 func (k *kernel) Deregister(keys []link.Key) {
@@ -89,6 +96,17 @@ func (o *obvious) sum(s Session, of func(*plain) bool) (n uint64) {
 
 func used(r *plain) bool { return r.refs > 0 }
 
+// over reports whether a session has its share of bytes or of registrations in use.
+func (o *obvious) over(s Session, n uint64) bool {
+	count := 0
+	for _, r := range o.list {
+		if o.owner[r.Region] == s && !r.dead && used(r) {
+			count++
+		}
+	}
+	return o.sum(s, used)+n > o.share() || count >= max(o.cfg.Entries/o.cfg.Sessions, 1)
+}
+
 func (o *obvious) share() uint64 {
 	if o.cfg.SessionBytes != 0 {
 		return min(o.cfg.SessionBytes, o.limit)
@@ -109,13 +127,15 @@ func (o *obvious) acquire(ref link.Ref) *plain {
 	s := o.owner[ref.Region]
 	for _, x := range o.overlapping(link.Ref{Region: ref.Region, Off: ref.Off, Len: 1}) {
 		if ref.Off+ref.Len <= x.Off+x.Len {
-			if x.refs == 0 && o.sum(s, used)+x.Len > o.share() {
+			if x.refs == 0 && o.over(s, x.Len) {
+				o.tryLimit()
 				return nil
 			}
 			x.refs++
 			return x
 		}
 	}
+	o.tryLimit()
 	if o.hold > 0 {
 		o.hold--
 		return nil
@@ -123,7 +143,7 @@ func (o *obvious) acquire(ref link.Ref) *plain {
 	page := o.cfg.PageBytes
 	pages := link.Ref{Region: ref.Region, Off: ref.Off / page * page}
 	pages.Len = min((ref.Off+ref.Len+page-1)/page*page, o.size[ref.Region]) - pages.Off
-	if o.sum(s, used)+pages.Len > o.share() {
+	if o.over(s, pages.Len) {
 		return nil
 	}
 	whole := o.union(s, pages)
@@ -156,7 +176,7 @@ func (o *obvious) union(s Session, pages link.Ref) link.Ref {
 	for end := low - min(extra, low); down && low > end && len(o.overlapping(link.Ref{Region: pages.Region, Off: low - 1, Len: 1})) == 0; {
 		low -= page
 	}
-	if o.sum(s, used)+high-low > o.share() {
+	if o.over(s, high-low) {
 		return pages
 	}
 	return link.Ref{Region: pages.Region, Off: low, Len: high - low}
@@ -199,12 +219,20 @@ func (o *obvious) room(s Session, n uint64) bool {
 		return entries < o.cfg.Entries && pinned+n <= o.limit,
 			entries >= o.cfg.Entries-o.cfg.Entries/16 || pinned+n > o.limit-o.limit/16
 	}
-	rest := func(s Session) (sum uint64, oldest *plain) {
+	short := func() (entries bool) {
+		_, n := o.pinned()
+		return n-len(going) >= o.cfg.Entries
+	}
+	rest := func(s Session, entries bool) (sum uint64, oldest *plain) {
 		for _, x := range o.list {
 			if o.owner[x.Region] != s || x.dead || going[x] {
 				continue
 			}
-			sum += x.Len
+			if entries {
+				sum++
+			} else {
+				sum += x.Len
+			}
 			if x.refs == 0 && (oldest == nil || x.last < oldest.last) {
 				oldest = x
 			}
@@ -212,18 +240,32 @@ func (o *obvious) room(s Session, n uint64) bool {
 		return sum, oldest
 	}
 	fits, _ := state()
+	busy, busyEntries := n, 0
+	for _, x := range o.list {
+		if !x.dead && used(x) {
+			busy += x.Len
+			busyEntries++
+		}
+	}
+	if !fits && (busy > o.limit || busyEntries >= o.cfg.Entries) {
+		return false
+	}
 	for !fits || len(going) > 0 {
 		f, crowded := state()
 		if f && (len(going) >= o.cfg.Batch || !crowded) {
 			break
 		}
-		mine, victim := rest(s)
-		if victim == nil || mine+n <= o.share() {
+		entries, more, share := short(), n, o.share()
+		if entries {
+			more, share = 1, uint64(max(o.cfg.Entries/o.cfg.Sessions, 1))
+		}
+		mine, victim := rest(s, entries)
+		if victim == nil || mine+more <= share {
 			victim = nil
 			most := uint64(0)
 			for i := range Session(o.cfg.Sessions) {
-				sum, oldest := rest(i)
-				if oldest == nil || sum <= o.share() && i != s && mine+n > o.share() {
+				sum, oldest := rest(i, entries)
+				if oldest == nil || sum <= share && i != s && mine+more > share {
 					continue
 				}
 				if victim == nil || sum > most {
@@ -247,13 +289,17 @@ func state2(o *obvious, n uint64) (bool, int) {
 	return entries < o.cfg.Entries && pinned+n <= o.limit, entries
 }
 
-func (o *obvious) register(s Session, ref link.Ref) *plain {
+// tryLimit is told of each use that is not a hit.
+func (o *obvious) tryLimit() {
 	if o.limit < o.cfg.PinnedBytes {
 		if o.served++; o.served >= probe {
 			o.served = 0
 			o.limit = min(o.cfg.PinnedBytes, o.limit+max(o.limit/16, o.cfg.PageBytes))
 		}
 	}
+}
+
+func (o *obvious) register(s Session, ref link.Ref) *plain {
 	for range triesMax {
 		if !o.room(s, ref.Len) {
 			return nil

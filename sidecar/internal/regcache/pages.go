@@ -1,7 +1,5 @@
 package regcache
 
-import "slices"
-
 // space maps the pages of one region to the registrations that cover them, in
 // leaves that are made when they are first needed.
 type space struct {
@@ -9,7 +7,9 @@ type space struct {
 	size    uint64
 	pages   uint64
 	leaves  []*leaf
-	dying   []uint32 // in use, and covered by pages no more
+	dying   uint32 // the first of those in use that pages cover no more
+	retired bool
+	walked  uint64 // pages of a retired one that Settle has been at
 }
 
 // leafPages is the pages of a leaf: with pages of 4 KiB one leaf is one page
@@ -69,12 +69,37 @@ func (s *space) each(from, to uint64, visit func(id uint32)) {
 	}
 }
 
+// next is the first page of [from, to) that a registration covers, or to.
+func (s *space) next(from, to uint64) uint64 {
+	for from < to && s.at(from) == 0 {
+		if s.leaves[from/leafPages] == nil {
+			from += leafPages - from%leafPages
+		} else {
+			from++
+		}
+	}
+	return min(from, to)
+}
+
 // bury notes that a registration in use is not found any more.
-func (s *space) bury(id uint32) { s.dying = append(s.dying, id) }
+func (c *Cache) bury(s *space, id uint32) {
+	e := &c.entries[id]
+	e.prev, e.next = 0, s.dying
+	if s.dying != 0 {
+		c.entries[s.dying].prev = id
+	}
+	s.dying = id
+}
 
 // unbury forgets it.
-func (s *space) unbury(id uint32) {
-	if i := slices.Index(s.dying, id); i >= 0 {
-		s.dying = slices.Delete(s.dying, i, i+1)
+func (c *Cache) unbury(s *space, e *entry) {
+	if e.prev != 0 {
+		c.entries[e.prev].next = e.next
+	} else {
+		s.dying = e.next
 	}
+	if e.next != 0 {
+		c.entries[e.next].prev = e.prev
+	}
+	e.prev, e.next = 0, 0
 }

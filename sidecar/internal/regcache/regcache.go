@@ -10,7 +10,7 @@
 //
 // What is pinned is bounded by a budget of bytes and one of entries, which the
 // sessions of a sidecar share: what is in use is bounded by each session's
-// share, and what is idle may take what nobody needs now. So each can always
+// share of both, and what is idle may take what nobody needs now. So each can always
 // have its share, and a session that is alone can have nearly everything.
 package regcache
 
@@ -68,23 +68,26 @@ type Cache struct {
 	to       Registrar
 	spaces   []*space // by link.Region; nil: not ours
 	sessions []account
-	entries  []entry // the first is nobody's, so that 0 means none
-	free     uint32  // list of entries not in use, by next
-	live     int     // registrations at the link
-	pinned   uint64  // their bytes
-	limit    uint64  // of pinned: PinnedBytes, or what the kernel has taught us
-	share    uint64  // of it, what a session may have in use
-	served   int     // misses since the limit was last learnt or tried
-	byKey    map[uint64]uint32
-	batch    []link.Key // to be deregistered
-	hold     int        // misses that are refused without asking the kernel
-	backoff  int        // the length of the last hold
+	entries  []entry           // the first is nobody's, so that 0 means none
+	free     uint32            // list of entries not in use, by next
+	live     int               // registrations at the link
+	pinned   uint64            // their bytes
+	limit    uint64            // of pinned: PinnedBytes, or what the kernel has taught us
+	share    uint64            // of it, what a session may have in use
+	each     uint32            // registrations that a session may have in use
+	served   int               // misses since the limit was last learnt or tried
+	byKey    map[uint64]uint32 // the newest that has a key
+	batch    []link.Key        // to be deregistered
+	retired  []link.Region     // of which registrations may be left
+	hold     int               // misses that are refused without asking the kernel
+	backoff  int               // the length of the last hold
 	stats    Stats
 }
 
 // account is what a session has.
 type account struct {
 	pinned, inUse  uint64 // bytes
+	live, idle     uint32 // registrations
 	oldest, newest uint32 // idle registrations, by the time of their last use
 }
 
@@ -93,7 +96,8 @@ type entry struct {
 	off, len   uint64
 	key        link.Key
 	refs       int32
-	prev, next uint32 // of the session's idle ones; next: of the free ones
+	prev, next uint32 // of the session's idle ones, or of the region's dying ones; next: of the free ones
+	older      uint32 // has the same key
 	region     link.Region
 	session    Session
 	state      state
@@ -102,10 +106,11 @@ type entry struct {
 type state uint8
 
 const (
-	stateFree  state = iota
-	stateFound       // lookups find it
-	stateDying       // in use, and no lookup finds it: deregistered at its last release
-	stateDead        // deregistered, and its users do not know yet
+	stateFree   state = iota
+	stateFound        // lookups find it
+	stateDying        // in use, and no lookup finds it: deregistered at its last release
+	stateOrphan       // the same, and its region is forgotten
+	stateDead         // deregistered, and its users do not know yet
 )
 
 // Lease is the use of a registration. The zero Lease is none.
@@ -124,6 +129,7 @@ func New(cfg Config, to Registrar) (*Cache, error) {
 		sessions: make([]account, cfg.Sessions), byKey: map[uint64]uint32{},
 	}
 	c.setLimit(cfg.PinnedBytes)
+	c.each = uint32(max(cfg.Entries/cfg.Sessions, 1))
 	for c.cfg.PageBytes>>c.shift > 1 {
 		c.shift++
 	}
@@ -131,8 +137,10 @@ func New(cfg Config, to Registrar) (*Cache, error) {
 }
 
 // AddRegion makes size bytes of a session's memory known. Nothing is registered
-// yet. Preconditions: region is new; s is below Config.Sessions.
+// yet. Preconditions: region is new, or was dropped or retired; s is below
+// Config.Sessions.
 func (c *Cache) AddRegion(region link.Region, s Session, size uint64) {
+	c.settleNow(region)
 	for int(region) >= len(c.spaces) {
 		c.spaces = append(c.spaces, nil)
 	}
@@ -140,35 +148,24 @@ func (c *Cache) AddRegion(region link.Region, s Session, size uint64) {
 }
 
 // DropRegion deregisters all that is left of a region and forgets it: its memory
-// may be freed. Leases of it may still be released.
+// may be freed. Leases of it may still be released. That takes as long as it takes:
+// see RetireRegion.
 func (c *Cache) DropRegion(region link.Region) {
 	if !c.Knows(region) {
 		return
 	}
 	s := c.spaces[region]
 	s.each(0, s.pages, func(id uint32) { c.kill(id) })
-	for len(s.dying) > 0 {
-		c.kill(s.dying[0])
+	for s.dying != 0 {
+		c.kill(s.dying)
 	}
-	c.flush()
-	c.spaces[region] = nil
-}
-
-// RetireRegion forgets a region: its idle registrations end now, and those in use
-// with their last use. Its pages stay pinned until then, whoever unmaps them.
-func (c *Cache) RetireRegion(region link.Region) {
-	if !c.Knows(region) {
-		return
-	}
-	s := c.spaces[region]
-	s.each(0, s.pages, func(id uint32) { c.retire(s, id) })
 	c.flush()
 	c.spaces[region] = nil
 }
 
 // Knows reports whether region was added.
 func (c *Cache) Knows(region link.Region) bool {
-	return int(region) < len(c.spaces) && c.spaces[region] != nil
+	return int(region) < len(c.spaces) && c.spaces[region] != nil && !c.spaces[region].retired
 }
 
 // Pinned is the bytes of a session's registrations.

@@ -12,6 +12,7 @@ func (c *Cache) link(a *account, id uint32) {
 		a.oldest = id
 	}
 	a.newest = id
+	a.idle++
 }
 
 // unlink takes it out of the idle ones.
@@ -27,6 +28,7 @@ func (c *Cache) unlink(a *account, e *entry) {
 		a.newest = e.prev
 	}
 	e.prev, e.next = 0, 0
+	a.idle--
 }
 
 // makeRoom evicts idle registrations until one of n bytes of session s fits
@@ -34,6 +36,9 @@ func (c *Cache) unlink(a *account, e *entry) {
 func (c *Cache) makeRoom(s Session, n uint64) bool {
 	if c.fits(n) {
 		return true
+	}
+	if !c.canFit(n) {
+		return false // and nothing is evicted for it
 	}
 	for evicted := 0; !c.fits(n) || evicted < c.cfg.Batch && c.crowded(n); evicted++ {
 		v, ok := c.victim(s, n)
@@ -49,6 +54,17 @@ func (c *Cache) makeRoom(s Session, n uint64) bool {
 
 func (c *Cache) fits(n uint64) bool { return c.live < c.cfg.Entries && c.pinned+n <= c.limit }
 
+// canFit reports whether n bytes would fit if nothing was idle.
+func (c *Cache) canFit(n uint64) bool {
+	used := uint32(0)
+	for i := range c.sessions {
+		a := &c.sessions[i]
+		n += a.inUse
+		used += a.live - a.idle
+	}
+	return int(used) < c.cfg.Entries && n <= c.limit
+}
+
 // crowded reports that the next misses would have to evict again: whoever evicts
 // then evicts a few at once.
 func (c *Cache) crowded(n uint64) bool {
@@ -56,20 +72,29 @@ func (c *Cache) crowded(n uint64) bool {
 }
 
 // victim is the session whose oldest idle registration goes: the one that wants
-// room if it has its share, else the one with the most beyond its share.
+// room if it has its share of what is short, else the one with the most beyond its
+// share.
 func (c *Cache) victim(s Session, n uint64) (Session, bool) {
-	share := c.share
-	if a := &c.sessions[s]; a.oldest != 0 && a.pinned+n > share {
+	if c.live >= c.cfg.Entries {
+		return c.largest(s, 1, uint64(c.each), func(a *account) uint64 { return uint64(a.live) })
+	}
+	return c.largest(s, n, c.share, func(a *account) uint64 { return a.pinned })
+}
+
+// largest is victim for n more of something of which has tells who has how much.
+func (c *Cache) largest(s Session, n, share uint64, has func(*account) uint64) (Session, bool) {
+	mine := has(&c.sessions[s])
+	if c.sessions[s].oldest != 0 && mine+n > share {
 		return s, true
 	}
-	best, found := Session(0), false
+	best, most, found := Session(0), uint64(0), false
 	for i := range c.sessions {
 		a := &c.sessions[i]
-		if a.oldest == 0 || a.pinned <= share && Session(i) != s && c.sessions[s].pinned+n > share {
-			continue // idle memory within a share goes only for who has less than its own
+		if a.oldest == 0 || has(a) <= share && Session(i) != s && mine+n > share {
+			continue // what is idle within a share goes only for who has less than its own
 		}
-		if !found || a.pinned > c.sessions[best].pinned {
-			best, found = Session(i), true
+		if !found || has(a) > most {
+			best, most, found = Session(i), has(a), true
 		}
 	}
 	return best, found
@@ -84,7 +109,7 @@ func (c *Cache) retire(s *space, id uint32) {
 	}
 	c.hide(s, e)
 	e.state = stateDying
-	s.bury(id)
+	c.bury(s, id)
 }
 
 // hide takes a registration's pages out of the map.
@@ -100,9 +125,8 @@ func (c *Cache) kill(id uint32) {
 	case stateFound:
 		c.hide(s, e)
 	case stateDying:
-		if s != nil { // a region that is retired has forgotten it
-			s.unbury(id)
-		}
+		c.unbury(s, e)
+	case stateOrphan:
 	default:
 		return
 	}
@@ -110,6 +134,7 @@ func (c *Cache) kill(id uint32) {
 	c.pinned -= e.len
 	a.pinned -= e.len
 	c.live--
+	a.live--
 	if e.refs == 0 && e.state == stateFound {
 		c.unlink(a, e)
 	} else {
@@ -134,7 +159,16 @@ func (c *Cache) flush() {
 // recycle makes the entry of a dead registration free.
 func (c *Cache) recycle(id uint32) {
 	e := &c.entries[id]
-	delete(c.byKey, e.key.Key)
+	if at := c.byKey[e.key.Key]; at != id {
+		for c.entries[at].older != id {
+			at = c.entries[at].older
+		}
+		c.entries[at].older = e.older
+	} else if e.older != 0 {
+		c.byKey[e.key.Key] = e.older
+	} else {
+		delete(c.byKey, e.key.Key)
+	}
 	*e = entry{next: c.free}
 	c.free = id
 }
@@ -148,12 +182,13 @@ func (c *Cache) newEntry(s *space, ref link.Ref, key link.Key) uint32 {
 	} else {
 		c.free = c.entries[id].next
 	}
-	c.entries[id] = entry{off: ref.Off, len: ref.Len, key: key, refs: 1, region: ref.Region, session: s.session, state: stateFound}
+	c.entries[id] = entry{off: ref.Off, len: ref.Len, key: key, refs: 1, older: c.byKey[key.Key], region: ref.Region, session: s.session, state: stateFound}
 	a := &c.sessions[s.session]
 	a.pinned += ref.Len
 	a.inUse += ref.Len
 	c.pinned += ref.Len
 	c.live++
+	a.live++
 	c.byKey[key.Key] = id
 	s.set(ref.Off>>c.shift, (ref.Off+ref.Len+c.cfg.PageBytes-1)>>c.shift, id)
 	return id

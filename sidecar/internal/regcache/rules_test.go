@@ -180,6 +180,244 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
+// TestLimitBehindShares: the kernel has refused once while little was pinned, so that
+// a session's share became less than what it uses, idle or new. It asks for nothing
+// else; when more can be pinned again that is noticed all the same.
+func TestLimitBehindShares(t *testing.T) {
+	for name, idle := range map[string]bool{"of a new buffer": false, "of an idle registration": true} {
+		t.Run(name, func(t *testing.T) {
+			c, k := newCache(t, Config{PinnedBytes: 4096 * page, Sessions: 8}, 1<<40)
+			large := ref(4, 0, 64)
+			if idle {
+				c.Release(must(t, c, large))
+			}
+			must(t, c, ref(5, 0, 1))
+			k.limit = k.pinned
+			c.Acquire(ref(6, 0, 2))
+			if s := c.Stats(); s.LimitBytes >= 8*large.Len {
+				t.Fatalf("%+v: the limit is no test", s)
+			}
+			k.limit = 1 << 40
+			for range 200 * probe {
+				if l, ok := c.Acquire(large); ok {
+					c.Release(l)
+					return
+				}
+			}
+			t.Fatalf("64 pages are refused though the kernel would take them: %+v", c.Stats())
+		})
+	}
+}
+
+// TestNothingInVain: what cannot fit beside that which is in use does not cost those
+// their registrations that are idle.
+func TestNothingInVain(t *testing.T) {
+	c, _ := newCache(t, Config{PinnedBytes: 64 * page, SessionBytes: 64 * page, Sessions: 2}, 1<<40)
+	for i := range uint64(40) {
+		must(t, c, ref(4, 2*i, 1))
+	}
+	for i := range uint64(8) {
+		c.Release(must(t, c, ref(4, 100+2*i, 1)))
+	}
+	if _, ok := c.Acquire(ref(5, 0, 30)); ok {
+		t.Fatal("30 pages fit beside 40 within 64")
+	}
+	if s := c.Stats(); s.Evictions != 0 || s.OverBudget != 1 {
+		t.Fatalf("evicted for nothing: %+v", s)
+	}
+	must(t, c, ref(5, 0, 24))
+}
+
+// TestSharesOfRegistrations: one that has few bytes in many registrations, in use or
+// idle, does not keep others from theirs, nor makes them evict their own.
+func TestSharesOfRegistrations(t *testing.T) {
+	c, _ := newCache(t, Config{PinnedBytes: 1 << 20 * page, Entries: 64, Sessions: 2, Batch: 1}, 1<<40)
+	c.Release(must(t, c, ref(5, 0, 1000))) // many bytes in one
+	for i := range uint64(63) {
+		c.Release(must(t, c, ref(4, 2*i, 1)))
+	}
+	must(t, c, ref(5, 2000, 1))
+	if l, ok := c.Peek(ref(5, 0, 1)); !ok {
+		t.Fatal("a session's only idle registration went for its next, and not one of the 63 of another's")
+	} else {
+		c.Release(l)
+	}
+	for i := range uint64(31) {
+		must(t, c, ref(4, 2*i, 1))
+	}
+	must(t, c, ref(4, 500, 1))
+	if _, ok := c.Acquire(ref(4, 502, 1)); ok {
+		t.Fatal("a session has more than half of the registrations in use")
+	}
+	for i := range uint64(31) {
+		must(t, c, ref(5, 3000+2*i, 1))
+	}
+}
+
+// TestKeyAgain: a device gives the key of a revoked registration to another one, while
+// somebody who shared the first has yet to release it.
+func TestKeyAgain(t *testing.T) {
+	c, k := newCache(t, Config{}, 1<<40)
+	k.again = true
+	a, b := must(t, c, ref(4, 0, 4)), must(t, c, ref(4, 1, 1))
+	c.Revoke(a.Key)
+	d := must(t, c, ref(4, 100, 4))
+	if d.Key.Key != b.Key.Key {
+		t.Fatal("no test: the key is another one")
+	}
+	if !c.ReleaseKey(b.Key) {
+		t.Fatal("the shared lease cannot be released")
+	}
+	if c.Invalidate(ref(4, 100, 4)) != 1 {
+		t.Fatal("a registration in use was released with another's lease")
+	}
+	if !c.Revoke(d.Key) || len(k.held) != 0 || k.fault != nil || len(c.byKey) != 0 {
+		t.Fatalf("%d registered, %d keys known, %v", len(k.held), len(c.byKey), k.fault)
+	}
+}
+
+// TestManyDying: tens of thousands of uses whose registrations nobody finds any more end
+// by themselves, in any order, and with their region.
+func TestManyDying(t *testing.T) {
+	c, k := newCache(t, Config{}, 1<<40)
+	const n = 60_000
+	dying := func() (leases []Lease) {
+		for i := range uint64(n) {
+			leases = append(leases, must(t, c, ref(4, 2*i, 1)))
+		}
+		if busy := c.Invalidate(ref(4, 0, 2*n)); busy != n {
+			t.Fatalf("%d in use, want %d", busy, n)
+		}
+		return leases
+	}
+	leases := dying()
+	for _, i := range rand.Perm(n) {
+		c.Release(leases[i])
+	}
+	if got := c.Invalidate(ref(4, 0, 2*n)); got != 0 || len(k.held) != 0 {
+		t.Fatalf("%d in use, %d registered", got, len(k.held))
+	}
+	leases = dying()
+	c.DropRegion(4)
+	if len(k.held) != 0 {
+		t.Fatalf("%d registrations of a region that was dropped", len(k.held))
+	}
+	c.AddRegion(4, 0, 1<<30) // the number is another's now
+	next := must(t, c, ref(4, 0, 2))
+	for _, l := range leases {
+		c.Release(l)
+	}
+	if c.Invalidate(ref(4, 0, 2)) != 1 || c.Stats().Entries != 1 {
+		t.Fatalf("%+v", c.Stats())
+	}
+	c.Release(next)
+}
+
+// TestRetiredNumber: a region retires with uses that nobody finds any more, and its
+// number is given to another, which has such uses, too.
+func TestRetiredNumber(t *testing.T) {
+	c, k := newCache(t, Config{}, 1<<40)
+	dying := func() (leases []Lease) {
+		for i := range uint64(8) {
+			leases = append(leases, must(t, c, ref(4, 2*i, 1)))
+		}
+		c.Invalidate(ref(4, 0, 16))
+		return leases
+	}
+	old := dying()
+	c.RetireRegion(4)
+	if c.Knows(4) {
+		t.Fatal("a retired region is known")
+	}
+	c.AddRegion(4, 0, 1<<30)
+	young := dying()
+	for i := range old {
+		c.Release(old[i])
+		if n := c.Invalidate(ref(4, 0, 16)); n != len(young)-i {
+			t.Fatalf("%d in use, want %d", n, len(young)-i)
+		}
+		c.Release(young[i])
+	}
+	if len(k.held) != 0 || c.Stats().Entries != 0 || c.Pinned(0) != 0 {
+		t.Fatalf("%d registered, %+v", len(k.held), c.Stats())
+	}
+}
+
+// TestRetire: what a region leaves ends in bounded steps, while others register, and
+// within the budgets; uses under way keep what they use.
+func TestRetire(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for range 100 {
+		const budget, step = 200 * page, 4
+		c, k := newCache(t, Config{PinnedBytes: budget, Sessions: 2, Batch: 1 + rng.IntN(4)}, budget)
+		var busy []Lease
+		for range 80 {
+			l, ok := c.Acquire(link.Ref{Region: 4, Off: rng.Uint64N(1<<30 - 5*page), Len: 1 + rng.Uint64N(3*page)})
+			switch {
+			case ok && rng.IntN(4) == 0:
+				busy = append(busy, l)
+			case ok:
+				c.Release(l)
+			}
+		}
+		c.RetireRegion(4)
+		again := rng.IntN(4) == 0
+		for steps := 0; ; steps++ {
+			before := len(k.held)
+			more := c.Settle(step)
+			if ended := before - len(k.held); ended > step {
+				t.Fatalf("seed %d: %d registrations ended in a step, want at most %d", seed, ended, step)
+			}
+			if again && steps == 3 {
+				c.AddRegion(4, 0, 1<<30)
+				c.Release(must(t, c, ref(4, 7, 1)))
+			}
+			if l, ok := c.Acquire(ref(5, rng.Uint64N(1000)*2, 1)); ok {
+				c.Release(l)
+			}
+			if len(busy) > 0 && rng.IntN(2) == 0 {
+				l := busy[len(busy)-1]
+				if held := k.held[l.Key.Key]; held.Region != 4 {
+					t.Fatalf("seed %d: a registration in use has ended", seed)
+				}
+				busy = busy[:len(busy)-1]
+				c.Release(l)
+			}
+			if k.fault != nil || k.pinned > budget || c.Stats().PinnedBytes != k.pinned {
+				t.Fatalf("seed %d: %v; %d bytes pinned, %+v", seed, k.fault, k.pinned, c.Stats())
+			}
+			if !more && len(busy) == 0 {
+				break
+			}
+		}
+		if !again && (c.Pinned(0) != 0 || c.sessions[0].live != 0 || c.Stats().Refusals != 0) {
+			t.Fatalf("seed %d: %d bytes left, %+v", seed, c.Pinned(0), c.Stats())
+		}
+	}
+}
+
+// TestPeek: a registration is found for what it contains, and nothing is made.
+func TestPeek(t *testing.T) {
+	c, _ := newCache(t, Config{}, 1<<40)
+	c.Release(must(t, c, ref(4, 10, 2)))
+	for at, want := range map[link.Ref]bool{
+		ref(4, 10, 2): true, ref(4, 11, 1): true, ref(4, 10, 3): false, ref(4, 9, 2): false, ref(4, 12, 1): false,
+		{Region: 4, Off: 12*page - 1, Len: 1}: true, {Region: 4, Off: 12*page - 1, Len: 2}: false,
+	} {
+		l, ok := c.Peek(at)
+		if ok != want {
+			t.Errorf("%v: %v, want %v", at, ok, want)
+		}
+		if ok {
+			c.Release(l)
+		}
+	}
+	if s := c.Stats(); s.Registrations != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestHitAllocates nothing.
 func TestHitAllocates(t *testing.T) {
 	c, _ := newCache(t, Config{}, 1<<40)

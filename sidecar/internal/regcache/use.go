@@ -35,13 +35,20 @@ func (c *Cache) Peek(ref link.Ref) (Lease, bool) {
 // wake takes an idle registration into use, if its session has room for it.
 func (c *Cache) wake(e *entry) bool {
 	a := &c.sessions[e.session]
-	if a.inUse+e.len > c.share {
+	if c.over(a, e.len) {
 		c.stats.OverQuota++
+		c.tryLimit()
 		return false
 	}
 	a.inUse += e.len
 	c.unlink(a, e)
 	return true
+}
+
+// over reports whether a session would have more than its share in use with n bytes
+// more.
+func (c *Cache) over(a *account, n uint64) bool {
+	return a.inUse+n > c.share || a.live-a.idle >= c.each
 }
 
 // Release ends the use of a registration, which stays for the next one.
@@ -58,10 +65,16 @@ func (c *Cache) ReleaseKey(k link.Key) bool {
 	return ok
 }
 
-// used finds the registration in use that has a key.
+// used finds the registration in use that has a key. Once a registration is revoked
+// its device may give the same key to another one, while others that shared it have
+// yet to release it: the address tells them apart.
 func (c *Cache) used(k link.Key) (uint32, bool) {
-	id, ok := c.byKey[k.Key]
-	return id, ok && c.entries[id].refs > 0
+	for id := c.byKey[k.Key]; id != 0; id = c.entries[id].older {
+		if e := &c.entries[id]; k.Addr-e.key.Addr < e.len && e.refs > 0 {
+			return id, true
+		}
+	}
+	return 0, false
 }
 
 func (c *Cache) release(id uint32) {
@@ -75,7 +88,7 @@ func (c *Cache) release(id uint32) {
 		a := &c.sessions[e.session]
 		a.inUse -= e.len
 		c.link(a, id)
-	case stateDying:
+	case stateDying, stateOrphan:
 		c.kill(id)
 		c.flush()
 	case stateDead:
@@ -113,7 +126,7 @@ func (c *Cache) Invalidate(ref link.Ref) (busy int) {
 		c.retire(s, id)
 	})
 	c.flush()
-	for _, id := range s.dying {
+	for id := s.dying; id != 0; id = c.entries[id].next {
 		if e := &c.entries[id]; e.off < to<<c.shift && from<<c.shift < e.off+e.len {
 			busy++
 		}

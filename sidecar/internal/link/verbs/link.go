@@ -61,6 +61,7 @@ const (
 	perConn     = sendDepth + recvSlots // completions of a connection that ends
 	pollBatch   = 64
 	pollBudget  = 256 // completions of one Poll
+	settleStep  = 8   // registrations of ranks that have left that one Poll ends: each is microseconds of the kernel's
 	lookEvery   = 256 // polls between two looks at sockets and faults
 	batchMax    = 16  // requests of one call
 	earlyMax    = perConn
@@ -261,7 +262,7 @@ func (l *Link) Arm() bool {
 		}
 	}
 	l.look = true
-	return len(l.stash) > 0 || len(l.ended) > 0 || len(l.heard) > 0 || l.failing()
+	return len(l.stash) > 0 || len(l.ended) > 0 || len(l.heard) > 0 || l.failing() || l.known.chooser.Settle(settleStep)
 }
 
 func (l *Link) failing() bool {
@@ -409,7 +410,8 @@ func (l *Link) AddRegion(r link.Region, session uint32, size uint64) {
 	l.known.chooser.AddRegion(r, session, size)
 }
 
-// DropRegion forgets the memory of a region that will not be used any more.
+// DropRegion forgets the memory of a region that will not be used any more. Its
+// registrations end with the next calls of Poll.
 func (l *Link) DropRegion(r link.Region) { l.known.gone(r) }
 
 // Gathers reports whether a payload of the ranks' memory will be gathered from where

@@ -52,6 +52,9 @@ func (l *Link) Poll(sink link.Sink) int {
 		l.polls, l.look = 0, false
 		work += l.watchful(sink)
 	}
+	if l.known.chooser.Settle(settleStep) {
+		work++
+	}
 	l.Commit()
 	return work + l.tell(sink)
 }

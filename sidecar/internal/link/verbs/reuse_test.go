@@ -136,7 +136,14 @@ func TestReuse(t *testing.T) {
 		t.Errorf("most bytes are copied: %+v", c)
 	}
 	s.from.DropRegion(arenaRegion)
-	if n := len(s.from.known.regions); n != 0 {
+	for left := len(s.from.known.regions); s.from.Poll(&s.sink) > 0; {
+		now := len(s.from.known.regions)
+		if left-now > settleStep {
+			t.Errorf("%d registrations ended in one Poll, want at most %d", left-now, settleStep)
+		}
+		left = now
+	}
+	if n := len(s.from.known.regions); n != 0 || s.from.Arm() {
 		t.Errorf("%d registrations of a region that was dropped", n)
 	}
 }
@@ -261,6 +268,25 @@ func TestGathersAsked(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, func() { s.from.Gathers(0, ref) }); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestEndSession: the next rank that has a session's number inherits no verdict.
+func TestEndSession(t *testing.T) {
+	s := newSending(t)
+	ref := link.Ref{Region: arenaRegion, Off: 4096, Len: 4096}
+	for range 2000 {
+		if s.from.Gathers(0, ref) {
+			s.send(t, ref.Off, ref.Len)
+		}
+	}
+	trials := s.from.known.trials
+	if _, decided := trials.Decided(0, ref.Len); !decided {
+		t.Fatal("no test: nothing was decided")
+	}
+	s.from.EndSession(0)
+	if _, decided := trials.Decided(0, ref.Len); decided {
+		t.Error("the verdict of a rank that has left holds for the next one")
 	}
 }
 
