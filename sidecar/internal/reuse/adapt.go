@@ -66,6 +66,14 @@ func (t *Table) revive(a *session, e *entry) {
 	e.rent /= 2
 }
 
+// unregister counts one buffer less that is registered. Ages have eight bits: a buffer
+// that was last used 256 of them ago is taken for one of this age, and was not counted.
+func (a *session) unregister() {
+	if a.frequent > 0 {
+		a.frequent--
+	}
+}
+
 // Counts is what is known of one session.
 type Counts struct {
 	Seen       uint64 // buffers that were made known

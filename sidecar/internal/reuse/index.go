@@ -57,13 +57,17 @@ func (x *index) find(entries []entry, r link.Region, off uint64) uint32 {
 	return 0
 }
 
-// full reports whether no more buffers can be found in the bucket of this one.
-func (x *index) full(entries []entry, r link.Region, off uint64) bool {
-	n := 0
+// full reports whether no more buffers can be found in the bucket of this one, and an
+// entry of it that is over, 0 for none.
+func (x *index) full(entries []entry, r link.Region, off uint64, over func(*entry) bool) (full bool, id uint32) {
+	n, old := 0, uint32(0)
 	for id := x.heads[x.bucket(r, off)]; id != 0; id = entries[id].next {
 		n++
+		if old == 0 && over(&entries[id]) {
+			old = id
+		}
 	}
-	return n >= chainMax
+	return n >= chainMax, old
 }
 
 // Preconditions: the entry's bucket is not full.

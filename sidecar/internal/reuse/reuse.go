@@ -247,7 +247,7 @@ func (t *Table) Bought(b Buffer, p Path, n uint64) {
 func (t *Table) Lost(b Buffer) {
 	e := &t.entries[b]
 	if e.state == stateRegistered {
-		t.sessions[e.session].frequent--
+		t.sessions[e.session].unregister()
 	}
 	t.stats.Lost++
 	e.state, e.rent = stateCounted, 0
@@ -265,13 +265,20 @@ func (t *Table) insert(s Session, a *session, ref link.Ref) uint32 {
 		t.stop(a)
 		return 0
 	}
-	if t.index.full(t.entries, ref.Region, ref.Off) {
+	full, id := t.index.full(t.entries, ref.Region, ref.Off, t.over)
+	switch {
+	case full && id == 0:
 		t.stats.Crowded++
 		return 0
+	case full: // of buffers of an age that is over: the first of them makes room
+		t.remove(id)
+	default:
+		id = t.place(a)
 	}
-	id := t.place()
 	if id == 0 {
-		t.stop(a)
+		if int(a.known) >= t.cfg.Entries/len(t.sessions) {
+			t.stop(a)
+		}
 		return 0
 	}
 	t.entries[id] = entry{off: ref.Off, region: ref.Region, session: uint16(s), epoch: a.epoch, state: stateCounted}
@@ -284,8 +291,12 @@ func (t *Table) insert(s Session, a *session, ref link.Ref) uint32 {
 // sweep bounds the entries that are looked at for one to be used again.
 const sweep = 8
 
-// place is an entry to use: a fresh one, or one of an age that is over; 0: none.
-func (t *Table) place() uint32 {
+// over reports whether an entry is of an age that is over.
+func (t *Table) over(e *entry) bool { return e.epoch != t.sessions[e.session].epoch }
+
+// place is an entry to use: a fresh one, or one of an age that is over, or one of who
+// knows more than its share of the entries while a does not; 0: none.
+func (t *Table) place(a *session) uint32 {
 	if len(t.entries) < cap(t.entries) {
 		t.entries = append(t.entries, entry{})
 		return uint32(len(t.entries) - 1)
@@ -295,12 +306,26 @@ func (t *Table) place() uint32 {
 			t.hand = 1
 		}
 		e := &t.entries[t.hand]
-		if e.state == stateFree || e.epoch != t.sessions[e.session].epoch {
+		if e.state == stateFree || t.over(e) {
+			t.remove(t.hand)
+			return t.hand
+		}
+		if share := uint32(t.cfg.Entries / len(t.sessions)); a.known < share && t.sessions[e.session].known > share {
+			t.evict(e)
 			t.remove(t.hand)
 			return t.hand
 		}
 	}
 	return 0
+}
+
+// evict forgets that a session knows a buffer of its age.
+func (t *Table) evict(e *entry) {
+	b := &t.sessions[e.session]
+	b.known--
+	if e.state == stateRegistered {
+		b.unregister()
+	}
 }
 
 // remove takes an entry out of its chain.

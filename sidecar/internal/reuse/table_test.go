@@ -210,7 +210,8 @@ func TestAgainstMap(t *testing.T) {
 			x := slow[ref]
 			want := Copy
 			gain := float64(n)/4 - 20
-			crowded := x == nil && table.index.full(table.entries, ref.Region, ref.Off)
+			full, _ := table.index.full(table.entries, ref.Region, ref.Off, table.over)
+			crowded := x == nil && full
 			if x == nil && n >= 128 && !crowded {
 				x = new(known)
 				slow[ref] = x
