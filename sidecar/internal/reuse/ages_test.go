@@ -124,7 +124,7 @@ func TestOutlier(t *testing.T) {
 func TestCounts(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 1))
-	for range 50 {
+	for range 20 {
 		const sessions = 3
 		table := calibrated(t, Config{Buckets: 2 << rng.IntN(9), Entries: 8 + rng.IntN(300), Sessions: sessions, Window: 1 << (6 + rng.IntN(6)), Fraction: 0.01, GrantNS: 1e15})
 		for step := range 20_000 {

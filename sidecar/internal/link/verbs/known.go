@@ -24,6 +24,9 @@ type known struct {
 	spare   []int32
 	regions map[uint64]region // by Key of their registrations
 	lost    error             // of the last registration that was refused
+	refines bool              // costs were measured: what is observed refines them
+	took    float64           // the registration that was made last, ns; 0: none since observed
+	ending  float64           // what ending one takes, ns
 	log     *slog.Logger
 	warned  bool
 }
@@ -56,8 +59,11 @@ func newKnown(n nic, memory func(link.Ref) []byte, ranks int, pinned uint64, alw
 
 // Register implements regcache.Registrar.
 func (k *known) Register(ref link.Ref) (link.Key, error) {
+	begin := time.Now()
 	r, err := k.own.nic.register(k.own.memory(ref), 0, false)
+	k.took = nanoseconds(time.Since(begin))
 	if err != nil {
+		k.took = 0
 		k.lost = err
 		k.refused(ref, err)
 		return link.Key{}, err
@@ -78,12 +84,14 @@ func (k *known) refused(ref link.Ref, err error) {
 
 // Deregister implements regcache.Registrar.
 func (k *known) Deregister(keys []link.Key) {
+	begin := time.Now()
 	for _, key := range keys {
 		if r, ok := k.regions[key.Key]; ok { // else close has ended it
 			_ = k.own.nic.deregister(r) // of a device that is gone there is nothing to end
 			delete(k.regions, key.Key)
 		}
 	}
+	k.ended(time.Since(begin) / time.Duration(len(keys)))
 }
 
 func (k *known) add(u knownUse) int32 {
@@ -112,12 +120,21 @@ func (k *known) held(ref link.Ref, entry int) int32 {
 // is to be copied.
 func (k *known) choose(ref link.Ref) int32 {
 	if k.chooser.Knows(ref.Region) {
-		if l, ok := k.chooser.Choose(reuse.PathSend, ref); ok {
+		l, ok := k.chooser.Choose(reuse.PathSend, ref)
+		k.observed(ref.Len)
+		if ok {
 			return k.leased(ref, l)
 		}
 		return -1
 	}
 	return k.have(ref)
+}
+
+// gathers counts a use of ref, and says whether it will be gathered (choose).
+func (k *known) gathers(ref link.Ref) bool {
+	gathers := k.chooser.Gathers(reuse.PathSend, ref)
+	k.observed(ref.Len)
+	return gathers
 }
 
 // have takes ref into use if the device knows it; -1: it does not.
@@ -138,7 +155,8 @@ func (k *known) have(ref link.Ref) int32 {
 func (k *known) use(ref link.Ref) (int32, error) {
 	if k.chooser.Knows(ref.Region) {
 		k.lost = nil
-		if l, ok := k.chooser.Pin(ref); ok {
+		l, ok := k.chooser.Pin(ref)
+		if k.took = 0; ok { // it tells nothing of what is chosen: those are small
 			return k.leased(ref, l), nil
 		}
 		if k.lost != nil {

@@ -424,7 +424,7 @@ func (l *Link) Gathers(peer link.Peer, ref link.Ref) bool {
 		return false
 	}
 	if l.cfg.Reuse == bootstrap.ReuseAlways {
-		return k.chooser.Gathers(reuse.PathSend, ref)
+		return k.gathers(ref)
 	}
 	s := k.chooser.SessionOf(ref)
 	gathers, decided := k.trials.Decided(s, ref.Len)
@@ -432,7 +432,7 @@ func (l *Link) Gathers(peer link.Peer, ref link.Ref) bool {
 		k.chooser.Copied(ref) // its buffer is not looked at
 		return false
 	}
-	if !k.chooser.Gathers(reuse.PathSend, ref) {
+	if !k.gathers(ref) {
 		return false
 	}
 	if decided || k.trials.Try(s, ref.Len, time.Since(k.begun).Nanoseconds()) {

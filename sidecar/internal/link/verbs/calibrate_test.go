@@ -1,0 +1,65 @@
+package verbs
+
+import (
+	"testing"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
+)
+
+// TestTypical: rounds in which the processor was somebody else's do not count.
+func TestTypical(t *testing.T) {
+	for lost := range rounds/2 + 1 {
+		now, round := time.Now(), 0
+		got := typical(func() time.Time { return now }, func() {
+			now = now.Add(time.Microsecond)
+			if round++; round <= lost {
+				now = now.Add(4 * time.Millisecond)
+			}
+		})
+		if got != 1000 {
+			t.Errorf("a microsecond takes %v ns, with %d rounds of %d cut off for 4 ms", got, lost, rounds)
+		}
+	}
+}
+
+// TestCalibrated: what is measured makes sense, on any machine.
+func TestCalibrated(t *testing.T) {
+	s := newSending(t)
+	k := s.from.known
+	if err := k.calibrate(); err != nil {
+		t.Fatal(err)
+	}
+	costs := k.chooser.Costs()
+	for n := uint64(128); n <= 8<<10; n *= 2 {
+		if least := costs.MinUses(reuse.PathSend, n); !(least > 0) { // NaN, too
+			t.Errorf("%d bytes: n_min is %v", n, least)
+		}
+	}
+	if !k.refines || !(k.ending > 0) {
+		t.Errorf("refines %v, ending a registration takes %v ns", k.refines, k.ending)
+	}
+}
+
+// TestRegistrationsObserved: what registrations cost is what they turn out to cost.
+func TestRegistrationsObserved(t *testing.T) {
+	for _, mode := range []string{bootstrap.ReuseAuto, bootstrap.ReuseAlways} {
+		s := newSending(t)
+		s.from.cfg.Reuse = mode
+		const second = 1e9
+		costs := s.from.known.chooser.Costs()
+		costs.Calibrate(reuse.PathSend, []reuse.Sample{{Bytes: 1, NS: second}}, []reuse.Sample{{Bytes: 1, NS: second}}, 50)
+		s.from.known.refines = mode == bootstrap.ReuseAuto
+		before := costs.MinUses(reuse.PathSend, 4096)
+		for i := range uint64(256) {
+			s.from.Gathers(0, link.Ref{Region: arenaRegion, Off: i / 4 * 8192, Len: 4096})
+		}
+		s.send(t, 1<<20, 4096)
+		after := costs.MinUses(reuse.PathSend, 4096)
+		if mode == bootstrap.ReuseAuto && after > before/2 || mode == bootstrap.ReuseAlways && after != before {
+			t.Errorf("%s: n_min was %v, is %v after %d registrations", mode, before, after, s.from.Buffers(0).Registered)
+		}
+	}
+}
