@@ -68,38 +68,6 @@ type Wait struct {
 	lock *Lock // of a wait for a lock, if its target has told who has it
 }
 
-// Bounds of what is believed of a rank that another program tells of.
-const (
-	waitsMax = 8
-	pastMax  = 16
-	forMax   = 16
-	nameMax  = 32
-)
-
-// Bounded is the rank with no more in it than a sidecar says.
-func (r Rank) Bounded() Rank {
-	r.Waits = slices.Clone(r.Waits[:min(len(r.Waits), waitsMax)])
-	r.Here = r.Here[:min(len(r.Here), waitsMax)]
-	r.State = r.State[:min(len(r.State), nameMax)]
-	for i := range r.Waits {
-		w := &r.Waits[i]
-		w.Kind, w.Name = w.Kind[:min(len(w.Kind), nameMax)], w.Name[:min(len(w.Name), nameMax)]
-		w.Order = w.Order[:min(len(w.Order), nameMax)]
-		w.For = w.For[:min(len(w.For), forMax)]
-	}
-	r.Past = slices.Clone(r.Past[:min(len(r.Past), pastMax)])
-	for i := range r.Past {
-		b := &r.Past[i]
-		b.Name, b.Order = b.Name[:min(len(b.Name), nameMax)], b.Order[:min(len(b.Order), nameMax)]
-	}
-	r.Locks = slices.Clone(r.Locks[:min(len(r.Locks), waitsMax)])
-	for i := range r.Locks {
-		l := &r.Locks[i]
-		l.Holders = l.Holders[:min(len(l.Holders), waitsMax)]
-	}
-	return r
-}
-
 // Message is one that is here.
 type Message struct {
 	Source  int    `json:"source"`

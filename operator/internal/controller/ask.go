@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -38,6 +39,7 @@ const (
 	askTime        = time.Second
 	answerMax      = 8 << 20
 	waitsAnswerMax = 4 << 20 // 1,024 ranks take 1 MiB
+	transportsMax  = 4 << 10 // of the transports in a report
 	askPause       = time.Minute
 	askAtOnce      = 4
 	silentMax      = 4096 // pods remembered
@@ -91,14 +93,16 @@ func (a *Asker) InUse(ctx context.Context, p *corev1.Pod) []string {
 	return found
 }
 
-// WaitsOf asks the sidecar of a pod what its ranks wait for. Who asks bounds how
-// many questions are under way.
-func (a *Asker) WaitsOf(ctx context.Context, p *corev1.Pod) ([]why.Rank, error) {
+// WaitsOf asks the sidecar of a pod of so many ranks what they wait for. Who asks bounds
+// how many questions are under way.
+func (a *Asker) WaitsOf(ctx context.Context, p *corev1.Pod, most int) (ranks []why.Rank, err error) {
 	if p.Status.PodIP == "" || a.muted(p) {
 		return nil, errSilent
 	}
-	var ranks []why.Rank
-	err := a.get(ctx, "http://"+net.JoinHostPort(p.Status.PodIP, strconv.Itoa(names.PortMetrics))+"/why", &ranks, waitsAnswerMax)
+	err = a.get(ctx, "http://"+net.JoinHostPort(p.Status.PodIP, strconv.Itoa(names.PortMetrics))+"/why", waitsAnswerMax, func(body io.Reader) error {
+		ranks, err = why.Read(body, most)
+		return err
+	})
 	if err != nil && ctx.Err() == nil { // else it had no time to answer
 		a.mute(p)
 	}
@@ -110,13 +114,22 @@ var errSilent = errors.New("it gave no answer a short time ago")
 
 func (a *Asker) ask(ctx context.Context, url string) ([]string, error) {
 	var said struct {
-		Transport []podlife.Traffic `json:"transport"`
+		Transport json.RawMessage `json:"transport"`
 	}
-	if err := a.get(ctx, url, &said, answerMax); err != nil {
+	err := a.get(ctx, url, answerMax, func(body io.Reader) error { return json.NewDecoder(body).Decode(&said) })
+	if err != nil || said.Transport == nil {
+		return nil, err
+	}
+	// Two bytes may be one of them, which takes many more.
+	if len(said.Transport) > transportsMax {
+		return nil, fmt.Errorf("its transports take %d bytes, want at most %d", len(said.Transport), transportsMax)
+	}
+	var transports []podlife.Traffic
+	if err := json.Unmarshal(said.Transport, &transports); err != nil {
 		return nil, err
 	}
 	var found []string
-	for _, t := range said.Transport[:min(len(said.Transport), podlife.TrafficMax)] {
+	for _, t := range transports[:min(len(transports), podlife.TrafficMax)] {
 		if t.Transport != "local" && len(t.Transport) < 32 {
 			found = append(found, t.Transport)
 		}
@@ -124,8 +137,8 @@ func (a *Asker) ask(ctx context.Context, url string) ([]string, error) {
 	return found, nil
 }
 
-// get gets what a sidecar answers.
-func (a *Asker) get(ctx context.Context, url string, into any, limit int64) error {
+// get has read what a sidecar answers.
+func (a *Asker) get(ctx context.Context, url string, limit int64, read func(io.Reader) error) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
@@ -138,5 +151,5 @@ func (a *Asker) get(ctx context.Context, url string, into any, limit int64) erro
 	if resp.StatusCode != http.StatusOK {
 		return errors.New(resp.Status)
 	}
-	return json.NewDecoder(io.LimitReader(resp.Body, limit)).Decode(into)
+	return read(io.LimitReader(resp.Body, limit))
 }

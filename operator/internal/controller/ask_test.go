@@ -1,12 +1,16 @@
 package controller
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,31 +19,35 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
+// serve stands in for the sidecar of the pod of an address.
+func serve(t *testing.T, address string, h http.HandlerFunc) {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(names.PortMetrics)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(h)
+	s.Listener = l
+	s.Start()
+	t.Cleanup(s.Close)
+}
+
+func pod(address string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(address)}, Status: corev1.PodStatus{PodIP: address}}
+}
+
 // TestAsker: a pod that answers with a redirection, or not at all, is not
 // followed, and mutes nobody but itself.
 func TestAsker(t *testing.T) {
 	var elsewhere atomic.Int64
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
 	defer other.Close()
-	serve := func(address string, h http.HandlerFunc) {
-		l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(names.PortMetrics)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := httptest.NewUnstartedServer(h)
-		s.Listener = l
-		s.Start()
-		t.Cleanup(s.Close)
-	}
-	serve("127.0.7.1", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL, http.StatusFound) })
+	serve(t, "127.0.7.1", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL, http.StatusFound) })
 	var asked atomic.Int64
-	serve("127.0.7.2", func(w http.ResponseWriter, _ *http.Request) {
+	serve(t, "127.0.7.2", func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
 		_, _ = w.Write([]byte(`{"transport":[{"transport":"tcp"},{"transport":"local"}]}`))
 	})
-	pod := func(address string) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(address)}, Status: corev1.PodStatus{PodIP: address}}
-	}
 	a := NewAsker()
 	for range 2 {
 		if got := a.InUse(t.Context(), pod("127.0.7.1")); got != nil {
@@ -57,6 +65,38 @@ func TestAsker(t *testing.T) {
 	}
 	if !a.muted(pod("127.0.7.3")) || a.muted(pod("127.0.7.2")) {
 		t.Error("the wrong pods are left alone")
+	}
+}
+
+// TestAnswersOfStrangers: whoever answers in a sidecar's place does not fill the
+// operator's memory: a text of some MiB may be a hundred times as many of what is read
+// from it.
+func TestAnswersOfStrangers(t *testing.T) {
+	list := strings.Repeat(",{}", 1<<20)
+	serve(t, "127.0.7.4", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/why" {
+			_, _ = io.WriteString(w, `[{"waits":[{}`+list+`]}]`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"transport":[{}`+list+`]}`)
+	})
+	a := NewAsker()
+	a.Client.Timeout = time.Minute // it has time to say all of it
+	for what, ask := range map[string]func() bool{
+		"waits": func() bool {
+			ranks, err := a.WaitsOf(t.Context(), pod("127.0.7.4"), 128)
+			return err != nil && ranks == nil
+		},
+		"transports": func() bool { return a.InUse(t.Context(), pod("127.0.7.4")) == nil },
+	} {
+		clear(a.silent)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		refused := ask()
+		runtime.ReadMemStats(&after)
+		if n := (after.TotalAlloc - before.TotalAlloc) >> 20; n > 64 || !refused {
+			t.Errorf("%s: an answer of %d MiB takes %d MiB, refused: %v", what, len(list)>>20, n, refused)
+		}
 	}
 }
 

@@ -17,9 +17,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// Waiters tells what the ranks of a running pod wait for.
+// Waiters tells what the ranks of a running pod wait for, of which there are most at most.
 type Waiters interface {
-	WaitsOf(ctx context.Context, p *corev1.Pod) ([]why.Rank, error)
+	WaitsOf(ctx context.Context, p *corev1.Pod, most int) ([]why.Rank, error)
 }
 
 // Bounds of the questions about waits. A job that works costs one question a look, to
@@ -295,7 +295,7 @@ func (r *Reconciler) askAll(ctx context.Context, o *verdict.Observation, turn in
 		answers, errs := make([][]why.Rank, n), make([]error, n)
 		var wg sync.WaitGroup
 		for i, p := range pods[:n] {
-			wg.Go(func() { answers[i], errs[i] = r.Waiters.WaitsOf(ctx, p) })
+			wg.Go(func() { answers[i], errs[i] = r.Waiters.WaitsOf(ctx, p, int(o.Job.Spec.RanksPerPod)) })
 		}
 		wg.Wait()
 		var some []why.Rank
@@ -326,7 +326,7 @@ func of(answer []why.Rank, p *corev1.Pod, job *v1alpha1.MPIJob) []why.Rank {
 	var ranks []why.Rank
 	for i := range answer {
 		if r := answer[i].Rank; r >= int(first) && r < int(first+n) && len(ranks) < int(n) {
-			ranks = append(ranks, answer[i].Bounded())
+			ranks = append(ranks, answer[i])
 		}
 	}
 	return ranks

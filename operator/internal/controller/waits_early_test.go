@@ -25,7 +25,7 @@ type roots struct {
 	asked   atomic.Int64
 }
 
-func (r *roots) WaitsOf(_ context.Context, p *corev1.Pod) (ranks []why.Rank, err error) {
+func (r *roots) WaitsOf(_ context.Context, p *corev1.Pod, _ int) (ranks []why.Rank, err error) {
 	r.asked.Add(1)
 	if p.Name == r.silent {
 		return nil, errors.New("no route")

@@ -28,7 +28,7 @@ type ring struct {
 	asked  atomic.Int64
 }
 
-func (r *ring) WaitsOf(_ context.Context, p *corev1.Pod) (ranks []why.Rank, err error) {
+func (r *ring) WaitsOf(_ context.Context, p *corev1.Pod, _ int) (ranks []why.Rank, err error) {
 	r.asked.Add(1)
 	if p.Name == r.silent {
 		return nil, errors.New("no route")
@@ -122,7 +122,7 @@ type mute struct {
 	let   chan struct{}
 }
 
-func (m *mute) WaitsOf(ctx context.Context, _ *corev1.Pod) ([]why.Rank, error) {
+func (m *mute) WaitsOf(ctx context.Context, _ *corev1.Pod, _ int) ([]why.Rank, error) {
 	m.asked.Add(1)
 	select {
 	case <-m.let:

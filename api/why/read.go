@@ -1,0 +1,81 @@
+package why
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Bounds of what is believed of a rank that another program tells of.
+const (
+	waitsMax = 8
+	pastMax  = 16
+	forMax   = 16
+	nameMax  = 32
+	// Of a rank's JSON, in bytes: one with all that these bounds allow has some 10,000.
+	rankMax = 16 << 10
+)
+
+// Read reads the ranks of a pod, most at most, as its sidecar tells of them. Another
+// program may answer in its place: two bytes of JSON may be a Wait, which takes a hundred
+// times as many, so that ranks are read one by one, and of each no more is kept than a
+// sidecar says.
+func Read(from io.Reader, most int) ([]Rank, error) {
+	part := &io.LimitedReader{R: from, N: rankMax}
+	d := json.NewDecoder(part)
+	switch begin, err := d.Token(); {
+	case err != nil:
+		return nil, err
+	case begin == nil:
+		return nil, nil // it has none
+	case begin != json.Delim('['):
+		return nil, errors.New("want a list of ranks")
+	}
+	var ranks []Rank
+	for part.N = rankMax; d.More(); part.N = rankMax {
+		if len(ranks) == most {
+			return nil, fmt.Errorf("more than the %d ranks of the pod", most)
+		}
+		var text json.RawMessage
+		if err := d.Decode(&text); err != nil {
+			return nil, err
+		}
+		if len(text) > rankMax {
+			return nil, fmt.Errorf("a rank of %d bytes, want at most %d", len(text), rankMax)
+		}
+		var r Rank
+		if err := json.Unmarshal(text, &r); err != nil {
+			return nil, err
+		}
+		ranks = append(ranks, r.bounded())
+	}
+	_, err := d.Token() // the list's end
+	return ranks, err
+}
+
+// bounded is a copy of the rank with no more in it than a sidecar says.
+func (r Rank) bounded() Rank {
+	r.State = word(r.State)
+	r.Waits, r.Here, r.Past, r.Locks = few(r.Waits, waitsMax), few(r.Here, waitsMax), few(r.Past, pastMax), few(r.Locks, waitsMax)
+	for i := range r.Waits {
+		w := &r.Waits[i]
+		w.Kind, w.Name, w.Order, w.For = word(w.Kind), word(w.Name), word(w.Order), few(w.For, forMax)
+	}
+	for i := range r.Past {
+		b := &r.Past[i]
+		b.Name, b.Order = word(b.Name), word(b.Order)
+	}
+	for i := range r.Locks {
+		r.Locks[i].Holders = few(r.Locks[i].Holders, waitsMax)
+	}
+	return r
+}
+
+// word is the beginning of a text, and few are the first of a list: copies, or the whole
+// of it would stay in memory.
+func word(s string) string { return strings.Clone(s[:min(len(s), nameMax)]) }
+
+func few[T any](all []T, most int) []T { return slices.Clone(all[:min(len(all), most)]) }
