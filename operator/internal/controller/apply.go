@@ -75,7 +75,7 @@ func (r *Reconciler) change(ctx context.Context, batch *batchv1.Job, patch desir
 	if err != nil {
 		return err
 	}
-	err = r.write(ctx, func(ctx context.Context) error {
+	err = r.write(ctx, "patch Job", func(ctx context.Context) error {
 		return r.Client.Patch(ctx, batch.DeepCopy(), client.RawPatch(types.MergePatchType, text), client.FieldOwner(fieldOwner))
 	})
 	if apierrors.IsNotFound(err) || replaced(err) {
@@ -172,7 +172,7 @@ func (r *Reconciler) away(ctx context.Context, object client.Object, how ...clie
 
 // delete deletes an object, and no later one of its name.
 func (r *Reconciler) delete(ctx context.Context, object client.Object, how ...client.DeleteOption) error {
-	return client.IgnoreNotFound(r.write(ctx, func(ctx context.Context) error {
+	return client.IgnoreNotFound(r.write(ctx, fmt.Sprintf("delete %T", object), func(ctx context.Context) error {
 		return r.Client.Delete(ctx, object, append(how, only(object))...)
 	}))
 }
@@ -180,7 +180,9 @@ func (r *Reconciler) delete(ctx context.Context, object client.Object, how ...cl
 // create makes an object. One of this job that is there already is as good; it
 // is then read into object.
 func (r *Reconciler) create(ctx context.Context, object client.Object, job *v1alpha1.MPIJob) (made bool, err error) {
-	err = r.write(ctx, func(ctx context.Context) error { return r.Client.Create(ctx, object, client.FieldOwner(fieldOwner)) })
+	err = r.write(ctx, fmt.Sprintf("create %T", object), func(ctx context.Context) error {
+		return r.Client.Create(ctx, object, client.FieldOwner(fieldOwner))
+	})
 	if !apierrors.IsAlreadyExists(err) {
 		return err == nil, refused(err)
 	}

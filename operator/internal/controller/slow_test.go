@@ -115,7 +115,13 @@ func opens(t *testing.T, workers int, takes func(namespace string) time.Duration
 // submit makes jobs and puts them into the queue.
 func (o *office) submit(t *testing.T, namespace string, jobs int) {
 	t.Helper()
-	for i := range jobs {
+	o.submitFrom(t, namespace, 0, jobs)
+}
+
+// submitFrom does for the jobs from first on.
+func (o *office) submitFrom(t *testing.T, namespace string, first, jobs int) {
+	t.Helper()
+	for i := first; i < jobs; i++ {
 		j := &v1alpha1.MPIJob{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint("cg", i), Generation: 1, UID: types.UID(fmt.Sprint(namespace, i))}}
 		j.CreationTimestamp = metav1.Now()
 		j.Spec.Ranks, j.Spec.RanksPerPod = 2, 1
@@ -180,6 +186,78 @@ func TestHangingWebhooksOfManyNamespaces(t *testing.T) {
 		synctest.Wait()
 		if n := o.most.Load(); n == 0 || n > int64(slowPlaces(workers)) {
 			t.Errorf("%d calls at once wait for webhooks that do not answer, want 1 to %d", n, slowPlaces(workers))
+		}
+	})
+}
+
+// TestWebhookAnswersAgain: jobs of a namespace whose webhook has hung use all workers
+// again soon after it answers.
+func TestWebhookAnswersAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := atomic.Bool{}
+		hangs.Store(true)
+		o := opens(t, 8, func(string) time.Duration {
+			if hangs.Load() {
+				return time.Hour
+			}
+			return 50 * time.Millisecond
+		})
+		o.submit(t, "hpc", 1)
+		time.Sleep(webhookTime + time.Second)
+		hangs.Store(false)
+		time.Sleep(webhookTime + slowSoon) // the first try after the hang, and what follows it
+		if n := o.begun(t, "hpc"); n != 1 {
+			t.Fatalf("%d of 1 job has begun", n)
+		}
+		o.submitFrom(t, "hpc", 1, 100)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := o.begun(t, "hpc"); n != 100 || o.putOff.Load() > 0 || o.most.Load() < 8 {
+			t.Errorf("%d of 100 jobs have begun, %d looks were put off, at most %d calls at once", n, o.putOff.Load(), o.most.Load())
+		}
+	})
+}
+
+// TestHangIsOfItsCall: that calls of another kind are answered says nothing of those that
+// hung, and neither does one that is answered late; and a namespace whose webhook answers
+// now and then takes places still.
+func TestHangIsOfItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := new(Reconciler)
+		r.slow.places.most = 4
+		look := func(what string, takes time.Duration) (placed bool) {
+			l, ok := r.slow.begin("hpc")
+			if !ok {
+				t.Fatal("there is no place")
+			}
+			defer l.end()
+			placed = l.placed
+			_ = r.write(context.WithValue(t.Context(), turnKey{}, l), what, func(context.Context) error { time.Sleep(takes); return nil })
+			return placed
+		}
+		const long = slowAfter + time.Second
+		for i, c := range []struct {
+			what          string
+			takes, before time.Duration
+			placed        bool
+		}{
+			{"create Job", 0, 0, false},
+			{"create Job", long, 0, false},
+			{"patch status", 0, slowSoon, true},
+			{"patch status", 0, slowSoon, true},
+			{"create Job", long, 0, true},
+			{"create Job", 0, slowSoon, true}, // it is answered, long after the last that was slow
+			{"create Job", long, 0, false},
+			{"create Job", 0, 0, true}, // it is answered at once
+			{"create Job", 0, slowSoon / 2, true},
+			{"create Job", 0, slowSoon / 2, false},
+			{"create Job", long, 0, false},
+			{"patch status", 0, slowFor, false},
+		} {
+			time.Sleep(c.before)
+			if got := look(c.what, c.takes); got != c.placed {
+				t.Errorf("look %d, %s: it takes a place: %v", i, c.what, got)
+			}
 		}
 	})
 }

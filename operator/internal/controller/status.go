@@ -45,7 +45,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, job *v1alpha1.MPIJob, plan
 	if left, cause := r.recent.trouble(job, statusWrite, began); left > 0 {
 		return &unwritten{left, cause}
 	}
-	err := r.write(ctx, func(ctx context.Context) error {
+	err := r.write(ctx, "patch status", func(ctx context.Context) error {
 		return r.Client.Status().Patch(ctx, updated, patch, client.FieldOwner(fieldOwner))
 	})
 	if err != nil {
