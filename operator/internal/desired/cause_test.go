@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
@@ -58,5 +60,21 @@ func TestForeignAnnotationsAreNotKept(t *testing.T) {
 	b.Annotations = map[string]string{annotationCause: strings.Repeat("c", causeMax+1), annotationSteered: "suspend=false,queue="}
 	if kept := AnnotationsRead(b); len(kept) != 1 || kept[annotationSteered] == "" {
 		t.Errorf("of one that was ended: %v", kept)
+	}
+}
+
+// TestWishesAreKept: the longest wishes that a job can have are kept by the cache: a job of
+// which they were forgotten would be steered at each look.
+func TestWishesAreKept(t *testing.T) {
+	a := attempt("cg", 4, 2)
+	a.Job.Labels = map[string]string{LabelQueue: strings.Repeat("q", validation.LabelValueMaxLength)}
+	a.Job.Spec.RunPolicy.Disruption = v1alpha1.DisruptionPrevented
+	for _, suspend := range []*bool{nil, new(true), new(false)} {
+		a.Job.Spec.RunPolicy.Suspend = suspend
+		b := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotationSteered: a.wishes()}}}
+		b.Annotations = AnnotationsRead(b)
+		if !a.Steered(b) {
+			t.Errorf("%d bytes are not kept", len(a.wishes()))
+		}
 	}
 }
