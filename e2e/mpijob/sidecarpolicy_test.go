@@ -57,6 +57,33 @@ func ephemeral(p *corev1.Pod, name, more string) []string {
 		name, lab.Image(harness.Probe), more)}
 }
 
+// debugged has an administrator look into a pod's sidecar by an ephemeral container, into
+// which nobody else gets: by its name, for of a container that somebody enters the API
+// server tells nothing else.
+func debugged(t *testing.T, ns, user string, p *corev1.Pod) {
+	t.Helper()
+	admin := func(args ...string) (string, error) {
+		out, err := lab.Kubectl(t.Context(), append([]string{"-n", ns}, args...)...).CombinedOutput()
+		return string(out), err
+	}
+	for what, more := range map[string]string{"its processes": `,"targetContainerName":"outrigger"`, "its token": `,"volumeMounts":[{"name":"outrigger-token","mountPath":"/t"}]`} {
+		if out, err := admin(ephemeral(p, "look-inside", more)...); err == nil || !strings.Contains(out, "needs a name that begins with outrigger-debug") {
+			t.Errorf("%s by a container of any name: %v: %s", what, err, out)
+		}
+	}
+	if out, err := admin(ephemeral(p, "outrigger-debug-1", `,"targetContainerName":"outrigger"`)...); err != nil {
+		t.Errorf("an administrator: %v: %s", err, out)
+	}
+	for _, args := range [][]string{{"exec", p.Name, "-c", "outrigger-debug-1", "--", "/usr/local/bin/probe", "report"}, {"attach", p.Name, "-c", "outrigger-debug-1"}} {
+		if out, err := as(t, user, ns, args...); err == nil || !strings.Contains(out, "no programs are run") {
+			t.Errorf("an editor, %s into the administrator's container: %v: %s", args[0], err, out)
+		}
+	}
+	if out, err := admin("exec", p.Name, "-c", "outrigger-debug-1", "--", "/usr/local/bin/probe", "report"); err != nil && strings.Contains(out, "no programs are run") {
+		t.Errorf("an administrator into the own container: %v: %s", err, out)
+	}
+}
+
 // Who may change pods of a namespace does not get into the sidecar by it: not by
 // an ephemeral container that mounts its token or sees its processes, not by
 // another image, not by exec, and not by taking the pod's labels away first. What
@@ -109,10 +136,7 @@ func TestEditorsStayOutOfTheSidecar(t *testing.T) {
 			t.Errorf("%s: %v: %s", what, err, out)
 		}
 	}
-	// Who may do everything may debug sidecars.
-	if out, err := lab.Kubectl(t.Context(), append([]string{"-n", ns}, ephemeral(p, "admin", `,"targetContainerName":"outrigger"`)...)...).CombinedOutput(); err != nil {
-		t.Errorf("an administrator: %v: %s", err, out)
-	}
+	debugged(t, ns, user, p)
 	// Others may still write to that pod: its Job's controller has to, for it to end.
 	if out, err := as(t, user, ns, "label", "pod", p.Name, "seen=again", "--overwrite"); err != nil {
 		t.Errorf("another label of a pod that is debugged: %v: %s", err, out)
