@@ -69,6 +69,8 @@ const (
 	LabelInject = Group + "/inject"
 	// LabelJob is the MPIJob that a pod or another object belongs to.
 	LabelJob = Group + "/job-name"
+	// LabelJobUID is which MPIJob of that name a pod of another controller has joined.
+	LabelJobUID = Group + "/job-uid"
 	// LabelPodNumber is a pod's number in its job, for pods whose controller
 	// does not tell it in a label of its own.
 	LabelPodNumber = Group + "/pod-number"

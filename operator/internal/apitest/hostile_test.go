@@ -131,6 +131,53 @@ func TestMadeAgain(t *testing.T) {
 	})
 }
 
+// TestMadeAgainAfterAFailure: an MPIJob that is deleted because it has failed, and is
+// created again at once, begins: the pods that have failed, and those that go, are the
+// earlier one's.
+func TestMadeAgainAfterAFailure(t *testing.T) {
+	ns := namespace(t)
+	j := submit(t, ns, nil)
+	old := get(t, ns, "cg-0", &batchv1.Job{})
+	pods := standInPods(t, old)
+	becomes(t, j, v1alpha1.ConditionRunning)
+	exits(t, pods[1], 3, "")
+	if err := api.Delete(t.Context(), pods[0]); err != nil { // it has its grace
+		t.Fatal(err)
+	}
+	becomes(t, j, v1alpha1.ConditionFailed)
+	if err := api.Delete(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	again := submit(t, ns, nil)
+	becomes(t, again, v1alpha1.ConditionPending)
+	// As the garbage collector would, which comes to the pods last.
+	for _, o := range []client.Object{&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "cg"}}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "cg-0"}}, old} {
+		if err := api.Delete(t.Context(), o, client.PropagationPolicy("Orphan")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(old), old); err == nil {
+		old.Finalizers = nil
+		if err := api.Update(t.Context(), old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, func() error {
+		b := new(batchv1.Job)
+		if err := api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "cg-0"}, b); err != nil {
+			return err
+		}
+		if b.OwnerReferences[0].UID != again.UID {
+			return errors.New("the Job is still the earlier one's")
+		}
+		return nil
+	})
+	quiet(t)
+	if s := becomes(t, again, v1alpha1.ConditionPending).Status; s.FirstFailure != nil || *s.Ranks.Failed != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestOldJobStays: a restart waits for a Job that somebody holds back from its
 // deletion, without asking again and again.
 func TestOldJobStays(t *testing.T) {

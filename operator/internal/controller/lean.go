@@ -30,7 +30,7 @@ func lean(object any) (any, error) {
 
 // labelsRead are the labels of pods and Jobs that somebody here reads. Others may be
 // a megabyte, and are the tenants' to choose.
-var labelsRead = []string{names.LabelJob, names.LabelAttempt, names.LabelInject, batchv1.JobCompletionIndexAnnotation}
+var labelsRead = []string{names.LabelJob, names.LabelAttempt, names.LabelInject, names.LabelJobUID, batchv1.JobCompletionIndexAnnotation}
 
 func ours(all map[string]string) map[string]string {
 	kept := map[string]string{}

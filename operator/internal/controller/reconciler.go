@@ -264,14 +264,12 @@ func (r *Reconciler) observe(ctx context.Context, job *v1alpha1.MPIJob) (*verdic
 		return nil, nil, err
 	}
 	for _, p := range r.recent.remembered(job, pods.Items) {
-		if desired.NumberOf(p.Labels) == verdict.AttemptOf(job) {
+		if verdict.Of(p, job, o.Batch) {
 			o.Pods = append(o.Pods, p)
 		}
 	}
 	for i := range pods.Items {
-		p := &pods.Items[i]
-		ours := job.Spec.PodManagement == v1alpha1.PodsExternal || verdict.Made(p, attempt.Name, o.Batch)
-		if ours && desired.NumberOf(p.Labels) == verdict.AttemptOf(job) {
+		if p := &pods.Items[i]; verdict.Of(p, job, o.Batch) {
 			o.Pods = append(o.Pods, p)
 		}
 	}

@@ -118,6 +118,7 @@ func (a *Attempt) Join(p *corev1.Pod, number int32) error {
 	p.Spec.Hostname, p.Spec.Subdomain = a.doc().PodName(number), a.Job.Name
 	p.Labels = merged(p.Labels, map[string]string{
 		names.LabelAttempt: strconv.Itoa(int(a.Number)), batchv1.JobCompletionIndexAnnotation: strconv.Itoa(int(number)),
+		names.LabelJobUID: string(a.Job.UID),
 	})
 	return nil
 }

@@ -201,6 +201,8 @@ func (s *search) job(ctx context.Context, pod *corev1.Pod) (*v1alpha1.MPIJob, er
 		return nil, refuse(http.StatusServiceUnavailable, "looking for MPIJob %s: %v", name, err)
 	case verdict.Finished(&job.Status):
 		return nil, refuse(http.StatusForbidden, "MPIJob %s is over", name)
+	case verdict.Earlier(pod, job):
+		return nil, refuse(http.StatusForbidden, "pod %s is of an earlier MPIJob %s, which was deleted", pod.Name, name)
 	case job.Spec.PodManagement == v1alpha1.PodsExternal:
 		return job, nil
 	}
@@ -227,7 +229,7 @@ func (s *search) first(ctx context.Context, pod *corev1.Pod, job *v1alpha1.MPIJo
 	for i := range pods.Items {
 		o := &pods.Items[i]
 		older := o.CreationTimestamp.Before(&pod.CreationTimestamp) || o.CreationTimestamp.Equal(&pod.CreationTimestamp) && o.Name < pod.Name
-		if older && sidecared(o) && o.DeletionTimestamp == nil && o.Status.Phase != corev1.PodFailed {
+		if older && sidecared(o) && !verdict.Earlier(o, job) && o.DeletionTimestamp == nil && o.Status.Phase != corev1.PodFailed {
 			return refuse(http.StatusForbidden, "pod %s has the number of pod %s in MPIJob %s", pod.Name, o.Name, job.Name)
 		}
 	}

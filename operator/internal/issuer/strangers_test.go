@@ -187,6 +187,17 @@ func TestCachesBehind(t *testing.T) {
 	other.Labels[batchv1.JobCompletionIndexAnnotation] = "01"
 	over := job(1)
 	over.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionFailed, Status: metav1.ConditionTrue}}
+	// Pods of another controller say which MPIJob they have joined.
+	external := job(1)
+	external.Spec.PodManagement = v1alpha1.PodsExternal
+	former := external.DeepCopy()
+	former.UID = "earlier"
+	joined := func(to, name string, uid types.UID, minute int64) *corev1.Pod {
+		p := pod(name, uid, corev1.PodRunning, minute)
+		p.Labels[names.LabelJobUID] = to
+		return p
+	}
+	mine := joined("job", "p", "u", 2)
 	for what, c := range map[string]struct {
 		cache, live objects
 		status      int
@@ -201,6 +212,9 @@ func TestCachesBehind(t *testing.T) {
 		"its place was taken":     {objects{job(1), batch, is[2], pod("o", "o", corev1.PodRunning, 1)}, append(objects{pod("o", "o", corev1.PodFailed, 1)}, is...), http.StatusOK, ""},
 		"it is taken for sure":    {append(objects{pod("o", "o", corev1.PodRunning, 1)}, is...), append(objects{pod("o", "o", corev1.PodRunning, 1)}, is...), http.StatusForbidden, "has the number of pod o"},
 		"a number in other words": {objects{job(1), batch, other}, objects{job(1), batch, other}, http.StatusForbidden, "has no number"},
+		"an earlier MPIJob's":     {objects{external, joined("earlier", "p", "u", 2)}, objects{external, joined("earlier", "p", "u", 2)}, http.StatusForbidden, "of an earlier MPIJob cg"},
+		"beside an earlier one's": {objects{external, joined("earlier", "o", "o", 1), mine}, nil, http.StatusOK, ""},
+		"of the earlier, so far":  {objects{former, mine}, objects{external, mine}, http.StatusOK, ""},
 		"a job that is over":      {objects{over, batch, is[2]}, objects{over, batch, is[2]}, http.StatusForbidden, "is over"},
 	} {
 		server, token := served(t, &Server{Cache: c.cache, Live: c.live, CheckAddress: true})

@@ -140,7 +140,7 @@ func (o *Observation) daemonFailed(p *corev1.Pod) *corev1.ContainerStateTerminat
 
 func (o *Observation) allTerminal() bool {
 	for _, p := range o.Pods {
-		if !terminal(p) {
+		if !Terminal(p) {
 			return false
 		}
 	}
@@ -346,7 +346,7 @@ func (o *Observation) takenAway(sign time.Time) *corev1.Pod {
 func (o *Observation) unread(f *v1alpha1.Failure) bool {
 	for _, p := range o.Pods {
 		if p.Name == f.Pod && o.Batch != nil {
-			return o.exited(p) && !terminal(p) && p.DeletionTimestamp == nil
+			return o.exited(p) && !Terminal(p) && p.DeletionTimestamp == nil
 		}
 	}
 	return false

@@ -49,6 +49,28 @@ func Made(p *corev1.Pod, name string, batch *batchv1.Job) bool {
 	return c != nil && c.Kind == "Job" && c.Name == name && (batch == nil || c.UID == batch.UID)
 }
 
+// Earlier reports whether a pod of another controller has joined an earlier MPIJob of
+// the name, which was deleted. One from before pods were told which they joined has not.
+func Earlier(p *corev1.Pod, job *v1alpha1.MPIJob) bool {
+	uid := p.Labels[names.LabelJobUID]
+	return uid != "" && uid != string(job.UID)
+}
+
+// Of reports whether a pod is of a job's present attempt, whose Job is batch, if it is
+// there. An MPIJob that is created again is not to be judged by the pods of the earlier
+// one, of which some go and some have failed: where its status tells of no Job that it
+// has had, none is its own.
+func Of(p *corev1.Pod, job *v1alpha1.MPIJob, batch *batchv1.Job) bool {
+	if desired.NumberOf(p.Labels) != AttemptOf(job) {
+		return false
+	}
+	if external(job) {
+		return !Earlier(p, job)
+	}
+	name := desired.AttemptName(job.Name, AttemptOf(job))
+	return (batch != nil || job.Status.JobName == name) && Made(p, name, batch)
+}
+
 // arrange puts the pods into their order of creation, so that the same pods give
 // the same answer, and leaves out those of before a suspension: that they were
 // ended is no failure.
@@ -123,8 +145,8 @@ func (o *Observation) started(p *corev1.Pod) bool {
 	return c != nil && (c.State.Running != nil || ended(c) != nil)
 }
 
-// terminal reports whether nothing of a pod runs any more.
-func terminal(p *corev1.Pod) bool {
+// Terminal reports whether nothing of a pod runs any more.
+func Terminal(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 

@@ -31,7 +31,7 @@ func (o *Observation) recall() {
 	}
 	there := map[int32]bool{}
 	for _, p := range o.Pods {
-		if terminal(p) && o.started(p) {
+		if Terminal(p) && o.started(p) {
 			there[o.index(p)] = true
 		}
 	}
@@ -85,7 +85,7 @@ func (o *Observation) remember() *v1alpha1.EndedPods {
 	var well []int32
 	for _, p := range o.Pods {
 		i := o.index(p)
-		if i < 0 || !terminal(p) || !o.started(p) {
+		if i < 0 || !Terminal(p) || !o.started(p) {
 			continue
 		}
 		if o.wordless(p) {

@@ -90,7 +90,7 @@ func (o *Observation) waiting() (reason, message string) {
 	rejected := o.lastRejected()
 	var grouped string // what is said of a pod that waits for others of its group
 	for _, p := range o.Pods {
-		if terminal(p) {
+		if Terminal(p) {
 			continue
 		}
 		if reason, message := heldUp(p); reason != "" {

@@ -89,6 +89,8 @@ func (h *Pods) join(ctx context.Context, namespace string, p *corev1.Pod) error 
 		return err
 	case job.Spec.PodManagement != v1alpha1.PodsExternal:
 		return fmt.Errorf("the pods of MPIJob %s are made by the operator: with podManagement: External others may make them", name)
+	case job.DeletionTimestamp != nil:
+		return fmt.Errorf("MPIJob %s is being deleted", name)
 	case verdict.Finished(&job.Status):
 		return fmt.Errorf("MPIJob %s is over", name)
 	case meta.FindStatusCondition(job.Status.Conditions, v1alpha1.ConditionRunning) != nil:
@@ -143,8 +145,14 @@ func (h *Pods) free(ctx context.Context, p *corev1.Pod, job *v1alpha1.MPIJob, nu
 		if o.Status.Phase == corev1.PodFailed && len(o.Status.ContainerStatuses) == 0 {
 			continue // a node turned it away, and its controller makes another one
 		}
-		if verdict.Number(o, job) == number && desired.NumberOf(o.Labels) == attempt && o.Name != p.Name {
+		if verdict.Number(o, job) != number || desired.NumberOf(o.Labels) != attempt || o.Name == p.Name {
+			continue
+		}
+		switch earlier := verdict.Earlier(o, job); {
+		case !earlier:
 			return fmt.Errorf("MPIJob %s has a pod of number %d already: %s", job.Name, number, o.Name)
+		case !verdict.Terminal(o): // it has the host name still
+			return fmt.Errorf("pod %s of an earlier MPIJob %s has the number %d until it has ended: delete it, or wait", o.Name, job.Name, number)
 		}
 	}
 	return nil

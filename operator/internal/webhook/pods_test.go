@@ -162,6 +162,34 @@ func TestTwoOfANumber(t *testing.T) {
 	}
 }
 
+// TestPodsOfAnEarlierJob: pods of an MPIJob that was deleted have the numbers of one that
+// is created again as long as they run, and no longer.
+func TestPodsOfAnEarlierJob(t *testing.T) {
+	c := newCluster()
+	h := &Pods{Client: c, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
+	labels := map[string]string{names.LabelPodNumber: "2"}
+	c.job.UID = "1"
+	old := pod("old", labels)
+	if err := h.join(t.Context(), "hpc", old); err != nil || old.Labels[names.LabelJobUID] != "1" {
+		t.Fatalf("%v, labels %v", err, old.Labels)
+	}
+	c.pods, c.job.UID = []corev1.Pod{*old}, "2"
+	if err := h.join(t.Context(), "hpc", pod("new", labels)); err == nil || !strings.Contains(err.Error(), "pod old of an earlier MPIJob cg has the number 2 until it has ended") {
+		t.Errorf("beside one that runs: %v", err)
+	}
+	for _, phase := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed} {
+		c.pods[0].Status.Phase, c.pods[0].Status.ContainerStatuses = phase, make([]corev1.ContainerStatus, 1)
+		p := pod("new", labels)
+		if err := h.join(t.Context(), "hpc", p); err != nil || p.Labels[names.LabelJobUID] != "2" {
+			t.Errorf("beside one that has %s: %v, labels %v", phase, err, p.Labels)
+		}
+	}
+	c.job.DeletionTimestamp = new(metav1.Now())
+	if err := h.join(t.Context(), "hpc", pod("new", labels)); err == nil || !strings.Contains(err.Error(), "is being deleted") {
+		t.Errorf("of a job that is being deleted: %v", err)
+	}
+}
+
 // TestNobodyComesBack: when all ranks have been started, no pod can join any more:
 // controllers made for what never ends replace pods that have ended.
 func TestNobodyComesBack(t *testing.T) {
