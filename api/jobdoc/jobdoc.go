@@ -5,6 +5,7 @@
 package jobdoc
 
 import (
+	"crypto/sha256"
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
@@ -28,7 +29,15 @@ func Ranks(s *v1alpha1.MPIJobSpec, pod int32) (first, count int32) {
 	return first, min(s.RanksPerPod, s.Ranks-first)
 }
 
-// Name is that of an attempt's Job and ConfigMap.
+// DocumentName is the name of the ConfigMap with an attempt's job document. It is of no
+// other MPIJob, also where one is created again under its name: what cannot be changed a
+// kubelet reads once, and keeps as long as any pod of its node refers to the name.
+func DocumentName(job *v1alpha1.MPIJob, attempt int32) string {
+	of := sha256.Sum256([]byte(job.UID))
+	return fmt.Sprintf("%s-%x", Name(job.Name, attempt), of[:4])
+}
+
+// Name is that of an attempt's Job.
 func Name(job string, attempt int32) string { return fmt.Sprint(job, "-", attempt) }
 
 // PodName is the host name of an attempt's pod.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger-hpc/outrigger/api/jobdoc"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 	"github.com/outrigger-hpc/outrigger/e2e/harness/pki"
@@ -110,7 +111,7 @@ func refusedUntilGone(t *testing.T, w *admissionv1.ValidatingWebhookConfiguratio
 	j := submit(t, example(ns, "later", "ring", "-rounds", "20"))
 	eventually(t, func() error { return saying(t, j, v1alpha1.ConditionPending, v1alpha1.ReasonAPIError, words) })
 	document := new(corev1.ConfigMap)
-	if err := api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "later-0"}, document); err != nil {
+	if err := api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: jobdoc.DocumentName(j, 0)}, document); err != nil {
 		t.Fatal(err)
 	}
 	remove()
@@ -118,7 +119,7 @@ func refusedUntilGone(t *testing.T, w *admissionv1.ValidatingWebhookConfiguratio
 		t.Errorf("an error of the API server is no failure of the job: %+v", s)
 	}
 	now := new(corev1.ConfigMap)
-	if err := api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "later-0"}, now); err != nil || now.UID != document.UID {
+	if err := api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: jobdoc.DocumentName(j, 0)}, now); err != nil || now.UID != document.UID {
 		t.Errorf("the job document was made anew: %v", err)
 	}
 }

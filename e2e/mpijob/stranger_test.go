@@ -16,6 +16,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
+	"github.com/outrigger-hpc/outrigger/api/jobdoc"
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
@@ -85,7 +86,7 @@ func TestNoPowerOverTheAPI(t *testing.T) {
 func identity(t *testing.T, j *v1alpha1.MPIJob) string {
 	t.Helper()
 	c := new(corev1.ConfigMap)
-	if err := api.Get(t.Context(), client.ObjectKey{Namespace: j.Namespace, Name: j.Name + "-0"}, c); err != nil {
+	if err := api.Get(t.Context(), client.ObjectKey{Namespace: j.Namespace, Name: jobdoc.DocumentName(j, 0)}, c); err != nil {
 		t.Fatal(err)
 	}
 	d, err := bootstrap.Parse([]byte(c.Data[names.BootstrapFile]))

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/jobdoc"
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
@@ -56,8 +57,8 @@ func TestLargeJob(t *testing.T) {
 	t.Logf("it looked %v times; call | number | a job\n%s", o.reconciles(t), made.table(1))
 	k.judge(t, flags.pods)
 	document, batch := new(corev1.ConfigMap), new(batchv1.Job)
-	for _, o := range []client.Object{document, batch} {
-		if err := api.Get(ctx, client.ObjectKey{Namespace: j.Namespace, Name: "large-0"}, o); err != nil {
+	for name, o := range map[string]client.Object{jobdoc.DocumentName(j, 0): document, "large-0": batch} {
+		if err := api.Get(ctx, client.ObjectKey{Namespace: j.Namespace, Name: name}, o); err != nil {
 			t.Fatal(err)
 		}
 	}

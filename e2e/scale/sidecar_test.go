@@ -110,7 +110,12 @@ func (k *kubelets) sign(ctx context.Context, of *bootstrap.Issuer, token string)
 
 // issuerOf reads a pod's job document, as the kubelets of a job's nodes do.
 func (k *kubelets) issuerOf(ctx context.Context, p *corev1.Pod) (*bootstrap.Issuer, error) {
-	name := p.Labels[names.LabelJob] + "-" + p.Labels[names.LabelAttempt]
+	var name string
+	for _, v := range p.Spec.Volumes {
+		if v.Name == names.VolumeJob {
+			name = v.ConfigMap.Name
+		}
+	}
 	k.issuers.mu.Lock()
 	defer k.issuers.mu.Unlock()
 	if of := k.issuers.known[name]; of != nil {

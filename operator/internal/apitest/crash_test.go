@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/jobdoc"
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
@@ -120,8 +121,7 @@ func running(ctx context.Context, j *v1alpha1.MPIJob) bool {
 // signs for.
 func alike(t *testing.T, j *v1alpha1.MPIJob, attempt int) {
 	t.Helper()
-	name := fmt.Sprintf("%s-%d", j.Name, attempt)
-	document := get(t, j.Namespace, name, &corev1.ConfigMap{})
+	document := get(t, j.Namespace, jobdoc.DocumentName(j, int32(attempt)), &corev1.ConfigMap{})
 	get(t, j.Namespace, j.Name, &corev1.Service{})
 	d, err := bootstrap.Parse([]byte(document.Data[names.BootstrapFile]))
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/jobdoc"
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
@@ -151,7 +152,7 @@ func TestMadeAgainAfterAFailure(t *testing.T) {
 	again := submit(t, ns, nil)
 	becomes(t, again, v1alpha1.ConditionPending)
 	// As the garbage collector would, which comes to the pods last.
-	for _, o := range []client.Object{&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "cg"}}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "cg-0"}}, old} {
+	for _, o := range []client.Object{&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "cg"}}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: jobdoc.DocumentName(j, 0)}}, old} {
 		if err := api.Delete(t.Context(), o, client.PropagationPolicy("Orphan")); err != nil {
 			t.Fatal(err)
 		}
@@ -226,7 +227,7 @@ func TestExternalPodsAndTheirProfile(t *testing.T) {
 	if err := api.Create(t.Context(), &v1alpha1.FabricProfile{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "later"}, Spec: v1alpha1.FabricProfileSpec{WaitPolicy: "Block"}}); err != nil {
 		t.Fatal(err)
 	}
-	get(t, ns, "cg-0", &corev1.ConfigMap{})
+	get(t, ns, jobdoc.DocumentName(j, 0), &corev1.ConfigMap{})
 	quiet(t)
 }
 
@@ -234,11 +235,11 @@ func TestExternalPodsAndTheirProfile(t *testing.T) {
 func TestLargestJob(t *testing.T) {
 	ns := namespace(t)
 	name := strings.Repeat("j", 40)
-	submit(t, ns, func(j *v1alpha1.MPIJob) { j.Name, j.Spec.Ranks, j.Spec.RanksPerPod = name, 524288, 128 })
+	j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Name, j.Spec.Ranks, j.Spec.RanksPerPod = name, 524288, 128 })
 	if b := get(t, ns, name+"-0", &batchv1.Job{}); *b.Spec.Completions != 4096 {
 		t.Errorf("%d pods", *b.Spec.Completions)
 	}
-	d, err := bootstrap.Parse([]byte(get(t, ns, name+"-0", &corev1.ConfigMap{}).Data[names.BootstrapFile]))
+	d, err := bootstrap.Parse([]byte(get(t, ns, jobdoc.DocumentName(j, 0), &corev1.ConfigMap{}).Data[names.BootstrapFile]))
 	if err != nil || len(d.Pods) != 4096 {
 		t.Errorf("%d pods in the document, %v", len(d.Pods), err)
 	}

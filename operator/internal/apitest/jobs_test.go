@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/jobdoc"
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
@@ -34,7 +35,7 @@ func TestObjects(t *testing.T) {
 		j.Spec.Devices = []v1alpha1.DeviceRequest{{Resource: names.ResourceHCA, Count: 2}}
 	})
 	b := get(t, ns, "cg-0", &batchv1.Job{})
-	document := get(t, ns, "cg-0", &corev1.ConfigMap{})
+	document := get(t, ns, jobdoc.DocumentName(j, 0), &corev1.ConfigMap{})
 	for _, o := range []client.Object{b, document, get(t, ns, "cg", &corev1.Service{}), get(t, ns, "cg", &policyv1.PodDisruptionBudget{})} {
 		if refs := o.GetOwnerReferences(); len(refs) != 1 || refs[0].UID != j.UID {
 			t.Errorf("%T %s is owned by %v", o, o.GetName(), refs)
@@ -120,14 +121,14 @@ func TestFailureAndRestart(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Spec.RunPolicy.RestartLimit = ptr(int32(1)) })
 	first := get(t, ns, "cg-0", &batchv1.Job{})
-	identity := func(name string) string {
-		d, err := bootstrap.Parse([]byte(get(t, ns, name, &corev1.ConfigMap{}).Data[names.BootstrapFile]))
+	identity := func(attempt int32) string {
+		d, err := bootstrap.Parse([]byte(get(t, ns, jobdoc.DocumentName(j, attempt), &corev1.ConfigMap{}).Data[names.BootstrapFile]))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return d.Job.ID
 	}
-	id := identity("cg-0")
+	id := identity(0)
 	pods := standInPods(t, first)
 	message := func(rank int) string {
 		return string((&podlife.Message{Kind: podlife.KindRanks, Pod: 1, Failures: []podlife.Failure{
@@ -151,7 +152,7 @@ func TestFailureAndRestart(t *testing.T) {
 		}
 	}
 	second := get(t, ns, "cg-1", &batchv1.Job{})
-	if again := identity("cg-1"); again == id {
+	if again := identity(1); again == id {
 		t.Error("two attempts have one identity")
 	}
 	pods = standInPods(t, second)
@@ -251,7 +252,7 @@ func TestProfile(t *testing.T) {
 	if err := api.Create(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	d, err := bootstrap.Parse([]byte(get(t, ns, "cg-0", &corev1.ConfigMap{}).Data[names.BootstrapFile]))
+	d, err := bootstrap.Parse([]byte(get(t, ns, jobdoc.DocumentName(j, 0), &corev1.ConfigMap{}).Data[names.BootstrapFile]))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger-hpc/outrigger/api/jobdoc"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
@@ -37,12 +38,12 @@ func nothingOfOthers(t *testing.T, policy, condition string) {
 	j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Spec.RunPolicy.Suspend = ptr(true) })
 	becomes(t, j, v1alpha1.ConditionSuspended)
 	// What the job's attempt was given makes room for what is somebody else's.
-	if err := api.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: meta("cg-0")}); err != nil {
+	if err := api.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: meta(jobdoc.DocumentName(j, 0))}); err != nil {
 		t.Fatal(err)
 	}
 	one := intstr.FromInt32(1)
 	theirs := []client.Object{
-		&corev1.Secret{ObjectMeta: meta("cg-0")}, &corev1.ConfigMap{ObjectMeta: meta("cg-0")},
+		&corev1.Secret{ObjectMeta: meta("cg-0")}, &corev1.ConfigMap{ObjectMeta: meta(jobdoc.DocumentName(j, 0))},
 		&policyv1.PodDisruptionBudget{ObjectMeta: meta("cg"), Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &one, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "theirs"}}}},
 	}
 	for _, o := range theirs {
@@ -94,7 +95,7 @@ func TestRestartsLeaveNothing(t *testing.T) {
 	}
 	becomes(t, j, v1alpha1.ConditionRestarting)
 	eventually(t, func() error {
-		if err := api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "cg-0"}, new(corev1.ConfigMap)); !apierrors.IsNotFound(err) {
+		if err := api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: jobdoc.DocumentName(j, 0)}, new(corev1.ConfigMap)); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the document of the attempt that failed: %w", err)
 		}
 		return nil
@@ -259,19 +260,14 @@ func TestDisruptionAllowedBetweenAttempts(t *testing.T) {
 // keeps is told of, and not fought.
 func TestDocumentThatStays(t *testing.T) {
 	ns := namespace(t)
-	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "cg-0"}}
+	j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Spec.ProfileName = "later" })
+	becomes(t, j, v1alpha1.ConditionPending)
+	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: jobdoc.DocumentName(j, 0), Finalizers: []string{"example.com/stay"}}}
+	c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(j, v1alpha1.Kind)}
 	if err := api.Create(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	j := submit(t, ns, nil)
-	becomes(t, j, v1alpha1.ConditionPending)
-	c.OwnerReferences, c.Finalizers = []metav1.OwnerReference{*metav1.NewControllerRef(j, v1alpha1.Kind)}, []string{"example.com/stay"}
-	if err := api.Update(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	now := get(t, ns, "cg", &v1alpha1.MPIJob{})
-	now.Labels = map[string]string{"look": "again"}
-	if err := api.Update(t.Context(), now); err != nil {
+	if err := api.Create(t.Context(), &v1alpha1.FabricProfile{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "later"}}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() error {

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger-hpc/outrigger/api/jobdoc"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/e2e/harness/refusal"
 )
@@ -71,7 +72,7 @@ func TestRefusalOfAWebhook(t *testing.T) {
 				return fmt.Errorf("the status does not tell of the refusal: %+v", now.Status.Conditions)
 			}
 			eventually(t, told)
-			first := get(t, ns, "cg-0", &corev1.ConfigMap{})
+			first := get(t, ns, jobdoc.DocumentName(j, 0), &corev1.ConfigMap{})
 			tries, sent := asked.Load(), counted.sent.Load()
 			eventually(t, func() error {
 				if n := asked.Load() - tries; n < 4 {
@@ -91,7 +92,7 @@ func TestRefusalOfAWebhook(t *testing.T) {
 				t.Fatal(err)
 			}
 			get(t, ns, "cg-0", &batchv1.Job{})
-			now := get(t, ns, "cg-0", &corev1.ConfigMap{})
+			now := get(t, ns, jobdoc.DocumentName(j, 0), &corev1.ConfigMap{})
 			if diff := cmp.Diff(first.Data, now.Data); now.UID != first.UID || diff != "" {
 				t.Errorf("the document was made anew:\n%s", diff)
 			}

@@ -29,10 +29,15 @@ import (
 // an operator with another image, is for the next attempt.
 func (r *Reconciler) apply(ctx context.Context, o *verdict.Observation, a *desired.Attempt) error {
 	if a.Job.Spec.PodManagement == v1alpha1.PodsExternal {
-		if verdict.Prepared(o.Job) {
+		// An operator of before may have made a document that pods do not ask for any more.
+		if verdict.Prepared(o.Job) && (verdict.Ran(o.Job) || r.recent.prepared(o.Job)) {
 			return nil
 		}
-		return r.prepare(ctx, a)
+		err := r.prepare(ctx, a)
+		if err == nil {
+			r.recent.prepare(o.Job)
+		}
+		return err
 	}
 	if o.Batch != nil {
 		return r.steer(ctx, o.Batch, a)
@@ -251,7 +256,7 @@ func (r *Reconciler) remove(ctx context.Context, o *verdict.Observation, a *desi
 	if o.Batch != nil && o.Batch.DeletionTimestamp != nil {
 		return nil // it goes
 	}
-	if err := r.drop(ctx, &corev1.ConfigMap{ObjectMeta: named(a, a.Name())}, a.Job); err != nil {
+	if err := r.drop(ctx, &corev1.ConfigMap{ObjectMeta: named(a, a.DocumentName())}, a.Job); err != nil {
 		return err
 	}
 	if group := a.PodGroup(); group != nil {

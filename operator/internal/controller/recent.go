@@ -30,6 +30,7 @@ type recent struct {
 	ended    endedPods
 	wrong    map[troubled]trouble
 	lost     map[types.NamespacedName]lost
+	ready    map[types.NamespacedName]types.UID // MPIJobs for whose pods all has been made
 }
 
 // lost is a Job of which the API server has said that it is not there any more: nobody
@@ -202,4 +203,22 @@ func (r *recent) forget(name types.NamespacedName) {
 		delete(r.wrong, troubled{name, action})
 	}
 	delete(r.lost, name)
+	delete(r.ready, name)
+}
+
+// prepare notes that all has been made that pods of other controllers need.
+func (r *recent) prepare(job *v1alpha1.MPIJob) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ready == nil {
+		r.ready = map[types.NamespacedName]types.UID{}
+	}
+	r.ready[client.ObjectKeyFromObject(job)] = job.UID
+}
+
+// prepared reports whether that is known, to this process.
+func (r *recent) prepared(job *v1alpha1.MPIJob) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ready[client.ObjectKeyFromObject(job)] == job.UID
 }

@@ -38,10 +38,13 @@ type Attempt struct {
 	Options Options
 }
 
-// Name is that of the attempt's Job and ConfigMap.
+// Name is that of the attempt's Job.
 func (a *Attempt) Name() string { return AttemptName(a.Job.Name, a.Number) }
 
-// AttemptName is that of an attempt's Job and ConfigMap.
+// DocumentName is that of the attempt's ConfigMap.
+func (a *Attempt) DocumentName() string { return jobdoc.DocumentName(a.Job, a.Number) }
+
+// AttemptName is that of an attempt's Job.
 func AttemptName(job string, number int32) string { return jobdoc.Name(job, number) }
 
 // Pods of the job.
@@ -82,7 +85,7 @@ func (a *Attempt) settings() *inject.Settings {
 	sizes := jobdoc.MemoryOf(&s.Memory, &a.Profile, a.Pods())
 	sizes.Registers = len(s.Devices) > 0 && s.Transport.Type != v1alpha1.TransportTCP
 	return &inject.Settings{
-		Image: a.Options.Image, PullPolicy: pull(a.Options.Pull), ConfigMap: a.Name(),
+		Image: a.Options.Image, PullPolicy: pull(a.Options.Pull), ConfigMap: a.DocumentName(),
 		Ranks: s.Ranks, PerPod: s.RanksPerPod, Launch: s.LaunchMode, MPI: s.MPI, Devices: s.Devices,
 		Memory: sizes, Wait: jobdoc.Wait(&a.Profile), LogLevel: a.Options.LogLevel, LocalMetrics: a.Options.LocalMetrics,
 		Resources: v1alpha1.SidecarResources{

@@ -26,10 +26,11 @@ func (a *Attempt) ConfigMap(id *Identity) (*corev1.ConfigMap, error) {
 	if err != nil {
 		return nil, err
 	}
-	yes := true
+	yes, meta := true, a.attemptMeta()
+	meta.Name = a.DocumentName()
 	return &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: a.attemptMeta(), Immutable: &yes,
+		ObjectMeta: meta, Immutable: &yes,
 		Data: map[string]string{names.BootstrapFile: string(text)},
 	}, nil
 }

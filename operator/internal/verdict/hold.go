@@ -91,5 +91,10 @@ func Prepared(j *v1alpha1.MPIJob) bool {
 	return c.Status != metav1.ConditionTrue || !slices.Contains(unmade, c.Reason)
 }
 
+// Ran reports whether all ranks of a job have been started once.
+func Ran(j *v1alpha1.MPIJob) bool {
+	return meta.FindStatusCondition(j.Status.Conditions, v1alpha1.ConditionRunning) != nil
+}
+
 // unmade are the reasons of Pending of a job whose objects have not all been made.
 var unmade = []string{v1alpha1.ReasonProfileMissing, v1alpha1.ReasonNameConflict, v1alpha1.ReasonInvalid, v1alpha1.ReasonAPIError}
