@@ -1,6 +1,8 @@
 package jobdoc
 
 import (
+	"strconv"
+
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/outrigger-hpc/outrigger/api/memory"
@@ -22,4 +24,13 @@ func MemoryOf(m *v1alpha1.MemorySpec, p *v1alpha1.FabricProfileSpec, pods int32)
 		}
 	}
 	return out
+}
+
+// Allocations is OUTRIGGER_MPI_ARENA of a job's ranks: from how many bytes on an MPI
+// program's allocations lie in the arena; empty: none does.
+func Allocations(m *v1alpha1.MemorySpec) string {
+	if m.AllocationsFrom == nil {
+		return ""
+	}
+	return strconv.FormatInt(m.AllocationsFrom.Value(), 10)
 }

@@ -102,7 +102,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="has(self.devices) == has(oldSelf.devices)",message="devices cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.profileName) == has(oldSelf.profileName)",message="profileName cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.sidecar) == has(oldSelf.sidecar)",message="sidecar cannot be changed"
-// +kubebuilder:validation:XValidation:rule="(has(self.memory) && has(self.memory.arena)) == (has(oldSelf.memory) && has(oldSelf.memory.arena)) && (has(self.memory) && has(self.memory.slab)) == (has(oldSelf.memory) && has(oldSelf.memory.slab))",message="memory cannot be changed"
+// +kubebuilder:validation:XValidation:rule="(has(self.memory) && has(self.memory.arena)) == (has(oldSelf.memory) && has(oldSelf.memory.arena)) && (has(self.memory) && has(self.memory.slab)) == (has(oldSelf.memory) && has(oldSelf.memory.slab)) && (has(self.memory) && has(self.memory.allocationsFrom)) == (has(oldSelf.memory) && has(oldSelf.memory.allocationsFrom))",message="memory cannot be changed"
+// +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.memory.allocationsFrom) || self.mpi != 'None'",message="memory.allocationsFrom is for programs of an MPI: set mpi, or leave it out"
 // +kubebuilder:validation:XValidation:rule="size(self.template.spec.containers) == 1",message="template must have one container, the application: others would hold up the end of the job"
 // +kubebuilder:validation:XValidation:rule="self.launchMode == 'Container' || (has(self.template.spec.containers[0].command) && size(self.template.spec.containers[0].command) > 0)",message="the container needs a command: the launcher cannot know an image's entry point (or set launchMode: Container)"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.spec.restartPolicy) || size(self.template.spec.restartPolicy) == 0 || self.template.spec.restartPolicy == 'Never'",message="template.spec.restartPolicy is Never or absent: ranks are restarted all together, see runPolicy.restartLimit"
@@ -262,6 +263,13 @@ type MemorySpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="slab cannot be changed"
 	// +optional
 	Slab *resource.Quantity `json:"slab,omitempty"`
+	// allocationsFrom is the smallest allocation of an MPI program that lies in
+	// the arena, such as 64Ki: messages from and into it are not copied in the
+	// program. Absent: none does.
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('4095')) && quantity(string(self)).isLessThan(quantity('16Ti'))",message="allocationsFrom is 4Ki to 16Ti"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="allocationsFrom cannot be changed"
+	// +optional
+	AllocationsFrom *resource.Quantity `json:"allocationsFrom,omitempty"`
 }
 
 // SidecarSpec is what each pod's sidecar gets.

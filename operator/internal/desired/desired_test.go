@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
@@ -33,7 +34,9 @@ func attempt(name string, ranks, perPod int32) *Attempt {
 // The whole of what is made for a job, to be read: the Job with its pods, and
 // the job document.
 func TestGolden(t *testing.T) {
-	plain, all := attempt("cg", 4, 2), attempt("cg", 3, 1)
+	plain, all, mpi := attempt("cg", 4, 2), attempt("cg", 3, 1), attempt("hpcc", 4, 2)
+	mpi.Job.Spec.MPI = v1alpha1.MPIAuto
+	mpi.Job.Spec.Memory.AllocationsFrom = new(resource.MustParse("64Ki"))
 	all.Number = 2
 	all.Options.Pull, all.Options.LogLevel = "Never", "debug"
 	all.Profile.WaitPolicy, all.Profile.Encryption, all.Profile.Rendezvous = "Block", v1alpha1.EncryptionTLS, "Put"
@@ -43,7 +46,7 @@ func TestGolden(t *testing.T) {
 	s.Transport = v1alpha1.TransportSpec{Type: v1alpha1.TransportRDMA, Policy: v1alpha1.TransportRequired}
 	s.RunPolicy.Suspend, s.RunPolicy.Disruption = new(true), v1alpha1.DisruptionPrevented
 	all.Job.Labels = map[string]string{LabelQueue: "hpc", "kueue.x-k8s.io/priority-class": "urgent", "kueue.x-k8s.io/max-exec-time-seconds": "600", "team": "a"}
-	for file, a := range map[string]*Attempt{"plain.yaml": plain, "all.yaml": all} {
+	for file, a := range map[string]*Attempt{"plain.yaml": plain, "all.yaml": all, "mpi.yaml": mpi} {
 		b, err := a.BatchJob()
 		if err != nil {
 			t.Fatal(err)

@@ -151,9 +151,8 @@ func atLeast(least, wish resource.Quantity) resource.Quantity {
 func application(c *corev1.Container, s *Settings) error {
 	c.VolumeMounts = append(c.VolumeMounts, sharedMount())
 	c.Env = append([]corev1.EnvVar{podEnv(s)}, c.Env...)
-	if s.Wait != "" {
-		c.Env = withEnv(c.Env, names.EnvWait, s.Wait)
-	}
+	c.Env = withEnv(c.Env, names.EnvWait, s.Wait)
+	c.Env = withEnv(c.Env, names.EnvMPIArena, s.Allocs)
 	if s.Launch == v1alpha1.LaunchContainer {
 		c.Env = withEnv(c.Env, names.EnvSocket, socket)
 		c.Env = withEnv(c.Env, names.EnvRank, podNumber)
@@ -183,9 +182,9 @@ func (s *Settings) launchFlags() []string {
 	return []string{"--mpi=" + strings.ToLower(string(s.MPI))}
 }
 
-// withEnv sets a variable that the template has not set itself.
+// withEnv sets a variable that has a value and that the template has not set itself.
 func withEnv(env []corev1.EnvVar, name, value string) []corev1.EnvVar {
-	if slices.ContainsFunc(env, func(e corev1.EnvVar) bool { return e.Name == name }) {
+	if value == "" || slices.ContainsFunc(env, func(e corev1.EnvVar) bool { return e.Name == name }) {
 		return env
 	}
 	return append(env, corev1.EnvVar{Name: name, Value: value})

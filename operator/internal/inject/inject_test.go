@@ -96,6 +96,37 @@ func TestMPI(t *testing.T) {
 	}
 }
 
+// Ranks are told from which size on allocations lie in the arena, where the job says
+// it and its container does not.
+func TestAllocations(t *testing.T) {
+	for _, c := range []struct {
+		job  string
+		env  []corev1.EnvVar
+		want []string
+	}{
+		{"", nil, nil},
+		{"65536", nil, []string{"65536"}},
+		{"65536", []corev1.EnvVar{{Name: names.EnvMPIArena, Value: "off"}}, []string{"off"}},
+		{"", []corev1.EnvVar{{Name: names.EnvMPIArena, Value: "on"}}, []string{"on"}},
+	} {
+		p, s := busy(), settings()
+		s.MPI, s.Allocs = v1alpha1.MPIAuto, c.job
+		p.Containers[0].Env = c.env
+		if err := Pod(&p, s); err != nil {
+			t.Fatal(err)
+		}
+		var is []string
+		for _, e := range p.Containers[0].Env {
+			if e.Name == names.EnvMPIArena {
+				is = append(is, e.Value)
+			}
+		}
+		if !slices.Equal(is, c.want) {
+			t.Errorf("the job says %q and its container %v: %s is %q, want %q", c.job, c.env, names.EnvMPIArena, is, c.want)
+		}
+	}
+}
+
 // A webhook is asked again with a pod that it has changed.
 func TestTwice(t *testing.T) {
 	p := busy()

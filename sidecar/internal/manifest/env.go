@@ -35,6 +35,7 @@ func (p *Plan) env(attempt, pod int) []string {
 		}
 	}
 	unless(names.EnvWait, jobdoc.Wait(&p.Profile))
+	unless(names.EnvMPIArena, jobdoc.Allocations(&p.Job.Spec.Memory))
 	unless(envIndex, strconv.Itoa(pod))
 	return env
 }
