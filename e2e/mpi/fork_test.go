@@ -4,7 +4,10 @@ package mpi
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -17,14 +20,30 @@ func TestForked(t *testing.T) {
 	}
 }
 
-// TestForkedSanitized is the same under the compiler's sanitizers.
+// openBesideForks runs clientlib/c/test/opening.c.
+func openBesideForks(t *testing.T, program string, env ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, filepath.Join(t.TempDir(), "s"))
+	cmd.Env = append(os.Environ(), env...)
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "children that had nothing of them") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestForkedWhileOpening: a child that comes in the middle of an open or a close has
+// nothing of the session either.
+func TestForkedWhileOpening(t *testing.T) { openBesideForks(t, at(t, "c/opening")) }
+
+// TestForkedSanitized is both under the compiler's sanitizers.
 func TestForkedSanitized(t *testing.T) {
 	for _, s := range []string{"address,undefined", "thread"} {
 		t.Run(s, func(t *testing.T) {
-			program := filepath.Join(sanitized(t, s), "forked")
+			dir := sanitized(t, s)
+			program := filepath.Join(dir, "forked")
 			// A child has no threads that hold on to what its copies of them have.
 			env := []string{"TSAN_OPTIONS=die_after_fork=0", "ASAN_OPTIONS=detect_leaks=0"}
 			job{ranks: 2, pods: 2, mpi: "none", env: env}.mustRun(t, "every message of 20 rounds right", program)
+			openBesideForks(t, filepath.Join(dir, "opening"), env...)
 		})
 	}
 }

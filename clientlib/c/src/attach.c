@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,6 +131,24 @@ static int complete(struct outrigger_config *c, const struct reason *why)
 	return OUTRIGGER_OK;
 }
 
+/* part_with closes a descriptor of the session. */
+static void part_with(int *fd)
+{
+	or_hold_forks();
+	close(*fd);
+	*fd = -1;
+	or_let_fork();
+}
+
+static int new_socket(int *fd)
+{
+	or_hold_forks();
+	*fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	int cause = errno;
+	or_let_fork();
+	return *fd < 0 ? cause : 0;
+}
+
 static int dial(const char *path, int *fd, const struct reason *why)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
@@ -138,14 +157,13 @@ static int dial(const char *path, int *fd, const struct reason *why)
 	strcpy(to.sun_path, path);
 	uint64_t end = or_now() + OPEN_PATIENCE_NS;
 	for (;;) {
-		*fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-		if (*fd < 0)
-			return fail(why, OUTRIGGER_NO_SIDECAR, "a socket to the sidecar: %s", strerror(errno));
+		int cause = new_socket(fd);
+		if (cause != 0)
+			return fail(why, OUTRIGGER_NO_SIDECAR, "a socket to the sidecar: %s", strerror(cause));
 		if (connect(*fd, (struct sockaddr *)&to, sizeof to) == 0)
 			return OUTRIGGER_OK;
-		int cause = errno;
-		close(*fd);
-		*fd = -1;
+		cause = errno;
+		part_with(fd);
 		bool later = cause == ENOENT || cause == ECONNREFUSED || cause == EINTR || cause == EAGAIN;
 		if (!later || or_now() >= end)
 			return fail(why, OUTRIGGER_NO_SIDECAR, "no sidecar at %s: %s", path, strerror(cause));
@@ -154,8 +172,19 @@ static int dial(const char *path, int *fd, const struct reason *why)
 	}
 }
 
+/* await waits until there is something to read, or an end. */
+static int await(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	int n;
+	do
+		n = poll(&p, 1, -1);
+	while (n < 0 && errno == EINTR);
+	return n;
+}
+
 /* receive reads the Welcome and the descriptors that come with it. */
-static ssize_t receive(int fd, unsigned char b[OR_WELCOME_BYTES + 1], int fds[FDS], int *count)
+static ssize_t receive(outrigger *s, unsigned char b[OR_WELCOME_BYTES + 1], int *count)
 {
 	union {
 		struct cmsghdr align;
@@ -163,16 +192,26 @@ static ssize_t receive(int fd, unsigned char b[OR_WELCOME_BYTES + 1], int fds[FD
 	} control;
 	struct iovec v = {b, OR_WELCOME_BYTES + 1};
 	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+	int fds[FDS] = {-1, -1, -1};
 	ssize_t n;
-	do
-		n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
-	while (n < 0 && errno == EINTR);
 	*count = 0;
-	struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&m);
-	if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
-		*count = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-		memcpy(fds, CMSG_DATA(c), (size_t)*count * sizeof(int));
-	}
+	do {
+		if (await(s->socket) < 0)
+			return -1;
+		or_hold_forks();
+		n = recvmsg(s->socket, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+		int cause = errno;
+		struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&m);
+		if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
+			*count = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+			memcpy(fds, CMSG_DATA(c), (size_t)*count * sizeof(int));
+			s->files[0] = fds[0];
+			s->files[1] = fds[1];
+			s->doorbell = fds[2];
+		}
+		or_let_fork();
+		errno = cause;
+	} while (n < 0 && (errno == EINTR || errno == EAGAIN));
 	return n;
 }
 
@@ -218,16 +257,18 @@ static int lay(outrigger *s, const struct or_welcome *w, const struct reason *wh
 	return OUTRIGGER_OK;
 }
 
-static int take_over(outrigger *s, const struct or_welcome *w, const int fds[FDS], const struct reason *why)
+static int take_over(outrigger *s, const struct or_welcome *w, const struct reason *why)
 {
-	s->doorbell = fds[2];
-	int rc = map(fds[0], w->segment_bytes, &s->control, why);
+	unsigned char *control = NULL, *arena = NULL;
+	int rc = map(s->files[0], w->segment_bytes, &control, why);
+	or_hold_forks();
+	s->control = control;
 	s->control_bytes = w->segment_bytes;
-	unsigned char *arena = NULL;
+	or_let_fork();
 	if (rc == OUTRIGGER_OK)
-		rc = map(fds[1], w->arena_bytes, &arena, why);
-	close(fds[0]);
-	close(fds[1]);
+		rc = map(s->files[1], w->arena_bytes, &arena, why);
+	part_with(&s->files[0]);
+	part_with(&s->files[1]);
 	if (arena != NULL && or_arena_init(&s->arena, arena, w->arena_bytes) != 0)
 		rc = fail(why, OUTRIGGER_NO_MEMORY, "no memory for the arena's list");
 	return rc == OUTRIGGER_OK ? lay(s, w, why) : rc;
@@ -250,8 +291,8 @@ int or_attach(const struct outrigger_config *given, outrigger *s, char *text, si
 	or_encode_hello(b, c.rank, c.arena_bytes);
 	if (send(s->socket, b, OR_HELLO_BYTES, MSG_NOSIGNAL) != OR_HELLO_BYTES && errno != EPIPE)
 		return fail(&why, OUTRIGGER_NO_SIDECAR, "greeting the sidecar: %s", strerror(errno));
-	int fds[FDS] = {-1, -1, -1}, count;
-	ssize_t n = receive(s->socket, b, fds, &count);
+	int count;
+	ssize_t n = receive(s, b, &count);
 	struct or_welcome w;
 	if (n < 0)
 		rc = fail(&why, OUTRIGGER_NO_SIDECAR, "the sidecar did not answer: %s", strerror(errno));
@@ -261,15 +302,12 @@ int or_attach(const struct outrigger_config *given, outrigger *s, char *text, si
 		rc = fail(&why, OUTRIGGER_REFUSED, "refused by the sidecar: %s", w.text);
 	else if (count != FDS)
 		rc = fail(&why, OUTRIGGER_NO_SIDECAR, "the sidecar passed %d descriptors, want %d", count, FDS);
-	if (rc != OUTRIGGER_OK) {
-		for (int i = 0; i < count; i++)
-			close(fds[i]);
+	if (rc != OUTRIGGER_OK)
 		return rc;
-	}
 	s->features = w.features;
 	s->place.wanted = (w.features & OR_FEATURE_PLACE) != 0;
 	s->world = (struct outrigger_world){w.rank, w.ranks, w.pod, w.pods, w.sharers};
-	return take_over(s, &w, fds, &why);
+	return take_over(s, &w, &why);
 }
 
 void or_unmap(outrigger *s)
@@ -284,11 +322,8 @@ void or_unmap(outrigger *s)
 
 void or_detach(outrigger *s)
 {
+	or_forget(s); /* first: a child maps zeros where it finds a control segment */
 	or_unmap(s);
-	if (s->doorbell >= 0)
-		close(s->doorbell);
-	if (s->socket >= 0)
-		close(s->socket);
 	or_arena_free(&s->arena);
 	or_ops_free(&s->ops);
 	free(s->slab.slots.list);

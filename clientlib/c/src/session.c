@@ -12,10 +12,12 @@ int outrigger_open(const struct outrigger_config *config, outrigger **out, char 
 		*why = 0;
 	if (s == NULL)
 		return OUTRIGGER_NO_MEMORY;
-	s->socket = s->doorbell = -1;
+	s->socket = s->doorbell = s->files[0] = s->files[1] = -1;
 	pthread_mutex_init(&s->lock, NULL);
-	int rc = or_attach(config, s, why, why_bytes);
-	if (rc == OUTRIGGER_OK && (rc = or_know(s)) != OUTRIGGER_OK && why_bytes > 0)
+	int rc = or_know(s);
+	if (rc == OUTRIGGER_OK)
+		rc = or_attach(config, s, why, why_bytes);
+	else if (why_bytes > 0)
 		snprintf(why, why_bytes, "no memory to prepare for fork");
 	if (rc != OUTRIGGER_OK) {
 		or_detach(s);
@@ -54,7 +56,6 @@ int outrigger_close(outrigger *s)
 		struct or_descriptor d = {.op = OR_OP_DETACH};
 		rc = or_submit(s, &d);
 	}
-	or_forget(s);
 	or_detach(s);
 	pthread_mutex_destroy(&s->lock);
 	free(s);

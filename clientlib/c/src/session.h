@@ -142,7 +142,8 @@ struct or_place {
 
 struct outrigger {
 	pthread_mutex_t lock;
-	int socket, doorbell;
+	int socket, doorbell; /* these change while nobody forks (fork.c), and -1 is none */
+	int files[2];         /* of the control segment and of the arena, until they are mapped */
 	struct outrigger_world world;
 	uint64_t features; /* of the contract, that both sides know */
 	unsigned char *control; /* the control segment */
@@ -169,7 +170,7 @@ struct outrigger {
 /* attach.c */
 int or_attach(const struct outrigger_config *config, outrigger *s, char *why, size_t why_bytes);
 void or_unmap(outrigger *s);
-void or_detach(outrigger *s); /* unmaps, closes and frees whatever is there */
+void or_detach(outrigger *s); /* closes, unmaps and frees whatever is there */
 void or_encode_hello(unsigned char b[OR_HELLO_BYTES], uint32_t rank, uint64_t arena_bytes);
 struct or_welcome {
 	uint32_t abi, accepted, rank, ranks, pod, pods, sharers;
@@ -179,8 +180,10 @@ struct or_welcome {
 bool or_decode_welcome(const unsigned char *b, size_t n, struct or_welcome *w);
 
 /* fork.c */
-int or_know(outrigger *s); /* before it is used */
-void or_forget(outrigger *s);
+int or_know(outrigger *s);   /* before it has a descriptor */
+void or_forget(outrigger *s); /* closes those that it has */
+void or_hold_forks(void);    /* nothing is allocated, and nobody waits, until */
+void or_let_fork(void);
 
 /* submit.c */
 int or_submit(outrigger *s, const struct or_descriptor *d);

@@ -1,0 +1,194 @@
+/*
+ * Sessions are opened and closed while another thread forks. A child has none of their
+ * descriptors: with its socket alone it would keep its parent, once killed, from being
+ * missed. A sidecar of its own plays the other side, which answers a greeting when a
+ * child has come and gone since.
+ */
+#define _GNU_SOURCE /* pipe2 */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "raw.h"
+
+#define ROUNDS 200
+#define FILES 256     /* descriptors that are looked at */
+#define ENTRIES 64u   /* of a ring */
+#define SLAB (64u << 10)
+#define ARENA (64u << 10)
+#define SECOND (3u * OR_SEG_PAGE_BYTES) /* where the second ring starts */
+#define SLAB_AT (5u * OR_SEG_PAGE_BYTES)
+
+static atomic_bool over;
+static bool mine[FILES]; /* open before there was a session */
+static int gone[2];      /* a byte from each child that is done */
+static const char *path;
+
+static void die(const char *what) __attribute__((noreturn));
+
+static void die(const char *what)
+{
+	fprintf(stderr, "opening: %s: %s\n", what, strerror(errno));
+	_exit(1);
+}
+
+static void want(bool good, const char *what)
+{
+	if (!good)
+		die(what);
+}
+
+/* sealed is a file of memory as a sidecar makes it. */
+static int sealed(size_t bytes)
+{
+	int fd = (int)syscall(SYS_memfd_create, "opening", 3 /* MFD_CLOEXEC, MFD_ALLOW_SEALING */);
+	want(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0 && fcntl(fd, 1033 /* F_ADD_SEALS */, 6 /* of its size */) == 0, "a file of memory");
+	return fd;
+}
+
+static void head(int file)
+{
+	uint64_t words[5] = {
+		OR_SEG_HEADER_MAGIC, OR_ABI_VERSION, ENTRIES | (uint64_t)ENTRIES << 32, SLAB_AT, SLAB,
+	};
+	want(pwrite(file, words, sizeof words, 0) == sizeof words, "the header");
+}
+
+static void welcome(int to, int fds[3])
+{
+	union {
+		struct cmsghdr align;
+		char room[CMSG_SPACE(3 * sizeof(int))];
+	} control = {0};
+	unsigned char b[OR_WELCOME_BYTES] = {0};
+	const uint32_t words[] = {OR_WELCOME_MAGIC, OR_ABI_VERSION, OR_FEATURES_REQUIRED, 0, 1, 0, 1, 0, 1, 0};
+	const uint64_t sizes[] = {SLAB_AT + SLAB, ARENA, 4096};
+	memcpy(b, words, sizeof words);
+	memcpy(b + sizeof words, sizes, sizeof sizes);
+	struct iovec v = {b, sizeof b};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof control.room};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	*c = (struct cmsghdr){.cmsg_len = CMSG_LEN(3 * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+	memcpy(CMSG_DATA(c), fds, 3 * sizeof(int));
+	want(sendmsg(to, &m, MSG_NOSIGNAL) == sizeof b, "the welcome");
+}
+
+/* one_more waits until a child has been made and has ended: the first byte may be of one
+ * that was made before. */
+static void one_more(void)
+{
+	char b[4096];
+	while (read(gone[0], b, sizeof b) > 0)
+		;
+	for (int n = 0; n < 2;) {
+		if (read(gone[0], b, 1) == 1)
+			n++;
+		else
+			usleep(50);
+	}
+}
+
+static void serve(int listener)
+{
+	for (;;) {
+		unsigned char b[OR_HELLO_BYTES];
+		int fd = accept(listener, NULL, NULL), fds[3] = {sealed(SLAB_AT + SLAB), sealed(ARENA), eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+		want(fd >= 0 && read(fd, b, sizeof b) == sizeof b, "a greeting");
+		head(fds[0]);
+		one_more();
+		welcome(fd, fds);
+		while (read(fd, b, sizeof b) > 0) /* until it is closed */
+			;
+		close(fd);
+		for (int i = 0; i < 3; i++)
+			close(fds[i]);
+	}
+}
+
+static bool is_open(int fd) { return fcntl(fd, F_GETFD) >= 0; }
+
+static void child(void)
+{
+	for (int fd = 0; fd < FILES; fd++)
+		if (is_open(fd) && !mine[fd]) {
+			char name[64], link[64];
+			snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+			ssize_t n = readlink(name, link, sizeof link);
+			fprintf(stderr, "opening: a child has %.*s of a session\n", n < 0 ? 0 : (int)n, link);
+			_exit(1);
+		}
+	char b = 0;
+	(void)!write(gone[1], &b, 1);
+	_exit(0);
+}
+
+static void *fork_on(void *count)
+{
+	while (!atomic_load(&over)) {
+		int status;
+		pid_t pid = fork();
+		want(pid >= 0, "fork");
+		if (pid == 0)
+			child();
+		while (waitpid(pid, &status, 0) < 0)
+			want(errno == EINTR, "waitpid");
+		want(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a child has failed");
+		++*(unsigned *)count;
+	}
+	return count;
+}
+
+static pid_t start_sidecar(void)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	want(strlen(path) < sizeof at.sun_path, "a short path");
+	strcpy(at.sun_path, path);
+	int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	want(listener >= 0 && bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 4) == 0, "listening");
+	pid_t pid = fork();
+	want(pid >= 0, "fork");
+	if (pid == 0) {
+		alarm(120);
+		serve(listener);
+	}
+	close(listener);
+	return pid;
+}
+
+int main(int argc, char **argv)
+{
+	want(argc == 2, "usage: opening SOCKET");
+	path = argv[1];
+	want(pipe2(gone, O_CLOEXEC | O_NONBLOCK) == 0, "pipe");
+	pid_t sidecar = start_sidecar();
+	for (int fd = 0; fd < FILES; fd++)
+		mine[fd] = is_open(fd);
+	alarm(120);
+	unsigned children = 0;
+	pthread_t t;
+	want(pthread_create(&t, NULL, fork_on, &children) == 0, "thread");
+	for (int i = 0; i < ROUNDS; i++) {
+		struct outrigger_config config = {.socket = path, .wait = "yield"};
+		char why[256];
+		outrigger *s;
+		if (outrigger_open(&config, &s, why, sizeof why) != OUTRIGGER_OK || outrigger_close(s) != OUTRIGGER_OK)
+			die(why);
+	}
+	atomic_store(&over, true);
+	pthread_join(t, NULL);
+	kill(sidecar, SIGKILL);
+	waitpid(sidecar, NULL, 0);
+	unlink(path);
+	want(children >= ROUNDS, "as many children as sessions");
+	printf("opening: %d sessions beside children that had nothing of them\n", ROUNDS);
+	return 0;
+}
