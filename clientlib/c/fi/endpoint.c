@@ -24,6 +24,28 @@ void op_free(struct op *op)
 	free(op);
 }
 
+/* cancel_ops asks for the end of the chosen requests. That may take completions, by which
+ * any of them is freed: the place in the list is kept by a node of its own. */
+void cancel_ops(struct endpoint *ep, bool (*chosen)(const struct op *op, const void *arg), const void *arg)
+{
+	struct node place;
+	list_add(ep->ops.next, &place);
+	while (place.next != &ep->ops) {
+		const struct op *op = (const struct op *)place.next;
+		list_remove(&place);
+		list_add(op->node.next, &place);
+		if (chosen(op, arg))
+			(void)outrigger_cancel(client(), op->request); /* too late is as good; it ends with the session too */
+	}
+	list_remove(&place);
+}
+
+static bool is_no_send(const struct op *op, const void *arg)
+{
+	(void)arg;
+	return op->kind != OP_SEND && op->kind != OP_DATA;
+}
+
 /* drain takes back what is open on an endpoint that closes: receives are
  * cancelled, and sends are waited for, since what was sent must not be lost. */
 static void drain(struct endpoint *ep)
@@ -32,11 +54,7 @@ static void drain(struct endpoint *ep)
 		return;
 	drop_untagged(ep);
 	drop_accesses(ep);
-	for (struct node *n = ep->ops.next; n != &ep->ops; n = n->next) {
-		struct op *op = (struct op *)n;
-		if (op->kind != OP_SEND && op->kind != OP_DATA)
-			(void)outrigger_cancel(client(), op->request); /* too late is as good */
-	}
+	cancel_ops(ep, is_no_send, NULL);
 	uint64_t begun = nanoseconds();
 	for (unsigned looks = 0; !list_empty(&ep->ops) && !sidecar_ended; looks++) {
 		progress();

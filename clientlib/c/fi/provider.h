@@ -249,6 +249,7 @@ void cq_put(struct cq *cq, const struct completion *c);
 int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context);
 struct op *op_new(struct endpoint *ep, enum kind kind, void *context);
 void op_free(struct op *op);
+void cancel_ops(struct endpoint *ep, bool (*chosen)(const struct op *op, const void *arg), const void *arg);
 
 /* transfer.c */
 extern struct fi_ops_tagged tagged_ops;

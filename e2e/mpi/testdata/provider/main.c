@@ -165,8 +165,14 @@ int main(int argc, char **argv)
 	open_side(&scalable, 0, "scalable");
 	accesses(&scalable);
 	meet(&scalable);
-	meet(&basic);
 	close_side(&scalable);
+	for (int i = 0; i < 4; i++) {
+		char name[] = {'m', 'a', 'n', 'y', (char)('0' + i), 0};
+		open_side(&scalable, 0, name);
+		leave_receives(&scalable);
+		close_side(&scalable);
+	}
+	meet(&basic);
 	close_side(&basic);
 	printf("provider: rank %u is content\n", rank);
 	return 0;

@@ -65,5 +65,6 @@ void messages(struct side *s);
 void tagged(struct side *s);
 void accesses(struct side *s);
 void atomics(struct side *s);
+void leave_receives(struct side *s);
 
 #endif
