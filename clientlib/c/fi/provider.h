@@ -174,7 +174,7 @@ struct endpoint {
 	struct inbox untagged, requests;
 };
 
-enum kind { OP_SEND, OP_RECV, OP_PEEK, OP_LETTER, OP_UNTAGGED, OP_ANSWER, OP_DATA };
+enum kind { OP_SEND, OP_RECV, OP_PEEK, OP_LETTER, OP_UNTAGGED, OP_ANSWER, OP_DATA, OP_BULK };
 
 /* A request at the client. */
 struct op {
@@ -270,6 +270,8 @@ int query_atomic(struct fid_domain *domain, enum fi_datatype type, enum fi_op op
 /* target.c */
 void serve_accesses(struct endpoint *ep);
 void drop_accesses(struct endpoint *ep);
+struct registration;
+void stop_transfers(const struct registration *r);
 
 /* untagged.c */
 ssize_t post_untagged(struct endpoint *ep, const struct iovec *iov, size_t segments, fi_addr_t from, void *context, uint64_t flags);

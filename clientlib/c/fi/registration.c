@@ -62,14 +62,17 @@ static int draw(const struct domain *d, uint64_t *key)
 	return 0;
 }
 
-/* close_region waits for the accesses that are under way: the memory is the
- * application's again when it returns. */
+/* close_region stops the accesses that have not begun to move data, as fi_mr(3) allows:
+ * their origins are told. The others it waits for, since the memory is the application's
+ * again when it returns: until their data has moved, or their origin has failed. */
 static int close_region(struct fid *fid)
 {
 	struct registration *r = (struct registration *)fid;
 	lock();
 	list_remove(&r->node);
 	registrations--;
+	if (r->busy > 0)
+		stop_transfers(r);
 	uint64_t begun = nanoseconds();
 	for (unsigned looks = 0; r->busy > 0 && !sidecar_ended; looks++) {
 		progress();

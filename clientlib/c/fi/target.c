@@ -4,15 +4,17 @@
 
 #include "inbox.h"
 
-/* The end of an access whose data moves by itself: told by serve, since nothing
- * can be submitted where it is found out. */
+/* An access whose data moves by itself. Its end is told by serve, since nothing can be
+ * submitted where it is found out. */
 struct answer {
 	struct node node;
-	struct registration *region; /* NULL: the data was thrown away */
+	struct registration *region; /* NULL: the data is thrown away */
 	struct outrigger_envelope to;
 	uint64_t want;
+	uint64_t bulk; /* tag of the data of a write */
 	uint32_t data;
 	bool read, has_data;
+	bool stopped; /* before its data came, which is still to be thrown away */
 };
 
 static struct outrigger_envelope back_to(const struct outrigger_result *m, uint32_t endpoint, int status)
@@ -33,6 +35,20 @@ static void tell_target(struct endpoint *ep, uint64_t length, uint32_t data)
 	cq_put(ep->rx, &(struct completion){.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, .len = length, .data = data});
 }
 
+/* on_stopped ends a transfer that was taken back. Where its region was closed the origin
+ * is told that there is none. */
+static void on_stopped(struct endpoint *ep, struct answer *a)
+{
+	if (ep->closing) {
+		free(a);
+		return;
+	}
+	a->region = NULL;
+	a->stopped = !a->read;
+	a->to.tag |= OUTRIGGER_INVALID;
+	list_add(&ep->answers, &a->node);
+}
+
 static void on_moved(void *arg, const struct outrigger_result *r)
 {
 	struct op *op = arg;
@@ -42,7 +58,11 @@ static void on_moved(void *arg, const struct outrigger_result *r)
 		a->region->busy--;
 	bool whole = r->status == OUTRIGGER_OK && (a->read || r->length == a->want);
 	op_free(op);
-	if (a->read || r->status == OUTRIGGER_CANCELLED) { /* the answer was the data; or the endpoint closes */
+	if (r->status == OUTRIGGER_CANCELLED) {
+		on_stopped(ep, a);
+		return;
+	}
+	if (a->read) { /* the answer was the data */
 		free(a);
 		return;
 	}
@@ -53,40 +73,55 @@ static void on_moved(void *arg, const struct outrigger_result *r)
 	list_add(&ep->answers, &a->node);
 }
 
-/* move starts the transfer of a long write into the region, of one that is not
- * allowed into nothing, or of what was read out of it. */
+/* start begins a transfer: of a write into the region or, where there is none, into
+ * nothing, or of what was read out of it. */
+static int start(struct endpoint *ep, struct answer *a, unsigned char *memory)
+{
+	struct op *op = op_new(ep, a->read ? OP_DATA : OP_BULK, NULL);
+	if (op == NULL)
+		return OUTRIGGER_NO_MEMORY;
+	op->of = a;
+	struct iovec v = {memory, a->region == NULL ? 0 : a->want};
+	struct outrigger_envelope from = {.peer = a->to.peer, .context = context_of(ep->number, SPACE_REQUEST), .tag = a->bulk};
+	int rc = a->read ? outrigger_sendv(client(), &v, 1, &a->to, 0, on_moved, op, &op->request)
+			 : outrigger_recvv(client(), &v, 1, &from, on_moved, op, &op->request);
+	if (rc != OUTRIGGER_OK)
+		op_free(op);
+	return rc;
+}
+
+/* move is start for a request. */
 static int move(struct letter *l, struct registration *region, unsigned char *memory, bool read)
 {
 	const struct request *q = &l->request;
 	struct answer *a = calloc(1, sizeof *a);
-	struct op *op = a == NULL ? NULL : op_new(l->ep, OP_DATA, NULL);
-	if (op == NULL) {
-		free(a);
+	if (a == NULL)
 		return OUTRIGGER_NO_MEMORY;
-	}
 	*a = (struct answer){
 		.region = region, .to = back_to(&l->message, q->endpoint, region == NULL ? OUTRIGGER_INVALID : OUTRIGGER_OK), .read = read,
-		.want = q->length, .has_data = l->message.has_data != 0, .data = l->message.data,
+		.want = q->length, .bulk = l->message.tag | TAG_BULK, .has_data = l->message.has_data != 0, .data = l->message.data,
 	};
-	op->of = a;
-	struct iovec v = {memory, region == NULL ? 0 : q->length};
 	if (region != NULL)
 		region->busy++;
-	int rc;
-	if (read) {
-		rc = outrigger_sendv(client(), &v, 1, &a->to, 0, on_moved, op, NULL);
-	} else {
-		struct outrigger_envelope from = {.peer = l->message.peer, .context = context_of(l->ep->number, SPACE_REQUEST), .tag = l->message.tag | TAG_BULK};
-		op->kind = OP_LETTER; /* which is cancelled where the endpoint closes */
-		rc = outrigger_recvv(client(), &v, 1, &from, on_moved, op, &op->request);
-	}
+	int rc = start(l->ep, a, memory);
 	if (rc != OUTRIGGER_OK) {
 		if (region != NULL)
 			region->busy--;
-		op_free(op);
 		free(a);
 	}
 	return rc;
+}
+
+static bool moves_of(const struct op *op, const void *region)
+{
+	return (op->kind == OP_DATA || op->kind == OP_BULK) && ((const struct answer *)op->of)->region == region;
+}
+
+/* stop_transfers takes back those of a region that have not begun. */
+void stop_transfers(const struct registration *r)
+{
+	for (struct node *n = endpoints.next; n != &endpoints; n = n->next)
+		cancel_ops((struct endpoint *)((char *)n - offsetof(struct endpoint, node)), moves_of, r);
 }
 
 static uint64_t rights_of(const struct request *q)
@@ -147,15 +182,21 @@ static int carry_out(struct letter *l)
 	return answer_with(&to, payload, tells ? q->length : 0);
 }
 
-/* send_answers tells the ends of transfers; those that find no room stay. */
+/* send_answers tells the ends of transfers; those that find no room stay. What still
+ * comes of one that was stopped is thrown away first, or its origin would not get rid of
+ * it. */
 static void send_answers(struct endpoint *ep)
 {
 	while (!list_empty(&ep->answers)) {
 		struct answer *a = (struct answer *)ep->answers.next;
-		if (answer_with(&a->to, NULL, 0) == OUTRIGGER_TOO_MANY)
+		bool waits = a->stopped && !ep->closing;
+		int rc = waits ? start(ep, a, NULL) : answer_with(&a->to, NULL, 0);
+		if (rc == OUTRIGGER_TOO_MANY)
 			return;
 		list_remove(&a->node);
-		free(a);
+		a->stopped = false;
+		if (!waits || rc != OUTRIGGER_OK)
+			free(a);
 	}
 }
 

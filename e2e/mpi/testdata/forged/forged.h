@@ -1,7 +1,7 @@
 /* What victim and forger agree on. */
 #include <stdint.h>
 
-enum { GOOD_BYTES = 64, GOOD_MARK = 7, GOODS = 3, REGION_BYTES = 4096, TAG_TOLD = 11, TAG_OVER = 12 };
+enum { GOOD_BYTES = 64, GOOD_MARK = 7, GOODS = 3, REGION_BYTES = 4096, TAG_TOLD = 11, TAG_OVER = 12, TAG_CLOSED = 13, LONG_BYTES = 1 << 20 };
 
 #define ADDRESS_MAGIC 0x5254554fu
 
@@ -9,7 +9,8 @@ struct address {
 	uint32_t magic, rank, endpoint, zero;
 };
 
-/* The key and the address of the registered memory. */
+/* Keys and addresses of the registered memory, and of that which is closed in the middle
+ * of accesses. */
 struct told {
-	uint64_t key, addr;
+	uint64_t key, addr, long_key, long_addr;
 };

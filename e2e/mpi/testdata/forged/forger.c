@@ -9,7 +9,7 @@
 #include "forged.h"
 #include "outrigger.h"
 
-enum { TAGGED = 0x40000000, MSG, REQUEST };
+enum { TAGGED = 0x40000000, MSG, REQUEST, ANSWER };
 
 #define BULK (UINT64_C(1) << 63)
 
@@ -99,6 +99,46 @@ static void forge(const struct told *t)
 	}
 }
 
+enum { WRITE = 1, READ, LATE = 1000 };
+
+/* access asks to read or to write the long region. */
+static void access_long(const struct told *t, uint8_t how)
+{
+	static struct request q;
+	q = (struct request){.access = how, .bulk = how == WRITE, .key = t->long_key, .addr = t->long_addr, .length = LONG_BYTES};
+	say(REQUEST, (uint64_t)(LATE + how) << 8, &q, 32);
+}
+
+/* refused wants the answer that there is no such region. */
+static void refused(uint8_t how)
+{
+	static unsigned char room[LONG_BYTES];
+	struct outrigger_envelope from = {.peer = 0, .context = ANSWER, .tag = (uint64_t)(LATE + how) << 8, .ignore = 255};
+	struct outrigger_result r;
+	outrigger_request q;
+	must(outrigger_recv(s, room, sizeof room, &from, &q), "receive");
+	must(outrigger_wait(s, q, &r), "answer");
+	if (r.length == 0 && (r.tag & 255) == OUTRIGGER_INVALID)
+		return;
+	fprintf(stderr, "forger: access %u of a closed region: %llu bytes, status %llu\n", how, (unsigned long long)r.length, (unsigned long long)(r.tag & 255));
+	exit(1);
+}
+
+/* late sends the data of a write when its region is closed. */
+static void late(void)
+{
+	static unsigned char data[LONG_BYTES];
+	struct outrigger_envelope from = {.peer = 0, .context = TAGGED, .tag = TAG_CLOSED}, to = {.peer = 0, .context = REQUEST, .tag = (uint64_t)(LATE + WRITE) << 8 | BULK};
+	outrigger_request q;
+	memset(data, 0xdd, sizeof data);
+	must(outrigger_recv(s, NULL, 0, &from, &q), "receive");
+	must(outrigger_wait(s, q, NULL), "receive");
+	must(outrigger_send(s, data, sizeof data, &to, 0, &q), "late data");
+	must(outrigger_wait(s, q, NULL), "late data");
+	refused(WRITE);
+	refused(READ);
+}
+
 int main(void)
 {
 	struct outrigger_config config = {0};
@@ -116,6 +156,10 @@ int main(void)
 	letter(6, 16, 4096);             /* longer than it says */
 	letter(7, 4096, 16);             /* shorter */
 	forge(&told);
+	access_long(&told, WRITE);
+	access_long(&told, READ);
+	say(TAGGED, TAG_OVER, NULL, 0);
+	late();
 	puts("forger: all is sent");
 	fflush(stdout);
 	say(TAGGED, TAG_OVER, NULL, 0);

@@ -69,6 +69,14 @@ static bool intact(const unsigned char *b)
 	return true;
 }
 
+static bool all(const unsigned char *b, size_t n, unsigned char v)
+{
+	for (size_t i = 0; i < n; i++)
+		if (b[i] != v)
+			return false;
+	return true;
+}
+
 /* look takes a completion, and says whether it is of a context. */
 static bool look(const void *of)
 {
@@ -90,11 +98,13 @@ static bool look(const void *of)
 int main(void)
 {
 	static unsigned char room[BUFFERS][ROOM], memory[3 * REGION_BYTES];
+	static unsigned char distant[LONG_BYTES];
 	static int sent, over;
-	struct fid_mr *mr;
+	struct fid_mr *mr, *closing;
 	open_endpoint();
 	memset(memory, 0x5a, sizeof memory);
 	must(fi_mr_reg(domain, memory + REGION_BYTES, REGION_BYTES, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL));
+	must(fi_mr_reg(domain, distant, sizeof distant, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &closing, NULL));
 	for (int i = 0; i < BUFFERS; i++) {
 		struct iovec v = {room[i], ROOM};
 		struct fi_msg m = {.msg_iov = &v, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = room[i]};
@@ -104,13 +114,22 @@ int main(void)
 	fi_addr_t forger;
 	if (fi_av_insert(av, &name, 1, &forger, 0, NULL) != 1)
 		die("fi_av_insert", 0);
-	struct told told = {fi_mr_key(mr), (uint64_t)(uintptr_t)(memory + REGION_BYTES)};
+	struct told told = {fi_mr_key(mr), (uint64_t)(uintptr_t)(memory + REGION_BYTES), fi_mr_key(closing), (uint64_t)(uintptr_t)distant};
 	must(fi_trecv(ep, NULL, 0, NULL, forger, TAG_OVER, 0, &over));
 	must(fi_tsend(ep, &told, sizeof told, NULL, forger, TAG_TOLD, &sent));
 	while (!look(&over))
 		;
 	for (int i = 0; i < 1000; i++)
 		look(NULL);
+	/* The forger's accesses have been begun, and end only when it hears of this. */
+	must(fi_close(&closing->fid));
+	memset(distant, 0x77, sizeof distant);
+	must(fi_trecv(ep, NULL, 0, NULL, forger, TAG_OVER, 0, &over));
+	must(fi_tinject(ep, NULL, 0, forger, TAG_CLOSED));
+	while (!look(&over))
+		;
+	if (!all(distant, sizeof distant, 0x77))
+		die("memory was written to after its registration was closed", 0);
 	for (unsigned i = 0; i < goods; i++)
 		if (!intact(good[i]))
 			die("a good message was written over", (int)i);
