@@ -126,6 +126,14 @@ func TestPlaceTold(t *testing.T) {
 	}
 }
 
+// TestEndedWhileStaging: a send whose sidecar ends in the middle fails or ends, and not
+// both.
+func TestEndedWhileStaging(t *testing.T) {
+	if out, err := exec.CommandContext(t.Context(), at(t, "c/ended")).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestGolden: the C client writes the bytes of the contract's golden files. Its
 // Hello names fewer features, and a ring's first four bytes are the ring's.
 func TestGolden(t *testing.T) {

@@ -110,7 +110,6 @@ static int send_request(const struct wanted *w, const struct request *r, const s
 static ssize_t abandon(struct origin *a, outrigger_request answer, outrigger_request data, int rc)
 {
 	a->abandoned = true;
-	a->parts++; /* until all of it is asked for */
 	(void)outrigger_cancel(client(), answer); /* they end with the session too */
 	if (data != 0)
 		(void)outrigger_cancel(client(), data);
@@ -128,6 +127,7 @@ static ssize_t start(struct endpoint *ep, const struct wanted *w)
 		return -FI_ENOMEM;
 	bool reads = w->request.access != ACCESS_WRITE && w->request.access != ACCESS_ATOMIC;
 	*a = (struct origin){
+		.parts = 1, /* until all of it is asked for: the others may end meanwhile */
 		.ep = ep, .context = w->context, .counter = reads ? ep->reads : ep->writes, .want = bytes_of(w->in, w->ins),
 		.flags = (reads ? FI_READ : FI_WRITE) | (w->request.access <= ACCESS_READ ? FI_RMA : FI_ATOMIC),
 		.reports = !w->inject && (!ep->tx_selective || (w->flags & FI_COMPLETION) != 0),
@@ -146,6 +146,7 @@ static ssize_t start(struct endpoint *ep, const struct wanted *w)
 		return abandon(a, answer, 0, rc);
 	if ((rc = send_request(w, &r, &to)) != OUTRIGGER_OK)
 		return abandon(a, answer, data, rc);
+	end_part(a, OUTRIGGER_OK);
 	return 0;
 }
 

@@ -27,10 +27,21 @@ void count(struct counter *c, int status)
 		c->errors++;
 }
 
+/* What a call that submits twice keeps of the first request while it submits the second,
+ * which may take the end of the first. */
+struct beginning {
+	bool ended;
+	struct outrigger_result result;
+};
+
 static void on_sent(void *arg, const struct outrigger_result *r)
 {
 	struct op *op = arg;
 	struct endpoint *ep = op->ep;
+	if (op->beginning != NULL) {
+		*op->beginning = (struct beginning){true, *r};
+		return;
+	}
 	if (op->abandoned) {
 		op_free(op);
 		return;
@@ -63,6 +74,8 @@ static int send_beside(struct op *op, const struct outgoing *o, struct outrigger
 	uint64_t length = bytes_of(o->iov, o->segments);
 	struct iovec letter = {&length, sizeof length};
 	outrigger_request request;
+	struct beginning b = {0};
+	op->beginning = &b;
 	to.tag = ++messages | TAG_BULK;
 	int rc = outrigger_sendv(client(), o->iov, (int)o->segments, &to, flags, on_sent, op, &request);
 	if (rc != OUTRIGGER_OK) {
@@ -71,11 +84,12 @@ static int send_beside(struct op *op, const struct outgoing *o, struct outrigger
 	}
 	to.tag &= ~TAG_BULK;
 	rc = outrigger_sendv(client(), &letter, 1, &to, 0, NULL, NULL, NULL);
-	if (rc == OUTRIGGER_OK)
-		return rc;
-	/* Without its letter nobody receives it, so that it cannot have ended. */
-	op->abandoned = true;
-	(void)outrigger_cancel(client(), request); /* it ends with the session too */
+	op->beginning = NULL;
+	op->abandoned = rc != OUTRIGGER_OK;
+	if (b.ended)
+		on_sent(op, &b.result);
+	else if (op->abandoned) /* without its letter nobody receives it */
+		(void)outrigger_cancel(client(), request); /* it ends with the session too */
 	return rc;
 }
 

@@ -165,9 +165,11 @@ static int send_locked(outrigger *s, struct or_descriptor *d, const struct iovec
 	bool staged = op->staged;
 	uint32_t gen = op->gen;
 	rc = enter(s, d, id, op, request);
-	/* Taking completions for room in the ring may have ended it already. */
+	/* Taking completions for room in the ring may have ended it already. A chunk that
+	 * cannot be submitted means the end of the session, which the next call tells: this
+	 * request is open, and may still end by what the sidecar has said before. */
 	if (rc == OUTRIGGER_OK && staged && op->open && op->gen == gen)
-		rc = or_stage(s, id, op);
+		(void)or_stage(s, id, op);
 	return rc;
 }
 
