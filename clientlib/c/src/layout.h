@@ -171,6 +171,7 @@
 #define OR_NAME_GROUP "outrigger.dev"
 #define OR_NAME_LABEL_INJECT "outrigger.dev/inject"
 #define OR_NAME_LABEL_JOB "outrigger.dev/job-name"
+#define OR_NAME_LABEL_JOB_UID "outrigger.dev/job-uid"
 #define OR_NAME_LABEL_POD_NUMBER "outrigger.dev/pod-number"
 #define OR_NAME_LABEL_ATTEMPT "outrigger.dev/attempt"
 #define OR_NAME_RESOURCE_HCA "outrigger.dev/hca"

@@ -369,6 +369,14 @@ static int lie(const char *name)
 
 /* Mischief: what ends no session. */
 
+/* flushed is what a flush of accesses to a rank's window comes to. */
+static int flushed(uint32_t to)
+{
+	outrigger_request q;
+	struct or_descriptor d = {.op = OR_OP_FLUSH, .peer = to, .context = WINDOW};
+	return raw(s, d, &q) != OUTRIGGER_OK ? OUTRIGGER_NO_SIDECAR : outrigger_wait(s, q, NULL);
+}
+
 /* access_beyond names memory beside the window of an honest rank, and values of no type. */
 static void access_beyond(void)
 {
@@ -389,10 +397,16 @@ static void access_beyond(void)
 					d.class = OR_CLASS_INLINE;
 					d.inline_length = ops[k] == OR_OP_CAS ? 16 : 8;
 				}
+				/* Put and accumulate end when their memory is free: a flush tells of them, once. */
+				bool told = ops[k] != OR_OP_PUT && ops[k] != OR_OP_ACC;
+				(void)flushed(to); /* of what was before */
 				outrigger_request q;
 				int rc = raw(s, d, &q) != OUTRIGGER_OK ? OUTRIGGER_NO_SIDECAR : outrigger_wait(s, q, NULL);
-				bool told = ops[k] != OR_OP_PUT && ops[k] != OR_OP_ACC; /* they end when their memory is free */
-				if (rc != OUTRIGGER_INVALID && (told || rc != OUTRIGGER_OK)) {
+				if (!told && rc == OUTRIGGER_OK)
+					rc = flushed(to);
+				if (!told && rc == OUTRIGGER_INVALID && flushed(to) != OUTRIGGER_OK)
+					stop("a mistake is told twice");
+				if (rc != OUTRIGGER_INVALID) {
 					fprintf(stderr, "hostile: operation %u at %#llx of rank %u: %s\n", ops[k], (unsigned long long)offsets[i], to, outrigger_status_text(rc));
 					_exit(1);
 				}
