@@ -17,6 +17,7 @@ type waitPolicy struct {
 	poll  time.Duration // the same in time, while it helps
 	yield time.Duration
 	luck  luck
+	crowd crowd
 }
 
 // pollFor is how long a call polls where each process of the job on this machine
@@ -113,7 +114,7 @@ func (s *Session) spin(ctx context.Context, over func() bool) (end bool, err err
 	if end, err := s.poll(ctx, over); end || err != nil {
 		return end, err
 	}
-	var start time.Time
+	var start time.Duration
 	for i := 0; i <= s.wait.polls || s.wait.yield > 0; i++ {
 		if end, err := s.look(over); end || err != nil {
 			return end, err
@@ -126,19 +127,19 @@ func (s *Session) spin(ctx context.Context, over func() bool) (end bool, err err
 		if i < s.wait.polls {
 			continue
 		}
-		if i%clockEvery == 0 {
-			now := time.Now()
-			if start.IsZero() {
-				start = now
-			}
-			if now.Sub(start) >= min(spinFor, s.wait.yield) {
-				break
-			}
+		now := s.age()
+		if start == 0 {
+			start = now
 		}
-		wake.Yield()
+		if now-start >= min(spinFor, s.wait.yield) || !s.yield(now) {
+			break
+		}
 	}
 	return false, nil
 }
+
+// age is the time since the session was opened.
+func (s *Session) age() time.Duration { return time.Since(s.begun) }
 
 // poll looks without giving the processor away, for as long as the policy says.
 func (s *Session) poll(ctx context.Context, over func() bool) (end bool, err error) {
@@ -155,7 +156,7 @@ func (s *Session) poll(ctx context.Context, over func() bool) (end bool, err err
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		if now := time.Since(s.begun); begin == 0 {
+		if now := s.age(); begin == 0 {
 			begin = now
 		} else if now-begin >= s.wait.poll {
 			s.wait.luck.bad()
@@ -185,7 +186,9 @@ func (s *Session) linger(ctx context.Context, over func() bool) (end bool, err e
 			if end, err := s.look(over); end || err != nil {
 				return end, err
 			}
-			wake.Yield()
+			if !s.yield(s.age()) {
+				return false, nil
+			}
 		}
 		if err := ctx.Err(); err != nil {
 			return false, err

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 )
 
 // policies are those of Config.Wait; where it says nothing, there are processors.
@@ -255,4 +258,50 @@ func TestContextEndsOpen(t *testing.T) {
 	if _, err := Open(ctx, Config{Socket: path}); !errors.Is(err, context.Canceled) || contains(err, "i/o timeout") {
 		t.Errorf("got %v, want the context's error", err)
 	}
+}
+
+// A yield that lasts keeps waits from yielding, for longer each time; one that does not
+// ends that.
+func TestCrowd(t *testing.T) {
+	var c crowd
+	now := time.Second
+	for want := crowdedMin; want <= crowdedMax; want *= 2 {
+		c.judge(now, crowdedAfter)
+		if !c.here(now+want-1) || c.here(now+want) {
+			t.Fatalf("crowded until %v after a yield, want %v", time.Duration(c.until.Load())-now, want)
+		}
+		now += want
+	}
+	c.judge(now, crowdedAfter)
+	if c.here(now + crowdedMax) {
+		t.Error("crowded for longer than a second")
+	}
+	now += crowdedMax
+	c.judge(now, crowdedAfter-1)
+	c.judge(now, crowdedAfter)
+	if c.here(now + crowdedMin) {
+		t.Error("a short yield has not ended the doubt")
+	}
+}
+
+// Who would give the processor to somebody who keeps it sleeps at once, however long
+// the policy yields.
+func TestCrowdedWaitSleeps(t *testing.T) {
+	s, f := attachTo(t, shape{wait: "yield"})
+	s.wait.yield = time.Hour
+	s.wait.crowd.until.Store(int64(time.Hour))
+	wait := f.answering(func() {
+		d := f.next(shm.OpRecv)
+		for atomic.LoadUint32(f.control.Waiting()) == 0 {
+			wake.Yield()
+		}
+		f.done(d.Req, shm.StatusOK, 10)
+		f.wakeClient()
+	})
+	inTime(t, "recv", func() {
+		if _, err := Recv(t.Context(), s.World(), make([]byte, 10), 1, 1); err != nil {
+			t.Error(err)
+		}
+	})
+	wait()
 }

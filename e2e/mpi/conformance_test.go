@@ -134,6 +134,13 @@ func TestEndedWhileStaging(t *testing.T) {
 	}
 }
 
+// TestCrowded: where a processor is shared with somebody who computes, who waits sleeps.
+func TestCrowded(t *testing.T) {
+	if out, err := exec.CommandContext(t.Context(), at(t, "c/crowded")).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestGolden: the C client writes the bytes of the contract's golden files. Its
 // Hello names fewer features, and a ring's first four bytes are the ring's.
 func TestGolden(t *testing.T) {

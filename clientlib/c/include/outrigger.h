@@ -197,7 +197,9 @@ int outrigger_progress(outrigger *s, unsigned *taken);
 
 /* outrigger_yield gives the processor away between two looks in vain: whoever waits by
  * outrigger_test or outrigger_progress calls it, and not sched_yield, so that the sidecar
- * learns that this process waits, and does not compute between its looks. */
+ * learns that this process waits, and does not compute between its looks. Where the
+ * processor would not come back for milliseconds, as the last time, it sleeps instead,
+ * for at most 0.5 ms, and is woken by what comes. */
 void outrigger_yield(outrigger *s);
 
 /* outrigger_sleep waits until something comes, for at most so many

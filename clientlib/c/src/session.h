@@ -120,6 +120,9 @@ struct or_patience {
 	bool blocks;        /* at once */
 	uint64_t poll_ns;   /* before it yields */
 	uint64_t yield_ns;  /* before it sleeps */
+	/* What yields have cost: until when a caller sleeps instead, and how long that is.
+	 * Threads share it, and a lost update does not matter. */
+	_Atomic uint64_t crowded, crowd_ns;
 };
 
 /* What the sidecar is told of where this process is (place.c). Times are of or_now,

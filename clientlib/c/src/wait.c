@@ -100,9 +100,41 @@ int outrigger_progress(outrigger *s, unsigned *taken)
 	return rc;
 }
 
+/* A yield that lasts so long has given the processor to somebody who computes, or works
+ * as a sidecar does beside large messages, and who keeps it until his slice ends. Who
+ * waits then sleeps instead, since a wake-up preempts and a yield does not; for as long
+ * at first, twice as long each time, and no longer than at last. The Go client does the
+ * same. */
+#define CROWDED_AFTER_NS 400000u
+#define CROWDED_MIN_NS 1000000u
+#define CROWDED_MAX_NS 64000000u
+#define DOZE_US 500u /* at most: the caller may have other things to look at */
+
+static void judge(struct or_patience *p, uint64_t now, uint64_t cost)
+{
+	uint64_t last = p->crowd_ns;
+	if (cost < CROWDED_AFTER_NS) {
+		if (last != 0)
+			p->crowd_ns = 0;
+		return;
+	}
+	last = 2 * last < CROWDED_MIN_NS ? CROWDED_MIN_NS : 2 * last;
+	if (last > CROWDED_MAX_NS)
+		last = CROWDED_MAX_NS;
+	p->crowd_ns = last;
+	p->crowded = now + last;
+}
+
 void outrigger_yield(outrigger *s)
 {
+	uint64_t begun = or_now();
+	if (begun < s->patience.crowded) {
+		(void)outrigger_sleep(s, DOZE_US); /* who looks next learns of the sidecar's end */
+		return;
+	}
 	sched_yield();
+	uint64_t now = or_now();
+	judge(&s->patience, now, now - begun);
 	if (!s->place.wanted)
 		return;
 	pthread_mutex_lock(&s->lock);
