@@ -49,26 +49,38 @@ func TestReuse(t *testing.T) {
 			made, evicted, refused := count("made"), count("evictions")+count("evictionsForPeers"), count("refusals")+count("refusalsForPeers")
 			t.Logf("machine %d, %s: %.0f registrations, %.0f bytes gathered, %.0f copied, %.0f evictions, %.0f refusals", i, s.Name, made, count("gathered"), count("copied"), evicted, refused)
 			warnings := 0
+			if most := max(count("limit"), count("limitForPeers")); s.Name == "budget" && most > 1<<20 {
+				t.Errorf("machine %d: a limit of %.0f bytes under a budget of 1 MiB", i, most)
+			}
+			if s.Name != "memlock" && refused != 0 {
+				t.Errorf("machine %d, %s: %.0f registrations refused, and nothing limits them", i, s.Name, refused)
+			}
 			switch s.Name {
 			case "reuse": // what finds no credit goes by rendezvous, from the same registrations or others
 				if i == 0 && (made != 8 || count("copied") != 0 || count("gathered") < 8*8000) {
 					t.Errorf("8 buffers are not registered once each, and all that is sent eagerly gathered from them")
 				}
 			case "copied":
-				if count("gathered") != 0 {
+				if count("gathered") != 0 || made != 0 {
 					t.Errorf("machine %d: bytes are gathered without reuse", i)
+				}
+				if i == 0 && count("copied") == 0 {
+					t.Error("no bytes are copied without reuse")
 				}
 			case "budget":
 				// A large message's buffers are registered for their own side or for the peer,
 				// as it happens: the receiver's may be halved, and fit. The sender has small
 				// ones beside them.
-				if i == 0 && evicted == 0 {
-					t.Error("no eviction with more than 2 MiB of buffers under a budget of 1 MiB")
+				if i == 0 && (evicted == 0 || count("gathered") == 0) {
+					t.Error("with more than 2 MiB of buffers under a budget of 1 MiB nothing is evicted, or nothing gathered")
 				}
 			case "memlock":
 				warnings = 1
 				if refused == 0 {
 					t.Errorf("machine %d: the kernel has refused nothing under memlock", i)
+				}
+				if i == 0 && (count("copied") == 0 || count("gathered") == 0) {
+					t.Error("under memlock what fits is not gathered, or what does not fit is not copied")
 				}
 			}
 			if n := strings.Count(part, refusal); n != warnings {
