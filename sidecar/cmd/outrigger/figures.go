@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -25,11 +28,16 @@ docs/reuse.md explains the models.`,
   outrigger figures --quick -o out/  # enough for a look`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dir != "" { // before the minutes that the figures take
+				if err := os.MkdirAll(dir, 0o755); err != nil {
+					return fmt.Errorf("folder of the figures: %w; -o names a folder, which is made where you may write", err)
+				}
+			}
 			effort := figures.Full()
 			if quick {
 				effort = figures.Quick()
 			}
-			r, err := figures.Run(effort, func(part string) { cmd.PrintErrln("outrigger:", part) })
+			r, err := calculated(cmd.Context(), effort, func(part string) { cmd.PrintErrln("outrigger:", part) })
 			if err != nil {
 				return err
 			}
@@ -40,7 +48,7 @@ docs/reuse.md explains the models.`,
 				return nil
 			}
 			if err := r.Write(dir); err != nil {
-				return err
+				return fmt.Errorf("%w; the table above is complete, and -o takes another folder", err)
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), "page:", filepath.Join(dir, "index.html"))
 			return err
@@ -50,4 +58,22 @@ docs/reuse.md explains the models.`,
 	f.StringVarP(&dir, "out", "o", "", "folder for the page and its plots; empty: only the table")
 	f.BoolVar(&quick, "quick", false, "fewer repetitions: seconds instead of minutes")
 	return cmd
+}
+
+// calculated runs the experiments until they are done or the program is interrupted.
+// Virtual time has no place to stop at: what is left of it ends with the process.
+func calculated(ctx context.Context, e figures.Effort, tell func(string)) (*figures.Report, error) {
+	var report *figures.Report
+	done := make(chan error, 1)
+	go func() {
+		r, err := figures.Run(e, tell)
+		report = r
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return report, err
+	case <-ctx.Done():
+		return nil, errors.New("interrupted: no figure is written; --quick takes seconds")
+	}
 }
