@@ -48,6 +48,15 @@ var _ engine.Stream = &cached{}
 // Attach implements engine.Stream.
 func (c *cached) Attach(peer link.Peer, fd int) error { return c.port.Attach(peer, fd) }
 
+// Deregister is told that an operation has ended early. Its peer may still be reaching
+// for the memory, which the engine gives back now: nothing may be kept.
+func (c *cached) Deregister(k link.Key) {
+	c.Remote.Deregister(k)
+	if _, ok := c.port.keys[k.Key]; ok {
+		c.port.net.fault = fmt.Sprintf("pod %d keeps a registration whose operation has ended early", c.port.self)
+	}
+}
+
 // Gathers implements core.Gatherer.
 func (c *cached) Gathers(peer link.Peer, ref link.Ref) bool { return c.port.Gathers(peer, ref) }
 
@@ -58,6 +67,9 @@ func (w *world) checkCaches(pod, rings, windows int) error {
 	if w.caching {
 		local, remote := w.caches[pod].Caches()
 		kept = local.Entries + remote.Entries
+	}
+	if kept != 0 && w.engines[pod].Remains().Sessions == 0 && !w.net.ports[pod].dead { // what ends takes them with it
+		return fmt.Errorf("pod %d keeps %d registrations of ranks that have left", pod, kept)
 	}
 	if n := len(w.net.ports[pod].keys); n != rings+windows+kept {
 		return fmt.Errorf("pod %d has left %d registrations, and %d rings, %d windows and %d in its cache", pod, n, rings, windows, kept)
