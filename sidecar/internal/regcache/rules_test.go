@@ -186,9 +186,12 @@ func TestRevoke(t *testing.T) {
 func TestLimitBehindShares(t *testing.T) {
 	for name, idle := range map[string]bool{"of a new buffer": false, "of an idle registration": true} {
 		t.Run(name, func(t *testing.T) {
-			c, k := newCache(t, Config{PinnedBytes: 4096 * page, Sessions: 8}, 1<<40)
+			c, k := newCache(t, Config{PinnedBytes: 4096 * page, Sessions: 8, Batch: 1}, 1<<40)
 			large := ref(4, 0, 64)
 			if idle {
+				for i := range uint64(4) { // which go first
+					c.Release(must(t, c, ref(4, 1000+2*i, 1)))
+				}
 				c.Release(must(t, c, large))
 			}
 			must(t, c, ref(5, 0, 1))
@@ -196,6 +199,9 @@ func TestLimitBehindShares(t *testing.T) {
 			c.Acquire(ref(6, 0, 2))
 			if s := c.Stats(); s.LimitBytes >= 8*large.Len {
 				t.Fatalf("%+v: the limit is no test", s)
+			}
+			if idle && c.spaces[4].at(0) == 0 {
+				t.Fatal("the idle registration has gone: no test")
 			}
 			k.limit = 1 << 40
 			for range 200 * probe {
