@@ -35,15 +35,24 @@ func TestFiguresInterrupted(t *testing.T) {
 	}
 }
 
-// TestFiguresNowhere: a folder that cannot be made is told before the figures are
-// calculated, and how to name another.
-func TestFiguresNowhere(t *testing.T) {
+// TestFolderThatCannotBeMade is told before anything is calculated or measured, with
+// how to name another.
+func TestFolderThatCannotBeMade(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := program(t, "figures", "-o", file).CombinedOutput()
-	if err == nil || strings.Contains(string(out), "ping-pong") || !strings.Contains(string(out), "-o names a folder") {
-		t.Errorf("%v, %s", err, out)
+	for flag, args := range map[string][]string{"-o": {"figures"}, "--plots": {"bench", "reuse", "--quick"}} {
+		out, err := program(t, append(args, flag, file)...).CombinedOutput()
+		if err == nil || bytes.Count(out, []byte("\n")) != 1 || !strings.Contains(string(out), flag+" names a folder") {
+			t.Errorf("%v, %s", err, out)
+		}
+	}
+}
+
+// TestNoiseIsSaid: where two settings are one, the table of their gains says so.
+func TestNoiseIsSaid(t *testing.T) {
+	if out := output(t, "bench", "onesided", "--quick"); !strings.Contains(out, "noise") {
+		t.Errorf("%s", out)
 	}
 }
