@@ -100,6 +100,26 @@ func identity(t *testing.T, id string) *Identity {
 	}}
 }
 
+// TestSidecarResources: a sidecar gets what the operator says for all jobs, and what its
+// job says goes before that.
+func TestSidecarResources(t *testing.T) {
+	a := attempt("cg", 4, 2)
+	cpu := func(n string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(n)}
+	}
+	a.Options.Sidecar = v1alpha1.SidecarResources{Requests: cpu("2"), Limits: cpu("3")}
+	a.Job.Spec.Sidecar.Resources.Limits = cpu("4")
+	b, err := a.BatchJob()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range b.Spec.Template.Spec.InitContainers {
+		if r := c.Resources; c.Name == names.ContainerSidecar && (r.Requests.Cpu().String() != "2" || r.Limits.Cpu().String() != "4") {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
 // The largest job: 4,096 pods of 128 ranks, the longest names. Thousands of
 // sidecars read its document, which is a page; every host name is one.
 func TestLargestJob(t *testing.T) {
