@@ -152,14 +152,10 @@ func TestMadeAgainAfterAFailure(t *testing.T) {
 	again := submit(t, ns, nil)
 	becomes(t, again, v1alpha1.ConditionPending)
 	// As the garbage collector would, which comes to the pods last.
-	for _, o := range []client.Object{&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "cg"}}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: jobdoc.DocumentName(j, 0)}}, old} {
-		if err := api.Delete(t.Context(), o, client.PropagationPolicy("Orphan")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := api.Get(t.Context(), client.ObjectKeyFromObject(old), old); err == nil {
-		old.Finalizers = nil
-		if err := api.Update(t.Context(), old); err != nil {
+	for _, o := range []client.Object{
+		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "cg"}}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: jobdoc.DocumentName(j, 0)}}, old,
+	} {
+		if err := api.Delete(t.Context(), o, client.PropagationPolicy("Background")); err != nil {
 			t.Fatal(err)
 		}
 	}

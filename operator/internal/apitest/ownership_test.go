@@ -90,6 +90,7 @@ func TestRestartsLeaveNothing(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, restarting)
 	b := get(t, ns, "cg-0", &batchv1.Job{})
+	get(t, ns, jobdoc.DocumentName(j, 0), &corev1.ConfigMap{})
 	for _, p := range standInPods(t, b) {
 		exits(t, p, 3, "")
 	}
@@ -267,7 +268,7 @@ func TestDocumentThatStays(t *testing.T) {
 	if err := api.Create(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	if err := api.Create(t.Context(), &v1alpha1.FabricProfile{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "later"}}); err != nil {
+	if err := api.Create(t.Context(), &v1alpha1.FabricProfile{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "later"}, Spec: v1alpha1.FabricProfileSpec{WaitPolicy: "Block"}}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() error {
