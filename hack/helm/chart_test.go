@@ -185,6 +185,15 @@ func TestRestricted(t *testing.T) {
 	}
 }
 
+// TestLinux: nothing goes to nodes of another system, whatever else is said of nodes.
+func TestLinux(t *testing.T) {
+	for name, p := range pods(t, render(t, everything)) {
+		if p.NodeSelector["kubernetes.io/os"] != "linux" {
+			t.Errorf("%s goes to %v", name, p.NodeSelector)
+		}
+	}
+}
+
 // TestSpread: replicas are on different nodes if that can be done, after an upgrade
 // too: pods that are about to go do not count.
 func TestSpread(t *testing.T) {
