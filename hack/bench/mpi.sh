@@ -69,6 +69,11 @@ take() {
 	if LD_LIBRARY_PATH=$libs timeout --kill-after=10 60 "$@" "$name" short >"$work/lines" 2>"$work/errors" </dev/null; then
 		sed -n 's/^\(\[0\] \)\?{"peer":"\([^"]*\)","test":"latency","bytes":\([0-9]*\),"us":\([0-9.]*\).*/\2 latency \3 \4/p
 			s/^\(\[0\] \)\?{"peer":"\([^"]*\)","test":"bandwidth","bytes":\([0-9]*\),"mb_s":\([0-9.]*\).*/\2 bandwidth \3 \4/p
+			/"test":"overlap"/{
+			h
+			s/^\(\[0\] \)\?{"peer":"\([^"]*\)","test":"overlap","bytes":\([0-9]*\),"side":"\([a-z]*\)","mode":"\([a-z]*\)".*"hidden":\([0-9.]*\).*/\2 hidden-\4-\5 \3 \6/p
+			g
+			}
 			s/^\(\[0\] \)\?{"peer":"\([^"]*\)","test":"overlap","bytes":\([0-9]*\),"side":"\([a-z]*\)","mode":"\([a-z]*\)","overlap":\([-0-9.]*\).*/\2 \4-\5 \3 \6/p' "$work/lines" >>"$figures"
 	else
 		say "$name failed with status $? (124: it passed its 60 s): $*"
@@ -139,4 +144,6 @@ printf '\n%s\n' '### Bandwidth, MB/s' ''
 table 'MPI, message' bandwidth rate
 printf '\n%s\n' '### Overlap (100 %: the transfer hides behind the computing)' ''
 table 'MPI, message' 'isend-one irecv-one iallreduce-one iallreduce-both' percent
+printf '\n%s\n' '### Samples of which more than half of the transfer was hidden' ''
+table 'MPI, message' 'hidden-isend-one hidden-irecv-one' percent
 exit "$failed"

@@ -46,7 +46,10 @@
 //   turn, so that a drift of the machine meets all three) and computes overlap
 //   from the three medians. Reported: "overlap", the median of 5 repetitions,
 //   and the medians of the three times in microseconds. 1 is all hidden, 0
-//   nothing; a value outside 0..1 is noise and is printed as it is.
+//   nothing; a value outside 0..1 is noise and is printed as it is. "hidden" is the
+//   part of all samples of which more than half of the transfer was hidden: where
+//   samples are of two kinds, a median is one of them by chance, and this tells how
+//   many there are of each.
 //
 // iallreduce: the same for a sum of doubles of so many bytes in all, of two ranks:
 //   mode "one" is rank 0 computing, "both" is what IMB-NBC measures.
@@ -62,7 +65,7 @@
 //   {"peer":"openmpi-tcp","test":"bandwidth","bytes":1048576,"mb_s":4321.0}
 //   {"peer":"openmpi-tcp","test":"rate","bytes":8,"msg_s":1234567}
 //   {"peer":"openmpi-tcp","test":"overlap","bytes":1048576,"side":"isend","mode":"one",
-//    "overlap":0.123,"transfer_us":..,"compute_us":..,"total_us":..}
+//    "overlap":0.123,"transfer_us":..,"compute_us":..,"total_us":..,"hidden":0.40}
 //
 // Usage: mpirun -n 2 mpibench PEER [short]      PEER is the name printed as "peer"
 #define _GNU_SOURCE
@@ -257,7 +260,7 @@ static double sample(int bytes, enum exchange what, long units) {
 }
 
 struct overlap {
-	double overlap, transfer, compute, total;
+	double overlap, transfer, compute, total, hidden;
 };
 
 // The work that lasts 1.5 transfers, the same number on both ranks.
@@ -274,6 +277,7 @@ static struct overlap overlap(int bytes, enum exchange what, int computes) {
 	double ratio[REPS], transfers[REPS], computings[REPS], totals[REPS];
 	long units = units_for(bytes, what);
 	long mine = computes ? units : 0;
+	int hidden = 0;
 	for (int r = 0; r < overlap_reps; r++) {
 		double transfer[TRIPLES], computing[TRIPLES], total[TRIPLES];
 		for (int i = 0; i < triples; i++) {
@@ -285,16 +289,19 @@ static struct overlap overlap(int bytes, enum exchange what, int computes) {
 		computings[r] = median(computing, triples);
 		totals[r] = median(total, triples);
 		ratio[r] = 1 - (totals[r] - computings[r]) / transfers[r];
+		for (int i = 0; i < triples; i++)
+			hidden += total[i] < computings[r] + transfers[r] / 2;
 	}
 	return (struct overlap){median(ratio, overlap_reps), median(transfers, overlap_reps),
-	                        median(computings, overlap_reps), median(totals, overlap_reps)};
+	                        median(computings, overlap_reps), median(totals, overlap_reps),
+	                        (double)hidden / (triples * overlap_reps)};
 }
 
 static void print_overlap(int bytes, const char *side, const char *mode, struct overlap o) {
 	if (rank == 0)
 		printf("{\"peer\":\"%s\",\"test\":\"overlap\",\"bytes\":%d,\"side\":\"%s\",\"mode\":\"%s\","
-		       "\"overlap\":%.3f,\"transfer_us\":%.2f,\"compute_us\":%.2f,\"total_us\":%.2f}\n",
-		       peer, bytes, side, mode, o.overlap, o.transfer, o.compute, o.total);
+		       "\"overlap\":%.3f,\"transfer_us\":%.2f,\"compute_us\":%.2f,\"total_us\":%.2f,\"hidden\":%.2f}\n",
+		       peer, bytes, side, mode, o.overlap, o.transfer, o.compute, o.total, o.hidden);
 }
 
 static void overlaps(int bytes) {
