@@ -20,6 +20,9 @@ const (
 	// submitMax is what each further submission before the wait may have used
 	// of it: posting many messages is not computing.
 	submitMax = 30 * time.Microsecond
+	// beside is how many bytes are transferred while a nanosecond of computing
+	// does not count: it is not worth hiding a sixteenth of a transfer.
+	beside = 64
 	// idleMax is how many waits without computing it takes to be a process
 	// that does not compute beside its messages. Programs do both in turn.
 	idleMax = 16
@@ -34,6 +37,7 @@ type place struct {
 	left   atomic.Bool   // a large message was submitted, and no wait has begun; read without the mutex
 	at     time.Duration // the thread's time at that
 	found  time.Time     // the time at that
+	bytes  int           // of the message
 	after  int           // descriptors submitted since then
 	idle   int           // waits without computing since the last one with it
 
@@ -49,7 +53,7 @@ func (s *Session) leaves(n int) {
 	}
 	s.place.found = time.Now()
 	s.control.SetPlace(s.control.Place().On(wake.CPU()))
-	s.place.at, s.place.after = wake.ThreadTime(), 0
+	s.place.at, s.place.bytes, s.place.after = wake.ThreadTime(), n, 0
 	s.place.left.Store(true)
 }
 
@@ -66,8 +70,9 @@ func (s *Session) enters() {
 	}
 	s.place.left.Store(false)
 	s.place.idle++
-	least := computesMin + time.Duration(s.place.after)*submitMax
-	if wake.ThreadTime()-s.place.at >= least {
+	least := computesMin + time.Duration(s.place.after)*submitMax + time.Duration(s.place.bytes/beside)
+	used := wake.ThreadTime() - s.place.at
+	if used >= least && used <= time.Since(s.place.found) { // more is another thread's
 		s.place.idle = 0
 		s.control.SetPlace(s.control.Place().Computing(true))
 	} else if s.place.idle == idleMax {

@@ -170,7 +170,7 @@ func TestPlaceOfComputing(t *testing.T) {
 		r, d := largeReceive(t, s, f)
 		f.done(d.Req, shm.StatusOK, 0)
 		if computes {
-			for begin := wake.ThreadTime(); wake.ThreadTime()-begin < computesMin; {
+			for begin := wake.ThreadTime(); wake.ThreadTime()-begin < 2*computesMin; {
 			}
 		} else {
 			s.mu.Lock()
@@ -197,6 +197,44 @@ func TestPlaceOfComputing(t *testing.T) {
 	}
 	if receive(false) {
 		t.Errorf("computing after %d waits without", idleMax)
+	}
+}
+
+// What is short beside the transfer is not computing, nor is another thread's time, of
+// which there can be more than has passed.
+func TestPlaceOfOtherTime(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	s, f := attachTo(t, shape{})
+	receive := func(bytes int, used, passed time.Duration) bool {
+		s.mu.Lock()
+		s.place.found = time.Time{}
+		s.mu.Unlock()
+		r, d := largeReceive(t, s, f)
+		f.done(d.Req, shm.StatusOK, 0)
+		s.mu.Lock()
+		s.place.bytes, s.place.idle = bytes, idleMax-1 // the next wait without computing counts
+		s.place.found, s.place.at = time.Now().Add(-passed), wake.ThreadTime()-used
+		s.mu.Unlock()
+		if _, err := r.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return f.control.Place().Computes()
+	}
+	const hour = time.Hour
+	for _, x := range []struct {
+		bytes        int
+		used, passed time.Duration
+		want         bool
+	}{
+		{placeBytes, hour, 2 * hour, true},
+		{placeBytes, 2 * hour, hour, false},
+		{int(hour) * beside, hour / 2, hour, false},
+		{int(hour) * beside, 2 * hour, 3 * hour, true},
+	} {
+		if got := receive(x.bytes, x.used, x.passed); got != x.want {
+			t.Errorf("%d bytes, %v of %v used: computes is %v", x.bytes, x.used, x.passed, got)
+		}
 	}
 }
 

@@ -20,6 +20,7 @@
 #define MARK_EVERY_NS 100000        /* the thread's processor time is found out */
 #define COMPUTES_NS 50000           /* of processor time, between submitting and the next look */
 #define SUBMIT_NS 30000             /* posting many messages is not computing */
+#define BESIDE 64                   /* bytes moved in a ns; a sixteenth of a transfer is not worth hiding */
 #define IDLE_MAX 16                 /* messages without computing until it does not */
 #define WAITS_NS 100000             /* of looks in vain */
 
@@ -56,6 +57,7 @@ void or_place_leaves(outrigger *s, uint64_t bytes)
 	here(p);
 	say(s);
 	p->at = thread_time();
+	p->bytes = bytes;
 	p->after = 0;
 	p->left = true;
 }
@@ -65,7 +67,7 @@ static void enters(outrigger *s, bool away)
 {
 	struct or_place *p = &s->place;
 	p->left = false;
-	if (away && thread_time() - p->at >= COMPUTES_NS + (uint64_t)p->after * SUBMIT_NS) {
+	if (away && thread_time() - p->at >= COMPUTES_NS + (uint64_t)p->after * SUBMIT_NS + p->bytes / BESIDE) {
 		p->idle = 0;
 		p->word |= OR_PLACE_COMPUTES;
 	} else if (++p->idle == IDLE_MAX) {

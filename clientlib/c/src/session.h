@@ -134,6 +134,7 @@ struct or_place {
 	uint32_t word;   /* what is said */
 	uint64_t found;  /* when the processor was */
 	uint64_t at;     /* the thread's processor time then */
+	uint64_t bytes;  /* of the message */
 	unsigned after;  /* messages submitted since then */
 	unsigned idle;   /* large ones without computing, since the last one with it */
 	uint64_t looked; /* at completions, or woke */
