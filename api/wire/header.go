@@ -28,6 +28,9 @@ func Padding(n uint32) int { return int(-n % Align) }
 // fragments, so that a small message never waits behind a large one for long.
 const FrameMax = 1 << 20
 
+// PlaceMax is the longest payload of a Place: of 512 processors.
+const PlaceMax = 64
+
 // ErrMalformed reports bytes that are no frame of this protocol.
 var ErrMalformed = errors.New("malformed frame")
 
@@ -73,7 +76,8 @@ const (
 	Concealed Type = 35 // A: target's number: nothing reaches for it any more
 	Post      Type = 36 // Context: window of Src, which Dst may access
 	Complete  Type = 37 // Context: window of Dst, whose accesses by Src are over
-	typeMax   Type = 37
+	Place     Type = 38 // A: the sender's machine, B: the processor of its engine, plus one; payload: those on which its ranks compute, a bit each
+	typeMax   Type = 38
 )
 
 func (t Type) String() string {
@@ -84,25 +88,25 @@ func (t Type) String() string {
 		"", "ack", "heartbeat", "eager", "matched", "rts", "pull", "data", "fin", "written",
 		"retract", "retracted", "put", "get", "got", "acc", "fetch", "fetched", "lock", "locked", "unlock",
 		"flush", "flushed", "abort", "bye", "ready", "ring", "ended", "left", "taken", "withdraw", "withdrawn",
-		"expose", "exposed", "conceal", "concealed", "post", "complete",
+		"expose", "exposed", "conceal", "concealed", "post", "complete", "place",
 	}[t]
 }
 
 // Flags of a header.
 const (
-	FlagSync     uint8 = 1 << iota // eager: the sender wants Matched
-	FlagAckNow                     // acknowledge without delay
-	FlagColl                       // belongs to a collective: matched in a space of its own
-	FlagComputes                   // RTS, Pull: ranks of the sender compute beside their transfers
-	FlagData                       // Eager, RTS: the message has data: B of an Eager, which is not sync then, or in RTSBody
+	FlagSync   uint8 = 1 << iota // eager: the sender wants Matched
+	FlagAckNow                   // acknowledge without delay
+	FlagColl                     // belongs to a collective: matched in a space of its own
+	_                            // 8 was: ranks of the sender compute; see Place
+	FlagData                     // Eager, RTS: the message has data: B of an Eager, which is not sync then, or in RTSBody
 
-	flagsAll = FlagSync | FlagAckNow | FlagColl | FlagComputes | FlagData
+	flagsAll = FlagSync | FlagAckNow | FlagColl | FlagData
 )
 
 // bare reports that frames of a type have no payload (§4).
 func (t Type) bare() bool {
 	switch t {
-	case Eager, RTS, Pull, Data, Put, Got, Acc, Fetch, Fetched, Abort, Ready, Ring, Exposed:
+	case Eager, RTS, Pull, Data, Put, Got, Acc, Fetch, Fetched, Abort, Ready, Ring, Exposed, Place:
 		return false
 	}
 	return true

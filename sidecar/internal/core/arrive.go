@@ -146,6 +146,8 @@ func (c *Core) deliver(p *peer, h *wire.Header, payload []byte) error {
 	case wire.Bye:
 		c.onBye(p)
 		return nil
+	case wire.Place:
+		return c.onPlace(p, h, payload)
 	case wire.Data, wire.Got, wire.Put, wire.Acc:
 		return c.deliverBulk(p, h, payload)
 	}

@@ -82,6 +82,10 @@ type Config struct {
 	PodOf []int32   // pod of each world rank; its length is the job's size
 	Pods  int
 
+	// Machine is the same number for the sidecars of a job on one machine, and no
+	// other's (P§5.8); 0: not known, and nobody is told of it.
+	Machine uint64
+
 	EagerBytes    uint64         // largest eager message; default and most 64 KiB
 	CopyBytes     uint64         // an eager arena message up to this size is copied so that its send completes at once; default 8 KiB
 	Gatherer      Gatherer       // is asked before that copy; nil: everything is copied
@@ -201,9 +205,9 @@ type Core struct {
 	effort  uint64              // bytes of lists that descriptors made it read, and steps of searches
 	scratch shm.Descriptor      // of publish
 	stats   Stats
-	moved   uint64 // pieces of large messages announced, asked for or carried
-	busy    bool   // ranks of this sidecar compute beside their transfers
-	beside  uint64 // frames that said so of others
+	moved   uint64      // pieces of large messages announced, asked for or carried
+	movers  []link.Peer // with which they have moved since Sit looked
+	nearby  []Neighbour
 
 	// What takes longer than an event, done in steps by Advance.
 	locals   rota // local steps of collectives
@@ -218,31 +222,6 @@ type Core struct {
 	dispute  *Failure // ranks disagree about a collective, and the job has not ended yet
 
 	spareAccesses []*accessQueue
-}
-
-// Moved counts the pieces of large messages that were announced, asked for or
-// carried: it stands still while there is no rendezvous.
-func (c *Core) Moved() uint64 { return c.moved }
-
-// SetBusy says whether ranks of this sidecar compute beside their transfers.
-// Peers are told with the next large message.
-func (c *Core) SetBusy(on bool) { c.busy = on }
-
-// Beside counts the frames of peers whose ranks compute beside their transfers.
-func (c *Core) Beside() uint64 { return c.beside }
-
-// tellBusy marks a frame for Beside of the peer.
-func (c *Core) tellBusy(h *wire.Header) {
-	if c.busy {
-		h.Flags |= wire.FlagComputes
-	}
-}
-
-// hearBusy counts such a frame.
-func (c *Core) hearBusy(h *wire.Header) {
-	if h.Flags&wire.FlagComputes != 0 {
-		c.beside++
-	}
 }
 
 // New makes a core for one sidecar of a job.

@@ -224,7 +224,7 @@ func (h *hostile) payload(f *wire.Header, n uint64) []byte {
 // connection when nothing asked for them, and a story of broken connections is short.
 var requests = []wire.Type{
 	wire.Eager, wire.Eager, wire.Eager, wire.RTS, wire.RTS, wire.RTS, wire.Put, wire.Acc, wire.Get, wire.Fetch, wire.Lock, wire.Unlock,
-	wire.Flush, wire.Expose, wire.Expose, wire.Ready, wire.Ring, wire.Heartbeat,
+	wire.Flush, wire.Expose, wire.Expose, wire.Ready, wire.Ring, wire.Heartbeat, wire.Place,
 }
 
 // anyFrame makes a frame of a type.
@@ -288,6 +288,9 @@ func (h *hostile) anyPayload(p link.Peer, f *wire.Header) []byte {
 		f.B = hostileSizes[h.r.IntN(6)]
 	case wire.Abort:
 		return h.payload(f, 10)
+	case wire.Place:
+		f.A, f.B = uint64(h.r.IntN(20)), uint64(h.r.IntN(1<<16))
+		return h.payload(f, uint64(h.r.IntN(wire.PlaceMax+1)))
 	}
 	return nil
 }

@@ -73,7 +73,6 @@ func (c *Core) onReady(p *peer, h *wire.Header, payload []byte) error {
 	if err := body.Decode(payload); err != nil {
 		return fmt.Errorf("%w: %w", link.ErrProtocol, err)
 	}
-	c.hearBusy(h)
 	e, err := c.hostedBy(p, h)
 	if err != nil {
 		return err
@@ -202,7 +201,7 @@ func (c *Core) startPut(s *session, p *peer, o *outgoing, to *offered, key offer
 		c.sends.release(id)
 		return false
 	}
-	c.moved++
+	c.moves(p)
 	st.move.Writing()
 	c.hold(s.id)
 	c.stats.Put.add(o.total)

@@ -38,7 +38,7 @@ func (c *Core) mayOffer(r *recv, from *peer, pat *match.Pattern) bool {
 // offer tells the peer that r is ready. Where its memory cannot be registered
 // nothing is told, and r is a receive like others.
 func (c *Core) offer(from *peer, r *recv, id uint64, pat *match.Pattern) {
-	c.moved++
+	c.moves(from)
 	c.stats.Offers++
 	r.move = mover.Target{Want: r.capacity, Total: r.capacity, Mem: r.buf}
 	step := r.move.Invite(c.path(from), c.draw())
@@ -59,7 +59,6 @@ func (c *Core) offer(from *peer, r *recv, id uint64, pat *match.Pattern) {
 		c.polled = append(c.polled, id)
 	}
 	f, _ := c.emit(from, wire.Ready)
-	c.tellBusy(&f.Head)
 	h := &f.Head
 	h.Context, h.Src, h.Dst, h.Tag = pat.Context, r.endpoint.rank, pat.Source, pat.Tag
 	h.A, h.B = id, r.capacity

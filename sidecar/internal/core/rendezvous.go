@@ -20,7 +20,7 @@ func (c *Core) path(p *peer) mover.Path { return mover.Path{Protocol: c.cfg.Rend
 // sendRendezvous announces a message and keeps it until the receiver has it
 // (P§5.2).
 func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
-	c.moved++
+	c.moves(p)
 	st, id := c.sends.alloc()
 	*st = send{
 		owner: o.owner, src: o.src, dst: o.dst, context: o.context, tag: o.tag, total: o.total,
@@ -40,7 +40,6 @@ func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
 	f, _ := c.emit(p, wire.RTS)
 	s.endpoint.backlog++
 	o.header(&f.Head)
-	c.tellBusy(&f.Head)
 	f.Head.A, f.Head.B = o.total, id
 	f.Head.Length = uint32(step.Offer.Encode(f.Inline[:]))
 	c.setState(s, o.owner, requestSend, id)
@@ -71,7 +70,6 @@ func (c *Core) onRTS(p *peer, h *wire.Header, payload []byte) error {
 	if err := body.Decode(payload); err != nil {
 		return fmt.Errorf("%w: %w", link.ErrProtocol, err)
 	}
-	c.hearBusy(h)
 	e, err := c.hostedBy(p, h)
 	if err != nil {
 		return err
@@ -97,8 +95,8 @@ func (c *Core) onRTS(p *peer, h *wire.Header, payload []byte) error {
 // startRendezvous fetches a matched message whose payload is still with its
 // sender.
 func (c *Core) startRendezvous(r *recv, id, remote uint64, offer *wire.RTSBody) {
-	c.moved++
 	p := &c.peers[r.peer]
+	c.moves(p)
 	r.move = mover.Target{Remote: remote, Total: r.length, Want: r.want, Staged: r.class == shm.ClassStaged}
 	if r.class != shm.ClassInline && r.class != shm.ClassStaged {
 		r.move.Mem = r.buf.Slice(0, r.want)
@@ -198,7 +196,6 @@ func (c *Core) read(p *peer, r *recv, id uint64, s mover.Step) bool {
 
 func (c *Core) emitPull(p *peer, r *recv, id uint64, body *wire.PullBody) {
 	f, _ := c.emit(p, wire.Pull)
-	c.tellBusy(&f.Head)
 	f.Head.A, f.Head.B = r.move.Remote, id
 	f.Head.Length = uint32(body.Encode(f.Inline[:]))
 }
@@ -209,7 +206,6 @@ func (c *Core) onPull(p *peer, h *wire.Header, payload []byte) error {
 	if err := body.Decode(payload); err != nil {
 		return fmt.Errorf("%w: %w", link.ErrProtocol, err)
 	}
-	c.hearBusy(h)
 	st := c.sends.get(h.A)
 	if st == nil { // ended here meanwhile: its session is gone
 		if err := c.sends.ended(h.A, "pull from"); err != nil {
@@ -250,7 +246,7 @@ func (c *Core) write(p *peer, st *send, id uint64, s mover.Step) bool {
 
 // placeData finds the place of a fragment in the receive's buffer.
 func (c *Core) placeData(p *peer, h *wire.Header) error {
-	c.moved++
+	c.moves(p)
 	r := c.recvs.get(h.A)
 	if r == nil || r.peer != p.id {
 		if r == nil {
@@ -307,7 +303,7 @@ func (c *Core) dataPlaced(p *peer, id uint64, in *inbound) error {
 
 // finishRendezvous completes the receive.
 func (c *Core) finishRendezvous(r *recv, id uint64) {
-	c.moved++
+	c.moves(&c.peers[r.peer])
 	c.endRecv(id, r, shm.StatusOK)
 }
 
@@ -320,7 +316,7 @@ func (c *Core) onFin(p *peer, h *wire.Header) error {
 	if st.sync || c.peerOf(st.dst) != p {
 		return fmt.Errorf("%w: fin for an unknown send", link.ErrProtocol)
 	}
-	c.moved++
+	c.moves(p)
 	c.endSend(h.A, st, shm.Status(h.B), true)
 	return nil
 }

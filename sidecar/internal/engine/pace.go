@@ -45,8 +45,6 @@ type pacer struct {
 
 	crowds   doubt // somebody keeps the core for longer than an idle engine can wait,
 	computes doubt // or for longer than a busy one can
-	busy     bool  // the last yield was between two turns with work
-	shared   int   // how many of those have lasted long, less those that have not
 
 	skip, penalty int // idle stretches that do not poll: now, and at the last time
 }
@@ -71,7 +69,7 @@ func (p *pacer) turned(now int64, work int) gear {
 		if now-p.let < busyYield || now < p.computes.until {
 			return gearPoll
 		}
-		p.let, p.yielded, p.busy = now, now, true
+		p.let, p.yielded = now, now
 		return gearYield
 	}
 	p.idle++
@@ -88,7 +86,7 @@ func (p *pacer) turned(now int64, work int) gear {
 		p.let = now
 		return gearSleep
 	}
-	p.let, p.yielded, p.busy = now, now, false
+	p.let, p.yielded = now, now
 	return gearYield
 }
 
@@ -128,25 +126,7 @@ func (p *pacer) judge(now int64) {
 	p.yielded = 0
 	p.crowds.judge(now, cost >= crowdedAfter)
 	p.computes.judge(now, cost >= computesAfter)
-	switch {
-	case !p.busy:
-	case cost >= sharedAfter:
-		p.shared = min(p.shared+1, sharedFor)
-	default:
-		p.shared = max(p.shared-1, 0)
-	}
 }
-
-// Who waits gives a core back within a few microseconds. One that takes longer each
-// time a busy engine yields has work, too: most likely it is another engine, of the
-// pod with which this one exchanges a large message.
-const (
-	sharedAfter = int64(25 * time.Microsecond)
-	sharedFor   = 4 // yields of it, less others, say so
-)
-
-// shares reports that somebody else works on the engine's processor.
-func (p *pacer) shares() bool { return p.shared >= sharedFor }
 
 // doubt keeps off yields for a time that doubles as long as they go on to be bad.
 type doubt struct {

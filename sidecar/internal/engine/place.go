@@ -2,13 +2,15 @@ package engine
 
 import (
 	"fmt"
-	"math/rand/v2"
+	"math/bits"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
 // Placement of the engine's thread. Where there are no more processors than
@@ -16,23 +18,20 @@ import (
 // processor is busy, be it with a rank that waits and yields. Beside a rank
 // that computes, its copies take that rank's time, and nothing is hidden.
 //
-// What the kernel cannot know, the ranks say (LAYOUT §8.1). While large
-// messages move, the engine keeps off processors on which its own ranks
-// compute, and says so to its peers. An engine whose ranks only wait cannot see
-// whose time it takes. If a peer's ranks compute, and its own yields last long
-// (pace.go), it may be theirs, and it goes to where its ranks wait: they give
-// way to it.
+// What the kernel cannot know, the ranks say (LAYOUT §8.1), and sidecars of one
+// machine say to each other (P§5.8). While large messages move, the engine keeps
+// off processors on which its own ranks compute, or its neighbours' ranks do.
 //
 // Two engines that exchange a large message beside ranks that only wait are as many
 // as the processors, if each has its own. The kernel has put them anywhere: all four
-// processes are always ready to run, and the ranks do nothing. On one processor each
-// waits for the other, and a message takes twice as long. So an engine whose yields
-// last, while it works (pace.go), goes away from where it is. Of two that share, one
-// is to go: when is left to chance, and the other one then finds itself alone.
+// processes are ready to run so often, and the ranks do nothing. On one processor each
+// waits for the other, and a message takes twice as long. So an engine keeps off the
+// processors of its neighbours' engines, too, if there are others left; of two on one
+// processor the one of the higher-numbered pod goes.
 //
-// A rank's word is a hint. One that lies slows its own sidecar down, which
-// never leaves the processors that it may use anyway, and moves at a bounded
-// rate.
+// The word of a rank or of a neighbour is a hint. One that lies slows this sidecar
+// down, which never leaves the processors that it may use anyway, and moves at a
+// bounded rate.
 const (
 	// lookEvery is the shortest time between two looks at what ranks say.
 	lookEvery = int64(200 * time.Microsecond)
@@ -71,25 +70,22 @@ type placer struct {
 	affinity affinity
 	off      bool // there is no choice, or the system refused one
 
+	self   link.Peer
 	moved  uint64      // pieces of large messages, as last seen
-	beside uint64      // frames of peers whose ranks compute, as last seen
-	heard  int64       // when the last one came; 0: never
-	busy   bool        // ranks of this engine compute
 	lookAt int64       // no look before
 	home   unix.CPUSet // what the thread may use
 	at     unix.CPUSet // what it is kept to
 	kept   bool        // at is not home
 	until  int64       // how long it is kept without a look in favour
 	moveAt int64       // no change before
-	apart  bool        // it is kept to where it is alone
-	partAt int64       // it does not go away from another engine before
-	pause  int64       // between the last two times that it did
 	stints []stint     // by core.SessionID
+	seat   core.Seat   // as of the last look
+	beside bool        // a rank computes on the engine's processor
 }
 
-// newPlacer is for the thread that it is called on.
-func newPlacer(a affinity) placer {
-	p := placer{affinity: a}
+// newPlacer is for the thread that it is called on, of the sidecar self.
+func newPlacer(a affinity, self link.Peer) placer {
+	p := placer{affinity: a, self: self}
 	p.off = a.get(&p.home) != nil || p.home.Count() < 2
 	return p
 }
@@ -97,73 +93,76 @@ func newPlacer(a affinity) placer {
 // news reports whether it is time to look, and large messages have moved since
 // the last look; moved is the core's count.
 func (p *placer) news(now int64, moved uint64) bool {
-	if moved == p.moved || now < p.lookAt || p.off {
+	if moved == p.moved || now < p.lookAt {
 		return false
 	}
 	p.moved, p.lookAt = moved, now+lookEvery
 	return true
 }
 
-// hear notes that ranks of a peer compute; beside is the core's count.
-func (p *placer) hear(now int64, beside uint64) {
-	if beside != p.beside {
-		p.beside, p.heard = beside, now
+// place moves the thread to where it should be while large messages move; ranks is
+// what each session says, or zero.
+func (p *placer) place(now int64, ranks []shm.Place, neighbours []core.Neighbour) error {
+	p.look(now, ranks)
+	if p.off {
+		return nil
 	}
-}
-
-// place moves the thread to where it should be while large messages move.
-// crowded says that somebody computes on the thread's processor, and shared that
-// somebody works there whenever this engine yields; ranks is what each session says,
-// or zero.
-func (p *placer) place(now int64, crowded, shared bool, ranks []shm.Place) error {
-	want, ok := p.choose(now, crowded && p.heard != 0 && now-p.heard < stayFor, ranks)
-	switch {
-	case ok:
-		p.apart = false
-	case shared && p.parts(now):
-		want = p.part()
-	case p.kept && p.apart:
-		want = p.at // as long as large messages move
-	default:
+	want := p.choose(now, neighbours)
+	if n := want.Count(); n == 0 || n == p.home.Count() {
 		return p.rest(now)
 	}
 	p.until = now + stayFor
 	return p.keep(now, want)
 }
 
-// Pauses before a move away from another engine, drawn between half of them and all:
-// the first, and the longest. They double: where there are more engines than
-// processors, moving does not help.
-const (
-	partMin = int64(4 * time.Millisecond)
-	partMax = int64(time.Second)
-)
-
-// parts reports that a pause is over since the engine has shared its processor.
-func (p *placer) parts(now int64) bool {
-	switch {
-	case p.pause == 0 || now-p.partAt > partMax: // it has been alone so far, or for long
-		p.pause = partMin
-	case now < p.partAt || now < p.moveAt:
-		return false
-	default:
-		p.pause = min(2*p.pause, partMax)
-		p.partAt = now + p.draw(p.pause)
-		return true
+// look notes where the engine is, and where its ranks compute.
+func (p *placer) look(now int64, ranks []shm.Place) {
+	for len(p.stints) < len(ranks) {
+		p.stints = append(p.stints, stint{})
 	}
-	p.partAt = now + p.draw(p.pause)
-	return false
+	p.seat = core.Seat{CPU: p.affinity.cpu()}
+	for i, r := range ranks {
+		s := &p.stints[i]
+		if cpu, known := r.CPU(); known && r.Computes() {
+			*s = stint{cpu, now}
+		}
+		if s.when != 0 && now-s.when < stayFor {
+			p.seat.Computes.Add(s.cpu)
+		}
+	}
 }
 
-// draw is a time between half of n and n.
-func (p *placer) draw(n int64) int64 { return n/2 + rand.Int64N(n/2) }
-
-// part is where to go to be alone.
-func (p *placer) part() unix.CPUSet {
-	p.apart = true
+// choose says where the thread should be: none or all is no choice.
+func (p *placer) choose(now int64, neighbours []core.Neighbour) unix.CPUSet {
 	want := p.home
-	want.Clear(p.affinity.cpu())
+	leave(&want, &p.seat.Computes)
+	p.beside = p.seat.Computes.Has(p.seat.CPU)
+	alone := want
+	for i := range neighbours {
+		n := &neighbours[i]
+		if now-n.Heard >= stayFor {
+			continue
+		}
+		leave(&want, &n.Computes)
+		p.beside = p.beside || n.Computes.Has(p.seat.CPU)
+		leave(&alone, &n.Computes)
+		if n.CPU >= 0 && (n.CPU != p.seat.CPU || n.Peer < p.self) {
+			alone.Clear(n.CPU)
+		}
+	}
+	if alone.Count() > 0 {
+		return alone
+	}
 	return want
+}
+
+// leave takes processors out of a set.
+func leave(s *unix.CPUSet, which *core.Processors) {
+	for i, word := range which {
+		for ; word != 0; word &= word - 1 {
+			s.Clear(64*i + bits.TrailingZeros64(word))
+		}
+	}
 }
 
 // rest lets the thread go where it may when there is no reason left.
@@ -172,37 +171,6 @@ func (p *placer) rest(now int64) error {
 		return nil
 	}
 	return p.keep(now, p.home)
-}
-
-// choose says where the thread should be; false: the ranks do not say. disturbs
-// says that the thread may be where a peer's rank computes.
-func (p *placer) choose(now int64, disturbs bool, ranks []shm.Place) (want unix.CPUSet, ok bool) {
-	var waits unix.CPUSet
-	want = p.home
-	for len(p.stints) < len(ranks) {
-		p.stints = append(p.stints, stint{})
-	}
-	for i, r := range ranks {
-		s := &p.stints[i]
-		cpu, known := r.CPU()
-		switch {
-		case !known || !p.home.IsSet(cpu):
-			continue
-		case r.Computes():
-			*s = stint{cpu, now}
-		case r.Waits():
-			waits.Set(cpu)
-		}
-		if s.when != 0 && now-s.when < stayFor {
-			want.Clear(s.cpu)
-		}
-	}
-	p.busy = want != p.home
-	if !p.busy && disturbs {
-		want = waits
-	}
-	n := want.Count()
-	return want, n > 0 && n < p.home.Count()
 }
 
 // keep limits the thread to processors.

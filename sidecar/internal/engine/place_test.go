@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -9,9 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
 const ms = int64(time.Millisecond)
+
+// self is the pod of the engine that is placed.
+const self link.Peer = 5
 
 // fakeAffinity stands for the kernel's.
 type fakeAffinity struct {
@@ -43,7 +49,7 @@ func cpus(list ...int) (s unix.CPUSet) {
 
 func placerOn(list ...int) (*placer, *fakeAffinity) {
 	f := &fakeAffinity{at: cpus(list...)}
-	p := newPlacer(f)
+	p := newPlacer(f, self)
 	return &p, f
 }
 
@@ -64,14 +70,26 @@ func do(t *testing.T, err error) {
 	}
 }
 
+// onSeat is a neighbour's word.
+func onSeat(peer link.Peer, heard int64, cpu int, computes ...int) core.Neighbour {
+	n := core.Neighbour{Peer: peer, Heard: heard, Seat: core.Seat{CPU: cpu}}
+	for _, c := range computes {
+		n.Computes.Add(c)
+	}
+	return n
+}
+
 // An engine keeps off the processor on which its rank computes, also while the
 // rank waits for a moment, and goes where it likes when that is long past.
 func TestPlacerKeepsOffComputingRank(t *testing.T) {
 	p, f := placerOn(0, 1)
 	now := int64(1000)
-	do(t, p.place(now, false, false, []shm.Place{computes(0)}))
+	do(t, p.place(now, []shm.Place{computes(0)}, nil))
 	at(t, f, 1)
-	do(t, p.place(now+10*ms, true, false, []shm.Place{waits(0)}))
+	if !p.beside {
+		t.Error("it does not know that it was beside the rank")
+	}
+	do(t, p.place(now+10*ms, []shm.Place{waits(0)}, nil))
 	at(t, f, 1)
 	do(t, p.rest(now+50*ms))
 	at(t, f, 1)
@@ -86,43 +104,93 @@ func TestPlacerKeepsOffComputingRank(t *testing.T) {
 func TestPlacerFollowsAtABoundedRate(t *testing.T) {
 	p, f := placerOn(0, 1)
 	now := int64(1000)
-	do(t, p.place(now, false, false, []shm.Place{computes(0)}))
+	do(t, p.place(now, []shm.Place{computes(0)}, nil))
 	for at := now; at < now+moveAfter; at += ms / 4 { // a rank that lies
-		do(t, p.place(at, false, false, []shm.Place{computes(int(at/ms) & 1)}))
+		do(t, p.place(at, []shm.Place{computes(int(at/ms) & 1)}, nil))
 	}
 	at(t, f, 1)
 	if f.calls != 1 {
 		t.Errorf("%d changes within %v, want 1", f.calls, time.Duration(moveAfter))
 	}
-	do(t, p.place(now+moveAfter, false, false, []shm.Place{computes(1)}))
+	do(t, p.place(now+moveAfter, []shm.Place{computes(1)}, nil))
 	at(t, f, 0)
 }
 
-// Where ranks only wait, the engine joins them if its own processor is
-// that
-// of a peer's rank, as far as it can know, and only then.
-func TestPlacerJoinsWaitingRank(t *testing.T) {
+// An engine keeps off the processors on which ranks of its neighbours compute, as long
+// as they say so, and tells its neighbours of its own.
+func TestPlacerKeepsOffNeighboursRanks(t *testing.T) {
 	p, f := placerOn(0, 1, 2, 3)
+	f.on = 3
 	now := int64(1000)
-	do(t, p.place(now, false, false, []shm.Place{waits(2), 0}))
+	far := []core.Neighbour{onSeat(9, now, -1, 3, 511), onSeat(2, now, -1)}
+	do(t, p.place(now, []shm.Place{waits(2), computes(0)}, far))
+	at(t, f, 1, 2)
+	want := core.Seat{CPU: 3}
+	want.Computes.Add(0)
+	if p.seat != want {
+		t.Errorf("it tells %+v, want %+v", p.seat, want)
+	}
+	if !p.beside {
+		t.Error("it does not know that it was beside a neighbour's rank")
+	}
+	f.on = 1
+	do(t, p.place(now+stayFor, []shm.Place{waits(2), waits(0)}, far)) // nothing new of them
+	do(t, p.rest(now+stayFor+moveAfter))
 	at(t, f, 0, 1, 2, 3)
-	do(t, p.place(now, true, false, []shm.Place{waits(2), 0}))
-	at(t, f, 0, 1, 2, 3)
-	p.hear(now, 1)
-	do(t, p.place(now, false, false, []shm.Place{waits(2), 0}))
-	at(t, f, 0, 1, 2, 3)
-	do(t, p.place(now, true, false, []shm.Place{waits(2), 0, waits(3)}))
-	at(t, f, 2, 3)
-	p.hear(now+stayFor, 1) // nothing new
-	do(t, p.place(now+stayFor, true, false, []shm.Place{waits(2), 0, waits(3)}))
-	at(t, f, 0, 1, 2, 3)
+	if p.beside || p.seat != (core.Seat{CPU: 1}) {
+		t.Errorf("it tells %+v long after its rank has computed", p.seat)
+	}
 }
 
-// With ranks of both kinds, those that compute decide.
-func TestPlacerOfManyRanks(t *testing.T) {
-	p, f := placerOn(0, 1, 2, 3)
-	do(t, p.place(1000, true, false, []shm.Place{computes(0), waits(1), computes(3)}))
-	at(t, f, 1, 2)
+// Of two engines on one processor the one of the higher-numbered pod goes, and the
+// other one then stays off where it is: they come apart and stay so, whoever the
+// kernel moves meanwhile.
+func TestPlacerParts(t *testing.T) {
+	type engine struct {
+		*placer
+		f *fakeAffinity
+	}
+	var engines [2]engine
+	for i := range engines {
+		e := &engines[i]
+		e.f = &fakeAffinity{at: cpus(0, 1)}
+		p := newPlacer(e.f, link.Peer(i))
+		e.placer = &p
+	}
+	seed := rand.New(rand.NewPCG(1, 2))
+	together := 0
+	for now := ms; now < 10_000*ms; now += ms {
+		for i := range engines {
+			e, other := &engines[i], &engines[1-i]
+			if seed.IntN(100) == 0 { // the kernel's choice
+				e.f.on = seed.IntN(2)
+			}
+			do(t, e.place(now, []shm.Place{waits(0), waits(1)}, []core.Neighbour{onSeat(link.Peer(1-i), now, other.f.on)}))
+			if !e.f.at.IsSet(e.f.on) {
+				e.f.on = 1 - e.f.on
+			}
+		}
+		if engines[0].f.on == engines[1].f.on {
+			together++
+		}
+	}
+	if together > 200 {
+		t.Errorf("on one processor in %d of 10,000 looks", together)
+	}
+	if n := engines[0].f.calls + engines[1].f.calls; n > 400 {
+		t.Errorf("%d changes in 10 s", n)
+	}
+}
+
+// Where there are more engines than processors, or no other processor without a rank
+// that computes, engines share.
+func TestPlacerShares(t *testing.T) {
+	p, f := placerOn(0, 1)
+	now := int64(1000)
+	do(t, p.place(now, nil, []core.Neighbour{onSeat(1, now, 0), onSeat(2, now, 1)}))
+	at(t, f, 0, 1)
+	do(t, p.place(now, []shm.Place{computes(0)}, []core.Neighbour{onSeat(1, now, 1)}))
+	at(t, f, 1)
 }
 
 // What leaves no choice, or is not the sidecar's to use, changes nothing.
@@ -139,19 +207,20 @@ func TestPlacerWithoutChoice(t *testing.T) {
 		"every bit that there is": {^shm.Place(0)},
 	} {
 		p, f := placerOn(0, 1)
-		p.hear(1000, 1)
-		do(t, p.place(1000, true, false, ranks))
+		do(t, p.place(1000, ranks, []core.Neighbour{onSeat(1, 1000, -1), onSeat(9, 1000, 0), onSeat(2, 1000, 77)}))
 		if f.calls != 0 {
 			t.Errorf("%s: moved to %v", what, f.at)
 		}
 	}
 }
 
-// On one processor there is nothing to choose; nor does small traffic ask.
+// On one processor there is nothing to choose, but to tell; small traffic does not ask.
 func TestPlacerOff(t *testing.T) {
-	p, _ := placerOn(3)
-	if p.news(1, 5) {
-		t.Error("one processor, and it wants to choose")
+	p, f := placerOn(3)
+	f.on = 3
+	do(t, p.place(1, []shm.Place{computes(3)}, nil))
+	if f.calls != 0 || p.seat.CPU != 3 || !p.seat.Computes.Has(3) {
+		t.Errorf("one processor: %d changes, and it tells %+v", f.calls, p.seat)
 	}
 	p, _ = placerOn(0, 1)
 	if p.news(1, 0) || !p.news(1, 5) || p.news(1+lookEvery, 5) || !p.news(1+lookEvery, 6) {
@@ -166,10 +235,10 @@ func TestPlacerOff(t *testing.T) {
 func TestPlacerRefused(t *testing.T) {
 	p, f := placerOn(0, 1)
 	f.refuse = unix.EPERM
-	if err := p.place(1000, false, false, []shm.Place{computes(0)}); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "processors") {
+	if err := p.place(1000, []shm.Place{computes(0)}, nil); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "processors") {
 		t.Fatalf("got %v, want the refusal", err)
 	}
-	if p.news(1000+stayFor, 9) || p.rest(1000+stayFor) != nil || f.calls != 1 {
+	if p.place(1000+stayFor, []shm.Place{computes(0)}, nil) != nil || p.rest(1000+stayFor) != nil || f.calls != 1 {
 		t.Errorf("it tried again: %d calls", f.calls)
 	}
 }
@@ -180,9 +249,9 @@ func TestPlacerOfChangedCPUs(t *testing.T) {
 	p, f := placerOn(0, 1)
 	f.at = cpus(2, 3)
 	ranks := []shm.Place{computes(2)}
-	do(t, p.place(1000, false, false, []shm.Place{computes(0)}))
+	do(t, p.place(1000, []shm.Place{computes(0)}, nil))
 	at(t, f, 2, 3)
-	do(t, p.place(1000+moveAfter, false, false, ranks))
+	do(t, p.place(1000+moveAfter, ranks, nil))
 	at(t, f, 3)
 	p.release()
 	at(t, f, 2, 3)
@@ -192,7 +261,8 @@ func TestPlacerOfChangedCPUs(t *testing.T) {
 func TestPlacerAllocatesNothing(t *testing.T) {
 	p, _ := placerOn(0, 1)
 	ranks, now := []shm.Place{computes(0), waits(1)}, int64(0)
-	if n := testing.AllocsPerRun(100, func() { now += ms; _ = p.place(now, true, false, ranks) }); n != 0 {
+	near := []core.Neighbour{onSeat(1, 0, 1, 0)}
+	if n := testing.AllocsPerRun(100, func() { now += ms; near[0].Heard = now; _ = p.place(now, ranks, near) }); n != 0 {
 		t.Errorf("%v allocations a look", n)
 	}
 }
@@ -202,25 +272,19 @@ func TestEngineSettles(t *testing.T) {
 	e, apps := pod(t, 2)
 	closing(t, e)
 	f := &fakeAffinity{at: cpus(0, 1)}
-	e.placer = newPlacer(f)
+	e.placer = newPlacer(f, 0)
 	apps[0].control.SetPlace(computes(1))
 	batch(t, e, apps, 64)
-	e.settle(false, false)
+	e.settle()
 	at(t, f, 0, 1)
 	large(t, e, apps, 512<<10)
-	e.settle(false, false)
+	e.settle()
 	at(t, f, 0)
-	if e.core.Beside() != 0 {
-		t.Error("ranks compute before anybody said so")
-	}
-	large(t, e, apps, 512<<10) // this pod is its own peer
-	if e.core.Beside() == 0 {
-		t.Error("the peer is not told that ranks compute")
-	}
+	large(t, e, apps, 512<<10)
 	e.now += lookEvery
-	e.settle(false, false) // takes the news
+	e.settle() // takes the news
 	e.now += stayFor
-	e.settle(false, false)
+	e.settle()
 	at(t, f, 0, 1)
 }
 
@@ -244,39 +308,5 @@ func large(t *testing.T, e *Engine, apps []*app, n uint64) {
 		if d.Op != shm.OpDone || d.Status != shm.StatusOK {
 			t.Fatalf("completion %+v", d)
 		}
-	}
-}
-
-// An engine that shares its processor with another one goes away from it after a
-// while, and stays there as long as large messages move. Where it is not alone either
-// it goes on looking, less and less often.
-func TestPlacerPartsFromAnotherEngine(t *testing.T) {
-	p, f := placerOn(0, 1, 2)
-	now, moved := int64(1000), 0
-	wait := func(shared bool, atMost int64) {
-		t.Helper()
-		for end, before := now+atMost, f.calls; f.calls == before && now < end; now += ms / 10 {
-			do(t, p.place(now, false, shared, []shm.Place{waits(0)}))
-		}
-	}
-	wait(true, partMin/4)
-	at(t, f, 0, 1, 2) // the other one may go
-	wait(true, partMin)
-	at(t, f, 1, 2)
-	f.on = 1
-	wait(false, 3*stayFor)
-	at(t, f, 1, 2)
-	do(t, p.rest(now+2*stayFor))
-	at(t, f, 0, 1, 2)
-	for end := now + 10*partMax; now < end; moved++ {
-		wait(true, 2*partMax)
-		f.on = 3 - f.on
-	}
-	if moved > 40 {
-		t.Errorf("%d moves in 10 s", moved)
-	}
-	now += moveAfter
-	if c := computes(0); p.place(now, false, true, []shm.Place{c}) != nil || f.at.IsSet(0) || p.apart {
-		t.Error("a rank that computes comes first")
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 )
 
 // Run does turns until ctx ends, on a thread of its own.
@@ -16,7 +17,7 @@ func (e *Engine) Run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { _ = e.mail.send(func(*Engine) {}) }) // wakes the sleep
 	defer stop()
 	pace := newPacer(e.cfg.Wait)
-	e.placer = newPlacer(threadAffinity{})
+	e.placer = newPlacer(threadAffinity{}, e.cfg.Core.Self)
 	defer e.placer.release()
 	for ctx.Err() == nil {
 		work := e.Turn()
@@ -25,11 +26,11 @@ func (e *Engine) Run(ctx context.Context) {
 		} else {
 			e.turns.Idle++
 		}
-		e.settle(pace.crowded(e.now), pace.shares())
+		e.settle()
 		switch pace.turned(e.now, work) {
 		case gearYield:
 			e.turns.Yields++
-			e.setSlice(pace.crowded(e.now))
+			e.setSlice(pace.crowded(e.now) && e.placer.beside)
 			wake.Yield()
 		case gearSleep:
 			e.setSlice(true)
@@ -42,9 +43,9 @@ func (e *Engine) Run(ctx context.Context) {
 	}
 }
 
-// settle moves the thread to where it disturbs its ranks least, and other engines.
-// crowded says that somebody computes where it is, shared that somebody works there.
-func (e *Engine) settle(crowded, shared bool) {
+// settle moves the thread to where it disturbs ranks least, and other engines, and
+// tells those where it is.
+func (e *Engine) settle() {
 	var err error
 	if e.placer.news(e.now, e.core.Moved()) {
 		e.places = e.places[:0]
@@ -55,9 +56,8 @@ func (e *Engine) settle(crowded, shared bool) {
 			}
 			e.places = append(e.places, p)
 		}
-		e.placer.hear(e.now, e.core.Beside())
-		err = e.placer.place(e.now, crowded, shared, e.places)
-		e.core.SetBusy(e.placer.busy)
+		err = e.placer.place(e.now, e.places, e.core.Neighbours())
+		e.Sit(&e.placer.seat)
 	} else {
 		err = e.placer.rest(e.now)
 	}
@@ -65,6 +65,10 @@ func (e *Engine) settle(crowded, shared bool) {
 		e.cfg.Log.Warn("transfers may take time from computing ranks", "cause", err)
 	}
 }
+
+// Sit tells the engines of this machine with which large messages move where this one
+// is. Run does so by itself, and a simulation in its place.
+func (e *Engine) Sit(s *core.Seat) { e.core.Sit(e.now, s) }
 
 // setSlice asks for the thread's time slice.
 func (e *Engine) setSlice(short bool) {

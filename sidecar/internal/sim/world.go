@@ -42,7 +42,8 @@ type world struct {
 	desertion bool         // ranks leave in the middle
 	silence   silence
 	leaving   []bool // by pod, those that have begun to end; nil: all stay to the end
-	caching   bool   // links keep registrations
+	seats     seats
+	caching   bool // links keep registrations
 	caches    []*cached
 }
 
@@ -181,6 +182,7 @@ func newWorld(seed uint64) *world {
 	if !w.mayFail() && !w.desertion && rand.New(rand.NewPCG(seed, 2)).IntN(2) == 0 {
 		w.leaving = make([]bool, pods)
 	}
+	w.seats = drawSeats(seed)
 	return w
 }
 
@@ -195,7 +197,7 @@ func (w *world) config(self linkPeer) core.Config {
 	return core.Config{
 		Self: self, PodOf: w.podOf, Pods: len(w.net.ports), Rendezvous: w.rdv, Seed: w.seed,
 		Channel: carriage.Kind(w.seed / 2 % 4), EagerBytes: 1 << (8 + w.rng.IntN(9)), FastPeers: w.rng.IntN(5) - 1, StartWithin: 5 * time.Second, CreditBytes: 128 << 10, FragmentBytes: uint32(1<<10 + w.rng.IntN(32<<10)),
-		VectorPiece: 1 + int(w.seed/8%16),
+		VectorPiece: 1 + int(w.seed/8%16), Machine: w.seats.machine(self),
 	}
 }
 
@@ -270,6 +272,7 @@ func (w *world) run() error {
 			}
 			if !w.net.ports[i].dead {
 				busy += e.Turn()
+				w.seats.sit(e)
 			}
 		}
 		for _, a := range w.apps {
