@@ -183,21 +183,24 @@ static int await(int fd)
 	return n;
 }
 
-/* receive reads the Welcome and the descriptors that come with it. */
-static ssize_t receive(outrigger *s, unsigned char b[OR_WELCOME_BYTES + 1], int *count)
+/* receive reads the Welcome and the descriptors that come with it; cut says that there
+ * were more than this process takes. The length is not that of the room: with the
+ * padding behind it the kernel would pass one more than FDS. */
+static ssize_t receive(outrigger *s, unsigned char b[OR_WELCOME_BYTES + 1], int *count, bool *cut)
 {
 	union {
 		struct cmsghdr align;
 		char room[CMSG_SPACE(FDS * sizeof(int))];
 	} control;
 	struct iovec v = {b, OR_WELCOME_BYTES + 1};
-	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control};
 	int fds[FDS] = {-1, -1, -1};
 	ssize_t n;
 	*count = 0;
 	do {
 		if (await(s->socket) < 0)
 			return -1;
+		m.msg_controllen = CMSG_LEN(sizeof fds);
 		or_hold_forks();
 		n = recvmsg(s->socket, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
 		int cause = errno;
@@ -212,6 +215,7 @@ static ssize_t receive(outrigger *s, unsigned char b[OR_WELCOME_BYTES + 1], int 
 		or_let_fork();
 		errno = cause;
 	} while (n < 0 && (errno == EINTR || errno == EAGAIN));
+	*cut = n >= 0 && (m.msg_flags & MSG_CTRUNC) != 0;
 	return n;
 }
 
@@ -292,7 +296,8 @@ int or_attach(const struct outrigger_config *given, outrigger *s, char *text, si
 	if (send(s->socket, b, OR_HELLO_BYTES, MSG_NOSIGNAL) != OR_HELLO_BYTES && errno != EPIPE)
 		return fail(&why, OUTRIGGER_NO_SIDECAR, "greeting the sidecar: %s", strerror(errno));
 	int count;
-	ssize_t n = receive(s, b, &count);
+	bool cut = false;
+	ssize_t n = receive(s, b, &count, &cut);
 	struct or_welcome w;
 	if (n < 0)
 		rc = fail(&why, OUTRIGGER_NO_SIDECAR, "the sidecar did not answer: %s", strerror(errno));
@@ -300,8 +305,10 @@ int or_attach(const struct outrigger_config *given, outrigger *s, char *text, si
 		rc = fail(&why, OUTRIGGER_NO_SIDECAR, "the sidecar answered with %zd bytes that are no welcome message", n);
 	else if (w.accepted != 1)
 		rc = fail(&why, OUTRIGGER_REFUSED, "refused by the sidecar: %s", w.text);
-	else if (count != FDS)
-		rc = fail(&why, OUTRIGGER_NO_SIDECAR, "the sidecar passed %d descriptors, want %d", count, FDS);
+	else if (cut && count < FDS)
+		rc = fail(&why, OUTRIGGER_NO_SIDECAR, "%d of the sidecar's %d descriptors could be taken: this process may open no more files; raise its limit (ulimit -n)", count, FDS);
+	else if (cut || count != FDS)
+		rc = fail(&why, OUTRIGGER_NO_SIDECAR, "the sidecar passed %s%d descriptors, want %d", cut ? "more than " : "", count, FDS);
 	if (rc != OUTRIGGER_OK)
 		return rc;
 	s->features = w.features;

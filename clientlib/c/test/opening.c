@@ -2,7 +2,7 @@
  * Sessions are opened and closed while another thread forks. A child has none of their
  * descriptors: with its socket alone it would keep its parent, once killed, from being
  * missed. A sidecar of its own plays the other side, which answers a greeting when a
- * child has come and gone since.
+ * child has come and gone since; to the first one it passes too many descriptors.
  */
 #define _GNU_SOURCE /* pipe2 */
 #include <errno.h>
@@ -22,6 +22,7 @@
 
 #define ROUNDS 200
 #define FILES 256     /* descriptors that are looked at */
+#define PASSED 3      /* descriptors beside a welcome */
 #define ENTRIES 64u   /* of a ring */
 #define SLAB (64u << 10)
 #define ARENA (64u << 10)
@@ -63,11 +64,11 @@ static void head(int file)
 	want(pwrite(file, words, sizeof words, 0) == sizeof words, "the header");
 }
 
-static void welcome(int to, int fds[3])
+static void welcome(int to, const int *fds, size_t count)
 {
 	union {
 		struct cmsghdr align;
-		char room[CMSG_SPACE(3 * sizeof(int))];
+		char room[CMSG_SPACE((PASSED + 1) * sizeof(int))];
 	} control = {0};
 	unsigned char b[OR_WELCOME_BYTES] = {0};
 	const uint32_t words[] = {OR_WELCOME_MAGIC, OR_ABI_VERSION, OR_FEATURES_REQUIRED, 0, 1, 0, 1, 0, 1, 0};
@@ -75,10 +76,10 @@ static void welcome(int to, int fds[3])
 	memcpy(b, words, sizeof words);
 	memcpy(b + sizeof words, sizes, sizeof sizes);
 	struct iovec v = {b, sizeof b};
-	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof control.room};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = CMSG_SPACE(count * sizeof(int))};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-	*c = (struct cmsghdr){.cmsg_len = CMSG_LEN(3 * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-	memcpy(CMSG_DATA(c), fds, 3 * sizeof(int));
+	*c = (struct cmsghdr){.cmsg_len = CMSG_LEN(count * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+	memcpy(CMSG_DATA(c), fds, count * sizeof(int));
 	want(sendmsg(to, &m, MSG_NOSIGNAL) == sizeof b, "the welcome");
 }
 
@@ -99,17 +100,19 @@ static void one_more(void)
 
 static void serve(int listener)
 {
-	for (;;) {
+	for (bool first = true;; first = false) {
 		unsigned char b[OR_HELLO_BYTES];
-		int fd = accept(listener, NULL, NULL), fds[3] = {sealed(SLAB_AT + SLAB), sealed(ARENA), eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+		int fd = accept(listener, NULL, NULL);
+		int fds[PASSED + 1] = {sealed(SLAB_AT + SLAB), sealed(ARENA), eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), dup(listener)};
 		want(fd >= 0 && read(fd, b, sizeof b) == sizeof b, "a greeting");
 		head(fds[0]);
-		one_more();
-		welcome(fd, fds);
+		if (!first)
+			one_more();
+		welcome(fd, fds, first ? PASSED + 1 : PASSED);
 		while (read(fd, b, sizeof b) > 0) /* until it is closed */
 			;
 		close(fd);
-		for (int i = 0; i < 3; i++)
+		for (int i = 0; i <= PASSED; i++)
 			close(fds[i]);
 	}
 }
@@ -147,6 +150,23 @@ static void *fork_on(void *count)
 	return count;
 }
 
+static int begin(outrigger **s, char why[256])
+{
+	struct outrigger_config config = {.socket = path, .wait = "yield"};
+	return outrigger_open(&config, s, why, 256);
+}
+
+/* too_many is refused a session by a sidecar that passes one descriptor more, of which it
+ * keeps none. */
+static void too_many(void)
+{
+	char why[256];
+	outrigger *s;
+	want(begin(&s, why) == OUTRIGGER_NO_SIDECAR && strstr(why, "more than 3 descriptors") != NULL, why);
+	for (int fd = 0; fd < FILES; fd++)
+		want(is_open(fd) == mine[fd], "a descriptor of the sidecar's was kept");
+}
+
 static pid_t start_sidecar(void)
 {
 	struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -173,14 +193,14 @@ int main(int argc, char **argv)
 	for (int fd = 0; fd < FILES; fd++)
 		mine[fd] = is_open(fd);
 	alarm(120);
+	too_many();
 	unsigned children = 0;
 	pthread_t t;
 	want(pthread_create(&t, NULL, fork_on, &children) == 0, "thread");
 	for (int i = 0; i < ROUNDS; i++) {
-		struct outrigger_config config = {.socket = path, .wait = "yield"};
 		char why[256];
 		outrigger *s;
-		if (outrigger_open(&config, &s, why, sizeof why) != OUTRIGGER_OK || outrigger_close(s) != OUTRIGGER_OK)
+		if (begin(&s, why) != OUTRIGGER_OK || outrigger_close(s) != OUTRIGGER_OK)
 			die(why);
 	}
 	atomic_store(&over, true);
