@@ -40,11 +40,12 @@ func Read(from io.Reader, most int) ([]Rank, error) {
 			return nil, fmt.Errorf("more than the %d ranks of the pod", most)
 		}
 		var text json.RawMessage
-		if err := d.Decode(&text); err != nil {
-			return nil, err
+		err := d.Decode(&text)
+		if len(text) > rankMax || part.N == 0 && errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, fmt.Errorf("a rank of more than %d bytes", rankMax)
 		}
-		if len(text) > rankMax {
-			return nil, fmt.Errorf("a rank of %d bytes, want at most %d", len(text), rankMax)
+		if err != nil {
+			return nil, err
 		}
 		var r Rank
 		if err := json.Unmarshal(text, &r); err != nil {

@@ -35,6 +35,8 @@ const (
 	kubectlPatience = 30 * time.Second // until kubectl has its credentials
 	clusterAtOnce   = 16               // questions under way
 	clusterAnswer   = 64 << 20         // bytes: the list of 4,096 pods
+	waitsAnswer     = 4 << 20          // bytes: what a sidecar says of its ranks,
+	waitsRanks      = 1024             // of which there may be so many (MPIJob, ranksPerPod)
 )
 
 // reachCluster starts the proxy; stop ends it.
@@ -84,8 +86,8 @@ func reachCluster(ctx context.Context) (c *cluster, stop func(), err error) {
 	return &cluster{&http.Client{Transport: &http.Transport{DialContext: dial, MaxConnsPerHost: clusterAtOnce}}, "http://localhost"}, stop, nil // the only host that it takes
 }
 
-// get reads an object of the API server's.
-func (c *cluster) get(ctx context.Context, path string, into any) error {
+// get has the answer to a question read.
+func (c *cluster) get(ctx context.Context, path string, limit int64, read func(io.Reader) error) error {
 	ctx, cancel := context.WithTimeout(ctx, kubectlPatience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
@@ -97,7 +99,7 @@ func (c *cluster) get(ctx context.Context, path string, into any) error {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }() // only read
-	body := io.LimitReader(resp.Body, clusterAnswer)
+	body := io.LimitReader(resp.Body, limit)
 	if resp.StatusCode != http.StatusOK {
 		var status struct{ Message string }
 		if json.NewDecoder(body).Decode(&status) != nil || status.Message == "" {
@@ -105,7 +107,7 @@ func (c *cluster) get(ctx context.Context, path string, into any) error {
 		}
 		return errors.New(status.Message)
 	}
-	return json.NewDecoder(body).Decode(into)
+	return read(body)
 }
 
 // runningPods are a job's.
@@ -117,7 +119,8 @@ func (c *cluster) runningPods(ctx context.Context, namespace, job string) (pods 
 		}
 	}
 	query := url.Values{"labelSelector": {names.LabelJob + "=" + job}}
-	if err := c.get(ctx, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/pods?"+query.Encode(), &list); err != nil {
+	decode := func(from io.Reader) error { return json.NewDecoder(from).Decode(&list) }
+	if err := c.get(ctx, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/pods?"+query.Encode(), clusterAnswer, decode); err != nil {
 		return nil, err
 	}
 	for _, p := range list.Items {
@@ -129,6 +132,20 @@ func (c *cluster) runningPods(ctx context.Context, namespace, job string) (pods 
 		return nil, fmt.Errorf("MPIJob %s in namespace %s has no running pod: `kubectl get mpijob -n %s %s` says what it waits for, or how it ended", job, namespace, namespace, job)
 	}
 	return pods, nil
+}
+
+// waitsOf asks the sidecar of a pod what its ranks wait for. Whatever runs in the pod may
+// answer in its place.
+func (c *cluster) waitsOf(ctx context.Context, namespace, pod string) (ranks []why.Rank, err error) {
+	path := "/api/v1/namespaces/" + url.PathEscape(namespace) + "/pods/" + pod + ":" + strconv.Itoa(names.PortMetrics) + "/proxy/why"
+	err = c.get(ctx, path, waitsAnswer, func(from io.Reader) error {
+		ranks, err = why.Read(from, waitsRanks)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pod %s: %w", pod, err)
+	}
+	return ranks, nil
 }
 
 // waits asks the sidecars of a job what their ranks wait for. Those of a sidecar
@@ -149,13 +166,12 @@ func (c *cluster) waits(ctx context.Context, namespace, job string) ([]why.Rank,
 		under <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-under }()
-			var some []why.Rank
-			err := c.get(ctx, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/pods/"+pod+":"+strconv.Itoa(names.PortMetrics)+"/proxy/why", &some)
+			some, err := c.waitsOf(ctx, namespace, pod)
 			mu.Lock()
 			defer mu.Unlock()
 			ranks = append(ranks, some...)
 			if err != nil {
-				errs = append(errs, fmt.Errorf("pod %s: %w", pod, err))
+				errs = append(errs, err)
 			}
 		})
 	}

@@ -56,3 +56,33 @@ func TestWaitsOnACluster(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestWaitsOfStrangers: what answers in a sidecar's place has no more believed than a
+// sidecar says.
+func TestWaitsOfStrangers(t *testing.T) {
+	waits := strings.Repeat(`{"kind":"recv"},`, 500)
+	for name, c := range map[string]struct{ says, want string }{
+		"waits":     {`[{"rank":1,"waits":[` + strings.TrimSuffix(waits, ",") + `]}]`, ""},
+		"ranks":     {`[` + strings.Repeat(`{},`, 2000) + `{}]`, "pod cg-0-0: more than the 1024 ranks of the pod"},
+		"long rank": {`[{"state":"` + strings.Repeat("x", 1<<20) + `"}]`, "pod cg-0-0: a rank of more than 16384 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mux := http.NewServeMux()
+			mux.HandleFunc("GET /api/v1/namespaces/hpc/pods", func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = fmt.Fprint(w, `{"items":[{"metadata":{"name":"cg-0-0"},"status":{"phase":"Running"}}]}`)
+			})
+			mux.HandleFunc("GET /api/v1/namespaces/hpc/pods/{pod}/proxy/why", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, c.says) })
+			server := httptest.NewServer(mux)
+			defer server.Close()
+			cluster := &cluster{server.Client(), server.URL}
+			ranks, err := cluster.waits(t.Context(), "hpc", "cg")
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) || len(ranks) != 0 {
+					t.Errorf("%d ranks: %v, want %q", len(ranks), err, c.want)
+				}
+			} else if err != nil || len(ranks) != 1 || len(ranks[0].Waits) != 8 {
+				t.Errorf("%v: %v", ranks, err)
+			}
+		})
+	}
+}
