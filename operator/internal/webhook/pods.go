@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -40,6 +41,9 @@ type Pods struct {
 	Watched []string // namespaces whose MPIJobs are run; nil: all
 	// OfPlace selects the pods of a place in a job in Client.
 	OfPlace func(job string, attempt, number int32) client.ListOption
+	Now     func() time.Time // nil: time.Now
+
+	confirmed confirmed
 }
 
 // Handle gives the pod its sidecar, or says why it cannot have one.
@@ -77,11 +81,7 @@ func (h *Pods) join(ctx context.Context, namespace string, p *corev1.Pod) error 
 	if err := h.watches(namespace); err != nil {
 		return err
 	}
-	job, key := new(v1alpha1.MPIJob), client.ObjectKey{Namespace: namespace, Name: name}
-	err := h.Client.Get(ctx, key, job)
-	if apierrors.IsNotFound(err) {
-		err = h.Live.Get(ctx, key, job) // made a moment ago, as the pods are
-	}
+	job, err := h.jobOf(ctx, client.ObjectKey{Namespace: namespace, Name: name})
 	switch {
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("MPIJob %s, which label %s names, does not exist in namespace %s: create it first, with podManagement: External", name, names.LabelJob, namespace)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -23,10 +24,11 @@ type cluster struct {
 	job  v1alpha1.MPIJob
 	pods []corev1.Pod
 
-	listed int
+	listed, asked int
 }
 
 func (c *cluster) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	c.asked++
 	c.job.DeepCopyInto(o.(*v1alpha1.MPIJob))
 	return nil
 }
@@ -56,7 +58,7 @@ func TestPodsOfALargeJob(t *testing.T) {
 	c := newCluster()
 	const pods = 256
 	c.job.Spec.Ranks = pods
-	h := &Pods{Client: c, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
+	h := &Pods{Client: c, Live: c, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
 	for i := range pods {
 		p := pod(fmt.Sprint("p", i), map[string]string{names.LabelPodNumber: fmt.Sprint(i)})
 		if err := h.join(t.Context(), "hpc", p); err != nil {
@@ -125,7 +127,7 @@ func TestNumbers(t *testing.T) {
 		"beyond the job":                          {map[string]string{names.LabelPodNumber: "4"}, "", "number 4 of a job of 4 pods"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			h := &Pods{Client: newCluster(), Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
+			h := &Pods{Client: newCluster(), Live: newCluster(), Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
 			p := pod("p", c.labels)
 			p.Annotations = map[string]string{annotationGroup: "2"}
 			err := h.join(t.Context(), "hpc", p)
@@ -146,7 +148,7 @@ func TestNumbers(t *testing.T) {
 // turned away by its node.
 func TestTwoOfANumber(t *testing.T) {
 	c := newCluster()
-	h := &Pods{Client: c, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
+	h := &Pods{Client: c, Live: c, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
 	labels := map[string]string{names.LabelPodNumber: "2"}
 	first := pod("first", labels)
 	if err := h.join(t.Context(), "hpc", first); err != nil {
@@ -166,7 +168,7 @@ func TestTwoOfANumber(t *testing.T) {
 // is created again as long as they run, and no longer.
 func TestPodsOfAnEarlierJob(t *testing.T) {
 	c := newCluster()
-	h := &Pods{Client: c, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
+	h := &Pods{Client: c, Live: c, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
 	labels := map[string]string{names.LabelPodNumber: "2"}
 	c.job.UID = "1"
 	old := pod("old", labels)
@@ -190,11 +192,46 @@ func TestPodsOfAnEarlierJob(t *testing.T) {
 	}
 }
 
+// TestCacheOfAnEarlierJob: while the cache has an MPIJob that was deleted, pods join the
+// one that was created again under its name. The API server is asked once a second.
+func TestCacheOfAnEarlierJob(t *testing.T) {
+	cache, server := newCluster(), newCluster()
+	cache.job.UID, server.job.UID = "1", "1"
+	cache.job.Spec.Ranks, server.job.Spec.Ranks = 256, 256
+	now := time.Unix(1000, 0)
+	h := &Pods{Client: cache, Live: server, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace, Now: func() time.Time { return now }}
+	next := 0
+	join := func(uid string) {
+		t.Helper()
+		p := pod("p", map[string]string{names.LabelPodNumber: fmt.Sprint(next)})
+		next++
+		if err := h.join(t.Context(), "hpc", p); err != nil || p.Labels[names.LabelJobUID] != uid {
+			t.Errorf("%v, labels %v, want to join %s", err, p.Labels, uid)
+		}
+	}
+	for range 100 {
+		join("1")
+	}
+	if server.asked != 1 {
+		t.Errorf("the API server was asked %d times for a job that it has just shown", server.asked)
+	}
+	server.job.UID = "2"
+	now = now.Add(confirmedFor)
+	join("2")
+	join("2") // the cache is still behind
+	cache.job.UID = "2"
+	asked := server.asked
+	join("2")
+	if server.asked != asked {
+		t.Error("the API server was asked again for a job that it has just shown")
+	}
+}
+
 // TestNobodyComesBack: when all ranks have been started, no pod can join any more:
 // controllers made for what never ends replace pods that have ended.
 func TestNobodyComesBack(t *testing.T) {
 	c := newCluster()
-	h := &Pods{Client: c, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
+	h := &Pods{Client: c, Live: c, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
 	for _, running := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse} {
 		c.job.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionRunning, Status: running}}
 		if err := h.join(t.Context(), "hpc", pod("p", map[string]string{names.LabelPodNumber: "0"})); err == nil || !strings.Contains(err.Error(), "none of them can be started again") {
@@ -217,7 +254,7 @@ func TestExternalPodsThatCannotJoin(t *testing.T) {
 			s.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: names.VolumeToken, MountPath: "/t"}}
 		},
 	} {
-		h := &Pods{Client: newCluster(), Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
+		h := &Pods{Client: newCluster(), Live: newCluster(), Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
 		p := pod("p", map[string]string{names.LabelPodNumber: "0"})
 		change(&p.Spec)
 		if err := h.join(t.Context(), "hpc", p); err == nil || !strings.Contains(err.Error(), want) {
@@ -242,7 +279,7 @@ func TestPodsThatAlwaysRestart(t *testing.T) {
 		"never":        {&never, nil, true},
 		"never but":    {&never, []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}}, false},
 	} {
-		h := &Pods{Client: newCluster(), Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
+		h := &Pods{Client: newCluster(), Live: newCluster(), Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
 		p := pod("p", map[string]string{"apps.kubernetes.io/pod-index": "1"})
 		p.Spec.RestartPolicy = corev1.RestartPolicyAlways
 		p.Spec.Containers[0].RestartPolicy, p.Spec.Containers[0].RestartPolicyRules = c.own, c.rules
@@ -259,7 +296,7 @@ func TestNamespaceThatIsNotWatched(t *testing.T) {
 	for i := range 20 {
 		watched = append(watched, "team"+string(rune('a'+i)))
 	}
-	h := &Pods{Client: newCluster(), Watched: watched, OfPlace: ofPlace}
+	h := &Pods{Client: newCluster(), Live: newCluster(), Watched: watched, OfPlace: ofPlace}
 	if err := h.join(t.Context(), "physics", pod("p", map[string]string{names.LabelPodNumber: "0"})); err != nil {
 		t.Errorf("a namespace that is watched: %v", err)
 	}
