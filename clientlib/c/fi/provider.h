@@ -208,6 +208,7 @@ struct posted {
 struct claimed {
 	struct node node;
 	void *context; /* of the probe */
+	bool unwanted; /* it is to be thrown away */
 	struct outrigger_result message;
 };
 

@@ -168,12 +168,13 @@ static void on_received(void *arg, const struct outrigger_result *r)
 	op_free(op);
 }
 
-static void keep_claimed(struct endpoint *ep, void *context, const struct outrigger_result *r)
+static void keep_claimed(struct endpoint *ep, void *context, bool unwanted, const struct outrigger_result *r)
 {
 	struct claimed *c = calloc(1, sizeof *c);
 	if (c == NULL)
 		return; /* the claim that follows will say that there is none */
 	c->context = context;
+	c->unwanted = unwanted;
 	c->message = *r;
 	list_add(&ep->claimed, &c->node);
 }
@@ -188,7 +189,7 @@ static void on_peeked(void *arg, const struct outrigger_result *r)
 	/* One that is to be discarded is kept as well: it is dropped by the next
 	 * look, since nothing can be submitted from here. */
 	if (r->status == OUTRIGGER_OK && (asked & (FI_CLAIM | FI_DISCARD)) != 0)
-		keep_claimed(ep, (asked & FI_DISCARD) != 0 ? NULL : op->context, r);
+		keep_claimed(ep, op->context, (asked & FI_DISCARD) != 0, r);
 	if (!ep->closing)
 		cq_put(ep->rx, &c);
 	op_free(op);
@@ -207,11 +208,13 @@ static ssize_t peek(struct endpoint *ep, const struct outrigger_envelope *from, 
 	return to_errno(rc);
 }
 
-static struct claimed *take_claimed(struct endpoint *ep, void *context)
+/* take_claimed takes the first message that is to be thrown away, or the first of a
+ * context that is not: NULL is a context like any other. */
+static struct claimed *take_claimed(struct endpoint *ep, void *context, bool unwanted)
 {
 	for (struct node *n = ep->claimed.next; n != &ep->claimed; n = n->next) {
 		struct claimed *c = (struct claimed *)n;
-		if (c->context == context) {
+		if (c->unwanted == unwanted && (unwanted || c->context == context)) {
 			list_remove(n);
 			return c;
 		}
@@ -235,7 +238,7 @@ static struct op *receiver(struct endpoint *ep, const struct iovec *iov, size_t 
  * has found. */
 static ssize_t claim(struct endpoint *ep, const struct iovec *iov, size_t segments, void *context, uint64_t flags)
 {
-	struct claimed *c = take_claimed(ep, context);
+	struct claimed *c = take_claimed(ep, context, false);
 	if (c == NULL)
 		return -FI_EINVAL;
 	struct outrigger_result message = c->message;
@@ -278,7 +281,7 @@ static ssize_t recv_locked(struct endpoint *ep, const struct iovec *iov, size_t 
 static void discard(struct endpoint *ep)
 {
 	struct claimed *c;
-	while ((c = take_claimed(ep, NULL)) != NULL) {
+	while ((c = take_claimed(ep, NULL, true)) != NULL) {
 		(void)outrigger_drop(client(), c->message.handle); /* it ends with the session too */
 		free(c);
 	}

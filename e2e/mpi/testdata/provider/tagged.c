@@ -96,6 +96,22 @@ static void looks(struct side *s)
 		}
 		done(s->tx, &here);
 	}
+	/* NULL is a context like any other. A message that a look throws away is no claim of it. */
+	fill(out, 9000, rank);
+	for (int i = 0; i < 2; i++) {
+		must(fi_tsend(s->ep, out, 9000, NULL, s->partner, 5 + (uint64_t)i, &here));
+		peek(s, 5 + (uint64_t)i, i == 0 ? FI_DISCARD : FI_CLAIM, NULL);
+	}
+	struct iovec v = {in, 9000};
+	struct fi_msg_tagged c = pattern(s, 6, NULL);
+	c.msg_iov = &v;
+	c.iov_count = 1;
+	memset(in, 0, 9000);
+	must(fi_trecvmsg(s->ep, &c, FI_CLAIM));
+	done(s->rx, NULL);
+	check(in, 9000, 1 - rank, "message that was claimed without a context");
+	done(s->tx, &here);
+	done(s->tx, &here);
 	meet(s);
 }
 
