@@ -6,13 +6,14 @@
 
 static uint32_t endpoints_made;
 
-struct op *op_new(struct endpoint *ep, enum kind kind, void *context)
+struct op *op_new(struct endpoint *ep, enum kind kind, outrigger_done done, void *context)
 {
 	struct op *op = calloc(1, sizeof *op);
 	if (op == NULL)
 		return NULL;
 	op->ep = ep;
 	op->kind = kind;
+	op->done = done;
 	op->context = context;
 	list_add(&ep->ops, &op->node);
 	return op;
@@ -46,27 +47,37 @@ static bool is_no_send(const struct op *op, const void *arg)
 	return op->kind != OP_SEND && op->kind != OP_DATA;
 }
 
+/* drop_all lets go of what an endpoint that closes has received. */
+static void drop_all(struct endpoint *ep)
+{
+	drop_untagged(ep);
+	drop_accesses(ep);
+}
+
 /* drain takes back what is open on an endpoint that closes: receives are
- * cancelled, and sends are waited for, since what was sent must not be lost. */
+ * cancelled, and sends are waited for, since what was sent must not be lost. What is open
+ * when the sidecar has ended has ended with it. */
 static void drain(struct endpoint *ep)
 {
 	if (client() == NULL)
 		return;
-	drop_untagged(ep);
-	drop_accesses(ep);
+	drop_all(ep);
 	cancel_ops(ep, is_no_send, NULL);
 	uint64_t begun = nanoseconds();
 	for (unsigned looks = 0; !list_empty(&ep->ops) && !sidecar_ended; looks++) {
 		progress();
-		drop_untagged(ep);
-		drop_accesses(ep);
+		drop_all(ep);
 		unlock();
 		bool alive = doze(begun, looks);
 		lock();
 		sidecar_ended = sidecar_ended || !alive;
 	}
-	while (!list_empty(&ep->ops))
-		op_free((struct op *)ep->ops.next);
+	while (!list_empty(&ep->ops)) {
+		struct op *op = (struct op *)ep->ops.next;
+		op->done(op, &(struct outrigger_result){.status = OUTRIGGER_NO_SIDECAR});
+	}
+	drop_all(ep); /* what has come meanwhile, to other threads too */
+	drop_answers(ep);
 }
 
 static int endpoint_close(struct fid *fid)

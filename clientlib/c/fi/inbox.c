@@ -25,13 +25,13 @@ static void on_letter(void *arg, const struct outrigger_result *r)
 static int post(struct letter *l)
 {
 	struct outrigger_envelope any = {.peer = OUTRIGGER_ANY, .context = context_of(l->ep->number, l->inbox->space), .ignore = ~TAG_BULK};
-	struct op *op = op_new(l->ep, OP_LETTER, NULL);
+	struct op *op = op_new(l->ep, OP_LETTER, on_letter, NULL);
 	if (op == NULL)
 		return OUTRIGGER_NO_MEMORY;
 	op->of = l;
 	l->come = l->applied = false;
 	struct iovec v = {l->bytes, sizeof l->bytes};
-	int rc = outrigger_recvv(client(), &v, 1, &any, on_letter, op, &op->request);
+	int rc = outrigger_recvv(client(), &v, 1, &any, op->done, op, &op->request);
 	if (rc != OUTRIGGER_OK) {
 		op_free(op);
 		return rc;

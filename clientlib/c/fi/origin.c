@@ -51,9 +51,9 @@ static void on_data_left(void *arg, const struct outrigger_result *r)
 	end_part(a, r->status);
 }
 
-static struct op *part(struct origin *a, enum kind kind)
+static struct op *part(struct origin *a, enum kind kind, outrigger_done done)
 {
-	struct op *op = op_new(a->ep, kind, NULL);
+	struct op *op = op_new(a->ep, kind, done, NULL);
 	if (op != NULL) {
 		op->of = a;
 		a->parts++;
@@ -71,10 +71,10 @@ static void no_part(struct origin *a, struct op *op)
 static int expect(struct origin *a, const struct wanted *w, uint32_t rank, uint64_t tag, outrigger_request *out)
 {
 	struct outrigger_envelope from = {.peer = rank, .context = context_of(a->ep->number, SPACE_ANSWER), .tag = tag, .ignore = TAG_STATUS};
-	struct op *op = part(a, OP_ANSWER);
+	struct op *op = part(a, OP_ANSWER, on_answer);
 	if (op == NULL)
 		return OUTRIGGER_NO_MEMORY;
-	int rc = outrigger_recvv(client(), w->in, (int)w->ins, &from, on_answer, op, out);
+	int rc = outrigger_recvv(client(), w->in, (int)w->ins, &from, op->done, op, out);
 	if (rc != OUTRIGGER_OK)
 		no_part(a, op);
 	else
@@ -86,11 +86,11 @@ static int expect(struct origin *a, const struct wanted *w, uint32_t rank, uint6
  * not mind. It may have left when the call returns. */
 static int send_data(struct origin *a, const struct wanted *w, struct outrigger_envelope to, outrigger_request *out)
 {
-	struct op *op = part(a, OP_SEND);
+	struct op *op = part(a, OP_SEND, on_data_left);
 	if (op == NULL)
 		return OUTRIGGER_NO_MEMORY;
 	to.tag |= TAG_BULK;
-	int rc = outrigger_sendv(client(), w->out, (int)w->outs, &to, 0, on_data_left, op, out);
+	int rc = outrigger_sendv(client(), w->out, (int)w->outs, &to, 0, op->done, op, out);
 	if (rc != OUTRIGGER_OK)
 		no_part(a, op);
 	return rc;

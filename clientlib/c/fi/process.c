@@ -145,8 +145,10 @@ void progress(void)
 {
 	if (session == NULL)
 		return;
-	if (outrigger_progress(session, NULL) == OUTRIGGER_NO_SIDECAR)
+	if (!sidecar_ended && outrigger_progress(session, NULL) == OUTRIGGER_NO_SIDECAR) {
+		(void)outrigger_progress(session, NULL); /* what it had said before counts; what comes later finds nobody */
 		sidecar_ended = true;
+	}
 	for (struct node *n = endpoints.next; n != &endpoints; n = n->next) {
 		struct endpoint *ep = (struct endpoint *)((char *)n - offsetof(struct endpoint, node));
 		serve_untagged(ep);

@@ -181,6 +181,7 @@ struct op {
 	struct node node;
 	struct endpoint *ep;
 	enum kind kind;
+	outrigger_done done; /* takes its end */
 	void *context, *buf;
 	uint64_t flags; /* of the completion; FI_PEEK's own of a peek */
 	size_t room;
@@ -249,7 +250,7 @@ void cq_put(struct cq *cq, const struct completion *c);
 
 /* endpoint.c */
 int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context);
-struct op *op_new(struct endpoint *ep, enum kind kind, void *context);
+struct op *op_new(struct endpoint *ep, enum kind kind, outrigger_done done, void *context);
 void op_free(struct op *op);
 void cancel_ops(struct endpoint *ep, bool (*chosen)(const struct op *op, const void *arg), const void *arg);
 
@@ -272,8 +273,10 @@ int query_atomic(struct fid_domain *domain, enum fi_datatype type, enum fi_op op
 /* target.c */
 void serve_accesses(struct endpoint *ep);
 void drop_accesses(struct endpoint *ep);
+void drop_answers(struct endpoint *ep);
 struct registration;
 void stop_transfers(const struct registration *r);
+void forget_region(const struct registration *r);
 
 /* untagged.c */
 ssize_t post_untagged(struct endpoint *ep, const struct iovec *iov, size_t segments, fi_addr_t from, void *context, uint64_t flags);

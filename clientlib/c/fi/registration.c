@@ -83,6 +83,8 @@ static int close_region(struct fid *fid)
 		lock();
 		sidecar_ended = sidecar_ended || !alive;
 	}
+	if (r->busy > 0)
+		forget_region(r);
 	unlock();
 	free(r);
 	return 0;

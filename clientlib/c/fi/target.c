@@ -77,14 +77,14 @@ static void on_moved(void *arg, const struct outrigger_result *r)
  * nothing, or of what was read out of it. */
 static int start(struct endpoint *ep, struct answer *a, unsigned char *memory)
 {
-	struct op *op = op_new(ep, a->read ? OP_DATA : OP_BULK, NULL);
+	struct op *op = op_new(ep, a->read ? OP_DATA : OP_BULK, on_moved, NULL);
 	if (op == NULL)
 		return OUTRIGGER_NO_MEMORY;
 	op->of = a;
 	struct iovec v = {memory, a->region == NULL ? 0 : a->want};
 	struct outrigger_envelope from = {.peer = a->to.peer, .context = context_of(ep->number, SPACE_REQUEST), .tag = a->bulk};
-	int rc = a->read ? outrigger_sendv(client(), &v, 1, &a->to, 0, on_moved, op, &op->request)
-			 : outrigger_recvv(client(), &v, 1, &from, on_moved, op, &op->request);
+	int rc = a->read ? outrigger_sendv(client(), &v, 1, &a->to, 0, op->done, op, &op->request)
+			 : outrigger_recvv(client(), &v, 1, &from, op->done, op, &op->request);
 	if (rc != OUTRIGGER_OK)
 		op_free(op);
 	return rc;
@@ -182,6 +182,18 @@ static int carry_out(struct letter *l)
 	return answer_with(&to, payload, tells ? q->length : 0);
 }
 
+/* forget_region is for one that is closed when there is no sidecar any more: its transfers
+ * are ended when their endpoint closes. */
+void forget_region(const struct registration *r)
+{
+	for (struct node *e = endpoints.next; e != &endpoints; e = e->next) {
+		struct endpoint *ep = (struct endpoint *)((char *)e - offsetof(struct endpoint, node));
+		for (struct node *n = ep->ops.next; n != &ep->ops; n = n->next)
+			if (moves_of((struct op *)n, r))
+				((struct answer *)((struct op *)n)->of)->region = NULL;
+	}
+}
+
 /* send_answers tells the ends of transfers; those that find no room stay. What still
  * comes of one that was stopped is thrown away first, or its origin would not get rid of
  * it. */
@@ -221,4 +233,14 @@ void drop_accesses(struct endpoint *ep)
 {
 	send_answers(ep);
 	inbox_close(&ep->requests);
+}
+
+/* drop_answers forgets those that could not be sent. */
+void drop_answers(struct endpoint *ep)
+{
+	while (!list_empty(&ep->answers)) {
+		struct answer *a = (struct answer *)ep->answers.next;
+		list_remove(&a->node);
+		free(a);
+	}
 }

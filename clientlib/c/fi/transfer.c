@@ -77,7 +77,7 @@ static int send_beside(struct op *op, const struct outgoing *o, struct outrigger
 	struct beginning b = {0};
 	op->beginning = &b;
 	to.tag = ++messages | TAG_BULK;
-	int rc = outrigger_sendv(client(), o->iov, (int)o->segments, &to, flags, on_sent, op, &request);
+	int rc = outrigger_sendv(client(), o->iov, (int)o->segments, &to, flags, op->done, op, &request);
 	if (rc != OUTRIGGER_OK) {
 		op_free(op);
 		return rc;
@@ -103,7 +103,7 @@ static ssize_t send_locked(struct endpoint *ep, const struct outgoing *o)
 	bool reports = !o->inject && (!ep->tx_selective || (o->flags & FI_COMPLETION) != 0);
 	if (silent(ep, o, reports))
 		return to_errno(outrigger_sendv(client(), o->iov, (int)o->segments, &to, flags, NULL, NULL, NULL));
-	struct op *op = op_new(ep, OP_SEND, o->context);
+	struct op *op = op_new(ep, OP_SEND, on_sent, o->context);
 	if (op == NULL)
 		return -FI_ENOMEM;
 	op->reports = reports;
@@ -114,7 +114,7 @@ static ssize_t send_locked(struct endpoint *ep, const struct outgoing *o)
 		flags |= OUTRIGGER_ACKED;
 	if (o->space == SPACE_MSG && bytes_of(o->iov, o->segments) > LETTER_MAX)
 		return to_errno(send_beside(op, o, to, flags));
-	int rc = outrigger_sendv(client(), o->iov, (int)o->segments, &to, flags, on_sent, op, NULL);
+	int rc = outrigger_sendv(client(), o->iov, (int)o->segments, &to, flags, op->done, op, NULL);
 	if (rc != OUTRIGGER_OK)
 		op_free(op);
 	return to_errno(rc);
@@ -197,12 +197,12 @@ static void on_peeked(void *arg, const struct outrigger_result *r)
 
 static ssize_t peek(struct endpoint *ep, const struct outrigger_envelope *from, void *context, uint64_t flags)
 {
-	struct op *op = op_new(ep, OP_PEEK, context);
+	struct op *op = op_new(ep, OP_PEEK, on_peeked, context);
 	if (op == NULL)
 		return -FI_ENOMEM;
 	op->flags = flags;
 	unsigned how = OUTRIGGER_NOW | ((flags & (FI_CLAIM | FI_DISCARD)) != 0 ? OUTRIGGER_CLAIM : 0);
-	int rc = outrigger_probe(client(), from, how, on_peeked, op, &op->request);
+	int rc = outrigger_probe(client(), from, how, op->done, op, &op->request);
 	if (rc != OUTRIGGER_OK)
 		op_free(op);
 	return to_errno(rc);
@@ -224,7 +224,7 @@ static struct claimed *take_claimed(struct endpoint *ep, void *context, bool unw
 
 static struct op *receiver(struct endpoint *ep, const struct iovec *iov, size_t segments, void *context, uint64_t flags)
 {
-	struct op *op = op_new(ep, OP_RECV, context);
+	struct op *op = op_new(ep, OP_RECV, on_received, context);
 	if (op == NULL)
 		return NULL;
 	op->flags = FI_RECV | FI_TAGGED;
@@ -252,7 +252,7 @@ static ssize_t claim(struct endpoint *ep, const struct iovec *iov, size_t segmen
 	struct op *op = receiver(ep, iov, segments, context, flags | FI_COMPLETION);
 	if (op == NULL)
 		return -FI_ENOMEM;
-	int rc = outrigger_claim(client(), message.handle, iov, (int)segments, on_received, op, &op->request);
+	int rc = outrigger_claim(client(), message.handle, iov, (int)segments, op->done, op, &op->request);
 	if (rc != OUTRIGGER_OK)
 		op_free(op);
 	return to_errno(rc);
@@ -271,7 +271,7 @@ static ssize_t recv_locked(struct endpoint *ep, const struct iovec *iov, size_t 
 	struct op *op = receiver(ep, iov, segments, context, flags);
 	if (op == NULL)
 		return -FI_ENOMEM;
-	int rc = outrigger_recvv(client(), iov, (int)segments, &from, on_received, op, &op->request);
+	int rc = outrigger_recvv(client(), iov, (int)segments, &from, op->done, op, &op->request);
 	if (rc != OUTRIGGER_OK)
 		op_free(op);
 	return to_errno(rc);

@@ -134,13 +134,13 @@ static bool place(struct endpoint *ep, struct posted *p, const struct letter *l,
 		placed(ep, p, &c, room);
 		return true;
 	}
-	struct op *op = op_new(ep, OP_UNTAGGED, p->context);
+	struct op *op = op_new(ep, OP_UNTAGGED, on_placed, p->context);
 	if (op != NULL) {
 		struct outrigger_envelope from = {.peer = l->message.peer, .context = context_of(ep->number, SPACE_MSG), .tag = l->message.tag | TAG_BULK};
 		op->posted = p;
 		op->buf = buf;
 		op->room = room;
-		if (outrigger_recvv(client(), iov, segments, &from, on_placed, op, &op->request) == OUTRIGGER_OK) {
+		if (outrigger_recvv(client(), iov, segments, &from, op->done, op, &op->request) == OUTRIGGER_OK) {
 			use(ep, p, one.iov_len);
 			return true;
 		}

@@ -57,7 +57,7 @@ static int take(outrigger *s, const struct or_descriptor *d)
 		return OUTRIGGER_OK;
 	}
 	if (d->req >= s->ops.count || !or_op_at(&s->ops, d->req)->open) {
-		s->gone = true; /* it speaks of a request that there is not */
+		s->gone = s->lied = true; /* it speaks of a request that there is not */
 		return OUTRIGGER_NO_SIDECAR;
 	}
 	struct or_op *op = or_op_at(&s->ops, d->req);
@@ -70,19 +70,20 @@ static int take(outrigger *s, const struct or_descriptor *d)
 		return OUTRIGGER_OK;
 	case OR_OP_STAGED: {
 		int rc = or_staged(s, d->req, op, d);
-		s->gone = s->gone || rc != OUTRIGGER_OK;
+		if (rc != OUTRIGGER_OK)
+			s->gone = s->lied = true;
 		return rc;
 	}
 	}
 	return OUTRIGGER_OK; /* nothing that this library has asked for */
 }
 
-/* or_drain takes every completion that is there. It submits nothing. */
+/* or_drain takes every completion that is there, up to a lie. It submits nothing. */
 int or_drain(outrigger *s)
 {
 	struct or_descriptor d;
 	unsigned before = s->taken;
-	int rc = OUTRIGGER_OK;
+	int rc = s->lied ? OUTRIGGER_NO_SIDECAR : OUTRIGGER_OK;
 	while (rc == OUTRIGGER_OK && or_pop(&s->complete, &d)) {
 		s->taken++;
 		rc = take(s, &d);

@@ -44,7 +44,7 @@ int outrigger_close(outrigger *s)
 	}
 	while (rc == OUTRIGGER_OK) {
 		pthread_mutex_lock(&s->lock);
-		rc = or_progress(s);
+		rc = s->gone ? OUTRIGGER_NO_SIDECAR : or_progress(s); /* who was told so waits for no request any more */
 		bool over = s->failed || unsent(s) == 0;
 		pthread_mutex_unlock(&s->lock);
 		if (over)

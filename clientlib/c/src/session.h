@@ -165,7 +165,8 @@ struct outrigger {
 	bool lent;       /* a part of the arena, which stays mapped */
 	unsigned taken;  /* completions, since somebody asked last */
 	unsigned sleepers; /* threads that may be blocked */
-	bool gone;       /* the sidecar has ended, or is not to be believed */
+	bool gone;       /* the sidecar has ended, or cannot be reached */
+	bool lied;       /* it is not to be believed, and is gone */
 	bool failed;     /* the job has */
 	bool forked;     /* this is the copy of a child, which has no session */
 	outrigger *next_known; /* fork.c's */

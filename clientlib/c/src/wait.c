@@ -82,7 +82,7 @@ int outrigger_sleep(outrigger *s, unsigned microseconds)
 	/* What the sidecar said before it ended counts. */
 	if (!or_ready(&s->complete))
 		(void)or_sidecar_ended(s);
-	int rc = s->gone && !or_ready(&s->complete) ? OUTRIGGER_NO_SIDECAR : OUTRIGGER_OK;
+	int rc = s->gone && (s->lied || !or_ready(&s->complete)) ? OUTRIGGER_NO_SIDECAR : OUTRIGGER_OK;
 	pthread_mutex_unlock(&s->lock);
 	return rc;
 }
