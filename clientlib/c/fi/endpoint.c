@@ -5,10 +5,11 @@
 #include "provider.h"
 
 static uint32_t endpoints_made;
+static struct pool ops = {.bytes = sizeof(struct op)};
 
 struct op *op_new(struct endpoint *ep, enum kind kind, outrigger_done done, void *context)
 {
-	struct op *op = calloc(1, sizeof *op);
+	struct op *op = pool_take(&ops);
 	if (op == NULL)
 		return NULL;
 	op->ep = ep;
@@ -22,7 +23,7 @@ struct op *op_new(struct endpoint *ep, enum kind kind, outrigger_done done, void
 void op_free(struct op *op)
 {
 	list_remove(&op->node);
-	free(op);
+	pool_give(&ops, op);
 }
 
 /* cancel_ops asks for the end of the chosen requests. That may take completions, by which
@@ -86,13 +87,7 @@ static int endpoint_close(struct fid *fid)
 	lock();
 	ep->closing = true;
 	drain(ep);
-	while (!list_empty(&ep->claimed)) {
-		struct claimed *c = (struct claimed *)ep->claimed.next;
-		if (client() != NULL)
-			(void)outrigger_drop(client(), c->message.handle); /* it ends with the session too */
-		list_remove(&c->node);
-		free(c);
-	}
+	drop_claimed(ep);
 	list_remove(&ep->node);
 	release();
 	unlock();

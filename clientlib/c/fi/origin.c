@@ -1,5 +1,4 @@
 /* Accesses that this process starts: access.h. */
-#include <stdlib.h>
 
 #include "inbox.h"
 
@@ -15,6 +14,7 @@ struct origin {
 	bool reports, abandoned;
 };
 
+static struct pool origins = {.bytes = sizeof(struct origin)};
 static uint64_t accesses; /* numbered over all endpoints: an answer finds its own */
 
 static void end_part(struct origin *a, int status)
@@ -29,7 +29,7 @@ static void end_part(struct origin *a, int status)
 		if (!ep->closing && (a->reports || a->status != OUTRIGGER_OK))
 			cq_put(ep->tx, &(struct completion){.context = a->context, .flags = a->flags, .err = -to_errno(a->status), .status = a->status});
 	}
-	free(a);
+	pool_give(&origins, a);
 }
 
 static void on_answer(void *arg, const struct outrigger_result *r)
@@ -122,7 +122,7 @@ static ssize_t start(struct endpoint *ep, const struct wanted *w)
 	struct peer p;
 	if (!ep->enabled || w->outs > IOV_LIMIT || w->ins > IOV_LIMIT || !av_find(ep->av, w->to, &p))
 		return -FI_EINVAL;
-	struct origin *a = calloc(1, sizeof *a);
+	struct origin *a = pool_take(&origins);
 	if (a == NULL)
 		return -FI_ENOMEM;
 	bool reads = w->request.access != ACCESS_WRITE && w->request.access != ACCESS_ATOMIC;
@@ -139,7 +139,7 @@ static ssize_t start(struct endpoint *ep, const struct wanted *w)
 	outrigger_request answer = 0, data = 0;
 	int rc = expect(a, w, p.rank, to.tag, &answer);
 	if (rc != OUTRIGGER_OK) {
-		free(a);
+		pool_give(&origins, a);
 		return to_errno(rc);
 	}
 	if (r.bulk != 0 && (rc = send_data(a, w, to, &data)) != OUTRIGGER_OK)

@@ -217,6 +217,19 @@ extern pthread_mutex_t provider_lock;
 static inline void lock(void) { pthread_mutex_lock(&provider_lock); }
 static inline void unlock(void) { pthread_mutex_unlock(&provider_lock); }
 
+/* pool.c: pieces of one size. */
+struct piece {
+	struct piece *next;
+};
+
+struct pool {
+	size_t bytes; /* of a piece: a multiple of a pointer's */
+	struct piece *spare;
+};
+
+void *pool_take(struct pool *p); /* zeros; NULL: no memory */
+void pool_give(struct pool *p, void *piece);
+
 /* process.c: the one attachment of this process. */
 int attach(void); /* 0 or -FI_E* */
 outrigger *client(void);
@@ -260,6 +273,7 @@ extern struct fi_ops_msg msg_ops;
 size_t bytes_of(const struct iovec *iov, size_t segments);
 void count(struct counter *c, int status);
 ssize_t cancel(struct endpoint *ep, void *context);
+void drop_claimed(struct endpoint *ep);
 int source_of(const struct endpoint *ep, fi_addr_t address, uint32_t *rank);
 
 /* registration.c */

@@ -1,5 +1,4 @@
 /* Accesses of others to memory of this process: access.h. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "inbox.h"
@@ -16,6 +15,8 @@ struct answer {
 	bool read, has_data;
 	bool stopped; /* before its data came, which is still to be thrown away */
 };
+
+static struct pool answers = {.bytes = sizeof(struct answer)};
 
 static struct outrigger_envelope back_to(const struct outrigger_result *m, uint32_t endpoint, int status)
 {
@@ -40,7 +41,7 @@ static void tell_target(struct endpoint *ep, uint64_t length, uint32_t data)
 static void on_stopped(struct endpoint *ep, struct answer *a)
 {
 	if (ep->closing) {
-		free(a);
+		pool_give(&answers, a);
 		return;
 	}
 	a->region = NULL;
@@ -63,7 +64,7 @@ static void on_moved(void *arg, const struct outrigger_result *r)
 		return;
 	}
 	if (a->read) { /* the answer was the data */
-		free(a);
+		pool_give(&answers, a);
 		return;
 	}
 	if (a->region != NULL && !whole)
@@ -94,7 +95,7 @@ static int start(struct endpoint *ep, struct answer *a, unsigned char *memory)
 static int move(struct letter *l, struct registration *region, unsigned char *memory, bool read)
 {
 	const struct request *q = &l->request;
-	struct answer *a = calloc(1, sizeof *a);
+	struct answer *a = pool_take(&answers);
 	if (a == NULL)
 		return OUTRIGGER_NO_MEMORY;
 	*a = (struct answer){
@@ -107,7 +108,7 @@ static int move(struct letter *l, struct registration *region, unsigned char *me
 	if (rc != OUTRIGGER_OK) {
 		if (region != NULL)
 			region->busy--;
-		free(a);
+		pool_give(&answers, a);
 	}
 	return rc;
 }
@@ -208,7 +209,7 @@ static void send_answers(struct endpoint *ep)
 		list_remove(&a->node);
 		a->stopped = false;
 		if (!waits || rc != OUTRIGGER_OK)
-			free(a);
+			pool_give(&answers, a);
 	}
 }
 
@@ -241,6 +242,6 @@ void drop_answers(struct endpoint *ep)
 	while (!list_empty(&ep->answers)) {
 		struct answer *a = (struct answer *)ep->answers.next;
 		list_remove(&a->node);
-		free(a);
+		pool_give(&answers, a);
 	}
 }

@@ -1,7 +1,8 @@
 /* Sends, tagged receives, and what libfabric calls them. */
-#include <stdlib.h>
 
 #include "inbox.h"
+
+static struct pool claims = {.bytes = sizeof(struct claimed)};
 
 static struct endpoint *endpoint(struct fid_ep *fid) { return (struct endpoint *)fid; }
 
@@ -170,7 +171,7 @@ static void on_received(void *arg, const struct outrigger_result *r)
 
 static void keep_claimed(struct endpoint *ep, void *context, bool unwanted, const struct outrigger_result *r)
 {
-	struct claimed *c = calloc(1, sizeof *c);
+	struct claimed *c = pool_take(&claims);
 	if (c == NULL)
 		return; /* the claim that follows will say that there is none */
 	c->context = context;
@@ -242,7 +243,7 @@ static ssize_t claim(struct endpoint *ep, const struct iovec *iov, size_t segmen
 	if (c == NULL)
 		return -FI_EINVAL;
 	struct outrigger_result message = c->message;
-	free(c);
+	pool_give(&claims, c);
 	if ((flags & FI_DISCARD) != 0) {
 		struct op gone = {.context = context, .flags = FI_RECV | FI_TAGGED};
 		struct completion done = described(&gone, &message);
@@ -283,7 +284,19 @@ static void discard(struct endpoint *ep)
 	struct claimed *c;
 	while ((c = take_claimed(ep, NULL, true)) != NULL) {
 		(void)outrigger_drop(client(), c->message.handle); /* it ends with the session too */
-		free(c);
+		pool_give(&claims, c);
+	}
+}
+
+/* drop_claimed drops those of an endpoint that closes. */
+void drop_claimed(struct endpoint *ep)
+{
+	while (!list_empty(&ep->claimed)) {
+		struct claimed *c = (struct claimed *)ep->claimed.next;
+		if (client() != NULL)
+			(void)outrigger_drop(client(), c->message.handle); /* as in discard */
+		list_remove(&c->node);
+		pool_give(&claims, c);
 	}
 }
 

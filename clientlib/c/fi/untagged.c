@@ -5,12 +5,13 @@
  * copied into place. A long one's letter says how long the message is that is
  * then received into its place.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "inbox.h"
 
 #define ALIGN 16u /* of a message in a buffer for many */
+
+static struct pool buffers = {.bytes = sizeof(struct posted)};
 
 static struct posted *posted_of(struct node *n) { return (struct posted *)n; }
 
@@ -38,7 +39,7 @@ static void retire(struct endpoint *ep, struct posted *p)
 		return;
 	if (p->multi)
 		cq_put(ep->rx, &(struct completion){.context = p->context, .flags = FI_MULTI_RECV});
-	free(p);
+	pool_give(&buffers, p);
 }
 
 /* placed ends a message: in a buffer, or cut off at its end. */
@@ -55,7 +56,7 @@ static void placed(struct endpoint *ep, struct posted *p, struct completion *c, 
 	if (!ep->closing && (p->reports || c->err != 0 || (c->flags & FI_MULTI_RECV) != 0))
 		cq_put(ep->rx, c);
 	if (last)
-		free(p);
+		pool_give(&buffers, p);
 }
 
 static struct completion described(const struct posted *p, void *buf, const struct outrigger_result *r, int status)
@@ -169,11 +170,11 @@ ssize_t post_untagged(struct endpoint *ep, const struct iovec *iov, size_t segme
 	bool multi = (flags & FI_MULTI_RECV) != 0;
 	if (!ep->enabled || segments > IOV_LIMIT || (multi && segments != 1) || (flags & (FI_PEEK | FI_CLAIM)) != 0)
 		return -FI_EINVAL;
-	struct posted *p = calloc(1, sizeof *p);
+	struct posted *p = pool_take(&buffers);
 	if (p == NULL)
 		return -FI_ENOMEM;
 	if (source_of(ep, from, &p->from) != 0) {
-		free(p);
+		pool_give(&buffers, p);
 		return -FI_EINVAL;
 	}
 	p->context = context;
@@ -201,7 +202,7 @@ bool cancel_untagged(struct endpoint *ep, void *context)
 		}
 		cq_put(ep->rx, &(struct completion){.context = context, .flags = FI_RECV | FI_MSG, .err = FI_ECANCELED, .status = OUTRIGGER_CANCELLED});
 		list_remove(n);
-		free(p);
+		pool_give(&buffers, p);
 		return true;
 	}
 	return false;
@@ -217,6 +218,6 @@ void drop_untagged(struct endpoint *ep)
 		p->multi = false; /* nobody is told of its end */
 		p->retired = true;
 		if (p->under_way == 0)
-			free(p);
+			pool_give(&buffers, p);
 	}
 }

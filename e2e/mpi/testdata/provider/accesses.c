@@ -7,12 +7,7 @@ enum { SIZES = sizeof sizes / sizeof *sizes };
 static unsigned char out[LARGEST], in[LARGEST], region[REGION];
 static int here;
 
-struct door {
-	uint64_t start, key; /* of the partner's region */
-};
-
-/* show tells the partner where one's region is. */
-static struct door show(struct side *s, const struct fid_mr *mr, const void *start)
+struct door show(struct side *s, const struct fid_mr *mr, const void *start)
 {
 	struct door mine = {.key = mr->key}, theirs;
 	static int there;
@@ -24,7 +19,7 @@ static struct door show(struct side *s, const struct fid_mr *mr, const void *sta
 	return theirs;
 }
 
-static struct fid_mr *expose(struct side *s, void *memory, size_t n, uint64_t rights, uint64_t key)
+struct fid_mr *expose(struct side *s, void *memory, size_t n, uint64_t rights, uint64_t key)
 {
 	struct fid_mr *mr;
 	must(fi_mr_reg(s->domain, memory, n, rights, 0, key, 0, &mr, NULL));

@@ -161,6 +161,7 @@ int main(int argc, char **argv)
 	tagged(&basic);
 	accesses(&basic);
 	atomics(&basic);
+	allocations(&basic);
 	scenario = "keys and offsets of the application";
 	open_side(&scalable, 0, "scalable");
 	accesses(&scalable);

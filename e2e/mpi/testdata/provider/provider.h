@@ -61,10 +61,19 @@ void check(const void *b, size_t n, unsigned by, const char *what);
 void open_side(struct side *s, int mr_mode, const char *name);
 void close_side(struct side *s);
 
+struct door {
+	uint64_t start, key; /* of the partner's region */
+};
+
+/* expose registers memory, and show tells the partner where it is. */
+struct fid_mr *expose(struct side *s, void *memory, size_t n, uint64_t rights, uint64_t key);
+struct door show(struct side *s, const struct fid_mr *mr, const void *start);
+
 void messages(struct side *s);
 void tagged(struct side *s);
 void accesses(struct side *s);
 void atomics(struct side *s);
+void allocations(struct side *s);
 void leave_receives(struct side *s);
 
 #endif
