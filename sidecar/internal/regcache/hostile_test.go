@@ -1,0 +1,294 @@
+package regcache
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// sound counts everything anew from the entries and the maps, and says what does not
+// agree with what the cache has counted as it went.
+func (c *Cache) sound() error {
+	if err := c.soundAccounts(); err != nil {
+		return err
+	}
+	return c.soundMaps()
+}
+
+func (c *Cache) soundAccounts() error {
+	sums, pinned, live := make([]account, len(c.sessions)), uint64(0), 0
+	for id := range c.entries {
+		e := &c.entries[id]
+		if id == 0 || e.state == stateFree {
+			continue
+		}
+		if err := c.soundEntry(uint32(id), e); err != nil {
+			return err
+		}
+		if e.state == stateDead {
+			continue
+		}
+		a := &sums[e.session]
+		a.pinned, a.live, pinned, live = a.pinned+e.len, a.live+1, pinned+e.len, live+1
+		if e.refs > 0 {
+			a.inUse += e.len
+		} else {
+			a.idle++
+		}
+	}
+	if pinned != c.pinned || live != c.live {
+		return fmt.Errorf("%d bytes in %d registrations, counted as %d in %d", pinned, live, c.pinned, c.live)
+	}
+	for s := range sums {
+		a, want := c.sessions[s], sums[s]
+		if a.pinned != want.pinned || a.inUse != want.inUse || a.live != want.live || a.idle != want.idle {
+			return fmt.Errorf("session %d has %+v, counted as %+v", s, want, a)
+		}
+		if a.inUse > c.cfg.PinnedBytes || int(a.live-a.idle) > c.cfg.Entries {
+			return fmt.Errorf("session %d has more in use than there may be: %+v", s, a)
+		}
+		n, last := uint32(0), uint32(0)
+		for id := a.oldest; id != 0; id = c.entries[id].next {
+			if e := &c.entries[id]; e.prev != last || e.refs != 0 || e.session != Session(s) {
+				return fmt.Errorf("session %d: %d is among the idle ones as %+v behind %d", s, id, *e, last)
+			}
+			n, last = n+1, id
+		}
+		if n != a.idle || last != a.newest {
+			return fmt.Errorf("session %d: %d idle ones in line, want %d", s, n, a.idle)
+		}
+	}
+	return nil
+}
+
+func (c *Cache) soundEntry(id uint32, e *entry) error {
+	if e.refs == 0 && e.state != stateFound {
+		return fmt.Errorf("%d is nobody's and not given back: %+v", id, *e)
+	}
+	for at := c.byKey[e.key.Key]; at != id; at = c.entries[at].older {
+		if at == 0 {
+			return fmt.Errorf("%d is not found by its key: %+v", id, *e)
+		}
+	}
+	return nil
+}
+
+// soundMaps looks whether each page leads to the registration that covers it.
+func (c *Cache) soundMaps() error {
+	covered := map[uint32]uint64{}
+	for r, s := range c.spaces {
+		if s == nil {
+			continue
+		}
+		for p := range s.pages {
+			id := s.at(p)
+			if id == 0 {
+				continue
+			}
+			e := &c.entries[id]
+			if e.state != stateFound || e.region != link.Region(r) || p<<c.shift < e.off || p<<c.shift >= e.off+e.len {
+				return fmt.Errorf("page %d of region %d leads to %+v", p, r, *e)
+			}
+			covered[id]++
+		}
+		for id := s.dying; id != 0; id = c.entries[id].next {
+			if e := &c.entries[id]; e.state != stateDying || e.region != link.Region(r) {
+				return fmt.Errorf("%+v is among the dying ones of region %d", *e, r)
+			}
+		}
+	}
+	for id := range c.entries {
+		if e := &c.entries[id]; e.state == stateFound && covered[uint32(id)] != (e.len+c.cfg.PageBytes-1)>>c.shift {
+			return fmt.Errorf("%d pages lead to %+v", covered[uint32(id)], *e)
+		}
+	}
+	return nil
+}
+
+// hostile is a job whose regions retire in steps while their numbers are given again,
+// whose leases end in any order, whose kernel refuses by bytes and at random, and that
+// asks for whole regions beside single bytes.
+type hostile struct {
+	rng   *rand.Rand
+	c     *Cache
+	k     *moody
+	sizes []uint64 // of the regions, by number
+	used  []hostileUse
+}
+
+type hostileUse struct {
+	lease Lease
+	ref   link.Ref
+	over  bool // revoked, or its region dropped
+}
+
+// moody is a kernel that refuses now and then whatever is asked.
+type moody struct {
+	*kernel
+	rng   *rand.Rand
+	often int
+}
+
+func (m *moody) Register(r link.Ref) (link.Key, error) {
+	if m.often > 0 && m.rng.IntN(m.often) == 0 {
+		return link.Key{}, errNoMemory
+	}
+	return m.kernel.Register(r)
+}
+
+func newHostile(seed uint64) *hostile {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	sessions := 1 + rng.IntN(5)
+	cfg := Config{
+		PinnedBytes: page * (1 + rng.Uint64N(4<<rng.IntN(9))), Entries: 1 + rng.IntN(200), Sessions: sessions, PageBytes: page,
+		MergeBytes: page * (1 + rng.Uint64N(40)), Batch: 1 + rng.IntN(20),
+	}
+	if rng.IntN(3) == 0 {
+		cfg.SessionBytes = 1 + rng.Uint64N(cfg.PinnedBytes)
+	}
+	h := &hostile{rng: rng, k: &moody{newKernel(page * (1 + rng.Uint64N(800))), rng, rng.IntN(3) * 4}, sizes: make([]uint64, sessions)}
+	h.k.again = rng.IntN(2) == 0
+	h.c, _ = New(cfg, h.k)
+	for r := range h.sizes {
+		h.add(r)
+	}
+	return h
+}
+
+func (h *hostile) add(r int) {
+	h.sizes[r] = 1 + h.rng.Uint64N(page*(1+h.rng.Uint64N(300)))
+	h.c.AddRegion(link.Region(r), Session(r), h.sizes[r])
+}
+
+func (h *hostile) draw() link.Ref {
+	r := h.rng.IntN(len(h.sizes))
+	size := h.sizes[r]
+	n := min(size, 1+h.rng.Uint64N(64<<h.rng.IntN(14)))
+	if h.rng.IntN(30) == 0 {
+		n = size
+	}
+	off := h.rng.Uint64N(size - n + 1)
+	if h.rng.IntN(2) == 0 {
+		off -= off % (8 * page)
+	}
+	return link.Ref{Region: link.Region(r), Off: off, Len: n}
+}
+
+func (h *hostile) step() error {
+	switch x := h.rng.IntN(100); {
+	case x < 45:
+		return h.acquire(h.draw())
+	case x < 80:
+		if len(h.used) > 0 {
+			return h.release(h.rng.IntN(len(h.used)))
+		}
+	case x < 84:
+		h.c.Invalidate(h.draw())
+	case x < 88:
+		h.c.Settle(1 + h.rng.IntN(6))
+	case x < 91:
+		h.leave(h.rng.IntN(len(h.sizes)))
+	case x < 94:
+		h.k.limit = h.rng.Uint64N(page * 800)
+	}
+	return nil
+}
+
+func (h *hostile) acquire(ref link.Ref) error {
+	l, ok := h.c.Acquire(ref)
+	if !ok {
+		return nil
+	}
+	if held, pinned := h.k.held[l.Key.Key]; !pinned || held.Region != ref.Region || held.Off > ref.Off || held.Off+held.Len < ref.Off+ref.Len {
+		return fmt.Errorf("%v is leased as %v", ref, held)
+	}
+	h.used = append(h.used, hostileUse{l, ref, false})
+	return nil
+}
+
+func (h *hostile) release(i int) error {
+	u := h.used[i]
+	h.used = append(h.used[:i], h.used[i+1:]...)
+	switch h.rng.IntN(8) {
+	case 0:
+		id := u.lease.id
+		for j := range h.used {
+			if h.used[j].lease.id == id {
+				h.used[j].over = true
+			}
+		}
+		if !h.c.Revoke(u.lease.Key) {
+			return fmt.Errorf("the key of %v in use is not known", u.ref)
+		}
+	case 1, 2, 3:
+		if !h.c.ReleaseKey(u.lease.Key) {
+			return fmt.Errorf("the key of %v in use is not known", u.ref)
+		}
+	default:
+		h.c.Release(u.lease)
+	}
+	return nil
+}
+
+// leave ends a region, at once or in steps, and gives its number to another.
+func (h *hostile) leave(r int) {
+	if h.rng.IntN(2) == 0 {
+		h.c.RetireRegion(link.Region(r))
+		h.c.Settle(h.rng.IntN(4))
+	} else {
+		h.c.DropRegion(link.Region(r))
+		for j := range h.used {
+			h.used[j].over = h.used[j].over || int(h.used[j].ref.Region) == r && h.c.entries[h.used[j].lease.id].state == stateDead
+		}
+	}
+	h.add(r)
+}
+
+func (h *hostile) check() error {
+	if h.k.fault != nil {
+		return h.k.fault
+	}
+	s := h.c.Stats()
+	if s.PinnedBytes != h.k.pinned || s.PinnedBytes > h.c.cfg.PinnedBytes || s.Entries > h.c.cfg.Entries {
+		return fmt.Errorf("%d bytes are pinned: %+v", h.k.pinned, s)
+	}
+	for _, u := range h.used {
+		if held, ok := h.k.held[u.lease.Key.Key]; !u.over && (!ok || held.Off > u.ref.Off || held.Off+held.Len < u.ref.Off+u.ref.Len) {
+			return fmt.Errorf("%v is in use and not registered", u.ref)
+		}
+	}
+	return h.c.sound()
+}
+
+// TestHostile: whatever is asked, refused, retired and given again, the cache's counts
+// are those of its entries, what is in use stays, and in the end nothing is left.
+func TestHostile(t *testing.T) {
+	first := rand.Uint64()
+	for seed := first; seed < first+*jobs/4; seed++ {
+		h := newHostile(seed)
+		for i := range 600 {
+			err := h.step()
+			if err == nil {
+				err = h.check()
+			}
+			if err != nil {
+				t.Fatalf("seed %d, step %d: %v", seed, i, err)
+			}
+		}
+		for r := range h.sizes {
+			h.c.RetireRegion(link.Region(r))
+		}
+		for len(h.used) > 0 || h.c.Settle(3) {
+			if len(h.used) > 0 {
+				if err := h.release(0); err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+			}
+		}
+		if err := h.check(); err != nil || len(h.k.held) != 0 || len(h.c.byKey) != 0 {
+			t.Fatalf("seed %d: %d registrations and %d keys are left: %v", seed, len(h.k.held), len(h.c.byKey), err)
+		}
+	}
+}
