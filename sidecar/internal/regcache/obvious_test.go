@@ -220,8 +220,12 @@ func (o *obvious) room(s Session, n uint64) bool {
 			entries >= o.cfg.Entries-o.cfg.Entries/16 || pinned+n > o.limit-o.limit/16
 	}
 	short := func() (entries bool) {
-		_, n := o.pinned()
-		return n-len(going) >= o.cfg.Entries
+		pinned, live := o.pinned()
+		for x := range going {
+			pinned -= x.Len
+			live--
+		}
+		return live >= o.cfg.Entries || live >= o.cfg.Entries-o.cfg.Entries/16 && pinned+n <= o.limit
 	}
 	rest := func(s Session, entries bool) (sum uint64, oldest *plain) {
 		for _, x := range o.list {

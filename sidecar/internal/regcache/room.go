@@ -68,14 +68,17 @@ func (c *Cache) canFit(n uint64) bool {
 // crowded reports that the next misses would have to evict again: whoever evicts
 // then evicts a few at once.
 func (c *Cache) crowded(n uint64) bool {
-	return c.live >= c.cfg.Entries-c.cfg.Entries/16 || c.pinned+n > c.limit-c.limit/16
+	return c.manyLive() || c.pinned+n > c.limit-c.limit/16
 }
+
+func (c *Cache) manyLive() bool { return c.live >= c.cfg.Entries-c.cfg.Entries/16 }
 
 // victim is the session whose oldest idle registration goes: the one that wants
 // room if it has its share of what is short, else the one with the most beyond its
-// share.
+// share. What is short of the two does not change while a few go at once: else one
+// large registration would go for the room of small ones.
 func (c *Cache) victim(s Session, n uint64) (Session, bool) {
-	if c.live >= c.cfg.Entries {
+	if c.live >= c.cfg.Entries || c.manyLive() && c.pinned+n <= c.limit {
 		return c.largest(s, 1, uint64(c.each), func(a *account) uint64 { return uint64(a.live) })
 	}
 	return c.largest(s, n, c.share, func(a *account) uint64 { return a.pinned })
