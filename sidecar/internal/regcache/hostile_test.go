@@ -145,6 +145,9 @@ func newHostile(seed uint64) *hostile {
 		PinnedBytes: page * (1 + rng.Uint64N(4<<rng.IntN(9))), Entries: 1 + rng.IntN(200), Sessions: sessions, PageBytes: page,
 		MergeBytes: page * (1 + rng.Uint64N(40)), Batch: 1 + rng.IntN(20),
 	}
+	if rng.IntN(2) == 0 {
+		cfg.Ends = 1 + rng.IntN(20)
+	}
 	if rng.IntN(3) == 0 {
 		cfg.SessionBytes = 1 + rng.Uint64N(cfg.PinnedBytes)
 	}
@@ -197,7 +200,11 @@ func (h *hostile) step() error {
 }
 
 func (h *hostile) acquire(ref link.Ref) error {
+	before, made := len(h.k.held), h.c.stats.Registrations
 	l, ok := h.c.Acquire(ref)
+	if ended := before + int(h.c.stats.Registrations-made) - len(h.k.held); ended > h.c.cfg.Ends {
+		return fmt.Errorf("%d registrations ended for %v, at most %d may", ended, ref, h.c.cfg.Ends)
+	}
 	if !ok {
 		return nil
 	}

@@ -25,3 +25,39 @@ func TestShortOfRegistrations(t *testing.T) {
 		}
 	}
 }
+
+// TestEndsAreBounded: what needs the room, or the pages, of thousands of small
+// registrations does not wait for the end of all of them. It is refused, and has what it
+// asks for after a few tries.
+func TestEndsAreBounded(t *testing.T) {
+	const n = 4096
+	for name, large := range map[string]link.Ref{"the room": ref(4, 3*n, n-1), "the pages": ref(4, 0, 2*n)} {
+		t.Run(name, func(t *testing.T) {
+			budget := uint64(n)
+			if name == "the pages" {
+				budget = 1 << 20
+			}
+			c, k := newCache(t, Config{PinnedBytes: budget * page}, 1<<40)
+			for i := range uint64(n) {
+				c.Release(must(t, c, ref(4, 2*i, 1)))
+			}
+			for tries := 1; ; tries++ {
+				before := len(k.held)
+				l, ok := c.Acquire(large)
+				if ended := before - len(k.held); ended > 256 {
+					t.Fatalf("%d registrations end for one", ended)
+				}
+				if ok {
+					c.Release(l)
+					break
+				}
+				if tries > n/256 {
+					t.Fatalf("refused %d times: %+v", tries, c.Stats())
+				}
+			}
+			if s := c.Stats(); s.Postponed == 0 || s.OverBudget+s.Refusals != 0 {
+				t.Fatalf("%+v", s)
+			}
+		})
+	}
+}

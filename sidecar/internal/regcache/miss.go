@@ -23,7 +23,12 @@ func (c *Cache) miss(s *space, ref link.Ref) (Lease, bool) {
 		c.stats.OverQuota++
 		return Lease{}, false
 	}
-	whole, merged := c.merged(s, pages)
+	c.ends = c.cfg.Ends
+	whole, merged, ok := c.merged(s, pages)
+	if !ok {
+		c.stats.Postponed++
+		return Lease{}, false
+	}
 	id, ok := c.register(s, whole)
 	if !ok && whole != pages {
 		id, ok = c.register(s, pages)
@@ -46,30 +51,38 @@ func (c *Cache) rounded(s *space, ref link.Ref) link.Ref {
 }
 
 // merged takes what pages overlaps out of the map, and says what is to be
-// registered instead: their union, if that is not too large.
-func (c *Cache) merged(s *space, pages link.Ref) (link.Ref, bool) {
+// registered instead: their union, if that is not too large. false: not all of it
+// could end now.
+func (c *Cache) merged(s *space, pages link.Ref) (whole link.Ref, merged, ok bool) {
 	from, to := pages.Off, pages.Off+pages.Len
 	low, high, largest := from, to, uint64(0)
-	s.each(from>>c.shift, (to+c.cfg.PageBytes-1)>>c.shift, func(id uint32) {
+	ok = s.each(from>>c.shift, (to+c.cfg.PageBytes-1)>>c.shift, func(id uint32) bool {
 		e := &c.entries[id]
+		if e.refs == 0 {
+			if c.ends == 0 {
+				return false
+			}
+			c.ends--
+		}
 		low, high, largest = min(low, e.off), max(high, e.off+e.len), max(largest, e.len)
 		c.retire(s, id)
+		return true
 	})
 	c.flush()
-	if largest == 0 {
-		return pages, false
+	if largest == 0 || !ok {
+		return pages, false, ok
 	}
 	most := min(c.cfg.MergeBytes, c.share/8)
-	whole := pages
+	whole = pages
 	if high-low <= most {
 		whole = c.grown(s, pages, low, high, largest, most)
 	}
 	// What was taken out of use cannot be counted on: it is in use until its
 	// last release, beside its successor.
 	if c.over(&c.sessions[s.session], whole.Len) {
-		return pages, false
+		return pages, false, true
 	}
-	return whole, true
+	return whole, true, true
 }
 
 // grown extends a union by half where it grew out of a large registration, so
@@ -95,7 +108,11 @@ func (c *Cache) grown(s *space, pages link.Ref, low, high, largest, most uint64)
 func (c *Cache) register(s *space, ref link.Ref) (uint32, bool) {
 	for range triesMax {
 		if !c.makeRoom(s.session, ref.Len) {
-			c.stats.OverBudget++
+			if c.ends == 0 {
+				c.stats.Postponed++
+			} else {
+				c.stats.OverBudget++
+			}
 			return 0, false
 		}
 		key, err := c.to.Register(ref)

@@ -53,8 +53,8 @@ func (s *space) set(from, to uint64, id uint32) {
 }
 
 // each visits the registrations that cover any of the pages [from, to), each
-// once and in order. visit may take them out of the map.
-func (s *space) each(from, to uint64, visit func(id uint32)) {
+// once and in order, until visit returns false. visit may take them out of the map.
+func (s *space) each(from, to uint64, visit func(id uint32) bool) bool {
 	last := uint32(0)
 	for p := from; p < min(to, s.pages); {
 		if s.leaves[p/leafPages] == nil {
@@ -63,10 +63,13 @@ func (s *space) each(from, to uint64, visit func(id uint32)) {
 		}
 		if id := s.at(p); id != 0 && id != last {
 			last = id
-			visit(id)
+			if !visit(id) {
+				return false
+			}
 		}
 		p++
 	}
+	return true
 }
 
 // next is the first page of [from, to) that a registration covers, or to.

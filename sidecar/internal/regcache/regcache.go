@@ -40,6 +40,7 @@ type Config struct {
 	PageBytes    uint64 // what the kernel pins at once, a power of two; default 4096
 	MergeBytes   uint64 // largest registration that a merge makes; default 16 MiB, at most an eighth of a share
 	Batch        int    // registrations that one Deregister ends when the cache is full; default 16
+	Ends         int    // most registrations that end for one that is made; default 256
 }
 
 func (c *Config) setDefaults() error {
@@ -49,8 +50,9 @@ func (c *Config) setDefaults() error {
 	c.PageBytes = cmp.Or(c.PageBytes, 4<<10)
 	c.MergeBytes = cmp.Or(c.MergeBytes, 16<<20)
 	c.Batch = cmp.Or(c.Batch, 16)
-	if c.Entries < 1 || c.Sessions < 1 || c.Batch < 1 || c.Entries > 1<<30 {
-		return fmt.Errorf("regcache: %d entries, %d sessions, batches of %d: want at least 1 of each", c.Entries, c.Sessions, c.Batch)
+	c.Ends = cmp.Or(c.Ends, 256)
+	if c.Entries < 1 || c.Sessions < 1 || c.Batch < 1 || c.Ends < 1 || c.Entries > 1<<30 {
+		return fmt.Errorf("regcache: %d entries, %d sessions, batches of %d, %d ends: want at least 1 of each", c.Entries, c.Sessions, c.Batch, c.Ends)
 	}
 	if c.PageBytes&(c.PageBytes-1) != 0 || c.PageBytes < 64 {
 		return fmt.Errorf("regcache: pages of %d bytes, want a power of two", c.PageBytes)
@@ -79,6 +81,7 @@ type Cache struct {
 	byKey    map[uint64]uint32 // the newest that has a key
 	batch    []link.Key        // to be deregistered
 	retired  []link.Region     // of which registrations may be left
+	ends     int               // registrations that may still end for the one that is being made
 	hold     int               // misses that are refused without asking the kernel
 	backoff  int               // the length of the last hold
 	stats    Stats
@@ -155,7 +158,7 @@ func (c *Cache) DropRegion(region link.Region) {
 		return
 	}
 	s := c.spaces[region]
-	s.each(0, s.pages, func(id uint32) { c.kill(id) })
+	s.each(0, s.pages, func(id uint32) bool { c.kill(id); return true })
 	for s.dying != 0 {
 		c.kill(s.dying)
 	}
@@ -193,6 +196,7 @@ type Stats struct {
 	Revoked       uint64 // deregistered while others might be using them
 	OverQuota     uint64 // refused: the session has its share in use
 	OverBudget    uint64 // refused: everything is in use
+	Postponed     uint64 // refused: more registrations are to end for it than one turn may wait for
 	Held          uint64 // refused without asking: the kernel has refused just now
 	Refusals      uint64 // by the kernel or the device
 

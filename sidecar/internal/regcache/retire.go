@@ -58,7 +58,7 @@ func (c *Cache) settleNow(region link.Region) {
 	}
 	c.retired = slices.Delete(c.retired, i, i+1)
 	s := c.spaces[region]
-	s.each(s.walked, s.pages, func(id uint32) { c.retire(s, id) })
+	s.each(s.walked, s.pages, func(id uint32) bool { c.retire(s, id); return true })
 	c.flush()
 	c.abandon(region)
 }

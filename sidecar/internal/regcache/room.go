@@ -32,7 +32,9 @@ func (c *Cache) unlink(a *account, e *entry) {
 }
 
 // makeRoom evicts idle registrations until one of n bytes of session s fits
-// under the budgets. false: too much is in use.
+// under the budgets. false: too much is in use, or as many have ended as may at once.
+// To end one takes microseconds, while no rank is heard: what asks for tens of
+// thousands of single pages' room is refused, and finds more room the next time.
 func (c *Cache) makeRoom(s Session, n uint64) bool {
 	if c.fits(n) {
 		return true
@@ -40,11 +42,12 @@ func (c *Cache) makeRoom(s Session, n uint64) bool {
 	if !c.canFit(n) {
 		return false // and nothing is evicted for it
 	}
-	for evicted := 0; !c.fits(n) || evicted < c.cfg.Batch && c.crowded(n); evicted++ {
+	for evicted := 0; c.ends > 0 && (!c.fits(n) || evicted < c.cfg.Batch && c.crowded(n)); evicted++ {
 		v, ok := c.victim(s, n)
 		if !ok {
 			break
 		}
+		c.ends--
 		c.stats.Evictions++
 		c.kill(c.sessions[v].oldest)
 	}
