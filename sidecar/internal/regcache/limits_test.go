@@ -61,3 +61,17 @@ func TestEndsAreBounded(t *testing.T) {
 		})
 	}
 }
+
+// TestHeldNoMore: the kernel refuses what a merge asks for, and takes the range itself.
+// What can be registered is not refused after that.
+func TestHeldNoMore(t *testing.T) {
+	c, k := newCache(t, Config{}, 9*page)
+	c.Release(must(t, c, ref(4, 0, 6)))
+	c.Release(must(t, c, ref(4, 4, 5))) // with the first it is 9 pages, and half as much more
+	if s := c.Stats(); s.Refusals == 0 || s.PinnedBytes != 5*page {
+		t.Fatalf("no test: %+v", s)
+	}
+	if _, ok := c.Acquire(ref(4, 100, 1)); !ok {
+		t.Fatalf("a page is refused, and %d of 9 are pinned: %+v", k.pinned/page, c.Stats())
+	}
+}

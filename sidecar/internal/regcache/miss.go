@@ -117,7 +117,7 @@ func (c *Cache) register(s *space, ref link.Ref) (uint32, bool) {
 		}
 		key, err := c.to.Register(ref)
 		if err == nil {
-			c.backoff = 0
+			c.backoff, c.hold = 0, 0
 			c.stats.Registrations++
 			c.stats.PinnedPages += (ref.Len + c.cfg.PageBytes - 1) >> c.shift
 			return c.newEntry(s, ref, key), true

@@ -310,7 +310,7 @@ func (o *obvious) register(s Session, ref link.Ref) *plain {
 		}
 		key, err := o.to.Register(ref)
 		if err == nil {
-			o.backoff = 0
+			o.backoff, o.hold = 0, 0
 			x := &plain{Ref: ref, key: key, refs: 1}
 			o.list = append(o.list, x)
 			return x
