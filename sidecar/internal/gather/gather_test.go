@@ -222,7 +222,11 @@ func TestDropRegion(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for range 200 {
-		r, d := over(t, 1<<40, Config{Remote: &regcache.Config{}, Local: regcache.Config{PinnedBytes: 1 << 20}})
+		limit := uint64(1 << 40)
+		if rng.IntN(2) == 0 { // which the caches share
+			limit = 4096 * (1 + rng.Uint64N(80))
+		}
+		r, d := over(t, limit, Config{Remote: &regcache.Config{}, Local: regcache.Config{PinnedBytes: 1 << 20}})
 		var leases []Lease
 		var keys []link.Key
 		for range 2000 {
@@ -273,4 +277,48 @@ func TestChooseAllocates(t *testing.T) {
 	}); n != 0 {
 		t.Fatalf("%v allocations", n)
 	}
+}
+
+// TestOneLimit: the kernel counts what is sent from and what peers reach together. The
+// one that came first does not keep what it has idle from the other, for good.
+func TestOneLimit(t *testing.T) {
+	const limit = 64 << 12
+	fill := func(r *Remote, from uint64) (registered int) {
+		for i := range uint64(64) {
+			if k, err := r.Register(at(from+2*i, 4096)); err == nil {
+				r.Release(k)
+				registered++
+			}
+		}
+		return registered
+	}
+	send := func(r *Remote) (gathered int) {
+		for range 1000 {
+			gathered = use(r, 16)
+		}
+		return gathered
+	}
+	t.Run("peers first", func(t *testing.T) {
+		r, _ := over(t, limit, Config{Remote: &regcache.Config{}})
+		fill(r, 1000)
+		if n := send(r); n != 16 {
+			t.Errorf("%d of 16 buffers are gathered from beside what no peer uses; %+v", n, r.Buffers(0))
+		}
+	})
+	t.Run("sent from first", func(t *testing.T) {
+		r, d := over(t, limit, Config{Remote: &regcache.Config{}})
+		for i := range uint64(64) {
+			l, ok := r.Pin(at(2*i, 4096))
+			if !ok {
+				t.Fatal("refused")
+			}
+			r.Done(l)
+		}
+		if n := fill(r, 1000); n != 64 || d.fault != nil {
+			t.Errorf("%d of 64 are registered for peers beside what is not sent from; %v", n, d.fault)
+		}
+		if _, peers := r.Caches(); peers.PinnedBytes < limit*3/8 || peers.PinnedBytes > limit*5/8 {
+			t.Errorf("peers have %d pages of 64, and the others had them first", peers.PinnedBytes>>12)
+		}
+	})
 }

@@ -193,7 +193,13 @@ func (h *hostile) step() error {
 		h.c.Settle(1 + h.rng.IntN(6))
 	case x < 91:
 		h.leave(h.rng.IntN(len(h.sizes)))
-	case x < 94:
+	case x < 93:
+		before := len(h.k.held)
+		h.c.Yield(h.rng.Uint64N(page * 100))
+		if ended := before - len(h.k.held); ended > h.c.cfg.Ends {
+			return fmt.Errorf("%d registrations yield, at most %d may", ended, h.c.cfg.Ends)
+		}
+	case x < 96:
 		h.k.limit = h.rng.Uint64N(page * 800)
 	}
 	return nil

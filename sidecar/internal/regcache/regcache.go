@@ -171,6 +171,9 @@ func (c *Cache) Knows(region link.Region) bool {
 	return int(region) < len(c.spaces) && c.spaces[region] != nil && !c.spaces[region].retired
 }
 
+// All is the bytes of all registrations.
+func (c *Cache) All() uint64 { return c.pinned }
+
 // Pinned is the bytes of a session's registrations.
 func (c *Cache) Pinned(s Session) uint64 { return c.sessions[s].pinned }
 
@@ -191,6 +194,7 @@ type Stats struct {
 	PinnedPages   uint64 // pages registered in all
 	Merges        uint64 // registrations that took the place of ones they overlapped
 	Evictions     uint64 // idle ones deregistered for room
+	Yields        uint64 // idle ones deregistered for another cache
 	Batches       uint64 // calls of Deregister
 	Invalidated   uint64 // deregistered because their pages are given back
 	Revoked       uint64 // deregistered while others might be using them

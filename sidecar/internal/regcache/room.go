@@ -55,6 +55,23 @@ func (c *Cache) makeRoom(s Session, n uint64) bool {
 	return c.fits(n)
 }
 
+// Yield ends idle registrations of n bytes, as far as there are, for another cache
+// whose memory counts against the same limit of the kernel's: the longest unused of the
+// sessions that have the most, and as many as may end at once. false: it ended none.
+func (c *Cache) Yield(n uint64) bool {
+	before := c.pinned
+	for ends := c.cfg.Ends; ends > 0 && before-c.pinned < n; ends-- {
+		v, ok := c.most(func(a *account) uint64 { return a.pinned }, func(Session) bool { return true })
+		if !ok {
+			break
+		}
+		c.stats.Yields++
+		c.kill(c.sessions[v].oldest)
+	}
+	c.flush()
+	return c.pinned < before
+}
+
 func (c *Cache) fits(n uint64) bool { return c.live < c.cfg.Entries && c.pinned+n <= c.limit }
 
 // canFit reports whether n bytes would fit if nothing was idle.
@@ -93,13 +110,19 @@ func (c *Cache) largest(s Session, n, share uint64, has func(*account) uint64) (
 	if c.sessions[s].oldest != 0 && mine+n > share {
 		return s, true
 	}
-	best, most, found := Session(0), uint64(0), false
+	return c.most(has, func(i Session) bool {
+		// What is idle within a share goes only for who has less than its own.
+		return has(&c.sessions[i]) > share || i == s || mine+n <= share
+	})
+}
+
+// most is the session with the most of something among those with idle registrations
+// that may be asked.
+func (c *Cache) most(has func(*account) uint64, may func(Session) bool) (best Session, found bool) {
+	most := uint64(0)
 	for i := range c.sessions {
 		a := &c.sessions[i]
-		if a.oldest == 0 || has(a) <= share && Session(i) != s && mine+n > share {
-			continue // what is idle within a share goes only for who has less than its own
-		}
-		if !found || has(a) > most {
+		if a.oldest != 0 && may(Session(i)) && (!found || has(a) > most) {
 			best, most, found = Session(i), has(a), true
 		}
 	}

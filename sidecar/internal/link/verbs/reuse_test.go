@@ -313,3 +313,20 @@ func TestGathersTried(t *testing.T) {
 		t.Errorf("%d of %d gathered though it takes longer", gathered, uses)
 	}
 }
+
+// TestWindowBesideIdle: a window is registered though registrations that nobody uses
+// have taken all that the device, or the limit of locked memory, gives.
+func TestWindowBesideIdle(t *testing.T) {
+	s := newSending(t)
+	s.device.limit = len(s.device.regions) + 8
+	for i := range uint64(8) {
+		k, err := s.from.Register(link.Ref{Region: arenaRegion, Off: i * 8192, Len: 4096})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.from.Release(k)
+	}
+	if _, err := s.from.Expose(link.Ref{Region: arenaRegion, Len: arenaBytes}); err != nil {
+		t.Fatal(err)
+	}
+}
