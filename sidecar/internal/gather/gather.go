@@ -239,7 +239,7 @@ func (c *Chooser) SessionOf(ref link.Ref) reuse.Session {
 // Preconditions: as for Choose.
 func (c *Chooser) Gathers(p reuse.Path, ref link.Ref) bool {
 	s := c.owner[ref.Region].session
-	if c.table.Registered(ref) {
+	if c.table.Registered(reuse.Session(s), ref) {
 		return true // Choose counts the use
 	}
 	buffer, advice := c.table.Use(reuse.Session(s), p, ref)

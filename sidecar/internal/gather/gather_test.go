@@ -322,3 +322,30 @@ func TestOneLimit(t *testing.T) {
 		}
 	})
 }
+
+// TestNothingPromised: a buffer's registration has gone, and its rank's part of the table
+// is left alone meanwhile. Its sends are not made to end later for a gather that is none.
+func TestNothingPromised(t *testing.T) {
+	r, _ := over(t, 1<<40, Config{Reuse: reuse.Config{Buckets: 16, Window: 64, Frequent: 0.9}})
+	for range 200 {
+		use(r, 1)
+	}
+	if !r.Gathers(reuse.PathSend, at(0, 2048)) || r.Buffers(0).Frequent != 1 {
+		t.Fatalf("no test: %+v", r.Buffers(0))
+	}
+	r.Invalidate(at(0, 4096))
+	for i := range uint64(130) { // two windows in which nothing is gathered
+		r.Choose(reuse.PathSend, at(1+i, 2048))
+	}
+	if !r.Buffers(0).Stopped {
+		t.Fatalf("no test: %+v", r.Buffers(0))
+	}
+	for range 10 {
+		if !r.Gathers(reuse.PathSend, at(0, 2048)) {
+			continue
+		}
+		if _, ok := r.Choose(reuse.PathSend, at(0, 2048)); !ok {
+			t.Fatal("a payload that was to be gathered is copied")
+		}
+	}
+}

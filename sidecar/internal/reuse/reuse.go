@@ -159,8 +159,11 @@ func (t *Table) Use(s Session, p Path, ref link.Ref) (Buffer, Advice) {
 	return t.weigh(a, s, x, ref)
 }
 
-// Registered reports whether a buffer is registered, and counts nothing.
-func (t *Table) Registered(ref link.Ref) bool {
+// Registered reports whether Use will find a buffer registered, and counts nothing.
+func (t *Table) Registered(s Session, ref link.Ref) bool {
+	if t.sessions[s].dormant {
+		return false
+	}
 	id := t.index.find(t.entries, ref.Region, ref.Off)
 	return id != 0 && t.entries[id].state == stateRegistered
 }
