@@ -36,7 +36,7 @@ func (k *known) calibrate() error {
 	if err != nil {
 		return fmt.Errorf("verbs: memory to calibrate with: %w", err)
 	}
-	if pins := k.timePins(scratch); len(pins) > 0 {
+	if pins := k.timePins(time.Now, scratch); len(pins) > 0 {
 		k.chooser.Costs().Calibrate(reuse.PathSend, timeCopies(scratch), pins, timeLooks())
 		k.refines = true
 	}
@@ -70,21 +70,23 @@ func timeCopies(scratch []byte) (samples []reuse.Sample) {
 // timePins registers parts of the scratch memory, and ends that again, as an eviction
 // will. Where nothing can be registered there is nothing to choose, and everything is
 // copied.
-func (k *known) timePins(scratch []byte) (samples []reuse.Sample) {
+func (k *known) timePins(now func() time.Time, scratch []byte) (samples []reuse.Sample) {
 	var err error
 	for _, n := range pinSizes {
-		took := typical(time.Now, func() {
+		var ends []float64
+		took := typical(now, func() {
 			r, failed := k.own.nic.register(scratch[:n], 0, false)
-			begin := time.Now()
+			begin := now()
 			if failed == nil {
 				failed = k.own.nic.deregister(r)
 			}
-			k.ending = nanoseconds(time.Since(begin))
+			ends = append(ends, nanoseconds(now().Sub(begin)))
 			err = errors.Join(err, failed)
 		})
 		if err != nil {
 			break
 		}
+		k.ending = median(ends)
 		samples = append(samples, reuse.Sample{Bytes: n, NS: took})
 	}
 	return samples
@@ -122,8 +124,12 @@ func typical(now func() time.Time, round func()) float64 {
 		round()
 		took[i] = nanoseconds(now().Sub(begin))
 	}
+	return median(took)
+}
+
+func median(took []float64) float64 {
 	slices.Sort(took)
-	return took[rounds/2]
+	return took[len(took)/2]
 }
 
 func nanoseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) }

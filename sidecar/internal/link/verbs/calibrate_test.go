@@ -25,6 +25,25 @@ func TestTypical(t *testing.T) {
 	}
 }
 
+// TestEndingsTypical: nor do they for what it takes to end a registration, which each
+// observation adds.
+func TestEndingsTypical(t *testing.T) {
+	for lost := range rounds/2 + 1 {
+		now, calls := time.Now(), 0
+		k := newSending(t).from.known
+		k.timePins(func() time.Time {
+			now = now.Add(time.Microsecond)
+			if calls++; calls > len(pinSizes)*rounds*4-4*lost { // four looks at the clock a round
+				now = now.Add(4 * time.Millisecond)
+			}
+			return now
+		}, make([]byte, scratchSize))
+		if k.ending != 1000 {
+			t.Errorf("a microsecond takes %v ns, with the last %d of %d rounds cut off for 4 ms", k.ending, lost, rounds)
+		}
+	}
+}
+
 // TestCalibrated: what is measured makes sense, on any machine.
 func TestCalibrated(t *testing.T) {
 	s := newSending(t)
