@@ -47,7 +47,7 @@ const (
 	Pull      Type = 6  // A: sender's request, B: receiver's request; payload: PullBody
 	Data      Type = 7  // A: receiver's request, B: offset in the message
 	Fin       Type = 8  // A: sender's request; B: status
-	Written   Type = 9  // A: receiver's request: a remote write that Pull asked for is complete; B: 1 has failed
+	Written   Type = 9  // A: receiver's request: a remote write that Pull asked for is complete; B: one more than the offset of what has failed
 	Retract   Type = 10 // A: sender's request B: 0; the sender wants an unmatched RTS or sync eager back
 	Retracted Type = 11 // A: sender's request; B: 1 taken out, 0 too late
 	Put       Type = 12 // Context: window, Tag: target offset; payload
@@ -99,8 +99,9 @@ const (
 	FlagColl                     // belongs to a collective: matched in a space of its own
 	_                            // 8 was: ranks of the sender compute; see Place
 	FlagData                     // Eager, RTS: the message has data: B of an Eager, which is not sync then, or in RTSBody
+	FlagMore                     // Pull: the receiver will ask for the next part when it has this one
 
-	flagsAll = FlagSync | FlagAckNow | FlagColl | FlagData
+	flagsAll = FlagSync | FlagAckNow | FlagColl | FlagData | FlagMore
 )
 
 // bare reports that frames of a type have no payload (§4).

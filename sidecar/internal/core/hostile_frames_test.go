@@ -179,12 +179,18 @@ func (h *hostile) answerTo(q wire.Header) (f wire.Header, payload []byte) {
 			break
 		}
 		f.Type, f.B = wire.Pull, h.number()
+		if h.r.IntN(4) == 0 {
+			f.Flags |= wire.FlagMore
+		}
 		payload = bodyOf(&f, &wire.PullBody{Offset: uint64(h.r.IntN(2)) * 4096, Bytes: h.size(), Key: coin & uint64(h.r.IntN(2))})
 	case wire.Pull:
 		f.Type, f.A = []wire.Type{wire.Data, wire.Written, wire.Ended}[h.r.IntN(3)], q.B
-		if f.B = coin; f.Type == wire.Data {
+		switch f.B = coin; {
+		case f.Type == wire.Data:
 			f.B = coin * 4096
 			payload = h.payload(&f, h.size())
+		case f.Type == wire.Written && h.r.IntN(2) == 0:
+			f.B = 1 + h.size()
 		}
 	case wire.Get:
 		f.Type, f.B = wire.Got, 0

@@ -104,6 +104,9 @@ func newHostile(seed uint64) *hostile {
 		{Name: "writes", Register: true, Write: true, InOrder: true},
 	}[r.IntN(4)]
 	h.caps.Delivers = seed%2 == 0
+	if seed%3 == 0 {
+		h.caps.RegisterMax = 1 << (8 + seed%7)
+	}
 	c, err := New(Config{
 		PodOf: hostileJob, Pods: hostilePods, CreditBytes: 128 << 10, VectorPiece: []int{1, 3, 0}[r.IntN(3)],
 		AheadFrames: []int{2, 0}[r.IntN(2)], Channel: carriage.Kind(r.IntN(4)), Rendezvous: mover.Protocol(r.IntN(7)), Seed: seed,

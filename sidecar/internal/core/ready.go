@@ -21,7 +21,7 @@ const offerWindow = 64
 // mayOffer reports whether a receive that is about to be posted may be offered
 // to the peer that its message comes from.
 func (c *Core) mayOffer(r *recv, from *peer, pat *match.Pattern) bool {
-	if r.buf.Len <= c.eagerMax(from) || pat.Ignore != 0 || !c.path(from).Invites() {
+	if r.buf.Len <= c.eagerMax(from) || pat.Ignore != 0 || !c.path(from).Invites() || c.path(from).Large(r.buf.Len) {
 		return false
 	}
 	if from.state != peerReady || r.endpoint.offers[from.id] >= offerWindow || c.fail != nil {

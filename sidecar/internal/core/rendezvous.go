@@ -113,8 +113,12 @@ func (c *Core) moveTarget(p *peer, r *recv, id uint64, s mover.Step) {
 	for {
 		switch s.Do {
 		case mover.Register:
+			if key, was := r.move.Part(); was {
+				c.endKey(p.id, key, true)
+			}
 			key, err := c.ports.Register(p.id, s.Mem)
 			if err != nil {
+				c.stats.Unregistered++
 				s = r.move.Unregistered()
 				continue
 			}
@@ -127,7 +131,7 @@ func (c *Core) moveTarget(p *peer, r *recv, id uint64, s mover.Step) {
 			}
 			c.stats.Get.add(r.want)
 		case mover.Ask:
-			c.emitPull(p, r, id, &s.Pull)
+			c.emitPull(p, r, id, &s.Pull, s.More)
 		case mover.Supply:
 			c.tellStaged(r)
 		case mover.Finish:
@@ -194,8 +198,11 @@ func (c *Core) read(p *peer, r *recv, id uint64, s mover.Step) bool {
 	return true
 }
 
-func (c *Core) emitPull(p *peer, r *recv, id uint64, body *wire.PullBody) {
+func (c *Core) emitPull(p *peer, r *recv, id uint64, body *wire.PullBody, more bool) {
 	f, _ := c.emit(p, wire.Pull)
+	if more {
+		f.Head.Flags |= wire.FlagMore
+	}
 	f.Head.A, f.Head.B = r.move.Remote, id
 	f.Head.Length = uint32(body.Encode(f.Inline[:]))
 }
@@ -221,8 +228,11 @@ func (c *Core) onPull(p *peer, h *wire.Header, payload []byte) error {
 	if err != nil {
 		return err
 	}
-	if step.Do == mover.Write && c.write(p, st, h.A, step) {
-		c.stats.Put.add(body.Bytes)
+	more := h.Flags&wire.FlagMore != 0
+	if step.Do == mover.Write && c.write(p, st, h.A, step, body.Offset, more) {
+		if !more {
+			c.stats.Put.add(body.Offset + body.Bytes)
+		}
 		return nil
 	}
 	c.stats.Stream.add(body.Bytes)
@@ -230,12 +240,12 @@ func (c *Core) onPull(p *peer, h *wire.Header, payload []byte) error {
 	return nil
 }
 
-// write starts the remote write of all that was asked for; false: the link
+// write starts the remote write of all that was asked for, at off; false: the link
 // refuses it.
-func (c *Core) write(p *peer, st *send, id uint64, s mover.Step) bool {
+func (c *Core) write(p *peer, st *send, id uint64, s mover.Step, off uint64, more bool) bool {
 	token := c.remote(remotePut, st.owner.session, id)
 	op := c.remotes.get(token)
-	op.other, op.rank = st.move.Remote, st.dst
+	op.other, op.rank, op.off, op.more = st.move.Remote, st.dst, off, more
 	if err := c.ports.Write(p.id, token, s.Mem, s.Key, st.move.Remote); err != nil {
 		c.cancelRemote(token)
 		return false
@@ -354,7 +364,13 @@ func (c *Core) onWritten(p *peer, id uint64, whole bool, h *wire.Header) error {
 	if r.peer != p.id || !r.matched {
 		return fmt.Errorf("%w: notice of a write that was not asked for", link.ErrProtocol)
 	}
-	step, err := r.move.Written(whole)
+	var step mover.Step
+	var err error
+	if whole {
+		step, err = r.move.Written()
+	} else {
+		step, err = r.move.Unwritten(h.B - 1)
+	}
 	if err != nil {
 		return err
 	}
@@ -419,6 +435,8 @@ type remoteOp struct {
 	id       uint64
 	other    uint64 // the peer's request; of an access its view
 	rank     uint32 // of the peer, that receives; of an access the one that has started it
+	off      uint64 // of a message, where it begins
+	more     bool   // of a message that moves in parts: this is not its last
 	refuse   bool   // the receive has ended early, and its sender is still to be told
 	collides bool   // the receiver cannot see the end of the message
 }
@@ -451,10 +469,12 @@ func (c *Core) cancelRemote(token uint64) {
 // writeDone tells the receiver about a write of which the link has not told it,
 // whether or not the send is still there.
 func (c *Core) writeDone(p *peer, op *remoteOp, err error) {
-	if st := c.sends.get(op.id); st != nil && err == nil {
+	switch st := c.sends.get(op.id); {
+	case st == nil:
+	case err != nil:
+		st.move.Again(op.off)
+	case !op.more:
 		c.endSend(op.id, st, shm.StatusOK, true)
-	} else if st != nil {
-		st.move.Again()
 	}
 	c.tellWritten(p, op, mover.Written(p.caps, err))
 }
@@ -467,7 +487,7 @@ func (c *Core) tellWritten(p *peer, op *remoteOp, step mover.Step) {
 	f, _ := c.emit(p, wire.Written)
 	f.Head.A, f.Head.Tag, f.Head.Dst = op.other, op.id, op.rank
 	if step.Failed {
-		f.Head.B = 1
+		f.Head.B = 1 + op.off
 	}
 }
 

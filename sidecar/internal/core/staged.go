@@ -202,7 +202,7 @@ func (c *Core) stageRecv(id uint64, r *recv, k chunk) error {
 	}
 	r.given += k.ref.Len
 	if !r.parked {
-		c.emitPull(&c.peers[r.peer], r, id, &wire.PullBody{Offset: k.off, Bytes: k.ref.Len})
+		c.emitPull(&c.peers[r.peer], r, id, &wire.PullBody{Offset: k.off, Bytes: k.ref.Len}, false)
 		return nil
 	}
 	copy(c.ports.Bytes(k.ref), c.ports.Bytes(r.eager.Slice(k.off, k.ref.Len)))

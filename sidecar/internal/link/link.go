@@ -44,6 +44,21 @@ type Ref struct {
 // Preconditions: off+n <= r.Len.
 func (r Ref) Slice(off, n uint64) Ref { return Ref{r.Region, r.Off + off, n} }
 
+// Part is the first part of r where at most most bytes are registered at once; 0: all of
+// it. Parts end at multiples of half of that in their region, so that those of another
+// message there do not begin on the pages on which these end: a registration is of whole
+// pages, and two of one page would make each end the other.
+func (r Ref) Part(most uint64) Ref {
+	if most == 0 || r.Len <= most {
+		return r
+	}
+	n := most
+	if half := most / 2; half > 0 {
+		n -= (r.Off + most) % half
+	}
+	return r.Slice(0, n)
+}
+
 // Memory finds the bytes of a Ref. The engine implements it; bytes stay valid
 // as long as the region is held.
 type Memory interface {
@@ -77,6 +92,11 @@ type Caps struct {
 	Delivers  bool   // the link tells by Sink.Delivered which frames need not be sent again
 	GatherMax int    // memory ranges that one frame's payload may be gathered from, beside its header; the core asks for one
 	EagerMax  uint64 // largest message that is best sent eagerly
+
+	// RegisterMax is the most that is registered at once: pinning a page takes a
+	// hundred nanoseconds, while no rank is heard. A larger message moves in parts, with
+	// a registration each. 0: there is no bound.
+	RegisterMax uint64
 }
 
 // Key lets a peer reach registered memory.

@@ -47,6 +47,10 @@ type Path struct {
 // reads reports that the receiver may read the source remotely.
 func (p Path) reads() bool { return p.Caps.Read && p.Protocol != RPut && p.Protocol != Stream }
 
+// Large reports that a message of n bytes is more than is registered at once: it moves
+// in parts (parts.go).
+func (p Path) Large(n uint64) bool { return p.Caps.RegisterMax > 0 && n > p.Caps.RegisterMax }
+
 // Polls reports that the last byte of memory tells when a read is complete.
 func (p Path) Polls() bool { return p.Protocol == Get && p.Caps.Read && p.Caps.InOrder }
 
@@ -90,6 +94,7 @@ type Step struct {
 	Do     Do
 	Failed bool // of Tell
 	Poll   bool
+	More   bool // of Ask: another part follows
 	Guard  uint8
 	Mem    link.Ref
 	Key    link.Key

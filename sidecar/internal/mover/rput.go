@@ -18,23 +18,32 @@ import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 
 // Registered goes on after Register.
 func (t *Target) Registered(key link.Key) Step {
-	t.key, t.keyed = key, true
-	s := t.askForAll()
+	t.key, t.keyed, t.wrote, t.writing = key, true, true, true
+	s := t.ask()
 	s.Pull.Key, s.Pull.Addr = key.Key, key.Addr
 	return s
 }
 
 // Unregistered goes on after a Register that failed.
-func (t *Target) Unregistered() Step { return t.askForAll() }
+func (t *Target) Unregistered() Step { return t.ask() }
 
-// Written is told that the sender's write is complete in memory, or has failed.
-func (t *Target) Written(whole bool) (Step, error) {
-	if !t.keyed {
+// Written is told that the sender's write of what was asked for last is complete in
+// memory.
+func (t *Target) Written() (Step, error) {
+	switch {
+	case !t.wrote:
 		return Step{}, errPeer("notice of a write that was not asked for")
+	case !t.writing: // it comes in frames by now
+		return Step{}, nil
 	}
-	if !whole {
-		return t.askForAll(), nil
+	t.Got, t.writing = t.upto, false
+	return t.came(End), nil
+}
+
+// Unwritten is told that the sender's write of the part at off has failed.
+func (t *Target) Unwritten(off uint64) (Step, error) {
+	if !t.wrote {
+		return Step{}, errPeer("the failure of a write that was not asked for")
 	}
-	t.whole()
-	return Step{Do: End}, nil
+	return t.lost(off)
 }

@@ -13,6 +13,8 @@ type Source struct {
 	Remote uint64   // the receiver's request, once it has asked
 
 	sent, asked uint64
+	from        uint64   // where the part begins that was asked for to be written
+	failed      bool     // that write has: the part may be asked for again
 	ends        []uint64 // ends of the pulls before the last one, while several are open
 	key         link.Key
 	keyed       bool
@@ -21,7 +23,7 @@ type Source struct {
 // Start announces the message. Where the path reads remotely its memory is
 // registered first.
 func (s *Source) Start(p Path) Step {
-	if p.reads() && s.Mem.Len > 0 {
+	if p.reads() && s.Mem.Len > 0 && !p.Large(s.Mem.Len) {
 		return Step{Do: Register, Mem: s.Mem}
 	}
 	return Step{Do: Announce}
@@ -42,6 +44,10 @@ func (s *Source) Key() (link.Key, bool) { return s.key, s.keyed }
 
 // Pulled takes the receiver's wish for a part of the message (P§5.3).
 func (s *Source) Pulled(p link.Caps, remote uint64, b *wire.PullBody) (Step, error) {
+	if s.failed && b.Offset == s.from {
+		s.sent, s.asked = s.from, s.from
+	}
+	s.failed = false
 	if b.Bytes == 0 || b.Bytes > s.Total || b.Offset > s.Total-b.Bytes || b.Offset != s.asked {
 		return Step{}, errPeer("pull of %d bytes at %d of %d, %d asked before", b.Bytes, b.Offset, s.Total, s.asked)
 	}
@@ -53,6 +59,7 @@ func (s *Source) Pulled(p link.Caps, remote uint64, b *wire.PullBody) (Step, err
 	}
 	s.Remote, s.asked = remote, b.Offset+b.Bytes
 	if b.Key != 0 && s.Mem.Len > 0 && p.Write {
+		s.from = b.Offset
 		return Step{Do: Write, Mem: s.Mem.Slice(b.Offset, b.Bytes), Key: link.Key{Key: b.Key, Addr: b.Addr}}, nil
 	}
 	return Step{Do: Flow}, nil
@@ -64,8 +71,9 @@ func (s *Source) Writing() { s.sent = s.asked }
 // Refused goes on after a Write that the link did not take.
 func (s *Source) Refused() Step { return Step{Do: Flow} }
 
-// Again forgets what was asked for: the receiver pulls once more.
-func (s *Source) Again() { s.asked, s.sent = 0, 0 }
+// Again notes that the write of the part at off has failed: the receiver pulls it once
+// more, unless it has had it all the same and has asked for the next one.
+func (s *Source) Again(off uint64) { s.failed = s.failed || off == s.from }
 
 // Written is the end of a Write, also of a source that has ended meanwhile: it
 // needs nothing of its state. The message is complete with a Write that has not
@@ -82,7 +90,7 @@ func Written(c link.Caps, err error) Step {
 func (s *Source) Open() bool { return s.sent < s.asked }
 
 // Asked reports that the receiver has asked for something.
-func (s *Source) Asked() bool { return s.asked > 0 }
+func (s *Source) Asked() bool { return s.asked > 0 && !(s.failed && s.from == 0) }
 
 // Sent is how much has been sent.
 func (s *Source) Sent() uint64 { return s.sent }

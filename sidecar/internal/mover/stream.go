@@ -14,7 +14,7 @@ package mover
 
 // Accept judges a fragment of n bytes at off, before it is placed.
 func (t *Target) Accept(off, n uint64) error {
-	if n == 0 || off != t.Got || n > t.Want-t.Got {
+	if n == 0 || off != t.Got || n > t.Want-t.Got || t.upto > 0 && n > t.upto-t.Got {
 		return errPeer("data of %d bytes at %d, have %d of %d", n, off, t.Got, t.Want)
 	}
 	return nil
@@ -22,8 +22,9 @@ func (t *Target) Accept(off, n uint64) error {
 
 // Placed counts n bytes that are in their place.
 func (t *Target) Placed(n uint64) Step {
-	if t.Got += n; t.Got == t.Want {
-		return Step{Do: Finish}
+	if t.Got += n; t.Got < t.Want && t.Got != t.upto {
+		return Step{}
 	}
-	return Step{}
+	t.writing = false // it came in frames
+	return t.came(Finish)
 }

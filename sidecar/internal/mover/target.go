@@ -15,10 +15,14 @@ type Target struct {
 	Staged bool     // the application supplies memory piece by piece
 
 	reading bool
+	wrote   bool // writes were asked for
+	writing bool // one, of what was asked for last, is under way
 	polled  bool
 	guard   uint8
 	key     link.Key
 	keyed   bool
+	upto    uint64 // end of what was asked for last; 0: of each piece that the application has supplied
+	most    uint64 // of a part; 0: there is one
 }
 
 // Start goes for a message whose announcement carried the offer: by remote read
@@ -39,15 +43,22 @@ func (t *Target) Start(p Path, offer *wire.RTSBody) Step {
 // startPull asks the sender for the message, with the place for a remote write
 // where the path has it.
 func (t *Target) startPull(p Path) Step {
-	if t.Mem.Len > 0 && p.writes() {
-		return Step{Do: Register, Mem: t.Mem}
+	if t.Mem.Len > 0 && (p.writes() || p.inParts(t.Mem.Len)) {
+		t.most = p.Caps.RegisterMax
+		return t.nextPart()
 	}
 	return t.askForAll()
 }
 
-// askForAll asks for Data frames, or for a write if there is a key.
+// askForAll asks for Data frames of all that is missing.
 func (t *Target) askForAll() Step {
-	return Step{Do: Ask, Pull: wire.PullBody{Bytes: t.Want}}
+	t.upto, t.writing = t.Want, false
+	return t.ask()
+}
+
+// ask asks for Data frames, or for a write if there is a key.
+func (t *Target) ask() Step {
+	return Step{Do: Ask, Pull: wire.PullBody{Offset: t.Got, Bytes: t.upto - t.Got}, More: t.upto < t.Want}
 }
 
 // Again goes on after a write that has failed and that was not asked for.
@@ -55,6 +66,12 @@ func (t *Target) Again() Step { return t.askForAll() }
 
 // Key is the registration that ends with the receive.
 func (t *Target) Key() (link.Key, bool) { return t.key, t.keyed }
+
+// Part ends the part before the one that is to be registered, and gives its key.
+func (t *Target) Part() (key link.Key, was bool) {
+	was, t.keyed = t.keyed, false
+	return t.key, was
+}
 
 // Reading reports that a remote read of the message is under way.
 func (t *Target) Reading() bool { return t.reading }

@@ -20,6 +20,8 @@ type stage struct {
 	path   Path
 	fail   failures
 	ended  bool
+	more   bool   // of the last Pull
+	off    uint64 // of the last write
 }
 
 const (
@@ -71,15 +73,17 @@ func (s *stage) atSource(x Step) {
 		if s.fails("write") {
 			err = errPlay
 		}
+		off, more := s.source.from, s.more
 		if err == nil && s.path.Caps.Notify {
 			s.say("notice =>")
-			s.written(true)
+			s.written(true, off)
 		}
-		if err == nil {
+		if err != nil {
+			s.source.Again(off)
+		} else if !more {
 			s.say("sender complete")
-		} else {
-			s.source.Again()
 		}
+		s.off = off
 		s.atSource(Written(s.path.Caps, err))
 	case Flow:
 		for s.source.Open() {
@@ -93,15 +97,21 @@ func (s *stage) atSource(x Step) {
 		}
 	case Tell:
 		s.say("Written failed=%v ->", x.Failed)
-		s.written(!x.Failed)
+		s.written(!x.Failed, s.off)
 	case Nothing:
 	default:
 		s.t.Fatalf("the source does %d", x.Do)
 	}
 }
 
-func (s *stage) written(whole bool) {
-	x, err := s.target.Written(whole)
+func (s *stage) written(whole bool, off uint64) {
+	var x Step
+	var err error
+	if whole {
+		x, err = s.target.Written()
+	} else {
+		x, err = s.target.Unwritten(off)
+	}
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -111,6 +121,9 @@ func (s *stage) written(whole bool) {
 func (s *stage) atTarget(x Step) {
 	switch x.Do {
 	case Register:
+		if _, was := s.target.Part(); was {
+			s.say("    (the part's registration ends)")
+		}
 		if s.fails("register target") {
 			s.atTarget(s.target.Unregistered())
 			return
@@ -133,7 +146,11 @@ func (s *stage) atTarget(x Step) {
 		}
 		s.atTarget(s.target.Read(err))
 	case Ask:
-		s.say("<- Pull %d bytes at %d, key %d", x.Pull.Bytes, x.Pull.Offset, x.Pull.Key)
+		more := ""
+		if s.more = x.More; x.More {
+			more = ", more"
+		}
+		s.say("<- Pull %d bytes at %d, key %d%s", x.Pull.Bytes, x.Pull.Offset, x.Pull.Key, more)
 		step, err := s.source.Pulled(s.path.Caps, targetRequest, &x.Pull)
 		if err != nil {
 			s.t.Fatal(err)
@@ -214,7 +231,7 @@ func TestPut(t *testing.T) {
 				t.Error("nothing tells the receiver")
 			}
 			if err != nil {
-				s.source.Again()
+				s.source.Again(0)
 				s.atTarget(s.target.Again())
 			}
 			golden.Text(t, x.name, s.log.String())
@@ -227,7 +244,9 @@ func TestTranscripts(t *testing.T) {
 	all := link.Caps{Register: true, Read: true, Write: true}
 	notify, ordered := all, all
 	notify.Notify, ordered.InOrder = true, true
-	mem := link.Ref{Region: 7, Len: 1000}
+	parts, told := all, notify // of at most 400 bytes, up to a multiple of 200 in their region
+	parts.RegisterMax, told.RegisterMax = 400, 400
+	mem := link.Ref{Region: 7, Off: 70, Len: 1000}
 	for _, x := range []struct {
 		name  string
 		path  Path
@@ -250,6 +269,15 @@ func TestTranscripts(t *testing.T) {
 		{name: "rput-write-refused", path: Path{RPut, all}, fail: "start write"},
 		{name: "rput-write-fails", path: Path{RPut, notify}, fail: "write"},
 		{name: "rput-target-unregistered", path: Path{RPut, all}, fail: "register target"},
+		{name: "parts", path: Path{Auto, parts}},
+		{name: "parts-notify", path: Path{GetCQE, told}},
+		{name: "parts-truncated", path: Path{Auto, told}, want: 500},
+		{name: "parts-truncated-to-one", path: Path{Auto, told}, want: 300},
+		{name: "parts-one-unregistered", path: Path{Auto, told}, fail: "register target"},
+		{name: "parts-one-refused", path: Path{RPut, parts}, fail: "start write"},
+		{name: "parts-first-fails", path: Path{RPut, told}, fail: "write"},
+		{name: "parts-of-a-small-one", path: Path{Auto, told}, total: 400},
+		{name: "parts-not-of-a-stream", path: Path{Stream, told}},
 		{name: "stream", path: Path{Stream, all}},
 		{name: "stream-one-byte", path: Path{Stream, all}, total: 1},
 		{name: "auto-no-remote", path: Path{Auto, link.Caps{}}},

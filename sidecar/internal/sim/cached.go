@@ -21,7 +21,7 @@ type cached struct {
 // evicted, refused, taken over and dropped under the protocols.
 func RunCached(seed uint64) (covered Coverage, err error) {
 	w := newWorld(seed)
-	w.caching = true
+	w.caching, w.net.parts = true, false // neighbours are registered together
 	return w.job()
 }
 

@@ -29,6 +29,9 @@ type network struct {
 	lies bool       // links tell that frames have come which may be lost
 	told int        // deliveries
 
+	parts bool // what is registered at once is bounded by what the links say
+	more  int  // parts of messages that others followed
+
 	gathers  bool // small messages of arenas go without a copy, now and then
 	gathered int
 }
@@ -91,6 +94,13 @@ func drawCaps(rng *rand.Rand) link.Caps {
 		c.Ordered = rng.IntN(2) == 0
 	}
 	return c
+}
+
+// drawParts decides how much may be registered at once, from a source of its own.
+func (n *network) drawParts(seed uint64) {
+	if rng := rand.New(rand.NewPCG(seed, 4)); rng.IntN(2) == 0 {
+		n.caps.RegisterMax = 2<<10 + rng.Uint64N(1<<(8+rng.IntN(10)))
+	}
 }
 
 func pair(a, b link.Peer) [2]link.Peer { return [2]link.Peer{min(a, b), max(a, b)} }
@@ -187,6 +197,9 @@ func (p *port) Post(peer link.Peer, frames []*link.Frame) int {
 	for _, f := range frames {
 		if len(*flow) >= backlog {
 			break
+		}
+		if f.Head.Type == wire.Pull && f.Head.Flags&wire.FlagMore != 0 {
+			p.net.more++
 		}
 		x := &packet{head: f.Head, at: p.net.now + p.net.rng.Int64N(30_000)}
 		if f.Payload.Region != 0 {

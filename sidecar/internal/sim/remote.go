@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -43,9 +44,18 @@ const (
 // accessDelay bounds the pause before each step of an access, in nanoseconds.
 const accessDelay = 30_000
 
-// Register makes ref reachable under a key that cannot be guessed. Now and then
-// it fails, as it does where memory cannot be pinned.
+// Register is Expose for a message, of which no more may be registered at once than
+// links say.
 func (p *port) Register(ref link.Ref) (link.Key, error) {
+	if most := p.net.caps.RegisterMax; most > 0 && ref.Len > most && ref.Region >= core.RegionFirst && p.net.parts {
+		p.net.fault = fmt.Sprintf("pod %d registers %d bytes at once, at most %d may be", p.self, ref.Len, most)
+	}
+	return p.Expose(ref)
+}
+
+// Expose makes ref reachable under a key that cannot be guessed. Now and then
+// it fails, as it does where memory cannot be pinned.
+func (p *port) Expose(ref link.Ref) (link.Key, error) {
 	if !p.net.calm && p.net.rng.IntN(20) == 0 {
 		return link.Key{}, fmt.Errorf("simulated: no more memory can be pinned")
 	}

@@ -68,6 +68,7 @@ type Coverage struct {
 	Exposed uint64 // windows that were registered for peers
 	Landed  int    // frames whose links have told that they had come
 	Gathers int    // eager sends that no copy was made of
+	Parts   int    // of messages, that others followed
 }
 
 func (c *Coverage) add(d Coverage) {
@@ -84,10 +85,11 @@ func (c *Coverage) add(d Coverage) {
 	c.Exposed += d.Exposed
 	c.Landed += d.Landed
 	c.Gathers += d.Gathers
+	c.Parts += d.Parts
 }
 
 func (w *world) coverage() Coverage {
-	c := Coverage{Broken: w.broken, Landed: w.net.told, Gathers: w.net.gathered}
+	c := Coverage{Broken: w.broken, Landed: w.net.told, Gathers: w.net.gathered, Parts: w.net.more}
 	c.Kept, c.Evicted = w.reused()
 	for _, e := range w.engines {
 		s := e.Counters()
@@ -154,6 +156,8 @@ func newWorld(seed uint64) *world {
 	}
 	w.net = newNetwork(w.rng, pods)
 	w.net.drawDelivery(seed)
+	w.net.drawParts(seed)
+	w.net.parts = true
 	w.rdv = drawProtocol(w.rng)
 	w.early = (w.rdv == mover.Put || w.rdv == mover.PutNR) && seed%4 > 0
 	switch f := w.rng.IntN(14); {
