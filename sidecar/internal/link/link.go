@@ -178,7 +178,8 @@ func Ahead(ack, oldest uint64) error {
 //
 // Every operation that was started ends with one Sink.Done: nil, an error that
 // wraps ErrBroken when its connection was lost or forgotten first, or ErrKey
-// when the target refused, which may end the connection, too. The Dones of a lost connection come before its
+// when the target refused, which may end the connection, too, or another error where
+// this side's memory cannot be registered, part by part, to its end. The Dones of a lost connection come before its
 // Sink.Down; after it, nothing that either side started on that connection
 // touches this side's memory. A notified Write that ended with nil is reported
 // at its target, also when the connection is lost meanwhile; one that ended

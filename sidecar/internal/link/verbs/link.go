@@ -59,6 +59,7 @@ const (
 	eagerMax    = 8 << 10               // a message of two slots; beyond it one write costs less
 	sendSlots   = 256                   // staged messages of all connections
 	perConn     = sendDepth + recvSlots // completions of a connection that ends
+	registerMax = 16 << 20              // 4,096 pages, which are pinned while no rank is heard
 	pollBatch   = 64
 	pollBudget  = 256 // completions of one Poll
 	settleStep  = 8   // registrations of ranks that have left that one Poll ends: each is microseconds of the kernel's
@@ -83,26 +84,27 @@ type Link struct {
 	pending []*conn // have something to post
 	ended   []ended // operations of connections that are gone, to be told
 
-	stage     []byte
-	stageAt   region
-	slots     []int32 // free ones of stage
-	batch     []request
-	posted    []int32 // slots of the batch that are free once it is posted
-	inline    int     // bytes that a post copies
-	starving  bool    // some connection waits for a slot
-	exported  map[link.Key]region
-	comps     [pollBatch]completion
-	stash     []completion // taken out, to be handled by the next Poll
-	spare     []completion
-	heard     []fault // from the device, to be handled
-	events    [16]unix.EpollEvent
-	epoll     int
-	polls     int
-	look      bool
-	met       []bool // peers that were connected once
-	gone      error  // why the device cannot be used any more
-	stats     Stats
-	streaming streamSink
+	stage       []byte
+	stageAt     region
+	slots       []int32 // free ones of stage
+	batch       []request
+	posted      []int32 // slots of the batch that are free once it is posted
+	inline      int     // bytes that a post copies
+	registerMax uint64  // registered at once, of a message
+	starving    bool    // some connection waits for a slot
+	exported    map[link.Key]region
+	comps       [pollBatch]completion
+	stash       []completion // taken out, to be handled by the next Poll
+	spare       []completion
+	heard       []fault // from the device, to be handled
+	events      [16]unix.EpollEvent
+	epoll       int
+	polls       int
+	look        bool
+	met         []bool // peers that were connected once
+	gone        error  // why the device cannot be used any more
+	stats       Stats
+	streaming   streamSink
 
 	shared      *receives // of all connections; nil: each has its own
 	sharedQueue sharedQueue
@@ -131,7 +133,7 @@ type ended struct {
 // newLink makes a link over an open device, which it owns.
 func newLink(cfg Config, memory link.Memory, n nic) (*Link, error) {
 	l := &Link{cfg: cfg, memory: memory, nic: n, port: n.about(), conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), epoll: -1, inline: n.inlineMax(), exported: map[link.Key]region{}}
-	l.chosen, l.bell = -1, -1
+	l.chosen, l.bell, l.registerMax = -1, -1, registerMax
 	var err error
 	if l.known, err = newKnown(n, func(r link.Ref) []byte { return l.memory.Bytes(r) }, max(cfg.Ranks, 1), cfg.PinnedBytes, cfg.Reuse == bootstrap.ReuseAlways, exporter{l}, cfg.Log); err != nil {
 		return nil, errors.Join(err, n.close())
@@ -213,7 +215,7 @@ func (l *Link) Port() Port { return l.port }
 // Caps says what the link can do over the device; PeerCaps what it can do with a
 // peer.
 func (l *Link) Caps() link.Caps {
-	return link.Caps{Name: "rdma", Register: true, Read: true, Write: true, InOrder: l.cfg.InOrder, Ordered: true, Notify: true, Delivers: true, GatherMax: 1, EagerMax: eagerMax}
+	return link.Caps{Name: "rdma", Register: true, Read: true, Write: true, InOrder: l.cfg.InOrder, Ordered: true, Notify: true, Delivers: true, GatherMax: 1, EagerMax: eagerMax, RegisterMax: l.registerMax}
 }
 
 // PeerCaps says what the link can do with a connected peer.

@@ -14,8 +14,11 @@ type operation struct {
 	known         int32 // entry of the known memory, -1: none
 	length        uint64
 	posted        uint64
-	left          int  // requests that are posted and not done
-	over          bool // all are posted
+	upto          uint64 // of its local memory, what known has; less than length: it is registered part by part
+	parted        bool   // so that each request keeps the part that it is of
+	err           error  // the next part could not be registered: it ends when what is posted has
+	left          int    // requests that are posted and not done
+	over          bool   // all are posted
 	refused       bool
 	used          bool
 }
@@ -68,7 +71,7 @@ func (o *operations) turn() int32 {
 // piece is the next part of operation n.
 func (o *operations) piece(n int32) (off, length uint64, last bool) {
 	op := &o.table[n]
-	length = min(op.length-op.posted, pieceMax)
+	length = min(op.upto-op.posted, pieceMax)
 	return op.posted, length, op.posted+length == op.length
 }
 
@@ -79,12 +82,26 @@ func (o *operations) sent(n int32, length uint64, requests int) {
 	op.posted += length
 	op.left += requests
 	o.under += requests
+	o.pass()
+	if op.over = op.posted == op.length; !op.over {
+		o.queue(n)
+	}
+}
+
+// giveUp ends operation n, whose turn it is, before all of it is posted, and reports
+// whether nothing of it is.
+func (o *operations) giveUp(n int32, err error) bool {
+	op := &o.table[n]
+	op.err, op.over = err, true
+	o.pass()
+	return op.left == 0
+}
+
+// pass ends a turn.
+func (o *operations) pass() {
 	o.first++
 	if o.first == len(o.turns) {
 		o.first, o.turns = 0, o.turns[:0]
-	}
-	if op.over = op.posted == op.length; !op.over {
-		o.queue(n)
 	}
 }
 

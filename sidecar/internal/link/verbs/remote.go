@@ -104,7 +104,7 @@ func (l *Link) start(peer link.Peer, op operation) error {
 	case c == nil || c.err != nil:
 		return fmt.Errorf("%w: not connected", link.ErrBroken)
 	}
-	op.length, op.slot, op.known = op.local.Len, -1, -1
+	op.length, op.upto, op.slot, op.known = op.local.Len, op.local.Len, -1, -1
 	if err := c.reach(&op); err != nil {
 		return err
 	}
@@ -128,13 +128,32 @@ func (c *conn) reach(op *operation) error {
 		}
 	}
 	if n < 0 {
-		var err error
-		if n, err = l.known.use(op.local); err != nil {
-			return fmt.Errorf("verbs: registering %d bytes with %s: %w", op.length, l.port.Device, err)
-		}
+		op.parted = l.known.chooser.Knows(op.local.Region) && op.length > l.registerMax
+		return c.nextPart(op)
 	}
 	op.known = n
 	op.addr, op.lkey = l.known.where(n, op.local)
+	return nil
+}
+
+// nextPart makes the next part of op's local memory one that the device knows; of all
+// but large operations it is the only one.
+func (c *conn) nextPart(op *operation) error {
+	l := c.l
+	if op.known >= 0 {
+		l.known.done(op.known) // but for the requests under way
+		op.known = -1
+	}
+	part := op.local.Slice(op.posted, op.length-op.posted)
+	if op.parted {
+		part = part.Part(l.registerMax)
+	}
+	n, err := l.known.use(part)
+	if err != nil {
+		return fmt.Errorf("verbs: registering %d bytes with %s: %w", part.Len, l.port.Device, err)
+	}
+	addr, lkey := l.known.where(n, part)
+	op.known, op.addr, op.lkey, op.upto = n, addr-op.posted, lkey, op.posted+part.Len
 	return nil
 }
 
@@ -145,8 +164,16 @@ func (c *conn) sendOperations() {
 		if n < 0 {
 			return
 		}
-		off, length, last := c.ops.piece(n)
 		op := &c.ops.table[n]
+		if op.posted == op.upto && op.posted < op.length {
+			if err := c.nextPart(op); err != nil {
+				if c.ops.giveUp(n, err) {
+					c.abort(n)
+				}
+				continue
+			}
+		}
+		off, length, last := c.ops.piece(n)
 		notices := last && op.notify != 0
 		if notices && c.credit.free() == 0 {
 			return // until the peer posts receives again
@@ -181,7 +208,12 @@ func (c *conn) pushPiece(op *operation, n int32, off, length uint64, notices boo
 	} else {
 		c.l.stats.Reads++
 	}
-	c.push(r, posted{slot: -1, op: n, known: -1})
+	p := posted{slot: -1, op: n, known: -1}
+	if op.parted {
+		p.known = op.known
+		c.l.known.again(p.known)
+	}
+	c.push(r, p)
 	if slot < 0 {
 		return 1
 	}
@@ -202,6 +234,16 @@ func noticeOf(b []byte) (uint64, error) {
 	return binary.LittleEndian.Uint64(b), nil
 }
 
+// abort ends operation n, of which nothing is under way any more, with its error.
+func (c *conn) abort(n int32) {
+	op := c.ops.table[n]
+	c.ops.end(n)
+	if op.known >= 0 {
+		c.l.known.done(op.known)
+	}
+	c.l.ended = append(c.l.ended, ended{c.peer, op.token, op.err})
+}
+
 // operated is told that a request of operation n is done.
 func (c *conn) operated(n int32, sink link.Sink) {
 	if !c.ops.complete(n) {
@@ -209,6 +251,10 @@ func (c *conn) operated(n int32, sink link.Sink) {
 	}
 	l := c.l
 	op := c.ops.table[n]
+	if op.err != nil {
+		c.abort(n)
+		return
+	}
 	c.ops.end(n)
 	if op.write {
 		l.stats.BytesOut += op.length

@@ -1,0 +1,169 @@
+package verbs
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// ender notes how operations end.
+type ender struct {
+	taker
+	ends map[uint64]error
+}
+
+func (e *ender) Done(_ link.Peer, token uint64, err error) { e.ends[token] = err }
+
+const (
+	partMax = 64 << 10
+	partsAt = 12345 // in the arena: neither of a page nor of a part
+	partsN  = 3 << 20
+)
+
+// parted is two links of which one registers at most 64 KiB of an arena at once, and
+// memory of the other's that it may reach.
+type parted struct {
+	*sending
+	theirs []byte
+	key    link.Key
+	sink   ender
+}
+
+func newParted(t *testing.T) *parted {
+	t.Helper()
+	p := &parted{sending: newSending(t), theirs: make([]byte, partsN), sink: ender{ends: map[uint64]error{}}}
+	p.from.registerMax = partMax
+	p.to.SetMemory(arena(p.theirs))
+	key, err := p.to.Register(link.Ref{Region: 9, Len: partsN})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.key = key
+	return p
+}
+
+// step lets both links work, and looks at what the device has been given.
+func (p *parted) step(t *testing.T) {
+	t.Helper()
+	p.from.Poll(&p.sink)
+	p.to.Poll(&taker{})
+	for _, r := range p.device.regions {
+		if base := addressOf(p.arena); addressOf(r.mem) >= base && addressOf(r.mem) < base+arenaBytes && len(r.mem) > partMax {
+			t.Fatalf("%d bytes are registered at once", len(r.mem))
+		}
+	}
+}
+
+// idle checks that no use of known memory is left.
+func (p *parted) idle(t *testing.T) {
+	t.Helper()
+	for _, u := range p.from.known.uses {
+		if u.refs != 0 {
+			t.Fatalf("a use is left: %+v", u)
+		}
+	}
+}
+
+// TestParted: a large operation registers its own side's memory part by part, and lets
+// go of each.
+func TestParted(t *testing.T) {
+	p := newParted(t)
+	local := link.Ref{Region: arenaRegion, Off: partsAt, Len: partsN}
+	for token, write := range map[uint64]bool{1: true, 2: false} {
+		mine := p.arena[partsAt : partsAt+partsN]
+		err := error(nil)
+		if write {
+			err = p.from.Write(0, token, local, p.key, 0)
+		} else {
+			rng := rand.New(rand.NewPCG(2, token))
+			for i := range p.theirs {
+				p.theirs[i] = byte(rng.Uint32())
+			}
+			err = p.from.Read(0, token, local, p.key)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for over := false; !over; _, over = p.sink.ends[token] {
+			p.step(t)
+		}
+		if err := p.sink.ends[token]; err != nil || !bytes.Equal(mine, p.theirs) {
+			t.Fatalf("write %v: %v, or other bytes", write, err)
+		}
+		p.idle(t)
+	}
+	mine, _ := p.from.known.chooser.Caches()
+	if least := uint64(partsN / partMax); mine.Registrations < least {
+		t.Errorf("%d registrations, want at least %d", mine.Registrations, least)
+	}
+}
+
+// TestPartRefused: the device has no room for a part in the middle. The operation ends
+// with that, when what was posted has come, and the connection goes on.
+func TestPartRefused(t *testing.T) {
+	p := newParted(t)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for token := uint64(1); token <= 40; token++ {
+		local := link.Ref{Region: arenaRegion, Off: rng.Uint64N(arenaBytes - partsN), Len: partsN}
+		err := p.from.Write(0, token, local, p.key, 0)
+		if errors.Is(err, gather.ErrNoRoom) {
+			continue // the cache does not ask again yet
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for left := rng.IntN(300); ; left-- {
+			if left == 0 {
+				p.device.limit = 1
+			}
+			p.step(t)
+			if _, over := p.sink.ends[token]; over {
+				break
+			}
+		}
+		if err := p.sink.ends[token]; !errors.Is(err, gather.ErrNoRoom) && err != nil {
+			t.Fatal(err)
+		}
+		p.idle(t)
+		p.device.limit = 0
+		for range 2000 { // until the cache asks again
+			if k, err := p.from.Register(link.Ref{Region: arenaRegion, Len: 100}); err == nil {
+				p.from.Deregister(k)
+			}
+			if n, err := p.from.known.use(link.Ref{Region: arenaRegion, Len: 100}); err == nil {
+				p.from.known.done(n)
+			}
+		}
+	}
+	refused := 0
+	for _, err := range p.sink.ends {
+		if err != nil {
+			refused++
+		}
+	}
+	if refused == 0 || refused == len(p.sink.ends) {
+		t.Errorf("%d of %d were refused", refused, len(p.sink.ends))
+	}
+}
+
+// TestPartsBroken: a connection that is lost in the middle leaves no part in use.
+func TestPartsBroken(t *testing.T) {
+	for polls := range 40 {
+		p := newParted(t)
+		if err := p.from.Write(0, 1, link.Ref{Region: arenaRegion, Off: partsAt, Len: partsN}, p.key, 0); err != nil {
+			t.Fatal(err)
+		}
+		for range polls {
+			p.step(t)
+		}
+		p.from.Forget(0)
+		for over := false; !over; _, over = p.sink.ends[1] {
+			p.step(t)
+		}
+		p.idle(t)
+	}
+}
