@@ -12,6 +12,7 @@ type outbox struct {
 	base   uint64        // frames up to and including this number are acknowledged
 	came   uint64        // up to this number, if it is more, the link has told that they have come: they are never sent again
 	next   uint64        // frames up to and including this number are posted
+	most   uint64        // or were, if it is more, on a connection that is lost or on which a write has failed
 	last   uint64        // frames up to and including this number are queued
 	queued uint64        // payload bytes not yet posted
 }
@@ -97,6 +98,7 @@ func (o *outbox) kept() uint64 { return max(o.base, o.came) }
 
 // rewind makes the next frame to post the first one that may not have come.
 func (o *outbox) rewind() {
+	o.most = max(o.most, o.next)
 	o.next, o.queued = o.kept(), 0
 	for s := o.next + 1; s <= o.last; s++ {
 		o.queued += o.frames[s&uint64(len(o.frames)-1)].Payload.Len
@@ -105,7 +107,7 @@ func (o *outbox) rewind() {
 
 // restart makes seq the last number used. Preconditions: it is empty.
 func (o *outbox) restart(seq uint64) {
-	o.base, o.came, o.next, o.last, o.queued = seq, seq, seq, seq, 0
+	o.base, o.came, o.next, o.most, o.last, o.queued = seq, seq, seq, seq, seq, 0
 }
 
 func (o *outbox) empty() bool { return o.base == o.last }

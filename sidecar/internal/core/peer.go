@@ -265,8 +265,8 @@ func (c *Core) acknowledge(p *peer, seq uint64) error {
 	if seq <= o.base {
 		return nil
 	}
-	if seq > o.next && !(p.state == peerGreeting && seq <= o.last) {
-		return fmt.Errorf("%w: acknowledges frame %d of %d posted", link.ErrProtocol, seq, o.next)
+	if most := max(o.next, o.most); seq > most {
+		return fmt.Errorf("%w: acknowledges frame %d of %d posted", link.ErrProtocol, seq, most)
 	}
 	c.notAgain(o, seq)
 	mask := uint64(len(o.frames) - 1)

@@ -270,3 +270,36 @@ func FuzzRing(f *testing.F) {
 		}
 	})
 }
+
+// TestAcknowledgedAfterAFailedWrite: frames that were posted are still acknowledged when
+// a write to the ring has failed and all that may not have come is posted again: what had
+// come from the peer is handed over before the end of the connection is told.
+func TestAcknowledgedAfterAFailedWrite(t *testing.T) {
+	x := newCrowd(t)
+	p := &x.core.peers[1]
+	x.room = 100
+	for range 5 {
+		d := shm.Descriptor{Op: shm.OpSend, Peer: 2, Flags: shm.FlagSilent}
+		d.SetInline([]byte("12345678"))
+		x.submit(0, d)
+	}
+	for x.core.Flush(2, x) {
+	}
+	d := shm.Descriptor{Op: shm.OpSend, Peer: 2, Flags: shm.FlagSilent}
+	d.SetInline([]byte("not posted"))
+	x.submit(0, d)
+	posted := p.out.next
+	x.core.rewind(p) // as after a failed write
+	if p.out.next == posted {
+		t.Fatal("nothing is posted again")
+	}
+	if err := x.core.acknowledge(p, posted+1); !errors.Is(err, link.ErrProtocol) {
+		t.Errorf("%v for an acknowledgement of what was never posted", err)
+	}
+	if err := x.core.acknowledge(p, posted); err != nil {
+		t.Error(err)
+	}
+	if p.out.base != posted || p.out.next != posted {
+		t.Errorf("acknowledged up to %d, posted up to %d, want %d", p.out.base, p.out.next, posted)
+	}
+}
