@@ -163,5 +163,5 @@ func (s *Session) detach() (err error) {
 }
 
 func (s *Session) release() error {
-	return errors.Join(segment.Unmap(s.control.Memory()), segment.Unmap(s.arenaMem), unix.Close(s.doorbell))
+	return errors.Join(s.closeDevice(), segment.Unmap(s.control.Memory()), segment.Unmap(s.arenaMem), unix.Close(s.doorbell))
 }

@@ -22,6 +22,7 @@ var (
 	ErrTooManyRequests = errors.New("too many requests are open; wait for some")
 	ErrNoMemory        = errors.New("not enough arena memory")
 	ErrInvalid         = errors.New("invalid argument")
+	ErrNotExposed      = errors.New("the memory is not exposed, and messages from and into it are copied")
 	ErrUnsupported     = errors.New("operation not defined for this type")
 )
 

@@ -52,6 +52,12 @@ func (s *Session) inArena(b []byte) (off int, ok bool) {
 	return int(d), d < uintptr(len(s.arenaMem)) && int(d)+len(b) <= len(s.arenaMem)
 }
 
+// partOfMemory is where b begins in a, if all of it is there.
+func partOfMemory(b, a []byte) (off uint64, ok bool) {
+	d := uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(a)))
+	return uint64(d), d < uintptr(len(a)) && len(b) <= len(a)-int(d)
+}
+
 // live refuses memory that was freed: somebody else may get it next. A program that has
 // freed nothing pays for a load.
 func (s *Session) live(b []byte) error {

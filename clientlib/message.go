@@ -149,6 +149,9 @@ func (c *Comm) describe(d *shm.Descriptor, o *op, buf []byte, sending bool) {
 		}
 	default:
 		d.Class, addr = shm.ClassStaged, 0
+		if at, ok := s.exposedAt(buf); ok {
+			d.Class, addr, o.lent, o.exposed = shm.ClassExposed, at, true, true
+		}
 		o.buf, o.room = buf, len(buf)
 		if sending {
 			o.want = len(buf)

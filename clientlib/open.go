@@ -109,7 +109,7 @@ func attach(ctx context.Context, conn *net.UnixConn, cfg *Config) (w shm.Welcome
 	if _, err := conn.Write(h.Encode()); err != nil {
 		return w, nil, fmt.Errorf("greeting the sidecar: %w", err)
 	}
-	b, oob := make([]byte, shm.WelcomeBytes), make([]byte, unix.CmsgSpace(3*4))
+	b, oob := make([]byte, shm.WelcomeBytes), make([]byte, unix.CmsgSpace(4*4))
 	n, oobn, _, _, err := conn.ReadMsgUnix(b, oob)
 	if err != nil {
 		if ctx.Err() != nil { // the deadline that ended the read is ours
@@ -123,8 +123,12 @@ func attach(ctx context.Context, conn *net.UnixConn, cfg *Config) (w shm.Welcome
 	if w, err = shm.DecodeWelcome(b[:n]); err == nil && !w.Accepted {
 		err = fmt.Errorf("refused by the sidecar: %s", w.Text)
 	}
-	if err == nil && len(fds) != 3 {
-		err = fmt.Errorf("the sidecar passed %d descriptors, want 3", len(fds))
+	want := 3
+	if w.Features&shm.FeatureExpose != 0 {
+		want = 4
+	}
+	if err == nil && len(fds) != want {
+		err = fmt.Errorf("the sidecar passed %d descriptors, want %d", len(fds), want)
 	}
 	if err != nil {
 		closeAll(fds)

@@ -30,7 +30,8 @@ type op struct {
 	collective bool
 	cancelled  bool // it was asked to end
 
-	lent bool // the caller's own arena memory is with the engine
+	lent    bool // the caller's own memory is with the engine
+	exposed bool // it is exposed: chunks are supplied only when they are asked for
 
 	buf     []byte // private memory of a receive or a staged send
 	room    int    // its length, also when the caller has taken it back

@@ -257,7 +257,7 @@ func (r Request) abandon() error {
 		o.buf = slices.Clone(o.buf)
 	}
 	if o.lent {
-		return fmt.Errorf("the %s goes on: its arena memory stays in use until the sidecar is done with it", o.what)
+		return fmt.Errorf("the %s goes on: its memory stays in use until the sidecar is done with it", o.what)
 	}
 	return nil
 }

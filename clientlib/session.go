@@ -1,6 +1,7 @@
 package outrigger
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"sync"
@@ -20,6 +21,7 @@ type Session struct {
 	control                *segment.Control
 	slabMem, arenaMem      []byte
 	doorbell               int
+	device                 device
 	conn                   *net.UnixConn
 	eager                  int
 	sharesGroups           bool // the sidecar knows a communicator by another
@@ -32,25 +34,26 @@ type Session struct {
 	behind                 atomic.Bool // the ring had no room for what completions ask for
 	watched                chan struct{}
 
-	mu       sync.Mutex // guards what follows, and every access to the shared memory but the users' below
-	submit   *ring.Producer
-	complete *ring.Consumer
-	ops      opTable
-	slab     slab
-	todo     todo
-	place    place
-	silent   uint64 // silent sends submitted
-	retired  uint64 // of them, as last seen
-	failed   bool
-	closing  bool
-	ending   bool // Close has its sends behind it: nothing may begin any more
-	closed   bool
-	users    int // goroutines that use the shared memory without holding mu
-	locks    map[lockPlace]lockState
-	exposed  map[uint32]span // memory of windows, by their numbers
-	numbers  uint32          // next communicator or window number that is free here
-	late     error           // failure of a send whose caller had its buffer back already
-	reason   string          // why the job failed, kept when the memory is gone
+	mu        sync.Mutex // guards what follows, and every access to the shared memory but the users' below
+	submit    *ring.Producer
+	complete  *ring.Consumer
+	ops       opTable
+	slab      slab
+	todo      todo
+	place     place
+	silent    uint64 // silent sends submitted
+	retired   uint64 // of them, as last seen
+	failed    bool
+	closing   bool
+	ending    bool // Close has its sends behind it: nothing may begin any more
+	closed    bool
+	users     int // goroutines that use the shared memory without holding mu
+	locks     map[lockPlace]lockState
+	exposed   map[uint32]span // memory of windows, by their numbers
+	exposures []*Exposed      // by number; nil: free
+	numbers   uint32          // next communicator or window number that is free here
+	late      error           // failure of a send whose caller had its buffer back already
+	reason    string          // why the job failed, kept when the memory is gone
 }
 
 func newSession(conn *net.UnixConn, w shm.Welcome, fds []int, policy string) (*Session, error) {
@@ -64,7 +67,10 @@ func newSession(conn *net.UnixConn, w shm.Welcome, fds []int, policy string) (*S
 		rank: int(w.Rank), ranks: int(w.Ranks), pod: int(w.Pod), pods: int(w.Pods),
 		control: c, slabMem: c.Slab(), arenaMem: arenaMem, doorbell: fds[2], conn: conn,
 		eager: int(w.EagerBytes), sharesGroups: w.Features&shm.FeatureGroups != 0, hasEpochs: w.Features&shm.FeatureEpochs != 0, watched: make(chan struct{}), numbers: 1, begun: time.Now(),
-		place: place{wanted: w.Features&shm.FeaturePlace != 0},
+		place: place{wanted: w.Features&shm.FeaturePlace != 0}, device: device{fd: -1, why: cmp.Or(w.Text, "the sidecar does not know of it")},
+	}
+	if len(fds) > 3 {
+		s.device = device{fd: fds[3], domain: w.Domain, driver: w.Driver}
 	}
 	mem, n := c.SubmitRing()
 	s.submit, err = ring.NewProducer(mem, n)

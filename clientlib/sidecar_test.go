@@ -61,7 +61,7 @@ func (p *shape) defaults() {
 	set(&p.arena, 4<<20)
 	set(&p.eager, 8<<10)
 	if p.features == 0 {
-		p.features = shm.FeaturesAll
+		p.features = shm.FeaturesAll &^ shm.FeatureExpose
 	}
 }
 

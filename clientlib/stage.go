@@ -45,6 +45,9 @@ func (s *Session) wantStage(id uint32, o *op) {
 // ones of a matched receive (LAYOUT §5.1). It is called between submissions
 // only: chunks of one message must not overtake each other.
 func (s *Session) stage(id uint32, o *op) error {
+	if o.exposed && !o.asked {
+		return nil // the device takes it, or the engine asks
+	}
 	for !o.done && o.off < o.want && o.chunks.n < stageDepth {
 		if !s.hasRoom() {
 			s.wantStage(id, o)

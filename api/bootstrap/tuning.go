@@ -26,6 +26,7 @@ type Tuning struct {
 	Reuse         string   `json:"reuse,omitempty"`       // of buffers that are sent from, where links register memory: auto, off or always
 	Receives      string   `json:"receives,omitempty"`    // of RDMA connections: auto, own or shared
 	Wait          string   `json:"wait,omitempty"`        // poll, yield or block
+	Exposure      string   `json:"exposure,omitempty"`    // of memory that ranks register themselves with an RDMA device: denied or allowed; default denied
 	Encrypt       string   `json:"encrypt,omitempty"`     // of data between sidecars: none or tls; default none
 }
 
@@ -33,6 +34,12 @@ type Tuning struct {
 const (
 	EncryptNone = "none"
 	EncryptTLS  = "tls"
+)
+
+// Values of Tuning.Exposure.
+const (
+	ExposureDenied  = "denied"
+	ExposureAllowed = "allowed" // each rank is given a context of the device
 )
 
 // Values of Tuning.Reuse.
@@ -132,6 +139,7 @@ func (d *Document) validateTuning(bad func(string, ...any) error) error {
 		{"tuning.channel", d.Tuning.Channel, []string{"", "piggyback", "basic", "pipeline", "zerocopy"}},
 		{"tuning.reuse", d.Tuning.Reuse, []string{"", ReuseAuto, ReuseOff, ReuseAlways}},
 		{"tuning.receives", d.Tuning.Receives, []string{"", ReceivesAuto, ReceivesOwn, ReceivesShared}},
+		{"tuning.exposure", d.Tuning.Exposure, []string{"", ExposureDenied, ExposureAllowed}},
 		{"tuning.wait", d.Tuning.Wait, []string{"", "poll", "yield", "block"}},
 		{"tuning.encrypt", d.Tuning.Encrypt, []string{"", EncryptNone, EncryptTLS}},
 	} {

@@ -22,7 +22,8 @@ const (
 	FeatureGroups                       // a communicator may be named by another with the same ranks
 	FeatureData                         // 32 bits travel beside the tag
 	FeatureEpochs                       // post, start, complete, wait
-	FeaturesAll      = FeatureInline | FeatureStaged | FeatureRMA | FeatureColl | FeaturePlace | FeatureGroups | FeatureData | FeatureEpochs
+	FeatureExpose                       // the client registers private memory of its own with the device
+	FeaturesAll      = FeatureInline | FeatureStaged | FeatureRMA | FeatureColl | FeaturePlace | FeatureGroups | FeatureData | FeatureEpochs | FeatureExpose
 	FeaturesRequired = FeatureInline | FeatureStaged
 )
 
@@ -36,6 +37,13 @@ const InlineMax = 32
 // MaxRequests bounds the requests that one session may have outstanding; a
 // request number is below it (§4.1).
 const MaxRequests = 1 << 16
+
+// MaxExposures bounds what one session may have exposed at a time (§5.2).
+const MaxExposures = 256
+
+// ExposureShift is where the number of an exposure is in an address of class
+// exposed; below it is the offset (§4.2).
+const ExposureShift = 48
 
 // AnySource, in a receive, matches every source rank.
 const AnySource = ^uint32(0)
@@ -74,7 +82,9 @@ const (
 	OpStart     Op = 26 // Context, Peer: wait for its post
 	OpComplete  Op = 27 // Context, Peer: the accesses there are over
 	OpWait      Op = 28 // Context, Peer: wait for its complete
-	OpSubmitMax Op = 28
+	OpExpose    Op = 29 // Addr: address for the device, Len; Aux: number; Aux2: lkey | rkey<<32
+	OpUnexpose  Op = 30 // Aux: number
+	OpSubmitMax Op = 30
 )
 
 // Completions: sidecar to application (§6).
@@ -101,11 +111,12 @@ type Class uint8
 
 // Classes of payload memory.
 const (
-	ClassNone   Class = 0
-	ClassInline Class = 1 // in the descriptor itself, InlineLen bytes
-	ClassSlab   Class = 2 // Addr is an offset in the slab section of the segment
-	ClassArena  Class = 3 // Addr is an offset in the arena
-	ClassStaged Class = 4 // in private memory; chunks follow by OpStage
+	ClassNone    Class = 0
+	ClassInline  Class = 1 // in the descriptor itself, InlineLen bytes
+	ClassSlab    Class = 2 // Addr is an offset in the slab section of the segment
+	ClassArena   Class = 3 // Addr is an offset in the arena
+	ClassStaged  Class = 4 // in private memory; chunks follow by OpStage
+	ClassExposed Class = 5 // in exposed memory: Addr is number<<ExposureShift | offset; else as staged
 )
 
 // Status is the result in a completion (§6.1).

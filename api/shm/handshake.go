@@ -7,7 +7,8 @@ import (
 
 // The handshake on the Unix socket (SOCK_SEQPACKET, §2): the client sends one
 // Hello; the sidecar answers with one Welcome, which carries three file
-// descriptors when it accepts: control segment, arena, doorbell. After that
+// descriptors when it accepts: control segment, arena, doorbell; and a fourth, a
+// device's, with FeatureExpose (§5.2). After that
 // the socket carries nothing more; its end is how each side learns of the
 // other's death.
 const (
@@ -15,7 +16,7 @@ const (
 	WelcomeBytes = 512
 	helloMagic   = 0x4f554852 // "RHUO"
 	welcomeMagic = 0x4f555752
-	textMax      = WelcomeBytes - 72
+	textMax      = WelcomeBytes - 72 - 8 // the last 8 bytes are what the fourth descriptor needs
 )
 
 // Hello is the client's request to attach.
@@ -50,7 +51,8 @@ func DecodeHello(b []byte) (Hello, error) {
 	return h, nil
 }
 
-// Welcome is the sidecar's answer. Text says why when it is a refusal.
+// Welcome is the sidecar's answer. Text says why when it is a refusal, or why
+// FeatureExpose, which the client has, is not in use.
 type Welcome struct {
 	ABI          uint32
 	Features     uint64
@@ -61,6 +63,8 @@ type Welcome struct {
 	ArenaBytes   uint64
 	EagerBytes   uint64 // largest payload worth sending through one slab slot
 	Sharers      uint32 // processes of the job that share the sidecar's processors, it among them; 0: not known
+	Domain       uint32 // of the fourth descriptor's device: handle of the protection domain
+	Driver       uint32 // and number of its driver in the kernel's interface
 	Text         string
 }
 
@@ -82,8 +86,10 @@ func (w *Welcome) Encode() []byte {
 	le.PutUint64(b[48:], w.ArenaBytes)
 	le.PutUint64(b[56:], w.EagerBytes)
 	le.PutUint32(b[68:], w.Sharers)
-	n := copy(b[72:], w.Text)
+	n := copy(b[72:72+textMax], w.Text)
 	le.PutUint32(b[64:], uint32(n))
+	le.PutUint32(b[504:], w.Domain)
+	le.PutUint32(b[508:], w.Driver)
 	return b
 }
 
@@ -99,6 +105,7 @@ func DecodeWelcome(b []byte) (Welcome, error) {
 	w.Rank, w.Ranks, w.Pod, w.Pods = le.Uint32(b[20:]), le.Uint32(b[24:]), le.Uint32(b[28:]), le.Uint32(b[32:])
 	w.SegmentBytes, w.ArenaBytes, w.EagerBytes = le.Uint64(b[40:]), le.Uint64(b[48:]), le.Uint64(b[56:])
 	w.Sharers = le.Uint32(b[68:])
+	w.Domain, w.Driver = le.Uint32(b[504:]), le.Uint32(b[508:])
 	w.Text = string(b[72 : 72+min(le.Uint32(b[64:]), textMax)])
 	return w, nil
 }

@@ -35,7 +35,7 @@ func newCast(t *testing.T) *cast {
 	t.Helper()
 	c := &cast{t: t, dir: t.TempDir()}
 	for pkg, tags := range map[string][]string{
-		"../../hack/rdmavm/pod": nil, "../../hack/rdmavm/pingpong": nil, "../../hack/rdmavm/windows": nil, "../../hack/rdmavm/reuse": nil, "../../clientlib/examples/npb": nil, "../../clientlib/examples/ring": nil,
+		"../../hack/rdmavm/pod": nil, "../../hack/rdmavm/pingpong": nil, "../../hack/rdmavm/windows": nil, "../../hack/rdmavm/reuse": nil, "../../hack/rdmavm/exposed": nil, "../../clientlib/examples/npb": nil, "../../clientlib/examples/ring": nil,
 		"../../sidecar/cmd/outrigger-launch": nil, "../../sidecar/cmd/outrigger-sidecar": {"rdma"},
 	} {
 		out := filepath.Join(c.dir, filepath.Base(pkg))

@@ -230,10 +230,11 @@ func (d *daemon) sessions() (session.Config, error) {
 		Credit: credit, Encrypted: d.doc.Tuning.Encrypt == bootstrap.EncryptTLS, Registers: d.transport == bootstrap.TransportRDMA,
 	}.Own(pod.Ranks, d.doc.Ranks, len(d.doc.Pods))
 	uids, everybody, err := d.o.mayAttach()
+	open, why := d.exposure()
 	return session.Config{
 		Ranks: uint32(d.doc.Ranks), Pod: uint32(d.o.pod), Pods: uint32(len(d.doc.Pods)),
 		First: uint32(pod.FirstRank), Count: uint32(pod.Ranks), ArenaBytes: arena, ArenaMax: 1 << 44,
 		Geometry: geometry, EagerBytes: clientEager, Sharers: uint32(d.sharers()), UIDs: uids, AnyUID: everybody, Log: d.log,
-		OwnBytes: uint64(own), NoMemory: d.noMemory,
+		OwnBytes: uint64(own), NoMemory: d.noMemory, Open: open, NotOpen: why,
 	}, err
 }

@@ -101,6 +101,7 @@ func (d *daemon) openVerbs(sockets *tcp.Link, hcas []verbs.Granted, required boo
 	cfg := verbs.Config{
 		Peers: len(d.doc.Pods), Ranks: d.doc.Pods[d.o.pod].Ranks, Stream: sockets, Log: d.log, InOrder: d.doc.Tuning.InOrder,
 		PinnedBytes: uint64(d.doc.Memory.PinnedBytes), Reuse: d.doc.Tuning.Reuse, Receives: d.doc.Tuning.Receives,
+		Lends: d.doc.Tuning.Exposure == bootstrap.ExposureAllowed,
 	}
 	if required {
 		cfg.Lost = func(cause error) { d.engine.Fail(&core.Failure{Rank: shm.AnySource, Code: 1, Reason: cause.Error()}) }
@@ -134,6 +135,24 @@ func (d *daemon) giveUp(fd int, e *verbs.End) {
 	if err := errors.Join(unix.Close(fd), e.Close()); err != nil {
 		d.log.Warn("giving up a connection by RDMA", "cause", err)
 	}
+}
+
+// Why ranks may not register memory themselves.
+var (
+	errExposure = errors.New("the job does not allow it: set tuning.exposure to allowed in the job document if its programs are trusted with an RDMA device")
+	errNoDevice = errors.New("data between pods goes by tcp here, not by RDMA")
+)
+
+// exposure is how ranks come by a context of the device for memory of their own, and
+// why they do not.
+func (d *daemon) exposure() (open func() (link.Context, error), why error) {
+	switch {
+	case d.doc.Tuning.Exposure != bootstrap.ExposureAllowed:
+		return nil, errExposure
+	case d.verbs == nil:
+		return nil, errNoDevice
+	}
+	return d.verbs.OpenContext, nil
 }
 
 func (d *daemon) mayTCP() bool {

@@ -58,6 +58,12 @@ type Remote interface {
 	Write(peer link.Peer, token uint64, src link.Ref, dst link.Key, notify uint64) error
 }
 
+// Lender knows the memory that applications have registered themselves (link.Lender).
+type Lender interface {
+	Lend(region link.Region, number uint32, m link.Lent) error
+	Reclaim(region link.Region, number uint32)
+}
+
 // Regions that every core has.
 const (
 	RegionNone    link.Region = 0

@@ -42,6 +42,8 @@ type recv struct {
 	parked bool         // eager is in use
 	chunks chunkQueue
 	given  uint64 // bytes of chunks supplied
+	lent   lentRange
+	asked  bool // its application was asked for chunks
 }
 
 func (c *Core) submitRecv(s *session, d *shm.Descriptor) error {
@@ -75,6 +77,13 @@ func (c *Core) describeRecv(s *session, r *recv, d *shm.Descriptor) error {
 		r.capacity = uint64(d.InlineLen)
 	case shm.ClassStaged:
 		r.capacity = d.Len()
+	case shm.ClassExposed:
+		lent, err := s.lentMemory(d.Addr(), d.Len())
+		if err != nil {
+			return err
+		}
+		r.class, r.capacity, r.lent = shm.ClassStaged, d.Len(), lent
+		r.lent.of.uses++
 	default:
 		ref, err := s.memory(d.Class, d.Addr(), d.Len())
 		if err != nil {
@@ -164,6 +173,9 @@ func (c *Core) endRecv(id uint64, r *recv, status shm.Status) {
 	c.closeOffer(r, false)
 	if key, ok := r.move.Key(); ok {
 		c.endKey(r.peer, key, status == shm.StatusOK)
+	}
+	if r.lent.of != nil {
+		c.done(r.owner.session, r.lent.of)
 	}
 	if r.parked {
 		c.dropEager(r)

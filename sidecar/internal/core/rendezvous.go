@@ -28,7 +28,14 @@ func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
 		move: mover.Source{Total: o.total, Mem: o.payload},
 	}
 	copy(st.inline[:], o.inline)
-	if o.payload.Len > 0 {
+	if o.lent.of != nil {
+		st.lent = o.lent.of
+		st.lent.uses++
+		if p.caps.Lent {
+			st.move.Mem, st.move.Lent = o.lent.at, true
+		}
+	}
+	if st.move.Mem.Len > 0 {
 		st.held = true
 		c.hold(s.id)
 	}
@@ -100,6 +107,9 @@ func (c *Core) startRendezvous(r *recv, id, remote uint64, offer *wire.RTSBody) 
 	r.move = mover.Target{Remote: remote, Total: r.length, Want: r.want, Staged: r.class == shm.ClassStaged}
 	if r.class != shm.ClassInline && r.class != shm.ClassStaged {
 		r.move.Mem = r.buf.Slice(0, r.want)
+	}
+	if r.lent.of != nil && p.caps.Lent {
+		r.move.Mem = r.lent.at.Slice(0, r.want)
 	}
 	if p.state == peerDead {
 		c.endRecv(id, r, c.lost(p))

@@ -38,7 +38,8 @@ type send struct {
 	move    mover.Source
 	flowing bool // is in its peer's streams
 	staged  bool
-	wanted  bool // its application knows that the receiver waits
+	lent    *lent // memory that its application has lent for it
+	wanted  bool  // its application knows that the receiver waits
 	chunks  chunkQueue
 }
 
@@ -57,6 +58,7 @@ type outgoing struct {
 	sync    bool
 	coll    bool
 	gather  bool // the link gathers the payload from where it is
+	lent    lentRange
 }
 
 func (c *Core) submitSend(s *session, d *shm.Descriptor) error {
@@ -77,6 +79,12 @@ func (c *Core) submitSend(s *session, d *shm.Descriptor) error {
 		o.total = uint64(len(o.inline))
 	case shm.ClassStaged:
 		o.total = d.Len()
+	case shm.ClassExposed:
+		lent, err := s.lentMemory(d.Addr(), d.Len())
+		if err != nil {
+			return err
+		}
+		o.class, o.lent, o.total = shm.ClassStaged, lent, d.Len()
 	default:
 		ref, err := s.memory(d.Class, d.Addr(), d.Len())
 		if err != nil {
@@ -264,6 +272,9 @@ func (c *Core) onMatched(p *peer, h *wire.Header) error {
 func (c *Core) endSend(id uint64, st *send, status shm.Status, inOrder bool) {
 	if key, ok := st.move.Key(); ok {
 		c.endKey(c.peerOf(st.dst).id, key, inOrder)
+	}
+	if st.lent != nil {
+		c.done(st.owner.session, st.lent)
 	}
 	o, held := st.owner, st.held
 	if st.orphan {

@@ -67,7 +67,7 @@ func (c *Core) submitStage(s *session, d *shm.Descriptor) error {
 		return c.stageSend(q.id, st, k)
 	case requestRecv:
 		r := c.recvs.get(q.id)
-		if r == nil || r.class != shm.ClassStaged || !r.matched || !r.parked && r.move.Remote == 0 {
+		if r == nil || r.class != shm.ClassStaged || !r.asked {
 			return fmt.Errorf("chunk for request %d, which waits for none", d.Req)
 		}
 		return c.stageRecv(q.id, r, k)
@@ -184,6 +184,7 @@ func (c *Core) returnRecvChunks(r *recv) {
 // tellStaged reports the match of a staged receive, so that the application
 // supplies chunks.
 func (c *Core) tellStaged(r *recv) {
+	r.asked = true
 	s := c.sessions[r.owner.session]
 	if s == nil || s.left {
 		return

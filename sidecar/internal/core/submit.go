@@ -83,6 +83,10 @@ func (c *Core) submit(s *session, d *shm.Descriptor) error {
 	case shm.OpPut, shm.OpGet, shm.OpAcc, shm.OpFetch, shm.OpCas, shm.OpFlush, shm.OpLock, shm.OpUnlock,
 		shm.OpPost, shm.OpStart, shm.OpComplete, shm.OpWait:
 		return c.submitOneSided(s, d)
+	case shm.OpExpose:
+		return c.submitExpose(s, d)
+	case shm.OpUnexpose:
+		return c.submitUnexpose(s, d)
 	case shm.OpAbort:
 		return c.submitAbort(s, d)
 	case shm.OpDetach:

@@ -104,8 +104,9 @@ type attached struct {
 	*session.Session
 	id      core.SessionID
 	regions [2]link.Region
-	closing bool // the core has been told that it is gone
-	ended   bool // its socket has ended: only last descriptors are still taken
+	lends   link.Region // of memory that it registers itself; core.RegionNone: it may not
+	closing bool        // the core has been told that it is gone
+	ended   bool        // its socket has ended: only last descriptors are still taken
 	times   *trace.Times
 	last    int
 }
@@ -311,6 +312,7 @@ func (e *Engine) Attach(s *session.Session) error {
 		return err
 	}
 	e.showRegions(a)
+	e.admit(a)
 	e.active = append(e.active, a)
 	e.keepTimes(a.times)
 	e.byRank[s.Rank] = a

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"errors"
 	"slices"
 
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -43,12 +45,42 @@ func (e *Engine) showRegions(a *attached) {
 	}
 }
 
+// admit hands a session's context to the link that lends for it. Where none does, or
+// this one cannot any more, the session goes on without.
+func (e *Engine) admit(a *attached) {
+	x := a.TakeContext()
+	if x == nil {
+		return
+	}
+	l, ok := e.cfg.Remote.(link.Lender)
+	if !ok {
+		e.giveUp(a, x, errNoLender)
+		return
+	}
+	r := e.addRegion(nil)
+	if err := l.Admit(r, x); err != nil {
+		e.giveUp(a, x, err)
+		return
+	}
+	a.lends = r
+	e.core.Lend(a.id, l, r)
+}
+
+var errNoLender = errors.New("the transport lends no memory")
+
+func (e *Engine) giveUp(a *attached, x link.Context, cause error) {
+	e.cfg.Log.Warn("memory that a rank registers itself is not used: its messages are copied", "rank", a.Rank, "cause", errors.Join(cause, x.Close()))
+}
+
 // dropRegions takes a session's memory from the links and forgets it.
 func (e *Engine) dropRegions(a *attached) {
 	for _, l := range e.links {
 		if k, ok := l.(Keeper); ok {
 			for _, r := range a.regions {
 				k.DropRegion(r)
+			}
+			if a.lends != core.RegionNone {
+				k.DropRegion(a.lends)
 			}
 		}
 	}

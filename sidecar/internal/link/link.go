@@ -90,6 +90,7 @@ type Caps struct {
 	Ordered   bool   // writes to a peer land in the order in which they were started
 	Notify    bool   // the link tells the target when a remote write asked to be notified is complete
 	Delivers  bool   // the link tells by Sink.Delivered which frames need not be sent again
+	Lent      bool   // Read goes from and into memory that applications have registered themselves (Lender)
 	GatherMax int    // memory ranges that one frame's payload may be gathered from, beside its header; the core asks for one
 	EagerMax  uint64 // largest message that is best sent eagerly
 

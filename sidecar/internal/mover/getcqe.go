@@ -20,7 +20,7 @@ import (
 // startRead reads the whole message.
 func (t *Target) startRead(p Path, o *wire.RTSBody) Step {
 	s := Step{Do: Read, Mem: t.Mem, Key: link.Key{Key: o.Key, Addr: o.Addr}}
-	if p.Polls() {
+	if p.Polls() && !t.Staged {
 		t.guardRead(&s, o.Last)
 	}
 	return s

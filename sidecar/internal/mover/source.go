@@ -11,6 +11,7 @@ type Source struct {
 	Total  uint64
 	Mem    link.Ref // the whole message, when it lies in one place that may be reached remotely
 	Remote uint64   // the receiver's request, once it has asked
+	Lent   bool     // Mem is the application's own: it may be read remotely, and nothing else
 
 	sent, asked uint64
 	from        uint64   // where the part begins that was asked for to be written
@@ -21,9 +22,13 @@ type Source struct {
 }
 
 // Start announces the message. Where the path reads remotely its memory is
-// registered first.
+// registered first; but nobody can look at the last byte of what is lent.
 func (s *Source) Start(p Path) Step {
-	if p.reads() && s.Mem.Len > 0 && !p.Large(s.Mem.Len) {
+	keyed := !p.Large(s.Mem.Len)
+	if s.Lent { // what its owner has registered costs nothing, however large
+		keyed = !p.Polls()
+	}
+	if p.reads() && s.Mem.Len > 0 && keyed {
 		return Step{Do: Register, Mem: s.Mem}
 	}
 	return Step{Do: Announce}
@@ -58,7 +63,7 @@ func (s *Source) Pulled(p link.Caps, remote uint64, b *wire.PullBody) (Step, err
 		s.ends = append(s.ends, s.asked)
 	}
 	s.Remote, s.asked = remote, b.Offset+b.Bytes
-	if b.Key != 0 && s.Mem.Len > 0 && p.Write {
+	if b.Key != 0 && s.Mem.Len > 0 && p.Write && !s.Lent {
 		s.from = b.Offset
 		return Step{Do: Write, Mem: s.Mem.Slice(b.Offset, b.Bytes), Key: link.Key{Key: b.Key, Addr: b.Addr}}, nil
 	}

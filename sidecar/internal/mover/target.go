@@ -12,7 +12,7 @@ type Target struct {
 	Want   uint64   // bytes of the message that are wanted
 	Got    uint64   // of them, those that have come
 	Mem    link.Ref // where they go, when it is one place that may be reached remotely
-	Staged bool     // the application supplies memory piece by piece
+	Staged bool     // the application supplies memory piece by piece: Mem, if there is one, it has lent, and it may be read into and nothing else
 
 	reading bool
 	wrote   bool // writes were asked for
@@ -32,10 +32,10 @@ func (t *Target) Start(p Path, offer *wire.RTSBody) Step {
 	switch {
 	case t.Want == 0:
 		return Step{Do: Finish}
-	case t.Staged:
-		return Step{Do: Supply}
 	case t.Mem.Len > 0 && offer.Key != 0 && p.reads():
 		return t.startRead(p, offer)
+	case t.Staged:
+		return Step{Do: Supply}
 	}
 	return t.startPull(p)
 }
@@ -43,15 +43,19 @@ func (t *Target) Start(p Path, offer *wire.RTSBody) Step {
 // startPull asks the sender for the message, with the place for a remote write
 // where the path has it.
 func (t *Target) startPull(p Path) Step {
-	if t.Mem.Len > 0 && (p.writes() || p.inParts(t.Mem.Len)) {
+	if t.Mem.Len > 0 && !t.Staged && (p.writes() || p.inParts(t.Mem.Len)) {
 		t.most = p.Caps.RegisterMax
 		return t.nextPart()
 	}
 	return t.askForAll()
 }
 
-// askForAll asks for Data frames of all that is missing.
+// askForAll asks for Data frames of all that is missing. The place for the frames of a
+// staged message has to be supplied first.
 func (t *Target) askForAll() Step {
+	if t.Staged {
+		return Step{Do: Supply}
+	}
 	t.upto, t.writing = t.Want, false
 	return t.ask()
 }

@@ -26,7 +26,7 @@ func TestAttach(t *testing.T) {
 	c := b.dial(t)
 	w, fds := c.say((&shm.Hello{ABI: shm.ABIVersion, Features: shm.FeaturesAll | 1<<40, Rank: 5, ArenaBytes: 12345}).Encode())
 	want := shm.Welcome{
-		ABI: shm.ABIVersion, Features: shm.FeaturesAll, Accepted: true, Rank: 5, Ranks: 16, Pod: 1, Pods: 4,
+		ABI: shm.ABIVersion, Features: shm.FeaturesAll &^ shm.FeatureExpose, Accepted: true, Rank: 5, Ranks: 16, Pod: 1, Pods: 4,
 		SegmentBytes: uint64(b.cfg.Geometry.Bytes()), ArenaBytes: 16384, EagerBytes: 512,
 	}
 	if diff := cmp.Diff(want, w); diff != "" || len(fds) != 3 {

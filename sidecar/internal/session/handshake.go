@@ -14,6 +14,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
@@ -51,6 +52,7 @@ func (s *Server) attach(conn *net.UnixConn, h *shm.Hello) (*Session, error) {
 		return nil, err
 	}
 	defer m.closeFiles()
+	s.open(h, sess, m)
 	sess.Features = h.Features
 	if who, err := lobby.Peer(conn); err == nil {
 		sess.PID = int(who.Pid)
@@ -127,10 +129,14 @@ func (s *Server) check(h *shm.Hello) error {
 type material struct {
 	control, arena, doorbell int
 	segmentBytes, arenaBytes int
+
+	device int        // of the client's context, -1: it has none; none says why
+	grant  link.Grant // of that
+	none   string
 }
 
 func (m *material) closeFiles() {
-	for _, fd := range []int{m.control, m.arena} {
+	for _, fd := range []int{m.control, m.arena, m.device} {
 		if fd >= 0 {
 			_ = unix.Close(fd) // the mappings stay
 		}
@@ -149,7 +155,7 @@ func (s *Server) build(h *shm.Hello) (sess *Session, m *material, err error) {
 		arenaBytes = s.cfg.ArenaBytes
 	}
 	arenaBytes = (arenaBytes + 4095) &^ 4095
-	made := &material{control: -1, arena: -1, doorbell: -1, segmentBytes: s.cfg.Geometry.Bytes(), arenaBytes: int(arenaBytes)}
+	made := &material{control: -1, arena: -1, doorbell: -1, device: -1, segmentBytes: s.cfg.Geometry.Bytes(), arenaBytes: int(arenaBytes)}
 	promised, err := s.memory.promise(uint64(s.cfg.memoryOf(arenaBytes)))
 	if err != nil {
 		return nil, nil, fmt.Errorf("rank %d: %w", h.Rank, err)
@@ -192,14 +198,45 @@ func (s *Server) build(h *shm.Hello) (sess *Session, m *material, err error) {
 	return sess, made, nil
 }
 
+// open makes the context that a client may register memory on. One that has none is
+// told why, and its messages are copied.
+func (s *Server) open(h *shm.Hello, sess *Session, m *material) {
+	if h.Features&shm.FeatureExpose == 0 {
+		return
+	}
+	cause := s.cfg.NotOpen
+	if s.cfg.Open != nil {
+		var x link.Context
+		if x, cause = s.cfg.Open(); cause == nil {
+			sess.context, m.grant = x, x.Grant()
+			// The context is the engine's before the client has its descriptor.
+			if m.device, cause = unix.FcntlInt(uintptr(m.grant.FD), unix.F_DUPFD_CLOEXEC, 0); cause == nil {
+				return
+			}
+			cause = errors.Join(cause, sess.TakeContext().Close())
+		}
+		s.cfg.Log.Warn("a rank cannot register memory itself: its messages are copied", "rank", h.Rank, "cause", cause)
+	}
+	if cause != nil {
+		m.none = cause.Error()
+	}
+}
+
 func (s *Server) welcome(conn *net.UnixConn, h *shm.Hello, sess *Session, m *material) error {
 	w := shm.Welcome{
 		ABI: shm.ABIVersion, Features: h.Features & shm.FeaturesAll, Accepted: true,
 		Rank: sess.Rank, Ranks: s.cfg.Ranks, Pod: s.cfg.Pod, Pods: s.cfg.Pods,
 		SegmentBytes: uint64(m.segmentBytes), ArenaBytes: uint64(m.arenaBytes), EagerBytes: s.cfg.EagerBytes, Sharers: s.cfg.Sharers,
 	}
-	rights := unix.UnixRights(m.control, m.arena, m.doorbell)
-	if _, _, err := conn.WriteMsgUnix(w.Encode(), rights, nil); err != nil {
+	passed := []int{m.control, m.arena, m.doorbell}
+	if m.device >= 0 {
+		w.Domain, w.Driver = m.grant.Domain, m.grant.Driver
+		passed = append(passed, m.device)
+	} else {
+		w.Features &^= shm.FeatureExpose
+		w.Text = m.none
+	}
+	if _, _, err := conn.WriteMsgUnix(w.Encode(), unix.UnixRights(passed...), nil); err != nil {
 		return fmt.Errorf("rank %d: welcome: %w", sess.Rank, err)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
@@ -45,6 +46,10 @@ type Config struct {
 	// NoMemory is told of each rank that is not attached for want of memory; nil:
 	// nobody is. It may be called from any goroutine.
 	NoMemory func(rank uint32, cause error)
+	// Open makes a context for one client that has the feature, for it to register memory
+	// on; nil: NotOpen says why there is none.
+	Open     func() (link.Context, error)
+	NotOpen  error
 	Log      *slog.Logger
 	Patience time.Duration // how long a client may take for its Hello; default 5 s
 	Pending  int           // connections that have not said Hello, at once; default 256, half of them of one user

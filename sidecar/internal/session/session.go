@@ -12,6 +12,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/ring"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
 // Session is one attached application. After Server has handed it to the
@@ -35,6 +36,7 @@ type Session struct {
 	retired  uint64
 	told     uint64       // retired as last stored
 	doorbell int          // eventfd; -1: none
+	context  link.Context // that it may register memory on; nil: none
 	hangUp   func()       // makes the server end the connection
 	unmap    func() error // gives the memory back; nil: it is somebody else's
 }
@@ -60,6 +62,14 @@ func (s *Session) Slab() []byte { return s.control.Slab() }
 
 // Arena is the memory that the application allocates from.
 func (s *Session) Arena() []byte { return s.arena }
+
+// TakeContext hands over the context that the application may register memory on;
+// nil: it has none, or it was taken.
+func (s *Session) TakeContext() link.Context {
+	x := s.context
+	s.context = nil
+	return x
+}
 
 // SetFree replaces how Free gives the memory back, for a caller of New who made
 // it.
@@ -188,6 +198,9 @@ func (s *Session) Free() error {
 	if s.doorbell >= 0 {
 		err = unix.Close(s.doorbell)
 		s.doorbell = -1
+	}
+	if x := s.TakeContext(); x != nil {
+		err = errors.Join(err, x.Close())
 	}
 	if s.unmap != nil {
 		err = errors.Join(err, s.unmap())

@@ -45,6 +45,11 @@ type conn struct {
 	in  incoming
 	ops operations
 
+	asked, answered map[uint32]*lane // by the asker's number
+	lastLane        uint32
+	fails           map[laneEnds]int // of lanes that were asked for
+	words           [][]byte         // to be said about lanes
+
 	once      sync.Once // of release
 	err       error
 	early     []completion
@@ -174,6 +179,7 @@ func (c *conn) pump() {
 			break
 		}
 	}
+	c.sayWords()
 	c.sendOperations()
 	if c.credit.due() && c.room() > 0 {
 		c.push(request{op: opSend, imm: c.credit.spend()}, nothing)
@@ -353,7 +359,7 @@ func (c *conn) retire(number uint32, sink link.Sink) {
 		c.told = last
 		sink.Delivered(c.peer, last)
 	}
-	if c.out.count > 0 || c.ops.turn() >= 0 {
+	if c.out.count > 0 || len(c.words) > 0 || c.ops.turn() >= 0 {
 		c.later()
 	}
 }
@@ -411,6 +417,9 @@ func (c *conn) message(imm uint32, b []byte, sink link.Sink) error {
 	}
 	if imm&noticeBit == 0 {
 		return c.in.take(c.peer, b, sink, &c.ended)
+	}
+	if len(b) != noticeBytes {
+		return c.heard(b)
 	}
 	notify, err := noticeOf(b)
 	if err == nil {

@@ -23,6 +23,9 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/shm/uverbs"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
 // Built says whether this build can use devices.
@@ -38,6 +41,8 @@ type device struct {
 	queue   *C.struct_ibv_cq
 	depth   int
 	inline  int
+	lends   bool // it is an application's, or beside another: nothing is heard of it but completions
+	shared  bool // context and domain are another's
 }
 
 var loadOnce = sync.OnceValue(func() error {
@@ -308,7 +313,14 @@ func (d *device) arm() error {
 	return nil
 }
 
-func (d *device) events() []int { return []int{int(d.channel.fd), int(d.context.async_fd)} }
+// events leaves out what the kernel tells of an application's context without being asked:
+// libibverbs would take what the application has put there for pointers.
+func (d *device) events() []int {
+	if d.lends {
+		return []int{int(d.channel.fd)}
+	}
+	return []int{int(d.channel.fd), int(d.context.async_fd)}
+}
 
 // acknowledge calls
 // int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
@@ -403,6 +415,9 @@ const (
 	rnrForever = 7
 	rnrPause   = 12 // 0.64 ms
 	hopLimit   = 64
+	// Of a pair beside a connection's: no socket tells of its end, and there are devices to
+	// which 7 is for ever.
+	laneRetries = 6
 )
 
 // connect makes the pair ready to receive, then to send.
@@ -421,8 +436,12 @@ func (p *queuePair) connect(local, remote *offer) error {
 	if err != nil {
 		return err
 	}
+	patience := C.uint8_t(retries)
+	if p.d.lends {
+		patience = laneRetries
+	}
 	send := C.struct_ibv_qp_attr{
-		qp_state: C.IBV_QPS_RTS, sq_psn: C.uint32_t(local.packet), timeout: ackTimeout, retry_cnt: retries, rnr_retry: rnrForever,
+		qp_state: C.IBV_QPS_RTS, sq_psn: C.uint32_t(local.packet), timeout: ackTimeout, retry_cnt: patience, rnr_retry: rnrForever,
 		max_rd_atomic: C.uint8_t(min(local.reads, remote.reads)),
 	}
 	return p.modify("Ready to Send", &send, C.IBV_QP_STATE|C.IBV_QP_SQ_PSN|C.IBV_QP_TIMEOUT|C.IBV_QP_RETRY_CNT|C.IBV_QP_RNR_RETRY|C.IBV_QP_MAX_QP_RD_ATOMIC)
@@ -517,9 +536,70 @@ func (d *device) close() error {
 	if d.channel != nil {
 		end("completion channel", C.call_destroy_comp_channel(d.channel))
 	}
+	if d.shared {
+		return err
+	}
 	if d.domain != nil {
 		end("protection domain", C.call_dealloc_pd(d.domain))
 	}
 	end("device", C.call_close_device(d.context))
 	return err
+}
+
+// beside makes a completion queue for queue pairs of the same protection domain.
+func (d *device) beside(depth int) (nic, error) {
+	n := &device{port: d.port, context: d.context, domain: d.domain, inline: d.inline, lends: true, shared: true}
+	if err := n.prepareQueue(depth); err != nil {
+		return nil, errors.Join(err, n.close())
+	}
+	return n, nil
+}
+
+// again opens the device once more, for an application.
+func (d *device) again(depth int) (nic, link.Grant, error) {
+	// struct ibv_context *ibv_open_device(struct ibv_device *device)
+	c, err := C.call_open_device(d.context.device)
+	if c == nil {
+		return nil, link.Grant{}, err
+	}
+	n := &device{port: d.port, context: c, inline: d.inline, lends: true}
+	g := link.Grant{FD: int(c.cmd_fd)}
+	if g.Driver, err = uverbs.Driver(g.FD); err == nil {
+		if n.domain, err = C.call_alloc_pd(c); n.domain != nil {
+			g.Domain, err = uint32(n.domain.handle), n.prepareQueue(depth)
+		}
+	}
+	if err != nil {
+		return nil, link.Grant{}, errors.Join(err, n.close())
+	}
+	return n, g, nil
+}
+
+// prepareQueue makes a queue of completions.
+func (d *device) prepareQueue(depth int) error {
+	var err error
+	if d.channel, err = C.call_create_comp_channel(d.context); d.channel == nil {
+		return fmt.Errorf("completion channel: %w", err)
+	}
+	if err := unix.SetNonblock(int(d.channel.fd), true); err != nil {
+		return err
+	}
+	d.depth = depth
+	if d.queue, err = C.call_create_cq(d.context, C.int(depth), d.channel); d.queue == nil {
+		return fmt.Errorf("completion queue of %d: %w", depth, err)
+	}
+	return nil
+}
+
+// works reports what keeps the pair from ending its requests: it calls
+// int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask, struct ibv_qp_init_attr *init_attr)
+func (p *queuePair) works() error {
+	state := C.call_query_state(p.qp)
+	switch {
+	case state < 0:
+		return fmt.Errorf("the queue pair is gone: %w", syscall.Errno(-state))
+	case state != C.IBV_QPS_RTS:
+		return fmt.Errorf("the queue pair is in state %d, and somebody else has moved it there", state)
+	}
+	return nil
 }

@@ -30,7 +30,7 @@ func (l *Link) Prepare() (*End, error) {
 	if err != nil {
 		return nil, fmt.Errorf("verbs: %w", err)
 	}
-	c := &conn{l: l, tag: tag, fd: -1, cut: -1, credit: newCredit()}
+	c := &conn{l: l, tag: tag, fd: -1, cut: -1, credit: newCredit(), asked: map[uint32]*lane{}, answered: map[uint32]*lane{}, fails: map[laneEnds]int{}}
 	if err := c.prepare(); err != nil {
 		l.returnTag(c)
 		return nil, fmt.Errorf("verbs: %s: %w", l.port.Device, err)
@@ -54,7 +54,7 @@ func (c *conn) prepare() (err error) {
 	p := &l.port
 	c.local = offer{
 		fabric: p.Fabric, mtu: p.MTU, reads: p.Reads, lid: p.LID, slots: recvSlots, slotLen: slotBytes,
-		pair: c.pair.number(), packet: binary.LittleEndian.Uint32(b[:]) & numberMax, gid: p.GID.As16(), device: p.Device,
+		pair: c.pair.number(), packet: binary.LittleEndian.Uint32(b[:]) & numberMax, gid: p.GID.As16(), device: p.Device, lanes: l.cfg.Lends,
 	}
 	return nil
 }

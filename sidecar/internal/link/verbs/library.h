@@ -16,7 +16,7 @@
 	X(ibv_alloc_pd) X(ibv_dealloc_pd) X(ibv_dereg_mr) \
 	X(ibv_create_comp_channel) X(ibv_destroy_comp_channel) X(ibv_create_cq) X(ibv_destroy_cq) \
 	X(ibv_get_cq_event) X(ibv_ack_cq_events) X(ibv_get_async_event) X(ibv_ack_async_event) \
-	X(ibv_create_qp) X(ibv_modify_qp) X(ibv_destroy_qp) X(ibv_event_type_str) \
+	X(ibv_create_qp) X(ibv_modify_qp) X(ibv_destroy_qp) X(ibv_query_qp) X(ibv_event_type_str) \
 	X(ibv_create_srq) X(ibv_destroy_srq)
 
 #define POINTER(f) static __typeof__(f) *p_##f;
@@ -88,6 +88,16 @@ static struct ibv_qp *call_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr 
 static int call_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask) { return p_ibv_modify_qp(qp, a, mask); }
 
 static int call_destroy_qp(struct ibv_qp *qp) { return p_ibv_destroy_qp(qp); }
+
+// call_query_state is the state of a queue pair, or less than 0.
+static int call_query_state(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr a;
+	struct ibv_qp_init_attr init;
+	int rc = p_ibv_query_qp(qp, &a, IBV_QP_STATE, &init);
+
+	return rc ? -rc : (int)a.qp_state;
+}
 
 static struct ibv_srq *call_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *a) { return p_ibv_create_srq(pd, a); }
 

@@ -41,6 +41,8 @@ type Config struct {
 	Reuse       string // of buffers: bootstrap.ReuseAuto, Off or Always; empty: auto
 	Receives    string // bootstrap.ReceivesAuto, Own or Shared; empty: auto
 	SharedMax   int    // shared receives, default 2,048
+	// Lends says that applications may register memory of their own (OpenContext).
+	Lends bool
 	// Lost is told, on the engine's goroutine, when the device is gone.
 	Lost func(cause error)
 }
@@ -53,6 +55,8 @@ type Stats struct {
 	BytesIn, BytesOut                    uint64
 	Calls, Polls, Completions, Registers uint64 // Calls: posts of lists of requests
 	Faults                               uint64 // queue pairs that failed
+	Lanes, LentFaults                    uint64 // queue pairs for memory that applications lend, and those that failed
+	LentReads, LentBytes                 uint64 // from and into such memory
 }
 
 const (
@@ -106,6 +110,14 @@ type Link struct {
 	stats       Stats
 	streaming   streamSink
 
+	lenders    map[link.Region]*domain
+	domains    map[uint32]*domain // by number, 0: this sidecar's own
+	lastDomain uint32
+	lanes      int
+	laneTag    uint32
+	warned     bool // of a lane that has failed
+	laneComps  [pollBatch]completion
+
 	shared      *receives // of all connections; nil: each has its own
 	sharedQueue sharedQueue
 	bell        int              // readable: an end was given up; -1: none
@@ -133,6 +145,7 @@ type ended struct {
 // newLink makes a link over an open device, which it owns.
 func newLink(cfg Config, memory link.Memory, n nic) (*Link, error) {
 	l := &Link{cfg: cfg, memory: memory, nic: n, port: n.about(), conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), epoll: -1, inline: n.inlineMax(), exported: map[link.Key]region{}}
+	l.lenders, l.domains = map[link.Region]*domain{}, map[uint32]*domain{}
 	l.chosen, l.bell, l.registerMax = -1, -1, registerMax
 	var err error
 	if l.known, err = newKnown(n, func(r link.Ref) []byte { return l.memory.Bytes(r) }, max(cfg.Ranks, 1), cfg.PinnedBytes, cfg.Reuse == bootstrap.ReuseAlways, exporter{l}, cfg.Log); err != nil {
@@ -226,6 +239,7 @@ func (l *Link) PeerCaps(peer link.Peer) link.Caps {
 	}
 	caps := l.Caps()
 	caps.InOrder = l.cfg.InOrder || c.inOrder
+	caps.Lent = c.local.lanes && c.remote.lanes
 	return caps
 }
 
@@ -264,7 +278,8 @@ func (l *Link) Arm() bool {
 		}
 	}
 	l.look = true
-	return len(l.stash) > 0 || len(l.ended) > 0 || len(l.heard) > 0 || l.failing() || l.known.chooser.Settle(settleStep)
+	lanes := l.gone == nil && l.armLanes()
+	return lanes || len(l.stash) > 0 || len(l.ended) > 0 || len(l.heard) > 0 || l.failing() || l.known.chooser.Settle(settleStep)
 }
 
 func (l *Link) failing() bool {
@@ -331,6 +346,7 @@ func (l *Link) sever(c *conn, cause error) {
 			break
 		}
 	}
+	c.endLanes(cause)
 	l.quiesce(c)
 	delete(l.byPair, c.local.pair)
 	c.once.Do(c.release)
@@ -357,6 +373,9 @@ func (l *Link) sever(c *conn, cause error) {
 // Close ends all connections, and the device.
 func (l *Link) Close() error {
 	s := l.Stats()
+	if l.cfg.Lends {
+		l.cfg.Log.Info("moved memory that ranks have registered", "reads", s.LentReads, "bytes", s.LentBytes, "queuePairs", s.Lanes, "faults", s.LentFaults)
+	}
 	l.cfg.Log.Info("used RDMA", "device", l.port.Device, "peers", s.Direct, "sends", s.Sends, "receives", s.Receives, "writes", s.Writes, "reads", s.Reads,
 		"bytesIn", s.BytesIn, "bytesOut", s.BytesOut, "calls", s.Calls, "polls", s.Polls, "completions", s.Completions, "registered", s.Registers, "faults", s.Faults, "sharedReceives", l.sharedSlots())
 	mine, peers := l.known.chooser.Caches()
@@ -374,6 +393,7 @@ func (l *Link) Close() error {
 			c.once.Do(c.release)
 		}
 	}
+	l.dropDomains()
 	return errors.Join(l.cfg.Stream.Close(), l.release())
 }
 
@@ -414,7 +434,10 @@ func (l *Link) AddRegion(r link.Region, session uint32, size uint64) {
 
 // DropRegion forgets the memory of a region that will not be used any more. Its
 // registrations end with the next calls of Poll.
-func (l *Link) DropRegion(r link.Region) { l.known.gone(r) }
+func (l *Link) DropRegion(r link.Region) {
+	l.dropLender(r)
+	l.known.gone(r)
+}
 
 // Gathers reports whether a payload of the ranks' memory will be gathered from where
 // it is, and counts it (core.Gatherer). Its send ends with the completion of its request

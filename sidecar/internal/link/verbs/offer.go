@@ -19,6 +19,7 @@ type offer struct {
 	packet  uint32 // number of its first packet, 24 bits
 	slotLen uint32
 	gid     [16]byte
+	lanes   bool   // queue pairs for memory that applications lend may be asked for
 	device  string // for the log
 }
 
@@ -48,6 +49,7 @@ func (f Fabric) String() string {
 const (
 	offerVersion = 1
 	offerFixed   = 40
+	offerLanes   = 1 // flag
 	deviceMax    = 63
 	// OfferMax is the longest offer.
 	OfferMax = offerFixed + deviceMax
@@ -65,6 +67,9 @@ func (o *offer) encode() []byte {
 	le.PutUint32(b[12:], o.packet)
 	le.PutUint32(b[16:], o.slotLen)
 	copy(b[20:36], o.gid[:])
+	if o.lanes {
+		b[36] = offerLanes
+	}
 	return append(b, o.device[:min(len(o.device), deviceMax)]...)
 }
 
@@ -79,7 +84,7 @@ func parseOffer(b []byte) (o offer, err error) {
 	o = offer{
 		fabric: Fabric(b[1]), mtu: b[2], reads: b[3], lid: le.Uint16(b[4:]), slots: le.Uint16(b[6:]),
 		pair: le.Uint32(b[8:]), packet: le.Uint32(b[12:]), slotLen: le.Uint32(b[16:]), gid: [16]byte(b[20:36]),
-		device: string(b[offerFixed:]),
+		lanes: b[36] == offerLanes, device: string(b[offerFixed:]),
 	}
 	switch {
 	case o.fabric == FabricNone || o.fabric > RoCEv2:
@@ -90,7 +95,7 @@ func parseOffer(b []byte) (o offer, err error) {
 		return o, fmt.Errorf("%w: queue pair %#x, packet %#x: over 24 bits", errOffer, o.pair, o.packet)
 	case o.slots != recvSlots || o.slotLen != slotBytes:
 		return o, fmt.Errorf("%w: %d receives of %d bytes, want %d of %d", errOffer, o.slots, o.slotLen, recvSlots, slotBytes)
-	case le.Uint32(b[36:]) != 0:
+	case le.Uint32(b[36:])&^offerLanes != 0:
 		return o, fmt.Errorf("%w: reserved bytes are not 0", errOffer)
 	case !utf8.ValidString(o.device):
 		return o, fmt.Errorf("%w: the device's name is not text", errOffer)

@@ -16,6 +16,10 @@ func TestOffer(t *testing.T) {
 	if err != nil || got != want {
 		t.Errorf("%+v became %+v, %v", want, got, err)
 	}
+	want.lanes = true
+	if got, err = parseOffer(want.encode()); err != nil || got != want {
+		t.Errorf("%+v became %+v, %v", want, got, err)
+	}
 	for what, spoil := range map[string]func(b []byte) []byte{
 		"40 bytes":    func(b []byte) []byte { return b[:39] },
 		"too long":    func(b []byte) []byte { return append(b, make([]byte, OfferMax)...) },
@@ -26,7 +30,8 @@ func TestOffer(t *testing.T) {
 		"queue pair":  func(b []byte) []byte { b[11] = 1; return b },
 		"packet":      func(b []byte) []byte { b[15] = 1; return b },
 		"receives":    func(b []byte) []byte { b[6]++; return b },
-		"reserved":    func(b []byte) []byte { b[36] = 1; return b },
+		"reserved":    func(b []byte) []byte { b[36] = 2; return b },
+		"more of it":  func(b []byte) []byte { b[38] = 1; return b },
 		"is not text": func(b []byte) []byte { b[41] = 0xff; return b },
 	} {
 		o := goodOffer()

@@ -44,12 +44,18 @@ func (l *Link) Poll(sink link.Sink) int {
 	work := l.cfg.Stream.Poll(&l.streaming)
 	l.Commit()
 	work += l.drain(sink)
+	if l.lanes > 0 && l.gone == nil {
+		work += l.pollLanes(sink)
+	}
 	if l.anyGiven.Load() {
 		l.endGiven()
 		work++ // it may not be over
 	}
 	if l.polls++; l.look || l.polls >= lookEvery {
 		l.polls, l.look = 0, false
+		if l.lanes > 0 {
+			l.probeLanes()
+		}
 		work += l.watchful(sink)
 	}
 	if l.known.chooser.Settle(settleStep) {

@@ -15,6 +15,9 @@ func (l *Link) Register(ref link.Ref) (link.Key, error) {
 	if l.gone != nil {
 		return link.Key{}, l.gone
 	}
+	if d := l.lenders[ref.Region]; d != nil {
+		return d.registerLent(ref)
+	}
 	if l.known.chooser.Exports(ref) {
 		return l.known.chooser.Export(ref)
 	}
@@ -36,6 +39,10 @@ func (l *Link) Expose(ref link.Ref) (link.Key, error) {
 
 // Deregister ends a registration.
 func (l *Link) Deregister(k link.Key) {
+	if d, ok := domainOf(k); ok && d != 0 {
+		l.deregisterLent(d)
+		return
+	}
 	if !l.known.chooser.EndExport(k, false) {
 		l.unexport(k)
 	}
@@ -98,13 +105,17 @@ func (l *Link) Write(peer link.Peer, token uint64, src link.Ref, dst link.Key, n
 
 func (l *Link) start(peer link.Peer, op operation) error {
 	c := l.conns[peer]
+	theirs, ok := domainOf(op.key)
 	switch {
-	case op.key.Key>>32 != 1:
+	case !ok:
 		return fmt.Errorf("%w: key %#x is none of a device", link.ErrKey, op.key.Key)
 	case c == nil || c.err != nil:
 		return fmt.Errorf("%w: not connected", link.ErrBroken)
 	}
 	op.length, op.upto, op.slot, op.known = op.local.Len, op.local.Len, -1, -1
+	if d := l.lenders[op.local.Region]; d != nil || theirs != 0 {
+		return c.startLane(op, d, theirs)
+	}
 	if err := c.reach(&op); err != nil {
 		return err
 	}

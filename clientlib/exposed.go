@@ -1,0 +1,182 @@
+package outrigger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/shm/uverbs"
+)
+
+// Reasons for which memory cannot be exposed, beside ErrNotExposed.
+var (
+	// ErrMemlock: the process may not lock so much memory (RLIMIT_MEMLOCK).
+	ErrMemlock = uverbs.ErrMemlock
+	// ErrDriver: the RDMA device's driver does not serve this process.
+	ErrDriver = uverbs.ErrDriver
+)
+
+// device is what this process registers memory with.
+type device struct {
+	fd             int // -1: there is none, and why says so
+	domain, driver uint32
+	why            string
+}
+
+// Exposed is memory of the program's own, not from Alloc, that it has registered with the
+// RDMA device. While it is, messages from and into it of more than what a slot holds move
+// without a copy at this end where they go by RDMA, as those of memory from Alloc do;
+// others are copied, as those of any private memory.
+type Exposed struct {
+	s      *Session
+	number uint32
+	mem    []byte // referred to, so that it stays
+	reg    uverbs.Registration
+	freed  bool // guarded by Session.mu
+}
+
+// Expose registers b until Free, or Close. Its pages are locked and count against this
+// process's limit of locked memory (ulimit -l). The job has to allow it
+// (docs/rdma.md); on any error messages from and into b are copied as before, so a
+// program may go on without looking at it. The errors are ErrNotExposed, with
+// ErrMemlock, ErrDriver, ErrTooManyRequests (256 pieces are exposed) or the reason in
+// words.
+//
+// A receive into b whose context ends first may still be written to until Free has
+// returned. After a fork the parent has the registered pages, and the child copies of
+// them that are not.
+func Expose[T Number](ctx context.Context, s *Session, b []T) (*Exposed, error) {
+	e, err := s.register(ctx, bytesOf(b))
+	if err != nil {
+		return nil, s.fail("expose", s.world, AnySource, AnyTag, len(b)*sizeOf[T](), fmt.Errorf("%w: %w", ErrNotExposed, err))
+	}
+	return e, nil
+}
+
+var errInAlloc = errors.New("it is memory from Alloc, which needs none of it")
+
+func (s *Session) register(ctx context.Context, mem []byte) (*Exposed, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	if s.device.fd < 0 {
+		return nil, errors.New(s.device.why)
+	}
+	if len(mem) == 0 {
+		return nil, ErrInvalid
+	}
+	if _, in := s.inArena(mem); in {
+		return nil, errInAlloc
+	}
+	reg, err := uverbs.Register(s.device.fd, s.device.domain, s.device.driver, mem)
+	if err != nil {
+		return nil, err
+	}
+	e := &Exposed{s: s, mem: mem, reg: reg}
+	if err = s.numberExposed(e); err == nil {
+		if err = s.announce(ctx, e); err == nil {
+			return e, nil
+		}
+		s.forgetExposed(e)
+	}
+	return nil, errors.Join(err, uverbs.Deregister(s.device.fd, s.device.driver, reg))
+}
+
+// numberExposed finds a number for e. It is not found by its memory before the sidecar
+// knows it.
+func (s *Session) numberExposed(e *Exposed) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := slices.Index(s.exposures, nil)
+	if at < 0 {
+		if at = len(s.exposures); at == shm.MaxExposures {
+			return fmt.Errorf("%w: %d pieces are exposed", ErrTooManyRequests, at)
+		}
+		s.exposures = append(s.exposures, nil)
+	}
+	e.number, e.freed = uint32(at), true
+	s.exposures[at] = e
+	return nil
+}
+
+func (s *Session) announce(ctx context.Context, e *Exposed) error {
+	d := shm.Descriptor{Op: shm.OpExpose}
+	d.SetBody(e.reg.Addr, uint64(len(e.mem)), uint64(e.number), uint64(e.reg.Lkey)|uint64(e.reg.Rkey)<<32)
+	if _, err := s.world.call(ctx, "expose", AnySource, d, nil, nil); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.freed = false
+	return nil
+}
+
+func (s *Session) forgetExposed(e *Exposed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.exposures[e.number] = nil
+}
+
+// Free ends the registration, when the messages that use it have ended. The memory is as
+// any other then.
+func (e *Exposed) Free(ctx context.Context) error {
+	s := e.s
+	if err := s.enter(); err != nil {
+		return s.fail("free of exposed memory", s.world, AnySource, AnyTag, len(e.mem), err)
+	}
+	defer s.leave()
+	s.mu.Lock()
+	over := e.freed
+	e.freed = true
+	s.mu.Unlock()
+	if over {
+		return s.fail("free of exposed memory", s.world, AnySource, AnyTag, len(e.mem), fmt.Errorf("%w: it is not exposed any more", ErrInvalid))
+	}
+	d := shm.Descriptor{Op: shm.OpUnexpose}
+	d.SetBody(0, 0, uint64(e.number), 0)
+	_, err := s.world.call(ctx, "free of exposed memory", AnySource, d, nil, nil)
+	// Whatever has come of it: from here on the device does not touch the memory.
+	if more := uverbs.Deregister(s.device.fd, s.device.driver, e.reg); more != nil {
+		err = errors.Join(err, more)
+	}
+	if err == nil {
+		s.forgetExposed(e) // else the sidecar may know the number still
+	}
+	return err
+}
+
+// exposedAt finds b in exposed memory, as an address of class exposed (LAYOUT §4.2).
+// Preconditions: s.mu is held.
+func (s *Session) exposedAt(b []byte) (uint64, bool) {
+	for _, e := range s.exposures {
+		if e == nil || e.freed {
+			continue
+		}
+		if off, ok := partOfMemory(b, e.mem); ok {
+			return uint64(e.number)<<shm.ExposureShift | off, true
+		}
+	}
+	return 0, false
+}
+
+// closeDevice ends all registrations: nothing of them reaches memory afterwards.
+func (s *Session) closeDevice() error {
+	if s.device.fd < 0 {
+		return nil
+	}
+	var err error
+	for _, e := range s.exposures {
+		if e != nil && !e.freed {
+			err = errors.Join(err, uverbs.Deregister(s.device.fd, s.device.driver, e.reg))
+		}
+	}
+	s.exposures = nil
+	err = errors.Join(err, unix.Close(s.device.fd))
+	s.device.fd = -1
+	return err
+}

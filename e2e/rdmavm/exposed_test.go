@@ -1,0 +1,81 @@
+//go:build rdmavm
+
+package rdmavm
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/e2e/rdmavm/plan"
+)
+
+var mischief = regexp.MustCompile(`(?m)^[1-9]\d* (registrations ended|queue pairs destroyed)`)
+
+// TestExposed: ranks register private memory of their own on contexts that their
+// sidecars have opened for them, and messages between such buffers are the device's
+// reads. The kernel counts their pages, and no more when the program has freed them.
+// What is not exposed (the job does not allow it, memlock) is copied, with an error that
+// says why. A rank that ends its registrations or destroys the queue pairs of its
+// context behind the library's back loses nothing but that its messages are copied.
+func TestExposed(t *testing.T) {
+	c := newCast(t)
+	step := func(name, exposure string, status int, args ...string) {
+		c.job(plan.Step{Name: name, Program: append([]string{"exposed"}, args...), Devices: granted, Status: status}, 1, func(tune *bootstrap.Tuning) {
+			required(tune)
+			tune.Exposure = exposure
+		})
+	}
+	step("both", bootstrap.ExposureAllowed, 0)
+	step("one", bootstrap.ExposureAllowed, 0, "-expose", "0", "-alloc", "1")
+	step("denied", "", 0, "-want", "the job does not allow it", "-rounds", "2")
+	step("memlock", bootstrap.ExposureAllowed, 0, "-memlock", "65536", "-want", "RLIMIT_MEMLOCK (ulimit -l) of this process is 65536 bytes: raise it", "-rounds", "2")
+	step("spoilt", bootstrap.ExposureAllowed, 0, "-spoil", "5")
+	step("attacked", bootstrap.ExposureAllowed, 0, "-attack", "5")
+	step("killed", bootstrap.ExposureAllowed, -1, "-vanish", "5")
+	step("after", bootstrap.ExposureAllowed, 0, "-rounds", "3")
+	for i, o := range c.play("exposed", 10*time.Minute) {
+		for _, s := range c.steps {
+			part := stepOf(t, o.Output, s.Name)
+			count := func(name string) float64 {
+				if s.Name == "denied" {
+					return 0
+				}
+				return figure(t, part, `registered" .*`+name+`=(\d+)`)
+			}
+			reads, bytes := count("reads"), count("bytes")
+			t.Logf("machine %d, %s: %.0f reads of %.0f bytes, %.0f queue pairs failed", i, s.Name, reads, bytes, count("faults"))
+			right := strings.Count(part, "every word right")
+			switch s.Name {
+			case "both", "one", "after":
+				sent := 20
+				if s.Name == "after" {
+					sent = 3
+				}
+				// The first message asks for the queue pair, and is copied.
+				if reads < float64(sent-2) || bytes != reads*800024 {
+					t.Errorf("machine %d, %s: %.0f of %d messages were read by the device, %.0f bytes", i, s.Name, reads, sent, bytes)
+				}
+				if count("faults") != 0 || right != 1 {
+					t.Errorf("machine %d, %s: %.0f queue pairs have failed, %d ranks have all words", i, s.Name, count("faults"), right)
+				}
+				if (i == 0 || s.Name != "one") && !strings.Contains(part, "VmPin is back to 0 kB") {
+					t.Errorf("machine %d, %s: pages stay pinned", i, s.Name)
+				}
+			case "denied", "memlock":
+				if right != 1 || reads != 0 || strings.Count(part, "refused as it should be") != 1 {
+					t.Errorf("machine %d, %s: %.0f reads, %d ranks have all words", i, s.Name, reads, right)
+				}
+			case "spoilt", "attacked":
+				if right != 1 || count("faults") == 0 {
+					t.Errorf("machine %d, %s: not every word is right, or no queue pair has failed", i, s.Name)
+				}
+				if i == 0 && !mischief.MatchString(part) {
+					t.Errorf("%s: nothing was ended behind the library's back", s.Name)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Memory that an application has registered itself, and lends for its messages
+// (L§5.2). The engine sees none of its bytes: a link reads remotely from it and into it,
+// or the message is staged.
+
+// lent is one piece of it. It outlives the wish for its end until no message of its
+// application uses it.
+type lent struct {
+	number uint32
+	len    uint64
+	uses   int    // sends and receives
+	ends   uint32 // request that ends with it, plus 1; 0: none
+}
+
+// lentRange is a part of it; of is nil in the zero value.
+type lentRange struct {
+	of *lent
+	at link.Ref
+}
+
+// Lend lets a session lend memory, which l knows as a region.
+func (c *Core) Lend(id SessionID, l Lender, region link.Region) {
+	c.sessions[id].lender, c.sessions[id].lends = l, region
+}
+
+// submitExpose makes memory known that the application has registered.
+func (c *Core) submitExpose(s *session, d *shm.Descriptor) error {
+	number, n := d.Aux(), d.Len()
+	switch {
+	case number >= shm.MaxExposures || n == 0 || n >= 1<<shm.ExposureShift:
+		return fmt.Errorf("exposure %d of %d bytes", number, n)
+	case s.lent[uint32(number)] != nil:
+		return fmt.Errorf("exposure %d is there already", number)
+	}
+	if err := s.take(d.Req, requestPlain, 0); err != nil {
+		return err
+	}
+	if s.lender == nil { // its link has taken no context
+		c.finish(s.id, d.Req, shm.StatusUnsupported)
+		return nil
+	}
+	m := link.Lent{Addr: d.Addr(), Len: n, Lkey: uint32(d.Aux2()), Rkey: uint32(d.Aux2() >> 32)}
+	if err := s.lender.Lend(s.lends, uint32(number), m); err != nil {
+		c.finish(s.id, d.Req, shm.StatusUnsupported) // its device is gone
+		return nil
+	}
+	if s.lent == nil {
+		s.lent = map[uint32]*lent{}
+	}
+	s.lent[uint32(number)] = &lent{number: uint32(number), len: n}
+	c.finish(s.id, d.Req, shm.StatusOK)
+	return nil
+}
+
+// submitUnexpose ends that when no message uses it any more.
+func (c *Core) submitUnexpose(s *session, d *shm.Descriptor) error {
+	m := s.lent[uint32(min(d.Aux(), shm.MaxExposures))]
+	if m == nil || m.ends != 0 {
+		return fmt.Errorf("exposure %d is not there", d.Aux())
+	}
+	if err := s.take(d.Req, requestPlain, 0); err != nil {
+		return err
+	}
+	m.ends = d.Req + 1
+	m.uses++
+	c.done(s.id, m)
+	return nil
+}
+
+// lentMemory finds the range that a descriptor of class exposed names.
+func (s *session) lentMemory(addr, length uint64) (lentRange, error) {
+	number, off := addr>>shm.ExposureShift, addr&(1<<shm.ExposureShift-1)
+	m := s.lent[uint32(number)]
+	if m == nil || m.ends != 0 {
+		return lentRange{}, fmt.Errorf("exposure %d is not there", number)
+	}
+	if length == 0 || length > m.len || off > m.len-length {
+		return lentRange{}, fmt.Errorf("range of %d bytes at %d is outside the %d bytes of exposure %d", length, off, m.len, number)
+	}
+	return lentRange{m, link.Ref{Region: s.lends, Off: number<<link.LentShift | off, Len: length}}, nil
+}
+
+// done ends a use of lent memory.
+func (c *Core) done(id SessionID, m *lent) {
+	if m.uses--; m.uses > 0 || m.ends == 0 {
+		return
+	}
+	s := c.sessions[id]
+	if s == nil || s.left {
+		return // all of it ends with its session
+	}
+	delete(s.lent, m.number)
+	s.lender.Reclaim(s.lends, m.number)
+	c.finish(id, m.ends-1, shm.StatusOK)
+}

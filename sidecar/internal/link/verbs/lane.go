@@ -1,0 +1,384 @@
+package verbs
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// A lane is a queue pair beside the one of a connection, between two protection domains
+// of which one at least is an application's: the side that asks for it reads by it, and
+// the other one only answers. Whoever needs a lane that is not there asks the peer for it
+// by a message of the connection (introduce.go), and has its operation refused meanwhile:
+// the core lets that message be copied.
+//
+//	asker's domain       answerer's domain
+//	own          ◄═════  application's       the source is lent
+//	application's ◄════  own                 the target is lent
+//	application's ◄════  application's       both are
+//
+// A lane takes no receives and sends nothing. It ends with its connection, with one of
+// its domains, or with a request that fails; nothing else ends with it.
+type lane struct {
+	c      *conn
+	d      *domain
+	number uint32 // the asker's, in what the two say of it
+	theirs uint32 // domain of the peer, of the one that asks
+	tag    uint32
+	asks   bool
+	ready  bool
+	over   bool
+	pair   pair
+	local  offer
+	ops    operations
+	moved  time.Time // when something of ops last went on
+}
+
+// laneEnds are the domains of a lane, the asker's first.
+type laneEnds struct{ mine, theirs uint32 }
+
+const (
+	lanesMax = 256 // of a link
+	// domainDepth is what a domain's queue of completions holds: all of its lanes'.
+	domainDepth = lanesMax * piecesMax
+	// failsMax bounds how often a lane that fails is made again between the same domains.
+	failsMax  = 16
+	failsKept = 4 * lanesMax
+	// laneLook is after which silence a queue pair is asked whether it is still there.
+	laneLook = time.Second
+)
+
+var (
+	errLanes   = fmt.Errorf("%d queue pairs for memory that applications lend exist", lanesMax)
+	errNotYet  = errors.New("the queue pair for memory that an application lends is being made")
+	errNoLanes = errors.New("the peer's sidecar lends no memory")
+	errLent    = errors.New("memory that an application lends is read from and into, not written")
+	errFails   = fmt.Errorf("%d queue pairs for the memory of these applications have failed", failsMax)
+)
+
+// side is this sidecar's own domain, with a queue of completions for lanes.
+func (l *Link) side() (*domain, error) {
+	if d := l.domains[0]; d != nil {
+		return d, nil
+	}
+	o, ok := l.nic.(opener)
+	if !ok {
+		return nil, errNoOpener
+	}
+	n, err := o.beside(domainDepth)
+	if err != nil {
+		return nil, err
+	}
+	d := &domain{nic: n}
+	if err := l.addDomain(d); err != nil {
+		return nil, errors.Join(err, n.close())
+	}
+	return d, nil
+}
+
+// newLane makes a queue pair in d.
+func (c *conn) newLane(d *domain, number uint32) (*lane, error) {
+	l := c.l
+	if l.lanes >= lanesMax {
+		return nil, errLanes
+	}
+	l.laneTag++
+	ln := &lane{c: c, d: d, number: number, tag: l.laneTag}
+	var err error
+	if ln.pair, err = d.nic.newPair(ln.tag, nil); err != nil {
+		return nil, fmt.Errorf("queue pair for memory that an application lends: %w", err)
+	}
+	ln.local = c.local
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	ln.local.pair, ln.local.packet = ln.pair.number(), binary.LittleEndian.Uint32(b[:])&numberMax
+	d.lanes[ln.tag] = ln
+	l.lanes++
+	return ln, nil
+}
+
+// laneTo finds the lane from domain d to one of the peer's, or asks for it.
+func (c *conn) laneTo(d *domain, theirs uint32) (*lane, error) {
+	switch {
+	case !c.remote.lanes:
+		return nil, errNoLanes
+	case c.fails[laneEnds{d.number, theirs}] >= failsMax:
+		return nil, errFails
+	}
+	for _, ln := range c.asked {
+		if ln.d == d && ln.theirs == theirs {
+			if !ln.ready {
+				return nil, errNotYet
+			}
+			return ln, nil
+		}
+	}
+	c.lastLane++
+	ln, err := c.newLane(d, c.lastLane)
+	if err != nil {
+		return nil, err
+	}
+	ln.asks, ln.theirs = true, theirs
+	c.asked[ln.number] = ln
+	c.say(laneWord{kind: laneAsk, number: ln.number, domain: theirs, offer: &ln.local})
+	return nil, errNotYet
+}
+
+// startLane starts an operation whose memory is lent at one end or both.
+func (c *conn) startLane(op operation, lender *domain, theirs uint32) (err error) {
+	l := c.l
+	if op.write {
+		return errLent
+	}
+	d := lender
+	if d == nil {
+		if d, err = l.side(); err != nil {
+			return err
+		}
+	}
+	ln, err := c.laneTo(d, theirs)
+	if err != nil {
+		return err
+	}
+	if lender == nil {
+		if err := c.reach(&op); err != nil {
+			return err
+		}
+	} else {
+		m, addr, ok := d.find(op.local)
+		if !ok {
+			return fmt.Errorf("verbs: %d bytes that are not lent", op.length)
+		}
+		op.addr, op.lkey = addr, m.Lkey
+	}
+	ln.moved = time.Now()
+	ln.ops.add(op)
+	l.stats.LentReads++
+	return ln.pump()
+}
+
+// pump posts pieces of the operations whose turn it is. One that cannot be posted ends
+// with all that the lane has.
+func (ln *lane) pump() error {
+	var batch [batchMax]request
+	n := 0
+	for k := ln.ops.turn(); k >= 0 && n < batchMax; k = ln.ops.turn() {
+		off, length, _ := ln.ops.piece(k)
+		op := &ln.ops.table[k]
+		batch[n] = request{
+			id: idOf(ln.tag, uint32(k)), op: opRead, flags: flagSignal, addr: op.addr + off, lkey: op.lkey, length: uint32(length),
+			remote: op.key.Addr + off, rkey: uint32(op.key.Key),
+		}
+		n++
+		ln.ops.sent(k, length, 1)
+		ln.d.under++
+	}
+	if n == 0 {
+		return nil
+	}
+	ln.c.l.stats.Calls++
+	if err := ln.pair.post(batch[:n]); err != nil {
+		ln.fail(fmt.Errorf("%w: posting: %w", link.ErrBroken, err))
+	}
+	return nil
+}
+
+// completed handles one completion.
+func (ln *lane) completed(x *completion, sink link.Sink) {
+	k := int32(uint32(x.id))
+	if int(k) >= len(ln.ops.table) || !ln.ops.table[k].used {
+		return // an application's own request, perhaps
+	}
+	if x.status != statusOK {
+		ln.ops.table[k].refused = x.status == statusAccess
+		ln.fail(fmt.Errorf("%w: %s, queue pair %#x for memory that an application lends: %s", link.ErrBroken, ln.c.l.port.Device, ln.local.pair, statusText(x.raw)))
+		return
+	}
+	ln.moved = time.Now()
+	ln.d.under--
+	if !ln.ops.complete(k) {
+		_ = ln.pump() // what it cannot post has ended
+		return
+	}
+	op := ln.ops.table[k]
+	ln.ops.end(k)
+	l := ln.c.l
+	l.stats.LentBytes += op.length
+	l.stats.BytesIn += op.length
+	l.settleOperation(&op)
+	_ = ln.pump()
+	sink.Done(ln.c.peer, op.token, nil)
+}
+
+// settleOperation gives back what a read has used, whose bytes are here.
+func (l *Link) settleOperation(op *operation) {
+	if op.slot >= 0 {
+		copy(l.memory.Bytes(op.local), l.slotMemory(op.slot)[:op.length])
+		l.slots = append(l.slots, op.slot)
+	}
+	if op.known >= 0 {
+		l.known.done(op.known)
+	}
+}
+
+// count notes that a lane has failed, or was refused. The peer names its domains, and may
+// name many: they are forgotten before they are too many.
+func (ln *lane) count() {
+	c := ln.c
+	if len(c.fails) >= failsKept {
+		clear(c.fails)
+	}
+	c.fails[laneEnds{ln.d.number, ln.theirs}]++
+}
+
+// fail ends a lane by a mistake of one of its sides.
+func (ln *lane) fail(cause error) {
+	l := ln.c.l
+	if l.stats.LentFaults++; ln.asks {
+		ln.count()
+	}
+	level := slog.LevelDebug
+	if !l.warned {
+		l.warned, level = true, slog.LevelWarn
+	}
+	l.cfg.Log.Log(context.Background(), level, "a queue pair for memory that an application lends has failed: its messages are copied until there is another", "peer", ln.c.peer, "cause", cause)
+	ln.end(cause, true)
+}
+
+// end ends a lane, with its operations; the peer is told if tell says so. Once the queue
+// pair is destroyed the device touches no memory for it. What the application has
+// destroyed itself is gone already.
+func (ln *lane) end(cause error, tell bool) {
+	if ln.over {
+		return
+	}
+	ln.over = true
+	c, l := ln.c, ln.c.l
+	delete(ln.d.lanes, ln.tag)
+	l.lanes--
+	if ln.asks {
+		delete(c.asked, ln.number)
+	} else {
+		delete(c.answered, ln.number)
+	}
+	_ = ln.pair.destroy()
+	ln.d.under -= ln.ops.under
+	for i := range ln.ops.table {
+		op := &ln.ops.table[i]
+		if !op.used {
+			continue
+		}
+		err := cause
+		if op.refused {
+			err = fmt.Errorf("%w: by %v of peer %d", link.ErrKey, c.remote.device, c.peer)
+		}
+		if op.known >= 0 {
+			l.known.done(op.known)
+		}
+		if op.slot >= 0 {
+			l.slots = append(l.slots, op.slot)
+		}
+		l.ended = append(l.ended, ended{c.peer, op.token, err})
+	}
+	ln.ops = operations{}
+	if tell {
+		c.say(laneWord{kind: laneEnd, number: ln.number, asker: ln.asks})
+	}
+}
+
+// endLanes ends those of a connection that ends.
+func (c *conn) endLanes(cause error) {
+	for _, list := range []map[uint32]*lane{c.asked, c.answered} {
+		for _, ln := range list {
+			ln.end(cause, false)
+		}
+	}
+}
+
+// pollLanes takes completions of lanes, a bounded number.
+func (l *Link) pollLanes(sink link.Sink) (work int) {
+	for _, d := range l.domains {
+		if d.under == 0 {
+			continue
+		}
+		for _, x := range d.stash {
+			work += d.completed(&x, sink)
+		}
+		d.stash = d.stash[:0]
+		n, err := d.nic.poll(l.laneComps[:])
+		if err != nil {
+			d.failAll(err)
+			continue
+		}
+		for i := range l.laneComps[:n] {
+			work += d.completed(&l.laneComps[i], sink)
+		}
+	}
+	return work
+}
+
+func (d *domain) completed(x *completion, sink link.Sink) int {
+	if ln := d.lanes[uint32(x.id>>32)]; ln != nil {
+		ln.completed(x, sink)
+	}
+	return 1
+}
+
+// failAll ends all lanes of a domain whose queue of completions does not work.
+func (d *domain) failAll(cause error) {
+	for _, ln := range d.lanes {
+		ln.fail(fmt.Errorf("%w: %w", link.ErrBroken, cause))
+	}
+}
+
+// armLanes asks for events at the next completions of lanes. It reports whether there
+// are some already.
+func (l *Link) armLanes() (work bool) {
+	for _, d := range l.domains {
+		if d.under == 0 {
+			continue
+		}
+		d.nic.acknowledge()
+		if err := d.nic.arm(); err != nil {
+			d.failAll(err)
+			work = true
+			continue
+		}
+		// What came before is not announced.
+		if n, err := d.nic.poll(l.laneComps[:]); err == nil {
+			d.stash = append(d.stash, l.laneComps[:n]...)
+		}
+		work = work || len(d.stash) > 0
+	}
+	return work
+}
+
+// prober is a pair that can be asked whether it still works.
+type prober interface{ works() error }
+
+// probeLanes looks for queue pairs that end nothing any more, as when their application
+// has destroyed them.
+func (l *Link) probeLanes() {
+	now := time.Now()
+	for _, d := range l.domains {
+		if d.under == 0 {
+			continue
+		}
+		for _, ln := range d.lanes {
+			p, ok := ln.pair.(prober)
+			if !ok || ln.ops.under == 0 || now.Sub(ln.moved) < laneLook {
+				continue
+			}
+			ln.moved = now
+			if err := p.works(); err != nil {
+				ln.fail(fmt.Errorf("%w: %w", link.ErrBroken, err))
+			}
+		}
+	}
+}

@@ -1,0 +1,323 @@
+package verbs
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
+)
+
+// beside shares the regions, as one protection domain does.
+func (n *fakeNIC) beside(int) (nic, error) {
+	o, err := n.f.open(n.name)
+	if err == nil {
+		o.regions, o.second = n.regions, true
+	}
+	return o, err
+}
+
+func (n *fakeNIC) again(int) (nic, link.Grant, error) {
+	o, err := n.f.open(n.name)
+	return o, link.Grant{FD: 77, Domain: 5, Driver: 14}, err
+}
+
+const (
+	lentRegion  = link.Region(40)
+	plainRegion = link.Region(4)
+	lentBytes   = 1 << 20
+)
+
+// lender is one of two links, with an application that has registered memory.
+type lender struct {
+	*Link
+	own   arena // what the sidecar shares with the application
+	mem   []byte
+	app   *fakeNIC // the application's context
+	at    region
+	dones map[uint64]error
+	taker
+}
+
+func (s *lender) Done(_ link.Peer, token uint64, err error) { s.dones[token] = err }
+
+func lenders(t *testing.T) [2]*lender {
+	t.Helper()
+	f := newFabric()
+	p := pairOf(t, bootstrap.ReceivesOwn, func() nic {
+		n, err := f.open("fake")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	})
+	var all [2]*lender
+	for i, e := range []linktest.End{p.A, p.B} {
+		l := e.Link.(*Link)
+		l.cfg.Lends = true
+		s := &lender{Link: l, own: make(arena, lentBytes), mem: make([]byte, lentBytes), dones: map[uint64]error{}}
+		l.SetMemory(s.own)
+		l.AddRegion(plainRegion, 0, lentBytes)
+		x, err := l.OpenContext()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.app = x.(*client).nic.(*fakeNIC)
+		if s.at, err = s.app.register(s.mem, randomAddress(s.mem), true); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Admit(lentRegion, x); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Lend(lentRegion, 3, s.lent()); err != nil {
+			t.Fatal(err)
+		}
+		all[i] = s
+	}
+	join(t, all[0].Link, all[1].Link) // once more: now both lend
+	all[0].pass(all[1])
+	return all
+}
+
+func (s *lender) lent() link.Lent {
+	return link.Lent{Addr: s.at.addr, Len: lentBytes, Lkey: s.at.lkey, Rkey: s.at.rkey}
+}
+
+func (s *lender) pass(o *lender) {
+	for range 200 {
+		s.Poll(s)
+		o.Poll(o)
+		s.Arm()
+		o.Arm()
+	}
+}
+
+// ref is a part of the lent memory, or of the sidecar's own.
+func (s *lender) ref(lent bool, off, n uint64) (link.Ref, []byte) {
+	if lent {
+		return link.Ref{Region: lentRegion, Off: 3<<link.LentShift | off, Len: n}, s.mem[off:][:n]
+	}
+	return link.Ref{Region: plainRegion, Off: off, Len: n}, s.own[off:][:n]
+}
+
+// read reads from o's memory into s's; it tries again while there is no queue pair.
+func (s *lender) read(t *testing.T, o *lender, token uint64, to, from bool) (dst, src []byte, err error) {
+	t.Helper()
+	r, src := o.ref(from, 5000, 600_001)
+	for i := range src {
+		src[i] = byte(uint64(i) * (token + 3))
+	}
+	k, err := o.Register(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, dst := s.ref(to, 300, 600_001)
+	clear(dst)
+	for range 3 {
+		if err = s.Read(0, token, d, k); err == nil {
+			break
+		}
+		s.pass(o)
+	}
+	if err != nil {
+		return dst, src, err
+	}
+	s.pass(o)
+	err, ok := s.dones[token]
+	if !ok {
+		t.Fatal("the read does not end")
+	}
+	o.Release(k)
+	return dst, src, err
+}
+
+// TestLentReads: the device reads from lent memory and into it, over queue pairs that are
+// asked for once for each pair of domains.
+func TestLentReads(t *testing.T) {
+	all := lenders(t)
+	token := uint64(0)
+	for range 3 {
+		for i, s := range all {
+			for _, x := range [][2]bool{{false, true}, {true, false}, {true, true}} {
+				token++
+				dst, src, err := s.read(t, all[1-i], token, x[0], x[1])
+				if err != nil || !bytes.Equal(dst, src) {
+					t.Fatalf("into lent %v, from lent %v: %v, or the bytes are not there", x[0], x[1], err)
+				}
+			}
+		}
+	}
+	for _, s := range all {
+		if n := s.Stats(); n.LentReads != 9 || n.LentBytes != 9*600_001 || n.Lanes != 3 || n.LentFaults != 0 {
+			t.Errorf("%+v", n)
+		}
+		if err := s.Write(0, 99, link.Ref{Region: lentRegion, Off: 3 << link.LentShift, Len: 8}, link.Key{Key: keyBit}, 0); !errors.Is(err, errLent) {
+			t.Errorf("writing from lent memory: %v", err)
+		}
+	}
+}
+
+// TestLentLies: an application whose registration is not there any more, or that says
+// what is not true of it, loses the operation and nothing else: the connection stays,
+// and there is another queue pair for what comes next.
+func TestLentLies(t *testing.T) {
+	for what, spoil := range map[string]func(s *lender){
+		"the registration has ended": func(s *lender) {
+			if err := s.app.deregister(s.at); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"another key": func(s *lender) {
+			m := s.lent()
+			m.Lkey, m.Rkey = m.Lkey+1, m.Rkey+1
+			_ = s.Lend(lentRegion, 3, m)
+		},
+		"another address": func(s *lender) {
+			m := s.lent()
+			m.Addr += lentBytes
+			_ = s.Lend(lentRegion, 3, m)
+		},
+	} {
+		all := lenders(t)
+		a, b := all[0], all[1]
+		spoil(a)
+		for i, x := range []struct {
+			s, o *lender
+			to   bool
+		}{{a, b, true}, {b, a, false}} {
+			if _, _, err := x.s.read(t, x.o, uint64(i+1), x.to, !x.to); err == nil {
+				t.Errorf("%s: a read of it ends well", what)
+			}
+		}
+		if a.wrong != nil || b.wrong != nil {
+			t.Errorf("%s: the connection has ended: %v, %v", what, a.wrong, b.wrong)
+		}
+		dst, src, err := a.read(t, b, 10, false, true) // the other application's
+		if err != nil || !bytes.Equal(dst, src) {
+			t.Errorf("%s: the other application's memory is not read: %v", what, err)
+		}
+		if a.Stats().LentFaults != 1 || b.Stats().LentFaults != 1 {
+			t.Errorf("%s: %d and %d queue pairs have failed", what, a.Stats().LentFaults, b.Stats().LentFaults)
+		}
+		for range 2 * failsMax { // it is not tried for ever
+			_, _, _ = b.read(t, a, 11, false, true)
+		}
+		if n := b.Stats().LentFaults; n != failsMax {
+			t.Errorf("%s: %d queue pairs were made and failed, want %d", what, n, failsMax)
+		}
+	}
+}
+
+// TestLenderLeaves: with an application all that reads from and into its memory ends, at
+// both sides, and so does what a connection had when that ends.
+func TestLenderLeaves(t *testing.T) {
+	all := lenders(t)
+	a, b := all[0], all[1]
+	for i, x := range [][2]bool{{false, true}, {true, false}, {true, true}} {
+		for k, s := range all {
+			if _, _, err := s.read(t, all[1-k], uint64(i+1), x[0], x[1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r, _ := a.ref(true, 0, 4096)
+	k, err := a.Register(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, _ := b.ref(false, 0, 4096)
+	if err := b.Read(0, 50, d, k); err != nil { // under way when the application leaves
+		t.Fatal(err)
+	}
+	a.DropRegion(lentRegion)
+	a.pass(b)
+	if err := b.dones[50]; !errors.Is(err, link.ErrBroken) {
+		t.Errorf("a read from memory whose application has left ends with %v", err)
+	}
+	// Four queue pairs were of that application's domain; of the rest the peer's has one
+	// at each end.
+	if a.lanes != 2 || b.lanes != 2 {
+		t.Errorf("%d and %d queue pairs are left, want 2 at each side", a.lanes, b.lanes)
+	}
+	if err := b.Read(0, 51, d, k); err == nil {
+		t.Error("another read is taken at once")
+	}
+	a.pass(b)
+	a.Forget(0)
+	a.pass(b)
+	if a.lanes != 0 || b.lanes != 0 {
+		t.Errorf("%d and %d queue pairs are left of a connection that has ended", a.lanes, b.lanes)
+	}
+}
+
+// TestLanesAreBounded: what there is no room for is refused, and copied.
+func TestLanesAreBounded(t *testing.T) {
+	all := lenders(t)
+	a, b := all[0], all[1]
+	b.lanes += lanesMax
+	if _, _, err := a.read(t, b, 1, false, true); !errors.Is(err, errNotYet) {
+		t.Errorf("a queue pair that the peer has no room for: %v", err)
+	}
+	b.lanes -= lanesMax
+	a.lanes += lanesMax
+	if _, _, err := a.read(t, b, 2, true, true); !errors.Is(err, errLanes) {
+		t.Errorf("a queue pair that there is no room for: %v", err)
+	}
+	a.lanes -= lanesMax
+	if dst, src, err := a.read(t, b, 3, true, true); err != nil || !bytes.Equal(dst, src) {
+		t.Errorf("with room again: %v", err)
+	}
+}
+
+// TestLaneWords: a peer that says what no correct one does loses its connection.
+func TestLaneWords(t *testing.T) {
+	o := goodOffer()
+	for what, play := range map[string]func(c *conn) error{
+		"the same queue pair twice": func(c *conn) error {
+			ask := (&laneWord{kind: laneAsk, number: 7, offer: &o}).encode()
+			if err := c.heard(ask); err != nil {
+				t.Fatal(err)
+			}
+			return c.heard(ask)
+		},
+		"wishes without end": func(c *conn) error {
+			for n := range uint32(wordsMax) {
+				if err := c.heard((&laneWord{kind: laneAsk, number: n + 9, domain: 99, offer: &o}).encode()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return c.heard((&laneWord{kind: laneAsk, number: 8, offer: &o}).encode())
+		},
+		"where nothing is lent": func(c *conn) error {
+			c.local.lanes = false
+			return c.heard((&laneWord{kind: laneEnd, number: 1}).encode())
+		},
+		"no word": func(c *conn) error { return c.heard(make([]byte, 12)) },
+	} {
+		all := lenders(t)
+		if err := play(all[0].conns[0]); !errors.Is(err, link.ErrProtocol) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// FuzzLane: what is taken for a word about a lane is written the same way.
+func FuzzLane(f *testing.F) {
+	o := goodOffer()
+	f.Add((&laneWord{kind: laneAsk, number: 7, domain: 9, offer: &o}).encode())
+	f.Add((&laneWord{kind: laneEnd, asker: true, number: 7}).encode())
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		w, err := parseLane(raw)
+		if err != nil {
+			if !errors.Is(err, link.ErrProtocol) {
+				t.Fatalf("%v does not wrap ErrProtocol", err)
+			}
+			return
+		}
+		if again := w.encode(); string(again) != string(raw) {
+			t.Errorf("%x became %x", raw, again)
+		}
+	})
+}
