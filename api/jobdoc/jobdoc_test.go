@@ -42,6 +42,7 @@ func TestWords(t *testing.T) {
 			for _, transport := range []v1alpha1.TransportType{v1alpha1.TransportAuto, v1alpha1.TransportRDMA, v1alpha1.TransportTCP} {
 				a := attempt()
 				a.Profile.WaitPolicy, a.Profile.Rendezvous, a.Profile.Encryption = wait, rendezvous, v1alpha1.EncryptionTLS
+				a.Profile.Exposure = v1alpha1.ExposureAllowed
 				a.Job.Spec.Transport = v1alpha1.TransportSpec{Type: transport, Policy: v1alpha1.TransportRequired}
 				raw, err := json.Marshal(a.Document("id"))
 				if err != nil {
@@ -53,7 +54,7 @@ func TestWords(t *testing.T) {
 				}
 				u := d.Tuning
 				if (u.Wait == "") != (wait == "Auto") || (u.Rendezvous == "") != (rendezvous == "Auto") ||
-					(len(u.Require) == 0) != (transport == v1alpha1.TransportAuto) || u.Encrypt != bootstrap.EncryptTLS {
+					(len(u.Require) == 0) != (transport == v1alpha1.TransportAuto) || u.Encrypt != bootstrap.EncryptTLS || u.Exposure != bootstrap.ExposureAllowed {
 					t.Errorf("%s, %s, %s: %+v", wait, rendezvous, transport, u)
 				}
 			}

@@ -18,6 +18,7 @@ var (
 	}
 	channel    = map[v1alpha1.EagerChannel]string{"Basic": "basic", "Pipeline": "pipeline", "ZeroCopy": "zerocopy"}
 	encryption = map[v1alpha1.Encryption]string{v1alpha1.EncryptionTLS: bootstrap.EncryptTLS}
+	exposure   = map[v1alpha1.Exposure]string{v1alpha1.ExposureAllowed: bootstrap.ExposureAllowed}
 	transport  = map[v1alpha1.TransportType]string{v1alpha1.TransportTCP: bootstrap.TransportTCP, v1alpha1.TransportRDMA: bootstrap.TransportRDMA}
 	required   = map[v1alpha1.TransportType]bootstrap.Names{
 		v1alpha1.TransportTCP: {bootstrap.TransportTCP}, v1alpha1.TransportRDMA: {bootstrap.TransportRDMA},
@@ -38,7 +39,7 @@ func (a *Attempt) tuning() bootstrap.Tuning {
 		EagerBytes: bytes(p.EagerLimit), FragmentBytes: bytes(p.Fragment), CreditBytes: a.credit(),
 		Heartbeat: milliseconds(p.HeartbeatMilliseconds), DeadAfter: milliseconds(p.DeadAfterMilliseconds),
 		StartWithin: bootstrap.Duration(startWithin), Transport: transport[t.Type], Require: require, Rendezvous: rendezvous[p.Rendezvous], Channel: channel[p.EagerChannel],
-		Wait: Wait(p), Encrypt: encryption[p.Encryption],
+		Wait: Wait(p), Encrypt: encryption[p.Encryption], Exposure: exposure[p.Exposure],
 	}
 }
 

@@ -55,6 +55,17 @@ const (
 	EncryptionTLS  Encryption = "TLS"
 )
 
+// Exposure of ranks' own memory to an RDMA device.
+//
+// +kubebuilder:validation:Enum=Denied;Allowed
+type Exposure string
+
+// Exposures.
+const (
+	ExposureDenied  Exposure = "Denied"
+	ExposureAllowed Exposure = "Allowed"
+)
+
 // WaitPolicy is how the engine and the ranks wait.
 //
 // +kubebuilder:validation:Enum=Auto;Poll;Yield;Block
@@ -98,6 +109,12 @@ type FabricProfileSpec struct {
 	// +default="None"
 	// +optional
 	Encryption Encryption `json:"encryption,omitempty"`
+	// exposure of memory that ranks register themselves: with Allowed each rank of
+	// a job with an RDMA device is given a context of it, and messages between such
+	// memory are not copied. Only for programs that are trusted with the device.
+	// +default="Denied"
+	// +optional
+	Exposure Exposure `json:"exposure,omitempty"`
 	// waitPolicy of the engine and the ranks: Auto polls while there are cores
 	// for it, then yields, then blocks.
 	// +default="Auto"

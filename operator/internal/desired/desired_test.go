@@ -40,6 +40,7 @@ func TestGolden(t *testing.T) {
 	all.Number = 2
 	all.Options.Pull, all.Options.LogLevel = "Never", "debug"
 	all.Profile.WaitPolicy, all.Profile.Encryption, all.Profile.Rendezvous = "Block", v1alpha1.EncryptionTLS, "Put"
+	all.Profile.Exposure = v1alpha1.ExposureAllowed
 	s := &all.Job.Spec
 	s.LaunchMode = v1alpha1.LaunchContainer
 	s.Devices = []v1alpha1.DeviceRequest{{Resource: names.ResourceHCA, Count: 2}}

@@ -139,7 +139,7 @@ func (d *daemon) giveUp(fd int, e *verbs.End) {
 
 // Why ranks may not register memory themselves.
 var (
-	errExposure = errors.New("the job does not allow it: set tuning.exposure to allowed in the job document if its programs are trusted with an RDMA device")
+	errExposure = errors.New("the job does not allow it: set exposure to Allowed in its FabricProfile, or tuning.exposure to allowed in the job document, if its programs are trusted with an RDMA device")
 	errNoDevice = errors.New("data between pods goes by tcp here, not by RDMA")
 )
 

@@ -52,6 +52,7 @@ var profileFields = []field{
 	{path: "spec", required: true},
 	{path: "spec.deadAfterMilliseconds", min: 10, max: 3600000},
 	{path: "spec.encryption", preset: "None", enum: []string{"None", "TLS"}},
+	{path: "spec.exposure", preset: "Denied", enum: []string{"Denied", "Allowed"}},
 	{path: "spec.heartbeatMilliseconds", min: 1, max: 3600000},
 	{path: "spec.eagerChannel", preset: "PiggyBack", enum: []string{"PiggyBack", "Basic", "Pipeline", "ZeroCopy"}},
 	{path: "spec.rendezvous", preset: "Auto", enum: []string{"Auto", "GetCQE", "Get", "Put", "PutNR", "RPut", "Stream"}},
