@@ -14,7 +14,7 @@ const (
 
 // Pending reports that there is something to do at once: whoever sleeps must not.
 func (c *Core) Pending() bool {
-	if c.dispute != nil || len(c.endings) > 0 || len(c.closing) > 0 || len(c.granting) > 0 || c.parting.sweeping || !c.locals.empty() {
+	if c.dispute != nil || len(c.endings) > 0 || len(c.closing) > 0 || len(c.granting) > 0 || c.parting.sweeping || !c.locals.empty() || c.later.len() > 0 {
 		return true
 	}
 	for _, id := range c.dirty {
@@ -28,11 +28,12 @@ func (c *Core) Pending() bool {
 // Advance does a bounded part of the work that takes longer than an event, and
 // returns how much it did; 0: there is none.
 func (c *Core) Advance(now int64) int {
-	if c.dispute == nil && len(c.endings) == 0 && len(c.closing) == 0 && len(c.granting) == 0 && !c.parting.sweeping && c.locals.empty() {
+	if c.dispute == nil && len(c.endings) == 0 && len(c.closing) == 0 && len(c.granting) == 0 && !c.parting.sweeping && c.locals.empty() && c.later.len() == 0 {
 		return 0
 	}
 	c.now = now
 	c.settle()
+	c.registerLater()
 	c.grant()
 	budget := c.endSessions(advanceItems)
 	budget = c.disappoint(budget)

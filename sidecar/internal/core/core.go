@@ -223,7 +223,8 @@ type Core struct {
 	windows  []*window // of all ranks of here
 	closing  []*window // gone, with waiters that are still to be told
 	parting  parting
-	polled   []uint64 // receives whose last byte tells of their end
+	polled   []uint64     // receives whose last byte tells of their end
+	later    fifo[uint64] // receives whose memory is registered in a later turn
 	dice     uint64
 	dispute  *Failure // ranks disagree about a collective, and the job has not ended yet
 

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
@@ -127,6 +128,11 @@ func (c *Core) moveTarget(p *peer, r *recv, id uint64, s mover.Step) {
 				c.endKey(p.id, key, true)
 			}
 			key, err := c.ports.Register(p.id, s.Mem)
+			if errors.Is(err, link.ErrLater) {
+				r.move.Later()
+				c.later.push(id)
+				return
+			}
 			if err != nil {
 				c.stats.Unregistered++
 				s = r.move.Unregistered()
@@ -151,6 +157,21 @@ func (c *Core) moveTarget(p *peer, r *recv, id uint64, s mover.Step) {
 			c.finishRendezvous(r, id)
 		}
 		return
+	}
+}
+
+// registerLater goes on with the receives whose memory was not registered in an earlier
+// turn, as far as the link does it in this one.
+func (c *Core) registerLater() {
+	for waiting := c.later.len(); c.later.len() == waiting && waiting > 0; waiting-- {
+		id := c.later.pop()
+		r := c.recvs.get(id)
+		if r == nil {
+			continue
+		}
+		if step, ok := r.move.Retry(); ok {
+			c.moveTarget(&c.peers[r.peer], r, id, step)
+		}
 	}
 }
 

@@ -255,6 +255,13 @@ func (c *Chooser) Gathers(p reuse.Path, ref link.Ref) bool {
 	return false
 }
 
+// Turn begins a turn of the engine's, in which regcache.Config.TurnBytes may be
+// registered in each cache.
+func (c *Chooser) Turn() { c.caches((*regcache.Cache).Turn) }
+
+// Later reports that what Pin refused last may be had in the next turn.
+func (c *Chooser) Later() bool { return c.local.Later() }
+
 // Have takes a registration of ref into use if there is one.
 // Preconditions: as for Choose.
 func (c *Chooser) Have(ref link.Ref) (Lease, bool) { return c.local.Peek(ref) }

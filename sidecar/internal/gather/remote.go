@@ -68,7 +68,10 @@ func (c *Chooser) Exports(ref link.Ref) bool { return c.remote != nil && c.Knows
 // there is none. Preconditions: Exports(ref).
 func (c *Chooser) Export(ref link.Ref) (link.Key, error) {
 	l, ok := c.remote.Acquire(ref)
-	if !ok {
+	switch {
+	case !ok && c.remote.Later():
+		return link.Key{}, link.ErrLater
+	case !ok:
 		return link.Key{}, fmt.Errorf("%w: %d bytes", ErrNoRoom, ref.Len)
 	}
 	return l.Key, nil

@@ -23,6 +23,9 @@ var (
 	ErrProtocol = errors.New("peer broke the protocol")
 	// ErrKey: a remote access was outside its registration or with a wrong key.
 	ErrKey = errors.New("remote access refused: bad key or range")
+	// ErrLater: as much was registered in this turn as others may wait for. It can be
+	// asked for again in the next one, after Poll.
+	ErrLater = errors.New("no more is registered in this turn")
 )
 
 // Peer numbers the sidecars of a job, 0 to pods-1.

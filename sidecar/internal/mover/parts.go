@@ -29,6 +29,18 @@ func (t *Target) nextPart() Step {
 	return Step{Do: Register, Mem: part}
 }
 
+// Later notes that the link registers the part in a later turn.
+func (t *Target) Later() { t.late = true }
+
+// Retry registers the part that waits for that; false: none does.
+func (t *Target) Retry() (Step, bool) {
+	if !t.late {
+		return Step{}, false
+	}
+	t.late = false
+	return Step{Do: Register, Mem: t.Mem.Slice(t.Got, t.upto-t.Got)}, true
+}
+
 // came counts a part that is here, and goes on with the next; last is what is done after
 // the last one.
 func (t *Target) came(last Do) Step {

@@ -18,14 +18,17 @@ import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 
 // Registered goes on after Register.
 func (t *Target) Registered(key link.Key) Step {
-	t.key, t.keyed, t.wrote, t.writing = key, true, true, true
+	t.key, t.keyed, t.wrote, t.writing, t.late = key, true, true, true, false
 	s := t.ask()
 	s.Pull.Key, s.Pull.Addr = key.Key, key.Addr
 	return s
 }
 
 // Unregistered goes on after a Register that failed.
-func (t *Target) Unregistered() Step { return t.ask() }
+func (t *Target) Unregistered() Step {
+	t.late = false
+	return t.ask()
+}
 
 // Written is told that the sender's write of what was asked for last is complete in
 // memory.

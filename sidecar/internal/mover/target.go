@@ -17,6 +17,7 @@ type Target struct {
 	reading bool
 	wrote   bool // writes were asked for
 	writing bool // one, of what was asked for last, is under way
+	late    bool // the link registers what is asked for next in a later turn
 	polled  bool
 	guard   uint8
 	key     link.Key

@@ -116,6 +116,8 @@ type hostile struct {
 	k     *moody
 	sizes []uint64 // of the regions, by number
 	used  []hostileUse
+	began uint64 // bytes registered when the turn did
+	first uint64 // by the first registration of the turn
 }
 
 type hostileUse struct {
@@ -129,13 +131,18 @@ type moody struct {
 	*kernel
 	rng   *rand.Rand
 	often int
+	all   uint64 // bytes registered
 }
 
 func (m *moody) Register(r link.Ref) (link.Key, error) {
 	if m.often > 0 && m.rng.IntN(m.often) == 0 {
 		return link.Key{}, errNoMemory
 	}
-	return m.kernel.Register(r)
+	k, err := m.kernel.Register(r)
+	if err == nil {
+		m.all += r.Len
+	}
+	return k, err
 }
 
 func newHostile(seed uint64) *hostile {
@@ -148,10 +155,13 @@ func newHostile(seed uint64) *hostile {
 	if rng.IntN(2) == 0 {
 		cfg.Ends = 1 + rng.IntN(20)
 	}
+	if rng.IntN(2) == 0 {
+		cfg.TurnBytes = page * (1 + rng.Uint64N(60))
+	}
 	if rng.IntN(3) == 0 {
 		cfg.SessionBytes = 1 + rng.Uint64N(cfg.PinnedBytes)
 	}
-	h := &hostile{rng: rng, k: &moody{newKernel(page * (1 + rng.Uint64N(800))), rng, rng.IntN(3) * 4}, sizes: make([]uint64, sessions)}
+	h := &hostile{rng: rng, k: &moody{kernel: newKernel(page * (1 + rng.Uint64N(800))), rng: rng, often: rng.IntN(3) * 4}, sizes: make([]uint64, sessions)}
 	h.k.again = rng.IntN(2) == 0
 	h.c, _ = New(cfg, h.k)
 	for r := range h.sizes {
@@ -199,7 +209,10 @@ func (h *hostile) step() error {
 		if ended := before - len(h.k.held); ended > h.c.cfg.Ends {
 			return fmt.Errorf("%d registrations yield, at most %d may", ended, h.c.cfg.Ends)
 		}
-	case x < 96:
+	case x < 95:
+		h.c.Turn()
+		h.began, h.first = h.k.all, 0
+	case x < 97:
 		h.k.limit = h.rng.Uint64N(page * 800)
 	}
 	return nil
@@ -211,7 +224,17 @@ func (h *hostile) acquire(ref link.Ref) error {
 	if ended := before + int(h.c.stats.Registrations-made) - len(h.k.held); ended > h.c.cfg.Ends {
 		return fmt.Errorf("%d registrations ended for %v, at most %d may", ended, ref, h.c.cfg.Ends)
 	}
+	bytes := h.k.all - h.began
+	if h.first == 0 {
+		h.first = bytes
+	}
+	if most := h.c.cfg.TurnBytes; most > 0 && bytes > max(most, h.first) {
+		return fmt.Errorf("%d bytes are registered in a turn, at most %d may be", bytes, most)
+	}
 	if !ok {
+		if h.c.Later() && h.first == 0 {
+			return fmt.Errorf("%v is put off, and nothing was registered in this turn", ref)
+		}
 		return nil
 	}
 	if held, pinned := h.k.held[l.Key.Key]; !pinned || held.Region != ref.Region || held.Off > ref.Off || held.Off+held.Len < ref.Off+ref.Len {

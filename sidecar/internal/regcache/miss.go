@@ -12,6 +12,7 @@ const (
 // that they overlap.
 func (c *Cache) miss(s *space, ref link.Ref) (Lease, bool) {
 	c.stats.Misses++
+	c.later = false
 	c.tryLimit()
 	if c.hold > 0 {
 		c.hold--
@@ -21,6 +22,11 @@ func (c *Cache) miss(s *space, ref link.Ref) (Lease, bool) {
 	pages := c.rounded(s, ref)
 	if c.over(&c.sessions[s.session], pages.Len) {
 		c.stats.OverQuota++
+		return Lease{}, false
+	}
+	if c.late(pages.Len) {
+		c.later = true
+		c.stats.Later++
 		return Lease{}, false
 	}
 	c.ends = c.cfg.Ends
@@ -41,6 +47,12 @@ func (c *Cache) miss(s *space, ref link.Ref) (Lease, bool) {
 	}
 	e := &c.entries[id]
 	return Lease{link.Key{Key: e.key.Key, Addr: e.key.Addr + ref.Off - e.off}, id}, true
+}
+
+// late reports whether n bytes are more than may still be registered in this turn. The
+// first ones of it always may: there is no other turn in which they would be fewer.
+func (c *Cache) late(n uint64) bool {
+	return c.cfg.TurnBytes > 0 && c.turn > 0 && c.turn+n > c.cfg.TurnBytes
 }
 
 // rounded is the pages of ref, within its region.
@@ -79,7 +91,7 @@ func (c *Cache) merged(s *space, pages link.Ref) (whole link.Ref, merged, ok boo
 	}
 	// What was taken out of use cannot be counted on: it is in use until its
 	// last release, beside its successor.
-	if c.over(&c.sessions[s.session], whole.Len) {
+	if c.over(&c.sessions[s.session], whole.Len) || c.late(whole.Len) {
 		return pages, false, true
 	}
 	return whole, true, true
@@ -118,6 +130,7 @@ func (c *Cache) register(s *space, ref link.Ref) (uint32, bool) {
 		key, err := c.to.Register(ref)
 		if err == nil {
 			c.backoff, c.hold = 0, 0
+			c.turn += ref.Len
 			c.stats.Registrations++
 			c.stats.PinnedPages += (ref.Len + c.cfg.PageBytes - 1) >> c.shift
 			return c.newEntry(s, ref, key), true

@@ -40,6 +40,7 @@ type Config struct {
 	PageBytes    uint64 // what the kernel pins at once, a power of two; default 4096
 	MergeBytes   uint64 // largest registration that a merge makes; default 16 MiB, at most an eighth of a share
 	Batch        int    // registrations that one Deregister ends when the cache is full; default 16
+	TurnBytes    uint64 // most that is registered from one Turn to the next, but for the first one's; default: any
 	Ends         int    // most registrations that end for one that is made; default 256
 }
 
@@ -82,6 +83,8 @@ type Cache struct {
 	batch    []link.Key        // to be deregistered
 	retired  []link.Region     // of which registrations may be left
 	ends     int               // registrations that may still end for the one that is being made
+	turn     uint64            // bytes registered since Turn
+	later    bool              // the last refusal was for that
 	hold     int               // misses that are refused without asking the kernel
 	backoff  int               // the length of the last hold
 	stats    Stats
@@ -174,6 +177,12 @@ func (c *Cache) Knows(region link.Region) bool {
 // All is the bytes of all registrations.
 func (c *Cache) All() uint64 { return c.pinned }
 
+// Turn begins a turn, in which Config.TurnBytes may be registered.
+func (c *Cache) Turn() { c.turn = 0 }
+
+// Later reports that the last range which was refused may be had in the next turn.
+func (c *Cache) Later() bool { return c.later }
+
 // Pinned is the bytes of a session's registrations.
 func (c *Cache) Pinned(s Session) uint64 { return c.sessions[s].pinned }
 
@@ -201,6 +210,7 @@ type Stats struct {
 	OverQuota     uint64 // refused: the session has its share in use
 	OverBudget    uint64 // refused: everything is in use
 	Postponed     uint64 // refused: more registrations are to end for it than one turn may wait for
+	Later         uint64 // refused: enough was registered in this turn
 	Held          uint64 // refused without asking: the kernel has refused just now
 	Refusals      uint64 // by the kernel or the device
 

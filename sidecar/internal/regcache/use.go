@@ -36,6 +36,7 @@ func (c *Cache) Peek(ref link.Ref) (Lease, bool) {
 func (c *Cache) wake(e *entry) bool {
 	a := &c.sessions[e.session]
 	if c.over(a, e.len) {
+		c.later = false
 		c.stats.OverQuota++
 		c.tryLimit()
 		return false

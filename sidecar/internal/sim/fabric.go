@@ -30,6 +30,7 @@ type network struct {
 	told int        // deliveries
 
 	parts bool // what is registered at once is bounded by what the links say
+	late  int  // registrations that were put off
 	more  int  // parts of messages that others followed
 
 	gathers  bool // small messages of arenas go without a copy, now and then
@@ -67,6 +68,7 @@ type port struct {
 	sink     link.Sink               // of the last Poll
 	landed   map[link.Peer][]*packet // of connections that are gone, to be handed over
 	dead     bool
+	turn     uint64 // bytes registered since the last Poll
 }
 
 // backlog bounds the packets under way in one direction.
@@ -222,7 +224,7 @@ func (p *port) Post(peer link.Peer, frames []*link.Frame) int {
 
 // Poll delivers what has arrived, small payloads whole and large ones placed.
 func (p *port) Poll(sink link.Sink) int {
-	p.sink = sink
+	p.sink, p.turn = sink, 0
 	work := p.tell(sink)
 	for i := range p.net.ports {
 		peer := link.Peer(i)

@@ -49,7 +49,11 @@ const accessDelay = 30_000
 func (p *port) Register(ref link.Ref) (link.Key, error) {
 	if most := p.net.caps.RegisterMax; most > 0 && ref.Len > most && ref.Region >= core.RegionFirst && p.net.parts {
 		p.net.fault = fmt.Sprintf("pod %d registers %d bytes at once, at most %d may be", p.self, ref.Len, most)
+	} else if most > 0 && p.turn > 0 && p.turn+ref.Len > most {
+		p.net.late++
+		return link.Key{}, link.ErrLater
 	}
+	p.turn += ref.Len
 	return p.Expose(ref)
 }
 

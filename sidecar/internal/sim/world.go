@@ -69,6 +69,7 @@ type Coverage struct {
 	Landed  int    // frames whose links have told that they had come
 	Gathers int    // eager sends that no copy was made of
 	Parts   int    // of messages, that others followed
+	Late    int    // registrations that were put off to another turn
 }
 
 func (c *Coverage) add(d Coverage) {
@@ -86,10 +87,11 @@ func (c *Coverage) add(d Coverage) {
 	c.Landed += d.Landed
 	c.Gathers += d.Gathers
 	c.Parts += d.Parts
+	c.Late += d.Late
 }
 
 func (w *world) coverage() Coverage {
-	c := Coverage{Broken: w.broken, Landed: w.net.told, Gathers: w.net.gathered, Parts: w.net.more}
+	c := Coverage{Broken: w.broken, Landed: w.net.told, Gathers: w.net.gathered, Parts: w.net.more, Late: w.net.late}
 	c.Kept, c.Evicted = w.reused()
 	for _, e := range w.engines {
 		s := e.Counters()

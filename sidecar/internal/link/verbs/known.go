@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/regcache"
@@ -45,11 +46,12 @@ type knownUse struct {
 // that are sent from, and those that peers reach; where nothing else is said.
 const appBytes = 512 << 20
 
-func newKnown(n nic, memory func(link.Ref) []byte, ranks int, pinned uint64, always bool, peers regcache.Registrar, log *slog.Logger) (*known, error) {
-	k := &known{own: own{nic: n, memory: memory}, regions: map[uint64]region{}, log: log, trials: reuse.NewTrials(ranks), begun: time.Now()}
-	cfg := gather.Config{Sessions: ranks, Remote: &regcache.Config{PinnedBytes: cmp.Or(pinned, appBytes)}}
-	cfg.Local.PinnedBytes = cfg.Remote.PinnedBytes
-	if always {
+func newKnown(n nic, memory func(link.Ref) []byte, c Config, peers regcache.Registrar) (*known, error) {
+	ranks := max(c.Ranks, 1)
+	k := &known{own: own{nic: n, memory: memory}, regions: map[uint64]region{}, log: c.Log, trials: reuse.NewTrials(ranks), begun: time.Now()}
+	cfg := gather.Config{Sessions: ranks, Remote: &regcache.Config{PinnedBytes: cmp.Or(c.PinnedBytes, appBytes), TurnBytes: c.registerMax}}
+	cfg.Local = *cfg.Remote
+	if c.Reuse == bootstrap.ReuseAlways {
 		cfg.Reuse.Frequent = -1 // and never stops to
 	}
 	var err error
@@ -158,6 +160,9 @@ func (k *known) use(ref link.Ref) (int32, error) {
 		l, ok := k.chooser.Pin(ref)
 		if k.took = 0; ok { // it tells nothing of what is chosen: those are small
 			return k.leased(ref, l), nil
+		}
+		if k.chooser.Later() {
+			return -1, link.ErrLater
 		}
 		if k.lost != nil {
 			return -1, fmt.Errorf("%w: %w", gather.ErrNoRoom, k.lost)

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -39,6 +40,7 @@ type Config struct {
 	// that are sent from, and as much that peers reach; default 512 MiB.
 	PinnedBytes uint64
 	Reuse       string // of buffers: bootstrap.ReuseAuto, Off or Always; empty: auto
+	registerMax uint64 // registered at once, and in a turn; default 16 MiB
 	Receives    string // bootstrap.ReceivesAuto, Own or Shared; empty: auto
 	SharedMax   int    // shared receives, default 2,048
 	// Lends says that applications may register memory of their own (OpenContext).
@@ -86,29 +88,29 @@ type Link struct {
 	conns   []*conn // by peer; nil: none over this device
 	list    []*conn
 	pending []*conn // have something to post
+	late    []*conn // have a part that is registered in the next turn
 	ended   []ended // operations of connections that are gone, to be told
 
-	stage       []byte
-	stageAt     region
-	slots       []int32 // free ones of stage
-	batch       []request
-	posted      []int32 // slots of the batch that are free once it is posted
-	inline      int     // bytes that a post copies
-	registerMax uint64  // registered at once, of a message
-	starving    bool    // some connection waits for a slot
-	exported    map[link.Key]region
-	comps       [pollBatch]completion
-	stash       []completion // taken out, to be handled by the next Poll
-	spare       []completion
-	heard       []fault // from the device, to be handled
-	events      [16]unix.EpollEvent
-	epoll       int
-	polls       int
-	look        bool
-	met         []bool // peers that were connected once
-	gone        error  // why the device cannot be used any more
-	stats       Stats
-	streaming   streamSink
+	stage     []byte
+	stageAt   region
+	slots     []int32 // free ones of stage
+	batch     []request
+	posted    []int32 // slots of the batch that are free once it is posted
+	inline    int     // bytes that a post copies
+	starving  bool    // some connection waits for a slot
+	exported  map[link.Key]region
+	comps     [pollBatch]completion
+	stash     []completion // taken out, to be handled by the next Poll
+	spare     []completion
+	heard     []fault // from the device, to be handled
+	events    [16]unix.EpollEvent
+	epoll     int
+	polls     int
+	look      bool
+	met       []bool // peers that were connected once
+	gone      error  // why the device cannot be used any more
+	stats     Stats
+	streaming streamSink
 
 	lenders    map[link.Region]*domain
 	domains    map[uint32]*domain // by number, 0: this sidecar's own
@@ -146,9 +148,10 @@ type ended struct {
 func newLink(cfg Config, memory link.Memory, n nic) (*Link, error) {
 	l := &Link{cfg: cfg, memory: memory, nic: n, port: n.about(), conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), epoll: -1, inline: n.inlineMax(), exported: map[link.Key]region{}}
 	l.lenders, l.domains = map[link.Region]*domain{}, map[uint32]*domain{}
-	l.chosen, l.bell, l.registerMax = -1, -1, registerMax
+	l.chosen, l.bell = -1, -1
+	l.cfg.registerMax = cmp.Or(cfg.registerMax, registerMax)
 	var err error
-	if l.known, err = newKnown(n, func(r link.Ref) []byte { return l.memory.Bytes(r) }, max(cfg.Ranks, 1), cfg.PinnedBytes, cfg.Reuse == bootstrap.ReuseAlways, exporter{l}, cfg.Log); err != nil {
+	if l.known, err = newKnown(n, func(r link.Ref) []byte { return l.memory.Bytes(r) }, l.cfg, exporter{l}); err != nil {
 		return nil, errors.Join(err, n.close())
 	}
 	l.streaming.l = l
@@ -228,7 +231,7 @@ func (l *Link) Port() Port { return l.port }
 // Caps says what the link can do over the device; PeerCaps what it can do with a
 // peer.
 func (l *Link) Caps() link.Caps {
-	return link.Caps{Name: "rdma", Register: true, Read: true, Write: true, InOrder: l.cfg.InOrder, Ordered: true, Notify: true, Delivers: true, GatherMax: 1, EagerMax: eagerMax, RegisterMax: l.registerMax}
+	return link.Caps{Name: "rdma", Register: true, Read: true, Write: true, InOrder: l.cfg.InOrder, Ordered: true, Notify: true, Delivers: true, GatherMax: 1, EagerMax: eagerMax, RegisterMax: l.cfg.registerMax}
 }
 
 // PeerCaps says what the link can do with a connected peer.
@@ -279,7 +282,7 @@ func (l *Link) Arm() bool {
 	}
 	l.look = true
 	lanes := l.gone == nil && l.armLanes()
-	return lanes || len(l.stash) > 0 || len(l.ended) > 0 || len(l.heard) > 0 || l.failing() || l.known.chooser.Settle(settleStep)
+	return lanes || len(l.late) > 0 || len(l.stash) > 0 || len(l.ended) > 0 || len(l.heard) > 0 || l.failing() || l.known.chooser.Settle(settleStep)
 }
 
 func (l *Link) failing() bool {

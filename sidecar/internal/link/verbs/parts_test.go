@@ -36,13 +36,18 @@ type parted struct {
 func newParted(t *testing.T) *parted {
 	t.Helper()
 	p := &parted{sending: newSending(t), theirs: make([]byte, partsN), sink: ender{ends: map[uint64]error{}}}
-	p.from.registerMax = partMax
+	l := p.from
+	l.cfg.registerMax = partMax
+	var err error
+	if l.known, err = newKnown(l.nic, func(r link.Ref) []byte { return l.memory.Bytes(r) }, l.cfg, exporter{l}); err != nil {
+		t.Fatal(err)
+	}
+	l.AddRegion(arenaRegion, 0, arenaBytes)
 	p.to.SetMemory(arena(p.theirs))
-	key, err := p.to.Register(link.Ref{Region: 9, Len: partsN})
+	p.key, err = p.to.Register(link.Ref{Region: 9, Len: partsN})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.key = key
 	return p
 }
 
@@ -166,4 +171,48 @@ func TestPartsBroken(t *testing.T) {
 		}
 		p.idle(t)
 	}
+}
+
+// TestTurnIsBounded: however much is asked for in a turn, by peers' keys and by
+// operations of this side, no more is registered in it than the link says, of each, and
+// all of it is in the end.
+func TestTurnIsBounded(t *testing.T) {
+	p := newParted(t)
+	const n = 16
+	for i := range uint64(n) {
+		if err := p.from.Write(0, i+1, link.Ref{Region: arenaRegion, Off: i * 3 * partMax, Len: 2*partMax - 100}, p.key, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked := uint64(0) // of the keys
+	turns := 0
+	for ; len(p.sink.ends) < n || asked < n; turns++ {
+		before := p.registered()
+		for ; asked < n; asked++ {
+			if _, err := p.from.Register(link.Ref{Region: arenaRegion, Off: asked * 3 * partMax, Len: partMax - 100}); errors.Is(err, link.ErrLater) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.step(t)
+		if got := p.registered() - before; got > 3*partMax { // of a turn, and what Poll begins the next with
+			t.Fatalf("%d bytes are registered from one turn to the next", got)
+		}
+	}
+	for token, err := range p.sink.ends {
+		if err != nil {
+			t.Errorf("operation %d: %v", token, err)
+		}
+	}
+	p.idle(t)
+	if turns < n {
+		t.Errorf("%d keys in %d turns", n, turns)
+	}
+}
+
+// registered is the bytes that were registered in all.
+func (p *parted) registered() uint64 {
+	mine, peers := p.from.known.chooser.Caches()
+	return (mine.PinnedPages + peers.PinnedPages) << 12
 }

@@ -41,7 +41,7 @@ func (l *Link) Commit() {
 // and for faults.
 func (l *Link) Poll(sink link.Sink) int {
 	l.streaming.Sink = sink
-	work := l.cfg.Stream.Poll(&l.streaming)
+	work := l.cfg.Stream.Poll(&l.streaming) + l.turn()
 	l.Commit()
 	work += l.drain(sink)
 	if l.lanes > 0 && l.gone == nil {
@@ -63,6 +63,21 @@ func (l *Link) Poll(sink link.Sink) int {
 	}
 	l.Commit()
 	return work + l.tell(sink)
+}
+
+// turn begins a turn, in which as much may be registered as in the last one, and lets
+// those go on that waited for it.
+func (l *Link) turn() int {
+	l.known.chooser.Turn()
+	n := len(l.late)
+	for _, c := range l.late {
+		if !c.ended {
+			c.later()
+		}
+	}
+	clear(l.late)
+	l.late = l.late[:0]
+	return n
 }
 
 // drain handles completions, a bounded number.

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -139,8 +140,12 @@ func (c *conn) reach(op *operation) error {
 		}
 	}
 	if n < 0 {
-		op.parted = l.known.chooser.Knows(op.local.Region) && op.length > l.registerMax
-		return c.nextPart(op)
+		op.parted = l.known.chooser.Knows(op.local.Region) && op.length > l.cfg.registerMax
+		if err := c.nextPart(op); !errors.Is(err, link.ErrLater) {
+			return err
+		}
+		op.upto = 0 // when it is posted
+		return nil
 	}
 	op.known = n
 	op.addr, op.lkey = l.known.where(n, op.local)
@@ -157,7 +162,7 @@ func (c *conn) nextPart(op *operation) error {
 	}
 	part := op.local.Slice(op.posted, op.length-op.posted)
 	if op.parted {
-		part = part.Part(l.registerMax)
+		part = part.Part(l.cfg.registerMax)
 	}
 	n, err := l.known.use(part)
 	if err != nil {
@@ -177,7 +182,10 @@ func (c *conn) sendOperations() {
 		}
 		op := &c.ops.table[n]
 		if op.posted == op.upto && op.posted < op.length {
-			if err := c.nextPart(op); err != nil {
+			if err := c.nextPart(op); errors.Is(err, link.ErrLater) {
+				c.l.late = append(c.l.late, c)
+				return
+			} else if err != nil {
 				if c.ops.giveUp(n, err) {
 					c.abort(n)
 				}
