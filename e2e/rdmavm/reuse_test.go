@@ -23,7 +23,8 @@ const refusal = "an application's memory cannot be registered"
 // TestReuse: buffers that are sent from again and again are registered once each and
 // gathered from, by the real library and the kernel's real verbs. Registrations give
 // way to others under a budget of 1 MiB. Where the kernel refuses one (memlock), what
-// does not fit is copied, which the log says once. Every word is right in all of it.
+// does not fit is copied, which the log says once. A message of 20 MiB moves in parts,
+// whose registrations serve the next one, too. Every word is right in all of it.
 func TestReuse(t *testing.T) {
 	c := newCast(t)
 	step := func(name string, memlock uint64, tune func(*bootstrap.Document), args ...string) {
@@ -41,6 +42,7 @@ func TestReuse(t *testing.T) {
 	step("copied", 0, func(d *bootstrap.Document) { d.Tuning.Reuse = bootstrap.ReuseOff }, "-rounds", "4")
 	step("budget", 0, func(d *bootstrap.Document) { always(d); d.Memory.PinnedBytes = 1 << 20 }, "-rounds", "4", "-large", "32")
 	step("memlock", memlock, always, "-rounds", "4", "-large", "32")
+	step("parts", 0, always, "-small", "1", "-rounds", "1", "-huge", "3")
 	out := c.play("reuse", 6*time.Minute)
 	for i := range out {
 		for _, s := range c.steps {
@@ -66,6 +68,10 @@ func TestReuse(t *testing.T) {
 				}
 				if i == 0 && count("copied") == 0 {
 					t.Error("no bytes are copied without reuse")
+				}
+			case "parts": // of 20 MiB: two, or three where they begin late in 8 MiB
+				if made, forPeers := count("made"), count("madeForPeers"); i == 0 && made < 3 || i == 1 && (forPeers < 2 || forPeers > 3) {
+					t.Errorf("machine %d: 20 MiB are sent from %.0f registrations, and written to %.0f, want 2 or 3", i, made-1, forPeers)
 				}
 			case "budget":
 				// A large message's buffers are registered for their own side or for the peer,

@@ -16,6 +16,7 @@ import (
 const (
 	smallWords = 1000     // 8,000 bytes: eager
 	largeWords = 64 << 7  // 64 KiB: rendezvous
+	hugeWords  = 20 << 17 // 20 MiB: more than is registered at once
 	stride     = 32 << 10 // words between buffers: no two on a page
 )
 
@@ -23,19 +24,20 @@ func main() {
 	small := flag.Int("small", 8, "buffers of 8,000 bytes, at most 16")
 	rounds := flag.Int("rounds", 200, "times that each of them is sent")
 	large := flag.Int("large", 0, "buffers of 64 KiB, at most 32")
+	huge := flag.Int("huge", 0, "times that a buffer of 20 MiB is sent")
 	flag.Parse()
-	if err := run(context.Background(), *small, *rounds, *large); err != nil {
+	if err := run(context.Background(), *small, *rounds, *large, *huge); err != nil {
 		fmt.Fprintln(os.Stderr, "reuse:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, small, rounds, large int) error {
+func run(ctx context.Context, small, rounds, large, huge int) error {
 	s, err := outrigger.Open(ctx, outrigger.Config{})
 	if err != nil {
 		return err
 	}
-	m, err := outrigger.Alloc[uint64](s, stride*max(small, large))
+	m, err := outrigger.Alloc[uint64](s, max(stride*small, stride*large, hugeWords*min(huge, 1)))
 	if err != nil {
 		return err
 	}
@@ -44,6 +46,9 @@ func run(ctx context.Context, small, rounds, large int) error {
 		return err
 	}
 	if err := x.rounds(2, large, largeWords); err != nil {
+		return err
+	}
+	if err := x.rounds(huge, 1, hugeWords); err != nil {
 		return err
 	}
 	if x.w.Rank() == 1 {
