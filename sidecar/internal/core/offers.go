@@ -235,6 +235,7 @@ func (c *Core) putDone(p *peer, token uint64, op *remoteOp, err error) {
 	case err == nil:
 		c.endSend(op.id, st, shm.StatusOK, true)
 	default:
+		st.move.Ended()
 		st.move.Again(0)
 	}
 }

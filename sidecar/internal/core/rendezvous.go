@@ -500,7 +500,11 @@ func (c *Core) cancelRemote(token uint64) {
 // writeDone tells the receiver about a write of which the link has not told it,
 // whether or not the send is still there.
 func (c *Core) writeDone(p *peer, op *remoteOp, err error) {
-	switch st := c.sends.get(op.id); {
+	st := c.sends.get(op.id)
+	if st != nil {
+		st.move.Ended()
+	}
+	switch {
 	case st == nil:
 	case err != nil:
 		st.move.Again(op.off)

@@ -103,7 +103,8 @@ type Step struct {
 	Ready  wire.ReadyBody
 }
 
-// pullLimit bounds the pulls of one message that are not answered wholly (P§5.3).
+// pullLimit bounds the pulls of one message that are not answered wholly (P§5.3): those
+// that wait for Data frames, and those whose writes are under way.
 const pullLimit = 256
 
 // errPeer is what a peer has asked for or said that no correct one does.

@@ -15,6 +15,7 @@ type Source struct {
 
 	sent, asked uint64
 	from        uint64   // where the part begins that was asked for to be written
+	writes      int      // under way
 	failed      bool     // that write has: the part may be asked for again
 	ends        []uint64 // ends of the pulls before the last one, while several are open
 	key         link.Key
@@ -64,6 +65,9 @@ func (s *Source) Pulled(p link.Caps, remote uint64, b *wire.PullBody) (Step, err
 	}
 	s.Remote, s.asked = remote, b.Offset+b.Bytes
 	if b.Key != 0 && s.Mem.Len > 0 && p.Write && !s.Lent {
+		if s.writes >= pullLimit {
+			return Step{}, errPeer("more than %d writes of a message are under way", pullLimit)
+		}
 		s.from = b.Offset
 		return Step{Do: Write, Mem: s.Mem.Slice(b.Offset, b.Bytes), Key: link.Key{Key: b.Key, Addr: b.Addr}}, nil
 	}
@@ -71,7 +75,13 @@ func (s *Source) Pulled(p link.Caps, remote uint64, b *wire.PullBody) (Step, err
 }
 
 // Writing notes that the link has taken a Write of all that was asked for.
-func (s *Source) Writing() { s.sent = s.asked }
+func (s *Source) Writing() {
+	s.sent = s.asked
+	s.writes++
+}
+
+// Ended notes that a Write has ended.
+func (s *Source) Ended() { s.writes-- }
 
 // Refused goes on after a Write that the link did not take.
 func (s *Source) Refused() Step { return Step{Do: Flow} }
