@@ -26,7 +26,7 @@ func forged(t *testing.T, pods int, dir string, flags ...string) {
 	victim, forger := compile("victim", "-lfabric"), compile("forger", filepath.Join(dir, "liboutrigger.a"), "-pthread")
 	script := fmt.Sprintf("[ $OUTRIGGER_RANK = 1 ] && exec %s; exec %s", forger, victim)
 	env := []string{"FI_PROVIDER_PATH=" + dir, "FI_PROVIDER=outrigger", "ASAN_OPTIONS=detect_leaks=0"}
-	code, says := job{ranks: 2, pods: pods, mpi: "none", env: env}.run(t, "/bin/sh", "-c", script)
+	code, says := job{ranks: 2, pods: pods, mpi: "none", env: env, dir: t.TempDir()}.run(t, "/bin/sh", "-c", script)
 	if code != 5 || !strings.Contains(says, "3 good messages are unhurt") || !strings.Contains(says, "forger: all is sent") {
 		t.Errorf("exit code %d\n%s", code, says)
 	}

@@ -289,7 +289,7 @@ void serve_accesses(struct endpoint *ep);
 void drop_accesses(struct endpoint *ep);
 void drop_answers(struct endpoint *ep);
 struct registration;
-void stop_transfers(const struct registration *r);
+void stop_transfers(struct registration *r);
 void forget_region(const struct registration *r);
 
 /* untagged.c */

@@ -63,8 +63,9 @@ static int draw(const struct domain *d, uint64_t *key)
 }
 
 /* close_region stops the accesses that have not begun to move data, as fi_mr(3) allows:
- * their origins are told. The others it waits for, since the memory is the application's
- * again when it returns: until their data has moved, or their origin has failed. */
+ * their origins are told. Of the others it takes the memory away, which is the
+ * application's again when it returns. Only where that is of the arena, and the sidecar
+ * itself is at it, it waits: until the data has moved, or the origin has failed. */
 static int close_region(struct fid *fid)
 {
 	struct registration *r = (struct registration *)fid;

@@ -118,11 +118,31 @@ static bool moves_of(const struct op *op, const void *region)
 	return (op->kind == OP_DATA || op->kind == OP_BULK) && ((const struct answer *)op->of)->region == region;
 }
 
-/* stop_transfers takes back those of a region that have not begun. */
-void stop_transfers(const struct registration *r)
+/* let_go_of ends what the transfers of a region that are left have to do with it: its bytes
+ * have been copied for those who read, and their data finds nothing where they write. */
+static void let_go_of(struct endpoint *ep, struct registration *r)
 {
-	for (struct node *n = endpoints.next; n != &endpoints; n = n->next)
-		cancel_ops((struct endpoint *)((char *)n - offsetof(struct endpoint, node)), moves_of, r);
+	for (struct node *n = ep->ops.next; n != &ep->ops; n = n->next) {
+		struct op *op = (struct op *)n;
+		if (!moves_of(op, r) || outrigger_release(client(), op->request) != OUTRIGGER_OK)
+			continue; /* the sidecar is at it, or there is no memory for a copy */
+		struct answer *a = op->of;
+		a->region = NULL;
+		r->busy--;
+		if (!a->read)
+			a->to.tag |= OUTRIGGER_INVALID;
+	}
+}
+
+/* stop_transfers takes back those of a region that have not begun, and the region from
+ * the others: their origin may be at something else for hours. */
+void stop_transfers(struct registration *r)
+{
+	for (struct node *n = endpoints.next; n != &endpoints; n = n->next) {
+		struct endpoint *ep = (struct endpoint *)((char *)n - offsetof(struct endpoint, node));
+		cancel_ops(ep, moves_of, r);
+		let_go_of(ep, r);
+	}
 }
 
 static uint64_t rights_of(const struct request *q)

@@ -186,6 +186,12 @@ int outrigger_recv(outrigger *s, void *data, size_t bytes, const struct outrigge
  * yet. It then ends with OUTRIGGER_CANCELLED, or as usual if that was too late. */
 int outrigger_cancel(outrigger *s, outrigger_request request);
 
+/* outrigger_release gives the memory of an open request back to the caller at once: what a
+ * send has still to send is copied, and what a receive gets is thrown away. The request
+ * itself goes on. UNSUPPORTED: the memory is of the arena, and the sidecar itself
+ * reads or writes it until the end. */
+int outrigger_release(outrigger *s, outrigger_request request);
+
 /* outrigger_wait waits for a request and ends it. result may be NULL; the
  * returned code is the result's. outrigger_test sets *over. */
 int outrigger_wait(outrigger *s, outrigger_request request, struct outrigger_result *result);

@@ -316,6 +316,22 @@ int outrigger_cancel(outrigger *s, outrigger_request request)
 	return rc;
 }
 
+int outrigger_release(outrigger *s, outrigger_request request)
+{
+	uint32_t id;
+	int rc = OUTRIGGER_OK;
+	pthread_mutex_lock(&s->lock);
+	struct or_op *op = find(s, request, &id);
+	if (op != NULL && op->in_place)
+		rc = OUTRIGGER_UNSUPPORTED;
+	else if (op != NULL && op->receives)
+		op->segments = 0;
+	else if (op != NULL && op->staged && op->copy == NULL && op->offset < op->want)
+		rc = own(op, op->want);
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
 int outrigger_test(outrigger *s, outrigger_request request, int *over, struct outrigger_result *result)
 {
 	uint32_t id;

@@ -9,8 +9,13 @@ struct address {
 	uint32_t magic, rank, endpoint, zero;
 };
 
-/* Keys and addresses of the registered memory, and of that which is closed in the middle
- * of accesses. */
+/* Keys and addresses of the registered memory, and of that which is closed before accesses
+ * have begun, and when they have. */
 struct told {
-	uint64_t key, addr, long_key, long_addr;
+	uint64_t key, addr, long_key, long_addr, begun_key, begun_addr;
 };
+
+/* What is in the latter, and the file by which the victim says that it is closed: the forger
+ * does nothing else meanwhile. */
+enum { BEGUN_MARK = 0x33 };
+#define CLOSED_FILE "closed"

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "forged.h"
 #include "outrigger.h"
@@ -20,6 +21,12 @@ static void must(int rc, const char *what)
 	if (rc == OUTRIGGER_OK)
 		return;
 	fprintf(stderr, "forger: %s: %s\n", what, outrigger_status_text(rc));
+	exit(1);
+}
+
+static void fail(const char *what)
+{
+	fprintf(stderr, "forger: %s\n", what);
 	exit(1);
 }
 
@@ -139,6 +146,43 @@ static void late(void)
 	refused(READ);
 }
 
+/* stuck begins to read and to write, and goes on when the region has been closed. What it
+ * reads is as it was. */
+static void stuck(const struct told *t)
+{
+	static unsigned char data[LONG_BYTES], room[LONG_BYTES];
+	static struct request q;
+	struct outrigger_envelope answer = {.peer = 0, .context = ANSWER, .ignore = 255}, to = {.peer = 0, .context = REQUEST};
+	struct timespec pause = {.tv_nsec = 10000000};
+	struct outrigger_result r;
+	outrigger_request reads, sends, answers;
+	q = (struct request){.access = READ, .key = t->begun_key, .addr = t->begun_addr, .length = LONG_BYTES};
+	answer.tag = (uint64_t)(LATE + 10) << 8;
+	must(outrigger_recv(s, room, sizeof room, &answer, &reads), "receive");
+	say(REQUEST, answer.tag, &q, 32);
+	q.access = WRITE;
+	q.bulk = 1;
+	answer.tag = (uint64_t)(LATE + 11) << 8;
+	must(outrigger_recv(s, NULL, 0, &answer, &answers), "receive");
+	say(REQUEST, answer.tag, &q, 32);
+	memset(data, 0xdd, sizeof data);
+	to.tag = answer.tag | BULK;
+	must(outrigger_send(s, data, sizeof data, &to, 0, &sends), "data");
+	say(TAGGED, TAG_OVER, NULL, 0);
+	while (access(CLOSED_FILE, F_OK) != 0)
+		nanosleep(&pause, NULL);
+	must(outrigger_wait(s, sends, NULL), "data");
+	must(outrigger_wait(s, answers, &r), "answer");
+	if ((r.tag & 255) != OUTRIGGER_INVALID)
+		fail("a write to a region that was closed went well");
+	must(outrigger_wait(s, reads, &r), "what is read");
+	if (r.length == 0) /* it had not begun */
+		return;
+	for (size_t i = 0; i < LONG_BYTES; i++)
+		if (room[i] != BEGUN_MARK)
+			fail("what is read is not as it was");
+}
+
 int main(void)
 {
 	struct outrigger_config config = {0};
@@ -160,6 +204,8 @@ int main(void)
 	access_long(&told, READ);
 	say(TAGGED, TAG_OVER, NULL, 0);
 	late();
+	say(TAGGED, TAG_OVER, NULL, 0);
+	stuck(&told);
 	puts("forger: all is sent");
 	fflush(stdout);
 	say(TAGGED, TAG_OVER, NULL, 0);

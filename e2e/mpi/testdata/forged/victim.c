@@ -95,16 +95,45 @@ static bool look(const void *of)
 	return e.op_context == of;
 }
 
+static int over;
+
+/* until waits for the forger's next word. */
+static void until(fi_addr_t forger, int tag)
+{
+	must(fi_trecv(ep, NULL, 0, NULL, forger, (uint64_t)tag, 0, &over));
+	while (!look(&over))
+		;
+}
+
+/* close_begun closes memory to which accesses have begun, and their origin does not go on
+ * before it has. */
+static void close_begun(fi_addr_t forger, struct fid_mr *mr, unsigned char *memory)
+{
+	until(forger, TAG_OVER);
+	for (int i = 0; i < 1000; i++)
+		look(NULL);
+	must(fi_close(&mr->fid));
+	memset(memory, 0x77, LONG_BYTES);
+	FILE *f = fopen(CLOSED_FILE, "w");
+	if (f == NULL || fclose(f) != 0)
+		die("fopen", 0);
+	until(forger, TAG_OVER);
+	if (!all(memory, LONG_BYTES, 0x77))
+		die("memory was written to after its registration was closed in the middle of a write", 0);
+}
+
 int main(void)
 {
 	static unsigned char room[BUFFERS][ROOM], memory[3 * REGION_BYTES];
-	static unsigned char distant[LONG_BYTES];
-	static int sent, over;
-	struct fid_mr *mr, *closing;
+	static unsigned char distant[LONG_BYTES], begun[LONG_BYTES];
+	static int sent;
+	struct fid_mr *mr, *closing, *middle;
 	open_endpoint();
 	memset(memory, 0x5a, sizeof memory);
 	must(fi_mr_reg(domain, memory + REGION_BYTES, REGION_BYTES, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL));
 	must(fi_mr_reg(domain, distant, sizeof distant, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &closing, NULL));
+	memset(begun, BEGUN_MARK, sizeof begun);
+	must(fi_mr_reg(domain, begun, sizeof begun, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &middle, NULL));
 	for (int i = 0; i < BUFFERS; i++) {
 		struct iovec v = {room[i], ROOM};
 		struct fi_msg m = {.msg_iov = &v, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = room[i]};
@@ -114,7 +143,9 @@ int main(void)
 	fi_addr_t forger;
 	if (fi_av_insert(av, &name, 1, &forger, 0, NULL) != 1)
 		die("fi_av_insert", 0);
-	struct told told = {fi_mr_key(mr), (uint64_t)(uintptr_t)(memory + REGION_BYTES), fi_mr_key(closing), (uint64_t)(uintptr_t)distant};
+	struct told told = {
+		fi_mr_key(mr), (uint64_t)(uintptr_t)(memory + REGION_BYTES), fi_mr_key(closing), (uint64_t)(uintptr_t)distant, fi_mr_key(middle), (uint64_t)(uintptr_t)begun,
+	};
 	must(fi_trecv(ep, NULL, 0, NULL, forger, TAG_OVER, 0, &over));
 	must(fi_tsend(ep, &told, sizeof told, NULL, forger, TAG_TOLD, &sent));
 	while (!look(&over))
@@ -130,6 +161,7 @@ int main(void)
 		;
 	if (!all(distant, sizeof distant, 0x77))
 		die("memory was written to after its registration was closed", 0);
+	close_begun(forger, middle, begun);
 	for (unsigned i = 0; i < goods; i++)
 		if (!intact(good[i]))
 			die("a good message was written over", (int)i);
