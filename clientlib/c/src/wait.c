@@ -13,7 +13,7 @@
 #define POLL_NS 50000u    /* where each process of the job has a processor */
 #define YIELD_NS 300000u
 #define NAP_US 100000u    /* at most: a sidecar may have been stopped within a wake-up */
-#define CLOCK_EVERY 64    /* looks between two looks at the clock */
+#define POLLS 4096        /* looks of a wait that only polls, between two for the end of the sidecar */
 
 uint64_t or_now(void)
 {
@@ -142,26 +142,21 @@ void outrigger_yield(outrigger *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* pause_for waits a moment of a wait that began at a time; looks counts the
- * looks since then. */
+/* pause_for waits a moment of a wait that began at a time, which it notes at the first look;
+ * looks counts them. */
 static int pause_for(outrigger *s, uint64_t *begun, unsigned looks)
 {
 	const struct or_patience *p = &s->patience;
 	if (p->polls) {
-		if (looks % (CLOCK_EVERY * CLOCK_EVERY) == 0)
-			return outrigger_sleep(s, 1); /* to learn of the sidecar's end */
+		if (looks % POLLS == 0)
+			return outrigger_sleep(s, 1);
 		return OUTRIGGER_OK;
 	}
 	if (!p->blocks) {
-		if (looks % CLOCK_EVERY == 1) {
-			uint64_t now = or_now();
-			if (*begun == 0)
-				*begun = now;
-			if (now - *begun < p->yield_ns) {
-				outrigger_yield(s);
-				return OUTRIGGER_OK;
-			}
-		} else if (*begun == 0 || looks % CLOCK_EVERY != 0) {
+		uint64_t now = or_now();
+		if (*begun == 0)
+			*begun = now;
+		if (now - *begun < p->yield_ns) {
 			outrigger_yield(s);
 			return OUTRIGGER_OK;
 		}

@@ -6,8 +6,12 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "session.h"
+
+#define ENTRIES 16u
+#define NAP_NS 100000000u /* a sleep lasts so long, where nobody wakes it */
 
 static _Alignas(4096) unsigned char control[4096], complete[4096];
 static atomic_bool over;
@@ -45,6 +49,37 @@ static void stay(void)
 	want(sched_setaffinity(0, sizeof one, &one) == 0, "choosing a processor");
 }
 
+/* end_later ends request 0 after a second, and wakes nobody. */
+static void *end_later(void *arg)
+{
+	struct timespec second = {.tv_sec = 1};
+	struct or_descriptor d = {.op = OR_OP_DONE};
+	struct or_producer sidecar = {0};
+	nanosleep(&second, NULL);
+	or_view_init(&sidecar.view, complete, ENTRIES);
+	want(or_push(&sidecar, &d) == 1, "publishing");
+	return arg;
+}
+
+/* wait_long waits for a request for a second. Beside who computes it does not wake up again
+ * and again, since each time takes the processor away from him. */
+static void wait_long(outrigger *s)
+{
+	uint32_t id;
+	struct or_op *op;
+	pthread_t other;
+	want(or_op_take(&s->ops, &id, &op) == 0 && id == 0, "a request");
+	outrigger_request request = (uint64_t)op->gen << 32 | id;
+	s->patience.crowded = or_now() + 1000000000000u;
+	long before = sleeps();
+	uint64_t begun = or_now();
+	want(pthread_create(&other, NULL, end_later, NULL) == 0, "starting a thread");
+	want(outrigger_wait(s, request, NULL) == OUTRIGGER_OK, "waiting");
+	uint64_t most = (or_now() - begun) / NAP_NS + 10;
+	pthread_join(other, NULL);
+	want((uint64_t)(sleeps() - before) <= most, "a long wait wakes up again and again");
+}
+
 int main(void)
 {
 	int pair[2];
@@ -53,7 +88,7 @@ int main(void)
 	s->socket = pair[0];
 	s->control = control;
 	pthread_mutex_init(&s->lock, NULL);
-	or_view_init(&s->complete.view, complete, 16);
+	or_view_init(&s->complete.view, complete, ENTRIES);
 	want(or_patience_init(s, "") == OUTRIGGER_OK, "preparing");
 
 	stay();
@@ -75,6 +110,7 @@ int main(void)
 		outrigger_yield(s);
 	}
 	want(s->patience.crowd_ns == 0, "a yield that costs nothing has not ended the doubt");
+	wait_long(s);
 	puts("crowded: sleeps");
 	return 0;
 }
