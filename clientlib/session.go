@@ -47,7 +47,8 @@ type Session struct {
 	closing   bool
 	ending    bool // Close has its sends behind it: nothing may begin any more
 	closed    bool
-	users     int // goroutines that use the shared memory without holding mu
+	users     int    // goroutines that use the shared memory without holding mu
+	roused    uint32 // how often blocked goroutines were woken from here
 	locks     map[lockPlace]lockState
 	exposed   map[uint32]span // memory of windows, by their numbers
 	exposures []*Exposed      // by number; nil: free
@@ -131,6 +132,7 @@ func (s *Session) leave() {
 // rouse wakes every goroutine that is blocked. Each looks again by itself.
 // Preconditions: s.mu is held, and the session is not released.
 func (s *Session) rouse() {
+	s.roused++
 	word := s.control.Waiting()
 	if atomic.LoadUint32(word) == 0 {
 		return

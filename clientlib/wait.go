@@ -16,6 +16,7 @@ type waitPolicy struct {
 	only  bool          // and nothing else, for as long as it takes
 	poll  time.Duration // the same in time, while it helps
 	yield time.Duration
+	nap   time.Duration // a sleep lasts no longer
 	luck  luck
 	crowd crowd
 }
@@ -28,6 +29,7 @@ const pollFor = 50 * time.Microsecond
 // setWait chooses the policy. sharers are the job's processes on the sidecar's
 // processors, 0: not known.
 func (w *waitPolicy) setWait(name string, sharers int) error {
+	w.nap = napMax
 	switch name {
 	case "", "yield":
 		w.polls, w.yield = 4, 300*time.Microsecond
@@ -230,7 +232,7 @@ func (s *Session) block(ctx context.Context, over func() bool) error {
 	defer stop()
 	word := s.control.Waiting()
 	for {
-		atomic.StoreUint32(word, 1)
+		mine := s.asleep(word)
 		if end, err := s.look(over); end || err != nil {
 			return err
 		}
@@ -241,10 +243,21 @@ func (s *Session) block(ctx context.Context, over func() bool) error {
 			wake.Yield()
 			continue
 		}
-		if err := wake.Wait(word, 1, napMax); err != nil {
+		if err := wake.Wait(word, mine, s.wait.nap); err != nil {
 			return err
 		}
 	}
+}
+
+// asleep says that a goroutine may be blocked, by a value that changes with each time that
+// another one has woken it: between its look and its sleep that one may have taken what it
+// waits for, and a third one have set the word for a sleep of its own.
+func (s *Session) asleep(word *uint32) (value uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	value = s.roused<<1 | 1
+	atomic.StoreUint32(word, value)
+	return value
 }
 
 // interrupt makes blocked goroutines look at their contexts.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -304,4 +305,52 @@ func TestCrowdedWaitSleeps(t *testing.T) {
 		}
 	})
 	wait()
+}
+
+// meddling is a context that is asked between a look and the sleep after it.
+type meddling struct {
+	context.Context
+	meddle func()
+}
+
+func (m meddling) Err() error {
+	m.meddle()
+	return m.Context.Err()
+}
+
+// A goroutine that is about to sleep does not, when another one has taken what it waits
+// for, and a third one has said for itself that it is to be woken.
+func TestTakenBeforeTheSleep(t *testing.T) {
+	s, f := attachTo(t, shape{wait: "block"})
+	s.wait.nap = time.Hour
+	r, err := Irecv(s.World(), make([]byte, 10), 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := f.next(shm.OpRecv)
+	third := make(chan error, 1)
+	ctx := meddling{t.Context(), sync.OnceFunc(func() {
+		f.done(mine.Req, shm.StatusOK, 10)
+		if _, err := s.look(func() bool { return false }); err != nil {
+			t.Error(err)
+		}
+		go func() {
+			_, err := Recv(t.Context(), s.World(), make([]byte, 10), 1, 2)
+			third <- err
+		}()
+		for atomic.LoadUint32(f.control.Waiting()) == 0 {
+			wake.Yield()
+		}
+	})}
+	inTime(t, "wait", func() {
+		if _, err := r.Wait(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	d := f.next(shm.OpRecv)
+	f.done(d.Req, shm.StatusOK, 10)
+	f.wakeClient()
+	if err := <-third; err != nil {
+		t.Error(err)
+	}
 }

@@ -134,6 +134,14 @@ func TestEndedWhileStaging(t *testing.T) {
 	}
 }
 
+// TestTakenBeforeTheSleep: a thread does not sleep when another one has taken what it waits
+// for.
+func TestTakenBeforeTheSleep(t *testing.T) {
+	if out, err := exec.CommandContext(t.Context(), at(t, "c/taken")).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestCrowded: where a processor is shared with somebody who computes, who waits sleeps.
 func TestCrowded(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), at(t, "c/crowded")).CombinedOutput(); err != nil {

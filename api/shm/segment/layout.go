@@ -21,7 +21,7 @@ const (
 	offSlabLen  = 32  // u64
 	offSleeping = 64  // u32, sidecar: the engine may be blocked, ring its doorbell
 	offRetired  = 72  // u64, sidecar: silent sends that are off the client's hands
-	offWaiting  = 128 // u32, client: futex word, 1 while the client may be blocked
+	offWaiting  = 128 // u32, client: futex word, not 0 while the client may be blocked
 	offFailure  = 192 // u32 length, then text; sidecar, written before OpFailed
 	failureMax  = 252
 	offPlace    = 448 // u32, client: Place

@@ -165,6 +165,7 @@ struct outrigger {
 	bool lent;       /* a part of the arena, which stays mapped */
 	unsigned taken;  /* completions, since somebody asked last */
 	unsigned sleepers; /* threads that may be blocked */
+	uint32_t roused; /* how often they were woken from here */
 	bool gone;       /* the sidecar has ended, or cannot be reached */
 	bool lied;       /* it is not to be believed, and is gone */
 	bool failed;     /* the job has */

@@ -46,15 +46,16 @@ bool or_sidecar_ended(outrigger *s)
 	return s->gone;
 }
 
-static void nap(const outrigger *s, unsigned microseconds)
+static void nap(const outrigger *s, uint32_t word, unsigned microseconds)
 {
 	struct timespec t = {(time_t)(microseconds / 1000000u), (long)(microseconds % 1000000u) * 1000};
 	/* Not the private kind: the word is in the memory of two processes. */
-	syscall(SYS_futex, or_word(s, OR_SEG_OFF_WAITING), FUTEX_WAIT, 1, &t, NULL, 0);
+	syscall(SYS_futex, or_word(s, OR_SEG_OFF_WAITING), FUTEX_WAIT, word, &t, NULL, 0);
 }
 
 void or_rouse(outrigger *s)
 {
+	s->roused++;
 	atomic_store(or_word(s, OR_SEG_OFF_WAITING), 0);
 	syscall(SYS_futex, or_word(s, OR_SEG_OFF_WAITING), FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
@@ -65,15 +66,18 @@ int outrigger_sleep(outrigger *s, unsigned microseconds)
 		microseconds = NAP_US;
 	pthread_mutex_lock(&s->lock);
 	/* The word is set before the look, and the engine publishes before it
-	 * looks at the word. */
+	 * looks at the word. Its value changes when another thread wakes those that sleep:
+	 * between this look and this sleep it may have taken what this thread waits for, and a
+	 * third one have set the word for itself. */
+	uint32_t word = s->roused << 1 | 1;
 	s->sleepers++;
-	atomic_store(or_word(s, OR_SEG_OFF_WAITING), 1);
+	atomic_store(or_word(s, OR_SEG_OFF_WAITING), word);
 	bool idle = !or_ready(&s->complete) && s->stage.count == 0 && !s->gone;
 	if (idle)
 		or_place_waits(s);
 	pthread_mutex_unlock(&s->lock);
 	if (idle)
-		nap(s, microseconds);
+		nap(s, word, microseconds);
 	pthread_mutex_lock(&s->lock);
 	s->sleepers--;
 	or_place_woke(s);
