@@ -189,6 +189,7 @@ struct op {
 	outrigger_request request;
 	struct posted *posted;
 	void *of; /* a letter, or an access at its origin or target */
+	bool cancelled; /* its end has been asked for */
 	bool abandoned; /* the call that started it has failed: it ends without a word */
 	struct beginning *beginning; /* that call is under way, and takes its end */
 };

@@ -318,11 +318,14 @@ ssize_t cancel(struct endpoint *ep, void *context)
 {
 	if (cancel_untagged(ep, context))
 		return 0;
-	/* The newest first: an MPI cancels what it has just posted. */
+	/* The newest first: an MPI cancels what it has just posted. Each once: others may have
+	 * the same context. */
 	for (struct node *n = ep->ops.prev; n != &ep->ops; n = n->prev) {
 		struct op *op = (struct op *)n;
-		if (op->kind == OP_RECV && op->context == context)
+		if (op->kind == OP_RECV && op->context == context && !op->cancelled) {
+			op->cancelled = true;
 			return to_errno(outrigger_cancel(client(), op->request));
+		}
 	}
 	return -FI_ENOENT;
 }

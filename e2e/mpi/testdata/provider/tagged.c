@@ -129,6 +129,13 @@ static void ends(struct side *s)
 	must(fi_trecv(s->ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &there));
 	must(fi_cancel(&s->ep->fid, &there));
 	want(fails(s->rx, &there).err == FI_ECANCELED, "a cancelled receive ended otherwise");
+	for (int i = 0; i < 3; i++)
+		must(fi_trecv(s->ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &there));
+	for (int i = 0; i < 3; i++)
+		must(fi_cancel(&s->ep->fid, &there));
+	want(fi_cancel(&s->ep->fid, &there) == -FI_ENOENT, "a receive is cancelled twice");
+	for (int i = 0; i < 3; i++)
+		want(fails(s->rx, &there).err == FI_ECANCELED, "one of three cancelled receives of a context ended otherwise");
 	/* The receive of one's own does not take the partner's message. */
 	static int mine;
 	must(fi_trecv(s->ep, in, 8, NULL, s->self, 2, 0, &mine));
