@@ -45,7 +45,21 @@ void cancel_ops(struct endpoint *ep, bool (*chosen)(const struct op *op, const v
 static bool is_no_send(const struct op *op, const void *arg)
 {
 	(void)arg;
-	return op->kind != OP_SEND && op->kind != OP_DATA;
+	return op->kind != OP_SEND && op->kind != OP_DATA && op->kind != OP_SWEEP;
+}
+
+#define SWEEPS_MAX 65536u /* who goes on sending does not hold up the close */
+
+/* sweep_on drops what was found, and looks for more. Messages that come later stay with the
+ * sidecar. */
+static void sweep_on(struct endpoint *ep)
+{
+	unsigned found = ep->unswept;
+	ep->unswept = 0;
+	drop_claimed(ep);
+	for (enum space space = SPACE_TAGGED; space <= SPACE_ANSWER; space++)
+		if ((found & 1u << space) != 0 && ep->sweeps++ < SWEEPS_MAX)
+			sweep(ep, space);
 }
 
 /* drop_all lets go of what an endpoint that closes has received. */
@@ -64,10 +78,13 @@ static void drain(struct endpoint *ep)
 		return;
 	drop_all(ep);
 	cancel_ops(ep, is_no_send, NULL);
+	ep->unswept = ~0u; /* behind the cancels, so that no receive is left that would take it */
+	sweep_on(ep);
 	uint64_t begun = nanoseconds();
-	for (unsigned looks = 0; !list_empty(&ep->ops) && !sidecar_ended; looks++) {
+	for (unsigned looks = 0; (!list_empty(&ep->ops) || ep->unswept != 0) && !sidecar_ended; looks++) {
 		progress();
 		drop_all(ep);
+		sweep_on(ep);
 		unlock();
 		bool alive = doze(begun, looks);
 		lock();

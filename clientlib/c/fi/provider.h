@@ -165,6 +165,8 @@ struct endpoint {
 	uint64_t tx_flags, rx_flags;
 	uint32_t number;
 	bool enabled, closing;
+	unsigned unswept; /* spaces of one that closes in which there was a message */
+	unsigned sweeps;
 	size_t min_multi;
 	struct node node;    /* of all endpoints */
 	struct node ops;     /* open ones */
@@ -174,7 +176,7 @@ struct endpoint {
 	struct inbox untagged, requests;
 };
 
-enum kind { OP_SEND, OP_RECV, OP_PEEK, OP_LETTER, OP_UNTAGGED, OP_ANSWER, OP_DATA, OP_BULK };
+enum kind { OP_SWEEP, OP_SEND, OP_RECV, OP_PEEK, OP_LETTER, OP_UNTAGGED, OP_ANSWER, OP_DATA, OP_BULK };
 
 /* A request at the client. */
 struct op {
@@ -189,6 +191,7 @@ struct op {
 	outrigger_request request;
 	struct posted *posted;
 	void *of; /* a letter, or an access at its origin or target */
+	enum space space; /* of a sweep */
 	bool cancelled; /* its end has been asked for */
 	bool abandoned; /* the call that started it has failed: it ends without a word */
 	struct beginning *beginning; /* that call is under way, and takes its end */
@@ -275,6 +278,7 @@ size_t bytes_of(const struct iovec *iov, size_t segments);
 void count(struct counter *c, int status);
 ssize_t cancel(struct endpoint *ep, void *context);
 void drop_claimed(struct endpoint *ep);
+void sweep(struct endpoint *ep, enum space space);
 int source_of(const struct endpoint *ep, fi_addr_t address, uint32_t *rank);
 
 /* registration.c */

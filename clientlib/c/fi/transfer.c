@@ -211,6 +211,29 @@ static ssize_t peek(struct endpoint *ep, const struct outrigger_envelope *from, 
 
 /* take_claimed takes the first message that is to be thrown away, or the first of a
  * context that is not: NULL is a context like any other. */
+static void on_swept(void *arg, const struct outrigger_result *r)
+{
+	struct op *op = arg;
+	if (r->status == OUTRIGGER_OK) {
+		keep_claimed(op->ep, NULL, true, r);
+		op->ep->unswept |= 1u << op->space;
+	}
+	op_free(op);
+}
+
+/* sweep takes the oldest message of an endpoint that closes, for which there is no receive
+ * and will be none: its sender waits for it, or has lent memory for it. */
+void sweep(struct endpoint *ep, enum space space)
+{
+	struct outrigger_envelope any = {.peer = OUTRIGGER_ANY, .context = context_of(ep->number, space), .ignore = UINT64_MAX};
+	struct op *op = op_new(ep, OP_SWEEP, on_swept, NULL);
+	if (op == NULL)
+		return;
+	op->space = space;
+	if (outrigger_probe(client(), &any, OUTRIGGER_NOW | OUTRIGGER_CLAIM, on_swept, op, &op->request) != OUTRIGGER_OK)
+		op_free(op);
+}
+
 static struct claimed *take_claimed(struct endpoint *ep, void *context, bool unwanted)
 {
 	for (struct node *n = ep->claimed.next; n != &ep->claimed; n = n->next) {

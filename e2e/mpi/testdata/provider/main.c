@@ -173,6 +173,10 @@ int main(int argc, char **argv)
 		leave_receives(&scalable);
 		close_side(&scalable);
 	}
+	open_side(&scalable, 0, "unheard");
+	leave_message(&scalable);
+	meet(&basic); /* it has come */
+	close_side(&scalable);
 	meet(&basic);
 	close_side(&basic);
 	printf("provider: rank %u is content\n", rank);

@@ -75,5 +75,6 @@ void accesses(struct side *s);
 void atomics(struct side *s);
 void allocations(struct side *s);
 void leave_receives(struct side *s);
+void leave_message(struct side *s);
 
 #endif

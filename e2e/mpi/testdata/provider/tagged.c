@@ -168,3 +168,11 @@ void leave_receives(struct side *s)
 	for (int i = 0; i < SENT; i++)
 		must(fi_tinject(s->ep, out, 8, s->partner, 12345));
 }
+
+/* leave_message sends the partner a message for which it has no receive. It waits for its
+ * receiver, until the partner's endpoint closes. */
+void leave_message(struct side *s)
+{
+	scenario = "closing with a message that nobody has received";
+	must(fi_tsend(s->ep, out, LARGEST, NULL, s->partner, 777, &here));
+}
