@@ -52,6 +52,21 @@ func TestCost(t *testing.T) { inside(t, "cost", "^TestCost$") }
 // instructions.
 func TestGatherCost(t *testing.T) { insideOf(t, "gather-cost", "^TestGatherCost$", true) }
 
+// TestTCPGatherCost is the same for tcp, which needs no device: what two links and the
+// kernel between them carry out for a message that is copied, for one that is not, and
+// for one whose sender is told of its end.
+func TestTCPGatherCost(t *testing.T) {
+	test := filepath.Join(t.TempDir(), "tcp.test")
+	if err := Compile(test, "../../sidecar/internal/link/tcp"); err != nil {
+		t.Fatal(err)
+	}
+	command := []string{"tcp.test", "-test.run", "^$", "-test.bench", "Gather", "-test.benchtime", "200x", "-tcp.arena", "64"}
+	out := passes(t, Run{Name: "tcp-gather-cost", Programs: []string{test}, Commands: [][]string{command}, Limit: 5 * time.Minute, Counted: true})
+	if n := strings.Count(out[0].Output, "gathered-told-ns"); n != 4 {
+		t.Errorf("%d sizes are measured, want 4", n)
+	}
+}
+
 // inside runs tests of the link in a machine.
 func inside(t *testing.T, name, run string) {
 	t.Helper()

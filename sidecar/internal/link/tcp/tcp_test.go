@@ -18,7 +18,7 @@ func TestSocketPair(t *testing.T) { linktest.Run(t, pairs(socketPair)) }
 func TestLoopback(t *testing.T) { linktest.Run(t, pairs(loopback)) }
 
 // pairs makes the harness of links whose connections connect makes.
-func pairs(connect func(t *testing.T) (x, y int)) linktest.Harness {
+func pairs(connect func(t testing.TB) (x, y int)) linktest.Harness {
 	return func(t *testing.T) *linktest.Pair {
 		open := descriptors(t)
 		am, bm := linktest.NewMemory(), linktest.NewMemory()
@@ -62,7 +62,7 @@ func newLink(t *testing.T, m *linktest.Memory) *tcp.Link {
 	return l
 }
 
-func attach(t *testing.T, l *tcp.Link, fd int) {
+func attach(t testing.TB, l *tcp.Link, fd int) {
 	t.Helper()
 	if err := l.Attach(0, fd); err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func descriptors(t *testing.T) int {
 	return len(list)
 }
 
-func socketPair(t *testing.T) (x, y int) {
+func socketPair(t testing.TB) (x, y int) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -103,7 +103,7 @@ func socketPair(t *testing.T) (x, y int) {
 }
 
 // loopback is a TCP connection of this machine with itself, as descriptors.
-func loopback(t *testing.T) (x, y int) {
+func loopback(t testing.TB) (x, y int) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -122,7 +122,7 @@ func loopback(t *testing.T) (x, y int) {
 }
 
 // own takes the descriptor out of a connection.
-func own(t *testing.T, c net.Conn) int {
+func own(t testing.TB, c net.Conn) int {
 	t.Helper()
 	defer c.Close()
 	raw, err := c.(*net.TCPConn).SyscallConn()
