@@ -19,11 +19,13 @@ var mischief = regexp.MustCompile(`(?m)^[1-9]\d* (registrations ended|queue pair
 // reads. The kernel counts their pages, and no more when the program has freed them.
 // What is not exposed (the job does not allow it, memlock) is copied, with an error that
 // says why. A rank that ends its registrations or destroys the queue pairs of its
-// context behind the library's back loses nothing but that its messages are copied.
+// context behind the library's back loses nothing but that its messages are copied, and
+// its neighbour in the pod nothing at all.
 func TestExposed(t *testing.T) {
 	c := newCast(t)
+	ranks := 1
 	step := func(name, exposure string, status int, args ...string) {
-		c.job(plan.Step{Name: name, Program: append([]string{"exposed"}, args...), Devices: granted, Status: status}, 1, func(tune *bootstrap.Tuning) {
+		c.job(plan.Step{Name: name, Program: append([]string{"exposed"}, args...), Devices: granted, Status: status}, ranks, func(tune *bootstrap.Tuning) {
 			required(tune)
 			tune.Exposure = exposure
 		})
@@ -35,6 +37,10 @@ func TestExposed(t *testing.T) {
 	step("spoilt", bootstrap.ExposureAllowed, 0, "-spoil", "5")
 	step("attacked", bootstrap.ExposureAllowed, 0, "-attack", "5")
 	step("killed", bootstrap.ExposureAllowed, -1, "-vanish", "5")
+	step("midway", bootstrap.ExposureAllowed, -1, "-midway")
+	ranks = 2
+	step("neighbour", bootstrap.ExposureAllowed, 0, "-spoil", "5")
+	ranks = 1
 	step("after", bootstrap.ExposureAllowed, 0, "-rounds", "3")
 	for i, o := range c.play("exposed", 10*time.Minute) {
 		for _, s := range c.steps {
@@ -67,6 +73,14 @@ func TestExposed(t *testing.T) {
 			case "denied", "memlock":
 				if right != 1 || reads != 0 || strings.Count(part, "refused as it should be") != 1 {
 					t.Errorf("machine %d, %s: %.0f reads, %d ranks have all words", i, s.Name, reads, right)
+				}
+			case "neighbour": // of the spoilt rank's messages five were read, of the others' all
+				if right != 2 || bytes < (18+3)*800024 {
+					t.Errorf("machine %d, %s: %.0f bytes were read by the device, %d ranks have all words", i, s.Name, bytes, right)
+				}
+			case "midway":
+				if i == 0 && reads == 0 {
+					t.Errorf("%s: the device has read nothing", s.Name)
 				}
 			case "spoilt", "attacked":
 				if right != 1 || count("faults") == 0 {

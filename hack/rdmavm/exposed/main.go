@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,14 +24,15 @@ import (
 const words = 100_003 // 800,024 bytes, and no multiple of a page
 
 var (
-	who     = flag.String("expose", "0,1", "ranks that expose their buffer")
+	who     = flag.String("expose", "all", "ranks that expose their buffer")
 	alloc   = flag.String("alloc", "", "ranks whose buffer is from Alloc")
 	rounds  = flag.Int("rounds", 20, "messages there and back")
 	memlock = flag.Uint64("memlock", 0, "bytes that the exposing thread may lock; 0: as it is")
 	want    = flag.String("want", "", "words of the error that exposing is to end with; empty: none")
 	spoil   = flag.Int("spoil", -1, "round in which rank 0 ends its registrations behind the library's back")
 	attack  = flag.Int("attack", -1, "round in which rank 0 destroys the queue pairs of its context")
-	vanish  = flag.Int("vanish", -1, "round in which rank 1 kills itself")
+	vanish  = flag.Int("vanish", -1, "round in which the last rank kills itself")
+	midway  = flag.Bool("midway", false, "the last rank kills itself while the device reads from its memory")
 )
 
 func main() {
@@ -63,8 +65,11 @@ func run(ctx context.Context) error {
 			return err
 		}
 	}
+	if *midway {
+		return half(ctx, s.World(), buffer)
+	}
 	for round := range *rounds {
-		if err := mischief(rank, round); err != nil {
+		if err := mischief(s.World(), round); err != nil {
 			return err
 		}
 		if err := thereAndBack(ctx, s.World(), buffer, round); err != nil {
@@ -81,7 +86,7 @@ func run(ctx context.Context) error {
 }
 
 func named(list string, rank int) bool {
-	return slices.Contains(strings.Split(list, ","), strconv.Itoa(rank))
+	return list == "all" || slices.Contains(strings.Split(list, ","), strconv.Itoa(rank))
 }
 
 // expose exposes the buffer, or ends with the error that was announced.
@@ -126,27 +131,54 @@ func leave(ctx context.Context, e *outrigger.Exposed, before int) error {
 	return err
 }
 
+// half lets the last rank end while its message is read: 20 of them are, one after the
+// other, before the first has been read wholly.
+func half(ctx context.Context, c *outrigger.Comm, buffer []uint64) error {
+	peer := (c.Rank() + c.Size()/2) % c.Size()
+	if c.Rank() < c.Size()/2 {
+		for {
+			if _, err := outrigger.Recv(ctx, c, buffer, peer, 0); err != nil {
+				return err
+			}
+		}
+	}
+	for range 4 { // there is a queue pair then
+		if err := outrigger.Send(ctx, c, buffer, peer, 0); err != nil {
+			return err
+		}
+	}
+	for range 20 {
+		if _, err := outrigger.Isend(c, buffer, peer, 0); err != nil {
+			return err
+		}
+	}
+	time.Sleep(20 * time.Millisecond)
+	return unix.Kill(os.Getpid(), unix.SIGKILL)
+}
+
+// thereAndBack is a message of each rank of the first half of them to its peer, and back.
 func thereAndBack(ctx context.Context, c *outrigger.Comm, buffer []uint64, round int) error {
-	if c.Rank() == 0 {
-		fill(buffer, word(round, 0))
-		if err := outrigger.Send(ctx, c, buffer, 1, round); err != nil {
+	peer := (c.Rank() + c.Size()/2) % c.Size()
+	if c.Rank() < peer {
+		fill(buffer, word(round, c.Rank()))
+		if err := outrigger.Send(ctx, c, buffer, peer, round); err != nil {
 			return err
 		}
 		fill(buffer, 0)
-		if _, err := outrigger.Recv(ctx, c, buffer, 1, round); err != nil {
+		if _, err := outrigger.Recv(ctx, c, buffer, peer, round); err != nil {
 			return err
 		}
-		return check(buffer, word(round, 1))
+		return check(buffer, word(round, peer))
 	}
 	fill(buffer, 0)
-	if _, err := outrigger.Recv(ctx, c, buffer, 0, round); err != nil {
+	if _, err := outrigger.Recv(ctx, c, buffer, peer, round); err != nil {
 		return err
 	}
-	if err := check(buffer, word(round, 0)); err != nil {
+	if err := check(buffer, word(round, peer)); err != nil {
 		return err
 	}
-	fill(buffer, word(round, 1))
-	return outrigger.Send(ctx, c, buffer, 0, round)
+	fill(buffer, word(round, c.Rank()))
+	return outrigger.Send(ctx, c, buffer, peer, round)
 }
 
 func check(buffer []uint64, first uint64) error {
@@ -167,7 +199,8 @@ func fill(buffer []uint64, first uint64) {
 }
 
 // mischief is what no correct rank does.
-func mischief(rank, round int) error {
+func mischief(c *outrigger.Comm, round int) error {
+	rank := c.Rank()
 	switch {
 	case rank == 0 && round == *spoil:
 		fd, driver, err := device()
@@ -193,7 +226,7 @@ func mischief(rank, round int) error {
 			}
 		}
 		fmt.Printf("%d queue pairs destroyed\n", ended)
-	case rank == 1 && round == *vanish:
+	case rank == c.Size()-1 && round == *vanish:
 		return unix.Kill(os.Getpid(), unix.SIGKILL)
 	}
 	return nil

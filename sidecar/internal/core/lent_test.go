@@ -2,6 +2,7 @@ package core
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 
@@ -158,6 +159,41 @@ func TestUnexpose(t *testing.T) {
 		}
 	}
 	d.submit(0, onExposure(shm.OpExpose, 8, 0)) // the number is free again
+}
+
+// TestLentOutlivesItsRank: a session whose rank ends while the device reads into its
+// memory, or from it, is not over before that has ended: its context is closed then.
+func TestLentOutlivesItsRank(t *testing.T) {
+	for dies, what := range []string{"the sender", "the receiver"} {
+		d, _ := newLending(t, mover.Auto, lending)
+		d.ports[1].slow = true
+		d.submit(1, inLent(duoMessage(shm.OpRecv, 3, 0, 0)))
+		d.submit(0, inLent(duoMessage(shm.OpSend, 4, 1, 0)))
+		d.run()
+		if len(d.ports[1].parked) != 1 {
+			t.Fatalf("%d reads are under way", len(d.ports[1].parked))
+		}
+		c := d.cores[dies]
+		c.Detach(d.now, 0, errors.New("killed"))
+		for c.Advance(d.now) > 0 {
+		}
+		d.run()
+		if gone := c.sessions[0] == nil; gone && dies == 1 {
+			t.Errorf("%s: its session is over while its memory is read into", what)
+		}
+		if _, there := d.keys[1]; there && dies == 0 {
+			t.Errorf("%s: its memory may be read still", what)
+		}
+		d.ports[1].parked[0]()
+		for range 3 {
+			d.run()
+			for c.Advance(d.now) > 0 {
+			}
+		}
+		if c.sessions[0] != nil || len(d.keys) != 0 {
+			t.Errorf("%s: its session is not over, %d keys are left", what, len(d.keys))
+		}
+	}
 }
 
 // TestLentLies: what no correct client says about lent memory ends its session.

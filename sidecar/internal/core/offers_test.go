@@ -37,6 +37,8 @@ type duoPort struct {
 	ended  []shm.Descriptor
 	later  []func()
 	refuse int // remote operations that fail
+	slow   bool
+	parked []func() // remote operations, while slow
 }
 
 // Bytes gives the pool of two pods its room.
@@ -75,7 +77,11 @@ func (p *duoPort) Write(_ link.Peer, token uint64, src link.Ref, dst link.Key, n
 
 func (p *duoPort) start(token uint64, mine link.Ref, theirs link.Key, notify uint64, move func(mine, theirs []byte)) {
 	d, peer := p.duo, 1-p.self
-	p.later = append(p.later, func() {
+	list := &p.later
+	if p.slow {
+		list = &p.parked
+	}
+	*list = append(*list, func() {
 		k, ok := d.keys[theirs.Key]
 		if !ok {
 			d.cores[p.self].RemoteDone(d.now, link.Peer(peer), token, link.ErrKey)

@@ -67,21 +67,29 @@ func TestContext(t *testing.T) {
 // TestNoContext: a client that has none is told why, and attached.
 func TestNoContext(t *testing.T) {
 	cause := errors.New("the device is on holiday")
-	for what, change := range map[string]func(*Config){
-		"there are none":      func(c *Config) { c.NotOpen = cause },
-		"it cannot be opened": func(c *Config) { c.Open = func() (link.Context, error) { return nil, cause } },
+	for what, x := range map[string]struct {
+		change func(*Config)
+		said   int // in the log: what the admin has not allowed needs no warning
+	}{
+		"there are none":      {func(c *Config) { c.NotOpen = cause }, 0},
+		"it cannot be opened": {func(c *Config) { c.Open = func() (link.Context, error) { return nil, cause } }, 1},
 	} {
 		t.Run(what, func(t *testing.T) {
-			b := serve(t, change)
+			b := serve(t, x.change)
 			c := b.dial(t)
 			w, fds := c.say(helloOf(5, shm.FeaturesAll))
 			if len(fds) != 3 || !w.Accepted || w.Features&shm.FeatureExpose != 0 || w.Text != cause.Error() {
 				t.Errorf("%d descriptors, %+v", len(fds), w)
 			}
-			if err := c.Close(); err != nil {
+			d := b.dial(t)
+			d.say(helloOf(6, shm.FeaturesAll))
+			if err := errors.Join(c.Close(), d.Close()); err != nil {
 				t.Fatal(err)
 			}
-			b.host.waitGone(1)
+			b.host.waitGone(2)
+			if n := b.log.count("cannot register memory"); n != x.said {
+				t.Errorf("the log says so %d times, want %d", n, x.said)
+			}
 		})
 	}
 }

@@ -1,8 +1,10 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -215,7 +217,11 @@ func (s *Server) open(h *shm.Hello, sess *Session, m *material) {
 			}
 			cause = errors.Join(cause, sess.TakeContext().Close())
 		}
-		s.cfg.Log.Warn("a rank cannot register memory itself: its messages are copied", "rank", h.Rank, "cause", cause)
+		level := slog.LevelDebug // the others hear the same, and their clients tell it
+		if s.shut.CompareAndSwap(false, true) {
+			level = slog.LevelWarn
+		}
+		s.cfg.Log.Log(context.Background(), level, "a rank cannot register memory itself: its messages are copied", "rank", h.Rank, "cause", cause)
 	}
 	if cause != nil {
 		m.none = cause.Error()

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
@@ -79,9 +80,10 @@ type Server struct {
 	ever   map[uint32]bool // have been attached
 	closed bool
 
-	strangers complaints // users that may not attach
-	mute      complaints // who has said no Hello
-	unfit     complaints // the others
+	shut      atomic.Bool // a context could not be opened, and that was said
+	strangers complaints  // users that may not attach
+	mute      complaints  // who has said no Hello
+	unfit     complaints  // the others
 }
 
 // Listen opens the socket at path. The file is open to everybody who reaches

@@ -106,6 +106,12 @@ func (j *journal) has(text string) bool {
 	return strings.Contains(j.b.String(), text)
 }
 
+func (j *journal) count(text string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Count(j.b.String(), text)
+}
+
 // bench is a server under test.
 type bench struct {
 	*Server

@@ -44,9 +44,8 @@ type lane struct {
 type laneEnds struct{ mine, theirs uint32 }
 
 const (
-	lanesMax = 256 // of a link
-	// domainDepth is what a domain's queue of completions holds: all of its lanes'.
-	domainDepth = lanesMax * piecesMax
+	lanesMax    = 256 // of a link
+	domainLanes = 64  // of an application's domain: its queue of completions is as long as they need
 	// failsMax bounds how often a lane that fails is made again between the same domains.
 	failsMax  = 16
 	failsKept = 4 * lanesMax
@@ -55,7 +54,7 @@ const (
 )
 
 var (
-	errLanes   = fmt.Errorf("%d queue pairs for memory that applications lend exist", lanesMax)
+	errLanes   = fmt.Errorf("%d queue pairs for memory that applications lend exist, or %d of one of them", lanesMax, domainLanes)
 	errNotYet  = errors.New("the queue pair for memory that an application lends is being made")
 	errNoLanes = errors.New("the peer's sidecar lends no memory")
 	errLent    = errors.New("memory that an application lends is read from and into, not written")
@@ -71,11 +70,11 @@ func (l *Link) side() (*domain, error) {
 	if !ok {
 		return nil, errNoOpener
 	}
-	n, err := o.beside(domainDepth)
+	n, err := o.beside(lanesMax * piecesMax)
 	if err != nil {
 		return nil, err
 	}
-	d := &domain{nic: n}
+	d := &domain{nic: n, most: lanesMax}
 	if err := l.addDomain(d); err != nil {
 		return nil, errors.Join(err, n.close())
 	}
@@ -85,7 +84,7 @@ func (l *Link) side() (*domain, error) {
 // newLane makes a queue pair in d.
 func (c *conn) newLane(d *domain, number uint32) (*lane, error) {
 	l := c.l
-	if l.lanes >= lanesMax {
+	if l.lanes >= lanesMax || len(d.lanes) >= d.most {
 		return nil, errLanes
 	}
 	l.laneTag++

@@ -47,6 +47,7 @@ type domain struct {
 	context link.Context // nil: this sidecar's own
 	lent    map[uint32]link.Lent
 	lanes   map[uint32]*lane // by tag
+	most    int              // lanes
 	under   int              // requests posted and not done
 	stash   []completion     // taken out, to be handled by the next Poll
 }
@@ -63,7 +64,7 @@ func (l *Link) OpenContext() (link.Context, error) {
 	if !ok {
 		return nil, errNoOpener
 	}
-	n, g, err := o.again(domainDepth)
+	n, g, err := o.again(domainLanes * piecesMax)
 	if err != nil {
 		return nil, fmt.Errorf("verbs: opening %s for an application: %w", l.port.Device, err)
 	}
@@ -80,7 +81,7 @@ func (l *Link) Admit(r link.Region, x link.Context) error {
 		return l.gone
 	}
 	l.lastDomain++
-	d := &domain{number: l.lastDomain, nic: c.nic, context: x, lent: map[uint32]link.Lent{}}
+	d := &domain{number: l.lastDomain, most: domainLanes, nic: c.nic, context: x, lent: map[uint32]link.Lent{}}
 	if err := l.addDomain(d); err != nil {
 		return err
 	}

@@ -266,6 +266,11 @@ func TestLanesAreBounded(t *testing.T) {
 		t.Errorf("a queue pair that there is no room for: %v", err)
 	}
 	a.lanes -= lanesMax
+	a.lenders[lentRegion].most = 0
+	if _, _, err := a.read(t, b, 2, true, true); !errors.Is(err, errLanes) {
+		t.Errorf("a queue pair that its domain has no room for: %v", err)
+	}
+	a.lenders[lentRegion].most = domainLanes
 	if dst, src, err := a.read(t, b, 3, true, true); err != nil || !bytes.Equal(dst, src) {
 		t.Errorf("with room again: %v", err)
 	}

@@ -1,0 +1,87 @@
+package engine
+
+import (
+	"errors"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
+)
+
+// appContext is a context that counts its ends.
+type appContext struct {
+	f      *os.File
+	closed atomic.Int32
+}
+
+func (x *appContext) Grant() link.Grant { return link.Grant{FD: int(x.f.Fd())} }
+
+func (x *appContext) Close() error {
+	x.closed.Add(1)
+	return x.f.Close()
+}
+
+// lender is a link that takes contexts, or refuses to.
+type lender struct {
+	link.Link
+	refusal error
+	has     map[link.Region]link.Context // the engine's goroutine
+}
+
+func (l *lender) Admit(r link.Region, x link.Context) error {
+	if l.refusal == nil {
+		l.has[r] = x
+	}
+	return l.refusal
+}
+
+func (l *lender) DropRegion(r link.Region) {
+	if x := l.has[r]; x != nil {
+		_ = x.Close() // a test's file
+	}
+}
+
+func (l *lender) Lend(link.Region, uint32, link.Lent) error { return nil }
+func (l *lender) Reclaim(link.Region, uint32)               {}
+
+// TestContextOfASession: the context of an application is its link's until the session is
+// over. Where no link takes it, it is closed at once, and the session goes on.
+func TestContextOfASession(t *testing.T) {
+	for what, x := range map[string]struct {
+		remote link.Link
+		taken  bool
+	}{
+		"a link that lends":      {&lender{Link: local.New(0, nil), has: map[link.Region]link.Context{}}, true},
+		"one that cannot now":    {&lender{Link: local.New(0, nil), refusal: errors.New("the device is gone")}, false},
+		"one that never does so": {local.New(0, nil), false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			made := make(chan *appContext, 1)
+			_, socket := servedOver(t, 1, x.remote, func() (link.Context, error) {
+				f, err := os.Open(os.DevNull)
+				c := &appContext{f: f}
+				made <- c
+				return c, err
+			})
+			conn, _ := join(t, socket, 0)
+			c := <-made
+			if x.taken != (c.closed.Load() == 0) {
+				t.Errorf("the context was closed %d times while the session is there", c.closed.Load())
+			}
+			if err := conn.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for end := time.Now().Add(patience); c.closed.Load() == 0; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("the context outlives its session")
+				}
+			}
+			if n := c.closed.Load(); n != 1 {
+				t.Errorf("the context was closed %d times", n)
+			}
+		})
+	}
+}
