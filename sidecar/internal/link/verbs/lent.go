@@ -95,6 +95,7 @@ func (l *Link) addDomain(d *domain) error {
 		if err := l.watch(fd, ownedByNone); err != nil {
 			return err
 		}
+		l.bells[fd] = d
 	}
 	l.domains[d.number] = d
 	return nil
@@ -170,6 +171,7 @@ func (l *Link) dropDomain(d *domain) {
 	}
 	delete(l.domains, d.number)
 	for _, fd := range d.nic.events() {
+		delete(l.bells, fd)
 		_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, fd, nil) // its end does that as well
 	}
 	if d.context != nil {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
@@ -155,6 +157,32 @@ func TestLentReads(t *testing.T) {
 		}
 		if err := s.Write(0, 99, link.Ref{Region: lentRegion, Off: 3 << link.LentShift, Len: 8}, link.Key{Key: keyBit}, 0); !errors.Is(err, errLent) {
 			t.Errorf("writing from lent memory: %v", err)
+		}
+	}
+}
+
+// TestLentIdle: when nothing is under way any more, nothing keeps the engine awake.
+func TestLentIdle(t *testing.T) {
+	all := lenders(t)
+	a, b := all[0], all[1]
+	r, _ := b.ref(true, 0, 4096)
+	k, err := b.Register(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, _ := a.ref(true, 0, 4096)
+	for token := uint64(1); a.dones[3] != nil || len(a.dones) < 3; {
+		if a.Read(0, token, d, k) == nil {
+			a.Arm() // its completion is told by an event
+			token++
+		}
+		a.pass(b)
+	}
+	for _, s := range all {
+		s.pass(s)
+		ready := []unix.PollFd{{Fd: int32(s.FD()), Events: unix.POLLIN}}
+		if n, err := unix.Poll(ready, 0); n != 0 || err != nil || s.Arm() {
+			t.Errorf("an idle link is ready: %d, %v", n, err)
 		}
 	}
 }

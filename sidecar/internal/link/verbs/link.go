@@ -114,6 +114,7 @@ type Link struct {
 
 	lenders    map[link.Region]*domain
 	domains    map[uint32]*domain // by number, 0: this sidecar's own
+	bells      map[int]*domain    // by the descriptor that tells of its completions
 	lastDomain uint32
 	lanes      int
 	laneTag    uint32
@@ -147,7 +148,7 @@ type ended struct {
 // newLink makes a link over an open device, which it owns.
 func newLink(cfg Config, memory link.Memory, n nic) (*Link, error) {
 	l := &Link{cfg: cfg, memory: memory, nic: n, port: n.about(), conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), epoll: -1, inline: n.inlineMax(), exported: map[link.Key]region{}}
-	l.lenders, l.domains = map[link.Region]*domain{}, map[uint32]*domain{}
+	l.lenders, l.domains, l.bells = map[link.Region]*domain{}, map[uint32]*domain{}, map[int]*domain{}
 	l.chosen, l.bell = -1, -1
 	l.cfg.registerMax = cmp.Or(cfg.registerMax, registerMax)
 	var err error

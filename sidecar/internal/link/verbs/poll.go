@@ -156,6 +156,8 @@ func (l *Link) watchful(sink link.Sink) (work int) {
 		case ev.Fd != ownedByNone:
 			work += l.socket(link.Peer(ev.Fd), sink)
 		case int(ev.Pad) == l.cfg.Stream.FD(), int(ev.Pad) == l.bell: // it was polled
+		case l.bells[int(ev.Pad)] != nil: // it was polled, and may have nothing more to be armed for
+			l.bells[int(ev.Pad)].nic.acknowledge()
 		default:
 			l.hear()
 			work += l.faults(sink)
