@@ -16,9 +16,9 @@ var mischief = regexp.MustCompile(`(?m)^[1-9]\d* (registrations ended|queue pair
 
 // TestExposed: ranks register private memory of their own on contexts that their
 // sidecars have opened for them, and messages between such buffers are the device's
-// reads. The kernel counts their pages, and no more when the program has freed them.
-// What is not exposed (the job does not allow it, memlock) is copied, with an error that
-// says why. A rank that ends its registrations or destroys the queue pairs of its
+// reads, also while a child shares their pages. The kernel counts their pages, and no
+// more when the program has freed them. What is not exposed (the job does not allow it,
+// memlock) is copied, with an error that says why. A rank that ends its registrations or destroys the queue pairs of its
 // context behind the library's back loses nothing but that its messages are copied, and
 // its neighbour in the pod nothing at all.
 func TestExposed(t *testing.T) {
@@ -36,6 +36,7 @@ func TestExposed(t *testing.T) {
 	step("memlock", bootstrap.ExposureAllowed, 0, "-memlock", "65536", "-want", "RLIMIT_MEMLOCK (ulimit -l) of this process is 65536 bytes: raise it", "-rounds", "2")
 	step("spoilt", bootstrap.ExposureAllowed, 0, "-spoil", "5")
 	step("attacked", bootstrap.ExposureAllowed, 0, "-attack", "5")
+	step("forked", bootstrap.ExposureAllowed, 0, "-fork", "3")
 	step("killed", bootstrap.ExposureAllowed, -1, "-vanish", "5")
 	step("midway", bootstrap.ExposureAllowed, -1, "-midway")
 	ranks = 2
@@ -55,7 +56,7 @@ func TestExposed(t *testing.T) {
 			t.Logf("machine %d, %s: %.0f reads of %.0f bytes, %.0f queue pairs failed", i, s.Name, reads, bytes, count("faults"))
 			right := strings.Count(part, "every word right")
 			switch s.Name {
-			case "both", "one", "after":
+			case "both", "one", "forked", "after":
 				sent := 20
 				if s.Name == "after" {
 					sent = 3
@@ -66,6 +67,9 @@ func TestExposed(t *testing.T) {
 				}
 				if count("faults") != 0 || right != 1 {
 					t.Errorf("machine %d, %s: %.0f queue pairs have failed, %d ranks have all words", i, s.Name, count("faults"), right)
+				}
+				if s.Name == "forked" && strings.Count(part, "its child has ended well") != 1 {
+					t.Errorf("machine %d: its rank has not forked", i)
 				}
 				if (i == 0 || s.Name != "one") && !strings.Contains(part, "VmPin is back to 0 kB") {
 					t.Errorf("machine %d, %s: pages stay pinned", i, s.Name)

@@ -32,6 +32,7 @@ var (
 	spoil   = flag.Int("spoil", -1, "round in which rank 0 ends its registrations behind the library's back")
 	attack  = flag.Int("attack", -1, "round in which rank 0 destroys the queue pairs of its context")
 	vanish  = flag.Int("vanish", -1, "round in which the last rank kills itself")
+	forks   = flag.Int("fork", -1, "round in which every rank forks")
 	midway  = flag.Bool("midway", false, "the last rank kills itself while the device reads from its memory")
 )
 
@@ -198,6 +199,8 @@ func fill(buffer []uint64, first uint64) {
 	}
 }
 
+var child int // process number; 0: none
+
 // mischief is what no correct rank does.
 func mischief(c *outrigger.Comm, round int) error {
 	rank := c.Rank()
@@ -226,6 +229,16 @@ func mischief(c *outrigger.Comm, round int) error {
 			}
 		}
 		fmt.Printf("%d queue pairs destroyed\n", ended)
+	case round == *forks:
+		var err error
+		child, err = fork()
+		return err
+	case child != 0 && round == *rounds-1: // else the sidecar still sees its sockets
+		var status unix.WaitStatus
+		if _, err := unix.Wait4(child, &status, 0, nil); err != nil || status.ExitStatus() != 0 {
+			return errors.Join(fmt.Errorf("the child ended with %v", status), err)
+		}
+		fmt.Printf("rank %d: its child has ended well\n", rank)
 	case rank == c.Size()-1 && round == *vanish:
 		return unix.Kill(os.Getpid(), unix.SIGKILL)
 	}
