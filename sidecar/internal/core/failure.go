@@ -198,11 +198,16 @@ func (c *Core) dropOutbox(p *peer) {
 		}
 	}
 	o.next = o.last // what its ends have emitted
+	c.dropStreams(p)
+	c.dropViews(p)
+}
+
+// dropStreams lets go of what large transfers to and from p had still to move.
+func (c *Core) dropStreams(p *peer) {
 	c.dropInbound(p)
 	p.streams.clear()
 	c.dropGots(p)
 	c.dropAccesses(p, c.lost(p))
-	c.dropViews(p)
 }
 
 // dropInbound gives up the frame whose payload a dead peer was sending.

@@ -1,6 +1,10 @@
 package core
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
 
 func TestOneLine(t *testing.T) {
 	for text, want := range map[string]string{
@@ -15,5 +19,28 @@ func TestOneLine(t *testing.T) {
 		if got != want || len(got) > len(text) {
 			t.Errorf("%q gives %q, want %q", text, got, want)
 		}
+	}
+}
+
+// TestGetsOfWhoKnows: the memory that answers a get is free when the job has failed, and
+// the peer that asked knows and has closed its connection.
+func TestGetsOfWhoKnows(t *testing.T) {
+	x := newCrowd(t)
+	p := &x.core.peers[1]
+	before := x.core.sessions[0].holds
+	x.core.Fail(2, &Failure{Rank: 0, Code: 1, Reason: "a test"})
+	for x.core.Flush(2, x) {
+	}
+	if err := x.core.acknowledge(p, p.out.last); err != nil {
+		t.Fatal(err)
+	}
+	p.knows = true
+	g, id := x.core.gots.alloc()
+	*g = got{peer: 1, request: 1, mem: link.Ref{Region: RegionFirst, Len: 1 << 20}}
+	x.core.hold(0)
+	p.streams.add(2, entry{entryGot, id})
+	x.core.LinkDown(3, 1, link.ErrBroken)
+	if n := x.core.sessions[0].holds; n != before || !p.streams.empty() {
+		t.Errorf("%d holds of the rank's memory, %d were before; streams empty: %v", n, before, p.streams.empty())
 	}
 }

@@ -221,7 +221,7 @@ func (c *Core) LinkDown(now int64, id link.Peer, err error) {
 	if p.parted() && c.orphans == 0 {
 		p.state, p.downAt = peerIdle, 0
 		if c.fail != nil {
-			c.dropInbound(p) // the rest of it comes no more
+			c.dropStreams(p) // the rest of them goes and comes no more
 		}
 		c.startSweep() // does it owe anything?
 		return
