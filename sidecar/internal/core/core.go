@@ -225,6 +225,7 @@ type Core struct {
 	parting  parting
 	polled   []uint64     // receives whose last byte tells of their end
 	later    fifo[uint64] // receives whose memory is registered in a later turn
+	retrying bool         // they have their turn
 	dice     uint64
 	dispute  *Failure // ranks disagree about a collective, and the job has not ended yet
 

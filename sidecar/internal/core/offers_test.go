@@ -37,6 +37,8 @@ type duoPort struct {
 	ended  []shm.Descriptor
 	later  []func()
 	refuse int // remote operations that fail
+	most   int // registrations in a turn; 0: any number
+	turn   int // of them, those made
 	slow   bool
 	parked []func() // remote operations, while slow
 }
@@ -56,6 +58,10 @@ func (p *duoPort) Expose(peer link.Peer, ref link.Ref) (link.Key, error) {
 }
 
 func (p *duoPort) Register(_ link.Peer, ref link.Ref) (link.Key, error) {
+	if p.most > 0 && p.turn >= p.most {
+		return link.Key{}, link.ErrLater
+	}
+	p.turn++
 	p.duo.made++
 	k := link.Key{Key: p.duo.made}
 	p.duo.keys[k.Key] = keyed{p, ref}

@@ -127,7 +127,7 @@ func (c *Core) moveTarget(p *peer, r *recv, id uint64, s mover.Step) {
 			if key, was := r.move.Part(); was {
 				c.endKey(p.id, key, true)
 			}
-			key, err := c.ports.Register(p.id, s.Mem)
+			key, err := c.registerTarget(p, s.Mem)
 			if errors.Is(err, link.ErrLater) {
 				r.move.Later()
 				c.later.push(id)
@@ -160,9 +160,21 @@ func (c *Core) moveTarget(p *peer, r *recv, id uint64, s mover.Step) {
 	}
 }
 
+// registerTarget registers a receive's memory, or a part of it. What arrives while others
+// wait for that goes behind them: a turn begins with what has arrived, and they might
+// never be the first.
+func (c *Core) registerTarget(p *peer, mem link.Ref) (link.Key, error) {
+	if c.later.len() > 0 && !c.retrying {
+		return link.Key{}, link.ErrLater
+	}
+	return c.ports.Register(p.id, mem)
+}
+
 // registerLater goes on with the receives whose memory was not registered in an earlier
 // turn, as far as the link does it in this one.
 func (c *Core) registerLater() {
+	c.retrying = true
+	defer func() { c.retrying = false }()
 	for waiting := c.later.len(); c.later.len() == waiting && waiting > 0; waiting-- {
 		id := c.later.pop()
 		r := c.recvs.get(id)

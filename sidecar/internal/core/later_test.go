@@ -1,0 +1,49 @@
+package core
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+)
+
+// TestLaterInLine: receives whose memory is registered in a later turn have it in the
+// order in which they asked, also where another message arrives first in every turn.
+func TestLaterInLine(t *testing.T) {
+	const messages = 6
+	d := newDuo(t, mover.RPut, link.Caps{Register: true, Write: true})
+	d.ports[1].most = 1
+	for n := range uint32(messages) {
+		x := duoMessage(shm.OpRecv, n, 0, int(n))
+		x.Tag = uint64(n)
+		d.submit(1, x)
+	}
+	send := func(n uint32) {
+		x := duoMessage(shm.OpSend, n, 1, int(n))
+		x.Tag = uint64(n)
+		d.submit(0, x)
+		d.run()
+	}
+	send(0)
+	send(1) // is late
+	for n := uint32(2); n < messages; n++ {
+		d.ports[1].turn = 0
+		send(n) // before Advance
+		d.cores[1].Advance(d.now)
+		d.run()
+	}
+	for d.cores[1].Pending() {
+		d.ports[1].turn = 0
+		d.cores[1].Advance(d.now)
+		d.run()
+	}
+	var order []uint32
+	for _, x := range d.ports[1].ended {
+		order = append(order, x.Req)
+	}
+	if !slices.Equal(order, []uint32{0, 1, 2, 3, 4, 5}) {
+		t.Errorf("receives end in the order %v", order)
+	}
+}
