@@ -75,3 +75,25 @@ func TestLateFailure(t *testing.T) {
 		t.Fatal("the failure of a part that was not asked for")
 	}
 }
+
+// TestAskedAgain: what is asked for again after a failed write is all that is sent, also
+// to a receiver that had asked for more before.
+func TestAskedAgain(t *testing.T) {
+	mem := link.Ref{Region: 7, Len: 100}
+	s := Source{Total: mem.Len, Mem: mem}
+	for i, b := range []wire.PullBody{{Bytes: 10, Key: targetKey}, {Offset: 10, Bytes: 10}, {Offset: 20, Bytes: 10}, {Bytes: 5}} {
+		step, err := s.Pulled(link.Caps{Register: true, Write: true}, targetRequest, &b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if step.Do == Write {
+			s.Writing()
+		}
+		if i == 2 {
+			s.Again(0)
+		}
+	}
+	if off, n := s.Next(1000); off != 0 || n != 5 {
+		t.Errorf("%d bytes at %d follow, want 5 at 0", n, off)
+	}
+}

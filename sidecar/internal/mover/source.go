@@ -51,7 +51,7 @@ func (s *Source) Key() (link.Key, bool) { return s.key, s.keyed }
 // Pulled takes the receiver's wish for a part of the message (P§5.3).
 func (s *Source) Pulled(p link.Caps, remote uint64, b *wire.PullBody) (Step, error) {
 	if s.failed && b.Offset == s.from {
-		s.sent, s.asked = s.from, s.from
+		s.sent, s.asked, s.ends = s.from, s.from, s.ends[:0]
 	}
 	s.failed = false
 	if b.Bytes == 0 || b.Bytes > s.Total || b.Offset > s.Total-b.Bytes || b.Offset != s.asked {
