@@ -47,3 +47,21 @@ func TestLaterInLine(t *testing.T) {
 		t.Errorf("receives end in the order %v", order)
 	}
 }
+
+// TestPartsAreCounted: a message of which a part went in frames is one message, and each
+// of its bytes is counted where it went.
+func TestPartsAreCounted(t *testing.T) {
+	const part = 32 << 10
+	d := newDuo(t, mover.RPut, link.Caps{Register: true, Write: true, RegisterMax: part})
+	d.ports[1].deny = 2
+	d.submit(1, duoMessage(shm.OpRecv, 3, 0, 0))
+	d.submit(0, duoMessage(shm.OpSend, 4, 1, 0))
+	d.run()
+	if len(d.ports[1].ended) != 1 {
+		t.Fatalf("%d receives have ended, frames %v", len(d.ports[1].ended), d.types)
+	}
+	put, stream := d.cores[0].stats.Put, d.cores[0].stats.Stream
+	if want := (Traffic{1, duoBytes - part}); put != want || stream != (Traffic{0, part}) {
+		t.Errorf("%+v by writes, %+v in frames, want %+v by writes", put, stream, want)
+	}
+}

@@ -39,6 +39,7 @@ type duoPort struct {
 	refuse int // remote operations that fail
 	most   int // registrations in a turn; 0: any number
 	turn   int // of them, those made
+	deny   int // the registration of this number is refused
 	slow   bool
 	parked []func() // remote operations, while slow
 }
@@ -61,7 +62,9 @@ func (p *duoPort) Register(_ link.Peer, ref link.Ref) (link.Key, error) {
 	if p.most > 0 && p.turn >= p.most {
 		return link.Key{}, link.ErrLater
 	}
-	p.turn++
+	if p.turn++; p.turn == p.deny {
+		return link.Key{}, errors.New("no room")
+	}
 	p.duo.made++
 	k := link.Key{Key: p.duo.made}
 	p.duo.keys[k.Key] = keyed{p, ref}

@@ -273,12 +273,10 @@ func (c *Core) onPull(p *peer, h *wire.Header, payload []byte) error {
 	}
 	more := h.Flags&wire.FlagMore != 0
 	if step.Do == mover.Write && c.write(p, st, h.A, step, body.Offset, more) {
-		if !more {
-			c.stats.Put.add(body.Offset + body.Bytes)
-		}
+		c.stats.Put.part(body.Bytes, !more)
 		return nil
 	}
-	c.stats.Stream.add(body.Bytes)
+	c.stats.Stream.part(body.Bytes, !more)
 	c.flow(p, h.A, st)
 	return nil
 }

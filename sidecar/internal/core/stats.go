@@ -22,6 +22,13 @@ func (t *Traffic) add(n uint64) {
 	t.Bytes += n
 }
 
+// part adds a part of a message, which counts with its last one.
+func (t *Traffic) part(n uint64, last bool) {
+	if t.Bytes += n; last {
+		t.Messages++
+	}
+}
+
 // Stats are the core's counters since its start; the last group are levels.
 type Stats struct {
 	Eager, Get, Put, Stream, OneSided, Collective Traffic // by protocol; rendezvous at the side that moves the data
