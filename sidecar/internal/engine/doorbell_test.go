@@ -192,3 +192,37 @@ func TestLastWords(t *testing.T) {
 		t.Fatalf("%d descriptors were taken in %d turns, want at least %d: no application may hold up the others", before, turns, least)
 	}
 }
+
+// TestCauseBeforeTheConsequence: a rank aborts, and its launcher ends a neighbour for it,
+// whose end is noticed first. What the first has said by then names the cause.
+func TestCauseBeforeTheConsequence(t *testing.T) {
+	for _, behind := range []int{0, 2 * intakeBatch} { // what stands in the ring before the abort
+		e, apps := pod(t, 2)
+		closing(t, e)
+		for range behind {
+			push(t, apps[1], &shm.Descriptor{Op: shm.OpCancel})
+		}
+		push(t, apps[1], &shm.Descriptor{Op: shm.OpAbort, Status: 3})
+		ended := e.byRank[0]
+		e.SessionGone(ended.Session)
+		for range 8 {
+			e.Turn()
+		}
+		switch f := e.Failure(); {
+		case f == nil:
+			t.Error("nobody has failed")
+		case f.Rank != 1 || f.Code != 3:
+			t.Errorf("behind %d descriptors: %v, want the abort of rank 1", behind, f)
+		}
+		if !ended.closing {
+			t.Error("the session of rank 0 has not ended")
+		}
+	}
+}
+
+func push(t *testing.T, a *app, d *shm.Descriptor) {
+	t.Helper()
+	if ok, err := a.submit.Push(d); !ok || err != nil {
+		t.Fatal("not submitted", err)
+	}
+}

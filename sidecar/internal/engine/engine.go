@@ -107,8 +107,10 @@ type attached struct {
 	lends   link.Region // of memory that it registers itself; core.RegionNone: it may not
 	closing bool        // the core has been told that it is gone
 	ended   bool        // its socket has ended: only last descriptors are still taken
+	spent   bool        // they have been
+	last    int         // how many there may be
+	earlier int         // that it may have published before the end of a neighbour's socket was known
 	times   *trace.Times
-	last    int
 }
 
 // intakeBatch bounds the descriptors taken from one application in a turn, so
@@ -158,6 +160,7 @@ func (e *Engine) Turn() int {
 	e.now = e.clock()
 	work := e.readMail()
 	work += e.intakeAll()
+	e.judge()
 	// What applications want goes out before the links are asked for news,
 	// which costs a system call; what the news brings about goes out after.
 	e.flush()
@@ -252,13 +255,32 @@ func (e *Engine) intake(a *attached) int {
 			break // it takes its vectors first
 		}
 	}
+	if a.earlier -= n; n == 0 || a.earlier < 0 { // one that is held could be so for long
+		a.earlier = 0
+	}
 	if a.ended {
 		a.last -= n
-		if a.last == 0 || n == 0 && !held {
-			e.detach(a, errVanished)
-		}
+		a.spent = a.last == 0 || n == 0 && !held
 	}
 	return n
+}
+
+// judge ends the sessions of applications whose sockets have ended. Their neighbours have
+// been heard first: who is ended because another has failed is not the cause, and
+// what that one has said of it was in its ring before.
+func (e *Engine) judge() {
+	for _, a := range e.active {
+		if a.earlier > 0 {
+			return
+		}
+	}
+	for i := 0; i < len(e.active); {
+		if a := e.active[i]; a.spent {
+			e.detach(a, errVanished) // takes it from the list
+		} else {
+			i++
+		}
+	}
 }
 
 // expel ends the session of an application that lied (LAYOUT §6).

@@ -104,6 +104,9 @@ func (e *Engine) SessionGone(s *session.Session) {
 			// that it is no more than fits the ring.
 			a.Deafen()
 			a.ended, a.last = true, a.Pending()
+			for _, b := range e.active {
+				b.earlier = b.Pending()
+			}
 		}
 	})
 }

@@ -296,9 +296,7 @@ func large(t *testing.T, e *Engine, apps []*app, n uint64) {
 	recv.SetBody(0, n, 0, 0)
 	send.SetBody(0, n, 0, 0)
 	for i, d := range []*shm.Descriptor{&send, &recv} {
-		if ok, err := apps[i].submit.Push(d); !ok || err != nil {
-			t.Fatal("not submitted", err)
-		}
+		push(t, apps[i], d)
 	}
 	for _, a := range apps {
 		var d shm.Descriptor
