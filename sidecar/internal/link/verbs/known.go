@@ -49,7 +49,7 @@ const appBytes = 512 << 20
 func newKnown(n nic, memory func(link.Ref) []byte, c Config, peers regcache.Registrar) (*known, error) {
 	ranks := max(c.Ranks, 1)
 	k := &known{own: own{nic: n, memory: memory}, regions: map[uint64]region{}, log: c.Log, trials: reuse.NewTrials(ranks), begun: time.Now()}
-	cfg := gather.Config{Sessions: ranks, Remote: &regcache.Config{PinnedBytes: cmp.Or(c.PinnedBytes, appBytes), TurnBytes: c.registerMax}}
+	cfg := gather.Config{Sessions: ranks, Remote: &regcache.Config{PinnedBytes: cmp.Or(c.PinnedBytes, appBytes), TurnBytes: c.registerMax, MergeBytes: c.registerMax}}
 	cfg.Local = *cfg.Remote
 	if c.Reuse == bootstrap.ReuseAlways {
 		cfg.Reuse.Frequent = -1 // and never stops to

@@ -37,7 +37,9 @@ type lane struct {
 	pair   pair
 	local  offer
 	ops    operations
-	moved  time.Time // when something of ops last went on
+	behind bool      // waits for the next turn, in which its link registers more
+	moved  bool      // something of ops has gone on since probeLanes looked
+	since  time.Time // when it had at the last
 }
 
 // laneEnds are the domains of a lane, the asker's first.
@@ -156,18 +158,23 @@ func (c *conn) startLane(op operation, lender *domain, theirs uint32) (err error
 		}
 		op.addr, op.lkey = addr, m.Lkey
 	}
-	ln.moved = time.Now()
+	ln.moved = true
 	ln.ops.add(op)
 	l.stats.LentReads++
-	return ln.pump()
+	ln.pump()
+	return nil
 }
 
 // pump posts pieces of the operations whose turn it is. One that cannot be posted ends
 // with all that the lane has.
-func (ln *lane) pump() error {
+func (ln *lane) pump() {
 	var batch [batchMax]request
 	n := 0
-	for k := ln.ops.turn(); k >= 0 && n < batchMax; k = ln.ops.turn() {
+	for n < batchMax {
+		k := ln.next()
+		if k < 0 {
+			break
+		}
 		off, length, _ := ln.ops.piece(k)
 		op := &ln.ops.table[k]
 		batch[n] = request{
@@ -179,13 +186,40 @@ func (ln *lane) pump() error {
 		ln.d.under++
 	}
 	if n == 0 {
-		return nil
+		return
 	}
 	ln.c.l.stats.Calls++
 	if err := ln.pair.post(batch[:n]); err != nil {
 		ln.fail(fmt.Errorf("%w: posting: %w", link.ErrBroken, err))
 	}
-	return nil
+}
+
+// next is the operation whose next piece can be posted, or -1. The next part of its memory
+// is made known once the part before is here, so that no request has a use of its own.
+func (ln *lane) next() int32 {
+	for {
+		k := ln.ops.turn()
+		if k < 0 || !ln.ops.table[k].reached() {
+			return k
+		}
+		op, l := &ln.ops.table[k], ln.c.l
+		if op.left > 0 {
+			return -1
+		}
+		err := l.nextPart(op)
+		switch {
+		case err == nil:
+			return k
+		case errors.Is(err, link.ErrLater):
+			if !ln.behind {
+				ln.behind = true
+				l.behind = append(l.behind, ln)
+			}
+			return -1
+		}
+		ln.ops.giveUp(k, err)
+		ln.c.abort(&ln.ops, k)
+	}
 }
 
 // completed handles one completion.
@@ -199,10 +233,10 @@ func (ln *lane) completed(x *completion, sink link.Sink) {
 		ln.fail(fmt.Errorf("%w: %s, queue pair %#x for memory that an application lends: %s", link.ErrBroken, ln.c.l.port.Device, ln.local.pair, statusText(x.raw)))
 		return
 	}
-	ln.moved = time.Now()
+	ln.moved = true
 	ln.d.under--
 	if !ln.ops.complete(k) {
-		_ = ln.pump() // what it cannot post has ended
+		ln.pump()
 		return
 	}
 	op := ln.ops.table[k]
@@ -211,19 +245,8 @@ func (ln *lane) completed(x *completion, sink link.Sink) {
 	l.stats.LentBytes += op.length
 	l.stats.BytesIn += op.length
 	l.settleOperation(&op)
-	_ = ln.pump()
+	ln.pump()
 	sink.Done(ln.c.peer, op.token, nil)
-}
-
-// settleOperation gives back what a read has used, whose bytes are here.
-func (l *Link) settleOperation(op *operation) {
-	if op.slot >= 0 {
-		copy(l.memory.Bytes(op.local), l.slotMemory(op.slot)[:op.length])
-		l.slots = append(l.slots, op.slot)
-	}
-	if op.known >= 0 {
-		l.known.done(op.known)
-	}
 }
 
 // count notes that a lane has failed, or was refused. The peer names its domains, and may
@@ -268,24 +291,7 @@ func (ln *lane) end(cause error, tell bool) {
 	}
 	_ = ln.pair.destroy()
 	ln.d.under -= ln.ops.under
-	for i := range ln.ops.table {
-		op := &ln.ops.table[i]
-		if !op.used {
-			continue
-		}
-		err := cause
-		if op.refused {
-			err = fmt.Errorf("%w: by %v of peer %d", link.ErrKey, c.remote.device, c.peer)
-		}
-		if op.known >= 0 {
-			l.known.done(op.known)
-		}
-		if op.slot >= 0 {
-			l.slots = append(l.slots, op.slot)
-		}
-		l.ended = append(l.ended, ended{c.peer, op.token, err})
-	}
-	ln.ops = operations{}
+	c.endOperations(&ln.ops, cause)
 	if tell {
 		c.say(laneWord{kind: laneEnd, number: ln.number, asker: ln.asks})
 	}
@@ -370,11 +376,14 @@ func (l *Link) probeLanes() {
 			continue
 		}
 		for _, ln := range d.lanes {
+			if ln.moved {
+				ln.moved, ln.since = false, now
+			}
 			p, ok := ln.pair.(prober)
-			if !ok || ln.ops.under == 0 || now.Sub(ln.moved) < laneLook {
+			if !ok || ln.ops.under == 0 || now.Sub(ln.since) < laneLook {
 				continue
 			}
-			ln.moved = now
+			ln.since = now
 			if err := p.works(); err != nil {
 				ln.fail(fmt.Errorf("%w: %w", link.ErrBroken, err))
 			}

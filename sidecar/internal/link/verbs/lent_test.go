@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
 )
@@ -157,6 +158,95 @@ func TestLentReads(t *testing.T) {
 		}
 		if err := s.Write(0, 99, link.Ref{Region: lentRegion, Off: 3 << link.LentShift, Len: 8}, link.Key{Key: keyBit}, 0); !errors.Is(err, errLent) {
 			t.Errorf("writing from lent memory: %v", err)
+		}
+	}
+}
+
+// reads starts n reads of bytes each from o's lent memory into the memory that s shares,
+// and returns what is to come of each.
+func (s *lender) reads(t *testing.T, o *lender, n int, size uint64) (ends map[uint64][2][]byte) {
+	t.Helper()
+	ends = map[uint64][2][]byte{}
+	for i := range uint64(n) {
+		r, src := o.ref(true, i*1000, size)
+		k, err := o.Register(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, dst := s.ref(false, i*size, size)
+		clear(dst)
+		if err := s.Read(0, 100+i, d, k); err != nil {
+			t.Fatal(err)
+		}
+		ends[100+i] = [2][]byte{dst, src}
+	}
+	return ends
+}
+
+// TestLentParts: what is larger than is registered at once, or than a turn has room for,
+// is read from lent memory into the sidecar's own part by part.
+func TestLentParts(t *testing.T) {
+	all := lenders(t)
+	a, b := all[0], all[1]
+	registerParts(t, a.Link)
+	a.AddRegion(plainRegion, 0, lentBytes)
+	if _, _, err := a.read(t, b, 1, false, true); err != nil { // makes the queue pair
+		t.Fatal(err)
+	}
+	for i := range b.mem {
+		b.mem[i] = byte(i * 7 / 5)
+	}
+	ends := a.reads(t, b, 5, 3*partMax-100)
+	for range 200 {
+		a.pass(b)
+		parts(t, a.nic.(*fakeNIC), a.own)
+	}
+	for token, x := range ends {
+		if err, over := a.dones[token]; !over || err != nil || !bytes.Equal(x[0], x[1]) {
+			t.Errorf("read %d: over %v, %v, or the bytes are not there", token, over, err)
+		}
+	}
+	unused(t, a.Link)
+	if n := a.Stats(); n.LentFaults != 0 {
+		t.Errorf("%d queue pairs have failed", n.LentFaults)
+	}
+}
+
+// TestLentPartRefused: the device has no room for a part in the middle: the operation ends
+// with that, what waits behind it goes on, and the queue pair stays.
+func TestLentPartRefused(t *testing.T) {
+	for polls := range 12 {
+		all := lenders(t)
+		a, b := all[0], all[1]
+		registerParts(t, a.Link)
+		a.AddRegion(plainRegion, 0, lentBytes)
+		if _, _, err := a.read(t, b, 1, false, true); err != nil {
+			t.Fatal(err)
+		}
+		ends := a.reads(t, b, 3, 4*partMax)
+		for range polls {
+			a.Poll(a)
+			b.Poll(b)
+		}
+		device := a.nic.(*fakeNIC)
+		device.limit = 1
+		a.pass(b)
+		refused := 0
+		for token, x := range ends {
+			err, over := a.dones[token]
+			switch {
+			case errors.Is(err, gather.ErrNoRoom):
+				refused++
+			case !over || err != nil || !bytes.Equal(x[0], x[1]):
+				t.Errorf("after %d polls, read %d: over %v, %v, or the bytes are not there", polls, token, over, err)
+			}
+		}
+		if refused == 0 {
+			t.Errorf("after %d polls: nothing was refused", polls)
+		}
+		unused(t, a.Link)
+		if n := a.Stats(); n.LentFaults != 0 {
+			t.Errorf("after %d polls: %d queue pairs have failed", polls, n.LentFaults)
 		}
 	}
 }

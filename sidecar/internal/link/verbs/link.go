@@ -89,6 +89,7 @@ type Link struct {
 	list    []*conn
 	pending []*conn // have something to post
 	late    []*conn // have a part that is registered in the next turn
+	behind  []*lane // as late
 	ended   []ended // operations of connections that are gone, to be told
 
 	stage     []byte
@@ -283,7 +284,7 @@ func (l *Link) Arm() bool {
 	}
 	l.look = true
 	lanes := l.gone == nil && l.armLanes()
-	return lanes || len(l.late) > 0 || len(l.stash) > 0 || len(l.ended) > 0 || len(l.heard) > 0 || l.failing() || l.known.chooser.Settle(settleStep)
+	return lanes || len(l.late) > 0 || len(l.behind) > 0 || len(l.stash) > 0 || len(l.ended) > 0 || len(l.heard) > 0 || l.failing() || l.known.chooser.Settle(settleStep)
 }
 
 func (l *Link) failing() bool {
@@ -354,24 +355,7 @@ func (l *Link) sever(c *conn, cause error) {
 	l.quiesce(c)
 	delete(l.byPair, c.local.pair)
 	c.once.Do(c.release)
-	for i := range c.ops.table {
-		op := &c.ops.table[i]
-		if !op.used {
-			continue
-		}
-		err := cause
-		if op.refused {
-			err = fmt.Errorf("%w: by %v of peer %d", link.ErrKey, c.remote.device, c.peer)
-		}
-		if op.known >= 0 {
-			l.known.done(op.known)
-		}
-		if op.slot >= 0 {
-			l.slots = append(l.slots, op.slot)
-		}
-		l.ended = append(l.ended, ended{c.peer, op.token, err})
-	}
-	c.ops = operations{}
+	c.endOperations(&c.ops, cause)
 }
 
 // Close ends all connections, and the device.

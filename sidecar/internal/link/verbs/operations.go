@@ -23,6 +23,10 @@ type operation struct {
 	used          bool
 }
 
+// reached reports that all of op that its side's memory is known of has been posted, and
+// that there is more.
+func (op *operation) reached() bool { return op.posted == op.upto && op.posted < op.length }
+
 // Limits of a connection's operations. A small message waits behind what is
 // posted, so that it is not much: large ones go in pieces, and take turns.
 const (

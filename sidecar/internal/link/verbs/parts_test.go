@@ -36,13 +36,9 @@ type parted struct {
 func newParted(t *testing.T) *parted {
 	t.Helper()
 	p := &parted{sending: newSending(t), theirs: make([]byte, partsN), sink: ender{ends: map[uint64]error{}}}
-	l := p.from
-	l.cfg.registerMax = partMax
+	registerParts(t, p.from)
+	p.from.AddRegion(arenaRegion, 0, arenaBytes)
 	var err error
-	if l.known, err = newKnown(l.nic, func(r link.Ref) []byte { return l.memory.Bytes(r) }, l.cfg, exporter{l}); err != nil {
-		t.Fatal(err)
-	}
-	l.AddRegion(arenaRegion, 0, arenaBytes)
 	p.to.SetMemory(arena(p.theirs))
 	p.key, err = p.to.Register(link.Ref{Region: 9, Len: partsN})
 	if err != nil {
@@ -51,22 +47,43 @@ func newParted(t *testing.T) *parted {
 	return p
 }
 
+// registerParts has a link without sessions register at most a part at once.
+func registerParts(t *testing.T, l *Link) {
+	t.Helper()
+	l.cfg.registerMax = partMax
+	var err error
+	if l.known, err = newKnown(l.nic, func(r link.Ref) []byte { return l.memory.Bytes(r) }, l.cfg, exporter{l}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // step lets both links work, and looks at what the device has been given.
 func (p *parted) step(t *testing.T) {
 	t.Helper()
 	p.from.Poll(&p.sink)
 	p.to.Poll(&taker{})
-	for _, r := range p.device.regions {
-		if base := addressOf(p.arena); addressOf(r.mem) >= base && addressOf(r.mem) < base+arenaBytes && len(r.mem) > partMax {
+	parts(t, p.device, p.arena)
+}
+
+// parts checks that the device has been given no more than parts of mem.
+func parts(t *testing.T, n *fakeNIC, mem []byte) {
+	t.Helper()
+	for _, r := range n.regions {
+		if base := addressOf(mem); addressOf(r.mem) >= base && addressOf(r.mem) < base+uint64(len(mem)) && len(r.mem) > partMax {
 			t.Fatalf("%d bytes are registered at once", len(r.mem))
 		}
 	}
 }
 
-// idle checks that no use of known memory is left.
 func (p *parted) idle(t *testing.T) {
 	t.Helper()
-	for _, u := range p.from.known.uses {
+	unused(t, p.from)
+}
+
+// unused checks that no use of known memory is left.
+func unused(t *testing.T, l *Link) {
+	t.Helper()
+	for _, u := range l.known.uses {
 		if u.refs != 0 {
 			t.Fatalf("a use is left: %+v", u)
 		}

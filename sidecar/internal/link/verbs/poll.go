@@ -77,7 +77,14 @@ func (l *Link) turn() int {
 	}
 	clear(l.late)
 	l.late = l.late[:0]
-	return n
+	lanes := l.behind
+	l.behind = nil
+	for _, ln := range lanes {
+		if ln.behind = false; !ln.over {
+			ln.pump()
+		}
+	}
+	return n + len(lanes)
 }
 
 // drain handles completions, a bounded number.

@@ -141,7 +141,7 @@ func (c *conn) reach(op *operation) error {
 	}
 	if n < 0 {
 		op.parted = l.known.chooser.Knows(op.local.Region) && op.length > l.cfg.registerMax
-		if err := c.nextPart(op); !errors.Is(err, link.ErrLater) {
+		if err := l.nextPart(op); !errors.Is(err, link.ErrLater) {
 			return err
 		}
 		op.upto = 0 // when it is posted
@@ -154,8 +154,7 @@ func (c *conn) reach(op *operation) error {
 
 // nextPart makes the next part of op's local memory one that the device knows; of all
 // but large operations it is the only one.
-func (c *conn) nextPart(op *operation) error {
-	l := c.l
+func (l *Link) nextPart(op *operation) error {
 	if op.known >= 0 {
 		l.known.done(op.known) // but for the requests under way
 		op.known = -1
@@ -181,13 +180,13 @@ func (c *conn) sendOperations() {
 			return
 		}
 		op := &c.ops.table[n]
-		if op.posted == op.upto && op.posted < op.length {
-			if err := c.nextPart(op); errors.Is(err, link.ErrLater) {
+		if op.reached() {
+			if err := c.l.nextPart(op); errors.Is(err, link.ErrLater) {
 				c.l.late = append(c.l.late, c)
 				return
 			} else if err != nil {
 				if c.ops.giveUp(n, err) {
-					c.abort(n)
+					c.abort(&c.ops, n)
 				}
 				continue
 			}
@@ -253,10 +252,33 @@ func noticeOf(b []byte) (uint64, error) {
 	return binary.LittleEndian.Uint64(b), nil
 }
 
-// abort ends operation n, of which nothing is under way any more, with its error.
-func (c *conn) abort(n int32) {
-	op := c.ops.table[n]
-	c.ops.end(n)
+// endOperations ends all operations of a queue pair that is gone.
+func (c *conn) endOperations(o *operations, cause error) {
+	l := c.l
+	for i := range o.table {
+		op := &o.table[i]
+		if !op.used {
+			continue
+		}
+		err := cause
+		if op.refused {
+			err = fmt.Errorf("%w: by %v of peer %d", link.ErrKey, c.remote.device, c.peer)
+		}
+		if op.known >= 0 {
+			l.known.done(op.known)
+		}
+		if op.slot >= 0 {
+			l.slots = append(l.slots, op.slot)
+		}
+		l.ended = append(l.ended, ended{c.peer, op.token, err})
+	}
+	*o = operations{}
+}
+
+// abort ends operation n of o, of which nothing is under way any more, with its error.
+func (c *conn) abort(o *operations, n int32) {
+	op := o.table[n]
+	o.end(n)
 	if op.known >= 0 {
 		c.l.known.done(op.known)
 	}
@@ -271,7 +293,7 @@ func (c *conn) operated(n int32, sink link.Sink) {
 	l := c.l
 	op := c.ops.table[n]
 	if op.err != nil {
-		c.abort(n)
+		c.abort(&c.ops, n)
 		return
 	}
 	c.ops.end(n)
@@ -280,6 +302,12 @@ func (c *conn) operated(n int32, sink link.Sink) {
 	} else {
 		l.stats.BytesIn += op.length
 	}
+	l.settleOperation(&op)
+	sink.Done(c.peer, op.token, nil)
+}
+
+// settleOperation gives back what an operation has used, which has ended well.
+func (l *Link) settleOperation(op *operation) {
 	if op.slot >= 0 {
 		if !op.write {
 			copy(l.memory.Bytes(op.local), l.slotMemory(op.slot)[:op.length])
@@ -289,5 +317,4 @@ func (c *conn) operated(n int32, sink link.Sink) {
 	if op.known >= 0 {
 		l.known.done(op.known)
 	}
-	sink.Done(c.peer, op.token, nil)
 }
