@@ -101,7 +101,7 @@ type Config struct {
 	VectorPiece   int            // numbers of a collective's vectors that are taken at once; default 4096
 	CreditBytes   uint64         // eager bytes in flight from one peer; default 1 MiB
 	Heartbeat     time.Duration  // silence after which a heartbeat is sent; default 500 ms
-	DeadAfter     time.Duration  // silence, or failed reconnecting, after which a peer is dead; default 3 s
+	DeadAfter     time.Duration  // silence, or failed reconnecting, after which a peer is dead; default 4.5 s
 	StartWithin   time.Duration  // how long a peer may take to be reached for the first time; default 60 s
 	AckDelay      time.Duration  // how long an acknowledgement may wait for a frame to ride on; default 200 us
 	Rendezvous    mover.Protocol // how large messages travel (DESIGN §5)
@@ -117,7 +117,7 @@ func (c *Config) setDefaults() error {
 		}
 	}
 	def(&c.Heartbeat, 500*time.Millisecond)
-	def(&c.DeadAfter, 3*time.Second)
+	def(&c.DeadAfter, 4500*time.Millisecond)
 	def(&c.StartWithin, time.Minute)
 	def(&c.AckDelay, 200*time.Microsecond)
 	if c.EagerBytes == 0 || c.EagerBytes > eagerLimit {

@@ -67,11 +67,11 @@ func TestSilenceCountsFromTheLastFrame(t *testing.T) {
 			c.LinkDown(int64(now), 1, link.ErrBroken)
 		}
 	}
-	if now < 3*time.Second || now > 3100*time.Millisecond {
-		t.Errorf("the peer died after %v, want 3 s after the first break at 10 ms", now)
+	if now < 4500*time.Millisecond || now > 4600*time.Millisecond {
+		t.Errorf("the peer died after %v, want 4.5 s after the first break at 10 ms", now)
 	}
 	if ports.connects > 20 {
-		t.Errorf("%d connections in 3 s", ports.connects)
+		t.Errorf("%d connections in 4.5 s", ports.connects)
 	}
 }
 
@@ -83,11 +83,33 @@ func TestOwnAbsence(t *testing.T) {
 		t.Fatal(c.fail)
 	}
 	const woken = 10 * time.Second
-	if !alive(c, woken, woken+1400*time.Millisecond) {
+	if !alive(c, woken, woken+2900*time.Millisecond) {
 		t.Fatalf("after 9 s without a turn: %v", c.fail)
 	}
-	if alive(c, woken+1400*time.Millisecond, woken+3*time.Second) {
-		t.Error("3 s of silence, and the peer lives")
+	if alive(c, woken+2900*time.Millisecond, woken+4500*time.Millisecond) {
+		t.Error("4.5 s of silence, and the peer lives")
+	}
+}
+
+// TestAbsenceInParts: a sidecar that has to wait for a processor again and again, on a
+// machine that has too much to do, has more patience with others there; not without end.
+func TestAbsenceInParts(t *testing.T) {
+	c, _ := met(t)
+	next, waited := c.Tick(2), time.Duration(0)
+	for ran := time.Duration(0); ran < 4*time.Second; {
+		const wait = 400 * time.Millisecond
+		now := next + int64(wait)
+		waited += wait
+		next = c.Tick(now)
+		if ran = time.Duration(now) - waited; c.fail != nil {
+			t.Fatalf("after %v, of which it has waited %v: %v", time.Duration(now), waited, c.fail)
+		}
+	}
+	for range 4 {
+		next = c.Tick(next + int64(400*time.Millisecond))
+	}
+	if c.fail == nil {
+		t.Error("the peer is waited for without end")
 	}
 }
 
@@ -96,10 +118,10 @@ func TestOwnAbsence(t *testing.T) {
 func TestDeadPeerIsTold(t *testing.T) {
 	for _, received := range []uint64{0, 7} {
 		c, ports := met(t)
-		if alive(c, 0, 4*time.Second) {
+		if alive(c, 0, 5*time.Second) {
 			t.Fatal("the silent peer lives")
 		}
-		now, ended := int64(5*time.Second), ports.disconnects
+		now, ended := int64(6*time.Second), ports.disconnects
 		c.LinkUp(now, 1, link.Caps{})
 		ports.frames = nil
 		c.Flush(now, ports)
@@ -113,7 +135,7 @@ func TestDeadPeerIsTold(t *testing.T) {
 		if hello.Type != wire.Ack || hello.Ack != 0 || abort.Head.Type != wire.Abort || abort.Head.Seq != received+1 || abort.Head.Src != 1 {
 			t.Errorf("greeting %+v, abort %+v", hello, abort.Head)
 		}
-		if text := string(abort.Inline[:abort.Head.Length]); !strings.HasPrefix(text, "sidecar of pod 1 (rank 1) is lost: nothing heard for 3s") {
+		if text := string(abort.Inline[:abort.Head.Length]); !strings.HasPrefix(text, "sidecar of pod 1 (rank 1) is lost: nothing heard for 4.5s") {
 			t.Errorf("it is told %q", text)
 		}
 		if ports.disconnects != ended {
@@ -124,7 +146,7 @@ func TestDeadPeerIsTold(t *testing.T) {
 			t.Errorf("%d connections ended, state %d", ports.disconnects-ended, c.peers[1].state)
 		}
 		c.LinkUp(now, 1, link.Caps{}) // once more, and silent
-		if alive(c, 5*time.Second, 9*time.Second); c.peers[1].state != peerDead {
+		if alive(c, 6*time.Second, 11*time.Second); c.peers[1].state != peerDead {
 			t.Error("a dead peer that says nothing keeps its connection")
 		}
 	}
@@ -136,10 +158,10 @@ func TestDeadPeerIsTold(t *testing.T) {
 func TestDeniedPeerCountsToTheEnd(t *testing.T) {
 	for _, ack := range []uint64{1 << 63, 1<<64 - 2, 1<<64 - 1} {
 		c, ports := met(t)
-		if alive(c, 0, 4*time.Second) {
+		if alive(c, 0, 5*time.Second) {
 			t.Fatal("the silent peer lives")
 		}
-		now, ended := int64(5*time.Second), ports.disconnects
+		now, ended := int64(6*time.Second), ports.disconnects
 		c.LinkUp(now, 1, link.Caps{})
 		hear(t, c, now, ack)
 		c.Flush(now, ports)

@@ -15,7 +15,7 @@ import (
 // Times of the watch for stopped sidecars.
 const (
 	stoppedLook     = 100 * time.Millisecond
-	stoppedPatience = 3 * time.Second // as long as a peer waits for it, by default
+	stoppedPatience = 3 * time.Second // less than a peer waits by default, who does not know that it is stopped
 )
 
 // isStopped reports whether a child of this process is stopped by a signal.
