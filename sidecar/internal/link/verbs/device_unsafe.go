@@ -369,7 +369,7 @@ var errPort = errors.New("the port is not active")
 
 // newPair makes a queue pair in the state Init. The tag is for the ids that go with
 // requests: libibverbs knows none.
-func (d *device) newPair(tag uint32, shared sharedQueue) (pair, error) {
+func (d *device) newPair(tag uint32, shared sharedQueue, may rights) (pair, error) {
 	var port C.struct_ibv_port_attr
 	if rc := C.call_query_port(d.context, C.uint8_t(d.port.Number), &port); rc != 0 {
 		return nil, fmt.Errorf("state of the port: %w", syscall.Errno(rc))
@@ -386,8 +386,12 @@ func (d *device) newPair(tag uint32, shared sharedQueue) (pair, error) {
 		return nil, err
 	}
 	p := &queuePair{d: d, qp: qp}
-	attr := C.struct_ibv_qp_attr{
-		qp_state: C.IBV_QPS_INIT, port_num: C.uint8_t(d.port.Number), qp_access_flags: C.IBV_ACCESS_REMOTE_READ | C.IBV_ACCESS_REMOTE_WRITE,
+	attr := C.struct_ibv_qp_attr{qp_state: C.IBV_QPS_INIT, port_num: C.uint8_t(d.port.Number)}
+	if may&mayRead != 0 {
+		attr.qp_access_flags |= C.IBV_ACCESS_REMOTE_READ
+	}
+	if may&mayWrite != 0 {
+		attr.qp_access_flags |= C.IBV_ACCESS_REMOTE_WRITE
 	}
 	if err := p.modify("Init", &attr, C.IBV_QP_STATE|C.IBV_QP_PKEY_INDEX|C.IBV_QP_PORT|C.IBV_QP_ACCESS_FLAGS); err != nil {
 		return nil, errors.Join(err, p.destroy())

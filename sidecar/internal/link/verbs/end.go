@@ -40,7 +40,7 @@ func (l *Link) Prepare() (*End, error) {
 
 func (c *conn) prepare() (err error) {
 	l := c.l
-	if c.pair, err = l.nic.newPair(c.tag, l.sharedQueue); err != nil {
+	if c.pair, err = l.nic.newPair(c.tag, l.sharedQueue, mayRead|mayWrite); err != nil {
 		return fmt.Errorf("queue pair: %w", err)
 	}
 	l.by[c.tag&tagIndex].Store(c) // completions may come from now on

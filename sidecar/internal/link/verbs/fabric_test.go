@@ -62,6 +62,7 @@ type fakePair struct {
 	shared   *fakeShared
 	failed   bool
 	ordered  bool
+	may      rights
 }
 
 type fakeRequest struct {
@@ -175,14 +176,14 @@ func (p *fakePair) take() fakeReceive {
 	return r
 }
 
-func (n *fakeNIC) newPair(tag uint32, shared sharedQueue) (pair, error) {
+func (n *fakeNIC) newPair(tag uint32, shared sharedQueue, may rights) (pair, error) {
 	n.f.mu.Lock()
 	defer n.f.mu.Unlock()
 	if n.broken != nil {
 		return nil, n.broken
 	}
 	n.f.keys++
-	p := &fakePair{nic: n, tag: tag, qpn: n.f.keys & numberMax}
+	p := &fakePair{nic: n, tag: tag, qpn: n.f.keys & numberMax, may: may}
 	p.shared, _ = shared.(*fakeShared)
 	n.f.pairs[p.qpn] = p
 	n.pairs = append(n.pairs, p)
@@ -364,7 +365,11 @@ func (p *fakePair) step(r *fakeRequest, budget int) (int, uint32) {
 		return -1, statusOK
 	}
 	there, ok := q.nic.at(r.rkey, r.remote, r.length, true)
-	if !ok && r.length > 0 {
+	wants := mayWrite
+	if r.op == opRead {
+		wants = mayRead
+	}
+	if (!ok || q.may&wants == 0) && r.length > 0 {
 		return 0, statusAccess
 	}
 	switch {

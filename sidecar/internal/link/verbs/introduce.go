@@ -151,7 +151,7 @@ func (c *conn) tryAnswer(w *laneWord) (err error) {
 	if d == nil {
 		return fmt.Errorf("domain %d has ended", w.domain)
 	}
-	ln, err := c.newLane(d, w.number)
+	ln, err := c.newLane(d, w.number, mayRead)
 	if err != nil {
 		return err
 	}

@@ -83,8 +83,10 @@ func (l *Link) side() (*domain, error) {
 	return d, nil
 }
 
-// newLane makes a queue pair in d.
-func (c *conn) newLane(d *domain, number uint32) (*lane, error) {
+// newLane makes a queue pair in d. An application has authority over the one at the other
+// end, and may send by it what it likes: so that one may do no more than it is for, also to
+// who knows, or guesses, a key of this sidecar's own domain.
+func (c *conn) newLane(d *domain, number uint32, may rights) (*lane, error) {
 	l := c.l
 	if l.lanes >= lanesMax || len(d.lanes) >= d.most {
 		return nil, errLanes
@@ -92,7 +94,7 @@ func (c *conn) newLane(d *domain, number uint32) (*lane, error) {
 	l.laneTag++
 	ln := &lane{c: c, d: d, number: number, tag: l.laneTag}
 	var err error
-	if ln.pair, err = d.nic.newPair(ln.tag, nil); err != nil {
+	if ln.pair, err = d.nic.newPair(ln.tag, nil, may); err != nil {
 		return nil, fmt.Errorf("queue pair for memory that an application lends: %w", err)
 	}
 	ln.local = c.local
@@ -121,7 +123,7 @@ func (c *conn) laneTo(d *domain, theirs uint32) (*lane, error) {
 		}
 	}
 	c.lastLane++
-	ln, err := c.newLane(d, c.lastLane)
+	ln, err := c.newLane(d, c.lastLane, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -21,8 +21,9 @@ type nic interface {
 	// has none.
 	newShared(slots int) (sharedQueue, error)
 	// newPair makes a queue pair that may take receives, from a shared queue if one
-	// is given. tag is in the upper half of the ids of its completions.
-	newPair(tag uint32, shared sharedQueue) (pair, error)
+	// is given. tag is in the upper half of the ids of its completions; may is what
+	// its peer may do with registered memory by it.
+	newPair(tag uint32, shared sharedQueue, may rights) (pair, error)
 	// poll takes completions out, as many as fit.
 	poll(into []completion) (int, error)
 	// arm asks for an event at the next completion.
@@ -35,6 +36,16 @@ type nic interface {
 	fault() (fault, bool)
 	close() error
 }
+
+// rights are what the peer of a queue pair may do by it with memory that is registered for
+// peers in its protection domain, beside knowing a key.
+type rights uint8
+
+// Rights.
+const (
+	mayRead rights = 1 << iota
+	mayWrite
+)
 
 // pair is a queue pair.
 type pair interface {
