@@ -40,6 +40,7 @@ type lane struct {
 	behind bool      // waits for the next turn, in which its link registers more
 	moved  bool      // something of ops has gone on since probeLanes looked
 	since  time.Time // when it had at the last
+	looked time.Time // when it was asked whether it works
 }
 
 // laneEnds are the domains of a lane, the asker's first.
@@ -53,7 +54,13 @@ const (
 	failsKept = 4 * lanesMax
 	// laneLook is after which silence a queue pair is asked whether it is still there.
 	laneLook = time.Second
+	// laneSilence is after which silence it is given up: a device that is not answered says
+	// so within seconds, and what it says is lost where the application has filled the
+	// queue of completions.
+	laneSilence = time.Minute
 )
+
+var errSilent = fmt.Errorf("%w: no request has ended for %v", link.ErrBroken, laneSilence)
 
 var (
 	errLanes   = fmt.Errorf("%d queue pairs for memory that applications lend exist, or %d of one of them", lanesMax, domainLanes)
@@ -235,6 +242,10 @@ func (ln *lane) completed(x *completion, sink link.Sink) {
 		ln.fail(fmt.Errorf("%w: %s, queue pair %#x for memory that an application lends: %s", link.ErrBroken, ln.c.l.port.Device, ln.local.pair, statusText(x.raw)))
 		return
 	}
+	if ln.ops.table[k].left == 0 { // the application has sent something by this pair, or to this queue
+		ln.fail(fmt.Errorf("%w: %s, queue pair %#x for memory that an application lends: the end of a request that was not made", link.ErrBroken, ln.c.l.port.Device, ln.local.pair))
+		return
+	}
 	ln.moved = true
 	ln.d.under--
 	if !ln.ops.complete(k) {
@@ -379,15 +390,18 @@ func (l *Link) probeLanes() {
 		}
 		for _, ln := range d.lanes {
 			if ln.moved {
-				ln.moved, ln.since = false, now
+				ln.moved, ln.since, ln.looked = false, now, now
 			}
-			p, ok := ln.pair.(prober)
-			if !ok || ln.ops.under == 0 || now.Sub(ln.since) < laneLook {
+			if ln.ops.under == 0 || now.Sub(ln.looked) < laneLook {
 				continue
 			}
-			ln.since = now
-			if err := p.works(); err != nil {
-				ln.fail(fmt.Errorf("%w: %w", link.ErrBroken, err))
+			ln.looked = now
+			if now.Sub(ln.since) >= laneSilence {
+				ln.fail(errSilent)
+			} else if p, ok := ln.pair.(prober); ok {
+				if err := p.works(); err != nil {
+					ln.fail(fmt.Errorf("%w: %w", link.ErrBroken, err))
+				}
 			}
 		}
 	}

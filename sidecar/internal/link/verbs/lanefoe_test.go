@@ -2,7 +2,12 @@ package verbs
 
 import (
 	"bytes"
+	"errors"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
 // What an application may do with the context that it has the descriptor of, other than to
@@ -70,3 +75,88 @@ func TestLaneRights(t *testing.T) {
 }
 
 func fillWith(b []byte, v byte) { copy(b, bytes.Repeat([]byte{v}, len(b))) }
+
+// waiting is a lane of a's with three reads, of which the third has its turn when others
+// are over. Nothing answers.
+func waiting(t *testing.T) (a, b *lender, ln *lane) {
+	t.Helper()
+	all := lenders(t)
+	a, b = all[0], all[1]
+	if _, _, err := a.read(t, b, 1, true, true); err != nil {
+		t.Fatal(err)
+	}
+	ln = only(t, a.conns[0].asked)
+	ln.pair.(*fakePair).peer = 0
+	r, _ := b.ref(true, 0, lentBytes)
+	k, err := b.Register(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for token := range uint64(3) {
+		d, _ := a.ref(true, 0, lentBytes)
+		if err := a.Read(0, 10+token, d, k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.pass(b)
+	if ln.ops.under != piecesMax || ln.ops.table[2].left != 0 {
+		t.Fatalf("%d requests are under way, %d of the third read", ln.ops.under, ln.ops.table[2].left)
+	}
+	return a, b, ln
+}
+
+// TestForgedEnds: an application that makes completions up loses its queue pair, and no
+// operation of it goes on for ever: what holds memory, and peers, would never end.
+func TestForgedEnds(t *testing.T) {
+	a, b, ln := waiting(t)
+	for range 2 * piecesMax {
+		a.app.done = append(a.app.done, completion{id: idOf(ln.tag, 2), status: statusOK})
+	}
+	a.pass(b)
+	for token := range uint64(3) {
+		if _, over := a.dones[10+token]; !over {
+			t.Errorf("read %d does not end", token)
+		}
+	}
+	if !ln.over || a.Stats().LentFaults != 1 {
+		t.Errorf("the queue pair is over: %v; %d have failed", ln.over, a.Stats().LentFaults)
+	}
+	if under := a.domains[ln.d.number].under; under != 0 {
+		t.Errorf("%d requests are counted as under way", under)
+	}
+}
+
+// TestSilentLane: a queue pair of which nothing is heard is given up: its application may
+// have filled the queue of completions.
+func TestSilentLane(t *testing.T) {
+	a, b, ln := waiting(t)
+	a.look = true
+	a.pass(b)
+	if ln.over {
+		t.Fatal("it is given up at once")
+	}
+	ln.since = ln.since.Add(-laneSilence)
+	ln.looked = ln.since
+	a.probeLanes()
+	a.pass(b)
+	if err := a.dones[10]; !ln.over || !errors.Is(err, link.ErrBroken) {
+		t.Errorf("a silent queue pair is over: %v; its read has ended with %v", ln.over, err)
+	}
+}
+
+// TestLenderGone: when the device is gone nothing of an application's context keeps the
+// engine awake.
+func TestLenderGone(t *testing.T) {
+	all := lenders(t)
+	a, b := all[0], all[1]
+	if _, _, err := a.read(t, b, 1, true, true); err != nil {
+		t.Fatal(err)
+	}
+	a.lose(unix.EIO)
+	a.pass(b)
+	a.app.tellFault() // as a descriptor of what is gone is readable for ever
+	ready := []unix.PollFd{{Fd: int32(a.FD()), Events: unix.POLLIN}}
+	if n, err := unix.Poll(ready, 0); n != 0 || err != nil {
+		t.Errorf("the link is ready: %d, %v", n, err)
+	}
+}

@@ -486,6 +486,11 @@ func (l *Link) lose(cause error) {
 	for _, fd := range l.nic.events() {
 		_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, fd, nil) // it is readable for ever
 	}
+	for _, d := range l.domains { // and so are these
+		for _, fd := range d.nic.events() {
+			_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, fd, nil)
+		}
+	}
 	for _, c := range l.list {
 		c.fail(fmt.Errorf("%w: %w", link.ErrBroken, l.gone))
 	}
