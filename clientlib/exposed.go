@@ -36,7 +36,7 @@ type Exposed struct {
 	number uint32
 	mem    []byte // referred to, so that it stays
 	reg    uverbs.Registration
-	freed  bool // guarded by Session.mu
+	freed  bool // or not exposed yet; guarded by Session.mu
 }
 
 // Expose registers b until Free, or Close. Its pages are locked and count against this
@@ -82,7 +82,6 @@ func (s *Session) register(ctx context.Context, mem []byte) (*Exposed, error) {
 		if err = s.announce(ctx, e); err == nil {
 			return e, nil
 		}
-		s.forgetExposed(e)
 	}
 	return nil, errors.Join(err, uverbs.Deregister(s.device.fd, s.device.driver, reg))
 }
@@ -104,22 +103,80 @@ func (s *Session) numberExposed(e *Exposed) error {
 	return nil
 }
 
+// announce tells the sidecar of e. Where the context ends first the answer comes all the
+// same, and the number is free again when the sidecar has forgotten it (noteExposure).
 func (s *Session) announce(ctx context.Context, e *Exposed) error {
 	d := shm.Descriptor{Op: shm.OpExpose}
 	d.SetBody(e.reg.Addr, uint64(len(e.mem)), uint64(e.number), uint64(e.reg.Lkey)|uint64(e.reg.Rkey)<<32)
-	if _, err := s.world.call(ctx, "expose", AnySource, d, nil, nil); err != nil {
+	r, err := s.startExposure(ctx, "expose", e, &d)
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.exposures[e.number] = nil
 		return err
 	}
+	_, err = r.awaitWhole(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.freed = false
+	if e.freed {
+		return err
+	}
+	return nil // also when the context ended at that moment
+}
+
+// startExposure submits a request about e.
+func (s *Session) startExposure(ctx context.Context, what string, e *Exposed, d *shm.Descriptor) (Request, error) {
+	if err := s.enterCall(ctx); err != nil {
+		return Request{}, err
+	}
+	defer s.mu.Unlock()
+	o, r, err := s.begin(what, s.world, AnySource, AnyTag, len(e.mem))
+	if err != nil {
+		return Request{}, err
+	}
+	o.exposure, o.unexposes = e, d.Op == shm.OpUnexpose
+	return s.submitOp(r, o, d)
+}
+
+// noteExposure is told of the end of a request about an exposure, whoever still waits for
+// it. A number is free when the sidecar does not know it: one that it was told of for a
+// caller who had gone it is told to forget.
+// Preconditions: s.mu is held.
+func (s *Session) noteExposure(o *op, status shm.Status) {
+	e := o.exposure
+	switch over := status == shm.StatusOK == o.unexposes; {
+	case over:
+		s.exposures[e.number] = nil
+	case o.unexposes: // the job has failed, and exposes nothing any more
+	case o.detached:
+		s.todo.exposures.push(e)
+	default:
+		e.freed = false
+	}
+}
+
+// unexpose ends an exposure that nobody has.
+// Preconditions: s.mu is held, and the ring has room.
+func (s *Session) unexpose(e *Exposed) error {
+	o, id, err := s.ops.alloc()
+	if err != nil {
+		return nil // its number stays taken: that is all
+	}
+	o.what, o.comm, o.peer, o.tag, o.detached = "free of exposed memory", s.world, AnySource, AnyTag, true
+	o.exposure, o.unexposes = e, true
+	d := unexposeOf(e)
+	d.Req = id
+	if err := s.push(&d); err != nil {
+		s.drop(id, o)
+		return err
+	}
 	return nil
 }
 
-func (s *Session) forgetExposed(e *Exposed) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.exposures[e.number] = nil
+func unexposeOf(e *Exposed) shm.Descriptor {
+	d := shm.Descriptor{Op: shm.OpUnexpose}
+	d.SetBody(0, 0, uint64(e.number), 0)
+	return d
 }
 
 // Free ends the registration, when the messages that use it have ended. The memory is as
@@ -137,17 +194,29 @@ func (e *Exposed) Free(ctx context.Context) error {
 	if over {
 		return s.fail("free of exposed memory", s.world, AnySource, AnyTag, len(e.mem), fmt.Errorf("%w: it is not exposed any more", ErrInvalid))
 	}
-	d := shm.Descriptor{Op: shm.OpUnexpose}
-	d.SetBody(0, 0, uint64(e.number), 0)
-	_, err := s.world.call(ctx, "free of exposed memory", AnySource, d, nil, nil)
+	err := s.forget(ctx, e)
 	// Whatever has come of it: from here on the device does not touch the memory.
 	if more := uverbs.Deregister(s.device.fd, s.device.driver, e.reg); more != nil {
 		err = errors.Join(err, more)
 	}
-	if err == nil {
-		s.forgetExposed(e) // else the sidecar may know the number still
-	}
 	return err
+}
+
+// forget has the sidecar forget e, when no message uses it any more. Where the context ends
+// first it does so all the same.
+func (s *Session) forget(ctx context.Context, e *Exposed) error {
+	d := unexposeOf(e)
+	r, err := s.startExposure(ctx, "free of exposed memory", e, &d)
+	if err == nil {
+		_, err = r.awaitWhole(ctx)
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ending {
+		s.todo.exposures.push(e)
+	}
+	return s.fail("free of exposed memory", s.world, AnySource, AnyTag, len(e.mem), err)
 }
 
 // exposedAt finds b in exposed memory, as an address of class exposed (LAYOUT §4.2).

@@ -147,7 +147,7 @@ func TestExposuresAreBounded(t *testing.T) {
 	if err := s.numberExposed(&Exposed{s: s}); !errors.Is(err, ErrTooManyRequests) {
 		t.Error(err)
 	}
-	s.forgetExposed(s.exposures[7])
+	s.exposures[7] = nil
 	e := &Exposed{s: s, mem: make([]byte, 100)}
 	if err := s.numberExposed(e); err != nil || e.number != 7 {
 		t.Errorf("number %d, want the free one: %v", e.number, err)
@@ -161,5 +161,82 @@ func TestExposuresAreBounded(t *testing.T) {
 	f.tell(shm.Descriptor{Op: shm.OpDone, Req: d.Req, Status: shm.StatusUnsupported})
 	if err := <-over; !errors.Is(err, ErrUnsupported) {
 		t.Error(err)
+	}
+}
+
+// TestExposeGivenUp: the number of an exposure whose caller has gone before the sidecar has
+// answered is not used again before the sidecar has forgotten it: another one by that
+// number would end the session.
+func TestExposeGivenUp(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	e := &Exposed{s: s, mem: make([]byte, 100)}
+	if err := s.numberExposed(e); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.announce(gone, e); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	expose := f.next(shm.OpExpose)
+	other := &Exposed{s: s, mem: make([]byte, 100)}
+	if err := s.numberExposed(other); err != nil || other.number == e.number {
+		t.Fatalf("the number %d is used twice: %v", other.number, err)
+	}
+	f.tell(shm.Descriptor{Op: shm.OpDone, Req: expose.Req})
+	progress(t, s)
+	if at, ok := s.exposedAt(e.mem); ok {
+		t.Errorf("messages use it, at %#x", at)
+	}
+	end := f.next(shm.OpUnexpose)
+	if end.Aux() != uint64(e.number) {
+		t.Errorf("number %d is to be forgotten, want %d", end.Aux(), e.number)
+	}
+	f.tell(shm.Descriptor{Op: shm.OpDone, Req: end.Req})
+	progress(t, s)
+	again := &Exposed{s: s, mem: make([]byte, 100)}
+	if err := s.numberExposed(again); err != nil || again.number != e.number {
+		t.Errorf("number %d, want %d, which is free: %v", again.number, e.number, err)
+	}
+	f.quiet()
+}
+
+// TestExposeRefused: a number that the sidecar has refused, and one that it has forgotten
+// after its caller had gone, are free.
+func TestExposeRefused(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for what, x := range map[string]struct {
+		op     shm.Op
+		status shm.Status
+		do     func(*Exposed) error
+	}{
+		"refused":   {shm.OpExpose, shm.StatusUnsupported, func(e *Exposed) error { return s.announce(gone, e) }},
+		"forgotten": {shm.OpUnexpose, shm.StatusOK, func(e *Exposed) error { return s.forget(gone, e) }},
+	} {
+		e := &Exposed{s: s, mem: make([]byte, 100)}
+		if err := s.numberExposed(e); err != nil || e.number != 0 {
+			t.Fatalf("%s: number %d: %v", what, e.number, err)
+		}
+		if err := x.do(e); !errors.Is(err, context.Canceled) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		d := f.next(x.op)
+		f.tell(shm.Descriptor{Op: shm.OpDone, Req: d.Req, Status: x.status})
+		progress(t, s)
+		if s.exposures[0] != nil {
+			t.Errorf("%s: the number is not free", what)
+		}
+		f.quiet()
+	}
+}
+
+func progress(t *testing.T, s *Session) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.progress(); err != nil {
+		t.Fatal(err)
 	}
 }

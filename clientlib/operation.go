@@ -53,6 +53,9 @@ type op struct {
 	asked  bool       // the receiver of a staged send has asked for it
 	queued bool       // in todo.stage or todo.starved
 	reduce Op         // of a collective
+
+	exposure  *Exposed // that the sidecar is told of,
+	unexposes bool     // or told to forget
 }
 
 // misused is what was wrong with a one-sided operation that its target refused. What

@@ -14,6 +14,8 @@ type todo struct {
 	reduce  fifo[shm.Descriptor] // reductions that the engine wants done here
 	drops   fifo[uint64]         // messages that a probe took for a caller who had gone
 	unlocks fifo[lock]           // locks that came for a caller who had gone
+
+	exposures fifo[*Exposed] // exposures that are nobody's
 }
 
 // progress takes every completion that is there and does what they ask for.
@@ -38,7 +40,7 @@ func (s *Session) progress() error {
 }
 
 func (t *todo) any() bool {
-	return t.stage.len() > 0 || t.reduce.len() > 0 || t.drops.len() > 0 || t.unlocks.len() > 0
+	return t.stage.len() > 0 || t.reduce.len() > 0 || t.drops.len() > 0 || t.unlocks.len() > 0 || t.exposures.len() > 0
 }
 
 // work does the first thing that is to do of each kind.
@@ -59,6 +61,11 @@ func (s *Session) work() error {
 		d := shm.Descriptor{Op: shm.OpDrop}
 		d.SetBody(0, 0, handle, 0)
 		if err := s.push(&d); err != nil {
+			return err
+		}
+	}
+	if e, ok := s.todo.exposures.pop(); ok {
+		if err := s.unexpose(e); err != nil {
 			return err
 		}
 	}
@@ -123,6 +130,9 @@ func (s *Session) done(id uint32, o *op, d *shm.Descriptor) {
 	}
 	if o.receives {
 		o.noteEnvelope(d)
+	}
+	if o.exposure != nil {
+		s.noteExposure(o, d.Status)
 	}
 	if d.Class == shm.ClassInline {
 		o.length = uint64(len(d.Inline()))
