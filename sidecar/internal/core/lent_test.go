@@ -196,6 +196,42 @@ func TestLentOutlivesItsRank(t *testing.T) {
 	}
 }
 
+// TestReadFromTheDead: a receive whose peer has left, and is lost while its message is
+// read, ends with the read: whatever its memory is.
+func TestReadFromTheDead(t *testing.T) {
+	for what, recv := range map[string]shm.Descriptor{
+		"lent": inLent(duoMessage(shm.OpRecv, 3, 0, 0)), "of the arena": duoMessage(shm.OpRecv, 3, 0, 0),
+	} {
+		d, _ := newLending(t, mover.Auto, lending)
+		d.ports[1].slow = true
+		d.submit(1, recv)
+		d.submit(0, inLent(duoMessage(shm.OpSend, 4, 1, 0)))
+		d.run()
+		settle := func() {
+			for range 3 {
+				d.run()
+				for d.cores[0].Advance(d.now)+d.cores[1].Advance(d.now) > 0 {
+				}
+			}
+		}
+		d.cores[0].Detach(d.now, 0, nil)
+		settle()
+		if !d.cores[1].peers[0].bye {
+			t.Fatal("the peer has not said goodbye")
+		}
+		d.cores[1].PeerLost(d.now, 0, errors.New("it is silent"))
+		settle()
+		if len(d.ports[1].ended) != 0 {
+			t.Fatalf("%s: %+v while the link reads", what, d.ports[1].ended)
+		}
+		d.ports[1].parked[0]()
+		settle()
+		if e := d.ports[1].ended; len(e) == 0 || e[len(e)-1].Op != shm.OpDone || e[len(e)-1].Status != shm.StatusPeerLeft {
+			t.Errorf("%s: the receive does not end: %+v", what, e)
+		}
+	}
+}
+
 // TestLentLies: what no correct client says about lent memory ends its session.
 func TestLentLies(t *testing.T) {
 	body := func(x shm.Descriptor, addr, n, aux uint64) shm.Descriptor {

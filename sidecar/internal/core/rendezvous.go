@@ -444,10 +444,12 @@ func (c *Core) RemoteDone(now int64, id link.Peer, token uint64, err error) {
 	}
 	done := *op
 	c.remotes.release(token)
-	if err != nil {
-		c.stats.RemoteErrors++
-	}
 	p := &c.peers[id]
+	if err != nil {
+		if c.stats.RemoteErrors++; p.state == peerDead {
+			c.startSweep() // the last one has left alone what was under way
+		}
+	}
 	switch done.kind {
 	case remoteRing:
 		c.ringWritten(p, done.id, err)
