@@ -88,7 +88,8 @@ func (s *session) lentMemory(addr, length uint64) (lentRange, error) {
 	return lentRange{m, link.Ref{Region: s.lends, Off: number<<link.LentShift | off, Len: length}}, nil
 }
 
-// done ends a use of lent memory.
+// done ends a use of lent memory, of a request whose application has been told of its end:
+// who hears that its memory is not lent any more may let go of it.
 func (c *Core) done(id SessionID, m *lent) {
 	if m.uses--; m.uses > 0 || m.ends == 0 {
 		return

@@ -156,6 +156,8 @@ func TestUnexpose(t *testing.T) {
 	for i, p := range d.ports {
 		if len(p.ended) != 2 || p.ended[0].Status != shm.StatusOK || p.ended[1].Status != shm.StatusOK || len(known[i]) != 0 {
 			t.Errorf("pod %d: %+v, %d pieces are lent", i, p.ended, len(known[i]))
+		} else if p.ended[1].Req != 8 {
+			t.Errorf("pod %d: the memory is given back before its message has ended: %+v", i, p.ended)
 		}
 	}
 	d.submit(0, onExposure(shm.OpExpose, 8, 0)) // the number is free again

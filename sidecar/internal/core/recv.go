@@ -174,16 +174,13 @@ func (c *Core) endRecv(id uint64, r *recv, status shm.Status) {
 	if key, ok := r.move.Key(); ok {
 		c.endKey(r.peer, key, status == shm.StatusOK)
 	}
-	if r.lent.of != nil {
-		c.done(r.owner.session, r.lent.of)
-	}
 	if r.parked {
 		c.dropEager(r)
 	}
 	if status == shm.StatusOK && r.length > r.capacity {
 		status = shm.StatusTruncated
 	}
-	o := r.owner
+	o, lent := r.owner, r.lent.of
 	if o.coll != 0 {
 		c.recvs.release(id)
 		c.collStepDone(o.coll, status)
@@ -209,6 +206,9 @@ func (c *Core) endRecv(id uint64, r *recv, status shm.Status) {
 	}
 	c.recvs.release(id)
 	c.complete(o.session, d)
+	if lent != nil {
+		c.done(o.session, lent)
+	}
 }
 
 // deposit copies a payload in hand to its place in r's buffer.

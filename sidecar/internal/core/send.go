@@ -273,10 +273,7 @@ func (c *Core) endSend(id uint64, st *send, status shm.Status, inOrder bool) {
 	if key, ok := st.move.Key(); ok {
 		c.endKey(c.peerOf(st.dst).id, key, inOrder)
 	}
-	if st.lent != nil {
-		c.done(st.owner.session, st.lent)
-	}
-	o, held := st.owner, st.held
+	o, held, lent := st.owner, st.held, st.lent
 	if st.orphan {
 		c.orphans--
 		c.sends.release(id)
@@ -290,6 +287,9 @@ func (c *Core) endSend(id uint64, st *send, status shm.Status, inOrder bool) {
 	}
 	c.sends.release(id)
 	c.sendDone(c.sessions[o.session], o, status)
+	if lent != nil {
+		c.done(o.session, lent)
+	}
 	if held {
 		c.unhold(o.session)
 	}
