@@ -24,6 +24,7 @@ type hostilePorts struct {
 	links [hostilePods]hostileLink
 	up    [hostilePods]bool
 	freed [hostileRanks]bool
+	lent  [hostileRanks]map[uint32]link.Lent
 	open  [hostileRanks]map[uint32]bool // requests that are to have an end
 }
 
@@ -63,6 +64,69 @@ func arenaOf(s SessionID) link.Ref {
 	return link.Ref{Region: RegionFirst + 2*link.Region(s) + 1, Len: hostileMem}
 }
 
+// lentOf is the region of what a session lends: the ports see none of its bytes.
+func lentOf(s SessionID) link.Region {
+	return RegionFirst + 2*hostileRanks + link.Region(s)
+}
+
+// lends finds what r is of, if a session lends it.
+func (h *hostilePorts) lends(r link.Ref) (m link.Lent, number uint32, ok bool) {
+	if r.Region < lentOf(0) {
+		return m, 0, false
+	}
+	number = uint32(r.Off >> link.LentShift)
+	return h.lent[r.Region-lentOf(0)][number], number, true
+}
+
+// there sees to it that r is there, for a link that is to reach it.
+func (h *hostilePorts) there(r link.Ref) {
+	m, number, lent := h.lends(r)
+	if !lent {
+		h.Bytes(r)
+		return
+	}
+	off := r.Off & (1<<link.LentShift - 1)
+	if s, _ := sessionOf(r); h.freed[s] || r.Len == 0 || r.Len > m.Len || off > m.Len-r.Len {
+		panic(fmt.Sprintf("%d bytes at %d of memory %d of session %d are reached, which lends %d", r.Len, off, number, s, m.Len))
+	}
+}
+
+// Lend takes memory that is not lent yet, mostly.
+func (h *hostilePorts) Lend(r link.Region, number uint32, m link.Lent) error {
+	list := h.lent[r-lentOf(0)]
+	if _, is := list[number]; is {
+		panic(fmt.Sprintf("memory %d is lent twice", number))
+	}
+	if h.r.IntN(20) == 0 {
+		return errGone
+	}
+	list[number] = m
+	h.count.lent++
+	return nil
+}
+
+// Reclaim is where lent memory ends: no peer has a key, and while the job goes on no link
+// reaches it.
+func (h *hostilePorts) Reclaim(r link.Region, number uint32) {
+	list := h.lent[r-lentOf(0)]
+	if _, is := list[number]; !is {
+		panic(fmt.Sprintf("memory %d is reclaimed, and not lent", number))
+	}
+	delete(list, number)
+	refers := func(x link.Ref) bool { return x.Region == r && uint32(x.Off>>link.LentShift) == number }
+	for key, mem := range h.keys {
+		if refers(mem) {
+			panic(fmt.Sprintf("memory %d is reclaimed while peers reach it by key %d", number, key))
+		}
+	}
+	for _, op := range h.ops {
+		if refers(op.mem) && h.core.fail == nil {
+			panic(fmt.Sprintf("memory %d is reclaimed under a remote operation", number))
+		}
+	}
+	h.count.reclaimed++
+}
+
 // clearMemory makes a seed independent of those before.
 func (h *hostilePorts) clearMemory() {
 	for i := RegionRings; int(i) < len(hostileMemory); i++ {
@@ -72,6 +136,9 @@ func (h *hostilePorts) clearMemory() {
 
 // sessionOf is the session whose memory r is; false: the core's own.
 func sessionOf(r link.Ref) (SessionID, bool) {
+	if r.Region >= lentOf(0) {
+		return SessionID(r.Region - lentOf(0)), true
+	}
 	return SessionID(r.Region-RegionFirst) / 2, r.Region >= RegionFirst
 }
 
@@ -125,9 +192,12 @@ func (h *hostilePorts) Complete(s SessionID, d *shm.Descriptor) {
 }
 
 func (h *hostilePorts) Register(_ link.Peer, ref link.Ref) (link.Key, error) {
-	h.Bytes(ref)
+	h.there(ref)
 	if h.r.IntN(20) == 0 {
 		return link.Key{}, errGone
+	}
+	if _, _, lent := h.lends(ref); lent {
+		h.count.lentUses++
 	}
 	h.drawn++
 	h.keys[h.drawn] = ref
@@ -157,7 +227,10 @@ func (h *hostilePorts) Write(p link.Peer, token uint64, src link.Ref, _ link.Key
 }
 
 func (h *hostilePorts) start(p link.Peer, token uint64, mem link.Ref) error {
-	h.Bytes(mem)
+	h.there(mem)
+	if _, _, lent := h.lends(mem); lent {
+		h.count.lentUses++
+	}
 	if p != 0 && !h.up[p] || h.r.IntN(20) == 0 {
 		return errGone
 	}

@@ -11,6 +11,9 @@ import (
 // the same number twice meet what is open.
 const hostileRequests = 60
 
+// hostileExposures are the numbers of exposures that are mostly used.
+const hostileExposures = 3
+
 // submit gives the core a descriptor of a rank that is here.
 func (h *hostile) submit() {
 	s := SessionID(h.r.IntN(hostileRanks))
@@ -69,7 +72,7 @@ func (h *hostile) descriptor(s SessionID) shm.Descriptor {
 	if h.r.IntN(5) == 0 {
 		d.Peer = shm.AnySource
 	}
-	h.body(&d)
+	h.body(s, &d)
 	switch d.Op {
 	case shm.OpCancel, shm.OpStage, shm.OpReduced:
 		d.Req = uint32(h.r.IntN(hostileRequests))
@@ -98,8 +101,8 @@ func (h *hostile) descriptor(s SessionID) shm.Descriptor {
 }
 
 // body names memory of a class, within the session's or not.
-func (h *hostile) body(d *shm.Descriptor) {
-	d.Class = []shm.Class{shm.ClassArena, shm.ClassArena, shm.ClassSlab, shm.ClassInline, shm.ClassStaged, shm.ClassNone}[h.r.IntN(6)]
+func (h *hostile) body(s SessionID, d *shm.Descriptor) {
+	d.Class = []shm.Class{shm.ClassArena, shm.ClassArena, shm.ClassSlab, shm.ClassInline, shm.ClassStaged, shm.ClassNone, shm.ClassExposed, shm.ClassExposed}[h.r.IntN(8)]
 	if d.Class == shm.ClassInline {
 		d.SetInline(make([]byte, 8<<h.r.IntN(3)))
 		return
@@ -111,11 +114,33 @@ func (h *hostile) body(d *shm.Descriptor) {
 	case shm.OpRecv, shm.OpProbe, shm.OpMprobe:
 		aux = uint64(h.r.IntN(2)) // ignore mask
 	}
-	at := uint64(h.r.IntN(512 << 10))
+	at, n := uint64(h.r.IntN(512<<10)), h.size()
 	if h.r.IntN(200) == 0 {
 		at = hostileMem - 1
 	}
-	d.SetBody(at, h.size(), aux, h.handle())
+	switch {
+	case d.Op == shm.OpExpose, d.Op == shm.OpUnexpose:
+		if aux = h.exposure(s, d.Op == shm.OpUnexpose && h.r.IntN(2) == 0); h.r.IntN(4) > 0 {
+			n = hostileMem
+		}
+	case d.Class == shm.ClassExposed:
+		at |= h.exposure(s, true) << shm.ExposureShift
+	}
+	d.SetBody(at, n, aux, h.handle())
+}
+
+// exposure is the number of one, mostly of few, and of one that is there if that is wanted.
+func (h *hostile) exposure(s SessionID, there bool) uint64 {
+	if h.r.IntN(100) == 0 {
+		return uint64(h.r.IntN(1 << 16))
+	}
+	n := uint64(h.r.IntN(hostileExposures))
+	for range hostileExposures - 1 {
+		if _, is := h.lent[s][uint32(n)]; there && !is {
+			n = (n + 1) % hostileExposures
+		}
+	}
+	return n
 }
 
 // handle is one of a matched probe, or any number.

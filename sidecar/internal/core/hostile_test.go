@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -38,7 +39,7 @@ func TestHostile(t *testing.T) {
 		all.add(runHostile(t, seed))
 	}
 	t.Logf("%d seeds from %d on: %+v", *hostileSeeds, *hostileFirst, all)
-	if *hostileSeeds >= 100 && min(all.frames, all.taken, all.submitted, all.ended, all.breaks, all.remote, all.exposed, all.pieces, all.asked) < *hostileSeeds/4 {
+	if *hostileSeeds >= 100 && min(all.frames, all.taken, all.submitted, all.ended, all.breaks, 2*all.remote, all.exposed, all.pieces, all.asked, all.lent, all.reclaimed, 4*all.lentUses) < *hostileSeeds/4 {
 		t.Errorf("%d seeds: %+v: too little for what they are to show", *hostileSeeds, all)
 	}
 }
@@ -51,6 +52,8 @@ type hostileCount struct {
 	exposed, pieces   int // windows of either side; vectors taken in pieces
 	asked, denied     int // requests that a peer answers; dead peers that came again
 	failed, abandoned int // jobs; payloads cut off
+	lent, reclaimed   int // memory of applications' own
+	lentUses          int // reads into it, and keys for peers
 }
 
 func (n *hostileCount) add(m hostileCount) {
@@ -60,6 +63,7 @@ func (n *hostileCount) add(m hostileCount) {
 	n.exposed, n.pieces = n.exposed+m.exposed, n.pieces+m.pieces
 	n.asked, n.denied = n.asked+m.asked, n.denied+m.denied
 	n.failed, n.abandoned = n.failed+m.failed, n.abandoned+m.abandoned
+	n.lent, n.reclaimed, n.lentUses = n.lent+m.lent, n.reclaimed+m.reclaimed, n.lentUses+m.lentUses
 }
 
 // runHostile plays one seed. A panic is the core's, or one of the ports', which see
@@ -104,12 +108,16 @@ func newHostile(seed uint64) *hostile {
 		{Name: "writes", Register: true, Write: true, InOrder: true},
 	}[r.IntN(4)]
 	h.caps.Delivers = seed%2 == 0
+	protocol := mover.Protocol(r.IntN(7))
+	if h.caps.Lent = seed%5 < 2; h.caps.Lent {
+		h.caps.Register, h.caps.Read, protocol = true, true, protocol%(mover.Put+1)
+	}
 	if seed%3 == 0 {
 		h.caps.RegisterMax = 1 << (8 + seed%7)
 	}
 	c, err := New(Config{
 		PodOf: hostileJob, Pods: hostilePods, CreditBytes: 128 << 10, VectorPiece: []int{1, 3, 0}[r.IntN(3)],
-		AheadFrames: []int{2, 0}[r.IntN(2)], Channel: carriage.Kind(r.IntN(4)), Rendezvous: mover.Protocol(r.IntN(7)), Seed: seed,
+		AheadFrames: []int{2, 0}[r.IntN(2)], Channel: carriage.Kind(r.IntN(4)), Rendezvous: protocol, Seed: seed,
 	}, &h.hostilePorts)
 	if err != nil {
 		panic(err)
@@ -120,10 +128,26 @@ func newHostile(seed uint64) *hostile {
 		if err := c.Attach(h.now, s, uint32(s), slabOf(s), arenaOf(s)); err != nil {
 			panic(err)
 		}
-		h.open[s] = map[uint32]bool{}
+		h.open[s], h.lent[s] = map[uint32]bool{}, map[uint32]link.Lent{}
+		if seed%7 > 0 {
+			c.Lend(s, &h.hostilePorts, lentOf(s))
+			h.expose(s)
+		}
 	}
 	c.LinkUp(h.now, 0, link.Caps{Name: "local", Register: true, Read: true, Write: true, InOrder: true, Notify: true})
 	return h
+}
+
+// expose lets a rank expose as much as it can at once.
+func (h *hostile) expose(s SessionID) {
+	for number := range uint64(hostileExposures) {
+		d := shm.Descriptor{Op: shm.OpExpose, Req: hostileRequests - 1}
+		d.SetBody(1<<20, hostileMem, number, 7)
+		h.open[s][d.Req] = true
+		if err := h.core.Submit(h.now, s, &d); err != nil {
+			panic(err)
+		}
+	}
 }
 
 // hostile is a core among foes.
@@ -224,7 +248,9 @@ func (h *hostile) endRemote() {
 	i := h.r.IntN(len(h.ops))
 	op := h.ops[i]
 	h.ops = append(h.ops[:i], h.ops[i+1:]...)
-	h.Bytes(op.mem)
+	if _, _, lent := h.lends(op.mem); !lent { // a registration may end earlier
+		h.Bytes(op.mem)
+	}
 	var err error
 	if h.r.IntN(4) == 0 {
 		err = link.ErrKey

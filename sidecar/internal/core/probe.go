@@ -116,7 +116,7 @@ func (c *Core) submitMrecv(s *session, d *shm.Descriptor) error {
 	r, id := c.recvs.alloc()
 	err = c.describeRecv(s, r, d)
 	if err == nil {
-		err = s.take(d.Req, requestRecv, id)
+		err = s.takeRecv(d.Req, r, id)
 	}
 	if err != nil {
 		c.recvs.release(id)

@@ -55,13 +55,24 @@ func (c *Core) submitRecv(s *session, d *shm.Descriptor) error {
 	r, id := c.recvs.alloc()
 	err := c.describeRecv(s, r, d)
 	if err == nil {
-		err = s.take(d.Req, requestRecv, id)
+		err = s.takeRecv(d.Req, r, id)
 	}
 	if err != nil {
 		c.recvs.release(id)
 		return err
 	}
 	c.startRecv(r, id, match.Pattern{Context: d.Context, Source: d.Peer, Tag: d.Tag, Ignore: d.Aux()})
+	return nil
+}
+
+// takeRecv claims the client's request number for r, which uses its memory from then on.
+func (s *session) takeRecv(req uint32, r *recv, id uint64) error {
+	if err := s.take(req, requestRecv, id); err != nil {
+		return err
+	}
+	if r.lent.of != nil {
+		r.lent.of.uses++
+	}
 	return nil
 }
 
@@ -83,7 +94,6 @@ func (c *Core) describeRecv(s *session, r *recv, d *shm.Descriptor) error {
 			return err
 		}
 		r.class, r.capacity, r.lent = shm.ClassStaged, d.Len(), lent
-		r.lent.of.uses++
 	default:
 		ref, err := s.memory(d.Class, d.Addr(), d.Len())
 		if err != nil {
