@@ -71,6 +71,9 @@ func (s *Session) TakeContext() link.Context {
 	return x
 }
 
+// SetContext gives the application a context, for a caller of New who made one.
+func (s *Session) SetContext(x link.Context) { s.context = x }
+
 // SetFree replaces how Free gives the memory back, for a caller of New who made
 // it.
 func (s *Session) SetFree(f func() error) { s.unmap = f }

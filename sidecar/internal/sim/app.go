@@ -43,6 +43,7 @@ type app struct {
 	assault  []shm.Descriptor // of an attack, those that are still to be submitted
 	queue    []shm.Descriptor // descriptors beside those of operations, in order
 	regrets  []uint32         // requests that are to be cancelled
+	exposes  *exposing        // memory of its own; nil: it may not
 }
 
 // operation is one send or receive, or an act.
@@ -69,6 +70,9 @@ type operation struct {
 	postedAt, overAt int64
 	from             uint32 // source and tag of what a wildcard got
 	fromTag          uint64
+	lends            bool      // goes from or into exposed memory, where there is some
+	exposure         *exposure // that it uses
+	place            int       // of its bytes in the application's own memory
 }
 
 const (
@@ -86,6 +90,7 @@ var arenas = sync.Pool{New: func() any { b := aligned(arenaBytes); return &b }}
 func (a *app) giveBack() {
 	clear(a.arena[:min(a.next, len(a.arena))])
 	arenas.Put(&a.arena)
+	a.exposes.giveBack()
 }
 
 func newApp(w *world, rank uint32) (*app, error) {
@@ -115,7 +120,7 @@ func (a *app) poison() error {
 	}
 	fillByte(a.arena[:min(a.next, len(a.arena))], 0xdd)
 	fillByte(a.slab, 0xdd)
-	return nil
+	return a.checkContext()
 }
 
 // take gives the next n bytes of the arena.
@@ -129,7 +134,7 @@ func (a *app) take(n int) int {
 }
 
 func (a *app) done() bool {
-	return a.dead || (a.posted == len(a.ops) || a.failed) && a.open == 0 && len(a.queue) == 0
+	return a.dead || (a.posted == len(a.ops) || a.failed) && a.open == 0 && len(a.queue) == 0 && a.exposes.quiet()
 }
 
 func (a *app) state() string {
@@ -155,6 +160,7 @@ func (a *app) step() error {
 		a.queue = append(a.queue, shm.Descriptor{Op: shm.OpCancel, Req: a.regrets[0]})
 		a.regrets = a.regrets[1:]
 	}
+	a.expose()
 	for len(a.queue) > 0 {
 		if ok, err := a.submit.Push(&a.queue[0]); !ok || err != nil {
 			return err
@@ -164,7 +170,7 @@ func (a *app) step() error {
 	// However many are open: a program that waits for a send before it posts
 	// its receive may stand still by its own fault.
 	for range a.w.rng.IntN(a.burst) {
-		if a.w.early && a.w.rng.IntN(earlyPace) > 0 {
+		if a.w.early && a.w.rng.IntN(earlyPace) > 0 || a.exposes.paced() {
 			break
 		}
 		if a.posted == len(a.ops) || a.failed {
@@ -221,6 +227,10 @@ func (a *app) describe(o *operation) shm.Descriptor {
 		d.Op, d.Class = shm.OpMprobe, 0
 		return d
 	}
+	if o.lends {
+		a.placeExposed(o, n)
+		d.Class = o.class
+	}
 	switch o.class {
 	case shm.ClassInline:
 		if o.send {
@@ -250,10 +260,20 @@ func (a *app) handle(d *shm.Descriptor) error {
 		a.failed = true
 		return nil
 	}
+	if d.Req >= a.exposeRequest() {
+		return a.exposeEnded(d)
+	}
 	o := a.ops[d.Req]
 	switch d.Op {
 	case shm.OpMatched:
-		a.supply(o, min(int(d.Len()), o.room))
+		if o.exposure != nil {
+			a.w.net.lent.Copied++
+		}
+		if o.send {
+			a.supply(o, len(o.payload))
+		} else {
+			a.supply(o, min(int(d.Len()), o.room))
+		}
 	case shm.OpStaged:
 		if !o.send && d.Len() > 0 {
 			if int(d.Aux()) != len(o.got) {
@@ -282,6 +302,9 @@ func (a *app) end(o *operation, d *shm.Descriptor) error {
 	}
 	o.ended, o.overAt = true, a.w.net.now
 	a.open--
+	if o.exposure != nil {
+		o.exposure.open--
+	}
 	a.noteSent(o)
 	if d.Status == shm.StatusPeerLeft {
 		return a.checkDeserted(o, d)

@@ -57,6 +57,26 @@ func (c *cached) Deregister(k link.Key) {
 	}
 }
 
+// PeerCaps implements engine.Selective.
+func (c *cached) PeerCaps(peer link.Peer) link.Caps { return c.port.PeerCaps(peer) }
+
+// Admit, Lend and Reclaim implement link.Lender: what is lent is not the cache's.
+func (c *cached) Admit(r link.Region, x link.Context) error { return c.port.Admit(r, x) }
+
+// Lend is the port's.
+func (c *cached) Lend(r link.Region, number uint32, m link.Lent) error {
+	return c.port.Lend(r, number, m)
+}
+
+// Reclaim is the port's.
+func (c *cached) Reclaim(r link.Region, number uint32) { c.port.Reclaim(r, number) }
+
+// DropRegion implements engine.Keeper.
+func (c *cached) DropRegion(r link.Region) {
+	c.Remote.DropRegion(r)
+	c.port.DropRegion(r)
+}
+
 // Gathers implements core.Gatherer.
 func (c *cached) Gathers(peer link.Peer, ref link.Ref) bool { return c.port.Gathers(peer, ref) }
 

@@ -35,6 +35,10 @@ type network struct {
 
 	gathers  bool // small messages of arenas go without a copy, now and then
 	gathered int
+
+	lending *rand.Rand // of all that is lent; nil: nothing is
+	cheats  bool       // applications say what is not true of what they lend
+	lent    lentCount
 }
 
 // line is the connection between two sidecars.
@@ -44,6 +48,7 @@ type line struct {
 	dialAt     int64        // when the next connection is made; 0: nobody has asked
 	flows      [2][]*packet // by the index of the receiving end
 	accesses   []*access
+	lanes      map[laneEnds]*lane // of this connection
 }
 
 // packet is a frame under way. The link holds the payload by reference, as real
@@ -69,6 +74,9 @@ type port struct {
 	landed   map[link.Peer][]*packet // of connections that are gone, to be handed over
 	dead     bool
 	turn     uint64 // bytes registered since the last Poll
+	lends    bool   // its job allows exposure
+	lenders  map[link.Region]*lender
+	lentKeys map[uint64]link.Region
 }
 
 // backlog bounds the packets under way in one direction.
@@ -79,7 +87,7 @@ func newNetwork(rng *rand.Rand, pods int) *network {
 	for i := range pods {
 		n.ports = append(n.ports, &port{
 			net: n, self: link.Peer(i), attached: map[link.Peer]int{}, down: map[link.Peer]bool{}, keys: map[uint64]registration{},
-			landed: map[link.Peer][]*packet{},
+			landed: map[link.Peer][]*packet{}, lenders: map[link.Region]*lender{}, lentKeys: map[uint64]link.Region{},
 		})
 	}
 	return n
@@ -132,7 +140,7 @@ func (n *network) breakLine(a, b link.Peer) {
 	l.up = false
 	n.settle(a, b, l)
 	n.settle(b, a, l)
-	l.flows = [2][]*packet{}
+	l.flows, l.lanes = [2][]*packet{}, nil
 	l.abort()
 	n.ports[a].down[b], n.ports[b].down[a] = true, true
 }
@@ -299,5 +307,11 @@ func (p *port) Forget(peer link.Peer) {
 	delete(p.landed, peer)
 }
 
-// Close has nothing to give back.
-func (p *port) Close() error { return nil }
+// Close gives back the contexts of applications.
+func (p *port) Close() error {
+	for _, d := range p.lenders {
+		_ = d.context.Close() // never fails
+	}
+	clear(p.lenders)
+	return nil
+}

@@ -52,6 +52,9 @@ func wrapping(d shm.Descriptor) shm.Descriptor {
 func (a *app) attack() (bool, error) {
 	if a.assault == nil {
 		a.assault = attacks[a.w.rng.IntN(len(attacks))](a)
+		if x := a.exposes; x != nil && x.rng.IntN(2) == 0 {
+			a.assault = exposedAttacks[x.rng.IntN(len(exposedAttacks))]
+		}
 	}
 	for len(a.assault) > 0 {
 		if ok, err := a.submit.Push(&a.assault[0]); !ok || err != nil {

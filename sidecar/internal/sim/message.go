@@ -30,6 +30,8 @@ func (a *app) scribble(o *operation) {
 		fillByte(a.arena[o.addr:o.addr+len(o.payload)], 0xee)
 	case shm.ClassSlab:
 		fillByte(a.slab[o.addr:o.addr+len(o.payload)], 0xee)
+	case shm.ClassExposed:
+		fillByte(a.exposes.mem[o.place:o.place+len(o.payload)], 0xee)
 	}
 }
 
@@ -65,6 +67,11 @@ func (a *app) check(o *operation, d *shm.Descriptor) error {
 		got = a.slab[o.addr : o.addr+int(d.Len())]
 	case shm.ClassStaged:
 		got = o.got
+	case shm.ClassExposed:
+		var err error
+		if got, err = a.gotExposed(o, int(d.Len())); err != nil {
+			return err
+		}
 	}
 	if o.want != nil { // wildcard: source and tag say which message it has to be
 		k := [2]uint64{uint64(d.Peer), d.Tag}

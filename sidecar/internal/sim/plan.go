@@ -21,7 +21,7 @@ func (w *world) plan() {
 	w.apps = byRank
 	w.planDeserters()
 	if !w.desertion { // collectives and windows need all their ranks
-		if w.rng.IntN(2) == 0 {
+		if w.rng.IntN(2) == 0 && !w.exposing {
 			w.planWindow()
 			w.leaving = nil // a window is reached into without its rank's doing
 			if w.rng.IntN(3) == 0 {
@@ -46,7 +46,7 @@ func (w *world) plan() {
 		}
 		a, b := w.apps[src], w.apps[dst]
 		n := sizes[w.rng.IntN(len(sizes))]
-		if w.early && w.rng.IntN(2) == 0 {
+		if (w.early || w.exposing) && w.rng.IntN(2) == 0 {
 			n = sizes[len(sizes)-1-w.rng.IntN(4)]
 		}
 		seq := a.sentTo(dst)
@@ -77,6 +77,7 @@ func (w *world) plan() {
 		b.ops = append(b.ops, r)
 	}
 	for _, a := range w.apps {
+		a.planExposed()
 		w.mix(a)
 		if w.parts != nil {
 			w.wrapWindow(a)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
@@ -13,6 +14,8 @@ type access struct {
 	from, to *port
 	token    uint64
 	local    link.Ref
+	mine     lentPlace // where local is, if it is lent
+	lane     *lane     // that it goes by, if it has one
 	key      link.Key
 	notify   uint64
 	write    bool
@@ -47,6 +50,9 @@ const accessDelay = 30_000
 // Register is Expose for a message, of which no more may be registered at once than
 // links say.
 func (p *port) Register(ref link.Ref) (link.Key, error) {
+	if d := p.lenders[ref.Region]; d != nil {
+		return p.registerLent(d, ref)
+	}
 	if most := p.net.caps.RegisterMax; most > 0 && ref.Len > most && ref.Region >= core.RegionFirst && p.net.parts {
 		p.net.fault = fmt.Sprintf("pod %d registers %d bytes at once, at most %d may be", p.self, ref.Len, most)
 	} else if most > 0 && p.turn > 0 && p.turn+ref.Len > most {
@@ -64,7 +70,7 @@ func (p *port) Expose(ref link.Ref) (link.Key, error) {
 		return link.Key{}, fmt.Errorf("simulated: no more memory can be pinned")
 	}
 	k := link.Key{Key: p.net.rng.Uint64() | 1, Addr: p.net.rng.Uint64N(1 << 40)}
-	p.keys[k.Key] = registration{k.Addr, ref}
+	p.keys[k.Key] = registration{addr: k.Addr, ref: ref}
 	return k, nil
 }
 
@@ -72,6 +78,7 @@ func (p *port) Expose(ref link.Ref) (link.Key, error) {
 type registration struct {
 	addr uint64
 	ref  link.Ref
+	lent lentPlace // of lent memory
 }
 
 // Deregister ends a registration at once.
@@ -98,6 +105,9 @@ func (p *port) start(peer link.Peer, a *access) error {
 		return fmt.Errorf("%w: no connection to pod %d", link.ErrBroken, peer)
 	}
 	a.from, a.to = p, p.net.ports[peer]
+	if err := p.startLent(l, a); err != nil {
+		return err
+	}
 	a.pieces = p.net.cut(a.local.Len)
 	a.next = p.net.now + p.net.rng.Int64N(accessDelay)
 	l.accesses = append(l.accesses, a)
@@ -146,7 +156,7 @@ func (n *network) advance(a *access) bool {
 		a.from.events = append(a.from.events, event{a.to.self, eventDone, a.token, a.err})
 		return true
 	}
-	whole, err := a.to.resolve(a.key, a.local.Len)
+	whole, lent, err := a.to.resolve(a.key, a.local.Len)
 	if err != nil {
 		a.err = err
 		if !n.deadly {
@@ -154,9 +164,16 @@ func (n *network) advance(a *access) bool {
 		}
 		return false
 	}
+	if n.failLane(a) {
+		return false
+	}
 	part := a.pieces[0]
 	a.pieces = a.pieces[1:]
-	mine, theirs := a.from.memory.Bytes(a.local.Slice(part.off, part.n)), a.to.memory.Bytes(whole.Slice(part.off, part.n))
+	mine, err := a.from.bytes(a.local, a.mine, part)
+	theirs, err2 := a.to.bytes(whole, lent, part)
+	if a.err = errors.Join(err, err2); a.err != nil {
+		return false
+	}
 	if !a.write {
 		copy(mine, theirs)
 		return false
@@ -171,13 +188,13 @@ func (n *network) advance(a *access) bool {
 }
 
 // resolve checks n bytes at k against what is registered.
-func (p *port) resolve(k link.Key, n uint64) (link.Ref, error) {
+func (p *port) resolve(k link.Key, n uint64) (link.Ref, lentPlace, error) {
 	r, ok := p.keys[k.Key]
 	off := k.Addr - r.addr
 	if !ok || off > r.ref.Len || n > r.ref.Len-off {
-		return link.Ref{}, fmt.Errorf("%w: %d bytes at %d", link.ErrKey, n, k.Addr)
+		return link.Ref{}, lentPlace{}, fmt.Errorf("%w: %d bytes at %d", link.ErrKey, n, k.Addr)
 	}
-	return r.ref.Slice(off, n), nil
+	return r.ref.Slice(off, n), r.lent.from(off), nil
 }
 
 // abort ends the accesses of a lost connection where they are.

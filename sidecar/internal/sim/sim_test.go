@@ -46,7 +46,7 @@ func TestSeeds(t *testing.T) {
 	t.Logf("%d seeds from %d on: %+v", *seeds, *first, all)
 	// The plan is 4.5 in a third of the seeds. A job that ends sooner leaves some. A
 	// last byte that tells nothing is one in hundreds of the messages offered.
-	few := min(4*all.Offered, all.Rings, all.Reads, 2*all.Puts, 2*all.Gets, 2*all.Exposed, uint64(all.Landed), 2*uint64(all.Gathers), uint64(all.Parts), uint64(all.Late)) < uint64(*seeds)/2
+	few := min(4*all.Offered, all.Rings, all.Reads, 2*all.Puts, 2*all.Gets, 2*all.Exposed, uint64(all.Landed), 2*uint64(all.Gathers), uint64(all.Parts), uint64(all.Late), 8*uint64(all.Lent.Reads), 8*uint64(all.Lent.Refused), uint64(all.Lent.Copied)) < uint64(*seeds)/2
 	if !t.Failed() && (all.Broken < *seeds || few || all.Told == 0 && *seeds >= 2000) {
 		t.Errorf("%d seeds: %+v: too little for what they are to show", *seeds, all)
 	}
@@ -107,6 +107,30 @@ func TestSeedsCached(t *testing.T) {
 		}
 	}
 	if t.Logf("%d seeds: %+v", n, all); min(all.Kept, all.Evicted) < uint64(n)/16 {
+		t.Errorf("%d seeds: %+v: too little for what they are to show", n, all)
+	}
+}
+
+// TestSeedsExposed runs jobs whose applications expose memory of their own.
+func TestSeedsExposed(t *testing.T) {
+	if *only != 0 {
+		if _, err := RunExposed(*only); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	var all Coverage
+	n := max(*seeds/20, 60)
+	for i := range uint64(n) {
+		seed := *first + i
+		c, err := RunExposed(seed)
+		all.add(c)
+		if err != nil {
+			t.Fatalf("%v\n\tgo test ./sidecar/internal/sim -run SeedsExposed -sim.seed=%d", err, seed)
+		}
+	}
+	x := &all.Lent
+	if t.Logf("%d seeds: %+v", n, all); min(x.Reads, x.Refused, 4*x.Broken, x.Copied, x.Ended) < n/2 {
 		t.Errorf("%d seeds: %+v: too little for what they are to show", n, all)
 	}
 }

@@ -38,6 +38,7 @@ type world struct {
 	watch     func() error // looks at what a step has done; nil: nobody does
 	credit    uint64       // eager bytes from one peer
 	early     bool         // receives are posted before sends, and offered
+	exposing  bool         // applications expose memory, and send much from and into it
 	over      bool         // nobody looks any more
 	desertion bool         // ranks leave in the middle
 	silence   silence
@@ -70,6 +71,7 @@ type Coverage struct {
 	Gathers int    // eager sends that no copy was made of
 	Parts   int    // of messages, that others followed
 	Late    int    // registrations that were put off to another turn
+	Lent    lentCount
 }
 
 func (c *Coverage) add(d Coverage) {
@@ -88,10 +90,11 @@ func (c *Coverage) add(d Coverage) {
 	c.Gathers += d.Gathers
 	c.Parts += d.Parts
 	c.Late += d.Late
+	c.Lent.add(&d.Lent)
 }
 
 func (w *world) coverage() Coverage {
-	c := Coverage{Broken: w.broken, Landed: w.net.told, Gathers: w.net.gathered, Parts: w.net.more, Late: w.net.late}
+	c := Coverage{Broken: w.broken, Landed: w.net.told, Gathers: w.net.gathered, Parts: w.net.more, Late: w.net.late, Lent: w.net.lent}
 	c.Kept, c.Evicted = w.reused()
 	for _, e := range w.engines {
 		s := e.Counters()
@@ -132,6 +135,9 @@ func (w *world) end(err error) error {
 		}
 	}
 	for _, a := range w.apps {
+		if closeErr := a.checkContext(); err == nil {
+			err = closeErr
+		}
 		a.giveBack()
 	}
 	return err
@@ -189,6 +195,7 @@ func newWorld(seed uint64) *world {
 		w.leaving = make([]bool, pods)
 	}
 	w.seats = drawSeats(seed)
+	w.drawLending()
 	return w
 }
 
@@ -243,6 +250,7 @@ func (w *world) boot() error {
 			if err != nil {
 				return err
 			}
+			a.mayExpose(p)
 			if err := e.Attach(a.session); err != nil {
 				return err
 			}
@@ -380,6 +388,11 @@ func (w *world) settle() error {
 	}
 	for end := w.net.now + int64(afterwards); w.leaving != nil && w.net.now < end; {
 		w.idle(50_000_000)
+	}
+	for _, a := range w.apps {
+		if err := a.checkExposed(); err != nil {
+			return err
+		}
 	}
 	if killed || w.givenUp() {
 		if err := w.checkFailure(); err != nil {

@@ -1,0 +1,282 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+)
+
+// Memory that applications have registered themselves (link.Lender): the engine sees none
+// of it, and a remote read of or into it goes by a lane between two domains. One that is
+// not there is made when it is asked for, and the read is refused meanwhile; one that fails
+// takes its reads with it.
+
+// lentCount counts what became of it.
+type lentCount struct {
+	Reads   int // that were started
+	Refused int // that had no lane
+	Broken  int // lanes
+	Copied  int // messages of which the application was asked for chunks
+	Ended   int // exposures that ended before their job
+}
+
+func (c *lentCount) add(d *lentCount) {
+	c.Reads += d.Reads
+	c.Refused += d.Refused
+	c.Broken += d.Broken
+	c.Copied += d.Copied
+	c.Ended += d.Ended
+}
+
+// drawLending decides whether the links of a seed lend, from a source of its own: of those
+// that read remotely half, and few others; few, too, where receives come first, since of what
+// is exposed none is offered. Where large messages are to be read, most are.
+func (w *world) drawLending() {
+	rng, n := rand.New(rand.NewPCG(w.seed, 6)), w.net
+	if k := rng.IntN(8); k > 3 || k > 0 && (!n.caps.Read || w.early) {
+		return
+	}
+	n.lending, n.cheats = rng, rng.IntN(4) == 0
+	for _, p := range n.ports {
+		p.lends = rng.IntN(6) > 0
+	}
+	if n.caps.Read && w.rdv != mover.Put && w.rdv != mover.PutNR && rng.IntN(4) > 0 {
+		w.rdv = []mover.Protocol{mover.Auto, mover.GetCQE, mover.Get}[rng.IntN(3)]
+	}
+}
+
+// RunExposed is Run with applications that expose memory, over links that read remotely,
+// and with more large messages.
+func RunExposed(seed uint64) (covered Coverage, err error) {
+	w := newWorld(seed)
+	rng, n := rand.New(rand.NewPCG(seed, 7)), w.net
+	n.caps.Register, n.caps.Read = true, true
+	n.lending, n.cheats = rng, rng.IntN(4) == 0
+	for _, p := range n.ports {
+		p.lends = rng.IntN(12) > 0
+	}
+	w.exposing, w.early, w.rdv = true, false, []mover.Protocol{mover.Auto, mover.GetCQE, mover.Get, mover.Put}[rng.IntN(4)]
+	return w.job()
+}
+
+// context is that of a device for one application, with what it has registered there.
+type context struct {
+	net    *network
+	pieces map[uint32]*piece // by key
+	closed int
+}
+
+// piece is memory that an application has registered.
+type piece struct {
+	mem   []byte
+	addr  uint64
+	over  bool // the registration has ended
+	early bool // though the sidecar has not said that it may
+}
+
+func (x *context) Grant() link.Grant { return link.Grant{FD: -1} }
+
+func (x *context) Close() error {
+	x.closed++
+	return nil
+}
+
+// reach finds registered memory.
+func (x *context) reach(at lentPlace, n uint64) ([]byte, error) {
+	p := x.pieces[at.key]
+	switch {
+	case x.closed > 0:
+		x.net.fault = "memory is reached on a context that is closed"
+	case p != nil && p.over && !p.early:
+		x.net.fault = "memory is reached whose exposure has ended"
+	case p != nil && !p.over && at.addr >= p.addr && n <= uint64(len(p.mem)) && at.addr-p.addr <= uint64(len(p.mem))-n:
+		return p.mem[at.addr-p.addr:][:n], nil
+	case p == nil || !p.over:
+		if !x.net.cheats {
+			x.net.fault = fmt.Sprintf("%d bytes at %#x of key %d are reached, which are not registered", n, at.addr, at.key)
+		}
+	}
+	return nil, fmt.Errorf("%w: simulated: not registered", link.ErrBroken)
+}
+
+// lentPlace is a place in memory that is registered on a context; none: it is the engine's.
+type lentPlace struct {
+	of   *context
+	key  uint32
+	addr uint64
+}
+
+func (x lentPlace) from(off uint64) lentPlace {
+	x.addr += off
+	return x
+}
+
+// lender is a region of lent memory.
+type lender struct {
+	context *context
+	lent    map[uint32]link.Lent
+}
+
+func (d *lender) find(ref link.Ref) (lentPlace, bool) {
+	m, ok := d.lent[uint32(ref.Off>>link.LentShift)]
+	off := ref.Off & (1<<link.LentShift - 1)
+	return lentPlace{d.context, m.Lkey, m.Addr + off}, ok && ref.Len <= m.Len && off <= m.Len-ref.Len
+}
+
+// bytes is a part of a range, which is at x if it is lent.
+func (p *port) bytes(ref link.Ref, x lentPlace, part span) ([]byte, error) {
+	if x.of == nil {
+		return p.memory.Bytes(ref.Slice(part.off, part.n)), nil
+	}
+	return x.of.reach(x.from(part.off), part.n)
+}
+
+// PeerCaps implements engine.Selective: both sides have to lend.
+func (p *port) PeerCaps(peer link.Peer) link.Caps {
+	c := p.net.caps
+	c.Lent = p.lends && p.net.ports[peer].lends
+	return c
+}
+
+var (
+	errLends  = errors.New("simulated: the device is gone")
+	errNotYet = errors.New("simulated: the lane is being made")
+	errWrites = errors.New("simulated: lent memory is read, not written")
+)
+
+// Admit implements link.Lender. Now and then it cannot.
+func (p *port) Admit(r link.Region, x link.Context) error {
+	if p.net.lending.IntN(20) == 0 {
+		return errLends
+	}
+	p.lenders[r] = &lender{context: x.(*context), lent: map[uint32]link.Lent{}} // there are no others
+	return nil
+}
+
+// Lend implements link.Lender. Now and then it cannot.
+func (p *port) Lend(r link.Region, number uint32, m link.Lent) error {
+	if _, there := p.lenders[r].lent[number]; there {
+		p.net.fault = fmt.Sprintf("pod %d: memory %d is lent twice", p.self, number)
+	}
+	if p.net.lending.IntN(30) == 0 {
+		return errLends
+	}
+	p.lenders[r].lent[number] = m
+	return nil
+}
+
+// Reclaim implements link.Lender.
+func (p *port) Reclaim(r link.Region, number uint32) {
+	if _, there := p.lenders[r].lent[number]; !there {
+		p.net.fault = fmt.Sprintf("pod %d: memory %d is reclaimed and not lent", p.self, number)
+	}
+	delete(p.lenders[r].lent, number)
+}
+
+// DropRegion implements engine.Keeper.
+func (p *port) DropRegion(r link.Region) {
+	d := p.lenders[r]
+	if d == nil {
+		return
+	}
+	delete(p.lenders, r)
+	for _, l := range p.net.lines {
+		for _, a := range l.accesses {
+			if a.mine.of == d.context {
+				p.net.fault = fmt.Sprintf("pod %d lets go of memory that is read into", p.self)
+			}
+		}
+	}
+	for _, x := range p.keys {
+		if x.lent.of == d.context {
+			p.net.fault = fmt.Sprintf("pod %d lets go of memory that has a key", p.self)
+		}
+	}
+	_ = d.context.Close() // never fails
+}
+
+// registerLent gives a peer a key of lent memory.
+func (p *port) registerLent(d *lender, ref link.Ref) (link.Key, error) {
+	at, ok := d.find(ref)
+	if !ok {
+		p.net.fault = fmt.Sprintf("pod %d registers %d bytes that are not lent", p.self, ref.Len)
+		return link.Key{}, errLends
+	}
+	if !p.net.calm && p.net.lending.IntN(20) == 0 {
+		return link.Key{}, errLends
+	}
+	k := link.Key{Key: p.net.lending.Uint64() | 1, Addr: p.net.lending.Uint64N(1 << 40)}
+	p.keys[k.Key] = registration{addr: k.Addr, ref: ref, lent: at}
+	p.lentKeys[k.Key] = ref.Region
+	return k, nil
+}
+
+// laneEnds are the domains of a lane; 0: a sidecar's own.
+type laneEnds struct {
+	from         link.Peer
+	mine, theirs link.Region
+}
+
+// lane is a queue pair between two domains.
+type lane struct {
+	ends  laneEnds
+	ready int64
+}
+
+// startLent finds the lane of an access whose memory is lent at one end or both.
+func (p *port) startLent(l *line, a *access) error {
+	d := p.lenders[a.local.Region]
+	theirs, lent := a.to.lentKeys[a.key.Key]
+	switch {
+	case d == nil && !lent:
+		return nil
+	case !p.lends || !a.to.lends:
+		p.net.fault = fmt.Sprintf("pods %d and %d do not both lend memory", p.self, a.to.self)
+		return errLends
+	case a.write:
+		return errWrites
+	}
+	ends := laneEnds{from: p.self, theirs: theirs}
+	if d != nil {
+		ends.mine = a.local.Region
+		var ok bool
+		if a.mine, ok = d.find(a.local); !ok {
+			p.net.fault = fmt.Sprintf("pod %d reads into %d bytes that are not lent", p.self, a.local.Len)
+			return errLends
+		}
+	}
+	if a.lane = l.lanes[ends]; a.lane == nil {
+		if l.lanes == nil {
+			l.lanes = map[laneEnds]*lane{}
+		}
+		a.lane = &lane{ends, p.net.now}
+		if l.lanes[ends] = a.lane; p.net.lending.IntN(2) == 0 {
+			a.lane.ready += p.net.lending.Int64N(100_000)
+		}
+	}
+	if a.lane.ready > p.net.now {
+		p.net.lent.Refused++
+		return errNotYet
+	}
+	p.net.lent.Reads++
+	return nil
+}
+
+// failLane ends the lane of an access now and then, with all that goes by it.
+func (n *network) failLane(a *access) bool {
+	if a.lane == nil || n.calm || n.lending.IntN(16) > 0 {
+		return false
+	}
+	n.lent.Broken++
+	l := n.line(a.from.self, a.to.self)
+	delete(l.lanes, a.lane.ends)
+	for _, b := range l.accesses {
+		if b.lane == a.lane {
+			b.err = fmt.Errorf("%w: simulated: the lane has failed", link.ErrBroken)
+		}
+	}
+	return true
+}
