@@ -46,6 +46,7 @@ func (l *lender) DropRegion(r link.Region) {
 
 func (l *lender) Lend(link.Region, uint32, link.Lent) error { return nil }
 func (l *lender) Reclaim(link.Region, uint32)               {}
+func (l *lender) Lent() link.LentCounts                     { return link.LentCounts{Reads: 3, Bytes: 4} }
 
 // TestContextOfASession: the context of an application is its link's until the session is
 // over. Where no link takes it, it is closed at once, and the session goes on.
@@ -83,5 +84,14 @@ func TestContextOfASession(t *testing.T) {
 				t.Errorf("the context was closed %d times", n)
 			}
 		})
+	}
+}
+
+// TestLentIsCounted: what a link has done with lent memory is among the counters.
+func TestLentIsCounted(t *testing.T) {
+	e, _ := servedOver(t, 1, &lender{Link: local.New(0, nil)}, nil)
+	v, err := e.View()
+	if want := (link.LentCounts{Reads: 3, Bytes: 4}); err != nil || v.Lent != want {
+		t.Errorf("%+v, %v, want %+v", v.Lent, err, want)
 	}
 }

@@ -193,7 +193,8 @@ type View struct {
 	Core                      core.Stats
 	Turns                     Turns
 	LinkBytesIn, LinkBytesOut uint64
-	Direct                    int           // peers that were reached beside their sockets
+	Direct                    int // peers that were reached beside their sockets
+	Lent                      link.LentCounts
 	Buffers                   []RankBuffers // where the link chooses between copying and gathering
 	Times                     []trace.Summary
 }
@@ -211,6 +212,9 @@ func (e *Engine) View() (View, error) {
 		}
 		if n, ok := e.cfg.Remote.(interface{ Direct() int }); ok {
 			v.Direct = n.Direct()
+		}
+		if n, ok := e.cfg.Remote.(interface{ Lent() link.LentCounts }); ok {
+			v.Lent = n.Lent()
 		}
 		for _, t := range e.times {
 			v.Times = append(v.Times, t.Summary(e.now))

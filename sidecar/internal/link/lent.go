@@ -23,6 +23,22 @@ type Lent struct {
 	Lkey, Rkey uint32
 }
 
+// LentCounts are what a Lender has done since it began.
+type LentCounts struct {
+	Reads  uint64 `json:"reads"`  // from or into lent memory
+	Bytes  uint64 `json:"bytes"`  // of those that have ended well
+	Pairs  uint64 `json:"pairs"`  // queue pairs made for it
+	Faults uint64 `json:"faults"` // and those that failed, whose reads were copied then
+}
+
+// Add adds what another one has done.
+func (c *LentCounts) Add(d *LentCounts) {
+	c.Reads += d.Reads
+	c.Bytes += d.Bytes
+	c.Pairs += d.Pairs
+	c.Faults += d.Faults
+}
+
 // LentShift is where the number of lent memory is in an offset of its region.
 const LentShift = 48
 

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
@@ -16,6 +17,7 @@ type Picture struct {
 	BytesIn, BytesOut          uint64
 	RefusedConnections         uint64
 	Direct                     int // peers reached by RDMA, where that is the transport
+	Lent                       link.LentCounts
 	Buffers                    []Buffers
 	Times                      []trace.Summary
 }
@@ -45,6 +47,9 @@ var (
 	refusedDesc    = desc("refused_connections_total", "Connections that were turned away at wire-up.")
 	transportDesc  = desc("transport_info", "1 for each transport in use: local (within the pod), tcp, rdma.", "transport")
 	turnsDesc      = desc("engine_turns_total", "Turns of the engine.", "kind")
+	lentReadsDesc  = desc("exposed_reads_total", "Remote reads from and into memory that ranks have registered themselves.")
+	lentBytesDesc  = desc("exposed_bytes_total", "Bytes that such reads have moved.")
+	lentPairsDesc  = desc("exposed_queue_pairs_total", "Queue pairs for them that were made, and that failed.", "event")
 	sizesDesc      = desc("message_size_bytes", "Sizes of the messages sent by the ranks of this sidecar.")
 )
 
@@ -54,6 +59,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		messagesDesc, bytesDesc, framesDesc, linkBytesDesc, matchesDesc, unexpectedDesc, peakDesc,
 		seenDesc, frequentDesc, spentDesc, pinnedDesc, bufferBytesDesc, stoppedDesc,
 		openDesc, stallsDesc, breaksDesc, reconnectsDesc, refusedDesc, transportDesc, turnsDesc, sizesDesc,
+		lentReadsDesc, lentBytesDesc, lentPairsDesc,
 	} {
 		ch <- d
 	}
@@ -99,6 +105,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	counter(turnsDesc, p.Idle, "idle")
 	counter(turnsDesc, p.Yields, "yield")
 	counter(turnsDesc, p.Sleeps, "sleep")
+	counter(lentReadsDesc, p.Lent.Reads)
+	counter(lentBytesDesc, p.Lent.Bytes)
+	counter(lentPairsDesc, p.Lent.Pairs, "made")
+	counter(lentPairsDesc, p.Lent.Faults, "failed")
 	ch <- sizes(&p.Core)
 	collectBuffers(ch, p.Buffers)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/why"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
@@ -21,6 +22,7 @@ type Report struct {
 	Totals    Totals     `json:"totals"`
 	// Transport lists the transports in use, one entry each.
 	Transport []podlife.Traffic `json:"transport"`
+	Exposed   link.LentCounts   `json:"exposed,omitzero"`  // what was done with memory that ranks have registered themselves
 	Buffers   []Buffers         `json:"buffers,omitempty"` // by rank, where the link chooses between copying and gathering
 	Times     []trace.Summary   `json:"times,omitempty"`   // by rank: what it has called, and how long
 	Waits     []why.Rank        `json:"waits,omitempty"`   // by rank: what it waits for now
@@ -60,7 +62,7 @@ type Cell struct{ Src, Dst, Messages, Bytes uint64 }
 // NewReport makes the report of a picture and the matrix.
 func NewReport(s *Sources, p *Picture, cells []Cell, rest Cell) Report {
 	c := &p.Core
-	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Failure: s.Failure(), Transport: Transports(s, p), Buffers: p.Buffers, Times: p.Times, Cells: cells, Rest: rest, Totals: Totals{
+	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Failure: s.Failure(), Transport: Transports(s, p), Exposed: p.Lent, Buffers: p.Buffers, Times: p.Times, Cells: cells, Rest: rest, Totals: Totals{
 		FramesIn: c.FramesIn, FramesOut: c.FramesOut, BytesIn: p.BytesIn, BytesOut: p.BytesOut, Expected: c.Expected,
 		Unexpected: c.Unexpected, UnexpectedBytes: c.UnexpectedBytes, Sends: c.Sends, Receives: c.Receives,
 		CreditStalls: c.CreditStalls, Reconnects: c.Reconnects, Busy: p.Busy, Idle: p.Idle,

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
 
@@ -70,6 +71,9 @@ func Show(w io.Writer, all []obs.Report, plots string) error {
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
+	if text := exposed(all); text != "" {
+		_, _ = fmt.Fprintf(w, "\n%s\n", text)
+	}
 	if err := buffers(w, all); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
@@ -87,6 +91,24 @@ func Show(w io.Writer, all []obs.Report, plots string) error {
 	}
 	_, err = fmt.Fprintf(w, "\nMatrix drawn in %s\n", path)
 	return err
+}
+
+// exposed says what was done with memory that ranks have registered themselves; empty:
+// nothing was.
+func exposed(all []obs.Report) string {
+	var c link.LentCounts
+	for i := range all {
+		c.Add(&all[i].Exposed)
+	}
+	if c == (link.LentCounts{}) {
+		return ""
+	}
+	return ExposedText(&c)
+}
+
+// ExposedText is what was done with such memory in a line.
+func ExposedText(c *link.LentCounts) string {
+	return fmt.Sprintf("exposed memory: %d reads by the device, %s, %d queue pairs, %d of them failed", c.Reads, Size(c.Bytes), c.Pairs, c.Faults)
 }
 
 // buffers prints what was copied and what was gathered, where a link chose.

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
@@ -79,6 +80,20 @@ Buffers that were sent from
 `
 	if got := trimmed(b.String()); !strings.Contains(got, want) {
 		t.Errorf("report:\n%s\nwant in it:%s", got, want)
+	}
+}
+
+// TestShowExposed: what was done with exposed memory is in a line, for all pods together.
+func TestShowExposed(t *testing.T) {
+	all := pods()
+	all[0].Exposed = link.LentCounts{Reads: 7, Bytes: 30 << 20, Pairs: 2}
+	all[1].Exposed = link.LentCounts{Reads: 1, Bytes: 10 << 20, Pairs: 1, Faults: 1}
+	var b strings.Builder
+	if err := Show(&b, all, ""); err != nil {
+		t.Fatal(err)
+	}
+	if want := "\nexposed memory: 8 reads by the device, 40.0 MiB, 3 queue pairs, 1 of them failed\n"; !strings.Contains(b.String(), want) {
+		t.Errorf("report:\n%s\nwant in it:%s", b.String(), want)
 	}
 }
 

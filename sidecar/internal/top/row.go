@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/why"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
 
@@ -20,15 +21,16 @@ type Look struct {
 type Row struct {
 	Pod             int
 	Err             error
-	Fresh           bool    // there was no earlier look, so that there are no rates
-	Messages, Sent  float64 // of its ranks: messages, payload bytes
-	Frames          float64 // of the wire protocol, in and out
-	In, Out         float64 // bytes on the link to other pods
-	Sends, Receives int     // open now
-	Unexpected      uint64  // bytes parked now
-	Stalls          uint64  // for want of credit, since the job began
-	Reconnects      uint64  // since the job began
-	Busy            float64 // 0 to 1: turns of the engine that found work
+	Fresh           bool            // there was no earlier look, so that there are no rates
+	Messages, Sent  float64         // of its ranks: messages, payload bytes
+	Frames          float64         // of the wire protocol, in and out
+	In, Out         float64         // bytes on the link to other pods
+	Sends, Receives int             // open now
+	Unexpected      uint64          // bytes parked now
+	Stalls          uint64          // for want of credit, since the job began
+	Reconnects      uint64          // since the job began
+	Busy            float64         // 0 to 1: turns of the engine that found work
+	Exposed         link.LentCounts // since the job began
 	Buffers         Buffers
 	Waiting         int     // ranks that have done nothing but wait for a second or longer
 	Longest         float64 // seconds that one of them has
@@ -66,6 +68,7 @@ func Compare(pod int, before, now *Look) Row {
 		return r
 	}
 	r.Sends, r.Receives, r.Unexpected, r.Stalls, r.Reconnects = t.Sends, t.Receives, t.UnexpectedBytes, t.CreditStalls, t.Reconnects
+	r.Exposed = now.Report.Exposed
 	r.Buffers = buffers(now.Report.Buffers)
 	r.noteWaits(now.Report.Waits)
 	if before == nil || before.Err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/why"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/report"
 )
 
@@ -50,6 +51,9 @@ func Write(w io.Writer, jobs []Job, now time.Time) error {
 		for _, r := range j.Rows {
 			if r.Err != nil {
 				_, _ = fmt.Fprintf(w, "pod %d: %s\n", r.Pod, silence(r.Err))
+			}
+			if r.Exposed != (link.LentCounts{}) {
+				_, _ = fmt.Fprintf(w, "pod %d: %s\n", r.Pod, report.ExposedText(&r.Exposed))
 			}
 			if r.Buffers.Ranks > 0 {
 				_, _ = fmt.Fprintf(w, "pod %d: %s\n", r.Pod, r.Buffers.text())

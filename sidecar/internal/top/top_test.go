@@ -15,6 +15,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/why"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
 
@@ -47,6 +48,10 @@ func TestBuffersOfAPod(t *testing.T) {
 		{Rank: 4, Counts: gather.Counts{Seen: 5, Frequent: 1, Registered: 2, CopiedBytes: 10, GatheredBytes: 100}},
 		{Rank: 5, Counts: gather.Counts{Seen: 7, Stopped: true, CopiedBytes: 20}},
 	}
+	now.Report.Exposed = link.LentCounts{Reads: 3}
+	if got := Compare(0, nil, now).Exposed; got != now.Report.Exposed {
+		t.Errorf("of exposed memory the row has %+v", got)
+	}
 	want := Buffers{Seen: 12, Frequent: 1, Registered: 2, CopiedBytes: 30, NotCopiedBytes: 100, Ranks: 2, Stopped: 1}
 	if diff := cmp.Diff(want, Compare(0, nil, now).Buffers); diff != "" {
 		t.Errorf("buffers (-want +got):\n%s", diff)
@@ -76,7 +81,7 @@ func TestTable(t *testing.T) {
 		Entry: jobrun.Entry{Name: "cg", ID: "0123456789abcdef", PID: 4711, Ranks: 4, Started: noon, Metrics: []string{"a", "b", "c"}},
 		Rows: []Row{
 			{Pod: 0, Messages: 155.4, Sent: 2e6, Frames: 100, In: 1.25e8, Out: 4e3, Sends: 3, Receives: 4, Unexpected: 512, Stalls: 7, Reconnects: 2, Busy: 0.75, Waiting: 2, Longest: 4.2},
-			{Pod: 1, Fresh: true, Sends: 1, Buffers: Buffers{Seen: 40, Frequent: 12, Registered: 13, CopiedBytes: 5000, NotCopiedBytes: 3 << 30, Ranks: 2, Stopped: 1}},
+			{Pod: 1, Fresh: true, Sends: 1, Exposed: link.LentCounts{Reads: 8, Bytes: 30 << 20, Pairs: 2, Faults: 1}, Buffers: Buffers{Seen: 40, Frequent: 12, Registered: 13, CopiedBytes: 5000, NotCopiedBytes: 3 << 30, Ranks: 2, Stopped: 1}},
 			{Pod: 2, Fresh: true, Err: fmt.Errorf("dial: %w", unix.ECONNREFUSED)},
 		},
 	}}
@@ -89,6 +94,7 @@ func TestTable(t *testing.T) {
     0    155        2.0       100    125.0       0.0      3      4       512 B       7           2  75 %   2, 4 s
     1      -          -         -        -         -      1      0         0 B       0           0     -        0
     2      ?          ?         ?        ?         ?      ?      ?           ?       ?           ?     ?        ?
+pod 1: exposed memory: 8 reads by the device, 30.0 MiB, 2 queue pairs, 1 of them failed
 pod 1: 40 buffers seen, 12 frequent, 13 registrations, 5000 B copied, 3072.0 MiB not copied; too few are used again of 1 of 2 ranks
 pod 2: its sidecar is starting or has ended
 `

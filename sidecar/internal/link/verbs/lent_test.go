@@ -156,6 +156,9 @@ func TestLentReads(t *testing.T) {
 		if n := s.Stats(); n.LentReads != 9 || n.LentBytes != 9*600_001 || n.Lanes != 3 || n.LentFaults != 0 {
 			t.Errorf("%+v", n)
 		}
+		if c := s.Lent(); c != (link.LentCounts{Reads: 9, Bytes: 9 * 600_001, Pairs: 3}) {
+			t.Errorf("counted is %+v", c)
+		}
 		if err := s.Write(0, 99, link.Ref{Region: lentRegion, Off: 3 << link.LentShift, Len: 8}, link.Key{Key: keyBit}, 0); !errors.Is(err, errLent) {
 			t.Errorf("writing from lent memory: %v", err)
 		}

@@ -255,6 +255,11 @@ func (l *Link) Stats() Stats {
 	return s
 }
 
+// Lent counts what was done with memory that applications lend.
+func (l *Link) Lent() link.LentCounts {
+	return link.LentCounts{Reads: l.stats.LentReads, Bytes: l.stats.LentBytes, Pairs: l.stats.Lanes, Faults: l.stats.LentFaults}
+}
+
 // Direct is how many peers were connected by a queue pair.
 func (l *Link) Direct() int { return l.stats.Direct }
 
