@@ -137,6 +137,30 @@ func TestLentIsStaged(t *testing.T) {
 	}
 }
 
+// TestLargeIntoLent: a message from the arena that is larger than what is registered at
+// once has no key, and is brought to lent memory in chunks. One that is lent has.
+func TestLargeIntoLent(t *testing.T) {
+	caps := lending
+	caps.RegisterMax = duoBytes / 2
+	for _, lent := range []bool{false, true} {
+		d, _ := newLending(t, mover.Auto, caps)
+		d.submit(1, inLent(duoMessage(shm.OpRecv, 3, 0, 0)))
+		send := duoMessage(shm.OpSend, 4, 1, 0)
+		if lent {
+			send = inLent(send)
+		}
+		d.submit(0, send)
+		d.run()
+		want := shm.OpMatched
+		if lent {
+			want = shm.OpDone
+		}
+		if e := d.ports[1].ended; len(e) != 1 || e[0].Op != want {
+			t.Errorf("from lent memory %v: the receiver is told %+v, want op %d", lent, e, want)
+		}
+	}
+}
+
 // TestUnexpose: memory is given back when no message uses it any more, and not before.
 func TestUnexpose(t *testing.T) {
 	d, known := newLending(t, mover.Auto, lending)
