@@ -29,6 +29,7 @@ type cast struct {
 	files []string
 	steps []plan.Step
 	one   bool // both pods are in one machine, whose clock counts instructions
+	tsc   bool // Run.TSC
 }
 
 func newCast(t *testing.T) *cast {
@@ -127,7 +128,7 @@ func (c *cast) play(name string, limit time.Duration) []Outcome {
 	if c.one {
 		return passes(c.t, Run{Name: name, Programs: c.files, Commands: [][]string{{"pod", plan.Both}}, Limit: limit, Counted: true})
 	}
-	return passes(c.t, Run{Name: name, Programs: c.files, Commands: [][]string{{"pod"}, {"pod"}}, Limit: limit})
+	return passes(c.t, Run{Name: name, Programs: c.files, Commands: [][]string{{"pod"}, {"pod"}}, Limit: limit, TSC: c.tsc})
 }
 
 var (

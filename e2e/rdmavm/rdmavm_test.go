@@ -75,12 +75,19 @@ func inside(t *testing.T, name, run string) {
 
 func insideOf(t *testing.T, name, run string, counted bool) {
 	t.Helper()
+	insideLike(t, Run{Name: name, Counted: counted}, run)
+}
+
+// insideLike runs tests of the link in such a machine.
+func insideLike(t *testing.T, r Run, run string) {
+	t.Helper()
 	test := filepath.Join(t.TempDir(), "verbs.test")
 	if err := Compile(test, "../../sidecar/internal/link/verbs", "rdma", "rdmaguest"); err != nil {
 		t.Fatal(err)
 	}
 	const limit = 5 * time.Minute
-	passes(t, Run{Name: name, Programs: []string{test}, Commands: [][]string{{"verbs.test", "-test.v", "-test.run", run, "-test.timeout", limit.String()}}, Limit: limit, Counted: counted})
+	r.Programs, r.Commands, r.Limit = []string{test}, [][]string{{"verbs.test", "-test.v", "-test.run", run, "-test.timeout", limit.String()}}, limit
+	passes(t, r)
 }
 
 // passes runs machines of which every command must succeed.

@@ -35,6 +35,11 @@ type Run struct {
 	// nanosecond an instruction, and waiting for nothing takes none. What is timed in it
 	// does not depend on what else this machine does. For one machine.
 	Counted bool
+	// TSC makes the machine trust the counter of its processors, as machines of today do.
+	// Else it reads its clock by a system call and the emulated chipset, which takes
+	// microseconds: each turn of an engine does so, and perftest, which reads the counter
+	// itself, never.
+	TSC bool
 }
 
 // Outcome of one machine.
@@ -197,12 +202,16 @@ func (m *machine) arguments(share string) []string {
 	if m.run.Counted {
 		processors, accel = "1", []string{"-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"}
 	}
+	options := "console=ttyS0 quiet panic=-1 mitigations=off nokaslr audit=0 net.ifnames=0 no_timer_check"
+	if m.run.TSC {
+		options += " clocksource=tsc tsc=reliable"
+	}
 	args := append(accel,
 		"-machine", "q35", "-cpu", "max,la57=off", "-m", memory, "-smp", processors,
 		"-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
 		"-fsdev", "local,id=share,security_model=none,path="+share, "-device", "virtio-9p-pci,fsdev=share,mount_tag=host",
 		"-kernel", m.img.kernel, "-initrd", m.img.initrd,
-		"-append", "console=ttyS0 quiet panic=-1 mitigations=off nokaslr audit=0 net.ifnames=0 no_timer_check",
+		"-append", options,
 	)
 	if len(m.run.Commands) > 1 {
 		at := func(node int) string { return filepath.Join(m.sockets, fmt.Sprint(node)) }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"testing"
@@ -150,9 +151,13 @@ func writeLatency(t *testing.T) float64 {
 	t.Helper()
 	line := []string{"-d", "rxe0", "-x", "1", "-F", "-s", "8", "-n", "1000"}
 	server := exec.Command("ib_write_lat", line...)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	pin(t, 1)
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
+	pin(t, 0)
 	var said []byte
 	err := errors.New("not tried")
 	for range 100 { // it takes a while to listen

@@ -1,0 +1,71 @@
+//go:build rdmavm
+
+package rdmavm
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/e2e/rdmavm/job"
+	"github.com/outrigger-hpc/outrigger/e2e/rdmavm/plan"
+)
+
+// The engine beside perftest, without the processes around it: a rank's rings are worked
+// on by the thread that does the turns, as perftest's buffer is.
+
+// TestEngineCost takes apart what 8 bytes cost, in a machine whose clock counts
+// instructions: perftest's requests alone, the link, the engine with each eager channel.
+func TestEngineCost(t *testing.T) { insideOf(t, "engine-cost", "^TestEngineCost$", true) }
+
+// TestEngineLatency compares engines with ib_write_lat in one machine of two processors, a
+// process on each.
+func TestEngineLatency(t *testing.T) {
+	insideLike(t, Run{Name: "engine-latency", TSC: true}, "^TestEngineLatency$")
+}
+
+// TestEngineYardstick compares them between two machines, as TestYardstick does whole jobs.
+func TestEngineYardstick(t *testing.T) {
+	c := newCast(t)
+	c.tsc = true
+	test := filepath.Join(c.dir, "verbs.test")
+	if err := Compile(test, "../../sidecar/internal/link/verbs", "rdma", "rdmaguest"); err != nil {
+		t.Fatal(err)
+	}
+	c.files = append(c.files, test)
+	at := job.Address(0) + ":7000"
+	line := []string{"verbs.test", "-test.v", "-test.run", "^TestEngineLatency$", "-verbs.turns", "1"}
+	for i := range *turns {
+		lat := []string{"ib_write_lat", "-s", "8", "-n", "1000", "-d", job.Device, "-x", "1", "-F"}
+		c.steps = append(c.steps,
+			plan.Step{Name: fmt.Sprint("write_lat", i), Commands: [][]string{lat, append(lat[:len(lat):len(lat)], job.Address(0))}},
+			plan.Step{Name: fmt.Sprint("engine", i), Commands: [][]string{append(line[:len(line):len(line)], "-verbs.listen", at), append(line[:len(line):len(line)], "-verbs.dial", at)}})
+	}
+	out := c.play("engine-yardstick", 5*time.Minute)[0].Output
+	var order []string
+	took, ratios := map[string][]float64{}, map[string][]float64{}
+	for i := range *turns {
+		lat := figure(t, stepOf(t, out, fmt.Sprint("write_lat", i)), `(?m)^ *8 +1000 +\S+ +\S+ +(\S+)`)
+		took["ib_write_lat"] = append(took["ib_write_lat"], lat)
+		for _, m := range regexp.MustCompile(`(engine, .*): (\S+) us`).FindAllStringSubmatch(stepOf(t, out, fmt.Sprint("engine", i)), -1) {
+			us, err := strconv.ParseFloat(m[2], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(took[m[1]]) == 0 {
+				order = append(order, m[1])
+			}
+			took[m[1]], ratios[m[1]] = append(took[m[1]], us), append(ratios[m[1]], us/lat)
+		}
+	}
+	if len(order) == 0 {
+		t.Fatal("no engine was measured")
+	}
+	t.Logf("ib_write_lat: %.1f us (turns: %.1f)", middle(took["ib_write_lat"]), took["ib_write_lat"])
+	for _, name := range order {
+		t.Logf("%-30s %6.1f us, %.2f times ib_write_lat (turns: %.1f us, %.2f times)", name, middle(took[name]), middle(ratios[name]), took[name], ratios[name])
+	}
+}
