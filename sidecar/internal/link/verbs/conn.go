@@ -402,7 +402,12 @@ func (c *conn) received(x *completion, mem []byte, sink link.Sink) {
 	l.stats.Receives++
 	c.later()
 	if x.op == opReceiveNotify {
-		sink.Written(c.peer, uint64(x.imm))
+		notice, ok := c.credit.heardNotice(x.imm)
+		if !ok {
+			c.fail(errGranted)
+			return
+		}
+		sink.Written(c.peer, uint64(notice))
 		return
 	}
 	l.stats.BytesIn += uint64(x.length)
@@ -411,9 +416,11 @@ func (c *conn) received(x *completion, mem []byte, sink link.Sink) {
 	}
 }
 
+var errGranted = fmt.Errorf("%w: more receives granted than there are", link.ErrProtocol)
+
 func (c *conn) message(imm uint32, b []byte, sink link.Sink) error {
-	if !c.credit.heard(imm & creditMask) {
-		return fmt.Errorf("%w: more receives granted than there are", link.ErrProtocol)
+	if !c.credit.heard(imm&creditMask, len(b) > 0) {
+		return errGranted
 	}
 	if imm&noticeBit == 0 {
 		return c.in.take(c.peer, b, sink, &c.ended)

@@ -1,25 +1,41 @@
 package verbs
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
 // side is one end of a connection whose messages are under way for some time.
 type side struct {
 	credit
-	sent     []uint32 // immediates under way to the other
-	receives int      // posted and not used
-	taken    int      // used and not posted again
+	sent     []word // under way to the other
+	receives int    // posted and not used
+	taken    int    // used and not posted again
 }
 
+// word is what a message says.
+type word struct {
+	imm    uint32
+	notice bool
+}
+
+const testNotice = 1<<noticeShift - 5
+
 // send spends a receive of the other side.
-func (s *side) send(to *side, t *testing.T) {
+func (s *side) send(to *side, notice bool, t *testing.T) {
+	t.Helper()
 	if to.receives == 0 {
 		t.Fatal("a message finds no receive")
 	}
 	to.receives--
-	s.sent = append(s.sent, s.spend())
+	if notice {
+		s.sent = append(s.sent, word{s.spendNotice(testNotice), true})
+	} else {
+		s.sent = append(s.sent, word{s.spend(), false})
+	}
 }
 
 // hear takes the oldest message of the other side.
@@ -27,7 +43,12 @@ func (s *side) hear(from *side, t *testing.T) {
 	if len(from.sent) == 0 {
 		return
 	}
-	if !s.heard(from.sent[0]) {
+	w := from.sent[0]
+	if w.notice {
+		if notice, ok := s.heardNotice(w.imm); !ok || notice != testNotice {
+			t.Fatalf("a correct peer's notice is %d, %v", notice, ok)
+		}
+	} else if !s.heard(w.imm, true) {
 		t.Fatal("a correct peer's number is refused")
 	}
 	from.sent = from.sent[1:]
@@ -40,14 +61,20 @@ func (s *side) hear(from *side, t *testing.T) {
 }
 
 // TestCredit: in any order of events no message finds no receive, and both sides
-// can always go on.
+// can always go on: with messages, with notices, and with both.
 func TestCredit(t *testing.T) {
+	for notices := range 4 {
+		t.Run(fmt.Sprint(notices, " of 3 are notices"), func(t *testing.T) { creditFlows(t, notices) })
+	}
+}
+
+func creditFlows(t *testing.T, notices int) {
 	const seed = 11
 	rng := rand.New(rand.NewPCG(seed, seed))
 	a, b := &side{credit: newCredit(), receives: recvSlots}, &side{credit: newCredit(), receives: recvSlots}
 	// Numbers wrap.
 	for _, s := range []*side{a, b} {
-		s.granted, s.spent, s.posted, s.told = 1<<31-20+recvSlots, 1<<31-20, 1<<31-20+recvSlots, 1<<31-20+recvSlots
+		s.granted, s.spent, s.posted, s.told, s.came = 1<<31-20+recvSlots, 1<<31-20, 1<<31-20+recvSlots, 1<<31-20+recvSlots, 1<<31-20
 	}
 	idle, carried := 0, 0
 	for step := range 300_000 {
@@ -60,9 +87,9 @@ func TestCredit(t *testing.T) {
 		case rng.IntN(3) == 0:
 			x.hear(y, t)
 		case x.due():
-			x.send(y, t)
+			x.send(y, false, t)
 		case talks && x.free() > 0:
-			x.send(y, t)
+			x.send(y, rng.IntN(3) < notices, t)
 			carried++
 			idle = 0
 		default:
@@ -72,8 +99,47 @@ func TestCredit(t *testing.T) {
 		}
 	}
 	t.Logf("seed %d: %d messages", seed, carried)
-	if !a.heard(a.granted + 1000) {
-		return
+	if a.heard(a.granted+1000, true) {
+		t.Error("a peer grants more receives than there are, and is believed")
 	}
-	t.Error("a peer grants more receives than there are, and is believed")
+	if _, ok := b.heardNotice((b.granted/creditStep + 3) << noticeShift); ok {
+		t.Error("a peer grants more receives than there are by a notice, and is believed")
+	}
+}
+
+// TestNoticesTellCredit: writes with notices that answer each other need no messages to
+// tell of receives, and those that nobody answers have them in time.
+func TestNoticesTellCredit(t *testing.T) {
+	bothWays(t, func(t *testing.T, receives string) {
+		x := newBench(t, receives)
+		there := x.register(2<<20, 1<<20)
+		here, err := x.a.Register(link.Ref{Region: 1, Off: 1 << 20, Len: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const n = 200
+		one := func(from *Link, key link.Key, at *diary, i int) {
+			if err := from.Write(0, uint64(i), link.Ref{Region: 1, Len: 8}, key, 1<<noticeShift-1-uint64(i)); err != nil {
+				t.Fatal(err)
+			}
+			from.Commit()
+			x.until("a notice", func() bool { return len(at.written) == i+1 })
+			if at.written[i] != 1<<noticeShift-1-uint64(i) {
+				t.Fatalf("notice %d is %#x", i, at.written[i])
+			}
+		}
+		for i := range n {
+			one(x.a, there, x.sb, i)
+			one(x.b, here, x.sa, i)
+		}
+		if a, b := x.a.Stats(), x.b.Stats(); a.Calls != n || b.Calls != n {
+			t.Errorf("%d and %d posts for %d writes each", a.Calls, b.Calls, n)
+		}
+		for i := n; i < 2*n; i++ {
+			one(x.a, there, x.sb, i)
+		}
+		if b := x.b.Stats(); b.Calls > n+n/creditStep+1 {
+			t.Errorf("%d posts for %d writes of the peer's", b.Calls-n, n)
+		}
+	})
 }

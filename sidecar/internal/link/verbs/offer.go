@@ -47,7 +47,7 @@ func (f Fabric) String() string {
 }
 
 const (
-	offerVersion = 1
+	offerVersion = 2
 	offerFixed   = 40
 	offerLanes   = 1 // flag
 	deviceMax    = 63

@@ -23,7 +23,7 @@ func TestOffer(t *testing.T) {
 	for what, spoil := range map[string]func(b []byte) []byte{
 		"40 bytes":    func(b []byte) []byte { return b[:39] },
 		"too long":    func(b []byte) []byte { return append(b, make([]byte, OfferMax)...) },
-		"version":     func(b []byte) []byte { b[0] = 2; return b },
+		"version":     func(b []byte) []byte { b[0] = 1; return b },
 		"fabric(0)":   func(b []byte) []byte { b[1] = 0; return b },
 		"fabric(9)":   func(b []byte) []byte { b[1] = 9; return b },
 		"MTU code 6":  func(b []byte) []byte { b[2] = 6; return b },

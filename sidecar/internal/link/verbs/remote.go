@@ -197,7 +197,7 @@ func (c *conn) sendOperations() {
 			return // until the peer posts receives again
 		}
 		slot := int32(-1)
-		if notices && op.notify>>32 != 0 {
+		if notices && op.notify>>noticeShift != 0 {
 			if slot = c.slot(); slot < 0 {
 				return
 			}
@@ -207,7 +207,7 @@ func (c *conn) sendOperations() {
 }
 
 // pushPiece posts a piece, with the notice if it is the last, and returns how many
-// requests it were. A notice of more than 32 bits is a message behind it, in slot:
+// requests it were. A notice of more than 30 bits is a message behind it, in slot:
 // the operation ends with that.
 func (c *conn) pushPiece(op *operation, n int32, off, length uint64, notices bool, slot int32) int {
 	r := request{
@@ -219,8 +219,7 @@ func (c *conn) pushPiece(op *operation, n int32, off, length uint64, notices boo
 			r.flags |= flagInline
 		}
 		if notices && slot < 0 {
-			r.op, r.imm = opWriteNotify, uint32(op.notify)
-			c.credit.spent++
+			r.op, r.imm = opWriteNotify, c.credit.spendNotice(uint32(op.notify))
 		}
 		c.l.stats.Writes++
 	} else {
