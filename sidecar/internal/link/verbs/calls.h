@@ -1,5 +1,6 @@
 // calls.h: what Go hands over to C and back, in the same bytes as nic.go has it,
-// and the calls that work on lists.
+// and the calls that work on lists. Queues are numbers to Go there: it would look at
+// each call whether what they point to is its own, a hundred instructions.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdint.h>
@@ -25,7 +26,7 @@ enum { FLAG_SIGNAL = 1, FLAG_INLINE = 2 };
 enum { POST_MAX = 16, POLL_MAX = 64 };
 
 // int ibv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
-static int post(struct ibv_qp *qp, const struct request *r, int n)
+static int post(uintptr_t qp, const struct request *r, int n)
 {
 	static const enum ibv_wr_opcode opcodes[] = {
 		[OP_SEND] = IBV_WR_SEND_WITH_IMM, [OP_WRITE] = IBV_WR_RDMA_WRITE,
@@ -59,13 +60,13 @@ static int post(struct ibv_qp *qp, const struct request *r, int n)
 		if (r[i].flags & FLAG_INLINE)
 			w->send_flags |= IBV_SEND_INLINE;
 	}
-	return ibv_post_send(qp, wr, &bad);
+	return ibv_post_send((struct ibv_qp *)qp, wr, &bad);
 }
 
 // int ibv_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 // int ibv_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *recv_wr, struct ibv_recv_wr **bad_recv_wr)
 // to one of the two.
-static int receive(struct ibv_qp *qp, struct ibv_srq *srq, uint64_t base, uint32_t lkey, uint32_t size, const int32_t *slots, int n, uint64_t id)
+static int receive(uintptr_t qp, uintptr_t srq, uint64_t base, uint32_t lkey, uint32_t size, const int32_t *slots, int n, uint64_t id)
 {
 	struct ibv_recv_wr wr[POST_MAX], *bad;
 	struct ibv_sge sge[POST_MAX];
@@ -76,15 +77,15 @@ static int receive(struct ibv_qp *qp, struct ibv_srq *srq, uint64_t base, uint32
 		sge[i] = (struct ibv_sge){.addr = base + (uint64_t)slots[i] * size, .length = size, .lkey = lkey};
 		wr[i] = (struct ibv_recv_wr){.wr_id = id | slots[i], .sg_list = &sge[i], .num_sge = 1, .next = i + 1 < n ? &wr[i + 1] : NULL};
 	}
-	return srq ? ibv_post_srq_recv(srq, wr, &bad) : ibv_post_recv(qp, wr, &bad);
+	return srq ? ibv_post_srq_recv((struct ibv_srq *)srq, wr, &bad) : ibv_post_recv((struct ibv_qp *)qp, wr, &bad);
 }
 
 // int ibv_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
-static int poll_cq(struct ibv_cq *cq, struct completion *to, int n)
+static int poll_cq(uintptr_t cq, struct completion *to, int n)
 {
 	struct ibv_wc wc[POLL_MAX];
 
-	n = ibv_poll_cq(cq, n < POLL_MAX ? n : POLL_MAX, wc);
+	n = ibv_poll_cq((struct ibv_cq *)cq, n < POLL_MAX ? n : POLL_MAX, wc);
 	for (int i = 0; i < n; i++) {
 		uint32_t op = OP_SEND;
 

@@ -359,7 +359,12 @@ func (c *conn) retire(number uint32, sink link.Sink) {
 		c.told = last
 		sink.Delivered(c.peer, last)
 	}
-	if c.out.count > 0 || len(c.words) > 0 || c.ops.turn() >= 0 {
+	c.goOn()
+}
+
+// goOn makes the next Commit look at c if there is something that it may send.
+func (c *conn) goOn() {
+	if c.out.count > 0 || len(c.words) > 0 || c.ops.turn() >= 0 || c.credit.due() {
 		c.later()
 	}
 }
@@ -371,6 +376,7 @@ func (c *conn) arrived(x *completion, slot int, sink link.Sink) {
 		c.received(x, c.kept[slot], sink)
 		c.kept[slot] = nil
 		c.credit.repost(1)
+		c.goOn()
 		return
 	}
 	if c.open--; !r.has(slot) {
@@ -387,6 +393,7 @@ func (c *conn) arrived(x *completion, slot int, sink link.Sink) {
 	}
 	c.open += posted
 	c.credit.repost(posted)
+	c.goOn()
 }
 
 // received takes a message that lies in mem.
@@ -400,7 +407,6 @@ func (c *conn) received(x *completion, mem []byte, sink link.Sink) {
 	}
 	l := c.l
 	l.stats.Receives++
-	c.later()
 	if x.op == opReceiveNotify {
 		notice, ok := c.credit.heardNotice(x.imm)
 		if !ok {

@@ -282,7 +282,7 @@ func (d *device) deregister(r region) error {
 
 // poll calls int ibv_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
 func (d *device) poll(into []completion) (int, error) {
-	n := int(C.poll_cq(d.queue, (*C.struct_completion)(unsafe.Pointer(unsafe.SliceData(into))), C.int(len(into))))
+	n := int(C.poll_cq(C.uintptr_t(uintptr(unsafe.Pointer(d.queue))), (*C.struct_completion)(unsafe.Pointer(unsafe.SliceData(into))), C.int(len(into))))
 	if n < 0 {
 		return 0, fmt.Errorf("ibv_poll_cq returned %d", n)
 	}
@@ -454,7 +454,7 @@ func (p *queuePair) connect(local, remote *offer) error {
 // post calls
 // int ibv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 func (p *queuePair) post(batch []request) error {
-	if rc := C.post(p.qp, (*C.struct_request)(unsafe.Pointer(unsafe.SliceData(batch))), C.int(len(batch))); rc != 0 {
+	if rc := C.post(C.uintptr_t(uintptr(unsafe.Pointer(p.qp))), (*C.struct_request)(unsafe.Pointer(unsafe.SliceData(batch))), C.int(len(batch))); rc != 0 {
 		return syscall.Errno(rc)
 	}
 	return nil
@@ -467,7 +467,7 @@ func (p *queuePair) receive(r region, id uint64, slots []int32) error {
 }
 
 func postReceives(qp *C.struct_ibv_qp, srq *C.struct_ibv_srq, r region, id uint64, slots []int32) error {
-	if rc := C.receive(qp, srq, C.uint64_t(r.addr), C.uint32_t(r.lkey), slotBytes, (*C.int32_t)(unsafe.SliceData(slots)), C.int(len(slots)), C.uint64_t(id)); rc != 0 {
+	if rc := C.receive(C.uintptr_t(uintptr(unsafe.Pointer(qp))), C.uintptr_t(uintptr(unsafe.Pointer(srq))), C.uint64_t(r.addr), C.uint32_t(r.lkey), slotBytes, (*C.int32_t)(unsafe.SliceData(slots)), C.int(len(slots)), C.uint64_t(id)); rc != 0 {
 		return syscall.Errno(rc)
 	}
 	return nil

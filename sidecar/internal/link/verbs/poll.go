@@ -17,6 +17,9 @@ type streamSink struct {
 
 // Commit posts what has been handed over since, one call a connection.
 func (l *Link) Commit() {
+	if len(l.pending) == 0 && !l.starving { // most often, of the four of a turn
+		return
+	}
 	for i := 0; i < len(l.pending); i++ {
 		c := l.pending[i]
 		c.isPending = false
@@ -69,6 +72,9 @@ func (l *Link) Poll(sink link.Sink) int {
 // those go on that waited for it.
 func (l *Link) turn() int {
 	l.known.chooser.Turn()
+	if len(l.late) == 0 && len(l.behind) == 0 {
+		return 0
+	}
 	n := len(l.late)
 	for _, c := range l.late {
 		if !c.ended {

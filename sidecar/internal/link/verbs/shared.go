@@ -79,6 +79,7 @@ func (l *Link) arrived(x *completion, sink link.Sink) {
 	case !c.ended:
 		if c.received(x, l.shared.slot(slot), sink); !c.ended && c.err == nil {
 			c.credit.repost(1)
+			c.goOn()
 		}
 	}
 	l.again(slot)
