@@ -32,6 +32,9 @@ const (
 // tells by its Poll when it can.
 func (c *Core) Flush(now int64, to Poster) (more bool) {
 	c.now = now
+	if len(c.dirty) == 0 { // most often
+		return false
+	}
 	c.budget = budget{frames: flushFrames, bytes: flushBytes}
 	c.held = c.held[:0]
 	i := 0

@@ -182,7 +182,9 @@ func (c *Core) ringWritten(p *peer, number uint64, err error) {
 	if p.ringOut.Ended(err) {
 		c.rewind(p)
 	}
-	c.touch(p)
+	if p.out.unpostedFrames() > 0 { // which may have waited for it
+		c.touch(p)
+	}
 }
 
 // pollRings takes out what peers have written, and returns how many frames it were.
