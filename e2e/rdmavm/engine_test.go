@@ -21,10 +21,16 @@ import (
 // instructions: perftest's requests alone, the link, the engine with each eager channel.
 func TestEngineCost(t *testing.T) { insideOf(t, "engine-cost", "^TestEngineCost$", true) }
 
+// TestEngineCalls counts the system calls of a message, by engines and by ib_write_lat, in
+// a machine of two processors.
+func TestEngineCalls(t *testing.T) {
+	insideLike(t, Run{Name: "engine-calls", TSC: true}, "^TestEngineCalls$")
+}
+
 // TestEngineLatency compares engines with ib_write_lat in one machine of two processors, a
-// process on each.
+// process on each, after what the same takes one thread there.
 func TestEngineLatency(t *testing.T) {
-	insideLike(t, Run{Name: "engine-latency", TSC: true}, "^TestEngineLatency$")
+	insideLike(t, Run{Name: "engine-latency", TSC: true}, "^TestEngine(Cost|Latency)$")
 }
 
 // TestEngineYardstick compares them between two machines, as TestYardstick does whole jobs.

@@ -179,7 +179,7 @@ func bareCost(t *testing.T) (write float64) {
 			}
 		}
 	}
-	for _, n := range []int{8, 88} { // 88: with a frame's header, and the slot's flag
+	for _, n := range []int{8, 88} { // a frame's write, with its header and the slot's flag, has 80
 		value := uint64(n)
 		took := timed(func(uint64) {
 			value++
@@ -210,7 +210,7 @@ func bareCost(t *testing.T) (write float64) {
 	return write
 }
 
-// linkCost is a notified write of 8 bytes from link to link.
+// linkCost is a notified write from link to link.
 func linkCost(t *testing.T) {
 	f := make(plain, 1<<16)
 	a, b := newTestLink(t, "", nil, openTest(t)), newTestLink(t, "", nil, openTest(t))
