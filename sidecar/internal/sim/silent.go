@@ -18,7 +18,7 @@ type silence struct {
 }
 
 // Lengths of a silence: up to so short that nobody may notice, or up to so long
-// that everybody has given it up for a while. Peers wait for 3 s, and are told of
+// that everybody has given it up for a while. Peers wait for 4.5 s, and are told of
 // life every 500 ms.
 const (
 	silenceShort = int64(2 * time.Second)
