@@ -49,10 +49,16 @@ func (noDialer) Cancel(link.Peer)  {}
 // pod makes an engine of ranks ranks in one pod, with its applications.
 func pod(tb testing.TB, ranks int) (*Engine, []*app) {
 	tb.Helper()
+	return podOf(tb, ranks, core.Config{PodOf: make([]int32, ranks), Pods: 1}, local.New(0, nil))
+}
+
+// podOf is pod for a job with more pods, whose first ranks are those of the engine.
+func podOf(tb testing.TB, ranks int, cfg core.Config, remote link.Link) (*Engine, []*app) {
+	tb.Helper()
 	loop := local.New(0, nil)
 	now := int64(1)
 	e, err := New(Config{
-		Core: core.Config{PodOf: make([]int32, ranks), Pods: 1}, Local: loop, Remote: local.New(0, nil), Dialer: noDialer{},
+		Core: cfg, Local: loop, Remote: remote, Dialer: noDialer{},
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}, func() int64 { now += 1000; return now })
 	if err != nil {

@@ -80,6 +80,7 @@ type Engine struct {
 	times    []*trace.Times // of the ranks that have attached
 	active   []*attached
 	first    int // of active, who is taken from first
+	ends     int // turns that the ends of sockets may still wait for what links have; 0: none has ended
 	byRank   map[uint32]*attached
 	now      int64
 	pulse    atomic.Int64 // when a turn last began, about; for Alive
@@ -160,14 +161,17 @@ func (e *Engine) Turn() int {
 	e.now = e.clock()
 	work := e.readMail()
 	work += e.intakeAll()
-	e.judge()
 	// What applications want goes out before the links are asked for news,
 	// which costs a system call; what the news brings about goes out after.
 	e.flush()
+	news := 0
 	for _, l := range e.links {
-		work += l.Poll(e)
+		news += l.Poll(e)
 	}
-	work += e.core.PollMemory(e.now)
+	if e.ends > 0 {
+		e.judge(news > 0)
+	}
+	work += news + e.core.PollMemory(e.now)
 	if e.now >= e.nextTick {
 		e.tick()
 	}
@@ -265,21 +269,36 @@ func (e *Engine) intake(a *attached) int {
 	return n
 }
 
+// endsMax bounds the turns in which links bring something before the end of a socket is
+// judged: more than a socket's buffers hold, and a link that always has something does
+// not keep a rank that has vanished.
+const endsMax = 64
+
 // judge ends the sessions of applications whose sockets have ended. Their neighbours have
-// been heard first: who is ended because another has failed is not the cause, and
-// what that one has said of it was in its ring before.
-func (e *Engine) judge() {
+// been heard first, and so have the peers: who is ended because another has failed is not
+// the cause, and what that one has said of it, or its sidecar, was in its ring, or in the
+// link, before.
+func (e *Engine) judge(news bool) {
 	for _, a := range e.active {
 		if a.earlier > 0 {
 			return
 		}
 	}
+	if news && e.ends > 1 {
+		e.ends--
+		return
+	}
+	e.ends = 0
 	for i := 0; i < len(e.active); {
-		if a := e.active[i]; a.spent {
+		a := e.active[i]
+		if a.spent {
 			e.detach(a, errVanished) // takes it from the list
-		} else {
-			i++
+			continue
 		}
+		if a.ended {
+			e.ends = 1 // its last descriptors are still to be taken
+		}
+		i++
 	}
 }
 

@@ -104,6 +104,7 @@ func (e *Engine) SessionGone(s *session.Session) {
 			// that it is no more than fits the ring.
 			a.Deafen()
 			a.ended, a.last = true, a.Pending()
+			e.ends = endsMax
 			for _, b := range e.active {
 				b.earlier = b.Pending()
 			}

@@ -1,0 +1,84 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// inbox is a link that brings what peer 1 has sent, a frame a poll.
+type inbox struct {
+	link.Link
+	frames []*link.Frame
+	err    error
+}
+
+func (*inbox) Caps() link.Caps                            { return link.Caps{Name: "inbox"} }
+func (*inbox) Post(_ link.Peer, frames []*link.Frame) int { return len(frames) }
+func (*inbox) Forget(link.Peer)                           {}
+func (*inbox) Close() error                               { return nil }
+
+func (b *inbox) Poll(sink link.Sink) int {
+	if len(b.frames) == 0 {
+		return 0
+	}
+	f := b.frames[0]
+	b.frames = b.frames[1:]
+	b.err = sink.Deliver(1, &f.Head, f.Inline[:f.Head.Length])
+	return 1
+}
+
+// brings makes a link with a greeting, news that rank 3 has left behind, and the abort of
+// rank 2, as the sidecar of pod 1 says it.
+func brings() *inbox {
+	hello, left, abort := new(link.Frame), new(link.Frame), new(link.Frame)
+	hello.Head = wire.Header{Type: wire.Ack}
+	left.Head = wire.Header{Type: wire.Left, Seq: 1, Src: 3}
+	abort.Head = wire.Header{Type: wire.Abort, Seq: 2, Src: 2, A: 5}
+	abort.Head.Length = uint32(copy(abort.Inline[:], "called abort"))
+	return &inbox{frames: []*link.Frame{hello, left, abort}}
+}
+
+// TestCauseInTheLink: a rank of another pod aborts, and a rank of this one is ended for it
+// by whoever started both. That end is noticed while the abort is still in the link.
+func TestCauseInTheLink(t *testing.T) {
+	b := brings()
+	e, _ := podOf(t, 2, core.Config{PodOf: []int32{0, 0, 1, 1}, Pods: 2}, b)
+	closing(t, e)
+	e.core.LinkUp(e.now, 1, link.Caps{})
+	ended := e.byRank[0]
+	e.SessionGone(ended.Session)
+	for range 8 {
+		e.Turn()
+	}
+	if f := e.Failure(); b.err != nil || f == nil || f.Rank != 2 || f.Code != 5 {
+		t.Errorf("%v (%v), want the abort of rank 2", f, b.err)
+	}
+	if !ended.closing {
+		t.Error("the session of rank 0 has not ended")
+	}
+}
+
+// endless is a link that always has something, which is nothing to the job.
+type endless struct{ inbox }
+
+func (*endless) Poll(link.Sink) int { return 1 }
+
+// TestEndWithoutACause: no link that always has something keeps a rank that has vanished.
+func TestEndWithoutACause(t *testing.T) {
+	e, apps := podOf(t, 2, core.Config{PodOf: []int32{0, 0, 1, 1}, Pods: 2}, &endless{})
+	closing(t, e)
+	for range 3 * intakeBatch { // and it has said much before
+		push(t, apps[1], &shm.Descriptor{Op: shm.OpCancel})
+	}
+	e.SessionGone(e.byRank[1].Session)
+	for range endsMax + 8 {
+		e.Turn()
+	}
+	if f := e.Failure(); f == nil || f.Rank != 1 {
+		t.Errorf("%v, want the end of rank 1", f)
+	}
+}
