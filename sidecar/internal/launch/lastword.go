@@ -2,6 +2,7 @@ package launch
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"syscall"
 
@@ -27,18 +28,47 @@ func (e *Event) Failure() podlife.Failure {
 	return f
 }
 
-// sent reports whether the end of the pod sent s to the ranks: SIGTERM comes
-// first, SIGKILL after the grace.
-func (p *pod) sent(s syscall.Signal) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.ending != 0 && (s == unix.SIGTERM || s == p.ending)
+// running is a rank's process that was not taken away yet.
+type running struct {
+	*os.Process
+	orders *orders // what it had been told when it ended; nil: it runs, as far as anybody has looked
 }
 
-func (p *pod) toldToEnd() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.told
+// orders are what ranks have been told by the end of the pod.
+type orders struct {
+	signal syscall.Signal // 0: none was sent
+	end    bool           // from outside
+}
+
+// noteEnded keeps what ranks had been told that have ended by now. Their own goroutines
+// may come to it only after more was said, and would take their end for obedience.
+// p.mu is held.
+func (p *pod) noteEnded() {
+	for _, proc := range p.procs {
+		if hasEnded(proc.Pid) {
+			p.noteOrders(proc)
+		}
+	}
+}
+
+// noteOrders keeps what a rank has been told that has ended, the first time. p.mu is held.
+func (p *pod) noteOrders(proc *running) {
+	if proc.orders == nil {
+		proc.orders = &orders{signal: p.ending, end: p.told}
+	}
+}
+
+// hasEnded reports whether a child has ended, and leaves it there.
+func hasEnded(pid int) bool {
+	var ended siginfo
+	err := unix.Waitid(unix.P_PID, pid, ended.info(), unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err == nil && ended.pid() == pid
+}
+
+// sent reports whether the end of the pod had sent s: SIGTERM comes first, SIGKILL after
+// the grace.
+func (o *orders) sent(s syscall.Signal) bool {
+	return o.signal != 0 && (s == unix.SIGTERM || s == o.signal)
 }
 
 // remember keeps the failures that are worth a word: in order of time, those

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
@@ -140,4 +142,30 @@ func TestProgramThatCannotStart(t *testing.T) {
 	read := r.withLog(filepath.Join(t.TempDir(), "log"))
 	r.run(t.Context())
 	checkWord(t, "no program", read(), []podlife.Failure{{Rank: 4, Code: 127, Reason: podlife.CannotStart}})
+}
+
+// TestEndedBeforeItWasTold: a rank has ended, and only when the pod has been told to end,
+// or ends its ranks for another's failure, does somebody come to it. It did not obey.
+func TestEndedBeforeItWasTold(t *testing.T) {
+	for what, say := range map[string]func(p *pod){
+		"the pod is told to end":                 func(p *pod) { p.tell() },
+		"another rank has failed":                func(p *pod) { p.end(unix.SIGTERM) },
+		"another has failed, and did not obey":   func(p *pod) { p.end(unix.SIGTERM); p.end(unix.SIGKILL) },
+		"the pod is told when it ends ranks":     func(p *pod) { p.end(unix.SIGTERM); p.tell() },
+		"another has failed when the pod's told": func(p *pod) { p.tell(); p.end(unix.SIGTERM) },
+	} {
+		for script, want := range map[string]podlife.Reason{
+			"exit 3": podlife.RankExited, "kill -TERM $$": podlife.RankKilled, "kill -KILL $$": podlife.RankKilled,
+		} {
+			r := prepare(t, 4, script)
+			p := newPod(r.Config)
+			p.cfg.killGroup = killGroup
+			p.cfg.awaited = func() { say(p) }
+			p.run(t.Context(), 4, "/bin/sh")
+			p.copies.Wait()
+			if got := p.first.Failure().Reason; got != want {
+				t.Errorf("%s, and a rank had ended with %s: %s, want %s", what, script, got, want)
+			}
+		}
+	}
 }

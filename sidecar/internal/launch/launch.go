@@ -73,6 +73,7 @@ type Config struct {
 	Tidy func() error
 
 	killGroup func(int) // of tests
+	awaited   func()    // of tests: a rank has ended, and nobody knows yet
 }
 
 // Exit codes of programs that cannot be run, as shells use them.
@@ -101,7 +102,7 @@ type pod struct {
 	reports sync.Mutex  // held for a status line
 
 	mu       sync.Mutex // guards what follows
-	procs    map[int]*os.Process
+	procs    map[int]*running
 	pipes    []*os.File     // that output is read from
 	ending   syscall.Signal // what ranks get that start too late; 0: the pod is not ending
 	told     bool           // to end, from outside
@@ -110,7 +111,7 @@ type pod struct {
 }
 
 func newPod(cfg Config) *pod {
-	return &pod{cfg: cfg, procs: map[int]*os.Process{}, stop: make(chan struct{}), out: outlet.Of(cfg.Out), err: outlet.Of(cfg.Err)}
+	return &pod{cfg: cfg, procs: map[int]*running{}, stop: make(chan struct{}), out: outlet.Of(cfg.Out), err: outlet.Of(cfg.Err)}
 }
 
 // Run runs the ranks to their end and returns the first failure, or nil. It
@@ -178,9 +179,7 @@ func (p *pod) supervise(ctx context.Context, done <-chan struct{}) {
 			stop = nil
 		case <-cancelled:
 			cancelled = nil
-			p.mu.Lock()
-			p.told = true
-			p.mu.Unlock()
+			p.tell()
 		case <-kill:
 			p.end(unix.SIGKILL)
 			kill = nil
@@ -193,9 +192,18 @@ func (p *pod) supervise(ctx context.Context, done <-chan struct{}) {
 	}
 }
 
+// tell notes that the pod was told to end, which the ranks are that have not ended yet.
+func (p *pod) tell() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.noteEnded()
+	p.told = true
+}
+
 // end sends s to all ranks, and to those that are starting when they have.
 func (p *pod) end(s syscall.Signal) {
 	p.mu.Lock()
+	p.noteEnded()
 	p.ending = s
 	p.mu.Unlock()
 	p.signal(s)

@@ -31,13 +31,16 @@ func (p *pod) run(ctx context.Context, rank int, path string) {
 	}
 	p.report(&Event{Event: "started", Rank: rank, PID: cmd.Process.Pid, Time: time.Now()})
 	awaitEnd(cmd.Process.Pid)
+	if p.cfg.awaited != nil {
+		p.cfg.awaited()
+	}
 	e := &Event{Event: "exited", Rank: rank, Time: time.Now()}
-	state, err := p.takeAway(rank, cmd.Process)
+	state, told, err := p.takeAway(rank, cmd.Process)
 	if err != nil {
 		e.Code, e.Reason = 1, err.Error()
 	} else if ws := state.Sys().(syscall.WaitStatus); ws.Signaled() {
 		e.Code, e.Signal = 128+int(ws.Signal()), unix.SignalName(ws.Signal())
-		e.Told = p.sent(ws.Signal())
+		e.Told = told.sent(ws.Signal())
 	} else {
 		e.Code = ws.ExitStatus()
 	}
@@ -48,7 +51,7 @@ func (p *pod) run(ctx context.Context, rank int, path string) {
 	}
 	if e.Code != 0 {
 		e.Event = "failed"
-		e.Told = e.Told || p.toldToEnd()
+		e.Told = e.Told || told.end
 		p.fail(e)
 		return
 	}
@@ -63,13 +66,17 @@ func awaitEnd(pid int) {
 
 // takeAway ends what a rank that has ended left behind in its process group, and
 // then the rank itself: until it is waited for, its number and so the group's
-// cannot be anybody else's. Nobody is signalled by that number any more then.
-func (p *pod) takeAway(rank int, proc *os.Process) (*os.ProcessState, error) {
+// cannot be anybody else's. Nobody is signalled by that number any more then. It returns
+// what the rank had been told when it ended.
+func (p *pod) takeAway(rank int, proc *os.Process) (*os.ProcessState, *orders, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cfg.killGroup(proc.Pid)
+	p.noteOrders(p.procs[rank])
+	told := p.procs[rank].orders
 	delete(p.procs, rank)
-	return proc.Wait()
+	state, err := proc.Wait()
+	return state, told, err
 }
 
 // killGroup ends a process group.
@@ -102,7 +109,7 @@ func (p *pod) start(ctx context.Context, rank int, path string) (*exec.Cmd, erro
 	// Starting and registering are one step for reapOrphans and signal.
 	p.mu.Lock()
 	if err = cmd.Start(); err == nil {
-		p.procs[rank] = cmd.Process
+		p.procs[rank] = &running{Process: cmd.Process}
 		p.pipes = append(p.pipes, outRead, errRead)
 		if p.ending != 0 {
 			_ = unix.Kill(-cmd.Process.Pid, p.ending) // the others have had it
