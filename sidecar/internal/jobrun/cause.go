@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
 
 // consultTime bounds the questions to the sidecars of a failed job.
@@ -28,6 +30,9 @@ const hearTime = 2 * time.Second
 // consult asks the sidecars whether the job failed, and why. A rank that aborts
 // the job or is expelled makes others fail, who may be the first to exit: their
 // launcher knows only that. And ranks that all end with 0 may have failed.
+//
+// All of them may wait for a processor for longer than anybody wants to wait for them:
+// who has not been heard by then is heard at the job's end (hearLastWords).
 func (j *Job) consult(ctx context.Context) {
 	agreed := j.ask(ctx)
 	j.blame(agreed)
@@ -35,10 +40,12 @@ func (j *Job) consult(ctx context.Context) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	j.blame(agreed)
+	j.agreed = agreed
 }
 
 // ask gets what each sidecar knows of a failure, from all at once: one that does
-// not answer costs no more time than one that does.
+// not answer costs no more time than one that does. Of that one, what it has written
+// down is read.
 func (j *Job) ask(ctx context.Context) map[int]*podlife.Message {
 	ctx, cancel := context.WithTimeout(ctx, consultTime)
 	defer cancel()
@@ -46,17 +53,24 @@ func (j *Job) ask(ctx context.Context) map[int]*podlife.Message {
 	var mu sync.Mutex // guards agreed
 	var wg sync.WaitGroup
 	for pod, socket := range j.Metrics() {
-		if j.stopped(pod) {
-			continue // it cannot answer
-		}
+		stopped := j.stopped(pod) // it cannot answer
 		wg.Go(func() {
-			r, err := FetchReport(ctx, socket)
-			if err != nil || r.Failure == nil {
-				return // it has ended, or knows nothing
+			var m *podlife.Message
+			r, err := (*obs.Report)(nil), error(nil)
+			if !stopped {
+				r, err = FetchReport(ctx, socket)
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			agreed[pod] = &podlife.Message{Kind: podlife.KindSidecar, Pod: pod, Failures: []podlife.Failure{r.Failure.Words()}}
+			switch {
+			case stopped || err != nil:
+				m = lastWords(j.layout.words(pod))
+			case r.Failure != nil:
+				m = &podlife.Message{Kind: podlife.KindSidecar, Pod: pod, Failures: []podlife.Failure{r.Failure.Words()}}
+			}
+			if m != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				agreed[pod] = m
+			}
 		})
 	}
 	wg.Wait()
@@ -64,16 +78,23 @@ func (j *Job) ask(ctx context.Context) map[int]*podlife.Message {
 }
 
 // unheard reports that a rank is to blame whose process has ended, as its
-// sidecar knows, and of which its launcher has not told yet how.
+// sidecar knows, and of which its launcher has not told yet how. Or that ranks have
+// failed because their sidecar had ended, and nobody knows yet how that one did: the
+// kernel gives its memory back first.
 func (j *Job) unheard() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	for pod, t := range j.gone {
+		if !t.IsZero() && j.stories[pod].Daemon == nil {
+			return true
+		}
+	}
 	return j.first != nil && j.first.Verdict != nil && j.first.Verdict.Reason == podlife.RankVanished && j.ranks[j.first.Verdict.Rank]
 }
 
-// hearLastWords blames who the sidecars' last words name. All sidecars have
-// ended: they have seen the end of every rank by then, which may come later than
-// the rank's exit code.
+// hearLastWords blames who the sidecars' last words name, where they were not heard
+// before. All sidecars have ended: they have seen the end of every rank by then, which
+// may come later than the rank's exit code; and all that launchers have to say was read.
 func (j *Job) hearLastWords() {
 	agreed := map[int]*podlife.Message{}
 	for pod := range j.spec.Pods {
@@ -81,7 +102,8 @@ func (j *Job) hearLastWords() {
 			agreed[pod] = m
 		}
 	}
-	if len(agreed) > 0 {
+	maps.Copy(agreed, j.agreed)
+	if len(agreed) > 0 || j.failure() != nil {
 		j.blame(agreed)
 	}
 }
@@ -124,6 +146,7 @@ func (j *Job) blame(agreed map[int]*podlife.Message) {
 	if e := s.Application; e != nil && e.Text == v.Text { // it was the launcher, and no rank
 		j.first.Text, j.first.Code = e.Text, 1
 	}
+	j.first = j.withDispute(j.first)
 }
 
 // heard notes a rank's failure. gone says that the sidecar of its pod has ended
@@ -133,7 +156,7 @@ func (j *Job) heard(pod int, f podlife.Failure, gone bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s := &j.stories[pod]
-	if gone && (j.gone[pod].IsZero() || f.Time.Before(j.gone[pod])) {
+	if gone && !j.dismissed && (j.gone[pod].IsZero() || f.Time.Before(j.gone[pod])) {
 		j.gone[pod] = f.Time
 	}
 	if s.Launcher == nil {

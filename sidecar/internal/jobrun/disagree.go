@@ -75,12 +75,21 @@ func (j *Job) nameDisagreement(ctx context.Context) {
 		return
 	}
 	if lines := j.disagreements(ctx, why.Disagreed); len(lines) > 0 {
-		named, v := *f, *f.Verdict
-		named.Text = lines[0] + "; then " + f.Text
-		v.Text += "; " + lines[0]
-		named.Verdict = &v
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		j.first = &named
+		j.disputed = lines[0]
+		j.first = j.withDispute(f)
 	}
+}
+
+// withDispute is f with what ranks disagreed about, if that is known. j.mu is held.
+func (j *Job) withDispute(f *Failure) *Failure {
+	if j.disputed == "" || strings.Contains(f.Text, "disagree") {
+		return f
+	}
+	named, v := *f, *f.Verdict
+	named.Text = j.disputed + "; then " + f.Text
+	v.Text += "; " + j.disputed
+	named.Verdict = &v
+	return &named
 }

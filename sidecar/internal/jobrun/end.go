@@ -32,19 +32,19 @@ func (j *Job) Wait(ctx context.Context, report func([]obs.Report) error) error {
 	defer cancel()
 	defer context.AfterFunc(ctx, j.hurry)()
 	var err error
-	select {
-	case <-j.allEnded:
+	switch j.outcome(ctx) {
+	case endedWell:
 		if j.consult(ctx); j.failure() == nil && report != nil {
 			err = j.report(ctx, report)
 		}
-	case <-j.failed:
+	case hasFailed:
 		time.Sleep(settle)
 		j.consult(ctx)
 		j.nameDisagreement(ctx)
 		if f := j.failure(); f.Suspected {
 			j.tellEnd(ctx, f)
 		}
-	case <-ctx.Done():
+	case interrupted:
 		err = interruption(ctx)
 		j.explain(context.WithoutCancel(ctx), err)
 		j.tellEnd(context.WithoutCancel(ctx), err)
@@ -60,6 +60,34 @@ func (j *Job) Wait(ctx context.Context, report func([]obs.Report) error) error {
 		err = unwritten
 	}
 	return errors.Join(err, endErr)
+}
+
+// outcome is what ends the wait for a job.
+type outcome int
+
+const (
+	endedWell outcome = iota // all launchers, and none has told of a failure
+	hasFailed
+	interrupted
+)
+
+// outcome waits for it. A failure may be found together with the end of all launchers, or
+// of the job's time, by a process that has waited for a processor: it goes first.
+func (j *Job) outcome(ctx context.Context) outcome {
+	select {
+	case <-j.allEnded:
+	case <-j.failed:
+	case <-ctx.Done():
+	}
+	if j.failure() != nil {
+		return hasFailed
+	}
+	select {
+	case <-j.allEnded:
+		return endedWell
+	default:
+		return interrupted
+	}
 }
 
 // deadline is ctx with the end that the job's time has.
@@ -180,6 +208,9 @@ func (j *Job) end() error {
 	case <-j.allEnded:
 	case <-time.After(grace + time.Second):
 	}
+	j.mu.Lock()
+	j.dismissed = true
+	j.mu.Unlock()
 	stop(j.sidecars)
 	done := make(chan struct{})
 	go func() { j.wg.Wait(); close(done) }()
@@ -189,7 +220,7 @@ func (j *Job) end() error {
 		kill(append(j.launches, j.sidecars...))
 		<-done
 	}
-	if j.failure() == nil {
+	if f := j.failure(); f == nil || !f.Suspected {
 		j.hearLastWords()
 	}
 	return errors.Join(j.entry.remove(), j.layout.remove())

@@ -58,9 +58,9 @@ func (j *Job) startSidecar(path string, pod int) error {
 		err := cmd.Wait()
 		log.close()
 		j.mu.Lock()
-		ending := j.ending
+		dismissed := j.ending && j.gone[pod].IsZero() // else it had ended before, and its memory is given back only now
 		j.mu.Unlock()
-		if ending {
+		if dismissed {
 			return
 		}
 		p := l.doc.Pods[pod]
@@ -138,7 +138,9 @@ func (j *Job) startLauncher(path string, pod int) error {
 			// Its first failed rank was reported by a status line already.
 			text := fmt.Sprintf("the launcher of pod %d ended: %s", pod, how(err))
 			j.mu.Lock()
-			j.stories[pod].Application = endingOf(err, text)
+			if !j.ending { // else it was told to
+				j.stories[pod].Application = endingOf(err, text)
+			}
 			j.mu.Unlock()
 			j.fail(&Failure{Text: text, Code: 1}, time.Now())
 		}

@@ -35,27 +35,30 @@ func (f *Failure) Error() string { return f.Text }
 
 // Job is a running job.
 type Job struct {
-	spec     *Spec
-	layout   *layout
-	out, err *outlet.Writer // which may be one
-	mu       sync.Mutex
-	wg       sync.WaitGroup
-	sidecars []*exec.Cmd
-	launches []*exec.Cmd
-	first    *Failure
-	firstAt  time.Time
-	stories  []podlife.Report // by pod, what is known without asking the sidecars
-	gone     []time.Time      // by pod, a time at which its sidecar had ended; zero: nothing is known
-	halted   []time.Time      // by pod, since when its sidecar is stopped; zero: it runs
-	failed   chan struct{}
-	over     chan struct{} // closed by end: nobody needs to be watched any more
-	ending   bool
-	running  int           // launchers
-	allEnded chan struct{} // closed when all of them have
-	ended    []bool        // by pod; true: all its ranks have ended well
-	ranks    map[int]bool  // started ones; true: it runs
-	begun    time.Time
-	entry    *registration // nil: not in the registry
+	spec      *Spec
+	layout    *layout
+	out, err  *outlet.Writer // which may be one
+	mu        sync.Mutex
+	wg        sync.WaitGroup
+	sidecars  []*exec.Cmd
+	launches  []*exec.Cmd
+	first     *Failure
+	firstAt   time.Time
+	stories   []podlife.Report         // by pod, what is known without asking the sidecars
+	gone      []time.Time              // by pod, a time at which its sidecar had ended; zero: nothing is known
+	agreed    map[int]*podlife.Message // by pod, what its sidecar knew of a failure when it was asked
+	disputed  string                   // what ranks disagreed about before they failed; empty: nothing is known
+	halted    []time.Time              // by pod, since when its sidecar is stopped; zero: it runs
+	failed    chan struct{}
+	over      chan struct{} // closed by end: nobody needs to be watched any more
+	ending    bool
+	dismissed bool          // the sidecars have been told to end
+	running   int           // launchers
+	allEnded  chan struct{} // closed when all of them have
+	ended     []bool        // by pod; true: all its ranks have ended well
+	ranks     map[int]bool  // started ones; true: it runs
+	begun     time.Time
+	entry     *registration // nil: not in the registry
 }
 
 // grace is how long processes get to end by themselves after SIGTERM.
@@ -188,7 +191,8 @@ func (j *Job) Metrics() []string {
 }
 
 // fail keeps the earliest failure and starts the end of the job. Failures that
-// the end itself brings about come later and do not count.
+// the end itself brings about come later and do not count; those that are heard of late
+// are part of the inquiry, in which the earliest need not be the cause.
 func (j *Job) fail(f *Failure, at time.Time) {
 	j.hurry()
 	j.mu.Lock()
