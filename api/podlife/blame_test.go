@@ -122,6 +122,11 @@ func TestBlame(t *testing.T) {
 				Report{Launcher: ranks(exited(2, 1, 5)), Sidecar: agree(seen(1, 1, TextVanished, 4.1))}),
 			&Verdict{0, exited(0, 9, 3)},
 		},
+		"the same, seen in a turn that had begun before and had no processor since": {
+			two(Report{Launcher: ranks(exited(0, 9, 3), ended(1, 4)), Sidecar: agree(seen(1, 1, TextVanished, 2.9))},
+				Report{Launcher: ranks(exited(2, 1, 5)), Sidecar: agree(seen(1, 1, TextVanished, 4.1))}),
+			&Verdict{0, exited(0, 9, 3)},
+		},
 		"abort chooses the code": {
 			two(Report{Launcher: ranks(exited(0, 1, 6)), Sidecar: agree(seen(3, 42, abort, 4.1))},
 				Report{Launcher: ranks(exited(3, 1, 5)), Sidecar: agree(seen(3, 42, abort, 4))}),
