@@ -23,14 +23,19 @@ const (
 	noticePause  = 30 * time.Second       // before the same failure is logged again
 )
 
+// noSilence is since when a peer is silent that is not.
+const noSilence = time.Duration(-1)
+
 // dialUntil tries again with growing, jittered pauses.
 func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
 	pause, seen := backoffFirst, notices{begun: time.Now()}
-	var silentSince time.Time // zero: it is not silent
-	var since time.Time       // that data cannot go as it must; zero: it can
+	heard := newAttention(m.cfg.Silence / attentionParts)
+	defer heard.end()
+	silentSince := noSilence
+	var since time.Time // that data cannot go as it must; zero: it can
 	m.leave(ctx, peer)
 	for ctx.Err() == nil {
-		begun := time.Now()
+		begun, from := time.Now(), heard.now()
 		a, err := m.dial(ctx, peer)
 		if err == nil {
 			m.connected(peer, a.incarnation, a.fd, a.end)
@@ -38,16 +43,16 @@ func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
 		}
 		switch {
 		case !a.accepted || a.heard:
-			silentSince = time.Time{}
-		case silentSince.IsZero():
-			silentSince = begun
+			silentSince = noSilence
+		case silentSince == noSilence:
+			silentSince = from
 		}
 		if m.hopeless(&since, begun, err) && ctx.Err() == nil {
 			m.abandon(peer, err)
 			return
 		}
-		if d := time.Since(silentSince); !silentSince.IsZero() && d >= m.cfg.Silence && ctx.Err() == nil {
-			m.giveUp(peer, d)
+		if d := heard.now() - silentSince; silentSince != noSilence && heard.isOver(d, m.cfg.Silence) && ctx.Err() == nil {
+			m.giveUp(peer, max(d, m.cfg.Silence))
 			return
 		}
 		switch {

@@ -53,7 +53,7 @@ type Config struct {
 	Incarnation uint64        // of this process, among all that were pod Self; not 0; default random
 	Patience    time.Duration // for each handshake as a whole; default 5 s
 	FirstWord   time.Duration // for the first byte of an incoming connection; default 1 s
-	Silence     time.Duration // without a byte from a peer that accepts connections, after which it is given up; default 5 s
+	Silence     time.Duration // without a byte from a peer that accepts connections, after which it is given up, but for time in which this process was stopped or had no processor; default 5 s
 	Ask         time.Duration // after a break, for the lower-numbered side to dial before it is asked to; default 1 s, at most a fifth of Silence
 	Pending     int           // incoming connections that have not proven yet whose they are, at once; default 128, half of them from one address
 

@@ -1,0 +1,74 @@
+package peers
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// stopsItself is set where this program is to be a dialler that is stopped.
+const stopsItself = "PEERS_TEST_STOPS"
+
+// stoppedSilence is the time in which a peer has to say something there.
+const stoppedSilence = time.Second
+
+// TestStoppedDialler: a sidecar that is stopped after its peer's system has accepted a
+// connection, for longer than a peer may be silent, gives the peer that time when it goes on.
+func TestStoppedDialler(t *testing.T) {
+	if os.Getenv(stopsItself) != "" {
+		stopWhileDialling(t)
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestStoppedDialler$", "-test.count=1")
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), stopsItself+"=1"), os.Stderr, os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var info unix.Siginfo
+	for info.Signo == 0 { // without end if it does not stop
+		if err := unix.Waitid(unix.P_PID, cmd.Process.Pid, &info, unix.WSTOPPED|unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(2 * stoppedSilence)
+	_ = unix.Kill(cmd.Process.Pid, unix.SIGCONT) // it may have failed
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func stopWhileDialling(t *testing.T) {
+	failures := make(chan error, 1)
+	n := newJob(t, "j", time.Hour).nodes(2, []int{0}, func(c *Config) {
+		c.Silence, c.Failed = stoppedSilence, func(_ link.Peer, cause error) { failures <- cause }
+	})[0]
+	silent, err := net.Listen("tcp", n.cfg.Addresses[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }() // its system accepts, and it does not speak
+	n.Connect(1)
+	c, err := silent.Accept() // left open
+	if err == nil {
+		_, err = c.Read(make([]byte, 1)) // the dialler waits for an answer
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(os.Getpid(), unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(stoppedSilence / 20) // the signal may reach another thread first
+	begun := time.Now()
+	cause := <-failures
+	if after := time.Since(begun); after < stoppedSilence/2 {
+		t.Errorf("given up %v after this process went on: %v", after, cause)
+	}
+}
