@@ -23,7 +23,8 @@ const (
 	FeatureData                         // 32 bits travel beside the tag
 	FeatureEpochs                       // post, start, complete, wait
 	FeatureExpose                       // the client registers private memory of its own with the device
-	FeaturesAll      = FeatureInline | FeatureStaged | FeatureRMA | FeatureColl | FeaturePlace | FeatureGroups | FeatureData | FeatureEpochs | FeatureExpose
+	FeatureShut                         // a context whose messages nobody will receive any more
+	FeaturesAll      = FeatureInline | FeatureStaged | FeatureRMA | FeatureColl | FeaturePlace | FeatureGroups | FeatureData | FeatureEpochs | FeatureExpose | FeatureShut
 	FeaturesRequired = FeatureInline | FeatureStaged
 )
 
@@ -84,7 +85,8 @@ const (
 	OpWait      Op = 28 // Context, Peer: wait for its complete
 	OpExpose    Op = 29 // Addr: address for the device, Len; Aux: number; Aux2: lkey | rkey<<32
 	OpUnexpose  Op = 30 // Aux: number
-	OpSubmitMax Op = 30
+	OpShut      Op = 31 // Context: nobody will receive its messages any more
+	OpSubmitMax Op = 31
 )
 
 // Completions: sidecar to application (§6).

@@ -48,10 +48,9 @@ static bool is_no_send(const struct op *op, const void *arg)
 	return op->kind != OP_SEND && op->kind != OP_DATA && op->kind != OP_SWEEP;
 }
 
-#define SWEEPS_MAX 65536u /* who goes on sending does not hold up the close */
+#define SWEEPS_MAX 65536u /* who goes on sending does not hold up the close, where the sidecar knows no shut */
 
-/* sweep_on drops what was found, and looks for more. Messages that come later stay with the
- * sidecar. */
+/* sweep_on drops what was found, and looks for more. */
 static void sweep_on(struct endpoint *ep)
 {
 	unsigned found = ep->unswept;
@@ -78,6 +77,10 @@ static void drain(struct endpoint *ep)
 		return;
 	drop_all(ep);
 	cancel_ops(ep, is_no_send, NULL);
+	/* Of what comes from now on the sidecar keeps nothing: who sends it does not know, and
+	 * would go without its credit, or wait. */
+	for (enum space space = SPACE_TAGGED; space <= SPACE_ANSWER; space++)
+		(void)outrigger_shut(client(), context_of(ep->number, space));
 	ep->unswept = ~0u; /* behind the cancels, so that no receive is left that would take it */
 	sweep_on(ep);
 	uint64_t begun = nanoseconds();

@@ -173,6 +173,13 @@ int outrigger_claim(outrigger *s, uint64_t handle, const struct iovec *iov, int 
 		    outrigger_done done, void *arg, outrigger_request *request);
 int outrigger_drop(outrigger *s, uint64_t handle);
 
+/* outrigger_shut says that this rank will receive no message of a context any more. What
+ * comes from then on is thrown away, and sends that wait for their receiver end with
+ * OUTRIGGER_PEER_LEFT. What has come stays until it is claimed and dropped. Cancel the
+ * context's receives before: they would get nothing more. OUTRIGGER_UNSUPPORTED: the
+ * sidecar is of an earlier release, and keeps what comes. */
+int outrigger_shut(outrigger *s, uint32_t context);
+
 int outrigger_probe(outrigger *s, const struct outrigger_envelope *from, unsigned flags,
 		    outrigger_done done, void *arg, outrigger_request *request);
 

@@ -256,6 +256,19 @@ int outrigger_drop(outrigger *s, uint64_t handle)
 	return rc;
 }
 
+int outrigger_shut(outrigger *s, uint32_t context)
+{
+	if ((s->features & OR_FEATURE_SHUT) == 0)
+		return OUTRIGGER_UNSUPPORTED;
+	if (context >= CONTEXTS)
+		return OUTRIGGER_INVALID;
+	struct or_descriptor d = {.op = OR_OP_SHUT, .context = context};
+	pthread_mutex_lock(&s->lock);
+	int rc = or_submit(s, &d);
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
 int outrigger_probe(outrigger *s, const struct outrigger_envelope *from, unsigned flags, outrigger_done done, void *arg,
 		    outrigger_request *request)
 {

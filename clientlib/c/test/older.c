@@ -37,6 +37,7 @@ int main(void)
 	struct iovec v = {out, 8};
 	want((s->features & (OR_FEATURE_PLACE | OR_FEATURE_DATA)) == 0 && s->world.sharers == 0, "the sidecar has all features");
 	want(!outrigger_has_data(s) && outrigger_sendv(s, &v, 1, &e, OUTRIGGER_DATA, NULL, NULL, NULL) == OUTRIGGER_UNSUPPORTED, "data beside a tag was taken");
+	want(outrigger_shut(s, 5) == OUTRIGGER_UNSUPPORTED, "a context was shut");
 	for (int i = 0; i < 30; i++) {
 		outrigger_request r, w;
 		int over = 0;

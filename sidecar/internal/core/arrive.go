@@ -299,7 +299,7 @@ func (c *Core) onEager(p *peer, h *wire.Header, payload []byte) error {
 	if e.gone && !p.self && !c.left {
 		c.tellLeft(p) // before the acknowledgement of this frame: its sender learns that it came too late
 	}
-	if e.gone || c.fail != nil {
+	if c.turnsAway(e, h) {
 		c.tellMatched(p, h, c.refusal())
 		c.consumed(p, charge(h.A))
 		return nil
@@ -363,7 +363,7 @@ func (c *Core) placeEager(p *peer, h *wire.Header) error {
 	if err != nil {
 		return err
 	}
-	if e.gone || c.fail != nil {
+	if c.turnsAway(e, h) {
 		c.tellMatched(p, h, c.refusal())
 		c.consumed(p, charge(h.A))
 		c.discard(p, h)

@@ -25,6 +25,7 @@ type endpoint struct {
 	begun   begun
 	offers  map[link.Peer]int // receives that are offered to a peer
 	backlog int               // messages that no link has taken
+	closed  map[uint32]bool   // contexts of which it will receive nothing any more; nil: there are none
 }
 
 func newEndpoint(rank uint32, seed uint64) *endpoint {

@@ -47,7 +47,7 @@ func (h *hostile) submit() {
 // ends reports that a descriptor, if it is taken, has an OpDone (L§5).
 func ends(d *shm.Descriptor) bool {
 	switch d.Op {
-	case shm.OpCancel, shm.OpStage, shm.OpCommFree, shm.OpReduced, shm.OpAbort, shm.OpDetach, shm.OpDrop:
+	case shm.OpCancel, shm.OpStage, shm.OpCommFree, shm.OpReduced, shm.OpAbort, shm.OpDetach, shm.OpDrop, shm.OpShut:
 		return false
 	}
 	return d.Op != shm.OpSend || d.Flags&shm.FlagSilent == 0

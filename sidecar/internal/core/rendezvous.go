@@ -82,7 +82,7 @@ func (c *Core) onRTS(p *peer, h *wire.Header, payload []byte) error {
 	if err != nil {
 		return err
 	}
-	if e.gone || c.fail != nil {
+	if c.turnsAway(e, h) {
 		c.refuse(&message{head: *h, peer: p.id}, c.refusal())
 		return nil
 	}

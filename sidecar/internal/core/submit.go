@@ -72,6 +72,9 @@ func (c *Core) submit(s *session, d *shm.Descriptor) error {
 	case shm.OpCommFree:
 		c.dropComm(s, d.Context)
 		return nil
+	case shm.OpShut:
+		s.endpoint.shut(d.Context)
+		return nil
 	case shm.OpColl:
 		return c.submitColl(s, d)
 	case shm.OpReduced:
@@ -104,7 +107,7 @@ func (c *Core) submitFailed(s *session, d *shm.Descriptor) error {
 			c.ports.Retire(s.id, 1)
 			return nil
 		}
-	case shm.OpDrop, shm.OpCancel, shm.OpCommFree, shm.OpReduced, shm.OpAbort:
+	case shm.OpDrop, shm.OpCancel, shm.OpCommFree, shm.OpShut, shm.OpReduced, shm.OpAbort:
 		return nil
 	case shm.OpStage: // the request has ended already; so does its chunk
 		return nil

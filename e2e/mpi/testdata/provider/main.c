@@ -177,6 +177,14 @@ int main(int argc, char **argv)
 	leave_message(&scalable);
 	meet(&basic); /* it has come */
 	close_side(&scalable);
+	open_side(&scalable, 0, "shut");
+	if (rank == 1)
+		close_side(&scalable);
+	meet(&basic);
+	if (rank == 0) {
+		send_after(&scalable);
+		close_side(&scalable);
+	}
 	meet(&basic);
 	close_side(&basic);
 	printf("provider: rank %u is content\n", rank);

@@ -76,5 +76,6 @@ void atomics(struct side *s);
 void allocations(struct side *s);
 void leave_receives(struct side *s);
 void leave_message(struct side *s);
+void send_after(struct side *s);
 
 #endif

@@ -160,7 +160,7 @@ void tagged(struct side *s)
  * take back while messages come for them. */
 void leave_receives(struct side *s)
 {
-	enum { MANY = 5000, SENT = 1200 }; /* what comes after the close stays with the sidecar */
+	enum { MANY = 5000, SENT = 1200 }; /* what comes after the close is thrown away */
 	scenario = "closing while messages come";
 	for (int i = 0; i < MANY; i++)
 		must(fi_trecv(s->ep, in, 8, NULL, s->partner, 12345, 0, &there));
@@ -175,4 +175,26 @@ void leave_message(struct side *s)
 {
 	scenario = "closing with a message that nobody has received";
 	must(fi_tsend(s->ep, out, LARGEST, NULL, s->partner, 777, &here));
+}
+
+/* send_after sends to an endpoint that its owner has closed, more than its sidecar would
+ * keep. A message of which nothing waits for the receiver is sent; one that waits has an
+ * error, with the context of its send. None stays open. */
+void send_after(struct side *s)
+{
+	enum { SMALL = 8000, SENT = 1000 };
+	scenario = "sending to an endpoint that is closed";
+	for (int i = 0; i < SENT; i++) {
+		struct fi_cq_tagged_entry e;
+		ssize_t n;
+		must(fi_tsend(s->ep, out, SMALL, NULL, s->partner, 778, &here));
+		while ((n = fi_cq_read(s->tx, &e, 1)) == -FI_EAGAIN)
+			;
+		if (n == -FI_EAVAIL)
+			want(fails(s->tx, &here).err == FI_ESHUTDOWN, "message %d ended otherwise", i);
+		else
+			want(n == 1 && e.op_context == &here, "message %d: fi_cq_read: %zd", i, n);
+	}
+	must(fi_tsend(s->ep, out, LARGEST, NULL, s->partner, 779, &here));
+	want(fails(s->tx, &here).err == FI_ESHUTDOWN, "a large message ended otherwise");
 }

@@ -1,0 +1,24 @@
+package core
+
+import "github.com/outrigger-hpc/outrigger/api/wire"
+
+// shutMax bounds the contexts that a rank has shut (L§5).
+const shutMax = 1 << 16
+
+// shut notes that a rank will receive no message of a context any more. Without it they
+// would be kept for as long as the rank is there: its library has closed what they were
+// for, and their senders do not know.
+func (e *endpoint) shut(context uint32) {
+	if e.closed == nil {
+		e.closed = map[uint32]bool{}
+	}
+	if len(e.closed) < shutMax {
+		e.closed[context] = true
+	}
+}
+
+// turnsAway reports that nobody will receive the message of h: its rank has left, or
+// will not receive what is of its context, or the job has failed.
+func (c *Core) turnsAway(e *endpoint, h *wire.Header) bool {
+	return e.gone || c.fail != nil || e.closed != nil && h.Flags&wire.FlagColl == 0 && e.closed[h.Context]
+}

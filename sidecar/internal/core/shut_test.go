@@ -1,0 +1,77 @@
+package core
+
+import (
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+)
+
+// shutContext is what rank 1 shuts in these tests.
+const shutContext = 7
+
+// sends makes rank 0 send n bytes to rank 1 in a context, and returns the send's status.
+func (d *duo) sends(context uint32, n uint64, flags uint8) shm.Status {
+	d.t.Helper()
+	x := shm.Descriptor{Op: shm.OpSend, Req: 1, Peer: 1, Context: context, Class: shm.ClassArena, Flags: flags}
+	x.SetBody(0, n, 0, 0)
+	d.ports[0].ended = nil
+	d.submit(0, x)
+	d.run()
+	if len(d.ports[0].ended) != 1 {
+		d.t.Fatalf("a send of %d bytes in context %d has ended %d times", n, context, len(d.ports[0].ended))
+	}
+	return d.ports[0].ended[0].Status
+}
+
+// TestShutContext: what comes for a context that its receiver has shut keeps no memory
+// there, and no credit of its sender; who waits for the receiver is told.
+func TestShutContext(t *testing.T) {
+	for _, protocol := range []mover.Protocol{mover.Stream, mover.Get, mover.Put} {
+		d := newDuo(t, protocol, link.Caps{Register: true, Read: true, Write: true, InOrder: true})
+		d.submit(1, shm.Descriptor{Op: shm.OpShut, Context: shutContext})
+		d.run()
+		for range 100 { // six times the credit
+			if status := d.sends(shutContext, 60<<10, 0); status != shm.StatusOK {
+				t.Fatalf("a small message: %v", status)
+			}
+		}
+		for what, status := range map[string]shm.Status{
+			"a synchronous one": d.sends(shutContext, 60<<10, shm.FlagSync),
+			"a large one":       d.sends(shutContext, duoBytes, 0),
+		} {
+			if status != shm.StatusPeerLeft {
+				t.Errorf("%s: %v, want peer left", what, status)
+			}
+		}
+		d.sends(shutContext, 0, shm.FlagSync) // brings the last credit back
+		to, c := &d.cores[0].peers[1], d.cores[1]
+		if free := uint64(to.granted-to.used) * wire.CreditUnit; free != c.cfg.CreditBytes {
+			t.Errorf("%d bytes of credit are left, of %d", free, c.cfg.CreditBytes)
+		}
+		if c.parked.used != 0 || c.pool.inUse != 0 || len(d.keys) != 0 {
+			t.Errorf("kept: %d messages, %d bytes, %d registrations", c.parked.used, c.pool.inUse, len(d.keys))
+		}
+		d.submit(1, duoMessage(shm.OpRecv, 3, 0, 0))
+		x := duoMessage(shm.OpSend, 4, 1, 0)
+		d.ports[0].ended = nil
+		d.submit(0, x)
+		if d.run(); len(d.ports[0].ended) != 1 || d.ports[0].ended[0].Status != shm.StatusOK {
+			t.Errorf("a message of another context: %+v", d.ports[0].ended)
+		}
+	}
+}
+
+// TestShutsAreBounded: an application that shuts contexts without end takes no memory
+// without end.
+func TestShutsAreBounded(t *testing.T) {
+	d := newDuo(t, mover.Stream, link.Caps{})
+	for i := range uint32(shutMax + 10) {
+		d.submit(1, shm.Descriptor{Op: shm.OpShut, Context: i})
+	}
+	if n := len(d.cores[1].endpoints[1].closed); n != shutMax {
+		t.Errorf("%d contexts are noted, want %d", n, shutMax)
+	}
+}
