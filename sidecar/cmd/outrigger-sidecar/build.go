@@ -67,6 +67,7 @@ func (d *daemon) build(ctx context.Context) error {
 		Failed:    func(p link.Peer, cause error) { d.engine.ConnectFailed(p, cause) },
 		Lost:      func(p link.Peer, cause error) { d.engine.PeerLost(p, cause) },
 		Silence:   time.Duration(d.doc.Tuning.DeadAfter) * 3 / 2,
+		Early:     early(listen),
 		Encrypt:   d.doc.Tuning.Encrypt == bootstrap.EncryptTLS,
 		Direct:    d.direct(),
 		Beside:    map[string]peers.Handler{launchProtocol: d.serveTree, execProtocol: d.serveExec},
@@ -97,9 +98,26 @@ func (d *daemon) build(ctx context.Context) error {
 	return err
 }
 
+// inheritedMark begins --listen with a descriptor.
+const inheritedMark = "fd:"
+
+// startsWithin is how long a sidecar may take to start whose socket was opened for it: the
+// system accepts connections there from the first moment. All of a machine's start at
+// once, and it may have much else to do.
+const startsWithin = time.Minute
+
+// early is for how long a peer that was never reached may accept connections and say
+// nothing; 0: no longer than any other. Who has started this sidecar has started its peers.
+func early(listen string) time.Duration {
+	if strings.HasPrefix(listen, inheritedMark) {
+		return startsWithin
+	}
+	return 0
+}
+
 // listenPeers opens an address, or takes over an inherited socket.
 func listenPeers(where string) (net.Listener, error) {
-	number, inherited := strings.CutPrefix(where, "fd:")
+	number, inherited := strings.CutPrefix(where, inheritedMark)
 	if !inherited {
 		return net.Listen("tcp", where)
 	}

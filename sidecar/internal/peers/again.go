@@ -51,8 +51,8 @@ func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
 			m.abandon(peer, err)
 			return
 		}
-		if d := heard.now() - silentSince; silentSince != noSilence && heard.isOver(d, m.cfg.Silence) && ctx.Err() == nil {
-			m.giveUp(peer, max(d, m.cfg.Silence))
+		if d, limit := heard.now()-silentSince, m.silence(peer); silentSince != noSilence && heard.isOver(d, limit) && ctx.Err() == nil {
+			m.giveUp(peer, limit)
 			return
 		}
 		switch {
@@ -65,6 +65,16 @@ func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
 		rest(ctx, pause/2+rand.N(pause))
 		pause = min(2*pause, backoffMax)
 	}
+}
+
+// silence is for how long a peer that accepts connections may say nothing.
+func (m *Mesh) silence(peer link.Peer) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.met[peer] == 0 {
+		return m.cfg.Early
+	}
+	return m.cfg.Silence
 }
 
 // leave leaves it to the lower-numbered side to dial again after a break: it has
@@ -112,7 +122,8 @@ func (m *Mesh) abandon(peer link.Peer, cause error) {
 }
 
 // giveUp ends the dialling of a peer that does not speak. One that has not
-// started yet accepts no connections; this one has, and is stopped or hangs.
+// started yet accepts no connections, but where somebody has opened its socket for it
+// (Early); this one has, and is stopped or hangs.
 func (m *Mesh) giveUp(peer link.Peer, after time.Duration) {
 	m.abandon(peer, fmt.Errorf("it accepts connections and says nothing for %v", after.Round(100*time.Millisecond)))
 }

@@ -72,3 +72,27 @@ func stopWhileDialling(t *testing.T) {
 		t.Errorf("given up %v after this process went on: %v", after, cause)
 	}
 }
+
+// TestAcceptedBeforeItHasStarted: somebody has opened a peer's socket for it, so that its
+// system accepts connections while the peer waits for a processor.
+func TestAcceptedBeforeItHasStarted(t *testing.T) {
+	const silence = 200 * time.Millisecond
+	j := newJob(t, "j", time.Hour)
+	n := j.nodes(2, []int{0}, func(c *Config) {
+		c.Silence, c.Early = silence, patience
+		c.Failed = func(_ link.Peer, cause error) { t.Error(cause) }
+	})[0]
+	l, err := net.Listen("tcp", n.cfg.Addresses[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Connect(1)
+	time.Sleep(3 * silence)
+	cfg := n.cfg
+	late := &node{t: t, log: new(journal), served: make(chan error, 1), fds: map[link.Peer][]int{}}
+	cfg.Self, cfg.TLS, cfg.Connected, cfg.Incarnation = 1, j.credentials(1), late.connectedTo, n.cfg.Incarnation+1
+	late.Mesh = New(cfg, l)
+	go func() { late.served <- late.Serve() }()
+	n.waitConnected(1, 1)
+	late.end()
+}

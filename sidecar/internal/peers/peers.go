@@ -54,6 +54,7 @@ type Config struct {
 	Patience    time.Duration // for each handshake as a whole; default 5 s
 	FirstWord   time.Duration // for the first byte of an incoming connection; default 1 s
 	Silence     time.Duration // without a byte from a peer that accepts connections, after which it is given up, but for time in which this process was stopped or had no processor; default 5 s
+	Early       time.Duration // the same of a peer that was never connected, where addresses accept connections before their sidecars have started; default Silence
 	Ask         time.Duration // after a break, for the lower-numbered side to dial before it is asked to; default 1 s, at most a fifth of Silence
 	Pending     int           // incoming connections that have not proven yet whose they are, at once; default 128, half of them from one address
 
@@ -105,6 +106,9 @@ func New(cfg Config, listener net.Listener) *Mesh {
 	}
 	if cfg.Silence == 0 {
 		cfg.Silence = silenceDefault
+	}
+	if cfg.Early == 0 {
+		cfg.Early = cfg.Silence
 	}
 	if cfg.Ask == 0 {
 		cfg.Ask = min(askAfter, cfg.Silence/askShare) // or the peer would be given up before it is asked
