@@ -70,7 +70,7 @@ func TestSidecarStoppedAndGoesOn(t *testing.T) {
 	for _, stopped := range []int{0, 1} { // the one that dials, and the other
 		t.Run(fmt.Sprint("pod ", stopped), func(t *testing.T) {
 			h := prepareHand(t, 2, 2)
-			h.doc.Tuning.DeadAfter = bootstrap.Duration(time.Second)
+			h.doc.Tuning.DeadAfter = bootstrap.Duration(3 * time.Second) // longer than a busy machine keeps a healthy one waiting
 			h.doc.Tuning.Heartbeat = bootstrap.Duration(100 * time.Millisecond)
 			h.writeDocument()
 			pods := []*pod{h.pod(0), h.pod(1)}
@@ -87,7 +87,7 @@ func TestSidecarStoppedAndGoesOn(t *testing.T) {
 			pods[stopped].sidecar.signal(unix.SIGCONT)
 			pods[stopped].ranks.wait(1) // and without end if nobody told them
 			reports := []podlife.Report{pods[0].report(), pods[1].report()}
-			want := fmt.Sprintf("sidecar of pod %d (ranks %d-%d) is lost: nothing heard for 1s", stopped, 2*stopped, 2*stopped+1)
+			want := fmt.Sprintf("sidecar of pod %d (ranks %d-%d) is lost: nothing heard for 3s", stopped, 2*stopped, 2*stopped+1)
 			for _, r := range reports {
 				if r.Sidecar == nil || len(r.Sidecar.Failures) == 0 || r.Sidecar.Failures[0].Text != want {
 					t.Errorf("the sidecar of pod %d agreed on %+v, want %q", r.Pod, r.Sidecar, want)
