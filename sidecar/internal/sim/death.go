@@ -6,7 +6,9 @@ import (
 )
 
 // mayFail reports that the plan has a death in it, or what may be taken for one.
-func (w *world) mayFail() bool { return w.victim >= 0 || w.doomed >= 0 || w.silence.mayKill() }
+func (w *world) mayFail() bool {
+	return w.victim >= 0 || w.doomed >= 0 || w.silence.mayKill() || w.frozen()
+}
 
 // doom ends the application whose time has come: it is killed, or it attacks
 // its sidecar.
@@ -109,5 +111,5 @@ func (w *world) guilty(rank uint32) bool {
 	if w.doomed >= 0 {
 		return int(rank) == w.doomed
 	}
-	return int(rank) < len(w.podOf) && (int(w.podOf[rank]) == w.victim || int(w.podOf[rank]) == w.silence.pod)
+	return int(rank) < len(w.podOf) && (int(w.podOf[rank]) == w.victim || int(w.podOf[rank]) == w.silence.pod || int(w.podOf[rank]) == w.freezes)
 }

@@ -18,6 +18,7 @@ func (w *world) planDeserters() {
 	for n := 1 + w.rng.IntN(2); n > 0; n-- {
 		w.apps[w.rng.IntN(len(w.apps))].deserts = 0.05 + 0.95*w.rng.Float64()
 	}
+	w.planFreeze()
 }
 
 // desert lets an application go whose time has come.

@@ -73,8 +73,10 @@ type port struct {
 	sink     link.Sink               // of the last Poll
 	landed   map[link.Peer][]*packet // of connections that are gone, to be handed over
 	dead     bool
-	turn     uint64 // bytes registered since the last Poll
-	lends    bool   // its job allows exposure
+	frozen   bool              // nothing of it moves any more, its device neither
+	byes     map[link.Peer]int // generations of connections on which it has said goodbye
+	turn     uint64            // bytes registered since the last Poll
+	lends    bool              // its job allows exposure
 	lenders  map[link.Region]*lender
 	lentKeys map[uint64]link.Region
 }
@@ -87,7 +89,7 @@ func newNetwork(rng *rand.Rand, pods int) *network {
 	for i := range pods {
 		n.ports = append(n.ports, &port{
 			net: n, self: link.Peer(i), attached: map[link.Peer]int{}, down: map[link.Peer]bool{}, keys: map[uint64]registration{},
-			landed: map[link.Peer][]*packet{}, lenders: map[link.Region]*lender{}, lentKeys: map[uint64]link.Region{},
+			landed: map[link.Peer][]*packet{}, lenders: map[link.Region]*lender{}, lentKeys: map[uint64]link.Region{}, byes: map[link.Peer]int{},
 		})
 	}
 	return n
@@ -151,7 +153,7 @@ func (n *network) dial(connected func(self, peer link.Peer, generation int)) {
 	for i := range len(n.ports) * len(n.ports) {
 		k := [2]link.Peer{link.Peer(i / len(n.ports)), link.Peer(i % len(n.ports))}
 		l := n.lines[k]
-		if l == nil || l.dialAt == 0 || l.dialAt > n.now || n.ports[k[0]].dead || n.ports[k[1]].dead {
+		if l == nil || l.dialAt == 0 || l.dialAt > n.now || n.ports[k[0]].gone() || n.ports[k[1]].gone() {
 			continue
 		}
 		n.breakLine(k[0], k[1]) // an end that has not noticed yet will now
@@ -187,6 +189,9 @@ func (p *port) Attach(peer link.Peer, fd int) error {
 // Caps says what the link can do.
 func (p *port) Caps() link.Caps { return p.net.caps }
 
+// gone reports that nobody answers any more.
+func (p *port) gone() bool { return p.dead || p.frozen }
+
 // usable is the line to peer if the engine has its present connection.
 func (p *port) usable(peer link.Peer) *line {
 	l := p.net.line(p.self, peer)
@@ -207,6 +212,9 @@ func (p *port) Post(peer link.Peer, frames []*link.Frame) int {
 	for _, f := range frames {
 		if len(*flow) >= backlog {
 			break
+		}
+		if f.Head.Type == wire.Bye {
+			p.byes[peer] = l.generation
 		}
 		if f.Head.Type == wire.Pull && f.Head.Flags&wire.FlagMore != 0 {
 			p.net.more++

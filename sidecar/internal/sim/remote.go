@@ -139,7 +139,7 @@ func (n *network) move() {
 		left := l.accesses[:0]
 		var busy [2]bool // a write of this end is under way, and those behind it wait
 		for _, a := range l.accesses {
-			waits := a.write && n.caps.Ordered && busy[end(a.from.self, a.to.self)]
+			waits := a.from.frozen || a.to.frozen || a.write && n.caps.Ordered && busy[end(a.from.self, a.to.self)]
 			if waits || a.next > n.now || !n.advance(a) {
 				left = append(left, a)
 				busy[end(a.from.self, a.to.self)] = busy[end(a.from.self, a.to.self)] || a.write

@@ -46,6 +46,9 @@ func (s *silence) mayKill() bool { return s.pod >= 0 && s.length > silenceShort 
 // silent reports whether a pod's sidecar is stopped now.
 func (w *world) silent(pod int) bool {
 	s := &w.silence
+	if w.net.ports[pod].frozen {
+		return true
+	}
 	if pod != s.pod {
 		return false
 	}

@@ -48,7 +48,7 @@ func TestSeeds(t *testing.T) {
 	// last byte that tells nothing is one in hundreds of the messages offered. Of those
 	// there is one in eight seeds, and of lent memory that is read, or refused, one in ten:
 	// of 300 seeds there may be half of that.
-	few := min(8*all.Offered, all.Rings, all.Reads, 2*all.Puts, 2*all.Gets, 2*all.Exposed, uint64(all.Landed), 2*uint64(all.Gathers), uint64(all.Parts), uint64(all.Late), 16*uint64(all.Lent.Reads), 16*uint64(all.Lent.Refused), uint64(all.Lent.Copied)) < uint64(*seeds)/2
+	few := min(8*all.Offered, all.Rings, all.Reads, 2*all.Puts, 2*all.Gets, 2*all.Exposed, uint64(all.Landed), 2*uint64(all.Gathers), uint64(all.Parts), uint64(all.Late), 16*uint64(all.Lent.Reads), 16*uint64(all.Lent.Refused), uint64(all.Lent.Copied), 60*uint64(all.Frozen)) < uint64(*seeds)/2
 	if !t.Failed() && (all.Broken < *seeds || few || all.Told == 0 && *seeds >= 2000) {
 		t.Errorf("%d seeds: %+v: too little for what they are to show", *seeds, all)
 	}

@@ -42,6 +42,7 @@ type world struct {
 	over      bool         // nobody looks any more
 	desertion bool         // ranks leave in the middle
 	silence   silence
+	freezes   int    // pod that stops when it has said goodbye; -1: none
 	leaving   []bool // by pod, those that have begun to end; nil: all stay to the end
 	seats     seats
 	caching   bool // links keep registrations
@@ -71,6 +72,7 @@ type Coverage struct {
 	Gathers int    // eager sends that no copy was made of
 	Parts   int    // of messages, that others followed
 	Late    int    // registrations that were put off to another turn
+	Frozen  int    // pods that stopped behind their goodbye
 	Lent    lentCount
 }
 
@@ -90,12 +92,16 @@ func (c *Coverage) add(d Coverage) {
 	c.Gathers += d.Gathers
 	c.Parts += d.Parts
 	c.Late += d.Late
+	c.Frozen += d.Frozen
 	c.Lent.add(&d.Lent)
 }
 
 func (w *world) coverage() Coverage {
 	c := Coverage{Broken: w.broken, Landed: w.net.told, Gathers: w.net.gathered, Parts: w.net.more, Late: w.net.late, Lent: w.net.lent}
 	c.Kept, c.Evicted = w.reused()
+	if w.frozen() {
+		c.Frozen = 1
+	}
 	for _, e := range w.engines {
 		s := e.Counters()
 		c.add(Coverage{
@@ -155,7 +161,7 @@ func (w *world) guarded(job func() error) (err error) {
 }
 
 func newWorld(seed uint64) *world {
-	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), victim: -1, doomed: -1, slow: -1}
+	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), victim: -1, doomed: -1, slow: -1, freezes: -1}
 	pods := 2 + w.rng.IntN(3)
 	for p := range pods {
 		for range 1 + w.rng.IntN(2) {
@@ -317,7 +323,7 @@ func (w *world) run() error {
 		}
 		if busy == 0 && !w.fair {
 			w.net.now += 100_000 // nothing but timers and arrivals to wait for
-			if w.net.now < w.silence.end {
+			if w.net.now < w.silence.end || w.frozen() {
 				w.net.now += silenceStep
 			}
 		}
@@ -331,6 +337,7 @@ func (w *world) faults() error {
 			return err
 		}
 	}
+	w.freeze()
 	if len(w.breaks) > 0 && w.progress() >= w.breaks[0] && w.breakOne() {
 		w.breaks = w.breaks[1:]
 	}
@@ -393,6 +400,9 @@ func (w *world) settle() error {
 		if err := a.checkExposed(); err != nil {
 			return err
 		}
+	}
+	if w.frozen() {
+		return w.checkFrozen()
 	}
 	if killed || w.givenUp() {
 		if err := w.checkFailure(); err != nil {
