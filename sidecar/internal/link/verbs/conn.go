@@ -47,8 +47,8 @@ type conn struct {
 
 	asked, answered map[uint32]*lane // by the asker's number
 	lastLane        uint32
-	fails           map[laneEnds]int // of lanes that were asked for
-	words           [][]byte         // to be said about lanes
+	fails           map[laneEnds]failures // of lanes that were asked for
+	words           [][]byte              // to be said about lanes
 
 	once      sync.Once // of release
 	err       error

@@ -30,7 +30,7 @@ func (l *Link) Prepare() (*End, error) {
 	if err != nil {
 		return nil, fmt.Errorf("verbs: %w", err)
 	}
-	c := &conn{l: l, tag: tag, fd: -1, cut: -1, credit: newCredit(), asked: map[uint32]*lane{}, answered: map[uint32]*lane{}, fails: map[laneEnds]int{}}
+	c := &conn{l: l, tag: tag, fd: -1, cut: -1, credit: newCredit(), asked: map[uint32]*lane{}, answered: map[uint32]*lane{}, fails: map[laneEnds]failures{}}
 	if err := c.prepare(); err != nil {
 		l.returnTag(c)
 		return nil, fmt.Errorf("verbs: %s: %w", l.port.Device, err)

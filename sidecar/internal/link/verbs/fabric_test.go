@@ -34,6 +34,8 @@ type fakeNIC struct {
 	limit   int // regions, 0: none
 	shared  *fakeShared
 	noShare bool
+	asked   int  // pairs
+	noPairs bool // it makes none
 	mute    bool // does not say that a pair takes no more shared receives
 	second  bool // beside another, whose regions it has
 	lost    int  // shared receives whose completions went with their queue pair
@@ -177,6 +179,9 @@ func (p *fakePair) take() fakeReceive {
 }
 
 func (n *fakeNIC) newPair(tag uint32, shared sharedQueue, may rights) (pair, error) {
+	if n.asked++; n.noPairs {
+		return nil, unix.ENOMEM
+	}
 	n.f.mu.Lock()
 	defer n.f.mu.Unlock()
 	if n.broken != nil {

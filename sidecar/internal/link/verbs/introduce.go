@@ -116,7 +116,7 @@ func (c *conn) heard(b []byte) error {
 		}
 		if ln := list[w.number]; ln != nil {
 			if ln.asks && !ln.ready {
-				ln.count() // it was refused: not to be asked for for ever
+				c.failed(ln.ends()) // it was refused: not to be asked for for ever
 			}
 			ln.end(fmt.Errorf("%w: the peer has ended the queue pair for lent memory", link.ErrBroken), false)
 		}

@@ -49,9 +49,6 @@ type laneEnds struct{ mine, theirs uint32 }
 const (
 	lanesMax    = 256 // of a link
 	domainLanes = 64  // of an application's domain: its queue of completions is as long as they need
-	// failsMax bounds how often a lane that fails is made again between the same domains.
-	failsMax  = 16
-	failsKept = 4 * lanesMax
 	// laneLook is after which silence a queue pair is asked whether it is still there.
 	laneLook = time.Second
 	// laneSilence is after which silence it is given up: a device that is not answered says
@@ -67,7 +64,7 @@ var (
 	errNotYet  = errors.New("the queue pair for memory that an application lends is being made")
 	errNoLanes = errors.New("the peer's sidecar lends no memory")
 	errLent    = errors.New("memory that an application lends is read from and into, not written")
-	errFails   = fmt.Errorf("%d queue pairs for the memory of these applications have failed", failsMax)
+	errFails   = fmt.Errorf("%d queue pairs for the memory of these applications have failed: another one is tried every %v", failsMax, failsPause)
 )
 
 // side is this sidecar's own domain, with a queue of completions for lanes.
@@ -115,10 +112,11 @@ func (c *conn) newLane(d *domain, number uint32, may rights) (*lane, error) {
 
 // laneTo finds the lane from domain d to one of the peer's, or asks for it.
 func (c *conn) laneTo(d *domain, theirs uint32) (*lane, error) {
+	ends := laneEnds{d.number, theirs}
 	switch {
 	case !c.remote.lanes:
 		return nil, errNoLanes
-	case c.fails[laneEnds{d.number, theirs}] >= failsMax:
+	case c.tired(ends):
 		return nil, errFails
 	}
 	for _, ln := range c.asked {
@@ -132,6 +130,9 @@ func (c *conn) laneTo(d *domain, theirs uint32) (*lane, error) {
 	c.lastLane++
 	ln, err := c.newLane(d, c.lastLane, 0)
 	if err != nil {
+		if !errors.Is(err, errLanes) { // the device was asked
+			c.failed(ends)
+		}
 		return nil, err
 	}
 	ln.asks, ln.theirs = true, theirs
@@ -262,21 +263,13 @@ func (ln *lane) completed(x *completion, sink link.Sink) {
 	sink.Done(ln.c.peer, op.token, nil)
 }
 
-// count notes that a lane has failed, or was refused. The peer names its domains, and may
-// name many: they are forgotten before they are too many.
-func (ln *lane) count() {
-	c := ln.c
-	if len(c.fails) >= failsKept {
-		clear(c.fails)
-	}
-	c.fails[laneEnds{ln.d.number, ln.theirs}]++
-}
+func (ln *lane) ends() laneEnds { return laneEnds{ln.d.number, ln.theirs} }
 
 // fail ends a lane by a mistake of one of its sides.
 func (ln *lane) fail(cause error) {
 	l := ln.c.l
 	if l.stats.LentFaults++; ln.asks {
-		ln.count()
+		ln.c.failed(ln.ends())
 	}
 	level := slog.LevelDebug
 	if !l.warned {

@@ -1,0 +1,49 @@
+package verbs
+
+import "time"
+
+// failures are the queue pairs between the same two domains that have failed or were
+// refused, less those that time has forgiven. To make one takes milliseconds of an engine's
+// turn; but what has refused it (no place for another one at the peer, no memory of its
+// device's) may be over, and the application that made it fail may be right by now.
+type failures struct {
+	n     int
+	since time.Time // when the last one was forgiven, or the first one was
+}
+
+const (
+	// failsMax is how many are made again at once.
+	failsMax  = 16
+	failsKept = 4 * lanesMax
+	// failsPause is after which time one more is.
+	failsPause = 10 * time.Second
+)
+
+func (f failures) at(now time.Time) failures {
+	if k := min(int(now.Sub(f.since)/failsPause), f.n); k > 0 {
+		f.n -= k
+		f.since = f.since.Add(time.Duration(k) * failsPause)
+	}
+	return f
+}
+
+// failed notes that a lane between two domains has failed, or was refused. The peer names
+// its domains, and may name many: they are forgotten before they are too many.
+func (c *conn) failed(ends laneEnds) {
+	if len(c.fails) >= failsKept {
+		clear(c.fails)
+	}
+	now := time.Now()
+	f := c.fails[ends].at(now)
+	if f.n == 0 {
+		f.since = now
+	}
+	f.n++
+	c.fails[ends] = f
+}
+
+// tired reports that no lane between two domains is made now.
+func (c *conn) tired(ends laneEnds) bool {
+	f, some := c.fails[ends]
+	return some && f.n >= failsMax && f.at(time.Now()).n >= failsMax
+}

@@ -1,0 +1,78 @@
+package verbs
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"time"
+)
+
+// passTime lets time go by for what has failed.
+func passTime(c *conn, d time.Duration) {
+	for ends, f := range c.fails {
+		f.since = f.since.Add(-d)
+		c.fails[ends] = f
+	}
+}
+
+// TestLaneTriedAgain: a peer that has refused a queue pair often is asked again after a
+// while, once each time, and has one when it can.
+func TestLaneTriedAgain(t *testing.T) {
+	all := lenders(t)
+	a, b := all[0], all[1]
+	c := a.conns[0]
+	b.lanes += lanesMax // its others'
+	var err error
+	for range failsMax {
+		if _, _, err = a.read(t, b, 1, false, true); errors.Is(err, errFails) {
+			break
+		}
+	}
+	if !errors.Is(err, errFails) {
+		t.Fatalf("it is asked for ever: %v", err)
+	}
+	asked := c.lastLane
+	for range 2 {
+		passTime(c, failsPause)
+		if _, _, err := a.read(t, b, 1, false, true); !errors.Is(err, errFails) {
+			t.Errorf("refused again: %v", err)
+		}
+	}
+	if n := c.lastLane - asked; n != 2 {
+		t.Errorf("in twice the pause it is asked %d times", n)
+	}
+	b.lanes -= lanesMax
+	if _, _, err := a.read(t, b, 1, false, true); !errors.Is(err, errFails) {
+		t.Errorf("within the pause: %v", err)
+	}
+	passTime(c, failsPause)
+	if dst, src, err := a.read(t, b, 2, false, true); err != nil || !bytes.Equal(dst, src) {
+		t.Errorf("when it has room: %v, or the bytes are not there", err)
+	}
+}
+
+// TestLaneDeviceRefuses: a device that makes no queue pair is not asked for each message.
+func TestLaneDeviceRefuses(t *testing.T) {
+	all := lenders(t)
+	a, b := all[0], all[1]
+	a.app.noPairs = true
+	for range 2 * failsMax {
+		if _, _, err := a.read(t, b, 1, true, true); err == nil {
+			t.Fatal("there is a queue pair")
+		}
+	}
+	if a.app.asked != failsMax {
+		t.Errorf("the device is asked %d times, want %d", a.app.asked, failsMax)
+	}
+}
+
+// TestForgivenFailures: time forgives no more than there were.
+func TestForgivenFailures(t *testing.T) {
+	now := time.Now()
+	f := failures{n: 3, since: now}
+	for after, want := range map[time.Duration]int{0: 3, failsPause - 1: 3, failsPause: 2, 2*failsPause + 1: 1, 1000 * failsPause: 0} {
+		if n := f.at(now.Add(after)).n; n != want {
+			t.Errorf("after %v: %d, want %d", after, n, want)
+		}
+	}
+}
