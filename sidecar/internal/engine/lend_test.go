@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"os"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -93,5 +94,34 @@ func TestLentIsCounted(t *testing.T) {
 	v, err := e.View()
 	if want := (link.LentCounts{Reads: 3, Bytes: 4}); err != nil || v.Lent != want {
 		t.Errorf("%+v, %v, want %+v", v.Lent, err, want)
+	}
+}
+
+// keyLink is a link with keys, which says of which peer they are taken back; 0: of all.
+type keyLink struct {
+	link.Remote
+	from []link.Peer
+}
+
+func (l *keyLink) Deregister(link.Key)              { l.from = append(l.from, 0) }
+func (l *keyLink) Release(link.Key)                 { l.from = append(l.from, -1) }
+func (l *keyLink) Withdraw(p link.Peer, _ link.Key) { l.from = append(l.from, p) }
+
+// TestKeysOfPeers: a link that can take a key back from one peer is told which it is;
+// another one, without the methods beyond link.Remote, ends it.
+func TestKeysOfPeers(t *testing.T) {
+	able := &keyLink{}
+	plain := &keyLink{}
+	for _, x := range []struct {
+		link link.Remote
+		of   *keyLink
+		want []link.Peer
+	}{{able, able, []link.Peer{2, -1}}, {struct{ link.Remote }{plain}, plain, []link.Peer{0, 0}}} {
+		e := &Engine{cfg: Config{Remote: x.link}}
+		e.Deregister(2, link.Key{})
+		e.Release(2, link.Key{})
+		if !slices.Equal(x.of.from, x.want) {
+			t.Errorf("%T is told %v, want %v", x.link, x.of.from, x.want)
+		}
 	}
 }

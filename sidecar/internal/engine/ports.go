@@ -142,14 +142,20 @@ func (e *Engine) Expose(peer link.Peer, ref link.Ref) (link.Key, error) {
 }
 
 // Deregister ends a registration.
-func (e *Engine) Deregister(peer link.Peer, key link.Key) { e.remote(peer).Deregister(key) }
+func (e *Engine) Deregister(peer link.Peer, key link.Key) {
+	if w, ok := e.linkTo(peer).(Withdrawer); ok {
+		w.Withdraw(peer, key)
+	} else {
+		e.remote(peer).Deregister(key)
+	}
+}
 
 // Release ends the use of a registration, which the link may keep.
 func (e *Engine) Release(peer link.Peer, key link.Key) {
 	if k, ok := e.linkTo(peer).(Releaser); ok {
 		k.Release(key)
 	} else {
-		e.remote(peer).Deregister(key)
+		e.Deregister(peer, key)
 	}
 }
 

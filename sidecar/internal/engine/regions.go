@@ -20,6 +20,12 @@ type Keeper interface {
 // in order for the next one. Others deregister it.
 type Releaser interface{ Release(link.Key) }
 
+// Withdrawer is a link.Remote that can take a key back from the one peer that it was
+// given to, where others have one of the same memory (link.Lender).
+type Withdrawer interface {
+	Withdraw(link.Peer, link.Key)
+}
+
 // Exposer is a link.Remote that registers windows apart from what it shares and
 // keeps. Others register them.
 type Exposer interface {

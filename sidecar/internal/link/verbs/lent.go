@@ -143,14 +143,25 @@ func (d *domain) registerLent(ref link.Ref) (link.Key, error) {
 	return link.Key{Key: uint64(d.number)<<domainShift | keyBit | uint64(m.Rkey), Addr: addr}, nil
 }
 
-// deregisterLent ends what peers do with lent memory, when the operation has ended early:
-// the registration is its application's, but the queue pairs are not.
-func (l *Link) deregisterLent(number uint32) {
+// Withdraw ends what one peer does with lent memory, when the operation has ended early
+// (engine.Withdrawer): the registration is its application's, but the queue pairs are not.
+// Those of other peers have their own operations, and stay.
+func (l *Link) Withdraw(peer link.Peer, k link.Key) {
+	number, ok := domainOf(k)
+	if !ok || number == 0 {
+		l.Deregister(k)
+		return
+	}
 	if d := l.domains[number]; d != nil {
-		for _, ln := range d.lanes {
-			if !ln.asks {
-				ln.end(errForgotten, true)
-			}
+		d.endAnswered(func(ln *lane) bool { return ln.c.peer == peer })
+	}
+}
+
+// endAnswered ends those lanes by which peers read from a domain.
+func (d *domain) endAnswered(which func(*lane) bool) {
+	for _, ln := range d.lanes {
+		if !ln.asks && which(ln) {
+			ln.end(errForgotten, true)
 		}
 	}
 }

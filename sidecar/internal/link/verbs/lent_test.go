@@ -373,6 +373,44 @@ func TestLenderLeaves(t *testing.T) {
 	}
 }
 
+// TestWithdraw: a send from lent memory that ends early ends what its own receiver reads by,
+// and not what other peers read by from that application's memory.
+func TestWithdraw(t *testing.T) {
+	all := lenders(t)
+	a, b := all[0], all[1]
+	if _, _, err := a.read(t, b, 1, false, true); err != nil {
+		t.Fatal(err)
+	}
+	ref, _ := b.ref(true, 0, 4096)
+	k, err := b.Register(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Withdraw(1, k)
+	a.pass(b)
+	if len(b.conns[0].answered) != 1 || len(a.conns[0].asked) != 1 {
+		t.Errorf("%d and %d queue pairs are left, the key was another peer's", len(b.conns[0].answered), len(a.conns[0].asked))
+	}
+	own, _ := b.ref(false, 0, 4096)
+	kept, err := b.Expose(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Withdraw(0, kept)
+	if len(b.exported) != 0 {
+		t.Errorf("%d registrations are left", len(b.exported))
+	}
+	d, _ := a.ref(false, 0, 4096)
+	if err := a.Read(0, 2, d, k); err != nil {
+		t.Fatal(err)
+	}
+	b.Withdraw(0, k)
+	a.pass(b)
+	if err := a.dones[2]; !errors.Is(err, link.ErrBroken) || b.lanes != 0 || a.lanes != 0 {
+		t.Errorf("a read by a key that was taken back ends with %v; %d and %d queue pairs are left", err, a.lanes, b.lanes)
+	}
+}
+
 // TestLanesAreBounded: what there is no room for is refused, and copied.
 func TestLanesAreBounded(t *testing.T) {
 	all := lenders(t)

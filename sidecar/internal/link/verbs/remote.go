@@ -38,10 +38,12 @@ func (l *Link) Expose(ref link.Ref) (link.Key, error) {
 	return k, err
 }
 
-// Deregister ends a registration.
+// Deregister ends a registration; of lent memory what all peers do with it (Withdraw).
 func (l *Link) Deregister(k link.Key) {
-	if d, ok := domainOf(k); ok && d != 0 {
-		l.deregisterLent(d)
+	if number, ok := domainOf(k); ok && number != 0 {
+		if d := l.domains[number]; d != nil {
+			d.endAnswered(func(*lane) bool { return true })
+		}
 		return
 	}
 	if !l.known.chooser.EndExport(k, false) {
