@@ -60,7 +60,7 @@ const (
 var errSilent = fmt.Errorf("%w: no request has ended for %v", link.ErrBroken, laneSilence)
 
 var (
-	errLanes   = fmt.Errorf("%d queue pairs for memory that applications lend exist, or %d of one of them", lanesMax, domainLanes)
+	errLanes   = fmt.Errorf("%d queue pairs for memory that applications lend exist, or %d of one of them, or as many with this peer as are left", lanesMax, domainLanes)
 	errNotYet  = errors.New("the queue pair for memory that an application lends is being made")
 	errNoLanes = errors.New("the peer's sidecar lends no memory")
 	errLent    = errors.New("memory that an application lends is read from and into, not written")
@@ -87,12 +87,20 @@ func (l *Link) side() (*domain, error) {
 	return d, nil
 }
 
+// greedy reports that a connection has as many lanes as are left for all others. A peer may
+// ask for, or have this side ask for, as many as it likes: it never has the last one, and
+// those that come later find some.
+func (c *conn) greedy() bool {
+	l := c.l
+	return l.cfg.Peers > 2 && len(c.asked)+len(c.answered) >= lanesMax-l.lanes
+}
+
 // newLane makes a queue pair in d. An application has authority over the one at the other
 // end, and may send by it what it likes: so that one may do no more than it is for, also to
 // who knows, or guesses, a key of this sidecar's own domain.
 func (c *conn) newLane(d *domain, number uint32, may rights) (*lane, error) {
 	l := c.l
-	if l.lanes >= lanesMax || len(d.lanes) >= d.most {
+	if l.lanes >= lanesMax || len(d.lanes) >= d.most || c.greedy() {
 		return nil, errLanes
 	}
 	l.laneTag++
