@@ -13,6 +13,7 @@ type side struct {
 	credit
 	sent     []word // under way to the other
 	receives int    // posted and not used
+	batch    int    // so many are posted again at once: one where they are shared
 	taken    int    // used and not posted again
 }
 
@@ -53,7 +54,7 @@ func (s *side) hear(from *side, t *testing.T) {
 	}
 	from.sent = from.sent[1:]
 	s.taken++
-	if s.taken >= recvSlots/2 {
+	if s.taken >= s.batch {
 		s.receives += s.taken
 		s.repost(s.taken)
 		s.taken = 0
@@ -63,18 +64,27 @@ func (s *side) hear(from *side, t *testing.T) {
 // TestCredit: in any order of events no message finds no receive, and both sides
 // can always go on: with messages, with notices, and with both.
 func TestCredit(t *testing.T) {
-	for notices := range 4 {
-		t.Run(fmt.Sprint(notices, " of 3 are notices"), func(t *testing.T) { creditFlows(t, notices) })
+	for _, batch := range []int{recvSlots / 2, 1} {
+		for notices := range 4 {
+			t.Run(fmt.Sprint(notices, " of 3 are notices, posted again by ", batch), func(t *testing.T) {
+				for _, start := range []uint32{1<<31 - 2*creditStep, 1<<32 - 6*creditStep} {
+					creditFlows(t, notices, batch, start)
+				}
+				if batch == 1 { // receives of one's own are whole steps
+					creditFlows(t, notices, batch, 1<<32-creditStep-1)
+				}
+			})
+		}
 	}
 }
 
-func creditFlows(t *testing.T, notices int) {
+func creditFlows(t *testing.T, notices, batch int, start uint32) {
 	const seed = 11
 	rng := rand.New(rand.NewPCG(seed, seed))
-	a, b := &side{credit: newCredit(), receives: recvSlots}, &side{credit: newCredit(), receives: recvSlots}
+	a, b := &side{credit: newCredit(), receives: recvSlots, batch: batch}, &side{credit: newCredit(), receives: recvSlots, batch: batch}
 	// Numbers wrap.
 	for _, s := range []*side{a, b} {
-		s.granted, s.spent, s.posted, s.told, s.came = 1<<31-20+recvSlots, 1<<31-20, 1<<31-20+recvSlots, 1<<31-20+recvSlots, 1<<31-20
+		s.granted, s.spent, s.posted, s.told, s.came = start+recvSlots, start, start+recvSlots, start+recvSlots, start
 	}
 	idle, carried := 0, 0
 	for step := range 300_000 {
@@ -94,7 +104,7 @@ func creditFlows(t *testing.T, notices int) {
 			idle = 0
 		default:
 			if idle++; idle > 2000 {
-				t.Fatalf("seed %d, step %d: nothing can be sent any more: %+v %+v", seed, step, a, b)
+				t.Fatalf("seed %d, step %d, from %#x on: nothing can be sent any more: %+v %+v", seed, step, start, a, b)
 			}
 		}
 	}
