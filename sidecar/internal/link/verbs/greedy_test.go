@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 )
@@ -26,5 +27,39 @@ func TestGreedyPeers(t *testing.T) {
 			}
 			err = nil
 		}
+	}
+}
+
+// TestUnanswered: a queue pair that a peer does not answer for keeps its place for a while
+// only, and the next message asks for another one.
+func TestUnanswered(t *testing.T) {
+	all := lenders(t)
+	a, b := all[0], all[1]
+	r, _ := b.ref(true, 0, 4096)
+	k, err := b.Register(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, _ := a.ref(false, 0, 4096)
+	if err := a.Read(0, 1, d, k); !errors.Is(err, errNotYet) {
+		t.Fatal(err)
+	}
+	ln := only(t, a.conns[0].asked)
+	a.look = true
+	if a.Poll(a); ln.over {
+		t.Fatal("it is given up at once")
+	}
+	ln.since = ln.since.Add(-laneSilence)
+	a.look = true
+	if a.Poll(a); !ln.over || a.lanes != 0 || a.unanswered != 0 {
+		t.Errorf("it is given up: %v; %d queue pairs are left, %d unanswered", ln.over, a.lanes, a.unanswered)
+	}
+	a.pass(b) // which answers after all
+	if b.lanes != 0 || a.lanes != 0 || len(a.conns[0].fails) != 1 {
+		t.Errorf("%d and %d queue pairs are left, %d failures are noted", a.lanes, b.lanes, len(a.conns[0].fails))
+	}
+	dst, src, err := a.read(t, b, 2, false, true)
+	if err != nil || !bytes.Equal(dst, src) || a.unanswered != 0 {
+		t.Errorf("another one: %v, %d unanswered, or the bytes are not there", err, a.unanswered)
 	}
 }

@@ -176,6 +176,7 @@ func (c *conn) join(w *laneWord) {
 		return
 	}
 	ln.ready = true
+	c.l.unanswered--
 	c.l.stats.Lanes++
 	c.l.cfg.Log.Info("a queue pair for memory that ranks have registered", "peer", c.peer, "domain", ln.d.number, "peerDomain", ln.theirs, "qp", ln.local.pair, "peerQp", w.offer.pair)
 }

@@ -39,7 +39,7 @@ type lane struct {
 	ops    operations
 	behind bool      // waits for the next turn, in which its link registers more
 	moved  bool      // something of ops has gone on since probeLanes looked
-	since  time.Time // when it had at the last
+	since  time.Time // when it had at the last, or when it was asked for
 	looked time.Time // when it was asked whether it works
 }
 
@@ -56,6 +56,8 @@ const (
 	// queue of completions.
 	laneSilence = time.Minute
 )
+
+var errUnanswered = fmt.Errorf("%w: the peer has not answered for %v", link.ErrBroken, laneSilence)
 
 var errSilent = fmt.Errorf("%w: no request has ended for %v", link.ErrBroken, laneSilence)
 
@@ -143,7 +145,8 @@ func (c *conn) laneTo(d *domain, theirs uint32) (*lane, error) {
 		}
 		return nil, err
 	}
-	ln.asks, ln.theirs = true, theirs
+	ln.asks, ln.theirs, ln.since = true, theirs, time.Now()
+	c.l.unanswered++
 	c.asked[ln.number] = ln
 	c.say(laneWord{kind: laneAsk, number: ln.number, domain: theirs, offer: &ln.local})
 	return nil, errNotYet
@@ -300,6 +303,9 @@ func (ln *lane) end(cause error, tell bool) {
 	l.lanes--
 	if ln.asks {
 		delete(c.asked, ln.number)
+		if !ln.ready {
+			l.unanswered--
+		}
 	} else {
 		delete(c.answered, ln.number)
 	}
@@ -382,14 +388,19 @@ func (l *Link) armLanes() (work bool) {
 type prober interface{ works() error }
 
 // probeLanes looks for queue pairs that end nothing any more, as when their application
-// has destroyed them.
+// has destroyed them, and for those that the peer does not answer for: each takes a place.
 func (l *Link) probeLanes() {
 	now := time.Now()
 	for _, d := range l.domains {
-		if d.under == 0 {
+		if d.under == 0 && l.unanswered == 0 {
 			continue
 		}
 		for _, ln := range d.lanes {
+			if ln.asks && !ln.ready && now.Sub(ln.since) >= laneSilence {
+				ln.c.failed(ln.ends())
+				ln.end(errUnanswered, true)
+				continue
+			}
 			if ln.moved {
 				ln.moved, ln.since, ln.looked = false, now, now
 			}

@@ -119,6 +119,7 @@ type Link struct {
 	lastDomain uint32
 	lanes      int
 	laneTag    uint32
+	unanswered int  // lanes that were asked for
 	warned     bool // of a lane that has failed
 	laneComps  [pollBatch]completion
 
