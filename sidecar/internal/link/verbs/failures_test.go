@@ -66,6 +66,30 @@ func TestLaneDeviceRefuses(t *testing.T) {
 	}
 }
 
+// TestLaneOfNoUse: a peer that answers for each queue pair, and ends it before anything has
+// gone by it, is not asked for ever.
+func TestLaneOfNoUse(t *testing.T) {
+	all := lenders(t)
+	a, b := all[0], all[1]
+	r, _ := b.ref(true, 0, 4096)
+	k, err := b.Register(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, _ := a.ref(false, 0, 4096)
+	for range 2 * failsMax {
+		if err := a.Read(0, 1, d, k); err == nil {
+			t.Fatal("there is a queue pair")
+		}
+		a.pass(b)
+		b.Deregister(k)
+		a.pass(b)
+	}
+	if n := a.conns[0].lastLane; n != failsMax {
+		t.Errorf("it is asked for %d queue pairs, want %d", n, failsMax)
+	}
+}
+
 // TestForgivenFailures: time forgives no more than there were.
 func TestForgivenFailures(t *testing.T) {
 	now := time.Now()

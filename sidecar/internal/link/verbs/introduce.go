@@ -115,8 +115,8 @@ func (c *conn) heard(b []byte) error {
 			list = c.answered
 		}
 		if ln := list[w.number]; ln != nil {
-			if ln.asks && !ln.ready {
-				c.failed(ln.ends()) // it was refused: not to be asked for for ever
+			if ln.asks && !ln.served {
+				c.failed(ln.ends()) // it was refused, or was of no use: not to be asked for for ever
 			}
 			ln.end(fmt.Errorf("%w: the peer has ended the queue pair for lent memory", link.ErrBroken), false)
 		}

@@ -38,6 +38,7 @@ type lane struct {
 	local  offer
 	ops    operations
 	behind bool      // waits for the next turn, in which its link registers more
+	served bool      // it has carried an operation to its end
 	moved  bool      // something of ops has gone on since probeLanes looked
 	since  time.Time // when it had at the last, or when it was asked for
 	looked time.Time // when it was asked whether it works
@@ -266,6 +267,7 @@ func (ln *lane) completed(x *completion, sink link.Sink) {
 	}
 	op := ln.ops.table[k]
 	ln.ops.end(k)
+	ln.served = true
 	l := ln.c.l
 	l.stats.LentBytes += op.length
 	l.stats.BytesIn += op.length
