@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
 )
@@ -124,4 +125,39 @@ func TestKeysOfPeers(t *testing.T) {
 			t.Errorf("%T is told %v, want %v", x.link, x.of.from, x.want)
 		}
 	}
+}
+
+// departing is a link that chooses, of whose memory some stays pinned when a rank has left.
+type departing struct {
+	link.Link
+	ended []uint32
+}
+
+func (d *departing) Buffers(uint32) gather.Counts {
+	return gather.Counts{Seen: 3, PinnedBytes: 8192}
+}
+func (d *departing) EndSession(session uint32) { d.ended = append(d.ended, session) }
+
+// TestNothingPinnedOfTheDeparted: what a rank has registered is a gauge. Of one that has
+// left the totals stay, and nothing is registered.
+func TestNothingPinnedOfTheDeparted(t *testing.T) {
+	e, socket := servedOver(t, 1, &departing{Link: local.New(0, nil)}, nil)
+	conn, _ := join(t, socket, 0)
+	counted := func(want gather.Counts) {
+		t.Helper()
+		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			v, err := e.View()
+			if err == nil && len(v.Buffers) == 1 && v.Buffers[0].Counts == want {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%+v, %v, want %+v", v.Buffers, err, want)
+			}
+		}
+	}
+	counted(gather.Counts{Seen: 3, PinnedBytes: 8192})
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	counted(gather.Counts{Seen: 3})
 }

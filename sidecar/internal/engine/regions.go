@@ -124,10 +124,13 @@ func (e *Engine) buffers() []RankBuffers {
 }
 
 // keepBuffers notes the last counts of a rank that has left, of which a job has a
-// bounded number.
+// bounded number. What of its memory the link has yet to let go of (RetireRegion) it
+// will have let go of soon, and nobody would correct the note.
 func (e *Engine) keepBuffers(a *attached) {
 	if c, ok := e.cfg.Remote.(BufferCounter); ok {
-		e.departed = append(e.departed, RankBuffers{a.Rank, c.Buffers(uint32(a.id))})
+		last := c.Buffers(uint32(a.id))
+		last.PinnedBytes = 0
+		e.departed = append(e.departed, RankBuffers{a.Rank, last})
 		c.EndSession(uint32(a.id))
 	}
 }
