@@ -101,7 +101,8 @@ func (d *daemon) openVerbs(sockets *tcp.Link, hcas []verbs.Granted, required boo
 	cfg := verbs.Config{
 		Peers: len(d.doc.Pods), Ranks: d.doc.Pods[d.o.pod].Ranks, Stream: sockets, Log: d.log, InOrder: d.doc.Tuning.InOrder,
 		PinnedBytes: uint64(d.doc.Memory.PinnedBytes), Reuse: d.doc.Tuning.Reuse, Receives: d.doc.Tuning.Receives,
-		Lends: d.doc.Tuning.Exposure == bootstrap.ExposureAllowed,
+		Lends:  d.doc.Tuning.Exposure == bootstrap.ExposureAllowed,
+		InTurn: func(do func()) error { return d.engine.InTurn(do) }, // there is none yet
 	}
 	if required {
 		cfg.Lost = func(cause error) { d.engine.Fail(&core.Failure{Rank: shm.AnySource, Code: 1, Reason: cause.Error()}) }

@@ -161,3 +161,19 @@ func TestNothingPinnedOfTheDeparted(t *testing.T) {
 	}
 	counted(gather.Counts{Seen: 3})
 }
+
+// TestInTurn: what others ask for is done when they go on; a stopped engine says that it
+// is not.
+func TestInTurn(t *testing.T) {
+	e, _ := served(t, 1)
+	done := false
+	if err := e.InTurn(func() { done = true }); err != nil || !done {
+		t.Errorf("done: %v, %v", done, err)
+	}
+	e, _ = pod(t, 1)
+	closing(t, e)
+	e.mail.close()
+	if err := e.InTurn(func() { t.Error("done by a stopped engine") }); !errors.Is(err, errStopped) {
+		t.Errorf("got %v, want %v", err, errStopped)
+	}
+}

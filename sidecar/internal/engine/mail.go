@@ -179,6 +179,17 @@ func (e *Engine) Leave() {
 	_ = e.mail.send(func(e *Engine) { e.core.Leave(e.now) }) // a stopped engine has left
 }
 
+// InTurn does something between two turns, and waits until it is done. It is not for
+// callers in the turn. An error: the engine has stopped, and it is not done.
+func (e *Engine) InTurn(do func()) error {
+	done := make(chan struct{})
+	if err := e.mail.send(func(*Engine) { do(); close(done) }); err != nil {
+		return err
+	}
+	<-done
+	return nil
+}
+
 // Leftover tells what keeps the sidecar from ending without taking something
 // with it.
 func (e *Engine) Leftover() (core.Leftover, error) {

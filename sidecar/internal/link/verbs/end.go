@@ -31,11 +31,26 @@ func (l *Link) Prepare() (*End, error) {
 		return nil, fmt.Errorf("verbs: %w", err)
 	}
 	c := &conn{l: l, tag: tag, fd: -1, cut: -1, credit: newCredit(), asked: map[uint32]*lane{}, answered: map[uint32]*lane{}, fails: map[laneEnds]failures{}}
-	if err := c.prepare(); err != nil {
+	err = c.prepare()
+	if err != nil && l.makeRoom() {
+		err = c.prepare()
+	}
+	if err != nil {
 		l.returnTag(c)
 		return nil, fmt.Errorf("verbs: %s: %w", l.port.Device, err)
 	}
 	return &End{c: c}, nil
+}
+
+// makeRoom has the turn end registrations that nobody uses now, for what a connection
+// takes: a cache that has learnt the limit of locked memory is full up to that. false:
+// there are none.
+func (l *Link) makeRoom() (some bool) {
+	if l.cfg.InTurn == nil {
+		return false
+	}
+	err := l.cfg.InTurn(func() { some = l.known.chooser.Yield(recvSlots * slotBytes) })
+	return err == nil && some
 }
 
 func (c *conn) prepare() (err error) {

@@ -45,6 +45,9 @@ type Config struct {
 	SharedMax   int    // shared receives, default 2,048
 	// Lends says that applications may register memory of their own (OpenContext).
 	Lends bool
+	// InTurn has the engine's goroutine do something, and waits: for Prepare, which is
+	// not of that. nil: nothing makes room for a connection. An error: it was not done.
+	InTurn func(do func()) error
 	// Lost is told, on the engine's goroutine, when the device is gone.
 	Lost func(cause error)
 }

@@ -22,7 +22,7 @@ func (l *Link) Register(ref link.Ref) (link.Key, error) {
 	if l.known.chooser.Exports(ref) {
 		return l.known.chooser.Export(ref)
 	}
-	return exporter{l}.Register(ref)
+	return l.exportApart(ref) // the engine's own: a ring
 }
 
 // Expose registers a window: for as long as that is there, and whatever else its
@@ -31,6 +31,11 @@ func (l *Link) Expose(ref link.Ref) (link.Key, error) {
 	if l.gone != nil {
 		return link.Key{}, l.gone
 	}
+	return l.exportApart(ref)
+}
+
+// exportApart registers what peers reach beside what the caches keep, which gives way.
+func (l *Link) exportApart(ref link.Ref) (link.Key, error) {
 	k, err := exporter{l}.Register(ref)
 	if err != nil && l.known.chooser.Yield(ref.Len) { // for what nobody uses now
 		return exporter{l}.Register(ref)

@@ -318,6 +318,16 @@ func TestGathersTried(t *testing.T) {
 // have taken all that the device, or the limit of locked memory, gives.
 func TestWindowBesideIdle(t *testing.T) {
 	s := newSending(t)
+	s.fillIdle(t)
+	if _, err := s.from.Expose(link.Ref{Region: arenaRegion, Len: arenaBytes}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fillIdle has registrations of an arena that nobody uses take all that the device, or
+// the limit of locked memory, gives.
+func (s *sending) fillIdle(t *testing.T) {
+	t.Helper()
 	s.device.limit = len(s.device.regions) + 8
 	for i := range uint64(8) {
 		k, err := s.from.Register(link.Ref{Region: arenaRegion, Off: i * 8192, Len: 4096})
@@ -326,7 +336,46 @@ func TestWindowBesideIdle(t *testing.T) {
 		}
 		s.from.Release(k)
 	}
-	if _, err := s.from.Expose(link.Ref{Region: arenaRegion, Len: arenaBytes}); err != nil {
-		t.Fatal(err)
+}
+
+// TestOwnBesideIdle: what the engine needs of its own, to be reached and to move data
+// with, has room beside registrations that nobody uses.
+func TestOwnBesideIdle(t *testing.T) {
+	s := newSending(t)
+	const engines = link.Region(1)
+	s.fillIdle(t)
+	if _, err := s.from.Register(link.Ref{Region: engines, Len: 64 << 10}); err != nil {
+		t.Errorf("a ring: %v", err)
+	}
+	s.fillIdle(t)
+	s.device.limit = len(s.device.regions)
+	n, err := s.from.known.use(link.Ref{Region: engines, Off: 64 << 10, Len: 64 << 10})
+	if err != nil {
+		t.Fatalf("memory of the engine: %v", err)
+	}
+	s.from.known.done(n)
+}
+
+// TestConnectionBesideIdle: a cache that has learnt the limit of locked memory is full up
+// to that. A connection that is made later has room all the same: who makes it asks the
+// turn, whose the cache is.
+func TestConnectionBesideIdle(t *testing.T) {
+	s := newSending(t)
+	turns := 0
+	s.fillIdle(t)
+	s.from.cfg.InTurn = func(do func()) error { turns++; do(); return nil }
+	e, err := s.from.Prepare()
+	if err != nil || turns != 1 {
+		t.Fatalf("%v, the turn was asked %d times, want 1", err, turns)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	s.device.limit = 1 // and nothing idle
+	if s.from.known.chooser.Yield(1 << 30) {
+		t.Fatal("no test: something yields yet")
+	}
+	if _, err := s.from.Prepare(); err == nil {
+		t.Error("prepared without memory")
 	}
 }
