@@ -85,37 +85,18 @@ func New(cfg Config, local, remote regcache.Registrar) (*Chooser, error) {
 	if c.table, err = reuse.New(cfg.Reuse); err != nil {
 		return nil, err
 	}
-	mine, theirs := &sharing{Registrar: local}, &sharing{Registrar: remote}
-	if c.local, err = regcache.New(cfg.Local, mine); err != nil {
+	if c.local, err = regcache.New(cfg.Local, local); err != nil {
 		return nil, err
 	}
 	if cfg.Remote != nil {
 		kept := *cfg.Remote
 		kept.Sessions = n
-		if c.remote, err = regcache.New(kept, theirs); err != nil {
+		if c.remote, err = regcache.New(kept, remote); err != nil {
 			return nil, err
 		}
-		mine.cache, theirs.cache = c.local, c.remote
-		mine.other, theirs.other = c.remote, c.local
+		regcache.Share(c.local, c.remote)
 	}
 	return c, nil
-}
-
-// sharing registers for one of two caches, whose memory the kernel counts together:
-// neither learns its limit beside what the other has and does not use. What is refused
-// is tried again when the other, if it has more, has ended so much of that.
-type sharing struct {
-	regcache.Registrar
-	cache, other *regcache.Cache // nil: there is one alone
-}
-
-// Register implements regcache.Registrar.
-func (s *sharing) Register(ref link.Ref) (link.Key, error) {
-	key, err := s.Registrar.Register(ref)
-	if err == nil || s.other == nil || s.other.All() <= s.cache.All()+ref.Len || !s.other.Yield(ref.Len) {
-		return key, err
-	}
-	return s.Registrar.Register(ref)
 }
 
 // caches visits those that there are.

@@ -128,6 +128,9 @@ func (c *Cache) register(s *space, ref link.Ref) (uint32, bool) {
 			return 0, false
 		}
 		key, err := c.to.Register(ref)
+		if err != nil && c.relieved(ref.Len) {
+			key, err = c.to.Register(ref)
+		}
 		if err == nil {
 			c.backoff, c.hold = 0, 0
 			c.turn += ref.Len
@@ -136,6 +139,10 @@ func (c *Cache) register(s *space, ref link.Ref) (uint32, bool) {
 			return c.newEntry(s, ref, key), true
 		}
 		c.stats.Refusals++
+		if c.ends == 0 { // the rest of them may be all that is missing
+			c.stats.Postponed++
+			return 0, false
+		}
 		if c.pinned == 0 {
 			break
 		}

@@ -41,7 +41,7 @@ type Config struct {
 	MergeBytes   uint64 // largest registration that a merge makes; default 16 MiB, at most an eighth of a share
 	Batch        int    // registrations that one Deregister ends when the cache is full; default 16
 	TurnBytes    uint64 // most that is registered from one Turn to the next, but for the first one's; default: any
-	Ends         int    // most registrations that end for one that is made; default 256
+	Ends         int    // most registrations, of a cache that shares the limit too, that end for one that is made; default 256
 }
 
 func (c *Config) setDefaults() error {
@@ -88,6 +88,7 @@ type Cache struct {
 	hold     int               // misses that are refused without asking the kernel
 	backoff  int               // the length of the last hold
 	stats    Stats
+	other    *Cache // counts against the same limit of the kernel's; nil: none does
 }
 
 // account is what a session has.
@@ -173,9 +174,6 @@ func (c *Cache) DropRegion(region link.Region) {
 func (c *Cache) Knows(region link.Region) bool {
 	return int(region) < len(c.spaces) && c.spaces[region] != nil && !c.spaces[region].retired
 }
-
-// All is the bytes of all registrations.
-func (c *Cache) All() uint64 { return c.pinned }
 
 // Turn begins a turn, in which Config.TurnBytes may be registered.
 func (c *Cache) Turn() { c.turn = 0 }

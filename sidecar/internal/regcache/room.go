@@ -58,9 +58,11 @@ func (c *Cache) makeRoom(s Session, n uint64) bool {
 // Yield ends idle registrations of n bytes, as far as there are, for another cache
 // whose memory counts against the same limit of the kernel's: the longest unused of the
 // sessions that have the most, and as many as may end at once. false: it ended none.
-func (c *Cache) Yield(n uint64) bool {
-	before := c.pinned
-	for ends := c.cfg.Ends; ends > 0 && before-c.pinned < n; ends-- {
+func (c *Cache) Yield(n uint64) bool { return c.yield(n, c.cfg.Ends) > 0 }
+
+// yield is Yield of at most so many registrations, and returns how many they were.
+func (c *Cache) yield(n uint64, most int) (ended int) {
+	for before := c.pinned; ended < most && before-c.pinned < n; ended++ {
 		v, ok := c.most(func(a *account) uint64 { return a.pinned }, func(Session) bool { return true })
 		if !ok {
 			break
@@ -69,7 +71,23 @@ func (c *Cache) Yield(n uint64) bool {
 		c.kill(c.sessions[v].oldest)
 	}
 	c.flush()
-	return c.pinned < before
+	return ended
+}
+
+// Share has two caches learn one limit of the kernel's, which counts what both have:
+// neither learns it beside what the other, if it has more, has and does not use.
+func Share(a, b *Cache) { a.other, b.other = b, a }
+
+// relieved reports that the cache which shares the kernel's limit has ended something
+// for n bytes that were refused. They are of those that may end for one registration:
+// each takes microseconds, whosever it is.
+func (c *Cache) relieved(n uint64) bool {
+	if c.other == nil || c.other.pinned <= c.pinned+n {
+		return false
+	}
+	ended := c.other.yield(n, c.ends)
+	c.ends -= ended
+	return ended > 0
 }
 
 func (c *Cache) fits(n uint64) bool { return c.live < c.cfg.Entries && c.pinned+n <= c.limit }
