@@ -75,3 +75,24 @@ func TestHeldNoMore(t *testing.T) {
 		t.Fatalf("a page is refused, and %d of 9 are pinned: %+v", k.pinned/page, c.Stats())
 	}
 }
+
+// TestStrangeRegions: of a region that was never added nothing is known, and its end is
+// nobody's; a cache that could hold nothing is none.
+func TestStrangeRegions(t *testing.T) {
+	c, _ := newCache(t, Config{}, 9*page)
+	for r := range link.Region(20) {
+		if c.Knows(r) && r != 4 {
+			c.DropRegion(r)
+		}
+	}
+	c.DropRegion(1000)
+	c.RetireRegion(link.Region(len(c.spaces)))
+	if c.Settle(1) {
+		t.Error("a region that was never added is there to be ended")
+	}
+	for _, cfg := range []Config{{Entries: -1}, {Sessions: -1}, {Batch: -1}, {Ends: -1}, {Entries: 1<<30 + 1}, {PageBytes: 96}, {PageBytes: 32}} {
+		if _, err := New(cfg, newKernel(page)); err == nil {
+			t.Errorf("%+v is taken", cfg)
+		}
+	}
+}

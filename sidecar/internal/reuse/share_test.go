@@ -41,3 +41,37 @@ func TestShares(t *testing.T) {
 		t.Error("a buffer that is known is taken for one that is registered")
 	}
 }
+
+// TestClassEnds: messages of any size have a class, the largest ones the last.
+func TestClassEnds(t *testing.T) {
+	last := 0
+	for n := uint64(1); n != 0; n *= 2 {
+		k := class(n)
+		if k < last || k >= classCount {
+			t.Fatalf("%d bytes are of class %d of %d, half as many of %d", n, k, classCount, last)
+		}
+		last = k
+	}
+	if class(^uint64(0)) != classCount-1 || class(0) != 0 {
+		t.Errorf("classes %d and %d, want %d and 0", class(^uint64(0)), class(0), classCount-1)
+	}
+}
+
+// TestPausesDouble: a part of the table that begins again for nothing waits twice as long
+// each time, up to pauseMax windows.
+func TestPausesDouble(t *testing.T) {
+	x := calibrated(t, Config{})
+	a := &x.sessions[0]
+	for _, want := range []int{1, 2, 4, 8, 16, 32, pauseMax, pauseMax} {
+		x.stop(a)
+		n := 0
+		for a.stopped {
+			a.unknown, a.used = 100, 100
+			x.judge(a)
+			n++
+		}
+		if n != want {
+			t.Errorf("began again after %d windows, want %d", n, want)
+		}
+	}
+}
