@@ -96,3 +96,23 @@ func TestStrangeRegions(t *testing.T) {
 		}
 	}
 }
+
+// TestLimitRisesSlowly: a learnt limit is tried out a sixteenth at a time, so that the
+// kernel is not asked for all of it again, up to what was configured and no further.
+func TestLimitRisesSlowly(t *testing.T) {
+	c, _ := newCache(t, Config{PinnedBytes: 100 * page}, 100*page)
+	for learnt := uint64(64 * page); learnt < 100*page; {
+		c.setLimit(learnt)
+		want := min(learnt+learnt/16, 100*page)
+		for c.served = 0; c.limit == learnt; {
+			c.tryLimit()
+		}
+		if c.limit != want {
+			t.Fatalf("from %d bytes to %d, want %d", learnt, c.limit, want)
+		}
+		learnt = c.limit
+	}
+	if c.tryLimit(); c.limit != 100*page {
+		t.Errorf("%d bytes, %d are configured", c.limit, 100*page)
+	}
+}
