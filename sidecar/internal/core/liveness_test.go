@@ -91,6 +91,30 @@ func TestOwnAbsence(t *testing.T) {
 	}
 }
 
+// TestAbsenceWhileConnecting: a sidecar that is stopped while it waits for connections
+// alone, of which the deadline is the next timer, gives nobody up when it goes on: it has
+// heard nobody.
+func TestAbsenceWhileConnecting(t *testing.T) {
+	ports := &counted{lone: lone{regions: map[link.Region][]byte{}}}
+	c, err := New(Config{Self: 0, PodOf: []int32{0, 1}, Pods: 2, StartWithin: 5 * time.Second}, ports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.now = 1
+	c.reach(&c.peers[1])
+	next := c.Tick(2)
+	if next == 0 || next > 2+int64(c.cfg.Heartbeat) {
+		t.Errorf("the next tick is asked for at %v", time.Duration(next))
+	}
+	const woken = 10 * time.Second
+	if !alive(c, woken, woken+4*time.Second) {
+		t.Fatalf("after 10 s without a turn: %v", c.fail)
+	}
+	if alive(c, woken+4*time.Second, woken+6*time.Second) {
+		t.Error("it is waited for without end")
+	}
+}
+
 // TestAbsenceInParts: a sidecar that has to wait for a processor again and again, on a
 // machine that has too much to do, has more patience with others there; not without end.
 func TestAbsenceInParts(t *testing.T) {

@@ -34,11 +34,15 @@ func (c *Core) Tick(now int64) (next int64) {
 	if len(c.timers) > 0 {
 		due(c.timers[0].at)
 	}
-	c.tickDue = next
+	soon := now + int64(c.cfg.Heartbeat)
 	if next == 0 { // nobody is waited for yet: what is asked for meanwhile may be heard of late
-		c.tickDue = now + int64(c.cfg.Heartbeat)
+		c.tickDue = soon
+		return 0
 	}
-	return next
+	// However far the first deadline is: up to there no absence would be seen, and a sidecar
+	// that was stopped before would find the time of all whom it calls to be up.
+	c.tickDue = min(next, soon)
+	return c.tickDue
 }
 
 // absence is from where on it counts that Tick is called later than it asked for.

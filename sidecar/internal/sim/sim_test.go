@@ -136,3 +136,14 @@ func TestSeedsExposed(t *testing.T) {
 		t.Errorf("%d seeds: %+v: too little for what they are to show", n, all)
 	}
 }
+
+// TestKeptSeeds: seeds that have found a defect, beyond those that are run in any case.
+func TestKeptSeeds(t *testing.T) {
+	for seed, what := range map[uint64]string{
+		1723: "a sidecar that was stopped while it waited for connections alone blames a peer",
+	} {
+		if _, err := RunExposed(seed); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
