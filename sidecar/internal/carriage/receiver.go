@@ -34,6 +34,9 @@ func (r *Receiver) Open(k Kind, c link.Caps, number uint64) {
 // IsOpen reports that the peer may write.
 func (r *Receiver) IsOpen() bool { return r.open }
 
+// Ordered reports that a look at the ring tells what has come, without a notice.
+func (r *Receiver) Ordered() bool { return r.ordered }
+
 // Close forgets the ring.
 func (r *Receiver) Close() { *r = Receiver{} }
 

@@ -16,6 +16,8 @@ type Sender struct {
 	written  uint64 // slots filled
 	freed    uint64 // of them free again
 	underWay int    // writes that have not ended
+	looked   bool   // the peer looks by itself
+	plain    uint64 // number of the last frame that was written without a notice
 	seqs     [Slots]uint64
 	writes   [maxWrites]Write
 }
@@ -50,11 +52,17 @@ func (s *Sender) Key(w Write) link.Key { return link.Key{Key: s.offer.Key, Addr:
 
 // Notice is what tells of a write, on links that notify; 0: it need not be told.
 func (s *Sender) Notice(w Write) uint64 {
-	if w.Slot < 0 {
+	if w.Slot < 0 || s.looked {
 		return 0
 	}
 	return uint64(s.offer.Notice) + uint64(w.Slot)
 }
+
+// Looked is told whether the peer looks at its ring without being told of writes.
+func (s *Sender) Looked(on bool) { s.looked = on }
+
+// Unheard reports that frames behind acked were written which nothing has told of.
+func (s *Sender) Unheard(acked uint64) bool { return s.plain > acked }
 
 // Fits reports whether a frame may go by the ring, into which its payload is copied,
 // unless it is ZeroCopy's.
@@ -87,6 +95,9 @@ func (s *Sender) Put(f *link.Frame, payload, copied, own []byte, acked uint64) [
 	n := s.kind.slots(int(f.Head.Length))
 	if s.written-s.freed+uint64(n) > Slots {
 		return nil
+	}
+	if s.looked {
+		s.plain = f.Head.Seq
 	}
 	for i := range n {
 		s.seqs[(s.written+uint64(i))%Slots] = f.Head.Seq

@@ -32,6 +32,7 @@ func (c *Config) fastPeers() int {
 // ringIn is the ring that a peer writes to.
 type ringIn struct {
 	carriage.Receiver
+	looking
 	offer bool // the peer is still to be told
 	key   link.Key
 }
@@ -81,7 +82,7 @@ func (c *Core) closeRings(p *peer) {
 		c.ports.Deregister(p.id, p.ringIn.key)
 		c.stats.Rings--
 	}
-	p.ringIn, p.ringOut = ringIn{}, carriage.Sender{}
+	p.ringIn, p.ringOut, p.bell = ringIn{}, carriage.Sender{}, false
 }
 
 // postOffer tells p of its ring.
@@ -182,7 +183,7 @@ func (c *Core) ringWritten(p *peer, number uint64, err error) {
 	if p.ringOut.Ended(err) {
 		c.rewind(p)
 	}
-	if p.out.unpostedFrames() > 0 { // which may have waited for it
+	if p.out.unpostedFrames() > 0 || p.bell { // which may have waited for it
 		c.touch(p)
 	}
 }
@@ -219,6 +220,7 @@ func (c *Core) drainRing(p *peer) error {
 		if w, tell := p.ringOut.Emptied(taken, c.ports.Bytes(c.ringMemory(p, true))); tell && !c.startRing(p, nil, w) {
 			p.ringOut.Refused(1)
 		}
+		c.looked(p)
 	}
 	return nil
 }
@@ -259,7 +261,7 @@ func (c *Core) takePart(p *peer, f *carriage.Frame) error {
 // must not sleep for long.
 func (c *Core) Polled() bool {
 	for _, id := range c.lanes {
-		if p := &c.peers[id]; p.ringIn.IsOpen() && !p.caps.Notify {
+		if p := &c.peers[id]; p.ringIn.IsOpen() && (!p.caps.Notify || p.ringIn.says) {
 			return true
 		}
 	}
