@@ -23,8 +23,8 @@ type looks struct {
 	keys  map[uint64]keyed
 }
 
-// lookPort is a core's end. Frames are delivered in their order, and so are writes, but
-// either may overtake the other.
+// lookPort is a core's end. Frames are delivered in their order, with casts among them,
+// and so are writes, but either may overtake the other.
 type lookPort struct {
 	lone
 	l      *looks
@@ -34,6 +34,8 @@ type lookPort struct {
 	ends   []func()
 	plain  int // writes without a notice
 	told   int // Looks
+	casts  int
+	tokens []uint64 // of writes that have not ended
 	idle   bool
 	asleep bool
 	sleeps int
@@ -45,12 +47,13 @@ func (p *lookPort) Register(_ link.Peer, ref link.Ref) (link.Key, error) {
 	return link.Key{Key: k}, nil
 }
 
-func (p *lookPort) Write(peer link.Peer, token uint64, src link.Ref, dst link.Key, notify uint64) error {
+// write is what happens at the peer when a write is in place.
+func (p *lookPort) write(peer link.Peer, src link.Ref, dst link.Key, notify uint64) func() {
 	data, l := bytes.Clone(p.Bytes(src)), p.l
 	if notify == 0 {
 		p.plain++
 	}
-	p.writes = append(p.writes, func() {
+	return func() {
 		k, there := l.keys[dst.Key], l.ports[peer]
 		copy(there.Bytes(k.ref)[dst.Addr:], data)
 		if notify != 0 {
@@ -59,12 +62,35 @@ func (p *lookPort) Write(peer link.Peer, token uint64, src link.Ref, dst link.Ke
 				l.t.Error(err)
 			}
 		}
-		p.ends = append(p.ends, func() {
-			p.wake()
-			l.cores[p.self].RemoteDone(l.now, peer, token, nil)
-		})
+	}
+}
+
+func (p *lookPort) Write(peer link.Peer, token uint64, src link.Ref, dst link.Key, notify uint64) error {
+	place := p.write(peer, src, dst, notify)
+	p.tokens = append(p.tokens, token)
+	p.writes = append(p.writes, func() {
+		place()
+		p.ends = append(p.ends, func() { p.end(nil) })
 	})
 	return nil
+}
+
+// end tells of the end of the oldest write.
+func (p *lookPort) end(err error) {
+	token := p.tokens[0]
+	p.tokens = p.tokens[1:]
+	p.wake()
+	p.l.cores[p.self].RemoteDone(p.l.now, link.Peer(1-p.self), token, err)
+}
+
+// Cast implements link.Caster.
+func (p *lookPort) Cast(peer link.Peer, src link.Ref, dst link.Key, notify uint64) bool {
+	if p.l.rng.IntN(3) == 0 {
+		return false
+	}
+	p.casts++
+	p.frames = append(p.frames, p.write(peer, src, dst, notify))
+	return true
 }
 
 func (p *lookPort) Post(peer link.Peer, frames []*link.Frame) int {
@@ -100,10 +126,9 @@ func next(list *[]func()) bool {
 func newLooks(t *testing.T, seed uint64) *looks {
 	t.Helper()
 	l := &looks{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: 1, keys: map[uint64]keyed{}}
-	caps := link.Caps{Register: true, Write: true, InOrder: true, Ordered: true, Notify: true}
 	for i := range l.cores {
 		l.ports[i] = &lookPort{lone: lone{regions: map[link.Region][]byte{}}, l: l, self: i}
-		c, err := New(Config{Self: link.Peer(i), PodOf: []int32{0, 1}, Pods: 2, Seed: 7}, l.ports[i])
+		c, err := New(Config{Self: link.Peer(i), PodOf: []int32{0, 1}, Pods: 2, Seed: 7, Caster: l.ports[i]}, l.ports[i])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,10 +137,28 @@ func newLooks(t *testing.T, seed uint64) *looks {
 		}
 		l.cores[i] = c
 	}
-	for i, c := range l.cores {
-		c.LinkUp(1, link.Peer(1-i), caps)
-	}
+	l.connect()
 	return l
+}
+
+func (l *looks) connect() {
+	for i, c := range l.cores {
+		c.LinkUp(l.now, link.Peer(1-i), link.Caps{Register: true, Write: true, InOrder: true, Ordered: true, Notify: true})
+		l.ports[i].wake()
+	}
+}
+
+// reconnect loses what is under way.
+func (l *looks) reconnect() {
+	for i, c := range l.cores {
+		p := l.ports[i]
+		p.frames, p.writes, p.ends = nil, nil, nil
+		for len(p.tokens) > 0 {
+			p.end(link.ErrBroken)
+		}
+		c.LinkDown(l.now, link.Peer(1-i), link.ErrBroken)
+	}
+	l.connect()
 }
 
 // turn is a turn of an engine that is awake.
@@ -201,7 +244,7 @@ func (l *looks) end() error {
 // TestNobodySleepsBesideAMessage: whenever an engine goes to sleep, and however frames
 // and writes overtake each other, it is woken for what peers have written without notice.
 func TestNobodySleepsBesideAMessage(t *testing.T) {
-	plain, told, sleeps := 0, 0, 0
+	plain, told, sleeps, casts := 0, 0, 0, 0
 	for seed := range uint64(60) {
 		l := newLooks(t, seed)
 		for burst := range 10 {
@@ -211,16 +254,19 @@ func TestNobodySleepsBesideAMessage(t *testing.T) {
 			for range l.rng.IntN(200) {
 				l.step(true, true)
 			}
+			if l.rng.IntN(3) == 0 {
+				l.reconnect()
+			}
 			if err := l.end(); err != nil {
 				t.Fatalf("seed %d, burst %d: %v", seed, burst, err)
 			}
 		}
 		for _, p := range l.ports {
-			plain, told, sleeps = plain+p.plain, told+p.told, sleeps+p.sleeps
+			plain, told, sleeps, casts = plain+p.plain, told+p.told, sleeps+p.sleeps, casts+p.casts
 		}
 	}
-	t.Logf("%d writes without a notice, %d Looks, %d sleeps", plain, told, sleeps)
-	if plain == 0 || told == 0 {
-		t.Error("nothing was written without a notice")
+	t.Logf("%d writes without a notice, %d Looks, %d sleeps, %d casts", plain, told, sleeps, casts)
+	if plain == 0 || told == 0 || casts == 0 {
+		t.Error("nothing was written without a notice, or cast")
 	}
 }

@@ -143,8 +143,12 @@ func (c *Core) writeRing(p *peer, f *link.Frame) bool {
 	if p.ringIn.IsOpen() {
 		own = c.ports.Bytes(c.ringMemory(p, false))
 	}
+	cast := c.mayCast(p)
 	writes := p.ringOut.Put(f, payload, c.ports.Bytes(c.ringMemory(p, true)), own, p.out.base)
 	for i, w := range writes {
+		if cast = cast && c.castRing(p, f, w); cast {
+			continue
+		}
 		if !c.startRing(p, f, w) {
 			p.ringOut.Refused(len(writes) - i)
 			return false
@@ -156,16 +160,38 @@ func (c *Core) writeRing(p *peer, f *link.Frame) bool {
 	return len(writes) > 0
 }
 
-// startRing starts a write to p's ring; false: the link refuses it.
-func (c *Core) startRing(p *peer, f *link.Frame, w carriage.Write) bool {
-	src := c.ringMemory(p, true).Slice(w.At, w.Len)
+// mayCast reports that a write to p's ring may be one whose end is not told. Those
+// that are told of may be behind it on their way, and some channels need an order.
+func (c *Core) mayCast(p *peer) bool { return c.cfg.Caster != nil && p.ringOut.UnderWay() == 0 }
+
+// castRing starts a write to p's ring whose end is not told: frames that are posted
+// after it come after it. false: the link does not take it so.
+func (c *Core) castRing(p *peer, f *link.Frame, w carriage.Write) bool {
+	if w.Payload {
+		return false // a rank's memory
+	}
+	src, notify := c.ringWrite(p, f, w)
+	if !c.cfg.Caster.Cast(p.id, src, p.ringOut.Key(w), notify) {
+		return false
+	}
+	return !p.ringOut.Ended(nil)
+}
+
+// ringWrite is what a write to p's ring carries, and its notice.
+func (c *Core) ringWrite(p *peer, f *link.Frame, w carriage.Write) (src link.Ref, notify uint64) {
+	src = c.ringMemory(p, true).Slice(w.At, w.Len)
 	if w.Payload {
 		src = f.Payload.Slice(0, w.Len)
 	}
-	notify := uint64(0)
 	if p.caps.Notify {
 		notify = p.ringOut.Notice(w)
 	}
+	return src, notify
+}
+
+// startRing starts a write to p's ring; false: the link refuses it.
+func (c *Core) startRing(p *peer, f *link.Frame, w carriage.Write) bool {
+	src, notify := c.ringWrite(p, f, w)
 	op, token := c.remotes.alloc()
 	*op = remoteOp{kind: remoteRing, id: p.ringOut.Number()}
 	if err := c.ports.Write(p.id, token, src, p.ringOut.Key(w), notify); err != nil {
@@ -217,7 +243,9 @@ func (c *Core) drainRing(p *peer) error {
 		}
 	}
 	if taken := p.ringIn.Taken(); taken != before {
-		if w, tell := p.ringOut.Emptied(taken, c.ports.Bytes(c.ringMemory(p, true))); tell && !c.startRing(p, nil, w) {
+		cast := c.mayCast(p)
+		w, tell := p.ringOut.Emptied(taken, c.ports.Bytes(c.ringMemory(p, true)))
+		if tell && !(cast && c.castRing(p, nil, w)) && !c.startRing(p, nil, w) {
 			p.ringOut.Refused(1)
 		}
 		c.looked(p)
