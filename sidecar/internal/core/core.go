@@ -176,8 +176,9 @@ type Core struct {
 	tickDue int64 // when Tick is to be called again at the latest; 0: it never was
 
 	peers     []peer
-	lanes     []link.Peer // peers with memory in RegionRings, in its order
-	dirty     []link.Peer // peers with frames to post or acknowledgements owed
+	lanes     []link.Peer    // peers with memory in RegionRings, in its order
+	part      carriage.Frame // of a ring, that is being taken
+	dirty     []link.Peer    // peers with frames to post or acknowledgements owed
 	timers    timers
 	owed      []link.Peer // peers that are owed an acknowledgement, at a time
 	held      []link.Peer // of dirty, those that this Flush leaves for the next

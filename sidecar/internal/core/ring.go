@@ -72,7 +72,7 @@ func (c *Core) openRing(p *peer) {
 	}
 	p.rings++
 	p.ringIn = ringIn{offer: true, key: key}
-	p.ringIn.Open(c.cfg.Channel, p.caps, p.rings)
+	p.ringIn.Open(c.cfg.Channel, p.caps, p.rings, c.ports.Bytes(mem))
 	c.stats.Rings++
 }
 
@@ -106,7 +106,11 @@ func (c *Core) onRing(p *peer, payload []byte) error {
 	if p.ringOut.IsOpen() || !c.fast(p) {
 		return nil // frames do as well
 	}
-	if p.ringOut.Open(c.cfg.Channel, p.caps, &body, p.rings+1) {
+	var own []byte
+	if p.ringIn.IsOpen() {
+		own = c.ports.Bytes(c.ringMemory(p, false))
+	}
+	if p.ringOut.Open(c.cfg.Channel, p.caps, &body, p.rings+1, c.ports.Bytes(c.ringMemory(p, true)), own) {
 		p.rings++
 	}
 	return nil
@@ -139,12 +143,8 @@ func (c *Core) writeRing(p *peer, f *link.Frame) bool {
 	if f.Payload.Region != RegionNone {
 		payload = c.ports.Bytes(f.Payload)[:f.Head.Length]
 	}
-	var own []byte
-	if p.ringIn.IsOpen() {
-		own = c.ports.Bytes(c.ringMemory(p, false))
-	}
 	cast := c.mayCast(p)
-	writes := p.ringOut.Put(f, payload, c.ports.Bytes(c.ringMemory(p, true)), own, p.out.base)
+	writes := p.ringOut.Put(f, payload, p.out.base)
 	for i, w := range writes {
 		if cast = cast && c.castRing(p, f, w); cast {
 			continue
@@ -244,7 +244,7 @@ func (c *Core) drainRing(p *peer) error {
 	}
 	if taken := p.ringIn.Taken(); taken != before {
 		cast := c.mayCast(p)
-		w, tell := p.ringOut.Emptied(taken, c.ports.Bytes(c.ringMemory(p, true)))
+		w, tell := p.ringOut.Emptied(taken)
 		if tell && !(cast && c.castRing(p, nil, w)) && !c.startRing(p, nil, w) {
 			p.ringOut.Refused(1)
 		}
@@ -256,15 +256,14 @@ func (c *Core) drainRing(p *peer) error {
 // takeRing takes the next part of a frame out of p's ring if it is there and its
 // turn has come.
 func (c *Core) takeRing(p *peer) (bool, error) {
-	mem := c.ports.Bytes(c.ringMemory(p, false))
-	f, ok, err := p.ringIn.Next(mem, p.recvSeq+1)
-	if !ok || err != nil {
+	f := &c.part
+	if ok, err := p.ringIn.Next(p.recvSeq+1, f); !ok || err != nil {
 		return false, err
 	}
 	if f.Whole {
 		return true, c.Deliver(c.now, p.id, &f.Head, f.Payload)
 	}
-	return true, c.takePart(p, &f)
+	return true, c.takePart(p, f)
 }
 
 // takePart places a part of a frame, unless the frame has come by the connection
