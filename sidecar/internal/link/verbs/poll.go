@@ -17,9 +17,12 @@ type streamSink struct {
 
 // Commit posts what has been handed over since, one call a connection.
 func (l *Link) Commit() {
-	if len(l.pending) == 0 && !l.starving { // most often, of the four of a turn
-		return
+	if len(l.pending) > 0 || l.starving { // seldom, of the four of a turn
+		l.commit()
 	}
+}
+
+func (l *Link) commit() {
 	for i := 0; i < len(l.pending); i++ {
 		c := l.pending[i]
 		c.isPending = false
@@ -46,7 +49,13 @@ func (l *Link) Poll(sink link.Sink) int {
 	l.streaming.Sink = sink
 	work := l.cfg.Stream.Poll(&l.streaming) + l.turn()
 	l.Commit()
-	work += l.drain(sink)
+	if l.unasked > 0 {
+		l.unasked--
+		work += l.drainStash(sink)
+	} else {
+		l.asked = true
+		work += l.drain(sink)
+	}
 	if l.lanes > 0 && l.gone == nil {
 		work += l.pollLanes(sink)
 	}
@@ -95,14 +104,7 @@ func (l *Link) turn() int {
 
 // drain handles completions, a bounded number.
 func (l *Link) drain(sink link.Sink) (work int) {
-	if list := l.stash; len(list) > 0 {
-		l.stash, l.spare = l.spare, nil // what is handed over may end others, which adds to it
-		work += len(list)
-		for i := range list {
-			l.completed(&list[i], sink)
-		}
-		l.spare = list[:0]
-	}
+	work = l.drainStash(sink)
 	if l.gone != nil {
 		return work
 	}
@@ -122,6 +124,19 @@ func (l *Link) drain(sink link.Sink) (work int) {
 		}
 	}
 	l.stats.Completions += uint64(work)
+	return work
+}
+
+// drainStash handles those that were taken before.
+func (l *Link) drainStash(sink link.Sink) (work int) {
+	if list := l.stash; len(list) > 0 {
+		l.stash, l.spare = l.spare, nil // what is handed over may end others, which adds to it
+		work += len(list)
+		for i := range list {
+			l.completed(&list[i], sink)
+		}
+		l.spare = list[:0]
+	}
 	return work
 }
 
@@ -244,6 +259,9 @@ func (l *Link) faulty(f fault) {
 // tell reports the ends of operations and connections.
 func (l *Link) tell(sink link.Sink) (work int) {
 	if !l.failing() {
+		if len(l.ended) == 0 {
+			return 0
+		}
 		return l.tellEnded(sink)
 	}
 	// What was complete before is told before: notices, too.
