@@ -5,7 +5,7 @@
 # (OUTRIGGER_MPI_ARENA=on). Prints Markdown for docs/BENCHMARKS.md. What is measured
 # and how is said in hack/bench/mpibench.c (`short`).
 #
-#   ROUNDS=3 hack/bench/mpi.sh     rounds (of a minute for all four MPIs) are
+#   ROUNDS=3 hack/bench/mpi.sh     rounds (of seven minutes for all four MPIs) are
 #                                  interleaved; medians count
 #   MPIS='mpich openmpi4'          only these, of mpich intel openmpi4 openmpi5
 #   FIGURES=FILE                   join the figures there, and print all that are in
@@ -66,7 +66,7 @@ take() {
 	local name=$1 libs
 	libs=$(libraries "$2")
 	shift 2
-	if LD_LIBRARY_PATH=$libs timeout --kill-after=10 60 "$@" "$name" short >"$work/lines" 2>"$work/errors" </dev/null; then
+	if LD_LIBRARY_PATH=$libs timeout --kill-after=10 150 "$@" "$name" short >"$work/lines" 2>"$work/errors" </dev/null; then
 		sed -n 's/^\(\[0\] \)\?{"peer":"\([^"]*\)","test":"latency","bytes":\([0-9]*\),"us":\([0-9.]*\).*/\2 latency \3 \4/p
 			s/^\(\[0\] \)\?{"peer":"\([^"]*\)","test":"bandwidth","bytes":\([0-9]*\),"mb_s":\([0-9.]*\).*/\2 bandwidth \3 \4/p
 			/"test":"overlap"/{
@@ -76,7 +76,7 @@ take() {
 			}
 			s/^\(\[0\] \)\?{"peer":"\([^"]*\)","test":"overlap","bytes":\([0-9]*\),"side":"\([a-z]*\)","mode":"\([a-z]*\)","overlap":\([-0-9.]*\).*/\2 \4-\5 \3 \6/p' "$work/lines" >>"$figures"
 	else
-		say "$name failed with status $? (124: it passed its 60 s): $*"
+		say "$name failed with status $? (124: it passed its 150 s): $*"
 		tail -5 "$work/errors" >&2
 		failed=1
 	fi
