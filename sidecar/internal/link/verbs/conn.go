@@ -56,9 +56,15 @@ type conn struct {
 	kept      [][]byte // messages of early, out of shared slots
 	adopted   bool
 	ended     bool
+	listed    bool      // it is one of the link's list
 	sunk      time.Time // when its queue pair was moved to the error state
+	unpaired  bool      // it could not be: there is no such queue pair any more
 	reached   bool      // it takes no more of the shared receives
-	settled   bool      // nothing comes on it any more, and what has come is handed over
+	marked    bool      // nothing comes on it any more; what has come is handed over when mark is passed
+	mark      passage
+	settled   bool      // that is so, and nothing it has is posted any more
+	replaced  time.Time // since when another connection waits for its end
+	cause     error     // why it was left
 	isPending bool
 	starved   bool // waits for a slot
 	waits     bool // memory in use since the last request that asked for a completion
@@ -80,7 +86,12 @@ func gidText(gid [16]byte) string { return netip.AddrFrom16(gid).Unmap().String(
 // fail ends c with err at the next look. Of what is handed over because c ends
 // (settle.go), something may be against the protocol: that is the cause which is told.
 func (c *conn) fail(err error) {
-	if c.err == nil || errors.Is(err, link.ErrProtocol) && !errors.Is(c.err, link.ErrProtocol) {
+	switch {
+	case c.err == nil:
+		if c.err = err; c.listed {
+			c.l.failed++
+		}
+	case errors.Is(err, link.ErrProtocol) && !errors.Is(c.err, link.ErrProtocol):
 		c.err = err
 	}
 }
@@ -121,10 +132,7 @@ func (c *conn) release() {
 	if c.receives != nil {
 		_ = c.receives.close()
 	}
-	if c.fd >= 0 {
-		_ = unix.Close(c.fd) // nothing is expected of it any more
-		c.fd = -1
-	}
+	c.hangUp()
 	if c.adopted { // the slots are the engine's
 		if c.cut >= 0 {
 			c.l.known.done(c.cut)
@@ -135,6 +143,14 @@ func (c *conn) release() {
 		}
 	}
 	c.l.returnTag(c)
+}
+
+// hangUp closes the socket, by which the peer hears of the end.
+func (c *conn) hangUp() {
+	if c.fd >= 0 {
+		_ = unix.Close(c.fd) // nothing is expected of it any more
+		c.fd = -1
+	}
 }
 
 // free gives back what a request used that is done.
