@@ -47,8 +47,10 @@ type conn struct {
 
 	asked, answered map[uint32]*lane // by the asker's number
 	lastLane        uint32
-	fails           map[laneEnds]failures // of lanes that were asked for
-	words           [][]byte              // to be said about lanes
+	lanes           int      // queue pairs of them that exist
+	wanted          []*lane  // that are to be made; some have ended meanwhile
+	wants           bool     // there are some
+	words           [][]byte // to be said about lanes
 
 	once      sync.Once // of release
 	err       error

@@ -30,20 +30,20 @@ func (f failures) at(now time.Time) failures {
 // failed notes that a lane between two domains has failed, or was refused. The peer names
 // its domains, and may name many: they are forgotten before they are too many.
 func (c *conn) failed(ends laneEnds) {
-	if len(c.fails) >= failsKept {
-		clear(c.fails)
+	now, fails := c.l.clock(), c.past().fails
+	if len(fails) >= failsKept {
+		clear(fails)
 	}
-	now := time.Now()
-	f := c.fails[ends].at(now)
+	f := fails[ends].at(now)
 	if f.n == 0 {
 		f.since = now
 	}
 	f.n++
-	c.fails[ends] = f
+	fails[ends] = f
 }
 
 // tired reports that no lane between two domains is made now.
 func (c *conn) tired(ends laneEnds) bool {
-	f, some := c.fails[ends]
-	return some && f.n >= failsMax && f.at(time.Now()).n >= failsMax
+	f := c.past().fails[ends]
+	return f.n >= failsMax && f.at(c.l.clock()).n >= failsMax
 }

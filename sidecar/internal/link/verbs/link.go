@@ -126,7 +126,10 @@ type Link struct {
 	lastDomain uint32
 	lanes      int
 	laneTag    uint32
-	unanswered int  // lanes that were asked for
+	unanswered int // lanes that were asked for
+	steps      laneSteps
+	pasts      map[link.Peer]*past
+	clock      func() time.Time
 	warned     bool // of a lane that has failed
 	laneComps  [pollBatch]completion
 
@@ -158,6 +161,7 @@ type ended struct {
 func newLink(cfg Config, memory link.Memory, n nic) (*Link, error) {
 	l := &Link{cfg: cfg, memory: memory, nic: n, port: n.about(), conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), epoll: -1, inline: n.inlineMax(), exported: map[link.Key]region{}}
 	l.lenders, l.domains, l.bells = map[link.Region]*domain{}, map[uint32]*domain{}, map[int]*domain{}
+	l.pasts, l.clock = map[link.Peer]*past{}, time.Now
 	l.chosen, l.bell = -1, -1
 	l.cfg.registerMax = cmp.Or(cfg.registerMax, registerMax)
 	var err error
@@ -297,7 +301,7 @@ func (l *Link) Arm() bool {
 	}
 	l.look = true
 	lanes := l.gone == nil && l.armLanes()
-	return lanes || len(l.late) > 0 || len(l.behind) > 0 || len(l.stash) > 0 || len(l.ended) > 0 || len(l.heard) > 0 || l.failed > 0 || len(l.left) > 0 || l.known.chooser.Settle(settleStep)
+	return lanes || l.laneSteps() || len(l.late) > 0 || len(l.behind) > 0 || len(l.stash) > 0 || len(l.ended) > 0 || len(l.heard) > 0 || l.failed > 0 || len(l.left) > 0 || l.known.chooser.Settle(settleStep)
 }
 
 // Attach takes over the socket of a peer that has no queue pair. link.ErrLater: as Join.
@@ -379,6 +383,7 @@ func (l *Link) Close() error {
 		l.Forget(link.Peer(p))
 	}
 	for _, c := range l.left {
+		c.destroyLanes()
 		l.bury(c)
 	}
 	l.left = nil

@@ -64,6 +64,9 @@ func (l *Link) Poll(sink link.Sink) int {
 		}
 		work += l.watchful(sink)
 	}
+	if len(l.steps.wanting)+len(l.steps.joins)+len(l.steps.dying) > 0 {
+		work += l.stepLanes()
+	}
 	if l.known.chooser.Settle(settleStep) {
 		work++
 	}

@@ -78,9 +78,12 @@ func (l *Link) tell(sink link.Sink) (work int) {
 		return l.tellEnded(sink)
 	}
 	for i, steps := 0, endStep; i < len(l.list) && steps > 0; i++ {
-		if c := l.list[i]; c.err != nil && c.sunk.IsZero() && l.gone == nil {
-			c.sink()
-			steps--
+		if c := l.list[i]; c.err != nil && c.sunk.IsZero() {
+			c.endLanes(brokenBy(c.err))
+			if l.gone == nil {
+				c.sink()
+				steps--
+			}
 		}
 	}
 	l.hear()
@@ -93,7 +96,7 @@ func (l *Link) tell(sink link.Sink) (work int) {
 	ends := 0
 	for i := 0; i < len(l.list) && ends < endStep; i++ {
 		c := l.list[i]
-		if !c.ends() || !c.replaced.IsZero() || !l.settles(c) {
+		if !c.ends() || !c.replaced.IsZero() || !l.settles(c) || c.lanes > 0 {
 			continue
 		}
 		err := c.err
@@ -125,10 +128,14 @@ func (l *Link) leave(c *conn, cause error) {
 	c.endLanes(cause)
 	c.ended, c.cause = true, cause
 	c.hangUp()
-	if l.closed || l.shared == nil || c.settled || l.quiet(c, lastWithin) {
+	if l.closed {
+		c.destroyLanes()
+	}
+	if l.closed || c.lanes == 0 && (l.shared == nil || c.settled || l.quiet(c, lastWithin)) {
 		l.bury(c)
 		return
 	}
+	c.sink()
 	l.left = append(l.left, c)
 }
 
@@ -143,7 +150,7 @@ func (l *Link) endLeft() {
 		if !c.adopted {
 			within = silentAfter
 		}
-		if steps > 0 && l.quiet(c, within) {
+		if steps > 0 && c.lanes == 0 && (l.shared == nil || c.settled || l.quiet(c, within)) {
 			l.bury(c)
 			steps--
 		} else {
@@ -185,11 +192,12 @@ func (l *Link) replace(peer link.Peer) error {
 	}
 	c.fail(errReplaced)
 	c.sink()
+	c.endLanes(errReplaced)
 	l.hear()
 	if !l.settles(c) {
 		l.drain(sink)
 	}
-	if l.conns[peer] == c && !l.settles(c) {
+	if l.conns[peer] == c && (!l.settles(c) || c.lanes > 0) {
 		if time.Since(c.replaced) <= settleWithin {
 			return link.ErrLater
 		}
