@@ -258,6 +258,42 @@ func TestSilentWords(t *testing.T) {
 	}
 }
 
+// TestManyDomains: a peer that names ever other domains is not asked more often for it, and
+// another connection is no new beginning.
+func TestManyDomains(t *testing.T) {
+	h := lendingHub(t, 2)
+	standing(h.to)
+	c := h.to.conns[0]
+	for range failsMax {
+		c.failed(laneEnds{0, 1})
+	}
+	for n := range uint32(3 * failsKept) {
+		c.failed(laneEnds{0, n + 2})
+	}
+	if !c.tired(laneEnds{0, 1}) {
+		t.Error("what has failed is forgotten, since others have failed")
+	}
+	if n := len(h.to.pasts[0].fails); n > failsKept+1 {
+		t.Errorf("%d pairs of domains are remembered", n)
+	}
+	if !c.tired(laneEnds{0, 1 << 20}) || c.tired(laneEnds{0, 2}) {
+		t.Error("those that are too many are asked for without end, or one that has failed once is not any more")
+	}
+	h.to.Forget(0)
+	h.connect(0)
+	if !h.to.conns[0].tired(laneEnds{0, 1}) {
+		t.Error("another connection is a new beginning")
+	}
+	passTime(h.to.conns[0], failsPause)
+	if c := h.to.conns[0]; c.tired(laneEnds{0, 1}) {
+		t.Error("time forgives nothing")
+	}
+	h.to.conns[0].failed(laneEnds{0, 1 << 21})
+	if n := len(h.to.pasts[0].fails); n > 3 {
+		t.Errorf("%d pairs of domains are remembered that time has forgiven", n)
+	}
+}
+
 // TestLookAtLanes: queue pairs of which nothing is heard are asked about a few a turn.
 func TestLookAtLanes(t *testing.T) {
 	h := lendingHub(t, 2)
