@@ -440,7 +440,7 @@ func (c *conn) received(x *completion, mem []byte, sink link.Sink) {
 	}
 }
 
-var errGranted = fmt.Errorf("%w: more receives granted than there are", link.ErrProtocol)
+var errGranted = fmt.Errorf("%w: more receives granted than there are, or more messages sent than it was told of", link.ErrProtocol)
 
 func (c *conn) message(imm uint32, b []byte, sink link.Sink) error {
 	if !c.credit.heard(imm&creditMask, len(b) > 0) {

@@ -196,3 +196,18 @@ func TestGivenUpWakes(t *testing.T) {
 	}
 	x.until("its end", func() bool { return len(x.bn.pairs) == 1 })
 }
+
+// TestSharedReceivesAreNotTaken: a peer that sends more messages than it was told of takes
+// receives that are others', and loses its connection.
+func TestSharedReceivesAreNotTaken(t *testing.T) {
+	x := newBench(t, bootstrap.ReceivesShared)
+	x.a.conns[0].credit.granted += recvSlots // it takes no notice
+	for seq := range uint64(2 * recvSlots) {
+		numbered(t, x.a, seq+1)
+		x.a.Commit()
+	}
+	x.until("its end", func() bool { return len(x.sb.downs) > 0 })
+	if err := x.sb.downs[0]; !errors.Is(err, link.ErrProtocol) || len(x.sb.heads) > recvSlots {
+		t.Errorf("%d frames came; the end is %v", len(x.sb.heads), err)
+	}
+}
