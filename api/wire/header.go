@@ -77,7 +77,8 @@ const (
 	Post      Type = 36 // Context: window of Src, which Dst may access
 	Complete  Type = 37 // Context: window of Dst, whose accesses by Src are over
 	Place     Type = 38 // A: the sender's machine, B: the processor of its engine, plus one; payload: those on which its ranks compute, a bit each
-	typeMax   Type = 38
+	Look      Type = 39 // unsequenced; A: 1 the sender looks at its ring all the time: writes there need no notice; 0 it may sleep
+	typeMax   Type = 39
 )
 
 func (t Type) String() string {
@@ -88,7 +89,7 @@ func (t Type) String() string {
 		"", "ack", "heartbeat", "eager", "matched", "rts", "pull", "data", "fin", "written",
 		"retract", "retracted", "put", "get", "got", "acc", "fetch", "fetched", "lock", "locked", "unlock",
 		"flush", "flushed", "abort", "bye", "ready", "ring", "ended", "left", "taken", "withdraw", "withdrawn",
-		"expose", "exposed", "conceal", "concealed", "post", "complete", "place",
+		"expose", "exposed", "conceal", "concealed", "post", "complete", "place", "look",
 	}[t]
 }
 
@@ -171,7 +172,7 @@ func (h *Header) Decode(b *[HeaderBytes]byte) error {
 		return fmt.Errorf("%w: %v with a payload of %d bytes", ErrMalformed, h.Type, h.Length)
 	case h.Length > FrameMax:
 		return fmt.Errorf("%w: payload of %d bytes, at most %d", ErrMalformed, h.Length, FrameMax)
-	case (h.Seq == 0) != (h.Type == Ack || h.Type == Heartbeat || h.Type == Ring):
+	case (h.Seq == 0) != (h.Type == Ack || h.Type == Heartbeat || h.Type == Ring || h.Type == Look):
 		return fmt.Errorf("%w: %v with sequence number %d", ErrMalformed, h.Type, h.Seq)
 	}
 	return nil

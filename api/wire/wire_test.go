@@ -127,13 +127,14 @@ func TestMalformed(t *testing.T) {
 		"fin with a payload of 274960 bytes":           func(b *[HeaderBytes]byte) { b[1] = byte(Fin) },
 		"left with a payload of 274960 bytes":          func(b *[HeaderBytes]byte) { b[1] = byte(Left) },
 		"withdrawn with a payload of 274960 bytes":     func(b *[HeaderBytes]byte) { b[1] = byte(Withdrawn) },
-		"type(39)":                                     func(b *[HeaderBytes]byte) { b[1] = 39 },
+		"type(40)":                                     func(b *[HeaderBytes]byte) { b[1] = 40 },
 		"data with flags 0x8":                          func(b *[HeaderBytes]byte) { b[2] = 8 },
 		"data":                                         func(b *[HeaderBytes]byte) { b[3] = 1 },
 		"payload of 1048577 bytes":                     func(b *[HeaderBytes]byte) { b[4], b[5], b[6], b[7] = 1, 0, 0x10, 0 },
 		"data with sequence number 0":                  func(b *[HeaderBytes]byte) { clear(b[8:16]) },
 		"ack with sequence number 578437695752307201":  func(b *[HeaderBytes]byte) { b[1] = byte(Ack); clear(b[4:8]) },
 		"ring with sequence number 578437695752307201": func(b *[HeaderBytes]byte) { b[1] = byte(Ring) },
+		"look with sequence number 578437695752307201": func(b *[HeaderBytes]byte) { b[1] = byte(Look); clear(b[4:8]) },
 	} {
 		var b [HeaderBytes]byte
 		sample.Encode(&b)

@@ -17,17 +17,17 @@ import (
 func (k Kind) headAt() int { return Slots * k.slotBytes() }
 func (k Kind) tailAt() int { return k.headAt() + 8 }
 
-func (s *Sender) putBasic(f *link.Frame, payload, copied []byte) []Write {
-	s.writes[0] = s.putWhole(f, payload, copied)[0]
+func (s *Sender) putBasic(f *link.Frame, payload []byte) []Write {
+	s.writes[0] = s.putWhole(f, payload)[0]
 	at := s.kind.headAt()
-	binary.LittleEndian.PutUint64(copied[at:], s.written+1)
+	binary.LittleEndian.PutUint64(s.copied[at:], s.written+1)
 	s.writes[1] = Write{At: uint64(at), Len: 8, Slot: -1}
 	return s.writes[:2]
 }
 
 // reclaimBasic takes the peer's word for what it has emptied. It is a stranger's.
-func (s *Sender) reclaimBasic(own []byte) {
-	tail := binary.LittleEndian.Uint64(own[s.kind.tailAt():])
+func (s *Sender) reclaimBasic() {
+	tail := binary.LittleEndian.Uint64(s.own[s.kind.tailAt():])
 	if tail > s.freed && tail <= s.written {
 		s.freed = tail
 	}
@@ -35,12 +35,12 @@ func (s *Sender) reclaimBasic(own []byte) {
 
 // Emptied writes down how many slots of the other ring have been taken, and
 // returns the write that tells its sender.
-func (s *Sender) Emptied(taken uint64, copied []byte) (Write, bool) {
+func (s *Sender) Emptied(taken uint64) (Write, bool) {
 	if !s.open || s.kind != Basic {
 		return Write{}, false
 	}
 	at := s.kind.tailAt()
-	binary.LittleEndian.PutUint64(copied[at:], taken)
+	binary.LittleEndian.PutUint64(s.copied[at:], taken)
 	s.underWay++
 	return Write{At: uint64(at), Len: 8, Slot: -1}, true
 }

@@ -27,9 +27,9 @@ var whole = link.Caps{Register: true, Write: true, InOrder: true, Ordered: true}
 func newEnds(t testing.TB, k Kind, c link.Caps) *ends {
 	t.Helper()
 	e := &ends{mine: make([]byte, k.Bytes()), theirs: make([]byte, k.Bytes()), own: make([]byte, k.Bytes()), copied: make([]byte, k.Bytes())}
-	e.from.Open(k, c, 1)
+	e.from.Open(k, c, 1, e.theirs)
 	offer := e.from.Offer(link.Key{Key: 9})
-	if !e.to.Open(k, c, &offer, 1) || !e.back.Open(k, c, &offer, 2) {
+	if !e.to.Open(k, c, &offer, 1, e.mine, e.own) || !e.back.Open(k, c, &offer, 2, e.copied, nil) {
 		t.Fatal("the offer is refused")
 	}
 	return e
@@ -51,12 +51,18 @@ func (e *ends) bytesOf(w Write, payload []byte) []byte {
 	return e.mine[w.At : w.At+w.Len]
 }
 
+// next takes what is there.
+func (e *ends) next(seq uint64) (f Frame, ok bool, err error) {
+	ok, err = e.from.Next(seq, &f)
+	return f, ok, err
+}
+
 // take takes a frame out that is all there.
 func (e *ends) take(t *testing.T, seq uint64, payload []byte) {
 	t.Helper()
 	var got []byte
 	for {
-		f, ok, err := e.from.Next(e.theirs, seq)
+		f, ok, err := e.next(seq)
 		if !ok || err != nil {
 			t.Fatalf("frame %d of %d bytes: nothing after %d bytes: %v", seq, len(payload), len(got), err)
 		}
@@ -71,7 +77,7 @@ func (e *ends) take(t *testing.T, seq uint64, payload []byte) {
 	if !bytes.Equal(got, payload) {
 		t.Fatalf("frame %d of %d bytes is not what was sent", seq, len(payload))
 	}
-	if w, ok := e.back.Emptied(e.from.Taken(), e.copied); ok {
+	if w, ok := e.back.Emptied(e.from.Taken()); ok {
 		copy(e.own[w.At:], e.copied[w.At:w.At+w.Len])
 		e.back.Ended(nil)
 	}
@@ -97,7 +103,7 @@ func TestFrames(t *testing.T) {
 					continue
 				}
 				seq++
-				writes := e.to.Put(f, payload, e.mine, e.own, seq-1)
+				writes := e.to.Put(f, payload, seq-1)
 				if len(writes) == 0 {
 					t.Fatalf("no room for frame %d of %d bytes in an empty ring", seq, len(payload))
 				}
@@ -128,7 +134,7 @@ func TestPartsAreNotTaken(t *testing.T) {
 			for i := range e.theirs[:k.headAt()] {
 				e.theirs[i] = 0xa5
 			}
-			writes := e.to.Put(f, payload, e.mine, e.own, 0)
+			writes := e.to.Put(f, payload, 0)
 			got := 0
 			for _, w := range writes {
 				b := e.bytesOf(w, payload)
@@ -136,7 +142,7 @@ func TestPartsAreNotTaken(t *testing.T) {
 					// The head of Basic may be right before its last byte, which is zero.
 					last := i == len(b)-1 || k == Basic && w.Slot < 0
 					e.theirs[w.At+uint64(i)] = b[i]
-					x, ok, err := e.from.Next(e.theirs, 1)
+					x, ok, err := e.next(1)
 					if err != nil || ok && !last {
 						t.Fatalf("%v: %d bytes: taken after %d of %d bytes of a write: %v", k, n, i+1, len(b), err)
 					}
@@ -158,22 +164,22 @@ func TestRoom(t *testing.T) {
 	for _, k := range kinds {
 		e := newEnds(t, k, whole)
 		n := uint64(0)
-		for len(e.to.Put(frame(n+1, nil, true), nil, e.mine, e.own, 0)) > 0 {
+		for len(e.to.Put(frame(n+1, nil, true), nil, 0)) > 0 {
 			n++
 		}
 		if n != Slots {
 			t.Errorf("%v: %d frames in %d slots", k, n, Slots)
 		}
-		if len(e.to.Put(frame(n+1, nil, true), nil, e.mine, e.own, 3)) == 0 {
+		if len(e.to.Put(frame(n+1, nil, true), nil, 3)) == 0 {
 			t.Errorf("%v: no room when frames are acknowledged", k)
 		}
 		if k != Basic {
 			continue
 		}
-		w, _ := e.back.Emptied(7, e.copied)
+		w, _ := e.back.Emptied(7)
 		copy(e.own[w.At:], e.copied[w.At:w.At+w.Len])
 		for i := range 3 {
-			if len(e.to.Put(frame(n+2, nil, true), nil, e.mine, e.own, 0)) == 0 {
+			if len(e.to.Put(frame(n+2, nil, true), nil, 0)) == 0 {
 				t.Errorf("%v: no room for %d more when 7 slots are emptied", k, i+1)
 			}
 		}
@@ -186,12 +192,12 @@ func TestKindOverLinks(t *testing.T) {
 		loose := link.Caps{Register: true, Write: true, Notify: true}
 		e := newEnds(t, k, loose)
 		payload := []byte("hello")
-		writes := e.to.Put(frame(1, payload, true), payload, e.mine, e.own, 0)
+		writes := e.to.Put(frame(1, payload, true), payload, 0)
 		if len(writes) != 1 {
 			t.Fatalf("%v: %d writes over a link without order", k, len(writes))
 		}
 		copy(e.theirs[writes[0].At:], e.bytesOf(writes[0], payload))
-		if _, ok, _ := e.from.Next(e.theirs, 1); ok {
+		if _, ok, _ := e.next(1); ok {
 			t.Errorf("%v: a frame is taken before its notice", k)
 		}
 		if err := e.from.Notice(e.to.Notice(writes[0]), 1); err != nil {
@@ -210,11 +216,11 @@ func TestNoAllocation(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() {
 			seq++
 			f.Head.Seq = seq
-			for _, w := range e.to.Put(f, payload, e.mine, e.own, seq-1) {
+			for _, w := range e.to.Put(f, payload, seq-1) {
 				copy(e.theirs[w.At:], e.bytesOf(w, payload))
 				e.to.Ended(nil)
 			}
-			if _, ok, err := e.from.Next(e.theirs, seq); !ok || err != nil {
+			if _, ok, err := e.next(seq); !ok || err != nil {
 				t.Fatal(k, ok, err)
 			}
 		}); n != 0 {
@@ -229,7 +235,7 @@ func FuzzReceiver(f *testing.F) {
 	for _, k := range kinds {
 		e := newEnds(f, k, whole)
 		payload := bytes.Repeat([]byte{1}, 1000)
-		for _, w := range e.to.Put(frame(1, payload, false), payload, e.mine, e.own, 0) {
+		for _, w := range e.to.Put(frame(1, payload, false), payload, 0) {
 			f.Add(uint8(k), uint32(w.At), e.bytesOf(w, payload))
 		}
 	}
@@ -237,12 +243,12 @@ func FuzzReceiver(f *testing.F) {
 		k := Kind(kind % 4)
 		e := newEnds(t, k, whole)
 		payload := bytes.Repeat([]byte{1}, 1000)
-		for _, w := range e.to.Put(frame(1, payload, false), payload, e.mine, e.own, 0) {
+		for _, w := range e.to.Put(frame(1, payload, false), payload, 0) {
 			copy(e.theirs[w.At:], e.bytesOf(w, payload))
 		}
 		copy(e.theirs[int(at)%len(e.theirs):], raw)
 		for seq := uint64(1); ; {
-			x, ok, err := e.from.Next(e.theirs, seq)
+			x, ok, err := e.next(seq)
 			if err != nil || !ok {
 				return
 			}

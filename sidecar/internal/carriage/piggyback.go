@@ -9,9 +9,9 @@ import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 //	slot  │ header 64 │ payload │ 0… │ number u64 │
 //	                                  ▲ polled
 
-func (s *Sender) putWhole(f *link.Frame, payload, copied []byte) []Write {
+func (s *Sender) putWhole(f *link.Frame, payload []byte) []Write {
 	at := s.kind.slotOf(s.written)
-	end := lay(copied[at:at+s.kind.slotBytes()], &f.Head, payload, s.written+1)
+	end := lay(s.copied[at:at+s.kind.slotBytes()], &f.Head, payload, s.written+1)
 	s.writes[0] = Write{At: uint64(at), Len: uint64(end), Slot: int(s.written % Slots)}
 	return s.writes[:1]
 }

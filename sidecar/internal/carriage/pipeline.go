@@ -11,7 +11,7 @@ import (
 //	slot n    │ header 64 │ payload, first part │ number n u64   │
 //	slot n+1  │ payload, second part            │ number n+1 u64 │
 
-func (s *Sender) putPipelined(f *link.Frame, payload, copied []byte) []Write {
+func (s *Sender) putPipelined(f *link.Frame, payload []byte) []Write {
 	room := s.kind.slotBytes() - wire.TailBytes
 	head, n := &f.Head, 0
 	for {
@@ -21,7 +21,7 @@ func (s *Sender) putPipelined(f *link.Frame, payload, copied []byte) []Write {
 		}
 		number := s.written + uint64(n)
 		at := s.kind.slotOf(number)
-		end := lay(copied[at:at+s.kind.slotBytes()], head, payload[:k], number+1)
+		end := lay(s.copied[at:at+s.kind.slotBytes()], head, payload[:k], number+1)
 		s.writes[n] = Write{At: uint64(at), Len: uint64(end), Slot: int(number % Slots)}
 		head, payload, n = nil, payload[k:], n+1
 		if len(payload) == 0 {

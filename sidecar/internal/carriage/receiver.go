@@ -14,6 +14,7 @@ type Receiver struct {
 	kind    Kind
 	ordered bool // the flag tells by itself that a slot is filled; else the link's notice
 	open    bool
+	mem     []byte // the ring
 	first   uint32 // notice of the first slot
 	taken   uint64 // slots emptied
 	notices [Slots]bool
@@ -26,13 +27,16 @@ type Receiver struct {
 // ones are used again.
 const maxNotices = 1 << 24
 
-// Open begins a fresh ring of the given number.
-func (r *Receiver) Open(k Kind, c link.Caps, number uint64) {
-	*r = Receiver{kind: k.over(c), ordered: c.InOrder, open: true, first: uint32(number%maxNotices*Slots + 1)}
+// Open begins a fresh ring of the given number in mem.
+func (r *Receiver) Open(k Kind, c link.Caps, number uint64, mem []byte) {
+	*r = Receiver{mem: mem, kind: k.over(c), ordered: c.InOrder, open: true, first: uint32(number%maxNotices*Slots + 1)}
 }
 
 // IsOpen reports that the peer may write.
 func (r *Receiver) IsOpen() bool { return r.open }
+
+// Ordered reports that a look at the ring tells what has come, without a notice.
+func (r *Receiver) Ordered() bool { return r.ordered }
 
 // Close forgets the ring.
 func (r *Receiver) Close() { *r = Receiver{} }
@@ -68,52 +72,55 @@ type Frame struct {
 
 // Next takes the next part of a frame out, if it is there and its turn has come:
 // next is the number of the frame that may be taken. The payload is the ring's
-// memory, until the slot is used again.
-func (r *Receiver) Next(mem []byte, next uint64) (f Frame, ok bool, err error) {
-	slot, filled := r.filled(mem)
+// memory, until the slot is used again. f is the caller's, since most often there is
+// nothing; what it is then means nothing.
+func (r *Receiver) Next(next uint64, f *Frame) (ok bool, err error) {
+	slot, filled := r.filled()
 	if !filled {
-		return f, false, nil
+		return false, nil
 	}
 	if r.partial {
-		return r.nextPart(slot)
+		return r.nextPart(slot, f), nil
 	}
-	head, ok := r.headOf(slot)
+	at, ok := r.headAt(slot)
 	if !ok {
-		return f, false, nil
+		return false, nil
 	}
+	head := [wire.HeaderBytes]byte(slot[at:])
 	if err := f.Head.Decode(&head); err != nil {
-		return f, false, fmt.Errorf("%w: %w", link.ErrProtocol, err)
+		return false, fmt.Errorf("%w: %w", link.ErrProtocol, err)
 	}
 	n := int(f.Head.Length)
 	switch {
 	case f.Head.Type != wire.Eager || r.kind.slots(n) == 0:
-		return f, false, fmt.Errorf("%w: %v of %d bytes in a ring", link.ErrProtocol, f.Head.Type, n)
+		return false, fmt.Errorf("%w: %v of %d bytes in a ring", link.ErrProtocol, f.Head.Type, n)
 	case f.Head.Seq > next:
-		return f, false, nil // frames before it are under way
+		return false, nil // frames before it are under way
 	}
-	f.Payload, ok = r.payloadOf(slot, n)
-	if !ok {
-		return f, false, nil
+	if f.Payload, ok = r.payloadOf(slot, n); !ok {
+		return false, nil
 	}
-	f.Whole = len(f.Payload) == n
-	f.Last = f.Whole
-	r.partial, r.head, r.got = !f.Whole, f.Head, len(f.Payload)
+	f.Off, f.Whole, f.Last = 0, true, true
+	if len(f.Payload) < n {
+		f.Whole, f.Last = false, false
+		r.partial, r.head, r.got = true, f.Head, len(f.Payload)
+	}
 	r.advance()
-	return f, true, nil
+	return true, nil
 }
 
 // nextPart takes the next slot of a pipelined frame.
-func (r *Receiver) nextPart(slot []byte) (f Frame, ok bool, err error) {
+func (r *Receiver) nextPart(slot []byte, f *Frame) bool {
 	n := min(int(r.head.Length)-r.got, r.kind.slotBytes()-wire.TailBytes)
 	if !r.flagged(slot, n) {
-		return f, false, nil
+		return false
 	}
-	f = Frame{Head: r.head, Payload: slot[:n], Off: r.got}
+	*f = Frame{Head: r.head, Payload: slot[:n], Off: r.got}
 	r.got += n
 	f.Last = r.got == int(r.head.Length)
 	r.partial = !f.Last
 	r.advance()
-	return f, true, nil
+	return true
 }
 
 func (r *Receiver) advance() {
@@ -122,15 +129,15 @@ func (r *Receiver) advance() {
 }
 
 // filled is the next slot, if the link or the head says that it is filled.
-func (r *Receiver) filled(mem []byte) ([]byte, bool) {
+func (r *Receiver) filled() ([]byte, bool) {
 	if !r.open || !r.ordered && !r.notices[r.taken%Slots] {
 		return nil, false
 	}
-	if r.kind == Basic && binary.LittleEndian.Uint64(mem[r.kind.headAt():]) <= r.taken {
+	if r.kind == Basic && binary.LittleEndian.Uint64(r.mem[r.kind.headAt():]) <= r.taken {
 		return nil, false
 	}
 	at := r.kind.slotOf(r.taken)
-	return mem[at : at+r.kind.slotBytes()], true
+	return r.mem[at : at+r.kind.slotBytes()], true
 }
 
 // flagged reports that the flag behind n bytes is that of the next slot.
@@ -139,27 +146,21 @@ func (r *Receiver) flagged(slot []byte, n int) bool {
 	return end <= len(slot) && binary.LittleEndian.Uint64(slot[flag:]) == r.taken+1
 }
 
-// headOf copies the header of a slot, once its flag says that it is whole.
-func (r *Receiver) headOf(slot []byte) (head [wire.HeaderBytes]byte, ok bool) {
+// headAt is where in a slot the header is, once its flag says that it is whole.
+func (r *Receiver) headAt(slot []byte) (at int, ok bool) {
 	if r.kind == ZeroCopy {
 		at := len(slot) - wire.TailBytes - wire.HeaderBytes
-		if binary.LittleEndian.Uint64(slot[at+wire.HeaderBytes:]) != r.taken+1 {
-			return head, false
-		}
-		return [wire.HeaderBytes]byte(slot[at:]), true
+		return at, binary.LittleEndian.Uint64(slot[at+wire.HeaderBytes:]) == r.taken+1
 	}
 	n := int(binary.LittleEndian.Uint32(slot[4:]))
 	room := len(slot) - wire.HeaderBytes - wire.TailBytes
 	if n > room {
 		if r.kind != Pipeline {
-			return head, false // half a header, or one of nobody: its flag cannot come
+			return 0, false // half a header, or one of nobody: its flag cannot come
 		}
 		n = room
 	}
-	if !r.flagged(slot, wire.HeaderBytes+n) {
-		return head, false
-	}
-	return [wire.HeaderBytes]byte(slot), true
+	return 0, r.flagged(slot, wire.HeaderBytes+n)
 }
 
 // payloadOf is the payload of a frame of n bytes, or what this slot has of it;

@@ -13,21 +13,26 @@ type Sender struct {
 	offer    wire.RingBody
 	number   uint64 // of the ring: ends of writes to others are told late
 	open     bool
+	copied   []byte // of the ring: what is written from
+	own      []byte // the ring that the peer writes to, nil: none
 	written  uint64 // slots filled
 	freed    uint64 // of them free again
 	underWay int    // writes that have not ended
+	looked   bool   // the peer looks by itself
+	plain    uint64 // number of the last frame that was written without a notice
 	seqs     [Slots]uint64
 	writes   [maxWrites]Write
 }
 
-// Open takes a peer's offer as ring number; false: its slots are none of this
-// channel's.
-func (s *Sender) Open(k Kind, c link.Caps, offer *wire.RingBody, number uint64) bool {
+// Open takes a peer's offer as ring number, of which copied is the copy that is written
+// from. own is the ring that the peer writes to, with its word about this one; nil: there
+// is none. false: the offer's slots are none of this channel's.
+func (s *Sender) Open(k Kind, c link.Caps, offer *wire.RingBody, number uint64, copied, own []byte) bool {
 	k = k.over(c)
 	if offer.Slots != Slots || int(offer.SlotBytes) != k.slotBytes() {
 		return false
 	}
-	*s = Sender{kind: k, offer: *offer, number: number, open: true}
+	*s = Sender{kind: k, offer: *offer, number: number, open: true, copied: copied, own: own}
 	return true
 }
 
@@ -50,11 +55,17 @@ func (s *Sender) Key(w Write) link.Key { return link.Key{Key: s.offer.Key, Addr:
 
 // Notice is what tells of a write, on links that notify; 0: it need not be told.
 func (s *Sender) Notice(w Write) uint64 {
-	if w.Slot < 0 {
+	if w.Slot < 0 || s.looked {
 		return 0
 	}
 	return uint64(s.offer.Notice) + uint64(w.Slot)
 }
+
+// Looked is told whether the peer looks at its ring without being told of writes.
+func (s *Sender) Looked(on bool) { s.looked = on }
+
+// Unheard reports that frames behind acked were written which nothing has told of.
+func (s *Sender) Unheard(acked uint64) bool { return s.plain > acked }
 
 // Fits reports whether a frame may go by the ring, into which its payload is copied,
 // unless it is ZeroCopy's.
@@ -80,13 +91,15 @@ func (k Kind) slots(n int) int {
 
 // Put puts a frame into the copy of the ring and returns the writes that carry
 // it, in their order; none: there is no room. acked is the last frame that the
-// peer has acknowledged, own the ring that the peer writes to, with its word
-// about this one.
-func (s *Sender) Put(f *link.Frame, payload, copied, own []byte, acked uint64) []Write {
-	s.reclaim(own, acked)
+// peer has acknowledged.
+func (s *Sender) Put(f *link.Frame, payload []byte, acked uint64) []Write {
+	s.reclaim(acked)
 	n := s.kind.slots(int(f.Head.Length))
 	if s.written-s.freed+uint64(n) > Slots {
 		return nil
+	}
+	if s.looked {
+		s.plain = f.Head.Seq
 	}
 	for i := range n {
 		s.seqs[(s.written+uint64(i))%Slots] = f.Head.Seq
@@ -94,13 +107,13 @@ func (s *Sender) Put(f *link.Frame, payload, copied, own []byte, acked uint64) [
 	var w []Write
 	switch s.kind {
 	case Basic:
-		w = s.putBasic(f, payload, copied)
+		w = s.putBasic(f, payload)
 	case Pipeline:
-		w = s.putPipelined(f, payload, copied)
+		w = s.putPipelined(f, payload)
 	case ZeroCopy:
-		w = s.putGathered(f, payload, copied)
+		w = s.putGathered(f, payload)
 	default:
-		w = s.putWhole(f, payload, copied)
+		w = s.putWhole(f, payload)
 	}
 	s.written += uint64(n)
 	s.underWay += len(w)
@@ -108,12 +121,12 @@ func (s *Sender) Put(f *link.Frame, payload, copied, own []byte, acked uint64) [
 }
 
 // reclaim frees the slots whose frames are acknowledged.
-func (s *Sender) reclaim(own []byte, acked uint64) {
+func (s *Sender) reclaim(acked uint64) {
 	for s.freed < s.written && s.seqs[s.freed%Slots] <= acked {
 		s.freed++
 	}
-	if s.kind == Basic && own != nil {
-		s.reclaimBasic(own)
+	if s.kind == Basic && s.own != nil {
+		s.reclaimBasic()
 	}
 }
 

@@ -14,15 +14,15 @@ import (
 //	slot  │ … │ payload │ header 64 │ number u64 │
 //	                                  ▲ polled
 
-func (s *Sender) putGathered(f *link.Frame, payload, copied []byte) []Write {
+func (s *Sender) putGathered(f *link.Frame, payload []byte) []Write {
 	slot := s.kind.slotOf(s.written)
 	head := slot + s.kind.slotBytes() - wire.TailBytes - wire.HeaderBytes
-	f.Head.Encode((*[wire.HeaderBytes]byte)(copied[head:]))
-	binary.LittleEndian.PutUint64(copied[head+wire.HeaderBytes:], s.written+1)
+	f.Head.Encode((*[wire.HeaderBytes]byte)(s.copied[head:]))
+	binary.LittleEndian.PutUint64(s.copied[head+wire.HeaderBytes:], s.written+1)
 	at, n := head-len(payload), len(payload)
 	last := Write{At: uint64(head), Len: wire.HeaderBytes + wire.TailBytes, Slot: int(s.written % Slots)}
 	if n == 0 || f.Payload.Region == 0 { // there is nothing, or it is in the frame: one write
-		copy(copied[at:], payload)
+		copy(s.copied[at:], payload)
 		last.At, last.Len = uint64(at), last.Len+uint64(n)
 		s.writes[0] = last
 		return s.writes[:1]

@@ -96,6 +96,9 @@ func (c *Core) Deliver(now int64, id link.Peer, h *wire.Header, payload []byte) 
 	if err == nil && h.Type == wire.Ring {
 		err = c.onRing(p, payload)
 	}
+	if err == nil && h.Type == wire.Look {
+		err = c.onLook(p, h)
+	}
 	if err != nil || !fresh {
 		return err
 	}

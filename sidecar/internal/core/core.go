@@ -95,6 +95,7 @@ type Config struct {
 	EagerBytes    uint64         // largest eager message; default and most 64 KiB
 	CopyBytes     uint64         // an eager arena message up to this size is copied so that its send completes at once; default 8 KiB
 	Gatherer      Gatherer       // is asked before that copy; nil: everything is copied
+	Caster        link.Caster    // takes writes to rings whose end need not be known; nil: each is told
 	FragmentBytes uint32         // payload of a Data frame; default 256 KiB, most wire.FrameMax
 	AheadBytes    uint64         // payload of large transfers that waits for a link: what a small message to the same peer waits behind; default 128 KiB
 	AheadFrames   int            // messages of a rank that wait for links, before it is not heard; default 256
@@ -175,8 +176,9 @@ type Core struct {
 	tickDue int64 // when Tick is to be called again at the latest; 0: it never was
 
 	peers     []peer
-	lanes     []link.Peer // peers with memory in RegionRings, in its order
-	dirty     []link.Peer // peers with frames to post or acknowledgements owed
+	lanes     []link.Peer    // peers with memory in RegionRings, in its order
+	part      carriage.Frame // of a ring, that is being taken
+	dirty     []link.Peer    // peers with frames to post or acknowledgements owed
 	timers    timers
 	owed      []link.Peer // peers that are owed an acknowledgement, at a time
 	held      []link.Peer // of dirty, those that this Flush leaves for the next

@@ -81,6 +81,10 @@ func (c *Core) flushPeer(p *peer, to Poster) bool {
 		return true
 	}
 	p.ringIn.offer = false
+	if p.ringIn.says && !c.postLook(p, to) {
+		return true
+	}
+	p.ringIn.says = false
 	for {
 		c.feedStreams(p)
 		frames := p.out.unposted()
@@ -102,7 +106,7 @@ func (c *Core) flushPeer(p *peer, to Poster) bool {
 		}
 		stuck = false
 	}
-	if p.ackDue(c.now) && !c.postAck(p, to) {
+	if (p.ackDue(c.now) || p.bell && p.ringOut.UnderWay() == 0) && !c.postAck(p, to) {
 		return true
 	}
 	p.stuck = false
@@ -154,6 +158,7 @@ func (c *Core) postAck(p *peer, to Poster) bool {
 		return false
 	}
 	c.acked(p)
+	p.bell = p.bell && p.ringOut.UnderWay() > 0
 	return true
 }
 

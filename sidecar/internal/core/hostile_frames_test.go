@@ -150,7 +150,7 @@ func (h *hostile) frame(p link.Peer) (f wire.Header, payload []byte) {
 		f, payload = h.anyFrame(p, wire.Type(1+h.r.IntN(int(wire.Concealed))))
 	}
 	x := &h.core.peers[p]
-	if f.Type != wire.Ring && f.Type > wire.Heartbeat {
+	if f.Type != wire.Ring && f.Type != wire.Look && f.Type > wire.Heartbeat {
 		f.Seq = x.recvSeq + 1
 	}
 	// A link tells by itself when a peer acknowledges what is not written.
@@ -230,7 +230,7 @@ func (h *hostile) payload(f *wire.Header, n uint64) []byte {
 // connection when nothing asked for them, and a story of broken connections is short.
 var requests = []wire.Type{
 	wire.Eager, wire.Eager, wire.Eager, wire.RTS, wire.RTS, wire.RTS, wire.Put, wire.Acc, wire.Get, wire.Fetch, wire.Lock, wire.Unlock,
-	wire.Flush, wire.Expose, wire.Expose, wire.Ready, wire.Ring, wire.Heartbeat, wire.Place,
+	wire.Flush, wire.Expose, wire.Expose, wire.Ready, wire.Ring, wire.Heartbeat, wire.Place, wire.Look,
 }
 
 // anyFrame makes a frame of a type.
@@ -294,6 +294,8 @@ func (h *hostile) anyPayload(p link.Peer, f *wire.Header) []byte {
 		f.B = hostileSizes[h.r.IntN(6)]
 	case wire.Abort:
 		return h.payload(f, 10)
+	case wire.Look:
+		f.A = uint64(h.r.IntN(2))
 	case wire.Place:
 		f.A, f.B = uint64(h.r.IntN(20)), uint64(h.r.IntN(1<<16))
 		return h.payload(f, uint64(h.r.IntN(wire.PlaceMax+1)))

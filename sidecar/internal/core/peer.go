@@ -93,6 +93,7 @@ type peer struct {
 	rings   uint64  // that either side has offered, over all connections
 	ringIn  ringIn
 	ringOut carriage.Sender
+	bell    bool // it may sleep beside what was written into its ring: a frame is owed (look.go)
 }
 
 // inbound is the frame whose payload the link is reading into memory now. It

@@ -32,6 +32,7 @@ func (c *Config) fastPeers() int {
 // ringIn is the ring that a peer writes to.
 type ringIn struct {
 	carriage.Receiver
+	looking
 	offer bool // the peer is still to be told
 	key   link.Key
 }
@@ -71,7 +72,7 @@ func (c *Core) openRing(p *peer) {
 	}
 	p.rings++
 	p.ringIn = ringIn{offer: true, key: key}
-	p.ringIn.Open(c.cfg.Channel, p.caps, p.rings)
+	p.ringIn.Open(c.cfg.Channel, p.caps, p.rings, c.ports.Bytes(mem))
 	c.stats.Rings++
 }
 
@@ -81,7 +82,7 @@ func (c *Core) closeRings(p *peer) {
 		c.ports.Deregister(p.id, p.ringIn.key)
 		c.stats.Rings--
 	}
-	p.ringIn, p.ringOut = ringIn{}, carriage.Sender{}
+	p.ringIn, p.ringOut, p.bell = ringIn{}, carriage.Sender{}, false
 }
 
 // postOffer tells p of its ring.
@@ -105,7 +106,11 @@ func (c *Core) onRing(p *peer, payload []byte) error {
 	if p.ringOut.IsOpen() || !c.fast(p) {
 		return nil // frames do as well
 	}
-	if p.ringOut.Open(c.cfg.Channel, p.caps, &body, p.rings+1) {
+	var own []byte
+	if p.ringIn.IsOpen() {
+		own = c.ports.Bytes(c.ringMemory(p, false))
+	}
+	if p.ringOut.Open(c.cfg.Channel, p.caps, &body, p.rings+1, c.ports.Bytes(c.ringMemory(p, true)), own) {
 		p.rings++
 	}
 	return nil
@@ -138,12 +143,12 @@ func (c *Core) writeRing(p *peer, f *link.Frame) bool {
 	if f.Payload.Region != RegionNone {
 		payload = c.ports.Bytes(f.Payload)[:f.Head.Length]
 	}
-	var own []byte
-	if p.ringIn.IsOpen() {
-		own = c.ports.Bytes(c.ringMemory(p, false))
-	}
-	writes := p.ringOut.Put(f, payload, c.ports.Bytes(c.ringMemory(p, true)), own, p.out.base)
+	cast := c.mayCast(p)
+	writes := p.ringOut.Put(f, payload, p.out.base)
 	for i, w := range writes {
+		if cast = cast && c.castRing(p, f, w); cast {
+			continue
+		}
 		if !c.startRing(p, f, w) {
 			p.ringOut.Refused(len(writes) - i)
 			return false
@@ -155,16 +160,38 @@ func (c *Core) writeRing(p *peer, f *link.Frame) bool {
 	return len(writes) > 0
 }
 
-// startRing starts a write to p's ring; false: the link refuses it.
-func (c *Core) startRing(p *peer, f *link.Frame, w carriage.Write) bool {
-	src := c.ringMemory(p, true).Slice(w.At, w.Len)
+// mayCast reports that a write to p's ring may be one whose end is not told. Those
+// that are told of may be behind it on their way, and some channels need an order.
+func (c *Core) mayCast(p *peer) bool { return c.cfg.Caster != nil && p.ringOut.UnderWay() == 0 }
+
+// castRing starts a write to p's ring whose end is not told: frames that are posted
+// after it come after it. false: the link does not take it so.
+func (c *Core) castRing(p *peer, f *link.Frame, w carriage.Write) bool {
+	if w.Payload {
+		return false // a rank's memory
+	}
+	src, notify := c.ringWrite(p, f, w)
+	if !c.cfg.Caster.Cast(p.id, src, p.ringOut.Key(w), notify) {
+		return false
+	}
+	return !p.ringOut.Ended(nil)
+}
+
+// ringWrite is what a write to p's ring carries, and its notice.
+func (c *Core) ringWrite(p *peer, f *link.Frame, w carriage.Write) (src link.Ref, notify uint64) {
+	src = c.ringMemory(p, true).Slice(w.At, w.Len)
 	if w.Payload {
 		src = f.Payload.Slice(0, w.Len)
 	}
-	notify := uint64(0)
 	if p.caps.Notify {
 		notify = p.ringOut.Notice(w)
 	}
+	return src, notify
+}
+
+// startRing starts a write to p's ring; false: the link refuses it.
+func (c *Core) startRing(p *peer, f *link.Frame, w carriage.Write) bool {
+	src, notify := c.ringWrite(p, f, w)
 	op, token := c.remotes.alloc()
 	*op = remoteOp{kind: remoteRing, id: p.ringOut.Number()}
 	if err := c.ports.Write(p.id, token, src, p.ringOut.Key(w), notify); err != nil {
@@ -182,7 +209,7 @@ func (c *Core) ringWritten(p *peer, number uint64, err error) {
 	if p.ringOut.Ended(err) {
 		c.rewind(p)
 	}
-	if p.out.unpostedFrames() > 0 { // which may have waited for it
+	if p.out.unpostedFrames() > 0 || p.bell { // which may have waited for it
 		c.touch(p)
 	}
 }
@@ -216,9 +243,12 @@ func (c *Core) drainRing(p *peer) error {
 		}
 	}
 	if taken := p.ringIn.Taken(); taken != before {
-		if w, tell := p.ringOut.Emptied(taken, c.ports.Bytes(c.ringMemory(p, true))); tell && !c.startRing(p, nil, w) {
+		cast := c.mayCast(p)
+		w, tell := p.ringOut.Emptied(taken)
+		if tell && !(cast && c.castRing(p, nil, w)) && !c.startRing(p, nil, w) {
 			p.ringOut.Refused(1)
 		}
+		c.looked(p)
 	}
 	return nil
 }
@@ -226,15 +256,14 @@ func (c *Core) drainRing(p *peer) error {
 // takeRing takes the next part of a frame out of p's ring if it is there and its
 // turn has come.
 func (c *Core) takeRing(p *peer) (bool, error) {
-	mem := c.ports.Bytes(c.ringMemory(p, false))
-	f, ok, err := p.ringIn.Next(mem, p.recvSeq+1)
-	if !ok || err != nil {
+	f := &c.part
+	if ok, err := p.ringIn.Next(p.recvSeq+1, f); !ok || err != nil {
 		return false, err
 	}
 	if f.Whole {
 		return true, c.Deliver(c.now, p.id, &f.Head, f.Payload)
 	}
-	return true, c.takePart(p, &f)
+	return true, c.takePart(p, f)
 }
 
 // takePart places a part of a frame, unless the frame has come by the connection
@@ -259,7 +288,7 @@ func (c *Core) takePart(p *peer, f *carriage.Frame) error {
 // must not sleep for long.
 func (c *Core) Polled() bool {
 	for _, id := range c.lanes {
-		if p := &c.peers[id]; p.ringIn.IsOpen() && !p.caps.Notify {
+		if p := &c.peers[id]; p.ringIn.IsOpen() && (!p.caps.Notify || p.ringIn.says) {
 			return true
 		}
 	}

@@ -126,6 +126,7 @@ func New(cfg Config, clock func() int64) (*Engine, error) {
 	e.batched, _ = cfg.Remote.(Batched)
 	e.armed, _ = cfg.Remote.(Armed)
 	cfg.Core.Gatherer, _ = cfg.Remote.(core.Gatherer)
+	cfg.Core.Caster, _ = cfg.Remote.(link.Caster)
 	pool, err := reserveMemory(cfg.Core.PoolBytes())
 	if err != nil {
 		return nil, err

@@ -78,8 +78,12 @@ func (e *Engine) setSlice(short bool) {
 }
 
 // sleep blocks until there may be work. Applications are told first, then
-// looked at once more, so that nothing they publish meanwhile is missed.
+// looked at once more, so that nothing they publish meanwhile is missed; peers
+// have been told before.
 func (e *Engine) sleep() {
+	if e.core.Doze() {
+		return
+	}
 	e.turns.Sleeps++
 	for _, a := range e.active {
 		a.Idle()

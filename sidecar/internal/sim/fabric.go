@@ -36,6 +36,9 @@ type network struct {
 	gathers  bool // small messages of arenas go without a copy, now and then
 	gathered int
 
+	casting *rand.Rand // of casts; nil: links take none
+	casts   int
+
 	lending *rand.Rand // of all that is lent; nil: nothing is
 	cheats  bool       // applications say what is not true of what they lend
 	lent    lentCount
@@ -59,6 +62,7 @@ type packet struct {
 	was     []byte
 	at      int64 // when it arrives
 	landed  bool  // its sender has been told so: whatever breaks, it is handed over
+	cast    *cast // no frame; nil: a frame
 }
 
 // port is one sidecar's end of the network: its link.
@@ -280,6 +284,10 @@ func (p *port) Poll(sink link.Sink) int {
 const placeMin = 2 << 10
 
 func (p *port) deliver(sink link.Sink, peer link.Peer, x *packet) error {
+	if x.cast != nil {
+		p.takeCast(sink, peer, x.cast)
+		return nil
+	}
 	p.net.unchanged(x, peer)
 	if len(x.was) < placeMin {
 		return sink.Deliver(peer, &x.head, x.was)

@@ -131,6 +131,7 @@ func (n *network) cut(size uint64) []span {
 // move carries accesses on whose time has come.
 func (n *network) move() {
 	n.land()
+	n.placeCasts()
 	for i := range len(n.ports) * len(n.ports) {
 		l := n.lines[[2]link.Peer{link.Peer(i / len(n.ports)), link.Peer(i % len(n.ports))}]
 		if l == nil {

@@ -72,6 +72,7 @@ type Coverage struct {
 	Gathers int    // eager sends that no copy was made of
 	Parts   int    // of messages, that others followed
 	Late    int    // registrations that were put off to another turn
+	Casts   int    // writes whose end nobody was told
 	Frozen  int    // pods that stopped behind their goodbye
 	Lent    lentCount
 }
@@ -92,12 +93,13 @@ func (c *Coverage) add(d Coverage) {
 	c.Gathers += d.Gathers
 	c.Parts += d.Parts
 	c.Late += d.Late
+	c.Casts += d.Casts
 	c.Frozen += d.Frozen
 	c.Lent.add(&d.Lent)
 }
 
 func (w *world) coverage() Coverage {
-	c := Coverage{Broken: w.broken, Landed: w.net.told, Gathers: w.net.gathered, Parts: w.net.more, Late: w.net.late, Lent: w.net.lent}
+	c := Coverage{Broken: w.broken, Landed: w.net.told, Gathers: w.net.gathered, Parts: w.net.more, Late: w.net.late, Casts: w.net.casts, Lent: w.net.lent}
 	c.Kept, c.Evicted = w.reused()
 	if w.frozen() {
 		c.Frozen = 1
@@ -171,6 +173,7 @@ func newWorld(seed uint64) *world {
 	w.net = newNetwork(w.rng, pods)
 	w.net.drawDelivery(seed)
 	w.net.drawParts(seed)
+	w.net.drawCasts(seed)
 	w.net.parts = true
 	w.rdv = drawProtocol(w.rng)
 	w.early = (w.rdv == mover.Put || w.rdv == mover.PutNR) && seed%4 > 0

@@ -51,6 +51,7 @@ func Run(t *testing.T, h Harness) {
 	t.Run("Garbage", func(t *testing.T) { testGarbage(t, h(t)) })
 	t.Run("Read", func(t *testing.T) { testRead(t, h(t)) })
 	t.Run("Write", func(t *testing.T) { testWrite(t, h(t)) })
+	t.Run("Casts", func(t *testing.T) { testCasts(t, h(t)) })
 	t.Run("Protection", func(t *testing.T) { testProtection(t, h(t)) })
 	t.Run("Lifetime", func(t *testing.T) { testLifetime(t, h(t)) })
 	t.Run("Allocations", func(t *testing.T) { testAllocations(t, h(t)) })

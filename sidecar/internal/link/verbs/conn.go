@@ -40,10 +40,11 @@ type conn struct {
 	sent     uint32 // requests, since the start
 	done     uint32
 
-	out outgoing
-	cut int32 // known memory of the frame that is half sent, -1: none
-	in  incoming
-	ops operations
+	out   outgoing
+	casts casts
+	cut   int32 // known memory of the frame that is half sent, -1: none
+	in    incoming
+	ops   operations
 
 	asked, answered map[uint32]*lane // by the asker's number
 	lastLane        uint32
@@ -143,6 +144,9 @@ func (c *conn) release() {
 		for ; c.done != c.sent; c.done++ {
 			c.free(&c.requests[c.done%sendDepth])
 		}
+		for ; c.casts.first != c.casts.next; c.casts.first++ {
+			c.l.slots = append(c.l.slots, c.casts.oldest().slot)
+		}
 	}
 	c.l.returnTag(c)
 }
@@ -189,9 +193,10 @@ func (l *Link) Post(peer link.Peer, frames []*link.Frame) int {
 	return n
 }
 
-// pump posts what can be posted: frames, what the peer must hear of its credit,
-// pieces of operations.
+// pump posts what can be posted: casts, frames, what the peer must hear of its credit,
+// pieces of operations. Casts that have no room leave none for frames.
 func (c *conn) pump() {
+	c.sendCasts()
 	for c.out.count > 0 && c.credit.free() > 0 && c.room() > 0 && c.err == nil {
 		if !c.sendFrames() {
 			break
@@ -382,7 +387,7 @@ func (c *conn) retire(number uint32, sink link.Sink) {
 
 // goOn makes the next Commit look at c if there is something that it may send.
 func (c *conn) goOn() {
-	if c.out.count > 0 || len(c.words) > 0 || c.ops.turn() >= 0 || c.credit.due() {
+	if c.out.count > 0 || c.casts.count() > 0 || len(c.words) > 0 || c.ops.turn() >= 0 || c.credit.due() {
 		c.later()
 	}
 }

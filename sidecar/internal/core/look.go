@@ -1,0 +1,85 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// A write's notice costs both sides as much as the rest of a small message: a
+// completion, and a receive that is posted again. It is what wakes an engine that
+// sleeps. One that is awake looks at its rings in every turn, and needs none: it says
+// so to the peers of which much comes, and takes that back before it sleeps (P§5.7).
+//
+//	sender                        receiver
+//	write, notice ──────────────▶ taken; the lookAfter-th without a sleep
+//	              ◀────────────── Look 1
+//	write         ──────────────▶ taken
+//	write         ──╮
+//	              ◀─│──────────── Look 0, acknowledges the first; a last look: nothing
+//	                ╰───────────▶ (sleeps)
+//	writes ended: Ack ──────────▶ wakes, looks: taken
+
+// lookAfter is how many frames of a ring are taken without a sleep before its sender
+// is told to leave out the notices: two Looks are to be few beside what they spare.
+const lookAfter = 64
+
+// looking is what the sender of a ring is told of its receiver's sleep.
+type looking struct {
+	told bool   // it need not tell of its writes
+	says bool   // a Look is still to be posted
+	from uint64 // frames taken before the last sleep
+}
+
+// looked is told that frames were taken out of p's ring.
+func (c *Core) looked(p *peer) {
+	r := &p.ringIn
+	if !r.told && r.Taken()-r.from >= lookAfter && r.Ordered() && p.caps.Notify {
+		r.told, r.says = true, true
+		c.touch(p)
+	}
+}
+
+// Doze is to be asked before every sleep. It reports that peers are being told that
+// writes need their notices again: another turn posts that, and looks once more.
+func (c *Core) Doze() (again bool) {
+	for _, id := range c.lanes {
+		p := &c.peers[id]
+		r := &p.ringIn
+		r.from = r.Taken()
+		if r.told {
+			r.told, r.says = false, true
+			c.touch(p)
+			again = true
+		}
+	}
+	return again
+}
+
+// postLook tells p whether its writes need notices.
+func (c *Core) postLook(p *peer, to Poster) bool {
+	p.ackFrame.Head = wire.Header{Type: wire.Look, Ack: p.recvSeq, Credit: p.grant}
+	if p.ringIn.told {
+		p.ackFrame.Head.A = 1
+	}
+	if to.Post(p.id, p.ackFrames[:]) == 0 {
+		return false
+	}
+	c.acked(p)
+	return true
+}
+
+// onLook takes a peer's word about its looks. What was written without a notice and is
+// not acknowledged may have come after the last of them: a frame wakes the peer.
+func (c *Core) onLook(p *peer, h *wire.Header) error {
+	if h.A > 1 {
+		return fmt.Errorf("%w: look %d", link.ErrProtocol, h.A)
+	}
+	p.ringOut.Looked(h.A == 1)
+	if h.A == 0 && p.ringOut.Unheard(p.out.base) {
+		p.bell = true
+		c.touch(p)
+	}
+	return nil
+}
