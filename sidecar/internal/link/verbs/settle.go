@@ -128,8 +128,12 @@ func (l *Link) leave(c *conn, cause error) {
 	c.endLanes(cause)
 	c.ended, c.cause = true, cause
 	c.hangUp()
-	if l.closed {
+	switch {
+	case l.closed:
 		c.destroyLanes()
+	case l.shared != nil && !c.settled && l.gone == nil:
+		c.sink()
+		l.hear() // it may be over at once
 	}
 	if l.closed || c.lanes == 0 && (l.shared == nil || c.settled || l.quiet(c, lastWithin)) {
 		l.bury(c)
