@@ -82,7 +82,7 @@ func (c *Core) closeRings(p *peer) {
 		c.ports.Deregister(p.id, p.ringIn.key)
 		c.stats.Rings--
 	}
-	p.ringIn, p.ringOut, p.bell = ringIn{}, carriage.Sender{}, false
+	p.ringIn, p.ringOut, p.bell, p.placing = ringIn{}, carriage.Sender{}, false, false
 }
 
 // postOffer tells p of its ring.
@@ -232,10 +232,11 @@ func (c *Core) pollRings() int {
 	return int(work)
 }
 
-// drainRing takes out all that is there and whose turn has come.
+// drainRing takes out all that is there and whose turn has come. What a link is still
+// placing comes first.
 func (c *Core) drainRing(p *peer) error {
 	before := p.ringIn.Taken()
-	for p.ringIn.IsOpen() {
+	for p.ringIn.IsOpen() && !p.placing {
 		if took, err := c.takeRing(p); err != nil {
 			return err
 		} else if !took {
@@ -270,7 +271,11 @@ func (c *Core) takeRing(p *peer) (bool, error) {
 // meanwhile, or had come before.
 func (c *Core) takePart(p *peer, f *carriage.Frame) error {
 	if f.Off == 0 {
-		if _, err := c.Place(c.now, p.id, &f.Head); err != nil {
+		fresh, err := c.accept(p, &f.Head)
+		if err == nil && fresh {
+			_, err = c.placeFresh(p, &f.Head)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -279,7 +284,7 @@ func (c *Core) takePart(p *peer, f *carriage.Frame) error {
 	}
 	copy(c.ports.Bytes(p.in.dst.Slice(uint64(f.Off), uint64(len(f.Payload)))), f.Payload)
 	if f.Last {
-		return c.Placed(c.now, p.id)
+		return c.arrivedWhole(p)
 	}
 	return nil
 }
