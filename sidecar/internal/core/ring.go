@@ -232,11 +232,12 @@ func (c *Core) pollRings() int {
 	return int(work)
 }
 
-// drainRing takes out all that is there and whose turn has come. What a link is still
-// placing comes first.
+// drainRing takes out all that is there and whose turn has come: a ring at most, since a
+// correct peer fills no slot again before it is told, and one that does goes on for ever.
+// What a link is still placing comes first.
 func (c *Core) drainRing(p *peer) error {
 	before := p.ringIn.Taken()
-	for p.ringIn.IsOpen() && !p.placing {
+	for n := 0; n < carriage.Slots && p.ringIn.IsOpen() && !p.placing; n++ {
 		if took, err := c.takeRing(p); err != nil {
 			return err
 		} else if !took {

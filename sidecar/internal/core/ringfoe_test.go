@@ -121,3 +121,29 @@ func TestRepeatedFrameEndsNothing(t *testing.T) {
 		t.Errorf("frame %d is whole, of which a half has come", p.recvSeq)
 	}
 }
+
+// refilling fills the ring again whenever something has come.
+type refilling struct {
+	*lone
+	next uint64
+}
+
+func (r *refilling) Note(kind NoteKind, _ link.Peer, _ uint32, _, _, _ uint64) {
+	if kind == NoteArrive {
+		r.next++
+		put(r.ring(), r.next, r.next, []byte("again"))
+	}
+}
+
+// TestRingWithoutEnd: a peer that fills its ring as fast as it is emptied has a bounded
+// part of a turn.
+func TestRingWithoutEnd(t *testing.T) {
+	c, ports := ringed(t, placing)
+	c.ports = &refilling{ports, 1}
+	put(ports.ring(), 1, 1, []byte("first"))
+	for turn := range 3 {
+		if n := c.PollMemory(int64(turn + 2)); n != ringSlots {
+			t.Errorf("%d frames in turn %d, want %d", n, turn, ringSlots)
+		}
+	}
+}
