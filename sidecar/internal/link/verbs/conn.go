@@ -70,6 +70,7 @@ type conn struct {
 	cause     error     // why it was left
 	isPending bool
 	starved   bool // waits for a slot
+	held      int  // slots
 	waits     bool // memory in use since the last request that asked for a completion
 }
 
@@ -145,7 +146,7 @@ func (c *conn) release() {
 			c.free(&c.requests[c.done%sendDepth])
 		}
 		for ; c.casts.first != c.casts.next; c.casts.first++ {
-			c.l.slots = append(c.l.slots, c.casts.oldest().slot)
+			c.freeSlot(c.casts.oldest().slot)
 		}
 	}
 	c.l.returnTag(c)
@@ -162,7 +163,7 @@ func (c *conn) hangUp() {
 // free gives back what a request used that is done.
 func (c *conn) free(p *posted) {
 	if p.slot >= 0 {
-		c.l.slots = append(c.l.slots, p.slot)
+		c.freeSlot(p.slot)
 	}
 	if p.known >= 0 {
 		c.l.known.done(p.known)
@@ -212,20 +213,37 @@ func (c *conn) pump() {
 
 func (c *conn) room() int { return sendDepth - int(c.sent-c.done) - 1 }
 
-// slot takes a slot for a message; -1: there is none now.
+// slot takes a slot for a message; -1: there is none now. Nobody has more of them than are
+// left for all others: a peer that ends no requests keeps what it has, and the rest of the
+// job must be heard.
 func (c *conn) slot() int32 {
 	l := c.l
-	if len(l.slots) == 0 {
+	if !c.maySlot() {
 		c.flush() // may free some
 	}
 	n := len(l.slots)
-	if n == 0 {
-		c.starved, l.starving = true, true
+	if !c.maySlot() {
+		c.starved, l.starving = true, l.starving || n == 0 // else one of its own wakes it
 		return -1
 	}
 	s := l.slots[n-1]
 	l.slots = l.slots[:n-1]
+	c.held++
 	return s
+}
+
+func (c *conn) maySlot() bool {
+	n := len(c.l.slots)
+	return n > c.held || n > 0 && len(c.l.list) <= 1
+}
+
+// freeSlot gives a slot back.
+func (c *conn) freeSlot(s int32) {
+	c.l.slots = append(c.l.slots, s)
+	if c.held--; c.starved && !c.ended {
+		c.starved = false
+		c.later()
+	}
 }
 
 func (l *Link) slotMemory(s int32) []byte {
@@ -328,6 +346,7 @@ func (c *conn) flush() {
 	}
 	l.stats.Calls++
 	l.slots = append(l.slots, l.posted...)
+	c.held -= len(l.posted)
 	l.posted, l.batch = l.posted[:0], l.batch[:0]
 }
 

@@ -290,7 +290,7 @@ func (ln *lane) completed(x *completion, sink link.Sink) {
 	l := ln.c.l
 	l.stats.LentBytes += op.length
 	l.stats.BytesIn += op.length
-	l.settleOperation(&op)
+	ln.c.settleOperation(&op)
 	ln.pump()
 	sink.Done(ln.c.peer, op.token, nil)
 }

@@ -258,3 +258,54 @@ func TestJoinOfAGoneDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestSlotsAreForAll: a peer that ends no requests does not keep others from being sent to;
+// where there is no other it has all that there are.
+func TestSlotsAreForAll(t *testing.T) {
+	for peers, want := range map[int][]int{1: {sendSlots}, 3: {sendSlots / 2, sendSlots / 4}} {
+		h := newHub(t, "own", peers)
+		held := make([][]int32, len(want))
+		for i, most := range want {
+			c := h.to.conns[i]
+			for s := c.slot(); s >= 0; s = c.slot() {
+				held[i] = append(held[i], s)
+			}
+			if len(held[i]) != most || c.held != most {
+				t.Errorf("%d peers: peer %d has %d slots (%d), want %d", peers, i, len(held[i]), c.held, most)
+			}
+		}
+		if peers > len(want) {
+			var got *diary
+			for i := range h.from {
+				f := []*link.Frame{{Head: wire.Header{Type: wire.Data, Seq: 1}}}
+				if h.to.Post(link.Peer(i), f) != 1 {
+					t.Fatal("the frame was not taken")
+				}
+				h.to.Poll(h.got)
+				got = newDiary()
+				h.from[i].Poll(got)
+				if came := len(got.heads) == 1; came != (i >= len(want)) {
+					t.Errorf("a frame for peer %d comes: %v", i, came)
+				}
+			}
+		}
+		for i := range want {
+			for _, s := range held[i] {
+				h.to.conns[i].freeSlot(s)
+			}
+			h.to.Poll(h.got)
+			got := newDiary()
+			if h.from[i].Poll(got); len(got.heads) != min(1, peers-1) {
+				t.Errorf("%d frames come to peer %d when it has slots again", len(got.heads), i)
+			}
+		}
+		for range 3 { // what was not signalled is done
+			h.to.Poll(h.got)
+		}
+		for i, c := range h.to.conns {
+			if c.held < 0 || c.held > 1 {
+				t.Errorf("%d peers: peer %d has %d slots", peers, i, c.held)
+			}
+		}
+	}
+}
