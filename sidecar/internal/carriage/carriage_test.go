@@ -2,6 +2,7 @@ package carriage
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -53,7 +54,10 @@ func (e *ends) bytesOf(w Write, payload []byte) []byte {
 
 // next takes what is there.
 func (e *ends) next(seq uint64) (f Frame, ok bool, err error) {
-	ok, err = e.from.Next(seq, &f)
+	changed := e.from.Changed()
+	if ok, err = e.from.Next(seq, &f); ok && !changed {
+		panic("a frame is there, and one look does not tell")
+	}
 	return f, ok, err
 }
 
@@ -97,6 +101,14 @@ func TestFrames(t *testing.T) {
 				}
 				for i := range payload {
 					payload[i] = byte(rng.Uint32())
+				}
+				if rng.IntN(4) == 0 {
+					clear(payload)
+				}
+				if n := len(payload) / 8 * 8; rng.IntN(4) == 0 {
+					for i := 0; i < n; i += 8 { // as if it were the number of a frame
+						binary.LittleEndian.PutUint64(payload[i:], seq+1+uint64(rng.IntN(2*Slots)))
+					}
 				}
 				f := frame(seq+1, payload, len(payload) <= link.InlineMax)
 				if !e.to.Fits(f) {

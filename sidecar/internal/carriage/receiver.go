@@ -18,9 +18,10 @@ type Receiver struct {
 	first   uint32 // notice of the first slot
 	taken   uint64 // slots emptied
 	notices [Slots]bool
-	partial bool        // the rest of a pipelined frame is still to come
-	head    wire.Header // of it
-	got     int         // bytes of it that have come
+	last    [Slots]uint64 // number of the last frame that was taken from a slot, or began there; 0: none
+	partial bool          // the rest of a pipelined frame is still to come
+	head    wire.Header   // of it
+	got     int           // bytes of it that have come
 }
 
 // maxNotices bounds the rings that have notices of their own before the first
@@ -70,20 +71,34 @@ type Frame struct {
 	Last    bool   // nothing more of it comes
 }
 
+// seqAt is the place of the number in a frame's header (api/wire).
+const seqAt = 8
+
+// Changed reports, by one look, that the next frame may have come: most often it has not,
+// in turn after turn. In its slot there is still the number of the one that was there
+// before, which is another, as that of every frame of a ring.
+func (r *Receiver) Changed() bool {
+	slot := r.taken % Slots
+	if r.kind == ZeroCopy || !r.ordered || r.partial {
+		return r.open && (r.ordered || r.notices[slot])
+	}
+	return r.open && binary.LittleEndian.Uint64(r.mem[r.kind.slotOf(slot)+seqAt:]) != r.last[slot]
+}
+
 // Next takes the next part of a frame out, if it is there and its turn has come:
 // next is the number of the frame that may be taken. The payload is the ring's
 // memory, until the slot is used again. f is the caller's, since most often there is
 // nothing; what it is then means nothing.
 func (r *Receiver) Next(next uint64, f *Frame) (ok bool, err error) {
-	slot, filled := r.filled()
-	if !filled {
+	slot := r.filled()
+	if slot == nil {
 		return false, nil
 	}
 	if r.partial {
 		return r.nextPart(slot, f), nil
 	}
-	at, ok := r.headAt(slot)
-	if !ok {
+	at := r.headAt(slot)
+	if at < 0 {
 		return false, nil
 	}
 	head := [wire.HeaderBytes]byte(slot[at:])
@@ -100,6 +115,7 @@ func (r *Receiver) Next(next uint64, f *Frame) (ok bool, err error) {
 	if f.Payload, ok = r.payloadOf(slot, n); !ok {
 		return false, nil
 	}
+	r.last[r.taken%Slots] = f.Head.Seq
 	f.Off, f.Whole, f.Last = 0, true, true
 	if len(f.Payload) < n {
 		f.Whole, f.Last = false, false
@@ -128,16 +144,16 @@ func (r *Receiver) advance() {
 	r.taken++
 }
 
-// filled is the next slot, if the link or the head says that it is filled.
-func (r *Receiver) filled() ([]byte, bool) {
+// filled is the next slot, if the link or the head says that it is filled; else nil.
+func (r *Receiver) filled() []byte {
 	if !r.open || !r.ordered && !r.notices[r.taken%Slots] {
-		return nil, false
+		return nil
 	}
 	if r.kind == Basic && binary.LittleEndian.Uint64(r.mem[r.kind.headAt():]) <= r.taken {
-		return nil, false
+		return nil
 	}
 	at := r.kind.slotOf(r.taken)
-	return r.mem[at : at+r.kind.slotBytes()], true
+	return r.mem[at : at+r.kind.slotBytes()]
 }
 
 // flagged reports that the flag behind n bytes is that of the next slot.
@@ -146,21 +162,27 @@ func (r *Receiver) flagged(slot []byte, n int) bool {
 	return end <= len(slot) && binary.LittleEndian.Uint64(slot[flag:]) == r.taken+1
 }
 
-// headAt is where in a slot the header is, once its flag says that it is whole.
-func (r *Receiver) headAt(slot []byte) (at int, ok bool) {
+// headAt is where in a slot the header is, once its flag says that it is whole; else -1.
+func (r *Receiver) headAt(slot []byte) int {
 	if r.kind == ZeroCopy {
 		at := len(slot) - wire.TailBytes - wire.HeaderBytes
-		return at, binary.LittleEndian.Uint64(slot[at+wire.HeaderBytes:]) == r.taken+1
+		if binary.LittleEndian.Uint64(slot[at+wire.HeaderBytes:]) != r.taken+1 {
+			return -1
+		}
+		return at
 	}
 	n := int(binary.LittleEndian.Uint32(slot[4:]))
 	room := len(slot) - wire.HeaderBytes - wire.TailBytes
 	if n > room {
 		if r.kind != Pipeline {
-			return 0, false // half a header, or one of nobody: its flag cannot come
+			return -1 // half a header, or one of nobody: its flag cannot come
 		}
 		n = room
 	}
-	return 0, r.flagged(slot, wire.HeaderBytes+n)
+	if !r.flagged(slot, wire.HeaderBytes+n) {
+		return -1
+	}
+	return 0
 }
 
 // payloadOf is the payload of a frame of n bytes, or what this slot has of it;

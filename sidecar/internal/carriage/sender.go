@@ -53,6 +53,9 @@ func (s *Sender) Refused(n int) { s.open, s.underWay = false, s.underWay-n }
 // Key is where a write goes.
 func (s *Sender) Key(w Write) link.Key { return link.Key{Key: s.offer.Key, Addr: s.offer.Addr + w.At} }
 
+// Bytes is what a write carries that is not a frame's payload.
+func (s *Sender) Bytes(w Write) []byte { return s.copied[w.At : w.At+w.Len] }
+
 // Notice is what tells of a write, on links that notify; 0: it need not be told.
 func (s *Sender) Notice(w Write) uint64 {
 	if w.Slot < 0 || s.looked {

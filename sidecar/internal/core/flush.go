@@ -47,6 +47,10 @@ func (c *Core) Flush(now int64, to Poster) (more bool) {
 			p.isDirty = false
 		}
 	}
+	if i == len(c.dirty) && len(c.held) == 0 { // most often
+		c.dirty = c.dirty[:0]
+		return false
+	}
 	// Peers that had no turn go first next time.
 	more = more || i < len(c.dirty)
 	c.dirty = append(c.dirty[:copy(c.dirty, c.dirty[i:])], c.held...)

@@ -48,8 +48,8 @@ func (p *lookPort) Register(_ link.Peer, ref link.Ref) (link.Key, error) {
 }
 
 // write is what happens at the peer when a write is in place.
-func (p *lookPort) write(peer link.Peer, src link.Ref, dst link.Key, notify uint64) func() {
-	data, l := bytes.Clone(p.Bytes(src)), p.l
+func (p *lookPort) write(peer link.Peer, src []byte, dst link.Key, notify uint64) func() {
+	data, l := bytes.Clone(src), p.l
 	if notify == 0 {
 		p.plain++
 	}
@@ -66,7 +66,7 @@ func (p *lookPort) write(peer link.Peer, src link.Ref, dst link.Key, notify uint
 }
 
 func (p *lookPort) Write(peer link.Peer, token uint64, src link.Ref, dst link.Key, notify uint64) error {
-	place := p.write(peer, src, dst, notify)
+	place := p.write(peer, p.Bytes(src), dst, notify)
 	p.tokens = append(p.tokens, token)
 	p.writes = append(p.writes, func() {
 		place()
@@ -84,12 +84,12 @@ func (p *lookPort) end(err error) {
 }
 
 // Cast implements link.Caster.
-func (p *lookPort) Cast(peer link.Peer, src link.Ref, dst link.Key, notify uint64) bool {
+func (p *lookPort) Cast(peer link.Peer, data []byte, dst link.Key, notify uint64) bool {
 	if p.l.rng.IntN(3) == 0 {
 		return false
 	}
 	p.casts++
-	p.frames = append(p.frames, p.write(peer, src, dst, notify))
+	p.frames = append(p.frames, p.write(peer, data, dst, notify))
 	return true
 }
 

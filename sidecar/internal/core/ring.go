@@ -146,7 +146,7 @@ func (c *Core) writeRing(p *peer, f *link.Frame) bool {
 	cast := c.mayCast(p)
 	writes := p.ringOut.Put(f, payload, p.out.base)
 	for i, w := range writes {
-		if cast = cast && c.castRing(p, f, w); cast {
+		if cast = cast && c.castRing(p, w); cast {
 			continue
 		}
 		if !c.startRing(p, f, w) {
@@ -166,32 +166,30 @@ func (c *Core) mayCast(p *peer) bool { return c.cfg.Caster != nil && p.ringOut.U
 
 // castRing starts a write to p's ring whose end is not told: frames that are posted
 // after it come after it. false: the link does not take it so.
-func (c *Core) castRing(p *peer, f *link.Frame, w carriage.Write) bool {
+func (c *Core) castRing(p *peer, w carriage.Write) bool {
 	if w.Payload {
 		return false // a rank's memory
 	}
-	src, notify := c.ringWrite(p, f, w)
-	if !c.cfg.Caster.Cast(p.id, src, p.ringOut.Key(w), notify) {
+	notify := uint64(0)
+	if p.caps.Notify {
+		notify = p.ringOut.Notice(w)
+	}
+	if !c.cfg.Caster.Cast(p.id, p.ringOut.Bytes(w), p.ringOut.Key(w), notify) {
 		return false
 	}
 	return !p.ringOut.Ended(nil)
 }
 
-// ringWrite is what a write to p's ring carries, and its notice.
-func (c *Core) ringWrite(p *peer, f *link.Frame, w carriage.Write) (src link.Ref, notify uint64) {
-	src = c.ringMemory(p, true).Slice(w.At, w.Len)
+// startRing starts a write to p's ring; false: the link refuses it.
+func (c *Core) startRing(p *peer, f *link.Frame, w carriage.Write) bool {
+	src := c.ringMemory(p, true).Slice(w.At, w.Len)
 	if w.Payload {
 		src = f.Payload.Slice(0, w.Len)
 	}
+	notify := uint64(0)
 	if p.caps.Notify {
 		notify = p.ringOut.Notice(w)
 	}
-	return src, notify
-}
-
-// startRing starts a write to p's ring; false: the link refuses it.
-func (c *Core) startRing(p *peer, f *link.Frame, w carriage.Write) bool {
-	src, notify := c.ringWrite(p, f, w)
 	op, token := c.remotes.alloc()
 	*op = remoteOp{kind: remoteRing, id: p.ringOut.Number()}
 	if err := c.ports.Write(p.id, token, src, p.ringOut.Key(w), notify); err != nil {
@@ -219,7 +217,7 @@ func (c *Core) pollRings() int {
 	work := uint64(0)
 	for _, id := range c.lanes {
 		p := &c.peers[id]
-		if p.state != peerReady {
+		if p.state != peerReady || !p.ringIn.Changed() {
 			continue
 		}
 		before := p.ringIn.Taken()
@@ -237,7 +235,7 @@ func (c *Core) pollRings() int {
 // What a link is still placing comes first.
 func (c *Core) drainRing(p *peer) error {
 	before := p.ringIn.Taken()
-	for n := 0; n < carriage.Slots && p.ringIn.IsOpen() && !p.placing; n++ {
+	for n := 0; n < carriage.Slots && p.ringIn.Changed() && !p.placing; n++ {
 		if took, err := c.takeRing(p); err != nil {
 			return err
 		} else if !took {
@@ -247,7 +245,7 @@ func (c *Core) drainRing(p *peer) error {
 	if taken := p.ringIn.Taken(); taken != before {
 		cast := c.mayCast(p)
 		w, tell := p.ringOut.Emptied(taken)
-		if tell && !(cast && c.castRing(p, nil, w)) && !c.startRing(p, nil, w) {
+		if tell && !(cast && c.castRing(p, w)) && !c.startRing(p, nil, w) {
 			p.ringOut.Refused(1)
 		}
 		c.looked(p)

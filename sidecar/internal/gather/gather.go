@@ -145,8 +145,8 @@ func (c *Chooser) RetireRegion(region link.Region) {
 // Settle ends about n registrations of regions that were retired, and reports whether
 // there was anything to do.
 func (c *Chooser) Settle(n int) (some bool) {
-	c.caches(func(x *regcache.Cache) { some = x.Settle(n) || some })
-	return some
+	some = c.local.Settle(n)
+	return c.remote != nil && c.remote.Settle(n) || some
 }
 
 // EndSession forgets what was learnt of a rank that has left, before its number is
@@ -238,7 +238,12 @@ func (c *Chooser) Gathers(p reuse.Path, ref link.Ref) bool {
 
 // Turn begins a turn of the engine's, in which regcache.Config.TurnBytes may be
 // registered in each cache.
-func (c *Chooser) Turn() { c.caches((*regcache.Cache).Turn) }
+func (c *Chooser) Turn() {
+	c.local.Turn()
+	if c.remote != nil {
+		c.remote.Turn()
+	}
+}
 
 // Later reports that what Pin refused last may be had in the next turn.
 func (c *Chooser) Later() bool { return c.local.Later() }

@@ -207,12 +207,12 @@ type Remote interface {
 // they have come is an answer of the peer's engine, and what has not when the connection
 // is lost is sent again.
 type Caster interface {
-	// Cast starts a Write of memory of the engine's own, which may change at once.
+	// Cast starts a Write of data, which may change at once.
 	// What is posted, cast or written to the peer afterwards is delivered, or in place,
 	// after it, but for what was written before; its failure ends the connection.
 	// false: nothing is started, since there is no room for it now, or it is none of
 	// those that can be cast. Write does as well.
-	Cast(peer Peer, src Ref, dst Key, notify uint64) bool
+	Cast(peer Peer, data []byte, dst Key, notify uint64) bool
 }
 
 // Sink is told what a link saw. The engine implements it on top of the core.

@@ -25,7 +25,7 @@ func (n *network) drawCasts(seed uint64) {
 }
 
 // Cast implements link.Caster. Now and then there is no room.
-func (p *port) Cast(peer link.Peer, src link.Ref, dst link.Key, notify uint64) bool {
+func (p *port) Cast(peer link.Peer, data []byte, dst link.Key, notify uint64) bool {
 	l, rng := p.usable(peer), p.net.casting
 	if l == nil || rng == nil || rng.IntN(10) == 0 {
 		return false
@@ -34,7 +34,7 @@ func (p *port) Cast(peer link.Peer, src link.Ref, dst link.Key, notify uint64) b
 	if len(*flow) >= backlog {
 		return false
 	}
-	x := &packet{at: p.net.now + rng.Int64N(30_000), cast: &cast{data: bytes.Clone(p.memory.Bytes(src)), key: dst, notify: notify}}
+	x := &packet{at: p.net.now + rng.Int64N(30_000), cast: &cast{data: bytes.Clone(data), key: dst, notify: notify}}
 	if k := len(*flow); k > 0 {
 		x.at = max(x.at, (*flow)[k-1].at)
 	}

@@ -15,7 +15,7 @@ import (
 // What stands for the adapter's own doing costs no processor time: the core's
 // acknowledgements are those of a reliable connection.
 func free(t wire.Type) bool {
-	return t == wire.Ack || t == wire.Heartbeat || t == wire.Ring
+	return t == wire.Ack || t == wire.Heartbeat || t == wire.Ring || t == wire.Look
 }
 
 // transmit sends n bytes that are ready at a time, and returns when they have left

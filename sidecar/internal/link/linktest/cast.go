@@ -39,7 +39,7 @@ func testCasts(t *testing.T, p *Pair) {
 			}
 			key := k
 			key.Addr += to
-			p.until(t, sa, sb, "room for a cast", func() bool { return caster.Cast(p.A.Peer, src.Slice(0, n), key, notify) })
+			p.until(t, sa, sb, "room for a cast", func() bool { return caster.Cast(p.A.Peer, p.A.Memory.Bytes(src)[:n], key, notify) })
 			copy(want[to:], p.A.Memory.Bytes(src)[:n])
 		}
 		clear(p.A.Memory.Bytes(src))
@@ -57,7 +57,7 @@ func testCasts(t *testing.T, p *Pair) {
 		t.Errorf("the ends of casts are told: %v", sa.dones)
 	}
 	b.Deregister(k)
-	p.until(t, sa, sb, "room for a cast", func() bool { return caster.Cast(p.A.Peer, src, k, 0) })
+	p.until(t, sa, sb, "room for a cast", func() bool { return caster.Cast(p.A.Peer, p.A.Memory.Bytes(src), k, 0) })
 	p.until(t, sa, sb, "the end of the connection", func() bool { return len(sa.downs) > 0 })
 	if !errors.Is(sa.downs[0], link.ErrBroken) {
 		t.Errorf("a cast without a key ends the connection with %v", sa.downs[0])

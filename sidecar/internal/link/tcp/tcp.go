@@ -169,6 +169,9 @@ func (l *Link) Post(peer link.Peer, frames []*link.Frame) int {
 // reads what has come. While output is stuck epoll is asked, so that a peer that
 // reads nothing costs no attempt to write.
 func (l *Link) Poll(sink link.Sink) int {
+	if len(l.list)+l.waiting == 0 && !l.broken {
+		return 0
+	}
 	work := 0
 	if enough := l.stats.BytesIn + pollTotal; len(l.list) > directConns || l.waiting > 0 {
 		work = l.pollReady(sink, enough)

@@ -5,6 +5,11 @@ import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 // castsMax is how many casts of a connection wait for Commit, two for each slot of a ring.
 const castsMax = 32
 
+// unaskedMax is how many calls of Poll in succession do not ask the device, where the
+// last thing that was posted are casts without notices: who sends these is answered in
+// memory, where the engine looks, and a call of the device costs as much as all of that.
+const unaskedMax = 3
+
 // cast is a small write whose end nobody waits for, in a slot.
 type cast struct {
 	slot   int32
@@ -26,10 +31,10 @@ func (q *casts) oldest() *cast { return &q.list[q.first%castsMax] }
 
 // Cast starts a small write whose end is not told (link.Caster). It goes before the
 // frames that are posted later, by the same queue pair.
-func (l *Link) Cast(peer link.Peer, src link.Ref, dst link.Key, notify uint64) bool {
+func (l *Link) Cast(peer link.Peer, data []byte, dst link.Key, notify uint64) bool {
 	c := l.conns[peer]
 	theirs, ok := domainOf(dst)
-	if c == nil || c.err != nil || !ok || theirs != 0 || src.Len > slotBytes || notify>>noticeShift != 0 {
+	if c == nil || c.err != nil || !ok || theirs != 0 || len(data) > slotBytes || notify>>noticeShift != 0 {
 		return false
 	}
 	if c.casts.count() == castsMax {
@@ -42,8 +47,8 @@ func (l *Link) Cast(peer link.Peer, src link.Ref, dst link.Key, notify uint64) b
 	if s < 0 {
 		return false
 	}
-	copy(l.slotMemory(s), l.memory.Bytes(src))
-	c.casts.list[c.casts.next%castsMax] = cast{slot: s, length: uint32(src.Len), rkey: uint32(dst.Key), notice: uint32(notify), remote: dst.Addr}
+	copy(l.slotMemory(s), data)
+	c.casts.list[c.casts.next%castsMax] = cast{slot: s, length: uint32(len(data)), rkey: uint32(dst.Key), notice: uint32(notify), remote: dst.Addr}
 	c.casts.next++
 	c.later()
 	return true
@@ -51,13 +56,17 @@ func (l *Link) Cast(peer link.Peer, src link.Ref, dst link.Key, notify uint64) b
 
 // sendCasts posts casts, as far as there is room and credit for their notices.
 func (c *conn) sendCasts() {
+	if c.casts.count() == 0 {
+		return
+	}
+	plain := true
 	for c.casts.count() > 0 && c.room() > 0 && c.err == nil {
 		x := c.casts.oldest()
 		r := request{
 			op: opWrite, addr: c.l.stageAt.addr + uint64(x.slot)*slotBytes, lkey: c.l.stageAt.lkey, length: x.length, remote: x.remote, rkey: x.rkey,
 		}
 		if x.notice != 0 {
-			if c.credit.free() == 0 {
+			if plain = false; c.credit.free() == 0 {
 				return
 			}
 			r.op, r.imm = opWriteNotify, c.credit.spendNotice(x.notice)
@@ -68,5 +77,8 @@ func (c *conn) sendCasts() {
 		c.l.stats.Writes++
 		c.l.stats.BytesOut += uint64(x.length)
 		c.pushStaged(r, p)
+	}
+	if l := c.l; plain && l.asked && c.casts.count() == 0 {
+		l.unasked, l.asked = unaskedMax, false
 	}
 }

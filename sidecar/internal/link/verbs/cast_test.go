@@ -14,7 +14,7 @@ func TestCastsLeaveNothing(t *testing.T) {
 		for n := range 36 {
 			x := newBench(t, receives)
 			k := x.register(2<<20, 1<<20)
-			src := link.Ref{Region: 1, Len: uint64(1 + n*37%slotBytes)} // inline, and not
+			src := x.mem[:1+n*37%slotBytes] // inline, and not
 			cast := func(times int) {
 				for i := range times {
 					x.a.Cast(0, src, k, uint64(i%2))
@@ -44,11 +44,11 @@ func TestCastsLeaveNothing(t *testing.T) {
 		k := x.register(2<<20, 1<<20)
 		strange := k
 		strange.Key |= 5 << domainShift
-		src := link.Ref{Region: 1, Len: slotBytes}
+		src := x.mem[:slotBytes]
 		if x.a.Cast(0, src, strange, 0) || x.a.Cast(0, src, link.Key{Key: 7}, 0) || x.a.Cast(0, src, k, 1<<noticeShift) {
 			t.Error("a cast that cannot be")
 		}
-		if src.Len++; x.a.Cast(0, src, k, 0) {
+		if x.a.Cast(0, x.mem[:slotBytes+1], k, 0) {
 			t.Error("a cast that fits no slot")
 		}
 	})

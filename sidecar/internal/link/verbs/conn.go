@@ -315,6 +315,9 @@ func (c *conn) push(r request, p posted) {
 	if len(l.batch) == batchMax {
 		c.flush()
 	}
+	if r.op != opWrite || p.op >= 0 { // no cast
+		l.unasked = 0
+	}
 	r.id = idOf(c.tag, c.sent)
 	c.requests[c.sent%sendDepth] = p
 	c.sent++

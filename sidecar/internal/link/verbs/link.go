@@ -114,6 +114,8 @@ type Link struct {
 	events    [16]unix.EpollEvent
 	epoll     int
 	polls     int
+	unasked   int  // so many calls of Poll need not ask the device (cast.go)
+	asked     bool // it was, since that was so last
 	look      bool
 	met       []bool // peers that were connected once
 	gone      error  // why the device cannot be used any more

@@ -17,9 +17,12 @@ type streamSink struct {
 
 // Commit posts what has been handed over since, one call a connection.
 func (l *Link) Commit() {
-	if len(l.pending) == 0 && !l.starving { // most often, of the four of a turn
-		return
+	if len(l.pending) > 0 || l.starving { // seldom, of the four of a turn
+		l.commit()
 	}
+}
+
+func (l *Link) commit() {
 	for i := 0; i < len(l.pending); i++ {
 		c := l.pending[i]
 		c.isPending = false
@@ -46,7 +49,13 @@ func (l *Link) Poll(sink link.Sink) int {
 	l.streaming.Sink = sink
 	work := l.cfg.Stream.Poll(&l.streaming) + l.turn()
 	l.Commit()
-	work += l.drain(sink)
+	if l.unasked > 0 {
+		l.unasked--
+		work += l.drainStash(sink)
+	} else {
+		l.asked = true
+		work += l.drain(sink)
+	}
 	if l.lanes > 0 && l.gone == nil {
 		work += l.pollLanes(sink)
 	}
@@ -101,15 +110,7 @@ func (l *Link) turn() int {
 
 // drain handles completions, a bounded number.
 func (l *Link) drain(sink link.Sink) (work int) {
-	if list := l.stash; len(list) > 0 {
-		l.stash, l.spare = l.spare, nil // what is handed over may end others, which adds to it
-		work += len(list)
-		l.handled += uint64(len(list))
-		for i := range list {
-			l.completed(&list[i], sink)
-		}
-		l.spare = list[:0]
-	}
+	work = l.drainStash(sink)
 	if l.gone != nil {
 		return work
 	}
@@ -134,6 +135,20 @@ func (l *Link) drain(sink link.Sink) (work int) {
 		}
 	}
 	l.stats.Completions += uint64(work)
+	return work
+}
+
+// drainStash handles those that were taken before.
+func (l *Link) drainStash(sink link.Sink) (work int) {
+	if list := l.stash; len(list) > 0 {
+		l.stash, l.spare = l.spare, nil // what is handed over may end others, which adds to it
+		work += len(list)
+		l.handled += uint64(len(list))
+		for i := range list {
+			l.completed(&list[i], sink)
+		}
+		l.spare = list[:0]
+	}
 	return work
 }
 

@@ -75,6 +75,9 @@ func (c *conn) ends() bool { return c.err != nil && (!c.sunk.IsZero() || c.l.gon
 // tell reports the ends of operations and connections.
 func (l *Link) tell(sink link.Sink) (work int) {
 	if l.failed == 0 {
+		if len(l.ended) == 0 {
+			return 0
+		}
 		return l.tellEnded(sink)
 	}
 	for i, steps := 0, endStep; i < len(l.list) && steps > 0; i++ {
