@@ -309,3 +309,47 @@ func TestSlotsAreForAll(t *testing.T) {
 		}
 	}
 }
+
+// TestSlotsComeBack: who has which slots is right after all that takes and gives some.
+func TestSlotsComeBack(t *testing.T) {
+	bothWays(t, func(t *testing.T, receives string) {
+		x := newBench(t, receives)
+		c := x.a.conns[0]
+		right := func(what string) {
+			t.Helper()
+			if c.held != sendSlots-len(x.a.slots) {
+				t.Fatalf("%s: it has %d slots, and %d of %d are left", what, c.held, len(x.a.slots), sendSlots)
+			}
+		}
+		k := x.register(2<<20, 1<<20)
+		frames := 0
+		for i := range uint64(40) {
+			n := 1 + i*97%slotBytes
+			do := map[string]func() bool{
+				"a read":  func() bool { return x.a.Read(0, i, link.Ref{Region: 1, Len: n}, k) == nil },
+				"a write": func() bool { return x.a.Write(0, i, link.Ref{Region: 1, Len: n}, k, i%3<<40) == nil },
+				"a cast":  func() bool { return x.a.Cast(0, x.mem[:n], k, 0) },
+				"a frame": func() bool {
+					frames++
+					return x.a.Post(0, []*link.Frame{{Head: wire.Header{Type: wire.Data, Seq: uint64(frames), Length: uint32(n)}, Payload: link.Ref{Region: 1, Len: n}}}) == 1
+				},
+			}
+			for what, start := range do {
+				if !start() {
+					t.Fatal(what, "is not taken")
+				}
+				right(what)
+				x.a.Poll(x.sa)
+				right(what)
+				x.b.Poll(x.sb)
+			}
+		}
+		x.until("all frames", func() bool { return len(x.sb.heads) == frames })
+		for range 10 {
+			x.a.Poll(x.sa)
+		}
+		if right("at the end"); c.held > signalEvery {
+			t.Errorf("%d slots are not given back", c.held)
+		}
+	})
+}
