@@ -411,7 +411,7 @@ func (l *Link) release() error {
 		err = errors.Join(err, l.shared.close())
 	}
 	if l.stageAt.handle != 0 {
-		err = l.nic.deregister(l.stageAt)
+		err = errors.Join(err, l.nic.deregister(l.stageAt))
 	}
 	err = errors.Join(err, l.nic.close())
 	if l.gone != nil {

@@ -194,3 +194,22 @@ func inject(t *testing.T, a, b *Link, raw []byte) {
 		t.Fatal(err)
 	}
 }
+
+// TestCloseTellsAll: what could not be given back is told, whatever could be after it.
+func TestCloseTellsAll(t *testing.T) {
+	f := newFabric()
+	n, err := f.open("fake")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newTestLink(t, bootstrap.ReceivesOwn, nil, n)
+	l.SetMemory(make(plain, 4096))
+	k, err := l.Register(link.Ref{Region: 1, Len: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(n.regions, uint32(k.Key))
+	if err := l.Close(); err == nil {
+		t.Error("a registration that could not be ended is nobody's business")
+	}
+}
