@@ -209,7 +209,7 @@ type Remote interface {
 type Caster interface {
 	// Cast starts a Write of data, which may change at once.
 	// What is posted, cast or written to the peer afterwards is delivered, or in place,
-	// after it, but for what was written before; its failure ends the connection.
+	// after it; its failure ends the connection.
 	// false: nothing is started, since there is no room for it now, or it is none of
 	// those that can be cast. Write does as well.
 	Cast(peer Peer, data []byte, dst Key, notify uint64) bool

@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -41,6 +42,16 @@ func (p *port) Cast(peer link.Peer, data []byte, dst link.Key, notify uint64) bo
 	*flow = append(*flow, x)
 	p.net.casts++
 	return true
+}
+
+// lastCast is the last cast of a flow; nil: there is none.
+func lastCast(flow []*packet) *cast {
+	for _, x := range slices.Backward(flow) {
+		if x.cast != nil {
+			return x.cast
+		}
+	}
+	return nil
 }
 
 // placeCasts puts those casts in place whose time has come.

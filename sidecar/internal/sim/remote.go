@@ -19,6 +19,7 @@ type access struct {
 	key      link.Key
 	notify   uint64
 	write    bool
+	behind   *cast  // is in place before a write begins; nil: none
 	pieces   []span // not moved yet
 	next     int64  // when the next piece moves, or the end is told
 	err      error
@@ -110,6 +111,9 @@ func (p *port) start(peer link.Peer, a *access) error {
 	}
 	a.pieces = p.net.cut(a.local.Len)
 	a.next = p.net.now + p.net.rng.Int64N(accessDelay)
+	if a.write {
+		a.behind = lastCast(l.flows[end(peer, p.self)])
+	}
 	l.accesses = append(l.accesses, a)
 	return nil
 }
@@ -140,7 +144,7 @@ func (n *network) move() {
 		left := l.accesses[:0]
 		var busy [2]bool // a write of this end is under way, and those behind it wait
 		for _, a := range l.accesses {
-			waits := a.from.frozen || a.to.frozen || a.write && n.caps.Ordered && busy[end(a.from.self, a.to.self)]
+			waits := a.from.frozen || a.to.frozen || a.write && n.caps.Ordered && busy[end(a.from.self, a.to.self)] || a.behind != nil && !a.behind.placed
 			if waits || a.next > n.now || !n.advance(a) {
 				left = append(left, a)
 				busy[end(a.from.self, a.to.self)] = busy[end(a.from.self, a.to.self)] || a.write

@@ -195,7 +195,8 @@ func (l *Link) Post(peer link.Peer, frames []*link.Frame) int {
 }
 
 // pump posts what can be posted: casts, frames, what the peer must hear of its credit,
-// pieces of operations. Casts that have no room leave none for frames.
+// pieces of operations. Casts that have no room leave none for frames, and writes wait
+// for them: what comes later would overtake them.
 func (c *conn) pump() {
 	c.sendCasts()
 	for c.out.count > 0 && c.credit.free() > 0 && c.room() > 0 && c.err == nil {
@@ -204,7 +205,9 @@ func (c *conn) pump() {
 		}
 	}
 	c.sayWords()
-	c.sendOperations()
+	if c.casts.count() == 0 {
+		c.sendOperations()
+	}
 	if c.credit.due() && c.room() > 0 {
 		c.push(request{op: opSend, imm: c.credit.spend()}, nothing)
 	}
