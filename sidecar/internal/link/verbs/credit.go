@@ -70,9 +70,12 @@ func (c *credit) heardNotice(imm uint32) (notice uint32, ok bool) {
 	return imm & (1<<noticeShift - 1), c.right()
 }
 
-// right reports that the peer has granted no more receives than there are, and has sent no
-// more messages than it was told of: where receives are shared those are others'.
-func (c *credit) right() bool { return c.left() <= recvSlots && int32(c.came-c.told) <= 0 }
+// right reports that the peer has granted no more receives than there are, and none less
+// than before, and has sent no more messages than it was told of: where receives are shared
+// those are others'.
+func (c *credit) right() bool {
+	return uint32(c.left()) <= recvSlots && int32(c.came-c.told) <= 0
+}
 
 // heard takes the number of a peer's message, and reports whether it can be right.
 func (c *credit) heard(n uint32, content bool) bool {

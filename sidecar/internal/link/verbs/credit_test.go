@@ -121,6 +121,14 @@ func creditFlows(t *testing.T, notices, batch int, start uint32) {
 			t.Errorf("a message beyond the credit is taken: %+v", all.credit)
 		}
 	}
+	for _, s := range []*side{a, b} {
+		for s.left() == 0 {
+			s.hear(map[*side]*side{a: b, b: a}[s], t)
+		}
+		if less := s.credit; less.heard(less.granted-1, true) {
+			t.Errorf("a peer takes back what it has granted, and is believed: %+v", less)
+		}
+	}
 	if a.heard(a.granted+1000, true) {
 		t.Error("a peer grants more receives than there are, and is believed")
 	}
