@@ -106,6 +106,9 @@ func (l *Link) laneSteps() bool {
 	if len(s.dying)+len(s.joins) > 0 {
 		return true
 	}
+	if len(s.wanting) == 0 {
+		return false
+	}
 	now := l.clock()
 	return l.gone == nil && s.pace.may(now, lanePause, laneBurst) && slices.ContainsFunc(s.wanting, func(c *conn) bool { return c.mayMake(now) })
 }
