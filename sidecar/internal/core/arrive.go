@@ -174,7 +174,9 @@ func (c *Core) deliverPlaced(p *peer, h *wire.Header, payload []byte) error {
 	return c.placed(p)
 }
 
-// Place says where the payload of h goes.
+// Place says where the payload of h goes. Until Placed, or the end of the connection, its
+// link holds that memory, and nothing else completes the frame: a ring could, and what the
+// link has yet to write would go to whoever has the memory next.
 func (c *Core) Place(now int64, id link.Peer, h *wire.Header) (link.Ref, error) {
 	c.now = now
 	p := &c.peers[id]
@@ -182,9 +184,14 @@ func (c *Core) Place(now int64, id link.Peer, h *wire.Header) (link.Ref, error) 
 	if err != nil {
 		return link.Ref{}, err
 	}
-	if !fresh {
+	if p.placing = fresh; !fresh {
 		return link.Ref{Region: RegionDiscard, Len: uint64(h.Length)}, nil
 	}
+	return c.placeFresh(p, h)
+}
+
+// placeFresh finds the place of the payload of a frame whose turn it is.
+func (c *Core) placeFresh(p *peer, h *wire.Header) (ref link.Ref, err error) {
 	if p.in.active {
 		if p.in.head.Seq != h.Seq || p.in.head.Length != h.Length {
 			return link.Ref{}, fmt.Errorf("%w: frame %d changed when it was sent again", link.ErrProtocol, h.Seq)
@@ -209,8 +216,17 @@ func (c *Core) Place(now int64, id link.Peer, h *wire.Header) (link.Ref, error) 
 func (c *Core) Placed(now int64, id link.Peer) error {
 	c.now = now
 	p := &c.peers[id]
-	if !p.in.active {
+	if !p.placing {
 		return nil // a repeated frame, discarded
+	}
+	p.placing = false
+	return c.arrivedWhole(p)
+}
+
+// arrivedWhole goes on when the payload of the frame that was placed is complete.
+func (c *Core) arrivedWhole(p *peer) error {
+	if !p.in.active {
+		return nil
 	}
 	h := p.in.head
 	if err := c.placed(p); err != nil {

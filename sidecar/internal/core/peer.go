@@ -80,6 +80,7 @@ type peer struct {
 	grant     uint32 // eager credit granted to the peer, cumulative
 	grantSent uint32
 	in        inbound
+	placing   bool // the link holds the memory that it is for
 	heardAt   int64
 	sentAt    int64
 	downAt    int64 // since when there is no connection on which it was heard; 0: there is one

@@ -82,7 +82,7 @@ func (c *Core) closeRings(p *peer) {
 		c.ports.Deregister(p.id, p.ringIn.key)
 		c.stats.Rings--
 	}
-	p.ringIn, p.ringOut, p.bell = ringIn{}, carriage.Sender{}, false
+	p.ringIn, p.ringOut, p.bell, p.placing = ringIn{}, carriage.Sender{}, false, false
 }
 
 // postOffer tells p of its ring.
@@ -230,10 +230,12 @@ func (c *Core) pollRings() int {
 	return int(work)
 }
 
-// drainRing takes out all that is there and whose turn has come.
+// drainRing takes out all that is there and whose turn has come: a ring at most, since a
+// correct peer fills no slot again before it is told, and one that does goes on for ever.
+// What a link is still placing comes first.
 func (c *Core) drainRing(p *peer) error {
 	before := p.ringIn.Taken()
-	for p.ringIn.Changed() {
+	for n := 0; n < carriage.Slots && p.ringIn.Changed() && !p.placing; n++ {
 		if took, err := c.takeRing(p); err != nil {
 			return err
 		} else if !took {
@@ -268,7 +270,11 @@ func (c *Core) takeRing(p *peer) (bool, error) {
 // meanwhile, or had come before.
 func (c *Core) takePart(p *peer, f *carriage.Frame) error {
 	if f.Off == 0 {
-		if _, err := c.Place(c.now, p.id, &f.Head); err != nil {
+		fresh, err := c.accept(p, &f.Head)
+		if err == nil && fresh {
+			_, err = c.placeFresh(p, &f.Head)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -277,7 +283,7 @@ func (c *Core) takePart(p *peer, f *carriage.Frame) error {
 	}
 	copy(c.ports.Bytes(p.in.dst.Slice(uint64(f.Off), uint64(len(f.Payload)))), f.Payload)
 	if f.Last {
-		return c.Placed(c.now, p.id)
+		return c.arrivedWhole(p)
 	}
 	return nil
 }

@@ -28,7 +28,8 @@ type Dialer interface {
 // Stream is a link that is given its connections as sockets.
 type Stream interface {
 	link.Link
-	// Attach takes over the connected socket fd, replacing an older one.
+	// Attach takes over the connected socket fd, replacing an older one. link.ErrLater:
+	// it has not yet, and is to be asked again in the next turn.
 	Attach(peer link.Peer, fd int) error
 }
 
@@ -82,6 +83,7 @@ type Engine struct {
 	first    int // of active, who is taken from first
 	ends     int // turns that the ends of sockets may still wait for what links have; 0: none has ended
 	byRank   map[uint32]*attached
+	joining  map[link.Peer]*joining
 	now      int64
 	pulse    atomic.Int64 // when a turn last began, about; for Alive
 	asleep   atomic.Bool
@@ -120,7 +122,7 @@ const intakeBatch = 64
 
 // New makes an engine. clock gives nanoseconds of any epoch.
 func New(cfg Config, clock func() int64) (*Engine, error) {
-	e := &Engine{cfg: cfg, clock: clock, links: [2]link.Link{cfg.Local, cfg.Remote}, byRank: map[uint32]*attached{}}
+	e := &Engine{cfg: cfg, clock: clock, links: [2]link.Link{cfg.Local, cfg.Remote}, byRank: map[uint32]*attached{}, joining: map[link.Peer]*joining{}}
 	e.batched, _ = cfg.Remote.(Batched)
 	e.armed, _ = cfg.Remote.(Armed)
 	cfg.Core.Gatherer, _ = cfg.Remote.(core.Gatherer)
@@ -149,6 +151,9 @@ func New(cfg Config, clock func() int64) (*Engine, error) {
 // Close gives back what New took. The turn must have stopped.
 func (e *Engine) Close() error {
 	var err error
+	for _, j := range e.joining {
+		j.drop()
+	}
 	for _, a := range e.sessions {
 		if a != nil {
 			err = errors.Join(err, a.Free())
@@ -160,7 +165,7 @@ func (e *Engine) Close() error {
 // Turn does one round of everything, and returns how much there was to do.
 func (e *Engine) Turn() int {
 	e.now = e.clock()
-	work := e.readMail()
+	work := e.joinLater() + e.readMail()
 	work += e.intakeAll()
 	// What applications want goes out before the links are asked for news,
 	// which costs a system call; what the news brings about goes out after.

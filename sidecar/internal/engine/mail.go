@@ -138,23 +138,57 @@ func (e *Engine) Connected(peer link.Peer, fd int) {
 	e.Joined(peer, func() error { return s.Attach(peer, fd) }, drop)
 }
 
+// joining is a connection that is handed over.
+type joining struct {
+	join func() error
+	drop func()
+}
+
 // Joined hands over a connection in the link's own way: join gives it to the link,
-// on the turn goroutine; drop gives it up when the engine has stopped.
+// on the turn goroutine; drop gives it up when the engine has stopped, or when another
+// one has come before the link could take it (link.ErrLater).
 func (e *Engine) Joined(peer link.Peer, join func() error, drop func()) {
 	err := e.mail.send(func(e *Engine) {
-		if err := join(); err != nil {
-			e.core.LinkDown(e.now, peer, err)
-			return
+		if old := e.joining[peer]; old != nil {
+			delete(e.joining, peer)
+			old.drop()
 		}
-		caps := e.cfg.Remote.Caps()
-		if s, ok := e.cfg.Remote.(Selective); ok {
-			caps = s.PeerCaps(peer)
-		}
-		e.core.LinkUp(e.now, peer, caps)
+		e.join(peer, &joining{join, drop})
 	})
 	if err != nil {
 		drop()
 	}
+}
+
+// join gives a connection to the link, now or in a later turn.
+func (e *Engine) join(peer link.Peer, j *joining) {
+	switch err := j.join(); {
+	case errors.Is(err, link.ErrLater):
+		e.joining[peer] = j
+		return
+	case err != nil:
+		delete(e.joining, peer)
+		e.core.LinkDown(e.now, peer, err)
+		return
+	}
+	delete(e.joining, peer)
+	caps := e.cfg.Remote.Caps()
+	if s, ok := e.cfg.Remote.(Selective); ok {
+		caps = s.PeerCaps(peer)
+	}
+	e.core.LinkUp(e.now, peer, caps)
+}
+
+// joinLater asks again for what the link could not take in the last turn. What it waits
+// for may need the next one, too: the engine does not sleep meanwhile.
+func (e *Engine) joinLater() int {
+	if len(e.joining) == 0 { // almost always
+		return 0
+	}
+	for peer, j := range e.joining {
+		e.join(peer, j)
+	}
+	return len(e.joining)
 }
 
 // ConnectFailed reports that no connection could be made.

@@ -23,9 +23,10 @@ var (
 	ErrProtocol = errors.New("peer broke the protocol")
 	// ErrKey: a remote access was outside its registration or with a wrong key.
 	ErrKey = errors.New("remote access refused: bad key or range")
-	// ErrLater: as much was registered in this turn as others may wait for. It can be
-	// asked for again in the next one, after Poll.
-	ErrLater = errors.New("no more is registered in this turn")
+	// ErrLater: others would wait too long for it in this turn, in which as much was
+	// registered as may be, or the end of a connection takes its time. It can be asked
+	// for again in the next one, after Poll.
+	ErrLater = errors.New("not in this turn")
 )
 
 // Peer numbers the sidecars of a job, 0 to pods-1.
@@ -128,7 +129,8 @@ type Link interface {
 	Poll(sink Sink) int
 
 	// Forget closes the connection to peer, if any, without Sink.Down.
-	// Operations under way end with ErrBroken at the next Poll.
+	// Operations under way end with ErrBroken at one of the next Polls: when none of
+	// them reaches for memory any more.
 	Forget(peer Peer)
 
 	Close() error

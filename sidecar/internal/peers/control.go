@@ -125,6 +125,7 @@ func (m *Mesh) acceptControl(conn net.Conn, guest *lobby.Guest) error {
 	if !direct {
 		return nil
 	}
+	defer m.turnOf(peer, conn)()
 	return m.acceptDirect(t, k)
 }
 

@@ -38,16 +38,22 @@ func (m *Mesh) issue(t *ticket) {
 		t.drop(m)
 		return
 	}
-	if old := m.tickets[t.peer]; old != nil {
-		old.timer.Stop()
-		old.drop(m)
-	}
+	m.dropTicket(t.peer)
 	m.tickets[t.peer] = t
 	t.timer = time.AfterFunc(m.cfg.Patience, func() {
 		if late := m.redeem(t.id); late != nil {
 			late.drop(m)
 		}
 	})
+}
+
+// dropTicket gives up the last ticket of a peer. Preconditions: m.mu is held.
+func (m *Mesh) dropTicket(peer link.Peer) {
+	if old := m.tickets[peer]; old != nil {
+		delete(m.tickets, peer)
+		old.timer.Stop()
+		old.drop(m)
+	}
 }
 
 // drop gives up the end of a ticket that nobody comes for.

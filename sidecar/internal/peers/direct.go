@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -112,6 +113,37 @@ func (m *Mesh) acceptDirect(t io.ReadWriter, k *ticket) error {
 	k.end = end // which is the ticket's now
 	m.issue(k)
 	return say(t, end != nil)
+}
+
+// making is a control connection by which an end is made.
+type making struct {
+	conn net.Conn
+	over chan struct{}
+}
+
+// turnOf gives a peer's last control connection its turn to make an end; end says that it
+// is over. The one before it is given up, with its end, and so is the last ticket with its
+// own: a peer has one end beside that of its connection, since there may be no room for
+// more (verbs has two for each peer), and the others' would be gone.
+func (m *Mesh) turnOf(peer link.Peer, conn net.Conn) (end func()) {
+	mine := &making{conn, make(chan struct{})}
+	m.mu.Lock()
+	before := m.making[peer]
+	m.making[peer] = mine
+	m.dropTicket(peer)
+	m.mu.Unlock()
+	if before != nil {
+		_ = before.conn.Close() // its handshake ends
+		<-before.over
+	}
+	return func() {
+		m.mu.Lock()
+		if m.making[peer] == mine {
+			delete(m.making, peer)
+		}
+		m.mu.Unlock()
+		close(mine.over)
+	}
 }
 
 // without says that data goes by the data connection, and why; an error if it may

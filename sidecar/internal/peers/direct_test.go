@@ -2,8 +2,10 @@ package peers
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +24,7 @@ type ways struct {
 	made    []*way
 	taken   []*way
 	cause   error // why the peer was given up
+	most    int   // ends that were open at once
 }
 
 // way is an end whose offer is its name.
@@ -55,6 +58,13 @@ func (s *ways) prepare() (End, error) {
 	}
 	w := &way{name: fmt.Sprintf("end %d of %d", len(s.made), s.n.cfg.Self), broken: s.useless}
 	s.made = append(s.made, w)
+	open := 0
+	for _, m := range s.made {
+		if !m.closed {
+			open++
+		}
+	}
+	s.most = max(s.most, open)
 	return w, nil
 }
 
@@ -187,6 +197,76 @@ func TestDirectRequired(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestEndsOfOnePeer: a peer that begins control connections, and hangs in the middle of
+// each, or never comes with its ticket, has one end at a time: the last one.
+func TestEndsOfOnePeer(t *testing.T) {
+	b := &ways{}
+	n := couple(t, &ways{}, b, true)
+	var id ticketID
+	begin := func() *tls.Conn {
+		t.Helper()
+		c := tls.Client(n[1].dialRaw(), n[0].cfg.TLS)
+		if _, err := n[0].identify(c); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n[0].greet(c, 1); err != nil {
+			t.Fatal(err)
+		}
+		var v [verdictBytes]byte
+		if _, err := io.ReadFull(c, v[:]); err != nil {
+			t.Fatal(err)
+		}
+		copy(id[:], v[4:])
+		if _, _, err := readOffer(c); err != nil { // its end is made
+			t.Fatal(err)
+		}
+		return c
+	}
+	var hang []*tls.Conn
+	for range 2 * provenMax {
+		hang = append(hang, begin())
+	}
+	for _, c := range hang[:len(hang)-1] {
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			t.Error("a control connection before the last one goes on")
+		}
+	}
+	complete := func(c *tls.Conn) { // as far as the ticket
+		t.Helper()
+		if _, _, err := exchange(discarded{c}, []byte("mine"), nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := say(c, true); err != nil {
+			t.Fatal(err)
+		}
+		if both, err := hear(c); err != nil || !both {
+			t.Fatal(both, err)
+		}
+	}
+	complete(hang[len(hang)-1])
+	first := id
+	complete(begin())
+	if n[1].redeem(first) != nil {
+		t.Error("a ticket before the last one is good")
+	}
+	n[0].Connect(1)
+	n[0].waitConnected(1, 1)
+	n[1].waitConnected(0, 1)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.most != 1 || len(b.taken) != 1 {
+		t.Errorf("one peer had %d ends at once, want 1; %d were taken", b.most, len(b.taken))
+	}
+}
+
+// discarded is a connection of which no more is read: the peer's offer has come.
+type discarded struct{ io.ReadWriter }
+
+func (discarded) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
 }
 
 // FuzzOffer: no length that a peer says makes this side take more than it may.

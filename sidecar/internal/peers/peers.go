@@ -91,6 +91,7 @@ type Mesh struct {
 	conns   map[net.Conn]bool
 	streams map[*stream]bool
 	proven  map[link.Peer][]net.Conn // control connections whose peer is known, oldest first
+	making  map[link.Peer]*making    // ends, for peers that dial
 	met     map[link.Peer]uint64     // incarnations that were connected first
 
 	carried sync.WaitGroup // streams
@@ -127,7 +128,7 @@ func New(cfg Config, listener net.Listener) *Mesh {
 	return &Mesh{
 		cfg: cfg, server: serverTLS(&cfg), listener: listener, ctx: ctx, stop: stop, lobby: lobby.New(cfg.Pending, (cfg.Pending+1)/2),
 		dials: map[link.Peer]context.CancelFunc{}, tickets: map[link.Peer]*ticket{}, conns: map[net.Conn]bool{},
-		streams: map[*stream]bool{}, proven: map[link.Peer][]net.Conn{}, met: map[link.Peer]uint64{},
+		streams: map[*stream]bool{}, proven: map[link.Peer][]net.Conn{}, making: map[link.Peer]*making{}, met: map[link.Peer]uint64{},
 	}
 }
 

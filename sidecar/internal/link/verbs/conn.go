@@ -48,8 +48,10 @@ type conn struct {
 
 	asked, answered map[uint32]*lane // by the asker's number
 	lastLane        uint32
-	fails           map[laneEnds]failures // of lanes that were asked for
-	words           [][]byte              // to be said about lanes
+	lanes           int      // queue pairs of them that exist
+	wanted          []*lane  // that are to be made; some have ended meanwhile
+	wants           bool     // there are some
+	words           [][]byte // to be said about lanes
 
 	once      sync.Once // of release
 	err       error
@@ -57,11 +59,18 @@ type conn struct {
 	kept      [][]byte // messages of early, out of shared slots
 	adopted   bool
 	ended     bool
+	listed    bool      // it is one of the link's list
 	sunk      time.Time // when its queue pair was moved to the error state
+	unpaired  bool      // it could not be: there is no such queue pair any more
 	reached   bool      // it takes no more of the shared receives
-	settled   bool      // nothing comes on it any more, and what has come is handed over
+	marked    bool      // nothing comes on it any more; what has come is handed over when mark is passed
+	mark      passage
+	settled   bool      // that is so, and nothing it has is posted any more
+	replaced  time.Time // since when another connection waits for its end
+	cause     error     // why it was left
 	isPending bool
 	starved   bool // waits for a slot
+	held      int  // slots
 	waits     bool // memory in use since the last request that asked for a completion
 }
 
@@ -81,7 +90,12 @@ func gidText(gid [16]byte) string { return netip.AddrFrom16(gid).Unmap().String(
 // fail ends c with err at the next look. Of what is handed over because c ends
 // (settle.go), something may be against the protocol: that is the cause which is told.
 func (c *conn) fail(err error) {
-	if c.err == nil || errors.Is(err, link.ErrProtocol) && !errors.Is(c.err, link.ErrProtocol) {
+	switch {
+	case c.err == nil:
+		if c.err = err; c.listed {
+			c.l.failed++
+		}
+	case errors.Is(err, link.ErrProtocol) && !errors.Is(c.err, link.ErrProtocol):
 		c.err = err
 	}
 }
@@ -122,10 +136,7 @@ func (c *conn) release() {
 	if c.receives != nil {
 		_ = c.receives.close()
 	}
-	if c.fd >= 0 {
-		_ = unix.Close(c.fd) // nothing is expected of it any more
-		c.fd = -1
-	}
+	c.hangUp()
 	if c.adopted { // the slots are the engine's
 		if c.cut >= 0 {
 			c.l.known.done(c.cut)
@@ -135,16 +146,24 @@ func (c *conn) release() {
 			c.free(&c.requests[c.done%sendDepth])
 		}
 		for ; c.casts.first != c.casts.next; c.casts.first++ {
-			c.l.slots = append(c.l.slots, c.casts.oldest().slot)
+			c.freeSlot(c.casts.oldest().slot)
 		}
 	}
 	c.l.returnTag(c)
 }
 
+// hangUp closes the socket, by which the peer hears of the end.
+func (c *conn) hangUp() {
+	if c.fd >= 0 {
+		_ = unix.Close(c.fd) // nothing is expected of it any more
+		c.fd = -1
+	}
+}
+
 // free gives back what a request used that is done.
 func (c *conn) free(p *posted) {
 	if p.slot >= 0 {
-		c.l.slots = append(c.l.slots, p.slot)
+		c.freeSlot(p.slot)
 	}
 	if p.known >= 0 {
 		c.l.known.done(p.known)
@@ -197,20 +216,37 @@ func (c *conn) pump() {
 
 func (c *conn) room() int { return sendDepth - int(c.sent-c.done) - 1 }
 
-// slot takes a slot for a message; -1: there is none now.
+// slot takes a slot for a message; -1: there is none now. Nobody has more of them than are
+// left for all others: a peer that ends no requests keeps what it has, and the rest of the
+// job must be heard.
 func (c *conn) slot() int32 {
 	l := c.l
-	if len(l.slots) == 0 {
+	if !c.maySlot() {
 		c.flush() // may free some
 	}
 	n := len(l.slots)
-	if n == 0 {
-		c.starved, l.starving = true, true
+	if !c.maySlot() {
+		c.starved, l.starving = true, l.starving || n == 0 // else one of its own wakes it
 		return -1
 	}
 	s := l.slots[n-1]
 	l.slots = l.slots[:n-1]
+	c.held++
 	return s
+}
+
+func (c *conn) maySlot() bool {
+	n := len(c.l.slots)
+	return n > c.held || n > 0 && len(c.l.list) <= 1
+}
+
+// freeSlot gives a slot back.
+func (c *conn) freeSlot(s int32) {
+	c.l.slots = append(c.l.slots, s)
+	if c.held--; c.starved && !c.ended {
+		c.starved = false
+		c.later()
+	}
 }
 
 func (l *Link) slotMemory(s int32) []byte {
@@ -316,6 +352,7 @@ func (c *conn) flush() {
 	}
 	l.stats.Calls++
 	l.slots = append(l.slots, l.posted...)
+	c.held -= len(l.posted)
 	l.posted, l.batch = l.posted[:0], l.batch[:0]
 }
 
@@ -433,7 +470,7 @@ func (c *conn) received(x *completion, mem []byte, sink link.Sink) {
 	}
 }
 
-var errGranted = fmt.Errorf("%w: more receives granted than there are", link.ErrProtocol)
+var errGranted = fmt.Errorf("%w: more receives granted than there are, or more messages sent than it was told of", link.ErrProtocol)
 
 func (c *conn) message(imm uint32, b []byte, sink link.Sink) error {
 	if !c.credit.heard(imm&creditMask, len(b) > 0) {

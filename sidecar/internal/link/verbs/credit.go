@@ -67,19 +67,22 @@ func (c *credit) heardNotice(imm uint32) (notice uint32, ok bool) {
 	if more := (imm>>noticeShift - c.granted/creditStep) & 3; more > 0 {
 		c.granted = (c.granted/creditStep + more) * creditStep
 	}
-	return imm & (1<<noticeShift - 1), c.left() <= recvSlots
+	return imm & (1<<noticeShift - 1), c.right()
+}
+
+// right reports that the peer has granted no more receives than there are, and none less
+// than before, and has sent no more messages than it was told of: where receives are shared
+// those are others'.
+func (c *credit) right() bool {
+	return uint32(c.left()) <= recvSlots && int32(c.came-c.told) <= 0
 }
 
 // heard takes the number of a peer's message, and reports whether it can be right.
 func (c *credit) heard(n uint32, content bool) bool {
 	c.came++
 	c.hurry = c.hurry || content
-	more := (n - c.granted) & creditMask
-	if more == 0 {
-		return true
-	}
-	c.granted += more
-	return c.left() <= recvSlots
+	c.granted += (n - c.granted) & creditMask
+	return c.right()
 }
 
 // repost counts n receives that are posted again.

@@ -109,6 +109,26 @@ func creditFlows(t *testing.T, notices, batch int, start uint32) {
 		}
 	}
 	t.Logf("seed %d: %d messages", seed, carried)
+	for _, s := range []*side{a, b} { // all that it was told of may come, and no more
+		all := *s
+		for all.came != all.told {
+			if !all.heard(all.granted, true) {
+				t.Fatalf("a message within the credit is refused: %+v", all.credit)
+			}
+		}
+		again := all.credit
+		if _, ok := again.heardNotice(again.granted / creditStep << noticeShift); ok || all.heard(all.granted, true) {
+			t.Errorf("a message beyond the credit is taken: %+v", all.credit)
+		}
+	}
+	for _, s := range []*side{a, b} {
+		for s.left() == 0 {
+			s.hear(map[*side]*side{a: b, b: a}[s], t)
+		}
+		if less := s.credit; less.heard(less.granted-1, true) {
+			t.Errorf("a peer takes back what it has granted, and is believed: %+v", less)
+		}
+	}
 	if a.heard(a.granted+1000, true) {
 		t.Error("a peer grants more receives than there are, and is believed")
 	}

@@ -37,6 +37,9 @@ type fakeNIC struct {
 	asked   int  // pairs
 	noPairs bool // it makes none
 	mute    bool // does not say that a pair takes no more shared receives
+	slow    bool // tells of the ends of receives later: it is to be false then (say)
+	untold  []func()
+	died    int  // pairs that were destroyed
 	second  bool // beside another, whose regions it has
 	lost    int  // shared receives whose completions went with their queue pair
 }
@@ -255,11 +258,33 @@ func (p *fakePair) fail() error {
 
 func (p *fakePair) end() {
 	if p.shared != nil && !p.failed && !p.nic.mute {
-		p.nic.faults = append(p.nic.faults, fault{what: "last WQE reached", pair: p.qpn, last: true})
-		p.nic.tellFault()
+		p.nic.say(func() {
+			p.nic.faults = append(p.nic.faults, fault{what: "last WQE reached", pair: p.qpn, last: true})
+			p.nic.tellFault()
+		})
 	}
 	p.failed = true
 	p.flush()
+}
+
+// say tells something now, or when the device is not slow any more.
+func (n *fakeNIC) say(what func()) {
+	if n.slow {
+		n.untold = append(n.untold, what)
+		return
+	}
+	what()
+}
+
+// hurry makes a slow device tell all.
+func (n *fakeNIC) hurry() {
+	n.f.mu.Lock()
+	defer n.f.mu.Unlock()
+	n.slow = false
+	for _, what := range n.untold {
+		what()
+	}
+	n.untold = nil
 }
 
 func (p *fakePair) flush() {
@@ -267,7 +292,8 @@ func (p *fakePair) flush() {
 		p.nic.tell(completion{id: p.requests[i].id, status: statusFlushed, raw: rawFlushed})
 	}
 	for i := range p.receives {
-		p.nic.tell(completion{id: p.receives[i].id, status: statusFlushed, raw: rawFlushed, pair: p.qpn})
+		c := completion{id: p.receives[i].id, status: statusFlushed, raw: rawFlushed, pair: p.qpn}
+		p.nic.say(func() { p.nic.tell(c) })
 	}
 	p.requests, p.receives = nil, nil
 }
@@ -276,6 +302,7 @@ func (p *fakePair) destroy() error {
 	p.nic.f.mu.Lock()
 	defer p.nic.f.mu.Unlock()
 	delete(p.nic.f.pairs, p.qpn)
+	p.nic.died++
 	for i, x := range p.nic.pairs {
 		if x == p {
 			p.nic.pairs = append(p.nic.pairs[:i], p.nic.pairs[i+1:]...)

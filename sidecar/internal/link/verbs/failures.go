@@ -1,6 +1,9 @@
 package verbs
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // failures are the queue pairs between the same two domains that have failed or were
 // refused, less those that time has forgiven. To make one takes milliseconds of an engine's
@@ -27,23 +30,34 @@ func (f failures) at(now time.Time) failures {
 	return f
 }
 
+// others are the ends of the lanes that the table has no room for: they are taken together,
+// since a peer that names many domains must not be asked more often for it.
+var others = laneEnds{^uint32(0), ^uint32(0)}
+
 // failed notes that a lane between two domains has failed, or was refused. The peer names
-// its domains, and may name many: they are forgotten before they are too many.
+// its domains, and may name many: what time has forgiven makes room, and nothing else.
 func (c *conn) failed(ends laneEnds) {
-	if len(c.fails) >= failsKept {
-		clear(c.fails)
+	now, fails := c.l.clock(), c.past().fails
+	if _, some := fails[ends]; !some && len(fails) >= failsKept {
+		maps.DeleteFunc(fails, func(_ laneEnds, f failures) bool { return f.at(now).n == 0 })
+		if len(fails) >= failsKept {
+			ends = others
+		}
 	}
-	now := time.Now()
-	f := c.fails[ends].at(now)
+	f := fails[ends].at(now)
 	if f.n == 0 {
 		f.since = now
 	}
 	f.n++
-	c.fails[ends] = f
+	fails[ends] = f
 }
 
 // tired reports that no lane between two domains is made now.
 func (c *conn) tired(ends laneEnds) bool {
-	f, some := c.fails[ends]
-	return some && f.n >= failsMax && f.at(time.Now()).n >= failsMax
+	fails := c.past().fails
+	f, some := fails[ends]
+	if !some && len(fails) >= failsKept {
+		f = fails[others]
+	}
+	return f.n >= failsMax && f.at(c.l.clock()).n >= failsMax
 }

@@ -9,9 +9,10 @@ import (
 
 // passTime lets time go by for what has failed.
 func passTime(c *conn, d time.Duration) {
-	for ends, f := range c.fails {
+	fails := c.past().fails
+	for ends, f := range fails {
 		f.since = f.since.Add(-d)
-		c.fails[ends] = f
+		fails[ends] = f
 	}
 }
 

@@ -18,14 +18,13 @@ func TestGreedyPeers(t *testing.T) {
 		}
 		for i, most := range want {
 			c := &conn{l: b.Link, asked: map[uint32]*lane{}, answered: map[uint32]*lane{}}
-			n := 0
-			for ; err == nil && n <= lanesMax; n++ {
-				c.answered[uint32(n)], err = c.newLane(d, uint32(n), mayRead)
+			var err error
+			for n := 0; err == nil && n <= lanesMax; n++ {
+				err = (&lane{c: c, d: d}).create()
 			}
-			if delete(c.answered, uint32(n-1)); len(c.answered) != most || !errors.Is(err, errLanes) {
-				t.Errorf("%d pods: peer %d has %d queue pairs, want %d: %v", pods, i, len(c.answered), most, err)
+			if c.lanes != most || !errors.Is(err, errLanes) {
+				t.Errorf("%d pods: peer %d has %d queue pairs, want %d: %v", pods, i, c.lanes, most, err)
 			}
-			err = nil
 		}
 	}
 }
@@ -55,8 +54,8 @@ func TestUnanswered(t *testing.T) {
 		t.Errorf("it is given up: %v; %d queue pairs are left, %d unanswered", ln.over, a.lanes, a.unanswered)
 	}
 	a.pass(b) // which answers after all
-	if b.lanes != 0 || a.lanes != 0 || len(a.conns[0].fails) != 1 {
-		t.Errorf("%d and %d queue pairs are left, %d failures are noted", a.lanes, b.lanes, len(a.conns[0].fails))
+	if b.lanes != 0 || a.lanes != 0 || len(a.pasts[0].fails) != 1 {
+		t.Errorf("%d and %d queue pairs are left, %d failures are noted", a.lanes, b.lanes, len(a.pasts[0].fails))
 	}
 	dst, src, err := a.read(t, b, 2, false, true)
 	if err != nil || !bytes.Equal(dst, src) || a.unanswered != 0 {

@@ -108,7 +108,10 @@ func (c *conn) heard(b []byte) error {
 	case laneAsk:
 		return c.answer(&w)
 	case laneAnswer:
-		c.join(&w)
+		if ln := c.asked[w.number]; ln != nil && ln.pair != nil && ln.remote == nil { // else it has ended meanwhile
+			ln.remote = w.offer
+			c.l.steps.joins = append(c.l.steps.joins, ln)
+		}
 	case laneEnd:
 		list := c.asked
 		if w.asker {
@@ -124,7 +127,7 @@ func (c *conn) heard(b []byte) error {
 	return nil
 }
 
-// answer makes the answerer's end of a lane. What cannot be made is refused; the peer's
+// answer has the answerer's end of a lane made. What cannot be made is refused; the peer's
 // messages are copied then.
 func (c *conn) answer(w *laneWord) error {
 	if len(c.words) >= wordsMax {
@@ -149,34 +152,12 @@ func (c *conn) tryAnswer(w *laneWord) (err error) {
 		return err
 	}
 	if d == nil {
-		return fmt.Errorf("domain %d has ended", w.domain)
+		return errDomain
 	}
-	ln, err := c.newLane(d, w.number, mayRead)
-	if err != nil {
+	ln := &lane{c: c, d: d, number: w.number, remote: w.offer}
+	if err := c.want(ln); err != nil {
 		return err
 	}
 	c.answered[w.number] = ln
-	if err := ln.pair.connect(&ln.local, w.offer); err != nil {
-		ln.end(err, false)
-		return err
-	}
-	ln.ready = true
-	c.say(laneWord{kind: laneAnswer, number: w.number, offer: &ln.local})
 	return nil
-}
-
-// join connects the asker's end.
-func (c *conn) join(w *laneWord) {
-	ln := c.asked[w.number]
-	if ln == nil || ln.ready {
-		return // it has ended meanwhile
-	}
-	if err := ln.pair.connect(&ln.local, w.offer); err != nil {
-		ln.fail(fmt.Errorf("%w: %w", link.ErrBroken, err))
-		return
-	}
-	ln.ready = true
-	c.l.unanswered--
-	c.l.stats.Lanes++
-	c.l.cfg.Log.Info("a queue pair for memory that ranks have registered", "peer", c.peer, "domain", ln.d.number, "peerDomain", ln.theirs, "qp", ln.local.pair, "peerQp", w.offer.pair)
 }

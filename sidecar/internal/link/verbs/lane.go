@@ -26,22 +26,25 @@ import (
 // A lane takes no receives and sends nothing. It ends with its connection, with one of
 // its domains, or with a request that fails; nothing else ends with it.
 type lane struct {
-	c      *conn
-	d      *domain
-	number uint32 // the asker's, in what the two say of it
-	theirs uint32 // domain of the peer, of the one that asks
-	tag    uint32
-	asks   bool
-	ready  bool
-	over   bool
-	pair   pair
-	local  offer
-	ops    operations
-	behind bool      // waits for the next turn, in which its link registers more
-	served bool      // it has carried an operation to its end
-	moved  bool      // something of ops has gone on since probeLanes looked
-	since  time.Time // when it had at the last, or when it was asked for
-	looked time.Time // when it was asked whether it works
+	c         *conn
+	d         *domain
+	number    uint32 // the asker's, in what the two say of it
+	theirs    uint32 // domain of the peer, of the one that asks
+	tag       uint32
+	asks      bool
+	ready     bool
+	over      bool  // nothing more begins on it
+	cause     error // of that
+	destroyed bool
+	pair      pair // nil: it is to be made (makelane.go)
+	local     offer
+	remote    *offer // nil: the peer has not answered
+	ops       operations
+	behind    bool      // waits for the next turn, in which its link registers more
+	served    bool      // it has carried an operation to its end
+	moved     bool      // something of ops has gone on since probeLanes looked
+	since     time.Time // when it had at the last, or when it was asked for
+	looked    time.Time // when it was asked whether it works
 }
 
 // laneEnds are the domains of a lane, the asker's first.
@@ -52,6 +55,8 @@ const (
 	domainLanes = 64  // of an application's domain: its queue of completions is as long as they need
 	// laneLook is after which silence a queue pair is asked whether it is still there.
 	laneLook = time.Second
+	// laneLooks is how many are asked in a turn: each is a call of the kernel's.
+	laneLooks = 4
 	// laneSilence is after which silence it is given up: a device that is not answered says
 	// so within seconds, and what it says is lost where the application has filled the
 	// queue of completions.
@@ -95,30 +100,44 @@ func (l *Link) side() (*domain, error) {
 // those that come later find some.
 func (c *conn) greedy() bool {
 	l := c.l
-	return l.cfg.Peers > 2 && len(c.asked)+len(c.answered) >= lanesMax-l.lanes
+	return l.cfg.Peers > 2 && c.lanes >= lanesMax-l.lanes
 }
 
-// newLane makes a queue pair in d. An application has authority over the one at the other
-// end, and may send by it what it likes: so that one may do no more than it is for, also to
-// who knows, or guesses, a key of this sidecar's own domain.
-func (c *conn) newLane(d *domain, number uint32, may rights) (*lane, error) {
-	l := c.l
-	if l.lanes >= lanesMax || len(d.lanes) >= d.most || c.greedy() {
-		return nil, errLanes
+// room reports whether there is room for another lane in d.
+func (c *conn) laneRoom(d *domain) error {
+	if c.l.lanes >= lanesMax || len(d.lanes) >= d.most || c.greedy() {
+		return errLanes
+	}
+	return nil
+}
+
+// create makes a queue pair. An application has authority over the one at the other end,
+// and may send by it what it likes: so that one may do no more than it is for, also to who
+// knows, or guesses, a key of this sidecar's own domain.
+func (ln *lane) create() error {
+	c, l := ln.c, ln.c.l
+	if err := c.laneRoom(ln.d); err != nil {
+		return err
+	}
+	may := mayRead
+	if ln.asks {
+		may = 0
 	}
 	l.laneTag++
-	ln := &lane{c: c, d: d, number: number, tag: l.laneTag}
+	ln.tag = l.laneTag
 	var err error
-	if ln.pair, err = d.nic.newPair(ln.tag, nil, may); err != nil {
-		return nil, fmt.Errorf("queue pair for memory that an application lends: %w", err)
+	if ln.pair, err = ln.d.nic.newPair(ln.tag, nil, may); err != nil {
+		ln.pair = nil
+		return fmt.Errorf("queue pair for memory that an application lends: %w", err)
 	}
 	ln.local = c.local
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
 	ln.local.pair, ln.local.packet = ln.pair.number(), binary.LittleEndian.Uint32(b[:])&numberMax
-	d.lanes[ln.tag] = ln
+	ln.d.lanes[ln.tag] = ln
 	l.lanes++
-	return ln, nil
+	c.lanes++
+	return nil
 }
 
 // laneTo finds the lane from domain d to one of the peer's, or asks for it.
@@ -138,18 +157,15 @@ func (c *conn) laneTo(d *domain, theirs uint32) (*lane, error) {
 			return ln, nil
 		}
 	}
-	c.lastLane++
-	ln, err := c.newLane(d, c.lastLane, 0)
-	if err != nil {
-		if !errors.Is(err, errLanes) { // the device was asked
-			c.failed(ends)
-		}
+	if err := c.laneRoom(d); err != nil {
 		return nil, err
 	}
-	ln.asks, ln.theirs, ln.since = true, theirs, time.Now()
-	c.l.unanswered++
+	c.lastLane++
+	ln := &lane{c: c, d: d, number: c.lastLane, asks: true, theirs: theirs}
+	if err := c.want(ln); err != nil {
+		return nil, err
+	}
 	c.asked[ln.number] = ln
-	c.say(laneWord{kind: laneAsk, number: ln.number, domain: theirs, offer: &ln.local})
 	return nil, errNotYet
 }
 
@@ -190,6 +206,9 @@ func (c *conn) startLane(op operation, lender *domain, theirs uint32) (err error
 // pump posts pieces of the operations whose turn it is. One that cannot be posted ends
 // with all that the lane has.
 func (ln *lane) pump() {
+	if ln.over {
+		return
+	}
 	var batch [batchMax]request
 	n := 0
 	for n < batchMax {
@@ -251,7 +270,7 @@ func (ln *lane) completed(x *completion, sink link.Sink) {
 		return // an application's own request, perhaps
 	}
 	if x.status != statusOK {
-		ln.ops.table[k].refused = x.status == statusAccess
+		ln.ops.table[k].refused = ln.ops.table[k].refused || x.status == statusAccess
 		ln.fail(fmt.Errorf("%w: %s, queue pair %#x for memory that an application lends: %s", link.ErrBroken, ln.c.l.port.Device, ln.local.pair, statusText(x.raw)))
 		return
 	}
@@ -271,7 +290,7 @@ func (ln *lane) completed(x *completion, sink link.Sink) {
 	l := ln.c.l
 	l.stats.LentBytes += op.length
 	l.stats.BytesIn += op.length
-	l.settleOperation(&op)
+	ln.c.settleOperation(&op)
 	ln.pump()
 	sink.Done(ln.c.peer, op.token, nil)
 }
@@ -280,6 +299,9 @@ func (ln *lane) ends() laneEnds { return laneEnds{ln.d.number, ln.theirs} }
 
 // fail ends a lane by a mistake of one of its sides.
 func (ln *lane) fail(cause error) {
+	if ln.over {
+		return
+	}
 	l := ln.c.l
 	if l.stats.LentFaults++; ln.asks {
 		ln.c.failed(ln.ends())
@@ -292,39 +314,27 @@ func (ln *lane) fail(cause error) {
 	ln.end(cause, true)
 }
 
-// end ends a lane, with its operations; the peer is told if tell says so. Once the queue
-// pair is destroyed the device touches no memory for it. What the application has
-// destroyed itself is gone already.
+// end ends a lane; the peer is told if tell says so. Its queue pair is destroyed, and its
+// operations end, in a later turn.
 func (ln *lane) end(cause error, tell bool) {
 	if ln.over {
 		return
 	}
-	ln.over = true
+	ln.over, ln.cause = true, cause
 	c, l := ln.c, ln.c.l
-	delete(ln.d.lanes, ln.tag)
-	l.lanes--
 	if ln.asks {
 		delete(c.asked, ln.number)
-		if !ln.ready {
+		if !ln.ready && ln.pair != nil {
 			l.unanswered--
 		}
 	} else {
 		delete(c.answered, ln.number)
 	}
-	_ = ln.pair.destroy()
-	ln.d.under -= ln.ops.under
-	c.endOperations(&ln.ops, cause)
-	if tell {
+	if tell && !(ln.asks && ln.pair == nil) { // else it was not asked for yet
 		c.say(laneWord{kind: laneEnd, number: ln.number, asker: ln.asks})
 	}
-}
-
-// endLanes ends those of a connection that ends.
-func (c *conn) endLanes(cause error) {
-	for _, list := range []map[uint32]*lane{c.asked, c.answered} {
-		for _, ln := range list {
-			ln.end(cause, false)
-		}
+	if ln.pair != nil {
+		l.steps.dying = append(l.steps.dying, ln)
 	}
 }
 
@@ -392,12 +402,15 @@ type prober interface{ works() error }
 // probeLanes looks for queue pairs that end nothing any more, as when their application
 // has destroyed them, and for those that the peer does not answer for: each takes a place.
 func (l *Link) probeLanes() {
-	now := time.Now()
+	now, looks := l.clock(), laneLooks
 	for _, d := range l.domains {
 		if d.under == 0 && l.unanswered == 0 {
 			continue
 		}
 		for _, ln := range d.lanes {
+			if ln.over {
+				continue
+			}
 			if ln.asks && !ln.ready && now.Sub(ln.since) >= laneSilence {
 				ln.c.failed(ln.ends())
 				ln.end(errUnanswered, true)
@@ -409,10 +422,11 @@ func (l *Link) probeLanes() {
 			if ln.ops.under == 0 || now.Sub(ln.looked) < laneLook {
 				continue
 			}
-			ln.looked = now
 			if now.Sub(ln.since) >= laneSilence {
 				ln.fail(errSilent)
-			} else if p, ok := ln.pair.(prober); ok {
+			} else if p, ok := ln.pair.(prober); ok && looks > 0 {
+				looks--
+				ln.looked = now
 				if err := p.works(); err != nil {
 					ln.fail(fmt.Errorf("%w: %w", link.ErrBroken, err))
 				}

@@ -154,6 +154,9 @@ func TestLenderGone(t *testing.T) {
 	}
 	a.lose(unix.EIO)
 	a.pass(b)
+	if a.conns[0] != nil || a.lanes != 0 {
+		t.Errorf("the connection goes on, with %d queue pairs for lent memory", a.lanes)
+	}
 	a.app.tellFault() // as a descriptor of what is gone is readable for ever
 	ready := []unix.PollFd{{Fd: int32(a.FD()), Events: unix.POLLIN}}
 	if n, err := unix.Poll(ready, 0); n != 0 || err != nil {

@@ -162,6 +162,7 @@ func (d *domain) endAnswered(which func(*lane) bool) {
 	for _, ln := range d.lanes {
 		if !ln.asks && which(ln) {
 			ln.end(errForgotten, true)
+			ln.destroy()
 		}
 	}
 }
@@ -179,6 +180,7 @@ func (l *Link) dropLender(r link.Region) {
 func (l *Link) dropDomain(d *domain) {
 	for _, ln := range d.lanes {
 		ln.end(errForgotten, true)
+		ln.destroy()
 	}
 	delete(l.domains, d.number)
 	for _, fd := range d.nic.events() {

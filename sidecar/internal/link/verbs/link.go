@@ -90,6 +90,8 @@ type Link struct {
 
 	conns   []*conn // by peer; nil: none over this device
 	list    []*conn
+	failed  int     // of list, those with an error
+	left    []*conn // forgotten, or given up, whose queue pairs are still to be destroyed
 	pending []*conn // have something to post
 	late    []*conn // have a part that is registered in the next turn
 	behind  []*lane // as late
@@ -106,6 +108,8 @@ type Link struct {
 	comps     [pollBatch]completion
 	stash     []completion // taken out, to be handled by the next Poll
 	spare     []completion
+	handled   uint64  // completions
+	dry       uint64  // number of the last look at the queue that left none there
 	heard     []fault // from the device, to be handled
 	events    [16]unix.EpollEvent
 	epoll     int
@@ -124,7 +128,10 @@ type Link struct {
 	lastDomain uint32
 	lanes      int
 	laneTag    uint32
-	unanswered int  // lanes that were asked for
+	unanswered int // lanes that were asked for
+	steps      laneSteps
+	pasts      map[link.Peer]*past
+	clock      func() time.Time
 	warned     bool // of a lane that has failed
 	laneComps  [pollBatch]completion
 
@@ -156,6 +163,7 @@ type ended struct {
 func newLink(cfg Config, memory link.Memory, n nic) (*Link, error) {
 	l := &Link{cfg: cfg, memory: memory, nic: n, port: n.about(), conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), epoll: -1, inline: n.inlineMax(), exported: map[link.Key]region{}}
 	l.lenders, l.domains, l.bells = map[link.Region]*domain{}, map[uint32]*domain{}, map[int]*domain{}
+	l.pasts, l.clock = map[link.Peer]*past{}, time.Now
 	l.chosen, l.bell = -1, -1
 	l.cfg.registerMax = cmp.Or(cfg.registerMax, registerMax)
 	var err error
@@ -295,39 +303,44 @@ func (l *Link) Arm() bool {
 	}
 	l.look = true
 	lanes := l.gone == nil && l.armLanes()
-	return lanes || len(l.late) > 0 || len(l.behind) > 0 || len(l.stash) > 0 || len(l.ended) > 0 || len(l.heard) > 0 || l.failing() || l.known.chooser.Settle(settleStep)
+	return lanes || l.laneSteps() || len(l.late) > 0 || len(l.behind) > 0 || len(l.stash) > 0 || len(l.ended) > 0 || len(l.heard) > 0 || l.failed > 0 || len(l.left) > 0 || l.known.chooser.Settle(settleStep)
 }
 
-func (l *Link) failing() bool {
-	for _, c := range l.list {
-		if c.err != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// Attach takes over the socket of a peer that has no queue pair.
+// Attach takes over the socket of a peer that has no queue pair. link.ErrLater: as Join.
 func (l *Link) Attach(peer link.Peer, fd int) error {
-	if err := l.replace(peer); err != nil {
+	switch err := l.replace(peer); {
+	case errors.Is(err, link.ErrLater):
+		return err
+	case err != nil:
 		return errors.Join(err, unix.Close(fd))
 	}
 	return l.cfg.Stream.Attach(peer, fd)
 }
 
 // Join takes over the socket of a peer, and the queue pair that was connected
-// while it was proven.
+// while it was proven. link.ErrLater: it has taken over nothing, since the end of the
+// last connection takes longer than a turn can wait for; the next turn asks again.
 func (l *Link) Join(peer link.Peer, fd int, e *End) error {
-	if err := l.replace(peer); err != nil {
+	err := l.replace(peer)
+	if errors.Is(err, link.ErrLater) {
+		return err
+	}
+	if err == nil && l.gone != nil { // nothing would tell of its end
+		err = fmt.Errorf("%w: %w", link.ErrBroken, l.gone)
+	}
+	if err == nil {
+		err = l.watch(fd, int32(peer))
+	}
+	if err != nil {
 		return errors.Join(err, unix.Close(fd), e.Close())
 	}
 	c := e.c
-	if err := l.watch(fd, int32(peer)); err != nil {
-		return errors.Join(err, unix.Close(fd), e.Close())
-	}
 	c.peer, c.fd = peer, fd
 	l.conns[peer] = c
 	l.list = append(l.list, c)
+	if c.listed = true; c.err != nil {
+		l.failed++
+	}
 	if l.shared != nil {
 		l.byPair[c.local.pair] = c
 	}
@@ -341,33 +354,17 @@ func (l *Link) Join(peer link.Peer, fd int, e *End) error {
 	return nil
 }
 
-// Forget closes the connection to peer.
+// Forget closes the connection to peer. Where its queue pair has receives of all
+// connections it is left (leave).
 func (l *Link) Forget(peer link.Peer) {
 	if c := l.conns[peer]; c != nil {
-		l.sever(c, errForgotten)
+		l.leave(c, errForgotten)
 		return
 	}
 	l.cfg.Stream.Forget(peer)
 }
 
 var errForgotten = fmt.Errorf("%w: it was given up", link.ErrBroken)
-
-// sever ends everything of c at the device; what its operations have come to is
-// told by the next Poll.
-func (l *Link) sever(c *conn, cause error) {
-	l.conns[c.peer] = nil
-	for i, x := range l.list {
-		if x == c {
-			l.list = append(l.list[:i], l.list[i+1:]...)
-			break
-		}
-	}
-	c.endLanes(cause)
-	l.quiesce(c)
-	delete(l.byPair, c.local.pair)
-	c.once.Do(c.release)
-	c.endOperations(&c.ops, cause)
-}
 
 // Close ends all connections, and the device.
 func (l *Link) Close() error {
@@ -387,6 +384,11 @@ func (l *Link) Close() error {
 	for p := range l.conns {
 		l.Forget(link.Peer(p))
 	}
+	for _, c := range l.left {
+		c.destroyLanes()
+		l.bury(c)
+	}
+	l.left = nil
 	for i := range l.by { // ends that were never handed over
 		if c := l.by[i].Load(); c != nil {
 			c.once.Do(c.release)
@@ -409,7 +411,7 @@ func (l *Link) release() error {
 		err = errors.Join(err, l.shared.close())
 	}
 	if l.stageAt.handle != 0 {
-		err = l.nic.deregister(l.stageAt)
+		err = errors.Join(err, l.nic.deregister(l.stageAt))
 	}
 	err = errors.Join(err, l.nic.close())
 	if l.gone != nil {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
 )
@@ -135,16 +136,25 @@ func sockets(t *testing.T) [2]int {
 	return fds
 }
 
-// join connects two links. As an engine does it tries again while the end of the last
-// connection takes longer than a turn waits for: on a busy machine a device's part may.
+// join connects two links. As an engine does it asks again while the end of the last
+// connection takes its time, and tries again when that has taken too long: on a busy
+// machine a device's part may.
 func join(t *testing.T, a, b *Link) {
 	t.Helper()
+	try := func(l *Link, fd int, e *End) error {
+		for {
+			if err := l.Join(0, fd, e); !errors.Is(err, link.ErrLater) {
+				return err
+			}
+			l.Poll(l.streaming.Sink)
+		}
+	}
 	for end := time.Now().Add(10 * time.Second); ; {
 		x, y := ends(t, a, b)
 		fds := sockets(t)
-		err := a.Join(0, fds[0], x)
+		err := try(a, fds[0], x)
 		if err == nil {
-			if err = b.Join(0, fds[1], y); err == nil {
+			if err = try(b, fds[1], y); err == nil {
 				return
 			}
 		} else {
@@ -182,5 +192,24 @@ func inject(t *testing.T, a, b *Link, raw []byte) {
 	}
 	if err := unix.Close(fds[0]); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestCloseTellsAll: what could not be given back is told, whatever could be after it.
+func TestCloseTellsAll(t *testing.T) {
+	f := newFabric()
+	n, err := f.open("fake")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newTestLink(t, bootstrap.ReceivesOwn, nil, n)
+	l.SetMemory(make(plain, 4096))
+	k, err := l.Register(link.Ref{Region: 1, Len: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(n.regions, uint32(k.Key))
+	if err := l.Close(); err == nil {
+		t.Error("a registration that could not be ended is nobody's business")
 	}
 }

@@ -60,7 +60,10 @@ func (l *Link) Poll(sink link.Sink) int {
 		work += l.pollLanes(sink)
 	}
 	if l.anyGiven.Load() {
-		l.endGiven()
+		l.takeGiven()
+	}
+	if len(l.left) > 0 {
+		l.endLeft()
 		work++ // it may not be over
 	}
 	if l.polls++; l.look || l.polls >= lookEvery {
@@ -69,6 +72,9 @@ func (l *Link) Poll(sink link.Sink) int {
 			l.probeLanes()
 		}
 		work += l.watchful(sink)
+	}
+	if len(l.steps.wanting)+len(l.steps.joins)+len(l.steps.dying) > 0 {
+		work += l.stepLanes()
 	}
 	if l.known.chooser.Settle(settleStep) {
 		work++
@@ -109,17 +115,22 @@ func (l *Link) drain(sink link.Sink) (work int) {
 		return work
 	}
 	for budget := pollBudget; budget > 0; {
-		n, err := l.nic.poll(l.comps[:])
 		l.stats.Polls++
+		look := l.stats.Polls
+		n, err := l.nic.poll(l.comps[:])
 		if err != nil {
 			l.lose(fmt.Errorf("asking for completions: %w", err))
 			return work
 		}
+		l.handled += uint64(n)
 		for i := range l.comps[:n] {
 			l.completed(&l.comps[i], sink)
 		}
 		work += n
 		if budget -= n; n < len(l.comps) {
+			if len(l.stash) == 0 {
+				l.dry = look
+			}
 			break
 		}
 	}
@@ -132,6 +143,7 @@ func (l *Link) drainStash(sink link.Sink) (work int) {
 	if list := l.stash; len(list) > 0 {
 		l.stash, l.spare = l.spare, nil // what is handed over may end others, which adds to it
 		work += len(list)
+		l.handled += uint64(len(list))
 		for i := range list {
 			l.completed(&list[i], sink)
 		}
@@ -198,8 +210,7 @@ func (l *Link) watchful(sink link.Sink) (work int) {
 var errSocket = fmt.Errorf("%w: the socket was closed by the peer", link.ErrBroken)
 
 // socket looks at the socket of a peer, on which nothing is ever sent. What the
-// peer sent before it closed it comes first: it was acknowledged by the device,
-// and so its completions are here.
+// peer sent before it closed it comes first (settle.go).
 func (l *Link) socket(peer link.Peer, sink link.Sink) int {
 	c := l.conns[peer]
 	if c == nil || c.err != nil {
@@ -217,10 +228,7 @@ func (l *Link) socket(peer link.Peer, sink link.Sink) int {
 	default:
 		err = errSocket
 	}
-	l.drainAll(sink)
-	if l.conns[peer] == c {
-		c.fail(err)
-	}
+	c.fail(err)
 	return 1
 }
 
@@ -254,31 +262,6 @@ func (l *Link) faulty(f fault) {
 			c.fail(fmt.Errorf("%w: %s: %s", link.ErrBroken, l.port.Device, f.what))
 		}
 	}
-}
-
-// tell reports the ends of operations and connections.
-func (l *Link) tell(sink link.Sink) (work int) {
-	if !l.failing() {
-		if len(l.ended) == 0 {
-			return 0
-		}
-		return l.tellEnded(sink)
-	}
-	// What was complete before is told before: notices, too.
-	l.drainAll(sink)
-	for i := 0; i < len(l.list); i++ {
-		c := l.list[i]
-		if c.err == nil || !l.settled(c, sink) || c.ended {
-			continue
-		}
-		err := c.err
-		l.sever(c, brokenBy(err))
-		l.stats.Faults++
-		work += l.tellEnded(sink) + 1
-		sink.Down(c.peer, err)
-		i = -1 // Down may have changed the list
-	}
-	return work + l.tellEnded(sink)
 }
 
 func brokenBy(err error) error {

@@ -274,7 +274,7 @@ func (c *conn) endOperations(o *operations, cause error) {
 			l.known.done(op.known)
 		}
 		if op.slot >= 0 {
-			l.slots = append(l.slots, op.slot)
+			c.freeSlot(op.slot)
 		}
 		l.ended = append(l.ended, ended{c.peer, op.token, err})
 	}
@@ -308,17 +308,18 @@ func (c *conn) operated(n int32, sink link.Sink) {
 	} else {
 		l.stats.BytesIn += op.length
 	}
-	l.settleOperation(&op)
+	c.settleOperation(&op)
 	sink.Done(c.peer, op.token, nil)
 }
 
 // settleOperation gives back what an operation has used, which has ended well.
-func (l *Link) settleOperation(op *operation) {
+func (c *conn) settleOperation(op *operation) {
+	l := c.l
 	if op.slot >= 0 {
 		if !op.write {
 			copy(l.memory.Bytes(op.local), l.slotMemory(op.slot)[:op.length])
 		}
-		l.slots = append(l.slots, op.slot)
+		c.freeSlot(op.slot)
 	}
 	if op.known >= 0 {
 		l.known.done(op.known)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -144,35 +145,19 @@ func (l *Link) giveUp(c *conn) bool {
 	return true
 }
 
-// endGiven ends what was given up and has come to an end. Nothing but slots depends on
-// that: a device that does not say so soon is not waited for.
-func (l *Link) endGiven() {
+// takeGiven takes over what was given up: it ends as what was left.
+func (l *Link) takeGiven() {
 	l.mu.Lock() // the bell is rung under it, too: one that rings has somebody to be ended
+	defer l.mu.Unlock()
 	var b [8]byte
 	_, _ = unix.Read(l.bell, b[:]) // rung, or not
-	given := l.given
+	for _, c := range l.given {
+		if !slices.Contains(l.left, c) { // it was given up twice
+			l.left = append(l.left, c)
+		}
+	}
 	l.given = nil
 	l.anyGiven.Store(false)
-	l.mu.Unlock()
-	for _, c := range given {
-		if c.sink() && l.gone == nil && !l.over(c, silentAfter) && l.giveUp(c) {
-			continue // it is looked at again
-		}
-		l.sift(c)
-		c.once.Do(c.release)
-	}
-}
-
-// quiesce gets the shared slots back that messages of c lie in, before its queue pair
-// is destroyed: a device forgets its completions then. What was not handed over by then
-// is lost with the connection, as it is when a connection has receives of its own.
-func (l *Link) quiesce(c *conn) {
-	if l.shared == nil || c.settled || l.closed {
-		return
-	}
-	for c.sink() && l.gone == nil && !l.over(c, lastWithin) {
-	}
-	l.sift(c)
 }
 
 // How long a device is waited for that does not say that a queue pair takes no more
@@ -183,9 +168,8 @@ const (
 )
 
 // over reports that nothing more comes on a connection with shared receives: its device
-// says so, or has had the time to.
+// says so (hear), or has had the time to.
 func (l *Link) over(c *conn, within time.Duration) bool {
-	l.hear()
 	if c.reached {
 		return true
 	}
@@ -200,52 +184,6 @@ func (l *Link) over(c *conn, within time.Duration) bool {
 		l.cfg.Log.Info("the device does not say when a queue pair takes no more shared receives", "device", l.port.Device, "waited", lastWithin, "then", silentAfter)
 	}
 	return true
-}
-
-// sift takes completions out, gives back the slots of c's, and keeps the others.
-func (l *Link) sift(c *conn) {
-	if l.gone != nil {
-		return
-	}
-	list := l.stash
-	l.stash = nil
-	for _, x := range list {
-		l.keepOthers(c, &x)
-	}
-	var some [pollBatch]completion
-	for n := 0; n < len(l.by)*perConn; {
-		k, err := l.nic.poll(some[:])
-		if err != nil {
-			l.lose(fmt.Errorf("asking for completions: %w", err))
-			return
-		}
-		for i := range some[:k] {
-			l.keepOthers(c, &some[i])
-		}
-		if n += k; k == 0 {
-			return
-		}
-	}
-}
-
-func (l *Link) keepOthers(c *conn, x *completion) {
-	if x.id&^numberMax == idShared && x.pair == c.local.pair {
-		l.again(int(uint32(x.id) &^ idReceive))
-		return
-	}
-	l.stash = append(l.stash, *x)
-}
-
-// sink moves the queue pair to the error state; false: there is none any more.
-func (c *conn) sink() bool {
-	if !c.sunk.IsZero() {
-		return true
-	}
-	c.sunk = time.Now()
-	if c.pair.fail() != nil {
-		c.reached = true
-	}
-	return !c.reached
 }
 
 // hear takes out what the device tells. That a queue pair takes no more receives is

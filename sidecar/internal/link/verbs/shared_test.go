@@ -55,7 +55,7 @@ func TestSharedReceivesStay(t *testing.T) {
 					t.Fatal(err)
 				}
 				for over := time.Now().Add(2 * settleWithin); len(x.bn.pairs) > 0 && time.Now().Before(over); {
-					x.b.endGiven() // with the message still to be handed over
+					x.b.Poll(x.sb)
 				}
 				if n := len(x.bn.pairs); n != 0 {
 					t.Fatalf("%d queue pairs of an end that was given up", n)
@@ -195,4 +195,19 @@ func TestGivenUpWakes(t *testing.T) {
 		t.Fatal("an end was given up, and nobody is woken")
 	}
 	x.until("its end", func() bool { return len(x.bn.pairs) == 1 })
+}
+
+// TestSharedReceivesAreNotTaken: a peer that sends more messages than it was told of takes
+// receives that are others', and loses its connection.
+func TestSharedReceivesAreNotTaken(t *testing.T) {
+	x := newBench(t, bootstrap.ReceivesShared)
+	x.a.conns[0].credit.granted += recvSlots // it takes no notice
+	for seq := range uint64(2 * recvSlots) {
+		numbered(t, x.a, seq+1)
+		x.a.Commit()
+	}
+	x.until("its end", func() bool { return len(x.sb.downs) > 0 })
+	if err := x.sb.downs[0]; !errors.Is(err, link.ErrProtocol) || len(x.sb.heads) > recvSlots {
+		t.Errorf("%d frames came; the end is %v", len(x.sb.heads), err)
+	}
 }
