@@ -24,7 +24,8 @@ const (
 	FeatureEpochs                       // post, start, complete, wait
 	FeatureExpose                       // the client registers private memory of its own with the device
 	FeatureShut                         // a context whose messages nobody will receive any more
-	FeaturesAll      = FeatureInline | FeatureStaged | FeatureRMA | FeatureColl | FeaturePlace | FeatureGroups | FeatureData | FeatureEpochs | FeatureExpose | FeatureShut
+	FeatureReply                        // messages that want a reply
+	FeaturesAll      = FeatureInline | FeatureStaged | FeatureRMA | FeatureColl | FeaturePlace | FeatureGroups | FeatureData | FeatureEpochs | FeatureExpose | FeatureShut | FeatureReply
 	FeaturesRequired = FeatureInline | FeatureStaged
 )
 
@@ -106,6 +107,7 @@ const (
 	FlagExclusive                   // lock
 	FlagSwap                        // reduce: dst = dst (op) src, else dst = src (op) dst
 	FlagData                        // send: Status is the message's data; done: Context is
+	FlagReply                       // send: Status is the receive that takes the reply
 )
 
 // Class says where a descriptor's payload lives (§4.2).

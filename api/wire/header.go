@@ -41,8 +41,8 @@ type Type uint8
 const (
 	Ack       Type = 1  // nothing but the header's ack and credit; unsequenced
 	Heartbeat Type = 2  // unsequenced
-	Eager     Type = 3  // A: message length; payload: the message. FlagSync: B is the sender's request, Matched comes back. FlagData: B is its data
-	Matched   Type = 4  // A: sender's request
+	Eager     Type = 3  // A: message length; payload: the message. FlagSync: B is the sender's request, Matched comes back. FlagData: B is its data. FlagReply: B is the sender's receive of the reply
+	Matched   Type = 4  // A: sender's request; FlagReply: its receive of the reply, of which none comes
 	RTS       Type = 5  // A: message length, B: sender's request; payload: RTSBody
 	Pull      Type = 6  // A: sender's request, B: receiver's request; payload: PullBody
 	Data      Type = 7  // A: receiver's request, B: offset in the message
@@ -101,8 +101,9 @@ const (
 	_                            // 8 was: ranks of the sender compute; see Place
 	FlagData                     // Eager, RTS: the message has data: B of an Eager, which is not sync then, or in RTSBody
 	FlagMore                     // Pull: the receiver will ask for the next part when it has this one
+	FlagReply                    // Eager, RTS: the message wants a reply, and is neither sync nor has data; Matched: there will be none
 
-	flagsAll = FlagSync | FlagAckNow | FlagColl | FlagData | FlagMore
+	flagsAll = FlagSync | FlagAckNow | FlagColl | FlagData | FlagMore | FlagReply
 )
 
 // bare reports that frames of a type have no payload (§4).

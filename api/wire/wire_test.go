@@ -122,7 +122,7 @@ func TestMalformed(t *testing.T) {
 	for what, spoil := range map[string]func(b *[HeaderBytes]byte){
 		"version 2":                                    func(b *[HeaderBytes]byte) { b[0] = 2 },
 		"type(0)":                                      func(b *[HeaderBytes]byte) { b[1] = 0 },
-		"data with flags 0x40":                         func(b *[HeaderBytes]byte) { b[2] = 0x40 },
+		"data with flags 0x80":                         func(b *[HeaderBytes]byte) { b[2] = 0x80 },
 		"ack with a payload of 274960 bytes":           func(b *[HeaderBytes]byte) { b[1] = byte(Ack) },
 		"fin with a payload of 274960 bytes":           func(b *[HeaderBytes]byte) { b[1] = byte(Fin) },
 		"left with a payload of 274960 bytes":          func(b *[HeaderBytes]byte) { b[1] = byte(Left) },

@@ -215,3 +215,16 @@ func TestRankDies(t *testing.T) {
 		}
 	}
 }
+
+// TestAbort: MPI_Abort ends the job with its code, though MPICH's comes back and leaves it to
+// others to end the process.
+func TestAbort(t *testing.T) {
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			code, out := job{ranks: 4, pods: 2, env: m.env}.run(t, m.build(t, "ends"), "abort")
+			if code != 7 || !strings.Contains(out, "job failed: rank 1 ") || strings.Contains(out, "ended well") {
+				t.Errorf("exit code %d\n%s", code, out)
+			}
+		})
+	}
+}

@@ -13,7 +13,8 @@
  *
  * A tag is the origin's number of the access, eight bits for the status of the
  * answer. Requests are letters (inbox.c) and are carried out in the order in
- * which they come.
+ * which they come. Each names the receive of its answer, which ends if the target's
+ * endpoint is closed: its sidecar throws the request away, or its process answers that.
  */
 #ifndef OUTRIGGER_ACCESS_H
 #define OUTRIGGER_ACCESS_H
@@ -33,6 +34,17 @@ struct request {
 	uint64_t key, addr;
 	uint64_t length;   /* bytes of the region */
 };
+
+/* What the target is told of a write, behind the request: a message that wants a reply
+ * carries no data beside its tag. */
+#define WRITE_TELLS 1 /* op of such a write */
+
+struct telling {
+	struct request request;
+	uint32_t data;
+};
+
+#define TELLING_BYTES (sizeof(struct request) + sizeof(uint32_t))
 
 _Static_assert(sizeof(struct request) == 32, "a request without data is one descriptor");
 

@@ -61,11 +61,12 @@ static void sweep_on(struct endpoint *ep)
 			sweep(ep, space);
 }
 
-/* drop_all lets go of what an endpoint that closes has received. */
-static void drop_all(struct endpoint *ep)
+/* drop_all lets go of what an endpoint that closes has received. True: somebody is still to
+ * be told. */
+static bool drop_all(struct endpoint *ep)
 {
 	drop_untagged(ep);
-	drop_accesses(ep);
+	return drop_accesses(ep);
 }
 
 /* drain takes back what is open on an endpoint that closes: receives are
@@ -75,7 +76,7 @@ static void drain(struct endpoint *ep)
 {
 	if (client() == NULL)
 		return;
-	drop_all(ep);
+	bool owes = drop_all(ep);
 	cancel_ops(ep, is_no_send, NULL);
 	/* Of what comes from now on the sidecar keeps nothing: who sends it does not know, and
 	 * would go without its credit, or wait. */
@@ -84,9 +85,9 @@ static void drain(struct endpoint *ep)
 	ep->unswept = ~0u; /* behind the cancels, so that no receive is left that would take it */
 	sweep_on(ep);
 	uint64_t begun = nanoseconds();
-	for (unsigned looks = 0; (!list_empty(&ep->ops) || ep->unswept != 0) && !sidecar_ended; looks++) {
+	for (unsigned looks = 0; (!list_empty(&ep->ops) || ep->unswept != 0 || owes) && !sidecar_ended; looks++) {
 		progress();
-		drop_all(ep);
+		owes = drop_all(ep);
 		sweep_on(ep);
 		unlock();
 		bool alive = doze(begun, looks);
@@ -97,7 +98,7 @@ static void drain(struct endpoint *ep)
 		struct op *op = (struct op *)ep->ops.next;
 		op->done(op, &(struct outrigger_result){.status = OUTRIGGER_NO_SIDECAR});
 	}
-	drop_all(ep); /* what has come meanwhile, to other threads too */
+	(void)drop_all(ep); /* what has come meanwhile, to other threads too */
 	drop_answers(ep);
 }
 

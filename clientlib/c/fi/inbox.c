@@ -29,7 +29,7 @@ static int post(struct letter *l)
 	if (op == NULL)
 		return OUTRIGGER_NO_MEMORY;
 	op->of = l;
-	l->come = l->applied = false;
+	l->come = l->applied = l->answered = false;
 	struct iovec v = {l->bytes, sizeof l->bytes};
 	int rc = outrigger_recvv(client(), &v, 1, &any, op->done, op, &op->request);
 	if (rc != OUTRIGGER_OK) {

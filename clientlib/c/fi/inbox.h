@@ -13,11 +13,13 @@ struct letter {
 	struct inbox *inbox;
 	bool come;
 	bool applied; /* a request that was carried out, and is not answered yet */
+	bool answered; /* the endpoint closes, and its origin was told */
 	struct outrigger_result message;
 	union {
 		struct request request;
 		uint64_t length; /* of an untagged message that travels beside it */
-		unsigned char bytes[sizeof(struct request) + LETTER_MAX];
+		struct telling telling;
+		unsigned char bytes[TELLING_BYTES + LETTER_MAX];
 	};
 };
 

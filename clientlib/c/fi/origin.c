@@ -96,14 +96,19 @@ static int send_data(struct origin *a, const struct wanted *w, struct outrigger_
 	return rc;
 }
 
-static int send_request(const struct wanted *w, const struct request *r, const struct outrigger_envelope *to)
+static int send_request(const struct wanted *w, const struct request *r, struct outrigger_envelope to, outrigger_request answer)
 {
-	struct iovec v[1 + IOV_LIMIT] = {{(void *)(uintptr_t)r, sizeof *r}};
+	struct telling t = {*r, (uint32_t)w->data};
+	struct iovec v[1 + IOV_LIMIT] = {{&t, sizeof t.request}};
 	int n = 1;
+	if ((w->flags & FI_REMOTE_CQ_DATA) != 0) {
+		t.request.op = WRITE_TELLS;
+		v[0].iov_len = TELLING_BYTES;
+	}
 	for (size_t i = 0; r->bulk == 0 && i < w->outs; i++)
 		v[n++] = w->out[i];
-	unsigned flags = (w->flags & FI_REMOTE_CQ_DATA) != 0 ? OUTRIGGER_DATA : 0;
-	return outrigger_sendv(client(), v, n, to, flags, NULL, NULL, NULL);
+	to.reply = answer;
+	return outrigger_sendv(client(), v, n, &to, OUTRIGGER_REPLY, NULL, NULL, NULL);
 }
 
 /* abandon takes back what there is of an access that could not be started. */
@@ -135,7 +140,7 @@ static ssize_t start(struct endpoint *ep, const struct wanted *w)
 	struct request r = w->request;
 	r.endpoint = ep->number;
 	r.bulk = bytes_of(w->out, w->outs) > ACCESS_SMALL;
-	struct outrigger_envelope to = {.peer = p.rank, .context = context_of(p.endpoint, SPACE_REQUEST), .tag = tag_of(++accesses), .data = (uint32_t)w->data};
+	struct outrigger_envelope to = {.peer = p.rank, .context = context_of(p.endpoint, SPACE_REQUEST), .tag = tag_of(++accesses)};
 	outrigger_request answer = 0, data = 0;
 	int rc = expect(a, w, p.rank, to.tag, &answer);
 	if (rc != OUTRIGGER_OK) {
@@ -144,7 +149,7 @@ static ssize_t start(struct endpoint *ep, const struct wanted *w)
 	}
 	if (r.bulk != 0 && (rc = send_data(a, w, to, &data)) != OUTRIGGER_OK)
 		return abandon(a, answer, 0, rc);
-	if ((rc = send_request(w, &r, &to)) != OUTRIGGER_OK)
+	if ((rc = send_request(w, &r, to, answer)) != OUTRIGGER_OK)
 		return abandon(a, answer, data, rc);
 	end_part(a, OUTRIGGER_OK);
 	return 0;

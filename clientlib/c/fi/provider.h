@@ -291,7 +291,7 @@ int query_atomic(struct fid_domain *domain, enum fi_datatype type, enum fi_op op
 
 /* target.c */
 void serve_accesses(struct endpoint *ep);
-void drop_accesses(struct endpoint *ep);
+bool drop_accesses(struct endpoint *ep);
 void drop_answers(struct endpoint *ep);
 struct registration;
 void stop_transfers(struct registration *r);

@@ -40,7 +40,7 @@ static void tell_target(struct endpoint *ep, uint64_t length, uint32_t data)
  * is told that there is none. */
 static void on_stopped(struct endpoint *ep, struct answer *a)
 {
-	if (ep->closing) {
+	if (ep->closing) { /* no origin of this kind: its data would have come before the request */
 		pool_give(&answers, a);
 		return;
 	}
@@ -91,6 +91,8 @@ static int start(struct endpoint *ep, struct answer *a, unsigned char *memory)
 	return rc;
 }
 
+static bool tells(const struct request *q) { return q->access == ACCESS_WRITE && q->op == WRITE_TELLS; }
+
 /* move is start for a request. */
 static int move(struct letter *l, struct registration *region, unsigned char *memory, bool read)
 {
@@ -100,7 +102,7 @@ static int move(struct letter *l, struct registration *region, unsigned char *me
 		return OUTRIGGER_NO_MEMORY;
 	*a = (struct answer){
 		.region = region, .to = back_to(&l->message, q->endpoint, region == NULL ? OUTRIGGER_INVALID : OUTRIGGER_OK), .read = read,
-		.want = q->length, .bulk = l->message.tag | TAG_BULK, .has_data = l->message.has_data != 0, .data = l->message.data,
+		.want = q->length, .bulk = l->message.tag | TAG_BULK, .has_data = tells(q), .data = l->telling.data,
 	};
 	if (region != NULL)
 		region->busy++;
@@ -162,8 +164,10 @@ static bool sound(const struct letter *l)
 	if (l->message.status != OUTRIGGER_OK || l->message.length < sizeof *q || q->endpoint >= (UINT32_C(1) << 28))
 		return false;
 	uint64_t payload = l->message.length - sizeof *q;
+	if (tells(q) && payload < sizeof l->telling.data)
+		return false;
 	switch (q->access) {
-	case ACCESS_WRITE: return q->bulk != 0 ? payload == 0 : payload == q->length;
+	case ACCESS_WRITE: payload -= tells(q) ? sizeof l->telling.data : 0; return q->bulk != 0 ? payload == 0 : payload == q->length;
 	case ACCESS_READ: return payload == 0 && q->bulk == 0;
 	}
 	return q->bulk == 0 && atomic_valid(q, payload);
@@ -177,9 +181,9 @@ static void apply(struct letter *l, unsigned char *memory)
 		atomic_apply(q, memory, payload);
 		return;
 	}
-	memcpy(memory, payload, q->length);
-	if (l->message.has_data)
-		tell_target(l->ep, q->length, l->message.data);
+	memcpy(memory, tells(q) ? l->bytes + TELLING_BYTES : payload, q->length);
+	if (tells(q))
+		tell_target(l->ep, q->length, l->telling.data);
 }
 
 /* carry_out does what a request asks for, and answers. TOO_MANY: it is to be
@@ -249,11 +253,31 @@ void serve_accesses(struct endpoint *ep)
 	}
 }
 
-/* drop_accesses lets go of what an endpoint that closes still has. */
-void drop_accesses(struct endpoint *ep)
+/* turn_away answers a request that comes too late for an endpoint that closes; one that was
+ * carried out gets its own answer. */
+static int turn_away(struct letter *l)
+{
+	if (l->applied)
+		return carry_out(l);
+	struct outrigger_envelope to = back_to(&l->message, l->request.endpoint, OUTRIGGER_PEER_LEFT);
+	return answer_with(&to, NULL, 0);
+}
+
+/* drop_accesses lets go of what an endpoint that closes still has. It reports whether it is
+ * to be called again, since an answer found no room. */
+bool drop_accesses(struct endpoint *ep)
 {
 	send_answers(ep);
+	for (struct node *n = ep->requests.letters.next; n != &ep->requests.letters; n = n->next) {
+		struct letter *l = (struct letter *)n;
+		if (!l->come || l->answered)
+			continue;
+		if (sound(l) && turn_away(l) == OUTRIGGER_TOO_MANY)
+			return true;
+		l->answered = true;
+	}
 	inbox_close(&ep->requests);
+	return !list_empty(&ep->answers);
 }
 
 /* drop_answers forgets those that could not be sent. */

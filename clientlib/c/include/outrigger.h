@@ -126,6 +126,7 @@ struct outrigger_envelope {
 	uint64_t tag;
 	uint64_t ignore; /* receives and probes */
 	uint32_t data;   /* sends with OUTRIGGER_DATA */
+	uint64_t reply;  /* sends with OUTRIGGER_REPLY: an outrigger_request */
 };
 
 /* How a request has ended. */
@@ -154,6 +155,12 @@ typedef void (*outrigger_done)(void *arg, const struct outrigger_result *result)
 #define OUTRIGGER_ACKED 4u /* completes only when the peer's sidecar has it */
 #define OUTRIGGER_DATA 8u  /* 32 bits of data travel beside the tag; a probe sees them too */
 
+/* The message wants a reply, for which the receive to->reply waits, of the same peer. If the
+ * message is thrown away, since its receiver has shut its context or has dropped it, that
+ * receive ends with OUTRIGGER_PEER_LEFT. A receive can be named once; not with SYNC or DATA.
+ * A sidecar of an earlier release does not know it, and leaves the receive open. */
+#define OUTRIGGER_REPLY 16u
+
 /* Flags of a probe. */
 #define OUTRIGGER_NOW 1u   /* answers OUTRIGGER_NO_MESSAGE instead of waiting */
 #define OUTRIGGER_CLAIM 2u /* takes the message out of matching: see handle */
@@ -174,10 +181,10 @@ int outrigger_claim(outrigger *s, uint64_t handle, const struct iovec *iov, int 
 int outrigger_drop(outrigger *s, uint64_t handle);
 
 /* outrigger_shut says that this rank will receive no message of a context any more. What
- * comes from then on is thrown away, and sends that wait for their receiver end with
- * OUTRIGGER_PEER_LEFT. What has come stays until it is claimed and dropped. Cancel the
- * context's receives before: they would get nothing more. OUTRIGGER_UNSUPPORTED: the
- * sidecar is of an earlier release, and keeps what comes. */
+ * comes from then on is thrown away: sends that wait for their receiver end with
+ * OUTRIGGER_PEER_LEFT, as receives of replies do (OUTRIGGER_REPLY). What has come stays until
+ * it is claimed and dropped. Cancel the context's receives before: they would get nothing
+ * more. OUTRIGGER_UNSUPPORTED: the sidecar is of an earlier release, and keeps what comes. */
 int outrigger_shut(outrigger *s, uint32_t context);
 
 int outrigger_probe(outrigger *s, const struct outrigger_envelope *from, unsigned flags,

@@ -64,7 +64,7 @@ void or_encode_hello(unsigned char b[OR_HELLO_BYTES], uint32_t rank, uint64_t ar
 	memset(b, 0, OR_HELLO_BYTES);
 	put32(b, OR_HELLO_MAGIC);
 	put32(b + 4, OR_ABI_VERSION);
-	put64(b + 8, OR_FEATURE_INLINE | OR_FEATURE_STAGED | OR_FEATURE_PLACE | OR_FEATURE_DATA | OR_FEATURE_SHUT);
+	put64(b + 8, OR_FEATURE_INLINE | OR_FEATURE_STAGED | OR_FEATURE_PLACE | OR_FEATURE_DATA | OR_FEATURE_SHUT | OR_FEATURE_REPLY);
 	put32(b + 16, rank);
 	put64(b + 24, arena_bytes);
 }

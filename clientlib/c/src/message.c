@@ -105,6 +105,28 @@ static bool may_be_silent(const outrigger *s)
 	return !s->failed && s->silent - or_retired(s) < SILENT_MAX;
 }
 
+/* find gives the operation of a request; NULL: it has ended. */
+static struct or_op *find(const outrigger *s, outrigger_request request, uint32_t *id)
+{
+	*id = (uint32_t)request;
+	if (*id >= s->ops.count)
+		return NULL;
+	struct or_op *op = or_op_at(&s->ops, *id);
+	return op->open && op->gen == request >> 32 ? op : NULL;
+}
+
+/* name_reply has the message name the receive of its reply. One that has ended since has its
+ * reply, and its number may be another's. */
+static void name_reply(const outrigger *s, struct or_descriptor *d, outrigger_request reply)
+{
+	uint32_t id;
+	const struct or_op *op = find(s, reply, &id);
+	if ((s->features & OR_FEATURE_REPLY) == 0 || op == NULL || !op->receives)
+		return;
+	d->flags |= OR_FLAG_REPLY;
+	d->status = id;
+}
+
 static int send_silently(outrigger *s, struct or_descriptor *d, const struct iovec *iov, int segments, uint64_t bytes)
 {
 	d->flags |= OR_FLAG_SILENT;
@@ -136,12 +158,14 @@ static int enter(outrigger *s, struct or_descriptor *d, uint32_t id, struct or_o
 }
 
 static int send_locked(outrigger *s, struct or_descriptor *d, const struct iovec *iov, int segments, uint64_t bytes,
-		       unsigned flags, outrigger_done done, void *arg, outrigger_request *request)
+		       unsigned flags, outrigger_request reply, outrigger_done done, void *arg, outrigger_request *request)
 {
 	bool nobody = done == NULL && request == NULL;
 	bool small = (flags & OUTRIGGER_ACKED) == 0;
-	if (nobody && small && bytes <= OR_INLINE_MAX && (flags & OUTRIGGER_SYNC) == 0 && may_be_silent(s))
+	if (nobody && small && bytes <= OR_INLINE_MAX && (flags & OUTRIGGER_SYNC) == 0 && may_be_silent(s)) {
+		name_reply(s, d, reply);
 		return s->gone ? OUTRIGGER_NO_SIDECAR : send_silently(s, d, iov, segments, bytes);
+	}
 	uint32_t id;
 	struct or_op *op;
 	int rc = or_begin(s, &id, &op);
@@ -161,6 +185,7 @@ static int send_locked(outrigger *s, struct or_descriptor *d, const struct iovec
 	}
 	if ((flags & OUTRIGGER_SYNC) != 0)
 		d->flags |= OR_FLAG_SYNC;
+	name_reply(s, d, reply);
 	describe(s, d, op, bytes, small, fleeting);
 	bool staged = op->staged;
 	uint32_t gen = op->gen;
@@ -179,7 +204,10 @@ int outrigger_sendv(outrigger *s, const struct iovec *iov, int segments, const s
 	uint64_t bytes;
 	if (request != NULL)
 		*request = 0;
-	if (!measure(iov, segments, &bytes) || to->peer >= s->world.ranks || to->context >= CONTEXTS || flags > 15)
+	if (!measure(iov, segments, &bytes) || to->peer >= s->world.ranks || to->context >= CONTEXTS || flags > 31)
+		return OUTRIGGER_INVALID;
+	bool replied = (flags & OUTRIGGER_REPLY) != 0;
+	if (replied && (flags & (OUTRIGGER_SYNC | OUTRIGGER_DATA)) != 0)
 		return OUTRIGGER_INVALID;
 	struct or_descriptor d = {.op = OR_OP_SEND, .peer = to->peer, .context = to->context, .tag = to->tag};
 	if ((flags & OUTRIGGER_DATA) != 0) {
@@ -189,7 +217,7 @@ int outrigger_sendv(outrigger *s, const struct iovec *iov, int segments, const s
 		d.status = to->data;
 	}
 	pthread_mutex_lock(&s->lock);
-	int rc = send_locked(s, &d, iov, segments, bytes, flags, done, arg, request);
+	int rc = send_locked(s, &d, iov, segments, bytes, flags, replied ? to->reply : 0, done, arg, request);
 	pthread_mutex_unlock(&s->lock);
 	return rc;
 }
@@ -303,16 +331,6 @@ int outrigger_recv(outrigger *s, void *data, size_t bytes, const struct outrigge
 {
 	struct iovec v = {data, bytes};
 	return outrigger_recvv(s, &v, 1, from, NULL, NULL, request);
-}
-
-/* find gives the operation of a request; NULL: it has ended. */
-static struct or_op *find(const outrigger *s, outrigger_request request, uint32_t *id)
-{
-	*id = (uint32_t)request;
-	if (*id >= s->ops.count)
-		return NULL;
-	struct or_op *op = or_op_at(&s->ops, *id);
-	return op->open && op->gen == request >> 32 ? op : NULL;
 }
 
 int outrigger_cancel(outrigger *s, outrigger_request request)

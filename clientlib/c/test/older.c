@@ -42,7 +42,9 @@ int main(void)
 		outrigger_request r, w;
 		int over = 0;
 		memset(out, i, sizeof out);
-		want(outrigger_recv(s, in, sizeof in, &e, &r) == OUTRIGGER_OK && outrigger_send(s, out, sizeof out, &e, 0, &w) == OUTRIGGER_OK, "starting a round");
+		want(outrigger_recv(s, in, sizeof in, &e, &r) == OUTRIGGER_OK, "starting a round");
+		e.reply = r; /* the sidecar would take a flag that it does not know for the end of the session */
+		want(outrigger_send(s, out, sizeof out, &e, OUTRIGGER_REPLY, &w) == OUTRIGGER_OK, "starting a round");
 		compute();
 		while (!over) {
 			want(outrigger_test(s, r, &over, NULL) == OUTRIGGER_OK, "test");

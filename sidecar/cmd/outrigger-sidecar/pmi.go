@@ -9,6 +9,8 @@ import (
 	"os"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/pmi"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
@@ -81,7 +83,10 @@ func (d *daemon) listenPMI(cfg *session.Config) error {
 			return nil
 		},
 		Attached: func(rank int) bool { return d.server.Attached(uint32(rank)) },
-		Log:      d.log,
+		Abort: func(rank int, code uint32) {
+			d.engine.Fail(&core.Failure{Rank: uint32(rank), Code: code, Reason: podlife.TextAborted})
+		},
+		Log: d.log,
 	})
 	return nil
 }

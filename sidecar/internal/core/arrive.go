@@ -356,6 +356,9 @@ func (c *Core) checkEager(p *peer, h *wire.Header) (*endpoint, error) {
 	if uint64(h.Length) != h.A || h.A > eagerLimit {
 		return nil, fmt.Errorf("%w: eager message of %d bytes with %d of payload", link.ErrProtocol, h.A, h.Length)
 	}
+	if h.Flags&wire.FlagReply != 0 && h.Flags&(wire.FlagSync|wire.FlagData) != 0 {
+		return nil, fmt.Errorf("%w: eager message with flags %#x", link.ErrProtocol, h.Flags)
+	}
 	if err := p.charged(h); err != nil {
 		return nil, err
 	}

@@ -172,6 +172,8 @@ func TestDescriptorsThatCannotBeMeant(t *testing.T) {
 		"a rank that there is not":    {inline(shm.Descriptor{Op: shm.OpSend, Peer: 3})},
 		"a window that there is not":  {{Op: shm.OpWinFree, Context: 77}},
 		"a silent synchronous send":   {inline(shm.Descriptor{Op: shm.OpSend, Peer: 1, Flags: shm.FlagSilent | shm.FlagSync})},
+		"sync and a reply wanted":     {{Op: shm.OpSend, Peer: 1, Class: shm.ClassInline, Flags: shm.FlagSync | shm.FlagReply}},
+		"data and a reply wanted":     {{Op: shm.OpSend, Peer: 1, Class: shm.ClassInline, Flags: shm.FlagData | shm.FlagReply}},
 		"memory outside of the arena": {arena(shm.OpSend, 1, 4, 2<<20)},
 	} {
 		s := exposing(t)

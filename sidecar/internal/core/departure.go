@@ -245,8 +245,8 @@ func (c *Core) sweepRecv(id uint64, r *recv) {
 		}
 	case !r.matched && r.pattern.Source != shm.AnySource && c.hasLeft(r.pattern.Source):
 		status := shm.StatusPeerLeft
-		if r.withdrawn { // its application wanted no more of it
-			status = shm.StatusCancelled
+		if r.withdrawn {
+			status = r.withdrawal()
 		}
 		r.endpoint.space(r.coll).Cancel(r.posted)
 		c.endRecv(id, r, status)

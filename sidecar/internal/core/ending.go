@@ -196,7 +196,7 @@ func (c *Core) refuseParked(id uint64, m *message, status shm.Status) {
 		// No answer: the peer has not asked for it, a rank has left, and all of its
 		// messages end at once.
 		f, _ := c.emit(&c.peers[m.peer], t)
-		f.Head.A, f.Head.B = m.head.B, uint64(status)
+		refusing(&f.Head, &m.head, status)
 	}
 	c.unclaim(m)
 	if m.arriving {

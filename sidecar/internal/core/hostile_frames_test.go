@@ -173,6 +173,9 @@ func (h *hostile) answerTo(q wire.Header) (f wire.Header, payload []byte) {
 		if q.Flags&wire.FlagSync != 0 {
 			f.Type, f.A = wire.Matched, q.B
 		}
+		if q.Flags&wire.FlagReply != 0 {
+			f.Type, f.Flags, f.A, f.B = wire.Matched, wire.FlagReply, q.B, uint64(shm.StatusPeerLeft)
+		}
 	case wire.RTS:
 		if f.A = q.B; coin == 0 {
 			f.Type, f.B = wire.Fin, uint64(h.r.IntN(2))

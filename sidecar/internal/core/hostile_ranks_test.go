@@ -83,6 +83,10 @@ func (h *hostile) descriptor(s SessionID) shm.Descriptor {
 		if d.Class == shm.ClassInline && h.r.IntN(3) == 0 {
 			d.Flags = shm.FlagSilent
 		}
+		if d.Flags&shm.FlagSync == 0 && h.r.IntN(3) == 0 {
+			d.Flags |= shm.FlagReply
+			d.Status = shm.Status(h.r.IntN(hostileRequests))
+		}
 	case shm.OpProbe, shm.OpMprobe:
 		d.Flags = shm.FlagNow * uint8(h.r.IntN(2))
 	case shm.OpLock:

@@ -139,9 +139,21 @@ func (c *Core) unpark(id uint64, m *message) {
 // it.
 func (c *Core) refuse(m *message, status shm.Status) {
 	if t, waits := c.refusalOf(m); waits {
-		f := c.answer(&c.peers[m.peer], t)
-		f.Head.A, f.Head.B = m.head.B, uint64(status)
+		refusing(&c.answer(&c.peers[m.peer], t).Head, &m.head, status)
 	}
+}
+
+// refusing makes f what tells of the end of the message of h.
+func refusing(f, h *wire.Header, status shm.Status) {
+	if h.Flags&wire.FlagReply != 0 {
+		if status == shm.StatusOK {
+			status = shm.StatusPeerLeft // its receiver has thrown it away
+		}
+		if f.Type == wire.Matched {
+			f.Flags |= wire.FlagReply
+		}
+	}
+	f.A, f.B = h.B, uint64(status)
 }
 
 // refusalOf is the frame that tells a message's sender; false: it does not wait for
@@ -153,14 +165,15 @@ func (c *Core) refusalOf(m *message) (t wire.Type, waits bool) {
 	case !m.eager:
 		return wire.Fin, true
 	}
-	return wire.Matched, m.head.Flags&wire.FlagSync != 0 && m.head.Type == wire.Eager
+	return wire.Matched, m.head.Flags&(wire.FlagSync|wire.FlagReply) != 0 && m.head.Type == wire.Eager
 }
 
-// tellMatched answers a synchronous eager message (P§5.1).
+// tellMatched answers a synchronous eager message (P§5.1), and one that wants a reply if
+// nobody has received it.
 func (c *Core) tellMatched(p *peer, h *wire.Header, status shm.Status) {
-	if h.Flags&wire.FlagSync == 0 || h.Type != wire.Eager || p.state == peerDead {
+	wanted := h.Flags&wire.FlagSync != 0 || h.Flags&wire.FlagReply != 0 && status != shm.StatusOK
+	if !wanted || h.Type != wire.Eager || p.state == peerDead {
 		return
 	}
-	f := c.answer(p, wire.Matched)
-	f.Head.A, f.Head.B = h.B, uint64(status)
+	refusing(&c.answer(p, wire.Matched).Head, h, status)
 }

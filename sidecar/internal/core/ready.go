@@ -190,7 +190,7 @@ func (c *Core) onWithdrawn(p *peer, h *wire.Header) error {
 	case r.withdrawn:
 		c.closeOffer(r, true)
 		r.endpoint.space(r.coll).Cancel(r.posted)
-		c.endRecv(h.A, r, shm.StatusCancelled)
+		c.endRecv(h.A, r, r.withdrawal())
 	default:
 		c.closeOffer(r, true)
 	}

@@ -34,6 +34,8 @@ type recv struct {
 
 	offered   bool // to the sender (ready.go)
 	withdrawn bool // it was asked for the offer
+	replies   bool // a message names it as the receive of its reply
+	refused   bool // of which none comes
 	covered   byte // what the guard has replaced
 
 	move   mover.Target // of a rendezvous

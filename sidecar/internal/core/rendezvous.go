@@ -25,7 +25,7 @@ func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
 	st, id := c.sends.alloc()
 	*st = send{
 		owner: o.owner, src: o.src, dst: o.dst, context: o.context, tag: o.tag, total: o.total,
-		payload: o.payload, staged: o.class == shm.ClassStaged,
+		payload: o.payload, staged: o.class == shm.ClassStaged, reply: o.reply,
 		move: mover.Source{Total: o.total, Mem: o.payload},
 	}
 	copy(st.inline[:], o.inline)

@@ -32,8 +32,9 @@ type send struct {
 	orphan  bool // its session has said goodbye; its bytes are here
 	silent  int  // place in its session's silent, of a silent one
 
-	sync    bool // eager, waiting for Matched
-	retract bool // a cancel is under way
+	sync    bool   // eager, waiting for Matched
+	reply   uint64 // the receive that takes the reply to it; 0: it wants none
+	retract bool   // a cancel is under way
 
 	move    mover.Source
 	flowing bool // is in its peer's streams
@@ -56,6 +57,7 @@ type outgoing struct {
 	class   shm.Class
 	data    immediate
 	sync    bool
+	reply   uint64 // the receive that takes the reply; 0: none is wanted
 	coll    bool
 	gather  bool // the link gathers the payload from where it is
 	lent    lentRange
@@ -69,6 +71,12 @@ func (c *Core) submitSend(s *session, d *shm.Descriptor) error {
 	}
 	if err := c.checkRank(d.Peer); err != nil {
 		return err
+	}
+	if d.Flags&shm.FlagReply != 0 {
+		if o.sync || o.data.there() {
+			return fmt.Errorf("a message that wants a reply is not synchronous and has no data")
+		}
+		o.reply = c.replyTo(s, uint32(d.Status), d.Peer)
 	}
 	switch d.Class {
 	case shm.ClassInline:
@@ -156,6 +164,9 @@ func (o *outgoing) header(f *wire.Header) {
 	if o.data.there() {
 		f.Flags |= wire.FlagData
 	}
+	if o.reply != 0 {
+		f.Flags |= wire.FlagReply
+	}
 }
 
 // sendEager emits the message with its payload (P§5.1). The send is over as
@@ -166,7 +177,7 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 	f, a := c.emit(p, wire.Eager)
 	s.endpoint.backlog++
 	o.header(&f.Head)
-	f.Head.A, f.Head.B, f.Head.Length = o.total, o.data.bits(), uint32(o.total)
+	f.Head.A, f.Head.B, f.Head.Length = o.total, o.data.bits()|o.reply, uint32(o.total)
 	c.stats.Eager.add(o.total)
 	done := true
 	switch {
@@ -256,6 +267,9 @@ func (c *Core) setState(s *session, o owner, kind requestKind, id uint64) {
 
 // onMatched ends a synchronous eager send (P§5.1).
 func (c *Core) onMatched(p *peer, h *wire.Header) error {
+	if h.Flags&wire.FlagReply != 0 {
+		return c.onNoReply(p, h)
+	}
 	st := c.sends.get(h.A)
 	if st == nil {
 		return c.sends.ended(h.A, "a match of")
@@ -274,6 +288,9 @@ func (c *Core) endSend(id uint64, st *send, status shm.Status, inOrder bool) {
 		c.endKey(c.peerOf(st.dst).id, key, inOrder)
 	}
 	o, held, lent := st.owner, st.held, st.lent
+	if st.reply != 0 && status == shm.StatusPeerLeft {
+		c.noReply(st.reply, status)
+	}
 	if st.orphan {
 		c.orphans--
 		c.sends.release(id)

@@ -32,12 +32,14 @@ func (e *Event) Failure() podlife.Failure {
 type running struct {
 	*os.Process
 	orders *orders // what it had been told when it ended; nil: it runs, as far as anybody has looked
+	aborts int     // the exit code with which it has asked for the end of the job; 0: it has not
 }
 
 // orders are what ranks have been told by the end of the pod.
 type orders struct {
 	signal syscall.Signal // 0: none was sent
 	end    bool           // from outside
+	aborts int            // it has asked for the end itself, with that code
 }
 
 // noteEnded keeps what ranks had been told that have ended by now. Their own goroutines
@@ -54,7 +56,7 @@ func (p *pod) noteEnded() {
 // noteOrders keeps what a rank has been told that has ended, the first time. p.mu is held.
 func (p *pod) noteOrders(proc *running) {
 	if proc.orders == nil {
-		proc.orders = &orders{signal: p.ending, end: p.told}
+		proc.orders = &orders{signal: p.ending, end: p.told, aborts: proc.aborts}
 	}
 }
 

@@ -33,6 +33,7 @@ type Event struct {
 	Reason string    `json:"reason,omitempty"` // why it could not be started
 	Judged bool      `json:"judged,omitempty"` // it ended well, and Reason is what is wrong with it all the same
 	Told   bool      `json:"told,omitempty"`   // it ended because it was told to
+	Aborts bool      `json:"aborts,omitempty"` // it has asked for the end of the job, and for that code
 	Time   time.Time `json:"time"`
 }
 
@@ -45,6 +46,8 @@ func (e *Event) Text() string {
 		return "could not be started: " + e.Reason
 	case e.Signal != "":
 		return "was killed by " + e.Signal
+	case e.Aborts:
+		return fmt.Sprintf("called abort with code %d", e.Code)
 	}
 	return fmt.Sprintf("exited with code %d", e.Code)
 }
@@ -69,6 +72,9 @@ type Config struct {
 	Dress func(ctx context.Context, rank int) (env []string, files []*os.File, err error)
 	// Judge says what is wrong with a rank that has exited with code 0. nil: nothing.
 	Judge func(rank int) error
+	// Aborts tells of ranks that have asked for the end of the job, with its exit code, and
+	// leave their own to somebody else. It returns when ctx ends. nil: nobody tells.
+	Aborts func(ctx context.Context, told func(rank, code int))
 	// Tidy is called when all ranks have ended, and all that they started. nil: nothing.
 	Tidy func() error
 
@@ -132,7 +138,12 @@ func Run(ctx context.Context, cfg Config) *Event {
 		return p.first
 	}
 	adopt()
-	var wg sync.WaitGroup
+	var wg, watch sync.WaitGroup
+	watched, unwatch := context.WithCancel(context.WithoutCancel(ctx)) // also while the pod ends
+	defer unwatch()
+	if cfg.Aborts != nil {
+		watch.Go(func() { cfg.Aborts(watched, p.abort) })
+	}
 	for r := cfg.First; r <= cfg.Last; r++ {
 		wg.Go(func() { p.run(ctx, r, path) })
 	}
@@ -140,6 +151,8 @@ func Run(ctx context.Context, cfg Config) *Event {
 	ended := make(chan struct{})
 	go func() { defer close(ended); p.supervise(ctx, done) }()
 	wg.Wait()
+	unwatch()
+	watch.Wait()
 	close(done)
 	<-ended
 	killOrphans()
@@ -216,6 +229,26 @@ func (p *pod) signal(s syscall.Signal) {
 	for _, proc := range p.procs {
 		_ = unix.Kill(-proc.Pid, s) // it may just have ended
 	}
+}
+
+// abort ends a rank that has asked for the end of the job, which may wait for that: first
+// politely, then not. The end of the others follows from its own.
+func (p *pod) abort(rank, code int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	proc := p.procs[rank]
+	if proc == nil || proc.aborts != 0 {
+		return // it has ended, or is another launcher's
+	}
+	proc.aborts = code
+	_ = unix.Kill(-proc.Pid, unix.SIGTERM) // it may just have ended
+	time.AfterFunc(p.cfg.Grace, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.procs[rank] == proc { // else its number may be another's
+			_ = unix.Kill(-proc.Pid, unix.SIGKILL) // as above
+		}
+	})
 }
 
 // fail reports a failure, and starts the end of the pod. Ranks that fail at

@@ -338,3 +338,25 @@ func TestLinesAreWhole(t *testing.T) {
 		t.Errorf("lines of %d ranks, want 8", len(next))
 	}
 }
+
+// TestAborts: a rank that asks for the end of the job, and waits for its own, is ended, also
+// if it does not hear; what is told is its code and not how it was ended.
+func TestAborts(t *testing.T) {
+	for _, deaf := range []string{"", `trap "" TERM;`} {
+		r := prepare(t, 5, deaf+` echo up; while :; do sleep 0.05; done`)
+		r.Grace = 100 * time.Millisecond
+		r.Aborts = func(ctx context.Context, told func(rank, code int)) {
+			for strings.Count(r.out.String(), "up") < 2 && ctx.Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
+			told(99, 3) // another launcher's
+			told(r.First+1, 7)
+			told(r.First+1, 8)
+			<-ctx.Done()
+		}
+		e := r.run(t.Context())
+		if e == nil || e.Rank != r.First+1 || e.Code != 7 || e.Told || e.Text() != "called abort with code 7" {
+			t.Errorf("%q: %+v", deaf, e)
+		}
+	}
+}

@@ -44,6 +44,9 @@ func (p *pod) run(ctx context.Context, rank int, path string) {
 	} else {
 		e.Code = ws.ExitStatus()
 	}
+	if told.aborts != 0 {
+		e.Code, e.Signal, e.Told, e.Aborts = told.aborts, "", false, true
+	}
 	if e.Code == 0 && p.cfg.Judge != nil {
 		if err := p.cfg.Judge(rank); err != nil {
 			e.Code, e.Judged, e.Reason = 1, true, err.Error()
@@ -51,7 +54,7 @@ func (p *pod) run(ctx context.Context, rank int, path string) {
 	}
 	if e.Code != 0 {
 		e.Event = "failed"
-		e.Told = e.Told || told.end
+		e.Told = (e.Told || told.end) && !e.Aborts
 		p.fail(e)
 		return
 	}

@@ -125,6 +125,31 @@ func (m management) used(ctx context.Context, rank int) (met, attached bool, err
 	return a["init"] == "1", a["attached"] == "1", err
 }
 
+// aborts tells of the ranks of this pod that ask for the end of the job, until ctx ends.
+func (m management) aborts(ctx context.Context, told func(rank, code int)) error {
+	conn, err := m.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // nothing more is asked
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	if _, err := fmt.Fprintln(conn, "cmd=outrigger_aborts"); err != nil {
+		return fmt.Errorf("process management of the sidecar: %w", err)
+	}
+	in := bufio.NewReader(conn)
+	for {
+		text, err := in.ReadString('\n')
+		if err != nil {
+			return fmt.Errorf("process management of the sidecar: %w", err)
+		}
+		var rank, code int
+		if _, err := fmt.Sscanf(text, "cmd=aborts rank=%d code=%d", &rank, &code); err != nil || code < 1 || code > 255 {
+			return fmt.Errorf("the sidecar says %q", strings.TrimSpace(text))
+		}
+		told(rank, code)
+	}
+}
+
 // fence waits for as long as the other pods take, and returns what all of them, with
 // so many ranks in this one, have brought.
 func (m management) fence(ctx context.Context, ranks int, own []byte) ([]byte, error) {

@@ -148,5 +148,11 @@ func (r *Ranks) Judge(rank int) error {
 	return nil // a script that runs no MPI
 }
 
+// Aborts tells of the ranks of this pod that have called MPI_Abort, until ctx ends. Without
+// the sidecar nobody does: then the ranks end for that.
+func (r *Ranks) Aborts(ctx context.Context, told func(rank, code int)) {
+	_ = r.sidecar.aborts(ctx, told) // as said
+}
+
 // Close removes what was made for the ranks, which have ended.
 func (r *Ranks) Close() error { return errors.Join(r.port.close(), r.pmix.close()) }

@@ -41,7 +41,9 @@ type Config struct {
 	Allow func(net.Conn) error
 	// Attached reports whether a rank has ever attached to the sidecar.
 	Attached func(rank int) bool
-	Log      *slog.Logger
+	// Abort ends the job: a rank asks for it, with an exit code of 1 to 255.
+	Abort func(rank int, code uint32)
+	Log   *slog.Logger
 }
 
 // Server serves the ranks of one pod.
@@ -63,6 +65,7 @@ type Server struct {
 	waiting []*client // in the barrier
 	init    map[int]bool
 	failed  error
+	aborts  aborts
 
 	offers offers // of those who run commands for other pods
 }
@@ -74,6 +77,7 @@ type client struct {
 	known    bool         // who it is
 	guest    *lobby.Guest // until it has said which rank it is
 	finished bool
+	aborted  bool // has asked for the end of the job
 }
 
 // places bounds the connections of a pod that have not said which rank they are:
@@ -173,6 +177,7 @@ func (s *Server) serve(c *client) {
 	if s.clients[c.rank] == c {
 		delete(s.clients, c.rank)
 	}
+	s.aborts.leave(c)
 	s.mu.Unlock()
 	_ = conn.Close() // nothing is written on it any more
 	switch {
@@ -319,6 +324,8 @@ func (s *Server) handle(c *client, r request) error {
 			return s.used(c, r)
 		case "outrigger_job":
 			return s.job(c)
+		case "outrigger_aborts":
+			return s.watch(c)
 		}
 		return fmt.Errorf("%w: %q before initack", errLine, r.cmd)
 	}
@@ -345,8 +352,8 @@ func (s *Server) handle(c *client, r request) error {
 	case "finalize":
 		c.finished = true
 		return c.say("cmd=finalize_ack rc=0")
-	case "abort": // the rank ends by itself, and may say more before it does
-		s.cfg.Log.Error("rank aborts", "rank", c.rank, "code", r.fields["exitcode"], "text", r.fields["message"])
+	case "abort": // it may say more: MPICH leaves it to others to end the rank
+		s.abort(c, r)
 		return nil
 	case "spawn", "mcmd":
 		return c.say("cmd=spawn_result rc=-1 msg=%s", fold("a job of Outrigger has a fixed number of ranks: MPI_Comm_spawn is not offered"))

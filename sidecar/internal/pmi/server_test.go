@@ -30,6 +30,7 @@ func serve(t *testing.T, change ...func(*Config)) []*net.UnixAddr {
 		cfg := Config{
 			First: first, Count: 2 - pod, Layout: []int{2, 1}, Job: "kvs_test", Gather: f.trees[pod].Gather,
 			Attached: func(rank int) bool { return rank == 1 }, Log: slog.New(slog.DiscardHandler),
+			Abort: func(rank int, code uint32) { t.Errorf("rank %d aborts with %d", rank, code) },
 		}
 		for _, c := range change {
 			c(&cfg)
@@ -155,8 +156,6 @@ func TestRefused(t *testing.T) {
 	first.ask("cmd=spawn nprocs=2 execname=x", "cmd=spawn_result rc=-1 msg=a_job_of_Outrigger_has_a_fixed_number_of_ranks:_MPI_Comm_spawn_is_not_offered")
 	first.ask("cmd=publish_name service=x", "cmd=publish_result rc=-1 msg=names_are_not_offered")
 	first.ask("cmd=put kvsname=k key=PMI_process_mapping value=x", "cmd=put_result rc=-1 msg=the_process_mapping_is_the_launcher's")
-	first.send("cmd=abort exitcode=3")
-	first.ask("cmd=get kvsname=k key=nothing", "cmd=get_result rc=-1 msg=key_not_found value=unknown") // it may say more
 	first.send("cmd=barrier_in\ncmd=barrier_in")
 	if got := first.hear(); got != "" {
 		t.Errorf("two barriers at once: %q", got)
@@ -166,6 +165,40 @@ func TestRefused(t *testing.T) {
 func TestNotAllowed(t *testing.T) {
 	addr := serve(t, func(c *Config) { c.Allow = func(net.Conn) error { return errors.New("no") } })
 	dial(t, addr[0]).ask("cmd=initack pmiid=0", "")
+}
+
+// TestAbort: a rank that aborts ends the job with its code, and may say more.
+func TestAbort(t *testing.T) {
+	for code, want := range map[string]string{"7": "rank 1: 7", "678509711": "rank 1: 143", "-1": "rank 1: 255", "0": "rank 1: 1", "none": "rank 1: 1"} {
+		var aborts []string
+		addr := serve(t, func(c *Config) {
+			c.Abort = func(rank int, code uint32) { aborts = append(aborts, fmt.Sprintf("rank %d: %d", rank, code)) }
+		})
+		early, late := dial(t, addr[0]), dial(t, addr[0])
+		early.send("cmd=outrigger_aborts")
+		early.send("cmd=outrigger_rank rank=0") // it is answered behind what was before
+		early.hear()
+		r := join(t, addr[0], 1)
+		for range 2 { // the first one counts
+			r.send("cmd=abort exitcode=" + code + " message=it went wrong")
+			r.ask("cmd=get kvsname=k key=nothing", "cmd=get_result rc=-1 msg=key_not_found value=unknown")
+		}
+		if len(aborts) != 1 || aborts[0] != want {
+			t.Errorf("exit code %s: %q, want %s", code, aborts, want)
+		}
+		late.send("cmd=outrigger_aborts")
+		line := strings.ReplaceAll("cmd=aborts "+want, "rank 1: ", "rank=1 code=")
+		for who, w := range map[string]*rank{"early": early, "late": late} {
+			if got := w.hear(); got != line {
+				t.Errorf("exit code %s: who asks %s hears %q, want %q", code, who, got, line)
+			}
+		}
+		crowd := dial(t, addr[0])
+		crowd.send("cmd=outrigger_aborts")
+		if got := crowd.hear(); got != "" {
+			t.Errorf("a third launcher of two ranks hears %q", got)
+		}
+	}
 }
 
 // TestLauncherAsks: what became of a rank.

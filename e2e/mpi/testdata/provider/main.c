@@ -157,6 +157,7 @@ int main(int argc, char **argv)
 	want(chdir(argv[1]) == 0, "no folder %s", argv[1]);
 	rank = (unsigned)atoi(getenv("OUTRIGGER_RANK"));
 	open_side(&basic, FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY, "basic");
+
 	messages(&basic);
 	tagged(&basic);
 	accesses(&basic);
@@ -186,6 +187,7 @@ int main(int argc, char **argv)
 		close_side(&scalable);
 	}
 	meet(&basic);
+	closed(&basic);
 	close_side(&basic);
 	printf("provider: rank %u is content\n", rank);
 	return 0;

@@ -77,5 +77,6 @@ void allocations(struct side *s);
 void leave_receives(struct side *s);
 void leave_message(struct side *s);
 void send_after(struct side *s);
+void closed(struct side *basic);
 
 #endif

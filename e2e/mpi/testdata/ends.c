@@ -1,0 +1,26 @@
+/* Rank 1 ends in a way that an argument says, while the others wait for it. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int main(int argc, char **argv)
+{
+	const char *how = argc > 1 ? argv[1] : "";
+	double mine = 1, sum;
+	int rank;
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Allreduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+	if (rank == 1 && strcmp(how, "abort") == 0) {
+		MPI_Abort(MPI_COMM_WORLD, 7);
+		for (;;) /* where it returns, somebody else is to end this process */
+			;
+	}
+	if (rank == 1 && strcmp(how, "exit") == 0)
+		exit(0);
+	MPI_Barrier(MPI_COMM_WORLD);
+	MPI_Finalize();
+	printf("rank %d has ended well\n", rank);
+	return 0;
+}

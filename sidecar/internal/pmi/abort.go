@@ -1,0 +1,74 @@
+package pmi
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// A rank that aborts asks for the end of the job, and may leave its own to others: Intel's
+// library waits for it, and MPICH's goes on. The launchers of the pod hear of it, and end
+// the rank:
+//
+//	cmd=outrigger_aborts    of a launcher, on a connection of its own
+//	cmd=aborts rank=R code=C    for each rank of the pod that aborts, once, or has
+
+// aborts are those who have, and who hears of it. Guarded by the server's mu.
+type aborts struct {
+	lines    []string
+	watchers []*client
+}
+
+var errWatchers = errors.New("more launchers than ranks want to hear of aborts")
+
+func (a *aborts) leave(c *client) {
+	a.watchers = slices.DeleteFunc(a.watchers, func(w *client) bool { return w == c })
+}
+
+// watch makes c one who hears of aborts.
+func (s *Server) watch(c *client) error {
+	if err := cmp.Or(s.mine(c), c.enter()); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if len(s.aborts.watchers) >= s.cfg.Count || slices.Contains(s.aborts.watchers, c) {
+		s.mu.Unlock()
+		return errWatchers
+	}
+	s.aborts.watchers = append(s.aborts.watchers, c)
+	lines := slices.Clone(s.aborts.lines)
+	s.mu.Unlock()
+	for _, line := range lines {
+		if err := c.say("%s", line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// abort ends the job as the rank asks for. Its first word counts.
+func (s *Server) abort(c *client, r request) {
+	if c.aborted {
+		return
+	}
+	c.aborted = true
+	s.cfg.Log.Error("rank aborts", "rank", c.rank, "code", r.fields["exitcode"], "text", r.fields["message"])
+	n, err := strconv.ParseInt(r.fields["exitcode"], 10, 64)
+	if err != nil {
+		n = 1
+	}
+	code := max(uint32(n&0xff), 1) // as a process can have it
+	s.cfg.Abort(c.rank, code)
+	line := fmt.Sprintf("cmd=aborts rank=%d code=%d", c.rank, code)
+	s.mu.Lock()
+	if len(s.aborts.lines) < s.cfg.Count { // else a rank has come again and again
+		s.aborts.lines = append(s.aborts.lines, line)
+	}
+	watchers := slices.Clone(s.aborts.watchers)
+	s.mu.Unlock()
+	for _, w := range watchers {
+		_ = w.say("%s", line) // who does not read has gone, or ends its ranks for another reason
+	}
+}
