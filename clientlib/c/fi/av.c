@@ -134,10 +134,11 @@ static const char *av_text(struct fid_av *av, const void *address, char *buf, si
 static int av_close(struct fid *fid)
 {
 	struct av *av = (struct av *)fid;
-	free(av->list);
-	free(av->index);
-	free(av);
-	return 0;
+	uint32_t *index = av->index;
+	int rc = close_unused(fid, &av->users, av->list);
+	if (rc == 0)
+		free(index);
+	return rc;
 }
 
 static int av_bind(struct fid *fid, struct fid *other, uint64_t flags)

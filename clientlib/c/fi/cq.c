@@ -58,6 +58,8 @@ static void write_entry(const struct completion *c, enum fi_cq_format f, void *t
 static ssize_t take(struct cq *cq, void *buf, size_t count, fi_addr_t *sources)
 {
 	size_t n = 0, bytes = entry_bytes(cq->format);
+	if (count == 0 && cq->count > 0 && first(cq)->err == 0)
+		return 0; /* a program that only drives progress */
 	while (n < count && cq->count > 0 && first(cq)->err == 0) {
 		write_entry(first(cq), cq->format, (char *)buf + n * bytes);
 		if (sources != NULL)
@@ -85,7 +87,7 @@ static void end(struct cq *cq)
 static ssize_t look(struct cq *cq, void *buf, size_t count, fi_addr_t *sources)
 {
 	ssize_t n = take(cq, buf, count, sources);
-	if (n == -FI_EAGAIN) {
+	if (n == -FI_EAGAIN || (n == 0 && count == 0)) {
 		progress();
 		if (sidecar_ended)
 			end(cq);
@@ -127,6 +129,14 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_
 	return n;
 }
 
+/* woken says once that somebody has called fi_cq_signal. */
+static bool woken(struct cq *cq)
+{
+	bool was = cq->signalled;
+	cq->signalled = false;
+	return was;
+}
+
 static ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count) { return cq_readfrom(fid, buf, count, NULL); }
 
 static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *out, uint64_t flags)
@@ -163,9 +173,10 @@ static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr
 	for (unsigned looks = 0;; looks++) {
 		lock();
 		ssize_t n = look(cq, buf, count, sources);
+		bool over = n == -FI_EAGAIN && woken(cq);
 		unlock();
 		uint64_t waited = nanoseconds() - begun;
-		if (n != -FI_EAGAIN || (timeout >= 0 && waited >= (uint64_t)timeout * 1000000u))
+		if (n != -FI_EAGAIN || over || (timeout >= 0 && waited >= (uint64_t)timeout * 1000000u))
 			return n;
 		if (!doze(begun, looks)) {
 			lock();
@@ -180,10 +191,14 @@ static ssize_t cq_sread(struct fid_cq *fid, void *buf, size_t count, const void 
 	return cq_sreadfrom(fid, buf, count, NULL, cond, timeout);
 }
 
+/* cq_signal has a thread come back that waits, or the next one that does: it looks again
+ * after SLEEP_US at most. */
 static int cq_signal(struct fid_cq *fid)
 {
-	(void)fid;
-	return -FI_ENOSYS;
+	lock();
+	((struct cq *)fid)->signalled = true;
+	unlock();
+	return 0;
 }
 
 static const char *cq_text(struct fid_cq *fid, int status, const void *data, char *buf, size_t length)
@@ -204,9 +219,7 @@ static const char *cq_text(struct fid_cq *fid, int status, const void *data, cha
 static int cq_close(struct fid *fid)
 {
 	struct cq *cq = (struct cq *)fid;
-	free(cq->list);
-	free(cq);
-	return 0;
+	return close_unused(fid, &cq->users, cq->list);
 }
 
 static struct fi_ops cq_fid_ops = {
@@ -306,11 +319,7 @@ static int counter_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 	return rc;
 }
 
-static int counter_close(struct fid *fid)
-{
-	free(fid);
-	return 0;
-}
+static int counter_close(struct fid *fid) { return close_unused(fid, &((struct counter *)fid)->users, NULL); }
 
 static struct fi_ops counter_fid_ops = {
 	.size = sizeof counter_fid_ops, .close = counter_close, .bind = no_bind, .control = no_control, .ops_open = no_ops_open,

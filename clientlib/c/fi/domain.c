@@ -40,6 +40,31 @@ static int close_held(struct fid *fid)
 	return 0;
 }
 
+/* close_unused closes what endpoints use, unless one does: it would find it gone. */
+int close_unused(struct fid *fid, const unsigned *users, void *more)
+{
+	lock();
+	bool used = *users > 0;
+	unlock();
+	if (used)
+		return -FI_EBUSY;
+	free(more);
+	free(fid);
+	return 0;
+}
+
+static int close_domain(struct fid *fid)
+{
+	lock();
+	bool used = ((struct domain *)fid)->users > 0;
+	unlock();
+	return used ? -FI_EBUSY : close_held(fid);
+}
+
+static struct fi_ops domain_fid_ops = {
+	.size = sizeof domain_fid_ops, .close = close_domain, .bind = no_bind, .control = no_control, .ops_open = no_ops_open,
+};
+
 static struct fi_ops held_ops = {
 	.size = sizeof held_ops, .close = close_held, .bind = no_bind, .control = no_control, .ops_open = no_ops_open,
 };
@@ -144,6 +169,7 @@ static int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct f
 	if (d == NULL)
 		return -FI_ENOMEM;
 	take_hold(&d->fid.fid, FI_CLASS_DOMAIN, context);
+	d->fid.fid.ops = &domain_fid_ops;
 	d->fid.ops = &domain_ops;
 	d->fid.mr = &mr_ops;
 	d->mr_mode = info->domain_attr != NULL ? info->domain_attr->mr_mode : 0;

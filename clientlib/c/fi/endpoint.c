@@ -102,6 +102,29 @@ static void drain(struct endpoint *ep)
 	drop_answers(ep);
 }
 
+/* bind_to has an endpoint use an object, and no other in its place. */
+#define bind_to(slot, object)                    \
+	do {                                     \
+		if ((slot) != NULL)              \
+			(slot)->users--;         \
+		(slot) = (object);               \
+		if ((slot) != NULL)              \
+			(slot)->users++;         \
+	} while (0)
+
+/* let_go has an endpoint that closes use nothing any more. */
+static void let_go(struct endpoint *ep)
+{
+	bind_to(ep->tx, NULL);
+	bind_to(ep->rx, NULL);
+	bind_to(ep->av, NULL);
+	bind_to(ep->sent, NULL);
+	bind_to(ep->received, NULL);
+	bind_to(ep->reads, NULL);
+	bind_to(ep->writes, NULL);
+	bind_to(ep->domain, NULL);
+}
+
 static int endpoint_close(struct fid *fid)
 {
 	struct endpoint *ep = (struct endpoint *)fid;
@@ -110,6 +133,7 @@ static int endpoint_close(struct fid *fid)
 	drain(ep);
 	drop_claimed(ep);
 	list_remove(&ep->node);
+	let_go(ep);
 	release();
 	unlock();
 	free(ep);
@@ -120,11 +144,11 @@ static int bind_cq(struct endpoint *ep, struct cq *cq, uint64_t flags)
 {
 	bool selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
 	if ((flags & FI_TRANSMIT) != 0) {
-		ep->tx = cq;
+		bind_to(ep->tx, cq);
 		ep->tx_selective = selective;
 	}
 	if ((flags & FI_RECV) != 0) {
-		ep->rx = cq;
+		bind_to(ep->rx, cq);
 		ep->rx_selective = selective;
 	}
 	return 0;
@@ -135,22 +159,21 @@ static int bind_counter(struct endpoint *ep, struct counter *c, uint64_t flags)
 	if ((flags & (FI_REMOTE_READ | FI_REMOTE_WRITE)) != 0)
 		return -FI_ENOSYS; /* FI_RMA_EVENT is not offered */
 	if ((flags & FI_READ) != 0)
-		ep->reads = c;
+		bind_to(ep->reads, c);
 	if ((flags & FI_WRITE) != 0)
-		ep->writes = c;
+		bind_to(ep->writes, c);
 	if ((flags & FI_SEND) != 0)
-		ep->sent = c;
+		bind_to(ep->sent, c);
 	if ((flags & FI_RECV) != 0)
-		ep->received = c;
+		bind_to(ep->received, c);
 	return 0;
 }
 
-static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
+static int bind_locked(struct endpoint *ep, struct fid *other, uint64_t flags)
 {
-	struct endpoint *ep = (struct endpoint *)fid;
 	switch (other->fclass) {
 	case FI_CLASS_AV:
-		ep->av = (struct av *)other;
+		bind_to(ep->av, (struct av *)other);
 		return 0;
 	case FI_CLASS_CQ:
 		return bind_cq(ep, (struct cq *)other, flags);
@@ -160,6 +183,14 @@ static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
 		return 0;
 	}
 	return -FI_EINVAL;
+}
+
+static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
+{
+	lock();
+	int rc = bind_locked((struct endpoint *)fid, other, flags);
+	unlock();
+	return rc;
 }
 
 static int enable(struct endpoint *ep)
@@ -353,8 +384,8 @@ int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep
 	ep->untagged.space = SPACE_MSG;
 	ep->requests.space = SPACE_REQUEST;
 	list_init(&ep->answers);
-	ep->domain = (struct domain *)domain;
 	ep->min_multi = MIN_MULTI_DEFAULT;
+	ep->directed = (info->caps & FI_DIRECTED_RECV) != 0;
 	ep->tx_flags = info->tx_attr != NULL ? info->tx_attr->op_flags : 0;
 	ep->rx_flags = info->rx_attr != NULL ? info->rx_attr->op_flags : 0;
 	ep->fid.fid.fclass = FI_CLASS_EP;
@@ -368,6 +399,7 @@ int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep
 	ep->fid.atomic = &atomic_ops;
 	lock();
 	ep->number = endpoints_made++;
+	bind_to(ep->domain, (struct domain *)domain);
 	hold();
 	unlock();
 	*out = &ep->fid;

@@ -69,7 +69,7 @@ static void fill_transfer(struct fi_info *i, const struct fi_info *h)
 	struct fi_tx_attr *t = i->tx_attr;
 	struct fi_rx_attr *r = i->rx_attr;
 	t->caps = CAPS_SEND | CAPS_ORIGIN;
-	r->caps = CAPS_RECV | CAPS_TARGET;
+	r->caps = (CAPS_RECV | CAPS_TARGET) & (i->caps | ~FI_DIRECTED_RECV);
 	t->msg_order = r->msg_order = ORDERS;
 	t->rma_iov_limit = 1;
 	t->inject_size = INJECT_MAX;
@@ -120,6 +120,8 @@ int provider_getinfo(uint32_t version, const char *node, const char *service, ui
 	if (i == NULL)
 		return -FI_ENOMEM;
 	i->caps = CAPS_ALL;
+	if (hints != NULL && hints->caps != 0) /* without it the source that a receive names does not count */
+		i->caps &= hints->caps | ~FI_DIRECTED_RECV;
 	i->addr_format = FI_FORMAT_UNSPEC;
 	i->fabric_attr->prov_version = provider.version;
 	i->ep_attr->type = FI_EP_RDM;

@@ -120,6 +120,8 @@ struct cq {
 	bool lost;                /* there was no memory for one */
 	struct vain vain;
 	bool told;                /* of the end of the sidecar */
+	bool signalled;           /* who waits is to come back */
+	unsigned users;           /* endpoints */
 };
 
 struct counter {
@@ -128,6 +130,7 @@ struct counter {
 	uint64_t value, errors;
 	uint64_t told; /* value as it was last read */
 	struct vain vain;
+	unsigned users; /* endpoints */
 };
 
 struct peer {
@@ -141,12 +144,14 @@ struct av {
 	size_t count, room;
 	uint32_t *index; /* of the list, by hash; 0: free, else place + 1 */
 	size_t buckets;  /* a power of two */
+	unsigned users;  /* endpoints */
 };
 
 struct domain {
 	struct fid_domain fid;
 	char slack[SLACK];
 	int mr_mode; /* as fi_getinfo told it */
+	unsigned users; /* endpoints */
 };
 
 struct inbox {
@@ -165,6 +170,7 @@ struct endpoint {
 	uint64_t tx_flags, rx_flags;
 	uint32_t number;
 	bool enabled, closing;
+	bool directed; /* the source that a receive names counts */
 	unsigned unswept; /* spaces of one that closes in which there was a message */
 	unsigned sweeps;
 	size_t min_multi;
@@ -264,6 +270,7 @@ bool av_find(const struct av *av, fi_addr_t address, struct peer *p);
 int cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
 int counter_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **counter, void *context);
 void cq_put(struct cq *cq, const struct completion *c);
+int close_unused(struct fid *fid, const unsigned *users, void *more); /* frees it, and more, unless it is in use */
 
 /* endpoint.c */
 int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context);

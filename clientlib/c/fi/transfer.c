@@ -135,7 +135,7 @@ int source_of(const struct endpoint *ep, fi_addr_t address, uint32_t *rank)
 {
 	struct peer p;
 	*rank = OUTRIGGER_ANY;
-	if (address == FI_ADDR_UNSPEC)
+	if (address == FI_ADDR_UNSPEC || !ep->directed)
 		return 0;
 	if (!av_find(ep->av, address, &p))
 		return -FI_EINVAL;
@@ -265,21 +265,28 @@ static ssize_t claim(struct endpoint *ep, const struct iovec *iov, size_t segmen
 	struct claimed *c = take_claimed(ep, context, false);
 	if (c == NULL)
 		return -FI_EINVAL;
-	struct outrigger_result message = c->message;
-	pool_give(&claims, c);
+	struct op *op = NULL;
+	int rc;
 	if ((flags & FI_DISCARD) != 0) {
-		struct op gone = {.context = context, .flags = FI_RECV | FI_TAGGED};
-		struct completion done = described(&gone, &message);
-		cq_put(ep->rx, &done);
-		return to_errno(outrigger_drop(client(), message.handle));
+		rc = outrigger_drop(client(), c->message.handle);
+	} else if ((op = receiver(ep, iov, segments, context, flags | FI_COMPLETION)) == NULL) {
+		rc = OUTRIGGER_NO_MEMORY;
+	} else {
+		rc = outrigger_claim(client(), c->message.handle, iov, (int)segments, op->done, op, &op->request);
 	}
-	struct op *op = receiver(ep, iov, segments, context, flags | FI_COMPLETION);
-	if (op == NULL)
-		return -FI_ENOMEM;
-	int rc = outrigger_claim(client(), message.handle, iov, (int)segments, op->done, op, &op->request);
-	if (rc != OUTRIGGER_OK)
-		op_free(op);
-	return to_errno(rc);
+	if (rc != OUTRIGGER_OK) { /* it can be claimed again */
+		if (op != NULL)
+			op_free(op);
+		list_add(&ep->claimed, &c->node);
+		return to_errno(rc);
+	}
+	if (op == NULL) {
+		struct op gone = {.context = context, .flags = FI_RECV | FI_TAGGED};
+		struct completion done = described(&gone, &c->message);
+		cq_put(ep->rx, &done);
+	}
+	pool_give(&claims, c);
+	return 0;
 }
 
 static ssize_t recv_locked(struct endpoint *ep, const struct iovec *iov, size_t segments, fi_addr_t source, uint64_t tag, uint64_t ignore,

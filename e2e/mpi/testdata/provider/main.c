@@ -188,6 +188,7 @@ int main(int argc, char **argv)
 	}
 	meet(&basic);
 	closed(&basic);
+	strange(&basic);
 	close_side(&basic);
 	printf("provider: rank %u is content\n", rank);
 	return 0;

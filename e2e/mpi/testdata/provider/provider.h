@@ -78,5 +78,6 @@ void leave_receives(struct side *s);
 void leave_message(struct side *s);
 void send_after(struct side *s);
 void closed(struct side *basic);
+void strange(struct side *s);
 
 #endif

@@ -1,0 +1,295 @@
+#include "provider.h"
+
+#include <pthread.h>
+
+/* What the interface allows and few programs do. */
+
+enum { LARGE = 700001 };
+static unsigned char out[LARGE], in[LARGE];
+static int here, there;
+
+/* Many programs drive progress by reading no entries. */
+static void read_none(struct side *s)
+{
+	scenario = "reading no completions";
+	want(fi_cq_read(s->tx, NULL, 0) == -FI_EAGAIN, "an empty queue");
+	must(fi_tsend(s->ep, out, 8, NULL, s->self, 21, &here));
+	must(fi_trecv(s->ep, in, 8, NULL, s->self, 21, 0, &there));
+	ssize_t n;
+	while ((n = fi_cq_read(s->rx, NULL, 0)) == -FI_EAGAIN)
+		;
+	want(n == 0, "of a queue with a completion: %zd", n);
+	done(s->rx, &there);
+	done(s->tx, &here);
+	must(fi_trecv(s->ep, in, 8, NULL, s->self, 21, 0, &there));
+	must(fi_cancel(&s->ep->fid, &there));
+	while ((n = fi_cq_read(s->rx, NULL, 0)) == -FI_EAGAIN)
+		;
+	want(n == -FI_EAVAIL, "of a queue with an error: %zd", n);
+	fails(s->rx, &there);
+}
+
+/* Messages without segments. */
+static void nothing_in_it(struct side *s)
+{
+	scenario = "messages of no segments";
+	struct fi_msg_tagged t = {.addr = s->partner, .tag = 22, .context = &here}, tr = {.addr = s->partner, .tag = 22, .context = &there};
+	struct fi_msg m = {.addr = s->partner, .context = &here}, mr = {.addr = FI_ADDR_UNSPEC, .context = &there};
+	for (int i = 0; i < 2; i++) {
+		must(fi_trecvmsg(s->ep, &tr, FI_COMPLETION));
+		must(fi_tsendmsg(s->ep, &t, FI_COMPLETION | (i == 1 ? FI_INJECT : 0)));
+		done(s->tx, &here);
+		want(done(s->rx, &there).len == 0, "a tagged one");
+		must(fi_recvmsg(s->ep, &mr, FI_COMPLETION));
+		must(fi_sendmsg(s->ep, &m, FI_COMPLETION | (i == 1 ? FI_INJECT : 0)));
+		done(s->tx, &here);
+		want(done(s->rx, &there).len == 0, "an untagged one");
+	}
+	must(fi_trecvmsg(s->ep, &tr, FI_COMPLETION)); /* a large one is cut off to nothing */
+	must(fi_tsend(s->ep, out, LARGE, NULL, s->partner, 22, &here));
+	want(fails(s->rx, &there).olen == LARGE, "a large one was cut off otherwise");
+	done(s->tx, &here);
+	meet(s);
+}
+
+/* The largest message that may be injected, by the flag. */
+static void injected(struct side *s)
+{
+	scenario = "messages with FI_INJECT";
+	size_t n = s->info->tx_attr->inject_size;
+	for (int tagged = 0; tagged < 2; tagged++) {
+		struct iovec v[2] = {{out, 1}, {out + 1, n - 1}};
+		struct fi_msg_tagged t = {.msg_iov = v, .iov_count = 2, .addr = s->partner, .tag = 23, .context = &here};
+		struct fi_msg m = {.msg_iov = v, .iov_count = 2, .addr = s->partner, .context = &here};
+		fill(out, n, rank);
+		must(tagged ? fi_tsendmsg(s->ep, &t, FI_INJECT | FI_COMPLETION) : fi_sendmsg(s->ep, &m, FI_INJECT | FI_COMPLETION));
+		memset(out, 0xdd, n);
+		done(s->tx, &here);
+		meet(s);
+		must(tagged ? fi_trecv(s->ep, in, n, NULL, s->partner, 23, 0, &there) : fi_recv(s->ep, in, n, NULL, s->partner, &there));
+		done(s->rx, &there);
+		check(in, n, 1 - rank, "message with FI_INJECT");
+		want(fi_tinject(s->ep, out, n + 1, s->partner, 23) == -FI_EINVAL, "one too large");
+		meet(s);
+	}
+}
+
+/* A buffer whose rest is exactly the endpoint's least takes one more. */
+static void exactly(struct side *s)
+{
+	enum { LEAST = 64, ROOM = 4096 + LEAST };
+	static unsigned char room[ROOM];
+	size_t least = LEAST;
+	scenario = "a buffer for many of which the least is left";
+	must(fi_setopt(&s->ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof least));
+	struct iovec v = {room, sizeof room};
+	struct fi_msg m = {.msg_iov = &v, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = &there};
+	must(fi_recvmsg(s->ep, &m, FI_MULTI_RECV));
+	const size_t parts[] = {0, 4096, 0, LEAST};
+	for (int i = 0; i < 4; i++) {
+		meet(s);
+		must(fi_send(s->ep, out, parts[i], NULL, s->partner, &here));
+		done(s->tx, &here);
+		struct fi_cq_tagged_entry e = done(s->rx, &there);
+		want(e.len == parts[i] && ((e.flags & FI_MULTI_RECV) != 0) == (i == 3), "message %d has %zu bytes, flags %#llx", i, e.len, (unsigned long long)e.flags);
+	}
+	/* One that is larger than the whole buffer is cut off. */
+	must(fi_recvmsg(s->ep, &m, FI_MULTI_RECV));
+	meet(s);
+	must(fi_send(s->ep, out, ROOM + 3, NULL, s->partner, &here));
+	done(s->tx, &here);
+	struct fi_cq_err_entry bad = fails(s->rx, &there);
+	want(bad.err == FI_ETRUNC && bad.olen == 3 && (bad.flags & FI_MULTI_RECV) != 0, "one too large: error %d, olen %zu, flags %#llx", bad.err, bad.olen, (unsigned long long)bad.flags);
+	meet(s);
+}
+
+/* Receives are cancelled while messages come for them: each has one end, and each message
+ * is received once. */
+static void cancelled(struct side *s)
+{
+	enum { MANY = 200 };
+	static int contexts[MANY];
+	for (int tagged = 0; tagged < 2; tagged++)
+		for (size_t n = 8; n <= LARGE; n = n * 50) {
+			scenario = tagged ? "cancelling tagged receives that are matched" : "cancelling untagged receives that are matched";
+			unsigned got = 0, sent = 0, lost = 0;
+			meet(s);
+			for (int i = 0; i < MANY; i++) {
+				must(tagged ? fi_trecv(s->ep, in, n, NULL, s->partner, 24, 0, &contexts[i]) : fi_recv(s->ep, in, n, NULL, s->partner, &contexts[i]));
+				must(tagged ? fi_tsend(s->ep, out, n, NULL, s->partner, 24, &here) : fi_send(s->ep, out, n, NULL, s->partner, &here));
+				if (i % 3 == 0)
+					(void)fi_cancel(&s->ep->fid, &contexts[i]);
+				if (i % 7 == 0)
+					(void)fi_cancel(&s->ep->fid, &contexts[i / 2]);
+			}
+			while (got < MANY || sent < MANY) {
+				struct fi_cq_tagged_entry e;
+				struct fi_cq_err_entry bad = {0};
+				if (fi_cq_read(s->tx, &e, 1) == 1)
+					sent++;
+				ssize_t r = fi_cq_read(s->rx, &e, 1);
+				if (r == 1)
+					got++;
+				if (r != -FI_EAVAIL)
+					continue;
+				want(fi_cq_readerr(s->rx, &bad, 0) == 1 && bad.err == FI_ECANCELED, "a receive ended with %s", fi_strerror(bad.err));
+				lost++;
+				must(tagged ? fi_trecv(s->ep, in, n, NULL, s->partner, 24, 0, &there) : fi_recv(s->ep, in, n, NULL, s->partner, &there));
+			}
+			want(nothing(s->rx) && nothing(s->tx), "%zu bytes: a message came twice; %u were cancelled", n, lost);
+		}
+	meet(s);
+}
+
+/* A claim for which there is no request left can be tried again. */
+static void claim_later(struct side *s)
+{
+	enum { ALL = 65536 };
+	static int found, open;
+	scenario = "a claim without a request";
+	fill(out, 9000, rank);
+	must(fi_tsend(s->ep, out, 9000, NULL, s->partner, 25, &here)); /* it waits for its receiver */
+	meet(s);
+	struct fi_msg_tagged p = {.addr = s->partner, .tag = 25, .context = &found};
+	must(fi_trecvmsg(s->ep, &p, FI_PEEK | FI_CLAIM));
+	done(s->rx, &found);
+	unsigned posted = 0;
+	ssize_t rc;
+	while ((rc = fi_trecv(s->ep, in, 8, NULL, s->partner, 26, 0, &open)) == 0)
+		want(++posted <= ALL, "more receives are open than there are requests");
+	want(rc == -FI_EAGAIN, "a receive too many: %zd", rc);
+	struct iovec v = {in, 9000};
+	p.msg_iov = &v;
+	p.iov_count = 1;
+	want((rc = fi_trecvmsg(s->ep, &p, FI_CLAIM)) == -FI_EAGAIN, "a claim without a request: %zd", rc);
+	for (unsigned i = 0; i < posted; i++)
+		must(fi_cancel(&s->ep->fid, &open));
+	for (unsigned i = 0; i < posted; i++)
+		fails(s->rx, &open);
+	must(fi_trecvmsg(s->ep, &p, FI_CLAIM));
+	done(s->rx, &found);
+	check(in, 9000, 1 - rank, "message that was claimed late");
+	done(s->tx, &here);
+	meet(s);
+}
+
+static void *sleeper(void *arg)
+{
+	struct fi_cq_tagged_entry e;
+	struct side *s = arg;
+	want(fi_cq_sread(s->rx, &e, 1, NULL, -1) == -FI_EAGAIN, "a thread that is woken has a completion");
+	return NULL;
+}
+
+/* A thread that waits for a completion is woken by another. */
+static void woken(struct side *s)
+{
+	pthread_t t;
+	scenario = "waking a thread that waits";
+	must(pthread_create(&t, NULL, sleeper, s));
+	must(fi_cq_signal(s->rx));
+	must(pthread_join(t, NULL));
+	struct fi_cq_tagged_entry e;
+	want(fi_cq_sread(s->rx, &e, 1, NULL, 0) == -FI_EAGAIN, "a wait of no time");
+	want(fi_cntr_wait(s->sent, fi_cntr_read(s->sent) + 1, 0) == -FI_ETIMEDOUT, "a counter's wait of no time");
+}
+
+/* What is in use is not closed. */
+static void busy(struct side *s)
+{
+	scenario = "closing what an endpoint uses";
+	struct fid *used[] = {&s->tx->fid, &s->rx->fid, &s->av->fid, &s->sent->fid, &s->reads->fid, &s->domain->fid};
+	for (size_t i = 0; i < sizeof used / sizeof *used; i++) {
+		int rc = fi_close(used[i]);
+		want(rc == -FI_EBUSY, "object %zu: %d", i, rc);
+	}
+}
+
+enum { THREADS = 4, EACH = 2000 };
+
+static void *sender(void *arg)
+{
+	struct side *s = arg;
+	unsigned char b[600] = {0};
+	for (int i = 0; i < EACH; i++) {
+		ssize_t rc;
+		size_t n = (size_t)(i * 37 % 600);
+		while ((rc = i % 2 == 0 ? fi_tinject(s->ep, b, n, s->partner, 27) : fi_tsend(s->ep, b, n, NULL, s->partner, 27, &here)) == -FI_EAGAIN)
+			;
+		must(rc);
+	}
+	return NULL;
+}
+
+/* Threads send on an endpoint at once, while this one receives. */
+static void threads(struct side *s)
+{
+	pthread_t t[THREADS];
+	scenario = "threads that send at once";
+	meet(s);
+	for (int i = 0; i < THREADS; i++)
+		must(pthread_create(&t[i], NULL, sender, s));
+	unsigned posted = 0, got = 0, sent = 0;
+	while (got < THREADS * EACH || sent < THREADS * EACH / 2) {
+		struct fi_cq_tagged_entry e;
+		while (posted < THREADS * EACH && posted - got < 64) {
+			must(fi_trecv(s->ep, in, 600, NULL, s->partner, 27, 0, &there));
+			posted++;
+		}
+		got += fi_cq_read(s->rx, &e, 1) == 1;
+		sent += fi_cq_read(s->tx, &e, 1) == 1;
+	}
+	for (int i = 0; i < THREADS; i++)
+		must(pthread_join(t[i], NULL));
+	want(nothing(s->tx) && nothing(s->rx), "a completion too many");
+	meet(s);
+}
+
+/* An endpoint that did not ask for FI_DIRECTED_RECV receives from everybody, whatever
+ * source a receive names. */
+static void undirected(struct side *s)
+{
+	struct fi_info *hints = fi_allocinfo(), *info;
+	struct fid_ep *ep;
+	fi_addr_t self;
+	unsigned char name[64];
+	size_t n = sizeof name;
+	scenario = "receives of an endpoint that is not directed";
+	hints->caps = FI_MSG | FI_TAGGED;
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->fabric_attr->prov_name = strdup("outrigger");
+	must(fi_getinfo(FI_VERSION(1, 15), NULL, NULL, 0, hints, &info));
+	fi_freeinfo(hints);
+	want((info->caps & FI_DIRECTED_RECV) == 0, "it was not asked for");
+	must(fi_endpoint(s->domain, info, &ep, NULL));
+	must(fi_ep_bind(ep, &s->av->fid, 0));
+	must(fi_ep_bind(ep, &s->tx->fid, FI_TRANSMIT)); /* shared with another endpoint */
+	must(fi_ep_bind(ep, &s->rx->fid, FI_RECV));
+	must(fi_enable(ep));
+	must(fi_getname(&ep->fid, name, &n));
+	want(fi_av_insert(s->av, name, 1, &self, 0, NULL) == 1, "fi_av_insert");
+	must(fi_trecv(ep, in, 8, NULL, s->partner, 28, 0, &there));
+	must(fi_tsend(ep, out, 3, NULL, self, 28, &here));
+	done(s->tx, &here);
+	want(done(s->rx, &there).len == 3, "a tagged one");
+	must(fi_recv(ep, in, 8, NULL, s->partner, &there));
+	must(fi_send(ep, out, 4, NULL, self, &here));
+	done(s->tx, &here);
+	want(done(s->rx, &there).len == 4, "an untagged one");
+	must(fi_close(&ep->fid));
+	fi_freeinfo(info);
+}
+
+void strange(struct side *s)
+{
+	read_none(s);
+	nothing_in_it(s);
+	injected(s);
+	exactly(s);
+	cancelled(s);
+	claim_later(s);
+	threads(s);
+	undirected(s);
+	woken(s);
+	busy(s);
+}
