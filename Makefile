@@ -181,7 +181,7 @@ test-mpi: ## run MPI programs as others made them over sidecars (MPI_TESTS=PATTE
 	@$(STAGE) "mpi vet" go vet -tags mpi ./e2e/mpi
 	@$(STAGE) "mpi tests" go test -tags mpi -count=1 -timeout 60m -v -run '$(MPI_TESTS)' ./e2e/mpi
 
-# Which tests, as in make test-rdma RDMA_TESTS=NPB RDMA_FLAGS=-rdma.breaks=1000.
+# Which tests, as in make test-rdma RDMA_TESTS=Matrix RDMA_FLAGS=-rdma.matrix=diagonal.
 RDMA_TESTS ?= .
 RDMA_FLAGS ?=
 
