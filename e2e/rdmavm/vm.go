@@ -57,8 +57,18 @@ const grace = time.Minute
 var errMachine = errors.New("the virtual machine ended without saying how its command did")
 
 // Do runs the machines until they are off. An error says that a machine did not
-// work; how its command ended is in its Outcome.
+// work; how its command ended is in its Outcome. Where a processor stood still, they are
+// started once more.
 func Do(ctx context.Context, r Run) ([]Outcome, error) {
+	out, err := once(ctx, r)
+	if errors.Is(err, errStuck) {
+		fmt.Fprintf(os.Stderr, "%v\nrdmavm: %s is started once more\n", err, r.Name)
+		out, err = once(ctx, r)
+	}
+	return out, err
+}
+
+func once(ctx context.Context, r Run) ([]Outcome, error) {
 	root, err := repository()
 	if err != nil {
 		return nil, err
@@ -115,15 +125,18 @@ func (m *machine) live(ctx context.Context) (o Outcome, err error) {
 	if err := m.fill(share); err != nil {
 		return o, err
 	}
-	console, err := os.Create(filepath.Join(m.dir, "console.log"))
+	log, err := os.Create(filepath.Join(m.dir, "console.log"))
 	if err != nil {
 		return o, err
 	}
-	defer console.Close()
+	defer log.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", m.arguments(share)...)
-	qemu.Stdout, qemu.Stderr = console, console
+	both := &console{to: log, stuck: func() { cancel(errStuck) }}
+	qemu.Stdout, qemu.Stderr = both, both
 	end := qemu.Run()
-	o.Console = read(console.Name())
+	o.Console = read(log.Name())
 	o.Output = read(filepath.Join(share, job.Output))
 	b, err := os.ReadFile(filepath.Join(share, job.Result))
 	if err == nil {
