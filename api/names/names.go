@@ -32,6 +32,10 @@ const (
 	// EnvMPIReport says 1 where each rank of an MPI program tells at its end what it
 	// has sent and received in place and by copying.
 	EnvMPIReport = "OUTRIGGER_MPI_REPORT"
+	// EnvMPIProgress says what goes on while an MPI program computes: messages, which a
+	// thread of the provider's moves; all, also the MPI's own steps, as those of
+	// non-blocking collectives; off, nothing.
+	EnvMPIProgress = "OUTRIGGER_MPI_PROGRESS"
 	// EnvAgent is the sidecar's process management for outrigger-ssh, by which an
 	// mpirun starts its daemons.
 	EnvAgent = "OUTRIGGER_AGENT"

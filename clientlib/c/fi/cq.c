@@ -9,6 +9,8 @@
 /* Looks that come faster than this after each other are a thread that waits. */
 #define TIGHT_NS 5000u
 
+unsigned unread;
+
 void cq_put(struct cq *cq, const struct completion *c)
 {
 	if (cq == NULL)
@@ -28,6 +30,7 @@ void cq_put(struct cq *cq, const struct completion *c)
 		cq->room = room;
 	}
 	cq->list[(cq->head + cq->count++) & (cq->room - 1)] = *c;
+	unread++;
 }
 
 static struct completion *first(const struct cq *cq) { return &cq->list[cq->head]; }
@@ -36,6 +39,7 @@ static void pop(struct cq *cq)
 {
 	cq->head = (cq->head + 1) & (cq->room - 1);
 	cq->count--;
+	unread--;
 }
 
 static size_t entry_bytes(enum fi_cq_format f)
@@ -84,8 +88,10 @@ static void end(struct cq *cq)
 	cq_put(cq, &(struct completion){.err = FI_ECONNABORTED, .status = OUTRIGGER_NO_SIDECAR});
 }
 
-static ssize_t look(struct cq *cq, void *buf, size_t count, fi_addr_t *sources)
+static ssize_t look(struct cq *cq, void *buf, size_t count, fi_addr_t *sources, bool passes)
 {
+	if (passes) /* what was done meanwhile shows that it was away */
+		progress();
 	ssize_t n = take(cq, buf, count, sources);
 	if (n == -FI_EAGAIN || (n == 0 && count == 0)) {
 		progress();
@@ -102,6 +108,8 @@ static ssize_t look(struct cq *cq, void *buf, size_t count, fi_addr_t *sources)
  * up meanwhile. */
 static void linger(struct vain *v)
 {
+	if (behind())
+		return;
 	uint64_t now = nanoseconds();
 	if (v->looks == 0 || now - v->looked > TIGHT_NS) {
 		v->looks = 0;
@@ -116,16 +124,27 @@ static void linger(struct vain *v)
 	v->looked = nanoseconds();
 }
 
+/* end_of_look gives up the lock. */
+static void end_of_look(bool passes, bool found)
+{
+	looked(found);
+	if (passes || found)
+		depart();
+	else
+		unlock();
+}
+
 static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *sources)
 {
 	struct cq *cq = (struct cq *)fid;
 	lock();
-	ssize_t n = look(cq, buf, count, sources);
+	bool passes = passing();
+	ssize_t n = look(cq, buf, count, sources, passes);
 	if (n == -FI_EAGAIN)
 		linger(&cq->vain);
 	else
 		cq->vain.looks = 0;
-	unlock();
+	end_of_look(passes, n > 0);
 	return n;
 }
 
@@ -172,7 +191,7 @@ static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr
 	(void)cond;
 	for (unsigned looks = 0;; looks++) {
 		lock();
-		ssize_t n = look(cq, buf, count, sources);
+		ssize_t n = look(cq, buf, count, sources, false);
 		bool over = n == -FI_EAGAIN && woken(cq);
 		unlock();
 		uint64_t waited = nanoseconds() - begun;
@@ -219,7 +238,12 @@ static const char *cq_text(struct fid_cq *fid, int status, const void *data, cha
 static int cq_close(struct fid *fid)
 {
 	struct cq *cq = (struct cq *)fid;
-	return close_unused(fid, &cq->users, cq->list);
+	unsigned left = (unsigned)cq->count;
+	int rc = close_unused(fid, &cq->users, cq->list);
+	lock();
+	unread -= rc == 0 ? left : 0;
+	unlock();
+	return rc;
 }
 
 static struct fi_ops cq_fid_ops = {
@@ -256,13 +280,15 @@ static uint64_t counter_read(struct fid_cntr *fid)
 {
 	struct counter *c = (struct counter *)fid;
 	lock();
+	bool passes = passing();
 	progress();
-	if (c->value == c->told)
-		linger(&c->vain);
-	else
+	bool found = c->value != c->told;
+	if (found)
 		c->vain.looks = 0;
+	else
+		linger(&c->vain);
 	uint64_t v = c->told = c->value;
-	unlock();
+	end_of_look(passes, found);
 	return v;
 }
 

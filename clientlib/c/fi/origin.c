@@ -161,7 +161,7 @@ ssize_t start_access(struct fid_ep *fid, const struct wanted *w)
 	ssize_t rc = start((struct endpoint *)fid, w);
 	if (rc == -FI_EAGAIN)
 		progress(); /* what ends makes room */
-	unlock();
+	depart();
 	return rc;
 }
 

@@ -94,6 +94,7 @@ int attach(void)
 		patient_looks = alone() ? POLL_LOOKS : 1;
 		owner = getpid();
 		lend();
+		attend();
 		return 0;
 	}
 	/* An MPI says only that the endpoint could not be made. */
@@ -116,6 +117,8 @@ static void leave(void)
 {
 	if (session == NULL || getpid() != owner)
 		return; /* the rings of a child are its parent's */
+	if (!dismiss())
+		return; /* the session ends with the process */
 	tell();
 	if (outrigger_alloc_adopt != NULL)
 		(void)outrigger_alloc_adopt(NULL, 0);
@@ -141,12 +144,15 @@ uint64_t nanoseconds(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+static int take(void) { return behind() ? outrigger_attend(session) : outrigger_progress(session, NULL); }
+
 void progress(void)
 {
 	if (session == NULL)
 		return;
-	if (!sidecar_ended && outrigger_progress(session, NULL) == OUTRIGGER_NO_SIDECAR) {
-		(void)outrigger_progress(session, NULL); /* what it had said before counts; what comes later finds nobody */
+	came_back();
+	if (!sidecar_ended && take() == OUTRIGGER_NO_SIDECAR) {
+		(void)take(); /* what it had said before counts; what comes later finds nobody */
 		sidecar_ended = true;
 	}
 	for (struct node *n = endpoints.next; n != &endpoints; n = n->next) {

@@ -252,6 +252,19 @@ int to_errno(int status);
 extern struct node endpoints;
 extern bool sidecar_ended;
 
+/* background.c: these but for behind and dismiss are called with the lock. */
+void attend(void);  /* starts the thread that goes on while the program computes, if it is wanted */
+bool dismiss(void); /* ends it; false: it cannot be */
+void nap(void);     /* a moment */
+bool behind(void);  /* this is it */
+bool passing(void); /* a look begins, of a program that looks now and then */
+void looked(bool found); /* it is over */
+void came_back(void); /* somebody takes what has come; the program, if this is not the attendant */
+void depart(void);  /* gives up the lock, and hands over */
+
+/* steps.c */
+bool take_steps(uint64_t left); /* without the lock; the program went at that time; false: it is too early */
+
 /* info.c */
 int provider_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints, struct fi_info **info);
 extern struct fi_provider provider;
@@ -270,6 +283,7 @@ bool av_find(const struct av *av, fi_addr_t address, struct peer *p);
 int cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
 int counter_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **counter, void *context);
 void cq_put(struct cq *cq, const struct completion *c);
+extern unsigned unread; /* completions in all queues */
 int close_unused(struct fid *fid, const unsigned *users, void *more); /* frees it, and more, unless it is in use */
 
 /* endpoint.c */
@@ -290,6 +304,7 @@ int source_of(const struct endpoint *ep, fi_addr_t address, uint32_t *rank);
 
 /* registration.c */
 extern struct fi_ops_mr mr_ops;
+bool served(void); /* others may access memory of this process */
 
 /* origin.c, atomic.c */
 extern struct fi_ops_rma rma_ops;

@@ -12,6 +12,8 @@ static struct node table[BUCKETS];
 static unsigned registrations;
 bool exposed;
 
+bool served(void) { return registrations > 0; }
+
 static struct node *bucket(uint64_t key)
 {
 	struct node *n = &table[key * 0x9e3779b97f4a7c15ull >> 54];

@@ -226,6 +226,29 @@ void outrigger_yield(outrigger *s);
  * microseconds. It may return earlier. */
 int outrigger_sleep(outrigger *s, unsigned microseconds);
 
+/* What comes while the program computes. A message of private memory goes in pieces, and
+ * a piece is copied by whoever is inside of the library; a thread of the caller's own does
+ * it for a program that is not:
+ *
+ *     while (outrigger_watch(s, 100000) == OUTRIGGER_OK)
+ *             outrigger_attend(s);
+ *
+ * The program says by outrigger_away that it goes: from then on, until its next test,
+ * progress, wait or sleep, the watcher is woken by what comes. all: by everything; else
+ * only while messages of private memory are on their way. Nonzero: something has come
+ * already, which the caller takes by outrigger_progress before it says so again, or leaves
+ * to the watcher by outrigger_wake. Without a watcher it costs nothing.
+ *
+ * outrigger_watch sleeps for at most so many microseconds, and may return earlier;
+ * OUTRIGGER_NO_SIDECAR is the end. One thread calls it. It keeps off the processor on
+ * which the program went on, as long as it may run on others. outrigger_attend does what
+ * outrigger_progress does, if the program is away. outrigger_wake ends the sleep of every
+ * thread. */
+int outrigger_away(outrigger *s, int all);
+int outrigger_watch(outrigger *s, unsigned microseconds);
+int outrigger_attend(outrigger *s);
+void outrigger_wake(outrigger *s);
+
 #ifdef __cplusplus
 }
 #endif

@@ -51,6 +51,8 @@ void or_op_release(struct or_ops *t, uint32_t id)
 	struct or_op *op = or_op_at(t, id);
 	if (op->nobody)
 		t->unheard--;
+	if (op->staged)
+		t->staged--;
 	/* A number may be given out again while a queue still names it: it stays
 	 * marked, so that it is named once. */
 	uint32_t gen = op->gen + 1;

@@ -93,6 +93,17 @@ int or_drain(outrigger *s)
 	return rc;
 }
 
+/* or_look is or_progress for the program itself, which so shows where it is. What others
+ * have taken for it since its last look, it finds. */
+int or_look(outrigger *s)
+{
+	or_back(s);
+	int rc = or_progress(s);
+	or_place_looks(s, s->taken - s->looked);
+	s->looked = s->taken;
+	return rc;
+}
+
 /* or_progress takes what has come, and supplies the chunks that it asks for. */
 int or_progress(outrigger *s)
 {

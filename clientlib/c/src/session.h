@@ -4,6 +4,7 @@
 #define OUTRIGGER_SESSION_H
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -107,6 +108,7 @@ struct or_ops {
 	uint32_t count; /* of ops */
 	struct or_stack free;
 	uint64_t unheard; /* open sends of which nobody is told */
+	_Atomic uint32_t staged; /* open ones whose memory is private, and larger than a slot */
 };
 
 struct or_op *or_op_at(const struct or_ops *t, uint32_t id);
@@ -144,6 +146,16 @@ struct or_place {
 	uint64_t vain;   /* the first of the looks in vain since the last other one, 0: none */
 };
 
+/* A thread that watches while the program is away (watch.c). The affinity is the
+ * watcher's own, and not guarded. */
+struct or_watch {
+	_Atomic bool there;
+	bool away;
+	int cpu; /* where the program went on */
+	bool known;
+	cpu_set_t allowed; /* the watcher, when it began */
+};
+
 struct outrigger {
 	pthread_mutex_t lock;
 	int socket, doorbell; /* these change while nobody forks (fork.c), and -1 is none */
@@ -160,10 +172,12 @@ struct outrigger {
 	struct or_queue stage, starved;
 	struct or_patience patience;
 	struct or_place place;
+	struct or_watch watch;
 	uint64_t silent; /* silent sends submitted */
 	struct outrigger_traffic traffic;
 	bool lent;       /* a part of the arena, which stays mapped */
 	unsigned taken;  /* completions, since somebody asked last */
+	unsigned looked; /* of these, when the program itself looked last */
 	unsigned sleepers; /* threads that may be blocked */
 	uint32_t roused; /* how often they were woken from here */
 	bool gone;       /* the sidecar has ended, or cannot be reached */
@@ -199,6 +213,7 @@ void or_drop(outrigger *s, uint32_t id, struct or_op *op);
 /* progress.c */
 int or_drain(outrigger *s);
 int or_progress(outrigger *s);
+int or_look(outrigger *s);
 
 /* stage.c */
 int or_slab_init(struct or_slab *slab, unsigned char *memory, uint64_t size, uint64_t eager);
@@ -216,7 +231,11 @@ void or_place_looks(outrigger *s, unsigned came);
 void or_place_waits(outrigger *s);
 void or_place_woke(outrigger *s);
 
+/* watch.c */
+void or_back(outrigger *s);
+
 /* wait.c */
+void or_nap(const outrigger *s, uint32_t word, unsigned microseconds); /* while the word that the sidecar wakes by is this one */
 int or_patience_init(outrigger *s, const char *name);
 bool or_sidecar_ended(outrigger *s); /* looks at the socket */
 void or_rouse(outrigger *s);         /* wakes every thread that sleeps */

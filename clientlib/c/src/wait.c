@@ -46,7 +46,7 @@ bool or_sidecar_ended(outrigger *s)
 	return s->gone;
 }
 
-static void nap(const outrigger *s, uint32_t word, unsigned microseconds)
+void or_nap(const outrigger *s, uint32_t word, unsigned microseconds)
 {
 	struct timespec t = {(time_t)(microseconds / 1000000u), (long)(microseconds % 1000000u) * 1000};
 	/* Not the private kind: the word is in the memory of two processes. */
@@ -65,6 +65,7 @@ int outrigger_sleep(outrigger *s, unsigned microseconds)
 	if (microseconds > NAP_US)
 		microseconds = NAP_US;
 	pthread_mutex_lock(&s->lock);
+	or_back(s);
 	/* The word is set before the look, and the engine publishes before it
 	 * looks at the word. Its value changes when another thread wakes those that sleep:
 	 * between this look and this sleep it may have taken what this thread waits for, and a
@@ -77,11 +78,11 @@ int outrigger_sleep(outrigger *s, unsigned microseconds)
 		or_place_waits(s);
 	pthread_mutex_unlock(&s->lock);
 	if (idle)
-		nap(s, word, microseconds);
+		or_nap(s, word, microseconds);
 	pthread_mutex_lock(&s->lock);
 	s->sleepers--;
 	or_place_woke(s);
-	if (s->sleepers == 0)
+	if (s->sleepers == 0 && !s->watch.away)
 		atomic_store(or_word(s, OR_SEG_OFF_WAITING), 0);
 	/* What the sidecar said before it ended counts. */
 	if (!or_ready(&s->complete))
@@ -94,12 +95,10 @@ int outrigger_sleep(outrigger *s, unsigned microseconds)
 int outrigger_progress(outrigger *s, unsigned *taken)
 {
 	pthread_mutex_lock(&s->lock);
-	unsigned before = s->taken;
-	int rc = or_progress(s);
-	or_place_looks(s, s->taken - before);
+	int rc = or_look(s);
 	if (taken != NULL)
 		*taken = s->taken;
-	s->taken = 0;
+	s->taken = s->looked = 0;
 	pthread_mutex_unlock(&s->lock);
 	return rc;
 }

@@ -23,7 +23,7 @@ func plain() []string {
 // commands is the environment of what is started in this pod for an mpirun. Ranks
 // get it from the daemon: an MPI adds to it what it has of its own.
 func (s *Starter) commands() []string {
-	env := slices.Concat(plain(), environment(s.family, s.dir), s.placing, []string{
+	env := slices.Concat(plain(), environment(s.family, s.dir), s.wished, []string{
 		names.EnvSocket + "=" + s.socket, names.EnvAgent + "=" + string(s.management()),
 	})
 	if s.tmp != "" {
@@ -49,7 +49,7 @@ func (s *Starter) program(folder string) ([]string, error) {
 			return nil, fmt.Errorf("the list of hosts for mpirun: %w", err)
 		}
 	}
-	env := slices.Concat(plain(), environment(s.family, s.dir), s.placing, []string{
+	env := slices.Concat(plain(), environment(s.family, s.dir), s.wished, []string{
 		names.EnvAgent + "=" + string(s.management()),
 		// Open MPI 4.1
 		"OMPI_MCA_plm=rsh", "OMPI_MCA_plm_rsh_agent=" + s.agent(), "OMPI_MCA_orte_default_hostfile=" + lists["openmpi"],

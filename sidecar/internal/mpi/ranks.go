@@ -19,7 +19,7 @@ import (
 type Ranks struct {
 	family  Family
 	dir     string   // with the provider
-	placing []string // variables by which its allocations are placed
+	wished  []string // variables of what the job asks for beside
 	sidecar management
 	pmix    *pmix // nil: the family has no use for it
 	port    *port // instead of inherited descriptors; nil: those
@@ -47,11 +47,11 @@ func Prepare(f Family, program, socket, self string) (*Ranks, error) {
 	if err != nil {
 		return nil, err
 	}
-	placing, err := placement(dir)
+	wished, err := wishes(f, dir)
 	if err != nil {
 		return nil, err
 	}
-	r := &Ranks{family: f, dir: dir, placing: placing, sidecar: management(socket + names.PMISuffix)}
+	r := &Ranks{family: f, dir: dir, wished: wished, sidecar: management(socket + names.PMISuffix)}
 	if f != MPICH && f != Intel {
 		r.pmix = newPMIx(filepath.Join(dir, pmixFile), r.sidecar)
 		if path, err := exec.LookPath(program); err == nil && os.Getenv(names.EnvLibMPI) == "" {
@@ -85,7 +85,7 @@ const inherited = 3
 // Dress gives a rank its environment and its connection to the sidecar's process
 // management.
 func (r *Ranks) Dress(ctx context.Context, rank int) ([]string, []*os.File, error) {
-	env := slices.Concat(environment(r.family, r.dir), withoutMPIRun(r.family, r.dir), r.placing)
+	env := slices.Concat(environment(r.family, r.dir), withoutMPIRun(r.family, r.dir), r.wished)
 	var files []*os.File
 	if r.port != nil {
 		env = append(env, r.port.variables(rank)...)

@@ -21,13 +21,13 @@ import (
 // MPI does, and each attaches to the sidecar of its pod by the rank that it was
 // given. The other pods serve commands until the program has ended.
 type Starter struct {
-	family  Family
-	dir     string   // with the provider
-	placing []string // variables by which the ranks' allocations are placed
-	bin     string   // with the agent
-	socket  string   // the sidecar's for applications
-	Out     io.Writer
-	Err     io.Writer
+	family Family
+	dir    string   // with the provider
+	wished []string // variables of what the job asks for beside
+	bin    string   // with the agent
+	socket string   // the sidecar's for applications
+	Out    io.Writer
+	Err    io.Writer
 
 	job place
 	tmp string // of the daemons of this pod; empty: the MPI's own choice
@@ -62,11 +62,11 @@ func NewStarter(f Family, socket, self string) (*Starter, error) {
 	if err != nil {
 		return nil, err
 	}
-	placing, err := placement(dir)
+	wished, err := wishes(f, dir)
 	if err != nil {
 		return nil, err
 	}
-	s := &Starter{family: f, dir: dir, placing: placing, bin: filepath.Dir(self), socket: socket, Out: os.Stdout, Err: os.Stderr}
+	s := &Starter{family: f, dir: dir, wished: wished, bin: filepath.Dir(self), socket: socket, Out: os.Stdout, Err: os.Stderr}
 	if _, err := os.Stat(s.agent()); err != nil {
 		return nil, fmt.Errorf("what mpirun starts instead of ssh: %w", err)
 	}

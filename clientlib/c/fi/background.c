@@ -1,0 +1,183 @@
+/*
+ * What goes on while the program computes (OUTRIGGER_MPI_PROGRESS): a thread, the
+ * attendant, that takes what has come for a program which is not inside of libfabric. It
+ * moves messages of private memory on, carries out the accesses of others, and, where all
+ * is wanted, has the MPI take its own steps (steps.c).
+ *
+ * The program hands over to it by depart(), where it is likely to go and compute: when it
+ * has started something or found something, and when it looks now and then. One that looks
+ * again and again takes everything itself, and the attendant sleeps.
+ */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "layout.h"
+#include "provider.h"
+
+#define STACK_BYTES (1u << 20)
+#define WATCH_US 100000u /* at most: the end of the session is seen by then */
+#define TIGHT_NS 5000u   /* a look so soon after another one is part of waiting */
+#define TIGHT_MAX 3u     /* looks that an MPI makes for one of its program's, or when it has found something */
+#define HANDOVERS 3      /* tries of the program to take what comes while it goes */
+#define PATIENCE_NS 1000000000u
+
+static pthread_t attendant;
+static bool attended;          /* it is there */
+static bool all;               /* what goes on */
+static _Atomic bool dismissed; /* it is to end */
+static _Atomic bool begun, ended;
+
+/* What the program does, as its calls show. */
+static struct {
+	uint64_t looked; /* when its last look was over */
+	unsigned tight;  /* looks in vain that soon followed on others */
+	uint64_t left;   /* when it went */
+	bool away;
+	bool roused; /* the attendant was woken by it, and has not come yet */
+} program;
+
+void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL); }
+
+bool behind(void) { return attended && pthread_equal(attendant, pthread_self()); }
+
+bool passing(void)
+{
+	if (!attended || behind())
+		return false;
+	if (nanoseconds() - program.looked > TIGHT_NS)
+		program.tight = 0;
+	return program.tight++ < TIGHT_MAX;
+}
+
+void looked(bool found)
+{
+	if (!attended || behind())
+		return;
+	program.looked = nanoseconds();
+	if (found)
+		program.tight = 0;
+}
+
+void came_back(void)
+{
+	if (!behind())
+		program.away = false;
+}
+
+static void rouse(void)
+{
+	if (!program.roused)
+		outrigger_wake(client());
+	program.roused = true;
+}
+
+/* hand_over leaves what comes from now on to the attendant. What is there already the
+ * program takes itself, a few times; but not where the MPI would have to be asked. */
+static void hand_over(void)
+{
+	int tries = all ? 0 : HANDOVERS;
+	bool come;
+	while ((come = outrigger_away(client(), all || served())) && tries-- > 0)
+		progress();
+	program.away = true;
+	program.left = nanoseconds();
+	if (come || (all && unread > 0))
+		rouse();
+}
+
+void depart(void)
+{
+	if (attended && client() != NULL && !behind())
+		hand_over();
+	unlock();
+}
+
+/* enter takes the lock, unless the attendant is to end: who ends it may have the lock. */
+static bool enter(void)
+{
+	while (pthread_mutex_trylock(&provider_lock) != 0) {
+		if (atomic_load(&dismissed))
+			return false;
+		nap();
+	}
+	return true;
+}
+
+/* serve does what there is to do. */
+static void serve(void)
+{
+	bool early = true;
+	while (early && enter()) {
+		program.roused = false;
+		progress();
+		bool steps = all && program.away && unread > 0;
+		uint64_t left = program.left;
+		unlock();
+		early = steps && !take_steps(left);
+	}
+}
+
+static void *attends(void *session)
+{
+	(void)outrigger_watch(session, 0); /* from now on it is known */
+	atomic_store(&begun, true);
+	while (!atomic_load(&dismissed) && outrigger_watch(session, WATCH_US) == OUTRIGGER_OK)
+		serve();
+	atomic_store(&ended, true);
+	return NULL;
+}
+
+/* wanted reads the environment. */
+static bool wanted(void)
+{
+	const char *text = getenv(OR_NAME_ENV_MPI_PROGRESS);
+	all = text != NULL && strcmp(text, "all") == 0;
+	return all || (text != NULL && strcmp(text, "messages") == 0);
+}
+
+void attend(void)
+{
+	pthread_attr_t attr;
+	sigset_t all, before;
+	if (!wanted() || pthread_attr_init(&attr) != 0)
+		return;
+	(void)pthread_attr_setstacksize(&attr, STACK_BYTES);
+	/* Signals are the program's. */
+	sigfillset(&all);
+	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
+	atomic_store(&dismissed, false);
+	atomic_store(&begun, false);
+	atomic_store(&ended, false);
+	attended = pthread_create(&attendant, &attr, attends, client()) == 0;
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	(void)pthread_attr_destroy(&attr);
+	while (attended && !atomic_load(&begun))
+		nap(); /* what the program leaves before would be nobody's */
+	if (!attended)
+		fprintf(stderr, "outrigger: rank %u: %s is set, and no thread can be started: messages wait while the program computes\n",
+			outrigger_world(client()).rank, OR_NAME_ENV_MPI_PROGRESS);
+}
+
+/* A program that ends inside of its MPI may have a lock of the MPI's, for which the
+ * attendant waits: then it stays. */
+bool dismiss(void)
+{
+	if (!attended)
+		return true;
+	atomic_store(&dismissed, true);
+	outrigger_wake(client());
+	uint64_t since = nanoseconds();
+	while (!atomic_load(&ended)) {
+		if (nanoseconds() - since > PATIENCE_NS)
+			return false;
+		nap();
+	}
+	(void)pthread_join(attendant, NULL);
+	attended = false;
+	return true;
+}

@@ -1,0 +1,103 @@
+/* A thread that watches for a program which computes (outrigger_watch). Messages of
+ * private memory move by whoever is inside of the library, a piece at a time, and such a
+ * program is not. The watcher sleeps at the word that the sidecar wakes sessions by
+ * (LAYOUT §8). The word is set while the program is away and cleared by its first look,
+ * so that it is woken by nothing that the program sees itself:
+ *
+ *   program                  watcher                  sidecar
+ *   isend; away: sets word   sleeps
+ *   computes                          ◀────────────── publishes, clears the word, wakes
+ *                            takes it, sets the word, sleeps
+ *   looks: clears word
+ *   looks again                                       publishes: there is nobody to wake
+ *
+ * A futex compares its word with what its sleeper expects when the sleep begins, and
+ * never again: the word may be set and cleared over a watcher that sleeps. */
+#define _GNU_SOURCE /* sched_getcpu, cpu_set_t */
+#include <sched.h>
+
+#include "session.h"
+
+/* or_back notes that the program is in the library again. */
+void or_back(outrigger *s)
+{
+	if (!s->watch.away)
+		return;
+	s->watch.away = false;
+	if (s->sleepers == 0)
+		atomic_store(or_word(s, OR_SEG_OFF_WAITING), 0);
+}
+
+static bool anything(const outrigger *s) { return or_ready(&s->complete) || s->stage.count > 0; }
+
+/* arm sets the word, and reports what has come before that. */
+static bool arm(outrigger *s)
+{
+	atomic_store(or_word(s, OR_SEG_OFF_WAITING), s->roused << 1 | 1);
+	return anything(s);
+}
+
+int outrigger_away(outrigger *s, int all)
+{
+	/* Who has nothing that would move without it pays for no lock. */
+	if (!atomic_load_explicit(&s->watch.there, memory_order_relaxed) ||
+	    (!all && atomic_load_explicit(&s->ops.staged, memory_order_relaxed) == 0))
+		return 0;
+	pthread_mutex_lock(&s->lock);
+	s->watch.away = !s->gone;
+	s->watch.cpu = sched_getcpu();
+	bool come = s->watch.away && arm(s);
+	pthread_mutex_unlock(&s->lock);
+	return come;
+}
+
+void outrigger_wake(outrigger *s)
+{
+	pthread_mutex_lock(&s->lock);
+	or_rouse(s);
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* keep_off has the calling thread leave the processor on which the program went on: a
+ * copy there would take the computing's time. */
+static void keep_off(outrigger *s, int cpu)
+{
+	struct or_watch *w = &s->watch;
+	if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getcpu() != cpu)
+		return;
+	if (!w->known)
+		w->known = sched_getaffinity(0, sizeof w->allowed, &w->allowed) == 0;
+	cpu_set_t others = w->allowed;
+	CPU_CLR(cpu, &others);
+	if (w->known && CPU_COUNT(&others) > 0)
+		(void)sched_setaffinity(0, sizeof others, &others); /* else it stays, and is slower */
+}
+
+int outrigger_watch(outrigger *s, unsigned microseconds)
+{
+	pthread_mutex_lock(&s->lock);
+	atomic_store_explicit(&s->watch.there, true, memory_order_relaxed);
+	bool idle = !s->gone && !(s->watch.away && arm(s));
+	uint32_t word = atomic_load(or_word(s, OR_SEG_OFF_WAITING));
+	pthread_mutex_unlock(&s->lock);
+	if (idle)
+		or_nap(s, word, microseconds);
+	pthread_mutex_lock(&s->lock);
+	if (!or_ready(&s->complete))
+		(void)or_sidecar_ended(s);
+	bool over = s->gone && (s->lied || !or_ready(&s->complete));
+	if (over)
+		atomic_store_explicit(&s->watch.there, false, memory_order_relaxed);
+	int cpu = s->watch.away ? s->watch.cpu : -1;
+	pthread_mutex_unlock(&s->lock);
+	keep_off(s, cpu);
+	return over ? OUTRIGGER_NO_SIDECAR : OUTRIGGER_OK;
+}
+
+int outrigger_attend(outrigger *s)
+{
+	pthread_mutex_lock(&s->lock);
+	int rc = s->watch.away ? or_progress(s) : OUTRIGGER_OK;
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}

@@ -1,0 +1,194 @@
+// background.c: what goes on while both ranks compute and call nothing of MPI. Each part
+// starts something, computes until its memory shows that it is over, and then only calls
+// MPI_Wait. What is not over after PATIENCE seconds did not go on by itself.
+//
+// Usage: background messages|all FILE     all: steps of the MPI's own, too
+//
+// Two ranks on one machine. A sender has nothing to see in its own memory: it computes until
+// the file that both have mapped says that its message has come.
+#include <fcntl.h>
+#include <mpi.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PATIENCE = 20, ROUNDS = 5, TAG = 7, BYTES_MAX = 4 << 20 };
+
+static int rank, round_number, steps;
+static _Atomic int *seen; // rounds that the other side has seen the end of
+static unsigned char *out, *in;
+
+static void fail(const char *what, int bytes) {
+	fprintf(stderr, "rank %d: %s of %d bytes, round %d: it did not go on while the ranks computed\n", rank, what, bytes, round_number);
+	MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static double seconds(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static volatile unsigned long sink;
+
+// compute works in registers for a while that is much shorter than PATIENCE.
+static void compute(void) {
+	unsigned long x = 88172645463325252ul;
+	for (int i = 0; i < 20000; i++) {
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
+	}
+	sink = x;
+}
+
+// compute_until computes until a byte of memory that others write has a value.
+static void compute_until(const unsigned char *byte, unsigned char value, const char *what, int bytes) {
+	double begun = seconds();
+	while (*(volatile const unsigned char *)byte != value) {
+		compute();
+		if (seconds() - begun > PATIENCE)
+			fail(what, bytes);
+	}
+}
+
+static void compute_until_seen(const char *what, int bytes) {
+	double begun = seconds();
+	while (atomic_load(seen) < round_number) {
+		compute();
+		if (seconds() - begun > PATIENCE)
+			fail(what, bytes);
+	}
+}
+
+static unsigned char pattern(int i) { return (unsigned char)(i * 7 + round_number); }
+
+static void check(const char *what, int bytes) {
+	for (int i = 0; i < bytes; i++)
+		if (in[i] != pattern(i)) {
+			fprintf(stderr, "rank %d: %s of %d bytes, round %d: byte %d is wrong\n", rank, what, bytes, round_number, i);
+			MPI_Abort(MPI_COMM_WORLD, 1);
+		}
+}
+
+// message: rank 0 sends, rank 1 receives. early: the receive is there first.
+static void message(int bytes, int early) {
+	MPI_Request r;
+	const char *what = early ? "a message to a receive that waits" : "a message before its receive";
+	round_number++;
+	for (int i = 0; i < bytes; i++)
+		out[i] = pattern(i);
+	memset(in, pattern(bytes - 1) + 1, (size_t)bytes);
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0) {
+		if (early)
+			compute();
+		MPI_Isend(out, bytes, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &r);
+		compute_until_seen(what, bytes);
+	} else {
+		for (int i = 0; !early && i < 20; i++)
+			compute();
+		MPI_Irecv(in, bytes, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &r);
+		compute_until(&in[bytes - 1], pattern(bytes - 1), what, bytes);
+		atomic_store(seen, round_number);
+	}
+	MPI_Wait(&r, MPI_STATUS_IGNORE);
+	if (rank == 1)
+		check(what, bytes);
+}
+
+// access_window: rank 0 puts into the window of rank 1, which computes until it sees it,
+// and gets it back. An MPI that takes its locks by messages of its own needs no such step
+// where the program says that nobody else has them.
+static void access_window(MPI_Win w, unsigned char *memory, int bytes) {
+	round_number++;
+	for (int i = 0; i < bytes; i++)
+		out[i] = pattern(i);
+	memory[bytes - 1] = pattern(bytes - 1) + 1;
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0) {
+		MPI_Win_lock(MPI_LOCK_SHARED, 1, steps ? 0 : MPI_MODE_NOCHECK, w);
+		MPI_Put(out, bytes, MPI_BYTE, 1, 0, bytes, MPI_BYTE, w);
+		MPI_Win_flush(1, w);
+		MPI_Get(in, bytes, MPI_BYTE, 1, 0, bytes, MPI_BYTE, w);
+		MPI_Win_unlock(1, w);
+		check("put and get", bytes);
+		atomic_store(seen, round_number);
+	} else {
+		compute_until(&memory[bytes - 1], pattern(bytes - 1), "a put", bytes);
+		compute_until_seen("a get", bytes);
+	}
+}
+
+// allreduce: both ranks compute until they have the sum. Its last element may come before
+// others: MPI_Wait says when all are there.
+static void allreduce(int bytes) {
+	int n = bytes / (int)sizeof(double);
+	volatile double *sum = (volatile double *)in;
+	MPI_Request r;
+	round_number++;
+	for (int i = 0; i < n; i++)
+		((double *)out)[i] = rank + i + round_number;
+	memset(in, 0, (size_t)bytes);
+	MPI_Barrier(MPI_COMM_WORLD);
+	MPI_Iallreduce(out, in, n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &r);
+	double begun = seconds(), want = 1 + 2.0 * (n - 1 + round_number), first = 1 + 2.0 * round_number;
+	while (sum[n - 1] != want || sum[0] != first) {
+		compute();
+		if (seconds() - begun > PATIENCE)
+			fail("a sum", bytes);
+	}
+	MPI_Wait(&r, MPI_STATUS_IGNORE);
+	for (int i = 0; i < n; i++)
+		if (((double *)in)[i] != 1 + 2.0 * (i + round_number)) {
+			fprintf(stderr, "rank %d: a sum of %d bytes, round %d: element %d is wrong\n", rank, bytes, round_number, i);
+			MPI_Abort(MPI_COMM_WORLD, 1);
+		}
+}
+
+// map_file gives both ranks a word.
+static void map_file(const char *name) {
+	int fd = open(name, O_RDWR | O_CREAT, 0600);
+	if (fd < 0 || ftruncate(fd, 4096) != 0) {
+		perror(name);
+		exit(1);
+	}
+	seen = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+}
+
+int main(int argc, char **argv) {
+	static const int sizes[] = {16384, 65536, 262144, 1 << 20, BYTES_MAX};
+	if (argc != 3)
+		return 2;
+	steps = strcmp(argv[1], "all") == 0;
+	map_file(argv[2]);
+	out = calloc(1, BYTES_MAX);
+	in = calloc(1, BYTES_MAX);
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Barrier(MPI_COMM_WORLD);
+	for (int i = 0; i < ROUNDS; i++)
+		for (int s = 0; s < 5; s++) {
+			message(sizes[s], 1);
+			message(sizes[s], 0);
+		}
+	MPI_Win w;
+	unsigned char *memory;
+	MPI_Win_allocate(BYTES_MAX, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &w);
+	for (int i = 0; i < ROUNDS; i++)
+		for (int s = 0; s < 5; s++)
+			access_window(w, memory, sizes[s]);
+	MPI_Win_free(&w);
+	for (int i = 0; steps && i < ROUNDS; i++)
+		for (int s = 0; s < 5; s++)
+			allreduce(sizes[s]);
+	MPI_Finalize();
+	if (rank == 0)
+		printf("all went on while the ranks computed\n");
+	return 0;
+}
