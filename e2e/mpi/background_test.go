@@ -25,3 +25,19 @@ func TestBackground(t *testing.T) {
 		}
 	}
 }
+
+// TestWatched: a watcher of the C client moves the messages of ranks that compute, also
+// beside their own looks; sanitized under the compiler's.
+func TestWatched(t *testing.T) {
+	const says = "rank 1 exchanged 60 times"
+	for _, pods := range []int{1, 2} {
+		t.Run(fmt.Sprintf("pods=%d", pods), func(t *testing.T) {
+			job{ranks: 2, pods: pods, mpi: "none"}.mustRun(t, says, at(t, "c/watch"))
+		})
+	}
+	for _, s := range []string{"address,undefined", "thread"} {
+		t.Run("sanitized/"+s, func(t *testing.T) {
+			job{ranks: 2, pods: 2, mpi: "none"}.mustRun(t, says, filepath.Join(sanitized(t, s), "watch"))
+		})
+	}
+}

@@ -126,6 +126,13 @@ static struct ended crowd(struct side *s, struct door d, unsigned many, int err,
 	return e;
 }
 
+/* served tells that accesses are carried out while their target does not look. */
+static bool served(void)
+{
+	const char *progress = getenv("OUTRIGGER_MPI_PROGRESS");
+	return progress != NULL && strcmp(progress, "off") != 0;
+}
+
 static struct fid_mr *door_of(struct side *s, struct door *d, uint64_t key)
 {
 	struct fid_mr *mr = expose(s, region, sizeof region, FI_REMOTE_READ | FI_REMOTE_WRITE, key);
@@ -166,7 +173,7 @@ void closed(struct side *basic)
 				must(fi_close(&s.ep->fid));
 			} else {
 				struct ended e = crowd(&s, d, 4 * WAYS * SIZES, FI_ESHUTDOWN, flag);
-				want(e.badly > 0, "nothing was refused");
+				want(e.badly > 0 || served(), "nothing was refused");
 			}
 			break;
 		default:
