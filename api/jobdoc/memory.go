@@ -2,6 +2,7 @@ package jobdoc
 
 import (
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -25,6 +26,9 @@ func MemoryOf(m *v1alpha1.MemorySpec, p *v1alpha1.FabricProfileSpec, pods int32)
 	}
 	return out
 }
+
+// Progress is OUTRIGGER_MPI_PROGRESS of a job's ranks; empty: nothing is said.
+func Progress(p v1alpha1.MPIProgress) string { return strings.ToLower(string(p)) }
 
 // Allocations is OUTRIGGER_MPI_ARENA of a job's ranks: from how many bytes on an MPI
 // program's allocations lie in the arena; empty: none does.

@@ -78,6 +78,22 @@ const (
 	MPINone MPI = "None"
 )
 
+// MPIProgress is what goes on while an MPI program computes.
+//
+// +kubebuilder:validation:Enum=Off;Messages;All
+type MPIProgress string
+
+// What can go on.
+const (
+	// MPIProgressOff is what the sidecar does by itself.
+	MPIProgressOff MPIProgress = "Off"
+	// MPIProgressMessages is also what has to be copied in the program, and accesses
+	// of others to its windows.
+	MPIProgressMessages MPIProgress = "Messages"
+	// MPIProgressAll is also the MPI's own steps, as those of collectives.
+	MPIProgressAll MPIProgress = "All"
+)
+
 // PodManagement says who makes the job's pods.
 //
 // +kubebuilder:validation:Enum=Managed;External
@@ -103,6 +119,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="has(self.profileName) == has(oldSelf.profileName)",message="profileName cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.sidecar) == has(oldSelf.sidecar)",message="sidecar cannot be changed"
 // +kubebuilder:validation:XValidation:rule="(has(self.memory) && has(self.memory.arena)) == (has(oldSelf.memory) && has(oldSelf.memory.arena)) && (has(self.memory) && has(self.memory.slab)) == (has(oldSelf.memory) && has(oldSelf.memory.slab)) && (has(self.memory) && has(self.memory.allocationsFrom)) == (has(oldSelf.memory) && has(oldSelf.memory.allocationsFrom))",message="memory cannot be changed"
+// +kubebuilder:validation:XValidation:rule="has(self.mpiProgress) == has(oldSelf.mpiProgress)",message="mpiProgress cannot be changed"
+// +kubebuilder:validation:XValidation:rule="!has(self.mpiProgress) || self.mpi != 'None'",message="mpiProgress is for programs of an MPI: set mpi, or leave it out"
 // +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.memory.allocationsFrom) || self.mpi != 'None'",message="memory.allocationsFrom is for programs of an MPI: set mpi, or leave it out"
 // +kubebuilder:validation:XValidation:rule="size(self.template.spec.containers) == 1",message="template must have one container, the application: others would hold up the end of the job"
 // +kubebuilder:validation:XValidation:rule="self.launchMode == 'Container' || (has(self.template.spec.containers[0].command) && size(self.template.spec.containers[0].command) > 0)",message="the container needs a command: the launcher cannot know an image's entry point (or set launchMode: Container)"
@@ -139,6 +157,14 @@ type MPIJobSpec struct {
 	// +default="None"
 	// +optional
 	MPI MPI `json:"mpi,omitempty"`
+
+	// mpiProgress says what goes on while an MPI program computes: Messages, by a
+	// thread in each rank that copies what only the rank can; All, also the steps of
+	// the MPI's own, as those of non-blocking collectives, by MPI_THREAD_MULTIPLE; Off,
+	// what the sidecar does by itself. Absent: Off.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="mpiProgress cannot be changed"
+	// +optional
+	MPIProgress MPIProgress `json:"mpiProgress,omitempty"`
 
 	// podManagement says who makes the pods: the operator (Managed), or another
 	// controller whose pods name this job (External). Then the template only

@@ -36,6 +36,7 @@ func attempt(name string, ranks, perPod int32) *Attempt {
 func TestGolden(t *testing.T) {
 	plain, all, mpi := attempt("cg", 4, 2), attempt("cg", 3, 1), attempt("hpcc", 4, 2)
 	mpi.Job.Spec.MPI = v1alpha1.MPIAuto
+	mpi.Job.Spec.MPIProgress = v1alpha1.MPIProgressAll
 	mpi.Job.Spec.Memory.AllocationsFrom = new(resource.MustParse("64Ki"))
 	all.Number = 2
 	all.Options.Pull, all.Options.LogLevel = "Never", "debug"

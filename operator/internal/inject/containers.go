@@ -153,6 +153,7 @@ func application(c *corev1.Container, s *Settings) error {
 	c.Env = append([]corev1.EnvVar{podEnv(s)}, c.Env...)
 	c.Env = withEnv(c.Env, names.EnvWait, s.Wait)
 	c.Env = withEnv(c.Env, names.EnvMPIArena, s.Allocs)
+	c.Env = withEnv(c.Env, names.EnvMPIProgress, s.Progress)
 	if s.Launch == v1alpha1.LaunchContainer {
 		c.Env = withEnv(c.Env, names.EnvSocket, socket)
 		c.Env = withEnv(c.Env, names.EnvRank, podNumber)

@@ -99,30 +99,44 @@ func TestMPI(t *testing.T) {
 // Ranks are told from which size on allocations lie in the arena, where the job says
 // it and its container does not.
 func TestAllocations(t *testing.T) {
+	sayOnce(t, names.EnvMPIArena, "65536", "off", func(s *Settings, v string) { s.Allocs = v })
+}
+
+// What goes on while an MPI program computes is said likewise.
+func TestProgress(t *testing.T) {
+	sayOnce(t, names.EnvMPIProgress, "all", "messages", func(s *Settings, v string) { s.Progress = v })
+}
+
+// sayOnce wants a variable of the job's wish to be what its container says, or else what
+// the job does.
+func sayOnce(t *testing.T, name, job, container string, set func(*Settings, string)) {
+	t.Helper()
+	own := []corev1.EnvVar{{Name: name, Value: container}}
 	for _, c := range []struct {
 		job  string
 		env  []corev1.EnvVar
 		want []string
 	}{
 		{"", nil, nil},
-		{"65536", nil, []string{"65536"}},
-		{"65536", []corev1.EnvVar{{Name: names.EnvMPIArena, Value: "off"}}, []string{"off"}},
-		{"", []corev1.EnvVar{{Name: names.EnvMPIArena, Value: "on"}}, []string{"on"}},
+		{job, nil, []string{job}},
+		{job, own, []string{container}},
+		{"", own, []string{container}},
 	} {
 		p, s := busy(), settings()
-		s.MPI, s.Allocs = v1alpha1.MPIAuto, c.job
+		s.MPI = v1alpha1.MPIAuto
+		set(s, c.job)
 		p.Containers[0].Env = c.env
 		if err := Pod(&p, s); err != nil {
 			t.Fatal(err)
 		}
 		var is []string
 		for _, e := range p.Containers[0].Env {
-			if e.Name == names.EnvMPIArena {
+			if e.Name == name {
 				is = append(is, e.Value)
 			}
 		}
 		if !slices.Equal(is, c.want) {
-			t.Errorf("the job says %q and its container %v: %s is %q, want %q", c.job, c.env, names.EnvMPIArena, is, c.want)
+			t.Errorf("the job says %q and its container %v: %s is %q, want %q", c.job, c.env, name, is, c.want)
 		}
 	}
 }

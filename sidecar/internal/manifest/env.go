@@ -36,6 +36,7 @@ func (p *Plan) env(attempt, pod int) []string {
 	}
 	unless(names.EnvWait, jobdoc.Wait(&p.Profile))
 	unless(names.EnvMPIArena, jobdoc.Allocations(&p.Job.Spec.Memory))
+	unless(names.EnvMPIProgress, jobdoc.Progress(p.Job.Spec.MPIProgress))
 	unless(envIndex, strconv.Itoa(pod))
 	return env
 }
