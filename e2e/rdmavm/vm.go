@@ -135,7 +135,10 @@ func (m *machine) live(ctx context.Context) (o Outcome, err error) {
 	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", m.arguments(share)...)
 	both := &console{to: log, stuck: func() { cancel(errStuck) }}
 	qemu.Stdout, qemu.Stderr = both, both
-	end := qemu.Run()
+	end := m.run.begin(qemu)
+	if end == nil {
+		end = qemu.Wait()
+	}
 	o.Console = read(log.Name())
 	o.Output = read(filepath.Join(share, job.Output))
 	b, err := os.ReadFile(filepath.Join(share, job.Result))

@@ -2,19 +2,22 @@
  * What goes on while the program computes (OUTRIGGER_MPI_PROGRESS): a thread, the
  * attendant, that takes what has come for a program which is not inside of libfabric. It
  * moves messages of private memory on, carries out the accesses of others, and, where all
- * is wanted, has the MPI take its own steps (steps.c).
+ * is wanted, has the MPI take its own steps (clientlib/c/steps).
  *
  * The program hands over to it by depart(), where it is likely to go and compute: when it
  * has started something or found something, and when it looks now and then. One that looks
  * again and again takes everything itself, and the attendant sleeps.
  */
 #define _GNU_SOURCE
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "layout.h"
 #include "provider.h"
@@ -25,6 +28,7 @@
 #define TIGHT_MAX 3u     /* looks that an MPI makes for one of its program's, or when it has found something */
 #define HANDOVERS 3      /* tries of the program to take what comes while it goes */
 #define PATIENCE_NS 1000000000u
+#define SLICE_NS 100000u
 
 static pthread_t attendant;
 static bool attended;          /* it is there */
@@ -36,7 +40,6 @@ static _Atomic bool begun, ended;
 static struct {
 	uint64_t looked; /* when its last look was over */
 	unsigned tight;  /* looks in vain that soon followed on others */
-	uint64_t left;   /* when it went */
 	bool away;
 	bool roused; /* the attendant was woken by it, and has not come yet */
 } program;
@@ -85,7 +88,6 @@ static void hand_over(void)
 	while ((come = outrigger_away(client(), all || served())) && tries-- > 0)
 		progress();
 	program.away = true;
-	program.left = nanoseconds();
 	if (come || (all && unread > 0))
 		rouse();
 }
@@ -108,22 +110,43 @@ static bool enter(void)
 	return true;
 }
 
+/* The library that makes calls of the MPI, if the program has it. */
+__attribute__((weak)) void outrigger_mpi_steps(void);
+
 /* serve does what there is to do. */
 static void serve(void)
 {
-	bool early = true;
-	while (early && enter()) {
-		program.roused = false;
-		progress();
-		bool steps = all && program.away && unread > 0;
-		uint64_t left = program.left;
-		unlock();
-		early = steps && !take_steps(left);
-	}
+	if (!enter())
+		return;
+	program.roused = false;
+	progress();
+	bool steps = all && program.away && unread > 0;
+	unlock();
+	if (steps)
+		outrigger_mpi_steps();
+}
+
+/* be_prompt asks for the shortest time slice, by which who wakes up runs at once instead of
+ * after the slice of who waits there. (sched_setattr(2) of Linux 6.12; older ones change
+ * nothing.) */
+static void be_prompt(void)
+{
+	struct {
+		uint32_t size, policy;
+		uint64_t flags;
+		int32_t nice;
+		uint32_t priority;
+		uint64_t runtime, deadline, period;
+	} attr;
+	if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) != 0 || attr.policy != SCHED_OTHER)
+		return; /* as it was told */
+	attr.runtime = SLICE_NS;
+	(void)syscall(SYS_sched_setattr, 0, &attr, 0);
 }
 
 static void *attends(void *session)
 {
+	be_prompt();
 	(void)outrigger_watch(session, 0); /* from now on it is known */
 	atomic_store(&begun, true);
 	while (!atomic_load(&dismissed) && outrigger_watch(session, WATCH_US) == OUTRIGGER_OK)
@@ -136,8 +159,9 @@ static void *attends(void *session)
 static bool wanted(void)
 {
 	const char *text = getenv(OR_NAME_ENV_MPI_PROGRESS);
-	all = text != NULL && strcmp(text, "all") == 0;
-	return all || (text != NULL && strcmp(text, "messages") == 0);
+	bool steps = text != NULL && strcmp(text, "all") == 0;
+	all = steps && outrigger_mpi_steps != NULL;
+	return steps || (text != NULL && strcmp(text, "messages") == 0);
 }
 
 void attend(void)

@@ -262,9 +262,6 @@ void looked(bool found); /* it is over */
 void came_back(void); /* somebody takes what has come; the program, if this is not the attendant */
 void depart(void);  /* gives up the lock, and hands over */
 
-/* steps.c */
-bool take_steps(uint64_t left); /* without the lock; the program went at that time; false: it is too early */
-
 /* info.c */
 int provider_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints, struct fi_info **info);
 extern struct fi_provider provider;

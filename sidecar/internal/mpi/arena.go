@@ -3,7 +3,6 @@ package mpi
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/names"
@@ -20,27 +19,19 @@ const largeDefault = 64 << 10
 // each allocation takes of the arena at least.
 const smallestPlaced = 4 << 10
 
-// placement is the environment of a program whose large allocations shall lie in the
-// arena, as names.EnvMPIArena says; nil: they shall not. The library gets the size in
-// bytes.
-func placement(dir string) ([]string, error) {
+// placement is what a program needs whose large allocations shall lie in the arena, as
+// names.EnvMPIArena says. The library gets the size in bytes.
+func placement(dir string) (wish, error) {
 	large := int64(largeDefault)
 	switch wanted := os.Getenv(names.EnvMPIArena); wanted {
 	case "", "off":
-		return nil, nil
+		return wish{}, nil
 	case "on":
 	default:
 		var err error
 		if large, err = memory.Parse(wanted, 1); err != nil || large < smallestPlaced {
-			return nil, fmt.Errorf("%s=%s: want on, off, or the smallest allocation to place, such as 64KiB; at least %s", names.EnvMPIArena, wanted, memory.Text(smallestPlaced))
+			return wish{}, fmt.Errorf("%s=%s: want on, off, or the smallest allocation to place, such as 64KiB; at least %s", names.EnvMPIArena, wanted, memory.Text(smallestPlaced))
 		}
 	}
-	path := filepath.Join(dir, allocFile)
-	if _, err := os.Stat(path); err != nil {
-		return nil, fmt.Errorf("%s is set, and %s is not beside the provider: %w", names.EnvMPIArena, allocFile, err)
-	}
-	if more := os.Getenv("LD_PRELOAD"); more != "" {
-		path += ":" + more
-	}
-	return []string{"LD_PRELOAD=" + path, fmt.Sprintf("%s=%d", names.EnvMPIArena, large)}, nil
+	return preloaded(dir, allocFile, names.EnvMPIArena, fmt.Sprintf("%s=%d", names.EnvMPIArena, large))
 }

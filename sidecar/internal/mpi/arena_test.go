@@ -13,10 +13,9 @@ import (
 // TestPlacement: what a job says of its allocations becomes a library before all
 // others and a size in bytes, or an error.
 func TestPlacement(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("LD_PRELOAD", "")
+	dir := libraries(t)
 	t.Setenv(names.EnvMPIArena, "on")
-	if _, err := placement(dir); err == nil || !strings.Contains(err.Error(), allocFile) {
+	if _, err := wishes(Auto, dir); err == nil || !strings.Contains(err.Error(), allocFile) {
 		t.Errorf("without the library: %v", err)
 	}
 	library := filepath.Join(dir, allocFile)
@@ -27,21 +26,16 @@ func TestPlacement(t *testing.T) {
 		t.Setenv(names.EnvMPIArena, said)
 		var want []string
 		if bytes != "" {
-			want = []string{"LD_PRELOAD=" + library, names.EnvMPIArena + "=" + bytes}
+			want = []string{names.EnvMPIArena + "=" + bytes, "LD_PRELOAD=" + library}
 		}
-		if env, err := placement(dir); err != nil || !slices.Equal(env, want) {
+		if env, err := wishes(Auto, dir); err != nil || !slices.Equal(env, want) {
 			t.Errorf("%q: %q, %v, want %q", said, env, err, want)
 		}
 	}
 	for _, said := range []string{"yes", "1", "4095", "-1", "64 GB of it"} {
 		t.Setenv(names.EnvMPIArena, said)
-		if env, err := placement(dir); err == nil || !strings.Contains(err.Error(), "want on, off") {
+		if env, err := wishes(Auto, dir); err == nil || !strings.Contains(err.Error(), "want on, off") {
 			t.Errorf("%q: %q, %v", said, env, err)
 		}
-	}
-	t.Setenv(names.EnvMPIArena, "on")
-	t.Setenv("LD_PRELOAD", "/lib/libother.so")
-	if env, err := placement(dir); err != nil || env[0] != "LD_PRELOAD="+library+":/lib/libother.so" {
-		t.Errorf("beside another: %q, %v", env, err)
 	}
 }

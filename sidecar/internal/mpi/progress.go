@@ -7,16 +7,19 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// progressing is the environment of a program of which something goes on while it
-// computes, as names.EnvMPIProgress says. Where the provider's thread calls the MPI, that
-// has to expect it: MPI_THREAD_MULTIPLE, also for a program that calls MPI_Init.
-func progressing(f Family) ([]string, error) {
+// stepsFile has an MPI take steps of its own while the program computes.
+const stepsFile = "liboutrigger-steps.so"
+
+// progressing is what a program needs of which something goes on while it computes, as
+// names.EnvMPIProgress says. Where another thread calls the MPI, that has to expect it:
+// MPI_THREAD_MULTIPLE, also for a program that calls MPI_Init.
+func progressing(f Family, dir string) (wish, error) {
 	switch wanted := os.Getenv(names.EnvMPIProgress); wanted {
 	case "", "off", "messages":
-		return nil, nil
+		return wish{}, nil
 	case "all":
 	default:
-		return nil, fmt.Errorf("%s=%s: want off, messages or all", names.EnvMPIProgress, wanted)
+		return wish{}, fmt.Errorf("%s=%s: want off, messages or all", names.EnvMPIProgress, wanted)
 	}
 	var env []string
 	if f != OpenMPI {
@@ -25,15 +28,5 @@ func progressing(f Family) ([]string, error) {
 	if f != MPICH && f != Intel {
 		env = append(env, "OMPI_MPI_THREAD_LEVEL=3")
 	}
-	return env, nil
-}
-
-// wishes is the environment of what a job may ask for beside its MPI.
-func wishes(f Family, dir string) ([]string, error) {
-	placing, err := placement(dir)
-	if err != nil {
-		return nil, err
-	}
-	progress, err := progressing(f)
-	return append(placing, progress...), err
+	return preloaded(dir, stepsFile, names.EnvMPIProgress, env...)
 }

@@ -1,0 +1,194 @@
+/*
+ * liboutrigger-steps.so: steps of the MPI's own while its program computes
+ * (OUTRIGGER_MPI_PROGRESS=all). A non-blocking collective is a schedule of messages with
+ * work between them, which the library does inside of MPI calls alone. The provider's
+ * thread (clientlib/c/fi/background.c) makes such a call: it asks for the status of a
+ * request that never ends, by which every MPI looks at all that it has open (MPI 4.1, 3.5
+ * Progress, 3.7.6). The request is a generalized one (13.2), which concerns nobody else.
+ *
+ * No other thread may call MPI unless the program has MPI_THREAD_MULTIPLE, and none while
+ * it is in MPI_Init or MPI_Finalize. So this library is before these in the order of
+ * symbols, as tools of the profiling interface are (15.2), and calls what comes next. The
+ * launcher preloads it; names begin with PMPI where Fortran's begin so.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <link.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+typedef uintptr_t handle; /* of MPI: a number of 32 bits, or a pointer; passed alike */
+
+#define MULTIPLE 3         /* MPI_THREAD_MULTIPLE of MPICH, Intel MPI and Open MPI */
+#define MULTIPLE_ABI 4096  /* of MPI's own binary interface (MPI 5.0, 20) */
+#define STATUS_BYTES 256   /* more than any of them has */
+#define PATIENCE_NS 5000000000u
+/* Calls for what has come: MPICH looks at its schedules before it looks for what has come,
+ * and takes their next step by the call after that. */
+#define CALLS 3
+
+static struct {
+	int (*query_thread)(int *level);
+	int (*start)(int (*query)(void *, void *), int (*release)(void *), int (*cancel)(void *, int), void *extra, handle *request);
+	int (*complete)(handle request);
+	int (*get_status)(handle request, int *flag, void *status);
+	int (*release)(handle *request);
+} mpi;
+
+static handle never_ends;
+static _Atomic bool ready, inside;
+
+/* is_mpi finds an MPI among what the program has loaded. */
+static int is_mpi(struct dl_phdr_info *object, size_t bytes, void *arg)
+{
+	(void)bytes;
+	const char *slash = strrchr(object->dlpi_name, '/'), *name = slash == NULL ? object->dlpi_name : slash + 1;
+	if (strncmp(name, "libmpi.so", 9) != 0 && strncmp(name, "libmpi_abi.so", 13) != 0)
+		return 0;
+	*(void **)arg = dlopen(object->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
+	return *(void **)arg != NULL;
+}
+
+/* find has a pointer to a function point to the next one of a name, or, where a program
+ * has loaded its MPI for itself alone, to the MPI's. C converts between the two kinds of
+ * pointers by their bytes. */
+static bool find(void *function, const char *name)
+{
+	void *lib = NULL, *symbol = dlsym(RTLD_NEXT, name);
+	if (symbol == NULL && dl_iterate_phdr(is_mpi, &lib) != 0)
+		symbol = dlsym(lib, name);
+	memcpy(function, &symbol, sizeof symbol);
+	return symbol != NULL;
+}
+
+/* multiple is MPI_THREAD_MULTIPLE of the library that a function is of. */
+static int multiple(int (*function)(int *))
+{
+	Dl_info where;
+	void *symbol;
+	memcpy(&symbol, &function, sizeof symbol);
+	return dladdr(symbol, &where) != 0 && strstr(where.dli_fname, "libmpi_abi.so") != NULL ? MULTIPLE_ABI : MULTIPLE;
+}
+
+static int no_query(void *extra, void *status) { return (void)extra, (void)status, 0; }
+static int no_release(void *extra) { return (void)extra, 0; }
+static int no_cancel(void *extra, int complete) { return (void)extra, (void)complete, 0; }
+
+static const char *start(void)
+{
+	int level = 0;
+	if (!find(&mpi.query_thread, "PMPI_Query_thread") || !find(&mpi.start, "PMPI_Grequest_start") ||
+	    !find(&mpi.complete, "PMPI_Grequest_complete") || !find(&mpi.get_status, "PMPI_Request_get_status") ||
+	    !find(&mpi.release, "PMPI_Request_free"))
+		return "its MPI is not found";
+	if (mpi.query_thread(&level) != 0 || level < multiple(mpi.query_thread))
+		return "its MPI does not give MPI_THREAD_MULTIPLE";
+	if (mpi.start(no_query, no_release, no_cancel, NULL, &never_ends) != 0)
+		return "its MPI refuses a generalized request";
+	return NULL;
+}
+
+/* opened is told that the MPI was started; tools between this library and the MPI have it
+ * told twice. */
+static int opened(int rc)
+{
+	if (rc != 0 || atomic_load(&ready))
+		return rc;
+	const char *why = start();
+	if (why == NULL)
+		atomic_store(&ready, true);
+	else
+		fprintf(stderr, "outrigger: OUTRIGGER_MPI_PROGRESS=all: %s: messages go on while the program computes, steps of the MPI's own do not\n", why);
+	return rc;
+}
+
+static uint64_t nanoseconds(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* closing waits for the other thread to be outside of the MPI: it comes in no more. */
+static void closing(void)
+{
+	if (!atomic_exchange(&ready, false))
+		return;
+	uint64_t begun = nanoseconds();
+	while (atomic_load(&inside) && nanoseconds() - begun < PATIENCE_NS)
+		nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+	(void)mpi.complete(never_ends);
+	(void)mpi.release(&never_ends);
+}
+
+/* outrigger_mpi_steps is the provider's: by any thread, at any time. */
+EXPORT void outrigger_mpi_steps(void)
+{
+	char status[STATUS_BYTES];
+	int flag;
+	atomic_store(&inside, true);
+	for (int i = 0; i < CALLS && atomic_load(&ready); i++)
+		(void)mpi.get_status(never_ends, &flag, status);
+	atomic_store(&inside, false);
+}
+
+static int no_mpi(void)
+{
+	fprintf(stderr, "outrigger: OUTRIGGER_MPI_PROGRESS=all: the program's MPI is not found\n");
+	return 1;
+}
+
+static int init(const char *name, int *argc, char ***argv)
+{
+	int (*next)(int *, char ***);
+	return find(&next, name) ? opened(next(argc, argv)) : no_mpi();
+}
+
+/* init_thread asks for what the other thread needs, whatever the program does: more than
+ * was asked for is what an MPI may give. */
+static int init_thread(const char *name, int *argc, char ***argv, int *provided)
+{
+	int (*next)(int *, char ***, int, int *);
+	int (*query)(int *);
+	if (!find(&next, name) || !find(&query, "PMPI_Query_thread"))
+		return no_mpi();
+	return opened(next(argc, argv, multiple(query), provided));
+}
+
+static int finalize(const char *name)
+{
+	int (*next)(void);
+	closing();
+	return find(&next, name) ? next() : no_mpi();
+}
+
+EXPORT int MPI_Init(int *argc, char ***argv);
+EXPORT int PMPI_Init(int *argc, char ***argv);
+EXPORT int MPI_Init_thread(int *argc, char ***argv, int required, int *provided);
+EXPORT int PMPI_Init_thread(int *argc, char ***argv, int required, int *provided);
+EXPORT int MPI_Finalize(void);
+EXPORT int PMPI_Finalize(void);
+
+int MPI_Init(int *argc, char ***argv) { return init("MPI_Init", argc, argv); }
+int PMPI_Init(int *argc, char ***argv) { return init("PMPI_Init", argc, argv); }
+
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+	(void)required;
+	return init_thread("MPI_Init_thread", argc, argv, provided);
+}
+
+int PMPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+	(void)required;
+	return init_thread("PMPI_Init_thread", argc, argv, provided);
+}
+
+int MPI_Finalize(void) { return finalize("MPI_Finalize"); }
+int PMPI_Finalize(void) { return finalize("PMPI_Finalize"); }
