@@ -167,13 +167,13 @@ static bool wanted(void)
 void attend(void)
 {
 	pthread_attr_t attr;
-	sigset_t all, before;
+	sigset_t signals, before;
 	if (!wanted() || pthread_attr_init(&attr) != 0)
 		return;
 	(void)pthread_attr_setstacksize(&attr, STACK_BYTES);
 	/* Signals are the program's. */
-	sigfillset(&all);
-	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
+	sigfillset(&signals);
+	(void)pthread_sigmask(SIG_SETMASK, &signals, &before);
 	atomic_store(&dismissed, false);
 	atomic_store(&begun, false);
 	atomic_store(&ended, false);
