@@ -4,6 +4,7 @@ package rdmavm
 
 import (
 	"debug/elf"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -20,7 +21,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/rdmavm/plan"
 )
 
-// mpiCast is a cast with programs for MPICH as others made them, and MPICH itself.
+// mpiOf is whose library the programs run on: there is one interface of MPICH and Intel MPI.
+var mpiOf = flag.String("rdma.mpi", "mpich", "TestMPI: the MPI that programs built for MPICH run on, mpich or intel")
+
+// mpiCast is a cast with programs for MPICH as others made them, and an MPI.
 type mpiCast struct{ *cast }
 
 const built = "../../bin/"
@@ -28,27 +32,29 @@ const built = "../../bin/"
 func newMPICast(t *testing.T) mpiCast {
 	t.Helper()
 	c := mpiCast{newCast(t)}
-	own := []string{built + "c/liboutrigger-fi.so", built + "c/liboutrigger-alloc.so"}
+	lib := built + "mpi/" + *mpiOf + "/lib/"
 	programs := []string{
 		built + "mpi/intel/bin/IMB-MPI1", built + "mpi/intel/bin/IMB-RMA", built + "rdmavm/mpi/usr/bin/NPmpich2",
 		c.compile("../mpi/testdata/windows.c", "mpi-windows"),
+		// What is loaded by name: ours, and libfabric by Intel MPI, whose package has none.
+		built + "c/liboutrigger-fi.so", built + "c/liboutrigger-alloc.so", built + "mpi/mpich/lib/mpich/libfabric.so.1",
 	}
-	// Debian's programs ask for MPICH's library by the name of the project: one interface.
-	mpich, err := filepath.Abs(built + "mpi/mpich/lib/libmpi.so.12")
+	// Debian's programs ask for the library by the name of MPICH's project.
+	library12, err := filepath.Abs(lib + "libmpi.so.12")
 	if err == nil {
-		err = os.Symlink(mpich, filepath.Join(c.dir, "libmpich.so.12"))
+		err = os.Symlink(library12, filepath.Join(c.dir, "libmpich.so.12"))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	loaded, err := libraries([]string{
-		c.dir, built + "mpi/mpich/lib", built + "mpi/mpich/lib/mpich",
+		c.dir, lib, built + "mpi/mpich/lib/mpich",
 		built + "rdmavm/mpi/" + library, built + "rdmavm/root/" + library, built + "rdmavm/root/" + strings.TrimPrefix(library, "usr/"),
-	}, slices.Concat(programs, own)...)
+	}, programs...)
 	if err != nil {
 		t.Fatalf("%v; hack/rdmavm/mpi brings what this test needs", err)
 	}
-	c.files = slices.Concat(c.files, programs, loaded, own)
+	c.files = slices.Concat(c.files, programs, loaded)
 	return c
 }
 
@@ -133,8 +139,8 @@ var mpiPrograms = []mpiProgram{
 	}},
 }
 
-// TestMPI: programs for MPICH that have never heard of Outrigger run over RDMA between two
-// machines, with their buffers where libc places them, which are copied, and with
+// TestMPI: programs built for MPICH that have never heard of Outrigger run over RDMA between
+// two machines, with their buffers where libc places them, which are copied, and with
 // large ones in the arena, from which the peer's device reads. A rank that is killed is
 // named in the other machine.
 func TestMPI(t *testing.T) {
@@ -194,10 +200,13 @@ func mpiUseOf(t *testing.T, said []Outcome, step string) (sum mpiUse) {
 }
 
 // libraries are the files of what programs and libraries load when they start, and what
-// those load, each from the first of the folders that has it.
+// those load, each from the first of the folders that has it, beside those given.
 func libraries(folders []string, files ...string) ([]string, error) {
 	var found []string
 	seen := map[string]bool{}
+	for _, f := range files {
+		seen[filepath.Base(f)] = true
+	}
 	for queue := slices.Clone(files); len(queue) > 0; queue = queue[1:] {
 		f, err := elf.Open(queue[0])
 		if err != nil {
