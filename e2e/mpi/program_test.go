@@ -200,6 +200,34 @@ func TestLAMMPS(t *testing.T) {
 	}
 }
 
+// TestKilledElsewhere: a rank of another pod says whose fault the end of the job was, with
+// nothing but its own launcher to tell it.
+func TestKilledElsewhere(t *testing.T) {
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			program, p := m.build(t, "killed"), startPods(t, 1, 1)
+			var ranks []*rank
+			for i := range 2 {
+				launch := append([]string{"env"}, m.env...)
+				launch = append(launch, at(t, "outrigger-launch"), "--socket", p.socket(i), "--ranks", fmt.Sprint(i), "--mpi", "auto", "--", program)
+				ranks = append(ranks, p.start(i, i, launch...))
+			}
+			if code := ranks[1].end(); code != 128+9 {
+				t.Errorf("the killed rank's launcher: exit code %d\n%s", code, ranks[1].says())
+			}
+			p.await("word of whose fault it was", func() bool {
+				return strings.Contains(ranks[0].says(), "outrigger: rank 0: the job has failed: rank 1 failed")
+			})
+			if m.name == "intel" {
+				return // its rank goes on waiting, until whoever started the pods ends them
+			}
+			if code := ranks[0].end(); code == 0 {
+				t.Errorf("the other pod's launcher: exit code %d\n%s", code, ranks[0].says())
+			}
+		})
+	}
+}
+
 // TestRankDies: a rank that is killed within an access, an epoch, a collective or a large
 // message is named, and nobody waits for it.
 func TestRankDies(t *testing.T) {

@@ -188,6 +188,10 @@ func (m *machine) fill(share string) error {
 }
 
 func copyFile(to, from string) error {
+	from, err := filepath.EvalSymlinks(from) // a link would lead nowhere in the machine
+	if err != nil {
+		return err
+	}
 	// The same file under another name costs nothing.
 	if err := os.Link(from, to); err == nil {
 		return nil

@@ -182,6 +182,21 @@ bool doze(uint64_t since, unsigned looks)
 	return outrigger_sleep(session, SLEEP_US) != OUTRIGGER_NO_SIDECAR;
 }
 
+/* blame says once why the job has failed, if it has: of an error an MPI says only of which
+ * kind it is, and nothing of whose fault it was. */
+static void blame(void)
+{
+	static bool said;
+	char why[512] = "";
+	if (said || session == NULL || getpid() != owner)
+		return;
+	outrigger_failure(session, why, sizeof why);
+	if (*why == 0)
+		return;
+	said = true;
+	fprintf(stderr, "outrigger: rank %u: the job has failed: %s\n", outrigger_world(session).rank, why);
+}
+
 int to_errno(int status)
 {
 	switch (status) {
@@ -193,8 +208,8 @@ int to_errno(int status)
 	case OUTRIGGER_NO_MEMORY: return -FI_ENOMEM;
 	case OUTRIGGER_INVALID: return -FI_EINVAL;
 	case OUTRIGGER_REFUSED: return -FI_ECONNREFUSED;
-	case OUTRIGGER_PEER_FAILED: return -FI_ECONNRESET;
 	case OUTRIGGER_PEER_LEFT: return -FI_ESHUTDOWN;
 	}
-	return -FI_ECONNABORTED;
+	blame();
+	return status == OUTRIGGER_PEER_FAILED ? -FI_ECONNRESET : -FI_ECONNABORTED;
 }

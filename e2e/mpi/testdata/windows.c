@@ -1,5 +1,6 @@
 /* Passive target: every rank writes, adds and reads in the memory of the next one
- * while that one waits in a barrier, with lengths on both sides of every limit. */
+ * while that one waits in a barrier, with lengths on both sides of every limit. An
+ * argument is the longest of them to take. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +33,7 @@ static void epoch(MPI_Win w, const int *out, int *in, int n, int kind)
 
 int main(int argc, char **argv)
 {
+	int most = argc > 1 ? atoi(argv[1]) : MOST;
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -42,7 +44,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < MOST; i++)
 		out[i] = value(rank, i);
 	static const int lengths[] = {1, 7, 100, 2047, 2049, 10000, 70000, MOST};
-	for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+	for (size_t l = 0; l < sizeof lengths / sizeof *lengths && lengths[l] <= most; l++)
 		for (int kind = 0; kind < 4; kind++) {
 			int n = lengths[l], *memory = kind < 2 ? own : given;
 			epoch(kind < 2 ? made : allocated, out, in, n, kind % 2);

@@ -19,12 +19,15 @@ type Step struct {
 	Program  []string `json:",omitempty"`
 	Ranks    []string `json:",omitempty"` // of each pod, such as 0-1
 	Devices  string   `json:",omitempty"` // what the device plugin would say; empty: none granted
+	MPI      string   `json:",omitempty"` // of the program, as the launcher's --mpi
+	Env      []string `json:",omitempty"` // of the ranks, beside the machine's
 
 	// Of a command: one for each machine. The second is tried again while the first
 	// is not there yet.
 	Commands [][]string `json:",omitempty"`
 
 	Breaks  int    `json:",omitempty"` // forced errors of the queue pair while the job runs
+	Kill    int    `json:",omitempty"` // pod 1's first rank is killed once its sidecar has moved so many messages; 0: none is
 	Loss    string `json:",omitempty"` // of packets, such as 2%
 	Status  int    `json:",omitempty"` // that the job's ranks must end with; -1: any but 0
 	Sidecar int    `json:",omitempty"` // exit status of the sidecar

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -167,16 +168,25 @@ func (s *step) job(node, number int) (err error) {
 		return err
 	}
 	var said strings.Builder
-	ranks := exec.Command("outrigger-launch", append([]string{
-		"--socket", socket, "--ranks", s.Ranks[node], "--",
-	}, s.Program...)...)
+	line := []string{"--socket", socket, "--ranks", s.Ranks[node]}
+	if s.MPI != "" {
+		line = append(line, "--mpi", s.MPI)
+	}
+	ranks := exec.Command("outrigger-launch", slices.Concat(line, []string{"--"}, s.Program)...)
+	ranks.Env = append(os.Environ(), s.Env...)
 	ranks.Stdout, ranks.Stderr = &said, &said
 	if err := ranks.Start(); err != nil {
 		return errors.Join(err, s.end())
 	}
 	over, done := context.WithCancel(context.Background())
 	drilled := make(chan int)
-	go func() { drilled <- s.drill(over, node) }()
+	go func() {
+		if s.Kill > 0 && node == 1 {
+			drilled <- s.kill(over, ranks.Process.Pid)
+		} else {
+			drilled <- s.drill(over, node)
+		}
+	}()
 	_ = ranks.Wait() // the status is looked at below
 	done()
 	drills := <-drilled
@@ -190,29 +200,37 @@ func (s *step) job(node, number int) (err error) {
 	switch {
 	case s.Status >= 0 && status != s.Status || s.Status < 0 && status == 0:
 		err = errors.Join(err, fmt.Errorf("ranks ended with status %d, want %d", status, s.Status))
+	case s.Kill > 0 && node == 1 && drills == 0:
+		err = errors.Join(err, errors.New("no rank was killed before the job was over"))
 	case s.Breaks > 0 && node == 0 && drills < s.Breaks:
 		err = errors.Join(err, fmt.Errorf("the job was over after %d of %d forced errors: make it longer", drills, s.Breaks))
 	}
 	return err
 }
 
-// report prints what the sidecar has moved, and how.
-func (s *step) report() {
+// report is what a sidecar says of what it has moved, and how.
+type report struct {
+	Protocols []struct {
+		Name     string
+		Messages uint64
+	} `json:"protocols"`
+	Buffers []json.RawMessage `json:"buffers"`
+}
+
+func (s *step) asked() (said report, err error) {
 	r, err := s.client().Get("http://sidecar/report")
 	if err != nil {
-		fmt.Println("no report:", err) // the sidecar has ended; the step says how
-		return
+		return said, err
 	}
 	defer r.Body.Close()
-	var said struct {
-		Protocols []struct {
-			Name     string
-			Messages uint64
-		} `json:"protocols"`
-		Buffers []json.RawMessage `json:"buffers"`
-	}
-	if err := json.NewDecoder(r.Body).Decode(&said); err != nil {
-		fmt.Println("no report:", err)
+	return said, json.NewDecoder(r.Body).Decode(&said)
+}
+
+// report prints it.
+func (s *step) report() {
+	said, err := s.asked()
+	if err != nil {
+		fmt.Println("no report:", err) // the sidecar may have ended; the step says how
 		return
 	}
 	broken, again := s.mended(s.client())
@@ -336,6 +354,48 @@ func (s *step) end() error {
 		return fmt.Errorf("the sidecar ended with status %d, want %d", got, s.Sidecar)
 	}
 	return nil
+}
+
+// kill ends the first rank that a launcher has started, in the middle of its work, and
+// returns how many it has ended.
+func (s *step) kill(over context.Context, launcher int) int {
+	for over.Err() == nil {
+		select {
+		case <-over.Done():
+			return 0
+		case <-time.After(200 * time.Millisecond):
+		}
+		said, err := s.asked()
+		var messages uint64
+		for _, p := range said.Protocols {
+			messages += p.Messages
+		}
+		if err != nil || messages < uint64(s.Kill) {
+			continue // it has not started, or not done enough
+		}
+		rank, err := child(launcher)
+		if err == nil {
+			err = unix.Kill(rank, unix.SIGKILL)
+		}
+		if err != nil {
+			fmt.Println("kill:", err)
+			return 0
+		}
+		return 1
+	}
+	return 0
+}
+
+// child is a process that another one has started.
+func child(of int) (int, error) {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", of)) // the pattern is good
+	for _, l := range lists {
+		b, err := os.ReadFile(l)
+		if list := strings.Fields(string(b)); err == nil && len(list) > 0 {
+			return strconv.Atoi(list[0])
+		}
+	}
+	return 0, fmt.Errorf("process %d has no child", of)
 }
 
 // drill does to the job what its step wants, until the job is over, and returns
