@@ -104,6 +104,28 @@ func TestCastsComeInOrder(t *testing.T) {
 	})
 }
 
+// TestCastWithoutSlot: a cast for which there is no slot is not taken, and taken again when
+// there is one.
+func TestCastWithoutSlot(t *testing.T) {
+	x := newBench(t, "own")
+	k := x.register(2<<20, 1<<20)
+	var held []int32
+	c := x.a.conns[0]
+	for s := c.slot(); s >= 0; s = c.slot() {
+		held = append(held, s)
+	}
+	if x.a.Cast(0, x.mem[:64], k, 0) {
+		t.Fatal("it is taken")
+	}
+	x.a.Poll(x.sa)
+	for _, s := range held {
+		c.freeSlot(s)
+	}
+	if !x.a.Cast(0, x.mem[:64], k, 0) || len(x.sa.downs) > 0 {
+		t.Errorf("it is not taken though there are slots, or the connection ends: %v", x.sa.downs)
+	}
+}
+
 // TestCastsHideNothing: who sends nothing but casts, one a turn, hears its peers and its
 // device within a few turns, and at once what it has asked for otherwise.
 func TestCastsHideNothing(t *testing.T) {
