@@ -108,6 +108,7 @@ type Config struct {
 	Rendezvous    mover.Protocol // how large messages travel (DESIGN §5)
 	Channel       carriage.Kind  // how small messages travel there; the same on all sidecars
 	FastPeers     int            // most peers with a ring for small frames, where the link writes remotely; default 64, negative: none
+	LookAfter     uint64         // frames of a ring that are taken without a sleep before their sender leaves out the notices (look.go); default 64
 	Seed          uint64         // of the matching tables' hash
 }
 
@@ -142,6 +143,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.CreditBytes == 0 {
 		c.CreditBytes = 1 << 20
+	}
+	if c.LookAfter == 0 {
+		c.LookAfter = lookAfter
 	}
 	switch {
 	case len(c.PodOf) == 0 || c.Pods < 1 || int(c.Self) >= c.Pods || c.Self < 0:

@@ -21,8 +21,8 @@ import (
 //	                ╰───────────▶ (sleeps)
 //	writes ended: Ack ──────────▶ wakes, looks: taken
 
-// lookAfter is how many frames of a ring are taken without a sleep before its sender
-// is told to leave out the notices: two Looks are to be few beside what they spare.
+// lookAfter is the default of Config.LookAfter: two Looks are to be few beside what they
+// spare.
 const lookAfter = 64
 
 // looking is what the sender of a ring is told of its receiver's sleep.
@@ -35,7 +35,7 @@ type looking struct {
 // looked is told that frames were taken out of p's ring.
 func (c *Core) looked(p *peer) {
 	r := &p.ringIn
-	if !r.told && r.Taken()-r.from >= lookAfter && r.Ordered() && p.caps.Notify {
+	if !r.told && r.Taken()-r.from >= c.cfg.LookAfter && r.Ordered() && p.caps.Notify {
 		r.told, r.says = true, true
 		c.touch(p)
 	}

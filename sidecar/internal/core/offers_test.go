@@ -21,6 +21,7 @@ type duo struct {
 	cores [2]*Core
 	ports [2]*duoPort
 	types []string // of frames that were posted, without acknowledgements
+	guard uint8    // of the last offer
 	keys  map[uint64]keyed
 	made  uint64 // keys
 }
@@ -119,6 +120,13 @@ func (p *duoPort) Post(_ link.Peer, frames []*link.Frame) int {
 		payload := bytes.Clone(f.Inline[:min(f.Head.Length, link.InlineMax)])
 		if f.Payload.Region != RegionNone {
 			payload = bytes.Clone(p.Bytes(f.Payload))
+		}
+		if f.Head.Type == wire.Ready {
+			var body wire.ReadyBody
+			if err := body.Decode(payload); err != nil {
+				p.duo.t.Error(err)
+			}
+			p.duo.guard = body.Guard
 		}
 		h := f.Head
 		p.later = append(p.later, func() {
@@ -228,6 +236,52 @@ func TestMessagesOfProtocols(t *testing.T) {
 			if len(p.ended) != 1 || p.ended[0].Status != shm.StatusOK || len(d.keys) != 0 {
 				t.Errorf("protocol %v: pod %d has %+v, %d keys", x.protocol, i, p.ended, len(d.keys))
 			}
+		}
+	}
+}
+
+// TestCollisions counts, on the wire, what a message costs whose last byte is the guard
+// of its offer, and so does not show that it has come: one more message, and none for any
+// other. PutNR's guard is the constant zero, so that messages of zeros pay every time;
+// Put draws one for each, so that one in 256 does.
+func TestCollisions(t *testing.T) {
+	const messages = 4096
+	caps := link.Caps{Register: true, Write: true, InOrder: true}
+	for _, x := range []struct {
+		protocol    mover.Protocol
+		least, most int
+	}{
+		{mover.Put, messages / 512, messages / 128},
+		{mover.PutNR, messages, messages},
+	} {
+		d := newDuo(t, x.protocol, caps)
+		told := 0
+		for n := range messages {
+			d.types = nil
+			for i, p := range d.ports {
+				p.ended = p.ended[:0]
+				clear(d.arena(i, 0)[duoBytes-64:])
+			}
+			d.submit(1, duoMessage(shm.OpRecv, uint32(n%64), 0, 0))
+			d.run()
+			collides := d.guard == 0
+			d.submit(0, duoMessage(shm.OpSend, uint32(n%64), 1, 0))
+			d.run()
+			want := "ready"
+			if collides {
+				want = "ready written"
+				told++
+			}
+			if got := strings.Join(d.types, " "); got != want {
+				t.Fatalf("%v, message %d of zeros, the guard is %#x: %q, want %q", x.protocol, n, d.guard, got, want)
+			}
+			if p := d.ports[1]; len(p.ended) != 1 || p.ended[0].Status != shm.StatusOK {
+				t.Fatalf("%v, message %d: the receive has come to %+v", x.protocol, n, p.ended)
+			}
+		}
+		t.Logf("%v: %d of %d messages of zeros needed another control message: %.4f, 1/256 is 0.0039", x.protocol, told, messages, float64(told)/messages)
+		if told < x.least || told > x.most || uint64(told) != d.cores[0].stats.Collisions {
+			t.Errorf("%v: %d collisions, %d counted; want %d to %d", x.protocol, told, d.cores[0].stats.Collisions, x.least, x.most)
 		}
 	}
 }

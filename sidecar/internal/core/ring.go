@@ -243,6 +243,7 @@ func (c *Core) drainRing(p *peer) error {
 		}
 	}
 	if taken := p.ringIn.Taken(); taken != before {
+		c.stats.RingTaken += taken - before
 		cast := c.mayCast(p)
 		w, tell := p.ringOut.Emptied(taken)
 		if tell && !(cast && c.castRing(p, w)) && !c.startRing(p, nil, w) {

@@ -35,6 +35,7 @@ type Stats struct {
 
 	FramesIn, FramesOut  uint64
 	RingFrames           uint64  // of FramesOut, those that went by remote write
+	RingTaken            uint64  // slots of rings that peers have filled, and that were emptied
 	Offers, Offered      uint64  // receives offered to their senders, messages written to such
 	Collisions           uint64  // of them, those whose end the receiver had to be told
 	RemotePut, RemoteGet Traffic // accesses to windows by remote operation, at the side that has started them

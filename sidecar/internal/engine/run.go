@@ -77,32 +77,50 @@ func (e *Engine) setSlice(short bool) {
 	}
 }
 
-// sleep blocks until there may be work. Applications are told first, then
-// looked at once more, so that nothing they publish meanwhile is missed; peers
-// have been told before.
+// sleep blocks until there may be work.
 func (e *Engine) sleep() {
+	if d, may := e.Rest(); may {
+		e.asleep.Store(true)
+		e.sleeper.sleep(d)
+		e.pulse.Store(e.clock())
+		e.asleep.Store(false)
+	}
+	e.Rise()
+}
+
+// Rest reports whether the engine may sleep now, and for how long, until Rise. Run asks
+// it, and callers that do the turns themselves. Applications are told first, then looked
+// at once more, so that nothing they publish meanwhile is missed; peers have been told
+// before.
+func (e *Engine) Rest() (d time.Duration, may bool) {
 	if e.core.Doze() {
-		return
+		return 0, false
 	}
 	e.turns.Sleeps++
 	for _, a := range e.active {
 		a.Idle()
 		a.SetSleeping(true)
 	}
-	ready := e.mail.waiting.Load()
-	for _, a := range e.active {
-		ready = ready || a.Ready() && !e.core.Held(a.id)
-	}
-	d := e.untilTimer()
-	if !ready && !e.unfinished() && (e.armed == nil || !e.armed.Arm()) {
-		e.asleep.Store(true)
-		e.sleeper.sleep(d)
-		e.pulse.Store(e.clock())
-		e.asleep.Store(false)
-	}
+	ready := e.Called()
+	d = e.untilTimer()
+	return d, !ready && !e.unfinished() && (e.armed == nil || !e.armed.Arm())
+}
+
+// Rise ends what Rest has begun.
+func (e *Engine) Rise() {
 	for _, a := range e.active {
 		a.SetSleeping(false)
 	}
+}
+
+// Called reports that an application has something to take, or another goroutine: they
+// ring for a sleeping engine.
+func (e *Engine) Called() bool {
+	called := e.mail.waiting.Load()
+	for _, a := range e.active {
+		called = called || a.Ready() && !e.core.Held(a.id)
+	}
+	return called
 }
 
 // unfinished reports that something is left for a turn that time alone, or the

@@ -170,7 +170,7 @@ func (a *app) step() error {
 	// However many are open: a program that waits for a send before it posts
 	// its receive may stand still by its own fault.
 	for range a.w.rng.IntN(a.burst) {
-		if a.w.early && a.w.rng.IntN(earlyPace) > 0 || a.exposes.paced() {
+		if a.w.early && a.w.rng.IntN(earlyPace) > 0 || a.exposes.paced() || a.w.rests.paused(a.w.net.now) {
 			break
 		}
 		if a.posted == len(a.ops) || a.failed {

@@ -84,6 +84,7 @@ func (n *network) place(from, to *port, c *cast) bool {
 		if mem, err = to.bytes(whole, lent, span{0, uint64(len(c.data))}); err == nil {
 			copy(mem, c.data)
 			c.placed = true
+			to.written(whole, c.notify)
 			return true
 		}
 	}

@@ -38,6 +38,7 @@ type network struct {
 
 	casting *rand.Rand // of casts; nil: links take none
 	casts   int
+	looks   int // words about looks
 
 	lending *rand.Rand // of all that is lent; nil: nothing is
 	cheats  bool       // applications say what is not true of what they lend
@@ -76,6 +77,8 @@ type port struct {
 	events   []event
 	sink     link.Sink               // of the last Poll
 	landed   map[link.Peer][]*packet // of connections that are gone, to be handed over
+	full     map[link.Peer]bool      // a frame was not taken
+	quiet    int64                   // when a frame was first written into a ring here since its engine sleeps, of which nothing tells; 0: not yet
 	dead     bool
 	frozen   bool              // nothing of it moves any more, its device neither
 	byes     map[link.Peer]int // generations of connections on which it has said goodbye
@@ -94,6 +97,7 @@ func newNetwork(rng *rand.Rand, pods int) *network {
 		n.ports = append(n.ports, &port{
 			net: n, self: link.Peer(i), attached: map[link.Peer]int{}, down: map[link.Peer]bool{}, keys: map[uint64]registration{},
 			landed: map[link.Peer][]*packet{}, lenders: map[link.Region]*lender{}, lentKeys: map[uint64]link.Region{}, byes: map[link.Peer]int{},
+			full: map[link.Peer]bool{},
 		})
 	}
 	return n
@@ -215,7 +219,11 @@ func (p *port) Post(peer link.Peer, frames []*link.Frame) int {
 	n := 0
 	for _, f := range frames {
 		if len(*flow) >= backlog {
+			p.full[peer] = true
 			break
+		}
+		if f.Head.Type == wire.Look {
+			p.net.looks++
 		}
 		if f.Head.Type == wire.Bye {
 			p.byes[peer] = l.generation

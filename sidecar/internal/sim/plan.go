@@ -35,19 +35,30 @@ func (w *world) plan() {
 	for r := range wild {
 		claims[r] = w.rng.IntN(3) == 0
 		// A wildcard alone does not notice a sidecar that nobody talks to.
-		if w.rng.IntN(2) == 0 && !w.mayFail() && !w.desertion && !w.early {
+		if w.rng.IntN(2) == 0 && !w.mayFail() && !w.desertion && !w.early && w.rests.rng == nil {
 			wild[r] = map[[2]uint64][]byte{}
 		}
 	}
-	for range 4 + w.rng.IntN(40) {
+	messages := 4 + w.rng.IntN(40)
+	if w.rests.rng != nil {
+		messages += chats
+	}
+	for range messages {
 		src, dst := uint32(w.rng.IntN(ranks)), uint32(w.rng.IntN(ranks))
 		if w.early { // many messages of few envelopes, so that they can meet the wrong receives
 			src, dst = uint32(ranks-1-w.rng.IntN(2)), uint32(w.rng.IntN(2))
+		}
+		chat := w.rests.rng != nil && w.rng.IntN(chats) > 40
+		if chat { // one way: an answer would wake who sleeps
+			src, dst = max(src, dst), min(src, dst)
 		}
 		a, b := w.apps[src], w.apps[dst]
 		n := sizes[w.rng.IntN(len(sizes))]
 		if (w.early || w.exposing) && w.rng.IntN(2) == 0 {
 			n = sizes[len(sizes)-1-w.rng.IntN(4)]
+		}
+		if chat {
+			n = sizes[w.rng.IntN(9)]
 		}
 		seq := a.sentTo(dst)
 		tag := uint64(w.rng.IntN(3))
@@ -58,7 +69,7 @@ func (w *world) plan() {
 			tag = uint64(seq)
 		}
 		claim := w.desertion && w.rng.IntN(4) == 0
-		if claim { // of a tag of its own: a probe and a receive of one tag race
+		if claim = claim && w.rests.rng == nil; claim { // of a tag of its own: a probe and a receive of one tag race
 			tag = uint64(1000 + seq)
 		}
 		p := content(src, dst, tag, seq, n)

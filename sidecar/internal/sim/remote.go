@@ -184,6 +184,7 @@ func (n *network) advance(a *access) bool {
 		return false
 	}
 	copy(theirs, mine)
+	a.to.written(whole, a.notify)
 	if len(a.pieces) == 0 && a.notify != 0 && n.caps.Notify {
 		// The target learns of it even if the connection is lost before the
 		// origin does.

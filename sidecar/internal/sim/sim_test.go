@@ -137,6 +137,29 @@ func TestSeedsExposed(t *testing.T) {
 	}
 }
 
+// TestSeedsResting runs jobs whose engines sleep.
+func TestSeedsResting(t *testing.T) {
+	if *only != 0 {
+		if _, err := RunResting(*only); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	var all Coverage
+	n := max(*seeds/4, 60)
+	for i := range uint64(n) {
+		seed := *first + i
+		c, err := RunResting(seed)
+		all.add(c)
+		if err != nil {
+			t.Fatalf("%v\n\tgo test ./sidecar/internal/sim -run SeedsResting -sim.seed=%d", err, seed)
+		}
+	}
+	if t.Logf("%d seeds: %+v", n, all); min(all.Slept, 100*all.Quiet, int(all.Rings), all.Casts, all.Looks) < 10*n {
+		t.Errorf("%d seeds: %+v: too little for what they are to show", n, all)
+	}
+}
+
 // TestKeptSeeds: seeds that have found a defect, beyond those that are run in any case.
 func TestKeptSeeds(t *testing.T) {
 	for seed, what := range map[uint64]string{

@@ -47,6 +47,7 @@ type world struct {
 	seats     seats
 	caching   bool // links keep registrations
 	caches    []*cached
+	rests     rests
 }
 
 // slowness is of how many turns a slow pod gets one.
@@ -74,6 +75,9 @@ type Coverage struct {
 	Late    int    // registrations that were put off to another turn
 	Casts   int    // writes whose end nobody was told
 	Frozen  int    // pods that stopped behind their goodbye
+	Looks   int    // words about looks at rings
+	Slept   int    // times that an engine slept
+	Quiet   int    // of them, those that something was written beside of which nothing tells
 	Lent    lentCount
 }
 
@@ -95,11 +99,14 @@ func (c *Coverage) add(d Coverage) {
 	c.Late += d.Late
 	c.Casts += d.Casts
 	c.Frozen += d.Frozen
+	c.Looks += d.Looks
+	c.Slept += d.Slept
+	c.Quiet += d.Quiet
 	c.Lent.add(&d.Lent)
 }
 
 func (w *world) coverage() Coverage {
-	c := Coverage{Broken: w.broken, Landed: w.net.told, Gathers: w.net.gathered, Parts: w.net.more, Late: w.net.late, Casts: w.net.casts, Lent: w.net.lent}
+	c := Coverage{Broken: w.broken, Landed: w.net.told, Gathers: w.net.gathered, Parts: w.net.more, Late: w.net.late, Casts: w.net.casts, Lent: w.net.lent, Looks: w.net.looks, Slept: w.rests.slept, Quiet: w.rests.quiet}
 	c.Kept, c.Evicted = w.reused()
 	if w.frozen() {
 		c.Frozen = 1
@@ -219,7 +226,7 @@ func (w *world) config(self linkPeer) core.Config {
 	return core.Config{
 		Self: self, PodOf: w.podOf, Pods: len(w.net.ports), Rendezvous: w.rdv, Seed: w.seed,
 		Channel: carriage.Kind(w.seed / 2 % 4), EagerBytes: 1 << (8 + w.rng.IntN(9)), FastPeers: w.rng.IntN(5) - 1, StartWithin: 5 * time.Second, CreditBytes: 128 << 10, FragmentBytes: uint32(1<<10 + w.rng.IntN(32<<10)),
-		VectorPiece: 1 + int(w.seed/8%16), Machine: w.seats.machine(self),
+		VectorPiece: 1 + int(w.seed/8%16), Machine: w.seats.machine(self), LookAfter: w.rests.lookAfter,
 	}
 }
 
@@ -293,8 +300,8 @@ func (w *world) run() error {
 			if i == w.slow && w.rng.IntN(slowness) > 0 || w.silent(i) {
 				continue
 			}
-			if !w.net.ports[i].dead {
-				busy += e.Turn()
+			if !w.net.ports[i].dead && !w.sleeps(i) {
+				busy += w.turn(i)
 				w.seats.sit(e)
 			}
 		}
@@ -458,9 +465,9 @@ func (w *world) idle(d int64) {
 	w.net.now += d
 	w.net.move()
 	w.net.dial(func(self, peer linkPeer, generation int) { w.engines[self].Connected(peer, generation) })
-	for i, e := range w.engines {
-		if !w.net.ports[i].dead && !w.silent(i) {
-			e.Turn()
+	for i := range w.engines {
+		if !w.net.ports[i].dead && !w.silent(i) && !w.sleeps(i) {
+			w.turn(i)
 		}
 	}
 }

@@ -1,8 +1,12 @@
 package verbs
 
 import (
+	"encoding/binary"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -51,5 +55,127 @@ func TestCastsLeaveNothing(t *testing.T) {
 		if x.a.Cast(0, x.mem[:slotBytes+1], k, 0) {
 			t.Error("a cast that fits no slot")
 		}
+	})
+}
+
+// TestCastsComeInOrder: casts that wait for room, or whose notices wait for receives, are
+// all posted when there are some, in their order, though nothing else is.
+func TestCastsComeInOrder(t *testing.T) {
+	bothWays(t, func(t *testing.T, receives string) {
+		for _, notices := range []bool{false, true} {
+			x := newBench(t, receives)
+			k := x.register(2<<20, 1<<20)
+			there := x.mem[2<<20:][:8]
+			const casts = 500
+			seen := uint64(0)
+			for n := uint64(1); n <= casts || seen < casts; {
+				for ; n <= casts; n++ { // as many as there is room for
+					var b [slotBytes]byte
+					binary.LittleEndian.PutUint64(b[:], n)
+					notify := uint64(0)
+					if notices {
+						notify = n
+					}
+					if !x.a.Cast(0, b[:8+n*131%(slotBytes-8)], k, notify) {
+						break
+					}
+				}
+				x.a.Poll(x.sa)
+				x.b.Poll(x.sb)
+				now := binary.LittleEndian.Uint64(there)
+				if now < seen || now >= n {
+					t.Fatalf("in place is cast %d after %d of %d", now, seen, n-1)
+				}
+				seen = now
+				if x.a.stats.Polls > 10_000 {
+					t.Fatalf("of %d casts %d have come", n-1, seen)
+				}
+			}
+			x.until("all notices", func() bool { return !notices || len(x.sb.written) == casts })
+			for i, n := range x.sb.written {
+				if n != uint64(i+1) {
+					t.Fatalf("notice %d is %d", i, n)
+				}
+			}
+			if len(x.sb.written) != 0 && !notices || len(x.sa.downs)+len(x.sb.downs) > 0 {
+				t.Errorf("%d notices, %v %v", len(x.sb.written), x.sa.downs, x.sb.downs)
+			}
+		}
+	})
+}
+
+// TestCastWithoutSlot: a cast for which there is no slot is not taken, and taken again when
+// there is one.
+func TestCastWithoutSlot(t *testing.T) {
+	x := newBench(t, "own")
+	k := x.register(2<<20, 1<<20)
+	var held []int32
+	c := x.a.conns[0]
+	for s := c.slot(); s >= 0; s = c.slot() {
+		held = append(held, s)
+	}
+	if x.a.Cast(0, x.mem[:64], k, 0) {
+		t.Fatal("it is taken")
+	}
+	x.a.Poll(x.sa)
+	for _, s := range held {
+		c.freeSlot(s)
+	}
+	if !x.a.Cast(0, x.mem[:64], k, 0) || len(x.sa.downs) > 0 {
+		t.Errorf("it is not taken though there are slots, or the connection ends: %v", x.sa.downs)
+	}
+}
+
+// TestCastsHideNothing: who sends nothing but casts, one a turn, hears its peers and its
+// device within a few turns, and at once what it has asked for otherwise.
+func TestCastsHideNothing(t *testing.T) {
+	bothWays(t, func(t *testing.T, receives string) {
+		x := newBench(t, receives)
+		k := x.register(2<<20, 1<<20)
+		turn := func() {
+			if !x.a.Cast(0, x.mem[:64], k, 0) {
+				t.Fatal("a cast is not taken")
+			}
+			x.a.Poll(x.sa)
+			x.b.Poll(x.sb)
+		}
+		unasked := 0
+		for n := range 100 {
+			if x.b.Post(0, []*link.Frame{{Head: wire.Header{Type: wire.Data, Seq: uint64(n + 1)}}}) != 1 {
+				t.Fatal("a frame is not taken")
+			}
+			x.b.Poll(x.sb)
+			turns := 0
+			for ; len(x.sa.heads) == n; turns++ {
+				if turns > unaskedMax {
+					t.Fatalf("frame %d has come, and is not heard in %d turns", n, turns)
+				}
+				before := x.a.stats.Polls
+				if turn(); x.a.stats.Polls == before {
+					unasked++
+				}
+			}
+		}
+		if unasked == 0 {
+			t.Error("the device is asked in every turn")
+		}
+		for n := range uint64(10) {
+			turn()
+			before := x.a.stats.Polls
+			x.a.Post(0, []*link.Frame{{Head: wire.Header{Type: wire.Data, Seq: n + 1}}})
+			if x.a.Poll(x.sa); x.a.stats.Polls == before {
+				t.Fatal("a frame is sent, and the device not asked")
+			}
+			x.b.Poll(x.sb)
+		}
+		x.an.broken = unix.EIO
+		for turns := 0; x.a.gone == nil; turns++ {
+			if turns > unaskedMax {
+				t.Fatalf("a device that is gone is not noticed in %d turns", turns)
+			}
+			x.a.Cast(0, x.mem[:64], k, 0)
+			x.a.Poll(x.sa)
+		}
+		x.until("the end of the connection", func() bool { return len(x.sa.downs) == 1 })
 	})
 }

@@ -36,6 +36,9 @@ type fakeNIC struct {
 	noShare bool
 	asked   int  // pairs
 	noPairs bool // it makes none
+	reuses  bool // it gives a number that is free to the next pair
+	free    []uint32
+	deaf    bool // it moves no pair to the error state
 	mute    bool // does not say that a pair takes no more shared receives
 	slow    bool // tells of the ends of receives later: it is to be false then (say)
 	untold  []func()
@@ -192,6 +195,9 @@ func (n *fakeNIC) newPair(tag uint32, shared sharedQueue, may rights) (pair, err
 	}
 	n.f.keys++
 	p := &fakePair{nic: n, tag: tag, qpn: n.f.keys & numberMax, may: may}
+	if k := len(n.free); n.reuses && k > 0 {
+		p.qpn, n.free = n.free[k-1], n.free[:k-1]
+	}
 	p.shared, _ = shared.(*fakeShared)
 	n.f.pairs[p.qpn] = p
 	n.pairs = append(n.pairs, p)
@@ -252,6 +258,9 @@ func (p *fakePair) receive(r region, id uint64, slots []int32) error {
 func (p *fakePair) fail() error {
 	p.nic.f.mu.Lock()
 	defer p.nic.f.mu.Unlock()
+	if p.nic.deaf {
+		return unix.EINVAL
+	}
 	p.end()
 	return nil
 }
@@ -302,6 +311,7 @@ func (p *fakePair) destroy() error {
 	p.nic.f.mu.Lock()
 	defer p.nic.f.mu.Unlock()
 	delete(p.nic.f.pairs, p.qpn)
+	p.nic.free = append(p.nic.free, p.qpn)
 	p.nic.died++
 	for i, x := range p.nic.pairs {
 		if x == p {

@@ -187,31 +187,36 @@ func (a *actor) rehearse() {
 
 // step lets everybody do a little.
 func (x *troupe) step() {
-	x.now += 300_000
 	for _, a := range x.actor {
-		a.engine.Turn()
-		if a.killed {
-			continue
+		x.now += 150_000
+		a.turn()
+	}
+}
+
+// turn is a turn of a sidecar, and what its rank does then.
+func (a *actor) turn() {
+	a.engine.Turn()
+	if a.killed {
+		return
+	}
+	var d shm.Descriptor
+	for a.complete.Pop(&d) {
+		if d.Op == shm.OpDone {
+			a.open--
 		}
-		var d shm.Descriptor
-		for a.complete.Pop(&d) {
-			if d.Op == shm.OpDone {
-				a.open--
-			}
+	}
+	a.complete.Release()
+	for range 2 { // a few at a time
+		if len(a.script) > 0 && a.script[0].Op == shm.OpNone && a.open == 0 {
+			a.script = a.script[1:]
 		}
-		a.complete.Release()
-		for range 2 { // a few at a time
-			if len(a.script) > 0 && a.script[0].Op == shm.OpNone && a.open == 0 {
-				a.script = a.script[1:]
-			}
-			if len(a.script) == 0 || a.script[0].Op == shm.OpNone {
-				break
-			}
-			if ok, err := a.submit.Push(&a.script[0]); err != nil || !ok {
-				x.t.Fatal(ok, err)
-			}
-			a.script, a.open = a.script[1:], a.open+1
+		if len(a.script) == 0 || a.script[0].Op == shm.OpNone {
+			break
 		}
+		if ok, err := a.submit.Push(&a.script[0]); err != nil || !ok {
+			a.t.Fatal(ok, err)
+		}
+		a.script, a.open = a.script[1:], a.open+1
 	}
 }
 
@@ -247,7 +252,12 @@ func (a *actor) remains() string {
 	if a.nic.shared != nil {
 		say(a.nic.shared.slots-len(a.nic.shared.receives)-len(a.link.shared.free), "shared receives that are not posted")
 	}
-	say(len(a.link.list)-len(a.nic.pairs), "queue pairs that are not those of its connections")
+	say(len(a.nic.pairs)-len(a.link.list), "queue pairs that are not those of its connections")
+	receives := 1 // shared
+	if a.nic.shared == nil {
+		receives = len(a.link.list)
+	}
+	say(len(a.nic.regions)-1-receives-s.Rings, "registrations beside messages, receives and rings")
 	if !a.freed {
 		left = append(left, fmt.Sprintf("the memory of its rank, and %+v", a.engine.Remains()))
 	}
@@ -274,48 +284,43 @@ func (x *troupe) end(what string) {
 	}
 }
 
-// TestKilled: a rank is killed at every step of a job with every protocol, and its
-// sidecars have nothing of it left.
+// play makes a troupe that has done so many turns of its job, one sidecar after the other,
+// or all of it, and reports how many they were.
+func play(t *testing.T, p mover.Protocol, channel carriage.Kind, until int) (x *troupe, turns int) {
+	t.Helper()
+	x = newTroupe(t, p, channel)
+	for _, a := range x.actor {
+		a.rehearse()
+	}
+	for ; turns != until && !x.over(); turns++ {
+		if turns > 20_000 {
+			t.Fatalf("it does not end: %+v", x.actor[0].engine.Counters())
+		}
+		x.now += 150_000
+		x.actor[turns%2].turn()
+	}
+	return x, turns
+}
+
+// TestKilled: either rank, which sends and receives, is killed after every turn of either
+// sidecar of a job with every protocol, and its sidecars have nothing of it left: no
+// request, registration, byte, slot or queue pair.
 func TestKilled(t *testing.T) {
 	for p := mover.Auto; p <= mover.Stream; p++ {
 		channel := carriage.Kind(int(p) % 4)
 		t.Run(p.String(), func(t *testing.T) {
-			steps := 0
-			play := func(until int) *troupe {
-				x := newTroupe(t, p, channel)
-				for _, a := range x.actor {
-					a.rehearse()
-				}
-				for steps = 0; steps != until && !x.over(); steps++ {
-					if x.step(); steps > 10_000 {
-						t.Fatalf("it does not end: %+v", x.actor[0].engine.Counters())
-					}
-				}
-				return x
-			}
-			whole := play(-1)
+			whole, all := play(t, p, channel, -1)
 			for _, a := range whole.actor {
 				if err := a.engine.Failure(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			s, all := whole.actor[0].engine.Counters(), steps
-			if s.RemotePut.Messages == 0 || s.RemoteGet.Messages == 0 || s.RemoteErrors > 0 {
-				t.Errorf("the windows were not reached remotely: %+v", s)
-			}
-			other := whole.actor[1].engine.Counters()
-			if used := map[mover.Protocol]uint64{
-				mover.Auto: s.Get.Messages + other.Get.Messages, mover.GetCQE: s.Get.Messages + other.Get.Messages, mover.Get: s.Get.Messages + other.Get.Messages,
-				mover.Put: s.Offered + other.Offered, mover.PutNR: s.Offered + other.Offered, mover.RPut: s.Put.Messages + other.Put.Messages,
-				mover.Stream: s.Stream.Messages + other.Stream.Messages,
-			}[p]; used == 0 {
-				t.Errorf("the protocol was not used: %+v", s)
-			}
+			checkUsed(t, p, whole)
 			whole.end("the whole job")
-			for k := range all {
-				x := play(k)
-				rank := (k + int(p)) % 2 // either, over all protocols
-				what := fmt.Sprintf("rank %d killed at step %d of %d", rank, k, all)
+			for k := range 2 * all {
+				rank, turns := k%2, k/2
+				x, _ := play(t, p, channel, turns)
+				what := fmt.Sprintf("rank %d killed after turn %d of %d", rank, turns, all)
 				x.actor[rank].kill()
 				for n := 0; x.actor[0].engine.Failure() == nil || x.actor[1].engine.Failure() == nil; n++ {
 					if x.step(); n > 1000 { // what it had submitted comes first
@@ -324,7 +329,26 @@ func TestKilled(t *testing.T) {
 				}
 				x.end(what)
 			}
-			t.Logf("%d steps", all)
+			t.Logf("%d turns, either rank killed after each", all)
 		})
+	}
+}
+
+// checkUsed finds fault with a job that has not used what it is to show.
+func checkUsed(t *testing.T, p mover.Protocol, x *troupe) {
+	t.Helper()
+	s, other := x.actor[0].engine.Counters(), x.actor[1].engine.Counters()
+	if s.RemotePut.Messages == 0 || s.RemoteGet.Messages == 0 || s.RemoteErrors > 0 {
+		t.Errorf("the windows were not reached remotely: %+v", s)
+	}
+	if s.RingFrames+other.RingFrames == 0 {
+		t.Errorf("no frame went by a ring: %+v", s)
+	}
+	if used := map[mover.Protocol]uint64{
+		mover.Auto: s.Get.Messages + other.Get.Messages, mover.GetCQE: s.Get.Messages + other.Get.Messages, mover.Get: s.Get.Messages + other.Get.Messages,
+		mover.Put: s.Offered + other.Offered, mover.PutNR: s.Offered + other.Offered, mover.RPut: s.Put.Messages + other.Put.Messages,
+		mover.Stream: s.Stream.Messages + other.Stream.Messages,
+	}[p]; used == 0 {
+		t.Errorf("the protocol was not used: %+v", s)
 	}
 }

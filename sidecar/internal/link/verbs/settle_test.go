@@ -197,6 +197,26 @@ func TestEndAmongCompletions(t *testing.T) {
 	})
 }
 
+// TestPairThatDoesNotEnd: a connection whose queue pair cannot be moved to the error state,
+// since it is gone already, is not waited for: of its receives nothing is told any more.
+func TestPairThatDoesNotEnd(t *testing.T) {
+	bothWays(t, func(t *testing.T, receives string) {
+		h := newHub(t, receives, 2)
+		h.nic.deaf = true
+		h.nic.faults = []fault{{what: "queue pair error", pair: h.to.conns[0].local.pair}}
+		h.nic.tellFault()
+		h.to.look = true
+		for turns := 0; len(h.got.downs) == 0; turns++ {
+			if h.to.Poll(h.got); turns > 100 {
+				t.Fatal("the connection does not end")
+			}
+		}
+		if !h.hears(1) || len(h.nic.pairs) != 1 || h.to.failed != 0 {
+			t.Errorf("the other peer is not heard, or %d queue pairs are left", len(h.nic.pairs))
+		}
+	})
+}
+
 // TestAllEndAtOnce: when all connections end, a turn moves few of their queue pairs to the
 // error state, and destroys few; all are told in the end.
 func TestAllEndAtOnce(t *testing.T) {

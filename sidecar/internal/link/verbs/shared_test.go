@@ -75,6 +75,36 @@ func TestSharedReceivesStay(t *testing.T) {
 	}
 }
 
+// TestNumberIsUsedAgain: what comes on a connection whose queue pair has the number of one
+// that is gone is its own, also before this side has taken it over.
+func TestNumberIsUsedAgain(t *testing.T) {
+	x := newBench(t, bootstrap.ReceivesShared)
+	x.bn.reuses = true
+	for range 20 {
+		old := x.b.conns[0].local.pair
+		x.a.Forget(0)
+		x.b.Forget(0)
+		x.until("the end of the queue pair", func() bool { return len(x.bn.pairs) == 0 })
+		e, g := ends(t, x.a, x.b)
+		if g.c.local.pair != old {
+			t.Fatalf("the queue pair is %d, the last one was %d", g.c.local.pair, old)
+		}
+		fds := sockets(t)
+		if err := x.a.Join(0, fds[0], e); err != nil {
+			t.Fatal(err)
+		}
+		before := len(x.sb.heads)
+		numbered(t, x.a, 1)
+		x.a.Poll(x.sa)
+		x.b.Poll(x.sb)
+		if err := x.b.Join(0, fds[1], g); err != nil {
+			t.Fatal(err)
+		}
+		numbered(t, x.a, 2)
+		x.until("two frames", func() bool { return len(x.sb.heads) == before+2 })
+	}
+}
+
 // TestMoreCreditThanReceives: peers that together may send more than there are shared
 // receives wait for each other's, and everything arrives.
 func TestMoreCreditThanReceives(t *testing.T) {
