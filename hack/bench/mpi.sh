@@ -2,12 +2,14 @@
 # Unmodified MPI programs over Outrigger against the same program over each MPI's
 # own tcp, two ranks: latency, bandwidth, and how much of a transfer hides behind
 # computing, with the program's buffers as they are and in the arena
-# (OUTRIGGER_MPI_ARENA=on). Prints Markdown for docs/BENCHMARKS.md. What is measured
+# (OUTRIGGER_MPI_ARENA=on), and with a thread that goes on while the ranks compute
+# (OUTRIGGER_MPI_PROGRESS). Prints Markdown for docs/BENCHMARKS.md. What is measured
 # and how is said in hack/bench/mpibench.c (`short`).
 #
-#   ROUNDS=3 hack/bench/mpi.sh     rounds (of seven minutes for all four MPIs) are
+#   ROUNDS=3 hack/bench/mpi.sh     rounds (of twelve minutes for all four MPIs) are
 #                                  interleaved; medians count
 #   MPIS='mpich openmpi4'          only these, of mpich intel openmpi4 openmpi5
+#   WAYS='tcp plain'               only these, of the ways below
 #   FIGURES=FILE                   join the figures there, and print all that are in
 #                                  it; with ROUNDS=0 print only
 #
@@ -18,6 +20,10 @@ figures=${FIGURES:+$(realpath -m "$FIGURES")}
 cd "$(dirname "$0")/../.."
 rounds=${ROUNDS:-3}
 read -ra mpis <<<"${MPIS:-mpich intel openmpi4 openmpi5}"
+# The ways, with their names in tables: own tcp; over Outrigger as it is; with the arena;
+# with progress of messages, of all, and of all with the arena.
+declare -A called=([tcp]='own tcp' [plain]='over Outrigger' [arena]='arena' [messages]='progress: messages' [all]='progress: all' [both]='arena, progress: all')
+read -ra ways <<<"${WAYS:-tcp plain arena messages all both}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 figures=${figures:-$work/figures}
@@ -82,22 +88,42 @@ take() {
 	fi
 }
 
-over() { command=(env "OUTRIGGER_MPI_ARENA=$1" bin/outrigger run -n 2 --pods 2 --mpi auto --); }
+# over ARENA PROGRESS: the command that runs two ranks over Outrigger.
+over() { command=(env "OUTRIGGER_MPI_ARENA=$1" "OUTRIGGER_MPI_PROGRESS=$2" bin/outrigger run -n 2 --pods 2 --mpi auto --); }
+
+# by WAY MPI: the command of one of the ways.
+by() {
+	case $1 in
+	tcp) own "$2" ;;
+	plain) over off off ;;
+	arena) over on off ;;
+	messages) over off messages ;;
+	all) over off all ;;
+	both) over on all ;;
+	*) say "no way is called $1" && exit 1 ;;
+	esac
+}
 
 round() {
-	local m
+	local m w
 	for m in "${mpis[@]}"; do
-		own "$m" && take "$m.tcp" "$m" "${command[@]}" "$work/$m"
-		over off && take "$m.outrigger" "$m" "${command[@]}" "$work/$m"
-		over on && take "$m.arena" "$m" "${command[@]}" "$work/$m"
+		for w in "${ways[@]}"; do
+			by "$w" "$m" && take "$m.$w" "$m" "${command[@]}" "$work/$m"
+		done
 	done
 }
 
-# table FIRST-COLUMN TESTS FORM: a row for each MPI, test and size that has figures:
-# the medians of the rounds and how often each was taken.
+# table FIRST-COLUMN TESTS FORM: a row for each MPI, test and size that has figures: the
+# medians of the rounds by each way, in brackets the ratio to own tcp, and how often each
+# was taken.
 table() {
-	printf '| %s | own tcp | over Outrigger | to own tcp | with arena | to own tcp | rounds |\n|---|---:|---:|---:|---:|---:|---:|\n' "$1"
-	awk -v tests="$2" -v form="$3" '
+	local w head="| $1 |" rule='|---|'
+	for w in "${ways[@]}"; do
+		head+=" ${called[$w]} |"
+		rule+='---:|'
+	done
+	printf '%s rounds |\n%s---:|\n' "$head" "$rule"
+	awk -v tests="$2" -v form="$3" -v ways="${ways[*]}" '
 		function median(list,  v, n, i, j, t) {
 			n = split(list, v, " ")
 			for (i = 2; i <= n; i++) for (j = i; j > 1 && v[j] + 0 < v[j-1] + 0; j--) { t = v[j]; v[j] = v[j-1]; v[j-1] = t }
@@ -105,21 +131,26 @@ table() {
 		}
 		function size(b) { return b < 1024 ? b " B" : b < 1048576 ? b / 1024 " KiB" : b / 1048576 " MiB" }
 		function show(x) { return x == "" ? "" : form == "percent" ? sprintf("%.0f %%", 100 * x) : sprintf(x < 100 ? "%.1f" : "%.0f", x) }
-		function ratio(x, base) { return x == "" || base == "" || form == "percent" ? "" : sprintf("%.2f", x / base) }
+		function ratio(x, base) { return x == "" || base == "" || form == "percent" ? "" : sprintf(" (%.2f)", x / base) }
 		{
 			split($1, who, ".")
 			if (!(who[1] in seen)) { seen[who[1]] = 1; mpi[++mpis] = who[1] }
-			sizes[$3 + 0] = 1
 			all[who[1], who[2], $2, $3 + 0] = all[who[1], who[2], $2, $3 + 0] " " $4
 		}
 		END {
 			nt = split(tests, test, " ")
+			nw = split(ways, way, " ")
 			ns = split("8 8192 65536 262144 1048576 4194304", s, " ")
 			for (m = 1; m <= mpis; m++) for (t = 1; t <= nt; t++) for (k = 1; k <= ns; k++) {
-				a = median(all[mpi[m], "tcp", test[t], s[k]]); b = median(all[mpi[m], "outrigger", test[t], s[k]]); c = median(all[mpi[m], "arena", test[t], s[k]])
-				if (a == "" && b == "" && c == "") continue
+				row = ""; rounds = 0; base = median(all[mpi[m], "tcp", test[t], s[k]])
+				for (w = 1; w <= nw; w++) {
+					list = all[mpi[m], way[w], test[t], s[k]]; v = median(list)
+					row = row " " show(v) (way[w] == "tcp" ? "" : ratio(v, base)) " |"
+					n = split(list, x, " "); if (n > rounds) rounds = n
+				}
+				if (rounds == 0) continue
 				name = test[t]; sub("-one", ", one computes", name); sub("-both", ", both compute", name)
-				printf "| %s%s, %s | %s | %s | %s | %s | %s | %d |\n", mpi[m], (nt == 1 ? "" : " " name), size(s[k]), show(a), show(b), ratio(b, a), show(c), ratio(c, a), split(all[mpi[m], "arena", test[t], s[k]], x, " ")
+				printf "| %s%s, %s |%s %d |\n", mpi[m], (nt == 1 ? "" : " " name), size(s[k]), row, rounds
 			}
 		}' "$figures"
 }
@@ -145,5 +176,5 @@ table 'MPI, message' bandwidth rate
 printf '\n%s\n' '### Overlap (100 %: the transfer hides behind the computing)' ''
 table 'MPI, message' 'isend-one irecv-one iallreduce-one iallreduce-both' percent
 printf '\n%s\n' '### Samples of which more than half of the transfer was hidden' ''
-table 'MPI, message' 'hidden-isend-one hidden-irecv-one' percent
+table 'MPI, message' 'hidden-isend-one hidden-irecv-one hidden-iallreduce-one' percent
 exit "$failed"
