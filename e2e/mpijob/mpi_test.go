@@ -4,6 +4,7 @@ package mpijob
 
 import (
 	_ "embed"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -12,94 +13,141 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
 //go:embed testdata/hpccinf.txt
 var hpccInput string
 
-// stock is a job of 4 ranks over two nodes in the image of Debian's packages, in
-// which nothing is Outrigger's.
-func stock(ns, name string, mpi v1alpha1.MPI, script string) *v1alpha1.MPIJob {
-	j := example(ns, name, "unused")
+// stock is a job of 4 ranks over two nodes in an image of others' packages, in which
+// nothing is Outrigger's, with a root that nobody can write to.
+func stock(ns, image string, mpi v1alpha1.MPI, command ...string) *v1alpha1.MPIJob {
+	j := example(ns, image, "unused")
 	j.Spec.MPI = mpi
 	c := &j.Spec.Template.Spec.Containers[0]
-	c.Image, c.Command = lab.Image("hpcc"), []string{"/bin/sh", "-c", script}
+	c.Image, c.Command = lab.Image(image), command
+	c.SecurityContext.ReadOnlyRootFilesystem = new(true)
 	return j
+}
+
+// script is the command of a container that runs a script, which ends where something
+// of Outrigger's is in the image.
+func script(text string) []string { return []string{"/bin/sh", "-c", isStock + text} }
+
+// withScratch gives a job's application a folder to write into.
+func withScratch(j *v1alpha1.MPIJob, at string) {
+	pod := &j.Spec.Template.Spec
+	name := "scratch" + strings.ReplaceAll(at, "/", "-")
+	pod.Volumes = append(pod.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+	pod.Containers[0].VolumeMounts = append(pod.Containers[0].VolumeMounts, corev1.VolumeMount{Name: name, MountPath: at})
 }
 
 // isStock ends a script where something of Outrigger's is in the image.
 const isStock = `[ ! -e /usr/local/bin ] && [ ! -e /usr/local/lib ] || { echo this is no stock image; exit 3; }
 `
 
-// show prints what the first rank has written.
+// hpcc runs the HPC Challenge as a rank, and prints what the first one has written.
+const hpcc = `hpcc || exit
+[ "$OUTRIGGER_RANK" != 0 ] || ` + show
+
 const show = `while read -r line; do echo "$line"; done <hpccoutf.txt`
 
-// challenge runs the HPC Challenge of Debian's packages on two nodes, in a restricted
-// namespace and with a root that nobody can write to, and checks what it has found.
-func challenge(t *testing.T, script string, env ...corev1.EnvVar) *v1alpha1.MPIJob {
+// challenge runs a script with the HPC Challenge on two nodes, in a restricted
+// namespace, with matrices of a size, and checks what it has found.
+func challenge(t *testing.T, image string, size int, text string, env ...corev1.EnvVar) {
 	t.Helper()
 	ns := restricted(t)
-	input := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "hpcc"}, Data: map[string]string{"hpccinf.txt": hpccInput}}
+	data := strings.Replace(hpccInput, "600 ", fmt.Sprint(size, " "), 1)
+	input := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "hpcc"}, Data: map[string]string{"hpccinf.txt": data}}
 	if err := api.Create(t.Context(), input); err != nil {
 		t.Fatal(err)
 	}
-	j := stock(ns, "hpcc", v1alpha1.MPIOpenMPI, isStock+script)
+	j := stock(ns, image, v1alpha1.MPIOpenMPI, script(text)...)
+	withScratch(j, "/scratch")
+	withScratch(j, "/tmp")
 	pod := &j.Spec.Template.Spec
-	pod.Volumes = []corev1.Volume{
-		{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
-		{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
-		{Name: "input", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: input.Name}}}},
-	}
+	pod.Volumes = append(pod.Volumes, corev1.Volume{Name: "input", VolumeSource: corev1.VolumeSource{
+		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: input.Name}},
+	}})
 	c := &pod.Containers[0]
 	c.WorkingDir, c.Env = "/scratch", append(c.Env, env...)
-	c.VolumeMounts = []corev1.VolumeMount{
-		{Name: "scratch", MountPath: "/scratch"},
-		{Name: "tmp", MountPath: "/tmp"},
-		{Name: "input", MountPath: "/scratch/hpccinf.txt", SubPath: "hpccinf.txt"},
-	}
-	c.SecurityContext.ReadOnlyRootFilesystem = new(true)
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "input", MountPath: "/scratch/hpccinf.txt", SubPath: "hpccinf.txt"})
 	j = becomes(t, submit(t, j), v1alpha1.ConditionComplete)
-	log := kubectl(t, "logs", "-n", ns, "-l", "batch.kubernetes.io/job-completion-index=0", "-c", "app", "--tail=-1")
-	for _, want := range []string{"Success=1\n", "CommWorldProcs=4\n", "MPIRandomAccess_ErrorsFraction=0\n", "HPL_N=600\n"} {
+	log := says(t, j)
+	for _, want := range []string{"Success=1\n", "CommWorldProcs=4\n", "MPIRandomAccess_ErrorsFraction=0\n", fmt.Sprintf("HPL_N=%d\n", size)} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the result has no %q\n%s", want, log)
 		}
 	}
-	return j
+	carried(t, j)
 }
 
-// The HPC Challenge, with the Open MPI of Debian's packages, is right over four
-// ranks on two nodes in a restricted namespace. Nobody can write into its image.
-func TestStockMPI(t *testing.T) {
-	j := challenge(t, `hpcc || exit
-[ "$OUTRIGGER_RANK" != 0 ] || `+show)
+// says is what the application of the first pod has printed.
+func says(t *testing.T, j *v1alpha1.MPIJob) string {
+	t.Helper()
+	return kubectl(t, "logs", "-n", j.Namespace, "-l", "batch.kubernetes.io/job-completion-index=0", "-c", "app", "--tail=-1")
+}
+
+// carried checks that a job of 4 ranks has ended well on two nodes, and that their
+// sidecars have carried messages between those.
+func carried(t *testing.T, j *v1alpha1.MPIJob) {
+	t.Helper()
 	pods := new(corev1.PodList)
 	if err := api.List(t.Context(), pods, client.InNamespace(j.Namespace), client.MatchingLabels{names.LabelJob: j.Name}); err != nil {
 		t.Fatal(err)
 	}
 	nodes := map[string]bool{}
-	for _, p := range pods.Items {
+	for i := range pods.Items {
+		p := &pods.Items[i]
 		nodes[p.Spec.NodeName] = true
+		if sent := overTCP(t, p); sent < 1<<20 {
+			t.Errorf("the sidecar of %s has sent %d bytes over tcp, want a MiB at least", p.Name, sent)
+		}
 	}
 	if len(pods.Items) != 2 || len(nodes) != 2 {
 		t.Errorf("%d pods ran on %v, want two on two nodes", len(pods.Items), nodes)
 	}
-	if len(j.Status.Transports) != 1 || j.Status.Transports[0] != "tcp" {
-		t.Errorf("transports %v, want tcp alone", j.Status.Transports)
+	if s := j.Status; strings.Join(s.Transports, " ") != "tcp" || deref(s.Ranks.Succeeded) != 4 {
+		t.Errorf("transports %v, want tcp alone; ranks %+v, want 4 that have ended well", s.Transports, s.Ranks)
 	}
 }
+
+// overTCP is how many bytes of its ranks' messages a sidecar has sent to other pods,
+// by its last words.
+func overTCP(t *testing.T, p *corev1.Pod) (sent uint64) {
+	t.Helper()
+	for _, c := range p.Status.InitContainerStatuses {
+		if c.Name != names.ContainerSidecar || c.State.Terminated == nil {
+			continue
+		}
+		m, err := podlife.Parse([]byte(c.State.Terminated.Message))
+		if err != nil {
+			t.Fatalf("the last words of %s's sidecar: %v", p.Name, err)
+		}
+		for _, traffic := range m.Traffic {
+			if traffic.Transport == "tcp" {
+				sent += traffic.Bytes
+			}
+		}
+	}
+	return sent
+}
+
+// The HPC Challenge, with the Open MPI of Debian's packages, is right over four
+// ranks on two nodes in a restricted namespace. Nobody can write into its image.
+func TestStockMPI(t *testing.T) { challenge(t, "hpcc", 600, hpcc) }
 
 // The same by a script with an mpirun, which starts its daemons across the nodes
 // without an ssh.
 func TestStockMPIRun(t *testing.T) {
-	challenge(t, "mpirun.openmpi -n 4 hpcc && "+show, corev1.EnvVar{Name: names.EnvMPIRun, Value: "1"})
+	challenge(t, "hpcc", 200, "mpirun.openmpi -n 4 hpcc && "+show, corev1.EnvVar{Name: names.EnvMPIRun, Value: "1"})
 }
 
 // Ranks that have ended well, each as a job of its own, have failed, and the
 // status says why.
 func TestStockMPIUnused(t *testing.T) {
-	j := becomes(t, submit(t, stock(restricted(t), "alone", v1alpha1.MPIMPICH, "exit 0")), v1alpha1.ConditionFailed)
+	j := becomes(t, submit(t, stock(restricted(t), "hpcc", v1alpha1.MPIMPICH, "/bin/sh", "-c", "exit 0")), v1alpha1.ConditionFailed)
 	if f := j.Status.FirstFailure; f == nil || !strings.Contains(f.Message, "each ran as a job of its own") {
 		t.Errorf("first failure %+v", f)
 	}

@@ -56,8 +56,8 @@ func (s *settings) config(i image, arch string) *v1.ConfigFile {
 		"org.opencontainers.image.licenses":    "Apache-2.0",
 		"org.opencontainers.image.source":      "https://github.com/outrigger-hpc/outrigger",
 	}
-	if i.stock {
-		c.Env = []string{"PATH=/usr/bin:/bin"}
+	if i.stock != nil {
+		c.Env = i.stock.env
 	}
 	if s.revision != "" {
 		c.Labels["org.opencontainers.image.revision"] = s.revision

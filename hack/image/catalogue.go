@@ -9,7 +9,7 @@ type image struct {
 	everything bool     // any program may be run: there is no entry point
 	test       bool     // only the test cluster wants it
 	mpi        bool     // it has what the launcher gives to MPI programs
-	stock      bool     // it is Debian's packages, and nothing else
+	stock      *stock   // it is others' packages, and nothing else
 	rdma       string   // the program of it that is built for RDMA; the image then has Debian's libraries, too
 }
 
@@ -59,7 +59,28 @@ var catalogue = []image{
 		name:       "hpcc",
 		about:      "Debian's HPC Challenge and Open MPI, in which nothing is Outrigger's, for e2e/mpijob",
 		everything: true,
-		stock:      true,
+		stock:      &stock{env: []string{"PATH=/usr/bin:/bin"}},
+		test:       true,
+	},
+	{
+		name:       "mpich",
+		about:      "MPICH of PyPI and the Intel MPI Benchmarks, in which nothing is Outrigger's, for e2e/mpijob",
+		everything: true,
+		stock:      mpich,
+		test:       true,
+	},
+	{
+		name:       "intelmpi",
+		about:      "Intel MPI of PyPI and its benchmarks, in which nothing is Outrigger's, for e2e/mpijob",
+		everything: true,
+		stock:      intelMPI,
+		test:       true,
+	},
+	{
+		name:       "openmpi5",
+		about:      "Open MPI 5 of PyPI and Debian's HPC Challenge, in which nothing is Outrigger's, for e2e/mpijob",
+		everything: true,
+		stock:      openMPI5,
 		test:       true,
 	},
 }

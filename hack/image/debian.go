@@ -1,9 +1,8 @@
 package main
 
 import (
-	"crypto/sha256"
+	"bytes"
 	"debug/elf"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -43,14 +42,15 @@ func debianFiles(dir string, created time.Time) ([]oci.File, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(root)
-	d := &debian{root: root, have: map[string]bool{}}
-	var bill []component
-	for _, name := range debianPackages {
-		c, err := d.unpack(dir, name)
-		if err != nil {
-			return nil, err
+	d := &debian{root: root, packages: debianPackages, have: map[string]bool{}}
+	bill, err := d.unpack(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w; run hack/rdmavm/packages", err)
+	}
+	for _, name := range d.packages {
+		if name != "libgcc-s1" { // its licence is gcc-12-base's
+			d.take("usr/share/doc/" + name + "/copyright")
 		}
-		bill = append(bill, c)
 	}
 	d.take("etc/libibverbs.d/*")
 	for _, l := range []string{"libibverbs.so.1", "libc.so.6", "libgcc_s.so.1", loader} {
@@ -60,16 +60,17 @@ func debianFiles(dir string, created time.Time) ([]oci.File, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
-	text, err := debianBill(bill, created)
+	text, err := packageBill("debian", bill, created)
 	return append(d.files, oci.File{Path: path.Join(sbomDir, "debian.spdx.json"), Mode: 0o644, Content: text}), err
 }
 
 // debian is an unpacked set of packages, and what of it an image gets.
 type debian struct {
-	root  string
-	files []oci.File
-	have  map[string]bool
-	err   error
+	root     string
+	packages []string
+	files    []oci.File
+	have     map[string]bool // libraries by their names
+	err      error
 }
 
 func (d *debian) fail(err error) {
@@ -78,19 +79,37 @@ func (d *debian) fail(err error) {
 	}
 }
 
-// unpack unpacks a package with its licence, and describes it.
-func (d *debian) unpack(dir, name string) (component, error) {
-	found, err := filepath.Glob(filepath.Join(dir, name+"_*.deb"))
+// unpack unpacks the packages, which are in dir, and describes them.
+func (d *debian) unpack(dir string) (bill []component, err error) {
+	for _, name := range d.packages {
+		deb, err := single(filepath.Join(dir, name+"_*.deb"))
+		if err != nil {
+			return nil, err
+		}
+		c, err := unpackDeb(deb, d.root)
+		if err != nil {
+			return nil, err
+		}
+		bill = append(bill, c)
+	}
+	return bill, nil
+}
+
+// single is the one file that a pattern has.
+func single(pattern string) (string, error) {
+	found, err := filepath.Glob(pattern)
 	if err != nil || len(found) != 1 {
-		return component{}, fmt.Errorf("%s has %d packages %s, want 1; run hack/rdmavm/packages", dir, len(found), name)
+		return "", fmt.Errorf("there are %d files %s, want 1", len(found), pattern)
 	}
-	if out, err := exec.Command("dpkg-deb", "-x", found[0], d.root).CombinedOutput(); err != nil {
-		return component{}, fmt.Errorf("dpkg-deb -x %s: %w: %s", found[0], err, out)
+	return found[0], nil
+}
+
+// unpackDeb unpacks a package and describes it.
+func unpackDeb(deb, root string) (component, error) {
+	if out, err := exec.Command("dpkg-deb", "-x", deb, root).CombinedOutput(); err != nil {
+		return component{}, fmt.Errorf("dpkg-deb -x %s: %w: %s", deb, err, out)
 	}
-	if name != "libgcc-s1" { // its licence is gcc-12-base's
-		d.take("usr/share/doc/" + name + "/copyright")
-	}
-	return describeDeb(found[0])
+	return describeDeb(deb)
 }
 
 // describeDeb is the entry of a package in a bill.
@@ -108,15 +127,7 @@ func describeDeb(deb string) (component, error) {
 	if err != nil {
 		return component{}, fmt.Errorf("%s: %w", deb, err)
 	}
-	return component{
-		ID: "SPDXRef-Package-" + name, Name: name, Version: version, Download: unknown,
-		Checksums:        []checksum{{Algorithm: "SHA256", Value: fmt.Sprintf("%x", sha256.Sum256(content))}},
-		LicenseConcluded: unknown, LicenseDeclared: unknown, Copyright: unknown, Purpose: "LIBRARY",
-		References: []reference{{
-			Category: "PACKAGE-MANAGER", Type: "purl",
-			Locator: fmt.Sprintf("pkg:deb/debian/%s@%s?arch=%s", name, url.PathEscape(version), parts[2]),
-		}},
-	}, nil
+	return packaged(name, version, fmt.Sprintf("pkg:deb/debian/%s@%s?arch=%s", name, url.PathEscape(version), parts[2]), content), nil
 }
 
 // take adds the files of a pattern.
@@ -144,13 +155,14 @@ func (d *debian) add(name, from string, mode fs.FileMode) {
 }
 
 // library adds a library and those that it needs. Packages have them in /lib or
-// /usr/lib alike; the image has one folder, and the loader where programs say.
+// /usr/lib alike, and BLAS beside its alternatives; the image has one folder, and the
+// loader where programs say.
 func (d *debian) library(name string) {
 	if d.have[name] || d.err != nil {
 		return
 	}
 	d.have[name] = true
-	for _, dir := range []string{multiarch, strings.TrimPrefix(multiarch, "usr/")} {
+	for _, dir := range []string{multiarch, strings.TrimPrefix(multiarch, "usr/"), multiarch + "/blas"} {
 		at, err := filepath.EvalSymlinks(filepath.Join(d.root, dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -166,23 +178,70 @@ func (d *debian) library(name string) {
 		d.needs(at)
 		return
 	}
-	d.fail(fmt.Errorf("none of the packages %v has %s", debianPackages, name))
+	d.fail(fmt.Errorf("none of the packages %v has %s", d.packages, name))
 }
 
+// needs adds the libraries that a program or library needs.
 func (d *debian) needs(at string) {
-	f, err := elf.Open(at)
+	content, err := os.ReadFile(at)
 	if err != nil {
 		d.fail(err)
 		return
 	}
-	defer f.Close()
-	list, err := f.ImportedLibraries()
+	list, err := needed(content)
 	if err != nil {
 		d.fail(fmt.Errorf("%s: %w", at, err))
 	}
 	for _, l := range list {
 		d.library(l)
 	}
+}
+
+// complete adds programs of the packages, and the libraries that they and the files
+// need, but for those that the files have.
+func (d *debian) complete(files []oci.File, programs []string) {
+	for _, f := range files {
+		d.have[path.Base(f.Path)] = true
+	}
+	for _, f := range files {
+		list, err := needed(f.Content)
+		if err != nil {
+			d.fail(fmt.Errorf("%s: %w", f.Path, err))
+		}
+		for _, l := range list {
+			d.library(l)
+		}
+	}
+	for _, name := range programs {
+		d.program(name)
+	}
+}
+
+// program adds a program, or a link to one, with the libraries that it needs.
+func (d *debian) program(name string) {
+	at := filepath.Join(d.root, name)
+	f, err := fileAt(at, name)
+	if err != nil {
+		d.fail(err)
+		return
+	}
+	d.files = append(d.files, f)
+	if f.Link == "" {
+		d.needs(at)
+	}
+}
+
+// needed are the libraries that a program or a library loads; none for another file.
+func needed(content []byte) ([]string, error) {
+	if !bytes.HasPrefix(content, []byte(elf.ELFMAG)) {
+		return nil, nil
+	}
+	f, err := elf.NewFile(bytes.NewReader(content))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.ImportedLibraries()
 }
 
 // providers adds the drivers that libibverbs loads by name.
@@ -200,24 +259,6 @@ func (d *debian) providers() {
 		d.add(path.Join(multiarch, "libibverbs", filepath.Base(f)), at, 0o755)
 		d.needs(at)
 	}
-}
-
-// debianBill says, as SPDX 2.3 in JSON, which packages an image is made of.
-func debianBill(packages []component, created time.Time) ([]byte, error) {
-	sums := sha256.New()
-	for _, p := range packages {
-		sums.Write([]byte(p.Checksums[0].Value)) // a hash never fails
-	}
-	doc := document{
-		Version: "SPDX-2.3", License: "CC0-1.0", ID: documentID, Name: "debian",
-		Namespace: fmt.Sprintf("https://outrigger.dev/spdx/debian-%x", sums.Sum(nil)),
-		Creation:  creation{Created: created.Format(time.RFC3339), Creators: []string{"Organization: Outrigger", "Tool: outrigger-hack-image"}},
-		Packages:  packages,
-	}
-	for _, p := range packages {
-		doc.Relationships = append(doc.Relationships, relationship{From: documentID, Kind: "DESCRIBES", To: p.ID})
-	}
-	return json.MarshalIndent(doc, "", "  ")
 }
 
 // rdmaFlags are how a sidecar for RDMA is compiled: against glibc, which loads

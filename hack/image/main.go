@@ -60,8 +60,8 @@ func run(ctx context.Context) error {
 		return err
 	}
 	for _, i := range catalogue {
-		if i.stock && !slices.Equal(s.arches, []string{"amd64"}) {
-			continue // Debian's packages are this machine's
+		if i.stock != nil && !slices.Equal(s.arches, []string{"amd64"}) {
+			continue // the packages are this machine's
 		}
 		if i.test && !*test || (i.rdma != "") != *rdma {
 			continue
@@ -142,7 +142,7 @@ func (s *settings) system(ctx context.Context, i image, arch string) (files []oc
 	}
 	add(i.rdma != "", func() ([]oci.File, error) { return debianFiles(debs, s.created) })
 	add(i.mpi && s.mpi, func() ([]oci.File, error) { return s.mpiFiles(ctx, arch) })
-	add(i.stock, func() ([]oci.File, error) { return stockFiles(stockDebs, s.created) })
+	add(i.stock != nil, func() ([]oci.File, error) { return i.stock.unpack(stockDebs, stockWheels, s.created) })
 	return files, err
 }
 

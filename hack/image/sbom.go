@@ -115,3 +115,40 @@ func golang(path, version string) reference {
 	}
 	return reference{Category: "PACKAGE-MANAGER", Type: "purl", Locator: locator}
 }
+
+// packaged is the entry of a package of others, by its package URL.
+func packaged(name, version, locator string, content []byte) component {
+	return component{
+		ID: "SPDXRef-Package-" + strings.Map(identifying, name), Name: name, Version: version, Download: unknown,
+		Checksums:        []checksum{{Algorithm: "SHA256", Value: fmt.Sprintf("%x", sha256.Sum256(content))}},
+		LicenseConcluded: unknown, LicenseDeclared: unknown, Copyright: unknown, Purpose: "LIBRARY",
+		References: []reference{{Category: "PACKAGE-MANAGER", Type: "purl", Locator: locator}},
+	}
+}
+
+// identifying is a character of an identifier, which is a letter, a digit, a dot or a
+// dash (clause 7.2): libstdc++6 is none.
+func identifying(r rune) rune {
+	if strings.ContainsRune("+_~", r) {
+		return '-'
+	}
+	return r
+}
+
+// packageBill says, as SPDX 2.3 in JSON, which packages of others an image is made of.
+func packageBill(name string, packages []component, created time.Time) ([]byte, error) {
+	sums := sha256.New()
+	for _, p := range packages {
+		sums.Write([]byte(p.Checksums[0].Value)) // a hash never fails
+	}
+	doc := document{
+		Version: "SPDX-2.3", License: "CC0-1.0", ID: documentID, Name: name,
+		Namespace: fmt.Sprintf("https://outrigger.dev/spdx/%s-%x", name, sums.Sum(nil)),
+		Creation:  creation{Created: created.Format(time.RFC3339), Creators: []string{"Organization: Outrigger", "Tool: outrigger-hack-image"}},
+		Packages:  packages,
+	}
+	for _, p := range packages {
+		doc.Relationships = append(doc.Relationships, relationship{From: documentID, Kind: "DESCRIBES", To: p.ID})
+	}
+	return json.MarshalIndent(doc, "", "  ")
+}

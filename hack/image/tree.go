@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -41,10 +40,7 @@ func stockFiles(dir string, created time.Time) ([]oci.File, error) {
 	defer os.RemoveAll(root)
 	var bill []component
 	for _, deb := range found {
-		if out, err := exec.Command("dpkg-deb", "-x", deb, root).CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("dpkg-deb -x %s: %w: %s", deb, err, out)
-		}
-		c, err := describeDeb(deb)
+		c, err := unpackDeb(deb, root)
 		if err != nil {
 			return nil, err
 		}
@@ -54,7 +50,7 @@ func stockFiles(dir string, created time.Time) ([]oci.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := debianBill(bill, created)
+	text, err := packageBill("debian", bill, created)
 	return append(append(files, alternatives...), oci.File{Path: path.Join(sbomDir, "debian.spdx.json"), Mode: 0o644, Content: text}), err
 }
 

@@ -1,0 +1,112 @@
+//go:build cluster
+
+package mpijob
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// imb is a line that runs benchmarks of Intel's with 4 ranks, of which each has a
+// partner on another node.
+func imb(more ...string) []string {
+	return slices.Concat([]string{"IMB-MPI1", "-npmin", "4", "-map", "2x2"}, more)
+}
+
+// few are repetitions of a benchmark with messages of 16 KiB to 256 KiB, and none.
+var few = []string{"-iter", "5", "-msglog", "14:18"}
+
+// patterns are benchmarks of which each has a table of all lengths.
+var patterns = []string{"PingPong", "Exchange", "Allreduce", "Alltoall", "Bcast"}
+
+// The MPIs that PyPI has run the programs that others have built for them, over two
+// nodes in a restricted namespace. Nobody can write into their images, and only Open
+// MPI wants a /tmp.
+func TestPyPI(t *testing.T) {
+	line := script("exec " + strings.Join(imb(slices.Concat(few, patterns)...), " "))
+	for _, c := range []struct {
+		image   string
+		mpi     v1alpha1.MPI
+		command []string
+	}{
+		{"mpich", v1alpha1.MPIMPICH, line},
+		{"intelmpi", v1alpha1.MPIIntel, line},
+		{"intelmpi", v1alpha1.MPIAuto, imb(slices.Concat(few, patterns)...)},
+	} {
+		t.Run(fmt.Sprint(c.image, "/", c.mpi), func(t *testing.T) {
+			measured(t, becomes(t, submit(t, stock(restricted(t), c.image, c.mpi, c.command...)), v1alpha1.ConditionComplete))
+		})
+	}
+	t.Run("openmpi5/OpenMPI", func(t *testing.T) { challenge(t, "openmpi5", 200, hpcc) })
+}
+
+// MPICH's own mpiexec starts its daemons across the nodes without an ssh.
+func TestPyPIMPIExec(t *testing.T) {
+	command := slices.Concat([]string{"mpiexec.hydra", "-n", "4"}, imb(slices.Concat(few, patterns)...))
+	j := stock(restricted(t), "mpich", v1alpha1.MPIAuto, command...)
+	withScratch(j, "/tmp")
+	measured(t, becomes(t, submit(t, j), v1alpha1.ConditionComplete))
+}
+
+// measured checks that the benchmarks' tables are whole, and that it was the sidecars
+// that carried what they have measured.
+func measured(t *testing.T, j *v1alpha1.MPIJob) {
+	t.Helper()
+	carried(t, j)
+	log := says(t, j)
+	for _, name := range patterns {
+		if got, want := lengths(log, name), []int{0, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10}; !slices.Equal(got, want) {
+			t.Errorf("%s was measured with messages of %v bytes, want %v", name, got, want)
+		}
+	}
+	if !strings.Contains(log, "# All processes entering MPI_Finalize") || t.Failed() {
+		t.Errorf("rank 0 says\n%s", log)
+	}
+}
+
+// lengths are the lengths of messages of which a benchmark's table has the times.
+func lengths(log, name string) (list []int) {
+	_, table, _ := strings.Cut(log, "# Benchmarking "+name+" ")
+	table, _, _ = strings.Cut(table, "# Benchmarking ")
+	for line := range strings.Lines(table) {
+		fields := strings.Fields(strings.TrimPrefix(line, "[0]"))
+		if len(fields) < 4 {
+			continue
+		}
+		length, err := strconv.Atoi(fields[0])
+		if err != nil {
+			continue
+		}
+		if _, err := strconv.ParseFloat(fields[len(fields)-2], 64); err == nil {
+			list = append(list, length)
+		}
+	}
+	return list
+}
+
+// A rank of an MPI that is killed is the first failure, with its pod and its node.
+func TestPyPIRankKilled(t *testing.T) {
+	line := strings.Join(imb("-iter", "1000000", "-iter_policy", "off", "-time", "1000", "-msglog", "14:14", "Allreduce"), " ")
+	// Of $$$$ Kubernetes makes $$, and the shell its number.
+	j := stock(restricted(t), "mpich", v1alpha1.MPIMPICH, script("echo $$$$ >/tmp/rank-$OUTRIGGER_RANK; exec "+line)...)
+	withScratch(j, "/tmp")
+	submit(t, j)
+	p := podOf(t, j, 1)
+	podOf(t, j, 0)
+	eventually(t, func() error {
+		if log := says(t, j); !strings.Contains(log, "# List of Benchmarks to run") {
+			return fmt.Errorf("no benchmark has begun:\n%s", log)
+		}
+		return nil
+	})
+	kubectl(t, "exec", "-n", j.Namespace, p.Name, "-c", "app", "--", "/bin/sh", "-c", "read -r pid </tmp/rank-3 && kill -KILL $pid")
+	f := failed(t, becomes(t, j, v1alpha1.ConditionFailed), "RankKilled", 3, p.Name, p.Spec.NodeName)
+	if deref(f.ExitCode) != 128+9 {
+		t.Errorf("exit code %d, want %d", deref(f.ExitCode), 128+9)
+	}
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	oci "github.com/outrigger-hpc/outrigger/api/image"
+)
+
+// stockWheels is where hack/mpi/wheels leaves PyPI's packages.
+const stockWheels = "bin/mpi/wheels"
+
+// wheel is a package of PyPI, and what of it an image gets.
+type wheel struct {
+	name  string   // as its file has it
+	to    string   // the folder that stands for its prefix
+	files []string // patterns of files below the prefix
+}
+
+// unpack are the files of the package that the image gets, and what the package is.
+// Installing a wheel places what is below NAME-VERSION.data/data into the prefix
+// (PyPA, "Binary distribution format").
+func (w *wheel) unpack(dir string) ([]oci.File, component, error) {
+	name, err := single(filepath.Join(dir, w.name+"-*.whl"))
+	if err != nil {
+		return nil, component{}, err
+	}
+	content, err := os.ReadFile(name)
+	if err != nil {
+		return nil, component{}, err
+	}
+	packed, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
+	if err != nil {
+		return nil, component{}, fmt.Errorf("%s: %w", name, err)
+	}
+	version := strings.Split(filepath.Base(name), "-")[1]
+	files, err := w.take(packed.File, w.name+"-"+version+".data/data/")
+	if err != nil {
+		return nil, component{}, fmt.Errorf("%s: %w", name, err)
+	}
+	pypi := strings.ReplaceAll(w.name, "_", "-")
+	return files, packaged(pypi, version, "pkg:pypi/"+pypi+"@"+version, content), nil
+}
+
+// take are the files below the prefix that a pattern names. Each has to name one.
+func (w *wheel) take(packed []*zip.File, prefix string) ([]oci.File, error) {
+	var files []oci.File
+	named := map[string]bool{}
+	for _, f := range packed {
+		name, below := strings.CutPrefix(f.Name, prefix)
+		wanted := slices.IndexFunc(w.files, func(p string) bool {
+			match, err := path.Match(p, name)
+			return err == nil && match
+		})
+		if !below || wanted < 0 || f.Mode().IsDir() {
+			continue
+		}
+		named[w.files[wanted]] = true
+		content, err := read(f)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, oci.File{Path: path.Join(w.to, name), Mode: f.Mode().Perm(), Content: content})
+	}
+	for _, p := range w.files {
+		if !named[p] {
+			return nil, fmt.Errorf("it has no %s", p)
+		}
+	}
+	return files, nil
+}
+
+func read(f *zip.File) ([]byte, error) {
+	r, err := f.Open()
+	if err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(r)
+	return content, errors.Join(err, r.Close())
+}
