@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,7 +23,8 @@
 #include "layout.h"
 #include "provider.h"
 
-#define STACK_BYTES (1u << 20)
+#define STACK_BYTES (1u << 20)      /* for messages */
+#define STACK_MOST (UINT64_C(1) << 26) /* for a program that wants no limit */
 #define WATCH_US 100000u /* at most: the end of the session is seen by then */
 #define TIGHT_NS 5000u   /* a look so soon after another one is part of waiting */
 #define TIGHT_MAX 3u     /* looks that an MPI makes for one of its program's, or when it has found something */
@@ -164,13 +166,24 @@ static bool wanted(void)
 	return steps || (text != NULL && strcmp(text, "messages") == 0);
 }
 
+/* stack_bytes is for whoever carries out the MPI's own steps what the program's first thread
+ * has: the operators and callbacks that the program gave to its MPI are called there. */
+static size_t stack_bytes(void)
+{
+	struct rlimit limit;
+	if (!all || getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur < STACK_BYTES)
+		return STACK_BYTES;
+	uint64_t bytes = limit.rlim_cur < STACK_MOST ? limit.rlim_cur : STACK_MOST;
+	return (size_t)(bytes & ~(uint64_t)(STACK_BYTES - 1));
+}
+
 void attend(void)
 {
 	pthread_attr_t attr;
 	sigset_t signals, before;
 	if (!wanted() || pthread_attr_init(&attr) != 0)
 		return;
-	(void)pthread_attr_setstacksize(&attr, STACK_BYTES);
+	(void)pthread_attr_setstacksize(&attr, stack_bytes());
 	/* Signals are the program's. */
 	sigfillset(&signals);
 	(void)pthread_sigmask(SIG_SETMASK, &signals, &before);

@@ -124,9 +124,22 @@ static void access_window(MPI_Win w, unsigned char *memory, int bytes) {
 	}
 }
 
+// add_deep is a sum whose operator has arrays of its own, as a Fortran function has: more
+// than the usual stack of a thread that somebody else has started.
+static void add_deep(void *in_, void *sum_, int *n, MPI_Datatype *type) {
+	volatile char deep[3 << 20];
+	const double *a = in_;
+	double *sum = sum_;
+	(void)type;
+	for (size_t i = 0; i < sizeof deep; i += 512)
+		deep[i] = 1;
+	for (int i = 0; i < *n; i++)
+		sum[i] += a[i] * deep[0];
+}
+
 // allreduce: both ranks compute until they have the sum. Its last element may come before
 // others: MPI_Wait says when all are there.
-static void allreduce(int bytes) {
+static void allreduce(int bytes, MPI_Op add) {
 	int n = bytes / (int)sizeof(double);
 	volatile double *sum = (volatile double *)in;
 	MPI_Request r;
@@ -135,7 +148,7 @@ static void allreduce(int bytes) {
 		((double *)out)[i] = rank + i + round_number;
 	memset(in, 0, (size_t)bytes);
 	MPI_Barrier(MPI_COMM_WORLD);
-	MPI_Iallreduce(out, in, n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &r);
+	MPI_Iallreduce(out, in, n, MPI_DOUBLE, add, MPI_COMM_WORLD, &r);
 	double begun = seconds(), want = 1 + 2.0 * (n - 1 + round_number), first = 1 + 2.0 * round_number;
 	while (sum[n - 1] != want || sum[0] != first) {
 		compute();
@@ -189,9 +202,12 @@ int main(int argc, char **argv) {
 		for (int s = 0; s < 5; s++)
 			access_window(w, memory, sizes[s]);
 	MPI_Win_free(&w);
+	MPI_Op deep;
+	MPI_Op_create(add_deep, 1, &deep);
 	for (int i = 0; steps && i < ROUNDS; i++)
 		for (int s = 0; s < 5; s++)
-			allreduce(sizes[s]);
+			allreduce(sizes[s], i % 2 == 0 ? MPI_SUM : deep);
+	MPI_Op_free(&deep);
 	MPI_Finalize();
 	if (rank == 0)
 		printf("all went on while the ranks computed\n");
