@@ -41,3 +41,8 @@ func TestWatched(t *testing.T) {
 		})
 	}
 }
+
+// TestWatcherMissesNothing: what happens while a watcher falls asleep wakes it.
+func TestWatcherMissesNothing(t *testing.T) {
+	job{ranks: 1, pods: 1, mpi: "none"}.mustRun(t, "nothing was missed", at(t, "c/missed"))
+}

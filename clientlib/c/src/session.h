@@ -151,6 +151,7 @@ struct or_place {
 struct or_watch {
 	_Atomic bool there;
 	bool away;
+	bool armed; /* the word may be set for it */
 	int cpu; /* where the program went on */
 	bool known;
 	cpu_set_t allowed; /* the watcher, when it began */
