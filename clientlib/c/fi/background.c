@@ -101,7 +101,7 @@ void depart(void)
 	unlock();
 }
 
-/* enter takes the lock, unless the attendant is to end: who ends it may have the lock. */
+/* enter takes the lock, unless the attendant is to end: who ends it has the lock. */
 static bool enter(void)
 {
 	while (pthread_mutex_trylock(&provider_lock) != 0) {
