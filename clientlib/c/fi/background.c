@@ -6,7 +6,8 @@
  *
  * The program hands over to it by depart(), where it is likely to go and compute: when it
  * has started something or found something, and when it looks now and then. One that looks
- * again and again takes everything itself, and the attendant sleeps.
+ * again and again takes everything itself, and the attendant sleeps; it looks now and then
+ * whether such a program still does, since of many looks none shows that it is the last one.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -25,7 +26,8 @@
 
 #define STACK_BYTES (1u << 20)      /* for messages */
 #define STACK_MOST (UINT64_C(1) << 26) /* for a program that wants no limit */
-#define WATCH_US 100000u /* at most: the end of the session is seen by then */
+#define WATCH_US 20000u  /* at most: the end of the session, or a program that is gone, is seen by then */
+#define GONE_NS 10000000u /* a program that has not looked for so long is not one that waits */
 #define TIGHT_NS 5000u   /* a look so soon after another one is part of waiting */
 #define TIGHT_MAX 3u     /* looks that an MPI makes for one of its program's, or when it has found something */
 #define HANDOVERS 3      /* tries of the program to take what comes while it goes */
@@ -115,12 +117,23 @@ static bool enter(void)
 /* The library that makes calls of the MPI, if the program has it. */
 __attribute__((weak)) void outrigger_mpi_steps(void);
 
+/* take_over is hand_over for a program that has gone without a word. If it is in a call
+ * that waits, its next look takes all back. */
+static void take_over(void)
+{
+	if (program.away || nanoseconds() - program.looked < GONE_NS)
+		return;
+	(void)outrigger_away(client(), all || served());
+	program.away = true;
+}
+
 /* serve does what there is to do. */
 static void serve(void)
 {
 	if (!enter())
 		return;
 	program.roused = false;
+	take_over();
 	progress();
 	bool steps = all && program.away && unread > 0;
 	unlock();

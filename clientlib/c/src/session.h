@@ -152,7 +152,8 @@ struct or_watch {
 	_Atomic bool there;
 	bool away;
 	bool armed; /* the word may be set for it */
-	int cpu; /* where the program went on */
+	pthread_t thread; /* the watcher, if there */
+	int cpu; /* where the program went on; -1: unknown */
 	bool known;
 	cpu_set_t allowed; /* the watcher, when it began */
 };

@@ -49,7 +49,7 @@ int outrigger_away(outrigger *s, int all)
 		return 0;
 	pthread_mutex_lock(&s->lock);
 	s->watch.away = !s->gone;
-	s->watch.cpu = sched_getcpu();
+	s->watch.cpu = pthread_equal(s->watch.thread, pthread_self()) ? -1 : sched_getcpu();
 	bool come = s->watch.away && arm(s);
 	pthread_mutex_unlock(&s->lock);
 	return come;
@@ -80,6 +80,7 @@ static void keep_off(outrigger *s, int cpu)
 int outrigger_watch(outrigger *s, unsigned microseconds)
 {
 	pthread_mutex_lock(&s->lock);
+	s->watch.thread = pthread_self();
 	atomic_store_explicit(&s->watch.there, true, memory_order_relaxed);
 	bool come = arm(s), idle = !s->gone && !(s->watch.away && come);
 	uint32_t word = s->roused << 1 | 1;

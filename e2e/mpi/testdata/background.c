@@ -101,6 +101,32 @@ static void message(int bytes, int early) {
 		check(what, bytes);
 }
 
+// many_looks: rank 1 asks for its message so often that it seems to wait, and computes then.
+static void many_looks(int bytes) {
+	MPI_Request r;
+	round_number++;
+	for (int i = 0; i < bytes; i++)
+		out[i] = pattern(i);
+	memset(in, pattern(bytes - 1) + 1, (size_t)bytes);
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0) {
+		for (int i = 0; i < 100; i++)
+			compute();
+		MPI_Isend(out, bytes, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &r);
+		compute_until_seen("a message after many looks", bytes);
+	} else {
+		int over;
+		MPI_Irecv(in, bytes, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &r);
+		for (int i = 0; i < 20; i++)
+			MPI_Test(&r, &over, MPI_STATUS_IGNORE);
+		compute_until(&in[bytes - 1], pattern(bytes - 1), "a message after many looks", bytes);
+		atomic_store(seen, round_number);
+	}
+	MPI_Wait(&r, MPI_STATUS_IGNORE);
+	if (rank == 1)
+		check("a message after many looks", bytes);
+}
+
 // access_window: rank 0 puts into the window of rank 1, which computes until it sees it,
 // and gets it back. An MPI that takes its locks by messages of its own needs no such step
 // where the program says that nobody else has them.
@@ -195,6 +221,8 @@ int main(int argc, char **argv) {
 			message(sizes[s], 1);
 			message(sizes[s], 0);
 		}
+	for (int s = 0; s < 5; s++)
+		many_looks(sizes[s]);
 	MPI_Win w;
 	unsigned char *memory;
 	MPI_Win_allocate(BYTES_MAX, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &w);
