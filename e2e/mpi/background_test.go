@@ -5,6 +5,7 @@ package mpi
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
@@ -39,5 +40,27 @@ func TestWatched(t *testing.T) {
 		t.Run("sanitized/"+s, func(t *testing.T) {
 			job{ranks: 2, pods: 2, mpi: "none"}.mustRun(t, says, filepath.Join(sanitized(t, s), "watch"))
 		})
+	}
+}
+
+// TestWatcherMissesNothing: what happens while a watcher falls asleep wakes it.
+func TestWatcherMissesNothing(t *testing.T) {
+	job{ranks: 1, pods: 1, mpi: "none"}.mustRun(t, "nothing was missed", at(t, "c/missed"))
+}
+
+// TestInterrupted: ranks that end in a signal's handler, maybe with locks that nobody lets go
+// of any more, end.
+func TestInterrupted(t *testing.T) {
+	for _, m := range all(t) {
+		program := m.build(t, "interrupted")
+		for _, what := range []string{"off", "all"} {
+			t.Run(m.name+"/"+what, func(t *testing.T) {
+				env := append(m.env, names.EnvMPIProgress+"="+what)
+				// Whose messages were not over counts as failed, or aborts the other one.
+				if _, out := (job{ranks: 2, pods: 2, env: env}).run(t, program); !strings.Contains(out, "exchanging") {
+					t.Fatal(out)
+				}
+			})
+		}
 	}
 }

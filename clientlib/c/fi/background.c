@@ -6,7 +6,8 @@
  *
  * The program hands over to it by depart(), where it is likely to go and compute: when it
  * has started something or found something, and when it looks now and then. One that looks
- * again and again takes everything itself, and the attendant sleeps.
+ * again and again takes everything itself, and the attendant sleeps; it looks now and then
+ * whether such a program still does, since of many looks none shows that it is the last one.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,8 +24,10 @@
 #include "layout.h"
 #include "provider.h"
 
-#define STACK_BYTES (1u << 20)
-#define WATCH_US 100000u /* at most: the end of the session is seen by then */
+#define STACK_BYTES (1u << 20)      /* for messages */
+#define STACK_MOST (UINT64_C(1) << 26) /* for a program that wants no limit */
+#define WATCH_US 20000u  /* at most: the end of the session, or a program that is gone, is seen by then */
+#define GONE_NS 10000000u /* a program that has not looked for so long is not one that waits */
 #define TIGHT_NS 5000u   /* a look so soon after another one is part of waiting */
 #define TIGHT_MAX 3u     /* looks that an MPI makes for one of its program's, or when it has found something */
 #define HANDOVERS 3      /* tries of the program to take what comes while it goes */
@@ -99,7 +103,7 @@ void depart(void)
 	unlock();
 }
 
-/* enter takes the lock, unless the attendant is to end: who ends it may have the lock. */
+/* enter takes the lock, unless the attendant is to end: who ends it has the lock. */
 static bool enter(void)
 {
 	while (pthread_mutex_trylock(&provider_lock) != 0) {
@@ -113,12 +117,23 @@ static bool enter(void)
 /* The library that makes calls of the MPI, if the program has it. */
 __attribute__((weak)) void outrigger_mpi_steps(void);
 
+/* take_over is hand_over for a program that has gone without a word. If it is in a call
+ * that waits, its next look takes all back. */
+static void take_over(void)
+{
+	if (program.away || nanoseconds() - program.looked < GONE_NS)
+		return;
+	(void)outrigger_away(client(), all || served());
+	program.away = true;
+}
+
 /* serve does what there is to do. */
 static void serve(void)
 {
 	if (!enter())
 		return;
 	program.roused = false;
+	take_over();
 	progress();
 	bool steps = all && program.away && unread > 0;
 	unlock();
@@ -164,13 +179,24 @@ static bool wanted(void)
 	return steps || (text != NULL && strcmp(text, "messages") == 0);
 }
 
+/* stack_bytes is for whoever carries out the MPI's own steps what the program's first thread
+ * has: the operators and callbacks that the program gave to its MPI are called there. */
+static size_t stack_bytes(void)
+{
+	struct rlimit limit;
+	if (!all || getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur < STACK_BYTES)
+		return STACK_BYTES;
+	uint64_t bytes = limit.rlim_cur < STACK_MOST ? limit.rlim_cur : STACK_MOST;
+	return (size_t)(bytes & ~(uint64_t)(STACK_BYTES - 1));
+}
+
 void attend(void)
 {
 	pthread_attr_t attr;
 	sigset_t signals, before;
 	if (!wanted() || pthread_attr_init(&attr) != 0)
 		return;
-	(void)pthread_attr_setstacksize(&attr, STACK_BYTES);
+	(void)pthread_attr_setstacksize(&attr, stack_bytes());
 	/* Signals are the program's. */
 	sigfillset(&signals);
 	(void)pthread_sigmask(SIG_SETMASK, &signals, &before);

@@ -13,6 +13,7 @@
 #include "layout.h"
 #include "provider.h"
 
+#define PATIENCE_NS 1000000000u /* of a program that ends */
 #define POLL_LOOKS 64 /* before a thread that finds nothing yields, where each process has a processor */
 
 pthread_mutex_t provider_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -102,6 +103,17 @@ int attach(void)
 	return to_errno(rc);
 }
 
+static bool lock_within(uint64_t ns)
+{
+	uint64_t since = nanoseconds();
+	while (pthread_mutex_trylock(&provider_lock) != 0) {
+		if (nanoseconds() - since > ns)
+			return false;
+		nap();
+	}
+	return true;
+}
+
 /* tell says where this rank's messages were, for who asked. */
 static void tell(void)
 {
@@ -135,7 +147,16 @@ void release(void)
 		leave();
 }
 
-__attribute__((destructor)) static void at_exit(void) { leave(); }
+/* at_exit is for a program that has not closed what it has. One that ends by a signal's
+ * handler may have been interrupted with the lock, or the client's, which is taken behind
+ * it: then nobody lets go of them any more, and the session ends with the process. */
+__attribute__((destructor)) static void at_exit(void)
+{
+	if (session == NULL || getpid() != owner || !lock_within(PATIENCE_NS))
+		return;
+	leave();
+	unlock();
+}
 
 uint64_t nanoseconds(void)
 {

@@ -252,7 +252,7 @@ int to_errno(int status);
 extern struct node endpoints;
 extern bool sidecar_ended;
 
-/* background.c: these but for behind and dismiss are called with the lock. */
+/* background.c: these but for behind and nap are called with the lock. */
 void attend(void);  /* starts the thread that goes on while the program computes, if it is wanted */
 bool dismiss(void); /* ends it; false: it cannot be */
 void nap(void);     /* a moment */

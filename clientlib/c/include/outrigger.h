@@ -237,7 +237,8 @@ int outrigger_sleep(outrigger *s, unsigned microseconds);
  * progress, wait or sleep, the watcher is woken by what comes. all: by everything; else
  * only while messages of private memory are on their way. Nonzero: something has come
  * already, which the caller takes by outrigger_progress before it says so again, or leaves
- * to the watcher by outrigger_wake. Without a watcher it costs nothing.
+ * to the watcher by outrigger_wake. Without a watcher it costs nothing. The watcher itself
+ * may say it for a program that it takes to be gone.
  *
  * outrigger_watch sleeps for at most so many microseconds, and may return earlier;
  * OUTRIGGER_NO_SIDECAR is the end. One thread calls it. It keeps off the processor on

@@ -151,7 +151,9 @@ struct or_place {
 struct or_watch {
 	_Atomic bool there;
 	bool away;
-	int cpu; /* where the program went on */
+	bool armed; /* the word may be set for it */
+	pthread_t thread; /* the watcher, if there */
+	int cpu; /* where the program went on; -1: unknown */
 	bool known;
 	cpu_set_t allowed; /* the watcher, when it began */
 };

@@ -12,7 +12,10 @@
  *   looks again                                       publishes: there is nobody to wake
  *
  * A futex compares its word with what its sleeper expects when the sleep begins, and
- * never again: the word may be set and cleared over a watcher that sleeps. */
+ * never again: the word may be set and cleared over a watcher that sleeps. One that falls
+ * asleep expects a word that is set, also while the program is here: it would take a zero
+ * that comes of what was published meanwhile for the one that it has seen. The program's
+ * next look clears that word, too. */
 #define _GNU_SOURCE /* sched_getcpu, cpu_set_t */
 #include <sched.h>
 
@@ -21,9 +24,9 @@
 /* or_back notes that the program is in the library again. */
 void or_back(outrigger *s)
 {
-	if (!s->watch.away)
+	if (!s->watch.armed)
 		return;
-	s->watch.away = false;
+	s->watch.armed = s->watch.away = false;
 	if (s->sleepers == 0)
 		atomic_store(or_word(s, OR_SEG_OFF_WAITING), 0);
 }
@@ -33,6 +36,7 @@ static bool anything(const outrigger *s) { return or_ready(&s->complete) || s->s
 /* arm sets the word, and reports what has come before that. */
 static bool arm(outrigger *s)
 {
+	s->watch.armed = true;
 	atomic_store(or_word(s, OR_SEG_OFF_WAITING), s->roused << 1 | 1);
 	return anything(s);
 }
@@ -45,7 +49,7 @@ int outrigger_away(outrigger *s, int all)
 		return 0;
 	pthread_mutex_lock(&s->lock);
 	s->watch.away = !s->gone;
-	s->watch.cpu = sched_getcpu();
+	s->watch.cpu = pthread_equal(s->watch.thread, pthread_self()) ? -1 : sched_getcpu();
 	bool come = s->watch.away && arm(s);
 	pthread_mutex_unlock(&s->lock);
 	return come;
@@ -76,9 +80,10 @@ static void keep_off(outrigger *s, int cpu)
 int outrigger_watch(outrigger *s, unsigned microseconds)
 {
 	pthread_mutex_lock(&s->lock);
+	s->watch.thread = pthread_self();
 	atomic_store_explicit(&s->watch.there, true, memory_order_relaxed);
-	bool idle = !s->gone && !(s->watch.away && arm(s));
-	uint32_t word = atomic_load(or_word(s, OR_SEG_OFF_WAITING));
+	bool come = arm(s), idle = !s->gone && !(s->watch.away && come);
+	uint32_t word = s->roused << 1 | 1;
 	pthread_mutex_unlock(&s->lock);
 	if (idle)
 		or_nap(s, word, microseconds);

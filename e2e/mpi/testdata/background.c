@@ -101,6 +101,32 @@ static void message(int bytes, int early) {
 		check(what, bytes);
 }
 
+// many_looks: rank 1 asks for its message so often that it seems to wait, and computes then.
+static void many_looks(int bytes) {
+	MPI_Request r;
+	round_number++;
+	for (int i = 0; i < bytes; i++)
+		out[i] = pattern(i);
+	memset(in, pattern(bytes - 1) + 1, (size_t)bytes);
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0) {
+		for (int i = 0; i < 100; i++)
+			compute();
+		MPI_Isend(out, bytes, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &r);
+		compute_until_seen("a message after many looks", bytes);
+	} else {
+		int over;
+		MPI_Irecv(in, bytes, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &r);
+		for (int i = 0; i < 20; i++)
+			MPI_Test(&r, &over, MPI_STATUS_IGNORE);
+		compute_until(&in[bytes - 1], pattern(bytes - 1), "a message after many looks", bytes);
+		atomic_store(seen, round_number);
+	}
+	MPI_Wait(&r, MPI_STATUS_IGNORE);
+	if (rank == 1)
+		check("a message after many looks", bytes);
+}
+
 // access_window: rank 0 puts into the window of rank 1, which computes until it sees it,
 // and gets it back. An MPI that takes its locks by messages of its own needs no such step
 // where the program says that nobody else has them.
@@ -124,9 +150,22 @@ static void access_window(MPI_Win w, unsigned char *memory, int bytes) {
 	}
 }
 
+// add_deep is a sum whose operator has arrays of its own, as a Fortran function has: more
+// than the usual stack of a thread that somebody else has started.
+static void add_deep(void *in_, void *sum_, int *n, MPI_Datatype *type) {
+	volatile char deep[3 << 20];
+	const double *a = in_;
+	double *sum = sum_;
+	(void)type;
+	for (size_t i = 0; i < sizeof deep; i += 512)
+		deep[i] = 1;
+	for (int i = 0; i < *n; i++)
+		sum[i] += a[i] * deep[0];
+}
+
 // allreduce: both ranks compute until they have the sum. Its last element may come before
 // others: MPI_Wait says when all are there.
-static void allreduce(int bytes) {
+static void allreduce(int bytes, MPI_Op add) {
 	int n = bytes / (int)sizeof(double);
 	volatile double *sum = (volatile double *)in;
 	MPI_Request r;
@@ -135,7 +174,7 @@ static void allreduce(int bytes) {
 		((double *)out)[i] = rank + i + round_number;
 	memset(in, 0, (size_t)bytes);
 	MPI_Barrier(MPI_COMM_WORLD);
-	MPI_Iallreduce(out, in, n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &r);
+	MPI_Iallreduce(out, in, n, MPI_DOUBLE, add, MPI_COMM_WORLD, &r);
 	double begun = seconds(), want = 1 + 2.0 * (n - 1 + round_number), first = 1 + 2.0 * round_number;
 	while (sum[n - 1] != want || sum[0] != first) {
 		compute();
@@ -182,6 +221,8 @@ int main(int argc, char **argv) {
 			message(sizes[s], 1);
 			message(sizes[s], 0);
 		}
+	for (int s = 0; s < 5; s++)
+		many_looks(sizes[s]);
 	MPI_Win w;
 	unsigned char *memory;
 	MPI_Win_allocate(BYTES_MAX, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &w);
@@ -189,9 +230,12 @@ int main(int argc, char **argv) {
 		for (int s = 0; s < 5; s++)
 			access_window(w, memory, sizes[s]);
 	MPI_Win_free(&w);
+	MPI_Op deep;
+	MPI_Op_create(add_deep, 1, &deep);
 	for (int i = 0; steps && i < ROUNDS; i++)
 		for (int s = 0; s < 5; s++)
-			allreduce(sizes[s]);
+			allreduce(sizes[s], i % 2 == 0 ? MPI_SUM : deep);
+	MPI_Op_free(&deep);
 	MPI_Finalize();
 	if (rank == 0)
 		printf("all went on while the ranks computed\n");
