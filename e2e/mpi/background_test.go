@@ -64,3 +64,20 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 }
+
+// TestSidecarKilled: ranks whose sidecar has ended learn of it by their requests, and end by
+// an error of their MPI's; the sidecar is named.
+func TestSidecarKilled(t *testing.T) {
+	for _, m := range all(t) {
+		program := m.build(t, "orphaned")
+		for _, what := range []string{"off", "all"} {
+			t.Run(m.name+"/"+what, func(t *testing.T) {
+				env := append(m.env, names.EnvMPIProgress+"="+what)
+				code, out := job{ranks: 2, pods: 2, env: env}.run(t, program)
+				if code == 0 || !strings.Contains(out, "the sidecar of pod 1 (rank 1) ended: killed by SIGKILL") || strings.Contains(out, "Segmentation fault") {
+					t.Fatalf("exit code %d\n%s", code, out)
+				}
+			})
+		}
+	}
+}

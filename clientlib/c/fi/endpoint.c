@@ -48,6 +48,27 @@ static bool is_no_send(const struct op *op, const void *arg)
 	return op->kind != OP_SEND && op->kind != OP_DATA && op->kind != OP_SWEEP;
 }
 
+static struct op *first_request(struct endpoint *ep)
+{
+	for (struct node *n = ep->ops.next; n != &ep->ops; n = n->next) {
+		struct op *op = (struct op *)n;
+		if ((op->kind == OP_SEND || op->kind == OP_RECV) && op->context != NULL && op->beginning == NULL && !op->abandoned)
+			return op;
+	}
+	return NULL;
+}
+
+/* end_requests ends what the program has started, when the sidecar has ended: the client is
+ * asked for nothing any more. */
+void end_requests(void)
+{
+	for (struct node *n = endpoints.next; n != &endpoints; n = n->next) {
+		struct endpoint *ep = (struct endpoint *)((char *)n - offsetof(struct endpoint, node));
+		for (struct op *op; (op = first_request(ep)) != NULL;)
+			op->done(op, &(struct outrigger_result){.status = OUTRIGGER_NO_SIDECAR});
+	}
+}
+
 #define SWEEPS_MAX 65536u /* who goes on sending does not hold up the close, where the sidecar knows no shut */
 
 /* sweep_on drops what was found, and looks for more. */

@@ -287,6 +287,7 @@ int close_unused(struct fid *fid, const unsigned *users, void *more); /* frees i
 int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context);
 struct op *op_new(struct endpoint *ep, enum kind kind, outrigger_done done, void *context);
 void op_free(struct op *op);
+void end_requests(void);
 void cancel_ops(struct endpoint *ep, bool (*chosen)(const struct op *op, const void *arg), const void *arg);
 
 /* transfer.c */
