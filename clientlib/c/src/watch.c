@@ -82,7 +82,7 @@ int outrigger_watch(outrigger *s, unsigned microseconds)
 	pthread_mutex_lock(&s->lock);
 	s->watch.thread = pthread_self();
 	atomic_store_explicit(&s->watch.there, true, memory_order_relaxed);
-	bool come = arm(s), idle = !s->gone && !(s->watch.away && come);
+	bool come = arm(s), idle = !(s->watch.away && come);
 	uint32_t word = s->roused << 1 | 1;
 	pthread_mutex_unlock(&s->lock);
 	if (idle)

@@ -13,6 +13,7 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <limits.h>
 #include <link.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -44,15 +45,21 @@ static struct {
 static handle never_ends;
 static _Atomic bool ready, inside;
 
-/* is_mpi finds an MPI among what the program has loaded. */
-static int is_mpi(struct dl_phdr_info *object, size_t bytes, void *arg)
+/* is_mpi finds the file of an MPI among what the program has loaded. */
+static int is_mpi(struct dl_phdr_info *object, size_t bytes, void *path)
 {
 	(void)bytes;
 	const char *slash = strrchr(object->dlpi_name, '/'), *name = slash == NULL ? object->dlpi_name : slash + 1;
 	if (strncmp(name, "libmpi.so", 9) != 0 && strncmp(name, "libmpi_abi.so", 13) != 0)
 		return 0;
-	*(void **)arg = dlopen(object->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
-	return *(void **)arg != NULL;
+	return snprintf(path, PATH_MAX, "%s", object->dlpi_name) < PATH_MAX;
+}
+
+static void *in_mpi(const char *name)
+{
+	char path[PATH_MAX];
+	void *lib = dl_iterate_phdr(is_mpi, path) != 0 ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+	return lib == NULL ? NULL : dlsym(lib, name);
 }
 
 /* find has a pointer to a function point to the next one of a name, or, where a program
@@ -60,9 +67,9 @@ static int is_mpi(struct dl_phdr_info *object, size_t bytes, void *arg)
  * pointers by their bytes. */
 static bool find(void *function, const char *name)
 {
-	void *lib = NULL, *symbol = dlsym(RTLD_NEXT, name);
-	if (symbol == NULL && dl_iterate_phdr(is_mpi, &lib) != 0)
-		symbol = dlsym(lib, name);
+	void *symbol = dlsym(RTLD_NEXT, name);
+	if (symbol == NULL)
+		symbol = in_mpi(name);
 	memcpy(function, &symbol, sizeof symbol);
 	return symbol != NULL;
 }
