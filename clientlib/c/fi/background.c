@@ -127,18 +127,27 @@ static void take_over(void)
 	program.away = true;
 }
 
-/* serve does what there is to do. */
+/* serve does what there is to do. A step that the MPI has taken may make another one
+ * possible, of which nothing tells: it is asked until it has neither read nor started
+ * anything, and at every wake-up, also where nothing has come. */
 static void serve(void)
 {
-	if (!enter())
-		return;
-	program.roused = false;
-	take_over();
-	progress();
-	bool steps = all && program.away && unread > 0;
-	unlock();
-	if (steps)
+	bool again = true;
+	while (again && enter()) {
+		program.roused = false;
+		take_over();
+		progress();
+		uint64_t before = doings;
+		again = all && program.away;
+		unlock();
+		if (!again)
+			return;
 		outrigger_mpi_steps();
+		if (!enter())
+			return;
+		again = doings != before;
+		unlock();
+	}
 }
 
 /* be_prompt asks for the shortest time slice, by which who wakes up runs at once instead of

@@ -10,6 +10,7 @@
 #define TIGHT_NS 5000u
 
 unsigned unread;
+uint64_t doings;
 
 void cq_put(struct cq *cq, const struct completion *c)
 {
@@ -40,6 +41,7 @@ static void pop(struct cq *cq)
 	cq->head = (cq->head + 1) & (cq->room - 1);
 	cq->count--;
 	unread--;
+	doings++;
 }
 
 static size_t entry_bytes(enum fi_cq_format f)

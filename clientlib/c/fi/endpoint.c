@@ -16,6 +16,7 @@ struct op *op_new(struct endpoint *ep, enum kind kind, outrigger_done done, void
 	op->kind = kind;
 	op->done = done;
 	op->context = context;
+	doings++;
 	list_add(&ep->ops, &op->node);
 	return op;
 }

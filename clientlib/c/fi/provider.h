@@ -281,6 +281,7 @@ int cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **
 int counter_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **counter, void *context);
 void cq_put(struct cq *cq, const struct completion *c);
 extern unsigned unread; /* completions in all queues */
+extern uint64_t doings; /* completions that were read, and requests that were started */
 int close_unused(struct fid *fid, const unsigned *users, void *more); /* frees it, and more, unless it is in use */
 
 /* endpoint.c */
