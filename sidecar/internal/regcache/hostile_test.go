@@ -75,23 +75,30 @@ func (c *Cache) soundEntry(id uint32, e *entry) error {
 	return nil
 }
 
-// soundMaps looks whether each page leads to the registration that covers it.
+// soundMaps looks whether each page leads to the registration that covers it and reaches
+// furthest, and whether none contains another.
 func (c *Cache) soundMaps() error {
-	covered := map[uint32]uint64{}
+	covering := map[link.Region]map[uint64][]uint32{}
+	for id := range c.entries {
+		e := &c.entries[id]
+		if e.state != stateFound {
+			continue
+		}
+		if covering[e.region] == nil {
+			covering[e.region] = map[uint64][]uint32{}
+		}
+		for from, to := c.pagesOf(e); from < to; from++ {
+			covering[e.region][from] = append(covering[e.region][from], uint32(id))
+		}
+	}
 	for r, s := range c.spaces {
 		if s == nil {
 			continue
 		}
 		for p := range s.pages {
-			id := s.at(p)
-			if id == 0 {
-				continue
+			if err := c.soundPage(s.at(p), covering[link.Region(r)][p]); err != nil {
+				return fmt.Errorf("page %d of region %d: %w", p, r, err)
 			}
-			e := &c.entries[id]
-			if e.state != stateFound || e.region != link.Region(r) || p<<c.shift < e.off || p<<c.shift >= e.off+e.len {
-				return fmt.Errorf("page %d of region %d leads to %+v", p, r, *e)
-			}
-			covered[id]++
 		}
 		for id := s.dying; id != 0; id = c.entries[id].next {
 			if e := &c.entries[id]; e.state != stateDying || e.region != link.Region(r) {
@@ -99,10 +106,24 @@ func (c *Cache) soundMaps() error {
 			}
 		}
 	}
-	for id := range c.entries {
-		if e := &c.entries[id]; e.state == stateFound && covered[uint32(id)] != (e.len+c.cfg.PageBytes-1)>>c.shift {
-			return fmt.Errorf("%d pages lead to %+v", covered[uint32(id)], *e)
+	return nil
+}
+
+func (c *Cache) soundPage(id uint32, covering []uint32) error {
+	want := uint32(0)
+	for i, x := range covering {
+		a := &c.entries[x]
+		if want == 0 || a.off+a.len > c.entries[want].off+c.entries[want].len {
+			want = x
 		}
+		for _, y := range covering[:i] {
+			if b := &c.entries[y]; (a.off < b.off) != (a.off+a.len < b.off+b.len) || a.off == b.off || a.off+a.len == b.off+b.len {
+				return fmt.Errorf("one of %+v and %+v contains the other", *a, *b)
+			}
+		}
+	}
+	if id != want {
+		return fmt.Errorf("it leads to %+v, want %+v", c.entries[id], c.entries[want])
 	}
 	return nil
 }

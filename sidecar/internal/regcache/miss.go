@@ -32,7 +32,6 @@ func (c *Cache) miss(s *space, ref link.Ref) (Lease, bool) {
 	c.ends = c.cfg.Ends
 	whole, merged, ok := c.merged(s, pages)
 	if !ok {
-		c.stats.Postponed++
 		return Lease{}, false
 	}
 	id, ok := c.register(s, whole)
@@ -62,40 +61,72 @@ func (c *Cache) rounded(s *space, ref link.Ref) link.Ref {
 	return link.Ref{Region: ref.Region, Off: from, Len: to - from}
 }
 
-// merged takes what pages overlaps out of the map, and says what is to be
-// registered instead: their union, if that is not too large. false: not all of it
-// could end now.
+// merged says what is to be registered for pages: their union with what they overlap by
+// more than an edge, or pages where that is too large. What the new registration takes the
+// place of goes out of the map. false: not all of it could end now, or the union is for
+// another turn.
 func (c *Cache) merged(s *space, pages link.Ref) (whole link.Ref, merged, ok bool) {
-	from, to := pages.Off, pages.Off+pages.Len
-	low, high, largest := from, to, uint64(0)
-	ok = s.each(from>>c.shift, (to+c.cfg.PageBytes-1)>>c.shift, func(id uint32) bool {
+	low, high, largest := pages.Off, pages.Off+pages.Len, uint64(0)
+	c.covering(s, pages, func(id uint32) bool {
+		if e := &c.entries[id]; !edge(shared(e, pages), min(e.len, pages.Len)) {
+			low, high, largest = min(low, e.off), max(high, e.off+e.len), max(largest, e.len)
+		}
+		return true
+	})
+	whole = pages
+	if most := min(c.cfg.MergeBytes, c.share/8); largest > 0 && high-low <= most {
+		whole = c.grown(s, pages, low, high, largest, most)
+		// What is taken out of use cannot be counted on: it is in use until its
+		// last release, beside its successor.
+		if merged = !c.over(&c.sessions[s.session], whole.Len); !merged {
+			whole = pages
+		}
+	}
+	if merged && c.late(whole.Len) {
+		if !c.covering(s, pages, func(id uint32) bool { return stays(&c.entries[id], pages) }) {
+			c.later = true
+			c.stats.Later++
+			return pages, false, false
+		}
+		whole, merged = pages, false
+	}
+	return whole, merged, c.replace(s, whole)
+}
+
+// replace retires what a registration of whole takes the place of.
+func (c *Cache) replace(s *space, whole link.Ref) bool {
+	ok := c.covering(s, whole, func(id uint32) bool {
 		e := &c.entries[id]
+		if stays(e, whole) {
+			return true
+		}
 		if e.refs == 0 {
 			if c.ends == 0 {
+				c.stats.Postponed++
 				return false
 			}
 			c.ends--
 		}
-		low, high, largest = min(low, e.off), max(high, e.off+e.len), max(largest, e.len)
 		c.retire(s, id)
 		return true
 	})
 	c.flush()
-	if largest == 0 || !ok {
-		return pages, false, ok
-	}
-	most := min(c.cfg.MergeBytes, c.share/8)
-	whole = pages
-	if high-low <= most {
-		whole = c.grown(s, pages, low, high, largest, most)
-	}
-	// What was taken out of use cannot be counted on: it is in use until its
-	// last release, beside its successor.
-	if c.over(&c.sessions[s.session], whole.Len) || c.late(whole.Len) {
-		return pages, false, true
-	}
-	return whole, true, true
+	return ok
 }
+
+// shared is the bytes that a registration and ref, which overlap, both have.
+func shared(e *entry, ref link.Ref) uint64 {
+	return min(e.off+e.len, ref.Off+ref.Len) - max(e.off, ref.Off)
+}
+
+// edge reports that so little of n bytes is shared that two registrations are better than
+// one: as large buffers are that lie back to back and begin anywhere on a page.
+func edge(shared, n uint64) bool { return 8*shared <= n }
+
+// stays reports that a registration is kept beside one of ref. An array of neighbours
+// is more than what is registered at once: somewhere two overlap, and the larger part of
+// neither is to be had by the other.
+func stays(e *entry, ref link.Ref) bool { return 2*shared(e, ref) <= e.len }
 
 // grown extends a union by half where it grew out of a large registration, so
 // that n neighbours which come one after another pin O(n) pages and not O(n²).

@@ -123,17 +123,25 @@ func (o *obvious) overlapping(r link.Ref) (found []*plain) {
 	return found
 }
 
+// furthest is the one that covers ref's first byte, and reaches furthest.
+func (o *obvious) furthest(ref link.Ref) (best *plain) {
+	for _, x := range o.overlapping(link.Ref{Region: ref.Region, Off: ref.Off, Len: 1}) {
+		if best == nil || x.Off+x.Len > best.Off+best.Len {
+			best = x
+		}
+	}
+	return best
+}
+
 func (o *obvious) acquire(ref link.Ref) *plain {
 	s := o.owner[ref.Region]
-	for _, x := range o.overlapping(link.Ref{Region: ref.Region, Off: ref.Off, Len: 1}) {
-		if ref.Off+ref.Len <= x.Off+x.Len {
-			if x.refs == 0 && o.over(s, x.Len) {
-				o.tryLimit()
-				return nil
-			}
-			x.refs++
-			return x
+	if x := o.furthest(ref); x != nil && ref.Off+ref.Len <= x.Off+x.Len {
+		if x.refs == 0 && o.over(s, x.Len) {
+			o.tryLimit()
+			return nil
 		}
+		x.refs++
+		return x
 	}
 	o.tryLimit()
 	if o.hold > 0 {
@@ -154,17 +162,28 @@ func (o *obvious) acquire(ref link.Ref) *plain {
 	return x
 }
 
-// union hides what overlaps pages, and says what to register instead of it.
+// union hides what a registration for pages takes the place of, and says what to register.
 func (o *obvious) union(s Session, pages link.Ref) link.Ref {
-	page, low, high, largest := o.cfg.PageBytes, pages.Off, pages.Off+pages.Len, uint64(0)
-	old := o.overlapping(pages)
+	whole := o.whole(s, pages)
+	old := o.overlapping(whole)
 	for _, x := range old {
-		low, high, largest = min(low, x.Off), max(high, x.Off+x.Len), max(largest, x.Len)
-		x.hidden = true
+		x.hidden = both(x, whole) > x.Len/2
 	}
-	o.bury(func(x *plain) bool { return slices.Contains(old, x) && x.refs == 0 })
+	o.bury(func(x *plain) bool { return slices.Contains(old, x) && x.hidden && x.refs == 0 })
+	return whole
+}
+
+func both(x *plain, r link.Ref) uint64 { return min(x.Off+x.Len, r.Off+r.Len) - max(x.Off, r.Off) }
+
+func (o *obvious) whole(s Session, pages link.Ref) link.Ref {
+	page, low, high, largest := o.cfg.PageBytes, pages.Off, pages.Off+pages.Len, uint64(0)
+	for _, x := range o.overlapping(pages) {
+		if b := both(x, pages); b > x.Len/8 || b > pages.Len/8 {
+			low, high, largest = min(low, x.Off), max(high, x.Off+x.Len), max(largest, x.Len)
+		}
+	}
 	most := min(o.cfg.MergeBytes, o.share()/8)
-	if len(old) == 0 || high-low > most {
+	if largest == 0 || high-low > most {
 		return pages
 	}
 	extra := min((high-low)/2, most-(high-low)) / page * page

@@ -1,7 +1,11 @@
 package regcache
 
+import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+
 // space maps the pages of one region to the registrations that cover them, in
-// leaves that are made when they are first needed.
+// leaves that are made when they are first needed. Of several that cover a page it maps
+// the one that reaches furthest: what begins on the page and is contained in any is
+// contained in that one.
 type space struct {
 	session Session
 	size    uint64
@@ -23,7 +27,13 @@ func newSpace(s Session, size uint64, shift uint) *space {
 	return &space{session: s, size: size, pages: pages, leaves: make([]*leaf, (pages+leafPages-1)/leafPages)}
 }
 
-// at is the registration that covers a page; 0: none.
+// rest is what is left of the region from a page on.
+func (s *space) rest(page uint64, shift uint) link.Ref {
+	off := min(page<<shift, s.size)
+	return link.Ref{Off: off, Len: s.size - off}
+}
+
+// at is the registration that covers a page, and reaches furthest; 0: none.
 func (s *space) at(page uint64) uint32 {
 	if page >= s.pages {
 		return 0
@@ -52,10 +62,29 @@ func (s *space) set(from, to uint64, id uint32) {
 	}
 }
 
-// each visits the registrations that cover any of the pages [from, to), each
-// once and in order, until visit returns false. visit may take them out of the map.
-func (s *space) each(from, to uint64, visit func(id uint32) bool) bool {
-	last := uint32(0)
+// next is the first page of [from, to) that a registration covers, or to.
+func (s *space) next(from, to uint64) uint64 {
+	for from < to && s.at(from) == 0 {
+		if s.leaves[from/leafPages] == nil {
+			from += leafPages - from%leafPages
+		} else {
+			from++
+		}
+	}
+	return min(from, to)
+}
+
+// covering visits the registrations that cover any page of ref, by their places, until
+// visit returns false. visit may take them out of the map, and may then see another again.
+func (c *Cache) covering(s *space, ref link.Ref, visit func(id uint32) bool) bool {
+	from, to := ref.Off>>c.shift, (ref.Off+ref.Len+c.cfg.PageBytes-1)>>c.shift
+	if id := s.at(from); id != 0 && !c.hidden(s, id, from, visit) {
+		return false
+	}
+	last := s.at(from)
+	if last != 0 && !visit(last) {
+		return false
+	}
 	for p := from; p < min(to, s.pages); {
 		if s.leaves[p/leafPages] == nil {
 			p += leafPages - p%leafPages
@@ -72,16 +101,59 @@ func (s *space) each(from, to uint64, visit func(id uint32) bool) bool {
 	return true
 }
 
-// next is the first page of [from, to) that a registration covers, or to.
-func (s *space) next(from, to uint64) uint64 {
-	for from < to && s.at(from) == 0 {
-		if s.leaves[from/leafPages] == nil {
-			from += leafPages - from%leafPages
-		} else {
-			from++
+// hidden visits those that cover a page and are before id: the map has id for it.
+func (c *Cache) hidden(s *space, id uint32, page uint64, visit func(id uint32) bool) bool {
+	before := c.before(s, id)
+	if before == 0 {
+		return true
+	}
+	if _, end := c.pagesOf(&c.entries[before]); end <= page {
+		return true
+	}
+	return c.hidden(s, before, page, visit) && visit(before)
+}
+
+// before is the registration whose place is before that of id, and that may overlap it; 0:
+// none does.
+func (c *Cache) before(s *space, id uint32) uint32 {
+	if first, _ := c.pagesOf(&c.entries[id]); first > 0 {
+		return s.at(first - 1)
+	}
+	return 0
+}
+
+// pagesOf is the pages [from, to) that a registration covers.
+func (c *Cache) pagesOf(e *entry) (from, to uint64) {
+	return e.off >> c.shift, (e.off + e.len + c.cfg.PageBytes - 1) >> c.shift
+}
+
+// show puts a registration's pages into the map, up to those of the next one.
+func (c *Cache) show(s *space, id uint32) {
+	e := &c.entries[id]
+	from, to := c.pagesOf(e)
+	for p := from; p < to; p++ {
+		if next := s.at(p); next != 0 && c.entries[next].off > e.off {
+			to = p
 		}
 	}
-	return min(from, to)
+	s.set(from, to, id)
+}
+
+// hide takes a registration's pages out of the map. Those that the one before it covers,
+// too, are that one's again.
+func (c *Cache) hide(s *space, id uint32) {
+	from, to := c.pagesOf(&c.entries[id])
+	end := from
+	for end < to && s.at(end) == id {
+		end++
+	}
+	again := from
+	if before := c.before(s, id); before != 0 {
+		_, reach := c.pagesOf(&c.entries[before])
+		again = max(from, min(reach, end))
+		s.set(from, again, before)
+	}
+	s.set(again, end, 0)
 }
 
 // bury notes that a registration in use is not found any more.

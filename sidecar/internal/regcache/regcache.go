@@ -3,10 +3,10 @@
 // again (lazy deregistration: paper 000, section 3.1; paper 004, section 5). It
 // is pure: time is the order of the calls, and memory is pinned by a Registrar.
 //
-// A registration covers whole pages of one region, and those that can be found
-// cover no page twice: the page of a range's first byte leads to the only
-// registration that can contain the range. A hit is two array reads, however
-// many registrations there are.
+// A registration covers whole pages of one region. Of those that can be found a newer one
+// has at most half of each older one's pages, and none contains another. The page of a
+// range's first byte leads to the one that covers it and reaches furthest, which contains
+// the range if any does: a hit is two array reads, however many registrations there are.
 //
 // What is pinned is bounded by a budget of bytes and one of entries, which the
 // sessions of a sidecar share: what is in use is bounded by each session's
@@ -162,7 +162,7 @@ func (c *Cache) DropRegion(region link.Region) {
 		return
 	}
 	s := c.spaces[region]
-	s.each(0, s.pages, func(id uint32) bool { c.kill(id); return true })
+	c.covering(s, s.rest(0, c.shift), func(id uint32) bool { c.kill(id); return true })
 	for s.dying != 0 {
 		c.kill(s.dying)
 	}

@@ -58,7 +58,7 @@ func (c *Cache) settleNow(region link.Region) {
 	}
 	c.retired = slices.Delete(c.retired, i, i+1)
 	s := c.spaces[region]
-	s.each(s.walked, s.pages, func(id uint32) bool { c.retire(s, id); return true })
+	c.covering(s, s.rest(s.walked, c.shift), func(id uint32) bool { c.retire(s, id); return true })
 	c.flush()
 	c.abandon(region)
 }

@@ -154,14 +154,9 @@ func (c *Cache) retire(s *space, id uint32) {
 		c.kill(id)
 		return
 	}
-	c.hide(s, e)
+	c.hide(s, id)
 	e.state = stateDying
 	c.bury(s, id)
-}
-
-// hide takes a registration's pages out of the map.
-func (c *Cache) hide(s *space, e *entry) {
-	s.set(e.off>>c.shift, (e.off+e.len+c.cfg.PageBytes-1)>>c.shift, 0)
 }
 
 // kill ends a registration with the next flush.
@@ -170,7 +165,7 @@ func (c *Cache) kill(id uint32) {
 	a, s := &c.sessions[e.session], c.spaces[e.region]
 	switch e.state {
 	case stateFound:
-		c.hide(s, e)
+		c.hide(s, id)
 	case stateDying:
 		c.unbury(s, e)
 	case stateOrphan:
@@ -237,6 +232,6 @@ func (c *Cache) newEntry(s *space, ref link.Ref, key link.Key) uint32 {
 	c.live++
 	a.live++
 	c.byKey[key.Key] = id
-	s.set(ref.Off>>c.shift, (ref.Off+ref.Len+c.cfg.PageBytes-1)>>c.shift, id)
+	c.show(s, id)
 	return id
 }

@@ -1,6 +1,7 @@
 package regcache
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -134,6 +135,58 @@ func TestNeighbours(t *testing.T) {
 	pages := uint64(n * size / page)
 	if s := c.Stats(); s.PinnedPages > 6*pages {
 		t.Fatalf("%d pages were pinned for buffers on %d", s.PinnedPages, pages)
+	}
+}
+
+// TestArrays: messages that lie back to back in an array which is larger than what is
+// registered at once, and begin anywhere on a page, are registered once: not again each
+// time the array is sent, in whichever order, one after another or all in a turn.
+func TestArrays(t *testing.T) {
+	const most, pages = 64 * page, 300
+	for _, size := range []uint64{1600, page, 5000, 20_000, 28_000, 32 << 10, 250_000, 256 << 10, most} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			c, k := newCache(t, Config{PinnedBytes: 1 << 30, MergeBytes: most, TurnBytes: most}, 1<<40)
+			seed := rand.Uint64()
+			rng := rand.New(rand.NewPCG(seed, 1))
+			n := int(pages * page / size)
+			pass := func(order []int, together bool) (refused int) {
+				var leases []Lease
+				for _, i := range order {
+					if !together {
+						c.Turn()
+					}
+					l, ok := c.Acquire(link.Ref{Region: 4, Off: 64 + uint64(i)*size, Len: size})
+					if ok {
+						leases = append(leases, l)
+					} else if refused++; !together || !c.Later() {
+						t.Fatalf("seed %d: message %d of %d is refused", seed, i, n)
+					}
+				}
+				for _, l := range leases {
+					c.Release(l)
+				}
+				if err := c.sound(); err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+				return refused
+			}
+			for together := range 2 {
+				passes, made := 0, uint64(1)
+				for refused := 1; made > 0 || refused > 0; passes++ {
+					c.Turn()
+					before := c.Stats().Registrations
+					refused = pass(rng.Perm(n), together == 1)
+					if made = c.Stats().Registrations - before; passes > []int{6, 60}[together] {
+						t.Fatalf("seed %d: after %d passes %d registrations are made, and %d refused", seed, passes, made, refused)
+					}
+				}
+				if k.pinned > 3*pages*page {
+					t.Errorf("seed %d: %d bytes are pinned for %d", seed, k.pinned, pages*page)
+				}
+				c.RetireRegion(4)
+				c.AddRegion(4, 0, 1<<30)
+			}
+		})
 	}
 }
 

@@ -122,7 +122,7 @@ func (c *Cache) Revoke(k link.Key) bool {
 func (c *Cache) Invalidate(ref link.Ref) (busy int) {
 	s := c.spaces[ref.Region]
 	from, to := ref.Off>>c.shift, (ref.Off+ref.Len+c.cfg.PageBytes-1)>>c.shift
-	s.each(from, to, func(id uint32) bool {
+	c.covering(s, ref, func(id uint32) bool {
 		c.stats.Invalidated++
 		c.retire(s, id)
 		return true
