@@ -246,11 +246,12 @@ func useOf(t *testing.T, output, step string) remoteUse {
 	return remoteUse{figure(t, part, `used RDMA" .*sends=(\d+)`), figure(t, part, `used RDMA" .*writes=(\d+)`), figure(t, part, `used RDMA" .*reads=(\d+)`), figure(t, part, `used RDMA" .*sharedReceives=(\d+)`)}
 }
 
-// TestYardstick: what perftest measures of the machines' devices, and what
-// Outrigger makes of them. Emulation says nothing about speed; a ratio within one
-// run says what Outrigger adds.
+// TestYardstick: what perftest measures of the machines' devices, and what Outrigger
+// makes of them, by turns. Emulation says nothing about speed; a ratio within one turn says
+// what Outrigger adds.
 func TestYardstick(t *testing.T) {
 	c := newCast(t)
+	c.tsc = true
 	perftest := func(name string, args ...string) {
 		// -x: the line of the table of GIDs that the link chooses, too: the IPv4 address.
 		line := append(args, "-d", job.Device, "-x", "1", "-F")
@@ -259,18 +260,26 @@ func TestYardstick(t *testing.T) {
 	// The connection manager works in these machines, too.
 	rping := []string{"rping", "-a", job.Address(0), "-C", "5"}
 	c.steps = append(c.steps, plan.Step{Name: "rping", Commands: [][]string{append(rping[:len(rping):len(rping)], "-s"), append(rping[:len(rping):len(rping)], "-c")}})
-	perftest("write_lat", "ib_write_lat", "-s", "8", "-n", "1000")
-	perftest("write_bw", "ib_write_bw", "-s", "262144", "-n", "100")
-	quick := []string{"pingpong", "-small", "300", "-large", "12"}
-	c.job(plan.Step{Name: "rdma", Program: quick, Devices: granted}, 1, required)
-	c.job(plan.Step{Name: "tcp", Program: quick}, 1, nil)
-	out := c.play("yardstick", 9*time.Minute)[0].Output
-	lat := figure(t, out, `(?m)^ *8 +1000 +\S+ +\S+ +(\S+)`)
-	bw := figure(t, out, `(?m)^ *262144 +100 +\S+ +(\S+)`) * 1.048576 // perftest's MB are MiB
-	rdma, tcp, _ := strings.Cut(out, "== step tcp")
-	const way, rate = `pingpong 8 bytes: (\S+) us`, `pingpong 256 KiB: (\S+) MB/s`
-	t.Logf("8 bytes: perftest %.1f us, Outrigger by RDMA %.1f us (%.2f times), by tcp %.1f us", lat, figure(t, rdma, way), figure(t, rdma, way)/lat, figure(t, tcp, way))
-	t.Logf("256 KiB: perftest %.2f MB/s, Outrigger by RDMA %.2f MB/s (%.2f of it), by tcp %.2f MB/s", bw, figure(t, rdma, rate), figure(t, rdma, rate)/bw, figure(t, tcp, rate))
+	quick := []string{"pingpong", "-small", "300", "-large", "2"}
+	for i := range *turns {
+		perftest(fmt.Sprint("write_lat", i), "ib_write_lat", "-s", "8", "-n", "1000")
+		perftest(fmt.Sprint("write_bw", i), "ib_write_bw", "-s", "262144", "-n", "128")
+		c.job(plan.Step{Name: fmt.Sprint("rdma", i), Program: quick, Devices: granted}, 1, required)
+		c.job(plan.Step{Name: fmt.Sprint("tcp", i), Program: quick}, 1, nil)
+	}
+	out := c.play("yardstick", time.Duration(*turns)*9*time.Minute)[0].Output
+	var lats, bws, ways, rates, tcpWays, tcpRates, toLat, toBW []float64
+	for i := range *turns {
+		rdma, tcp := stepOf(t, out, fmt.Sprint("rdma", i)), stepOf(t, out, fmt.Sprint("tcp", i))
+		const way, rate = `pingpong 8 bytes: (\S+) us`, `pingpong 256 KiB: (\S+) MB/s`
+		lats = append(lats, figure(t, stepOf(t, out, fmt.Sprint("write_lat", i)), `(?m)^ *8 +1000 +\S+ +\S+ +(\S+)`))
+		bws = append(bws, figure(t, stepOf(t, out, fmt.Sprint("write_bw", i)), `(?m)^ *262144 +128 +\S+ +(\S+)`)*1.048576) // perftest's MB are MiB
+		ways, rates = append(ways, figure(t, rdma, way)), append(rates, figure(t, rdma, rate))
+		tcpWays, tcpRates = append(tcpWays, figure(t, tcp, way)), append(tcpRates, figure(t, tcp, rate))
+		toLat, toBW = append(toLat, ways[i]/lats[i]), append(toBW, rates[i]/bws[i])
+	}
+	t.Logf("8 bytes: perftest %.1f us, Outrigger by RDMA %.1f us, %.2f times (median; turns %.2f), by tcp %.1f us", lats, ways, middle(toLat), toLat, tcpWays)
+	t.Logf("256 KiB: perftest %.2f MB/s, Outrigger by RDMA %.2f MB/s, %.2f of it (median; turns %.2f), by tcp %.2f MB/s", bws, rates, middle(toBW), toBW, tcpRates)
 }
 
 // TestCountedYardstick: 8 bytes of a rank to another one, by RDMA and by tcp, in a

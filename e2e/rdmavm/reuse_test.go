@@ -224,7 +224,7 @@ func measuredOn(t *testing.T, name string, ranks int, variants, args []string, t
 }
 
 var (
-	turns = flag.Int("rdma.turns", 3, "turns of the settings in TestReuseGain and TestExperiments")
+	turns = flag.Int("rdma.turns", 3, "turns in TestYardstick, TestReuseGain and TestExperiments")
 	trips = flag.Int("rdma.trips", 400, "round trips of each pattern in TestReuseGain")
 
 	patterns = flag.String("rdma.patterns", "", "patterns of TestReuseGain, such as as LU,as CG; default all")
