@@ -97,6 +97,41 @@ func TestOneDialsAfterABreak(t *testing.T) {
 	}
 }
 
+// TestQuestionThatIsWithdrawn: the higher-numbered side asks for a connection, has one
+// before it is answered, and hangs up. That brings no second one, which would break the
+// first. A question that stays does.
+func TestQuestionThatIsWithdrawn(t *testing.T) {
+	j := newJob(t, "j", time.Hour)
+	n := j.nodes(2, []int{0, 1})
+	n[0].Connect(1)
+	n[0].waitConnected(1, 1)
+	n[1].waitConnected(0, 1)
+	wait(t, "quiet", func() bool { return n[0].quiet() && n[1].quiet() })
+	ask := func() *tls.Conn {
+		c, err := net.Dial("tcp", n[0].cfg.Addresses[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := tls.Client(&overheard{c, new(answer)}, j.credentials(1))
+		if _, err := n[1].Mesh.greet(s, 0); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	for range 10 {
+		_ = ask().NetConn().Close() // that is the question's end
+	}
+	wait(t, "quiet", func() bool { return n[0].quiet() && n[1].quiet() })
+	if a, b := n[0].count(1), n[1].count(0); a != 1 || b != 1 {
+		t.Fatalf("%d and %d connections after questions that were withdrawn, want 1", a, b)
+	}
+	s := ask()
+	defer func() { _ = s.Close() }() // the connection counts
+	n[0].waitConnected(1, 2)
+	n[1].waitConnected(0, 2)
+	bothWays(t, n[0], n[1])
+}
+
 // TestMissingPeer: dialling goes on until somebody answers, or Cancel.
 func TestMissingPeer(t *testing.T) {
 	j := newJob(t, "j", time.Hour)

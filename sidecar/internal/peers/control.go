@@ -99,6 +99,9 @@ func (m *Mesh) acceptControl(conn net.Conn, guest *lobby.Guest) error {
 	// Only the lower-numbered pod dials, so that dials never cross: the other
 	// one has just asked for it.
 	if m.cfg.Self < peer {
+		if m.withdrawn(conn, peer) {
+			return nil
+		}
 		m.Connect(peer)
 		binary.LittleEndian.PutUint32(b[:], verdictAsked)
 		_, err := t.Write(b[:])
@@ -127,6 +130,24 @@ func (m *Mesh) acceptControl(conn net.Conn, guest *lobby.Guest) error {
 	}
 	defer m.turnOf(peer, conn)()
 	return m.acceptDirect(t, k)
+}
+
+// withdrawPause is how long a question waits that may be withdrawn.
+const withdrawPause = 100 * time.Millisecond
+
+// withdrawn reports that a peer which has asked for a connection wants none any more: it
+// has ended the question, since it had one meanwhile. A busy machine comes to a question
+// when its own dial is long over, and another connection would break the one that there is.
+// A peer that this side has no reason to dial gets a moment for that.
+func (m *Mesh) withdrawn(conn net.Conn, peer link.Peer) bool {
+	m.mu.Lock()
+	dials := m.met[peer] == 0 || m.dials[peer] != nil
+	m.mu.Unlock()
+	if dials || conn.SetReadDeadline(time.Now().Add(withdrawPause)) != nil {
+		return false
+	}
+	_, err := conn.Read(make([]byte, 1)) // it waits for the verdict, and says nothing before
+	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // identify completes the TLS handshake and says whose certificate it was.
