@@ -3,7 +3,10 @@
 package rdmavm
 
 import (
+	"flag"
 	"fmt"
+	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -17,9 +20,25 @@ import (
 // The engine beside perftest, without the processes around it: a rank's rings are worked
 // on by the thread that does the turns, as perftest's buffer is.
 
+var profile = flag.String("rdma.profile", "", "TestEngineCost: write where the time of a longer run went to this file, as go test -cpuprofile does")
+
 // TestEngineCost takes apart what 8 bytes cost, in a machine whose clock counts
 // instructions: perftest's requests alone, the link, the engine with each eager channel.
-func TestEngineCost(t *testing.T) { insideOf(t, "engine-cost", "^TestEngineCost$", true) }
+func TestEngineCost(t *testing.T) {
+	if *profile == "" {
+		insideOf(t, "engine-cost", "^TestEngineCost$", true)
+		return
+	}
+	const name = "cpu.prof"
+	out := insideLike(t, Run{Name: "engine-cost", Counted: true}, "^TestEngineCost$", "-verbs.messages=100000", "-test.cpuprofile", path.Join(job.Host, job.Kept, name))
+	raw, err := os.ReadFile(filepath.Join(out[0].Dir, "share", job.Kept, name))
+	if err == nil {
+		err = os.WriteFile(*profile, raw, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestEngineCalls counts the system calls of a message, by engines and by ib_write_lat, in
 // a machine of two processors.

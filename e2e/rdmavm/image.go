@@ -105,11 +105,18 @@ func Compile(out, pkg string, tags ...string) error {
 	return compile(out, pkg, tags, "CGO_ENABLED=1", "CGO_CFLAGS=-O2 -I"+filepath.Join(root, "bin", "rdmavm", headers))
 }
 
+// sidecarProfile is what the compiler knows of the sidecar (hack/pgo).
+const sidecarProfile = "sidecar/cmd/outrigger-sidecar/default.pgo"
+
 func compile(out, pkg string, tags []string, env ...string) error {
 	args := []string{"build", "-o", out, "-tags", strings.Join(tags, ","), pkg}
 	if strings.HasSuffix(out, ".test") {
+		root, err := repository()
+		if err != nil {
+			return err
+		}
 		args[0] = "test"
-		args = slices.Insert(args, 1, "-c")
+		args = slices.Insert(args, 1, "-c", "-pgo="+filepath.Join(root, sidecarProfile))
 	}
 	c := exec.Command("go", args...)
 	c.Env = append(os.Environ(), env...)

@@ -79,15 +79,16 @@ func insideOf(t *testing.T, name, run string, counted bool) {
 }
 
 // insideLike runs tests of the link in such a machine.
-func insideLike(t *testing.T, r Run, run string) {
+func insideLike(t *testing.T, r Run, run string, flags ...string) []Outcome {
 	t.Helper()
 	test := filepath.Join(t.TempDir(), "verbs.test")
 	if err := Compile(test, "../../sidecar/internal/link/verbs", "rdma", "rdmaguest"); err != nil {
 		t.Fatal(err)
 	}
 	const limit = 5 * time.Minute
-	r.Programs, r.Commands, r.Limit = []string{test}, [][]string{{"verbs.test", "-test.v", "-test.run", run, "-test.timeout", limit.String()}}, limit
-	passes(t, r)
+	line := append([]string{"verbs.test", "-test.v", "-test.run", run, "-test.timeout", limit.String()}, flags...)
+	r.Programs, r.Commands, r.Limit = []string{test}, [][]string{line}, limit
+	return passes(t, r)
 }
 
 // passes runs machines of which every command must succeed.

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func main() { os.Exit(execute()) }
+func main() { os.Exit(profiled(execute)) }
 
 func execute() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)

@@ -4,6 +4,7 @@ package verbs
 
 import (
 	"encoding/binary"
+	"flag"
 	"os"
 	"slices"
 	"strings"
@@ -15,6 +16,8 @@ import (
 
 // costRounds is how many messages of each kind are timed, after as many as costWarm.
 const costRounds, costWarm = 400, 100
+
+var messages = flag.Int("verbs.messages", 2000, "TestEngineCost: messages of which the mean is printed")
 
 // timed is what do takes, most often.
 func timed(do func(i uint64)) float64 {
@@ -87,7 +90,7 @@ func TestEngineCost(t *testing.T) {
 			one(&two, 1, value)
 		}) / 2
 		before := [2]Stats{two[0].link.Stats(), two[1].link.Stats()}
-		const n = 2000
+		n := *messages
 		begun := time.Now()
 		for range n / 2 {
 			value++
@@ -95,12 +98,12 @@ func TestEngineCost(t *testing.T) {
 			value++
 			one(&two, 1, value)
 		}
-		mean := float64(time.Since(begun).Nanoseconds()) / n
+		mean := float64(time.Since(begun).Nanoseconds()) / float64(n)
 		x, y := two[0].link.Stats(), two[1].link.Stats()
 		per := func(f func(*Stats) uint64) float64 {
-			return float64(f(&x)+f(&y)-f(&before[0])-f(&before[1])) / n
+			return float64(f(&x)+f(&y)-f(&before[0])-f(&before[1])) / float64(n)
 		}
-		if got := two[0].engine.Counters().RingFrames; got < n/2 {
+		if got := two[0].engine.Counters().RingFrames; got < uint64(n)/2 {
 			t.Errorf("engine, %s: %d frames by the eager channel, want all", s, got)
 		}
 		t.Logf("engine, %-20s %6.0f one way, %.2f times the bare write; mean of %d: %.0f, %.2f times", s, way, way/bare, n, mean, mean/bare)
