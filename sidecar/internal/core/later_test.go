@@ -48,6 +48,42 @@ func TestLaterInLine(t *testing.T) {
 	}
 }
 
+// TestLargeIsNotPassed: a receive whose memory is too much to be registered beside
+// another's in a turn is the first of the next turn, however many others arrive.
+func TestLargeIsNotPassed(t *testing.T) {
+	const messages = 40
+	d := newDuo(t, mover.RPut, link.Caps{Register: true, Write: true})
+	d.ports[1].most = 2
+	d.ports[1].alone = link.Ref{Region: RegionFirst + 1, Off: 3 * duoBytes, Len: duoBytes}
+	for n := range uint32(messages) {
+		x := duoMessage(shm.OpRecv, n, 0, int(n))
+		x.Tag = uint64(n)
+		d.submit(1, x)
+	}
+	for n := range uint32(messages) {
+		if n > 4 { // one arrives in every turn, and one waits already
+			d.ports[1].turn = 0
+		}
+		x := duoMessage(shm.OpSend, n, 1, int(n))
+		x.Tag = uint64(n)
+		d.submit(0, x)
+		d.run()
+		if n > 4 {
+			d.cores[1].Advance(d.now)
+			d.run()
+		}
+	}
+	for i, x := range d.ports[1].ended {
+		if x.Req == 3 {
+			if i > 4 {
+				t.Errorf("the large one is the %dth", i)
+			}
+			return
+		}
+	}
+	t.Errorf("the large one is put off in each of %d turns", messages-5)
+}
+
 // TestPartsAreCounted: a message of which a part went in frames is one message, and each
 // of its bytes is counted where it went.
 func TestPartsAreCounted(t *testing.T) {

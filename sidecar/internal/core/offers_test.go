@@ -37,10 +37,11 @@ type duoPort struct {
 	self   int
 	ended  []shm.Descriptor
 	later  []func()
-	refuse int // remote operations that fail
-	most   int // registrations in a turn; 0: any number
-	turn   int // of them, those made
-	deny   int // the registration of this number is refused
+	refuse int      // remote operations that fail
+	most   int      // registrations in a turn; 0: any number
+	turn   int      // of them, those made
+	alone  link.Ref // is registered only first in a turn
+	deny   int      // the registration of this number is refused
 	slow   bool
 	parked []func() // remote operations, while slow
 }
@@ -60,7 +61,7 @@ func (p *duoPort) Expose(peer link.Peer, ref link.Ref) (link.Key, error) {
 }
 
 func (p *duoPort) Register(_ link.Peer, ref link.Ref) (link.Key, error) {
-	if p.most > 0 && p.turn >= p.most {
+	if p.most > 0 && p.turn >= p.most || p.turn > 0 && ref == p.alone {
 		return link.Key{}, link.ErrLater
 	}
 	if p.turn++; p.turn == p.deny {

@@ -130,7 +130,11 @@ func (c *Core) moveTarget(p *peer, r *recv, id uint64, s mover.Step) {
 			key, err := c.registerTarget(p, s.Mem)
 			if errors.Is(err, link.ErrLater) {
 				r.move.Later()
-				c.later.push(id)
+				if c.retrying { // what is too large beside others is the first of the next turn
+					c.later.unshift(id)
+				} else {
+					c.later.push(id)
+				}
 				return
 			}
 			if err != nil {

@@ -2,6 +2,7 @@ package regcache
 
 import (
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"testing"
 
@@ -76,7 +77,9 @@ func (c *Cache) soundEntry(id uint32, e *entry) error {
 }
 
 // soundMaps looks whether each page leads to the registration that covers it and reaches
-// furthest, and whether none contains another.
+// furthest, whether none contains another, and how many cover a page: each newer one has
+// at most half of the older ones', so that they are as many as the oldest has bits in its
+// number of pages, and one.
 func (c *Cache) soundMaps() error {
 	covering := map[link.Region]map[uint64][]uint32{}
 	for id := range c.entries {
@@ -110,9 +113,11 @@ func (c *Cache) soundMaps() error {
 }
 
 func (c *Cache) soundPage(id uint32, covering []uint32) error {
-	want := uint32(0)
+	want, largest := uint32(0), uint64(0)
 	for i, x := range covering {
 		a := &c.entries[x]
+		from, to := c.pagesOf(a)
+		largest = max(largest, to-from)
 		if want == 0 || a.off+a.len > c.entries[want].off+c.entries[want].len {
 			want = x
 		}
@@ -121,6 +126,9 @@ func (c *Cache) soundPage(id uint32, covering []uint32) error {
 				return fmt.Errorf("one of %+v and %+v contains the other", *a, *b)
 			}
 		}
+	}
+	if most := bits.Len64(largest) + 1; len(covering) > most {
+		return fmt.Errorf("%d registrations of at most %d pages cover it, want at most %d", len(covering), largest, most)
 	}
 	if id != want {
 		return fmt.Errorf("it leads to %+v, want %+v", c.entries[id], c.entries[want])

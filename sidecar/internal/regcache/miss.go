@@ -66,15 +66,13 @@ func (c *Cache) rounded(s *space, ref link.Ref) link.Ref {
 // place of goes out of the map. false: not all of it could end now, or the union is for
 // another turn.
 func (c *Cache) merged(s *space, pages link.Ref) (whole link.Ref, merged, ok bool) {
-	low, high, largest := pages.Off, pages.Off+pages.Len, uint64(0)
-	c.covering(s, pages, func(id uint32) bool {
-		if e := &c.entries[id]; !edge(shared(e, pages), min(e.len, pages.Len)) {
-			low, high, largest = min(low, e.off), max(high, e.off+e.len), max(largest, e.len)
-		}
-		return true
-	})
+	most := min(c.cfg.MergeBytes, c.share/8)
+	low, high, largest := c.union(s, pages, func(e *entry) bool { return !edge(shared(e, pages), min(e.len, pages.Len)) })
+	if high-low > most { // what is lost otherwise, at least
+		low, high, largest = c.union(s, pages, func(e *entry) bool { return !stays(e, pages) })
+	}
 	whole = pages
-	if most := min(c.cfg.MergeBytes, c.share/8); largest > 0 && high-low <= most {
+	if largest > 0 && high-low <= most {
 		whole = c.grown(s, pages, low, high, largest, most)
 		// What is taken out of use cannot be counted on: it is in use until its
 		// last release, beside its successor.
@@ -91,6 +89,19 @@ func (c *Cache) merged(s *space, pages link.Ref) (whole link.Ref, merged, ok boo
 		whole, merged = pages, false
 	}
 	return whole, merged, c.replace(s, whole)
+}
+
+// union is the range of pages and of the registrations overlapping them that with names,
+// and the length of the largest of these.
+func (c *Cache) union(s *space, pages link.Ref, with func(*entry) bool) (low, high, largest uint64) {
+	low, high = pages.Off, pages.Off+pages.Len
+	c.covering(s, pages, func(id uint32) bool {
+		if e := &c.entries[id]; with(e) {
+			low, high, largest = min(low, e.off), max(high, e.off+e.len), max(largest, e.len)
+		}
+		return true
+	})
+	return low, high, largest
 }
 
 // replace retires what a registration of whole takes the place of.

@@ -176,13 +176,11 @@ func (o *obvious) union(s Session, pages link.Ref) link.Ref {
 func both(x *plain, r link.Ref) uint64 { return min(x.Off+x.Len, r.Off+r.Len) - max(x.Off, r.Off) }
 
 func (o *obvious) whole(s Session, pages link.Ref) link.Ref {
-	page, low, high, largest := o.cfg.PageBytes, pages.Off, pages.Off+pages.Len, uint64(0)
-	for _, x := range o.overlapping(pages) {
-		if b := both(x, pages); b > x.Len/8 || b > pages.Len/8 {
-			low, high, largest = min(low, x.Off), max(high, x.Off+x.Len), max(largest, x.Len)
-		}
+	page, most := o.cfg.PageBytes, min(o.cfg.MergeBytes, o.share()/8)
+	low, high, largest := o.extent(pages, func(x *plain, b uint64) bool { return b > x.Len/8 || b > pages.Len/8 })
+	if high-low > most {
+		low, high, largest = o.extent(pages, func(x *plain, b uint64) bool { return b > x.Len/2 })
 	}
-	most := min(o.cfg.MergeBytes, o.share()/8)
 	if largest == 0 || high-low > most {
 		return pages
 	}
@@ -199,6 +197,17 @@ func (o *obvious) whole(s Session, pages link.Ref) link.Ref {
 		return pages
 	}
 	return link.Ref{Region: pages.Region, Off: low, Len: high - low}
+}
+
+// extent is what pages and those that overlap them by enough bytes cover.
+func (o *obvious) extent(pages link.Ref, enough func(x *plain, b uint64) bool) (low, high, largest uint64) {
+	low, high = pages.Off, pages.Off+pages.Len
+	for _, x := range o.overlapping(pages) {
+		if enough(x, both(x, pages)) {
+			low, high, largest = min(low, x.Off), max(high, x.Off+x.Len), max(largest, x.Len)
+		}
+	}
+	return low, high, largest
 }
 
 // bury deregisters what which says, in one call.

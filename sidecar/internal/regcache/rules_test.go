@@ -190,6 +190,114 @@ func TestArrays(t *testing.T) {
 	}
 }
 
+// TestWindows: windows that move over an array which is larger than what is registered at
+// once, by less than half of their length, are registered once, too: where a union with
+// the large registration before them would be too large, they grow beside it.
+func TestWindows(t *testing.T) {
+	const most, pages = 64, 300
+	for _, w := range []uint64{2, 8, 16, 24, 31} {
+		for d := uint64(1); d < w; d += max(w/5, 1) {
+			t.Run(fmt.Sprintf("%d by %d", w, d), func(t *testing.T) {
+				c, k := newCache(t, Config{MergeBytes: most * page, TurnBytes: most * page}, 1<<40)
+				n := int((pages-w)/d + 1)
+				for passes, made := 0, uint64(1); made > 0; passes++ {
+					before := c.Stats().Registrations
+					for i := range n {
+						if passes%2 == 1 {
+							i = n - 1 - i
+						}
+						c.Turn()
+						c.Release(must(t, c, ref(4, uint64(i)*d, w)))
+					}
+					if made = c.Stats().Registrations - before; passes > 6 {
+						t.Fatalf("after %d passes over %d windows %d registrations are made", passes, n, made)
+					}
+					if err := c.sound(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if k.pinned > 3*pages*page {
+					t.Errorf("%d bytes are pinned for %d", k.pinned, pages*page)
+				}
+			})
+		}
+	}
+}
+
+// TestLateOnlyForALoss: at the end of a turn's budget a range whose union would be too much
+// is put off only if it would cost a registration more than half of whose pages it has.
+func TestLateOnlyForALoss(t *testing.T) {
+	for shared, put := range map[uint64]bool{2: false, 4: false, 5: true, 7: true} {
+		c, k := newCache(t, Config{TurnBytes: 20 * page}, 1<<40)
+		c.Release(must(t, c, ref(4, 0, 8)))
+		c.Turn()
+		c.Release(must(t, c, ref(4, 100, 8)))
+		l, ok := c.Acquire(ref(4, 8-shared, 8))
+		if ok == put || c.Later() != put || c.Stats().Later != map[bool]uint64{true: 1}[put] {
+			t.Fatalf("%d pages shared: had %v, later %v", shared, ok, c.Later())
+		}
+		if !put {
+			if c.Release(l); len(k.held) != 3 || c.Stats().Merges != 0 {
+				t.Errorf("%d pages shared: %d registrations, want 3: %+v", shared, len(k.held), c.Stats())
+			}
+			continue
+		}
+		c.Turn()
+		c.Release(must(t, c, ref(4, 8-shared, 8)))
+		if s := c.Stats(); s.Merges != 1 || len(k.held) != 2 {
+			t.Errorf("%d pages shared: %d registrations in the next turn: %+v", shared, len(k.held), s)
+		}
+	}
+}
+
+// TestGivenBackInAPile: a page that four registrations cover, of which the map has one, is
+// given back by all of them, idle and in use.
+func TestGivenBackInAPile(t *testing.T) {
+	for _, busy := range []bool{false, true} {
+		for p := uint64(59); p < 64; p++ {
+			c, k := newCache(t, Config{MergeBytes: page}, 1<<40)
+			var leases []Lease
+			for i, from := range []uint64{0, 33, 50, 59} {
+				leases = append(leases, must(t, c, ref(4, from, 64+uint64(i)-from)))
+			}
+			if err := c.sound(); err != nil || len(k.held) != 4 {
+				t.Fatalf("%d registrations, want 4: %v", len(k.held), err)
+			}
+			want := 4
+			if !busy {
+				for _, l := range leases {
+					c.Release(l)
+				}
+				want = 0
+			}
+			if n := c.Invalidate(ref(4, p, 1)); n != want || len(k.held) != want || c.Stats().Invalidated != 4 {
+				t.Fatalf("page %d: %d in use, %d registered, want %d: %+v", p, n, len(k.held), want, c.Stats())
+			}
+			if _, ok := c.Peek(ref(4, p, 1)); ok {
+				t.Fatalf("page %d is found", p)
+			}
+		}
+	}
+}
+
+// TestMergedWithHidden: a registration that has a range's first page behind another one,
+// as its last, is part of the union.
+func TestMergedWithHidden(t *testing.T) {
+	c, k := newCache(t, Config{TurnBytes: 3 * page}, 1<<40)
+	c.Release(must(t, c, ref(4, 0, 2)))
+	c.Turn()
+	c.Release(must(t, c, ref(4, 100, 1)))
+	c.Release(must(t, c, ref(4, 1, 2))) // beside the first: their union is for another turn
+	if len(k.held) != 3 {
+		t.Fatalf("no test: %d registrations", len(k.held))
+	}
+	c.Turn()
+	c.Release(must(t, c, ref(4, 1, 3)))
+	if _, ok := c.Peek(ref(4, 0, 4)); !ok || len(k.held) != 2 {
+		t.Errorf("%d registrations, want the union and another: %v", len(k.held), k.held)
+	}
+}
+
 // TestGivenBack: pages that are given back are not found any more, and those in
 // use are counted until they are not.
 func TestGivenBack(t *testing.T) {
