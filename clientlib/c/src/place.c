@@ -62,17 +62,24 @@ void or_place_leaves(outrigger *s, uint64_t bytes)
 	p->left = true;
 }
 
+static void computes(outrigger *s)
+{
+	s->place.idle = 0;
+	s->place.word |= OR_PLACE_COMPUTES;
+	say(s);
+}
+
 /* enters says whether the caller has computed since it left. */
 static void enters(outrigger *s, bool away)
 {
 	struct or_place *p = &s->place;
 	p->left = false;
 	if (away && thread_time() - p->at >= COMPUTES_NS + (uint64_t)p->after * SUBMIT_NS + p->bytes / BESIDE) {
-		p->idle = 0;
-		p->word |= OR_PLACE_COMPUTES;
-	} else if (++p->idle == IDLE_MAX) {
-		p->word &= ~(uint32_t)OR_PLACE_COMPUTES;
+		computes(s);
+		return;
 	}
+	if (++p->idle == IDLE_MAX)
+		p->word &= ~(uint32_t)OR_PLACE_COMPUTES;
 	say(s);
 }
 
@@ -131,6 +138,9 @@ void or_place_looks(outrigger *s, unsigned came)
 		mark(p, now);
 	if (p->left && (away || came > 0 || p->waits))
 		enters(s, away);
+	else if (away && p->under)
+		computes(s);
+	p->under = atomic_load_explicit(&s->ops.staged, memory_order_relaxed) > 0;
 	if (away || came > 0) {
 		returns(s);
 		return;

@@ -113,7 +113,10 @@ int or_progress(outrigger *s)
 	uint32_t id;
 	if (s->starved.count > 0)
 		or_feed(s);
-	while (rc == OUTRIGGER_OK && or_queue_pop(&s->stage, &id)) {
+	/* More comes while it is supplied. Where a watcher takes that, the program is to go on:
+	 * else its isend or irecv would last as long as the message. */
+	uint32_t most = s->watch.there ? s->stage.count : UINT32_MAX;
+	while (rc == OUTRIGGER_OK && most-- > 0 && or_queue_pop(&s->stage, &id)) {
 		struct or_op *op = or_op_at(&s->ops, id);
 		op->queued = false;
 		if (op->open && !op->done)

@@ -132,6 +132,8 @@ struct or_patience {
 struct or_place {
 	bool wanted;     /* the sidecar looks at it */
 	bool left;       /* a large message was submitted, and the caller was not away since */
+	bool under;      /* a message of private memory was under way at the last look: an MPI
+	                  * looks, and finds a piece of it, before its program goes to compute */
 	bool waits;      /* is said of it */
 	uint32_t word;   /* what is said */
 	uint64_t found;  /* when the processor was */

@@ -73,6 +73,24 @@ int main(void)
 	}
 	expect(s, "who has not computed for many messages", 0);
 
+	/* An MPI looks, and finds a piece of the message, before its program computes. */
+	atomic_store(&s->ops.staged, 1);
+	or_place_leaves(s, 1 << 20);
+	or_place_looks(s, 1);
+	compute(2000000);
+	or_place_looks(s, 1);
+	expect(s, "who computed after a look that found a piece", OR_PLACE_COMPUTES);
+	for (int i = 0; i < 40; i++) {
+		or_place_leaves(s, 1 << 20);
+		look_in_vain(s, 300000);
+		or_place_looks(s, 1);
+	}
+	atomic_store(&s->ops.staged, 0);
+	or_place_looks(s, 1);
+	compute(1000000);
+	or_place_looks(s, 0);
+	expect(s, "who computed when its last message was over", 0);
+
 	compute(1000000);
 	or_place_leaves(s, 1024);
 	compute(1000000);
