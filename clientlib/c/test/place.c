@@ -37,6 +37,16 @@ static void look_in_vain(outrigger *s, uint64_t ns)
 		or_place_looks(s, 0);
 }
 
+/* wait_for_many waits for more large messages than show that it does not compute. */
+static void wait_for_many(outrigger *s)
+{
+	for (int i = 0; i < 40; i++) {
+		or_place_leaves(s, 1 << 20);
+		look_in_vain(s, 300000);
+		or_place_looks(s, 1);
+	}
+}
+
 int main(void)
 {
 	outrigger *s = calloc(1, sizeof *s);
@@ -66,11 +76,7 @@ int main(void)
 	or_place_looks(s, 0);
 	expect(s, "who computes between its looks", OR_PLACE_COMPUTES);
 
-	for (int i = 0; i < 40; i++) {
-		or_place_leaves(s, 1 << 20);
-		look_in_vain(s, 300000);
-		or_place_looks(s, 1);
-	}
+	wait_for_many(s);
 	expect(s, "who has not computed for many messages", 0);
 
 	/* An MPI looks, and finds a piece of the message, before its program computes. */
@@ -80,11 +86,7 @@ int main(void)
 	compute(2000000);
 	or_place_looks(s, 1);
 	expect(s, "who computed after a look that found a piece", OR_PLACE_COMPUTES);
-	for (int i = 0; i < 40; i++) {
-		or_place_leaves(s, 1 << 20);
-		look_in_vain(s, 300000);
-		or_place_looks(s, 1);
-	}
+	wait_for_many(s);
 	atomic_store(&s->ops.staged, 0);
 	or_place_looks(s, 1);
 	compute(1000000);
