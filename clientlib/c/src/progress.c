@@ -115,7 +115,7 @@ int or_progress(outrigger *s)
 		or_feed(s);
 	/* More comes while it is supplied. Where a watcher takes that, the program is to go on:
 	 * else its isend or irecv would last as long as the message. */
-	uint32_t most = s->watch.there ? s->stage.count : UINT32_MAX;
+	size_t most = s->watch.there ? s->stage.count : SIZE_MAX;
 	while (rc == OUTRIGGER_OK && most-- > 0 && or_queue_pop(&s->stage, &id)) {
 		struct or_op *op = or_op_at(&s->ops, id);
 		op->queued = false;

@@ -134,9 +134,9 @@ func shared(e *entry, ref link.Ref) uint64 {
 // one: as large buffers are that lie back to back and begin anywhere on a page.
 func edge(shared, n uint64) bool { return 8*shared <= n }
 
-// stays reports that a registration is kept beside one of ref. An array of neighbours
-// is more than what is registered at once: somewhere two overlap, and the larger part of
-// neither is to be had by the other.
+// stays reports that a registration is kept beside a newer one of ref, which has at most
+// half of it. Were it to go for a page, an array that is more than is registered at once
+// would be registered anew with each pass.
 func stays(e *entry, ref link.Ref) bool { return 2*shared(e, ref) <= e.len }
 
 // grown extends a union by half where it grew out of a large registration, so
