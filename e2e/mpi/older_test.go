@@ -53,11 +53,8 @@ func behind(features string, program []string) error {
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "older-") // the process between removes it
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(dir, "s")
+	// Beside the sidecar's, where the job removes it: the process between may be killed.
+	path := filepath.Join(filepath.Dir(os.Getenv(names.EnvSocket)), fmt.Sprint("older", os.Getpid()))
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
 		return err
@@ -90,7 +87,6 @@ func between(features string) error {
 	if !ok {
 		return fmt.Errorf("descriptor 3 is a %T", here)
 	}
-	defer func() { _ = os.RemoveAll(filepath.Dir(l.Addr().String())) }() // a temporary directory
 	if err := l.SetDeadline(time.Now().Add(jobTime)); err != nil {
 		return err
 	}
