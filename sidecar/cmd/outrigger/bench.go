@@ -122,10 +122,8 @@ func (o *benchOptions) run(ctx context.Context) error {
 	if o.ranks < 2 {
 		return fmt.Errorf("--ranks %d: a collective needs at least 2", o.ranks)
 	}
-	if o.plots != "" { // before the minutes that a bench takes
-		if err := os.MkdirAll(o.plots, 0o755); err != nil {
-			return fmt.Errorf("folder of the plots: %w; --plots names a folder, which is made where you may write", err)
-		}
+	if err := plotsFolder(o.plots); err != nil {
+		return err
 	}
 	var all []bench.Figure
 	for _, j := range o.jobs(tests) {

@@ -42,10 +42,14 @@ func TestFolderThatCannotBeMade(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for flag, args := range map[string][]string{"-o": {"figures"}, "--plots": {"bench", "reuse", "--quick"}} {
-		out, err := program(t, append(args, flag, file)...).CombinedOutput()
-		if err == nil || bytes.Count(out, []byte("\n")) != 1 || !strings.Contains(string(out), flag+" names a folder") {
-			t.Errorf("%v, %s", err, out)
+	for _, args := range [][]string{
+		{"figures", "-o", file},
+		{"bench", "reuse", "--quick", "--plots", file},
+		{"run", "--plots", file, "--", "/bin/true"},
+	} {
+		out, err := program(t, args...).CombinedOutput()
+		if err == nil || bytes.Count(out, []byte("\n")) != 1 || !strings.Contains(string(out), " names a folder") {
+			t.Errorf("%v: %v, %s", args, err, out)
 		}
 	}
 }

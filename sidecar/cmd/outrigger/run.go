@@ -68,6 +68,9 @@ beside outrigger and in PATH. What has no meaning on one machine is listed.`,
 			defer context.AfterFunc(cmd.Context(), o.hurry)()
 			defer func() { o.out.Flush(); o.err.Flush() }()
 			o.spec.Prefix = !o.noPrefix
+			if err := plotsFolder(o.plots); err != nil {
+				return err
+			}
 			if o.file != "" {
 				return o.runManifest(cmd.Context(), args)
 			}
@@ -136,6 +139,18 @@ func (o *runOptions) runProgram(ctx context.Context, args []string) error {
 	}
 	if _, err := o.run(ctx, s, o.after()); err != nil {
 		return fmt.Errorf("job failed: %w", err)
+	}
+	return nil
+}
+
+// plotsFolder makes the folder of --plots before the hours that a job takes: one that
+// ends well must not fail for want of it.
+func plotsFolder(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("folder of the plots: %w; --plots names a folder, which is made where you may write", err)
 	}
 	return nil
 }
