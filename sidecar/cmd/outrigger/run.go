@@ -99,7 +99,7 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.noStatus, "no-status", false, "do not show on a terminal how far the job is")
 	f.DurationVar(&s.Timeout, "timeout", 0, "end the job after this time (default: none)")
 	f.DurationVar(&s.Deadlock.After, "deadlock-after", time.Minute, "tell of a suspected deadlock when every rank has waited this long with nothing under way; 0: never")
-	f.BoolVar(&s.Deadlock.Fails, "deadlock-fails", false, "end the job then, with exit code 124, unless a rank says that it is in no call that waits for good; MPI programs do not say it: not for those that compute for longer than --deadlock-after with receives or collectives open")
+	f.BoolVar(&s.Deadlock.Fails, "deadlock-fails", false, "end the job then, with exit code 124, unless a rank says that it is in no call that waits for good")
 	f.StringVar(&s.Dir, "dir", "", "keep the job's directory here: bootstrap document, credentials, sockets, process ids, flight recorders of a failed job")
 	f.StringVar(&s.LogLevel, "sidecar-log", "", "show the sidecars' log: debug, info, warn or error (default: errors only, and all of it in --dir)")
 	f.StringVarP(&o.file, "file", "f", "", "run the MPIJob in this file of YAML or JSON; - reads standard input")
