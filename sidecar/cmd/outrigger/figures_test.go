@@ -60,3 +60,25 @@ func TestNoiseIsSaid(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 }
+
+// TestDocsNameEveryCommand holds the table of running.md, and the README's list, against
+// the commands that there are.
+func TestDocsNameEveryCommand(t *testing.T) {
+	for file, begins := range map[string]string{"README.md": "- `outrigger run`, ", "docs/running.md": "| `outrigger "} {
+		text, err := os.ReadFile(filepath.Join("../../..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said string
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(line, begins) {
+				said += strings.ReplaceAll(line, "`outrigger ", "`")
+			}
+		}
+		for _, c := range commands() {
+			if !c.Hidden && !strings.Contains(said, "`"+c.Name()+"`") {
+				t.Errorf("%s does not name %s", file, c.Name())
+			}
+		}
+	}
+}
