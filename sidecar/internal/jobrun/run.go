@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/launch"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
@@ -78,10 +76,7 @@ func Run(ctx context.Context, s *Spec, out, errOut io.Writer, report func([]obs.
 // that runs waits for their readers, its end does not (package outlet).
 func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
 	j, err := start(s, out, errOut)
-	if errors.Is(err, unix.EMFILE) {
-		err = fmt.Errorf("%w; raise the limit of open files (ulimit -n)", err)
-	}
-	return j, err
+	return j, launch.Advise(err)
 }
 
 func start(s *Spec, out, errOut io.Writer) (*Job, error) {
