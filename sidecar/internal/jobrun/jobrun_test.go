@@ -218,6 +218,10 @@ func TestProcessesThatFail(t *testing.T) {
 			`[ $pod = 1 ] && { printf "half a line" >&2; exit 4; }; ` + quietSidecar, `exec sleep 1000`,
 			"the sidecar of pod 1 (rank 1) ended: exit status 4: half a line", 1,
 		},
+		"sidecar crashes": {
+			`printf "runtime/cgo: pthread_create failed: no more\nSIGABRT: abort\n\ngs     0x0\n" >&2; exit 2`, `exec sleep 1000`,
+			"ended: exit status 2: runtime/cgo: pthread_create failed: no more", 1,
+		},
 		"sidecar ends well":   {`exit 0`, `exec sleep 1000`, "ended: exit status 0", 1},
 		"sidecar killed":      {`kill -KILL $$`, `exec sleep 1000`, "ended: killed by SIGKILL", 1},
 		"launcher":            {quietSidecar, `exit 5`, "the launcher of pod ", 1},

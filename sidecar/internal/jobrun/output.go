@@ -3,6 +3,7 @@ package jobrun
 import (
 	"bytes"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -43,15 +44,25 @@ func (l *lineWriter) flush() {
 	l.part = nil
 }
 
-// tailWriter passes a sidecar's log on and remembers its last line.
+// tailWriter passes a sidecar's log on and remembers its last line, or the first one of
+// Go's runtime when it ends the process: goroutines and registers follow that.
 type tailWriter struct {
-	w  io.Writer
-	mu sync.Mutex
-	b  []byte
+	w     io.Writer
+	mu    sync.Mutex
+	b     []byte
+	crash string
 }
+
+// crashes are how the runtime begins to say why it ends a process.
+var crashes = [][]byte{[]byte("fatal error: "), []byte("panic: "), []byte("runtime: "), []byte("runtime/cgo: ")}
 
 func (t *tailWriter) Write(b []byte) (int, error) {
 	t.mu.Lock()
+	for line := range bytes.Lines(b) {
+		if t.crash == "" && slices.ContainsFunc(crashes, func(c []byte) bool { return bytes.HasPrefix(line, c) }) {
+			t.crash = string(bytes.TrimSpace(line[:min(len(line), 1024)]))
+		}
+	}
 	t.b = append(t.b[:0], bytes.TrimSpace(b)...)
 	if len(t.b) > 1024 {
 		t.b = t.b[len(t.b)-1024:]
@@ -63,6 +74,9 @@ func (t *tailWriter) Write(b []byte) (int, error) {
 func (t *tailWriter) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.crash != "" {
+		return t.crash
+	}
 	s := string(t.b)
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }
