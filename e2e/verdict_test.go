@@ -58,10 +58,12 @@ func end(how string) int {
 		return code(s.World().Barrier(ctx))
 	case "abort with 256":
 		return code(s.Abort(256, "no sense"))
-	case "obey": // SIGTERM, at once and badly
+	case "obey", "obey but rank 0": // SIGTERM, at once and badly
 		signals := make(chan os.Signal, 1)
 		signal.Notify(signals, unix.SIGTERM)
-		go func() { <-signals; os.Exit(1) }()
+		if how == "obey" || s.World().Rank() != 0 {
+			go func() { <-signals; os.Exit(1) }()
+		}
 		fmt.Fprintf(os.Stdout, "rank %d is process %d\n", s.World().Rank(), os.Getpid())
 		for err == nil {
 			err = s.World().Barrier(ctx)
@@ -169,6 +171,24 @@ func TestSidecarKilledOften(t *testing.T) {
 		}
 	}
 	t.Logf("%d sidecars killed, %d verdicts wrong", *kills, wrong)
+}
+
+// TestSidecarKilledIsTold: a rank that outlives its neighbours hears that a sidecar was
+// lost, and not that they have vanished, who were ended for it.
+func TestSidecarKilledIsTold(t *testing.T) {
+	t.Parallel()
+	j := start(t, 4, 2, testBinary(t), endCommand, "obey but rank 0")
+	for rank := range 4 {
+		j.waitFor(fmt.Sprintf("rank %d is process", rank))
+	}
+	if err := unix.Kill(j.sidecarPID(1), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	const lost = "the sidecar of pod 1 (ranks 2-3) ended: killed by SIGKILL\n"
+	code, out := j.wait()
+	if code != 1 || !strings.Contains(out, "job failed: "+lost) || !strings.Contains(out, "ended by its launcher: "+lost) || strings.Contains(out, "without closing") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
 }
 
 func startLoops(t *testing.T) {

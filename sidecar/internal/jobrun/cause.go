@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -98,7 +99,7 @@ func (j *Job) unheard() bool {
 func (j *Job) hearLastWords() {
 	agreed := map[int]*podlife.Message{}
 	for pod := range j.spec.Pods {
-		if m := lastWords(j.layout.words(pod)); m != nil && ofRank(m.Failures[0].Reason) {
+		if m := lastWords(j.layout.words(pod)); m != nil && ofRank(m.Failures[0]) {
 			agreed[pod] = m
 		}
 	}
@@ -109,9 +110,13 @@ func (j *Job) hearLastWords() {
 }
 
 // ofRank reports that a sidecar's last words are about a rank. What else it may
-// say at the end is about itself, and too late for ranks that have ended well.
-func ofRank(r podlife.Reason) bool {
-	switch r {
+// say at the end is about itself, and too late for ranks that have ended well, or is what
+// it was told (tellEnd).
+func ofRank(f podlife.Failure) bool {
+	if strings.HasPrefix(f.Text, podlife.TextEnded) {
+		return false
+	}
+	switch f.Reason {
 	case podlife.RankVanished, podlife.RankExpelled, podlife.JobAborted, podlife.RanksDisagree, podlife.JobFailed:
 		return true
 	}

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/why"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
@@ -41,7 +42,7 @@ func (j *Job) Wait(ctx context.Context, report func([]obs.Report) error) error {
 		time.Sleep(settle)
 		j.consult(ctx)
 		j.nameDisagreement(ctx)
-		if f := j.failure(); f.Suspected {
+		if f := j.failure(); f.Suspected || f.ofSidecar() {
 			j.tellEnd(ctx, f)
 		}
 	case interrupted:
@@ -160,8 +161,14 @@ func (j *Job) explain(ctx context.Context, cause error) {
 	}
 }
 
-// tellEnd tells the sidecars why the job is ended that has not failed by itself: ranks
-// that outlive others by a moment would say that those have vanished.
+// ofSidecar reports that a sidecar is to blame. The others wait for it to come back, and
+// so do not know yet that the job has failed.
+func (f *Failure) ofSidecar() bool {
+	return f.Verdict != nil && (f.Verdict.Reason == podlife.SidecarLost || f.Verdict.Reason == podlife.SidecarFailed)
+}
+
+// tellEnd tells the sidecars why the job is ended of whose failure they have not heard:
+// ranks that outlive others by a moment would say that those have vanished.
 func (j *Job) tellEnd(ctx context.Context, cause error) {
 	text := cause.Error()
 	if f := (*Failure)(nil); errors.As(cause, &f) {
