@@ -197,6 +197,151 @@ func TestEndAmongCompletions(t *testing.T) {
 	})
 }
 
+// TestPassage: what was there is handled when a look that began later has left nothing, or
+// when as much has been as the queue held and had given out before.
+func TestPassage(t *testing.T) {
+	l := &Link{nic: &fakeNIC{}, stash: make([]completion, 5), handled: 100, dry: 7}
+	l.stats.Polls = 7
+	p := l.here()
+	whole := l.nic.queueDepth() + 5
+	for what, x := range map[string]struct {
+		dry     uint64
+		handled int
+		want    bool
+	}{
+		"nothing since":           {7, 0, false},
+		"a look that began later": {8, 0, true},
+		"all but one":             {7, whole - 1, false},
+		"all":                     {7, whole, true},
+	} {
+		l.dry, l.handled = x.dry, 100+uint64(x.handled)
+		if l.passed(p) != x.want {
+			t.Errorf("%s: it is passed: %v", what, !x.want)
+		}
+	}
+}
+
+// TestEndAmongEndlessCompletions: a connection ends, though others' completions come faster
+// than they are handled, for ever.
+func TestEndAmongEndlessCompletions(t *testing.T) {
+	bothWays(t, func(t *testing.T, receives string) {
+		h := newHub(t, receives, 2)
+		h.to.conns[0].fail(errSocket)
+		most := h.nic.queueDepth()/pollBudget + 10
+		for turns := 0; len(h.got.downs) == 0; turns++ {
+			for len(h.nic.done) < 3*pollBudget {
+				h.nic.done = append(h.nic.done, completion{id: idOf(77<<tagBits, 1)}) // of a connection that is gone
+			}
+			if h.to.Poll(h.got); turns > most {
+				t.Fatalf("the connection has not ended in %d turns", turns)
+			}
+		}
+	})
+}
+
+// TestLastReceive: a connection ends with the last of its receives, and not before.
+func TestLastReceive(t *testing.T) {
+	h := newHub(t, "own", 2)
+	h.nic.slow = true
+	h.to.conns[0].fail(errSocket)
+	h.to.Poll(h.got)
+	for left := len(h.nic.untold); left > 0; left-- {
+		for range 3 {
+			h.to.Poll(h.got)
+		}
+		if len(h.got.downs) > 0 {
+			t.Fatalf("its end is told, and %d receives have not ended", left)
+		}
+		h.nic.untold[0]()
+		h.nic.untold = h.nic.untold[1:]
+	}
+	for range 3 {
+		h.to.Poll(h.got)
+	}
+	if len(h.got.downs) != 1 {
+		t.Errorf("told is %v", h.got.downs)
+	}
+}
+
+// lastWord notes what is known of an operation when the end of its connection is told.
+type lastWord struct {
+	*diary
+	known bool
+}
+
+func (w *lastWord) Down(peer link.Peer, err error) {
+	_, w.known = w.dones[7]
+	w.diary.Down(peer, err)
+}
+
+// TestEndsBeforeDown: the operations of a connection that ends are told to have ended before
+// it is.
+func TestEndsBeforeDown(t *testing.T) {
+	bothWays(t, func(t *testing.T, receives string) {
+		x := newBench(t, receives)
+		w := &lastWord{diary: x.sa}
+		if err := x.a.Write(0, 7, link.Ref{Region: 1, Len: 1 << 20}, x.register(2<<20, 1<<20), 0); err != nil {
+			t.Fatal(err)
+		}
+		x.a.conns[0].fail(errSocket)
+		for range 10 {
+			x.a.Poll(w)
+		}
+		if len(w.downs) != 1 || !w.known {
+			t.Errorf("the end is told %d times, that of its write before: %v", len(w.downs), w.known)
+		}
+	})
+}
+
+// leaver forgets a peer whose frame it refuses.
+type leaver struct {
+	*diary
+	l *Link
+}
+
+func (v *leaver) Deliver(peer link.Peer, _ *wire.Header, _ []byte) error {
+	v.l.Forget(peer)
+	return errors.New("refused")
+}
+
+// TestRefusedAndForgotten: a connection that is forgotten while a frame of it is handed over,
+// and that the frame would end, keeps nobody awake.
+func TestRefusedAndForgotten(t *testing.T) {
+	bothWays(t, func(t *testing.T, receives string) {
+		x := newBench(t, receives)
+		x.b.Post(0, []*link.Frame{{Head: wire.Header{Type: wire.Data, Seq: 1}}})
+		x.b.Poll(x.sb)
+		for range 10 {
+			x.a.Poll(&leaver{x.sa, x.a})
+		}
+		if x.a.failed != 0 || x.a.Arm() || len(x.sa.downs) != 0 {
+			t.Errorf("%d connections have failed, told is %v, or the engine may not sleep", x.a.failed, x.sa.downs)
+		}
+	})
+}
+
+// TestLeftByTurns: of connections that are forgotten all at once a turn destroys few.
+func TestLeftByTurns(t *testing.T) {
+	const peers = 3 * endStep
+	h := newHub(t, "shared", peers)
+	h.nic.slow = true
+	for i := range peers {
+		h.to.Forget(link.Peer(i))
+	}
+	h.nic.hurry()
+	h.nic.died = 0
+	for turns := 0; h.nic.died < peers; turns++ {
+		before := h.nic.died
+		h.to.Poll(h.got)
+		if n := h.nic.died - before; n > endStep {
+			t.Fatalf("a turn destroys %d queue pairs", n)
+		}
+		if turns > 100 {
+			t.Fatalf("%d of %d are destroyed", h.nic.died, peers)
+		}
+	}
+}
+
 // TestPairThatDoesNotEnd: a connection whose queue pair cannot be moved to the error state,
 // since it is gone already, is not waited for: of its receives nothing is told any more.
 func TestPairThatDoesNotEnd(t *testing.T) {

@@ -227,6 +227,34 @@ func TestGivenUpWakes(t *testing.T) {
 	x.until("its end", func() bool { return len(x.bn.pairs) == 1 })
 }
 
+// TestGivenUpInSilence: an end that is given up is not waited for as others are, and says
+// nothing of its device, which tells of queue pairs that were used. To give it up twice is
+// as good as once.
+func TestGivenUpInSilence(t *testing.T) {
+	x := newBench(t, bootstrap.ReceivesShared)
+	x.bn.mute = true
+	_, g := ends(t, x.a, x.b)
+	if err := g.Close(); err != nil {
+		t.Fatal(err)
+	}
+	x.b.Poll(x.sb)
+	x.b.Poll(x.sb)
+	if g.c.sunk.IsZero() {
+		t.Fatal("it is not moved to the error state")
+	}
+	g.c.sunk = g.c.sunk.Add(-2 * silentAfter)
+	for range 3 {
+		x.b.Poll(x.sb)
+	}
+	if len(x.bn.pairs) != 1 || x.b.silent {
+		t.Errorf("%d queue pairs are there, want 1; the device is held for silent: %v", len(x.bn.pairs), x.b.silent)
+	}
+	tags := len(x.b.tags)
+	if err := g.Close(); err != nil || len(x.b.tags) != tags {
+		t.Errorf("given up once more: %v, and %d places are free, which were %d", err, len(x.b.tags), tags)
+	}
+}
+
 // TestSharedReceivesAreNotTaken: a peer that sends more messages than it was told of takes
 // receives that are others', and loses its connection.
 func TestSharedReceivesAreNotTaken(t *testing.T) {
