@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -188,6 +190,114 @@ func TestLanesEndByTurns(t *testing.T) {
 				t.Errorf("%d queue pairs are left, %d beside them, or the engine may not sleep", len(h.nic.pairs), c.lanes)
 			}
 		})
+	}
+}
+
+// TestReplacedWithLanes: a connection that replaces another is taken when the queue pairs
+// that this had beside it are destroyed, one a turn.
+func TestReplacedWithLanes(t *testing.T) {
+	h := lendingHub(t, 2)
+	const many = laneBurst / 2
+	for n := range uint32(many) {
+		h.ask(0, n)
+	}
+	for h.made(0) < many {
+		h.to.Poll(h.got)
+	}
+	old := h.to.conns[0]
+	join := h.connect(0)
+	turns := 0
+	for err := join(); err != nil; err = join() {
+		if !errors.Is(err, link.ErrLater) {
+			t.Fatal(err)
+		}
+		old.replaced = time.Now() // however slow this machine is
+		if h.to.Poll(h.got); turns > 2*many {
+			t.Fatalf("in %d turns %d queue pairs are left", turns, old.lanes)
+		}
+		turns++
+	}
+	if old.lanes != 0 || turns < many {
+		t.Errorf("it is taken after %d turns, and the last one has %d queue pairs", turns, old.lanes)
+	}
+}
+
+// TestForgottenTakesNothing: a connection that is forgotten, and is there until the queue
+// pairs beside it are destroyed, takes nothing in meanwhile: it would be lost, and its
+// sender told that it has come.
+func TestForgottenTakesNothing(t *testing.T) {
+	h := lendingHub(t, 2)
+	h.ask(0, 1)
+	h.to.Poll(h.got)
+	pair := h.to.conns[0].pair.(*fakePair)
+	h.to.Forget(0)
+	if h.to.lanes != 1 || !pair.failed {
+		t.Errorf("%d queue pairs are to be destroyed before it, and it takes in what comes: %v", h.to.lanes, !pair.failed)
+	}
+}
+
+// TestWantedAreBounded: as many queue pairs of a peer wait to be made as there may be, of
+// which those that have ended are none.
+func TestWantedAreBounded(t *testing.T) {
+	h := lendingHub(t, 2)
+	c := h.to.conns[0]
+	for n := range uint32(wantedMax) {
+		h.ask(0, n)
+	}
+	h.ask(0, wantedMax)
+	if len(c.answered) != wantedMax || len(c.words) != 1 {
+		t.Fatalf("%d are wanted, and %d were refused, want %d and 1", len(c.answered), len(c.words), wantedMax)
+	}
+	if err := c.heard((&laneWord{kind: laneEnd, asker: true, number: 3}).encode()); err != nil {
+		t.Fatal(err)
+	}
+	h.ask(0, wantedMax)
+	if len(c.answered) != wantedMax || len(c.wanted) != wantedMax || len(c.words) != 1 {
+		t.Errorf("%d are wanted, and %d were refused, though one has ended", len(c.answered), len(c.words)-1)
+	}
+}
+
+// TestLanesOfAGoneDevice: none is made when the device is gone.
+func TestLanesOfAGoneDevice(t *testing.T) {
+	h := lendingHub(t, 2)
+	d, err := h.to.side()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.ask(0, 1)
+	h.nic.broken = unix.EIO
+	h.to.Poll(h.got)
+	if n := d.nic.(*fakeNIC).asked; h.to.gone == nil || n != 0 {
+		t.Errorf("the device is gone: %v; %d queue pairs are made", h.to.gone, n)
+	}
+}
+
+// TestLaneStepsKeepAwake: an engine does not sleep while a queue pair is to be connected,
+// or to be destroyed.
+func TestLaneStepsKeepAwake(t *testing.T) {
+	h := lendingHub(t, 2)
+	c := h.to.conns[0]
+	d, err := h.to.side()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.laneTo(d, 1); !errors.Is(err, errNotYet) {
+		t.Fatal(err)
+	}
+	for h.to.Arm() {
+		h.to.Poll(h.got)
+	}
+	ln, o := only(t, c.asked), goodOffer()
+	for _, w := range []laneWord{{kind: laneAnswer, number: ln.number, offer: &o}, {kind: laneEnd, number: ln.number}} {
+		if err := c.heard(w.encode()); err != nil {
+			t.Fatal(err)
+		}
+		if !h.to.Arm() {
+			t.Errorf("it sleeps after word %d", w.kind)
+		}
+		if h.to.Poll(h.got); h.to.Arm() {
+			t.Errorf("it is kept awake after word %d", w.kind)
+		}
 	}
 }
 
