@@ -88,8 +88,8 @@ func TestLanesOverAndOver(t *testing.T) {
 	for range 10 {
 		h.to.Poll(h.got)
 	}
-	if h.to.lanes != 0 || h.made(0) != 0 || h.to.Arm() {
-		t.Errorf("%d queue pairs are left, or the engine may not sleep", h.to.lanes)
+	if h.to.lanes != 0 || h.made(0) != 0 || len(side.lanes) != 0 || h.to.Arm() {
+		t.Errorf("%d queue pairs are left, %d in their domain, or the engine may not sleep", h.to.lanes, len(side.lanes))
 	}
 	if h.to.conns[0] == nil || len(h.to.conns[0].wanted) > wantedMax {
 		t.Error("the connection is gone, or keeps what has ended")
@@ -146,6 +146,46 @@ func TestLanesWakeNobody(t *testing.T) {
 	step(lanePeerEach)
 	if !h.to.Arm() {
 		t.Error("the engine sleeps, and a queue pair may be made")
+	}
+}
+
+// TestPaceOfAllWakesNobody: an engine sleeps, too, while it is the pace of all peers that
+// has to be waited for.
+func TestPaceOfAllWakesNobody(t *testing.T) {
+	h := lendingHub(t, 2)
+	step := standing(h.to)
+	for n := range uint32(laneBurst/2 + 1) {
+		h.ask(0, n)
+		h.ask(1, n)
+	}
+	for h.to.lanes < laneBurst {
+		h.to.Poll(h.got)
+	}
+	if h.to.Poll(h.got); h.to.Arm() {
+		t.Error("the engine is kept awake by what has to wait")
+	}
+	step(lanePause)
+	if !h.to.Arm() {
+		t.Error("the engine sleeps, and a queue pair may be made")
+	}
+}
+
+// TestEndedWantNothing: a connection that has ended is not kept for the queue pairs that it
+// wanted, though its peer takes no words, and none of those is made.
+func TestEndedWantNothing(t *testing.T) {
+	h := lendingHub(t, 2)
+	side, err := h.to.side()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.ask(0, 1)
+	h.to.conns[0].words = make([][]byte, lanesMax)
+	h.to.Forget(0)
+	for range 3 {
+		h.to.Poll(h.got)
+	}
+	if n := side.nic.(*fakeNIC).asked; len(h.to.steps.wanting) != 0 || n != 0 {
+		t.Errorf("%d connections want some, %d queue pairs are made", len(h.to.steps.wanting), n)
 	}
 }
 
@@ -257,7 +297,7 @@ func TestWantedAreBounded(t *testing.T) {
 	}
 }
 
-// TestLanesOfAGoneDevice: none is made when the device is gone.
+// TestLanesOfAGoneDevice: none is made when the device is gone, and nobody waits for it.
 func TestLanesOfAGoneDevice(t *testing.T) {
 	h := lendingHub(t, 2)
 	d, err := h.to.side()
@@ -269,6 +309,12 @@ func TestLanesOfAGoneDevice(t *testing.T) {
 	h.to.Poll(h.got)
 	if n := d.nic.(*fakeNIC).asked; h.to.gone == nil || n != 0 {
 		t.Errorf("the device is gone: %v; %d queue pairs are made", h.to.gone, n)
+	}
+	for len(h.got.downs) < 2 {
+		h.to.Poll(h.got)
+	}
+	if h.to.Arm() {
+		t.Error("the engine is kept awake by what is never made")
 	}
 }
 
@@ -343,6 +389,82 @@ func TestAnswersAreJoinedByTurns(t *testing.T) {
 	}
 	if ready() != many || h.to.unanswered != 0 || h.to.stats.Lanes != many || len(h.to.steps.joins) != 0 {
 		t.Errorf("%d of %d are connected, %d are unanswered", ready(), many, h.to.unanswered)
+	}
+}
+
+// TestLanesOfAGoneDomain: a queue pair that is wanted when its application leaves is not
+// made, at either end, and is no failure: nothing was tried. Nor is one that there is no
+// room for.
+func TestLanesOfAGoneDomain(t *testing.T) {
+	all := lenders(t)
+	a, b := all[0], all[1]
+	c, d := a.conns[0], a.lenders[lentRegion]
+	asked := a.app.asked
+	o := goodOffer()
+	if err := c.heard((&laneWord{kind: laneAsk, number: 9, domain: d.number, offer: &o}).encode()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.laneTo(d, 1); !errors.Is(err, errNotYet) {
+		t.Fatal(err)
+	}
+	a.DropRegion(lentRegion)
+	a.Poll(a)
+	a.Poll(a)
+	if a.app.asked != asked || len(c.asked)+len(c.answered) != 0 || len(c.past().fails) != 0 {
+		t.Errorf("%d queue pairs are made in a domain that has ended, %d are waited for, %d failures are noted", a.app.asked-asked, len(c.asked)+len(c.answered), len(c.past().fails))
+	}
+	c = b.conns[0]
+	if _, err := c.laneTo(b.lenders[lentRegion], 1); !errors.Is(err, errNotYet) {
+		t.Fatal(err)
+	}
+	b.lanes += lanesMax
+	b.Poll(b)
+	b.lanes -= lanesMax
+	if len(c.asked) != 0 || len(c.past().fails) != 0 {
+		t.Errorf("%d queue pairs are waited for that there is no room for, %d failures are noted", len(c.asked), len(c.past().fails))
+	}
+}
+
+// unconnected is a pair that cannot be connected, and counts who tries.
+type unconnected struct {
+	pair
+	tries int
+}
+
+func (p *unconnected) connect(*offer, *offer) error { p.tries++; return unix.EINVAL }
+
+// TestAnswersThatComeToNothing: a queue pair that ends after its answer has come is not
+// connected any more, and one that cannot be connected ends.
+func TestAnswersThatComeToNothing(t *testing.T) {
+	for _, ended := range []bool{true, false} {
+		h := lendingHub(t, 2)
+		c := h.to.conns[0]
+		d, err := h.to.side()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.laneTo(d, 1); !errors.Is(err, errNotYet) {
+			t.Fatal(err)
+		}
+		h.to.Poll(h.got)
+		ln, o := only(t, c.asked), goodOffer()
+		p := &unconnected{pair: ln.pair}
+		ln.pair = p
+		words := []laneWord{{kind: laneAnswer, number: ln.number, offer: &o}, {kind: laneEnd, number: ln.number}}
+		if !ended {
+			words = words[:1]
+		}
+		for _, w := range words {
+			if err := c.heard(w.encode()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 3 {
+			h.to.Poll(h.got)
+		}
+		if tried := p.tries > 0; tried == ended || !ln.over || h.to.lanes != 0 || h.to.unanswered != 0 {
+			t.Errorf("ended before: %v; connected %d times, over: %v; %d queue pairs are left, %d unanswered", ended, p.tries, ln.over, h.to.lanes, h.to.unanswered)
+		}
 	}
 }
 
