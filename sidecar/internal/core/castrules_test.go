@@ -14,19 +14,28 @@ import (
 // end: what is cast beside them overtakes them.
 type overtaking struct {
 	*lone
-	ring  []byte // the peer's
-	full  bool   // no cast is taken
-	casts int
+	ring   []byte // the peer's
+	full   int    // so many casts are not taken
+	broken bool   // nor are writes
+	casts  int
 }
 
 // Cast implements link.Caster.
 func (o *overtaking) Cast(_ link.Peer, data []byte, dst link.Key, _ uint64) bool {
-	if o.full {
+	if o.full > 0 {
+		o.full--
 		return false
 	}
 	o.casts++
 	copy(o.ring[dst.Addr:], data)
 	return true
+}
+
+func (o *overtaking) Write(peer link.Peer, token uint64, src link.Ref, dst link.Key, notify uint64) error {
+	if o.broken {
+		return link.ErrBroken
+	}
+	return o.lone.Write(peer, token, src, dst, notify)
 }
 
 // end puts all writes in place, in their order, and tells of their ends.
@@ -39,12 +48,13 @@ func (o *overtaking) end(c *Core) {
 	}
 }
 
-// TestNoCastBesideWrites: while a write to a ring is under way nothing is cast into it. The
-// words of the channel Basic would go back: how many slots are filled, and how many of the
-// other ring are empty again.
-func TestNoCastBesideWrites(t *testing.T) {
-	o := &overtaking{lone: &lone{regions: map[link.Region][]byte{}}, ring: make([]byte, carriage.Basic.Bytes())}
-	c, err := New(Config{Self: 0, PodOf: []int32{0, 1}, Pods: 2, Channel: carriage.Basic, Caster: o}, o)
+// basic is a core with both rings of the channel Basic open. send sends a message, comes has
+// one come by the ring, and words looks at what the peer hears of slots.
+func basic(t *testing.T) (c *Core, o *overtaking, send, comes func(), words func(when string, filled, emptied uint64)) {
+	t.Helper()
+	o = &overtaking{lone: &lone{regions: map[link.Region][]byte{}}, ring: make([]byte, carriage.Basic.Bytes())}
+	var err error
+	c, err = New(Config{Self: 0, PodOf: []int32{0, 1}, Pods: 2, Channel: carriage.Basic, Caster: o}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +70,7 @@ func TestNoCastBesideWrites(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	send := func() {
+	send = func() {
 		t.Helper()
 		d := shm.Descriptor{Op: shm.OpSend, Flags: shm.FlagSilent, Peer: 1, Class: shm.ClassInline}
 		d.SetInline([]byte("hello"))
@@ -70,7 +80,7 @@ func TestNoCastBesideWrites(t *testing.T) {
 		c.Flush(1, o)
 	}
 	came := uint64(0)
-	comes := func() {
+	comes = func() {
 		t.Helper()
 		came++
 		put(o.lone.ring(), came, came, []byte("x"))
@@ -79,23 +89,31 @@ func TestNoCastBesideWrites(t *testing.T) {
 			t.Fatalf("%d frames are taken", n)
 		}
 	}
-	words := func(when string, filled, emptied uint64) {
+	words = func(when string, filled, emptied uint64) {
 		t.Helper()
 		head, tail := binary.LittleEndian.Uint64(o.ring[ringBytes:]), binary.LittleEndian.Uint64(o.ring[ringBytes+8:])
 		if head != filled || tail != emptied {
 			t.Errorf("%s: the peer hears of %d slots filled and %d emptied, want %d and %d", when, head, tail, filled, emptied)
 		}
 	}
+	return c, o, send, comes, words
+}
+
+// TestNoCastBesideWrites: while a write to a ring is under way nothing is cast into it. The
+// words of the channel Basic would go back: how many slots are filled, and how many of the
+// other ring are empty again.
+func TestNoCastBesideWrites(t *testing.T) {
+	c, o, send, comes, words := basic(t)
 	send()
 	comes()
 	words("nothing is under way", 1, 1)
 	if o.casts != 3 || len(o.writes) != 0 {
 		t.Fatalf("%d casts and %d writes, and nothing is under way", o.casts, len(o.writes))
 	}
-	o.full = true
+	o.full = 3
 	send()
 	comes()
-	o.full = false
+	o.full = 0
 	send()
 	comes()
 	if o.casts != 3 {
@@ -107,5 +125,27 @@ func TestNoCastBesideWrites(t *testing.T) {
 	comes()
 	if words("after that", 4, 4); o.casts != 6 {
 		t.Errorf("%d are cast when all writes have ended", o.casts-3)
+	}
+	o.full = 1 // the slot: its word must not come first
+	if send(); o.casts != 6 || len(o.writes) != 2 {
+		t.Errorf("%d are cast behind a write of the same frame, which has %d", o.casts-6, len(o.writes))
+	}
+}
+
+// TestRefusedWrites: a ring of which a write is refused is given up, and nothing waits for
+// that: frames go by the connection.
+func TestRefusedWrites(t *testing.T) {
+	for what, first := range map[string]func(send, comes func()){
+		"a frame":                     func(send, _ func()) { send() },
+		"the word about what is free": func(_, comes func()) { comes() },
+	} {
+		c, o, send, comes, _ := basic(t)
+		o.full, o.broken = 1, true
+		first(send, comes)
+		o.frames = o.frames[:0]
+		send()
+		if n := c.peers[1].ringOut.UnderWay(); n != 0 || c.peers[1].out.unpostedFrames() != 0 {
+			t.Errorf("%s: %d writes are under way, %d frames wait", what, n, c.peers[1].out.unpostedFrames())
+		}
 	}
 }
