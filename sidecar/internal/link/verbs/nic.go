@@ -3,8 +3,8 @@ package verbs
 import "errors"
 
 // nic is an open device: one port, one protection domain, one completion queue.
-// Over libibverbs it is in device_unsafe.go. All but newPair and its pair's
-// connect, fail, receive and destroy are for the engine's goroutine.
+// Over libibverbs it is in device_unsafe.go. All but register, deregister, newPair and
+// its pair's connect, fail, receive and destroy are for the engine's goroutine.
 type nic interface {
 	about() Port
 	// inlineMax is how many bytes a request may have that are copied when it is
