@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
@@ -83,6 +84,7 @@ func (d *daemon) listenPMI(cfg *session.Config) error {
 			return nil
 		},
 		Attached: func(rank int) bool { return d.server.Attached(uint32(rank)) },
+		Vanished: d.vanished,
 		Abort: func(rank int, code uint32) {
 			d.engine.Fail(&core.Failure{Rank: uint32(rank), Code: code, Reason: podlife.TextAborted})
 		},
@@ -106,4 +108,22 @@ func (d *daemon) closePMI() error {
 	err := d.pmiListener.Close()
 	d.pmi.Close()
 	return err
+}
+
+// goneTime bounds the wait for the end of a session whose process has ended: a child of it
+// may have the socket still.
+const goneTime = time.Second
+
+// vanished reports whether a rank whose process has ended left without a goodbye. The
+// process may have ended before its session's end was read.
+func (d *daemon) vanished(rank int) bool {
+	r := uint32(rank)
+	for end := time.Now().Add(goneTime); d.server.Attached(r) && !d.server.Gone(r) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	var f *core.Failure
+	if err := d.engine.InTurn(func() { f = d.engine.Failure() }); err != nil {
+		return false // it has stopped, and says itself why
+	}
+	return f != nil && f.Rank == r && f.Reason == podlife.TextVanished
 }

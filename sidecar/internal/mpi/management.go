@@ -120,9 +120,9 @@ func (m management) place(ctx context.Context) (place, error) {
 }
 
 // used asks what became of a rank: whether it met the others, and attached.
-func (m management) used(ctx context.Context, rank int) (met, attached bool, err error) {
+func (m management) used(ctx context.Context, rank int) (met, attached, vanished bool, err error) {
 	a, err := m.query(ctx, fmt.Sprintf("cmd=outrigger_rank rank=%d", rank))
-	return a["init"] == "1", a["attached"] == "1", err
+	return a["init"] == "1", a["attached"] == "1", a["vanished"] == "1", err
 }
 
 // aborts tells of the ranks of this pod that ask for the end of the job, until ctx ends.

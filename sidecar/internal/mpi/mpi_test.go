@@ -155,6 +155,15 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestJudgeVanished: a rank that ends with 0 and no goodbye counts as failed, for MPIs wait
+// for it for ever.
+func TestJudgeVanished(t *testing.T) {
+	r := &Ranks{family: Intel, sidecar: sidecar(t, "cmd=outrigger_rank rc=0 init=1 attached=1 vanished=1\n")}
+	if err := r.Judge(3); !errors.Is(err, errNotFinalized) {
+		t.Error(err)
+	}
+}
+
 // TestDress: a rank inherits a connection on which it has been introduced.
 func TestDress(t *testing.T) {
 	r := &Ranks{family: MPICH, dir: "/x", sidecar: sidecar(t, "cmd=initack rc=0\ncmd=set size=7\ncmd=set rank=3\ncmd=set debug=0\n")}

@@ -128,16 +128,21 @@ func (r *Ranks) introduce(ctx context.Context, rank int) ([]string, *os.File, er
 	return []string{fmt.Sprintf("PMI_FD=%d", inherited), fmt.Sprintf("PMI_RANK=%d", rank), fmt.Sprintf("PMI_SIZE=%d", size)}, f, nil
 }
 
-// Judge says whether a rank that has ended well has used Outrigger. An MPI that
+// errNotFinalized is of a rank that others may wait for: some MPIs do so for ever.
+var errNotFinalized = errors.New("it has not called MPI_Finalize: its process ended without closing its session")
+
+// Judge says whether a rank that has ended well has used Outrigger, to its end. An MPI that
 // found another transport, or that ran as a job of one rank, ends just as well.
 func (r *Ranks) Judge(rank int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	met, attached, err := r.sidecar.used(ctx, rank)
+	met, attached, vanished, err := r.sidecar.used(ctx, rank)
 	met = met || r.pmix.met(rank)
 	switch {
 	case err != nil:
 		return err
+	case vanished:
+		return errNotFinalized
 	case attached && (met || !r.family.certain()):
 		return nil
 	case attached || r.family.certain() && !met:

@@ -167,7 +167,7 @@ func (s *Starter) meet(ctx context.Context) error {
 // judge says whether the ranks of this pod were started, and used Outrigger.
 func (s *Starter) judge(program string) error {
 	for rank := s.job.first; rank < s.job.first+s.job.ranks(); rank++ {
-		_, attached, err := s.management().used(context.Background(), rank)
+		_, attached, _, err := s.management().used(context.Background(), rank)
 		if err != nil {
 			return err
 		}

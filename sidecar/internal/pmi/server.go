@@ -41,6 +41,8 @@ type Config struct {
 	Allow func(net.Conn) error
 	// Attached reports whether a rank has ever attached to the sidecar.
 	Attached func(rank int) bool
+	// Vanished reports whether a rank whose process has ended left without a goodbye.
+	Vanished func(rank int) bool
 	// Abort ends the job: a rank asks for it, with an exit code of 1 to 255.
 	Abort func(rank int, code uint32)
 	Log   *slog.Logger
@@ -304,7 +306,7 @@ func (s *Server) used(c *client, r request) error {
 	s.mu.Lock()
 	init := s.init[rank]
 	s.mu.Unlock()
-	return c.say("cmd=outrigger_rank rc=0 init=%d attached=%d", number(init), number(s.cfg.Attached(rank)))
+	return c.say("cmd=outrigger_rank rc=0 init=%d attached=%d vanished=%d", number(init), number(s.cfg.Attached(rank)), number(s.cfg.Vanished(rank)))
 }
 
 func number(b bool) int {

@@ -29,7 +29,7 @@ func serve(t *testing.T, change ...func(*Config)) []*net.UnixAddr {
 	for pod, first := range []int{0, 2} {
 		cfg := Config{
 			First: first, Count: 2 - pod, Layout: []int{2, 1}, Job: "kvs_test", Gather: f.trees[pod].Gather,
-			Attached: func(rank int) bool { return rank == 1 }, Log: slog.New(slog.DiscardHandler),
+			Attached: func(rank int) bool { return rank == 1 }, Vanished: func(rank int) bool { return false }, Log: slog.New(slog.DiscardHandler),
 			Abort: func(rank int, code uint32) { t.Errorf("rank %d aborts with %d", rank, code) },
 		}
 		for _, c := range change {
@@ -206,8 +206,8 @@ func TestLauncherAsks(t *testing.T) {
 	addr := serve(t)
 	join(t, addr[0], 0)
 	q := dial(t, addr[0])
-	q.ask("cmd=outrigger_rank rank=0", "cmd=outrigger_rank rc=0 init=1 attached=0")
-	q.ask("cmd=outrigger_rank rank=1", "cmd=outrigger_rank rc=0 init=0 attached=1")
+	q.ask("cmd=outrigger_rank rank=0", "cmd=outrigger_rank rc=0 init=1 attached=0 vanished=0")
+	q.ask("cmd=outrigger_rank rank=1", "cmd=outrigger_rank rc=0 init=0 attached=1 vanished=0")
 	q.ask("cmd=outrigger_rank rank=2", "")
 }
 
@@ -237,7 +237,7 @@ func TestIdleStrangers(t *testing.T) {
 		}
 	}
 	q := dial(t, addr[0])
-	q.ask("cmd=outrigger_rank rank=0", "cmd=outrigger_rank rc=0 init=0 attached=0")
+	q.ask("cmd=outrigger_rank rank=0", "cmd=outrigger_rank rc=0 init=0 attached=0 vanished=0")
 }
 
 // TestUnreadAnswers: a rank that reads nothing holds up nobody else, not in the
@@ -254,7 +254,7 @@ func TestUnreadAnswers(t *testing.T) {
 		}
 	}
 	other.ask("cmd=get kvsname=kvs_test key=none", "cmd=get_result rc=-1 msg=key_not_found value=unknown")
-	dial(t, addr[0]).ask("cmd=outrigger_rank rank=1", "cmd=outrigger_rank rc=0 init=1 attached=1")
+	dial(t, addr[0]).ask("cmd=outrigger_rank rank=1", "cmd=outrigger_rank rc=0 init=1 attached=1 vanished=0")
 	third.ask("cmd=get kvsname=kvs_test key=none", "cmd=get_result rc=-1 msg=key_not_found value=unknown")
 }
 
