@@ -256,3 +256,16 @@ func TestAbort(t *testing.T) {
 		})
 	}
 }
+
+// TestNotFinalized: a rank that ends with 0 and without MPI_Finalize is named as the one that
+// failed, and nobody waits for it: not those who take its goodbye for an end of theirs.
+func TestNotFinalized(t *testing.T) {
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			code, out := job{ranks: 3, pods: 2, env: m.env}.run(t, m.build(t, "ends"), "exit")
+			if code != 1 || !strings.Contains(out, "job failed: rank 1 (pod 0) ") || strings.Contains(out, "ended well\n") {
+				t.Errorf("exit code %d\n%s", code, out)
+			}
+		})
+	}
+}

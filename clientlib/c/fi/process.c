@@ -147,14 +147,19 @@ void release(void)
 		leave();
 }
 
-/* at_exit is for a program that has not closed what it has. One that ends by a signal's
+/* at_exit is for a program that has not closed what it has. Only one whose endpoints are
+ * closed says goodbye: with one open it has not called MPI_Finalize, others may wait for it,
+ * and its session ends with its process, which names it. One that ends by a signal's
  * handler may have been interrupted with the lock, or the client's, which is taken behind
  * it: then nobody lets go of them any more, and the session ends with the process. */
 __attribute__((destructor)) static void at_exit(void)
 {
 	if (session == NULL || getpid() != owner || !lock_within(PATIENCE_NS))
 		return;
-	leave();
+	if (list_empty(&endpoints))
+		leave();
+	else
+		(void)dismiss(); /* what it calls is about to go */
 	unlock();
 }
 
