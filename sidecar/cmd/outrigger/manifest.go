@@ -53,7 +53,23 @@ func (o *runOptions) runManifest(ctx context.Context, args []string) error {
 	if o.dryRun == dryLocal {
 		return m.rehearse()
 	}
+	if err := o.statusFile(); err != nil {
+		return err
+	}
 	return m.run(ctx)
+}
+
+// statusFile makes the file of --status before the hours that a job takes, if it is not
+// there.
+func (o *runOptions) statusFile() error {
+	if o.status == "" || o.status == "-" {
+		return nil
+	}
+	f, err := os.OpenFile(o.status, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // others may read how a job went
+	if err != nil {
+		return fmt.Errorf("--status: %w", err)
+	}
+	return f.Close()
 }
 
 // plan reads the manifest.

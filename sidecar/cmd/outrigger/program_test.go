@@ -139,6 +139,8 @@ func TestRunRefusesWhatContradictsItself(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--deadlock-fails with --deadlock-after 0: nobody would look": {"run", "--deadlock-fails", "--deadlock-after", "0", "--", "true"},
 		"--deadlock-after 1ns: want 100ms at least":                   {"run", "--deadlock-after", "1ns", "--", "true"},
+		`--mpi "mpi": want auto, mpich`:                               {"run", "--mpi", "mpi", "--", "true"},
+		"--status: open /nowhere/s: no such file":                     {"run", "-f", "../../../docs/examples/cg.yaml", "--status", "/nowhere/s"},
 		`"--deadlock-fails" flag: want true or false`:                 {"run", "--deadlock-fails=maybe", "--", "true"},
 	} {
 		out, err := program(t, args...).CombinedOutput()

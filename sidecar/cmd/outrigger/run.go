@@ -12,6 +12,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mpi"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/outlet"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/report"
@@ -121,6 +122,9 @@ func (o *runOptions) runProgram(ctx context.Context, args []string) error {
 		}
 	}
 	s := &o.spec
+	if _, err := mpi.Parse(s.MPI); err != nil {
+		return err
+	}
 	if s.Timeout < 0 {
 		return fmt.Errorf("--timeout %v: want a time, or 0 for none", s.Timeout)
 	}
