@@ -63,6 +63,22 @@ func TestSidecarStoppedForGood(t *testing.T) {
 	}
 }
 
+// TestLauncherStopped: a job that runs out of time while a launcher is stopped, which sees
+// no rank end then, says so.
+func TestLauncherStopped(t *testing.T) {
+	t.Parallel()
+	j := startWith(t, []string{"--timeout", "3s"}, 2, 1, "/bin/sh", "-c", `echo "my launcher is $PPID"; exec sleep 1`)
+	pid := number(t, j.waitFor(`my launcher is (\d+)`)[1])
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	code, out := j.wait()
+	if want := fmt.Sprintf("the launcher of pod 0 is stopped (process %d)", pid); code != 124 || !strings.Contains(out, want) {
+		t.Errorf("exit code %d, want 124 and %q\n%s", code, want, out)
+	}
+	j.left()
+}
+
 // TestSidecarStoppedAndGoesOn: pods as a cluster has them, where nobody is told
 // that a process is stopped. The peers give a sidecar up; when it goes on, it is
 // told, and its ranks learn what all others have.

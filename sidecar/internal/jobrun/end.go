@@ -153,6 +153,11 @@ func (j *Job) explain(ctx context.Context, cause error) {
 		return
 	}
 	lines := why.Explain(ranks)
+	for pod, c := range j.launches {
+		if isStopped(c.Process.Pid) {
+			lines = append(lines, fmt.Sprintf("the launcher of pod %d is stopped (process %d): it does not see how its ranks end", pod, c.Process.Pid))
+		}
+	}
 	if err != nil {
 		lines = append(lines, "what other ranks wait for is not known: "+err.Error())
 	}
