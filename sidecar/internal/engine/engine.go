@@ -80,8 +80,9 @@ type Engine struct {
 	departed []RankBuffers
 	times    []*trace.Times // of the ranks that have attached
 	active   []*attached
-	first    int // of active, who is taken from first
-	ends     int // turns that the ends of sockets may still wait for what links have; 0: none has ended
+	first    int         // of active, who is taken from first
+	ends     int         // turns that the ends of sockets may still wait for what links have; 0: none has ended
+	gone     []*attached // whose sockets have ended, in the order of that
 	byRank   map[uint32]*attached
 	joining  map[link.Peer]*joining
 	now      int64
@@ -283,7 +284,8 @@ const endsMax = 64
 // judge ends the sessions of applications whose sockets have ended. Their neighbours have
 // been heard first, and so have the peers: who is ended because another has failed is not
 // the cause, and what that one has said of it, or its sidecar, was in its ring, or in the
-// link, before.
+// link, before. Of those that are judged at once the first to end is the cause of the rest,
+// unless it is held, which another's end may be what it waits for.
 func (e *Engine) judge(news bool) {
 	for _, a := range e.active {
 		if a.earlier > 0 {
@@ -295,17 +297,20 @@ func (e *Engine) judge(news bool) {
 		return
 	}
 	e.ends = 0
-	for i := 0; i < len(e.active); {
-		a := e.active[i]
-		if a.spent {
-			e.detach(a, errVanished) // takes it from the list
-			continue
+	later, first := e.gone[:0], true
+	for _, a := range e.gone {
+		switch {
+		case a.closing: // it had said goodbye
+		case a.spent && first:
+			e.detach(a, errVanished)
+		default:
+			e.ends = 1 // its last descriptors are still to be taken, or those of one before it
+			first = first && e.core.Held(a.id)
+			later = append(later, a)
 		}
-		if a.ended {
-			e.ends = 1 // its last descriptors are still to be taken
-		}
-		i++
 	}
+	clear(e.gone[len(later):])
+	e.gone = later
 }
 
 // expel ends the session of an application that lied (LAYOUT §6).

@@ -82,3 +82,32 @@ func TestEndWithoutACause(t *testing.T) {
 		t.Errorf("%v, want the end of rank 1", f)
 	}
 }
+
+// TestFirstEndIsTheCause: a rank crashes, and who started it ends its neighbour for that.
+// Both ends are known before either is judged, which a link that has something puts off.
+func TestFirstEndIsTheCause(t *testing.T) {
+	for name, cancels := range map[string]int{"had said all": 0, "has descriptors left": 3 * intakeBatch} {
+		t.Run(name, func(t *testing.T) {
+			e, apps := podOf(t, 3, core.Config{PodOf: []int32{0, 0, 0, 1}, Pods: 2}, &endless{})
+			closing(t, e)
+			for range cancels {
+				push(t, apps[1], &shm.Descriptor{Op: shm.OpCancel})
+			}
+			for _, rank := range []uint32{1, 2, 0} {
+				e.SessionGone(e.byRank[rank].Session)
+			}
+			if e.Turn(); !e.Attached(1) {
+				t.Error("the end was judged at once: this tests nothing")
+			}
+			for range endsMax + 8 {
+				e.Turn()
+			}
+			if f := e.Failure(); f == nil || f.Rank != 1 {
+				t.Errorf("%v, want the end of rank 1", f)
+			}
+			if e.Attached(0) || e.Attached(1) || e.Attached(2) || len(e.gone) > 0 || e.ends > 0 {
+				t.Error("sessions have not ended")
+			}
+		})
+	}
+}

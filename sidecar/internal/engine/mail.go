@@ -104,6 +104,7 @@ func (e *Engine) SessionGone(s *session.Session) {
 			// that it is no more than fits the ring.
 			a.Deafen()
 			a.ended, a.last = true, a.Pending()
+			e.gone = append(e.gone, a)
 			e.ends = endsMax
 			for _, b := range e.active {
 				b.earlier = b.Pending()
@@ -389,6 +390,12 @@ func (e *Engine) Counters() core.Stats { return e.core.Stats() }
 
 // Remains is Leftover for the same callers.
 func (e *Engine) Remains() core.Leftover { return e.core.Leftover() }
+
+// Attached reports whether a rank has a session that has not ended, for the same callers.
+func (e *Engine) Attached(rank uint32) bool {
+	a := e.byRank[rank]
+	return a != nil && !a.closing
+}
 
 // Failure is why the job failed, or nil, for the same callers.
 func (e *Engine) Failure() *core.Failure { return e.core.Failed() }
