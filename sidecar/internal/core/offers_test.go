@@ -390,3 +390,25 @@ func TestRefusalsAreForgotten(t *testing.T) {
 		t.Errorf("refused offers without end: %v", err)
 	}
 }
+
+// TestOfferedTakesNoData: a receive that is offered has asked nobody for Data frames. Were
+// they taken, it would end while its place in the queue of receives stays.
+func TestOfferedTakesNoData(t *testing.T) {
+	d := newDuo(t, mover.Put, link.Caps{Register: true, Write: true, InOrder: true})
+	d.submit(1, duoMessage(shm.OpRecv, 3, 0, 0))
+	d.run()
+	c := d.cores[1]
+	p := &c.peers[0]
+	h := wire.Header{Type: wire.Data, Seq: p.recvSeq + 1, Ack: p.out.base, Credit: p.granted, Length: duoBytes, A: c.polled[0]}
+	if err := c.Deliver(d.now, 0, &h, make([]byte, duoBytes)); !errors.Is(err, link.ErrProtocol) {
+		t.Errorf("data for it: %v", err)
+	}
+	if len(d.ports[1].ended) != 0 {
+		t.Errorf("it has ended with %v, and nothing was announced or written", d.ports[1].ended)
+	}
+	d.submit(0, duoMessage(shm.OpSend, 4, 1, 0))
+	d.run()
+	if n := len(d.ports[1].ended); n != 1 {
+		t.Errorf("it has ended %d times", n)
+	}
+}

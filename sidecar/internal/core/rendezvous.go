@@ -303,7 +303,7 @@ func (c *Core) write(p *peer, st *send, id uint64, s mover.Step, off uint64, mor
 func (c *Core) placeData(p *peer, h *wire.Header) error {
 	c.moves(p)
 	r := c.recvs.get(h.A)
-	if r == nil || r.peer != p.id {
+	if r == nil || r.peer != p.id || !r.matched {
 		if r == nil {
 			c.discard(p, h) // ended here meanwhile: its session is gone
 			return c.recvs.ended(h.A, "data for")
