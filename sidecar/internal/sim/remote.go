@@ -158,6 +158,9 @@ func (n *network) move() {
 func (n *network) advance(a *access) bool {
 	a.next = n.now + n.rng.Int64N(accessDelay)
 	if len(a.pieces) == 0 || a.err != nil {
+		if a.write {
+			a.to.settled()
+		}
 		a.from.events = append(a.from.events, event{a.to.self, eventDone, a.token, a.err})
 		return true
 	}

@@ -67,13 +67,21 @@ func (r *rests) paused(now int64) bool {
 }
 
 // restMost bounds how long a frame may lie beside an engine that sleeps: longer than who
-// wrote it takes to hear of the sleep, with all its writes to end before it answers.
+// wrote it takes to hear of the sleep, and of the end of its last write.
 const restMost = int64(1500 * time.Microsecond)
 
 // written notes that a frame was written into a ring here, if nothing tells of it.
 func (p *port) written(where link.Ref, notify uint64) {
 	frame := where.Region == core.RegionRings && where.Len >= wire.HeaderBytes
 	if p.quiet == 0 && frame && (notify == 0 || !p.net.caps.Notify) {
+		p.quiet = p.net.now
+	}
+}
+
+// settled notes that a write to here has ended. Who has to tell of what it wrote waits for
+// all of its writes, of which a ring's are many, one after another on some links.
+func (p *port) settled() {
+	if p.quiet > 0 {
 		p.quiet = p.net.now
 	}
 }
