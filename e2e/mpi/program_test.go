@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestCheck runs a program of ours over every MPI.
@@ -258,14 +259,21 @@ func TestAbort(t *testing.T) {
 }
 
 // TestNotFinalized: a rank that ends with 0 and without MPI_Finalize is named as the one that
-// failed, and nobody waits for it: not those who take its goodbye for an end of theirs.
+// failed, and nobody waits for it: not those who take its goodbye for an end of theirs, and
+// not for a child of it that has its session's socket.
 func TestNotFinalized(t *testing.T) {
 	for _, m := range all(t) {
-		t.Run(m.name, func(t *testing.T) {
-			code, out := job{ranks: 3, pods: 2, env: m.env}.run(t, m.build(t, "ends"), "exit")
-			if code != 1 || !strings.Contains(out, "job failed: rank 1 (pod 0) ") || strings.Contains(out, "ended well\n") {
-				t.Errorf("exit code %d\n%s", code, out)
-			}
-		})
+		for _, how := range []string{"exit", "child"} {
+			t.Run(m.name+"/"+how, func(t *testing.T) {
+				start := time.Now()
+				code, out := job{ranks: 3, pods: 2, env: m.env}.run(t, m.build(t, "ends"), how)
+				if code != 1 || !strings.Contains(out, "job failed: rank 1 (pod 0) ended well, but it has not called MPI_Finalize") || strings.Contains(out, "ended well\n") {
+					t.Errorf("exit code %d\n%s", code, out)
+				}
+				if took := time.Since(start); took > 30*time.Second {
+					t.Errorf("the job took %v", took)
+				}
+			})
+		}
 	}
 }

@@ -1,8 +1,22 @@
 /* Rank 1 ends in a way that an argument says, while the others wait for it. */
+#define _GNU_SOURCE
 #include <mpi.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* leave_child leaves one that has all descriptors still: a bare clone tells no library. */
+static void leave_child(void)
+{
+	if (syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) != 0)
+		return;
+	setsid();
+	sleep(60);
+	_exit(0);
+}
 
 int main(int argc, char **argv)
 {
@@ -19,6 +33,10 @@ int main(int argc, char **argv)
 	}
 	if (rank == 1 && strcmp(how, "exit") == 0)
 		exit(0);
+	if (rank == 1 && strcmp(how, "child") == 0) {
+		leave_child();
+		_exit(0);
+	}
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Finalize();
 	printf("rank %d has ended well\n", rank);

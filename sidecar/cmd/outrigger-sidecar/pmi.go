@@ -114,16 +114,28 @@ func (d *daemon) closePMI() error {
 // may have the socket still.
 const goneTime = time.Second
 
-// vanished reports whether a rank whose process has ended left without a goodbye. The
-// process may have ended before its session's end was read.
+// vanished reports whether a rank whose process has ended left without a goodbye: its
+// session has ended without one, or does not end, since somebody else has its socket. The
+// end of a session is read after that of the process, and judged later still.
 func (d *daemon) vanished(rank int) bool {
 	r := uint32(rank)
-	for end := time.Now().Add(goneTime); d.server.Attached(r) && !d.server.Gone(r) && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
+	if !d.server.Attached(r) {
+		return false
 	}
+	var attached, speaks bool
 	var f *core.Failure
-	if err := d.engine.InTurn(func() { f = d.engine.Failure() }); err != nil {
-		return false // it has stopped, and says itself why
+	look := func() {
+		attached, speaks = d.engine.Attached(r)
+		f = d.engine.Failure()
 	}
-	return f != nil && f.Rank == r && f.Reason == podlife.TextVanished
+	for end := time.Now().Add(goneTime); ; time.Sleep(time.Millisecond) {
+		late := time.Now().After(end)
+		if err := d.engine.InTurn(look); err != nil {
+			return false // it has stopped, and says itself why
+		}
+		if !attached || late {
+			break
+		}
+	}
+	return attached && !speaks || f != nil && f.Rank == r && f.Reason == podlife.TextVanished
 }

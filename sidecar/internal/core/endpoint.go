@@ -124,6 +124,12 @@ func (c *Core) Detach(now int64, id SessionID, reason error) {
 	c.begin(ending{session: s, leaves: true, clean: reason == nil && c.fail == nil})
 }
 
+// Left reports whether an application has been detached.
+func (c *Core) Left(id SessionID) bool {
+	s := c.sessions[id]
+	return s == nil || s.left
+}
+
 func (c *Core) hold(id SessionID) { c.sessions[id].holds++ }
 
 // unhold ends a reference to a session's memory; the last one after the

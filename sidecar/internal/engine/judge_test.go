@@ -96,8 +96,9 @@ func TestFirstEndIsTheCause(t *testing.T) {
 			for _, rank := range []uint32{1, 2, 0} {
 				e.SessionGone(e.byRank[rank].Session)
 			}
-			if e.Turn(); !e.Attached(1) {
-				t.Error("the end was judged at once: this tests nothing")
+			e.Turn()
+			if there, speaks := e.Attached(1); !there || speaks != (cancels > 0) {
+				t.Errorf("attached %v, speaks %v after a turn: the end was judged at once, and this tests nothing", there, speaks)
 			}
 			for range endsMax + 8 {
 				e.Turn()
@@ -105,9 +106,32 @@ func TestFirstEndIsTheCause(t *testing.T) {
 			if f := e.Failure(); f == nil || f.Rank != 1 {
 				t.Errorf("%v, want the end of rank 1", f)
 			}
-			if e.Attached(0) || e.Attached(1) || e.Attached(2) || len(e.gone) > 0 || e.ends > 0 {
-				t.Error("sessions have not ended")
+			for rank := range uint32(3) {
+				if there, _ := e.Attached(rank); there {
+					t.Errorf("the session of rank %d has not ended", rank)
+				}
+			}
+			if len(e.gone) > 0 || e.ends > 0 {
+				t.Error("ends are still to be judged")
 			}
 		})
+	}
+}
+
+// TestAttachedUntilGoodbye: a rank that has said goodbye is not attached any more, however
+// long its memory is in use.
+func TestAttachedUntilGoodbye(t *testing.T) {
+	e, apps := podOf(t, 2, core.Config{PodOf: []int32{0, 0, 1, 1}, Pods: 2}, &endless{})
+	closing(t, e)
+	push(t, apps[0], &shm.Descriptor{Op: shm.OpDetach})
+	if there, speaks := e.Attached(0); !there || !speaks {
+		t.Errorf("attached %v, speaks %v before its goodbye is read", there, speaks)
+	}
+	e.Turn()
+	if there, speaks := e.Attached(0); there || speaks {
+		t.Errorf("attached %v, speaks %v after its goodbye", there, speaks)
+	}
+	if there, speaks := e.Attached(1); !there || speaks {
+		t.Errorf("its neighbour: attached %v, speaks %v", there, speaks)
 	}
 }

@@ -391,10 +391,14 @@ func (e *Engine) Counters() core.Stats { return e.core.Stats() }
 // Remains is Leftover for the same callers.
 func (e *Engine) Remains() core.Leftover { return e.core.Leftover() }
 
-// Attached reports whether a rank has a session that has not ended, for the same callers.
-func (e *Engine) Attached(rank uint32) bool {
+// Attached reports whether a rank has a session that has not ended, and whether something
+// that it said is still to be taken, for the same callers.
+func (e *Engine) Attached(rank uint32) (attached, speaks bool) {
 	a := e.byRank[rank]
-	return a != nil && !a.closing
+	if a == nil || e.core.Left(a.id) {
+		return false, false
+	}
+	return true, a.Ready()
 }
 
 // Failure is why the job failed, or nil, for the same callers.

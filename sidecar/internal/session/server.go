@@ -228,13 +228,6 @@ func (s *Server) Attached(rank uint32) bool {
 	return s.ever[rank]
 }
 
-// Gone reports whether a rank that was attached is not any more, and the host knows.
-func (s *Server) Gone(rank uint32) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ever[rank] && !s.ranks[rank]
-}
-
 func (s *Server) unclaim(rank uint32) {
 	s.mu.Lock()
 	delete(s.ranks, rank)
