@@ -34,6 +34,8 @@ const (
 // travels between them (PROTOCOL §7).
 const (
 	TextVanished = "its process ended without closing its session"
+	// TextBadly is of a rank that had said goodbye, or had not attached: its launcher tells.
+	TextBadly    = "its process ended badly"
 	TextExpelled = "expelled: "
 	TextAborted  = "called abort"
 	// TextDisagrees goes on with what the other rank does.
@@ -56,6 +58,7 @@ func ReasonOf(text string) Reason {
 		reason Reason
 	}{
 		{TextVanished, RankVanished},
+		{TextBadly, RankVanished},
 		{TextExpelled, RankExpelled},
 		{TextAborted, JobAborted},
 		{TextDisagrees, RanksDisagree},

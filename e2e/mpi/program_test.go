@@ -258,6 +258,19 @@ func TestAbort(t *testing.T) {
 	}
 }
 
+// TestCrashAfterFinalize: a rank that crashes with its session closed is named to all others,
+// and not those whom its launcher ends for it.
+func TestCrashAfterFinalize(t *testing.T) {
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			code, out := job{ranks: 4, pods: 2, env: m.env}.run(t, m.build(t, "ends"), "late")
+			if code != 137 || !strings.Contains(out, "job failed: rank 1 (pod 0) was killed by SIGKILL") || strings.Contains(out, "rank 0 failed") {
+				t.Errorf("exit code %d\n%s", code, out)
+			}
+		})
+	}
+}
+
 // TestNotFinalized: a rank that ends with 0 and without MPI_Finalize is named as the one that
 // failed, and nobody waits for it: not those who take its goodbye for an end of theirs, and
 // not for a child of it that has its session's socket.

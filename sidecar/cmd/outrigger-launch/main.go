@@ -117,7 +117,7 @@ func (o *options) dress(cfg *launch.Config) error {
 	}
 	ranks, err := mpi.Prepare(family, cfg.Program[0], cfg.Socket, self)
 	if ranks != nil {
-		cfg.Dress, cfg.Judge, cfg.Aborts, cfg.Tidy = ranks.Dress, ranks.Judge, ranks.Aborts, ranks.Close
+		cfg.Dress, cfg.Judge, cfg.Failed, cfg.Aborts, cfg.Tidy = ranks.Dress, ranks.Judge, ranks.Failed, ranks.Aborts, ranks.Close
 	}
 	return err
 }

@@ -84,7 +84,11 @@ func (d *daemon) listenPMI(cfg *session.Config) error {
 			return nil
 		},
 		Attached: func(rank int) bool { return d.server.Attached(uint32(rank)) },
-		Vanished: d.vanished,
+		Vanished: func(rank int) bool {
+			vanished, _ := d.vanished(uint32(rank))
+			return vanished
+		},
+		Failed: d.badly,
 		Abort: func(rank int, code uint32) {
 			d.engine.Fail(&core.Failure{Rank: uint32(rank), Code: code, Reason: podlife.TextAborted})
 		},
@@ -116,26 +120,38 @@ const goneTime = time.Second
 
 // vanished reports whether a rank whose process has ended left without a goodbye: its
 // session has ended without one, or does not end, since somebody else has its socket. The
-// end of a session is read after that of the process, and judged later still.
-func (d *daemon) vanished(rank int) bool {
-	r := uint32(rank)
-	if !d.server.Attached(r) {
-		return false
+// end of a session is read after that of the process, and judged later still. An error: the
+// engine has stopped, and says itself why.
+func (d *daemon) vanished(rank uint32) (bool, error) {
+	if !d.server.Attached(rank) {
+		return false, nil
 	}
 	var attached, speaks bool
 	var f *core.Failure
 	look := func() {
-		attached, speaks = d.engine.Attached(r)
+		attached, speaks = d.engine.Attached(rank)
 		f = d.engine.Failure()
 	}
 	for end := time.Now().Add(goneTime); ; time.Sleep(time.Millisecond) {
 		late := time.Now().After(end)
 		if err := d.engine.InTurn(look); err != nil {
-			return false // it has stopped, and says itself why
+			return false, err
 		}
 		if !attached || late {
 			break
 		}
 	}
-	return attached && !speaks || f != nil && f.Rank == r && f.Reason == podlife.TextVanished
+	return attached && !speaks || f != nil && f.Rank == rank && f.Reason == podlife.TextVanished, nil
+}
+
+// badly ends the job for a rank whose process has ended badly, if its end has not.
+func (d *daemon) badly(rank int, code uint32) {
+	f := &core.Failure{Rank: uint32(rank), Code: code, Reason: podlife.TextBadly}
+	if vanished, err := d.vanished(f.Rank); err != nil {
+		return
+	} else if vanished {
+		f.Reason = podlife.TextVanished
+	}
+	d.engine.Fail(f)
+	_ = d.engine.InTurn(func() {}) // it is told; a stopped engine does not care
 }

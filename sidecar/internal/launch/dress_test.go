@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestDress: a rank gets its own variables and descriptors, and nobody else's.
@@ -52,5 +54,19 @@ func TestJudge(t *testing.T) {
 	r.Judge = func(int) error { t.Error("a failed rank was judged"); return nil }
 	if e := r.run(t.Context()); e == nil || e.Code != 3 {
 		t.Errorf("%+v", e)
+	}
+}
+
+// TestFailed: the first failure is told of while the other ranks still run, and none that
+// follows from it.
+func TestFailed(t *testing.T) {
+	r := prepare(t, 5, "[ $OUTRIGGER_RANK = 5 ] && exit 3; trap 'exit 4' TERM; sleep 60 & wait")
+	var told []string
+	r.Failed = func(rank, code int) {
+		time.Sleep(100 * time.Millisecond)
+		told = append(told, fmt.Sprint(rank, " ", code, " ", strings.Contains(r.status.String(), `"failed"`)))
+	}
+	if e := r.run(t.Context()); e == nil || e.Rank != 5 || !slices.Equal(told, []string{"5 3 false"}) {
+		t.Errorf("%+v, told %q", e, told)
 	}
 }

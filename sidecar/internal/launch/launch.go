@@ -72,6 +72,9 @@ type Config struct {
 	Dress func(ctx context.Context, rank int) (env []string, files []*os.File, err error)
 	// Judge says what is wrong with a rank that has exited with code 0. nil: nothing.
 	Judge func(rank int) error
+	// Failed is told of the first rank that has ended badly, before others are ended for
+	// it. nil: nobody is.
+	Failed func(rank, code int)
 	// Aborts tells of ranks that have asked for the end of the job, with its exit code, and
 	// leave their own to somebody else. It returns when ctx ends. nil: nobody tells.
 	Aborts func(ctx context.Context, told func(rank, code int))
@@ -249,6 +252,16 @@ func (p *pod) abort(rank, code int) {
 			_ = unix.Kill(-proc.Pid, unix.SIGKILL) // as above
 		}
 	})
+}
+
+// announce tells of the failure of a rank, if that is why the pod ends.
+func (p *pod) announce(e *Event) {
+	p.mu.Lock()
+	first := p.first == nil && p.ending == 0
+	p.mu.Unlock()
+	if first && !e.Told && !e.Aborts && p.cfg.Failed != nil {
+		p.cfg.Failed(e.Rank, e.Code)
+	}
 }
 
 // fail reports a failure, and starts the end of the pod. Ranks that fail at

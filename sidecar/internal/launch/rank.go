@@ -65,6 +65,7 @@ func (p *pod) run(ctx context.Context, rank int, path string) {
 	if e.Code != 0 {
 		e.Event = "failed"
 		e.Told = (e.Told || told.end) && !e.Aborts
+		p.announce(e)
 		p.fail(e)
 		return
 	}

@@ -125,6 +125,12 @@ func (m management) used(ctx context.Context, rank int) (met, attached, vanished
 	return a["init"] == "1", a["attached"] == "1", a["vanished"] == "1", err
 }
 
+// failed tells that a rank has ended badly.
+func (m management) failed(ctx context.Context, rank, code int) error {
+	_, err := m.query(ctx, fmt.Sprintf("cmd=outrigger_failed rank=%d code=%d", rank, code))
+	return err
+}
+
 // aborts tells of the ranks of this pod that ask for the end of the job, until ctx ends.
 func (m management) aborts(ctx context.Context, told func(rank, code int)) error {
 	conn, err := m.dial(ctx)

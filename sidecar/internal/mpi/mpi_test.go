@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
@@ -161,6 +162,18 @@ func TestJudgeVanished(t *testing.T) {
 	r := &Ranks{family: Intel, sidecar: sidecar(t, "cmd=outrigger_rank rc=0 init=1 attached=1 vanished=1\n")}
 	if err := r.Judge(3); !errors.Is(err, errNotFinalized) {
 		t.Error(err)
+	}
+}
+
+// TestFailed: who tells that a rank has ended badly waits for the answer, if there is one.
+func TestFailed(t *testing.T) {
+	if err := sidecar(t, "cmd=outrigger_failed rc=0\n").failed(t.Context(), 3, 139); err != nil {
+		t.Error(err)
+	}
+	start := time.Now()
+	(&Ranks{sidecar: management(filepath.Join(t.TempDir(), "none"))}).Failed(3, 139)
+	if time.Since(start) > tellPatience {
+		t.Error("without a sidecar the others waited")
 	}
 }
 

@@ -153,6 +153,17 @@ func (r *Ranks) Judge(rank int) error {
 	return nil // a script that runs no MPI
 }
 
+// tellPatience bounds how long the end of the other ranks waits for the sidecar.
+const tellPatience = 2 * time.Second
+
+// Failed tells the sidecar that a rank has ended badly, before the others are ended for it,
+// whose ends would come to it first, or would be all that it hears of.
+func (r *Ranks) Failed(rank, code int) {
+	ctx, cancel := context.WithTimeout(context.Background(), tellPatience)
+	defer cancel()
+	_ = r.sidecar.failed(ctx, rank, code) // without it the others hear of those ends
+}
+
 // Aborts tells of the ranks of this pod that have called MPI_Abort, until ctx ends. Without
 // the sidecar nobody does: then the ranks end for that.
 func (r *Ranks) Aborts(ctx context.Context, told func(rank, code int)) {

@@ -43,6 +43,8 @@ type Config struct {
 	Attached func(rank int) bool
 	// Vanished reports whether a rank whose process has ended left without a goodbye.
 	Vanished func(rank int) bool
+	// Failed ends the job for a rank whose process has ended badly, with such a code.
+	Failed func(rank int, code uint32)
 	// Abort ends the job: a rank asks for it, with an exit code of 1 to 255.
 	Abort func(rank int, code uint32)
 	Log   *slog.Logger
@@ -309,6 +311,21 @@ func (s *Server) used(c *client, r request) error {
 	return c.say("cmd=outrigger_rank rc=0 init=%d attached=%d vanished=%d", number(init), number(s.cfg.Attached(rank)), number(s.cfg.Vanished(rank)))
 }
 
+// badly hears of the launcher that a rank has ended badly, and answers when all that
+// follows from that comes later.
+func (s *Server) badly(c *client, r request) error {
+	rank, err := s.rankOf(r.fields["rank"])
+	if err != nil {
+		return err
+	}
+	code, err := strconv.ParseUint(r.fields["code"], 10, 8)
+	if err != nil || code == 0 {
+		return fmt.Errorf("%w: exit code %q", errLine, r.fields["code"])
+	}
+	s.cfg.Failed(rank, uint32(code))
+	return c.say("cmd=outrigger_failed rc=0")
+}
+
 func number(b bool) int {
 	if b {
 		return 1
@@ -324,6 +341,8 @@ func (s *Server) handle(c *client, r request) error {
 			return s.greet(c, r)
 		case "outrigger_rank":
 			return s.used(c, r)
+		case "outrigger_failed":
+			return s.badly(c, r)
 		case "outrigger_job":
 			return s.job(c)
 		case "outrigger_aborts":

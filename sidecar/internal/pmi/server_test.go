@@ -211,6 +211,22 @@ func TestLauncherAsks(t *testing.T) {
 	q.ask("cmd=outrigger_rank rank=2", "")
 }
 
+// TestLauncherTells: a rank has ended badly, and the answer comes when that is known.
+func TestLauncherTells(t *testing.T) {
+	var told string
+	addr := serve(t, func(c *Config) { c.Failed = func(rank int, code uint32) { told += fmt.Sprint(rank, " ", code) } })
+	dial(t, addr[0]).ask("cmd=outrigger_failed rank=1 code=139", "cmd=outrigger_failed rc=0")
+	if told != "1 139" {
+		t.Errorf("told %q", told)
+	}
+	for _, bad := range []string{"rank=1", "rank=1 code=0", "rank=1 code=256", "rank=1 code=-1", "rank=2 code=1", "code=1"} {
+		dial(t, addr[0]).ask("cmd=outrigger_failed "+bad, "")
+	}
+	if told != "1 139" {
+		t.Errorf("told %q", told)
+	}
+}
+
 // TestPodsDoNotMeet: ranks in a barrier that fails are let go.
 func TestPodsDoNotMeet(t *testing.T) {
 	addr := serve(t, func(c *Config) {
