@@ -218,7 +218,7 @@ func (c *Core) dropInbound(p *peer) {
 	}
 	p.in = inbound{}
 	if in.dst.Region == RegionPool && in.kind != placeMessage {
-		c.pool.put(in.dst)
+		c.pool.passed(in.dst)
 	}
 	switch in.kind {
 	case placePut:

@@ -40,7 +40,8 @@ func charge(n uint64) uint64 {
 }
 
 // poolReserve is the address space that the pool needs for peers senders with
-// window bytes of credit each: any class may in turn hold a whole window.
+// window bytes of credit each: any class may in turn hold a whole window, and beside it
+// there is one payload that passes through.
 func poolReserve(peers int, window uint64) uint64 {
 	return uint64(peers) * (window*uint64(len(poolClasses)) + eagerLimit)
 }
@@ -76,4 +77,19 @@ func (p *pool) put(r link.Ref) {
 	k := poolClass(r.Len)
 	p.inUse -= poolClasses[k]
 	p.free[k] = append(p.free[k], r.Off)
+}
+
+// passing is get for a payload that passes through the pool and costs no credit: each peer
+// has one at a time. All of them are of the largest class, whatever their size, so that they
+// take no other's room.
+func (p *pool) passing(n uint64) (link.Ref, bool) {
+	ref, ok := p.get(max(n, eagerLimit))
+	ref.Len = n
+	return ref, ok
+}
+
+// passed is put for it.
+func (p *pool) passed(r link.Ref) {
+	r.Len = eagerLimit
+	p.put(r)
 }

@@ -316,7 +316,7 @@ func (c *Core) placeData(p *peer, h *wire.Header) error {
 	}
 	if r.class == shm.ClassInline {
 		// The receive's own memory is not in a region: through the pool.
-		ref, ok := c.pool.get(n)
+		ref, ok := c.pool.passing(n)
 		if !ok {
 			return fmt.Errorf("%w: more unexpected data than granted", link.ErrProtocol)
 		}
@@ -343,7 +343,7 @@ func (c *Core) dataPlaced(p *peer, id uint64, in *inbound) error {
 		if r != nil {
 			copy(r.inline[in.head.B:], c.ports.Bytes(in.dst))
 		}
-		c.pool.put(in.dst)
+		c.pool.passed(in.dst)
 	}
 	if r == nil {
 		return nil

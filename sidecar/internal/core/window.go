@@ -122,7 +122,7 @@ func (c *Core) placeAccess(p *peer, h *wire.Header) error {
 		c.discard(p, h)
 		return nil
 	}
-	tmp, ok := c.pool.get(uint64(h.Length))
+	tmp, ok := c.pool.passing(uint64(h.Length))
 	if !ok {
 		return fmt.Errorf("%w: more unexpected data than granted", link.ErrProtocol)
 	}
@@ -143,7 +143,7 @@ func (c *Core) accPlaced(in *inbound) {
 		}
 		c.stats.OneSided.add(uint64(in.head.Length))
 	}
-	c.pool.put(in.dst)
+	c.pool.passed(in.dst)
 }
 
 // onOneSided serves the requests and answers that carry no bulk payload.

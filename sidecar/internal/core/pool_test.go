@@ -1,0 +1,41 @@
+package core
+
+import (
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// TestPoolHoldsWhatIsGranted: peers that keep to their credit always find room, whatever
+// sizes they send one after another, and beside each window a payload that is on its way
+// through the pool and costs no credit: of an accumulate, or of a part of a message.
+func TestPoolHoldsWhatIsGranted(t *testing.T) {
+	const peers, window = 3, 1 << 20
+	p := pool{region: RegionPool, limit: poolReserve(peers, window)}
+	for _, size := range poolClasses {
+		var all, passing []link.Ref
+		for range peers * window / size {
+			ref, ok := p.get(size)
+			if !ok {
+				t.Fatalf("no room for %d bytes beside %d of them", size, len(all))
+			}
+			all = append(all, ref)
+		}
+		for range peers {
+			ref, ok := p.passing(size)
+			if !ok || ref.Len != size {
+				t.Fatalf("no room for %d bytes that pass beside %d of them: %v", size, len(passing), ref)
+			}
+			passing = append(passing, ref)
+		}
+		for _, ref := range all {
+			p.put(ref)
+		}
+		for _, ref := range passing {
+			p.passed(ref)
+		}
+	}
+	if p.inUse != 0 {
+		t.Errorf("%d bytes are in use", p.inUse)
+	}
+}
