@@ -173,3 +173,60 @@ func TestNoticesTellCredit(t *testing.T) {
 		}
 	})
 }
+
+// TestCreditHurry: who has sent messages with content is told at the half of its receives;
+// who has sent notices alone when it has few left. A notice that tells nothing new leaves
+// that as it is.
+func TestCreditHurry(t *testing.T) {
+	for _, x := range []struct {
+		what    string
+		content bool
+		notice  bool // goes the other way meanwhile
+		due     bool
+	}{{"messages", true, false, true}, {"messages, and a notice tells nothing", true, true, true}, {"notices", false, false, false}} {
+		c := newCredit()
+		for i := range creditStep {
+			if x.content {
+				c.heard(recvSlots, i == 0) // others only tell of receives
+			} else {
+				c.heardNotice(recvSlots / creditStep << noticeShift)
+			}
+		}
+		if x.notice {
+			c.spendNotice(1)
+		}
+		if c.due() {
+			t.Errorf("%s: due before any are posted again", x.what)
+		}
+		if c.repost(creditStep - 1); c.due() {
+			t.Errorf("%s: due before the half are posted again", x.what)
+		}
+		if c.repost(1); c.due() != x.due {
+			t.Errorf("%s: due %v", x.what, c.due())
+		}
+		for range creditStep - 2*reserve {
+			c.heardNotice(recvSlots / creditStep << noticeShift)
+		}
+		if !c.due() {
+			t.Errorf("%s: not due, and %d are left", x.what, 2*reserve)
+		}
+		for c.left() > 0 {
+			c.spend()
+		}
+		c.heard(recvSlots, true)
+		if c.repost(creditStep); c.due() {
+			t.Errorf("%s: due, and nothing can be sent", x.what)
+		}
+	}
+}
+
+// TestCreditReserve: the last receives of the peer are not for messages with content.
+func TestCreditReserve(t *testing.T) {
+	c := newCredit()
+	for n := recvSlots; n >= 0; n-- {
+		if c.free() != max(0, n-reserve) || c.left() != n {
+			t.Errorf("%d of %d receives are free, %d left", c.free(), n, c.left())
+		}
+		c.spend()
+	}
+}

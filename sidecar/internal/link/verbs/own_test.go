@@ -1,0 +1,185 @@
+package verbs
+
+import (
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// owned is an own of a device made of memory, whose regions are of 1 MiB.
+func owned(t *testing.T) (*own, *fakeNIC) {
+	t.Helper()
+	n, err := newFabric().open("fake0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem := make([]byte, 1<<20)
+	return &own{nic: n, memory: func(r link.Ref) []byte { return mem[r.Off%(1<<20):][:min(r.Len, 1<<20-r.Off%(1<<20))] }}, n
+}
+
+func (k *own) mustUse(t *testing.T, ref link.Ref) int {
+	t.Helper()
+	n, err := k.use(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestOwnFinds: what a registration has is found by any part of it, and by nothing else.
+func TestOwnFinds(t *testing.T) {
+	k, n := owned(t)
+	at := k.mustUse(t, link.Ref{Region: 5, Off: 4096, Len: 8192})
+	for _, x := range []struct {
+		region   link.Region
+		off, len uint64
+		found    bool
+	}{{5, 4096, 8192, true}, {5, 4096, 1, true}, {5, 12287, 1, true}, {5, 4095, 2, false}, {5, 12287, 2, false}, {5, 0, 4096, false}, {6, 4096, 8192, false}} {
+		got := k.find(link.Ref{Region: x.region, Off: x.off, Len: x.len})
+		if x.found != (got == at) || !x.found && got != -1 {
+			t.Errorf("%d bytes at %d of region %d are entry %d", x.len, x.off, x.region, got)
+		}
+	}
+	base, key := k.where(at, link.Ref{Region: 5, Off: 4096, Len: 1})
+	if addr, lkey := k.where(at, link.Ref{Region: 5, Off: 5000, Len: 1}); addr != base+904 || lkey != key || base != k.entries[at].r.addr {
+		t.Errorf("byte 904 is at %#x, the first at %#x", addr, base)
+	}
+	if again := k.mustUse(t, link.Ref{Region: 5, Off: 5000, Len: 10}); again != at || k.entries[at].uses != 2 || k.bytes != 8192 || len(n.regions) != 1 {
+		t.Errorf("entry %d is used %d times, %d bytes in %d regions", again, k.entries[at].uses, k.bytes, len(n.regions))
+	}
+	// What is over is found no more, and ends with its last use.
+	k.gone(6)
+	if k.find(link.Ref{Region: 5, Off: 4096, Len: 1}) != at {
+		t.Error("the end of another region")
+	}
+	k.gone(5)
+	if k.find(link.Ref{Region: 5, Off: 4096, Len: 1}) >= 0 || len(n.regions) != 1 {
+		t.Errorf("of a region that has ended: found, or %d regions", len(n.regions))
+	}
+	other := k.mustUse(t, link.Ref{Region: 5, Off: 4096, Len: 8192}) // the number is another's
+	if other == at || len(n.regions) != 2 {
+		t.Errorf("entry %d for another region of that number", other)
+	}
+	if k.done(at); len(n.regions) != 2 {
+		t.Error("it ends before its last use")
+	}
+	if k.done(at); len(n.regions) != 1 || k.bytes != 8192 {
+		t.Errorf("%d regions, %d bytes after its last use", len(n.regions), k.bytes)
+	}
+	if third := k.mustUse(t, link.Ref{Region: 7, Len: 1}); third != at {
+		t.Errorf("entry %d, and %d is free", third, at)
+	}
+	k.done(at)
+	k.done(other)
+	if k.close(); len(n.regions) != 0 || k.bytes != 0 || len(k.entries) != 0 {
+		t.Errorf("%d regions, %d bytes, %d entries after the end", len(n.regions), k.bytes, len(k.entries))
+	}
+}
+
+// TestOwnShrinks: what is not used goes when there is too much, the longest unused first,
+// and what is used stays.
+func TestOwnShrinks(t *testing.T) {
+	k, n := owned(t)
+	ref := func(i int) link.Ref { return link.Ref{Region: 5, Off: uint64(i) * 64, Len: 64} }
+	used := k.mustUse(t, ref(0))
+	for i := 1; i < knownMax; i++ {
+		k.done(k.mustUse(t, ref(i)))
+	}
+	k.done(k.mustUse(t, ref(1))) // so that 2 is the oldest
+	if len(n.regions) != knownMax {
+		t.Fatalf("%d of %d are known", len(n.regions), knownMax)
+	}
+	for i := range 2 {
+		k.done(k.mustUse(t, ref(knownMax+i)))
+		for j := range knownMax + 2 {
+			want := (j < 2 || j > 2+i) && j <= knownMax+i
+			if (k.find(ref(j)) >= 0) != want {
+				t.Errorf("after %d more, range %d is known: %v", i+1, j, !want)
+			}
+		}
+	}
+	// A device that takes no more: all that is not in use makes room.
+	n.limit = len(n.regions)
+	more := k.mustUse(t, ref(1000))
+	if len(n.regions) != 2 || k.bytes != 128 || k.find(ref(0)) != used {
+		t.Errorf("%d regions, %d bytes, the one in use is entry %d", len(n.regions), k.bytes, k.find(ref(0)))
+	}
+	n.limit = 2
+	if at, err := k.use(ref(1001)); err == nil || at != -1 {
+		t.Errorf("entry %d, and everything is in use: %v", at, err)
+	}
+	k.done(more)
+	n.limit = 1
+	if at, err := k.use(ref(1002)); err == nil || at != -1 {
+		t.Errorf("entry %d, and what was not in use was not enough: %v", at, err)
+	}
+	n.limit = 0
+	k.done(k.mustUse(t, ref(1000)))
+	if k.shrink(1<<20) || !k.shrink(0) || k.shrink(0) {
+		t.Error("shrinks when there is enough, or does not, or twice")
+	}
+	if len(n.regions) != 1 || k.bytes != 64 {
+		t.Errorf("%d regions, %d bytes", len(n.regions), k.bytes)
+	}
+	// So many bytes are kept, and no more.
+	n.limit = 0
+	k.done(used)
+	half := link.Ref{Region: 8, Len: knownBytes / 2}
+	k.done(k.mustUse(t, half))
+	if k.find(ref(0)) >= 0 && k.bytes > knownBytes {
+		t.Errorf("%d bytes are known", k.bytes)
+	}
+	k.done(k.mustUse(t, link.Ref{Region: 9, Len: knownBytes / 2}))
+	if k.bytes != knownBytes || k.find(half) < 0 || k.find(ref(0)) >= 0 {
+		t.Errorf("%d bytes are known", k.bytes)
+	}
+	k.done(k.mustUse(t, link.Ref{Region: 10, Len: 1}))
+	if k.bytes != knownBytes/2+1 || k.find(half) >= 0 {
+		t.Errorf("%d bytes are known when there are too many", k.bytes)
+	}
+}
+
+// TestOwnGone: of a region that ends all is forgotten that is not in use, also where
+// entries of others are between.
+func TestOwnGone(t *testing.T) {
+	k, n := owned(t)
+	var fives []int
+	for i := range 6 {
+		r := link.Ref{Region: link.Region(5 + i%2), Off: uint64(i) * 64, Len: 64}
+		if at := k.mustUse(t, r); i%2 == 0 {
+			fives = append(fives, at)
+		} else {
+			k.done(at)
+		}
+	}
+	k.gone(6)
+	if len(n.regions) != 3 || k.bytes != 3*64 {
+		t.Errorf("%d regions, %d bytes", len(n.regions), k.bytes)
+	}
+	k.gone(5)
+	for i, at := range fives {
+		if k.done(at); len(n.regions) != 2-i {
+			t.Errorf("%d regions after %d ends", len(n.regions), i+1)
+		}
+	}
+	if len(k.entries) != 0 || k.bytes != 0 {
+		t.Errorf("%d entries, %d bytes", len(k.entries), k.bytes)
+	}
+}
+
+// TestOwnEnds: entries that are free lie before those that end.
+func TestOwnEnds(t *testing.T) {
+	for name, end := range map[string]func(*own){"gone": func(k *own) { k.gone(5) }, "close": (*own).close} {
+		k, n := owned(t)
+		for i, region := range []link.Region{5, 6, 6, 5} {
+			k.done(k.mustUse(t, link.Ref{Region: region, Off: uint64(i) * 64, Len: 64}))
+		}
+		k.gone(6)
+		if len(k.entries) != 4 {
+			t.Fatalf("%s: %d entries", name, len(k.entries))
+		}
+		if end(k); len(k.entries) != 0 || len(n.regions) != 0 || k.bytes != 0 {
+			t.Errorf("%s: %d entries, %d regions, %d bytes", name, len(k.entries), len(n.regions), k.bytes)
+		}
+	}
+}
