@@ -1,0 +1,119 @@
+package core
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+)
+
+var offering = link.Caps{Register: true, Write: true, InOrder: true}
+
+// TestWhatIsOffered: which receives are (P§5.4).
+func TestWhatIsOffered(t *testing.T) {
+	receive := func(n, ignore uint64) shm.Descriptor {
+		x := shm.Descriptor{Op: shm.OpRecv, Req: 3, Peer: 0, Tag: 5, Class: shm.ClassArena}
+		x.SetBody(0, n, ignore, 0)
+		return x
+	}
+	eager := newDuo(t, mover.Put, offering).cores[1]
+	small := eager.eagerMax(&eager.peers[0])
+	large := offering
+	large.RegisterMax = duoBytes - 1
+	for _, x := range []struct {
+		what  string
+		caps  link.Caps
+		n     uint64
+		mask  uint64
+		down  bool
+		wants uint64
+	}{
+		{"a large one", offering, duoBytes, 0, false, 1},
+		{"one of an eager message", offering, small, 0, false, 0},
+		{"one that is longer by a byte", offering, small + 1, 0, false, 1},
+		{"one of several tags", offering, duoBytes, 1, false, 0},
+		{"one that is registered in parts", large, duoBytes, 0, false, 0},
+		{"one of a peer that is not connected", offering, duoBytes, 0, true, 0},
+	} {
+		d := newDuo(t, mover.Put, x.caps)
+		c := d.cores[1]
+		if x.down {
+			c.LinkDown(d.now, 0, link.ErrBroken)
+		}
+		d.submit(1, receive(x.n, x.mask))
+		if c.stats.Offers != x.wants {
+			t.Errorf("%s: %d offers, want %d", x.what, c.stats.Offers, x.wants)
+		}
+	}
+	d := newDuo(t, mover.Put, offering)
+	for i := range uint32(offerWindow + 3) {
+		x := receive(duoBytes, 0)
+		x.Req = i
+		d.submit(1, x)
+	}
+	if n := d.cores[1].stats.Offers; n != offerWindow {
+		t.Errorf("%d receives are offered to one peer, want %d", n, offerWindow)
+	}
+	d = newDuo(t, mover.Put, offering)
+	d.ports[1].deny = 1
+	d.submit(1, receive(duoBytes, 0))
+	d.run()
+	if c := d.cores[1]; c.stats.Unregistered != 1 || len(c.polled) != 0 || len(d.types) != 0 {
+		t.Errorf("one that cannot be registered: %d refusals, %d looked at, frames %v", c.stats.Unregistered, len(c.polled), d.types)
+	}
+}
+
+// TestNewsOfOffers: what a peer may say of a receive that is offered to it.
+func TestNewsOfOffers(t *testing.T) {
+	d := newDuo(t, mover.Put, offering)
+	d.submit(1, duoMessage(shm.OpRecv, 3, 0, 0))
+	d.run()
+	c := d.cores[1]
+	p, id := &c.peers[0], c.polled[0]
+	says := func(kind wire.Type, dst uint32, b uint64) error {
+		h := wire.Header{Type: kind, Seq: p.recvSeq + 1, Ack: p.out.base, Credit: p.granted, Dst: dst, A: id, B: b}
+		return c.Deliver(d.now, 0, &h, nil)
+	}
+	for _, kind := range []wire.Type{wire.Taken, wire.Withdrawn} {
+		if err := says(kind, 0, 1); !errors.Is(err, link.ErrProtocol) {
+			t.Errorf("%v to a rank that is not here: %v", kind, err)
+		}
+	}
+	r := c.recvs.get(id)
+	if err := says(wire.Withdrawn, 1, 0); err != nil || !r.offered || r.matched {
+		t.Errorf("it is written to: %v, offered %v, matched %v", err, r.offered, r.matched)
+	}
+	if err := says(wire.Withdrawn, 1, 1); err != nil || r.offered || r.matched || c.recvs.get(id) != r {
+		t.Errorf("it is not wanted: %v, offered %v, matched %v", err, r.offered, r.matched)
+	}
+	if err := says(wire.Taken, 1, 0); !errors.Is(err, link.ErrProtocol) {
+		t.Errorf("taken, and not offered any more: %v", err)
+	}
+	if n := r.endpoint.offers[0]; n != 0 || len(d.keys) != 0 {
+		t.Errorf("%d offers are counted, %d keys are left", n, len(d.keys))
+	}
+
+	d = newDuo(t, mover.Put, offering)
+	d.submit(1, duoMessage(shm.OpRecv, 3, 0, 0))
+	d.run()
+	c = d.cores[1]
+	p, id = &c.peers[0], c.polled[0]
+	r = c.recvs.get(id)
+	if err := says(wire.Taken, 1, 0); err != nil || !r.matched || r.source != 0 || r.tag != 5 || r.length != duoBytes || r.want != duoBytes || r.peer != 0 {
+		t.Errorf("taken: %v, matched %v, %d bytes of rank %d", err, r.matched, r.length, r.source)
+	}
+	if err := says(wire.Withdrawn, 1, 1); err != nil || !r.offered || !r.matched {
+		t.Errorf("withdrawn, and taken before: %v, offered %v, matched %v", err, r.offered, r.matched)
+	}
+	last := d.arena(1, 0)
+	last[len(last)-1] = d.guard + 1
+	if err := says(wire.Taken, 1, 0); err != nil || len(d.ports[1].ended) != 1 || c.recvs.get(id) != nil {
+		t.Errorf("taken, and its message is there: %v, ended %v", err, d.ports[1].ended)
+	}
+	if n := r.endpoint; n != nil && n.offers[0] != 0 {
+		t.Errorf("%d offers are counted", n.offers[0])
+	}
+}
