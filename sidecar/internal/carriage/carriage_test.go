@@ -20,6 +20,7 @@ type ends struct {
 	from         Receiver
 	back         Sender // of the receiving side
 	mine, theirs []byte // the copy that is written from; the ring itself
+	got          []byte // the payload that was taken last
 	own, copied  []byte // the ring in the other direction, and the copy that the receiver writes it from
 }
 
@@ -58,6 +59,9 @@ func (e *ends) next(seq uint64) (f Frame, ok bool, err error) {
 	if ok, err = e.from.Next(seq, &f); ok && !changed {
 		panic("a frame is there, and one look does not tell")
 	}
+	e.got = append(e.got[:0], f.Payload...)
+	f.Payload = e.got
+	e.from.Wipe()
 	return f, ok, err
 }
 

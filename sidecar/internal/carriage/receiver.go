@@ -18,10 +18,10 @@ type Receiver struct {
 	first   uint32 // notice of the first slot
 	taken   uint64 // slots emptied
 	notices [Slots]bool
-	last    [Slots]uint64 // number of the last frame that was taken from a slot, or began there; 0: none
-	partial bool          // the rest of a pipelined frame is still to come
-	head    wire.Header   // of it
-	got     int           // bytes of it that have come
+	used    []byte      // of the slot that was taken last, and is still to be wiped
+	partial bool        // the rest of a pipelined frame is still to come
+	head    wire.Header // of it
+	got     int         // bytes of it that have come
 }
 
 // maxNotices bounds the rings that have notices of their own before the first
@@ -75,20 +75,19 @@ type Frame struct {
 const seqAt = 8
 
 // Changed reports, by one look, that the next frame may have come: most often it has not,
-// in turn after turn. In its slot there is still the number of the one that was there
-// before, which is another, as that of every frame of a ring.
+// in turn after turn. Then its slot is empty, and no frame in a ring has the number 0.
 func (r *Receiver) Changed() bool {
 	slot := r.taken % Slots
 	if r.kind == ZeroCopy || !r.ordered || r.partial {
 		return r.open && (r.ordered || r.notices[slot])
 	}
-	return r.open && binary.LittleEndian.Uint64(r.mem[r.kind.slotOf(slot)+seqAt:]) != r.last[slot]
+	return r.open && binary.LittleEndian.Uint64(r.mem[r.kind.slotOf(slot)+seqAt:]) != 0
 }
 
 // Next takes the next part of a frame out, if it is there and its turn has come:
 // next is the number of the frame that may be taken. The payload is the ring's
-// memory, until the slot is used again. f is the caller's, since most often there is
-// nothing; what it is then means nothing.
+// memory, until Wipe. f is the caller's, since most often there is nothing; what it is
+// then means nothing.
 func (r *Receiver) Next(next uint64, f *Frame) (ok bool, err error) {
 	slot := r.filled()
 	if slot == nil {
@@ -115,7 +114,7 @@ func (r *Receiver) Next(next uint64, f *Frame) (ok bool, err error) {
 	if f.Payload, ok = r.payloadOf(slot, n); !ok {
 		return false, nil
 	}
-	r.last[r.taken%Slots] = f.Head.Seq
+	r.use(slot, wire.HeaderBytes+len(f.Payload))
 	f.Off, f.Whole, f.Last = 0, true, true
 	if len(f.Payload) < n {
 		f.Whole, f.Last = false, false
@@ -131,12 +130,30 @@ func (r *Receiver) nextPart(slot []byte, f *Frame) bool {
 	if !r.flagged(slot, n) {
 		return false
 	}
+	r.use(slot, n)
 	*f = Frame{Head: r.head, Payload: slot[:n], Off: r.got}
 	r.got += n
 	f.Last = r.got == int(r.head.Length)
 	r.partial = !f.Last
 	r.advance()
 	return true
+}
+
+// use notes that a slot is taken with what is in its first n bytes. Where the flag is always
+// at the same place, or it is the link that tells of a write, nothing needs to be wiped.
+func (r *Receiver) use(slot []byte, n int) {
+	if _, end := tailOf(n); r.ordered && r.kind != ZeroCopy {
+		r.used = slot[:end]
+	}
+}
+
+// Wipe is to be called when the payload that Next found was copied, and before the peer
+// hears that its slot is empty. A flag lies behind its frame, where a longer frame had its
+// payload before: a word of that may be the very number that is waited for, while no more
+// of the next frame is in place than its header.
+func (r *Receiver) Wipe() {
+	clear(r.used)
+	r.used = nil
 }
 
 func (r *Receiver) advance() {

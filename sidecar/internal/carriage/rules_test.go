@@ -346,3 +346,46 @@ func TestWrites(t *testing.T) {
 		}
 	}
 }
+
+// TestNoWordIsTakenForANumber: a frame is taken when all of it is there, and not when its
+// header is, though the payload that was in its slot before has the number that is waited
+// for in each of its words.
+func TestNoWordIsTakenForANumber(t *testing.T) {
+	for _, k := range kinds {
+		e := newEnds(t, k, whole)
+		seq := uint64(0)
+		send := func(payload []byte, part func(w Write, b []byte)) {
+			seq++
+			writes := e.to.Put(frame(seq, payload, false), payload, seq-1)
+			if len(writes) == 0 {
+				t.Fatalf("%v: no room for frame %d", k, seq)
+			}
+			for _, w := range writes {
+				b := e.bytesOf(w, payload)
+				if part != nil {
+					part(w, b)
+				}
+				copy(e.theirs[w.At:], b)
+				e.to.Ended(nil)
+			}
+			e.take(t, seq, payload)
+		}
+		for range Slots {
+			payload := make([]byte, 640)
+			for i := 0; i < len(payload); i += 8 {
+				binary.LittleEndian.PutUint64(payload[i:], seq+1+Slots)
+			}
+			send(payload, nil)
+		}
+		for n := range Slots {
+			send(bytes.Repeat([]byte{0xee}, 37*n), func(w Write, b []byte) {
+				for i := 0; i+wire.TailBytes <= len(b); i++ { // a number is placed at once
+					copy(e.theirs[w.At:], b[:i])
+					if _, ok, err := e.next(seq); ok || err != nil {
+						t.Fatalf("%v: frame %d is taken with %d of %d bytes: %v", k, seq, i, len(b), err)
+					}
+				}
+			})
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"bytes"
 	"encoding/binary"
 	"testing"
 
@@ -87,6 +88,9 @@ func basic(t *testing.T) (c *Core, o *overtaking, send, comes func(), words func
 		binary.LittleEndian.PutUint64(o.Bytes(c.ringMemory(&c.peers[1], false))[ringBytes:], came)
 		if n := c.PollMemory(1); n != 1 {
 			t.Fatalf("%d frames are taken", n)
+		}
+		if b := o.lone.ring()[:ringSlots*ringSlot]; bytes.Count(b, []byte{0}) != len(b) {
+			t.Errorf("message %d is taken, and a slot has bytes of it still", came)
 		}
 	}
 	words = func(when string, filled, emptied uint64) {

@@ -261,10 +261,14 @@ func (c *Core) takeRing(p *peer) (bool, error) {
 	if ok, err := p.ringIn.Next(p.recvSeq+1, f); !ok || err != nil {
 		return false, err
 	}
+	var err error
 	if f.Whole {
-		return true, c.Deliver(c.now, p.id, &f.Head, f.Payload)
+		err = c.Deliver(c.now, p.id, &f.Head, f.Payload)
+	} else {
+		err = c.takePart(p, f)
 	}
-	return true, c.takePart(p, f)
+	p.ringIn.Wipe()
+	return true, err
 }
 
 // takePart places a part of a frame, unless the frame has come by the connection
