@@ -138,8 +138,15 @@ func TestNotices(t *testing.T) {
 		notice, rings uint64
 		ok            bool
 	}{
-		{0, 3, false}, {1, 3, true}, {3*Slots + 1, 3, true}, {4 * Slots, 3, true}, {4*Slots + 1, 3, false},
-		{4*Slots + 1, maxNotices, true}, {4*Slots + 1, maxNotices - 1, true}, {1<<64 - 1, 3, false}, {0, maxNotices, false},
+		{0, 3, false},
+		{1, 3, true},
+		{3*Slots + 1, 3, true},
+		{4 * Slots, 3, true},
+		{4*Slots + 1, 3, false},
+		{4*Slots + 1, maxNotices, true},
+		{4*Slots + 1, maxNotices - 1, true},
+		{1<<64 - 1, 3, false},
+		{0, maxNotices, false},
 	} {
 		if err := r.Notice(x.notice, x.rings); (err == nil) != x.ok || err != nil && !errors.Is(err, link.ErrProtocol) {
 			t.Errorf("notice %d, of %d rings: %v", x.notice, x.rings, err)
