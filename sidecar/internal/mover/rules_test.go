@@ -17,10 +17,19 @@ func TestPaths(t *testing.T) {
 		caps           link.Caps
 		polls, invites bool
 	}{
-		{Get, order, true, false}, {Get, notify, false, false}, {GetCQE, order, false, false}, {Auto, order, false, false},
+		{Get, order, true, false},
+		{Get, notify, false, false},
+		{GetCQE, order, false, false},
+		{Auto, order, false, false},
 		{Get, link.Caps{Write: true, InOrder: true}, false, false},
-		{Put, order, false, true}, {Put, notify, false, true}, {Put, neither, false, false}, {Put, reads, false, false},
-		{PutNR, order, false, true}, {PutNR, notify, false, true}, {RPut, order, false, false}, {Stream, order, false, false},
+		{Put, order, false, true},
+		{Put, notify, false, true},
+		{Put, neither, false, false},
+		{Put, reads, false, false},
+		{PutNR, order, false, true},
+		{PutNR, notify, false, true},
+		{RPut, order, false, false},
+		{Stream, order, false, false},
 	} {
 		p := Path{x.protocol, x.caps}
 		if p.Polls() != x.polls || p.Invites() != x.invites {

@@ -89,7 +89,7 @@ func TestOperationsGivenUp(t *testing.T) {
 	if !o.table[0].reached() || o.table[0].over {
 		t.Error("its side's memory is known of 40 of 100 bytes")
 	}
-	if !o.giveUp(o.turn(), cause) || o.table[1].err != cause {
+	if !o.giveUp(o.turn(), cause) || !errors.Is(o.table[1].err, cause) {
 		t.Error("something of it is posted")
 	}
 	if n := o.turn(); n != 2 {
