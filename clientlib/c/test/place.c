@@ -60,8 +60,15 @@ int main(void)
 	or_place_leaves(s, 1 << 20);
 	look_in_vain(s, 1000000);
 	expect(s, "who waits for a large message", OR_PLACE_WAITS);
-	nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
-	or_place_looks(s, 0);
+	/* What a host takes of this machine's processor counts as the thread's own time: then
+	 * it has computed, for all that can be known. */
+	for (int i = 0; i < 20; i++) {
+		look_in_vain(s, 1000000);
+		nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
+		or_place_looks(s, 0);
+		if (s->place.word & OR_PLACE_WAITS)
+			break;
+	}
 	expect(s, "who was put off while it waits", OR_PLACE_WAITS);
 	or_place_looks(s, 1);
 	expect(s, "whose message has come", 0);
