@@ -106,7 +106,7 @@ func (r *Receiver) Next(next uint64, f *Frame) (ok bool, err error) {
 	}
 	n := int(f.Head.Length)
 	switch {
-	case f.Head.Type != wire.Eager || f.Head.Seq == 0 || r.kind.slots(n) == 0:
+	case f.Head.Type != wire.Eager || r.kind.slots(n) == 0:
 		return false, fmt.Errorf("%w: %v of %d bytes in a ring", link.ErrProtocol, f.Head.Type, n)
 	case f.Head.Seq > next:
 		return false, nil // frames before it are under way

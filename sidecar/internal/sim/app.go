@@ -76,7 +76,7 @@ type operation struct {
 }
 
 const (
-	arenaBytes = 6 << 20
+	arenaBytes = 8 << 20
 	chunk      = 16 << 10
 	burst      = 4  // of a usual application
 	earlyPace  = 20 // how much slower applications are whose receives come first: connections are made meanwhile

@@ -127,46 +127,34 @@ func TestLanesTakeTurns(t *testing.T) {
 }
 
 // TestLanesWakeNobody: an engine sleeps while the queue pairs that are wanted wait for time,
-// and not when one may be made.
+// of one peer or of all, and not when one may be made.
 func TestLanesWakeNobody(t *testing.T) {
-	h := lendingHub(t, 2)
-	step := standing(h.to)
-	for n := range uint32(laneBurst + 1) {
-		h.ask(0, n)
-	}
-	if !h.to.Arm() {
-		t.Error("the engine sleeps, and queue pairs are to be made")
-	}
-	for h.made(0) < laneBurst {
-		h.to.Poll(h.got)
-	}
-	if h.to.Poll(h.got); h.to.Arm() {
-		t.Error("the engine is kept awake by what has to wait")
-	}
-	step(lanePeerEach)
-	if !h.to.Arm() {
-		t.Error("the engine sleeps, and a queue pair may be made")
-	}
-}
-
-// TestPaceOfAllWakesNobody: an engine sleeps, too, while it is the pace of all peers that
-// has to be waited for.
-func TestPaceOfAllWakesNobody(t *testing.T) {
-	h := lendingHub(t, 2)
-	step := standing(h.to)
-	for n := range uint32(laneBurst/2 + 1) {
-		h.ask(0, n)
-		h.ask(1, n)
-	}
-	for h.to.lanes < laneBurst {
-		h.to.Poll(h.got)
-	}
-	if h.to.Poll(h.got); h.to.Arm() {
-		t.Error("the engine is kept awake by what has to wait")
-	}
-	step(lanePause)
-	if !h.to.Arm() {
-		t.Error("the engine sleeps, and a queue pair may be made")
+	for name, c := range map[string]struct {
+		peers int
+		pause time.Duration
+	}{"one peer's pace": {1, lanePeerEach}, "that of all": {2, lanePause}} {
+		t.Run(name, func(t *testing.T) {
+			h := lendingHub(t, 2)
+			step := standing(h.to)
+			for n := range uint32(laneBurst/c.peers + 1) {
+				for peer := range c.peers {
+					h.ask(peer, n)
+				}
+			}
+			if !h.to.Arm() {
+				t.Error("the engine sleeps, and queue pairs are to be made")
+			}
+			for h.to.lanes < laneBurst {
+				h.to.Poll(h.got)
+			}
+			if h.to.Poll(h.got); h.to.Arm() {
+				t.Error("the engine is kept awake by what has to wait")
+			}
+			step(c.pause)
+			if !h.to.Arm() {
+				t.Error("the engine sleeps, and a queue pair may be made")
+			}
+		})
 	}
 }
 
