@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/turns"
 )
 
 // Limits of one link.
@@ -26,9 +27,20 @@ type Link struct {
 	queued  uint64        // bytes of payloads in queue
 	queue   []*link.Frame // posted, oldest first: unchanged until they are acknowledged, which is when they are delivered
 	spare   []*link.Frame
-	ops     schedule
+	ops     turns.Schedule[operation]
 	keys    map[uint64]*registration
 	ended   []uint64 // tokens of operations that Forget has ended, for the next Poll
+}
+
+// operation is a remote read or write under way.
+type operation struct {
+	token  uint64
+	dst    link.Ref
+	src    link.Ref
+	reg    *registration // of the side that did not start it
+	done   uint64
+	notify uint64
+	write  bool
 }
 
 // registration is memory that operations may reach. Those under way refer to
@@ -71,7 +83,7 @@ func (l *Link) Post(_ link.Peer, frames []*link.Frame) int {
 // Poll delivers what was posted before it, and moves remote operations, both up
 // to a bound.
 func (l *Link) Poll(sink link.Sink) int {
-	if len(l.queue)+len(l.ended) == 0 && l.ops.turn() == nil { // most often
+	if len(l.queue)+len(l.ended) == 0 && l.ops.Empty() { // most often
 		return 0
 	}
 	ended := l.ended
@@ -120,22 +132,22 @@ func (l *Link) deliver(sink link.Sink) (work int, err error) {
 // move copies pieces of the operations whose turn it is.
 func (l *Link) move(sink link.Sink) (work int) {
 	for budget := l.perPoll; budget > 0; work++ {
-		op := l.ops.turn()
+		op := l.ops.Turn()
 		if op == nil {
 			break
 		}
-		n := min(pieceMax, budget, op.src.Len-op.done)
+		n := min(turns.PieceMax, budget, op.src.Len-op.done)
 		if !op.reg.ended {
 			copy(l.memory.Bytes(op.dst.Slice(op.done, n)), l.memory.Bytes(op.src.Slice(op.done, n)))
 			op.done += n
 			budget -= n
 		}
 		if op.done < op.src.Len && !op.reg.ended {
-			l.ops.pass()
+			l.ops.Pass()
 			continue
 		}
 		end := *op
-		l.ops.end()
+		l.ops.End()
 		if end.done < end.src.Len {
 			sink.Done(l.self, end.token, fmt.Errorf("%w: the registration has ended", link.ErrKey))
 			continue
@@ -182,7 +194,7 @@ func (l *Link) resolve(k link.Key, n uint64) (link.Ref, *registration, error) {
 func (l *Link) Read(_ link.Peer, token uint64, dst link.Ref, src link.Key) error {
 	from, reg, err := l.resolve(src, dst.Len)
 	if err == nil {
-		l.ops.add(dst.Region, operation{token: token, dst: dst, src: from, reg: reg})
+		l.ops.Add(dst.Region, operation{token: token, dst: dst, src: from, reg: reg})
 	}
 	return err
 }
@@ -191,19 +203,18 @@ func (l *Link) Read(_ link.Peer, token uint64, dst link.Ref, src link.Key) error
 func (l *Link) Write(_ link.Peer, token uint64, src link.Ref, dst link.Key, notify uint64) error {
 	to, reg, err := l.resolve(dst, src.Len)
 	if err == nil {
-		l.ops.add(src.Region, operation{token: token, dst: to, src: src, reg: reg, notify: notify, write: true})
+		l.ops.Add(src.Region, operation{token: token, dst: to, src: src, reg: reg, notify: notify, write: true})
 	}
 	return err
 }
 
 // Forget drops what is queued, and ends the operations under way.
 func (l *Link) Forget(link.Peer) {
-	for _, h := range l.ops.shares {
-		for _, op := range h.ops[h.head:] {
-			l.ended = append(l.ended, op.token)
-		}
-	}
-	l.queue, l.queued, l.ops = l.queue[:0], 0, schedule{}
+	l.ops.Remove(func(op *operation) bool {
+		l.ended = append(l.ended, op.token)
+		return true
+	})
+	l.queue, l.queued = l.queue[:0], 0
 }
 
 // Close has nothing to give back.

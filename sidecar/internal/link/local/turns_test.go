@@ -5,6 +5,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/turns"
 )
 
 // common is memory of which all ranges are the same bytes; what a step touches
@@ -60,7 +61,7 @@ func TestOperationsTakeTurns(t *testing.T) {
 		if l.Poll(e) == 0 {
 			t.Fatal("nothing moves")
 		}
-		if m.touched > 2*(perPoll+pieceMax) {
+		if m.touched > 2*(perPoll+turns.PieceMax) {
 			t.Fatalf("one Poll touches %d bytes", m.touched)
 		}
 	}
@@ -76,7 +77,7 @@ func TestOldestEndFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const many = 500
+	const many, few = 500, 4
 	for i := range uint64(many) {
 		if err := l.Read(0, i, link.Ref{Region: 1, Len: 1 << 20}, k); err != nil {
 			t.Fatal(err)
@@ -89,7 +90,7 @@ func TestOldestEndFirst(t *testing.T) {
 		t.Fatalf("%d of %d operations ended", len(e.tokens), many)
 	}
 	for i, token := range e.tokens {
-		if token > uint64(i+abreast) || token+abreast < uint64(i) {
+		if token > uint64(i+few) || token+few < uint64(i) {
 			t.Fatalf("operation %d ended as number %d", token, i)
 		}
 	}
