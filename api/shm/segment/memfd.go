@@ -70,26 +70,52 @@ func reserve(fd, size int) error {
 // Open maps a shared-memory file that the sidecar passed. It refuses one whose
 // size is not sealed: such a file could be cut under the mapping.
 func Open(fd, size int) ([]byte, error) {
-	const want = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
-	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	have, err := sealed(fd)
 	if err != nil {
-		return nil, fmt.Errorf("segment: reading seals: %w", err)
+		return nil, err
 	}
-	if seals&want != want {
-		return nil, errors.New("segment: the shared memory's size is not sealed")
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, fmt.Errorf("segment: size: %w", err)
-	}
-	if st.Size != int64(size) {
-		return nil, fmt.Errorf("segment: %d bytes, the sidecar announced %d", st.Size, size)
+	if have != int64(size) {
+		return nil, fmt.Errorf("segment: %d bytes, the sidecar announced %d", have, size)
 	}
 	mem, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("segment: mapping %d bytes: %w", size, err)
 	}
 	return mem, nil
+}
+
+// OpenToRead maps size bytes from off on of a shared-memory file, to be read only. It
+// refuses one whose size is not sealed, as Open does.
+func OpenToRead(fd int, off, size uint64) ([]byte, error) {
+	have, err := sealed(fd)
+	if err != nil {
+		return nil, err
+	}
+	if size == 0 || off > uint64(have) || size > uint64(have)-off {
+		return nil, fmt.Errorf("segment: %d bytes from %d on, of %d", size, off, have)
+	}
+	mem, err := unix.Mmap(fd, int64(off), int(size), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("segment: mapping %d bytes: %w", size, err)
+	}
+	return mem, nil
+}
+
+// sealed is the size of a shared-memory file, which nobody can change.
+func sealed(fd int) (int64, error) {
+	const want = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return 0, fmt.Errorf("segment: reading seals: %w", err)
+	}
+	if seals&want != want {
+		return 0, errors.New("segment: the shared memory's size is not sealed")
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return 0, fmt.Errorf("segment: size: %w", err)
+	}
+	return st.Size, nil
 }
 
 // Unmap gives a mapping back.

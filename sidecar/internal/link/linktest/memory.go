@@ -11,6 +11,10 @@ import (
 type Memory struct {
 	regions [][]byte
 	taken   map[link.Region][]byte
+
+	// Make makes the bytes of a region, for links that reach only what is made their
+	// way; nil: any will do.
+	Make func(region link.Region, n int) []byte
 }
 
 // NewMemory makes memory without regions; region 0 is no memory.
@@ -24,8 +28,14 @@ func (m *Memory) Bytes(r link.Ref) []byte {
 
 // add makes a region of n bytes.
 func (m *Memory) add(n int) link.Ref {
-	m.regions = append(m.regions, make([]byte, n))
-	return link.Ref{Region: link.Region(len(m.regions) - 1), Len: uint64(n)}
+	region, b := link.Region(len(m.regions)), []byte(nil)
+	if m.Make != nil {
+		b = m.Make(region, n)
+	} else {
+		b = make([]byte, n)
+	}
+	m.regions = append(m.regions, b)
+	return link.Ref{Region: region, Len: uint64(n)}
 }
 
 // fill makes a region of n bytes that no other region is likely to equal.

@@ -1,0 +1,146 @@
+package node
+
+import (
+	"log/slog"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
+)
+
+// side is one sidecar's link with its memory.
+type side struct {
+	l *Link
+	m *linktest.Memory
+}
+
+// newSide makes a link whose memory can be shared.
+func newSide(t testing.TB) *side {
+	t.Helper()
+	s := &side{m: linktest.NewMemory()}
+	sockets, err := tcp.New(s.m, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.l, err = New(Config{Peers: 1, Stream: sockets, Log: slog.New(slog.DiscardHandler)}, s.m); err != nil {
+		t.Fatal(err)
+	}
+	s.m.Make = func(r link.Region, n int) []byte {
+		fd, mem, err := segment.Create("linktest", n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		t.Cleanup(func() {
+			if err := segment.Unmap(mem); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := s.l.ShareRegion(r, fd, 0, uint64(n)); err != nil {
+			t.Fatal(err)
+		}
+		return mem
+	}
+	return s
+}
+
+// meet connects two ends.
+func meet(t testing.TB, a, b *side) (x, y *End) {
+	t.Helper()
+	x, err := a.l.Prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if y, err = b.l.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan error)
+	go func() { over <- x.Connect(y.Offer()) }()
+	if err := y.Connect(x.Offer()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-over; err != nil {
+		t.Fatal(err)
+	}
+	return x, y
+}
+
+func socketPair(t testing.TB) (x, y int) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fds[0], fds[1]
+}
+
+func join(t testing.TB, a, b *side) {
+	t.Helper()
+	x, y := meet(t, a, b)
+	p, q := socketPair(t)
+	if err := a.l.Join(0, p, x); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.l.Join(0, q, y); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func openFiles(t testing.TB) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+func TestLink(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) *linktest.Pair {
+		open := openFiles(t)
+		a, b := newSide(t), newSide(t)
+		t.Cleanup(func() {
+			for _, s := range []*side{a, b} {
+				if err := s.l.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if n := openFiles(t); n != open {
+				t.Errorf("%d descriptors are open, %d were before", n, open)
+			}
+		})
+		join(t, a, b)
+		return &linktest.Pair{
+			A:    linktest.End{Link: a.l, Memory: a.m},
+			B:    linktest.End{Link: b.l, Memory: b.m},
+			Pass: func() {}, Join: func(t *testing.T) { join(t, a, b) },
+			Break: func(*testing.T) { a.l.Break(0) },
+			Inject: func(t *testing.T, raw []byte) {
+				x, y := meet(t, a, b)
+				p, q := socketPair(t)
+				if err := b.l.Join(0, q, y); err != nil {
+					t.Fatal(err)
+				}
+				c := &conn{}
+				x.handOver(c)
+				c.out.put(raw)
+				c.out.tell()
+				for _, fd := range []int{p, c.local} {
+					if err := unix.Close(fd); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, mem := range [][]byte{c.seg, c.board} {
+					if err := segment.Unmap(mem); err != nil {
+						t.Fatal(err)
+					}
+				}
+			},
+		}
+	})
+}

@@ -1,0 +1,293 @@
+package node
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+)
+
+// patience is how long two sidecars may take to meet.
+const patience = 5 * time.Second
+
+// An offer says where a sidecar is, and how it can be met there:
+//
+//	0  8 bytes   offerMagic
+//	8  32 bytes  place: a hash of the machine's boot and the network namespace
+//	40 16 bytes  name of a local socket, in the abstract namespace
+//	56 16 bytes  secret, by which whoever connects there is known
+type offer struct {
+	place  [32]byte
+	name   [16]byte
+	secret [16]byte
+}
+
+const (
+	offerMagic = "ORNODE01"
+	offerBytes = 72
+)
+
+func (o *offer) encode() []byte {
+	b := append([]byte(offerMagic), o.place[:]...)
+	return append(append(b, o.name[:]...), o.secret[:]...)
+}
+
+func parseOffer(b []byte) (o offer, err error) {
+	if len(b) != offerBytes || string(b[:8]) != offerMagic {
+		return o, errors.New("the peer offers no shared memory of this kind: use images of one release, and devices for all pods or for none")
+	}
+	copy(o.place[:], b[8:])
+	copy(o.name[:], b[40:])
+	copy(o.secret[:], b[56:])
+	return o, nil
+}
+
+func (o *offer) address() *net.UnixAddr {
+	return &net.UnixAddr{Net: "unixpacket", Name: "@outrigger-" + hex.EncodeToString(o.name[:])}
+}
+
+// here is the place of this process.
+func here() (p [32]byte, err error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return p, err
+	}
+	space, err := os.Stat("/proc/self/ns/net")
+	if err != nil {
+		return p, err
+	}
+	st, ok := space.Sys().(*syscall.Stat_t)
+	if !ok {
+		return p, errors.New("no number of the network namespace")
+	}
+	return sha256.Sum256(fmt.Appendf(boot, " %d %d", st.Dev, st.Ino)), nil
+}
+
+// End is this side's end of a connection that is being made. Prepare, Offer and Connect
+// are for the goroutine that makes it; Link.Join hands it over.
+type End struct {
+	boardFD  int // of the link
+	ring     int
+	mine     offer
+	listener *net.UnixListener
+	local    int
+	seg      []byte
+	dialled  bool
+	board    []byte // the peer's
+}
+
+// Prepare makes an end that may be connected.
+func (l *Link) Prepare() (*End, error) {
+	e := &End{boardFD: l.boardFD, ring: ringSize(l.cfg.Peers), local: -1}
+	var err error
+	if e.mine.place, err = here(); err != nil {
+		return nil, fmt.Errorf("node: %w", err)
+	}
+	_, _ = rand.Read(e.mine.name[:]) // never fails (crypto/rand)
+	_, _ = rand.Read(e.mine.secret[:])
+	if e.listener, err = net.ListenUnix("unixpacket", e.mine.address()); err != nil {
+		return nil, fmt.Errorf("node: %w", err)
+	}
+	return e, nil
+}
+
+// Offer is what the other side's Connect needs.
+func (e *End) Offer() []byte { return e.mine.encode() }
+
+// errElsewhere says that memory cannot be shared with a peer.
+var errElsewhere = errors.New("the peer is on another machine, or in another network namespace")
+
+// Connect makes the memory of the connection, with the other side's offer.
+func (e *End) Connect(raw []byte) error {
+	theirs, err := parseOffer(raw)
+	if err == nil && theirs.place != e.mine.place {
+		err = errElsewhere
+	}
+	if err == nil {
+		if e.dialled = bytes.Compare(e.mine.name[:], theirs.name[:]) < 0; e.dialled {
+			err = e.dial(&theirs)
+		} else {
+			err = e.accept()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	return nil
+}
+
+// A connector says: the acceptor's secret, the bytes of the segment u64; with the
+// descriptors of the segment and of its board. The acceptor answers with one byte, and
+// the descriptor of its own board.
+const introBytes = 16 + 8
+
+func (e *End) dial(to *offer) (err error) {
+	conn, err := net.DialUnix("unixpacket", nil, to.address())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // its socket is duplicated
+	fd, seg, err := segment.Create("outrigger-rings", segmentBytes(e.ring))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }() // the mapping stays
+	e.seg = seg
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	intro := binary.LittleEndian.AppendUint64(bytes.Clone(to.secret[:]), uint64(len(seg)))
+	if _, _, err := conn.WriteMsgUnix(intro, unix.UnixRights(fd, e.boardFD), nil); err != nil {
+		return err
+	}
+	var b [2]byte
+	n, fds, err := receive(conn, b[:], 1)
+	defer closeAll(fds)
+	if err == nil && n != 1 {
+		err = fmt.Errorf("an answer of %d bytes", n)
+	}
+	if err == nil {
+		err = e.take(fds[0])
+	}
+	if err == nil {
+		e.local, err = socketOf(conn)
+	}
+	return err
+}
+
+// accept waits for the connector. Others of this user, if there are any, are sent away.
+func (e *End) accept() error {
+	if err := e.listener.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	for {
+		conn, err := e.listener.AcceptUnix()
+		if err != nil {
+			return err
+		}
+		known, err := e.welcome(conn)
+		_ = conn.Close() // its socket is duplicated
+		if known {
+			return err
+		}
+	}
+}
+
+// welcome takes what a connector brings; false: it is not the one that is waited for.
+func (e *End) welcome(conn *net.UnixConn) (known bool, err error) {
+	if err := conn.SetDeadline(time.Now().Add(patience / 4)); err != nil {
+		return false, err
+	}
+	var b [introBytes + 1]byte
+	n, fds, err := receive(conn, b[:], 2)
+	defer closeAll(fds)
+	if n != introBytes || subtle.ConstantTimeCompare(b[:16], e.mine.secret[:]) != 1 {
+		return false, err
+	}
+	if err != nil {
+		return true, err
+	}
+	size := binary.LittleEndian.Uint64(b[16:])
+	if size > segmentBytes64(ringMax) {
+		return true, errSegment
+	}
+	if err := checkSegment(int(size)); err != nil {
+		return true, err
+	}
+	if e.seg, err = segment.Open(fds[0], int(size)); err != nil {
+		return true, err
+	}
+	if err := e.take(fds[1]); err != nil {
+		return true, err
+	}
+	if _, _, err := conn.WriteMsgUnix([]byte{1}, unix.UnixRights(e.boardFD), nil); err != nil {
+		return true, err
+	}
+	e.local, err = socketOf(conn)
+	return true, err
+}
+
+func segmentBytes64(ring int) uint64 { return uint64(segmentBytes(ring)) }
+
+// take maps the peer's board.
+func (e *End) take(fd int) (err error) {
+	e.board, err = segment.OpenToRead(fd, 0, boardBytes)
+	return err
+}
+
+// receive reads one message with so many descriptors.
+func receive(conn *net.UnixConn, b []byte, want int) (n int, fds []int, err error) {
+	oob := make([]byte, unix.CmsgSpace(4*4))
+	n, k, _, _, err := conn.ReadMsgUnix(b, oob)
+	if err != nil {
+		return 0, nil, err
+	}
+	fds = descriptors(oob[:k])
+	if len(fds) != want {
+		return n, fds, fmt.Errorf("%d descriptors, want %d: the limit of open files may be too low (ulimit -n)", len(fds), want)
+	}
+	return n, fds, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd) // what was mapped stays
+	}
+}
+
+// socketOf duplicates a connection's socket.
+func socketOf(conn *net.UnixConn) (fd int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	var dupErr error
+	err = raw.Control(func(s uintptr) { fd, dupErr = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) })
+	if err = errors.Join(err, dupErr); err != nil {
+		return -1, err
+	}
+	return fd, nil
+}
+
+// handOver gives what the end has to a connection.
+func (e *End) handOver(c *conn) {
+	out, in := 0, 1
+	if !e.dialled {
+		out, in = in, out
+	}
+	c.local, c.seg, c.board = e.local, e.seg, e.board
+	c.out, c.in = newWay(e.seg, out, true), newWay(e.seg, in, false)
+	e.local, e.seg, e.board = -1, nil, nil
+	_ = e.Close() // its listener
+}
+
+// Close gives up an end that no link has taken over.
+func (e *End) Close() error {
+	err := e.listener.Close()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
+	if e.local >= 0 {
+		err = errors.Join(err, unix.Close(e.local))
+		e.local = -1
+	}
+	for _, mem := range [][]byte{e.seg, e.board} {
+		if mem != nil {
+			err = errors.Join(err, segment.Unmap(mem))
+		}
+	}
+	e.seg, e.board = nil, nil
+	return err
+}

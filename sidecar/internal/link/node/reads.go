@@ -1,0 +1,102 @@
+package node
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/turns"
+)
+
+// operation is a read under way.
+type operation struct {
+	c     *conn
+	token uint64
+	dst   link.Ref
+	src   link.Ref // of the peer's memory
+	key   uint64
+	done  uint64
+}
+
+// ended is an operation whose end is to be told.
+type ended struct {
+	peer  link.Peer
+	token uint64
+}
+
+// Read copies a peer's memory into dst, in the following Polls.
+func (l *Link) Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) error {
+	c := l.conns[peer]
+	if c == nil || c.err != nil {
+		return fmt.Errorf("%w: there is none to pod %d", link.ErrBroken, peer)
+	}
+	ref, ok := find(c.board, src.Key)
+	if !ok {
+		return fmt.Errorf("%w: nothing is registered under it", link.ErrKey)
+	}
+	ref, err := within(ref, src.Addr, dst.Len)
+	if err != nil {
+		return err
+	}
+	l.ops.Add(dst.Region, operation{c: c, token: token, dst: dst, src: ref, key: src.Key})
+	l.stats.Reads++
+	return nil
+}
+
+// Write is not to be had (Caps.Write).
+func (l *Link) Write(link.Peer, uint64, link.Ref, link.Key, uint64) error {
+	return fmt.Errorf("%w: memory of this machine's peers is only read", link.ErrKey)
+}
+
+// move copies pieces of the operations whose turn it is.
+func (l *Link) move(sink link.Sink) (work int) {
+	for budget := pollReads; budget > 0; {
+		op := l.ops.Turn()
+		if op == nil {
+			return work
+		}
+		n := min(turns.PieceMax, op.dst.Len-op.done)
+		budget -= max(int(n), turns.PieceMax/16)
+		here, err := op.copy(l.memory, n)
+		switch {
+		case err == nil && !here: // its descriptor is on the way
+			l.look = true
+			l.ops.Pass()
+			continue
+		case err == nil:
+			if op.done += n; op.done < op.dst.Len {
+				l.ops.Pass()
+				work++
+				continue
+			}
+		}
+		work++
+		l.stats.BytesRead += op.done
+		peer, token := op.c.peer, op.token
+		l.ops.End()
+		sink.Done(peer, token, err)
+	}
+	return work
+}
+
+// copy copies the next n bytes; false: it is not known yet where they are. Whether what
+// was copied is what was registered is known afterwards.
+func (op *operation) copy(m link.Memory, n uint64) (here bool, err error) {
+	if !stands(op.c.board, op.key) {
+		return false, errEnded
+	}
+	r := op.c.regions[op.src.Region]
+	if r == nil {
+		return false, nil
+	}
+	from := op.src.Off + op.done
+	if from < op.src.Off || from > uint64(len(r.mem)) || n > uint64(len(r.mem))-from {
+		return false, fmt.Errorf("%w: it goes beyond the peer's memory", link.ErrKey)
+	}
+	copy(m.Bytes(op.dst.Slice(op.done, n)), r.mem[from:from+n])
+	if !stands(op.c.board, op.key) {
+		return false, errEnded
+	}
+	return true, nil
+}
+
+var errEnded = fmt.Errorf("%w: the registration has ended", link.ErrKey)

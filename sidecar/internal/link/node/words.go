@@ -1,0 +1,191 @@
+package node
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// What is said by the local socket, a message each of kind u32, region u32, offset u64,
+// bytes u64:
+const (
+	wordWake = 1 // whatever is waited for may be here
+	wordHere = 2 // with a descriptor: where a region's bytes are, that registrations may name
+	wordGone = 3 // a region is no more
+)
+
+const (
+	wordBytes  = 24
+	wordsATime = 64      // read in one Poll of one peer
+	regionsMax = 1 << 16 // of one peer
+)
+
+// word24 is one of them.
+type word24 struct {
+	kind      uint32
+	region    link.Region
+	off, size uint64
+	share     *shared // of wordHere
+}
+
+func (w *word24) encode() (b [wordBytes]byte) {
+	binary.LittleEndian.PutUint32(b[0:], w.kind)
+	binary.LittleEndian.PutUint32(b[4:], uint32(w.region))
+	binary.LittleEndian.PutUint64(b[8:], w.off)
+	binary.LittleEndian.PutUint64(b[16:], w.size)
+	return b
+}
+
+func decodeWord(b []byte) (w word24, err error) {
+	if len(b) != wordBytes {
+		return w, fmt.Errorf("%w: a word of %d bytes", link.ErrProtocol, len(b))
+	}
+	w = word24{
+		kind: binary.LittleEndian.Uint32(b), region: link.Region(binary.LittleEndian.Uint32(b[4:])),
+		off: binary.LittleEndian.Uint64(b[8:]), size: binary.LittleEndian.Uint64(b[16:]),
+	}
+	if w.kind < wordWake || w.kind > wordGone {
+		return w, fmt.Errorf("%w: a word of kind %d", link.ErrProtocol, w.kind)
+	}
+	return w, nil
+}
+
+// wake wakes the peer. A socket that is full of words has done so.
+func (c *conn) wake() {
+	w := word24{kind: wordWake}
+	c.l.stats.Wakes++
+	_ = c.post(&w) // its end is noticed by the socket
+}
+
+// say tells the peer something, when the socket takes it.
+func (c *conn) say(w word24) {
+	if c.words = append(c.words, w); len(c.words) == 1 {
+		c.sayOn()
+	}
+}
+
+// sayOn says what could not be said before.
+func (c *conn) sayOn() {
+	for len(c.words) > 0 {
+		if w := &c.words[0]; w.share == nil || w.share.fd >= 0 {
+			switch err := c.post(w); {
+			case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR), errors.Is(err, unix.ETOOMANYREFS):
+				return // the next Poll asks again
+			case err != nil:
+				c.end(broken(fmt.Errorf("local socket: %w", err)))
+				c.words = nil
+				return
+			}
+		}
+		c.words = c.words[1:]
+	}
+	c.words = nil
+}
+
+func (c *conn) post(w *word24) error {
+	b := w.encode()
+	if w.share == nil {
+		return send(c.local, b[:])
+	}
+	return unix.Sendmsg(c.local, b[:], unix.UnixRights(w.share.fd), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+}
+
+// hear takes what the peer says.
+func (c *conn) hear() (work int) {
+	var b [wordBytes + 1]byte
+	oob := c.l.oob
+	for range wordsATime {
+		n, k, flags, _, err := unix.Recvmsg(c.local, b[:], oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+		switch {
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+			return work
+		case err != nil:
+			c.end(broken(fmt.Errorf("local socket: %w", err)))
+			return work + 1
+		case n == 0:
+			c.end(broken(errSocket))
+			return work + 1
+		}
+		work++
+		if err := c.heard(b[:n], oob[:k], flags); err != nil {
+			c.fail(err)
+			return work
+		}
+	}
+	c.l.look = true
+	return work
+}
+
+// heard takes one word and its descriptors.
+func (c *conn) heard(b, oob []byte, flags int) error {
+	fds := descriptors(oob)
+	defer func() {
+		for _, fd := range fds {
+			_ = unix.Close(fd) // what was mapped stays
+		}
+	}()
+	w, err := decodeWord(b)
+	if err != nil {
+		return err
+	}
+	switch w.kind {
+	case wordHere:
+		if flags&unix.MSG_CTRUNC != 0 {
+			return broken(errors.New("no descriptor left for memory of the peer: raise the limit of open files (ulimit -n)"))
+		}
+		if len(fds) != 1 {
+			return fmt.Errorf("%w: %d descriptors for a region", link.ErrProtocol, len(fds))
+		}
+		return c.mapRegion(&w, fds[0])
+	case wordGone:
+		c.unmap(w.region)
+	}
+	return nil
+}
+
+// descriptors are those in the ancillary data of a message.
+func descriptors(oob []byte) (fds []int) {
+	if len(oob) == 0 {
+		return nil
+	}
+	list, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	for i := range list {
+		if got, err := unix.ParseUnixRights(&list[i]); err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	return fds
+}
+
+// mapped is a region of a peer.
+type mapped struct {
+	mem []byte
+}
+
+func (c *conn) mapRegion(w *word24, fd int) error {
+	if c.regions[w.region] != nil || len(c.regions) >= regionsMax {
+		return fmt.Errorf("%w: region %d of %d is told of again", link.ErrProtocol, w.region, len(c.regions))
+	}
+	mem, err := segment.OpenToRead(fd, w.off, w.size)
+	if err != nil {
+		return broken(fmt.Errorf("memory of the peer: %w", err))
+	}
+	c.regions[w.region] = &mapped{mem}
+	return nil
+}
+
+// unmap gives a region of the peer back.
+func (c *conn) unmap(r link.Region) {
+	if m := c.regions[r]; m != nil {
+		delete(c.regions, r)
+		c.l.giveBack(m.mem)
+	}
+}
