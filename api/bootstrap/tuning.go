@@ -18,7 +18,7 @@ type Tuning struct {
 	Heartbeat     Duration `json:"heartbeat,omitempty"`
 	DeadAfter     Duration `json:"deadAfter,omitempty"`
 	StartWithin   Duration `json:"startWithin,omitempty"` // how long a peer may take to be reached for the first time; default 10 min
-	Transport     string   `json:"transport,omitempty"`   // auto, tcp, or rdma: where a device is
+	Transport     string   `json:"transport,omitempty"`   // auto; tcp; rdma, where a device is; or node: see TransportNode
 	InOrder       bool     `json:"inOrder,omitempty"`     // the network and the devices place RDMA writes in order, though the devices do not say so
 	Require       Names    `json:"require,omitempty"`     // data between pods goes by one of these transports, or the sidecar does not start
 	Channel       string   `json:"channel,omitempty"`     // eager channel: piggyback, basic, pipeline or zerocopy
@@ -56,10 +56,11 @@ const (
 	ReceivesShared = "shared" // where the device can, to test with
 )
 
-// Transports between pods, for Tuning.Require.
+// Transports between pods; TCP and RDMA for Tuning.Require.
 const (
 	TransportTCP  = "tcp"
 	TransportRDMA = "rdma"
+	TransportNode = "node" // memory of one machine, and tcp to pods on others
 )
 
 // Names is a list of names; a single one may be written without brackets.
@@ -134,7 +135,7 @@ func (d *Document) validateTuning(bad func(string, ...any) error) error {
 		name, v string
 		want    []string
 	}{
-		{"tuning.transport", d.Tuning.Transport, []string{"", "auto", TransportTCP, TransportRDMA}},
+		{"tuning.transport", d.Tuning.Transport, []string{"", "auto", TransportTCP, TransportRDMA, TransportNode}},
 		{"tuning.rendezvous", d.Tuning.Rendezvous, []string{"", "auto", "getcqe", "get", "put", "putnr", "rput", "stream"}},
 		{"tuning.channel", d.Tuning.Channel, []string{"", "piggyback", "basic", "pipeline", "zerocopy"}},
 		{"tuning.reuse", d.Tuning.Reuse, []string{"", ReuseAuto, ReuseOff, ReuseAlways}},
@@ -155,7 +156,7 @@ func (d *Document) validateTuning(bad func(string, ...any) error) error {
 			return bad("tuning.require names %q twice", t)
 		}
 	}
-	if d.Tuning.Transport == TransportTCP && len(d.Tuning.Require) > 0 && !slices.Contains(d.Tuning.Require, TransportTCP) {
+	if t := d.Tuning.Transport; (t == TransportTCP || t == TransportNode) && len(d.Tuning.Require) > 0 && !slices.Contains(d.Tuning.Require, TransportTCP) {
 		return bad("tuning.transport is %q, which tuning.require %q forbids", d.Tuning.Transport, d.Tuning.Require)
 	}
 	return nil

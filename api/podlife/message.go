@@ -66,7 +66,7 @@ type Failure struct {
 
 // Traffic is what went over one transport.
 type Traffic struct {
-	Transport string `json:"transport"` // local, tcp, rdma
+	Transport string `json:"transport"` // local, node, tcp, rdma
 	Peers     int    `json:"peers"`     // other pods reached by it
 	Messages  uint64 `json:"messages"`  // sent by the ranks of this pod
 	Bytes     uint64 `json:"bytes"`     // in them

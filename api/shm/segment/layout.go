@@ -78,6 +78,9 @@ func (c *Control) Slab() []byte {
 	return c.mem[c.geo.slabOff() : c.geo.slabOff()+roundPage(c.geo.SlabBytes)]
 }
 
+// SlabOffset is where the slab begins, a multiple of the page size.
+func (c *Control) SlabOffset() uint64 { return uint64(c.geo.slabOff()) }
+
 // SubmitRing is the memory of the ring from the application to the sidecar.
 func (c *Control) SubmitRing() ([]byte, int) {
 	return c.mem[c.geo.submitOff():c.geo.completeOff()], c.geo.SubmitEntries

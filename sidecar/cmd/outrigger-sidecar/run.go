@@ -14,6 +14,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/node"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/verbs"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/peers"
@@ -31,7 +32,8 @@ type daemon struct {
 	begun       time.Time // zero of the engine's clock
 	engine      *engine.Engine
 	remote      remote
-	verbs       *verbs.Link // nil: data between pods goes by tcp
+	verbs       *verbs.Link // nil: no data goes by RDMA
+	node        *node.Link  // nil: no data goes by shared memory of this machine
 	transport   string
 	mesh        *peers.Mesh
 	server      *session.Server

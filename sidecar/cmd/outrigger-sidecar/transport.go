@@ -18,6 +18,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/node"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/verbs"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/peers"
@@ -47,9 +48,9 @@ func (d *daemon) chooseTransport(ctx context.Context) error {
 	d.remote, d.transport = sockets, bootstrap.TransportTCP
 	t := &d.doc.Tuning
 	mayTCP := d.mayTCP()
-	mayRDMA := t.Transport != bootstrap.TransportTCP && (len(t.Require) == 0 || slices.Contains(t.Require, bootstrap.TransportRDMA))
+	mayRDMA := t.Transport != bootstrap.TransportTCP && t.Transport != bootstrap.TransportNode && (len(t.Require) == 0 || slices.Contains(t.Require, bootstrap.TransportRDMA))
 	if !mayRDMA {
-		return nil
+		return d.shareMachine(sockets)
 	}
 	hcas, why := grantedHCAs(os.Environ())
 	if t.Encrypt == bootstrap.EncryptTLS {
@@ -76,7 +77,34 @@ func (d *daemon) chooseTransport(ctx context.Context) error {
 		level = slog.LevelWarn
 	}
 	d.log.Log(ctx, level, "data between pods goes by tcp, not by RDMA", "cause", cause)
+	return d.shareMachine(sockets)
+}
+
+// shareMachine opens the link to pods of this machine, if there are some that may be
+// reached by it.
+func (d *daemon) shareMachine(sockets *tcp.Link) error {
+	t := &d.doc.Tuning
+	may := t.Transport != bootstrap.TransportTCP && len(t.Require) == 0 && t.Encrypt != bootstrap.EncryptTLS
+	if !may || d.neighbours() == 0 {
+		return nil
+	}
+	l, err := node.New(node.Config{Peers: len(d.doc.Pods), Stream: sockets, Log: d.log}, nil)
+	if err != nil {
+		d.log.Warn("data goes by tcp to pods of this machine, too", "cause", err)
+		return nil
+	}
+	d.node, d.remote, d.transport = l, l, bootstrap.TransportNode
 	return nil
+}
+
+// neighbours is how many other pods have the host's name of this one.
+func (d *daemon) neighbours() (n int) {
+	for i, p := range d.doc.Pods {
+		if i != d.o.pod && host(p.Address) == host(d.doc.Pods[d.o.pod].Address) {
+			n++
+		}
+	}
+	return n
 }
 
 // grantedHCAs are the devices that the device plugin has given this container, and
@@ -110,12 +138,37 @@ func (d *daemon) openVerbs(sockets *tcp.Link, hcas []verbs.Granted, required boo
 	return verbs.Open(cfg, nil, hcas, d.doc.Pods[d.o.pod].Address)
 }
 
-// direct is how peers connect queue pairs; nil: there is no device.
+// direct is how peers are connected beside their sockets; nil: not at all.
 func (d *daemon) direct() *peers.Direct {
-	if d.verbs == nil {
-		return nil
+	switch {
+	case d.verbs != nil:
+		return d.byRDMA()
+	case d.node != nil:
+		return d.byMemory()
 	}
+	return nil
+}
+
+func (d *daemon) byMemory() *peers.Direct {
 	return &peers.Direct{
+		Name: "shared memory", Missed: slog.LevelDebug,
+		Prepare: func() (peers.End, error) {
+			e, err := d.node.Prepare()
+			if err != nil {
+				return nil, err // and no nil of another type
+			}
+			return e, nil
+		},
+		Connected: func(p link.Peer, fd int, end peers.End) {
+			e := end.(*node.End) // Prepare makes no others
+			d.engine.Joined(p, func() error { return d.node.Join(p, fd, e) }, func() { d.giveUp(fd, e) })
+		},
+	}
+}
+
+func (d *daemon) byRDMA() *peers.Direct {
+	return &peers.Direct{
+		Name: "RDMA", Missed: slog.LevelWarn,
 		Prepare: func() (peers.End, error) {
 			e, err := d.verbs.Prepare()
 			if err != nil {
@@ -132,9 +185,9 @@ func (d *daemon) direct() *peers.Direct {
 }
 
 // giveUp closes what a stopped engine does not take.
-func (d *daemon) giveUp(fd int, e *verbs.End) {
+func (d *daemon) giveUp(fd int, e peers.End) {
 	if err := errors.Join(unix.Close(fd), e.Close()); err != nil {
-		d.log.Warn("giving up a connection by RDMA", "cause", err)
+		d.log.Warn("giving up a connection", "cause", err)
 	}
 }
 

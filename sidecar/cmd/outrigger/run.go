@@ -91,7 +91,7 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f.StringVar(&s.Tuning.Wait, "wait", "", "how sidecars wait: poll, yield or block (default: poll while there are processors for it, then yield, then block)")
 	f.StringVar(&s.Tuning.Channel, "channel", "", "how small messages travel over RDMA: piggyback, basic, pipeline or zerocopy")
 	f.StringVar(&s.Tuning.Rendezvous, "rendezvous", "", "protocol of large messages: auto, getcqe, get, put, putnr, rput or stream")
-	f.StringVar(&s.Tuning.Transport, "transport", "", "transport between pods: auto, tcp, or rdma where there is a device")
+	f.StringVar(&s.Tuning.Transport, "transport", "", "transport between pods: auto (memory of this machine, or RDMA where there is a device), node (memory), tcp, or rdma")
 	f.BoolVar(&o.encrypt, "encrypt", false, "carry data between pods inside TLS 1.3 with the job's own authority")
 	f.BoolVar(&o.report, "report", false, "print what was called, how long ranks were in calls and waited, and what was communicated, by protocol and between which ranks")
 	f.StringVar(&s.Trace, "trace", "", "write a timeline of calls, messages and the engine's turns into this file, which ui.perfetto.dev and chrome://tracing open")

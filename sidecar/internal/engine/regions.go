@@ -40,13 +40,35 @@ type Holder interface {
 	AddRegion(region link.Region, session uint32, size uint64)
 }
 
+// Sharer is a Keeper that passes sessions' memory to peers of this machine, as
+// descriptors: size bytes from off on of fd, which it does not keep.
+type Sharer interface {
+	Keeper
+	ShareRegion(region link.Region, fd int, off, size uint64) error
+}
+
 // showRegions tells links of a session's memory.
 func (e *Engine) showRegions(a *attached) {
 	for _, l := range e.links {
+		if s, ok := l.(Sharer); ok {
+			e.share(a, s)
+		}
 		if h, ok := l.(Holder); ok {
 			for _, r := range a.regions {
 				h.AddRegion(r, uint32(a.id), uint64(len(e.regions[r])))
 			}
+		}
+	}
+}
+
+// share tells a link where a session's memory is. What cannot be shared is copied.
+func (e *Engine) share(a *attached, s Sharer) {
+	for i, f := range a.Files() {
+		if f.FD < 0 {
+			continue
+		}
+		if err := s.ShareRegion(a.regions[i], f.FD, f.Off, uint64(len(e.regions[a.regions[i]]))); err != nil {
+			e.cfg.Log.Warn("large messages of a rank to other pods of this machine are copied once more", "rank", a.Rank, "cause", err)
 		}
 	}
 }

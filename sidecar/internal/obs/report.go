@@ -73,8 +73,9 @@ func NewReport(s *Sources, p *Picture, cells []Cell, rest Cell) Report {
 // transportLocal is the memory that ranks of one pod share.
 const transportLocal = "local"
 
-// mixed takes the peers that were not reached by RDMA out of remote. Messages are
-// not counted by transport: they stay with RDMA where any peer was reached by it.
+// mixed takes the peers that were not reached beside their sockets, by RDMA or shared
+// memory, out of remote. Messages are not counted by transport: they stay with that one
+// where any peer was reached by it.
 func mixed(remote *podlife.Traffic, direct int) podlife.Traffic {
 	rest := podlife.Traffic{Transport: bootstrap.TransportTCP, Peers: remote.Peers - direct}
 	remote.Peers = direct
@@ -92,7 +93,7 @@ func Transports(s *Sources, p *Picture) []podlife.Traffic {
 	local := podlife.Traffic{Transport: transportLocal, Messages: c.Local.Messages, Bytes: c.Local.Bytes}
 	remote := podlife.Traffic{Transport: s.Transport, Peers: c.Peers, Messages: c.Remote.Messages, Bytes: c.Remote.Bytes}
 	all := []podlife.Traffic{local, remote}
-	if s.Transport == bootstrap.TransportRDMA && p.Direct < c.Peers {
+	if s.Transport != bootstrap.TransportTCP && p.Direct < c.Peers {
 		all = append(all, mixed(&all[1], p.Direct))
 	}
 	list := []podlife.Traffic{}

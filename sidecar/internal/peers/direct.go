@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 
@@ -12,15 +13,18 @@ import (
 )
 
 // Direct is a way between two sidecars beside the data connection, such as a pair
-// of RDMA queue pairs: each side makes an end, and connects it with the other's
+// of RDMA queue pairs, or memory of one machine: each side makes an end, and connects it with the other's
 // offer. What is said about it is said inside of the control connection.
 type Direct struct {
+	Name string // of the way, as people know it
 	// Prepare makes an end; an error says why there is none.
 	Prepare func() (End, error)
 	// Connected takes what Config.Connected takes, and the end.
 	Connected func(peer link.Peer, fd int, end End)
 	// Required says that a connection without it is none.
 	Required bool
+	// Missed is at which level it is told that data does not go this way.
+	Missed slog.Level
 }
 
 // End is this side's end. Close gives up one that nobody has taken over.
@@ -52,7 +56,7 @@ func (m *Mesh) direct(g greeting, peer link.Peer) (bool, error) {
 	if d.Required {
 		return false, fmt.Errorf("%w, and pod %d does not offer it: give all pods of the job a device, or make RDMA preferred", errNotDirect, peer)
 	}
-	m.cfg.Log.Warn("data does not go by RDMA", "peer", peer, "cause", "the peer does not offer it")
+	m.missed(peer, errors.New("the peer does not offer it"))
 	return false, nil
 }
 
@@ -158,8 +162,13 @@ func (m *Mesh) without(peer link.Peer, why, err error) error {
 	if m.cfg.Direct.Required {
 		return fmt.Errorf("%w: %w", errNotDirect, why)
 	}
-	m.cfg.Log.Warn("data does not go by RDMA", "peer", peer, "cause", why)
+	m.missed(peer, why)
 	return nil
+}
+
+func (m *Mesh) missed(peer link.Peer, why error) {
+	d := m.cfg.Direct
+	m.cfg.Log.Log(m.ctx, d.Missed, "data does not go by "+d.Name, "peer", peer, "cause", why)
 }
 
 func closeEnd(e End) error {

@@ -60,7 +60,9 @@ func (s *Server) attach(conn *net.UnixConn, h *shm.Hello) (*Session, error) {
 		sess.PID = int(who.Pid)
 	}
 	sess.hangUp = func() { _ = conn.CloseRead() } // serve sees the end and reports it
-	if err := s.host.AttachSession(sess); err != nil {
+	sess.files = [2]File{{m.control, sess.control.SlabOffset()}, {m.arena, 0}}
+	err = s.host.AttachSession(sess)
+	if err != nil {
 		return nil, errors.Join(err, sess.Free())
 	}
 	if err := s.welcome(conn, h, sess, m); err != nil {

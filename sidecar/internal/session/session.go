@@ -36,6 +36,7 @@ type Session struct {
 	retired  uint64
 	told     uint64       // retired as last stored
 	doorbell int          // eventfd; -1: none
+	files    [2]File      // of slab and arena
 	context  link.Context // that it may register memory on; nil: none
 	hangUp   func()       // makes the server end the connection
 	unmap    func() error // gives the memory back; nil: it is somebody else's
@@ -44,7 +45,7 @@ type Session struct {
 // New makes a session over memory that is laid out already; Server does, and
 // so does the simulator.
 func New(control *segment.Control, arena []byte, rank uint32) (*Session, error) {
-	s := &Session{Rank: rank, control: control, arena: arena, doorbell: -1}
+	s := &Session{Rank: rank, control: control, arena: arena, doorbell: -1, files: noFiles}
 	mem, n := control.SubmitRing()
 	var err error
 	if s.submit, err = ring.NewConsumer(mem, n); err != nil {
@@ -62,6 +63,18 @@ func (s *Session) Slab() []byte { return s.control.Slab() }
 
 // Arena is the memory that the application allocates from.
 func (s *Session) Arena() []byte { return s.arena }
+
+// File is where memory of a session is in a descriptor; FD -1: in none.
+type File struct {
+	FD  int
+	Off uint64
+}
+
+var noFiles = [2]File{{FD: -1}, {FD: -1}}
+
+// Files are those of the slab and of the arena. They are there while the session is
+// being attached.
+func (s *Session) Files() [2]File { return s.files }
 
 // TakeContext hands over the context that the application may register memory on;
 // nil: it has none, or it was taken.
