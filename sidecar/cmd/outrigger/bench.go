@@ -29,6 +29,7 @@ type benchOptions struct {
 	private      bool
 	quick        bool
 	encrypt      bool
+	transport    string
 	out, errOut  io.Writer
 	showProgress bool
 }
@@ -72,8 +73,9 @@ take turns, with what each gains over the first one in the same turn:
 
 A job has as many sidecars as pods; give them cores: with fewer cores than
 processes, the figures say how well they take turns.`,
-		Example: `  outrigger bench                              # two pods, over TCP
-  outrigger bench --pods 1                     # one pod, over shared memory
+		Example: `  outrigger bench                              # two pods, by memory that their sidecars share
+  outrigger bench --transport tcp              # two pods, as if on two machines
+  outrigger bench --pods 1                     # one pod
   outrigger bench latency rate                 # only these
   outrigger bench collectives -n 8             # 8 ranks in two pods
   outrigger bench fairness                     # who is held up by whom
@@ -100,7 +102,8 @@ processes, the figures say how well they take turns.`,
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON object a figure instead of tables")
 	f.StringVar(&o.plots, "plots", "", "draw what is measured over message size as PNG into this directory")
 	f.BoolVar(&o.private, "private", false, "use ordinary memory instead of memory shared with the sidecar")
-	f.BoolVar(&o.encrypt, "encrypt", false, "carry data between the pods inside TLS")
+	f.BoolVar(&o.encrypt, "encrypt", false, "carry data between the pods inside TLS, which is over TCP")
+	f.StringVar(&o.transport, "transport", bootstrap.TransportNode, "what carries data between the pods: node (memory of this machine) or tcp")
 	f.IntVar(&o.upTo, "bytes-max", 0, "leave out sizes of latency, bandwidth and collectives that are larger, in bytes; 0: none")
 	f.StringVar(&o.trace, "trace", "", "record a timeline meanwhile, into this file, as run does: for what that costs")
 	f.BoolVar(&o.quick, "quick", false, "few iterations: to see that it works, not for figures")
@@ -114,7 +117,10 @@ func (o *benchOptions) run(ctx context.Context) error {
 		return err
 	}
 	if o.pods != 1 && o.pods != 2 {
-		return fmt.Errorf("--pods %d: want 1 (over shared memory) or 2 (over TCP)", o.pods)
+		return fmt.Errorf("--pods %d: want 1 or 2", o.pods)
+	}
+	if o.transport != bootstrap.TransportNode && o.transport != bootstrap.TransportTCP {
+		return fmt.Errorf("--transport %s: want %s or %s", o.transport, bootstrap.TransportNode, bootstrap.TransportTCP)
 	}
 	if o.upTo != 0 && o.upTo < 8 {
 		return fmt.Errorf("--bytes-max %d: want 0, or at least 8", o.upTo)
@@ -208,8 +214,9 @@ func (o *benchOptions) job(ctx context.Context, j benchJob) ([]bench.Figure, err
 	j.tune(&s.Tuning)
 	peer := "outrigger-local"
 	if j.pods > 1 {
-		peer = "outrigger-tcp"
+		s.Tuning.Transport, peer = o.transport, "outrigger-"+o.transport
 		if o.encrypt {
+			s.Tuning.Transport = bootstrap.TransportTCP
 			s.Tuning.Encrypt, peer = bootstrap.EncryptTLS, "outrigger-tls"
 		}
 	}
