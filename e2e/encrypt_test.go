@@ -64,6 +64,7 @@ func TestNothingIsReadOnTheWire(t *testing.T) {
 				p.all.Wait()
 			})
 			h.doc.Pods[1].Address, h.doc.Tuning.Encrypt = l.Addr().String(), encrypt
+			h.doc.Tuning.Transport = bootstrap.TransportTCP // else nothing is on the wire
 			h.start()
 			h.launch(ring("-rounds", "50", "-bytes", "100000")...)
 			if !strings.Contains(h.out.String(), "every byte right") {

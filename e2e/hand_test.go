@@ -38,7 +38,7 @@ func prepareHand(t *testing.T, ranks ...int) *hand {
 	h := &hand{t: t, dir: dir, out: new(output), doc: &bootstrap.Document{
 		Version: bootstrap.Version, Job: bootstrap.Job{Name: "by hand", ID: "0123456789abcdef"},
 		TLS:    bootstrap.TLS{CAFile: dir + "/ca", CertFile: dir + "/cert%d", KeyFile: dir + "/key%d"},
-		Memory: bootstrap.Memory{ArenaBytes: 16 << 20},
+		Memory: bootstrap.Memory{ArenaBytes: 16 << 20}, Tuning: bootstrap.Tuning{Transport: *transport},
 	}}
 	a, err := pki.New(h.doc.Job.ID, time.Hour)
 	if err != nil {

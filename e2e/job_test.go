@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,9 +16,15 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 )
 
 var bin string // where the programs are
+
+// transport is that of most jobs between their pods. Over TCP they are as if each pod were
+// on a machine of its own.
+var transport = flag.String("transport", bootstrap.TransportNode, "what carries data between the pods of most jobs: node or tcp")
 
 // programs are what this test binary is when a job runs it as its ranks.
 var programs = map[string]func(args []string) int{
@@ -103,7 +110,7 @@ func startWith(t *testing.T, flags []string, ranks, pods int, program ...string)
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // a temporary directory
-	args := []string{"run", "-n", strconv.Itoa(ranks), "--pods", strconv.Itoa(pods), "--dir", dir, "--arena", "64", "--report"}
+	args := []string{"run", "-n", strconv.Itoa(ranks), "--pods", strconv.Itoa(pods), "--dir", dir, "--arena", "64", "--report", "--transport", *transport}
 	args = append(append(args, flags...), "--")
 	j := &job{t: t, out: new(output), dir: dir, done: make(chan error, 1)}
 	j.cmd = exec.CommandContext(ctx, filepath.Join(bin, "outrigger"), append(args, program...)...)

@@ -108,7 +108,7 @@ func TestExamplesOfTheDocument(t *testing.T) {
 	r := apply(t, example(t, "cg.yaml"))
 	r.ends(t, 0, v1alpha1.ConditionComplete, "RanksSucceeded", "VERIFICATION SUCCESSFUL", "/usr/local/bin/npb is not on this machine: "+filepath.Join(bin, "npb")+" is run",
 		"outrigger: ignored, no containers here: the program is this machine's: container.image\n")
-	if s := r.job.Status; *s.Ranks.Succeeded != 4 || len(s.Transports) != 1 || s.Transports[0] != "tcp" || s.FirstFailure != nil {
+	if s := r.job.Status; *s.Ranks.Succeeded != 4 || len(s.Transports) != 1 || s.Transports[0] != "node" || s.FirstFailure != nil {
 		t.Errorf("status %+v", s)
 	}
 

@@ -173,7 +173,7 @@ func TestPodEndsFirst(t *testing.T) {
 		t.Errorf("blamed: %v", v)
 	}
 	sent := all[0].Sidecar.Traffic
-	if len(sent) != 1 || sent[0].Transport != "tcp" || sent[0].Peers != 1 || sent[0].Messages < farewells || sent[0].Bytes < 8*farewells*farewellWords {
+	if len(sent) != 1 || sent[0].Transport != *transport || sent[0].Peers != 1 || sent[0].Messages < farewells || sent[0].Bytes < 8*farewells*farewellWords {
 		t.Errorf("traffic of pod 0: %+v", sent)
 	}
 }
@@ -421,7 +421,7 @@ func TestWatchedFromTheNetwork(t *testing.T) {
 	}{
 		{http.MethodGet, "/readyz", http.StatusOK, "ok"},
 		{http.MethodGet, "/healthz", http.StatusOK, "ok"},
-		{http.MethodGet, "/metrics", http.StatusOK, `outrigger_transport_info{transport="tcp"} 1`},
+		{http.MethodGet, "/metrics", http.StatusOK, `outrigger_transport_info{transport="` + *transport + `"} 1`},
 		{http.MethodPost, "/debug/break/1", http.StatusNotFound, ""},
 	} {
 		code, text := request(t, c.method, "http://"+tcp+c.path)
@@ -431,7 +431,7 @@ func TestWatchedFromTheNetwork(t *testing.T) {
 	}
 	_, text := request(t, http.MethodGet, "http://"+tcp+"/report")
 	var report struct{ Transport []podlife.Traffic }
-	if err := json.Unmarshal([]byte(text), &report); err != nil || len(report.Transport) != 1 || report.Transport[0].Transport != "tcp" {
+	if err := json.Unmarshal([]byte(text), &report); err != nil || len(report.Transport) != 1 || report.Transport[0].Transport != *transport {
 		t.Errorf("%v: %s", err, text)
 	}
 	j := &job{t: t, dir: h.dir}

@@ -69,7 +69,7 @@ func TestBenchMeasuresEverything(t *testing.T) {
 	all, err := bench.Read(strings.NewReader(out), func(f bench.Figure) error {
 		count[f.Test]++
 		positive := f.US > 0 || f.MBs > 0 || f.MsgS > 0 || f.P50 > 0 || f.Overlap != nil
-		peer := "outrigger-tcp"
+		peer := "outrigger-node"
 		if f.Test == bench.Self {
 			peer = "outrigger-local" // one rank, one pod
 		}
