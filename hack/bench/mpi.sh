@@ -13,8 +13,11 @@
 #   FIGURES=FILE                   join the figures there, and print all that are in
 #                                  it; with ROUNDS=0 print only
 #
+#   TRANSPORT=tcp                  between pods; node: memory of the machine, which is
+#                                  what a job has that does not ask for another one
+#
 # Needs the MPIs of hack/mpi/install and `make mpi`. Over Outrigger the ranks are in
-# two pods with a sidecar each, which on one machine talk by TCP on loopback.
+# two pods with a sidecar each.
 set -euo pipefail
 figures=${FIGURES:+$(realpath -m "$FIGURES")}
 cd "$(dirname "$0")/../.."
@@ -89,7 +92,7 @@ take() {
 }
 
 # over ARENA PROGRESS: the command that runs two ranks over Outrigger.
-over() { command=(env "OUTRIGGER_MPI_ARENA=$1" "OUTRIGGER_MPI_PROGRESS=$2" bin/outrigger run -n 2 --pods 2 --mpi auto --); }
+over() { command=(env "OUTRIGGER_MPI_ARENA=$1" "OUTRIGGER_MPI_PROGRESS=$2" bin/outrigger run -n 2 --pods 2 --transport "${TRANSPORT:-node}" --mpi auto --); }
 
 # by WAY MPI: the command of one of the ways.
 by() {
