@@ -63,7 +63,8 @@ take turns, with what each gains over the first one in the same turn:
   reuse        messages from one buffer, from buffers used 1 to 1000 times, and as
                LU, CG, AMG and MILC use theirs (paper 000): every buffer copied,
                and registered where the link finds that this pays. TCP registers
-               nothing: there the two are the same, and differ by noise
+               nothing, and neither does the machine's memory: there the two are
+               the same, and differ by noise
   onesided     put and get with their fence, by the same two
   bowtie       pairs of ranks that exchange messages at the same time, and an
                all-to-all in groups of four (paper 001), by each rendezvous
