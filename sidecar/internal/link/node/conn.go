@@ -9,6 +9,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/turns"
 )
 
 const (
@@ -30,11 +31,15 @@ type conn struct {
 	rest  []byte // of a frame that is half written: it did not fit
 	seq   uint64 // of that
 	needs int    // room that the next frame needs; 0: none waits
+	refs  refs
 
-	dst  []byte // rest of a payload that is being read to where it goes
-	left int    // bytes of a frame that is not all here
-	raw  [wire.HeaderBytes]byte
-	head wire.Header
+	dst    []byte      // rest of a payload that is being read to where it goes
+	src    []byte      // of that, where it lies; nil: it comes through the ring
+	source link.Region // of src
+	moved  uint64      // bytes of such payloads
+	left   int         // bytes of a frame that is not all here
+	raw    [wire.HeaderBytes]byte
+	head   wire.Header
 
 	board   []byte                  // the peer's
 	regions map[link.Region]*mapped // of the peer
@@ -73,6 +78,15 @@ func (c *conn) send(f *link.Frame) bool {
 		return false
 	}
 	n := int(f.Head.Length)
+	if off, ok := c.lies(f); ok {
+		if room < wire.HeaderBytes+refBytes || c.behind() {
+			c.needs = wire.HeaderBytes + refBytes
+			return false
+		}
+		c.needs = 0
+		c.refer(f, off)
+		return true
+	}
 	need := wire.HeaderBytes + aligned(n)
 	if room < need && (n <= wholeMax || room < wire.HeaderBytes+partMin) {
 		c.needs = min(need, wire.HeaderBytes+max(partMin, aligned(min(n, wholeMax))))
@@ -134,7 +148,7 @@ func (c *conn) unblock() bool {
 	if c.needs == 0 || c.err != nil {
 		return false
 	}
-	if room, err := c.out.room(); err != nil || room < c.needs {
+	if room, err := c.out.room(); err != nil || room < c.needs || c.behind() {
 		if err != nil {
 			c.fail(err)
 		}
@@ -147,8 +161,19 @@ func (c *conn) unblock() bool {
 	return true
 }
 
-// oldest is the number of the frame that is half written; 0: there is none.
+// behind reports that as much waits for the peer where it lies as may.
+func (c *conn) behind() bool {
+	c.refs.passed(c.out.other.Load())
+	return c.refs.full()
+}
+
+// oldest is the number of the first frame whose payload is not the peer's yet; 0: there
+// is none.
 func (c *conn) oldest() uint64 {
+	c.refs.passed(c.out.other.Load())
+	if n := c.refs.oldest(); n != 0 {
+		return n
+	}
 	if len(c.rest) == 0 {
 		return 0
 	}
@@ -181,13 +206,13 @@ func (c *conn) read(sink link.Sink, budget uint64) (work int) {
 	if c.err != nil {
 		return 0
 	}
-	for begin := c.in.at; c.err == nil && c.in.at-begin < budget; work++ {
+	for begin := c.in.at + c.moved; c.err == nil && c.in.at+c.moved-begin < budget; work++ {
 		n, err := c.in.ready()
 		if err != nil {
 			c.fail(err)
 			break
 		}
-		if n == c.left || !c.frame(n, sink) {
+		if len(c.src) == 0 && n == c.left || !c.frame(n, sink) {
 			c.left = n
 			break
 		}
@@ -203,7 +228,7 @@ func (c *conn) read(sink link.Sink, budget uint64) (work int) {
 		return work
 	}
 	c.give()
-	if c.ending != nil && c.err == nil && (c.in.at >= c.last || work == 0) {
+	if c.ending != nil && c.err == nil && len(c.src) == 0 && (c.in.at >= c.last || work == 0) {
 		c.fail(c.ending)
 		work++
 	}
@@ -220,7 +245,10 @@ func (c *conn) frame(n int, sink link.Sink) bool {
 		return false
 	}
 	c.in.peek(&c.raw)
-	h := &c.head
+	h, refers := &c.head, c.raw[refAt] == byRef
+	if refers {
+		c.raw[refAt] = 0
+	}
 	if err := h.Decode(&c.raw); err != nil {
 		c.fail(protocol(err))
 		return false
@@ -230,6 +258,9 @@ func (c *conn) frame(n int, sink link.Sink) bool {
 		return false
 	}
 	size := int(h.Length)
+	if refers {
+		return c.begin(n, size, sink)
+	}
 	if size <= wholeMax {
 		if n < wire.HeaderBytes+size {
 			return false
@@ -254,17 +285,50 @@ func (c *conn) frame(n int, sink link.Sink) bool {
 	return true
 }
 
-// more reads a payload on to where it goes.
-func (c *conn) more(n int, sink link.Sink) bool {
-	if n = min(n, len(c.dst), step); n == 0 {
+// begin begins to copy a payload from where the peer says that it lies.
+func (c *conn) begin(n, size int, sink link.Sink) bool {
+	if n < wire.HeaderBytes+refBytes {
 		return false
 	}
-	c.in.get(c.dst[:n])
+	c.in.at += wire.HeaderBytes
+	src, err := c.referred(size)
+	if err != nil {
+		c.fail(err)
+		return false
+	}
+	c.in.at += refBytes
+	dst, err := sink.Place(c.peer, &c.head)
+	if err != nil {
+		c.fail(protocol(err))
+		return false
+	}
+	if !c.gone {
+		c.src, c.dst = src, dst
+	}
+	return true
+}
+
+// more reads a payload on to where it goes.
+func (c *conn) more(n int, sink link.Sink) bool {
+	if c.src != nil {
+		n = min(len(c.dst), turns.PieceMax)
+		copy(c.dst[:n], c.src)
+		c.src = c.src[n:]
+		c.moved += uint64(n)
+		c.l.stats.BytesIn += uint64(n)
+	} else {
+		if n = min(n, len(c.dst), step); n == 0 {
+			return false
+		}
+		c.in.get(c.dst[:n])
+	}
 	if c.dst = c.dst[n:]; len(c.dst) > 0 {
 		return true
 	}
-	c.dst = nil
-	c.in.pad()
+	if c.dst = nil; c.src == nil {
+		c.in.pad()
+	}
+	c.src = nil
 	if err := sink.Placed(c.peer); err != nil {
 		c.fail(protocol(err))
 		return false
@@ -298,7 +362,7 @@ func (c *conn) close() {
 	c.gone = true
 	_ = unix.Close(c.fd) // nothing is expected of them any more
 	_ = unix.Close(c.local)
-	c.rest, c.dst, c.words = nil, nil, nil
+	c.rest, c.dst, c.src, c.words = nil, nil, nil, nil
 	for r := range c.regions {
 		c.unmap(r)
 	}

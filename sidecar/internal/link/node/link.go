@@ -167,10 +167,10 @@ func (l *Link) Arm() bool {
 
 // calls reports that there is something to do that no socket tells of.
 func (c *conn) calls() bool {
-	if n, err := c.in.ready(); err != nil || n != c.left || c.ending != nil {
+	if n, err := c.in.ready(); err != nil || n != c.left || len(c.src) > 0 || c.ending != nil {
 		return true
 	}
-	if c.needs == 0 {
+	if c.needs == 0 || c.behind() {
 		return false
 	}
 	room, err := c.out.room()

@@ -67,13 +67,19 @@ func (l *Link) Register(ref link.Ref) (link.Key, error) {
 	if err != nil {
 		return link.Key{}, err
 	}
-	if !s.told {
-		s.told = true
-		for _, c := range l.list {
-			c.share(s)
-		}
-	}
+	l.tellShare(s)
 	return link.Key{Key: key}, nil
+}
+
+// tellShare passes a region to all peers, once.
+func (l *Link) tellShare(s *shared) {
+	if s.told {
+		return
+	}
+	s.told = true
+	for _, c := range l.list {
+		c.share(s)
+	}
 }
 
 // Deregister ends a registration.

@@ -143,6 +143,9 @@ func (c *conn) heard(b, oob []byte, flags int) error {
 		}
 		return c.mapRegion(&w, fds[0])
 	case wordGone:
+		if len(c.src) > 0 && w.region == c.source {
+			return fmt.Errorf("%w: region %d is gone while a frame refers to it", link.ErrProtocol, w.region)
+		}
 		c.unmap(w.region)
 	}
 	return nil
