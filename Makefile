@@ -91,6 +91,10 @@ kills: ## kill KILLS (200) ranks and sidecars, on a quiet and on a busy machine:
 	go test ./e2e -count=1 -timeout 2h -v -run KilledOften -kills=$(KILLS)
 	go test ./e2e -count=1 -timeout 2h -v -run KilledOften -kills=$(KILLS) -kills.busy=4
 
+.PHONY: test-tcp
+test-tcp: ## the tests of real jobs once more, over TCP between pods as on several machines
+	go test ./e2e -count=1 -transport tcp -skip 'NPB|Stranger|Hostile|CollectiveAgainst|Skewed|Killed'
+
 .PHONY: sim
 sim: ## run SEEDS (10000) seeds of the simulator
 	go test ./sidecar/internal/sim -count=1 -timeout 6h -v -run Seeds $(SIM_FLAGS)

@@ -378,7 +378,7 @@ func TestTransportMissing(t *testing.T) {
 		"nonsense": {[]string{"OUTRIGGER_DEVICES_HCA=x"}, []string{"OUTRIGGER_DEVICES_HCA: "}, "no HCA"},
 	} {
 		h := prepareHand(t, 1, 1)
-		h.doc.Tuning.Require = bootstrap.Names{bootstrap.TransportRDMA}
+		h.doc.Tuning.Transport, h.doc.Tuning.Require = "", bootstrap.Names{bootstrap.TransportRDMA}
 		h.writeDocument()
 		log := filepath.Join(h.dir, "log")
 		s := spawn(t, c.env, "outrigger-sidecar", "--bootstrap", h.dir+"/bootstrap.json", "--pod", "1", "--socket", h.socket(1), "--termination-log", log)

@@ -88,8 +88,8 @@ func (c *conn) send(f *link.Frame) bool {
 		return true
 	}
 	need := wire.HeaderBytes + aligned(n)
-	if room < need && (n <= wholeMax || room < wire.HeaderBytes+partMin) {
-		c.needs = min(need, wire.HeaderBytes+max(partMin, aligned(min(n, wholeMax))))
+	if room < need && (n <= wholeMax || room < wire.HeaderBytes+c.part(n)) {
+		c.needs = min(need, wire.HeaderBytes+max(c.part(n), aligned(min(n, wholeMax))))
 		return false
 	}
 	f.Head.Encode((*[wire.HeaderBytes]byte)(c.out.span(wire.HeaderBytes)))
@@ -123,9 +123,12 @@ func (c *conn) write(room int) {
 		}
 	}
 	if len(c.rest) > 0 {
-		c.needs = min(partMin, aligned(len(c.rest)))
+		c.needs = c.part(len(c.rest))
 	}
 }
+
+// part is the room for which it is worth going on with n bytes of a payload.
+func (c *conn) part(n int) int { return min(partMin, len(c.out.mem)/2, aligned(n)) }
 
 // goOn writes more of a frame that did not fit, and reports whether all of it is written.
 func (c *conn) goOn() bool {
@@ -134,7 +137,7 @@ func (c *conn) goOn() bool {
 		c.fail(err)
 		return false
 	}
-	if room < min(partMin, aligned(len(c.rest))) {
+	if room < c.part(len(c.rest)) {
 		return false
 	}
 	c.needs = 0

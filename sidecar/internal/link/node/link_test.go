@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"testing"
@@ -20,14 +21,14 @@ type side struct {
 }
 
 // newSide makes a link whose memory can be shared.
-func newSide(t testing.TB) *side {
+func newSide(t testing.TB, peers int) *side {
 	t.Helper()
 	s := &side{m: linktest.NewMemory()}
-	sockets, err := tcp.New(s.m, 1)
+	sockets, err := tcp.New(s.m, peers)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.l, err = New(Config{Peers: 1, Stream: sockets, Log: slog.New(slog.DiscardHandler)}, s.m); err != nil {
+	if s.l, err = New(Config{Peers: peers, Stream: sockets, Log: slog.New(slog.DiscardHandler)}, s.m); err != nil {
 		t.Fatal(err)
 	}
 	s.m.Make = func(r link.Region, n int) []byte {
@@ -100,10 +101,17 @@ func openFiles(t testing.TB) int {
 	return len(list)
 }
 
+// TestLink with the rings of small and of large jobs.
 func TestLink(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) *linktest.Pair {
+	for _, peers := range []int{1, fewPeers + 1, somePeers + 1} {
+		t.Run(fmt.Sprint(ringSize(peers)), func(t *testing.T) { linktest.Run(t, pairs(peers)) })
+	}
+}
+
+func pairs(peers int) linktest.Harness {
+	return func(t *testing.T) *linktest.Pair {
 		open := openFiles(t)
-		a, b := newSide(t), newSide(t)
+		a, b := newSide(t, peers), newSide(t, peers)
 		t.Cleanup(func() {
 			for _, s := range []*side{a, b} {
 				if err := s.l.Close(); err != nil {
@@ -142,5 +150,5 @@ func TestLink(t *testing.T) {
 				}
 			},
 		}
-	})
+	}
 }

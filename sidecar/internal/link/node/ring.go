@@ -33,16 +33,20 @@ const (
 	ringBytes = 256 << 10
 	ringFew   = 64 << 10
 	fewPeers  = 16
+	somePeers = 64
 	ringMin   = 16 << 10
 	ringMax   = 16 << 20
 )
 
 // ringSize is the bytes of a ring in a job of so many sidecars.
 func ringSize(peers int) int {
-	if peers > fewPeers {
+	switch {
+	case peers <= fewPeers:
+		return ringBytes
+	case peers <= somePeers:
 		return ringFew
 	}
-	return ringBytes
+	return ringMin
 }
 
 func segmentBytes(ring int) int { return headBytes + 2*ring }
