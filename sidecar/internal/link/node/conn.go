@@ -44,6 +44,8 @@ type conn struct {
 	board   []byte                  // the peer's
 	regions map[link.Region]*mapped // of the peer
 	told    map[link.Region]*shared // of this side, that the peer has
+	rung    int                     // so often words have come that are not read
+	unheard bool                    // more of them are here than were read
 	words   []word24                // that the local socket has not taken
 	ending  error                   // why the peer will write no more; what it has written comes first
 	last    uint64                  // of that, where it ends

@@ -102,14 +102,18 @@ func New(cfg Config, memory link.Memory) (*Link, error) {
 
 // Whose descriptor an event of epoll is about.
 const (
-	stream    = -1 // the stream's; else the peer's number
-	ofProof   = 0
-	ofWords   = 1
-	watchThis = unix.EPOLLIN | unix.EPOLLRDHUP
+	stream  = -1 // the stream's; else the peer's number
+	ofProof = 0
+	ofWords = 1
 )
 
+// watch has epoll tell of a descriptor. Wake-ups are edges: they need not be read for the
+// next one to be told.
 func (l *Link) watch(fd int, owner, which int32) error {
-	ev := unix.EpollEvent{Events: watchThis, Fd: owner, Pad: which}
+	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP, Fd: owner, Pad: which}
+	if which == ofWords {
+		ev.Events |= unix.EPOLLET
+	}
 	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return fmt.Errorf("epoll: %w", err)
 	}
@@ -167,7 +171,7 @@ func (l *Link) Arm() bool {
 
 // calls reports that there is something to do that no socket tells of.
 func (c *conn) calls() bool {
-	if n, err := c.in.ready(); err != nil || n != c.left || len(c.src) > 0 || c.ending != nil {
+	if n, err := c.in.ready(); err != nil || n != c.left || len(c.src) > 0 || c.unheard || c.ending != nil {
 		return true
 	}
 	if c.needs == 0 || c.behind() {
@@ -351,6 +355,9 @@ func (l *Link) read(sink link.Sink) (work int) {
 		if c.unblock() {
 			work++
 		}
+		if c.unheard {
+			work += c.hear()
+		}
 		if len(c.words) > 0 {
 			c.sayOn()
 		}
@@ -373,9 +380,12 @@ func (l *Link) watchful() (work int) {
 		if c == nil || c.err != nil || c.ending != nil {
 			continue
 		}
-		if ev.Pad == ofProof {
+		switch {
+		case ev.Pad == ofProof:
 			work += c.look()
-		} else {
+		case c.rung < rungMax && ev.Events == unix.EPOLLIN:
+			c.rung++
+		default:
 			work += c.hear()
 		}
 	}

@@ -59,7 +59,6 @@ func (l *Link) move(sink link.Sink) (work int) {
 		here, err := op.copy(l.memory, n)
 		switch {
 		case err == nil && !here: // its descriptor is on the way
-			l.look = true
 			l.ops.Pass()
 			continue
 		case err == nil:
@@ -86,6 +85,7 @@ func (op *operation) copy(m link.Memory, n uint64) (here bool, err error) {
 	}
 	r := op.c.regions[op.src.Region]
 	if r == nil {
+		op.c.hear() // most likely it has been said
 		return false, nil
 	}
 	from := op.src.Off + op.done

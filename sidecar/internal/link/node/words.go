@@ -23,6 +23,7 @@ const (
 	wordBytes  = 24
 	wordsATime = 64      // read in one Poll of one peer
 	regionsMax = 1 << 16 // of one peer
+	rungMax    = 16      // times that words wait: mostly they only wake
 )
 
 // word24 is one of them.
@@ -99,6 +100,7 @@ func (c *conn) post(w *word24) error {
 func (c *conn) hear() (work int) {
 	var b [wordBytes + 1]byte
 	oob := c.l.oob
+	c.rung, c.unheard = 0, false
 	for range wordsATime {
 		n, k, flags, _, err := unix.Recvmsg(c.local, b[:], oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 		switch {
@@ -117,7 +119,7 @@ func (c *conn) hear() (work int) {
 			return work
 		}
 	}
-	c.l.look = true
+	c.unheard = true // no edge tells of the rest
 	return work
 }
 
