@@ -19,8 +19,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 )
 
-// patience is how long two sidecars may take to meet.
-const patience = 5 * time.Second
+// patience is how long two sidecars may take to meet. It is less than a handshake may take
+// (package peers): those that cannot meet talk by the stream.
+const patience = 2 * time.Second
 
 // An offer says where a sidecar is, and how it can be met there:
 //

@@ -65,8 +65,11 @@ func (r *refs) oldest() uint64 {
 
 // lies is where a payload lies that the peer can read, if it may go so.
 func (c *conn) lies(f *link.Frame) (off uint64, ok bool) {
+	if f.Head.Length <= wholeMax {
+		return 0, false
+	}
 	s := c.l.shares[f.Payload.Region]
-	if f.Head.Length <= wholeMax || s == nil || f.Payload.Off+uint64(f.Head.Length) > s.size {
+	if s == nil || f.Payload.Off+uint64(f.Head.Length) > s.size {
 		return 0, false
 	}
 	c.l.tellShare(s)
