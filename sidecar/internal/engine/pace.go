@@ -41,7 +41,8 @@ type pacer struct {
 	begun   int64 // start of the first idle turn
 	since   int64 // start of the yields
 	yielded int64 // when the last yield began; 0: judged
-	let     int64 // when others were last let run: by a yield, or a sleep
+	let     int64 // when others were last let run: by a yield, or a sleep up to its end
+	slept   bool  // until this turn
 
 	crowds   doubt // somebody keeps the core for longer than an idle engine can wait,
 	computes doubt // or for longer than a busy one can
@@ -61,6 +62,9 @@ func newPacer(w Wait) pacer {
 // start.
 func (p *pacer) turned(now int64, work int) gear {
 	p.judge(now)
+	if p.slept {
+		p.let, p.slept = now, false
+	}
 	if work > 0 {
 		if p.idle > 0 && p.since == 0 {
 			p.penalty /= 2 // polling was right
@@ -83,7 +87,7 @@ func (p *pacer) turned(now int64, work int) gear {
 		p.since = now
 	}
 	if p.yieldFor >= 0 && (p.crowded(now) || now-p.since >= p.yieldFor) {
-		p.let = now
+		p.slept = true
 		return gearSleep
 	}
 	p.let, p.yielded = now, now

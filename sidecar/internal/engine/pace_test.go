@@ -74,6 +74,23 @@ func TestPacerOnCrowdedCore(t *testing.T) {
 
 // TestPacerPolls: a bounded time, then as without. Waits after one in vain do not
 // poll, until it is tried again; nor does a crowded engine.
+// Who has slept has let others run until then: the work that woke it is no time to yield.
+func TestPacerWorksAfterSleep(t *testing.T) {
+	p := newPacer(Wait{Yield: time.Nanosecond})
+	now := int64(1000)
+	p.turned(now, 0)
+	if got := p.turned(now+us, 0); got != gearSleep {
+		t.Fatalf("gear %d, want sleep", got)
+	}
+	now += int64(time.Second)
+	if got := p.turned(now, 1); got != gearPoll {
+		t.Fatalf("work after a sleep: gear %d, want poll", got)
+	}
+	if got := p.turned(now+busyYield, 1); got != gearYield {
+		t.Fatalf("work for %v after a sleep: gear %d, want yield", time.Duration(busyYield), got)
+	}
+}
+
 func TestPacerPolls(t *testing.T) {
 	const pollFor = 50 * us
 	p := newPacer(Wait{Poll: time.Duration(pollFor)})
