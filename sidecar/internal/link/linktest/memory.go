@@ -60,3 +60,6 @@ func (m *Memory) giveBack(ref link.Ref) []byte {
 	m.regions[ref.Region] = m.taken[ref.Region]
 	return m.regions[ref.Region]
 }
+
+// NewRegion makes a region of n bytes.
+func (m *Memory) NewRegion(n int) link.Ref { return m.add(n) }
