@@ -259,7 +259,7 @@ func (p *pods) held(pod int) (held []string) {
 			held = append(held, strings.TrimSpace(line))
 		}
 	}
-	const peers = 2 // at most: a connection for frames, and one for agreeing
+	const peers = 3 // at most: two sockets of a connection for frames, and one for agreeing
 	if open := p.descriptors(pod); len(open) > p.before[pod]+peers {
 		held = append(held, open...)
 	}

@@ -46,6 +46,7 @@ type conn struct {
 	told    map[link.Region]*shared // of this side, that the peer has
 	rung    int                     // so often words have come that are not read
 	unheard bool                    // more of them are here than were read
+	heard   uint64                  // of its words that do more than wake
 	words   []word24                // that the local socket has not taken
 	ending  error                   // why the peer will write no more; what it has written comes first
 	last    uint64                  // of that, where it ends

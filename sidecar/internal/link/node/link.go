@@ -82,7 +82,7 @@ func New(cfg Config, memory link.Memory) (*Link, error) {
 		cfg: cfg, memory: memory, conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), shares: map[link.Region]*shared{},
 		boardFD: -1, epoll: -1, input: make([]byte, wholeMax), oob: make([]byte, unix.CmsgSpace(4*8)),
 	}
-	fd, mem, err := segment.Create("outrigger-board", boardBytes)
+	fd, mem, err := segment.Create("sidecar-board", boardBytes)
 	if err != nil {
 		return nil, fmt.Errorf("node: %w", err)
 	}
@@ -171,7 +171,7 @@ func (l *Link) Arm() bool {
 
 // calls reports that there is something to do that no socket tells of.
 func (c *conn) calls() bool {
-	if n, err := c.in.ready(); err != nil || n != c.left || len(c.src) > 0 || c.unheard || c.ending != nil {
+	if n, err := c.in.ready(); err != nil || n != c.left || len(c.src) > 0 || c.toldMore() || c.ending != nil {
 		return true
 	}
 	if c.needs == 0 || c.behind() {
@@ -355,7 +355,7 @@ func (l *Link) read(sink link.Sink) (work int) {
 		if c.unblock() {
 			work++
 		}
-		if c.unheard {
+		if c.toldMore() {
 			work += c.hear()
 		}
 		if len(c.words) > 0 {

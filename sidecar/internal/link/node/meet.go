@@ -140,7 +140,7 @@ func (e *End) dial(to *offer) (err error) {
 		return err
 	}
 	defer func() { _ = conn.Close() }() // its socket is duplicated
-	fd, seg, err := segment.Create("outrigger-rings", segmentBytes(e.ring))
+	fd, seg, err := segment.Create("sidecar-rings", segmentBytes(e.ring))
 	if err != nil {
 		return err
 	}

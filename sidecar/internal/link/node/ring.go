@@ -23,6 +23,7 @@ const (
 	offHead   = 64  // bytes read so far; the reader's
 	offSleeps = 128 // 1: the reader sleeps until it is woken
 	offWaits  = 192 // 1: the writer waits for room
+	offSaid   = 256 // words by the local socket that do more than wake; the writer's
 	ringWords = 512
 	headBytes = 4096
 )
@@ -66,6 +67,7 @@ type way struct {
 	told  uint64 // of at
 	sleep *atomic.Uint64
 	waits *atomic.Uint64
+	said  *atomic.Uint64
 }
 
 // newWay makes an end of ring i of a segment.
@@ -73,7 +75,7 @@ func newWay(seg []byte, i int, writer bool) way {
 	words, size := seg[i*ringWords:(i+1)*ringWords], (len(seg)-headBytes)/2
 	w := way{
 		mem: seg[headBytes+i*size : headBytes+(i+1)*size], mine: word(words, offHead), other: word(words, offTail),
-		sleep: word(words, offSleeps), waits: word(words, offWaits),
+		sleep: word(words, offSleeps), waits: word(words, offWaits), said: word(words, offSaid),
 	}
 	if writer {
 		w.mine, w.other = w.other, w.mine

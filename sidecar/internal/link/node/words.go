@@ -83,10 +83,14 @@ func (c *conn) sayOn() {
 				return
 			}
 		}
+		c.out.said.Add(1)
 		c.words = c.words[1:]
 	}
 	c.words = nil
 }
+
+// toldMore reports that the peer has said what this side has not read.
+func (c *conn) toldMore() bool { return c.unheard || c.in.said.Load() != c.heard }
 
 func (c *conn) post(w *word24) error {
 	b := w.encode()
@@ -114,7 +118,7 @@ func (c *conn) hear() (work int) {
 			return work + 1
 		}
 		work++
-		if err := c.heard(b[:n], oob[:k], flags); err != nil {
+		if err := c.takeWord(b[:n], oob[:k], flags); err != nil {
 			c.fail(err)
 			return work
 		}
@@ -123,8 +127,8 @@ func (c *conn) hear() (work int) {
 	return work
 }
 
-// heard takes one word and its descriptors.
-func (c *conn) heard(b, oob []byte, flags int) error {
+// takeWord takes one word and its descriptors.
+func (c *conn) takeWord(b, oob []byte, flags int) error {
 	fds := descriptors(oob)
 	defer func() {
 		for _, fd := range fds {
@@ -134,6 +138,9 @@ func (c *conn) heard(b, oob []byte, flags int) error {
 	w, err := decodeWord(b)
 	if err != nil {
 		return err
+	}
+	if w.kind != wordWake {
+		c.heard++
 	}
 	switch w.kind {
 	case wordHere:

@@ -1,0 +1,76 @@
+package node
+
+import (
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// TestRegionGone: what a rank that leaves had shared is let go of by its peers at once,
+// though nothing else is said; a peer that comes later is told of what is still there.
+func TestRegionGone(t *testing.T) {
+	a, b := newSide(t, 2), newSide(t, 2)
+	defer func() { _, _ = a.l.Close(), b.l.Close() }()
+	join(t, a, b)
+	stays, goes := a.m.NewRegion(8192), a.m.NewRegion(8192)
+	for _, r := range []link.Ref{stays, goes} {
+		if _, err := a.l.Register(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	regions := func() map[link.Region]*mapped { return b.l.conns[0].regions }
+	s := &counting{}
+	b.l.Poll(s)
+	if len(regions()) != 2 {
+		t.Fatalf("%d regions are known, want 2", len(regions()))
+	}
+	a.l.DropRegion(goes.Region)
+	b.l.Poll(s)
+	if len(regions()) != 1 || regions()[stays.Region] == nil {
+		t.Fatalf("regions %v, want %d", regions(), stays.Region)
+	}
+	if _, err := a.l.Register(goes); err == nil {
+		t.Error("what is no more was registered")
+	}
+	join(t, a, b)
+	b.l.Poll(s)
+	if len(regions()) != 1 || regions()[stays.Region] == nil {
+		t.Errorf("regions %v after another connection, want %d", regions(), stays.Region)
+	}
+}
+
+// TestBoardIsFull: as many registrations as there are places, and then an error; each
+// place is used again, under another key.
+func TestBoardIsFull(t *testing.T) {
+	a := newSide(t, 2)
+	defer func() { _ = a.l.Close() }()
+	ref := a.m.NewRegion(4096)
+	seen := map[uint64]bool{}
+	var keys []link.Key
+	for range places {
+		k, err := a.l.Register(ref)
+		if err != nil || seen[k.Key] {
+			t.Fatalf("key %#x, seen before: %v, %v", k.Key, seen[k.Key], err)
+		}
+		seen[k.Key] = true
+		keys = append(keys, k)
+	}
+	if _, err := a.l.Register(ref); err == nil {
+		t.Fatal("one more than there are places")
+	}
+	for range 2 { // the second time there is nothing
+		a.l.Deregister(keys[7])
+	}
+	k, err := a.l.Register(ref)
+	if err != nil || seen[k.Key] || k.Key%places != keys[7].Key%places {
+		t.Errorf("key %#x after that of %#x: %v", k.Key, keys[7].Key, err)
+	}
+	if _, err := a.l.Register(ref); err == nil {
+		t.Error("a place was given back twice")
+	}
+	for _, r := range []link.Ref{{Region: ref.Region, Off: 1, Len: 4096}, {Region: ref.Region, Off: 4097}, {Region: ref.Region, Off: ^uint64(0), Len: 8}, {Region: 99, Len: 1}} {
+		if _, err := a.l.Register(r); err == nil {
+			t.Errorf("%+v was registered", r)
+		}
+	}
+}
