@@ -41,15 +41,14 @@ type conn struct {
 	raw    [wire.HeaderBytes]byte
 	head   wire.Header
 
-	board   []byte                  // the peer's
-	regions map[link.Region]*mapped // of the peer
-	told    map[link.Region]*shared // of this side, that the peer has
-	rung    int                     // so often words have come that are not read
-	unheard bool                    // more of them are here than were read
-	heard   uint64                  // of its words that do more than wake
-	words   []word24                // that the local socket has not taken
-	ending  error                   // why the peer will write no more; what it has written comes first
-	last    uint64                  // of that, where it ends
+	board   []byte                 // the peer's
+	regions map[link.Region][]byte // of the peer
+	rung    int                    // so often words have come that are not read
+	unheard bool                   // more of them are here than were read
+	heard   uint64                 // of its words that do more than wake
+	words   []word24               // that the local socket has not taken
+	ending  error                  // why the peer will write no more; what it has written comes first
+	last    uint64                 // of that, where it ends
 	err     error
 	gone    bool
 }

@@ -199,7 +199,7 @@ func (l *Link) Join(peer link.Peer, fd int, e *End) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("node: %w", err), unix.Close(fd), e.Close())
 	}
-	c := &conn{l: l, peer: peer, fd: fd, regions: map[link.Region]*mapped{}}
+	c := &conn{l: l, peer: peer, fd: fd, regions: map[link.Region][]byte{}}
 	e.handOver(c)
 	l.conns[peer] = c
 	l.list = append(l.list, c)

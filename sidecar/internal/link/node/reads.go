@@ -89,10 +89,10 @@ func (op *operation) copy(m link.Memory, n uint64) (here bool, err error) {
 		return false, nil
 	}
 	from := op.src.Off + op.done
-	if from < op.src.Off || from > uint64(len(r.mem)) || n > uint64(len(r.mem))-from {
+	if from < op.src.Off || from > uint64(len(r)) || n > uint64(len(r))-from {
 		return false, fmt.Errorf("%w: it goes beyond the peer's memory", link.ErrKey)
 	}
-	copy(m.Bytes(op.dst.Slice(op.done, n)), r.mem[from:from+n])
+	copy(m.Bytes(op.dst.Slice(op.done, n)), r[from:from+n])
 	if !stands(op.c.board, op.key) {
 		return false, errEnded
 	}

@@ -105,8 +105,8 @@ func (c *conn) referred(size int) ([]byte, error) {
 		}
 	}
 	m := c.regions[c.source]
-	if m == nil || off > uint64(len(m.mem)) || uint64(size) > uint64(len(m.mem))-off {
+	if m == nil || off > uint64(len(m)) || uint64(size) > uint64(len(m))-off {
 		return nil, fmt.Errorf("%w: a payload of %d bytes at %d of region %d, which is not known", link.ErrProtocol, size, off, region)
 	}
-	return m.mem[off : off+uint64(size)], nil
+	return m[off : off+uint64(size)], nil
 }

@@ -177,11 +177,6 @@ func descriptors(oob []byte) (fds []int) {
 	return fds
 }
 
-// mapped is a region of a peer.
-type mapped struct {
-	mem []byte
-}
-
 func (c *conn) mapRegion(w *word24, fd int) error {
 	if c.regions[w.region] != nil || len(c.regions) >= regionsMax {
 		return fmt.Errorf("%w: region %d of %d is told of again", link.ErrProtocol, w.region, len(c.regions))
@@ -190,7 +185,7 @@ func (c *conn) mapRegion(w *word24, fd int) error {
 	if err != nil {
 		return broken(fmt.Errorf("memory of the peer: %w", err))
 	}
-	c.regions[w.region] = &mapped{mem}
+	c.regions[w.region] = mem
 	return nil
 }
 
@@ -198,6 +193,6 @@ func (c *conn) mapRegion(w *word24, fd int) error {
 func (c *conn) unmap(r link.Region) {
 	if m := c.regions[r]; m != nil {
 		delete(c.regions, r)
-		c.l.giveBack(m.mem)
+		c.l.giveBack(m)
 	}
 }
