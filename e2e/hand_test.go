@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ type hand struct {
 	dir      string
 	doc      *bootstrap.Document
 	listen   []string // where the sidecars listen; the document may say otherwise
+	odd      string   // transport of the last pod, by a document of its own; empty: that of the job
 	sidecars []*exec.Cmd
 	out      *output
 }
@@ -85,6 +87,19 @@ func (h *hand) writeDocument() {
 	h.write("bootstrap.json", raw)
 }
 
+// oddDocument writes that of a pod which has another transport.
+func (h *hand) oddDocument() string {
+	h.t.Helper()
+	own := *h.doc
+	own.Tuning.Transport = h.odd
+	raw, err := json.Marshal(&own)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.write("odd.json", raw)
+	return h.dir + "/odd.json"
+}
+
 func (h *hand) socket(pod int) string { return fmt.Sprintf("%s/s%d", h.dir, pod) }
 
 // start starts the sidecars, which end with the test.
@@ -92,7 +107,11 @@ func (h *hand) start(flags ...string) {
 	h.t.Helper()
 	h.writeDocument()
 	for i := range h.doc.Pods {
-		args := append([]string{"--bootstrap", h.dir + "/bootstrap.json", "--pod", fmt.Sprint(i), "--socket", h.socket(i), "--listen", h.listen[i]}, flags...)
+		document := h.dir + "/bootstrap.json"
+		if h.odd != "" && i == len(h.doc.Pods)-1 {
+			document = h.oddDocument()
+		}
+		args := append([]string{"--bootstrap", document, "--pod", fmt.Sprint(i), "--socket", h.socket(i), "--listen", h.listen[i]}, flags...)
 		cmd := h.command(context.WithoutCancel(h.t.Context()), "outrigger-sidecar", args...)
 		if err := cmd.Start(); err != nil {
 			h.t.Fatal(err)
@@ -132,5 +151,29 @@ func (h *hand) launch(program ...string) {
 		if err := cmd.Wait(); err != nil {
 			h.t.Errorf("ranks of pod %d: %v\n%s", i, err, h.out)
 		}
+	}
+}
+
+// TestTransportsMeet: where one pod would share memory and another would not, data goes by
+// TCP, large messages too.
+func TestTransportsMeet(t *testing.T) {
+	for _, last := range []string{bootstrap.TransportTCP, bootstrap.TransportNode} {
+		t.Run(last, func(t *testing.T) {
+			h := prepareHand(t, 1, 1, 2)
+			h.odd = last
+			h.doc.Tuning.Transport = bootstrap.TransportNode
+			if last == bootstrap.TransportNode {
+				h.doc.Tuning.Transport = bootstrap.TransportTCP
+			}
+			h.start("--log-level", "debug")
+			h.launch(ring("-rounds", "30", "-bytes", "300000")...)
+			if !strings.Contains(h.out.String(), "every byte right") {
+				t.Errorf("no right result\n%s", h.out)
+			}
+			met := strings.Count(h.out.String(), "connected by shared memory")
+			if want := map[string]int{bootstrap.TransportTCP: 2}[last]; met != want { // of the first two with each other
+				t.Errorf("%d ends of connections by shared memory, want %d\n%s", met, want, h.out)
+			}
+		})
 	}
 }

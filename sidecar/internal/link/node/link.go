@@ -31,6 +31,7 @@ type Stream interface {
 	FD() int
 	Bytes() (in, out uint64)
 	Break(peer link.Peer)
+	SetMemory(m link.Memory)
 }
 
 // Config of a Link.
@@ -122,7 +123,10 @@ func (l *Link) watch(fd int, owner, which int32) error {
 
 // SetMemory replaces the memory given to New, for a caller that is the memory
 // itself and could not name it earlier.
-func (l *Link) SetMemory(m link.Memory) { l.memory = m }
+func (l *Link) SetMemory(m link.Memory) {
+	l.memory = m
+	l.cfg.Stream.SetMemory(m)
+}
 
 // Caps says what the link can do with a peer of this machine; PeerCaps with each.
 func (l *Link) Caps() link.Caps {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -24,13 +25,14 @@ type side struct {
 func newSide(t testing.TB, peers int) *side {
 	t.Helper()
 	s := &side{m: linktest.NewMemory()}
-	sockets, err := tcp.New(s.m, peers)
+	sockets, err := tcp.New(nil, peers)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.l, err = New(Config{Peers: peers, Stream: sockets, Log: slog.New(slog.DiscardHandler)}, s.m); err != nil {
+	if s.l, err = New(Config{Peers: peers, Stream: sockets, Log: slog.New(slog.DiscardHandler)}, nil); err != nil {
 		t.Fatal(err)
 	}
+	s.l.SetMemory(s.m)
 	s.m.Make = func(r link.Region, n int) []byte {
 		fd, mem, err := segment.Create("linktest", n)
 		if err != nil {
@@ -151,4 +153,33 @@ func pairs(peers int) linktest.Harness {
 			},
 		}
 	}
+}
+
+// TestElsewhere: a peer that is reached by the stream gets and sends frames, and what the
+// link says of it is the stream's.
+func TestElsewhere(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) *linktest.Pair {
+		a, b := newSide(t, 2), newSide(t, 2)
+		t.Cleanup(func() {
+			if err := errors.Join(a.l.Close(), b.l.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+		attach := func(t *testing.T) {
+			p, q := socketPair(t)
+			if err := errors.Join(a.l.Attach(0, p), b.l.Attach(0, q)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		join(t, a, b) // which ends by the other
+		attach(t)
+		if c := a.l.PeerCaps(0); c.Read || c.Name != "tcp" {
+			t.Errorf("it can do %+v, it says", c)
+		}
+		only := func(l *Link) link.Link { return struct{ link.Link }{l} } // frames, and no more
+		return &linktest.Pair{
+			A: linktest.End{Link: only(a.l), Memory: a.m}, B: linktest.End{Link: only(b.l), Memory: b.m},
+			Pass: func() {}, Join: attach, Break: func(*testing.T) { a.l.Break(0) },
+		}
+	})
 }

@@ -25,6 +25,7 @@ type Stream interface {
 	FD() int
 	Bytes() (in, out uint64)
 	Break(peer link.Peer)
+	SetMemory(m link.Memory)
 }
 
 // Config of a Link.
@@ -239,7 +240,10 @@ func (l *Link) watch(fd int, owner int32) error {
 
 // SetMemory replaces the memory given at first, for a caller that is the memory
 // itself and could not name it earlier.
-func (l *Link) SetMemory(m link.Memory) { l.memory = m }
+func (l *Link) SetMemory(m link.Memory) {
+	l.memory = m
+	l.cfg.Stream.SetMemory(m)
+}
 
 // Port is what the link uses.
 func (l *Link) Port() Port { return l.port }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
@@ -211,5 +212,30 @@ func TestCloseTellsAll(t *testing.T) {
 	delete(n.regions, uint32(k.Key))
 	if err := l.Close(); err == nil {
 		t.Error("a registration that could not be ended is nobody's business")
+	}
+}
+
+// TestStreamHasMemory: a peer that is reached by the stream gets messages out of the same
+// memory, which is not there yet when the link is made.
+func TestStreamHasMemory(t *testing.T) {
+	n, err := newFabric().open("fake")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newTestLink(t, "", nil, n)
+	defer func() { _ = l.Close() }()
+	m := linktest.NewMemory()
+	l.SetMemory(m)
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fds[1])
+	if err := l.Attach(0, fds[0]); err != nil {
+		t.Fatal(err)
+	}
+	f := &link.Frame{Head: wire.Header{Type: wire.Data, Seq: 1, Length: 8}, Payload: m.NewRegion(8)}
+	if n := l.Post(0, []*link.Frame{f}); n != 1 {
+		t.Errorf("%d frames were taken", n)
 	}
 }
