@@ -82,14 +82,17 @@ func socketPair(t testing.TB) (x, y int) {
 	return fds[0], fds[1]
 }
 
-func join(t testing.TB, a, b *side) {
+func join(t testing.TB, a, b *side) { t.Helper(); joinAs(t, a, 0, b, 0) }
+
+// joinAs connects a with its peer n, which is b, whose peer m is a.
+func joinAs(t testing.TB, a *side, n link.Peer, b *side, m link.Peer) {
 	t.Helper()
 	x, y := meet(t, a, b)
 	p, q := socketPair(t)
-	if err := a.l.Join(0, p, x); err != nil {
+	if err := a.l.Join(n, p, x); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.l.Join(0, q, y); err != nil {
+	if err := b.l.Join(m, q, y); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -28,6 +28,7 @@ type counting struct {
 	frames int
 	bytes  int
 	downs  []error
+	dones  map[uint64]error
 }
 
 func (c *counting) Deliver(_ link.Peer, h *wire.Header, _ []byte) error {
@@ -46,6 +47,13 @@ func (c *counting) String() string {
 }
 
 func (c *counting) Placed(link.Peer) error { c.frames++; return nil }
+
+func (c *counting) Done(_ link.Peer, token uint64, err error) {
+	if c.dones == nil {
+		c.dones = map[uint64]error{}
+	}
+	c.dones[token] = err
+}
 
 func (c *counting) Down(_ link.Peer, err error) { c.downs = append(c.downs, err) }
 
