@@ -29,10 +29,10 @@ take() {
 		sed -n 's/.*"test":"\([a-z]*\)"\(,"op":"\([a-z]*\)"\)*.*"us":\([0-9.]*\),.*/\1\3 \4/p' >>"$work/$into" || { tail -5 "$work/errors" >&2; exit 1; }
 }
 
-plain() { take "plain$1" "$programs/bin/outrigger" bench latency --pods "$1"; }
-traced() { take "traced$1" "$programs/bin/outrigger" bench latency --pods "$1" --trace "$work/trace.json"; }
-checked() { take checked "$programs/bin/outrigger" bench collectives -n 4 --pods 2; }
-unchecked() { take unchecked "$programs/bin-unchecked/outrigger" bench collectives -n 4 --pods 2; }
+plain() { take "plain$1" "$programs/bin/outrigger" bench latency --transport tcp --pods "$1"; }
+traced() { take "traced$1" "$programs/bin/outrigger" bench latency --transport tcp --pods "$1" --trace "$work/trace.json"; }
+checked() { take checked "$programs/bin/outrigger" bench collectives -n 4 --transport tcp --pods 2; }
+unchecked() { take unchecked "$programs/bin-unchecked/outrigger" bench collectives -n 4 --transport tcp --pods 2; }
 
 for r in $(seq "$rounds"); do
 	if [ $((r % 2)) = 1 ]; then

@@ -2,7 +2,7 @@
 # Outrigger against its peers on this machine, in one run: the bare chain of
 # four processes, bare ping-pongs over TCP (wire) and over a line of shared memory
 # (line), Open MPI over TCP and over shared memory, and `outrigger bench` over TCP
-# (two pods) and in one pod. Prints
+# and over memory of the machine (two pods), and in one pod. Prints
 # Markdown for docs/BENCHMARKS.md: the machine, the commands, the figures, and
 # each target with PASS or MISS. The method is described in hack/bench/mpibench.c.
 #
@@ -66,7 +66,8 @@ round() {
 	measure openmpi-vader 300 mpirun -n 2 --oversubscribe --mca pml ob1 \
 		--mca btl vader,self "$work/mpibench" openmpi-vader
 	if [ -x bin/outrigger ]; then
-		measure outrigger-tcp 300 bin/outrigger bench --pods 2 --tests latency,bandwidth,rate,overlap --json
+		measure outrigger-tcp 300 bin/outrigger bench --pods 2 --transport tcp --tests latency,bandwidth,rate,overlap --json
+		measure outrigger-node 300 bin/outrigger bench --pods 2 --transport node --tests latency,bandwidth,rate,overlap --json
 		measure outrigger-local 300 bin/outrigger bench --pods 1 --tests self,latency,bandwidth,rate,overlap --json
 	fi
 }

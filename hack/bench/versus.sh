@@ -6,12 +6,14 @@
 #   ROUNDS=6           rounds are interleaved, and begin with the other one in turn
 #   TESTS=latency,...  of `outrigger bench`; what the older one lacks is left out.
 #                      Only those that name their sizes and ranks alike: no fairness
+#   TRANSPORT=node     between pods; default: tcp, which is all that older ones have
 #   PROGRAMS=DIR       keep the programs there for the next run
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 old=$(git rev-parse --verify --short "${1:?which commit to compare with: hack/bench/versus.sh COMMIT}^{commit}")
 rounds=${ROUNDS:-6}
 tests=${TESTS:-latency,bandwidth,rate,collectives}
+transport=${TRANSPORT:-tcp}
 work=$(mktemp -d)
 programs=$(realpath -m "${PROGRAMS:-$work}") # a folder that an earlier run has built into
 trap 'git worktree remove --force "$work/tree" 2>/dev/null || true; rm -rf "$work"' EXIT
@@ -25,9 +27,12 @@ go build -o "$work/compare" ./hack/bench/compare
 
 # take WHICH FILE: a round of one of the two joins a file.
 take() {
-	local pods
+	local pods over=()
+	if "$programs/$1/outrigger" bench --help | grep -q -- '--transport'; then
+		over=(--transport "$transport")
+	fi
 	for pods in 1 2; do
-		timeout --kill-after=10 300 "$programs/$1/outrigger" bench --pods "$pods" --tests "$tests" --json \
+		timeout --kill-after=10 300 "$programs/$1/outrigger" bench "${over[@]}" --pods "$pods" --tests "$tests" --json \
 			>>"$work/$2" 2>"$work/errors" </dev/null || { tail -5 "$work/errors" >&2; exit 1; }
 	done
 }
