@@ -32,7 +32,7 @@ const (
 // many sidecars on a machine it is what all of them take that counts.
 const (
 	ringBytes = 256 << 10
-	ringFew   = 64 << 10
+	ringFew   = 32 << 10
 	fewPeers  = 16
 	somePeers = 64
 	ringMin   = 16 << 10
