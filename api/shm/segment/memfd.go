@@ -20,6 +20,17 @@ const reserveStep = 64 << 20
 // a shortage into an error here instead of a SIGBUS at first touch; sealing
 // keeps the other side from taking pages away under our feet (DESIGN §4).
 func Create(name string, size int) (fd int, mem []byte, err error) {
+	return createSealed(name, size, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+}
+
+// CreateToRead is Create of memory that only the returned mapping can write. A descriptor
+// that is open for reading alone would not see to that: whoever has it can open the file
+// again.
+func CreateToRead(name string, size int) (fd int, mem []byte, err error) {
+	return createSealed(name, size, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL)
+}
+
+func createSealed(name string, size, seals int) (fd int, mem []byte, err error) {
 	fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if errors.Is(err, unix.EMFILE) {
 		err = fmt.Errorf("no descriptor left; raise the limit of open files (ulimit -n): %w", err)
@@ -39,13 +50,13 @@ func Create(name string, size int) (fd int, mem []byte, err error) {
 	if err = reserve(fd, size); err != nil {
 		return fd, nil, fmt.Errorf("segment: reserving %d bytes for %s: %w", size, name, err)
 	}
-	seals := unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
-	if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-		return fd, nil, fmt.Errorf("segment: sealing %s: %w", name, err)
-	}
 	mem, err = unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return fd, nil, fmt.Errorf("segment: mapping %s: %w", name, err)
+	}
+	if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+		err = errors.Join(fmt.Errorf("segment: sealing %s: %w", name, err), Unmap(mem))
+		return fd, nil, err
 	}
 	return fd, mem, nil
 }
@@ -110,6 +121,14 @@ func sealed(fd int) (int64, error) {
 	}
 	if seals&want != want {
 		return 0, errors.New("segment: the shared memory's size is not sealed")
+	}
+	// Pages of hugetlbfs can be missing under a mapping, whatever is sealed.
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return 0, fmt.Errorf("segment: kind: %w", err)
+	}
+	if fs.Type != unix.TMPFS_MAGIC {
+		return 0, fmt.Errorf("segment: shared memory of a file system of type %#x", fs.Type)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

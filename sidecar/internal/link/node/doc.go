@@ -6,7 +6,7 @@
 //
 //	frames          a ring of bytes in each direction (ring.go), in one sealed segment
 //	Read            a copy out of the peer's regions, which it has passed as descriptors
-//	                that can only be read (shares.go)
+//	                that are open for reading (shares.go)
 //	keys            a board in the memory of who registers, which peers can only read
 //	                (board.go)
 //	wake-ups        a message of a local socket, when the peer says that it sleeps;

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -73,6 +74,7 @@ type Link struct {
 	ops       turns.Schedule[operation]
 	ended     []ended
 	unmapping sync.WaitGroup
+	order     atomic.Uint64 // a read-modify-write of it is a full barrier
 
 	input  []byte // what is handed over
 	oob    []byte
@@ -87,17 +89,13 @@ func New(cfg Config, memory link.Memory) (*Link, error) {
 		cfg: cfg, memory: memory, conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), shares: map[link.Region]*shared{},
 		boardFD: -1, epoll: -1, input: make([]byte, wholeMax), oob: make([]byte, unix.CmsgSpace(4*8)),
 	}
-	fd, mem, err := segment.Create("sidecar-board", boardBytes)
+	fd, mem, err := segment.CreateToRead("sidecar-board", boardBytes)
 	if err != nil {
 		return nil, fmt.Errorf("node: %w", err)
 	}
-	l.board = newBoard(mem)
-	l.boardFD, err = readOnly(fd)
-	_ = unix.Close(fd) // the mapping stays
-	if err == nil {
-		if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
-			err = l.watch(cfg.Stream.FD(), stream, 0)
-		}
+	l.board, l.boardFD = newBoard(mem), fd
+	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
+		err = l.watch(cfg.Stream.FD(), stream, 0)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("node: %w", err), l.release())

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
 // patience is how long two sidecars may take to meet. It is less than a handshake may take
@@ -168,7 +169,8 @@ func (e *End) dial(to *offer) (err error) {
 	return err
 }
 
-// accept waits for the connector. Others of this user, if there are any, are sent away.
+// accept waits for the connector. Other users are sent away at once: whoever is in this
+// network namespace may see the socket's name.
 func (e *End) accept() error {
 	if err := e.listener.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err
@@ -178,7 +180,10 @@ func (e *End) accept() error {
 		if err != nil {
 			return err
 		}
-		known, err := e.welcome(conn)
+		known := false
+		if who, werr := lobby.Peer(conn); werr == nil && int(who.Uid) == os.Geteuid() {
+			known, err = e.welcome(conn)
+		}
 		_ = conn.Close() // its socket is duplicated
 		if known {
 			return err

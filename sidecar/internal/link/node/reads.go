@@ -93,6 +93,7 @@ func (op *operation) copy(m link.Memory, n uint64) (here bool, err error) {
 		return false, fmt.Errorf("%w: it goes beyond the peer's memory", link.ErrKey)
 	}
 	copy(m.Bytes(op.dst.Slice(op.done, n)), r[from:from+n])
+	op.c.l.order.Add(1) // what was copied was read before the board is
 	if !stands(op.c.board, op.key) {
 		return false, errEnded
 	}

@@ -3,6 +3,9 @@ package node
 import (
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -72,5 +75,27 @@ func TestBoardIsFull(t *testing.T) {
 		if _, err := a.l.Register(r); err == nil {
 			t.Errorf("%+v was registered", r)
 		}
+	}
+}
+
+// TestBoardIsItsOwners: whoever is given the board's descriptor cannot write to it.
+func TestBoardIsItsOwners(t *testing.T) {
+	a := newSide(t, 2)
+	defer func() { _ = a.l.Close() }()
+	if mem, err := unix.Mmap(a.l.boardFD, 0, boardBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
+		t.Error("a board was mapped to be written", unix.Munmap(mem))
+	}
+	if _, err := unix.Pwrite(a.l.boardFD, []byte{1}, 0); err == nil {
+		t.Error("a board was written")
+	}
+	mem, err := segment.OpenToRead(a.l.boardFD, 0, boardBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mprotect(mem, unix.PROT_READ|unix.PROT_WRITE); err == nil {
+		t.Error("a board that is read was made one that is written")
+	}
+	if err := segment.Unmap(mem); err != nil {
+		t.Error(err)
 	}
 }
