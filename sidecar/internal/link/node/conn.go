@@ -40,6 +40,7 @@ type conn struct {
 	unheard bool                   // more of them are here than were read
 	heard   uint64                 // of its words that do more than wake
 	words   []word24               // that the local socket has not taken
+	watched bool                   // epoll tells when it does
 	ending  error                  // why the peer will write no more; what it has written comes first
 	last    uint64                 // of that, where it ends
 	err     error

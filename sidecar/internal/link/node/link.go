@@ -95,7 +95,7 @@ func New(cfg Config, memory link.Memory) (*Link, error) {
 	}
 	l.board, l.boardFD = newBoard(mem), fd
 	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
-		err = l.watch(cfg.Stream.FD(), stream, 0)
+		err = l.watch(unix.EPOLL_CTL_ADD, cfg.Stream.FD(), proofEvents, stream, 0)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("node: %w", err), l.release())
@@ -110,14 +110,18 @@ const (
 	ofWords = 1
 )
 
-// watch has epoll tell of a descriptor. Wake-ups are edges: they need not be read for the
-// next one to be told.
-func (l *Link) watch(fd int, owner, which int32) error {
-	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP, Fd: owner, Pad: which}
-	if which == ofWords {
-		ev.Events |= unix.EPOLLET
-	}
-	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+// What epoll tells of a socket. Wake-ups are edges: they need not be read for the next one
+// to be told.
+const (
+	proofEvents = unix.EPOLLIN | unix.EPOLLRDHUP
+	wordsEvents = proofEvents | unix.EPOLLET
+)
+
+// watch has epoll tell of a descriptor; how is EPOLL_CTL_ADD, or EPOLL_CTL_MOD of one that
+// is watched.
+func (l *Link) watch(how, fd int, events uint32, owner, which int32) error {
+	ev := unix.EpollEvent{Events: events, Fd: owner, Pad: which}
+	if err := unix.EpollCtl(l.epoll, how, fd, &ev); err != nil {
 		return fmt.Errorf("epoll: %w", err)
 	}
 	return nil
@@ -166,6 +170,7 @@ func (l *Link) Arm() bool {
 		if c.in.sleep.Store(1); c.needs > 0 {
 			c.out.waits.Store(1)
 		}
+		c.waitToSay()
 	}
 	for _, c := range l.list {
 		if c.calls() {
@@ -198,9 +203,9 @@ func (l *Link) Attach(peer link.Peer, fd int) error {
 func (l *Link) Join(peer link.Peer, fd int, e *End) error {
 	l.forget(peer)
 	l.cfg.Stream.Forget(peer)
-	err := l.watch(fd, int32(peer), ofProof)
+	err := l.watch(unix.EPOLL_CTL_ADD, fd, proofEvents, int32(peer), ofProof)
 	if err == nil {
-		err = l.watch(e.local, int32(peer), ofWords)
+		err = l.watch(unix.EPOLL_CTL_ADD, e.local, wordsEvents, int32(peer), ofWords)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("node: %w", err), unix.Close(fd), e.Close())

@@ -105,6 +105,9 @@ func (c *conn) referred(size int) ([]byte, error) {
 		}
 	}
 	m := c.regions[c.source]
+	if m == nil && c.ending != nil { // before this side has heard of it
+		return nil, c.ending
+	}
 	if m == nil || off > uint64(len(m)) || uint64(size) > uint64(len(m))-off {
 		return nil, fmt.Errorf("%w: a payload of %d bytes at %d of region %d, which is not known", link.ErrProtocol, size, off, region)
 	}

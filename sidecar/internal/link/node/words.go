@@ -82,11 +82,28 @@ func (c *conn) sayOn() {
 				c.words = nil
 				return
 			}
+			c.out.said.Add(1)
 		}
-		c.out.said.Add(1)
 		c.words = c.words[1:]
 	}
 	c.words = nil
+}
+
+// waitToSay says what waits to be said, or has epoll tell when the local socket takes it:
+// for whoever is about to sleep.
+func (c *conn) waitToSay() {
+	if len(c.words) == 0 && !c.watched {
+		return
+	}
+	c.sayOn()
+	events := uint32(wordsEvents)
+	if c.watched = len(c.words) > 0; c.watched {
+		events |= unix.EPOLLOUT
+	}
+	// Each time: no edge tells that fewer descriptors are under way (ETOOMANYREFS).
+	if err := c.l.watch(unix.EPOLL_CTL_MOD, c.local, events, int32(c.peer), ofWords); err != nil {
+		c.fail(broken(err))
+	}
 }
 
 // toldMore reports that the peer has said what this side has not read.
