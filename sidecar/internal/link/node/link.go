@@ -73,6 +73,7 @@ type Link struct {
 	shares    map[link.Region]*shared
 	ops       turns.Schedule[operation]
 	ended     []ended
+	regions   int // of peers, that are mapped
 	unmapping sync.WaitGroup
 	order     atomic.Uint64 // a read-modify-write of it is a full barrier
 

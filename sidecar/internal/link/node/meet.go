@@ -205,14 +205,12 @@ func (e *End) welcome(conn *net.UnixConn) (known bool, err error) {
 	if err != nil {
 		return true, err
 	}
-	size := binary.LittleEndian.Uint64(b[16:])
-	if size > segmentBytes64(ringMax) {
-		return true, errSegment
+	// Both know how large the rings of their job are.
+	size := segmentBytes(e.ring)
+	if got := binary.LittleEndian.Uint64(b[16:]); got != uint64(size) {
+		return true, fmt.Errorf("%w: %d bytes, want %d", errSegment, got, size)
 	}
-	if err := checkSegment(int(size)); err != nil {
-		return true, err
-	}
-	if e.seg, err = segment.Open(fds[0], int(size)); err != nil {
+	if e.seg, err = segment.Open(fds[0], size); err != nil {
 		return true, err
 	}
 	if err := e.take(fds[1]); err != nil {
@@ -224,8 +222,6 @@ func (e *End) welcome(conn *net.UnixConn) (known bool, err error) {
 	e.local, err = socketOf(conn)
 	return true, err
 }
-
-func segmentBytes64(ring int) uint64 { return uint64(segmentBytes(ring)) }
 
 // take maps the peer's board.
 func (e *End) take(fd int) (err error) {

@@ -99,7 +99,7 @@ func (c *conn) referred(size int) ([]byte, error) {
 		return nil, fmt.Errorf("%w: a payload of %d bytes in region %d", link.ErrProtocol, size, region)
 	}
 	c.source = link.Region(region)
-	for i := 0; c.regions[c.source] == nil && c.err == nil && c.ending == nil && i < regionsMax; i += wordsATime {
+	for i := 0; c.regions[c.source] == nil && c.err == nil && c.ending == nil && i < wordsAhead; i += wordsATime {
 		if c.hear() == 0 { // it was said before
 			break
 		}

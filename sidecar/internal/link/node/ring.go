@@ -35,8 +35,7 @@ const (
 	ringFew   = 32 << 10
 	fewPeers  = 16
 	somePeers = 64
-	ringMin   = 16 << 10
-	ringMax   = 16 << 20
+	ringMany  = 16 << 10
 )
 
 // ringSize is the bytes of a ring in a job of so many sidecars.
@@ -47,7 +46,7 @@ func ringSize(peers int) int {
 	case peers <= somePeers:
 		return ringFew
 	}
-	return ringMin
+	return ringMany
 }
 
 func segmentBytes(ring int) int { return headBytes + 2*ring }
@@ -143,12 +142,3 @@ func take(flag *atomic.Uint64) bool { return flag.Load() != 0 && flag.Swap(0) !=
 
 // errSegment refuses what is no segment of two rings.
 var errSegment = errors.New("no segment of two rings")
-
-// checkSegment refuses a segment whose size cannot be.
-func checkSegment(size int) error {
-	ring := (size - headBytes) / 2
-	if ring < ringMin || ring > ringMax || ring%frameAlign != 0 || segmentBytes(ring) != size {
-		return fmt.Errorf("%w: %d bytes", errSegment, size)
-	}
-	return nil
-}

@@ -29,8 +29,9 @@ func (l *Link) ShareRegion(region link.Region, fd int, off, size uint64) error {
 	return nil
 }
 
+// readOnly opens a file again. Its rank may hold a lease of it, which is not waited for.
 func readOnly(fd int) (int, error) {
-	own, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	own, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return -1, fmt.Errorf("node: memory for peers to read: %w", err)
 	}

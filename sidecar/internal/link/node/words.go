@@ -22,8 +22,15 @@ const (
 const (
 	wordBytes  = 24
 	wordsATime = 64      // read in one Poll of one peer
-	regionsMax = 1 << 16 // of one peer
+	wordsAhead = 1 << 14 // read for one frame: more than a socket holds
 	rungMax    = 16      // times that words wait: mostly they only wake
+)
+
+// Regions of one peer, and of all: two for each of its ranks. A process may have only
+// some 65,000 mappings (vm.max_map_count), without which its runtime dies.
+const (
+	regionsMax = 1 << 11
+	regionsAll = 1 << 14
 )
 
 // word24 is one of them.
@@ -127,10 +134,14 @@ func (c *conn) hear() (work int) {
 		switch {
 		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
 			return work
+		case errors.Is(err, unix.ECONNRESET): // words of this side were not read; what the peer said is still here
+			c.end(broken(fmt.Errorf("local socket: %w", err)))
+			work++
+			continue
 		case err != nil:
 			c.end(broken(fmt.Errorf("local socket: %w", err)))
 			return work + 1
-		case n == 0:
+		case n == 0 && k == 0:
 			c.end(broken(errSocket))
 			return work + 1
 		}
@@ -147,11 +158,16 @@ func (c *conn) hear() (work int) {
 // takeWord takes one word and its descriptors.
 func (c *conn) takeWord(b, oob []byte, flags int) error {
 	fds := descriptors(oob)
-	defer func() {
-		for _, fd := range fds {
-			_ = unix.Close(fd) // what was mapped stays
-		}
-	}()
+	err := c.obey(b, fds, flags)
+	if err != nil && len(fds) > 0 {
+		go closeAll(fds) // the peer may have chosen what takes its time
+		return err
+	}
+	closeAll(fds)
+	return err
+}
+
+func (c *conn) obey(b []byte, fds []int, flags int) error {
 	w, err := decodeWord(b)
 	if err != nil {
 		return err
@@ -198,11 +214,15 @@ func (c *conn) mapRegion(w *word24, fd int) error {
 	if c.regions[w.region] != nil || len(c.regions) >= regionsMax {
 		return fmt.Errorf("%w: region %d of %d is told of again", link.ErrProtocol, w.region, len(c.regions))
 	}
+	if c.l.regions >= regionsAll {
+		return broken(fmt.Errorf("memory of peers: %d regions", c.l.regions))
+	}
 	mem, err := segment.OpenToRead(fd, w.off, w.size)
 	if err != nil {
 		return broken(fmt.Errorf("memory of the peer: %w", err))
 	}
 	c.regions[w.region] = mem
+	c.l.regions++
 	return nil
 }
 
@@ -210,6 +230,7 @@ func (c *conn) mapRegion(w *word24, fd int) error {
 func (c *conn) unmap(r link.Region) {
 	if m := c.regions[r]; m != nil {
 		delete(c.regions, r)
+		c.l.regions--
 		c.l.giveBack(m)
 	}
 }
