@@ -75,7 +75,8 @@ type Link struct {
 	ended     []ended
 	regions   int // of peers, that are mapped
 	unmapping sync.WaitGroup
-	order     atomic.Uint64 // a read-modify-write of it is a full barrier
+	order     atomic.Uint64         // a read-modify-write of it is a full barrier
+	refusal   atomic.Pointer[error] // why no end is made any more
 
 	input  []byte // what is handed over
 	oob    []byte

@@ -90,8 +90,21 @@ type End struct {
 	board    []byte // the peer's
 }
 
+// refuse is what the end of a connection says whose peer's memory cannot be had here: the
+// next one would end as this one does, so that there is none. Peers are reached by the
+// stream then.
+func (l *Link) refuse(cause error) error {
+	if l.refusal.CompareAndSwap(nil, &cause) {
+		l.cfg.Log.Warn("new connections to pods of this machine go by tcp", "cause", cause)
+	}
+	return broken(cause)
+}
+
 // Prepare makes an end that may be connected.
 func (l *Link) Prepare() (*End, error) {
+	if why := l.refusal.Load(); why != nil {
+		return nil, fmt.Errorf("node: %w", *why)
+	}
 	e := &End{boardFD: l.boardFD, ring: ringSize(l.cfg.Peers), local: -1}
 	var err error
 	if e.mine.place, err = here(); err != nil {

@@ -178,7 +178,7 @@ func (c *conn) obey(b []byte, fds []int, flags int) error {
 	switch w.kind {
 	case wordHere:
 		if flags&unix.MSG_CTRUNC != 0 {
-			return broken(errors.New("no descriptor left for memory of the peer: raise the limit of open files (ulimit -n)"))
+			return c.l.refuse(errors.New("no descriptor left for memory of the peer: raise the limit of open files (ulimit -n)"))
 		}
 		if len(fds) != 1 {
 			return fmt.Errorf("%w: %d descriptors for a region", link.ErrProtocol, len(fds))
@@ -215,11 +215,11 @@ func (c *conn) mapRegion(w *word24, fd int) error {
 		return fmt.Errorf("%w: region %d of %d is told of again", link.ErrProtocol, w.region, len(c.regions))
 	}
 	if c.l.regions >= regionsAll {
-		return broken(fmt.Errorf("memory of peers: %d regions", c.l.regions))
+		return c.l.refuse(fmt.Errorf("memory of peers: %d regions", c.l.regions))
 	}
 	mem, err := segment.OpenToRead(fd, w.off, w.size)
 	if err != nil {
-		return broken(fmt.Errorf("memory of the peer: %w", err))
+		return c.l.refuse(fmt.Errorf("memory of the peer: %w", err))
 	}
 	c.regions[w.region] = mem
 	c.l.regions++

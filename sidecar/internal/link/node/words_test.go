@@ -120,3 +120,22 @@ func TestSleepWithWords(t *testing.T) {
 		t.Error("it is woken for nothing")
 	}
 }
+
+// TestMemoryNotHad: a peer whose memory cannot be had here is not met a second time, to
+// fail in the same way without end.
+func TestMemoryNotHad(t *testing.T) {
+	x := newTwo(t, 1)
+	r := x.a.m.NewRegion(8192)
+	s := x.a.l.shares[r.Region]
+	x.there.say(word24{kind: wordHere, region: 77, size: 1 << 40, share: s})
+	for x.hither.hear() > 0 && x.hither.err == nil {
+	}
+	x.b.l.Poll(x.toB)
+	if len(x.toB.downs) != 1 || !errors.Is(x.toB.downs[0], link.ErrBroken) {
+		t.Fatalf("%v, want an end by %v", x.toB, link.ErrBroken)
+	}
+	e, err := x.b.l.Prepare()
+	if err == nil {
+		t.Error("another end was made", e.Close())
+	}
+}
