@@ -7,7 +7,7 @@
 //	frames          a ring of bytes in each direction (ring.go), in one sealed segment
 //	Read            a copy out of the peer's regions, which it has passed as descriptors
 //	                that are open for reading (shares.go)
-//	keys            a board in the memory of who registers, which peers can only read
+//	keys            a board in the memory of who registers, which only this side writes
 //	                (board.go)
 //	wake-ups        a message of a local socket, when the peer says that it sleeps;
 //	                by the same socket the descriptors of regions come (words.go)

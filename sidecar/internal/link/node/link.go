@@ -69,7 +69,7 @@ type Link struct {
 	polls  int
 
 	board     *board
-	boardFD   int // which peers can only read
+	boardFD   int // which only this side writes
 	shares    map[link.Region]*shared
 	ops       turns.Schedule[operation]
 	ended     []ended

@@ -12,7 +12,7 @@ import (
 // shared is a region of this side, that peers may be given.
 type shared struct {
 	region    link.Region
-	fd        int // can only be read; -1: it is no more
+	fd        int // open for reading; -1: it is no more
 	off, size uint64
 	told      bool // to all peers, and to those that come
 }
@@ -20,7 +20,8 @@ type shared struct {
 // ShareRegion says where the bytes of a region are: size bytes from off on of the
 // descriptor fd, which stays the caller's. Only such a region can be registered.
 func (l *Link) ShareRegion(region link.Region, fd int, off, size uint64) error {
-	// Another open file of the same memory, so that peers cannot write to it.
+	// Another open file of the same memory, by which nothing is written. A peer of the same
+	// user could open it again: it is trusted with that, having the job's certificate.
 	own, err := readOnly(fd)
 	if err != nil {
 		return err
