@@ -69,6 +69,19 @@ type Memory interface {
 	Bytes(Ref) []byte
 }
 
+// Protocol makes what is wrong with a peer's frames a breach of the protocol.
+func Protocol(err error) error { return as(ErrProtocol, err) }
+
+// Broken makes whatever has ended a connection the reason why its operations end.
+func Broken(err error) error { return as(ErrBroken, err) }
+
+func as(kind, err error) error {
+	if errors.Is(err, kind) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", kind, err)
+}
+
 // InlineMax is the most payload that a Frame carries in itself.
 const InlineMax = 64
 
@@ -134,6 +147,17 @@ type Link interface {
 	Forget(peer Peer)
 
 	Close() error
+}
+
+// Stream is a Link over sockets that it is given. Links that reach some peers in another
+// way have one for the others.
+type Stream interface {
+	Link
+	Attach(peer Peer, fd int) error // takes over the connected socket fd, replacing an older one
+	FD() int                        // readable when Poll would find work
+	Bytes() (in, out uint64)        // that were moved so far
+	Break(peer Peer)                // ends a connection as a failing network would
+	SetMemory(m Memory)
 }
 
 // Delivery. A link with Caps.Delivers tells by Sink.Delivered that the frames of a

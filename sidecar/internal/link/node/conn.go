@@ -74,11 +74,11 @@ func (c *conn) look() int {
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
 		return 0
 	case err != nil:
-		c.end(broken(err))
+		c.end(link.Broken(err))
 	case n > 0:
 		c.fail(fmt.Errorf("%w: bytes on the socket of a connection by shared memory", link.ErrProtocol))
 	default:
-		c.end(broken(errSocket))
+		c.end(link.Broken(errSocket))
 	}
 	return 1
 }
@@ -95,15 +95,6 @@ func (c *conn) close() {
 	}
 	c.l.giveBack(c.seg)
 	c.l.giveBack(c.board)
-}
-
-func broken(err error) error { return fmt.Errorf("%w: %w", link.ErrBroken, err) }
-
-func protocol(err error) error {
-	if errors.Is(err, link.ErrProtocol) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", link.ErrProtocol, err)
 }
 
 // giveBack unmaps memory that nobody uses any more: pages of a large mapping take the

@@ -68,7 +68,7 @@ func (c *conn) frame(n int, sink link.Sink) bool {
 		c.raw[refAt] = 0
 	}
 	if err := h.Decode(&c.raw); err != nil {
-		c.fail(protocol(err))
+		c.fail(link.Protocol(err))
 		return false
 	}
 	if err := link.Ahead(h.Ack, c.oldest()); err != nil {
@@ -88,14 +88,14 @@ func (c *conn) frame(n int, sink link.Sink) bool {
 		c.in.get(c.l.input[:size])
 		c.in.pad()
 		if err := sink.Deliver(c.peer, h, c.l.input[:size]); err != nil {
-			c.fail(protocol(err))
+			c.fail(link.Protocol(err))
 			return false
 		}
 		return true
 	}
 	dst, err := sink.Place(c.peer, h)
 	if err != nil {
-		c.fail(protocol(err))
+		c.fail(link.Protocol(err))
 		return false
 	}
 	c.in.at += wire.HeaderBytes
@@ -117,7 +117,7 @@ func (c *conn) begin(n, size int, sink link.Sink) bool {
 	c.in.at += refBytes
 	dst, err := sink.Place(c.peer, &c.head)
 	if err != nil {
-		c.fail(protocol(err))
+		c.fail(link.Protocol(err))
 		return false
 	}
 	if !c.gone {
@@ -148,7 +148,7 @@ func (c *conn) more(n int, sink link.Sink) bool {
 	}
 	c.src = nil
 	if err := sink.Placed(c.peer); err != nil {
-		c.fail(protocol(err))
+		c.fail(link.Protocol(err))
 		return false
 	}
 	return true

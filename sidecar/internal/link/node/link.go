@@ -28,21 +28,10 @@ const (
 // way when the receive is there.
 const eagerMax = 64 << 10
 
-// Stream carries the frames of peers that are elsewhere, and takes the sockets that are
-// theirs.
-type Stream interface {
-	link.Link
-	Attach(peer link.Peer, fd int) error
-	FD() int
-	Bytes() (in, out uint64)
-	Break(peer link.Peer)
-	SetMemory(m link.Memory)
-}
-
 // Config of a Link.
 type Config struct {
-	Peers  int // sidecars of the job
-	Stream Stream
+	Peers  int         // sidecars of the job
+	Stream link.Stream // of the peers that are reached by sockets
 	Log    *slog.Logger
 }
 
@@ -427,18 +416,11 @@ func (l *Link) tellFailed(sink link.Sink) (work int) {
 		var tokens []uint64
 		l.drop(c, func(op *operation) { tokens = append(tokens, op.token) })
 		for _, t := range tokens {
-			sink.Done(c.peer, t, brokenBy(err))
+			sink.Done(c.peer, t, link.Broken(err))
 		}
 		sink.Down(c.peer, err)
 		work++
 		i = -1 // the news may have changed the list
 	}
 	return work
-}
-
-func brokenBy(err error) error {
-	if errors.Is(err, link.ErrBroken) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", link.ErrBroken, err)
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
@@ -97,7 +98,7 @@ func (l *Link) refuse(cause error) error {
 	if l.refusal.CompareAndSwap(nil, &cause) {
 		l.cfg.Log.Warn("new connections to pods of this machine go by tcp", "cause", cause)
 	}
-	return broken(cause)
+	return link.Broken(cause)
 }
 
 // Prepare makes an end that may be connected.

@@ -19,7 +19,11 @@ type shared struct {
 
 // ShareRegion says where the bytes of a region are: size bytes from off on of the
 // descriptor fd, which stays the caller's. Only such a region can be registered.
+// Peers take no more than regionsMax of them: what is beyond goes by frames.
 func (l *Link) ShareRegion(region link.Region, fd int, off, size uint64) error {
+	if len(l.shares) >= regionsMax {
+		return errMany
+	}
 	// Another open file of the same memory, by which nothing is written. A peer of the same
 	// user could open it again: it is trusted with that, having the job's certificate.
 	own, err := readOnly(fd)
@@ -29,6 +33,8 @@ func (l *Link) ShareRegion(region link.Region, fd int, off, size uint64) error {
 	l.shares[region] = &shared{region: region, fd: own, off: off, size: size}
 	return nil
 }
+
+var errMany = fmt.Errorf("node: %d regions are shared already, which are as many as peers take", regionsMax)
 
 // readOnly opens a file again. Its rank may hold a lease of it, which is not waited for.
 func readOnly(fd int) (int, error) {

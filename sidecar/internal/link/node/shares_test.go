@@ -99,3 +99,27 @@ func TestBoardIsItsOwners(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestSharesAreBounded: no more is shared than peers take, so that a pod of many ranks does
+// not break the protocol; whoever leaves makes room.
+func TestSharesAreBounded(t *testing.T) {
+	a := newSide(t, 2)
+	defer func() { _ = a.l.Close() }()
+	fd := memory(t, 4096)
+	for r := range link.Region(regionsMax) {
+		a.l.shares[r] = &shared{region: r, fd: -1}
+	}
+	if err := a.l.ShareRegion(regionsMax, fd, 0, 4096); err == nil {
+		t.Fatal("one more than peers take")
+	}
+	if _, err := a.l.Register(link.Ref{Region: regionsMax, Len: 4096}); err == nil {
+		t.Error("it was registered all the same")
+	}
+	delete(a.l.shares, 0)
+	if err := a.l.ShareRegion(regionsMax, fd, 0, 4096); err != nil {
+		t.Error(err)
+	}
+	for r := range link.Region(regionsMax) {
+		delete(a.l.shares, r)
+	}
+}

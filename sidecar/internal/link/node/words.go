@@ -85,7 +85,7 @@ func (c *conn) sayOn() {
 			case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR), errors.Is(err, unix.ETOOMANYREFS):
 				return // the next Poll asks again
 			case err != nil:
-				c.end(broken(fmt.Errorf("local socket: %w", err)))
+				c.end(link.Broken(fmt.Errorf("local socket: %w", err)))
 				c.words = nil
 				return
 			}
@@ -109,7 +109,7 @@ func (c *conn) waitToSay() {
 	}
 	// Each time: no edge tells that fewer descriptors are under way (ETOOMANYREFS).
 	if err := c.l.watch(unix.EPOLL_CTL_MOD, c.local, events, int32(c.peer), ofWords); err != nil {
-		c.fail(broken(err))
+		c.fail(link.Broken(err))
 	}
 }
 
@@ -135,14 +135,14 @@ func (c *conn) hear() (work int) {
 		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
 			return work
 		case errors.Is(err, unix.ECONNRESET): // words of this side were not read; what the peer said is still here
-			c.end(broken(fmt.Errorf("local socket: %w", err)))
+			c.end(link.Broken(fmt.Errorf("local socket: %w", err)))
 			work++
 			continue
 		case err != nil:
-			c.end(broken(fmt.Errorf("local socket: %w", err)))
+			c.end(link.Broken(fmt.Errorf("local socket: %w", err)))
 			return work + 1
 		case n == 0 && k == 0:
-			c.end(broken(errSocket))
+			c.end(link.Broken(errSocket))
 			return work + 1
 		}
 		work++

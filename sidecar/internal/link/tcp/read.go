@@ -113,7 +113,7 @@ func (c *conn) take(n int, sink link.Sink) {
 		}
 		in.dst = nil
 		if err := sink.Placed(c.peer); err != nil {
-			c.fail(protocol(err))
+			c.fail(link.Protocol(err))
 			return
 		}
 	}
@@ -146,7 +146,7 @@ func (c *conn) frame(sink link.Sink) bool {
 	}
 	h := &in.head
 	if err := h.Decode((*[wire.HeaderBytes]byte)(buf[in.start:])); err != nil {
-		c.fail(protocol(err))
+		c.fail(link.Protocol(err))
 		return false
 	}
 	if err := link.Ahead(h.Ack, c.oldest()); err != nil {
@@ -158,7 +158,7 @@ func (c *conn) frame(sink link.Sink) bool {
 	if have >= wire.HeaderBytes+size {
 		in.start, in.pad = body+size, wire.Padding(h.Length)
 		if err := sink.Deliver(c.peer, h, buf[body:in.start]); err != nil {
-			c.fail(protocol(err))
+			c.fail(link.Protocol(err))
 			return false
 		}
 		return true
@@ -168,20 +168,13 @@ func (c *conn) frame(sink link.Sink) bool {
 	}
 	dst, err := sink.Place(c.peer, h)
 	if err != nil {
-		c.fail(protocol(err))
+		c.fail(link.Protocol(err))
 		return false
 	}
 	n := copy(dst, buf[body:in.end])
 	in.dst, in.pad = dst[n:], wire.Padding(h.Length)
 	in.start, in.end = 0, 0
 	return false
-}
-
-func protocol(err error) error {
-	if errors.Is(err, link.ErrProtocol) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", link.ErrProtocol, err)
 }
 
 // retry reports errors that mean nothing but "later".

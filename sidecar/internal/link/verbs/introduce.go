@@ -61,7 +61,7 @@ func parseLane(b []byte) (w laneWord, err error) {
 	}
 	o, err := parseOffer(b[laneFixed:])
 	if err != nil {
-		return w, protocol(err)
+		return w, link.Protocol(err)
 	}
 	w.offer = &o
 	return w, nil

@@ -17,22 +17,11 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
 )
 
-// Stream carries the frames of peers that have no queue pair, and takes the
-// sockets that are theirs.
-type Stream interface {
-	link.Link
-	Attach(peer link.Peer, fd int) error
-	FD() int
-	Bytes() (in, out uint64)
-	Break(peer link.Peer)
-	SetMemory(m link.Memory)
-}
-
 // Config of a Link.
 type Config struct {
-	Peers  int // sidecars of the job
-	Ranks  int // of this sidecar: sessions whose memory is sent from
-	Stream Stream
+	Peers  int         // sidecars of the job
+	Ranks  int         // of this sidecar: sessions whose memory is sent from
+	Stream link.Stream // of the peers that are reached by sockets
 	Log    *slog.Logger
 	// InOrder says that writes are placed in order though the device does not say
 	// so: whoever sets it knows the device and the network.

@@ -264,13 +264,6 @@ func (l *Link) faulty(f fault) {
 	}
 }
 
-func brokenBy(err error) error {
-	if errors.Is(err, link.ErrBroken) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", link.ErrBroken, err)
-}
-
 func (l *Link) tellEnded(sink link.Sink) (work int) {
 	for len(l.ended) > 0 {
 		list := l.ended

@@ -82,7 +82,7 @@ func (l *Link) tell(sink link.Sink) (work int) {
 	}
 	for i, steps := 0, endStep; i < len(l.list) && steps > 0; i++ {
 		if c := l.list[i]; c.err != nil && c.sunk.IsZero() {
-			c.endLanes(brokenBy(c.err))
+			c.endLanes(link.Broken(c.err))
 			if l.gone == nil {
 				c.sink()
 				steps--
@@ -103,7 +103,7 @@ func (l *Link) tell(sink link.Sink) (work int) {
 			continue
 		}
 		err := c.err
-		l.leave(c, brokenBy(err))
+		l.leave(c, link.Broken(err))
 		l.stats.Faults++
 		l.tellEnded(sink)
 		sink.Down(c.peer, err)

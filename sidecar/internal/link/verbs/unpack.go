@@ -2,7 +2,6 @@ package verbs
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -29,7 +28,7 @@ func (in *incoming) take(peer link.Peer, b []byte, sink link.Sink, ended *bool) 
 			b, err = in.frame(peer, b, sink)
 		}
 		if err != nil {
-			return protocol(err)
+			return link.Protocol(err)
 		}
 	}
 	return nil
@@ -76,11 +75,4 @@ func (in *incoming) frame(peer link.Peer, b []byte, sink link.Sink) ([]byte, err
 		return nil, nil
 	}
 	return in.more(peer, body, sink)
-}
-
-func protocol(err error) error {
-	if errors.Is(err, link.ErrProtocol) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", link.ErrProtocol, err)
 }
