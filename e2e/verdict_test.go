@@ -44,6 +44,11 @@ func end(how string) int {
 			return 0
 		}
 		return code(errors.Join(s.World().Barrier(ctx), s.Close()))
+	case "rank 1 becomes another program":
+		if one {
+			return code(unix.Exec("/bin/sleep", []string{"sleep", "60"}, os.Environ()))
+		}
+		return code(s.World().Barrier(ctx)) // its neighbour ends badly, the other program as its launcher tells it
 	case "abort and end well":
 		if one {
 			err = s.Abort(3, "no sense")
@@ -88,11 +93,12 @@ func TestOneTruth(t *testing.T) {
 		code int
 		want []string
 	}{
-		"nobody closes":         {1, []string{"job failed: rank ", "failed: its process ended without closing its session: call Close before the program ends\n"}},
-		"rank 1 does not close": {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close before the program ends\n"}},
-		"abort and end well":    {3, []string{"job failed: rank 1 (pod 0) failed: called abort: no sense\n"}},
-		"abort and exit":        {1, []string{"job failed: rank 1 (pod 0) failed: called abort: no sense\n"}},
-		"abort with 256":        {1, []string{"called abort: no sense\n"}},
+		"nobody closes":                  {1, []string{"job failed: rank ", "failed: its process ended without closing its session: call Close before the program ends, or becomes another one\n"}},
+		"rank 1 does not close":          {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close before the program ends, or becomes another one\n"}},
+		"rank 1 becomes another program": {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close before the program ends, or becomes another one\n"}},
+		"abort and end well":             {3, []string{"job failed: rank 1 (pod 0) failed: called abort: no sense\n"}},
+		"abort and exit":                 {1, []string{"job failed: rank 1 (pod 0) failed: called abort: no sense\n"}},
+		"abort with 256":                 {1, []string{"called abort: no sense\n"}},
 	} {
 		t.Run(how, func(t *testing.T) {
 			j := start(t, 4, 2, testBinary(t), endCommand, how)

@@ -47,10 +47,9 @@ func (v *Verdict) String() string {
 //   - What the sidecars agreed on counts, with the words of the launcher of that
 //     rank, who knows how the process ended.
 //   - A launcher's first failure counts when its own sidecar had not agreed on
-//     another one by then; else it is a consequence. Both are times of one clock.
-//     Not so if that other rank has ended as its launcher told it: the launcher had a
-//     reason, whatever the times say. A sidecar's is that of the beginning of its turn,
-//     in which it may have waited for a processor.
+//     another one by then; else it is a consequence. Both are times of one clock, and
+//     of when each saw it: a launcher ends other ranks after it has, and a sidecar
+//     sees a rank vanish after it did.
 //   - A launcher's later failures do not count: it ends its ranks when one has
 //     failed, and how they take that says nothing. Whether the sidecar had noted
 //     the vanished rank by then does not matter.
@@ -172,7 +171,7 @@ func (in *inquiry) hearLauncher(r *Report) {
 			c.confirm(&f)
 		case f.Reason == Terminated:
 			in.suspects = append(in.suspects, suspect{Verdict{r.Pod, f}, told, true})
-		case i == first && (!r.knewBy(f.Time) || r.ledTo()):
+		case i == first && !r.knewBy(f.Time):
 			in.accuse(r, f)
 		}
 	}
@@ -252,14 +251,6 @@ func (r *Report) vanished() bool {
 }
 
 func (r *Report) hosts(rank int) bool { return rank >= r.FirstRank && rank < r.FirstRank+r.Ranks }
-
-// ledTo reports that the rank whose end the pod's sidecar noted was ended by the pod's
-// launcher: its first failure came before that.
-func (r *Report) ledTo() bool {
-	a := r.agreed()
-	return a != nil && a.Reason == RankVanished && r.hosts(a.Rank) &&
-		slices.ContainsFunc(r.Launcher.Failures, func(f Failure) bool { return f.Rank == a.Rank && f.Reason == Terminated })
-}
 
 // knewBy reports whether the pod's sidecar had agreed on a failure at t, or was
 // gone.

@@ -101,12 +101,12 @@ func TestBlame(t *testing.T) {
 		"a rank that ends with 0 without Close; its sibling exits": {
 			two(Report{Launcher: ranks(exited(0, 1, 5.2)), Sidecar: agree(seen(3, 1, TextVanished, 5.1))},
 				Report{Launcher: ranks(exited(2, 1, 5.1)), Sidecar: agree(seen(3, 1, TextVanished, 5))}),
-			&Verdict{1, failed(3, RankVanished, TextVanished+": call Close before the program ends", 5)},
+			&Verdict{1, failed(3, RankVanished, TextVanished+": call Close before the program ends, or becomes another one", 5)},
 		},
 		"nobody calls Close, and all end with 0": {
 			two(Report{Launcher: ranks(), Sidecar: agree(seen(0, 1, TextVanished, 5)), Application: &Ending{Time: at(5)}},
 				Report{Launcher: ranks(), Sidecar: agree(seen(3, 1, TextVanished, 5.1)), Application: &Ending{Time: at(5)}}),
-			&Verdict{0, failed(0, RankVanished, TextVanished+": call Close before the program ends", 5)},
+			&Verdict{0, failed(0, RankVanished, TextVanished+": call Close before the program ends, or becomes another one", 5)},
 		},
 		"abort with 3, and all end with 0": {
 			two(Report{Launcher: ranks(), Sidecar: agree(seen(3, 3, abort, 4.1)), Application: &Ending{Time: at(5)}},
@@ -122,10 +122,10 @@ func TestBlame(t *testing.T) {
 				Report{Launcher: ranks(exited(2, 1, 5)), Sidecar: agree(seen(1, 1, TextVanished, 4.1))}),
 			&Verdict{0, exited(0, 9, 3)},
 		},
-		"the same, seen in a turn that had begun before and had no processor since": {
+		"a rank that went on without its session, and ended when its launcher told it": {
 			two(Report{Launcher: ranks(exited(0, 9, 3), ended(1, 4)), Sidecar: agree(seen(1, 1, TextVanished, 2.9))},
 				Report{Launcher: ranks(exited(2, 1, 5)), Sidecar: agree(seen(1, 1, TextVanished, 4.1))}),
-			&Verdict{0, exited(0, 9, 3)},
+			&Verdict{0, failed(1, RankVanished, TextVanished+adviceVanished, 2.9)},
 		},
 		"abort chooses the code": {
 			two(Report{Launcher: ranks(exited(0, 1, 6)), Sidecar: agree(seen(3, 42, abort, 4.1))},

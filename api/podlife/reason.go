@@ -49,7 +49,7 @@ const (
 
 // adviceVanished follows TextVanished when the process did not end badly, as far
 // as anybody knows.
-const adviceVanished = ": call Close before the program ends"
+const adviceVanished = ": call Close before the program ends, or becomes another one"
 
 // ReasonOf finds the reason of a failure that sidecars agreed on.
 func ReasonOf(text string) Reason {

@@ -342,7 +342,13 @@ func (e *Engine) detach(a *attached, reason error) {
 	e.sleeper.forget(a.Doorbell())
 	a.HangUp()
 	a.times.Leave(e.now)
-	e.core.Detach(e.now, a.id, reason)
+	now := e.now
+	if reason != nil {
+		// Who tells of the job's end compares this with times of launchers (podlife.Blame),
+		// and the turn may have waited for a processor since it began.
+		now = e.clock()
+	}
+	e.core.Detach(now, a.id, reason)
 }
 
 // Attach gives a session a place. It is for callers that do the turns themselves;

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"testing"
+	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
@@ -134,4 +135,25 @@ func TestAttachedUntilGoodbye(t *testing.T) {
 	if there, speaks := e.Attached(1); !there || speaks {
 		t.Errorf("its neighbour: attached %v, speaks %v", there, speaks)
 	}
+}
+
+// TestEndIsAfterWhatItFollows: the time of a rank's end is that of its judgement, which is
+// compared with the times of who may have ended the rank (podlife.Blame), and not that of a
+// turn that had begun before it.
+func TestEndIsAfterWhatItFollows(t *testing.T) {
+	e, _ := podOf(t, 1, core.Config{PodOf: []int32{0, 1}, Pods: 2}, &inbox{})
+	closing(t, e)
+	clock, late := e.clock, int64(0)
+	e.clock = func() int64 { late += int64(time.Second); return clock() + late }
+	e.SessionGone(e.byRank[0].Session)
+	for range endsMax + 8 {
+		e.Turn()
+		if f := e.Failure(); f != nil {
+			if f.At <= e.now {
+				t.Errorf("the end is of %d, and its turn began at %d", f.At, e.now)
+			}
+			return
+		}
+	}
+	t.Error("the end was not judged")
 }
