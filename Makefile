@@ -4,6 +4,12 @@
 SHELL := /bin/bash
 STAGE := hack/stage
 
+# Compiled packages are shared only between builds with the same flags, and most of the
+# time from empty caches is compiling: these are the flags of all that needs no others,
+# as the race detector and what links libibverbs do.
+export CGO_ENABLED := 0
+export GOFLAGS := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
+
 PROGRAMS := ./sidecar/cmd/... ./devplugin/cmd/... ./clientlib/examples/...
 
 # Length of one fuzz target in `make fuzz` and `make test`.
@@ -21,7 +27,7 @@ help: ## list the targets
 .PHONY: build
 build: ## build the programs into bin/
 	@echo "building $(PROGRAMS) into bin/: a minute the first time, seconds afterwards"
-	go build -trimpath -o bin/ $(PROGRAMS)
+	go build -o bin/ $(PROGRAMS)
 
 .PHONY: demo
 demo: build ## run a real parallel program: 4 ranks in 2 pods on this machine
@@ -47,7 +53,7 @@ arch: ## check the laws of the house (hack/arch/rooms.txt)
 
 .PHONY: lint
 lint: bin/tools/golangci-lint ## run the linters and check the format
-	GOFLAGS=-pgo=off bin/tools/golangci-lint run ./...
+	GOFLAGS='$(GOFLAGS) -pgo=off' bin/tools/golangci-lint run ./...
 
 # The chart is outside of the module, where the test cache does not look.
 .PHONY: chart
@@ -91,9 +97,11 @@ kills: ## kill KILLS (200) ranks and sidecars, on a quiet and on a busy machine:
 	go test ./e2e -count=1 -timeout 2h -v -run KilledOften -kills=$(KILLS)
 	go test ./e2e -count=1 -timeout 2h -v -run KilledOften -kills=$(KILLS) -kills.busy=4
 
+# Those in which the way between pods matters: what it carries, and who ends, stops, is late
+# or breaks it.
 .PHONY: test-tcp
-test-tcp: ## the tests of real jobs once more, over TCP between pods as on several machines
-	go test ./e2e -count=1 -transport tcp -skip 'NPB|Stranger|Hostile|CollectiveAgainst|Skewed|Killed'
+test-tcp: ## the tests of real jobs that concern pods' talk once more, over TCP as on several machines
+	go test ./e2e -count=1 -transport tcp -run 'FarAhead|Encrypted|OnTheWire|Examples$$|RankKilled$$|SidecarKilled$$|SidecarStopped|ConnectionBroken|Transport|Heat|Expelled|Abort|DeafClient|WrongVersion|IdleStrangers|Isends|Leaving|PodEndsFirst|PodIsKilled|Peer|WatchedFrom|Tour|TraceOfCG|OneTruth|Disagree'
 
 .PHONY: sim
 sim: ## run SEEDS (10000) seeds of the simulator
@@ -114,10 +122,7 @@ images-rdma: ## write the sidecar's image for RDMA, with libibverbs of Debian (a
 	hack/rdmavm/packages
 	$(IMAGE) -rdma
 
-# Tests against real nodes, and all that they need. Compiled packages are shared
-# only between builds with the same flags: these are hack/kube's.
-CLUSTER_ENV := CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false"
-
+# Tests against real nodes, and all that they need.
 .PHONY: cluster-images
 cluster-images: ## the images, and the test cluster's own
 	hack/mpi/packages
@@ -125,7 +130,7 @@ cluster-images: ## the images, and the test cluster's own
 
 .PHONY: cluster-program
 cluster-program:
-	$(CLUSTER_ENV) go build -o bin/cluster ./hack/cluster
+	go build -o bin/cluster ./hack/cluster
 
 .PHONY: cluster-up
 cluster-up: cluster-program cluster-images ## bring up a two-node Kubernetes on this machine (root); see docs/cluster.md
@@ -144,7 +149,7 @@ RUN ?= .
 
 .PHONY: test-cluster
 test-cluster: bin/tools/helm ## run the cluster's tests (RUN=PATTERN) on the cluster that is up
-	$(CLUSTER_ENV) go test -tags cluster -count=1 -p 1 -timeout 30m -run '$(RUN)' $(CLUSTER_TESTS)
+	go test -tags cluster -count=1 -p 1 -timeout 30m -run '$(RUN)' $(CLUSTER_TESTS)
 
 .PHONY: scale
 scale: ## 1,000 MPIJobs at once, and one of 4,096 pods, against a real API server
@@ -167,8 +172,8 @@ test-controllers: ## jobs by the real LeaderWorkerSet, JobSet, Kueue, coscheduli
 
 .PHONY: run-controllers
 run-controllers: bin/tools/helm
-	@$(CLUSTER_ENV) go vet -tags cluster,controllers ./e2e/mpijob
-	controllers=$$(hack/controllers/build) && OUTRIGGER_CONTROLLERS=$$controllers $(CLUSTER_ENV) \
+	@go vet -tags cluster,controllers ./e2e/mpijob
+	controllers=$$(hack/controllers/build) && OUTRIGGER_CONTROLLERS=$$controllers \
 		go test -tags cluster,controllers -count=1 -timeout 30m -v -run '$(if $(filter .,$(RUN)),LeaderWorkerSet|JobSet|Kueue|Coscheduling|Volcano,$(RUN))' ./e2e/mpijob
 
 .PHONY: c
@@ -200,7 +205,7 @@ test-rdma: ## run real RDMA verbs in virtual machines (RDMA_TESTS=PATTERN); see 
 .PHONY: build-rdma
 build-rdma: ## build the sidecar that can use RDMA devices, against glibc, into bin/rdma/
 	hack/rdmavm/packages
-	CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/bin/rdmavm/root/usr/include" go build -trimpath -tags rdma,netgo,osusergo -o bin/rdma/ ./sidecar/cmd/outrigger-sidecar
+	CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/bin/rdmavm/root/usr/include" go build -tags rdma,netgo,osusergo -o bin/rdma/ ./sidecar/cmd/outrigger-sidecar
 
 .PHONY: clean
 clean: ## remove what make built

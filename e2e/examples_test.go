@@ -5,6 +5,7 @@ import (
 	"go/doc"
 	"go/parser"
 	"go/token"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -20,7 +21,9 @@ var ranksLine = regexp.MustCompile(`(?m)^\[\d+\] .*$`)
 // ranks in two pods, which print the lines that the example's comment has.
 func TestExamples(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "clientlib.test")
-	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", program, "../clientlib").CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), "go", "test", "-trimpath", "-c", "-o", program, "../clientlib")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the examples: %v\n%s", err, out)
 	}
 	file, err := parser.ParseFile(token.NewFileSet(), "../clientlib/example_test.go", nil, parser.ParseComments)

@@ -54,7 +54,8 @@ func build(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // a temporary directory
-	cmd := exec.Command("go", "build", "-o", dir+"/", "../sidecar/cmd/...", "../clientlib/examples/...")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "../sidecar/cmd/...", "../clientlib/examples/...")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build, whose compiled packages these are
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "building the programs:", err)

@@ -26,7 +26,8 @@ func build(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // a temporary directory
-	cmd := exec.Command("go", "build", "-o", dir+"/", ".", "../outrigger-sidecar", "../outrigger-launch")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", dir+"/", ".", "../outrigger-sidecar", "../outrigger-launch")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build, whose compiled packages these are
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "building the programs:", err)
