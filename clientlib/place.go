@@ -10,13 +10,13 @@ import (
 const (
 	// placeBytes is the smallest message of which the sidecar is told where
 	// this process is. A smaller one is over before that could matter.
-	placeBytes = 64<<10 + 1
+	placeBytes = 32 << 10
 	// placeEvery is how often it is found out, which takes three system calls.
 	placeEvery = 100 * time.Microsecond
 	// computesMin is the processor time between submitting and waiting that
 	// is computing. A thread that was put off before it came to wait has used
 	// none, however late it is.
-	computesMin = 50 * time.Microsecond
+	computesMin = 40 * time.Microsecond
 	// submitMax is what each further submission before the wait may have used
 	// of it: posting many messages is not computing.
 	submitMax = 30 * time.Microsecond

@@ -6,19 +6,22 @@
  * meanwhile, was away. Wall time alone would not tell: a thread that was put off has done
  * nothing else. With several threads the last word stands: it is a hint. The session is
  * locked in all functions here. */
-#define _GNU_SOURCE /* sched_getcpu */
+#define _GNU_SOURCE /* sched_getcpu, RUSAGE_THREAD */
 #include <sched.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "session.h"
 
-#define PLACE_BYTES (64 * 1024 + 1) /* a smaller message is over before it could matter */
+#define PLACE_BYTES (32 * 1024)     /* a smaller message is over before it could matter */
+#define COPIED_BYTES 4096           /* the library's own work with a message that counts for nothing */
 #define PLACE_EVERY_NS 100000       /* finding it out takes two system calls */
-/* Of processor time between two looks: the program did something else. A thread that is
- * put off pays for interrupts and switches: 20 to 90 us were seen. */
-#define AWAY_NS 150000
+/* Of processor time between two looks: the program did something else. A thread that was
+ * put off has paid for interrupts and switches: 20 to 90 us were seen. */
+#define AWAY_NS 40000
+#define AWAY_SWITCHED_NS 150000
 #define MARK_EVERY_NS 100000        /* the thread's processor time is found out */
-#define COMPUTES_NS 50000           /* of processor time, between submitting and the next look */
+#define COMPUTES_NS 40000           /* of processor time, between submitting and the next look */
 #define SUBMIT_NS 30000             /* posting many messages is not computing */
 #define BESIDE 64                   /* bytes moved in a ns; a sixteenth of a transfer is not worth hiding */
 #define IDLE_MAX 16                 /* messages without computing until it does not */
@@ -32,6 +35,13 @@ static uint64_t thread_time(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* switches is how often the thread was put off. */
+static long switches(void)
+{
+	struct rusage r;
+	return getrusage(RUSAGE_THREAD, &r) == 0 ? r.ru_nvcsw + r.ru_nivcsw : -1;
+}
+
 static void say(outrigger *s) { atomic_store_explicit(or_word(s, OR_SEG_OFF_PLACE), s->place.word, memory_order_relaxed); }
 
 /* here notes the processor that the caller is on. */
@@ -41,6 +51,14 @@ static void here(struct or_place *p)
 	p->word = (p->word & ~(uint32_t)OR_PLACE_CPU) | ((uint32_t)(cpu + 1) & OR_PLACE_CPU);
 }
 
+static void mark(struct or_place *p, uint64_t now)
+{
+	p->marked = now;
+	p->spent = thread_time();
+	p->switches = switches();
+	p->thread = pthread_self();
+}
+
 /* or_place_leaves says where the caller goes on while so many bytes are moved. */
 void or_place_leaves(outrigger *s, uint64_t bytes)
 {
@@ -48,15 +66,16 @@ void or_place_leaves(outrigger *s, uint64_t bytes)
 	if (!p->wanted)
 		return;
 	p->after++;
-	if (bytes < PLACE_BYTES)
+	if (bytes < COPIED_BYTES)
 		return;
-	uint64_t now = or_now();
-	if (now - p->found < PLACE_EVERY_NS)
+	uint64_t now = p->looked = or_now();
+	if (bytes < PLACE_BYTES || now - p->found < PLACE_EVERY_NS)
 		return;
 	p->found = now;
 	here(p);
 	say(s);
-	p->at = thread_time();
+	mark(p, now);
+	p->at = p->spent;
 	p->bytes = bytes;
 	p->after = 0;
 	p->left = true;
@@ -106,34 +125,35 @@ static void returns(outrigger *s)
 	say(s);
 }
 
-static void mark(struct or_place *p, uint64_t now)
-{
-	p->marked = now;
-	p->spent = thread_time();
-	p->thread = pthread_self();
-}
-
-/* was_away reports that the caller has computed since its last look. Until then it has
- * looked, or yielded, since the mark. */
+/* was_away reports that the caller has computed since it left the library. Until then it
+ * has looked, copied, or yielded, since the mark. */
 static bool was_away(struct or_place *p, uint64_t now)
 {
 	if (now - p->looked <= AWAY_NS)
 		return false;
 	uint64_t looking = p->looked - p->marked, spent = thread_time() - p->spent;
-	bool away = pthread_equal(p->thread, pthread_self()) && spent > looking + AWAY_NS;
+	uint64_t least = switches() == p->switches ? AWAY_NS : AWAY_SWITCHED_NS;
+	bool away = pthread_equal(p->thread, pthread_self()) && spent > looking + least;
 	mark(p, now);
 	return away;
 }
 
-/* or_place_looks notes a look at completions, after which so many had come. */
+/* or_place_back notes that the caller is going to look at completions. */
+void or_place_back(outrigger *s)
+{
+	if (s->place.wanted)
+		s->place.away = was_away(&s->place, or_now());
+}
+
+/* or_place_looks notes that it has, after which so many had come, and that what came was
+ * copied. */
 void or_place_looks(outrigger *s, unsigned came)
 {
 	struct or_place *p = &s->place;
 	if (!p->wanted)
 		return;
-	uint64_t now = or_now();
-	bool away = was_away(p, now);
-	p->looked = now;
+	uint64_t now = p->looked = or_now();
+	bool away = p->away;
 	if (now - p->marked > MARK_EVERY_NS)
 		mark(p, now);
 	if (p->left && (away || came > 0 || p->waits))

@@ -98,6 +98,7 @@ int or_drain(outrigger *s)
 int or_look(outrigger *s)
 {
 	or_back(s);
+	or_place_back(s);
 	int rc = or_progress(s);
 	or_place_looks(s, s->taken - s->looked);
 	s->looked = s->taken;

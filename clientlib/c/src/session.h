@@ -141,9 +141,11 @@ struct or_place {
 	uint64_t bytes;  /* of the message */
 	unsigned after;  /* messages submitted since then */
 	unsigned idle;   /* large ones without computing, since the last one with it */
-	uint64_t looked; /* at completions, or woke */
+	bool away;       /* until the look that it is in */
+	uint64_t looked; /* at completions, or woke, or had a message copied */
 	uint64_t marked; /* when the thread's processor time was found out, */
-	uint64_t spent;  /* which was so much */
+	uint64_t spent;  /* which was so much, */
+	long switches;   /* and how often it had been put off */
 	pthread_t thread;
 	uint64_t vain;   /* the first of the looks in vain since the last other one, 0: none */
 };
@@ -231,6 +233,7 @@ void or_scatter(const struct iovec *iov, int segments, uint64_t at, const unsign
 
 /* place.c */
 void or_place_leaves(outrigger *s, uint64_t bytes);
+void or_place_back(outrigger *s);
 void or_place_looks(outrigger *s, unsigned came);
 void or_place_waits(outrigger *s);
 void or_place_woke(outrigger *s);

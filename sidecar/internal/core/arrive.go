@@ -362,6 +362,7 @@ func (c *Core) checkEager(p *peer, h *wire.Header) (*endpoint, error) {
 	if err := p.charged(h); err != nil {
 		return nil, err
 	}
+	c.movesPart(p, h.A)
 	return c.hostedBy(p, h)
 }
 

@@ -54,8 +54,9 @@ const (
 	seatAgain   = int64(50 * time.Millisecond)
 )
 
-// largeAccess is from where on a part of a put or get is one of a large message.
-const largeAccess = 32 << 10
+// largePart is from where on a part of a put or get, or a message that goes at once, is
+// worth a place: moving it takes as long as waking who does it.
+const largePart = 32 << 10
 
 // Moved counts the pieces of large messages that were announced, asked for or
 // carried: it stands still while there is none.
@@ -70,8 +71,9 @@ func (c *Core) moves(p *peer) {
 	}
 }
 
-func (c *Core) movesAccess(p *peer, n uint64) {
-	if n >= largeAccess {
+// movesPart counts n bytes that are exchanged with p, if they are many.
+func (c *Core) movesPart(p *peer, n uint64) {
+	if n >= largePart {
 		c.moves(p)
 	}
 }

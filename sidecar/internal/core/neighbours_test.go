@@ -54,9 +54,9 @@ func TestSitTellsThoseWithWhomLargeMessagesMove(t *testing.T) {
 	tell("nothing has moved since", now+seatAgain, Seat{CPU: 2}, 0, 0)
 	now += 2 * seatAgain
 	c.moves(&c.peers[1])
-	c.movesAccess(&c.peers[2], largeAccess-1)
+	c.movesPart(&c.peers[2], largePart-1)
 	tell("again, and one with little", now, Seat{CPU: 1}, 1, 0)
-	c.movesAccess(&c.peers[2], largeAccess)
+	c.movesPart(&c.peers[2], largePart)
 	c.moves(&c.peers[1])
 	tell("the same at once", now+seatChanged, Seat{CPU: 1}, 0, 1)
 	c.moves(&c.peers[1])
