@@ -15,12 +15,24 @@
 #
 #   TRANSPORT=tcp                  between pods; node: memory of the machine, which is
 #                                  what a job has that does not ask for another one
+#   LINK=10gbit                    both systems over TCP through a loopback of this rate
+#                                  (tc-tbf(8)), in a network namespace of its own, as root:
+#                                  what is under way takes time and no processor, as on a
+#                                  network. Both directions share it; it delays nothing
 #
 # Needs the MPIs of hack/mpi/install and `make mpi`. Over Outrigger the ranks are in
 # two pods with a sidecar each.
 set -euo pipefail
 figures=${FIGURES:+$(realpath -m "$FIGURES")}
 cd "$(dirname "$0")/../.."
+if [ -n "${LINK:-}" ] && [ -z "${LINKED:-}" ]; then
+	exec env LINKED=1 TRANSPORT=tcp FIGURES="$figures" unshare --net hack/bench/mpi.sh
+fi
+if [ -n "${LINK:-}" ]; then
+	# A burst is the largest packet that loopback has, so that no message goes at once.
+	ip link set lo up
+	tc qdisc add dev lo root tbf rate "$LINK" burst 70000 latency 50ms
+fi
 rounds=${ROUNDS:-3}
 read -ra mpis <<<"${MPIS:-mpich intel openmpi4 openmpi5}"
 # The ways, with their names in tables: own tcp; over Outrigger as it is; with the arena;
@@ -171,7 +183,7 @@ for ((i = 1; i <= rounds; i++)); do
 done
 
 printf '%s\n' "- $(date -u '+%Y-%m-%d %H:%M') UTC, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) cores, Linux $(uname -r), $(git describe --always --dirty 2>/dev/null); load average before: $load" \
-	"- \`hack/bench/mpi.sh\`, interleaved rounds; medians of the rounds" ''
+	"- \`hack/bench/mpi.sh\`, interleaved rounds; medians of the rounds${LINK:+; TCP over a loopback of $LINK}" ''
 printf '%s\n' '### Latency, us (half a round trip)' ''
 table 'MPI, message' latency us
 printf '\n%s\n' '### Bandwidth, MB/s' ''
