@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -128,5 +129,31 @@ func TestSitAllocates(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestEagerMessagesAreLarge: messages that go at once count from largePart on, with those
+// who send them and those whom they are for.
+func TestEagerMessagesAreLarge(t *testing.T) {
+	c := seated(t, 7)
+	if err := c.Attach(1, 0, 0, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	p := &c.peers[1]
+	for n, want := range map[uint64]uint64{largePart - 1: 0, largePart: 1} {
+		before := c.Moved()
+		o := outgoing{dst: 1, total: n, class: shm.ClassSlab, payload: link.Ref{Region: RegionFirst, Len: n}}
+		c.sendEager(c.sessions[0], p, &o)
+		if got := c.Moved() - before; got != want {
+			t.Errorf("%d bytes sent are %d pieces of large messages, want %d", n, got, want)
+		}
+		before = c.Moved()
+		h := &wire.Header{Type: wire.Eager, Dst: 0, Src: 1, A: n, Length: uint32(n)}
+		if _, err := c.checkEager(p, h); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Moved() - before; got != want {
+			t.Errorf("%d bytes that come are %d pieces, want %d", n, got, want)
+		}
 	}
 }
