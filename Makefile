@@ -97,11 +97,12 @@ kills: ## kill KILLS (200) ranks and sidecars, on a quiet and on a busy machine:
 	go test ./e2e -count=1 -timeout 2h -v -run KilledOften -kills=$(KILLS)
 	go test ./e2e -count=1 -timeout 2h -v -run KilledOften -kills=$(KILLS) -kills.busy=4
 
-# Those in which the way between pods matters: what it carries, and who ends, stops, is late
-# or breaks it.
+# Less those in which the way between pods does not matter, and the longest.
+NOT_OVER_TCP := AgainstModel|Deadlock|Interrupted|TwoRoots|Skewed|EqualCounts|ExitCode|MissingProgram|TooLarge|FirstProgram|Clients$$|OfTheDocument|Manifest|Container|EnvironmentOfAPod|DryRun|Mistake|NPB|Restart|FailedStart|CannotStart|CannotForge|DaemonOfARank|RunKilled|ReaderThatHasGone|LauncherStopped|StartedAgain|Why|TestStrangers|FullDisk|TraceOfAFailure|Reads|KilledOften|KilledIsTold
+
 .PHONY: test-tcp
 test-tcp: ## the tests of real jobs that concern pods' talk once more, over TCP as on several machines
-	go test ./e2e -count=1 -transport tcp -run 'FarAhead|Encrypted|OnTheWire|Examples$$|RankKilled$$|SidecarKilled$$|SidecarStopped|ConnectionBroken|Transport|Heat|Expelled|Abort|DeafClient|WrongVersion|IdleStrangers|Isends|Leaving|PodEndsFirst|PodIsKilled|Peer|WatchedFrom|Tour|TraceOfCG|OneTruth|Disagree'
+	go test ./e2e -count=1 -transport tcp -skip '$(NOT_OVER_TCP)'
 
 .PHONY: sim
 sim: ## run SEEDS (10000) seeds of the simulator

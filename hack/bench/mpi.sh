@@ -25,10 +25,10 @@
 set -euo pipefail
 figures=${FIGURES:+$(realpath -m "$FIGURES")}
 cd "$(dirname "$0")/../.."
-if [ -n "${LINK:-}" ] && [ -z "${LINKED:-}" ]; then
-	exec env LINKED=1 TRANSPORT=tcp FIGURES="$figures" unshare --net hack/bench/mpi.sh
-fi
 if [ -n "${LINK:-}" ]; then
+	if [ -z "${LINKED:-}" ]; then
+		exec env LINKED=1 TRANSPORT=tcp FIGURES="$figures" unshare --net hack/bench/mpi.sh
+	fi
 	# A burst is the largest packet that loopback has, so that no message goes at once.
 	ip link set lo up
 	tc qdisc add dev lo root tbf rate "$LINK" burst 70000 latency 50ms

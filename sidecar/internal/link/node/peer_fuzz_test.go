@@ -43,9 +43,11 @@ const storySteps = 64
 // shares: this side reads what is in bounds, or ends the connection once, by one error,
 // and nothing of it stays open.
 func FuzzPeer(f *testing.F) {
-	f.Add([]byte{1, 7, 64, 9, 0, 0, 0, 3, 1, 0, 2, 1, 7, 0, 0, 0, 4, 1, 2, 1, 7, 0, 0, 0})
-	f.Add([]byte{0, 200, 5, 24, 6, 12, 0, 7, 0, 1})
-	f.Add([]byte{9, 8, 9, 8, 8, 1, 7, 0, 0, 10, 11})
+	f.Add([]byte{3, 1, 2, 7, 0, 1, 0, 0})                   // a region, and a frame of 8 KiB of it
+	f.Add([]byte{3, 1, 2, 7, 0, 1, 8, 0, 4, 1})             // one that ends beyond it
+	f.Add([]byte{1, 9, 1, 0, 3, 1, 1, 1})                   // a header, and what belongs to it
+	f.Add([]byte{0, 200, 5, 24, 6, 12, 0, 7, 0, 1})         // noise, and positions
+	f.Add([]byte{9, 8, 9, 8, 8, 1, 7, 0, 0, 10, 9, 63, 11}) // frames for it, of which it has read some
 	shared, mem, err := segment.Create("story", 1<<16)
 	if err != nil {
 		f.Fatal(err)
