@@ -140,7 +140,7 @@ func (r *RingBody) Decode(b []byte) error {
 	if r.Notice == 0 || r.Slots > math.MaxUint32-r.Notice {
 		return fmt.Errorf("%w: notices from %d on of a ring of %d slots", ErrMalformed, r.Notice, r.Slots)
 	}
-	if r.Key == 0 || r.Slots == 0 || r.SlotBytes < HeaderBytes+TailBytes || r.SlotBytes%Align != 0 {
+	if r.Key == 0 || r.Slots == 0 || r.SlotBytes == 0 || r.SlotBytes%Align != 0 {
 		return fmt.Errorf("%w: ring of %d slots of %d bytes", ErrMalformed, r.Slots, r.SlotBytes)
 	}
 	return nil
@@ -180,7 +180,3 @@ func (x *ExposedBody) Decode(b []byte) error {
 // TailBytes is the size of the word behind a frame in a ring's slot: the number
 // of the frame among those of the ring, from 1.
 const TailBytes = 8
-
-// TailOffset is where the tail of a frame with n bytes of payload lies in its
-// slot.
-func TailOffset(n uint32) int { return HeaderBytes + (int(n)+TailBytes-1)&^(TailBytes-1) }

@@ -162,10 +162,16 @@ func (h *Header) Decode(b *[HeaderBytes]byte) error {
 	w = le.Uint64(b[32:])
 	h.Src, h.Dst = uint32(w), uint32(w>>32)
 	h.Tag, h.A, h.B = le.Uint64(b[40:]), le.Uint64(b[48:]), le.Uint64(b[56:])
+	return h.check(b[0], b[3])
+}
+
+// check is what can be said of a header by itself. Preconditions: version and reserved are
+// the bytes at 0 and 3.
+func (h *Header) check(version, reserved byte) error {
 	switch {
-	case b[0] != Version:
-		return fmt.Errorf("%w: version %d, want %d", ErrMalformed, b[0], Version)
-	case h.Type < 1 || h.Type > typeMax || b[3] != 0:
+	case version != Version:
+		return fmt.Errorf("%w: version %d, want %d", ErrMalformed, version, Version)
+	case h.Type < 1 || h.Type > typeMax || reserved != 0:
 		return fmt.Errorf("%w: %v", ErrMalformed, h.Type)
 	case h.Flags&^flagsAll != 0:
 		return fmt.Errorf("%w: %v with flags %#x", ErrMalformed, h.Type, h.Flags)

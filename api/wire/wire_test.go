@@ -29,6 +29,46 @@ func TestGoldenHeader(t *testing.T) {
 	}
 }
 
+// TestGoldenSlot: a header in a slot, with B and without (PROTOCOL §5.7).
+func TestGoldenSlot(t *testing.T) {
+	h := sample
+	h.Type, h.Flags, h.A = Eager, FlagColl|FlagData, uint64(h.Length)
+	var b [SlotHeadMax]byte
+	h.EncodeSlot(&b)
+	golden.Compare(t, "slot", b[:])
+	var got Header
+	if err := got.DecodeSlot(&b); err != nil || got != h {
+		t.Errorf("%+v became %+v: %v", h, got, err)
+	}
+	for flags := range 256 {
+		b[2] = byte(flags)
+		h.Flags, h.B = byte(flags), sample.B
+		want := SlotHeadMax
+		if h.Flags&(FlagSync|FlagData|FlagReply) == 0 {
+			h.B, want = 0, SlotHeadMin // what is there is the payload's
+		}
+		if n := SlotHead(h.Flags); n != want {
+			t.Errorf("flags %#x: a header of %d bytes, want %d", flags, n, want)
+		}
+		if err := got.DecodeSlot(&b); h.Flags&^flagsAll != 0 {
+			if !errors.Is(err, ErrMalformed) {
+				t.Errorf("flags %#x: %v", flags, err)
+			}
+		} else if err != nil || got != h {
+			t.Errorf("%+v became %+v: %v", h, got, err)
+		}
+	}
+	for i, bad := range map[int]byte{0: Version + 1, 1: byte(Data), 3: 1, 7: 0x80} {
+		b[2] = 0
+		was := b[i]
+		b[i] = bad
+		if err := got.DecodeSlot(&b); !errors.Is(err, ErrMalformed) {
+			t.Errorf("byte %d is %d: %v", i, bad, err)
+		}
+		b[i] = was
+	}
+}
+
 func TestGoldenBodies(t *testing.T) {
 	rts := RTSBody{Key: 0x0102030405060708, Addr: 0x1112131415161718, Last: 0xfe, About: 0x313233, Data: 0x21222324}
 	b := make([]byte, RTSBytes)
@@ -103,7 +143,7 @@ func TestNoRing(t *testing.T) {
 		{Slots: 16, SlotBytes: 2048, Notice: 1},
 		{Key: 1, SlotBytes: 2048, Notice: 1},
 		{Key: 1, Slots: 16, Notice: 1},
-		{Key: 1, Slots: 16, SlotBytes: HeaderBytes, Notice: 1},
+		{Key: 1, Slots: 16, Notice: 1, SlotBytes: SlotHeadMax},
 		{Key: 1, Slots: 16, SlotBytes: 2000, Notice: 1},
 		{Key: 1, Slots: 16, SlotBytes: 2048},
 		{Key: 1, Slots: 16, SlotBytes: 2048, Notice: ^uint32(15)},

@@ -9,7 +9,7 @@ import (
 // Basic (paper 004 §4.2): two writes a frame, and one of the receiver for what is
 // free again. The head is replicated at the receiver and the tail at the sender.
 //
-//	slots   │ header 64 │ payload │ 0… │ number u64 │ …
+//	slots   │ header │ payload │ 0… │ number u64 │ …
 //	control │ head u64: slots filled here │ tail u64: slots emptied of the other ring │
 //	          ▲ polled                      ▲ read before a slot is filled again
 

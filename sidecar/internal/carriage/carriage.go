@@ -49,7 +49,8 @@ const Slots = 16
 // controlBytes lie behind the slots: the head and the tail of Basic.
 const controlBytes = 64
 
-// slotBytes is the size of a slot: the header, payload, and the tail flag.
+// slotBytes is the size of a slot: the header (48 or 56 bytes, wire.SlotHead), payload,
+// and the tail flag.
 func (k Kind) slotBytes() int {
 	if k == Pipeline || k == ZeroCopy {
 		return 16 << 10 // paper 004 §4.4

@@ -21,6 +21,7 @@ type ends struct {
 	back         Sender // of the receiving side
 	mine, theirs []byte // the copy that is written from; the ring itself
 	got          []byte // the payload that was taken last
+	head         wire.Header
 	own, copied  []byte // the ring in the other direction, and the copy that the receiver writes it from
 }
 
@@ -62,6 +63,7 @@ func (e *ends) next(seq uint64) (f Frame, ok bool, err error) {
 	e.got = append(e.got[:0], f.Payload...)
 	f.Payload = e.got
 	e.from.Wipe()
+	e.head = f.Head
 	return f, ok, err
 }
 
@@ -115,6 +117,9 @@ func TestFrames(t *testing.T) {
 					}
 				}
 				f := frame(seq+1, payload, len(payload) <= link.InlineMax)
+				if flags := uint8(1) << rng.IntN(8); flags&(wire.FlagSync|wire.FlagData|wire.FlagReply) != 0 {
+					f.Head.Flags, f.Head.B = flags, rng.Uint64()
+				}
 				if !e.to.Fits(f) {
 					continue
 				}
@@ -129,7 +134,9 @@ func TestFrames(t *testing.T) {
 						t.Fatal("frames are to be sent again, and nothing has failed")
 					}
 				}
-				e.take(t, seq, payload)
+				if e.take(t, seq, payload); e.head != f.Head {
+					t.Fatalf("a frame of %+v is of %+v", f.Head, e.head)
+				}
 			}
 		})
 	}
@@ -139,9 +146,12 @@ func TestFrames(t *testing.T) {
 // order in which links promise to place them: nothing is taken before its last.
 func TestPartsAreNotTaken(t *testing.T) {
 	for _, k := range kinds {
-		for _, n := range []int{0, 1, 64, 200, 1500, 40_000} {
+		for i, n := range []int{0, 1, 64, 200, 1500, 40_000, 0, 1, 64, 200, 1500, 40_000} {
 			payload := bytes.Repeat([]byte{0x5a}, n)
 			f := frame(1, payload, n <= link.InlineMax)
+			if i >= 6 {
+				f.Head.Flags, f.Head.B = wire.FlagData, 1 // which may be taken for the number
+			}
 			e := newEnds(t, k, whole)
 			if !e.to.Fits(f) {
 				continue

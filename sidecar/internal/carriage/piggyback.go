@@ -6,8 +6,8 @@ import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 // is the frame's number, and lands last; what is free again is learnt from the
 // acknowledgements, which ride on the peer's own frames.
 //
-//	slot  │ header 64 │ payload │ 0… │ number u64 │
-//	                                  ▲ polled
+//	slot  │ header │ payload │ 0… │ number u64 │
+//	                               ▲ polled
 
 func (s *Sender) putWhole(f *link.Frame, payload []byte) []Write {
 	at := s.kind.slotOf(s.written)

@@ -8,8 +8,8 @@ import (
 // Pipeline (paper 004 §4.4): a write for each slot of 16 KiB, so that a part is
 // under way, or copied out at the receiver, while the next is copied in.
 //
-//	slot n    │ header 64 │ payload, first part │ number n u64   │
-//	slot n+1  │ payload, second part            │ number n+1 u64 │
+//	slot n    │ header │ payload, first part │ number n u64   │
+//	slot n+1  │ payload, second part         │ number n+1 u64 │
 
 func (s *Sender) putPipelined(f *link.Frame, payload []byte) []Write {
 	room := s.kind.slotBytes() - wire.TailBytes
@@ -17,7 +17,7 @@ func (s *Sender) putPipelined(f *link.Frame, payload []byte) []Write {
 	for {
 		k := min(len(payload), room)
 		if head != nil {
-			k = min(len(payload), room-wire.HeaderBytes)
+			k = min(len(payload), room-s.kind.headBytes(head.Flags))
 		}
 		number := s.written + uint64(n)
 		at := s.kind.slotOf(number)

@@ -71,8 +71,8 @@ type Frame struct {
 	Last    bool   // nothing more of it comes
 }
 
-// seqAt is the place of the number in a frame's header (api/wire).
-const seqAt = 8
+// Places of flags and number in a frame's header (P§3.1).
+const flagsAt, seqAt = 2, 8
 
 // Changed reports, by one look, that the next frame may have come: most often it has not,
 // in turn after turn. Then its slot is empty, and no frame in a ring has the number 0.
@@ -100,21 +100,21 @@ func (r *Receiver) Next(next uint64, f *Frame) (ok bool, err error) {
 	if at < 0 {
 		return false, nil
 	}
-	head := [wire.HeaderBytes]byte(slot[at:])
-	if err := f.Head.Decode(&head); err != nil {
+	head := [wire.SlotHeadMax]byte(slot[at:])
+	if err := f.Head.DecodeSlot(&head); err != nil {
 		return false, fmt.Errorf("%w: %w", link.ErrProtocol, err)
 	}
-	n := int(f.Head.Length)
+	n, from := int(f.Head.Length), r.kind.headBytes(f.Head.Flags)
 	switch {
-	case f.Head.Type != wire.Eager || r.kind.slots(n) == 0:
+	case r.kind.slots(from, n) == 0:
 		return false, fmt.Errorf("%w: %v of %d bytes in a ring", link.ErrProtocol, f.Head.Type, n)
 	case f.Head.Seq > next:
 		return false, nil // frames before it are under way
 	}
-	if f.Payload, ok = r.payloadOf(slot, n); !ok {
+	if f.Payload, ok = r.payloadOf(slot, from, n); !ok {
 		return false, nil
 	}
-	r.use(slot, wire.HeaderBytes+len(f.Payload))
+	r.use(slot, from+len(f.Payload))
 	f.Off, f.Whole, f.Last = 0, true, true
 	if len(f.Payload) < n {
 		f.Whole, f.Last = false, false
@@ -182,36 +182,36 @@ func (r *Receiver) flagged(slot []byte, n int) bool {
 // headAt is where in a slot the header is, once its flag says that it is whole; else -1.
 func (r *Receiver) headAt(slot []byte) int {
 	if r.kind == ZeroCopy {
-		at := len(slot) - wire.TailBytes - wire.HeaderBytes
-		if binary.LittleEndian.Uint64(slot[at+wire.HeaderBytes:]) != r.taken+1 {
+		tail := len(slot) - wire.TailBytes
+		if binary.LittleEndian.Uint64(slot[tail:]) != r.taken+1 {
 			return -1
 		}
-		return at
+		return tail - wire.SlotHeadMax
 	}
-	n := int(binary.LittleEndian.Uint32(slot[4:]))
-	room := len(slot) - wire.HeaderBytes - wire.TailBytes
+	n, from := int(binary.LittleEndian.Uint32(slot[4:])), wire.SlotHead(slot[flagsAt])
+	room := len(slot) - from - wire.TailBytes
 	if n > room {
 		if r.kind != Pipeline {
 			return -1 // half a header, or one of nobody: its flag cannot come
 		}
 		n = room
 	}
-	if !r.flagged(slot, wire.HeaderBytes+n) {
+	if !r.flagged(slot, from+n) {
 		return -1
 	}
 	return 0
 }
 
-// payloadOf is the payload of a frame of n bytes, or what this slot has of it;
-// false: the header has changed meanwhile.
-func (r *Receiver) payloadOf(slot []byte, n int) ([]byte, bool) {
+// payloadOf is the payload of a frame of n bytes, which lies behind a header of from
+// bytes, or what this slot has of it; false: the header has changed meanwhile.
+func (r *Receiver) payloadOf(slot []byte, from, n int) ([]byte, bool) {
 	if r.kind == ZeroCopy {
-		at := len(slot) - wire.TailBytes - wire.HeaderBytes
+		at := len(slot) - wire.TailBytes - from
 		return slot[at-n : at], true
 	}
-	n = min(n, len(slot)-wire.HeaderBytes-wire.TailBytes)
-	if !r.flagged(slot, wire.HeaderBytes+n) {
+	n = min(n, len(slot)-from-wire.TailBytes)
+	if !r.flagged(slot, from+n) {
 		return nil, false
 	}
-	return slot[wire.HeaderBytes : wire.HeaderBytes+n], true
+	return slot[from : from+n], true
 }

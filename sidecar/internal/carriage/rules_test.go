@@ -17,13 +17,14 @@ func TestSlots(t *testing.T) {
 		kind         Kind
 		name         string
 		bytes        uint32
+		head         int
 		most, second int // bytes of a frame, and of the longest that takes one slot
 		over         Kind
 	}{
-		{PiggyBack, "piggyback", 2 << 10, 2<<10 - 72, 2<<10 - 72, PiggyBack},
-		{Basic, "basic", 2 << 10, 2<<10 - 72, 2<<10 - 72, PiggyBack},
-		{Pipeline, "pipeline", 16 << 10, 5*(16<<10-8) - 64, 16<<10 - 72, Pipeline},
-		{ZeroCopy, "zerocopy", 16 << 10, 16<<10 - 72, 16<<10 - 72, PiggyBack},
+		{PiggyBack, "piggyback", 2 << 10, 48, 2<<10 - 56, 2<<10 - 56, PiggyBack},
+		{Basic, "basic", 2 << 10, 48, 2<<10 - 56, 2<<10 - 56, PiggyBack},
+		{Pipeline, "pipeline", 16 << 10, 48, 5*(16<<10-8) - 48, 16<<10 - 56, Pipeline},
+		{ZeroCopy, "zerocopy", 16 << 10, 56, 16<<10 - 64, 16<<10 - 64, PiggyBack},
 	} {
 		if Named(x.name) != x.kind || x.kind.String() != x.name {
 			t.Errorf("%v is %v by name", x.kind, Named(x.name))
@@ -36,9 +37,16 @@ func TestSlots(t *testing.T) {
 		if want := uint64(Slots*x.bytes + 64); x.kind.Bytes() != want {
 			t.Errorf("%v: %d bytes, want %d", x.kind, x.kind.Bytes(), want)
 		}
-		for n, want := range map[int]int{0: 1, x.second: 1, x.most: (x.most + 64 + int(x.bytes) - 9) / (int(x.bytes) - 8), x.most + 1: 0} {
-			if got := x.kind.slots(n); got != want {
-				t.Errorf("%v: %d bytes take %d slots, want %d", x.kind, n, got, want)
+		for _, flags := range []uint8{0, wire.FlagColl, wire.FlagData, wire.FlagSync, wire.FlagReply} {
+			more := 0 // bytes of the header
+			if flags&^wire.FlagColl != 0 {
+				more = 56 - x.head
+			}
+			for n, want := range map[int]int{0: 1, x.second: 1, x.most: (x.most + x.head + int(x.bytes) - 9) / (int(x.bytes) - 8), x.most + 1: 0} {
+				h := wire.Header{Flags: flags, Length: uint32(max(n-more, 0))}
+				if got := x.kind.slotsOf(&h); got != want {
+					t.Errorf("%v, flags %d: %d bytes take %d slots, want %d", x.kind, flags, h.Length, got, want)
+				}
 			}
 		}
 		for _, c := range []link.Caps{loose, {InOrder: true}, {Ordered: true}} {
@@ -216,11 +224,11 @@ func TestForeignSlots(t *testing.T) {
 			}
 			at := 0
 			if k == ZeroCopy {
-				at = k.slotBytes() - 72
+				at = k.slotBytes() - 64
 			}
 			h := frame(1, payload, true).Head
 			h.Type, h.Length = x.typ, x.length
-			h.Encode((*[wire.HeaderBytes]byte)(e.theirs[at:]))
+			h.EncodeSlot((*[wire.SlotHeadMax]byte)(e.theirs[at:]))
 			if k != ZeroCopy && int(x.length) > len(payload) {
 				binary.LittleEndian.PutUint64(e.theirs[k.slotBytes()-8:], 1)
 			}
@@ -267,7 +275,7 @@ func TestLap(t *testing.T) {
 			if k.over(c) != k {
 				continue // another channel's
 			}
-			payload := bytes.Repeat([]byte{7}, k.slotBytes()-wire.HeaderBytes-wire.TailBytes)
+			payload := bytes.Repeat([]byte{7}, k.slotBytes()-k.headBytes(0)-wire.TailBytes)
 			for seq := uint64(1); seq <= 3*Slots; seq++ {
 				acked := seq - Slots
 				if seq <= Slots {
@@ -347,8 +355,8 @@ func TestWrites(t *testing.T) {
 			if len(w) != want {
 				t.Errorf("%v: %d bytes, inline %v: %d writes, want %d", k, x.bytes, x.inline, len(w), want)
 			}
-			if b := e.to.Bytes(w[0]); k != ZeroCopy && !bytes.Equal(b[wire.HeaderBytes:len(b)-wire.TailBytes], make([]byte, (x.bytes+7)&^7)) {
-				t.Errorf("%v: %d bytes are followed by %x", k, x.bytes, b[wire.HeaderBytes+x.bytes:])
+			if b := e.to.Bytes(w[0]); k != ZeroCopy && !bytes.Equal(b[wire.SlotHeadMin:len(b)-wire.TailBytes], make([]byte, (x.bytes+7)&^7)) {
+				t.Errorf("%v: %d bytes are followed by %x", k, x.bytes, b[wire.SlotHeadMin+x.bytes:])
 			}
 		}
 	}

@@ -73,19 +73,31 @@ func (s *Sender) Unheard(acked uint64) bool { return s.plain > acked }
 // Fits reports whether a frame may go by the ring, into which its payload is copied,
 // unless it is ZeroCopy's.
 func (s *Sender) Fits(f *link.Frame) bool {
-	return (!f.Gather || s.kind == ZeroCopy) && f.Head.Type == wire.Eager && s.kind.slots(int(f.Head.Length)) > 0
+	return (!f.Gather || s.kind == ZeroCopy) && f.Head.Type == wire.Eager && s.kind.slotsOf(&f.Head) > 0
 }
 
-// slots is how many slots a frame of n bytes takes; 0: it does not fit.
-func (k Kind) slots(n int) int {
+// headBytes is the size of the header of a frame with these flags. ZeroCopy's lies before
+// the flag, and has to begin at a place that is known.
+func (k Kind) headBytes(flags uint8) int {
+	if k == ZeroCopy {
+		return wire.SlotHeadMax
+	}
+	return wire.SlotHead(flags)
+}
+
+// slotsOf is how many slots a frame takes; 0: it does not fit.
+func (k Kind) slotsOf(h *wire.Header) int { return k.slots(k.headBytes(h.Flags), int(h.Length)) }
+
+// slots is how many slots a header of head bytes and n of payload take; 0: they do not fit.
+func (k Kind) slots(head, n int) int {
 	room := k.slotBytes() - wire.TailBytes
 	if k != Pipeline {
-		if n > room-wire.HeaderBytes {
+		if n > room-head {
 			return 0
 		}
 		return 1
 	}
-	count := (n + wire.HeaderBytes + room - 1) / room
+	count := (n + head + room - 1) / room
 	if count > maxWrites-1 {
 		return 0
 	}
@@ -97,7 +109,7 @@ func (k Kind) slots(n int) int {
 // peer has acknowledged.
 func (s *Sender) Put(f *link.Frame, payload []byte, acked uint64) []Write {
 	s.reclaim(acked)
-	n := s.kind.slots(int(f.Head.Length))
+	n := s.kind.slotsOf(&f.Head)
 	if s.written-s.freed+uint64(n) > Slots {
 		return nil
 	}
@@ -149,8 +161,8 @@ func (s *Sender) Ended(err error) (again bool) {
 func lay(slot []byte, h *wire.Header, part []byte, number uint64) (end int) {
 	n := 0
 	if h != nil {
-		h.Encode((*[wire.HeaderBytes]byte)(slot))
-		n = wire.HeaderBytes
+		h.EncodeSlot((*[wire.SlotHeadMax]byte)(slot))
+		n = wire.SlotHead(h.Flags)
 	}
 	n += copy(slot[n:], part)
 	flag, end := tailOf(n)

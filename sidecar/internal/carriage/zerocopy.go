@@ -11,16 +11,16 @@ import (
 // its header and flag behind it (paper 000 §3 leaves the copy out with a gather
 // list; paper 004 §5 with a read of its own, which is rendezvous here).
 //
-//	slot  │ … │ payload │ header 64 │ number u64 │
+//	slot  │ … │ payload │ header 56 │ number u64 │
 //	                                  ▲ polled
 
 func (s *Sender) putGathered(f *link.Frame, payload []byte) []Write {
 	slot := s.kind.slotOf(s.written)
-	head := slot + s.kind.slotBytes() - wire.TailBytes - wire.HeaderBytes
-	f.Head.Encode((*[wire.HeaderBytes]byte)(s.copied[head:]))
-	binary.LittleEndian.PutUint64(s.copied[head+wire.HeaderBytes:], s.written+1)
+	head := slot + s.kind.slotBytes() - wire.TailBytes - wire.SlotHeadMax
+	f.Head.EncodeSlot((*[wire.SlotHeadMax]byte)(s.copied[head:]))
+	binary.LittleEndian.PutUint64(s.copied[head+wire.SlotHeadMax:], s.written+1)
 	at, n := head-len(payload), len(payload)
-	last := Write{At: uint64(head), Len: wire.HeaderBytes + wire.TailBytes, Slot: int(s.written % Slots)}
+	last := Write{At: uint64(head), Len: wire.SlotHeadMax + wire.TailBytes, Slot: int(s.written % Slots)}
 	if n == 0 || f.Payload.Region == 0 { // there is nothing, or it is in the frame: one write
 		copy(s.copied[at:], payload)
 		last.At, last.Len = uint64(at), last.Len+uint64(n)

@@ -113,9 +113,9 @@ func (l *lone) ring() []byte { return l.Bytes(link.Ref{Region: RegionRings, Len:
 func put(ring []byte, number, seq uint64, payload []byte) {
 	slot := ring[(number-1)%ringSlots*ringSlot:]
 	h := wire.Header{Type: wire.Eager, Seq: seq, Src: 1, Tag: 5, A: uint64(len(payload)), Length: uint32(len(payload))}
-	h.Encode((*[wire.HeaderBytes]byte)(slot))
-	copy(slot[wire.HeaderBytes:], payload)
-	binary.LittleEndian.PutUint64(slot[wire.TailOffset(h.Length):], number)
+	h.EncodeSlot((*[wire.SlotHeadMax]byte)(slot))
+	copy(slot[wire.SlotHeadMin:], payload)
+	binary.LittleEndian.PutUint64(slot[wire.SlotHeadMin+(len(payload)+7)&^7:], number)
 }
 
 func TestRingIsOfferedAfterGreeting(t *testing.T) {
@@ -252,7 +252,7 @@ func FuzzRing(f *testing.F) {
 	f.Add(good[:2*ringSlot], uint16(0))
 	f.Add(good[:100], uint16(0))
 	f.Add([]byte{0xff, 0xff}, uint16(4))
-	f.Add([]byte{1}, uint16(wire.HeaderBytes))
+	f.Add([]byte{1}, uint16(wire.SlotHeadMin))
 	f.Fuzz(func(t *testing.T, raw []byte, at uint16) {
 		c, ports := ringed(t, placing)
 		ring := ports.ring()

@@ -72,7 +72,7 @@ const restMost = int64(1500 * time.Microsecond)
 
 // written notes that a frame was written into a ring here, if nothing tells of it.
 func (p *port) written(where link.Ref, notify uint64) {
-	frame := where.Region == core.RegionRings && where.Len >= wire.HeaderBytes
+	frame := where.Region == core.RegionRings && where.Len >= wire.SlotHeadMin+wire.TailBytes // else a word of basic's
 	if p.quiet == 0 && frame && (notify == 0 || !p.net.caps.Notify) {
 		p.quiet = p.net.now
 	}
