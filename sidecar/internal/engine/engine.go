@@ -41,6 +41,9 @@ type Waitable interface{ FD() int }
 // is work already.
 type Armed interface{ Arm() bool }
 
+// Caller is a link that calls C, which may take long.
+type Caller interface{ CallsC() }
+
 // Batched is a link that collects what it is given until Commit.
 type Batched interface{ Commit() }
 
@@ -86,6 +89,8 @@ type Engine struct {
 	byRank   map[uint32]*attached
 	joining  map[link.Peer]*joining
 	now      int64
+	calls    bool         // the remote link is a Caller
+	breath   int64        // when the turn's goroutine last went through Go's scheduler
 	pulse    atomic.Int64 // when a turn last began, about; for Alive
 	asleep   atomic.Bool
 	nextTick int64
@@ -126,6 +131,7 @@ func New(cfg Config, clock func() int64) (*Engine, error) {
 	e := &Engine{cfg: cfg, clock: clock, links: [2]link.Link{cfg.Local, cfg.Remote}, byRank: map[uint32]*attached{}, joining: map[link.Peer]*joining{}}
 	e.batched, _ = cfg.Remote.(Batched)
 	e.armed, _ = cfg.Remote.(Armed)
+	_, e.calls = cfg.Remote.(Caller)
 	cfg.Core.Gatherer, _ = cfg.Remote.(core.Gatherer)
 	cfg.Core.Caster, _ = cfg.Remote.(link.Caster)
 	pool, err := reserveMemory(cfg.Core.PoolBytes())

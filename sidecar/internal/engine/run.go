@@ -27,6 +27,7 @@ func (e *Engine) Run(ctx context.Context) {
 			e.turns.Idle++
 		}
 		e.settle()
+		e.Breathe()
 		switch pace.turned(e.now, work) {
 		case gearYield:
 			e.turns.Yields++
@@ -40,6 +41,23 @@ func (e *Engine) Run(ctx context.Context) {
 	// Those who wait for an answer get one.
 	for _, f := range e.mail.close() {
 		f(e)
+	}
+}
+
+// breathAfter is how long the goroutine of the turn keeps its thread before it goes through
+// Go's scheduler: less than the 10 ms from which on the runtime's monitor ends a goroutine's
+// slice by force (forcePreemptNS in runtime/proc.go).
+const breathAfter = int64(8 * time.Millisecond)
+
+// Breathe goes through Go's scheduler now and then, 16 us in 8 ms, where a link calls C. A
+// turn never does by itself, so that the monitor sees one slice without an end. It takes
+// such a goroutine's processor away when it meets it in a call, and looks every 20 us after
+// that, for some 4 ms: where most of the time goes into calls, a wake-up in each message. Run
+// does it by itself, and callers that do the turns themselves may.
+func (e *Engine) Breathe() {
+	if e.calls && e.now-e.breath >= breathAfter {
+		runtime.Gosched()
+		e.breath = e.now
 	}
 }
 

@@ -279,6 +279,9 @@ func (l *Link) Bytes() (in, out uint64) {
 // FD is readable when Poll would find work, once Arm has been asked.
 func (l *Link) FD() int { return l.epoll }
 
+// CallsC implements engine.Caller.
+func (l *Link) CallsC() {}
+
 // Arm is asked before whoever polls goes to sleep on FD. It reports whether there
 // is work at once.
 func (l *Link) Arm() bool {
