@@ -57,6 +57,7 @@ static void mark(struct or_place *p, uint64_t now)
 	p->spent = thread_time();
 	p->switches = switches();
 	p->thread = pthread_self();
+	(void)pthread_getcpuclockid(p->thread, &p->clock); /* it is there */
 }
 
 /* or_place_leaves says where the caller goes on while so many bytes are moved. */
@@ -65,6 +66,11 @@ void or_place_leaves(outrigger *s, uint64_t bytes)
 	struct or_place *p = &s->place;
 	if (!p->wanted)
 		return;
+	if (or_watches(s)) {
+		if (bytes >= PLACE_BYTES)
+			or_place_beside(s);
+		return;
+	}
 	p->after++;
 	if (bytes < COPIED_BYTES)
 		return;
@@ -86,6 +92,23 @@ static void computes(outrigger *s)
 	s->place.idle = 0;
 	s->place.word |= OR_PLACE_COMPUTES;
 	say(s);
+}
+
+/* or_place_beside says that the program computes, where a watcher moves its large messages
+ * and finds that it has: it will not come back to say so before they are over. */
+void or_place_beside(outrigger *s)
+{
+	struct or_place *p = &s->place;
+	uint64_t now = or_now();
+	struct timespec t;
+	if (!p->wanted || !s->watch.away || !(p->left || p->under) || now - p->looked <= AWAY_SWITCHED_NS || clock_gettime(p->clock, &t) != 0)
+		return;
+	uint64_t spent = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec - p->spent;
+	if (spent <= p->looked - p->marked + AWAY_SWITCHED_NS)
+		return;
+	if (s->watch.cpu >= 0)
+		p->word = (p->word & ~(uint32_t)OR_PLACE_CPU) | ((uint32_t)(s->watch.cpu + 1) & OR_PLACE_CPU);
+	computes(s);
 }
 
 /* enters says whether the caller has computed since it left. */

@@ -146,7 +146,8 @@ struct or_place {
 	uint64_t marked; /* when the thread's processor time was found out, */
 	uint64_t spent;  /* which was so much, */
 	long switches;   /* and how often it had been put off */
-	pthread_t thread;
+	pthread_t thread; /* whose time it is, */
+	clockid_t clock;  /* which others find there */
 	uint64_t vain;   /* the first of the looks in vain since the last other one, 0: none */
 };
 
@@ -237,9 +238,11 @@ void or_place_back(outrigger *s);
 void or_place_looks(outrigger *s, unsigned came);
 void or_place_waits(outrigger *s);
 void or_place_woke(outrigger *s);
+void or_place_beside(outrigger *s);
 
 /* watch.c */
 void or_back(outrigger *s);
+bool or_watches(const outrigger *s);
 
 /* wait.c */
 void or_nap(const outrigger *s, uint32_t word, unsigned microseconds); /* while the word that the sidecar wakes by is this one */

@@ -31,6 +31,12 @@ void or_back(outrigger *s)
 		atomic_store(or_word(s, OR_SEG_OFF_WAITING), 0);
 }
 
+/* or_watches reports that the caller is the watcher. */
+bool or_watches(const outrigger *s)
+{
+	return atomic_load_explicit(&s->watch.there, memory_order_relaxed) && pthread_equal(s->watch.thread, pthread_self());
+}
+
 static bool anything(const outrigger *s) { return or_ready(&s->complete) || s->stage.count > 0; }
 
 /* arm sets the word, and reports what has come before that. */
@@ -103,6 +109,7 @@ int outrigger_attend(outrigger *s)
 {
 	pthread_mutex_lock(&s->lock);
 	int rc = s->watch.away ? or_progress(s) : OUTRIGGER_OK;
+	or_place_beside(s);
 	pthread_mutex_unlock(&s->lock);
 	return rc;
 }
