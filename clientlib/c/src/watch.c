@@ -68,19 +68,25 @@ void outrigger_wake(outrigger *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* keep_off has the calling thread leave the processor on which the program went on: a
- * copy there would take the computing's time. */
-static void keep_off(outrigger *s, int cpu)
+/* settle has the calling thread leave the processor on which the program went on, if that
+ * computes: a copy there would take the computing's time. Beside one that waits it works
+ * where that does, since any other processor may be one on which a neighbour computes. */
+static void settle(outrigger *s, int cpu, bool off)
 {
 	struct or_watch *w = &s->watch;
-	if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getcpu() != cpu)
+	if (cpu < 0 || cpu >= CPU_SETSIZE || (sched_getcpu() == cpu) != off)
 		return;
 	if (!w->known)
 		w->known = sched_getaffinity(0, sizeof w->allowed, &w->allowed) == 0;
-	cpu_set_t others = w->allowed;
-	CPU_CLR(cpu, &others);
-	if (w->known && CPU_COUNT(&others) > 0)
-		(void)sched_setaffinity(0, sizeof others, &others); /* else it stays, and is slower */
+	cpu_set_t want = w->allowed;
+	if (off) {
+		CPU_CLR(cpu, &want);
+	} else {
+		CPU_ZERO(&want);
+		CPU_SET(cpu, &want);
+	}
+	if (w->known && CPU_COUNT(&want) > 0)
+		(void)sched_setaffinity(0, sizeof want, &want); /* else it stays, and is slower */
 }
 
 int outrigger_watch(outrigger *s, unsigned microseconds)
@@ -100,8 +106,9 @@ int outrigger_watch(outrigger *s, unsigned microseconds)
 	if (over)
 		atomic_store_explicit(&s->watch.there, false, memory_order_relaxed);
 	int cpu = s->watch.away ? s->watch.cpu : -1;
+	bool off = !s->place.wanted || (s->place.word & OR_PLACE_COMPUTES) != 0;
 	pthread_mutex_unlock(&s->lock);
-	keep_off(s, cpu);
+	settle(s, cpu, off);
 	return over ? OUTRIGGER_NO_SIDECAR : OUTRIGGER_OK;
 }
 
