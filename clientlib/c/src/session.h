@@ -243,6 +243,7 @@ void or_place_beside(outrigger *s);
 /* watch.c */
 void or_back(outrigger *s);
 bool or_watches(const outrigger *s);
+void or_watch_settle(outrigger *s, int cpu, bool off);
 
 /* wait.c */
 void or_nap(const outrigger *s, uint32_t word, unsigned microseconds); /* while the word that the sidecar wakes by is this one */

@@ -68,10 +68,10 @@ void outrigger_wake(outrigger *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* settle has the calling thread leave the processor on which the program went on, if that
+/* or_watch_settle has the calling thread leave the processor on which the program went on, if that
  * computes: a copy there would take the computing's time. Beside one that waits it works
  * where that does, since any other processor may be one on which a neighbour computes. */
-static void settle(outrigger *s, int cpu, bool off)
+void or_watch_settle(outrigger *s, int cpu, bool off)
 {
 	struct or_watch *w = &s->watch;
 	if (cpu < 0 || cpu >= CPU_SETSIZE || (sched_getcpu() == cpu) != off)
@@ -108,7 +108,7 @@ int outrigger_watch(outrigger *s, unsigned microseconds)
 	int cpu = s->watch.away ? s->watch.cpu : -1;
 	bool off = !s->place.wanted || (s->place.word & OR_PLACE_COMPUTES) != 0;
 	pthread_mutex_unlock(&s->lock);
-	settle(s, cpu, off);
+	or_watch_settle(s, cpu, off);
 	return over ? OUTRIGGER_NO_SIDECAR : OUTRIGGER_OK;
 }
 

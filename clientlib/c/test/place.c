@@ -1,4 +1,7 @@
 /* What a process tells of where it is (src/place.c), without a sidecar. */
+#define _GNU_SOURCE /* sched_getcpu, cpu_set_t */
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +69,87 @@ static void beside(outrigger *s, int stretches, uint64_t ns)
 		compute(ns);
 	}
 	look(s, 1);
+}
+
+static void *attends(void *session)
+{
+	outrigger *s = session;
+	s->watch.thread = pthread_self();
+	atomic_store(&s->watch.there, true);
+	or_place_beside(s);
+	return NULL;
+}
+
+static void *submits(void *session)
+{
+	outrigger *s = session;
+	s->watch.thread = pthread_self();
+	atomic_store(&s->watch.there, true);
+	or_place_leaves(s, 1 << 20);
+	return NULL;
+}
+
+/* by_watcher has another thread do something, as the watcher of a program that is away or
+ * not. */
+static void by_watcher(outrigger *s, void *(*does)(void *), bool away)
+{
+	pthread_t thread;
+	s->watch.away = away;
+	s->watch.cpu = sched_getcpu();
+	if (pthread_create(&thread, NULL, does, s) != 0 || pthread_join(thread, NULL) != 0)
+		abort();
+	s->watch.away = false;
+	atomic_store(&s->watch.there, false);
+}
+
+/* watched is what a watcher tells of a program, and what it leaves alone. */
+static void watched(outrigger *s)
+{
+	static void *(*const whats[])(void *) = {attends, submits};
+	for (int i = 0; i < 2; i++) {
+		wait_for_many(s);
+		or_place_leaves(s, 1 << 20);
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+		by_watcher(s, whats[i], true);
+		expect(s, "who sleeps beside its watcher", 0);
+		compute(1000000);
+		by_watcher(s, whats[i], false);
+		expect(s, "who is in the library beside its watcher", 0);
+		by_watcher(s, whats[i], true);
+		expect(s, "who computes beside its watcher", OR_PLACE_COMPUTES);
+		wait_for_many(s);
+		or_place_leaves(s, 1 << 20);
+		by_watcher(s, whats[i], false);
+		compute(1000000);
+		look(s, 1);
+		expect(s, "who computed when its watcher had been there", OR_PLACE_COMPUTES);
+	}
+	wait_for_many(s);
+	compute(1000000);
+	by_watcher(s, attends, true);
+	expect(s, "who computes and has nothing large under way", 0);
+}
+
+/* moves is a watcher on its way between processors. */
+static void *moves(void *session)
+{
+	cpu_set_t all, now;
+	int cpu = sched_getcpu();
+	if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) < 2)
+		return NULL;
+	or_watch_settle(session, cpu, false);
+	if (sched_getaffinity(0, sizeof now, &now) != 0 || (sched_getcpu() == cpu && !CPU_EQUAL(&now, &all)))
+		failures++, fputs("place: a watcher moved to where it is\n", stderr);
+	for (int i = 0; i < 4; i++) {
+		bool off = i % 2 == 0;
+		cpu = i < 2 ? cpu : sched_getcpu();
+		or_watch_settle(session, cpu, off);
+		if ((sched_getcpu() == cpu) == off)
+			failures++, fprintf(stderr, "place: a watcher that is to be %s processor %d is not\n", off ? "off" : "on", cpu);
+	}
+	or_watch_settle(session, -1, true);
+	or_watch_settle(session, CPU_SETSIZE, false);
+	return NULL;
 }
 
 int main(void)
@@ -155,6 +239,10 @@ int main(void)
 	or_place_woke(s);
 	look(s, 1);
 	expect(s, "who was woken", 0);
+	watched(s);
+	pthread_t thread;
+	if (pthread_create(&thread, NULL, moves, s) != 0 || pthread_join(thread, NULL) != 0)
+		abort();
 	free(s);
 	if (failures == 0)
 		puts("place: ok");
