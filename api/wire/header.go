@@ -10,7 +10,7 @@ import (
 
 // Version is the protocol version; sidecars of different versions refuse each
 // other at wire-up (§2).
-const Version = 1
+const Version = 2
 
 // HeaderBytes is the size of every frame's header (§3).
 const HeaderBytes = 64

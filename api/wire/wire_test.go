@@ -160,7 +160,7 @@ func TestNoRing(t *testing.T) {
 // TestMalformed: each is refused for what is wrong with it.
 func TestMalformed(t *testing.T) {
 	for what, spoil := range map[string]func(b *[HeaderBytes]byte){
-		"version 2":                                    func(b *[HeaderBytes]byte) { b[0] = 2 },
+		"version 3":                                    func(b *[HeaderBytes]byte) { b[0] = Version + 1 },
 		"type(0)":                                      func(b *[HeaderBytes]byte) { b[1] = 0 },
 		"data with flags 0x80":                         func(b *[HeaderBytes]byte) { b[2] = 0x80 },
 		"ack with a payload of 274960 bytes":           func(b *[HeaderBytes]byte) { b[1] = byte(Ack) },

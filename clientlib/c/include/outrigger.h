@@ -241,8 +241,9 @@ int outrigger_sleep(outrigger *s, unsigned microseconds);
  * may say it for a program that it takes to be gone.
  *
  * outrigger_watch sleeps for at most so many microseconds, and may return earlier;
- * OUTRIGGER_NO_SIDECAR is the end. One thread calls it. It keeps off the processor on
- * which the program went on, as long as it may run on others. outrigger_attend does what
+ * OUTRIGGER_NO_SIDECAR is the end. One thread calls it. It goes off the processor on
+ * which the program went on, if it may run on others, and onto it where the program has
+ * lately exchanged many large messages and computed beside none. outrigger_attend does what
  * outrigger_progress does, if the program is away. outrigger_wake ends the sleep of every
  * thread. */
 int outrigger_away(outrigger *s, int all);

@@ -50,6 +50,7 @@ static void part(outrigger *s)
 
 static void in_child(void)
 {
+	or_place_forked();
 	for (outrigger *s = known; s != NULL; s = s->next_known)
 		part(s);
 	known = NULL;

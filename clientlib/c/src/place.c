@@ -7,9 +7,13 @@
  * nothing else. With several threads the last word stands: it is a hint. The session is
  * locked in all functions here. */
 #define _GNU_SOURCE /* sched_getcpu, RUSAGE_THREAD */
+#include <dlfcn.h>
 #include <sched.h>
+#include <stddef.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "session.h"
 
@@ -26,6 +30,7 @@
 #define BESIDE 64                   /* bytes moved in a ns; a sixteenth of a transfer is not worth hiding */
 #define IDLE_MAX 16                 /* messages without computing until it does not */
 #define WAITS_NS 100000             /* of looks in vain */
+#define LATELY_NS 100000000         /* for so long a sidecar, too, holds to what it was told */
 
 static uint64_t thread_time(void)
 {
@@ -51,13 +56,88 @@ static void here(struct or_place *p)
 	p->word = (p->word & ~(uint32_t)OR_PLACE_CPU) | ((uint32_t)(cpu + 1) & OR_PLACE_CPU);
 }
 
+/* clock_of is the processor time of a thread of this process, for others: the kernel's number
+ * for it (CPUCLOCK_PERTHREAD, CPUCLOCK_SCHED), as pthread_getcpuclockid, which older glibc has
+ * in another library, makes it. One that has ended has no clock. */
+static clockid_t clock_of(pid_t thread) { return (clockid_t)(~(uint32_t)thread << 3 | 6); }
+
+static _Thread_local pid_t number;
+
+/* or_thread is the kernel's number of the calling thread. */
+pid_t or_thread(void)
+{
+	if (number == 0)
+		number = (pid_t)syscall(SYS_gettid);
+	return number;
+}
+
+/* Where the kernel tells a thread which processor it is on: the area of restartable sequences
+ * (rseq(2)), so far from what its thread pointer says, which glibc registers since 2.35. */
+static struct {
+	pthread_once_t once;
+	ptrdiff_t offset;
+	bool known;
+	bool forked; /* the first thread of a child may lie on a stack of its parent's */
+} rseq = {.once = PTHREAD_ONCE_INIT};
+
+#pragma weak dlsym /* before glibc 2.34 it is in a library that the program may not have */
+static void find_rseq(void)
+{
+	if (dlsym == NULL)
+		return;
+	const ptrdiff_t *offset = dlsym(RTLD_DEFAULT, "__rseq_offset");
+	const unsigned *size = dlsym(RTLD_DEFAULT, "__rseq_size");
+	rseq.known = offset != NULL && size != NULL && *size > 0;
+	if (rseq.known)
+		rseq.offset = *offset;
+}
+
+/* or_place_begins is to be called before the session is anybody's, and locked: the loader
+ * that it asks may be busy, with one who wants the session. */
+void or_place_begins(outrigger *s, bool wanted)
+{
+	s->place.wanted = wanted;
+	(void)pthread_once(&rseq.once, find_rseq);
+}
+
+/* or_place_forked is called in a child, by its only thread. */
+void or_place_forked(void)
+{
+	rseq.forked = true;
+	number = 0;
+}
+
+static const char *thread_pointer(void)
+{
+#ifdef __x86_64__
+	const char *p;
+	__asm__("movq %%fs:0, %0" : "=r"(p));
+	return p;
+#else
+	return __builtin_thread_pointer();
+#endif
+}
+
+/* told_cpu is where the caller is told its processor. Others may read that for as long as the
+ * thread is there, as a process's first one is: for any other thread it is NULL. */
+static const volatile uint32_t *told_cpu(pid_t thread)
+{
+	if (thread != getpid() || !rseq.known || rseq.forked)
+		return NULL;
+	return (const volatile uint32_t *)(thread_pointer() + rseq.offset) + 1; /* behind cpu_id_start */
+}
+
 static void mark(struct or_place *p, uint64_t now)
 {
+	pid_t thread = or_thread();
+	if (p->thread != thread) {
+		p->thread = thread;
+		p->clock = clock_of(thread);
+		p->cpu = told_cpu(thread);
+	}
 	p->marked = now;
 	p->spent = thread_time();
 	p->switches = switches();
-	p->thread = pthread_self();
-	(void)pthread_getcpuclockid(p->thread, &p->clock); /* it is there */
 }
 
 /* or_place_leaves says where the caller goes on while so many bytes are moved. */
@@ -94,6 +174,23 @@ static void computes(outrigger *s)
 	say(s);
 }
 
+/* or_place_cpu is the processor of a program that is away, as far as is known, or -1: the
+ * kernel may have moved it since it went. */
+int or_place_cpu(const outrigger *s)
+{
+	const volatile uint32_t *told = s->watch.program == s->place.thread ? s->place.cpu : NULL;
+	uint32_t cpu = told != NULL ? *told : UINT32_MAX;
+	return cpu < CPU_SETSIZE ? (int)cpu : s->watch.cpu;
+}
+
+/* or_place_idles reports that the program has lately exchanged many large messages and
+ * computed beside none. */
+bool or_place_idles(const outrigger *s)
+{
+	const struct or_place *p = &s->place;
+	return p->wanted && p->idle >= IDLE_MAX && (p->word & OR_PLACE_COMPUTES) == 0 && or_now() - p->found < LATELY_NS;
+}
+
 /* or_place_beside says that the program computes, where a watcher moves its large messages
  * and finds that it has: it will not come back to say so before they are over. */
 void or_place_beside(outrigger *s)
@@ -106,8 +203,9 @@ void or_place_beside(outrigger *s)
 	uint64_t spent = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec - p->spent;
 	if (spent <= p->looked - p->marked + AWAY_SWITCHED_NS)
 		return;
-	if (s->watch.cpu >= 0)
-		p->word = (p->word & ~(uint32_t)OR_PLACE_CPU) | ((uint32_t)(s->watch.cpu + 1) & OR_PLACE_CPU);
+	int cpu = or_place_cpu(s);
+	if (cpu >= 0)
+		p->word = (p->word & ~(uint32_t)OR_PLACE_CPU) | ((uint32_t)(cpu + 1) & OR_PLACE_CPU);
 	computes(s);
 }
 
@@ -156,7 +254,7 @@ static bool was_away(struct or_place *p, uint64_t now)
 		return false;
 	uint64_t looking = p->looked - p->marked, spent = thread_time() - p->spent;
 	uint64_t least = switches() == p->switches ? AWAY_NS : AWAY_SWITCHED_NS;
-	bool away = pthread_equal(p->thread, pthread_self()) && spent > looking + least;
+	bool away = p->thread == or_thread() && spent > looking + least;
 	mark(p, now);
 	return away;
 }

@@ -146,21 +146,20 @@ struct or_place {
 	uint64_t marked; /* when the thread's processor time was found out, */
 	uint64_t spent;  /* which was so much, */
 	long switches;   /* and how often it had been put off */
-	pthread_t thread; /* whose time it is, */
+	pid_t thread;     /* whose time it is, */
 	clockid_t clock;  /* which others find there */
+	const volatile uint32_t *cpu; /* on which the kernel says that it is now; NULL: others cannot see it */
 	uint64_t vain;   /* the first of the looks in vain since the last other one, 0: none */
 };
 
-/* A thread that watches while the program is away (watch.c). The affinity is the
- * watcher's own, and not guarded. */
+/* A thread that watches while the program is away (watch.c). */
 struct or_watch {
 	_Atomic bool there;
 	bool away;
 	bool armed; /* the word may be set for it */
 	pthread_t thread; /* the watcher, if there */
 	int cpu; /* where the program went on; -1: unknown */
-	bool known;
-	cpu_set_t allowed; /* the watcher, when it began */
+	pid_t program; /* the thread that went */
 };
 
 struct outrigger {
@@ -239,11 +238,16 @@ void or_place_looks(outrigger *s, unsigned came);
 void or_place_waits(outrigger *s);
 void or_place_woke(outrigger *s);
 void or_place_beside(outrigger *s);
+int or_place_cpu(const outrigger *s);
+bool or_place_idles(const outrigger *s);
+void or_place_begins(outrigger *s, bool wanted);
+void or_place_forked(void);
+pid_t or_thread(void);
 
 /* watch.c */
 void or_back(outrigger *s);
 bool or_watches(const outrigger *s);
-void or_watch_settle(outrigger *s, int cpu, bool off);
+void or_watch_settle(int cpu, bool off);
 
 /* wait.c */
 void or_nap(const outrigger *s, uint32_t word, unsigned microseconds); /* while the word that the sidecar wakes by is this one */

@@ -56,6 +56,7 @@ int outrigger_away(outrigger *s, int all)
 	pthread_mutex_lock(&s->lock);
 	s->watch.away = !s->gone;
 	s->watch.cpu = pthread_equal(s->watch.thread, pthread_self()) ? -1 : sched_getcpu();
+	s->watch.program = or_thread();
 	bool come = s->watch.away && arm(s);
 	pthread_mutex_unlock(&s->lock);
 	return come;
@@ -68,25 +69,25 @@ void outrigger_wake(outrigger *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* or_watch_settle has the calling thread leave the processor on which the program went on, if that
- * computes: a copy there would take the computing's time. Beside one that waits it works
- * where that does, since any other processor may be one on which a neighbour computes. */
-void or_watch_settle(outrigger *s, int cpu, bool off)
+/* or_watch_settle has the calling thread go off a processor, or onto it, if it may, and stay
+ * there for as long as the kernel likes: whoever wakes it is elsewhere than who computes, and
+ * the kernel wakes a thread where it was. It is not kept there: its affinity is the program's,
+ * and what it calls may start threads. */
+void or_watch_settle(int cpu, bool off)
 {
-	struct or_watch *w = &s->watch;
-	if (cpu < 0 || cpu >= CPU_SETSIZE || (sched_getcpu() == cpu) != off)
+	cpu_set_t may, want;
+	if (cpu < 0 || cpu >= CPU_SETSIZE || (sched_getcpu() == cpu) != off || sched_getaffinity(0, sizeof may, &may) != 0 || !CPU_ISSET(cpu, &may))
 		return;
-	if (!w->known)
-		w->known = sched_getaffinity(0, sizeof w->allowed, &w->allowed) == 0;
-	cpu_set_t want = w->allowed;
+	want = may;
 	if (off) {
 		CPU_CLR(cpu, &want);
 	} else {
 		CPU_ZERO(&want);
 		CPU_SET(cpu, &want);
 	}
-	if (w->known && CPU_COUNT(&want) > 0)
-		(void)sched_setaffinity(0, sizeof want, &want); /* else it stays, and is slower */
+	if (CPU_COUNT(&want) == 0 || sched_setaffinity(0, sizeof want, &want) != 0)
+		return; /* it stays, and is slower */
+	(void)sched_setaffinity(0, sizeof may, &may);
 }
 
 int outrigger_watch(outrigger *s, unsigned microseconds)
@@ -105,10 +106,13 @@ int outrigger_watch(outrigger *s, unsigned microseconds)
 	bool over = s->gone && (s->lied || !or_ready(&s->complete));
 	if (over)
 		atomic_store_explicit(&s->watch.there, false, memory_order_relaxed);
-	int cpu = s->watch.away ? s->watch.cpu : -1;
-	bool off = !s->place.wanted || (s->place.word & OR_PLACE_COMPUTES) != 0;
+	or_place_beside(s);
+	/* Where the program computes a copy would take its time. Where it waits nobody loses by
+	 * one, and any other processor may be one on which a neighbour computes. */
+	int cpu = s->watch.away ? or_place_cpu(s) : -1;
+	bool off = !or_place_idles(s);
 	pthread_mutex_unlock(&s->lock);
-	or_watch_settle(s, cpu, off);
+	or_watch_settle(cpu, off);
 	return over ? OUTRIGGER_NO_SIDECAR : OUTRIGGER_OK;
 }
 

@@ -125,30 +125,46 @@ static void watched(outrigger *s)
 		expect(s, "who computed when its watcher had been there", OR_PLACE_COMPUTES);
 	}
 	wait_for_many(s);
+	if (!or_place_idles(s))
+		failures++, fputs("place: who computes beside none of many messages is not known to wait\n", stderr);
 	compute(1000000);
 	by_watcher(s, attends, true);
 	expect(s, "who computes and has nothing large under way", 0);
+	nanosleep(&(struct timespec){.tv_nsec = 110000000}, NULL);
+	if (or_place_idles(s))
+		failures++, fputs("place: who was known to wait long ago is\n", stderr);
+	or_place_leaves(s, 1 << 20);
+	compute(1000000);
+	by_watcher(s, attends, true);
+	if (or_place_idles(s))
+		failures++, fputs("place: who computes is known to wait\n", stderr);
 }
 
-/* moves is a watcher on its way between processors. */
-static void *moves(void *session)
+/* moves is a watcher on its way between processors: it goes where it should, and may go
+ * where it might before. */
+static void *moves(void *unused)
 {
 	cpu_set_t all, now;
-	int cpu = sched_getcpu();
+	(void)unused;
 	if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) < 2)
 		return NULL;
-	or_watch_settle(session, cpu, false);
-	if (sched_getaffinity(0, sizeof now, &now) != 0 || (sched_getcpu() == cpu && !CPU_EQUAL(&now, &all)))
-		failures++, fputs("place: a watcher moved to where it is\n", stderr);
-	for (int i = 0; i < 4; i++) {
-		bool off = i % 2 == 0;
-		cpu = i < 2 ? cpu : sched_getcpu();
-		or_watch_settle(session, cpu, off);
-		if ((sched_getcpu() == cpu) == off)
-			failures++, fprintf(stderr, "place: a watcher that is to be %s processor %d is not\n", off ? "off" : "on", cpu);
+	for (int i = 0; i < 6; i++) {
+		bool off = i % 2 == 0, there = false;
+		for (int tries = 0; tries < 50 && !there; tries++) { /* the kernel may move it again */
+			int cpu = sched_getcpu();
+			for (int k = 0; !off && k < CPU_SETSIZE; k++)
+				cpu = CPU_ISSET(k, &all) && k != sched_getcpu() ? k : cpu;
+			or_watch_settle(cpu, off);
+			there = (sched_getcpu() == cpu) != off;
+		}
+		if (!there || sched_getaffinity(0, sizeof now, &now) != 0 || !CPU_EQUAL(&now, &all))
+			failures++, fprintf(stderr, "place: a watcher does not go %s a processor, or is kept there\n", off ? "off" : "onto");
 	}
-	or_watch_settle(session, -1, true);
-	or_watch_settle(session, CPU_SETSIZE, false);
+	or_watch_settle(-1, true);
+	or_watch_settle(CPU_SETSIZE, false);
+	or_watch_settle(CPU_SETSIZE - 1, false); /* on which it may not be */
+	if (sched_getaffinity(0, sizeof now, &now) != 0 || !CPU_EQUAL(&now, &all))
+		failures++, fputs("place: a watcher goes where it may not\n", stderr);
 	return NULL;
 }
 
@@ -241,7 +257,7 @@ int main(void)
 	expect(s, "who was woken", 0);
 	watched(s);
 	pthread_t thread;
-	if (pthread_create(&thread, NULL, moves, s) != 0 || pthread_join(thread, NULL) != 0)
+	if (pthread_create(&thread, NULL, moves, NULL) != 0 || pthread_join(thread, NULL) != 0)
 		abort();
 	free(s);
 	if (failures == 0)

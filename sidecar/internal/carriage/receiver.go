@@ -71,8 +71,8 @@ type Frame struct {
 	Last    bool   // nothing more of it comes
 }
 
-// Places of flags and number in a frame's header (P§3.1).
-const flagsAt, seqAt = 2, 8
+// seqAt is the place of the number in a frame's header (P§3.1).
+const seqAt = 8
 
 // Changed reports, by one look, that the next frame may have come: most often it has not,
 // in turn after turn. Then its slot is empty, and no frame in a ring has the number 0.
@@ -96,11 +96,14 @@ func (r *Receiver) Next(next uint64, f *Frame) (ok bool, err error) {
 	if r.partial {
 		return r.nextPart(slot, f), nil
 	}
-	at := r.headAt(slot)
+	at, first := r.headAt(slot)
 	if at < 0 {
 		return false, nil
 	}
 	head := [wire.SlotHeadMax]byte(slot[at:])
+	if binary.LittleEndian.Uint64(head[:]) != first {
+		return false, nil // it is not the one whose flag was there
+	}
 	if err := f.Head.DecodeSlot(&head); err != nil {
 		return false, fmt.Errorf("%w: %w", link.ErrProtocol, err)
 	}
@@ -179,27 +182,32 @@ func (r *Receiver) flagged(slot []byte, n int) bool {
 	return end <= len(slot) && binary.LittleEndian.Uint64(slot[flag:]) == r.taken+1
 }
 
-// headAt is where in a slot the header is, once its flag says that it is whole; else -1.
-func (r *Receiver) headAt(slot []byte) int {
+// headAt is where in a slot the header is, once its flag says that it is whole, else -1; and
+// the header's first word, which says where the flag is.
+func (r *Receiver) headAt(slot []byte) (at int, first uint64) {
 	if r.kind == ZeroCopy {
 		tail := len(slot) - wire.TailBytes
 		if binary.LittleEndian.Uint64(slot[tail:]) != r.taken+1 {
-			return -1
+			return -1, 0
 		}
-		return tail - wire.SlotHeadMax
+		at = tail - wire.SlotHeadMax
+		return at, binary.LittleEndian.Uint64(slot[at:])
 	}
-	n, from := int(binary.LittleEndian.Uint32(slot[4:])), wire.SlotHead(slot[flagsAt])
+	if first = binary.LittleEndian.Uint64(slot); first == 0 {
+		return -1, 0
+	}
+	n, from := int(first>>32), wire.SlotHead(uint8(first>>16))
 	room := len(slot) - from - wire.TailBytes
 	if n > room {
 		if r.kind != Pipeline {
-			return -1 // half a header, or one of nobody: its flag cannot come
+			return -1, 0 // half a header, or one of nobody: its flag cannot come
 		}
 		n = room
 	}
 	if !r.flagged(slot, from+n) {
-		return -1
+		return -1, 0
 	}
-	return 0
+	return 0, first
 }
 
 // payloadOf is the payload of a frame of n bytes, which lies behind a header of from

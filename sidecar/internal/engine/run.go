@@ -27,7 +27,7 @@ func (e *Engine) Run(ctx context.Context) {
 			e.turns.Idle++
 		}
 		e.settle()
-		e.Breathe()
+		e.Breathe(work)
 		switch pace.turned(e.now, work) {
 		case gearYield:
 			e.turns.Yields++
@@ -44,18 +44,23 @@ func (e *Engine) Run(ctx context.Context) {
 	}
 }
 
-// breathAfter is how long the goroutine of the turn keeps its thread before it goes through
-// Go's scheduler: less than the 10 ms from which on the runtime's monitor ends a goroutine's
-// slice by force (forcePreemptNS in runtime/proc.go).
-const breathAfter = int64(8 * time.Millisecond)
+// breathIdle and breathBusy are how long the goroutine of the turn keeps its thread before it
+// goes through Go's scheduler, with nothing to do and with something: less than the 10 ms from
+// which on the runtime's monitor ends a goroutine's slice by force (forcePreemptNS in
+// runtime/proc.go).
+const breathIdle, breathBusy = int64(5 * time.Millisecond), int64(8 * time.Millisecond)
 
-// Breathe goes through Go's scheduler now and then, 16 us in 8 ms, where a link calls C. A
-// turn never does by itself, so that the monitor sees one slice without an end. It takes
+// Breathe goes through Go's scheduler now and then, 16 us in 5 ms, where a link calls C; it is
+// told what the last turn had to do, since an idle one is the better time. A turn never does by itself, so that the monitor sees one slice without an end. It takes
 // such a goroutine's processor away when it meets it in a call, and looks every 20 us after
 // that, for some 4 ms: where most of the time goes into calls, a wake-up in each message. Run
 // does it by itself, and callers that do the turns themselves may.
-func (e *Engine) Breathe() {
-	if e.calls && e.now-e.breath >= breathAfter {
+func (e *Engine) Breathe(work int) {
+	after := breathBusy
+	if work == 0 {
+		after = breathIdle
+	}
+	if e.calls && e.now-e.breath >= after {
 		runtime.Gosched()
 		e.breath = e.now
 	}
@@ -100,7 +105,8 @@ func (e *Engine) sleep() {
 	if d, may := e.Rest(); may {
 		e.asleep.Store(true)
 		e.sleeper.sleep(d)
-		e.pulse.Store(e.clock())
+		e.breath = e.clock()
+		e.pulse.Store(e.breath)
 		e.asleep.Store(false)
 	}
 	e.Rise()

@@ -143,7 +143,7 @@ func TestWrongGreeting(t *testing.T) {
 			_, _ = s.Write(b[:]) // the node's verdict counts
 		}
 	}
-	n.refuses("speaks protocol version 99, this sidecar version 1", greet(99, 0, 0))
+	n.refuses("speaks protocol version 99, this sidecar version 2", greet(99, 0, 0))
 	n.refuses("certificate of pod 0, greeting of pod 1", greet(wire.Version, 0, 1))
 	n.refuses("pod 0 has connection flags 0x1, this sidecar 0x0", greet(wire.Version, flagEncrypt, 0))
 	incarnation = 0

@@ -150,8 +150,8 @@ func second(t *testing.T, s setting) {
 
 // until does turns until message value is there.
 func (r *rig) until(t *testing.T, value uint64) {
-	for r.engine.Turn(); !r.ranks[0].took(); r.engine.Turn() {
-		r.engine.Breathe() // as Run does
+	for work := r.engine.Turn(); !r.ranks[0].took(); work = r.engine.Turn() {
+		r.engine.Breathe(work) // as Run does
 	}
 	if r.ranks[0].came != value {
 		t.Fatalf("message %d brought %d", value, r.ranks[0].came)
