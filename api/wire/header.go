@@ -139,6 +139,13 @@ const CreditUnit = 64
 
 // Encode writes h to b.
 func (h *Header) Encode(b *[HeaderBytes]byte) {
+	h.encodeFront((*[SlotHeadMin]byte)(b[:]))
+	binary.LittleEndian.PutUint64(b[48:], h.A)
+	binary.LittleEndian.PutUint64(b[56:], h.B)
+}
+
+// encodeFront writes what frames have everywhere, in a slot (slot.go) too: all but A and B.
+func (h *Header) encodeFront(b *[SlotHeadMin]byte) {
 	le := binary.LittleEndian
 	le.PutUint64(b[0:], Version|uint64(h.Type)<<8|uint64(h.Flags)<<16|uint64(h.Length)<<32)
 	le.PutUint64(b[8:], h.Seq)
@@ -146,13 +153,18 @@ func (h *Header) Encode(b *[HeaderBytes]byte) {
 	le.PutUint64(b[24:], uint64(h.Credit)|uint64(h.Context)<<32)
 	le.PutUint64(b[32:], uint64(h.Src)|uint64(h.Dst)<<32)
 	le.PutUint64(b[40:], h.Tag)
-	le.PutUint64(b[48:], h.A)
-	le.PutUint64(b[56:], h.B)
 }
 
 // Decode reads and checks what can be checked without knowing the state of the
 // connection. Every error wraps ErrMalformed.
 func (h *Header) Decode(b *[HeaderBytes]byte) error {
+	h.decodeFront((*[SlotHeadMin]byte)(b[:]))
+	h.A, h.B = binary.LittleEndian.Uint64(b[48:]), binary.LittleEndian.Uint64(b[56:])
+	return h.check(b[0], b[3])
+}
+
+// decodeFront reads what encodeFront wrote.
+func (h *Header) decodeFront(b *[SlotHeadMin]byte) {
 	le := binary.LittleEndian
 	w := le.Uint64(b[0:])
 	h.Type, h.Flags, h.Length = Type(w>>8), uint8(w>>16), uint32(w>>32)
@@ -161,8 +173,7 @@ func (h *Header) Decode(b *[HeaderBytes]byte) error {
 	h.Credit, h.Context = uint32(w), uint32(w>>32)
 	w = le.Uint64(b[32:])
 	h.Src, h.Dst = uint32(w), uint32(w>>32)
-	h.Tag, h.A, h.B = le.Uint64(b[40:]), le.Uint64(b[48:]), le.Uint64(b[56:])
-	return h.check(b[0], b[3])
+	h.Tag = le.Uint64(b[40:])
 }
 
 // check is what can be said of a header by itself. Preconditions: version and reserved are
