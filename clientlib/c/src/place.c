@@ -5,7 +5,7 @@
  * after each look in vain waits; who comes back later, and has used processor time
  * meanwhile, was away. Wall time alone would not tell: a thread that was put off has done
  * nothing else. With several threads the last word stands: it is a hint. The session is
- * locked in all functions here. */
+ * locked in all functions that have one, but for or_place_begins. */
 #define _GNU_SOURCE /* sched_getcpu, RUSAGE_THREAD */
 #include <dlfcn.h>
 #include <sched.h>

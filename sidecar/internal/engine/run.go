@@ -51,10 +51,11 @@ func (e *Engine) Run(ctx context.Context) {
 const breathIdle, breathBusy = int64(5 * time.Millisecond), int64(8 * time.Millisecond)
 
 // Breathe goes through Go's scheduler now and then, 16 us in 5 ms, where a link calls C; it is
-// told what the last turn had to do, since an idle one is the better time. A turn never does by itself, so that the monitor sees one slice without an end. It takes
-// such a goroutine's processor away when it meets it in a call, and looks every 20 us after
-// that, for some 4 ms: where most of the time goes into calls, a wake-up in each message. Run
-// does it by itself, and callers that do the turns themselves may.
+// told what the last turn had to do, since an idle one is the better time. A turn never does
+// by itself, so that the monitor sees one slice without an end. It takes such a goroutine's
+// processor away when it meets it in a call, and looks every 20 us after that, for some 4 ms:
+// where most of the time goes into calls, a wake-up in each message. Run does it by itself,
+// and callers that do the turns themselves may.
 func (e *Engine) Breathe(work int) {
 	after := breathBusy
 	if work == 0 {
