@@ -38,12 +38,27 @@ func (a *arena) alloc(n int) (int, error) {
 	if n < 0 {
 		return 0, fmt.Errorf("%w: %d bytes", ErrInvalid, n)
 	}
+	if off, ok := a.take(n); ok {
+		return off, nil
+	}
+	return 0, fmt.Errorf("%w: %s wanted, %s of %s free; raise memory.arena of the MPIJob, --arena of outrigger run, or %s", ErrNoMemory, memory.Text(uint64(n)), memory.Text(uint64(a.free())), memory.Text(uint64(a.total)), names.EnvArena)
+}
+
+func (a *arena) free() (bytes int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.spare {
+		bytes += s.size
+	}
+	return bytes
+}
+
+// take is alloc for who can do without.
+func (a *arena) take(n int) (off int, ok bool) {
 	want := max((n+arenaAlign-1)&^(arenaAlign-1), arenaAlign)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	free := 0
 	for i, s := range a.spare {
-		free += s.size
 		if s.size < want {
 			continue
 		}
@@ -53,9 +68,9 @@ func (a *arena) alloc(n int) (int, error) {
 			a.spare[i] = span{s.off + want, s.size - want}
 		}
 		a.used[s.off] = want
-		return s.off, nil
+		return s.off, true
 	}
-	return 0, fmt.Errorf("%w: %s wanted, %s of %s free; raise memory.arena of the MPIJob, --arena of outrigger run, or %s", ErrNoMemory, memory.Text(uint64(n)), memory.Text(uint64(free)), memory.Text(uint64(a.total)), names.EnvArena)
+	return 0, false
 }
 
 func (a *arena) release(off int) error {

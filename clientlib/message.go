@@ -82,7 +82,7 @@ func (c *Comm) submitSend(what string, buf []byte, dst, tag int, mode sendMode) 
 		d.Flags = shm.FlagSync
 	}
 	c.describe(&d, o, buf, true)
-	if mode == sendBuffered && o.slotted {
+	if mode == sendBuffered && (o.slotted || o.whole) {
 		// A copy of the payload is in the slab: the caller's buffer is free.
 		o.detached, o.buffered = true, true
 	}
@@ -122,7 +122,7 @@ func (s *Session) maySilent() bool {
 }
 
 // describe says where the payload is: in the descriptor, in the arena, in a
-// slab slot, or in private memory that is staged in chunks.
+// slab slot, in one chunk, or in private memory that is staged in chunks.
 func (c *Comm) describe(d *shm.Descriptor, o *op, buf []byte, sending bool) {
 	s := c.session
 	n := uint64(len(buf))
@@ -148,16 +148,32 @@ func (c *Comm) describe(d *shm.Descriptor, o *op, buf []byte, sending bool) {
 			o.buf = buf
 		}
 	default:
-		d.Class, addr = shm.ClassStaged, 0
-		if at, ok := s.exposedAt(buf); ok {
-			d.Class, addr, o.lent, o.exposed = shm.ClassExposed, at, true, true
-		}
-		o.buf, o.room = buf, len(buf)
-		if sending {
-			o.want = len(buf)
-		}
+		d.Class, addr = s.describeLarge(o, buf, sending)
 	}
 	d.SetBody(addr, n, d.Aux(), d.Aux2())
+}
+
+// describeLarge says where a payload of private memory is that no slot takes.
+func (s *Session) describeLarge(o *op, buf []byte, sending bool) (shm.Class, uint64) {
+	at, exposed := s.exposedAt(buf)
+	if !exposed && s.takeWhole(o, len(buf)) {
+		k := o.spare.list[0]
+		if sending {
+			copy(s.memoryOf(k), buf)
+		} else {
+			o.buf = buf
+		}
+		return k.class, k.off
+	}
+	o.buf, o.room = buf, len(buf)
+	if sending {
+		o.want = len(buf)
+	}
+	if exposed {
+		o.lent, o.exposed = true, true
+		return shm.ClassExposed, at
+	}
+	return shm.ClassStaged, 0
 }
 
 // takeSlot gives o a slot of the slab for n bytes, if there is one.

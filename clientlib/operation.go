@@ -37,6 +37,7 @@ type op struct {
 	room    int    // its length, also when the caller has taken it back
 	slot    uint64 // slab slot in use
 	slotted bool
+	whole   bool // one chunk, which is the first of spare, carries the message
 	loan    loan
 
 	status shm.Status

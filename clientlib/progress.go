@@ -143,6 +143,10 @@ func (s *Session) done(id uint32, o *op, d *shm.Descriptor) {
 		if o.receives && o.slotted && d.Status == shm.StatusOK {
 			copy(o.buf, s.slabMem[o.slot:o.slot+o.length])
 		}
+		if o.receives && o.whole && d.Status == shm.StatusOK {
+			mem := s.memoryOf(o.spare.list[0])
+			copy(o.buf, mem[:min(o.length, uint64(len(mem)))])
+		}
 	}
 	if !o.detached {
 		if s.closing && o.sends {
@@ -195,6 +199,10 @@ func (s *Session) reclaim(o *op) {
 		s.slab.free(o.slot)
 		o.slotted = false
 	}
+	if o.whole && o.receives && o.spare.list[0].class == shm.ClassSlab {
+		s.slab.posted -= o.spare.list[0].bytes
+	}
+	o.whole = false
 	for o.chunks.n > 0 {
 		s.freeChunk(o.chunks.pop())
 	}

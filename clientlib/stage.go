@@ -9,12 +9,6 @@ import (
 // stageDepth is how many chunks of one message are with the engine at most.
 const stageDepth = 4
 
-// chunk is a piece of shared memory that carries a part of a staged message.
-type chunk struct {
-	class shm.Class
-	off   uint64
-}
-
 // chunkQueue is a short queue of chunks in message order.
 type chunkQueue struct {
 	list [stageDepth]chunk
@@ -91,47 +85,83 @@ func (s *Session) chunkFor(o *op) (chunk, bool) {
 	if o.spare.n > 0 {
 		return o.spare.pop(), true
 	}
-	reserve := 0
+	leaves, half := 0, s.slab.chunks.total/2
 	switch {
 	case o.receives:
 	case o.asked:
-		reserve = s.slab.reserve
+		leaves = half
 	default:
-		reserve = s.slab.reserve + 1
+		leaves = half + s.slab.pieceBytes
 	}
-	if len(s.slab.chunks) > reserve {
-		off, _ := take(&s.slab.chunks)
-		return chunk{shm.ClassSlab, off}, true
+	needed := o.moves() && o.chunks.n == 0
+	for n := s.slab.piece(o.want); ; n = s.slab.pieceBytes {
+		k, ok := s.slab.chunk(n, leaves)
+		if !ok {
+			k, ok = s.borrowChunk(n, needed)
+		}
+		if ok || n == s.slab.pieceBytes {
+			return k, ok
+		}
 	}
-	if needed := o.moves() && o.chunks.n == 0; !needed && s.slab.borrowed >= len(s.arenaMem)/chunkShare {
+}
+
+// borrowChunk takes a chunk of the arena.
+func (s *Session) borrowChunk(n int, needed bool) (chunk, bool) {
+	if !needed && s.slab.borrowed+n > min(len(s.arenaMem)/arenaShare, arenaMost) {
 		return chunk{}, false
 	}
-	off, _, err := s.arena.borrow(s.slab.chunkBytes)
+	off, _, err := s.arena.borrow(n)
 	if err != nil {
 		return chunk{}, false
 	}
-	s.slab.borrowed += s.slab.chunkBytes
-	return chunk{shm.ClassArena, uint64(off)}, true
+	s.slab.borrowed += n
+	return chunk{shm.ClassArena, uint64(off), n}, true
 }
 
-// chunkShare is the part of the arena that chunks take which nobody waits for.
-const chunkShare = 4
+// takeWhole gives o memory for all of a message of up to one piece, so that it goes, or
+// comes, without being asked for. A receive may keep it for ever: they have a quarter of
+// the slab's.
+func (s *Session) takeWhole(o *op, n int) bool {
+	if n > s.slab.pieceBytes {
+		return false
+	}
+	n = (n + arenaAlign - 1) &^ (arenaAlign - 1)
+	var k chunk
+	var ok bool
+	switch all := s.slab.chunks.total; {
+	case !o.receives:
+		k, ok = s.slab.chunk(n, all/2+s.slab.pieceBytes)
+	case s.slab.posted+n <= all/4:
+		if k, ok = s.slab.chunk(n, 0); ok {
+			s.slab.posted += n
+		}
+	}
+	if !ok {
+		k, ok = s.borrowChunk(n, false)
+	}
+	if ok {
+		o.whole = true
+		o.spare.push(k)
+	}
+	return ok
+}
 
 func (s *Session) memoryOf(k chunk) []byte {
 	mem := s.slabMem
 	if k.class == shm.ClassArena {
 		mem = s.arenaMem
 	}
-	return mem[k.off : k.off+uint64(s.slab.chunkBytes)]
+	return mem[k.off : k.off+uint64(k.bytes)]
 }
 
 // freeChunk takes a chunk back for whichever operation wants one next.
 func (s *Session) freeChunk(k chunk) {
 	if k.class == shm.ClassArena {
-		s.arena.giveBack(int(k.off), s.slab.chunkBytes)
-		s.slab.borrowed -= s.slab.chunkBytes
+		s.arena.giveBack(int(k.off), k.bytes)
+		s.slab.borrowed -= k.bytes
 	} else {
-		s.slab.chunks = append(s.slab.chunks, k.off)
+		_ = s.slab.chunks.release(int(k.off)) // it came from there
+		s.slab.taken -= k.bytes
 	}
 	s.feed()
 }
@@ -159,7 +189,7 @@ func (s *Session) feed() {
 // staged takes a chunk back: one that was sent, or one with a part of the
 // message in it.
 func (s *Session) staged(id uint32, o *op, d *shm.Descriptor) error {
-	if o.chunks.n == 0 || o.chunks.list[0] != (chunk{d.Class, d.Addr()}) {
+	if k := &o.chunks.list[0]; o.chunks.n == 0 || k.class != d.Class || k.off != d.Addr() || d.Len() > uint64(k.bytes) {
 		return fmt.Errorf("%w: it gave back memory at %d that request %d did not lend", ErrSidecarGone, d.Addr(), d.Req)
 	}
 	k := o.chunks.pop()

@@ -2,6 +2,7 @@ package outrigger
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,9 +14,10 @@ import (
 // chunks come back meanwhile.
 func TestChunksInOrderWhenRingIsFull(t *testing.T) {
 	s, f := attachTo(t, shape{submit: 16})
-	msg := make([]byte, chunkMax*12)
+	const piece = pieceMin * pieceMost
+	msg := make([]byte, piece*12)
 	for i := range msg {
-		msg[i] = byte(i / chunkMax)
+		msg[i] = byte(i / piece)
 	}
 	if _, err := Isend(s.World(), msg, 1, 1); err != nil {
 		t.Fatal(err)
@@ -69,7 +71,7 @@ func TestChunksInOrderWhenRingIsFull(t *testing.T) {
 func TestCancelledSendFreesChunks(t *testing.T) {
 	for _, returned := range []int{0, 2, stageDepth} {
 		s, f := attachTo(t, shape{})
-		free, used := len(s.slab.chunks), arenaInUse(s)
+		free, used := s.slab.chunks.free(), arenaInUse(s)
 		r, err := Issend(s.World(), make([]byte, 1<<20), 1, 1)
 		if err != nil {
 			t.Fatal(err)
@@ -91,8 +93,8 @@ func TestCancelledSendFreesChunks(t *testing.T) {
 		if _, err := r.Wait(t.Context()); !errors.Is(err, ErrCancelled) {
 			t.Fatal(err)
 		}
-		if len(s.slab.chunks) != free || arenaInUse(s) != used {
-			t.Fatalf("%d of %d chunks are free, and %d bytes of the arena lost", len(s.slab.chunks), free, arenaInUse(s)-used)
+		if n := s.slab.chunks.free(); n != free || s.slab.taken != 0 || arenaInUse(s) != used {
+			t.Fatalf("%d of %d bytes for chunks are free, %d in use, and %d bytes of the arena lost", n, free, s.slab.taken, arenaInUse(s)-used)
 		}
 	}
 }
@@ -105,7 +107,7 @@ func TestSendsWaitForChunks(t *testing.T) {
 	if _, err := Alloc[byte](s, len(s.arenaMem)); err != nil {
 		t.Fatal(err)
 	}
-	const sends, n = 3000, chunkMax * 2
+	const sends, n = 3000, pieceMin * 2
 	msg := make([]byte, n)
 	var requests []Request
 	var announced []shm.Descriptor
@@ -128,7 +130,7 @@ func TestSendsWaitForChunks(t *testing.T) {
 		d := announced[i]
 		f.matched(&d, n)
 		settle(t, s)
-		for range n / chunkMax {
+		for range n / pieceMin {
 			k := f.next(shm.OpStage)
 			if k.Req != d.Req {
 				t.Fatalf("a chunk of request %d came, want one of %d, which was asked for", k.Req, d.Req)
@@ -165,10 +167,10 @@ func TestStarvedReceiveGoesOn(t *testing.T) {
 	if _, err := Alloc[byte](s, len(s.arenaMem)); err != nil {
 		t.Fatal(err)
 	}
-	const n = chunkMax
+	const n = pieceMin
 	var ids []uint32
-	for tag := range len(s.slab.chunks) + 3 {
-		if _, err := Irecv(s.World(), make([]byte, n), 1, tag); err != nil {
+	for tag := range s.slab.chunks.total/pieceMin + 3 {
+		if _, err := Irecv(s.World(), make([]byte, 2*n), 1, tag); err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, f.next(shm.OpRecv).Req)
@@ -188,13 +190,73 @@ func TestStarvedReceiveGoesOn(t *testing.T) {
 	f.quiet()
 }
 
+// A message of up to one piece is in one chunk, and is not staged: neither its send nor its
+// receive waits to be asked for. Receives that wait hold a part of the memory at most, and
+// what ends gives it back.
+func TestMessagesInOneChunk(t *testing.T) {
+	s, f := attachTo(t, shape{arena: 8 << 20})
+	free := s.slab.chunks.free()
+	msg := []byte(strings.Repeat("whole", 3000))
+	sent, err := Isend(s.World(), msg, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := f.next(shm.OpSend)
+	if d.Class != shm.ClassSlab || string(f.memory(&d)) != string(msg) {
+		t.Fatalf("class %d, and %d bytes", d.Class, d.Len())
+	}
+	if err := Send(t.Context(), s.World(), msg, 1, 1); err != nil { // its buffer is free at once
+		t.Fatal(err)
+	}
+	buffered := f.next(shm.OpSend)
+	f.done(d.Req, shm.StatusOK, 0)
+	f.done(buffered.Req, shm.StatusOK, 0)
+	if _, err := sent.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const receives = 64
+	var posted []shm.Descriptor
+	var requests []Request
+	bufs := make([][]byte, receives)
+	whole := 0
+	for i := range bufs {
+		bufs[i] = make([]byte, pieceMin)
+		r, err := Irecv(s.World(), bufs[i], 1, i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := f.next(shm.OpRecv)
+		if requests, posted = append(requests, r), append(posted, d); d.Class != shm.ClassStaged {
+			whole++
+		}
+	}
+	if most := (s.slab.chunks.total/4 + arenaMost) / pieceMin; whole == 0 || whole > most {
+		t.Fatalf("%d receives hold a chunk each, want up to %d", whole, most)
+	}
+	for i, d := range posted {
+		if d.Class == shm.ClassStaged {
+			f.done(d.Req, shm.StatusOK, 0)
+		} else {
+			copy(f.memory(&d), msg)
+			f.done(d.Req, shm.StatusOK, uint64(len(msg)))
+		}
+		st, err := requests[i].Wait(t.Context())
+		if err != nil || d.Class != shm.ClassStaged && string(bufs[i][:st.Bytes]) != string(msg) {
+			t.Fatalf("receive %d of class %d: %v, %+v", i, d.Class, err, st)
+		}
+	}
+	if n := s.slab.chunks.free(); n != free || s.slab.taken != 0 || s.slab.posted != 0 || s.slab.borrowed != 0 {
+		t.Fatalf("%d of %d bytes for chunks are free; of the slab are taken %d, posted %d, borrowed %d", n, free, s.slab.taken, s.slab.posted, s.slab.borrowed)
+	}
+}
+
 func TestSmallestSlabHasChunksForBothWays(t *testing.T) {
 	var s slab
 	if err := s.init(1<<18, 8<<10); err != nil {
 		t.Fatal(err)
 	}
-	if s.reserve < 2 || len(s.chunks) < chunksMin || len(s.slots) == 0 {
-		t.Fatalf("%d chunks of %d bytes, %d of them for receives, and %d slots", len(s.chunks), s.chunkBytes, s.reserve, len(s.slots))
+	if s.pieceBytes*piecesMin > s.chunks.total || len(s.slots) == 0 {
+		t.Fatalf("pieces of %d bytes in %d, and %d slots", s.pieceBytes, s.chunks.total, len(s.slots))
 	}
 	if err := new(slab).init(100, 64); !errors.Is(err, ErrNoMemory) {
 		t.Fatalf("a slab of 100 bytes: %v", err)

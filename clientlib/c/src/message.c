@@ -49,44 +49,6 @@ static bool in_arena(const outrigger *s, const struct iovec *iov, int segments, 
 	return true;
 }
 
-/* describe says where the payload is: in the descriptor, in the arena, in a slab
- * slot, or in private memory that is staged in chunks. A message whose memory may
- * change when the call has returned (fleeting) is never left where it is. */
-static void describe(outrigger *s, struct or_descriptor *d, struct or_op *op, uint64_t bytes, bool small, bool fleeting)
-{
-	uint64_t offset = 0;
-	if (small && bytes <= OR_INLINE_MAX) {
-		d->class = OR_CLASS_INLINE;
-		d->inline_length = (uint8_t)bytes;
-		if (!op->receives) {
-			or_gather(op->iov, op->segments, 0, d->payload, bytes);
-			s->traffic.sent_copied += bytes;
-		}
-		return;
-	}
-	if ((!fleeting || op->copy != NULL) && in_arena(s, op->iov, op->segments, bytes, &offset)) {
-		d->class = OR_CLASS_ARENA;
-		op->in_place = op->copy == NULL;
-	} else if (bytes <= s->slab.slot_bytes && or_stack_pop(&s->slab.slots, &op->slot)) {
-		op->slotted = true;
-		d->class = OR_CLASS_SLAB;
-		offset = op->slot;
-		if (!op->receives)
-			or_gather(op->iov, op->segments, 0, s->slab.memory + offset, bytes);
-	} else {
-		d->class = OR_CLASS_STAGED;
-		op->staged = true;
-		s->ops.staged++;
-		op->room = bytes;
-		if (!op->receives)
-			op->want = bytes;
-	}
-	if (!op->receives)
-		*(op->in_place ? &s->traffic.sent_in_place : &s->traffic.sent_copied) += bytes;
-	d->addr = offset;
-	d->len = bytes;
-}
-
 /* own gives a send a copy of its message, for a caller that goes on before it
  * has left. */
 static int own(struct or_op *op, uint64_t bytes)
@@ -98,6 +60,61 @@ static int own(struct or_op *op, uint64_t bytes)
 	op->copy = copy;
 	op->iov[0] = (struct iovec){copy, bytes};
 	op->segments = 1;
+	return OUTRIGGER_OK;
+}
+
+static void describe_inline(struct or_descriptor *d, const struct or_op *op, uint64_t bytes)
+{
+	d->class = OR_CLASS_INLINE;
+	d->inline_length = (uint8_t)bytes;
+	if (!op->receives)
+		or_gather(op->iov, op->segments, 0, d->payload, bytes);
+}
+
+/* in_slot takes a slot of the slab for a message. */
+static bool in_slot(outrigger *s, struct or_op *op, uint64_t bytes)
+{
+	op->slotted = bytes <= s->slab.slot_bytes && or_stack_pop(&s->slab.slots, &op->slot);
+	return op->slotted;
+}
+
+/* describe says where the payload is: in the descriptor, in the arena, in a slab
+ * slot or one chunk, or in private memory that is staged in chunks. A message whose
+ * memory may change when the call has returned (fleeting) is never left where it is. */
+static int describe(outrigger *s, struct or_descriptor *d, struct or_op *op, uint64_t bytes, bool small, bool fleeting)
+{
+	struct or_chunk at = {.class = OR_CLASS_SLAB};
+	if (small && bytes <= OR_INLINE_MAX) {
+		describe_inline(d, op, bytes);
+		s->traffic.sent_copied += op->receives ? 0 : bytes;
+		return OUTRIGGER_OK;
+	}
+	if (!fleeting && in_arena(s, op->iov, op->segments, bytes, &at.offset)) {
+		at.class = OR_CLASS_ARENA;
+		op->in_place = true;
+	} else if (in_slot(s, op, bytes)) {
+		at.offset = op->slot;
+	} else if (or_whole(s, op, bytes)) {
+		at = op->spare.list[0];
+	} else {
+		int rc = fleeting ? own(op, bytes) : OUTRIGGER_OK;
+		if (rc != OUTRIGGER_OK)
+			return rc;
+		op->staged = !fleeting || !in_arena(s, op->iov, op->segments, bytes, &at.offset);
+		at.class = op->staged ? OR_CLASS_STAGED : OR_CLASS_ARENA;
+	}
+	if (op->staged) {
+		s->ops.staged++;
+		op->room = bytes;
+		op->want = op->receives ? 0 : bytes;
+	}
+	if (!op->receives && (op->slotted || op->whole))
+		or_gather(op->iov, op->segments, 0, or_chunk_at(s, at), bytes);
+	if (!op->receives)
+		*(op->in_place ? &s->traffic.sent_in_place : &s->traffic.sent_copied) += bytes;
+	d->class = at.class;
+	d->addr = at.offset;
+	d->len = bytes;
 	return OUTRIGGER_OK;
 }
 
@@ -177,9 +194,7 @@ static int send_locked(outrigger *s, struct or_descriptor *d, const struct iovec
 	op->arg = arg;
 	op->nobody = nobody;
 	s->ops.unheard += nobody;
-	bool fleeting = nobody || (flags & OUTRIGGER_COPY) != 0;
-	if (fleeting && (bytes > s->slab.slot_bytes || s->slab.slots.count == 0))
-		rc = own(op, bytes);
+	rc = describe(s, d, op, bytes, small, nobody || (flags & OUTRIGGER_COPY) != 0);
 	if (rc != OUTRIGGER_OK) {
 		or_drop(s, id, op);
 		return rc;
@@ -187,7 +202,6 @@ static int send_locked(outrigger *s, struct or_descriptor *d, const struct iovec
 	if ((flags & OUTRIGGER_SYNC) != 0)
 		d->flags |= OR_FLAG_SYNC;
 	name_reply(s, d, reply);
-	describe(s, d, op, bytes, small, fleeting);
 	bool staged = op->staged;
 	uint32_t gen = op->gen;
 	rc = enter(s, d, id, op, request);
@@ -240,7 +254,7 @@ static int recv_locked(outrigger *s, struct or_descriptor *d, const struct iovec
 	op->notify = done;
 	op->arg = arg;
 	op->receives = true;
-	describe(s, d, op, bytes, true, false);
+	(void)describe(s, d, op, bytes, true, false); /* what is not fleeting needs no copy */
 	return enter(s, d, id, op, request);
 }
 

@@ -10,6 +10,8 @@ static void deposit(outrigger *s, struct or_op *op, const struct or_descriptor *
 		or_scatter(op->iov, op->segments, 0, d->payload, op->result.length);
 	else if (op->slotted && d->status == OR_STATUS_OK && d->len <= s->slab.slot_bytes)
 		or_scatter(op->iov, op->segments, 0, s->slab.memory + op->slot, d->len);
+	else if (op->whole && d->status == OR_STATUS_OK && d->len <= op->spare.list[0].bytes)
+		or_scatter(op->iov, op->segments, 0, or_chunk_at(s, op->spare.list[0]), d->len);
 }
 
 static void done(outrigger *s, uint32_t id, struct or_op *op, const struct or_descriptor *d)

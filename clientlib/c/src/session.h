@@ -55,10 +55,10 @@ void or_arena_free(struct or_arena *a);
 bool or_arena_take(struct or_arena *a, uint64_t bytes, uint64_t *offset);
 bool or_arena_give(struct or_arena *a, uint64_t offset);
 
-/* A piece of shared memory that carries a part of a staged message. */
+/* A piece of shared memory that carries a message, or a part of a staged one. */
 struct or_chunk {
 	uint8_t class;
-	uint64_t offset;
+	uint64_t offset, bytes;
 };
 
 #define OR_STAGE_DEPTH 4 /* chunks of one message that are with the engine at most */
@@ -68,21 +68,23 @@ struct or_chunks {
 	int count;
 };
 
-/* The slab, cut into slots for one small message each and chunks for the pieces
- * of large ones. */
+/* The slab: memory for chunks of large messages, and slots for one small message each. */
 struct or_slab {
 	unsigned char *memory;
-	uint64_t size;
-	uint64_t slot_bytes, chunk_bytes;
-	size_t reserve; /* chunks that sends leave to receives */
-	struct or_stack slots, chunks;
-	uint64_t borrowed; /* bytes of chunks that are of the arena instead */
+	struct or_arena chunks; /* its beginning */
+	uint64_t piece_bytes;   /* of a message, in the smallest chunk of one */
+	uint64_t taken;         /* bytes of chunks that are in use, */
+	uint64_t posted;        /* of them, those of whole receives, */
+	uint64_t borrowed;      /* and bytes of chunks that are of the arena instead */
+	uint64_t slot_bytes;
+	struct or_stack slots;
 };
 
 /* The state behind a request; its index is the request number of the contract. */
 struct or_op {
 	uint32_t gen;
 	bool open, done, receives, staged, slotted;
+	bool whole; /* one chunk, which is the first of spare, carries the message */
 	bool in_place; /* the engine reads or writes the caller's memory */
 	bool asked;  /* the other side waits for chunks of a staged send */
 	bool queued; /* is in the session's stage or starved queue */
@@ -223,6 +225,8 @@ int or_look(outrigger *s);
 
 /* stage.c */
 int or_slab_init(struct or_slab *slab, unsigned char *memory, uint64_t size, uint64_t eager);
+bool or_whole(outrigger *s, struct or_op *op, uint64_t bytes);
+unsigned char *or_chunk_at(const outrigger *s, struct or_chunk k);
 int or_stage(outrigger *s, uint32_t id, struct or_op *op);
 int or_staged(outrigger *s, uint32_t id, struct or_op *op, const struct or_descriptor *d);
 void or_want_stage(outrigger *s, uint32_t id, struct or_op *op);

@@ -2,34 +2,34 @@
  * chunks of shared memory, in order: LAYOUT §5.1. */
 #include "session.h"
 
-/* A chunk is large enough to hide the hand-over, and small enough that copying
- * one overlaps with sending another. */
-#define CHUNK_MAX 65536u
-/* Even the smallest slab is cut into two chunks for sends and two for receives. */
-#define CHUNKS_MIN 4
-/* The part of the arena that chunks take which nobody waits for. */
+/* A piece is large enough to hide the hand-over, and small enough that copying one
+ * overlaps with sending another: so many bytes, or up to PIECE_MOST times as many where
+ * the message is of as many pieces as may be under way. */
+#define PIECE_BYTES 65536u
+#define PIECE_MOST 4
+/* Even the smallest slab has two pieces for sends and two for receives. */
+#define PIECES_MIN 4
+/* The part of the arena that chunks take which nobody waits for, and the most: what is
+ * copied long before it is asked for leaves the cache meanwhile. */
 #define ARENA_SHARE 4
+#define ARENA_MOST 1048576u
 
 /* The slot takes a message of the eager size with a few words before it. */
 #define SLOT_EXTRA 64u
 
+static uint64_t aligned(uint64_t n) { return n & ~(uint64_t)(OR_ARENA_ALIGN - 1); }
+
 int or_slab_init(struct or_slab *slab, unsigned char *memory, uint64_t size, uint64_t eager)
 {
-	uint64_t share = size / 8 * 3;
+	uint64_t share = aligned(size / 8 * 3);
 	slab->memory = memory;
-	slab->size = size;
-	slab->slot_bytes = (eager + SLOT_EXTRA + OR_ARENA_ALIGN - 1) & ~(uint64_t)(OR_ARENA_ALIGN - 1);
-	slab->chunk_bytes = share / CHUNKS_MIN & ~(uint64_t)(OR_ARENA_ALIGN - 1);
-	if (slab->chunk_bytes > CHUNK_MAX)
-		slab->chunk_bytes = CHUNK_MAX;
-	if (slab->chunk_bytes == 0 || eager > size)
+	slab->slot_bytes = aligned(eager + SLOT_EXTRA + OR_ARENA_ALIGN - 1);
+	slab->piece_bytes = aligned(share / PIECES_MIN);
+	if (slab->piece_bytes > PIECE_BYTES)
+		slab->piece_bytes = PIECE_BYTES;
+	if (slab->piece_bytes == 0 || eager > size || or_arena_init(&slab->chunks, memory, share) != 0)
 		return -1;
-	uint64_t chunks = share / slab->chunk_bytes, at = 0;
-	slab->reserve = chunks / 2;
-	for (; at < chunks * slab->chunk_bytes; at += slab->chunk_bytes)
-		if (or_stack_push(&slab->chunks, at) != 0)
-			return -1;
-	for (; at + slab->slot_bytes <= size; at += slab->slot_bytes)
+	for (uint64_t at = share; at + slab->slot_bytes <= size; at += slab->slot_bytes)
 		if (or_stack_push(&slab->slots, at) != 0)
 			return -1;
 	return 0;
@@ -106,9 +106,37 @@ static struct or_chunk shift(struct or_chunks *q)
 	return k;
 }
 
-static unsigned char *memory_of(const outrigger *s, struct or_chunk k)
+unsigned char *or_chunk_at(const outrigger *s, struct or_chunk k)
 {
 	return (k.class == OR_CLASS_ARENA ? s->arena.memory : s->slab.memory) + k.offset;
+}
+
+/* of_slab takes a chunk of the slab which leaves so much of it. */
+static bool of_slab(struct or_slab *slab, uint64_t bytes, uint64_t leaves, struct or_chunk *k)
+{
+	*k = (struct or_chunk){.class = OR_CLASS_SLAB, .bytes = bytes};
+	if (slab->taken + bytes + leaves > slab->chunks.size || !or_arena_take(&slab->chunks, bytes, &k->offset))
+		return false;
+	slab->taken += bytes;
+	return true;
+}
+
+/* of_arena takes one of the arena. */
+static bool of_arena(outrigger *s, uint64_t bytes, bool needed, struct or_chunk *k)
+{
+	uint64_t most = s->arena.size / ARENA_SHARE < ARENA_MOST ? s->arena.size / ARENA_SHARE : ARENA_MOST;
+	*k = (struct or_chunk){.class = OR_CLASS_ARENA, .bytes = bytes};
+	if ((!needed && s->slab.borrowed + bytes > most) || !or_arena_take(&s->arena, bytes, &k->offset))
+		return false;
+	s->slab.borrowed += bytes;
+	return true;
+}
+
+/* piece is how much of a message goes at once. */
+static uint64_t piece(const struct or_slab *slab, uint64_t message)
+{
+	uint64_t n = message / OR_STAGE_DEPTH / slab->piece_bytes;
+	return (n < 1 ? 1 : n > PIECE_MOST ? PIECE_MOST : n) * slab->piece_bytes;
 }
 
 /* chunk_for finds memory for the next piece. An operation keeps the chunks that
@@ -124,18 +152,36 @@ static bool chunk_for(outrigger *s, struct or_op *op, struct or_chunk *k)
 		*k = shift(&op->spare);
 		return true;
 	}
-	size_t reserve = op->receives ? 0 : op->asked ? slab->reserve : slab->reserve + 1;
-	if (slab->chunks.count > reserve) {
-		k->class = OR_CLASS_SLAB;
-		return or_stack_pop(&slab->chunks, &k->offset);
-	}
+	uint64_t half = slab->chunks.size / 2;
+	uint64_t leaves = op->receives ? 0 : op->asked ? half : half + slab->piece_bytes;
+	uint64_t bytes = piece(slab, op->want);
 	bool needed = moves(op) && op->with_engine.count == 0;
-	if (!needed && slab->borrowed >= s->arena.size / ARENA_SHARE)
+	while (!of_slab(slab, bytes, leaves, k) && !of_arena(s, bytes, needed, k)) {
+		if (bytes == slab->piece_bytes)
+			return false;
+		bytes = slab->piece_bytes;
+	}
+	return true;
+}
+
+/* or_whole finds memory for all of a message of up to one piece, so that it goes, or
+ * comes, without being asked for. A receive may keep it for ever: they have a quarter of
+ * the slab's. */
+bool or_whole(outrigger *s, struct or_op *op, uint64_t bytes)
+{
+	struct or_slab *slab = &s->slab;
+	struct or_chunk k;
+	if (bytes > slab->piece_bytes)
 		return false;
-	k->class = OR_CLASS_ARENA;
-	if (!or_arena_take(&s->arena, slab->chunk_bytes, &k->offset))
+	uint64_t room = aligned(bytes + OR_ARENA_ALIGN - 1), all = slab->chunks.size;
+	bool few = !op->receives || slab->posted + room <= all / 4;
+	uint64_t leaves = op->receives ? 0 : all / 2 + slab->piece_bytes;
+	if (!(few && of_slab(slab, room, leaves, &k)) && !of_arena(s, room, false, &k))
 		return false;
-	slab->borrowed += slab->chunk_bytes;
+	if (op->receives && k.class == OR_CLASS_SLAB)
+		slab->posted += room;
+	op->whole = true;
+	op->spare.list[op->spare.count++] = k;
 	return true;
 }
 
@@ -143,14 +189,18 @@ static void free_chunk(outrigger *s, struct or_chunk k)
 {
 	if (k.class == OR_CLASS_ARENA) {
 		(void)or_arena_give(&s->arena, k.offset); /* it came from there */
-		s->slab.borrowed -= s->slab.chunk_bytes;
+		s->slab.borrowed -= k.bytes;
 	} else {
-		(void)or_stack_push(&s->slab.chunks, k.offset); /* its place was there */
+		(void)or_arena_give(&s->slab.chunks, k.offset);
+		s->slab.taken -= k.bytes;
 	}
 }
 
 void or_give_chunks(outrigger *s, struct or_op *op)
 {
+	if (op->whole && op->receives && op->spare.list[0].class == OR_CLASS_SLAB)
+		s->slab.posted -= op->spare.list[0].bytes;
+	op->whole = false;
 	/* Chunks of which no OpStaged came were too late for the operation. */
 	while (op->with_engine.count > 0)
 		free_chunk(s, shift(&op->with_engine));
@@ -177,10 +227,10 @@ int or_stage(outrigger *s, uint32_t id, struct or_op *op)
 			return OUTRIGGER_OK;
 		}
 		uint64_t n = op->want - op->offset;
-		if (n > s->slab.chunk_bytes)
-			n = s->slab.chunk_bytes;
+		if (n > k.bytes)
+			n = k.bytes;
 		if (!op->receives)
-			or_gather(op->iov, op->segments, op->offset, memory_of(s, k), n);
+			or_gather(op->iov, op->segments, op->offset, or_chunk_at(s, k), n);
 		op->offset += n;
 		op->with_engine.list[op->with_engine.count++] = k;
 		struct or_descriptor d = {.op = OR_OP_STAGE, .class = k.class, .req = id, .addr = k.offset, .len = n};
@@ -215,12 +265,12 @@ void or_feed(outrigger *s)
 int or_staged(outrigger *s, uint32_t id, struct or_op *op, const struct or_descriptor *d)
 {
 	const struct or_chunk *first = &op->with_engine.list[0];
-	if (op->with_engine.count == 0 || first->class != d->class || first->offset != d->addr || d->len > s->slab.chunk_bytes)
+	if (op->with_engine.count == 0 || first->class != d->class || first->offset != d->addr || d->len > first->bytes)
 		return OUTRIGGER_NO_SIDECAR;
 	struct or_chunk k = shift(&op->with_engine);
 	op->asked = true;
 	if (op->receives)
-		or_scatter(op->iov, op->segments, d->aux, memory_of(s, k), d->len);
+		or_scatter(op->iov, op->segments, d->aux, or_chunk_at(s, k), d->len);
 	if (op->offset < op->want) {
 		op->spare.list[op->spare.count++] = k;
 		or_want_stage(s, id, op);

@@ -198,7 +198,7 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 		c.hold(s.id)
 		done = false
 	}
-	if o.class == shm.ClassSlab {
+	if o.class == shm.ClassSlab && o.total <= c.cfg.CopyBytes {
 		f.Head.Flags &^= wire.FlagAckNow // slots can wait; the application has its buffer back
 	}
 	p.out.queued += f.Payload.Len

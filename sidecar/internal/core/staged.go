@@ -48,6 +48,14 @@ func (q *chunkQueue) pop() chunk {
 	return k
 }
 
+// runsOut reports that less than half of what was supplied of a message of total bytes is
+// still to be sent, and that more is to be supplied: the application may have no other
+// memory for it than the chunks that the receiver is to acknowledge.
+func (q *chunkQueue) runsOut(total uint64) bool {
+	last := &q.list[len(q.list)-1]
+	return 2*q.unsent() < len(q.list) && last.off+last.ref.Len < total
+}
+
 // submitStage takes the next chunk of a staged request.
 func (c *Core) submitStage(s *session, d *shm.Descriptor) error {
 	ref, err := s.memory(d.Class, d.Addr(), d.Len())
@@ -134,6 +142,9 @@ func (c *Core) emitChunk(p *peer, id uint64, st *send, n uint64) bool {
 	st.move.Advance(n)
 	if k.done == k.ref.Len {
 		st.chunks.sent++
+		if st.chunks.runsOut(st.total) {
+			f.Head.Flags |= wire.FlagAckNow
+		}
 	}
 	return st.move.Open() && st.chunks.unsent() > 0
 }

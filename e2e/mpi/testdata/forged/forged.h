@@ -1,7 +1,7 @@
 /* What victim and forger agree on. */
 #include <stdint.h>
 
-enum { GOOD_BYTES = 64, GOOD_MARK = 7, GOODS = 3, REGION_BYTES = 4096, TAG_TOLD = 11, TAG_OVER = 12, TAG_CLOSED = 13, LONG_BYTES = 1 << 20 };
+enum { GOOD_BYTES = 64, GOOD_MARK = 7, GOODS = 3, REGION_BYTES = 4096, TAG_TOLD = 11, TAG_OVER = 12, TAG_CLOSED = 13, LONG_BYTES = 1 << 23 };
 
 #define ADDRESS_MAGIC 0x5254554fu
 
