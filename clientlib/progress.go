@@ -140,12 +140,8 @@ func (s *Session) done(id uint32, o *op, d *shm.Descriptor) {
 		copy(o.buf, d.Inline())
 	} else {
 		o.length, o.aux = d.Len(), d.Aux()
-		if o.receives && o.slotted && d.Status == shm.StatusOK {
-			copy(o.buf, s.slabMem[o.slot:o.slot+o.length])
-		}
-		if o.receives && o.whole && d.Status == shm.StatusOK {
-			mem := s.memoryOf(o.spare.list[0])
-			copy(o.buf, mem[:min(o.length, uint64(len(mem)))])
+		if o.receives && (d.Status == shm.StatusOK || d.Status == shm.StatusTruncated) {
+			s.deposit(o)
 		}
 	}
 	if !o.detached {
@@ -165,6 +161,19 @@ func (s *Session) done(id uint32, o *op, d *shm.Descriptor) {
 		s.noteLate(o)
 	}
 	s.drop(id, o)
+}
+
+// deposit copies a message that came in a slot or in one chunk to where the caller wants
+// it: of one that was longer, its beginning.
+func (s *Session) deposit(o *op) {
+	var mem []byte
+	switch {
+	case o.slotted:
+		mem = s.slabMem[o.slot : o.slot+s.slab.slotBytes]
+	case o.whole:
+		mem = s.memoryOf(o.spare.list[0])
+	}
+	copy(o.buf, mem[:min(o.length, uint64(len(mem)))])
 }
 
 // noteEnvelope keeps whose message a receive or a probe has met. An end without a
@@ -199,15 +208,12 @@ func (s *Session) reclaim(o *op) {
 		s.slab.free(o.slot)
 		o.slotted = false
 	}
-	if o.whole && o.receives && o.spare.list[0].class == shm.ClassSlab {
-		s.slab.posted -= o.spare.list[0].bytes
-	}
 	o.whole = false
 	for o.chunks.n > 0 {
-		s.freeChunk(o.chunks.pop())
+		s.freeChunk(o, o.chunks.pop())
 	}
 	for o.spare.n > 0 {
-		s.freeChunk(o.spare.pop())
+		s.freeChunk(o, o.spare.pop())
 	}
 }
 

@@ -6,61 +6,68 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// slab divides the session's slab into memory for chunks of large messages, which is its
-// beginning, and slots for one small message each. Guarded by Session.mu.
+// slab divides the session's slab into slots for one small message each and
+// chunks for larger ones. Guarded by Session.mu.
 type slab struct {
-	chunks     arena
-	pieceBytes int // of a message, in the smallest chunk of one
-	taken      int // bytes of chunks that are in use,
-	posted     int // of them, those of whole receives,
-	borrowed   int // and bytes of chunks that are of the arena instead
 	slotBytes  uint64
+	chunkBytes int
 	slots      []uint64 // free ones, by offset
+	chunks     []uint64
+	half       int // of the chunks: as many are for sends, and for receives,
+	sends      int // which have so many,
+	receives   int // and so many
+	borrowed   int // bytes of chunks that are of the arena instead
 }
 
-// A staged message's piece is large enough to hide the hand-over, and small enough that
-// copying one overlaps with sending another: pieceMin bytes, or up to pieceMost times as
-// many where the message is of as many pieces as may be under way.
+// A piece of a message is large enough to hide the hand-over, and small enough that
+// copying one overlaps with sending another. Larger ones, of messages that are as many of
+// them as may be under way, are up to pieceMost times as large.
 const (
-	pieceMin  = 64 << 10
-	pieceMost = 4
+	pieceBytes = 64 << 10
+	pieceMost  = 4
 )
 
-// piecesMin are the pieces that even the smallest slab has room for: two for sends and two
-// for receives.
-const piecesMin = 4
+// chunksMin are the chunks that even the smallest slab is cut into: two for
+// sends and two for receives.
+const chunksMin = 4
 
 // The part of the arena that chunks take which nobody waits for, and the most: what is
 // copied long before it is asked for leaves the cache meanwhile.
 const (
 	arenaShare = 4
-	arenaMost  = 1 << 20
+	arenaMost  = 2 << 20
 )
 
-// init leaves three eighths of the slab to chunks and cuts the rest into slots.
+// init cuts three eighths of the slab into chunks and the rest into slots.
 func (s *slab) init(size, eager int) error {
-	share := size * 3 / 8 &^ (arenaAlign - 1)
+	share := size * 3 / 8
 	s.slotBytes = uint64(max(eager, arenaAlign))
-	s.pieceBytes = min(pieceMin, share/piecesMin&^(arenaAlign-1))
-	if s.pieceBytes == 0 {
+	s.chunkBytes = min(pieceBytes, share/chunksMin&^(arenaAlign-1))
+	if s.chunkBytes == 0 {
 		return fmt.Errorf("%w: a slab of %d bytes; raise memory.slabBytes in the job document", ErrNoMemory, size)
 	}
-	s.chunks.init(share)
-	for off := uint64(share); off+s.slotBytes <= uint64(size); off += s.slotBytes {
+	n := share / s.chunkBytes
+	s.half = n / 2
+	for i := range n {
+		s.chunks = append(s.chunks, uint64(i*s.chunkBytes))
+	}
+	for off := uint64(n * s.chunkBytes); off+s.slotBytes <= uint64(size); off += s.slotBytes {
 		s.slots = append(s.slots, off)
 	}
 	return nil
 }
 
-func (s *slab) slot() (uint64, bool) {
-	n := len(s.slots)
+func take(list *[]uint64) (uint64, bool) {
+	n := len(*list)
 	if n == 0 {
 		return 0, false
 	}
-	off := s.slots[n-1]
-	s.slots = s.slots[:n-1]
+	off := (*list)[n-1]
+	*list = (*list)[:n-1]
 	return off, true
 }
+
+func (s *slab) slot() (uint64, bool) { return take(&s.slots) }
 
 func (s *slab) free(off uint64) { s.slots = append(s.slots, off) }
 
@@ -71,20 +78,25 @@ type chunk struct {
 	bytes int
 }
 
-// chunk takes n bytes, which leaves so many.
-func (s *slab) chunk(n, leaves int) (chunk, bool) {
-	if s.taken+n+leaves > s.chunks.total {
-		return chunk{}, false
+// held counts the chunks of the side that o is of.
+func (s *slab) held(o *op) *int {
+	if o.receives {
+		return &s.receives
 	}
-	off, ok := s.chunks.take(n)
-	if !ok {
-		return chunk{}, false
-	}
-	s.taken += n
-	return chunk{shm.ClassSlab, uint64(off), n}, true
+	return &s.sends
 }
 
-// piece is how much of a message goes at once.
-func (s *slab) piece(message int) int {
-	return min(max(message/stageDepth/s.pieceBytes, 1), pieceMost) * s.pieceBytes
+// chunk takes one for o, which leaves so many to others of its side: sends have one half
+// of them, and receives the other. What both wanted they could keep from each other, and
+// two ranks that exchange messages wait for ever.
+func (s *slab) chunk(o *op, leaves int) (chunk, bool) {
+	held := s.held(o)
+	if *held+leaves >= s.half {
+		return chunk{}, false
+	}
+	off, ok := take(&s.chunks)
+	if ok {
+		*held++
+	}
+	return chunk{shm.ClassSlab, off, s.chunkBytes}, ok
 }

@@ -79,65 +79,60 @@ func (o *op) moves() bool { return o.receives || o.asked }
 // it has until its end, so that every message that moves can go on. One that
 // nobody has asked for yet may hold its chunks for ever: it gets them while
 // there are plenty, and is asked again when its receive is there (LAYOUT §5.1).
-// Sends leave half of the slab's chunks to receives, and one of theirs to sends
-// that move; past that the arena serves.
+// Such sends leave one chunk of the slab's to sends that move, and whole
+// receives leave half of theirs; past that the arena serves.
 func (s *Session) chunkFor(o *op) (chunk, bool) {
 	if o.spare.n > 0 {
 		return o.spare.pop(), true
 	}
-	leaves, half := 0, s.slab.chunks.total/2
-	switch {
-	case o.receives:
-	case o.asked:
-		leaves = half
-	default:
-		leaves = half + s.slab.pieceBytes
-	}
-	needed := o.moves() && o.chunks.n == 0
-	for n := s.slab.piece(o.want); ; n = s.slab.pieceBytes {
-		k, ok := s.slab.chunk(n, leaves)
-		if !ok {
-			k, ok = s.borrowChunk(n, needed)
-		}
-		if ok || n == s.slab.pieceBytes {
-			return k, ok
+	size := s.slab.chunkBytes
+	if n := o.want / stageDepth / size; n > 1 {
+		if k, ok := s.borrowChunk(min(n, pieceMost)*size, s.arenaShare()); ok {
+			return k, true
 		}
 	}
+	leaves, most := 1, s.arenaShare()
+	if o.moves() {
+		leaves = 0
+		if o.chunks.n == 0 { // it is needed
+			most = len(s.arenaMem)
+		}
+	}
+	if k, ok := s.slab.chunk(o, leaves); ok {
+		return k, true
+	}
+	return s.borrowChunk(size, most)
 }
 
-// borrowChunk takes a chunk of the arena.
-func (s *Session) borrowChunk(n int, needed bool) (chunk, bool) {
-	if !needed && s.slab.borrowed+n > min(len(s.arenaMem)/arenaShare, arenaMost) {
+// arenaShare is how much of the arena chunks may take which nobody waits for.
+func (s *Session) arenaShare() int { return min(len(s.arenaMem)/arenaShare, arenaMost) }
+
+// borrowChunk takes a chunk of n bytes of the arena, in which there are no more than most
+// bytes of chunks then.
+func (s *Session) borrowChunk(n, most int) (chunk, bool) {
+	if s.slab.borrowed+n > most {
 		return chunk{}, false
 	}
-	off, _, err := s.arena.borrow(n)
-	if err != nil {
-		return chunk{}, false
+	off, ok := s.arena.take(n)
+	if ok {
+		s.slab.borrowed += n
 	}
-	s.slab.borrowed += n
-	return chunk{shm.ClassArena, uint64(off), n}, true
+	return chunk{shm.ClassArena, uint64(off), n}, ok
 }
 
-// takeWhole gives o memory for all of a message of up to one piece, so that it goes, or
-// comes, without being asked for. A receive may keep it for ever: they have a quarter of
-// the slab's.
+// takeWhole gives o memory for all of a message of one piece, which no slot takes, so that
+// it goes, or comes, without being asked for. A receive may wait for ever.
 func (s *Session) takeWhole(o *op, n int) bool {
-	if n > s.slab.pieceBytes {
+	if uint64(n) <= s.slab.slotBytes || n > s.slab.chunkBytes {
 		return false
 	}
-	n = (n + arenaAlign - 1) &^ (arenaAlign - 1)
-	var k chunk
-	var ok bool
-	switch all := s.slab.chunks.total; {
-	case !o.receives:
-		k, ok = s.slab.chunk(n, all/2+s.slab.pieceBytes)
-	case s.slab.posted+n <= all/4:
-		if k, ok = s.slab.chunk(n, 0); ok {
-			s.slab.posted += n
-		}
+	leaves := 1
+	if o.receives {
+		leaves = s.slab.half / 2
 	}
+	k, ok := s.slab.chunk(o, leaves)
 	if !ok {
-		k, ok = s.borrowChunk(n, false)
+		k, ok = s.borrowChunk((n+arenaAlign-1)&^(arenaAlign-1), s.arenaShare()/2)
 	}
 	if ok {
 		o.whole = true
@@ -154,14 +149,14 @@ func (s *Session) memoryOf(k chunk) []byte {
 	return mem[k.off : k.off+uint64(k.bytes)]
 }
 
-// freeChunk takes a chunk back for whichever operation wants one next.
-func (s *Session) freeChunk(k chunk) {
+// freeChunk takes a chunk of o back for whichever operation wants one next.
+func (s *Session) freeChunk(o *op, k chunk) {
 	if k.class == shm.ClassArena {
-		s.arena.giveBack(int(k.off), k.bytes)
+		_ = s.arena.release(int(k.off)) // it came from there
 		s.slab.borrowed -= k.bytes
 	} else {
-		_ = s.slab.chunks.release(int(k.off)) // it came from there
-		s.slab.taken -= k.bytes
+		s.slab.chunks = append(s.slab.chunks, k.off)
+		*s.slab.held(o)--
 	}
 	s.feed()
 }
@@ -194,14 +189,14 @@ func (s *Session) staged(id uint32, o *op, d *shm.Descriptor) error {
 	}
 	k := o.chunks.pop()
 	o.asked = true
-	if o.receives && o.buf != nil {
+	if o.receives && d.Aux() < uint64(len(o.buf)) {
 		copy(o.buf[d.Aux():], s.memoryOf(k)[:d.Len()])
 	}
 	if o.off < o.want {
 		o.spare.push(k)
 		s.wantStage(id, o)
 	} else {
-		s.freeChunk(k)
+		s.freeChunk(o, k)
 	}
 	return nil
 }

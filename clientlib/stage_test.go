@@ -14,7 +14,7 @@ import (
 // chunks come back meanwhile.
 func TestChunksInOrderWhenRingIsFull(t *testing.T) {
 	s, f := attachTo(t, shape{submit: 16})
-	const piece = pieceMin * pieceMost
+	const piece = pieceBytes * pieceMost
 	msg := make([]byte, piece*12)
 	for i := range msg {
 		msg[i] = byte(i / piece)
@@ -71,7 +71,7 @@ func TestChunksInOrderWhenRingIsFull(t *testing.T) {
 func TestCancelledSendFreesChunks(t *testing.T) {
 	for _, returned := range []int{0, 2, stageDepth} {
 		s, f := attachTo(t, shape{})
-		free, used := s.slab.chunks.free(), arenaInUse(s)
+		free, used := len(s.slab.chunks), arenaInUse(s)
 		r, err := Issend(s.World(), make([]byte, 1<<20), 1, 1)
 		if err != nil {
 			t.Fatal(err)
@@ -93,8 +93,8 @@ func TestCancelledSendFreesChunks(t *testing.T) {
 		if _, err := r.Wait(t.Context()); !errors.Is(err, ErrCancelled) {
 			t.Fatal(err)
 		}
-		if n := s.slab.chunks.free(); n != free || s.slab.taken != 0 || arenaInUse(s) != used {
-			t.Fatalf("%d of %d bytes for chunks are free, %d in use, and %d bytes of the arena lost", n, free, s.slab.taken, arenaInUse(s)-used)
+		if len(s.slab.chunks) != free || arenaInUse(s) != used {
+			t.Fatalf("%d of %d chunks are free, and %d bytes of the arena lost", len(s.slab.chunks), free, arenaInUse(s)-used)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func TestSendsWaitForChunks(t *testing.T) {
 	if _, err := Alloc[byte](s, len(s.arenaMem)); err != nil {
 		t.Fatal(err)
 	}
-	const sends, n = 3000, pieceMin * 2
+	const sends, n = 3000, pieceBytes * 2
 	msg := make([]byte, n)
 	var requests []Request
 	var announced []shm.Descriptor
@@ -130,7 +130,7 @@ func TestSendsWaitForChunks(t *testing.T) {
 		d := announced[i]
 		f.matched(&d, n)
 		settle(t, s)
-		for range n / pieceMin {
+		for range n / pieceBytes {
 			k := f.next(shm.OpStage)
 			if k.Req != d.Req {
 				t.Fatalf("a chunk of request %d came, want one of %d, which was asked for", k.Req, d.Req)
@@ -167,9 +167,9 @@ func TestStarvedReceiveGoesOn(t *testing.T) {
 	if _, err := Alloc[byte](s, len(s.arenaMem)); err != nil {
 		t.Fatal(err)
 	}
-	const n = pieceMin
+	const n = pieceBytes
 	var ids []uint32
-	for tag := range s.slab.chunks.total/pieceMin + 3 {
+	for tag := range len(s.slab.chunks) + 3 {
 		if _, err := Irecv(s.World(), make([]byte, 2*n), 1, tag); err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +195,6 @@ func TestStarvedReceiveGoesOn(t *testing.T) {
 // what ends gives it back.
 func TestMessagesInOneChunk(t *testing.T) {
 	s, f := attachTo(t, shape{arena: 8 << 20})
-	free := s.slab.chunks.free()
 	msg := []byte(strings.Repeat("whole", 3000))
 	sent, err := Isend(s.World(), msg, 1, 1)
 	if err != nil {
@@ -220,7 +219,7 @@ func TestMessagesInOneChunk(t *testing.T) {
 	bufs := make([][]byte, receives)
 	whole := 0
 	for i := range bufs {
-		bufs[i] = make([]byte, pieceMin)
+		bufs[i] = make([]byte, pieceBytes)
 		r, err := Irecv(s.World(), bufs[i], 1, i)
 		if err != nil {
 			t.Fatal(err)
@@ -230,7 +229,7 @@ func TestMessagesInOneChunk(t *testing.T) {
 			whole++
 		}
 	}
-	if most := (s.slab.chunks.total/4 + arenaMost) / pieceMin; whole == 0 || whole > most {
+	if most := s.slab.half - s.slab.half/2 + s.arenaShare()/2/pieceBytes; whole == 0 || whole > most {
 		t.Fatalf("%d receives hold a chunk each, want up to %d", whole, most)
 	}
 	for i, d := range posted {
@@ -245,9 +244,7 @@ func TestMessagesInOneChunk(t *testing.T) {
 			t.Fatalf("receive %d of class %d: %v, %+v", i, d.Class, err, st)
 		}
 	}
-	if n := s.slab.chunks.free(); n != free || s.slab.taken != 0 || s.slab.posted != 0 || s.slab.borrowed != 0 {
-		t.Fatalf("%d of %d bytes for chunks are free; of the slab are taken %d, posted %d, borrowed %d", n, free, s.slab.taken, s.slab.posted, s.slab.borrowed)
-	}
+	allFree(t, s)
 }
 
 func TestSmallestSlabHasChunksForBothWays(t *testing.T) {
@@ -255,8 +252,8 @@ func TestSmallestSlabHasChunksForBothWays(t *testing.T) {
 	if err := s.init(1<<18, 8<<10); err != nil {
 		t.Fatal(err)
 	}
-	if s.pieceBytes*piecesMin > s.chunks.total || len(s.slots) == 0 {
-		t.Fatalf("pieces of %d bytes in %d, and %d slots", s.pieceBytes, s.chunks.total, len(s.slots))
+	if s.half < 2 || len(s.chunks) < chunksMin || len(s.slots) == 0 {
+		t.Fatalf("%d chunks of %d bytes, half of them %d, and %d slots", len(s.chunks), s.chunkBytes, s.half, len(s.slots))
 	}
 	if err := new(slab).init(100, 64); !errors.Is(err, ErrNoMemory) {
 		t.Fatalf("a slab of 100 bytes: %v", err)

@@ -154,6 +154,14 @@ func TestEndedWhileStaging(t *testing.T) {
 	}
 }
 
+// TestChunksForWhatMoves: large messages get memory when they move, whatever waits for ever,
+// and all of it is free again.
+func TestChunksForWhatMoves(t *testing.T) {
+	if out, err := exec.CommandContext(t.Context(), at(t, "c/chunks")).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestTakenBeforeTheSleep: a thread does not sleep when another one has taken what it waits
 // for.
 func TestTakenBeforeTheSleep(t *testing.T) {

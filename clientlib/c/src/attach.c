@@ -334,7 +334,7 @@ void or_detach(outrigger *s)
 	or_arena_free(&s->arena);
 	or_ops_free(&s->ops);
 	free(s->slab.slots.list);
-	or_arena_free(&s->slab.chunks);
+	free(s->slab.chunks.list);
 	free(s->stage.list);
 	free(s->starved.list);
 }

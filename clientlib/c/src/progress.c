@@ -3,15 +3,15 @@
 
 static bool inline_result(const struct or_descriptor *d) { return d->class == OR_CLASS_INLINE; }
 
-/* deposit copies a message of a receive to where the caller wants it. */
+/* deposit copies a message of a receive to where the caller wants it: of one that was
+ * longer, its beginning. */
 static void deposit(outrigger *s, struct or_op *op, const struct or_descriptor *d)
 {
+	struct or_chunk k = op->whole ? op->spare.list[0] : (struct or_chunk){OR_CLASS_SLAB, op->slot, s->slab.slot_bytes};
 	if (inline_result(d))
 		or_scatter(op->iov, op->segments, 0, d->payload, op->result.length);
-	else if (op->slotted && d->status == OR_STATUS_OK && d->len <= s->slab.slot_bytes)
-		or_scatter(op->iov, op->segments, 0, s->slab.memory + op->slot, d->len);
-	else if (op->whole && d->status == OR_STATUS_OK && d->len <= op->spare.list[0].bytes)
-		or_scatter(op->iov, op->segments, 0, or_chunk_at(s, op->spare.list[0]), d->len);
+	else if ((op->slotted || op->whole) && (d->status == OR_STATUS_OK || d->status == OR_STATUS_TRUNCATED))
+		or_scatter(op->iov, op->segments, 0, or_chunk_at(s, k), d->len < k.bytes ? d->len : k.bytes);
 }
 
 static void done(outrigger *s, uint32_t id, struct or_op *op, const struct or_descriptor *d)

@@ -68,16 +68,14 @@ struct or_chunks {
 	int count;
 };
 
-/* The slab: memory for chunks of large messages, and slots for one small message each. */
+/* The slab, cut into slots for one small message each and chunks for larger ones. */
 struct or_slab {
 	unsigned char *memory;
-	struct or_arena chunks; /* its beginning */
-	uint64_t piece_bytes;   /* of a message, in the smallest chunk of one */
-	uint64_t taken;         /* bytes of chunks that are in use, */
-	uint64_t posted;        /* of them, those of whole receives, */
-	uint64_t borrowed;      /* and bytes of chunks that are of the arena instead */
-	uint64_t slot_bytes;
-	struct or_stack slots;
+	uint64_t slot_bytes, chunk_bytes;
+	struct or_stack slots, chunks;
+	size_t half;       /* of the chunks: as many are for sends, and for receives, */
+	size_t held[2];    /* which have so many; by or_op.receives */
+	uint64_t borrowed; /* bytes of chunks that are of the arena instead */
 };
 
 /* The state behind a request; its index is the request number of the contract. */

@@ -2,17 +2,17 @@
  * chunks of shared memory, in order: LAYOUT §5.1. */
 #include "session.h"
 
-/* A piece is large enough to hide the hand-over, and small enough that copying one
- * overlaps with sending another: so many bytes, or up to PIECE_MOST times as many where
- * the message is of as many pieces as may be under way. */
+/* A piece of a message is large enough to hide the hand-over, and small enough that
+ * copying one overlaps with sending another. Larger ones, of messages that are as many
+ * of them as may be under way, are up to PIECE_MOST times as large. */
 #define PIECE_BYTES 65536u
 #define PIECE_MOST 4
-/* Even the smallest slab has two pieces for sends and two for receives. */
-#define PIECES_MIN 4
+/* Even the smallest slab has two chunks for sends and two for receives. */
+#define CHUNKS_MIN 4
 /* The part of the arena that chunks take which nobody waits for, and the most: what is
  * copied long before it is asked for leaves the cache meanwhile. */
 #define ARENA_SHARE 4
-#define ARENA_MOST 1048576u
+#define ARENA_MOST 2097152u
 
 /* The slot takes a message of the eager size with a few words before it. */
 #define SLOT_EXTRA 64u
@@ -21,15 +21,20 @@ static uint64_t aligned(uint64_t n) { return n & ~(uint64_t)(OR_ARENA_ALIGN - 1)
 
 int or_slab_init(struct or_slab *slab, unsigned char *memory, uint64_t size, uint64_t eager)
 {
-	uint64_t share = aligned(size / 8 * 3);
+	uint64_t share = size / 8 * 3;
 	slab->memory = memory;
 	slab->slot_bytes = aligned(eager + SLOT_EXTRA + OR_ARENA_ALIGN - 1);
-	slab->piece_bytes = aligned(share / PIECES_MIN);
-	if (slab->piece_bytes > PIECE_BYTES)
-		slab->piece_bytes = PIECE_BYTES;
-	if (slab->piece_bytes == 0 || eager > size || or_arena_init(&slab->chunks, memory, share) != 0)
+	slab->chunk_bytes = aligned(share / CHUNKS_MIN);
+	if (slab->chunk_bytes > PIECE_BYTES)
+		slab->chunk_bytes = PIECE_BYTES;
+	if (slab->chunk_bytes == 0 || eager > size)
 		return -1;
-	for (uint64_t at = share; at + slab->slot_bytes <= size; at += slab->slot_bytes)
+	uint64_t chunks = share / slab->chunk_bytes, at = 0;
+	slab->half = chunks / 2;
+	for (; at < chunks * slab->chunk_bytes; at += slab->chunk_bytes)
+		if (or_stack_push(&slab->chunks, at) != 0)
+			return -1;
+	for (; at + slab->slot_bytes <= size; at += slab->slot_bytes)
 		if (or_stack_push(&slab->slots, at) != 0)
 			return -1;
 	return 0;
@@ -111,40 +116,42 @@ unsigned char *or_chunk_at(const outrigger *s, struct or_chunk k)
 	return (k.class == OR_CLASS_ARENA ? s->arena.memory : s->slab.memory) + k.offset;
 }
 
-/* of_slab takes a chunk of the slab which leaves so much of it. */
-static bool of_slab(struct or_slab *slab, uint64_t bytes, uint64_t leaves, struct or_chunk *k)
+/* of_slab takes a chunk of the slab for op, which leaves so many to others of its side:
+ * sends have one half of them, and receives the other. What both wanted they could keep
+ * from each other, and two ranks that exchange messages wait for ever. */
+static bool of_slab(struct or_slab *slab, const struct or_op *op, size_t leaves, struct or_chunk *k)
 {
-	*k = (struct or_chunk){.class = OR_CLASS_SLAB, .bytes = bytes};
-	if (slab->taken + bytes + leaves > slab->chunks.size || !or_arena_take(&slab->chunks, bytes, &k->offset))
+	*k = (struct or_chunk){.class = OR_CLASS_SLAB, .bytes = slab->chunk_bytes};
+	if (slab->held[op->receives] + leaves >= slab->half || !or_stack_pop(&slab->chunks, &k->offset))
 		return false;
-	slab->taken += bytes;
+	slab->held[op->receives]++;
 	return true;
 }
 
-/* of_arena takes one of the arena. */
-static bool of_arena(outrigger *s, uint64_t bytes, bool needed, struct or_chunk *k)
+/* of_arena takes a chunk of the arena, in which there are no more than most bytes of
+ * chunks then. */
+static bool of_arena(outrigger *s, uint64_t bytes, uint64_t most, struct or_chunk *k)
 {
-	uint64_t most = s->arena.size / ARENA_SHARE < ARENA_MOST ? s->arena.size / ARENA_SHARE : ARENA_MOST;
 	*k = (struct or_chunk){.class = OR_CLASS_ARENA, .bytes = bytes};
-	if ((!needed && s->slab.borrowed + bytes > most) || !or_arena_take(&s->arena, bytes, &k->offset))
+	if (bytes > most || s->slab.borrowed > most - bytes || !or_arena_take(&s->arena, bytes, &k->offset))
 		return false;
 	s->slab.borrowed += bytes;
 	return true;
 }
 
-/* piece is how much of a message goes at once. */
-static uint64_t piece(const struct or_slab *slab, uint64_t message)
+/* share is how much of the arena chunks may take which nobody waits for. */
+static uint64_t share(const outrigger *s)
 {
-	uint64_t n = message / OR_STAGE_DEPTH / slab->piece_bytes;
-	return (n < 1 ? 1 : n > PIECE_MOST ? PIECE_MOST : n) * slab->piece_bytes;
+	uint64_t part = s->arena.size / ARENA_SHARE;
+	return part < ARENA_MOST ? part : ARENA_MOST;
 }
 
 /* chunk_for finds memory for the next piece. An operation keeps the chunks that
  * it has until its end, so that every message that moves can go on. One that
  * nobody has asked for yet may hold its chunks for ever: it gets them while
- * there are plenty, and is asked again when its receive is there. Sends leave
- * half of the slab's chunks to receives, and one of theirs to sends that move;
- * past that the arena serves. */
+ * there are plenty, and is asked again when its receive is there. Such sends
+ * leave one chunk of the slab's to sends that move, and whole receives leave
+ * half of theirs; past that the arena serves. */
 static bool chunk_for(outrigger *s, struct or_op *op, struct or_chunk *k)
 {
 	struct or_slab *slab = &s->slab;
@@ -152,60 +159,48 @@ static bool chunk_for(outrigger *s, struct or_op *op, struct or_chunk *k)
 		*k = shift(&op->spare);
 		return true;
 	}
-	uint64_t half = slab->chunks.size / 2;
-	uint64_t leaves = op->receives ? 0 : op->asked ? half : half + slab->piece_bytes;
-	uint64_t bytes = piece(slab, op->want);
+	uint64_t n = op->want / OR_STAGE_DEPTH / slab->chunk_bytes;
+	if (n > 1 && of_arena(s, (n < PIECE_MOST ? n : PIECE_MOST) * slab->chunk_bytes, share(s), k))
+		return true;
 	bool needed = moves(op) && op->with_engine.count == 0;
-	while (!of_slab(slab, bytes, leaves, k) && !of_arena(s, bytes, needed, k)) {
-		if (bytes == slab->piece_bytes)
-			return false;
-		bytes = slab->piece_bytes;
-	}
-	return true;
+	return of_slab(slab, op, moves(op) ? 0 : 1, k) || of_arena(s, slab->chunk_bytes, needed ? s->arena.size : share(s), k);
 }
 
-/* or_whole finds memory for all of a message of up to one piece, so that it goes, or
- * comes, without being asked for. A receive may keep it for ever: they have a quarter of
- * the slab's. */
+/* or_whole finds memory for all of a message that no slot takes and that is of one piece:
+ * it goes, or comes, without being asked for. A receive may wait for ever. */
 bool or_whole(outrigger *s, struct or_op *op, uint64_t bytes)
 {
 	struct or_slab *slab = &s->slab;
 	struct or_chunk k;
-	if (bytes > slab->piece_bytes)
+	if (bytes <= slab->slot_bytes || bytes > slab->chunk_bytes)
 		return false;
-	uint64_t room = aligned(bytes + OR_ARENA_ALIGN - 1), all = slab->chunks.size;
-	bool few = !op->receives || slab->posted + room <= all / 4;
-	uint64_t leaves = op->receives ? 0 : all / 2 + slab->piece_bytes;
-	if (!(few && of_slab(slab, room, leaves, &k)) && !of_arena(s, room, false, &k))
+	size_t leaves = op->receives ? slab->half / 2 : 1;
+	if (!of_slab(slab, op, leaves, &k) && !of_arena(s, aligned(bytes + OR_ARENA_ALIGN - 1), share(s) / 2, &k))
 		return false;
-	if (op->receives && k.class == OR_CLASS_SLAB)
-		slab->posted += room;
 	op->whole = true;
 	op->spare.list[op->spare.count++] = k;
 	return true;
 }
 
-static void free_chunk(outrigger *s, struct or_chunk k)
+static void free_chunk(outrigger *s, const struct or_op *op, struct or_chunk k)
 {
 	if (k.class == OR_CLASS_ARENA) {
 		(void)or_arena_give(&s->arena, k.offset); /* it came from there */
 		s->slab.borrowed -= k.bytes;
 	} else {
-		(void)or_arena_give(&s->slab.chunks, k.offset);
-		s->slab.taken -= k.bytes;
+		(void)or_stack_push(&s->slab.chunks, k.offset); /* its place was there */
+		s->slab.held[op->receives]--;
 	}
 }
 
 void or_give_chunks(outrigger *s, struct or_op *op)
 {
-	if (op->whole && op->receives && op->spare.list[0].class == OR_CLASS_SLAB)
-		s->slab.posted -= op->spare.list[0].bytes;
 	op->whole = false;
 	/* Chunks of which no OpStaged came were too late for the operation. */
 	while (op->with_engine.count > 0)
-		free_chunk(s, shift(&op->with_engine));
+		free_chunk(s, op, shift(&op->with_engine));
 	while (op->spare.count > 0)
-		free_chunk(s, shift(&op->spare));
+		free_chunk(s, op, shift(&op->spare));
 }
 
 void or_want_stage(outrigger *s, uint32_t id, struct or_op *op)
@@ -275,7 +270,7 @@ int or_staged(outrigger *s, uint32_t id, struct or_op *op, const struct or_descr
 		op->spare.list[op->spare.count++] = k;
 		or_want_stage(s, id, op);
 	} else {
-		free_chunk(s, k);
+		free_chunk(s, op, k);
 	}
 	return OUTRIGGER_OK;
 }

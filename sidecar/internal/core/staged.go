@@ -142,7 +142,7 @@ func (c *Core) emitChunk(p *peer, id uint64, st *send, n uint64) bool {
 	st.move.Advance(n)
 	if k.done == k.ref.Len {
 		st.chunks.sent++
-		if st.chunks.runsOut(st.total) {
+		if st.chunks.runsOut(st.total) && !p.tells(f) {
 			f.Head.Flags |= wire.FlagAckNow
 		}
 	}

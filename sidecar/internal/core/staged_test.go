@@ -26,11 +26,19 @@ func (x *crowd) flushed(t wire.Type) (list []wire.Header) {
 // half of them are left and the message goes on.
 func TestChunksAreAskedBack(t *testing.T) {
 	const chunk = 4096
-	for chunks, want := range map[int][]bool{
-		4: {false, false, false, false}, // that is all of it
-		8: {false, false, true, true},
+	no, half := []bool{false, false, false, false}, []bool{false, false, true, true}
+	for _, of := range []struct {
+		chunks int
+		tells  bool // the link does, of what has come
+		want   []bool
+	}{
+		{4, false, no}, // that is all of it
+		{8, false, half},
+		{8, true, no},
 	} {
+		chunks, want := of.chunks, of.want
 		x := newCrowd(t)
+		x.core.peers[1].caps.Delivers = of.tells
 		d := arena(shm.OpSend, 2, 1, uint64(chunks)*chunk)
 		d.Class = shm.ClassStaged
 		x.submit(0, d)

@@ -64,7 +64,8 @@ type operation struct {
 	want             map[[2]uint64][]byte
 	addr             int // arena or slab place of the buffer
 	room             int
-	staged           int // bytes of chunks supplied
+	staged, total    int // bytes of chunks supplied, and to be supplied
+	chunks           int // that are with the engine
 	got              []byte
 	ended            bool
 	postedAt, overAt int64
@@ -78,6 +79,7 @@ type operation struct {
 const (
 	arenaBytes = 8 << 20
 	chunk      = 16 << 10
+	chunksFew  = 3
 	burst      = 4  // of a usual application
 	earlyPace  = 20 // how much slower applications are whose receives come first: connections are made meanwhile
 )
@@ -201,7 +203,8 @@ func (a *app) step() error {
 		}
 		a.open++
 		if o.send && o.class == shm.ClassStaged {
-			a.supply(o, len(o.payload))
+			o.total = len(o.payload)
+			a.supply(o)
 		}
 	}
 	return nil
@@ -230,6 +233,9 @@ func (a *app) describe(o *operation) shm.Descriptor {
 	if o.lends {
 		a.placeExposed(o, n)
 		d.Class = o.class
+	}
+	if o.class == shm.ClassSlab && a.slabNext+n > len(a.slab) {
+		o.class, d.Class = shm.ClassArena, shm.ClassArena
 	}
 	switch o.class {
 	case shm.ClassInline:
@@ -269,17 +275,20 @@ func (a *app) handle(d *shm.Descriptor) error {
 		if o.exposure != nil {
 			a.w.net.lent.Copied++
 		}
-		if o.send {
-			a.supply(o, len(o.payload))
-		} else {
-			a.supply(o, min(int(d.Len()), o.room))
+		o.total = len(o.payload)
+		if !o.send {
+			o.total = min(int(d.Len()), o.room)
 		}
+		a.supply(o)
 	case shm.OpStaged:
 		if !o.send && d.Len() > 0 {
 			if int(d.Aux()) != len(o.got) {
 				return fmt.Errorf("chunk at %d, want %d", d.Aux(), len(o.got))
 			}
 			o.got = append(o.got, a.arena[d.Addr():d.Addr()+d.Len()]...)
+		}
+		if d.Len() > 0 {
+			a.chunkBack(o)
 		}
 	case shm.OpDone:
 		return a.end(o, d)

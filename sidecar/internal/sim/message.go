@@ -8,11 +8,11 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// supply submits the chunks of a staged operation: all at once, which is the
-// most that a client may do.
-func (a *app) supply(o *operation, total int) {
-	for o.staged < total {
-		n := min(chunk, total-o.staged)
+// supply submits the chunks of a staged operation: of one all at once, which is the most
+// that a client may do, of another a few, and the next when one comes back.
+func (a *app) supply(o *operation) {
+	for o.staged < o.total && (o.seq%2 == 0 || o.chunks < chunksFew) {
+		n := min(chunk, o.total-o.staged)
 		addr := a.take(n)
 		if o.send {
 			copy(a.arena[addr:], o.payload[o.staged:o.staged+n])
@@ -21,7 +21,14 @@ func (a *app) supply(o *operation, total int) {
 		d.SetBody(uint64(addr), uint64(n), 0, 0)
 		a.queue = append(a.queue, d)
 		o.staged += n
+		o.chunks++
 	}
+}
+
+// chunkBack takes back a chunk of a staged operation that goes on.
+func (a *app) chunkBack(o *operation) {
+	o.chunks--
+	a.supply(o)
 }
 
 func (a *app) scribble(o *operation) {

@@ -158,11 +158,11 @@ func (a *app) sentTo(dst uint32) int {
 }
 
 func (w *world) wildClass() shm.Class {
-	if w.rng.IntN(2) == 0 {
-		return shm.ClassArena
-	}
-	return shm.ClassStaged
+	return []shm.Class{shm.ClassArena, shm.ClassStaged, shm.ClassSlab}[w.rng.IntN(3)]
 }
+
+// slabMost is the largest message that is carried by a part of the slab, as clients do it.
+const slabMost = 64 << 10
 
 func (w *world) sending(dst uint32, tag uint64, seq int, p []byte) *operation {
 	o := &operation{send: true, peer: dst, tag: tag, seq: seq, payload: p}
@@ -170,7 +170,7 @@ func (w *world) sending(dst uint32, tag uint64, seq int, p []byte) *operation {
 	if len(p) <= shm.InlineMax {
 		classes = append(classes, shm.ClassInline, shm.ClassInline)
 	}
-	if len(p) <= 8192 {
+	if len(p) <= slabMost {
 		classes = append(classes, shm.ClassSlab)
 	}
 	o.class = classes[w.rng.IntN(len(classes))]
@@ -195,7 +195,7 @@ func (w *world) receiving(src uint32, tag uint64, seq int, p []byte) *operation 
 	if len(p) <= shm.InlineMax && o.room == len(p) {
 		classes = append(classes, shm.ClassInline)
 	}
-	if len(p) <= 8192 {
+	if len(p) <= slabMost {
 		classes = append(classes, shm.ClassSlab)
 	}
 	o.class = classes[w.rng.IntN(len(classes))]
