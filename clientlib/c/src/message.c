@@ -103,8 +103,9 @@ static int describe(outrigger *s, struct or_descriptor *d, struct or_op *op, uin
 		op->staged = !fleeting || !in_arena(s, op->iov, op->segments, bytes, &at.offset);
 		at.class = op->staged ? OR_CLASS_STAGED : OR_CLASS_ARENA;
 	}
+	op->counted = op->staged || op->whole;
+	s->ops.private += op->counted;
 	if (op->staged) {
-		s->ops.staged++;
 		op->room = bytes;
 		op->want = op->receives ? 0 : bytes;
 	}

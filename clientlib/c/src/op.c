@@ -51,14 +51,14 @@ void or_op_release(struct or_ops *t, uint32_t id)
 	struct or_op *op = or_op_at(t, id);
 	if (op->nobody)
 		t->unheard--;
-	if (op->staged)
-		t->staged--;
+	if (op->counted)
+		t->private--;
 	/* A number may be given out again while a queue still names it: it stays
 	 * marked, so that it is named once. */
 	uint32_t gen = op->gen + 1;
 	bool queued = op->queued;
 	op->gen = gen == 0 ? 1 : gen;
-	op->open = op->done = op->receives = op->staged = op->slotted = op->whole = op->in_place = op->asked = op->nobody = false;
+	op->open = op->done = op->receives = op->staged = op->slotted = op->whole = op->counted = op->in_place = op->asked = op->nobody = false;
 	op->queued = queued;
 	op->notify = NULL;
 	op->copy = NULL;

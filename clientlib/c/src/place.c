@@ -281,7 +281,7 @@ void or_place_looks(outrigger *s, unsigned came)
 		enters(s, away);
 	else if (away && p->under)
 		computes(s);
-	p->under = atomic_load_explicit(&s->ops.staged, memory_order_relaxed) > 0;
+	p->under = atomic_load_explicit(&s->ops.private, memory_order_relaxed) > 0;
 	if (away || came > 0) {
 		returns(s);
 		return;

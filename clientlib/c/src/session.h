@@ -83,6 +83,7 @@ struct or_op {
 	uint32_t gen;
 	bool open, done, receives, staged, slotted;
 	bool whole; /* one chunk, which is the first of spare, carries the message */
+	bool counted; /* its memory is private, and larger than a slot */
 	bool in_place; /* the engine reads or writes the caller's memory */
 	bool asked;  /* the other side waits for chunks of a staged send */
 	bool queued; /* is in the session's stage or starved queue */
@@ -108,7 +109,7 @@ struct or_ops {
 	uint32_t count; /* of ops */
 	struct or_stack free;
 	uint64_t unheard; /* open sends of which nobody is told */
-	_Atomic uint32_t staged; /* open ones whose memory is private, and larger than a slot */
+	_Atomic uint32_t private; /* open ones that are counted */
 };
 
 struct or_op *or_op_at(const struct or_ops *t, uint32_t id);

@@ -51,7 +51,7 @@ int outrigger_away(outrigger *s, int all)
 {
 	/* Who has nothing that would move without it pays for no lock. */
 	if (!atomic_load_explicit(&s->watch.there, memory_order_relaxed) ||
-	    (!all && atomic_load_explicit(&s->ops.staged, memory_order_relaxed) == 0))
+	    (!all && atomic_load_explicit(&s->ops.private, memory_order_relaxed) == 0))
 		return 0;
 	pthread_mutex_lock(&s->lock);
 	s->watch.away = !s->gone;

@@ -255,14 +255,14 @@ int main(void)
 	expect(s, "whose library copies", 0);
 
 	/* An MPI looks, and finds a piece of the message, before its program computes. */
-	atomic_store(&s->ops.staged, 1);
+	atomic_store(&s->ops.private, 1);
 	or_place_leaves(s, 1 << 20);
 	look(s, 1);
 	compute(2000000);
 	look(s, 1);
 	expect(s, "who computed after a look that found a piece", OR_PLACE_COMPUTES);
 	wait_for_many(s);
-	atomic_store(&s->ops.staged, 0);
+	atomic_store(&s->ops.private, 0);
 	look(s, 1);
 	compute(1000000);
 	look(s, 0);
