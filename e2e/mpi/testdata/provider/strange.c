@@ -4,7 +4,7 @@
 
 /* What the interface allows and few programs do. */
 
-enum { LARGE = 700001 };
+enum { LARGE = 700001, WAITS = 100000 }; /* the latter's send ends with its receive */
 static unsigned char out[LARGE], in[LARGE];
 static int here, there;
 
@@ -147,8 +147,8 @@ static void claim_later(struct side *s)
 	enum { ALL = 65536 };
 	static int found, open;
 	scenario = "a claim without a request";
-	fill(out, 9000, rank);
-	must(fi_tsend(s->ep, out, 9000, NULL, s->partner, 25, &here)); /* it waits for its receiver */
+	fill(out, WAITS, rank);
+	must(fi_tsend(s->ep, out, WAITS, NULL, s->partner, 25, &here)); /* it waits for its receiver */
 	meet(s);
 	struct fi_msg_tagged p = {.addr = s->partner, .tag = 25, .context = &found};
 	must(fi_trecvmsg(s->ep, &p, FI_PEEK | FI_CLAIM));
@@ -158,7 +158,7 @@ static void claim_later(struct side *s)
 	while ((rc = fi_trecv(s->ep, in, 8, NULL, s->partner, 26, 0, &open)) == 0)
 		want(++posted <= ALL, "more receives are open than there are requests");
 	want(rc == -FI_EAGAIN, "a receive too many: %zd", rc);
-	struct iovec v = {in, 9000};
+	struct iovec v = {in, WAITS};
 	p.msg_iov = &v;
 	p.iov_count = 1;
 	want((rc = fi_trecvmsg(s->ep, &p, FI_CLAIM)) == -FI_EAGAIN, "a claim without a request: %zd", rc);
@@ -168,7 +168,7 @@ static void claim_later(struct side *s)
 		fails(s->rx, &open);
 	must(fi_trecvmsg(s->ep, &p, FI_CLAIM));
 	done(s->rx, &found);
-	check(in, 9000, 1 - rank, "message that was claimed late");
+	check(in, WAITS, 1 - rank, "message that was claimed late");
 	done(s->tx, &here);
 	meet(s);
 }

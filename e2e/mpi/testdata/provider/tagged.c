@@ -1,7 +1,7 @@
 #include "provider.h"
 
 static const size_t sizes[] = {0, 1, 32, 33, 8192, 8193, 65537, 1000003};
-enum { SIZES = sizeof sizes / sizeof *sizes, LARGEST = 1000003 };
+enum { SIZES = sizeof sizes / sizeof *sizes, LARGEST = 1000003, WAITS = 100000 }; /* the last one's send ends with its receive */
 
 static unsigned char out[LARGEST], in[LARGEST];
 static int here, there;
@@ -76,10 +76,10 @@ static void looks(struct side *s)
 	must(fi_trecvmsg(s->ep, &none, FI_PEEK));
 	want(fails(s->rx, &found).err == FI_ENOMSG, "a look found a message that there is not");
 	for (int i = 0; i < 3; i++) {
-		fill(out, 9000, rank + (unsigned)i);
-		must(fi_tsend(s->ep, out, 9000, NULL, s->partner, 5, &here));
-		want(peek(s, 5, 0, &found).len == 9000, "the length that a look tells");
-		struct iovec v = {in, 9000};
+		fill(out, WAITS, rank + (unsigned)i);
+		must(fi_tsend(s->ep, out, WAITS, NULL, s->partner, 5, &here));
+		want(peek(s, 5, 0, &found).len == WAITS, "the length that a look tells");
+		struct iovec v = {in, WAITS};
 		struct fi_msg_tagged c = pattern(s, 5, &found);
 		if (i == 2) {
 			peek(s, 5, FI_CLAIM, &found);
@@ -92,24 +92,24 @@ static void looks(struct side *s)
 			c.iov_count = 1;
 			must(fi_trecvmsg(s->ep, &c, i == 1 ? FI_CLAIM : 0));
 			done(s->rx, &found);
-			check(in, 9000, 1 - rank + (unsigned)i, "message that was looked at");
+			check(in, WAITS, 1 - rank + (unsigned)i, "message that was looked at");
 		}
 		done(s->tx, &here);
 	}
 	/* NULL is a context like any other. A message that a look throws away is no claim of it. */
-	fill(out, 9000, rank);
+	fill(out, WAITS, rank);
 	for (int i = 0; i < 2; i++) {
-		must(fi_tsend(s->ep, out, 9000, NULL, s->partner, 5 + (uint64_t)i, &here));
+		must(fi_tsend(s->ep, out, WAITS, NULL, s->partner, 5 + (uint64_t)i, &here));
 		peek(s, 5 + (uint64_t)i, i == 0 ? FI_DISCARD : FI_CLAIM, NULL);
 	}
-	struct iovec v = {in, 9000};
+	struct iovec v = {in, WAITS};
 	struct fi_msg_tagged c = pattern(s, 6, NULL);
 	c.msg_iov = &v;
 	c.iov_count = 1;
-	memset(in, 0, 9000);
+	memset(in, 0, WAITS);
 	must(fi_trecvmsg(s->ep, &c, FI_CLAIM));
 	done(s->rx, NULL);
-	check(in, 9000, 1 - rank, "message that was claimed without a context");
+	check(in, WAITS, 1 - rank, "message that was claimed without a context");
 	done(s->tx, &here);
 	done(s->tx, &here);
 	meet(s);
