@@ -139,8 +139,8 @@ static bool of_arena(outrigger *s, uint64_t bytes, uint64_t most, struct or_chun
 	return true;
 }
 
-/* share is how much of the arena chunks may take which nobody waits for. */
-static uint64_t share(const outrigger *s)
+/* arena_share is how much of the arena chunks may take which nobody waits for. */
+static uint64_t arena_share(const outrigger *s)
 {
 	uint64_t part = s->arena.size / ARENA_SHARE;
 	return part < ARENA_MOST ? part : ARENA_MOST;
@@ -160,10 +160,10 @@ static bool chunk_for(outrigger *s, struct or_op *op, struct or_chunk *k)
 		return true;
 	}
 	uint64_t n = op->want / OR_STAGE_DEPTH / slab->chunk_bytes;
-	if (n > 1 && of_arena(s, (n < PIECE_MOST ? n : PIECE_MOST) * slab->chunk_bytes, share(s), k))
+	if (n > 1 && of_arena(s, (n < PIECE_MOST ? n : PIECE_MOST) * slab->chunk_bytes, arena_share(s), k))
 		return true;
 	bool needed = moves(op) && op->with_engine.count == 0;
-	return of_slab(slab, op, moves(op) ? 0 : 1, k) || of_arena(s, slab->chunk_bytes, needed ? s->arena.size : share(s), k);
+	return of_slab(slab, op, moves(op) ? 0 : 1, k) || of_arena(s, slab->chunk_bytes, needed ? s->arena.size : arena_share(s), k);
 }
 
 /* or_whole finds memory for all of a message that no slot takes and that is of one piece:
@@ -175,7 +175,7 @@ bool or_whole(outrigger *s, struct or_op *op, uint64_t bytes)
 	if (bytes <= slab->slot_bytes || bytes > slab->chunk_bytes)
 		return false;
 	size_t leaves = op->receives ? slab->half / 2 : 1;
-	if (!of_slab(slab, op, leaves, &k) && !of_arena(s, aligned(bytes + OR_ARENA_ALIGN - 1), share(s) / 2, &k))
+	if (!of_slab(slab, op, leaves, &k) && !of_arena(s, aligned(bytes + OR_ARENA_ALIGN - 1), arena_share(s) / 2, &k))
 		return false;
 	op->whole = true;
 	op->spare.list[op->spare.count++] = k;

@@ -234,7 +234,7 @@ func (a *app) describe(o *operation) shm.Descriptor {
 		a.placeExposed(o, n)
 		d.Class = o.class
 	}
-	if o.class == shm.ClassSlab && a.slabNext+n > len(a.slab) {
+	if o.class == shm.ClassSlab && a.slabNext+n > len(a.slab) { // it is used up: places are not used again
 		o.class, d.Class = shm.ClassArena, shm.ClassArena
 	}
 	switch o.class {
