@@ -3,61 +3,150 @@
 package mpi
 
 import (
+	"context"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
-// twoSided are the modules of mpi4py's own tests of point-to-point and
-// collectives, oneSided those of windows.
+// The modules of mpi4py's own tests, by the chapters of MPI that they are of.
 var (
-	twoSided = []string{
-		"test_p2p_buf", "test_p2p_obj", "test_p2p_buf_matched", "test_p2p_obj_matched",
-		"test_cco_buf", "test_cco_obj", "test_cco_nb_buf", "test_cco_buf_inter",
+	pointToPoint = []string{
+		"test_msgzero", "test_p2p_buf", "test_p2p_buf_matched", "test_p2p_buf_part", "test_p2p_obj", "test_p2p_obj_matched",
+		"test_pack", "test_request", "test_status", "test_util_pkl5",
 	}
-	oneSided = []string{"test_rma", "test_rma_nb"}
+	collective = []string{
+		"test_cco_buf", "test_cco_buf_inter", "test_cco_nb_buf", "test_cco_nb_vec", "test_cco_obj", "test_cco_obj_inter",
+		"test_cco_pr_buf", "test_cco_pr_vec", "test_cco_vec", "test_cco_vec_inter", "test_op",
+	}
+	topologies    = []string{"test_comm_topo", "test_cco_ngh_buf", "test_cco_ngh_obj", "test_cco_pr_ngh_buf"}
+	communicators = []string{"test_attributes", "test_comm", "test_comm_inter", "test_errhandler", "test_group", "test_session"}
+	oneSided      = []string{"test_rma", "test_rma_nb", "test_win"}
 )
 
-// python runs modules of mpi4py's own tests over an MPI.
-func python(t *testing.T, m implementation, ranks int, modules ...string) {
+// excluded are the tests that an MPI does not pass, by patterns of their names.
+// TestPythonUpstream shows those of known that fail over the MPI's own transport too.
+// Those of asked ask for more than MPI promises, and pass or fail as the processors are
+// busy: that a receive of a message which a probe has found, or synchronous sends to the
+// rank itself, are over after so many looks, one to ten. A library whose rank is all that
+// it takes is done by then. With a sidecar, which is another process, it depends on when
+// that runs, and the first of them frees the receive's buffer whether it is or not.
+var excluded = map[string]struct{ known, asked []string }{
+	"mpich": {known: []string{"*testDistgraphcomm"}},
+	"intel": {
+		known: []string{"*Dynamic*.testMemory", "*Dynamic*.testAttachDetach", "*Dynamic*.testAttributes"},
+		asked: []string{"*PKL5*.testMProbe", "*PKL5*.testIMProbe", "*testManyISSendAndRecv"},
+	},
+	"openmpi5": {asked: []string{"*PKL5*.testMProbe", "*PKL5*.testIMProbe", "*testManyISSendAndRecv"}},
+}
+
+// pythonJob is a job of mpi4py's own tests over an MPI.
+func pythonJob(t *testing.T, m implementation, ranks int) job {
 	t.Helper()
 	site, err := filepath.Glob(at(t, "mpi/mpi4py/lib/python3*/*-packages"))
 	if err != nil || len(site) != 1 {
 		t.Fatalf("mpi4py is in %q: %v; run hack/mpi/install", site, err)
 	}
 	env := append(m.env, "PYTHONPATH="+site[0], "PYTHONDONTWRITEBYTECODE=1", "MPI4PY_LIBMPI="+m.library)
-	j := job{ranks: ranks, pods: 2, mpi: "auto", env: env, dir: at(t, "mpi/mpi4py-tests/test")}
-	out := j.mustRun(t, "[0] OK", append([]string{"/usr/bin/python3", "main.py"}, modules...)...)
+	return job{ranks: ranks, pods: 2, mpi: "auto", env: env, dir: at(t, "mpi/mpi4py-tests/test")}
+}
+
+// python runs modules of them, but for what is excluded.
+func python(t *testing.T, m implementation, ranks int, modules ...string) {
+	t.Helper()
+	args := []string{"/usr/bin/python3", "main.py"}
+	for _, pattern := range slices.Concat(excluded[m.name].known, excluded[m.name].asked) {
+		args = append(args, "-x", pattern)
+	}
+	out := pythonJob(t, m, ranks).mustRun(t, "[0] OK", append(args, modules...)...)
 	if strings.Count(out, "] OK") != ranks {
 		t.Error(out)
 	}
 }
 
-// TestPython runs mpi4py's own tests over MPICH, and over Open MPI 5, of which
-// those of Python objects have a test that wants messages of a rank to itself to
-// have been answered after ten calls (docs/mpi.md).
+// pythons are the MPIs that mpi4py's own tests run over.
+func pythons(t *testing.T) []implementation { return []implementation{mpich(t), intel(t), openmpi5(t)} }
+
+// TestPython runs mpi4py's own tests of two-sided operations, and of what they need.
 func TestPython(t *testing.T) {
-	t.Run("mpich", func(t *testing.T) { python(t, mpich(t), 2, twoSided...) })
-	t.Run("openmpi5", func(t *testing.T) {
-		python(t, openmpi5(t), 2, slices.DeleteFunc(slices.Clone(twoSided), func(m string) bool { return m == "test_p2p_obj" })...)
-	})
+	for _, m := range pythons(t) {
+		for what, modules := range map[string][]string{
+			"point-to-point": pointToPoint, "collectives": collective, "topologies": topologies, "communicators": communicators,
+		} {
+			t.Run(m.name+"/"+what, func(t *testing.T) { python(t, m, 2, modules...) })
+		}
+	}
+}
+
+// TestManyPython is the same with more ranks than processors: groups of a part of the
+// ranks have several in a pod.
+func TestManyPython(t *testing.T) {
+	for _, m := range pythons(t) {
+		t.Run(m.name, func(t *testing.T) { python(t, m, 4, slices.Concat(topologies, communicators)...) })
+	}
+}
+
+// TestPythonUpstream: what is excluded as known fails over the MPI's own tcp, where that
+// takes one-sided operations to be the provider's, as it does ours. MPICH's fails in some
+// of its runs only, by hanging, or with wrong edges.
+func TestPythonUpstream(t *testing.T) {
+	for _, c := range []struct {
+		m      implementation
+		module string
+		tests  []string
+		env    []string
+	}{
+		{mpich(t), "test_comm_topo", []string{"testDistgraphcomm"}, []string{"MPIR_CVAR_CH4_NETMOD=ofi", "MPIR_CVAR_NOLOCAL=1"}},
+		{intel(t), "test_win", []string{"TestWinCreateDynamic"}, []string{"I_MPI_FABRICS=ofi", "I_MPI_OFI_PROVIDER=tcp", "MPIR_CVAR_CH4_OFI_ENABLE_RMA=1"}},
+	} {
+		t.Run(c.m.name, func(t *testing.T) {
+			j := pythonJob(t, c.m, 2)
+			args := []string{"/usr/bin/python3", "main.py"}
+			for _, name := range c.tests {
+				args = append(args, "-k", name)
+			}
+			for range 20 {
+				if out, err := own(t, j, append(c.env, "FI_PROVIDER=tcp"), 10*time.Second, append(args, c.module)...); err != nil {
+					t.Logf("%v\n%s", err, out)
+					return
+				}
+			}
+			t.Errorf("%s passes over %s's own tcp: exclude nothing", c.module, c.m.name)
+		})
+	}
+}
+
+// own runs two ranks of a job's program over the MPI's own transport, by its own mpiexec.
+func own(t *testing.T, j job, env []string, within time.Duration, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, at(t, "mpi/mpich/bin/mpiexec.hydra"), append([]string{"-n", strconv.Itoa(j.ranks)}, args...)...)
+	cmd.Dir, cmd.Env = j.dir, slices.Concat(os.Environ(), j.env, env)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it ends its ranks
+	cmd.WaitDelay = 5 * time.Second
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 // TestWindows runs mpi4py's own tests of one-sided operations, which have epochs
-// of all kinds, and transfers of all sizes. Intel MPI says that a window without
-// attached memory has -1 bytes, over its own provider sockets too, so that test_win
-// is not for it.
+// of all kinds, and transfers of all sizes.
 func TestWindows(t *testing.T) {
-	t.Run("mpich", func(t *testing.T) { python(t, mpich(t), 2, append(slices.Clone(oneSided), "test_win")...) })
-	t.Run("openmpi5", func(t *testing.T) { python(t, openmpi5(t), 2, append(slices.Clone(oneSided), "test_win")...) })
-	t.Run("intel", func(t *testing.T) { python(t, intel(t), 2, oneSided...) })
+	for _, m := range pythons(t) {
+		t.Run(m.name, func(t *testing.T) { python(t, m, 2, oneSided...) })
+	}
 }
 
 // TestManyWindows is the same with more ranks than processors.
 func TestManyWindows(t *testing.T) {
 	for _, m := range []implementation{mpich(t), intel(t)} {
-		t.Run(m.name, func(t *testing.T) { python(t, m, 4, oneSided...) })
+		t.Run(m.name, func(t *testing.T) { python(t, m, 4, "test_rma", "test_rma_nb") })
 	}
 }
 

@@ -61,6 +61,10 @@
 //   iallreduce there, 3 repetitions instead of 5. Triples are as many: sidecars find
 //   their place in steps of 5 ms, and fewer show that and not what a job has.
 //
+// `alone CALL BYTES [TRANSFERS]` is one line of overlap, of mode "one", with computing
+//   that lasts so many transfers instead of 1.5: `alone iallreduce 4194304 2.5`. What
+//   does not hide behind 1.5 for lack of a processor does behind more.
+//
 // Output: one JSON object a line,
 //   {"peer":"openmpi-tcp","test":"latency","bytes":8,"us":5.123,"us_min":5.001}
 //   {"peer":"openmpi-tcp","test":"bandwidth","bytes":1048576,"mb_s":4321.0}
@@ -68,7 +72,7 @@
 //   {"peer":"openmpi-tcp","test":"overlap","bytes":1048576,"side":"isend","mode":"one",
 //    "overlap":0.123,"transfer_us":..,"compute_us":..,"total_us":..,"hidden":0.40}
 //
-// Usage: mpirun -n 2 mpibench PEER [short]      PEER is the name printed as "peer"
+// Usage: mpirun -n 2 mpibench PEER [short|alone ...]      PEER is the name printed as "peer"
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdint.h>
@@ -92,6 +96,8 @@ enum {
 
 // What short makes less of.
 static int reps = REPS, overlap_reps = REPS, latency_part = 1, window_part = 1;
+
+static double computing_transfers = 1.5;
 
 static int rank;
 static const char *peer;
@@ -264,12 +270,12 @@ struct overlap {
 	double overlap, transfer, compute, total, hidden;
 };
 
-// The work that lasts 1.5 transfers, the same number on both ranks.
+// The work that lasts computing_transfers, the same number on both ranks.
 static long units_for(int bytes, enum exchange what) {
 	double transfer[TRIPLES];
 	for (int i = 0; i < TRIPLES; i++)
 		transfer[i] = sample(bytes, what, 0);
-	long units = (long)(1.5 * median(transfer, TRIPLES) * units_per_us());
+	long units = (long)(computing_transfers * median(transfer, TRIPLES) * units_per_us());
 	MPI_Bcast(&units, 1, MPI_LONG, 0, MPI_COMM_WORLD);
 	return units;
 }
@@ -342,6 +348,30 @@ static void in_full(void) {
 	overlaps(MIB);
 }
 
+static void one(const char *call, int bytes) {
+	enum exchange what = strcmp(call, "iallreduce") == 0 ? ALLREDUCE : MESSAGE;
+	print_overlap(bytes, call, "one", overlap(bytes, what, rank == (strcmp(call, "irecv") == 0)));
+}
+
+// Does what the arguments say, and reports that they say something.
+static int measure(int argc, char **argv) {
+	if (argc == 2) {
+		in_full();
+	} else if (argc == 3 && strcmp(argv[2], "short") == 0) {
+		in_short();
+	} else if ((argc == 5 || argc == 6) && strcmp(argv[2], "alone") == 0) {
+		int bytes = atoi(argv[4]);
+		computing_transfers = argc == 6 ? atof(argv[5]) : computing_transfers;
+		if (bytes < 1 || bytes > BYTES_MAX || !(computing_transfers > 0 && computing_transfers < 100) ||
+		    (strcmp(argv[3], "isend") != 0 && strcmp(argv[3], "irecv") != 0 && strcmp(argv[3], "iallreduce") != 0))
+			return 0;
+		one(argv[3], bytes);
+	} else {
+		return 0;
+	}
+	return 1;
+}
+
 static char *buffer(int fill) {
 	void *b = NULL;
 	if (posix_memalign(&b, 4096, BYTES_MAX) != 0) {
@@ -357,21 +387,21 @@ int main(int argc, char **argv) {
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-	int brief = argc == 3 && strcmp(argv[2], "short") == 0;
-	if (ranks != 2 || (argc != 2 && !brief)) {
-		if (rank == 0)
-			fprintf(stderr, "usage: mpirun -n 2 mpibench PEER [short] (there are %d ranks)\n", ranks);
-		MPI_Abort(MPI_COMM_WORLD, 2);
+	if (argc > 1) {
+		peer = argv[1];
+		out = buffer(1);
+		in = buffer(2);
 	}
-	peer = argv[1];
-	out = buffer(1);
-	in = buffer(2);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 
-	if (brief)
-		in_short();
-	else
-		in_full();
+	if (argc == 1 || ranks != 2 || !measure(argc, argv)) {
+		if (rank == 0)
+			fprintf(stderr,
+			        "usage: mpirun -n 2 mpibench PEER [short | alone isend|irecv|iallreduce BYTES [TRANSFERS]]\n"
+			        "(BYTES up to %d; there are %d ranks)\n",
+			        BYTES_MAX, ranks);
+		MPI_Abort(MPI_COMM_WORLD, 2);
+	}
 	MPI_Finalize();
 	return 0;
 }

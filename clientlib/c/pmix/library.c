@@ -33,6 +33,7 @@ const char *load_library(void)
 		{"PMIx_generate_ppn", &pmix.generate_ppn}, {"PMIx_server_init", &pmix.server_init},
 		{"PMIx_server_register_nspace", &pmix.register_nspace}, {"PMIx_server_register_client", &pmix.register_client},
 		{"PMIx_server_setup_local_support", &pmix.setup_local_support}, {"PMIx_server_setup_fork", &pmix.setup_fork},
+		{"PMIx_Value_destruct", &pmix.value_destruct},
 	};
 	static char why[512];
 	void *handle = open_library();

@@ -11,7 +11,7 @@
 
 static struct job job;
 
-/* The fence that is under way: all ranks take part in each, so there is one. */
+/* The fence of all ranks that is under way: all take part in each, so there is one. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct {
 	pmix_modex_cbfunc_t done;
@@ -33,8 +33,7 @@ static void end_fence(pmix_status_t status, char *data, size_t bytes)
 		free(data);
 }
 
-/* whole reports whether a fence is of all ranks: only such ones reach the other
- * pods. */
+/* whole reports whether a fence is of all ranks. */
 static bool whole(const pmix_proc_t procs[], size_t n)
 {
 	return n == job.ranks || (n == 1 && procs[0].rank == PMIX_RANK_WILDCARD);
@@ -45,7 +44,7 @@ static pmix_status_t on_fence(const pmix_proc_t procs[], size_t n, const pmix_in
 {
 	(void)info, (void)infos;
 	if (!whole(procs, n))
-		return PMIX_ERR_NOT_SUPPORTED;
+		return fence_of_some(procs, n, data, bytes, done, arg);
 	pthread_mutex_lock(&mutex);
 	bool busy = fence.done != NULL;
 	if (!busy) {
@@ -109,6 +108,7 @@ static void start(void)
 	m->client_finalized = on_finalized;
 	m->fence_nb = on_fence;
 	m->direct_modex = on_direct;
+	m->group = on_group;
 	m->abort = on_abort;
 	PMIX_INFO_CREATE(info, 3);
 	if (pmix.info_load(&info[0], PMIX_SERVER_TMPDIR, job.folder, PMIX_STRING) != PMIX_SUCCESS ||
@@ -148,6 +148,7 @@ int main(int argc, char **argv)
 	if (why != NULL)
 		fail("%s", why);
 	read_job(&job, argv);
+	begin_meetings(&job);
 	start();
 	register_job(&job);
 	for (;;) {
@@ -158,6 +159,8 @@ int main(int argc, char **argv)
 			leave();
 		if (kind == FRAME_GATHERED) {
 			end_fence(PMIX_SUCCESS, body, bytes);
+		} else if (kind == FRAME_MET || kind == FRAME_UNMET) {
+			end_meeting(kind == FRAME_MET, body, bytes);
 		} else {
 			free(body);
 			end_fence(PMIX_ERR_LOST_CONNECTION, NULL, 0);

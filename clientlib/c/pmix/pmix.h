@@ -14,9 +14,14 @@
  *                    'X' text: what is wrong; the server ends
  *                    'C' rank u32: it has connected
  *                    'F' what this pod has put, for a fence of all ranks
+ *                    'M' number u32 of the server's, then pods u32, bytes of the name u32,
+ *                        of the data u32, the pods u32, the name, the data: for what some of
+ *                        the ranks do together (package pmi, Meetings)
  *                    'A' exit code u32, text: the rank asks for the end of the job
  * from the launcher  'G' what all pods have put, in answer to an F
  *                    'N' text: why there is no answer
+ *                    'm' number u32 of an M, number u64 of the meeting, what its pods have put
+ *                    'n' number u32 of an M that has no answer
  */
 #ifndef OUTRIGGER_PMIX_H
 #define OUTRIGGER_PMIX_H
@@ -28,7 +33,7 @@
 
 enum {
 	FRAME_ENV = 'E', FRAME_READY = 'R', FRAME_ERROR = 'X', FRAME_CONNECTED = 'C', FRAME_FENCE = 'F', FRAME_ABORT = 'A',
-	FRAME_GATHERED = 'G', FRAME_FAILED = 'N',
+	FRAME_GATHERED = 'G', FRAME_FAILED = 'N', FRAME_MEET = 'M', FRAME_MET = 'm', FRAME_UNMET = 'n',
 };
 
 #define FRAME_MAX (1u << 30)
@@ -44,6 +49,7 @@ struct library {
 	pmix_status_t (*register_client)(const pmix_proc_t *proc, uid_t uid, gid_t gid, void *object, pmix_op_cbfunc_t done, void *arg);
 	pmix_status_t (*setup_local_support)(const pmix_nspace_t nspace, pmix_info_t info[], size_t n, pmix_op_cbfunc_t done, void *arg);
 	pmix_status_t (*setup_fork)(const pmix_proc_t *proc, char ***env);
+	void (*value_destruct)(pmix_value_t *value);
 };
 
 extern struct library pmix;
@@ -66,5 +72,12 @@ struct job {
 
 void read_job(struct job *job, char **argv);
 void register_job(const struct job *job);
+
+/* meeting.c: what some of the ranks do together. job stays. */
+void begin_meetings(const struct job *job);
+pmix_status_t on_group(pmix_group_operation_t op, char group[], const pmix_proc_t procs[], size_t n, const pmix_info_t info[], size_t infos,
+		       pmix_info_cbfunc_t done, void *arg);
+pmix_status_t fence_of_some(const pmix_proc_t procs[], size_t n, const char *data, size_t bytes, pmix_modex_cbfunc_t done, void *arg);
+void end_meeting(bool met, char *body, size_t bytes);
 
 #endif

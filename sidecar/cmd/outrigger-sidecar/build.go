@@ -61,6 +61,7 @@ func (d *daemon) build(ctx context.Context) error {
 		return fmt.Errorf("listening for other sidecars: %w", err)
 	}
 	d.startTree()
+	d.makeMeetings()
 	d.mesh = peers.New(peers.Config{
 		Self: self, Job: d.doc.Job.ID, Addresses: addresses, TLS: tlsConfig, Log: d.log,
 		Connected: func(p link.Peer, fd int) { d.engine.Connected(p, fd) },
@@ -70,7 +71,7 @@ func (d *daemon) build(ctx context.Context) error {
 		Early:     early(listen),
 		Encrypt:   d.doc.Tuning.Encrypt == bootstrap.EncryptTLS,
 		Direct:    d.direct(),
-		Beside:    map[string]peers.Handler{launchProtocol: d.serveTree, execProtocol: d.serveExec},
+		Beside:    map[string]peers.Handler{launchProtocol: d.serveTree, meetProtocol: d.serveMeeting, execProtocol: d.serveExec},
 	}, listener)
 	var recorder *trace.Recorder
 	if d.o.trace > 0 {

@@ -21,6 +21,9 @@ import (
 // each other while they start.
 const launchProtocol = "outrigger-launch/1"
 
+// meetProtocol is that of those for what some of the pods do together.
+const meetProtocol = "outrigger-meet/1"
+
 // execProtocol is that of the connections that carry what an mpirun of the program
 // starts in other pods.
 const execProtocol = "outrigger-exec/1"
@@ -34,6 +37,26 @@ func (d *daemon) startTree() {
 	d.tree = pmi.NewTree(d.o.pod, len(d.doc.Pods), int64(d.doc.Ranks)*launchBytes, func(ctx context.Context, pod int) (net.Conn, error) {
 		return d.mesh.Open(ctx, link.Peer(pod), launchProtocol)
 	})
+}
+
+// layout is the ranks by pod.
+func (d *daemon) layout() []int {
+	layout := make([]int, len(d.doc.Pods))
+	for i, p := range d.doc.Pods {
+		layout[i] = p.Ranks
+	}
+	return layout
+}
+
+// makeMeetings makes this pod's part in what only some pods do together.
+func (d *daemon) makeMeetings() {
+	d.meetings = pmi.NewMeetings(d.o.pod, d.layout(), func(ctx context.Context, pod int) (net.Conn, error) {
+		return d.mesh.Open(ctx, link.Peer(pod), meetProtocol)
+	})
+}
+
+func (d *daemon) serveMeeting(ctx context.Context, peer link.Peer, conn net.Conn) error {
+	return d.meetings.Serve(ctx, int(peer), conn)
 }
 
 func (d *daemon) serveTree(ctx context.Context, peer link.Peer, conn net.Conn) error {
@@ -63,17 +86,16 @@ func (d *daemon) listenPMI(cfg *session.Config) error {
 	if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // peer credentials decide
 		return errors.Join(fmt.Errorf("listening for MPI ranks: %w", err), l.Close())
 	}
-	layout := make([]int, len(d.doc.Pods))
 	machines := map[string]bool{}
-	for i, p := range d.doc.Pods {
-		layout[i] = p.Ranks
+	for _, p := range d.doc.Pods {
 		host, _, _ := net.SplitHostPort(p.Address) // the document was checked
 		machines[host] = true
 	}
 	pod := d.doc.Pods[d.o.pod]
 	d.pmiListener = l
 	d.pmi = pmi.New(pmi.Config{
-		First: pod.FirstRank, Count: pod.Ranks, Layout: layout, Machines: len(machines), Job: "kvs_" + d.doc.Job.ID, Gather: d.tree.Gather,
+		First: pod.FirstRank, Count: pod.Ranks, Layout: d.layout(), Machines: len(machines), Job: "kvs_" + d.doc.Job.ID, Gather: d.tree.Gather,
+		Meetings: d.meetings,
 		Reach: func(ctx context.Context, pod int) (net.Conn, error) {
 			return d.mesh.Open(ctx, link.Peer(pod), execProtocol)
 		},

@@ -38,6 +38,7 @@ type daemon struct {
 	mesh        *peers.Mesh
 	server      *session.Server
 	tree        *pmi.Tree
+	meetings    *pmi.Meetings
 	pmi         *pmi.Server
 	pmiListener *net.UnixListener
 	watch       []watcher

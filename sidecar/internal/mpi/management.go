@@ -159,31 +159,44 @@ func (m management) aborts(ctx context.Context, told func(rank, code int)) error
 // fence waits for as long as the other pods take, and returns what all of them, with
 // so many ranks in this one, have brought.
 func (m management) fence(ctx context.Context, ranks int, own []byte) ([]byte, error) {
+	_, all, err := m.together(ctx, fmt.Sprintf("cmd=outrigger_fence ranks=%d bytes=%d", ranks, len(own)), own)
+	return all, err
+}
+
+// meet is the same for some of the pods (pmi.Meeting), with a number of this meeting alone.
+func (m management) meet(ctx context.Context, wish []byte) (uint64, []byte, error) {
+	return m.together(ctx, "cmd=outrigger_meet", wish)
+}
+
+// together brings something to a round of several pods.
+func (m management) together(ctx context.Context, line string, own []byte) (uint64, []byte, error) {
 	conn, err := m.dial(ctx)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
-	defer func() { _ = conn.Close() }() // one for each fence: they are few
+	defer func() { _ = conn.Close() }() // one for each round: they are few
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	line := fmt.Sprintf("cmd=outrigger_fence ranks=%d bytes=%d\n", ranks, len(own))
-	if _, err := conn.Write(append([]byte(line), own...)); err != nil {
-		return nil, fmt.Errorf("process management of the sidecar: %w", err)
+	if _, err := conn.Write(append([]byte(line+"\n"), own...)); err != nil {
+		return 0, nil, fmt.Errorf("process management of the sidecar: %w", err)
 	}
 	in := bufio.NewReader(conn)
 	text, err := in.ReadString('\n')
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return 0, nil, context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("process management of the sidecar: %w", err)
+		return 0, nil, fmt.Errorf("process management of the sidecar: %w", err)
 	}
 	var n int64
-	if _, err := fmt.Sscanf(text, "cmd=fence_result rc=0 bytes=%d", &n); err != nil || n > frameMax {
-		return nil, fmt.Errorf("the sidecar says %q", strings.TrimSpace(text))
+	var number uint64
+	_, fence := fmt.Sscanf(text, "cmd=fence_result rc=0 bytes=%d", &n)
+	_, meeting := fmt.Sscanf(text, "cmd=meet_result rc=0 number=%d bytes=%d", &number, &n)
+	if fence != nil && meeting != nil || n < 0 || n > frameMax {
+		return 0, nil, fmt.Errorf("the sidecar says %q", strings.TrimSpace(text))
 	}
 	all, err := io.ReadAll(io.LimitReader(in, n))
 	if err == nil && int64(len(all)) != n {
 		err = io.ErrUnexpectedEOF
 	}
-	return all, err
+	return number, all, err
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,6 +49,9 @@ const (
 	frameAbort     = 'A'
 	frameGathered  = 'G'
 	frameFailed    = 'N'
+	frameMeet      = 'M'
+	frameMet       = 'm'
+	frameUnmet     = 'n'
 
 	frameMax = 1 << 30
 )
@@ -174,6 +178,8 @@ func (p *pmix) hear(kind byte, body []byte) error {
 		p.mu.Unlock()
 	case kind == frameFence:
 		go p.fence(body) // the server speaks meanwhile
+	case kind == frameMeet && number >= 0:
+		go p.meet(body[:4], body[4:])
 	case kind == frameError:
 		return fmt.Errorf("PMIx: %s", body)
 	default:
@@ -190,8 +196,24 @@ func (p *pmix) fence(own []byte) {
 		fmt.Fprintf(os.Stderr, "outrigger-launch: the ranks of this pod cannot meet the others: %v\n", err)
 		kind, all = frameFailed, []byte(err.Error())
 	}
-	frame := binary.LittleEndian.AppendUint32(nil, uint32(len(all)))
-	frame = append(append(frame, kind), all...)
+	p.tell(kind, all)
+}
+
+// meet is the same for some of the pods; id is the server's.
+func (p *pmix) meet(id, wish []byte) {
+	number, all, err := p.sidecar.meet(context.Background(), wish)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "outrigger-launch: ranks of this pod cannot meet those of others: %v\n", err)
+		p.tell(frameUnmet, id)
+		return
+	}
+	p.tell(frameMet, slices.Concat(id, binary.LittleEndian.AppendUint64(nil, number), all))
+}
+
+// tell sends the server a frame.
+func (p *pmix) tell(kind byte, body []byte) {
+	frame := binary.LittleEndian.AppendUint32(nil, uint32(len(body)))
+	frame = append(append(frame, kind), body...)
 	_, _ = p.link.Write(frame) // a server that has ended is found by listen
 }
 

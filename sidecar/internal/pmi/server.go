@@ -36,6 +36,7 @@ type Config struct {
 	Machines     int   // that the pods have addresses of
 	Job          string
 	Gather       Gather
+	Meetings     *Meetings // nil: there are none
 	Reach        Reach
 	// Allow says why who has connected may not; nil: everybody may.
 	Allow func(net.Conn) error
@@ -60,16 +61,17 @@ type Server struct {
 
 	complaints rate.Sometimes
 
-	mu      sync.Mutex // guards what follows
-	space   *space
-	lobby   *lobby.Lobby // of those who have not said which rank they are
-	conns   map[net.Conn]bool
-	clients map[int]*client
-	fences  int       // under way
-	waiting []*client // in the barrier
-	init    map[int]bool
-	failed  error
-	aborts  aborts
+	mu       sync.Mutex // guards what follows
+	space    *space
+	lobby    *lobby.Lobby // of those who have not said which rank they are
+	conns    map[net.Conn]bool
+	clients  map[int]*client
+	fences   int // under way
+	meetings int
+	waiting  []*client // in the barrier
+	init     map[int]bool
+	failed   error
+	aborts   aborts
 
 	offers offers // of those who run commands for other pods
 }
@@ -218,6 +220,8 @@ func (s *Server) talk(c *client) error {
 		switch {
 		case r.cmd == "outrigger_fence":
 			err = s.fence(c, r, in)
+		case r.cmd == "outrigger_meet" && c.rank < 0:
+			return s.meet(c, in)
 		case r.cmd == "outrigger_exec" && c.rank < 0:
 			return s.exec(c, r, in)
 		case r.cmd == "outrigger_serve" && c.rank < 0:
