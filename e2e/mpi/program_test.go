@@ -34,6 +34,16 @@ func TestRunpath(t *testing.T) {
 	job{ranks: 2, pods: 2}.mustRun(t, "checked over 2 ranks", m.build(t, "check"))
 }
 
+// TestSpawnRefused: who asks for more ranks gets an error, and goes on. Open MPI 4.1's
+// root returns from the call alone, wherever it is refused: the others wait for it.
+func TestSpawnRefused(t *testing.T) {
+	for _, m := range []implementation{mpich(t), intel(t), openmpi5(t)} {
+		t.Run(m.name, func(t *testing.T) {
+			job{ranks: 3, pods: 2, env: m.env}.mustRun(t, "spawn is refused", m.build(t, "spawn"))
+		})
+	}
+}
+
 // TestLarge sends a message of a GiB.
 func TestLarge(t *testing.T) {
 	m := mpich(t)

@@ -83,7 +83,8 @@ type client struct {
 	known    bool         // who it is
 	guest    *lobby.Guest // until it has said which rank it is
 	finished bool
-	aborted  bool // has asked for the end of the job
+	aborted  bool              // has asked for the end of the job
+	spawning map[string]string // what it says of processes that it wants; nil: nothing
 }
 
 // places bounds the connections of a pod that have not said which rank they are:
@@ -212,6 +213,12 @@ func (s *Server) talk(c *client) error {
 			return fmt.Errorf("%w: longer than %d bytes", errLine, lineMax)
 		case err != nil:
 			return err
+		}
+		if own, err := s.spawn(c, string(line[:len(line)-1])); own {
+			if err != nil {
+				return err
+			}
+			continue
 		}
 		r, err := parse(string(line[:len(line)-1]))
 		if err != nil {
@@ -380,8 +387,8 @@ func (s *Server) handle(c *client, r request) error {
 	case "abort": // it may say more: MPICH leaves it to others to end the rank
 		s.abort(c, r)
 		return nil
-	case "spawn", "mcmd":
-		return c.say("cmd=spawn_result rc=-1 msg=%s", fold("a job of Outrigger has a fixed number of ranks: MPI_Comm_spawn is not offered"))
+	case "spawn":
+		return s.refuseSpawn(c)
 	case "publish_name", "unpublish_name", "lookup_name":
 		return c.say("cmd=%s_result rc=-1 msg=names_are_not_offered", r.cmd[:len(r.cmd)-len("_name")])
 	}

@@ -154,6 +154,14 @@ func TestRefused(t *testing.T) {
 	second := dial(t, addr[0])
 	second.ask("cmd=initack pmiid=0", "") // the rank is connected
 	first.ask("cmd=spawn nprocs=2 execname=x", "cmd=spawn_result rc=-1 msg=a_job_of_Outrigger_has_a_fixed_number_of_ranks:_MPI_Comm_spawn_is_not_offered")
+	for sofar := 1; sofar < 3; sofar++ { // two programs: one answer
+		first.send("mcmd=spawn\nnprocs=2\nexecname=x y\ntotspawns=2")
+		first.send(fmt.Sprintf("spawnssofar=%d\nargcnt=1\narg1=cmd=abort\nno equals sign\npreput_num=0", sofar))
+		if sofar < 2 {
+			first.send("endcmd")
+		}
+	}
+	first.ask("endcmd", "cmd=spawn_result rc=-1 msg=a_job_of_Outrigger_has_a_fixed_number_of_ranks:_MPI_Comm_spawn_is_not_offered")
 	first.ask("cmd=publish_name service=x", "cmd=publish_result rc=-1 msg=names_are_not_offered")
 	first.ask("cmd=put kvsname=k key=PMI_process_mapping value=x", "cmd=put_result rc=-1 msg=the_process_mapping_is_the_launcher's")
 	first.send("cmd=barrier_in\ncmd=barrier_in")
