@@ -23,8 +23,8 @@ type request struct {
 	fields map[string]string
 }
 
-// parse reads a line without its newline. A value may have blanks in it, and
-// then is the last field; libraries say so by its name.
+// parse reads a line without its newline. A value, and the text of an abort, may have
+// blanks and signs in it, and then is the last field; libraries say so by its name.
 func parse(line string) (request, error) {
 	r := request{fields: map[string]string{}}
 	if len(line) >= lineMax {
@@ -32,7 +32,7 @@ func parse(line string) (request, error) {
 	}
 	for line != "" {
 		word := line
-		if strings.HasPrefix(line, "value=") {
+		if strings.HasPrefix(line, "value=") || strings.HasPrefix(line, "message=") {
 			line = ""
 		} else {
 			word, line, _ = strings.Cut(line, " ")
@@ -42,7 +42,7 @@ func parse(line string) (request, error) {
 		}
 		key, value, ok := strings.Cut(word, "=")
 		if !ok || key == "" {
-			continue // words of an abort's text
+			continue // a word without a name
 		}
 		if _, twice := r.fields[key]; twice {
 			return r, fmt.Errorf("%w: %q twice", errLine, key)

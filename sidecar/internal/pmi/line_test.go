@@ -9,11 +9,12 @@ import (
 
 func TestParse(t *testing.T) {
 	for line, want := range map[string]map[string]string{
-		"cmd=init pmi_version=1 pmi_subversion=1": {"cmd": "init", "pmi_version": "1", "pmi_subversion": "1"},
-		"cmd=put kvsname=k key=a value=b c=d  e":  {"cmd": "put", "kvsname": "k", "key": "a", "value": "b c=d  e"},
-		"cmd=get  key=x":                          {"cmd": "get", "key": "x"},
-		"cmd=abort exitcode=3 message=it went x":  {"cmd": "abort", "exitcode": "3", "message": "it"},
-		"cmd=put key=a value=":                    {"cmd": "put", "key": "a", "value": ""},
+		"cmd=init pmi_version=1 pmi_subversion=1":             {"cmd": "init", "pmi_version": "1", "pmi_subversion": "1"},
+		"cmd=put kvsname=k key=a value=b c=d  e":              {"cmd": "put", "kvsname": "k", "key": "a", "value": "b c=d  e"},
+		"cmd=get  key=x":                                      {"cmd": "get", "key": "x"},
+		"cmd=abort exitcode=3 message=it went x":              {"cmd": "abort", "exitcode": "3", "message": "it went x"},
+		"cmd=abort exitcode=3 message=f(a=1, b=2, a=1) cmd=x": {"cmd": "abort", "exitcode": "3", "message": "f(a=1, b=2, a=1) cmd=x"},
+		"cmd=put key=a value=":                                {"cmd": "put", "key": "a", "value": ""},
 	} {
 		r, err := parse(line)
 		if err != nil || !maps.Equal(r.fields, want) || r.cmd != want["cmd"] {
