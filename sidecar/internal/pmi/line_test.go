@@ -3,6 +3,7 @@ package pmi
 import (
 	"errors"
 	"maps"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -95,6 +96,18 @@ func TestSpace(t *testing.T) {
 	s.passed()
 	if err := s.put(1, "again", "v"); err != nil {
 		t.Errorf("after the barrier: %v", err)
+	}
+}
+
+// TestSmallPairs: what a rank may put between two barriers goes to the other pods within
+// what a rank has there, however small its pairs are.
+func TestSmallPairs(t *testing.T) {
+	s, n := newSpace(""), 0
+	for s.put(0, strconv.FormatInt(int64(n), 36), "") == nil {
+		n++
+	}
+	if got := len(s.export()); n == 0 || got > rankBytes {
+		t.Errorf("%d pairs of a rank are %d bytes, at most %d", n, got, rankBytes)
 	}
 }
 

@@ -8,7 +8,11 @@ import (
 	"slices"
 )
 
-// Limits of what one rank may put between two barriers, and in all.
+// pairHead precedes each pair that goes to other pods.
+const pairHead = 6
+
+// Limits of what one rank may put between two barriers, and in all, as it goes to other
+// pods: with the heads, or many small pairs would not fit into a round.
 const (
 	rankBytes = 64 << 10
 	rankTotal = 1 << 20
@@ -41,7 +45,7 @@ func (s *space) put(rank int, key, value string) error {
 	if key == mappingKey {
 		return errors.New("the process mapping is the launcher's")
 	}
-	n := len(key) + len(value)
+	n := pairHead + len(key) + len(value)
 	if s.spent[rank]+n > rankBytes || s.total[rank]+n > rankTotal {
 		return fmt.Errorf("more than %d bytes of a rank between two barriers, or %d in all", rankBytes, rankTotal)
 	}
@@ -77,11 +81,11 @@ var errPairs = errors.New("malformed pairs")
 // admit takes in what a pod has exported.
 func (s *space) admit(b []byte) error {
 	for len(b) > 0 {
-		if len(b) < 6 {
+		if len(b) < pairHead {
 			return errPairs
 		}
 		k, v := int(binary.LittleEndian.Uint16(b)), uint64(binary.LittleEndian.Uint32(b[2:]))
-		b = b[6:]
+		b = b[pairHead:]
 		if uint64(len(b)) < uint64(k)+v {
 			return errPairs
 		}
