@@ -262,6 +262,20 @@ func (p *pmix) met(rank int) bool {
 	return p.connected[rank]
 }
 
+// lost says why the server has ended on which a rank relied; nil: it is there, or the
+// rank never had it. p may be nil.
+func (p *pmix) lost(rank int) error {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.vars[rank] == nil {
+		return nil
+	}
+	return p.err
+}
+
 // why says what is wrong with the server, to be put behind another sentence. p
 // may be nil.
 func (p *pmix) why() string {

@@ -45,6 +45,13 @@ func TestPMIxHears(t *testing.T) {
 	if !p.met(3) || p.met(4) || p.why() != "" {
 		t.Errorf("who has connected: %v", p.connected)
 	}
+	if err := p.lost(3); err != nil {
+		t.Errorf("the server is there: %v", err)
+	}
+	p.end(io.EOF)
+	if !errors.Is(p.lost(3), io.EOF) || p.lost(4) != nil || (*pmix)(nil).lost(3) != nil {
+		t.Errorf("its end: %v, %v", p.lost(3), p.lost(4))
+	}
 	for _, f := range []string{"E", "E\x01", "Q", "C"} {
 		if p.hear(f[0], []byte(f[1:])) == nil {
 			t.Errorf("%q was taken", f)

@@ -159,6 +159,9 @@ const tellPatience = 2 * time.Second
 // Failed tells the sidecar that a rank has ended badly, before the others are ended for it,
 // whose ends would come to it first, or would be all that it hears of.
 func (r *Ranks) Failed(rank, code int) {
+	if err := r.pmix.lost(rank); err != nil { // its MPI ends with a code that says nothing
+		fmt.Fprintf(os.Stderr, "outrigger-launch: before rank %d failed, what its MPI needs of this pod was lost: %v\n", rank, err)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), tellPatience)
 	defer cancel()
 	_ = r.sidecar.failed(ctx, rank, code) // without it the others hear of those ends
