@@ -79,6 +79,9 @@ func (s *Server) offer(ctx context.Context) (net.Conn, *bufio.Reader, error) {
 // serve runs one command to its end, or until its agent has gone.
 func (s *Server) serve(ctx context.Context, conn net.Conn, in *bufio.Reader) {
 	to := &writer{out: conn}
+	defer context.AfterFunc(ctx, func() { // an agent that takes nothing is not waited for
+		_ = conn.SetWriteDeadline(time.Now().Add(grace))
+	})()
 	kind, body, err := readFrame(in)
 	if err == nil && kind != kindCommand {
 		err = fmt.Errorf("%w: %q before a command", errFrame, kind)
@@ -96,10 +99,19 @@ func (s *Server) run(ctx context.Context, command string, to *writer, in *bufio.
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", command)
 	cmd.Env = s.Env
-	cmd.Stdout, cmd.Stderr = stream{to, kindOutput}, stream{to, kindError}
+	var output outputs
+	defer output.finish()
+	for kind, at := range map[byte]*io.Writer{kindOutput: &cmd.Stdout, kindError: &cmd.Stderr} {
+		w, err := output.add(stream{to, kind})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = w.Close() }() // also where the command was never started
+		*at = w
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) }
-	cmd.WaitDelay = grace // also for what a daemon has left behind with its output
+	cmd.WaitDelay = grace
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -110,7 +122,8 @@ func (s *Server) run(ctx context.Context, command string, to *writer, in *bufio.
 		}
 		return err
 	}
-	go func() { // until the connection's end, which serve makes
+	_, _ = cmd.Stdout.(*os.File).Close(), cmd.Stderr.(*os.File).Close() // the command has its own
+	go func() {                                                         // until the connection's end, which serve makes
 		defer cancel() // nobody waits for the command any more
 		feed(in, stdin, to)
 	}()
@@ -119,6 +132,7 @@ func (s *Server) run(ctx context.Context, command string, to *writer, in *bufio.
 	if err = cmd.Wait(); cmd.ProcessState == nil {
 		return err
 	}
+	output.finish()
 	return to.frame(kindExit, binary.LittleEndian.AppendUint32(nil, uint32(ExitCode(cmd.ProcessState))))
 }
 
