@@ -75,6 +75,49 @@ func TestWhatMovesGetsAChunk(t *testing.T) {
 	}
 }
 
+// TestOneSideDoesNotWaitForTheOther: a send that was asked for gets the next chunk of the
+// sends, though a receive has waited for one of the receives' for longer, and the other way
+// round. Two ranks whose receives wait for what the other's sends wait to send would wait
+// for ever.
+func TestOneSideDoesNotWaitForTheOther(t *testing.T) {
+	for first := range 2 {
+		s, f := attachTo(t, shape{slab: 1 << 18})
+		if _, err := Alloc[byte](s, len(s.arenaMem)); err != nil {
+			t.Fatal(err)
+		}
+		large := make([]byte, 1<<20)
+		start := func(receives bool) uint32 {
+			begin, op := Isend[byte], shm.OpSend
+			if receives {
+				begin, op = Irecv[byte], shm.OpRecv
+			}
+			if _, err := begin(s.World(), large, 1, 1); err != nil {
+				t.Fatal(err)
+			}
+			req := f.next(op).Req
+			f.chunks(0)
+			f.meets(req, uint64(len(large)))
+			settle(t, s)
+			f.chunks(0) // makes room in the ring
+			return req
+		}
+		var all [2][3]uint32
+		for i := range 3 {
+			all[0][i] = start(first == 0)
+		}
+		for i := range 3 {
+			all[1][i] = start(first != 0)
+		}
+		for _, side := range []int{1, 0} {
+			f.done(all[side][0], shm.StatusOK, uint64(len(large)))
+			settle(t, s)
+			if f.chunks(all[side][1]) == 0 {
+				t.Errorf("first %d: the operation of side %d that waits for a chunk of its side gets none", first, side)
+			}
+		}
+	}
+}
+
 // TestTruncatedReceives have the beginning of the message, whatever carries them.
 func TestTruncatedReceives(t *testing.T) {
 	for _, n := range []int{40, 4 << 10, 32 << 10} {

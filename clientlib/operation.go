@@ -52,7 +52,7 @@ type op struct {
 	chunks chunkQueue // with the engine
 	spare  chunkQueue // back from it, to be used again
 	asked  bool       // the receiver of a staged send has asked for it
-	queued bool       // in todo.stage or todo.starved
+	queued bool       // in todo.stage or one of todo.starved
 	reduce Op         // of a collective
 
 	exposure  *Exposed // that the sidecar is told of,

@@ -10,7 +10,7 @@ import (
 // done only between submissions, in the order in which it was asked for.
 type todo struct {
 	stage   fifo[uint32]         // requests that want chunks
-	starved fifo[uint32]         // of them, those that wait for one to be free
+	starved [2]fifo[uint32]      // of them, sends and receives that wait for one to be free
 	reduce  fifo[shm.Descriptor] // reductions that the engine wants done here
 	drops   fifo[uint64]         // messages that a probe took for a caller who had gone
 	unlocks fifo[lock]           // locks that came for a caller who had gone

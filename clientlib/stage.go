@@ -51,7 +51,7 @@ func (s *Session) stage(id uint32, o *op) error {
 		if !ok {
 			if o.chunks.n == 0 && o.moves() {
 				o.queued = true
-				s.todo.starved.push(id)
+				s.starve(id, o)
 			}
 			return nil
 		}
@@ -161,22 +161,48 @@ func (s *Session) freeChunk(o *op, k chunk) {
 	s.feed()
 }
 
-// feed gives chunks to the operations that wait for one, the oldest first.
+// starve has an operation wait for a chunk of its side.
+func (s *Session) starve(id uint32, o *op) { s.todo.starved[o.side()].push(id) }
+
+// side is where an operation waits for a chunk.
+func (o *op) side() int {
+	if o.receives {
+		return 1
+	}
+	return 0
+}
+
+// feed gives chunks to the operations that wait for one. One side does not wait for the
+// other's chunks, or two ranks could wait for each other, whose receives wait for what the
+// other's sends wait to send.
 func (s *Session) feed() {
+	for side := range s.todo.starved {
+		s.feedSide(side)
+	}
+}
+
+// feedSide serves the oldest first.
+func (s *Session) feedSide(side int) {
 	for {
-		id, ok := s.todo.starved.first()
+		id, ok := s.todo.starved[side].first()
 		if !ok {
 			return
 		}
 		o := s.ops.list[id]
-		if o.moves() && !o.done && o.off < o.want { // else it has ended meanwhile
+		wants := o.moves() && !o.done && o.off < o.want // else it has ended meanwhile
+		if wants && o.side() != side {                  // the number is another operation's now
+			s.todo.starved[side].pop()
+			s.starve(id, o)
+			continue
+		}
+		if wants {
 			k, ok := s.chunkFor(o)
 			if !ok {
 				return
 			}
 			o.spare.push(k)
 		}
-		s.todo.starved.pop()
+		s.todo.starved[side].pop()
 		s.todo.stage.push(id)
 	}
 }

@@ -336,5 +336,6 @@ void or_detach(outrigger *s)
 	free(s->slab.slots.list);
 	free(s->slab.chunks.list);
 	free(s->stage.list);
-	free(s->starved.list);
+	free(s->starved[0].list);
+	free(s->starved[1].list);
 }

@@ -114,8 +114,7 @@ int or_progress(outrigger *s)
 		return OUTRIGGER_NO_SIDECAR;
 	int rc = or_drain(s);
 	uint32_t id;
-	if (s->starved.count > 0)
-		or_feed(s);
+	or_feed(s);
 	/* More comes while it is supplied. Where a watcher takes that, the program is to go on:
 	 * else its isend or irecv would last as long as the message. */
 	size_t most = s->watch.there ? s->stage.count : SIZE_MAX;
@@ -126,8 +125,7 @@ int or_progress(outrigger *s)
 			rc = or_stage(s, id, op);
 		if (rc == OUTRIGGER_OK)
 			rc = or_drain(s);
-		if (s->starved.count > 0)
-			or_feed(s);
+		or_feed(s);
 	}
 	return rc;
 }

@@ -86,7 +86,7 @@ struct or_op {
 	bool counted; /* its memory is private, and larger than a slot */
 	bool in_place; /* the engine reads or writes the caller's memory */
 	bool asked;  /* the other side waits for chunks of a staged send */
-	bool queued; /* is in the session's stage or starved queue */
+	bool queued; /* is in the session's stage queue or one of the starved ones */
 	bool nobody; /* nobody is told of its end */
 	outrigger_done notify;
 	void *arg;
@@ -176,7 +176,7 @@ struct outrigger {
 	struct or_arena arena;
 	struct or_slab slab;
 	struct or_ops ops;
-	struct or_queue stage, starved;
+	struct or_queue stage, starved[2]; /* the latter by or_op.receives, as chunks are */
 	struct or_patience patience;
 	struct or_place place;
 	struct or_watch watch;

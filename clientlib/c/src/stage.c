@@ -218,7 +218,7 @@ int or_stage(outrigger *s, uint32_t id, struct or_op *op)
 		struct or_chunk k;
 		if (!chunk_for(s, op, &k)) {
 			if (op->with_engine.count == 0 && moves(op) && !op->queued)
-				op->queued = or_queue_push(&s->starved, id) == 0;
+				op->queued = or_queue_push(&s->starved[op->receives], id) == 0;
 			return OUTRIGGER_OK;
 		}
 		uint64_t n = op->want - op->offset;
@@ -236,23 +236,37 @@ int or_stage(outrigger *s, uint32_t id, struct or_op *op)
 	return OUTRIGGER_OK;
 }
 
-/* or_feed gives chunks to the operations that wait for one, the oldest first. */
-void or_feed(outrigger *s)
+/* feed gives chunks to the operations of a side that wait for one, the oldest first. */
+static void feed(outrigger *s, bool receives)
 {
+	struct or_queue *q = &s->starved[receives];
 	uint32_t id;
-	while (or_queue_first(&s->starved, &id)) {
+	while (or_queue_first(q, &id)) {
 		struct or_op *op = or_op_at(&s->ops, id);
 		struct or_chunk k;
 		bool wants = op->open && moves(op) && !op->done && op->offset < op->want;
-		if (wants && !chunk_for(s, op, &k))
+		bool other = wants && op->receives != receives; /* the number is an operation's of the other side now */
+		if (wants && !other && !chunk_for(s, op, &k))
 			return;
-		(void)or_queue_pop(&s->starved, &id);
+		(void)or_queue_pop(q, &id);
 		op->queued = false;
-		if (wants) { /* else it has ended meanwhile */
+		if (other) {
+			op->queued = or_queue_push(&s->starved[op->receives], id) == 0;
+		} else if (wants) { /* else it has ended meanwhile */
 			op->spare.list[op->spare.count++] = k;
 			or_want_stage(s, id, op);
 		}
 	}
+}
+
+/* or_feed feeds both: one side does not wait for the other's chunks, or two ranks could wait
+ * for each other, whose receives wait for what the other's sends wait to send. */
+void or_feed(outrigger *s)
+{
+	if (s->starved[0].count + s->starved[1].count == 0)
+		return;
+	feed(s, false);
+	feed(s, true);
 }
 
 /* or_staged takes a chunk back: one that was sent, or one with a part of the

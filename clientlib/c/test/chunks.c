@@ -89,6 +89,32 @@ static void moving(uint64_t slab, uint64_t arena)
 	all_free(s, slab, chunks, slots);
 }
 
+/* passed is a send that was asked for, behind a receive that waits for a chunk too: it gets
+ * the next one of its own side. Two ranks whose receives wait for what the other's sends wait
+ * to send would wait for ever. */
+static void passed(bool receives)
+{
+	outrigger *s = session(1 << 18, 0);
+	size_t chunks = s->slab.chunks.count, slots = s->slab.slots.count;
+	uint32_t all[6], n = 0;
+	for (int side = 0; side < 2; side++) { /* one that waits, behind two or three that have all chunks of the side */
+		bool r = side == 0 ? receives : !receives;
+		for (int i = 0; i < 3; i++) {
+			all[n++] = start(s, r, 1 << 20);
+			tell(s, OR_OP_MATCHED, all[n - 1], 1 << 20);
+		}
+	}
+	want(lent(s, all[2]) == 0 && lent(s, all[5]) == 0, 1 << 18, "nobody waits for a chunk");
+	for (int i = 3; i < 5; i++)
+		tell(s, OR_OP_DONE, all[i], 1 << 20);
+	want(lent(s, all[5]) > 0, 1 << 18, "who waits for a chunk of the other side is not passed");
+	tell(s, OR_OP_DONE, all[0], 1 << 20);
+	want(lent(s, all[2]) > 0, 1 << 18, "the first one gets no chunk");
+	for (int i = 1; i < 6; i += i == 2 ? 3 : 1)
+		tell(s, OR_OP_DONE, all[i], 1 << 20);
+	all_free(s, 1 << 18, chunks, slots);
+}
+
 /* truncated is a receive of a longer message: it has the beginning. */
 static void truncated(void)
 {
@@ -123,6 +149,8 @@ int main(void)
 		moving(slab, 1 << 24);
 	}
 	truncated();
+	passed(true);
+	passed(false);
 	puts("chunks: ok");
 	return 0;
 }
