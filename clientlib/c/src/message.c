@@ -163,7 +163,7 @@ static int send_silently(outrigger *s, struct or_descriptor *d, const struct iov
 static int enter(outrigger *s, struct or_descriptor *d, uint32_t id, struct or_op *op, outrigger_request *request)
 {
 	outrigger_request name = (uint64_t)op->gen << 32 | id;
-	uint64_t bytes = d->len;
+	uint64_t bytes = d->class == OR_CLASS_INLINE ? d->inline_length : d->len; /* the payload is where len would be */
 	d->req = id;
 	int rc = or_submit(s, d);
 	if (rc != OUTRIGGER_OK) {
