@@ -183,6 +183,7 @@ void progress(void)
 	}
 	for (struct node *n = endpoints.next; n != &endpoints; n = n->next) {
 		struct endpoint *ep = (struct endpoint *)((char *)n - offsetof(struct endpoint, node));
+		discard(ep);
 		serve_untagged(ep);
 		serve_accesses(ep);
 	}

@@ -177,7 +177,11 @@ struct endpoint {
 	struct node node;    /* of all endpoints */
 	struct node ops;     /* open ones */
 	struct node claimed; /* messages that a peek has taken */
+	size_t unwanted;     /* of these, so many are to be thrown away */
 	struct node posted;  /* buffers for untagged messages */
+	struct node aside;   /* letters of sources for which there was none */
+	size_t laid_aside;   /* so many */
+	bool wanted;         /* one of them may have a buffer now */
 	struct node answers; /* to accesses whose data has come */
 	struct inbox untagged, requests;
 };
@@ -297,6 +301,7 @@ extern struct fi_ops_msg msg_ops;
 size_t bytes_of(const struct iovec *iov, size_t segments);
 void count(struct counter *c, int status);
 ssize_t cancel(struct endpoint *ep, void *context);
+void discard(struct endpoint *ep);
 void drop_claimed(struct endpoint *ep);
 void sweep(struct endpoint *ep, enum space space);
 int source_of(const struct endpoint *ep, fi_addr_t address, uint32_t *rank);
@@ -322,6 +327,7 @@ void forget_region(const struct registration *r);
 ssize_t post_untagged(struct endpoint *ep, const struct iovec *iov, size_t segments, fi_addr_t from, void *context, uint64_t flags);
 void serve_untagged(struct endpoint *ep);
 bool cancel_untagged(struct endpoint *ep, void *context);
+void fail_untagged(struct endpoint *ep, int status);
 void drop_untagged(struct endpoint *ep);
 
 #endif

@@ -178,6 +178,7 @@ static void keep_claimed(struct endpoint *ep, void *context, bool unwanted, cons
 	c->unwanted = unwanted;
 	c->message = *r;
 	list_add(&ep->claimed, &c->node);
+	ep->unwanted += unwanted;
 }
 
 static void on_peeked(void *arg, const struct outrigger_result *r)
@@ -309,10 +310,11 @@ static ssize_t recv_locked(struct endpoint *ep, const struct iovec *iov, size_t 
 }
 
 /* discard drops the messages that a peek was to throw away. */
-static void discard(struct endpoint *ep)
+void discard(struct endpoint *ep)
 {
 	struct claimed *c;
-	while ((c = take_claimed(ep, NULL, true)) != NULL) {
+	while (ep->unwanted > 0 && (c = take_claimed(ep, NULL, true)) != NULL) {
+		ep->unwanted--;
 		(void)outrigger_drop(client(), c->message.handle); /* it ends with the session too */
 		pool_give(&claims, c);
 	}
@@ -328,6 +330,7 @@ void drop_claimed(struct endpoint *ep)
 		list_remove(&c->node);
 		pool_give(&claims, c);
 	}
+	ep->unwanted = 0;
 }
 
 static ssize_t start_recv(struct fid_ep *fid, const struct iovec *iov, size_t segments, fi_addr_t source, uint64_t tag, uint64_t ignore,
@@ -335,8 +338,6 @@ static ssize_t start_recv(struct fid_ep *fid, const struct iovec *iov, size_t se
 {
 	struct endpoint *ep = endpoint(fid);
 	lock();
-	if (!list_empty(&ep->claimed))
-		discard(ep);
 	ssize_t rc = recv_locked(ep, iov, segments, source, tag, ignore, context, flags);
 	if (rc == -FI_EAGAIN)
 		progress();
