@@ -12,24 +12,40 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// callProvider runs testdata/provider, which goes through every call of the
-// provider in dir, by libfabric. progress is OUTRIGGER_MPI_PROGRESS.
-func callProvider(t *testing.T, pods int, dir, progress string, flags ...string) {
+// buildProvider builds testdata/provider, which calls the provider in dir by libfabric, and
+// says in which environment it runs. progress is OUTRIGGER_MPI_PROGRESS.
+func buildProvider(t *testing.T, dir, progress string, flags ...string) (program string, env []string) {
 	t.Helper()
 	sources, err := filepath.Glob("testdata/provider/*.c")
 	if err != nil || len(sources) == 0 {
 		t.Fatalf("no sources: %v", err)
 	}
-	program := filepath.Join(t.TempDir(), "provider")
+	program = filepath.Join(t.TempDir(), "provider")
 	args := append([]string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o", program}, append(flags, sources...)...)
 	if out, err := exec.CommandContext(t.Context(), "gcc", append(args, "-lfabric")...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	// What libfabric itself keeps until the end is not ours.
-	env := []string{"FI_PROVIDER_PATH=" + dir, "FI_PROVIDER=outrigger", "ASAN_OPTIONS=detect_leaks=0", names.EnvMPIProgress + "=" + progress}
+	return program, []string{"FI_PROVIDER_PATH=" + dir, "FI_PROVIDER=outrigger", "ASAN_OPTIONS=detect_leaks=0", names.EnvMPIProgress + "=" + progress}
+}
+
+// callProvider has it go through every call.
+func callProvider(t *testing.T, pods int, dir, progress string, flags ...string) {
+	t.Helper()
+	program, env := buildProvider(t, dir, progress, flags...)
 	out := job{ranks: 2, pods: pods, mpi: "none", env: env}.mustRun(t, "rank 0 is content", program, t.TempDir())
 	if !strings.Contains(out, "rank 1 is content") {
 		t.Error(out)
+	}
+}
+
+// TestProviderBereft: when a rank has ended without a word, the untagged receives of others
+// end with an error, as tagged ones do.
+func TestProviderBereft(t *testing.T) {
+	program, env := buildProvider(t, at(t, "c"), "off")
+	code, out := job{ranks: 2, pods: 2, mpi: "none", env: env}.run(t, program, t.TempDir(), "bereft")
+	if code != 7 || !strings.Contains(out, "rank 0 has heard of it") {
+		t.Errorf("exit code %d\n%s", code, out)
 	}
 }
 

@@ -53,7 +53,8 @@ static struct op *first_request(struct endpoint *ep)
 {
 	for (struct node *n = ep->ops.next; n != &ep->ops; n = n->next) {
 		struct op *op = (struct op *)n;
-		if ((op->kind == OP_SEND || op->kind == OP_RECV) && op->context != NULL && op->beginning == NULL && !op->abandoned)
+		bool message = (op->kind == OP_SEND || op->kind == OP_RECV || op->kind == OP_UNTAGGED) && op->context != NULL;
+		if (message && op->beginning == NULL && !op->abandoned)
 			return op;
 	}
 	return NULL;
@@ -67,6 +68,7 @@ void end_requests(void)
 		struct endpoint *ep = (struct endpoint *)((char *)n - offsetof(struct endpoint, node));
 		for (struct op *op; (op = first_request(ep)) != NULL;)
 			op->done(op, &(struct outrigger_result){.status = OUTRIGGER_NO_SIDECAR});
+		fail_untagged(ep, OUTRIGGER_NO_SIDECAR);
 	}
 }
 
@@ -401,6 +403,7 @@ int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep
 	list_init(&ep->ops);
 	list_init(&ep->claimed);
 	list_init(&ep->posted);
+	list_init(&ep->aside);
 	list_init(&ep->untagged.letters);
 	list_init(&ep->requests.letters);
 	ep->untagged.space = SPACE_MSG;

@@ -8,6 +8,7 @@
  * with the same tag but for TAG_BULK.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "inbox.h"
 
@@ -71,6 +72,21 @@ void inbox_next(struct letter *l)
 	list_remove(&l->node);
 	if (post(l) != OUTRIGGER_OK)
 		free(l);
+}
+
+struct letter *inbox_copy(const struct letter *l)
+{
+	uint64_t bytes = offsetof(struct letter, bytes) + l->message.length;
+	if (bytes > sizeof *l)
+		bytes = sizeof *l;
+	if (bytes < offsetof(struct letter, bytes) + TELLING_BYTES)
+		bytes = offsetof(struct letter, bytes) + TELLING_BYTES;
+	struct letter *copy = malloc(bytes);
+	if (copy == NULL)
+		return NULL;
+	memcpy((void *)copy, l, bytes);
+	list_init(&copy->node);
+	return copy;
 }
 
 void inbox_close(struct inbox *b)

@@ -14,6 +14,7 @@ struct letter {
 	bool come;
 	bool applied; /* a request that was carried out, and is not answered yet */
 	bool answered; /* the endpoint closes, and its origin was told */
+	bool wanted; /* of one that was laid aside: there may be a buffer for it */
 	struct outrigger_result message;
 	union {
 		struct request request;
@@ -29,6 +30,10 @@ struct letter *inbox_first(struct endpoint *ep, struct inbox *b);
 
 /* inbox_next is done with the first letter. */
 void inbox_next(struct letter *l);
+
+/* inbox_copy is the first letter, for who is done with it by inbox_next and keeps it all
+ * the same: of what it has room for it is as long as its message. NULL: there is no memory. */
+struct letter *inbox_copy(const struct letter *l);
 
 /* inbox_close forgets the letters that have come; those that wait are freed by
  * calling it again when they have been cancelled. */

@@ -3,13 +3,16 @@
  * other, which the engine's matching does not know: where a message goes is known
  * when its length is. So they come as letters (inbox.c), of which short ones are
  * copied into place. A long one's letter says how long the message is that is
- * then received into its place.
+ * then received into its place. A letter of a source for which there is no buffer, while
+ * there is one for others, is laid aside until there is: it does not hold up theirs.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "inbox.h"
 
 #define ALIGN 16u /* of a message in a buffer for many */
+#define ASIDE_MAX QUEUE_SIZE /* letters that are laid aside; one more waits, with all behind it */
 
 static struct pool buffers = {.bytes = sizeof(struct posted)};
 
@@ -151,15 +154,88 @@ static bool place(struct endpoint *ep, struct posted *p, const struct letter *l,
 	return false;
 }
 
+/* fail_untagged ends all buffers: nothing comes for them any more. */
+void fail_untagged(struct endpoint *ep, int status)
+{
+	while (!list_empty(&ep->posted)) {
+		struct posted *p = posted_of(ep->posted.next);
+		if (p->under_way > 0) {
+			retire(ep, p); /* its last message ends it, with the same */
+			continue;
+		}
+		struct completion c = described(p, NULL, &(struct outrigger_result){.status = status}, status);
+		list_remove(&p->node);
+		p->retired = true;
+		placed(ep, p, &c, 0);
+	}
+}
+
+/* over reports that a letter has ended with all that is under way, since the job has failed. */
+static bool over(const struct letter *l) { return l->message.status == OUTRIGGER_ABORTED || l->message.status == OUTRIGGER_PEER_FAILED; }
+
+/* lay_aside keeps the message of a letter. False: it stays where it is. */
+static bool lay_aside(struct endpoint *ep, const struct letter *l)
+{
+	struct letter *copy = ep->laid_aside < ASIDE_MAX ? inbox_copy(l) : NULL;
+	if (copy == NULL)
+		return false;
+	list_add(&ep->aside, &copy->node);
+	ep->laid_aside++;
+	return true;
+}
+
+static void forget_aside(struct endpoint *ep, struct letter *l)
+{
+	list_remove(&l->node);
+	ep->laid_aside--;
+	free(l);
+}
+
+/* want_aside notes for which letters that were laid aside there is a new buffer. */
+static void want_aside(struct endpoint *ep, const struct posted *p)
+{
+	for (struct node *n = ep->aside.next; n != &ep->aside; n = n->next) {
+		struct letter *l = (struct letter *)n;
+		l->wanted = l->wanted || p->from == OUTRIGGER_ANY || p->from == l->message.peer;
+		ep->wanted = ep->wanted || l->wanted;
+	}
+}
+
+/* serve_aside brings those into buffers, the oldest first. False: it is to be called again
+ * before what has come later is looked at. */
+static bool serve_aside(struct endpoint *ep)
+{
+	for (struct node *n = ep->aside.next, *next; ep->wanted && n != &ep->aside; n = next) {
+		struct letter *l = (struct letter *)n;
+		struct envelope e;
+		next = n->next;
+		if (!l->wanted)
+			continue;
+		(void)open_letter(l, &e); /* it was good */
+		struct posted *p = find(ep, l->message.peer, e.length);
+		l->wanted = p != NULL;
+		if (p == NULL)
+			continue;
+		if (!place(ep, p, l, &e))
+			return false;
+		forget_aside(ep, l);
+	}
+	ep->wanted = false;
+	return true;
+}
+
 void serve_untagged(struct endpoint *ep)
 {
 	struct letter *l;
-	while (!ep->closing && !sidecar_ended && !list_empty(&ep->posted) && (l = inbox_first(ep, &ep->untagged)) != NULL) {
+	while (!ep->closing && !sidecar_ended && !list_empty(&ep->posted) && serve_aside(ep) && (l = inbox_first(ep, &ep->untagged)) != NULL) {
 		struct envelope e;
 		if (open_letter(l, &e)) { /* else it is of no provider of this kind */
 			struct posted *p = find(ep, l->message.peer, e.length);
-			if (p == NULL || !place(ep, p, l, &e))
+			bool kept = p != NULL ? place(ep, p, l, &e) : !list_empty(&ep->posted) && lay_aside(ep, l);
+			if (!kept)
 				return;
+		} else if (over(l)) {
+			fail_untagged(ep, l->message.status);
 		}
 		inbox_next(l);
 	}
@@ -186,6 +262,7 @@ ssize_t post_untagged(struct endpoint *ep, const struct iovec *iov, size_t segme
 		p->room += iov[i].iov_len;
 	}
 	list_add(&ep->posted, &p->node);
+	want_aside(ep, p);
 	serve_untagged(ep);
 	return 0;
 }
@@ -201,6 +278,7 @@ bool cancel_untagged(struct endpoint *ep, void *context)
 			return true;
 		}
 		cq_put(ep->rx, &(struct completion){.context = context, .flags = FI_RECV | FI_MSG, .err = FI_ECANCELED, .status = OUTRIGGER_CANCELLED});
+		count(ep->received, OUTRIGGER_CANCELLED);
 		list_remove(n);
 		pool_give(&buffers, p);
 		return true;
@@ -212,6 +290,8 @@ bool cancel_untagged(struct endpoint *ep, void *context)
 void drop_untagged(struct endpoint *ep)
 {
 	inbox_close(&ep->untagged);
+	while (!list_empty(&ep->aside))
+		forget_aside(ep, (struct letter *)ep->aside.next);
 	while (!list_empty(&ep->posted)) {
 		struct posted *p = posted_of(ep->posted.next);
 		list_remove(&p->node);

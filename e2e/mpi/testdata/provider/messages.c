@@ -90,9 +90,11 @@ static void ends(struct side *s)
 		want(in[n - 7] == 0xee, "bytes behind the buffer were written");
 	}
 	meet(s);
+	uint64_t errors = fi_cntr_readerr(s->received);
 	must(fi_recv(s->ep, in, 8, NULL, FI_ADDR_UNSPEC, &there));
 	must(fi_cancel(&s->ep->fid, &there));
 	want(fails(s->rx, &there).err == FI_ECANCELED, "a cancelled receive ended otherwise");
+	want(fi_cntr_readerr(s->received) == errors + 1, "a cancelled receive is not counted");
 	meet(s); /* or what follows would have met it */
 	uint64_t sent = fi_cntr_read(s->sent), received = fi_cntr_read(s->received);
 	must(fi_recv(s->ep, in, 8, NULL, FI_ADDR_UNSPEC, &there));
@@ -109,9 +111,58 @@ static void ends(struct side *s)
 	meet(s);
 }
 
+/* A receive that names its source is not held up by messages of another one, for which there
+ * is none yet: they are received later, in their order. */
+static void directed(struct side *s)
+{
+	enum { MANY = 100, LONG = 100000 }; /* more than the provider receives ahead; the end of a long one's send waits for its receive */
+	static unsigned char room[MANY / 10 * LONG + MANY * 64 + 40000]; /* it is not full at the end */
+	scenario = "untagged: from one source, behind messages of another one";
+	for (int multi = 0; multi < 2; multi++) {
+		for (int i = 0; i < MANY; i++) {
+			size_t n = i % 10 == 0 ? LONG : (size_t)(i % 40);
+			fill(out, n, (unsigned)i);
+			must(fi_send(s->ep, out, n, NULL, s->partner, &here));
+			if (n != LONG)
+				done(s->tx, &here);
+		}
+		meet(s);
+		static int mine;
+		must(fi_recv(s->ep, in, 8, NULL, s->self, &mine));
+		must(fi_inject(s->ep, out, 5, s->self));
+		want(done(s->rx, &mine).len == 5, "a message of its own");
+		struct iovec v = {room, sizeof room};
+		struct fi_msg m = {.msg_iov = &v, .iov_count = 1, .addr = s->partner, .context = &there};
+		bool seen[MANY] = {false}; /* long ones may come later than short ones */
+		if (multi)
+			must(fi_recvmsg(s->ep, &m, FI_MULTI_RECV));
+		for (int i = 0; i < MANY; i++) {
+			if (!multi)
+				must(fi_recv(s->ep, in, sizeof in, NULL, i % 2 == 0 ? s->partner : FI_ADDR_UNSPEC, &there));
+			struct fi_cq_tagged_entry e = done(s->rx, &there);
+			int which = multi && e.len == LONG ? 0 : i;
+			while (multi && which < MANY && (seen[which] || e.len != (which % 10 == 0 ? LONG : (size_t)(which % 40))))
+				which++;
+			want(which < MANY && e.len == (which % 10 == 0 ? LONG : (size_t)(which % 40)), "message %d has %zu bytes", i, e.len);
+			seen[which] = true;
+			if (!multi)
+				check(in, e.len, (unsigned)i, "message that waited for its receive");
+		}
+		if (multi) {
+			must(fi_cancel(&s->ep->fid, &there));
+			fails(s->rx, &there);
+		}
+		for (int i = 0; i < MANY; i += 10)
+			done(s->tx, &here);
+		want(nothing(s->tx) && nothing(s->rx), "a completion too many");
+		meet(s);
+	}
+}
+
 void messages(struct side *s)
 {
 	calls(s);
 	many(s);
 	ends(s);
+	directed(s);
 }

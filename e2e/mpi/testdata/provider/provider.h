@@ -79,5 +79,6 @@ void leave_message(struct side *s);
 void send_after(struct side *s);
 void closed(struct side *basic);
 void strange(struct side *s);
+void bereft(struct side *s);
 
 #endif

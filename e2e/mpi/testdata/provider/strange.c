@@ -1,6 +1,7 @@
 #include "provider.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 /* What the interface allows and few programs do. */
 
@@ -278,6 +279,33 @@ static void undirected(struct side *s)
 	want(done(s->rx, &there).len == 4, "an untagged one");
 	must(fi_close(&ep->fid));
 	fi_freeinfo(info);
+}
+
+/* bereft is a job whose rank 1 ends without a word: each untagged receive of rank 0 ends with
+ * an error, those too that are posted later. */
+void bereft(struct side *s)
+{
+	static unsigned char room[4096];
+	static int contexts[4];
+	struct iovec v = {room, sizeof room};
+	struct fi_msg m = {.msg_iov = &v, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = &contexts[0]};
+	scenario = "receives of a job that fails";
+	uint64_t errors = fi_cntr_readerr(s->received);
+	must(fi_recvmsg(s->ep, &m, FI_MULTI_RECV));
+	must(fi_recv(s->ep, in, 8, NULL, s->partner, &contexts[1]));
+	must(fi_recv(s->ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[2]));
+	meet(s);
+	if (rank == 1)
+		_exit(7);
+	for (int i = 0; i < 4; i++) {
+		if (i == 3)
+			must(fi_recv(s->ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[3]));
+		struct fi_cq_err_entry e = fails(s->rx, &contexts[i]);
+		want(e.err == FI_ECONNABORTED && ((e.flags & FI_MULTI_RECV) != 0) == (i == 0), "receive %d: error %s, flags %#llx", i, fi_strerror(e.err), (unsigned long long)e.flags);
+	}
+	want(fi_cntr_readerr(s->received) == errors + 4 && nothing(s->rx), "receives have ended twice, or are not counted");
+	printf("provider: rank 0 has heard of it\n");
+	fflush(stdout);
 }
 
 void strange(struct side *s)
