@@ -113,6 +113,8 @@ static ssize_t send_locked(struct endpoint *ep, const struct outgoing *o)
 		flags |= OUTRIGGER_COPY;
 	if ((o->flags & FI_DELIVERY_COMPLETE) != 0)
 		flags |= OUTRIGGER_ACKED;
+	if ((o->flags & FI_MATCH_COMPLETE) != 0 && o->space == SPACE_TAGGED) /* an untagged one is matched by its letter */
+		flags |= OUTRIGGER_SYNC;
 	if (o->space == SPACE_MSG && bytes_of(o->iov, o->segments) > LETTER_MAX)
 		return to_errno(send_beside(op, o, to, flags));
 	int rc = outrigger_sendv(client(), o->iov, (int)o->segments, &to, flags, op->done, op, NULL);

@@ -124,6 +124,25 @@ static void looks(struct side *s)
 	meet(s);
 }
 
+/* A send that is to be matched has not ended before it is. */
+static void matched(struct side *s)
+{
+	scenario = "FI_MATCH_COMPLETE";
+	for (size_t n = 0; n <= WAITS; n = n * 40 + 25) {
+		struct iovec v = {out, n};
+		struct fi_msg_tagged m = {.msg_iov = &v, .iov_count = 1, .addr = s->partner, .tag = 7, .context = &here};
+		must(fi_tsendmsg(s->ep, &m, FI_MATCH_COMPLETE | FI_COMPLETION));
+		peek(s, 7, 0, &there);
+		meet(s); /* each has the other's, and has no receive for it */
+		want(nothing(s->tx), "%zu bytes were sent before they were matched", n);
+		meet(s);
+		must(fi_trecv(s->ep, in, n, NULL, s->partner, 7, 0, &there));
+		done(s->rx, &there);
+		done(s->tx, &here);
+	}
+	meet(s);
+}
+
 static void ends(struct side *s)
 {
 	scenario = "tagged: cut off, cancelled, directed, to itself";
@@ -162,6 +181,7 @@ void tagged(struct side *s)
 {
 	calls(s);
 	looks(s);
+	matched(s);
 	ends(s);
 }
 
