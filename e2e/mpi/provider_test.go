@@ -49,6 +49,16 @@ func TestProviderBereft(t *testing.T) {
 	}
 }
 
+// TestProviderOrphaned: when a rank's sidecar has ended, whatever the rank has open ends with
+// an error of its own.
+func TestProviderOrphaned(t *testing.T) {
+	program, env := buildProvider(t, at(t, "c"), "off")
+	code, out := job{ranks: 2, pods: 2, mpi: "none", env: env}.run(t, program, t.TempDir(), "orphaned")
+	if code == 0 || !strings.Contains(out, "rank 0 has lost its sidecar") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
 // TestProvider goes through every call and flag.
 func TestProvider(t *testing.T) {
 	for _, pods := range []int{1, 2} {

@@ -31,6 +31,7 @@ void cq_put(struct cq *cq, const struct completion *c)
 		cq->room = room;
 	}
 	cq->list[(cq->head + cq->count++) & (cq->room - 1)] = *c;
+	cq->told = cq->told || c->status == OUTRIGGER_NO_SIDECAR;
 	unread++;
 }
 
@@ -87,10 +88,11 @@ static void end(struct cq *cq)
 {
 	if (cq->told)
 		return;
-	cq->told = true;
 	end_requests();
-	if (cq->count > 0)
+	if (cq->told || cq->count > 0) {
+		cq->told = true;
 		return;
+	}
 	cq_put(cq, &(struct completion){.err = FI_ECONNABORTED, .status = OUTRIGGER_NO_SIDECAR});
 }
 

@@ -54,7 +54,8 @@ static struct op *first_request(struct endpoint *ep)
 	for (struct node *n = ep->ops.next; n != &ep->ops; n = n->next) {
 		struct op *op = (struct op *)n;
 		bool message = (op->kind == OP_SEND || op->kind == OP_RECV || op->kind == OP_UNTAGGED) && op->context != NULL;
-		if (message && op->beginning == NULL && !op->abandoned)
+		bool access = op->kind == OP_ANSWER || (op->kind == OP_SEND && op->of != NULL);
+		if ((message || access) && op->beginning == NULL && !op->abandoned)
 			return op;
 	}
 	return NULL;

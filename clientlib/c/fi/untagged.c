@@ -246,6 +246,8 @@ ssize_t post_untagged(struct endpoint *ep, const struct iovec *iov, size_t segme
 	bool multi = (flags & FI_MULTI_RECV) != 0;
 	if (!ep->enabled || segments > IOV_LIMIT || (multi && segments != 1) || (flags & (FI_PEEK | FI_CLAIM)) != 0)
 		return -FI_EINVAL;
+	if (sidecar_ended)
+		return to_errno(OUTRIGGER_NO_SIDECAR);
 	struct posted *p = pool_take(&buffers);
 	if (p == NULL)
 		return -FI_ENOMEM;

@@ -153,12 +153,12 @@ void close_side(struct side *s)
 int main(int argc, char **argv)
 {
 	struct side basic, scalable;
-	want(argc == 2 || (argc == 3 && strcmp(argv[2], "bereft") == 0), "usage: provider FOLDER [bereft]");
+	want(argc == 2 || argc == 3, "usage: provider FOLDER [bereft|orphaned]");
 	want(chdir(argv[1]) == 0, "no folder %s", argv[1]);
 	rank = (unsigned)atoi(getenv("OUTRIGGER_RANK"));
 	open_side(&basic, FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY, "basic");
 	if (argc == 3) {
-		bereft(&basic);
+		(strcmp(argv[2], "bereft") == 0 ? bereft : orphaned)(&basic);
 		return 0;
 	}
 

@@ -80,5 +80,6 @@ void send_after(struct side *s);
 void closed(struct side *basic);
 void strange(struct side *s);
 void bereft(struct side *s);
+void orphaned(struct side *s);
 
 #endif

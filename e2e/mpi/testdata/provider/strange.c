@@ -1,6 +1,10 @@
+#define _GNU_SOURCE /* struct ucred */
 #include "provider.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 /* What the interface allows and few programs do. */
@@ -305,6 +309,63 @@ void bereft(struct side *s)
 	}
 	want(fi_cntr_readerr(s->received) == errors + 4 && nothing(s->rx), "receives have ended twice, or are not counted");
 	printf("provider: rank 0 has heard of it\n");
+	fflush(stdout);
+}
+
+/* kill_sidecar ends the process at the other end of this one's socket. */
+static void kill_sidecar(void)
+{
+	for (int fd = 3; fd < 256; fd++) {
+		struct ucred peer;
+		struct sockaddr_un name;
+		int kind;
+		socklen_t n = sizeof peer, m = sizeof name, k = sizeof kind;
+		if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &kind, &k) == 0 && kind == SOCK_SEQPACKET &&
+		    getpeername(fd, (struct sockaddr *)&name, &m) == 0 && name.sun_family == AF_UNIX &&
+		    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 && peer.pid > 1 && peer.pid != getpid())
+			kill(peer.pid, SIGKILL);
+	}
+}
+
+/* orphaned is rank 0 without a sidecar: whatever it has open ends with an error of its own,
+ * accesses and receives. */
+void orphaned(struct side *s)
+{
+	enum { OPEN = 6 };
+	static unsigned char region[LARGE];
+	static int contexts[OPEN];
+	static uint64_t operand = 1, old;
+	struct fid_mr *mr = expose(s, region, sizeof region, FI_REMOTE_READ | FI_REMOTE_WRITE, 1);
+	struct door d = show(s, mr, region);
+	unsigned ended[OPEN] = {0}, all = 0;
+	scenario = "operations when the sidecar has ended";
+	meet(s);
+	while (rank == 1)
+		pause(); /* it looks at nothing, until it is ended */
+	must(fi_read(s->ep, in, 8, NULL, s->partner, d.start, d.key, &contexts[0]));
+	must(fi_write(s->ep, out, 8, NULL, s->partner, d.start, d.key, &contexts[1]));
+	must(fi_write(s->ep, out, LARGE, NULL, s->partner, d.start, d.key, &contexts[2]));
+	must(fi_fetch_atomic(s->ep, &operand, 1, NULL, &old, NULL, s->partner, d.start, d.key, FI_UINT64, FI_SUM, &contexts[3]));
+	must(fi_recv(s->ep, in, 8, NULL, s->partner, &contexts[4]));
+	must(fi_trecv(s->ep, in, 8, NULL, s->partner, 9, 0, &contexts[5]));
+	kill_sidecar();
+	while (all < OPEN)
+		for (int q = 0; q < 2; q++) {
+			struct fid_cq *cq = q == 0 ? s->tx : s->rx;
+			struct fi_cq_tagged_entry e;
+			struct fi_cq_err_entry bad = {0};
+			ssize_t n = fi_cq_read(cq, &e, 1);
+			if (n == -FI_EAGAIN)
+				continue;
+			want(n == -FI_EAVAIL && fi_cq_readerr(cq, &bad, 0) == 1 && bad.err == FI_ECONNABORTED, "an end without an error: %zd", n);
+			size_t which = (size_t)((int *)bad.op_context - contexts);
+			want(which < OPEN && (which < 4) == (q == 0) && ended[which]++ == 0, "an error of %p", bad.op_context);
+			all++;
+		}
+	want(fi_cntr_readerr(s->reads) == 2 && fi_cntr_readerr(s->writes) == 2 && fi_cntr_readerr(s->received) == 2, "they are not counted");
+	want(fi_trecv(s->ep, in, 8, NULL, s->partner, 9, 0, &contexts[5]) == -FI_ECONNABORTED, "a tagged receive is posted");
+	want(fi_recv(s->ep, in, 8, NULL, s->partner, &contexts[4]) == -FI_ECONNABORTED, "an untagged receive is posted");
+	printf("provider: rank 0 has lost its sidecar\n");
 	fflush(stdout);
 }
 
