@@ -127,6 +127,8 @@ static ssize_t start(struct endpoint *ep, const struct wanted *w)
 	struct peer p;
 	if (!ep->enabled || w->outs > IOV_LIMIT || w->ins > IOV_LIMIT || !av_find(ep->av, w->to, &p))
 		return -FI_EINVAL;
+	if (crowded(LEFT_BY_ACCESSES))
+		return -FI_EAGAIN;
 	struct origin *a = pool_take(&origins);
 	if (a == NULL)
 		return -FI_ENOMEM;

@@ -103,6 +103,8 @@ int attach(void)
 	return to_errno(rc);
 }
 
+bool crowded(uint32_t left) { return outrigger_room(session) < left; }
+
 static bool lock_within(uint64_t ns)
 {
 	uint64_t since = nanoseconds();

@@ -46,6 +46,13 @@
 #define CAPS_COMM (FI_LOCAL_COMM | FI_REMOTE_COMM)
 #define CAPS_ALL (CAPS_SEND | CAPS_RECV | CAPS_ORIGIN | CAPS_TARGET | CAPS_COMM)
 
+/* Requests that the program's own operations leave: letters that come are received by them,
+ * and accesses of others answered. Two ranks with as many accesses under way as there are
+ * requests could answer none, and so end none. Sends and accesses leave more of them
+ * (OUTRIGGER_MODEST) than receives do, without which they may not end. */
+#define LEFT_BY_ACCESSES 512u
+#define LEFT_BY_RECEIVES 256u
+
 /* Messages of a rank to another are ordered, and so are atomics, which are
  * carried out in the order of their requests (target.c). */
 #define ORDER_ATOMIC (FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW)
@@ -252,6 +259,7 @@ void release(void);
 void progress(void);
 bool doze(uint64_t since, unsigned looks); /* without the lock; false: the sidecar has ended */
 uint64_t nanoseconds(void);
+bool crowded(uint32_t left); /* fewer requests are left */
 int to_errno(int status);
 extern struct node endpoints;
 extern bool sidecar_ended;

@@ -100,7 +100,7 @@ static ssize_t send_locked(struct endpoint *ep, const struct outgoing *o)
 	if (!ep->enabled || !av_find(ep->av, o->to, &p) || o->segments > IOV_LIMIT)
 		return -FI_EINVAL;
 	struct outrigger_envelope to = {.peer = p.rank, .context = context_of(p.endpoint, o->space), .tag = o->tag, .data = (uint32_t)o->data};
-	unsigned flags = (o->flags & FI_REMOTE_CQ_DATA) != 0 ? OUTRIGGER_DATA : 0;
+	unsigned flags = OUTRIGGER_MODEST | ((o->flags & FI_REMOTE_CQ_DATA) != 0 ? OUTRIGGER_DATA : 0);
 	bool reports = !o->inject && (!ep->tx_selective || (o->flags & FI_COMPLETION) != 0);
 	if (silent(ep, o, reports))
 		return to_errno(outrigger_sendv(client(), o->iov, (int)o->segments, &to, flags, NULL, NULL, NULL));
@@ -298,6 +298,8 @@ static ssize_t recv_locked(struct endpoint *ep, const struct iovec *iov, size_t 
 	struct outrigger_envelope from = {.context = context_of(ep->number, SPACE_TAGGED), .tag = tag & ~ignore, .ignore = ignore};
 	if (!ep->enabled || segments > IOV_LIMIT || source_of(ep, source, &from.peer) != 0)
 		return -FI_EINVAL;
+	if (crowded(LEFT_BY_RECEIVES))
+		return -FI_EAGAIN;
 	if ((flags & FI_PEEK) != 0)
 		return peek(ep, &from, context, flags);
 	if ((flags & FI_CLAIM) != 0)

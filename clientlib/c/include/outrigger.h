@@ -155,6 +155,10 @@ typedef void (*outrigger_done)(void *arg, const struct outrigger_result *result)
 #define OUTRIGGER_ACKED 4u /* completes only when the peer's sidecar has it */
 #define OUTRIGGER_DATA 8u  /* 32 bits of data travel beside the tag; a probe sees them too */
 
+/* The send ends with OUTRIGGER_TOO_MANY, as if none were left, where it would take one of the
+ * last 512 requests: they are for receives, without which others' sends may not end. */
+#define OUTRIGGER_MODEST 32u
+
 /* The message wants a reply, for which the receive to->reply waits, of the same peer. If the
  * message is thrown away, since its receiver has shut its context or has dropped it, that
  * receive ends with OUTRIGGER_PEER_LEFT. A receive can be named once; not with SYNC or DATA.
@@ -195,6 +199,10 @@ int outrigger_send(outrigger *s, const void *data, size_t bytes, const struct ou
 		   outrigger_request *request);
 int outrigger_recv(outrigger *s, void *data, size_t bytes, const struct outrigger_envelope *from,
 		   outrigger_request *request);
+
+/* outrigger_room is how many more requests can be open. Sends of which nobody is told are
+ * requests until they are seen to have ended, which is by the next progress or test. */
+uint32_t outrigger_room(const outrigger *s);
 
 /* outrigger_cancel asks for the end of a request to which nothing has happened
  * yet. It then ends with OUTRIGGER_CANCELLED, or as usual if that was too late. */

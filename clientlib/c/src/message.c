@@ -7,6 +7,8 @@
  * 65,536. */
 #define SILENT_MAX 1024
 
+#define MODEST_LEFT 512u /* requests that are left by a send that says so */
+
 #define CONTEXTS 0x80000000u
 
 static bool measure(const struct iovec *iov, int segments, uint64_t *bytes)
@@ -187,6 +189,8 @@ static int send_locked(outrigger *s, struct or_descriptor *d, const struct iovec
 	}
 	uint32_t id;
 	struct or_op *op;
+	if ((flags & OUTRIGGER_MODEST) != 0 && outrigger_room(s) <= MODEST_LEFT)
+		return s->gone ? OUTRIGGER_NO_SIDECAR : OUTRIGGER_TOO_MANY;
 	int rc = or_begin(s, &id, &op);
 	if (rc != OUTRIGGER_OK)
 		return rc;
@@ -220,7 +224,7 @@ int outrigger_sendv(outrigger *s, const struct iovec *iov, int segments, const s
 	uint64_t bytes;
 	if (request != NULL)
 		*request = 0;
-	if (!measure(iov, segments, &bytes) || to->peer >= s->world.ranks || to->context >= CONTEXTS || flags > 31)
+	if (!measure(iov, segments, &bytes) || to->peer >= s->world.ranks || to->context >= CONTEXTS || flags > 63)
 		return OUTRIGGER_INVALID;
 	bool replied = (flags & OUTRIGGER_REPLY) != 0;
 	if (replied && (flags & (OUTRIGGER_SYNC | OUTRIGGER_DATA)) != 0)

@@ -30,6 +30,12 @@ static int grow(struct or_ops *t)
 	return OUTRIGGER_OK;
 }
 
+/* note_used has no locked instruction: only readers have no lock. */
+static void note_used(struct or_ops *t, uint32_t more)
+{
+	atomic_store_explicit(&t->used, atomic_load_explicit(&t->used, memory_order_relaxed) + more, memory_order_relaxed);
+}
+
 int or_op_take(struct or_ops *t, uint32_t *id, struct or_op **op)
 {
 	uint64_t v;
@@ -43,12 +49,14 @@ int or_op_take(struct or_ops *t, uint32_t *id, struct or_op **op)
 	*id = (uint32_t)v;
 	*op = or_op_at(t, *id);
 	(*op)->open = true;
+	note_used(t, 1);
 	return OUTRIGGER_OK;
 }
 
 void or_op_release(struct or_ops *t, uint32_t id)
 {
 	struct or_op *op = or_op_at(t, id);
+	note_used(t, (uint32_t)-1);
 	if (op->nobody)
 		t->unheard--;
 	if (op->counted)

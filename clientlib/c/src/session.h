@@ -110,6 +110,7 @@ struct or_ops {
 	struct or_stack free;
 	uint64_t unheard; /* open sends of which nobody is told */
 	_Atomic uint32_t private; /* open ones that are counted */
+	_Atomic uint32_t used;    /* open ones */
 };
 
 struct or_op *or_op_at(const struct or_ops *t, uint32_t id);

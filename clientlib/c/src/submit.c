@@ -64,6 +64,8 @@ int or_begin(outrigger *s, uint32_t *id, struct or_op **op)
 	return rc == OUTRIGGER_OK ? or_op_take(&s->ops, id, op) : rc;
 }
 
+uint32_t outrigger_room(const outrigger *s) { return OR_MAX_REQUESTS - atomic_load_explicit(&s->ops.used, memory_order_relaxed); }
+
 /* or_drop frees a request and whatever it still has. The engine is done with
  * it, or never heard of it. */
 void or_drop(outrigger *s, uint32_t id, struct or_op *op)

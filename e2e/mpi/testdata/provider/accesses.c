@@ -168,6 +168,31 @@ static void crowd(struct side *s, struct door d)
 	meet(s);
 }
 
+/* As many as there are requests, on both sides at once, of which nobody takes completions
+ * before there is no room: each is answered all the same. */
+static void flood(struct side *s, struct door d)
+{
+	enum { MANY = 70000 };
+	scenario = "more accesses than there are requests";
+	meet(s);
+	unsigned ended = 0;
+	for (unsigned i = 0; i < MANY; i++) {
+		ssize_t rc;
+		size_t n = i % 3 == 0 ? 8 : 400;
+		while ((rc = i % 2 == 0 ? fi_read(s->ep, in, n, NULL, s->partner, d.start, d.key, &here) : fi_write(s->ep, out, n, NULL, s->partner, d.start, d.key, &here)) == -FI_EAGAIN) {
+			struct fi_cq_tagged_entry e;
+			ssize_t got = fi_cq_read(s->tx, &e, 1);
+			want(got == 1 || got == -FI_EAGAIN, "fi_cq_read: %zd", got);
+			ended += got == 1;
+		}
+		must(rc);
+	}
+	for (; ended < MANY; ended++)
+		done(s->tx, &here);
+	want(nothing(s->tx), "a completion too many");
+	meet(s);
+}
+
 void accesses(struct side *s)
 {
 	struct fid_mr *mr = expose(s, region, sizeof region, FI_REMOTE_READ | FI_REMOTE_WRITE, 200);
@@ -176,5 +201,6 @@ void accesses(struct side *s)
 	reads(s, d);
 	mistakes(s, d);
 	crowd(s, d);
+	flood(s, d);
 	must(fi_close(&mr->fid));
 }

@@ -159,10 +159,43 @@ static void directed(struct side *s)
 	}
 }
 
+/* More messages than there are requests, on both sides at once: what comes is received all the
+ * same. */
+static void flood(struct side *s)
+{
+	enum { MANY = 80000, SMALL = 100 };
+	static unsigned char room[MANY / 4 * 112];
+	unsigned started = 0, ended = 0, got = 0;
+	scenario = "untagged: more than there are requests";
+	struct iovec v = {room, sizeof room};
+	struct fi_msg m = {.msg_iov = &v, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = &there};
+	must(fi_recvmsg(s->ep, &m, FI_MULTI_RECV));
+	meet(s);
+	while (ended < MANY || got < MANY) {
+		struct fi_cq_tagged_entry e;
+		ssize_t rc = started < MANY ? fi_send(s->ep, out, SMALL, NULL, s->partner, &here) : -FI_EAGAIN;
+		started += rc == 0;
+		if (rc == 0)
+			continue;
+		want(rc == -FI_EAGAIN, "fi_send: %zd", rc);
+		ended += fi_cq_read(s->tx, &e, 1) == 1;
+		if (fi_cq_read(s->rx, &e, 1) != 1)
+			continue;
+		got += (e.flags & FI_RECV) != 0;
+		if ((e.flags & FI_MULTI_RECV) != 0)
+			must(fi_recvmsg(s->ep, &m, FI_MULTI_RECV));
+	}
+	must(fi_cancel(&s->ep->fid, &there));
+	fails(s->rx, &there);
+	want(nothing(s->tx) && nothing(s->rx), "a completion too many");
+	meet(s);
+}
+
 void messages(struct side *s)
 {
 	calls(s);
 	many(s);
 	ends(s);
 	directed(s);
+	flood(s);
 }
