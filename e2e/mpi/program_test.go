@@ -263,12 +263,15 @@ func TestRankDies(t *testing.T) {
 // others to end the process.
 func TestAbort(t *testing.T) {
 	for _, m := range all(t) {
-		t.Run(m.name, func(t *testing.T) {
-			code, out := job{ranks: 4, pods: 2, env: m.env}.run(t, m.build(t, "ends"), "abort")
-			if code != 7 || !strings.Contains(out, "job failed: rank 1 ") || strings.Contains(out, "ended well") {
-				t.Errorf("exit code %d\n%s", code, out)
-			}
-		})
+		program := m.build(t, "ends")
+		for how, want := range map[string]int{"abort": 7, "abort -1": 255, "abort 256": 1} {
+			t.Run(m.name+"/"+how, func(t *testing.T) {
+				code, out := job{ranks: 4, pods: 2, env: m.env}.run(t, append([]string{program}, strings.Fields(how)...)...)
+				if code != want || !strings.Contains(out, "job failed: rank 1 ") || strings.Contains(out, "ended well") {
+					t.Errorf("exit code %d, want %d\n%s", code, want, out)
+				}
+			})
+		}
 	}
 }
 

@@ -139,7 +139,7 @@ EXPORT int PMI_Abort(int code, const char *text)
 			request[i] = ' ';
 	if (fd >= 0)
 		(void)write_all(request, (size_t)n);
-	_exit(code == 0 ? 1 : code);
+	_exit((code & 0xff) == 0 ? 1 : code); /* all that is left of it is not to be success */
 }
 
 EXPORT int PMI_KVS_Get_my_name(char *name, int room)

@@ -88,12 +88,49 @@ static pmix_status_t on_finalized(const pmix_proc_t *proc, void *object, pmix_op
 	return heard(done, arg);
 }
 
+/* Ranks that abort go on, and end, when the sidecar knows: what it hears of their ends would
+ * be all that it hears, and some say nothing. */
+struct aborting {
+	struct aborting *next;
+	uint32_t rank;
+	pmix_op_cbfunc_t done;
+	void *arg;
+};
+
+static struct aborting *aborting;
+
 static pmix_status_t on_abort(const pmix_proc_t *proc, void *object, int status, const char message[], pmix_proc_t procs[], size_t n, pmix_op_cbfunc_t done, void *arg)
 {
-	(void)proc, (void)object, (void)procs, (void)n;
-	uint32_t code = (uint32_t)status;
-	send_frame(FRAME_ABORT, &code, sizeof code, message, message == NULL ? 0 : strlen(message));
-	return heard(done, arg);
+	(void)object, (void)procs, (void)n;
+	struct aborting *a = malloc(sizeof *a);
+	if (a == NULL)
+		return PMIX_ERR_NOMEM;
+	uint32_t head[] = {proc->rank, (uint32_t)status};
+	*a = (struct aborting){.rank = proc->rank, .done = done, .arg = arg};
+	pthread_mutex_lock(&mutex);
+	a->next = aborting;
+	aborting = a;
+	pthread_mutex_unlock(&mutex);
+	send_frame(FRAME_ABORT, head, sizeof head, message, message == NULL ? 0 : strlen(message));
+	return PMIX_SUCCESS;
+}
+
+static void end_abort(const char *body, size_t bytes)
+{
+	uint32_t rank = UINT32_MAX;
+	if (bytes >= sizeof rank)
+		memcpy(&rank, body, sizeof rank);
+	pthread_mutex_lock(&mutex);
+	struct aborting **p = &aborting, *a;
+	while (*p != NULL && (*p)->rank != rank)
+		p = &(*p)->next;
+	a = *p;
+	if (a != NULL)
+		*p = a->next;
+	pthread_mutex_unlock(&mutex);
+	if (a != NULL)
+		(void)heard(a->done, a->arg);
+	free(a);
 }
 
 static void start(void)
@@ -161,6 +198,9 @@ int main(int argc, char **argv)
 			end_fence(PMIX_SUCCESS, body, bytes);
 		} else if (kind == FRAME_MET || kind == FRAME_UNMET) {
 			end_meeting(kind == FRAME_MET, body, bytes);
+		} else if (kind == FRAME_ABORTED) {
+			end_abort(body, bytes);
+			free(body);
 		} else {
 			free(body);
 			end_fence(PMIX_ERR_LOST_CONNECTION, NULL, 0);

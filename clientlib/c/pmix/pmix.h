@@ -17,9 +17,10 @@
  *                    'M' number u32 of the server's, then pods u32, bytes of the name u32,
  *                        of the data u32, the pods u32, the name, the data: for what some of
  *                        the ranks do together (package pmi, Meetings)
- *                    'A' exit code u32, text: the rank asks for the end of the job
+ *                    'A' rank u32, exit code i32, text: it asks for the end of the job
  * from the launcher  'G' what all pods have put, in answer to an F
  *                    'N' text: why there is no answer
+ *                    'a' rank u32, of an A: the sidecar knows
  *                    'm' number u32 of an M, number u64 of the meeting, what its pods have put
  *                    'n' number u32 of an M that has no answer
  */
@@ -32,7 +33,7 @@
 #include <stdint.h>
 
 enum {
-	FRAME_ENV = 'E', FRAME_READY = 'R', FRAME_ERROR = 'X', FRAME_CONNECTED = 'C', FRAME_FENCE = 'F', FRAME_ABORT = 'A',
+	FRAME_ENV = 'E', FRAME_READY = 'R', FRAME_ERROR = 'X', FRAME_CONNECTED = 'C', FRAME_FENCE = 'F', FRAME_ABORT = 'A', FRAME_ABORTED = 'a',
 	FRAME_GATHERED = 'G', FRAME_FAILED = 'N', FRAME_MEET = 'M', FRAME_MET = 'm', FRAME_UNMET = 'n',
 };
 

@@ -43,7 +43,7 @@ int main(int argc, char **argv)
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Allreduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
 	if (rank == 1 && strcmp(how, "abort") == 0) {
-		MPI_Abort(MPI_COMM_WORLD, 7);
+		MPI_Abort(MPI_COMM_WORLD, argc > 2 ? atoi(argv[2]) : 7);
 		for (;;) /* where it returns, somebody else is to end this process */
 			;
 	}

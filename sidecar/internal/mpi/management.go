@@ -131,6 +131,13 @@ func (m management) failed(ctx context.Context, rank, code int) error {
 	return err
 }
 
+// abort tells that a rank asks for the end of the job, which it has not asked the sidecar for.
+func (m management) abort(ctx context.Context, rank int, code int32, text string) error {
+	text = strings.Join(strings.Fields(text), " ")
+	_, err := m.query(ctx, fmt.Sprintf("cmd=outrigger_abort rank=%d exitcode=%d message=%.1024s", rank, code, text))
+	return err
+}
+
 // aborts tells of the ranks of this pod that ask for the end of the job, until ctx ends.
 func (m management) aborts(ctx context.Context, told func(rank, code int)) error {
 	conn, err := m.dial(ctx)

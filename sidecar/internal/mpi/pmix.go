@@ -47,6 +47,7 @@ const (
 	frameConnected = 'C'
 	frameFence     = 'F'
 	frameAbort     = 'A'
+	frameAborted   = 'a'
 	frameGathered  = 'G'
 	frameFailed    = 'N'
 	frameMeet      = 'M'
@@ -170,8 +171,8 @@ func (p *pmix) hear(kind byte, body []byte) error {
 		p.mu.Lock()
 		p.connected[number] = true
 		p.mu.Unlock()
-	case kind == frameAbort && number >= 0:
-		fmt.Fprintf(os.Stderr, "outrigger-launch: a rank aborts with code %d: %s\n", number, body[4:])
+	case kind == frameAbort && number >= 0 && len(body) >= 8:
+		go p.abort(number, body) // as a fence
 	case kind == frameReady:
 		p.mu.Lock()
 		p.release()
@@ -208,6 +209,16 @@ func (p *pmix) meet(id, wish []byte) {
 		return
 	}
 	p.tell(frameMet, slices.Concat(id, binary.LittleEndian.AppendUint64(nil, number), all))
+}
+
+// abort tells the sidecar, before the rank that has asked for it may go on.
+func (p *pmix) abort(rank int, body []byte) {
+	ctx, cancel := context.WithTimeout(context.Background(), tellPatience)
+	defer cancel()
+	if err := p.sidecar.abort(ctx, rank, int32(binary.LittleEndian.Uint32(body[4:])), string(body[8:])); err != nil {
+		fmt.Fprintf(os.Stderr, "outrigger-launch: rank %d aborts the job: %v\n", rank, err)
+	}
+	p.tell(frameAborted, body[:4])
 }
 
 // tell sends the server a frame.

@@ -26,7 +26,7 @@ func TestPMIxHears(t *testing.T) {
 	p := newPMIx("", "")
 	p.begin.Do(func() {}) // the server is this test
 	for _, f := range [][]byte{
-		frame(frameEnv, rank3+"PMIX_RANK=3\x00PMIX_X=\n=\x00"), frame(frameReady, ""), frame(frameConnected, rank3), frame(frameAbort, rank3+"no reason"),
+		frame(frameEnv, rank3+"PMIX_RANK=3\x00PMIX_X=\n=\x00"), frame(frameReady, ""), frame(frameConnected, rank3),
 	} {
 		kind, body, err := readFrame(bytes.NewReader(f))
 		if err != nil {
@@ -52,7 +52,7 @@ func TestPMIxHears(t *testing.T) {
 	if !errors.Is(p.lost(3), io.EOF) || p.lost(4) != nil || (*pmix)(nil).lost(3) != nil {
 		t.Errorf("its end: %v, %v", p.lost(3), p.lost(4))
 	}
-	for _, f := range []string{"E", "E\x01", "Q", "C"} {
+	for _, f := range []string{"E", "E\x01", "Q", "C", "A" + rank3 + "\x01", "M"} {
 		if p.hear(f[0], []byte(f[1:])) == nil {
 			t.Errorf("%q was taken", f)
 		}
@@ -62,14 +62,24 @@ func TestPMIxHears(t *testing.T) {
 	}
 }
 
-// TestPMIxFence carries bytes to the sidecar and back; without it the server is
-// told why.
-func TestPMIxFence(t *testing.T) {
-	for answer, want := range map[string]string{
-		"cmd=fence_result rc=0 bytes=3\na\x00b": "G" + "a\x00b",
-		"cmd=fence_result rc=-1 msg=too_late\n": "N" + `the sidecar says "cmd=fence_result rc=-1 msg=too_late"`,
-		"cmd=fence_result rc=0 bytes=9\nab":     "N" + "unexpected EOF",
+// TestPMIxCarries: what it carries to the sidecar, and back; without an answer the server
+// is told so.
+func TestPMIxCarries(t *testing.T) {
+	fence := func(p *pmix) { p.fence([]byte("x")) }
+	meet := func(p *pmix) { p.meet([]byte(rank3), []byte("wish")) }
+	for answer, c := range map[string]struct {
+		carry func(*pmix)
+		want  string
+	}{
+		"cmd=fence_result rc=0 bytes=3\na\x00b":        {fence, "G" + "a\x00b"},
+		"cmd=fence_result rc=-1 msg=too_late\n":        {fence, "N" + `the sidecar says "cmd=fence_result rc=-1 msg=too_late"`},
+		"cmd=fence_result rc=0 bytes=9\nab":            {fence, "N" + "unexpected EOF"},
+		"cmd=meet_result rc=0 number=258 bytes=2\nab":  {meet, "m" + rank3 + "\x02\x01\x00\x00\x00\x00\x00\x00ab"},
+		"cmd=meet_result rc=-1 msg=no\n":               {meet, "n" + rank3},
+		"cmd=meet_result rc=0 number=258 bytes=20\nab": {meet, "n" + rank3},
+		"cmd=outrigger_aborted rc=0\n":                 {func(p *pmix) { p.abort(3, []byte(rank3+"\xff\xff\xff\xffa\nb")) }, "a" + rank3},
 	} {
+		want := c.want
 		ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -77,7 +87,7 @@ func TestPMIxFence(t *testing.T) {
 		ours, theirs := os.NewFile(uintptr(ends[0]), "ours"), os.NewFile(uintptr(ends[1]), "theirs")
 		p := newPMIx("", sidecar(t, answer))
 		p.link = ours
-		p.fence([]byte("x"))
+		c.carry(p)
 		kind, body, err := readFrame(theirs)
 		if err != nil || string(kind)+string(body) != want {
 			t.Errorf("%q: %c %q, %v", answer, kind, body, err)
@@ -124,7 +134,7 @@ func FuzzFrame(f *testing.F) {
 				}
 				return
 			}
-			if kind == frameFence || kind == frameAbort {
+			if kind == frameFence || kind == frameMeet || kind == frameAbort {
 				continue // has effects outside
 			}
 			if p.hear(kind, body) != nil {

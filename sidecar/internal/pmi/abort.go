@@ -54,14 +54,29 @@ func (s *Server) abort(c *client, r request) {
 		return
 	}
 	c.aborted = true
-	s.cfg.Log.Error("rank aborts", "rank", c.rank, "code", r.fields["exitcode"], "text", r.fields["message"])
+	s.aborted(c.rank, r)
+}
+
+// abortOf hears of the launcher that a rank aborts which asked another server for it,
+// PMIx's: cmd=outrigger_abort rank=R exitcode=C message=TEXT.
+func (s *Server) abortOf(c *client, r request) error {
+	rank, err := s.rankOf(r.fields["rank"])
+	if err != nil {
+		return err
+	}
+	s.aborted(rank, r)
+	return c.say("cmd=outrigger_aborted rc=0")
+}
+
+func (s *Server) aborted(rank int, r request) {
+	s.cfg.Log.Error("rank aborts", "rank", rank, "code", r.fields["exitcode"], "text", r.fields["message"])
 	n, err := strconv.ParseInt(r.fields["exitcode"], 10, 64)
 	if err != nil {
 		n = 1
 	}
 	code := max(uint32(n&0xff), 1) // as a process can have it
-	s.cfg.Abort(c.rank, code)
-	line := fmt.Sprintf("cmd=aborts rank=%d code=%d", c.rank, code)
+	s.cfg.Abort(rank, code)
+	line := fmt.Sprintf("cmd=aborts rank=%d code=%d", rank, code)
 	s.mu.Lock()
 	if len(s.aborts.lines) < s.cfg.Count { // else a rank has come again and again
 		s.aborts.lines = append(s.aborts.lines, line)

@@ -354,6 +354,8 @@ func (s *Server) handle(c *client, r request) error {
 			return s.used(c, r)
 		case "outrigger_failed":
 			return s.badly(c, r)
+		case "outrigger_abort":
+			return s.abortOf(c, r)
 		case "outrigger_job":
 			return s.job(c)
 		case "outrigger_aborts":

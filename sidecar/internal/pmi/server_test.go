@@ -296,3 +296,35 @@ func TestUnreadBarrier(t *testing.T) {
 	}
 	both.Wait()
 }
+
+// TestAbortTold: a launcher tells of a rank of its pod that has asked another server for the
+// end of the job.
+func TestAbortTold(t *testing.T) {
+	var mu sync.Mutex
+	var heard []string
+	addrs := serve(t, func(c *Config) {
+		c.Abort = func(rank int, code uint32) {
+			mu.Lock()
+			defer mu.Unlock()
+			heard = append(heard, fmt.Sprint(rank, " ", code))
+		}
+	})
+	watcher := dial(t, addrs[0])
+	watcher.send("cmd=outrigger_aborts")
+	for i, c := range [][2]string{{"7", "7"}, {"-1", "255"}, {"256", "1"}, {"", "1"}} {
+		r := dial(t, addrs[0])
+		r.ask("cmd=outrigger_abort rank=1 exitcode="+c[0]+" message=it said a=1 a=1", "cmd=outrigger_aborted rc=0")
+		// A pod hears of as many as it has ranks.
+		if i < 2 {
+			if got := watcher.hear(); got != "cmd=aborts rank=1 code="+c[1] {
+				t.Errorf("%s: %q", c[0], got)
+			}
+		}
+		mu.Lock()
+		if got := heard[len(heard)-1]; got != "1 "+c[1] {
+			t.Errorf("%s: %q", c[0], got)
+		}
+		mu.Unlock()
+	}
+	dial(t, addrs[0]).ask("cmd=outrigger_abort rank=2 exitcode=1", "") // of the other pod
+}
