@@ -151,12 +151,10 @@ func (s *Server) receive(conn net.Conn) {
 		}
 	}
 	guest := s.lobby.Enter("", func() { _ = conn.Close() }) // its talk ends
-	if guest == nil || !s.track(conn) {
+	if guest == nil || !s.accept(&client{conn: conn, rank: -1, guest: guest}) {
 		s.complain("PMI connection refused", errCrowd)
 		_ = conn.Close() // as above
-		return
 	}
-	s.wg.Go(func() { s.serve(&client{conn: conn, rank: -1, guest: guest}) })
 }
 
 // complain is for what anybody can make happen as often as they like.
@@ -164,14 +162,16 @@ func (s *Server) complain(what string, cause error) {
 	s.complaints.Do(func() { s.cfg.Log.Warn(what+" (told at most once a minute)", "cause", cause) })
 }
 
-// track notes a connection; false: the server ends.
-func (s *Server) track(c net.Conn) bool {
+// accept serves a connection; false: the server ends. Who waits for all that are served
+// has had the lock before.
+func (s *Server) accept(c *client) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
 		return false
 	}
-	s.conns[c] = true
+	s.conns[c.conn] = true
+	s.wg.Go(func() { s.serve(c) })
 	return true
 }
 
