@@ -201,6 +201,8 @@ static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr
 		lock();
 		ssize_t n = look(cq, buf, count, sources, false);
 		bool over = n == -FI_EAGAIN && woken(cq);
+		if (n == -FI_EAGAIN && !over && sidecar_ended)
+			n = -FI_ECONNABORTED; /* nothing comes any more, of which all was told */
 		unlock();
 		uint64_t waited = nanoseconds() - begun;
 		if (n != -FI_EAGAIN || over || (timeout >= 0 && waited >= (uint64_t)timeout * 1000000u))

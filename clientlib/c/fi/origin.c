@@ -26,7 +26,9 @@ static void end_part(struct origin *a, int status)
 	struct endpoint *ep = a->ep;
 	if (!a->abandoned) {
 		count(a->counter, a->status);
-		if (!ep->closing && (a->reports || a->status != OUTRIGGER_OK))
+		/* That the sidecar has ended is told by no error without a request: cq.c. */
+		bool failed = a->status != OUTRIGGER_OK && (a->context != NULL || a->status != OUTRIGGER_NO_SIDECAR);
+		if (!ep->closing && (a->reports || failed))
 			cq_put(ep->tx, &(struct completion){.context = a->context, .flags = a->flags, .err = -to_errno(a->status), .status = a->status});
 	}
 	pool_give(&origins, a);
