@@ -140,7 +140,8 @@ pmix_status_t on_group(pmix_group_operation_t op, char group[], const pmix_proc_
 	const pmix_byte_object_t *data = NULL;
 	struct meeting m = {.done = done, .arg = arg};
 	for (size_t i = 0; i < infos; i++) {
-		if (PMIX_CHECK_KEY(&info[i], PMIX_GROUP_LOCAL_ONLY))
+		bool said = info[i].value.type != PMIX_BOOL || info[i].value.data.flag;
+		if (PMIX_CHECK_KEY(&info[i], PMIX_GROUP_LOCAL_ONLY) && said)
 			return PMIX_OPERATION_SUCCEEDED;
 		if (PMIX_CHECK_KEY(&info[i], PMIX_GROUP_ENDPT_DATA) && info[i].value.type == PMIX_BYTE_OBJECT)
 			data = &info[i].value.data.bo;
