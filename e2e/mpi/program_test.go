@@ -44,6 +44,19 @@ func TestSpawnRefused(t *testing.T) {
 	}
 }
 
+// TestGroups makes communicators of groups of a part of the ranks, which in Open MPI 5 is a
+// matter of PMIx. (Open MPI 4.1 has no such call.)
+func TestGroups(t *testing.T) {
+	for _, m := range pythons(t) {
+		program := m.build(t, "groups")
+		for _, c := range [][2]int{{1, 1}, {2, 2}, {5, 2}, {7, 3}} {
+			t.Run(fmt.Sprintf("%s/ranks=%d/pods=%d", m.name, c[0], c[1]), func(t *testing.T) {
+				job{ranks: c[0], pods: c[1], env: m.env}.mustRun(t, fmt.Sprintf("groups of %d ranks are right", c[0]), program)
+			})
+		}
+	}
+}
+
 // TestLarge sends a message of a GiB.
 func TestLarge(t *testing.T) {
 	m := mpich(t)
