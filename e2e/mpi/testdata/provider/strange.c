@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* struct ucred */
 #include "provider.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -340,8 +341,13 @@ void orphaned(struct side *s)
 	unsigned ended[OPEN] = {0}, all = 0;
 	scenario = "operations when the sidecar has ended";
 	meet(s);
-	while (rank == 1)
-		pause(); /* it looks at nothing, until it is ended */
+	if (rank == 1) {
+		want(close(open("away", O_WRONLY | O_CREAT, 0600)) == 0, "no file");
+		for (;;)
+			pause(); /* it looks at nothing, until it is ended */
+	}
+	while (access("away", F_OK) != 0)
+		usleep(1000);
 	must(fi_read(s->ep, in, 8, NULL, s->partner, d.start, d.key, &contexts[0]));
 	must(fi_write(s->ep, out, 8, NULL, s->partner, d.start, d.key, &contexts[1]));
 	must(fi_write(s->ep, out, LARGE, NULL, s->partner, d.start, d.key, &contexts[2]));
