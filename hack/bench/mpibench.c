@@ -42,9 +42,6 @@
 //   Computing is a fixed amount of arithmetic in registers that makes no call,
 //   sized beforehand to last 1.5 t_transfer; never "until the clock says", which
 //   would hide a core stolen by somebody else's progress thread.
-//   Samples with the computing are taken for 0.3 s before any counts: where the last
-//   line had the other rank computing, processes of ranks and sidecars go elsewhere
-//   first, which takes up to 0.1 s, as long as a line of 64 KiB.
 //   A repetition takes 50 triples of samples (transfer, compute, total in
 //   turn, so that a drift of the machine meets all three) and computes overlap
 //   from the three medians. Reported: "overlap", the median of 5 repetitions,
@@ -62,7 +59,10 @@
 //   of the round trips, bandwidth at the last two (and 8 KiB) with a quarter of
 //   the windows, overlap of mode "one" at 64 KiB, 256 KiB, 1 MiB and 4 MiB and
 //   iallreduce there, 3 repetitions instead of 5. Triples are as many: sidecars find
-//   their place in steps of 5 ms, and fewer show that and not what a job has.
+//   their place in steps of 5 ms, and fewer show that and not what a job has. Samples
+//   with the computing are taken for 0.3 s before any counts: where the last line had
+//   the other rank computing, processes of ranks and sidecars go elsewhere first, which
+//   takes up to 0.1 s, as long as a line of 64 KiB. (So it is with `alone`.)
 //
 // `alone CALL BYTES [TRANSFERS]` is one line of overlap, of mode "one", with computing
 //   that lasts so many transfers instead of 1.5: `alone iallreduce 4194304 2.5`. What
@@ -93,7 +93,7 @@ enum {
 	MIB = 1024 * 1024,
 	BYTES_MAX = 4 * MIB,
 	TRIPLES = 50,
-	WARMUP_US = 300000,
+	WARM_UP_US = 300000,
 	TAG = 7,
 	TAG_ACK = 8
 };
@@ -101,7 +101,7 @@ enum {
 // What short makes less of.
 static int reps = REPS, overlap_reps = REPS, latency_part = 1, window_part = 1;
 
-static double computing_transfers = 1.5;
+static double computing_transfers = 1.5, warm_up_us;
 
 static int rank;
 static const char *peer;
@@ -284,9 +284,9 @@ static long units_for(int bytes, enum exchange what) {
 	return units;
 }
 
-// Goes on for WARMUP_US with what is measured next.
+// Goes on for warm_up_us with what is measured next.
 static void warm_up(int bytes, enum exchange what, long units) {
-	double end = now_us() + WARMUP_US;
+	double end = now_us() + warm_up_us;
 	for (int more = 1; more;) {
 		(void)sample(bytes, what, units);
 		more = now_us() < end;
@@ -299,7 +299,8 @@ static struct overlap overlap(int bytes, enum exchange what, int computes) {
 	long units = units_for(bytes, what);
 	long mine = computes ? units : 0;
 	int hidden = 0;
-	warm_up(bytes, what, mine);
+	if (warm_up_us > 0)
+		warm_up(bytes, what, mine);
 	for (int r = 0; r < overlap_reps; r++) {
 		double transfer[TRIPLES], computing[TRIPLES], total[TRIPLES];
 		for (int i = 0; i < TRIPLES; i++) {
@@ -338,6 +339,7 @@ static void in_short(void) {
 	static const int latencies[] = {8, 8 * KIB, 64 * KIB, MIB}, overlapped[] = {64 * KIB, 256 * KIB, MIB, 4 * MIB};
 	reps = 3;
 	overlap_reps = 3;
+	warm_up_us = WARM_UP_US;
 	latency_part = 10;
 	window_part = 4;
 	for (int i = 0; i < 4; i++)
@@ -380,6 +382,7 @@ static int measure(int argc, char **argv) {
 		if (bytes < 1 || bytes > BYTES_MAX || !(computing_transfers > 0 && computing_transfers < 100) ||
 		    (strcmp(argv[3], "isend") != 0 && strcmp(argv[3], "irecv") != 0 && strcmp(argv[3], "iallreduce") != 0))
 			return 0;
+		warm_up_us = WARM_UP_US;
 		one(argv[3], bytes);
 	} else {
 		return 0;

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/outlet"
 )
 
 // lineMax bounds a line of output; a longer one is sent on in pieces.
@@ -51,7 +51,7 @@ func (s *source) Read(b []byte) (int, error) {
 	for {
 		if s.silent.Load() {
 			if !s.seen {
-				s.seen, s.left = true, held(s.pipe)
+				s.seen, s.left = true, outlet.Held(s.pipe)
 			}
 			if s.left <= 0 {
 				return 0, io.EOF
@@ -68,19 +68,6 @@ func (s *source) Read(b []byte) (int, error) {
 		}
 		return n, err
 	}
-}
-
-// held is how many bytes a pipe holds.
-func held(pipe *os.File) int {
-	n := 0
-	raw, err := pipe.SyscallConn()
-	if err == nil {
-		err = raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
-	}
-	if err != nil {
-		return 0 // it cannot be read either
-	}
-	return n
 }
 
 // finishOutput sends the rest of the output on and waits for its readers, unless

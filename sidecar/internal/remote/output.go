@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/outlet"
 )
 
 // outputs are the pipes that a command writes to, and who reads them.
@@ -41,11 +41,11 @@ func (o *outputs) finish() {
 // drain sends what comes until all writers have gone, or until the deadline: then only
 // what the pipe holds.
 func drain(pipe *os.File, to stream) {
-	b, left, over := make([]byte, dataMax), 0, false
+	room, left, over := make([]byte, dataMax), 0, false
 	for !over || left > 0 {
-		b := b[:dataMax]
+		b := room
 		if over {
-			b = b[:min(left, dataMax)]
+			b = room[:min(left, dataMax)]
 		}
 		n, err := pipe.Read(b)
 		left -= n
@@ -57,22 +57,9 @@ func drain(pipe *os.File, to stream) {
 		switch {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded) && !over && pipe.SetReadDeadline(time.Time{}) == nil:
-			over, left = true, held(pipe)
+			over, left = true, outlet.Held(pipe)
 		default:
 			return
 		}
 	}
-}
-
-// held is how many bytes a pipe holds.
-func held(pipe *os.File) int {
-	n := 0
-	raw, err := pipe.SyscallConn()
-	if err == nil {
-		err = raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
-	}
-	if err != nil {
-		return 0 // it cannot be read either
-	}
-	return n
 }

@@ -123,7 +123,8 @@ func (s *Server) run(ctx context.Context, command string, to *writer, in *bufio.
 		return err
 	}
 	_, _ = cmd.Stdout.(*os.File).Close(), cmd.Stderr.(*os.File).Close() // the command has its own
-	go func() {                                                         // until the connection's end, which serve makes
+
+	go func() { // until the connection's end, which serve makes
 		defer cancel() // nobody waits for the command any more
 		feed(in, stdin, to)
 	}()

@@ -1,0 +1,20 @@
+package outlet
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Held is how many bytes a pipe holds.
+func Held(pipe *os.File) int {
+	n := 0
+	raw, err := pipe.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	}
+	if err != nil {
+		return 0 // it cannot be read either
+	}
+	return n
+}
