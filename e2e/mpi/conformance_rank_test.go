@@ -3,6 +3,7 @@
 package mpi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -171,6 +172,23 @@ func (p *player) synchronous() {
 	p.finish(r)
 }
 
+func (p *player) own() {
+	me := p.world.Rank()
+	for i, n := range []int{33, 64, 4096, 8191, 8192} { // a smaller one is over when its ring has it
+		out, in := p.memory(true, n), p.memory(true, n)
+		fill(out, me, i)
+		r, err := outrigger.Irecv(p.world, in, me, i)
+		p.must(err)
+		s, err := outrigger.Isend(p.world, out, me, i)
+		p.must(err)
+		p.finish(s)
+		_, over, err := r.Test()
+		p.must(err)
+		p.want(over && bytes.Equal(in, out), "%d bytes to itself were sent, and have not come", n)
+		p.must(errors.Join(outrigger.Free(p.session, out), outrigger.Free(p.session, in)))
+	}
+}
+
 func (p *player) cancelled() {
 	for _, n := range []int{8, 1000, 100000} {
 		r := p.irecv(make([]byte, n), 77)
@@ -274,6 +292,7 @@ func play() (code int) {
 		{"order", p.order},
 		{"truncated", p.truncated},
 		{"synchronous", p.synchronous},
+		{"to itself", p.own},
 		{"cancelled", p.cancelled},
 		{"probed", p.probed},
 		{"crowded", p.crowded},

@@ -107,6 +107,8 @@ static ssize_t look(struct cq *cq, void *buf, size_t count, fi_addr_t *sources, 
 			end(cq);
 		n = take(cq, buf, count, sources);
 	}
+	if (n == -FI_EAGAIN && !behind() && await_self())
+		n = take(cq, buf, count, sources);
 	return n;
 }
 

@@ -205,6 +205,7 @@ struct op {
 	uint64_t flags; /* of the completion; FI_PEEK's own of a peek */
 	size_t room;
 	bool reports;   /* writes a completion when all is well */
+	bool silent;    /* and none when it is not */
 	outrigger_request request;
 	struct posted *posted;
 	void *of; /* a letter, or an access at its origin or target */
@@ -306,6 +307,7 @@ void cancel_ops(struct endpoint *ep, bool (*chosen)(const struct op *op, const v
 /* transfer.c */
 extern struct fi_ops_tagged tagged_ops;
 extern struct fi_ops_msg msg_ops;
+bool await_self(void); /* what this process has sent itself has come; false: it had sent nothing */
 size_t bytes_of(const struct iovec *iov, size_t segments);
 void count(struct counter *c, int status);
 ssize_t cancel(struct endpoint *ep, void *context);

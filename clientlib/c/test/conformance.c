@@ -217,6 +217,27 @@ static void synchronous(void)
 	finish(irecv(b, sizeof b, 1));
 }
 
+/* A small message to a rank of the sidecar has come when its send ends. */
+static void own(void)
+{
+	for (size_t i = 0; i < 2 * SIZES && sizes[i / 2] <= 8192; i++) {
+		int shared = i % 2 != 0, over;
+		size_t n = sizes[i / 2];
+		unsigned char *out = memory(shared, n), *in = memory(shared, n);
+		struct outrigger_envelope to = {.peer = world.rank, .tag = i};
+		fill(out, n, world.rank, i);
+		outrigger_request s, r = irecv_from(in, n, world.rank, i, 0);
+		must(outrigger_send(session, out, n, &to, 0, &s), "send");
+		finish(s);
+		must(outrigger_test(session, r, &over, NULL), "test");
+		if (!over)
+			die("%zu bytes to itself were sent, and have not come", n);
+		check(in, n, world.rank, i);
+		give(shared, out);
+		give(shared, in);
+	}
+}
+
 /* Receives that nobody sends to are cancelled; what came first is not. */
 static void cancelled(void)
 {
@@ -383,6 +404,7 @@ static const struct {
 } scenarios[] = { /* of both clients, in this order */
 	{"private memory", private_memory}, {"shared memory", shared_memory}, {"unexpected", unexpected},
 	{"order", order},		    {"truncated", truncated},	      {"synchronous", synchronous},
+	{"to itself", own},
 	{"cancelled", cancelled},	    {"probed", probed},		      {"crowded", crowded},
 	{"flood", flood},
 };

@@ -172,7 +172,9 @@ func (o *outgoing) header(f *wire.Header) {
 // sendEager emits the message with its payload (P§5.1). The send is over as
 // soon as nothing refers to the application's memory: at once for inline and
 // copied payloads, for others when the link has told that they have come, or the
-// peer has acknowledged them.
+// peer has acknowledged them. An application's to a rank of this sidecar is over when
+// it is delivered, which is in the same turn: what its arrival has brought about is told
+// before its end (L§5).
 func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 	f, a := c.emit(p, wire.Eager)
 	s.endpoint.backlog++
@@ -180,6 +182,7 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 	o.header(&f.Head)
 	f.Head.A, f.Head.B, f.Head.Length = o.total, o.data.bits()|o.reply, uint32(o.total)
 	c.stats.Eager.add(o.total)
+	follows := p.self && o.owner.coll == 0 && !o.owner.silent
 	done := true
 	switch {
 	case o.total == 0:
@@ -187,7 +190,7 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 		copy(f.Inline[:], o.inline)
 	case o.total <= uint64(len(f.Inline)) && o.class == shm.ClassArena:
 		copy(f.Inline[:], c.ports.Bytes(o.payload))
-	case o.class == shm.ClassArena && o.total <= c.cfg.CopyBytes && p.met() && !c.gathers(p, o) && c.copyOut(f, a, o.payload):
+	case o.class == shm.ClassArena && o.total <= c.cfg.CopyBytes && !follows && p.met() && !c.gathers(p, o) && c.copyOut(f, a, o.payload):
 	default:
 		f.Payload = o.payload
 		f.Gather = o.gather
@@ -212,7 +215,7 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 		c.setState(s, o.owner, requestSend, id)
 		return
 	}
-	if done {
+	if done && !follows {
 		c.sendDone(s, o.owner, shm.StatusOK)
 		return
 	}

@@ -177,9 +177,34 @@ static void ends(struct side *s)
 	meet(s);
 }
 
+/* What a process sends itself has come when it is sent: a few looks find it, however it was
+ * sent, and its end. */
+static void own(struct side *s)
+{
+	enum { LOOKS = 10, ROUNDS = 300 };
+	scenario = "a message to itself, at once";
+	for (int i = 0; i < ROUNDS; i++) {
+		struct fi_cq_tagged_entry e;
+		size_t n = (size_t)i % 5 * 2048;
+		int come = 0, gone = 0;
+		bool injected = i % 2 != 0;
+		must(fi_trecv(s->ep, in, n, NULL, s->self, 3, 0, &there));
+		must(injected ? fi_tinject(s->ep, out, n, s->self, 3) : fi_tsend(s->ep, out, n, NULL, s->self, 3, &here));
+		for (int look = 0; look < LOOKS && come == 0; look++)
+			come = fi_cq_read(s->rx, &e, 1) == 1;
+		want(come == 1 && e.op_context == &there && e.len == n, "round %d: %zu bytes have not come after %d looks", i, n, LOOKS);
+		for (int look = 0; look < LOOKS && gone == 0 && !injected; look++)
+			gone = fi_cq_read(s->tx, &e, 1) == 1;
+		want(injected || (gone == 1 && e.op_context == &here), "round %d: the send has not ended", i);
+	}
+	meet(s);
+	want(nothing(s->tx), "an injected message has a completion");
+}
+
 void tagged(struct side *s)
 {
 	calls(s);
+	own(s);
 	looks(s);
 	matched(s);
 	ends(s);
