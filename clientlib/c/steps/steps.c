@@ -6,12 +6,16 @@
  * request that never ends, by which every MPI looks at all that it has open (MPI 4.1, 3.5
  * Progress, 3.7.6). The request is a generalized one (13.2), which concerns nobody else.
  *
- * No other thread may call MPI unless the program has MPI_THREAD_MULTIPLE, and none while
- * it is in MPI_Init or MPI_Finalize. So this library is before these in the order of
- * symbols, as tools of the profiling interface are (15.2), and calls what comes next. The
- * launcher preloads it; names begin with PMPI where Fortran's begin so.
+ * Two threads may not be in the MPI at once unless the program has MPI_THREAD_MULTIPLE, and
+ * no MPI is at its best there (Open MPI 4.1 and 5 count a communicator's users wrongly where
+ * one thread frees a request that another has just completed, until it is gone). So the two
+ * take turns, which MPI_THREAD_SERIALIZED allows: this library is before every call in the
+ * order of symbols, as tools of the profiling interface are (15.2), and calls what comes next
+ * (calls.c, gate.c). The launcher preloads it; names begin with PMPI where Fortran's begin so.
  */
 #define _GNU_SOURCE
+#include "steps.h"
+
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
@@ -20,16 +24,14 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
-#define EXPORT __attribute__((visibility("default")))
+#include "gate.h"
 
 typedef uintptr_t handle; /* of MPI: a number of 32 bits, or a pointer; passed alike */
 
-#define MULTIPLE 3         /* MPI_THREAD_MULTIPLE of MPICH, Intel MPI and Open MPI */
-#define MULTIPLE_ABI 4096  /* of MPI's own binary interface (MPI 5.0, 20) */
+#define SERIALIZED 2         /* MPI_THREAD_SERIALIZED of MPICH, Intel MPI and Open MPI */
+#define SERIALIZED_ABI 2048  /* of MPI's own binary interface (MPI 5.0, 20) */
 #define STATUS_BYTES 256   /* more than any of them has */
-#define PATIENCE_NS 5000000000u
 /* Calls for what has come: MPICH looks at its schedules before it looks for what has come,
  * and takes their next step by the call after that. */
 #define CALLS 3
@@ -43,7 +45,7 @@ static struct {
 } mpi;
 
 static handle never_ends;
-static _Atomic bool ready, inside;
+static _Atomic bool ready;
 
 /* is_mpi finds the file of an MPI among what the program has loaded. */
 static int is_mpi(struct dl_phdr_info *object, size_t bytes, void *path)
@@ -62,10 +64,8 @@ static void *in_mpi(const char *name)
 	return lib == NULL ? NULL : dlsym(lib, name);
 }
 
-/* find has a pointer to a function point to the next one of a name, or, where a program
- * has loaded its MPI for itself alone, to the MPI's. C converts between the two kinds of
- * pointers by their bytes. */
-static bool find(void *function, const char *name)
+/* C converts between pointers to functions and to objects by their bytes. */
+bool steps_find(void *function, const char *name)
 {
 	void *symbol = dlsym(RTLD_NEXT, name);
 	if (symbol == NULL)
@@ -74,13 +74,13 @@ static bool find(void *function, const char *name)
 	return symbol != NULL;
 }
 
-/* multiple is MPI_THREAD_MULTIPLE of the library that a function is of. */
-static int multiple(int (*function)(int *))
+/* serialized is MPI_THREAD_SERIALIZED of the library that a function is of. */
+static int serialized(int (*function)(int *))
 {
 	Dl_info where;
 	void *symbol;
 	memcpy(&symbol, &function, sizeof symbol);
-	return dladdr(symbol, &where) != 0 && strstr(where.dli_fname, "libmpi_abi.so") != NULL ? MULTIPLE_ABI : MULTIPLE;
+	return dladdr(symbol, &where) != 0 && strstr(where.dli_fname, "libmpi_abi.so") != NULL ? SERIALIZED_ABI : SERIALIZED;
 }
 
 static int no_query(void *extra, void *status) { return (void)extra, (void)status, 0; }
@@ -90,12 +90,12 @@ static int no_cancel(void *extra, int complete) { return (void)extra, (void)comp
 static const char *start(void)
 {
 	int level = 0;
-	if (!find(&mpi.query_thread, "PMPI_Query_thread") || !find(&mpi.start, "PMPI_Grequest_start") ||
-	    !find(&mpi.complete, "PMPI_Grequest_complete") || !find(&mpi.get_status, "PMPI_Request_get_status") ||
-	    !find(&mpi.release, "PMPI_Request_free"))
+	if (!steps_find(&mpi.query_thread, "PMPI_Query_thread") || !steps_find(&mpi.start, "PMPI_Grequest_start") ||
+	    !steps_find(&mpi.complete, "PMPI_Grequest_complete") || !steps_find(&mpi.get_status, "PMPI_Request_get_status") ||
+	    !steps_find(&mpi.release, "PMPI_Request_free"))
 		return "its MPI is not found";
-	if (mpi.query_thread(&level) != 0 || level < multiple(mpi.query_thread))
-		return "its MPI does not give MPI_THREAD_MULTIPLE";
+	if (mpi.query_thread(&level) != 0 || level < serialized(mpi.query_thread))
+		return "its MPI does not give MPI_THREAD_SERIALIZED";
 	if (mpi.start(no_query, no_release, no_cancel, NULL, &never_ends) != 0)
 		return "its MPI refuses a generalized request";
 	return NULL;
@@ -115,34 +115,27 @@ static int opened(int rc)
 	return rc;
 }
 
-static uint64_t nanoseconds(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-/* closing waits for the other thread to be outside of the MPI: it comes in no more. */
+/* closing ends the steps: there is none under way any more, and none begins. */
 static void closing(void)
 {
 	if (!atomic_exchange(&ready, false))
 		return;
-	uint64_t begun = nanoseconds();
-	while (atomic_load(&inside) && nanoseconds() - begun < PATIENCE_NS)
-		nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+	gate_enter();
 	(void)mpi.complete(never_ends);
 	(void)mpi.release(&never_ends);
+	gate_leave();
 }
 
-/* outrigger_mpi_steps is the provider's: by any thread, at any time. */
+/* outrigger_mpi_steps is the provider's: by a thread that is not the program's, at any time. */
 EXPORT void outrigger_mpi_steps(void)
 {
 	char status[STATUS_BYTES];
 	int flag;
-	atomic_store(&inside, true);
-	for (int i = 0; i < CALLS && atomic_load(&ready); i++)
+	if (!atomic_load(&ready) || !gate_shut())
+		return;
+	for (int i = 0; i < CALLS && atomic_load(&ready) && !gate_asked(); i++)
 		(void)mpi.get_status(never_ends, &flag, status);
-	atomic_store(&inside, false);
+	gate_open();
 }
 
 static int no_mpi(void)
@@ -154,25 +147,25 @@ static int no_mpi(void)
 static int init(const char *name, int *argc, char ***argv)
 {
 	int (*next)(int *, char ***);
-	return find(&next, name) ? opened(next(argc, argv)) : no_mpi();
+	return steps_find(&next, name) ? opened(next(argc, argv)) : no_mpi();
 }
 
-/* init_thread asks for what the other thread needs, whatever the program does: more than
- * was asked for is what an MPI may give. */
-static int init_thread(const char *name, int *argc, char ***argv, int *provided)
+/* init_thread asks for what the other thread needs, or more: that is what an MPI may give. */
+static int init_thread(const char *name, int *argc, char ***argv, int required, int *provided)
 {
 	int (*next)(int *, char ***, int, int *);
 	int (*query)(int *);
-	if (!find(&next, name) || !find(&query, "PMPI_Query_thread"))
+	if (!steps_find(&next, name) || !steps_find(&query, "PMPI_Query_thread"))
 		return no_mpi();
-	return opened(next(argc, argv, multiple(query), provided));
+	int least = serialized(query);
+	return opened(next(argc, argv, required > least ? required : least, provided));
 }
 
 static int finalize(const char *name)
 {
 	int (*next)(void);
 	closing();
-	return find(&next, name) ? next() : no_mpi();
+	return steps_find(&next, name) ? next() : no_mpi();
 }
 
 EXPORT int MPI_Init(int *argc, char ***argv);
@@ -187,14 +180,12 @@ int PMPI_Init(int *argc, char ***argv) { return init("PMPI_Init", argc, argv); }
 
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 {
-	(void)required;
-	return init_thread("MPI_Init_thread", argc, argv, provided);
+	return init_thread("MPI_Init_thread", argc, argv, required, provided);
 }
 
 int PMPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 {
-	(void)required;
-	return init_thread("PMPI_Init_thread", argc, argv, provided);
+	return init_thread("PMPI_Init_thread", argc, argv, required, provided);
 }
 
 int MPI_Finalize(void) { return finalize("MPI_Finalize"); }

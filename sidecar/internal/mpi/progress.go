@@ -12,7 +12,7 @@ const stepsFile = "liboutrigger-steps.so"
 
 // progressing is what a program needs of which something goes on while it computes, as
 // names.EnvMPIProgress says. Where another thread calls the MPI, that has to expect it:
-// MPI_THREAD_MULTIPLE, also for a program that calls MPI_Init.
+// MPI_THREAD_SERIALIZED, also for a program that calls MPI_Init.
 func progressing(f Family, dir string) (wish, error) {
 	switch wanted := os.Getenv(names.EnvMPIProgress); wanted {
 	case "", "off", "messages":
@@ -23,10 +23,10 @@ func progressing(f Family, dir string) (wish, error) {
 	}
 	var env []string
 	if f != OpenMPI {
-		env = append(env, "MPIR_CVAR_DEFAULT_THREAD_LEVEL=MPI_THREAD_MULTIPLE")
+		env = append(env, "MPIR_CVAR_DEFAULT_THREAD_LEVEL=MPI_THREAD_SERIALIZED")
 	}
 	if f != MPICH && f != Intel {
-		env = append(env, "OMPI_MPI_THREAD_LEVEL=3")
+		env = append(env, "OMPI_MPI_THREAD_LEVEL=2")
 	}
 	return preloaded(dir, stepsFile, names.EnvMPIProgress, env...)
 }
