@@ -160,7 +160,7 @@ type MPIJobSpec struct {
 
 	// mpiProgress says what goes on while an MPI program computes: Messages, by a
 	// thread in each rank that copies what only the rank can; All, also the steps of
-	// the MPI's own, as those of non-blocking collectives, by MPI_THREAD_MULTIPLE; Off,
+	// the MPI's own, as those of non-blocking collectives, by MPI_THREAD_SERIALIZED; Off,
 	// what the sidecar does by itself. Absent: Off.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="mpiProgress cannot be changed"
 	// +optional

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -80,10 +81,10 @@ func all(t testing.TB) []implementation {
 }
 
 // build compiles a program of testdata with an MPI's headers and libraries.
-func (m *implementation) build(t *testing.T, name string) string {
+func (m *implementation) build(t *testing.T, name string, flags ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), name)
-	args := append([]string{"-O1", "-Wall", "-Werror", "-o", out, filepath.Join("testdata", name+".c"), "-pthread"}, m.headers...)
+	args := slices.Concat([]string{"-O1", "-Wall", "-Werror", "-o", out, filepath.Join("testdata", name+".c"), "-pthread"}, flags, m.headers)
 	if text, err := exec.CommandContext(t.Context(), "gcc", append(args, m.link...)...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
