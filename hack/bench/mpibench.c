@@ -62,7 +62,10 @@
 //   their place in steps of 5 ms, and fewer show that and not what a job has. Samples
 //   with the computing are taken for 0.3 s before any counts: where the last line had
 //   the other rank computing, processes of ranks and sidecars go elsewhere first, which
-//   takes up to 0.1 s, as long as a line of 64 KiB. (So it is with `alone`.)
+//   takes up to 0.1 s, as long as a line of 64 KiB. Then, before each repetition, the
+//   computing is sized once more, by 50 triples of samples: what was 1.5 t_transfer before
+//   processes had found their places may be half of one, behind which nothing hides. (So it
+//   is with `alone`.)
 //
 // `alone CALL BYTES [TRANSFERS]` is one line of overlap, of mode "one", with computing
 //   that lasts so many transfers instead of 1.5: `alone iallreduce 4194304 2.5`. What
@@ -294,14 +297,30 @@ static void warm_up(int bytes, enum exchange what, long units) {
 	}
 }
 
+// The work that lasts computing_transfers as both are measured next: how long they last is
+// another matter where processes have found their places, and where the other one computes.
+static long resized(int bytes, enum exchange what, long units, int computes) {
+	double transfer[TRIPLES], computing[TRIPLES];
+	for (int i = 0; i < TRIPLES; i++) {
+		transfer[i] = sample(bytes, what, 0);
+		computing[i] = sample(bytes, NOTHING, computes ? units : 0);
+		(void)sample(bytes, what, computes ? units : 0);
+	}
+	units = (long)((double)units * computing_transfers * median(transfer, TRIPLES) / median(computing, TRIPLES));
+	MPI_Bcast(&units, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+	return units;
+}
+
 static struct overlap overlap(int bytes, enum exchange what, int computes) {
 	double ratio[REPS], transfers[REPS], computings[REPS], totals[REPS];
 	long units = units_for(bytes, what);
-	long mine = computes ? units : 0;
 	int hidden = 0;
 	if (warm_up_us > 0)
-		warm_up(bytes, what, mine);
+		warm_up(bytes, what, computes ? units : 0);
 	for (int r = 0; r < overlap_reps; r++) {
+		if (warm_up_us > 0)
+			units = resized(bytes, what, units, computes);
+		long mine = computes ? units : 0;
 		double transfer[TRIPLES], computing[TRIPLES], total[TRIPLES];
 		for (int i = 0; i < TRIPLES; i++) {
 			transfer[i] = sample(bytes, what, 0);
