@@ -65,21 +65,18 @@ size_t bytes_of(const struct iovec *iov, size_t segments)
 
 /* What this process has sent itself, small, and what of it is under way: its end follows
  * what its arrival has brought about (LAYOUT 5). Where an MPI has such messages in the
- * process they have come when they are sent, and programs look a few times. */
-#define SELF_NS UINT64_C(20000000) /* after the last one, at most, for a sidecar that gets no processor */
+ * process they have come when they are sent, and programs look a few times. So a look waits
+ * for them, SELF_NS at most: for a sidecar that gets no processor, or has no room for more
+ * of them, no look waits again until all have come. */
+#define SELF_NS UINT64_C(20000000)
 static unsigned to_self;
-static uint64_t last_to_self;
-
-static void begin_to_self(void)
-{
-	to_self++;
-	last_to_self = nanoseconds();
-}
+static bool in_vain; /* was waited */
 
 static void on_sent_self(void *arg, const struct outrigger_result *r)
 {
 	struct op *op = arg;
 	to_self--;
+	in_vain = in_vain && to_self > 0;
 	if (op->silent)
 		op_free(op);
 	else
@@ -88,13 +85,22 @@ static void on_sent_self(void *arg, const struct outrigger_result *r)
 
 bool await_self(void)
 {
-	if (to_self == 0)
+	if (to_self == 0 || in_vain)
 		return false;
-	while (to_self > 0 && !sidecar_ended && nanoseconds() - last_to_self < SELF_NS) {
+	uint64_t since = nanoseconds();
+	while (to_self > 0 && !in_vain && !sidecar_ended) {
 		sched_yield();
 		progress();
+		in_vain = to_self > 0 && nanoseconds() - since > SELF_NS;
 	}
 	return true;
+}
+
+/* comes_at_once: to this process, small, and over when it has come. */
+static bool comes_at_once(const struct outgoing *o, const struct peer *p)
+{
+	return p->rank == outrigger_world(client()).rank && bytes_of(o->iov, o->segments) <= INJECT_MAX &&
+	       (o->flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE)) == 0;
 }
 
 /* nobody sends a small message of which nothing is to be said. */
@@ -138,7 +144,7 @@ static ssize_t send_locked(struct endpoint *ep, const struct outgoing *o)
 	struct outrigger_envelope to = {.peer = p.rank, .context = context_of(p.endpoint, o->space), .tag = o->tag, .data = (uint32_t)o->data};
 	unsigned flags = OUTRIGGER_MODEST | ((o->flags & FI_REMOTE_CQ_DATA) != 0 ? OUTRIGGER_DATA : 0);
 	bool reports = !o->inject && (!ep->tx_selective || (o->flags & FI_COMPLETION) != 0);
-	bool quiet = silent(ep, o, reports), own = p.rank == outrigger_world(client()).rank && bytes_of(o->iov, o->segments) <= INJECT_MAX;
+	bool quiet = silent(ep, o, reports), own = comes_at_once(o, &p);
 	if (quiet && !own)
 		return to_errno(outrigger_sendv(client(), o->iov, (int)o->segments, &to, flags, NULL, NULL, NULL));
 	struct op *op = op_new(ep, OP_SEND, own ? on_sent_self : on_sent, o->context);
@@ -155,8 +161,7 @@ static ssize_t send_locked(struct endpoint *ep, const struct outgoing *o)
 		flags |= OUTRIGGER_SYNC;
 	if (o->space == SPACE_MSG && bytes_of(o->iov, o->segments) > LETTER_MAX)
 		return to_errno(send_beside(op, o, to, flags));
-	if (own)
-		begin_to_self();
+	to_self += own;
 	int rc = outrigger_sendv(client(), o->iov, (int)o->segments, &to, flags, op->done, op, NULL);
 	if (rc != OUTRIGGER_OK) {
 		to_self -= own;

@@ -76,3 +76,15 @@ void gate_open(void)
 	atomic_store(&shut, false);
 	pthread_mutex_unlock(&turn);
 }
+
+/* The child of a fork has the thread that forked, and nobody else who could open the gate or
+ * leave. */
+static void in_child(void)
+{
+	pthread_mutex_init(&turn, NULL);
+	atomic_store(&shut, false);
+	atomic_store(&awaited, false);
+	atomic_store(&inside, depth > 0);
+}
+
+__attribute__((constructor)) static void watch_forks(void) { (void)pthread_atfork(NULL, NULL, in_child); }

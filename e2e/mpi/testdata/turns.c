@@ -1,8 +1,11 @@
-// turns.c: exchanges and sums behind computing, and the call with the most arguments, for
-// between.c to look at. Two ranks.
+// turns.c: exchanges and sums behind computing, children of forks, and the call with the most
+// arguments, for between.c to look at. Two ranks.
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { ROUNDS = 200, N = 20000 };
 
@@ -20,6 +23,18 @@ static void compute(int steps) {
 	for (int i = 0; i < steps; i++)
 		x = x * 1.0000001 + 1e-9;
 	sink = x;
+}
+
+// forks has a child ask its MPI, in whatever moment of a step it was made, and wait for none.
+static void forks(void) {
+	int status, bytes;
+	pid_t child = fork();
+	if (child == 0) {
+		alarm(20);
+		MPI_Type_size(MPI_INT, &bytes);
+		_exit(bytes != (int)sizeof(int));
+	}
+	must(child > 0 && waitpid(child, &status, 0) == child && status == 0, "the child of a fork");
 }
 
 // accumulate fetches a number of the other rank, and adds to it.
@@ -51,6 +66,8 @@ int main(int argc, char **argv) {
 		MPI_Irecv(in, N, MPI_DOUBLE, 1 - rank, 1, MPI_COMM_WORLD, &r[1]);
 		MPI_Iallreduce(out, sum, N, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &r[2]);
 		compute(i % 8 * 20000);
+		if (i % 4 == 0)
+			forks();
 		MPI_Waitall(3, r, MPI_STATUSES_IGNORE);
 		must(in[N - 1] == i + 1 - rank && sum[N - 1] == 2 * i + 1, "an exchange or a sum");
 	}
