@@ -29,9 +29,9 @@
 
 typedef uintptr_t handle; /* of MPI: a number of 32 bits, or a pointer; passed alike */
 
-#define SERIALIZED 2         /* MPI_THREAD_SERIALIZED of MPICH, Intel MPI and Open MPI */
-#define SERIALIZED_ABI 2048  /* of MPI's own binary interface (MPI 5.0, 20) */
-#define STATUS_BYTES 256   /* more than any of them has */
+#define SERIALIZED 2        /* MPI_THREAD_SERIALIZED of MPICH, Intel MPI and Open MPI */
+#define SERIALIZED_ABI 2048 /* of MPI's own binary interface (MPI 5.0, 20) */
+#define STATUS_BYTES 256    /* more than any of them has */
 /* Calls for what has come: MPICH looks at its schedules before it looks for what has come,
  * and takes their next step by the call after that. */
 #define CALLS 3
