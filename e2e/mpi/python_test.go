@@ -3,18 +3,10 @@
 package mpi
 
 import (
-	"context"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // The modules of mpi4py's own tests, by the chapters of MPI that they are of.
@@ -95,7 +87,7 @@ func TestPythonUpstream(t *testing.T) {
 		env := []string{"MPIR_CVAR_CH4_NETMOD=ofi", "MPIR_CVAR_NOLOCAL=1"}
 		program := m.build(t, "probes")
 		sooner(t, "receives get what probes have found", func() (string, bool) {
-			out, err := own(t, job{ranks: 2, env: m.env}, env, program)
+			out, err := own(t, job{ranks: 2, env: m.env}, hydra(t), env, program)
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
@@ -104,60 +96,20 @@ func TestPythonUpstream(t *testing.T) {
 		sooner(t, "testDistgraphcomm passes", func() (string, bool) {
 			// It fails, or waits for an edge that another receive has taken.
 			test := []string{"timeout", "20", "taskset", "-c", oneProcessor(t), "/usr/bin/python3", "main.py", "test_comm_topo", "-k", "testDistgraphcomm"}
-			out, _ := own(t, pythonJob(t, m, 2), env, test...)
+			out, _ := own(t, pythonJob(t, m, 2), hydra(t), env, test...)
 			return out, strings.Contains(out, "FAIL: testDistgraphcomm")
 		})
 	})
 	t.Run("intel", func(t *testing.T) {
 		m := intel(t)
 		env := []string{"I_MPI_FABRICS=ofi", "I_MPI_OFI_PROVIDER=tcp", "MPIR_CVAR_CH4_OFI_ENABLE_RMA=1"}
-		out, err := own(t, pythonJob(t, m, 2), env, "/usr/bin/python3", "main.py", "test_win.TestWinCreateDynamicWorld")
+		out, err := own(t, pythonJob(t, m, 2), hydra(t), env, "/usr/bin/python3", "main.py", "test_win.TestWinCreateDynamicWorld")
 		for _, wrong := range []string{"ERROR: testMemory", "ERROR: testAttachDetach", "FAIL: testAttributes", "FAIL: testGetAttr"} {
 			if err == nil || !strings.Contains(out, wrong) {
 				t.Errorf("exclude it not, there is no %s: %v\n%s", wrong, err, out)
 			}
 		}
 	})
-}
-
-// sooner or later an upstream defect shows; if it does not, what is excluded for it is to
-// be no longer.
-func sooner(t *testing.T, otherwise string, shows func() (out string, shown bool)) {
-	t.Helper()
-	for range 20 {
-		if out, shown := shows(); shown {
-			t.Log(out)
-			return
-		}
-	}
-	t.Errorf("%s: exclude nothing", otherwise)
-}
-
-// oneProcessor is the number of a processor that this process may use.
-func oneProcessor(t *testing.T) string {
-	t.Helper()
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		t.Fatal(err)
-	}
-	cpu := 0
-	for !set.IsSet(cpu) {
-		cpu++
-	}
-	return strconv.Itoa(cpu)
-}
-
-// own runs a job's program over libfabric's own tcp, by MPICH's mpiexec.
-func own(t *testing.T, j job, env []string, args ...string) (string, error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, at(t, "mpi/mpich/bin/mpiexec.hydra"), append([]string{"-n", strconv.Itoa(j.ranks)}, args...)...)
-	cmd.Dir, cmd.Env = j.dir, slices.Concat(os.Environ(), j.env, env, []string{"FI_PROVIDER=tcp"})
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it ends its ranks
-	cmd.WaitDelay = 5 * time.Second
-	out, err := cmd.CombinedOutput()
-	return string(out), err
 }
 
 // TestWindows runs mpi4py's own tests of one-sided operations, which have epochs
