@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
 // TestCheck runs a program of ours over every MPI.
@@ -156,6 +158,27 @@ func TestNotUsed(t *testing.T) {
 		})
 	}
 	job{ranks: 2, pods: 2}.mustRun(t, "", "/bin/true") // which has no MPI, and auto sees it
+}
+
+// TestIdleRank: a script ends well in one rank and calls MPI in the others, which would wait
+// for it for ever; where it does so in all ranks nothing is wrong.
+func TestIdleRank(t *testing.T) {
+	for _, m := range all(t) {
+		program := m.build(t, "check")
+		for _, c := range []struct {
+			pods, rank int
+			want       string // named with the pod
+		}{{1, 2, "rank 2 (pod 0)"}, {3, 0, "rank 0 (pod 0)"}, {3, 2, "rank 2 (pod 2)"}} {
+			t.Run(fmt.Sprintf("%s/pods=%d/rank=%d", m.name, c.pods, c.rank), func(t *testing.T) {
+				script := fmt.Sprintf("[ $%s = %d ] && exit 0; exec %s", names.EnvRank, c.rank, program)
+				code, out := job{ranks: 3, pods: c.pods, env: m.env}.run(t, "sh", "-c", script)
+				if code == 0 || !strings.Contains(out, c.want+" ended well, but it ran to its end without Outrigger: it never called MPI_Init") {
+					t.Errorf("exit code %d\n%s", code, out)
+				}
+			})
+		}
+	}
+	job{ranks: 3, pods: 2}.mustRun(t, "no MPI", "sh", "-c", "sleep 0.$"+names.EnvRank+"; echo no MPI")
 }
 
 // TestNetPIPE is Debian's, with its check of every byte.

@@ -46,14 +46,44 @@ func TestCannotDress(t *testing.T) {
 // says so; one that failed by itself is not judged.
 func TestJudge(t *testing.T) {
 	r := prepare(t, 4, "exit 0")
-	r.Judge = func(rank int) error { return fmt.Errorf("rank %d was idle", rank) }
+	r.Judge = func(_ context.Context, rank int) error { return fmt.Errorf("rank %d was idle", rank) }
 	if e := r.run(t.Context()); e == nil || e.Code != 1 || e.Text() != "ended well, but rank 4 was idle" {
 		t.Errorf("%+v", e)
 	}
 	r = prepare(t, 4, "exit 3")
-	r.Judge = func(int) error { t.Error("a failed rank was judged"); return nil }
+	r.Judge = func(context.Context, int) error { t.Error("a failed rank was judged"); return nil }
 	if e := r.run(t.Context()); e == nil || e.Code != 3 {
 		t.Errorf("%+v", e)
+	}
+}
+
+// TestJudgeHastened: a judge that waits for other ranks does so until one of the pod has
+// failed, or the launcher is told to end.
+func TestJudgeHastened(t *testing.T) {
+	waits := func(ctx context.Context, _ int) error { <-ctx.Done(); return nil }
+	r := prepare(t, 5, "[ $OUTRIGGER_RANK = 4 ] && exit 0; sleep 0.1; exit 3")
+	r.Judge = waits
+	if e := r.run(t.Context()); e == nil || e.Rank != 5 || e.Code != 3 {
+		t.Errorf("%+v", e)
+	}
+	for what, end := range map[string]func(context.CancelFunc, chan<- os.Signal){
+		"cancelled": func(cancel context.CancelFunc, _ chan<- os.Signal) { cancel() },
+		"signalled": func(_ context.CancelFunc, signals chan<- os.Signal) { signals <- os.Interrupt },
+	} {
+		t.Run(what, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			signals := make(chan os.Signal, 1)
+			r := prepare(t, 4, "exit 0")
+			r.Signals = signals
+			r.Judge = func(ctx context.Context, rank int) error {
+				end(cancel, signals)
+				return waits(ctx, rank)
+			}
+			if e := r.run(ctx); e != nil {
+				t.Errorf("%+v", e)
+			}
+		})
 	}
 }
 

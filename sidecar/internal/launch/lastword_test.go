@@ -161,7 +161,7 @@ func TestEndedBeforeItWasTold(t *testing.T) {
 			p := newPod(r.Config)
 			p.cfg.killGroup = killGroup
 			p.cfg.awaited = func() { say(p) }
-			p.run(t.Context(), 4, "/bin/sh")
+			p.run(t.Context(), t.Context(), 4, "/bin/sh")
 			p.copies.Wait()
 			if got := p.first.Failure().Reason; got != want {
 				t.Errorf("%s, and a rank had ended with %s: %s, want %s", what, script, got, want)

@@ -70,8 +70,10 @@ type Config struct {
 	// descriptor 3 and those that follow. Its caller closes the files when the
 	// rank has started. nil: nothing.
 	Dress func(ctx context.Context, rank int) (env []string, files []*os.File, err error)
-	// Judge says what is wrong with a rank that has exited with code 0. nil: nothing.
-	Judge func(rank int) error
+	// Judge says what is wrong with a rank that has exited with code 0. nil: nothing. It
+	// may wait for other ranks, until ctx ends: when one has failed, when this process is
+	// told to end, or a minute after the last rank of the pod has ended.
+	Judge func(ctx context.Context, rank int) error
 	// Failed is told of the first rank that has ended badly, before others are ended for
 	// it. nil: nobody is.
 	Failed func(rank, code int)
@@ -100,11 +102,15 @@ func CannotRun(err error) int {
 	return exitNotExecutable
 }
 
+// judgePatience is how long a judge may wait for the ranks of other pods.
+const judgePatience = time.Minute
+
 // pod is a running set of ranks.
 type pod struct {
 	cfg     Config
 	copies  sync.WaitGroup // of output
 	stop    chan struct{}  // closed by the first failure
+	hasten  func()         // ends what waits for other ranks
 	out     *outlet.Writer // Out and Err, which may be one
 	err     *outlet.Writer
 	silent  atomic.Bool // nobody is left who could print
@@ -115,12 +121,13 @@ type pod struct {
 	pipes    []*os.File     // that output is read from
 	ending   syscall.Signal // what ranks get that start too late; 0: the pod is not ending
 	told     bool           // to end, from outside
+	ended    int            // ranks
 	first    *Event         // first failure
 	failures []podlife.Failure
 }
 
 func newPod(cfg Config) *pod {
-	return &pod{cfg: cfg, procs: map[int]*running{}, stop: make(chan struct{}), out: outlet.Of(cfg.Out), err: outlet.Of(cfg.Err)}
+	return &pod{cfg: cfg, procs: map[int]*running{}, stop: make(chan struct{}), hasten: func() {}, out: outlet.Of(cfg.Out), err: outlet.Of(cfg.Err)}
 }
 
 // Run runs the ranks to their end and returns the first failure, or nil. It
@@ -147,8 +154,11 @@ func Run(ctx context.Context, cfg Config) *Event {
 	if cfg.Aborts != nil {
 		watch.Go(func() { cfg.Aborts(watched, p.abort) })
 	}
+	judging, hasten := context.WithCancel(ctx)
+	p.hasten = hasten
+	defer hasten()
 	for r := cfg.First; r <= cfg.Last; r++ {
-		wg.Go(func() { p.run(ctx, r, path) })
+		wg.Go(func() { p.run(ctx, judging, r, path) })
 	}
 	done := make(chan struct{})
 	ended := make(chan struct{})
@@ -190,6 +200,7 @@ func (p *pod) supervise(ctx context.Context, done <-chan struct{}) {
 			if sig, ok := s.(syscall.Signal); ok {
 				p.signal(sig)
 			}
+			p.hasten()
 			continue
 		case <-stop:
 			stop = nil
@@ -276,6 +287,7 @@ func (p *pod) fail(e *Event) {
 	}
 	p.remember(e)
 	p.mu.Unlock()
+	p.hasten()
 	p.hurry()
 	p.leaveWord() // already now: this process may be killed too
 	p.report(e)

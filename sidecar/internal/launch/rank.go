@@ -28,8 +28,8 @@ func Advise(err error) error {
 	return err
 }
 
-// run is one rank from start to end.
-func (p *pod) run(ctx context.Context, rank int, path string) {
+// run is one rank from start to end, and its judgement if it ended well.
+func (p *pod) run(ctx, judging context.Context, rank int, path string) {
 	// The death signal follows the thread that forks: it must live as long
 	// as the child, so that the goroutine keeps it.
 	runtime.LockOSThread()
@@ -58,7 +58,7 @@ func (p *pod) run(ctx context.Context, rank int, path string) {
 		e.Code, e.Signal, e.Told, e.Aborts = told.aborts, "", false, true
 	}
 	if e.Code == 0 && p.cfg.Judge != nil {
-		if err := p.cfg.Judge(rank); err != nil {
+		if err := p.cfg.Judge(judging, rank); err != nil {
 			e.Code, e.Judged, e.Reason = 1, true, err.Error()
 		}
 	}
@@ -89,6 +89,9 @@ func (p *pod) takeAway(rank int, proc *os.Process) (*os.ProcessState, *orders, e
 	p.noteOrders(p.procs[rank])
 	told := p.procs[rank].orders
 	delete(p.procs, rank)
+	if p.ended++; p.ended > p.cfg.Last-p.cfg.First {
+		time.AfterFunc(judgePatience, p.hasten)
+	}
 	state, err := proc.Wait()
 	return state, told, err
 }

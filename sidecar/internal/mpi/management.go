@@ -125,6 +125,17 @@ func (m management) used(ctx context.Context, rank int) (met, attached, vanished
 	return a["init"] == "1", a["attached"] == "1", a["vanished"] == "1", err
 }
 
+// idle asks whether ranks wait in MPI_Init for one that has ended without MPI: whether that
+// is known, and which one; -1: none. met is one of this pod that waits by PMIx; -1: none.
+func (m management) idle(ctx context.Context, rank, met int) (known bool, waits int, err error) {
+	a, err := m.query(ctx, fmt.Sprintf("cmd=outrigger_idle rank=%d met=%d", rank, met))
+	if err != nil {
+		return false, -1, err
+	}
+	waits, err = strconv.Atoi(a["waits"])
+	return a["known"] == "1", waits, err
+}
+
 // failed tells that a rank has ended badly.
 func (m management) failed(ctx context.Context, rank, code int) error {
 	_, err := m.query(ctx, fmt.Sprintf("cmd=outrigger_failed rank=%d code=%d", rank, code))

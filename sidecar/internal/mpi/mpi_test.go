@@ -106,8 +106,8 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// sidecar answers every line with the same text.
-func sidecar(t *testing.T, answer string) management {
+// sidecar answers each line with the next text, and those after the last with that.
+func sidecar(t *testing.T, answers ...string) management {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), names.SocketFile+names.PMISuffix)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -117,14 +117,14 @@ func sidecar(t *testing.T, answer string) management {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for {
+		for i := 0; ; i++ {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
 			var b [256]byte
 			_, _ = c.Read(b[:])
-			_, _ = fmt.Fprint(c, answer)
+			_, _ = fmt.Fprint(c, answers[min(i, len(answers)-1)])
 			_ = c.Close() // the answer is all there is
 		}
 	}()
@@ -149,7 +149,7 @@ func TestJudge(t *testing.T) {
 		"a job of its own on us": {OpenMPI, 0, 1, "a job of its own"},
 	} {
 		r := &Ranks{family: c.family, sidecar: sidecar(t, fmt.Sprintf("cmd=outrigger_rank rc=0 init=%d attached=%d\n", c.init, c.attached))}
-		err := r.Judge(3)
+		err := r.Judge(t.Context(), 3)
 		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, ErrUnused) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
 		}
@@ -160,7 +160,7 @@ func TestJudge(t *testing.T) {
 // for it for ever.
 func TestJudgeVanished(t *testing.T) {
 	r := &Ranks{family: Intel, sidecar: sidecar(t, "cmd=outrigger_rank rc=0 init=1 attached=1 vanished=1\n")}
-	if err := r.Judge(3); !errors.Is(err, errNotFinalized) {
+	if err := r.Judge(t.Context(), 3); !errors.Is(err, errNotFinalized) {
 		t.Error(err)
 	}
 }

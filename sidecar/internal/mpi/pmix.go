@@ -273,6 +273,21 @@ func (p *pmix) met(rank int) bool {
 	return p.connected[rank]
 }
 
+// metBeside is a rank other than this one that has connected; -1: none. p may be nil.
+func (p *pmix) metBeside(rank int) int {
+	if p == nil {
+		return -1
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for other := range p.connected {
+		if other != rank {
+			return other
+		}
+	}
+	return -1
+}
+
 // lost says why the server has ended on which a rank relied; nil: it is there, or the
 // rank never had it. p may be nil.
 func (p *pmix) lost(rank int) error {

@@ -133,10 +133,8 @@ var errNotFinalized = errors.New("it has not called MPI_Finalize: its process en
 
 // Judge says whether a rank that has ended well has used Outrigger, to its end. An MPI that
 // found another transport, or that ran as a job of one rank, ends just as well.
-func (r *Ranks) Judge(rank int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	met, attached, vanished, err := r.sidecar.used(ctx, rank)
+func (r *Ranks) Judge(ctx context.Context, rank int) error {
+	met, attached, vanished, err := r.sidecar.used(context.WithoutCancel(ctx), rank) // it answers from memory
 	met = met || r.pmix.met(rank)
 	switch {
 	case err != nil:
@@ -150,7 +148,7 @@ func (r *Ranks) Judge(rank int) error {
 	case met:
 		return fmt.Errorf("%w: its MPI took another transport; is the program's MPI built with libfabric (MPICH: device ch4:ofi)? docs/mpi.md says which are", ErrUnused)
 	}
-	return nil // a script that runs no MPI
+	return r.idle(ctx, rank)
 }
 
 // tellPatience bounds how long the end of the other ranks waits for the sidecar.

@@ -33,6 +33,9 @@ func (s *Server) together(ctx context.Context, kind byte, own []byte) ([][]byte,
 	if err != nil {
 		return nil, err
 	}
+	if err := s.missing(ctx, all); err != nil {
+		return nil, err
+	}
 	for pod, piece := range all {
 		if len(piece) == 0 || piece[0] != kind {
 			return nil, fmt.Errorf("pod %d finds its ranks by another protocol (PMI, PMIx) than this one: do all ranks run the same MPI?", pod)

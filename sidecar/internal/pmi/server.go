@@ -72,6 +72,7 @@ type Server struct {
 	init     map[int]bool
 	failed   error
 	aborts   aborts
+	idle     idle
 
 	offers offers // of those who run commands for other pods
 }
@@ -109,6 +110,7 @@ func New(cfg Config) *Server {
 	s := &Server{
 		cfg: cfg, ctx: ctx, stop: stop, space: newSpace(mapping(cfg.Layout)), lobby: lobby.New(cfg.places(), cfg.places()),
 		complaints: rate.Sometimes{Interval: time.Minute}, conns: map[net.Conn]bool{}, clients: map[int]*client{}, init: map[int]bool{},
+		idle: idle{ranks: map[int]bool{}, waits: -1},
 	}
 	for _, n := range cfg.Layout {
 		s.ranks += n
@@ -352,6 +354,8 @@ func (s *Server) handle(c *client, r request) error {
 			return s.greet(c, r)
 		case "outrigger_rank":
 			return s.used(c, r)
+		case "outrigger_idle":
+			return s.idled(c, r)
 		case "outrigger_failed":
 			return s.badly(c, r)
 		case "outrigger_abort":

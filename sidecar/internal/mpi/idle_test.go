@@ -1,0 +1,41 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestIdle: a rank of a script that ended without MPI is judged when it is known whether
+// others wait for it.
+func TestIdle(t *testing.T) {
+	const unknownYet = "cmd=idle rc=0 known=0 waits=-1\n"
+	for what, c := range map[string]struct {
+		says []string
+		want string // "": nothing is wrong
+	}{
+		"nobody waits":        {[]string{unknownYet, "cmd=idle rc=0 known=1 waits=-1\n"}, ""},
+		"one waits":           {[]string{unknownYet, unknownYet, "cmd=idle rc=0 known=1 waits=7\n"}, "it never called MPI_Init, where rank 7 waits for it"},
+		"an older sidecar":    {[]string{""}, ""},
+		"what is no rank":     {[]string{"cmd=idle rc=0 known=1 waits=x\n"}, ""},
+		"a sidecar that ends": {[]string{unknownYet, ""}, ""},
+	} {
+		says := append([]string{"cmd=outrigger_rank rc=0 init=0 attached=0 vanished=0\n"}, c.says...)
+		err := (&Ranks{family: unknown, sidecar: sidecar(t, says...)}).Judge(t.Context(), 3)
+		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, ErrUnused) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
+		}
+	}
+}
+
+// TestIdleHastened: a launcher that is told to end does not wait for what others do.
+func TestIdleHastened(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	err := (&Ranks{family: unknown, sidecar: sidecar(t, "cmd=idle rc=0 known=0 waits=-1\n")}).Judge(ctx, 3)
+	if err != nil {
+		t.Error(err)
+	}
+}

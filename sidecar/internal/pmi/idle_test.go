@@ -1,0 +1,104 @@
+package pmi
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// idleAnswer asks for a rank without MPI until something is known.
+func idleAnswer(t *testing.T, r *rank, line string) string {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		r.send(line)
+		answer := r.hear()
+		if answer != "cmd=idle rc=0 known=0 waits=-1" {
+			return answer
+		}
+		if time.Now().After(end) {
+			t.Fatalf("nobody knows: %s", answer)
+		}
+	}
+}
+
+// TestIdleBeside: ranks of the same pod wait, by PMI or by PMIx.
+func TestIdleBeside(t *testing.T) {
+	addrs := serve(t)
+	launcher := dial(t, addrs[0])
+	launcher.ask("cmd=outrigger_idle rank=1 met=-1", "cmd=idle rc=0 known=0 waits=-1")
+	launcher.ask("cmd=outrigger_idle rank=1 met=0", "cmd=idle rc=0 known=1 waits=0")
+	launcher.ask("cmd=outrigger_idle rank=1 met=1", "cmd=idle rc=0 known=0 waits=-1")
+	join(t, addrs[0], 0)
+	launcher.ask("cmd=outrigger_idle rank=1 met=-1", "cmd=idle rc=0 known=1 waits=0")
+}
+
+// TestIdleElsewhere: ranks of another pod wait, in a barrier or in a fence. The launcher of
+// the idle one knows it at once, and they are not left waiting.
+func TestIdleElsewhere(t *testing.T) {
+	for what, wait := range map[string]struct {
+		begin func(*testing.T, []*rank) // with a connection to the pod whose rank waits
+		end   string
+	}{
+		"barrier": {func(_ *testing.T, r []*rank) { r[0].send("cmd=barrier_in") }, ""},
+		"fence":   {func(_ *testing.T, r []*rank) { r[1].send("cmd=outrigger_fence ranks=1 bytes=0") }, "cmd=fence_result rc=-1 msg=rank_0_(pod_0)_has_ended_without_having_called_MPI_Init"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			addrs := serve(t)
+			waits := []*rank{join(t, addrs[1], 2), dial(t, addrs[1])}
+			launcher := dial(t, addrs[0])
+			launcher.ask("cmd=outrigger_idle rank=0 met=-1", "cmd=idle rc=0 known=0 waits=-1")
+			start := time.Now()
+			wait.begin(t, waits)
+			if answer := idleAnswer(t, launcher, "cmd=outrigger_idle rank=0 met=-1"); answer != "cmd=idle rc=0 known=1 waits=2" {
+				t.Error(answer)
+			}
+			i := 0
+			if wait.end != "" {
+				i = 1
+			}
+			if got := waits[i].hear(); got != wait.end || time.Since(start) < idleGrace {
+				t.Errorf("%q after %v, want %q", got, time.Since(start), wait.end)
+			}
+		})
+	}
+}
+
+// TestIdleAll: where no rank calls MPI nothing is wrong.
+func TestIdleAll(t *testing.T) {
+	addrs := serve(t)
+	launchers := []*rank{dial(t, addrs[0]), dial(t, addrs[1])}
+	const nobody = "cmd=idle rc=0 known=1 waits=-1"
+	launchers[0].ask("cmd=outrigger_idle rank=1 met=-1", "cmd=idle rc=0 known=0 waits=-1")
+	if answer := idleAnswer(t, launchers[1], "cmd=outrigger_idle rank=2 met=-1"); answer != nobody {
+		t.Error(answer)
+	}
+	// Rank 0 may still call it.
+	launchers[0].ask("cmd=outrigger_idle rank=1 met=-1", "cmd=idle rc=0 known=0 waits=-1")
+	if answer := idleAnswer(t, launchers[0], "cmd=outrigger_idle rank=0 met=-1"); answer != nobody {
+		t.Error(answer)
+	}
+	launchers[0].ask("cmd=outrigger_idle rank=1 met=-1", nobody)
+}
+
+// TestIdleRefused: ranks that the pod does not have, and pieces that cannot be meant.
+func TestIdleRefused(t *testing.T) {
+	addrs := serve(t)
+	for _, line := range []string{"cmd=outrigger_idle", "cmd=outrigger_idle rank=2 met=-1", "cmd=outrigger_idle rank=0 met=2", "cmd=outrigger_idle rank=0 met=-2", "cmd=outrigger_idle rank=0"} {
+		r := dial(t, addrs[0])
+		r.send(line)
+		if answer := r.hear(); answer != "" {
+			t.Errorf("%s: %q", line, answer)
+		}
+	}
+	s := New(Config{Layout: []int{2, 1}})
+	s.stop(errClosed) // nobody waits for the grace
+	for _, piece := range []string{"i", "i2", "i-1", "ix", "i" + strings.Repeat("9", 30)} {
+		if err := s.missing(s.ctx, [][]byte{[]byte(piece), []byte("k")}); err == nil || !strings.Contains(err.Error(), "pod 0 names a rank") {
+			t.Errorf("%q: %v", piece, err)
+		}
+	}
+	if err := s.missing(s.ctx, [][]byte{[]byte("k1"), nil}); err != nil {
+		t.Error(err)
+	}
+}
