@@ -35,7 +35,9 @@ const (
 const (
 	TextVanished = "its process ended without closing its session"
 	// TextBadly is of a rank that had said goodbye, or had not attached: its launcher tells.
-	TextBadly    = "its process ended badly"
+	TextBadly = "its process ended badly"
+	// TextIdle is of a rank whose launcher has gone, when others came to wait for it.
+	TextIdle     = "its process ended without having called MPI_Init"
 	TextExpelled = "expelled: "
 	TextAborted  = "called abort"
 	// TextDisagrees goes on with what the other rank does.

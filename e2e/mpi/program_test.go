@@ -181,6 +181,20 @@ func TestIdleRank(t *testing.T) {
 	job{ranks: 3, pods: 2}.mustRun(t, "no MPI", "sh", "-c", "sleep 0.$"+names.EnvRank+"; echo no MPI")
 }
 
+// TestLateRanks: others call MPI when the launcher of the rank that did not has ended.
+func TestLateRanks(t *testing.T) {
+	for _, m := range []implementation{mpich(t), openmpi4(t)} {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel() // they sleep
+			script := fmt.Sprintf("[ $%s = 1 ] && exit 0; sleep 63; exec %s", names.EnvRank, m.build(t, "check"))
+			code, out := job{ranks: 3, pods: 3, env: m.env}.run(t, "sh", "-c", script)
+			if code == 0 || !strings.Contains(out, "rank 1 (pod 1) failed: its process ended without having called MPI_Init") {
+				t.Errorf("exit code %d\n%s", code, out)
+			}
+		})
+	}
+}
+
 // TestNetPIPE is Debian's, with its check of every byte.
 func TestNetPIPE(t *testing.T) {
 	out := job{ranks: 2, pods: 2, dir: t.TempDir()}.mustRun(t, "1048577 bytes", "NPopenmpi", "-i", "-u", "1048577")

@@ -111,6 +111,9 @@ func (d *daemon) listenPMI(cfg *session.Config) error {
 			return vanished
 		},
 		Failed: d.badly,
+		Idle: func(rank int) {
+			d.engine.Fail(&core.Failure{Rank: uint32(rank), Code: 1, Reason: podlife.TextIdle})
+		},
 		Abort: func(rank int, code uint32) {
 			d.engine.Fail(&core.Failure{Rank: uint32(rank), Code: code, Reason: podlife.TextAborted})
 		},

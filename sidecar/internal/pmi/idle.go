@@ -2,7 +2,6 @@ package pmi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -89,20 +88,29 @@ func (s *Server) bring(rank int) {
 	s.idle.passed, s.idle.waits = true, waits
 }
 
-// missing returns who does not come to a round, once its launcher has had the time to say
-// so; nil: all pods are there.
+// miss gives the launcher of an idle rank the time to end the job. It may have gone, if
+// others have come late.
+func (s *Server) miss(ctx context.Context, rank int) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(idleGrace):
+		if s.cfg.Idle != nil {
+			s.cfg.Idle(rank)
+		}
+	}
+}
+
+// missing returns who does not come to a round, and ends the job for that; nil: all pods
+// are there.
 func (s *Server) missing(ctx context.Context, all [][]byte) error {
 	first := 0
 	for pod, piece := range all {
 		if len(piece) > 0 && piece[0] == pieceIdle {
-			select {
-			case <-ctx.Done():
-			case <-time.After(idleGrace):
-			}
 			rank, err := strconv.Atoi(string(piece[1:]))
 			if err != nil || rank < first || rank >= first+s.cfg.Layout[pod] {
-				return errors.New("pod " + strconv.Itoa(pod) + " names a rank that it does not have")
+				return fmt.Errorf("pod %d names a rank that it does not have", pod)
 			}
+			s.miss(ctx, rank)
 			return &idleError{rank, pod}
 		}
 		first += s.cfg.Layout[pod]

@@ -44,7 +44,8 @@ func TestIdleElsewhere(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			addrs := serve(t)
+			named := make(chan int, 1)
+			addrs := serve(t, func(c *Config) { c.Idle = func(rank int) { named <- rank } })
 			waits := []*rank{join(t, addrs[1], 2), dial(t, addrs[1])}
 			launcher := dial(t, addrs[0])
 			launcher.ask("cmd=outrigger_idle rank=0 met=-1", "cmd=idle rc=0 known=0 waits=-1")
@@ -59,6 +60,9 @@ func TestIdleElsewhere(t *testing.T) {
 			}
 			if got := waits[i].hear(); got != wait.end || time.Since(start) < idleGrace {
 				t.Errorf("%q after %v, want %q", got, time.Since(start), wait.end)
+			}
+			if rank := <-named; rank != 0 {
+				t.Errorf("the job ends for rank %d", rank)
 			}
 		})
 	}

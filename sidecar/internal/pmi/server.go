@@ -46,6 +46,8 @@ type Config struct {
 	Vanished func(rank int) bool
 	// Failed ends the job for a rank whose process has ended badly, with such a code.
 	Failed func(rank int, code uint32)
+	// Idle ends the job for a rank, of any pod, that has ended without MPI. nil: nobody does.
+	Idle func(rank int)
 	// Abort ends the job: a rank asks for it, with an exit code of 1 to 255.
 	Abort func(rank int, code uint32)
 	Log   *slog.Logger
