@@ -32,7 +32,7 @@ func TestStepsTakeTurns(t *testing.T) {
 
 // local are functions of MPI that have nothing to do with what is under way, or that may be
 // called before and after it (clientlib/c/steps/calls.h).
-var local = regexp.MustCompile(`_(c2f|f2c|fromint|toint|c2f08|f082c|f082f|f2f08|F90)$|_FN$|_FN_|` +
+var local = regexp.MustCompile(`_(c2f08|f082c|f082f|f2f08|F90)$|_FN$|_FN_|` +
 	`^P?MPI_(T_|Aint_|Abi_|Status_|Error_|Wti|Get_(count|elements|address|version|library_version|processor_name|hw_resource_info)|` +
 	`(Init|Init_thread|Finalize|Initialized|Finalized|Query_thread|Is_thread_main|Pcontrol|Abort|Address|Comm_rank|Comm_size)$)`)
 

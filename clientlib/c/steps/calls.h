@@ -1,8 +1,8 @@
 /*
- * The functions of MPI (5.0, A.3) that return a code and may concern what is under way, or
- * what requests hold: communicators, types, windows, groups. Those that are not here are
+ * The functions of MPI (5.0, A.3) that may concern what is under way, or what requests hold:
+ * communicators, types, windows, groups. Those that are not here are
  * local and ask for nothing that can change: versions, clocks, the fields of a status,
- * handles of Fortran, tools (MPI_T); MPI_Init, MPI_Finalize and what may be called outside
+ * tools (MPI_T); MPI_Init, MPI_Finalize and what may be called outside
  * of them; and MPI_Abort, which never waits. e2e/mpi TestStepsStandBeforeAll compares with
  * what the MPIs export.
  */
@@ -89,3 +89,15 @@ CALL(Win_flush_local) CALL(Win_flush_local_all) CALL(Win_free) CALL(Win_free_key
 CALL(Win_get_info) CALL(Win_get_name) CALL(Win_lock) CALL(Win_lock_all) CALL(Win_post) CALL(Win_set_attr) CALL(Win_set_errhandler) CALL(Win_set_info)
 CALL(Win_set_name) CALL(Win_shared_query) CALL(Win_shared_query_c) CALL(Win_start) CALL(Win_sync) CALL(Win_test) CALL(Win_unlock) CALL(Win_unlock_all)
 CALL(Win_wait)
+/* Handles as numbers, of Fortran and others: a table has them, which the ends of requests change. */
+CALL(Comm_c2f) CALL(Comm_f2c) CALL(Comm_fromint) CALL(Comm_toint)
+CALL(Errhandler_c2f) CALL(Errhandler_f2c) CALL(Errhandler_fromint) CALL(Errhandler_toint)
+CALL(File_c2f) CALL(File_f2c) CALL(File_fromint) CALL(File_toint)
+CALL(Group_c2f) CALL(Group_f2c) CALL(Group_fromint) CALL(Group_toint)
+CALL(Info_c2f) CALL(Info_f2c) CALL(Info_fromint) CALL(Info_toint)
+CALL(Message_c2f) CALL(Message_f2c) CALL(Message_fromint) CALL(Message_toint)
+CALL(Op_c2f) CALL(Op_f2c) CALL(Op_fromint) CALL(Op_toint)
+CALL(Request_c2f) CALL(Request_f2c) CALL(Request_fromint) CALL(Request_toint)
+CALL(Session_c2f) CALL(Session_f2c) CALL(Session_fromint) CALL(Session_toint)
+CALL(Type_c2f) CALL(Type_f2c) CALL(Type_fromint) CALL(Type_toint)
+CALL(Win_c2f) CALL(Win_f2c) CALL(Win_fromint) CALL(Win_toint)

@@ -71,8 +71,8 @@ type Config struct {
 	// rank has started. nil: nothing.
 	Dress func(ctx context.Context, rank int) (env []string, files []*os.File, err error)
 	// Judge says what is wrong with a rank that has exited with code 0. nil: nothing. It
-	// may wait for other ranks, until ctx ends: when one has failed, when this process is
-	// told to end, or a minute after the last rank of the pod has ended.
+	// may wait for other ranks, until ctx ends: when one has failed, or this process is told
+	// to end.
 	Judge func(ctx context.Context, rank int) error
 	// Failed is told of the first rank that has ended badly, before others are ended for
 	// it. nil: nobody is.
@@ -102,9 +102,6 @@ func CannotRun(err error) int {
 	return exitNotExecutable
 }
 
-// judgePatience is how long a judge may wait for the ranks of other pods.
-const judgePatience = time.Minute
-
 // pod is a running set of ranks.
 type pod struct {
 	cfg     Config
@@ -121,7 +118,6 @@ type pod struct {
 	pipes    []*os.File     // that output is read from
 	ending   syscall.Signal // what ranks get that start too late; 0: the pod is not ending
 	told     bool           // to end, from outside
-	ended    int            // ranks
 	first    *Event         // first failure
 	failures []podlife.Failure
 }
@@ -197,10 +193,9 @@ func (p *pod) supervise(ctx context.Context, done <-chan struct{}) {
 			p.reapOrphans()
 			continue
 		case s := <-p.cfg.Signals:
-			if sig, ok := s.(syscall.Signal); ok {
-				p.signal(sig)
+			if sig, ok := s.(syscall.Signal); ok && !p.signal(sig) && ends(sig) {
+				p.hasten()
 			}
-			p.hasten()
 			continue
 		case <-stop:
 			stop = nil
@@ -236,14 +231,19 @@ func (p *pod) end(s syscall.Signal) {
 	p.signal(s)
 }
 
-// signal reaches the whole process group of every rank.
-func (p *pod) signal(s syscall.Signal) {
+// signal reaches the whole process group of every rank; false: none is left.
+func (p *pod) signal(s syscall.Signal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, proc := range p.procs {
 		_ = unix.Kill(-proc.Pid, s) // it may just have ended
 	}
+	return len(p.procs) > 0
 }
+
+// ends reports whether a signal ends a program that does nothing about it, as who sends it
+// to the ranks expects, and not what a program makes of it.
+func ends(s syscall.Signal) bool { return s == unix.SIGINT || s == unix.SIGQUIT || s == unix.SIGHUP }
 
 // abort ends a rank that has asked for the end of the job, which may wait for that: first
 // politely, then not. The end of the others follows from its own.

@@ -89,9 +89,6 @@ func (p *pod) takeAway(rank int, proc *os.Process) (*os.ProcessState, *orders, e
 	p.noteOrders(p.procs[rank])
 	told := p.procs[rank].orders
 	delete(p.procs, rank)
-	if p.ended++; p.ended > p.cfg.Last-p.cfg.First {
-		time.AfterFunc(judgePatience, p.hasten)
-	}
 	state, err := proc.Wait()
 	return state, told, err
 }

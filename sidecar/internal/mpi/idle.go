@@ -14,17 +14,27 @@ const (
 	idlePauseMax = time.Second
 )
 
-// idle is of a rank that has ended well without MPI. All ranks of a script may, but where
-// some call MPI_Init they wait there for all.
+// idleTries is how many questions in a row may fail before the sidecar counts as gone, and
+// the job as ended.
+const idleTries = 5
+
+// idle is of a rank that has ended well without MPI, and may have used Outrigger by itself.
+// All ranks of a script may, but where some call MPI_Init they wait there for all. It is
+// known when all have ended, or called it.
 func (r *Ranks) idle(ctx context.Context, rank int) error {
+	failed := 0
 	for pause := idlePause; ; pause = min(2*pause, idlePauseMax) {
 		known, waits, err := r.sidecar.idle(ctx, rank, r.pmix.metBeside(rank))
 		switch {
 		case err != nil:
-			return nil // the sidecar has ended, and so the job
+			failed++
+			known = failed == idleTries
 		case known && waits >= 0:
-			return fmt.Errorf("%w: it never called MPI_Init, where rank %d waits for it; all ranks of a job with --mpi call it, or none", ErrUnused, waits)
-		case known:
+			return fmt.Errorf("it never called MPI_Init, where rank %d waits for it; all ranks of a job with --mpi call it, or none", waits)
+		default:
+			failed = 0
+		}
+		if known {
 			return nil
 		}
 		select {

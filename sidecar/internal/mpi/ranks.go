@@ -141,9 +141,9 @@ func (r *Ranks) Judge(ctx context.Context, rank int) error {
 		return err
 	case vanished:
 		return errNotFinalized
-	case attached && (met || !r.family.certain()):
+	case attached && met:
 		return nil
-	case attached || r.family.certain() && !met:
+	case !met && r.family.certain():
 		return fmt.Errorf("%w: its MPI never asked for the other ranks, so that each ran as a job of its own; is it %s? Name the program's MPI with --mpi%s", ErrUnused, r.family, r.pmix.why())
 	case met:
 		return fmt.Errorf("%w: its MPI took another transport; is the program's MPI built with libfabric (MPICH: device ch4:ofi)? docs/mpi.md says which are", ErrUnused)

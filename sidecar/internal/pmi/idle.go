@@ -8,7 +8,8 @@ import (
 )
 
 // A script may end well in one rank without MPI, and call it in others, which then wait
-// for that rank in MPI_Init for ever. So its launcher asks, again and again, whether some do:
+// for that rank in MPI_Init for ever. So its launcher asks, again and again, whether some do,
+// until all ranks have ended so:
 //
 //	cmd=outrigger_idle rank=R met=M     M: a rank of the pod that waits by PMIx; -1: none
 //	cmd=idle rc=0 known=K waits=W       K: 1 when it is known; W: a rank that waits; -1: none
@@ -24,6 +25,7 @@ type idle struct {
 	ranks  map[int]bool
 	passed bool // the round that the first of them was brought to
 	waits  int  // a rank of another pod that was in it; -1: none
+	missed bool // others of this pod wait, and the job ends for that
 }
 
 // idleError is of a round that ranks wait in for one that never comes.
@@ -55,7 +57,9 @@ func (s *Server) idled(c *client, r request) error {
 	}
 	s.idle.ranks[rank] = true
 	waits := s.beside(rank, met)
-	if waits < 0 {
+	if waits >= 0 {
+		s.miss(rank)
+	} else {
 		waits = s.idle.waits
 	}
 	known := waits >= 0 || s.idle.passed && len(s.idle.ranks) == s.cfg.Count
@@ -88,9 +92,29 @@ func (s *Server) bring(rank int) {
 	s.idle.passed, s.idle.waits = true, waits
 }
 
-// miss gives the launcher of an idle rank the time to end the job. It may have gone, if
-// others have come late.
-func (s *Server) miss(ctx context.Context, rank int) {
+// come notes that a rank of this pod is in MPI. s.mu is held.
+func (s *Server) come(rank int) {
+	s.init[rank] = true
+	for idle := range s.idle.ranks {
+		if idle != rank {
+			s.miss(idle)
+			return
+		}
+	}
+}
+
+// miss ends the job in a while for an idle rank of this pod: its launcher does so by itself,
+// unless it has gone. s.mu is held.
+func (s *Server) miss(rank int) {
+	if s.idle.missed {
+		return
+	}
+	s.idle.missed = true
+	s.wg.Go(func() { s.end(s.ctx, rank) })
+}
+
+// end gives the launcher of an idle rank the time to end the job, and ends it then.
+func (s *Server) end(ctx context.Context, rank int) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(idleGrace):
@@ -110,7 +134,7 @@ func (s *Server) missing(ctx context.Context, all [][]byte) error {
 			if err != nil || rank < first || rank >= first+s.cfg.Layout[pod] {
 				return fmt.Errorf("pod %d names a rank that it does not have", pod)
 			}
-			s.miss(ctx, rank)
+			s.end(ctx, rank)
 			return &idleError{rank, pod}
 		}
 		first += s.cfg.Layout[pod]

@@ -23,13 +23,31 @@ func idleAnswer(t *testing.T, r *rank, line string) string {
 
 // TestIdleBeside: ranks of the same pod wait, by PMI or by PMIx.
 func TestIdleBeside(t *testing.T) {
-	addrs := serve(t)
+	addrs := serve(t, func(c *Config) { c.Idle = func(int) {} })
 	launcher := dial(t, addrs[0])
 	launcher.ask("cmd=outrigger_idle rank=1 met=-1", "cmd=idle rc=0 known=0 waits=-1")
 	launcher.ask("cmd=outrigger_idle rank=1 met=0", "cmd=idle rc=0 known=1 waits=0")
 	launcher.ask("cmd=outrigger_idle rank=1 met=1", "cmd=idle rc=0 known=0 waits=-1")
 	join(t, addrs[0], 0)
 	launcher.ask("cmd=outrigger_idle rank=1 met=-1", "cmd=idle rc=0 known=1 waits=0")
+}
+
+// TestIdleForgotten: ranks of the same pod come when the launcher asks no more. The job ends
+// by the name of the one that has not.
+func TestIdleForgotten(t *testing.T) {
+	named := make(chan int, 2)
+	addrs := serve(t, func(c *Config) { c.Idle = func(rank int) { named <- rank } })
+	launcher := dial(t, addrs[0])
+	launcher.ask("cmd=outrigger_idle rank=1 met=-1", "cmd=idle rc=0 known=0 waits=-1")
+	join(t, addrs[0], 0)
+	select {
+	case rank := <-named:
+		if rank != 1 {
+			t.Errorf("the job ends for rank %d", rank)
+		}
+	case <-time.After(patience):
+		t.Error("the job goes on")
+	}
 }
 
 // TestIdleElsewhere: ranks of another pod wait, in a barrier or in a fence. The launcher of

@@ -372,7 +372,7 @@ func (s *Server) handle(c *client, r request) error {
 	switch r.cmd {
 	case "init":
 		s.mu.Lock()
-		s.init[c.rank] = true
+		s.come(c.rank)
 		s.mu.Unlock()
 		return c.say("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0")
 	case "get_maxes":

@@ -36,10 +36,6 @@ func (s *Server) handshake(conn *net.UnixConn, guest *lobby.Guest) (*Session, er
 	sess, err := s.attach(conn, h)
 	if err != nil {
 		s.unclaim(h.Rank)
-	} else {
-		s.mu.Lock()
-		s.ever[h.Rank] = true
-		s.mu.Unlock()
 	}
 	if errors.Is(err, segment.ErrNoMemory) && s.cfg.NoMemory != nil {
 		s.cfg.NoMemory(h.Rank, err) // before the client hears of it, and ends the pod
@@ -65,6 +61,10 @@ func (s *Server) attach(conn *net.UnixConn, h *shm.Hello) (*Session, error) {
 	if err != nil {
 		return nil, errors.Join(err, sess.Free())
 	}
+	// A client may be gone as soon as it is welcome, and its launcher asks then.
+	s.mu.Lock()
+	s.ever[h.Rank] = true
+	s.mu.Unlock()
 	if err := s.welcome(conn, h, sess, m); err != nil {
 		s.host.SessionGone(sess)
 		return nil, err
