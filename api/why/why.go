@@ -29,6 +29,7 @@ const Any = -1
 type Rank struct {
 	Rank    int       `json:"rank"`
 	State   string    `json:"state,omitempty"`   // "": attached
+	Meeting float64   `json:"meeting,omitempty"` // seconds that it has been where an MPI's ranks meet all others, as in MPI_Init
 	Stopped int       `json:"stopped,omitempty"` // its process, if that is stopped by a signal
 	Quiet   float64   `json:"quiet,omitempty"`   // seconds since it has last begun or ended a call
 	Free    bool      `json:"free,omitempty"`    // it has waits, and is in no call that waits for good: it may compute, or go on at a time
@@ -44,6 +45,7 @@ type Rank struct {
 const (
 	NotStarted = "not started" // it has never attached
 	Left       = "left"        // it has said goodbye
+	Ended      = "ended"       // its process has, without MPI
 )
 
 // Wait is a request that has not ended.
@@ -108,7 +110,7 @@ func perRank(ranks []Rank) []string {
 	byText := map[string]*group{}
 	idle := []int{}
 	for _, r := range ranks {
-		if r.State == "" && len(r.Waits) == 0 && r.Count == 0 {
+		if r.State == "" && r.Meeting == 0 && len(r.Waits) == 0 && r.Count == 0 {
 			if r.Stopped == 0 { // else that is said
 				idle = append(idle, r.Rank)
 			}
@@ -122,7 +124,9 @@ func perRank(ranks []Rank) []string {
 			groups = append(groups, g)
 		}
 		g.ranks = append(g.ranks, r.Rank)
-		if len(r.Waits) > 0 {
+		if r.Meeting > 0 {
+			g.since = max(g.since, r.Meeting)
+		} else if len(r.Waits) > 0 {
 			g.since = max(g.since, r.Waits[0].Seconds)
 		}
 	}
@@ -179,8 +183,11 @@ func plural(text string, n int) string {
 
 // text is what a rank waits for, without its number and time.
 func (r *Rank) text() string {
+	if r.Meeting > 0 { // an MPI may have receives of its own by then
+		return "in MPI_Init or MPI_Finalize, for all ranks"
+	}
 	if r.State != "" {
-		return "has " + map[string]string{NotStarted: "not attached to its sidecar", Left: "left the job"}[r.State]
+		return "has " + map[string]string{NotStarted: "not attached to a sidecar", Left: "left the job", Ended: "ended without MPI"}[r.State]
 	}
 	var parts []string
 	for i := range r.Waits {

@@ -85,7 +85,13 @@ func TestExplain(t *testing.T) {
 		},
 		"who have left": {
 			[]Rank{{Rank: 0, State: Left}, {Rank: 1, State: Left}, {Rank: 2, State: NotStarted}},
-			"ranks 0 and 1: have left the job\nrank 2: has not attached to its sidecar",
+			"ranks 0 and 1: have left the job\nrank 2: has not attached to a sidecar",
+		},
+		"in MPI_Init": {
+			[]Rank{
+				{Rank: 0, Meeting: 7, Waits: []Wait{recv(Any, 1, 2)}}, {Rank: 1, State: Ended}, {Rank: 2, State: NotStarted, Meeting: 3}, {Rank: 3, State: NotStarted},
+			},
+			"ranks 0 and 2 wait 7 s: in MPI_Init or MPI_Finalize, for all ranks\nrank 1: has ended without MPI\nrank 3: has not attached to a sidecar",
 		},
 		"alike": {
 			[]Rank{waiting(0, barrier), waiting(2, barrier), waiting(1, barrier), waiting(5, barrier)},

@@ -20,9 +20,21 @@ func (d *daemon) waits() (ranks []why.Rank, err error) {
 		if r.State == "" && isStopped(w.PID) {
 			r.Stopped = w.PID
 		}
+		d.launched(&r)
 		ranks = append(ranks, r)
 	})
 	return ranks, err
+}
+
+// launched adds what process management knows of a rank.
+func (d *daemon) launched(r *why.Rank) {
+	if d.pmi == nil {
+		return
+	}
+	r.Meeting = d.pmi.Meeting(r.Rank).Seconds()
+	if d.pmi.Idle(r.Rank) && r.State == why.NotStarted {
+		r.State = why.Ended
+	}
 }
 
 // isStopped reports whether a process is stopped by a signal (proc_pid_stat(5), states

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 )
 
 // A fence carries bytes that this package does not look into: what the PMIx
@@ -54,6 +55,9 @@ const fencesMax = 8
 func (s *Server) beginFence(c *client) error {
 	s.mu.Lock()
 	full := s.fences >= fencesMax
+	if s.fences == 0 {
+		s.fencing = time.Now()
+	}
 	if !full {
 		s.fences++
 	}

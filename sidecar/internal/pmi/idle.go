@@ -67,6 +67,29 @@ func (s *Server) idled(c *client, r request) error {
 	return c.say("cmd=idle rc=0 known=%d waits=%d", number(known), waits)
 }
 
+// Idle reports whether a rank has ended without MPI.
+func (s *Server) Idle(rank int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.idle.ranks[rank]
+}
+
+// Meeting returns how long a rank has been where all ranks meet; 0: it is not there. Of a
+// fence the launcher tells when all ranks of the pod are in it.
+func (s *Server) Meeting(rank int) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.waiting {
+		if c.rank == rank {
+			return time.Since(c.entered)
+		}
+	}
+	if s.fences > 0 {
+		return time.Since(s.fencing)
+	}
+	return 0
+}
+
 // beside returns a rank of this pod that is in MPI; -1: none. s.mu is held.
 func (s *Server) beside(rank, met int) int {
 	for other := s.cfg.First; other < s.cfg.First+s.cfg.Count; other++ {

@@ -50,6 +50,26 @@ func TestIdleForgotten(t *testing.T) {
 	}
 }
 
+// TestMeeting: who waits for all ranks, and since when, by a barrier or a fence of the pod.
+func TestMeeting(t *testing.T) {
+	s := New(Config{First: 2, Count: 2})
+	if s.Meeting(2) != 0 || s.Idle(2) {
+		t.Error("nobody has come")
+	}
+	s.waiting = []*client{{rank: 3, entered: time.Now().Add(-time.Minute)}}
+	if s.Meeting(2) != 0 || s.Meeting(3) < time.Minute {
+		t.Errorf("in the barrier: %v, %v", s.Meeting(2), s.Meeting(3))
+	}
+	s.fences, s.fencing = 1, time.Now().Add(-time.Hour)
+	if s.Meeting(2) < time.Hour {
+		t.Errorf("in the fence: %v", s.Meeting(2))
+	}
+	s.idle.ranks[2] = true
+	if !s.Idle(2) || s.Idle(3) {
+		t.Error("rank 2 has ended, and 3 has not")
+	}
+}
+
 // TestIdleElsewhere: ranks of another pod wait, in a barrier or in a fence. The launcher of
 // the idle one knows it at once, and they are not left waiting.
 func TestIdleElsewhere(t *testing.T) {

@@ -68,7 +68,8 @@ type Server struct {
 	lobby    *lobby.Lobby // of those who have not said which rank they are
 	conns    map[net.Conn]bool
 	clients  map[int]*client
-	fences   int // under way
+	fences   int       // under way
+	fencing  time.Time // since when
 	meetings int
 	waiting  []*client // in the barrier
 	init     map[int]bool
@@ -86,6 +87,7 @@ type client struct {
 	known    bool         // who it is
 	guest    *lobby.Guest // until it has said which rank it is
 	finished bool
+	entered  time.Time         // the barrier
 	aborted  bool              // has asked for the end of the job
 	spawning map[string]string // what it says of processes that it wants; nil: nothing
 }
@@ -433,7 +435,7 @@ func (s *Server) enter(c *client) error {
 			return fmt.Errorf("%w: a second barrier_in before barrier_out", errLine)
 		}
 	}
-	s.waiting = append(s.waiting, c)
+	s.waiting, c.entered = append(s.waiting, c), time.Now()
 	if len(s.waiting) < s.cfg.Count {
 		return nil
 	}
