@@ -56,16 +56,18 @@
 //
 // The third argument `short` is for hack/bench/mpi.sh, which has many MPIs to go
 //   through in a short time: latency at 8 B, 8 KiB, 64 KiB and 1 MiB with a tenth
-//   of the round trips, bandwidth at the last two (and 8 KiB) with a quarter of
-//   the windows, overlap of mode "one" at 64 KiB, 256 KiB, 1 MiB and 4 MiB and
-//   iallreduce there, 3 repetitions instead of 5. Triples are as many: sidecars find
-//   their place in steps of 5 ms, and fewer show that and not what a job has. Samples
-//   with the computing are taken for 0.3 s before any counts: where the last line had
-//   the other rank computing, processes of ranks and sidecars go elsewhere first, which
-//   takes up to 0.1 s, as long as a line of 64 KiB. Then, before each repetition, the
-//   computing is sized once more, by 50 triples of samples: what was 1.5 t_transfer before
-//   processes had found their places may be half of one, behind which nothing hides. (So it
-//   is with `alone`.)
+//   of the round trips, bandwidth at the last two (and 8 KiB), overlap of mode "one" at
+//   64 KiB, 256 KiB, 1 MiB and 4 MiB and iallreduce there, 3 repetitions instead of 5.
+//   A repetition of bandwidth is as many windows as have 512 MiB, a tenth of a second,
+//   after others for 0.3 s that do not count: processes of ranks and sidecars find their
+//   places in steps of 5 ms, and what is as short shows that and not what a job has.
+//   Samples of overlap are as many, and so are some before any counts: where the last line
+//   had the other rank computing, processes go elsewhere first, which takes up to 0.1 s, as
+//   long as a line of 64 KiB. Then, before each repetition, the computing is sized once
+//   more, by 50 triples of samples: what was 1.5 t_transfer before processes had found their
+//   places may be half of one, behind which nothing hides. (So all this is with `alone`.)
+//
+// `alone bandwidth BYTES` is one line of bandwidth.
 //
 // `alone CALL BYTES [TRANSFERS]` is one line of overlap, of mode "one", with computing
 //   that lasts so many transfers instead of 1.5: `alone iallreduce 4194304 2.5`. What
@@ -97,14 +99,18 @@ enum {
 	BYTES_MAX = 4 * MIB,
 	TRIPLES = 50,
 	WARM_UP_US = 300000,
+	REPETITION_BYTES = 512 * MIB,
 	TAG = 7,
 	TAG_ACK = 8
 };
 
 // What short makes less of.
-static int reps = REPS, overlap_reps = REPS, latency_part = 1, window_part = 1;
+static int reps = REPS, overlap_reps = REPS, latency_part = 1;
 
-static double computing_transfers = 1.5, warm_up_us;
+// What it makes more of: 0 is nothing.
+static double warm_up_us, repetition_bytes;
+
+static double computing_transfers = 1.5;
 
 static int rank;
 static const char *peer;
@@ -173,11 +179,21 @@ static void windows(int bytes, int window, int n) {
 	}
 }
 
+// Whether rank 0 has time for more: the same on both ranks.
+static int more_until(double end) {
+	int more = now_us() < end;
+	MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
+	return more;
+}
+
 // Messages a second, the median of the repetitions.
 static double message_rate(int bytes, int window, int n, int warmup) {
-	double rate[REPS];
-	windows(bytes, window, warmup);
-	n /= window_part;
+	double rate[REPS], end = now_us() + warm_up_us;
+	do
+		windows(bytes, window, warmup);
+	while (warm_up_us > 0 && more_until(end));
+	if (repetition_bytes > 0)
+		n = (int)(repetition_bytes / ((double)bytes * window));
 	for (int r = 0; r < reps; r++) {
 		double start = now_us();
 		windows(bytes, window, n);
@@ -290,11 +306,9 @@ static long units_for(int bytes, enum exchange what) {
 // Goes on for warm_up_us with what is measured next.
 static void warm_up(int bytes, enum exchange what, long units) {
 	double end = now_us() + warm_up_us;
-	for (int more = 1; more;) {
+	do
 		(void)sample(bytes, what, units);
-		more = now_us() < end;
-		MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
-	}
+	while (more_until(end));
 }
 
 // The work that lasts computing_transfers as both are measured next: how long they last is
@@ -354,13 +368,17 @@ static void overlaps(int bytes) {
 	print_overlap(bytes, "irecv", "both", both);
 }
 
+static void steadily(void) {
+	warm_up_us = WARM_UP_US;
+	repetition_bytes = REPETITION_BYTES;
+}
+
 static void in_short(void) {
 	static const int latencies[] = {8, 8 * KIB, 64 * KIB, MIB}, overlapped[] = {64 * KIB, 256 * KIB, MIB, 4 * MIB};
 	reps = 3;
 	overlap_reps = 3;
-	warm_up_us = WARM_UP_US;
 	latency_part = 10;
-	window_part = 4;
+	steadily();
 	for (int i = 0; i < 4; i++)
 		latency(latencies[i]);
 	for (int i = 1; i < 4; i++)
@@ -385,6 +403,10 @@ static void in_full(void) {
 }
 
 static void one(const char *call, int bytes) {
+	if (strcmp(call, "bandwidth") == 0) {
+		bandwidth(bytes);
+		return;
+	}
 	enum exchange what = strcmp(call, "iallreduce") == 0 ? ALLREDUCE : MESSAGE;
 	print_overlap(bytes, call, "one", overlap(bytes, what, rank == (strcmp(call, "irecv") == 0)));
 }
@@ -399,9 +421,10 @@ static int measure(int argc, char **argv) {
 		int bytes = atoi(argv[4]);
 		computing_transfers = argc == 6 ? atof(argv[5]) : computing_transfers;
 		if (bytes < 1 || bytes > BYTES_MAX || !(computing_transfers > 0 && computing_transfers < 100) ||
-		    (strcmp(argv[3], "isend") != 0 && strcmp(argv[3], "irecv") != 0 && strcmp(argv[3], "iallreduce") != 0))
+		    (strcmp(argv[3], "isend") != 0 && strcmp(argv[3], "irecv") != 0 && strcmp(argv[3], "iallreduce") != 0 &&
+		     strcmp(argv[3], "bandwidth") != 0))
 			return 0;
-		warm_up_us = WARM_UP_US;
+		steadily();
 		one(argv[3], bytes);
 	} else {
 		return 0;
@@ -434,7 +457,7 @@ int main(int argc, char **argv) {
 	if (argc == 1 || ranks != 2 || !measure(argc, argv)) {
 		if (rank == 0)
 			fprintf(stderr,
-			        "usage: mpirun -n 2 mpibench PEER [short | alone isend|irecv|iallreduce BYTES [TRANSFERS]]\n"
+			        "usage: mpirun -n 2 mpibench PEER [short | alone isend|irecv|iallreduce|bandwidth BYTES [TRANSFERS]]\n"
 			        "(BYTES up to %d; there are %d ranks)\n",
 			        BYTES_MAX, ranks);
 		MPI_Abort(MPI_COMM_WORLD, 2);

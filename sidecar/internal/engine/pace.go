@@ -15,8 +15,14 @@ const (
 // and who keeps it until his slice ends, milliseconds later. The engine then
 // sleeps instead, since a wake-up preempts and a yield does not. After
 // crowdedMin, and twice as long each time, it tries a yield again.
+//
+// A rank that exchanges many large messages copies for a tenth of a millisecond before
+// it looks, or yields: to be woken for each of them takes both twice as long as to wait for
+// it. So it has to be longer than that, but beside a rank that says that it computes
+// (LAYOUT §8.1).
 const (
-	crowdedAfter = int64(100 * time.Microsecond)
+	crowdedAfter = int64(400 * time.Microsecond)
+	besideAfter  = int64(100 * time.Microsecond)
 	crowdedMin   = int64(time.Millisecond)
 	crowdedMax   = int64(time.Second)
 )
@@ -46,6 +52,8 @@ type pacer struct {
 
 	crowds   doubt // somebody keeps the core for longer than an idle engine can wait,
 	computes doubt // or for longer than a busy one can
+
+	beside bool // a rank is known to compute on this core
 
 	skip, penalty int // idle stretches that do not poll: now, and at the last time
 }
@@ -128,7 +136,11 @@ func (p *pacer) judge(now int64) {
 	}
 	cost := now - p.yielded
 	p.yielded = 0
-	p.crowds.judge(now, cost >= crowdedAfter)
+	after := crowdedAfter
+	if p.beside {
+		after = besideAfter
+	}
+	p.crowds.judge(now, cost >= after)
 	p.computes.judge(now, cost >= computesAfter)
 }
 

@@ -72,8 +72,6 @@ func TestPacerOnCrowdedCore(t *testing.T) {
 	}
 }
 
-// TestPacerPolls: a bounded time, then as without. Waits after one in vain do not
-// poll, until it is tried again; nor does a crowded engine.
 // Who has slept has let others run until then: the work that woke it is no time to yield.
 func TestPacerWorksAfterSleep(t *testing.T) {
 	p := newPacer(Wait{Yield: time.Nanosecond})
@@ -91,6 +89,33 @@ func TestPacerWorksAfterSleep(t *testing.T) {
 	}
 }
 
+// Who copies messages keeps the core for a while, too, and is not slept beside: a rank that
+// computes there has to have said so, or to keep it for longer.
+func TestPacerBesideCopies(t *testing.T) {
+	for _, c := range []struct {
+		beside bool
+		cost   int64
+		want   gear
+	}{
+		{false, crowdedAfter - 1, gearYield},
+		{false, crowdedAfter, gearSleep},
+		{true, besideAfter - 1, gearYield},
+		{true, besideAfter, gearSleep},
+	} {
+		p := newPacer(Wait{})
+		p.beside = c.beside
+		if got := p.turned(1000, 0); got != gearYield {
+			t.Fatalf("gear %d, want yield", got)
+		}
+		p.turned(1000+c.cost, 1)
+		if got := p.turned(1000+c.cost, 0); got != c.want {
+			t.Errorf("after a yield of %v, beside %v: gear %d, want %d", time.Duration(c.cost), c.beside, got, c.want)
+		}
+	}
+}
+
+// TestPacerPolls: a bounded time, then as without. Waits after one in vain do not
+// poll, until it is tried again; nor does a crowded engine.
 func TestPacerPolls(t *testing.T) {
 	const pollFor = 50 * us
 	p := newPacer(Wait{Poll: time.Duration(pollFor)})
