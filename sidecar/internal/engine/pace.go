@@ -16,13 +16,13 @@ const (
 // sleeps instead, since a wake-up preempts and a yield does not. After
 // crowdedMin, and twice as long each time, it tries a yield again.
 //
-// A rank that exchanges many large messages copies for a tenth of a millisecond before
-// it looks, or yields: to be woken for each of them takes both twice as long as to wait for
-// it. So it has to be longer than that, but beside a rank that says that it computes
-// (LAYOUT §8.1).
+// A rank that exchanges many large messages copies for as long, and has left so much to do
+// then as none that computes has. To be woken for each of its messages takes both of them
+// three times as long as to wait for it; past copiesMost it is slept beside all the same.
 const (
-	crowdedAfter = int64(400 * time.Microsecond)
-	besideAfter  = int64(100 * time.Microsecond)
+	crowdedAfter = int64(100 * time.Microsecond)
+	copiesMost   = int64(400 * time.Microsecond)
+	copiedWork   = 4
 	crowdedMin   = int64(time.Millisecond)
 	crowdedMax   = int64(time.Second)
 )
@@ -53,8 +53,6 @@ type pacer struct {
 	crowds   doubt // somebody keeps the core for longer than an idle engine can wait,
 	computes doubt // or for longer than a busy one can
 
-	beside bool // a rank is known to compute on this core
-
 	skip, penalty int // idle stretches that do not poll: now, and at the last time
 }
 
@@ -69,7 +67,7 @@ func newPacer(w Wait) pacer {
 // turned is told after each turn how much work it did; now is the turn's
 // start.
 func (p *pacer) turned(now int64, work int) gear {
-	p.judge(now)
+	p.judge(now, work)
 	if p.slept {
 		p.let, p.slept = now, false
 	}
@@ -129,18 +127,15 @@ const (
 
 func (p *pacer) crowded(now int64) bool { return now < p.crowds.until }
 
-// judge looks at what the last yield cost.
-func (p *pacer) judge(now int64) {
+// judge looks at what the last yield cost, and at how much work there was after it.
+func (p *pacer) judge(now int64, work int) {
 	if p.yielded == 0 {
 		return
 	}
 	cost := now - p.yielded
 	p.yielded = 0
-	after := crowdedAfter
-	if p.beside {
-		after = besideAfter
-	}
-	p.crowds.judge(now, cost >= after)
+	copies := work >= copiedWork && cost < copiesMost
+	p.crowds.judge(now, cost >= crowdedAfter && !copies)
 	p.computes.judge(now, cost >= computesAfter)
 }
 

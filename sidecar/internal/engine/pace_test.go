@@ -89,27 +89,27 @@ func TestPacerWorksAfterSleep(t *testing.T) {
 	}
 }
 
-// Who copies messages keeps the core for a while, too, and is not slept beside: a rank that
-// computes there has to have said so, or to keep it for longer.
+// Who copies messages keeps the core for a while, too, and is not slept beside: there is more
+// to do afterwards than a rank that computes leaves, or it lasts longer.
 func TestPacerBesideCopies(t *testing.T) {
 	for _, c := range []struct {
-		beside bool
-		cost   int64
-		want   gear
+		cost int64
+		work int
+		want gear
 	}{
-		{false, crowdedAfter - 1, gearYield},
-		{false, crowdedAfter, gearSleep},
-		{true, besideAfter - 1, gearYield},
-		{true, besideAfter, gearSleep},
+		{crowdedAfter - 1, 0, gearYield},
+		{crowdedAfter, copiedWork - 1, gearSleep},
+		{crowdedAfter, copiedWork, gearYield},
+		{copiesMost - 1, copiedWork, gearYield},
+		{copiesMost, copiedWork, gearSleep},
 	} {
 		p := newPacer(Wait{})
-		p.beside = c.beside
 		if got := p.turned(1000, 0); got != gearYield {
 			t.Fatalf("gear %d, want yield", got)
 		}
-		p.turned(1000+c.cost, 1)
+		p.turned(1000+c.cost, c.work)
 		if got := p.turned(1000+c.cost, 0); got != c.want {
-			t.Errorf("after a yield of %v, beside %v: gear %d, want %d", time.Duration(c.cost), c.beside, got, c.want)
+			t.Errorf("after a yield of %v with work %d: gear %d, want %d", time.Duration(c.cost), c.work, got, c.want)
 		}
 	}
 }

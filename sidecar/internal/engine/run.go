@@ -27,7 +27,6 @@ func (e *Engine) Run(ctx context.Context) {
 			e.turns.Idle++
 		}
 		e.settle()
-		pace.beside = e.placer.beside
 		e.Breathe(work)
 		switch pace.turned(e.now, work) {
 		case gearYield:
