@@ -11,7 +11,7 @@ import (
 // sidecar does beside large messages. A yield that lasts crowdedAfter has given it to him,
 // and he keeps it until his slice ends, milliseconds later. Who waits then sleeps
 // instead, since a wake-up preempts and a yield does not. After crowdedMin, and twice as
-// long each time, a yield is tried again. The engine does the same.
+// long each time, a yield is tried again. The engine does the like (engine/pace.go).
 type crowd struct{ until, last atomic.Int64 }
 
 const (

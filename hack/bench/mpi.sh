@@ -6,7 +6,7 @@
 # (OUTRIGGER_MPI_PROGRESS). Prints Markdown for docs/BENCHMARKS.md. What is measured
 # and how is said in hack/bench/mpibench.c (`short`).
 #
-#   ROUNDS=3 hack/bench/mpi.sh     rounds (of seven minutes for all four MPIs) are
+#   ROUNDS=3 hack/bench/mpi.sh     rounds (of 13 minutes for all four MPIs) are
 #                                  interleaved; medians count
 #   MPIS='mpich openmpi4'          only these, of mpich intel openmpi4 openmpi5
 #   WAYS='tcp plain'               only these, of the ways below

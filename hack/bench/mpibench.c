@@ -56,22 +56,23 @@
 //
 // The third argument `short` is for hack/bench/mpi.sh, which has many MPIs to go
 //   through in a short time: latency at 8 B, 8 KiB, 64 KiB and 1 MiB with a tenth
-//   of the round trips, bandwidth at the last two (and 8 KiB), overlap of mode "one" at
+//   of the round trips, bandwidth at 8 KiB, 64 KiB and 1 MiB, overlap of mode "one" at
 //   64 KiB, 256 KiB, 1 MiB and 4 MiB and iallreduce there, 3 repetitions instead of 5.
-//   A repetition of bandwidth is as many windows as have 512 MiB, a tenth of a second,
-//   after others for 0.3 s that do not count: processes of ranks and sidecars find their
-//   places in steps of 5 ms, and what is as short shows that and not what a job has.
-//   Samples of overlap are as many, and so are some before any counts: where the last line
-//   had the other rank computing, processes go elsewhere first, which takes up to 0.1 s, as
-//   long as a line of 64 KiB. Then, before each repetition, the computing is sized once
-//   more, by 50 triples of samples: what was 1.5 t_transfer before processes had found their
-//   places may be half of one, behind which nothing hides. (So all this is with `alone`.)
+//   What it measures is steady, since sidecars find their places in steps of 5 ms, and
+//   ranks with them in up to 0.1 s:
+//   - bandwidth: windows for 0.3 s before the first repetition, and 512 MiB in each
+//     repetition, at most 1,024 windows, which is 0.1 s at 5 GB/s;
+//   - overlap: as many triples as without `short`, after samples with the computing for
+//     0.3 s, since where the last line had the other rank computing, processes go elsewhere
+//     first. Then, before each repetition, the computing is sized once more, by 50 triples
+//     of samples: what was 1.5 t_transfer before processes had found their places may be
+//     half of one, behind which nothing hides.
 //
-// `alone bandwidth BYTES` is one line of bandwidth.
+// `alone bandwidth BYTES` is one line of bandwidth, as steady, of 5 repetitions.
 //
-// `alone CALL BYTES [TRANSFERS]` is one line of overlap, of mode "one", with computing
-//   that lasts so many transfers instead of 1.5: `alone iallreduce 4194304 2.5`. What
-//   does not hide behind 1.5 for lack of a processor does behind more.
+// `alone CALL BYTES [TRANSFERS]` is one line of overlap, the same, of mode "one", with
+//   computing that lasts so many transfers instead of 1.5: `alone iallreduce 4194304 2.5`.
+//   What does not hide behind 1.5 for lack of a processor does behind more.
 //
 // Output: one JSON object a line,
 //   {"peer":"openmpi-tcp","test":"latency","bytes":8,"us":5.123,"us_min":5.001}
@@ -100,6 +101,7 @@ enum {
 	TRIPLES = 50,
 	WARM_UP_US = 300000,
 	REPETITION_BYTES = 512 * MIB,
+	WINDOWS_MAX = 1024,
 	TAG = 7,
 	TAG_ACK = 8
 };
@@ -107,7 +109,7 @@ enum {
 // What short makes less of.
 static int reps = REPS, overlap_reps = REPS, latency_part = 1;
 
-// What it makes more of: 0 is nothing.
+// What makes short and alone steady; 0 is nothing.
 static double warm_up_us, repetition_bytes;
 
 static double computing_transfers = 1.5;
@@ -192,8 +194,10 @@ static double message_rate(int bytes, int window, int n, int warmup) {
 	do
 		windows(bytes, window, warmup);
 	while (warm_up_us > 0 && more_until(end));
-	if (repetition_bytes > 0)
-		n = (int)(repetition_bytes / ((double)bytes * window));
+	if (repetition_bytes > 0) {
+		double enough = repetition_bytes / ((double)bytes * window);
+		n = enough < WINDOWS_MAX ? (int)enough : WINDOWS_MAX;
+	}
 	for (int r = 0; r < reps; r++) {
 		double start = now_us();
 		windows(bytes, window, n);
@@ -403,32 +407,36 @@ static void in_full(void) {
 }
 
 static void one(const char *call, int bytes) {
-	if (strcmp(call, "bandwidth") == 0) {
-		bandwidth(bytes);
-		return;
-	}
 	enum exchange what = strcmp(call, "iallreduce") == 0 ? ALLREDUCE : MESSAGE;
 	print_overlap(bytes, call, "one", overlap(bytes, what, rank == (strcmp(call, "irecv") == 0)));
 }
 
+// One line, of what the arguments behind `alone` say.
+static int in_line(int argc, char **argv) {
+	int bytes = atoi(argv[1]);
+	if (bytes < 1 || bytes > BYTES_MAX)
+		return 0;
+	steadily();
+	if (argc == 2 && strcmp(argv[0], "bandwidth") == 0) {
+		bandwidth(bytes);
+		return 1;
+	}
+	computing_transfers = argc == 3 ? atof(argv[2]) : computing_transfers;
+	if (!(computing_transfers > 0 && computing_transfers < 100) ||
+	    (strcmp(argv[0], "isend") != 0 && strcmp(argv[0], "irecv") != 0 && strcmp(argv[0], "iallreduce") != 0))
+		return 0;
+	one(argv[0], bytes);
+	return 1;
+}
+
 // Does what the arguments say, and reports that they say something.
 static int measure(int argc, char **argv) {
-	if (argc == 2) {
+	if (argc == 2)
 		in_full();
-	} else if (argc == 3 && strcmp(argv[2], "short") == 0) {
+	else if (argc == 3 && strcmp(argv[2], "short") == 0)
 		in_short();
-	} else if ((argc == 5 || argc == 6) && strcmp(argv[2], "alone") == 0) {
-		int bytes = atoi(argv[4]);
-		computing_transfers = argc == 6 ? atof(argv[5]) : computing_transfers;
-		if (bytes < 1 || bytes > BYTES_MAX || !(computing_transfers > 0 && computing_transfers < 100) ||
-		    (strcmp(argv[3], "isend") != 0 && strcmp(argv[3], "irecv") != 0 && strcmp(argv[3], "iallreduce") != 0 &&
-		     strcmp(argv[3], "bandwidth") != 0))
-			return 0;
-		steadily();
-		one(argv[3], bytes);
-	} else {
-		return 0;
-	}
+	else
+		return (argc == 5 || argc == 6) && strcmp(argv[2], "alone") == 0 && in_line(argc - 3, argv + 3);
 	return 1;
 }
 
@@ -457,7 +465,7 @@ int main(int argc, char **argv) {
 	if (argc == 1 || ranks != 2 || !measure(argc, argv)) {
 		if (rank == 0)
 			fprintf(stderr,
-			        "usage: mpirun -n 2 mpibench PEER [short | alone isend|irecv|iallreduce|bandwidth BYTES [TRANSFERS]]\n"
+			        "usage: mpirun -n 2 mpibench PEER [short | alone bandwidth BYTES | alone isend|irecv|iallreduce BYTES [TRANSFERS]]\n"
 			        "(BYTES up to %d; there are %d ranks)\n",
 			        BYTES_MAX, ranks);
 		MPI_Abort(MPI_COMM_WORLD, 2);

@@ -16,9 +16,10 @@ const (
 // sleeps instead, since a wake-up preempts and a yield does not. After
 // crowdedMin, and twice as long each time, it tries a yield again.
 //
-// A rank that exchanges many large messages copies for as long, and has left so much to do
-// then as none that computes has. To be woken for each of its messages takes both of them
-// three times as long as to wait for it; past copiesMost it is slept beside all the same.
+// A rank that exchanges many large messages copies for as long before it looks or yields,
+// and to be woken for each of them takes both three times as long as to wait for it. A yield
+// of less than copiesMost, with so many pieces of work after it, says neither: what came may
+// be others'. It does say that somebody computes where a rank has said so itself (LAYOUT §8.1).
 const (
 	crowdedAfter = int64(100 * time.Microsecond)
 	copiesMost   = int64(400 * time.Microsecond)
@@ -46,12 +47,13 @@ type pacer struct {
 	idle    int
 	begun   int64 // start of the first idle turn
 	since   int64 // start of the yields
-	yielded int64 // when the last yield began; 0: judged
+	yielded int64 // when the last yield began, 0: judged
 	let     int64 // when others were last let run: by a yield, or a sleep up to its end
 	slept   bool  // until this turn
 
-	crowds   doubt // somebody keeps the core for longer than an idle engine can wait,
+	crowds   doubt // somebody computes, and keeps the core for longer than an idle engine can wait,
 	computes doubt // or for longer than a busy one can
+	beside   bool  // a rank is known to compute on this core
 
 	skip, penalty int // idle stretches that do not poll: now, and at the last time
 }
@@ -79,7 +81,6 @@ func (p *pacer) turned(now int64, work int) gear {
 		if now-p.let < busyYield || now < p.computes.until {
 			return gearPoll
 		}
-		p.let, p.yielded = now, now
 		return gearYield
 	}
 	p.idle++
@@ -96,9 +97,12 @@ func (p *pacer) turned(now int64, work int) gear {
 		p.slept = true
 		return gearSleep
 	}
-	p.let, p.yielded = now, now
 	return gearYield
 }
+
+// yields is told when the yield begins that turned has asked for: the turn before it may have
+// copied for as long as a computing rank keeps the core.
+func (p *pacer) yields(now int64) { p.yielded = now }
 
 // polling says whether an idle turn is followed by another at once: until the
 // time for it is over, and not where the processor is shared. Where nothing came
@@ -133,9 +137,10 @@ func (p *pacer) judge(now int64, work int) {
 		return
 	}
 	cost := now - p.yielded
-	p.yielded = 0
-	copies := work >= copiedWork && cost < copiesMost
-	p.crowds.judge(now, cost >= crowdedAfter && !copies)
+	p.yielded, p.let = 0, now
+	if cost < crowdedAfter || cost >= copiesMost || work < copiedWork || p.beside {
+		p.crowds.judge(now, cost >= crowdedAfter)
+	}
 	p.computes.judge(now, cost >= computesAfter)
 }
 

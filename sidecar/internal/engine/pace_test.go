@@ -7,22 +7,31 @@ import (
 
 const us = int64(time.Microsecond)
 
+// turn is a turn of no length that p is told of, and a yield at once if p wants one.
+func turn(p *pacer, now int64, work int) gear {
+	g := p.turned(now, work)
+	if g == gearYield {
+		p.yields(now)
+	}
+	return g
+}
+
 func TestPacerYieldsThenSleeps(t *testing.T) {
 	p := newPacer(Wait{Polls: 2})
 	now := int64(1000)
 	for i, want := range []gear{gearPoll, gearPoll, gearYield, gearYield} {
-		if got := p.turned(now, 0); got != want {
+		if got := turn(&p, now, 0); got != want {
 			t.Fatalf("idle turn %d: gear %d, want %d", i, got, want)
 		}
 		now += us
 	}
-	if got := p.turned(now+int64(yieldDefault), 0); got != gearSleep {
+	if got := turn(&p, now+int64(yieldDefault), 0); got != gearSleep {
 		t.Fatalf("after %v of yields: gear %d, want sleep", yieldDefault, got)
 	}
-	if got := p.turned(now, 1); got != gearPoll {
+	if got := turn(&p, now, 1); got != gearPoll {
 		t.Fatalf("after work: gear %d, want poll", got)
 	}
-	if got := p.turned(now, 0); got != gearPoll {
+	if got := turn(&p, now, 0); got != gearPoll {
 		t.Fatalf("first idle turn after work: gear %d, want poll", got)
 	}
 }
@@ -31,7 +40,7 @@ func TestPacerNeverSleepsWhenToldSo(t *testing.T) {
 	p := newPacer(Wait{Yield: -1})
 	now := int64(1000)
 	for range 100 {
-		if got := p.turned(now, 0); got != gearYield {
+		if got := turn(&p, now, 0); got != gearYield {
 			t.Fatalf("gear %d, want yield", got)
 		}
 		now += int64(time.Second)
@@ -44,29 +53,29 @@ func TestPacerOnCrowdedCore(t *testing.T) {
 	p := newPacer(Wait{})
 	now, pause := int64(1000), crowdedMin
 	for range 12 {
-		if got := p.turned(now, 0); got != gearYield {
+		if got := turn(&p, now, 0); got != gearYield {
 			t.Fatalf("gear %d, want a try to yield", got)
 		}
 		now += 3000 * us
-		if got := p.turned(now, 1); got != gearPoll {
+		if got := turn(&p, now, 1); got != gearPoll {
 			t.Fatalf("gear %d, want poll: there was work", got)
 		}
 		for _, at := range []int64{now, now + pause - 1} {
-			if got := p.turned(at, 0); got != gearSleep {
+			if got := turn(&p, at, 0); got != gearSleep {
 				t.Fatalf("%v into a pause of %v: gear %d, want sleep", time.Duration(at-now), time.Duration(pause), got)
 			}
 		}
 		now += pause
-		p.turned(now, 1)
+		turn(&p, now, 1)
 		pause = min(2*pause, crowdedMax)
 	}
-	p.turned(now, 0)
+	turn(&p, now, 0)
 	now += us
-	if got := p.turned(now, 0); got != gearYield {
+	if got := turn(&p, now, 0); got != gearYield {
 		t.Fatalf("after a quick yield: gear %d, want yield", got)
 	}
 	now += 3000 * us
-	p.turned(now, 0)
+	turn(&p, now, 0)
 	if p.crowds.last != crowdedMin {
 		t.Fatalf("a pause of %v after a quick yield, want %v", time.Duration(p.crowds.last), time.Duration(crowdedMin))
 	}
@@ -76,41 +85,77 @@ func TestPacerOnCrowdedCore(t *testing.T) {
 func TestPacerWorksAfterSleep(t *testing.T) {
 	p := newPacer(Wait{Yield: time.Nanosecond})
 	now := int64(1000)
-	p.turned(now, 0)
-	if got := p.turned(now+us, 0); got != gearSleep {
+	turn(&p, now, 0)
+	if got := turn(&p, now+us, 0); got != gearSleep {
 		t.Fatalf("gear %d, want sleep", got)
 	}
 	now += int64(time.Second)
-	if got := p.turned(now, 1); got != gearPoll {
+	if got := turn(&p, now, 1); got != gearPoll {
 		t.Fatalf("work after a sleep: gear %d, want poll", got)
 	}
-	if got := p.turned(now+busyYield, 1); got != gearYield {
+	if got := turn(&p, now+busyYield, 1); got != gearYield {
 		t.Fatalf("work for %v after a sleep: gear %d, want yield", time.Duration(busyYield), got)
 	}
 }
 
 // Who copies messages keeps the core for a while, too, and is not slept beside: there is more
-// to do afterwards than a rank that computes leaves, or it lasts longer.
+// to do afterwards, in less time, and no rank has said that it computes. It says nothing of
+// those who do, either.
 func TestPacerBesideCopies(t *testing.T) {
 	for _, c := range []struct {
-		cost int64
-		work int
-		want gear
+		cost   int64
+		work   int
+		beside bool
+		want   gear
+		last   int64 // twice as long as before, the same, or forgotten
 	}{
-		{crowdedAfter - 1, 0, gearYield},
-		{crowdedAfter, copiedWork - 1, gearSleep},
-		{crowdedAfter, copiedWork, gearYield},
-		{copiesMost - 1, copiedWork, gearYield},
-		{copiesMost, copiedWork, gearSleep},
+		{crowdedAfter - 1, 0, false, gearYield, 0},
+		{crowdedAfter - 1, copiedWork, false, gearYield, 0},
+		{crowdedAfter, copiedWork - 1, false, gearSleep, 2 * crowdedMin},
+		{crowdedAfter, copiedWork, false, gearYield, crowdedMin},
+		{crowdedAfter, copiedWork, true, gearSleep, 2 * crowdedMin},
+		{copiesMost - 1, copiedWork, false, gearYield, crowdedMin},
+		{copiesMost, copiedWork, false, gearSleep, 2 * crowdedMin},
 	} {
 		p := newPacer(Wait{})
-		if got := p.turned(1000, 0); got != gearYield {
+		p.beside, p.crowds.last = c.beside, crowdedMin
+		if got := turn(&p, 1000, 0); got != gearYield {
 			t.Fatalf("gear %d, want yield", got)
 		}
-		p.turned(1000+c.cost, c.work)
-		if got := p.turned(1000+c.cost, 0); got != c.want {
-			t.Errorf("after a yield of %v with work %d: gear %d, want %d", time.Duration(c.cost), c.work, got, c.want)
+		turn(&p, 1000+c.cost, c.work)
+		if got := turn(&p, 1000+c.cost, 0); got != c.want || p.crowds.last != c.last {
+			t.Errorf("after a yield of %v, work %d, beside %v: gear %d, pause %v, want %d, %v", time.Duration(c.cost), c.work, c.beside,
+				got, time.Duration(p.crowds.last), c.want, time.Duration(c.last))
 		}
+	}
+}
+
+// What a turn copies before its yield is the engine's own time; and however long others have
+// had the core, it works for busyYield before they have it again.
+func TestPacerCountsYieldsAlone(t *testing.T) {
+	p := newPacer(Wait{})
+	now := int64(1000)
+	turn(&p, now, 1)
+	now += busyYield
+	if got := p.turned(now, 1); got != gearYield {
+		t.Fatalf("gear %d, want yield", got)
+	}
+	now += computesAfter // the turn itself
+	p.yields(now)
+	now += crowdedAfter - 1
+	if turn(&p, now, 0); p.crowds.last != 0 || p.computes.last != 0 {
+		t.Errorf("pauses of %v and %v after a short yield", time.Duration(p.crowds.last), time.Duration(p.computes.last))
+	}
+	now += us
+	p.yields(now)
+	now += busyYield
+	for _, at := range []int64{now, now + busyYield - 1} {
+		if got := turn(&p, at, 1); got != gearPoll {
+			t.Fatalf("%v of work after a yield: gear %d, want poll", time.Duration(at-now), got)
+		}
+	}
+	if got := turn(&p, now+busyYield, 1); got != gearYield {
+		t.Fatalf("%v of work after a yield: gear %d, want yield", time.Duration(busyYield), got)
 	}
 }
 
@@ -121,18 +166,18 @@ func TestPacerPolls(t *testing.T) {
 	p := newPacer(Wait{Poll: time.Duration(pollFor)})
 	now := int64(1000)
 	for begin := now; now-begin < pollFor; now += us {
-		if got := p.turned(now, 0); got != gearPoll {
+		if got := turn(&p, now, 0); got != gearPoll {
 			t.Fatalf("idle for %d us: gear %d, want poll", (now-begin)/us, got)
 		}
 	}
-	if got := p.turned(now, 0); got != gearYield {
+	if got := turn(&p, now, 0); got != gearYield {
 		t.Fatalf("after %d us: gear %d, want yield", pollFor/us, got)
 	}
 	wait := func() gear {
 		now += us
-		p.turned(now, 1)
+		turn(&p, now, 1)
 		now += us
-		return p.turned(now, 0)
+		return turn(&p, now, 0)
 	}
 	for i := range penaltyMin {
 		if got := wait(); got != gearYield {

@@ -27,11 +27,13 @@ func (e *Engine) Run(ctx context.Context) {
 			e.turns.Idle++
 		}
 		e.settle()
+		pace.beside = e.placer.beside
 		e.Breathe(work)
 		switch pace.turned(e.now, work) {
 		case gearYield:
 			e.turns.Yields++
 			e.setSlice(pace.crowded(e.now) && e.placer.beside)
+			pace.yields(e.clock())
 			wake.Yield()
 		case gearSleep:
 			e.setSlice(true)
