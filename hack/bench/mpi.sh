@@ -4,12 +4,13 @@
 # computing, with the program's buffers as they are and in the arena
 # (OUTRIGGER_MPI_ARENA=on), and with a thread that goes on while the ranks compute
 # (OUTRIGGER_MPI_PROGRESS). Prints Markdown for docs/BENCHMARKS.md. What is measured
-# and how is said in hack/bench/mpibench.c (`short`).
+# and how is said in hack/bench/mpibench.c (`short`, `speed`).
 #
 #   ROUNDS=3 hack/bench/mpi.sh     rounds (of 13 minutes for all four MPIs) are
 #                                  interleaved; medians count
 #   MPIS='mpich openmpi4'          only these, of mpich intel openmpi4 openmpi5
 #   WAYS='tcp plain'               only these, of the ways below
+#   WHAT=speed                     latency and bandwidth alone: a round is two minutes
 #   FIGURES=FILE                   join the figures there, and print all that are in
 #                                  it; with ROUNDS=0 print only
 #
@@ -87,7 +88,7 @@ take() {
 	local name=$1 libs
 	libs=$(libraries "$2")
 	shift 2
-	if LD_LIBRARY_PATH=$libs timeout --kill-after=10 150 "$@" "$name" short >"$work/lines" 2>"$work/errors" </dev/null; then
+	if LD_LIBRARY_PATH=$libs timeout --kill-after=10 150 "$@" "$name" "${WHAT:-short}" >"$work/lines" 2>"$work/errors" </dev/null; then
 		sed -n 's/^\(\[0\] \)\?{"peer":"\([^"]*\)","test":"latency","bytes":\([0-9]*\),"us":\([0-9.]*\).*/\2 latency \3 \4/p
 			s/^\(\[0\] \)\?{"peer":"\([^"]*\)","test":"bandwidth","bytes":\([0-9]*\),"mb_s":\([0-9.]*\).*/\2 bandwidth \3 \4/p
 			/"test":"overlap"/{
@@ -188,8 +189,10 @@ printf '%s\n' '### Latency, us (half a round trip)' ''
 table 'MPI, message' latency us
 printf '\n%s\n' '### Bandwidth, MB/s' ''
 table 'MPI, message' bandwidth rate
-printf '\n%s\n' '### Overlap (100 %: the transfer hides behind the computing)' ''
-table 'MPI, message' 'isend-one irecv-one iallreduce-one iallreduce-both' percent
-printf '\n%s\n' '### Samples of which more than half of the transfer was hidden' ''
-table 'MPI, message' 'hidden-isend-one hidden-irecv-one hidden-iallreduce-one' percent
+if [ "${WHAT:-short}" = short ]; then
+	printf '\n%s\n' '### Overlap (100 %: the transfer hides behind the computing)' ''
+	table 'MPI, message' 'isend-one irecv-one iallreduce-one iallreduce-both' percent
+	printf '\n%s\n' '### Samples of which more than half of the transfer was hidden' ''
+	table 'MPI, message' 'hidden-isend-one hidden-irecv-one hidden-iallreduce-one' percent
+fi
 exit "$failed"

@@ -55,11 +55,12 @@
 //   mode "one" is rank 0 computing, "both" is what IMB-NBC measures.
 //
 // The third argument `short` is for hack/bench/mpi.sh, which has many MPIs to go
-//   through in a short time: latency at 8 B, 8 KiB, 64 KiB and 1 MiB with a tenth
-//   of the round trips, bandwidth at 8 KiB, 64 KiB and 1 MiB, overlap of mode "one" at
-//   64 KiB, 256 KiB, 1 MiB and 4 MiB and iallreduce there, 3 repetitions instead of 5.
-//   What it measures is steady, since sidecars find their places in steps of 5 ms, and
+//   through in a short time: latency at 8 B, 8 KiB, 64 KiB and 1 MiB, bandwidth at the
+//   last three, overlap of mode "one" at 64 KiB, 256 KiB, 1 MiB and 4 MiB and iallreduce
+//   there, 3 repetitions instead of 5. `speed` is latency and bandwidth of these alone.
+//   What they measure is steady, since sidecars find their places in steps of 5 ms, and
 //   ranks with them in up to 0.1 s:
+//   - latency: round trips for 0.3 s before the first repetition;
 //   - bandwidth: windows for 0.3 s before the first repetition, and 512 MiB in each
 //     repetition, at most 1,024 windows, which is 0.1 s at 5 GB/s;
 //   - overlap: as many triples as without `short`, after samples with the computing for
@@ -81,7 +82,7 @@
 //   {"peer":"openmpi-tcp","test":"overlap","bytes":1048576,"side":"isend","mode":"one",
 //    "overlap":0.123,"transfer_us":..,"compute_us":..,"total_us":..,"hidden":0.40}
 //
-// Usage: mpirun -n 2 mpibench PEER [short|alone ...]      PEER is the name printed as "peer"
+// Usage: mpirun -n 2 mpibench PEER [short|speed|alone ...]      PEER is the name printed as "peer"
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdint.h>
@@ -107,9 +108,9 @@ enum {
 };
 
 // What short makes less of.
-static int reps = REPS, overlap_reps = REPS, latency_part = 1;
+static int reps = REPS, overlap_reps = REPS;
 
-// What makes short and alone steady; 0 is nothing.
+// What makes short, speed and alone steady; 0 is nothing.
 static double warm_up_us, repetition_bytes;
 
 static double computing_transfers = 1.5;
@@ -131,6 +132,13 @@ static void receive_from(int from, void *buf, int bytes, int tag) {
 	MPI_Recv(buf, bytes, MPI_BYTE, from, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
+// Whether rank 0 has time for more: the same on both ranks.
+static int more_until(double end) {
+	int more = now_us() < end;
+	MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
+	return more;
+}
+
 // ---- latency
 
 static void round_trips(int bytes, int n) {
@@ -147,9 +155,10 @@ static void round_trips(int bytes, int n) {
 
 static void latency(int bytes) {
 	int n = bytes <= KIB ? 10000 : bytes <= 64 * KIB ? 1000 : 100;
-	double us[REPS];
-	n /= latency_part;
-	round_trips(bytes, WARMUP / latency_part);
+	double us[REPS], end = now_us() + warm_up_us;
+	do
+		round_trips(bytes, WARMUP);
+	while (warm_up_us > 0 && more_until(end));
 	for (int r = 0; r < reps; r++) {
 		double start = now_us();
 		round_trips(bytes, n);
@@ -179,13 +188,6 @@ static void windows(int bytes, int window, int n) {
 		else
 			send_to(0, &ack, sizeof ack, TAG_ACK);
 	}
-}
-
-// Whether rank 0 has time for more: the same on both ranks.
-static int more_until(double end) {
-	int more = now_us() < end;
-	MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
-	return more;
 }
 
 // Messages a second, the median of the repetitions.
@@ -377,18 +379,22 @@ static void steadily(void) {
 	repetition_bytes = REPETITION_BYTES;
 }
 
-static void in_short(void) {
-	static const int latencies[] = {8, 8 * KIB, 64 * KIB, MIB}, overlapped[] = {64 * KIB, 256 * KIB, MIB, 4 * MIB};
+static void in_speed(void) {
+	static const int sizes[] = {8, 8 * KIB, 64 * KIB, MIB};
 	reps = 3;
-	overlap_reps = 3;
-	latency_part = 10;
 	steadily();
 	for (int i = 0; i < 4; i++)
-		latency(latencies[i]);
+		latency(sizes[i]);
 	for (int i = 1; i < 4; i++)
-		bandwidth(latencies[i]);
+		bandwidth(sizes[i]);
+}
+
+static void in_short(void) {
+	static const int sizes[] = {64 * KIB, 256 * KIB, MIB, 4 * MIB};
+	overlap_reps = 3;
+	in_speed();
 	for (int i = 0; i < 4; i++) {
-		int bytes = overlapped[i];
+		int bytes = sizes[i];
 		print_overlap(bytes, "isend", "one", overlap(bytes, MESSAGE, rank == 0));
 		print_overlap(bytes, "irecv", "one", overlap(bytes, MESSAGE, rank == 1));
 		print_overlap(bytes, "iallreduce", "one", overlap(bytes, ALLREDUCE, rank == 0));
@@ -435,6 +441,8 @@ static int measure(int argc, char **argv) {
 		in_full();
 	else if (argc == 3 && strcmp(argv[2], "short") == 0)
 		in_short();
+	else if (argc == 3 && strcmp(argv[2], "speed") == 0)
+		in_speed();
 	else
 		return (argc == 5 || argc == 6) && strcmp(argv[2], "alone") == 0 && in_line(argc - 3, argv + 3);
 	return 1;
@@ -465,7 +473,7 @@ int main(int argc, char **argv) {
 	if (argc == 1 || ranks != 2 || !measure(argc, argv)) {
 		if (rank == 0)
 			fprintf(stderr,
-			        "usage: mpirun -n 2 mpibench PEER [short | alone bandwidth BYTES | alone isend|irecv|iallreduce BYTES [TRANSFERS]]\n"
+			        "usage: mpirun -n 2 mpibench PEER [short | speed | alone bandwidth BYTES | alone isend|irecv|iallreduce BYTES [TRANSFERS]]\n"
 			        "(BYTES up to %d; there are %d ranks)\n",
 			        BYTES_MAX, ranks);
 		MPI_Abort(MPI_COMM_WORLD, 2);
