@@ -23,7 +23,7 @@ const (
 const (
 	crowdedAfter = int64(100 * time.Microsecond)
 	copiesMost   = int64(400 * time.Microsecond)
-	copiedWork   = 4
+	copiedWork   = 16
 	crowdedMin   = int64(time.Millisecond)
 	crowdedMax   = int64(time.Second)
 )
@@ -102,7 +102,7 @@ func (p *pacer) turned(now int64, work int) gear {
 
 // yields is told when the yield begins that turned has asked for: the turn before it may have
 // copied for as long as a computing rank keeps the core.
-func (p *pacer) yields(now int64) { p.yielded = now }
+func (p *pacer) yields(now int64) { p.let, p.yielded = now, now }
 
 // polling says whether an idle turn is followed by another at once: until the
 // time for it is over, and not where the processor is shared. Where nothing came
@@ -137,7 +137,7 @@ func (p *pacer) judge(now int64, work int) {
 		return
 	}
 	cost := now - p.yielded
-	p.yielded, p.let = 0, now
+	p.yielded = 0
 	if cost < crowdedAfter || cost >= copiesMost || work < copiedWork || p.beside {
 		p.crowds.judge(now, cost >= crowdedAfter)
 	}
