@@ -122,7 +122,7 @@ func TestPacerBesideCopies(t *testing.T) {
 		if got := turn(&p, 1000, 0); got != gearYield {
 			t.Fatalf("gear %d, want yield", got)
 		}
-		turn(&p, 1000+c.cost, c.work)
+		p.turned(1000+c.cost, c.work) // and no other yield
 		if got := turn(&p, 1000+c.cost, 0); got != c.want || p.crowds.last != c.last {
 			t.Errorf("after a yield of %v, work %d, beside %v: gear %d, pause %v, want %d, %v", time.Duration(c.cost), c.work, c.beside,
 				got, time.Duration(p.crowds.last), c.want, time.Duration(c.last))
