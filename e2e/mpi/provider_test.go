@@ -21,7 +21,7 @@ func buildProvider(t *testing.T, dir, progress string, flags ...string) (program
 		t.Fatalf("no sources: %v", err)
 	}
 	program = filepath.Join(t.TempDir(), "provider")
-	args := append([]string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o", program}, append(flags, sources...)...)
+	args := append([]string{"-std=gnu11", "-O1", "-g", "-rdynamic", "-Wall", "-Wextra", "-Werror", "-o", program}, append(flags, sources...)...)
 	if out, err := exec.CommandContext(t.Context(), "gcc", append(args, "-lfabric")...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

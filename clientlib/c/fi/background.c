@@ -28,8 +28,6 @@
 #define STACK_MOST (UINT64_C(1) << 26) /* for a program that wants no limit */
 #define WATCH_US 20000u  /* at most: the end of the session, or a program that is gone, is seen by then */
 #define GONE_NS 10000000u /* a program that has not looked for so long is not one that waits */
-#define TIGHT_NS 5000u   /* a look so soon after another one is part of waiting */
-#define TIGHT_MAX 3u     /* looks that an MPI makes for one of its program's, or when it has found something */
 #define HANDOVERS 3      /* tries of the program to take what comes while it goes */
 #define PATIENCE_NS 1000000000u
 #define SLICE_NS 100000u

@@ -6,9 +6,6 @@
 
 #include "provider.h"
 
-/* Looks that come faster than this after each other are a thread that waits. */
-#define TIGHT_NS 5000u
-
 unsigned unread;
 uint64_t doings;
 
@@ -113,7 +110,7 @@ static ssize_t look(struct cq *cq, void *buf, size_t count, fi_addr_t *sources, 
 }
 
 /* linger is what a thread does that has found nothing. One that comes back at once
- * after each look in vain waits: it yields after some, and then sleeps. One that
+ * after each look in vain waits: it yields after a few, and then sleeps. One that
  * computes between its looks comes later, and is never held up. The lock is given
  * up meanwhile. */
 static void linger(struct vain *v)

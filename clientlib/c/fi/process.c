@@ -15,6 +15,9 @@
 
 #define PATIENCE_NS 1000000000u /* of a program that ends */
 #define POLL_LOOKS 64 /* before a thread that finds nothing yields, where each process has a processor */
+/* Elsewhere: an MPI that has found something looks again, to no purpose, before its program
+ * hears of it, and it may have a step of its own to take between. */
+#define FIRST_LOOKS (TIGHT_MAX + 1)
 
 pthread_mutex_t provider_lock = PTHREAD_MUTEX_INITIALIZER;
 struct node endpoints = {&endpoints, &endpoints};
@@ -92,7 +95,7 @@ int attach(void)
 		rc = OUTRIGGER_UNSUPPORTED;
 	}
 	if (rc == OUTRIGGER_OK) {
-		patient_looks = alone() ? POLL_LOOKS : 1;
+		patient_looks = alone() ? POLL_LOOKS : FIRST_LOOKS;
 		owner = getpid();
 		lend();
 		attend();

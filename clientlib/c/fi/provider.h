@@ -252,6 +252,9 @@ struct pool {
 void *pool_take(struct pool *p); /* zeros; NULL: no memory */
 void pool_give(struct pool *p, void *piece);
 
+#define TIGHT_NS 5000u /* a look so soon after another one is part of waiting */
+#define TIGHT_MAX 3u   /* looks that an MPI makes for one of its program's, or when it has found something */
+
 /* process.c: the one attachment of this process. */
 int attach(void); /* 0 or -FI_E* */
 outrigger *client(void);

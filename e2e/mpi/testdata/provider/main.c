@@ -166,6 +166,7 @@ int main(int argc, char **argv)
 	tagged(&basic);
 	accesses(&basic);
 	atomics(&basic);
+	in_vain(&basic);
 	allocations(&basic);
 	scenario = "keys and offsets of the application";
 	open_side(&scalable, 0, "scalable");
