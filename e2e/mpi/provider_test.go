@@ -59,6 +59,20 @@ func TestProviderOrphaned(t *testing.T) {
 	}
 }
 
+// TestProviderLooksInVain: who has found something is not put to sleep by its next looks, and
+// who waits is.
+func TestProviderLooksInVain(t *testing.T) {
+	for _, progress := range []string{"off", "messages"} {
+		t.Run(progress, func(t *testing.T) {
+			program, env := buildProvider(t, at(t, "c"), progress)
+			out := job{ranks: 2, pods: 2, mpi: "none", env: env}.mustRun(t, "rank 0 is content", program, t.TempDir(), "vain")
+			if !strings.Contains(out, "rank 1 is content") {
+				t.Error(out)
+			}
+		})
+	}
+}
+
 // TestProvider goes through every call and flag.
 func TestProvider(t *testing.T) {
 	for _, pods := range []int{1, 2} {

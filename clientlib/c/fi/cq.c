@@ -109,26 +109,35 @@ static ssize_t look(struct cq *cq, void *buf, size_t count, fi_addr_t *sources, 
 	return n;
 }
 
-/* linger is what a thread does that has found nothing. One that comes back at once
- * after each look in vain waits: it yields after a few, and then sleeps. One that
- * computes between its looks comes later, and is never held up. The lock is given
- * up meanwhile. */
-static void linger(struct vain *v)
+/* What this thread has looked at in vain, of all queues and counters: an MPI looks at
+ * several in turn, and what it has found at one it goes through before it looks at the next. */
+static __thread struct {
+	unsigned looks;         /* since it last found or started something */
+	uint64_t since, looked; /* when it began to look again at once, and its last look */
+} vain;
+
+/* linger is what a thread does that has found nothing. After a few looks it yields. One that
+ * comes back at once after each look waits, and sleeps after a while; one that computes
+ * between its looks comes later. The lock is given up meanwhile. */
+static void linger(void)
 {
 	if (behind())
 		return;
 	uint64_t now = nanoseconds();
-	if (v->looks == 0 || now - v->looked > TIGHT_NS) {
-		v->looks = 0;
-		v->since = now;
-	}
-	unsigned looks = ++v->looks;
-	uint64_t since = v->since;
+	if (vain.looks++ == 0 || now - vain.looked > TIGHT_NS)
+		vain.since = now;
 	unlock();
-	bool alive = doze(since, looks);
+	bool alive = doze(vain.since, vain.looks);
 	lock();
 	sidecar_ended = sidecar_ended || !alive;
-	v->looked = nanoseconds();
+	came_back(); /* although another thread may have gone meanwhile */
+	vain.looked = nanoseconds();
+}
+
+void end_of_start(void)
+{
+	vain.looks = 0;
+	depart();
 }
 
 /* end_of_look gives up the lock. */
@@ -148,9 +157,9 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_
 	bool passes = passing();
 	ssize_t n = look(cq, buf, count, sources, passes);
 	if (n == -FI_EAGAIN)
-		linger(&cq->vain);
+		linger();
 	else
-		cq->vain.looks = 0;
+		vain.looks = 0;
 	end_of_look(passes, n > 0);
 	return n;
 }
@@ -293,9 +302,9 @@ static uint64_t counter_read(struct fid_cntr *fid)
 	progress();
 	bool found = c->value != c->told;
 	if (found)
-		c->vain.looks = 0;
+		vain.looks = 0;
 	else
-		linger(&c->vain);
+		linger();
 	uint64_t v = c->told = c->value;
 	end_of_look(passes, found);
 	return v;

@@ -112,12 +112,6 @@ struct completion {
 	int err, status;
 };
 
-/* Looks in a row that found nothing. */
-struct vain {
-	unsigned looks;
-	uint64_t since, looked;
-};
-
 struct cq {
 	struct fid_cq fid;
 	char slack[SLACK];
@@ -125,7 +119,6 @@ struct cq {
 	struct completion *list;
 	size_t room, head, count; /* room is a power of two */
 	bool lost;                /* there was no memory for one */
-	struct vain vain;
 	bool told;                /* of the end of the sidecar */
 	bool signalled;           /* who waits is to come back */
 	unsigned users;           /* endpoints */
@@ -136,7 +129,6 @@ struct counter {
 	char slack[SLACK];
 	uint64_t value, errors;
 	uint64_t told; /* value as it was last read */
-	struct vain vain;
 	unsigned users; /* endpoints */
 };
 
@@ -296,6 +288,7 @@ bool av_find(const struct av *av, fi_addr_t address, struct peer *p);
 int cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
 int counter_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **counter, void *context);
 void cq_put(struct cq *cq, const struct completion *c);
+void end_of_start(void); /* gives up the lock, and hands over */
 extern unsigned unread; /* completions in all queues */
 extern uint64_t doings; /* completions that were read, and requests that were started */
 int close_unused(struct fid *fid, const unsigned *users, void *more); /* frees it, and more, unless it is in use */

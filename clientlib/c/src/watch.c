@@ -95,6 +95,9 @@ int outrigger_watch(outrigger *s, unsigned microseconds)
 	pthread_mutex_lock(&s->lock);
 	s->watch.thread = pthread_self();
 	atomic_store_explicit(&s->watch.there, true, memory_order_relaxed);
+	/* A thread of the program may be about to sleep by the word that the sidecar has cleared
+	 * just now, and woken this one for: it must not find it as it was. */
+	s->roused += s->sleepers > 0;
 	bool come = arm(s), idle = !(s->watch.away && come);
 	uint32_t word = s->roused << 1 | 1;
 	pthread_mutex_unlock(&s->lock);

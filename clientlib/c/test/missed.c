@@ -1,9 +1,12 @@
 /* What comes while a watcher falls asleep wakes it. Between its last look at the word that
  * it sleeps by and the kernel's own, the program goes away, and something happens: another
  * thread's outrigger_wake, or a message. The word may be what it was before by then. This
- * program's syscall is between the two; a watcher that is missed sleeps for a minute. */
+ * program's syscall is between the two; a watcher that is missed sleeps for a minute.
+ *
+ * Nor does the watcher hide from a thread of the program that falls asleep what has come. */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include <dlfcn.h>
+#include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -18,11 +21,12 @@
 
 #include "outrigger.h"
 
-enum { ROUNDS = 20, PATIENCE_S = 20, MINUTE_US = 60000000 };
+enum { ROUNDS = 20, PATIENCE_S = 20, SECOND_US = 1000000, MINUTE_US = 60000000 };
 
 static outrigger *session;
 static sem_t ready, falls_asleep, go_on, awake;
 static _Thread_local bool stops; /* before its next sleep */
+static _Thread_local bool slept; /* in the last one, and was woken or had no patience any more */
 static _Atomic unsigned ended;
 
 static void die(const char *what)
@@ -49,7 +53,9 @@ long syscall(long number, ...)
 		sem_post(&falls_asleep);
 		sem_wait(&go_on);
 	}
-	return next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+	long rc = next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+	slept = number == SYS_futex && a[1] == FUTEX_WAIT && (rc == 0 || errno != EAGAIN);
+	return rc;
 }
 
 static void *watches(void *arg)
@@ -93,6 +99,42 @@ static void is_back(int round)
 	(void)outrigger_progress(session, NULL);
 }
 
+/* The program's thread, which sleeps; arg is set if it does although something has come. */
+static void *sleeps(void *arg)
+{
+	stops = true;
+	if (outrigger_sleep(session, SECOND_US) != OUTRIGGER_OK)
+		die("the sidecar has ended");
+	*(bool *)arg = slept;
+	return NULL;
+}
+
+static void *watches_once(void *arg)
+{
+	if (outrigger_watch(session, SECOND_US) != OUTRIGGER_OK || outrigger_attend(session) != OUTRIGGER_OK || outrigger_watch(session, 1) != OUTRIGGER_OK)
+		die("the sidecar has ended");
+	return arg;
+}
+
+/* The sidecar has woken the watcher, which takes nothing since the program has not gone. */
+static void program_sleeps(int round)
+{
+	pthread_t program, watcher;
+	bool missed = true;
+	if (pthread_create(&program, NULL, sleeps, &missed) != 0)
+		die("no thread");
+	sem_wait(&falls_asleep);
+	if (pthread_create(&watcher, NULL, watches_once, NULL) != 0)
+		die("no thread");
+	usleep(2000); /* it sleeps */
+	send_one(round);
+	pthread_join(watcher, NULL);
+	sem_post(&go_on);
+	pthread_join(program, NULL);
+	if (missed)
+		die("a thread of the program sleeps although a message has ended");
+}
+
 int main(void)
 {
 	struct outrigger_config config = {0};
@@ -124,8 +166,12 @@ int main(void)
 		is_back((round + 1) / 2);
 	}
 	pthread_join(watcher, NULL);
+	for (int round = 0; round < ROUNDS; round++) {
+		program_sleeps(2 * ROUNDS + round);
+		is_back(ROUNDS + round + 1);
+	}
 	if (outrigger_close(session) != OUTRIGGER_OK)
 		die("goodbye");
-	printf("nothing was missed in %d rounds\n", 2 * ROUNDS);
+	printf("nothing was missed in %d rounds\n", 3 * ROUNDS);
 	return 0;
 }

@@ -153,12 +153,21 @@ void close_side(struct side *s)
 int main(int argc, char **argv)
 {
 	struct side basic, scalable;
-	want(argc == 2 || argc == 3, "usage: provider FOLDER [bereft|orphaned]");
+	want(argc == 2 || argc == 3, "usage: provider FOLDER [bereft|orphaned|vain]");
 	want(chdir(argv[1]) == 0, "no folder %s", argv[1]);
 	rank = (unsigned)atoi(getenv("OUTRIGGER_RANK"));
+	const char *what = argc == 3 ? argv[2] : "";
+	if (strcmp(what, "vain") == 0)
+		stay();
 	open_side(&basic, FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY, "basic");
+	if (strcmp(what, "vain") == 0) {
+		in_vain(&basic);
+		close_side(&basic);
+		printf("provider: rank %u is content\n", rank);
+		return 0;
+	}
 	if (argc == 3) {
-		(strcmp(argv[2], "bereft") == 0 ? bereft : orphaned)(&basic);
+		(strcmp(what, "bereft") == 0 ? bereft : orphaned)(&basic);
 		return 0;
 	}
 
@@ -166,7 +175,6 @@ int main(int argc, char **argv)
 	tagged(&basic);
 	accesses(&basic);
 	atomics(&basic);
-	in_vain(&basic);
 	allocations(&basic);
 	scenario = "keys and offsets of the application";
 	open_side(&scalable, 0, "scalable");

@@ -73,6 +73,7 @@ void messages(struct side *s);
 void tagged(struct side *s);
 void accesses(struct side *s);
 void atomics(struct side *s);
+void stay(void); /* on this processor alone */
 void in_vain(struct side *s);
 void allocations(struct side *s);
 void leave_receives(struct side *s);

@@ -1,24 +1,64 @@
 /*
- * Looks in vain. An MPI whose call has found something looks again before the call returns,
- * and between those looks takes its own next step: they must give nobody the processor, which
- * may not come back for a slice, and not sleep, since nothing that comes would end the sleep.
+ * Looks in vain. An MPI whose call has found something looks again before the call returns, at
+ * other queues as well, and between those looks takes its own next step: they must give nobody
+ * the processor, which may not come back for a slice, and not sleep, since nothing that comes
+ * would end the sleep. Later ones must do one of both. With a processor of its own a rank may
+ * go on looking for longer, so that this one stays on one that it shares.
  */
 #define _GNU_SOURCE
 #include "provider.h"
 
+#include <dlfcn.h>
+#include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
+#include <stdarg.h>
+#include <stdatomic.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 50, FREE = 3, MOST = 1000000 };
+enum { ROUNDS = 50, FREE = 3, MOST = 1000, LOOSE_NS = 10000, LATER_NS = 2000000, PATIENCE_S = 20 };
 
-/* In the place of the C library's: the provider, too, calls this one. */
-static __thread unsigned yields;
+/* These are in the place of the C library's: the provider, too, calls them. */
+static __thread unsigned yields, sleeps;
+
+long syscall(long number, ...)
+{
+	static long (*next)(long, ...);
+	long a[6];
+	va_list list;
+	va_start(list, number);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(list, long);
+	va_end(list);
+	if (next == NULL) {
+		void *symbol = dlsym(RTLD_NEXT, "syscall");
+		memcpy(&next, &symbol, sizeof next);
+	}
+	sleeps += number == SYS_futex && a[1] == FUTEX_WAIT;
+	return next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
 
 int sched_yield(void)
 {
 	yields++;
 	return (int)syscall(SYS_sched_yield);
+}
+
+void stay(void)
+{
+	cpu_set_t one;
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	want(sched_setaffinity(0, sizeof one, &one) == 0, "choosing a processor");
+}
+
+static uint64_t now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 static int here, there;
@@ -31,19 +71,43 @@ static void exchange(struct side *s)
 	done(s->rx, &there);
 }
 
+static void look(struct fid_cq *cq) { want(nothing(cq), "a completion of nothing"); }
+
+/* at_once looks as often as an MPI does that has found something. */
+static void at_once(struct fid_cq *cq, int round)
+{
+	yields = sleeps = 0;
+	for (int k = 0; k < FREE; k++)
+		look(cq);
+	want(yields == 0 && sleeps == 0, "round %d: of the first looks %u yield and %u sleep", round, yields, sleeps);
+}
+
 static void at_queue(struct side *s)
 {
 	scenario = "looks in vain at a queue";
 	for (int i = 0; i < ROUNDS; i++) {
 		exchange(s);
-		yields = 0;
-		for (int k = 0; k < FREE; k++)
-			want(nothing(s->rx), "a completion of nothing");
-		want(yields == 0, "round %d: %u of the first looks yield", i, yields);
+		at_once(s->rx, i);
+		exchange(s);
+		at_once(s->tx, i);
 	}
-	for (int k = 0; k < MOST && yields == 0; k++)
-		want(nothing(s->rx), "a completion of nothing");
-	want(yields > 0, "who waits does not yield");
+	for (int k = 0; k < MOST && yields + sleeps == 0; k++)
+		look(s->rx);
+	want(yields + sleeps > 0, "who waits does not give the processor away");
+}
+
+/* A rank that does something else between its looks gives the processor away, too. */
+static void loosely(struct side *s)
+{
+	scenario = "looks in vain that do not follow at once";
+	exchange(s);
+	yields = sleeps = 0;
+	for (int k = 0; k < MOST && yields + sleeps == 0; k++) {
+		look(s->rx);
+		for (uint64_t end = now() + LOOSE_NS; now() < end;)
+			;
+	}
+	want(yields + sleeps > 0, "who looks now and then never gives the processor away");
 }
 
 static void at_counter(struct side *s)
@@ -53,16 +117,66 @@ static void at_counter(struct side *s)
 		(void)fi_cntr_read(s->received);
 		exchange(s);
 		uint64_t value = fi_cntr_read(s->received); /* it has changed */
-		yields = 0;
+		yields = sleeps = 0;
 		for (int k = 0; k < FREE; k++)
 			want(fi_cntr_read(s->received) == value, "a message of nobody's");
-		want(yields == 0, "round %d: %u of the first looks yield", i, yields);
+		want(yields == 0 && sleeps == 0, "round %d: of the first looks %u yield and %u sleep", i, yields, sleeps);
 	}
+}
+
+/* A rank waits, and looks at one queue and the other in turn, until it sleeps. What it finds
+ * at one is a reason not to sleep at the other. */
+static void at_two(struct side *s)
+{
+	scenario = "looks in vain at two queues";
+	for (int i = 0; i < ROUNDS; i++) {
+		struct fi_cq_tagged_entry e = {0};
+		must(fi_trecv(s->ep, NULL, 0, NULL, s->partner, 2, 0, &there));
+		nanosleep(&(struct timespec){.tv_nsec = rank == 0 ? LATER_NS : 0}, NULL);
+		must(fi_tsend(s->ep, NULL, 0, NULL, s->partner, 2, &here));
+		done(s->tx, &here);
+		do
+			look(s->tx);
+		while (fi_cq_read(s->rx, &e, 1) != 1);
+		at_once(s->tx, i);
+	}
+}
+
+static atomic_bool over;
+
+static void *compute(void *arg)
+{
+	while (!over)
+		;
+	return arg;
+}
+
+/* Beside somebody who computes a rank sleeps instead of yielding, as soon as it has seen that. */
+static void in_a_crowd(struct side *s)
+{
+	scenario = "looks in vain beside a thread that computes";
+	unsigned asleep = 0;
+	pthread_t other;
+	want(pthread_create(&other, NULL, compute, NULL) == 0, "starting a thread");
+	for (int i = 0; i < ROUNDS; i++) {
+		sleeps = 0;
+		exchange(s);
+		asleep += sleeps;
+		at_once(s->rx, i);
+	}
+	over = true;
+	pthread_join(other, NULL);
+	want(asleep > 0, "nobody has slept: it was no crowd");
 }
 
 void in_vain(struct side *s)
 {
+	alarm(PATIENCE_S);
 	at_queue(s);
+	loosely(s);
 	at_counter(s);
+	at_two(s);
+	in_a_crowd(s);
 	meet(s);
+	alarm(0);
 }
