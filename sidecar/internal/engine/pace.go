@@ -48,7 +48,7 @@ type pacer struct {
 	begun   int64 // start of the first idle turn
 	since   int64 // start of the yields
 	yielded int64 // when the last yield began, 0: judged
-	let     int64 // when others were last let run: by a yield, or a sleep up to its end
+	let     int64 // when others had last been let run, by a yield or a sleep
 	slept   bool  // until this turn
 
 	crowds   doubt // somebody computes, and keeps the core for longer than an idle engine can wait,
@@ -94,7 +94,6 @@ func (p *pacer) turned(now int64, work int) gear {
 		p.since = now
 	}
 	if p.yieldFor >= 0 && (p.crowded(now) || now-p.since >= p.yieldFor) {
-		p.slept = true
 		return gearSleep
 	}
 	return gearYield
@@ -103,6 +102,16 @@ func (p *pacer) turned(now int64, work int) gear {
 // yields is told when the yield begins that turned has asked for: the turn before it may have
 // copied for as long as a computing rank keeps the core.
 func (p *pacer) yields(now int64) { p.let, p.yielded = now, now }
+
+// sleeps is told when the sleep is over that turned has asked for, unless there was none.
+func (p *pacer) sleeps() { p.slept = true }
+
+// moved is told when the engine has gone to another processor: what yields cost there is not
+// known.
+func (p *pacer) moved() {
+	p.crowds, p.computes = doubt{}, doubt{}
+	p.yielded = 0
+}
 
 // polling says whether an idle turn is followed by another at once: until the
 // time for it is over, and not where the processor is shared. Where nothing came
@@ -137,7 +146,7 @@ func (p *pacer) judge(now int64, work int) {
 		return
 	}
 	cost := now - p.yielded
-	p.yielded = 0
+	p.yielded, p.let = 0, now
 	if cost < crowdedAfter || cost >= copiesMost || work < copiedWork || p.beside {
 		p.crowds.judge(now, cost >= crowdedAfter)
 	}

@@ -7,11 +7,14 @@ import (
 
 const us = int64(time.Microsecond)
 
-// turn is a turn of no length that p is told of, and a yield at once if p wants one.
+// turn is a turn of no length that p is told of, and a yield or sleep at once if p wants one.
 func turn(p *pacer, now int64, work int) gear {
 	g := p.turned(now, work)
 	if g == gearYield {
 		p.yields(now)
+	}
+	if g == gearSleep {
+		p.sleeps()
 	}
 	return g
 }
@@ -95,6 +98,59 @@ func TestPacerWorksAfterSleep(t *testing.T) {
 	}
 	if got := turn(&p, now+busyYield, 1); got != gearYield {
 		t.Fatalf("work for %v after a sleep: gear %d, want yield", time.Duration(busyYield), got)
+	}
+}
+
+// So has who has yielded, however long that took.
+func TestPacerWorksAfterYield(t *testing.T) {
+	p := newPacer(Wait{})
+	now := int64(1000)
+	turn(&p, now, 0)
+	now += 3 * busyYield
+	if got := turn(&p, now, 1); got != gearPoll {
+		t.Fatalf("work after a yield: gear %d, want poll", got)
+	}
+	if got := turn(&p, now+busyYield-1, 1); got != gearPoll {
+		t.Fatalf("work for less than %v after a yield: gear %d, want poll", time.Duration(busyYield), got)
+	}
+	if got := turn(&p, now+busyYield, 1); got != gearYield {
+		t.Fatalf("work for %v after a yield: gear %d, want yield", time.Duration(busyYield), got)
+	}
+}
+
+// Who was to sleep and could not has let nobody run.
+func TestPacerYieldsWhereItCannotSleep(t *testing.T) {
+	p := newPacer(Wait{Yield: time.Nanosecond})
+	now := int64(1000)
+	turn(&p, now, 0)
+	for range 5 {
+		now += busyYield / 4
+		if got := p.turned(now, 0); got != gearSleep {
+			t.Fatalf("gear %d, want sleep", got)
+		}
+	}
+	if got := turn(&p, now, 1); got != gearYield {
+		t.Fatalf("work after sleeps that were none: gear %d, want yield", got)
+	}
+}
+
+// On another processor nothing is known of who is there.
+func TestPacerOnAnotherCore(t *testing.T) {
+	p := newPacer(Wait{Yield: time.Second})
+	now := int64(1000)
+	turn(&p, now, 0)
+	now += 3000 * us
+	if got := turn(&p, now, 0); got != gearSleep {
+		t.Fatalf("gear %d, want sleep", got)
+	}
+	p.moved()
+	if got := turn(&p, now, 0); got != gearYield {
+		t.Fatalf("gear %d, want yield", got)
+	}
+	now += 3000 * us
+	p.moved() // the yield was there
+	if got := turn(&p, now, 0); got != gearYield || p.crowds.last != 0 {
+		t.Fatalf("gear %d, want yield", got)
 	}
 }
 

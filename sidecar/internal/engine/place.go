@@ -80,7 +80,8 @@ type placer struct {
 	moveAt int64       // no change before
 	stints []stint     // by core.SessionID
 	seat   core.Seat   // as of the last look
-	beside bool        // a rank computes on the engine's processor
+	beside bool        // a rank computed on the engine's processor then
+	moves  int         // changes of processors
 }
 
 // newPlacer is for the thread that it is called on, of the sidecar self.
@@ -103,7 +104,7 @@ func (p *placer) news(now int64, moved uint64) bool {
 // place moves the thread to where it should be while large messages move; ranks is
 // what each session says, or zero.
 func (p *placer) place(now int64, ranks []shm.Place, neighbours []core.Neighbour) error {
-	p.look(now, ranks)
+	p.look(now, ranks, neighbours)
 	if p.off {
 		return nil
 	}
@@ -115,8 +116,9 @@ func (p *placer) place(now int64, ranks []shm.Place, neighbours []core.Neighbour
 	return p.keep(now, want)
 }
 
-// look notes where the engine is, and where its ranks compute.
-func (p *placer) look(now int64, ranks []shm.Place) {
+// look notes where the engine is, where its ranks compute, and whether somebody's does so
+// beside it.
+func (p *placer) look(now int64, ranks []shm.Place, neighbours []core.Neighbour) {
 	for len(p.stints) < len(ranks) {
 		p.stints = append(p.stints, stint{})
 	}
@@ -130,21 +132,30 @@ func (p *placer) look(now int64, ranks []shm.Place) {
 			p.seat.Computes.Add(s.cpu)
 		}
 	}
+	p.beside = p.seat.Computes.Has(p.seat.CPU)
+	for i := range neighbours {
+		n := &neighbours[i]
+		p.beside = p.beside || fresh(now, n) && n.Computes.Has(p.seat.CPU)
+	}
 }
+
+func fresh(now int64, n *core.Neighbour) bool { return now-n.Heard < stayFor }
+
+// knows reports whether a rank is known to compute on the engine's processor. Nobody looks
+// when large messages have come to rest, and what was seen is forgotten.
+func (p *placer) knows(now int64) bool { return p.beside && now-p.lookAt < stayFor }
 
 // choose says where the thread should be: none or all is no choice.
 func (p *placer) choose(now int64, neighbours []core.Neighbour) unix.CPUSet {
 	want := p.home
 	leave(&want, &p.seat.Computes)
-	p.beside = p.seat.Computes.Has(p.seat.CPU)
 	alone := want
 	for i := range neighbours {
 		n := &neighbours[i]
-		if now-n.Heard >= stayFor {
+		if !fresh(now, n) {
 			continue
 		}
 		leave(&want, &n.Computes)
-		p.beside = p.beside || n.Computes.Has(p.seat.CPU)
 		leave(&alone, &n.Computes)
 		if n.CPU >= 0 && (n.CPU != p.seat.CPU || n.Peer < p.self) {
 			alone.Clear(n.CPU)
@@ -193,6 +204,7 @@ func (p *placer) keep(now int64, want unix.CPUSet) error {
 	if err := p.affinity.set(&p.at); err != nil {
 		return p.refuse(err)
 	}
+	p.moves++
 	return nil
 }
 

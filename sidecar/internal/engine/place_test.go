@@ -95,8 +95,27 @@ func TestPlacerKeepsOffComputingRank(t *testing.T) {
 	at(t, f, 1)
 	do(t, p.rest(now+10*ms+stayFor))
 	at(t, f, 0, 1)
-	if f.calls != 2 {
-		t.Errorf("%d changes, want 2", f.calls)
+	if f.calls != 2 || p.moves != 2 {
+		t.Errorf("%d changes, and %d counted, want 2", f.calls, p.moves)
+	}
+}
+
+// What was seen of ranks on one's own processor is forgotten when nobody looks any more.
+func TestPlacerForgets(t *testing.T) {
+	p, f := placerOn(0)
+	now := int64(1000)
+	if !p.news(now, 1) {
+		t.Fatal("no look at the first messages")
+	}
+	do(t, p.place(now, []shm.Place{computes(0)}, nil))
+	if !p.knows(now) {
+		t.Error("where there is one processor, a rank that computes is not known of")
+	}
+	if p.knows(now + lookEvery + stayFor) {
+		t.Errorf("a rank has computed here %v ago, and still counts", time.Duration(lookEvery+stayFor))
+	}
+	if f.calls != 0 || p.moves != 0 {
+		t.Errorf("%d changes of the only processor", f.calls)
 	}
 }
 

@@ -19,6 +19,7 @@ func (e *Engine) Run(ctx context.Context) {
 	pace := newPacer(e.cfg.Wait)
 	e.placer = newPlacer(threadAffinity{}, e.cfg.Core.Self)
 	defer e.placer.release()
+	moves := 0
 	for ctx.Err() == nil {
 		work := e.Turn()
 		if work > 0 {
@@ -27,17 +28,22 @@ func (e *Engine) Run(ctx context.Context) {
 			e.turns.Idle++
 		}
 		e.settle()
-		pace.beside = e.placer.beside
+		if pace.beside = e.placer.knows(e.now); moves != e.placer.moves {
+			moves = e.placer.moves
+			pace.moved()
+		}
 		e.Breathe(work)
 		switch pace.turned(e.now, work) {
 		case gearYield:
 			e.turns.Yields++
-			e.setSlice(pace.crowded(e.now) && e.placer.beside)
+			e.setSlice(pace.crowded(e.now) && pace.beside)
 			pace.yields(e.clock())
 			wake.Yield()
 		case gearSleep:
 			e.setSlice(true)
-			e.sleep()
+			if e.sleep() {
+				pace.sleeps()
+			}
 		}
 	}
 	// Those who wait for an answer get one.
@@ -103,9 +109,10 @@ func (e *Engine) setSlice(short bool) {
 	}
 }
 
-// sleep blocks until there may be work.
-func (e *Engine) sleep() {
-	if d, may := e.Rest(); may {
+// sleep blocks until there may be work, and reports whether it did.
+func (e *Engine) sleep() bool {
+	d, may := e.Rest()
+	if may {
 		e.asleep.Store(true)
 		e.sleeper.sleep(d)
 		e.breath = e.clock()
@@ -113,6 +120,7 @@ func (e *Engine) sleep() {
 		e.asleep.Store(false)
 	}
 	e.Rise()
+	return may
 }
 
 // Rest reports whether the engine may sleep now, and for how long, until Rise. Run asks
