@@ -8,6 +8,8 @@
  * has started something or found something, and when it looks now and then. One that looks
  * again and again takes everything itself, and the attendant sleeps; it looks now and then
  * whether such a program still does, since of many looks none shows that it is the last one.
+ * Where all is wanted, the library that is before every call of the MPI knows when the program
+ * returns from one: then that hands over, and no look in vain does.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -42,9 +44,14 @@ static _Atomic bool begun, ended;
 static struct {
 	uint64_t looked; /* when its last look was over */
 	unsigned tight;  /* looks in vain that soon followed on others */
-	bool away;
+	_Atomic bool away;
 	bool roused; /* the attendant was woken by it, and has not come yet */
 } program;
+
+/* The library that makes calls of the MPI, if the program has it. */
+__attribute__((weak)) void outrigger_mpi_steps(void);
+__attribute__((weak)) bool outrigger_mpi_within(void);
+__attribute__((weak)) void outrigger_mpi_left_by(void (*left)(void));
 
 void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL); }
 
@@ -52,7 +59,7 @@ bool behind(void) { return attended && pthread_equal(attendant, pthread_self());
 
 bool passing(void)
 {
-	if (!attended || behind())
+	if (!attended || behind() || (all && outrigger_mpi_within()))
 		return false;
 	if (nanoseconds() - program.looked > TIGHT_NS)
 		program.tight = 0;
@@ -101,6 +108,17 @@ void depart(void)
 	unlock();
 }
 
+/* left is called by the program when it has returned from a call of its MPI. */
+static void left(void)
+{
+	if (program.away)
+		return; /* it has neither looked nor started anything */
+	lock();
+	if (attended && client() != NULL)
+		hand_over();
+	unlock();
+}
+
 /* enter takes the lock, unless the attendant is to end: who ends it has the lock. */
 static bool enter(void)
 {
@@ -111,9 +129,6 @@ static bool enter(void)
 	}
 	return true;
 }
-
-/* The library that makes calls of the MPI, if the program has it. */
-__attribute__((weak)) void outrigger_mpi_steps(void);
 
 /* take_over is hand_over for a program that has gone without a word. If it is in a call
  * that waits, its next look takes all back. */
@@ -182,7 +197,7 @@ static bool wanted(void)
 {
 	const char *text = getenv(OR_NAME_ENV_MPI_PROGRESS);
 	bool steps = text != NULL && strcmp(text, "all") == 0;
-	all = steps && outrigger_mpi_steps != NULL;
+	all = steps && outrigger_mpi_steps != NULL && outrigger_mpi_within != NULL && outrigger_mpi_left_by != NULL;
 	return steps || (text != NULL && strcmp(text, "messages") == 0);
 }
 
@@ -215,6 +230,8 @@ void attend(void)
 	(void)pthread_attr_destroy(&attr);
 	while (attended && !atomic_load(&begun))
 		nap(); /* what the program leaves before would be nobody's */
+	if (attended && all)
+		outrigger_mpi_left_by(left);
 	if (!attended)
 		fprintf(stderr, "outrigger: rank %u: %s is set, and no thread can be started: messages wait while the program computes\n",
 			outrigger_world(client()).rank, OR_NAME_ENV_MPI_PROGRESS);
@@ -226,6 +243,8 @@ bool dismiss(void)
 {
 	if (!attended)
 		return true;
+	if (all)
+		outrigger_mpi_left_by(NULL);
 	atomic_store(&dismissed, true);
 	outrigger_wake(client());
 	uint64_t since = nanoseconds();

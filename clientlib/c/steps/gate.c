@@ -17,6 +17,7 @@ static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* held while the gate 
 static _Atomic bool shut;
 static _Atomic uint32_t inside; /* threads of the program, and those that wait for the gate */
 static _Atomic bool awaited;    /* their last one */
+static void (*_Atomic on_left)(void);
 
 static _Thread_local unsigned depth __attribute__((tls_model("initial-exec")));
 
@@ -35,11 +36,18 @@ void gate_enter(void)
 
 void gate_leave(void)
 {
-	if (--depth > 0)
+	if (--depth > 0 || atomic_fetch_sub(&inside, 1) > 1)
 		return;
-	if (atomic_fetch_sub(&inside, 1) == 1 && atomic_load(&awaited))
+	if (atomic_load(&awaited))
 		(void)syscall(SYS_futex, &inside, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+	void (*left)(void) = atomic_load(&on_left);
+	if (left != NULL)
+		left();
 }
+
+bool gate_within(void) { return depth > 0; }
+
+void gate_left_by(void (*left)(void)) { atomic_store(&on_left, left); }
 
 /* empty waits until nobody is inside; false: somebody stays. */
 static bool empty(void)
@@ -85,6 +93,7 @@ static void in_child(void)
 	atomic_store(&shut, false);
 	atomic_store(&awaited, false);
 	atomic_store(&inside, depth > 0);
+	atomic_store(&on_left, NULL);
 }
 
 __attribute__((constructor)) static void watch_forks(void) { (void)pthread_atfork(NULL, NULL, in_child); }

@@ -12,6 +12,11 @@
 void gate_enter(void);
 void gate_leave(void);
 
+bool gate_within(void); /* the calling thread is inside */
+
+/* gate_left_by has the last thread that has gone out call a function; NULL: none. */
+void gate_left_by(void (*left)(void));
+
 bool gate_shut(void);  /* nobody is inside, and nobody goes in; false: somebody stays there */
 bool gate_asked(void); /* somebody wants to go in */
 void gate_open(void);

@@ -126,7 +126,7 @@ static void closing(void)
 	gate_leave();
 }
 
-/* outrigger_mpi_steps is the provider's: by a thread that is not the program's, at any time. */
+/* outrigger_mpi_steps is for the provider: by a thread that is not the program's, at any time. */
 EXPORT void outrigger_mpi_steps(void)
 {
 	char status[STATUS_BYTES];
@@ -137,6 +137,11 @@ EXPORT void outrigger_mpi_steps(void)
 		(void)mpi.get_status(never_ends, &flag, status);
 	gate_open();
 }
+
+/* These are the provider's, too: whether the calling thread is in a call of MPI, and what is
+ * to be done when the program's last thread there has returned from its call. */
+EXPORT bool outrigger_mpi_within(void) { return gate_within(); }
+EXPORT void outrigger_mpi_left_by(void (*left)(void)) { gate_left_by(left); }
 
 static int no_mpi(void)
 {
