@@ -6,7 +6,7 @@
 
 #include "provider.h"
 
-unsigned unread;
+_Atomic unsigned unread;
 uint64_t doings;
 
 void cq_put(struct cq *cq, const struct completion *c)
@@ -114,29 +114,42 @@ static ssize_t look(struct cq *cq, void *buf, size_t count, fi_addr_t *sources, 
 static __thread struct {
 	unsigned looks;         /* since it last found or started something */
 	uint64_t since, looked; /* when it began to look again at once, and its last look */
+	uint64_t used;          /* its processor time, when it last mattered */
 } vain;
+
+/* waits reports that this thread does nothing between its looks. One that comes back later has
+ * computed, or given the processor away itself, as some MPIs do: its processor time tells, which
+ * is found out only where it matters. */
+static bool waits(bool at_once)
+{
+	if (at_once || !yields_badly())
+		return true;
+	uint64_t before = vain.used;
+	vain.used = processor_time();
+	return vain.used - before <= TIGHT_NS;
+}
 
 /* linger is what a thread does that has found nothing. After a few looks it yields. One that
  * comes back at once after each look waits, and sleeps after a while; one that computes
- * between its looks comes later. The lock is given up meanwhile. */
-static void linger(void)
+ * between its looks comes later, and is not held up. The lock is given up meanwhile: more may
+ * have come where it reports so. */
+static bool linger(void)
 {
 	if (behind())
-		return;
+		return false;
 	uint64_t now = nanoseconds();
-	if (vain.looks++ == 0 || now - vain.looked > TIGHT_NS)
+	bool at_once = now - vain.looked <= TIGHT_NS;
+	if (vain.looks++ == 0 || !at_once)
 		vain.since = now;
-	unlock();
-	bool alive = doze(vain.since, vain.looks);
-	lock();
-	sidecar_ended = sidecar_ended || !alive;
-	came_back(); /* although another thread may have gone meanwhile */
+	bool rested = doze(vain.since, vain.looks, waits(at_once));
 	vain.looked = nanoseconds();
+	return rested;
 }
 
-void end_of_start(void)
+void end_of_start(ssize_t rc)
 {
-	vain.looks = 0;
+	if (rc == 0)
+		vain.looks = 0;
 	depart();
 }
 
@@ -156,9 +169,9 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_
 	lock();
 	bool passes = passing();
 	ssize_t n = look(cq, buf, count, sources, passes);
-	if (n == -FI_EAGAIN)
-		linger();
-	else
+	if (n == -FI_EAGAIN && linger()) /* its caller may go now, and leave what has come to others */
+		n = look(cq, buf, count, sources, false);
+	if (n != -FI_EAGAIN)
 		vain.looks = 0;
 	end_of_look(passes, n > 0);
 	return n;
@@ -205,22 +218,20 @@ static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr
 	struct cq *cq = (struct cq *)fid;
 	uint64_t begun = nanoseconds();
 	(void)cond;
+	ssize_t n;
+	lock();
 	for (unsigned looks = 0;; looks++) {
-		lock();
-		ssize_t n = look(cq, buf, count, sources, false);
+		n = look(cq, buf, count, sources, false);
 		bool over = n == -FI_EAGAIN && woken(cq);
 		if (n == -FI_EAGAIN && !over && sidecar_ended)
 			n = -FI_ECONNABORTED; /* nothing comes any more, of which all was told */
-		unlock();
 		uint64_t waited = nanoseconds() - begun;
 		if (n != -FI_EAGAIN || over || (timeout >= 0 && waited >= (uint64_t)timeout * 1000000u))
-			return n;
-		if (!doze(begun, looks)) {
-			lock();
-			sidecar_ended = true;
-			unlock();
-		}
+			break;
+		(void)doze(begun, looks, true);
 	}
+	unlock();
+	return n;
 }
 
 static ssize_t cq_sread(struct fid_cq *fid, void *buf, size_t count, const void *cond, int timeout)
@@ -300,11 +311,11 @@ static uint64_t counter_read(struct fid_cntr *fid)
 	lock();
 	bool passes = passing();
 	progress();
+	if (c->value == c->told && linger())
+		progress();
 	bool found = c->value != c->told;
 	if (found)
 		vain.looks = 0;
-	else
-		linger();
 	uint64_t v = c->told = c->value;
 	end_of_look(passes, found);
 	return v;
@@ -354,10 +365,7 @@ static int counter_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 			rc = -FI_ETIMEDOUT;
 		if (rc != -FI_EAGAIN)
 			break;
-		unlock();
-		bool alive = doze(begun, looks);
-		lock();
-		sidecar_ended = sidecar_ended || !alive;
+		(void)doze(begun, looks, true);
 	}
 	unlock();
 	return rc;

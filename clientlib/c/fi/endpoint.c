@@ -114,10 +114,7 @@ static void drain(struct endpoint *ep)
 		progress();
 		owes = drop_all(ep);
 		sweep_on(ep);
-		unlock();
-		bool alive = doze(begun, looks);
-		lock();
-		sidecar_ended = sidecar_ended || !alive;
+		(void)doze(begun, looks, true);
 	}
 	while (!list_empty(&ep->ops)) {
 		struct op *op = (struct op *)ep->ops.next;

@@ -165,7 +165,7 @@ ssize_t start_access(struct fid_ep *fid, const struct wanted *w)
 	ssize_t rc = start((struct endpoint *)fid, w);
 	if (rc == -FI_EAGAIN)
 		progress(); /* what ends makes room */
-	end_of_start();
+	end_of_start(rc);
 	return rc;
 }
 

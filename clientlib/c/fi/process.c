@@ -168,12 +168,15 @@ __attribute__((destructor)) static void at_exit(void)
 	unlock();
 }
 
-uint64_t nanoseconds(void)
+static uint64_t reading(clockid_t clock)
 {
 	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(clock, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
+
+uint64_t nanoseconds(void) { return reading(CLOCK_MONOTONIC); }
+uint64_t processor_time(void) { return reading(CLOCK_THREAD_CPUTIME_ID); }
 
 static int take(void) { return behind() ? outrigger_attend(session) : outrigger_progress(session, NULL); }
 
@@ -197,12 +200,11 @@ void progress(void)
 #define YIELD_NS 200000u     /* before it sleeps */
 #define SLEEP_US 500u        /* at most: MPI may have other things to look at */
 
-/* doze is what a thread does that has found nothing so many times in a row, the
- * first time at since: it yields, and then sleeps until something comes. */
-bool doze(uint64_t since, unsigned looks)
+bool yields_badly(void) { return session != NULL && outrigger_yield_sleeps(session); }
+
+/* rest reports that there is a sidecar. */
+static bool rest(uint64_t since)
 {
-	if (looks < patient_looks)
-		return true;
 	if (session == NULL) {
 		sched_yield();
 		return true;
@@ -212,6 +214,21 @@ bool doze(uint64_t since, unsigned looks)
 		return true;
 	}
 	return outrigger_sleep(session, SLEEP_US) != OUTRIGGER_NO_SIDECAR;
+}
+
+/* doze is what a thread does that has found nothing so many times in a row, the first time
+ * at since: it yields, and then sleeps until something comes. One that does not wait does not
+ * sleep. */
+bool doze(uint64_t since, unsigned looks, bool waits)
+{
+	if (looks < patient_looks || (!waits && yields_badly()))
+		return false;
+	unlock();
+	bool alive = rest(since);
+	lock();
+	sidecar_ended = sidecar_ended || !alive;
+	came_back(); /* although another thread may have gone meanwhile */
+	return true;
 }
 
 /* blame says once why the job has failed, if it has: of an error an MPI says only of which

@@ -253,8 +253,10 @@ outrigger *client(void);
 void hold(void);
 void release(void);
 void progress(void);
-bool doze(uint64_t since, unsigned looks); /* without the lock; false: the sidecar has ended */
+bool doze(uint64_t since, unsigned looks, bool waits); /* gives up the lock meanwhile, and reports so */
+bool yields_badly(void); /* the processor is shared with somebody who computes */
 uint64_t nanoseconds(void);
+uint64_t processor_time(void); /* of this thread, in ns */
 bool crowded(uint32_t left); /* fewer requests are left */
 int to_errno(int status);
 extern struct node endpoints;
@@ -288,8 +290,8 @@ bool av_find(const struct av *av, fi_addr_t address, struct peer *p);
 int cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
 int counter_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **counter, void *context);
 void cq_put(struct cq *cq, const struct completion *c);
-void end_of_start(void); /* gives up the lock, and hands over */
-extern unsigned unread; /* completions in all queues */
+void end_of_start(ssize_t rc); /* gives up the lock, and hands over */
+extern _Atomic unsigned unread; /* completions in all queues */
 extern uint64_t doings; /* completions that were read, and requests that were started */
 int close_unused(struct fid *fid, const unsigned *users, void *more); /* frees it, and more, unless it is in use */
 

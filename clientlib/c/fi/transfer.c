@@ -176,7 +176,7 @@ static ssize_t start_send(struct fid_ep *fid, const struct outgoing *o)
 	ssize_t rc = send_locked(endpoint(fid), o);
 	if (rc == -FI_EAGAIN)
 		progress(); /* what ends makes room */
-	end_of_start();
+	end_of_start(rc);
 	return rc;
 }
 
@@ -427,7 +427,7 @@ static ssize_t start_recv(struct fid_ep *fid, const struct iovec *iov, size_t se
 	ssize_t rc = recv_locked(ep, iov, segments, source, tag, ignore, context, flags);
 	if (rc == -FI_EAGAIN)
 		progress();
-	end_of_start();
+	end_of_start(rc);
 	return rc;
 }
 
@@ -526,7 +526,7 @@ static ssize_t start_untagged(struct fid_ep *fid, const struct iovec *iov, size_
 	struct endpoint *ep = endpoint(fid);
 	lock();
 	ssize_t rc = post_untagged(ep, iov, segments, source, context, flags);
-	end_of_start();
+	end_of_start(rc);
 	return rc;
 }
 

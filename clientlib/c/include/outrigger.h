@@ -227,8 +227,10 @@ int outrigger_progress(outrigger *s, unsigned *taken);
  * outrigger_test or outrigger_progress calls it, and not sched_yield, so that the sidecar
  * learns that this process waits, and does not compute between its looks. Where the
  * processor would not come back for milliseconds, as the last time, it sleeps instead,
- * for at most 0.5 ms, and is woken by what comes. */
+ * for at most 0.5 ms, and is woken by what comes: outrigger_yield_sleeps reports whether it
+ * would now. */
 void outrigger_yield(outrigger *s);
+int outrigger_yield_sleeps(const outrigger *s);
 
 /* outrigger_sleep waits until something comes, for at most so many
  * microseconds. It may return earlier. */

@@ -128,6 +128,8 @@ static void judge(struct or_patience *p, uint64_t now, uint64_t cost)
 	p->crowded = now + last;
 }
 
+int outrigger_yield_sleeps(const outrigger *s) { return or_now() < s->patience.crowded; }
+
 void outrigger_yield(outrigger *s)
 {
 	uint64_t begun = or_now();

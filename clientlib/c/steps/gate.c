@@ -36,9 +36,9 @@ void gate_enter(void)
 
 void gate_leave(void)
 {
-	if (--depth > 0 || atomic_fetch_sub(&inside, 1) > 1)
+	if (--depth > 0)
 		return;
-	if (atomic_load(&awaited))
+	if (atomic_fetch_sub(&inside, 1) == 1 && atomic_load(&awaited))
 		(void)syscall(SYS_futex, &inside, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 	void (*left)(void) = atomic_load(&on_left);
 	if (left != NULL)

@@ -14,7 +14,7 @@ void gate_leave(void);
 
 bool gate_within(void); /* the calling thread is inside */
 
-/* gate_left_by has the last thread that has gone out call a function; NULL: none. */
+/* gate_left_by has each thread that has gone out call a function; NULL: none. */
 void gate_left_by(void (*left)(void));
 
 bool gate_shut(void);  /* nobody is inside, and nobody goes in; false: somebody stays there */

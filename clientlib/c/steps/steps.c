@@ -139,7 +139,7 @@ EXPORT void outrigger_mpi_steps(void)
 }
 
 /* These are the provider's, too: whether the calling thread is in a call of MPI, and what is
- * to be done when the program's last thread there has returned from its call. */
+ * to be done when a thread of the program has returned from its call. */
 EXPORT bool outrigger_mpi_within(void) { return gate_within(); }
 EXPORT void outrigger_mpi_left_by(void (*left)(void)) { gate_left_by(left); }
 

@@ -204,7 +204,10 @@ func (p *placer) keep(now int64, want unix.CPUSet) error {
 	if err := p.affinity.set(&p.at); err != nil {
 		return p.refuse(err)
 	}
-	p.moves++
+	if cpu := p.affinity.cpu(); cpu != p.seat.CPU {
+		p.moves++
+		p.seat.CPU, p.beside = cpu, p.seat.Computes.Has(cpu)
+	}
 	return nil
 }
 

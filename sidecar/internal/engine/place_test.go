@@ -37,6 +37,11 @@ func (f *fakeAffinity) set(s *unix.CPUSet) error {
 		return f.refuse
 	}
 	f.at = *s
+	for cpu := 0; !s.IsSet(f.on); cpu++ {
+		if s.IsSet(cpu) {
+			f.on = cpu
+		}
+	}
 	return nil
 }
 
@@ -86,8 +91,8 @@ func TestPlacerKeepsOffComputingRank(t *testing.T) {
 	now := int64(1000)
 	do(t, p.place(now, []shm.Place{computes(0)}, nil))
 	at(t, f, 1)
-	if !p.beside {
-		t.Error("it does not know that it was beside the rank")
+	if p.beside || p.seat.CPU != 1 {
+		t.Errorf("it does not know that it has left the rank's processor: %+v", p.seat)
 	}
 	do(t, p.place(now+10*ms, []shm.Place{waits(0)}, nil))
 	at(t, f, 1)
@@ -95,8 +100,8 @@ func TestPlacerKeepsOffComputingRank(t *testing.T) {
 	at(t, f, 1)
 	do(t, p.rest(now+10*ms+stayFor))
 	at(t, f, 0, 1)
-	if f.calls != 2 || p.moves != 2 {
-		t.Errorf("%d changes, and %d counted, want 2", f.calls, p.moves)
+	if f.calls != 2 || p.moves != 1 || f.on != 1 {
+		t.Errorf("%d changes, %d of processors, on %d, want 2, 1 and 1", f.calls, p.moves, f.on)
 	}
 }
 
@@ -144,15 +149,14 @@ func TestPlacerKeepsOffNeighboursRanks(t *testing.T) {
 	far := []core.Neighbour{onSeat(9, now, -1, 3, 511), onSeat(2, now, -1)}
 	do(t, p.place(now, []shm.Place{waits(2), computes(0)}, far))
 	at(t, f, 1, 2)
-	want := core.Seat{CPU: 3}
+	want := core.Seat{CPU: 1} // where it is now
 	want.Computes.Add(0)
 	if p.seat != want {
 		t.Errorf("it tells %+v, want %+v", p.seat, want)
 	}
-	if !p.beside {
-		t.Error("it does not know that it was beside a neighbour's rank")
+	if p.beside || p.moves != 1 {
+		t.Error("it does not know that it has left the processor of a neighbour's rank")
 	}
-	f.on = 1
 	do(t, p.place(now+stayFor, []shm.Place{waits(2), waits(0)}, far)) // nothing new of them
 	do(t, p.rest(now+stayFor+moveAfter))
 	at(t, f, 0, 1, 2, 3)

@@ -36,7 +36,7 @@ func (e *Engine) Run(ctx context.Context) {
 		switch pace.turned(e.now, work) {
 		case gearYield:
 			e.turns.Yields++
-			e.setSlice(pace.crowded(e.now) && pace.beside)
+			e.setSlice(pace.crowded(e.now) && pace.beside && !e.placer.off)
 			pace.yields(e.clock())
 			wake.Yield()
 		case gearSleep:

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 50, FREE = 3, MOST = 1000, LOOSE_NS = 10000, LATER_NS = 2000000, PATIENCE_S = 20 };
+enum { ROUNDS = 50, FREE = 3, MOST = 1000, LOOSE_NS = 30000, LATER_NS = 2000000, PATIENCE_S = 60, REQUESTS = 1 << 17 };
 
 /* These are in the place of the C library's: the provider, too, calls them. */
 static __thread unsigned yields, sleeps;
@@ -54,11 +54,17 @@ void stay(void)
 	want(sched_setaffinity(0, sizeof one, &one) == 0, "choosing a processor");
 }
 
-static uint64_t now(void)
+static uint64_t used(void)
 {
 	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void compute_some(void)
+{
+	for (uint64_t end = used() + LOOSE_NS; used() < end;)
+		;
 }
 
 static int here, there;
@@ -104,10 +110,26 @@ static void loosely(struct side *s)
 	yields = sleeps = 0;
 	for (int k = 0; k < MOST && yields + sleeps == 0; k++) {
 		look(s->rx);
-		for (uint64_t end = now() + LOOSE_NS; now() < end;)
-			;
+		compute_some();
 	}
 	want(yields + sleeps > 0, "who looks now and then never gives the processor away");
+}
+
+/* A start that fails for lack of room is none: who tries again and again waits. */
+static void full(struct side *s)
+{
+	static char contexts[REQUESTS];
+	unsigned n = 0;
+	scenario = "looks in vain between starts that fail";
+	while (n < REQUESTS && fi_trecv(s->ep, NULL, 0, NULL, s->partner, 3, 0, &contexts[n]) == 0)
+		n++;
+	want(n < REQUESTS, "there is always room");
+	yields = sleeps = 0;
+	for (int k = 0; k < MOST && yields + sleeps == 0; k++) {
+		want(fi_trecv(s->ep, NULL, 0, NULL, s->partner, 3, 0, &there) == -FI_EAGAIN, "there is room after all");
+		look(s->rx);
+	}
+	want(yields + sleeps > 0, "who finds no room does not give the processor away");
 }
 
 static void at_counter(struct side *s)
@@ -144,7 +166,7 @@ static void at_two(struct side *s)
 
 static atomic_bool over;
 
-static void *compute(void *arg)
+static void *computes(void *arg)
 {
 	while (!over)
 		;
@@ -157,13 +179,20 @@ static void in_a_crowd(struct side *s)
 	scenario = "looks in vain beside a thread that computes";
 	unsigned asleep = 0;
 	pthread_t other;
-	want(pthread_create(&other, NULL, compute, NULL) == 0, "starting a thread");
+	want(pthread_create(&other, NULL, computes, NULL) == 0, "starting a thread");
 	for (int i = 0; i < ROUNDS; i++) {
 		sleeps = 0;
 		exchange(s);
 		asleep += sleeps;
 		at_once(s->rx, i);
 	}
+	/* One that computes itself and looks now and then is not held up. */
+	sleeps = 0;
+	for (int k = 0; k < ROUNDS; k++) {
+		compute_some();
+		look(s->rx);
+	}
+	want(sleeps == 0, "who computes sleeps at %u of %d looks", sleeps, ROUNDS);
 	over = true;
 	pthread_join(other, NULL);
 	want(asleep > 0, "nobody has slept: it was no crowd");
@@ -178,5 +207,6 @@ void in_vain(struct side *s)
 	at_two(s);
 	in_a_crowd(s);
 	meet(s);
+	full(s); /* until the endpoint is closed */
 	alarm(0);
 }
