@@ -9,8 +9,7 @@
  * again and again takes everything itself, and the attendant sleeps; it looks now and then
  * whether such a program still does, since of many looks none shows that it is the last one.
  * Where all is wanted, the library that is before every call of the MPI knows when the program
- * returns from one: then that hands over, and no look in vain does. Who calls in vain again and
- * again waits in his own way.
+ * returns from one: then that hands over, and no look in vain does.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -31,7 +30,6 @@
 #define STACK_MOST (UINT64_C(1) << 26) /* for a program that wants no limit */
 #define WATCH_US 20000u  /* at most: the end of the session, or a program that is gone, is seen by then */
 #define GONE_NS 10000000u /* a program that has not looked for so long is not one that waits */
-#define CALL_NS 20000u   /* of processor time: more than an MPI takes for a look, and less than is worth hiding behind */
 #define HANDOVERS 3      /* tries of the program to take what comes while it goes */
 #define PATIENCE_NS 1000000000u
 #define SLICE_NS 100000u
@@ -110,31 +108,13 @@ void depart(void)
 	unlock();
 }
 
-/* What the calls of this thread have done. */
-static __thread struct {
-	unsigned vain; /* in a row that have neither found nor started anything */
-	uint64_t doings, used;
-} calls;
-
-/* asks_on reports that this thread calls its MPI again and again, and does nothing between:
- * that its call is over tells nothing then. It may have given the processor away meanwhile. */
-static bool asks_on(void)
-{
-	uint64_t before = calls.used;
-	calls.used = processor_time();
-	if (doings != calls.doings || calls.used - before > CALL_NS)
-		calls.vain = 0;
-	calls.doings = doings;
-	return calls.vain++ >= TIGHT_MAX;
-}
-
 /* left is called by the program when it has returned from a call of its MPI. */
 static void left(void)
 {
 	if (program.away && unread == 0)
 		return; /* it has neither looked nor started anything */
 	lock();
-	if (attended && client() != NULL && !asks_on())
+	if (attended && client() != NULL)
 		hand_over();
 	unlock();
 }
