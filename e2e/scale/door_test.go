@@ -138,6 +138,18 @@ func (c counts) total() (all, writes int) {
 	return all, writes
 }
 
+// secondLooks is how often the issuer has looked for a caller at the API server, and
+// how many calls that took: it begins with the pod, which nobody else gets by name, and
+// gets the MPIJob, the Job, and the pods of that place, if it comes so far.
+func (c counts) secondLooks() (looks, cost int) {
+	looks = c[call{"get", "pods"}]
+	cost = looks
+	for _, k := range []call{{"get", "mpijobs"}, {"get", "jobs"}, {"list", "pods"}} {
+		cost += min(looks, c[k])
+	}
+	return looks, cost
+}
+
 // table prints the counts, for each of a number of jobs.
 func (c counts) table(jobs int) string {
 	var b strings.Builder
