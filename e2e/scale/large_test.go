@@ -27,7 +27,8 @@ const ranksOfPod = 128
 // TestLargeJob runs one job of many pods: its objects stay small, and the
 // operator's calls are for the job and not for each of its pods, apart from the
 // status that it writes at a pace, and from second looks, which the issuer has for
-// pods that ask before the operator has heard of them: on a slow machine some do.
+// pods that ask before the operator has heard of them. Some may: a watch that does not
+// keep up with a burst is ended by the API server, and begins again within a second.
 func TestLargeJob(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
