@@ -95,6 +95,8 @@ take() {
 			h
 			s/^\(\[0\] \)\?{"peer":"\([^"]*\)","test":"overlap","bytes":\([0-9]*\),"side":"\([a-z]*\)","mode":"\([a-z]*\)".*"hidden":\([0-9.]*\).*/\2 hidden-\4-\5 \3 \6/p
 			g
+			s/^\(\[0\] \)\?{"peer":"\([^"]*\)","test":"overlap","bytes":\([0-9]*\),"side":"\([a-z]*\)","mode":"\([a-z]*\)".*"starting":\([0-9.]*\).*/\2 starting-\4-\5 \3 \6/p
+			g
 			}
 			s/^\(\[0\] \)\?{"peer":"\([^"]*\)","test":"overlap","bytes":\([0-9]*\),"side":"\([a-z]*\)","mode":"\([a-z]*\)","overlap":\([-0-9.]*\).*/\2 \4-\5 \3 \6/p' "$work/lines" >>"$figures"
 	else
@@ -194,5 +196,7 @@ if [ "${WHAT:-short}" = short ]; then
 	table 'MPI, message' 'isend-one irecv-one iallreduce-one iallreduce-both' percent
 	printf '\n%s\n' '### Samples of which more than half of the transfer was hidden' ''
 	table 'MPI, message' 'hidden-isend-one hidden-irecv-one hidden-iallreduce-one' percent
+	printf '\n%s\n' '### What the starting call itself takes, as a part of the transfer: it hides behind nothing' ''
+	table 'MPI, message' 'starting-isend-one starting-irecv-one starting-iallreduce-one' percent
 fi
 exit "$failed"

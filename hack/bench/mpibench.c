@@ -49,7 +49,9 @@
 //   nothing; a value outside 0..1 is noise and is printed as it is. "hidden" is the
 //   part of all samples of which more than half of the transfer was hidden: where
 //   samples are of two kinds, a median is one of them by chance, and this tells how
-//   many there are of each.
+//   many there are of each. "starting" is what the call that starts the transfer takes
+//   itself on the rank that computes next, as a part of t_transfer, the median of all
+//   samples: what an MPI does there, such as copying its argument, hides behind nothing.
 //
 // iallreduce: the same for a sum of doubles of so many bytes in all, of two ranks:
 //   mode "one" is rank 0 computing, "both" is what IMB-NBC measures.
@@ -80,7 +82,7 @@
 //   {"peer":"openmpi-tcp","test":"bandwidth","bytes":1048576,"mb_s":4321.0}
 //   {"peer":"openmpi-tcp","test":"rate","bytes":8,"msg_s":1234567}
 //   {"peer":"openmpi-tcp","test":"overlap","bytes":1048576,"side":"isend","mode":"one",
-//    "overlap":0.123,"transfer_us":..,"compute_us":..,"total_us":..,"hidden":0.40}
+//    "overlap":0.123,"transfer_us":..,"compute_us":..,"total_us":..,"starting":0.02,"hidden":0.40}
 //
 // Usage: mpirun -n 2 mpibench PEER [short|speed|alone ...]      PEER is the name printed as "peer"
 #define _GNU_SOURCE
@@ -261,23 +263,30 @@ static void begin(enum exchange what, int bytes, MPI_Request *request) {
 		MPI_Irecv(in, bytes, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, request);
 }
 
+// How long the call that began the last sample took on the rank that computed then; of
+// two such ranks the longer time, of none 0.
+static double starting;
+
 // One try of a sample; -1 if a rank heard of the start only when it was past.
 static double try_sample(int bytes, enum exchange what, long units, double leadUs) {
 	MPI_Request request = MPI_REQUEST_NULL;
-	double at = now_us() + leadUs, mine, theirs;
+	double at = now_us() + leadUs, mine[2] = {0, 0}, theirs[2];
 	MPI_Bcast(&at, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
 	int late = now_us() > at;
 	while (now_us() < at)
 		;
 	begin(what, bytes, &request);
+	if (units > 0)
+		mine[1] = now_us() - at;
 	compute(units);
 	MPI_Wait(&request, MPI_STATUS_IGNORE);
-	mine = late ? -1 : now_us() - at;
-	MPI_Sendrecv(&mine, 1, MPI_DOUBLE, 1 - rank, TAG_ACK, &theirs, 1, MPI_DOUBLE, 1 - rank, TAG_ACK,
+	mine[0] = late ? -1 : now_us() - at;
+	MPI_Sendrecv(mine, 2, MPI_DOUBLE, 1 - rank, TAG_ACK, theirs, 2, MPI_DOUBLE, 1 - rank, TAG_ACK,
 	             MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-	if (mine < 0 || theirs < 0)
+	if (mine[0] < 0 || theirs[0] < 0)
 		return -1;
-	return mine > theirs ? mine : theirs;
+	starting = mine[1] > theirs[1] ? mine[1] : theirs[1];
+	return mine[0] > theirs[0] ? mine[0] : theirs[0];
 }
 
 // One sample: its time in microseconds until the later rank is done, the same
@@ -296,7 +305,7 @@ static double sample(int bytes, enum exchange what, long units) {
 }
 
 struct overlap {
-	double overlap, transfer, compute, total, hidden;
+	double overlap, transfer, compute, total, starting, hidden;
 };
 
 // The work that lasts computing_transfers, the same number on both ranks.
@@ -332,7 +341,7 @@ static long resized(int bytes, enum exchange what, long units, int computes) {
 }
 
 static struct overlap overlap(int bytes, enum exchange what, int computes) {
-	double ratio[REPS], transfers[REPS], computings[REPS], totals[REPS];
+	double ratio[REPS], transfers[REPS], computings[REPS], totals[REPS], startings[REPS];
 	long units = units_for(bytes, what);
 	int hidden = 0;
 	if (warm_up_us > 0)
@@ -341,29 +350,31 @@ static struct overlap overlap(int bytes, enum exchange what, int computes) {
 		if (warm_up_us > 0)
 			units = resized(bytes, what, units, computes);
 		long mine = computes ? units : 0;
-		double transfer[TRIPLES], computing[TRIPLES], total[TRIPLES];
+		double transfer[TRIPLES], computing[TRIPLES], total[TRIPLES], start[TRIPLES];
 		for (int i = 0; i < TRIPLES; i++) {
 			transfer[i] = sample(bytes, what, 0);
 			computing[i] = sample(bytes, NOTHING, mine);
 			total[i] = sample(bytes, what, mine);
+			start[i] = starting;
 		}
 		transfers[r] = median(transfer, TRIPLES);
 		computings[r] = median(computing, TRIPLES);
 		totals[r] = median(total, TRIPLES);
+		startings[r] = median(start, TRIPLES) / transfers[r];
 		ratio[r] = 1 - (totals[r] - computings[r]) / transfers[r];
 		for (int i = 0; i < TRIPLES; i++)
 			hidden += total[i] < computings[r] + transfers[r] / 2;
 	}
 	return (struct overlap){median(ratio, overlap_reps), median(transfers, overlap_reps),
 	                        median(computings, overlap_reps), median(totals, overlap_reps),
-	                        (double)hidden / (TRIPLES * overlap_reps)};
+	                        median(startings, overlap_reps), (double)hidden / (TRIPLES * overlap_reps)};
 }
 
 static void print_overlap(int bytes, const char *side, const char *mode, struct overlap o) {
 	if (rank == 0)
 		printf("{\"peer\":\"%s\",\"test\":\"overlap\",\"bytes\":%d,\"side\":\"%s\",\"mode\":\"%s\","
-		       "\"overlap\":%.3f,\"transfer_us\":%.2f,\"compute_us\":%.2f,\"total_us\":%.2f,\"hidden\":%.2f}\n",
-		       peer, bytes, side, mode, o.overlap, o.transfer, o.compute, o.total, o.hidden);
+		       "\"overlap\":%.3f,\"transfer_us\":%.2f,\"compute_us\":%.2f,\"total_us\":%.2f,\"starting\":%.2f,\"hidden\":%.2f}\n",
+		       peer, bytes, side, mode, o.overlap, o.transfer, o.compute, o.total, o.starting, o.hidden);
 }
 
 static void overlaps(int bytes) {
