@@ -18,12 +18,14 @@ struct op *op_new(struct endpoint *ep, enum kind kind, outrigger_done done, void
 	op->context = context;
 	doings++;
 	list_add(&ep->ops, &op->node);
+	list_init(&op->receive);
 	return op;
 }
 
 void op_free(struct op *op)
 {
 	list_remove(&op->node);
+	list_remove(&op->receive);
 	pool_give(&ops, op);
 }
 
@@ -399,6 +401,8 @@ int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep
 		return -FI_ENOMEM;
 	list_init(&ep->node);
 	list_init(&ep->ops);
+	for (unsigned i = 0; i < RECEIVES; i++)
+		list_init(&ep->receives[i]);
 	list_init(&ep->claimed);
 	list_init(&ep->posted);
 	list_init(&ep->aside);

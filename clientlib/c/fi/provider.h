@@ -158,6 +158,10 @@ struct inbox {
 	enum space space;
 };
 
+/* A program may have receives by the ten thousand, and cancel all of them. */
+#define RECEIVES_BITS 10u
+#define RECEIVES (1u << RECEIVES_BITS)
+
 struct endpoint {
 	struct fid_ep fid;
 	char slack[SLACK];
@@ -175,6 +179,7 @@ struct endpoint {
 	size_t min_multi;
 	struct node node;    /* of all endpoints */
 	struct node ops;     /* open ones */
+	struct node receives[RECEIVES]; /* those of tagged messages that nobody has cancelled, by context */
 	struct node claimed; /* messages that a peek has taken */
 	size_t unwanted;     /* of these, so many are to be thrown away */
 	struct node posted;  /* buffers for untagged messages */
@@ -190,6 +195,7 @@ enum kind { OP_SWEEP, OP_SEND, OP_RECV, OP_PEEK, OP_LETTER, OP_UNTAGGED, OP_ANSW
 /* A request at the client. */
 struct op {
 	struct node node;
+	struct node receive; /* among those of its context */
 	struct endpoint *ep;
 	enum kind kind;
 	outrigger_done done; /* takes its end */
@@ -202,7 +208,6 @@ struct op {
 	struct posted *posted;
 	void *of; /* a letter, or an access at its origin or target */
 	enum space space; /* of a sweep */
-	bool cancelled; /* its end has been asked for */
 	bool abandoned; /* the call that started it has failed: it ends without a word */
 	struct beginning *beginning; /* that call is under way, and takes its end */
 };

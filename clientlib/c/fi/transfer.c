@@ -296,6 +296,13 @@ static struct claimed *take_claimed(struct endpoint *ep, void *context, bool unw
 	return NULL;
 }
 
+/* receives_of is where the receives of a context are, and some of other ones: the bits of a
+ * product that depend on all of the pointer's (Knuth, The Art of Computer Programming, 6.4). */
+static struct node *receives_of(struct endpoint *ep, const void *context)
+{
+	return &ep->receives[(uint64_t)(uintptr_t)context * UINT64_C(0x9e3779b97f4a7c15) >> (64 - RECEIVES_BITS)];
+}
+
 static struct op *receiver(struct endpoint *ep, const struct iovec *iov, size_t segments, void *context, uint64_t flags)
 {
 	struct op *op = op_new(ep, OP_RECV, on_received, context);
@@ -305,6 +312,7 @@ static struct op *receiver(struct endpoint *ep, const struct iovec *iov, size_t 
 	op->reports = !ep->rx_selective || (flags & FI_COMPLETION) != 0;
 	op->room = bytes_of(iov, segments);
 	op->buf = segments > 0 ? iov[0].iov_base : NULL;
+	list_add(receives_of(ep, context), &op->receive);
 	return op;
 }
 
@@ -437,10 +445,11 @@ ssize_t cancel(struct endpoint *ep, void *context)
 		return 0;
 	/* The newest first: an MPI cancels what it has just posted. Each once: others may have
 	 * the same context. */
-	for (struct node *n = ep->ops.prev; n != &ep->ops; n = n->prev) {
-		struct op *op = (struct op *)n;
-		if (op->kind == OP_RECV && op->context == context && !op->cancelled) {
-			op->cancelled = true;
+	struct node *all = receives_of(ep, context);
+	for (struct node *n = all->prev; n != all; n = n->prev) {
+		struct op *op = (struct op *)((char *)n - offsetof(struct op, receive));
+		if (op->context == context) {
+			list_remove(n);
 			return to_errno(outrigger_cancel(client(), op->request));
 		}
 	}

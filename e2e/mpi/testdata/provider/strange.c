@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 /* What the interface allows and few programs do. */
@@ -144,6 +145,49 @@ static void cancelled(struct side *s)
 			}
 			want(nothing(s->rx) && nothing(s->tx), "%zu bytes: a message came twice; %u were cancelled", n, lost);
 		}
+	meet(s);
+}
+
+static double used(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* Cancelling many receives takes no longer than posting them, in any order: looking through
+ * all of them for each takes 50 times as long and more. */
+static void cancelled_in_any_order(struct side *s)
+{
+	enum { MANY = 20000, STRIDE = 7919 }; /* a prime: it comes to each of them */
+	static int contexts[MANY];
+	static bool ended[MANY];
+	scenario = "cancelling many receives";
+	for (int order = 0; order < 3; order++) {
+		memset(ended, 0, sizeof ended);
+		double begin = used();
+		for (int i = 0; i < MANY; i++)
+			must(fi_trecv(s->ep, in, 8, NULL, s->partner, 27, 0, &contexts[i]));
+		double posted = used();
+		for (int i = 0; i < MANY; i++) {
+			int of[] = {MANY - 1 - i, i, (int)((long)i * STRIDE % MANY)};
+			must(fi_cancel(&s->ep->fid, &contexts[of[order]]));
+		}
+		double posting = posted - begin, cancelling = used() - posted;
+		want(cancelling < 20 * posting, "in order %d it takes %.3f s, and posting %.3f s", order, cancelling, posting);
+		for (int i = 0; i < MANY; i++) {
+			struct fi_cq_tagged_entry e;
+			struct fi_cq_err_entry bad = {0};
+			ssize_t rc;
+			while ((rc = fi_cq_read(s->rx, &e, 1)) == -FI_EAGAIN)
+				;
+			want(rc == -FI_EAVAIL && fi_cq_readerr(s->rx, &bad, 0) == 1 && bad.err == FI_ECANCELED, "a receive ended with %s", fi_strerror(bad.err));
+			int at = (int)((int *)bad.op_context - contexts);
+			want(at >= 0 && at < MANY && !ended[at], "receive %d ended twice", at);
+			ended[at] = true;
+		}
+		want(fi_cancel(&s->ep->fid, &contexts[0]) == -FI_ENOENT, "one that has ended is cancelled");
+	}
 	meet(s);
 }
 
@@ -384,6 +428,7 @@ void strange(struct side *s)
 	injected(s);
 	exactly(s);
 	cancelled(s);
+	cancelled_in_any_order(s);
 	claim_later(s);
 	threads(s);
 	undirected(s);
