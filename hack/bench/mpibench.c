@@ -73,9 +73,10 @@
 //
 // `alone bandwidth BYTES` is one line of bandwidth, as steady, of 5 repetitions.
 //
-// `alone CALL BYTES [TRANSFERS]` is one line of overlap, the same, of mode "one", with
-//   computing that lasts so many transfers instead of 1.5: `alone iallreduce 4194304 2.5`.
-//   What does not hide behind 1.5 for lack of a processor does behind more.
+// `alone CALL BYTES [TRANSFERS]` is one line of overlap, the same, of mode "one", of isend,
+//   irecv, iallreduce or inplace, which is an iallreduce with MPI_IN_PLACE. Its computing
+//   lasts so many transfers instead of 1.5: `alone iallreduce 4194304 2.5`. What does not
+//   hide behind 1.5 for lack of a processor does behind more.
 //
 // Output: one JSON object a line,
 //   {"peer":"openmpi-tcp","test":"latency","bytes":8,"us":5.123,"us_min":5.001}
@@ -252,11 +253,13 @@ static double units_per_us(void) {
 	return best;
 }
 
-enum exchange { NOTHING, MESSAGE, ALLREDUCE };
+enum exchange { NOTHING, MESSAGE, ALLREDUCE, IN_PLACE };
 
 static void begin(enum exchange what, int bytes, MPI_Request *request) {
 	if (what == ALLREDUCE)
 		MPI_Iallreduce(out, in, bytes / (int)sizeof(double), MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, request);
+	else if (what == IN_PLACE)
+		MPI_Iallreduce(MPI_IN_PLACE, in, bytes / (int)sizeof(double), MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, request);
 	else if (what == MESSAGE && rank == 0)
 		MPI_Isend(out, bytes, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, request);
 	else if (what == MESSAGE)
@@ -423,9 +426,17 @@ static void in_full(void) {
 	overlaps(MIB);
 }
 
+// What a call's name stands for; NOTHING: there is no such call.
+static enum exchange called(const char *call) {
+	if (strcmp(call, "isend") == 0 || strcmp(call, "irecv") == 0)
+		return MESSAGE;
+	if (strcmp(call, "iallreduce") == 0)
+		return ALLREDUCE;
+	return strcmp(call, "inplace") == 0 ? IN_PLACE : NOTHING;
+}
+
 static void one(const char *call, int bytes) {
-	enum exchange what = strcmp(call, "iallreduce") == 0 ? ALLREDUCE : MESSAGE;
-	print_overlap(bytes, call, "one", overlap(bytes, what, rank == (strcmp(call, "irecv") == 0)));
+	print_overlap(bytes, call, "one", overlap(bytes, called(call), rank == (strcmp(call, "irecv") == 0)));
 }
 
 // One line, of what the arguments behind `alone` say.
@@ -439,8 +450,7 @@ static int in_line(int argc, char **argv) {
 		return 1;
 	}
 	computing_transfers = argc == 3 ? atof(argv[2]) : computing_transfers;
-	if (!(computing_transfers > 0 && computing_transfers < 100) ||
-	    (strcmp(argv[0], "isend") != 0 && strcmp(argv[0], "irecv") != 0 && strcmp(argv[0], "iallreduce") != 0))
+	if (!(computing_transfers > 0 && computing_transfers < 100) || called(argv[0]) == NOTHING)
 		return 0;
 	one(argv[0], bytes);
 	return 1;
@@ -484,7 +494,7 @@ int main(int argc, char **argv) {
 	if (argc == 1 || ranks != 2 || !measure(argc, argv)) {
 		if (rank == 0)
 			fprintf(stderr,
-			        "usage: mpirun -n 2 mpibench PEER [short | speed | alone bandwidth BYTES | alone isend|irecv|iallreduce BYTES [TRANSFERS]]\n"
+			        "usage: mpirun -n 2 mpibench PEER [short | speed | alone bandwidth BYTES | alone isend|irecv|iallreduce|inplace BYTES [TRANSFERS]]\n"
 			        "(BYTES up to %d; there are %d ranks)\n",
 			        BYTES_MAX, ranks);
 		MPI_Abort(MPI_COMM_WORLD, 2);
