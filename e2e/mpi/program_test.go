@@ -107,9 +107,13 @@ func TestBenchmarks(t *testing.T) {
 // TestThreads uses MPI_THREAD_MULTIPLE.
 func TestThreads(t *testing.T) {
 	for _, m := range all(t) {
-		t.Run(m.name, func(t *testing.T) {
-			job{ranks: 3, pods: 3, env: m.env}.mustRun(t, "have talked", m.build(t, "threads"))
-		})
+		program := m.build(t, "threads")
+		for _, progress := range []string{"off", "all"} {
+			t.Run(m.name+"/"+progress, func(t *testing.T) {
+				env := append(m.env, names.EnvMPIProgress+"="+progress)
+				job{ranks: 3, pods: 3, env: env}.mustRun(t, "have talked", program)
+			})
+		}
 	}
 }
 

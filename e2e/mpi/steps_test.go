@@ -30,6 +30,23 @@ func TestStepsTakeTurns(t *testing.T) {
 	}
 }
 
+// TestStepsLeaveLevels: a program has the level of threads that it asks for, or what the other
+// thread needs if that is more, and what it starts is not told of it.
+func TestStepsLeaveLevels(t *testing.T) {
+	for _, m := range all(t) {
+		program := m.build(t, "levels")
+		for asked, given := range map[string]int{"init": 2, "1": 2, "2": 2, "3": 3} {
+			t.Run(m.name+"/"+asked, func(t *testing.T) {
+				env := append(m.env, names.EnvMPIProgress+"=all")
+				want := fmt.Sprintf("rank 1: level %d, %d when asked, its programs get none", given, given)
+				if out := (job{ranks: 2, pods: 2, env: env}).mustRun(t, want, program, asked); strings.Contains(out, "steps of the MPI's own do not") {
+					t.Error(out)
+				}
+			})
+		}
+	}
+}
+
 // local are functions of MPI that have nothing to do with what is under way, or that may be
 // called before and after it (clientlib/c/steps/calls.h).
 var local = regexp.MustCompile(`_(c2f08|f082c|f082f|f2f08|F90)$|_FN$|_FN_|` +

@@ -64,13 +64,16 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 {
 	struct av *av = (struct av *)fid;
 	int done = 0;
-	(void)flags, (void)context;
+	int *statuses = (flags & FI_SYNC_ERR) != 0 ? context : NULL; /* fi_av(3) */
 	lock();
 	for (size_t i = 0; i < count; i++) {
 		struct name n;
 		fi_addr_t address = FI_ADDR_NOTAVAIL;
 		memcpy(&n, (const char *)addresses + i * sizeof n, sizeof n);
-		done += insert_one(av, &n, &address);
+		bool good = insert_one(av, &n, &address);
+		done += good;
+		if (statuses != NULL)
+			statuses[i] = good ? 0 : -FI_EINVAL;
 		if (out != NULL)
 			out[i] = address;
 	}
@@ -135,7 +138,7 @@ static int av_close(struct fid *fid)
 {
 	struct av *av = (struct av *)fid;
 	uint32_t *index = av->index;
-	int rc = close_unused(fid, &av->users, av->list);
+	int rc = close_unused(fid, &av->users, av->domain, av->list);
 	if (rc == 0)
 		free(index);
 	return rc;
@@ -158,9 +161,8 @@ static struct fi_ops_av av_ops = {
 
 int av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **out, void *context)
 {
-	(void)domain;
-	if (attr != NULL && attr->name != NULL)
-		return -FI_ENOSYS; /* one that processes share */
+	if (attr != NULL && (attr->name != NULL || (attr->flags & FI_EVENT) != 0))
+		return -FI_ENOSYS; /* one that processes share, or tells of insertions by events */
 	struct av *av = calloc(1, sizeof *av);
 	if (av == NULL)
 		return -FI_ENOMEM;
@@ -170,6 +172,8 @@ int av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **
 	av->fid.fid.context = context;
 	av->fid.fid.ops = &av_fid_ops;
 	av->fid.ops = &av_ops;
+	av->domain = (struct domain *)domain;
+	keep_open(av->domain);
 	*out = &av->fid;
 	return 0;
 }

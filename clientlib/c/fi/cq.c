@@ -268,7 +268,7 @@ static int cq_close(struct fid *fid)
 {
 	struct cq *cq = (struct cq *)fid;
 	unsigned left = (unsigned)cq->count;
-	int rc = close_unused(fid, &cq->users, cq->list);
+	int rc = close_unused(fid, &cq->users, cq->domain, cq->list);
 	lock();
 	unread -= rc == 0 ? left : 0;
 	unlock();
@@ -288,7 +288,6 @@ static bool waitable(enum fi_wait_obj w) { return w == FI_WAIT_NONE || w == FI_W
 
 int cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **out, void *context)
 {
-	(void)domain;
 	if (attr != NULL && !waitable(attr->wait_obj))
 		return -FI_ENOSYS;
 	struct cq *cq = calloc(1, sizeof *cq);
@@ -299,6 +298,8 @@ int cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **
 	cq->fid.fid.context = context;
 	cq->fid.fid.ops = &cq_fid_ops;
 	cq->fid.ops = &cq_ops;
+	cq->domain = (struct domain *)domain;
+	keep_open(cq->domain);
 	*out = &cq->fid;
 	return 0;
 }
@@ -371,7 +372,11 @@ static int counter_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 	return rc;
 }
 
-static int counter_close(struct fid *fid) { return close_unused(fid, &((struct counter *)fid)->users, NULL); }
+static int counter_close(struct fid *fid)
+{
+	struct counter *c = (struct counter *)fid;
+	return close_unused(fid, &c->users, c->domain, NULL);
+}
 
 static struct fi_ops counter_fid_ops = {
 	.size = sizeof counter_fid_ops, .close = counter_close, .bind = no_bind, .control = no_control, .ops_open = no_ops_open,
@@ -384,7 +389,6 @@ static struct fi_ops_cntr counter_ops = {
 
 int counter_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **out, void *context)
 {
-	(void)domain;
 	if (attr != NULL && !waitable(attr->wait_obj))
 		return -FI_ENOSYS;
 	struct counter *c = calloc(1, sizeof *c);
@@ -394,6 +398,8 @@ int counter_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fi
 	c->fid.fid.context = context;
 	c->fid.fid.ops = &counter_fid_ops;
 	c->fid.ops = &counter_ops;
+	c->domain = (struct domain *)domain;
+	keep_open(c->domain);
 	*out = &c->fid;
 	return 0;
 }

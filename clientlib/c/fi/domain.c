@@ -40,11 +40,20 @@ static int close_held(struct fid *fid)
 	return 0;
 }
 
+/* keep_open keeps a domain from being closed: what is open of it would find it gone. */
+void keep_open(struct domain *d)
+{
+	lock();
+	d->users++;
+	unlock();
+}
+
 /* close_unused closes what endpoints use, unless one does: it would find it gone. */
-int close_unused(struct fid *fid, const unsigned *users, void *more)
+int close_unused(struct fid *fid, const unsigned *users, struct domain *of, void *more)
 {
 	lock();
 	bool used = *users > 0;
+	of->users -= !used;
 	unlock();
 	if (used)
 		return -FI_EBUSY;

@@ -29,20 +29,37 @@ void op_free(struct op *op)
 	pool_give(&ops, op);
 }
 
-/* cancel_ops asks for the end of the chosen requests. That may take completions, by which
- * any of them is freed: the place in the list is kept by a node of its own. */
-void cancel_ops(struct endpoint *ep, bool (*chosen)(const struct op *op, const void *arg), const void *arg)
+/* visit_ops visits all requests of an endpoint. A visit may free any of them: the place in
+ * the list is kept by a node of its own. */
+static void visit_ops(struct endpoint *ep, void (*visit)(struct op *op, const void *arg), const void *arg)
 {
 	struct node place;
 	list_add(ep->ops.next, &place);
 	while (place.next != &ep->ops) {
-		const struct op *op = (const struct op *)place.next;
+		struct op *op = (struct op *)place.next;
 		list_remove(&place);
 		list_add(op->node.next, &place);
-		if (chosen(op, arg))
-			(void)outrigger_cancel(client(), op->request); /* too late is as good; it ends with the session too */
+		visit(op, arg);
 	}
 	list_remove(&place);
+}
+
+struct choice {
+	bool (*chosen)(const struct op *op, const void *arg);
+	const void *arg;
+};
+
+static void cancel_chosen(struct op *op, const void *arg)
+{
+	const struct choice *c = arg;
+	if (c->chosen(op, c->arg))
+		(void)outrigger_cancel(client(), op->request); /* too late is as good; it ends with the session too */
+}
+
+/* cancel_ops asks for the end of the chosen requests. That may take completions. */
+void cancel_ops(struct endpoint *ep, bool (*chosen)(const struct op *op, const void *arg), const void *arg)
+{
+	visit_ops(ep, cancel_chosen, &(struct choice){chosen, arg});
 }
 
 static bool is_no_send(const struct op *op, const void *arg)
@@ -51,16 +68,12 @@ static bool is_no_send(const struct op *op, const void *arg)
 	return op->kind != OP_SEND && op->kind != OP_DATA && op->kind != OP_SWEEP;
 }
 
-static struct op *first_request(struct endpoint *ep)
+static void end_request(struct op *op, const void *arg)
 {
-	for (struct node *n = ep->ops.next; n != &ep->ops; n = n->next) {
-		struct op *op = (struct op *)n;
-		bool message = (op->kind == OP_SEND || op->kind == OP_RECV || op->kind == OP_UNTAGGED) && op->context != NULL;
-		bool access = op->kind == OP_ANSWER || (op->kind == OP_SEND && op->of != NULL);
-		if ((message || access) && op->beginning == NULL && !op->abandoned)
-			return op;
-	}
-	return NULL;
+	bool programs = op->kind == OP_SEND || op->kind == OP_RECV || op->kind == OP_PEEK || op->kind == OP_UNTAGGED || op->kind == OP_ANSWER;
+	(void)arg;
+	if (programs && op->beginning == NULL && !op->abandoned)
+		op->done(op, &(struct outrigger_result){.status = OUTRIGGER_NO_SIDECAR});
 }
 
 /* end_requests ends what the program has started, when the sidecar has ended: the client is
@@ -69,8 +82,7 @@ void end_requests(void)
 {
 	for (struct node *n = endpoints.next; n != &endpoints; n = n->next) {
 		struct endpoint *ep = (struct endpoint *)((char *)n - offsetof(struct endpoint, node));
-		for (struct op *op; (op = first_request(ep)) != NULL;)
-			op->done(op, &(struct outrigger_result){.status = OUTRIGGER_NO_SIDECAR});
+		visit_ops(ep, end_request, NULL);
 		fail_untagged(ep, OUTRIGGER_NO_SIDECAR);
 	}
 }
@@ -401,8 +413,10 @@ int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep
 		return -FI_ENOMEM;
 	list_init(&ep->node);
 	list_init(&ep->ops);
-	for (unsigned i = 0; i < RECEIVES; i++)
+	for (unsigned i = 0; i < RECEIVES; i++) {
 		list_init(&ep->receives[i]);
+		list_init(&ep->buffers[i]);
+	}
 	list_init(&ep->claimed);
 	list_init(&ep->posted);
 	list_init(&ep->aside);

@@ -46,18 +46,30 @@ static struct fi_info *new_info(void)
 
 static bool named(const char *wanted, const char *name) { return wanted == NULL || strcmp(wanted, name) == 0; }
 
+/* fits_transfer: what a program asks of its operations alone. Completions come in the order in
+ * which operations end; there is neither storage to commit to nor a fence. */
+static bool fits_transfer(uint64_t msg_order, uint64_t comp_order, uint64_t op_flags, size_t size, size_t iov_limit)
+{
+	return (msg_order & ~ORDERS) == 0 && comp_order == FI_ORDER_NONE && (op_flags & (FI_COMMIT_COMPLETE | FI_FENCE)) == 0 && size <= QUEUE_SIZE &&
+	       iov_limit <= IOV_LIMIT;
+}
+
 /* fits reports whether the hints ask for nothing that there is not. */
 static bool fits(const struct fi_info *h)
 {
 	const struct fi_ep_attr *e = h->ep_attr;
 	const struct fi_domain_attr *d = h->domain_attr;
-	if ((h->caps & ~CAPS_ALL) != 0)
+	const struct fi_tx_attr *t = h->tx_attr;
+	const struct fi_rx_attr *r = h->rx_attr;
+	if ((h->caps & ~CAPS_ALL) != 0 || h->addr_format != FI_FORMAT_UNSPEC)
+		return false;
+	if (e != NULL && e->protocol != FI_PROTO_UNSPEC)
 		return false;
 	if (e != NULL && ((e->type != FI_EP_UNSPEC && e->type != FI_EP_RDM) || e->tx_ctx_cnt > 1 || e->rx_ctx_cnt > 1))
 		return false;
-	if (h->tx_attr != NULL && ((h->tx_attr->msg_order & ~ORDERS) != 0 || h->tx_attr->inject_size > INJECT_MAX || h->tx_attr->iov_limit > IOV_LIMIT || h->tx_attr->rma_iov_limit > 1))
+	if (t != NULL && (t->inject_size > INJECT_MAX || t->rma_iov_limit > 1 || !fits_transfer(t->msg_order, t->comp_order, t->op_flags, t->size, t->iov_limit)))
 		return false;
-	if (h->rx_attr != NULL && ((h->rx_attr->msg_order & ~ORDERS) != 0 || h->rx_attr->iov_limit > IOV_LIMIT))
+	if (r != NULL && !fits_transfer(r->msg_order, r->comp_order, r->op_flags, r->size, r->iov_limit))
 		return false;
 	if (d != NULL && (!named(d->name, PROVIDER_NAME) || d->cq_data_size > sizeof(uint32_t) || d->data_progress == FI_PROGRESS_AUTO || d->control_progress == FI_PROGRESS_AUTO))
 		return false;

@@ -26,9 +26,7 @@ static void end_part(struct origin *a, int status)
 	struct endpoint *ep = a->ep;
 	if (!a->abandoned) {
 		count(a->counter, a->status);
-		/* That the sidecar has ended is told by no error without a request: cq.c. */
-		bool failed = a->status != OUTRIGGER_OK && (a->context != NULL || a->status != OUTRIGGER_NO_SIDECAR);
-		if (!ep->closing && (a->reports || failed))
+		if (!ep->closing && (a->reports || a->status != OUTRIGGER_OK) && !untold(a->context, a->status))
 			cq_put(ep->tx, &(struct completion){.context = a->context, .flags = a->flags, .err = -to_errno(a->status), .status = a->status});
 	}
 	pool_give(&origins, a);
@@ -173,7 +171,8 @@ static ssize_t read_from(struct fid_ep *ep, const struct iovec *iov, size_t segm
 {
 	struct wanted w = {
 		.request = {.access = ACCESS_READ, .key = key, .addr = addr, .length = bytes_of(iov, segments)},
-		.in = iov, .ins = segments, .to = from, .context = context, .flags = flags,
+		.in = iov, .ins = segments, .to = from, .context = context,
+		.flags = flags & ~FI_REMOTE_CQ_DATA, /* of writes alone (fi_rma(3)) */
 	};
 	return start_access(ep, &w);
 }

@@ -48,10 +48,10 @@
 
 /* Requests that the program's own operations leave: letters that come are received by them,
  * and accesses of others answered. Two ranks with as many accesses under way as there are
- * requests could answer none, and so end none. Sends and accesses leave more of them
- * (OUTRIGGER_MODEST) than receives do, without which they may not end. */
+ * requests could answer none, and so end none. Receives leave more of them than sends
+ * (OUTRIGGER_MODEST) and accesses do, without which none of them may ever end. */
 #define LEFT_BY_ACCESSES 512u
-#define LEFT_BY_RECEIVES 256u
+#define LEFT_BY_RECEIVES 1024u
 
 /* Messages of a rank to another are ordered, and so are atomics, which are
  * carried out in the order of their requests (target.c). */
@@ -115,6 +115,7 @@ struct completion {
 struct cq {
 	struct fid_cq fid;
 	char slack[SLACK];
+	struct domain *domain;
 	enum fi_cq_format format;
 	struct completion *list;
 	size_t room, head, count; /* room is a power of two */
@@ -127,6 +128,7 @@ struct cq {
 struct counter {
 	struct fid_cntr fid;
 	char slack[SLACK];
+	struct domain *domain;
 	uint64_t value, errors;
 	uint64_t told; /* value as it was last read */
 	unsigned users; /* endpoints */
@@ -139,6 +141,7 @@ struct peer {
 struct av {
 	struct fid_av fid;
 	char slack[SLACK];
+	struct domain *domain;
 	struct peer *list;
 	size_t count, room;
 	uint32_t *index; /* of the list, by hash; 0: free, else place + 1 */
@@ -150,7 +153,7 @@ struct domain {
 	struct fid_domain fid;
 	char slack[SLACK];
 	int mr_mode; /* as fi_getinfo told it */
-	unsigned users; /* endpoints */
+	unsigned users; /* endpoints, queues, counters, address vectors, registrations */
 };
 
 struct inbox {
@@ -159,8 +162,15 @@ struct inbox {
 };
 
 /* A program may have receives by the ten thousand, and cancel all of them. */
-#define RECEIVES_BITS 10u
+#define RECEIVES_BITS 9u
 #define RECEIVES (1u << RECEIVES_BITS)
+
+/* by_context is where the receives of a context are, and some of other ones: by the bits of a
+ * product that depend on all of the pointer's (Knuth, The Art of Computer Programming, 6.4). */
+static inline struct node *by_context(struct node table[RECEIVES], const void *context)
+{
+	return &table[(uint64_t)(uintptr_t)context * UINT64_C(0x9e3779b97f4a7c15) >> (64 - RECEIVES_BITS)];
+}
 
 struct endpoint {
 	struct fid_ep fid;
@@ -180,6 +190,7 @@ struct endpoint {
 	struct node node;    /* of all endpoints */
 	struct node ops;     /* open ones */
 	struct node receives[RECEIVES]; /* those of tagged messages that nobody has cancelled, by context */
+	struct node buffers[RECEIVES];  /* those of posted, by context */
 	struct node claimed; /* messages that a peek has taken */
 	size_t unwanted;     /* of these, so many are to be thrown away */
 	struct node posted;  /* buffers for untagged messages */
@@ -215,6 +226,7 @@ struct op {
 /* A buffer for untagged messages. */
 struct posted {
 	struct node node;
+	struct node receive; /* among those of its context */
 	void *context;
 	struct iovec iov[IOV_LIMIT];
 	int segments;
@@ -295,10 +307,14 @@ bool av_find(const struct av *av, fi_addr_t address, struct peer *p);
 int cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
 int counter_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **counter, void *context);
 void cq_put(struct cq *cq, const struct completion *c);
+/* untold: that the sidecar has ended is told by no error without a request. Open MPI 4 looks
+ * for the request of each, and an access of a program without one has a context of none. */
+static inline bool untold(const void *context, int status) { return context == NULL && status == OUTRIGGER_NO_SIDECAR; }
 void end_of_start(ssize_t rc); /* gives up the lock, and hands over */
 extern _Atomic unsigned unread; /* completions in all queues */
 extern uint64_t doings; /* completions that were read, and requests that were started */
-int close_unused(struct fid *fid, const unsigned *users, void *more); /* frees it, and more, unless it is in use */
+void keep_open(struct domain *d);
+int close_unused(struct fid *fid, const unsigned *users, struct domain *of, void *more); /* frees it, and more, unless it is in use */
 
 /* endpoint.c */
 int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context);

@@ -85,6 +85,7 @@ static int close_region(struct fid *fid)
 	}
 	if (r->busy > 0)
 		forget_region(r);
+	r->domain->users--;
 	unlock();
 	free(r);
 	return 0;
@@ -123,6 +124,7 @@ static int enter(struct registration *r, uint64_t requested)
 	r->fid.key = key;
 	list_add(bucket(key), &r->node);
 	registrations++;
+	r->domain->users++;
 	exposed = true;
 	return 0;
 }

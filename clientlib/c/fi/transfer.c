@@ -50,7 +50,7 @@ static void on_sent(void *arg, const struct outrigger_result *r)
 		return;
 	}
 	count(ep->sent, r->status);
-	if (!ep->closing && (op->reports || r->status != OUTRIGGER_OK))
+	if (!ep->closing && (op->reports || r->status != OUTRIGGER_OK) && !untold(op->context, r->status))
 		cq_put(ep->tx, &(struct completion){.context = op->context, .flags = op->flags, .err = -to_errno(r->status), .status = r->status});
 	op_free(op);
 }
@@ -213,7 +213,7 @@ static void on_received(void *arg, const struct outrigger_result *r)
 		c.olen = r->length - op->room;
 	}
 	count(ep->received, r->status);
-	if (!ep->closing && (op->reports || c.err != 0))
+	if (!ep->closing && (op->reports || c.err != 0) && !untold(op->context, r->status))
 		cq_put(ep->rx, &c);
 	op_free(op);
 }
@@ -241,7 +241,7 @@ static void on_peeked(void *arg, const struct outrigger_result *r)
 	 * look, since nothing can be submitted from here. */
 	if (r->status == OUTRIGGER_OK && (asked & (FI_CLAIM | FI_DISCARD)) != 0)
 		keep_claimed(ep, op->context, (asked & FI_DISCARD) != 0, r);
-	if (!ep->closing)
+	if (!ep->closing && !untold(op->context, r->status))
 		cq_put(ep->rx, &c);
 	op_free(op);
 }
@@ -296,13 +296,6 @@ static struct claimed *take_claimed(struct endpoint *ep, void *context, bool unw
 	return NULL;
 }
 
-/* receives_of is where the receives of a context are, and some of other ones: the bits of a
- * product that depend on all of the pointer's (Knuth, The Art of Computer Programming, 6.4). */
-static struct node *receives_of(struct endpoint *ep, const void *context)
-{
-	return &ep->receives[(uint64_t)(uintptr_t)context * UINT64_C(0x9e3779b97f4a7c15) >> (64 - RECEIVES_BITS)];
-}
-
 static struct op *receiver(struct endpoint *ep, const struct iovec *iov, size_t segments, void *context, uint64_t flags)
 {
 	struct op *op = op_new(ep, OP_RECV, on_received, context);
@@ -312,7 +305,7 @@ static struct op *receiver(struct endpoint *ep, const struct iovec *iov, size_t 
 	op->reports = !ep->rx_selective || (flags & FI_COMPLETION) != 0;
 	op->room = bytes_of(iov, segments);
 	op->buf = segments > 0 ? iov[0].iov_base : NULL;
-	list_add(receives_of(ep, context), &op->receive);
+	list_add(by_context(ep->receives, context), &op->receive);
 	return op;
 }
 
@@ -445,7 +438,7 @@ ssize_t cancel(struct endpoint *ep, void *context)
 		return 0;
 	/* The newest first: an MPI cancels what it has just posted. Each once: others may have
 	 * the same context. */
-	struct node *all = receives_of(ep, context);
+	struct node *all = by_context(ep->receives, context);
 	for (struct node *n = all->prev; n != all; n = n->prev) {
 		struct op *op = (struct op *)((char *)n - offsetof(struct op, receive));
 		if (op->context == context) {

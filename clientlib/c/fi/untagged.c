@@ -18,6 +18,13 @@ static struct pool buffers = {.bytes = sizeof(struct posted)};
 
 static struct posted *posted_of(struct node *n) { return (struct posted *)n; }
 
+/* unpost takes a buffer out of those that take messages. */
+static void unpost(struct posted *p)
+{
+	list_remove(&p->node);
+	list_remove(&p->receive);
+}
+
 /* What a letter is about. */
 struct envelope {
 	uint64_t length;
@@ -36,7 +43,7 @@ static bool open_letter(const struct letter *l, struct envelope *e)
 static void retire(struct endpoint *ep, struct posted *p)
 {
 	if (!p->retired)
-		list_remove(&p->node);
+		unpost(p);
 	p->retired = true;
 	if (p->under_way > 0)
 		return;
@@ -56,7 +63,7 @@ static void placed(struct endpoint *ep, struct posted *p, struct completion *c, 
 	bool last = p->retired && p->under_way == 0;
 	if (last && p->multi)
 		c->flags |= FI_MULTI_RECV;
-	if (!ep->closing && (p->reports || c->err != 0 || (c->flags & FI_MULTI_RECV) != 0))
+	if (!ep->closing && (p->reports || c->err != 0 || (c->flags & FI_MULTI_RECV) != 0) && !untold(p->context, c->status))
 		cq_put(ep->rx, c);
 	if (last)
 		pool_give(&buffers, p);
@@ -164,7 +171,7 @@ void fail_untagged(struct endpoint *ep, int status)
 			continue;
 		}
 		struct completion c = described(p, NULL, &(struct outrigger_result){.status = status}, status);
-		list_remove(&p->node);
+		unpost(p);
 		p->retired = true;
 		placed(ep, p, &c, 0);
 	}
@@ -224,6 +231,35 @@ static bool serve_aside(struct endpoint *ep)
 	return true;
 }
 
+/* serve_new brings letters that were laid aside into a buffer that was just posted: no other
+ * one is for them, unless some are to be served already. */
+static void serve_new(struct endpoint *ep, struct posted *p)
+{
+	if (ep->wanted) {
+		want_aside(ep, p);
+		return;
+	}
+	for (struct node *n = ep->aside.next, *next; n != &ep->aside; n = next) {
+		struct letter *l = (struct letter *)n;
+		struct envelope e;
+		next = n->next;
+		if (p->from != OUTRIGGER_ANY && p->from != l->message.peer)
+			continue;
+		(void)open_letter(l, &e); /* it was good */
+		if (p->multi && p->used > 0 && p->room - p->used < e.length) {
+			retire(ep, p);
+			return;
+		}
+		if (!place(ep, p, l, &e)) {
+			want_aside(ep, p);
+			return;
+		}
+		forget_aside(ep, l);
+		if (ep->posted.prev != &p->node)
+			return; /* it is used up */
+	}
+}
+
 void serve_untagged(struct endpoint *ep)
 {
 	struct letter *l;
@@ -264,15 +300,17 @@ ssize_t post_untagged(struct endpoint *ep, const struct iovec *iov, size_t segme
 		p->room += iov[i].iov_len;
 	}
 	list_add(&ep->posted, &p->node);
-	want_aside(ep, p);
+	list_add(by_context(ep->buffers, context), &p->receive);
+	serve_new(ep, p);
 	serve_untagged(ep);
 	return 0;
 }
 
 bool cancel_untagged(struct endpoint *ep, void *context)
 {
-	for (struct node *n = ep->posted.next; n != &ep->posted; n = n->next) {
-		struct posted *p = posted_of(n);
+	struct node *all = by_context(ep->buffers, context);
+	for (struct node *n = all->next; n != all; n = n->next) {
+		struct posted *p = (struct posted *)((char *)n - offsetof(struct posted, receive));
 		if (p->context != context)
 			continue;
 		if (p->under_way > 0) {
@@ -281,7 +319,7 @@ bool cancel_untagged(struct endpoint *ep, void *context)
 		}
 		cq_put(ep->rx, &(struct completion){.context = context, .flags = FI_RECV | FI_MSG, .err = FI_ECANCELED, .status = OUTRIGGER_CANCELLED});
 		count(ep->received, OUTRIGGER_CANCELLED);
-		list_remove(n);
+		unpost(p);
 		pool_give(&buffers, p);
 		return true;
 	}
@@ -296,7 +334,7 @@ void drop_untagged(struct endpoint *ep)
 		forget_aside(ep, (struct letter *)ep->aside.next);
 	while (!list_empty(&ep->posted)) {
 		struct posted *p = posted_of(ep->posted.next);
-		list_remove(&p->node);
+		unpost(p);
 		p->multi = false; /* nobody is told of its end */
 		p->retired = true;
 		if (p->under_way == 0)

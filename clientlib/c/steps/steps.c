@@ -23,6 +23,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "gate.h"
@@ -149,10 +150,27 @@ static int no_mpi(void)
 	return 1;
 }
 
+/* What has MPI_Init give what the other thread needs. Open MPI 5 goes by its variable in
+ * MPI_Init_thread, too, where a program asks for more: so it is there only while MPI_Init is
+ * under way, and not for programs that this one starts. */
+static const struct {
+	const char *name, *value;
+} levels[] = {{"MPIR_CVAR_DEFAULT_THREAD_LEVEL", "MPI_THREAD_SERIALIZED"}, {"OMPI_MPI_THREAD_LEVEL", "2"}};
+#define LEVELS (sizeof levels / sizeof *levels)
+
 static int init(const char *name, int *argc, char ***argv)
 {
 	int (*next)(int *, char ***);
-	return steps_find(&next, name) ? opened(next(argc, argv)) : no_mpi();
+	bool set[LEVELS];
+	if (!steps_find(&next, name))
+		return no_mpi();
+	for (size_t i = 0; i < LEVELS; i++) /* the user's own is the user's */
+		set[i] = getenv(levels[i].name) == NULL && setenv(levels[i].name, levels[i].value, 0) == 0;
+	int rc = next(argc, argv);
+	for (size_t i = 0; i < LEVELS; i++)
+		if (set[i])
+			(void)unsetenv(levels[i].name);
+	return opened(rc);
 }
 
 /* init_thread asks for what the other thread needs, or more: that is what an MPI may give. */

@@ -47,7 +47,7 @@ func Prepare(f Family, program, socket, self string) (*Ranks, error) {
 	if err != nil {
 		return nil, err
 	}
-	wished, err := wishes(f, dir)
+	wished, err := wishes(dir)
 	if err != nil {
 		return nil, err
 	}

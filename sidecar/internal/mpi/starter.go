@@ -62,7 +62,7 @@ func NewStarter(f Family, socket, self string) (*Starter, error) {
 	if err != nil {
 		return nil, err
 	}
-	wished, err := wishes(f, dir)
+	wished, err := wishes(dir)
 	if err != nil {
 		return nil, err
 	}

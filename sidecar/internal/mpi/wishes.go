@@ -25,12 +25,12 @@ func preloaded(dir, file, name string, env ...string) (wish, error) {
 }
 
 // wishes is the environment of all that a job asks for.
-func wishes(f Family, dir string) ([]string, error) {
+func wishes(dir string) ([]string, error) {
 	placing, err := placement(dir)
 	if err != nil {
 		return nil, err
 	}
-	progress, err := progressing(f, dir)
+	progress, err := progressing(dir)
 	if err != nil {
 		return nil, err
 	}

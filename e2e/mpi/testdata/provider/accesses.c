@@ -86,12 +86,13 @@ static void reads(struct side *s, struct door d)
 		struct iovec v[2] = {{in, half}, {in + half, n - half}};
 		struct fi_rma_iov where = {d.start, n, d.key};
 		struct fi_msg_rma m = {.msg_iov = v, .iov_count = 2, .addr = s->partner, .rma_iov = &where, .rma_iov_count = 1, .context = &here};
-		for (int call = 0; call < 3; call++) {
+		for (int call = 0; call < 4; call++) {
 			memset(in, 0, n);
 			switch (call) {
 			case 0: must(fi_read(s->ep, in, n, NULL, s->partner, where.addr, d.key, &here)); break;
 			case 1: must(fi_readv(s->ep, v, NULL, 2, s->partner, where.addr, d.key, &here)); break;
 			case 2: must(fi_readmsg(s->ep, &m, FI_COMPLETION)); break;
+			case 3: must(fi_readmsg(s->ep, &m, FI_COMPLETION | FI_REMOTE_CQ_DATA)); break; /* which is for writes alone */
 			}
 			want((done(s->tx, &here).flags & (FI_RMA | FI_READ)) == (FI_RMA | FI_READ), "flags of a read");
 			check(in, n, 1 - rank, "what was read");

@@ -80,19 +80,18 @@ void meet(struct side *s)
 	done(s->rx, &there);
 }
 
-/* exchange gives the partner's address for one's own: by files, since nothing
- * else starts these processes. */
-static void exchange(const char *name, unsigned char *address, size_t n)
+/* By files, since nothing else starts these processes. */
+void swap(const char *name, void *bytes, size_t n)
 {
 	char mine[256], part[280], other[256];
 	snprintf(mine, sizeof mine, "%s.%u", name, rank);
 	snprintf(part, sizeof part, "%s.part", mine);
 	snprintf(other, sizeof other, "%s.%u", name, 1 - rank);
 	FILE *f = fopen(part, "wb");
-	want(f != NULL && fwrite(address, 1, n, f) == n && fclose(f) == 0 && rename(part, mine) == 0, "writing %s", mine);
+	want(f != NULL && fwrite(bytes, 1, n, f) == n && fclose(f) == 0 && rename(part, mine) == 0, "writing %s", mine);
 	while ((f = fopen(other, "rb")) == NULL)
 		sched_yield();
-	want(fread(address, 1, n, f) == n && fclose(f) == 0, "reading %s", other);
+	want(fread(bytes, 1, n, f) == n && fclose(f) == 0, "reading %s", other);
 }
 
 static struct fid_cntr *counter(struct side *s, uint64_t flags)
@@ -137,7 +136,7 @@ void open_side(struct side *s, int mr_mode, const char *name)
 	fi_addr_t again;
 	must(fi_getname(&s->ep->fid, address, &n));
 	want(fi_av_insert(s->av, address, 1, &s->self, 0, NULL) == 1, "fi_av_insert of itself");
-	exchange(name, address, n);
+	swap(name, address, n);
 	want(fi_av_insert(s->av, address, 1, &s->partner, 0, NULL) == 1, "fi_av_insert");
 	want(fi_av_insert(s->av, address, 1, &again, 0, NULL) == 1 && again == s->partner, "an address inserted twice is two peers");
 }
@@ -202,6 +201,8 @@ int main(int argc, char **argv)
 	meet(&basic);
 	closed(&basic);
 	strange(&basic);
+	crowds(&basic);
+	offers(&basic);
 	close_side(&basic);
 	printf("provider: rank %u is content\n", rank);
 	return 0;

@@ -54,6 +54,9 @@ bool nothing(struct fid_cq *cq);
 /* meet waits until the partner has come as far. */
 void meet(struct side *s);
 
+/* swap gives the partner bytes, for its own, without a message. name is for this once. */
+void swap(const char *name, void *bytes, size_t n);
+
 void fill(void *b, size_t n, unsigned by);
 void check(const void *b, size_t n, unsigned by, const char *what);
 
@@ -76,6 +79,8 @@ void atomics(struct side *s);
 void stay(void); /* on this processor alone */
 void in_vain(struct side *s);
 void allocations(struct side *s);
+void crowds(struct side *s);
+void offers(struct side *s);
 void leave_receives(struct side *s);
 void leave_message(struct side *s);
 void send_after(struct side *s);
