@@ -230,7 +230,7 @@ func TestMistakes(t *testing.T) {
 		"a receive at Close":            {makes("a receive at Close"), 1, []string{"outrigger: rank 1: close: irecv with rank 0 tag 7 (80 bytes): invalid argument: it is open, and nobody waits for it; Wait for it or Cancel it before Close"}},
 		"a collective at Close":         {makes("a collective at Close"), 1, []string{"outrigger: rank 1: close: barrier: invalid argument: it is open, and nobody waits for it; Wait for it before Close"}},
 		"closed in a collective":        {makes("closed in a collective"), 1, []string{"rank 1: barrier with rank 0: the peer has failed or left: it has closed its session"}},
-		"forgotten Close":               {makes("forgotten Close"), 1, []string{"job failed: rank 1 (pod 1) failed: its process ended without closing its session: call Close before the program ends, or becomes another one"}},
+		"forgotten Close":               {makes("forgotten Close"), 1, []string{"job failed: rank 1 (pod 1) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one"}},
 		"panic":                         {makes("panic"), 2, []string{"[1] panic: runtime error: index out of range", "job failed: rank 1 (pod 1) exited with code 2"}},
 		"exit 3":                        {makes("exit 3"), 3, []string{"job failed: rank 1 (pod 1) exited with code 3"}},
 		"abort":                         {makes("abort"), 5, []string{"job failed: rank 1 (pod 1) failed: called abort: the matrix is singular"}},

@@ -93,9 +93,9 @@ func TestOneTruth(t *testing.T) {
 		code int
 		want []string
 	}{
-		"nobody closes":                  {1, []string{"job failed: rank ", "failed: its process ended without closing its session: call Close before the program ends, or becomes another one\n"}},
-		"rank 1 does not close":          {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close before the program ends, or becomes another one\n"}},
-		"rank 1 becomes another program": {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close before the program ends, or becomes another one\n"}},
+		"nobody closes":                  {1, []string{"job failed: rank ", "failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
+		"rank 1 does not close":          {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
+		"rank 1 becomes another program": {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
 		"abort and end well":             {3, []string{"job failed: rank 1 (pod 0) failed: called abort: no sense\n"}},
 		"abort and exit":                 {1, []string{"job failed: rank 1 (pod 0) failed: called abort: no sense\n"}},
 		"abort with 256":                 {1, []string{"called abort: no sense\n"}},

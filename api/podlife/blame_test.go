@@ -101,12 +101,12 @@ func TestBlame(t *testing.T) {
 		"a rank that ends with 0 without Close; its sibling exits": {
 			two(Report{Launcher: ranks(exited(0, 1, 5.2)), Sidecar: agree(seen(3, 1, TextVanished, 5.1))},
 				Report{Launcher: ranks(exited(2, 1, 5.1)), Sidecar: agree(seen(3, 1, TextVanished, 5))}),
-			&Verdict{1, failed(3, RankVanished, TextVanished+": call Close before the program ends, or becomes another one", 5)},
+			&Verdict{1, failed(3, RankVanished, TextVanished+": call Close (MPI_Finalize) before the program ends, or becomes another one", 5)},
 		},
 		"nobody calls Close, and all end with 0": {
 			two(Report{Launcher: ranks(), Sidecar: agree(seen(0, 1, TextVanished, 5)), Application: &Ending{Time: at(5)}},
 				Report{Launcher: ranks(), Sidecar: agree(seen(3, 1, TextVanished, 5.1)), Application: &Ending{Time: at(5)}}),
-			&Verdict{0, failed(0, RankVanished, TextVanished+": call Close before the program ends, or becomes another one", 5)},
+			&Verdict{0, failed(0, RankVanished, TextVanished+": call Close (MPI_Finalize) before the program ends, or becomes another one", 5)},
 		},
 		"abort with 3, and all end with 0": {
 			two(Report{Launcher: ranks(), Sidecar: agree(seen(3, 3, abort, 4.1)), Application: &Ending{Time: at(5)}},

@@ -51,7 +51,7 @@ const (
 
 // adviceVanished follows TextVanished when the process did not end badly, as far
 // as anybody knows.
-const adviceVanished = ": call Close before the program ends, or becomes another one"
+const adviceVanished = ": call Close (MPI_Finalize) before the program ends, or becomes another one"
 
 // ReasonOf finds the reason of a failure that sidecars agreed on.
 func ReasonOf(text string) Reason {

@@ -144,7 +144,7 @@ func (r *Ranks) Judge(ctx context.Context, rank int) error {
 	case attached && met:
 		return nil
 	case !met && r.family.certain():
-		return fmt.Errorf("%w: its MPI never asked for the other ranks, so that each ran as a job of its own; is it %s? Name the program's MPI with --mpi%s", ErrUnused, r.family, r.pmix.why())
+		return fmt.Errorf("%w: its MPI never asked for the other ranks: it ended before MPI_Init, or each ran as a job of its own; is it %s? If not, name the program's MPI with --mpi%s", ErrUnused, r.family, r.pmix.why())
 	case met:
 		return fmt.Errorf("%w: its MPI took another transport; is the program's MPI built with libfabric (MPICH: device ch4:ofi)? docs/mpi.md says which are", ErrUnused)
 	}
