@@ -307,8 +307,8 @@ bool av_find(const struct av *av, fi_addr_t address, struct peer *p);
 int cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
 int counter_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **counter, void *context);
 void cq_put(struct cq *cq, const struct completion *c);
-/* untold: that the sidecar has ended is told by no error without a request. Open MPI 4 looks
- * for the request of each, and an access of a program without one has a context of none. */
+/* untold reports that an end is told by no error: that of the sidecar, to an operation without
+ * a context. Open MPI 4 looks for the request of each error. */
 static inline bool untold(const void *context, int status) { return context == NULL && status == OUTRIGGER_NO_SIDECAR; }
 void end_of_start(ssize_t rc); /* gives up the lock, and hands over */
 extern _Atomic unsigned unread; /* completions in all queues */

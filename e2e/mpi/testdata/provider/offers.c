@@ -53,29 +53,48 @@ static void addresses(struct side *s)
 	want(fi_av_open(s->domain, &(struct fi_av_attr){.flags = FI_EVENT}, &av, NULL) == -FI_ENOSYS, "insertions that end by events");
 }
 
-/* A domain of which something is open is not closed (fi_domain(3)). */
+/* Each opens something of a domain. */
+
+static struct fid *an_av(struct fid_domain *d)
+{
+	struct fid_av *av;
+	must(fi_av_open(d, &(struct fi_av_attr){.type = FI_AV_TABLE}, &av, NULL));
+	return &av->fid;
+}
+
+static struct fid *a_queue(struct fid_domain *d)
+{
+	struct fid_cq *cq;
+	must(fi_cq_open(d, &(struct fi_cq_attr){.format = FI_CQ_FORMAT_TAGGED}, &cq, NULL));
+	return &cq->fid;
+}
+
+static struct fid *a_counter(struct fid_domain *d)
+{
+	struct fid_cntr *counter;
+	must(fi_cntr_open(d, &(struct fi_cntr_attr){.events = FI_CNTR_EVENTS_COMP}, &counter, NULL));
+	return &counter->fid;
+}
+
+static struct fid *a_registration(struct fid_domain *d)
+{
+	static unsigned char memory[64];
+	struct fid_mr *mr;
+	must(fi_mr_reg(d, memory, sizeof memory, FI_REMOTE_READ, 0, 1, 0, &mr, NULL));
+	return &mr->fid;
+}
+
+/* A domain of which one thing is open is not closed (fi_domain(3)). */
 static void domains(struct side *s)
 {
+	static struct fid *(*const openers[])(struct fid_domain *d) = {an_av, a_queue, a_counter, a_registration};
 	struct fid_domain *d;
-	struct fid *open[4];
-	struct fid_av *av;
-	struct fid_cq *cq;
-	struct fid_cntr *counter;
-	struct fid_mr *mr;
-	static unsigned char memory[64];
 	scenario = "closing a domain";
 	must(fi_domain(s->fabric, s->info, &d, NULL));
-	must(fi_av_open(d, &(struct fi_av_attr){.type = FI_AV_TABLE}, &av, NULL));
-	must(fi_cq_open(d, &(struct fi_cq_attr){.format = FI_CQ_FORMAT_TAGGED}, &cq, NULL));
-	must(fi_cntr_open(d, &(struct fi_cntr_attr){.events = FI_CNTR_EVENTS_COMP}, &counter, NULL));
-	must(fi_mr_reg(d, memory, sizeof memory, FI_REMOTE_READ, 0, 1, 0, &mr, NULL));
-	open[0] = &av->fid;
-	open[1] = &cq->fid;
-	open[2] = &counter->fid;
-	open[3] = &mr->fid;
-	for (size_t i = 0; i < 4; i++) {
-		want(fi_close(&d->fid) == -FI_EBUSY, "with %zu things open", 4 - i);
-		must(fi_close(open[i]));
+	for (size_t i = 0; i < sizeof openers / sizeof *openers; i++) {
+		struct fid *open = openers[i](d);
+		want(fi_close(&d->fid) == -FI_EBUSY, "with thing %zu open", i);
+		must(fi_close(open));
 	}
 	must(fi_close(&d->fid));
 }

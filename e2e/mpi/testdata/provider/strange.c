@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* struct ucred */
 #include "provider.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -313,6 +314,31 @@ void bereft(struct side *s)
 	fflush(stdout);
 }
 
+/* stops waits until all threads of a process have stopped: one may go on for a moment when
+ * SIGSTOP has been sent. */
+static void stops(pid_t pid)
+{
+	char folder[64], path[400], text[512];
+	snprintf(folder, sizeof folder, "/proc/%d/task", (int)pid);
+	for (bool all = false; !all; usleep(1000)) {
+		DIR *d = opendir(folder);
+		want(d != NULL, "no %s", folder);
+		all = true;
+		for (struct dirent *e; (e = readdir(d)) != NULL;) {
+			if (e->d_name[0] == '.')
+				continue;
+			snprintf(path, sizeof path, "%s/%s/stat", folder, e->d_name);
+			FILE *f = fopen(path, "r");
+			if (f == NULL)
+				continue; /* it has ended */
+			const char *behind = fgets(text, sizeof text, f) == NULL ? NULL : strrchr(text, ')');
+			all = all && behind != NULL && behind[1] == ' ' && behind[2] == 'T';
+			fclose(f);
+		}
+		closedir(d);
+	}
+}
+
 /* signal_sidecar signals the process at the other end of this one's socket. */
 static void signal_sidecar(int what)
 {
@@ -323,8 +349,11 @@ static void signal_sidecar(int what)
 		socklen_t n = sizeof peer, m = sizeof name, k = sizeof kind;
 		if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &kind, &k) == 0 && kind == SOCK_SEQPACKET &&
 		    getpeername(fd, (struct sockaddr *)&name, &m) == 0 && name.sun_family == AF_UNIX &&
-		    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 && peer.pid > 1 && peer.pid != getpid())
+		    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 && peer.pid > 1 && peer.pid != getpid()) {
 			kill(peer.pid, what);
+			if (what == SIGSTOP)
+				stops(peer.pid);
+		}
 	}
 }
 
