@@ -5,7 +5,7 @@
  * after each look in vain waits; who comes back later, and has used processor time
  * meanwhile, was away. Wall time alone would not tell: a thread that was put off has done
  * nothing else. With several threads the last word stands: it is a hint. The session is
- * locked in all functions that have one, but for or_place_begins. */
+ * locked in all functions that have one, but where they say otherwise. */
 #define _GNU_SOURCE /* sched_getcpu, RUSAGE_THREAD */
 #include <dlfcn.h>
 #include <sched.h>
@@ -165,6 +165,15 @@ void or_place_leaves(outrigger *s, uint64_t bytes)
 	p->bytes = bytes;
 	p->after = 0;
 	p->left = true;
+	atomic_store_explicit(&p->lets, (p->word & OR_PLACE_COMPUTES) != 0, memory_order_relaxed);
+}
+
+/* or_place_lets reports once that the program has submitted a large message and is going to
+ * compute, as it has lately. The session need not be locked. */
+bool or_place_lets(outrigger *s)
+{
+	_Atomic bool *lets = &s->place.lets;
+	return atomic_load_explicit(lets, memory_order_relaxed) && atomic_exchange_explicit(lets, false, memory_order_relaxed);
 }
 
 static void computes(outrigger *s)

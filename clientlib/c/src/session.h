@@ -134,6 +134,7 @@ struct or_patience {
 struct or_place {
 	bool wanted;     /* the sidecar looks at it */
 	bool left;       /* a large message was submitted, and the caller was not away since */
+	_Atomic bool lets; /* nor were others let run that wait for the processor */
 	bool under;      /* a message of private memory was under way at the last look: an MPI
 	                  * looks, and finds a piece of it, before its program goes to compute */
 	bool waits;      /* is said of it */
@@ -244,6 +245,7 @@ void or_place_woke(outrigger *s);
 void or_place_beside(outrigger *s);
 int or_place_cpu(const outrigger *s);
 bool or_place_idles(const outrigger *s);
+bool or_place_lets(outrigger *s);
 void or_place_begins(outrigger *s, bool wanted);
 void or_place_forked(void);
 pid_t or_thread(void);

@@ -128,6 +128,13 @@ static void judge(struct or_patience *p, uint64_t now, uint64_t cost)
 	p->crowded = now + last;
 }
 
+static void yield(struct or_patience *p, uint64_t begun)
+{
+	sched_yield();
+	uint64_t now = or_now();
+	judge(p, now, now - begun);
+}
+
 int outrigger_yield_sleeps(const outrigger *s) { return or_now() < s->patience.crowded; }
 
 void outrigger_yield(outrigger *s)
@@ -137,14 +144,21 @@ void outrigger_yield(outrigger *s)
 		(void)outrigger_sleep(s, DOZE_US); /* who looks next learns of the sidecar's end */
 		return;
 	}
-	sched_yield();
-	uint64_t now = or_now();
-	judge(&s->patience, now, now - begun);
+	yield(&s->patience, begun);
 	if (!s->place.wanted)
 		return;
 	pthread_mutex_lock(&s->lock);
 	or_place_woke(s);
 	pthread_mutex_unlock(&s->lock);
+}
+
+void outrigger_let_others(outrigger *s)
+{
+	if (!or_place_lets(s))
+		return;
+	uint64_t now = or_now();
+	if (now >= s->patience.crowded) /* else who computes here, too, keeps the processor */
+		yield(&s->patience, now);
 }
 
 /* pause_for waits a moment of a wait that began at a time, which it notes at the first look;

@@ -90,6 +90,38 @@ static void *submits(void *session)
 	return NULL;
 }
 
+static int yields;
+
+int sched_yield(void) { return yields++, 0; } /* instead of libc's */
+
+/* lets expects so many yields of a program that goes on after a message of so many bytes. */
+static void lets(outrigger *s, const char *who, uint64_t bytes, int want)
+{
+	nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL); /* where it is was found out before */
+	or_place_leaves(s, bytes);
+	for (int i = yields = 0; i < 3; i++)
+		outrigger_let_others(s);
+	look(s, 1);
+	if (yields != want)
+		failures++, fprintf(stderr, "place: %s yields %d times, want %d\n", who, yields, want);
+}
+
+/* let_others is who lets others run before it goes on. */
+static void let_others(outrigger *s)
+{
+	wait_for_many(s);
+	lets(s, "who computes beside no message", 1 << 20, 0);
+	or_place_leaves(s, 1 << 20);
+	compute(1000000);
+	look(s, 1);
+	lets(s, "who computes beside its messages", 1 << 20, 1);
+	lets(s, "who has sent a small message", 1024, 0);
+	s->patience.crowded = UINT64_MAX;
+	lets(s, "who had its processor taken", 1 << 20, 0);
+	s->patience.crowded = 0;
+	lets(s, "who has got it back", 1 << 20, 1);
+}
+
 /* The thread that is the watcher is there before what it looks at: to make one takes the
  * program more processor time than counts as computing. */
 static sem_t called, answered;
@@ -279,6 +311,7 @@ int main(void)
 	or_place_woke(s);
 	look(s, 1);
 	expect(s, "who was woken", 0);
+	let_others(s);
 	watched(s);
 	pthread_t thread;
 	if (pthread_create(&thread, NULL, moves, NULL) != 0 || pthread_join(thread, NULL) != 0)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
@@ -42,6 +43,37 @@ func TestBreathe(t *testing.T) {
 		}
 		if !slices.Equal(got, x.want) {
 			t.Errorf("%T: at %v ms, want %v", x.remote, got, x.want)
+		}
+	}
+}
+
+// TestBreatheBeforeSleep: one that sleeps for a moment at a time does before each sleep, every
+// 8 ms. In a long sleep it has lost its processor, by which it went there.
+func TestBreatheBeforeSleep(t *testing.T) {
+	loop, now, sleeps := local.New(0, nil), int64(0), int64(0)
+	e, err := New(Config{
+		Core: core.Config{PodOf: []int32{0, 1}, Pods: 2}, Local: loop, Remote: full{}, Dialer: noDialer{}, Log: slog.New(slog.DiscardHandler),
+	}, func() int64 {
+		now += sleeps // it looks before a sleep and after it
+		return now
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closing(t, e)
+	loop.SetMemory(e)
+	for _, x := range []struct{ last, at, asleep, want int64 }{
+		{0, 7, 1, 0}, {0, 8, 1, 8}, {5, 12, 2, 5}, {5, 12, 10, 32},
+	} {
+		e.breath, e.now, now, sleeps = x.last*1e6, x.at*1e6, x.at*1e6, x.asleep*1e6
+		if err := wake.Ring(e.sleeper.doorbell); err != nil {
+			t.Fatal(err)
+		}
+		if !e.doze() {
+			t.Fatal("it does not sleep")
+		}
+		if e.breath != x.want*1e6 {
+			t.Errorf("breath %d ms, now %d, asleep for %d: then %d, want %d", x.last, x.at, x.asleep, e.breath/1e6, x.want)
 		}
 	}
 }

@@ -90,7 +90,7 @@ type Engine struct {
 	joining  map[link.Peer]*joining
 	now      int64
 	calls    bool         // the remote link is a Caller
-	breath   int64        // when the turn's goroutine last went through Go's scheduler, or slept
+	breath   int64        // when the turn's goroutine last went through Go's scheduler
 	pulse    atomic.Int64 // when a turn last began, about; for Alive
 	asleep   atomic.Bool
 	nextTick int64

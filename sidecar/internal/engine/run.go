@@ -40,8 +40,7 @@ func (e *Engine) Run(ctx context.Context) {
 			pace.yields(e.clock())
 			wake.Yield()
 		case gearSleep:
-			e.setSlice(true)
-			if e.sleep() {
+			if e.doze() {
 				pace.sleeps()
 			}
 		}
@@ -55,21 +54,33 @@ func (e *Engine) Run(ctx context.Context) {
 // breathIdle and breathBusy are how long the goroutine of the turn keeps its thread before it
 // goes through Go's scheduler, with nothing to do and with something: less than the 10 ms from
 // which on the runtime's monitor ends a goroutine's slice by force (forcePreemptNS in
-// runtime/proc.go).
+// runtime/proc.go). They take 16 us.
+//
+// A turn never goes there by itself, so that the monitor sees one slice without an end. It
+// takes such a goroutine's processor away when it meets it in a call, and looks every 20 us
+// after that, for some 4 ms, each time on a processor of somebody who computes: a wake-up in
+// each message where most of the time goes into calls of C, and 2,000 a second where the
+// engine sleeps between messages.
 const breathIdle, breathBusy = int64(5 * time.Millisecond), int64(8 * time.Millisecond)
 
-// Breathe goes through Go's scheduler now and then, 16 us in 5 ms, where a link calls C; it is
-// told what the last turn had to do, since an idle one is the better time. A turn never does
-// by itself, so that the monitor sees one slice without an end. It takes such a goroutine's
-// processor away when it meets it in a call, and looks every 20 us after that, for some 4 ms:
-// where most of the time goes into calls, a wake-up in each message. Run does it by itself,
-// and callers that do the turns themselves may.
+// forced is after how long a call the monitor has taken the processor away.
+const forced = int64(10 * time.Millisecond)
+
+// Breathe goes through Go's scheduler now and then, where a link calls C; it is told what the
+// last turn had to do, since an idle one is the better time. Run does it by itself, and before
+// a sleep, and callers that do the turns themselves may.
 func (e *Engine) Breathe(work int) {
 	after := breathBusy
 	if work == 0 {
 		after = breathIdle
 	}
-	if e.calls && e.now-e.breath >= after {
+	if e.calls {
+		e.breathe(after)
+	}
+}
+
+func (e *Engine) breathe(after int64) {
+	if e.now-e.breath >= after {
 		runtime.Gosched()
 		e.breath = e.now
 	}
@@ -109,14 +120,24 @@ func (e *Engine) setSlice(short bool) {
 	}
 }
 
+// doze sleeps, after all that makes sleeping cheap, and reports whether it did.
+func (e *Engine) doze() bool {
+	e.setSlice(true)
+	e.breathe(breathBusy)
+	return e.sleep()
+}
+
 // sleep blocks until there may be work, and reports whether it did.
 func (e *Engine) sleep() bool {
 	d, may := e.Rest()
 	if may {
 		e.asleep.Store(true)
 		e.sleeper.sleep(d)
-		e.breath = e.clock()
-		e.pulse.Store(e.breath)
+		woke := e.clock()
+		if woke-e.now >= forced {
+			e.breath = woke
+		}
+		e.pulse.Store(woke)
 		e.asleep.Store(false)
 	}
 	e.Rise()
