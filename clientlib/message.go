@@ -60,7 +60,7 @@ func (c *Comm) startSend(ctx context.Context, what string, buf []byte, dst, tag 
 	if err := s.enterCall(ctx); err != nil {
 		return Request{}, s.fail(what, c, dst, tag, len(buf), err)
 	}
-	defer s.mu.Unlock()
+	defer s.leaveCall()
 	r, err := c.submitSend(what, buf, dst, tag, mode)
 	if err != nil {
 		return Request{}, s.fail(what, c, dst, tag, len(buf), err)
@@ -227,7 +227,7 @@ func (c *Comm) startRecv(ctx context.Context, what string, buf []byte, src, tag 
 	if err := s.enterCall(ctx); err != nil {
 		return Request{}, s.fail(what, c, src, tag, len(buf), err)
 	}
-	defer s.mu.Unlock()
+	defer s.leaveCall()
 	r, err := c.submitRecv(what, buf, src, tag, handle)
 	if err != nil {
 		return Request{}, s.fail(what, c, src, tag, len(buf), err)

@@ -26,6 +26,12 @@ const (
 	// idleMax is how many waits without computing it takes to be a process
 	// that does not compute beside its messages. Programs do both in turn.
 	idleMax = 16
+	// againMax is within how many waits such a process computes again if it has begun
+	// to, and againAfter how much later at least. Once is not told: what a host takes of
+	// this machine's processor counts as the thread's own time, and would keep sidecars
+	// off this one, and leave them none.
+	againMax   = 8
+	againAfter = time.Millisecond
 )
 
 // place is what the sidecar is told of where this process is, so that it does
@@ -39,7 +45,9 @@ type place struct {
 	found  time.Time     // the time at that
 	bytes  int           // of the message
 	after  int           // descriptors submitted since then
+	lets   bool          // since then others have not been let run that wait for the processor
 	idle   int           // waits without computing since the last one with it
+	began  time.Time     // when it last computed that had not for many of them
 
 	waiters int // goroutines in calls that have waited for a while
 	timed   int // those of them that go on at a time, whatever comes
@@ -55,6 +63,7 @@ func (s *Session) leaves(n int) {
 	s.control.SetPlace(s.control.Place().On(wake.CPU()))
 	s.place.at, s.place.bytes, s.place.after = wake.ThreadTime(), n, 0
 	s.place.left.Store(true)
+	s.place.lets = s.control.Place().Computes()
 }
 
 // enters says whether the caller has computed since it left. Small messages
@@ -72,12 +81,29 @@ func (s *Session) enters() {
 	s.place.idle++
 	least := computesMin + time.Duration(s.place.after)*submitMax + time.Duration(s.place.bytes/beside)
 	used := wake.ThreadTime() - s.place.at
-	if used >= least && used <= time.Since(s.place.found) { // more is another thread's
+	switch {
+	case used < least || used > time.Since(s.place.found): // more is another thread's
+		if s.place.idle == idleMax {
+			s.control.SetPlace(s.control.Place().Computing(false))
+		}
+	case s.computedOnce():
+		s.place.idle = idleMax - againMax
+	default:
 		s.place.idle = 0
 		s.control.SetPlace(s.control.Place().Computing(true))
-	} else if s.place.idle == idleMax {
-		s.control.SetPlace(s.control.Place().Computing(false))
 	}
+}
+
+// computedOnce reports that a process which did not compute in many waits has done so
+// once. Preconditions: s.mu is held.
+func (s *Session) computedOnce() bool {
+	if s.control.Place().Computes() {
+		return false
+	}
+	if s.place.idle > idleMax {
+		s.place.began = time.Now()
+	}
+	return time.Since(s.place.began) < againAfter
 }
 
 // waits says that the caller waits, until it returns; timed: or until a time that

@@ -198,6 +198,28 @@ func TestPlaceOfComputing(t *testing.T) {
 	if receive(false) {
 		t.Errorf("computing after %d waits without", idleMax)
 	}
+	// Once says nothing, nor twice at once, nor twice with many waits between.
+	began := func(when time.Time) {
+		s.mu.Lock()
+		s.place.began = when
+		s.mu.Unlock()
+	}
+	if receive(false); receive(true) {
+		t.Error("computing after one wait with it")
+	}
+	if began(time.Now().Add(time.Hour)); receive(true) {
+		t.Error("computing after two waits with it at once")
+	}
+	began(time.Time{})
+	for range againMax + 1 {
+		receive(false)
+	}
+	if receive(true) {
+		t.Error("computing after two waits with it, far apart")
+	}
+	if began(time.Time{}); !receive(true) {
+		t.Error("not computing after two waits with it")
+	}
 }
 
 // What is short beside the transfer is not computing, nor is another thread's time, of
@@ -264,6 +286,28 @@ func TestPlaceOfPosting(t *testing.T) {
 	}
 	if p := f.control.Place(); p.Computes() {
 		t.Errorf("place %#x after posting", p)
+	}
+}
+
+// Who computes beside large messages lets others run once when it has submitted one.
+func TestPlaceLetsOthers(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	for _, x := range []struct {
+		computes bool
+		bytes    int
+		want     bool
+	}{{true, placeBytes, true}, {true, placeBytes - 1, false}, {false, placeBytes, false}} {
+		s.mu.Lock()
+		s.place.found = time.Time{}
+		s.control.SetPlace(f.control.Place().Computing(x.computes))
+		s.leaves(x.bytes)
+		lets := s.place.lets
+		s.leaveCall()
+		s.mu.Lock()
+		if lets != x.want || s.place.lets {
+			t.Errorf("computes %v, %d bytes: lets others run %v, and %v afterwards", x.computes, x.bytes, lets, s.place.lets)
+		}
+		s.mu.Unlock()
 	}
 }
 

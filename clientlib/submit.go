@@ -73,6 +73,19 @@ func (s *Session) enterCall(ctx context.Context) error {
 	return nil
 }
 
+// leaveCall gives the mutex back. A caller that computes beside large messages, and has
+// submitted another one, lets those run first that wait for its processor: a neighbour
+// that is about to start its side of the message, or a sidecar, would come to it after the
+// computing alone, and nothing would be hidden.
+func (s *Session) leaveCall() {
+	lets := s.place.lets
+	s.place.lets = false
+	s.mu.Unlock()
+	if lets {
+		s.yield(s.age())
+	}
+}
+
 // submitOp publishes the descriptor of an operation that begin started, and
 // takes the operation back when it cannot.
 func (s *Session) submitOp(r Request, o *op, d *shm.Descriptor) (Request, error) {

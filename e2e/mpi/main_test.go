@@ -99,6 +99,9 @@ type job struct {
 	dir         string
 }
 
+// unsaid is a run without --mpi.
+const unsaid = "unsaid"
+
 // run runs a program and returns its exit code and all output.
 func (j job) run(t *testing.T, program ...string) (int, string) {
 	t.Helper()
@@ -107,7 +110,11 @@ func (j job) run(t *testing.T, program ...string) (int, string) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), jobTime)
 	defer cancel()
-	args := append([]string{"run", "-n", fmt.Sprint(j.ranks), "--pods", fmt.Sprint(j.pods), "--mpi", j.mpi, "--"}, program...)
+	args := []string{"run", "-n", fmt.Sprint(j.ranks), "--pods", fmt.Sprint(j.pods)}
+	if j.mpi != unsaid {
+		args = append(args, "--mpi", j.mpi)
+	}
+	args = append(append(args, "--"), program...)
 	cmd := exec.CommandContext(ctx, at(t, "outrigger"), args...)
 	cmd.Env, cmd.Dir = append(os.Environ(), j.env...), j.dir
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

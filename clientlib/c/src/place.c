@@ -29,6 +29,8 @@
 #define SUBMIT_NS 30000             /* posting many messages is not computing */
 #define BESIDE 64                   /* bytes moved in a ns; a sixteenth of a transfer is not worth hiding */
 #define IDLE_MAX 16                 /* messages without computing until it does not */
+#define AGAIN_MAX 8                 /* within so many it computes again if it has begun to, */
+#define AGAIN_NS 1000000            /* and not before */
 #define WAITS_NS 100000             /* of looks in vain */
 #define LATELY_NS 100000000         /* for so long a sidecar, too, holds to what it was told */
 
@@ -176,10 +178,28 @@ bool or_place_lets(outrigger *s)
 	return atomic_load_explicit(lets, memory_order_relaxed) && atomic_exchange_explicit(lets, false, memory_order_relaxed);
 }
 
+/* once reports that a program which did not compute for many messages has done so once. What a
+ * host takes of this machine's processor counts as the thread's own time, and is told of nobody:
+ * a word for it would keep sidecars off this processor for LATELY_NS, and leave them none. */
+static bool once(struct or_place *p)
+{
+	if ((p->word & OR_PLACE_COMPUTES) != 0)
+		return false;
+	uint64_t now = or_now();
+	if (p->idle >= IDLE_MAX)
+		p->began = now;
+	return now - p->began < AGAIN_NS;
+}
+
 static void computes(outrigger *s)
 {
-	s->place.idle = 0;
-	s->place.word |= OR_PLACE_COMPUTES;
+	struct or_place *p = &s->place;
+	if (once(p)) {
+		p->idle = IDLE_MAX - AGAIN_MAX;
+		return;
+	}
+	p->idle = 0;
+	p->word |= OR_PLACE_COMPUTES;
 	say(s);
 }
 

@@ -144,6 +144,7 @@ struct or_place {
 	uint64_t bytes;  /* of the message */
 	unsigned after;  /* messages submitted since then */
 	unsigned idle;   /* large ones without computing, since the last one with it */
+	uint64_t began;  /* when it last computed that had not for many messages */
 	bool away;       /* until the look that it is in */
 	uint64_t looked; /* at completions, or woke, or had a message copied */
 	uint64_t marked; /* when the thread's processor time was found out, */

@@ -57,6 +57,31 @@ static void wait_for_many(outrigger *s)
 	}
 }
 
+/* compute_once computes beside one large message. */
+static void compute_once(outrigger *s)
+{
+	nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL); /* where it is was found out before */
+	or_place_leaves(s, 1 << 20);
+	compute(1000000);
+	look(s, 1);
+}
+
+/* seldom is who computes once and not again before many messages have come and gone. */
+static void seldom(outrigger *s)
+{
+	for (int i = 0; i < 3; i++) {
+		do /* a timer's interrupt looks like computing, too */
+			wait_for_many(s);
+		while (!or_place_idles(s));
+		compute_once(s);
+		expect(s, "who computed once after many messages", 0);
+	}
+	compute_once(s);
+	expect(s, "who has begun to compute", OR_PLACE_COMPUTES);
+	wait_for_many(s);
+	compute_once(s);
+}
+
 /* beside has so many stretches of computing, of so many ns each, beside a message of 32 KiB,
  * and sleeps between them. */
 static void beside(outrigger *s, int stretches, uint64_t ns)
@@ -111,9 +136,8 @@ static void let_others(outrigger *s)
 {
 	wait_for_many(s);
 	lets(s, "who computes beside no message", 1 << 20, 0);
-	or_place_leaves(s, 1 << 20);
-	compute(1000000);
-	look(s, 1);
+	compute_once(s);
+	compute_once(s);
 	lets(s, "who computes beside its messages", 1 << 20, 1);
 	lets(s, "who has sent a small message", 1024, 0);
 	s->patience.crowded = UINT64_MAX;
@@ -160,7 +184,7 @@ static void watched(outrigger *s)
 	if (sem_init(&called, 0, 0) != 0 || sem_init(&answered, 0, 0) != 0 || pthread_create(&thread, NULL, watcher, s) != 0)
 		abort();
 	for (int i = 0; i < 2; i++) {
-		wait_for_many(s);
+		seldom(s);
 		or_place_leaves(s, 1 << 20);
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 		by_watcher(s, whats[i], true);
@@ -170,7 +194,7 @@ static void watched(outrigger *s)
 		expect(s, "who is in the library beside its watcher", 0);
 		by_watcher(s, whats[i], true);
 		expect(s, "who computes beside its watcher", OR_PLACE_COMPUTES);
-		wait_for_many(s);
+		seldom(s);
 		or_place_leaves(s, 1 << 20);
 		by_watcher(s, whats[i], false);
 		compute(1000000);
@@ -286,6 +310,7 @@ int main(void)
 	}
 	expect(s, "whose library copies", 0);
 
+	seldom(s);
 	/* An MPI looks, and finds a piece of the message, before its program computes. */
 	atomic_store(&s->ops.private, 1);
 	or_place_leaves(s, 1 << 20);

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -138,6 +139,9 @@ func (o *runOptions) runProgram(ctx context.Context, args []string) error {
 		return errors.New("--deadlock-fails with --deadlock-after 0: nobody would look for a deadlock; leave one of them out")
 	}
 	s.Program, s.ArenaBytes, s.Name = args, int64(o.arena), filepath.Base(args[0])
+	if family, alone := o.alone(); alone {
+		o.say("%s is linked to an MPI (%s), and without --mpi auto each of its ranks is alone in a world of its own; --mpi none says that it shall be", s.Name, family)
+	}
 	if o.encrypt {
 		s.Tuning.Encrypt = bootstrap.EncryptTLS
 	}
@@ -145,6 +149,16 @@ func (o *runOptions) runProgram(ctx context.Context, args []string) error {
 		return fmt.Errorf("job failed: %w", err)
 	}
 	return nil
+}
+
+// alone reports an MPI program that is started without a word of its MPI, and which that is.
+// Its ranks would not find each other, and each do the whole work.
+func (o *runOptions) alone() (mpi.Family, bool) {
+	path, err := exec.LookPath(o.spec.Program[0])
+	if err != nil || o.cmd.Flags().Changed("mpi") {
+		return mpi.None, false // what is wrong with the path, the start says
+	}
+	return mpi.Linked(path)
 }
 
 // plotsFolder makes the folder of --plots before the hours that a job takes: one that

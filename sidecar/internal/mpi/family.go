@@ -75,6 +75,13 @@ func detect(path string) (Family, error) {
 	return unknown, nil
 }
 
+// Linked reports whether the program at a path is linked to an MPI, and to which: that of
+// MPICH is Intel MPI's, too.
+func Linked(path string) (Family, bool) {
+	f, err := detect(path)
+	return f, err == nil && f.certain()
+}
+
 // openMPI is the name of Open MPI's library.
 const openMPI = "libmpi.so.40"
 
