@@ -58,7 +58,7 @@ func (e *Engine) Run(ctx context.Context) {
 //
 // A turn never goes there by itself, so that the monitor sees one slice without an end. It
 // takes such a goroutine's processor away when it meets it in a call, and looks every 20 us
-// after that, for some 4 ms, each time on a processor of somebody who computes: a wake-up in
+// after that, for some 4 ms, at times on the processor of a rank that computes: a wake-up in
 // each message where most of the time goes into calls of C, and 2,000 a second where the
 // engine sleeps between messages.
 const breathIdle, breathBusy = int64(5 * time.Millisecond), int64(8 * time.Millisecond)
