@@ -35,22 +35,36 @@ func serverTLS(cfg *Config) *tls.Config {
 // Open makes a connection beside the others to a peer. It tries again until ctx
 // ends: the peer may not have started yet.
 func (m *Mesh) Open(ctx context.Context, peer link.Peer, protocol string) (net.Conn, error) {
+	var why error
 	for pause := backoffFirst; ; pause = min(2*pause, backoffMax) {
 		conn, err := m.openOnce(ctx, peer, protocol)
 		if err == nil {
 			return conn, nil
 		}
+		why = telling(ctx, why, err)
 		t := time.NewTimer(pause/2 + rand.N(pause))
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return nil, fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+			return nil, fmt.Errorf("%w (%w)", why, context.Cause(ctx))
 		case <-m.ctx.Done():
 			t.Stop()
-			return nil, fmt.Errorf("%w (%w)", err, net.ErrClosed)
+			return nil, fmt.Errorf("%w (%w)", why, net.ErrClosed)
 		}
 	}
+}
+
+// telling is the reason of the last attempt, or of the one before where the end of ctx has cut
+// that one off: a timeout says nothing of a peer that has refused until then. A connection ends
+// by the deadline itself, maybe before ctx does.
+func telling(ctx context.Context, before, last error) error {
+	end, timed := ctx.Deadline()
+	cut := ctx.Err() != nil || timed && !time.Now().Before(end)
+	if cut && before != nil {
+		return before
+	}
+	return last
 }
 
 func (m *Mesh) openOnce(ctx context.Context, peer link.Peer, protocol string) (net.Conn, error) {

@@ -50,11 +50,33 @@ func TestBeside(t *testing.T) {
 func TestBesideUnknown(t *testing.T) {
 	nodes := newJob(t, "unknown", time.Hour).nodes(3, []int{0, 1})
 	for peer, want := range map[link.Peer]string{1: "does not speak test/2", 2: "refused"} {
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		_, err := nodes[0].Open(ctx, peer, "test/2")
 		cancel()
 		if err == nil || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
 			t.Errorf("pod %d: %v, want %q", peer, err, want)
+		}
+	}
+}
+
+// TestTelling: what the end of ctx has cut off hides nothing that was told before.
+func TestTelling(t *testing.T) {
+	refused, timeout := errors.New("refused"), errors.New("timeout")
+	open, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	late, cancelLate := context.WithDeadline(t.Context(), time.Now().Add(-time.Hour))
+	defer cancelLate()
+	for _, x := range []struct {
+		ctx                context.Context
+		before, last, want error
+	}{
+		{open, nil, timeout, timeout}, {open, refused, timeout, timeout},
+		{ended, nil, timeout, timeout}, {ended, refused, timeout, refused}, {late, refused, timeout, refused},
+	} {
+		if got := telling(x.ctx, x.before, x.last); got != x.want { //nolint:errorlint // that very one
+			t.Errorf("%v, then %v: %v, want %v", x.before, x.last, got, x.want)
 		}
 	}
 }
