@@ -72,8 +72,11 @@ func TestTelling(t *testing.T) {
 		ctx                context.Context
 		before, last, want error
 	}{
-		{open, nil, timeout, timeout}, {open, refused, timeout, timeout},
-		{ended, nil, timeout, timeout}, {ended, refused, timeout, refused}, {late, refused, timeout, refused},
+		{open, nil, timeout, timeout},
+		{open, refused, timeout, timeout},
+		{ended, nil, timeout, timeout},
+		{ended, refused, timeout, refused},
+		{late, refused, timeout, refused},
 	} {
 		if got := telling(x.ctx, x.before, x.last); got != x.want { //nolint:errorlint // that very one
 			t.Errorf("%v, then %v: %v, want %v", x.before, x.last, got, x.want)
