@@ -28,6 +28,28 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestValues: what Open MPI computes or sends wrongly over pml cm and btl ofi, where its own
+// choice of transport is right, comes out right over every MPI.
+func TestValues(t *testing.T) {
+	for _, m := range all(t) {
+		layouts := [][2]int{{2, 2}}
+		if m.name == "openmpi4" {
+			layouts = [][2]int{{2, 1}, {2, 2}, {4, 2}}
+		}
+		for _, name := range []string{"offsets", "signed"} {
+			program := m.build(t, name)
+			for _, c := range layouts {
+				t.Run(fmt.Sprintf("%s/%s/ranks=%d/pods=%d", m.name, name, c[0], c[1]), func(t *testing.T) {
+					out := job{ranks: c[0], pods: c[1], env: m.env}.mustRun(t, name+": 0", program)
+					if strings.Contains(out, "wrong:") {
+						t.Error(out)
+					}
+				})
+			}
+		}
+	}
+}
+
 // TestRunpath: the PMIx server finds the library of a program that says itself
 // where that is.
 func TestRunpath(t *testing.T) {

@@ -3,6 +3,7 @@
 package mpi
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -66,6 +67,24 @@ func TestPython(t *testing.T) {
 		} {
 			t.Run(m.name+"/"+what, func(t *testing.T) { python(t, m, 2, modules...) })
 		}
+	}
+}
+
+// TestPythonFutures: a pool of workers takes its tasks by probes of synchronous messages. Intel
+// MPI prints the right sum and crashes after it, over its own tcp too (docs/mpi.md).
+func TestPythonFutures(t *testing.T) {
+	for _, m := range []implementation{mpich(t), openmpi4(t), openmpi5(t)} {
+		t.Run(m.name, func(t *testing.T) {
+			j := pythonJob(t, m, 3)
+			program := filepath.Join(t.TempDir(), "pool.py")
+			text := "from mpi4py.futures import MPIPoolExecutor\n" +
+				"def square(x): return x * x\n" +
+				"if __name__ == '__main__':\n    print('sum', sum(MPIPoolExecutor().map(square, range(200))))\n"
+			if err := os.WriteFile(program, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			j.mustRun(t, "sum 2646700", "/usr/bin/python3", "-m", "mpi4py.futures", program)
+		})
 	}
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "openmpi.h"
 #include "provider.h"
 
 #define BUCKETS_MIN 64
@@ -65,6 +66,8 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 	struct av *av = (struct av *)fid;
 	int done = 0;
 	int *statuses = (flags & FI_SYNC_ERR) != 0 ? context : NULL; /* fi_av(3) */
+	if (!openmpi_mend())
+		return -FI_ENOSYS;
 	lock();
 	for (size_t i = 0; i < count; i++) {
 		struct name n;

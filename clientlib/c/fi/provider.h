@@ -241,6 +241,7 @@ struct claimed {
 	struct node node;
 	void *context; /* of the probe */
 	bool unwanted; /* it is to be thrown away */
+	bool acknowledged; /* by openmpi.c, if its sender waits for that */
 	struct outrigger_result message;
 };
 

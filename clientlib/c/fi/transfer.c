@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include "inbox.h"
+#include "openmpi.h"
 
 static struct pool claims = {.bytes = sizeof(struct claimed)};
 
@@ -336,6 +337,23 @@ static void await_claimed(struct op *op, const bool *ended)
 		op->of = NULL;
 }
 
+/* acknowledge sends what Open MPI's synchronous sender waits for, if the message is one. */
+static int acknowledge(struct endpoint *ep, struct claimed *c)
+{
+	uint64_t answer;
+	const struct peer *p = NULL;
+	if (c->acknowledged || !openmpi_acknowledges(c->message.tag, &answer))
+		return OUTRIGGER_OK;
+	for (size_t i = 0; p == NULL && ep->av != NULL && i < ep->av->count; i++)
+		p = ep->av->list[i].rank == c->message.peer ? &ep->av->list[i] : NULL;
+	if (p == NULL)
+		return OUTRIGGER_OK; /* a peer without an address has no MPI that waits */
+	struct outrigger_envelope to = {.peer = p->rank, .context = context_of(p->endpoint, SPACE_TAGGED), .tag = answer};
+	int rc = outrigger_sendv(client(), NULL, 0, &to, OUTRIGGER_MODEST, NULL, NULL, NULL);
+	c->acknowledged = rc == OUTRIGGER_OK;
+	return rc;
+}
+
 /* claim receives, or throws away, the message that a peek with the same context
  * has found. */
 static ssize_t claim(struct endpoint *ep, const struct iovec *iov, size_t segments, void *context, uint64_t flags)
@@ -345,7 +363,11 @@ static ssize_t claim(struct endpoint *ep, const struct iovec *iov, size_t segmen
 		return -FI_EINVAL;
 	struct op *op = NULL;
 	bool ended = false;
-	int rc;
+	int rc = acknowledge(ep, c);
+	if (rc != OUTRIGGER_OK) {
+		list_add(&ep->claimed, &c->node);
+		return to_errno(rc);
+	}
 	if ((flags & FI_DISCARD) != 0) {
 		rc = outrigger_drop(client(), c->message.handle);
 	} else if ((op = receiver(ep, iov, segments, context, flags | FI_COMPLETION)) == NULL) {

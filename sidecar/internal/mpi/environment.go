@@ -67,6 +67,12 @@ func environment(f Family, dir string) []string {
 			"OMPI_MCA_pml=cm", "OMPI_MCA_mtl=ofi", "OMPI_MCA_mtl_ofi_provider_include="+providerName,
 			// One-sided: over the provider, and never over tcp beside it.
 			"OMPI_MCA_osc=^ucx", "OMPI_MCA_btl=self,ofi",
+			// With the network's atomics btl ofi compares negative integers as unsigned
+			// ones, and Open MPI 5 ends a job for MPI_MAX. Without them osc rdma computes
+			// in the origin and stores by a compare-and-swap.
+			"OMPI_MCA_osc_rdma_acc_use_amo=0",
+			// The provider reads the places of tag bits from it (fi/openmpi.c).
+			"OMPI_MCA_mtl_ofi_tag_mode=auto",
 			// It makes its peers' addresses when they are first used, which
 			// threads then do at once, and it fails: so at the start.
 			"OMPI_MCA_mpi_add_procs_cutoff=1000000",

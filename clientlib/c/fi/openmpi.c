@@ -1,0 +1,159 @@
+/*
+ * Two defects of Open MPI's pml cm and mtl ofi, made right in a process that has such an Open
+ * MPI. mpirun would choose pml ob1, which has neither; Outrigger needs cm, so they are ours.
+ *
+ * Before 4.1.6 ompi_mtl_datatype_pack (ompi/mca/mtl/base/mtl_base_datatype.h) sends contiguous
+ * data from the beginning of the buffer, and not from the true lower bound of its type
+ * (MPI 4.1, 5.1.8). Blocking and immediate sends add the bound themselves; persistent ones do
+ * not: MPI_Send_init, MPI_Ssend_init, MPI_Rsend_init, and MPI_Alltoallw, which uses them.
+ * All of them call pml_isend_init of the table mca_pml. The provider puts a function of its own
+ * there, which passes an equal type with a true lower bound of 0 and an address that has the
+ * bound added. A version without the defect sends the same bytes for both.
+ *
+ * All of 3 and 4: a message of a synchronous send that MPI_Mprobe or MPI_Improbe has found is
+ * never acknowledged by MPI_Mrecv or MPI_Imrecv (ompi_mtl_ofi_mrecv_callback), so that its
+ * sender waits for ever. The provider sends the acknowledgement when it receives the message.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "openmpi.h"
+#include "provider.h"
+
+struct datatype;
+struct communicator;
+struct request;
+
+typedef int isend_init_function(const void *buf, size_t count, struct datatype *type, int to, int tag, int mode,
+				struct communicator *comm, struct request **request);
+
+/* The place of pml_isend_init in mca_pml_base_module_1_0_1_t (ompi/mca/pml/pml.h), which is the
+ * same from 3.0.0 to 4.1.8. */
+#define ISEND_INIT 9
+
+static struct {
+	isend_init_function *next;
+	int (*true_extent)(struct datatype *type, ptrdiff_t *lower, ptrdiff_t *extent);
+	int (*hindexed)(int blocks, const int *lengths, const ptrdiff_t *displacements, struct datatype *of, struct datatype **type);
+	int (*commit)(struct datatype **type);
+	int (*release)(struct datatype **type);
+} mpi;
+
+/* Bits of mtl ofi's tags (ompi/mca/mtl/ofi/mtl_ofi_types.h): this message wants to be
+ * acknowledged; this one acknowledges. */
+static uint64_t synchronous, acknowledges;
+
+static int isend_init(const void *buf, size_t count, struct datatype *type, int to, int tag, int mode, struct communicator *comm, struct request **request)
+{
+	ptrdiff_t lower, extent, back;
+	struct datatype *moved;
+	int one = 1;
+	if (count == 0 || mpi.true_extent(type, &lower, &extent) != 0 || lower == 0)
+		return mpi.next(buf, count, type, to, tag, mode, comm, request);
+	back = -lower;
+	int rc = mpi.hindexed(1, &one, &back, type, &moved);
+	if (rc != 0)
+		return rc;
+	rc = mpi.commit(&moved);
+	if (rc == 0)
+		rc = mpi.next((const void *)((uintptr_t)buf + (uintptr_t)lower), count, moved, to, tag, mode, comm, request);
+	(void)mpi.release(&moved); /* the request keeps it */
+	return rc;
+}
+
+static int is_open_mpi(struct dl_phdr_info *object, size_t bytes, void *path)
+{
+	(void)bytes;
+	const char *slash = strrchr(object->dlpi_name, '/'), *name = slash == NULL ? object->dlpi_name : slash + 1;
+	return strncmp(name, "libmpi.so", 9) == 0 && snprintf(path, PATH_MAX, "%s", object->dlpi_name) < PATH_MAX;
+}
+
+/* find finds a function of the MPI: C converts between pointers to functions and to objects by
+ * their bytes. */
+static bool find(void *mpi_library, void *function, const char *name)
+{
+	void *symbol = dlsym(mpi_library, name);
+	memcpy(function, &symbol, sizeof symbol);
+	return symbol != NULL;
+}
+
+/* The longest text of MPI_Get_library_version, MPI_MAX_LIBRARY_VERSION_STRING of Open MPI. */
+#define VERSION_MAX 256
+
+struct version {
+	int major, minor, release;
+};
+
+static bool version_of(void *library, struct version *v)
+{
+	char text[2 * VERSION_MAX] = "";
+	int length = 0;
+	int (*get)(char *text, int *length);
+	return find(library, &get, "PMPI_Get_library_version") && get(text, &length) == 0 &&
+	       sscanf(text, "Open MPI v%d.%d.%d", &v->major, &v->minor, &v->release) == 3;
+}
+
+static bool before(const struct version *v, int major, int minor, int release)
+{
+	if (v->major != major)
+		return v->major < major;
+	return v->minor != minor ? v->minor < minor : v->release < release;
+}
+
+/* stand_before puts isend_init before the MPI's own; false: this MPI is built so that its
+ * sends cannot be made right. */
+static bool stand_before(void *library)
+{
+	void *table = dlsym(library, "mca_pml");
+	if (table == NULL || !find(library, &mpi.true_extent, "PMPI_Type_get_true_extent") || !find(library, &mpi.hindexed, "PMPI_Type_create_hindexed") ||
+	    !find(library, &mpi.commit, "PMPI_Type_commit") || !find(library, &mpi.release, "PMPI_Type_free"))
+		return false;
+	isend_init_function *own = isend_init, **slot = (isend_init_function **)((char *)table + ISEND_INIT * sizeof own);
+	if (*slot == NULL || *slot == own)
+		return *slot != NULL;
+	memcpy(&mpi.next, slot, sizeof mpi.next);
+	memcpy(slot, &own, sizeof own);
+	return true;
+}
+
+/* tag_bits: those of the modes auto, ofi_tag_full and ofi_tag_1, or those of ofi_tag_2, which a
+ * user may ask for. mpirun passes an option on as this variable. */
+static void tag_bits(void)
+{
+	const char *mode = getenv("OMPI_MCA_mtl_ofi_tag_mode");
+	bool second = mode != NULL && (strcmp(mode, "ofi_tag_2") == 0 || strcmp(mode, "3") == 0);
+	synchronous = second ? UINT64_C(1) << 20 : UINT64_C(1) << 32;
+	acknowledges = synchronous << 1;
+}
+
+bool openmpi_mend(void)
+{
+	static bool done;
+	char path[PATH_MAX];
+	struct version v;
+	if (done || dl_iterate_phdr(is_open_mpi, path) == 0)
+		return true;
+	void *library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+	if (library == NULL || !version_of(library, &v) || v.major > 4) {
+		done = true; /* another MPI, or one that has neither defect */
+		return true;
+	}
+	tag_bits();
+	done = !before(&v, 4, 1, 6) || stand_before(library);
+	if (!done)
+		fprintf(stderr,
+			"outrigger: Open MPI %d.%d.%d sends wrong data by MPI_Send_init and MPI_Alltoallw over pml cm, and this build of it cannot be corrected while it runs: use Open MPI 4.1.6 or newer\n",
+			v.major, v.minor, v.release);
+	return done;
+}
+
+bool openmpi_acknowledges(uint64_t tag, uint64_t *answer)
+{
+	*answer = (tag & ~synchronous) | acknowledges;
+	return synchronous != 0 && (tag & synchronous) != 0;
+}
