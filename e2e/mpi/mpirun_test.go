@@ -33,6 +33,22 @@ func TestMPIRun(t *testing.T) {
 	}
 }
 
+// TestMPIRunWindows: the ranks of two pods of one machine, which a program's own mpirun has
+// started, have windows whose shared memory is their pod's alone. It failed in half of the runs.
+func TestMPIRunWindows(t *testing.T) {
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			program, times := m.build(t, "signed"), 2
+			if m.name == "openmpi4" {
+				times = 10
+			}
+			for range times {
+				job{ranks: 4, pods: 2, env: m.env}.mustRun(t, "signed: 0", m.starter(t), "-n", "4", program)
+			}
+		})
+	}
+}
+
 // TestMPIRunFails: what went wrong is said, with the rank or the exit code.
 func TestMPIRunFails(t *testing.T) {
 	m := openmpi4(t)

@@ -23,7 +23,7 @@ func plain() []string {
 // commands is the environment of what is started in this pod for an mpirun. Ranks
 // get it from the daemon: an MPI adds to it what it has of its own.
 func (s *Starter) commands() []string {
-	env := slices.Concat(plain(), environment(s.family, s.dir), s.wished, []string{
+	env := slices.Concat(plain(), environment(s.family, s.dir), s.wished, sharing(s.shared), []string{
 		names.EnvSocket + "=" + s.socket, names.EnvAgent + "=" + string(s.management()),
 	})
 	if s.tmp != "" {

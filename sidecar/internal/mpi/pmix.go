@@ -61,19 +61,14 @@ func newPMIx(program string, sidecar management) *pmix {
 	return &pmix{program: program, sidecar: sidecar, ready: make(chan struct{}), vars: map[int][]string{}, connected: map[int]bool{}}
 }
 
-// shared is where memory is kept that processes share.
-const shared = "/dev/shm"
-
 // start starts the server.
 func (p *pmix) start() error {
 	job, err := p.job()
 	if err != nil {
 		return err
 	}
-	if p.folder, err = os.MkdirTemp(shared, "outrigger-pmix-"); err != nil {
-		if p.folder, err = os.MkdirTemp("", "outrigger-pmix-"); err != nil {
-			return err
-		}
+	if p.folder, err = sharedFolder("outrigger-pmix-"); err != nil {
+		return err
 	}
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -249,9 +244,7 @@ func (p *pmix) variables(ctx context.Context, rank int) []string {
 	if p.vars[rank] == nil {
 		return nil
 	}
-	// Ranks of a pod share parts of windows in files that have the name of their
-	// host, which on one machine is that of other pods too.
-	return append(p.vars[rank], "OMPI_MCA_osc_rdma_backing_directory="+p.folder)
+	return append(p.vars[rank], sharing(p.folder)...)
 }
 
 // close removes the server's folder. The server itself ends with this process, or

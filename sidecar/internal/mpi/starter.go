@@ -29,8 +29,9 @@ type Starter struct {
 	Out    io.Writer
 	Err    io.Writer
 
-	job place
-	tmp string // of the daemons of this pod; empty: the MPI's own choice
+	job    place
+	shared string // folder for memory that the ranks of this pod share
+	tmp    string // of the daemons of this pod; empty: the MPI's own choice
 }
 
 // agentFile is the program that mpirun starts instead of ssh.
@@ -91,6 +92,11 @@ func (s *Starter) Run(ctx context.Context, program []string) (int, error) {
 		}
 		defer os.RemoveAll(s.tmp)
 	}
+	var err error
+	if s.shared, err = sharedFolder("outrigger-mpirun-"); err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(s.shared)
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	served := make(chan error, 1)
