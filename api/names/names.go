@@ -36,6 +36,9 @@ const (
 	// thread of the provider's moves; all, also the MPI's own steps, as those of
 	// non-blocking collectives; off, nothing.
 	EnvMPIProgress = "OUTRIGGER_MPI_PROGRESS"
+	// EnvHost is the host name of a pod that shares its machine with other pods of the
+	// job, for the daemons of an mpirun (clientlib/c/host).
+	EnvHost = "OUTRIGGER_HOST"
 	// EnvAgent is the sidecar's process management for outrigger-ssh, by which an
 	// mpirun starts its daemons.
 	EnvAgent = "OUTRIGGER_AGENT"

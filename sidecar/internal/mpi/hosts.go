@@ -23,13 +23,9 @@ func plain() []string {
 // commands is the environment of what is started in this pod for an mpirun. Ranks
 // get it from the daemon: an MPI adds to it what it has of its own.
 func (s *Starter) commands() []string {
-	env := slices.Concat(plain(), environment(s.family, s.dir), s.wished, sharing(s.shared), []string{
+	return slices.Concat(plain(), environment(s.family, s.dir), s.daemons, sharing(s.shared), []string{
 		names.EnvSocket + "=" + s.socket, names.EnvAgent + "=" + string(s.management()),
 	})
-	if s.tmp != "" {
-		env = append(env, "OMPI_MCA_orte_tmpdir_base="+s.tmp)
-	}
-	return env
 }
 
 // program is the environment of a program that calls mpirun. It does not have
@@ -65,11 +61,6 @@ func (s *Starter) program(folder string) ([]string, error) {
 		// so would those of other pods there.
 		"OMPI_MCA_hwloc_base_binding_policy=none", "PRTE_MCA_hwloc_default_binding_policy=none", "I_MPI_PIN=0",
 	})
-	if s.job.machines < len(s.job.layout) {
-		// Open MPI 5 tells nodes by their host's name, and the ranks of pods with one
-		// name do not agree by which of its algorithms they work together.
-		env = append(env, "OMPI_MCA_coll=^han")
-	}
 	// Daemons of hydra connect to mpiexec by its host's name, which other pods do not
 	// know; by an interface it takes that one's address.
 	if name := reachable(); name != "" {

@@ -23,15 +23,15 @@ import (
 type Starter struct {
 	family Family
 	dir    string   // with the provider
-	wished []string // variables of what the job asks for beside
+	wished []string // variables of what the job asks for
 	bin    string   // with the agent
 	socket string   // the sidecar's for applications
 	Out    io.Writer
 	Err    io.Writer
 
-	job    place
-	shared string // folder for memory that the ranks of this pod share
-	tmp    string // of the daemons of this pod; empty: the MPI's own choice
+	job     place
+	daemons []string // as wished, for mpirun's daemons in this pod
+	shared  string   // folder for memory that the ranks of this pod share
 }
 
 // agentFile is the program that mpirun starts instead of ssh.
@@ -71,7 +71,14 @@ func NewStarter(f Family, socket, self string) (*Starter, error) {
 	if _, err := os.Stat(s.agent()); err != nil {
 		return nil, fmt.Errorf("what mpirun starts instead of ssh: %w", err)
 	}
-	s.job, err = s.management().place(context.Background())
+	if s.job, err = s.management().place(context.Background()); err != nil {
+		return s, err
+	}
+	named, err := s.hostname()
+	if err != nil {
+		return s, err
+	}
+	s.daemons, err = wishes(dir, named...)
 	return s, err
 }
 
@@ -81,17 +88,6 @@ func (s *Starter) management() management { return management(s.socket + names.P
 // Run serves commands in this pod, and runs the program in the first, until that has
 // ended; it returns the program's exit code there, and 0 elsewhere.
 func (s *Starter) Run(ctx context.Context, program []string) (int, error) {
-	if s.job.machines < len(s.job.layout) {
-		// Daemons of Open MPI 4.1 make one folder for their host and job, and write the
-		// machine's topology into one file there for their ranks to map. Two that do so
-		// at once fail to make the first, or follow each other's pointers in the second:
-		// one in eleven runs of two pods ended with a SIGSEGV.
-		var err error
-		if s.tmp, err = os.MkdirTemp("", "outrigger-pod-"); err != nil {
-			return 0, fmt.Errorf("a folder for mpirun's daemons: %w; the container needs a /tmp that it may write to, or TMPDIR", err)
-		}
-		defer os.RemoveAll(s.tmp)
-	}
 	var err error
 	if s.shared, err = sharedFolder("outrigger-mpirun-"); err != nil {
 		return 0, err

@@ -24,8 +24,8 @@ func preloaded(dir, file, name string, env ...string) (wish, error) {
 	return wish{env: env, preload: path}, nil
 }
 
-// wishes is the environment of all that a job asks for.
-func wishes(dir string) ([]string, error) {
+// wishes is the environment of all that a job asks for, and of more.
+func wishes(dir string, more ...wish) ([]string, error) {
 	placing, err := placement(dir)
 	if err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func wishes(dir string) ([]string, error) {
 		return nil, err
 	}
 	var env, preload []string
-	for _, w := range []wish{placing, progress} {
+	for _, w := range append(more, placing, progress) {
 		env = append(env, w.env...)
 		if w.preload != "" {
 			preload = append(preload, w.preload)
