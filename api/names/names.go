@@ -36,6 +36,9 @@ const (
 	// thread of the provider's moves; all, also the MPI's own steps, as those of
 	// non-blocking collectives; off, nothing.
 	EnvMPIProgress = "OUTRIGGER_MPI_PROGRESS"
+	// EnvMPICheck has liboutrigger-check.so end a process whose MPI has selected another
+	// transport (select), and tell the sidecar of processes that load an MPI, too (loaded).
+	EnvMPICheck = "OUTRIGGER_MPI_CHECK"
 	// EnvHost is the host name of a pod that shares its machine with other pods of the
 	// job, for the daemons of an mpirun (clientlib/c/host).
 	EnvHost = "OUTRIGGER_HOST"

@@ -85,7 +85,7 @@ func TestSanitized(t *testing.T) {
 // TestOldSystems: what programs load has only symbols of a glibc that images
 // have, and none of libfabric.
 func TestOldSystems(t *testing.T) {
-	for _, name := range []string{"liboutrigger-fi.so", "liboutrigger-alloc.so", "liboutrigger-steps.so", "liboutrigger-host.so", "libpmi.so", "outrigger-pmix"} {
+	for _, name := range []string{"liboutrigger-fi.so", "liboutrigger-alloc.so", "liboutrigger-steps.so", "liboutrigger-check.so", "liboutrigger-host.so", "libpmi.so", "outrigger-pmix"} {
 		out, err := exec.CommandContext(t.Context(), "nm", "-D", "--undefined-only", at(t, "c", name)).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)

@@ -22,7 +22,7 @@ import (
 const mpiDir = "usr/local/lib/outrigger"
 
 // mpiNames are the files, as hack/c calls them.
-var mpiNames = []string{"liboutrigger-fi.so", "liboutrigger-alloc.so", "liboutrigger-steps.so", "libpmi.so", "outrigger-pmix"}
+var mpiNames = []string{"liboutrigger-fi.so", "liboutrigger-alloc.so", "liboutrigger-steps.so", "liboutrigger-check.so", "libpmi.so", "outrigger-pmix"}
 
 // triplets are how compilers name architectures.
 var triplets = map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}

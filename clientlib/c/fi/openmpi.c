@@ -15,13 +15,11 @@
  * sender waits for ever. The provider sends the acknowledgement when it receives the message.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
-#include <limits.h>
-#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "mpilib.h"
 #include "openmpi.h"
 #include "provider.h"
 
@@ -66,22 +64,6 @@ static int isend_init(const void *buf, size_t count, struct datatype *type, int 
 	return rc;
 }
 
-static int is_open_mpi(struct dl_phdr_info *object, size_t bytes, void *path)
-{
-	(void)bytes;
-	const char *slash = strrchr(object->dlpi_name, '/'), *name = slash == NULL ? object->dlpi_name : slash + 1;
-	return strncmp(name, "libmpi.so", 9) == 0 && snprintf(path, PATH_MAX, "%s", object->dlpi_name) < PATH_MAX;
-}
-
-/* find finds a function of the MPI: C converts between pointers to functions and to objects by
- * their bytes. */
-static bool find(void *mpi_library, void *function, const char *name)
-{
-	void *symbol = dlsym(mpi_library, name);
-	memcpy(function, &symbol, sizeof symbol);
-	return symbol != NULL;
-}
-
 /* The longest text of MPI_Get_library_version, MPI_MAX_LIBRARY_VERSION_STRING of Open MPI. */
 #define VERSION_MAX 256
 
@@ -94,7 +76,7 @@ static bool version_of(void *library, struct version *v)
 	char text[2 * VERSION_MAX] = "";
 	int length = 0;
 	int (*get)(char *text, int *length);
-	return find(library, &get, "PMPI_Get_library_version") && get(text, &length) == 0 &&
+	return mpilib_function(library, &get, "PMPI_Get_library_version") && get(text, &length) == 0 &&
 	       sscanf(text, "Open MPI v%d.%d.%d", &v->major, &v->minor, &v->release) == 3;
 }
 
@@ -110,8 +92,8 @@ static bool before(const struct version *v, int major, int minor, int release)
 static bool stand_before(void *library)
 {
 	void *table = dlsym(library, "mca_pml");
-	if (table == NULL || !find(library, &mpi.true_extent, "PMPI_Type_get_true_extent") || !find(library, &mpi.hindexed, "PMPI_Type_create_hindexed") ||
-	    !find(library, &mpi.commit, "PMPI_Type_commit") || !find(library, &mpi.release, "PMPI_Type_free"))
+	if (table == NULL || !mpilib_function(library, &mpi.true_extent, "PMPI_Type_get_true_extent") || !mpilib_function(library, &mpi.hindexed, "PMPI_Type_create_hindexed") ||
+	    !mpilib_function(library, &mpi.commit, "PMPI_Type_commit") || !mpilib_function(library, &mpi.release, "PMPI_Type_free"))
 		return false;
 	isend_init_function *own = isend_init, **slot = (isend_init_function **)((char *)table + ISEND_INIT * sizeof own);
 	if (*slot == NULL || *slot == own)
@@ -134,12 +116,11 @@ static void tag_bits(void)
 bool openmpi_mend(void)
 {
 	static bool done;
-	char path[PATH_MAX];
 	struct version v;
-	if (done || dl_iterate_phdr(is_open_mpi, path) == 0)
+	void *library = done ? NULL : mpilib_open("libmpi.so");
+	if (library == NULL)
 		return true;
-	void *library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
-	if (library == NULL || !version_of(library, &v) || v.major > 4) {
+	if (!version_of(library, &v) || v.major > 4) {
 		done = true; /* another MPI, or one that has neither defect */
 		return true;
 	}

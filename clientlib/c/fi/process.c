@@ -106,6 +106,17 @@ int attach(void)
 	return to_errno(rc);
 }
 
+/* outrigger_fi_attached reports whether this process is attached to its sidecar: for
+ * clientlib/c/check. */
+bool outrigger_fi_attached(void);
+__attribute__((visibility("default"))) bool outrigger_fi_attached(void)
+{
+	lock();
+	bool attached = session != NULL;
+	unlock();
+	return attached;
+}
+
 bool crowded(uint32_t left) { return outrigger_room(session) < left; }
 
 static bool lock_within(uint64_t ns)

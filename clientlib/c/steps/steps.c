@@ -17,8 +17,6 @@
 #include "steps.h"
 
 #include <dlfcn.h>
-#include <limits.h>
-#include <link.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,6 +25,7 @@
 #include <string.h>
 
 #include "gate.h"
+#include "mpilib.h"
 
 typedef uintptr_t handle; /* of MPI: a number of 32 bits, or a pointer; passed alike */
 
@@ -48,32 +47,7 @@ static struct {
 static handle never_ends;
 static _Atomic bool ready;
 
-/* is_mpi finds the file of an MPI among what the program has loaded. */
-static int is_mpi(struct dl_phdr_info *object, size_t bytes, void *path)
-{
-	(void)bytes;
-	const char *slash = strrchr(object->dlpi_name, '/'), *name = slash == NULL ? object->dlpi_name : slash + 1;
-	if (strncmp(name, "libmpi.so", 9) != 0 && strncmp(name, "libmpi_abi.so", 13) != 0)
-		return 0;
-	return snprintf(path, PATH_MAX, "%s", object->dlpi_name) < PATH_MAX;
-}
-
-static void *in_mpi(const char *name)
-{
-	char path[PATH_MAX];
-	void *lib = dl_iterate_phdr(is_mpi, path) != 0 ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
-	return lib == NULL ? NULL : dlsym(lib, name);
-}
-
-/* C converts between pointers to functions and to objects by their bytes. */
-bool steps_find(void *function, const char *name)
-{
-	void *symbol = dlsym(RTLD_NEXT, name);
-	if (symbol == NULL)
-		symbol = in_mpi(name);
-	memcpy(function, &symbol, sizeof symbol);
-	return symbol != NULL;
-}
+bool steps_find(void *function, const char *name) { return mpilib_next(function, name); }
 
 /* serialized is MPI_THREAD_SERIALIZED of the library that a function is of. */
 static int serialized(int (*function)(int *))

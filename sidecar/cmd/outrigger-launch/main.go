@@ -108,7 +108,7 @@ func (o *options) dress(cfg *launch.Config) error {
 		return err
 	}
 	if family != mpi.None {
-		if starts, err := mpi.Starts(cfg.Program[0]); starts || err != nil {
+		if starts, err := mpi.Starts(cfg.Program); starts || err != nil {
 			// One program a pod, which starts no rank by itself.
 			cfg.Last = cfg.First
 			cfg.Program = append([]string{self, startCommandName, "--socket", cfg.Socket, "--mpi", o.mpi, "--"}, cfg.Program...)

@@ -24,7 +24,7 @@ func Files(self string) []string {
 		return nil
 	}
 	return []string{
-		filepath.Join(dir, providerFile), filepath.Join(dir, allocFile), filepath.Join(dir, stepsFile), filepath.Join(dir, pmiFile), filepath.Join(dir, pmixFile),
+		filepath.Join(dir, providerFile), filepath.Join(dir, allocFile), filepath.Join(dir, stepsFile), filepath.Join(dir, checkFile), filepath.Join(dir, pmiFile), filepath.Join(dir, pmixFile),
 		filepath.Join(filepath.Dir(self), agentFile),
 	}
 }

@@ -49,8 +49,8 @@ var sonames = map[string]Family{
 	"libmpi_abi.so.0": unknown, "libmpi_abi.so.1": unknown,
 }
 
-// detect finds out what a program is linked to. A program that is linked to no
-// MPI, but loads libraries, may load one later, as interpreters do.
+// detect finds out what a program is linked to. A program that is linked to no MPI may load
+// one later, as interpreters do, or run another program, as static wrappers of images do.
 func detect(path string) (Family, error) {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -63,9 +63,6 @@ func detect(path string) (Family, error) {
 	libraries, err := f.ImportedLibraries()
 	if err != nil {
 		return None, fmt.Errorf("looking for the MPI of %s: %w", path, err)
-	}
-	if len(libraries) == 0 {
-		return None, nil // static
 	}
 	for _, l := range libraries {
 		if family, ok := sonames[l]; ok {

@@ -20,17 +20,30 @@ func plain() []string {
 	})
 }
 
+// chosen is what has the ranks of this pod use the provider.
+func (s *Starter) chosen() []string {
+	return slices.Concat(environment(s.family, s.dir), sharing(s.shared))
+}
+
 // commands is the environment of what is started in this pod for an mpirun. Ranks
 // get it from the daemon: an MPI adds to it what it has of its own.
 func (s *Starter) commands() []string {
-	return slices.Concat(plain(), environment(s.family, s.dir), s.daemons, sharing(s.shared), []string{
+	return slices.Concat(plain(), s.chosen(), s.daemons, []string{
 		names.EnvSocket + "=" + s.socket, names.EnvAgent + "=" + string(s.management()),
 	})
 }
 
-// program is the environment of a program that calls mpirun. It does not have
-// EnvSocket: hydra gives its own environment to all ranks, and sockets differ where
-// pods are on one machine.
+// without is an environment less the variables that another one sets.
+func without(env, other []string) []string {
+	name := func(v string) string { n, _, _ := strings.Cut(v, "="); return n }
+	return slices.DeleteFunc(env, func(v string) bool {
+		return slices.ContainsFunc(other, func(o string) bool { return name(o) == name(v) })
+	})
+}
+
+// program is the environment of a program that calls mpirun. Hydra gives it to all ranks, and the
+// sockets of pods on one machine differ. It does not choose the transport either: an MPI program
+// that a script starts outside its mpirun is a job of one rank, and does without a sidecar.
 func (s *Starter) program(folder string) ([]string, error) {
 	lists := map[string]string{"openmpi": "%s slots=%d\n", "hydra": "%s:%d\n"}
 	for name, form := range lists {
@@ -45,8 +58,10 @@ func (s *Starter) program(folder string) ([]string, error) {
 			return nil, fmt.Errorf("the list of hosts for mpirun: %w", err)
 		}
 	}
-	env := slices.Concat(plain(), environment(s.family, s.dir), s.wished, []string{
+	env := slices.Concat(without(plain(), s.chosen()), s.wished, []string{
 		names.EnvAgent + "=" + string(s.management()),
+		// mpirun asks for these; a container's user is often root.
+		"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
 		// Open MPI 4.1
 		"OMPI_MCA_plm=rsh", "OMPI_MCA_plm_rsh_agent=" + s.agent(), "OMPI_MCA_orte_default_hostfile=" + lists["openmpi"],
 		// Open MPI 5

@@ -119,10 +119,18 @@ func (m management) place(ctx context.Context) (place, error) {
 	return p, nil
 }
 
-// used asks what became of a rank: whether it met the others, and attached.
-func (m management) used(ctx context.Context, rank int) (met, attached, vanished bool, err error) {
+// fate is what became of a rank, as its sidecar knows it.
+type fate struct {
+	met      bool // the other ranks, by PMI
+	attached bool
+	vanished bool
+	loaded   bool // a process of its pod has loaded an MPI
+}
+
+// fate asks for a rank's.
+func (m management) fate(ctx context.Context, rank int) (fate, error) {
 	a, err := m.query(ctx, fmt.Sprintf("cmd=outrigger_rank rank=%d", rank))
-	return a["init"] == "1", a["attached"] == "1", a["vanished"] == "1", err
+	return fate{met: a["init"] == "1", attached: a["attached"] == "1", vanished: a["vanished"] == "1", loaded: a["loaded"] == "1"}, err
 }
 
 // idle asks whether ranks wait in MPI_Init for one that has ended without MPI: whether that

@@ -27,6 +27,26 @@ func TestParseFamily(t *testing.T) {
 
 // TestDetect: this test is linked to no MPI, and statically or not as it was
 // built; a script may load any.
+// TestStarts: an mpirun below a wrapper is started once, and an argument of a program that is
+// none stays its own.
+func TestStarts(t *testing.T) {
+	t.Setenv(names.EnvMPIRun, "")
+	for line, want := range map[string]bool{
+		"mpirun -n 4 ./solver": true, "/opt/mpi/bin/mpiexec.hydra ./solver": true, "env A=1 mpirun -n 4 ./solver": true,
+		"sh -c true": false, "sh -c mpirun-all": false, "env A=1 ./mpirun.log": false, "not-there mpirun": false,
+	} {
+		if got, err := Starts(strings.Fields(line)); got != want || err != nil {
+			t.Errorf("%s: %v, %v, want %v", line, got, err, want)
+		}
+	}
+	for said, want := range map[string]bool{"0": false, "1": true} {
+		t.Setenv(names.EnvMPIRun, said)
+		if got, err := Starts([]string{"sh", "mpirun"}); got != want || err != nil {
+			t.Errorf("%s=%s: %v, %v", names.EnvMPIRun, said, got, err)
+		}
+	}
+}
+
 func TestDetect(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "s")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // it is run

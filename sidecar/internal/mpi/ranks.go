@@ -47,7 +47,7 @@ func Prepare(f Family, program, socket, self string) (*Ranks, error) {
 	if err != nil {
 		return nil, err
 	}
-	wished, err := wishes(dir)
+	wished, err := wishes(f, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -134,21 +134,40 @@ var errNotFinalized = errors.New("it has not called MPI_Finalize: its process en
 // Judge says whether a rank that has ended well has used Outrigger, to its end. An MPI that
 // found another transport, or that ran as a job of one rank, ends just as well.
 func (r *Ranks) Judge(ctx context.Context, rank int) error {
-	met, attached, vanished, err := r.sidecar.used(context.WithoutCancel(ctx), rank) // it answers from memory
-	met = met || r.pmix.met(rank)
+	f, err := r.sidecar.fate(context.WithoutCancel(ctx), rank) // it answers from memory
+	met := f.met || r.pmix.met(rank)
 	switch {
 	case err != nil:
 		return err
-	case vanished:
+	case f.vanished:
 		return errNotFinalized
-	case attached && met:
+	case f.attached && met:
 		return nil
 	case !met && r.family.certain():
 		return fmt.Errorf("%w: its MPI never asked for the other ranks: it ended before MPI_Init, or each ran as a job of its own; is it %s? If not, name the program's MPI with --mpi%s", ErrUnused, r.family, r.pmix.why())
 	case met:
 		return fmt.Errorf("%w: its MPI took another transport; is the program's MPI built with libfabric (MPICH: device ch4:ofi)? docs/mpi.md says which are", ErrUnused)
 	}
-	return r.idle(ctx, rank)
+	if err := r.idle(ctx, rank); err != nil || ctx.Err() != nil {
+		return err
+	}
+	return r.alone(ctx, rank, f)
+}
+
+// alone judges a rank of a script, or of another program that does not show its MPI, that ended
+// well and that no rank waits for.
+func (r *Ranks) alone(ctx context.Context, rank int, f fate) error {
+	switch {
+	case f.loaded:
+		job, err := r.sidecar.place(ctx)
+		if err != nil || job.world() == 1 {
+			return err
+		}
+		return fmt.Errorf("%w: a process of this pod has loaded an MPI library, but no rank has met the others: each ran as a job of its own; start the MPI program itself, name its MPI with --mpi, or say --mpi none", ErrUnused)
+	case rank == 0 && !f.attached:
+		fmt.Fprintln(os.Stderr, "outrigger-launch: --mpi auto: no process of the first pod has loaded an MPI library; use --mpi none for a program without MPI")
+	}
+	return nil
 }
 
 // tellPatience bounds how long the end of the other ranks waits for the sidecar.

@@ -22,15 +22,15 @@ import (
 // given. The other pods serve commands until the program has ended.
 type Starter struct {
 	family Family
-	dir    string   // with the provider
-	wished []string // variables of what the job asks for
-	bin    string   // with the agent
-	socket string   // the sidecar's for applications
+	dir    string // with the provider
+	bin    string // with the agent
+	socket string // the sidecar's for applications
 	Out    io.Writer
 	Err    io.Writer
 
 	job     place
-	daemons []string // as wished, for mpirun's daemons in this pod
+	wished  []string // variables of what the job asks for
+	daemons []string // the same for mpirun's daemons in this pod
 	shared  string   // folder for memory that the ranks of this pod share
 }
 
@@ -41,16 +41,33 @@ const agentFile = "outrigger-ssh"
 // name.
 var starters = []string{"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "mpirun.openmpi", "mpiexec.openmpi", "mpirun.mpich", "mpiexec.mpich"}
 
-// Starts reports whether a program is an mpirun, or is said to call one.
-func Starts(program string) (bool, error) {
+// Starts reports whether a program with its arguments is an mpirun, calls one at once, as
+// wrappers do (tini, numactl, env), or is said to call one.
+func Starts(program []string) (bool, error) {
 	switch said := os.Getenv(names.EnvMPIRun); said {
 	case "":
-		return slices.Contains(starters, filepath.Base(program)), nil
+		return wraps(program), nil
 	case "0", "1":
 		return said == "1", nil
 	default:
 		return false, fmt.Errorf("%s=%s: want 1 for a program that calls mpirun, or 0", names.EnvMPIRun, said)
 	}
+}
+
+func isStarter(program string) bool { return slices.Contains(starters, filepath.Base(program)) }
+
+// wraps reports whether the program is an mpirun, or has one among its arguments. An argument
+// of a program that is linked to an MPI is its own.
+func wraps(program []string) bool {
+	if isStarter(program[0]) {
+		return true
+	}
+	if path, err := exec.LookPath(program[0]); err != nil {
+		return false
+	} else if _, linked := Linked(path); linked {
+		return false
+	}
+	return slices.ContainsFunc(program[1:], isStarter)
 }
 
 // NewStarter makes one. socket is the sidecar's for applications, self the path of
@@ -63,7 +80,7 @@ func NewStarter(f Family, socket, self string) (*Starter, error) {
 	if err != nil {
 		return nil, err
 	}
-	wished, err := wishes(dir)
+	wished, err := wishes(f, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +95,7 @@ func NewStarter(f Family, socket, self string) (*Starter, error) {
 	if err != nil {
 		return s, err
 	}
-	s.daemons, err = wishes(dir, named...)
+	s.daemons, err = wishes(f, dir, named...)
 	return s, err
 }
 
@@ -169,11 +186,11 @@ func (s *Starter) meet(ctx context.Context) error {
 // judge says whether the ranks of this pod were started, and used Outrigger.
 func (s *Starter) judge(program string) error {
 	for rank := s.job.first; rank < s.job.first+s.job.ranks(); rank++ {
-		_, attached, _, err := s.management().used(context.Background(), rank)
+		f, err := s.management().fate(context.Background(), rank)
 		if err != nil {
 			return err
 		}
-		if !attached {
+		if !f.attached {
 			n := s.job.world()
 			return fmt.Errorf("%w: %s ended well, but rank %d never attached: it has to start %d ranks (-n %d), and their MPI has to be built with libfabric (docs/mpi.md)", ErrUnused, filepath.Base(program), rank, n, n)
 		}

@@ -25,7 +25,11 @@ func preloaded(dir, file, name string, env ...string) (wish, error) {
 }
 
 // wishes is the environment of all that a job asks for, and of more.
-func wishes(dir string, more ...wish) ([]string, error) {
+func wishes(f Family, dir string, more ...wish) ([]string, error) {
+	check, err := checking(f, dir)
+	if err != nil {
+		return nil, err
+	}
 	placing, err := placement(dir)
 	if err != nil {
 		return nil, err
@@ -35,17 +39,25 @@ func wishes(dir string, more ...wish) ([]string, error) {
 		return nil, err
 	}
 	var env, preload []string
-	for _, w := range append(more, placing, progress) {
+	for _, w := range append(more, check, placing, progress) {
 		env = append(env, w.env...)
 		if w.preload != "" {
 			preload = append(preload, w.preload)
 		}
 	}
-	if len(preload) == 0 {
-		return env, nil
+	if own := os.Getenv("LD_PRELOAD"); own != "" {
+		preload = append(preload, own)
 	}
-	if more := os.Getenv("LD_PRELOAD"); more != "" {
-		preload = append(preload, more)
+	return append(env, "LD_PRELOAD="+strings.Join(preload, ":"), sanitized(os.Getenv("ASAN_OPTIONS"))), nil
+}
+
+// sanitized lets a program that was built with AddressSanitizer start with libraries before its
+// own: the sanitizer refuses that unless it is told otherwise, and none of ours has functions
+// that it replaces, but for the allocator's, which such a program does without.
+func sanitized(options string) string {
+	const allowed = "verify_asan_link_order=0"
+	if options == "" {
+		return "ASAN_OPTIONS=" + allowed
 	}
-	return append(env, "LD_PRELOAD="+strings.Join(preload, ":")), nil
+	return "ASAN_OPTIONS=" + options + ":" + allowed
 }

@@ -10,16 +10,27 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// libraries makes a folder with files of these names, and nothing else wished for.
+// wished is the environment of a job with these variables and libraries of dir, and of that
+// which every process of an MPI job has.
+func wished(dir string, env []string, files ...string) []string {
+	text := "LD_PRELOAD=" + filepath.Join(dir, checkFile)
+	for _, f := range files {
+		text += ":" + filepath.Join(dir, f)
+	}
+	return slices.Concat([]string{names.EnvMPICheck + "=select"}, env, []string{text, "ASAN_OPTIONS=verify_asan_link_order=0"})
+}
+
+// libraries makes a folder with files of these names and the one that every job needs, and
+// nothing else wished for.
 func libraries(t *testing.T, files ...string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, f := range files {
+	for _, f := range append(files, checkFile) {
 		if err := os.WriteFile(filepath.Join(dir, f), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"LD_PRELOAD", names.EnvMPIArena, names.EnvMPIProgress} {
+	for _, name := range []string{"LD_PRELOAD", "ASAN_OPTIONS", names.EnvMPIArena, names.EnvMPIProgress} {
 		t.Setenv(name, "")
 	}
 	return dir
@@ -28,21 +39,22 @@ func libraries(t *testing.T, files ...string) string {
 func TestProgressing(t *testing.T) {
 	dir := libraries(t, stepsFile)
 	for said, want := range map[string][]string{
-		"": nil, "off": nil, "messages": nil, "all": {"LD_PRELOAD=" + filepath.Join(dir, stepsFile)},
+		"": wished(dir, nil), "off": wished(dir, nil), "messages": wished(dir, nil), "all": wished(dir, nil, stepsFile),
 	} {
 		t.Setenv(names.EnvMPIProgress, said)
-		if env, err := wishes(dir); err != nil || !slices.Equal(env, want) {
+		if env, err := wishes(MPICH, dir); err != nil || !slices.Equal(env, want) {
 			t.Errorf("%q: %q, %v, want %q", said, env, err, want)
 		}
 	}
 	for _, said := range []string{"on", "1", "ALL"} {
 		t.Setenv(names.EnvMPIProgress, said)
-		if env, err := wishes(dir); err == nil || !strings.Contains(err.Error(), "want off, messages or all") {
+		if env, err := wishes(MPICH, dir); err == nil || !strings.Contains(err.Error(), "want off, messages or all") {
 			t.Errorf("%q: %q, %v", said, env, err)
 		}
 	}
+	empty := libraries(t)
 	t.Setenv(names.EnvMPIProgress, "all")
-	if _, err := wishes(t.TempDir()); err == nil || !strings.Contains(err.Error(), stepsFile) {
+	if _, err := wishes(MPICH, empty); err == nil || !strings.Contains(err.Error(), stepsFile) {
 		t.Errorf("without the library: %v", err)
 	}
 }
@@ -53,8 +65,22 @@ func TestWishesTogether(t *testing.T) {
 	t.Setenv(names.EnvMPIProgress, "all")
 	t.Setenv(names.EnvMPIArena, "on")
 	t.Setenv("LD_PRELOAD", "/lib/libother.so")
-	want := "LD_PRELOAD=" + filepath.Join(dir, allocFile) + ":" + filepath.Join(dir, stepsFile) + ":/lib/libother.so"
-	if env, err := wishes(dir); err != nil || env[len(env)-1] != want || !slices.Contains(env, names.EnvMPIArena+"=65536") {
+	t.Setenv("ASAN_OPTIONS", "detect_leaks=0")
+	want := wished(dir, []string{names.EnvMPIArena + "=65536"}, allocFile, stepsFile)
+	want[len(want)-2] += ":/lib/libother.so"
+	want[len(want)-1] = "ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0"
+	if env, err := wishes(MPICH, dir); err != nil || !slices.Equal(env, want) {
 		t.Errorf("%q, %v, want %q", env, err, want)
+	}
+}
+
+// TestChecking: of a program that does not show its MPI the sidecar hears whether a process has
+// loaded one.
+func TestChecking(t *testing.T) {
+	dir := libraries(t)
+	for f, want := range map[Family]string{unknown: "loaded", OpenMPI: "select", MPICH: "select", Intel: "select"} {
+		if env, err := wishes(f, dir); err != nil || !slices.Contains(env, names.EnvMPICheck+"="+want) {
+			t.Errorf("%s: %q, %v, want %s", f, env, err, want)
+		}
 	}
 }

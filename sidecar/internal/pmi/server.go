@@ -73,6 +73,7 @@ type Server struct {
 	meetings int
 	waiting  []*client // in the barrier
 	init     map[int]bool
+	loaded   bool // a process of this pod has loaded an MPI
 	failed   error
 	aborts   aborts
 	idle     idle
@@ -323,9 +324,19 @@ func (s *Server) used(c *client, r request) error {
 		return err
 	}
 	s.mu.Lock()
-	init := s.init[rank]
+	init, loaded := s.init[rank], s.loaded
 	s.mu.Unlock()
-	return c.say("cmd=outrigger_rank rc=0 init=%d attached=%d vanished=%d", number(init), number(s.cfg.Attached(rank)), number(s.cfg.Vanished(rank)))
+	return c.say("cmd=outrigger_rank rc=0 init=%d attached=%d vanished=%d loaded=%d", number(init), number(s.cfg.Attached(rank)), number(s.cfg.Vanished(rank)), number(loaded))
+}
+
+// load hears of a process that has loaded an MPI (clientlib/c/check), and that does not wait for
+// an answer.
+func (s *Server) load(c *client) error {
+	s.mu.Lock()
+	s.loaded = true
+	s.mu.Unlock()
+	c.finished = true
+	return nil
 }
 
 // badly hears of the launcher that a rank has ended badly, and answers when all that
@@ -358,6 +369,8 @@ func (s *Server) handle(c *client, r request) error {
 			return s.greet(c, r)
 		case "outrigger_rank":
 			return s.used(c, r)
+		case "outrigger_loaded":
+			return s.load(c)
 		case "outrigger_idle":
 			return s.idled(c, r)
 		case "outrigger_failed":

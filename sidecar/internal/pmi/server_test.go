@@ -214,8 +214,8 @@ func TestLauncherAsks(t *testing.T) {
 	addr := serve(t)
 	join(t, addr[0], 0)
 	q := dial(t, addr[0])
-	q.ask("cmd=outrigger_rank rank=0", "cmd=outrigger_rank rc=0 init=1 attached=0 vanished=0")
-	q.ask("cmd=outrigger_rank rank=1", "cmd=outrigger_rank rc=0 init=0 attached=1 vanished=0")
+	q.ask("cmd=outrigger_rank rank=0", "cmd=outrigger_rank rc=0 init=1 attached=0 vanished=0 loaded=0")
+	q.ask("cmd=outrigger_rank rank=1", "cmd=outrigger_rank rc=0 init=0 attached=1 vanished=0 loaded=0")
 	q.ask("cmd=outrigger_rank rank=2", "")
 }
 
@@ -261,7 +261,7 @@ func TestIdleStrangers(t *testing.T) {
 		}
 	}
 	q := dial(t, addr[0])
-	q.ask("cmd=outrigger_rank rank=0", "cmd=outrigger_rank rc=0 init=0 attached=0 vanished=0")
+	q.ask("cmd=outrigger_rank rank=0", "cmd=outrigger_rank rc=0 init=0 attached=0 vanished=0 loaded=0")
 }
 
 // TestUnreadAnswers: a rank that reads nothing holds up nobody else, not in the
@@ -278,7 +278,7 @@ func TestUnreadAnswers(t *testing.T) {
 		}
 	}
 	other.ask("cmd=get kvsname=kvs_test key=none", "cmd=get_result rc=-1 msg=key_not_found value=unknown")
-	dial(t, addr[0]).ask("cmd=outrigger_rank rank=1", "cmd=outrigger_rank rc=0 init=1 attached=1 vanished=0")
+	dial(t, addr[0]).ask("cmd=outrigger_rank rank=1", "cmd=outrigger_rank rc=0 init=1 attached=1 vanished=0 loaded=0")
 	third.ask("cmd=get kvsname=kvs_test key=none", "cmd=get_result rc=-1 msg=key_not_found value=unknown")
 }
 

@@ -1,0 +1,232 @@
+/*
+ * liboutrigger-check.so: whether the MPI of a process has selected Outrigger. The launcher preloads
+ * it into the ranks of an MPI job and what they start. An MPI that finds another transport takes
+ * that one without a word, so that a job would run beside its encryption, or as N jobs of one rank.
+ *
+ * - When a library starts (MPI_Init and its kin; mca_pml_base_select of Open MPI, by which it
+ *   starts however it was called), the process must be attached to its sidecar by the provider, and
+ *   Open MPI's pml must be cm. Otherwise the process ends with the setting that chose the other
+ *   transport, before its first message.
+ * - A rank that mpirun has started on its own host, as by -host localhost, has no sidecar, and ends
+ *   with what to remove.
+ * - btl is what Open MPI uses for windows, where pml carries messages: a user's list of btls, such
+ *   as ^openib, would let windows take tcp. It is put back to the launcher's.
+ * - A process that has loaded an MPI tells the sidecar so where the launcher asks for that: the
+ *   launcher does not know what a script or a static program runs.
+ *
+ * The order of symbols is that of tools of MPI's profiling interface (MPI 4.1, 15.2).
+ */
+#define _GNU_SOURCE
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "layout.h"
+#include "mpilib.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* Settings that choose an MPI's transport, and what the launcher sets (sidecar/internal/mpi); NULL:
+ * nothing. */
+static const struct setting {
+	const char *name, *value;
+	bool openmpi, others; /* the MPIs that read it */
+} settings[] = {
+	{"OMPI_MCA_pml", "cm", true, false},
+	{"OMPI_MCA_mtl", "ofi", true, false},
+	{"OMPI_MCA_mtl_ofi_provider_include", "outrigger", true, false},
+	{"OMPI_MCA_mtl_ofi_provider_exclude", NULL, true, false},
+	{"OMPI_MCA_opal_common_ofi_provider_include", NULL, true, false},
+	{"OMPI_MCA_opal_common_ofi_provider_exclude", NULL, true, false},
+	{"MPIR_CVAR_CH4_NETMOD", "ofi", false, true},
+	{"I_MPI_FABRICS", "ofi", false, true},
+	{"I_MPI_OFI_PROVIDER", "outrigger", false, true},
+	{"FI_PROVIDER", "outrigger", true, true},
+};
+#define SETTINGS (sizeof settings / sizeof *settings)
+
+static bool wanted(void) { return getenv(OR_NAME_ENV_SOCKET) != NULL && getenv(OR_NAME_ENV_MPI_CHECK) != NULL; }
+
+static const char *rank(void)
+{
+	static const char *const names[] = {OR_NAME_ENV_RANK, "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"};
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (getenv(names[i]) != NULL)
+			return getenv(names[i]);
+	return "?";
+}
+
+/* differs reports whether a setting that this process's MPI reads is not the launcher's. */
+static bool differs(const struct setting *s)
+{
+	const char *value = getenv(s->name);
+	bool open_mpi = mpilib_open("libmpi.so.40") != NULL;
+	return value != NULL && (open_mpi ? s->openmpi : s->others) && (s->value == NULL || strcmp(value, s->value) != 0);
+}
+
+/* refuse ends the process, with the settings that are not the launcher's. */
+static void refuse(const char *selected)
+{
+	char others[1024] = "";
+	for (size_t i = 0; i < SETTINGS; i++) {
+		size_t used = strlen(others);
+		if (differs(&settings[i]))
+			snprintf(others + used, sizeof others - used, "%s%s=%s", used == 0 ? "" : ", ", settings[i].name, getenv(settings[i].name));
+	}
+	fprintf(stderr, "outrigger: rank %s: its MPI took another transport: %s; remove %s%s, or use an MPI that is built with libfabric (docs/mpi.md)\n", rank(), selected,
+		others[0] != 0 ? "" : "the option or the parameter file that chooses the transport", others);
+	fflush(NULL);
+	_exit(EXIT_FAILURE);
+}
+
+static bool attached(void)
+{
+	bool (*provider)(void);
+	return mpilib_function(mpilib_open("liboutrigger-fi.so"), &provider, "outrigger_fi_attached") && provider();
+}
+
+/* The places of two names in mca_base_component_2_1_0_t (opal/mca/mca.h): of the framework, and of
+ * the component. Open MPI 3 to 5 have the same ones. */
+#define FRAMEWORK_AT 40
+#define COMPONENT_AT 84
+#define COMPONENT_MAX 64
+
+/* pml is the name of the pml that Open MPI has selected; "": this is another MPI. */
+static const char *pml(void)
+{
+	const char *component;
+	if (!mpilib_function(mpilib_open("libmpi.so"), &component, "mca_pml_base_selected_component") || strcmp(component + FRAMEWORK_AT, "pml") != 0)
+		return "";
+	return component[COMPONENT_AT + COMPONENT_MAX - 1] == 0 ? component + COMPONENT_AT : "";
+}
+
+static void check(void)
+{
+	char selected[128];
+	if (!wanted())
+		return;
+	const char *name = pml();
+	if (name[0] != 0 && strcmp(name, "cm") != 0) {
+		snprintf(selected, sizeof selected, "pml %s instead of cm", name);
+		refuse(selected);
+	}
+	if (!attached())
+		refuse("it is not libfabric's provider outrigger");
+}
+
+/* names reports whether a list, as MPIs and libfabric read it, has a word: a,word and a:word do. */
+static bool names(const char *list, const char *word)
+{
+	size_t length = strlen(word);
+	for (const char *at = list; (at = strstr(at, word)) != NULL; at += length)
+		if ((at == list || strchr(",:^", at[-1]) != NULL) && (at[length] == 0 || strchr(",:", at[length]) != NULL))
+			return true;
+	return false;
+}
+
+/* on_mpirun_host reports whether an mpirun has started this process as one of several ranks, and
+ * not by the daemon of a pod, whose environment names the sidecar's socket. */
+static bool on_mpirun_host(void)
+{
+	static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
+	if (getenv(OR_NAME_ENV_AGENT) == NULL || getenv(OR_NAME_ENV_SOCKET) != NULL)
+		return false;
+	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+		if (getenv(sizes[i]) != NULL && atoi(getenv(sizes[i])) > 1)
+			return true;
+	return false;
+}
+
+/* before_start refuses hosts that are not the job's, and a setting with which the MPI cannot find the provider: it would end the
+ * process with a text of its own that names no setting. */
+static void before_start(void)
+{
+	if (on_mpirun_host()) {
+		fprintf(stderr, "outrigger: rank %s: mpirun has started it on its own host, where it has no sidecar: the hosts are those of the job; remove -host, -hosts, -hostfile or -machinefile from the line (docs/mpi.md)\n", rank());
+		fflush(NULL);
+		_exit(EXIT_FAILURE);
+	}
+	for (size_t i = 0; wanted() && i < SETTINGS; i++) {
+		const struct setting *s = &settings[i];
+		if (s->value == NULL || !differs(s))
+			continue;
+		const char *value = getenv(s->name);
+		if (value[0] != 0 && names(value, s->value) == (value[0] == '^'))
+			refuse("its settings leave Outrigger out");
+	}
+}
+
+static int after_start(int rc)
+{
+	if (rc == 0)
+		check();
+	return rc;
+}
+
+static int missing(const char *name)
+{
+	fprintf(stderr, "outrigger: the program calls %s, which its MPI does not have\n", name);
+	return 1;
+}
+
+EXPORT int mca_pml_base_select(bool progress, bool threads);
+
+int mca_pml_base_select(bool progress, bool threads)
+{
+	int (*next)(bool, bool);
+	if (!mpilib_next(&next, "mca_pml_base_select"))
+		return missing("mca_pml_base_select");
+	return after_start(next(progress, threads));
+}
+
+#define STARTS(name, parameters, arguments)                                                      \
+	EXPORT int name parameters;                                                              \
+	int name parameters                                                                      \
+	{                                                                                        \
+		int(*next) parameters;                                                           \
+		if (!mpilib_next(&next, #name))                                                  \
+			return missing(#name);                                                   \
+		before_start();                                                                  \
+		return after_start(next arguments);                                              \
+	}
+
+/* Open MPI's own, by which a program starts that has found MPI_Init by dlsym. */
+STARTS(ompi_mpi_init, (int argc, char **argv, int required, int *provided, bool again), (argc, argv, required, provided, again))
+STARTS(MPI_Init, (int *argc, char ***argv), (argc, argv))
+STARTS(PMPI_Init, (int *argc, char ***argv), (argc, argv))
+STARTS(MPI_Init_thread, (int *argc, char ***argv, int required, int *provided), (argc, argv, required, provided))
+STARTS(PMPI_Init_thread, (int *argc, char ***argv, int required, int *provided), (argc, argv, required, provided))
+
+/* tell tells the sidecar that this process has loaded an MPI. There is no answer, and a sidecar
+ * that does not listen concerns the ranks, not this process. */
+static void tell(void)
+{
+	static bool told;
+	static const char line[] = "cmd=outrigger_loaded\n";
+	char path[PATH_MAX];
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	const char *how = getenv(OR_NAME_ENV_MPI_CHECK), *socket_path = getenv(OR_NAME_ENV_SOCKET);
+	if (told || how == NULL || strcmp(how, "loaded") != 0 || socket_path == NULL || !mpilib_loaded(path))
+		return;
+	told = true;
+	if ((size_t)snprintf(to.sun_path, sizeof to.sun_path, "%s%s", socket_path, OR_NAME_PMI_SUFFIX) >= sizeof to.sun_path)
+		return;
+	int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (s < 0)
+		return;
+	if (connect(s, (struct sockaddr *)&to, sizeof to) == 0)
+		(void)!send(s, line, sizeof line - 1, MSG_NOSIGNAL);
+	(void)close(s);
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+	if (wanted() && getenv("OMPI_MCA_btl") != NULL)
+		(void)setenv("OMPI_MCA_btl", "self,ofi", 1);
+	tell();
+}
+
+/* A library that the program loads later is seen at the end. */
+__attribute__((destructor)) static void end(void) { tell(); }
