@@ -74,9 +74,13 @@ const (
 	MPIMPICH   MPI = "MPICH"
 	MPIIntel   MPI = "Intel"
 	MPIOpenMPI MPI = "OpenMPI"
-	// MPINone is for programs of Outrigger's client library.
+	// MPINone is for programs of Outrigger's client library, and for those of an MPI of which
+	// each rank shall run as a job of its own.
 	MPINone MPI = "None"
 )
+
+// Used reports whether a program uses an MPI: an absent field and None do not say so.
+func (m MPI) Used() bool { return m != "" && m != MPINone }
 
 // MPIProgress is what goes on while an MPI program computes.
 //
@@ -112,16 +116,17 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="(self.ranks + self.ranksPerPod - 1) / self.ranksPerPod <= 4096",message="over 4096 pods: raise ranksPerPod"
 // +kubebuilder:validation:XValidation:rule="self.launchMode != 'Container' || self.ranksPerPod == 1",message="launchMode Container makes a container one rank: ranksPerPod must be 1"
-// +kubebuilder:validation:XValidation:rule="self.launchMode != 'Container' || self.mpi == 'None'",message="mpi needs launchMode Processes: the launcher gives ranks what their MPI needs"
+// +kubebuilder:validation:XValidation:rule="self.launchMode != 'Container' || !has(self.mpi) || self.mpi == 'None'",message="mpi needs launchMode Processes: the launcher gives ranks what their MPI needs"
 // +kubebuilder:validation:XValidation:rule="self.ranks == oldSelf.ranks && self.ranksPerPod == oldSelf.ranksPerPod && self.launchMode == oldSelf.launchMode",message="ranks, ranksPerPod and launchMode cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.managedBy) == has(oldSelf.managedBy) && (!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",message="managedBy cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.devices) == has(oldSelf.devices)",message="devices cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.profileName) == has(oldSelf.profileName)",message="profileName cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.sidecar) == has(oldSelf.sidecar)",message="sidecar cannot be changed"
 // +kubebuilder:validation:XValidation:rule="(has(self.memory) && has(self.memory.arena)) == (has(oldSelf.memory) && has(oldSelf.memory.arena)) && (has(self.memory) && has(self.memory.slab)) == (has(oldSelf.memory) && has(oldSelf.memory.slab)) && (has(self.memory) && has(self.memory.allocationsFrom)) == (has(oldSelf.memory) && has(oldSelf.memory.allocationsFrom))",message="memory cannot be changed"
+// +kubebuilder:validation:XValidation:rule="(has(self.mpi) ? self.mpi : 'None') == (has(oldSelf.mpi) ? oldSelf.mpi : 'None')",message="mpi cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.mpiProgress) == has(oldSelf.mpiProgress)",message="mpiProgress cannot be changed"
-// +kubebuilder:validation:XValidation:rule="!has(self.mpiProgress) || self.mpi != 'None'",message="mpiProgress is for programs of an MPI: set mpi, or leave it out"
-// +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.memory.allocationsFrom) || self.mpi != 'None'",message="memory.allocationsFrom is for programs of an MPI: set mpi, or leave it out"
+// +kubebuilder:validation:XValidation:rule="!has(self.mpiProgress) || has(self.mpi) && self.mpi != 'None'",message="mpiProgress is for programs of an MPI: set mpi, or leave it out"
+// +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.memory.allocationsFrom) || has(self.mpi) && self.mpi != 'None'",message="memory.allocationsFrom is for programs of an MPI: set mpi, or leave it out"
 // +kubebuilder:validation:XValidation:rule="size(self.template.spec.containers) == 1",message="template must have one container, the application: others would hold up the end of the job"
 // +kubebuilder:validation:XValidation:rule="self.launchMode == 'Container' || (has(self.template.spec.containers[0].command) && size(self.template.spec.containers[0].command) > 0)",message="the container needs a command: the launcher cannot know an image's entry point (or set launchMode: Container)"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.spec.restartPolicy) || size(self.template.spec.restartPolicy) == 0 || self.template.spec.restartPolicy == 'Never'",message="template.spec.restartPolicy is Never or absent: ranks are restarted all together, see runPolicy.restartLimit"
@@ -152,9 +157,8 @@ type MPIJobSpec struct {
 	// mpi is the MPI of a program that was compiled for one: its ranks find each
 	// other, and send their messages, by the sidecars. Auto looks at what the
 	// program is linked to. Nothing has to be in the image but the program and
-	// its MPI.
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="mpi cannot be changed"
-	// +default="None"
+	// its MPI. Where it is absent, a program that is linked to an MPI is refused
+	// before it starts; None has each of its ranks run as a job of its own.
 	// +optional
 	MPI MPI `json:"mpi,omitempty"`
 

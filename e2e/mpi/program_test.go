@@ -186,14 +186,14 @@ func TestNotUsed(t *testing.T) {
 	job{ranks: 2, pods: 2}.mustRun(t, "", "/bin/true") // which has no MPI, and auto sees it
 }
 
-// TestUnsaid: a program that is linked to an MPI, and started without a word of it, is told of.
+// TestUnsaid: a program that is linked to an MPI is refused if --mpi is absent.
 func TestUnsaid(t *testing.T) {
 	m, o := mpich(t), openmpi4(t)
 	for what, c := range map[string]struct {
 		mpi, program, want string // "": nothing of it
 		env                []string
 	}{
-		"MPICH":      {unsaid, m.build(t, "check"), "check is linked to an MPI (mpich)", m.env},
+		"MPICH":      {unsaid, m.build(t, "check"), "check is linked to an MPI (mpich), and nothing says that its ranks are one job: use --mpi auto", m.env},
 		"Open MPI":   {unsaid, o.build(t, "check"), "check is linked to an MPI (openmpi)", o.env},
 		"no MPI":     {unsaid, "/bin/true", "", nil},
 		"as it is":   {"none", m.build(t, "check"), "", m.env},
@@ -201,8 +201,8 @@ func TestUnsaid(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			code, out := job{ranks: 2, pods: 1, mpi: c.mpi, env: c.env}.run(t, c.program)
-			if told := strings.Contains(out, "linked to an MPI"); code != 0 || told != (c.want != "") || !strings.Contains(out, c.want) {
-				t.Errorf("exit code %d, want 0 and %q\n%s", code, c.want, out)
+			if refused := strings.Contains(out, "linked to an MPI"); (code != 0) != refused || refused != (c.want != "") || !strings.Contains(out, c.want) {
+				t.Errorf("exit code %d, want %q\n%s", code, c.want, out)
 			}
 		})
 	}

@@ -49,7 +49,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &j.Spec
-	if s.LaunchMode != v1alpha1.LaunchProcesses || s.MPI != v1alpha1.MPINone || s.Transport.Type != v1alpha1.TransportAuto || s.Transport.Policy != v1alpha1.TransportPreferred {
+	if s.LaunchMode != v1alpha1.LaunchProcesses || s.MPI != "" || s.Transport.Type != v1alpha1.TransportAuto || s.Transport.Policy != v1alpha1.TransportPreferred {
 		t.Errorf("launch mode %q, MPI %q, transport %+v", s.LaunchMode, s.MPI, s.Transport)
 	}
 }

@@ -177,7 +177,7 @@ func application(c *corev1.Container, s *Settings) error {
 
 // launchFlags tell the launcher what a job asks of it that most do not.
 func (s *Settings) launchFlags() []string {
-	if s.MPI == "" || s.MPI == v1alpha1.MPINone {
+	if s.MPI == "" {
 		return nil
 	}
 	return []string{"--mpi=" + strings.ToLower(string(s.MPI))}

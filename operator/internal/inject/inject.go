@@ -30,7 +30,7 @@ type Settings struct {
 	Ranks      int32
 	PerPod     int32
 	Launch     v1alpha1.LaunchMode
-	MPI        v1alpha1.MPI // empty: None
+	MPI        v1alpha1.MPI // empty: a program that is linked to one is refused
 	Devices    []v1alpha1.DeviceRequest
 	Number     *int32 // of the one pod that this is about; nil: Jobs tell each pod its own
 	Memory     memory.Sizes

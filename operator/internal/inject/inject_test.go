@@ -81,7 +81,7 @@ func TestUntouched(t *testing.T) {
 // The launcher is told of the MPI of the job's program, before the program.
 func TestMPI(t *testing.T) {
 	for kind, want := range map[v1alpha1.MPI]string{
-		"": "", v1alpha1.MPINone: "", v1alpha1.MPIAuto: "--mpi=auto", v1alpha1.MPIMPICH: "--mpi=mpich", v1alpha1.MPIIntel: "--mpi=intel", v1alpha1.MPIOpenMPI: "--mpi=openmpi",
+		"": "", v1alpha1.MPINone: "--mpi=none", v1alpha1.MPIAuto: "--mpi=auto", v1alpha1.MPIMPICH: "--mpi=mpich", v1alpha1.MPIIntel: "--mpi=intel", v1alpha1.MPIOpenMPI: "--mpi=openmpi",
 	} {
 		p, s := busy(), settings()
 		s.MPI = kind

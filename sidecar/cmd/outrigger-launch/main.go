@@ -58,7 +58,7 @@ all pods (docs/mpi.md).`,
 	f := cmd.Flags()
 	f.StringVar(&o.socket, "socket", "", "the sidecar's Unix socket (required)")
 	o.where.flags(cmd)
-	f.StringVar(&o.mpi, "mpi", "none", "the program's MPI, which shall run over the sidecar: auto (what the program is linked to), mpich, intel, openmpi or none")
+	f.StringVar(&o.mpi, "mpi", "", "the program's MPI, which shall run over the sidecar: auto (what the program is linked to), mpich, intel, openmpi or none; without it a program that is linked to an MPI is refused")
 	f.IntVar(&o.statusFD, "status-fd", 0, "write a JSON line to this descriptor when a rank starts, exits or fails")
 	f.BoolVar(&o.prefix, "prefix", false, "put [rank] before each line of output")
 	f.DurationVar(&o.patience, "wait", time.Minute, "how long to wait for the sidecar's socket")
@@ -107,7 +107,11 @@ func (o *options) dress(cfg *launch.Config) error {
 	if err != nil {
 		return err
 	}
-	if family != mpi.None {
+	switch family {
+	case mpi.Unsaid:
+		return mpi.Refuse(cfg.Program[0])
+	case mpi.None:
+	default:
 		if starts, err := mpi.Starts(cfg.Program); starts || err != nil {
 			// One program a pod, which starts no rank by itself.
 			cfg.Last = cfg.First

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -87,7 +86,7 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f, s := cmd.Flags(), &o.spec
 	f.IntVarP(&s.Ranks, "ranks", "n", 1, "number of ranks")
 	f.IntVar(&s.Pods, "pods", 1, "number of pods, each with a sidecar of its own; ranks are spread evenly")
-	f.StringVar(&s.MPI, "mpi", "none", "the program's MPI, which shall run over the sidecars unmodified: auto (what the program is linked to), mpich, intel, openmpi or none")
+	f.StringVar(&s.MPI, "mpi", "", "the program's MPI, which shall run over the sidecars unmodified: auto (what the program is linked to), mpich, intel, openmpi or none; without it a program that is linked to an MPI is refused")
 	f.Var(&o.arena, "arena", "shared memory of each rank, such as 512MiB, 512Mi or 512M; a number alone is MiB; 64KiB to 16TiB, 0: the default (default 256MiB)")
 	f.StringVar(&s.Tuning.Wait, "wait", "", "how sidecars wait: poll, yield or block (default: poll while there are processors for it, then yield, then block)")
 	f.StringVar(&s.Tuning.Channel, "channel", "", "how small messages travel over RDMA: piggyback, basic, pipeline or zerocopy")
@@ -123,8 +122,14 @@ func (o *runOptions) runProgram(ctx context.Context, args []string) error {
 		}
 	}
 	s := &o.spec
-	if _, err := mpi.Parse(s.MPI); err != nil {
+	family, err := mpi.Parse(s.MPI)
+	if err != nil {
 		return err
+	}
+	if family == mpi.Unsaid {
+		if err := mpi.Refuse(args[0]); err != nil {
+			return err
+		}
 	}
 	if s.Timeout < 0 {
 		return fmt.Errorf("--timeout %v: want a time, or 0 for none", s.Timeout)
@@ -139,9 +144,6 @@ func (o *runOptions) runProgram(ctx context.Context, args []string) error {
 		return errors.New("--deadlock-fails with --deadlock-after 0: nobody would look for a deadlock; leave one of them out")
 	}
 	s.Program, s.ArenaBytes, s.Name = args, int64(o.arena), filepath.Base(args[0])
-	if family, alone := o.alone(); alone {
-		o.say("%s is linked to an MPI (%s), and without --mpi auto each of its ranks is alone in a world of its own; --mpi none says that it shall be", s.Name, family)
-	}
 	if o.encrypt {
 		s.Tuning.Encrypt = bootstrap.EncryptTLS
 	}
@@ -149,16 +151,6 @@ func (o *runOptions) runProgram(ctx context.Context, args []string) error {
 		return fmt.Errorf("job failed: %w", err)
 	}
 	return nil
-}
-
-// alone reports an MPI program that is started without a word of its MPI, and which that is.
-// Its ranks would not find each other, and each do the whole work.
-func (o *runOptions) alone() (mpi.Family, bool) {
-	path, err := exec.LookPath(o.spec.Program[0])
-	if err != nil || o.cmd.Flags().Changed("mpi") {
-		return mpi.None, false // what is wrong with the path, the start says
-	}
-	return mpi.Linked(path)
 }
 
 // plotsFolder makes the folder of --plots before the hours that a job takes: one that

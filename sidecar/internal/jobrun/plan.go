@@ -36,7 +36,7 @@ type Spec struct {
 	Dir         string // the job's directory, kept at the end; "": a temporary one
 	WorkDir     string // of the program; "": this process's
 	Trace       string // file for a timeline of the job; "": none
-	MPI         string // the program's MPI, as outrigger-launch knows it; "": none
+	MPI         string // the program's MPI, as outrigger-launch knows it; "": nothing is said
 
 	// Document says which ranks each of Pods pods has and how they are tuned, for
 	// a job that is not spread evenly; nil: made of what is above. What belongs to

@@ -25,7 +25,7 @@ var jobFields = []field{
 	{path: "spec.devices[].resource", required: true, length: [2]int{3, 253}},
 	{path: "spec.launchMode", preset: "Processes", enum: []string{"Processes", "Container"}},
 	{path: "spec.managedBy", length: [2]int{3, 63}},
-	{path: "spec.mpi", preset: "None", enum: []string{"Auto", "MPICH", "Intel", "OpenMPI", "None"}},
+	{path: "spec.mpi", enum: []string{"Auto", "MPICH", "Intel", "OpenMPI", "None"}},
 	{path: "spec.mpiProgress", enum: []string{"Off", "Messages", "All"}},
 	{path: "spec.podManagement", preset: "Managed", enum: []string{"Managed", "External"}},
 	{path: "spec.profileName", length: [2]int{1, 253}},

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 )
@@ -16,8 +17,10 @@ import (
 // Family is a kind of MPI library.
 type Family string
 
-// The families. Auto is found out; None is a program that uses no MPI.
+// The families. Auto is found out; None is a program that uses no MPI, or whose ranks shall each
+// run as a job of their own; Unsaid is one of which nothing is said.
 const (
+	Unsaid  Family = ""
 	Auto    Family = "auto"
 	MPICH   Family = "mpich"
 	Intel   Family = "intel"
@@ -32,10 +35,8 @@ const (
 // Parse reads a family's name, as a flag has it.
 func Parse(text string) (Family, error) {
 	switch f := Family(strings.ToLower(text)); f {
-	case Auto, MPICH, Intel, OpenMPI, None:
+	case Auto, MPICH, Intel, OpenMPI, None, Unsaid:
 		return f, nil
-	case "":
-		return None, nil
 	}
 	return None, fmt.Errorf("--mpi %q: want auto, mpich, intel, openmpi or none", text)
 }
@@ -72,6 +73,20 @@ func detect(path string) (Family, error) {
 	return unknown, nil
 }
 
+// Refuse says why a program of which nothing is said may not start: it is linked to an MPI, and
+// each rank would do the whole work as a job of its own.
+func Refuse(program string) error {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return nil //nolint:nilerr // starting it says what is wrong
+	}
+	family, linked := Linked(path)
+	if !linked {
+		return nil
+	}
+	return fmt.Errorf("%s is linked to an MPI (%s), and nothing says that its ranks are one job: use --mpi auto (mpi: Auto of an MPIJob), or --mpi none (None) to have each rank run as a job of its own", program, family)
+}
+
 // Linked reports whether the program at a path is linked to an MPI, and to which: that of
 // MPICH is Intel MPI's, too.
 func Linked(path string) (Family, bool) {
@@ -105,4 +120,4 @@ func besideProgram(path string) string {
 }
 
 // certain reports whether a program of the family has to use MPI.
-func (f Family) certain() bool { return f != None && f != unknown && f != Auto }
+func (f Family) certain() bool { return f != None && f != Unsaid && f != unknown && f != Auto }

@@ -15,7 +15,7 @@ import (
 )
 
 func TestParseFamily(t *testing.T) {
-	for text, want := range map[string]Family{"": None, "none": None, "auto": Auto, "MPICH": MPICH, "Intel": Intel, "openmpi": OpenMPI, "OpenMPI": OpenMPI} {
+	for text, want := range map[string]Family{"": Unsaid, "none": None, "auto": Auto, "MPICH": MPICH, "Intel": Intel, "openmpi": OpenMPI, "OpenMPI": OpenMPI} {
 		if got, err := Parse(text); err != nil || got != want {
 			t.Errorf("%q is %q, %v", text, got, err)
 		}
@@ -25,8 +25,6 @@ func TestParseFamily(t *testing.T) {
 	}
 }
 
-// TestDetect: this test is linked to no MPI, and statically or not as it was
-// built; a script may load any.
 // TestStarts: an mpirun below a wrapper is started once, and an argument of a program that is
 // none stays its own.
 func TestStarts(t *testing.T) {
@@ -47,6 +45,8 @@ func TestStarts(t *testing.T) {
 	}
 }
 
+// TestDetect: this test is linked to no MPI, and statically or not as it was
+// built; a script may load any.
 func TestDetect(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "s")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // it is run

@@ -40,7 +40,7 @@ func Prepare(f Family, program, socket, self string) (*Ranks, error) {
 			return nil, err
 		}
 	}
-	if f == None {
+	if f == None || f == Unsaid {
 		return nil, nil //nolint:nilnil // as said above
 	}
 	dir, err := Folder(self)
