@@ -75,7 +75,7 @@ static void refuse(const char *selected)
 		if (differs(&settings[i]))
 			snprintf(others + used, sizeof others - used, "%s%s=%s", used == 0 ? "" : ", ", settings[i].name, getenv(settings[i].name));
 	}
-	fprintf(stderr, "outrigger: rank %s: its MPI took another transport: %s; remove %s%s, or use an MPI that is built with libfabric (docs/mpi.md)\n", rank(), selected,
+	fprintf(stderr, "outrigger: rank %s: its MPI took another transport: %s; remove %s%s, use an MPI that is built with libfabric, or name the program's MPI with --mpi (docs/mpi.md)\n", rank(), selected,
 		others[0] != 0 ? "" : "the option or the parameter file that chooses the transport", others);
 	fflush(NULL);
 	_exit(EXIT_FAILURE);

@@ -93,6 +93,24 @@ func (p *place) world() int {
 	return n
 }
 
+// counted says to a rank of this pod which one it is, by the variables that the launcher of each
+// MPI sets: programs and wrappers read them before MPI_Init, to choose a GPU for example. A
+// script gets those of all.
+func (p *place) counted(f Family, rank int) []string {
+	local := rank - p.first
+	env := []string{fmt.Sprintf("PMI_RANK=%d", rank), fmt.Sprintf("PMI_SIZE=%d", p.world())}
+	if f != MPICH && f != Intel {
+		env = append(env,
+			fmt.Sprintf("OMPI_COMM_WORLD_RANK=%d", rank), fmt.Sprintf("OMPI_COMM_WORLD_SIZE=%d", p.world()),
+			fmt.Sprintf("OMPI_COMM_WORLD_LOCAL_RANK=%d", local), fmt.Sprintf("OMPI_COMM_WORLD_LOCAL_SIZE=%d", p.ranks()),
+			fmt.Sprintf("OMPI_COMM_WORLD_NODE_RANK=%d", local))
+	}
+	if f != OpenMPI {
+		env = append(env, fmt.Sprintf("MPI_LOCALRANKID=%d", local), fmt.Sprintf("MPI_LOCALNRANKS=%d", p.ranks()))
+	}
+	return env
+}
+
 // place asks for this pod's.
 func (m management) place(ctx context.Context) (place, error) {
 	a, err := m.query(ctx, "cmd=outrigger_job")

@@ -200,11 +200,12 @@ func TestFailed(t *testing.T) {
 // TestDress: a rank inherits a connection on which it has been introduced.
 func TestDress(t *testing.T) {
 	r := &Ranks{family: MPICH, dir: "/x", sidecar: sidecar(t, "cmd=initack rc=0\ncmd=set size=7\ncmd=set rank=3\ncmd=set debug=0\n")}
+	r.where.known = &place{pod: 1, first: 2, layout: []int{2, 5}}
 	env, files, err := r.Dress(t.Context(), 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range []string{"PMI_FD=3", "PMI_RANK=3", "PMI_SIZE=7"} {
+	for _, v := range []string{"PMI_FD=3", "PMI_RANK=3", "PMI_SIZE=7", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=5"} {
 		if !slices.Contains(env, v) {
 			t.Errorf("no %s in %q", v, env)
 		}
@@ -215,10 +216,24 @@ func TestDress(t *testing.T) {
 	if err := files[0].Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, answer := range []string{"", "cmd=initack rc=0\ncmd=set size=x\ncmd=set rank=3\ncmd=set debug=0\n"} {
-		r.sidecar = sidecar(t, answer)
-		if _, _, err := r.Dress(t.Context(), 3); err == nil {
-			t.Errorf("the answer %q was taken", answer)
+	r.sidecar = sidecar(t, "")
+	if _, _, err := r.Dress(t.Context(), 3); err == nil {
+		t.Error("no answer was taken for one")
+	}
+}
+
+// TestCounted: a rank has the variables that the launcher of its MPI sets, and one of a script
+// those of all.
+func TestCounted(t *testing.T) {
+	p := &place{pod: 1, first: 2, layout: []int{2, 3, 1}}
+	pmi := []string{"PMI_RANK=4", "PMI_SIZE=6"}
+	open := []string{"OMPI_COMM_WORLD_RANK=4", "OMPI_COMM_WORLD_SIZE=6", "OMPI_COMM_WORLD_LOCAL_RANK=2", "OMPI_COMM_WORLD_LOCAL_SIZE=3", "OMPI_COMM_WORLD_NODE_RANK=2"}
+	hydra := []string{"MPI_LOCALRANKID=2", "MPI_LOCALNRANKS=3"}
+	for f, want := range map[Family][]string{
+		OpenMPI: slices.Concat(pmi, open), MPICH: slices.Concat(pmi, hydra), Intel: slices.Concat(pmi, hydra), unknown: slices.Concat(pmi, open, hydra),
+	} {
+		if got := p.counted(f, 4); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", f, got, want)
 		}
 	}
 }

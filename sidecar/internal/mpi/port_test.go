@@ -99,6 +99,7 @@ func TestDressByPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &Ranks{family: MPICH, dir: "/x", port: p}
+	r.where.known = &place{layout: []int{4}}
 	env, files, err := r.Dress(t.Context(), 3)
 	if err != nil || len(files) != 0 || !slices.Contains(env, "PMI_ID=3") || slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, "PMI_FD=") }) {
 		t.Errorf("%q, %d files, %v", env, len(files), err)

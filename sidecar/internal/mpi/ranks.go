@@ -9,7 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
+	"sync"
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
@@ -22,7 +22,11 @@ type Ranks struct {
 	wished  []string // variables of what the job asks for beside
 	sidecar management
 	pmix    *pmix // nil: the family has no use for it
-	port    *port // instead of inherited descriptors; nil: those
+	where   struct {
+		sync.Mutex
+		known *place
+	}
+	port *port // instead of inherited descriptors; nil: those
 }
 
 // ErrUnused is what a rank is reported for that ran to its end without Outrigger.
@@ -85,7 +89,11 @@ const inherited = 3
 // Dress gives a rank its environment and its connection to the sidecar's process
 // management.
 func (r *Ranks) Dress(ctx context.Context, rank int) ([]string, []*os.File, error) {
-	env := slices.Concat(environment(r.family, r.dir), withoutMPIRun(r.family, r.dir), r.wished)
+	job, err := r.place(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	env := slices.Concat(environment(r.family, r.dir), withoutMPIRun(r.family, r.dir), r.wished, job.counted(r.family, rank))
 	var files []*os.File
 	if r.port != nil {
 		env = append(env, r.port.variables(rank)...)
@@ -102,6 +110,20 @@ func (r *Ranks) Dress(ctx context.Context, rank int) ([]string, []*os.File, erro
 	return env, files, nil
 }
 
+// place asks the sidecar once: ranks are dressed at the same time.
+func (r *Ranks) place(ctx context.Context) (*place, error) {
+	r.where.Lock()
+	defer r.where.Unlock()
+	if r.where.known == nil {
+		job, err := r.sidecar.place(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r.where.known = &job
+	}
+	return r.where.known, nil
+}
+
 // introduce makes a connection for a rank on which the sidecar knows who it is,
 // and says by which variables it finds it.
 func (r *Ranks) introduce(ctx context.Context, rank int) ([]string, *os.File, error) {
@@ -113,19 +135,14 @@ func (r *Ranks) introduce(ctx context.Context, rank int) ([]string, *os.File, er
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return nil, nil, err
 	}
-	answers, err := ask(conn, fmt.Sprintf("cmd=initack pmiid=%d", rank), 4)
-	if err != nil {
+	if _, err := ask(conn, fmt.Sprintf("cmd=initack pmiid=%d", rank), 4); err != nil {
 		return nil, nil, err
-	}
-	size, err := strconv.Atoi(answers["size"])
-	if err != nil || size < 1 {
-		return nil, nil, fmt.Errorf("process management at %s answers with size %q", r.sidecar, answers["size"])
 	}
 	f, err := conn.(*net.UnixConn).File() // blocking, as the libraries want it
 	if err != nil {
 		return nil, nil, fmt.Errorf("process management: %w", err)
 	}
-	return []string{fmt.Sprintf("PMI_FD=%d", inherited), fmt.Sprintf("PMI_RANK=%d", rank), fmt.Sprintf("PMI_SIZE=%d", size)}, f, nil
+	return []string{fmt.Sprintf("PMI_FD=%d", inherited)}, f, nil
 }
 
 // errNotFinalized is of a rank that others may wait for: some MPIs do so for ever.
@@ -159,7 +176,7 @@ func (r *Ranks) Judge(ctx context.Context, rank int) error {
 func (r *Ranks) alone(ctx context.Context, rank int, f fate) error {
 	switch {
 	case f.loaded:
-		job, err := r.sidecar.place(ctx)
+		job, err := r.place(ctx)
 		if err != nil || job.world() == 1 {
 			return err
 		}
