@@ -23,7 +23,7 @@ func main() { os.Exit(execute()) }
 type options struct {
 	socket, termination, mpi string
 	where                    place
-	statusFD                 int
+	statusFD, lockFD         int
 	prefix                   bool
 	patience, grace          time.Duration
 }
@@ -60,6 +60,7 @@ all pods (docs/mpi.md).`,
 	o.where.flags(cmd)
 	f.StringVar(&o.mpi, "mpi", "", "the program's MPI, which shall run over the sidecar: auto (what the program is linked to), mpich, intel, openmpi or none; without it a program that is linked to an MPI is refused")
 	f.IntVar(&o.statusFD, "status-fd", 0, "write a JSON line to this descriptor when a rank starts, exits or fails")
+	f.IntVar(&o.lockFD, "lock-fd", 0, "keep this descriptor open to the end, and give it to no rank: the lock of the job's directory")
 	f.BoolVar(&o.prefix, "prefix", false, "put [rank] before each line of output")
 	f.DurationVar(&o.patience, "wait", time.Minute, "how long to wait for the sidecar's socket")
 	f.DurationVar(&o.grace, "grace", 2*time.Second, "how long ranks get between SIGTERM and SIGKILL")
@@ -89,6 +90,9 @@ func (o *options) config(cmd *cobra.Command, program []string) (launch.Config, e
 	}
 	if err = o.dress(&cfg); err != nil {
 		return cfg, errors.Join(err, leaveWord(&cfg, podlife.CannotStart, err))
+	}
+	if o.lockFD > 0 {
+		unix.CloseOnExec(o.lockFD) // or a rank's daemon could hold the lock after the job
 	}
 	if o.statusFD > 0 {
 		unix.CloseOnExec(o.statusFD) // or a rank could report in the launcher's name

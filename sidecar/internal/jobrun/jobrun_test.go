@@ -292,23 +292,6 @@ func TestDirectoryIsKept(t *testing.T) {
 	}
 }
 
-func TestDirectoryInUse(t *testing.T) {
-	s := set(t, quietSidecar, `exec sleep 1000`)
-	dir := filepath.Join(t.TempDir(), "job")
-	ctx, cancel := context.WithCancel(t.Context())
-	first, err := Start(ctx, &Spec{Name: "first", Ranks: 1, Pods: 1, Program: []string{"/bin/true"}, Dir: dir}, &s.out, &s.errOut)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Start(ctx, &Spec{Ranks: 1, Pods: 1, Program: []string{"/bin/true"}, Dir: dir}, &s.out, &s.errOut); err == nil ||
-		!strings.Contains(err.Error(), dir+" is that of job first (process ") {
-		t.Errorf("a second job in the same directory: %v", err)
-	}
-	cancel()
-	_ = first.Wait(ctx, nil) // interrupted
-	s.left()
-}
-
 // TestKilledJobIsSweptUp: the next job removes the directory of one whose
 // program was killed, and nothing else.
 func TestKilledJobIsSweptUp(t *testing.T) {
@@ -337,6 +320,9 @@ func TestKilledJobIsSweptUp(t *testing.T) {
 		}
 		_ = r.file.Close() // as the system does for a killed process
 		l.closeListens()
+		if err := l.unlock(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	spec := &Spec{Ranks: 1, Pods: 1, Program: []string{"/bin/true"}}
 	if err := Run(t.Context(), spec, &s.out, &s.errOut, nil); err != nil {

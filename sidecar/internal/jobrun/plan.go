@@ -87,23 +87,6 @@ func (s *Spec) Check() error {
 	return nil
 }
 
-// checkDir refuses a directory that a running job uses.
-func (s *Spec) checkDir(jobs []Entry) error {
-	if s.Dir == "" {
-		return nil
-	}
-	dir, err := filepath.Abs(s.Dir)
-	if err != nil {
-		return fmt.Errorf("job directory: %w", err)
-	}
-	for _, e := range jobs {
-		if e.Dir == dir {
-			return fmt.Errorf("job directory: %s is that of job %s (process %d), which runs: choose another", dir, e.Name, e.PID)
-		}
-	}
-	return nil
-}
-
 // certificateLife is how long a local job's certificates are good for.
 const certificateLife = 30 * 24 * time.Hour
 
@@ -117,6 +100,7 @@ type layout struct {
 	keep    bool
 	doc     *bootstrap.Document
 	listens []*os.File // by pod; closed when the sidecars have them
+	lock    *os.File   // of dir; nil: it is a temporary one, whose name no other job has
 }
 
 func (l *layout) file(format string, a ...any) string {
@@ -139,9 +123,25 @@ func (l *layout) closeListens() {
 func (l *layout) remove() error {
 	l.closeListens()
 	if l.keep {
-		return nil
+		return l.unlock()
 	}
 	return os.RemoveAll(l.dir)
+}
+
+// unlock gives the directory free for another job.
+func (l *layout) unlock() error {
+	if l.lock == nil {
+		return nil
+	}
+	return l.lock.Close()
+}
+
+// inherited are the files that processes of the job keep open besides own.
+func (l *layout) inherited(own ...*os.File) []*os.File {
+	if l.lock == nil {
+		return own
+	}
+	return append(own, l.lock)
 }
 
 // prepare writes everything that the processes read.
@@ -154,7 +154,11 @@ func prepare(s *Spec) (*layout, error) {
 				return nil, fmt.Errorf("job directory: %w", err)
 			}
 		}
-		err = os.MkdirAll(l.dir, 0o700)
+		if err = os.MkdirAll(l.dir, 0o700); err == nil {
+			if l.lock, err = lockDir(l.dir, s.Name); err != nil {
+				return nil, err
+			}
+		}
 		for i := 0; err == nil && i < s.Pods; i++ { // what an earlier job left there
 			err = os.RemoveAll(l.file("pod%d", i))
 		}
@@ -162,7 +166,7 @@ func prepare(s *Spec) (*layout, error) {
 		l.dir, err = os.MkdirTemp("", dirPrefix)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("job directory: %w", err)
+		return nil, errors.Join(fmt.Errorf("job directory: %w", err), l.unlock())
 	}
 	if err := l.checkLength(s.Pods); err != nil {
 		return nil, errors.Join(err, l.remove())

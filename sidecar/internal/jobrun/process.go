@@ -43,7 +43,7 @@ func (j *Job) startSidecar(path string, pod int) error {
 	if l.keep { // else nobody could read it
 		cmd.Args = append(cmd.Args, "--flight", l.flight(pod))
 	}
-	cmd.ExtraFiles = []*os.File{l.listens[pod]}
+	cmd.ExtraFiles = l.inherited(l.listens[pod])
 	cmd.Stderr = log
 	if err := startHeld(cmd); err != nil {
 		log.close()
@@ -102,6 +102,9 @@ func how(err error) string {
 func (j *Job) startLauncher(path string, pod int) error {
 	p := j.layout.doc.Pods[pod]
 	args := []string{"--socket", j.layout.socket(pod), "--ranks", fmt.Sprintf("%d-%d", p.FirstRank, p.FirstRank+p.Ranks-1), "--status-fd", "3"}
+	if j.layout.lock != nil {
+		args = append(args, "--lock-fd", "4")
+	}
 	if j.spec.Prefix {
 		args = append(args, "--prefix")
 	}
@@ -115,6 +118,7 @@ func (j *Job) startLauncher(path string, pod int) error {
 	if err != nil {
 		return fmt.Errorf("pipes of the launcher of pod %d: %w", pod, err)
 	}
+	cmd.ExtraFiles = j.layout.inherited(cmd.ExtraFiles...)
 	err = startHeld(cmd)
 	pipes.started()
 	if err != nil {

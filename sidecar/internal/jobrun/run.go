@@ -99,10 +99,7 @@ func start(s *Spec, out, errOut io.Writer) (*Job, error) {
 			return nil, cannotStart(c.Program[0], err)
 		}
 	}
-	jobs, registryErr := Jobs() // which also removes what killed jobs left behind
-	if err := s.checkDir(jobs); err != nil {
-		return nil, err
-	}
+	_, registryErr := Jobs() // which also removes what killed jobs left behind
 	l, err := prepare(s)
 	if err != nil {
 		return nil, err

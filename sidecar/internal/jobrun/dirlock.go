@@ -1,0 +1,88 @@
+package jobrun
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockFile is the file in a job's directory that the job holds a lock on. The sidecars
+// and launchers inherit the lock: those of an `outrigger run` that was killed remove their
+// sockets, and end their ranks, later than it. The file stays: if it were removed, two
+// jobs could each lock a file of that name.
+const lockFile = "job.lock"
+
+// Waits for the end of a job whose `outrigger run` was killed: its sidecars and launchers
+// take their grace.
+const (
+	leftoverTime  = grace + 2*time.Second
+	leftoverPause = 10 * time.Millisecond
+	ownerBytes    = 4096 // of the lock file are read
+)
+
+// owner is the job that holds a directory's lock, as the file has it.
+type owner struct {
+	Name string `json:"name"`
+	PID  int    `json:"pid"` // of the program that runs it
+}
+
+// lockDir locks a job's directory for the job called name. The lock ends when this process
+// has closed the file and those that have inherited it have ended.
+func lockDir(dir, name string) (*os.File, error) {
+	path := filepath.Join(dir, lockFile)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("job directory: lock: %w", err)
+	}
+	for begun := time.Now(); ; time.Sleep(leftoverPause) {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			break
+		}
+		of := readOwner(f)
+		ended := of.PID > 0 && errors.Is(unix.Kill(of.PID, 0), unix.ESRCH)
+		if !ended || time.Since(begun) > leftoverTime {
+			return nil, errors.Join(of.refusal(dir, ended), f.Close())
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("job directory: %s cannot be locked: %w: choose a directory of a file system of this machine", dir, err), f.Close())
+	}
+	b, err := json.Marshal(owner{name, os.Getpid()})
+	if err == nil {
+		if err = f.Truncate(0); err == nil {
+			_, err = f.WriteAt(b, 0)
+		}
+	}
+	_ = err // the lock holds; a job that is refused knows the name less
+	return f, nil
+}
+
+// readOwner reads which job holds the lock; zero: nothing is known, as between the lock
+// and the name.
+func readOwner(f *os.File) (of owner) {
+	if json.NewDecoder(io.NewSectionReader(f, 0, ownerBytes)).Decode(&of) != nil {
+		return owner{}
+	}
+	return of
+}
+
+// refusal is the error of another job that wants the directory.
+func (o owner) refusal(dir string, ended bool) error {
+	if where, err := filepath.Abs(dir); err == nil {
+		dir = where
+	}
+	switch {
+	case o.PID <= 0:
+		return fmt.Errorf("job directory: %s is that of another job, which runs: choose another directory", dir)
+	case ended:
+		return fmt.Errorf("job directory: %s is that of job %s, whose process %d has ended and whose sidecars or launchers have not: end them, or choose another directory", dir, o.Name, o.PID)
+	}
+	return fmt.Errorf("job directory: %s is that of job %s (process %d), which runs: wait for its end, or choose another directory", dir, o.Name, o.PID)
+}
