@@ -32,6 +32,28 @@ func (s *sizeFlag) Set(text string) error {
 // Type implements pflag.Value: it is what help shows.
 func (s *sizeFlag) Type() string { return "size" }
 
+// mpirunWords are the arguments of outrigger with -np, and --np, as every mpirun has them,
+// written -n; those of a program, behind --, are its own.
+func mpirunWords(args []string) []string {
+	if len(args) == 0 || args[0] != "run" && args[0] != "bench" {
+		return args
+	}
+	args = slices.Clone(args)
+	for i, a := range args {
+		word, value, is := strings.Cut(a, "=")
+		switch {
+		case a == "--":
+			return args
+		case word != "-np" && word != "--np":
+		case is:
+			args[i] = "-n=" + value
+		default:
+			args[i] = "-n"
+		}
+	}
+	return args
+}
+
 // noCommand says that there is no such command, and what may have been meant.
 func noCommand(root *cobra.Command, args []string) error {
 	name, meant := "", ""

@@ -41,9 +41,11 @@ each pod; it needs no cluster, no RDMA and no privileges.`,
 	}
 	root.AddCommand(commands()...)
 	root.SetFlagErrorFunc(flagError)
+	args := mpirunWords(os.Args[1:])
+	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	if _, _, unknown := root.Find(os.Args[1:]); unknown != nil {
-		err = noCommand(root, os.Args[1:])
+	if _, _, unknown := root.Find(args); unknown != nil {
+		err = noCommand(root, args)
 	}
 	if err != nil {
 		outlet.Say(os.Stderr, fmt.Sprintln("outrigger:", err)) // and if nobody reads it, the exit code is still to come

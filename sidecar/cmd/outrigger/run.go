@@ -60,14 +60,20 @@ beside outrigger and in PATH. What has no meaning on one machine is listed.`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			o.cmd, o.line = cmd, newStatusLine()
 			if o.noStatus {
 				o.line = &statusLine{}
 			}
 			o.out, o.err = outlet.Pair(os.Stdout, os.Stderr, o.line.through)
 			defer context.AfterFunc(cmd.Context(), o.hurry)()
-			defer func() { o.out.Flush(); o.err.Flush() }()
+			defer func() {
+				if err != nil { // its text follows
+					o.err.EndLine()
+				}
+				o.out.Flush()
+				o.err.Flush()
+			}()
 			o.spec.Prefix = !o.noPrefix
 			if err := plotsFolder(o.plots); err != nil {
 				return err
@@ -84,7 +90,7 @@ beside outrigger and in PATH. What has no meaning on one machine is listed.`,
 
 func (o *runOptions) flags(cmd *cobra.Command) {
 	f, s := cmd.Flags(), &o.spec
-	f.IntVarP(&s.Ranks, "ranks", "n", 1, "number of ranks")
+	f.IntVarP(&s.Ranks, "ranks", "n", 1, "number of ranks; -np, as mpirun has it, is the same")
 	f.IntVar(&s.Pods, "pods", 1, "number of pods, each with a sidecar of its own; ranks are spread evenly")
 	f.StringVar(&s.MPI, "mpi", "", "the program's MPI, which shall run over the sidecars unmodified: auto (what the program is linked to), mpich, intel, openmpi or none; without it a program that is linked to an MPI is refused")
 	f.Var(&o.arena, "arena", "shared memory of each rank, such as 512MiB, 512Mi or 512M; a number alone is MiB; 64KiB to 16TiB, 0: the default (default 256MiB)")
@@ -96,7 +102,7 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.report, "report", false, "print what was called, how long ranks were in calls and waited, and what was communicated, by protocol and between which ranks")
 	f.StringVar(&s.Trace, "trace", "", "write a timeline of calls, messages and the engine's turns into this file, which ui.perfetto.dev and chrome://tracing open")
 	f.StringVar(&o.plots, "plots", "", "write the rank-by-rank matrix as a PNG into this directory")
-	f.BoolVar(&o.noPrefix, "no-prefix", false, "do not put the rank before each line of output")
+	f.BoolVar(&o.noPrefix, "no-prefix", false, "pass on what ranks print byte for byte, without the rank before each line")
 	f.BoolVar(&o.noStatus, "no-status", false, "do not show on a terminal how far the job is")
 	f.DurationVar(&s.Timeout, "timeout", 0, "end the job after this time (default: none)")
 	f.DurationVar(&s.Deadlock.After, "deadlock-after", time.Minute, "tell of a suspected deadlock when every rank has waited this long with nothing under way; 0: never")

@@ -8,14 +8,12 @@ import (
 	"sync"
 )
 
-// lineMax is when a line is sent on without its end. Launchers end lines
-// before that.
+// lineMax is when a line of a log is sent on without its end.
 const lineMax = 128 << 10
 
-// lineWriter sends whole lines of one process on. A pipe gives them in any
+// lineWriter sends whole lines of a sidecar's log on. A pipe gives them in any
 // pieces, between which lines of another process would fall. Its Write never
-// fails: a process must not die because nobody reads our output any more. Our
-// own program learns that by SIGPIPE.
+// fails: a sidecar must not end because its log is read no longer.
 type lineWriter struct {
 	w    io.Writer
 	part []byte

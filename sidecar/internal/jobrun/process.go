@@ -17,6 +17,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/launch"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/outlet"
 )
 
 func (j *Job) command(path string, args ...string) *exec.Cmd {
@@ -130,8 +131,8 @@ func (j *Job) startLauncher(path string, pod int) error {
 	j.mu.Unlock()
 	var read sync.WaitGroup
 	read.Go(func() { j.readStatus(pipes.status, pod) })
-	read.Go(func() { copyLines(j.out, pipes.out) })
-	read.Go(func() { copyLines(j.err, pipes.err) })
+	read.Go(func() { j.copyOutput(j.out, pipes.out) })
+	read.Go(func() { j.copyOutput(j.err, pipes.err) })
 	j.wg.Go(func() {
 		err := cmd.Wait()
 		if err != nil {
@@ -211,12 +212,16 @@ func (p *pipes) close() error {
 	return errors.Join(errs...)
 }
 
-// copyLines sends whole lines on until r ends, and closes it.
-func copyLines(w io.Writer, r io.ReadCloser) {
+// copyOutput sends what a launcher's ranks print on until r ends, and closes it.
+func (j *Job) copyOutput(w *outlet.Writer, r io.ReadCloser) {
 	defer func() { _ = r.Close() }() // only read
-	l := &lineWriter{w: w}
-	_, _ = io.Copy(l, r) // a lineWriter takes all, and what cannot be read has ended
-	l.flush()
+	mode := outlet.Unmarked
+	if j.spec.Prefix {
+		mode = outlet.Relayed
+	}
+	s := w.Stream(mode, "")
+	_, _ = io.Copy(s, r) // a Stream takes all, and what cannot be read has ended
+	s.Flush()
 }
 
 // startHeld starts cmd so that its death signal is tied to this process and not

@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -12,29 +11,16 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/outlet"
 )
 
-// lineMax bounds a line of output; a longer one is sent on in pieces.
-const lineMax = 64 << 10
-
-// copyLines sends whole lines on, so that those of several ranks do not mix.
-func (p *pod) copyLines(rank int, r *os.File, w io.Writer) {
-	in := bufio.NewReaderSize(&source{pipe: r, silent: &p.silent}, lineMax)
-	prefix := ""
+// copyOutput sends what a rank prints on, with the rank in front of each line if the pod's
+// lines are marked.
+func (p *pod) copyOutput(rank int, r *os.File, w *outlet.Writer) {
+	mode, label := outlet.Unmarked, ""
 	if p.cfg.Prefix {
-		prefix = fmt.Sprintf("[%d] ", rank)
+		mode, label = outlet.Marked, fmt.Sprintf("[%d] ", rank)
 	}
-	for {
-		line, err := in.ReadSlice('\n')
-		if len(line) > 0 {
-			out := append([]byte(prefix), line...)
-			if out[len(out)-1] != '\n' {
-				out = append(out, '\n')
-			}
-			_, _ = w.Write(out) // our own output may be closed; the rank goes on
-		}
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return
-		}
-	}
+	s := w.Stream(mode, label)
+	_, _ = io.Copy(s, &source{pipe: r, silent: &p.silent}) // a Stream takes all, and what cannot be read has ended
+	s.Flush()
 }
 
 // source is the end of a rank's pipe that is read. When nobody is left who could
@@ -80,6 +66,9 @@ func (p *pod) finishOutput() {
 	p.copies.Wait()
 	for _, r := range p.pipes {
 		_ = r.Close() // only read
+	}
+	if p.first != nil && p.cfg.Status == nil { // whose text follows
+		p.err.EndLine()
 	}
 	lost := p.out.Flush()
 	if p.err != p.out {

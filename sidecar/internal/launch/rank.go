@@ -135,8 +135,8 @@ func (p *pod) start(ctx context.Context, rank int, path string) (*exec.Cmd, erro
 		_, _ = outRead.Close(), errRead.Close() // nothing will come
 		return nil, err
 	}
-	p.copies.Go(func() { p.copyLines(rank, outRead, p.out) })
-	p.copies.Go(func() { p.copyLines(rank, errRead, p.err) })
+	p.copies.Go(func() { p.copyOutput(rank, outRead, p.out) })
+	p.copies.Go(func() { p.copyOutput(rank, errRead, p.err) })
 	return cmd, nil
 }
 

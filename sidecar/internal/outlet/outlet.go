@@ -46,6 +46,7 @@ type Writer struct {
 	lost      int64         // bytes
 	err       error         // of the writer: nothing is written any more
 	changed   chan struct{} // closed at every change
+	open      any           // whose line is not ended: a *Stream, or the Writer itself; nil: nobody's
 }
 
 // New passes on to w.
@@ -78,10 +79,38 @@ func Pair(out, err *os.File, through func(*os.File) io.Writer) (*Writer, *Writer
 func (o *Writer) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for o.err == nil && !o.abandoned && len(o.queue) > 0 && len(o.queue)+len(b) > Capacity {
-		o.wait()
+	o.room(len(b))
+	if o.open != o {
+		o.endLine()
+	}
+	if len(b) > 0 && b[len(b)-1] != '\n' {
+		o.open = o
+	} else if len(b) > 0 {
+		o.open = nil
 	}
 	return o.put(b)
+}
+
+// room waits until there is room for n bytes. o.mu is held, but not while it waits.
+func (o *Writer) room(n int) {
+	for o.err == nil && !o.abandoned && len(o.queue) > 0 && len(o.queue)+n > Capacity {
+		o.wait()
+	}
+}
+
+// EndLine ends the line that a program has not ended: a line of another origin follows.
+func (o *Writer) EndLine() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.endLine()
+}
+
+// endLine is EndLine. o.mu is held.
+func (o *Writer) endLine() {
+	if o.open != nil {
+		_, _ = o.put([]byte{'\n'}) // what follows says whether it could be written
+		o.open = nil
+	}
 }
 
 // Offer never waits: what finds no room is dropped.
@@ -92,6 +121,7 @@ func (o *Writer) Offer(b []byte) {
 		o.lost += int64(len(b))
 		return
 	}
+	o.endLine()
 	_, _ = o.put(b) // nobody asks
 }
 
@@ -100,6 +130,7 @@ func (o *Writer) Tell(text string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.abandoned && len(o.queue)+len(text) <= Capacity+reserve {
+		o.endLine()
 		_, _ = o.put([]byte(text)) // nobody could be told
 	}
 }
@@ -223,6 +254,7 @@ func (o *Writer) Relax() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.hurried, o.abandoned, o.lost = time.Time{}, false, 0
+	o.endLine()
 }
 
 // Flush waits until all has been written, or after Hurry as long as the reader

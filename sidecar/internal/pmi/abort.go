@@ -69,7 +69,7 @@ func (s *Server) abortOf(c *client, r request) error {
 }
 
 func (s *Server) aborted(rank int, r request) {
-	s.cfg.Log.Error("rank aborts", "rank", rank, "code", r.fields["exitcode"], "text", r.fields["message"])
+	s.cfg.Log.Info("rank aborts", "rank", rank, "code", r.fields["exitcode"], "text", r.fields["message"])
 	n, err := strconv.ParseInt(r.fields["exitcode"], 10, 64)
 	if err != nil {
 		n = 1
