@@ -12,6 +12,9 @@ export GOFLAGS := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
 
 PROGRAMS := ./sidecar/cmd/... ./devplugin/cmd/... ./clientlib/examples/...
 
+# What `make demo` runs: the daemon, its launcher and one program, and no more of the above.
+DEMO_PROGRAMS := $(addprefix ./sidecar/cmd/,outrigger outrigger-sidecar outrigger-launch) ./clientlib/examples/npb
+
 # Length of one fuzz target in `make fuzz` and `make test`.
 FUZZTIME ?= 3s
 # Ranks, and sidecars, of one `make kills`.
@@ -22,7 +25,7 @@ SIM_FLAGS ?= -sim.seeds=$(SEEDS)
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build the programs into bin/
@@ -30,7 +33,9 @@ build: ## build the programs into bin/
 	go build -o bin/ $(PROGRAMS)
 
 .PHONY: demo
-demo: build ## run a real parallel program: 4 ranks in 2 pods on this machine
+demo: ## run a real parallel program: 4 ranks in 2 pods on this machine
+	@echo "building what it runs into bin/: a minute the first time, seconds afterwards"
+	go build -o bin/ $(DEMO_PROGRAMS)
 	bin/outrigger run -n 4 --pods 2 --report -- bin/npb -v -class A cg
 
 .PHONY: test
