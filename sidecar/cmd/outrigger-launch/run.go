@@ -17,8 +17,18 @@ import (
 func run(cfg launch.Config, patience time.Duration) (int, error) {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
+	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
+	terms := make(chan os.Signal, 2)
+	signal.Notify(terms, unix.SIGTERM)
+	go func() {
+		for range terms { // the second one ends the grace
+			if ctx.Err() != nil {
+				signals <- unix.SIGKILL
+			}
+			stop()
+		}
+	}()
 	cfg.Signals = signals
 	if err := waitSocket(ctx, cfg.Socket, patience); err != nil {
 		reason := podlife.NoSidecar

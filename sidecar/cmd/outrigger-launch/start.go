@@ -36,7 +36,10 @@ func startCommand(code *int) *cobra.Command {
 				return err
 			}
 			// The launcher's signals reach mpirun too: it says what becomes of them.
-			signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
+			signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT)
+			notices := make(chan os.Signal, 8) // which reach this process alone
+			signal.Notify(notices, unix.SIGUSR1, unix.SIGUSR2)
+			s.Notices = notices
 			ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 			defer stop()
 			*code, err = s.Run(ctx, program)

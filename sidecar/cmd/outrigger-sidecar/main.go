@@ -16,7 +16,7 @@ import (
 func main() { os.Exit(profiled(execute)) }
 
 func execute() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGQUIT, unix.SIGTERM)
 	defer stop()
 	var o options
 	cmd := &cobra.Command{

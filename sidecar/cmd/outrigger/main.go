@@ -21,15 +21,23 @@ func main() { os.Exit(execute()) }
 
 func execute() int {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	signals := make(chan os.Signal, 1)
+	signals := make(chan os.Signal, 2)
 	// SIGPIPE: when nobody reads the output any more, as behind `| head`, a job
 	// is ended and cleaned up like on Ctrl-C.
-	for _, s := range []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE} {
+	for _, s := range []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE} {
 		if !signal.Ignored(s) { // as nohup has it
 			signal.Notify(signals, s)
 		}
 	}
-	go func() { cancel(endedBy(<-signals)) }()
+	go func() {
+		cancel(endedBy(<-signals))
+		for s := range signals {
+			if s == unix.SIGINT || s == unix.SIGQUIT || s == unix.SIGTERM {
+				close(atOnce)
+				return
+			}
+		}
+	}()
 	root := &cobra.Command{
 		Use:   "outrigger",
 		Short: "run, measure and watch Outrigger jobs",
@@ -57,6 +65,10 @@ each pod; it needs no cluster, no RDMA and no privileges.`,
 	}
 	return 0
 }
+
+// atOnce is closed when a person does not want to wait for the end of a job: by the second
+// signal that asks for it.
+var atOnce = make(chan struct{})
 
 // exitCode is the code that a process can give: the low eight bits, and never 0
 // for a failure. An abort may have chosen any.

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
@@ -74,7 +76,11 @@ beside outrigger and in PATH. What has no meaning on one machine is listed.`,
 				o.out.Flush()
 				o.err.Flush()
 			}()
-			o.spec.Prefix = !o.noPrefix
+			o.spec.Prefix, o.spec.AtOnce = !o.noPrefix, atOnce
+			notices := make(chan os.Signal, 8)
+			signal.Notify(notices, unix.SIGUSR1, unix.SIGUSR2)
+			defer signal.Stop(notices)
+			o.spec.Notices = notices
 			if err := plotsFolder(o.plots); err != nil {
 				return err
 			}

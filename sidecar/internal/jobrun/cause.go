@@ -37,7 +37,7 @@ const hearTime = 2 * time.Second
 func (j *Job) consult(ctx context.Context) {
 	agreed := j.ask(ctx)
 	j.blame(agreed)
-	for end := time.Now().Add(hearTime); j.unheard() && time.Now().Before(end); {
+	for end := time.Now().Add(hearTime); ctx.Err() == nil && j.unheard() && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}
 	j.blame(agreed)

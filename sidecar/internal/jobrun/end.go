@@ -28,29 +28,35 @@ const settle = 300 * time.Millisecond
 
 // Wait waits for the end of the job, ends what is left of it, and returns the
 // first failure. A job that has ended well waits for the readers of its output.
-func (j *Job) Wait(ctx context.Context, report func([]obs.Report) error) error {
-	ctx, cancel := j.deadline(ctx)
+func (j *Job) Wait(asked context.Context, report func([]obs.Report) error) error {
+	ctx, cancel := j.deadline(asked)
 	defer cancel()
 	defer context.AfterFunc(ctx, j.hurry)()
 	var err error
-	switch j.outcome(ctx) {
+	outcome := j.outcome(ctx)
+	ending, unwatch := j.watchKill(asked, outcome)
+	defer unwatch()
+	switch outcome {
 	case endedWell:
 		if j.consult(ctx); j.failure() == nil && report != nil {
 			err = j.report(ctx, report)
 		}
 	case hasFailed:
 		time.Sleep(settle)
-		j.consult(ctx)
-		j.nameDisagreement(ctx)
-		if f := j.failure(); f.Suspected || f.ofSidecar() {
-			j.tellEnd(ctx, f)
+		j.consult(ending)
+		j.nameDisagreement(ending)
+		f := j.failure()
+		if f.Suspected || f.ofSidecar() {
+			j.tellEnd(ending, f)
 		}
+		j.cause = f
 	case interrupted:
 		err = interruption(ctx)
-		j.explain(context.WithoutCancel(ctx), err)
-		j.tellEnd(context.WithoutCancel(ctx), err)
+		j.explain(ending, err)
+		j.tellEnd(ending, err)
+		j.cause = err
 	}
-	endErr := errors.Join(j.saveTrace(context.WithoutCancel(ctx)), j.end())
+	endErr := errors.Join(j.saveTrace(ending), j.end())
 	lost, unwritten := j.finishOutput()
 	switch f := j.failure(); {
 	case f != nil && err == nil:
@@ -216,10 +222,7 @@ func (j *Job) end() error {
 	j.mu.Unlock()
 	close(j.over)
 	stop(j.launches)
-	select {
-	case <-j.allEnded:
-	case <-time.After(grace + time.Second):
-	}
+	j.awaitRanks()
 	j.mu.Lock()
 	j.dismissed = true
 	j.mu.Unlock()
@@ -228,6 +231,9 @@ func (j *Job) end() error {
 	go func() { j.wg.Wait(); close(done) }()
 	select {
 	case <-done:
+	case <-j.now:
+		kill(j.sidecars)
+		<-done
 	case <-time.After(grace):
 		kill(append(j.launches, j.sidecars...))
 		<-done

@@ -38,6 +38,13 @@ type Spec struct {
 	Trace       string // file for a timeline of the job; "": none
 	MPI         string // the program's MPI, as outrigger-launch knows it; "": nothing is said
 
+	// AtOnce kills the processes that are left of a job that ends, when it is closed. nil:
+	// they have their grace, unless Wait's context ends while a failed job ends.
+	AtOnce <-chan struct{}
+	// Notices are signals for each rank that runs, and for no process that it has
+	// started. nil: none come.
+	Notices <-chan os.Signal
+
 	// Document says which ranks each of Pods pods has and how they are tuned, for
 	// a job that is not spread evenly; nil: made of what is above. What belongs to
 	// the machine is filled in: see Local.

@@ -48,6 +48,8 @@ type Job struct {
 	disputed  string                   // what ranks disagreed about before they failed; empty: nothing is known
 	halted    []time.Time              // by pod, since when its sidecar is stopped; zero: it runs
 	failed    chan struct{}
+	now       chan struct{} // closed by kill: nothing has its grace any more
+	cause     error         // why the job is ended before its time; owned by Wait
 	over      chan struct{} // closed by end: nobody needs to be watched any more
 	ending    bool
 	dismissed bool          // the sidecars have been told to end
@@ -107,7 +109,7 @@ func start(s *Spec, out, errOut io.Writer) (*Job, error) {
 	j := &Job{
 		spec: s, layout: l, out: outlet.Of(out), err: outlet.Of(errOut), begun: time.Now(),
 		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{}, ended: make([]bool, s.Pods), gone: make([]time.Time, s.Pods),
-		halted: make([]time.Time, s.Pods), over: make(chan struct{}),
+		halted: make([]time.Time, s.Pods), over: make(chan struct{}), now: make(chan struct{}),
 	}
 	j.out.Relax() // an attempt before this one may have left them in a hurry
 	j.err.Relax()
@@ -136,6 +138,7 @@ func start(s *Spec, out, errOut io.Writer) (*Job, error) {
 	j.wg.Go(j.watchStopped)
 	j.wg.Go(j.watchDeadlock)
 	j.wg.Go(j.watchDisagreement)
+	j.wg.Go(j.passOnNotices)
 	return j, nil
 }
 

@@ -64,7 +64,7 @@ type Config struct {
 	Pod         int              // number of the pod, for Log
 	Log         *podlife.Log     // nil: no termination message
 	Grace       time.Duration    // between SIGTERM and SIGKILL; default 2 s
-	Signals     <-chan os.Signal // passed on to every rank
+	Signals     <-chan os.Signal // passed on to every rank; SIGKILL: the ranks that are left are killed
 
 	// Dress gives a rank more than Env: variables, and files that it inherits as
 	// descriptor 3 and those that follow. Its caller closes the files when the
@@ -193,9 +193,7 @@ func (p *pod) supervise(ctx context.Context, done <-chan struct{}) {
 			p.reapOrphans()
 			continue
 		case s := <-p.cfg.Signals:
-			if sig, ok := s.(syscall.Signal); ok && !p.signal(sig) && ends(sig) {
-				p.hasten()
-			}
+			p.passOn(s)
 			continue
 		case <-stop:
 			stop = nil
@@ -229,6 +227,30 @@ func (p *pod) end(s syscall.Signal) {
 	p.ending = s
 	p.mu.Unlock()
 	p.signal(s)
+}
+
+// passOn gives the ranks a signal that this process has received.
+func (p *pod) passOn(s os.Signal) {
+	switch sig, ok := s.(syscall.Signal); {
+	case !ok:
+	case sig == unix.SIGKILL:
+		p.end(sig)
+	case sig == unix.SIGUSR1 || sig == unix.SIGUSR2:
+		p.notify(sig)
+	case !p.signal(sig) && ends(sig):
+		p.hasten()
+	}
+}
+
+// notify sends s to the process of each rank, once, and not to those that it has started:
+// these need not expect the signal, which ends a process that does not, and what is an
+// mpirun passes it on itself.
+func (p *pod) notify(s syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, proc := range p.procs {
+		_ = unix.Kill(proc.Pid, s) // it may just have ended
+	}
 }
 
 // signal reaches the whole process group of every rank; false: none is left.

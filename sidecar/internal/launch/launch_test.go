@@ -246,6 +246,46 @@ func TestSignalsArePassedOn(t *testing.T) {
 	}
 }
 
+// TestUserSignalsAreForTheRankAlone: what it has started in its process group may not
+// expect them.
+func TestUserSignalsAreForTheRankAlone(t *testing.T) {
+	signals := make(chan os.Signal, 2)
+	r := prepare(t, 5, `trap 'echo got 1' USR1; trap 'echo got 2; kill $h; exit 0' USR2
+		sh -c 'trap "echo helper" USR1 USR2; while :; do sleep 0.01; done' & h=$!
+		echo ready; while :; do sleep 0.01; done`)
+	r.Signals = signals
+	go func() {
+		wait(t, "both ranks", func() bool { return strings.Count(r.out.String(), "ready") == 2 })
+		signals <- unix.SIGUSR1
+		wait(t, "the first signal", func() bool { return strings.Count(r.out.String(), "got 1") == 2 })
+		signals <- unix.SIGUSR2
+	}()
+	if e := r.run(t.Context()); e != nil {
+		t.Errorf("%s", e.Text())
+	}
+	if s := r.out.String(); strings.Count(s, "got") != 4 || strings.Contains(s, "helper") {
+		t.Errorf("signals: %q", s)
+	}
+}
+
+// TestSecondOrderEndsTheGrace of ranks that ignore the first one.
+func TestSecondOrderEndsTheGrace(t *testing.T) {
+	signals := make(chan os.Signal, 1)
+	r := prepare(t, 5, `trap 'echo deaf' TERM; echo ready; while :; do sleep 0.01; done`)
+	r.Signals, r.Grace = signals, time.Hour
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		wait(t, "both ranks", func() bool { return strings.Count(r.out.String(), "ready") == 2 })
+		cancel()
+		wait(t, "the first order", func() bool { return strings.Count(r.out.String(), "deaf") == 2 })
+		signals <- unix.SIGKILL
+	}()
+	if e := r.run(ctx); e == nil || !e.Told || e.Signal != "SIGKILL" {
+		t.Errorf("first failure: %+v", e)
+	}
+}
+
 // TestNothingIsLeftBehind: neither what a rank leaves in its group, nor what
 // has left the group, outlives the pod or holds it up by keeping its output
 // open (run looks for processes).

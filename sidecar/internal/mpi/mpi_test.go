@@ -1,15 +1,19 @@
 package mpi
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
@@ -248,5 +252,34 @@ func TestPlace(t *testing.T) {
 		if p, err := sidecar(t, "cmd=outrigger_job rc=0 "+wrong+"\n").place(t.Context()); err == nil {
 			t.Errorf("%q is %+v", wrong, p)
 		}
+	}
+}
+
+// TestNoticesAreForTheProgram that is or calls an mpirun, once each, until it has ended.
+func TestNoticesAreForTheProgram(t *testing.T) {
+	notices := make(chan os.Signal)
+	s := &Starter{Notices: notices}
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `trap 'echo got; exit 7' USR1; echo ready; while :; do sleep 0.01; done`)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended, passed := make(chan struct{}), make(chan struct{})
+	go func() { defer close(passed); s.passOn(cmd.Process, ended) }()
+	in := bufio.NewScanner(out)
+	for in.Scan() && in.Text() == "ready" {
+		notices <- unix.SIGUSR1
+	}
+	if in.Text() != "got" {
+		t.Errorf("it said %q", in.Text())
+	}
+	_ = cmd.Wait() // its exit code is looked at
+	close(ended)
+	<-passed
+	if code := cmd.ProcessState.ExitCode(); code != 7 {
+		t.Errorf("exit code %d", code)
 	}
 }

@@ -27,6 +27,9 @@ type Starter struct {
 	socket string // the sidecar's for applications
 	Out    io.Writer
 	Err    io.Writer
+	// Notices are signals for the program, once it runs, and for no process that it has
+	// started. nil: none come.
+	Notices <-chan os.Signal
 
 	job     place
 	wished  []string // variables of what the job asks for
@@ -165,7 +168,12 @@ func (s *Starter) start(ctx context.Context, program []string) (int, error) {
 	cmd := exec.CommandContext(ctx, program[0], program[1:]...)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = env, os.Stdin, s.Out, s.Err
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) } // the launcher kills what stays
-	err = cmd.Run()
+	if err = cmd.Start(); err == nil {
+		ended := make(chan struct{})
+		go s.passOn(cmd.Process, ended)
+		err = cmd.Wait()
+		close(ended)
+	}
 	if ctx.Err() != nil {
 		return 0, context.Cause(ctx)
 	}
@@ -173,6 +181,18 @@ func (s *Starter) start(ctx context.Context, program []string) (int, error) {
 		return 0, err
 	}
 	return remote.ExitCode(cmd.ProcessState), nil
+}
+
+// passOn gives the program the signals that come for it until it has ended.
+func (s *Starter) passOn(program *os.Process, ended <-chan struct{}) {
+	for {
+		select {
+		case n := <-s.Notices:
+			_ = program.Signal(n) // it may just have ended
+		case <-ended:
+			return
+		}
+	}
 }
 
 // meet waits until all pods do: the first one when the program has ended.

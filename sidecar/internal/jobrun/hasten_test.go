@@ -1,0 +1,97 @@
+package jobrun
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// deafLauncher fails, and ends when the file $there exists; at its second SIGTERM it makes
+// the file "twice".
+const deafLauncher = `n=0; trap 'n=$((n+1)); [ $n -ge 2 ] && { : >"$at/twice"; exit 1; }' TERM; : >"$at/ready"
+echo '{"event":"failed","rank":0,"code":3,"time":"2026-01-02T03:04:05Z"}' >&3
+while [ ! -e "$at/there" ]; do sleep 0.01; done; exit 1`
+
+// hearing calls heard once, when text is written.
+type hearing struct {
+	mu    sync.Mutex
+	all   strings.Builder
+	text  string
+	heard func()
+}
+
+func (h *hearing) Write(b []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.all.Write(b)
+	if h.heard != nil && strings.Contains(h.all.String(), h.text) {
+		h.heard()
+		h.heard = nil
+	}
+	return len(b), nil
+}
+
+// TestCauseIsNamedBeforeTheKill of ranks that ignore SIGTERM, and ends them at once if that
+// is wished then.
+func TestCauseIsNamedBeforeTheKill(t *testing.T) {
+	for what, kills := range map[string]bool{"grace": false, "at once": true} {
+		t.Run(what, func(t *testing.T) {
+			s := set(t, quietSidecar, deafLauncher)
+			at := t.TempDir()
+			t.Setenv("at", at)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			h := &hearing{text: "outrigger: the job ends: rank 0 (pod 0) exited with code 3; ranks that ignore SIGTERM are killed 2 s after it, by Ctrl-C at once\n"}
+			h.heard = func() {
+				if kills {
+					cancel()
+				} else if err := os.WriteFile(filepath.Join(at, "there"), nil, 0o600); err != nil {
+					t.Error(err)
+				}
+			}
+			var err error
+			if s.job, err = Start(ctx, &Spec{Ranks: 1, Pods: 1, Program: []string{"/bin/true"}}, &s.out, h); err == nil {
+				err = s.job.Wait(ctx, nil)
+			}
+			if err == nil || !strings.Contains(err.Error(), "rank 0 (pod 0) exited with code 3") {
+				t.Errorf("it ended with %v", err)
+			}
+			if h.heard != nil {
+				t.Errorf("the cause was not named first: %q", h.all.String())
+			}
+			if _, err := os.Stat(filepath.Join(at, "twice")); (err == nil) != kills {
+				t.Errorf("the end of the grace: %v", err)
+			}
+			s.left()
+		})
+	}
+}
+
+// TestSecondWishKills: the first one ends the job in order.
+func TestSecondWishKills(t *testing.T) {
+	s := set(t, quietSidecar, strings.Replace(deafLauncher, "echo '{", ": '{", 1))
+	at := t.TempDir()
+	t.Setenv("at", at)
+	now := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	h := &hearing{text: "outrigger: the job ends: interrupted", heard: func() { close(now) }}
+	var err error
+	if s.job, err = Start(ctx, &Spec{Ranks: 1, Pods: 1, Program: []string{"/bin/true"}, AtOnce: now}, &s.out, h); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := os.Stat(filepath.Join(at, "ready")); err != nil; _, err = os.Stat(filepath.Join(at, "ready")) {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if err := s.job.Wait(ctx, nil); err == nil || err.Error() != "interrupted" {
+		t.Errorf("it ended with %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(at, "twice")); err != nil {
+		t.Errorf("the end of the grace: %v", err)
+	}
+	s.left()
+}
