@@ -58,7 +58,10 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	err := d.live(ctx)
-	return errors.Join(err, d.words.last(err, d.firstRank()))
+	if unsaid := d.words.last(err, d.firstRank()); unsaid != nil {
+		d.log.Warn("last words", "cause", unsaid) // a full disk makes no sidecar a failed one
+	}
+	return err
 }
 
 // live is the daemon's life from its document to its end.

@@ -41,6 +41,10 @@ func (m *manifestRun) run(ctx context.Context) error {
 		if err == nil {
 			j, err = m.o.run(ctx, s, m.after)
 		}
+		var done *jobrun.Failure
+		if errors.As(err, &done) && done.Done {
+			return errors.Join(m.tell(m.end(j, number, nil)), ended(err))
+		}
 		end := m.end(j, number, err)
 		if err == nil {
 			return m.tell(end)

@@ -159,10 +159,19 @@ func (o *runOptions) runProgram(ctx context.Context, args []string) error {
 	if o.encrypt {
 		s.Tuning.Encrypt = bootstrap.EncryptTLS
 	}
-	if _, err := o.run(ctx, s, o.after()); err != nil {
-		return fmt.Errorf("job failed: %w", err)
+	_, err := o.run(ctx, s, o.after())
+	return ended(err)
+}
+
+// ended is the error of a job, with what it is about.
+func ended(err error) error {
+	switch f := (*jobrun.Failure)(nil); {
+	case err == nil:
+		return nil
+	case errors.As(err, &f) && f.Done:
+		return fmt.Errorf("warning: all ranks have ended well, but %w", err)
 	}
-	return nil
+	return fmt.Errorf("job failed: %w", err)
 }
 
 // plotsFolder makes the folder of --plots before the hours that a job takes: one that

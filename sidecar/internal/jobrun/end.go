@@ -32,14 +32,14 @@ func (j *Job) Wait(asked context.Context, report func([]obs.Report) error) error
 	ctx, cancel := j.deadline(asked)
 	defer cancel()
 	defer context.AfterFunc(ctx, j.hurry)()
-	var err error
+	var err, missing error
 	outcome := j.outcome(ctx)
 	ending, unwatch := j.watchKill(asked, outcome)
 	defer unwatch()
 	switch outcome {
 	case endedWell:
 		if j.consult(ctx); j.failure() == nil && report != nil {
-			err = j.report(ctx, report)
+			missing = j.report(ctx, report)
 		}
 	case hasFailed:
 		time.Sleep(settle)
@@ -56,17 +56,24 @@ func (j *Job) Wait(asked context.Context, report func([]obs.Report) error) error
 		j.tellEnd(ending, err)
 		j.cause = err
 	}
-	endErr := errors.Join(j.saveTrace(ending), j.end())
-	lost, unwritten := j.finishOutput()
+	missing = errors.Join(missing, j.saveTrace(ending))
+	endErr := j.end()
+	lost, outErr := j.finishOutput()
 	switch f := j.failure(); {
 	case f != nil && err == nil:
 		return f
 	case f == nil && err == nil && lost && ctx.Err() != nil: // by who would not wait for the readers
 		err = interruption(ctx)
 	case err == nil: // a result that nobody has is none
-		err = unwritten
+		err = outErr
 	}
-	return errors.Join(err, endErr)
+	if err != nil || endErr != nil {
+		return errors.Join(err, endErr, missing)
+	}
+	if missing = errors.Join(missing, j.logErr()); missing != nil {
+		return unwritten(missing)
+	}
+	return nil
 }
 
 // outcome is what ends the wait for a job.

@@ -44,6 +44,7 @@ func (j *Job) startSidecar(path string, pod int) error {
 	if l.keep { // else nobody could read it
 		cmd.Args = append(cmd.Args, "--flight", l.flight(pod))
 	}
+	j.logs = append(j.logs, log)
 	cmd.ExtraFiles = l.inherited(l.listens[pod])
 	cmd.Stderr = log
 	if err := startHeld(cmd); err != nil {
@@ -53,7 +54,7 @@ func (j *Job) startSidecar(path string, pod int) error {
 	j.sidecars = append(j.sidecars, cmd)
 	// For people and scripts that look after a job; nothing here reads it.
 	if err := os.WriteFile(l.file("pod%d/"+pidFile, pod), []byte(fmt.Sprintln(cmd.Process.Pid)), 0o600); err != nil {
-		return fmt.Errorf("process id of the sidecar of pod %d: %w", pod, err)
+		log.lose(err) // a full disk must not end the job
 	}
 	j.wg.Go(func() {
 		err := cmd.Wait()

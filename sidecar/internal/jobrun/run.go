@@ -23,11 +23,22 @@ type Failure struct {
 	Verdict *podlife.Verdict // nil: none of the job's programs has failed
 	// Suspected says that the job was ended for a suspected deadlock.
 	Suspected bool
+	// Done says that all ranks have ended well: what is missing is of ours.
+	Done bool
 }
 
 // CodeTimeout is the exit code of a job that was not finished within its Timeout,
 // as timeout(1) has it, and of one that a suspected deadlock has ended.
 const CodeTimeout = 124
+
+// CodeUnwritten is the exit code of a job whose ranks have all ended well, and of which a
+// trace, a report or a file of its directory could not be written: EX_IOERR of sysexits.h.
+const CodeUnwritten = 74
+
+// unwritten is the end of such a job.
+func unwritten(err error) *Failure {
+	return &Failure{Text: err.Error(), Code: CodeUnwritten, Done: true}
+}
 
 func (f *Failure) Error() string { return f.Text }
 
@@ -49,6 +60,7 @@ type Job struct {
 	halted    []time.Time              // by pod, since when its sidecar is stopped; zero: it runs
 	failed    chan struct{}
 	now       chan struct{} // closed by kill: nothing has its grace any more
+	logs      []*sidecarLog // by pod
 	cause     error         // why the job is ended before its time; owned by Wait
 	over      chan struct{} // closed by end: nobody needs to be watched any more
 	ending    bool

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 )
 
 // sidecarLog takes what a sidecar writes. All of it goes to a file in the job's
@@ -16,6 +17,44 @@ type sidecarLog struct {
 	person *tailWriter
 	file   io.WriteCloser // nil: none is kept
 	all    bool           // a person has asked for a log
+
+	mu   sync.Mutex
+	lost error // why something of the pod is not in the job's directory
+}
+
+// lose notes the first file of the pod that could not be written.
+func (s *sidecarLog) lose(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lost == nil {
+		s.lost = err
+	}
+}
+
+// logErr is why the job's directory lacks something; nil: it lacks nothing. The sidecars
+// have ended.
+func (j *Job) logErr() error {
+	for pod, s := range j.logs {
+		s.mu.Lock()
+		err := s.lost
+		s.mu.Unlock()
+		if err == nil && j.layout.keep {
+			err = wordless(j.layout.words(pod))
+		}
+		if err != nil { // the others lack it for the same reason
+			return fmt.Errorf("the job's directory lacks files of pod %d: %w; make room, or give --dir another directory", pod, err)
+		}
+	}
+	return nil
+}
+
+// wordless is the error of a file for a sidecar's last words that has none, though the
+// sidecar has ended in order.
+func wordless(path string) error {
+	if st, err := os.Stat(path); err != nil || st.Size() > 0 {
+		return nil // it was ended before it made the file, or has written
+	}
+	return fmt.Errorf("%s is empty: its sidecar could not write to it", path)
 }
 
 // openLog makes the log of a pod's sidecar.
@@ -47,7 +86,9 @@ func (s *sidecarLog) level(asked string) string {
 // lines takes whole lines.
 func (s *sidecarLog) lines(b []byte) {
 	if s.file != nil {
-		_, _ = s.file.Write(b) // a full disk must not end the job
+		if _, err := s.file.Write(b); err != nil {
+			s.lose(err) // a full disk must not end the job
+		}
 	}
 	if s.all {
 		_, _ = s.person.Write(b) // nobody may read our output any more
@@ -75,7 +116,9 @@ func chatter(line []byte) bool {
 func (s *sidecarLog) close() {
 	s.flush()
 	if s.file != nil {
-		_ = s.file.Close() // what could not be written was not
+		if err := s.file.Close(); err != nil {
+			s.lose(err)
+		}
 	}
 }
 

@@ -80,9 +80,10 @@ func (j *Job) saveTrace(ctx context.Context) error {
 	}
 	err := replace(j.spec.Trace, func(w io.Writer) error { return json.NewEncoder(w).Encode(all) })
 	if err != nil {
-		err = fmt.Errorf("the trace is not written: %w", err)
-		if j.failure() != nil { // whose error the job ends with
+		err = fmt.Errorf("the trace is not written: %w; make room, or give --trace another file", err)
+		if j.failure() != nil || j.cause != nil { // whose error the job ends with
 			j.err.Tell("outrigger: " + err.Error() + "\n")
+			return nil
 		}
 	}
 	return err
