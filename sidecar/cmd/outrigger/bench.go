@@ -210,7 +210,7 @@ func (o *benchOptions) job(ctx context.Context, j benchJob) ([]bench.Figure, err
 	if err != nil {
 		return nil, fmt.Errorf("this program's own file: %w", err)
 	}
-	s := jobrun.Spec{Name: "bench", Ranks: j.ranks, Pods: j.pods, AtOnce: atOnce}
+	s := jobrun.Spec{Name: "bench", Ranks: j.ranks, Pods: j.pods, AtOnce: atOnce, Adopts: true}
 	s.Tuning.Wait, s.Trace = o.wait, o.trace
 	j.tune(&s.Tuning)
 	peer := "outrigger-local"

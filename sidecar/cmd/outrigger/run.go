@@ -76,7 +76,7 @@ beside outrigger and in PATH. What has no meaning on one machine is listed.`,
 				o.out.Flush()
 				o.err.Flush()
 			}()
-			o.spec.Prefix, o.spec.AtOnce = !o.noPrefix, atOnce
+			o.spec.Prefix, o.spec.AtOnce, o.spec.Adopts = !o.noPrefix, atOnce, true
 			notices := make(chan os.Signal, 8)
 			signal.Notify(notices, unix.SIGUSR1, unix.SIGUSR2)
 			defer signal.Stop(notices)

@@ -12,12 +12,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/why"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/launch"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
 
@@ -228,23 +230,25 @@ func (j *Job) end() error {
 	j.ending = true
 	j.mu.Unlock()
 	close(j.over)
-	stop(j.launches)
+	j.stop(j.launches)
 	j.awaitRanks()
+	j.killOrphans() // else their sidecar waits for them
 	j.mu.Lock()
 	j.dismissed = true
 	j.mu.Unlock()
-	stop(j.sidecars)
+	j.stop(j.sidecars)
 	done := make(chan struct{})
 	go func() { j.wg.Wait(); close(done) }()
 	select {
 	case <-done:
 	case <-j.now:
-		kill(j.sidecars)
+		j.kill(j.sidecars)
 		<-done
 	case <-time.After(grace):
-		kill(append(j.launches, j.sidecars...))
+		j.kill(append(j.launches, j.sidecars...))
 		<-done
 	}
+	j.killOrphans()
 	if f := j.failure(); f == nil || !f.Suspected {
 		j.hearLastWords()
 	}
@@ -252,19 +256,42 @@ func (j *Job) end() error {
 }
 
 // stop tells processes to end. One that is stopped cannot: it is killed.
-func stop(cmds []*exec.Cmd) {
+func (j *Job) stop(cmds []*exec.Cmd) {
 	for _, c := range cmds {
 		_ = c.Process.Signal(unix.SIGTERM) // it may have ended
 		if isStopped(c.Process.Pid) {
-			kill([]*exec.Cmd{c})
+			j.kill([]*exec.Cmd{c})
 		}
 	}
 }
 
-func kill(cmds []*exec.Cmd) {
+func (j *Job) kill(cmds []*exec.Cmd) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	for _, c := range cmds {
+		j.slain[c.Process.Pid] = true
 		_ = unix.Kill(-c.Process.Pid, unix.SIGKILL) // it may have ended
 	}
+}
+
+// killedByOther reports whether a process that has ended was killed, and not by this one:
+// that is a cause whenever it is heard. j.mu is held.
+func (j *Job) killedByOther(c *exec.Cmd) bool {
+	ws, ok := c.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && ws.Signaled() && ws.Signal() != unix.SIGTERM && !j.slain[c.Process.Pid]
+}
+
+// killOrphans ends what a launcher has left that was killed. Launchers end what their ranks
+// leave behind, and so leave nothing if they end by themselves.
+func (j *Job) killOrphans() {
+	if !j.spec.Adopts {
+		return
+	}
+	var own []int
+	for _, c := range slices.Concat(j.sidecars, j.launches) {
+		own = append(own, c.Process.Pid)
+	}
+	launch.KillOrphans(own...)
 }
 
 // report asks every sidecar what it has done.

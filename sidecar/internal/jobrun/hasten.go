@@ -59,7 +59,7 @@ func (j *Job) awaitRanks() {
 			defer tick.Stop()
 			again = tick.C
 		case <-again:
-			stop(j.launches) // a second SIGTERM ends their grace
+			j.stop(j.launches) // a second SIGTERM ends their grace
 		}
 	}
 }

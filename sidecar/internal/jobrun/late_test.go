@@ -94,3 +94,12 @@ func TestFailureGoesFirst(t *testing.T) {
 		}
 	}
 }
+
+// TestKilledLauncherIsHeardOfLate: its end is the cause of what its sidecar has seen,
+// also if it is heard of when the job is being ended.
+func TestKilledLauncherIsHeardOfLate(t *testing.T) {
+	vanished := writes(podlife.RankVanished, 1, 1, podlife.TextVanished, "2026-01-01T00:00:04Z")
+	s := set(t, `[ $pod = 1 ] && { `+vanished+` }; `+quietSidecar, victim+`echo '{"event":"exited","rank":1,"pid":1}' >&3
+trap 'kill -KILL $$' TERM; while :; do sleep 0.01; done`)
+	s.fails(&Spec{}, "the launcher of pod 1 ended: killed by SIGKILL", 1)
+}

@@ -38,6 +38,9 @@ type Spec struct {
 	Trace       string // file for a timeline of the job; "": none
 	MPI         string // the program's MPI, as outrigger-launch knows it; "": nothing is said
 
+	// Adopts says that this process has no children but the job's: it becomes the parent of
+	// what a launcher leaves that was killed, and ends that.
+	Adopts bool
 	// AtOnce kills the processes that are left of a job that ends, when it is closed. nil:
 	// they have their grace, unless Wait's context ends while a failed job ends.
 	AtOnce <-chan struct{}

@@ -144,7 +144,7 @@ func (j *Job) startLauncher(path string, pod int) error {
 			// Its first failed rank was reported by a status line already.
 			text := fmt.Sprintf("the launcher of pod %d ended: %s", pod, how(err))
 			j.mu.Lock()
-			if !j.ending { // else it was told to
+			if !j.ending || j.killedByOther(cmd) { // else it was told to
 				j.stories[pod].Application = endingOf(err, text)
 			}
 			j.mu.Unlock()

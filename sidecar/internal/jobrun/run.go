@@ -64,6 +64,7 @@ type Job struct {
 	cause     error         // why the job is ended before its time; owned by Wait
 	over      chan struct{} // closed by end: nobody needs to be watched any more
 	ending    bool
+	slain     map[int]bool  // processes that got SIGKILL from this one
 	dismissed bool          // the sidecars have been told to end
 	running   int           // launchers
 	allEnded  chan struct{} // closed when all of them have
@@ -120,7 +121,7 @@ func start(s *Spec, out, errOut io.Writer) (*Job, error) {
 	}
 	j := &Job{
 		spec: s, layout: l, out: outlet.Of(out), err: outlet.Of(errOut), begun: time.Now(),
-		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{}, ended: make([]bool, s.Pods), gone: make([]time.Time, s.Pods),
+		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{}, slain: map[int]bool{}, ended: make([]bool, s.Pods), gone: make([]time.Time, s.Pods),
 		halted: make([]time.Time, s.Pods), over: make(chan struct{}), now: make(chan struct{}),
 	}
 	j.out.Relax() // an attempt before this one may have left them in a hurry
@@ -133,6 +134,9 @@ func start(s *Spec, out, errOut io.Writer) (*Job, error) {
 	}
 	if registryErr != nil {
 		j.err.Tell(fmt.Sprintf("outrigger: `outrigger top` will not see this job: %v\n", registryErr)) // the job runs without it
+	}
+	if s.Adopts {
+		launch.Adopt()
 	}
 	for i := range s.Pods {
 		if err := j.startSidecar(sidecar, i); err != nil {

@@ -143,7 +143,7 @@ func Run(ctx context.Context, cfg Config) *Event {
 		p.fail(&Event{Event: "failed", Rank: cfg.First, Code: CannotRun(err), Reason: err.Error(), Time: time.Now()})
 		return p.first
 	}
-	adopt()
+	Adopt()
 	var wg, watch sync.WaitGroup
 	watched, unwatch := context.WithCancel(context.WithoutCancel(ctx)) // also while the pod ends
 	defer unwatch()
@@ -164,7 +164,7 @@ func Run(ctx context.Context, cfg Config) *Event {
 	watch.Wait()
 	close(done)
 	<-ended
-	killOrphans()
+	KillOrphans()
 	if cfg.Tidy != nil {
 		if err := cfg.Tidy(); err != nil {
 			_, _ = fmt.Fprintln(cfg.Err, "outrigger-launch: tidying up:", err) // the ranks' result stands

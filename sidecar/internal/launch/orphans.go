@@ -3,6 +3,7 @@ package launch
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -10,11 +11,11 @@ import (
 
 // A rank's process group ends with the rank. What has left the group, as
 // daemons do, becomes this process's child when its parent ends, because of
-// adopt, and is found here.
+// Adopt, and is found here.
 
-// adopt makes orphaned descendants children of this process. A kernel that
+// Adopt makes orphaned descendants children of this process. A kernel that
 // cannot (before 3.4) leaves them to init.
-func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+func Adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // reapOrphans takes away adopted processes that have ended, for pods that run
 // for long.
@@ -42,11 +43,11 @@ func (p *pod) isRank(pid int) bool {
 	return false
 }
 
-// killOrphans ends every child of this process, and what they leave behind in
-// turn. All ranks have ended.
-func killOrphans() {
+// KillOrphans ends every child of this process, and what they leave behind in
+// turn, but for own, which it has started. All ranks have ended.
+func KillOrphans(own ...int) {
 	for {
-		list := children()
+		list := slices.DeleteFunc(children(), func(pid int) bool { return slices.Contains(own, pid) })
 		if len(list) == 0 {
 			return
 		}
