@@ -110,7 +110,7 @@ func attach(ctx context.Context, conn *net.UnixConn, cfg *Config) (w shm.Welcome
 		return w, nil, fmt.Errorf("greeting the sidecar: %w", err)
 	}
 	b, oob := make([]byte, shm.WelcomeBytes), make([]byte, unix.CmsgSpace(4*4))
-	n, oobn, _, _, err := conn.ReadMsgUnix(b, oob)
+	n, oobn, flags, _, err := conn.ReadMsgUnix(b, oob)
 	if err != nil {
 		if ctx.Err() != nil { // the deadline that ended the read is ours
 			err = ctx.Err()
@@ -127,13 +127,27 @@ func attach(ctx context.Context, conn *net.UnixConn, cfg *Config) (w shm.Welcome
 	if w.Features&shm.FeatureExpose != 0 {
 		want = 4
 	}
-	if err == nil && len(fds) != want {
-		err = fmt.Errorf("the sidecar passed %d descriptors, want %d", len(fds), want)
+	if err == nil {
+		err = checkCount(len(fds), want, flags&unix.MSG_CTRUNC != 0)
 	}
 	if err != nil {
 		closeAll(fds)
 	}
 	return w, fds, err
+}
+
+// checkCount compares the descriptors that came with those that are wanted. The kernel cuts
+// what a process may not open, and says so (recvmsg(2), MSG_CTRUNC).
+func checkCount(got, want int, cut bool) error {
+	switch {
+	case cut && got < want:
+		return fmt.Errorf("%d of the sidecar's %d descriptors could be taken: this process may open no more files; raise its limit (ulimit -n)", got, want)
+	case cut:
+		return fmt.Errorf("the sidecar passed more than %d descriptors, want %d", got, want)
+	case got != want:
+		return fmt.Errorf("the sidecar passed %d descriptors, want %d", got, want)
+	}
+	return nil
 }
 
 func rights(oob []byte) ([]int, error) {

@@ -39,11 +39,24 @@ func (s *Server) together(ctx context.Context, kind byte, own []byte) ([][]byte,
 	}
 	for pod, piece := range all {
 		if len(piece) == 0 || piece[0] != kind {
-			return nil, fmt.Errorf("pod %d finds its ranks by another protocol (PMI, PMIx) than this one: do all ranks run the same MPI?", pod)
+			return nil, unlike(pod, kind, piece)
 		}
 		all[pod] = piece[1:]
 	}
 	return all, nil
+}
+
+// unlike is the error of a pod whose piece is not of the kind that this pod has brought.
+func unlike(pod int, kind byte, piece []byte) error {
+	switch {
+	case len(piece) == 0:
+		return fmt.Errorf("pod %d did not answer: look at the log of its sidecar", pod)
+	case kind == pieceFence && piece[0] == pieceKeys:
+		return fmt.Errorf("pod %d did not answer by PMIx, as this pod asks, but by PMI: its PMIx server has not started or has ended, which its launcher says, or its ranks run another MPI than those of this pod", pod)
+	case kind == pieceKeys && piece[0] == pieceFence:
+		return fmt.Errorf("pod %d asks by PMIx, and the ranks of this pod by PMI: the PMIx server of this pod did not answer them, or they run another MPI than those of that pod", pod)
+	}
+	return fmt.Errorf("pod %d answered with a piece of kind %q, want %q: are the sidecars of one release?", pod, piece[0], kind)
 }
 
 // fencesMax bounds the fences that are under way: a launcher makes a connection for

@@ -86,7 +86,7 @@ func TestFenceAndBarrier(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if all, err := fence(dial(t, addrs[0]), 2, "x"); err == nil || !strings.Contains(all, "another_protocol") {
+		if all, err := fence(dial(t, addrs[0]), 2, "x"); err == nil || !strings.Contains(all, "pod_1_did_not_answer_by_PMIx,_as_this_pod_asks,_but_by_PMI:") {
 			t.Errorf("%q, %v", all, err)
 		}
 	}()
@@ -101,4 +101,21 @@ func TestFenceAndBarrier(t *testing.T) {
 // TestJob: what a launcher is told of the job.
 func TestJob(t *testing.T) {
 	dial(t, serve(t)[1]).ask("cmd=outrigger_job", "cmd=outrigger_job rc=0 name=kvs_test pod=1 machines=0 layout=2,1")
+}
+
+// TestPodsThatAreUnlike are named by what they did, or did not.
+func TestPodsThatAreUnlike(t *testing.T) {
+	for want, c := range map[string]struct {
+		kind  byte
+		piece string
+	}{
+		"pod 3 did not answer: look":                {pieceFence, ""},
+		"pod 3 did not answer by PMIx, as this pod": {pieceFence, "k"},
+		"pod 3 asks by PMIx, and the ranks of this": {pieceKeys, "f"},
+		"pod 3 answered with a piece of kind 'z'":   {pieceKeys, "z"},
+	} {
+		if err := unlike(3, c.kind, []byte(c.piece)); !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
 }
