@@ -10,7 +10,9 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -44,6 +46,12 @@ func end(how string) int {
 			return 0
 		}
 		return code(errors.Join(s.World().Barrier(ctx), s.Close()))
+	case "rank 1 leaves its socket to a daemon":
+		if one {
+			return leaveSocket()
+		}
+		_, err = outrigger.Recv(ctx, s.World(), make([]byte, 8), 1, 0) // ends with the job
+		return code(err)
 	case "rank 1 becomes another program":
 		if one {
 			return code(unix.Exec("/bin/sleep", []string{"sleep", "60"}, os.Environ()))
@@ -78,6 +86,20 @@ func end(how string) int {
 	return 64
 }
 
+// leaveSocket starts a daemon that keeps the sockets of this process open.
+func leaveSocket() int {
+	cmd := exec.Command("/bin/sleep", "1000")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	list, err := os.ReadDir("/proc/self/fd")
+	for _, f := range list {
+		if to, _ := os.Readlink("/proc/self/fd/" + f.Name()); strings.HasPrefix(to, "socket:") { // "": it was closed
+			fd, _ := strconv.Atoi(f.Name()) // a number
+			cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(uintptr(fd), to))
+		}
+	}
+	return code(errors.Join(err, cmd.Start()))
+}
+
 func code(err error) int {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -93,12 +115,13 @@ func TestOneTruth(t *testing.T) {
 		code int
 		want []string
 	}{
-		"nobody closes":                  {1, []string{"job failed: rank ", "failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
-		"rank 1 does not close":          {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
-		"rank 1 becomes another program": {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
-		"abort and end well":             {3, []string{"job failed: rank 1 (pod 0) failed: called abort: no sense\n"}},
-		"abort and exit":                 {1, []string{"job failed: rank 1 (pod 0) failed: called abort: no sense\n"}},
-		"abort with 256":                 {1, []string{"called abort: no sense\n"}},
+		"nobody closes":                        {1, []string{"job failed: rank ", "failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
+		"rank 1 does not close":                {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
+		"rank 1 leaves its socket to a daemon": {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
+		"rank 1 becomes another program":       {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
+		"abort and end well":                   {3, []string{"job failed: rank 1 (pod 0) failed: called abort: no sense\n"}},
+		"abort and exit":                       {1, []string{"job failed: rank 1 (pod 0) failed: called abort: no sense\n"}},
+		"abort with 256":                       {1, []string{"called abort: no sense\n"}},
 	} {
 		t.Run(how, func(t *testing.T) {
 			j := start(t, 4, 2, testBinary(t), endCommand, how)

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -124,7 +125,13 @@ func (o *options) dress(cfg *launch.Config) error {
 		}
 	}
 	ranks, err := mpi.Prepare(family, cfg.Program[0], cfg.Socket, self)
-	if ranks != nil {
+	switch {
+	case err != nil:
+	case ranks == nil: // else Judge asks the sidecar, and Failed tells it
+		cfg.Ended = func(ctx context.Context, rank int) {
+			_ = mpi.Ended(ctx, cfg.Socket, rank) // the end of a sidecar is told by others
+		}
+	default:
 		cfg.Dress, cfg.Judge, cfg.Failed, cfg.Aborts, cfg.Tidy = ranks.Dress, ranks.Judge, ranks.Failed, ranks.Aborts, ranks.Close
 	}
 	return err

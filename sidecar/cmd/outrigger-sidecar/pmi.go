@@ -9,6 +9,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
@@ -110,6 +112,7 @@ func (d *daemon) listenPMI(cfg *session.Config) error {
 			vanished, _ := d.vanished(uint32(rank))
 			return vanished
 		},
+		Ended:  d.well,
 		Failed: d.badly,
 		Idle: func(rank int) {
 			d.engine.Fail(&core.Failure{Rank: uint32(rank), Code: 1, Reason: podlife.TextIdle})
@@ -167,6 +170,25 @@ func (d *daemon) vanished(rank uint32) (bool, error) {
 		}
 	}
 	return attached && !speaks || f != nil && f.Rank == rank && f.Reason == podlife.TextVanished, nil
+}
+
+// well ends the job for a rank whose process has ended with code 0 and without a goodbye. A
+// process of another number that has attached for it, and lives, is the rank.
+func (d *daemon) well(rank int) {
+	f := &core.Failure{Rank: uint32(rank), Code: 1, Reason: podlife.TextVanished}
+	lives := false
+	look := func() {
+		pid := d.engine.PID(f.Rank)
+		lives = pid > 0 && unix.Kill(pid, 0) == nil
+	}
+	if d.engine.InTurn(look) != nil || lives {
+		return
+	}
+	if vanished, err := d.vanished(f.Rank); err != nil || !vanished {
+		return
+	}
+	d.engine.Fail(f)
+	_ = d.engine.InTurn(func() {}) // it is told; a stopped engine does not care
 }
 
 // badly ends the job for a rank whose process has ended badly, if its end has not.

@@ -401,5 +401,14 @@ func (e *Engine) Attached(rank uint32) (attached, speaks bool) {
 	return true, a.Ready()
 }
 
+// PID is the process that has attached for a rank, for the same callers; 0: none has, or it
+// is in another PID namespace.
+func (e *Engine) PID(rank uint32) int {
+	if a := e.byRank[rank]; a != nil {
+		return a.PID
+	}
+	return 0
+}
+
 // Failure is why the job failed, or nil, for the same callers.
 func (e *Engine) Failure() *core.Failure { return e.core.Failed() }

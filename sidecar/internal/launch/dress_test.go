@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -98,5 +99,28 @@ func TestFailed(t *testing.T) {
 	}
 	if e := r.run(t.Context()); e == nil || e.Rank != 5 || !slices.Equal(told, []string{"5 3 false"}) {
 		t.Errorf("%+v, told %q", e, told)
+	}
+}
+
+// TestEndedIsTold of each rank that has exited with code 0, once, before its line is there.
+func TestEndedIsTold(t *testing.T) {
+	for code, want := range map[int]int{0: 3, 3: 0} {
+		r := prepare(t, 6, fmt.Sprintf("exit %d", code))
+		var mu sync.Mutex
+		told := map[int]int{}
+		r.Ended = func(_ context.Context, rank int) {
+			mu.Lock()
+			defer mu.Unlock()
+			told[rank]++
+			if strings.Contains(r.status.String(), fmt.Sprintf(`"exited","rank":%d`, rank)) {
+				t.Errorf("rank %d: its line was there first", rank)
+			}
+		}
+		if e := r.run(t.Context()); (e == nil) != (code == 0) {
+			t.Errorf("%+v", e)
+		}
+		if len(told) != want || want > 0 && (told[4] != 1 || told[5] != 1 || told[6] != 1) {
+			t.Errorf("code %d: told of %v", code, told)
+		}
 	}
 }

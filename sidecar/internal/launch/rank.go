@@ -57,6 +57,9 @@ func (p *pod) run(ctx, judging context.Context, rank int, path string) {
 	if told.aborts != 0 {
 		e.Code, e.Signal, e.Told, e.Aborts = told.aborts, "", false, true
 	}
+	if e.Code == 0 && p.cfg.Ended != nil {
+		p.cfg.Ended(judging, rank)
+	}
 	if e.Code == 0 && p.cfg.Judge != nil {
 		if err := p.cfg.Judge(judging, rank); err != nil {
 			e.Code, e.Judged, e.Reason = 1, true, err.Error()

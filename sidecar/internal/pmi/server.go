@@ -44,6 +44,9 @@ type Config struct {
 	Attached func(rank int) bool
 	// Vanished reports whether a rank whose process has ended left without a goodbye.
 	Vanished func(rank int) bool
+	// Ended hears of a rank whose process has ended with code 0, of which the others may wait
+	// for more. nil: nobody hears.
+	Ended func(rank int)
 	// Failed ends the job for a rank whose process has ended badly, with such a code.
 	Failed func(rank int, code uint32)
 	// Idle ends the job for a rank, of any pod, that has ended without MPI. nil: nobody does.
@@ -354,6 +357,19 @@ func (s *Server) badly(c *client, r request) error {
 	return c.say("cmd=outrigger_failed rc=0")
 }
 
+// ended hears of the launcher that a rank's process has ended with code 0, and answers when
+// what follows from that is known.
+func (s *Server) ended(c *client, r request) error {
+	rank, err := s.rankOf(r.fields["rank"])
+	if err != nil {
+		return err
+	}
+	if s.cfg.Ended != nil {
+		s.cfg.Ended(rank)
+	}
+	return c.say("cmd=outrigger_ended rc=0")
+}
+
 func number(b bool) int {
 	if b {
 		return 1
@@ -375,6 +391,8 @@ func (s *Server) handle(c *client, r request) error {
 			return s.idled(c, r)
 		case "outrigger_failed":
 			return s.badly(c, r)
+		case "outrigger_ended":
+			return s.ended(c, r)
 		case "outrigger_abort":
 			return s.abortOf(c, r)
 		case "outrigger_job":

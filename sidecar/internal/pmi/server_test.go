@@ -235,6 +235,19 @@ func TestLauncherTells(t *testing.T) {
 	}
 }
 
+// TestLauncherTellsOfRightEnds too, and the answer comes when it has been heard.
+func TestLauncherTellsOfRightEnds(t *testing.T) {
+	var told []int
+	addr := serve(t, func(c *Config) { c.Ended = func(rank int) { told = append(told, rank) } })
+	dial(t, addr[0]).ask("cmd=outrigger_ended rank=1", "cmd=outrigger_ended rc=0")
+	for _, bad := range []string{"rank=2", "rank=-1", "rank=", ""} {
+		dial(t, addr[0]).ask("cmd=outrigger_ended "+bad, "")
+	}
+	if len(told) != 1 || told[0] != 1 {
+		t.Errorf("told %v", told)
+	}
+}
+
 // TestPodsDoNotMeet: ranks in a barrier that fails are let go.
 func TestPodsDoNotMeet(t *testing.T) {
 	addr := serve(t, func(c *Config) {

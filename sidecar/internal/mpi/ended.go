@@ -1,0 +1,28 @@
+package mpi
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+)
+
+// Ended tells the sidecar with a socket for applications that the process of a rank has
+// ended with code 0: if the rank has a session still, it has vanished, though a process
+// that it started may keep the session's socket open. It waits until that is known, or
+// ctx ends. Errors are those of the connection, and of a sidecar of an older release, which
+// does not know the question.
+func Ended(ctx context.Context, socket string, rank int) error {
+	conn, err := management(socket + names.PMISuffix).dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // nothing more is asked
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	_, err = ask(conn, fmt.Sprintf("cmd=outrigger_ended rank=%d", rank), 1)
+	return err
+}
