@@ -74,8 +74,8 @@ type Config struct {
 	// may wait for other ranks, until ctx ends: when one has failed, or this process is told
 	// to end.
 	Judge func(ctx context.Context, rank int) error
-	// Ended is told of each rank that has exited with code 0, before anybody else is. nil:
-	// nobody is. It may wait until ctx ends, as Judge may.
+	// Ended is called for each rank that has exited with code 0, before its status line is
+	// written. nil: nothing. It may wait until ctx ends, as Judge may.
 	Ended func(ctx context.Context, rank int)
 	// Failed is told of the first rank that has ended badly, before others are ended for
 	// it. nil: nobody is.

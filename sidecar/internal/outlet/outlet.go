@@ -46,7 +46,7 @@ type Writer struct {
 	lost      int64         // bytes
 	err       error         // of the writer: nothing is written any more
 	changed   chan struct{} // closed at every change
-	open      any           // whose line is not ended: a *Stream, or the Writer itself; nil: nobody's
+	open      any           // whose line is not ended: a *Stream, or the Writer itself; nil: no line is open
 }
 
 // New passes on to w.

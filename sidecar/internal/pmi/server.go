@@ -45,7 +45,7 @@ type Config struct {
 	// Vanished reports whether a rank whose process has ended left without a goodbye.
 	Vanished func(rank int) bool
 	// Ended hears of a rank whose process has ended with code 0, of which the others may wait
-	// for more. nil: nobody hears.
+	// for more. nil: no effect.
 	Ended func(rank int)
 	// Failed ends the job for a rank whose process has ended badly, with such a code.
 	Failed func(rank int, code uint32)
