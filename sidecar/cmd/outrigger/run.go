@@ -159,7 +159,7 @@ func (o *runOptions) runProgram(ctx context.Context, args []string) error {
 	if o.encrypt {
 		s.Tuning.Encrypt = bootstrap.EncryptTLS
 	}
-	_, err := o.run(ctx, s, o.after())
+	_, err = o.run(ctx, s, o.after())
 	return ended(err)
 }
 
