@@ -11,6 +11,7 @@
  *   with what to remove.
  * - btl is what Open MPI uses for windows, where pml carries messages: a user's list of btls, such
  *   as ^openib, would let windows take tcp. It is put back to the launcher's.
+ * - MPI_Finalize of Open MPI does not sleep for a second.
  * - A process that has loaded an MPI tells the sidecar so where the launcher asks for that: the
  *   launcher does not know what a script or a static program runs.
  *
@@ -198,6 +199,36 @@ STARTS(MPI_Init, (int *argc, char ***argv), (argc, argv))
 STARTS(PMPI_Init, (int *argc, char ***argv), (argc, argv))
 STARTS(MPI_Init_thread, (int *argc, char ***argv, int required, int *provided), (argc, argv, required, provided))
 STARTS(PMPI_Init_thread, (int *argc, char ***argv, int required, int *provided), (argc, argv, required, provided))
+
+/* Open MPI closes btl ofi by sleep(1), for libfabric's provider sockets. Outrigger needs no such
+ * time, and each job would take a second longer. */
+static _Thread_local unsigned closing;
+
+EXPORT int ompi_mpi_finalize(void);
+
+int ompi_mpi_finalize(void)
+{
+	int (*next)(void);
+	if (!mpilib_next(&next, "ompi_mpi_finalize"))
+		return missing("ompi_mpi_finalize");
+	closing++;
+	int rc = next();
+	closing--;
+	return rc;
+}
+
+EXPORT unsigned sleep(unsigned seconds);
+
+unsigned sleep(unsigned seconds)
+{
+	static unsigned (*_Atomic next)(unsigned);
+	unsigned (*found)(unsigned) = next;
+	if (closing > 0 && seconds == 1 && wanted())
+		return 0;
+	if (found == NULL && mpilib_function(RTLD_NEXT, &found, "sleep"))
+		next = found;
+	return found == NULL ? seconds : found(seconds);
+}
 
 /* tell tells the sidecar that this process has loaded an MPI. There is no answer, and a sidecar
  * that does not listen concerns the ranks, not this process. */
