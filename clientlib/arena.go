@@ -15,11 +15,13 @@ import (
 type arena struct {
 	everFreed atomic.Bool // the program has given something back: it may hold slices of it
 
-	mu    sync.Mutex
-	total int
-	spare []span        // free, by offset
-	used  map[int]int   // offset -> bytes
-	cache map[int][]int // free blocks of the library's own, by size
+	mu     sync.Mutex
+	total  int
+	ready  int           // bytes from the start on that are allocated: no other may be touched
+	pieces *pieces       // that allocates more; nil: all are
+	spare  []span        // free, by offset
+	used   map[int]int   // offset -> bytes
+	cache  map[int][]int // free blocks of the library's own, by size
 }
 
 type span struct{ off, size int }
@@ -28,7 +30,7 @@ type span struct{ off, size int }
 const arenaAlign = 64
 
 func (a *arena) init(size int) {
-	a.total = size
+	a.total, a.ready = size, size
 	a.spare = []span{{0, size}}
 	a.used = map[int]int{}
 	a.cache = map[int][]int{}
@@ -38,8 +40,9 @@ func (a *arena) alloc(n int) (int, error) {
 	if n < 0 {
 		return 0, fmt.Errorf("%w: %d bytes", ErrInvalid, n)
 	}
-	if off, ok := a.take(n); ok {
-		return off, nil
+	off, ok, err := a.find(n, true)
+	if ok || err != nil {
+		return off, err
 	}
 	return 0, fmt.Errorf("%w: %s wanted, %s of %s free; raise memory.arena of the MPIJob, --arena of outrigger run, or %s", ErrNoMemory, memory.Text(uint64(n)), memory.Text(uint64(a.free())), memory.Text(uint64(a.total)), names.EnvArena)
 }
@@ -53,8 +56,15 @@ func (a *arena) free() (bytes int) {
 	return bytes
 }
 
-// take is alloc for who can do without.
+// take is alloc for those that can do without.
 func (a *arena) take(n int) (off int, ok bool) {
+	off, ok, _ = a.find(n, false)
+	return off, ok
+}
+
+// find takes n bytes; false without an error: there is no room for them. It fails where
+// there is, and the sidecar has no memory for it.
+func (a *arena) find(n int, insist bool) (off int, ok bool, err error) {
 	want := max((n+arenaAlign-1)&^(arenaAlign-1), arenaAlign)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,15 +72,18 @@ func (a *arena) take(n int) (off int, ok bool) {
 		if s.size < want {
 			continue
 		}
+		if err := a.grow(s.off+want, insist); err != nil {
+			return 0, false, err
+		}
 		if s.size == want {
 			a.spare = append(a.spare[:i], a.spare[i+1:]...)
 		} else {
 			a.spare[i] = span{s.off + want, s.size - want}
 		}
 		a.used[s.off] = want
-		return s.off, true
+		return s.off, true, nil
 	}
-	return 0, false
+	return 0, false, nil
 }
 
 func (a *arena) release(off int) error {

@@ -33,6 +33,7 @@ type Session struct {
 	gone                   atomic.Bool // the sidecar's end of the socket is closed
 	behind                 atomic.Bool // the ring had no room for what completions ask for
 	watched                chan struct{}
+	answers                chan shm.Answer // about pieces of the arena, by watch
 
 	mu        sync.Mutex // guards what follows, and every access to the shared memory but the users' below
 	submit    *ring.Producer
@@ -67,7 +68,7 @@ func newSession(conn *net.UnixConn, w shm.Welcome, fds []int, policy string) (*S
 	s := &Session{
 		rank: int(w.Rank), ranks: int(w.Ranks), pod: int(w.Pod), pods: int(w.Pods),
 		control: c, slabMem: c.Slab(), arenaMem: arenaMem, doorbell: fds[2], conn: conn,
-		eager: int(w.EagerBytes), sharesGroups: w.Features&shm.FeatureGroups != 0, hasEpochs: w.Features&shm.FeatureEpochs != 0, watched: make(chan struct{}), numbers: 1, begun: time.Now(),
+		eager: int(w.EagerBytes), sharesGroups: w.Features&shm.FeatureGroups != 0, hasEpochs: w.Features&shm.FeatureEpochs != 0, watched: make(chan struct{}), answers: make(chan shm.Answer, 1), numbers: 1, begun: time.Now(),
 		place: place{wanted: w.Features&shm.FeaturePlace != 0}, device: device{fd: -1, why: cmp.Or(w.Text, "the sidecar does not know of it")},
 	}
 	if len(fds) > 3 {
@@ -89,6 +90,9 @@ func newSession(conn *net.UnixConn, w shm.Welcome, fds []int, policy string) (*S
 		return nil, errors.Join(err, s.release())
 	}
 	s.arena.init(len(arenaMem))
+	if w.Features&shm.FeaturePieces != 0 {
+		s.arena.ready, s.arena.pieces = 0, &pieces{conn: conn, answers: s.answers}
+	}
 	s.world = newWorld(s)
 	return s, nil
 }
@@ -102,13 +106,26 @@ func (s *Session) Pod() int { return s.pod }
 // Pods is how many pods the job has.
 func (s *Session) Pods() int { return s.pods }
 
-// watch waits for the end of the socket, which is the sidecar's death notice,
-// and wakes whoever is blocked.
+// watch hands on what the sidecar answers about pieces of the arena. It waits for the end of
+// the socket, which is the sidecar's death notice, and wakes all goroutines that are blocked.
 func (s *Session) watch() {
 	defer close(s.watched)
-	var b [1]byte
-	_, _ = s.conn.Read(b[:]) // nothing is ever sent; any return is the end
+	b := make([]byte, shm.AnswerBytes+1)
+	for heard := true; heard; {
+		n, err := s.conn.Read(b)
+		if err != nil {
+			break
+		}
+		answer, err := shm.DecodeAnswer(b[:n])
+		select {
+		case s.answers <- answer:
+			heard = err == nil
+		default:
+			heard = false // it was not asked for, and nothing else is ever sent
+		}
+	}
 	s.gone.Store(true)
+	close(s.answers)
 	_ = wake.Wake(s.control.Waiting()) // Close unmaps the word only after this goroutine's end
 }
 

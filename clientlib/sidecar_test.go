@@ -27,14 +27,15 @@ const patience = 20 * time.Second
 // fake is the sidecar's side of one session, over a real socket and real
 // shared memory. Tests write what an engine would answer.
 type fake struct {
-	t        *testing.T
-	control  *segment.Control
-	arena    []byte
-	submit   *ring.Consumer
-	complete *ring.Producer
-	conn     *net.UnixConn
-	hello    shm.Hello
-	hangUp   func()
+	t         *testing.T
+	control   *segment.Control
+	arena     []byte
+	arenaFile int
+	submit    *ring.Consumer
+	complete  *ring.Producer
+	conn      *net.UnixConn
+	hello     shm.Hello
+	hangUp    func()
 }
 
 // shape is what a fake sidecar grants; zero fields have small defaults.
@@ -61,7 +62,7 @@ func (p *shape) defaults() {
 	set(&p.arena, 4<<20)
 	set(&p.eager, 8<<10)
 	if p.features == 0 {
-		p.features = shm.FeaturesAll &^ shm.FeatureExpose
+		p.features = shm.FeaturesAll &^ shm.FeatureExpose &^ shm.FeaturePieces
 	}
 }
 
@@ -117,10 +118,18 @@ func (f *fake) serve(l *net.UnixListener, p *shape) (err error) {
 	if err != nil {
 		return err
 	}
-	afd, amem, err := segment.Create("fake-arena", p.arena)
+	create := segment.Create
+	if p.features&shm.FeaturePieces != 0 {
+		create = segment.CreateEmpty
+	}
+	afd, amem, err := create("fake-arena", p.arena)
 	if err != nil {
 		return err
 	}
+	if f.arenaFile, err = unix.FcntlInt(uintptr(afd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+		return err
+	}
+	f.t.Cleanup(func() { _ = unix.Close(f.arenaFile) }) // the mappings stay
 	bell, err := wake.NewDoorbell()
 	if err != nil {
 		return err

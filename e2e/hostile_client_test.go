@@ -99,8 +99,40 @@ func attach(h shm.Hello) (*client, error) {
 		return nil, err
 	}
 	complete, n := c.control.CompleteRing()
-	c.complete, err = shmring.NewConsumer(complete, n)
-	return c, err
+	if c.complete, err = shmring.NewConsumer(complete, n); err != nil {
+		return nil, err
+	}
+	return c, c.ask(0, allocated)
+}
+
+// allocated is how much of its arena of 1 MiB a client has from the start.
+const allocated = 1<<20 - 64<<10
+
+// ask asks for a piece of the arena, and wants it.
+func (c *client) ask(off, n uint64) error {
+	a := shm.Ask{Off: off, Bytes: n}
+	if _, err := c.conn.Write(a.Encode()); err != nil {
+		return err
+	}
+	b := make([]byte, shm.AnswerBytes)
+	got, err := c.conn.Read(b)
+	if err != nil {
+		return err
+	}
+	answer, err := shm.DecodeAnswer(b[:got])
+	if err == nil && answer.Bytes != n {
+		err = fmt.Errorf("%d bytes of %d: %s", answer.Bytes, n, answer.Text)
+	}
+	return err
+}
+
+// askWrongly asks for what no correct client wants.
+func askWrongly(off, n uint64) func(*client) error {
+	return func(c *client) error {
+		a := shm.Ask{Off: off, Bytes: n}
+		_, err := c.conn.Write(a.Encode())
+		return err
+	}
 }
 
 // push submits a descriptor, waiting for room, and wakes the engine.
@@ -164,6 +196,11 @@ var lies = map[string]struct {
 	"no-op":           {sends(shm.Descriptor{}), "unknown operation"},
 	"unknown-class":   {sends(memory(shm.OpSend, 9, 0, 8, 0)), "class 9"},
 	"beyond-arena":    {sends(memory(shm.OpSend, shm.ClassArena, 1<<20-7, 8, 0)), "outside the 1048576 bytes of class 3"},
+	"beyond-pieces":   {sends(memory(shm.OpSend, shm.ClassArena, allocated, 8, 0)), "outside the allocated pieces of the arena"},
+	"across-pieces":   {sends(memory(shm.OpWin, shm.ClassArena, allocated-8, 16, 0)), "outside the allocated pieces of the arena"},
+	"piece-twice":     {askWrongly(4096, 4096), "are allocated already"},
+	"piece-of-none":   {askWrongly(allocated, 0), "asks for 0 bytes at 983040 of an arena of 1048576"},
+	"piece-beyond":    {askWrongly(allocated, 1<<40), "want multiples of 4096 within it"},
 	"beyond-slab":     {sends(memory(shm.OpRecv, shm.ClassSlab, 1<<40, 8, 0)), "of class 2"},
 	"length-wraps":    {sends(memory(shm.OpSend, shm.ClassArena, 4096, math.MaxUint64-8, 0)), "outside"},
 	"address-wraps":   {sends(memory(shm.OpRecv, shm.ClassArena, far, 8192, 0)), "outside"},
@@ -388,10 +425,10 @@ var deaths = map[string]func() error{
 		_, err := attach(ownHello())
 		return errors.Join(err, die())
 	},
-	"die-receiving": func() error { return dieAfter(memory(shm.OpRecv, shm.ClassArena, 0, 1<<20, math.MaxUint64)) },
-	"die-sending":   func() error { return dieAfter(memory(shm.OpSend, shm.ClassArena, 0, 1<<20, 0)) },
+	"die-receiving": func() error { return dieAfter(memory(shm.OpRecv, shm.ClassArena, 0, allocated, math.MaxUint64)) },
+	"die-sending":   func() error { return dieAfter(memory(shm.OpSend, shm.ClassArena, 0, allocated, 0)) },
 	"die-staging":   func() error { return dieAfter(memory(shm.OpSend, shm.ClassStaged, 0, 1<<20, 0)) },
-	"die-exposing":  func() error { return dieAfter(memory(shm.OpWin, shm.ClassArena, 0, 1<<20, 0)) },
+	"die-exposing":  func() error { return dieAfter(memory(shm.OpWin, shm.ClassArena, 0, allocated, 0)) },
 }
 
 // dieAfter dies when the sidecar has taken a request.

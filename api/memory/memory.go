@@ -5,7 +5,8 @@ package memory
 
 // Sizes of what a sidecar reserves, in bytes.
 type Sizes struct {
-	Arena     int64 // a rank
+	Arena     int64 // the most of a rank
+	First     bool  // of the arena only the first piece is counted (Counted)
 	Slab      int64 // a rank
 	Credit    int64 // a peer: eager messages under way
 	Encrypted bool  // data between sidecars
@@ -18,6 +19,11 @@ const (
 	SlabDefault   = 4 << 20
 	CreditDefault = 1 << 20
 )
+
+// ArenaFirst is what is counted of an arena of which nothing is known but that it is there:
+// each rank is certain to get that much of it. An MPI program whose allocations lie
+// elsewhere takes up to 2 MiB of it for messages on their way, and goes on with less.
+const ArenaFirst = 4 << 20
 
 // ManyPods is how many pods a job has before what a sidecar keeps for each of them
 // is cut, since it keeps it for all: with more, connections have a small window,
@@ -82,11 +88,25 @@ const (
 	tableShare = 128
 )
 
-// Rank is what one rank takes of the sidecar's limit.
-func (s Sizes) Rank() int64 {
-	n := s.Arena + s.Slab + rankBytes
-	return n + n/tableShare
+// Counted is how much of a rank's arena is counted before its job starts. An arena is a
+// ceiling, whose memory is taken when the rank uses it: all is counted of one that was
+// asked for, by its size or for a program's allocations, and the first piece of a default
+// one.
+func (s Sizes) Counted() int64 {
+	if s.First {
+		return min(s.Arena, ArenaFirst)
+	}
+	return s.Arena
 }
+
+// Rank is what one rank takes of the sidecar's limit.
+func (s Sizes) Rank() int64 { return s.Attached() + Piece(s.Counted()) }
+
+// Attached is what a rank takes when it attaches: of its arena nothing.
+func (s Sizes) Attached() int64 { return Piece(s.Slab + rankBytes) }
+
+// Piece is what n bytes of shared memory take, page tables and all.
+func Piece(n int64) int64 { return n + n/tableShare }
 
 // Own is what the sidecar keeps for itself in a pod of here ranks, in a job of
 // ranks ranks in pods pods.

@@ -47,3 +47,29 @@ func TestNeed(t *testing.T) {
 		t.Errorf("the largest job: %d", got)
 	}
 }
+
+// TestCounted: of a default arena the first piece is counted, and what a rank takes in steps
+// is no more than what is counted for it.
+func TestCounted(t *testing.T) {
+	const mi = 1 << 20
+	for _, c := range []struct {
+		s    Sizes
+		want int64
+	}{
+		{Sizes{Arena: 256 * mi}, 256 * mi},
+		{Sizes{Arena: 256 * mi, First: true}, ArenaFirst},
+		{Sizes{Arena: mi, First: true}, mi},
+	} {
+		if got := c.s.Counted(); got != c.want {
+			t.Errorf("%+v: %d bytes are counted, want %d", c.s, got, c.want)
+		}
+	}
+	s := Sizes{Arena: 100*mi + 12345, Slab: 4 * mi}
+	took, unit := s.Attached(), int64(4096)
+	for at := int64(0); at < s.Arena; at += unit {
+		took += Piece(min(unit, s.Arena-at))
+	}
+	if took > s.Rank() {
+		t.Errorf("a rank takes %d bytes in steps, of %d that are counted", took, s.Rank())
+	}
+}

@@ -5,7 +5,7 @@
 // segment and wake do.
 package shm
 
-//go:generate go run ../../hack/cheader ../../clientlib/c/src/layout.h OR_=abi.go,handshake.go,place.go,collblock.go OR_SEG_=segment/layout.go OR_NAME_=../names/names.go
+//go:generate go run ../../hack/cheader ../../clientlib/c/src/layout.h OR_=abi.go,handshake.go,pieces.go,place.go,collblock.go OR_SEG_=segment/layout.go OR_NAME_=../names/names.go
 
 // ABIVersion is the version of LAYOUT.md that this code implements. A client
 // and a sidecar with different versions refuse each other at attach (§2).
@@ -25,7 +25,8 @@ const (
 	FeatureExpose                       // the client registers private memory of its own with the device
 	FeatureShut                         // a context whose messages nobody will receive any more
 	FeatureReply                        // messages that want a reply
-	FeaturesAll      = FeatureInline | FeatureStaged | FeatureRMA | FeatureColl | FeaturePlace | FeatureGroups | FeatureData | FeatureEpochs | FeatureExpose | FeatureShut | FeatureReply
+	FeaturePieces                       // the arena is allocated in pieces, when the client asks for them
+	FeaturesAll      = FeatureInline | FeatureStaged | FeatureRMA | FeatureColl | FeaturePlace | FeatureGroups | FeatureData | FeatureEpochs | FeatureExpose | FeatureShut | FeatureReply | FeaturePieces
 	FeaturesRequired = FeatureInline | FeatureStaged
 )
 

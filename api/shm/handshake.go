@@ -9,7 +9,8 @@ import (
 // Hello; the sidecar answers with one Welcome, which carries three file
 // descriptors when it accepts: control segment, arena, doorbell; and a fourth, a
 // device's, with FeatureExpose (§5.2). After that
-// the socket carries nothing more; its end is how each side learns of the
+// the socket carries an Ask and an Answer for each piece of the arena, with
+// FeaturePieces (§2.3), and nothing else; its end is how each side learns of the
 // other's death.
 const (
 	HelloBytes   = 64

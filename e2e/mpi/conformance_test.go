@@ -177,6 +177,13 @@ func TestCrowded(t *testing.T) {
 	}
 }
 
+// TestPieces: the C client hands out no memory of its arena that it has not been given.
+func TestPieces(t *testing.T) {
+	if out, err := exec.CommandContext(t.Context(), at(t, "c/pieces")).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
 // TestGolden: the C client writes the bytes of the contract's golden files. Its
 // Hello names fewer features, and a ring's first four bytes are the ring's.
 func TestGolden(t *testing.T) {

@@ -20,17 +20,28 @@ const reserveStep = 64 << 20
 // a shortage into an error here instead of a SIGBUS at first touch; sealing
 // keeps the other side from taking pages away under our feet (DESIGN §4).
 func Create(name string, size int) (fd int, mem []byte, err error) {
-	return createSealed(name, size, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	return createSealed(name, size, size, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 }
+
+// CreateEmpty is Create of memory of which nothing is reserved: no byte may be touched
+// before Allocate has reserved it.
+func CreateEmpty(name string, size int) (fd int, mem []byte, err error) {
+	return createSealed(name, size, 0, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+}
+
+// Allocate reserves size bytes from off on. On an error the first done of them are
+// reserved all the same.
+func Allocate(fd int, off, size int64) (done int64, err error) { return reserve(fd, off, size) }
 
 // CreateToRead is Create of memory that only the returned mapping can write. A descriptor
 // that is open for reading alone would not see to that: whoever has it can open the file
 // again.
 func CreateToRead(name string, size int) (fd int, mem []byte, err error) {
-	return createSealed(name, size, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL)
+	return createSealed(name, size, size, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL)
 }
 
-func createSealed(name string, size, seals int) (fd int, mem []byte, err error) {
+// createSealed makes a file of size bytes, of which the first ones are reserved.
+func createSealed(name string, size, reserved, seals int) (fd int, mem []byte, err error) {
 	fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if errors.Is(err, unix.EMFILE) {
 		err = fmt.Errorf("no descriptor left; raise the limit of open files (ulimit -n): %w", err)
@@ -47,8 +58,8 @@ func createSealed(name string, size, seals int) (fd int, mem []byte, err error) 
 	if err = unix.Ftruncate(fd, int64(size)); err != nil {
 		return fd, nil, fmt.Errorf("segment: sizing %s to %d bytes: %w", name, size, err)
 	}
-	if err = reserve(fd, size); err != nil {
-		return fd, nil, fmt.Errorf("segment: reserving %d bytes for %s: %w", size, name, err)
+	if _, err = reserve(fd, 0, int64(reserved)); err != nil {
+		return fd, nil, fmt.Errorf("segment: reserving %d bytes for %s: %w", reserved, name, err)
 	}
 	mem, err = unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -61,21 +72,21 @@ func createSealed(name string, size, seals int) (fd int, mem []byte, err error) 
 	return fd, mem, nil
 }
 
-func reserve(fd, size int) error {
-	for off := 0; off < size; {
-		n := min(reserveStep, size-off)
-		err := unix.Fallocate(fd, 0, int64(off), int64(n))
+func reserve(fd int, off, size int64) (done int64, err error) {
+	for done < size {
+		n := min(reserveStep, size-done)
+		err := unix.Fallocate(fd, 0, off+done, n)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.ENOMEM):
-			return fmt.Errorf("%w after %d bytes", ErrNoMemory, off)
+			return done, fmt.Errorf("%w after %d bytes", ErrNoMemory, done)
 		case err != nil:
-			return err
+			return done, fmt.Errorf("segment: reserving %d bytes: %w", size, err)
 		}
-		off += n
+		done += n
 	}
-	return nil
+	return done, nil
 }
 
 // Open maps a shared-memory file that the sidecar passed. It refuses one whose

@@ -18,6 +18,11 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct heap heap; /* by the lock; memory and pages are set once */
 
+/* Of the heap's memory the first bytes are allocated, and more by extend; by the lock. */
+static size_t ready_bytes;
+static place_extend extend; /* NULL: there is no more */
+static void *extend_arg;
+
 /* The range of addresses: start is set last, when the heap is there. */
 static _Atomic uintptr_t start, end;
 static atomic_size_t smallest = SIZE_MAX; /* allocation that is placed */
@@ -102,8 +107,10 @@ static bool detach(void)
 		return false;
 	for (unsigned char *p = heap_next(&heap, NULL, &bytes); p != NULL; p = heap_next(&heap, p + bytes, &bytes))
 		memcpy(copy + (p - heap.memory), p, bytes);
-	if (mremap(copy, room, room, MREMAP_MAYMOVE | MREMAP_FIXED, heap.memory) != MAP_FAILED)
+	if (mremap(copy, room, room, MREMAP_MAYMOVE | MREMAP_FIXED, heap.memory) != MAP_FAILED) {
+		ready_bytes = room; /* of this process's own account */
 		return true;
+	}
 	munmap(copy, room);
 	return false;
 }
@@ -112,6 +119,7 @@ static void in_child(void)
 {
 	int saved = errno;
 	if (heap.pages > 0 && !detached) {
+		extend = NULL;
 		atomic_store(&smallest, SIZE_MAX);
 		if (ready[1] < 0 || !detach()) {
 			report_no_copy();
@@ -140,10 +148,13 @@ static size_t wanted(void)
 	return n < HEAP_PAGE ? HEAP_PAGE : (size_t)n;
 }
 
-__attribute__((visibility("default"))) bool outrigger_alloc_adopt(void *memory, size_t bytes)
+__attribute__((visibility("default"))) bool outrigger_alloc_adopt_pieces(void *memory, size_t bytes, place_extend more, void *arg)
 {
 	if (memory == NULL) {
 		atomic_store(&smallest, SIZE_MAX);
+		pthread_mutex_lock(&lock); /* what it was called with may go */
+		extend = NULL;
+		pthread_mutex_unlock(&lock);
 		return true;
 	}
 	size_t least = wanted();
@@ -158,6 +169,9 @@ __attribute__((visibility("default"))) bool outrigger_alloc_adopt(void *memory, 
 	}
 	pthread_mutex_lock(&lock);
 	heap_init(&heap, memory, bytes, list);
+	extend = more;
+	extend_arg = arg;
+	ready_bytes = more == NULL ? bytes : 0;
 	pthread_mutex_unlock(&lock);
 	atomic_store(&end, (uintptr_t)memory + bytes);
 	atomic_store(&start, (uintptr_t)memory);
@@ -174,11 +188,28 @@ bool placed(const void *p)
 	return from != 0 && (uintptr_t)p >= from && (uintptr_t)p < atomic_load_explicit(&end, memory_order_relaxed);
 }
 
+/* usable reports whether a piece may be touched; more memory is asked for where it may not.
+ * The lock is held. */
+static bool usable(const void *p)
+{
+	size_t end = (size_t)((const unsigned char *)p - heap.memory) + heap_size(&heap, p);
+	if (end > ready_bytes && extend != NULL) {
+		size_t n = extend(extend_arg, end);
+		if (n > ready_bytes)
+			ready_bytes = n;
+	}
+	return end <= ready_bytes;
+}
+
 void *place(size_t bytes, size_t align, bool zeroed)
 {
 	size_t dirty = 0;
 	enter();
 	void *p = heap_take(&heap, bytes, align, &dirty);
+	if (p != NULL && !usable(p)) {
+		(void)heap_give(&heap, p); /* it came from there */
+		p = NULL;
+	}
 	leave();
 	if (p != NULL && zeroed)
 		memset(p, 0, dirty < bytes ? dirty : bytes);
@@ -207,7 +238,12 @@ void displace(const void *p)
 bool resize(const void *p, size_t bytes)
 {
 	enter();
+	size_t had = heap_size(&heap, p);
 	bool ok = heap_resize(&heap, p, bytes);
+	if (ok && !usable(p)) {
+		(void)heap_resize(&heap, p, had); /* it shrinks to what it was */
+		ok = false;
+	}
 	leave();
 	return ok;
 }

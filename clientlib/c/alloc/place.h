@@ -13,10 +13,15 @@
  * any more: a piece is whole pages. */
 #define PLACE_LARGE 65536u
 
+/* place_extend has the first bytes of the memory allocated, and answers how many of them
+ * are: no others may be touched. It is called within malloc, and does not call it. */
+typedef size_t (*place_extend)(void *arg, size_t bytes);
+
 /* The provider finds this by its name, if the program has the library loaded.
  * memory starts at a page, is zero, is mapped by MAP_SHARED and stays; NULL ends
- * the placing, not what is there. false: it was not wanted. */
-bool outrigger_alloc_adopt(void *memory, size_t bytes);
+ * the placing, not the pieces. extend NULL: all of it is allocated. false: it was not
+ * wanted. */
+bool outrigger_alloc_adopt_pieces(void *memory, size_t bytes, place_extend extend, void *arg);
 
 bool places(size_t bytes); /* an allocation of this size */
 

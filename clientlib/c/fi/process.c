@@ -64,18 +64,20 @@ static void place_by_starter(struct outrigger_config *c)
 
 /* The library that places the program's large allocations (clientlib/c/alloc), if
  * the program has it. */
-__attribute__((weak)) bool outrigger_alloc_adopt(void *memory, size_t bytes);
+__attribute__((weak)) bool outrigger_alloc_adopt_pieces(void *memory, size_t bytes, size_t (*extend)(void *arg, size_t bytes), void *arg);
+
+static size_t extend(void *arg, size_t bytes) { return outrigger_extend(arg, bytes); }
 
 /* lend gives it the larger part of the arena. The environment is asked first, since
  * what is lent is not given back. */
 static void lend(void)
 {
 	const char *wanted = getenv(OR_NAME_ENV_MPI_ARENA);
-	if (outrigger_alloc_adopt == NULL || wanted == NULL || *wanted == 0 || strcmp(wanted, "off") == 0)
+	if (outrigger_alloc_adopt_pieces == NULL || wanted == NULL || *wanted == 0 || strcmp(wanted, "off") == 0)
 		return;
 	size_t bytes;
-	void *memory = outrigger_lend(session, &bytes);
-	if (memory == NULL || !outrigger_alloc_adopt(memory, bytes))
+	void *memory = outrigger_lend_pieces(session, &bytes);
+	if (memory == NULL || !outrigger_alloc_adopt_pieces(memory, bytes, extend, session))
 		fprintf(stderr, "outrigger: rank %u: %s is set, and its arena has no room for the program's allocations, which stay where they are; raise the arena\n",
 			outrigger_world(session).rank, OR_NAME_ENV_MPI_ARENA);
 }
@@ -148,8 +150,8 @@ static void leave(void)
 	if (!dismiss())
 		return; /* the session ends with the process */
 	tell();
-	if (outrigger_alloc_adopt != NULL)
-		(void)outrigger_alloc_adopt(NULL, 0);
+	if (outrigger_alloc_adopt_pieces != NULL)
+		(void)outrigger_alloc_adopt_pieces(NULL, 0, NULL, NULL);
 	outrigger *s = session;
 	session = NULL;
 	(void)outrigger_close(s); /* what could not be delivered has failed elsewhere */

@@ -105,6 +105,15 @@ int outrigger_free(outrigger *s, void *memory);
  * before anything is allocated; NULL: the arena has no room. */
 void *outrigger_lend(outrigger *s, size_t *bytes);
 
+/* outrigger_lend_pieces is outrigger_lend of memory that is not allocated yet: only as many
+ * of its first bytes may be touched as outrigger_extend has answered. */
+void *outrigger_lend_pieces(outrigger *s, size_t *bytes);
+
+/* outrigger_extend has the sidecar allocate the first bytes of lent memory. It returns
+ * bytes, or the size of the lent memory if that is less; 0: the sidecar has no memory, or
+ * has ended. It calls no function that allocates, and may be called within malloc. */
+size_t outrigger_extend(outrigger *s, size_t bytes);
+
 /* Bytes of messages that have been sent from and received into where the
  * application has them, and those that were copied in this process. */
 struct outrigger_traffic {

@@ -113,7 +113,7 @@ static void merge(struct or_spans *s, size_t at)
 int or_arena_init(struct or_arena *a, unsigned char *memory, uint64_t size)
 {
 	a->memory = memory;
-	a->size = size;
+	a->size = a->ready = size;
 	if (!ensure(&a->spare))
 		return -1;
 	if (size > 0)
@@ -127,7 +127,7 @@ void or_arena_free(struct or_arena *a)
 	free(a->used.list);
 }
 
-bool or_arena_take(struct or_arena *a, uint64_t bytes, uint64_t *offset)
+bool or_arena_take(struct or_arena *a, uint64_t bytes, bool insist, uint64_t *offset)
 {
 	if (bytes > a->size || !ensure(&a->used))
 		return false;
@@ -138,6 +138,8 @@ bool or_arena_take(struct or_arena *a, uint64_t bytes, uint64_t *offset)
 		struct or_span *v = &a->spare.list[i];
 		if (v->size < want)
 			continue;
+		if (v->offset + want > a->ready && !or_grow(a->owner, &a->ready, v->offset + want, a->size, insist))
+			return false;
 		*offset = v->offset;
 		v->offset += want;
 		v->size -= want;

@@ -64,7 +64,7 @@ void or_encode_hello(unsigned char b[OR_HELLO_BYTES], uint32_t rank, uint64_t ar
 	memset(b, 0, OR_HELLO_BYTES);
 	put32(b, OR_HELLO_MAGIC);
 	put32(b + 4, OR_ABI_VERSION);
-	put64(b + 8, OR_FEATURE_INLINE | OR_FEATURE_STAGED | OR_FEATURE_PLACE | OR_FEATURE_DATA | OR_FEATURE_SHUT | OR_FEATURE_REPLY);
+	put64(b + 8, OR_FEATURE_INLINE | OR_FEATURE_STAGED | OR_FEATURE_PLACE | OR_FEATURE_DATA | OR_FEATURE_SHUT | OR_FEATURE_REPLY | OR_FEATURE_PIECES);
 	put32(b + 16, rank);
 	put64(b + 24, arena_bytes);
 }
@@ -275,6 +275,10 @@ static int take_over(outrigger *s, const struct or_welcome *w, const struct reas
 	part_with(&s->files[1]);
 	if (arena != NULL && or_arena_init(&s->arena, arena, w->arena_bytes) != 0)
 		rc = fail(why, OUTRIGGER_NO_MEMORY, "no memory for the arena's list");
+	if ((w->features & OR_FEATURE_PIECES) != 0) {
+		s->arena.owner = s;
+		s->arena.ready = 0;
+	}
 	return rc == OUTRIGGER_OK ? lay(s, w, why) : rc;
 }
 

@@ -46,6 +46,7 @@ static void part(outrigger *s)
 	if (s->control != NULL && mmap(s->control, s->control_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
 		munmap(s->control, s->control_bytes); /* a wrong look ends the child, and not the parent's session */
 	pthread_mutex_init(&s->lock, NULL);
+	pthread_mutex_init(&s->asking, NULL);
 }
 
 static void in_child(void)

@@ -14,6 +14,7 @@ int outrigger_open(const struct outrigger_config *config, outrigger **out, char 
 		return OUTRIGGER_NO_MEMORY;
 	s->socket = s->doorbell = s->files[0] = s->files[1] = -1;
 	pthread_mutex_init(&s->lock, NULL);
+	pthread_mutex_init(&s->asking, NULL);
 	int rc = or_know(s);
 	if (rc == OUTRIGGER_OK)
 		rc = or_attach(config, s, why, why_bytes);
@@ -127,23 +128,55 @@ void *outrigger_alloc(outrigger *s, size_t bytes)
 {
 	uint64_t offset;
 	pthread_mutex_lock(&s->lock);
-	bool ok = !s->forked && or_arena_take(&s->arena, bytes, &offset);
+	bool ok = !s->forked && or_arena_take(&s->arena, bytes, true, &offset);
 	pthread_mutex_unlock(&s->lock);
 	return ok ? s->arena.memory + offset : NULL;
 }
 
-void *outrigger_lend(outrigger *s, size_t *bytes)
+/* take_unallocated takes the first bytes of an arena of which nothing is used, and has
+ * nothing allocated for them. */
+static bool take_unallocated(outrigger *s, uint64_t bytes, uint64_t *offset)
+{
+	struct or_arena *a = &s->arena;
+	uint64_t ready = a->ready;
+	a->ready = a->size;
+	bool ok = or_arena_take(a, bytes, true, offset);
+	a->ready = ok && ready < bytes ? bytes : ready; /* what is left begins there */
+	s->lent_ready = ready < bytes ? ready : bytes;
+	s->lent_size = bytes;
+	return ok;
+}
+
+void *outrigger_lend_pieces(outrigger *s, size_t *bytes)
 {
 	uint64_t want = s->arena.size / 4 * 3 & ~(uint64_t)(OR_SEG_PAGE_BYTES - 1);
 	uint64_t offset;
 	pthread_mutex_lock(&s->lock);
 	/* The first piece of an arena of which nothing is used is at its start, which
 	 * is a page's. */
-	bool ok = !s->forked && want > 0 && s->arena.used.count == 0 && or_arena_take(&s->arena, want, &offset);
+	bool ok = !s->forked && want > 0 && s->arena.used.count == 0 && take_unallocated(s, want, &offset);
 	s->lent = s->lent || ok;
 	pthread_mutex_unlock(&s->lock);
 	*bytes = ok ? want : 0;
 	return ok ? s->arena.memory + offset : NULL;
+}
+
+size_t outrigger_extend(outrigger *s, size_t bytes)
+{
+	if (bytes > s->lent_size)
+		bytes = s->lent_size;
+	if (!or_grow(s, &s->lent_ready, bytes, s->lent_size, false))
+		return 0;
+	return bytes;
+}
+
+void *outrigger_lend(outrigger *s, size_t *bytes)
+{
+	void *memory = outrigger_lend_pieces(s, bytes);
+	if (memory == NULL || or_grow(s, &s->lent_ready, *bytes, s->lent_size, true))
+		return memory;
+	*bytes = 0; /* what is allocated stays lent: nothing may use it twice */
+	return NULL;
 }
 
 struct outrigger_traffic outrigger_traffic(outrigger *s)

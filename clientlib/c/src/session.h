@@ -45,6 +45,8 @@ struct or_spans {
 struct or_arena {
 	unsigned char *memory;
 	uint64_t size;
+	uint64_t ready; /* up to here it is allocated: nothing behind may be touched */
+	outrigger *owner; /* that has more allocated (pieces.c); NULL: all is */
 	struct or_spans spare, used;
 };
 
@@ -52,7 +54,8 @@ struct or_arena {
 
 int or_arena_init(struct or_arena *a, unsigned char *memory, uint64_t size);
 void or_arena_free(struct or_arena *a);
-bool or_arena_take(struct or_arena *a, uint64_t bytes, uint64_t *offset);
+/* One that does not insist goes without for a while after the sidecar has had no memory. */
+bool or_arena_take(struct or_arena *a, uint64_t bytes, bool insist, uint64_t *offset);
 bool or_arena_give(struct or_arena *a, uint64_t offset);
 
 /* A piece of shared memory that carries a message, or a part of a staged one. */
@@ -177,6 +180,10 @@ struct outrigger {
 	struct or_producer submit;
 	struct or_consumer complete;
 	struct or_arena arena;
+	pthread_mutex_t asking; /* guards the four below; the lock of whoever allocates may be held */
+	uint64_t asks_again;    /* when those that do not insist do; 0: at once */
+	uint64_t lent_ready, lent_size; /* bytes of the lent part that are allocated, and all */
+	bool mute;        /* the socket has ended, or is not to be believed: nothing is asked */
 	struct or_slab slab;
 	struct or_ops ops;
 	struct or_queue stage, starved[2]; /* the latter by or_op.receives, as chunks are */
@@ -208,6 +215,9 @@ struct or_welcome {
 	char text[OR_TEXT_MAX + 1];
 };
 bool or_decode_welcome(const unsigned char *b, size_t n, struct or_welcome *w);
+
+/* pieces.c */
+bool or_grow(outrigger *s, uint64_t *ready, uint64_t end, uint64_t limit, bool insist);
 
 /* fork.c */
 int or_know(outrigger *s);   /* before it has a descriptor */

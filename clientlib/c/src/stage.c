@@ -133,7 +133,7 @@ static bool of_slab(struct or_slab *slab, const struct or_op *op, size_t leaves,
 static bool of_arena(outrigger *s, uint64_t bytes, uint64_t most, struct or_chunk *k)
 {
 	*k = (struct or_chunk){.class = OR_CLASS_ARENA, .bytes = bytes};
-	if (bytes > most || s->slab.borrowed > most - bytes || !or_arena_take(&s->arena, bytes, &k->offset))
+	if (bytes > most || s->slab.borrowed > most - bytes || !or_arena_take(&s->arena, bytes, false, &k->offset))
 		return false;
 	s->slab.borrowed += bytes;
 	return true;

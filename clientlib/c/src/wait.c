@@ -35,12 +35,15 @@ int or_patience_init(outrigger *s, const char *name)
 	return OUTRIGGER_INVALID;
 }
 
-/* or_sidecar_ended looks at the socket: nothing is ever sent on it, so that
- * whatever there is to read is its end. */
+/* or_sidecar_ended looks at the socket. What is sent on it is an answer about a piece of the
+ * arena, which another thread waits for, and reads; without feature pieces nothing is, so
+ * that whatever there is to read is its end. */
 bool or_sidecar_ended(outrigger *s)
 {
 	char b;
 	ssize_t n = recv(s->socket, &b, 1, MSG_PEEK | MSG_DONTWAIT);
+	if (n > 0 && (s->features & OR_FEATURE_PIECES) != 0)
+		return s->gone;
 	if (n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
 		s->gone = true;
 	return s->gone;

@@ -61,6 +61,7 @@ static void attached(void)
 	struct outrigger_config config = {0};
 	char why[256];
 	must(outrigger_open(&config, &s, why, sizeof why) == OUTRIGGER_OK, why);
+	must(allocated(s, LARGE), "a piece of the arena");
 }
 
 /* seen waits until the sidecar has taken all that was submitted. */

@@ -28,6 +28,7 @@
 #include "raw.h"
 
 #define EXPELLED 77
+#define UNALLOCATED UINT64_C(65536) /* bytes at the arena's end */
 #define FAR (UINT64_MAX - 4095) /* plus a page, it is zero again */
 
 static outrigger *s;
@@ -46,6 +47,8 @@ static void open_session(void)
 	char why[256];
 	if (outrigger_open(&config, &s, why, sizeof why) != OUTRIGGER_OK)
 		stop(why);
+	if (!allocated(s, s->arena.size - UNALLOCATED))
+		stop("the arena");
 }
 
 static void nap(long ms)
@@ -69,6 +72,25 @@ static void all_flags(void) { push((struct or_descriptor){.op = OR_OP_SEND, .cla
 static void context(void) { push((struct or_descriptor){.op = OR_OP_PROBE, .context = 1u << 31}); }
 static void unknown_class(void) { push(memory(OR_OP_SEND, 9, 0, 8, 0)); }
 static void beyond_arena(void) { push(memory(OR_OP_SEND, OR_CLASS_ARENA, s->arena.size - 7, 8, 0)); }
+static void beyond_pieces(void) { push(memory(OR_OP_SEND, OR_CLASS_ARENA, s->arena.size - UNALLOCATED, 8, 0)); }
+static void across_pieces(void) { push(memory(OR_OP_RECV, OR_CLASS_ARENA, s->arena.size - UNALLOCATED - 8, 16, 0)); }
+static void window_of_no_piece(void) { push((struct or_descriptor){.op = OR_OP_WIN, .class = OR_CLASS_ARENA, .context = 7, .addr = s->arena.size - 4096, .len = 4096}); }
+
+/* ask asks for a piece without the library. */
+static void ask(uint64_t offset, uint64_t bytes)
+{
+	unsigned char b[OR_ASK_BYTES] = {0};
+	uint32_t magic = OR_ASK_MAGIC;
+	memcpy(b, &magic, sizeof magic);
+	memcpy(b + 8, &offset, sizeof offset);
+	memcpy(b + 16, &bytes, sizeof bytes);
+	(void)send(s->socket, b, sizeof b, MSG_NOSIGNAL);
+}
+
+static void piece_twice(void) { ask(0, 4096); }
+static void piece_of_no_unit(void) { ask(s->arena.size - UNALLOCATED, 100); }
+static void piece_beyond(void) { ask(s->arena.size - UNALLOCATED, UINT64_C(1) << 40); }
+
 static void beyond_slab(void) { push(memory(OR_OP_RECV, OR_CLASS_SLAB, UINT64_C(1) << 40, 8, 0)); }
 static void length_wraps(void) { push(memory(OR_OP_SEND, OR_CLASS_ARENA, 4096, UINT64_MAX - 8, 0)); }
 static void address_wraps(void) { push(memory(OR_OP_RECV, OR_CLASS_ARENA, FAR, 8192, 0)); }
@@ -332,7 +354,8 @@ static const struct {
 	void (*act)(void);
 } lies[] = {
 	{"unknown-op", unknown_op}, {"completion-op", completion_op}, {"no-op", no_op}, {"all-flags", all_flags}, {"context", context},
-	{"unknown-class", unknown_class}, {"beyond-arena", beyond_arena}, {"beyond-slab", beyond_slab}, {"length-wraps", length_wraps},
+	{"unknown-class", unknown_class}, {"beyond-arena", beyond_arena}, {"beyond-pieces", beyond_pieces}, {"across-pieces", across_pieces},
+	{"window-of-no-piece", window_of_no_piece}, {"piece-twice", piece_twice}, {"piece-of-no-unit", piece_of_no_unit}, {"piece-beyond", piece_beyond}, {"beyond-slab", beyond_slab}, {"length-wraps", length_wraps},
 	{"address-wraps", address_wraps}, {"rank-too-high", rank_too_high}, {"inline-too-long", inline_too_long}, {"room-too-long", room_too_long},
 	{"request-number", request_number}, {"number-twice", number_twice}, {"silent-and-large", silent_and_large}, {"stage-unasked", stage_unasked},
 	{"drop-unknown", drop_unknown}, {"drop-twice", drop_twice}, {"handle-of-another-time", handle_of_another_time},

@@ -41,6 +41,16 @@ static inline uint64_t offset_of(const outrigger *s, const void *memory)
 	return (uint64_t)((const unsigned char *)memory - s->arena.memory);
 }
 
+/* allocated has the sidecar allocate the first bytes of the arena, for descriptors that name
+ * memory which no function of the library has given. */
+static inline bool allocated(outrigger *s, uint64_t bytes)
+{
+	pthread_mutex_lock(&s->lock);
+	bool ok = bytes <= s->arena.ready || or_grow(s, &s->arena.ready, bytes, bytes, true);
+	pthread_mutex_unlock(&s->lock);
+	return ok;
+}
+
 /* A block of LAYOUT §5.4. */
 struct block {
 	uint8_t kind, type, op, flags;

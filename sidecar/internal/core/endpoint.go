@@ -45,6 +45,7 @@ type session struct {
 	endpoint *endpoint
 	slab     link.Ref
 	arena    link.Ref
+	pieces   pieces
 	requests []request // by the client's request number
 	open     int       // requests in use
 	flushes  int       // flushes of all peers under way
@@ -95,7 +96,7 @@ func (c *Core) Attach(now int64, id SessionID, rank uint32, slab, arena link.Ref
 	for int(id) >= len(c.sessions) {
 		c.sessions = append(c.sessions, nil)
 	}
-	s := &session{id: id, endpoint: e, slab: slab, arena: arena, comms: map[uint32]*comm{}}
+	s := &session{id: id, endpoint: e, slab: slab, arena: arena, pieces: pieces{to: arena.Len}, comms: map[uint32]*comm{}}
 	c.addWorld(s)
 	c.sessions[id], e.session = s, s
 	if c.fail != nil {
@@ -206,6 +207,9 @@ func (s *session) memory(class shm.Class, addr, length uint64) (link.Ref, error)
 	}
 	if length > base.Len || addr > base.Len-length {
 		return link.Ref{}, fmt.Errorf("range of %d bytes at %d is outside the %d bytes of class %d", length, addr, base.Len, class)
+	}
+	if class == shm.ClassArena && !s.pieces.hold(addr, length) {
+		return link.Ref{}, fmt.Errorf("range of %d bytes at %d is outside the allocated pieces of the arena", length, addr)
 	}
 	return base.Slice(addr, length), nil
 }

@@ -369,6 +369,9 @@ func (e *Engine) Attach(s *session.Session) error {
 		e.sessions[a.id] = a
 		err = e.core.Attach(e.now, a.id, s.Rank, slab, arena)
 	}
+	if p := s.Pieces(); err == nil && p != nil {
+		e.core.Bound(a.id, p)
+	}
 	if err != nil {
 		e.sessions[a.id] = nil
 		e.sleeper.forget(s.Doorbell())

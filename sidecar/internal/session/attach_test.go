@@ -97,7 +97,7 @@ func TestRefusals(t *testing.T) {
 		"rank far off":    {hello(^uint32(0)).Encode(), "rank 4294967295 is not hosted here"},
 		"arena over all":  {change(func(h *shm.Hello) { h.ArenaBytes = 1 << 60 }), "arena of 1048576 TiB wanted, this sidecar grants at most 16 TiB a rank"},
 		"arena all bits":  {change(func(h *shm.Hello) { h.ArenaBytes = ^uint64(0) }), "arena of 16777216 TiB wanted"},
-		"arena too large": {change(func(h *shm.Hello) { h.ArenaBytes = 1 << 43 }), "not enough memory: 8.1 TiB wanted"},
+		"arena too large": {change(func(h *shm.Hello) { h.ArenaBytes, h.Features = 1<<43, h.Features&^shm.FeaturePieces }), "not enough memory: 8.1 TiB wanted"},
 	} {
 		t.Run(what, func(t *testing.T) { b.dial(t).refused(c.raw, c.want) })
 	}
@@ -334,7 +334,7 @@ func TestNoDescriptorForMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) }() // as it was
-		b.memory = newReservations(0, func() ([]place, error) { return []place{{limit: 1 << 30, where: "in the test"}}, nil })
+		b.memory = newReservations(0, 0, func() ([]place, error) { return []place{{limit: 1 << 30, where: "in the test"}}, nil })
 		none := limit
 		none.Cur = 0
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {

@@ -59,17 +59,35 @@ func (s *Server) attach(conn *net.UnixConn, h *shm.Hello) (*Session, error) {
 	sess.files = [2]File{{m.control, sess.control.SlabOffset()}, {m.arena, 0}}
 	err = s.host.AttachSession(sess)
 	if err != nil {
+		sess.growth.end()
 		return nil, errors.Join(err, sess.Free())
 	}
 	// A client may be gone as soon as it is welcome, and its launcher asks then.
-	s.mu.Lock()
-	s.ever[h.Rank] = true
-	s.mu.Unlock()
+	s.arrived(h.Rank, sess)
 	if err := s.welcome(conn, h, sess, m); err != nil {
+		sess.growth.end()
 		s.host.SessionGone(sess)
 		return nil, err
 	}
 	return sess, nil
+}
+
+// arrived notes that a rank has attached. What was kept for it is its own now, but for the
+// first piece of its arena.
+func (s *Server) arrived(rank uint32, sess *Session) {
+	s.mu.Lock()
+	again := s.ever[rank]
+	s.ever[rank] = true
+	s.mu.Unlock()
+	if again {
+		return
+	}
+	took := s.cfg.sizes(s.cfg.ArenaBytes).Rank()
+	if g := sess.growth; g != nil {
+		g.first = uint64(s.cfg.sizes(g.size).Counted())
+		took -= memory.Piece(int64(g.first))
+	}
+	s.memory.arrive(uint64(max(took, 0)))
 }
 
 // errNoHello is of a client that has not said who it is.
@@ -147,9 +165,19 @@ func (m *material) closeFiles() {
 	}
 }
 
-// memoryOf is what a rank with such an arena takes, page tables and all.
-func (c *Config) memoryOf(arenaBytes uint64) int64 {
-	return memory.Sizes{Arena: int64(arenaBytes), Slab: int64(c.Geometry.SlabBytes)}.Rank()
+// sizes are those of a rank with such an arena, of which the first piece is certain.
+func (c *Config) sizes(arenaBytes uint64) memory.Sizes {
+	return memory.Sizes{Arena: int64(arenaBytes), First: true, Slab: int64(c.Geometry.SlabBytes)}
+}
+
+// memoryOf is what a rank takes when it attaches, page tables and all: with an arena that
+// is allocated at once all of it.
+func (c *Config) memoryOf(arenaBytes uint64, pieces bool) uint64 {
+	n := c.sizes(arenaBytes).Attached()
+	if !pieces {
+		n += memory.Piece(int64(arenaBytes))
+	}
+	return uint64(n)
 }
 
 // build reserves the memory of a session.
@@ -160,7 +188,8 @@ func (s *Server) build(h *shm.Hello) (sess *Session, m *material, err error) {
 	}
 	arenaBytes = (arenaBytes + 4095) &^ 4095
 	made := &material{control: -1, arena: -1, doorbell: -1, device: -1, segmentBytes: s.cfg.Geometry.Bytes(), arenaBytes: int(arenaBytes)}
-	promised, err := s.memory.promise(uint64(s.cfg.memoryOf(arenaBytes)))
+	pieces := h.Features&shm.FeaturePieces != 0
+	promised, err := s.memory.promise(s.cfg.memoryOf(arenaBytes, pieces), false)
 	if err != nil {
 		return nil, nil, fmt.Errorf("rank %d: %w", h.Rank, err)
 	}
@@ -181,7 +210,11 @@ func (s *Server) build(h *shm.Hello) (sess *Session, m *material, err error) {
 	if made.control, control, err = segment.Create(fmt.Sprintf("outrigger-control-%d", h.Rank), made.segmentBytes); err != nil {
 		return nil, nil, fmt.Errorf("rank %d: %w", h.Rank, err)
 	}
-	if made.arena, arena, err = segment.Create(fmt.Sprintf("outrigger-arena-%d", h.Rank), made.arenaBytes); err != nil {
+	create := segment.Create
+	if pieces {
+		create = segment.CreateEmpty
+	}
+	if made.arena, arena, err = create(fmt.Sprintf("outrigger-arena-%d", h.Rank), made.arenaBytes); err != nil {
 		return nil, nil, fmt.Errorf("rank %d: %w", h.Rank, err)
 	}
 	c, err := segment.Format(control, s.cfg.Geometry, h.Rank)
@@ -195,6 +228,13 @@ func (s *Server) build(h *shm.Hello) (sess *Session, m *material, err error) {
 		return nil, nil, err
 	}
 	made.doorbell = sess.doorbell
+	if pieces {
+		own, err := unix.FcntlInt(uintptr(made.arena), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return nil, nil, fmt.Errorf("rank %d: a descriptor of its arena: %w", h.Rank, errors.Join(err, sess.Free()))
+		}
+		sess.growth = &growth{pieces: new(Pieces), size: arenaBytes, fd: own, promised: promised}
+	}
 	sess.unmap = func() error {
 		defer promised.release()
 		return errors.Join(segment.Unmap(control), segment.Unmap(arena))

@@ -63,7 +63,7 @@ func TestAvailableMemory(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := newReservations(0, nil)
+			r := newReservations(0, 0, nil)
 			tight := r.tightest(all)
 			if free := r.room(tight); free != c.free || !strings.Contains(tight.where, c.where) {
 				t.Errorf("%d bytes %q; want %d bytes with %q", free, tight.where, c.free, c.where)
@@ -82,11 +82,11 @@ func TestEveryRankFits(t *testing.T) {
 				limit := uint64(s.Need(ranks, 4*ranks, 4))
 				own := uint64(s.Own(ranks, 4*ranks, 4))
 				used := own / 2 // of its own needs, what the sidecar has taken so far
-				r := newReservations(own, func() ([]place, error) {
+				r := newReservations(own, 0, func() ([]place, error) {
 					return []place{{limit: limit, used: used, group: true, where: "in the test"}}, nil
 				})
 				for rank := range ranks {
-					p, err := r.promise(uint64(s.Rank()))
+					p, err := r.promise(uint64(s.Rank()), false)
 					if err != nil {
 						t.Fatalf("rank %d: %v", rank, err)
 					}
@@ -97,7 +97,7 @@ func TestEveryRankFits(t *testing.T) {
 				if used+own/2 > limit {
 					t.Errorf("%d bytes are used of %d", used+own/2, limit)
 				}
-				if _, err := r.promise(uint64(s.Rank())); !errors.Is(err, segment.ErrNoMemory) || !strings.Contains(err.Error(), "raise the limit") {
+				if _, err := r.promise(uint64(s.Rank()), false); !errors.Is(err, segment.ErrNoMemory) || !strings.Contains(err.Error(), "raise the limit") {
 					t.Errorf("one rank more: %v", err)
 				}
 			})
@@ -112,7 +112,7 @@ func TestReservationsAreNotPromisedTwice(t *testing.T) {
 	for _, group := range []bool{false, true} {
 		var mu sync.Mutex
 		used := uint64(0)
-		r := newReservations(0, func() ([]place, error) {
+		r := newReservations(0, 0, func() ([]place, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			return []place{{limit: 460, used: used, group: group, where: "in the test"}}, nil
@@ -121,7 +121,7 @@ func TestReservationsAreNotPromisedTwice(t *testing.T) {
 		errs, kept := make(chan error, 10), make(chan *promise, 10)
 		for range 10 {
 			wg.Go(func() {
-				p, err := r.promise(100)
+				p, err := r.promise(100, false)
 				if err == nil {
 					mu.Lock()
 					used += 100
@@ -147,7 +147,7 @@ func TestReservationsAreNotPromisedTwice(t *testing.T) {
 		}
 		(<-kept).release()
 		used -= 100
-		if _, err := r.promise(100); err != nil {
+		if _, err := r.promise(100, false); err != nil {
 			t.Errorf("what was given back: %v", err)
 		}
 	}

@@ -84,6 +84,7 @@ type Server struct {
 	strangers complaints  // users that may not attach
 	mute      complaints  // who has said no Hello
 	unfit     complaints  // the others
+	short     complaints  // who has asked for more of its arena than there is memory for
 }
 
 // Listen opens the socket at path. The file is open to everybody who reaches
@@ -106,7 +107,7 @@ func Listen(path string, cfg Config, host Host) (*Server, error) {
 		cfg.Pending = pendingDefault
 	}
 	return &Server{
-		cfg: cfg, host: host, listener: l, memory: newReservations(cfg.OwnBytes, machineMemory),
+		cfg: cfg, host: host, listener: l, memory: newReservations(cfg.OwnBytes, uint64(cfg.Count)*uint64(cfg.sizes(cfg.ArenaBytes).Rank()), machineMemory),
 		conns: map[*net.UnixConn]bool{}, ranks: map[uint32]bool{}, ever: map[uint32]bool{},
 		lobby: lobby.New(cfg.Pending, (cfg.Pending+1)/2), refused: lobby.New(refusedMax, refusedMax),
 	}, nil
@@ -249,21 +250,30 @@ func (s *Server) serve(conn *net.UnixConn, guest *lobby.Guest) {
 		return
 	}
 	s.watch(conn, sess)
+	sess.growth.end()
 	s.host.SessionGone(sess)
 	s.unclaim(sess.Rank)
 }
 
-// watch waits for the end of an attached client's socket, which carries nothing more. One
-// that writes to it is expelled, and hung up on when it can read why.
+// watch gives an attached client the pieces of its arena that it asks for on its socket,
+// until that ends. A client that writes anything else to it is expelled, and hung up on when
+// it can read why.
 func (s *Server) watch(conn *net.UnixConn, sess *Session) {
-	var b [1]byte
-	_, err := conn.Read(b[:])
-	if err == nil {
-		s.host.Expel(sess, fmt.Errorf("rank %d: bytes on its socket after the handshake", sess.Rank))
-		_, err = io.Copy(io.Discard, conn)
-	}
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
-		s.cfg.Log.Debug("application's socket failed", "rank", sess.Rank, "cause", err)
+	b := make([]byte, shm.AskBytes+1)
+	for {
+		n, err := conn.Read(b)
+		if err == nil {
+			breach := s.asked(conn, sess, b[:n])
+			if breach == nil {
+				continue
+			}
+			s.host.Expel(sess, breach)
+			_, err = io.Copy(io.Discard, conn)
+		}
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+			s.cfg.Log.Debug("application's socket failed", "rank", sess.Rank, "cause", err)
+		}
+		return
 	}
 }
 

@@ -23,6 +23,7 @@ type Session struct {
 	Features uint64 // that its client has
 	control  *segment.Control
 	arena    []byte
+	growth   *growth // of an arena that is allocated in pieces; nil: it is whole
 	submit   *ring.Consumer
 	complete *ring.Producer
 	deaf     bool // the application has ended
@@ -63,6 +64,14 @@ func (s *Session) Slab() []byte { return s.control.Slab() }
 
 // Arena is the memory that the application allocates from.
 func (s *Session) Arena() []byte { return s.arena }
+
+// Pieces are the allocated parts of the arena; nil: all of it is.
+func (s *Session) Pieces() *Pieces {
+	if s.growth == nil {
+		return nil
+	}
+	return s.growth.pieces
+}
 
 // File is where memory of a session is in a descriptor; FD -1: in none.
 type File struct {

@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -288,6 +289,46 @@ static void full(void)
 		alloc_free(list[--n]);
 }
 
+/* The arena is allocated in pieces: what is not ends the program when it is touched. */
+static unsigned char *arena;
+static size_t extended; /* by the lock of whoever extends */
+static atomic_bool refuses;
+
+#define STEP ((size_t)16 * HEAP_PAGE)
+
+static size_t extend(void *arg, size_t bytes)
+{
+	must(arg == &extended && bytes > extended && bytes <= ARENA, "extended to %zu bytes from %zu", bytes, extended);
+	if (refuses)
+		return 0;
+	extended = (bytes + STEP - 1) / STEP * STEP;
+	if (extended > ARENA)
+		extended = ARENA;
+	must(mprotect(arena, extended, PROT_READ | PROT_WRITE) == 0, "mprotect");
+	return extended;
+}
+
+/* Without memory for it an allocation is libc's, also one that grows where it is. */
+static void shortage(void)
+{
+	void *p = alloc_malloc(LARGE), *list[ARENA / LARGE];
+	must(placed(p) && extended < ARENA, "the first piece is %zu bytes", extended);
+	refuses = true;
+	size_t n = 0, most = extended;
+	do
+		list[n] = alloc_malloc(LARGE);
+	while (placed(list[n++]));
+	must((n + 1) * LARGE >= most && extended == most, "%zu pieces in %zu bytes", n, most);
+	alloc_free(list[--n]);
+	must((p = alloc_realloc(p, 4 * LARGE)) != NULL && !placed(p), "grown where no memory is");
+	refuses = false;
+	p = alloc_realloc(p, 5 * LARGE);
+	must(placed(p) && extended > most, "placed when there is memory again");
+	alloc_free(p);
+	while (n > 0)
+		alloc_free(list[--n]);
+}
+
 static void wrong(void (*what)(void *))
 {
 	pid_t child = fork();
@@ -314,10 +355,11 @@ int main(int argc, char **argv)
 	void *before = alloc_malloc(4 * LARGE);
 	must(before != NULL && !placed(before), "before there is an arena");
 	heap_model(&state);
-	unsigned char *arena = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	must(arena != MAP_FAILED && !outrigger_alloc_adopt(arena, ARENA), "adopted without being asked");
+	arena = mmap(NULL, ARENA, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	must(arena != MAP_FAILED && !outrigger_alloc_adopt_pieces(arena, ARENA, extend, &extended), "adopted without being asked");
 	setenv(OR_NAME_ENV_MPI_ARENA, "16384", 1);
-	must(outrigger_alloc_adopt(arena, ARENA) && !outrigger_alloc_adopt(arena, ARENA), "adopt, once");
+	must(outrigger_alloc_adopt_pieces(arena, ARENA, extend, &extended) && !outrigger_alloc_adopt_pieces(arena, ARENA, extend, &extended), "adopt, once");
+	shortage();
 	before = alloc_realloc(before, 5 * LARGE);
 	must(placed(before), "grown in the arena");
 	alloc_free(before);
@@ -339,7 +381,7 @@ int main(int argc, char **argv)
 	wrong(twice);
 	wrong(within);
 	void *last = alloc_malloc(LARGE);
-	must(placed(last) && outrigger_alloc_adopt(NULL, 0) && !placed(alloc_malloc(LARGE)), "the session's end");
+	must(placed(last) && outrigger_alloc_adopt_pieces(NULL, 0, NULL, NULL) && !placed(alloc_malloc(LARGE)), "the session's end");
 	alloc_free(last);
 	printf("alloc: content with seed %lu\n", seed);
 	return 0;

@@ -1,0 +1,222 @@
+/*
+ * The arena in pieces, with a thread instead of a sidecar: the memory that it has not given
+ * cannot be touched, so that an allocator that hands it out too early ends the program.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "raw.h"
+
+#define ARENA (UINT64_C(64) << 20)
+#define MIB (UINT64_C(1) << 20)
+
+static outrigger s;
+static int sidecar; /* its end of the socket */
+static unsigned char *memory;
+static atomic_uint_fast64_t room; /* bytes that there are still */
+static atomic_uint asks;
+static atomic_bool lies;
+
+static void want(bool good, const char *what)
+{
+	if (good)
+		return;
+	fprintf(stderr, "pieces: %s\n", what);
+	_exit(1);
+}
+
+static void *serve(void *arg)
+{
+	unsigned char wish[OR_ASK_BYTES + 1], answer[OR_ANSWER_BYTES];
+	(void)arg;
+	while (recv(sidecar, wish, sizeof wish, 0) == OR_ASK_BYTES) {
+		uint32_t magic = OR_ANSWER_MAGIC;
+		uint64_t offset, bytes;
+		memcpy(&offset, wish + 8, sizeof offset);
+		memcpy(&bytes, wish + 16, sizeof bytes);
+		want(offset % OR_PIECE_UNIT == 0 && bytes % OR_PIECE_UNIT == 0 && bytes > 0 && offset + bytes <= ARENA, "an ask of no units");
+		asks++;
+		if (bytes > room)
+			bytes = 0;
+		room -= bytes;
+		want(bytes == 0 || mprotect(memory + offset, bytes, PROT_READ | PROT_WRITE) == 0, "mprotect");
+		memset(answer, 0, sizeof answer);
+		if (lies)
+			bytes = ARENA;
+		memcpy(answer, &magic, sizeof magic);
+		memcpy(answer + 8, &offset, sizeof offset);
+		memcpy(answer + 16, &bytes, sizeof bytes);
+		(void)send(sidecar, answer, sizeof answer, MSG_NOSIGNAL);
+	}
+	return NULL;
+}
+
+static pthread_t begin(uint64_t bytes)
+{
+	int pair[2];
+	pthread_t t;
+	memset(&s, 0, sizeof s);
+	pthread_mutex_init(&s.lock, NULL);
+	pthread_mutex_init(&s.asking, NULL);
+	memory = mmap(NULL, ARENA, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	want(memory != MAP_FAILED && socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0 && or_arena_init(&s.arena, memory, ARENA) == 0, "preparing");
+	s.socket = pair[0];
+	sidecar = pair[1];
+	s.features = OR_FEATURE_PIECES;
+	s.arena.owner = &s;
+	s.arena.ready = 0;
+	room = bytes;
+	asks = 0;
+	lies = false;
+	want(pthread_create(&t, NULL, serve, NULL) == 0, "a thread");
+	return t;
+}
+
+static void end(pthread_t t)
+{
+	close(s.socket);
+	pthread_join(t, NULL);
+	close(sidecar);
+	munmap(memory, ARENA);
+	or_arena_free(&s.arena);
+}
+
+static void grows(void)
+{
+	pthread_t t = begin(ARENA);
+	unsigned char *a = outrigger_alloc(&s, 100), *b = outrigger_alloc(&s, 5 * MIB), *c = outrigger_alloc(&s, 64);
+	want(a != NULL && b != NULL && c != NULL, "allocating");
+	memset(a, 1, 100);
+	memset(b, 1, 5 * MIB);
+	memset(c, 1, 64);
+	unsigned before = asks;
+	want(before <= 3 && s.arena.ready <= 8 * MIB, "more was asked for than is used");
+	want(outrigger_free(&s, b) == OUTRIGGER_OK && outrigger_alloc(&s, 4 * MIB) == b && asks == before, "memory that was freed is asked for again");
+	want(!or_sidecar_ended(&s), "the sidecar is there");
+	end(t);
+}
+
+/* What insists asks each time, what does not asks once in a while; a page is had where a
+ * piece is not. */
+static void shortage(void)
+{
+	pthread_t t = begin(3 * MIB / 2);
+	uint64_t offset;
+	errno = 77;
+	want(outrigger_alloc(&s, 2 * MIB) == NULL && errno == 77 && asks > 0, "more than there is");
+	unsigned before = asks;
+	pthread_mutex_lock(&s.lock);
+	want(!or_arena_take(&s.arena, 64, false, &offset) && asks == before, "it was asked for at once after a refusal");
+	s.asks_again = or_now() - 1;
+	want(or_arena_take(&s.arena, MIB + 64, false, &offset) && asks > before, "nothing is asked for any more");
+	pthread_mutex_unlock(&s.lock);
+	memset(memory + offset, 1, MIB + 64);
+	want(s.arena.ready < 3 * MIB / 2, "what is needed was not asked for alone");
+	want(outrigger_alloc(&s, MIB) == NULL && outrigger_alloc(&s, 4096) != NULL, "a page");
+	end(t);
+}
+
+static void lends(void)
+{
+	pthread_t t = begin(ARENA);
+	size_t bytes;
+	unsigned char *first = outrigger_alloc(&s, 64);
+	want(first != NULL && outrigger_lend_pieces(&s, &bytes) == NULL && outrigger_free(&s, first) == OUTRIGGER_OK, "lent beside what is used");
+	unsigned char *lent = outrigger_lend_pieces(&s, &bytes);
+	want(lent == memory && bytes == ARENA / 4 * 3, "lending");
+	want(outrigger_extend(&s, MIB) == MIB && asks == 1, "what was allocated before is asked for again");
+	want(outrigger_extend(&s, 3 * MIB + 1) == 3 * MIB + 1, "extending");
+	memset(lent, 1, 3 * MIB + 1);
+	unsigned char *rest = outrigger_alloc(&s, MIB);
+	want(rest == memory + bytes, "the rest");
+	memset(rest, 1, MIB);
+	want(outrigger_extend(&s, 2 * ARENA) == bytes, "all of it");
+	memset(lent, 1, bytes);
+	room = 0;
+	want(outrigger_alloc(&s, 8 * MIB) == NULL, "more than there is");
+	end(t);
+	t = begin(MIB);
+	want(outrigger_lend(&s, &bytes) == NULL && bytes == 0, "lent without memory");
+	end(t);
+	t = begin(ARENA);
+	lent = outrigger_lend(&s, &bytes);
+	want(lent == memory && bytes == ARENA / 4 * 3, "lending at once");
+	memset(lent, 1, bytes);
+	end(t);
+}
+
+static void *one(void *arg)
+{
+	unsigned char mark = (unsigned char)(uintptr_t)arg;
+	for (int i = 0; i < 100; i++) {
+		unsigned char *p = outrigger_alloc(&s, 70000);
+		want(p != NULL, "a thread's memory");
+		memset(p, mark, 70000);
+		(void)outrigger_extend(&s, (size_t)(i + 1) * 8192);
+		want(p[0] == mark && p[69999] == mark, "a thread's bytes");
+		if (i % 2 == 0)
+			want(outrigger_free(&s, p) == OUTRIGGER_OK, "free");
+	}
+	return NULL;
+}
+
+static void threads(void)
+{
+	pthread_t t = begin(ARENA), all[4];
+	size_t bytes;
+	want(outrigger_lend_pieces(&s, &bytes) != NULL, "lending");
+	for (uintptr_t i = 0; i < 4; i++)
+		want(pthread_create(&all[i], NULL, one, (void *)(i + 1)) == 0, "a thread");
+	for (int i = 0; i < 4; i++)
+		pthread_join(all[i], NULL);
+	end(t);
+}
+
+/* The child of a fork has no session; its parent's goes on. */
+static void forks(void)
+{
+	pthread_t t = begin(ARENA);
+	want(or_know(&s) == OUTRIGGER_OK && outrigger_alloc(&s, 64) != NULL, "the parent's memory");
+	s.doorbell = s.files[0] = s.files[1] = -1;
+	pid_t child = fork();
+	if (child == 0)
+		_exit(outrigger_alloc(&s, 8 * MIB) == NULL && outrigger_extend(&s, 64) == 0 ? 5 : 1);
+	int status;
+	want(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 5, "a child");
+	want(outrigger_alloc(&s, 8 * MIB) != NULL, "the parent's memory after a fork");
+	int own = dup(s.socket);
+	or_forget(&s);
+	s.socket = own;
+	end(t);
+}
+
+/* A sidecar that lies, or has ended, gives nothing, and is not asked again. */
+static void lying(void)
+{
+	pthread_t t = begin(ARENA);
+	lies = true;
+	want(outrigger_alloc(&s, 64) == NULL && asks == 1, "a lie was believed");
+	want(outrigger_alloc(&s, 64) == NULL && asks == 1, "a liar was asked again");
+	end(t);
+	t = begin(ARENA);
+	want(shutdown(sidecar, SHUT_RDWR) == 0 && outrigger_alloc(&s, 64) == NULL, "memory of a sidecar that has ended");
+	end(t);
+}
+
+int main(void)
+{
+	grows();
+	shortage();
+	lends();
+	threads();
+	forks();
+	lying();
+	puts("pieces: all is well");
+	return 0;
+}

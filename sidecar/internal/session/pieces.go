@@ -1,0 +1,71 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+// Pieces are the allocated parts of an arena: its server adds to them, and the engine asks
+// whether what a descriptor names is in one. The list is never changed, but replaced.
+type Pieces struct{ list atomic.Pointer[[]span] }
+
+// span is from its first byte up to the one behind its last.
+type span struct{ from, to uint64 }
+
+func (p *Pieces) spans() []span {
+	if list := p.list.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// Around is the piece in which the byte at off is; two zeros: there is none.
+func (p *Pieces) Around(off uint64) (from, to uint64) {
+	for _, s := range p.spans() {
+		if s.from <= off && off < s.to {
+			return s.from, s.to
+		}
+	}
+	return 0, 0
+}
+
+// check refuses a wish for a piece that no correct client has.
+func (p *Pieces) check(a shm.Ask, size uint64) error {
+	if a.Bytes == 0 || a.Off%shm.PieceUnit != 0 || a.Bytes%shm.PieceUnit != 0 || a.Bytes > size || a.Off > size-a.Bytes {
+		return fmt.Errorf("it asks for %d bytes at %d of an arena of %d: want multiples of %d within it", a.Bytes, a.Off, size, shm.PieceUnit)
+	}
+	list := p.spans()
+	i := slices.IndexFunc(list, func(s span) bool { return a.Off < s.to && s.from < a.Off+a.Bytes })
+	if i >= 0 {
+		return fmt.Errorf("it asks for %d bytes at %d of its arena, of which %d at %d are allocated already", a.Bytes, a.Off, list[i].to-list[i].from, list[i].from)
+	}
+	if len(p.with(a.Off, a.Bytes)) > shm.MaxPieces {
+		return fmt.Errorf("it asks for %d bytes at %d of its arena, apart from its %d pieces: want at most %d pieces that do not touch", a.Bytes, a.Off, len(list), shm.MaxPieces)
+	}
+	return nil
+}
+
+// with is the list with one more piece, which is joined with its neighbours.
+func (p *Pieces) with(off, size uint64) []span {
+	list := slices.Clone(p.spans())
+	i := slices.IndexFunc(list, func(s span) bool { return s.from >= off })
+	if i < 0 {
+		i = len(list)
+	}
+	list = slices.Insert(list, i, span{off, off + size})
+	for _, at := range []int{i, i - 1} {
+		if at >= 0 && at+1 < len(list) && list[at].to == list[at+1].from {
+			list[at].to = list[at+1].to
+			list = slices.Delete(list, at+1, at+2)
+		}
+	}
+	return list
+}
+
+func (p *Pieces) add(off, size uint64) {
+	list := p.with(off, size)
+	p.list.Store(&list)
+}
