@@ -64,7 +64,7 @@ func (a *Attempt) Pattern() *bootstrap.Pattern {
 // credentials, which are the operator's to give. id must not be guessable.
 func (a *Attempt) Document(id string) *bootstrap.Document {
 	s := &a.Job.Spec
-	m := MemoryOf(&s.Memory, &a.Profile, Pods(s))
+	m := MemoryOf(s, &a.Profile, Pods(s))
 	d := &bootstrap.Document{
 		Version: bootstrap.Version,
 		Job:     bootstrap.Job{Name: a.Job.Namespace + "/" + a.Job.Name, ID: id},

@@ -74,7 +74,7 @@ func TestCredit(t *testing.T) {
 		a := attempt()
 		a.Job.Spec.Ranks, a.Job.Spec.RanksPerPod, a.Profile.Credit = c.pods, 1, c.profile
 		d := a.Document("id")
-		if m := MemoryOf(&a.Job.Spec.Memory, &a.Profile, c.pods); d.Tuning.CreditBytes != c.told || m.Credit != c.kept {
+		if m := MemoryOf(&a.Job.Spec, &a.Profile, c.pods); d.Tuning.CreditBytes != c.told || m.Credit != c.kept {
 			t.Errorf("%d pods: sidecars are told %d, %d are reserved, want %d and %d", c.pods, d.Tuning.CreditBytes, m.Credit, c.told, c.kept)
 		}
 		if err := d.Validate(); err != nil {

@@ -7,13 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/outrigger-hpc/outrigger/api/memory"
+	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// MemoryOf reads the wishes of a job of that many pods.
-func MemoryOf(m *v1alpha1.MemorySpec, p *v1alpha1.FabricProfileSpec, pods int32) memory.Sizes {
+// MemoryOf reads the wishes of a job of that many pods. An MPI program takes little of an
+// arena that was not asked for; a program of Outrigger's own client may take all of it.
+func MemoryOf(s *v1alpha1.MPIJobSpec, p *v1alpha1.FabricProfileSpec, pods int32) memory.Sizes {
+	m := &s.Memory
 	out := memory.Sizes{
-		Arena: memory.ArenaDefault, Slab: memory.SlabDefault, Credit: memory.CreditOf(int(pods)),
+		Arena: memory.ArenaDefault, First: s.MPI != "" && s.MPI != v1alpha1.MPINone && !AsksForArena(s), Slab: memory.SlabDefault, Credit: memory.CreditOf(int(pods)),
 		Encrypted: p.Encryption == v1alpha1.EncryptionTLS,
 	}
 	for _, f := range []struct {
@@ -25,6 +28,22 @@ func MemoryOf(m *v1alpha1.MemorySpec, p *v1alpha1.FabricProfileSpec, pods int32)
 		}
 	}
 	return out
+}
+
+// AsksForArena reports whether a job asks for the arena of its ranks: by its size, for their
+// allocations, or by a variable of a container.
+func AsksForArena(s *v1alpha1.MPIJobSpec) bool {
+	if s.Memory.Arena != nil || s.Memory.AllocationsFrom != nil {
+		return true
+	}
+	for i := range s.Template.Spec.Containers {
+		for _, e := range s.Template.Spec.Containers[i].Env {
+			if e.Name == names.EnvArena || e.Name == names.EnvMPIArena && e.Value != "off" {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Progress is OUTRIGGER_MPI_PROGRESS of a job's ranks; empty: nothing is said.

@@ -137,7 +137,7 @@ func (s Sizes) Eager(pods int) int64 {
 }
 
 // Need is the memory of a sidecar of such a pod. All of it is charged to the
-// sidecar, which touches every page of its ranks' memory first. It is whole MiB:
+// sidecar, which allocates its ranks' memory before they touch it. It is whole MiB:
 // the kernel cuts a limit down to whole pages.
 func (s Sizes) Need(here, ranks, pods int) int64 {
 	n := int64(here)*s.Rank() + s.Own(here, ranks, pods)

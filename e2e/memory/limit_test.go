@@ -104,7 +104,7 @@ func sidecar(t *testing.T, program, dir, group, document string) (socket, words 
 }
 
 // TestEveryRankAtTheLimit: with the limit that the operator sets all ranks of a
-// pod attach, for small and large arenas; the kernel counts.
+// pod attach and use all of their arenas, small and large ones; the kernel counts.
 func TestEveryRankAtTheLimit(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "outrigger-sidecar")
 	if out, err := exec.Command("go", "build", "-o", program, "../../sidecar/cmd/outrigger-sidecar").CombinedOutput(); err != nil {
@@ -130,6 +130,9 @@ func TestEveryRankAtTheLimit(t *testing.T) {
 					t.Fatalf("rank %d of %d: %v; %s", rank, c.ranks, err, raw)
 				}
 				t.Cleanup(func() { _ = session.Close() }) // the sidecar ends anyway
+				if _, err := outrigger.Alloc[byte](session, int(c.arena)); err != nil {
+					t.Fatalf("rank %d of %d: %v", rank, c.ranks, err)
+				}
 			}
 			t.Logf("at most %d of %d bytes were used", peak(t, in), s.Need(c.ranks, c.ranks, 1))
 		})
@@ -195,17 +198,50 @@ func TestTooLowALimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // a temporary directory
-	socket, words := sidecar(t, program, dir, group(t, s.Need(2, 2, 1)-2<<20), document(t, dir, s, 2))
+	// The kernel counts whole pages; a rank's own share is far more.
+	socket, words := sidecar(t, program, dir, group(t, (s.Own(2, 2, 1)+s.Attached()+2<<20)&^4095), document(t, dir, s, 2))
 	first, err := outrigger.Open(t.Context(), outrigger.Config{Socket: socket, Rank: 0})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = first.Close() }) // the sidecar ends anyway
+	if _, err := outrigger.Alloc[byte](first, 16<<20); !errors.Is(err, outrigger.ErrNoMemory) || !strings.Contains(err.Error(), "raise the limit") {
+		t.Errorf("rank 0 uses more than there is: %v", err)
+	}
 	if _, err := outrigger.Open(t.Context(), outrigger.Config{Socket: socket, Rank: 1}); err == nil || !strings.Contains(err.Error(), "raise the limit") {
 		t.Errorf("rank 1: %v", err)
 	}
 	raw, err := os.ReadFile(words)
 	if err != nil || !strings.Contains(string(raw), `"rank":1`) || !strings.Contains(string(raw), "MemoryShort") || !strings.Contains(string(raw), "lower the arena") {
 		t.Errorf("%s, %v", raw, err)
+	}
+}
+
+// TestIdleRanks: ranks that have attached and use nothing take little, whatever their arenas.
+func TestIdleRanks(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "outrigger-sidecar")
+	if out, err := exec.Command("go", "build", "-o", program, "../../sidecar/cmd/outrigger-sidecar").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	const ranks = 64
+	s := memory.Sizes{Arena: memory.ArenaDefault, Slab: memory.SlabDefault, Credit: memory.CreditDefault, First: true}
+	dir, err := os.MkdirTemp("", "memory-") //nolint:usetesting // socket paths are short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // a temporary directory
+	in := group(t, s.Need(ranks, ranks, 1))
+	socket, _ := sidecar(t, program, dir, in, document(t, dir, s, ranks))
+	for rank := range ranks {
+		session, err := outrigger.Open(t.Context(), outrigger.Config{Socket: socket, Rank: rank})
+		if err != nil {
+			t.Fatalf("rank %d of %d: %v", rank, ranks, err)
+		}
+		t.Cleanup(func() { _ = session.Close() }) // the sidecar ends anyway
+	}
+	if used, most := peak(t, in), ranks*s.Attached()+s.Own(ranks, ranks, 1); used > most {
+		t.Errorf("%d idle ranks: %d bytes are used, want at most %d", ranks, used, most)
+	} else {
+		t.Logf("%d idle ranks: at most %d bytes were used", ranks, used)
 	}
 }

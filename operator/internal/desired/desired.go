@@ -82,7 +82,7 @@ func (a *Attempt) attemptMeta() metav1.ObjectMeta {
 // settings of the attempt's pods.
 func (a *Attempt) settings() *inject.Settings {
 	s := &a.Job.Spec
-	sizes := jobdoc.MemoryOf(&s.Memory, &a.Profile, a.Pods())
+	sizes := jobdoc.MemoryOf(s, &a.Profile, a.Pods())
 	sizes.Registers = len(s.Devices) > 0 && s.Transport.Type != v1alpha1.TransportTCP
 	return &inject.Settings{
 		Image: a.Options.Image, PullPolicy: pull(a.Options.Pull), ConfigMap: a.DocumentName(),

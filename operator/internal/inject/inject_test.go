@@ -221,7 +221,7 @@ func TestAddedContainersAreRestricted(t *testing.T) {
 func TestMemory(t *testing.T) {
 	arena := resource.MustParse("1Gi")
 	credit := resource.MustParse("2Mi")
-	got := jobdoc.MemoryOf(&v1alpha1.MemorySpec{Arena: &arena}, &v1alpha1.FabricProfileSpec{Credit: &credit}, 4096)
+	got := jobdoc.MemoryOf(&v1alpha1.MPIJobSpec{MPI: v1alpha1.MPIAuto, Memory: v1alpha1.MemorySpec{Arena: &arena}}, &v1alpha1.FabricProfileSpec{Credit: &credit}, 4096)
 	if want := (memory.Sizes{Arena: 1 << 30, Slab: memory.SlabDefault, Credit: 2 << 20}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -186,13 +186,17 @@ var bracketed = regexp.MustCompile(` \[[^\]]*\]$`)
 
 // TestMemoryExample: the figure of the document is what the operator computes.
 func TestMemoryExample(t *testing.T) {
-	m := jobdoc.MemoryOf(&v1alpha1.MemorySpec{}, &v1alpha1.FabricProfileSpec{}, 4)
+	m := jobdoc.MemoryOf(&v1alpha1.MPIJobSpec{}, &v1alpha1.FabricProfileSpec{}, 4)
 	m.Arena = 1 << 30
 	want := fmt.Sprintf("<!-- memory -->%d<!-- --> MiB", m.Need(16, 64, 4)>>20)
 	if !strings.Contains(readDocument(t), want) {
 		t.Errorf("the document does not have %s", want)
 	}
-	large := jobdoc.MemoryOf(&v1alpha1.MemorySpec{}, &v1alpha1.FabricProfileSpec{}, 4096)
+	mpi := jobdoc.MemoryOf(&v1alpha1.MPIJobSpec{MPI: v1alpha1.MPIAuto}, &v1alpha1.FabricProfileSpec{}, 4)
+	if want := fmt.Sprintf("<!-- mpi -->%d<!-- --> MiB", mpi.Need(16, 64, 4)>>20); !strings.Contains(readDocument(t), want) {
+		t.Errorf("the document does not have %s", want)
+	}
+	large := jobdoc.MemoryOf(&v1alpha1.MPIJobSpec{}, &v1alpha1.FabricProfileSpec{}, 4096)
 	if want := fmt.Sprintf("<!-- large -->%.0f<!-- --> GiB", float64(large.Own(128, 128*4096, 4096))/(1<<30)); !strings.Contains(readDocument(t), want) {
 		t.Errorf("the document does not have %s", want)
 	}
