@@ -44,8 +44,11 @@ func (a *arena) alloc(n int) (int, error) {
 	if ok || err != nil {
 		return off, err
 	}
-	return 0, fmt.Errorf("%w: %s wanted, %s of %s free; raise memory.arena of the MPIJob, --arena of outrigger run, or %s", ErrNoMemory, memory.Text(uint64(n)), memory.Text(uint64(a.free())), memory.Text(uint64(a.total)), names.EnvArena)
+	return 0, fmt.Errorf("%w: %s wanted, %s of %s free; %s", ErrNoMemory, memory.Text(uint64(n)), memory.Text(uint64(a.free())), memory.Text(uint64(a.total)), raiseArena)
 }
+
+// raiseArena is what to do where the arena is too small.
+const raiseArena = "raise memory.arena of the MPIJob, --arena of outrigger run, or " + names.EnvArena
 
 func (a *arena) free() (bytes int) {
 	a.mu.Lock()

@@ -78,7 +78,7 @@ func Alloc[T Number](s *Session, n int) ([]T, error) {
 		return nil, s.fail("alloc", s.world, AnySource, AnyTag, 0, fmt.Errorf("%w: %d elements", ErrInvalid, n))
 	}
 	if n > len(s.arenaMem)/size {
-		return nil, s.fail("alloc", s.world, AnySource, AnyTag, 0, fmt.Errorf("%w: %d elements of %d bytes, of an arena of %s", ErrNoMemory, n, size, bytesText(uint64(len(s.arenaMem)))))
+		return nil, s.fail("alloc", s.world, AnySource, AnyTag, 0, fmt.Errorf("%w: %d elements of %d bytes, of an arena of %s; %s", ErrNoMemory, n, size, bytesText(uint64(len(s.arenaMem))), raiseArena))
 	}
 	if n == 0 {
 		return nil, nil

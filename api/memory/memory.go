@@ -54,6 +54,9 @@ const Registrations = 96 << 20
 const (
 	// baseBytes is the program, its heap and its stacks.
 	baseBytes = 96 << 20
+	// startBytes is what a sidecar and a launcher of their own take on one machine before
+	// anything is sent: 4 MiB and 1.2 MiB of a pair, 6 and 1.5 beside 63 other pairs.
+	startBytes = 16 << 20
 	// rankBytes is a rank's two rings, its requests and its records.
 	rankBytes = 1 << 20
 	// peerBytes is a connection: the link's buffers and the kernel's, and the
@@ -142,4 +145,27 @@ func (s Sizes) Eager(pods int) int64 {
 func (s Sizes) Need(here, ranks, pods int) int64 {
 	n := int64(here)*s.Rank() + s.Own(here, ranks, pods)
 	return (n + 1<<20 - 1) &^ (1<<20 - 1)
+}
+
+// AtStart is what the pods of a job take on one machine until all ranks have started.
+func (s Sizes) AtStart(ranks, pods int) int64 {
+	return int64(pods)*startBytes + int64(ranks)*s.Rank()
+}
+
+// ArenaFor is the largest arena of which as much as is available counts in whole for each
+// rank; 0: there is not enough for any.
+func (s Sizes) ArenaFor(available int64, ranks, pods int) int64 {
+	s.Arena, s.First = 0, false
+	if ranks == 0 {
+		return 0
+	}
+	left := (available - s.AtStart(ranks, pods)) / int64(ranks)
+	return max(left-left/tableShare, 0) // no more than left with its page tables
+}
+
+// Default is the arena of a job that asks for none: a ceiling, which is lower where not
+// all ranks could use it up.
+func (s Sizes) Default(available int64, ranks, pods int) int64 {
+	const unit = 1 << 20
+	return min(max(s.ArenaFor(available, ranks, pods)&^(unit-1), ArenaFirst), ArenaDefault)
 }

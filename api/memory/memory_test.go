@@ -73,3 +73,26 @@ func TestCounted(t *testing.T) {
 		t.Errorf("a rank takes %d bytes in steps, of %d that are counted", took, s.Rank())
 	}
 }
+
+// TestArenaFor: what is said to fit does, and hardly more would.
+func TestArenaFor(t *testing.T) {
+	const mi = 1 << 20
+	s := Sizes{Slab: SlabDefault}
+	for _, c := range []struct{ available, ranks, pods int64 }{{700 * mi, 4, 2}, {20 << 30, 100, 1}, {20 << 30, 1000, 10}, {64 * mi, 1, 1}} {
+		arena := s.ArenaFor(c.available, int(c.ranks), int(c.pods))
+		with := func(arena int64) int64 {
+			return Sizes{Arena: arena, Slab: s.Slab}.AtStart(int(c.ranks), int(c.pods))
+		}
+		if arena == 0 || with(arena) > c.available || with(arena+arena/1000+4096) <= c.available {
+			t.Errorf("%+v: an arena of %d takes %d", c, arena, with(arena))
+		}
+	}
+	for _, c := range []struct {
+		available   int64
+		ranks, want int64
+	}{{20 << 30, 4, ArenaDefault}, {20 << 30, 100, 198 * mi}, {mi, 4, ArenaFirst}, {20 << 30, 4000, ArenaFirst}} {
+		if got := s.Default(c.available, int(c.ranks), 1); got != c.want {
+			t.Errorf("%d ranks of %d bytes: %d by default, want %d", c.ranks, c.available, got, c.want)
+		}
+	}
+}

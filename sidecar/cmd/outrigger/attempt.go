@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/outrigger-hpc/outrigger/api/jobdoc"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
@@ -61,6 +62,7 @@ func (m *manifestRun) spec(number int) (*jobrun.Spec, error) {
 	s := m.o.spec
 	s.Name, s.Ranks, s.Pods = m.plan.Job.Name, int(m.plan.Job.Spec.Ranks), m.plan.Pods
 	s.Document = m.plan.Attempt(number).Document("")
+	s.AsksForArena = jobdoc.AsksForArena(&m.plan.Job.Spec)
 	s.WorkDir = m.workDir()
 	s.MPI = strings.ToLower(string(m.plan.Job.Spec.MPI)) // as the launcher's flag has it
 	policy := &m.plan.Job.Spec.RunPolicy

@@ -99,7 +99,7 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f.IntVarP(&s.Ranks, "ranks", "n", 1, "number of ranks; -np, as mpirun has it, is the same")
 	f.IntVar(&s.Pods, "pods", 1, "number of pods, each with a sidecar of its own; ranks are spread evenly")
 	f.StringVar(&s.MPI, "mpi", "", "the program's MPI, which shall run over the sidecars unmodified: auto (what the program is linked to), mpich, intel, openmpi or none; without it a program that is linked to an MPI is refused")
-	f.Var(&o.arena, "arena", "shared memory of each rank, such as 512MiB, 512Mi or 512M; a number alone is MiB; 64KiB to 16TiB, 0: the default (default 256MiB)")
+	f.Var(&o.arena, "arena", "shared memory of each rank, such as 512MiB, 512Mi or 512M; a number alone is MiB; 64KiB to 16TiB, 0: the default (default at most 256MiB, of which memory is taken when it is used)")
 	f.StringVar(&s.Tuning.Wait, "wait", "", "how sidecars wait: poll, yield or block (default: poll while there are processors for it, then yield, then block)")
 	f.StringVar(&s.Tuning.Channel, "channel", "", "how small messages travel over RDMA: piggyback, basic, pipeline or zerocopy")
 	f.StringVar(&s.Tuning.Rendezvous, "rendezvous", "", "protocol of large messages: auto, getcqe, get, put, putnr, rput or stream")

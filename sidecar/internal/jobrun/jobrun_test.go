@@ -292,20 +292,22 @@ func TestDirectoryIsKept(t *testing.T) {
 	}
 }
 
+func prepared(s *Spec) (*layout, error) { return prepare(s, s.document()) }
+
 // TestKilledJobIsSweptUp: the next job removes the directory of one whose
 // program was killed, and nothing else.
 func TestKilledJobIsSweptUp(t *testing.T) {
 	s := set(t, quietSidecar, quietLauncher)
-	temporary, err := prepare(&Spec{Ranks: 1, Pods: 1, Program: []string{"x"}})
+	temporary, err := prepared(&Spec{Ranks: 1, Pods: 1, Program: []string{"x"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	keep := &Spec{Name: "kept", Ranks: 1, Pods: 1, Program: []string{"x"}, Dir: filepath.Join(t.TempDir(), dirPrefix+"kept")}
-	kept, err := prepare(keep)
+	kept, err := prepared(keep)
 	if err != nil {
 		t.Fatal(err)
 	}
-	alive, err := prepare(&Spec{Ranks: 1, Pods: 1, Program: []string{"x"}})
+	alive, err := prepared(&Spec{Ranks: 1, Pods: 1, Program: []string{"x"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ type Spec struct {
 	Ranks, Pods int
 	Program     []string
 	Env         []string
-	ArenaBytes  int64
+	ArenaBytes  int64 // 0: the default, which follows the memory of the machine
 	Tuning      bootstrap.Tuning
 	LogLevel    string // of the sidecars' log that is shown; empty: errors only
 	Prefix      bool
@@ -52,6 +52,8 @@ type Spec struct {
 	// a job that is not spread evenly; nil: made of what is above. What belongs to
 	// the machine is filled in: see Local.
 	Document *bootstrap.Document
+	// AsksForArena says that the document's arena is what the job asks for.
+	AsksForArena bool
 	// ByPod is what the ranks of each pod run, instead of Program, and Env; nil:
 	// those for all.
 	ByPod []Command
@@ -155,8 +157,8 @@ func (l *layout) inherited(own ...*os.File) []*os.File {
 }
 
 // prepare writes everything that the processes read.
-func prepare(s *Spec) (*layout, error) {
-	l := &layout{dir: s.Dir, keep: s.Dir != ""}
+func prepare(s *Spec, d *bootstrap.Document) (*layout, error) {
+	l := &layout{dir: s.Dir, keep: s.Dir != "", doc: d}
 	var err error
 	if l.keep {
 		if s.WorkDir != "" { // ranks look from there; else as short as it is, for the sockets' sake
@@ -207,7 +209,7 @@ func (l *layout) write(s *Spec) error {
 	if err != nil {
 		return err
 	}
-	l.doc = Local(s.document(), hex.EncodeToString(id[:]), l.dir, ports)
+	l.doc = Local(l.doc, hex.EncodeToString(id[:]), l.dir, ports)
 	if err := l.doc.Validate(); err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/launch"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/outlet"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 )
 
 // Failure is what went wrong first, and the exit code to give.
@@ -115,7 +116,15 @@ func start(s *Spec, out, errOut io.Writer) (*Job, error) {
 		}
 	}
 	_, registryErr := Jobs() // which also removes what killed jobs left behind
-	l, err := prepare(s)
+	places, err := session.Places()
+	if err != nil {
+		return nil, err
+	}
+	document, err := s.fit(places)
+	if err != nil {
+		return nil, err
+	}
+	l, err := prepare(s, document)
 	if err != nil {
 		return nil, err
 	}

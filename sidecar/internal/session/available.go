@@ -10,6 +10,30 @@ import (
 	"strings"
 )
 
+// Place is somewhere memory is counted: the machine, or a control group with a limit.
+type Place struct {
+	Free  uint64
+	Limit uint64 // of the group; 0: it is the machine
+	Where string
+}
+
+// Places are where the memory of this process, and of those that it starts, is counted.
+func Places() ([]Place, error) {
+	all, err := machineMemory()
+	if err != nil {
+		return nil, err
+	}
+	var list []Place
+	for _, p := range all {
+		to := Place{Free: less(p.limit, p.used), Where: p.where}
+		if p.group {
+			to.Limit = p.limit
+		}
+		list = append(list, to)
+	}
+	return list, nil
+}
+
 // machineMemory is where this process's memory is counted.
 func machineMemory() ([]place, error) {
 	return availableMemory("/proc/meminfo", "/proc/self/cgroup", "/sys/fs/cgroup")

@@ -1,0 +1,129 @@
+package jobrun
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/memory"
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
+)
+
+// fit is the job's document for a machine with such memory, or an error if the job does not
+// fit into it: what all pods and ranks take when they start, and the arenas that were asked
+// for. Each place counts all pods, since they run here.
+func (s *Spec) fit(places []session.Place) (*bootstrap.Document, error) {
+	d := *s.document()
+	if a := d.Memory.ArenaBytes; a != 0 && (a < arenaLeast || a > arenaMost) {
+		return &d, nil // the document's own check says what is wrong
+	}
+	sizes := s.sizes(&d)
+	for _, p := range places {
+		if err := s.fits(&d, sizes, p); err != nil {
+			return nil, err
+		}
+		if sizes.First {
+			sizes.Arena = min(sizes.Arena, sizes.Default(int64(p.Free), d.Ranks, len(d.Pods)))
+		}
+	}
+	if sizes.First && sizes.Arena != memory.ArenaDefault {
+		d.Memory.ArenaBytes = sizes.Arena
+	}
+	return &d, nil
+}
+
+// sizes are those of the job's ranks.
+func (s *Spec) sizes(d *bootstrap.Document) memory.Sizes {
+	z := memory.Sizes{
+		Arena: cmp.Or(d.Memory.ArenaBytes, memory.ArenaDefault), Slab: cmp.Or(d.Memory.SlabBytes, memory.SlabDefault),
+		Credit: cmp.Or(int64(d.Tuning.CreditBytes), memory.CreditDefault), Encrypted: d.Tuning.Encrypt == bootstrap.EncryptTLS,
+	}
+	asked := s.AsksForArena || s.ArenaBytes > 0
+	for _, c := range s.commands() {
+		env := slices.Concat(os.Environ(), s.Env, c.Env)
+		if n, err := memory.Parse(valueOf(env, names.EnvArena), 1); err == nil && n > 0 { // else the rank says what is wrong
+			z.Arena, asked = n, true
+		}
+		if large := valueOf(env, names.EnvMPIArena); large != "" && large != "off" && s.MPI != "" && s.MPI != "none" {
+			asked = true
+		}
+	}
+	z.First = !asked
+	return z
+}
+
+// valueOf is a variable's value, the last one; empty: it is not set.
+func valueOf(env []string, name string) string {
+	for _, e := range slices.Backward(env) {
+		if value, ok := strings.CutPrefix(e, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// demand is what some pods want of a place.
+type demand struct {
+	ranks, pods int
+	free        int64
+	note        string // on what is free
+}
+
+// fits refuses a job that is too large for a place.
+func (s *Spec) fits(d *bootstrap.Document, z memory.Sizes, p session.Place) error {
+	demands := []demand{{d.Ranks, len(d.Pods), int64(p.Free), ""}}
+	for i := range d.Pods {
+		if p.Limit == 0 {
+			break
+		}
+		// Each sidecar keeps what messages may take, as it does in a container of its own.
+		here := d.Pods[i].Ranks
+		own := z.Own(here, d.Ranks, len(d.Pods))
+		free := max(int64(p.Limit)-own+z.AtStart(0, 1), 0)
+		demands = append(demands, demand{here, 1, free, fmt.Sprintf(", where a sidecar keeps %s", memory.Text(uint64(own)))})
+	}
+	fits := z.Arena
+	var short *demand
+	for i := range demands {
+		x := &demands[i]
+		fits = min(fits, z.ArenaFor(x.free, x.ranks, x.pods))
+		if short == nil && z.AtStart(x.ranks, x.pods) > x.free {
+			short = x
+		}
+	}
+	if short == nil {
+		return nil
+	}
+	remedy := "start fewer ranks or pods"
+	if !z.First && fits >= arenaLeast {
+		remedy = fmt.Sprintf("use an arena of %s or less (--arena, memory.arena of an MPIJob, or %s), or start fewer ranks", arenaText(fits), names.EnvArena)
+	}
+	return fmt.Errorf("not enough memory: %s in %s take %s when they start, each rank %s of its arena and a slab of %s; %s available %s%s: %s",
+		count(short.ranks, "rank"), count(short.pods, "pod"), memory.Text(uint64(z.AtStart(short.ranks, short.pods))),
+		memory.Text(uint64(z.Counted())), memory.Text(uint64(z.Slab)), memory.Text(uint64(short.free)), p.Where, short.note, remedy)
+}
+
+// The least and the largest arena that may be asked for.
+const (
+	arenaLeast = 64 << 10
+	arenaMost  = 1 << 44
+)
+
+// arenaText is a size as --arena takes it, rounded down.
+func arenaText(n int64) string {
+	if n >= 1<<20 {
+		return fmt.Sprintf("%dMiB", n>>20)
+	}
+	return fmt.Sprintf("%dKiB", n>>10)
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
