@@ -118,11 +118,11 @@ func (f *fake) serve(l *net.UnixListener, p *shape) (err error) {
 	if err != nil {
 		return err
 	}
-	create := segment.Create
+	reserved := p.arena
 	if p.features&shm.FeaturePieces != 0 {
-		create = segment.CreateEmpty
+		reserved = 0
 	}
-	afd, amem, err := create("fake-arena", p.arena)
+	afd, amem, err := segment.CreateToSeal("fake-arena", p.arena, reserved)
 	if err != nil {
 		return err
 	}

@@ -23,10 +23,22 @@ func Create(name string, size int) (fd int, mem []byte, err error) {
 	return createSealed(name, size, size, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 }
 
-// CreateEmpty is Create of memory of which nothing is reserved: no byte may be touched
-// before Allocate has reserved it.
-func CreateEmpty(name string, size int) (fd int, mem []byte, err error) {
-	return createSealed(name, size, 0, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+// CreateToSeal is Create of memory that Seal seals when the other side has mapped it too. The
+// first bytes of it are reserved; no other may be touched before Allocate has reserved it.
+func CreateToSeal(name string, size, reserved int) (fd int, mem []byte, err error) {
+	return createSealed(name, size, reserved, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
+}
+
+// Seal seals memory of CreateToSeal: it can be mapped to be written no more, pages cannot be
+// taken away, and no seal can be added. Those who have mapped it go on, and Allocate does.
+func Seal(fd int) error {
+	const want = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL
+	_, cause := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL)
+	have, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil || have&want != want { // the other side may have added the same ones
+		return fmt.Errorf("segment: shared memory has the seals %#x, want %#x: %w", have, want, errors.Join(cause, err))
+	}
+	return nil
 }
 
 // Allocate reserves size bytes from off on. On an error the first done of them are

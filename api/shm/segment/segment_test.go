@@ -273,3 +273,64 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// TestSealLater: memory that both sides have mapped is sealed afterwards. Both go on, pages
+// can be allocated, and none can be taken away.
+func TestSealLater(t *testing.T) {
+	const size = 64 * pageBytes
+	fd, mem, err := CreateToSeal("test", size, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = errors.Join(Unmap(mem), unix.Close(fd)) }() // as far as this test goes
+	other, err := Open(fd, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = Unmap(other) }() // as far as this test goes
+	if n, err := Allocate(fd, 0, 4*pageBytes); n != 4*pageBytes || err != nil {
+		t.Fatal(n, err)
+	}
+	for range 2 { // the other side may have done it
+		if err := Seal(fd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, refused := range map[string]error{
+		"a hole":        unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, pageBytes),
+		"MADV_REMOVE":   unix.Madvise(other[:pageBytes], unix.MADV_REMOVE),
+		"write":         func() error { _, err := unix.Pwrite(fd, []byte{1}, 0); return err }(),
+		"a new mapping": func() error { _, err := Open(fd, size); return err }(),
+	} {
+		if !errors.Is(refused, unix.EPERM) {
+			t.Errorf("%s: %v, want EPERM", what, refused)
+		}
+	}
+	if n, err := Allocate(fd, 8*pageBytes, 4*pageBytes); n != 4*pageBytes || err != nil {
+		t.Errorf("allocating %d: %v", n, err)
+	}
+	mem[8*pageBytes], other[9*pageBytes] = 3, 4
+	if other[8*pageBytes] != 3 || mem[9*pageBytes] != 4 {
+		t.Error("one side does not see what the other wrote")
+	}
+	if read, err := OpenToRead(fd, 0, size); err != nil || read[8*pageBytes] != 3 {
+		t.Errorf("a mapping to be read: %v", err)
+	} else if err := Unmap(read); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSealedInAnotherWay: memory that takes no more seals, and lacks one, is refused.
+func TestSealedInAnotherWay(t *testing.T) {
+	fd, mem, err := CreateToSeal("test", pageBytes, pageBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = errors.Join(Unmap(mem), unix.Close(fd)) }() // as far as this test goes
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL); err != nil {
+		t.Fatal(err)
+	}
+	if err := Seal(fd); err == nil || !strings.Contains(err.Error(), "has the seals 0x7, want 0x17") {
+		t.Errorf("%v", err)
+	}
+}

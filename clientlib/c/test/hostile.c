@@ -470,24 +470,19 @@ static void header_overwritten(void)
 	atomic_store(s->submit.view.head, 0); /* the sidecar's own word */
 }
 
-/* memory_taken gives the pages of both memories back, while a message is in one. */
+/* memory_taken tries to give the pages of both memories back, while a message is in one. */
 static void memory_taken(void)
 {
 	struct outrigger_envelope e = {.peer = 3, .tag = 1234};
 	unsigned char *b = outrigger_alloc(s, LARGE);
 	outrigger_request q;
-	for (int i = 0; i < 20; i++) {
-		if (b == NULL || outrigger_send(s, b, LARGE, &e, 0, &q) != OUTRIGGER_OK || madvise(s->arena.memory, s->arena.size, MADV_REMOVE) != 0)
-			stop("taking the memory");
-		(void)outrigger_cancel(s, q);
-	}
-	uint64_t head = atomic_load(s->complete.view.head);
-	pthread_mutex_lock(&s->lock); /* entries of completions go as well: nothing else may wait for them */
-	nap(20);
-	if (or_drain(s) != OUTRIGGER_OK || madvise(s->control, s->control_bytes, MADV_REMOVE) != 0)
-		stop("taking the control segment");
-	atomic_store(s->complete.view.head, head > s->complete.pos ? head : s->complete.pos);
-	pthread_mutex_unlock(&s->lock);
+	if (b == NULL || outrigger_send(s, b, LARGE, &e, 0, &q) != OUTRIGGER_OK)
+		stop("send");
+	nap(20); /* the sidecar has sealed both */
+	if (madvise(s->arena.memory, s->arena.size, MADV_REMOVE) == 0 || madvise(s->control, s->control_bytes, MADV_REMOVE) == 0)
+		stop("pages of sealed memory can be taken away");
+	(void)outrigger_cancel(s, q);
+	(void)outrigger_wait(s, q, NULL);
 }
 
 static void entries_out_of_order(void)

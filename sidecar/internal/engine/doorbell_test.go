@@ -70,12 +70,18 @@ func servedOver(t *testing.T, ranks int, remote link.Link, open func() (link.Con
 // join attaches rank as an application would, and returns its doorbell.
 func join(t *testing.T, socket string, rank int) (conn *net.UnixConn, doorbell int) {
 	t.Helper()
+	conn, fds := joinWith(t, socket, shm.Hello{ABI: shm.ABIVersion, Features: shm.FeaturesAll, Rank: uint32(rank)})
+	return conn, fds[2]
+}
+
+// joinWith is join with a greeting, and returns all descriptors.
+func joinWith(t *testing.T, socket string, h shm.Hello) (conn *net.UnixConn, fds []int) {
+	t.Helper()
 	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() }) // the test may have
-	h := shm.Hello{ABI: shm.ABIVersion, Features: shm.FeaturesAll, Rank: uint32(rank)}
 	if _, err := conn.Write(h.Encode()); err != nil {
 		t.Fatal(err)
 	}
@@ -88,14 +94,14 @@ func join(t *testing.T, socket string, rank int) (conn *net.UnixConn, doorbell i
 	if err != nil || len(msgs) != 1 {
 		t.Fatalf("%d messages: %v", len(msgs), err)
 	}
-	fds, err := unix.ParseUnixRights(&msgs[0])
+	fds, err = unix.ParseUnixRights(&msgs[0])
 	if err != nil || len(fds) < 3 {
 		t.Fatalf("%d descriptors: %v", len(fds), err)
 	}
 	for _, fd := range fds {
 		t.Cleanup(func() { _ = unix.Close(fd) }) // nothing was written to it
 	}
-	return conn, fds[2]
+	return conn, fds
 }
 
 // TestBlockingDoorbell: an application makes its doorbell, which it shares with

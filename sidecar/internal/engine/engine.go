@@ -117,6 +117,7 @@ type attached struct {
 	closing bool        // the core has been told that it is gone
 	ended   bool        // its socket has ended: only last descriptors are still taken
 	spent   bool        // they have been
+	sealed  bool        // the memory is, since it has submitted a descriptor
 	last    int         // how many there may be
 	earlier int         // that it may have published before the end of a neighbour's socket was known
 	times   *trace.Times
@@ -263,7 +264,13 @@ func (e *Engine) intake(a *attached) int {
 		most = min(most, a.last)
 	}
 	for limit := e.core.Effort() + intakeEffort; n < most && !a.closing && e.core.Effort() < limit && a.Next(&e.d); {
-		n++
+		if n++; !a.sealed {
+			a.sealed = true
+			if err := a.Seal(); err != nil {
+				e.expel(a, err)
+				break
+			}
+		}
 		a.times.Submit(e.now, &e.d)
 		if err := e.core.Submit(e.now, a.id, &e.d); err != nil {
 			e.expel(a, err)

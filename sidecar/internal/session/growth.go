@@ -22,6 +22,7 @@ const shortagePause = 10 * time.Millisecond
 // client's connection: the engine need not be awake.
 type growth struct {
 	pieces   *Pieces
+	seals    *seals   // that are added before anything is allocated
 	size     uint64   // of the arena
 	fd       int      // of the arena
 	promised *promise // of the session, to which pieces are added
@@ -49,6 +50,9 @@ func (s *Server) asked(conn *net.UnixConn, sess *Session, raw []byte) error {
 		return fmt.Errorf("rank %d: %w", sess.Rank, err)
 	}
 	answer := shm.Answer{Off: a.Off}
+	if err := g.seals.add(); err != nil {
+		return fmt.Errorf("rank %d: %w", sess.Rank, err)
+	}
 	done, cause := g.allocate(a)
 	if answer.Bytes = done; done > 0 {
 		g.pieces.add(a.Off, done) // before the client hears of it

@@ -207,14 +207,14 @@ func (s *Server) build(h *shm.Hello) (sess *Session, m *material, err error) {
 			}
 		}
 	}()
-	if made.control, control, err = segment.Create(fmt.Sprintf("outrigger-control-%d", h.Rank), made.segmentBytes); err != nil {
+	if made.control, control, err = segment.CreateToSeal(fmt.Sprintf("outrigger-control-%d", h.Rank), made.segmentBytes, made.segmentBytes); err != nil {
 		return nil, nil, fmt.Errorf("rank %d: %w", h.Rank, err)
 	}
-	create := segment.Create
+	reserved := made.arenaBytes
 	if pieces {
-		create = segment.CreateEmpty
+		reserved = 0
 	}
-	if made.arena, arena, err = create(fmt.Sprintf("outrigger-arena-%d", h.Rank), made.arenaBytes); err != nil {
+	if made.arena, arena, err = segment.CreateToSeal(fmt.Sprintf("outrigger-arena-%d", h.Rank), made.arenaBytes, reserved); err != nil {
 		return nil, nil, fmt.Errorf("rank %d: %w", h.Rank, err)
 	}
 	c, err := segment.Format(control, s.cfg.Geometry, h.Rank)
@@ -228,12 +228,18 @@ func (s *Server) build(h *shm.Hello) (sess *Session, m *material, err error) {
 		return nil, nil, err
 	}
 	made.doorbell = sess.doorbell
-	if pieces {
-		own, err := unix.FcntlInt(uintptr(made.arena), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			return nil, nil, fmt.Errorf("rank %d: a descriptor of its arena: %w", h.Rank, errors.Join(err, sess.Free()))
+	own := []int{made.control, made.arena, made.arena}
+	for i, fd := range own {
+		if own[i], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			closeAll(own[:i])
+			return nil, nil, fmt.Errorf("rank %d: a descriptor of its memory: %w", h.Rank, errors.Join(err, sess.Free()))
 		}
-		sess.growth = &growth{pieces: new(Pieces), size: arenaBytes, fd: own, promised: promised}
+	}
+	sess.seals = &seals{control: own[0], arena: own[1], segmentBytes: int64(made.segmentBytes), wholeBytes: int64(reserved)}
+	if pieces {
+		sess.growth = &growth{pieces: new(Pieces), seals: sess.seals, size: arenaBytes, fd: own[2], promised: promised}
+	} else {
+		_ = unix.Close(own[2]) // all of it is allocated
 	}
 	sess.unmap = func() error {
 		defer promised.release()

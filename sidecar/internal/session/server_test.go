@@ -221,12 +221,6 @@ func (c *client) answer() (shm.Welcome, []int) {
 	return w, fds
 }
 
-func closeAll(fds []int) {
-	for _, fd := range fds {
-		_ = unix.Close(fd) // nothing was written to it
-	}
-}
-
 // refused sends raw and wants a refusal that says want, and then the end.
 func (c *client) refused(raw []byte, want string) {
 	c.t.Helper()

@@ -23,6 +23,7 @@ type Session struct {
 	Features uint64 // that its client has
 	control  *segment.Control
 	arena    []byte
+	seals    *seals  // of its memory; nil: it has no files
 	growth   *growth // of an arena that is allocated in pieces; nil: it is whole
 	submit   *ring.Consumer
 	complete *ring.Producer
@@ -111,6 +112,16 @@ func (s *Session) Deafen() { s.deaf, s.overflow, s.kept = true, nil, 0 }
 // application does not read its completions.
 func (s *Session) Next(d *shm.Descriptor) bool {
 	return len(s.overflow) == 0 && s.submit.Pop(d)
+}
+
+// Seal seals the memory, when the first descriptor has come: the application has mapped it
+// by then. An error means that the application has sealed it in another way; the session
+// must end.
+func (s *Session) Seal() error {
+	if s.seals == nil {
+		return nil
+	}
+	return s.seals.add()
 }
 
 // Pending is how many descriptors the application can have published and not
@@ -223,6 +234,9 @@ func (s *Session) Free() error {
 	if s.doorbell >= 0 {
 		err = unix.Close(s.doorbell)
 		s.doorbell = -1
+	}
+	if s.seals != nil {
+		err = errors.Join(err, s.seals.end())
 	}
 	if x := s.TakeContext(); x != nil {
 		err = errors.Join(err, x.Close())
