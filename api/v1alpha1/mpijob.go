@@ -124,6 +124,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="has(self.sidecar) == has(oldSelf.sidecar)",message="sidecar cannot be changed"
 // +kubebuilder:validation:XValidation:rule="(has(self.memory) && has(self.memory.arena)) == (has(oldSelf.memory) && has(oldSelf.memory.arena)) && (has(self.memory) && has(self.memory.slab)) == (has(oldSelf.memory) && has(oldSelf.memory.slab)) && (has(self.memory) && has(self.memory.allocationsFrom)) == (has(oldSelf.memory) && has(oldSelf.memory.allocationsFrom))",message="memory cannot be changed"
 // +kubebuilder:validation:XValidation:rule="(has(self.mpi) ? self.mpi : 'None') == (has(oldSelf.mpi) ? oldSelf.mpi : 'None')",message="mpi cannot be changed"
+// +kubebuilder:validation:XValidation:rule="has(self.stdinFile) == has(oldSelf.stdinFile)",message="stdinFile cannot be changed"
+// +kubebuilder:validation:XValidation:rule="!has(self.stdinFile) || self.launchMode != 'Container'",message="stdinFile needs launchMode Processes: the launcher opens it"
 // +kubebuilder:validation:XValidation:rule="has(self.mpiProgress) == has(oldSelf.mpiProgress)",message="mpiProgress cannot be changed"
 // +kubebuilder:validation:XValidation:rule="!has(self.mpiProgress) || has(self.mpi) && self.mpi != 'None'",message="mpiProgress is for programs of an MPI: set mpi, or leave it out"
 // +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.memory.allocationsFrom) || has(self.mpi) && self.mpi != 'None'",message="memory.allocationsFrom is for programs of an MPI: set mpi, or leave it out"
@@ -169,6 +171,15 @@ type MPIJobSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="mpiProgress cannot be changed"
 	// +optional
 	MPIProgress MPIProgress `json:"mpiProgress,omitempty"`
+
+	// stdinFile is a file in the container of the first rank, which rank 0 reads as its
+	// standard input. It is opened again when the job is restarted. Absent: rank 0
+	// reads nothing.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="stdinFile cannot be changed"
+	// +optional
+	StdinFile string `json:"stdinFile,omitempty"`
 
 	// podManagement says who makes the pods: the operator (Managed), or another
 	// controller whose pods name this job (External). Then the template only

@@ -152,6 +152,7 @@ func TestUnchangeable(t *testing.T) {
 		`{"spec":{"memory":{"slab":"8Mi"}}}`:                                          "memory cannot be changed",
 		`{"spec":{"mpi":"Auto","memory":{"allocationsFrom":"64Ki"}}}`:                 "memory cannot be changed",
 		`{"spec":{"mpi":"Auto","mpiProgress":"All"}}`:                                 "mpiProgress cannot be changed",
+		`{"spec":{"stdinFile":"/in"}}`:                                                "stdinFile cannot be changed",
 		`{"spec":{"profileName":"fast"}}`:                                             "profileName cannot be changed",
 		`{"spec":{"sidecar":{"resources":{"limits":{"cpu":1}}}}}`:                     "sidecar cannot be changed",
 		`{"spec":{"devices":[{"resource":"outrigger.dev/hca"}]}}`:                     "devices cannot be changed",

@@ -86,7 +86,7 @@ func (a *Attempt) settings() *inject.Settings {
 	sizes.Registers = len(s.Devices) > 0 && s.Transport.Type != v1alpha1.TransportTCP
 	return &inject.Settings{
 		Image: a.Options.Image, PullPolicy: pull(a.Options.Pull), ConfigMap: a.DocumentName(),
-		Ranks: s.Ranks, PerPod: s.RanksPerPod, Launch: s.LaunchMode, MPI: s.MPI, Devices: s.Devices,
+		Ranks: s.Ranks, PerPod: s.RanksPerPod, Launch: s.LaunchMode, MPI: s.MPI, Stdin: s.StdinFile, Devices: s.Devices,
 		Memory: sizes, Wait: jobdoc.Wait(&a.Profile), Allocs: jobdoc.Allocations(&s.Memory), Progress: jobdoc.Progress(s.MPIProgress), LogLevel: a.Options.LogLevel, LocalMetrics: a.Options.LocalMetrics,
 		Resources: v1alpha1.SidecarResources{
 			Requests: over(a.Options.Sidecar.Requests, s.Sidecar.Resources.Requests),

@@ -177,10 +177,14 @@ func application(c *corev1.Container, s *Settings) error {
 
 // launchFlags tell the launcher what a job asks of it that most do not.
 func (s *Settings) launchFlags() []string {
-	if s.MPI == "" {
-		return nil
+	var flags []string
+	if s.MPI != "" {
+		flags = append(flags, "--mpi="+strings.ToLower(string(s.MPI)))
 	}
-	return []string{"--mpi=" + strings.ToLower(string(s.MPI))}
+	if s.Stdin != "" {
+		flags = append(flags, "--stdin="+s.Stdin)
+	}
+	return flags
 }
 
 // withEnv sets a variable that has a value and that the template has not set itself.

@@ -37,6 +37,7 @@ type Settings struct {
 	Resources  v1alpha1.SidecarResources // what the job or the operator wishes for sidecars
 	Wait       string                    // OUTRIGGER_WAIT of the ranks; empty: their default
 	Allocs     string                    // OUTRIGGER_MPI_ARENA of the ranks; empty: off
+	Stdin      string                    // file that rank 0 reads; empty: none
 	Progress   string                    // OUTRIGGER_MPI_PROGRESS of the ranks; empty: the default
 	LogLevel   string                    // empty: info
 	// LocalMetrics has metrics served inside of the pod alone.

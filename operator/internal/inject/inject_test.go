@@ -78,6 +78,21 @@ func TestUntouched(t *testing.T) {
 	}
 }
 
+// The launcher opens the file that rank 0 reads.
+func TestStdin(t *testing.T) {
+	for file, want := range map[string]bool{"": false, "/data/in.deck": true} {
+		p, s := busy(), settings()
+		s.Stdin = file
+		if err := Pod(&p, s); err != nil {
+			t.Fatal(err)
+		}
+		args := p.Containers[0].Args
+		if slices.Contains(args[:slices.Index(args, "--")], "--stdin="+file) != want {
+			t.Errorf("stdinFile %q: %q", file, args)
+		}
+	}
+}
+
 // The launcher is told of the MPI of the job's program, before the program.
 func TestMPI(t *testing.T) {
 	for kind, want := range map[v1alpha1.MPI]string{

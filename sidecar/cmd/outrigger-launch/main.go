@@ -23,6 +23,7 @@ func main() { os.Exit(execute()) }
 // options are what the flags say.
 type options struct {
 	socket, termination, mpi string
+	stdin                    string
 	where                    place
 	statusFD, lockFD         int
 	prefix                   bool
@@ -60,6 +61,7 @@ all pods (docs/mpi.md).`,
 	f.StringVar(&o.socket, "socket", "", "the sidecar's Unix socket (required)")
 	o.where.flags(cmd)
 	f.StringVar(&o.mpi, "mpi", "", "the program's MPI, which shall run over the sidecar: auto (what the program is linked to), mpich, intel, openmpi or none; without it a program that is linked to an MPI is refused")
+	f.StringVar(&o.stdin, "stdin", "", "file that rank 0 reads as its standard input; default: this program's, unless that is a terminal")
 	f.IntVar(&o.statusFD, "status-fd", 0, "write a JSON line to this descriptor when a rank starts, exits or fails")
 	f.IntVar(&o.lockFD, "lock-fd", 0, "keep this descriptor open to the end, and give it to no rank: the lock of the job's directory")
 	f.BoolVar(&o.prefix, "prefix", false, "put [rank] before each line of output")
@@ -89,6 +91,9 @@ func (o *options) config(cmd *cobra.Command, program []string) (launch.Config, e
 	if cfg.Log, err = podlife.Open(o.termination); err != nil {
 		return cfg, err
 	}
+	if err = o.input(&cfg); err != nil {
+		return cfg, errors.Join(err, leaveWord(&cfg, podlife.CannotStart, err))
+	}
 	if err = o.dress(&cfg); err != nil {
 		return cfg, errors.Join(err, leaveWord(&cfg, podlife.CannotStart, err))
 	}
@@ -100,6 +105,26 @@ func (o *options) config(cmd *cobra.Command, program []string) (launch.Config, e
 		cfg.Status = os.NewFile(uintptr(o.statusFD), "status")
 	}
 	return cfg, nil
+}
+
+// input is what rank 0 reads, if it is this pod's. Ranks are process groups of their own, which a
+// terminal stops when they read it.
+func (o *options) input(cfg *launch.Config) error {
+	if cfg.First != 0 {
+		return nil
+	}
+	if o.stdin != "" {
+		f, err := os.Open(o.stdin)
+		if err != nil {
+			return fmt.Errorf("standard input of rank 0: %w; --stdin (stdinFile of an MPIJob) names a file in the container of the first rank", err)
+		}
+		cfg.Stdin = f
+		return nil
+	}
+	if _, err := unix.IoctlGetTermios(int(os.Stdin.Fd()), unix.TCGETS); err != nil {
+		cfg.Stdin = os.Stdin
+	}
+	return nil
 }
 
 // dress makes the ranks those of an MPI, if the program uses one.

@@ -27,6 +27,7 @@ type manifestRun struct {
 	o     *runOptions
 	plan  *manifest.Plan
 	begun time.Time
+	stdin *os.File        // of rank 0, where the job names no file
 	said  map[string]bool // of programs and directories that are elsewhere
 	over  []string        // transports in use
 	last  *v1alpha1.Failure
@@ -65,6 +66,7 @@ func (m *manifestRun) spec(number int) (*jobrun.Spec, error) {
 	s.AsksForArena = jobdoc.AsksForArena(&m.plan.Job.Spec)
 	s.WorkDir = m.workDir()
 	s.MPI = strings.ToLower(string(m.plan.Job.Spec.MPI)) // as the launcher's flag has it
+	s.Stdin, s.StdinFile = m.stdin, m.plan.Job.Spec.StdinFile
 	policy := &m.plan.Job.Spec.RunPolicy
 	s.Deadlock = jobrun.Deadlock{After: policy.DeadlockAfter(), Fails: policy.DeadlockAction == v1alpha1.DeadlockFail}
 	for pod := range m.plan.Pods {

@@ -50,6 +50,9 @@ func (o *runOptions) runManifest(ctx context.Context, args []string) error {
 		return o.print(plan.Attempt(0).Document("dry-run"))
 	}
 	m := &manifestRun{o: o, plan: plan, said: map[string]bool{}}
+	if o.file != "-" { // else the manifest was read from it
+		m.stdin = input()
+	}
 	if o.dryRun == dryLocal {
 		return m.rehearse()
 	}

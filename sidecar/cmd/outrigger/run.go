@@ -156,6 +156,7 @@ func (o *runOptions) runProgram(ctx context.Context, args []string) error {
 		return errors.New("--deadlock-fails with --deadlock-after 0: nobody would look for a deadlock; leave one of them out")
 	}
 	s.Program, s.ArenaBytes, s.Name = args, int64(o.arena), filepath.Base(args[0])
+	s.Stdin = input()
 	if o.encrypt {
 		s.Tuning.Encrypt = bootstrap.EncryptTLS
 	}

@@ -33,10 +33,12 @@ type Spec struct {
 	Prefix      bool
 	Timeout     time.Duration // 0: none
 	Deadlock    Deadlock
-	Dir         string // the job's directory, kept at the end; "": a temporary one
-	WorkDir     string // of the program; "": this process's
-	Trace       string // file for a timeline of the job; "": none
-	MPI         string // the program's MPI, as outrigger-launch knows it; "": nothing is said
+	Dir         string   // the job's directory, kept at the end; "": a temporary one
+	WorkDir     string   // of the program; "": this process's
+	Trace       string   // file for a timeline of the job; "": none
+	Stdin       *os.File // of rank 0; nil: nothing
+	StdinFile   string   // instead of it, opened by the launcher for each attempt
+	MPI         string   // the program's MPI, as outrigger-launch knows it; "": nothing is said
 
 	// Adopts says that this process has no children but the job's: it becomes the parent of
 	// what a launcher leaves that was killed, and ends that.

@@ -113,9 +113,15 @@ func (j *Job) startLauncher(path string, pod int) error {
 	if j.spec.MPI != "" {
 		args = append(args, "--mpi", j.spec.MPI)
 	}
+	if j.spec.StdinFile != "" {
+		args = append(args, "--stdin", j.spec.StdinFile)
+	}
 	of := j.spec.of(pod)
 	cmd := j.command(path, append(append(args, "--"), of.Program...)...)
 	cmd.Env, cmd.Dir = append(os.Environ(), of.Env...), j.spec.WorkDir
+	if p.FirstRank == 0 && j.spec.Stdin != nil {
+		cmd.Stdin = j.spec.Stdin
+	}
 	pipes, err := pipesFor(cmd)
 	if err != nil {
 		return fmt.Errorf("pipes of the launcher of pod %d: %w", pod, err)

@@ -59,6 +59,7 @@ type Config struct {
 	Program     []string
 	Env         []string         // on top of the process's own
 	Prefix      bool             // put "[rank] " before each line
+	Stdin       *os.File         // of rank 0 of the world, which inherits it; nil: ranks read nothing
 	Out, Err    io.Writer        // shared by all ranks, written in whole lines; the end does not wait for their readers
 	Status      io.Writer        // nil: no status lines
 	Pod         int              // number of the pod, for Log

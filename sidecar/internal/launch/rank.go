@@ -112,6 +112,9 @@ func (p *pod) start(ctx context.Context, rank int, path string) (*exec.Cmd, erro
 		defer closeFiles(files)
 		cmd.Env, cmd.ExtraFiles = append(cmd.Env, env...), files
 	}
+	if rank == 0 && p.cfg.Stdin != nil { // a nil file would be no nil Reader
+		cmd.Stdin = p.cfg.Stdin
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
 	outRead, outWrite, err := os.Pipe()
 	if err != nil {

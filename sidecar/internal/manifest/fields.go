@@ -31,6 +31,7 @@ var jobFields = []field{
 	{path: "spec.profileName", length: [2]int{1, 253}},
 	{path: "spec.ranks", required: true, min: 1, max: 524288},
 	{path: "spec.ranksPerPod", preset: int64(1), min: 1, max: 1024},
+	{path: "spec.stdinFile", length: [2]int{1, 4096}},
 	{path: "spec.runPolicy.activeDeadlineSeconds", min: 1, max: 2147483647},
 	{path: "spec.runPolicy.deadlockAction", preset: "Warn", enum: []string{"Warn", "Fail"}},
 	{path: "spec.runPolicy.deadlockAfterSeconds", preset: int64(300), max: 2147483647},

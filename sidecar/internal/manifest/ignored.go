@@ -32,7 +32,7 @@ var short = []struct{ path, name string }{
 // theirs. Everything else of a manifest is ignored, and said.
 var used = []string{
 	"apiVersion", "kind", "metadata.name", "metadata.namespace",
-	"spec.ranks", "spec.ranksPerPod", "spec.launchMode", "spec.mpi", "spec.mpiProgress", "spec.profileName", "spec.transport", "spec.memory",
+	"spec.ranks", "spec.ranksPerPod", "spec.launchMode", "spec.mpi", "spec.mpiProgress", "spec.stdinFile", "spec.profileName", "spec.transport", "spec.memory",
 	"spec.runPolicy.suspend", "spec.runPolicy.activeDeadlineSeconds", "spec.runPolicy.deadlockAfterSeconds", "spec.runPolicy.deadlockAction", "spec.runPolicy.restartLimit", "spec.runPolicy.restartRules",
 	"container.name", "container.command", "container.args", "container.workingDir",
 	"container.env[].name", "container.env[].value",

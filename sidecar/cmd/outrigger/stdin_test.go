@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestStandardInput: rank 0 reads what this program's standard input has, each byte, and no other
+// rank does; what it does not read stays for the next program of a script.
+func TestStandardInput(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "in")
+	deck := bytes.Repeat([]byte("a line of the deck\n"), 20_000)
+	if err := os.WriteFile(file, deck, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	count := func(pods string) string {
+		in, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = in.Close() }() // only read
+		cmd := program(t, "run", "-n", "3", "--pods", pods, "--", "/bin/sh", "-c", `echo "rank $OUTRIGGER_RANK: $(wc -c)"`)
+		cmd.Stdin = in
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return string(out)
+	}
+	for _, pods := range []string{"1", "3"} {
+		if out := count(pods); !strings.Contains(out, "rank 0: 380000") || !strings.Contains(out, "rank 1: 0") || !strings.Contains(out, "rank 2: 0") {
+			t.Errorf("%s pods:\n%s", pods, out)
+		}
+	}
+	cmd := program(t, "run", "-n", "2", "--", "/bin/true")
+	script := "read first; " + strings.Join(cmd.Args, " ") + "; read second; echo $first, $second"
+	cmd.Path, cmd.Args, cmd.Stdin = "/bin/sh", []string{"sh", "-c", script}, strings.NewReader("one\ntwo\n")
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), "one, two\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestStdinFile: an MPIJob names the file that rank 0 reads, and a missing one is named.
+func TestStdinFile(t *testing.T) {
+	dir := t.TempDir()
+	file, job := filepath.Join(dir, "in.deck"), filepath.Join(dir, "job.yaml")
+	text := "apiVersion: outrigger.dev/v1alpha1\nkind: MPIJob\nmetadata: {name: deck}\nspec:\n  ranks: 2\n  stdinFile: " + file +
+		"\n  template: {spec: {containers: [{name: c, image: i, command: [/bin/sh, -c, 'echo \"$OUTRIGGER_RANK reads $(cat)\"']}]}}\n"
+	for path, content := range map[string]string{file: "the deck", job: text} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out := output(t, "run", "-f", job); !strings.Contains(out, "0 reads the deck") || strings.Contains(out, "1 reads the deck") {
+		t.Error(out)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := program(t, "run", "-f", job).CombinedOutput(); err == nil || !strings.Contains(string(out), "standard input of rank 0: open "+file) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
