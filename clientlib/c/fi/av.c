@@ -49,7 +49,7 @@ static bool grow(struct av *av)
 
 static bool insert_one(struct av *av, const struct name *n, fi_addr_t *address)
 {
-	struct peer p = {n->rank, n->endpoint};
+	struct peer p = {.rank = n->rank, .endpoint = n->endpoint};
 	if (n->magic != NAME_MAGIC || !grow(av))
 		return false;
 	uint32_t *bucket = seek(av, &p);
@@ -57,6 +57,7 @@ static bool insert_one(struct av *av, const struct name *n, fi_addr_t *address)
 		av->list[av->count++] = p;
 		*bucket = (uint32_t)av->count;
 	}
+	av->list[*bucket - 1].inserted++;
 	*address = *bucket - 1;
 	return true;
 }
@@ -96,16 +97,27 @@ static int no_insert_symmetric(struct fid_av *av, const char *node, size_t nodes
 	return -FI_ENOSYS;
 }
 
-/* A number stays its peer's: somebody may have inserted it twice. */
-static int av_remove(struct fid_av *av, fi_addr_t *addresses, size_t count, uint64_t flags)
+/* A number stays its peer's, and is an address again when the peer is inserted again. One that
+ * was inserted twice is removed by the second call. */
+static int av_remove(struct fid_av *fid, fi_addr_t *addresses, size_t count, uint64_t flags)
 {
-	(void)av, (void)addresses, (void)count, (void)flags;
-	return 0;
+	struct av *av = (struct av *)fid;
+	int rc = flags == 0 ? 0 : -FI_EINVAL;
+	lock();
+	for (size_t i = 0; rc == 0 && i < count; i++) {
+		struct peer p;
+		if (av_find(av, addresses[i], &p))
+			av->list[addresses[i]].inserted--;
+		else
+			rc = -FI_EINVAL;
+	}
+	unlock();
+	return rc;
 }
 
 bool av_find(const struct av *av, fi_addr_t address, struct peer *p)
 {
-	if (av == NULL || address >= av->count)
+	if (av == NULL || address >= av->count || av->list[address].inserted == 0)
 		return false;
 	*p = av->list[address];
 	return true;

@@ -88,6 +88,8 @@ static void take_hold(struct fid *fid, size_t class, void *context)
 	unlock();
 }
 
+#define EQ_LOOK_NS UINT64_C(10000000) /* between looks for the end of the sidecar */
+
 static ssize_t eq_nothing(struct fid_eq *eq, uint32_t *event, void *buf, size_t len, uint64_t flags)
 {
 	(void)eq, (void)event, (void)buf, (void)len, (void)flags;
@@ -106,10 +108,24 @@ static ssize_t eq_no_write(struct fid_eq *eq, uint32_t event, const void *buf, s
 	return -FI_ENOSYS;
 }
 
-static ssize_t eq_no_wait(struct fid_eq *eq, uint32_t *event, void *buf, size_t len, int timeout, uint64_t flags)
+/* eq_wait waits for its time, in milliseconds, or for the end of the sidecar: no event comes. */
+static ssize_t eq_wait(struct fid_eq *eq, uint32_t *event, void *buf, size_t len, int timeout, uint64_t flags)
 {
-	(void)eq, (void)event, (void)buf, (void)len, (void)timeout, (void)flags;
-	return -FI_ENOSYS;
+	(void)eq, (void)event, (void)buf, (void)len, (void)flags;
+	const uint64_t since = nanoseconds(), most = (uint64_t)(timeout < 0 ? 0 : timeout) * 1000000;
+	for (;;) {
+		uint64_t waited = nanoseconds() - since, left = timeout < 0 || most - waited > EQ_LOOK_NS ? EQ_LOOK_NS : most - waited;
+		if (timeout >= 0 && waited >= most)
+			return -FI_EAGAIN;
+		lock();
+		progress();
+		bool ended = sidecar_ended;
+		unlock();
+		if (ended)
+			return -FI_ECONNABORTED;
+		if (nanosleep(&(struct timespec){.tv_nsec = (long)left}, NULL) != 0)
+			return -FI_EINTR;
+	}
 }
 
 static const char *eq_text(struct fid_eq *eq, int code, const void *data, char *buf, size_t len)
@@ -119,7 +135,7 @@ static const char *eq_text(struct fid_eq *eq, int code, const void *data, char *
 }
 
 static struct fi_ops_eq eq_ops = {
-	.size = sizeof eq_ops, .read = eq_nothing, .readerr = eq_no_error, .write = eq_no_write, .sread = eq_no_wait, .strerror = eq_text,
+	.size = sizeof eq_ops, .read = eq_nothing, .readerr = eq_no_error, .write = eq_no_write, .sread = eq_wait, .strerror = eq_text,
 };
 
 /* Nothing here happens by event: an address is known at once. */

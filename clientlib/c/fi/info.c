@@ -76,12 +76,34 @@ static bool fits(const struct fi_info *h)
 	return h->fabric_attr == NULL || named(h->fabric_attr->name, PROVIDER_NAME);
 }
 
+#define MESSAGES (FI_MSG | FI_TAGGED)
+#define MESSAGES_WAYS (FI_SEND | FI_RECV)
+#define ACCESSES_WAYS (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
+
+/* granted is what a program gets that asks for so much: the primary capabilities that it names, in
+ * the ways that it names, or in all if it names none; and secondary ones that cost nothing
+ * (fi_getinfo(3), Capabilities). Without FI_DIRECTED_RECV the source that a receive names does not
+ * count. */
+static uint64_t granted(uint64_t asked)
+{
+	if (asked == 0)
+		return CAPS_ALL;
+	uint64_t caps = (asked & (MESSAGES | CAPS_ACCESS | FI_DIRECTED_RECV)) | CAPS_COMM;
+	if ((asked & MESSAGES) != 0)
+		caps |= (asked & MESSAGES_WAYS) != 0 ? asked & MESSAGES_WAYS : MESSAGES_WAYS;
+	if ((asked & CAPS_ACCESS) != 0)
+		caps |= (asked & ACCESSES_WAYS) != 0 ? asked & ACCESSES_WAYS : ACCESSES_WAYS;
+	if ((caps & FI_MSG) != 0 && (caps & FI_RECV) != 0)
+		caps |= FI_MULTI_RECV;
+	return caps;
+}
+
 static void fill_transfer(struct fi_info *i, const struct fi_info *h)
 {
 	struct fi_tx_attr *t = i->tx_attr;
 	struct fi_rx_attr *r = i->rx_attr;
-	t->caps = CAPS_SEND | CAPS_ORIGIN;
-	r->caps = (CAPS_RECV | CAPS_TARGET) & (i->caps | ~FI_DIRECTED_RECV);
+	t->caps = (CAPS_SEND | CAPS_ORIGIN) & i->caps;
+	r->caps = (CAPS_RECV | CAPS_TARGET) & i->caps;
 	t->msg_order = r->msg_order = ORDERS;
 	t->rma_iov_limit = 1;
 	t->inject_size = INJECT_MAX;
@@ -131,9 +153,7 @@ int provider_getinfo(uint32_t version, const char *node, const char *service, ui
 	struct fi_info *i = new_info();
 	if (i == NULL)
 		return -FI_ENOMEM;
-	i->caps = CAPS_ALL;
-	if (hints != NULL && hints->caps != 0) /* without it the source that a receive names does not count */
-		i->caps &= hints->caps | ~FI_DIRECTED_RECV;
+	i->caps = granted(hints == NULL ? 0 : hints->caps);
 	i->addr_format = FI_FORMAT_UNSPEC;
 	i->fabric_attr->prov_version = provider.version;
 	i->ep_attr->type = FI_EP_RDM;

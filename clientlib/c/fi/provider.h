@@ -35,7 +35,9 @@
 #define IOV_LIMIT 8
 #define INJECT_MAX 8192 /* one slot of the slab */
 #define LETTER_MAX INJECT_MAX /* bytes of a message in a letter: inbox.c */
-#define QUEUE_SIZE 65536
+/* Of each direction: together they are what is left of a session's requests (LAYOUT) when those
+ * below are kept. */
+#define QUEUE_SIZE 32256
 #define REGISTRATIONS_MAX 65536
 
 #define CAPS_SEND (FI_MSG | FI_TAGGED | FI_SEND)
@@ -136,6 +138,7 @@ struct counter {
 
 struct peer {
 	uint32_t rank, endpoint;
+	uint32_t inserted; /* so many times more than removed; 0: the address is none */
 };
 
 struct av {

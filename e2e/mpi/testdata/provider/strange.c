@@ -369,6 +369,12 @@ void orphaned(struct side *s)
 	struct door d = show(s, mr, region);
 	unsigned ended[OPEN] = {0}, all = 0;
 	scenario = "operations when the sidecar has ended";
+	/* The first large message asks the sidecar for a piece of the arena, which a stopped one
+	 * does not answer. */
+	must(fi_trecv(s->ep, in, LARGE, NULL, s->partner, 8, 0, &contexts[0]));
+	must(fi_tsend(s->ep, out, LARGE, NULL, s->partner, 8, &contexts[1]));
+	done(s->rx, &contexts[0]);
+	done(s->tx, &contexts[1]);
 	meet(s);
 	if (rank == 1) {
 		want(close(open("away", O_WRONLY | O_CREAT, 0600)) == 0, "no file");
@@ -409,8 +415,74 @@ void orphaned(struct side *s)
 	fflush(stdout);
 }
 
+/* promised: a program gets the primary capabilities that it asks for, in the ways that it asks for,
+ * and no others (fi_getinfo(3)). */
+static void promised(void)
+{
+	static const struct {
+		uint64_t asked, wanted, without;
+	} list[] = {
+		{FI_MSG, FI_MSG | FI_SEND | FI_RECV, FI_TAGGED | FI_RMA | FI_ATOMIC | FI_READ | FI_DIRECTED_RECV},
+		{FI_TAGGED | FI_SEND, FI_TAGGED | FI_SEND, FI_MSG | FI_RECV | FI_MULTI_RECV | FI_WRITE},
+		{FI_RMA | FI_REMOTE_WRITE, FI_RMA | FI_REMOTE_WRITE, FI_MSG | FI_SEND | FI_READ | FI_ATOMIC},
+		{0, FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV, 0},
+	};
+	scenario = "what is promised";
+	for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+		struct fi_info *hints = fi_allocinfo(), *info;
+		hints->caps = list[i].asked;
+		hints->domain_attr->mr_mode = -1;
+		hints->fabric_attr->prov_name = strdup("outrigger");
+		must(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info));
+		want((info->caps & list[i].wanted) == list[i].wanted && (info->caps & list[i].without) == 0, "asked for %#llx, got %#llx",
+		     (unsigned long long)list[i].asked, (unsigned long long)info->caps);
+		want((info->tx_attr->caps & ~info->caps) == 0 && (info->rx_attr->caps & ~info->caps) == 0, "a side has more than both");
+		want(info->tx_attr->size + info->rx_attr->size <= 65536 - 1024, "more is promised than a session has");
+		fi_freeinfo(info);
+		fi_freeinfo(hints);
+	}
+}
+
+/* removed: an address is none after as many removals as insertions, and keeps its number when it is
+ * inserted again. */
+static void removed(struct side *s)
+{
+	struct fi_av_attr attr = {.type = FI_AV_TABLE};
+	struct fid_av *av;
+	unsigned char name[64];
+	size_t n = sizeof name;
+	fi_addr_t first, second;
+	scenario = "removed addresses";
+	must(fi_getname(&s->ep->fid, name, &n));
+	must(fi_av_open(s->domain, &attr, &av, NULL));
+	want(fi_av_insert(av, name, 1, &first, 0, NULL) == 1 && fi_av_insert(av, name, 1, &second, 0, NULL) == 1 && first == second, "two numbers");
+	for (int i = 0; i < 3; i++) {
+		int rc = fi_av_remove(av, &first, 1, 0);
+		n = sizeof name;
+		want((rc == 0) == (i < 2) && (fi_av_lookup(av, first, name, &n) == 0) == (i < 1), "removal %d: %d", i, rc);
+	}
+	want(fi_av_insert(av, name, 1, &second, 0, NULL) == 1 && first == second, "another number");
+	must(fi_close(&av->fid));
+}
+
+/* no_event: a wait for events ends by its time. */
+static void no_event(struct side *s)
+{
+	struct fi_eq_attr attr = {0};
+	struct fid_eq *eq;
+	uint32_t event;
+	char buf[64];
+	scenario = "a wait for events";
+	must(fi_eq_open(s->fabric, &attr, &eq, NULL));
+	want(fi_eq_sread(eq, &event, buf, sizeof buf, 30, 0) == -FI_EAGAIN && fi_eq_sread(eq, &event, buf, sizeof buf, 0, 0) == -FI_EAGAIN, "an event");
+	must(fi_close(&eq->fid));
+}
+
 void strange(struct side *s)
 {
+	promised();
+	removed(s);
+	no_event(s);
 	read_none(s);
 	nothing_in_it(s);
 	injected(s);
