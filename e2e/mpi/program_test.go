@@ -50,6 +50,18 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// TestSanitizedProgram: a program that was built with AddressSanitizer starts with the libraries that
+// the launcher preloads.
+func TestSanitizedProgram(t *testing.T) {
+	m := openmpi4(t)
+	program := m.build(t, "check", "-fsanitize=address")
+	for _, wish := range []string{names.EnvMPIArena + "=off", names.EnvMPIArena + "=on", names.EnvMPIProgress + "=all"} {
+		t.Run(wish, func(t *testing.T) {
+			job{ranks: 2, pods: 2, env: []string{wish, "ASAN_OPTIONS=detect_leaks=0"}}.mustRun(t, "checked over 2 ranks", program)
+		})
+	}
+}
+
 // TestRunpath: the PMIx server finds the library of a program that says itself
 // where that is.
 func TestRunpath(t *testing.T) {
