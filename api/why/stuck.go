@@ -91,7 +91,7 @@ func (r *Rank) stuck(least time.Duration) bool {
 			return false
 		}
 	}
-	return true
+	return !r.Own // else it may be talking to ranks of its pod
 }
 
 // Suspicion is the sentence that a suspected deadlock begins with.

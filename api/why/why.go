@@ -38,6 +38,7 @@ type Rank struct {
 	Here    []Message `json:"here,omitempty"`    // the oldest messages that it has not asked for
 	Count   int       `json:"count,omitempty"`   // all of them
 	Locks   []Lock    `json:"locks,omitempty"`   // of its windows, those that are waited for
+	Own     bool      `json:"own,omitempty"`     // its MPI carries messages within the pod by shared memory of its own, which is not seen here
 	Past    []Begun   `json:"past,omitempty"`    // the last collectives that it has begun, the last ones first; also of a rank that has left
 }
 
@@ -168,7 +169,11 @@ func perRank(ranks []Rank) []string {
 		if len(idle) > 1 {
 			verb = " wait"
 		}
-		lines = append(lines, Names(idle)+verb+" for no message: the program computes, or waits for something else")
+		text := " for no message: the program computes, or waits for something else"
+		if slices.ContainsFunc(ranks, func(r Rank) bool { return r.Own }) {
+			text += ", such as a message within its pod, where its MPI uses shared memory of its own"
+		}
+		lines = append(lines, Names(idle)+verb+text)
 	}
 	return lines
 }
@@ -213,6 +218,9 @@ func (r *Rank) text() string {
 			text += fmt.Sprintf("; and %d more", more)
 		}
 		text += r.hint()
+	}
+	if r.Own {
+		text += "; what it waits for within its pod is not seen: its MPI uses shared memory of its own there"
 	}
 	return text
 }

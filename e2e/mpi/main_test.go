@@ -97,6 +97,7 @@ type job struct {
 	mpi         string // default: auto
 	env         []string
 	dir         string
+	report      bool // --report
 }
 
 // unsaid is a run without --mpi.
@@ -111,6 +112,9 @@ func (j job) run(t *testing.T, program ...string) (int, string) {
 	ctx, cancel := context.WithTimeout(t.Context(), jobTime)
 	defer cancel()
 	args := []string{"run", "-n", fmt.Sprint(j.ranks), "--pods", fmt.Sprint(j.pods)}
+	if j.report {
+		args = append(args, "--report")
+	}
 	if j.mpi != unsaid {
 		args = append(args, "--mpi", j.mpi)
 	}

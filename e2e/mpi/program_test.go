@@ -62,6 +62,20 @@ func TestSanitizedProgram(t *testing.T) {
 	}
 }
 
+// TestSplit: the ranks of a pod are one node to every MPI, and share windows; where an MPI carries
+// their messages by itself, the report says so.
+func TestSplit(t *testing.T) {
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			program := m.build(t, "split")
+			job{ranks: 4, pods: 2, env: m.env}.mustRun(t, "split: 0 wrong", program, "2")
+			job{ranks: 3, pods: 1, env: m.env}.mustRun(t, "split: 0 wrong", program, "3")
+		})
+	}
+	m := mpich(t)
+	job{ranks: 4, pods: 2, env: m.env, report: true}.mustRun(t, "Messages within the pods of ranks 0 to 3 are not counted", m.build(t, "split"), "2")
+}
+
 // TestRunpath: the PMIx server finds the library of a program that says itself
 // where that is.
 func TestRunpath(t *testing.T) {

@@ -29,6 +29,22 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+/* tell sends the sidecar a line. There is no answer, and a sidecar that does not listen concerns
+ * the ranks, not this process. */
+static void tell(const char *line)
+{
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	const char *path = getenv(OR_NAME_ENV_SOCKET);
+	if (path == NULL || (size_t)snprintf(to.sun_path, sizeof to.sun_path, "%s%s", path, OR_NAME_PMI_SUFFIX) >= sizeof to.sun_path)
+		return;
+	int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (s < 0)
+		return;
+	if (connect(s, (struct sockaddr *)&to, sizeof to) == 0)
+		(void)!send(s, line, strlen(line), MSG_NOSIGNAL);
+	(void)close(s);
+}
+
 /* Settings that choose an MPI's transport, and what the launcher sets (sidecar/internal/mpi); NULL:
  * nothing. */
 static const struct setting {
@@ -82,6 +98,20 @@ static void refuse(const char *selected)
 	_exit(EXIT_FAILURE);
 }
 
+/* own_memory tells the sidecar of an MPICH whose ranks of a pod talk by its own shared memory:
+ * without it MPICH takes each rank for a node. Nothing of these messages is seen by the engine. */
+static void own_memory(void)
+{
+	char text[8192] = ""; /* MPI_MAX_LIBRARY_VERSION_STRING of MPICH */
+	int length = 0;
+	int (*version)(char *text, int *length);
+	const char *ranks = getenv("MPI_LOCALNRANKS"), *none = getenv("MPIR_CVAR_NOLOCAL");
+	if (ranks == NULL || atoi(ranks) < 2 || (none != NULL && atoi(none) != 0))
+		return;
+	if (mpilib_function(mpilib_open("libmpi.so.12"), &version, "PMPI_Get_library_version") && version(text, &length) == 0 && strncmp(text, "MPICH", 5) == 0)
+		tell("cmd=outrigger_local\n");
+}
+
 static bool attached(void)
 {
 	bool (*provider)(void);
@@ -115,6 +145,7 @@ static void check(void)
 	}
 	if (!attached())
 		refuse("it is not libfabric's provider outrigger");
+	own_memory();
 }
 
 /* names reports whether a list, as MPIs and libfabric read it, has a word: a,word and a:word do. */
@@ -230,34 +261,24 @@ unsigned sleep(unsigned seconds)
 	return found == NULL ? seconds : found(seconds);
 }
 
-/* tell tells the sidecar that this process has loaded an MPI. There is no answer, and a sidecar
- * that does not listen concerns the ranks, not this process. */
-static void tell(void)
+/* loaded tells the sidecar that this process has loaded an MPI. */
+static void loaded(void)
 {
 	static bool told;
-	static const char line[] = "cmd=outrigger_loaded\n";
 	char path[PATH_MAX];
-	struct sockaddr_un to = {.sun_family = AF_UNIX};
-	const char *how = getenv(OR_NAME_ENV_MPI_CHECK), *socket_path = getenv(OR_NAME_ENV_SOCKET);
-	if (told || how == NULL || strcmp(how, "loaded") != 0 || socket_path == NULL || !mpilib_loaded(path))
+	const char *how = getenv(OR_NAME_ENV_MPI_CHECK);
+	if (told || how == NULL || strcmp(how, "loaded") != 0 || !mpilib_loaded(path))
 		return;
 	told = true;
-	if ((size_t)snprintf(to.sun_path, sizeof to.sun_path, "%s%s", socket_path, OR_NAME_PMI_SUFFIX) >= sizeof to.sun_path)
-		return;
-	int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (s < 0)
-		return;
-	if (connect(s, (struct sockaddr *)&to, sizeof to) == 0)
-		(void)!send(s, line, sizeof line - 1, MSG_NOSIGNAL);
-	(void)close(s);
+	tell("cmd=outrigger_loaded\n");
 }
 
 __attribute__((constructor)) static void begin(void)
 {
 	if (wanted() && getenv("OMPI_MCA_btl") != NULL)
 		(void)setenv("OMPI_MCA_btl", "self,ofi", 1);
-	tell();
+	loaded();
 }
 
 /* A library that the program loads later is seen at the end. */
-__attribute__((destructor)) static void end(void) { tell(); }
+__attribute__((destructor)) static void end(void) { loaded(); }

@@ -53,9 +53,9 @@ func environment(f Family, dir string) []string {
 	env := []string{"FI_PROVIDER_PATH=" + dir, "FI_PROVIDER=" + providerName}
 	if f != OpenMPI {
 		env = append(env,
-			// MPICH 4 and 5: its own device is ucx, and ranks of a node would
-			// not use the network.
-			"MPIR_CVAR_CH4_NETMOD=ofi", "MPIR_CVAR_NOLOCAL=1",
+			// MPICH 4 and 5: its own device is ucx. Ranks of a pod talk by its shared
+			// memory: with MPIR_CVAR_NOLOCAL each would be a node of its own.
+			"MPIR_CVAR_CH4_NETMOD=ofi",
 			// MPICH does not choose by itself where it finds PMIx too.
 			"MPIR_CVAR_PMI_VERSION=1",
 			// Intel MPI: its own device on one node is shared memory.

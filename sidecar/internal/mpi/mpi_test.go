@@ -74,7 +74,7 @@ func TestDetect(t *testing.T) {
 // TestEnvironment: no MPI is left a way beside the provider.
 func TestEnvironment(t *testing.T) {
 	need := map[Family][]string{
-		MPICH:   {"MPIR_CVAR_CH4_NETMOD=ofi", "MPIR_CVAR_NOLOCAL=1", "MPIR_CVAR_PMI_VERSION=1", "FI_PROVIDER=outrigger", "FI_PROVIDER_PATH=/x"},
+		MPICH:   {"MPIR_CVAR_CH4_NETMOD=ofi", "MPIR_CVAR_PMI_VERSION=1", "FI_PROVIDER=outrigger", "FI_PROVIDER_PATH=/x"},
 		Intel:   {"I_MPI_FABRICS=ofi", "FI_PROVIDER=outrigger"},
 		OpenMPI: {"OMPI_MCA_pml=cm", "OMPI_MCA_mtl=ofi", "OMPI_MCA_btl=self,ofi", "FLUX_PMI_LIBRARY_PATH=/x/libpmi.so"},
 	}

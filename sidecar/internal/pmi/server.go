@@ -77,6 +77,7 @@ type Server struct {
 	waiting  []*client // in the barrier
 	init     map[int]bool
 	loaded   bool // a process of this pod has loaded an MPI
+	local    bool // its ranks talk by shared memory of their MPI's
 	failed   error
 	aborts   aborts
 	idle     idle
@@ -332,14 +333,22 @@ func (s *Server) used(c *client, r request) error {
 	return c.say("cmd=outrigger_rank rc=0 init=%d attached=%d vanished=%d loaded=%d", number(init), number(s.cfg.Attached(rank)), number(s.cfg.Vanished(rank)), number(loaded))
 }
 
-// load hears of a process that has loaded an MPI (clientlib/c/check), and that does not wait for
-// an answer.
-func (s *Server) load(c *client) error {
+// note keeps what a process of the pod tells about its MPI (clientlib/c/check). The process does
+// not wait for an answer.
+func (s *Server) note(c *client, what *bool) error {
 	s.mu.Lock()
-	s.loaded = true
+	*what = true
 	s.mu.Unlock()
 	c.finished = true
 	return nil
+}
+
+// Local reports whether messages between ranks of this pod go by memory that their MPI shares, and
+// not by the sidecar.
+func (s *Server) Local() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.local
 }
 
 // badly hears of the launcher that a rank has ended badly, and answers when all that
@@ -386,7 +395,9 @@ func (s *Server) handle(c *client, r request) error {
 		case "outrigger_rank":
 			return s.used(c, r)
 		case "outrigger_loaded":
-			return s.load(c)
+			return s.note(c, &s.loaded)
+		case "outrigger_local":
+			return s.note(c, &s.local)
 		case "outrigger_idle":
 			return s.idled(c, r)
 		case "outrigger_failed":

@@ -219,6 +219,21 @@ func TestLauncherAsks(t *testing.T) {
 	q.ask("cmd=outrigger_rank rank=2", "")
 }
 
+// TestProcessTells: what a process says of its MPI is kept, and its connection ends.
+func TestProcessTells(t *testing.T) {
+	addr := serve(t)
+	q := dial(t, addr[0])
+	q.ask("cmd=outrigger_rank rank=0", "cmd=outrigger_rank rc=0 init=0 attached=0 vanished=0 loaded=0")
+	for _, line := range []string{"cmd=outrigger_loaded", "cmd=outrigger_local"} {
+		p := dial(t, addr[0])
+		p.send(line)
+		if got := p.hear(); got != "" {
+			t.Errorf("%s is answered by %q", line, got)
+		}
+	}
+	q.ask("cmd=outrigger_rank rank=0", "cmd=outrigger_rank rc=0 init=0 attached=0 vanished=0 loaded=1")
+}
+
 // TestLauncherTells: a rank has ended badly, and the answer comes when that is known.
 func TestLauncherTells(t *testing.T) {
 	var told string

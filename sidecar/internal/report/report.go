@@ -9,6 +9,7 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"github.com/outrigger-hpc/outrigger/api/why"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
@@ -82,6 +83,9 @@ func Show(w io.Writer, all []obs.Report, plots string) error {
 			return fmt.Errorf("report: %w", err)
 		}
 	}
+	if text := unseen(all); text != "" {
+		_, _ = fmt.Fprintf(w, "\n%s\n", text)
+	}
 	if plots == "" {
 		return nil
 	}
@@ -91,6 +95,22 @@ func Show(w io.Writer, all []obs.Report, plots string) error {
 	}
 	_, err = fmt.Fprintf(w, "\nMatrix drawn in %s\n", path)
 	return err
+}
+
+// unseen says of which messages nothing is known; empty: of none.
+func unseen(all []obs.Report) string {
+	var ranks []int
+	for i := range all {
+		for j := range all[i].Waits {
+			if r := &all[i].Waits[j]; r.Own {
+				ranks = append(ranks, r.Rank)
+			}
+		}
+	}
+	if len(ranks) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Messages within the pods of %s are not counted: their MPI carries them by shared memory of its own (MPICH).", why.Names(ranks))
 }
 
 // exposed says what was done with memory that ranks have registered themselves; empty:
