@@ -84,13 +84,31 @@ func TestRunpath(t *testing.T) {
 	job{ranks: 2, pods: 2}.mustRun(t, "checked over 2 ranks", m.build(t, "check"))
 }
 
-// TestSpawnRefused: who asks for more ranks gets an error, and goes on. Open MPI 4.1's
-// root returns from the call alone, wherever it is refused: the others wait for it.
+// TestSpawnRefused: ranks that ask for more ranks get an error, and go on.
 func TestSpawnRefused(t *testing.T) {
-	for _, m := range []implementation{mpich(t), intel(t), openmpi5(t)} {
+	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {
 			job{ranks: 3, pods: 2, env: m.env}.mustRun(t, "spawn is refused", m.build(t, "spawn"))
 		})
+	}
+}
+
+// TestJoiningRefused: ranks that would join another job get an error, and go on. Without it Open MPI's
+// other ranks wait for the root for ever. (MPICH and Intel MPI wait for the other job.)
+func TestJoiningRefused(t *testing.T) {
+	for _, m := range []implementation{openmpi4(t), openmpi5(t)} {
+		t.Run(m.name, func(t *testing.T) {
+			job{ranks: 3, pods: 2, env: m.env}.mustRun(t, "joining is refused", m.build(t, "joins"))
+		})
+	}
+}
+
+// TestSecondSessionRefused: a rank attaches once, and a second session ends with that reason.
+func TestSecondSessionRefused(t *testing.T) {
+	m := mpich(t)
+	code, out := job{ranks: 2, pods: 2, env: m.env}.run(t, m.build(t, "sessions"))
+	if code == 0 || !strings.Contains(out, "session 0: rank 1 of 2") || !strings.Contains(out, "has left the job and cannot come back") {
+		t.Errorf("exit code %d\n%s", code, out)
 	}
 }
 

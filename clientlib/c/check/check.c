@@ -24,10 +24,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "layout.h"
 #include "mpilib.h"
-
-#define EXPORT __attribute__((visibility("default")))
 
 /* tell sends the sidecar a line. There is no answer, and a sidecar that does not listen concerns
  * the ranks, not this process. */
@@ -64,9 +63,9 @@ static const struct setting {
 };
 #define SETTINGS (sizeof settings / sizeof *settings)
 
-static bool wanted(void) { return getenv(OR_NAME_ENV_SOCKET) != NULL && getenv(OR_NAME_ENV_MPI_CHECK) != NULL; }
+bool check_wanted(void) { return getenv(OR_NAME_ENV_SOCKET) != NULL && getenv(OR_NAME_ENV_MPI_CHECK) != NULL; }
 
-static const char *rank(void)
+const char *check_rank(void)
 {
 	static const char *const names[] = {OR_NAME_ENV_RANK, "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -92,7 +91,7 @@ static void refuse(const char *selected)
 		if (differs(&settings[i]))
 			snprintf(others + used, sizeof others - used, "%s%s=%s", used == 0 ? "" : ", ", settings[i].name, getenv(settings[i].name));
 	}
-	fprintf(stderr, "outrigger: rank %s: its MPI took another transport: %s; remove %s%s, use an MPI that is built with libfabric, or name the program's MPI with --mpi (docs/mpi.md)\n", rank(), selected,
+	fprintf(stderr, "outrigger: rank %s: its MPI took another transport: %s; remove %s%s, use an MPI that is built with libfabric, or name the program's MPI with --mpi (docs/mpi.md)\n", check_rank(), selected,
 		others[0] != 0 ? "" : "the option or the parameter file that chooses the transport", others);
 	fflush(NULL);
 	_exit(EXIT_FAILURE);
@@ -136,7 +135,7 @@ static const char *pml(void)
 static void check(void)
 {
 	char selected[128];
-	if (!wanted())
+	if (!check_wanted())
 		return;
 	const char *name = pml();
 	if (name[0] != 0 && strcmp(name, "cm") != 0) {
@@ -176,11 +175,11 @@ static bool on_mpirun_host(void)
 static void before_start(void)
 {
 	if (on_mpirun_host()) {
-		fprintf(stderr, "outrigger: rank %s: mpirun has started it on its own host, where it has no sidecar: the hosts are those of the job; remove -host, -hosts, -hostfile or -machinefile from the line (docs/mpi.md)\n", rank());
+		fprintf(stderr, "outrigger: rank %s: mpirun has started it on its own host, where it has no sidecar: the hosts are those of the job; remove -host, -hosts, -hostfile or -machinefile from the line (docs/mpi.md)\n", check_rank());
 		fflush(NULL);
 		_exit(EXIT_FAILURE);
 	}
-	for (size_t i = 0; wanted() && i < SETTINGS; i++) {
+	for (size_t i = 0; check_wanted() && i < SETTINGS; i++) {
 		const struct setting *s = &settings[i];
 		if (s->value == NULL || !differs(s))
 			continue;
@@ -197,7 +196,7 @@ static int after_start(int rc)
 	return rc;
 }
 
-static int missing(const char *name)
+int check_missing(const char *name)
 {
 	fprintf(stderr, "outrigger: the program calls %s, which its MPI does not have\n", name);
 	return 1;
@@ -209,7 +208,7 @@ int mca_pml_base_select(bool progress, bool threads)
 {
 	int (*next)(bool, bool);
 	if (!mpilib_next(&next, "mca_pml_base_select"))
-		return missing("mca_pml_base_select");
+		return check_missing("mca_pml_base_select");
 	return after_start(next(progress, threads));
 }
 
@@ -219,7 +218,7 @@ int mca_pml_base_select(bool progress, bool threads)
 	{                                                                                        \
 		int(*next) parameters;                                                           \
 		if (!mpilib_next(&next, #name))                                                  \
-			return missing(#name);                                                   \
+			return check_missing(#name);                                                   \
 		before_start();                                                                  \
 		return after_start(next arguments);                                              \
 	}
@@ -241,7 +240,7 @@ int ompi_mpi_finalize(void)
 {
 	int (*next)(void);
 	if (!mpilib_next(&next, "ompi_mpi_finalize"))
-		return missing("ompi_mpi_finalize");
+		return check_missing("ompi_mpi_finalize");
 	closing++;
 	int rc = next();
 	closing--;
@@ -254,7 +253,7 @@ unsigned sleep(unsigned seconds)
 {
 	static unsigned (*_Atomic next)(unsigned);
 	unsigned (*found)(unsigned) = next;
-	if (closing > 0 && seconds == 1 && wanted())
+	if (closing > 0 && seconds == 1 && check_wanted())
 		return 0;
 	if (found == NULL && mpilib_function(RTLD_NEXT, &found, "sleep"))
 		next = found;
@@ -275,7 +274,7 @@ static void loaded(void)
 
 __attribute__((constructor)) static void begin(void)
 {
-	if (wanted() && getenv("OMPI_MCA_btl") != NULL)
+	if (check_wanted() && getenv("OMPI_MCA_btl") != NULL)
 		(void)setenv("OMPI_MCA_btl", "self,ofi", 1);
 	loaded();
 }

@@ -1,0 +1,13 @@
+/* What the files of liboutrigger-check.so share: check.c. */
+#ifndef OUTRIGGER_CHECK_H
+#define OUTRIGGER_CHECK_H
+
+#include <stdbool.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+bool check_wanted(void);               /* the launcher started this process, or what did, in an MPI job */
+const char *check_rank(void);          /* as the launcher of the MPI has it; "?": it is not known */
+int check_missing(const char *name);   /* a function that the MPI does not have was called */
+
+#endif
