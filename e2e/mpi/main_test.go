@@ -97,7 +97,8 @@ type job struct {
 	mpi         string // default: auto
 	env         []string
 	dir         string
-	report      bool // --report
+	report      bool   // --report
+	shm         string // size of a /dev/shm of its own; "": the machine's
 }
 
 // unsaid is a run without --mpi.
@@ -119,7 +120,11 @@ func (j job) run(t *testing.T, program ...string) (int, string) {
 		args = append(args, "--mpi", j.mpi)
 	}
 	args = append(append(args, "--"), program...)
-	cmd := exec.CommandContext(ctx, at(t, "outrigger"), args...)
+	line := append([]string{at(t, "outrigger")}, args...)
+	if j.shm != "" {
+		line = append([]string{"unshare", "--mount", "sh", "-c", `mount -t tmpfs -o size=$0 tmpfs /dev/shm && exec "$@"`, j.shm}, line...)
+	}
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Env, cmd.Dir = append(os.Environ(), j.env...), j.dir
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	var out bytes.Buffer

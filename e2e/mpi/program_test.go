@@ -62,6 +62,18 @@ func TestSanitizedProgram(t *testing.T) {
 	}
 }
 
+// TestSmallSharedMemory: many pods start on a machine whose /dev/shm has not room for all of them, as
+// that of a container has by default.
+func TestSmallSharedMemory(t *testing.T) {
+	m := openmpi4(t)
+	program := m.build(t, "check")
+	for _, size := range []string{"64m", "16m"} {
+		t.Run(size, func(t *testing.T) {
+			job{ranks: 16, pods: 8, shm: size}.mustRun(t, "checked over 16 ranks", program)
+		})
+	}
+}
+
 // TestSplit: the ranks of a pod are one node to every MPI, and share windows; where an MPI carries
 // their messages by itself, the report says so.
 func TestSplit(t *testing.T) {

@@ -67,7 +67,7 @@ func (p *pmix) start() error {
 	if err != nil {
 		return err
 	}
-	if p.folder, err = sharedFolder("outrigger-pmix-"); err != nil {
+	if p.folder, err = sharedFolder("outrigger-pmix-", job.here()); err != nil {
 		return err
 	}
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -109,7 +109,7 @@ func (s *Starter) management() management { return management(s.socket + names.P
 // ended; it returns the program's exit code there, and 0 elsewhere.
 func (s *Starter) Run(ctx context.Context, program []string) (int, error) {
 	var err error
-	if s.shared, err = sharedFolder("outrigger-mpirun-"); err != nil {
+	if s.shared, err = sharedFolder("outrigger-mpirun-", s.job.here()); err != nil {
 		return 0, err
 	}
 	defer os.RemoveAll(s.shared)
