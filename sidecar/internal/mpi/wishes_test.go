@@ -37,9 +37,9 @@ func libraries(t *testing.T, files ...string) string {
 }
 
 func TestProgressing(t *testing.T) {
-	dir := libraries(t, stepsFile)
+	dir, nolocal := libraries(t, stepsFile), []string{"MPIR_CVAR_NOLOCAL=1"}
 	for said, want := range map[string][]string{
-		"": wished(dir, nil), "off": wished(dir, nil), "messages": wished(dir, nil), "all": wished(dir, nil, stepsFile),
+		"": wished(dir, nil), "off": wished(dir, nil), "messages": wished(dir, nolocal), "all": wished(dir, nolocal, stepsFile),
 	} {
 		t.Setenv(names.EnvMPIProgress, said)
 		if env, err := wishes(MPICH, dir); err != nil || !slices.Equal(env, want) {
@@ -66,7 +66,7 @@ func TestWishesTogether(t *testing.T) {
 	t.Setenv(names.EnvMPIArena, "on")
 	t.Setenv("LD_PRELOAD", "/lib/libother.so")
 	t.Setenv("ASAN_OPTIONS", "detect_leaks=0")
-	want := wished(dir, []string{names.EnvMPIArena + "=65536"}, allocFile, stepsFile)
+	want := wished(dir, []string{names.EnvMPIArena + "=65536", "MPIR_CVAR_NOLOCAL=1"}, allocFile, stepsFile)
 	want[len(want)-2] += ":/lib/libother.so"
 	want[len(want)-1] = "ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0"
 	if env, err := wishes(MPICH, dir); err != nil || !slices.Equal(env, want) {
