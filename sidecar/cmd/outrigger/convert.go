@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,13 +14,21 @@ import (
 func convertCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
-		Use:   "convert -f FILE",
+		Use:   "convert {-f FILE | FILE}",
 		Short: "turn an MPIJob of Kubeflow's mpi-operator into one of ours",
-		Long: `outrigger convert reads an MPIJob of Kubeflow's mpi-operator (kubeflow.org/v2beta1)
-and prints it as Outrigger's. What it leaves out, and what a person has to look at,
-goes to stderr.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Long: `outrigger convert reads an MPIJob of Kubeflow's mpi-operator (kubeflow.org/v1 or
+v2beta1) and prints it as Outrigger's. What it leaves out or moves, and what a person
+has to look at, goes to stderr. An option of mpirun that is not known is an error.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 1 && file == "":
+				file = args[0]
+			case len(args) == 1:
+				return fmt.Errorf("two files, %s and %s: name one", file, args[0])
+			case file == "":
+				return errors.New("no manifest: name its file, or - for standard input")
+			}
 			text, err := readInput(file, cmd.InOrStdin())
 			if err != nil {
 				return err
@@ -35,8 +44,7 @@ goes to stderr.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "the manifest; -: standard input (required)")
-	_ = cmd.MarkFlagRequired("file") // the flag exists
+	cmd.Flags().StringVarP(&file, "file", "f", "", "the manifest; -: standard input")
 	return cmd
 }
 

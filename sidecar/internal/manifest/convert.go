@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -14,8 +12,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// kubeflow is what Convert reads.
-const kubeflow = "kubeflow.org/v2beta1"
+// kubeflow is the group of what Convert reads, and its versions.
+const kubeflow = "kubeflow.org"
+
+var kubeflowVersions = []string{"v1", "v2beta1"}
+
+// foreign reports whether an object is a job of Kubeflow's operators, which Convert reads or
+// explains.
+func foreign(o map[string]any) bool {
+	group, _, _ := strings.Cut(fmt.Sprint(o["apiVersion"]), "/")
+	return group == kubeflow && o["kind"] == v1alpha1.Kind.Kind || strings.HasSuffix(group, "."+kubeflow) && o["kind"] == "TrainJob"
+}
 
 // Convert makes an MPIJob of one of Kubeflow's mpi-operator, and says what of it
 // has no place here, or has to be looked at.
@@ -27,8 +34,13 @@ func Convert(text []byte) (converted []byte, notes []string, err error) {
 	if err := yaml.UnmarshalStrict(text, &old); err != nil {
 		return nil, nil, err
 	}
-	if old["apiVersion"] != kubeflow || old["kind"] != v1alpha1.Kind.Kind {
-		return nil, nil, fmt.Errorf("apiVersion %v, kind %v: want %s, %s", old["apiVersion"], old["kind"], kubeflow, v1alpha1.Kind.Kind)
+	group, version, _ := strings.Cut(fmt.Sprint(old["apiVersion"]), "/")
+	switch {
+	case old["kind"] == "TrainJob":
+		return nil, nil, fmt.Errorf("a TrainJob says only what its runtime is called (%v): convert the MPIJob that the runtime's template describes, with %s/%s",
+			tree(old, "spec", "runtimeRef")["name"], kubeflow, kubeflowVersions[1])
+	case group != kubeflow || !slices.Contains(kubeflowVersions, version) || old["kind"] != v1alpha1.Kind.Kind:
+		return nil, nil, fmt.Errorf("apiVersion %v, kind %v: want %s/%s, %s", old["apiVersion"], old["kind"], kubeflow, strings.Join(kubeflowVersions, " or "), v1alpha1.Kind.Kind)
 	}
 	c := conversion{old: tree(old, "spec"), spec: map[string]any{}}
 	if err := c.job(); err != nil {
@@ -72,28 +84,31 @@ func (c *conversion) job() error {
 	if app == nil {
 		return errors.New("spec.mpiReplicaSpecs.Worker.template.spec.containers[0] is no container")
 	}
-	run := c.command(launcher)
-	slots := whole(c.old["slotsPerWorker"], 1)
-	c.spec["ranksPerPod"], c.spec["ranks"] = slots, whole(worker["replicas"], 1)*slots
-	if run.ranks > 0 {
-		c.spec["ranks"] = run.ranks
+	run, err := c.command(launcher)
+	if err != nil {
+		return err
 	}
+	c.size(worker, &run)
 	c.spec["mpi"] = c.implementation()
+	c.server(app)
 	if len(run.program) > 0 {
 		app["command"] = run.program
 		delete(app, "args")
 	} else {
-		c.note("command: what the launcher runs is no mpirun; write the program's own command into the container")
+		c.note("command: the launcher has none, and runs the entry point of its image; write the program's own command into the container")
 	}
+	pod := tree(template, "spec")
+	c.launcher(launcher, pod, app)
 	if len(run.env) > 0 {
 		app["env"] = append(list(app, "env"), run.env...)
 	}
-	pod := tree(template, "spec")
+	c.devices(app)
+	c.privileges(pod, app)
 	pod["containers"] = []any{app}
 	if len(containers) > 1 {
 		c.note("dropped: %d more containers of the worker: only the application may be there", len(containers)-1)
 	}
-	if pod["restartPolicy"] != nil {
+	if pod["restartPolicy"] != nil || worker["restartPolicy"] != nil {
 		delete(pod, "restartPolicy")
 		c.note("dropped: restartPolicy: ranks are restarted all together, see runPolicy.restartLimit")
 	}
@@ -102,6 +117,21 @@ func (c *conversion) job() error {
 	c.policy()
 	c.dropped(launcher)
 	return nil
+}
+
+// size says how many ranks there are. A launcher that runs as a worker has ranks, too.
+func (c *conversion) size(worker map[string]any, run *started) {
+	slots, pods := whole(c.old["slotsPerWorker"], 1), whole(worker["replicas"], 1)
+	if launcher, _ := c.old["runLauncherAsWorker"].(bool); launcher {
+		pods++
+	}
+	if run.perPod > 0 {
+		slots = run.perPod
+	}
+	c.spec["ranksPerPod"], c.spec["ranks"] = slots, pods*slots
+	if run.ranks > 0 {
+		c.spec["ranks"] = run.ranks
+	}
 }
 
 // implementation is the program's MPI. Kubeflow's default is Open MPI, which
@@ -121,6 +151,9 @@ func (c *conversion) implementation() string {
 // policy takes over what both run policies have.
 func (c *conversion) policy() {
 	old := tree(c.old, "runPolicy")
+	if old["cleanPodPolicy"] == nil && c.old["cleanPodPolicy"] != nil { // as v1 has it
+		old["cleanPodPolicy"] = c.old["cleanPodPolicy"]
+	}
 	policy := only(old, "ttlSecondsAfterFinished", "activeDeadlineSeconds", "suspend")
 	if limit := whole(old["backoffLimit"], 0); limit > 0 {
 		policy["restartLimit"] = limit
@@ -142,91 +175,16 @@ func (c *conversion) dropped(launcher map[string]any) {
 	for _, f := range []struct{ field, why string }{
 		{"sshAuthMountPath", "no ssh is needed"},
 		{"launcherCreationPolicy", "there is no launcher pod"},
-		{"runLauncherAsWorker", "there is no launcher pod"},
+		{"mainContainer", "the first container of the worker is the application"},
 	} {
 		if c.old[f.field] != nil {
 			c.note("dropped: %s: %s", f.field, f.why)
 		}
 	}
 	if len(launcher) > 0 {
-		c.note("dropped: mpiReplicaSpecs.Launcher: there is no launcher pod; of it only the command counts")
+		c.note("dropped: mpiReplicaSpecs.Launcher: there is no launcher pod; its command, variables, volumes and working directory are those of the pods")
 	}
 	c.note("the program runs as it is if docs/mpi.md has its MPI; its image needs that MPI, and no sshd")
-}
-
-// started is what an mpirun would start.
-type started struct {
-	ranks   int64
-	program []any
-	env     []any
-}
-
-// Programs that start MPI jobs, and their options that take values.
-var (
-	starters = []string{"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"}
-	ofOne    = []string{
-		"H", "host", "hosts", "hostfile", "machinefile", "f", "map-by", "bind-to", "rank-by", "npernode", "N", "ppn", "perhost",
-		"wdir", "wd", "launcher", "iface", "bootstrap", "prefix", "timeout", "output-filename",
-	}
-	ofTwo = []string{"mca", "gmca", "prtemca", "pmixmca"}
-)
-
-// command reads the launcher's command line.
-func (c *conversion) command(launcher map[string]any) started {
-	var s started
-	containers := list(tree(launcher, "template", "spec"), "containers")
-	if len(containers) == 0 {
-		return s
-	}
-	first, _ := containers[0].(map[string]any)
-	line := append(words(list(first, "command")), words(list(first, "args"))...)
-	at := slices.IndexFunc(line, func(w string) bool { return slices.Contains(starters, path.Base(w)) })
-	if at < 0 || at > 1 { // within a shell's script, nobody knows
-		return s
-	}
-	for line = line[at+1:]; len(line) > 0 && strings.HasPrefix(line[0], "-"); {
-		line = c.option(&s, line)
-	}
-	for _, w := range line {
-		s.program = append(s.program, w)
-	}
-	return s
-}
-
-// option takes one of mpirun's options off a command line.
-func (c *conversion) option(s *started, line []string) []string {
-	name, rest := strings.TrimLeft(line[0], "-"), line[1:]
-	value := func(n int) string { return strings.Join(rest[:min(n, len(rest))], " ") }
-	switch {
-	case slices.Contains([]string{"n", "np", "c"}, name):
-		s.ranks, _ = strconv.ParseInt(value(1), 10, 32) // 0: as many as there are slots
-		return rest[min(1, len(rest)):]
-	case name == "x":
-		s.variable(c, value(1))
-		return rest[min(1, len(rest)):]
-	case name == "env" || name == "genv":
-		key, v, _ := strings.Cut(value(2), " ")
-		s.variable(c, key+"="+v)
-		return rest[min(2, len(rest)):]
-	case slices.Contains(ofOne, name):
-		c.note("dropped: %s %s of mpirun", line[0], value(1))
-		return rest[min(1, len(rest)):]
-	case slices.Contains(ofTwo, name):
-		c.note("dropped: %s %s of mpirun", line[0], value(2))
-		return rest[min(2, len(rest)):]
-	}
-	c.note("dropped: %s of mpirun", line[0])
-	return rest
-}
-
-// variable is one that mpirun would give to ranks.
-func (s *started) variable(c *conversion, text string) {
-	name, value, given := strings.Cut(text, "=")
-	if !given {
-		c.note("dropped: variable %s, which mpirun copies from the launcher: write it into env if the program needs it", name)
-		return
-	}
-	s.env = append(s.env, map[string]any{"name": name, "value": value})
 }
 
 // tree is a map within maps; empty where there is none.

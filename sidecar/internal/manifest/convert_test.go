@@ -1,10 +1,12 @@
 package manifest
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 )
 
 // pi is the first example of Kubeflow's mpi-operator, with more of its fields.
@@ -101,8 +103,9 @@ spec:
 // read is left to a person.
 func TestConvertOthers(t *testing.T) {
 	for what, c := range map[string]struct{ text, want string }{
-		"nothing":      {"", "want kubeflow.org/v2beta1"},
-		"ours":         {"apiVersion: outrigger.dev/v1alpha1\nkind: MPIJob", "want kubeflow.org/v2beta1"},
+		"nothing":      {"", "want kubeflow.org/v1 or v2beta1"},
+		"ours":         {"apiVersion: outrigger.dev/v1alpha1\nkind: MPIJob", "want kubeflow.org/v1 or v2beta1"},
+		"a TrainJob":   {"apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nspec: {runtimeRef: {name: mpi-runtime}}", "what its runtime is called (mpi-runtime)"},
 		"no container": {"apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nspec: {mpiReplicaSpecs: {Worker: {template: {spec: {}}}}}", "no container"},
 		"no map":       {"apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nspec: {mpiReplicaSpecs: {Worker: {template: {spec: {containers: [x]}}}}}", "is no container"},
 		"no YAML":      {"a: [", "yaml"},
@@ -117,9 +120,123 @@ func TestConvertOthers(t *testing.T) {
 			t.Errorf("%q: %v, %v\n%s", old, err, notes, text)
 		}
 	}
-	script := strings.Replace(pi, "command: [mpirun]", "command: [bash, -c, mpirun -n 6 pi]", 1)
-	text, notes, err := Convert([]byte(script))
-	if err != nil || !strings.Contains(string(text), "ranks: 6\n") || !strings.Contains(strings.Join(notes, "\n"), "is no mpirun") {
-		t.Errorf("%v, %v\n%s", err, notes, text)
+}
+
+// line is the first example with another line of the launcher, and its converted spec.
+func line(t *testing.T, launcher, more string) (map[string]any, string, error) {
+	t.Helper()
+	text := pi
+	for from, to := range map[string]string{
+		"command: [mpirun]\n": "command: " + launcher + "\n",
+		"            args: [-n, \"6\", --mca, btl, tcp, -x, \"A=b\", -x, HOME, --allow-run-as-root, /home/mpiuser/pi, --steps, \"10\"]\n": "",
+		"  slotsPerWorker: 2\n": "  slotsPerWorker: 2\n" + more,
+	} {
+		if !strings.Contains(text, from) {
+			t.Fatalf("%q is not in the example", from)
+		}
+		text = strings.Replace(text, from, to, 1)
+	}
+	converted, notes, err := Convert([]byte(text))
+	if err != nil {
+		return nil, "", err
+	}
+	if _, err := Read(converted); err != nil {
+		t.Errorf("%s: what was converted is refused: %v", launcher, err)
+	}
+	var whole map[string]any
+	if err := yaml.Unmarshal(converted, &whole); err != nil {
+		t.Fatal(err)
+	}
+	return tree(whole, "spec"), strings.Join(notes, "\n"), nil
+}
+
+// TestConvertLines: a launcher's line gives ranks, ranks of a pod and the program; a script is kept.
+func TestConvertLines(t *testing.T) {
+	for _, c := range []struct {
+		launcher, more string
+		ranks, perPod  int64
+		program        string
+	}{
+		{"[mpirun, pi]", "", 6, 2, "pi"},
+		{"[mpirun, pi]", "  runLauncherAsWorker: true\n", 8, 2, "pi"},
+		{"[mpirun, -np, '4', pi, -n, '9']", "", 4, 2, "pi -n 9"},
+		{"[mpirun, -npernode, '1', pi]", "", 3, 1, "pi"},
+		{"[mpirun, -pernode, pi]", "", 3, 1, "pi"},
+		{"[mpiexec.hydra, -ppn, '4', -n, '7', -bootstrap, ssh, pi]", "", 7, 4, "pi"},
+		{"[mpirun, -N, '2', --map-by=ppr:2:node, --cpus-per-proc, '2', --report-bindings, pi]", "", 6, 2, "pi"},
+		{"[/bin/bash, -c, 'mpirun -n 6 pi']", "", 6, 2, "/bin/bash -c mpirun -n 6 pi"},
+		{"[python, start.py]", "", 6, 2, "python start.py"},
+	} {
+		spec, notes, err := line(t, c.launcher, c.more)
+		if err != nil {
+			t.Errorf("%s: %v", c.launcher, err)
+			continue
+		}
+		app, _ := list(tree(spec, "template", "spec"), "containers")[0].(map[string]any)
+		program := strings.Join(words(list(app, "command")), " ")
+		if ranks, perPod := whole(spec["ranks"], 0), whole(spec["ranksPerPod"], 0); ranks != c.ranks || perPod != c.perPod || program != c.program || app["args"] != nil {
+			t.Errorf("%s: %d ranks, %d a pod, program %q, want %d, %d, %q", c.launcher, ranks, perPod, program, c.ranks, c.perPod, c.program)
+		}
+		script := strings.Contains(fmt.Sprint(app["env"]), "OUTRIGGER_MPIRUN")
+		if kept := !strings.HasPrefix(c.launcher, "[mpi"); script != kept || strings.Contains(notes, "runs once, in the first pod") != kept {
+			t.Errorf("%s: kept as a script: %v, want %v\n%s", c.launcher, script, kept, notes)
+		}
+	}
+	for launcher, want := range map[string]string{
+		"[mpirun, -n, '1', ocean, ':', -n, '3', air]": `":" in its line`,
+		"[mpirun, --no-such-option, '2', pi]":         "option --no-such-option",
+		"[mpirun, -n, many, pi]":                      "-n many",
+		"[mpirun, --mca, pml]":                        "has 2 values",
+	} {
+		if _, _, err := line(t, launcher, ""); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", launcher, err, want)
+		}
+	}
+}
+
+// TestConvertServer: what a worker has for ssh and RDMA goes, each with a line, and what the launcher
+// has for the program moves to the pods.
+func TestConvertServer(t *testing.T) {
+	text := strings.NewReplacer(
+		"            args: [-De]\n", "            args: [-De]\n            livenessProbe: {tcpSocket: {port: 22}}\n            ports: [{containerPort: 22}, {containerPort: 9000}]\n"+
+			"            securityContext: {privileged: true, capabilities: {add: [IPC_LOCK, SYS_NICE]}}\n",
+		"limits: {cpu: 1, memory: 1Gi}", "limits: {cpu: 1, rdma/ib: 2}",
+		"          nodeSelector: {hpc: \"yes\"}\n", "          hostNetwork: true\n",
+		"            name: mpi-launcher\n", "            name: mpi-launcher\n            workingDir: /data\n            env: [{name: HOME, value: /data}]\n"+
+			"            volumeMounts: [{name: data, mountPath: /data}]\n",
+		"      replicas: 1\n      template:\n        spec:\n", "      replicas: 1\n      template:\n        spec:\n          volumes: [{name: data, emptyDir: {}}]\n",
+	).Replace(pi)
+	converted, notes, err := Convert([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(converted); err != nil {
+		t.Errorf("what was converted is refused: %v", err)
+	}
+	for _, want := range []string{"resource: rdma/ib", "count: 2", "workingDir: /data", "mountPath: /data", "name: HOME", "emptyDir: {}", "containerPort: 9000", "SYS_NICE"} {
+		if !strings.Contains(string(converted), want) {
+			t.Errorf("%s is lost:\n%s", want, converted)
+		}
+	}
+	for _, gone := range []string{"livenessProbe", "containerPort: 22", "privileged", "IPC_LOCK", "hostNetwork", "sshd"} {
+		if strings.Contains(string(converted), gone) {
+			t.Errorf("%s is there:\n%s", gone, converted)
+		}
+	}
+	said := strings.Join(notes, "\n")
+	for _, word := range []string{"livenessProbe", "port 22", "privileged", "IPC_LOCK", "hostNetwork", "rdma/ib to devices", "workingDir /data", "env HOME", "volumes data"} {
+		if !strings.Contains(said, word) {
+			t.Errorf("no line names %s:\n%s", word, said)
+		}
+	}
+	if strings.Contains(said, "variable HOME") {
+		t.Error("a variable that moved is said to be dropped")
+	}
+}
+
+// TestForeignJob: a job of another operator is recognised, and what turns it into ours is named.
+func TestForeignJob(t *testing.T) {
+	if _, err := Read([]byte(pi)); err == nil || !strings.Contains(err.Error(), "outrigger convert") {
+		t.Error(err)
 	}
 }

@@ -67,7 +67,12 @@ func Read(text []byte) (*File, error) {
 		}
 	}
 	if f.Job == nil {
-		return nil, errors.New("no MPIJob in it")
+		for i := range objects {
+			if foreign(objects[i].tree) {
+				return nil, fmt.Errorf("%s %s is of Kubeflow's operators (%v): `outrigger convert -f FILE` makes an MPIJob of Outrigger's of it", objects[i].kind, objects[i].name, objects[i].tree["apiVersion"])
+			}
+		}
+		return nil, fmt.Errorf("no MPIJob (apiVersion %s) in it", v1alpha1.GroupVersion)
 	}
 	return f, f.takeProfile(profiles)
 }
