@@ -40,7 +40,7 @@ func (s *Spec) fit(places []session.Place) (*bootstrap.Document, error) {
 func (s *Spec) sizes(d *bootstrap.Document) memory.Sizes {
 	z := memory.Sizes{
 		Arena: cmp.Or(d.Memory.ArenaBytes, memory.ArenaDefault), Slab: cmp.Or(d.Memory.SlabBytes, memory.SlabDefault),
-		Credit: cmp.Or(int64(d.Tuning.CreditBytes), memory.CreditDefault), Encrypted: d.Tuning.Encrypt == bootstrap.EncryptTLS,
+		Credit: cmp.Or(d.Tuning.CreditBytes, memory.CreditDefault), Encrypted: d.Tuning.Encrypt == bootstrap.EncryptTLS,
 	}
 	asked := s.AsksForArena || s.ArenaBytes > 0
 	for _, c := range s.commands() {
