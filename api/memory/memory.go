@@ -50,8 +50,21 @@ func CreditOf(pods int) int64 {
 // are in tableShare.
 const Registrations = 96 << 20
 
-// What a sidecar needs beside the memory that it shares with its ranks.
+// What strangers may take at the addresses for metrics and health, of which a sidecar
+// has WatchListeners at most: connections at each, and the kernel's buffer in each
+// direction of one.
 const (
+	WatchListeners = 2
+	WatchPlaces    = 32
+	WatchBuffer    = 32 << 10
+)
+
+// What a sidecar needs in addition to the memory that it shares with its ranks.
+const (
+	// watchBytes is a connection at an address for metrics: twice WatchBuffer in each
+	// direction, the same once more outwards for one that was closed before its client
+	// took all, a header of 12 KiB with what is made of it, and a goroutine.
+	watchBytes = 256 << 10
 	// baseBytes is the program, its heap and its stacks.
 	baseBytes = 96 << 20
 	// startBytes is what a sidecar and a launcher of their own take on one machine before
@@ -81,9 +94,10 @@ const (
 	copiesMax = 256 << 20
 	// cellBytes is a cell of the traffic matrix, which has a row for each rank
 	// of this pod and a column for each rank that it has talked to, up to cellsMax:
-	// the counters, at three eighths of their table's load, and their copies while
-	// somebody looks at them.
-	cellBytes = 96
+	// the counters, at three eighths of their table's load, their copies, and the
+	// report's text of 75 bytes a cell: the one that is being read, the next one, and
+	// what the encoder needs to make it.
+	cellBytes = 384
 	cellsMax  = 4096
 	// The kernel charges page tables and the index of a file's pages beside the
 	// pages: 17 to 18 bytes for each of 4096. A sidecar that registers them keeps two
@@ -115,7 +129,7 @@ func Piece(n int64) int64 { return n + n/tableShare }
 // ranks ranks in pods pods.
 func (s Sizes) Own(here, ranks, pods int) int64 {
 	peers := int64(pods - 1)
-	n := baseBytes + s.Eager(pods) + ofPeers(peers, peerBytes, farBytes) + int64(here)*int64(min(ranks, cellsMax))*cellBytes
+	n := baseBytes + int64(WatchListeners*WatchPlaces*watchBytes) + s.Eager(pods) + ofPeers(peers, peerBytes, farBytes) + int64(here)*int64(min(ranks, cellsMax))*cellBytes
 	if s.Encrypted {
 		n += ofPeers(peers, pumpBytes, farPump)
 	}

@@ -15,11 +15,11 @@ func TestNeed(t *testing.T) {
 		here, ranks, pods int
 		want              int64
 	}{
-		{Sizes{}, 0, 0, 1, (96 + 1) * mi},
-		{s, 1, 1, 1, (96 + 258 + 6 + 1) * mi},
-		{s, 2, 4, 2, (96 + 2*258 + 2*6 + 2 + 1) * mi},
-		{Sizes{Arena: 255 * mi, Credit: mi, Encrypted: true}, 2, 4, 2, (96 + 2*258 + 2*6 + 4 + 1) * mi},
-		{Sizes{Arena: 255 * mi, Credit: 512 * mi}, 1, 2, 2, (96 + 258 + 2*5*512 + 256 + 2 + 1) * mi},
+		{Sizes{}, 0, 0, 1, (96 + 16 + 1) * mi},
+		{s, 1, 1, 1, (96 + 16 + 258 + 6 + 1) * mi},
+		{s, 2, 4, 2, (96 + 16 + 2*258 + 2*6 + 2 + 1) * mi},
+		{Sizes{Arena: 255 * mi, Credit: mi, Encrypted: true}, 2, 4, 2, (96 + 16 + 2*258 + 2*6 + 4 + 1) * mi},
+		{Sizes{Arena: 255 * mi, Credit: 512 * mi}, 1, 2, 2, (96 + 16 + 258 + 2*5*512 + 256 + 2 + 1) * mi},
 	} {
 		if got := c.s.Need(c.here, c.ranks, c.pods); got != c.want {
 			t.Errorf("%+v, %d of %d ranks in a pod of %d: %d, want %d", c.s, c.here, c.ranks, c.pods, got, c.want)

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,12 +82,13 @@ func document(t *testing.T, dir string, s memory.Sizes, ranks int) string {
 }
 
 // sidecar starts a sidecar in a control group; its last words go to a file.
-func sidecar(t *testing.T, program, dir, group, document string) (socket, words string) {
+func sidecar(t *testing.T, program, dir, group, document string, more ...string) (socket, words string) {
 	t.Helper()
 	socket, words = filepath.Join(dir, "s"), filepath.Join(dir, "words")
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `echo $$ > "$0"/cgroup.procs && exec "$@"`, group,
 		program, "--bootstrap", document, "--pod=0", "--socket", socket, "--listen=127.0.0.1:0", "--termination-log", words)
+	cmd.Args = append(cmd.Args, more...)
 	out := new(strings.Builder)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -215,6 +218,75 @@ func TestTooLowALimit(t *testing.T) {
 	if err != nil || !strings.Contains(string(raw), `"rank":1`) || !strings.Contains(string(raw), "MemoryShort") || !strings.Contains(string(raw), "lower the arena") {
 		t.Errorf("%s, %v", raw, err)
 	}
+}
+
+// TestIdleConnectionsAtTheLimit: with the limit that the operator sets, and all of its
+// ranks attached, a sidecar outlives thousands of connections at both of its ports that
+// ask for everything and read nothing, and still answers a probe.
+func TestIdleConnectionsAtTheLimit(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "outrigger-sidecar")
+	if out, err := exec.Command("go", "build", "-o", program, "../../sidecar/cmd/outrigger-sidecar").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	const ranks = 4
+	s := memory.Sizes{Arena: 64 << 20, Slab: memory.SlabDefault, Credit: memory.CreditDefault}
+	dir, err := os.MkdirTemp("", "memory-") //nolint:usetesting // socket paths are short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // a temporary directory
+	ports := make([]string, 2)
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports[i] = l.Addr().String()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := group(t, s.Need(ranks, ranks, 1))
+	socket, _ := sidecar(t, program, dir, in, document(t, dir, s, ranks), "--health="+ports[0], "--metrics="+ports[1])
+	for rank := range ranks {
+		session, err := outrigger.Open(t.Context(), outrigger.Config{Socket: socket, Rank: rank})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = session.Close() }) // the sidecar ends anyway
+	}
+	probe := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for i := range 3000 {
+		at := ports[i%2]
+		c, err := net.Dial("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() }) // it may be over
+		ask := []string{"GET /metrics", "GET /report", "GET /healthz", "GET /why"}[i/2%4] + " HTTP/1.1\r\nHost: x\r\n"
+		if i%3 > 0 {
+			ask += "X: " + strings.Repeat("x", 6000) + "\r\n"
+		}
+		if i%5 > 0 {
+			ask += "\r\n" + strings.Repeat("x", 64<<10) // it reads no answer, and sends on
+		}
+		if err := c.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write([]byte(ask)) // it may be over already
+		if i%500 < 498 {
+			continue
+		}
+		r, err := probe.Get("http://" + at + "/healthz")
+		if err != nil {
+			t.Fatalf("a probe after %d connections: %v", i+1, err)
+		}
+		_ = r.Body.Close() // short
+		if r.StatusCode != http.StatusOK {
+			t.Errorf("a probe: %s", r.Status)
+		}
+	}
+	t.Logf("at most %d of %d bytes were used", peak(t, in), s.Need(ranks, ranks, 1))
 }
 
 // TestIdleRanks: ranks that have attached and use nothing take little, whatever their arenas.

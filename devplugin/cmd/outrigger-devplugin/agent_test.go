@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/grant"
 	"github.com/outrigger-hpc/outrigger/devplugin/sysfstest"
@@ -301,5 +302,65 @@ func TestAddressInUse(t *testing.T) {
 	o.listen = l.Addr().String()
 	if err := serve(t.Context(), o); err == nil || !strings.Contains(err.Error(), "--listen") {
 		t.Errorf("served on a taken address: %v", err)
+	}
+}
+
+// TestProbeAmongStrangers: strangers' half requests do not keep the kubelet's probe out.
+func TestProbeAmongStrangers(t *testing.T) {
+	o := agentOptions(t, t.TempDir())
+	o.grantSocket = ""
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.listen = l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	a, err := newAgent(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = a.kubelet.Close() }() // nothing was asked
+	a.look()
+	ctx, end := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- serveMetrics(ctx, a) }()
+	var list []net.Conn
+	for len(list) < 500 {
+		c, err := net.Dial("tcp", o.listen)
+		if errors.Is(err, unix.ECONNREFUSED) && len(list) == 0 {
+			continue // it does not listen yet
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }() // it may be over
+		_, _ = c.Write([]byte("GET /"))  // it may be over already
+		list = append(list, c)
+	}
+	r, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get("http://" + o.listen + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Body.Close() // short
+	if r.StatusCode != http.StatusOK {
+		t.Error(r.Status)
+	}
+	open := 0
+	for _, c := range list {
+		if err := c.SetReadDeadline(time.Now().Add(2 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+			open++
+		}
+	}
+	if open > scrapes.Places {
+		t.Errorf("%d connections are open, want %d at most", open, scrapes.Places)
+	}
+	end()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/sriov"
+	"github.com/outrigger-hpc/outrigger/internal/strangers"
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -137,11 +137,15 @@ func serveMetrics(ctx context.Context, a *agent) error {
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	s := &http.Server{Handler: a.handler(), ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(ctx, func() { _ = s.Close() }) // a scrape that is cut off comes again
-	defer stop()
-	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return err
+	if err := strangers.Serve(ctx, l, a.handler(), &scrapes); err != nil {
+		return fmt.Errorf("--listen: %w", err)
 	}
 	return nil
+}
+
+// scrapes bounds what strangers cost; the kubelet's probe gets a place however many
+// connections others hold.
+var scrapes = strangers.Bounds{
+	Places: 32, Buffer: 32 << 10, Header: 8 << 10,
+	Request: 5 * time.Second, Answer: 10 * time.Second, Idle: time.Minute,
 }

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"crypto/tls"
 	"fmt"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -19,11 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metrics "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
-	"github.com/outrigger-hpc/outrigger/operator/internal/guard"
 )
 
 // leaseName is what replicas compete for.
@@ -54,13 +51,13 @@ func NewManager(server *rest.Config, s *Serving) (ctrl.Manager, error) {
 	ofJobs := labels.NewSelector().Add(*ours)
 	m, err := ctrl.NewManager(server, ctrl.Options{
 		Scheme:                  scheme,
-		Metrics:                 s.metrics(),
-		HealthProbeBindAddress:  s.Health,
+		Metrics:                 metrics.Options{BindAddress: nowhere}, // served below, with bounds
+		HealthProbeBindAddress:  nowhere,                               // so is health
 		PprofBindAddress:        s.Profiles,
 		LeaderElection:          s.Elect,
 		LeaderElectionID:        leaseName,
 		LeaderElectionNamespace: s.Namespace,
-		WebhookServer:           webhook.NewServer(webhook.Options{CertDir: s.Certificates, TLSOpts: []func(*tls.Config){tls13}}),
+		WebhookServer:           newWebhooks(s.Certificates),
 		// A leader that ends lets the next one go on at once; this process ends then.
 		LeaderElectionReleaseOnCancel: true,
 		Cache: cache.Options{
@@ -80,23 +77,15 @@ func NewManager(server *rest.Config, s *Serving) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
+	if m, err = s.bounded(m); err != nil {
+		return nil, err
+	}
 	for _, add := range []func(string, healthz.Checker) error{m.AddHealthzCheck, m.AddReadyzCheck} {
 		if err := add("ping", healthz.Ping); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
-}
-
-// metrics is how metrics are served. Guarded, the certificate is one that the
-// server makes itself: a scraper does not know the operator, but the API server
-// knows the scraper.
-func (s *Serving) metrics() metrics.Options {
-	o := metrics.Options{BindAddress: s.Metrics}
-	if s.Guarded {
-		o.SecureServing, o.FilterProvider, o.TLSOpts = true, guard.Provider, []func(*tls.Config){tls13}
-	}
-	return o
 }
 
 // watched are the namespaces that caches hold; nil: all.
@@ -110,8 +99,6 @@ func watched(list []string) map[string]cache.Config {
 	}
 	return all
 }
-
-func tls13(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }
 
 // Scheme knows Kubernetes' kinds and ours.
 func Scheme() (*runtime.Scheme, error) {

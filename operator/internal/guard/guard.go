@@ -35,6 +35,9 @@ const (
 	atOnce      = 16 // reviews; more callers are told to come again
 )
 
+// HeaderMax bounds the header of a request that shows a token, in bytes.
+const HeaderMax = tokenMax + 4<<10
+
 // Judge says whether who has a token may do something to a non-resource URL.
 type Judge interface {
 	// Allowed reports it; the error is the API server's and says nothing of the caller.

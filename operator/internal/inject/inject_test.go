@@ -304,12 +304,12 @@ func TestSidecarResources(t *testing.T) {
 		request, limit, least, most string
 		guaranteed                  bool
 	}{
-		"nothing":       {v1alpha1.SidecarResources{}, "250m", "0", "117Mi", "117Mi", false},
-		"a core":        {v1alpha1.SidecarResources{Limits: list("1", "")}, "1", "1", "117Mi", "117Mi", true},
-		"more at times": {v1alpha1.SidecarResources{Requests: list("500m", ""), Limits: list("2", "")}, "500m", "2", "117Mi", "117Mi", false},
+		"nothing":       {v1alpha1.SidecarResources{}, "250m", "0", "133Mi", "133Mi", false},
+		"a core":        {v1alpha1.SidecarResources{Limits: list("1", "")}, "1", "1", "133Mi", "133Mi", true},
+		"more at times": {v1alpha1.SidecarResources{Requests: list("500m", ""), Limits: list("2", "")}, "500m", "2", "133Mi", "133Mi", false},
 		"more memory":   {v1alpha1.SidecarResources{Requests: list("", "1Gi")}, "250m", "0", "1Gi", "1Gi", false},
-		"less memory":   {v1alpha1.SidecarResources{Limits: list("1", "1Mi")}, "1", "1", "117Mi", "117Mi", true},
-		"a wider limit": {v1alpha1.SidecarResources{Limits: list("", "2Gi")}, "250m", "0", "117Mi", "2Gi", false},
+		"less memory":   {v1alpha1.SidecarResources{Limits: list("1", "1Mi")}, "1", "1", "133Mi", "133Mi", true},
+		"a wider limit": {v1alpha1.SidecarResources{Limits: list("", "2Gi")}, "250m", "0", "133Mi", "2Gi", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := settings()

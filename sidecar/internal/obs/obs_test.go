@@ -30,7 +30,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// A server that refuses a request closes its connection half a second later.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+}
 
 // picture is a sidecar that hosts ranks 2 and 3 of 4.
 func picture() Picture {

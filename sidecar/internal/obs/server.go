@@ -20,7 +20,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/why"
+	"github.com/outrigger-hpc/outrigger/internal/strangers"
 )
 
 // Sources are what a handler shows.
@@ -101,7 +103,7 @@ func printable(r rune) rune {
 
 // Handler serves /metrics, /healthz, /readyz, /report and /why, for a network whose
 // hosts are not all trusted: nothing there changes anything.
-// Pictures are taken once a second at most, however many ask.
+// Pictures are taken once a second at most, and an answer is made once for all who ask.
 func Handler(s *Sources) http.Handler {
 	c := *s
 	c.Look = cached(pictureAge, s.Look)
@@ -114,7 +116,13 @@ func Handler(s *Sources) http.Handler {
 		return t.cells, t.rest, err
 	}
 	c.Waits = cached(pictureAge, s.Waits)
-	return handler(&c)
+	inner := handler(&c)
+	mux := http.NewServeMux()
+	for _, path := range []string{"/metrics", "/report", "/why"} {
+		mux.Handle("GET "+path, newAnswers(inner))
+	}
+	health(mux, s)
+	return mux
 }
 
 // HealthHandler serves /healthz and /readyz alone, where what ranks do is
@@ -205,12 +213,20 @@ func health(mux *http.ServeMux, s *Sources) {
 	})
 }
 
-// Serve serves h on l until ctx ends.
+// bounds of what those cost who reach a listener. The sum is in api/memory.
+var bounds = strangers.Bounds{
+	Places: memory.WatchPlaces, Buffer: memory.WatchBuffer, Header: 8 << 10,
+	Request: 5 * time.Second, Answer: 10 * time.Second, Idle: time.Minute,
+}
+
+// Serve serves h on l until ctx ends. The answers of a Unix socket, which only this
+// pod's own programs reach, may be large (/trace) and take as long as they take.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
-	stop := context.AfterFunc(ctx, func() { _ = srv.Close() }) // Serve returns its error
-	defer stop()
-	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	b := bounds
+	if l.Addr().Network() == "unix" {
+		b.Answer = 0
+	}
+	if err := strangers.Serve(ctx, l, h, &b); err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
 	return nil

@@ -1,0 +1,270 @@
+// Package strangers bounds what strangers cost a server: the connections that they hold,
+// and the bytes and the time of each. A newcomer never waits behind connections that
+// others hold: if no place is free, the oldest connection of the address with the most
+// connections is closed. A client that comes seldom, asks at once and goes, as the
+// probes of a kubelet do, therefore always gets an answer.
+package strangers
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of one listener.
+type Bounds struct {
+	Places int // connections at once; at least 1
+	Share  int // of them for one address; 0: all
+	// Hold is how long a connection keeps its place although others come, unless its
+	// address holds more than others; 0: it has no such time. With a time, handshakes of
+	// many clients that come at once are finished instead of begun again: the newcomer
+	// waits until the oldest connection has had its time, and one of an address that has
+	// its share is refused.
+	Hold time.Duration
+	// Buffer is the kernel's memory for each direction of a connection, in bytes, of
+	// which the kernel takes twice as much; 0: as the system has it.
+	Buffer int
+	// Header bounds a request's header in bytes; net/http adds 4 KiB.
+	Header int
+	// Times of a request, from its first byte to its last; of its answer, until its last
+	// byte is handed to the kernel and again until the client has acknowledged it; and
+	// between requests.
+	Request, Answer, Idle time.Duration
+}
+
+// Listener is a listener whose connections are bounded.
+type Listener struct {
+	net.Listener
+	bounds Bounds
+	freed  chan struct{} // a place has become free
+	done   chan struct{}
+	end    sync.Once
+
+	mu    sync.Mutex // guards conns and by
+	conns []*conn    // oldest first
+	by    map[string]int
+	now   func() time.Time
+}
+
+// Listen bounds the connections of a listener.
+func Listen(l net.Listener, b *Bounds) *Listener {
+	bounds := *b
+	bounds.Places = max(bounds.Places, 1)
+	if bounds.Share <= 0 || bounds.Share > bounds.Places {
+		bounds.Share = bounds.Places
+	}
+	return &Listener{Listener: l, bounds: bounds, freed: make(chan struct{}, 1), done: make(chan struct{}), by: map[string]int{}, now: time.Now}
+}
+
+// conn is a connection with a place.
+type conn struct {
+	net.Conn
+	listener *Listener
+	from     string
+	since    time.Time
+
+	mu     sync.Mutex
+	cancel func() // of its requests' contexts; nil: none
+}
+
+// Accept takes the next connection that gets a place.
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		raw, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		l.limit(raw)
+		c, err := l.enter(raw)
+		if err != nil {
+			abort(raw)
+			if errors.Is(err, errCrowded) {
+				continue
+			}
+			return nil, err
+		}
+		return c, nil
+	}
+}
+
+// Close ends the listener, and an Accept that waits for a place.
+func (l *Listener) Close() error {
+	l.end.Do(func() { close(l.done) })
+	return l.Listener.Close()
+}
+
+// Open counts the connections that have a place.
+func (l *Listener) Open() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.conns)
+}
+
+// errCrowded says that a newcomer's address has its share of the places.
+var errCrowded = errors.New("its address has its share of the connections")
+
+// enter gives a connection a place.
+func (l *Listener) enter(raw net.Conn) (*conn, error) {
+	c := &conn{Conn: raw, listener: l, from: address(raw.RemoteAddr())}
+	for {
+		l.mu.Lock()
+		goes, wait, err := l.room(c.from)
+		if err == nil && wait <= 0 {
+			if goes != nil {
+				l.remove(goes)
+			}
+			c.since = l.now()
+			l.conns = append(l.conns, c)
+			l.by[c.from]++
+		}
+		l.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+		if wait <= 0 {
+			if goes != nil {
+				goes.sendAway()
+			}
+			return c, nil
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-l.freed:
+		case <-l.done:
+			err = net.ErrClosed
+		}
+		t.Stop()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// room finds the connection that has to go so that another one can come from an
+// address; nil: there is a free place. Wait is how long until one may be closed.
+func (l *Listener) room(from string) (goes *conn, wait time.Duration, err error) {
+	own, most := l.by[from], 0
+	for _, n := range l.by {
+		most = max(most, n)
+	}
+	full := len(l.conns) >= l.bounds.Places
+	switch {
+	case own >= l.bounds.Share || full && own == most:
+		goes = l.oldest(func(c *conn) bool { return c.from == from })
+		if l.left(goes) > 0 {
+			return nil, 0, errCrowded
+		}
+	case full:
+		goes = l.oldest(func(c *conn) bool { return l.by[c.from] == most })
+		if most <= own+1 {
+			wait = l.left(goes)
+		}
+	}
+	return goes, wait, nil
+}
+
+// left is the rest of the time for which a connection keeps its place.
+func (l *Listener) left(c *conn) time.Duration { return l.bounds.Hold - l.now().Sub(c.since) }
+
+// oldest is the oldest of some connections, of which there is one.
+func (l *Listener) oldest(of func(*conn) bool) *conn {
+	return l.conns[slices.IndexFunc(l.conns, of)]
+}
+
+// remove takes a connection's place; it reports whether the connection had one.
+func (l *Listener) remove(c *conn) bool {
+	at := slices.Index(l.conns, c)
+	if at < 0 {
+		return false
+	}
+	l.conns = slices.Delete(l.conns, at, at+1)
+	if l.by[c.from]--; l.by[c.from] == 0 {
+		delete(l.by, c.from)
+	}
+	return true
+}
+
+// Close gives the place back.
+func (c *conn) Close() error {
+	c.listener.mu.Lock()
+	had := c.listener.remove(c)
+	c.listener.mu.Unlock()
+	if had {
+		select {
+		case c.listener.freed <- struct{}{}:
+		default:
+		}
+	}
+	c.stop()
+	return c.Conn.Close()
+}
+
+// sendAway ends a connection that has lost its place, and what is done for it.
+func (c *conn) sendAway() {
+	c.stop()
+	abort(c.Conn)
+}
+
+func (c *conn) stop() {
+	c.mu.Lock()
+	cancel := c.cancel
+	c.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
+// abort closes a connection without waiting for what its peer has not taken, of which
+// the kernel keeps nothing then.
+func abort(c net.Conn) {
+	if t, ok := c.(*net.TCPConn); ok {
+		_ = t.SetLinger(0) // else it is closed in order
+	}
+	_ = c.Close() // it is given up
+}
+
+// limit bounds what the kernel keeps for a connection, in bytes and, once the server
+// has closed it, in time.
+func (l *Listener) limit(c net.Conn) {
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	if b := l.bounds.Buffer; b > 0 { // a connection that is over already takes neither
+		_ = t.SetReadBuffer(b)
+		_ = t.SetWriteBuffer(b)
+	}
+	if l.bounds.Answer <= 0 {
+		return
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(l.bounds.Answer.Milliseconds()))
+	})
+}
+
+// address is the address of a client, without its port. A process may use any loopback
+// address, so that these count as one.
+func address(a net.Addr) string {
+	t, ok := a.(*net.TCPAddr)
+	if !ok {
+		return ""
+	}
+	ip, ok := netip.AddrFromSlice(t.IP)
+	if !ok {
+		return ""
+	}
+	if ip = ip.Unmap(); ip.IsLoopback() {
+		return "loopback"
+	}
+	return ip.String()
+}

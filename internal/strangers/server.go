@@ -1,0 +1,69 @@
+package strangers
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+
+	"golang.org/x/time/rate"
+)
+
+// Server is a server of HTTP/1.1 for a Listener with these bounds. The other protocol
+// carries many requests over one connection, which would count as one.
+func (b *Bounds) Server(h http.Handler) *http.Server {
+	one := new(http.Protocols)
+	one.SetHTTP1(true)
+	return &http.Server{
+		Handler: h, Protocols: one, MaxHeaderBytes: b.Header,
+		ReadHeaderTimeout: b.Request, ReadTimeout: b.Request, WriteTimeout: b.Answer, IdleTimeout: b.Idle,
+		ConnContext: requests, ErrorLog: log.New(&sparse{to: os.Stderr, limit: rate.NewLimiter(linesRate, linesBurst)}, "", 0),
+	}
+}
+
+// Lines a second of what is wrong with connections: strangers do not fill the log.
+const linesRate, linesBurst = 1, 10
+
+// sparse is a log of so many lines a second.
+type sparse struct {
+	to    io.Writer
+	limit *rate.Limiter
+}
+
+func (s *sparse) Write(line []byte) (int, error) {
+	if !s.limit.Allow() {
+		return len(line), nil
+	}
+	return s.to.Write(line)
+}
+
+// requests ends what is done for a connection when it loses its place.
+func requests(ctx context.Context, c net.Conn) context.Context {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	p, ok := c.(*conn)
+	if !ok {
+		return ctx
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	p.mu.Lock()
+	p.cancel = cancel
+	p.mu.Unlock()
+	return ctx
+}
+
+// Serve answers requests on l until ctx ends.
+func Serve(ctx context.Context, l net.Listener, h http.Handler, b *Bounds) error {
+	s := b.Server(h)
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() }) // Serve returns its error
+	defer stop()
+	if err := s.Serve(Listen(l, b)); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

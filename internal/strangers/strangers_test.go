@@ -1,0 +1,282 @@
+package strangers
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/time/rate"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// guest is a connection from an address that a test chooses.
+type guest struct {
+	net.Conn
+	from   string
+	closed bool
+}
+
+func (g *guest) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(g.from), Port: 1} }
+func (g *guest) Close() error         { g.closed = true; return nil }
+
+// hall is a listener with a clock that the test moves.
+type hall struct {
+	*Listener
+	clock time.Time
+}
+
+func open(b Bounds) *hall {
+	h := &hall{Listener: Listen(nil, &b)}
+	h.now = func() time.Time { return h.clock }
+	return h
+}
+
+func (h *hall) enter(t *testing.T, from string) *guest {
+	t.Helper()
+	h.clock = h.clock.Add(time.Millisecond)
+	g := &guest{from: from}
+	if _, err := h.Listener.enter(g); err != nil {
+		t.Fatalf("%s: %v", from, err)
+	}
+	return g
+}
+
+func closed(list []*guest) (at []int) {
+	for i, g := range list {
+		if g.closed {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+// TestMostGoFirst: a newcomer takes the oldest place of the address that holds most, and
+// its own address's if no other holds more.
+func TestMostGoFirst(t *testing.T) {
+	h := open(Bounds{Places: 4})
+	var list []*guest
+	for _, c := range []struct {
+		from string
+		gone []int
+	}{
+		{"10.0.0.9", nil}, // comes first and holds one: stays
+		{"10.0.0.1", nil},
+		{"10.0.0.1", nil},
+		{"10.0.0.1", nil},
+		{"10.0.0.1", []int{1}},
+		{"10.0.0.1", []int{1, 2}},
+		{"10.0.0.2", []int{1, 2, 3}},
+		{"10.0.0.3", []int{1, 2, 3, 4}}, // from now on each address holds one
+		{"10.0.0.1", []int{1, 2, 3, 4, 5}},
+		{"10.0.0.4", []int{0, 1, 2, 3, 4, 5}},
+	} {
+		list = append(list, h.enter(t, c.from))
+		if got := closed(list); !slices.Equal(got, c.gone) {
+			t.Fatalf("after the connection %d, from %s: closed %v, want %v", len(list)-1, c.from, got, c.gone)
+		}
+	}
+	if h.Open() != 4 {
+		t.Errorf("%d places are taken", h.Open())
+	}
+}
+
+// TestHold: of clients that come at once none has to begin again because of another
+// one, unless its address holds more than others; an address gets its share at most.
+func TestHold(t *testing.T) {
+	h := open(Bounds{Places: 4, Share: 3, Hold: time.Second})
+	var list []*guest
+	for range 3 {
+		list = append(list, h.enter(t, "10.0.0.1"))
+	}
+	if _, err := h.Listener.enter(&guest{from: "10.0.0.1"}); !errors.Is(err, errCrowded) {
+		t.Errorf("a fourth of an address that may have three: %v", err)
+	}
+	for i, gone := range [][]int{nil, {0}, {0, 1}} {
+		list = append(list, h.enter(t, fmt.Sprintf("10.0.1.%d", i)))
+		if got := closed(list); !slices.Equal(got, gone) {
+			t.Errorf("with %d others: closed %v, want %v", i+1, got, gone)
+		}
+	}
+	goes, wait, err := h.room("10.0.1.9")
+	if goes != h.conns[0] || wait != time.Second-3*time.Millisecond || err != nil {
+		t.Errorf("one more of as many addresses as there are places waits %s, %v", wait, err)
+	}
+	h.clock = h.clock.Add(time.Second)
+	list = append(list, h.enter(t, "10.0.1.9"))
+	if got := closed(list); !slices.Equal(got, []int{0, 1, 2}) {
+		t.Errorf("after the time of the oldest: closed %v", got)
+	}
+}
+
+// TestWaiting: who waits for a place gets the one that becomes free, and the end of the
+// listener ends the wait.
+func TestWaiting(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hall{Listener: Listen(l, &Bounds{Places: 1, Hold: time.Hour})}
+	h.now = time.Now
+	first, err := h.Listener.enter(&guest{from: "10.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	come := make(chan error)
+	wait := func(from string) {
+		_, err := h.Listener.enter(&guest{from: from})
+		come <- err
+	}
+	go wait("10.0.0.2")
+	_ = first.Close() // a guest's is nil
+	if err := <-come; err != nil {
+		t.Errorf("after a place has become free: %v", err)
+	}
+	go wait("10.0.0.3")
+	if err := errors.Join(h.Close(), first.Close()); err != nil {
+		t.Error(err)
+	}
+	if err := <-come; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+// hostile is what hostile clients do with a connection.
+var hostile = map[string]func(net.Conn) error{
+	"silent": func(net.Conn) error { return nil },
+	"half a header": func(c net.Conn) error {
+		_, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n")
+		return err
+	},
+	"idle after a request": func(c net.Conn) error {
+		if _, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			return err
+		}
+		r, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err == nil {
+			err = r.Body.Close()
+		}
+		return err
+	},
+	"never reads": func(c net.Conn) error {
+		_, err := io.WriteString(c, "GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+		return err
+	},
+	"waits in a handler": func(c net.Conn) error {
+		_, err := io.WriteString(c, "POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+		return err
+	},
+}
+
+// TestProbeAmongThousands: thousands of connections of strangers take the places and no
+// more, and a probe from the same address is answered all the while.
+func TestProbeAmongThousands(t *testing.T) {
+	const count, most = 1000, 32
+	for name, strange := range hostile {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			raw, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := Bounds{Places: most, Buffer: 32 << 10, Header: 8 << 10, Request: time.Hour, Answer: time.Hour, Idle: time.Hour}
+			ctx, end := context.WithCancel(t.Context())
+			done := make(chan error)
+			mux := http.NewServeMux()
+			mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+			mux.HandleFunc("/large", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 8<<20)) })
+			mux.HandleFunc("/slow", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+			go func() { done <- Serve(ctx, raw, mux, &b) }()
+			at := raw.Addr().String()
+			client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+			var list []net.Conn
+			for i := range count {
+				c, err := net.Dial("tcp", at)
+				if err != nil {
+					t.Fatal(err)
+				}
+				list = append(list, c)
+				if err := strange(c); err != nil {
+					t.Fatal(err)
+				}
+				if i%100 != 99 {
+					continue
+				}
+				r, err := client.Get("http://" + at + "/healthz")
+				if err != nil {
+					t.Fatalf("a probe beside %d connections: %v", i, err)
+				}
+				if r.StatusCode != http.StatusOK {
+					t.Errorf("a probe: %s", r.Status)
+				}
+				_ = r.Body.Close() // read enough of it
+			}
+			still := 0
+			for _, c := range list {
+				if stays(t, c) {
+					still++
+				}
+			}
+			if still > most {
+				t.Errorf("%d of %d connections are open, want %d at most", still, count, most)
+			}
+			end()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			for _, c := range list {
+				_ = c.Close() // most are over
+			}
+		})
+	}
+}
+
+// stays reports whether a server has left a connection open.
+func stays(t *testing.T, c net.Conn) bool {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(5 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	for b := make([]byte, 64<<10); ; {
+		if _, err := c.Read(b); err != nil {
+			return errors.Is(err, os.ErrDeadlineExceeded)
+		}
+	}
+}
+
+// TestAddress: loopback addresses, of which a process may use any, are one.
+func TestAddress(t *testing.T) {
+	for text, want := range map[string]string{
+		"10.0.0.1": "10.0.0.1", "::ffff:10.0.0.1": "10.0.0.1", "fd00::1": "fd00::1", "127.0.0.1": "loopback", "127.1.2.3": "loopback", "::1": "loopback",
+	} {
+		if got := address(&net.TCPAddr{IP: net.ParseIP(text)}); got != want {
+			t.Errorf("%s is %s, want %s", text, got, want)
+		}
+	}
+	if got := address(&net.UnixAddr{Name: "x"}); got != "" {
+		t.Errorf("a Unix socket is %q", got)
+	}
+}
+
+// TestSparse: what strangers do does not fill the log.
+func TestSparse(t *testing.T) {
+	var log strings.Builder
+	s := sparse{to: &log, limit: rate.NewLimiter(0, 2)}
+	for range 100 {
+		if n, err := s.Write([]byte("line\n")); n != 5 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if log.String() != "line\nline\n" {
+		t.Errorf("%q", log.String())
+	}
+}

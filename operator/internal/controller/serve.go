@@ -1,0 +1,217 @@
+package controller
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	certutil "k8s.io/client-go/util/cert"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/outrigger-hpc/outrigger/internal/strangers"
+	"github.com/outrigger-hpc/outrigger/operator/internal/guard"
+)
+
+// nowhere is the address of what is not served.
+const nowhere = "0"
+
+// lastAnswers is how long a server that ends waits for answers under way.
+const lastAnswers = 5 * time.Second
+
+// What strangers may cost at each port: every pod of the cluster may connect, unless a
+// network policy is enforced. A probe or a scraper asks at once and gets a place
+// however many others hold one.
+var (
+	probes = strangers.Bounds{
+		Places: 64, Buffer: 32 << 10, Header: 8 << 10,
+		Request: 5 * time.Second, Answer: 15 * time.Second, Idle: time.Minute,
+	}
+	scrapes = strangers.Bounds{
+		Places: 64, Buffer: 32 << 10, Header: guard.HeaderMax,
+		Request: 5 * time.Second, Answer: 15 * time.Second, Idle: time.Minute,
+	}
+	// The API server opens a connection for each review under way, and has 10 seconds
+	// for each (charts/outrigger): it loses none of them to others before.
+	reviewed = strangers.Bounds{
+		Places: 512, Share: 384, Hold: 10 * time.Second, Buffer: 32 << 10, Header: 16 << 10,
+		Request: 5 * time.Second, Answer: 15 * time.Second, Idle: time.Minute,
+	}
+)
+
+// Of a review: its bytes, an object of the API server's largest twice, and how many are
+// under way at once; others wait.
+const (
+	reviewMax     = 3 << 20
+	reviewsAtOnce = 16
+)
+
+// serving is a manager whose own servers are bounded, which controller-runtime's are not.
+type serving struct {
+	ctrl.Manager
+	healthz, readyz healthz.Handler
+}
+
+// AddHealthzCheck adds a check before the manager starts.
+func (s *serving) AddHealthzCheck(name string, check healthz.Checker) error {
+	s.healthz.Checks[name] = check
+	return nil
+}
+
+// AddReadyzCheck adds a check before the manager starts.
+func (s *serving) AddReadyzCheck(name string, check healthz.Checker) error {
+	s.readyz.Checks[name] = check
+	return nil
+}
+
+// bounded adds bounded servers of health and metrics to a manager.
+func (s *Serving) bounded(m ctrl.Manager) (ctrl.Manager, error) {
+	b := &serving{Manager: m, healthz: healthz.Handler{Checks: map[string]healthz.Checker{}}, readyz: healthz.Handler{Checks: map[string]healthz.Checker{}}}
+	if s.Health != nowhere && s.Health != "" {
+		l, err := net.Listen("tcp", s.Health)
+		if err != nil {
+			return nil, fmt.Errorf("--health-probe-bind-address: %w", err)
+		}
+		if err := m.Add(server("health probe", l, b.health(), &probes, nil)); err != nil {
+			return nil, err
+		}
+	}
+	if s.Metrics == nowhere || s.Metrics == "" {
+		return b, nil
+	}
+	handler, secure, err := s.scraped(m)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", s.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("--metrics-bind-address: %w", err)
+	}
+	return b, m.Add(server("metrics", l, handler, &scrapes, secure))
+}
+
+// health answers probes.
+func (s *serving) health() http.Handler {
+	mux := http.NewServeMux()
+	for path, h := range map[string]http.Handler{"/healthz": &s.healthz, "/readyz": &s.readyz} {
+		mux.Handle(path, http.StripPrefix(path, h))
+		mux.Handle(path+"/", http.StripPrefix(path, h))
+	}
+	return mux
+}
+
+// scraped is how metrics are served. Guarded, the certificate is one that the server
+// makes itself: a scraper does not know the operator, but the API server knows the
+// scraper.
+func (s *Serving) scraped(m ctrl.Manager) (http.Handler, *tls.Config, error) {
+	var h http.Handler = promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})
+	mux := http.NewServeMux()
+	var secure *tls.Config
+	if s.Guarded {
+		filter, err := guard.Provider(m.GetConfig(), m.GetHTTPClient())
+		if err != nil {
+			return nil, nil, err
+		}
+		if h, err = filter(m.GetLogger().WithName("metrics"), h); err != nil {
+			return nil, nil, err
+		}
+		cert, key, err := certutil.GenerateSelfSignedCertKeyWithFixtures("localhost", []net.IP{net.IPv4(127, 0, 0, 1)}, nil, "")
+		if err != nil {
+			return nil, nil, fmt.Errorf("certificate of the metrics: %w", err)
+		}
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			return nil, nil, fmt.Errorf("certificate of the metrics: %w", err)
+		}
+		secure = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}}
+	}
+	mux.Handle("/metrics", h)
+	return mux, secure, nil
+}
+
+// server is a server that the manager starts before its caches have filled.
+func server(name string, l net.Listener, h http.Handler, b *strangers.Bounds, secure *tls.Config) *manager.Server {
+	l = strangers.Listen(l, b)
+	if secure != nil {
+		l = tls.NewListener(l, secure)
+	}
+	wait := lastAnswers
+	return &manager.Server{Name: name, Server: b.Server(h), Listener: l, ShutdownTimeout: &wait}
+}
+
+// webhooks is a webhook server whose connections and requests are bounded.
+type webhooks struct {
+	*webhook.DefaultServer
+	bounds  strangers.Bounds
+	started chan struct{}
+}
+
+func newWebhooks(dir string) *webhooks {
+	return &webhooks{
+		DefaultServer: &webhook.DefaultServer{Options: webhook.Options{CertDir: dir, Port: webhook.DefaultPort, WebhookMux: http.NewServeMux()}},
+		bounds:        reviewed, started: make(chan struct{}),
+	}
+}
+
+// Start serves until ctx ends, by the certificate of its directory, which may change.
+func (w *webhooks) Start(ctx context.Context) error {
+	o := &w.Options
+	l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", o.Host, o.Port))
+	if err != nil {
+		return fmt.Errorf("webhook: %w", err)
+	}
+	return w.serve(ctx, l)
+}
+
+func (w *webhooks) serve(ctx context.Context, l net.Listener) error {
+	o := &w.Options
+	certificate, err := certwatcher.New(filepath.Join(o.CertDir, "tls.crt"), filepath.Join(o.CertDir, "tls.key"))
+	if err != nil {
+		return errors.Join(fmt.Errorf("webhook: %w", err), l.Close())
+	}
+	watching, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- certificate.Start(watching) }()
+	defer func() {
+		stop()
+		<-ended // an error of the watch is logged by it
+	}()
+	close(w.started)
+	s := server("webhook", l, bodies(o.WebhookMux), &w.bounds, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificate.GetCertificate})
+	return s.Start(ctx)
+}
+
+// StartedChecker reports whether the server listens.
+func (w *webhooks) StartedChecker() healthz.Checker {
+	return func(*http.Request) error {
+		select {
+		case <-w.started:
+			return nil
+		default:
+			return fmt.Errorf("the webhook does not listen yet on port %d", w.Options.Port)
+		}
+	}
+}
+
+// bodies bounds the requests under way and the bytes of each.
+func bodies(h http.Handler) http.Handler {
+	under := make(chan struct{}, reviewsAtOnce)
+	return http.MaxBytesHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case under <- struct{}{}:
+			defer func() { <-under }()
+			h.ServeHTTP(w, r)
+		case <-r.Context().Done():
+		}
+	}), reviewMax)
+}

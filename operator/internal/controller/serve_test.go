@@ -1,0 +1,175 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/rest"
+	certutil "k8s.io/client-go/util/cert"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+)
+
+// crowd is many connections that have sent a part of a request each.
+type crowd []net.Conn
+
+func gather(t *testing.T, at string, count int, part string) (list crowd) {
+	t.Helper()
+	for range count {
+		c, err := net.Dial("tcp", at)
+		if errors.Is(err, unix.ECONNRESET) {
+			continue // refused at once
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() }) // it may be over
+		_, _ = io.WriteString(c, part)      // it may be over already
+		list = append(list, c)
+	}
+	return list
+}
+
+// open counts those that the server has left open, and closes them.
+func (list crowd) open(t *testing.T) (n int) {
+	t.Helper()
+	for _, c := range list {
+		if err := c.SetReadDeadline(time.Now().Add(2 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+			n++
+		}
+		_ = c.Close() // nothing more is wanted
+	}
+	return n
+}
+
+// started serves on loopback until end is called.
+func started(t *testing.T, serve func(context.Context, net.Listener) error) (at string, end func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- serve(ctx, l) }()
+	return l.Addr().String(), func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// ports is a manager with its servers, as the operator makes them.
+func ports(t *testing.T) *serving {
+	t.Helper()
+	m, err := NewManager(&rest.Config{Host: "127.0.0.1:1"}, &Serving{Health: nowhere, Metrics: nowhere})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.(*serving)
+}
+
+// TestPortsAreBounded: thousands of half requests at the ports for probes and metrics
+// hold a bounded number of connections, and a probe is answered meanwhile.
+func TestPortsAreBounded(t *testing.T) {
+	handler := ports(t).health()
+	if err := ports(t).AddReadyzCheck("webhook", healthz.Ping); err != nil {
+		t.Error(err)
+	}
+	for name, most := range map[string]int{"health": probes.Places, "metrics": scrapes.Places} {
+		t.Run(name, func(t *testing.T) {
+			at, end := started(t, func(ctx context.Context, l net.Listener) error {
+				if name == "metrics" {
+					return server(name, l, handler, &scrapes, nil).Start(ctx)
+				}
+				return server(name, l, handler, &probes, nil).Start(ctx)
+			})
+			list := gather(t, at, 2000, "GET / HTTP/1.1\r\n")
+			r, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get("http://" + at + "/readyz")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = r.Body.Close() // short
+			if r.StatusCode != http.StatusOK {
+				t.Error(r.Status)
+			}
+			if n := list.open(t); n > most {
+				t.Errorf("%d connections are open, want %d at most", n, most)
+			}
+			end()
+		})
+	}
+}
+
+// TestWebhookPortIsBounded: half handshakes of one address hold its share.
+func TestWebhookPortIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	cert, key, err := certutil.GenerateSelfSignedCertKeyWithFixtures("localhost", []net.IP{net.IPv4(127, 0, 0, 1)}, nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, raw := range map[string][]byte{"tls.crt": cert, "tls.key": key} {
+		if err := os.WriteFile(filepath.Join(dir, name), raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hooks := newWebhooks(dir)
+	hooks.Register("/x", http.NotFoundHandler())
+	if err := hooks.StartedChecker()(nil); err == nil {
+		t.Error("it has started before its start")
+	}
+	at, end := started(t, hooks.serve)
+	<-hooks.started
+	if n := gather(t, at, 2000, "\x16\x03\x01").open(t); n > reviewed.Share {
+		t.Errorf("%d connections of one address are open, want %d at most", n, reviewed.Share)
+	}
+	if err := hooks.StartedChecker()(nil); err != nil {
+		t.Error(err)
+	}
+	end()
+}
+
+// TestBodies: so many reviews are under way at once, others wait, and none is larger
+// than the bound.
+func TestBodies(t *testing.T) {
+	come, wait, done := make(chan int), make(chan bool), make(chan bool)
+	h := bodies(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		come <- 1
+		<-wait
+		_, err := io.Copy(io.Discard, r.Body)
+		if tooLarge := new(http.MaxBytesError); (r.ContentLength > reviewMax) != errors.As(err, &tooLarge) {
+			t.Errorf("%d bytes: %v", r.ContentLength, err)
+		}
+	}))
+	ask := func(ctx context.Context, n int) {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(strings.Repeat("x", n))))
+		done <- true
+	}
+	for i := range reviewsAtOnce {
+		go ask(t.Context(), reviewMax+i%2)
+		<-come
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	go ask(gone, 1)
+	cancel() // it has no turn
+	<-done
+	go ask(t.Context(), 1)
+	close(wait)
+	<-come
+	for range reviewsAtOnce + 1 {
+		<-done
+	}
+}
