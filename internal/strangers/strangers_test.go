@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +15,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/time/rate"
+
+	"github.com/outrigger-hpc/outrigger/internal/strangers/hostile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -151,8 +152,8 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// hostile is what hostile clients do with a connection.
-var hostile = map[string]func(net.Conn) error{
+// mischief is what hostile clients do with a connection.
+var mischief = map[string]func(net.Conn) error{
 	"silent": func(net.Conn) error { return nil },
 	"half a header": func(c net.Conn) error {
 		_, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n")
@@ -182,7 +183,7 @@ var hostile = map[string]func(net.Conn) error{
 // more, and a probe from the same address is answered all the while.
 func TestProbeAmongThousands(t *testing.T) {
 	const count, most = 1000, 32
-	for name, strange := range hostile {
+	for name, strange := range mischief {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			raw, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
@@ -198,58 +199,27 @@ func TestProbeAmongThousands(t *testing.T) {
 			go func() { done <- Serve(ctx, raw, mux, &b) }()
 			at := raw.Addr().String()
 			client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-			var list []net.Conn
-			for i := range count {
-				c, err := net.Dial("tcp", at)
-				if err != nil {
-					t.Fatal(err)
-				}
-				list = append(list, c)
-				if err := strange(c); err != nil {
-					t.Fatal(err)
-				}
-				if i%100 != 99 {
-					continue
-				}
+			var list hostile.Crowd
+			for range 10 {
+				list = append(list, hostile.Gather(t, at, count/10, func(_ int, c net.Conn) error { return strange(c) })...)
 				r, err := client.Get("http://" + at + "/healthz")
 				if err != nil {
-					t.Fatalf("a probe beside %d connections: %v", i, err)
+					t.Fatalf("a probe with %d connections: %v", len(list), err)
 				}
 				if r.StatusCode != http.StatusOK {
 					t.Errorf("a probe: %s", r.Status)
 				}
-				_ = r.Body.Close() // read enough of it
+				_ = r.Body.Close() // short
 			}
-			still := 0
-			for _, c := range list {
-				if stays(t, c) {
-					still++
-				}
-			}
-			if still > most {
-				t.Errorf("%d of %d connections are open, want %d at most", still, count, most)
+			if open := list.Open(t); open > most {
+				t.Errorf("%d of %d connections are open, want %d at most", open, count, most)
 			}
 			end()
 			if err := <-done; err != nil {
 				t.Error(err)
 			}
-			for _, c := range list {
-				_ = c.Close() // most are over
-			}
+			list.Close()
 		})
-	}
-}
-
-// stays reports whether a server has left a connection open.
-func stays(t *testing.T, c net.Conn) bool {
-	t.Helper()
-	if err := c.SetReadDeadline(time.Now().Add(5 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
-	for b := make([]byte, 64<<10); ; {
-		if _, err := c.Read(b); err != nil {
-			return errors.Is(err, os.ErrDeadlineExceeded)
-		}
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/grant"
 	"github.com/outrigger-hpc/outrigger/devplugin/sysfstest"
+	"github.com/outrigger-hpc/outrigger/internal/strangers/hostile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -326,19 +327,18 @@ func TestProbeAmongStrangers(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- serveMetrics(ctx, a) }()
-	var list []net.Conn
-	for len(list) < 500 {
+	for {
 		c, err := net.Dial("tcp", o.listen)
-		if errors.Is(err, unix.ECONNREFUSED) && len(list) == 0 {
+		if errors.Is(err, unix.ECONNREFUSED) {
 			continue // it does not listen yet
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = c.Close() }() // it may be over
-		_, _ = c.Write([]byte("GET /"))  // it may be over already
-		list = append(list, c)
+		_ = c.Close() // nothing was said
+		break
 	}
+	list := hostile.Gather(t, o.listen, 500, hostile.Says("GET /"))
 	r, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get("http://" + o.listen + "/metrics")
 	if err != nil {
 		t.Fatal(err)
@@ -347,16 +347,7 @@ func TestProbeAmongStrangers(t *testing.T) {
 	if r.StatusCode != http.StatusOK {
 		t.Error(r.Status)
 	}
-	open := 0
-	for _, c := range list {
-		if err := c.SetReadDeadline(time.Now().Add(2 * time.Millisecond)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
-			open++
-		}
-	}
-	if open > scrapes.Places {
+	if open := list.Open(t); open > scrapes.Places {
 		t.Errorf("%d connections are open, want %d at most", open, scrapes.Places)
 	}
 	end()

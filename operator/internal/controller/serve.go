@@ -62,6 +62,11 @@ type serving struct {
 	healthz, readyz healthz.Handler
 }
 
+func newServing(m ctrl.Manager) *serving {
+	none := func() healthz.Handler { return healthz.Handler{Checks: map[string]healthz.Checker{}} }
+	return &serving{Manager: m, healthz: none(), readyz: none()}
+}
+
 // AddHealthzCheck adds a check before the manager starts.
 func (s *serving) AddHealthzCheck(name string, check healthz.Checker) error {
 	s.healthz.Checks[name] = check
@@ -76,7 +81,7 @@ func (s *serving) AddReadyzCheck(name string, check healthz.Checker) error {
 
 // bounded adds bounded servers of health and metrics to a manager.
 func (s *Serving) bounded(m ctrl.Manager) (ctrl.Manager, error) {
-	b := &serving{Manager: m, healthz: healthz.Handler{Checks: map[string]healthz.Checker{}}, readyz: healthz.Handler{Checks: map[string]healthz.Checker{}}}
+	b := newServing(m)
 	if s.Health != nowhere && s.Health != "" {
 		l, err := net.Listen("tcp", s.Health)
 		if err != nil {

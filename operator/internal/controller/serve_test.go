@@ -11,48 +11,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"golang.org/x/sys/unix"
-	"k8s.io/client-go/rest"
 	certutil "k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+
+	"github.com/outrigger-hpc/outrigger/internal/strangers/hostile"
 )
-
-// crowd is many connections that have sent a part of a request each.
-type crowd []net.Conn
-
-func gather(t *testing.T, at string, count int, part string) (list crowd) {
-	t.Helper()
-	for range count {
-		c, err := net.Dial("tcp", at)
-		if errors.Is(err, unix.ECONNRESET) {
-			continue // refused at once
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() }) // it may be over
-		_, _ = io.WriteString(c, part)      // it may be over already
-		list = append(list, c)
-	}
-	return list
-}
-
-// open counts those that the server has left open, and closes them.
-func (list crowd) open(t *testing.T) (n int) {
-	t.Helper()
-	for _, c := range list {
-		if err := c.SetReadDeadline(time.Now().Add(2 * time.Millisecond)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
-			n++
-		}
-		_ = c.Close() // nothing more is wanted
-	}
-	return n
-}
 
 // started serves on loopback until end is called.
 func started(t *testing.T, serve func(context.Context, net.Listener) error) (at string, end func()) {
@@ -72,23 +36,14 @@ func started(t *testing.T, serve func(context.Context, net.Listener) error) (at 
 	}
 }
 
-// ports is a manager with its servers, as the operator makes them.
-func ports(t *testing.T) *serving {
-	t.Helper()
-	m, err := NewManager(&rest.Config{Host: "127.0.0.1:1"}, &Serving{Health: nowhere, Metrics: nowhere})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m.(*serving)
-}
-
 // TestPortsAreBounded: thousands of half requests at the ports for probes and metrics
 // hold a bounded number of connections, and a probe is answered meanwhile.
 func TestPortsAreBounded(t *testing.T) {
-	handler := ports(t).health()
-	if err := ports(t).AddReadyzCheck("webhook", healthz.Ping); err != nil {
+	ports := newServing(nil)
+	if err := ports.AddReadyzCheck("webhook", healthz.Ping); err != nil {
 		t.Error(err)
 	}
+	handler := ports.health()
 	for name, most := range map[string]int{"health": probes.Places, "metrics": scrapes.Places} {
 		t.Run(name, func(t *testing.T) {
 			at, end := started(t, func(ctx context.Context, l net.Listener) error {
@@ -97,7 +52,7 @@ func TestPortsAreBounded(t *testing.T) {
 				}
 				return server(name, l, handler, &probes, nil).Start(ctx)
 			})
-			list := gather(t, at, 2000, "GET / HTTP/1.1\r\n")
+			list := hostile.Gather(t, at, 2000, hostile.Says("GET / HTTP/1.1\r\n"))
 			r, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get("http://" + at + "/readyz")
 			if err != nil {
 				t.Fatal(err)
@@ -106,9 +61,10 @@ func TestPortsAreBounded(t *testing.T) {
 			if r.StatusCode != http.StatusOK {
 				t.Error(r.Status)
 			}
-			if n := list.open(t); n > most {
+			if n := list.Open(t); n > most {
 				t.Errorf("%d connections are open, want %d at most", n, most)
 			}
+			list.Close()
 			end()
 		})
 	}
@@ -133,9 +89,15 @@ func TestWebhookPortIsBounded(t *testing.T) {
 	}
 	at, end := started(t, hooks.serve)
 	<-hooks.started
-	if n := gather(t, at, 2000, "\x16\x03\x01").open(t); n > reviewed.Share {
+	list := hostile.Gather(t, at, 2000, hostile.Says("\x16\x03\x01"))
+	if refused, err := net.Dial("tcp", at); err == nil {
+		_, _ = refused.Read(make([]byte, 1)) // until all before have been seen
+		_ = refused.Close()                  // it is over
+	}
+	if n := list.Open(t); n > reviewed.Share {
 		t.Errorf("%d connections of one address are open, want %d at most", n, reviewed.Share)
 	}
+	list.Close()
 	if err := hooks.StartedChecker()(nil); err != nil {
 		t.Error(err)
 	}

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
+	"github.com/outrigger-hpc/outrigger/internal/strangers"
 )
 
 // Path is where sidecars ask.
@@ -49,6 +50,16 @@ const (
 	requestTime = 20 * time.Second
 	atOnce      = 64 // reviews; more callers wait
 )
+
+// callers bounds the connections of callers, which have shown nothing yet: 150 KiB of
+// each are a handshake, a header, a request and the kernel's buffers, 38 MiB of all. A
+// pod needs one for some milliseconds. Those of a large job come at once and from as
+// many addresses: each keeps its place for Hold, and the next wait for one. One
+// address has Share at most, so that no pod takes all.
+var callers = strangers.Bounds{
+	Places: 256, Share: 16, Hold: 5 * time.Second, Buffer: 16 << 10, Header: tokenMax + 4<<10,
+	Request: requestTime / 4, Answer: 2 * requestTime,
+}
 
 // Where published keys judge tokens, one that they do not judge is a stranger's,
 // but for rare times: a key that is new, a clock that is wrong. So many of them a
@@ -93,16 +104,17 @@ func (s *Server) Start(ctx context.Context) error {
 	if _, err := own.get(nil); err != nil {
 		return err
 	}
-	server := &http.Server{
-		Handler:   s.Handler(),
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: own.get},
-		// Who connects has shown nothing yet.
-		ReadTimeout: requestTime, WriteTimeout: 2 * requestTime, IdleTimeout: requestTime, MaxHeaderBytes: tokenMax + 4<<10,
-		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+	bounds := callers
+	if !s.CheckAddress { // addresses are translated: many pods come from one
+		bounds.Share = bounds.Places
 	}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // ServeTLS returns its error
+	server := bounds.Server(s.Handler())
+	server.ErrorLog = slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug)
+	server.SetKeepAlivesEnabled(false) // a place is for one request
+	listener := tls.NewListener(strangers.Listen(s.Listener, &bounds), &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: own.get})
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // Serve returns its error
 	defer stop()
-	if err := server.ServeTLS(s.Listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("issuer: %w", err)
 	}
 	return nil
