@@ -51,6 +51,8 @@ func (o *options) webhookFlags(c *cobra.Command) {
 	f := c.Flags()
 	f.BoolVar(&o.webhook, "webhook", false, "give pods of other controllers their sidecar, too")
 	f.StringVar(&o.certificates, "webhook-certificates", string(webhook.Managed), "of the webhook: managed by this program, in the Secret outrigger-webhook-cert; or mounted, by whoever made them")
+	f.StringSliceVar(&o.desired.AllowedVariables, "webhook-allowed-variables", nil, "names of variables that other admission may add to sidecars, as workload identity does")
+	f.StringSliceVar(&o.desired.AllowedMounts, "webhook-allowed-mounts", nil, "paths at which other admission may mount volumes into sidecars")
 	f.StringVar(&o.serving.Certificates, "webhook-certificate-dir", "/tmp/k8s-webhook-server/serving-certs", "where tls.crt and tls.key of the webhook are mounted")
 }
 

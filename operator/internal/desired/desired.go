@@ -28,6 +28,8 @@ type Options struct {
 	Sidecar v1alpha1.SidecarResources
 	// Policies are made for each job; nil: none are.
 	Policies *Policies
+	// AllowedVariables and AllowedMounts are what other admission may add to sidecars.
+	AllowedVariables, AllowedMounts []string
 }
 
 // Attempt is one start of all ranks of a job.
@@ -88,6 +90,7 @@ func (a *Attempt) settings() *inject.Settings {
 		Image: a.Options.Image, PullPolicy: pull(a.Options.Pull), ConfigMap: a.DocumentName(),
 		Ranks: s.Ranks, PerPod: s.RanksPerPod, Launch: s.LaunchMode, MPI: s.MPI, Stdin: s.StdinFile, Devices: s.Devices,
 		Memory: sizes, Wait: jobdoc.Wait(&a.Profile), Allocs: jobdoc.Allocations(&s.Memory), Progress: jobdoc.Progress(s.MPIProgress), LogLevel: a.Options.LogLevel, LocalMetrics: a.Options.LocalMetrics,
+		AllowedVariables: a.Options.AllowedVariables, AllowedMounts: a.Options.AllowedMounts,
 		Resources: v1alpha1.SidecarResources{
 			Requests: over(a.Options.Sidecar.Requests, s.Sidecar.Resources.Requests),
 			Limits:   over(a.Options.Sidecar.Limits, s.Sidecar.Resources.Limits),

@@ -42,6 +42,9 @@ type Settings struct {
 	LogLevel   string                    // empty: info
 	// LocalMetrics has metrics served inside of the pod alone.
 	LocalMetrics bool
+	// AllowedVariables and AllowedMounts are names of variables and paths of mounts that
+	// other admission may add to what Outrigger adds, and that are left there.
+	AllowedVariables, AllowedMounts []string
 }
 
 // ErrPod is wrapped by every complaint about a pod.
@@ -51,8 +54,8 @@ var ErrPod = errors.New("the pod cannot get a sidecar")
 // it is: webhooks are asked more than once. What else is in it is looked at all
 // the same, or a pod that brings a copy of ours could bring what it liked.
 func Pod(spec *corev1.PodSpec, s *Settings) error {
-	if has(spec, s) {
-		return check(others(spec, s))
+	if has(spec) {
+		return errors.Join(alike(spec, s), check(others(spec, s)))
 	}
 	if err := check(spec); err != nil {
 		return err
@@ -75,33 +78,6 @@ func others(spec *corev1.PodSpec, s *Settings) *corev1.PodSpec {
 		c.Env = slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return equality.Semantic.DeepEqual(e, podEnv(s)) })
 	}
 	return rest
-}
-
-// has reports whether a pod has the very sidecar that it would be given. One
-// that only calls itself so does not count.
-func has(spec *corev1.PodSpec, s *Settings) bool {
-	for _, v := range volumes(s) {
-		if !slices.ContainsFunc(spec.Volumes, func(o corev1.Volume) bool { return equality.Semantic.DeepEqual(o, v) }) {
-			return false
-		}
-	}
-	for _, want := range []corev1.Container{install(s), sidecar(s)} {
-		if !slices.ContainsFunc(spec.InitContainers, func(c corev1.Container) bool { return same(&c, &want) }) {
-			return false
-		}
-	}
-	return true
-}
-
-// same compares what nobody else changes of a container that we have added.
-func same(c, want *corev1.Container) bool {
-	for _, m := range want.VolumeMounts {
-		if !slices.Contains(c.VolumeMounts, m) {
-			return false
-		}
-	}
-	return c.Name == want.Name && c.Image == want.Image && slices.Equal(c.Command, want.Command) && slices.Equal(c.Args, want.Args) &&
-		equality.Semantic.DeepEqual(c.SecurityContext, want.SecurityContext)
 }
 
 // reserved are the names of the volumes that are added.

@@ -259,11 +259,23 @@ func TestLooksLikeOurs(t *testing.T) {
 	if err := Pod(&p, settings()); err != nil {
 		t.Fatal(err)
 	}
-	// As the API server and other webhooks do between two calls.
-	p.InitContainers[1].TerminationMessagePath = "/dev/termination-log"
-	p.InitContainers[1].VolumeMounts = append(p.InitContainers[1].VolumeMounts, corev1.VolumeMount{Name: "more", MountPath: "/more"})
+	// As the API server and other admission do between two calls.
+	allowed := settings()
+	allowed.AllowedVariables, allowed.AllowedMounts = []string{"AWS_ROLE_ARN"}, []string{"/var/run/secrets/eks"}
+	for i := range p.InitContainers[:2] {
+		c := &p.InitContainers[i]
+		c.TerminationMessagePath, c.TerminationMessagePolicy, c.ImagePullPolicy = "/dev/termination-log", corev1.TerminationMessageReadFile, corev1.PullAlways
+		c.Env = append([]corev1.EnvVar{{Name: "AWS_ROLE_ARN", Value: "x"}}, c.Env...)
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "token", MountPath: "/var/run/secrets/eks", ReadOnly: true})
+		c.Resources.Limits[corev1.ResourceEphemeralStorage] = resource.MustParse("1Gi")
+		c.ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.NotRequired}}
+		procs := corev1.DefaultProcMount
+		c.SecurityContext.ProcMount = &procs
+	}
+	probe := p.InitContainers[1].StartupProbe
+	probe.SuccessThreshold, probe.HTTPGet.Scheme = 1, corev1.URISchemeHTTP
 	again := *p.DeepCopy()
-	if err := Pod(&again, settings()); err != nil {
+	if err := Pod(&again, allowed); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(p, again); diff != "" {
@@ -386,5 +398,69 @@ func TestCopiesOfOurs(t *testing.T) {
 		if err := Pod(&p, settings()); !errors.Is(err, ErrPod) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want a complaint with %q", err, want)
 		}
+	}
+}
+
+// A copy of a container of ours that differs from it is refused, and the difference is
+// named.
+func TestAlteredCopies(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	for want, change := range map[string]func(c *corev1.Container){
+		"variable LD_PRELOAD": func(c *corev1.Container) { c.Env = append(c.Env, corev1.EnvVar{Name: "LD_PRELOAD", Value: "/x.so"}) },
+		"mount of /more": func(c *corev1.Container) {
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "more", MountPath: "/more"})
+		},
+		"adds: volumeMounts": func(c *corev1.Container) { c.VolumeMounts[0].Name = "other" },
+		"adds: lifecycle": func(c *corev1.Container) {
+			c.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/x"}}}}
+		},
+		"adds: livenessProbe": func(c *corev1.Container) { c.LivenessProbe = &corev1.Probe{} },
+		"adds: envFrom":       func(c *corev1.Container) { c.EnvFrom = []corev1.EnvFromSource{{Prefix: "X"}} },
+		"adds: image":         func(c *corev1.Container) { c.Image = "other" },
+		"adds: command":       func(c *corev1.Container) { c.Command = []string{"/bin/sh"} },
+		"adds: args":          func(c *corev1.Container) { c.Args = append(c.Args, "--trace=1") },
+		"adds: workingDir":    func(c *corev1.Container) { c.WorkingDir = "/x" },
+		"adds: ports": func(c *corev1.Container) {
+			c.Ports = append(c.Ports, corev1.ContainerPort{ContainerPort: 1, HostPort: 1})
+		},
+		"adds: securityContext":    func(c *corev1.Container) { c.SecurityContext.Privileged = new(true) },
+		"adds: volumeDevices":      func(c *corev1.Container) { c.VolumeDevices = []corev1.VolumeDevice{{Name: "x", DevicePath: "/dev/x"}} },
+		"adds: stdin":              func(c *corev1.Container) { c.Stdin = true },
+		"adds: terminationMessage": func(c *corev1.Container) { c.TerminationMessagePath = "/x" },
+		"resources.limits.": func(c *corev1.Container) {
+			c.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Mi")}
+		},
+		"resources.requests.cpu": func(c *corev1.Container) { delete(c.Resources.Requests, corev1.ResourceCPU) },
+		"resources.claims":       func(c *corev1.Container) { c.Resources.Claims = []corev1.ResourceClaim{{Name: "x"}} },
+		"adds: restartPolicy": func(c *corev1.Container) {
+			if c.RestartPolicy != nil {
+				c.RestartPolicy = nil
+			} else {
+				c.RestartPolicy = &always
+			}
+		},
+		"adds: resizePolicy": func(c *corev1.Container) {
+			c.ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
+		},
+	} {
+		for i, name := range []string{names.ContainerInstall, names.ContainerSidecar} {
+			p := busy()
+			if err := Pod(&p, settings()); err != nil {
+				t.Fatal(err)
+			}
+			change(&p.InitContainers[i])
+			if err := Pod(&p, settings()); !errors.Is(err, ErrPod) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), name) {
+				t.Errorf("%s: %v, want a complaint with %q", name, err, want)
+			}
+		}
+	}
+	p := busy()
+	if err := Pod(&p, settings()); err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(p.Volumes, func(v corev1.Volume) bool { return v.Name == names.VolumeJob })
+	p.Volumes[at].ConfigMap.Name = "other"
+	if err := Pod(&p, settings()); !errors.Is(err, ErrPod) || !strings.Contains(err.Error(), `volume "outrigger-job"`) {
+		t.Errorf("another job document: %v", err)
 	}
 }

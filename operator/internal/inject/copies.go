@@ -1,0 +1,154 @@
+package inject
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+)
+
+// Webhooks are called more than once for a pod, and a pod's author may bring a copy of
+// what is added. So containers and volumes that are there already have to be the very
+// ones that would be added, after the defaulting of the API server. Allowed are what
+// admission legally changes: imagePullPolicy (AlwaysPullImages), resources that ours
+// does not name (LimitRanger), and the variables and mounts of Settings (workload
+// identity). Another webhook could otherwise start a program in the sidecar's
+// container, which has the job's key.
+
+// has reports whether a pod has containers by the names of ours with their volumes; one
+// that lacks a part of them has names that are taken.
+func has(spec *corev1.PodSpec) bool {
+	for _, name := range reserved {
+		if !slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == name }) {
+			return false
+		}
+	}
+	for _, name := range []string{names.ContainerInstall, names.ContainerSidecar} {
+		if !slices.ContainsFunc(spec.InitContainers, func(c corev1.Container) bool { return c.Name == name }) {
+			return false
+		}
+	}
+	return true
+}
+
+// alike names the first difference between what a pod has and what it would be given.
+func alike(spec *corev1.PodSpec, s *Settings) error {
+	for _, want := range volumes(s) {
+		at := slices.IndexFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == want.Name })
+		if !equality.Semantic.DeepEqual(spec.Volumes[at], want) {
+			return fmt.Errorf("%w: its volume %q is another one than the one that Outrigger adds; leave it out", ErrPod, want.Name)
+		}
+	}
+	for _, want := range []corev1.Container{install(s), sidecar(s)} {
+		at := slices.IndexFunc(spec.InitContainers, func(c corev1.Container) bool { return c.Name == want.Name })
+		if what := difference(spec.InitContainers[at].DeepCopy(), want.DeepCopy(), s); what != "" {
+			return fmt.Errorf("%w: its container %q differs from the one that Outrigger adds: %s; leave it unchanged, or have the administrator allow the variable or mount (webhook.allowedVariables, webhook.allowedMounts of the chart)", ErrPod, want.Name, what)
+		}
+	}
+	return nil
+}
+
+// difference is the first difference of a container from ours that is not allowed;
+// empty: there is none. It changes both.
+func difference(c, want *corev1.Container, s *Settings) string {
+	if what := added(c, want, s); what != "" {
+		return what
+	}
+	if what := resourceDifference(&c.Resources, &want.Resources); what != "" {
+		return what
+	}
+	c.Resources, c.ImagePullPolicy = want.Resources, want.ImagePullPolicy
+	c.ResizePolicy = slices.DeleteFunc(c.ResizePolicy, func(p corev1.ContainerResizePolicy) bool { return p.RestartPolicy == corev1.NotRequired })
+	setDefaults(c)
+	setDefaults(want)
+	is, ours := reflect.ValueOf(c).Elem(), reflect.ValueOf(want).Elem()
+	for i := range is.NumField() {
+		if !equality.Semantic.DeepEqual(is.Field(i).Interface(), ours.Field(i).Interface()) {
+			field, _, _ := strings.Cut(is.Type().Field(i).Tag.Get("json"), ",")
+			return field
+		}
+	}
+	return ""
+}
+
+// added takes the variables and mounts out of c that ours does not have and that are
+// allowed, and names the first that is not.
+func added(c, want *corev1.Container, s *Settings) (what string) {
+	c.Env = slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool {
+		if slices.ContainsFunc(want.Env, func(o corev1.EnvVar) bool { return o.Name == e.Name }) {
+			return false
+		}
+		if !slices.Contains(s.AllowedVariables, e.Name) && what == "" {
+			what = "variable " + e.Name
+		}
+		return true
+	})
+	c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+		if slices.ContainsFunc(want.VolumeMounts, func(o corev1.VolumeMount) bool { return o.MountPath == m.MountPath }) {
+			return false
+		}
+		if !slices.Contains(s.AllowedMounts, m.MountPath) && what == "" {
+			what = "mount of " + m.MountPath
+		}
+		return true
+	})
+	return what
+}
+
+// resourceDifference names a resource that ours has and that is another one in r.
+func resourceDifference(r, want *corev1.ResourceRequirements) string {
+	if len(r.Claims) > 0 {
+		return "resources.claims"
+	}
+	for _, l := range []struct {
+		of       string
+		is, ours corev1.ResourceList
+	}{{"requests", r.Requests, want.Requests}, {"limits", r.Limits, want.Limits}} {
+		for name, q := range l.ours {
+			if has, ok := l.is[name]; !ok || has.Cmp(q) != 0 {
+				return fmt.Sprintf("resources.%s.%s", l.of, name)
+			}
+		}
+	}
+	return ""
+}
+
+// setDefaults is what the API server does to the fields of a container that ours uses
+// or leaves out (pkg/apis/core/v1/defaults.go of Kubernetes).
+func setDefaults(c *corev1.Container) {
+	fill(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
+	fill(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
+	for i := range c.Ports {
+		fill(&c.Ports[i].Protocol, corev1.ProtocolTCP)
+	}
+	for i := range c.Env {
+		if from := c.Env[i].ValueFrom; from != nil && from.FieldRef != nil {
+			fill(&from.FieldRef.APIVersion, "v1")
+		}
+	}
+	if s := c.SecurityContext; s != nil && s.ProcMount != nil && *s.ProcMount == corev1.DefaultProcMount {
+		s.ProcMount = nil
+	}
+	if p := c.StartupProbe; p != nil {
+		fill(&p.TimeoutSeconds, 1)
+		fill(&p.PeriodSeconds, 10)
+		fill(&p.SuccessThreshold, 1)
+		fill(&p.FailureThreshold, 3)
+		if p.HTTPGet != nil {
+			fill(&p.HTTPGet.Path, "/")
+			fill(&p.HTTPGet.Scheme, corev1.URISchemeHTTP)
+		}
+	}
+}
+
+func fill[T comparable](field *T, value T) {
+	var none T
+	if *field == none {
+		*field = value
+	}
+}
