@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/dns"
 )
 
 // Bounds of one try and of the pauses between tries. An issuer that is being
@@ -70,9 +72,11 @@ func connect(issuer *bootstrap.Issuer) (*http.Client, error) {
 	if !pool.AppendCertsFromPEM([]byte(issuer.CA)) {
 		return nil, errors.New("certify: no certificate in tls.issuer.ca")
 	}
+	names := new(dns.Resolver)
+	dial := func(ctx context.Context, _, address string) (net.Conn, error) { return names.Dial(ctx, address) }
 	return &http.Client{
 		Timeout:       tryTime,
-		Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}, DisableKeepAlives: true},
+		Transport:     &http.Transport{DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}, DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }

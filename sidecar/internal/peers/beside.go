@@ -68,8 +68,7 @@ func telling(ctx context.Context, before, last error) error {
 }
 
 func (m *Mesh) openOnce(ctx context.Context, peer link.Peer, protocol string) (net.Conn, error) {
-	var d net.Dialer
-	raw, err := d.DialContext(ctx, "tcp", m.cfg.Addresses[peer])
+	raw, err := m.cfg.Names.Dial(ctx, m.cfg.Addresses[peer])
 	if err != nil {
 		return nil, err
 	}

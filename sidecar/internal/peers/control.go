@@ -264,8 +264,7 @@ func (m *Mesh) dialData(ctx context.Context, peer link.Peer, a *answer, id ticke
 // nothing is heard for too long, and with ctx.
 func (m *Mesh) open(ctx context.Context, peer link.Peer, a *answer) (conn net.Conn, end func(), err error) {
 	a.accepted, a.heard = false, false
-	var d net.Dialer
-	if conn, err = d.DialContext(ctx, "tcp", m.cfg.Addresses[peer]); err != nil {
+	if conn, err = m.cfg.Names.Dial(ctx, m.cfg.Addresses[peer]); err != nil {
 		return nil, nil, err
 	}
 	a.accepted = true

@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/dns"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
@@ -33,8 +34,9 @@ type Connected func(peer link.Peer, fd int)
 // Config of a Mesh.
 type Config struct {
 	Self      link.Peer
-	Job       string   // job id, as in the certificates
-	Addresses []string // host:port of each peer's listener
+	Job       string        // job id, as in the certificates
+	Addresses []string      // host:port of each peer's listener
+	Names     *dns.Resolver // of their hosts; default: one of the mesh's own
 	TLS       *tls.Config
 	Log       *slog.Logger
 	Connected Connected
@@ -122,6 +124,9 @@ func New(cfg Config, listener net.Listener) *Mesh {
 	}
 	if cfg.RekeyBytes == 0 {
 		cfg.RekeyBytes = rekeyDefault
+	}
+	if cfg.Names == nil {
+		cfg.Names = new(dns.Resolver)
 	}
 	deferAccept(listener)
 	ctx, stop := context.WithCancel(context.Background())

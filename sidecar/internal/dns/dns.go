@@ -1,0 +1,219 @@
+// Package dns finds the addresses of services of the cluster with one name each, that
+// is one A and one AAAA question. A name such as pod.job.namespace.svc has fewer dots
+// than a pod's resolver wants (ndots: 5), which would ask for it under each domain of
+// its search list first.
+package dns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Bounds of questions: how many names are asked for at once, and the pauses before the
+// same name is asked for again, because there was no answer or because none of its
+// addresses could be reached. Name servers keep the answer that there is no such name
+// for seconds, too.
+const (
+	atOnce     = 16
+	pauseFirst = 200 * time.Millisecond
+	pauseMax   = 5 * time.Second
+	stalePause = 30 * time.Second
+)
+
+// file has the search list (resolv.conf(5)).
+const file = "/etc/resolv.conf"
+
+// Resolver finds addresses, and keeps them.
+type Resolver struct {
+	// File has the search list; empty: /etc/resolv.conf.
+	File string
+	// Lookup asks for a name; nil: the system's name servers.
+	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
+
+	read   sync.Once
+	domain string // of the cluster; empty: unknown
+	under  chan struct{}
+
+	mu    sync.Mutex // guards names
+	names map[string]*name
+	dial  net.Dialer
+}
+
+// name is what is known of one. Its turn guards the rest: one question at a time.
+type name struct {
+	turn      chan struct{}
+	addresses []netip.Addr
+	err       error         // of the last question
+	next      time.Time     // when it may be asked for again
+	pause     time.Duration // before the question after that
+	failed    bool          // none of addresses could be reached
+}
+
+// Dial connects to host:port by TCP, as net.Dialer does.
+func (r *Resolver) Dial(ctx context.Context, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := netip.ParseAddr(host); err == nil || host == "" {
+		return r.dial.DialContext(ctx, "tcp", address)
+	}
+	n, found, err := r.addresses(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	for i, a := range found {
+		var conn net.Conn
+		conn, err = r.try(ctx, net.JoinHostPort(a.String(), port), len(found)-i)
+		if err == nil {
+			return conn, nil
+		}
+	}
+	if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		r.unreached(n)
+	}
+	return nil, err
+}
+
+// try dials one of the addresses that are left, for its part of the time.
+func (r *Resolver) try(ctx context.Context, address string, left int) (net.Conn, error) {
+	if end, ok := ctx.Deadline(); ok && left > 1 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(left))
+		defer cancel()
+	}
+	return r.dial.DialContext(ctx, "tcp", address)
+}
+
+// addresses are those of a host, asked for if need be.
+func (r *Resolver) addresses(ctx context.Context, host string) (*name, []netip.Addr, error) {
+	r.read.Do(r.load)
+	r.mu.Lock()
+	n := r.names[host]
+	if n == nil {
+		n = &name{turn: make(chan struct{}, 1)}
+		r.names[host] = n
+	}
+	r.mu.Unlock()
+	select {
+	case n.turn <- struct{}{}:
+		defer func() { <-n.turn }()
+	case <-ctx.Done():
+		return n, nil, ctx.Err()
+	}
+	known := len(n.addresses) > 0
+	if known && !n.failed || time.Now().Before(n.next) {
+		if !known {
+			return n, nil, n.err
+		}
+		return n, n.addresses, nil
+	}
+	found, err := r.ask(ctx, r.Absolute(host))
+	n.after(found, err)
+	if len(n.addresses) == 0 {
+		return n, nil, n.err
+	}
+	return n, n.addresses, nil
+}
+
+// after takes in an answer. Addresses that are known stay when the name server is away.
+func (n *name) after(found []netip.Addr, err error) {
+	n.err = err
+	limit := pauseMax
+	var missing *net.DNSError
+	switch {
+	case err == nil:
+		n.addresses, limit = found, stalePause
+	case errors.As(err, &missing) && missing.IsNotFound:
+		n.addresses = nil
+	}
+	n.failed = false
+	n.pause = min(max(2*n.pause, pauseFirst), limit)
+	n.next = time.Now().Add(n.pause/2 + rand.N(n.pause))
+	if err != nil && len(n.addresses) > 0 {
+		n.failed = true
+	}
+}
+
+// unreached has a name asked for again, at its time.
+func (r *Resolver) unreached(n *name) {
+	n.turn <- struct{}{}
+	n.failed = true
+	<-n.turn
+}
+
+// ask asks for one name.
+func (r *Resolver) ask(ctx context.Context, absolute string) ([]netip.Addr, error) {
+	select {
+	case r.under <- struct{}{}:
+		defer func() { <-r.under }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	found, err := r.Lookup(ctx, absolute)
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("the name server has no address for %s", absolute)
+	}
+	return found, err
+}
+
+// Absolute is the one name under which a host is asked for: that of a service of the
+// cluster gets the cluster's domain, which the search list has behind a namespace
+// (hpc.svc.cluster.local). Where there is none, as in pods with a dnsPolicy of their
+// own, the search list is tried as ever.
+func (r *Resolver) Absolute(host string) string {
+	r.read.Do(r.load)
+	if r.domain == "" || !strings.HasSuffix(host, ".svc") {
+		return host
+	}
+	return host + "." + r.domain + "."
+}
+
+func (r *Resolver) load() {
+	r.names, r.under = map[string]*name{}, make(chan struct{}, atOnce)
+	if r.Lookup == nil {
+		r.Lookup = func(ctx context.Context, name string) ([]netip.Addr, error) {
+			found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+			for i := range found {
+				found[i] = found[i].Unmap()
+			}
+			return found, err
+		}
+	}
+	path := r.File
+	if path == "" {
+		path = file
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return // names are asked for as they are
+	}
+	r.domain = domainOf(string(text))
+}
+
+// domainOf finds the cluster's domain in a resolv.conf, of which the last search line
+// counts.
+func domainOf(text string) (domain string) {
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] != "search" {
+			continue
+		}
+		domain = ""
+		for _, entry := range words[1:] {
+			labels := strings.SplitN(strings.TrimSuffix(entry, "."), ".", 3)
+			if len(labels) == 3 && labels[1] == "svc" && domain == "" {
+				domain = labels[2]
+			}
+		}
+	}
+	return domain
+}
