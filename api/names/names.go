@@ -117,6 +117,8 @@ const (
 	// serve metrics and health.
 	PortPeers   = 7077
 	PortMetrics = 9464
+	// PortIssuer is where the operator's pods serve sidecars their certificates.
+	PortIssuer = 9442
 	// PortMetricsLocal is where they serve metrics to their own pod alone, where
 	// the admin wants that; PortMetrics has health then.
 	PortMetricsLocal = 9465

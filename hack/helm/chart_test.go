@@ -22,7 +22,7 @@ import (
 const everything = `
 operator:
   {priorityClassName: high, nodeSelector: {a: b}, tolerations: [{operator: Exists}], affinity: {nodeAffinity: {}}, labels: {x: "y"}, annotations: {x: "y"},
-  updateStrategy: {type: Recreate}, topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}], jobNetworkPolicies: true,
+  updateStrategy: {type: Recreate}, topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}], jobNetworkPolicies: true, otherPorts: [{port: 8888}, {port: 5000, endPort: 5010, protocol: UDP, from: [{podSelector: {matchLabels: {a: b}}}]}], jobEgress: Restricted,
   extraArgs: [--log-level=debug], env: [{name: A, value: b}], serviceAccountAnnotations: {a: b}}
 sidecar: {image: registry.example/sidecar@sha256:0123, logLevel: debug, metrics: Loopback, resources: {limits: {cpu: 1}}}
 issuer: {checkAddress: false, reviewTokens: true}

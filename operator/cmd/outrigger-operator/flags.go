@@ -1,8 +1,11 @@
 package main
 
 import (
+	"strconv"
+
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/operator/internal/webhook"
 )
 
@@ -24,13 +27,13 @@ func (o *options) jobFlags(c *cobra.Command) {
 	f.StringVar(&o.sidecar, "sidecar-resources", "", "resources of sidecars whose job does not say otherwise, as JSON: {\"limits\":{\"cpu\":\"1\"}}")
 	f.StringVar(&o.sidecarMetrics, "sidecar-metrics", metricsNetwork, "where sidecars serve metrics and report: Network, port 9464 of the pod; or Loopback, port 9465 inside of the pod alone")
 	f.StringSliceVar(&o.serving.Watch, "watch-namespaces", nil, "run the MPIJobs of these namespaces (default: of all)")
-	f.StringVar(&o.policies, "job-network-policies", "", "make a NetworkPolicy for each job; the value is who else may ask sidecars for metrics, a JSON list of NetworkPolicyPeers, such as []")
+	f.StringVar(&o.policies, "job-network-policies", "", "make a NetworkPolicy for each job; the value is a JSON object: operatorPods, the labels of the operator's pods; metricsFrom, the NetworkPolicyPeers that may ask sidecars for metrics, too; otherPorts, the application's ports that are open, such as [{\"port\":8888}]; egress, Open or Restricted")
 }
 
 // issuerFlags: sidecars' certificates.
 func (o *options) issuerFlags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&o.issuer, "issuer-bind-address", ":9442", "serve sidecars their certificates here")
+	f.StringVar(&o.issuer, "issuer-bind-address", ":"+strconv.Itoa(names.PortIssuer), "serve sidecars their certificates here")
 	f.StringVar(&o.issuerURL, "issuer-url", "", "where sidecars reach that (default: Service outrigger-issuer in the pod's own namespace)")
 	f.BoolVar(&o.checkAddress, "issuer-check-address", true, "refuse tokens that do not come from their pod's address")
 	f.BoolVar(&o.reviewTokens, "issuer-review-tokens", false, "have the API server review every token, a call for each pod, instead of checking its signature by the API server's published keys")

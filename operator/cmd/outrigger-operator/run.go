@@ -112,8 +112,8 @@ func (o *options) describe() error {
 	if o.policies == "" {
 		return nil
 	}
-	p := &desired.Policies{Operator: o.home()}
-	if err := json.Unmarshal([]byte(o.policies), &p.MetricsFrom); err != nil {
+	p, err := desired.ParsePolicies(o.policies, o.home())
+	if err != nil {
 		return fmt.Errorf("--job-network-policies: %w", err)
 	}
 	o.desired.Policies = p

@@ -1,6 +1,10 @@
 package desired
 
 import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -9,41 +13,126 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// Policies say who may reach the sidecars of jobs.
+// Policies say what the network policy of a job admits, as the chart gives it in JSON.
 type Policies struct {
-	Operator    string                           // the operator's namespace
-	MetricsFrom []networkingv1.NetworkPolicyPeer // who else may read metrics and reports
+	// Operator is the operator's namespace, and Pods the labels of its pods.
+	Operator string            `json:"-"`
+	Pods     map[string]string `json:"operatorPods"`
+	// MetricsFrom may read metrics and reports, in addition to the operator.
+	MetricsFrom []networkingv1.NetworkPolicyPeer `json:"metricsFrom"`
+	// OtherPorts are those of the application that are open; all others are closed.
+	OtherPorts []OtherPort `json:"otherPorts"`
+	// Egress is EgressRestricted, where pods of jobs may connect to what the job needs
+	// alone; else policies say nothing of it.
+	Egress string `json:"egress"`
 }
 
-// NetworkPolicy shuts the sidecars' two ports to all but those that need them,
-// if the operator makes such policies; else it is nil. All other ports of the
-// pods are the application's, and as open as they were.
+// Values of Policies.Egress.
+const (
+	EgressOpen       = "Open"
+	EgressRestricted = "Restricted"
+)
+
+// OtherPort is a port of the application, or several that follow each other, and which
+// peers may connect to it; none: all.
+type OtherPort struct {
+	Port     int32                            `json:"port"`
+	EndPort  int32                            `json:"endPort"`  // 0: Port
+	Protocol corev1.Protocol                  `json:"protocol"` // empty: TCP
+	From     []networkingv1.NetworkPolicyPeer `json:"from"`
+}
+
+const portMax = 65535
+
+// ParsePolicies reads Policies; operator is the operator's namespace.
+func ParsePolicies(text, operator string) (*Policies, error) {
+	p := &Policies{Operator: operator}
+	if err := json.Unmarshal([]byte(text), p); err != nil {
+		return nil, fmt.Errorf("%w; want an object such as {\"operatorPods\":{\"app\":\"operator\"},\"metricsFrom\":[],\"otherPorts\":[]}", err)
+	}
+	if !slices.Contains([]string{"", EgressOpen, EgressRestricted}, p.Egress) {
+		return nil, fmt.Errorf("egress is %q, want %s or %s", p.Egress, EgressOpen, EgressRestricted)
+	}
+	for i := range p.OtherPorts {
+		o := &p.OtherPorts[i]
+		if o.EndPort == 0 {
+			o.EndPort = o.Port
+		}
+		if o.Protocol == "" {
+			o.Protocol = corev1.ProtocolTCP
+		}
+		if o.Port < 1 || o.EndPort > portMax || o.EndPort < o.Port {
+			return nil, fmt.Errorf("otherPorts has %d to %d, want ports from 1 to %d", o.Port, o.EndPort, portMax)
+		}
+		for _, ours := range []int32{names.PortPeers, names.PortMetrics} {
+			if o.Protocol == corev1.ProtocolTCP && o.Port <= ours && ours <= o.EndPort {
+				return nil, fmt.Errorf("otherPorts has %d to %d, and port %d is the sidecar's; leave it out", o.Port, o.EndPort, ours)
+			}
+		}
+	}
+	return p, nil
+}
+
+// NetworkPolicy admits what the job needs and no more, if the operator makes such
+// policies; else it is nil. Policies add up: in a namespace that denies by default it
+// opens these ports, and in one that does not it closes all others of the job's pods.
 func (a *Attempt) NetworkPolicy() *networkingv1.NetworkPolicy {
 	p := a.Options.Policies
 	if p == nil {
 		return nil
 	}
-	own := &metav1.LabelSelector{MatchLabels: map[string]string{names.LabelJob: a.Job.Name}}
-	operator := networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: p.Operator}}}
-	asking := append([]networkingv1.NetworkPolicyPeer{operator, {PodSelector: own}}, p.MetricsFrom...)
+	own := metav1.LabelSelector{MatchLabels: map[string]string{names.LabelJob: a.Job.Name}}
+	spec := networkingv1.NetworkPolicySpec{
+		PodSelector: own, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, Ingress: p.ingress(&own, a.Options.LocalMetrics),
+	}
+	if p.Egress == EgressRestricted {
+		spec.PolicyTypes = append(spec.PolicyTypes, networkingv1.PolicyTypeEgress)
+		spec.Egress = p.egress(&own)
+	}
 	return &networkingv1.NetworkPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"},
-		ObjectMeta: a.meta(a.Job.Name),
-		Spec: networkingv1.NetworkPolicySpec{
-			PodSelector: *own, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
-			Ingress: []networkingv1.NetworkPolicyIngressRule{
-				{From: []networkingv1.NetworkPolicyPeer{{PodSelector: own}}, Ports: []networkingv1.NetworkPolicyPort{ports(corev1.ProtocolTCP, names.PortPeers, names.PortPeers)}},
-				{From: asking, Ports: []networkingv1.NetworkPolicyPort{ports(corev1.ProtocolTCP, names.PortMetrics, names.PortMetrics)}},
-				{Ports: []networkingv1.NetworkPolicyPort{
-					ports(corev1.ProtocolTCP, 1, names.PortPeers-1), ports(corev1.ProtocolTCP, names.PortPeers+1, names.PortMetrics-1),
-					ports(corev1.ProtocolTCP, names.PortMetrics+1, portMax), ports(corev1.ProtocolUDP, 1, portMax), ports(corev1.ProtocolSCTP, 1, portMax),
-				}},
-			},
-		},
+		ObjectMeta: a.meta(a.Job.Name), Spec: spec,
 	}
 }
 
-const portMax = 65535
+// operator are the operator's pods.
+func (p *Policies) operator() networkingv1.NetworkPolicyPeer {
+	peer := networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: p.Operator}}}
+	if len(p.Pods) > 0 {
+		peer.PodSelector = &metav1.LabelSelector{MatchLabels: p.Pods}
+	}
+	return peer
+}
+
+func (p *Policies) ingress(own *metav1.LabelSelector, localMetrics bool) []networkingv1.NetworkPolicyIngressRule {
+	rules := []networkingv1.NetworkPolicyIngressRule{
+		{From: []networkingv1.NetworkPolicyPeer{{PodSelector: own}}, Ports: []networkingv1.NetworkPolicyPort{ports(corev1.ProtocolTCP, names.PortPeers, names.PortPeers)}},
+	}
+	if !localMetrics { // else the port has health alone, for the kubelet, which no policy keeps out
+		rules = append(rules, networkingv1.NetworkPolicyIngressRule{
+			From: append([]networkingv1.NetworkPolicyPeer{p.operator()}, p.MetricsFrom...), Ports: []networkingv1.NetworkPolicyPort{ports(corev1.ProtocolTCP, names.PortMetrics, names.PortMetrics)},
+		})
+	}
+	for i := range p.OtherPorts {
+		o := &p.OtherPorts[i]
+		rules = append(rules, networkingv1.NetworkPolicyIngressRule{From: o.From, Ports: []networkingv1.NetworkPolicyPort{ports(o.Protocol, o.Port, o.EndPort)}})
+	}
+	return rules
+}
+
+// egress is what a job's pods connect to: each other, the issuer, and name servers,
+// which may be pods behind another port, or no pods at all.
+func (p *Policies) egress(own *metav1.LabelSelector) []networkingv1.NetworkPolicyEgressRule {
+	var dns []networkingv1.NetworkPolicyPort
+	for _, port := range []int32{53, 5353} {
+		dns = append(dns, ports(corev1.ProtocolUDP, port, port), ports(corev1.ProtocolTCP, port, port))
+	}
+	return []networkingv1.NetworkPolicyEgressRule{
+		{To: []networkingv1.NetworkPolicyPeer{{PodSelector: own}}, Ports: []networkingv1.NetworkPolicyPort{ports(corev1.ProtocolTCP, names.PortPeers, names.PortPeers)}},
+		{To: []networkingv1.NetworkPolicyPeer{p.operator()}, Ports: []networkingv1.NetworkPolicyPort{ports(corev1.ProtocolTCP, names.PortIssuer, names.PortIssuer)}},
+		{Ports: dns},
+	}
+}
 
 // ports are those from first to last.
 func ports(protocol corev1.Protocol, first, last int32) networkingv1.NetworkPolicyPort {
