@@ -212,7 +212,7 @@ func TestAgent(t *testing.T) {
 		paths    string
 	}{
 		"grant":    {variants["grant"], "SYS_RESOURCE", true, false, "/dev /proc/1/mountinfo /proc/1/net /run/containerd /run/outrigger-agent /sys /var/lib/kubelet/device-plugins /var/lib/kubelet/pod-resources"},
-		"no grant": {variants["no grant"], "", false, false, "/dev /proc/1/mountinfo /proc/1/net /sys /var/lib/kubelet/device-plugins"},
+		"no grant": {variants["no grant"], "", false, false, "/dev /proc/1/mountinfo /proc/1/net /sys /var/lib/kubelet/device-plugins /var/lib/kubelet/pod-resources"},
 		"sriov alone": {
 			"devicePlugin: {enabled: true, config: {sriov: [{pf: a, count: 1}]}}", "NET_ADMIN", false, true,
 			"/dev /proc/1/mountinfo /proc/1/net /sys /var/lib/kubelet/device-plugins /var/lib/kubelet/pod-resources",

@@ -355,3 +355,23 @@ func TestProbeAmongStrangers(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestFirstAllocation: before the kubelet has said what containers hold none gets a device.
+func TestFirstAllocation(t *testing.T) {
+	n := sysfstest.NewNode(t)
+	o := agentOptions(t, n.Root)
+	o.grantSocket = ""
+	a, err := newAgent(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = a.kubelet.Close() }() // nothing was asked
+	a.look()
+	if err := a.firstHeld(t.Context()); err == nil || !strings.Contains(err.Error(), "--pod-resources "+o.podResources) {
+		t.Errorf("%v", err)
+	}
+	a.ledger.Hold(nil)
+	if err := a.firstHeld(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

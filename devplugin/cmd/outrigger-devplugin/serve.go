@@ -26,7 +26,8 @@ type agent struct {
 	o       *options
 	log     *slog.Logger
 	ledger  *offer.Ledger
-	looking sync.Mutex // one look at a time
+	looking sync.Mutex // one look at a time; guards unheld
+	unheld  bool       // the kubelet did not say at the last look what containers hold
 	scanner inventory.Scanner
 	plugins map[string]*kubelet.Plugin
 	// cdi is nil when the kubelet adds device files. Descriptions stay when the
@@ -74,6 +75,7 @@ func newAgent(o *options) (*agent, error) {
 	default:
 		return nil, fmt.Errorf("--injection %q: use kubelet or cdi", o.injection)
 	}
+	c.Before = a.firstHeld
 	for _, name := range a.ledger.Resources() {
 		c.Resource = name
 		a.plugins[name] = kubelet.New(c, a.ledger)
@@ -152,10 +154,46 @@ func (a *agent) withdraw(addresses []string, why string) (back func()) {
 	}
 }
 
-// look takes in what the node has now, and tells who has to know.
+// holdPatience is how long the kubelet may take to say what containers hold.
+const holdPatience = 2 * time.Second
+
+// askHeld has the ledger know which units containers hold.
+func (a *agent) askHeld(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, holdPatience)
+	defer cancel()
+	held, err := a.kubelet.Held(ctx)
+	if err != nil {
+		return fmt.Errorf("which devices containers hold is not known: the kubelet does not answer at --pod-resources %s: %w; without the answer a device could be given twice, mount that directory into the agent", a.o.podResources, err)
+	}
+	a.ledger.Hold(held)
+	return nil
+}
+
+// firstHeld is askHeld before the first allocation: the kubelet that asks for it is
+// there to answer, and may not have been at the last look.
+func (a *agent) firstHeld(ctx context.Context) error {
+	if a.ledger.Known() {
+		return nil
+	}
+	if err := a.askHeld(ctx); err != nil {
+		return err
+	}
+	a.look()
+	return nil
+}
+
+// look takes in what the node has now, and what containers hold, and tells the kubelet
+// and the container runtime.
 func (a *agent) look() {
 	a.looking.Lock()
 	defer a.looking.Unlock()
+	err := a.askHeld(context.Background())
+	if (err == nil) == a.unheld {
+		a.unheld = err != nil
+		if err != nil {
+			a.log.Warn("asking the kubelet for what containers hold", "cause", err)
+		}
+	}
 	r := a.scanner.Scan(os.DirFS(a.o.root))
 	if n := int64(len(r.Warnings)); a.warnings.Swap(n) != n {
 		for _, w := range r.Warnings {

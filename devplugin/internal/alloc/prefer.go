@@ -17,6 +17,7 @@ package alloc
 
 import (
 	"cmp"
+	"container/heap"
 	"slices"
 )
 
@@ -63,9 +64,12 @@ func Prefer(r *Request) []string {
 	for _, d := range r.Available {
 		c.left[d.Hardware]++
 	}
-	required := map[int]int{}
+	required, must := map[int]int{}, map[string]bool{}
+	for _, id := range r.Must {
+		must[id] = true
+	}
 	for _, d := range r.Available {
-		if slices.Contains(r.Must, d.ID) && len(c.answer) < r.Size {
+		if must[d.ID] && len(c.answer) < r.Size {
 			required[d.NUMA]++
 			c.take(d)
 		}
@@ -141,8 +145,28 @@ func flag(against bool) int {
 	return 0
 }
 
-// before orders the devices of a node.
-func (c *choice) before(a, b *Candidate) bool {
+// stack is the free devices of one piece of hardware on a node, the first on top.
+type stack struct {
+	choice *choice
+	free   []Candidate // by ID
+}
+
+// stacks is a heap: the hardware that comes first is on top. A choice changes the rank
+// of one piece of hardware only, so that each costs a logarithm.
+type stacks []*stack
+
+func (s stacks) Len() int      { return len(s) }
+func (s stacks) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
+func (s *stacks) Push(x any)   { *s = append(*s, x.(*stack)) } //nolint:forcetypeassert // nothing else is pushed
+func (s *stacks) Pop() any {
+	last := (*s)[len(*s)-1]
+	*s = (*s)[:len(*s)-1]
+	return last
+}
+
+// Less orders hardware by how much of it has been used, and then by how much is left.
+func (s stacks) Less(i, j int) bool {
+	c, a, b := s[i].choice, &s[i].free[0], &s[j].free[0]
 	left := 0
 	if c.request.Spread {
 		left = cmp.Compare(c.left[b.Hardware], c.left[a.Hardware])
@@ -153,14 +177,28 @@ func (c *choice) before(a, b *Candidate) bool {
 // fill takes devices of one node until the answer is complete or the node is
 // empty, each time from the hardware that has been used least.
 func (c *choice) fill(free []Candidate) {
-	for len(free) > 0 && len(c.answer) < c.request.Size {
-		i := 0
-		for j := range free {
-			if c.before(&free[j], &free[i]) {
-				i = j
-			}
+	by := map[string]*stack{}
+	for _, d := range free {
+		s := by[d.Hardware]
+		if s == nil {
+			s = &stack{choice: c}
+			by[d.Hardware] = s
 		}
-		c.take(free[i])
-		free = slices.Delete(free, i, i+1)
+		s.free = append(s.free, d)
+	}
+	order := make(stacks, 0, len(by))
+	for _, s := range by {
+		slices.SortFunc(s.free, func(a, b Candidate) int { return cmp.Compare(a.ID, b.ID) })
+		order = append(order, s)
+	}
+	heap.Init(&order)
+	for len(order) > 0 && len(c.answer) < c.request.Size {
+		first := order[0]
+		c.take(first.free[0])
+		if first.free = first.free[1:]; len(first.free) == 0 {
+			heap.Pop(&order)
+			continue
+		}
+		heap.Fix(&order, 0)
 	}
 }

@@ -130,6 +130,22 @@ func TestAllocated(t *testing.T) {
 	}
 }
 
+// What containers hold, by resource.
+func TestHeld(t *testing.T) {
+	d := newDirectory(t, newNode())
+	got, err := d.Allocations.(*PodResources).Held(t.Context())
+	if err != nil || len(got) == 0 {
+		t.Fatal(got, err)
+	}
+	n := 0
+	for _, ids := range got {
+		n += len(ids)
+	}
+	if n != 5 {
+		t.Errorf("%v, want 5 units", got)
+	}
+}
+
 // Everyone else is refused: the application beside the sidecar, a container
 // with other devices, a container that is not the kubelet's, a process of the
 // node, one whose cgroup and runtime disagree, one that is gone.

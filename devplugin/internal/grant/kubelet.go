@@ -61,6 +61,23 @@ func (p *PodResources) Devices(ctx context.Context, namespace, pod, container st
 	return count, nil
 }
 
+// Held gives the IDs that containers of the node hold, by resource.
+func (p *PodResources) Held(ctx context.Context) (map[string][]string, error) {
+	r, err := podresources.NewPodResourcesListerClient(p.conn).List(ctx, &podresources.ListPodResourcesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	held := map[string][]string{}
+	for _, pr := range r.PodResources {
+		for _, c := range pr.Containers {
+			for _, d := range c.Devices {
+				held[d.ResourceName] = append(held[d.ResourceName], d.DeviceIds...)
+			}
+		}
+	}
+	return held, nil
+}
+
 // Allocated gives the IDs of all devices that containers of the node hold, of
 // any device plugin's resource, and the names of those that DRA drivers gave
 // them: a device's name, and those of its CDI devices.

@@ -47,6 +47,8 @@ type Config struct {
 	// GrantSocket is the node agent's socket, on the node and in the container;
 	// "" is none. A container with a device of ours gets its directory.
 	GrantSocket string
+	// Before is called before each allocation, which its error refuses; nil: nothing is.
+	Before func(context.Context) error
 	// Retry is the first pause after a failed registration; the pause doubles
 	// up to 30 times of it. The default is one second.
 	Retry time.Duration

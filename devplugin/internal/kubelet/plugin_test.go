@@ -328,3 +328,21 @@ func TestAllocateCDI(t *testing.T) {
 		t.Errorf("response %v", got)
 	}
 }
+
+// TestBefore: an allocation is refused while it is not known what containers hold.
+func TestBefore(t *testing.T) {
+	r := newRig(t)
+	var cause error
+	c := r.config()
+	c.Before = func(context.Context) error { return cause }
+	s := &server{plugin: New(c, r.ledger)}
+	ask := &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: []string{"0000:3b:00.0"}}}}
+	for _, cause = range []error{errors.New("not known"), nil} {
+		if _, err := s.Allocate(t.Context(), ask); !errors.Is(err, cause) {
+			t.Errorf("%v, want %v", err, cause)
+		}
+	}
+	if given, refused := s.plugin.Allocations(); given != 1 || refused != 1 {
+		t.Errorf("%d given, %d refused", given, refused)
+	}
+}

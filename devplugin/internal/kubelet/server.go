@@ -117,8 +117,15 @@ func (s *server) GetPreferredAllocation(_ context.Context, r *api.PreferredAlloc
 // Allocate says what a container gets with its devices: files that it may read
 // and write but not make anew, and one variable. The error reaches the pod's
 // status.
-func (s *server) Allocate(_ context.Context, r *api.AllocateRequest) (*api.AllocateResponse, error) {
+func (s *server) Allocate(ctx context.Context, r *api.AllocateRequest) (*api.AllocateResponse, error) {
 	out := &api.AllocateResponse{}
+	if before := s.plugin.config.Before; before != nil {
+		if err := before(ctx); err != nil {
+			s.plugin.refusals.Add(1)
+			s.plugin.config.Log.Warn("allocation refused", "cause", err)
+			return nil, err
+		}
+	}
 	for _, c := range r.ContainerRequests {
 		h, err := s.plugin.ledger.Allocate(s.plugin.config.Resource, c.DevicesIds)
 		if err != nil {

@@ -91,6 +91,8 @@ func (l *Ledger) Allocate(name string, units []string) (*Handout, error) {
 			return nil, fmt.Errorf("%s has no device %q: the configuration or the hardware has changed", name, unit)
 		case !d.Healthy():
 			return nil, fmt.Errorf("device %s (%s) of %s cannot be used: %s", unit, d.Name, name, strings.Join(d.Problems, ", "))
+		case r.unseen[d.ID]:
+			return nil, fmt.Errorf("device %s (%s) of %s is out of the node's sight: the container that held it has not given it back; try again, or look at the pods that use %s", unit, d.Name, name, name)
 		case slices.Contains(h.Devices, d.ID):
 			continue // another share of a device that the container has already
 		}

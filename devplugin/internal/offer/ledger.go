@@ -7,8 +7,10 @@ package offer
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/inventory"
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/pool"
@@ -44,6 +46,11 @@ type Ledger struct {
 	// what to say.
 	withdrawn []string
 	why       string
+	// held are the units of containers, and when the kubelet last said so; known
+	// reports whether it ever has.
+	held  map[unit]time.Time
+	known bool
+	now   func() time.Time
 	// guess is what the container that is being admitted holds already, as far
 	// as can be known (see package alloc): each resource that was allocated since
 	// one of them came a second time, which is another container's, and the NUMA
@@ -64,11 +71,16 @@ type resource struct {
 	// kubelet asks for the resource again; that costs a preference its sharpness
 	// and nothing else.
 	used map[string]bool
+	// unseen are the devices that a container holds and that the last scan did not
+	// see: they are in the container's namespace. They count as healthy, since the
+	// kubelet subtracts their holders' requests from the healthy ones; it gives them to
+	// no other container before they are given back.
+	unseen map[string]bool
 }
 
 // New makes the ledger of a configuration; it offers nothing until Update.
 func New(config *pool.Config) *Ledger {
-	l := &Ledger{config: config}
+	l := &Ledger{config: config, held: map[unit]time.Time{}, now: time.Now}
 	for i := range config.Pools {
 		l.resources = append(l.resources, resource{pool: &config.Pools[i], used: map[string]bool{}})
 	}
@@ -97,10 +109,17 @@ func (l *Ledger) Update(all []inventory.Device) []Change {
 			name := l.resources[i].pool.Resource
 			held[name] = append(held[name], l.resources[i].devices[j].ID)
 		}
+		r := &l.resources[i]
+		for _, id := range r.holds(l.held) {
+			if !slices.Contains(held[r.pool.Resource], id) {
+				held[r.pool.Resource] = append(held[r.pool.Resource], id)
+			}
+		}
 	}
 	var changes []Change
 	for i, list := range l.config.Assign(all, held) {
-		changes = append(changes, l.resources[i].update(list)...)
+		r := &l.resources[i]
+		changes = append(changes, r.update(r.withheld(list, l.held), r.holds(l.held))...)
 	}
 	return changes
 }
@@ -128,14 +147,25 @@ func (l *Ledger) without(all []inventory.Device) []inventory.Device {
 	return all
 }
 
-func (r *resource) update(list []inventory.Device) []Change {
+// update takes in the devices of a scan, and those that containers hold.
+func (r *resource) update(list []inventory.Device, held []string) []Change {
 	var changes []Change
+	r.unseen = map[string]bool{}
 	for i := range r.devices {
 		old := &r.devices[i]
-		if !slices.ContainsFunc(list, func(d inventory.Device) bool { return d.ID == old.ID }) {
+		if !slices.ContainsFunc(list, same(old.ID)) {
 			gone := *old
 			gone.Problems = []string{goneProblem}
+			if slices.Contains(held, old.ID) {
+				gone.Problems, r.unseen[old.ID] = nil, true
+			}
 			list = append(list, gone)
+		}
+	}
+	for _, id := range held { // by a container that was started before this agent
+		if !slices.ContainsFunc(list, same(id)) {
+			r.unseen[id] = true
+			list = append(list, inventory.Device{ID: id, Kind: r.pool.Kind, Name: id, NUMA: inventory.NoNUMA})
 		}
 	}
 	for i := range list {
@@ -147,6 +177,10 @@ func (r *resource) update(list []inventory.Device) []Change {
 	}
 	r.devices = list
 	return changes
+}
+
+func same(id string) func(inventory.Device) bool {
+	return func(d inventory.Device) bool { return d.ID == id }
 }
 
 // Units is what the kubelet shall count of a resource.
@@ -198,14 +232,25 @@ func (r *resource) unitIDs(id string) []string {
 	return ids
 }
 
+// split gives the ID of the device behind a unit's; ok reports whether the resource
+// calls its units so.
+func (r *resource) split(unit string) (id string, ok bool) {
+	id, share, marked := strings.Cut(unit, shareMark)
+	if r.pool.Sharing != pool.Shared {
+		return unit, !marked
+	}
+	n, err := strconv.Atoi(share)
+	return id, err == nil && n >= 0 && n < r.pool.Shares && share == strconv.Itoa(n)
+}
+
 // device finds the device behind a unit's ID.
 func (r *resource) device(unit string) *inventory.Device {
-	id := unit
-	if r.pool.Sharing == pool.Shared {
-		id, _, _ = strings.Cut(unit, shareMark)
+	id, ok := r.split(unit)
+	if !ok {
+		return nil
 	}
 	for i := range r.devices {
-		if r.devices[i].ID == id && slices.Contains(r.unitIDs(id), unit) {
+		if r.devices[i].ID == id {
 			return &r.devices[i]
 		}
 	}
