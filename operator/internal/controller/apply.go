@@ -42,7 +42,11 @@ func (r *Reconciler) apply(ctx context.Context, o *verdict.Observation, a *desir
 	if o.Batch != nil {
 		return r.steer(ctx, o.Batch, a)
 	}
-	job, err := a.BatchJob()
+	whole, err := r.whole(ctx, a)
+	if err != nil {
+		return client.IgnoreNotFound(err) // one that is gone is heard of
+	}
+	job, err := whole.BatchJob()
 	if err != nil {
 		return &permanent{v1alpha1.ReasonInvalid, err, false}
 	}
@@ -55,6 +59,23 @@ func (r *Reconciler) apply(ctx context.Context, o *verdict.Observation, a *desir
 		r.Events.Eventf(a.Job, nil, corev1.EventTypeNormal, "JobCreated", "CreateJob", "created Job %s: %d pods for %d ranks", job.Name, a.Pods(), a.Job.Spec.Ranks)
 	}
 	return err
+}
+
+// whole is an attempt with the job's template, of which the cache keeps next to nothing.
+// A job that has changed since it was observed is looked at when that is heard of.
+func (r *Reconciler) whole(ctx context.Context, a *desired.Attempt) (*desired.Attempt, error) {
+	live := new(v1alpha1.MPIJob)
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(a.Job), live); err != nil {
+		return nil, err
+	}
+	if live.UID != a.Job.UID || live.Generation != a.Job.Generation {
+		return nil, apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("mpijobs").GroupResource(), a.Job.Name, errors.New("it has changed since it was observed"))
+	}
+	job := *a.Job
+	job.Spec.Template = live.Spec.Template
+	w := *a
+	w.Job = &job
+	return &w, nil
 }
 
 // steer changes what of a Job may change, when the MPIJob has: once, so that

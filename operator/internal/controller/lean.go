@@ -20,12 +20,24 @@ func lean(object any) (any, error) {
 		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, InitContainers: sidecars(o.Spec.InitContainers), Containers: requesting(o.Spec.Containers), Resources: o.Spec.Resources}
 	case *v1alpha1.MPIJob:
 		o.ManagedFields, o.Annotations, o.Labels, o.Finalizers = nil, nil, desired.LabelsRead(o.Labels), nil
+		o.Spec.Template = leanTemplate(&o.Spec.Template)
 	case *v1alpha1.FabricProfile:
 		o.ManagedFields, o.Annotations, o.Labels, o.Finalizers = nil, nil, nil, nil
 	case *batchv1.Job:
 		o.ManagedFields, o.Labels, o.Annotations, o.Spec.Template = nil, ours(o.Labels), desired.AnnotationsRead(o), corev1.PodTemplateSpec{}
 	}
 	return object, nil
+}
+
+// leanTemplate keeps what decisions need of a template, which may be a megabyte and a
+// half: the name of the application's container, and the priority of a gang. The whole
+// one is read when a Job is made of it (Reconciler.whole).
+func leanTemplate(t *corev1.PodTemplateSpec) (kept corev1.PodTemplateSpec) {
+	kept.Spec.PriorityClassName = t.Spec.PriorityClassName
+	for i := range t.Spec.Containers[:min(1, len(t.Spec.Containers))] {
+		kept.Spec.Containers = []corev1.Container{{Name: t.Spec.Containers[i].Name}}
+	}
+	return kept
 }
 
 // labelsRead are the labels of pods and Jobs that somebody here reads. Others may be

@@ -96,12 +96,12 @@ func beginning(was *v1alpha1.MPIJob, is *v1alpha1.MPIJobStatus) (began time.Time
 // Describe is a part of prometheus.Collector.
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) { out <- m.present }
 
-// Collect counts the jobs that are there.
+// Collect counts the jobs that are there. It reads the cache's own objects.
 func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), listTime)
 	defer cancel()
 	all := new(v1alpha1.MPIJobList)
-	if err := m.jobs.List(ctx, all); err != nil {
+	if err := m.jobs.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
 		out <- prometheus.NewInvalidMetric(m.present, err)
 		return
 	}

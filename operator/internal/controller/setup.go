@@ -121,7 +121,7 @@ func ofLabel(_ context.Context, o client.Object) []reconcile.Request {
 // usersOf are the jobs that wait for a profile.
 func (r *Reconciler) usersOf(ctx context.Context, o client.Object) []reconcile.Request {
 	jobs := new(v1alpha1.MPIJobList)
-	if err := r.Client.List(ctx, jobs, client.InNamespace(o.GetNamespace()), client.MatchingFields{indexProfile: o.GetName()}); err != nil {
+	if err := r.Client.List(ctx, jobs, client.InNamespace(o.GetNamespace()), client.MatchingFields{indexProfile: o.GetName()}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the cache is being filled: the jobs come by themselves
 	}
 	var requests []reconcile.Request
