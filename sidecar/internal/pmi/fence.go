@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"time"
 )
@@ -103,13 +102,25 @@ func (s *Server) fence(c *client, r request, in *bufio.Reader) error {
 	if r.fields["ranks"] != strconv.Itoa(s.cfg.Count) {
 		return fmt.Errorf("%w: of %q ranks, and the pod has %d: PMIx wants one launcher for all ranks of a pod", errFence, r.fields["ranks"], s.cfg.Count)
 	}
+	// The bytes come before the place: one that announces them and says nothing more has
+	// neither, and its connection ends with the time for its greeting.
+	if c.guest.Spoke(); c.known {
+		if err := c.conn.SetReadDeadline(time.Now().Add(greetWithin)); err != nil {
+			return err
+		}
+	}
+	held := s.held.of(s.pod())
+	defer held.give()
+	own, err := held.read(in, int64(n))
+	if err != nil {
+		return errors.Join(fmt.Errorf("%w: %d bytes were announced: %w", errFence, n, err), c.say("cmd=fence_result rc=-1 msg=%s", fold(err.Error())))
+	}
 	if err := s.beginFence(c); err != nil {
 		return err
 	}
 	defer s.endFence()
-	own := make([]byte, n)
-	if _, err := io.ReadFull(in, own); err != nil {
-		return fmt.Errorf("%w: %w", errFence, err)
+	if err := c.conn.SetReadDeadline(time.Time{}); err != nil {
+		return err
 	}
 	all, err := s.together(s.ctx, pieceFence, own)
 	if err != nil {

@@ -22,13 +22,14 @@ type Meetings struct {
 	self   int
 	layout []int // ranks by pod
 	dial   Dial
+	held   *budget
 
 	mu      sync.Mutex
 	open    map[string]*meeting
 	numbers uint64
 }
 
-// Meeting is what a pod brings to one.
+// Meeting is what a pod brings to one. Its slices are the Meetings' from Meet on.
 type Meeting struct {
 	Pods []int  // that take part, in order
 	Name []byte // by which they find each other
@@ -48,6 +49,12 @@ type meeting struct {
 	met    Met
 }
 
+// has reports whether a pod has brought its piece, which may be empty.
+func (g *meeting) has(pod int) bool {
+	_, ok := g.pieces[pod]
+	return ok
+}
+
 // meetingsMax bounds the meetings that the ranks of a pod wait in at once.
 const meetingsMax = 256
 
@@ -62,7 +69,7 @@ var (
 
 // NewMeetings is pod self's part, with so many ranks in each pod.
 func NewMeetings(self int, layout []int, dial Dial) *Meetings {
-	return &Meetings{self: self, layout: layout, dial: dial, open: map[string]*meeting{}}
+	return &Meetings{self: self, layout: layout, dial: dial, held: newBudget(layout), open: map[string]*meeting{}}
 }
 
 // Meet takes part in a meeting. It lasts until all of its pods have come, or ctx ends.
@@ -151,10 +158,10 @@ func (m *Meetings) add(key string, pod int, w Meeting) (*meeting, error) {
 	case g == nil:
 		g = &meeting{pieces: map[int][]byte{}, over: make(chan struct{})}
 		m.open[key] = g
-	case g.pieces[pod] != nil:
+	case g.has(pod):
 		return nil, fmt.Errorf("%w: pod %d is in it already", errMeeting, pod)
 	}
-	g.pieces[pod] = append([]byte{}, w.Own...)
+	g.pieces[pod] = w.Own
 	if len(g.pieces) < len(w.Pods) {
 		return g, nil
 	}
@@ -200,9 +207,8 @@ func appendMeeting(b []byte, w Meeting) []byte {
 	return append(append(b, w.Name...), w.Own...)
 }
 
-// read reads what a pod says of a meeting. Memory is taken as bytes come.
-func (m *Meetings) read(in io.Reader, pod int) (Meeting, error) {
-	var w Meeting
+// read reads what a pod says of a meeting, whose bytes held accounts.
+func (m *Meetings) read(in io.Reader, pod int, held *hold) (w Meeting, err error) {
 	var head [meetingHead]byte
 	if _, err := io.ReadFull(in, head[:]); err != nil {
 		return w, err
@@ -211,10 +217,11 @@ func (m *Meetings) read(in io.Reader, pod int) (Meeting, error) {
 	if pods > int64(len(m.layout)) || name > int64(m.nameBytes()) || own > m.bytesOf(pod) {
 		return w, fmt.Errorf("%w: %d pods, a name of %d bytes, %d bytes", errMeeting, pods, name, own)
 	}
-	rest, err := io.ReadAll(io.LimitReader(in, 4*pods+name+own))
-	if err == nil && int64(len(rest)) != 4*pods+name+own {
-		err = io.ErrUnexpectedEOF
+	// The name is kept once more, as the meeting's key.
+	if err := held.grow(4*pods + name); err != nil {
+		return w, err
 	}
+	rest, err := held.read(in, 4*pods+name+own)
 	if err != nil {
 		return w, err
 	}
@@ -243,7 +250,7 @@ func (m *Meetings) ask(ctx context.Context, w Meeting) (Met, error) {
 	}
 	met := Met{Number: binary.LittleEndian.Uint64(head[:])}
 	n := int64(binary.LittleEndian.Uint32(head[8:]))
-	if n > max(m.bytesOf(w.Pods...), lineMax) {
+	if n > max(min(m.bytesOf(w.Pods...), m.held.most), lineMax) {
 		return Met{}, fmt.Errorf("it answers with %d bytes", n)
 	}
 	met.All, err = io.ReadAll(io.LimitReader(conn, n))
@@ -268,7 +275,9 @@ func (m *Meetings) Serve(ctx context.Context, pod int, conn net.Conn) error {
 		return err
 	}
 	in := bufio.NewReader(conn)
-	w, err := m.read(in, pod)
+	held := m.held.of(pod)
+	defer held.give()
+	w, err := m.read(in, pod, held)
 	if err == nil && w.Pods[0] != m.self {
 		err = fmt.Errorf("%w: pod %d is its host", errMeeting, w.Pods[0])
 	}
@@ -334,7 +343,9 @@ func (s *Server) meet(c *client, in *bufio.Reader) error {
 	}
 	defer s.endMeeting()
 	m := s.cfg.Meetings
-	w, err := m.read(in, m.self)
+	held := m.held.of(m.self)
+	defer held.give()
+	w, err := m.read(in, m.self, held)
 	if err != nil {
 		return errors.Join(err, c.say("cmd=meet_result rc=-1 msg=%s", fold(err.Error())))
 	}

@@ -242,7 +242,12 @@ func FuzzMeeting(f *testing.F) {
 	m := NewMeetings(0, []int{1, 2, 3}, nil)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for pod := range m.layout {
-			w, err := m.read(bytes.NewReader(b), pod)
+			held := m.held.of(pod)
+			w, err := m.read(bytes.NewReader(b), pod, held)
+			if most := int64(2*len(b) + 4*heldStep); held.bytes > most {
+				t.Errorf("%d bytes are accounted of %d that came", held.bytes, len(b))
+			}
+			held.give()
 			if err != nil {
 				continue
 			}

@@ -82,7 +82,8 @@ type Server struct {
 	aborts   aborts
 	idle     idle
 
-	offers offers // of those who run commands for other pods
+	held   *budget // of fences
+	offers offers  // of those who run commands for other pods
 }
 
 // client is a rank's connection.
@@ -118,7 +119,7 @@ func New(cfg Config) *Server {
 	ctx, stop := context.WithCancelCause(context.Background())
 	s := &Server{
 		cfg: cfg, ctx: ctx, stop: stop, space: newSpace(mapping(cfg.Layout)), lobby: lobby.New(cfg.places(), cfg.places()),
-		complaints: rate.Sometimes{Interval: time.Minute}, conns: map[net.Conn]bool{}, clients: map[int]*client{}, init: map[int]bool{},
+		complaints: rate.Sometimes{Interval: time.Minute}, held: newBudget(cfg.Layout), conns: map[net.Conn]bool{}, clients: map[int]*client{}, init: map[int]bool{},
 		idle: idle{ranks: map[int]bool{}, waits: -1},
 	}
 	for _, n := range cfg.Layout {

@@ -1,0 +1,96 @@
+package pmi
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+)
+
+// Bytes that processes may have this sidecar keep for fences and for meetings: those of
+// one pod together, and those of all, which are 4 KiB for each rank of a large job. A
+// rank brings 1 to 2 KiB to either. The sidecar's own 96 MiB (api/memory) have room for
+// both, with the garbage collector's share, up to 8,192 ranks.
+const (
+	heldPodMin    = 1 << 20
+	heldPodMax    = 8 << 20
+	heldMax       = 24 << 20
+	heldRankBytes = 4 << 10
+	heldStep      = 16 << 10 // are accounted at once, as bytes come
+)
+
+// budget bounds what is kept of what pods have sent.
+type budget struct {
+	layout []int // ranks by pod
+	most   int64
+
+	mu    sync.Mutex // guards what follows
+	bytes int64
+	by    map[int]int64 // by pod
+}
+
+func newBudget(layout []int) *budget {
+	ranks := 0
+	for _, n := range layout {
+		ranks += n
+	}
+	return &budget{layout: layout, most: max(heldMax, int64(ranks)*heldRankBytes), by: map[int]int64{}}
+}
+
+// hold is what one connection has a pod keep.
+type hold struct {
+	budget *budget
+	pod    int
+	bytes  int64
+}
+
+func (b *budget) of(pod int) *hold { return &hold{budget: b, pod: pod} }
+
+// grow accounts more bytes.
+func (h *hold) grow(bytes int64) error {
+	b := h.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ranks := 0
+	if h.pod >= 0 && h.pod < len(b.layout) {
+		ranks = b.layout[h.pod]
+	}
+	pod := min(max(int64(ranks)*fenceRankBytes, heldPodMin), heldPodMax)
+	if b.by[h.pod]+bytes > pod || b.bytes+bytes > b.most {
+		return fmt.Errorf("%d bytes of pod %d and %d of all pods are kept for fences and meetings under way, at most %d and %d may be; try again when others have ended", b.by[h.pod], h.pod, b.bytes, pod, b.most)
+	}
+	b.bytes += bytes
+	b.by[h.pod] += bytes
+	h.bytes += bytes
+	return nil
+}
+
+// give takes all of them back.
+func (h *hold) give() {
+	b := h.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bytes -= h.bytes
+	if b.by[h.pod] -= h.bytes; b.by[h.pod] == 0 {
+		delete(b.by, h.pod)
+	}
+	h.bytes = 0
+}
+
+// read reads so many bytes. They are accounted as they come: one that announces many and
+// says nothing more keeps none from others.
+func (h *hold) read(in io.Reader, n int64) ([]byte, error) {
+	var got []byte
+	for int64(len(got)) < n {
+		step := min(n-int64(len(got)), max(heldStep, int64(len(got))))
+		if err := h.grow(step); err != nil {
+			return nil, err
+		}
+		have := len(got)
+		got = slices.Grow(got, int(step))[:have+int(step)]
+		if _, err := io.ReadFull(in, got[have:]); err != nil {
+			return nil, err
+		}
+	}
+	return got, nil
+}

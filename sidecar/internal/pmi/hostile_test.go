@@ -1,0 +1,112 @@
+package pmi
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestFencesThatStall: connections that announce the bytes of a fence and say nothing
+// more take no place of a real one.
+func TestFencesThatStall(t *testing.T) {
+	addrs := serve(t)
+	for range 2 * fencesMax {
+		r := dial(t, addrs[0])
+		r.send("cmd=outrigger_fence ranks=2 bytes=1000")
+	}
+	var both sync.WaitGroup
+	for pod, addr := range addrs {
+		both.Go(func() {
+			if all, err := fence(dial(t, addr), 2-pod, fmt.Sprint(pod)); err != nil || all != "01" {
+				t.Errorf("pod %d: %q, %v", pod, all, err)
+			}
+		})
+	}
+	both.Wait()
+}
+
+// TestMeetingsAreBoundedInBytes: processes that ask for meetings which never come about
+// have a bounded number of bytes kept, are told so, and leave none behind.
+func TestMeetingsAreBoundedInBytes(t *testing.T) {
+	const ranks, count = 64, 32
+	meetings := NewMeetings(0, []int{ranks, 1}, nil)
+	addr := serve(t, func(c *Config) {
+		if c.First == 0 {
+			c.Count, c.Layout, c.Meetings = ranks, []int{ranks, 1}, meetings
+		}
+	})[0]
+	own := make([]byte, ranks*fenceRankBytes)
+	var all sync.WaitGroup
+	var conns []net.Conn
+	answers := make(chan string, count)
+	for i := range count {
+		r := dial(t, addr)
+		conns = append(conns, r.conn)
+		all.Go(func() {
+			b := appendMeeting([]byte("cmd=outrigger_meet\n"), Meeting{[]int{0, 1}, fmt.Append(nil, i), own})
+			_, _ = r.conn.Write(b) // it may be refused before it has said all
+			answers <- r.hear()
+		})
+	}
+	for range count - heldPodMax/len(own) + 1 { // the rest waits
+		if line := <-answers; !strings.Contains(line, "rc=-1") {
+			t.Fatalf("a meeting beyond the bound: %q", line)
+		}
+	}
+	meetings.held.mu.Lock()
+	kept := meetings.held.bytes
+	meetings.held.mu.Unlock()
+	if kept > heldPodMax {
+		t.Errorf("%d bytes are kept, at most %d may be", kept, heldPodMax)
+	}
+	for _, c := range conns {
+		_ = c.Close() // those that wait end
+	}
+	all.Wait()
+	for kept > 0 { // until the server has seen it
+		time.Sleep(time.Millisecond)
+		meetings.held.mu.Lock()
+		kept = meetings.held.bytes
+		meetings.held.mu.Unlock()
+	}
+	meetings.empty(t)
+}
+
+// TestBudget: of one pod and of all no more is kept than may be.
+func TestBudget(t *testing.T) {
+	layout := make([]int, 10)
+	for i := range layout {
+		layout[i] = 1000
+	}
+	b := newBudget(layout)
+	var kept int64
+	var holds []*hold
+	for pod := range layout {
+		for {
+			h := b.of(pod)
+			if err := h.grow(1 << 20); err != nil {
+				break
+			}
+			holds = append(holds, h)
+			kept += h.bytes
+		}
+		if b.by[pod] > heldPodMax {
+			t.Errorf("%d bytes of pod %d are kept", b.by[pod], pod)
+		}
+	}
+	if most := max(heldMax, int64(10_000)*heldRankBytes); kept > most || kept < most-1<<20 {
+		t.Errorf("%d bytes are kept, at most %d may be", kept, most)
+	}
+	for _, h := range holds {
+		h.give()
+	}
+	if b.bytes != 0 || len(b.by) != 0 {
+		t.Errorf("%d bytes of %v are left", b.bytes, b.by)
+	}
+	if got, err := b.of(0).read(strings.NewReader("abc"), 4); err == nil {
+		t.Errorf("%q was read of three bytes", got)
+	}
+}
