@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -12,9 +13,12 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	certutil "k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/internal/strangers/hostile"
 )
 
@@ -134,4 +138,95 @@ func TestBodies(t *testing.T) {
 	for range reviewsAtOnce + 1 {
 		<-done
 	}
+}
+
+// TestManagerServes: health and metrics of a manager are served, with bounds, before its
+// caches have filled.
+func TestManagerServes(t *testing.T) {
+	discovery := map[string]any{
+		"/api":              metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}},
+		"/apis":             metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}},
+		"/api/v1":           resources("v1", "Pod", "pods"),
+		"/apis/batch/v1":    resources("batch/v1", "Job", "jobs"),
+		"/apis/" + gvOurs(): resources(gvOurs(), "MPIJob", "mpijobs", "FabricProfile", "fabricprofiles"),
+	}
+	groups := discovery["/apis"].(metav1.APIGroupList)
+	for _, gv := range []string{"batch/v1", gvOurs()} {
+		group, version, _ := strings.Cut(gv, "/")
+		v := metav1.GroupVersionForDiscovery{GroupVersion: gv, Version: version}
+		groups.Groups = append(groups.Groups, metav1.APIGroup{Name: group, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
+		discovery["/apis/"+group] = groups.Groups[len(groups.Groups)-1]
+	}
+	discovery["/apis"] = groups
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, ok := discovery[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(answer); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer api.Close()
+	at := make([]string, 2)
+	for i := range at {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at[i] = l.Addr().String()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := NewManager(&rest.Config{Host: api.URL}, &Serving{Health: at[0], Metrics: at[1]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.AddReadyzCheck("webhook", func(*http.Request) error { return errors.New("not yet") }); err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- m.Start(ctx) }()
+	for url, want := range map[string]int{
+		at[0] + "/healthz": http.StatusOK, at[0] + "/readyz": http.StatusInternalServerError, at[0] + "/readyz/ping": http.StatusOK, at[1] + "/metrics": http.StatusOK,
+	} {
+		r, err := http.Get("http://" + url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = r.Body.Close() // enough is known
+		if r.StatusCode != want {
+			t.Errorf("%s: %s, want %d", url, r.Status, want)
+		}
+	}
+	list := hostile.Gather(t, at[0], 500, hostile.Says("GET /"))
+	r, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get("http://" + at[0] + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Body.Close() // short
+	if n := list.Open(t); n > probes.Places {
+		t.Errorf("%d connections are open, want %d at most", n, probes.Places)
+	}
+	list.Close()
+	http.DefaultClient.CloseIdleConnections()
+	end()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func gvOurs() string { return v1alpha1.GroupVersion.String() }
+
+// resources is what an API server says of a version's kinds: kind and plural in turn.
+func resources(version string, kinds ...string) metav1.APIResourceList {
+	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: version}
+	for i := 0; i < len(kinds); i += 2 {
+		list.APIResources = append(list.APIResources, metav1.APIResource{Kind: kinds[i], Name: kinds[i+1], Namespaced: true, Verbs: []string{"get", "list", "watch"}})
+	}
+	return list
 }
