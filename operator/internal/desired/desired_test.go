@@ -165,6 +165,25 @@ func TestLargestJob(t *testing.T) {
 	}
 }
 
+// TestServiceLinks: pods of jobs get no variables of the namespace's Services, unless
+// the template asks for them.
+func TestServiceLinks(t *testing.T) {
+	for _, c := range []struct {
+		template *bool
+		want     bool
+	}{{nil, false}, {new(false), false}, {new(true), true}} {
+		a := attempt("cg", 4, 2)
+		a.Job.Spec.Template.Spec.EnableServiceLinks = c.template
+		b, err := a.BatchJob()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if links := b.Spec.Template.Spec.EnableServiceLinks; links == nil || *links != c.want {
+			t.Errorf("template %v: enableServiceLinks is %v, want %v", c.template, links, c.want)
+		}
+	}
+}
+
 // Each wish reaches the Job once; who else steers the Job is not fought.
 func TestSteering(t *testing.T) {
 	a := attempt("cg", 4, 2)
