@@ -19,7 +19,7 @@ type Report struct {
 type Ending struct {
 	Code   int
 	Signal string
-	Text   string    // for a person: the container solver was killed (OOMKilled)
+	Text   string    // for a person: the container solver was killed (OOMKilled); empty: what the code says
 	Time   time.Time // whole seconds do, rounded down
 }
 
@@ -200,14 +200,18 @@ func (in *inquiry) accuse(r *Report, f Failure) {
 	}
 }
 
-// hearNobody takes the end of an application whose launcher left no word: it
-// was killed together with its ranks.
+// hearNobody takes the end of an application whose launcher left no word, since it
+// was killed together with its ranks, or that has no launcher.
 func (in *inquiry) hearNobody(r *Report) {
 	e := r.Application
 	if e == nil || e.Code == 0 || r.Launcher != nil {
 		return
 	}
-	f := Failure{Rank: r.FirstRank, Code: e.Code, Signal: e.Signal, Reason: RankKilled, Text: e.Text, Time: e.Time}
+	f := Failure{Rank: r.FirstRank, Code: e.Code, Text: e.Text, Time: e.Time}
+	f.Reason, f.Signal = OfExit(e.Code, e.Signal)
+	if f.Text == "" {
+		f.Text = exitText(f.Code, f.Signal)
+	}
 	confirmed := false
 	for rank, c := range in.claims {
 		if r.hosts(rank) && c.Reason == RankVanished {

@@ -233,6 +233,9 @@ func (o *Observation) report(p *corev1.Pod, index int32) podlife.Report {
 	r := podlife.Report{Pod: int(index), FirstRank: int(first), Ranks: int(count)}
 	if t := ended(o.application(p)); t != nil {
 		r.Application = ending(t)
+		if r.Application.Text = ""; slices.Contains(unstarted, t.Reason) { // else the code says it
+			r.Application.Text = fmt.Sprintf("exited with code %d: %s: %s", t.ExitCode, t.Reason, t.Message)
+		}
 		r.Launcher = message(t.Message, podlife.KindRanks)
 	}
 	if t := ended(sidecar(p)); t != nil {
@@ -242,10 +245,14 @@ func (o *Observation) report(p *corev1.Pod, index int32) podlife.Report {
 	return r
 }
 
+// unstarted are the reasons of containers of which the runtime could not start the
+// program; the message is the runtime's then.
+var unstarted = []string{"StartError", "ContainerCannotRun"}
+
 func ending(t *corev1.ContainerStateTerminated) *podlife.Ending {
 	e := &podlife.Ending{Code: int(t.ExitCode), Text: t.Reason, Time: t.FinishedAt.Time}
 	if t.Signal != 0 {
-		e.Signal = fmt.Sprint("SIG", t.Signal)
+		e.Signal = podlife.SignalName(int(t.Signal))
 	}
 	return e
 }

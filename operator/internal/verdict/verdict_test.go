@@ -500,3 +500,41 @@ func externalPodVanishes(t *testing.T, ahead float64) {
 		t.Errorf("%+v", f)
 	}
 }
+
+// TestContainersExit: a rank without a launcher is known by its container's code, and a
+// rule of restarts for that code counts.
+func TestContainersExit(t *testing.T) {
+	for _, c := range []struct {
+		code           int32
+		kubelet        string
+		reason, signal string
+		restarts       bool
+	}{
+		{3, "Error", "RankExited", "", true},
+		{4, "Error", "RankExited", "", false},
+		{255, "Error", "RankExited", "", false},
+		{128, "StartError", "RankExited", "", false},
+		{139, "Error", "RankKilled", "SIGSEGV", false},
+		{137, "OOMKilled", v1alpha1.ReasonOutOfMemory, "", false},
+		{3, "OOMKilled", v1alpha1.ReasonOutOfMemory, "", false},
+	} {
+		s := begun(t)
+		s.job.Spec.LaunchMode, s.job.Spec.RunPolicy.RestartLimit = v1alpha1.LaunchContainer, new(int32(2))
+		s.job.Spec.RunPolicy.RestartRules = []v1alpha1.RestartRule{
+			{Action: v1alpha1.ActionRestart, Reasons: []string{"RankExited"}, ExitCodes: []int32{3}}, {Action: v1alpha1.ActionFail},
+		}
+		s.exit(1, c.code, at(10))
+		s.o.Pods[1].Status.ContainerStatuses[0].State.Terminated.Reason = c.kubelet
+		s.o.Pods[1].Status.Phase = corev1.PodFailed
+		s.o.Now = at(20)
+		if c.restarts {
+			s.next(Wait, v1alpha1.ConditionRestarting)
+		} else {
+			s.next(Stop, v1alpha1.ConditionFailed)
+		}
+		s.failed(2, c.code, c.reason, "cg-0-1-x", "node1")
+		if f := s.job.Status.FirstFailure; !strings.Contains(f.Message, c.signal) || strings.Contains(f.Message, "Error") != (c.kubelet == "StartError") {
+			t.Errorf("code %d (%s): message %q", c.code, c.kubelet, f.Message)
+		}
+	}
+}

@@ -67,6 +67,7 @@ func (m *manifestRun) spec(number int) (*jobrun.Spec, error) {
 	s.WorkDir = m.workDir()
 	s.MPI = strings.ToLower(string(m.plan.Job.Spec.MPI)) // as the launcher's flag has it
 	s.Stdin, s.StdinFile = m.stdin, m.plan.Job.Spec.StdinFile
+	s.Container = m.plan.Job.Spec.LaunchMode == v1alpha1.LaunchContainer
 	policy := &m.plan.Job.Spec.RunPolicy
 	s.Deadlock = jobrun.Deadlock{After: policy.DeadlockAfter(), Fails: policy.DeadlockAction == v1alpha1.DeadlockFail}
 	for pod := range m.plan.Pods {

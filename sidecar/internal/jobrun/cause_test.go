@@ -153,3 +153,25 @@ func TestHasEndedWhileEnding(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestContainersExit: a rank that stands for a container has the reason that it has in
+// a cluster, where its exit code alone is known.
+func TestContainersExit(t *testing.T) {
+	for _, c := range []struct {
+		event     launch.Event
+		container podlife.Reason
+		process   podlife.Reason
+	}{
+		{launch.Event{Code: 3}, podlife.RankExited, podlife.RankExited},
+		{launch.Event{Code: 137}, podlife.RankKilled, podlife.RankExited},
+		{launch.Event{Code: 137, Signal: "SIGKILL"}, podlife.RankKilled, podlife.RankKilled},
+		{launch.Event{Code: 193}, podlife.RankExited, podlife.RankExited},
+		{launch.Event{Code: 143, Signal: "SIGTERM", Told: true}, podlife.Terminated, podlife.Terminated},
+	} {
+		for container, want := range map[bool]podlife.Reason{true: c.container, false: c.process} {
+			if f := (&Spec{Container: container}).failure(&c.event); f.Reason != want || want == podlife.RankKilled && f.Signal != "SIGKILL" {
+				t.Errorf("%+v, container %v: %s by %q, want %s", c.event, container, f.Reason, f.Signal, want)
+			}
+		}
+	}
+}

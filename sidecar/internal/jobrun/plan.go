@@ -50,6 +50,10 @@ type Spec struct {
 	// started. nil: none come.
 	Notices <-chan os.Signal
 
+	// Container: each rank stands for a container without a launcher, of whose end the
+	// exit code alone is known, as in a cluster with launchMode Container.
+	Container bool
+
 	// Document says which ranks each of Pods pods has and how they are tuned, for
 	// a job that is not spread evenly; nil: made of what is above. What belongs to
 	// the machine is filled in: see Local.

@@ -161,6 +161,15 @@ func (j *Job) startLauncher(path string, pod int) error {
 	return nil
 }
 
+// failure is what a launcher tells of a rank's end, as the job's status has it.
+func (s *Spec) failure(e *launch.Event) podlife.Failure {
+	f := e.Failure()
+	if s.Container && (f.Reason == podlife.RankExited || f.Reason == podlife.RankKilled) {
+		f.Reason, f.Signal = podlife.OfExit(f.Code, f.Signal)
+	}
+	return f
+}
+
 func (j *Job) readStatus(r io.ReadCloser, pod int) {
 	defer func() { _ = r.Close() }() // only read
 	in := bufio.NewScanner(r)
@@ -173,7 +182,7 @@ func (j *Job) readStatus(r io.ReadCloser, pod int) {
 		j.ranks[e.Rank] = e.Event == "started"
 		j.mu.Unlock()
 		if e.Event == "failed" {
-			j.heard(pod, e.Failure(), hasEnded(j.sidecars[pod].Process.Pid))
+			j.heard(pod, j.spec.failure(&e), hasEnded(j.sidecars[pod].Process.Pid))
 			j.fail(&Failure{Text: fmt.Sprintf("rank %d (pod %d) %s", e.Rank, pod, e.Text()), Code: e.Code}, e.Time)
 		}
 	}
