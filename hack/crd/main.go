@@ -54,6 +54,9 @@ func walk(node any, within bool) {
 			node["description"] = text + " [" + bounds + "]"
 		}
 		for key, v := range node {
+			if list, ok := v.(map[string]any); ok && within && key == "searches" {
+				limit(list)
+			}
 			if m, ok := v.(map[string]any); ok && key == "template" && !within {
 				for part, inner := range m {
 					walk(inner, part == "properties")
@@ -62,6 +65,21 @@ func walk(node any, within bool) {
 			}
 			walk(v, within)
 		}
+	}
+}
+
+// Bounds of the search list of a pod's dnsConfig, by Kubernetes' own validation
+// (MaxDNSSearchPaths), and of a name in DNS.
+const (
+	searchesMax = 32
+	nameMax     = 253
+)
+
+// limit bounds the schema of a list of names.
+func limit(list map[string]any) {
+	list["maxItems"] = searchesMax
+	if items, ok := list["items"].(map[string]any); ok {
+		items["maxLength"] = nameMax
 	}
 }
 

@@ -215,6 +215,7 @@
 #define OR_NAME_TOKEN_AUDIENCE "outrigger.dev/issuer"
 #define OR_NAME_PORT_PEERS 7077
 #define OR_NAME_PORT_METRICS 9464
+#define OR_NAME_PORT_ISSUER 9442
 #define OR_NAME_PORT_METRICS_LOCAL 9465
 
 #endif

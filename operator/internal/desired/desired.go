@@ -87,7 +87,7 @@ func (a *Attempt) settings() *inject.Settings {
 	sizes := jobdoc.MemoryOf(s, &a.Profile, a.Pods())
 	sizes.Registers = len(s.Devices) > 0 && s.Transport.Type != v1alpha1.TransportTCP
 	return &inject.Settings{
-		Image: a.Options.Image, PullPolicy: pull(a.Options.Pull), ConfigMap: a.DocumentName(),
+		Namespace: a.Job.Namespace, Image: a.Options.Image, PullPolicy: pull(a.Options.Pull), ConfigMap: a.DocumentName(),
 		Ranks: s.Ranks, PerPod: s.RanksPerPod, Launch: s.LaunchMode, MPI: s.MPI, Stdin: s.StdinFile, Devices: s.Devices,
 		Memory: sizes, Wait: jobdoc.Wait(&a.Profile), Allocs: jobdoc.Allocations(&s.Memory), Progress: jobdoc.Progress(s.MPIProgress), LogLevel: a.Options.LogLevel, LocalMetrics: a.Options.LocalMetrics,
 		AllowedVariables: a.Options.AllowedVariables, AllowedMounts: a.Options.AllowedMounts,

@@ -24,6 +24,7 @@ import (
 
 // Settings of the pods of one job.
 type Settings struct {
+	Namespace  string            // of the pods
 	Image      string            // with outrigger-sidecar and outrigger-launch in its root
 	PullPolicy corev1.PullPolicy // empty: Kubernetes' default
 	ConfigMap  string            // with the job document
@@ -55,9 +56,9 @@ var ErrPod = errors.New("the pod cannot get a sidecar")
 // the same, or a pod that brings a copy of ours could bring what it liked.
 func Pod(spec *corev1.PodSpec, s *Settings) error {
 	if has(spec) {
-		return errors.Join(alike(spec, s), check(others(spec, s)))
+		return errors.Join(alike(spec, s), check(others(spec, s), s))
 	}
-	if err := check(spec); err != nil {
+	if err := check(spec, s); err != nil {
 		return err
 	}
 	spec.Volumes = append(spec.Volumes, volumes(s)...)
@@ -84,11 +85,14 @@ func others(spec *corev1.PodSpec, s *Settings) *corev1.PodSpec {
 var reserved = []string{names.VolumeShared, names.VolumeJob, names.VolumeToken, names.VolumeNone}
 
 // check finds names and mounts that would collide with those added.
-func check(spec *corev1.PodSpec) error {
+func check(spec *corev1.PodSpec, s *Settings) error {
 	if len(spec.Containers) != 1 {
 		return fmt.Errorf("%w: it has %d containers, want the application's alone", ErrPod, len(spec.Containers))
 	}
 	if err := checkPod(spec); err != nil {
+		return err
+	}
+	if err := checkNames(spec, s.Namespace); err != nil {
 		return err
 	}
 	for i := range spec.Volumes {
@@ -123,6 +127,22 @@ func checkPod(spec *corev1.PodSpec) error {
 		if set {
 			return fmt.Errorf("%w: it sets %s, by which the application could reach what is the sidecar's alone; leave it out", ErrPod, name)
 		}
+	}
+	return nil
+}
+
+// checkNames refuses pods that cannot find the other pods of their job: the name of each
+// is one of the cluster, in the pod's namespace.
+func checkNames(spec *corev1.PodSpec, namespace string) error {
+	switch spec.DNSPolicy {
+	case corev1.DNSDefault:
+		return fmt.Errorf("%w: spec.dnsPolicy is Default, by which the node's name servers are asked, and those do not know the pods of the job: leave it out (ClusterFirst), or set None with a dnsConfig that knows the cluster's names", ErrPod)
+	case corev1.DNSNone:
+		entry := namespace + ".svc."
+		if c := spec.DNSConfig; c == nil || len(c.Nameservers) == 0 || !slices.ContainsFunc(c.Searches, func(s string) bool { return strings.HasPrefix(s, entry) && len(s) > len(entry) }) {
+			return fmt.Errorf("%w: spec.dnsPolicy is None, and spec.dnsConfig does not have both nameservers and the search entry %sDOMAIN, such as %scluster.local: the sidecars find each other by it", ErrPod, entry, entry)
+		}
+	case "", corev1.DNSClusterFirst, corev1.DNSClusterFirstWithHostNet:
 	}
 	return nil
 }

@@ -464,3 +464,34 @@ func TestAlteredCopies(t *testing.T) {
 		t.Errorf("another job document: %v", err)
 	}
 }
+
+// TestNames: a pod that could not find its peers is refused at once.
+func TestNames(t *testing.T) {
+	for _, c := range []struct {
+		policy     corev1.DNSPolicy
+		servers    []string
+		searches   []string
+		namespaced string // what the refusal says; empty: it is taken
+	}{
+		{"", nil, nil, ""},
+		{corev1.DNSClusterFirst, nil, []string{"site.example.com"}, ""},
+		{corev1.DNSDefault, nil, nil, "spec.dnsPolicy is Default"},
+		{corev1.DNSNone, nil, nil, "spec.dnsConfig"},
+		{corev1.DNSNone, []string{"10.96.0.10"}, []string{"site.example.com"}, "hpc.svc.DOMAIN"},
+		{corev1.DNSNone, []string{"10.96.0.10"}, []string{"other.svc.cluster.local"}, "hpc.svc.DOMAIN"},
+		{corev1.DNSNone, []string{"10.96.0.10"}, []string{"hpc.svc."}, "hpc.svc.DOMAIN"},
+		{corev1.DNSNone, nil, []string{"hpc.svc.cluster.local"}, "nameservers"},
+		{corev1.DNSNone, []string{"10.96.0.10"}, []string{"site.example.com", "hpc.svc.cluster.local"}, ""},
+	} {
+		is, s := busy(), settings()
+		s.Namespace = "hpc"
+		is.DNSPolicy = c.policy
+		if c.servers != nil || c.searches != nil {
+			is.DNSConfig = &corev1.PodDNSConfig{Nameservers: c.servers, Searches: c.searches}
+		}
+		err := Pod(&is, s)
+		if c.namespaced == "" && err != nil || c.namespaced != "" && (!errors.Is(err, ErrPod) || !strings.Contains(err.Error(), c.namespaced)) {
+			t.Errorf("%s with name servers %v and searches %v: error %v, want one about %q", c.policy, c.servers, c.searches, err, c.namespaced)
+		}
+	}
+}

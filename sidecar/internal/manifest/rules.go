@@ -3,6 +3,7 @@ package manifest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,6 +54,8 @@ func jobRules(j *v1alpha1.MPIJob) []error {
 		{"spec", t.HostPID || t.HostIPC || t.ShareProcessNamespace != nil && *t.ShareProcessNamespace, "template.spec.hostPID, hostIPC and shareProcessNamespace are not supported: the application would see the sidecar's processes and keys"},
 		{"spec.sidecar.resources.requests", others(s.Sidecar.Resources.Requests), "requests are cpu and memory; devices has the others"},
 		{"spec.sidecar.resources.limits", others(s.Sidecar.Resources.Limits), "limits are cpu and memory; devices has the others"},
+		{"spec.template.spec.dnsPolicy", t.DNSPolicy == corev1.DNSDefault, "dnsPolicy Default asks the node's name servers, which do not know the pods of the job: leave it out, or set None with a dnsConfig that knows the cluster's"},
+		{"spec.template.spec.dnsConfig", t.DNSPolicy == corev1.DNSNone && !findsPeers(t.DNSConfig), "with dnsPolicy None, dnsConfig needs nameservers that know the cluster's names, and NAMESPACE.svc.DOMAIN among its searches: the sidecars find each other by it"},
 		{"spec", needsRDMA(s) && !hasHCA(s), "transport RDMA is required, but devices asks for no card, such as outrigger.dev/hca"},
 		{"spec.memory.arena", outside(s.Memory.Arena, "64Ki", "16Ti", true), "arena is 64Ki to 16Ti"},
 		{"spec.memory.slab", outside(s.Memory.Slab, "256Ki", "1025Mi", true), "slab is 256Ki to 1Gi"},
@@ -73,6 +76,11 @@ func jobRules(j *v1alpha1.MPIJob) []error {
 		seen[d.Resource] = true
 	}
 	return wrong
+}
+
+// findsPeers reports whether a pod of this configuration can find pods of its job.
+func findsPeers(c *corev1.PodDNSConfig) bool {
+	return c != nil && len(c.Nameservers) > 0 && slices.ContainsFunc(c.Searches, func(s string) bool { return strings.Contains(s, ".svc.") })
 }
 
 // others reports whether a list has more than a sidecar's CPU and memory.
