@@ -84,6 +84,9 @@ const (
 	// LabelPodNumber is a pod's number in its job, for pods whose controller
 	// does not tell it in a label of its own.
 	LabelPodNumber = Group + "/pod-number"
+	// AnnotationContainer names the application among a pod's containers. The operator's
+	// webhook sets it where a pod has none.
+	AnnotationContainer = Group + "/container"
 	// LabelAttempt is the attempt of the MPIJob, from 0.
 	LabelAttempt = Group + "/attempt"
 	// ResourceHCA, ResourceIOAT and ResourceDSA are the extended resources

@@ -3,6 +3,7 @@ package controller
 import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
@@ -14,7 +15,7 @@ import (
 func lean(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:
-		o.ManagedFields, o.Annotations, o.Labels, o.Finalizers = nil, nil, ours(o.Labels), nil
+		o.ManagedFields, o.Annotations, o.Labels, o.Finalizers = nil, annotationsRead(o.Annotations), ours(o.Labels), nil
 		// Of the containers, whether there is a sidecar: the issuer asks; and what CPU
 		// they request: a job whose application requests none is warned.
 		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, InitContainers: sidecars(o.Spec.InitContainers), Containers: requesting(o.Spec.Containers), Resources: o.Spec.Resources}
@@ -52,6 +53,15 @@ func ours(all map[string]string) map[string]string {
 		}
 	}
 	return kept
+}
+
+// annotationsRead are those of a pod's annotations that somebody here reads: the name of
+// its application's container, which has no more bytes than a label of DNS.
+func annotationsRead(all map[string]string) map[string]string {
+	if name := all[names.AnnotationContainer]; name != "" && len(name) <= validation.DNS1123LabelMaxLength {
+		return map[string]string{names.AnnotationContainer: name}
+	}
+	return nil
 }
 
 // requesting are containers of which the requests of CPU are known, and no more.

@@ -40,6 +40,31 @@ func TestLabelsAreNotKept(t *testing.T) {
 	}
 }
 
+// TestTheApplicationIsKept: of a pod's annotations the name of its application is kept,
+// in the cache and after its end, with how that container ended.
+func TestTheApplicationIsKept(t *testing.T) {
+	for name, want := range map[string]string{"main": "main", strings.Repeat("x", 64): ""} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{names.AnnotationContainer: name, "fat": "x"}}}
+		for i := range 20 {
+			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: fmt.Sprint("mesh", i)})
+		}
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: "main"})
+		cached, remembered := p.DeepCopy(), p.DeepCopy()
+		if _, err := lean(cached); err != nil {
+			t.Fatal(err)
+		}
+		essence(remembered, wordsMax)
+		for _, p := range []*corev1.Pod{cached, remembered} {
+			if len(p.Annotations) > 1 || p.Annotations[names.AnnotationContainer] != want {
+				t.Errorf("%s: annotations %v are kept", name, p.Annotations)
+			}
+		}
+		if c := remembered.Status.ContainerStatuses; want != "" && (len(c) != remainsKept+1 || c[remainsKept].Name != "main") {
+			t.Errorf("containers that are remembered: %v", c)
+		}
+	}
+}
+
 // TestMPIJobsAreLean: of an MPIJob with a megabyte of labels and annotations the cache
 // keeps what its queue is asked by.
 func TestMPIJobsAreLean(t *testing.T) {

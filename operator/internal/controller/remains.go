@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
 // remains are the pods of a job that have ended and are not there any more.
@@ -72,13 +74,13 @@ func essence(p *corev1.Pod, left int) (words int) {
 	p.ObjectMeta.Reset()
 	p.Name, p.Namespace, p.UID = meta.Name, meta.Namespace, meta.UID
 	p.CreationTimestamp, p.DeletionTimestamp, p.DeletionGracePeriodSeconds = meta.CreationTimestamp, meta.DeletionTimestamp, meta.DeletionGracePeriodSeconds
-	p.Labels = ours(meta.Labels)
+	p.Labels, p.Annotations = ours(meta.Labels), annotationsRead(meta.Annotations)
 	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName}
 	was := p.Status
 	p.Status = corev1.PodStatus{
 		Phase: was.Phase, StartTime: was.StartTime, Reason: was.Reason, Message: was.Message,
 		Conditions:            slices.Clone(was.Conditions[:min(len(was.Conditions), remainsKept)]),
-		InitContainerStatuses: endings(was.InitContainerStatuses), ContainerStatuses: endings(was.ContainerStatuses),
+		InitContainerStatuses: endings(was.InitContainerStatuses, names.ContainerSidecar), ContainerStatuses: endings(was.ContainerStatuses, p.Annotations[names.AnnotationContainer]),
 	}
 	texts := textsOf(&p.Status)
 	for t, limit := range texts {
@@ -93,11 +95,18 @@ func essence(p *corev1.Pod, left int) (words int) {
 	return words
 }
 
-// endings is how containers have ended.
-func endings(all []corev1.ContainerStatus) []corev1.ContainerStatus {
+// endings is how containers have ended: the one of a name, and the first ones of the
+// others.
+func endings(all []corev1.ContainerStatus, name string) []corev1.ContainerStatus {
 	var kept []corev1.ContainerStatus
-	for i := range all[:min(len(all), remainsKept)] {
+	others := remainsKept
+	for i := range all {
 		c := &all[i]
+		if c.Name != name {
+			if others--; others < 0 {
+				continue
+			}
+		}
 		kept = append(kept, corev1.ContainerStatus{
 			Name: c.Name, RestartCount: c.RestartCount,
 			State:                corev1.ContainerState{Terminated: c.State.Terminated},

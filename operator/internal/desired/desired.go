@@ -110,14 +110,19 @@ func over(all, job corev1.ResourceList) corev1.ResourceList {
 // Join makes a pod of another controller the attempt's pod of a number: with its
 // sidecar, and under the name that the job document has for it.
 func (a *Attempt) Join(p *corev1.Pod, number int32) error {
-	if p.Spec.RestartPolicy != corev1.RestartPolicyNever && !staysDown(&p.Spec) {
+	at, err := inject.Application(p.Spec.Containers, p.Annotations[names.AnnotationContainer], a.templated())
+	if err != nil {
+		return err
+	}
+	app := &p.Spec.Containers[at]
+	if p.Spec.RestartPolicy != corev1.RestartPolicyNever && !staysDown(app) {
 		return fmt.Errorf("%w: its restartPolicy is %q, want Never: a rank that is started again cannot join its job; where a controller makes pods with Always alone, as StatefulSets and LeaderWorkerSets do, give the container restartPolicy: Never (Kubernetes 1.35 and newer)", inject.ErrPod, p.Spec.RestartPolicy)
 	}
 	if number < 0 || number >= a.Pods() {
 		return fmt.Errorf("%w: it is number %d of a job of %d pods", inject.ErrPod, number, a.Pods())
 	}
 	s := a.settings()
-	s.Number = &number
+	s.Number, s.Container = &number, app.Name
 	if err := inject.Pod(&p.Spec, s); err != nil {
 		return err
 	}
@@ -126,15 +131,20 @@ func (a *Attempt) Join(p *corev1.Pod, number int32) error {
 		names.LabelAttempt: strconv.Itoa(int(a.Number)), batchv1.JobCompletionIndexAnnotation: strconv.Itoa(int(number)),
 		names.LabelJobUID: string(a.Job.UID),
 	})
+	p.Annotations = merged(p.Annotations, map[string]string{names.AnnotationContainer: app.Name})
 	return nil
+}
+
+// templated is the name of the application's container in the MPIJob's template.
+func (a *Attempt) templated() string {
+	for i := range a.Job.Spec.Template.Spec.Containers {
+		return a.Job.Spec.Template.Spec.Containers[i].Name
+	}
+	return ""
 }
 
 // staysDown reports whether the application is not started again although its
 // pod says so: a container's own policy goes before it.
-func staysDown(s *corev1.PodSpec) bool {
-	if len(s.Containers) != 1 {
-		return false // refused for that
-	}
-	c := &s.Containers[0]
+func staysDown(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyNever && len(c.RestartPolicyRules) == 0
 }

@@ -25,6 +25,7 @@ import (
 // Settings of the pods of one job.
 type Settings struct {
 	Namespace  string            // of the pods
+	Container  string            // the application's; empty: the pod's only one
 	Image      string            // with outrigger-sidecar and outrigger-launch in its root
 	PullPolicy corev1.PullPolicy // empty: Kubernetes' default
 	ConfigMap  string            // with the job document
@@ -63,7 +64,56 @@ func Pod(spec *corev1.PodSpec, s *Settings) error {
 	}
 	spec.Volumes = append(spec.Volumes, volumes(s)...)
 	spec.InitContainers = append([]corev1.Container{install(s), sidecar(s)}, spec.InitContainers...)
-	return application(&spec.Containers[0], s)
+	return application(s.application(spec), s)
+}
+
+// Application is the index of the application among a pod's containers: the one that an
+// annotation (names.AnnotationContainer) names, else the one with the name that the
+// MPIJob's template has, else the only one. Other webhooks add containers of their own,
+// before the operator's or after it.
+func Application(containers []corev1.Container, annotated, template string) (int, error) {
+	find := func(name string) int {
+		return slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == name })
+	}
+	if annotated != "" {
+		if i := find(annotated); i >= 0 {
+			return i, nil
+		}
+		return 0, fmt.Errorf("%w: its annotation %s is %q, and its containers are %s: name the application's", ErrPod, names.AnnotationContainer, annotated, listed(containers))
+	}
+	if i := find(template); i >= 0 {
+		return i, nil
+	}
+	if len(containers) == 1 {
+		return 0, nil
+	}
+	return 0, fmt.Errorf("%w: its containers are %s, and none has the name in the MPIJob's template, %q: name the application's by the annotation %s", ErrPod, listed(containers), template, names.AnnotationContainer)
+}
+
+// listedMax is how many containers a refusal lists.
+const listedMax = 20
+
+func listed(containers []corev1.Container) string {
+	var all []string
+	for i := range containers[:min(len(containers), listedMax)] {
+		all = append(all, containers[i].Name)
+	}
+	if n := len(containers) - listedMax; n > 0 {
+		all = append(all, fmt.Sprintf("and %d more", n))
+	}
+	return strings.Join(all, ", ")
+}
+
+// application is the application's container; nil: the pod does not have it.
+func (s *Settings) application(spec *corev1.PodSpec) *corev1.Container {
+	i := 0
+	if s.Container != "" {
+		i = slices.IndexFunc(spec.Containers, func(c corev1.Container) bool { return c.Name == s.Container })
+	}
+	if i < 0 || len(spec.Containers) == 0 || s.Container == "" && len(spec.Containers) > 1 {
+		return nil
+	}
+	return &spec.Containers[i]
 }
 
 // others is what of a pod with ours is not ours.
@@ -86,8 +136,9 @@ var reserved = []string{names.VolumeShared, names.VolumeJob, names.VolumeToken, 
 
 // check finds names and mounts that would collide with those added.
 func check(spec *corev1.PodSpec, s *Settings) error {
-	if len(spec.Containers) != 1 {
-		return fmt.Errorf("%w: it has %d containers, want the application's alone", ErrPod, len(spec.Containers))
+	app := s.application(spec)
+	if app == nil {
+		return fmt.Errorf("%w: its containers are %s, and none is known as the application's: name it by the annotation %s", ErrPod, listed(spec.Containers), names.AnnotationContainer)
 	}
 	if err := checkPod(spec); err != nil {
 		return err
@@ -106,12 +157,12 @@ func check(spec *corev1.PodSpec, s *Settings) error {
 		}
 	}
 	// A container's own policy goes before its pod's (Kubernetes 1.34 and newer).
-	if c := &spec.Containers[0]; c.RestartPolicy != nil && *c.RestartPolicy != corev1.ContainerRestartPolicyNever || len(c.RestartPolicyRules) > 0 {
+	if c := app; c.RestartPolicy != nil && *c.RestartPolicy != corev1.ContainerRestartPolicyNever || len(c.RestartPolicyRules) > 0 {
 		return fmt.Errorf("%w: container %q has a restartPolicy or restartPolicyRules by which it is started again: its ranks could not join again; ranks are restarted all together, see runPolicy.restartLimit", ErrPod, c.Name)
 	}
-	for _, e := range spec.Containers[0].Env {
+	for _, e := range app.Env {
 		if e.Name == names.EnvPod {
-			return fmt.Errorf("%w: container %q sets %s, which Outrigger sets", ErrPod, spec.Containers[0].Name, names.EnvPod)
+			return fmt.Errorf("%w: container %q sets %s, which Outrigger sets", ErrPod, app.Name, names.EnvPod)
 		}
 	}
 	return nil

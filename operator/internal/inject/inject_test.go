@@ -199,7 +199,7 @@ func TestCollisions(t *testing.T) {
 			p.Containers[0].RestartPolicy = new(corev1.ContainerRestartPolicyNever)
 			p.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}}
 		},
-		"has 2 containers": func(p *corev1.PodSpec) { p.Containers = append(p.Containers, corev1.Container{Name: "other"}) },
+		"its containers are solver, other, and none is known": func(p *corev1.PodSpec) { p.Containers = append(p.Containers, corev1.Container{Name: "other"}) },
 	} {
 		p := busy()
 		change(&p)
@@ -386,16 +386,17 @@ func TestCopiesOfOurs(t *testing.T) {
 				Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: names.TokenAudience}}},
 			}}})
 		},
-		"has 2 containers": func(p *corev1.PodSpec) {
+		`container "other" mounts the volume "outrigger-token"`: func(p *corev1.PodSpec) {
 			p.Containers = append(p.Containers, corev1.Container{Name: "other", VolumeMounts: []corev1.VolumeMount{{Name: names.VolumeToken, MountPath: "/t"}}})
 		},
 	} {
-		p := busy()
-		if err := Pod(&p, settings()); err != nil {
+		p, s := busy(), settings()
+		s.Container = "solver"
+		if err := Pod(&p, s); err != nil {
 			t.Fatal(err)
 		}
 		change(&p)
-		if err := Pod(&p, settings()); !errors.Is(err, ErrPod) || !strings.Contains(err.Error(), want) {
+		if err := Pod(&p, s); !errors.Is(err, ErrPod) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want a complaint with %q", err, want)
 		}
 	}
@@ -493,5 +494,57 @@ func TestNames(t *testing.T) {
 		if c.namespaced == "" && err != nil || c.namespaced != "" && (!errors.Is(err, ErrPod) || !strings.Contains(err.Error(), c.namespaced)) {
 			t.Errorf("%s with name servers %v and searches %v: error %v, want one about %q", c.policy, c.servers, c.searches, err, c.namespaced)
 		}
+	}
+}
+
+// TestApplication: which container of a pod is the application, and that the others stay
+// as they are, whichever webhook comes first.
+func TestApplication(t *testing.T) {
+	for what, c := range map[string]struct {
+		containers []string
+		annotated  string
+		want       string
+		refusal    string
+	}{
+		"the only one, of another name": {[]string{"main"}, "", "main", ""},
+		"the template's":                {[]string{"proxy", "solver", "logs"}, "", "solver", ""},
+		"the annotation's":              {[]string{"solver", "main"}, "main", "main", ""},
+		"none known":                    {[]string{"proxy", "main"}, "", "", `its containers are proxy, main, and none has the name in the MPIJob's template, "solver"`},
+		"an annotation without one":     {[]string{"proxy", "main"}, "mian", "", `outrigger.dev/container is "mian", and its containers are proxy, main`},
+	} {
+		t.Run(what, func(t *testing.T) {
+			p := busy()
+			app := p.Containers[0]
+			p.Containers = nil
+			for _, name := range c.containers {
+				app.Name = name
+				p.Containers = append(p.Containers, *app.DeepCopy())
+			}
+			i, err := Application(p.Containers, c.annotated, "solver")
+			if c.refusal != "" {
+				if !errors.Is(err, ErrPod) || !strings.Contains(err.Error(), c.refusal) {
+					t.Fatalf("%v, want a refusal with %q", err, c.refusal)
+				}
+				return
+			}
+			if err != nil || p.Containers[i].Name != c.want {
+				t.Fatalf("container %d, %v, want %s", i, err, c.want)
+			}
+			s := settings()
+			s.Container = p.Containers[i].Name
+			was := p.DeepCopy()
+			if err := Pod(&p, s); err != nil {
+				t.Fatal(err)
+			}
+			p.Containers = append([]corev1.Container{{Name: "mesh", Image: "mesh"}}, p.Containers...) // another webhook
+			if err := Pod(&p, s); err != nil {
+				t.Errorf("asked again, after another webhook: %v", err)
+			}
+			for j, other := range was.Containers {
+				if got := p.Containers[j+1]; j != i && cmp.Diff(other, got) != "" || j == i && got.Command[0] != launcher {
+					t.Errorf("container %s was changed, or is not started by the launcher: %+v", other.Name, got)
+				}
+			}
+		})
 	}
 }

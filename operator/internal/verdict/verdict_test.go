@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
@@ -537,4 +538,24 @@ func TestContainersExit(t *testing.T) {
 			t.Errorf("code %d (%s): message %q", c.code, c.kubelet, f.Message)
 		}
 	}
+}
+
+// TestApplicationOfAnotherName: the application of another controller's pod is the
+// container that the webhook has noted, and the others of the pod are not.
+func TestApplicationOfAnotherName(t *testing.T) {
+	s := newStory(t)
+	s.job.Spec.PodManagement = v1alpha1.PodsExternal
+	s.next(Apply, v1alpha1.ConditionPending)
+	s.pods(0)
+	for _, p := range s.o.Pods {
+		p.Annotations = map[string]string{names.AnnotationContainer: "main"}
+		p.Status.ContainerStatuses[0].Name = "main"
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: "solver", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}})
+	}
+	s.next(Apply, v1alpha1.ConditionRunning)
+	for i := range 2 {
+		s.exit(i, 0, at(10))
+		s.o.Pods[i].Status.Phase = corev1.PodSucceeded
+	}
+	s.next(Stop, v1alpha1.ConditionComplete)
 }

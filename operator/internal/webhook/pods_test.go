@@ -306,3 +306,41 @@ func TestNamespaceThatIsNotWatched(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestPodsOfSeveralContainers: the application is found among a pod's containers and
+// noted on the pod; where none is known, the refusal lists them.
+func TestPodsOfSeveralContainers(t *testing.T) {
+	c := newCluster()
+	c.job.Spec.Template.Spec.Containers = []corev1.Container{{Name: "solver"}}
+	h := &Pods{Client: c, Live: c, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
+	of := func(annotation string, containers ...string) *corev1.Pod {
+		p := pod("p", map[string]string{names.LabelPodNumber: "0"})
+		p.Spec.Containers = nil
+		for _, name := range containers {
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: name, Image: "x", Command: []string{"/" + name}})
+		}
+		if annotation != "" {
+			p.Annotations = map[string]string{names.AnnotationContainer: annotation}
+		}
+		return p
+	}
+	for want, p := range map[string]*corev1.Pod{
+		"main": of("", "main"), "solver": of("", "proxy", "solver"), "other": of("other", "solver", "other"),
+	} {
+		err := h.join(t.Context(), "hpc", p)
+		if err != nil || p.Annotations[names.AnnotationContainer] != want {
+			t.Errorf("%v, annotations %v, want %s", err, p.Annotations, want)
+		}
+		for i := range p.Spec.Containers {
+			if ranks := p.Spec.Containers[i].Command[0] == "/run/outrigger/bin/outrigger-launch"; ranks != (p.Spec.Containers[i].Name == want) {
+				t.Errorf("want %s: container %s runs %v", want, p.Spec.Containers[i].Name, p.Spec.Containers[i].Command)
+			}
+		}
+		if err := h.join(t.Context(), "hpc", p); err != nil {
+			t.Errorf("the second time: %v", err)
+		}
+	}
+	if err := h.join(t.Context(), "hpc", of("", "proxy", "main")); err == nil || !strings.Contains(err.Error(), "its containers are proxy, main") {
+		t.Errorf("no application: %v", err)
+	}
+}
