@@ -61,7 +61,8 @@ func (r *Reconciler) apply(ctx context.Context, o *verdict.Observation, a *desir
 	return err
 }
 
-// whole is an attempt with the job's template, of which the cache keeps next to nothing.
+// whole is an attempt with the job's template and annotations, of which the cache keeps
+// next to nothing.
 // A job that has changed since it was observed is looked at when that is heard of.
 func (r *Reconciler) whole(ctx context.Context, a *desired.Attempt) (*desired.Attempt, error) {
 	live := new(v1alpha1.MPIJob)
@@ -72,7 +73,7 @@ func (r *Reconciler) whole(ctx context.Context, a *desired.Attempt) (*desired.At
 		return nil, apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("mpijobs").GroupResource(), a.Job.Name, errors.New("it has changed since it was observed"))
 	}
 	job := *a.Job
-	job.Spec.Template = live.Spec.Template
+	job.Spec.Template, job.Annotations = live.Spec.Template, live.Annotations
 	w := *a
 	w.Job = &job
 	return &w, nil

@@ -2,17 +2,18 @@ package controller
 
 //go:generate go tool -modfile=../../../hack/tools/kube/go.mod controller-gen rbac:roleName=outrigger-operator paths=. output:rbac:dir=../../../charts/outrigger/generated
 
-// What the operator may do, all of it. ConfigMaps and Services are made, read by
+// What the operator may do, all of it, which is what it does (TestRights). ConfigMaps and Services are made, read by
 // name and deleted, never listed: those of others stay unseen. Secrets are none
 // of its business but for its own, which the chart gives it.
 
 // +kubebuilder:rbac:groups=outrigger.dev,resources=mpijobs,verbs=get;list;watch;delete
-// +kubebuilder:rbac:groups=outrigger.dev,resources=mpijobs/status,verbs=patch;update
+// +kubebuilder:rbac:groups=outrigger.dev,resources=mpijobs/status,verbs=patch
 // +kubebuilder:rbac:groups=outrigger.dev,resources=mpijobs/finalizers,verbs=update
 // +kubebuilder:rbac:groups=outrigger.dev,resources=fabricprofiles,verbs=get;list;watch
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=services;configmaps,verbs=get;create;delete
+// +kubebuilder:rbac:groups="",resources=services,verbs=get;create
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;create;delete
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=get;create
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;create;delete

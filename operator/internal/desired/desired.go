@@ -75,6 +75,11 @@ func (a *Attempt) meta(name string) metav1.ObjectMeta {
 	}
 }
 
+// selected are the labels by which the attempt's pods are found.
+func (a *Attempt) selected() map[string]string {
+	return map[string]string{names.LabelJob: a.Job.Name, names.LabelAttempt: strconv.Itoa(int(a.Number))}
+}
+
 func (a *Attempt) attemptMeta() metav1.ObjectMeta {
 	m := a.meta(a.Name())
 	m.Labels[names.LabelAttempt] = strconv.Itoa(int(a.Number))

@@ -244,3 +244,23 @@ func TestNumeral(t *testing.T) {
 		}
 	}
 }
+
+// TestTemplatesLabels: labels of the template stay, but for those by which the job's pods
+// are found, and annotations for the queue reach the Job.
+func TestTemplatesLabels(t *testing.T) {
+	a := attempt("cg", 4, 2)
+	a.Job.Spec.Template.Labels = map[string]string{"app.kubernetes.io/part-of": "weather", "app.kubernetes.io/managed-by": "argo", names.LabelJob: "other", names.LabelAttempt: "7", "team": "a"}
+	a.Job.Annotations = map[string]string{"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "600", "kubectl.kubernetes.io/last-applied-configuration": "{}", annotationSteered: "x"}
+	b, err := a.BatchJob()
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels := map[string]string{"app.kubernetes.io/part-of": "weather", "app.kubernetes.io/managed-by": "argo", names.LabelJob: "cg", names.LabelAttempt: "0", "team": "a"}
+	if diff := cmp.Diff(labels, b.Spec.Template.Labels); diff != "" {
+		t.Errorf("labels of the pods (-want +got):\n%s", diff)
+	}
+	annotations := map[string]string{"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "600", annotationSteered: a.wishes()}
+	if diff := cmp.Diff(annotations, b.Annotations); diff != "" {
+		t.Errorf("annotations of the Job (-want +got):\n%s", diff)
+	}
+}

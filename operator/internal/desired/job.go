@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"strconv"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -44,10 +45,10 @@ func (a *Attempt) BatchJob() (*batchv1.Job, error) {
 	}
 	template.Spec.Subdomain = a.Job.Name
 	m := a.attemptMeta()
-	template.Labels = merged(template.Labels, m.Labels)
+	template.Labels = merged(m.Labels, template.Labels, a.selected())
 	delete(template.Labels, names.LabelInject) // they have theirs: the webhook would refuse them
 	a.group(&template)
-	m.Annotations = map[string]string{annotationSteered: a.wishes()}
+	m.Annotations = merged(a.queued(), map[string]string{annotationSteered: a.wishes()})
 	if q := a.Job.Labels[LabelQueue]; q != "" {
 		m.Labels[LabelQueue] = q
 		for _, l := range labelsQueued {
@@ -65,6 +66,21 @@ func (a *Attempt) BatchJob() (*batchv1.Job, error) {
 			PodReplacementPolicy: &replace, Suspend: a.suspend(), Template: template,
 		},
 	}, nil
+}
+
+// prefixQueued begins the annotations that Kueue reads off a Job, for the request by which
+// it has nodes provisioned.
+const prefixQueued = "provreq.kueue.x-k8s.io/"
+
+// queued are the annotations of an MPIJob that are for its queue.
+func (a *Attempt) queued() map[string]string {
+	kept := map[string]string{}
+	for name, value := range a.Job.Annotations {
+		if strings.HasPrefix(name, prefixQueued) {
+			kept[name] = value
+		}
+	}
+	return kept
 }
 
 // suspend is what this operator wants of the Job's field of that name. A queue

@@ -279,6 +279,8 @@ func (o *Observation) locate(f *v1alpha1.Failure, p *corev1.Pod) {
 		f.Reason, f.Message = v1alpha1.ReasonOutOfMemory, "the application used more memory than its limit: "+f.Message
 	case killedForMemory(sidecar(p)):
 		f.Reason, f.Message = v1alpha1.ReasonOutOfMemory, "the sidecar used more memory than its limit: "+f.Message
+	case overPodDeadline(p):
+		f.Reason, f.Message = v1alpha1.ReasonDeadlineExceeded, "the pod has used up its template's activeDeadlineSeconds: "+p.Status.Message
 	case disruption(p) != "":
 		f.Reason, f.Message = v1alpha1.ReasonPodLost, disruption(p)
 	case f.Reason == string(podlife.SidecarLost) && forgotten(sidecar(p)):
@@ -286,6 +288,12 @@ func (o *Observation) locate(f *v1alpha1.Failure, p *corev1.Pod) {
 	case deletedBefore(p, at):
 		f.Reason, f.Message = v1alpha1.ReasonPodLost, textDeleted
 	}
+}
+
+// overPodDeadline reports whether the kubelet has ended a pod for the deadline of its own
+// spec, by the kubelet's reason.
+func overPodDeadline(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed && p.Status.Reason == "DeadlineExceeded"
 }
 
 const textDeleted = "the pod was deleted while its ranks were at work"

@@ -559,3 +559,27 @@ func TestApplicationOfAnotherName(t *testing.T) {
 	}
 	s.next(Stop, v1alpha1.ConditionComplete)
 }
+
+// TestPodsOwnDeadline: a pod that the kubelet ends for its spec's activeDeadlineSeconds
+// has not been killed by somebody.
+func TestPodsOwnDeadline(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		s := begun(t)
+		s.job.Spec.RunPolicy.RestartLimit = new(int32(2))
+		for i := range 2 {
+			rank := podlife.Failure{Rank: 2 * i, Code: 143, Signal: "SIGTERM", Reason: podlife.Terminated, Text: "was ended", Time: at(10)}
+			if told {
+				s.exit(i, 143, at(10), rank)
+			} else {
+				s.exit(i, 137, at(10))
+			}
+			s.o.Pods[i].Status.Phase, s.o.Pods[i].Status.Reason = corev1.PodFailed, "DeadlineExceeded"
+			s.o.Pods[i].Status.Message = "Pod was active on the node longer than the specified deadline"
+		}
+		s.o.Now = at(20)
+		s.next(Stop, v1alpha1.ConditionFailed)
+		if f := s.job.Status.FirstFailure; f.Reason != v1alpha1.ReasonDeadlineExceeded || !strings.Contains(f.Message, "activeDeadlineSeconds") {
+			t.Errorf("told %v: %s: %s", told, f.Reason, f.Message)
+		}
+	}
+}

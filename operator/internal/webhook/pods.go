@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -209,6 +210,16 @@ func ofJobSet(p *corev1.Pod, pods int32) (int32, error) {
 	return int32(index * int64(pods) / jobs), nil
 }
 
+// eachJob is how many pods each Job of a pod's JobSet has; without bound where the pod's
+// number is not counted within a Job of a JobSet.
+func eachJob(p *corev1.Pod, pods int32) int32 {
+	jobs, err := strconv.ParseInt(p.Labels[labelJobs], 10, 32)
+	if p.Labels[labelJobSet] == "" || p.Labels[names.LabelPodNumber] != "" || err != nil || jobs < 1 {
+		return math.MaxInt32
+	}
+	return int32(int64(pods) / jobs)
+}
+
 // numberOf is a pod's number in its job of pods pods.
 func numberOf(p *corev1.Pod, pods int32) (int32, error) {
 	if p.Labels[labelLeaderSet] != "" && p.Labels[names.LabelPodNumber] == "" {
@@ -226,6 +237,9 @@ func numberOf(p *corev1.Pod, pods int32) (int32, error) {
 		n, err := strconv.ParseInt(text, 10, 32)
 		if err != nil {
 			return 0, fmt.Errorf("label %s is %q: want the pod's number", label, text)
+		}
+		if each := eachJob(p, pods); n >= int64(each) {
+			return 0, fmt.Errorf("the pod is number %d of its Job in JobSet %s, whose Jobs have %d pods each if they have as many pods each, as they need here: the job has %d pods; make the Jobs equal, or give the pods the label %s", n, p.Labels[labelJobSet], each, pods, names.LabelPodNumber)
 		}
 		return first + int32(n), nil
 	}

@@ -115,6 +115,7 @@ func TestNumbers(t *testing.T) {
 		"the first Job of a JobSet":               {jobSet("0", "2", "1"), "1", ""},
 		"the second Job of a JobSet":              {jobSet("1", "2", "1"), "3", ""},
 		"Jobs of different sizes":                 {jobSet("1", "3", "0"), "", "each of them needs as many pods"},
+		"a pod that equal Jobs would not have":    {jobSet("0", "2", "2"), "", "number 2 of its Job in JobSet set, whose Jobs have 2 pods each"},
 		"a JobSet that says no index":             {map[string]string{labelJobSet: "set", batchv1.JobCompletionIndexAnnotation: "0"}, "", "do not say of which of its Jobs"},
 		"a StatefulSet":                           {map[string]string{"apps.kubernetes.io/pod-index": "1"}, "1", ""},
 		"a leader":                                {leaderWorkerSet("0", "0"), "0", ""},

@@ -56,6 +56,8 @@ func jobRules(j *v1alpha1.MPIJob) []error {
 		{"spec.sidecar.resources.limits", others(s.Sidecar.Resources.Limits), "limits are cpu and memory; devices has the others"},
 		{"spec.template.spec.dnsPolicy", t.DNSPolicy == corev1.DNSDefault, "dnsPolicy Default asks the node's name servers, which do not know the pods of the job: leave it out, or set None with a dnsConfig that knows the cluster's"},
 		{"spec.template.spec.dnsConfig", t.DNSPolicy == corev1.DNSNone && !findsPeers(t.DNSConfig), "with dnsPolicy None, dnsConfig needs nameservers that know the cluster's names, and NAMESPACE.svc.DOMAIN among its searches: the sidecars find each other by it"},
+		{"spec.template.spec.subdomain", s.PodManagement != v1alpha1.PodsExternal && t.Subdomain != "", "template.spec.subdomain is set by Outrigger: the ranks' pods find each other by it; leave it out"},
+		{"spec.template.spec.hostname", s.PodManagement != v1alpha1.PodsExternal && t.Hostname != "", "template.spec.hostname is set by Kubernetes for each pod of a Job: the ranks' pods find each other by it; leave it out"},
 		{"spec", needsRDMA(s) && !hasHCA(s), "transport RDMA is required, but devices asks for no card, such as outrigger.dev/hca"},
 		{"spec.memory.arena", outside(s.Memory.Arena, "64Ki", "16Ti", true), "arena is 64Ki to 16Ti"},
 		{"spec.memory.slab", outside(s.Memory.Slab, "256Ki", "1025Mi", true), "slab is 256Ki to 1Gi"},
