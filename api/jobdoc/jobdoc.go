@@ -18,6 +18,18 @@ type Attempt struct {
 	Job     *v1alpha1.MPIJob           // with the schema's defaults
 	Profile v1alpha1.FabricProfileSpec // empty: no profile
 	Number  int32                      // 0: the first start
+	Service string                     // by which the pods find each other; empty: ServiceName
+}
+
+// ServiceName is the name of the headless Service that gives names to the pods of a job.
+// It is not the job's own: users have Services of that name, such as a StatefulSet's.
+func ServiceName(job string) string { return job + "-ranks" }
+
+func (a *Attempt) service() string {
+	if a.Service != "" {
+		return a.Service
+	}
+	return ServiceName(a.Job.Name)
 }
 
 // Pods is how many pods a job has.
@@ -48,14 +60,14 @@ func (a *Attempt) PodName(pod int32) string {
 // address is where a pod's sidecar listens, by the name that the headless
 // Service gives to the pods of an Indexed Job.
 func (a *Attempt) address(pod int32) string {
-	return fmt.Sprintf("%s.%s.%s.svc:%d", a.PodName(pod), a.Job.Name, a.Job.Namespace, names.PortPeers)
+	return fmt.Sprintf("%s.%s.%s.svc:%d", a.PodName(pod), a.service(), a.Job.Namespace, names.PortPeers)
 }
 
 // Pattern is the attempt's pods as a document may have them instead of a list.
 func (a *Attempt) Pattern() *bootstrap.Pattern {
 	return &bootstrap.Pattern{
 		Name:        Name(a.Job.Name, a.Number) + "-%d",
-		Address:     fmt.Sprintf("%s-%%d.%s.%s.svc:%d", Name(a.Job.Name, a.Number), a.Job.Name, a.Job.Namespace, names.PortPeers),
+		Address:     fmt.Sprintf("%s-%%d.%s.%s.svc:%d", Name(a.Job.Name, a.Number), a.service(), a.Job.Namespace, names.PortPeers),
 		RanksPerPod: int(a.Job.Spec.RanksPerPod),
 	}
 }

@@ -25,7 +25,7 @@ func TestDocument(t *testing.T) {
 	if err := d.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	last := bootstrap.Pod{Name: "cg-2-2", Address: "cg-2-2.cg.hpc.svc:7077", FirstRank: 6, Ranks: 1}
+	last := bootstrap.Pod{Name: "cg-2-2", Address: "cg-2-2.cg-ranks.hpc.svc:7077", FirstRank: 6, Ranks: 1}
 	if len(d.Pods) != 3 || d.Pods[2] != last || d.Job.Name != "hpc/cg" {
 		t.Errorf("%+v", d)
 	}

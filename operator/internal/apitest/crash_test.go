@@ -122,7 +122,7 @@ func running(ctx context.Context, j *v1alpha1.MPIJob) bool {
 func alike(t *testing.T, j *v1alpha1.MPIJob, attempt int) {
 	t.Helper()
 	document := get(t, j.Namespace, jobdoc.DocumentName(j, int32(attempt)), &corev1.ConfigMap{})
-	get(t, j.Namespace, j.Name, &corev1.Service{})
+	get(t, j.Namespace, jobdoc.ServiceName(j.Name), &corev1.Service{})
 	d, err := bootstrap.Parse([]byte(document.Data[names.BootstrapFile]))
 	if err != nil {
 		t.Fatal(err)

@@ -110,7 +110,7 @@ func TestMadeAgain(t *testing.T) {
 	// As the garbage collector would.
 	for _, o := range []client.Object{&corev1.Service{}, &corev1.ConfigMap{}, &batchv1.Job{}, &corev1.Pod{}} {
 		if o, ok := o.(*corev1.Service); ok {
-			o.Namespace, o.Name = ns, "cg"
+			o.Namespace, o.Name = ns, "cg-ranks"
 			if err := api.Delete(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}
@@ -153,7 +153,7 @@ func TestMadeAgainAfterAFailure(t *testing.T) {
 	becomes(t, again, v1alpha1.ConditionPending)
 	// As the garbage collector would, which comes to the pods last.
 	for _, o := range []client.Object{
-		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "cg"}}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: jobdoc.DocumentName(j, 0)}}, old,
+		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "cg-ranks"}}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: jobdoc.DocumentName(j, 0)}}, old,
 	} {
 		if err := api.Delete(t.Context(), o, client.PropagationPolicy("Background")); err != nil {
 			t.Fatal(err)

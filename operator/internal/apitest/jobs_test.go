@@ -36,7 +36,7 @@ func TestObjects(t *testing.T) {
 	})
 	b := get(t, ns, "cg-0", &batchv1.Job{})
 	document := get(t, ns, jobdoc.DocumentName(j, 0), &corev1.ConfigMap{})
-	for _, o := range []client.Object{b, document, get(t, ns, "cg", &corev1.Service{}), get(t, ns, "cg", &policyv1.PodDisruptionBudget{})} {
+	for _, o := range []client.Object{b, document, get(t, ns, "cg-ranks", &corev1.Service{}), get(t, ns, "cg", &policyv1.PodDisruptionBudget{})} {
 		if refs := o.GetOwnerReferences(); len(refs) != 1 || refs[0].UID != j.UID {
 			t.Errorf("%T %s is owned by %v", o, o.GetName(), refs)
 		}
@@ -215,7 +215,7 @@ func TestSuspend(t *testing.T) {
 // TestNotOurs: what somebody else owns is neither taken over nor deleted.
 func TestNotOurs(t *testing.T) {
 	ns := namespace(t)
-	theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "cg"}, Spec: corev1.ServiceSpec{ClusterIP: "None", Selector: map[string]string{"a": "b"}}}
+	theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "cg-ranks"}, Spec: corev1.ServiceSpec{ClusterIP: "None", Selector: map[string]string{"a": "b"}}}
 	if err := api.Create(t.Context(), theirs); err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestNotOurs(t *testing.T) {
 		}
 		return fmt.Errorf("no conflict is told: %+v", now.Status)
 	})
-	if s := get(t, ns, "cg", &corev1.Service{}); s.Spec.Selector["a"] != "b" || len(s.OwnerReferences) != 0 {
+	if s := get(t, ns, "cg-ranks", &corev1.Service{}); s.Spec.Selector["a"] != "b" || len(s.OwnerReferences) != 0 {
 		t.Errorf("their Service is now %+v", s)
 	}
 	other := submit(t, namespace(t), func(j *v1alpha1.MPIJob) { j.Spec.ManagedBy = "example.com/other" })

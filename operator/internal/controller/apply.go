@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -46,12 +47,16 @@ func (r *Reconciler) apply(ctx context.Context, o *verdict.Observation, a *desir
 	if err != nil {
 		return client.IgnoreNotFound(err) // one that is gone is heard of
 	}
-	job, err := whole.BatchJob()
-	if err != nil {
+	if _, err := whole.BatchJob(); err != nil { // before anything is made
 		return &permanent{v1alpha1.ReasonInvalid, err, false}
 	}
 	if err := r.prepare(ctx, a); err != nil {
 		return err
+	}
+	whole.Peers = a.Peers
+	job, err := whole.BatchJob()
+	if err != nil {
+		return &permanent{v1alpha1.ReasonInvalid, err, false}
 	}
 	r.recent.missed(a.Job, "")
 	made, err := r.create(ctx, job, a.Job)
@@ -120,16 +125,17 @@ func replaced(err error) bool {
 	return false
 }
 
-// prepare makes what the pods need to start.
+// prepare makes what the pods need to start, and sets by which Service they find each
+// other: that of the job document, which may be there already.
 func (r *Reconciler) prepare(ctx context.Context, a *desired.Attempt) error {
-	if _, err := r.create(ctx, a.Service(), a.Job); err != nil {
-		return err
-	}
 	id, err := r.identity(a)
 	if err != nil {
 		return err
 	}
 	if err := r.document(ctx, a, id); err != nil {
+		return err
+	}
+	if err := r.service(ctx, a); err != nil {
 		return err
 	}
 	if policy := a.NetworkPolicy(); policy != nil {
@@ -143,6 +149,37 @@ func (r *Reconciler) prepare(ctx context.Context, a *desired.Attempt) error {
 		return err
 	}
 	return r.budget(ctx, a)
+}
+
+// service makes the Service that gives names to the job's pods. One of the job that is
+// there may have been merged with somebody's own, which selects other pods: its selector
+// is put back.
+func (r *Reconciler) service(ctx context.Context, a *desired.Attempt) error {
+	service := a.Service()
+	if made, err := r.create(ctx, service, a.Job); made || err != nil {
+		return err
+	}
+	selector := map[string]any{}
+	for name := range service.Spec.Selector {
+		selector[name] = nil
+	}
+	for name, value := range a.Service().Spec.Selector {
+		if service.Spec.Selector[name] == value {
+			delete(selector, name)
+		} else {
+			selector[name] = value
+		}
+	}
+	if len(selector) == 0 {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": service.UID}, "spec": map[string]any{"selector": selector}})
+	if err != nil {
+		return err
+	}
+	return refused(r.write(ctx, "patch Service", func(ctx context.Context) error {
+		return r.Client.Patch(ctx, service, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner))
+	}))
 }
 
 // group makes the attempt's PodGroup, if the job asks for one.
@@ -222,7 +259,11 @@ func (r *Reconciler) create(ctx context.Context, object client.Object, job *v1al
 		return false, err
 	}
 	if !owned(object, job) {
-		return false, conflict(object, job)
+		kind, err := r.Client.GroupVersionKindFor(object) // the read has emptied what it says itself
+		if err != nil {
+			return false, err
+		}
+		return false, conflict(kind.Kind, object, job)
 	}
 	return false, nil
 }
@@ -250,10 +291,12 @@ func (r *Reconciler) document(ctx context.Context, a *desired.Attempt, id *desir
 	if err != nil {
 		return &permanent{v1alpha1.ReasonInvalid, err, false}
 	}
-	if made, err := r.create(ctx, document, a.Job); made || err != nil {
+	made, err := r.create(ctx, document, a.Job)
+	if err != nil {
 		return err
 	}
-	if desired.Names(document, id.ID) {
+	if made || desired.Names(document, id.ID) {
+		a.Peers = desired.PeersOf(document)
 		return nil
 	}
 	if document.DeletionTimestamp != nil { // somebody's finalizer keeps it

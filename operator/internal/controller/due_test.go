@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
@@ -37,7 +38,11 @@ func standing(t *testing.T, cause error, now *time.Time, there ...client.Object)
 	}}
 	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(there...).WithStatusSubresource(&v1alpha1.MPIJob{}).
 		WithIndex(&corev1.Pod{}, indexJob, labelIndex).WithInterceptorFuncs(refuse).Build()
-	r = &Reconciler{Client: api, Live: api, Events: events.NewFakeRecorder(100), Now: func() time.Time { return *now }}
+	authority, err := pki.New("1", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r = &Reconciler{Client: api, Live: api, Events: events.NewFakeRecorder(100), Keys: oneKey{authority}, IssuerURL: "https://issuer.test/", Now: func() time.Time { return *now }}
 	return r, func() ctrl.Result {
 		t.Helper()
 		result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "hpc", Name: "cg"}})

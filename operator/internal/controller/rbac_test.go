@@ -14,7 +14,7 @@ import (
 func TestRights(t *testing.T) {
 	want := map[string][]string{
 		"/configmaps":                        {"create", "delete", "get"},                           // Reconciler.document, drop
-		"/services":                          {"create", "get"},                                     // prepare
+		"/services":                          {"create", "get", "patch"},                            // Reconciler.service
 		"/pods":                              {"get", "list", "watch"},                              // the cache; the issuer, past it
 		"authentication.k8s.io/tokenreviews": {"create"},                                            // the issuer
 		"batch/jobs":                         {"create", "delete", "get", "list", "patch", "watch"}, // the cache, apply, change, remove

@@ -230,7 +230,7 @@ func (r *Reconciler) tell(ctx context.Context, o *verdict.Observation, plan *ver
 type permanent struct {
 	reason string
 	cause  error
-	passes bool // without anybody's doing
+	passes bool // without a change of the job
 }
 
 func (p *permanent) Error() string { return p.cause.Error() }
@@ -329,10 +329,11 @@ func only(object client.Object) client.Preconditions {
 	return client.Preconditions{UID: &uid}
 }
 
-// conflict is what to say of an object in the way.
-func conflict(object client.Object, job *v1alpha1.MPIJob) error {
+// conflict is what to say of an object in the way. A person who takes it away wants the
+// job to go on, and nobody tells the operator: it is looked for soon.
+func conflict(kind string, object client.Object, job *v1alpha1.MPIJob) error {
 	if c := metav1.GetControllerOf(object); c != nil && c.Kind == v1alpha1.Kind.Kind && c.Name == job.Name {
-		return &permanent{v1alpha1.ReasonNameConflict, fmt.Errorf("%T %s is of an earlier MPIJob of this name, and is being removed", object, object.GetName()), true}
+		return &permanent{v1alpha1.ReasonNameConflict, fmt.Errorf("%s %s is of an earlier MPIJob of this name, and is being removed", kind, object.GetName()), true}
 	}
-	return &permanent{v1alpha1.ReasonNameConflict, fmt.Errorf("%T %s exists and does not belong to this MPIJob: rename one of them, or delete it", object, object.GetName()), false}
+	return &permanent{v1alpha1.ReasonNameConflict, fmt.Errorf("%s %s exists and does not belong to this MPIJob: rename one of them, or delete it", kind, object.GetName()), true}
 }

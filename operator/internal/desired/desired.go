@@ -38,6 +38,17 @@ type Attempt struct {
 	Profile v1alpha1.FabricProfileSpec // empty: no profile
 	Number  int32                      // 0: the first start
 	Options Options
+	// Peers is the name of the Service by which the pods find each other, as the job
+	// document has it (PeersOf); empty: there is no document yet.
+	Peers string
+}
+
+// peers is the name of the attempt's Service.
+func (a *Attempt) peers() string {
+	if a.Peers != "" {
+		return a.Peers
+	}
+	return jobdoc.ServiceName(a.Job.Name)
 }
 
 // Name is that of the attempt's Job.
@@ -131,7 +142,7 @@ func (a *Attempt) Join(p *corev1.Pod, number int32) error {
 	if err := inject.Pod(&p.Spec, s); err != nil {
 		return err
 	}
-	p.Spec.Hostname, p.Spec.Subdomain = a.doc().PodName(number), a.Job.Name
+	p.Spec.Hostname, p.Spec.Subdomain = a.doc().PodName(number), a.peers()
 	p.Labels = merged(p.Labels, map[string]string{
 		names.LabelAttempt: strconv.Itoa(int(a.Number)), batchv1.JobCompletionIndexAnnotation: strconv.Itoa(int(number)),
 		names.LabelJobUID: string(a.Job.UID),

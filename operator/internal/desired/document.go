@@ -3,6 +3,7 @@ package desired
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,9 +42,25 @@ func Names(c *corev1.ConfigMap, id string) bool {
 	return err == nil && d.Job.ID == id
 }
 
+// PeersOf is the name of the Service by which the pods of a job document find each other:
+// an attempt keeps it, also where an operator of another release goes on with it. Empty:
+// the document has no such names.
+func PeersOf(c *corev1.ConfigMap) string {
+	d, err := bootstrap.Parse([]byte(c.Data[names.BootstrapFile]))
+	if err != nil {
+		return ""
+	}
+	host, _, _ := strings.Cut(d.Pods[0].Address, ":")
+	labels := strings.Split(host, ".") // POD.SERVICE.NAMESPACE.svc
+	if len(labels) != 4 || labels[2] != c.Namespace || labels[3] != "svc" {
+		return ""
+	}
+	return labels[1]
+}
+
 // Document is the job document of the attempt.
 func (a *Attempt) Document(id string) *bootstrap.Document { return a.doc().Document(id) }
 
 func (a *Attempt) doc() *jobdoc.Attempt {
-	return &jobdoc.Attempt{Job: a.Job, Profile: a.Profile, Number: a.Number}
+	return &jobdoc.Attempt{Job: a.Job, Profile: a.Profile, Number: a.Number, Service: a.peers()}
 }

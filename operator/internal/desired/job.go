@@ -43,7 +43,7 @@ func (a *Attempt) BatchJob() (*batchv1.Job, error) {
 		// the namespace: 3,000 Services make 0.9 MB, and exec fails over its limit.
 		template.Spec.EnableServiceLinks = new(false)
 	}
-	template.Spec.Subdomain = a.Job.Name
+	template.Spec.Subdomain = a.peers()
 	m := a.attemptMeta()
 	template.Labels = merged(m.Labels, template.Labels, a.selected())
 	delete(template.Labels, names.LabelInject) // they have theirs: the webhook would refuse them

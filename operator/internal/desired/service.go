@@ -13,7 +13,7 @@ import (
 func (a *Attempt) Service() *corev1.Service {
 	return &corev1.Service{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
-		ObjectMeta: a.meta(a.Job.Name),
+		ObjectMeta: a.meta(a.peers()),
 		Spec: corev1.ServiceSpec{
 			ClusterIP: corev1.ClusterIPNone, PublishNotReadyAddresses: true,
 			Selector: map[string]string{names.LabelJob: a.Job.Name},

@@ -24,12 +24,14 @@ func Hold(o *Observation, p *Plan, reason, message string) {
 	p.Requeue = min(max(holdMin, o.Now.Sub(c.LastTransitionTime.Time)), holdMax)
 }
 
-// Soon has a job that is held looked at soon, since its obstacle goes away by itself,
-// as what an earlier MPIJob of its name has left does. Who says so is the obstacle:
-// one that stays is looked at as rarely as any other.
+// Soon has a job that is held looked at soon, since its obstacle goes away without a change
+// of the job: what an earlier MPIJob of its name has left, or an object of its owner's
+// that a person takes away. Who owns the obstacle may keep it: the time between two looks
+// is an eighth of how long it lasts.
 func Soon(o *Observation, p *Plan) {
-	if o.Batch == nil && p.Requeue == holdMin {
-		p.Requeue = holdPassing
+	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionPending)
+	if o.Batch == nil && c != nil {
+		p.Requeue = min(max(holdPassing, o.Now.Sub(c.LastTransitionTime.Time)/8), holdMax)
 	}
 }
 
@@ -78,7 +80,7 @@ func state(s *v1alpha1.MPIJobStatus) *metav1.Condition {
 const (
 	holdMin     = 30 * time.Second
 	holdMax     = 10 * time.Minute
-	holdPassing = 2 * time.Second // of an obstacle that goes away by itself, at first
+	holdPassing = 2 * time.Second // of an obstacle that goes away without a change of the job, at first
 )
 
 // Prepared reports whether what the pods of another controller need has been

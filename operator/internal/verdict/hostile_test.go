@@ -205,9 +205,9 @@ func TestHold(t *testing.T) {
 			t.Errorf("after %v: again in %v, want %v; job %q", c.after, p.Requeue, c.want, p.Status.JobName)
 		}
 	}
-	// Whoever owns the obstacle says that it goes away by itself: it may not.
+	// Who owns the obstacle may keep it.
 	s = newStory(t)
-	for _, c := range []struct{ after, want time.Duration }{{0, holdPassing}, {20 * time.Second, holdPassing}, {time.Minute, time.Minute}, {time.Hour, holdMax}} {
+	for _, c := range []struct{ after, want time.Duration }{{0, holdPassing}, {16 * time.Second, holdPassing}, {time.Minute, time.Minute / 8}, {time.Hour, time.Hour / 8}, {24 * time.Hour, holdMax}} {
 		s.o.Now = noon.Add(c.after)
 		o := s.o
 		p := Next(&o)

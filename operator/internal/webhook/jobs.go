@@ -6,11 +6,13 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
 
 // confirmedFor is how long an MPIJob that the API server has shown is that of its name:
@@ -24,8 +26,28 @@ type confirmed struct {
 }
 
 type confirmation struct {
-	uid types.UID
-	at  time.Time
+	uid   types.UID
+	at    time.Time
+	read  bool   // the job document was looked for
+	peers string // of the document (desired.PeersOf)
+}
+
+// peers is what the job document of a job that was confirmed says, if it was read.
+func (c *confirmed) peers(key client.ObjectKey, uid types.UID) (peers string, read bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	j := c.jobs[key]
+	return j.peers, j.uid == uid && j.read
+}
+
+// notePeers keeps that for as long as the job counts as confirmed.
+func (c *confirmed) notePeers(key client.ObjectKey, uid types.UID, peers string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if j, ok := c.jobs[key]; ok && j.uid == uid {
+		j.peers, j.read = peers, true
+		c.jobs[key] = j
+	}
 }
 
 func (c *confirmed) is(key client.ObjectKey, uid types.UID, now time.Time) bool {
@@ -42,7 +64,7 @@ func (c *confirmed) note(key client.ObjectKey, uid types.UID, now time.Time) {
 	if c.jobs == nil {
 		c.jobs = map[client.ObjectKey]confirmation{}
 	}
-	c.jobs[key] = confirmation{uid, now}
+	c.jobs[key] = confirmation{uid: uid, at: now}
 }
 
 // jobOf finds the MPIJob of a name. The cache may have none yet, or an earlier one that was
@@ -63,6 +85,25 @@ func (h *Pods) jobOf(ctx context.Context, key client.ObjectKey) (*v1alpha1.MPIJo
 	}
 	h.confirmed.note(key, job.UID, asked)
 	return job, nil
+}
+
+// peersOf is how the pods of an attempt find each other, as its job document says: one
+// that an operator of another release has made says it in its own way. Empty: there is no
+// document yet.
+func (h *Pods) peersOf(ctx context.Context, a *desired.Attempt) (string, error) {
+	key := client.ObjectKeyFromObject(a.Job)
+	if peers, read := h.confirmed.peers(key, a.Job.UID); read {
+		return peers, nil
+	}
+	document, peers := new(corev1.ConfigMap), ""
+	switch err := h.Live.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: a.DocumentName()}, document); {
+	case err == nil:
+		peers = desired.PeersOf(document)
+	case !apierrors.IsNotFound(err):
+		return "", err
+	}
+	h.confirmed.notePeers(key, a.Job.UID, peers)
+	return peers, nil
 }
 
 func (h *Pods) now() time.Time {

@@ -112,6 +112,9 @@ func (h *Pods) join(ctx context.Context, namespace string, p *corev1.Pod) error 
 		}
 		a.Profile = profile.Spec
 	}
+	if a.Peers, err = h.peersOf(ctx, a); err != nil {
+		return err
+	}
 	return a.Join(p, number)
 }
 

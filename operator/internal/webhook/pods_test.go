@@ -9,10 +9,12 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
@@ -21,13 +23,21 @@ import (
 // cluster has one MPIJob of 4 pods, and pods.
 type cluster struct {
 	client.Reader
-	job  v1alpha1.MPIJob
-	pods []corev1.Pod
+	job      v1alpha1.MPIJob
+	pods     []corev1.Pod
+	document *corev1.ConfigMap // nil: there is none
 
 	listed, asked int
 }
 
 func (c *cluster) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	if document, is := o.(*corev1.ConfigMap); is {
+		if c.document == nil {
+			return apierrors.NewNotFound(corev1.Resource("configmaps"), "")
+		}
+		c.document.DeepCopyInto(document)
+		return nil
+	}
 	c.asked++
 	c.job.DeepCopyInto(o.(*v1alpha1.MPIJob))
 	return nil
@@ -343,5 +353,30 @@ func TestPodsOfSeveralContainers(t *testing.T) {
 	}
 	if err := h.join(t.Context(), "hpc", of("", "proxy", "main")); err == nil || !strings.Contains(err.Error(), "its containers are proxy, main") {
 		t.Errorf("no application: %v", err)
+	}
+}
+
+// TestPodsFollowTheirDocument: a pod gets the names by which the job document has it,
+// also where an operator of an earlier release has made that.
+func TestPodsFollowTheirDocument(t *testing.T) {
+	for _, peers := range []string{"", "cg", "cg-ranks"} {
+		c := newCluster()
+		c.job.Namespace = "hpc"
+		want := "cg-ranks"
+		if peers != "" {
+			want = peers
+			document, err := (&desired.Attempt{Job: &c.job, Peers: peers}).ConfigMap(&desired.Identity{ID: "1", CA: []byte("ca"), Issuer: bootstrap.Issuer{URL: "https://issuer.test/", CA: "ca", TokenFile: "/token"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.document = document
+		}
+		h := &Pods{Client: c, Live: c, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
+		for i := range 3 {
+			p := pod("p", map[string]string{names.LabelPodNumber: fmt.Sprint(i)})
+			if err := h.join(t.Context(), "hpc", p); err != nil || p.Spec.Subdomain != want {
+				t.Errorf("%v, subdomain %q, the document has %q", err, p.Spec.Subdomain, peers)
+			}
+		}
 	}
 }

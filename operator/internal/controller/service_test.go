@@ -1,0 +1,135 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
+)
+
+// beginningJob is a job that has just been created, before an API server that has objects
+// already, and its controller.
+func beginningJob(t *testing.T, now *time.Time, there ...client.Object) (*Reconciler, client.Client, func() ctrl.Result) {
+	t.Helper()
+	scheme, err := Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority, err := pki.New("1", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := runningJob(*now, 1000)[0].(*v1alpha1.MPIJob)
+	j.Status = v1alpha1.MPIJobStatus{}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(there, j)...).WithStatusSubresource(&v1alpha1.MPIJob{}).WithIndex(&corev1.Pod{}, indexJob, labelIndex).Build()
+	r := &Reconciler{Client: api, Live: api, Events: events.NewFakeRecorder(100), Keys: oneKey{authority}, IssuerURL: "https://issuer.test/", Now: func() time.Time { return *now }}
+	return r, api, func() ctrl.Result {
+		t.Helper()
+		result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(j)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
+	}
+}
+
+func read[T client.Object](t *testing.T, api client.Client, name string, into T) T {
+	t.Helper()
+	if err := api.Get(t.Context(), client.ObjectKey{Namespace: "hpc", Name: name}, into); err != nil {
+		t.Fatal(err)
+	}
+	return into
+}
+
+// serviceNamed is a Service of that name; of the job, if uid is the job's.
+func serviceNamed(name, uid string, selector map[string]string) *corev1.Service {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: name, UID: "s"}, Spec: corev1.ServiceSpec{Selector: selector}}
+	if uid != "" {
+		yes := true
+		s.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "MPIJob", Name: "cg", UID: "1", Controller: &yes}}
+	}
+	return s
+}
+
+// TestServicesOfTheSameName: a Service with the job's name is its owner's, and the job
+// begins beside it; one of the job's that was merged with another one selects the job's
+// pods again.
+func TestServicesOfTheSameName(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	theirs := map[string]string{"app": "web"}
+	_, api, look := beginningJob(t, &now, serviceNamed("cg", "", theirs), serviceNamed("cg-ranks", "1", map[string]string{"app": "web", names.LabelJob: "cg"}))
+	look()
+	if s := read(t, api, "cg", new(corev1.Service)); cmp.Diff(theirs, s.Spec.Selector) != "" || len(s.OwnerReferences) != 0 {
+		t.Errorf("their Service is now %+v", s)
+	}
+	if s := read(t, api, "cg-ranks", new(corev1.Service)); cmp.Diff(map[string]string{names.LabelJob: "cg"}, s.Spec.Selector) != "" {
+		t.Errorf("the job's Service selects %v", s.Spec.Selector)
+	}
+	if b := read(t, api, "cg-0", new(batchv1.Job)); b.Spec.Template.Spec.Subdomain != "cg-ranks" {
+		t.Errorf("the pods' subdomain is %q", b.Spec.Template.Spec.Subdomain)
+	}
+}
+
+// TestConflictGoes: a conflict is told by the object's kind, and the job goes on soon
+// after a person has taken the object away.
+func TestConflictGoes(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	began := now
+	_, api, look := beginningJob(t, &now, serviceNamed("cg-ranks", "", nil))
+	var result ctrl.Result
+	for range 100 { // some minutes
+		if result = look(); result.RequeueAfter <= 0 || result.RequeueAfter > 10*time.Second+now.Sub(began)/8 {
+			t.Fatalf("after %v the next look is in %v", now.Sub(began), result.RequeueAfter)
+		}
+		now = now.Add(result.RequeueAfter)
+		if now.Sub(began) > 5*time.Minute {
+			break
+		}
+	}
+	c := trueCondition(&read(t, api, "cg", new(v1alpha1.MPIJob)).Status)
+	if c == nil || c.Reason != v1alpha1.ReasonNameConflict || !strings.HasPrefix(c.Message, "Service cg-ranks exists") {
+		t.Errorf("the job's state is %+v", c)
+	}
+	if err := api.Delete(t.Context(), serviceNamed("cg-ranks", "", nil)); err != nil {
+		t.Fatal(err)
+	}
+	look()
+	read(t, api, "cg-0", new(batchv1.Job))
+}
+
+// TestAttemptKeepsItsNames: an attempt whose job document an operator of an earlier
+// release has made goes on with the names in it.
+func TestAttemptKeepsItsNames(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	r, api, look := beginningJob(t, &now)
+	a := &desired.Attempt{Job: read(t, api, "cg", new(v1alpha1.MPIJob)), Peers: "cg"} // as that did
+	id, err := r.identity(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := a.ConfigMap(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := api.Create(t.Context(), document); err != nil {
+		t.Fatal(err)
+	}
+	look()
+	read(t, api, "cg", new(corev1.Service))
+	if b := read(t, api, "cg-0", new(batchv1.Job)); b.Spec.Template.Spec.Subdomain != "cg" {
+		t.Errorf("the pods' subdomain is %q, the document has cg", b.Spec.Template.Spec.Subdomain)
+	}
+}
