@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -78,7 +79,12 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	if o.webhook {
-		pods := &webhook.Pods{Options: o.desired, Watched: o.serving.Watch, OfPlace: controller.OfPlace}
+		pods := &webhook.Pods{
+			Options: o.desired, Watched: o.serving.Watch, OfPlace: controller.OfPlace,
+			LimitsOf: func(ctx context.Context, namespace string) []corev1.LimitRange {
+				return controller.Limits(ctx, m.GetAPIReader(), namespace)
+			},
+		}
 		if err := webhook.Setup(m, pods, webhook.Certificates(o.certificates), o.home(), o.serving.Certificates); err != nil {
 			return err
 		}

@@ -17,11 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
+	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
@@ -47,6 +49,7 @@ func (r *Reconciler) apply(ctx context.Context, o *verdict.Observation, a *desir
 	if err != nil {
 		return client.IgnoreNotFound(err) // one that is gone is heard of
 	}
+	whole.Bounds = inject.BoundsOf(Limits(ctx, r.Live, a.Job.Namespace))
 	if _, err := whole.BatchJob(); err != nil { // before anything is made
 		return &permanent{v1alpha1.ReasonInvalid, err, false}
 	}
@@ -64,6 +67,21 @@ func (r *Reconciler) apply(ctx context.Context, o *verdict.Observation, a *desir
 		r.Events.Eventf(a.Job, nil, corev1.EventTypeNormal, "JobCreated", "CreateJob", "created Job %s: %d pods for %d ranks", job.Name, a.Pods(), a.Job.Spec.Ranks)
 	}
 	return err
+}
+
+// limitsMax bounds the LimitRanges of a namespace that are read.
+const limitsMax = 100
+
+// Limits are the LimitRanges of a namespace, past the caches. Where they cannot be read
+// there are none: sidecars are then made by defaults, and the API server says what it
+// refuses.
+func Limits(ctx context.Context, live client.Reader, namespace string) []corev1.LimitRange {
+	all := new(corev1.LimitRangeList)
+	if err := live.List(ctx, all, client.InNamespace(namespace), client.Limit(limitsMax)); err != nil {
+		log.FromContext(ctx).V(1).Info("LimitRanges cannot be read", "namespace", namespace, "cause", err.Error())
+		return nil
+	}
+	return all.Items
 }
 
 // whole is an attempt with the job's template and annotations, of which the cache keeps

@@ -13,6 +13,7 @@ import (
 // code that makes the calls: a call that goes takes its verb along.
 func TestRights(t *testing.T) {
 	want := map[string][]string{
+		"/limitranges":                       {"list"},                                              // Limits
 		"/configmaps":                        {"create", "delete", "get"},                           // Reconciler.document, drop
 		"/services":                          {"create", "get", "patch"},                            // Reconciler.service
 		"/pods":                              {"get", "list", "watch"},                              // the cache; the issuer, past it

@@ -41,6 +41,8 @@ type Attempt struct {
 	// Peers is the name of the Service by which the pods find each other, as the job
 	// document has it (PeersOf); empty: there is no document yet.
 	Peers string
+	// Bounds are those of the LimitRanges of the job's namespace.
+	Bounds inject.Bounds
 }
 
 // peers is the name of the attempt's Service.
@@ -102,7 +104,9 @@ func (a *Attempt) settings() *inject.Settings {
 	s := &a.Job.Spec
 	sizes := jobdoc.MemoryOf(s, &a.Profile, a.Pods())
 	sizes.Registers = len(s.Devices) > 0 && s.Transport.Type != v1alpha1.TransportTCP
+	_, wished := s.Sidecar.Resources.Requests[corev1.ResourceCPU]
 	return &inject.Settings{
+		Wished: wished, Bounds: a.Bounds,
 		Namespace: a.Job.Namespace, Image: a.Options.Image, PullPolicy: pull(a.Options.Pull), ConfigMap: a.DocumentName(),
 		Ranks: s.Ranks, PerPod: s.RanksPerPod, Launch: s.LaunchMode, MPI: s.MPI, Stdin: s.StdinFile, Devices: s.Devices,
 		Memory: sizes, Wait: jobdoc.Wait(&a.Profile), Allocs: jobdoc.Allocations(&s.Memory), Progress: jobdoc.Progress(s.MPIProgress), LogLevel: a.Options.LogLevel, LocalMetrics: a.Options.LocalMetrics,

@@ -51,6 +51,10 @@ const userSidecar = 65532
 // no limit then: a throttled engine would hold up every rank of the job.
 var cpu = resource.MustParse("250m")
 
+// installCPU is the least CPU that the init container is limited to: with much less the
+// copy of the launcher would take seconds.
+var installCPU = resource.MustParse("50m")
+
 // restricted is the security context of Pod Security's level of that name.
 func restricted() *corev1.SecurityContext {
 	no, yes, user := false, true, int64(userSidecar)
@@ -64,12 +68,16 @@ func restricted() *corev1.SecurityContext {
 
 // install copies the launcher to where the application can run it.
 func install(s *Settings) corev1.Container {
-	small := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("64Mi")}
+	// What the sidecar requests: the scheduler counts the larger of this and of what runs
+	// later, so that it costs nothing, and bounds of containers that let the sidecar in
+	// let this one in too.
+	requests := resources(s).Requests
+	as := corev1.ResourceList{corev1.ResourceCPU: atLeast(installCPU, requests[corev1.ResourceCPU]), corev1.ResourceMemory: requests[corev1.ResourceMemory]}
 	return corev1.Container{
 		Name: names.ContainerInstall, Image: s.Image, ImagePullPolicy: s.PullPolicy,
 		Command: []string{programLaunch, "install", installDir},
 		// As much as is requested: or no pod could be Guaranteed.
-		Resources:       corev1.ResourceRequirements{Requests: small, Limits: small},
+		Resources:       corev1.ResourceRequirements{Requests: as, Limits: as.DeepCopy()},
 		VolumeMounts:    []corev1.VolumeMount{sharedMount(), noToken()},
 		SecurityContext: restricted(),
 	}
@@ -119,16 +127,20 @@ func (s *Settings) metrics() string {
 func resources(s *Settings) corev1.ResourceRequirements {
 	pods := (s.Ranks + s.PerPod - 1) / s.PerPod
 	need := *resource.NewQuantity(s.Memory.Need(int(min(s.PerPod, s.Ranks)), int(s.Ranks), int(pods)), resource.BinarySI)
-	memory := atLeast(need, s.Resources.Requests[corev1.ResourceMemory])
+	memory := atLeast(atLeast(need, s.Bounds.Least[corev1.ResourceMemory]), s.Resources.Requests[corev1.ResourceMemory])
 	r := corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory},
 		Limits:   corev1.ResourceList{corev1.ResourceMemory: atLeast(memory, s.Resources.Limits[corev1.ResourceMemory])},
 	}
-	if limit, ok := s.Resources.Limits[corev1.ResourceCPU]; ok {
+	limit, limited := s.Resources.Limits[corev1.ResourceCPU]
+	if limited {
 		r.Limits[corev1.ResourceCPU], r.Requests[corev1.ResourceCPU] = limit, limit
 	}
 	if request, ok := s.Resources.Requests[corev1.ResourceCPU]; ok {
 		r.Requests[corev1.ResourceCPU] = request
+	}
+	if !limited && !s.Wished {
+		r.Requests[corev1.ResourceCPU] = s.Bounds.request(r.Requests[corev1.ResourceCPU])
 	}
 	for _, d := range s.Devices {
 		count := *resource.NewQuantity(int64(d.Count), resource.DecimalSI)

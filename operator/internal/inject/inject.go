@@ -37,6 +37,8 @@ type Settings struct {
 	Number     *int32 // of the one pod that this is about; nil: Jobs tell each pod its own
 	Memory     memory.Sizes
 	Resources  v1alpha1.SidecarResources // what the job or the operator wishes for sidecars
+	Wished     bool                      // the job itself says how much CPU its sidecars request
+	Bounds     Bounds                    // of the namespace's LimitRanges
 	Wait       string                    // OUTRIGGER_WAIT of the ranks; empty: their default
 	Allocs     string                    // OUTRIGGER_MPI_ARENA of the ranks; empty: off
 	Stdin      string                    // file that rank 0 reads; empty: none

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
+	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
 )
 
 // confirmedFor is how long an MPIJob that the API server has shown is that of its name:
@@ -30,6 +31,8 @@ type confirmation struct {
 	at    time.Time
 	read  bool   // the job document was looked for
 	peers string // of the document (desired.PeersOf)
+
+	bounds *inject.Bounds // of the namespace; nil: they were not read
 }
 
 // peers is what the job document of a job that was confirmed says, if it was read.
@@ -85,6 +88,29 @@ func (h *Pods) jobOf(ctx context.Context, key client.ObjectKey) (*v1alpha1.MPIJo
 	}
 	h.confirmed.note(key, job.UID, asked)
 	return job, nil
+}
+
+// boundsOf are the bounds of containers in the namespace of a job that was confirmed, read
+// as often as that.
+func (h *Pods) boundsOf(ctx context.Context, job *v1alpha1.MPIJob) inject.Bounds {
+	key, c := client.ObjectKeyFromObject(job), &h.confirmed
+	c.mu.Lock()
+	known := c.jobs[key]
+	c.mu.Unlock()
+	switch {
+	case h.LimitsOf == nil:
+		return inject.Bounds{}
+	case known.uid == job.UID && known.bounds != nil:
+		return *known.bounds
+	}
+	bounds := inject.BoundsOf(h.LimitsOf(ctx, job.Namespace))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if j, ok := c.jobs[key]; ok && j.uid == job.UID {
+		j.bounds = &bounds
+		c.jobs[key] = j
+	}
+	return bounds
 }
 
 // peersOf is how the pods of an attempt find each other, as its job document says: one

@@ -42,7 +42,9 @@ type Pods struct {
 	Watched []string // namespaces whose MPIJobs are run; nil: all
 	// OfPlace selects the pods of a place in a job in Client.
 	OfPlace func(job string, attempt, number int32) client.ListOption
-	Now     func() time.Time // nil: time.Now
+	// LimitsOf reads the LimitRanges of a namespace; nil: there are none.
+	LimitsOf func(ctx context.Context, namespace string) []corev1.LimitRange
+	Now      func() time.Time // nil: time.Now
 
 	confirmed confirmed
 }
@@ -115,6 +117,7 @@ func (h *Pods) join(ctx context.Context, namespace string, p *corev1.Pod) error 
 	if a.Peers, err = h.peersOf(ctx, a); err != nil {
 		return err
 	}
+	a.Bounds = h.boundsOf(ctx, job)
 	return a.Join(p, number)
 }
 

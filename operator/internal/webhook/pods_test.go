@@ -10,6 +10,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -378,5 +379,32 @@ func TestPodsFollowTheirDocument(t *testing.T) {
 				t.Errorf("%v, subdomain %q, the document has %q", err, p.Spec.Subdomain, peers)
 			}
 		}
+	}
+}
+
+// TestPodsWithinLimitRanges: the sidecars of other controllers' pods keep to the LimitRanges
+// of the namespace, which are read once for a job's pods of a second.
+func TestPodsWithinLimitRanges(t *testing.T) {
+	c, reads := newCluster(), 0
+	c.job.Namespace = "hpc"
+	h := &Pods{Client: c, Live: c, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace, LimitsOf: func(context.Context, string) []corev1.LimitRange {
+		reads++
+		return []corev1.LimitRange{{Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+			Type: corev1.LimitTypeContainer, Default: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m")},
+		}}}}}
+	}, Now: func() time.Time { return time.Unix(1000, 0) }}
+	for i := range 4 {
+		p := pod("p", map[string]string{names.LabelPodNumber: fmt.Sprint(i)})
+		if err := h.join(t.Context(), "hpc", p); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range p.Spec.InitContainers {
+			if c.Resources.Requests.Cpu().MilliValue() != 200 {
+				t.Errorf("%s requests %v", c.Name, c.Resources.Requests)
+			}
+		}
+	}
+	if reads != 1 {
+		t.Errorf("LimitRanges were read %d times", reads)
 	}
 }
