@@ -315,6 +315,20 @@ func TestImages(t *testing.T) {
 	if want := "--image=registry.example/team/outrigger-examples:v1.2.3"; !slices.Contains(p["outrigger-trial"].Containers[0].Args, want) {
 		t.Errorf("arguments %v, want %s", p["outrigger-trial"].Containers[0].Args, want)
 	}
+	for _, want := range []string{"--pull-secret=one", "--pull-secret=two"} {
+		if !slices.Contains(p["outrigger-trial"].Containers[0].Args, want) {
+			t.Errorf("arguments %v, want %s: the job's pods pull from the same registry", p["outrigger-trial"].Containers[0].Args, want)
+		}
+	}
+	for values, key := range map[string]string{
+		"operator: {tolerations: [{key: a, operator: Exists}]}":                                                     "a",
+		"operator: {tolerations: [{key: a, operator: Exists}]}\ntests: {tolerations: [{key: b, operator: Exists}]}": "b",
+	} {
+		trial := pods(t, render(t, values))["outrigger-trial"]
+		if want := `--tolerations=[{"key":"` + key + `","operator":"Exists"}]`; !slices.Contains(trial.Containers[0].Args, want) || len(trial.Tolerations) != 1 || trial.Tolerations[0].Key != key {
+			t.Errorf("%s: arguments %v, want %s; tolerations %v", values, trial.Containers[0].Args, want, trial.Tolerations)
+		}
+	}
 	for name, spec := range p {
 		if len(spec.ImagePullSecrets) != 2 || spec.ImagePullSecrets[1].Name != "two" {
 			t.Errorf("%s pulls with %v", name, spec.ImagePullSecrets)

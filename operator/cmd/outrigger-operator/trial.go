@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"time"
@@ -19,7 +20,7 @@ import (
 // trialCommand is the test of an installation, which `helm test` runs in a pod.
 func trialCommand() *cobra.Command {
 	t := trial.Trial{Out: os.Stdout}
-	var pull string
+	var pull, tolerations string
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "trial --namespace NAMESPACE --image IMAGE",
@@ -28,6 +29,9 @@ func trialCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
+			if err := json.Unmarshal([]byte(tolerations), &t.Tolerations); err != nil {
+				return fmt.Errorf("--tolerations: %w; want a list of Kubernetes' tolerations as JSON", err)
+			}
 			ctrl.SetLogger(logr.Discard())
 			config, err := ctrl.GetConfig()
 			if err != nil {
@@ -48,6 +52,8 @@ func trialCommand() *cobra.Command {
 	f.StringVar(&t.Namespace, "namespace", "", "where the job runs (required)")
 	f.StringVar(&t.Image, "image", "", "image with the program hello, outrigger-examples (required)")
 	f.StringVar(&pull, "pull-policy", "", "Always, IfNotPresent or Never (default: Kubernetes')")
+	f.StringSliceVar(&t.Secrets, "pull-secret", nil, "Secret of the namespace by which the images are pulled; may be given again")
+	f.StringVar(&tolerations, "tolerations", "[]", "of the job's pods, as JSON")
 	f.DurationVar(&timeout, "timeout", 5*time.Minute, "how long the job may take")
 	for _, name := range []string{"namespace", "image"} {
 		_ = cmd.MarkFlagRequired(name) // the flags exist

@@ -23,8 +23,11 @@ type Trial struct {
 	Namespace string
 	Image     string // with the program hello
 	Pull      corev1.PullPolicy
-	Out       io.Writer     // what happens, a line each
-	Look      time.Duration // between looks at the job; default 1 s
+	Secrets   []string // names of Secrets of Namespace by which the images are pulled
+	// Tolerations of the job's pods.
+	Tolerations []corev1.Toleration
+	Out         io.Writer     // what happens, a line each
+	Look        time.Duration // between looks at the job; default 1 s
 }
 
 // ErrFailed is wrapped when the job has failed.
@@ -102,6 +105,10 @@ func (t *Trial) job() *v1alpha1.MPIJob {
 	no, yes, user := false, true, int64(65532)
 	ttl, deadline := int32(3600), int64(600)
 	arena := resource.MustParse("16Mi")
+	var secrets []corev1.LocalObjectReference
+	for _, name := range t.Secrets {
+		secrets = append(secrets, corev1.LocalObjectReference{Name: name})
+	}
 	return &v1alpha1.MPIJob{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "outrigger-trial-", Namespace: t.Namespace},
 		Spec: v1alpha1.MPIJobSpec{
@@ -111,6 +118,7 @@ func (t *Trial) job() *v1alpha1.MPIJob {
 			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
 				NodeSelector:                 map[string]string{corev1.LabelOSStable: "linux"},
 				AutomountServiceAccountToken: &no,
+				ImagePullSecrets:             secrets, Tolerations: t.Tolerations,
 				Containers: []corev1.Container{{
 					Name: "hello", Image: t.Image, ImagePullPolicy: t.Pull, Command: []string{"/usr/local/bin/hello"},
 					Resources: corev1.ResourceRequirements{

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -86,5 +87,15 @@ func TestTrial(t *testing.T) {
 		if err := k.List(t.Context(), &jobs); err != nil || len(jobs.Items) != c.left {
 			t.Errorf("%s: %d jobs are left, want %d (%v)", what, len(jobs.Items), c.left, err)
 		}
+	}
+}
+
+// TestPrivateRegistry: the job's pods pull by the installation's Secrets, and go where its
+// tolerations let them.
+func TestPrivateRegistry(t *testing.T) {
+	taint := corev1.Toleration{Key: "hpc", Operator: corev1.TolerationOpExists}
+	s := (&Trial{Namespace: "here", Image: "examples", Secrets: []string{"registry", "mirror"}, Tolerations: []corev1.Toleration{taint}}).job().Spec.Template.Spec
+	if len(s.ImagePullSecrets) != 2 || s.ImagePullSecrets[0].Name != "registry" || s.ImagePullSecrets[1].Name != "mirror" || len(s.Tolerations) != 1 || s.Tolerations[0] != taint {
+		t.Errorf("pull secrets %v, tolerations %v", s.ImagePullSecrets, s.Tolerations)
 	}
 }
