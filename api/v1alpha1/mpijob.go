@@ -23,6 +23,7 @@ import (
 // +kubebuilder:printcolumn:name="Restarts",type=integer,JSONPath=`.status.restarts`
 // +kubebuilder:printcolumn:name="Transport",type=string,JSONPath=`.status.transports[0]`
 // +kubebuilder:printcolumn:name="Failure",type=string,JSONPath=`.status.firstFailure.message`,priority=1
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.status=="True")].message`,priority=1
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.firstFailure.node`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 40 && !self.metadata.name.contains('.') && !self.metadata.name.matches('^[0-9]')",message="the name becomes that of a Service and part of host names: at most 40 characters, no dots, a letter first"

@@ -18,7 +18,7 @@ func lean(object any) (any, error) {
 		o.ManagedFields, o.Annotations, o.Labels, o.Finalizers = nil, annotationsRead(o.Annotations), ours(o.Labels), nil
 		// Of the containers, whether there is a sidecar: the issuer asks; and what CPU
 		// they request: a job whose application requests none is warned.
-		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, InitContainers: sidecars(o.Spec.InitContainers), Containers: requesting(o.Spec.Containers), Resources: o.Spec.Resources}
+		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, SchedulerName: scheduler(o), InitContainers: sidecars(o.Spec.InitContainers), Containers: requesting(o.Spec.Containers), Resources: o.Spec.Resources}
 	case *v1alpha1.MPIJob:
 		o.ManagedFields, o.Annotations, o.Labels, o.Finalizers = nil, nil, desired.LabelsRead(o.Labels), nil
 		o.Spec.Template = leanTemplate(&o.Spec.Template)
@@ -53,6 +53,17 @@ func ours(all map[string]string) map[string]string {
 		}
 	}
 	return kept
+}
+
+// schedulerMax bounds the name of a scheduler that is kept, in bytes: Kubernetes does not.
+const schedulerMax = 253
+
+// scheduler is the name of a pod's scheduler as long as no other one has taken it.
+func scheduler(p *corev1.Pod) string {
+	if p.Spec.NodeName != "" || len(p.Spec.SchedulerName) > schedulerMax {
+		return ""
+	}
+	return p.Spec.SchedulerName
 }
 
 // annotationsRead are those of a pod's annotations that somebody here reads: the name of

@@ -13,6 +13,7 @@ import (
 // code that makes the calls: a call that goes takes its verb along.
 func TestRights(t *testing.T) {
 	want := map[string][]string{
+		"/events":                            {"list"},                                              // newsOf
 		"/limitranges":                       {"list"},                                              // Limits
 		"/configmaps":                        {"create", "delete", "get"},                           // Reconciler.document, drop
 		"/services":                          {"create", "get", "patch"},                            // Reconciler.service

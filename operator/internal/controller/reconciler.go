@@ -59,6 +59,7 @@ type Reconciler struct {
 	recent recent
 	watch  watch
 	slow   slow
+	heard  heard
 }
 
 // Reconcile looks at one job, unless calls for jobs of its namespace take time enough.
@@ -151,6 +152,7 @@ func earlier(a, b time.Duration) time.Duration {
 func (r *Reconciler) plan(ctx context.Context, o *verdict.Observation) (verdict.Plan, error) {
 	o.Noticed = r.recent.noticed(o.Job, verdict.AttemptOf(o.Job), verdict.Sign(o), o.Now)
 	o.Missing = r.recent.absent(o.Job, verdict.AttemptOf(o.Job), verdict.Absent(o), o.Now)
+	o.Told = r.heard.known(o)
 	look := r.watchWaits(ctx, o)
 	plan := verdict.Next(o)
 	// An end that the API server refuses is looked at as rarely as it is tried.
@@ -164,7 +166,7 @@ func (r *Reconciler) plan(ctx context.Context, o *verdict.Observation) (verdict.
 			return plan, err
 		}
 	}
-	if plan.Action == verdict.Apply {
+	if plan = r.clarify(ctx, o, plan); plan.Action == verdict.Apply {
 		plan.Requeue = earlier(plan.Requeue, look)
 	}
 	return plan, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// podsPatience is how long the Job controller is given to make the pods. Of who
-// refuses them, such as a quota or Pod Security, only its events tell.
+// podsPatience is how long the Job controller is given to make the pods where no event of
+// it says that they are refused.
 const podsPatience = 30 * time.Second
 
 // absent is how many pods are still to be made, and for how long that is
@@ -29,7 +29,11 @@ func (o *Observation) absent() (n int, left time.Duration) {
 			n++
 		}
 	}
-	return n, podsPatience - max(o.Now.Sub(since), o.missing()) // the first may be of a clock that is ahead
+	patience := podsPatience
+	if o.Told.Refusal != "" {
+		patience = unclearAfter
+	}
+	return n, patience - max(o.Now.Sub(since), o.missing()) // the first may be of a clock that is ahead
 }
 
 // Absent is the number of a pod that is missing and could be there: the first one; -1:

@@ -114,9 +114,13 @@ func (o *Observation) waiting() (reason, message string) {
 		return v1alpha1.ReasonPodRejected, rejection(rejected)
 	}
 	if n, left := o.absent(); n > 0 && left <= 0 {
-		return v1alpha1.ReasonPodsMissing, fmt.Sprintf("%d of %d pods are not made; `kubectl describe job %s` says who refuses them", n, desired.Pods(&o.Job.Spec), o.Batch.Name)
+		text := fmt.Sprintf("%d of %d pods are not made", n, desired.Pods(&o.Job.Spec))
+		if o.Told.Refusal != "" {
+			return v1alpha1.ReasonPodsMissing, text + ": " + o.refusal()
+		}
+		return v1alpha1.ReasonPodsMissing, fmt.Sprintf("%s; `kubectl describe job %s` says who refuses them", text, o.Batch.Name)
 	}
-	return reasonStarting, fmt.Sprintf("%d of %d ranks run", running(o), o.Job.Spec.Ranks)
+	return reasonStarting, fmt.Sprintf("%d of %d ranks run", running(o), o.Job.Spec.Ranks) + o.waitsFor()
 }
 
 // heldUp is what a container of a pod waits for that does not come by itself; no

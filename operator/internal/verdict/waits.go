@@ -39,7 +39,12 @@ func (w *Waits) disagreement() string { return limited(strings.Join(w.Disagree, 
 
 // overdue is what is said of a job that has used up its time.
 func (o *Observation) overdue() string {
-	return fmt.Sprintf("not finished within %d s", *o.Job.Spec.RunPolicy.ActiveDeadlineSeconds) + o.Waits.text()
+	text := fmt.Sprintf("not finished within %d s", *o.Job.Spec.RunPolicy.ActiveDeadlineSeconds)
+	if c := meta.FindStatusCondition(o.Job.Status.Conditions, v1alpha1.ConditionPending); c != nil && c.Status == metav1.ConditionTrue && (o.Batch != nil || len(o.Pods) > 0) {
+		reason, message := o.waiting()
+		text += fmt.Sprintf(": %s: %s", reason, message)
+	}
+	return text + o.Waits.text()
 }
 
 // Overdue reports whether a plan ends the job for its time: then what its ranks

@@ -1,0 +1,148 @@
+package controller
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
+)
+
+// newsAgain is the time between two looks at the events of a job that does not begin.
+const newsAgain = 10 * time.Second
+
+// Bounds of what is read of events: how many of one object, and how many jobs' are kept.
+const (
+	newsMax  = 100
+	newsJobs = 1024
+)
+
+// heard is what events have said of jobs that do not run yet.
+type heard struct {
+	mu sync.Mutex // guards of
+	of map[types.UID]told
+}
+
+type told struct {
+	verdict.Told
+	attempt int32
+	at      time.Time
+}
+
+// clarify reads the events of what a job waits for where its pods do not say it, and
+// plans again with them.
+func (r *Reconciler) clarify(ctx context.Context, o *verdict.Observation, plan verdict.Plan) verdict.Plan {
+	job, pod, left := verdict.Unclear(o, &plan)
+	switch {
+	case left > 0:
+		plan.Requeue = earlier(plan.Requeue, left)
+		return plan
+	case !job && pod == nil:
+		return plan
+	}
+	fresh := r.heard.age(o)
+	if fresh >= newsAgain {
+		fresh, o.Told = 0, verdict.Told{}
+		if job {
+			o.Told.Refusal = r.newsOf(ctx, o.Batch, "FailedCreate")
+		} else {
+			o.Told.Pod, o.Told.Waits = pod.Name, r.newsOf(ctx, pod, "")
+		}
+		r.heard.note(o)
+	}
+	if plan = verdict.Next(o); plan.Action == verdict.Apply {
+		plan.Requeue = earlier(plan.Requeue, newsAgain-fresh)
+	}
+	return plan
+}
+
+// known is what was read of the events of a job's attempt; nothing: it was not.
+func (n *heard) known(o *verdict.Observation) verdict.Told {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if t := n.of[o.Job.UID]; t.attempt == verdict.AttemptOf(o.Job) {
+		return t.Told
+	}
+	return verdict.Told{}
+}
+
+// age is how long ago they were read; newsAgain or more where they are to be read.
+func (n *heard) age(o *verdict.Observation) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t, ok := n.of[o.Job.UID]
+	if age := o.Now.Sub(t.at); ok && t.attempt == verdict.AttemptOf(o.Job) && age >= 0 { // the clock may have been set back
+		return age
+	}
+	return newsAgain
+}
+
+// note keeps what has been read now.
+func (n *heard) note(o *verdict.Observation) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.of) >= newsJobs {
+		clear(n.of) // each of them costs one more look
+	}
+	if n.of == nil {
+		n.of = map[types.UID]told{}
+	}
+	n.of[o.Job.UID] = told{o.Told, verdict.AttemptOf(o.Job), o.Now}
+}
+
+// newsOf is what the last event about an object says, past the caches: of a reason, or
+// where that is empty the last warning, else the last of all. Empty where there is none, or
+// none may be read.
+func (r *Reconciler) newsOf(ctx context.Context, about client.Object, reason string) string {
+	selected := fields.Set{"involvedObject.uid": string(about.GetUID())}
+	if reason != "" {
+		selected["reason"] = reason
+	}
+	all := new(corev1.EventList)
+	err := r.Live.List(ctx, all, client.InNamespace(about.GetNamespace()), client.MatchingFields(selected), client.Limit(newsMax))
+	if err != nil {
+		log.FromContext(ctx).V(1).Info("events cannot be read", "about", about.GetName(), "cause", err.Error())
+		return ""
+	}
+	var last *corev1.Event
+	for i := range all.Items {
+		if e := &all.Items[i]; last == nil || weighs(e) > weighs(last) || weighs(e) == weighs(last) && happened(e).After(happened(last)) {
+			last = e
+		}
+	}
+	if last == nil {
+		return ""
+	}
+	return note(strings.TrimSpace(last.Reason + ": " + last.Message))
+}
+
+// weighs puts warnings before other events; a probe that is not answered yet says no more
+// than that the pod is not ready.
+func weighs(e *corev1.Event) int {
+	switch {
+	case e.Type != corev1.EventTypeWarning:
+		return 0
+	case e.Reason == "Unhealthy":
+		return 1
+	}
+	return 2
+}
+
+// happened is when an event was last seen.
+func happened(e *corev1.Event) time.Time {
+	at := e.LastTimestamp.Time
+	if e.EventTime.After(at) {
+		at = e.EventTime.Time
+	}
+	if e.Series != nil && e.Series.LastObservedTime.After(at) {
+		at = e.Series.LastObservedTime.Time
+	}
+	return at
+}

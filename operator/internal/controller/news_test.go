@@ -1,0 +1,85 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// TestEventsAreQuoted: what the Job's events say of pods that are not made, and those of a
+// pod that does not start, are in the condition after 10 s.
+func TestEventsAreQuoted(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	event := func(uid, kind, reason, message string, at time.Time) *corev1.Event {
+		return &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: "hpc", Name: uid + reason + message[:3] + at.Format("150405")},
+			InvolvedObject: corev1.ObjectReference{UID: types.UID(uid)}, Type: kind, Reason: reason, Message: message, LastTimestamp: metav1.NewTime(at),
+		}
+	}
+	said := []client.Object{
+		event("2", "Warning", "FailedCreate", "an old refusal", now.Add(-time.Hour)),
+		event("2", "Warning", "FailedCreate", "exceeded quota: gpus", now.Add(-time.Second)),
+		event("2", "Normal", "SuccessfulCreate", "Created pod", now),
+		event("3", "Normal", "Scheduled", "to a node", now),
+		event("3", "Warning", "FailedMount", `secret "licence" not found`, now.Add(-time.Second)),
+		event("3", "Warning", "Unhealthy", "Startup probe failed", now),
+		event("9", "Warning", "FailedMount", "another's", now),
+	}
+	for _, missing := range []bool{true, false} {
+		now := now
+		there := runningJob(now, 1000)
+		j, p := there[0].(*v1alpha1.MPIJob), there[2].(*corev1.Pod)
+		j.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionPending, Status: metav1.ConditionTrue, Reason: "PodsStarting", LastTransitionTime: metav1.NewTime(now)}}
+		p.Status, p.Spec.NodeName = corev1.PodStatus{Phase: corev1.PodPending}, "node"
+		want := `pod cg-0-0: FailedMount: secret "licence" not found`
+		if missing {
+			there, want = there[:2], "1 of 1 pods are not made: FailedCreate: exceeded quota: gpus"
+		}
+		scheme, err := Scheme()
+		if err != nil {
+			t.Fatal(err)
+		}
+		api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(there, said...)...).WithStatusSubresource(&v1alpha1.MPIJob{}, &batchv1.Job{}).
+			WithIndex(&corev1.Pod{}, indexJob, labelIndex).
+			WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string {
+				return []string{string(o.(*corev1.Event).InvolvedObject.UID)}
+			}).
+			WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string {
+				return []string{o.(*corev1.Event).Reason}
+			}).Build()
+		r := &Reconciler{Client: api, Live: api, Events: events.NewFakeRecorder(100), Now: func() time.Time { return now }}
+		look := func() (ctrl.Result, *metav1.Condition) {
+			t.Helper()
+			result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(j)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return result, trueCondition(&read(t, api, "cg", new(v1alpha1.MPIJob)).Status)
+		}
+		if result, c := look(); strings.Contains(c.Message, want) || result.RequeueAfter <= 0 || result.RequeueAfter > unclear {
+			t.Errorf("at first: %q, the next look in %v", c.Message, result.RequeueAfter)
+		}
+		now = now.Add(unclear)
+		for range 3 { // the write of a status has its pace
+			look()
+			now = now.Add(time.Second)
+		}
+		if result, c := look(); !strings.Contains(c.Message, want) || result.RequeueAfter <= 0 || result.RequeueAfter > newsAgain {
+			t.Errorf("missing %v: %q, want %q; the next look in %v", missing, c.Message, want, result.RequeueAfter)
+		}
+	}
+}
+
+// unclear is when events are read first.
+const unclear = 10 * time.Second

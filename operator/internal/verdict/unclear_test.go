@@ -1,0 +1,93 @@
+package verdict
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// TestRefusalIsQuoted: why pods are not made is in the condition 10 s after the Job could
+// make them, with the remedy where it is the job's.
+func TestRefusalIsQuoted(t *testing.T) {
+	for refusal, within := range map[string][]string{
+		`FailedCreate: Error creating: pods "cg-0-0-x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true`:       {"2 of 2 pods are not made: ", "runAsNonRoot"},
+		`FailedCreate: Error creating: pods "cg-0-0-x" is forbidden: minimum cpu usage per Container is 1, but request is 250m`:            {"minimum cpu usage", "sidecar.resources"},
+		`FailedCreate: Error creating: pods "cg-0-0-x" is forbidden: failed quota: q: must specify limits.cpu for: outrigger`:              {"must specify limits.cpu", "sidecar.resources"},
+		`FailedCreate: Error creating: Pod "x" is invalid: spec.initContainers[1].resources.requests: Invalid value: "250m": must be less`: {"Invalid value", "sidecar.resources"},
+		`FailedCreate: ` + strings.Repeat("x", 5000): {"xxx"},
+	} {
+		s := begun(t)
+		s.o.Pods = nil
+		s.next(Apply, v1alpha1.ConditionPending)
+		o, p := s.o, Plan{}
+		p.Status, p.Action = s.job.Status, Apply
+		if job, pod, left := Unclear(&o, &p); job || pod != nil || left != unclearAfter {
+			t.Errorf("at first: Job %v, pod %v, in %v", job, pod, left)
+		}
+		s.o.Now = at(10)
+		o = s.o
+		if job, pod, left := Unclear(&o, &p); !job || pod != nil || left != 0 {
+			t.Errorf("after 10 s: Job %v, pod %v, in %v", job, pod, left)
+		}
+		s.o.Told.Refusal = refusal
+		s.next(Apply, v1alpha1.ConditionPending)
+		c := condition(s.job, v1alpha1.ConditionPending)
+		for _, want := range within {
+			if c.Reason != v1alpha1.ReasonPodsMissing || !strings.Contains(c.Message, want) {
+				t.Errorf("%s: %s, want %q", c.Reason, c.Message, want)
+			}
+		}
+	}
+}
+
+// TestOnePodsWait: of a job whose pods do not start one is named, with what it waits for,
+// and a deadline's message has that too.
+func TestOnePodsWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		node, waits, want string
+	}{
+		"a Secret":    {"node1", `FailedMount: MountVolume.SetUp failed for volume "key": secret "licence" not found`, `pod cg-0-1-x: FailedMount: MountVolume.SetUp failed for volume "key": secret "licence" not found`},
+		"a scheduler": {"", "", `pod cg-0-1-x has no node, and no scheduler has said why: does its scheduler "theirs" run?`},
+		"an image":    {"node1", `Pulling: Pulling image "registry.invalid/x"`, `pod cg-0-1-x: Pulling: Pulling image "registry.invalid/x"`},
+	} {
+		for _, pending := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				s := newStory(t)
+				s.next(Apply, v1alpha1.ConditionPending)
+				s.o.Batch = begun(t).o.Batch
+				s.pods(0)
+				deadline := int64(60)
+				if s.job.Spec.RunPolicy.ActiveDeadlineSeconds = &deadline; pending {
+					s.job.Spec.RunPolicy.ActiveDeadlineSeconds, s.job.Spec.RunPolicy.PendingDeadlineSeconds = nil, &deadline
+				}
+				p := s.o.Pods[1]
+				p.Spec.NodeName, p.Spec.SchedulerName, p.Status = c.node, "theirs", corev1.PodStatus{Phase: corev1.PodPending}
+				s.next(Apply, v1alpha1.ConditionPending)
+				s.o.Now = at(10)
+				o, plan := s.o, Plan{Action: Apply, Status: s.job.Status}
+				if job, pod, _ := Unclear(&o, &plan); job || pod != p {
+					t.Fatalf("Job %v, pod %v are asked about", job, pod)
+				}
+				s.o.Told = Told{Pod: p.Name, Waits: c.waits}
+				s.next(Apply, v1alpha1.ConditionPending)
+				if m := condition(s.job, v1alpha1.ConditionPending).Message; !strings.HasPrefix(m, "2 of 4 ranks run; ") || !strings.Contains(m, c.want) {
+					t.Errorf("message %q, want %q", m, c.want)
+				}
+				s.o.Now = at(60)
+				s.next(Stop, v1alpha1.ConditionFailed)
+				if m := s.job.Status.FirstFailure.Message; !strings.Contains(m, c.want) {
+					t.Errorf("the failure is %q, want %q in it", m, c.want)
+				}
+			})
+		}
+	}
+	s := begun(t) // one that runs asks nothing
+	o, plan := s.o, Plan{Action: Apply, Status: s.job.Status}
+	if job, pod, left := Unclear(&o, &plan); job || pod != nil || left != time.Duration(0) {
+		t.Errorf("of a job that runs: %v, %v, %v", job, pod, left)
+	}
+}
