@@ -56,7 +56,8 @@ func (v *Verdict) String() string {
 //   - A sidecar that ended by itself is the failure of its pod's first rank.
 //   - Of what is left, the earliest counts. Clocks of different nodes differ:
 //     this only decides between failures that know nothing of each other.
-//   - Ranks that were told to end count when nothing else does.
+//   - Ranks that were told to end count when nothing else does, also where their
+//     sidecar has seen them vanish by that.
 func Blame(reports []Report) *Verdict {
 	in := inquiry{claims: map[int]*suspect{}, reports: reports}
 	for i := range reports {
@@ -167,6 +168,9 @@ func (in *inquiry) hearLauncher(r *Report) {
 	for i, f := range r.Launcher.Failures {
 		switch c := in.claims[f.Rank]; {
 		case !r.hosts(f.Rank): // no launcher says so
+		case c != nil && f.Reason == Terminated && first < 0 && r.endedByThat(c, &f):
+			c.weight, c.heard = told, true
+			c.Code, c.Signal, c.Reason, c.Text = f.Code, f.Signal, f.Reason, f.Text
 		case c != nil:
 			c.confirm(&f)
 		case f.Reason == Terminated:
@@ -175,6 +179,20 @@ func (in *inquiry) hearLauncher(r *Report) {
 			in.accuse(r, f)
 		}
 	}
+}
+
+// toldToEnd is how long a rank that was told to end may take to, from its first step, such
+// as the end of its session: the launcher kills it after its grace of 2 s.
+const toldToEnd = 2500 * time.Millisecond
+
+// endedByThat reports whether a rank vanished because its pod was told to end, and not
+// some time before that: as the pod's own sidecar has seen it, by the launcher's clock.
+func (r *Report) endedByThat(c *suspect, own *Failure) bool {
+	seen := c.Time
+	if a := r.agreed(); a != nil && a.Rank == own.Rank {
+		seen = a.Time
+	}
+	return c.Reason == RankVanished && own.Time.Sub(seen) <= toldToEnd
 }
 
 // firstOf is the index of the earliest failure that nobody asked for; -1: there

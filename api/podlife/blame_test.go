@@ -127,6 +127,19 @@ func TestBlame(t *testing.T) {
 				Report{Launcher: ranks(exited(2, 1, 5)), Sidecar: agree(seen(1, 1, TextVanished, 4.1))}),
 			&Verdict{0, failed(1, RankVanished, TextVanished+adviceVanished, 2.9)},
 		},
+		"ranks that their container's end has ended, as sidecars see it too": {
+			two(Report{Launcher: ranks(exited(0, 1, 5.2)), Sidecar: agree(seen(3, 1, TextVanished, 4.1))},
+				Report{Launcher: ranks(ended(3, 4.3), ended(2, 4.4)), Sidecar: agree(seen(3, 1, TextVanished, 4))}),
+			&Verdict{1, ended(3, 4)},
+		},
+		"a rank that had gone on without its session when its container ended": {
+			two(Report{Sidecar: agree(seen(3, 1, TextVanished, 4.1))}, Report{Launcher: ranks(ended(3, 9)), Sidecar: agree(seen(3, 1, TextVanished, 4))}),
+			&Verdict{1, failed(3, RankVanished, TextVanished+adviceVanished, 4)},
+		},
+		"a rank fails, and then another container is told to end": {
+			two(Report{Launcher: ranks(exited(0, 7, 9))}, Report{Launcher: ranks(ended(3, 4.3)), Sidecar: agree(seen(3, 1, TextVanished, 4))}),
+			&Verdict{0, exited(0, 7, 9)},
+		},
 		"abort chooses the code": {
 			two(Report{Launcher: ranks(exited(0, 1, 6)), Sidecar: agree(seen(3, 42, abort, 4.1))},
 				Report{Launcher: ranks(exited(3, 1, 5)), Sidecar: agree(seen(3, 42, abort, 4))}),

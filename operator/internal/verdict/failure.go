@@ -170,7 +170,9 @@ func (o *Observation) blame() *v1alpha1.Failure {
 		f.Rank = &rank
 	}
 	if p := pods[v.Pod]; p != nil {
-		o.locate(f, p)
+		if o.locate(f, p); v.Reason == podlife.Terminated && f.Reason == string(podlife.Terminated) && p.DeletionTimestamp == nil {
+			f.Message = "the container was told to end, and neither the job nor the pod was (a failed probe?): its rank " + f.Message
+		}
 	} else if v.Pod >= 0 {
 		f.Pod = fmt.Sprint(desired.AttemptName(o.Job.Name, AttemptOf(o.Job)), "-", v.Pod)
 		f.Message += " (its pod is gone)"

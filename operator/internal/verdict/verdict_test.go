@@ -583,3 +583,24 @@ func TestPodsOwnDeadline(t *testing.T) {
 		}
 	}
 }
+
+// TestContainerToldToEnd: a container that the kubelet ends for its probe is no fault of
+// the program's end, and a pod that somebody deletes is no probe's.
+func TestContainerToldToEnd(t *testing.T) {
+	for deleted, reason := range map[bool]string{false: "Terminated", true: v1alpha1.ReasonPodLost} {
+		s := begun(t)
+		agreed := &podlife.Message{Failures: []podlife.Failure{{Rank: 3, Code: 1, Reason: podlife.RankVanished, Text: podlife.TextVanished, Time: at(10)}}}
+		if deleted {
+			s.o.Pods[1].DeletionTimestamp, s.o.Pods[1].DeletionGracePeriodSeconds = &metav1.Time{Time: at(39)}, new(int64(30))
+		}
+		s.exit(1, 143, at(10), podlife.Failure{Rank: 3, Code: 143, Signal: "SIGTERM", Reason: podlife.Terminated, Text: "was killed by SIGTERM", Time: at(10.1)})
+		s.sidecar(1, 0, at(11), agreed)
+		s.exit(0, 1, at(11), podlife.Failure{Rank: 0, Code: 1, Reason: podlife.RankExited, Text: "exited with code 1", Time: at(10.5)})
+		s.sidecar(0, 0, at(11), agreed)
+		s.o.Now = at(20)
+		s.next(Stop, v1alpha1.ConditionFailed)
+		if f := s.job.Status.FirstFailure; f.Reason != reason || f.Pod != "cg-0-1-x" || strings.Contains(f.Message, "probe") == deleted || strings.Contains(f.Message, "MPI_Finalize") {
+			t.Errorf("deleted %v: %s in %s: %s", deleted, f.Reason, f.Pod, f.Message)
+		}
+	}
+}
