@@ -17,7 +17,7 @@ import (
 // +kubebuilder:printcolumn:name="Ranks",type=integer,JSONPath=`.spec.ranks`
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.conditions[?(@.status=="True")].type`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.status=="True")].reason`
-// +kubebuilder:printcolumn:name="Rank",type=integer,JSONPath=`.status.firstFailure.rank`
+// +kubebuilder:printcolumn:name="Failed Rank",type=integer,JSONPath=`.status.firstFailure.rank`
 // +kubebuilder:printcolumn:name="Running",type=integer,JSONPath=`.status.ranks.running`
 // +kubebuilder:printcolumn:name="Succeeded",type=integer,JSONPath=`.status.ranks.succeeded`
 // +kubebuilder:printcolumn:name="Restarts",type=integer,JSONPath=`.status.restarts`
@@ -115,31 +115,31 @@ const (
 
 // MPIJobSpec is what is asked for. Except for runPolicy it cannot be changed.
 //
-// +kubebuilder:validation:XValidation:rule="(self.ranks + self.ranksPerPod - 1) / self.ranksPerPod <= 4096",message="over 4096 pods: raise ranksPerPod"
-// +kubebuilder:validation:XValidation:rule="self.launchMode != 'Container' || self.ranksPerPod == 1",message="launchMode Container makes a container one rank: ranksPerPod must be 1"
+// +kubebuilder:validation:XValidation:rule="self.ranksPerPod < 1 || (self.ranks + self.ranksPerPod - 1) / self.ranksPerPod <= 4096",fieldPath=".ranksPerPod",message="over 4096 pods: raise ranksPerPod"
+// +kubebuilder:validation:XValidation:rule="self.launchMode != 'Container' || self.ranksPerPod == 1",fieldPath=".ranksPerPod",message="launchMode Container makes a container one rank: ranksPerPod must be 1"
 // +kubebuilder:validation:XValidation:rule="self.launchMode != 'Container' || !has(self.mpi) || self.mpi == 'None'",message="mpi needs launchMode Processes: the launcher gives ranks what their MPI needs"
-// +kubebuilder:validation:XValidation:rule="self.ranks == oldSelf.ranks && self.ranksPerPod == oldSelf.ranksPerPod && self.launchMode == oldSelf.launchMode",message="ranks, ranksPerPod and launchMode cannot be changed"
-// +kubebuilder:validation:XValidation:rule="has(self.managedBy) == has(oldSelf.managedBy) && (!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",message="managedBy cannot be changed"
-// +kubebuilder:validation:XValidation:rule="has(self.devices) == has(oldSelf.devices)",message="devices cannot be changed"
-// +kubebuilder:validation:XValidation:rule="has(self.profileName) == has(oldSelf.profileName)",message="profileName cannot be changed"
-// +kubebuilder:validation:XValidation:rule="has(self.sidecar) == has(oldSelf.sidecar)",message="sidecar cannot be changed"
-// +kubebuilder:validation:XValidation:rule="(has(self.memory) && has(self.memory.arena)) == (has(oldSelf.memory) && has(oldSelf.memory.arena)) && (has(self.memory) && has(self.memory.slab)) == (has(oldSelf.memory) && has(oldSelf.memory.slab)) && (has(self.memory) && has(self.memory.allocationsFrom)) == (has(oldSelf.memory) && has(oldSelf.memory.allocationsFrom))",message="memory cannot be changed"
+// +kubebuilder:validation:XValidation:rule="self.ranks == oldSelf.ranks && self.ranksPerPod == oldSelf.ranksPerPod && self.launchMode == oldSelf.launchMode",fieldPath=".ranks",message="ranks, ranksPerPod and launchMode cannot be changed"
+// +kubebuilder:validation:XValidation:rule="has(self.managedBy) == has(oldSelf.managedBy) && (!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",fieldPath=".managedBy",message="managedBy cannot be changed"
+// +kubebuilder:validation:XValidation:rule="has(self.devices) == has(oldSelf.devices)",fieldPath=".devices",message="devices cannot be changed"
+// +kubebuilder:validation:XValidation:rule="has(self.profileName) == has(oldSelf.profileName)",fieldPath=".profileName",message="profileName cannot be changed"
+// +kubebuilder:validation:XValidation:rule="has(self.sidecar) == has(oldSelf.sidecar)",fieldPath=".sidecar",message="sidecar cannot be changed"
+// +kubebuilder:validation:XValidation:rule="(has(self.memory) && has(self.memory.arena)) == (has(oldSelf.memory) && has(oldSelf.memory.arena)) && (has(self.memory) && has(self.memory.slab)) == (has(oldSelf.memory) && has(oldSelf.memory.slab)) && (has(self.memory) && has(self.memory.allocationsFrom)) == (has(oldSelf.memory) && has(oldSelf.memory.allocationsFrom))",fieldPath=".memory",message="memory cannot be changed"
 // +kubebuilder:validation:XValidation:rule="(has(self.mpi) ? self.mpi : 'None') == (has(oldSelf.mpi) ? oldSelf.mpi : 'None')",message="mpi cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.stdinFile) == has(oldSelf.stdinFile)",message="stdinFile cannot be changed"
 // +kubebuilder:validation:XValidation:rule="!has(self.stdinFile) || self.launchMode != 'Container'",message="stdinFile needs launchMode Processes: the launcher opens it"
 // +kubebuilder:validation:XValidation:rule="has(self.mpiProgress) == has(oldSelf.mpiProgress)",message="mpiProgress cannot be changed"
 // +kubebuilder:validation:XValidation:rule="!has(self.mpiProgress) || has(self.mpi) && self.mpi != 'None'",message="mpiProgress is for programs of an MPI: set mpi, or leave it out"
 // +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.memory.allocationsFrom) || has(self.mpi) && self.mpi != 'None'",message="memory.allocationsFrom is for programs of an MPI: set mpi, or leave it out"
-// +kubebuilder:validation:XValidation:rule="size(self.template.spec.containers) == 1",message="template must have one container, the application: others would hold up the end of the job"
-// +kubebuilder:validation:XValidation:rule="self.launchMode == 'Container' || (has(self.template.spec.containers[0].command) && size(self.template.spec.containers[0].command) > 0)",message="the container needs a command: the launcher cannot know an image's entry point (or set launchMode: Container)"
-// +kubebuilder:validation:XValidation:rule="!has(self.template.spec.restartPolicy) || size(self.template.spec.restartPolicy) == 0 || self.template.spec.restartPolicy == 'Never'",message="template.spec.restartPolicy is Never or absent: ranks are restarted all together, see runPolicy.restartLimit"
-// +kubebuilder:validation:XValidation:rule="!has(self.template.spec.hostNetwork) || !self.template.spec.hostNetwork",message="template.spec.hostNetwork is not needed and not supported: the sidecar has the network"
-// +kubebuilder:validation:XValidation:rule="!(has(self.template.spec.hostPID) && self.template.spec.hostPID) && !(has(self.template.spec.hostIPC) && self.template.spec.hostIPC) && !(has(self.template.spec.shareProcessNamespace) && self.template.spec.shareProcessNamespace)",message="template.spec.hostPID, hostIPC and shareProcessNamespace are not supported: the application would see the sidecar's processes and keys"
+// +kubebuilder:validation:XValidation:rule="size(self.template.spec.containers) == 1",fieldPath=".template.spec.containers",message="template must have one container, the application: others would hold up the end of the job"
+// +kubebuilder:validation:XValidation:rule="self.launchMode == 'Container' || size(self.template.spec.containers) == 0 || (has(self.template.spec.containers[0].command) && size(self.template.spec.containers[0].command) > 0)",fieldPath=".template.spec.containers",message="the container needs a command: the launcher cannot know an image's entry point (or set launchMode: Container)"
+// +kubebuilder:validation:XValidation:rule="!has(self.template.spec.restartPolicy) || size(self.template.spec.restartPolicy) == 0 || self.template.spec.restartPolicy == 'Never'",fieldPath=".template.spec.restartPolicy",message="template.spec.restartPolicy is Never or absent: ranks are restarted all together, see runPolicy.restartLimit"
+// +kubebuilder:validation:XValidation:rule="!has(self.template.spec.hostNetwork) || !self.template.spec.hostNetwork",fieldPath=".template.spec.hostNetwork",message="template.spec.hostNetwork is not needed and not supported: the sidecar has the network"
+// +kubebuilder:validation:XValidation:rule="!(has(self.template.spec.hostPID) && self.template.spec.hostPID) && !(has(self.template.spec.hostIPC) && self.template.spec.hostIPC) && !(has(self.template.spec.shareProcessNamespace) && self.template.spec.shareProcessNamespace)",fieldPath=".template.spec",message="template.spec.hostPID, hostIPC and shareProcessNamespace are not supported: the application would see the sidecar's processes and keys"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.spec.dnsPolicy) || self.template.spec.dnsPolicy != 'Default'",fieldPath=".template.spec.dnsPolicy",message="dnsPolicy Default asks the node's name servers, which do not know the pods of the job: leave it out, or set None with a dnsConfig that knows the cluster's"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.spec.dnsPolicy) || self.template.spec.dnsPolicy != 'None' || (has(self.template.spec.dnsConfig) && has(self.template.spec.dnsConfig.nameservers) && size(self.template.spec.dnsConfig.nameservers) > 0 && has(self.template.spec.dnsConfig.searches) && self.template.spec.dnsConfig.searches.exists(s, s.contains('.svc.')))",fieldPath=".template.spec.dnsConfig",message="with dnsPolicy None, dnsConfig needs nameservers that know the cluster's names, and NAMESPACE.svc.DOMAIN among its searches: the sidecars find each other by it"
 // +kubebuilder:validation:XValidation:rule="self.podManagement == 'External' || !has(self.template.spec.subdomain) || size(self.template.spec.subdomain) == 0",fieldPath=".template.spec.subdomain",message="template.spec.subdomain is set by Outrigger: the ranks' pods find each other by it; leave it out"
 // +kubebuilder:validation:XValidation:rule="self.podManagement == 'External' || !has(self.template.spec.hostname) || size(self.template.spec.hostname) == 0",fieldPath=".template.spec.hostname",message="template.spec.hostname is set by Kubernetes for each pod of a Job: the ranks' pods find each other by it; leave it out"
-// +kubebuilder:validation:XValidation:rule="!(has(self.transport) && self.transport.policy == 'Required' && self.transport.type == 'RDMA') || (has(self.devices) && self.devices.exists(d, d.resource.startsWith('outrigger.dev/hca') || !d.resource.startsWith('outrigger.dev/')))",message="transport RDMA is required, but devices asks for no card, such as outrigger.dev/hca"
+// +kubebuilder:validation:XValidation:rule="!(has(self.transport) && self.transport.policy == 'Required' && self.transport.type == 'RDMA') || (has(self.devices) && self.devices.exists(d, d.resource.startsWith('outrigger.dev/hca') || !d.resource.startsWith('outrigger.dev/')))",fieldPath=".devices",message="transport RDMA is required, but devices asks for no card, such as outrigger.dev/hca"
 type MPIJobSpec struct {
 	// ranks is the number of ranks of the job.
 	// +kubebuilder:validation:Minimum=1

@@ -198,6 +198,7 @@
 #define OR_NAME_LABEL_JOB "outrigger.dev/job-name"
 #define OR_NAME_LABEL_JOB_UID "outrigger.dev/job-uid"
 #define OR_NAME_LABEL_POD_NUMBER "outrigger.dev/pod-number"
+#define OR_NAME_ANNOTATION_CONTAINER "outrigger.dev/container"
 #define OR_NAME_LABEL_ATTEMPT "outrigger.dev/attempt"
 #define OR_NAME_RESOURCE_HCA "outrigger.dev/hca"
 #define OR_NAME_RESOURCE_IOAT "outrigger.dev/ioat"

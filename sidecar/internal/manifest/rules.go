@@ -40,25 +40,25 @@ func jobRules(j *v1alpha1.MPIJob) []error {
 	t := &s.Template.Spec
 	// The API server's text for what the schema of pods says itself.
 	if len(t.Containers) != 1 {
-		return []error{errors.New("spec: template must have one container, the application: others would hold up the end of the job")}
+		return []error{errors.New("spec.template.spec.containers: template must have one container, the application: others would hold up the end of the job")}
 	}
 	c := &t.Containers[0]
 	wrong := complaints([]rule{
 		{"metadata.name", len(j.Name) > 40 || strings.Contains(j.Name, ".") || j.Name != "" && j.Name[0] >= '0' && j.Name[0] <= '9', "the name becomes that of a Service and part of host names: at most 40 characters, no dots, a letter first"},
-		{"spec", s.RanksPerPod > 0 && jobdoc.Pods(s) > podsMax, "over 4096 pods: raise ranksPerPod"},
-		{"spec", s.LaunchMode == v1alpha1.LaunchContainer && s.RanksPerPod != 1, "launchMode Container makes a container one rank: ranksPerPod must be 1"},
+		{"spec.ranksPerPod", s.RanksPerPod > 0 && jobdoc.Pods(s) > podsMax, "over 4096 pods: raise ranksPerPod"},
+		{"spec.ranksPerPod", s.LaunchMode == v1alpha1.LaunchContainer && s.RanksPerPod != 1, "launchMode Container makes a container one rank: ranksPerPod must be 1"},
 		{"spec", s.LaunchMode == v1alpha1.LaunchContainer && s.MPI.Used(), "mpi needs launchMode Processes: the launcher gives ranks what their MPI needs"},
-		{"spec", s.LaunchMode != v1alpha1.LaunchContainer && len(c.Command) == 0, "the container needs a command: the launcher cannot know an image's entry point (or set launchMode: Container)"},
-		{"spec", t.RestartPolicy != "" && t.RestartPolicy != corev1.RestartPolicyNever, "template.spec.restartPolicy is Never or absent: ranks are restarted all together, see runPolicy.restartLimit"},
-		{"spec", t.HostNetwork, "template.spec.hostNetwork is not needed and not supported: the sidecar has the network"},
-		{"spec", t.HostPID || t.HostIPC || t.ShareProcessNamespace != nil && *t.ShareProcessNamespace, "template.spec.hostPID, hostIPC and shareProcessNamespace are not supported: the application would see the sidecar's processes and keys"},
+		{"spec.template.spec.containers", s.LaunchMode != v1alpha1.LaunchContainer && len(c.Command) == 0, "the container needs a command: the launcher cannot know an image's entry point (or set launchMode: Container)"},
+		{"spec.template.spec.restartPolicy", t.RestartPolicy != "" && t.RestartPolicy != corev1.RestartPolicyNever, "template.spec.restartPolicy is Never or absent: ranks are restarted all together, see runPolicy.restartLimit"},
+		{"spec.template.spec.hostNetwork", t.HostNetwork, "template.spec.hostNetwork is not needed and not supported: the sidecar has the network"},
+		{"spec.template.spec", t.HostPID || t.HostIPC || t.ShareProcessNamespace != nil && *t.ShareProcessNamespace, "template.spec.hostPID, hostIPC and shareProcessNamespace are not supported: the application would see the sidecar's processes and keys"},
 		{"spec.sidecar.resources.requests", others(s.Sidecar.Resources.Requests), "requests are cpu and memory; devices has the others"},
 		{"spec.sidecar.resources.limits", others(s.Sidecar.Resources.Limits), "limits are cpu and memory; devices has the others"},
 		{"spec.template.spec.dnsPolicy", t.DNSPolicy == corev1.DNSDefault, "dnsPolicy Default asks the node's name servers, which do not know the pods of the job: leave it out, or set None with a dnsConfig that knows the cluster's"},
 		{"spec.template.spec.dnsConfig", t.DNSPolicy == corev1.DNSNone && !findsPeers(t.DNSConfig), "with dnsPolicy None, dnsConfig needs nameservers that know the cluster's names, and NAMESPACE.svc.DOMAIN among its searches: the sidecars find each other by it"},
 		{"spec.template.spec.subdomain", s.PodManagement != v1alpha1.PodsExternal && t.Subdomain != "", "template.spec.subdomain is set by Outrigger: the ranks' pods find each other by it; leave it out"},
 		{"spec.template.spec.hostname", s.PodManagement != v1alpha1.PodsExternal && t.Hostname != "", "template.spec.hostname is set by Kubernetes for each pod of a Job: the ranks' pods find each other by it; leave it out"},
-		{"spec", needsRDMA(s) && !hasHCA(s), "transport RDMA is required, but devices asks for no card, such as outrigger.dev/hca"},
+		{"spec.devices", needsRDMA(s) && !hasHCA(s), "transport RDMA is required, but devices asks for no card, such as outrigger.dev/hca"},
 		{"spec.memory.arena", outside(s.Memory.Arena, "64Ki", "16Ti", true), "arena is 64Ki to 16Ti"},
 		{"spec.memory.slab", outside(s.Memory.Slab, "256Ki", "1025Mi", true), "slab is 256Ki to 1Gi"},
 		{"spec.memory.allocationsFrom", outside(s.Memory.AllocationsFrom, "4Ki", "16Ti", true), "allocationsFrom is 4Ki to 16Ti"},

@@ -26,7 +26,7 @@ type schema struct {
 	MaxLength   *int
 	MaxItems    *int
 	Enum        []string
-	Validations []struct{ Rule, Message string } `json:"x-kubernetes-validations"`
+	Validations []struct{ Rule, Message, FieldPath string } `json:"x-kubernetes-validations"`
 }
 
 func readSchema(t *testing.T, plural string) *schema {
@@ -198,4 +198,21 @@ func (s *schema) messages() []string {
 	collect("", s, false)
 	s.each("", collect)
 	return list
+}
+
+// TestRulesPointAtTheirFields: a rule of the whole spec says which field breaks it, but for
+// those of several fields; and none divides by, or counts on, what its neighbour refuses.
+func TestRulesPointAtTheirFields(t *testing.T) {
+	several := []string{"mpi needs launchMode", "mpiProgress", "memory.allocationsFrom"}
+	for _, v := range readSchema(t, "mpijobs").Properties["spec"].Validations {
+		if v.FieldPath == "" && !slices.ContainsFunc(several, func(begins string) bool { return strings.HasPrefix(v.Message, begins) }) {
+			t.Errorf("no field: %s", v.Message)
+		}
+		if strings.Contains(v.Rule, "/ self.ranksPerPod") && !strings.HasPrefix(v.Rule, "self.ranksPerPod < 1 || ") {
+			t.Errorf("it may divide by zero: %s", v.Rule)
+		}
+		if strings.Contains(v.Rule, "containers[0]") && !strings.Contains(v.Rule, "size(self.template.spec.containers) == 0 ||") {
+			t.Errorf("its index may be out of bounds: %s", v.Rule)
+		}
+	}
 }
