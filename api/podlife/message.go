@@ -115,13 +115,26 @@ func clean(text string, limit int) string {
 		}
 		return ' '
 	}, strings.ToValidUTF8(text, "?"))
+	return Cut(text, limit, TextCut)
+}
+
+// Cut makes text at most limit bytes long. What is cut ends with mark, at a character's end
+// and not within a number: a part of one would be another one.
+func Cut(text string, limit int, mark string) string {
 	if len(text) <= limit {
 		return text
 	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
+	if limit < len(mark) {
+		mark = ""
 	}
-	return text[:limit]
+	at := limit - len(mark)
+	for at > 0 && !utf8.RuneStart(text[at]) {
+		at--
+	}
+	if number := strings.TrimRight(text[:at], "0123456789."); number != "" && number != text[:at] && text[at] >= '0' && text[at] <= '9' {
+		at = len(number)
+	}
+	return text[:at] + mark
 }
 
 // Parse reads a message. An application can write into its container's

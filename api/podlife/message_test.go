@@ -130,3 +130,29 @@ func FuzzParse(f *testing.F) {
 		Blame(r)
 	})
 }
+
+// TestCut: what is cut says so, and no number loses digits.
+func TestCut(t *testing.T) {
+	for _, c := range []struct {
+		text  string
+		limit int
+		want  string
+	}{
+		{"whole", 5, "whole"},
+		{"called abort: step 123456 failed", 24, "called abort: step …"},
+		{"called abort: step 123456 failed", 28, "called abort: step 123456…"},
+		{"residual 0.125 at last", 16, "residual …"},
+		{"müßig", 6, "mü…"},
+		{"123456789", 6, "123…"}, // nothing but a number
+		{"abc", 2, "ab"},
+	} {
+		if got := Cut(c.text, c.limit, TextCut); got != c.want || len(got) > c.limit {
+			t.Errorf("%q in %d bytes: %q, want %q", c.text, c.limit, got, c.want)
+		}
+	}
+	long := Failure{Rank: 1, Code: 7, Reason: JobAborted, Text: strings.Repeat("x", textMax-4) + " 123456", Time: at(1)}
+	m, err := Parse((&Message{Kind: KindRanks, Failures: []Failure{long}}).Encode())
+	if err != nil || !strings.HasSuffix(m.Failures[0].Text, " "+TextCut) {
+		t.Errorf("%v: %+v", err, m)
+	}
+}

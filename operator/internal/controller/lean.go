@@ -16,8 +16,8 @@ func lean(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:
 		o.ManagedFields, o.Annotations, o.Labels, o.Finalizers = nil, annotationsRead(o.Annotations), ours(o.Labels), nil
-		// Of the containers, whether there is a sidecar: the issuer asks; and what CPU
-		// they request: a job whose application requests none is warned.
+		// Of the containers, whether there is a sidecar: the issuer asks; what CPU they
+		// request: a job whose application requests none is warned; and their limits of memory.
 		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, SchedulerName: scheduler(o), InitContainers: sidecars(o.Spec.InitContainers), Containers: requesting(o.Spec.Containers), Resources: o.Spec.Resources}
 	case *v1alpha1.MPIJob:
 		o.ManagedFields, o.Annotations, o.Labels, o.Finalizers = nil, nil, desired.LabelsRead(o.Labels), nil
@@ -75,7 +75,8 @@ func annotationsRead(all map[string]string) map[string]string {
 	return nil
 }
 
-// requesting are containers of which the requests of CPU are known, and no more.
+// requesting are containers of which the requests of CPU and the limits of memory are
+// known, and no more.
 func requesting(all []corev1.Container) []corev1.Container {
 	kept := make([]corev1.Container, len(all))
 	for i := range all {
@@ -83,6 +84,7 @@ func requesting(all []corev1.Container) []corev1.Container {
 		if cpu, ok := all[i].Resources.Requests[corev1.ResourceCPU]; ok {
 			kept[i].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: cpu}
 		}
+		kept[i].Resources.Limits = limitsOfMemory(&all[i])
 	}
 	return kept
 }
@@ -90,8 +92,18 @@ func requesting(all []corev1.Container) []corev1.Container {
 func sidecars(all []corev1.Container) []corev1.Container {
 	for _, c := range all {
 		if c.Name == names.ContainerSidecar {
-			return []corev1.Container{{Name: c.Name}}
+			return []corev1.Container{{Name: c.Name, Resources: corev1.ResourceRequirements{Limits: limitsOfMemory(&c)}}}
 		}
 	}
 	return nil
+}
+
+// limitsOfMemory is a container's limit of memory: who has used more is told how much
+// that was.
+func limitsOfMemory(c *corev1.Container) corev1.ResourceList {
+	limit, ok := c.Resources.Limits[corev1.ResourceMemory]
+	if !ok {
+		return nil
+	}
+	return corev1.ResourceList{corev1.ResourceMemory: limit}
 }

@@ -8,6 +8,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -61,6 +62,22 @@ func TestTheApplicationIsKept(t *testing.T) {
 		}
 		if c := remembered.Status.ContainerStatuses; want != "" && (len(c) != remainsKept+1 || c[remainsKept].Name != "main") {
 			t.Errorf("containers that are remembered: %v", c)
+		}
+	}
+}
+
+// TestLimitsOfMemoryAreKept: of a pod's containers, the limits of memory are known.
+func TestLimitsOfMemoryAreKept(t *testing.T) {
+	limits := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi"), corev1.ResourceCPU: resource.MustParse("1")}
+	p := new(corev1.Pod)
+	p.Spec.Containers = []corev1.Container{{Name: "solver", Resources: corev1.ResourceRequirements{Limits: limits}}}
+	p.Spec.InitContainers = []corev1.Container{{Name: names.ContainerSidecar, Resources: corev1.ResourceRequirements{Limits: limits}}}
+	if _, err := lean(p); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range append(p.Spec.Containers, p.Spec.InitContainers...) {
+		if len(c.Resources.Limits) != 1 || c.Resources.Limits.Memory().String() != "1Gi" {
+			t.Errorf("%s keeps the limits %v", c.Name, c.Resources.Limits)
 		}
 	}
 }

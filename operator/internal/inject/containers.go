@@ -51,9 +51,9 @@ const userSidecar = 65532
 // no limit then: a throttled engine would hold up every rank of the job.
 var cpu = resource.MustParse("250m")
 
-// installCPU is the least CPU that the init container is limited to: with much less the
-// copy of the launcher would take seconds.
-var installCPU = resource.MustParse("50m")
+// installCPU is what the init container requests when nothing is said: it runs for a
+// moment, and has no limit.
+var installCPU = resource.MustParse("10m")
 
 // restricted is the security context of Pod Security's level of that name.
 func restricted() *corev1.SecurityContext {
@@ -68,19 +68,31 @@ func restricted() *corev1.SecurityContext {
 
 // install copies the launcher to where the application can run it.
 func install(s *Settings) corev1.Container {
-	// What the sidecar requests: the scheduler counts the larger of this and of what runs
-	// later, so that it costs nothing, and bounds of containers that let the sidecar in
-	// let this one in too.
-	requests := resources(s).Requests
-	as := corev1.ResourceList{corev1.ResourceCPU: atLeast(installCPU, requests[corev1.ResourceCPU]), corev1.ResourceMemory: requests[corev1.ResourceMemory]}
 	return corev1.Container{
 		Name: names.ContainerInstall, Image: s.Image, ImagePullPolicy: s.PullPolicy,
-		Command: []string{programLaunch, "install", installDir},
-		// As much as is requested: or no pod could be Guaranteed.
-		Resources:       corev1.ResourceRequirements{Requests: as, Limits: as.DeepCopy()},
+		Command:         []string{programLaunch, "install", installDir},
+		Resources:       installResources(s),
 		VolumeMounts:    []corev1.VolumeMount{sharedMount(), noToken()},
 		SecurityContext: restricted(),
 	}
+}
+
+// installResources are those of the init container. Memory, and CPU where values or the job
+// speak of it, are the sidecar's: the scheduler counts the larger of this and of what runs
+// later, so that they cost nothing, and what bounds containers and lets the sidecar in lets
+// this one in too. Its limits are its requests where the sidecar has one of CPU: or no pod
+// could be Guaranteed.
+func installResources(s *Settings) corev1.ResourceRequirements {
+	of := resources(s)
+	requests := corev1.ResourceList{corev1.ResourceCPU: of.Requests[corev1.ResourceCPU], corev1.ResourceMemory: of.Requests[corev1.ResourceMemory]}
+	limits := requests.DeepCopy()
+	if _, limited := of.Limits[corev1.ResourceCPU]; !limited {
+		delete(limits, corev1.ResourceCPU)
+		if _, said := s.Resources.Requests[corev1.ResourceCPU]; !said {
+			requests[corev1.ResourceCPU] = s.Bounds.request(installCPU)
+		}
+	}
+	return corev1.ResourceRequirements{Requests: requests, Limits: limits}
 }
 
 // sidecar is a native sidecar: an init container that stays, so that it is

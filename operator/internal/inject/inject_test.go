@@ -548,3 +548,29 @@ func TestApplication(t *testing.T) {
 		})
 	}
 }
+
+// TestInstallResources: the init container requests little, and where the sidecar's
+// resources are given, what the sidecar requests.
+func TestInstallResources(t *testing.T) {
+	cpu := func(n string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(n)}
+	}
+	for name, c := range map[string]struct {
+		wish           v1alpha1.SidecarResources
+		bounds         Bounds
+		request, limit string
+	}{
+		"nothing":           {v1alpha1.SidecarResources{}, Bounds{}, "10m", "0"},
+		"a limit":           {v1alpha1.SidecarResources{Limits: cpu("1")}, Bounds{}, "1", "1"},
+		"a request":         {v1alpha1.SidecarResources{Requests: cpu("300m")}, Bounds{}, "300m", "0"},
+		"both":              {v1alpha1.SidecarResources{Requests: cpu("300m"), Limits: cpu("1")}, Bounds{}, "300m", "300m"},
+		"a namespace floor": {v1alpha1.SidecarResources{}, Bounds{Least: cpu("100m")}, "100m", "0"},
+	} {
+		s := settings()
+		s.Resources, s.Bounds = c.wish, c.bounds
+		r, memory := install(s).Resources, sidecar(s).Resources.Requests[corev1.ResourceMemory]
+		if r.Requests.Cpu().Cmp(resource.MustParse(c.request)) != 0 || r.Limits.Cpu().Cmp(resource.MustParse(c.limit)) != 0 || r.Requests.Memory().Cmp(memory) != 0 || r.Limits.Memory().Cmp(memory) != 0 {
+			t.Errorf("%s: requests %v, limits %v", name, r.Requests, r.Limits)
+		}
+	}
+}

@@ -4,10 +4,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
@@ -56,15 +56,7 @@ func word(reason string) string {
 // limited cuts text at a character's end. What is no text becomes question
 // marks, as the API server would store something else than was written.
 func limited(text string, limit int) string {
-	text = strings.ToValidUTF8(text, "?")
-	if len(text) <= limit {
-		return text
-	}
-	limit -= len("...")
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return text[:limit] + "..."
+	return podlife.Cut(strings.ToValidUTF8(text, "?"), limit, "...")
 }
 
 // transports leaves what can be a transport's name, each once.

@@ -3,6 +3,7 @@ package verdict
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -278,9 +279,9 @@ func (o *Observation) locate(f *v1alpha1.Failure, p *corev1.Pod) {
 	}
 	switch {
 	case killedForMemory(o.application(p)):
-		f.Reason, f.Message = v1alpha1.ReasonOutOfMemory, "the application used more memory than its limit: "+f.Message
+		f.Reason, f.Message = v1alpha1.ReasonOutOfMemory, "the application used more memory than its limit"+limitOf(p.Spec.Containers, o.applicationName(p))+": "+f.Message
 	case killedForMemory(sidecar(p)):
-		f.Reason, f.Message = v1alpha1.ReasonOutOfMemory, "the sidecar used more memory than its limit: "+f.Message
+		f.Reason, f.Message = v1alpha1.ReasonOutOfMemory, "the sidecar used more memory than its limit"+limitOf(p.Spec.InitContainers, names.ContainerSidecar)+": "+f.Message
 	case overPodDeadline(p):
 		f.Reason, f.Message = v1alpha1.ReasonDeadlineExceeded, "the pod has used up its template's activeDeadlineSeconds: "+p.Status.Message
 	case disruption(p) != "":
@@ -289,7 +290,24 @@ func (o *Observation) locate(f *v1alpha1.Failure, p *corev1.Pod) {
 		f.Reason, f.Message = v1alpha1.ReasonPodLost, "the node has lost the pod's containers: it was stopped, or its runtime"
 	case deletedBefore(p, at):
 		f.Reason, f.Message = v1alpha1.ReasonPodLost, textDeleted
+	case f.Reason == string(podlife.RankExited):
+		f.Message += "; its output: `" + logsOf(p, o.applicationName(p)) + "`"
 	}
+}
+
+// logsOf is the command that shows a container's output.
+func logsOf(p *corev1.Pod, container string) string {
+	return fmt.Sprintf("kubectl logs %s -c %s", p.Name, container)
+}
+
+// limitOf says a container's limit of memory; empty: it is not known.
+func limitOf(containers []corev1.Container, name string) string {
+	for i := range containers {
+		if limit, ok := containers[i].Resources.Limits[corev1.ResourceMemory]; ok && containers[i].Name == name {
+			return " of " + limit.String()
+		}
+	}
+	return ""
 }
 
 // overPodDeadline reports whether the kubelet has ended a pod for the deadline of its own
@@ -390,7 +408,7 @@ func (o *Observation) ofPods() *v1alpha1.Failure {
 		if c := failedInit(p); c != nil {
 			t := c.State.Terminated
 			f.Reason, f.ExitCode = v1alpha1.ReasonPodNotStarted, &t.ExitCode
-			f.Message = fmt.Sprintf("init container %s: %s %s", c.Name, t.Reason, t.Message)
+			f.Message = fmt.Sprintf("init container %s ended with exit code %d: %s; its output: `%s`", c.Name, t.ExitCode, strings.TrimSpace(t.Reason+" "+t.Message), logsOf(p, c.Name))
 		}
 		o.locate(f, p)
 		return f

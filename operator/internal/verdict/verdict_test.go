@@ -8,6 +8,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
@@ -601,6 +602,41 @@ func TestContainerToldToEnd(t *testing.T) {
 		s.next(Stop, v1alpha1.ConditionFailed)
 		if f := s.job.Status.FirstFailure; f.Reason != reason || f.Pod != "cg-0-1-x" || strings.Contains(f.Message, "probe") == deleted || strings.Contains(f.Message, "MPI_Finalize") {
 			t.Errorf("deleted %v: %s in %s: %s", deleted, f.Reason, f.Pod, f.Message)
+		}
+	}
+}
+
+// TestFailuresNameTheirRemedy: a failure says which command shows the output, and which
+// limit was too small.
+func TestFailuresNameTheirRemedy(t *testing.T) {
+	limits := corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}}
+	for want, happens := range map[string]func(s *story, p *corev1.Pod){
+		"exited with code 3; its output: `kubectl logs cg-0-1-x -c solver`": func(s *story, _ *corev1.Pod) {
+			s.exit(1, 3, at(10), podlife.Failure{Rank: 3, Code: 3, Reason: podlife.RankExited, Text: "exited with code 3", Time: at(10)})
+		},
+		"the application used more memory than its limit of 1Gi: ": func(s *story, p *corev1.Pod) {
+			s.exit(1, 137, at(10))
+			p.Spec.Containers = []corev1.Container{{Name: "solver", Resources: limits}}
+			p.Status.ContainerStatuses[0].State.Terminated.Reason = "OOMKilled"
+		},
+		"the sidecar used more memory than its limit of 1Gi: ": func(s *story, p *corev1.Pod) {
+			s.sidecar(1, 137, at(10), nil)
+			p.Spec.InitContainers = []corev1.Container{{Name: names.ContainerSidecar, Resources: limits}}
+			p.Status.InitContainerStatuses[0].State.Terminated.Reason = "OOMKilled"
+		},
+		"init container fetch ended with exit code 7: Error no such file; its output: `kubectl logs cg-0-1-x -c fetch`": func(s *story, p *corev1.Pod) {
+			p.Status = corev1.PodStatus{Phase: corev1.PodFailed, InitContainerStatuses: []corev1.ContainerStatus{{
+				Name: "fetch", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 7, Reason: "Error", Message: "no such file"}},
+			}}}
+			s.notice(at(10), 7)
+		},
+	} {
+		s := begun(t)
+		happens(s, s.o.Pods[1])
+		s.o.Now = at(20)
+		s.next(Stop, v1alpha1.ConditionFailed)
+		if m := s.job.Status.FirstFailure.Message; !strings.Contains(m, want) {
+			t.Errorf("the failure is %q, want %q", m, want)
 		}
 	}
 }

@@ -36,16 +36,7 @@ const abortText = link.InlineMax
 const ownText = 200
 
 // cutText is text as an Abort frame has room for it.
-func cutText(text string) string {
-	if len(text) <= abortText {
-		return text
-	}
-	n := abortText - len(podlife.TextCut)
-	for n > 0 && !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n] + podlife.TextCut
-}
+func cutText(text string) string { return podlife.Cut(text, abortText, podlife.TextCut) }
 
 // Failed returns why the job failed, or nil.
 func (c *Core) Failed() *Failure { return c.fail }
@@ -101,11 +92,15 @@ func (c *Core) submitAbort(s *session, d *shm.Descriptor) error {
 	text := []byte(podlife.TextAborted)
 	if ref.Len > 0 {
 		text = append(text, ": "...)
-		text = append(text, oneLine(c.ports.Bytes(ref.Slice(0, min(ref.Len, ownText))))...)
+		text = append(text, ownWords(c.ports.Bytes(ref.Slice(0, min(ref.Len, ownText+1))))...)
 	}
 	c.failJob(&Failure{Rank: s.endpoint.rank, Code: exitCode(uint32(d.Status)), Reason: string(text)})
 	return nil
 }
+
+// ownWords is the reason of an abort as it is told. One byte more than there is room for
+// shows that there is more.
+func ownWords(text []byte) string { return podlife.Cut(oneLine(text), ownText, podlife.TextCut) }
 
 // exitCode is the code of an abort as a process can have it, the same for all who
 // tell it: the low 8 bits, or 1 if they are 0.

@@ -1,8 +1,10 @@
 package core
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -17,6 +19,22 @@ func TestOneLine(t *testing.T) {
 	} {
 		got := oneLine([]byte(text))
 		if got != want || len(got) > len(text) {
+			t.Errorf("%q gives %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestOwnWords: a reason for which there is no room ends with a mark, and not in a number.
+func TestOwnWords(t *testing.T) {
+	x := strings.Repeat("x", ownText-10)
+	for text, want := range map[string]string{
+		x:                          x,
+		x + " 12345678":            x + " 12345678",
+		x + " 12345678 and more":   x + " " + podlife.TextCut,
+		x + " and more, and more":  x + " and mo" + podlife.TextCut,
+		x + "xxxx ünd ünd ünd ünd": x + "xxxx ü" + podlife.TextCut,
+	} {
+		if got := ownWords([]byte(text)[:min(len(text), ownText+1)]); got != want || len(got) > ownText {
 			t.Errorf("%q gives %q, want %q", text, got, want)
 		}
 	}
