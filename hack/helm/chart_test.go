@@ -393,6 +393,8 @@ func TestWrongValues(t *testing.T) {
 		"networkPolicy: {metricsFrom: [{podSelector: {matchLabels: {a: true}}}]}":  "/networkPolicy/metricsFrom/0/podSelector/matchLabels/a",
 		"webhook: {namespaceSelector: {matchExpressions: [{key: a, op: Exists}]}}": "/webhook/namespaceSelector/matchExpressions/0",
 		"webhook: {certManager: {issuer: {nam: ca}}}":                              "invalid propertyName 'nam'",
+		"operator: {resources: {limits: {memory: abc}}}":                           "/operator/resources/limits/memory",
+		"devicePlugin: {resources: {requests: {cpu: 1 core}}}":                     "/devicePlugin/resources/requests/cpu",
 		"operator: {resources: {limit: {}}}":                                       "invalid propertyName 'limit'",
 		"operator: {affinity: {nodeAfinity: {}}}":                                  "invalid propertyName 'nodeAfinity'",
 		"operator: {updateStrategy: {rollingupdate: {}}}":                          "invalid propertyName 'rollingupdate'",

@@ -55,7 +55,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	figures, err := controller.NewMetrics(metrics.Registry, m.GetClient(), o.namespaceLabel)
+	figures, err := controller.NewMetrics(metrics.Registry, m.GetClient(), m.Elected(), o.namespaceLabel)
 	if err != nil {
 		return err
 	}

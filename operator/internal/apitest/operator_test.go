@@ -79,7 +79,7 @@ func operateBy(ctx context.Context, wrap func(http.RoundTripper) http.RoundTripp
 		return nil, err
 	}
 	registry = prometheus.NewRegistry()
-	figures, err := controller.NewMetrics(registry, m.GetClient(), false)
+	figures, err := controller.NewMetrics(registry, m.GetClient(), m.Elected(), false)
 	if err != nil {
 		return nil, err
 	}

@@ -114,7 +114,7 @@ func (l *listed) List(_ context.Context, _ client.ObjectList, how ...client.List
 func TestMetricsCopyNothing(t *testing.T) {
 	cache := new(listed)
 	registry := prometheus.NewRegistry()
-	if _, err := NewMetrics(registry, cache, false); err != nil {
+	if _, err := NewMetrics(registry, cache, leading(), false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := registry.Gather(); err != nil {

@@ -16,6 +16,7 @@ import (
 // controller.
 type Metrics struct {
 	jobs    client.Reader
+	leads   <-chan struct{} // closed when this replica leads
 	changes *prometheus.CounterVec
 	start   prometheus.Histogram
 	present *prometheus.Desc
@@ -38,15 +39,17 @@ func reasonLabel(reason string) string {
 // listTime bounds a look at the cache; it is memory.
 const listTime = 5 * time.Second
 
-// NewMetrics registers the metrics. Jobs is a cache of MPIJobs. Namespaces adds
-// the jobs' namespace to what is counted by job, which costs series.
-func NewMetrics(r prometheus.Registerer, jobs client.Reader, namespaces bool) (*Metrics, error) {
+// NewMetrics registers the metrics. Jobs is a cache of MPIJobs. Leads is closed when this
+// replica leads: those that do not have the same jobs in their caches, and a sum over
+// replicas would count each job again. Namespaces adds the jobs' namespace to what is
+// counted by job, which costs series.
+func NewMetrics(r prometheus.Registerer, jobs client.Reader, leads <-chan struct{}, namespaces bool) (*Metrics, error) {
 	by := []string{"state", "reason"}
 	if namespaces {
 		by = append(by, "namespace")
 	}
 	m := &Metrics{
-		jobs: jobs, namespaces: namespaces,
+		jobs: jobs, leads: leads, namespaces: namespaces,
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "outrigger_mpijob_changes_total", Help: "Changes of MPIJobs to a state, with the reason.",
 		}, by),
@@ -96,8 +99,14 @@ func beginning(was *v1alpha1.MPIJob, is *v1alpha1.MPIJobStatus) (began time.Time
 // Describe is a part of prometheus.Collector.
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) { out <- m.present }
 
-// Collect counts the jobs that are there. It reads the cache's own objects.
+// Collect counts the jobs that are there, in the replica that leads. It reads the cache's
+// own objects.
 func (m *Metrics) Collect(out chan<- prometheus.Metric) {
+	select {
+	case <-m.leads:
+	default:
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), listTime)
 	defer cancel()
 	all := new(v1alpha1.MPIJobList)

@@ -31,7 +31,7 @@ func TestStartOfAResumedJob(t *testing.T) {
 		"ran before":              {[]metav1.Condition{ended(v1alpha1.ConditionRunning, 60)}, 2, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m, err := NewMetrics(prometheus.NewRegistry(), nil, false)
+			m, err := NewMetrics(prometheus.NewRegistry(), nil, leading(), false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,5 +48,42 @@ func TestStartOfAResumedJob(t *testing.T) {
 				t.Errorf("%d starts of %v s, want %d of %v s", h.GetSampleCount(), h.GetSampleSum(), c.count, c.sum)
 			}
 		})
+	}
+}
+
+// leading is that a replica leads.
+func leading() <-chan struct{} {
+	leads := make(chan struct{})
+	close(leads)
+	return leads
+}
+
+// TestOneReplicaCountsJobs: jobs by state are the leader's to count.
+func TestOneReplicaCountsJobs(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	_, api, look := beginningJob(t, &now)
+	look()
+	for _, leads := range []bool{true, false} {
+		elected, want := leading(), 1
+		if !leads {
+			elected, want = make(chan struct{}), 0
+		}
+		registry := prometheus.NewRegistry()
+		if _, err := NewMetrics(registry, api, elected, false); err != nil {
+			t.Fatal(err)
+		}
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs := 0
+		for _, f := range families {
+			if f.GetName() == "outrigger_mpijobs" {
+				jobs += len(f.GetMetric())
+			}
+		}
+		if jobs != want {
+			t.Errorf("leads %v: %d series of jobs, want %d", leads, jobs, want)
+		}
 	}
 }
