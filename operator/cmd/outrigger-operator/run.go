@@ -73,14 +73,14 @@ func run(ctx context.Context, o *options) error {
 	r := &controller.Reconciler{
 		Keys: keys, IssuerURL: o.issuerURL,
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("outrigger-operator"),
-		Options: o.desired, Transports: transports, Waiters: waiters, Metrics: figures, Now: time.Now,
+		Options: o.desired, Transports: transports, Waiters: waiters, Metrics: figures, NoWebhook: !o.webhook, Now: time.Now,
 	}
 	if err := r.Setup(ctx, m, o.workers); err != nil {
 		return err
 	}
 	if o.webhook {
 		pods := &webhook.Pods{
-			Options: o.desired, Watched: o.serving.Watch, OfPlace: controller.OfPlace,
+			Options: o.desired, Watched: o.serving.Watch, OfPlace: controller.OfPlace, Events: r.Events,
 			LimitsOf: func(ctx context.Context, namespace string) []corev1.LimitRange {
 				return controller.Limits(ctx, m.GetAPIReader(), namespace)
 			},

@@ -54,6 +54,7 @@ type Reconciler struct {
 	Transports Transports
 	Waiters    Waiters  // nil: nobody can be asked
 	Metrics    *Metrics // nil: none
+	NoWebhook  bool     // pods of other controllers get no sidecars here
 	Now        func() time.Time
 
 	recent recent
@@ -240,7 +241,7 @@ func (p *permanent) Unwrap() error { return p.cause }
 
 // observe collects what is there, from the caches.
 func (r *Reconciler) observe(ctx context.Context, job *v1alpha1.MPIJob) (*verdict.Observation, *v1alpha1.FabricProfile, error) {
-	o := &verdict.Observation{Job: job, Now: r.Now()}
+	o := &verdict.Observation{Job: job, NoWebhook: r.NoWebhook, Now: r.Now()}
 	attempt := client.ObjectKey{Namespace: job.Namespace, Name: desired.AttemptName(job.Name, verdict.AttemptOf(job))}
 	batch := new(batchv1.Job)
 	err := r.Client.Get(ctx, attempt, batch)

@@ -153,7 +153,11 @@ func (o *Observation) progress(p Plan) Plan {
 	}
 	switch {
 	case external(o.Job) && len(o.Pods) == 0:
-		o.state(&p, v1alpha1.ConditionPending, reasonExpected, "another controller makes the pods, which name this job")
+		text := "another controller makes the pods, which name this job"
+		if o.NoWebhook {
+			text += "; the operator's webhook is off, without which they get no sidecar: the administrator turns it on (webhook.enabled of the chart)"
+		}
+		o.state(&p, v1alpha1.ConditionPending, reasonExpected, text)
 	case o.Batch == nil && !external(o.Job):
 		o.state(&p, v1alpha1.ConditionPending, reasonCreated, "pods are being made")
 	case o.batchHeld():

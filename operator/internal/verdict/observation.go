@@ -25,6 +25,7 @@ type Observation struct {
 	Transports []string      // that a sidecar said are in use; nil: not known
 	Waits      *Waits        // what the ranks wait for; nil: nobody has asked
 	Told       Told          // what events say of a job that does not run yet
+	NoWebhook  bool          // pods of other controllers get no sidecars: the webhook is off
 	NoProfile  bool          // the profile that the job names is missing
 	// Noticed is when a sign of a failure (Sign) was first seen, by the clock of
 	// Now: clocks of nodes differ, and nobody shall wait for theirs. Zero: now.

@@ -91,3 +91,16 @@ func TestOnePodsWait(t *testing.T) {
 		t.Errorf("of a job that runs: %v, %v, %v", job, pod, left)
 	}
 }
+
+// TestWebhookIsOff: a job that waits for pods of another controller says that they cannot
+// have their sidecar.
+func TestWebhookIsOff(t *testing.T) {
+	for _, off := range []bool{true, false} {
+		s := newStory(t)
+		s.job.Spec.PodManagement, s.o.NoWebhook = v1alpha1.PodsExternal, off
+		s.next(Apply, v1alpha1.ConditionPending)
+		if c := condition(s.job, v1alpha1.ConditionPending); strings.Contains(c.Message, "webhook.enabled") != off {
+			t.Errorf("off %v: %s", off, c.Message)
+		}
+	}
+}

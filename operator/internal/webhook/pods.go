@@ -5,6 +5,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,10 +22,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
@@ -42,6 +45,8 @@ type Pods struct {
 	Watched []string // namespaces whose MPIJobs are run; nil: all
 	// OfPlace selects the pods of a place in a job in Client.
 	OfPlace func(job string, attempt, number int32) client.ListOption
+	// Events are told what was refused; nil: nobody is.
+	Events events.EventRecorder
 	// LimitsOf reads the LimitRanges of a namespace; nil: there are none.
 	LimitsOf func(ctx context.Context, namespace string) []corev1.LimitRange
 	Now      func() time.Time // nil: time.Now
@@ -66,6 +71,9 @@ func (h *Pods) Handle(ctx context.Context, req admission.Request) admission.Resp
 	case errors.As(err, new(apierrors.APIStatus)):
 		return admission.Errored(http.StatusInternalServerError, err)
 	case err != nil:
+		if req.DryRun == nil || !*req.DryRun {
+			h.tell(ctx, client.ObjectKey{Namespace: req.Namespace, Name: p.Labels[names.LabelJob]}, p, err)
+		}
 		return admission.Denied(err.Error())
 	}
 	patched, err := json.Marshal(p)
@@ -73,6 +81,24 @@ func (h *Pods) Handle(ctx context.Context, req admission.Request) admission.Resp
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
 	return admission.PatchResponseFromRaw(req.Object.Raw, patched)
+}
+
+// Of the Event of a pod that was refused: its reason, and how long its text may be, in
+// bytes (events.k8s.io/v1).
+const (
+	reasonRefused = "PodRefused"
+	noteMax       = 1024
+)
+
+// tell says in an Event of the MPIJob that a pod names why it was refused: who made the
+// job does not see what the controller of the pods is answered.
+func (h *Pods) tell(ctx context.Context, key client.ObjectKey, p *corev1.Pod, cause error) {
+	job := new(v1alpha1.MPIJob)
+	if h.Events == nil || key.Name == "" || h.watches(key.Namespace) != nil || h.Client.Get(ctx, key, job) != nil {
+		return
+	}
+	pod := cmp.Or(p.Name, p.GenerateName+"*")
+	h.Events.Eventf(job, nil, corev1.EventTypeWarning, reasonRefused, "InjectPod", "%s", podlife.Cut("pod "+pod+": "+cause.Error(), noteMax, podlife.TextCut))
 }
 
 // join makes p a pod of the job that it names.

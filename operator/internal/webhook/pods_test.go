@@ -2,18 +2,23 @@ package webhook
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/names"
@@ -406,5 +411,39 @@ func TestPodsWithinLimitRanges(t *testing.T) {
 	}
 	if reads != 1 {
 		t.Errorf("LimitRanges were read %d times", reads)
+	}
+}
+
+// TestRefusalIsTold: a pod that is refused leaves an Event of the MPIJob that it names, but
+// on a dry run.
+func TestRefusalIsTold(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	for _, dry := range []bool{false, true} {
+		c, recorder := newCluster(), events.NewFakeRecorder(10)
+		c.job.Namespace = "hpc"
+		h := &Pods{Client: c, Live: c, Decoder: admission.NewDecoder(scheme), OfPlace: ofPlace, Events: recorder}
+		p := pod("", map[string]string{names.LabelPodNumber: "9", names.LabelInject: "true"})
+		p.GenerateName = "set-"
+		raw, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Namespace: "hpc", DryRun: &dry, Object: runtime.RawExtension{Raw: raw}}}
+		if r := h.Handle(t.Context(), req); r.Allowed {
+			t.Fatalf("%+v", r)
+		}
+		select {
+		case e := <-recorder.Events:
+			if dry || !strings.Contains(e, "Warning PodRefused pod set-*: ") || !strings.Contains(e, "number 9 of a job of 4 pods") {
+				t.Errorf("dry run %v: %s", dry, e)
+			}
+		default:
+			if !dry {
+				t.Error("no Event tells of a pod that was refused")
+			}
+		}
 	}
 }
