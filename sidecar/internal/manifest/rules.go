@@ -63,7 +63,7 @@ func jobRules(j *v1alpha1.MPIJob) []error {
 		{"spec.memory.slab", outside(s.Memory.Slab, "256Ki", "1025Mi", true), "slab is 256Ki to 1Gi"},
 		{"spec.memory.allocationsFrom", outside(s.Memory.AllocationsFrom, "4Ki", "16Ti", true), "allocationsFrom is 4Ki to 16Ti"},
 		{"spec", s.Memory.AllocationsFrom != nil && !s.MPI.Used(), "memory.allocationsFrom is for programs of an MPI: set mpi, or leave it out"},
-		{"spec", s.StdinFile != "" && s.LaunchMode == v1alpha1.LaunchContainer, "stdinFile needs launchMode Processes: the launcher opens it"},
+		{"spec.stdinFile", s.StdinFile != "" && s.LaunchMode == v1alpha1.LaunchContainer, "stdinFile needs launchMode Processes: the launcher opens it"},
 		{"spec", s.MPIProgress != "" && !s.MPI.Used(), "mpiProgress is for programs of an MPI: set mpi, or leave it out"},
 		{"spec.managedBy", s.ManagedBy != "" && !strings.Contains(s.ManagedBy, "/"), "managedBy is DOMAIN/NAME"},
 		{"spec.template.spec.containers[0].name", c.Name == "", "is required"},
