@@ -36,6 +36,7 @@ var programs = map[string]func(args []string) int{
 	endCommand:         func(args []string) int { return end(args[0]) },
 	collectivesCommand: collectives,
 	mistakeCommand:     func(args []string) int { return mistake(args[0]) },
+	checkpointCommand:  func([]string) int { return checkpoint() },
 	isendsCommand:      func([]string) int { return isends() },
 }
 

@@ -38,9 +38,11 @@ func execute() int {
 		Short: "start the ranks of one pod beside their sidecar",
 		Long: `outrigger-launch waits for the sidecar's socket and starts PROGRAM once for each
 rank, with OUTRIGGER_SOCKET and OUTRIGGER_RANK in its environment. Signals are
-passed on. When a rank fails, or on SIGTERM, the others get SIGTERM, then SIGKILL;
-the exit code is that of the first failure, 128+N for a signal, 127 for a program
-that does not exist. With --mpi a PROGRAM that is an mpirun or mpiexec, or calls one
+passed on. When a rank fails, the others get SIGTERM, and SIGKILL 2 s later. On
+SIGTERM all ranks get SIGTERM, and SIGKILL after --grace, in which their messages go
+on, so that they can agree on a checkpoint and write it; a second SIGTERM kills at
+once. The exit code is that of the first failure, 128+N for a signal, 127 for a
+program that does not exist, 143 for ranks that ended with 0 because of SIGTERM. With --mpi a PROGRAM that is an mpirun or mpiexec, or calls one
 and says so by OUTRIGGER_MPIRUN=1, is started once, in the first pod; its daemons in
 all pods (docs/mpi.md).`,
 		Example: `  outrigger-launch --socket /run/outrigger/sidecar.sock --ranks 4-7 -- ./solver -n 1000
@@ -66,7 +68,7 @@ all pods (docs/mpi.md).`,
 	f.IntVar(&o.lockFD, "lock-fd", 0, "keep this descriptor open to the end, and give it to no rank: the lock of the job's directory")
 	f.BoolVar(&o.prefix, "prefix", false, "put [rank] before each line of output")
 	f.DurationVar(&o.patience, "wait", time.Minute, "how long to wait for the sidecar's socket")
-	f.DurationVar(&o.grace, "grace", 2*time.Second, "how long ranks get between SIGTERM and SIGKILL")
+	f.DurationVar(&o.grace, "grace", 10*time.Second, "on SIGTERM, how long ranks get between SIGTERM and SIGKILL; 2 s at most if the job has failed")
 	f.StringVar(&o.termination, "termination-log", "", "write which ranks failed into this file, for Kubernetes /dev/termination-log")
 	_ = cmd.MarkFlagRequired("socket") // the flag exists
 	cmd.AddCommand(installCommand(), startCommand(&code))
@@ -79,9 +81,16 @@ all pods (docs/mpi.md).`,
 }
 
 func (o *options) config(cmd *cobra.Command, program []string) (launch.Config, error) {
+	if o.grace <= 0 {
+		return launch.Config{}, fmt.Errorf("--grace %v: want a time above 0; a second SIGTERM kills the ranks at once", o.grace)
+	}
 	cfg := launch.Config{
 		Socket: o.socket, Program: program, Prefix: o.prefix,
-		Pod: o.where.pod, Grace: o.grace,
+		Pod: o.where.pod, Drain: o.grace,
+		JobFailed: func(ctx context.Context) bool {
+			failed, err := mpi.JobFailed(ctx, o.socket)
+			return failed && err == nil // a sidecar that has ended knows of no failure
+		},
 	}
 	cfg.Out, cfg.Err = outlet.Pair(os.Stdout, os.Stderr, func(f *os.File) io.Writer { return f })
 	var err error

@@ -112,8 +112,9 @@ func (d *daemon) listenPMI(cfg *session.Config) error {
 			vanished, _ := d.vanished(uint32(rank))
 			return vanished
 		},
-		Ended:  d.well,
-		Failed: d.badly,
+		Ended:     d.well,
+		Failed:    d.badly,
+		JobFailed: func() bool { return d.fault.Load() != nil },
 		Idle: func(rank int) {
 			d.engine.Fail(&core.Failure{Rank: uint32(rank), Code: 1, Reason: podlife.TextIdle})
 		},

@@ -71,7 +71,7 @@ func (d *daemon) summarize(s *obs.Sources) {
 func (d *daemon) sources(ready func() bool) *obs.Sources {
 	return &obs.Sources{
 		Alive: d.engine.Alive, Look: d.look, Talked: d.talked, Waits: d.waits, Trace: d.timeline, Flight: &d.flight, FirstRank: d.firstRank(), Ranks: d.doc.Ranks, Pod: d.o.pod, Transport: d.transport,
-		Ready: ready, Failure: d.fault.Load, Log: d.log, Break: d.breakPeer, End: d.endJob,
+		Ready: ready, Failure: d.fault.Load, Log: d.log, Break: d.breakPeer, End: d.endJob, Drain: d.drainJob,
 	}
 }
 
@@ -107,6 +107,12 @@ func (d *daemon) breakPeer(peer int) error {
 // ended, and not that others of them have vanished.
 func (d *daemon) endJob(why string) {
 	d.engine.Fail(&core.Failure{Rank: shm.AnySource, Code: 1, Reason: podlife.TextEnded + why})
+}
+
+// drainJob notes that the ranks are told to end: the end of one that has no handler for the
+// signal is no failure of its own.
+func (d *daemon) drainJob(why string) {
+	_ = d.engine.InTurn(func() { d.engine.Drain(podlife.TextEnded + why) }) // a stopped engine judges no rank
 }
 
 func (d *daemon) look() (obs.Picture, error) {

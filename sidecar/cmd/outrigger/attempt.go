@@ -33,6 +33,10 @@ type manifestRun struct {
 	last  *v1alpha1.Failure
 }
 
+// graceMax is what a manifest may say of its grace period, in seconds: more would overflow a
+// Duration.
+const graceMax = 1<<31 - 1
+
 // run runs the job, and starts all ranks again after a failure as often as its
 // run policy allows.
 func (m *manifestRun) run(ctx context.Context) error {
@@ -68,6 +72,9 @@ func (m *manifestRun) spec(number int) (*jobrun.Spec, error) {
 	s.MPI = strings.ToLower(string(m.plan.Job.Spec.MPI)) // as the launcher's flag has it
 	s.Stdin, s.StdinFile = m.stdin, m.plan.Job.Spec.StdinFile
 	s.Container = m.plan.Job.Spec.LaunchMode == v1alpha1.LaunchContainer
+	if g := m.plan.Job.Spec.Template.Spec.TerminationGracePeriodSeconds; g != nil && !m.o.cmd.Flags().Changed("grace") {
+		s.Grace = time.Duration(max(1, min(*g, graceMax))) * time.Second
+	}
 	policy := &m.plan.Job.Spec.RunPolicy
 	s.Deadlock = jobrun.Deadlock{After: policy.DeadlockAfter(), Fails: policy.DeadlockAction == v1alpha1.DeadlockFail}
 	for pod := range m.plan.Pods {

@@ -81,6 +81,9 @@ beside outrigger and in PATH. What has no meaning on one machine is listed.`,
 			signal.Notify(notices, unix.SIGUSR1, unix.SIGUSR2)
 			defer signal.Stop(notices)
 			o.spec.Notices = notices
+			if o.spec.Grace <= 0 {
+				return fmt.Errorf("--grace %v: want a time above 0; a second Ctrl-C kills the ranks at once", o.spec.Grace)
+			}
 			if err := plotsFolder(o.plots); err != nil {
 				return err
 			}
@@ -110,6 +113,7 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f.StringVar(&o.plots, "plots", "", "write the rank-by-rank matrix as a PNG into this directory")
 	f.BoolVar(&o.noPrefix, "no-prefix", false, "pass on what ranks print byte for byte, without the rank before each line")
 	f.BoolVar(&o.noStatus, "no-status", false, "do not show on a terminal how far the job is")
+	f.DurationVar(&s.Grace, "grace", jobrun.DefaultGrace, "when the job is ended by Ctrl-C or a signal, how long ranks may go on with their messages between SIGTERM and SIGKILL, to write a checkpoint; a second Ctrl-C kills at once")
 	f.DurationVar(&s.Timeout, "timeout", 0, "end the job after this time (default: none)")
 	f.DurationVar(&s.Deadlock.After, "deadlock-after", time.Minute, "tell of a suspected deadlock when every rank has waited this long with nothing under way; 0: never")
 	f.BoolVar(&s.Deadlock.Fails, "deadlock-fails", false, "end the job then, with exit code 124, unless a rank says that it is in no call that waits for good")

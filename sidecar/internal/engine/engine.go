@@ -95,6 +95,7 @@ type Engine struct {
 	asleep   atomic.Bool
 	nextTick int64
 	failed   bool
+	drained  error // why the ranks are told to end; nil: they are not
 	clock    func() int64
 	mail     mailbox
 	sleeper  *sleeper
@@ -315,7 +316,7 @@ func (e *Engine) judge(news bool) {
 		switch {
 		case a.closing: // it had said goodbye
 		case a.spent && first:
-			e.detach(a, errVanished)
+			e.detach(a, e.vanished())
 		default:
 			e.ends = 1 // its last descriptors are still to be taken, or those of one before it
 			first = first && e.core.Held(a.id)

@@ -128,6 +128,18 @@ func (e *Engine) Expel(s *session.Session, cause error) {
 
 var errVanished = errors.New(podlife.TextVanished)
 
+// Drain notes that the ranks are told to end, and why: from now on that is the reason of a
+// session that ends without a goodbye, and messages go on. On the turn goroutine (InTurn).
+func (e *Engine) Drain(why string) { e.drained = errors.New(why) }
+
+// vanished is the reason of a session that ends without a goodbye.
+func (e *Engine) vanished() error {
+	if e.drained != nil {
+		return e.drained
+	}
+	return errVanished
+}
+
 // Connected hands over a connected socket (peers).
 func (e *Engine) Connected(peer link.Peer, fd int) {
 	drop := func() { _ = unix.Close(fd) } // nobody will use it

@@ -55,7 +55,12 @@ func (j *Job) Wait(asked context.Context, report func([]obs.Report) error) error
 	case interrupted:
 		err = interruption(ctx)
 		j.explain(ending, err)
-		j.tellEnd(ending, err)
+		if asked.Err() != nil { // by a person, for whom ranks may write a checkpoint
+			j.patience = j.grace()
+			j.tellSidecars(ending, "/drain", err)
+		} else {
+			j.tellEnd(ending, err)
+		}
 		j.cause = err
 	}
 	missing = errors.Join(missing, j.saveTrace(ending))
@@ -189,7 +194,10 @@ func (f *Failure) ofSidecar() bool {
 
 // tellEnd tells the sidecars why the job is ended of whose failure they have not heard:
 // ranks that outlive others by a moment would say that those have vanished.
-func (j *Job) tellEnd(ctx context.Context, cause error) {
+func (j *Job) tellEnd(ctx context.Context, cause error) { j.tellSidecars(ctx, "/end", cause) }
+
+// tellSidecars tells all sidecars the cause, by a path of their metrics sockets.
+func (j *Job) tellSidecars(ctx context.Context, path string, cause error) {
 	text := cause.Error()
 	if f := (*Failure)(nil); errors.As(cause, &f) {
 		text = f.Text
@@ -199,7 +207,7 @@ func (j *Job) tellEnd(ctx context.Context, cause error) {
 	var wg sync.WaitGroup
 	for pod, socket := range j.Metrics() {
 		if !j.stopped(pod) { // else it cannot listen
-			wg.Go(func() { _ = ask(ctx, socket, http.MethodPost, "/end", text, nil) }) // one that has ended knows
+			wg.Go(func() { _ = ask(ctx, socket, http.MethodPost, path, text, nil) }) // one that has ended knows
 		}
 	}
 	wg.Wait()
@@ -218,6 +226,14 @@ func (j *Job) failure() *Failure {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.first
+}
+
+// grace is how long ranks have when a person ends the job.
+func (j *Job) grace() time.Duration {
+	if j.spec.Grace > 0 {
+		return j.spec.Grace
+	}
+	return DefaultGrace
 }
 
 // end stops every process, launchers before sidecars, and removes the job's

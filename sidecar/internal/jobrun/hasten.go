@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -40,11 +41,13 @@ func (j *Job) watchKill(asked context.Context, o outcome) (ending context.Contex
 	return ending, func() { close(over); cut() }
 }
 
-// awaitRanks waits for the end of the launchers, which were told to end: for their grace,
-// or no longer than it takes to kill the ranks if that is wished.
+// awaitRanks waits for the end of the launchers, which were told to end: for the grace of
+// their ranks, or no longer than it takes to kill the ranks if that is wished.
 func (j *Job) awaitRanks() {
-	late, name := time.After(grace+time.Second), time.After(nameAfter)
-	now, again := j.now, (<-chan time.Time)(nil)
+	over, late, name := time.After(j.patience), time.After(j.patience+2*time.Second), time.After(nameAfter)
+	now, tick := j.now, time.NewTicker(againPause)
+	defer tick.Stop()
+	again := (<-chan time.Time)(nil)
 	for {
 		select {
 		case <-j.allEnded:
@@ -53,11 +56,10 @@ func (j *Job) awaitRanks() {
 			return
 		case <-name:
 			j.nameFirst()
+		case <-over: // a launcher may know of a longer one
+			over, again = nil, tick.C
 		case <-now:
-			now = nil
-			tick := time.NewTicker(againPause)
-			defer tick.Stop()
-			again = tick.C
+			now, again = nil, tick.C
 		case <-again:
 			j.stop(j.launches) // a second SIGTERM ends their grace
 		}
@@ -73,7 +75,8 @@ func (j *Job) nameFirst() {
 	if f := (*Failure)(nil); errors.As(j.cause, &f) {
 		text = f.Text
 	}
-	j.err.Tell(fmt.Sprintf("outrigger: the job ends: %s; ranks that ignore SIGTERM are killed 2 s after it, by Ctrl-C at once\n", text))
+	seconds := strconv.FormatFloat(j.patience.Seconds(), 'g', -1, 64)
+	j.err.Tell(fmt.Sprintf("outrigger: the job ends: %s; ranks that have not ended are killed %s s after SIGTERM, by Ctrl-C at once\n", text, seconds))
 }
 
 // passOnNotices gives the ranks the signals that come for them. A launcher whose ranks have

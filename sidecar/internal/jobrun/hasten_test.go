@@ -45,7 +45,7 @@ func TestCauseIsNamedBeforeTheKill(t *testing.T) {
 			t.Setenv("at", at)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			h := &hearing{text: "outrigger: the job ends: rank 0 (pod 0) exited with code 3; ranks that ignore SIGTERM are killed 2 s after it, by Ctrl-C at once\n"}
+			h := &hearing{text: "outrigger: the job ends: rank 0 (pod 0) exited with code 3; ranks that have not ended are killed 2 s after SIGTERM, by Ctrl-C at once\n"}
 			h.heard = func() {
 				if kills {
 					cancel()
@@ -68,6 +68,37 @@ func TestCauseIsNamedBeforeTheKill(t *testing.T) {
 			}
 			s.left()
 		})
+	}
+}
+
+// savingLauncher ends when the ranks of a failed job would have been killed, and saves it
+// first; at its second SIGTERM it does not save.
+const savingLauncher = `trap 'n=$((n+1)); [ $n -ge 2 ] && exit 1' TERM; n=0; : >"$at/ready"
+while [ $n -lt 1 ]; do sleep 0.01; done; sleep 2.5 & while kill -0 $! 2>/dev/null; do sleep 0.01; done; : >"$at/saved"; exit 143`
+
+// TestGraceOfAPerson: ranks of a job that a person ends go on for as long as that is wished.
+func TestGraceOfAPerson(t *testing.T) {
+	for grace, saves := range map[time.Duration]bool{time.Hour: true, time.Millisecond: false} {
+		s := set(t, quietSidecar, savingLauncher)
+		at := t.TempDir()
+		t.Setenv("at", at)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var err error
+		if s.job, err = Start(ctx, &Spec{Ranks: 1, Pods: 1, Program: []string{"/bin/true"}, Grace: grace}, &s.out, &s.errOut); err != nil {
+			t.Fatal(err)
+		}
+		for _, err := os.Stat(filepath.Join(at, "ready")); err != nil; _, err = os.Stat(filepath.Join(at, "ready")) {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+		if err := s.job.Wait(ctx, nil); err == nil || err.Error() != "interrupted" {
+			t.Errorf("it ended with %v", err)
+		}
+		if _, err := os.Stat(filepath.Join(at, "saved")); (err == nil) != saves {
+			t.Errorf("grace %v, saved: %v", grace, err)
+		}
+		s.left()
 	}
 }
 

@@ -149,7 +149,7 @@ func TestWellBehavedJob(t *testing.T) {
 	if err := s.run(t.Context(), spec, nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"--ranks 0-1 --status-fd 3 --prefix -- /bin/echo hi", "--ranks 2-2"} {
+	for _, want := range []string{"--ranks 0-1 --status-fd 3 --prefix --grace 10s -- /bin/echo hi", "--ranks 2-2"} {
 		if !strings.Contains(s.out.String(), want) {
 			t.Errorf("no launcher was given %q:\n%s", want, s.out.String())
 		}

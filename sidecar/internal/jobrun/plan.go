@@ -32,6 +32,7 @@ type Spec struct {
 	LogLevel    string // of the sidecars' log that is shown; empty: errors only
 	Prefix      bool
 	Timeout     time.Duration // 0: none
+	Grace       time.Duration // of ranks between SIGTERM and SIGKILL, when a person ends the job; 0: DefaultGrace
 	Deadlock    Deadlock
 	Dir         string   // the job's directory, kept at the end; "": a temporary one
 	WorkDir     string   // of the program; "": this process's

@@ -110,6 +110,7 @@ func (j *Job) startLauncher(path string, pod int) error {
 	if j.spec.Prefix {
 		args = append(args, "--prefix")
 	}
+	args = append(args, "--grace", j.grace().String())
 	if j.spec.MPI != "" {
 		args = append(args, "--mpi", j.spec.MPI)
 	}

@@ -63,6 +63,7 @@ type Job struct {
 	now       chan struct{} // closed by kill: nothing has its grace any more
 	logs      []*sidecarLog // by pod
 	cause     error         // why the job is ended before its time; owned by Wait
+	patience  time.Duration // of ranks between SIGTERM and SIGKILL; owned by Wait
 	over      chan struct{} // closed by end: nobody needs to be watched any more
 	ending    bool
 	slain     map[int]bool  // processes that got SIGKILL from this one
@@ -75,8 +76,16 @@ type Job struct {
 	entry     *registration // nil: not in the registry
 }
 
-// grace is how long processes get to end by themselves after SIGTERM.
-const grace = 3 * time.Second
+// How long processes get to end by themselves after SIGTERM.
+const (
+	// DefaultGrace is that of ranks of a job that a person ends: for a checkpoint, about
+	// which the ranks agree by messages.
+	DefaultGrace = 10 * time.Second
+	// failGrace is that of ranks of a job that has failed, or has no time left.
+	failGrace = 2 * time.Second
+	// grace is that of sidecars, and of launchers whose ranks have ended.
+	grace = 3 * time.Second
+)
 
 // Run runs a job to its end. report, when not nil, is called with the sidecars'
 // reports after all ranks have ended well and before the sidecars stop.
@@ -131,7 +140,7 @@ func start(s *Spec, out, errOut io.Writer) (*Job, error) {
 	j := &Job{
 		spec: s, layout: l, out: outlet.Of(out), err: outlet.Of(errOut), begun: time.Now(),
 		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{}, slain: map[int]bool{}, ended: make([]bool, s.Pods), gone: make([]time.Time, s.Pods),
-		halted: make([]time.Time, s.Pods), over: make(chan struct{}), now: make(chan struct{}),
+		patience: failGrace, halted: make([]time.Time, s.Pods), over: make(chan struct{}), now: make(chan struct{}),
 	}
 	j.out.Relax() // an attempt before this one may have left them in a hurry
 	j.err.Relax()

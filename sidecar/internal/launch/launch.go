@@ -42,6 +42,8 @@ func (e *Event) Text() string {
 	switch {
 	case e.Judged:
 		return "ended well, but " + e.Reason
+	case e.Told && e.Reason != "":
+		return e.Reason
 	case e.Reason != "":
 		return "could not be started: " + e.Reason
 	case e.Signal != "":
@@ -64,7 +66,8 @@ type Config struct {
 	Status      io.Writer        // nil: no status lines
 	Pod         int              // number of the pod, for Log
 	Log         *podlife.Log     // nil: no termination message
-	Grace       time.Duration    // between SIGTERM and SIGKILL; default 2 s
+	Grace       time.Duration    // between SIGTERM and SIGKILL when a rank has failed; default 2 s
+	Drain       time.Duration    // the same when this process is told to end; default Grace
 	Signals     <-chan os.Signal // passed on to every rank; SIGKILL: the ranks that are left are killed
 
 	// Dress gives a rank more than Env: variables, and files that it inherits as
@@ -81,6 +84,9 @@ type Config struct {
 	// Failed is told of the first rank that has ended badly, before others are ended for
 	// it. nil: nobody is.
 	Failed func(rank, code int)
+	// JobFailed reports whether the job has failed, which is then why this process is told
+	// to end: the ranks have Grace and not Drain. nil: it has not.
+	JobFailed func(ctx context.Context) bool
 	// Aborts tells of ranks that have asked for the end of the job, with its exit code, and
 	// leave their own to somebody else. It returns when ctx ends. nil: nobody tells.
 	Aborts func(ctx context.Context, told func(rank, code int))
@@ -117,13 +123,15 @@ type pod struct {
 	silent  atomic.Bool // nobody is left who could print
 	reports sync.Mutex  // held for a status line
 
-	mu       sync.Mutex // guards what follows
-	procs    map[int]*running
-	pipes    []*os.File     // that output is read from
-	ending   syscall.Signal // what ranks get that start too late; 0: the pod is not ending
-	told     bool           // to end, from outside
-	first    *Event         // first failure
-	failures []podlife.Failure
+	mu     sync.Mutex // guards what follows
+	procs  map[int]*running
+	pipes  []*os.File     // that output is read from
+	ending syscall.Signal // what ranks get that start too late; 0: the pod is not ending
+	told   bool           // to end, from outside
+	// interrupted says that a rank had not ended when the pod was told to.
+	interrupted bool
+	first       *Event // first failure
+	failures    []podlife.Failure
 }
 
 func newPod(cfg Config) *pod {
@@ -136,6 +144,9 @@ func newPod(cfg Config) *pod {
 func Run(ctx context.Context, cfg Config) *Event {
 	if cfg.Grace == 0 {
 		cfg.Grace = 2 * time.Second
+	}
+	if cfg.Drain == 0 {
+		cfg.Drain = cfg.Grace
 	}
 	if cfg.killGroup == nil {
 		cfg.killGroup = killGroup
@@ -174,6 +185,7 @@ func Run(ctx context.Context, cfg Config) *Event {
 			_, _ = fmt.Fprintln(cfg.Err, "outrigger-launch: tidying up:", err) // the ranks' result stands
 		}
 	}
+	p.cutShort()
 	p.leaveWord()
 	p.finishOutput()
 	return p.first
@@ -183,37 +195,75 @@ func Run(ctx context.Context, cfg Config) *Event {
 const reapPause = time.Second
 
 // supervise passes signals on and ends everything on failure or cancellation:
-// first politely, then not.
+// first politely, then not. What comes first decides how long the ranks have: ranks that
+// write a checkpoint because this process is told to end may exit with any code, and do not
+// shorten the time of the others.
 func (p *pod) supervise(ctx context.Context, done <-chan struct{}) {
 	stop, cancelled := p.stop, ctx.Done()
+	failed := make(chan struct{})
+	watched, unwatch := context.WithCancel(context.WithoutCancel(ctx))
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer unwatch()
 	reap := time.NewTicker(reapPause)
 	defer reap.Stop()
+	ending := false
 	var kill <-chan time.Time
+	end := func(grace time.Duration) {
+		if !ending {
+			ending = true
+			p.end(unix.SIGTERM)
+			kill = time.After(grace)
+		}
+	}
 	for {
 		select {
 		case <-done:
 			return
 		case <-reap.C:
 			p.reapOrphans()
-			continue
 		case s := <-p.cfg.Signals:
 			p.passOn(s)
-			continue
 		case <-stop:
 			stop = nil
+			end(p.cfg.Grace)
 		case <-cancelled:
 			cancelled = nil
 			p.tell()
+			if !ending && p.cfg.JobFailed != nil {
+				watch.Go(func() {
+					if p.cfg.JobFailed(watched) {
+						close(failed)
+					}
+				})
+			}
+			end(p.cfg.Drain)
+		case <-failed:
+			failed = nil
+			if kill != nil {
+				kill = time.After(min(p.cfg.Grace, p.cfg.Drain))
+			}
 		case <-kill:
 			p.end(unix.SIGKILL)
 			kill = nil
-			continue
-		}
-		if kill == nil {
-			p.end(unix.SIGTERM)
-			kill = time.After(p.cfg.Grace)
 		}
 	}
+}
+
+// exitTerminated is the exit code of a pod that was told to end, as a shell says it.
+const exitTerminated = 128 + int(unix.SIGTERM)
+
+// cutShort makes the end of a pod that was told to end, and whose ranks have then ended
+// with 0, no good one: a rank that writes a checkpoint when it is told to end has not done
+// all its work. All ranks have ended.
+func (p *pod) cutShort() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.first != nil || !p.interrupted {
+		return
+	}
+	p.first = &Event{Event: "failed", Rank: p.cfg.First, Code: exitTerminated, Told: true, Reason: "ended with code 0 because of SIGTERM, before its time", Time: time.Now()}
+	p.remember(p.first)
 }
 
 // tell notes that the pod was told to end, which the ranks are that have not ended yet.
@@ -222,6 +272,9 @@ func (p *pod) tell() {
 	defer p.mu.Unlock()
 	p.noteEnded()
 	p.told = true
+	for _, proc := range p.procs {
+		p.interrupted = p.interrupted || proc.orders == nil
+	}
 }
 
 // end sends s to all ranks, and to those that are starting when they have.

@@ -36,7 +36,7 @@ var used = []string{
 	"spec.runPolicy.suspend", "spec.runPolicy.activeDeadlineSeconds", "spec.runPolicy.deadlockAfterSeconds", "spec.runPolicy.deadlockAction", "spec.runPolicy.restartLimit", "spec.runPolicy.restartRules",
 	"container.name", "container.command", "container.args", "container.workingDir",
 	"container.env[].name", "container.env[].value",
-	"pod.restartPolicy", "pod.hostNetwork", "pod.hostPID", "pod.hostIPC", "pod.shareProcessNamespace", // the rules leave only what holds here anyway
+	"pod.restartPolicy", "pod.terminationGracePeriodSeconds", "pod.hostNetwork", "pod.hostPID", "pod.hostIPC", "pod.shareProcessNamespace", // the rules leave only what holds here anyway
 }
 
 // reasons are why fields are ignored: by the first two words of their path.
@@ -67,7 +67,7 @@ var reasons = []struct {
 	}},
 	{"nobody looks after the program: it runs until it ends", []string{
 		"container.livenessProbe", "container.readinessProbe", "container.startupProbe", "container.lifecycle", "container.restartPolicy",
-		"container.restartPolicyRules", "pod.terminationGracePeriodSeconds", "pod.activeDeadlineSeconds",
+		"container.restartPolicyRules", "pod.activeDeadlineSeconds",
 	}},
 	{"there are no pods: only variables of the container see it", []string{"pod.metadata"}},
 	{"no cluster: nothing is stored, queued or drained", []string{

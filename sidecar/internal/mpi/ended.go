@@ -26,3 +26,11 @@ func Ended(ctx context.Context, socket string, rank int) error {
 	_, err = ask(conn, fmt.Sprintf("cmd=outrigger_ended rank=%d", rank), 1)
 	return err
 }
+
+// JobFailed asks the sidecar with a socket for applications whether the job has failed, as
+// far as it knows. Errors are those of the connection, and of a sidecar of an older release,
+// which does not know the question.
+func JobFailed(ctx context.Context, socket string) (bool, error) {
+	a, err := management(socket+names.PMISuffix).query(ctx, "cmd=outrigger_state")
+	return a["failed"] == "1", err
+}

@@ -217,6 +217,12 @@ func TestEnd(t *testing.T) {
 	if len(told) != 1 || w.Code != http.StatusOK || len(told[0]) > endText || !strings.HasPrefix(told[0], "not finished within 2s  [31m?xxx") {
 		t.Errorf("%d, %q", w.Code, told)
 	}
+	drained := ""
+	s.Drain = func(why string) { drained = why }
+	LocalHandler(s).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/drain", strings.NewReader("interrupted")))
+	if drained != "interrupted" {
+		t.Errorf("drained by %q", drained)
+	}
 }
 
 // TestNetworkHandler: who comes by the network sees, and changes nothing.
@@ -234,6 +240,7 @@ func TestNetworkHandler(t *testing.T) {
 		{http.MethodPost, "/report", http.StatusMethodNotAllowed},
 		{http.MethodPost, "/debug/break/0", http.StatusNotFound},
 		{http.MethodPost, "/end", http.StatusNotFound},
+		{http.MethodPost, "/drain", http.StatusNotFound},
 		{http.MethodGet, "/debug/flight", http.StatusNotFound},
 	} {
 		w := httptest.NewRecorder()

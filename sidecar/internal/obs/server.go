@@ -41,6 +41,7 @@ type Sources struct {
 	Failure   func() *Failure      // why the job failed; nil: it has not
 	Break     func(peer int) error // breaks a connection, as a drill; ErrNoPeer: there is none
 	End       func(why string)     // ends the job, which has not failed by itself
+	Drain     func(why string)     // notes that its ranks are told to end, while their messages go on
 	Log       *slog.Logger
 }
 
@@ -49,8 +50,8 @@ var ErrNoPeer = errors.New("no such peer")
 
 // LocalHandler serves what Handler does, for those who reach a socket file of
 // this pod: also /trace, /debug/flight, and by POST /debug/break/PEER, which breaks the
-// connection to a peer, as a drill, and by POST /end, whose body is a line that says why
-// the job is ended.
+// connection to a peer, as a drill, and by POST /end and /drain, whose body is a line that
+// says why the job is ended: at once, or by its ranks, which are told to end.
 func LocalHandler(s *Sources) http.Handler {
 	mux := handler(s)
 	mux.HandleFunc("POST /debug/break/{peer}", func(w http.ResponseWriter, r *http.Request) {
@@ -66,14 +67,8 @@ func LocalHandler(s *Sources) http.Handler {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
 	})
-	mux.HandleFunc("POST /end", func(w http.ResponseWriter, r *http.Request) {
-		text, err := io.ReadAll(io.LimitReader(r.Body, endText))
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		s.End(strings.Map(printable, strings.ToValidUTF8(string(text), "?")))
-	})
+	mux.HandleFunc("POST /end", reasoned(s.End))
+	mux.HandleFunc("POST /drain", reasoned(s.Drain))
 	mux.HandleFunc("GET /trace", func(w http.ResponseWriter, _ *http.Request) {
 		f, err := s.Trace()
 		switch {
@@ -91,7 +86,19 @@ func LocalHandler(s *Sources) http.Handler {
 	return mux
 }
 
-// endText bounds why a job is ended.
+// reasoned calls f with the line that is a request's body.
+func reasoned(f func(why string)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(io.LimitReader(r.Body, endText))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		f(strings.Map(printable, strings.ToValidUTF8(string(text), "?")))
+	}
+}
+
+// endText bounds why a job is ended, in bytes.
 const endText = 200
 
 func printable(r rune) rune {

@@ -49,6 +49,8 @@ type Config struct {
 	Ended func(rank int)
 	// Failed ends the job for a rank whose process has ended badly, with such a code.
 	Failed func(rank int, code uint32)
+	// JobFailed reports whether the job has failed. nil: it has not.
+	JobFailed func() bool
 	// Idle ends the job for a rank, of any pod, that has ended without MPI. nil: nobody does.
 	Idle func(rank int)
 	// Abort ends the job: a rank asks for it, with an exit code of 1 to 255.
@@ -405,6 +407,8 @@ func (s *Server) handle(c *client, r request) error {
 			return s.badly(c, r)
 		case "outrigger_ended":
 			return s.ended(c, r)
+		case "outrigger_state":
+			return c.say("cmd=outrigger_state rc=0 failed=%d", number(s.cfg.JobFailed != nil && s.cfg.JobFailed()))
 		case "outrigger_abort":
 			return s.abortOf(c, r)
 		case "outrigger_job":
