@@ -12,7 +12,9 @@ func (f *Failure) Final() bool {
 	return f.Reason == ReasonDeadlineExceeded || f.Reason == string(podlife.TransportMissing)
 }
 
-// Restarts reports whether the rules let the job be restarted after f.
+// Restarts reports whether the rules let the job be restarted after f. How the ranks of an
+// attempt have ended that was drained does not count, so that only a rule that names that
+// reason is about it.
 func (p *RunPolicy) Restarts(f *Failure) bool {
 	for i := range p.RestartRules {
 		if r := &p.RestartRules[i]; r.about(f) {
@@ -23,6 +25,9 @@ func (p *RunPolicy) Restarts(f *Failure) bool {
 }
 
 func (r *RestartRule) about(f *Failure) bool {
+	if f.Reason == ReasonDrained {
+		return slices.Contains(r.Reasons, f.Reason) && len(r.ExitCodes) == 0
+	}
 	return (len(r.Reasons) == 0 || slices.Contains(r.Reasons, f.Reason)) &&
 		(len(r.ExitCodes) == 0 || f.ExitCode != nil && slices.Contains(r.ExitCodes, *f.ExitCode))
 }

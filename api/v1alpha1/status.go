@@ -23,8 +23,12 @@ const (
 // launcher or a sidecar has said, such as RankExited, RankKilled, SidecarLost,
 // TransportMissing.
 const (
-	// ReasonPodLost: a pod was deleted or evicted, or its node was lost.
+	// ReasonPodLost: a pod's node was lost, its Job was deleted, or a pod of another
+	// controller was deleted or evicted.
 	ReasonPodLost = "PodLost"
+	// ReasonDrained: a pod was deleted, evicted or preempted while its ranks were at work.
+	// The job starts again, and spends no restart.
+	ReasonDrained = "Drained"
 	// ReasonPodNotStarted: an init container failed.
 	ReasonPodNotStarted = "PodNotStarted"
 	// ReasonOutOfMemory: a container was ended by the kernel for its memory.
@@ -89,11 +93,18 @@ type MPIJobStatus struct {
 	// firstFailure is the failure that ended the last attempt.
 	// +optional
 	FirstFailure *Failure `json:"firstFailure,omitempty"`
-	// restarts is how often all ranks have been started again.
+	// restarts is how often all ranks have been started again after a failure.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	Restarts *int32 `json:"restarts,omitempty"`
+	// drains is how often all ranks have been started again because a pod was deleted,
+	// evicted or preempted, which spends no restart. The number of the present attempt is
+	// restarts and drains together.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
+	// +optional
+	Drains *int32 `json:"drains,omitempty"`
 	// jobName is the batch/v1 Job of the present attempt.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
@@ -232,8 +243,9 @@ type Failure struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 	// attempt is 0 for the first start, 1 for the first restart.
+	// attempt is 0 for the first start, 1 when all ranks were started again once.
 	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=1000
+	// +kubebuilder:validation:Maximum=1001000
 	// +optional
 	Attempt *int32 `json:"attempt,omitempty"`
 	// time of the failure.

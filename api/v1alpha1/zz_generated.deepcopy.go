@@ -352,6 +352,11 @@ func (in *MPIJobStatus) DeepCopyInto(out *MPIJobStatus) {
 		*out = new(int32)
 		**out = **in
 	}
+	if in.Drains != nil {
+		in, out := &in.Drains, &out.Drains
+		*out = new(int32)
+		**out = **in
+	}
 	if in.EndedPods != nil {
 		in, out := &in.EndedPods, &out.EndedPods
 		*out = new(EndedPods)

@@ -91,7 +91,7 @@ func kill(t *testing.T, p *corev1.Pod, container string) {
 	t.Fatalf("pod %s has no container %s", p.Name, container)
 }
 
-// A deleted pod is a lost pod, not a failure of the ranks in it.
+// A deleted pod is no failure of the ranks in it: the job starts again, and spends no restart.
 func TestPodDeleted(t *testing.T) {
 	j := submit(t, long(restricted(t), "deleted"))
 	p := podOf(t, j, 0)
@@ -99,7 +99,11 @@ func TestPodDeleted(t *testing.T) {
 	if err := api.Delete(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	failed(t, becomes(t, j, v1alpha1.ConditionFailed), v1alpha1.ReasonPodLost, 0, p.Name, p.Spec.NodeName)
+	j = becomes(t, j, v1alpha1.ConditionRestarting)
+	failed(t, j, v1alpha1.ReasonDrained, 0, p.Name, p.Spec.NodeName)
+	if j = becomes(t, j, v1alpha1.ConditionRunning); deref(j.Status.Drains) != 1 || j.Status.Restarts != nil {
+		t.Errorf("status %+v", j.Status)
+	}
 }
 
 // A budget keeps evictions away from a running job, and Kubernetes can make

@@ -2,9 +2,11 @@ package inject
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -172,7 +174,7 @@ func atLeast(least, wish resource.Quantity) resource.Quantity {
 
 // application puts the launcher before the container's command, or tells a
 // container that is itself a rank which one.
-func application(c *corev1.Container, s *Settings) error {
+func application(c *corev1.Container, s *Settings, drain time.Duration) error {
 	c.VolumeMounts = append(c.VolumeMounts, sharedMount())
 	c.Env = append([]corev1.EnvVar{podEnv(s)}, c.Env...)
 	c.Env = withEnv(c.Env, names.EnvWait, s.Wait)
@@ -194,9 +196,31 @@ func application(c *corev1.Container, s *Settings) error {
 	c.Command = []string{launcher}
 	c.Args = slices.Concat([]string{
 		"--socket=" + socket, "--pod=" + podNumber, "--ranks-per-pod=" + strconv.Itoa(int(s.PerPod)),
-		"--world=" + strconv.Itoa(int(s.Ranks)), "--prefix", "--termination-log=" + message,
+		"--world=" + strconv.Itoa(int(s.Ranks)), "--prefix", "--termination-log=" + message, "--grace=" + drain.String(),
 	}, s.launchFlags(), []string{"--"}, program)
 	return nil
+}
+
+// graceDefault is a pod's terminationGracePeriodSeconds when its template leaves it out.
+const graceDefault = 30
+
+// Grace is how long a pod's containers have between SIGTERM and SIGKILL.
+func Grace(spec *corev1.PodSpec) time.Duration {
+	seconds := int64(graceDefault)
+	if s := spec.TerminationGracePeriodSeconds; s != nil {
+		seconds = max(0, min(*s, math.MaxInt32))
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// leaveTime is what of a pod's grace is left to its launcher, which kills the ranks and
+// leaves its last words, and to its sidecar, which leaves last.
+const leaveTime = 2 * time.Second
+
+// drainTime is what of a pod's grace the ranks have: all but leaveTime, at least half of
+// it, and more than nothing.
+func drainTime(grace time.Duration) time.Duration {
+	return max(grace-leaveTime, grace/2, time.Second/2)
 }
 
 // launchFlags tell the launcher what a job asks of it that most do not.

@@ -66,7 +66,7 @@ func Pod(spec *corev1.PodSpec, s *Settings) error {
 	}
 	spec.Volumes = append(spec.Volumes, volumes(s)...)
 	spec.InitContainers = append([]corev1.Container{install(s), sidecar(s)}, spec.InitContainers...)
-	return application(s.application(spec), s)
+	return application(s.application(spec), s, drainTime(Grace(spec)))
 }
 
 // Application is the index of the application among a pod's containers: the one that an

@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,7 +26,7 @@ const settle = 3 * time.Second
 // nothing that may still arrive would change it.
 func (o *Observation) failure() (f *v1alpha1.Failure, settled bool) {
 	since := o.firstSign()
-	if p := o.takenAway(since); p != nil {
+	if p := cmp.Or(o.takenAway(since), o.disrupted(since)); p != nil {
 		return o.lost(p), true // it will not be there when all have ended
 	}
 	gone := o.gone()
@@ -285,11 +286,11 @@ func (o *Observation) locate(f *v1alpha1.Failure, p *corev1.Pod) {
 	case overPodDeadline(p):
 		f.Reason, f.Message = v1alpha1.ReasonDeadlineExceeded, "the pod has used up its template's activeDeadlineSeconds: "+p.Status.Message
 	case disruption(p) != "":
-		f.Reason, f.Message = v1alpha1.ReasonPodLost, disruption(p)
+		o.drained(f, disruption(p))
 	case f.Reason == string(podlife.SidecarLost) && forgotten(sidecar(p)):
 		f.Reason, f.Message = v1alpha1.ReasonPodLost, "the node has lost the pod's containers: it was stopped, or its runtime"
 	case deletedBefore(p, at):
-		f.Reason, f.Message = v1alpha1.ReasonPodLost, textDeleted
+		o.drained(f, textDeleted)
 	case f.Reason == string(podlife.RankExited):
 		f.Message += "; its output: `" + logsOf(p, o.applicationName(p)) + "`"
 	}
@@ -315,6 +316,18 @@ func limitOf(containers []corev1.Container, name string) string {
 func overPodDeadline(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed && p.Status.Reason == "DeadlineExceeded"
 }
+
+// drained makes a failure that of an attempt whose pods are taken away. Pods of another
+// controller are not made again by us.
+func (o *Observation) drained(f *v1alpha1.Failure, text string) {
+	f.Reason, f.Message, f.ExitCode = v1alpha1.ReasonDrained, text, nil
+	if external(o.Job) {
+		f.Reason = v1alpha1.ReasonPodLost
+	}
+}
+
+// isDrained reports whether a failure is none of the ranks': their pods were taken away.
+func isDrained(f *v1alpha1.Failure) bool { return f != nil && f.Reason == v1alpha1.ReasonDrained }
 
 const textDeleted = "the pod was deleted while its ranks were at work"
 
@@ -358,6 +371,20 @@ func asked(p *corev1.Pod) time.Time {
 	return at
 }
 
+// takenAt is when a pod began to be taken away: its deletion was asked for, or Kubernetes
+// said why.
+func takenAt(p *corev1.Pod) time.Time {
+	if p.DeletionTimestamp != nil {
+		return asked(p)
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.DisruptionTarget {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
 // takenAway is a pod whose deletion was asked for while its ranks were at work,
 // before the first sign of a failure.
 func (o *Observation) takenAway(sign time.Time) *corev1.Pod {
@@ -376,6 +403,24 @@ func (o *Observation) takenAway(sign time.Time) *corev1.Pod {
 	return first
 }
 
+// disrupted is a pod that Kubernetes takes away, and took away before the first sign of a
+// failure: ranks of other pods may have ended first, with any code, because the ranks of
+// this one have told them.
+func (o *Observation) disrupted(sign time.Time) *corev1.Pod {
+	if external(o.Job) {
+		return nil
+	}
+	for _, p := range o.Pods {
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && o.started(p) && !o.succeeded(p) &&
+				!c.LastTransitionTime.IsZero() && (sign.IsZero() || !c.LastTransitionTime.After(sign)) {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
 // unread reports whether the pod of a failure is about to end, with output that
 // its deletion would take away: its ranks have ended, its sidecar has not.
 func (o *Observation) unread(f *v1alpha1.Failure) bool {
@@ -388,7 +433,7 @@ func (o *Observation) unread(f *v1alpha1.Failure) bool {
 }
 
 func (o *Observation) lost(p *corev1.Pod) *v1alpha1.Failure {
-	number, at := AttemptOf(o.Job), metav1.NewTime(asked(p))
+	number, at := AttemptOf(o.Job), metav1.NewTime(takenAt(p))
 	f := &v1alpha1.Failure{Attempt: &number, Time: &at}
 	if i := o.index(p); i >= 0 {
 		rank, _ := desired.Ranks(&o.Job.Spec, i)

@@ -63,7 +63,8 @@ func Unended(o *Observation, p *Plan, cause string) {
 	}
 	p.Status.Conditions = slices.Clone(o.Job.Status.Conditions)
 	meta.SetStatusCondition(&p.Status.Conditions, c)
-	p.Status.CompletionTime, p.Status.JobName, p.Status.Restarts = o.Job.Status.CompletionTime, o.Job.Status.JobName, o.Job.Status.Restarts
+	p.Status.CompletionTime, p.Status.JobName = o.Job.Status.CompletionTime, o.Job.Status.JobName
+	p.Status.Restarts, p.Status.Drains = o.Job.Status.Restarts, o.Job.Status.Drains
 	bound(&p.Status, o)
 }
 

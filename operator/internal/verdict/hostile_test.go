@@ -49,7 +49,7 @@ func TestHugeMessages(t *testing.T) {
 	s.o.Pods[0].DeletionTimestamp, s.o.Pods[0].DeletionGracePeriodSeconds = &metav1.Time{Time: at(10)}, &grace
 	s.o.Pods[0].Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "Eviction", Message: huge}}
 	s.o.Now = at(20)
-	s.next(Stop, v1alpha1.ConditionFailed)
+	s.next(Wait, v1alpha1.ConditionRestarting)
 	conforms(t, &s.job.Status)
 
 	s = begun(t)

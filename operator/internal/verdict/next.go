@@ -11,6 +11,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
+	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
 )
 
 // Action is what the controller shall do.
@@ -128,7 +129,7 @@ func (o *Observation) failing(p Plan, f *v1alpha1.Failure, settled bool) Plan {
 	case !settled:
 		p.Requeue = time.Second
 		return p
-	case !external(o.Job) && AttemptOf(o.Job) < limit(o.Job) && !f.Final() && o.Job.Spec.RunPolicy.Restarts(f):
+	case !external(o.Job) && (isDrained(f) || restarts(o.Job) < limit(o.Job)) && !f.Final() && o.Job.Spec.RunPolicy.Restarts(f):
 		p.Status.FirstFailure = f
 		o.state(&p, v1alpha1.ConditionRestarting, f.Reason, f.Sentence())
 		p.Requeue = time.Millisecond // its pods are removed once the status says why
@@ -201,7 +202,11 @@ func (o *Observation) restarting(p Plan, c *metav1.Condition) Plan {
 // removed goes on with a restart when the failed attempt has been removed.
 func (o *Observation) removed(p Plan, c *metav1.Condition) Plan {
 	since := o.since(c.LastTransitionTime.Time)
+	drained := isDrained(o.Job.Status.FirstFailure)
 	left := removalPatience - since
+	if drained { // the ranks of its pods write a checkpoint, from which the next attempt starts
+		left += inject.Grace(&o.Job.Spec.Template.Spec)
+	}
 	switch {
 	case o.Batch != nil:
 		p.Action = Remove // its deletion is heard of, however long it takes
@@ -210,16 +215,25 @@ func (o *Observation) removed(p Plan, c *metav1.Condition) Plan {
 		p.Requeue = left
 		return p
 	}
-	n := AttemptOf(o.Job) + 1
-	if wait := backoff(n) - since; wait > 0 {
+	n, text := restarts(o.Job)+1, ""
+	wait := backoff(n)
+	if drained {
+		n = drains(o.Job) + 1
+		wait, text = backoffMin, fmt.Sprintf("start %d after a drain, which spends no restart", n)
+	}
+	if wait -= since; wait > 0 {
 		p.Requeue = wait
 		return p
 	}
 	p.Action = Remove // what is left of it
-	p.Status.Restarts = &n
+	if drained {
+		p.Status.Drains = &n
+	} else {
+		p.Status.Restarts, text = &n, fmt.Sprintf("restart %d of at most %d", n, limit(o.Job))
+	}
 	p.Status.Transports = nil
 	p.Status.JobName = ""
-	o.state(&p, v1alpha1.ConditionPending, reasonRestarted, fmt.Sprintf("restart %d of at most %d", n, limit(o.Job)))
+	o.state(&p, v1alpha1.ConditionPending, reasonRestarted, text)
 	p.Requeue = time.Millisecond
 	return p
 }
@@ -267,7 +281,7 @@ func (o *Observation) fail(p Plan, f *v1alpha1.Failure) Plan {
 	f.Attempt = &number
 	p.Status.FirstFailure = f
 	text := f.Sentence()
-	if n := limit(o.Job); n > 0 && AttemptOf(o.Job) >= n {
+	if n := limit(o.Job); n > 0 && restarts(o.Job) >= n {
 		text += fmt.Sprintf(" (after %d restarts, the limit)", n)
 	}
 	o.state(&p, v1alpha1.ConditionFailed, f.Reason, text)

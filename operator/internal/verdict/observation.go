@@ -36,12 +36,20 @@ type Observation struct {
 	Now     time.Time
 }
 
-// AttemptOf is the number of a job's present attempt.
-func AttemptOf(j *v1alpha1.MPIJob) int32 {
-	if j.Status.Restarts == nil {
+// AttemptOf is the number of a job's present attempt: how often it has been started again.
+func AttemptOf(j *v1alpha1.MPIJob) int32 { return restarts(j) + drains(j) }
+
+// restarts is how often a job was started again after a failure, which restartLimit bounds.
+func restarts(j *v1alpha1.MPIJob) int32 { return max(counted(j.Status.Restarts), 0) }
+
+// drains is how often a job was started again because its pods were taken away.
+func drains(j *v1alpha1.MPIJob) int32 { return max(counted(j.Status.Drains), 0) }
+
+func counted(n *int32) int32 {
+	if n == nil {
 		return 0
 	}
-	return *j.Status.Restarts
+	return *n
 }
 
 // Made reports whether a pod is one that the attempt's Job has made, and no

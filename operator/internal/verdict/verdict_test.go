@@ -163,9 +163,6 @@ func TestWhatTheClusterDid(t *testing.T) {
 		happens func(p *corev1.Pod)
 		reason  string
 	}{
-		"evicted": {func(p *corev1.Pod) {
-			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"}}
-		}, v1alpha1.ReasonPodLost},
 		"out of memory": {func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].State.Terminated.Reason = "OOMKilled"
 		}, v1alpha1.ReasonOutOfMemory},
@@ -397,15 +394,15 @@ func TestConditionsTakeTurns(t *testing.T) {
 	}
 }
 
-// A pod that is deleted while it works is lost, at once: it will be gone before
+// A pod that is deleted while it works is drained, at once: it will be gone before
 // its ranks' last words are read. One that goes after a failure is not.
 func TestPodDeleted(t *testing.T) {
 	s := begun(t)
 	grace := int64(30)
 	s.o.Pods[1].DeletionTimestamp, s.o.Pods[1].DeletionGracePeriodSeconds = &metav1.Time{Time: at(40)}, &grace
 	s.o.Now = at(10)
-	s.next(Stop, v1alpha1.ConditionFailed)
-	if f := s.job.Status.FirstFailure; f.Reason != v1alpha1.ReasonPodLost || *f.Rank != 2 || f.Pod != "cg-0-1-x" || f.Node != "node1" {
+	s.next(Wait, v1alpha1.ConditionRestarting)
+	if f := s.job.Status.FirstFailure; f.Reason != v1alpha1.ReasonDrained || *f.Rank != 2 || f.Pod != "cg-0-1-x" || f.Node != "node1" {
 		t.Fatalf("%+v", f)
 	}
 	s = begun(t)

@@ -1,0 +1,103 @@
+package verdict
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// taken are the ways in which a pod is taken away at a time.
+var taken = map[string]func(p *corev1.Pod, when time.Time){
+	"deleted": func(p *corev1.Pod, when time.Time) {
+		grace := int64(30)
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: when.Add(30 * time.Second)}, &grace
+	},
+	"disrupted": func(p *corev1.Pod, when time.Time) {
+		p.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "PreemptionByScheduler", LastTransitionTime: metav1.NewTime(when),
+		}}
+	},
+}
+
+// TestDrained: ranks of another pod have written their checkpoint first, and ended with a
+// code of their own. The job starts again, spends no restart, and waits for the ranks that
+// are still writing.
+func TestDrained(t *testing.T) {
+	for how, take := range taken {
+		t.Run(how, func(t *testing.T) {
+			s := begun(t)
+			s.job.Spec.RunPolicy.RestartRules = []v1alpha1.RestartRule{{Action: v1alpha1.ActionFail, ExitCodes: []int32{85}}, {Action: v1alpha1.ActionFail}}
+			take(s.o.Pods[1], at(10))
+			s.exit(0, 85, at(12), podlife.Failure{Rank: 0, Code: 85, Reason: podlife.RankExited, Time: at(12)})
+			s.o.Now = at(13)
+			s.next(Wait, v1alpha1.ConditionRestarting)
+			f := s.job.Status.FirstFailure
+			if f.Reason != v1alpha1.ReasonDrained || f.ExitCode != nil || f.Pod != "cg-0-1-x" || *f.Rank != 2 || *f.Attempt != 0 {
+				t.Fatalf("%+v", f)
+			}
+			s.next(Remove, v1alpha1.ConditionRestarting)
+			s.o.Batch, s.o.Now = nil, at(13).Add(removalPatience+20*time.Second)
+			s.next(Wait, v1alpha1.ConditionRestarting) // its grace is not over
+			s.o.Pods = nil
+			s.next(Remove, v1alpha1.ConditionPending)
+			if st := &s.job.Status; AttemptOf(s.job) != 1 || *st.Drains != 1 || st.Restarts != nil {
+				t.Fatalf("attempt %d, status %+v", AttemptOf(s.job), st)
+			}
+			s.next(Apply, v1alpha1.ConditionPending)
+			if s.job.Status.JobName != "cg-1" {
+				t.Errorf("job %s", s.job.Status.JobName)
+			}
+		})
+	}
+}
+
+// TestNotDrained: pods that are taken away after a failure are no cause of it, neither are
+// ranks that were told to end by another hand; both spend a restart.
+func TestNotDrained(t *testing.T) {
+	for how, take := range taken {
+		s := begun(t)
+		s.job.Spec.RunPolicy.RestartLimit = new(int32(1))
+		s.exit(0, 3, at(10), podlife.Failure{Rank: 1, Code: 3, Reason: podlife.RankExited, Time: at(10)})
+		take(s.o.Pods[1], at(12))
+		s.o.Now = at(20)
+		s.next(Wait, v1alpha1.ConditionRestarting)
+		if f := s.job.Status.FirstFailure; f.Reason != string(podlife.RankExited) {
+			t.Errorf("%s: %+v", how, f)
+		}
+	}
+	s := begun(t)
+	s.job.Spec.RunPolicy.RestartLimit = new(int32(1))
+	s.exit(0, 143, at(10), podlife.Failure{Rank: 0, Code: 143, Signal: "SIGTERM", Reason: podlife.Terminated, Time: at(10)})
+	s.o.Now = at(20)
+	s.next(Wait, v1alpha1.ConditionRestarting)
+	if f := s.job.Status.FirstFailure; f.Reason != string(podlife.Terminated) {
+		t.Errorf("%+v", f)
+	}
+	s.next(Remove, v1alpha1.ConditionRestarting)
+	s.o.Batch, s.o.Pods, s.o.Now = nil, nil, at(40)
+	s.next(Remove, v1alpha1.ConditionPending)
+	if st := &s.job.Status; st.Drains != nil || *st.Restarts != 1 {
+		t.Errorf("status %+v", st)
+	}
+}
+
+// TestDrainsAndRules: a rule that names the reason holds, and drains do not use up restarts.
+func TestDrainsAndRules(t *testing.T) {
+	s := begun(t)
+	s.job.Spec.RunPolicy.RestartRules = []v1alpha1.RestartRule{{Action: v1alpha1.ActionFail, Reasons: []string{v1alpha1.ReasonDrained}}}
+	taken["deleted"](s.o.Pods[0], at(10))
+	s.o.Now = at(13)
+	s.next(Stop, v1alpha1.ConditionFailed)
+
+	s = begun(t)
+	s.job.Spec.RunPolicy.RestartLimit, s.job.Status.Drains = new(int32(1)), new(int32(3))
+	s.o.Batch.Name, s.job.Status.JobName = "cg-3", "cg-3"
+	s.exit(0, 3, at(10), podlife.Failure{Rank: 1, Code: 3, Reason: podlife.RankExited, Time: at(10)})
+	s.o.Now = at(20)
+	s.next(Wait, v1alpha1.ConditionRestarting)
+}
