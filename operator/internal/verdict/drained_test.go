@@ -31,6 +31,7 @@ func TestDrained(t *testing.T) {
 	for how, take := range taken {
 		t.Run(how, func(t *testing.T) {
 			s := begun(t)
+			s.job.Spec.Template.Spec.TerminationGracePeriodSeconds = nil
 			s.job.Spec.RunPolicy.RestartRules = []v1alpha1.RestartRule{{Action: v1alpha1.ActionFail, ExitCodes: []int32{85}}, {Action: v1alpha1.ActionFail}}
 			take(s.o.Pods[1], at(10))
 			s.exit(0, 85, at(12), podlife.Failure{Rank: 0, Code: 85, Reason: podlife.RankExited, Time: at(12)})

@@ -421,15 +421,27 @@ func (o *Observation) disrupted(sign time.Time) *corev1.Pod {
 	return nil
 }
 
-// unread reports whether the pod of a failure is about to end, with output that
-// its deletion would take away: its ranks have ended, its sidecar has not.
+// unread reports whether the pod of a failure is about to end, with last words that may
+// change the verdict, and output that its deletion would take away: of its application and
+// our sidecar one has ended, and the other has not. Where neither has, its node may be lost,
+// for which the verdict does not wait.
 func (o *Observation) unread(f *v1alpha1.Failure) bool {
+	if isDrained(f) || o.Batch == nil {
+		return false
+	}
 	for _, p := range o.Pods {
-		if p.Name == f.Pod && o.Batch != nil {
-			return o.exited(p) && !Terminal(p) && p.DeletionTimestamp == nil
+		if p.Name == f.Pod {
+			gone := Terminal(p) || p.DeletionTimestamp != nil || forgotten(o.application(p)) || forgotten(sidecar(p))
+			return !gone && o.started(p) && (o.over(p) != (ended(sidecar(p)) != nil))
 		}
 	}
 	return false
+}
+
+// over reports whether a pod's application has ended.
+func (o *Observation) over(p *corev1.Pod) bool {
+	c := o.application(p)
+	return c != nil && c.State.Terminated != nil
 }
 
 func (o *Observation) lost(p *corev1.Pod) *v1alpha1.Failure {

@@ -37,9 +37,17 @@ type Plan struct {
 // node stay for minutes, and nothing of the new attempt needs their names.
 const removalPatience = 20 * time.Second
 
-// readPatience is how long the end of a job waits for the pod of its first
-// failure: one that has not ended by itself is deleted, and its output with it.
-const readPatience = 10 * time.Second
+// readMax bounds how long the verdict on an attempt waits for the pod of its first failure,
+// beside the pod's own grace.
+const readMax = 60 * time.Second
+
+// readPatience is how long the verdict on an attempt waits for the end of the pod of its
+// first failure. The pod's sidecar, whose last words have the cause, may take the whole grace
+// of the pod to end, and a pod that is deleted takes its output along. The news of its end
+// takes a moment more.
+func (o *Observation) readPatience() time.Duration {
+	return min(inject.Grace(&o.Job.Spec.Template.Spec), readMax) + settle
+}
 
 // Next says what to do with a job. Its status is one that the API server takes,
 // whatever pods have been made to say.
@@ -129,14 +137,14 @@ func (o *Observation) failing(p Plan, f *v1alpha1.Failure, settled bool) Plan {
 	case !settled:
 		p.Requeue = time.Second
 		return p
+	case o.unread(f) && o.waited() < o.readPatience():
+		p.Status.FirstFailure = f
+		p.Requeue = time.Second
+		return p
 	case !external(o.Job) && (isDrained(f) || restarts(o.Job) < limit(o.Job)) && !f.Final() && o.Job.Spec.RunPolicy.Restarts(f):
 		p.Status.FirstFailure = f
 		o.state(&p, v1alpha1.ConditionRestarting, f.Reason, f.Sentence())
 		p.Requeue = time.Millisecond // its pods are removed once the status says why
-		return p
-	case o.unread(f) && o.waited() < readPatience:
-		p.Status.FirstFailure = f
-		p.Requeue = time.Second
 		return p
 	}
 	return o.fail(p, f)

@@ -22,7 +22,7 @@ func TestClockSkew(t *testing.T) {
 			s.exit(1, 3, at(10).Add(skew), podlife.Failure{Rank: 2, Code: 3, Reason: podlife.RankExited, Time: at(10).Add(skew)})
 			s.o.Noticed, s.o.Now = at(11), at(11)
 			s.next(Wait, v1alpha1.ConditionRunning)
-			s.o.Now = at(11).Add(settle + readPatience)
+			s.o.Now = at(11).Add(settle + s.o.readPatience())
 			s.next(Stop, v1alpha1.ConditionFailed)
 			s.failed(2, 3, "RankExited", "cg-0-1-x", "node1")
 		})

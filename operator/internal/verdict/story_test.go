@@ -31,6 +31,7 @@ func newStory(t *testing.T) *story {
 	j := &v1alpha1.MPIJob{ObjectMeta: metav1.ObjectMeta{Name: "cg", Namespace: "hpc", Generation: 1}}
 	j.Spec.Ranks, j.Spec.RanksPerPod = 4, 2
 	j.Spec.Template.Spec.Containers = []corev1.Container{{Name: "solver"}}
+	j.Spec.Template.Spec.TerminationGracePeriodSeconds = new(int64) // stories about the wait for sidecars have another one
 	return &story{t: t, job: j, o: Observation{Job: j, Now: noon}}
 }
 

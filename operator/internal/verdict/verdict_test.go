@@ -419,6 +419,7 @@ func TestPodDeleted(t *testing.T) {
 func TestOutputOfTheFirstFailure(t *testing.T) {
 	failed := func() *story {
 		s := begun(t)
+		s.job.Spec.Template.Spec.TerminationGracePeriodSeconds = nil
 		s.exit(1, 3, at(10), podlife.Failure{Rank: 2, Code: 3, Reason: podlife.RankExited, Time: at(10)})
 		s.o.Now = at(14)
 		if p := s.next(Wait, v1alpha1.ConditionRunning); p.Requeue == 0 {
@@ -432,12 +433,51 @@ func TestOutputOfTheFirstFailure(t *testing.T) {
 	s.failed(2, 3, "RankExited", "cg-0-1-x", "node1")
 
 	s = failed()
-	s.o.Now = at(20)
+	s.o.Now = at(42)
+	s.next(Wait, v1alpha1.ConditionRunning)
+	s.o.Now = at(43)
 	s.next(Stop, v1alpha1.ConditionFailed)
 
 	s = failed()
 	s.o.Pods[1].DeletionTimestamp = &metav1.Time{Time: at(15)} // somebody takes it away
 	s.next(Stop, v1alpha1.ConditionFailed)
+}
+
+// TestVerdictWaitsForTheBlamedPod: a rank has exited because another one has aborted, of which
+// its sidecar tells when the grace of the pod is nearly over. Only then a rule decides on the
+// restart.
+func TestVerdictWaitsForTheBlamedPod(t *testing.T) {
+	s := begun(t)
+	s.job.Spec.Template.Spec.TerminationGracePeriodSeconds = nil
+	s.job.Spec.RunPolicy.RestartLimit = new(int32(3))
+	s.job.Spec.RunPolicy.RestartRules = []v1alpha1.RestartRule{{Action: v1alpha1.ActionFail, Reasons: []string{string(podlife.JobAborted)}}}
+	s.exit(0, 1, at(10), podlife.Failure{Rank: 1, Code: 1, Reason: podlife.RankExited, Time: at(10)})
+	s.o.Now = at(39)
+	s.next(Wait, v1alpha1.ConditionRunning)
+	s.sidecar(0, 0, at(40), &podlife.Message{Failures: []podlife.Failure{{Rank: 2, Code: 4, Reason: podlife.JobAborted, Text: podlife.TextAborted, Time: at(9.5)}}})
+	s.o.Now = at(41)
+	s.next(Stop, v1alpha1.ConditionFailed)
+	s.failed(2, 4, string(podlife.JobAborted), "cg-0-1-x", "node1")
+
+	// A long grace is not waited for as long as that.
+	s = begun(t)
+	s.job.Spec.Template.Spec.TerminationGracePeriodSeconds = new(int64(3600))
+	s.exit(0, 1, at(10), podlife.Failure{Rank: 1, Code: 1, Reason: podlife.RankExited, Time: at(10)})
+	s.o.Now = at(72)
+	s.next(Wait, v1alpha1.ConditionRunning)
+	s.o.Now = at(73)
+	s.next(Stop, v1alpha1.ConditionFailed)
+
+	// The ranks of a sidecar that was killed end, and have output.
+	s = begun(t)
+	s.job.Spec.Template.Spec.TerminationGracePeriodSeconds = nil
+	s.sidecar(0, 137, at(10), nil)
+	s.o.Now = at(20)
+	s.next(Wait, v1alpha1.ConditionRunning)
+	s.exit(0, 1, at(21), podlife.Failure{Rank: 1, Code: 1, Reason: podlife.RankExited, Time: at(21)})
+	s.o.Now = at(22)
+	s.next(Stop, v1alpha1.ConditionFailed)
+	s.failed(0, 137, string(podlife.SidecarLost), "cg-0-0-x", "node0")
 }
 
 // Pods that another controller makes are told of just the same; nothing is
@@ -585,7 +625,7 @@ func TestPodsOwnDeadline(t *testing.T) {
 // TestContainerToldToEnd: a container that the kubelet ends for its probe is no fault of
 // the program's end, and a pod that somebody deletes is no probe's.
 func TestContainerToldToEnd(t *testing.T) {
-	for deleted, reason := range map[bool]string{false: "Terminated", true: v1alpha1.ReasonPodLost} {
+	for deleted, reason := range map[bool]string{false: "Terminated", true: v1alpha1.ReasonDrained} {
 		s := begun(t)
 		agreed := &podlife.Message{Failures: []podlife.Failure{{Rank: 3, Code: 1, Reason: podlife.RankVanished, Text: podlife.TextVanished, Time: at(10)}}}
 		if deleted {
@@ -596,7 +636,11 @@ func TestContainerToldToEnd(t *testing.T) {
 		s.exit(0, 1, at(11), podlife.Failure{Rank: 0, Code: 1, Reason: podlife.RankExited, Text: "exited with code 1", Time: at(10.5)})
 		s.sidecar(0, 0, at(11), agreed)
 		s.o.Now = at(20)
-		s.next(Stop, v1alpha1.ConditionFailed)
+		if deleted {
+			s.next(Wait, v1alpha1.ConditionRestarting)
+		} else {
+			s.next(Stop, v1alpha1.ConditionFailed)
+		}
 		if f := s.job.Status.FirstFailure; f.Reason != reason || f.Pod != "cg-0-1-x" || strings.Contains(f.Message, "probe") == deleted || strings.Contains(f.Message, "MPI_Finalize") {
 			t.Errorf("deleted %v: %s in %s: %s", deleted, f.Reason, f.Pod, f.Message)
 		}
