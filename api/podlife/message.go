@@ -23,6 +23,7 @@ const (
 	FailuresMax = 8
 	TrafficMax  = 8
 	textMax     = 1024 // bytes of Failure.Text
+	OutputMax   = 1024 // bytes of Message.Output
 	wordMax     = 64   // bytes of a name: reason, signal, transport
 	rankMax     = 1 << 20
 	codeMax     = 1<<31 - 1 // an abort may choose any
@@ -49,6 +50,9 @@ type Message struct {
 	Failures []Failure `json:"failures,omitempty"`
 	// Traffic is what a sidecar's ranks have sent, one entry a transport in use.
 	Traffic []Traffic `json:"traffic,omitempty"`
+	// Output has the last lines that the ranks of the pod have printed, when a launcher of
+	// a pod that has failed writes.
+	Output string `json:"output,omitempty"`
 }
 
 // NoRank is a Failure's rank when none can be named.
@@ -73,7 +77,7 @@ type Traffic struct {
 }
 
 // Encode gives the message's form, at most SizeMax bytes and always whole: what
-// does not fit is left out, the last failures first.
+// does not fit is left out, the last failures first, then the first half of the output.
 func (m *Message) Encode() []byte {
 	c := *m
 	c.Failures = nil
@@ -82,15 +86,20 @@ func (m *Message) Encode() []byte {
 		f.Text, f.Signal, f.Reason = clean(f.Text, textMax), clean(f.Signal, wordMax), Reason(clean(string(f.Reason), wordMax))
 		c.Failures = append(c.Failures, f)
 	}
+	c.Output = lines(m.Output)
 	c.Traffic = m.Traffic[:min(len(m.Traffic), TrafficMax)]
 	for {
 		raw := form(&c)
 		last := len(c.Failures) - 1
 		switch {
-		case len(raw) <= SizeMax || last < 0:
+		case len(raw) <= SizeMax:
 			return raw
 		case last > 0:
 			c.Failures = c.Failures[:last]
+		case c.Output != "":
+			c.Output = strings.TrimLeftFunc(c.Output[(len(c.Output)+1)/2:], notStart)
+		case last < 0:
+			return raw
 		default:
 			c.Failures[0].Text = clean(c.Failures[0].Text, len(c.Failures[0].Text)/2)
 		}
@@ -106,6 +115,26 @@ func form(m *Message) []byte {
 	}
 	return b.Bytes()
 }
+
+// lines makes the last OutputMax bytes of text printable; newlines stay.
+func lines(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) || r == '\n' {
+			return r
+		}
+		return ' '
+	}, strings.ToValidUTF8(text, "?"))
+	if n := len(text) - OutputMax; n > 0 {
+		for !utf8.RuneStart(text[n]) {
+			n++
+		}
+		text = text[n:]
+	}
+	return text
+}
+
+// notStart is what is left of a character that was cut.
+func notStart(r rune) bool { return r == utf8.RuneError }
 
 // clean makes text printable and at most limit bytes long.
 func clean(text string, limit int) string {
@@ -144,8 +173,7 @@ func Parse(raw []byte) (*Message, error) {
 	if len(raw) > SizeMax {
 		return nil, fmt.Errorf("%w: %d bytes, want at most %d", ErrInvalid, len(raw), SizeMax)
 	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
+	dec := json.NewDecoder(bytes.NewReader(raw)) // a field that is not known is of a later release
 	m := new(Message)
 	if err := dec.Decode(m); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -167,6 +195,9 @@ func (m *Message) validate() error {
 		return bad("pod is %d", m.Pod)
 	case len(m.Failures) > FailuresMax || len(m.Traffic) > TrafficMax:
 		return bad("%d failures and %d transports, want at most %d and %d", len(m.Failures), len(m.Traffic), FailuresMax, TrafficMax)
+	}
+	if m.Output != lines(m.Output) {
+		return bad("output is over %d bytes or not printable", OutputMax)
 	}
 	for i := range m.Failures {
 		switch f := &m.Failures[i]; {

@@ -41,7 +41,7 @@ func TestTruncation(t *testing.T) {
 		"one too many": strings.Repeat("x", textMax-1) + "é",
 	} {
 		for _, n := range []int{1, 2, FailuresMax, FailuresMax + 5, 1000} {
-			m := &Message{Kind: KindRanks}
+			m := &Message{Kind: KindRanks, Output: text}
 			for i := range n {
 				m.Failures = append(m.Failures, Failure{Rank: i, Signal: text, Reason: RankKilled, Text: text, Time: at(0)})
 			}
@@ -60,6 +60,9 @@ func TestTruncation(t *testing.T) {
 			if got.Failures[0].Rank != 0 || len(got.Failures[0].Text) < 500 {
 				t.Errorf("%s, %d failures: rank %d and %d bytes of text are left", what, n, got.Failures[0].Rank, len(got.Failures[0].Text))
 			}
+			if len(got.Output) < OutputMax/4 {
+				t.Errorf("%s, %d failures: %d bytes of output are left", what, n, len(got.Output))
+			}
 		}
 	}
 }
@@ -73,7 +76,6 @@ func TestStrictness(t *testing.T) {
 		{`"ranks"`, `"pods"`},
 		{`"pod":1`, `"pod":-1`},
 		{`"pod":1`, `"pod":99999999`},
-		{`"pod":1`, `"pots":1`},
 		{`"rank":2`, `"rank":-2`},
 		{`"rank":2`, `"rank":1048576`},
 		{`"exitCode":1`, `"exitCode":0`},
@@ -89,6 +91,8 @@ func TestStrictness(t *testing.T) {
 		{`}]}`, `}]}{}`},
 		{`}]}`, `}]} x`},
 		{`{"kind"`, `[{"kind"`},
+		{`]}`, `],"output":"a\u0007"}`},
+		{`]}`, `],"output":"` + strings.Repeat("m", OutputMax+1) + `"}`},
 		{`]}`, `],"traffic":[{"transport":"t p"}]}`},
 		{`]}`, `],"traffic":[{"transport":"tcp","peers":-1}]}`},
 		{`]}`, `],"traffic":[` + strings.Repeat(`{"transport":"tcp"},`, 8) + `{"transport":"tcp"}]}`},
@@ -102,6 +106,14 @@ func TestStrictness(t *testing.T) {
 		if m, err := Parse([]byte(raw)); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%.200s: %+v, %v", raw, m, err)
 		}
+	}
+}
+
+// TestLaterRelease: a message with a field that this release does not know is read.
+func TestLaterRelease(t *testing.T) {
+	m, err := Parse([]byte(`{"kind":"ranks","pod":1,"weather":"fine"}`))
+	if err != nil || m.Pod != 1 {
+		t.Errorf("%+v, %v", m, err)
 	}
 }
 

@@ -242,6 +242,11 @@ type Failure struct {
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	Message string `json:"message,omitempty"`
+	// output has the last lines that the ranks of the pod have printed, at most 1 KiB, as
+	// its launcher has left them.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Output string `json:"output,omitempty"`
 	// attempt is 0 for the first start, 1 for the first restart.
 	// attempt is 0 for the first start, 1 when all ranks were started again once.
 	// +kubebuilder:validation:Minimum=0

@@ -38,7 +38,9 @@ func cause(f *v1alpha1.Failure) string {
 	if f == nil {
 		return ""
 	}
-	for short := *f; ; short.Message = strings.ToValidUTF8(short.Message[:len(short.Message)/2], "") {
+	whole := *f
+	whole.Output = "" // the pod's status has it
+	for short := whole; ; short.Message = strings.ToValidUTF8(short.Message[:len(short.Message)/2], "") {
 		text, err := json.Marshal(&short)
 		if err != nil || len(text) > causeMax && short.Message == "" {
 			return ""

@@ -41,6 +41,7 @@ func bound(s *v1alpha1.MPIJobStatus, o *Observation) {
 	}
 	f := *s.FirstFailure
 	f.Reason, f.Message = word(f.Reason), limited(f.Message, messageMax)
+	f.Output = limited(f.Output, podlife.OutputMax)
 	f.Pod, f.Node = limited(f.Pod, nameMax), limited(f.Node, nameMax)
 	f.Time = within(f.Time, o)
 	s.FirstFailure = &f

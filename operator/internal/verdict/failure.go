@@ -172,6 +172,7 @@ func (o *Observation) blame() *v1alpha1.Failure {
 		f.Rank = &rank
 	}
 	if p := pods[v.Pod]; p != nil {
+		f.Output = o.output(p)
 		if o.locate(f, p); v.Reason == podlife.Terminated && f.Reason == string(podlife.Terminated) && p.DeletionTimestamp == nil {
 			f.Message = "the container was told to end, and neither the job nor the pod was (a failed probe?): its rank " + f.Message
 		}
@@ -252,6 +253,16 @@ func (o *Observation) report(p *corev1.Pod, index int32) podlife.Report {
 // unstarted are the reasons of containers of which the runtime could not start the
 // program; the message is the runtime's then.
 var unstarted = []string{"StartError", "ContainerCannotRun"}
+
+// output has the last lines of a pod's ranks, as its launcher has left them.
+func (o *Observation) output(p *corev1.Pod) string {
+	if t := ended(o.application(p)); t != nil {
+		if m := message(t.Message, podlife.KindRanks); m != nil {
+			return m.Output
+		}
+	}
+	return ""
+}
 
 func ending(t *corev1.ContainerStateTerminated) *podlife.Ending {
 	e := &podlife.Ending{Code: int(t.ExitCode), Text: t.Reason, Time: t.FinishedAt.Time}

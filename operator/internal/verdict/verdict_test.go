@@ -443,6 +443,20 @@ func TestOutputOfTheFirstFailure(t *testing.T) {
 	s.next(Stop, v1alpha1.ConditionFailed)
 }
 
+// TestLastLines that the ranks of the pod have printed are in the status.
+func TestLastLines(t *testing.T) {
+	s := begun(t)
+	m := podlife.Message{Kind: podlife.KindRanks, Pod: 1, Output: "[2] no such mesh\n", Failures: []podlife.Failure{{Rank: 2, Code: 3, Reason: podlife.RankExited, Time: at(10)}}}
+	s.exit(1, 3, at(10), m.Failures...)
+	s.o.Pods[1].Status.ContainerStatuses[0].State.Terminated.Message = string(m.Encode())
+	s.o.Now = at(14)
+	s.next(Stop, v1alpha1.ConditionFailed)
+	if f := s.job.Status.FirstFailure; f.Output != m.Output {
+		t.Errorf("%+v", f)
+	}
+	conforms(t, &s.job.Status)
+}
+
 // TestVerdictWaitsForTheBlamedPod: a rank has exited because another one has aborted, of which
 // its sidecar tells when the grace of the pod is nearly over. Only then a rule decides on the
 // restart.

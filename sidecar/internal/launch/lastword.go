@@ -94,6 +94,9 @@ func (p *pod) leaveWord() {
 	p.mu.Lock()
 	m := podlife.Message{Kind: podlife.KindRanks, Pod: p.cfg.Pod, Failures: slices.Clone(p.failures)}
 	p.mu.Unlock()
+	if len(m.Failures) > 0 {
+		m.Output = p.tail.String()
+	}
 	if err := p.cfg.Log.Write(&m); err != nil {
 		p.err.Tell(fmt.Sprintln("outrigger-launch:", err)) // the job goes on without it
 	}

@@ -122,6 +122,7 @@ type pod struct {
 	err     *outlet.Writer
 	silent  atomic.Bool // nobody is left who could print
 	reports sync.Mutex  // held for a status line
+	tail    tail        // of what the ranks print
 
 	mu     sync.Mutex // guards what follows
 	procs  map[int]*running
@@ -188,6 +189,9 @@ func Run(ctx context.Context, cfg Config) *Event {
 	p.cutShort()
 	p.leaveWord()
 	p.finishOutput()
+	if p.first != nil {
+		p.leaveWord() // with the last lines
+	}
 	return p.first
 }
 

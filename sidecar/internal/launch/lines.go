@@ -19,7 +19,8 @@ func (p *pod) copyOutput(rank int, r *os.File, w *outlet.Writer) {
 		mode, label = outlet.Marked, fmt.Sprintf("[%d] ", rank)
 	}
 	s := w.Stream(mode, label)
-	_, _ = io.Copy(s, &source{pipe: r, silent: &p.silent}) // a Stream takes all, and what cannot be read has ended
+	both := io.MultiWriter(s, p.tail.stream(fmt.Sprintf("[%d] ", rank)))
+	_, _ = io.Copy(both, &source{pipe: r, silent: &p.silent}) // a Stream takes all, and what cannot be read has ended
 	s.Flush()
 }
 

@@ -1,0 +1,52 @@
+package launch
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+)
+
+// TestLastLines of the ranks are in the message of a pod that has failed, and of no other.
+func TestLastLines(t *testing.T) {
+	for code, want := range map[int]string{0: "", 3: "[4] loading\n[4] panic: no such mesh\n"} {
+		r := prepare(t, 4, fmt.Sprintf(`echo loading; printf 'panic: no such mesh' >&2; exit %d`, code))
+		read := r.withLog(filepath.Join(t.TempDir(), "log"))
+		r.run(t.Context())
+		if m := read(); m.Output != want {
+			t.Errorf("exit code %d: output %q, want %q", code, m.Output, want)
+		}
+	}
+}
+
+// TestTail keeps whole lines, the last ones, whatever the pieces in which they come.
+func TestTail(t *testing.T) {
+	for _, piece := range []int{1, 7, 5000} {
+		var kept tail
+		s := kept.stream("[0] ")
+		text := ""
+		for i := range 500 {
+			text += fmt.Sprintf("line %d\n", i)
+		}
+		for len(text) > 0 {
+			n := min(piece, len(text))
+			if m, err := s.Write([]byte(text[:n])); m != n || err != nil {
+				t.Fatal(m, err)
+			}
+			text = text[n:]
+		}
+		got := kept.String()
+		if len(got) > podlife.OutputMax || len(got) < podlife.OutputMax/2 || !strings.HasPrefix(got, "[0] line ") || !strings.HasSuffix(got, "[0] line 498\n[0] line 499\n") {
+			t.Errorf("pieces of %d: %q", piece, got)
+		}
+	}
+	var kept tail
+	a, b := kept.stream("[0] "), kept.stream("[1] ")
+	_, _ = a.Write([]byte(strings.Repeat("a", 1<<20)))
+	_, _ = b.Write([]byte("end"))
+	if got := kept.String(); len(got) > podlife.OutputMax || !strings.HasSuffix(got, "[1] end\n") {
+		t.Errorf("%q", got)
+	}
+}
