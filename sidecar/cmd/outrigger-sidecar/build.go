@@ -68,7 +68,7 @@ func (d *daemon) build(ctx context.Context) error {
 		Failed:    func(p link.Peer, cause error) { d.engine.ConnectFailed(p, cause) },
 		Lost:      func(p link.Peer, cause error) { d.engine.PeerLost(p, cause) },
 		Silence:   time.Duration(d.doc.Tuning.DeadAfter) * 3 / 2,
-		Early:     early(listen),
+		Early:     early(listen, time.Duration(d.doc.Tuning.StartWithin)),
 		Encrypt:   d.doc.Tuning.Encrypt == bootstrap.EncryptTLS,
 		Direct:    d.direct(),
 		Beside:    map[string]peers.Handler{launchProtocol: d.serveTree, meetProtocol: d.serveMeeting, execProtocol: d.serveExec},
@@ -107,13 +107,20 @@ const inheritedMark = "fd:"
 // once, and it may have much else to do.
 const startsWithin = time.Minute
 
+// silentStart is the same for a sidecar that opens its socket itself, on a node where many
+// pods start at once: it listens, and may not get a processor for a handshake.
+const silentStart = 10 * time.Minute
+
 // early is for how long a peer that was never reached may accept connections and say
-// nothing; 0: no longer than any other. Who has started this sidecar has started its peers.
-func early(listen string) time.Duration {
+// nothing, in a job whose document gives peers startWithin to be reached; 0: the default.
+// A job that starts is slow on a busy node, and has not failed: the operator, whose documents
+// give that time, limits the start by pendingDeadlineSeconds. A program that hands a listening
+// socket to this sidecar has started its peers, too.
+func early(listen string, startWithin time.Duration) time.Duration {
 	if strings.HasPrefix(listen, inheritedMark) {
 		return startsWithin
 	}
-	return 0
+	return min(startWithin, silentStart)
 }
 
 // listenPeers opens an address, or takes over an inherited socket.
