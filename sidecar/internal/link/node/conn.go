@@ -87,8 +87,10 @@ func (c *conn) look() int {
 // which looks at gone first.
 func (c *conn) close() {
 	c.gone = true
-	_ = unix.Close(c.fd) // nothing is expected of them any more
-	_ = unix.Close(c.local)
+	for _, fd := range []int{c.fd, c.local} { // nothing is expected of them any more
+		_ = unix.EpollCtl(c.l.epoll, unix.EPOLL_CTL_DEL, fd, nil) // at once, and not when they are closed
+	}
+	dispose(c.fd, c.local) // the peer may have sent descriptors that were not read
 	c.rest, c.dst, c.src, c.words = nil, nil, nil, nil
 	for r := range c.regions {
 		c.unmap(r)

@@ -195,7 +195,7 @@ func TestHostileWords(t *testing.T) {
 		"not at a page":       {here(100, 100), []int{good}, link.ErrBroken},
 		"nothing":             {here(0, 0), []int{good}, link.ErrBroken},
 		"nothing but a gift":  {nil, []int{good}, link.ErrProtocol},
-		"a gift to a wake-up": {word24Of(wordWake, 0, 0, 0), []int{good}, nil},
+		"a gift to a wake-up": {word24Of(wordWake, 0, 0, 0), []int{good}, link.ErrProtocol},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFoe(t)

@@ -99,6 +99,7 @@ func joinAs(t testing.TB, a *side, n link.Peer, b *side, m link.Peer) {
 
 func openFiles(t testing.TB) int {
 	t.Helper()
+	settled(t)
 	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)

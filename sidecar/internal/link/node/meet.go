@@ -122,6 +122,9 @@ func (l *Link) Prepare() (*End, error) {
 // Offer is what the other side's Connect needs.
 func (e *End) Offer() []byte { return e.mine.encode() }
 
+// errCrowd says that other processes keep this one from sharing memory.
+var errCrowd = fmt.Errorf("over %d connections of other processes to the sidecar's local socket wait to be closed; see in /proc/net/unix what connects to @outrigger-", disposalsMax)
+
 // errElsewhere says that memory cannot be shared with a peer.
 var errElsewhere = errors.New("the peer is on another machine, or in another network namespace")
 
@@ -154,7 +157,7 @@ func (e *End) dial(to *offer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // its socket is duplicated
+	defer disposed.add(func() { _ = conn.Close() }) // its socket is duplicated
 	fd, seg, err := segment.Create("sidecar-rings", segmentBytes(e.ring))
 	if err != nil {
 		return err
@@ -170,7 +173,7 @@ func (e *End) dial(to *offer) (err error) {
 	}
 	var b [2]byte
 	n, fds, err := receive(conn, b[:], 1)
-	defer closeAll(fds)
+	defer func() { dispose(fds...) }()
 	if err == nil && n != 1 {
 		err = fmt.Errorf("an answer of %d bytes", n)
 	}
@@ -183,13 +186,17 @@ func (e *End) dial(to *offer) (err error) {
 	return err
 }
 
-// accept waits for the connector. Other users are sent away at once: whoever is in this
-// network namespace may see the socket's name.
+// accept waits for the connector. Other users are sent away at once: each process of this
+// network namespace may see the socket's name. Their connections may have descriptors in
+// their queues, and are closed elsewhere; where too many wait for that, no more are accepted.
 func (e *End) accept() error {
 	if err := e.listener.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
 	for {
+		if disposed.full() {
+			return errCrowd
+		}
 		conn, err := e.listener.AcceptUnix()
 		if err != nil {
 			return err
@@ -198,7 +205,7 @@ func (e *End) accept() error {
 		if who, werr := lobby.Peer(conn); werr == nil && int(who.Uid) == os.Geteuid() {
 			known, err = e.welcome(conn)
 		}
-		_ = conn.Close() // its socket is duplicated
+		disposed.add(func() { _ = conn.Close() }) // its socket is duplicated
 		if known {
 			return err
 		}
@@ -212,7 +219,7 @@ func (e *End) welcome(conn *net.UnixConn) (known bool, err error) {
 	}
 	var b [introBytes + 1]byte
 	n, fds, err := receive(conn, b[:], 2)
-	defer closeAll(fds)
+	defer func() { dispose(fds...) }()
 	if n != introBytes || subtle.ConstantTimeCompare(b[:16], e.mine.secret[:]) != 1 {
 		return false, err
 	}
@@ -291,14 +298,12 @@ func (e *End) handOver(c *conn) {
 
 // Close gives up an end that no link has taken over.
 func (e *End) Close() error {
-	err := e.listener.Close()
-	if errors.Is(err, net.ErrClosed) {
-		err = nil
-	}
+	disposed.add(func() { _ = e.listener.Close() }) // strangers may have filled its queue
 	if e.local >= 0 {
-		err = errors.Join(err, unix.Close(e.local))
+		dispose(e.local)
 		e.local = -1
 	}
+	var err error
 	for _, mem := range [][]byte{e.seg, e.board} {
 		if mem != nil {
 			err = errors.Join(err, segment.Unmap(mem))

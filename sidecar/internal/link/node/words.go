@@ -159,12 +159,12 @@ func (c *conn) hear() (work int) {
 func (c *conn) takeWord(b, oob []byte, flags int) error {
 	fds := descriptors(oob)
 	err := c.obey(b, fds, flags)
-	if err != nil && len(fds) > 0 {
-		go closeAll(fds) // the peer may have chosen what takes its time
+	if err != nil {
+		dispose(fds...) // the peer may have chosen what takes its time
 		return err
 	}
-	closeAll(fds)
-	return err
+	closeAll(fds) // of memory, which was mapped
+	return nil
 }
 
 func (c *conn) obey(b []byte, fds []int, flags int) error {
@@ -174,6 +174,9 @@ func (c *conn) obey(b []byte, fds []int, flags int) error {
 	}
 	if w.kind != wordWake {
 		c.heard++
+	}
+	if w.kind != wordHere && len(fds) > 0 {
+		return fmt.Errorf("%w: %d descriptors with a word of kind %d, want none", link.ErrProtocol, len(fds), w.kind)
 	}
 	switch w.kind {
 	case wordHere:

@@ -25,6 +25,7 @@ func TestEndBeforeRegion(t *testing.T) {
 				t.Fatal("the frame was not taken")
 			}
 			c.end(x)
+			settled(t)
 			x.b.l.look = true
 			for range 10 {
 				x.b.l.Poll(x.toB)

@@ -1,0 +1,144 @@
+package node
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// settled waits until all is closed that is to be.
+func settled(t testing.TB) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); disposed.closing() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("descriptors are still being closed")
+		}
+	}
+}
+
+// lingering is the last descriptor of a TCP connection whose other end reads nothing: closing
+// it takes a minute, or until release is called.
+func lingering(t *testing.T) (fd int, release func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }() // its connection is there
+	got := make(chan net.Conn, 1)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			t.Error(err)
+		}
+		got <- c
+	}()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := <-got
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(s uintptr) { fd, err = unix.Dup(int(s)) }); err != nil || fd < 0 {
+		t.Fatal(err)
+	}
+	_ = c.Close() // fd is left
+	for b := make([]byte, 1<<16); ; {
+		if _, err := unix.Write(fd, b); err != nil {
+			break // the other end's window is full
+		}
+	}
+	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 60}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
+	}
+	return fd, func() {
+		if err := other.(*net.TCPConn).SetLinger(0); err != nil {
+			t.Error(err)
+		}
+		_ = other.Close() // by a reset, which ends the wait
+	}
+}
+
+// TestDescriptorThatLingers: neither the turn nor a handshake waits for the close of what
+// another process has sent. It is still being closed when they go on.
+func TestDescriptorThatLingers(t *testing.T) {
+	for name, send := range map[string]func(f *foe, fd int){
+		"with a wake-up": func(f *foe, fd int) { f.says(word24Of(wordWake, 3, 0, 0), fd) },
+		"with an end":    func(f *foe, fd int) { f.says(word24Of(wordGone, 3, 0, 0), fd) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFoe(t)
+			fd, release := lingering(t)
+			send(f, fd)
+			_ = unix.Close(fd) // the one on its way is the last
+			f.b.l.conns[0].rung = rungMax
+			for range 3 {
+				f.b.l.look = true
+				f.b.l.Poll(f.s)
+			}
+			if disposed.closing() == 0 {
+				t.Error("the turn has waited for the close")
+			}
+			release()
+		})
+	}
+	t.Run("unread", func(t *testing.T) {
+		f := newFoe(t)
+		fd, release := lingering(t)
+		f.says(word24Of(wordWake, 3, 0, 0), fd)
+		_ = unix.Close(fd) // as above
+		f.b.l.Forget(link.Peer(0))
+		if disposed.closing() == 0 {
+			t.Error("the turn has waited for the close")
+		}
+		release()
+	})
+	t.Run("of a stranger", func(t *testing.T) {
+		a, b := newSide(t, 2), newSide(t, 2)
+		defer func() { _, _ = a.l.Close(), b.l.Close() }() // they have no connection
+		x, err := a.l.Prepare()
+		if err != nil {
+			t.Fatal(err)
+		}
+		y, err := b.l.Prepare()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(x.mine.name[:]) > string(y.mine.name[:]) {
+			x, y = y, x
+		}
+		stranger, err := net.DialUnix("unixpacket", nil, y.mine.address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fd, release := lingering(t)
+		if _, _, err := stranger.WriteMsgUnix([]byte("no secret at all"), unix.UnixRights(fd), nil); err != nil {
+			t.Fatal(err)
+		}
+		_ = unix.Close(fd) // as above
+		_ = stranger.Close()
+		over := make(chan error, 1)
+		go func() { over <- x.Connect(y.Offer()) }()
+		if err := y.Connect(x.Offer()); err != nil {
+			t.Error(err)
+		}
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+		if disposed.closing() == 0 {
+			t.Error("the handshake has waited for the close")
+		}
+		release()
+		_, _ = x.Close(), y.Close() // nothing has failed
+	})
+}
