@@ -152,8 +152,8 @@ func (d *daemon) direct() *peers.Direct {
 func (d *daemon) byMemory() *peers.Direct {
 	return &peers.Direct{
 		Name: "shared memory", Missed: slog.LevelDebug,
-		Prepare: func() (peers.End, error) {
-			e, err := d.node.Prepare()
+		Prepare: func(p link.Peer) (peers.End, error) {
+			e, err := d.node.Prepare(p)
 			if err != nil {
 				return nil, err // and no nil of another type
 			}
@@ -169,7 +169,7 @@ func (d *daemon) byMemory() *peers.Direct {
 func (d *daemon) byRDMA() *peers.Direct {
 	return &peers.Direct{
 		Name: "RDMA", Missed: slog.LevelWarn,
-		Prepare: func() (peers.End, error) {
+		Prepare: func(link.Peer) (peers.End, error) {
 			e, err := d.verbs.Prepare()
 			if err != nil {
 				return nil, err // and no nil of another type

@@ -17,8 +17,8 @@ import (
 // offer. What is said about it is said inside of the control connection.
 type Direct struct {
 	Name string // of the way, as people know it
-	// Prepare makes an end; an error says why there is none.
-	Prepare func() (End, error)
+	// Prepare makes an end for a peer; an error says why there is none.
+	Prepare func(peer link.Peer) (End, error)
 	// Connected takes what Config.Connected takes, and the end.
 	Connected func(peer link.Peer, fd int, end End)
 	// Required says that a connection without it is none.
@@ -62,9 +62,9 @@ func (m *Mesh) direct(g greeting, peer link.Peer) (bool, error) {
 
 // makeEnd makes this side's end and connects it with the peer's offer. why says
 // what kept it from being connected; err ends the control connection.
-func (m *Mesh) makeEnd(t io.ReadWriter) (end End, why, err error) {
+func (m *Mesh) makeEnd(peer link.Peer, t io.ReadWriter) (end End, why, err error) {
 	var mine []byte
-	if end, why = m.cfg.Direct.Prepare(); why == nil {
+	if end, why = m.cfg.Direct.Prepare(peer); why == nil {
 		mine = end.Offer()
 	}
 	theirs, refusal, err := exchange(t, mine, why)
@@ -85,7 +85,7 @@ func (m *Mesh) makeEnd(t io.ReadWriter) (end End, why, err error) {
 // dialDirect is the dialling side: it says how it went, and hears whether both
 // ends are connected.
 func (m *Mesh) dialDirect(t io.ReadWriter, peer link.Peer) (End, error) {
-	end, why, err := m.makeEnd(t)
+	end, why, err := m.makeEnd(peer, t)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (m *Mesh) dialDirect(t io.ReadWriter, peer link.Peer) (End, error) {
 // acceptDirect is the accepting side: it has the last word, and issues the ticket
 // before, since the dialler comes at once.
 func (m *Mesh) acceptDirect(t io.ReadWriter, k *ticket) error {
-	end, why, err := m.makeEnd(t)
+	end, why, err := m.makeEnd(k.peer, t)
 	if err != nil {
 		return err
 	}

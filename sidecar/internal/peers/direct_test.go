@@ -50,7 +50,7 @@ func (w *way) Close() error {
 	return nil
 }
 
-func (s *ways) prepare() (End, error) {
+func (s *ways) prepare(link.Peer) (End, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.refuse != nil {

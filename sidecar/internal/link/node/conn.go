@@ -36,6 +36,7 @@ type conn struct {
 
 	board   []byte                 // the peer's
 	regions map[link.Region][]byte // of the peer
+	mapped  uint64                 // bytes of them
 	rung    int                    // so often words have come that are not read
 	unheard bool                   // more of them are here than were read
 	heard   uint64                 // of its words that do more than wake

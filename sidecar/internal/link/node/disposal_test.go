@@ -106,11 +106,11 @@ func TestDescriptorThatLingers(t *testing.T) {
 	t.Run("of a stranger", func(t *testing.T) {
 		a, b := newSide(t, 2), newSide(t, 2)
 		defer func() { _, _ = a.l.Close(), b.l.Close() }() // they have no connection
-		x, err := a.l.Prepare()
+		x, err := a.l.Prepare(0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		y, err := b.l.Prepare()
+		y, err := b.l.Prepare(0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -247,11 +247,11 @@ func TestMeeting(t *testing.T) {
 	a, b := newSide(t, 2), newSide(t, 2)
 	defer func() { _, _ = a.l.Close(), b.l.Close() }()
 	pair := func() (first, second *End) {
-		x, err := a.l.Prepare()
+		x, err := a.l.Prepare(0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		y, err := b.l.Prepare()
+		y, err := b.l.Prepare(0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -64,8 +64,9 @@ type Link struct {
 	ended     []ended
 	regions   int // of peers, that are mapped
 	unmapping sync.WaitGroup
-	order     atomic.Uint64         // a read-modify-write of it is a full barrier
-	refusal   atomic.Pointer[error] // why no end is made any more
+	order     atomic.Uint64           // a read-modify-write of it is a full barrier
+	mapped    uint64                  // bytes of regions
+	refusals  []atomic.Pointer[error] // by peer, why no end is made for it any more
 
 	input  []byte // what is handed over
 	oob    []byte
@@ -77,7 +78,7 @@ type Link struct {
 // New makes a link.
 func New(cfg Config, memory link.Memory) (*Link, error) {
 	l := &Link{
-		cfg: cfg, memory: memory, conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), shares: map[link.Region]*shared{},
+		cfg: cfg, memory: memory, conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), refusals: make([]atomic.Pointer[error], cfg.Peers), shares: map[link.Region]*shared{},
 		boardFD: -1, epoll: -1, input: make([]byte, wholeMax), oob: make([]byte, unix.CmsgSpace(4*8)),
 	}
 	fd, mem, err := segment.CreateToRead("sidecar-board", boardBytes)

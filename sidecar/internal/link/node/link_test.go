@@ -55,11 +55,11 @@ func newSide(t testing.TB, peers int) *side {
 // meet connects two ends.
 func meet(t testing.TB, a, b *side) (x, y *End) {
 	t.Helper()
-	x, err := a.l.Prepare()
+	x, err := a.l.Prepare(0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if y, err = b.l.Prepare(); err != nil {
+	if y, err = b.l.Prepare(0); err != nil {
 		t.Fatal(err)
 	}
 	over := make(chan error)

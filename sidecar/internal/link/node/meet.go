@@ -92,18 +92,18 @@ type End struct {
 }
 
 // refuse is what the end of a connection says whose peer's memory cannot be had here: the
-// next one would end as this one does, so that there is none. Peers are reached by the
-// stream then.
-func (l *Link) refuse(cause error) error {
-	if l.refusal.CompareAndSwap(nil, &cause) {
-		l.cfg.Log.Warn("new connections to pods of this machine go by tcp", "cause", cause)
+// next one would end as this one does, so that there is none. That peer is reached by the
+// stream then, and the others as before.
+func (l *Link) refuse(peer link.Peer, cause error) error {
+	if l.refusals[peer].CompareAndSwap(nil, &cause) {
+		l.cfg.Log.Warn("new connections to a pod of this machine go by tcp", "peer", peer, "cause", cause)
 	}
 	return link.Broken(cause)
 }
 
-// Prepare makes an end that may be connected.
-func (l *Link) Prepare() (*End, error) {
-	if why := l.refusal.Load(); why != nil {
+// Prepare makes an end that may be connected to a peer.
+func (l *Link) Prepare(peer link.Peer) (*End, error) {
+	if why := l.refusals[peer].Load(); why != nil {
 		return nil, fmt.Errorf("node: %w", *why)
 	}
 	e := &End{boardFD: l.boardFD, ring: ringSize(l.cfg.Peers), local: -1}

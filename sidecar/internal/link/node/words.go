@@ -31,6 +31,12 @@ const (
 const (
 	regionsMax = 1 << 11
 	regionsAll = 1 << 14
+
+	// mappedMax bounds the sum of their sizes, in bytes: a quarter of the 128 TiB of addresses
+	// that a process has. Peers choose the sizes, and pages that are never read cost them nothing.
+	mappedMax = 32 << 40
+	// mappedPeer is what one peer may have of it, so that it does not take it from the others.
+	mappedPeer = mappedMax / 4
 )
 
 // word24 is one of them.
@@ -181,7 +187,7 @@ func (c *conn) obey(b []byte, fds []int, flags int) error {
 	switch w.kind {
 	case wordHere:
 		if flags&unix.MSG_CTRUNC != 0 {
-			return c.l.refuse(errors.New("no descriptor left for memory of the peer: raise the limit of open files (ulimit -n)"))
+			return c.l.refuse(c.peer, errors.New("no descriptor left for memory of the peer: raise the limit of open files (ulimit -n)"))
 		}
 		if len(fds) != 1 {
 			return fmt.Errorf("%w: %d descriptors for a region", link.ErrProtocol, len(fds))
@@ -218,14 +224,19 @@ func (c *conn) mapRegion(w *word24, fd int) error {
 		return fmt.Errorf("%w: region %d of %d is told of again", link.ErrProtocol, w.region, len(c.regions))
 	}
 	if c.l.regions >= regionsAll {
-		return c.l.refuse(fmt.Errorf("memory of peers: %d regions", c.l.regions))
+		return c.l.refuse(c.peer, fmt.Errorf("memory of peers: %d regions", c.l.regions))
+	}
+	if w.size > mappedPeer-c.mapped || w.size > mappedMax-c.l.mapped {
+		return c.l.refuse(c.peer, fmt.Errorf("memory of the peer: %d bytes beside %d of its and %d of all peers', want at most %d and %d together", w.size, c.mapped, c.l.mapped, uint64(mappedPeer), uint64(mappedMax)))
 	}
 	mem, err := segment.OpenToRead(fd, w.off, w.size)
 	if err != nil {
-		return c.l.refuse(fmt.Errorf("memory of the peer: %w", err))
+		return c.l.refuse(c.peer, fmt.Errorf("memory of the peer: %w", err))
 	}
 	c.regions[w.region] = mem
 	c.l.regions++
+	c.mapped += w.size
+	c.l.mapped += w.size
 	return nil
 }
 
@@ -234,6 +245,8 @@ func (c *conn) unmap(r link.Region) {
 	if m := c.regions[r]; m != nil {
 		delete(c.regions, r)
 		c.l.regions--
+		c.mapped -= uint64(len(m))
+		c.l.mapped -= uint64(len(m))
 		c.l.giveBack(m)
 	}
 }

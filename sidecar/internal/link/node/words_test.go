@@ -135,7 +135,7 @@ func TestMemoryNotHad(t *testing.T) {
 	if len(x.toB.downs) != 1 || !errors.Is(x.toB.downs[0], link.ErrBroken) {
 		t.Fatalf("%v, want an end by %v", x.toB, link.ErrBroken)
 	}
-	e, err := x.b.l.Prepare()
+	e, err := x.b.l.Prepare(0)
 	if err == nil {
 		t.Error("another end was made", e.Close())
 	}

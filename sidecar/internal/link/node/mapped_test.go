@@ -1,0 +1,57 @@
+package node
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// sparse is a sealed file without pages.
+func sparse(t *testing.T, n int64) int {
+	t.Helper()
+	fd, err := unix.MemfdCreate("sparse", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err == nil {
+		err = unix.Ftruncate(fd, n)
+	}
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	return fd
+}
+
+// TestAddressesOfAPeer: the regions of a peer may be so many bytes together, and one that is
+// too much ends shared memory with that peer alone.
+func TestAddressesOfAPeer(t *testing.T) {
+	f := newFoe(t)
+	const half = mappedPeer / 2
+	fd := sparse(t, half)
+	for r := range link.Region(2) {
+		f.says(word24Of(wordHere, r, 0, half), fd)
+		f.b.l.conns[0].rung = rungMax
+		f.b.l.look = true
+		f.b.l.Poll(f.s)
+	}
+	if c := f.b.l.conns[0]; c == nil || c.mapped != mappedPeer || f.b.l.mapped != mappedPeer {
+		t.Fatalf("the link told %v", f.s)
+	}
+	f.says(word24Of(wordHere, 2, 0, 4096), fd)
+	f.ends(link.ErrBroken)
+	if f.b.l.mapped != 0 {
+		t.Errorf("%d bytes are mapped of no peer", f.b.l.mapped)
+	}
+	if e, err := f.b.l.Prepare(0); err == nil {
+		_ = e.Close() // it has no connection
+		t.Error("the peer may share memory again")
+	}
+	e, err := f.b.l.Prepare(1)
+	if err != nil {
+		t.Fatalf("another peer: %v", err)
+	}
+	_ = e.Close() // as above
+}
