@@ -113,6 +113,13 @@ func (a *arena) release(off int) error {
 	return nil
 }
 
+// sizeOf is the size of the allocation that begins at off; 0: none does.
+func (a *arena) sizeOf(off int) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.used[off]
+}
+
 // freed reports whether any of n bytes from off on belong to nobody.
 func (a *arena) freed(off, n int) bool {
 	a.mu.Lock()

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
 // What cannot be allocated is refused by its kind, and says what to do.
@@ -45,4 +47,60 @@ func TestBorrowedBlocksAreFoundAgain(t *testing.T) {
 			t.Errorf("%d bytes: at %d, and then at %d: %v", n, first, again, err)
 		}
 	}
+}
+
+// Memory that an operation reads or writes is not freed, or the next Alloc would be
+// written into: whatever the operation is, and whichever part of the allocation it has.
+func TestFreeInUse(t *testing.T) {
+	s, f := attachTo(t, shape{})
+	w := s.World()
+	for name, x := range map[string]struct {
+		start func(b []int64) (Request, error)
+		op    shm.Op
+	}{
+		"a receive":         {func(b []int64) (Request, error) { return Irecv(w, b, 1, 7) }, shm.OpRecv},
+		"a part's receive":  {func(b []int64) (Request, error) { return Irecv(w, b[2000:3000], 1, 7) }, shm.OpRecv},
+		"of a few bytes":    {func(b []int64) (Request, error) { return Irecv(w, b[7:9], 1, 7) }, shm.OpRecv},
+		"a send":            {func(b []int64) (Request, error) { return Isend(w, b, 1, 7) }, shm.OpSend},
+		"collective's in":   {func(b []int64) (Request, error) { return Iallreduce(w, b, make([]int64, len(b)), Sum) }, shm.OpColl},
+		"collective's out":  {func(b []int64) (Request, error) { return Iallreduce(w, make([]int64, len(b)), b, Sum) }, shm.OpColl},
+		"one that goes on":  {func(b []int64) (Request, error) { return given(w, b) }, shm.OpRecv},
+		"one that is taken": {func(b []int64) (Request, error) { return Irecv(w, b, AnySource, AnyTag) }, shm.OpRecv},
+	} {
+		b, err := Alloc[int64](s, 4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := x.start(b)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if err := Free(s, b); !errors.Is(err, ErrInvalid) || !contains(err, "uses this memory") {
+			t.Errorf("%s is under way: Free gives %v", name, err)
+		}
+		other, err := Alloc[int64](s, 4096)
+		if err != nil || overlap(bytesOf(b), bytesOf(other)) {
+			t.Errorf("%s is under way: the next Alloc gets its memory: %v", name, err)
+		}
+		if err := Free(s, other); err != nil {
+			t.Errorf("%s is under way: other memory is not freed: %v", name, err)
+		}
+		d := f.next(x.op)
+		f.done(d.Req, shm.StatusOK, 0)
+		if _, err := r.Wait(t.Context()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := Free(s, b); err != nil {
+			t.Errorf("%s has ended: %v", name, err)
+		}
+	}
+}
+
+// given starts a receive that its caller gives up, and the engine does not.
+func given(w *Comm, b []int64) (Request, error) {
+	r, err := Irecv(w, b, 1, 7)
+	if err == nil {
+		_ = r.abandon() // it says that the memory stays in use
+	}
+	return r, err
 }

@@ -158,6 +158,12 @@ func (c *Comm) prepare(o *op, x *collCall) (int, error) {
 	}
 	o.loan, o.reduce = loan{off: area, size: size}, x.op
 	o.lent = inShared || outShared
+	if inShared {
+		o.uses[0] = span{inOff, len(x.in)}
+	}
+	if outShared {
+		o.uses[1] = span{outOff, len(x.out)}
+	}
 	if !outShared {
 		outOff += area
 		if len(x.out) > 0 {

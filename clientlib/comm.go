@@ -176,7 +176,9 @@ func (c *Comm) startCall(ctx context.Context, what string, peer int, d *shm.Desc
 	defer s.leaveCall()
 	o, r, err := s.begin(what, c, peer, AnyTag, len(operand))
 	if err == nil {
-		o.lent = d.Class == shm.ClassArena
+		if d.Class == shm.ClassArena {
+			o.lent, o.uses[0] = true, span{int(d.Addr()), int(d.Len())}
+		}
 		if d.Op != shm.OpComm {
 			o.window = d.Context
 		}

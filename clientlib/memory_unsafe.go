@@ -113,7 +113,9 @@ func overlap(a, b []byte) bool {
 	return x < y+uintptr(len(b)) && y < x+uintptr(len(a))
 }
 
-// Free gives back what Alloc returned. No operation may be using it.
+// Free gives back what Alloc returned. If an operation that has not ended reads or writes
+// a part of it, Free is an ErrInvalid and the memory stays allocated: wait for the
+// operation, or cancel it, and free then.
 func Free[T Number](s *Session, b []T) error {
 	if len(b) == 0 {
 		return nil
@@ -126,8 +128,35 @@ func Free[T Number](s *Session, b []T) error {
 
 // freeBytes gives back memory of which the program may hold slices.
 func (s *Session) freeBytes(b []byte) error {
+	if err := s.unused(b); err != nil {
+		return err
+	}
 	s.arena.everFreed.Store(true)
 	return s.returnBytes(b)
+}
+
+// unused refuses an allocation that an operation under way reads or writes: the next
+// Alloc would get memory into which a message is received.
+func (s *Session) unused(b []byte) error {
+	off, ok := s.inArena(b)
+	if !ok {
+		return nil // returnBytes says what is wrong with it
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.gone.Load() {
+		return nil // no sidecar uses it
+	}
+	if err := s.progress(); err != nil { // what has ended unseen uses nothing
+		return err
+	}
+	n := max(s.arena.sizeOf(off), len(b))
+	for _, o := range s.ops.list {
+		if o.inUse(off, n) {
+			return fmt.Errorf("%w: %s has not ended and uses this memory; wait for it, or cancel it, before Free", ErrInvalid, o.name())
+		}
+	}
+	return nil
 }
 
 // returnBytes gives back what only the library has had.

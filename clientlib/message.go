@@ -133,6 +133,9 @@ func (c *Comm) describe(d *shm.Descriptor, o *op, buf []byte, sending bool) {
 	if n <= shm.InlineMax {
 		d.Class, d.InlineLen = shm.ClassInline, uint8(n)
 		o.buf = buf
+		if off, shared := s.inArena(buf); shared {
+			o.uses[0] = span{off, len(buf)}
+		}
 		return
 	}
 	off, shared := s.inArena(buf)
@@ -140,6 +143,7 @@ func (c *Comm) describe(d *shm.Descriptor, o *op, buf []byte, sending bool) {
 	switch {
 	case shared:
 		d.Class, o.lent = shm.ClassArena, true
+		o.uses[0] = span{off, len(buf)}
 	case s.takeSlot(o, n):
 		d.Class, addr = shm.ClassSlab, o.slot
 		if sending {

@@ -30,8 +30,9 @@ type op struct {
 	collective bool
 	cancelled  bool // it was asked to end
 
-	lent    bool // the caller's own memory is with the engine
-	exposed bool // it is exposed: chunks are supplied only when they are asked for
+	lent    bool    // the caller's own memory is with the engine
+	uses    [2]span // of the arena, memory of the caller's that is read or written until done
+	exposed bool    // it is exposed: chunks are supplied only when they are asked for
 
 	buf     []byte // private memory of a receive or a staged send
 	room    int    // its length, also when the caller has taken it back
@@ -57,6 +58,32 @@ type op struct {
 
 	exposure  *Exposed // that the sidecar is told of,
 	unexposes bool     // or told to forget
+}
+
+// inUse reports that the operation reads or writes a byte of the n from off on in the
+// arena, as long as it is not done.
+func (o *op) inUse(off, n int) bool {
+	if !o.open || o.done {
+		return false
+	}
+	for _, u := range o.uses {
+		if u.off < off+n && off < u.off+u.size {
+			return true
+		}
+	}
+	return false
+}
+
+// name is the operation for a person.
+func (o *op) name() string {
+	text := o.what
+	if o.peer >= 0 {
+		text += fmt.Sprintf(" with rank %d", o.peer)
+	}
+	if o.tag >= 0 {
+		text += fmt.Sprintf(" tag %d", o.tag)
+	}
+	return text
 }
 
 // misused is what was wrong with a one-sided operation that its target refused. What

@@ -253,6 +253,9 @@ func (r Request) abandon() error {
 	o.detached, o.loan.out = true, nil
 	if o.receives {
 		o.buf = nil
+		if !o.lent {
+			o.uses = [2]span{}
+		}
 	} else {
 		o.buf = slices.Clone(o.buf)
 	}

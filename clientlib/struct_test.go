@@ -158,11 +158,17 @@ func TestDenseStructIsNotCopied(t *testing.T) {
 		t.Fatal(err)
 	}
 	off, _ := s.inArena(rawBytes(buf))
-	if _, err := x.Isend(s.World(), buf, 1, 7); err != nil {
+	r, err := x.Isend(s.World(), buf, 1, 7)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if d := f.next(shm.OpSend); d.Class != shm.ClassArena || d.Addr() != uint64(off) || d.Len() != 56_000 {
+	d := f.next(shm.OpSend)
+	if d.Class != shm.ClassArena || d.Addr() != uint64(off) || d.Len() != 56_000 {
 		t.Errorf("%+v, want 56000 bytes from %d", d, off)
+	}
+	f.done(d.Req, shm.StatusOK, 0)
+	if _, err := r.Wait(t.Context()); err != nil {
+		t.Error(err)
 	}
 	if _, err := x.Alloc(s, 1<<58); !errors.Is(err, ErrNoMemory) {
 		t.Errorf("more than there is: %v", err)

@@ -266,6 +266,30 @@ func (p *player) flood() {
 	p.must(outrigger.WaitAll(p.ctx, s))
 }
 
+func (p *player) inUse() {
+	for i, n := range []int{20, 9000, 300000} {
+		b := p.memory(true, n+100)
+		mid := b[50 : 50+n]
+		fill(mid, p.world.Rank(), i)
+		if p.leads {
+			s, err := outrigger.Issend(p.world, mid, p.partner, i)
+			p.must(err)
+			p.want(n <= 20 || outrigger.Free(p.session, b) != nil, "memory from which %d bytes are sent can be freed", n)
+			p.swapEmpty(102)
+			p.finish(s)
+		} else {
+			r := p.irecv(mid, i+10)
+			p.want(outrigger.Free(p.session, b) != nil, "memory into which %d bytes are received can be freed", n)
+			p.must(r.Cancel())
+			_, err := r.Wait(p.ctx)
+			p.want(errors.Is(err, outrigger.ErrCancelled), "a receive is not cancelled: %v", err)
+			p.swapEmpty(102)
+			p.finish(p.irecv(mid, i))
+		}
+		p.must(outrigger.Free(p.session, b))
+	}
+}
+
 // play plays all scenarios and returns the exit code.
 func play() (code int) {
 	defer func() {
@@ -297,6 +321,7 @@ func play() (code int) {
 		{"probed", p.probed},
 		{"crowded", p.crowded},
 		{"flood", p.flood},
+		{"in use", p.inUse},
 	}
 	for i, s := range scenarios {
 		p.name = s.name

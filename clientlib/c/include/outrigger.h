@@ -46,7 +46,8 @@ enum outrigger_status {
 	OUTRIGGER_REFUSED = 32,    /* the sidecar does not take this process */
 	OUTRIGGER_NO_SIDECAR = 33, /* there is none, or it has ended */
 	OUTRIGGER_TOO_MANY = 34,   /* 65,536 requests are open */
-	OUTRIGGER_TIMEOUT = 35
+	OUTRIGGER_TIMEOUT = 35,
+	OUTRIGGER_BUSY = 36        /* a request that has not ended uses the memory */
 };
 
 typedef struct outrigger outrigger; /* this process's attachment to its sidecar */
@@ -94,7 +95,8 @@ const char *outrigger_status_text(int status);
 /* Memory shared with the sidecar: a message from or into it is not copied in
  * this process, and moves on while the application computes. 64-byte aligned;
  * NULL when the arena has no room. outrigger_free says OUTRIGGER_INVALID for
- * anything that is not a start of such memory. */
+ * anything that is not a start of such memory, and OUTRIGGER_BUSY while a request
+ * that has not ended reads or writes a part of it: the memory stays allocated. */
 void *outrigger_alloc(outrigger *s, size_t bytes);
 int outrigger_free(outrigger *s, void *memory);
 

@@ -151,6 +151,12 @@ bool or_arena_take(struct or_arena *a, uint64_t bytes, bool insist, uint64_t *of
 	return false;
 }
 
+uint64_t or_arena_size(const struct or_arena *a, uint64_t offset)
+{
+	size_t at = find(&a->used, offset);
+	return at < a->used.count && a->used.list[at].offset == offset ? a->used.list[at].size : 0;
+}
+
 bool or_arena_give(struct or_arena *a, uint64_t offset)
 {
 	size_t at = find(&a->used, offset);

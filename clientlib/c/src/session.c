@@ -120,6 +120,7 @@ const char *outrigger_status_text(int status)
 	case OUTRIGGER_NO_SIDECAR: return "there is no sidecar, or it has ended";
 	case OUTRIGGER_TOO_MANY: return "too many requests are open";
 	case OUTRIGGER_TIMEOUT: return "timed out";
+	case OUTRIGGER_BUSY: return "a request that has not ended uses the memory: wait for it first";
 	}
 	return "unknown status";
 }
@@ -187,13 +188,42 @@ struct outrigger_traffic outrigger_traffic(outrigger *s)
 	return t;
 }
 
+/* uses reports that a request that has not ended reads or writes a byte of the memory. A
+ * send whose message was copied reads none. */
+static bool uses(const struct or_op *op, uintptr_t at, uint64_t bytes)
+{
+	bool copied = !op->receives && !op->in_place && (!op->staged || op->offset == op->want);
+	if (!op->open || op->done || copied)
+		return false;
+	for (int i = 0; i < op->segments; i++) {
+		uintptr_t from = (uintptr_t)op->iov[i].iov_base;
+		if (from < at + bytes && at < from + op->iov[i].iov_len)
+			return true;
+	}
+	return false;
+}
+
+/* in_use looks through all requests: memory is freed far less often than it is sent. */
+static bool in_use(const outrigger *s, const void *memory, uint64_t bytes)
+{
+	if (s->gone)
+		return false; /* no sidecar uses it */
+	for (uint32_t id = 0; id < s->ops.count; id++)
+		if (uses(or_op_at(&s->ops, id), (uintptr_t)memory, bytes))
+			return true;
+	return false;
+}
+
 int outrigger_free(outrigger *s, void *memory)
 {
 	uintptr_t at = (uintptr_t)memory, base = (uintptr_t)s->arena.memory;
 	if (at < base || at - base >= s->arena.size)
 		return OUTRIGGER_INVALID;
 	pthread_mutex_lock(&s->lock);
-	bool ok = !s->forked && or_arena_give(&s->arena, at - base);
+	uint64_t bytes = s->forked ? 0 : or_arena_size(&s->arena, at - base);
+	int rc = bytes == 0 ? OUTRIGGER_INVALID : in_use(s, memory, bytes) ? OUTRIGGER_BUSY : OUTRIGGER_OK;
+	if (rc == OUTRIGGER_OK && !or_arena_give(&s->arena, at - base))
+		rc = OUTRIGGER_INVALID;
 	pthread_mutex_unlock(&s->lock);
-	return ok ? OUTRIGGER_OK : OUTRIGGER_INVALID;
+	return rc;
 }

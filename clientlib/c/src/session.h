@@ -57,6 +57,7 @@ void or_arena_free(struct or_arena *a);
 /* One that does not insist goes without for a while after the sidecar has had no memory. */
 bool or_arena_take(struct or_arena *a, uint64_t bytes, bool insist, uint64_t *offset);
 bool or_arena_give(struct or_arena *a, uint64_t offset);
+uint64_t or_arena_size(const struct or_arena *a, uint64_t offset); /* of the allocation there; 0: none */
 
 /* A piece of shared memory that carries a message, or a part of a staged one. */
 struct or_chunk {

@@ -398,6 +398,33 @@ static void flood(void)
 			die("message %d came as number %d", b[i][0], N / 2 + i);
 }
 
+/* Memory into which a message is received, or from which it is sent, is not freed. */
+static void in_use(void)
+{
+	static const size_t lengths[] = {20, 9000, 300000};
+	for (size_t i = 0; i < 3; i++) {
+		unsigned char *p = memory(1, lengths[i] + 100);
+		fill(p + 50, lengths[i], world.rank, i);
+		if (leads) {
+			outrigger_request s = isend(p + 50, lengths[i], i, OUTRIGGER_SYNC);
+			if (lengths[i] > 20 && outrigger_free(session, p) != OUTRIGGER_BUSY)
+				die("memory from which %zu bytes are sent can be freed", lengths[i]);
+			swap_empty(102);
+			finish(s);
+		} else {
+			outrigger_request r = irecv(p + 50, lengths[i], i + 10);
+			if (outrigger_free(session, p) != OUTRIGGER_BUSY)
+				die("memory into which %zu bytes are received can be freed", lengths[i]);
+			must(outrigger_cancel(session, r), "cancel");
+			if (outrigger_wait(session, r, NULL) != OUTRIGGER_CANCELLED)
+				die("a receive is not cancelled");
+			swap_empty(102);
+			finish(irecv(p + 50, lengths[i], i));
+		}
+		give(1, p);
+	}
+}
+
 static const struct {
 	const char *name;
 	void (*play)(void);
@@ -406,7 +433,7 @@ static const struct {
 	{"order", order},		    {"truncated", truncated},	      {"synchronous", synchronous},
 	{"to itself", own},
 	{"cancelled", cancelled},	    {"probed", probed},		      {"crowded", crowded},
-	{"flood", flood},
+	{"flood", flood},		    {"in use", in_use},
 };
 
 /* Of this client only: foreseen needs data beside the tag, fleeting sends that copy. */
