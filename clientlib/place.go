@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 )
 
@@ -125,7 +126,18 @@ func (s *Session) stays() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.place.wanted && !s.closed {
+		s.looks()
 		s.control.SetPlace(s.control.Place().Waiting(true).On(wake.CPU()))
+	}
+}
+
+// looks says that a call which waits is about to look at the completions, of which it hands
+// back those that it has taken (LAYOUT §8.1). Preconditions: s.mu is held, and the session
+// is not closed.
+func (s *Session) looks() {
+	if s.place.wanted {
+		s.complete.Release()
+		s.control.SetLooked(shm.MomentOf(wake.Monotonic()))
 	}
 }
 

@@ -326,3 +326,40 @@ func TestPlaceIsNegotiated(t *testing.T) {
 		t.Errorf("place %#x", p)
 	}
 }
+
+// A call that waits says again and again that it looks, and hands back what it has taken:
+// what lies unread then is seen (LAYOUT §8.1).
+func TestWaitSaysThatItLooks(t *testing.T) {
+	for _, policy := range []string{"yield", "poll", "block"} {
+		s, f := attachTo(t, shape{wait: policy})
+		first, d := largeReceive(t, s, f)
+		second, e := largeReceive(t, s, f)
+		f.done(d.Req, shm.StatusOK, 0)
+		if _, err := first.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wait := f.answering(func() {
+			last := shm.Moment(0)
+			for said, end := 0, time.Now().Add(patience); said < 3; runtime.Gosched() {
+				if m := f.control.Looked(); m != 0 && m != last && f.control.Place().Waits() {
+					last = m
+					said++
+				}
+				if time.Now().After(end) {
+					t.Errorf("%s: the client has said %d times that it looks", policy, said)
+					break
+				}
+			}
+			if f.complete.Unread() {
+				t.Errorf("%s: what was read counts as unread", policy)
+			}
+			f.done(e.Req, shm.StatusOK, 0)
+		})
+		inTime(t, "the wait", func() {
+			if _, err := second.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		wait()
+	}
+}

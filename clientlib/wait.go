@@ -169,7 +169,7 @@ func (s *Session) poll(ctx context.Context, over func() bool) (end bool, err err
 
 // pollOn looks until it is over.
 func (s *Session) pollOn(ctx context.Context, over func() bool) error {
-	for {
+	for i := 1; ; i++ {
 		for range clockEvery {
 			if end, err := s.look(over); end || err != nil {
 				return err
@@ -177,6 +177,9 @@ func (s *Session) pollOn(ctx context.Context, over func() bool) error {
 		}
 		if err := ctx.Err(); err != nil {
 			return err
+		}
+		if i%(longPoll/clockEvery) == 0 {
+			s.stays()
 		}
 	}
 }
@@ -255,6 +258,7 @@ func (s *Session) block(ctx context.Context, over func() bool) error {
 func (s *Session) asleep(word *uint32) (value uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.looks()
 	value = s.roused<<1 | 1
 	atomic.StoreUint32(word, value)
 	return value

@@ -30,6 +30,7 @@ var transport = flag.String("transport", bootstrap.TransportNode, "what carries 
 var programs = map[string]func(args []string) int{
 	hostileCommand:     hostile,
 	farewellCommand:    func(args []string) int { return farewell(args[0]) },
+	rightCommand:       func(args []string) int { return right(args[0]) },
 	hangingCommand:     func(args []string) int { return hanging(args[0]) },
 	mindsCommand:       func(args []string) int { return minding(args[0]) },
 	leavingCommand:     func(args []string) int { return leaving(args[0]) },

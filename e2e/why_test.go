@@ -17,7 +17,10 @@ import (
 
 // Mistakes that hang every MPI: this test binary, as the ranks of a job, makes
 // them, and the job's time runs out. What the person reads then names the cause.
-const hangingCommand = "hanging"
+const (
+	hangingCommand = "hanging"
+	rightCommand   = "right"
+)
 
 type hang struct {
 	play  func(context.Context, *outrigger.Comm) error
@@ -45,12 +48,13 @@ var hangs = map[string]hang{
 }
 
 func hanging(name string) int {
+	name, wait := waitOf(name)
 	play := hangs[name].play
 	if d := disagreements[name]; d.play != nil {
 		play = d.play
 	}
 	ctx := context.Background()
-	s, err := outrigger.Open(ctx, outrigger.Config{})
+	s, err := outrigger.Open(ctx, outrigger.Config{Wait: wait})
 	if err == nil {
 		err = play(ctx, s.World())
 	}

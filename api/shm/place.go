@@ -1,5 +1,7 @@
 package shm
 
+import "time"
+
 // Place is where an application's thread is, whether it waits there, and
 // whether it computes while messages are on their way (§8.1). The zero Place
 // says nothing.
@@ -48,3 +50,20 @@ func (p Place) CPU() (int, bool) {
 	n := int(p & placeCPU)
 	return n - 1, n > 0
 }
+
+// MomentShift makes a Moment of nanoseconds: its unit is 2^20 of them, about a millisecond.
+const MomentShift = 20
+
+// MomentFresh is how old a Moment may be, in its units, of an application that still looks:
+// 1.5 s. One that looks does so every 100 ms, when it gets a processor.
+const MomentFresh = 1430
+
+// Moment is a time of CLOCK_MONOTONIC, which all processes of a machine share, in units of
+// 2^20 ns modulo 2^32; 0: none.
+type Moment uint32
+
+// MomentOf is the moment of a reading of that clock.
+func MomentOf(clock time.Duration) Moment { return max(Moment(clock>>MomentShift), 1) }
+
+// Fresh reports that m was at most 1.5 s before now.
+func (m Moment) Fresh(now Moment) bool { return m != 0 && now-m <= MomentFresh }

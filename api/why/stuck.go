@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// Stuck reports that every rank that has not left has waited that long, for
-// something that is not under way, and has begun and ended no call meanwhile: a
-// suspected deadlock. It is no proof: a rank that computes for long while a
-// receive that it has posted early is open looks the same.
+// Stuck reports that every rank that has not left has been in a call that waits for so
+// long, for something that is not under way, and has begun and ended no call meanwhile: a
+// suspected deadlock. It is no proof: another thread of a rank may compute. A rank that is
+// stopped may go on, and so may one that is in no call that waits for good, or has not taken
+// what has come for it.
 func Stuck(ranks []Rank, least time.Duration) bool {
 	waiting := false
 	for i := range ranks {
@@ -23,6 +24,20 @@ func Stuck(ranks []Rank, least time.Duration) bool {
 	return waiting
 }
 
+// Halted are the ranks that are stopped by a signal, if all others that have not left have
+// only waited for so long: the job goes on when these do.
+func Halted(ranks []Rank, least time.Duration) (halted []Rank) {
+	for i := range ranks {
+		switch r := &ranks[i]; {
+		case r.Stopped != 0:
+			halted = append(halted, *r)
+		case r.State != Left && !r.stuck(least):
+			return nil
+		}
+	}
+	return halted
+}
+
 // Holds reports that a rank has been in a call that waits for so long: the others may be
 // at work, or wait for something that Outrigger does not know of.
 func Holds(ranks []Rank, least time.Duration) bool {
@@ -35,22 +50,12 @@ func Holds(ranks []Rank, least time.Duration) bool {
 	return false
 }
 
-// Blocked reports that none of them may compute meanwhile, as far as their clients say:
-// all that have waits are in calls that wait.
-func Blocked(ranks []Rank) bool {
-	for i := range ranks {
-		if ranks[i].Free {
-			return false
-		}
-	}
-	return true
-}
-
 // Moves reports that a rank does something, so that its job is in no deadlock:
-// who asks sidecar by sidecar needs to ask no more of them.
+// who asks sidecar by sidecar needs to ask no more of them. A rank that is stopped does
+// nothing.
 func Moves(ranks []Rank, least time.Duration) bool {
 	for i := range ranks {
-		if r := &ranks[i]; r.State != Left && !r.stuck(least) {
+		if r := &ranks[i]; r.State != Left && r.Stopped == 0 && !r.stuck(least) {
 			return true
 		}
 	}
@@ -78,10 +83,11 @@ func (r *Rank) Idle() float64 {
 	return min(r.Quiet, r.Waits[0].Seconds)
 }
 
-// stuck reports whether a rank has only waited for that long, or is stopped.
+// stuck reports whether a rank has been in a call that waits for that long, and does
+// nothing but wait.
 func (r *Rank) stuck(least time.Duration) bool {
-	if r.Stopped != 0 {
-		return true // it does nothing, whatever it was at
+	if r.Stopped != 0 || r.Free || r.Unread || r.Moves {
+		return false
 	}
 	if len(r.Waits) == 0 || r.Idle() < least.Seconds() {
 		return false

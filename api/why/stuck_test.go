@@ -13,15 +13,18 @@ func TestStuck(t *testing.T) {
 		ranks        []Rank
 		stuck, moves bool
 	}{
-		"all wait":           {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 9, recv(0, 1, 9)), {Rank: 2, State: Left}}, true, false},
-		"one computes":       {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Quiet: 60}}, false, true},
-		"one has begun to":   {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 0.1, recv(0, 1, 0.1))}, false, true},
-		"an early receive":   {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 0.1, recv(0, 1, 60))}, false, true},
-		"something moves":    {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 5, Wait{Kind: Send, Peer: 0, Seconds: 5, Moving: true})}, false, true},
-		"one is stopped":     {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Stopped: 77}}, true, false},
-		"one is not started": {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, State: NotStarted}}, false, true},
-		"nobody is there":    {[]Rank{{Rank: 0, State: Left}}, false, false},
-		"nobody is known":    {nil, false, false},
+		"all wait":            {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 9, recv(0, 1, 9)), {Rank: 2, State: Left}}, true, false},
+		"one computes":        {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Quiet: 60}}, false, true},
+		"one has begun to":    {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 0.1, recv(0, 1, 0.1))}, false, true},
+		"an early receive":    {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 0.1, recv(0, 1, 60))}, false, true},
+		"something moves":     {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 5, Wait{Kind: Send, Peer: 0, Seconds: 5, Moving: true})}, false, true},
+		"one is stopped":      {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Stopped: 77}}, false, false},
+		"one may compute":     {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Quiet: 5, Free: true, Waits: []Wait{recv(0, 1, 5)}}}, false, true},
+		"one has not read":    {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Quiet: 5, Unread: true, Waits: []Wait{recv(0, 1, 5)}}}, false, true},
+		"a younger one moves": {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Quiet: 5, Moves: true, Waits: []Wait{recv(0, 1, 5)}}}, false, true},
+		"one is not started":  {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, State: NotStarted}}, false, true},
+		"nobody is there":     {[]Rank{{Rank: 0, State: Left}}, false, false},
+		"nobody is known":     {nil, false, false},
 	} {
 		if stuck, moves := Stuck(x.ranks, time.Second), Moves(x.ranks, time.Second); stuck != x.stuck || moves != x.moves {
 			t.Errorf("%s: stuck %v, moves %v", name, stuck, moves)
@@ -49,14 +52,28 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-func TestBlocked(t *testing.T) {
-	ranks := []Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 5, recv(0, 1, 5)), {Rank: 2, State: Left}}
-	if !Blocked(ranks) {
-		t.Error("ranks in calls that wait may compute")
-	}
-	ranks[1].Free = true
-	if Blocked(ranks) || !Stuck(ranks, time.Second) {
-		t.Error("a rank that has a receive open and may compute is suspected, and no more than that")
+// Ranks that are stopped, or may go on by themselves, make no deadlock.
+func TestHalted(t *testing.T) {
+	wait := quiet(0, 5, recv(1, 1, 5))
+	stopped := quiet(1, 5, recv(0, 1, 5))
+	stopped.Stopped = 77
+	for name, x := range map[string]struct {
+		ranks []Rank
+		want  int // ranks that are halted
+	}{
+		"one is stopped":             {[]Rank{wait, stopped}, 1},
+		"all are stopped":            {[]Rank{stopped, stopped}, 2},
+		"stopped, and one computes":  {[]Rank{wait, stopped, {Rank: 2}}, 0},
+		"stopped, and one has left":  {[]Rank{wait, stopped, {Rank: 2, State: Left}}, 1},
+		"none is stopped":            {[]Rank{wait, wait}, 0},
+		"stopped, others wait since": {[]Rank{quiet(0, 0.5, recv(1, 1, 0.5)), stopped}, 0},
+	} {
+		if got := Halted(x.ranks, time.Second); len(got) != x.want {
+			t.Errorf("%s: %d are halted, want %d", name, len(got), x.want)
+		}
+		if stuck, moves := Stuck(x.ranks, time.Second), Moves(x.ranks, time.Second); x.want > 0 && (stuck || moves) {
+			t.Errorf("%s: stuck %v, moves %v", name, stuck, moves)
+		}
 	}
 }
 

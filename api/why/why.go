@@ -33,6 +33,8 @@ type Rank struct {
 	Stopped int       `json:"stopped,omitempty"` // its process, if that is stopped by a signal
 	Quiet   float64   `json:"quiet,omitempty"`   // seconds since it has last begun or ended a call
 	Free    bool      `json:"free,omitempty"`    // it has waits, and is in no call that waits for good: it may compute, or go on at a time
+	Unread  bool      `json:"unread,omitempty"`  // what has come for it lies unread
+	Moves   bool      `json:"moves,omitempty"`   // a message of its requests is under way, or one to another pod
 	Waits   []Wait    `json:"waits,omitempty"`   // the oldest first
 	More    int       `json:"more,omitempty"`    // requests beside them
 	Here    []Message `json:"here,omitempty"`    // the oldest messages that it has not asked for
@@ -199,7 +201,10 @@ func (r *Rank) text() string {
 		parts = append(parts, r.Waits[i].text())
 	}
 	text := strings.Join(parts, ", ")
-	if r.Free && text != "" {
+	switch {
+	case r.Unread && text != "":
+		text += " (something has come for it, which its process has not taken: it computes, or does not run)"
+	case r.Free && text != "":
 		text += " (in no call that waits for good: it may compute, or look from time to time)"
 	}
 	if r.More > 0 {

@@ -97,8 +97,8 @@ type job struct {
 	mpi         string // default: auto
 	env         []string
 	dir         string
-	report      bool   // --report
-	shm         string // size of a /dev/shm of its own; "": the machine's
+	shm         string   // size of a /dev/shm of its own; "": the machine's
+	flags       []string // of outrigger run
 }
 
 // unsaid is a run without --mpi.
@@ -113,13 +113,10 @@ func (j job) run(t *testing.T, program ...string) (int, string) {
 	ctx, cancel := context.WithTimeout(t.Context(), jobTime)
 	defer cancel()
 	args := []string{"run", "-n", fmt.Sprint(j.ranks), "--pods", fmt.Sprint(j.pods)}
-	if j.report {
-		args = append(args, "--report")
-	}
 	if j.mpi != unsaid {
 		args = append(args, "--mpi", j.mpi)
 	}
-	args = append(append(args, "--"), program...)
+	args = append(append(append(args, j.flags...), "--"), program...)
 	line := append([]string{at(t, "outrigger")}, args...)
 	if j.shm != "" {
 		line = append([]string{"unshare", "--mount", "sh", "-c", `mount -t tmpfs -o size=$0 tmpfs /dev/shm && exec "$@"`, j.shm}, line...)

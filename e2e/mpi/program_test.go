@@ -85,7 +85,7 @@ func TestSplit(t *testing.T) {
 		})
 	}
 	m := mpich(t)
-	job{ranks: 4, pods: 2, env: m.env, report: true}.mustRun(t, "Messages within the pods of ranks 0 to 3 are not counted", m.build(t, "split"), "2")
+	job{ranks: 4, pods: 2, env: m.env, flags: []string{"--report"}}.mustRun(t, "Messages within the pods of ranks 0 to 3 are not counted", m.build(t, "split"), "2")
 }
 
 // TestRunpath: the PMIx server finds the library of a program that says itself

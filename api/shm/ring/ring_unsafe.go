@@ -107,6 +107,10 @@ func (p *Producer) Push(d *shm.Descriptor) (bool, error) {
 	return true, nil
 }
 
+// Unread reports that entries are published which the consumer has not handed back. It
+// hands them back in bulk, so that it may have read them.
+func (p *Producer) Unread() bool { return atomic.LoadUint64(p.head) != p.tail }
+
 // Pushed is the number of entries published since the ring was made.
 func (p *Producer) Pushed() uint64 { return p.tail }
 

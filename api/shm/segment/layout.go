@@ -25,6 +25,7 @@ const (
 	offFailure  = 192 // u32 length, then text; sidecar, written before OpFailed
 	failureMax  = 252
 	offPlace    = 448 // u32, client: Place
+	offLooked   = 452 // u32, client: when it last looked at its completions, Moment
 	offRings    = 4096
 	pageBytes   = 4096
 	headerMagic = 0x314747_495254554f // "OUTRIGG1", little-endian

@@ -44,6 +44,7 @@ func TestGoldenHeader(t *testing.T) {
 	atomic.StoreUint32(c.Waiting(), 1)
 	c.SetFailure("rank 3 failed")
 	c.SetPlace(shm.Place(0).On(5).Waiting(true).Computing(true))
+	c.SetLooked(77)
 	golden.Compare(t, "header", mem[:512])
 }
 

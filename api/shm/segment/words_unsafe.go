@@ -37,5 +37,12 @@ func (c *Control) Place() shm.Place { return shm.Place(atomic.LoadUint32(c.word3
 // SetPlace is for the client only.
 func (c *Control) SetPlace(p shm.Place) { atomic.StoreUint32(c.word32(offPlace), uint32(p)) }
 
+// Looked is when the client, inside a waiting call, has last looked at its completions;
+// 0: it does not say (§8.1).
+func (c *Control) Looked() shm.Moment { return shm.Moment(atomic.LoadUint32(c.word32(offLooked))) }
+
+// SetLooked is for the client only.
+func (c *Control) SetLooked(m shm.Moment) { atomic.StoreUint32(c.word32(offLooked), uint32(m)) }
+
 // Waiting is the client's futex word: 1 while the client may be blocked on it.
 func (c *Control) Waiting() *uint32 { return c.word32(offWaiting) }

@@ -17,6 +17,13 @@ func CPU() int {
 	return int(cpu)
 }
 
+// Monotonic is CLOCK_MONOTONIC, which all processes of this machine share.
+func Monotonic() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // this clock is always there
+	return time.Duration(t.Nano())
+}
+
 // ThreadTime is the processor time that the calling thread has used. It is a
 // system call, of some 200 ns.
 func ThreadTime() time.Duration {

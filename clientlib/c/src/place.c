@@ -252,16 +252,27 @@ static void enters(outrigger *s, bool away)
 	say(s);
 }
 
-/* or_place_waits says that the caller waits, and where. */
-void or_place_waits(outrigger *s)
+/* waits says that the caller waits, where, and that it looks now: what it has taken is handed
+ * back before. */
+static void waits(outrigger *s, uint64_t now)
 {
 	struct or_place *p = &s->place;
-	if (!p->wanted || p->waits)
+	uint32_t moment = (uint32_t)(now >> OR_MOMENT_SHIFT);
+	or_release(&s->complete);
+	atomic_store_explicit(or_word(s, OR_SEG_OFF_LOOKED), moment == 0 ? 1 : moment, memory_order_relaxed);
+	if (p->waits)
 		return;
 	p->waits = true;
 	here(p);
 	p->word |= OR_PLACE_WAITS;
 	say(s);
+}
+
+/* or_place_waits says that the caller is in a call that waits. */
+void or_place_waits(outrigger *s)
+{
+	if (s->place.wanted)
+		waits(s, or_now());
 }
 
 static void returns(outrigger *s)
@@ -318,7 +329,7 @@ void or_place_looks(outrigger *s, unsigned came)
 	if (p->vain == 0)
 		p->vain = now;
 	else if (now - p->vain > WAITS_NS)
-		or_place_waits(s);
+		waits(s, now);
 }
 
 /* or_place_woke notes that the caller has slept until now: it was not away. */

@@ -232,10 +232,10 @@ func (r *Reconciler) lookAtRanks(ctx context.Context, o *verdict.Observation, af
 		return moves && !early
 	})
 	switch {
-	case moves:
+	case moves, all && why.Halted(ranks, after) != nil:
 		o.Waits = new(verdict.Waits)
 	case all && why.Stuck(ranks, after):
-		o.Waits = &verdict.Waits{Stuck: true, Blocked: why.Blocked(ranks), Lines: why.Explain(ranks)}
+		o.Waits = &verdict.Waits{Stuck: true, Lines: why.Explain(ranks)}
 	}
 	if !early {
 		return 0

@@ -15,9 +15,8 @@ import (
 
 // Waits are what the ranks of a job wait for, as their sidecars have said.
 type Waits struct {
-	Stuck   bool     // every rank only waits: a suspected deadlock
-	Blocked bool     // and none of them may compute meanwhile (why.Blocked)
-	Lines   []string // of why.Explain
+	Stuck bool     // every rank only waits: a suspected deadlock
+	Lines []string // of why.Explain
 
 	Disagree []string // what ranks disagree about (why.Disagreements)
 }
@@ -128,7 +127,7 @@ func (o *Observation) deadlocked() *v1alpha1.Failure {
 	switch {
 	case len(o.Waits.Disagree) > 0:
 		f.Reason, f.Message = reasonDisagree, o.Waits.disagreement()
-	case o.Waits.Stuck && o.Waits.Blocked:
+	case o.Waits.Stuck:
 		f.Reason, f.Message = v1alpha1.ReasonSuspectedDeadlock, why.Suspicion(after)+o.Waits.text()
 	default:
 		return nil

@@ -42,16 +42,16 @@ func TestDeadlockFails(t *testing.T) {
 	s := begun(t)
 	s.job.Spec.RunPolicy.DeadlockAction = v1alpha1.DeadlockFail
 	s.job.Spec.RunPolicy.RestartLimit = new(int32(1))
-	s.o.Waits = &Waits{Stuck: true, Lines: []string{eachOther}} // some rank may compute
+	s.o.Waits = new(Waits) // some rank may compute
 	s.next(Apply, v1alpha1.ConditionRunning)
-	s.o.Waits = &Waits{Stuck: true, Blocked: true, Lines: []string{eachOther}}
+	s.o.Waits = &Waits{Stuck: true, Lines: []string{eachOther}}
 	s.next(Wait, v1alpha1.ConditionRestarting)
 	if f := s.job.Status.FirstFailure; f.Reason != v1alpha1.ReasonSuspectedDeadlock || f.Rank != nil || !strings.HasSuffix(f.Message, eachOther) {
 		t.Errorf("%+v", f)
 	}
 	s = begun(t)
 	s.job.Spec.RunPolicy.DeadlockAction = v1alpha1.DeadlockFail
-	s.o.Waits = &Waits{Stuck: true, Blocked: true, Lines: []string{eachOther}}
+	s.o.Waits = &Waits{Stuck: true, Lines: []string{eachOther}}
 	s.next(Stop, v1alpha1.ConditionFailed)
 }
 

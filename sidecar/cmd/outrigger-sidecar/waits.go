@@ -52,7 +52,7 @@ func isStopped(pid int) bool {
 }
 
 func rankOf(w *engine.Waits) why.Rank {
-	r := why.Rank{Rank: int(w.Rank), Quiet: time.Duration(w.Quiet).Seconds(), Free: w.Free && len(w.Oldest) > 0, More: w.More, Count: w.Parked}
+	r := why.Rank{Rank: int(w.Rank), Quiet: time.Duration(w.Quiet).Seconds(), Free: w.Free && len(w.Oldest) > 0, Unread: w.Unread, Moves: w.Moving, More: w.More, Count: w.Parked}
 	switch {
 	case w.Left:
 		r.State = why.Left

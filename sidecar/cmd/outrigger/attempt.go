@@ -76,7 +76,10 @@ func (m *manifestRun) spec(number int) (*jobrun.Spec, error) {
 		s.Grace = time.Duration(max(1, min(*g, graceMax))) * time.Second
 	}
 	policy := &m.plan.Job.Spec.RunPolicy
-	s.Deadlock = jobrun.Deadlock{After: policy.DeadlockAfter(), Fails: policy.DeadlockAction == v1alpha1.DeadlockFail}
+	s.Deadlock = jobrun.Deadlock{After: m.plan.Deadlock, Fails: policy.DeadlockAction == v1alpha1.DeadlockFail}
+	if s.Deadlock.After < 0 {
+		s.Deadlock.After = deadlockAfter
+	}
 	for pod := range m.plan.Pods {
 		program, env := m.plan.Program(number, pod)
 		found, err := m.find(program[0], s.WorkDir)

@@ -115,8 +115,8 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.noStatus, "no-status", false, "do not show on a terminal how far the job is")
 	f.DurationVar(&s.Grace, "grace", jobrun.DefaultGrace, "when the job is ended by Ctrl-C or a signal, how long ranks may go on with their messages between SIGTERM and SIGKILL, to write a checkpoint; a second Ctrl-C kills at once")
 	f.DurationVar(&s.Timeout, "timeout", 0, "end the job after this time (default: none)")
-	f.DurationVar(&s.Deadlock.After, "deadlock-after", time.Minute, "tell of a suspected deadlock when every rank has waited this long with nothing under way; 0: never")
-	f.BoolVar(&s.Deadlock.Fails, "deadlock-fails", false, "end the job then, with exit code 124, unless a rank says that it is in no call that waits for good")
+	f.DurationVar(&s.Deadlock.After, "deadlock-after", deadlockAfter, "tell of a suspected deadlock when every rank has waited this long with nothing under way; 0: never")
+	f.BoolVar(&s.Deadlock.Fails, "deadlock-fails", false, "end the job then, with exit code 124")
 	f.StringVar(&s.Dir, "dir", "", "keep the job's directory here: bootstrap document, credentials, sockets, process ids, flight recorders of a failed job")
 	f.StringVar(&s.LogLevel, "sidecar-log", "", "show the sidecars' log: debug, info, warn or error (default: errors only, and all of it in --dir)")
 	f.StringVarP(&o.file, "file", "f", "", "run the MPIJob in this file of YAML or JSON; - reads standard input")
@@ -125,6 +125,11 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f.StringVar(&o.status, "status", "", "with -f: write the MPIJob with its status at the end, as YAML, into this file; - is standard output")
 	f.BoolVar(&o.quietIgnored, "quiet-ignored", false, "with -f: do not list what is ignored here")
 }
+
+// deadlockAfter is when a deadlock is suspected where nothing is said: a person waits for
+// the terminal. A cluster takes longer (v1alpha1.DeadlockAfterDefault), since its looks at
+// jobs cost the network.
+const deadlockAfter = 10 * time.Second
 
 // deadlockLeast is the least time after which a deadlock may be suspected: a message
 // may be on its way for as long as a busy machine does not run its sidecars.

@@ -69,6 +69,7 @@ type Waits struct {
 	Left     bool
 	Oldest   []Wait // the oldest requests
 	More     int    // requests beside them
+	Moving   bool   // a message of one of its requests is under way, or a frame to another pod
 	Near     []Near // the oldest messages that nobody receives
 	Parked   int    // all of them
 	Locks    []Lock // of its windows, those that are waited for
@@ -92,12 +93,14 @@ func (c *Core) WaitsOf(i int) Waits {
 	if e.session == nil {
 		return w
 	}
+	w.Moving = c.unacknowledged()
 	var oldest []request
 	for _, q := range e.session.requests {
 		if q.kind == requestFree || q.kind == requestSend && q.id == 0 {
 			continue // the latter is over when its frame is acknowledged
 		}
 		w.More++
+		w.Moving = w.Moving || c.moving(q)
 		at, _ := slices.BinarySearchFunc(oldest, q.since, func(o request, since int64) int { return cmp.Compare(o.since, since) })
 		if at < waitsTold {
 			oldest = slices.Insert(oldest, at, q)
@@ -117,6 +120,33 @@ func (c *Core) WaitsOf(i int) Waits {
 		return len(w.Near) < nearTold
 	})
 	return w
+}
+
+// moving reports that what a request waits for is under way.
+func (c *Core) moving(q request) bool {
+	switch q.kind {
+	case requestRecv:
+		r := c.recvs.get(q.id)
+		return r != nil && r.matched
+	case requestSend:
+		st := c.sends.get(q.id)
+		return st != nil && st.move.Asked()
+	case requestOrigin:
+		o := c.origins.get(q.id)
+		return o != nil && o.emitted && !byOthers(o.op)
+	}
+	return false
+}
+
+// unacknowledged reports that a peer has not said of all frames that they have come: what
+// it has sent last moves, however slowly, or its connection is to be made again.
+func (c *Core) unacknowledged() bool {
+	for i := range c.peers {
+		if p := &c.peers[i]; !p.out.empty() && p.state != peerDead && p.state != peerDenied {
+			return true
+		}
+	}
+	return false
 }
 
 // locks are the locks of a rank's windows that somebody waits for, those that have

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -345,6 +346,8 @@ type Waits struct {
 	Quiet int64 // for how long no call of the rank has begun or ended
 	PID   int   // 0: not known
 	Free  bool  // none of its threads is in a call that waits, by its own word
+
+	Unread bool // completions lie in its ring which it has not taken
 }
 
 // Waits asks what the hosted ranks wait for, one a turn.
@@ -354,7 +357,8 @@ func (e *Engine) Waits(row func(*Waits)) error {
 		if err := e.mail.send(func(e *Engine) {
 			w := &Waits{Waits: e.core.WaitsOf(i), Now: e.now}
 			if at := e.byRank[w.Rank]; at != nil {
-				w.Quiet, w.PID, w.Free = at.times.Quiet(e.now), at.PID, at.Unblocked()
+				w.Quiet, w.PID, w.Free = at.times.Quiet(e.now), at.PID, at.Unblocked(shm.MomentOf(wake.Monotonic()))
+				w.Unread = at.Unread()
 			}
 			got <- w
 		}); err != nil {

@@ -14,13 +14,25 @@ type Deadlock struct {
 	Fails bool          // the job has failed then; else it is told
 }
 
-// Bounds of the time between two looks for a deadlock.
+// Of the time for a deadlock, this part passes between two looks for one, within bounds.
 const (
+	deadlockLooks   = 5
 	deadlockLookMin = 100 * time.Millisecond
 	deadlockLookMax = 15 * time.Second
 )
 
-// watchDeadlock tells of a suspected deadlock, once for each, until the job ends.
+// stillness is what looks at the ranks of a job have found.
+type stillness int
+
+const (
+	moving stillness = iota
+	halted           // ranks are stopped by a signal, and all others wait
+	stuck
+)
+
+// watchDeadlock tells of a suspected deadlock, and of ranks that are stopped while all
+// others wait, once for each, until the job ends. Two looks must find it: by the second one,
+// processes that did not run for a while have taken what had come for them.
 func (j *Job) watchDeadlock() {
 	after := j.spec.Deadlock.After
 	if after <= 0 {
@@ -28,27 +40,51 @@ func (j *Job) watchDeadlock() {
 	}
 	ctx, cancel := j.untilOver()
 	defer cancel()
-	look := time.NewTicker(min(max(after/4, deadlockLookMin), deadlockLookMax))
+	look := time.NewTicker(min(max(after/deadlockLooks, deadlockLookMin), deadlockLookMax))
 	defer look.Stop()
-	told := false
+	last, told := moving, moving
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-look.C:
 		}
-		ranks, known := j.stuckRanks(ctx, after)
+		ranks, is, known := j.stillRanks(ctx, after)
+		if !known {
+			continue // nothing follows from it
+		}
+		again := is == last
+		last = is
 		switch {
-		case !known: // nothing follows from it
-		case told && ranks == nil:
-			j.err.Tell("outrigger: the job goes on: it was no deadlock\n")
-			told = false
-		case ranks != nil:
-			if j.suspect(ranks, told) {
+		case is == moving && told != moving:
+			j.tellGoesOn(told)
+			told = moving
+		case is == told || !again:
+		case is == halted:
+			j.tellHalted(ranks, after)
+			told = halted
+		case is == stuck:
+			if j.suspect(ranks) {
 				return
 			}
-			told = true
+			told = stuck
 		}
+	}
+}
+
+func (j *Job) tellGoesOn(told stillness) {
+	if told == stuck {
+		j.err.Tell("outrigger: the job goes on: it was no deadlock\n")
+	} else {
+		j.err.Tell("outrigger: the job goes on\n")
+	}
+}
+
+// tellHalted tells of ranks that are stopped, for which the others wait: no deadlock.
+func (j *Job) tellHalted(ranks []why.Rank, after time.Duration) {
+	j.err.Tell("outrigger: ranks are stopped, and all others have waited for " + why.Time(after.Seconds()) + " or longer\n")
+	for _, line := range why.Explain(ranks) {
+		j.err.Tell("outrigger: " + line + "\n")
 	}
 }
 
@@ -65,43 +101,40 @@ func (j *Job) untilOver() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// stuckRanks are the job's ranks if a deadlock is suspected, nil if not; known is
-// false if a sidecar did not answer. The first pod with a rank that moves is the
-// last one that is asked.
-func (j *Job) stuckRanks(ctx context.Context, after time.Duration) (ranks []why.Rank, known bool) {
+// stillRanks are the job's ranks if none of them moves; known is false if a sidecar did not
+// answer. The first pod with a rank that moves is the last one that is asked.
+func (j *Job) stillRanks(ctx context.Context, after time.Duration) (ranks []why.Rank, is stillness, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, explainWithin)
 	defer cancel()
 	for _, socket := range j.Metrics() {
 		some, err := Why(ctx, []string{socket})
 		switch {
 		case err != nil:
-			return nil, false
+			return nil, moving, false
 		case why.Moves(some, after):
-			return nil, true
+			return nil, moving, true
 		}
 		ranks = append(ranks, some...)
 	}
-	if !why.Stuck(ranks, after) { // all have left
-		return nil, true
+	switch {
+	case why.Stuck(ranks, after):
+		return ranks, stuck, true
+	case why.Halted(ranks, after) != nil:
+		return ranks, halted, true
 	}
-	return ranks, true
+	return nil, moving, true // all have left
 }
 
-// suspect tells of a deadlock, once, or fails the job by it: unless some of its ranks
-// may compute meanwhile, as long as they may.
-func (j *Job) suspect(ranks []why.Rank, told bool) (failed bool) {
-	fails := j.spec.Deadlock.Fails && why.Blocked(ranks)
-	if told && !fails {
-		return false
-	}
+// suspect tells of a deadlock, or fails the job by it.
+func (j *Job) suspect(ranks []why.Rank) (failed bool) {
 	text := why.Suspicion(j.spec.Deadlock.After)
 	for _, line := range append([]string{text}, why.Explain(ranks)...) {
 		j.err.Tell("outrigger: " + line + "\n")
 	}
-	if fails {
+	if j.spec.Deadlock.Fails {
 		j.fail(&Failure{Text: text, Code: CodeTimeout, Suspected: true}, time.Now())
 		return true
 	}
-	j.err.Tell("outrigger: the job goes on; Ctrl-C ends it (ranks that compute with receives or collectives open look the same)\n")
+	j.err.Tell("outrigger: the job goes on; Ctrl-C ends it, and with --deadlock-fails it ends by itself\n")
 	return false
 }

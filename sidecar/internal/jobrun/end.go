@@ -169,7 +169,7 @@ func (j *Job) explain(ctx context.Context, cause error) {
 	ranks, err := Why(ctx, sockets)
 	var f *Failure
 	late := errors.As(cause, &f) && f.Code == CodeTimeout
-	if !late && !why.Stuck(ranks, hangsFor) && !why.Holds(ranks, holdsFor) {
+	if !late && !why.Stuck(ranks, hangsFor) && why.Halted(ranks, hangsFor) == nil && !why.Holds(ranks, holdsFor) {
 		return
 	}
 	lines := why.Explain(ranks)

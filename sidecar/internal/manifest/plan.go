@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/outrigger-hpc/outrigger/api/jobdoc"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
@@ -28,7 +29,8 @@ type Plan struct {
 	Pods         int
 	Deadline     time.Duration // of all attempts together; 0: none
 	RestartLimit int
-	WorkDir      string // of the container; empty: its image's, which is unknown
+	Deadlock     time.Duration // as runPolicy.deadlockAfterSeconds says; negative: the file says nothing
+	WorkDir      string        // of the container; empty: its image's, which is unknown
 	Ignored      []Ignored
 	machine      Machine
 }
@@ -47,6 +49,10 @@ func (f *File) Plan(m *Machine) (*Plan, error) {
 	}
 	if d := s.RunPolicy.ActiveDeadlineSeconds; d != nil {
 		p.Deadline = time.Duration(*d) * time.Second
+	}
+	p.Deadlock = -1 // the schema's default is a cluster's
+	if _, said, _ := unstructured.NestedFieldNoCopy(f.written, "spec", "runPolicy", "deadlockAfterSeconds"); said {
+		p.Deadlock = s.RunPolicy.DeadlockAfter()
 	}
 	if n := s.RunPolicy.RestartLimit; n != nil && !external {
 		p.RestartLimit = int(*n)

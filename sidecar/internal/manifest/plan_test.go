@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -98,5 +99,23 @@ func TestOtherProgram(t *testing.T) {
 	}
 	if len(p.Ignored) != 1 || p.Ignored[0].String() != "no containers here: the program is this machine's: container.command, container.image" {
 		t.Errorf("ignored: %v", p.Ignored)
+	}
+}
+
+// TestDeadlockTime: what the file says is kept, and the schema's default, which is for a
+// cluster, is not taken for it.
+func TestDeadlockTime(t *testing.T) {
+	for line, want := range map[string]time.Duration{"": -1, "runPolicy: {restartLimit: 1}": -1, "runPolicy: {deadlockAfterSeconds: 300}": 5 * time.Minute, "runPolicy: {deadlockAfterSeconds: 0}": 0} {
+		f, err := Read([]byte("apiVersion: outrigger.dev/v1alpha1\nkind: MPIJob\nmetadata: {name: cg}\nspec:\n  ranks: 1\n  " + line + "\n  template: {spec: {containers: [{name: cg, image: cg, command: [cg]}]}}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := f.Plan(&Machine{Node: "laptop"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Deadlock != want {
+			t.Errorf("%q: %v, want %v", line, p.Deadlock, want)
+		}
 	}
 }

@@ -210,10 +210,21 @@ func (s *Session) Idle() { s.submit.Release() }
 func (s *Session) Place() shm.Place { return s.control.Place() }
 
 // Unblocked reports whether the application may go on though nothing comes, as its client
-// says: no thread of it is in a call that waits, or one is until a time of its own. False
-// where the client says nothing of that.
-func (s *Session) Unblocked() bool {
-	return s.Features&shm.FeaturePlace != 0 && !s.control.Place().WaitsForGood()
+// says: no thread of it is in a call that waits, or one is until a time of its own, or none
+// has looked at its completions lately. False where the client says nothing of that.
+func (s *Session) Unblocked(now shm.Moment) bool {
+	if s.Features&shm.FeaturePlace == 0 {
+		return false
+	}
+	looked := s.control.Looked()
+	return !s.control.Place().WaitsForGood() || looked != 0 && !looked.Fresh(now)
+}
+
+// Unread reports that completions lie in the ring which the application, in a call that
+// waits, has not taken. False where its client does not say what it has taken.
+func (s *Session) Unread() bool {
+	said := s.control.Looked() != 0 && s.control.Place().Waits()
+	return len(s.overflow) > 0 || said && s.complete.Unread()
 }
 
 // SetSleeping tells the application whether it has to ring.

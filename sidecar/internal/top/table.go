@@ -78,10 +78,14 @@ func (j *Job) stuck() []string {
 		}
 		ranks = append(ranks, j.Rows[i].waits...)
 	}
-	if !why.Stuck(ranks, stuckAfter) {
+	var lines []string
+	switch {
+	case why.Stuck(ranks, stuckAfter):
+		lines = append(lines, why.Suspicion(stuckAfter))
+	case why.Halted(ranks, stuckAfter) == nil:
 		return nil
 	}
-	lines := append([]string{why.Suspicion(stuckAfter)}, why.Explain(ranks)...)
+	lines = append(lines, why.Explain(ranks)...)
 	if more := len(lines) - 1 - stuckLines; more > 0 {
 		lines = append(lines[:1+stuckLines], fmt.Sprintf("%d more lines: outrigger why %s", more, j.Entry.Name))
 	}

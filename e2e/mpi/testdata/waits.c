@@ -1,0 +1,55 @@
+/* Waits of all kinds: `waits WHAT SECONDS`. Those that begin with "right" do for so long
+ * what right programs do, and end well; the others wait for ever. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void compute(double seconds)
+{
+	for (double since = now(); now() - since < seconds;)
+		;
+}
+
+int main(int argc, char **argv)
+{
+	int me, ranks, over = 0;
+	double x = 0, got = 0;
+	MPI_Request r;
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &me);
+	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+	const char *what = argv[1];
+	double seconds = atof(argv[2]);
+	int left = (me + ranks - 1) % ranks, right = (me + 1) % ranks;
+	if (strcmp(what, "missing message") == 0 && me == 1)
+		MPI_Recv(&got, 1, MPI_DOUBLE, 0, 99, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	MPI_Irecv(&got, 1, MPI_DOUBLE, left, 7, MPI_COMM_WORLD, &r);
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (strcmp(what, "tests") == 0)
+		while (!over)
+			MPI_Test(&r, &over, MPI_STATUS_IGNORE);
+	if (strcmp(what, "right: computes") == 0)
+		compute(seconds);
+	if (strcmp(what, "right: tests, then computes") == 0) {
+		for (double since = now(); now() - since < 0.3;)
+			MPI_Test(&r, &over, MPI_STATUS_IGNORE);
+		compute(seconds);
+	}
+	if (strcmp(what, "right: waits long") == 0 && me == 0)
+		compute(seconds);
+	MPI_Send(&x, 1, MPI_DOUBLE, right, 7, MPI_COMM_WORLD);
+	if (!over)
+		MPI_Wait(&r, MPI_STATUS_IGNORE);
+	MPI_Finalize();
+	printf("rank %d is done\n", me);
+	return 0;
+}
