@@ -48,6 +48,14 @@ const MaxExposures = 256
 // exposed; below it is the offset (§4.2).
 const ExposureShift = 48
 
+// ProviderContext is the first of the contexts of a libfabric provider, each of whose
+// endpoints has ProviderSpaces of them: the first for tagged messages, the others for what
+// the provider says to others of its kind (§8.2).
+const (
+	ProviderContext = 1 << 30
+	ProviderSpaces  = 4
+)
+
 // AnySource, in a receive, matches every source rank.
 const AnySource = ^uint32(0)
 

@@ -67,3 +67,7 @@ func MomentOf(clock time.Duration) Moment { return max(Moment(clock>>MomentShift
 
 // Fresh reports that m was at most 1.5 s before now.
 func (m Moment) Fresh(now Moment) bool { return m != 0 && now-m <= MomentFresh }
+
+// TagsOpenMPI is the layout of tags of Open MPI's mtl ofi: 30 bits communicator, 2 bits of its
+// own, 32 bits tag, below 0 that of a collective (§8.2).
+const TagsOpenMPI = 1

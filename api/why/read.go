@@ -63,7 +63,10 @@ func (r Rank) bounded() Rank {
 	r.Waits, r.Here, r.Past, r.Locks = few(r.Waits, waitsMax), few(r.Here, waitsMax), few(r.Past, pastMax), few(r.Locks, waitsMax)
 	for i := range r.Waits {
 		w := &r.Waits[i]
-		w.Kind, w.Name, w.Order, w.For = word(w.Kind), word(w.Name), word(w.Order), few(w.For, forMax)
+		w.Kind, w.Name, w.Order, w.For, w.MPI = word(w.Kind), word(w.Name), word(w.Order), few(w.For, forMax), word(w.MPI)
+	}
+	for i := range r.Here {
+		r.Here[i].MPI = word(r.Here[i].MPI)
 	}
 	for i := range r.Past {
 		b := &r.Past[i]

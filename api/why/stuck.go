@@ -77,7 +77,10 @@ func InCollective(ranks []Rank, least time.Duration) bool {
 
 // Idle is for how many seconds the rank has done nothing but wait; 0: it does not.
 func (r *Rank) Idle() float64 {
-	if len(r.Waits) == 0 {
+	switch {
+	case r.inMPI():
+		return r.Quiet
+	case len(r.Waits) == 0:
 		return 0
 	}
 	return min(r.Quiet, r.Waits[0].Seconds)
@@ -89,7 +92,7 @@ func (r *Rank) stuck(least time.Duration) bool {
 	if r.Stopped != 0 || r.Free || r.Unread || r.Moves {
 		return false
 	}
-	if len(r.Waits) == 0 || r.Idle() < least.Seconds() {
+	if len(r.Waits) == 0 && !r.inMPI() || r.Idle() < least.Seconds() {
 		return false
 	}
 	for i := range r.Waits {

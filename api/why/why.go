@@ -33,6 +33,7 @@ type Rank struct {
 	Stopped int       `json:"stopped,omitempty"` // its process, if that is stopped by a signal
 	Quiet   float64   `json:"quiet,omitempty"`   // seconds since it has last begun or ended a call
 	Free    bool      `json:"free,omitempty"`    // it has waits, and is in no call that waits for good: it may compute, or go on at a time
+	Own     int       `json:"own,omitempty"`     // receives that its MPI keeps open for itself, and that are not among the waits
 	Unread  bool      `json:"unread,omitempty"`  // what has come for it lies unread
 	Moves   bool      `json:"moves,omitempty"`   // a message of its requests is under way, or one to another pod
 	Waits   []Wait    `json:"waits,omitempty"`   // the oldest first
@@ -68,6 +69,7 @@ type Wait struct {
 	Lead    int     `json:"lead,omitempty"`   // rank 0 of the communicator: disjoint ones may have one number
 	Group   int     `json:"group,omitempty"`  // ranks of the communicator
 	For     []int   `json:"for,omitempty"`    // ranks that a collective's round waits for
+	MPI     string  `json:"mpi,omitempty"`    // of a program over MPI: MPIUser, MPICollective or MPIUnknown; context and tag are the MPI's
 	Order   string  `json:"order,omitempty"`  // in which a reduction's operation combines: commutative or not
 
 	lock *Lock // of a wait for a lock, if its target has told who has it
@@ -79,6 +81,7 @@ type Message struct {
 	Context uint32 `json:"context,omitempty"`
 	Tag     uint64 `json:"tag"`
 	Bytes   uint64 `json:"bytes"`
+	MPI     string `json:"mpi,omitempty"` // as in Wait
 }
 
 // lineLimit bounds the lines about single ranks: those who wait longest are told.
@@ -91,6 +94,7 @@ func Explain(ranks []Rank) []string {
 	slices.SortFunc(ranks, func(a, b Rank) int { return cmp.Compare(a.Rank, b.Rank) })
 	findLocks(ranks)
 	lines := Disagreements(ranks)
+	lines = append(lines, crossed(ranks)...)
 	if len(lines) == 0 { // else they wait for each other because of that
 		lines = append(cycles(ranks), behind(ranks)...)
 	}
@@ -113,22 +117,25 @@ func perRank(ranks []Rank) []string {
 	byText := map[string]*group{}
 	idle := []int{}
 	for _, r := range ranks {
-		if r.State == "" && r.Meeting == 0 && len(r.Waits) == 0 && r.Count == 0 {
+		if r.State == "" && r.Meeting == 0 && len(r.Waits) == 0 && r.Count == 0 && !r.inMPI() {
 			if r.Stopped == 0 { // else that is said
 				idle = append(idle, r.Rank)
 			}
 			continue
 		}
 		text := r.text()
-		g := byText[text]
+		key := text + r.contexts()
+		g := byText[key]
 		if g == nil {
 			g = &group{text: text, hint: r.hint() != ""}
-			byText[text] = g
+			byText[key] = g
 			groups = append(groups, g)
 		}
 		g.ranks = append(g.ranks, r.Rank)
 		if r.Meeting > 0 {
 			g.since = max(g.since, r.Meeting)
+		} else if r.inMPI() {
+			g.since = max(g.since, r.Quiet)
 		} else if len(r.Waits) > 0 {
 			g.since = max(g.since, r.Waits[0].Seconds)
 		}
@@ -180,6 +187,18 @@ func perRank(ranks []Rank) []string {
 	return lines
 }
 
+// contexts tells ranks apart whose waits have the same words, in communicators of MPI that
+// have no name for a person.
+func (r *Rank) contexts() string {
+	var contexts []uint32
+	for i := range r.Waits {
+		if w := &r.Waits[i]; r.Meeting == 0 && w.MPI != "" && w.Group == 0 {
+			contexts = append(contexts, w.Context)
+		}
+	}
+	return fmt.Sprint(slices.Compact(contexts))
+}
+
 // plural is what ranks in a state are, for n of them.
 func plural(text string, n int) string {
 	if rest, is := strings.CutPrefix(text, "has "); is && n > 1 {
@@ -198,7 +217,9 @@ func (r *Rank) text() string {
 	}
 	var parts []string
 	for i := range r.Waits {
-		parts = append(parts, r.Waits[i].text())
+		if x := r.Waits[i].text(); r.Waits[i].MPI == "" || !slices.Contains(parts, x) { // a collective may have many
+			parts = append(parts, x)
+		}
 	}
 	text := strings.Join(parts, ", ")
 	switch {
@@ -209,6 +230,9 @@ func (r *Rank) text() string {
 	}
 	if r.More > 0 {
 		text += fmt.Sprintf(", and %d more requests", r.More)
+	}
+	if text == "" && r.inMPI() {
+		text = "in a call of MPI that has no receive of its own open"
 	}
 	if text == "" {
 		text = "waits for nothing"
@@ -230,13 +254,19 @@ func (r *Rank) text() string {
 	return text
 }
 
+// inMPI reports that it has no request of its own, and its MPI looks for something.
+func (r *Rank) inMPI() bool { return r.Own > 0 && !r.Free && len(r.Waits) == 0 }
+
 // hint names the mistake that a message which nearly fits suggests.
 func (r *Rank) hint() string {
 	for _, w := range r.Waits {
-		if w.Kind != Recv && w.Kind != Probe || w.Moving {
+		if w.Kind != Recv && w.Kind != Probe || w.Moving || w.MPI == MPIUnknown || w.MPI == MPICollective {
 			continue
 		}
 		for _, m := range r.Here {
+			if m.MPI != w.MPI {
+				continue
+			}
 			source := w.Peer == Any || w.Peer == m.Source
 			tag := (w.Tag^m.Tag)&^w.Ignore == 0
 			switch {
@@ -253,10 +283,16 @@ func (r *Rank) hint() string {
 }
 
 func (m Message) text() string {
+	if m.MPI != "" {
+		return m.mpiText()
+	}
 	return fmt.Sprintf("from %d tag %d, %s", m.Source, m.Tag, memory.Text(m.Bytes))
 }
 
 func (w *Wait) text() string {
+	if w.MPI != "" {
+		return w.mpiText()
+	}
 	switch w.Kind {
 	case Recv, Probe:
 		text := w.Kind + " from " + rankName(w.Peer)

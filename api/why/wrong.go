@@ -71,10 +71,27 @@ func cycleLine(at map[int]*Rank, ring []int) string {
 		}
 		parts = append(parts, fmt.Sprintf("%d in %s", r, at[r].Waits[0].text()))
 	}
-	if len(ring) == 2 {
-		return fmt.Sprintf("%s wait for each other: %s", Names(ring), strings.Join(parts, ", "))
+	text := strings.Join(parts, ", ")
+	if differ(at, ring) {
+		text += " (in different communicators)"
 	}
-	return fmt.Sprintf("%s wait for each other in a ring: %s", Names(ring), strings.Join(parts, ", "))
+	if len(ring) == 2 {
+		return fmt.Sprintf("%s wait for each other: %s", Names(ring), text)
+	}
+	return fmt.Sprintf("%s wait for each other in a ring: %s", Names(ring), text)
+}
+
+// differ reports that ranks of a ring wait in different communicators.
+func differ(at map[int]*Rank, ring []int) bool {
+	first := &at[ring[0]].Waits[0]
+	for _, r := range ring {
+		if w := &at[r].Waits[0]; w.Kind == OneSided || w.MPI == MPIUnknown {
+			return false
+		} else if w.Context != first.Context {
+			return true
+		}
+	}
+	return false
 }
 
 // stopped tells of ranks whose processes do not run, for whom others may wait.

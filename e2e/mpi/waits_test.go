@@ -3,6 +3,7 @@
 package mpi
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -24,6 +25,33 @@ func TestDeadlocks(t *testing.T) {
 				code, out := job{ranks: 4, pods: 2, env: m.env, flags: []string{"--deadlock-after", "1s", "--deadlock-fails"}}.run(t, program, "right: "+what, "3")
 				if code != 0 || strings.Contains(out, "suspected deadlock") {
 					t.Errorf("%s: exit code %d\n%s", what, code, out)
+				}
+			}
+		})
+	}
+}
+
+// TestWhySpeaksMPI: what ranks over MPI wait for is told in its terms, and where it is not
+// known how an MPI makes its tags, nothing is told that is not certain.
+func TestWhySpeaksMPI(t *testing.T) {
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			j := job{ranks: 4, pods: 2, env: m.env, flags: []string{"--deadlock-after", "1s", "--deadlock-fails"}}
+			_, out := j.run(t, m.build(t, "waits"), "missing message", "0")
+			want := "a receive of MPI (source world rank 0, 8 B)"
+			if strings.HasPrefix(m.name, "openmpi") {
+				want = "MPI_Recv(source 0, tag 99, communicator of 4 ranks)"
+				_, crossed := j.run(t, m.build(t, "waits"), "two communicators", "0")
+				if !strings.Contains(crossed, "communicators disagree: rank 0 is in a collective of one, and rank") {
+					t.Errorf("nothing says that communicators disagree\n%s", crossed)
+				}
+			}
+			if !regexp.MustCompile("outrigger: rank 1 waits [0-9]+ s: " + regexp.QuoteMeta(want)).MatchString(out) {
+				t.Errorf("nothing says %q\n%s", want, out)
+			}
+			for _, not := range []string{" but for ", "107374182", "communicators disagree"} {
+				if strings.Contains(out, not) {
+					t.Errorf("%q is said\n%s", not, out)
 				}
 			}
 		})

@@ -26,6 +26,7 @@ const (
 	failureMax  = 252
 	offPlace    = 448 // u32, client: Place
 	offLooked   = 452 // u32, client: when it last looked at its completions, Moment
+	offTags     = 456 // u32, client: how its MPI makes tags (§8.2)
 	offRings    = 4096
 	pageBytes   = 4096
 	headerMagic = 0x314747_495254554f // "OUTRIGG1", little-endian

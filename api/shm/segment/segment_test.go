@@ -45,6 +45,7 @@ func TestGoldenHeader(t *testing.T) {
 	c.SetFailure("rank 3 failed")
 	c.SetPlace(shm.Place(0).On(5).Waiting(true).Computing(true))
 	c.SetLooked(77)
+	c.SetTags(shm.TagsOpenMPI)
 	golden.Compare(t, "header", mem[:512])
 }
 

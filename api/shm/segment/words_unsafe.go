@@ -44,5 +44,11 @@ func (c *Control) Looked() shm.Moment { return shm.Moment(atomic.LoadUint32(c.wo
 // SetLooked is for the client only.
 func (c *Control) SetLooked(m shm.Moment) { atomic.StoreUint32(c.word32(offLooked), uint32(m)) }
 
+// Tags is how the client's MPI makes its tags, 0: not known (§8.2).
+func (c *Control) Tags() uint32 { return atomic.LoadUint32(c.word32(offTags)) }
+
+// SetTags is for the client only.
+func (c *Control) SetTags(layout uint32) { atomic.StoreUint32(c.word32(offTags), layout) }
+
 // Waiting is the client's futex word: 1 while the client may be blocked on it.
 func (c *Control) Waiting() *uint32 { return c.word32(offWaiting) }

@@ -70,6 +70,8 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 	if (!openmpi_mend())
 		return -FI_ENOSYS;
 	lock();
+	if (client() != NULL)
+		outrigger_tags(client(), openmpi_tags());
 	for (size_t i = 0; i < count; i++) {
 		struct name n;
 		fi_addr_t address = FI_ADDR_NOTAVAIL;

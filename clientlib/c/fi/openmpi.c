@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "layout.h"
 #include "mpilib.h"
 #include "openmpi.h"
 #include "provider.h"
@@ -45,6 +46,9 @@ static struct {
 /* Bits of mtl ofi's tags (ompi/mca/mtl/ofi/mtl_ofi_types.h): this message wants to be
  * acknowledged; this one acknowledges. */
 static uint64_t synchronous, acknowledges;
+
+/* The layout of the tags, for outrigger_tags. */
+static uint32_t layout;
 
 static int isend_init(const void *buf, size_t count, struct datatype *type, int to, int tag, int mode, struct communicator *comm, struct request **request)
 {
@@ -113,6 +117,18 @@ static void tag_bits(void)
 	acknowledges = synchronous << 1;
 }
 
+/* learn_layout knows the tags of the mode that is taken where nothing is asked for. Versions
+ * that were not looked at may have others. */
+static void learn_layout(const struct version *v)
+{
+	const char *mode = getenv("OMPI_MCA_mtl_ofi_tag_mode");
+	bool usual = mode == NULL || strcmp(mode, "auto") == 0 || strcmp(mode, "ofi_tag_full") == 0;
+	if (usual && ((v->major == 4 && v->minor == 1) || v->major == 5))
+		layout = OR_TAGS_OPEN_MPI;
+}
+
+uint32_t openmpi_tags(void) { return layout; }
+
 bool openmpi_mend(void)
 {
 	static bool done;
@@ -120,8 +136,13 @@ bool openmpi_mend(void)
 	void *library = done ? NULL : mpilib_open("libmpi.so");
 	if (library == NULL)
 		return true;
-	if (!version_of(library, &v) || v.major > 4) {
-		done = true; /* another MPI, or one that has neither defect */
+	if (!version_of(library, &v)) {
+		done = true; /* another MPI */
+		return true;
+	}
+	learn_layout(&v);
+	if (v.major > 4) {
+		done = true; /* it has neither defect */
 		return true;
 	}
 	tag_bits();

@@ -86,6 +86,10 @@ struct outrigger_world outrigger_world(const outrigger *s);
  * (OUTRIGGER_DATA). One of an earlier release does not. */
 int outrigger_has_data(const outrigger *s);
 
+/* outrigger_tags says how the program's MPI makes the tags of its messages, by a number of
+ * LAYOUT §8.2, for a person who asks what ranks wait for. */
+void outrigger_tags(outrigger *s, uint32_t layout);
+
 /* outrigger_failure copies why the job failed, or an empty text. */
 void outrigger_failure(outrigger *s, char *text, size_t bytes);
 

@@ -125,6 +125,14 @@ const char *outrigger_status_text(int status)
 	return "unknown status";
 }
 
+void outrigger_tags(outrigger *s, uint32_t layout)
+{
+	pthread_mutex_lock(&s->lock);
+	if (!s->forked)
+		atomic_store(or_word(s, OR_SEG_OFF_TAGS), layout);
+	pthread_mutex_unlock(&s->lock);
+}
+
 void *outrigger_alloc(outrigger *s, size_t bytes)
 {
 	uint64_t offset;

@@ -32,6 +32,12 @@ int main(int argc, char **argv)
 	int left = (me + ranks - 1) % ranks, right = (me + 1) % ranks;
 	if (strcmp(what, "missing message") == 0 && me == 1)
 		MPI_Recv(&got, 1, MPI_DOUBLE, 0, 99, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	if (strcmp(what, "two communicators") == 0) {
+		MPI_Comm a, b;
+		MPI_Comm_dup(MPI_COMM_WORLD, &a);
+		MPI_Comm_dup(MPI_COMM_WORLD, &b);
+		MPI_Barrier(me == 0 ? a : b);
+	}
 	MPI_Irecv(&got, 1, MPI_DOUBLE, left, 7, MPI_COMM_WORLD, &r);
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (strcmp(what, "tests") == 0)

@@ -16,7 +16,7 @@ import (
 // waits tells what the ranks of this pod wait for.
 func (d *daemon) waits() (ranks []why.Rank, err error) {
 	err = d.engine.Waits(func(w *engine.Waits) {
-		r := rankOf(w)
+		r := rankOf(w, d.doc.Ranks)
 		if r.State == "" && isStopped(w.PID) {
 			r.Stopped = w.PID
 		}
@@ -51,8 +51,8 @@ func isStopped(pid int) bool {
 	return len(fields) > 0 && (fields[0][0] == 'T' || fields[0][0] == 't')
 }
 
-func rankOf(w *engine.Waits) why.Rank {
-	r := why.Rank{Rank: int(w.Rank), Quiet: time.Duration(w.Quiet).Seconds(), Free: w.Free && len(w.Oldest) > 0, Unread: w.Unread, Moves: w.Moving, More: w.More, Count: w.Parked}
+func rankOf(w *engine.Waits, ranks int) why.Rank {
+	r := why.Rank{Rank: int(w.Rank), Quiet: time.Duration(w.Quiet).Seconds(), Free: w.Free && len(w.Oldest)+w.Own > 0, Own: w.Own, Unread: w.Unread, Moves: w.Moving, More: w.More, Count: w.Parked}
 	switch {
 	case w.Left:
 		r.State = why.Left
@@ -60,10 +60,14 @@ func rankOf(w *engine.Waits) why.Rank {
 		r.State = why.NotStarted
 	}
 	for i := range w.Oldest {
-		r.Waits = append(r.Waits, waitOf(w.Now, &w.Oldest[i]))
+		x := waitOf(w.Now, &w.Oldest[i])
+		x.FromMPI(w.Tags, ranks)
+		r.Waits = append(r.Waits, x)
 	}
 	for _, m := range w.Near {
-		r.Here = append(r.Here, why.Message{Source: int(m.Source), Context: m.Context, Tag: m.Tag, Bytes: m.Bytes})
+		x := why.Message{Source: int(m.Source), Context: m.Context, Tag: m.Tag, Bytes: m.Bytes}
+		x.FromMPI(w.Tags)
+		r.Here = append(r.Here, x)
 	}
 	for i := range w.Past {
 		x := waitOf(w.Now, &w.Past[i])

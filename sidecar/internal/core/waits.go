@@ -69,6 +69,7 @@ type Waits struct {
 	Left     bool
 	Oldest   []Wait // the oldest requests
 	More     int    // requests beside them
+	Own      int    // receives that a libfabric provider keeps open for itself, and that are no waits
 	Moving   bool   // a message of one of its requests is under way, or a frame to another pod
 	Near     []Near // the oldest messages that nobody receives
 	Parked   int    // all of them
@@ -99,6 +100,10 @@ func (c *Core) WaitsOf(i int) Waits {
 		if q.kind == requestFree || q.kind == requestSend && q.id == 0 {
 			continue // the latter is over when its frame is acknowledged
 		}
+		if c.own(q) {
+			w.Own++
+			continue
+		}
 		w.More++
 		w.Moving = w.Moving || c.moving(q)
 		at, _ := slices.BinarySearchFunc(oldest, q.since, func(o request, since int64) int { return cmp.Compare(o.since, since) })
@@ -120,6 +125,16 @@ func (c *Core) WaitsOf(i int) Waits {
 		return len(w.Near) < nearTold
 	})
 	return w
+}
+
+// own reports that a request is a receive by which a libfabric provider serves others: from
+// any rank, in a context of its own (LAYOUT §8.2).
+func (c *Core) own(q request) bool {
+	if q.kind != requestRecv {
+		return false
+	}
+	r := c.recvs.get(q.id)
+	return r != nil && !r.matched && r.pattern.Source == shm.AnySource && r.pattern.Context >= shm.ProviderContext && r.pattern.Context%shm.ProviderSpaces != 0
 }
 
 // moving reports that what a request waits for is under way.

@@ -347,7 +347,8 @@ type Waits struct {
 	PID   int   // 0: not known
 	Free  bool  // none of its threads is in a call that waits, by its own word
 
-	Unread bool // completions lie in its ring which it has not taken
+	Unread bool   // completions lie in its ring which it has not taken
+	Tags   uint32 // how its MPI makes tags (LAYOUT §8.2)
 }
 
 // Waits asks what the hosted ranks wait for, one a turn.
@@ -358,7 +359,7 @@ func (e *Engine) Waits(row func(*Waits)) error {
 			w := &Waits{Waits: e.core.WaitsOf(i), Now: e.now}
 			if at := e.byRank[w.Rank]; at != nil {
 				w.Quiet, w.PID, w.Free = at.times.Quiet(e.now), at.PID, at.Unblocked(shm.MomentOf(wake.Monotonic()))
-				w.Unread = at.Unread()
+				w.Unread, w.Tags = at.Unread(), at.Tags()
 			}
 			got <- w
 		}); err != nil {

@@ -209,6 +209,9 @@ func (s *Session) Idle() { s.submit.Release() }
 // Place is where the application's thread says that it is.
 func (s *Session) Place() shm.Place { return s.control.Place() }
 
+// Tags is how the application's MPI makes its tags (LAYOUT §8.2).
+func (s *Session) Tags() uint32 { return s.control.Tags() }
+
 // Unblocked reports whether the application may go on though nothing comes, as its client
 // says: no thread of it is in a call that waits, or one is until a time of its own, or none
 // has looked at its completions lately. False where the client says nothing of that.

@@ -1,0 +1,208 @@
+package why
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/outrigger-hpc/outrigger/api/memory"
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+// What a wait or a message of a program over MPI is, as its tag says.
+const (
+	MPIUser       = "user"       // of a call that the program has made
+	MPICollective = "collective" // of one of the MPI's collectives
+	MPIUnknown    = "unknown"    // how this MPI makes its tags is not known
+)
+
+// Bits of such tags.
+const (
+	openMPICommunicator = 34
+	openMPINegative     = 1 << 31
+	openMPIAnyTag       = openMPINegative - 1
+)
+
+// ofMPI takes a context and a tag apart; ok: it is a context of MPI. A world of so many
+// ranks is communicator 0.
+func ofMPI(context uint32, tag uint64, layout uint32) (kind string, communicator, number uint32, ok bool) {
+	switch {
+	case context < shm.ProviderContext:
+		return "", context, 0, false
+	case layout != shm.TagsOpenMPI || context%shm.ProviderSpaces != 0:
+		return MPIUnknown, 0, 0, true
+	case tag&openMPINegative != 0:
+		kind = MPICollective
+	default:
+		kind = MPIUser
+	}
+	return kind, uint32(tag >> openMPICommunicator), uint32(tag), true
+}
+
+// FromMPI makes the terms of MPI of a wait as the sidecar has it, if it is one of MPI: what
+// is not known for certain is left out. ranks are those of the job.
+func (w *Wait) FromMPI(layout uint32, ranks int) {
+	if w.Kind != Recv && w.Kind != Send && w.Kind != Probe {
+		return
+	}
+	kind, communicator, tag, ok := ofMPI(w.Context, w.Tag, layout)
+	if !ok {
+		return
+	}
+	anyTag := w.Ignore&openMPIAnyTag == openMPIAnyTag
+	w.MPI, w.Context, w.Tag, w.Ignore = kind, communicator, uint64(tag), 0
+	switch {
+	case kind == MPIUnknown:
+		w.Tag = 0
+		return
+	case anyTag:
+		w.Tag, w.Ignore = 0, ^uint64(0)
+	}
+	if communicator == 0 {
+		w.Group = ranks
+	}
+}
+
+// FromMPI is the same for a message.
+func (m *Message) FromMPI(layout uint32) {
+	kind, communicator, tag, ok := ofMPI(m.Context, m.Tag, layout)
+	if !ok {
+		return
+	}
+	m.MPI, m.Context, m.Tag = kind, communicator, uint64(tag)
+	if kind == MPIUnknown {
+		m.Tag = 0
+	}
+}
+
+// mpiText is a wait in the words of MPI.
+func (w *Wait) mpiText() string {
+	call := map[string]string{Recv: "MPI_Recv", Probe: "MPI_Probe", Send: "MPI_Send"}[w.Kind]
+	peer := w.mpiPeer()
+	var text string
+	switch {
+	case w.MPI == MPIUser && w.Ignore != 0:
+		text = fmt.Sprintf("%s(%s, any tag, %s)", call, peer, w.mpiCommunicator())
+	case w.MPI == MPIUser:
+		text = fmt.Sprintf("%s(%s, tag %d, %s)", call, peer, w.Tag, w.mpiCommunicator())
+	case w.MPI == MPICollective:
+		text = fmt.Sprintf("a collective of MPI (%s, %s)", peer, w.mpiCommunicator())
+	default:
+		text = fmt.Sprintf("a %s of MPI (%s)", map[string]string{Recv: "receive", Probe: "probe", Send: "send"}[w.Kind], peer)
+		if w.Kind == Recv {
+			text = fmt.Sprintf("a receive of MPI (%s, %s)", peer, memory.Text(w.Bytes))
+		}
+	}
+	switch {
+	case w.Moving:
+		text += fmt.Sprintf(", %s on their way", memory.Text(w.Bytes))
+	case w.Kind == Send:
+		text += fmt.Sprintf(", %s, no receive", memory.Text(w.Bytes))
+	}
+	return text
+}
+
+// mpiPeer is the other rank. Its number is that of the job, which is another one in
+// communicators other than the world.
+func (w *Wait) mpiPeer() string {
+	role := "source"
+	if w.Kind == Send {
+		role = "destination"
+	}
+	switch {
+	case w.Peer == Any:
+		return "any " + role
+	case w.Group == 0:
+		return fmt.Sprintf("%s world rank %d", role, w.Peer)
+	}
+	return fmt.Sprintf("%s %d", role, w.Peer)
+}
+
+func (w *Wait) mpiCommunicator() string {
+	if w.Group == 0 {
+		return "a communicator other than MPI_COMM_WORLD"
+	}
+	return fmt.Sprintf("communicator of %d ranks", w.Group)
+}
+
+func (m Message) mpiText() string {
+	switch m.MPI {
+	case MPIUser:
+		return fmt.Sprintf("from %d tag %d, %s", m.Source, m.Tag, memory.Text(m.Bytes))
+	case MPICollective:
+		return fmt.Sprintf("from %d, of a collective of MPI", m.Source)
+	}
+	return fmt.Sprintf("from %d, %s", m.Source, memory.Text(m.Bytes))
+}
+
+// crossedMost bounds the lines about communicators that disagree.
+const crossedMost = 4
+
+// crossed tells of ranks that are in an MPI's collectives of two communicators and wait for
+// each other there, so that neither can end. An MPI may carry out one collective in several
+// communicators of its own: that ranks are in different ones says nothing by itself.
+func crossed(ranks []Rank) (lines []string) {
+	at := make(map[int]*Rank, len(ranks))
+	for i := range ranks {
+		at[ranks[i].Rank] = &ranks[i]
+	}
+	for i := range ranks {
+		r := &ranks[i]
+		w := r.collective()
+		if w == nil {
+			continue
+		}
+		var others []int
+		if w.Peer == Any {
+			others = r.surrounded(ranks)
+		} else if o := at[w.Peer]; o != nil && r.Rank < o.Rank && r.crosses(o) && o.collective().Peer == r.Rank {
+			others = []int{o.Rank}
+		}
+		if len(others) == 0 {
+			continue
+		}
+		verb := "is"
+		if len(others) > 1 {
+			verb = "are"
+		}
+		lines = append(lines, fmt.Sprintf("communicators disagree: rank %d is in a collective of one, and %s %s in a collective of another one", r.Rank, Names(others), verb))
+		if len(lines) == crossedMost {
+			break
+		}
+	}
+	return lines
+}
+
+// collective is the rank's oldest wait if that is a receive in a collective of an MPI.
+func (r *Rank) collective() *Wait {
+	if len(r.Waits) > 0 && r.Waits[0].MPI == MPICollective && r.Waits[0].Kind == Recv && !r.Waits[0].Moving {
+		return &r.Waits[0]
+	}
+	return nil
+}
+
+// crosses reports that two ranks are in collectives of two communicators, and neither has a
+// request in the other one's.
+func (r *Rank) crosses(o *Rank) bool {
+	a, b := r.collective(), o.collective()
+	return a != nil && b != nil && a.Context != b.Context && !r.waitsOf(b.Context) && !o.waitsOf(a.Context)
+}
+
+func (r *Rank) waitsOf(context uint32) bool {
+	return r.More > 0 || slices.ContainsFunc(r.Waits, func(w Wait) bool { return w.MPI != "" && w.Context == context })
+}
+
+// surrounded are all other ranks if each of them is in a collective of one other communicator
+// and waits for this rank, which waits for any of them.
+func (r *Rank) surrounded(ranks []Rank) (others []int) {
+	for i := range ranks {
+		o := &ranks[i]
+		if o.Rank == r.Rank {
+			continue
+		}
+		if !r.crosses(o) || o.collective().Peer != r.Rank {
+			return nil
+		}
+		others = append(others, o.Rank)
+	}
+	return others
+}

@@ -1,0 +1,98 @@
+package why
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+// mpi is a wait as a sidecar has it of a rank over Open MPI: a communicator, and a tag.
+func mpi(kind string, peer int, communicator uint64, tag int32, ignore uint64) Wait {
+	w := Wait{Kind: kind, Peer: peer, Context: shm.ProviderContext + 4, Tag: communicator<<34 | uint64(uint32(tag)), Ignore: 1<<32 | ignore, Bytes: 8, Seconds: 4}
+	w.FromMPI(shm.TagsOpenMPI, 4)
+	return w
+}
+
+// in is a wait in a collective of MPI.
+func in(peer int, communicator uint64) Wait { return mpi(Recv, peer, communicator, -16, 0) }
+
+// TestMPITerms: what a rank over MPI waits for is told in the terms of MPI, and nothing is
+// told that is not known for certain.
+func TestMPITerms(t *testing.T) {
+	unknown := func(kind string, context uint32) Wait {
+		w := Wait{Kind: kind, Peer: 3, Context: context, Tag: 99 << 7, Ignore: 1 << 61, Bytes: 8}
+		w.FromMPI(0, 4)
+		return w
+	}
+	const tagBits = 1<<31 - 1
+	for name, x := range map[string]struct {
+		w    Wait
+		want string
+	}{
+		"a receive":                {mpi(Recv, 0, 0, 99, 0), "MPI_Recv(source 0, tag 99, communicator of 4 ranks)"},
+		"of any":                   {mpi(Recv, Any, 0, 0, tagBits), "MPI_Recv(any source, any tag, communicator of 4 ranks)"},
+		"a probe":                  {mpi(Probe, 2, 0, 5, 0), "MPI_Probe(source 2, tag 5, communicator of 4 ranks)"},
+		"another communicator":     {mpi(Recv, 2, 7, 5, 0), "MPI_Recv(source world rank 2, tag 5, a communicator other than MPI_COMM_WORLD)"},
+		"a send":                   {mpi(Send, 1, 0, 5, 0), "MPI_Send(destination 1, tag 5, communicator of 4 ranks), 8 B, no receive"},
+		"a collective":             {in(1, 0), "a collective of MPI (source 1, communicator of 4 ranks)"},
+		"a layout that is unknown": {unknown(Recv, shm.ProviderContext), "a receive of MPI (source world rank 3, 8 B)"},
+		"a send of it":             {unknown(Send, shm.ProviderContext), "a send of MPI (destination world rank 3), 8 B, no receive"},
+		"the provider's own":       {unknown(Recv, shm.ProviderContext+3), "a receive of MPI (source world rank 3, 8 B)"},
+		"no MPI":                   {unknown(Recv, 3), "recv from 3 tag 0x3180 but for 0x2000000000000000 in communicator 3"},
+	} {
+		if got := x.w.text(); got != x.want {
+			t.Errorf("%s: %q, want %q", name, got, x.want)
+		}
+	}
+	own := Wait{Kind: Recv, Peer: 3, Context: shm.ProviderContext + 3, Tag: 99}
+	if own.FromMPI(shm.TagsOpenMPI, 4); own.MPI != MPIUnknown {
+		t.Errorf("a message of the provider's own is %q", own.MPI)
+	}
+}
+
+// TestCommunicatorsDisagree: ranks in collectives of two communicators that wait for each
+// other are told; those of one collective that an MPI carries out in several are not.
+func TestCommunicatorsDisagree(t *testing.T) {
+	more := waiting(1, in(0, 4))
+	more.More = 1
+	for name, x := range map[string]struct {
+		ranks []Rank
+		want  string // "": nothing
+	}{
+		"of each other":           {[]Rank{waiting(0, in(1, 3)), waiting(1, in(0, 4))}, "rank 0 is in a collective of one, and rank 1 is in a collective of another one"},
+		"all of one":              {[]Rank{waiting(0, in(Any, 3), in(Any, 3)), waiting(1, in(0, 4)), waiting(2, in(0, 4))}, "rank 0 is in a collective of one, and ranks 1 and 2 are in a collective of another one"},
+		"one is still to come":    {[]Rank{waiting(0, in(Any, 3)), waiting(1, in(0, 4)), {Rank: 2}}, ""},
+		"a hierarchy":             {[]Rank{waiting(0, in(1, 5)), waiting(1, mpi(Recv, 0, 0, 99, 0)), waiting(2, in(0, 6)), waiting(3, in(2, 5))}, ""},
+		"the same":                {[]Rank{waiting(0, in(1, 3)), waiting(1, in(0, 3))}, ""},
+		"both have begun both":    {[]Rank{waiting(0, in(1, 3), in(1, 4)), waiting(1, in(0, 4))}, ""},
+		"there may be more of it": {[]Rank{waiting(0, in(1, 3)), more}, ""},
+	} {
+		got := crossed(x.ranks)
+		if x.want == "" && len(got) > 0 || x.want != "" && (len(got) != 1 || got[0] != "communicators disagree: "+x.want) {
+			t.Errorf("%s: %q, want %q", name, got, x.want)
+		}
+	}
+}
+
+// TestMPIRanksAreTold: ranks whose waits differ are not merged, a collective's many receives
+// are told once, and a rank whose MPI has only receives of its own open waits all the same.
+func TestMPIRanksAreTold(t *testing.T) {
+	lines := Explain([]Rank{
+		{Rank: 0, Own: 16, Quiet: 9}, waiting(1, in(0, 3), in(0, 3)), waiting(2, in(0, 4)), waiting(3, in(0, 3)),
+		waiting(4, mpi(Recv, 0, 5, 9, 0)), waiting(5, mpi(Recv, 4, 6, 9, 0)),
+	})
+	for _, want := range []string{
+		"rank 0 waits 9 s: in a call of MPI that has no receive of its own open",
+		"ranks 1 and 3 wait 4 s: a collective of MPI (source world rank 0, a communicator other than MPI_COMM_WORLD)",
+		"rank 2 waits 4 s: a collective of MPI (source world rank 0, a communicator other than MPI_COMM_WORLD)",
+	} {
+		if !strings.Contains("\n"+strings.Join(lines, "\n")+"\n", "\n"+want+"\n") {
+			t.Errorf("no line %q in\n%s", want, strings.Join(lines, "\n"))
+		}
+	}
+	ring := Explain([]Rank{waiting(0, mpi(Recv, 1, 5, 9, 0)), waiting(1, mpi(Recv, 0, 6, 9, 0))})
+	if !strings.HasSuffix(ring[0], " (in different communicators)") {
+		t.Errorf("%q does not say that the communicators differ", ring[0])
+	}
+}
