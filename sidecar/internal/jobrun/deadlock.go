@@ -21,6 +21,10 @@ const (
 	deadlockLookMax = 15 * time.Second
 )
 
+// deadlockStays is for how long looks must find the same: a rank that has looked in vain and
+// now computes counts as waiting for 1.5 s (shm.MomentFresh).
+const deadlockStays = 1600 * time.Millisecond
+
 // stillness is what looks at the ranks of a job have found.
 type stillness int
 
@@ -31,7 +35,7 @@ const (
 )
 
 // watchDeadlock tells of a suspected deadlock, and of ranks that are stopped while all
-// others wait, once for each, until the job ends. Two looks must find it: by the second one,
+// others wait, once for each, until the job ends. Several looks must find it: by the last one,
 // processes that did not run for a while have taken what had come for them.
 func (j *Job) watchDeadlock() {
 	after := j.spec.Deadlock.After
@@ -42,7 +46,7 @@ func (j *Job) watchDeadlock() {
 	defer cancel()
 	look := time.NewTicker(min(max(after/deadlockLooks, deadlockLookMin), deadlockLookMax))
 	defer look.Stop()
-	last, told := moving, moving
+	last, told, since := moving, moving, time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -53,13 +57,14 @@ func (j *Job) watchDeadlock() {
 		if !known {
 			continue // nothing follows from it
 		}
-		again := is == last
-		last = is
+		if is != last {
+			last, since = is, time.Now()
+		}
 		switch {
 		case is == moving && told != moving:
 			j.tellGoesOn(told)
 			told = moving
-		case is == told || !again:
+		case is == told || time.Since(since) < deadlockStays:
 		case is == halted:
 			j.tellHalted(ranks, after)
 			told = halted
