@@ -163,5 +163,6 @@ func (s *Session) detach() (err error) {
 }
 
 func (s *Session) release() error {
+	s.told.end()
 	return errors.Join(s.closeDevice(), segment.Unmap(s.control.Memory()), segment.Unmap(s.arenaMem), unix.Close(s.doorbell))
 }

@@ -197,6 +197,9 @@ func (s *Session) finish(id uint32, o *op) (outcome, error) {
 	}
 	if err != nil {
 		err = s.fail(o.what, o.comm, out.Source, out.Tag, o.bytes, err)
+		if o.collective && o.status == shm.StatusPeerLeft && o.aux > 0 {
+			s.told.tell(s.control, uint32(o.aux), o.what)
+		}
 	} else {
 		o.loan.copyOut(s.arenaMem)
 	}

@@ -2,6 +2,7 @@ package outrigger
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net"
 	"sync"
@@ -34,6 +35,8 @@ type Session struct {
 	behind                 atomic.Bool // the ring had no room for what completions ask for
 	watched                chan struct{}
 	answers                chan shm.Answer // about pieces of the arena, by watch
+
+	told told // has a mutex of its own
 
 	mu        sync.Mutex // guards what follows, and every access to the shared memory but the users' below
 	submit    *ring.Producer
@@ -186,5 +189,42 @@ func (s *Session) fail(what string, c *Comm, peer, tag, bytes int, err error) er
 			e.comm = c
 		}
 	}
+	if !consequence(err) {
+		s.told.tell(s.control, 0, e.what())
+	}
 	return e
+}
+
+// consequence reports that an error is not what a program has ended for, if it ends then: the
+// job has failed already, or the program's own context has ended.
+func consequence(err error) bool {
+	for _, of := range []error{ErrAborted, ErrClosed, ErrCancelled, ErrSidecarGone, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, of) {
+			return true
+		}
+	}
+	return false
+}
+
+// told is what the sidecar is told of this rank's last error, for the verdict if its process
+// then ends without Close. It has a mutex of its own: errors are made with and without the
+// session's.
+type told struct {
+	mu       sync.Mutex
+	unmapped bool
+}
+
+func (t *told) tell(c *segment.Control, absent uint32, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c != nil && !t.unmapped {
+		c.SetLastError(absent, text)
+	}
+}
+
+// end is the last moment at which the session's memory is there.
+func (t *told) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.unmapped = true
 }

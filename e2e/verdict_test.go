@@ -46,6 +46,30 @@ func end(how string) int {
 			return 0
 		}
 		return code(errors.Join(s.World().Barrier(ctx), s.Close()))
+	case "rank 1 closes early":
+		if one {
+			return code(s.Close())
+		}
+		return code(s.World().Barrier(ctx)) // it ends without Close
+	case "rank 1 skips a collective":
+		for i := range 100 {
+			if one && i == 50 {
+				continue
+			}
+			if err := outrigger.AllreduceInPlace(ctx, s.World(), []int64{1}, outrigger.Sum); err != nil {
+				return code(err)
+			}
+		}
+		return code(s.Close())
+	case "rank 1 receives too little":
+		if s.World().Rank() == 0 {
+			_ = outrigger.Send(ctx, s.World(), make([]int64, 9), 1, 5) // it ends with the job
+		}
+		if one {
+			_, err = outrigger.Recv(ctx, s.World(), make([]int64, 3), 0, 5)
+			return code(err)
+		}
+		return code(s.World().Barrier(ctx))
 	case "rank 1 leaves its socket to a daemon":
 		if one {
 			return leaveSocket()
@@ -117,6 +141,9 @@ func TestOneTruth(t *testing.T) {
 	}{
 		"nobody closes":                        {1, []string{"job failed: rank ", "failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
 		"rank 1 does not close":                {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
+		"rank 1 closes early":                  {1, []string{"job failed: rank 1 (pod 0) closed its session while rank ", " waited for it in barrier: all ranks of a communicator call its collectives, in one order, before they close\n"}},
+		"rank 1 skips a collective":            {1, []string{"job failed: rank 1 (pod 0) closed its session while rank ", " waited for it in allreduce: all ranks"}},
+		"rank 1 receives too little":           {1, []string{"job failed: rank 1 (pod 0) exited with code 1: recv with rank 0 tag 5 (24 bytes): the message is longer than the buffer: 72 bytes\n"}},
 		"rank 1 leaves its socket to a daemon": {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
 		"rank 1 becomes another program":       {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
 		"abort and end well":                   {3, []string{"job failed: rank 1 (pod 0) failed: called abort: no sense\n"}},

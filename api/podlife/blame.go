@@ -53,6 +53,8 @@ func (v *Verdict) String() string {
 //   - A launcher's later failures do not count: it ends its ranks when one has
 //     failed, and how they take that says nothing. Whether the sidecar had noted
 //     the vanished rank by then does not matter.
+//   - Of a rank that closed its session while others waited for it in a collective, the exits
+//     of others, from a second before the sidecar tells on, are consequences.
 //   - A sidecar that ended by itself is the failure of its pod's first rank.
 //   - Of what is left, the earliest counts. Clocks of different nodes differ:
 //     this only decides between failures that know nothing of each other.
@@ -94,11 +96,23 @@ type suspect struct {
 func (s *suspect) tellAlone() {
 	switch s.Reason {
 	case RankVanished:
-		s.Text = "failed: " + s.Text + adviceVanished
-	case RankExpelled, JobAborted, RanksDisagree, JobFailed:
+		if !strings.Contains(s.Text, TextLastError) {
+			s.Text += adviceVanished
+		}
+		s.Text = "failed: " + s.Text
+	case RanksDisagree:
+		if s.absent() {
+			s.Text += adviceAbsent
+			return
+		}
+		s.Text = "failed: " + s.Text
+	case RankExpelled, JobAborted, JobFailed:
 		s.Text = "failed: " + s.Text
 	}
 }
+
+// absent reports that others have failed because the rank had closed its session.
+func (s *suspect) absent() bool { return strings.HasPrefix(s.Text, TextAbsent) }
 
 // weight puts suspects into classes; a lighter one goes first.
 type weight int
@@ -175,6 +189,7 @@ func (in *inquiry) hearLauncher(r *Report) {
 			c.confirm(&f)
 		case f.Reason == Terminated:
 			in.suspects = append(in.suspects, suspect{Verdict{r.Pod, f}, told, true})
+		case in.followsAbsence(&f):
 		case i == first && !r.knewBy(f.Time):
 			in.accuse(r, f)
 		}
@@ -193,6 +208,21 @@ func (r *Report) endedByThat(c *suspect, own *Failure) bool {
 		seen = a.Time
 	}
 	return c.Reason == RankVanished && own.Time.Sub(seen) <= toldToEnd
+}
+
+// absenceTime is how long before a sidecar a launcher may see the end of a rank, which has
+// waited for one that had closed its session.
+const absenceTime = time.Second
+
+// followsAbsence reports that a rank has exited when ranks waited in a collective for one
+// that had closed its session, as its sidecar has told: it is one of those, or comes after.
+func (in *inquiry) followsAbsence(f *Failure) bool {
+	for _, c := range in.claims {
+		if c.absent() && f.Reason == RankExited && f.Time.After(c.Time.Add(-absenceTime)) {
+			return true
+		}
+	}
+	return false
 }
 
 // firstOf is the index of the earliest failure that nobody asked for; -1: there
@@ -250,6 +280,9 @@ func (s *suspect) confirm(own *Failure) {
 	s.heard = true
 	switch s.Reason {
 	case RankVanished:
+		if _, last, is := strings.Cut(s.Text, TextLastError); is && own.Reason == RankExited {
+			own.Text += ": " + last
+		}
 		s.Code, s.Signal, s.Reason, s.Text = own.Code, own.Signal, own.Reason, own.Text
 	case JobAborted: // code and words were chosen; how the process ends after that is no news
 		s.Text = "failed: " + s.Text

@@ -103,6 +103,24 @@ func TestBlame(t *testing.T) {
 				Report{Launcher: ranks(exited(2, 1, 5.1)), Sidecar: agree(seen(3, 1, TextVanished, 5))}),
 			&Verdict{1, failed(3, RankVanished, TextVanished+": call Close (MPI_Finalize) before the program ends, or becomes another one", 5)},
 		},
+		"an error, and an exit without Close": {
+			two(Report{Launcher: ranks(exited(0, 1, 5.2)), Sidecar: agree(seen(3, 1, TextVanished+TextLastError+"recv: too short", 5.1))},
+				Report{Launcher: ranks(exited(3, 7, 5)), Sidecar: agree(seen(3, 1, TextVanished+TextLastError+"recv: too short", 5))}),
+			&Verdict{1, Failure{Rank: 3, Code: 7, Reason: RankExited, Text: "exited: recv: too short", Time: at(5)}},
+		},
+		"an error, and an end with 0 without Close": {
+			two(Report{Sidecar: agree(seen(3, 1, TextVanished+TextLastError+"recv: too short", 5.1))}, Report{Launcher: ranks()}),
+			&Verdict{1, failed(3, RankVanished, TextVanished+TextLastError+"recv: too short", 5.1)},
+		},
+		"a rank that closed while others waited for it": {
+			two(Report{Launcher: ranks(exited(0, 1, 4.9)), Sidecar: agree(seen(3, 1, TextAbsent+"0"+TextAbsentFrom+"barrier", 5))},
+				Report{Launcher: ranks(exited(2, 1, 5.1)), Sidecar: agree(seen(3, 1, TextAbsent+"0"+TextAbsentFrom+"barrier", 5.1))}),
+			&Verdict{1, Failure{Rank: 3, Code: 1, Reason: RanksDisagree, Text: TextAbsent + "0" + TextAbsentFrom + "barrier" + adviceAbsent, Time: at(5)}},
+		},
+		"a rank that was killed long before that": {
+			two(Report{Launcher: ranks(exited(0, 9, 3)), Sidecar: agree(seen(3, 1, TextAbsent+"1"+TextAbsentFrom+"barrier", 5))}, Report{}),
+			&Verdict{0, exited(0, 9, 3)},
+		},
 		"nobody calls Close, and all end with 0": {
 			two(Report{Launcher: ranks(), Sidecar: agree(seen(0, 1, TextVanished, 5)), Application: &Ending{Time: at(5)}},
 				Report{Launcher: ranks(), Sidecar: agree(seen(3, 1, TextVanished, 5.1)), Application: &Ending{Time: at(5)}}),

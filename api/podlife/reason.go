@@ -34,6 +34,13 @@ const (
 // travels between them (PROTOCOL §7).
 const (
 	TextVanished = "its process ended without closing its session"
+	// TextLastError follows TextVanished, and goes on with the last call of the rank that
+	// failed, as its client has told.
+	TextLastError = "; its last error: "
+	// TextAbsent is of a rank that had said goodbye, and goes on with the rank that waited
+	// for it, TextAbsentFrom, and the collective.
+	TextAbsent     = "closed its session while rank "
+	TextAbsentFrom = " waited for it in "
 	// TextBadly is of a rank that had said goodbye, or had not attached: its launcher tells.
 	TextBadly = "its process ended badly"
 	// TextIdle is of a rank whose launcher has gone, when others came to wait for it.
@@ -53,6 +60,9 @@ const (
 // as anybody knows.
 const adviceVanished = ": call Close (MPI_Finalize) before the program ends, or becomes another one"
 
+// adviceAbsent follows TextAbsent.
+const adviceAbsent = ": all ranks of a communicator call its collectives, in one order, before they close"
+
 // ReasonOf finds the reason of a failure that sidecars agreed on.
 func ReasonOf(text string) Reason {
 	for _, c := range []struct {
@@ -64,6 +74,7 @@ func ReasonOf(text string) Reason {
 		{TextExpelled, RankExpelled},
 		{TextAborted, JobAborted},
 		{TextDisagrees, RanksDisagree},
+		{TextAbsent, RanksDisagree},
 		{TextLost, SidecarLost},
 	} {
 		if strings.HasPrefix(text, c.begins) {

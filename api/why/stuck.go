@@ -100,7 +100,7 @@ func (r *Rank) stuck(least time.Duration) bool {
 			return false
 		}
 	}
-	return !r.Own // else it may be talking to ranks of its pod
+	return !r.Local // else it may be talking to ranks of its pod
 }
 
 // Suspicion is the sentence that a suspected deadlock begins with.

@@ -84,14 +84,14 @@ func TestSuspicion(t *testing.T) {
 	}
 }
 
-// TestStuckBesideOwn: a rank whose MPI carries messages within its pod by itself may be at work there.
-func TestStuckBesideOwn(t *testing.T) {
+// TestStuckWithLocal: a rank whose MPI carries messages within its pod by itself may be at work there.
+func TestStuckWithLocal(t *testing.T) {
 	waits := []Wait{{Kind: Recv, Seconds: 100}}
 	ranks := []Rank{{Rank: 0, Quiet: 100, Waits: waits}, {Rank: 1, Quiet: 100, Waits: waits}}
 	if !Stuck(ranks, time.Minute) {
 		t.Fatal("two ranks that wait are in no deadlock")
 	}
-	ranks[1].Own = true
+	ranks[1].Local = true
 	if Stuck(ranks, time.Minute) {
 		t.Error("a rank with messages that are not seen is in a deadlock")
 	}

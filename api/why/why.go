@@ -41,7 +41,7 @@ type Rank struct {
 	Here    []Message `json:"here,omitempty"`    // the oldest messages that it has not asked for
 	Count   int       `json:"count,omitempty"`   // all of them
 	Locks   []Lock    `json:"locks,omitempty"`   // of its windows, those that are waited for
-	Own     bool      `json:"own,omitempty"`     // its MPI carries messages within the pod by shared memory of its own, which is not seen here
+	Local   bool      `json:"local,omitempty"`   // its MPI carries messages within the pod by shared memory of its own, which is not seen here
 	Past    []Begun   `json:"past,omitempty"`    // the last collectives that it has begun, the last ones first; also of a rank that has left
 }
 
@@ -179,7 +179,7 @@ func perRank(ranks []Rank) []string {
 			verb = " wait"
 		}
 		text := " for no message: the program computes, or waits for something else"
-		if slices.ContainsFunc(ranks, func(r Rank) bool { return r.Own }) {
+		if slices.ContainsFunc(ranks, func(r Rank) bool { return r.Local }) {
 			text += ", such as a message within its pod, where its MPI uses shared memory of its own"
 		}
 		lines = append(lines, Names(idle)+verb+text)
@@ -248,7 +248,7 @@ func (r *Rank) text() string {
 		}
 		text += r.hint()
 	}
-	if r.Own {
+	if r.Local {
 		text += "; what it waits for within its pod is not seen: its MPI uses shared memory of its own there"
 	}
 	return text

@@ -27,6 +27,8 @@ const (
 	offPlace    = 448 // u32, client: Place
 	offLooked   = 452 // u32, client: when it last looked at its completions, Moment
 	offTags     = 456 // u32, client: how its MPI makes tags (§8.2)
+	offError    = 512 // u32 length, u32 absent rank plus one, then text; client
+	errorMax    = 200
 	offRings    = 4096
 	pageBytes   = 4096
 	headerMagic = 0x314747_495254554f // "OUTRIGG1", little-endian
@@ -149,4 +151,19 @@ func (c *Control) SetFailure(text string) {
 func (c *Control) Failure() string {
 	n := min(get32(c.mem[offFailure:]), failureMax)
 	return string(c.mem[offFailure+4 : offFailure+4+n])
+}
+
+// SetLastError stores what the client's last call that failed says, cut to the header's
+// room, and one more than the rank that had left before a collective ended, 0: none. It is
+// for the client only.
+func (c *Control) SetLastError(absent uint32, text string) {
+	n := copy(c.mem[offError+8:offError+8+errorMax], text)
+	put32(c.mem[offError+4:], absent)
+	put32(c.mem[offError:], uint32(n))
+}
+
+// LastError is what SetLastError has stored.
+func (c *Control) LastError() (absent uint32, text string) {
+	n := min(get32(c.mem[offError:]), errorMax)
+	return get32(c.mem[offError+4:]), string(c.mem[offError+8 : offError+8+n])
 }

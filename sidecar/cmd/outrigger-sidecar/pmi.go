@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -170,7 +171,7 @@ func (d *daemon) vanished(rank uint32) (bool, error) {
 			break
 		}
 	}
-	return attached && !speaks || f != nil && f.Rank == rank && f.Reason == podlife.TextVanished, nil
+	return attached && !speaks || f != nil && f.Rank == rank && strings.HasPrefix(f.Reason, podlife.TextVanished), nil
 }
 
 // well ends the job for a rank whose process has ended with code 0 and without a goodbye. A

@@ -31,7 +31,7 @@ func (d *daemon) launched(r *why.Rank) {
 	if d.pmi == nil {
 		return
 	}
-	r.Meeting, r.Own = d.pmi.Meeting(r.Rank).Seconds(), d.pmi.Local()
+	r.Meeting, r.Local = d.pmi.Meeting(r.Rank).Seconds(), d.pmi.Local()
 	if d.pmi.Idle(r.Rank) && r.State == why.NotStarted {
 		r.State = why.Ended
 	}

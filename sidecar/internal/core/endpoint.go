@@ -1,8 +1,10 @@
 package core
 
 import (
+	"errors"
 	"fmt"
 
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
@@ -118,11 +120,34 @@ func (c *Core) Detach(now int64, id SessionID, reason error) {
 	e := s.endpoint
 	e.session, e.gone = nil, true
 	if reason != nil {
-		c.failJob(&Failure{Rank: e.rank, Code: 1, Reason: reason.Error()})
+		c.failJob(c.blamed(e.rank, reason))
 	} else {
 		c.depart(e.rank)
 	}
 	c.begin(ending{session: s, leaves: true, clean: reason == nil && c.fail == nil})
+}
+
+// AbsentError is why a rank has ended that waited in a collective for another one, which
+// had closed its session: that one is to blame.
+type AbsentError struct {
+	Rank uint32
+	Text string
+}
+
+func (a *AbsentError) Error() string { return a.Text }
+
+// blamed is the failure of a rank that has ended, or of one that has left before it. What an
+// application says of a rank that has not left is not believed.
+func (c *Core) blamed(rank uint32, reason error) *Failure {
+	var a *AbsentError
+	switch {
+	case !errors.As(reason, &a):
+	case int(a.Rank) < len(c.cfg.PodOf) && (c.hasLeft(a.Rank) || c.peerOf(a.Rank).bye):
+		rank = a.Rank
+	default:
+		reason = errors.New(podlife.TextVanished)
+	}
+	return &Failure{Rank: rank, Code: 1, Reason: reason.Error()}
 }
 
 // Left reports whether an application has been detached.

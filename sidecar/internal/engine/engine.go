@@ -316,7 +316,7 @@ func (e *Engine) judge(news bool) {
 		switch {
 		case a.closing: // it had said goodbye
 		case a.spent && first:
-			e.detach(a, e.vanished())
+			e.detach(a, e.vanished(a))
 		default:
 			e.ends = 1 // its last descriptors are still to be taken, or those of one before it
 			first = first && e.core.Held(a.id)

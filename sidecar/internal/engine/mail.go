@@ -134,11 +134,25 @@ var errVanished = errors.New(podlife.TextVanished)
 func (e *Engine) Drain(why string) { e.drained = errors.New(why) }
 
 // vanished is the reason of a session that ends without a goodbye.
-func (e *Engine) vanished() error {
+func (e *Engine) vanished(a *attached) error {
 	if e.drained != nil {
 		return e.drained
 	}
-	return errVanished
+	return a.vanished()
+}
+
+// vanished is why the session of an application ends whose process has: with its last error,
+// if its client has told one. If a collective of it had failed because a rank had left, that
+// one is to blame.
+func (a *attached) vanished() error {
+	absent, text := a.LastError()
+	switch {
+	case text == "":
+		return errVanished
+	case absent > 0:
+		return &core.AbsentError{Rank: absent - 1, Text: fmt.Sprintf("%s%d%s%s", podlife.TextAbsent, a.Rank, podlife.TextAbsentFrom, text)}
+	}
+	return fmt.Errorf("%w%s%s", errVanished, podlife.TextLastError, text)
 }
 
 // Connected hands over a connected socket (peers).

@@ -102,7 +102,7 @@ func unseen(all []obs.Report) string {
 	var ranks []int
 	for i := range all {
 		for j := range all[i].Waits {
-			if r := &all[i].Waits[j]; r.Own {
+			if r := &all[i].Waits[j]; r.Local {
 				ranks = append(ranks, r.Rank)
 			}
 		}

@@ -6,6 +6,8 @@ package session
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 
@@ -208,6 +210,19 @@ func (s *Session) Idle() { s.submit.Release() }
 
 // Place is where the application's thread says that it is.
 func (s *Session) Place() shm.Place { return s.control.Place() }
+
+// LastError is what the application's last call that failed says, one line of it, and one
+// more than the rank that had left before a collective of it ended.
+func (s *Session) LastError() (absent uint32, text string) {
+	absent, text = s.control.LastError()
+	text, _, _ = strings.Cut(strings.ToValidUTF8(text, ""), "\n")
+	return absent, strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, text)
+}
 
 // Tags is how the application's MPI makes its tags (LAYOUT §8.2).
 func (s *Session) Tags() uint32 { return s.control.Tags() }
