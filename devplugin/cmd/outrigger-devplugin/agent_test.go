@@ -22,8 +22,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/grant"
+	"github.com/outrigger-hpc/outrigger/api/strangers/hostile"
 	"github.com/outrigger-hpc/outrigger/devplugin/sysfstest"
-	"github.com/outrigger-hpc/outrigger/internal/strangers/hostile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

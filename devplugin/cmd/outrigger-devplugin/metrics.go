@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/outrigger-hpc/outrigger/api/strangers"
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/sriov"
-	"github.com/outrigger-hpc/outrigger/internal/strangers"
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {

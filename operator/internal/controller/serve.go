@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	"github.com/outrigger-hpc/outrigger/internal/strangers"
+	"github.com/outrigger-hpc/outrigger/api/strangers"
 	"github.com/outrigger-hpc/outrigger/operator/internal/guard"
 )
 

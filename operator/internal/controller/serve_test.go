@@ -18,8 +18,8 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
+	"github.com/outrigger-hpc/outrigger/api/strangers/hostile"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
-	"github.com/outrigger-hpc/outrigger/internal/strangers/hostile"
 )
 
 // started serves on loopback until end is called.

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
-	"github.com/outrigger-hpc/outrigger/internal/strangers"
+	"github.com/outrigger-hpc/outrigger/api/strangers"
 )
 
 // Path is where sidecars ask.

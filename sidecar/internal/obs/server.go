@@ -21,8 +21,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/outrigger-hpc/outrigger/api/memory"
+	"github.com/outrigger-hpc/outrigger/api/strangers"
 	"github.com/outrigger-hpc/outrigger/api/why"
-	"github.com/outrigger-hpc/outrigger/internal/strangers"
 )
 
 // Sources are what a handler shows.

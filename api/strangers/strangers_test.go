@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/time/rate"
 
-	"github.com/outrigger-hpc/outrigger/internal/strangers/hostile"
+	"github.com/outrigger-hpc/outrigger/api/strangers/hostile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
