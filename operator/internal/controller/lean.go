@@ -31,10 +31,11 @@ func lean(object any) (any, error) {
 }
 
 // leanTemplate keeps what decisions need of a template, which may be a megabyte and a
-// half: the name of the application's container, and the priority of a gang. The whole
+// half: the name of the application's container, the priority of a gang, and the grace for which
+// a verdict waits. The whole
 // one is read when a Job is made of it (Reconciler.whole).
 func leanTemplate(t *corev1.PodTemplateSpec) (kept corev1.PodTemplateSpec) {
-	kept.Spec.PriorityClassName = t.Spec.PriorityClassName
+	kept.Spec.PriorityClassName, kept.Spec.TerminationGracePeriodSeconds = t.Spec.PriorityClassName, t.Spec.TerminationGracePeriodSeconds
 	for i := range t.Spec.Containers[:min(1, len(t.Spec.Containers))] {
 		kept.Spec.Containers = []corev1.Container{{Name: t.Spec.Containers[i].Name}}
 	}

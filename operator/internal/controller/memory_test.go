@@ -38,13 +38,14 @@ func large() *v1alpha1.MPIJob {
 // TestTemplatesAreLean: of a template of a megabyte the cache keeps what is decided by.
 func TestTemplatesAreLean(t *testing.T) {
 	j := large()
+	j.Spec.Template.Spec.TerminationGracePeriodSeconds = new(int64(300))
 	if _, err := lean(j); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := json.Marshal(j); err != nil || len(text) > 2000 {
 		t.Errorf("%d bytes are in the cache, %v", len(text), err)
 	}
-	if s := &j.Spec.Template.Spec; s.Containers[0].Name != "solver" || s.PriorityClassName != "high" {
+	if s := &j.Spec.Template.Spec; s.Containers[0].Name != "solver" || s.PriorityClassName != "high" || s.TerminationGracePeriodSeconds == nil || *s.TerminationGracePeriodSeconds != 300 {
 		t.Errorf("kept is %+v", s)
 	}
 	if _, err := lean(new(v1alpha1.MPIJob)); err != nil {
