@@ -159,7 +159,7 @@ func exchangeAfter(ctx context.Context, w *outrigger.Comm, something func(outrig
 // stoppedFor: ranks pass a token; rank 1 is stopped while all wait for it, it among them.
 func stoppedFor(ctx context.Context, w *outrigger.Comm) error {
 	if w.Rank() == 1 {
-		fmt.Println("stop", os.Getpid())
+		_, _ = fmt.Fprintln(os.Stdout, "stop", os.Getpid())
 	}
 	for range 500 {
 		if w.Rank() == 0 {

@@ -183,7 +183,7 @@ func TestMPIOfAManifest(t *testing.T) {
 	if r.code == 0 || !strings.Contains(r.stderr, "liboutrigger-fi.so, which MPI programs need, is not in") {
 		t.Errorf("without a provider: %d, %s", r.code, r.stderr)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "liboutrigger-fi.so"), nil, 0o600); err != nil { // nobody loads it
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "liboutrigger-fi.so"), nil, 0o600), os.WriteFile(filepath.Join(dir, "liboutrigger-check.so"), nil, 0o600)); err != nil { // no MPI loads them
 		t.Fatal(err)
 	}
 	if r = apply(t, text); r.code == 0 || !strings.Contains(r.stderr, "each ran as a job of its own") {
@@ -220,7 +220,7 @@ func TestEnvironmentOfAPod(t *testing.T) {
 
 // TestDryRun: the document is one that a sidecar takes, and nothing is started.
 func TestDryRun(t *testing.T) {
-	for flag, address := range map[string]string{"--dry-run": "127.0.0.1:20001", "--dry-run=cluster": "ring-0-1.ring.default.svc:7077"} {
+	for flag, address := range map[string]string{"--dry-run": "127.0.0.1:20001", "--dry-run=cluster": "ring-0-1.ring-ranks.default.svc:7077"} {
 		r := apply(t, example(t, "ring.yaml"), flag)
 		d, err := bootstrap.Parse([]byte(r.stdout))
 		if r.code != 0 || err != nil {

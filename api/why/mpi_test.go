@@ -79,7 +79,8 @@ func TestCommunicatorsDisagree(t *testing.T) {
 // are told once, and a rank whose MPI has only receives of its own open waits all the same.
 func TestMPIRanksAreTold(t *testing.T) {
 	lines := Explain([]Rank{
-		{Rank: 0, Own: 16, Quiet: 9}, waiting(1, in(0, 3), in(0, 3)), waiting(2, in(0, 4)), waiting(3, in(0, 3)),
+		{Rank: 0, Own: 16, Quiet: 9},
+		waiting(1, in(0, 3), in(0, 3)), waiting(2, in(0, 4)), waiting(3, in(0, 3)),
 		waiting(4, mpi(Recv, 0, 5, 9, 0)), waiting(5, mpi(Recv, 4, 6, 9, 0)),
 	})
 	for _, want := range []string{

@@ -119,7 +119,7 @@ func (s *serving) health() http.Handler {
 // makes itself: a scraper does not know the operator, but the API server knows the
 // scraper.
 func (s *Serving) scraped(m ctrl.Manager) (http.Handler, *tls.Config, error) {
-	var h http.Handler = promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})
+	h := promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})
 	mux := http.NewServeMux()
 	var secure *tls.Config
 	if s.Guarded {
@@ -189,7 +189,7 @@ func (w *webhooks) serve(ctx context.Context, l net.Listener) error {
 	go func() { ended <- certificate.Start(watching) }()
 	defer func() {
 		stop()
-		<-ended // an error of the watch is logged by it
+		_ = <-ended // an error of the watch is logged by it
 	}()
 	close(w.started)
 	s := server("webhook", l, bodies(o.WebhookMux), &w.bounds, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificate.GetCertificate})

@@ -148,7 +148,9 @@ func (o *options) dress(cfg *launch.Config) error {
 	}
 	switch family {
 	case mpi.Unsaid:
-		return mpi.Refuse(cfg.Program[0])
+		if err := mpi.Refuse(cfg.Program[0]); err != nil {
+			return err
+		}
 	case mpi.None:
 	default:
 		if starts, err := mpi.Starts(cfg.Program); starts || err != nil {
