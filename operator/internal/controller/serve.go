@@ -185,11 +185,14 @@ func (w *webhooks) serve(ctx context.Context, l net.Listener) error {
 		return errors.Join(fmt.Errorf("webhook: %w", err), l.Close())
 	}
 	watching, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- certificate.Start(watching) }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = certificate.Start(watching) // an error of the watch is logged by it
+	}()
 	defer func() {
 		stop()
-		_ = <-ended // an error of the watch is logged by it
+		<-ended
 	}()
 	close(w.started)
 	s := server("webhook", l, bodies(o.WebhookMux), &w.bounds, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificate.GetCertificate})
