@@ -33,7 +33,7 @@ func TestNarrowed(t *testing.T) {
 		t.Fatalf("helm: %v\n%s", err, out)
 	}
 	for namespace, want := range map[string]string{ns: "yes", other: "no"} {
-		for _, ask := range []string{"list pods", "create jobs.batch", "create configmaps", "delete services", "list mpijobs.outrigger.dev", "patch mpijobs.outrigger.dev --subresource=status"} {
+		for _, ask := range []string{"list pods", "create jobs.batch", "create configmaps", "create services", "list mpijobs.outrigger.dev", "patch mpijobs.outrigger.dev --subresource=status"} {
 			args := append([]string{"auth", "can-i", "-n", namespace, "--as=system:serviceaccount:" + release + ":outrigger-operator"}, strings.Fields(ask)...)
 			out, err := lab.Kubectl(t.Context(), args...).Output()
 			if strings.TrimSpace(string(out)) != want { // no is an error, too
