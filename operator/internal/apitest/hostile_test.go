@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
@@ -142,6 +143,7 @@ func TestMadeAgainAfterAFailure(t *testing.T) {
 	pods := standInPods(t, old)
 	becomes(t, j, v1alpha1.ConditionRunning)
 	exits(t, pods[1], 3, "")
+	time.Sleep(2 * time.Second)                              // Kubernetes' times are whole seconds: the exit is the earlier one
 	if err := api.Delete(t.Context(), pods[0]); err != nil { // it has its grace
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func TestObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.Ranks != 4 || len(d.Pods) != 2 || d.Pods[1].Address != fmt.Sprintf("cg-0-1.cg.%s.svc:%d", ns, names.PortPeers) {
+	if d.Ranks != 4 || len(d.Pods) != 2 || d.Pods[1].Address != fmt.Sprintf("cg-0-1.cg-ranks.%s.svc:%d", ns, names.PortPeers) {
 		t.Errorf("document %+v", d)
 	}
 	if text := document.Data[names.BootstrapFile]; d.TLS.Issuer == nil || !strings.Contains(d.TLS.CA, "CERTIFICATE") || strings.Contains(text, "PRIVATE") {
@@ -234,6 +234,9 @@ func TestNotOurs(t *testing.T) {
 	})
 	if s := get(t, ns, "cg-ranks", &corev1.Service{}); s.Spec.Selector["a"] != "b" || len(s.OwnerReferences) != 0 {
 		t.Errorf("their Service is now %+v", s)
+	}
+	if err := api.Delete(t.Context(), j); err != nil { // else it looks again whether the conflict is over
+		t.Fatal(err)
 	}
 	other := submit(t, namespace(t), func(j *v1alpha1.MPIJob) { j.Spec.ManagedBy = "example.com/other" })
 	quiet(t)
