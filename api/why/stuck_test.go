@@ -23,8 +23,8 @@ func TestStuck(t *testing.T) {
 		"one has not read":    {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Quiet: 5, Unread: true, Waits: []Wait{recv(0, 1, 5)}}}, false, true},
 		"a younger one moves": {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Quiet: 5, Moves: true, Waits: []Wait{recv(0, 1, 5)}}}, false, true},
 		"one is not started":  {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, State: NotStarted}}, false, true},
-		"nobody is there":     {[]Rank{{Rank: 0, State: Left}}, false, false},
-		"nobody is known":     {nil, false, false},
+		"all have left":       {[]Rank{{Rank: 0, State: Left}}, false, false},
+		"no rank is known":    {nil, false, false},
 	} {
 		if stuck, moves := Stuck(x.ranks, time.Second), Moves(x.ranks, time.Second); stuck != x.stuck || moves != x.moves {
 			t.Errorf("%s: stuck %v, moves %v", name, stuck, moves)
@@ -44,7 +44,7 @@ func TestHolds(t *testing.T) {
 		"an early receive":  {[]Rank{quiet(0, 0.1, recv(1, 1, 60)), {Rank: 1}}, false},
 		"all compute":       {[]Rank{free, {Rank: 1, Quiet: 60}}, false},
 		"who waits is gone": {[]Rank{{Rank: 0, State: Left, Quiet: 9, Waits: []Wait{recv(1, 1, 9)}}}, false},
-		"nobody is known":   {nil, false},
+		"no rank is known":  {nil, false},
 	} {
 		if holds := Holds(x.ranks, 5*time.Second); holds != x.holds {
 			t.Errorf("%s: %v", name, holds)

@@ -3,7 +3,9 @@
 package mpi
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -116,7 +118,9 @@ func TestPythonUpstream(t *testing.T) {
 			// It fails, or waits for an edge that another receive has taken.
 			test := []string{"timeout", "20", "taskset", "-c", oneProcessor(t), "/usr/bin/python3", "main.py", "test_comm_topo", "-k", "testDistgraphcomm"}
 			out, err := own(t, pythonJob(t, m, 2), hydra(t), env, test...)
-			return out, err != nil
+			var exit *exec.ExitError
+			hangs := errors.As(err, &exit) && exit.ExitCode() == 124 // of timeout(1)
+			return out, hangs || strings.Contains(out, "FAIL: testDistgraphcomm")
 		})
 	})
 	t.Run("intel/pairwise", func(t *testing.T) {

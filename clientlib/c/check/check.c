@@ -1,7 +1,7 @@
 /*
  * liboutrigger-check.so: whether the MPI of a process has selected Outrigger. The launcher preloads
  * it into the ranks of an MPI job and what they start. An MPI that finds another transport takes
- * that one without a word, so that a job would run beside its encryption, or as N jobs of one rank.
+ * that one without a word, so that a job would run without its encryption, or as N jobs of one rank.
  *
  * - When a library starts (MPI_Init and its kin; mca_pml_base_select of Open MPI, by which it
  *   starts however it was called), the process must be attached to its sidecar by the provider, and

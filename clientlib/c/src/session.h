@@ -181,7 +181,7 @@ struct outrigger {
 	struct or_producer submit;
 	struct or_consumer complete;
 	struct or_arena arena;
-	pthread_mutex_t asking; /* guards the four below; the lock of whoever allocates may be held */
+	pthread_mutex_t asking; /* guards the four below; the caller may hold the lock of its allocator */
 	uint64_t asks_again;    /* when those that do not insist do; 0: at once */
 	uint64_t lent_ready, lent_size; /* bytes of the lent part that are allocated, and all */
 	bool mute;        /* the socket has ended, or is not to be believed: nothing is asked */

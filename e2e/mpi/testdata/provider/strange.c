@@ -427,7 +427,7 @@ static void promised(void)
 		{FI_RMA | FI_REMOTE_WRITE, FI_RMA | FI_REMOTE_WRITE, FI_MSG | FI_SEND | FI_READ | FI_ATOMIC},
 		{0, FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV, 0},
 	};
-	scenario = "what is promised";
+	scenario = "promised capabilities and sizes";
 	for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
 		struct fi_info *hints = fi_allocinfo(), *info;
 		hints->caps = list[i].asked;
