@@ -37,7 +37,8 @@ func newMPICast(t *testing.T) mpiCast {
 		built + "mpi/intel/bin/IMB-MPI1", built + "mpi/intel/bin/IMB-RMA", built + "rdmavm/mpi/usr/bin/NPmpich2",
 		c.compile("../mpi/testdata/windows.c", "mpi-windows"),
 		// What is loaded by name: ours, and libfabric by Intel MPI, whose package has none.
-		built + "c/liboutrigger-fi.so", built + "c/liboutrigger-alloc.so", built + "mpi/mpich/lib/mpich/libfabric.so.1",
+		built + "c/liboutrigger-fi.so", built + "c/liboutrigger-alloc.so", built + "c/liboutrigger-steps.so", built + "c/liboutrigger-check.so",
+		built + "mpi/mpich/lib/mpich/libfabric.so.1",
 	}
 	// Debian's programs ask for the library by the name of MPICH's project.
 	library12, err := filepath.Abs(lib + "libmpi.so.12")
