@@ -61,6 +61,67 @@ func TestErrorsWithoutAMessage(t *testing.T) {
 	}
 }
 
+// A message of another type than the buffer's is an error that names both; raw bytes, and a
+// message whose type is not known, are received by every buffer.
+func TestTypesOfMessages(t *testing.T) {
+	s, f := attachTo(t, shape{ranks: 2})
+	ctx, w := t.Context(), s.World()
+	recv := func(status shm.Status, typ uint8, bytes int, call func() error) error {
+		wait := f.answering(func() {
+			end := shm.Descriptor{Op: shm.OpDone, Req: f.next(shm.OpRecv).Req, Status: status, Peer: 1, Tag: 3}
+			if typ != 0 {
+				end.Flags, end.Context = shm.FlagTyped, uint32(typ)
+			}
+			end.SetBody(0, uint64(bytes), 0, 0)
+			f.tell(end)
+		})
+		defer wait()
+		return call()
+	}
+	doubles := func() error { _, err := Recv(ctx, w, make([]float64, 10), 1, 3); return err }
+	raw := func() error { _, err := Recv(ctx, w, make([]byte, 80), 1, 3); return err }
+	for name, c := range map[string]struct {
+		status shm.Status
+		typ    uint8
+		call   func() error
+		want   string
+	}{
+		"the same":          {shm.StatusOK, shm.TypeFloat64, doubles, ""},
+		"not known":         {shm.StatusOK, 0, doubles, ""},
+		"of a later client": {shm.StatusOK, 200, doubles, ""},
+		"into bytes":        {shm.StatusOK, shm.TypeFloat32, raw, ""},
+		"another":           {shm.StatusOK, shm.TypeInt64, doubles, "recv with rank 1 tag 3 (80 bytes): invalid argument: the message has elements of type int64, and the buffer float64"},
+		"another, too long": {shm.StatusTruncated, shm.TypeFloat32, doubles, "elements of type float32, and the buffer float64"},
+	} {
+		err := recv(c.status, c.typ, 80, c.call)
+		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, ErrInvalid) || !contains(err, c.want)) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	type celsius float32
+	for want, send := range map[uint8]func() error{
+		shm.TypeFloat32:    func() error { return Send(ctx, w, []celsius{1}, 1, 3) },
+		shm.TypeInt64:      func() error { return Send(ctx, w, []int{1}, 1, 3) },
+		0:                  func() error { return Send(ctx, w, []byte{1}, 1, 3) },
+		shm.TypeComplex128: func() error { return Send(ctx, w, []complex128{1}, 1, 3) },
+	} {
+		if err := send(); err != nil {
+			t.Fatal(err)
+		}
+		d := f.next(shm.OpSend)
+		if typed := d.Flags&shm.FlagTyped != 0; typed != (want != 0) || uint8(d.Status) != want {
+			t.Errorf("sent with flags %#x and type %d, want type %d", d.Flags, d.Status, want)
+		}
+	}
+	s, f = attachTo(t, shape{ranks: 2, features: shm.FeaturesRequired})
+	if err := Send(ctx, s.World(), []float32{1}, 1, 3); err != nil {
+		t.Fatal(err)
+	}
+	if d := f.next(shm.OpSend); d.Flags&shm.FlagTyped != 0 || d.Status != 0 {
+		t.Errorf("a sidecar without the feature gets flags %#x and type %d", d.Flags, d.Status)
+	}
+}
+
 // What a rank gives to Include and Cart is judged before any other rank is asked.
 func TestCartAndIncludeRefuse(t *testing.T) {
 	s, f := attachTo(t, shape{ranks: 2})

@@ -49,11 +49,11 @@ const (
 
 // startSend submits a send. A zero Request means that it is complete for the
 // caller.
-func (c *Comm) startSend(ctx context.Context, what string, buf []byte, dst, tag int, mode sendMode) (Request, error) {
+func (c *Comm) startSend(ctx context.Context, what string, e elements, dst, tag int, mode sendMode) (Request, error) {
 	if dst == NullRank {
 		return Request{}, nil
 	}
-	s := c.session
+	s, buf := c.session, e.mem
 	if err := errors.Join(c.checkPeer(dst), checkTag(tag), s.liveLarge(buf)); err != nil {
 		return Request{}, s.fail(what, c, dst, tag, len(buf), err)
 	}
@@ -61,17 +61,17 @@ func (c *Comm) startSend(ctx context.Context, what string, buf []byte, dst, tag 
 		return Request{}, s.fail(what, c, dst, tag, len(buf), err)
 	}
 	defer s.leaveCall()
-	r, err := c.submitSend(what, buf, dst, tag, mode)
+	r, err := c.submitSend(what, e, dst, tag, mode)
 	if err != nil {
 		return Request{}, s.fail(what, c, dst, tag, len(buf), err)
 	}
 	return r, nil
 }
 
-func (c *Comm) submitSend(what string, buf []byte, dst, tag int, mode sendMode) (Request, error) {
-	s := c.session
+func (c *Comm) submitSend(what string, e elements, dst, tag int, mode sendMode) (Request, error) {
+	s, buf := c.session, e.mem
 	if len(buf) <= shm.InlineMax && mode != sendSync && !s.failed && s.maySilent() {
-		return Request{}, c.sendSilently(buf, dst, tag)
+		return Request{}, c.sendSilently(e, dst, tag)
 	}
 	o, r, err := s.begin(what, c, dst, tag, len(buf))
 	if err != nil {
@@ -81,6 +81,7 @@ func (c *Comm) submitSend(what string, buf []byte, dst, tag int, mode sendMode) 
 	if mode == sendSync {
 		d.Flags = shm.FlagSync
 	}
+	s.describeType(&d, e.typ)
 	c.describe(&d, o, buf, true)
 	if mode == sendBuffered && (o.slotted || o.whole) {
 		// A copy of the payload is in the slab: the caller's buffer is free.
@@ -98,13 +99,14 @@ func (c *Comm) submitSend(what string, buf []byte, dst, tag int, mode sendMode) 
 }
 
 // sendSilently sends a small message of which nobody awaits the end.
-func (c *Comm) sendSilently(buf []byte, dst, tag int) error {
+func (c *Comm) sendSilently(e elements, dst, tag int) error {
 	s := c.session
 	if err := s.usable(c); err != nil {
 		return err
 	}
 	d := shm.Descriptor{Op: shm.OpSend, Flags: shm.FlagSilent, Peer: c.world(dst), Context: c.context, Tag: uint64(tag)}
-	d.SetInline(buf)
+	s.describeType(&d, e.typ)
+	d.SetInline(e.mem)
 	if err := s.push(&d); err != nil {
 		return err
 	}
@@ -119,6 +121,14 @@ func (s *Session) maySilent() bool {
 	}
 	s.retired = s.control.Retired()
 	return s.silent-s.retired < silentMax
+}
+
+// describeType puts the type of a message's elements into a send.
+func (s *Session) describeType(d *shm.Descriptor, typ uint8) {
+	if typ != 0 && s.hasTypes {
+		d.Flags |= shm.FlagTyped
+		d.Status = shm.Status(typ)
+	}
 }
 
 // describe says where the payload is: in the descriptor, in the arena, in a
@@ -220,11 +230,11 @@ func (s *Session) liveLarge(buf []byte) error {
 	return s.live(buf)
 }
 
-func (c *Comm) startRecv(ctx context.Context, what string, buf []byte, src, tag int, handle uint64) (Request, error) {
+func (c *Comm) startRecv(ctx context.Context, what string, e elements, src, tag int, handle uint64) (Request, error) {
 	if src == NullRank {
 		return Request{}, nil
 	}
-	s := c.session
+	s, buf := c.session, e.mem
 	if err := s.liveLarge(buf); err != nil {
 		return Request{}, s.fail(what, c, src, tag, len(buf), err)
 	}
@@ -232,15 +242,15 @@ func (c *Comm) startRecv(ctx context.Context, what string, buf []byte, src, tag 
 		return Request{}, s.fail(what, c, src, tag, len(buf), err)
 	}
 	defer s.leaveCall()
-	r, err := c.submitRecv(what, buf, src, tag, handle)
+	r, err := c.submitRecv(what, e, src, tag, handle)
 	if err != nil {
 		return Request{}, s.fail(what, c, src, tag, len(buf), err)
 	}
 	return r, nil
 }
 
-func (c *Comm) submitRecv(what string, buf []byte, src, tag int, handle uint64) (Request, error) {
-	s := c.session
+func (c *Comm) submitRecv(what string, e elements, src, tag int, handle uint64) (Request, error) {
+	s, buf := c.session, e.mem
 	d := shm.Descriptor{Op: shm.OpRecv}
 	if err := c.pattern(&d, src, tag); err != nil {
 		return Request{}, err
@@ -249,7 +259,7 @@ func (c *Comm) submitRecv(what string, buf []byte, src, tag int, handle uint64) 
 	if err != nil {
 		return Request{}, err
 	}
-	o.receives, o.source = true, shm.AnySource
+	o.receives, o.source, o.typ = true, shm.AnySource, e.typ
 	if handle != 0 {
 		d.Op = shm.OpMrecv
 		d.SetBody(0, 0, d.Aux(), handle)

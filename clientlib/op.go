@@ -39,17 +39,3 @@ func OpFunc[T Number](commutative bool, f func(inout, in []T)) Op {
 		f(sliceOf[T](inout, len(inout)/size), sliceOf[T](in, len(in)/size))
 	}}
 }
-
-// typeCode is the number of an element type in the shared-memory contract.
-func typeCode[T Number]() uint8 {
-	var v T
-	switch kindOf(v) {
-	case kindInt:
-		return map[int]uint8{1: shm.TypeInt8, 2: shm.TypeInt16, 4: shm.TypeInt32, 8: shm.TypeInt64}[sizeOf[T]()]
-	case kindUint:
-		return map[int]uint8{1: shm.TypeUint8, 2: shm.TypeUint16, 4: shm.TypeUint32, 8: shm.TypeUint64}[sizeOf[T]()]
-	case kindFloat:
-		return map[int]uint8{4: shm.TypeFloat32, 8: shm.TypeFloat64}[sizeOf[T]()]
-	}
-	return map[int]uint8{8: shm.TypeComplex64, 16: shm.TypeComplex128}[sizeOf[T]()]
-}

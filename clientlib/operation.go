@@ -23,6 +23,8 @@ type op struct {
 	buffered bool // a send whose caller has its buffer back
 	receives bool
 	takes    bool   // a matched probe
+	typ      uint8  // of a receive: the type of its elements, 0: any
+	sent     uint8  // and of the message's
 	awaited  bool   // somebody is, or was, in a Wait for it
 	locks    lock   // what it locks, if it does
 	window   uint32 // of a one-sided operation

@@ -24,7 +24,7 @@ func shared[T Number](s *Session, n int) (b []T, free func() error) {
 func sendPacked[T Number](ctx context.Context, c *Comm, n int, pack func([]T), dst, tag int) error {
 	b, free := shared[T](c.session, n)
 	pack(b)
-	r, err := c.startSend(ctx, "send", bytesOf(b), dst, tag, sendBuffered)
+	r, err := c.startSend(ctx, "send", elementsOf(b), dst, tag, sendBuffered)
 	if err == nil {
 		_, err = r.await(ctx)
 	}

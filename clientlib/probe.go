@@ -84,7 +84,7 @@ func MrecvInto[T Number](ctx context.Context, m Message, buf []T) (Status, error
 	if m.comm == nil || m.handle == 0 {
 		return Status{}, fmt.Errorf("outrigger: mrecv: %w: no message", ErrInvalid)
 	}
-	r, err := m.comm.startRecv(ctx, "mrecv", bytesOf(buf), m.status.Source, m.status.Tag, m.handle)
+	r, err := m.comm.startRecv(ctx, "mrecv", elementsOf(buf), m.status.Source, m.status.Tag, m.handle)
 	if err != nil {
 		return Status{}, err
 	}

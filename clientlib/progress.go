@@ -191,6 +191,9 @@ func (o *op) noteEnvelope(d *shm.Descriptor) {
 		return
 	}
 	o.source, o.rtag = d.Peer, d.Tag
+	if d.Flags&shm.FlagTyped != 0 {
+		o.sent = uint8(min(d.Context, 255))
+	}
 }
 
 // noteLate keeps the failure of a send whose caller has gone on: Close reports it. A

@@ -1,6 +1,7 @@
 package outrigger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -189,6 +190,9 @@ func (s *Session) finish(id uint32, o *op) (outcome, error) {
 		out.Source, out.Tag = o.comm.rankOf(o.source), int(o.rtag)
 	}
 	err := s.cause(o.status, o.length)
+	if o.receives && (o.status == shm.StatusOK || o.status == shm.StatusTruncated) {
+		err = cmp.Or(o.mistyped(), err)
+	}
 	if o.window != 0 && o.status == shm.StatusInvalid {
 		err = o.misused()
 	}

@@ -27,6 +27,7 @@ type Session struct {
 	eager                  int
 	sharesGroups           bool // the sidecar knows a communicator by another
 	hasEpochs              bool // and post-start-complete-wait
+	hasTypes               bool // messages carry the type of their elements
 	wait                   waitPolicy
 	begun                  time.Time
 	world                  *Comm
@@ -71,7 +72,7 @@ func newSession(conn *net.UnixConn, w shm.Welcome, fds []int, policy string) (*S
 	s := &Session{
 		rank: int(w.Rank), ranks: int(w.Ranks), pod: int(w.Pod), pods: int(w.Pods),
 		control: c, slabMem: c.Slab(), arenaMem: arenaMem, doorbell: fds[2], conn: conn,
-		eager: int(w.EagerBytes), sharesGroups: w.Features&shm.FeatureGroups != 0, hasEpochs: w.Features&shm.FeatureEpochs != 0, watched: make(chan struct{}), answers: make(chan shm.Answer, 1), numbers: 1, begun: time.Now(),
+		eager: int(w.EagerBytes), sharesGroups: w.Features&shm.FeatureGroups != 0, hasEpochs: w.Features&shm.FeatureEpochs != 0, hasTypes: w.Features&shm.FeatureTypes != 0, watched: make(chan struct{}), answers: make(chan shm.Answer, 1), numbers: 1, begun: time.Now(),
 		place: place{wanted: w.Features&shm.FeaturePlace != 0}, device: device{fd: -1, why: cmp.Or(w.Text, "the sidecar does not know of it")},
 	}
 	if len(fds) > 3 {

@@ -156,7 +156,7 @@ func (t *Struct[T]) Isend(c *Comm, buf []T, dst, tag int) (Request, error) {
 	if err := t.live(c, "isend", buf, dst, tag); err != nil {
 		return Request{}, err
 	}
-	return c.startSend(context.Background(), "isend", t.message(buf), dst, tag, sendPlain)
+	return c.startSend(context.Background(), "isend", raw(t.message(buf)), dst, tag, sendPlain)
 }
 
 // Recv receives a message of at most len(buf) elements. One that is no whole number
@@ -166,7 +166,7 @@ func (t *Struct[T]) Recv(ctx context.Context, c *Comm, buf []T, src, tag int) (S
 		return Status{}, err
 	}
 	if t.dense() {
-		return recvBytes(ctx, c, rawBytes(buf), t.packed, src, tag)
+		return recvElements(ctx, c, raw(rawBytes(buf)), t.packed, src, tag)
 	}
 	r, err := t.Irecv(c, buf, src, tag)
 	if err != nil {

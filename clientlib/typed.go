@@ -4,7 +4,7 @@ import "context"
 
 // Send sends buf and returns when it may be changed again.
 func Send[T Number](ctx context.Context, c *Comm, buf []T, dst, tag int) error {
-	r, err := c.startSend(ctx, "send", bytesOf(buf), dst, tag, sendBuffered)
+	r, err := c.startSend(ctx, "send", elementsOf(buf), dst, tag, sendBuffered)
 	if err != nil || r.s == nil {
 		return err
 	}
@@ -15,7 +15,7 @@ func Send[T Number](ctx context.Context, c *Comm, buf []T, dst, tag int) error {
 // Ssend is Send that returns only when the message has been matched by a
 // receive.
 func Ssend[T Number](ctx context.Context, c *Comm, buf []T, dst, tag int) error {
-	r, err := c.startSend(ctx, "ssend", bytesOf(buf), dst, tag, sendSync)
+	r, err := c.startSend(ctx, "ssend", elementsOf(buf), dst, tag, sendSync)
 	if err != nil {
 		return err
 	}
@@ -25,50 +25,50 @@ func Ssend[T Number](ctx context.Context, c *Comm, buf []T, dst, tag int) error 
 
 // Isend starts sending buf, which must not change until the request has ended.
 func Isend[T Number](c *Comm, buf []T, dst, tag int) (Request, error) {
-	return c.startSend(context.Background(), "isend", bytesOf(buf), dst, tag, sendPlain)
+	return c.startSend(context.Background(), "isend", elementsOf(buf), dst, tag, sendPlain)
 }
 
 // Issend is Isend whose request ends only when the message has been matched.
 func Issend[T Number](c *Comm, buf []T, dst, tag int) (Request, error) {
-	return c.startSend(context.Background(), "issend", bytesOf(buf), dst, tag, sendSync)
+	return c.startSend(context.Background(), "issend", elementsOf(buf), dst, tag, sendSync)
 }
 
 // Recv receives a message of at most len(buf) elements.
-// A message that is no whole number of them is an ErrInvalid: its sender has
-// another type. From NullRank it returns at once.
+// A message of elements of another type is an ErrInvalid, also one that is no whole
+// number of elements; []byte receives every type, and is received as every type. From NullRank it returns at once.
 func Recv[T Number](ctx context.Context, c *Comm, buf []T, src, tag int) (Status, error) {
-	return recvBytes(ctx, c, bytesOf(buf), sizeOf[T](), src, tag)
+	return recvElements(ctx, c, elementsOf(buf), sizeOf[T](), src, tag)
 }
 
-// recvBytes receives elements of elem bytes.
-func recvBytes(ctx context.Context, c *Comm, b []byte, elem, src, tag int) (Status, error) {
+// recvElements receives elements of elem bytes.
+func recvElements(ctx context.Context, c *Comm, e elements, elem, src, tag int) (Status, error) {
 	if src == NullRank {
 		return nothing, nil
 	}
-	r, err := c.startRecv(ctx, "recv", b, src, tag, 0)
+	r, err := c.startRecv(ctx, "recv", e, src, tag, 0)
 	if err != nil {
 		return Status{}, err
 	}
 	out, err := r.await(ctx)
 	if err == nil {
-		err = c.whole(out.Status, elem, len(b))
+		err = c.whole(out.Status, elem, len(e.mem))
 	}
 	return out.Status, err
 }
 
 // Irecv starts a receive; buf is the sidecar's until the request has ended.
 func Irecv[T Number](c *Comm, buf []T, src, tag int) (Request, error) {
-	return c.startRecv(context.Background(), "irecv", bytesOf(buf), src, tag, 0)
+	return c.startRecv(context.Background(), "irecv", elementsOf(buf), src, tag, 0)
 }
 
 // Sendrecv sends and receives at once, so that two ranks may exchange without
 // thinking about who goes first.
 func Sendrecv[T Number](ctx context.Context, c *Comm, sbuf []T, dst, stag int, rbuf []T, src, rtag int) (Status, error) {
-	in, err := c.startRecv(ctx, "sendrecv", bytesOf(rbuf), src, rtag, 0)
+	in, err := c.startRecv(ctx, "sendrecv", elementsOf(rbuf), src, rtag, 0)
 	if err != nil {
 		return Status{}, err
 	}
-	out, err := c.startSend(ctx, "sendrecv", bytesOf(sbuf), dst, stag, sendPlain)
+	out, err := c.startSend(ctx, "sendrecv", elementsOf(sbuf), dst, stag, sendPlain)
 	if err == nil {
 		_, err = out.await(ctx)
 	}

@@ -36,6 +36,14 @@ var mistakes = map[string]func(context.Context, *outrigger.Session) error{
 		_, err := outrigger.Recv(ctx, w, make([]float64, 10), 0, 7)
 		return err
 	},
+	"wrong type of one size": func(ctx context.Context, s *outrigger.Session) error {
+		w := s.World()
+		if w.Rank() == 0 {
+			return errors.Join(outrigger.Ssend(ctx, w, make([]int64, 3), 1, 7), w.Barrier(ctx), s.Close())
+		}
+		_, err := outrigger.Recv(ctx, w, make([]float64, 10), 0, 7)
+		return err
+	},
 	"closed peer": func(ctx context.Context, s *outrigger.Session) error {
 		w := s.World()
 		if w.Rank() == 0 {
@@ -219,7 +227,8 @@ func TestMistakes(t *testing.T) {
 		"other collective":              {hang("other collective"), 1, []string{"disagrees with rank", "barrier", "allgather"}},
 		"other root":                    {hang("other root"), 1, []string{"disagrees with rank", " on bcast: root "}},
 		"wrong size":                    {makes("wrong size"), 1, []string{"rank 1: recv with rank 0 tag 7 (80 bytes): the message is longer than the buffer: 800 bytes", "job failed: rank 1 (pod 1) exited with code 1"}},
-		"wrong type":                    {makes("wrong type"), 1, []string{"rank 1: recv with rank 0 tag 7", "a message of 12 bytes is no whole number of elements of 8: its sender has another type", "job failed: rank 1 (pod 1)"}},
+		"wrong type":                    {makes("wrong type"), 1, []string{"rank 1: recv with rank 0 tag 7", "the message has elements of type int32, and the buffer float64", "job failed: rank 1 (pod 1)"}},
+		"wrong type of one size":        {makes("wrong type of one size"), 1, []string{"rank 1: recv with rank 0 tag 7", "the message has elements of type int64, and the buffer float64", "job failed: rank 1 (pod 1)"}},
 		"closed peer":                   {makes("closed peer"), 1, []string{"rank 1: recv with rank 0 tag 7 (80 bytes): the peer has failed or left: it has closed its session"}},
 		"ssend to who has closed":       {makes("ssend to who has closed"), 1, []string{"rank 1: ssend with rank 0 tag 7 (80 bytes): the peer has failed or left: it has closed its session"}},
 		"send to who has closed":        {makes("send to who has closed"), 1, []string{"rank 1: isend with rank 0 tag 7 (80 bytes): the peer has failed or left: it has closed its session"}},

@@ -26,7 +26,8 @@ const (
 	FeatureShut                         // a context whose messages nobody will receive any more
 	FeatureReply                        // messages that want a reply
 	FeaturePieces                       // the arena is allocated in pieces, when the client asks for them
-	FeaturesAll      = FeatureInline | FeatureStaged | FeatureRMA | FeatureColl | FeaturePlace | FeatureGroups | FeatureData | FeatureEpochs | FeatureExpose | FeatureShut | FeatureReply | FeaturePieces
+	FeatureTypes                        // messages carry the type of their elements
+	FeaturesAll      = FeatureInline | FeatureStaged | FeatureRMA | FeatureColl | FeaturePlace | FeatureGroups | FeatureData | FeatureEpochs | FeatureExpose | FeatureShut | FeatureReply | FeaturePieces | FeatureTypes
 	FeaturesRequired = FeatureInline | FeatureStaged
 )
 
@@ -117,6 +118,7 @@ const (
 	FlagSwap                        // reduce: dst = dst (op) src, else dst = src (op) dst
 	FlagData                        // send: Status is the message's data; done: Context is
 	FlagReply                       // send: Status is the receive that takes the reply
+	FlagTyped                       // send: Status is the type of the elements; done: Context is
 )
 
 // Class says where a descriptor's payload lives (§4.2).

@@ -115,14 +115,22 @@ func (t Type) bare() bool {
 	return true
 }
 
+// ElemMax is the largest number of an element type (L§7).
+const ElemMax = 12
+
+// KnowsElem, in A of an Ack, says that its sender takes headers with Elem. A sidecar
+// of a build without it sends 0 there and refuses such headers.
+const KnowsElem uint64 = 1
+
 // Header precedes every payload (§3). Offsets in bytes, little-endian:
 //
-//	 0 version u8   1 type u8   2 flags u8   3 reserved u8   4 payload length u32
+//	 0 version u8   1 type u8   2 flags u8   3 elements u8   4 payload length u32
 //	 8 seq u64     16 ack u64  24 credit u32  28 context u32
 //	32 src u32     36 dst u32  40 tag u64    48 A u64    56 B u64
 type Header struct {
 	Type    Type
 	Flags   uint8
+	Elem    uint8  // Eager, RTS: the type of the message's elements; 0: not given
 	Length  uint32 // payload bytes that follow
 	Seq     uint64 // position among the sequenced frames of this direction, from 1; 0: unsequenced
 	Ack     uint64 // every frame up to and including this one has arrived
@@ -147,7 +155,7 @@ func (h *Header) Encode(b *[HeaderBytes]byte) {
 // encodeFront writes what frames have everywhere, in a slot (slot.go) too: all but A and B.
 func (h *Header) encodeFront(b *[SlotHeadMin]byte) {
 	le := binary.LittleEndian
-	le.PutUint64(b[0:], Version|uint64(h.Type)<<8|uint64(h.Flags)<<16|uint64(h.Length)<<32)
+	le.PutUint64(b[0:], Version|uint64(h.Type)<<8|uint64(h.Flags)<<16|uint64(h.Elem)<<24|uint64(h.Length)<<32)
 	le.PutUint64(b[8:], h.Seq)
 	le.PutUint64(b[16:], h.Ack)
 	le.PutUint64(b[24:], uint64(h.Credit)|uint64(h.Context)<<32)
@@ -160,14 +168,14 @@ func (h *Header) encodeFront(b *[SlotHeadMin]byte) {
 func (h *Header) Decode(b *[HeaderBytes]byte) error {
 	h.decodeFront((*[SlotHeadMin]byte)(b[:]))
 	h.A, h.B = binary.LittleEndian.Uint64(b[48:]), binary.LittleEndian.Uint64(b[56:])
-	return h.check(b[0], b[3])
+	return h.check(b[0])
 }
 
 // decodeFront reads what encodeFront wrote.
 func (h *Header) decodeFront(b *[SlotHeadMin]byte) {
 	le := binary.LittleEndian
 	w := le.Uint64(b[0:])
-	h.Type, h.Flags, h.Length = Type(w>>8), uint8(w>>16), uint32(w>>32)
+	h.Type, h.Flags, h.Elem, h.Length = Type(w>>8), uint8(w>>16), uint8(w>>24), uint32(w>>32)
 	h.Seq, h.Ack = le.Uint64(b[8:]), le.Uint64(b[16:])
 	w = le.Uint64(b[24:])
 	h.Credit, h.Context = uint32(w), uint32(w>>32)
@@ -176,14 +184,15 @@ func (h *Header) decodeFront(b *[SlotHeadMin]byte) {
 	h.Tag = le.Uint64(b[40:])
 }
 
-// check is what can be said of a header by itself. Preconditions: version and reserved are
-// the bytes at 0 and 3.
-func (h *Header) check(version, reserved byte) error {
+// check is what can be said of a header by itself. Preconditions: version is the byte at 0.
+func (h *Header) check(version byte) error {
 	switch {
 	case version != Version:
 		return fmt.Errorf("%w: version %d, want %d", ErrMalformed, version, Version)
-	case h.Type < 1 || h.Type > typeMax || reserved != 0:
+	case h.Type < 1 || h.Type > typeMax:
 		return fmt.Errorf("%w: %v", ErrMalformed, h.Type)
+	case h.Elem != 0 && (h.Elem > ElemMax || h.Type != Eager && h.Type != RTS):
+		return fmt.Errorf("%w: %v with elements of type %d", ErrMalformed, h.Type, h.Elem)
 	case h.Flags&^flagsAll != 0:
 		return fmt.Errorf("%w: %v with flags %#x", ErrMalformed, h.Type, h.Flags)
 	case h.Length > 0 && h.Type.bare():

@@ -58,7 +58,7 @@ func TestGoldenSlot(t *testing.T) {
 			t.Errorf("%+v became %+v: %v", h, got, err)
 		}
 	}
-	for i, bad := range map[int]byte{0: Version + 1, 1: byte(Data), 3: 1, 7: 0x80} {
+	for i, bad := range map[int]byte{0: Version + 1, 1: byte(Data), 3: ElemMax + 1, 7: 0x80} {
 		b[2] = 0
 		was := b[i]
 		b[i] = bad
@@ -66,6 +66,26 @@ func TestGoldenSlot(t *testing.T) {
 			t.Errorf("byte %d is %d: %v", i, bad, err)
 		}
 		b[i] = was
+	}
+}
+
+// Only messages have a type of elements, and only types of the list (LAYOUT §7).
+func TestElem(t *testing.T) {
+	for typ := range typeMax + 1 {
+		for elem := range 256 {
+			h := sample
+			h.Type, h.Elem, h.Length = typ, uint8(elem), 0
+			if typ == Ack || typ == Heartbeat || typ == Ring || typ == Look {
+				h.Seq = 0
+			}
+			var b [HeaderBytes]byte
+			h.Encode(&b)
+			var got Header
+			err := got.Decode(&b)
+			if may := typ > 0 && (elem == 0 || elem <= ElemMax && (typ == Eager || typ == RTS)); may && (err != nil || got != h) || !may && !errors.Is(err, ErrMalformed) {
+				t.Errorf("%v with elements of type %d: %v", typ, elem, err)
+			}
+		}
 	}
 }
 

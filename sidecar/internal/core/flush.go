@@ -121,6 +121,9 @@ func (c *Core) flushPeer(p *peer, to Poster) bool {
 func (c *Core) postSome(p *peer, to Poster, frames []*link.Frame) int {
 	for _, f := range frames {
 		f.Head.Ack, f.Head.Credit = p.recvSeq, p.grant
+		if !p.knowsElem { // a message can be ready before the peer has greeted
+			f.Head.Elem = 0
+		}
 	}
 	n := c.post(p, to, frames)
 	for _, f := range frames[:n] {
@@ -157,7 +160,7 @@ func (c *Core) postAck(p *peer, to Poster) bool {
 	if p.ackAt == 0 && !p.greet {
 		t = wire.Heartbeat
 	}
-	p.ackFrame.Head = wire.Header{Type: t, Ack: p.recvSeq, Credit: p.grant}
+	p.ackFrame.Head = wire.Header{Type: t, Ack: p.recvSeq, Credit: p.grant, A: wire.KnowsElem}
 	if to.Post(p.id, p.ackFrames[:]) == 0 {
 		return false
 	}

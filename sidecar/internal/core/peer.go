@@ -32,6 +32,8 @@ type peer struct {
 	knows bool // it has told that the job failed, or was told
 	told  bool // it has told
 
+	knowsElem bool // it takes headers with the type of a message's elements
+
 	loss   *Failure // of a dead peer: what to tell it when the job has not failed
 	denial uint64   // number of the Abort that it is told with; 0: not yet
 
@@ -112,6 +114,7 @@ type inbound struct {
 
 func (p *peer) init(id link.Peer, cfg *Config) {
 	p.id, p.self = id, id == cfg.Self
+	p.knowsElem = p.self
 	p.grant = uint32(cfg.CreditBytes / wire.CreditUnit)
 	p.granted = p.grant // both ends start from the same configuration (P§3.4)
 	p.grantSent = p.grant

@@ -28,6 +28,7 @@ type recv struct {
 	tag     uint64
 	length  uint64
 	data    immediate
+	elem    uint8  // type of its elements; 0: not given
 	want    uint64 // min(length, capacity)
 	peer    link.Peer
 	pattern match.Pattern // what it accepts
@@ -166,7 +167,7 @@ func (c *Core) charge(q *match.Queue) { c.effort += stepEffort * q.Steps() }
 // bind notes which message r has got.
 func (c *Core) bind(r *recv, p *peer, h *wire.Header, length uint64, data immediate) {
 	r.matched = true
-	r.source, r.tag, r.length, r.peer, r.data = h.Src, h.Tag, length, p.id, data
+	r.source, r.tag, r.length, r.peer, r.data, r.elem = h.Src, h.Tag, length, p.id, data, h.Elem
 	if r.coll {
 		if st := c.colls.get(r.owner.coll); st != nil {
 			c.compare(r.endpoint, st.comm, &st.identity, h.Src, data)
@@ -211,6 +212,10 @@ func (c *Core) endRecv(id uint64, r *recv, status shm.Status) {
 		d.Peer = shm.AnySource
 	}
 	r.data.tell(d)
+	if r.elem != 0 {
+		d.Flags |= shm.FlagTyped
+		d.Context = uint32(r.elem)
+	}
 	if r.class == shm.ClassStaged {
 		done := *d // returning chunks uses the scratch, too
 		c.returnRecvChunks(r)

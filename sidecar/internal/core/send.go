@@ -58,6 +58,7 @@ type outgoing struct {
 	data    immediate
 	sync    bool
 	reply   uint64 // the receive that takes the reply; 0: none is wanted
+	elem    uint8  // type of the elements; 0: not given
 	coll    bool
 	gather  bool // the link gathers the payload from where it is
 	lent    lentRange
@@ -77,6 +78,12 @@ func (c *Core) submitSend(s *session, d *shm.Descriptor) error {
 			return fmt.Errorf("a message that wants a reply is not synchronous and has no data")
 		}
 		o.reply = c.replyTo(s, uint32(d.Status), d.Peer)
+	}
+	if d.Flags&shm.FlagTyped != 0 {
+		if d.Flags&(shm.FlagData|shm.FlagReply) != 0 || d.Status > wire.ElemMax {
+			return fmt.Errorf("a message with a type has neither data nor a reply, and the type is at most %d: flags %#x, type %d", wire.ElemMax, d.Flags, d.Status)
+		}
+		o.elem = uint8(d.Status)
 	}
 	switch d.Class {
 	case shm.ClassInline:
@@ -157,7 +164,7 @@ func (c *Core) sendDone(s *session, o owner, status shm.Status) {
 }
 
 func (o *outgoing) header(f *wire.Header) {
-	f.Context, f.Src, f.Dst, f.Tag = o.context, o.src, o.dst, o.tag
+	f.Context, f.Src, f.Dst, f.Tag, f.Elem = o.context, o.src, o.dst, o.tag, o.elem
 	if o.coll {
 		f.Flags |= wire.FlagColl
 	}

@@ -27,7 +27,7 @@ func (c *Core) Submit(now int64, id SessionID, d *shm.Descriptor) error {
 func flagsOf(op shm.Op) uint8 {
 	switch op {
 	case shm.OpSend:
-		return shm.FlagSync | shm.FlagSilent | shm.FlagData | shm.FlagReply
+		return shm.FlagSync | shm.FlagSilent | shm.FlagData | shm.FlagReply | shm.FlagTyped
 	case shm.OpProbe, shm.OpMprobe:
 		return shm.FlagNow
 	case shm.OpLock:

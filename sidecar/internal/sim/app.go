@@ -225,6 +225,9 @@ func (a *app) describe(o *operation) shm.Descriptor {
 	d.SetBody(0, uint64(n), o.ignore, 0)
 	if o.send {
 		d.Op = shm.OpSend
+		if typ := typeOf(o.payload); typ != 0 {
+			d.Flags, d.Status = d.Flags|shm.FlagTyped, typ
+		}
 	}
 	if o.claim && !o.claimed {
 		d.Op, d.Class = shm.OpMprobe, 0

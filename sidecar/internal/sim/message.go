@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
 
 // supply submits the chunks of a staged operation: of one all at once, which is the most
@@ -92,6 +94,29 @@ func (a *app) check(o *operation, d *shm.Descriptor) error {
 	}
 	if !bytes.Equal(got, want) {
 		return fmt.Errorf("request %d from %d tag %d: %d bytes are not the %d that were sent", d.Req, d.Peer, d.Tag, len(got), len(want))
+	}
+	return a.checkType(d, want)
+}
+
+// typeOf is the type of a message's elements; 0: its sender does not give one.
+func typeOf(payload []byte) shm.Status {
+	sum := len(payload)
+	for _, b := range payload[:min(len(payload), 4)] {
+		sum += int(b)
+	}
+	return shm.Status(sum % (wire.ElemMax + 1))
+}
+
+// checkType: the receiver learns the type that the sender gave. A message that another pod
+// has written to an offered receive has none.
+func (a *app) checkType(d *shm.Descriptor, payload []byte) error {
+	want, got := typeOf(payload), shm.Status(0)
+	if d.Flags&shm.FlagTyped != 0 {
+		got = shm.Status(d.Context)
+	}
+	offered := a.w.podOf[a.rank] != a.w.podOf[d.Peer] && (a.w.fair || a.w.rdv == mover.Put || a.w.rdv == mover.PutNR) // a fair job draws protocols
+	if got != want && (got != 0 || !offered) {
+		return fmt.Errorf("request %d from %d tag %d: elements of type %d, want %d", d.Req, d.Peer, d.Tag, got, want)
 	}
 	return nil
 }

@@ -1,0 +1,72 @@
+package core
+
+import (
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// TestElemForThoseWhoKnowIt: the type of a message's elements goes to peers that have said
+// in their greeting that they take it, and to no other, also when the message was made
+// before the greeting came.
+func TestElemForThoseWhoKnowIt(t *testing.T) {
+	for _, knows := range []uint64{0, wire.KnowsElem, ^uint64(0)} {
+		ports := &lone{regions: map[link.Region][]byte{}}
+		c, err := New(Config{Self: 0, PodOf: []int32{0, 1}, Pods: 2}, ports)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Attach(1, 0, 0, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
+			t.Fatal(err)
+		}
+		send := func(req uint32, n uint64) {
+			t.Helper()
+			d := shm.Descriptor{Op: shm.OpSend, Req: req, Flags: shm.FlagTyped, Status: shm.Status(shm.TypeFloat64), Peer: 1, Class: shm.ClassArena}
+			d.SetBody(0, n, 0, 0)
+			if err := c.Submit(1, 0, &d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		send(1, 8)
+		c.LinkUp(1, 1, link.Caps{Name: "test"})
+		if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, A: knows, Credit: c.peers[1].granted}, nil); err != nil {
+			t.Fatal(err)
+		}
+		send(2, 512<<10)
+		c.Flush(1, ports)
+		want := uint8(0)
+		if knows&wire.KnowsElem != 0 {
+			want = shm.TypeFloat64
+		}
+		messages := 0
+		for _, f := range ports.frames {
+			if f.Head.Type == wire.Eager || f.Head.Type == wire.RTS {
+				messages++
+				if f.Head.Elem != want {
+					t.Errorf("a peer whose greeting says %#x gets %v with elements of type %d, want %d", knows, f.Head.Type, f.Head.Elem, want)
+				}
+			}
+		}
+		if messages != 2 {
+			t.Errorf("%d messages were sent, want 2", messages)
+		}
+	}
+}
+
+// TestElemRefused: a type beside data or a reply, and one that is none.
+func TestElemRefused(t *testing.T) {
+	for name, d := range map[string]shm.Descriptor{
+		"with data":    {Flags: shm.FlagTyped | shm.FlagData, Status: 1},
+		"with a reply": {Flags: shm.FlagTyped | shm.FlagReply, Status: 1},
+		"beyond":       {Flags: shm.FlagTyped, Status: wire.ElemMax + 1},
+		"far beyond":   {Flags: shm.FlagTyped, Status: 1 << 31},
+	} {
+		c, _ := ringed(t, link.Caps{Name: "test"})
+		d.Op, d.Peer, d.Class = shm.OpSend, 1, shm.ClassInline
+		if err := c.Submit(1, 0, &d); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+}
