@@ -209,3 +209,17 @@ func TestGolden(t *testing.T) {
 		t.Errorf("%d golden files were compared\n%s", seen, out)
 	}
 }
+
+// TestCLastError: the verdict of a C program that ends after an error, without outrigger_close,
+// has the call, the peer and the reason, and not only the exit code.
+func TestCLastError(t *testing.T) {
+	for mistake, want := range map[string]string{
+		"truncated": "rank 1 (pod 1) exited with code 3: recv with rank 0 tag 7 (100 bytes): the message is longer than the buffer",
+		"argument":  "rank 1 (pod 1) exited with code 3: recv with rank 9 tag 7 (0 bytes): invalid argument",
+	} {
+		code, out := job{ranks: 2, pods: 2, mpi: "none"}.run(t, at(t, "c/mistaken"), mistake)
+		if code == 0 || !strings.Contains(out, "job failed: "+want) {
+			t.Errorf("%s: code %d, want %q in\n%s", mistake, code, want, out)
+		}
+	}
+}

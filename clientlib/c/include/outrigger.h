@@ -16,6 +16,9 @@
  * memory, and outrigger_close, which need not be called, unmaps what the child has of its
  * parent's session. Memory of the arena is its parent's.
  *
+ * The last error of a send, receive, probe, wait or test is kept for the job's verdict: a
+ * process that then ends without outrigger_close is reported with it.
+ *
  * Every function may be called from any thread. Functions return OUTRIGGER_OK
  * or one of the codes below; sizes are bytes.
  */

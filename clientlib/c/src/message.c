@@ -178,6 +178,15 @@ static int enter(outrigger *s, struct or_descriptor *d, uint32_t id, struct or_o
 	return OUTRIGGER_OK;
 }
 
+/* describe_call notes what an error of the operation is told with. */
+static void describe_call(struct or_op *op, const char *call, const struct or_descriptor *d, uint64_t bytes)
+{
+	op->call = call;
+	op->peer = d->peer;
+	op->tag = d->tag;
+	op->bytes = bytes;
+}
+
 static int send_locked(outrigger *s, struct or_descriptor *d, const struct iovec *iov, int segments, uint64_t bytes,
 		       unsigned flags, outrigger_request reply, outrigger_done done, void *arg, outrigger_request *request)
 {
@@ -195,6 +204,7 @@ static int send_locked(outrigger *s, struct or_descriptor *d, const struct iovec
 	if (rc != OUTRIGGER_OK)
 		return rc;
 	keep(op, iov, segments);
+	describe_call(op, "send", d, bytes);
 	op->notify = done;
 	op->arg = arg;
 	op->nobody = nobody;
@@ -225,7 +235,7 @@ int outrigger_sendv(outrigger *s, const struct iovec *iov, int segments, const s
 	if (request != NULL)
 		*request = 0;
 	if (!measure(iov, segments, &bytes) || to->peer >= s->world.ranks || to->context >= CONTEXTS || flags > 63)
-		return OUTRIGGER_INVALID;
+		return or_failed(s, "send", to->peer, to->tag, bytes, OUTRIGGER_INVALID);
 	bool replied = (flags & OUTRIGGER_REPLY) != 0;
 	if (replied && (flags & (OUTRIGGER_SYNC | OUTRIGGER_DATA)) != 0)
 		return OUTRIGGER_INVALID;
@@ -256,6 +266,7 @@ static int recv_locked(outrigger *s, struct or_descriptor *d, const struct iovec
 	if (rc != OUTRIGGER_OK)
 		return rc;
 	keep(op, iov, segments);
+	describe_call(op, "recv", d, bytes);
 	op->notify = done;
 	op->arg = arg;
 	op->receives = true;
@@ -283,7 +294,7 @@ int outrigger_recvv(outrigger *s, const struct iovec *iov, int segments, const s
 		    outrigger_done done, void *arg, outrigger_request *request)
 {
 	if (!good_pattern(s, from))
-		return OUTRIGGER_INVALID;
+		return or_failed(s, "recv", from->peer, from->tag, 0, OUTRIGGER_INVALID);
 	struct or_descriptor d = {.op = OR_OP_RECV, .peer = from->peer, .context = from->context, .tag = from->tag, .aux = from->ignore};
 	return recv_any(s, &d, iov, segments, done, arg, request);
 }
@@ -332,6 +343,7 @@ int outrigger_probe(outrigger *s, const struct outrigger_envelope *from, unsigne
 	pthread_mutex_lock(&s->lock);
 	int rc = or_begin(s, &id, &op);
 	if (rc == OUTRIGGER_OK) {
+		describe_call(op, "probe", &d, 0);
 		op->notify = done;
 		op->arg = arg;
 		rc = enter(s, &d, id, op, request);
@@ -394,7 +406,7 @@ int outrigger_test(outrigger *s, outrigger_request request, int *over, struct ou
 		*over = 1;
 		rc = OUTRIGGER_OK;
 		if (op != NULL) {
-			rc = op->result.status;
+			rc = or_failed(s, op->call, op->peer, op->tag, op->bytes, op->result.status);
 			if (result != NULL)
 				*result = op->result;
 			or_drop(s, id, op);

@@ -92,6 +92,9 @@ struct or_op {
 	bool asked;  /* the other side waits for chunks of a staged send */
 	bool queued; /* is in the session's stage queue or one of the starved ones */
 	bool nobody; /* nobody is told of its end */
+	const char *call; /* what the caller asked for: */
+	uint32_t peer;
+	uint64_t tag, bytes;
 	outrigger_done notify;
 	void *arg;
 	struct iovec iov[OUTRIGGER_IOV_MAX];
@@ -225,6 +228,10 @@ int or_know(outrigger *s);   /* before it has a descriptor */
 void or_forget(outrigger *s); /* closes those that it has */
 void or_hold_forks(void);    /* nothing is allocated, and nobody waits, until */
 void or_let_fork(void);
+
+/* lasterror.c: notes a status that is an error, and returns it. The lock is held, or the
+ * arguments of the call are what is wrong. */
+int or_failed(outrigger *s, const char *call, uint32_t peer, uint64_t tag, uint64_t bytes, int status);
 
 /* submit.c */
 int or_submit(outrigger *s, const struct or_descriptor *d);
