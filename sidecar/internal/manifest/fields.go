@@ -108,7 +108,7 @@ func (f *field) value(o map[string]any, name, where string, value any, there boo
 		}
 		return nil
 	case !there && f.required:
-		return []error{fmt.Errorf("%s is required", where)}
+		return []error{faultAt(where, "is required")}
 	case !there:
 		return nil
 	}
@@ -130,18 +130,18 @@ func (f *field) bound(where string, value any) error {
 	switch v := value.(type) {
 	case int64:
 		if v < f.min || f.max > 0 && v > f.max {
-			return fmt.Errorf("%s is %d, want %s", where, v, span(f.min, f.max))
+			return faultAt(where, "is %d, want %s", v, span(f.min, f.max))
 		}
 	case string:
 		if f.enum != nil && !slices.Contains(f.enum, v) {
-			return fmt.Errorf("%s is %q, want %s", where, v, strings.Join(f.enum, ", "))
+			return faultAt(where, "is %q, want %s", v, strings.Join(f.enum, ", "))
 		}
 		if len(v) < f.length[0] || f.length[1] > 0 && len(v) > f.length[1] {
-			return fmt.Errorf("%s has %d characters, want %s", where, len(v), span(int64(f.length[0]), int64(f.length[1])))
+			return faultAt(where, "has %d characters, want %s", len(v), span(int64(f.length[0]), int64(f.length[1])))
 		}
 	case []any:
 		if f.length[1] > 0 && len(v) > f.length[1] {
-			return fmt.Errorf("%s has %d entries, want at most %d", where, len(v), f.length[1])
+			return faultAt(where, "has %d entries, want at most %d", len(v), f.length[1])
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,6 +35,7 @@ type File struct {
 // object is one document of a file.
 type object struct {
 	raw  []byte // JSON
+	at   lines
 	tree map[string]any
 	kind string
 	name string
@@ -120,6 +122,9 @@ func decode(o *object, fields []field, into any, rules func() []error) error {
 	if version := o.tree["apiVersion"]; version != v1alpha1.GroupVersion.String() {
 		return fmt.Errorf("apiVersion is %v, want %s", version, v1alpha1.GroupVersion)
 	}
+	if wrong := misfits(reflect.TypeOf(into), o.tree); len(wrong) > 0 {
+		return o.at.locate(wrong)
+	}
 	strict, err := json.UnmarshalStrict(o.raw, into)
 	if err := errors.Join(append(strict, err)...); err != nil {
 		return err
@@ -135,9 +140,9 @@ func decode(o *object, fields []field, into any, rules func() []error) error {
 	}
 	wrong = append(wrong, rules()...)
 	if texts := validation.IsDNS1123Subdomain(o.name); len(texts) > 0 {
-		wrong = append(wrong, fmt.Errorf("metadata.name is %q: %s", o.name, texts[0]))
+		wrong = append(wrong, faultAt("metadata.name", "is %q: %s", o.name, texts[0]))
 	}
-	return errors.Join(wrong...)
+	return o.at.locate(wrong)
 }
 
 // split takes a file apart into its objects.
@@ -147,7 +152,7 @@ func split(text []byte) ([]object, error) {
 	}
 	var all []object
 	docs := yamldocs.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
-	for number := 1; ; number++ {
+	for number, end := 1, 0; ; number++ {
 		doc, err := docs.Read()
 		if errors.Is(err, io.EOF) {
 			return all, nil
@@ -155,14 +160,17 @@ func split(text []byte) ([]object, error) {
 		if err != nil {
 			return nil, err
 		}
+		begin := end + max(bytes.Index(text[end:], doc), 0) // the reader cuts, and changes nothing
+		end = begin + len(doc)
+		first := lineOf(text, begin)
 		raw, err := yaml.YAMLToJSONStrict(doc)
 		if err != nil {
-			return nil, fmt.Errorf("document %d: %w", number, err)
+			return nil, inFile(err, first)
 		}
 		if string(bytes.TrimSpace(raw)) == "null" {
 			continue // nothing but comments
 		}
-		o := object{raw: raw}
+		o := object{raw: raw, at: linesOf(doc, first)}
 		if err := json.UnmarshalCaseSensitivePreserveInts(raw, &o.tree); err != nil {
 			return nil, fmt.Errorf("document %d is no object: %w", number, err)
 		}

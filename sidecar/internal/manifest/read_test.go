@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -11,12 +12,12 @@ import (
 func TestStrict(t *testing.T) {
 	job := readTable(t).Job
 	for what, c := range map[string]struct{ text, want string }{
-		"unknown field":          {strings.Replace(job, "ranks: 4", "ranks: 4\n  rank: 4", 1), `unknown field "spec.rank"`},
+		"unknown field":          {strings.Replace(job, "ranks: 4", "ranks: 4\n  rank: 4", 1), `line 6: unknown field "spec.rank": is ranks meant?`},
 		"unknown in the pod":     {strings.Replace(job, "command:", "commands:", 1), `unknown field "spec.template.spec.containers[0].commands"`},
 		"other case":             {strings.Replace(job, "ranksPerPod", "ranksperpod", 1), `unknown field "spec.ranksperpod"`},
 		"twice":                  {strings.Replace(job, "ranks: 4", "ranks: 4\n  ranks: 4", 1), `"ranks" already set`},
-		"wrong type":             {strings.Replace(job, "ranks: 4", `ranks: "4"`, 1), "spec.ranks of type int32"},
-		"no quantity":            {strings.Replace(job, "  template:", "  memory: {arena: lots}\n  template:", 1), "quantities must match"},
+		"wrong type":             {strings.Replace(job, "ranks: 4", `ranks: "4"`, 1), `spec.ranks is the text "4", want a whole number, without quotes`},
+		"no quantity":            {strings.Replace(job, "  template:", "  memory: {arena: lots}\n  template:", 1), `spec.memory.arena is "lots", want a number with k, M, G or T`},
 		"other version":          {strings.Replace(job, "v1alpha1", "v1", 1), "apiVersion is outrigger.dev/v1, want outrigger.dev/v1alpha1"},
 		"no name":                {strings.Replace(job, "name: good", "labels: {}", 1), `metadata.name is ""`},
 		"name of no object":      {strings.Replace(job, "name: good", "name: Good", 1), `metadata.name is "Good"`},
@@ -25,13 +26,61 @@ func TestStrict(t *testing.T) {
 		"nothing":                {"# a comment\n", "no MPIJob (apiVersion outrigger.dev/v1alpha1) in it"},
 		"a list":                 {"- a\n", "document 1 is no object"},
 		"no kind":                {job + "---\nmetadata: {}\n", "document 2 has no kind"},
-		"no YAML":                {"a: b: c", "document 1: "},
+		"no YAML":                {"a: b: c", "document that begins on line 1: mapping values are not allowed"},
 		"profile not there":      {strings.Replace(job, "  template:", "  profileName: fast\n  template:", 1), "ProfileMissing: FabricProfile fast is not in the file"},
 		"too long":               {job + strings.Repeat("#", SizeMax), "over 3145728 bytes"},
 		"several things at once": {strings.NewReplacer("ranks: 4", "ranks: 0", "ranksPerPod: 2", "ranksPerPod: 0").Replace(job), "spec.ranksPerPod is 0, want 1 to 1024"},
 	} {
 		if _, err := Read([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v\n\twant: %s", what, err, c.want)
+		}
+	}
+}
+
+// TestFaultsAreLocated: what is wrong with a file is told with the line in the file, the
+// field, the value found, and the one meant.
+func TestFaultsAreLocated(t *testing.T) {
+	job := readTable(t).Job
+	line := func(text, of string) int {
+		before, _, found := strings.Cut(text, of)
+		if !found {
+			t.Fatalf("no %q in the job", of)
+		}
+		return 1 + strings.Count(before, "\n")
+	}
+	limits := func(memory string) string {
+		return strings.Replace(job, "command:", "resources: {limits: {memory: "+memory+"}}\n        command:", 1)
+	}
+	for what, c := range map[string]struct{ text, at, want string }{
+		"bytes":             {strings.Replace(job, "  template:", "  memory:\n    arena: 64MB\n  template:", 1), "arena", `spec.memory.arena is "64MB", want 64M (powers of 1000) or 64Mi (powers of 1024)`},
+		"binary bytes":      {strings.Replace(job, "  template:", "  memory:\n    slab: 1 MiB\n  template:", 1), "slab", `spec.memory.slab is "1 MiB", want 1Mi`},
+		"a small letter":    {limits("2gb"), "resources", `spec.template.spec.containers[0].resources.limits.memory is "2gb", want 2G (powers of 1000) or 2Gi`},
+		"kilobytes":         {limits("64KB"), "resources", `want 64k (powers of 1000) or 64Ki`},
+		"no amount":         {limits("much"), "resources", `is "much", want a number with k, M`},
+		"a list of memory":  {limits("[1]"), "resources", `limits.memory is "[1]", want a number`},
+		"letters turned":    {strings.Replace(job, "ranksPerPod", "ranksPrePod", 1), "ranksPrePod", `unknown field "spec.ranksPrePod": is ranksPerPod meant?`},
+		"nothing near":      {strings.Replace(job, "  template:", "  colour: red\n  template:", 1), "colour", `unknown field "spec.colour"`},
+		"of a pod":          {strings.Replace(job, "command:", "comand:", 1), "comand", `is command meant?`},
+		"text for a list":   {strings.Replace(job, "command: [", `command: "sh" #`, 1), "command", `spec.template.spec.containers[0].command is the text "sh", want a list: put a dash before each entry`},
+		"number for text":   {strings.Replace(job, "command:", "env: [{name: A, value: 4}]\n        command:", 1), "env", `containers[0].env[0].value is 4, want a text: put it into quotes`},
+		"list for a map":    {strings.Replace(job, "  template:", "  memory: [1]\n  template:", 1), "memory", `spec.memory is a list, want fields of its own`},
+		"of an enumeration": {strings.Replace(job, "  template:", "  mpi: openmpi\n  template:", 1), "mpi:", `spec.mpi is "openmpi", want Auto, MPICH, Intel, OpenMPI, None`},
+		"a fraction":        {strings.Replace(job, "ranks: 4", "ranks: 4.5", 1), "ranks: 4.5", "spec.ranks is 4.5, want a whole number"},
+		"out of bounds":     {strings.Replace(job, "ranks: 4", "ranks: 0", 1), "ranks: 0", "spec.ranks is 0, want 1 to 524288"},
+		"a rule":            {strings.Replace(job, "  template:", "  memory: {arena: 1}\n  template:", 1), "memory", "spec.memory.arena: arena is 64Ki to 16Ti"},
+		"missing":           {strings.Replace(job, "ranks: 4", "", 1), "spec:", "spec.ranks is required"},
+		"twice":             {strings.Replace(job, "ranks: 4", "ranks: 4\n  ranks: 5", 1), "ranks: 5", `key "ranks" already set`},
+		"no YAML":           {strings.Replace(job, "ranks: 4", "ranks: [4", 1), "ranks: [4", "did not find"},
+	} {
+		for _, before := range []string{"", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: input}\n---\n# the job\n"} {
+			text := before + c.text
+			want := fmt.Sprintf("line %d: ", line(text, c.at))
+			if what == "no YAML" { // the parser names the line at which it gave up
+				want = "line "
+			}
+			if _, err := Read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v\n\twant: %s%s", what, err, want, c.want)
+			}
 		}
 	}
 }

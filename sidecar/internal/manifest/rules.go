@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,7 +28,7 @@ func complaints(rules []rule) []error {
 	var wrong []error
 	for _, r := range rules {
 		if r.broken {
-			wrong = append(wrong, fmt.Errorf("%s: %s", r.where, r.message))
+			wrong = append(wrong, &fault{path: r.where, text: r.where + ": " + r.message})
 		}
 	}
 	return wrong
@@ -40,7 +39,7 @@ func jobRules(j *v1alpha1.MPIJob) []error {
 	t := &s.Template.Spec
 	// The API server's text for what the schema of pods says itself.
 	if len(t.Containers) != 1 {
-		return []error{errors.New("spec.template.spec.containers: template must have one container, the application: others would hold up the end of the job")}
+		return complaints([]rule{{"spec.template.spec.containers", true, "template must have one container, the application: others would hold up the end of the job"}})
 	}
 	c := &t.Containers[0]
 	wrong := complaints([]rule{
