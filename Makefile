@@ -15,7 +15,7 @@ PROGRAMS := ./sidecar/cmd/... ./devplugin/cmd/... ./clientlib/examples/...
 # What `make demo` runs: the daemon, its launcher and one program, and no more of the above.
 DEMO_PROGRAMS := $(addprefix ./sidecar/cmd/,outrigger outrigger-sidecar outrigger-launch) ./clientlib/examples/npb
 
-# Length of one fuzz target in `make fuzz` and `make test`.
+# Length of one fuzz target in `make fuzz` and `make verify`.
 FUZZTIME ?= 3s
 # Ranks, and sidecars, of one `make kills`.
 KILLS ?= 200
@@ -39,17 +39,19 @@ demo: ## run a real parallel program: 4 ranks in 2 pods on this machine
 	bin/outrigger run -n 4 --pods 2 --report -- bin/npb -v -class A cg
 
 .PHONY: test
-test: verify ## everything that guards a change, within 15 minutes from empty caches
-	@$(STAGE) fuzz $(MAKE) --no-print-directory fuzz
+test: ## the laws and every test, within 15 minutes from empty caches
+	@$(STAGE) arch $(MAKE) --no-print-directory arch
+	@$(STAGE) race hack/test-race messaging
+	@$(STAGE) tests hack/test-race rest plain
 
 .PHONY: verify
-verify: ## the same without fuzzing: before every commit
+verify: test ## test, the linters, generated files, the chart, fuzzing and every test with the race detector: what CI runs
 	@$(STAGE) generated hack/generated
 	@$(STAGE) shell hack/shell
-	@$(STAGE) arch $(MAKE) --no-print-directory arch
 	@$(STAGE) lint $(MAKE) --no-print-directory lint
 	@$(STAGE) chart $(MAKE) --no-print-directory chart
-	@$(STAGE) race hack/test-race
+	@$(STAGE) "race of the rest" hack/test-race rest
+	@$(STAGE) fuzz $(MAKE) --no-print-directory fuzz
 
 # The laws read the tree through `go list`, which the test cache cannot see.
 .PHONY: arch
