@@ -101,6 +101,8 @@ const (
 	// ContainerSidecar and ContainerInstall are the containers that are added.
 	ContainerSidecar = "outrigger"
 	ContainerInstall = "outrigger-install"
+	// VolumeSHM is the volume for /dev/shm of an MPI program; not every pod has it.
+	VolumeSHM = "outrigger-shm"
 	// VolumeShared, VolumeJob, VolumeToken and VolumeNone are the volumes that
 	// are added; only the first reaches the application.
 	VolumeShared = "outrigger"

@@ -123,13 +123,16 @@ const (
 // +kubebuilder:validation:XValidation:rule="has(self.devices) == has(oldSelf.devices)",fieldPath=".devices",message="devices cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.profileName) == has(oldSelf.profileName)",fieldPath=".profileName",message="profileName cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.sidecar) == has(oldSelf.sidecar)",fieldPath=".sidecar",message="sidecar cannot be changed"
-// +kubebuilder:validation:XValidation:rule="(has(self.memory) && has(self.memory.arena)) == (has(oldSelf.memory) && has(oldSelf.memory.arena)) && (has(self.memory) && has(self.memory.slab)) == (has(oldSelf.memory) && has(oldSelf.memory.slab)) && (has(self.memory) && has(self.memory.allocationsFrom)) == (has(oldSelf.memory) && has(oldSelf.memory.allocationsFrom))",fieldPath=".memory",message="memory cannot be changed"
+// +kubebuilder:validation:XValidation:rule="(has(self.memory) && has(self.memory.arena)) == (has(oldSelf.memory) && has(oldSelf.memory.arena)) && (has(self.memory) && has(self.memory.slab)) == (has(oldSelf.memory) && has(oldSelf.memory.slab)) && (has(self.memory) && has(self.memory.allocationsFrom)) == (has(oldSelf.memory) && has(oldSelf.memory.allocationsFrom)) && (has(self.memory) && has(self.memory.shm)) == (has(oldSelf.memory) && has(oldSelf.memory.shm))",fieldPath=".memory",message="memory cannot be changed"
 // +kubebuilder:validation:XValidation:rule="(has(self.mpi) ? self.mpi : 'None') == (has(oldSelf.mpi) ? oldSelf.mpi : 'None')",fieldPath=".mpi",message="mpi cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.stdinFile) == has(oldSelf.stdinFile)",fieldPath=".stdinFile",message="stdinFile cannot be changed"
 // +kubebuilder:validation:XValidation:rule="!has(self.stdinFile) || self.launchMode != 'Container'",fieldPath=".stdinFile",message="stdinFile needs launchMode Processes: the launcher opens it"
 // +kubebuilder:validation:XValidation:rule="has(self.mpiProgress) == has(oldSelf.mpiProgress)",message="mpiProgress cannot be changed"
 // +kubebuilder:validation:XValidation:rule="!has(self.mpiProgress) || has(self.mpi) && self.mpi != 'None'",message="mpiProgress is for programs of an MPI: set mpi, or leave it out"
 // +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.memory.allocationsFrom) || has(self.mpi) && self.mpi != 'None'",message="memory.allocationsFrom is for programs of an MPI: set mpi, or leave it out"
+// +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.memory.shm) || has(self.mpi) && self.mpi != 'None'",fieldPath=".memory.shm",message="memory.shm is for programs of an MPI: set mpi, or leave it out"
+// +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.memory.shm) || size(self.template.spec.containers) == 0 || !has(self.template.spec.containers[0].volumeMounts) || !self.template.spec.containers[0].volumeMounts.exists(m, m.mountPath == '/dev/shm' || m.mountPath == '/dev/shm/')",fieldPath=".memory.shm",message="the template's container mounts /dev/shm itself: leave memory.shm out, or the mount"
+// +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.memory.shm) || size(self.template.spec.containers) == 0 || !has(self.template.spec.containers[0].resources) || !has(self.template.spec.containers[0].resources.limits) || !('memory' in self.template.spec.containers[0].resources.limits) || quantity(string(self.memory.shm)).compareTo(quantity(string(self.template.spec.containers[0].resources.limits['memory']))) <= 0",fieldPath=".memory.shm",message="memory.shm is more than the container's memory limit, which it counts against: raise the limit, or lower shm"
 // +kubebuilder:validation:XValidation:rule="size(self.template.spec.containers) == 1",fieldPath=".template.spec.containers",message="template must have one container, the application: others would hold up the end of the job"
 // +kubebuilder:validation:XValidation:rule="self.launchMode == 'Container' || size(self.template.spec.containers) == 0 || (has(self.template.spec.containers[0].command) && size(self.template.spec.containers[0].command) > 0)",fieldPath=".template.spec.containers",message="the container needs a command: the launcher cannot know an image's entry point (or set launchMode: Container)"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.spec.restartPolicy) || size(self.template.spec.restartPolicy) == 0 || self.template.spec.restartPolicy == 'Never'",fieldPath=".template.spec.restartPolicy",message="template.spec.restartPolicy is Never or absent: ranks are restarted all together, see runPolicy.restartLimit"
@@ -316,6 +319,14 @@ type MemorySpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="allocationsFrom cannot be changed"
 	// +optional
 	AllocationsFrom *resource.Quantity `json:"allocationsFrom,omitempty"`
+	// shm is the size of /dev/shm of an MPI program's container, where MPIs keep what
+	// the ranks of a pod share: windows, and what they know at the start. It is memory
+	// of the container, whose limit it counts against. Absent: as much as the limits of
+	// the pod's containers allow. A container that mounts /dev/shm itself keeps that.
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('1048575')) && quantity(string(self)).isLessThan(quantity('16Ti'))",message="shm is 1Mi to 16Ti"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="shm cannot be changed"
+	// +optional
+	SHM *resource.Quantity `json:"shm,omitempty"`
 }
 
 // SidecarSpec is what each pod's sidecar gets.

@@ -3,6 +3,7 @@
 package mpi
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -445,6 +446,44 @@ func TestNotFinalized(t *testing.T) {
 					t.Errorf("the job took %v", took)
 				}
 			})
+		}
+	}
+}
+
+// TestKilledLeavesNothing: what a job that was killed as a whole has left in /dev/shm is removed
+// by the next one.
+func TestKilledLeavesNothing(t *testing.T) {
+	m := openmpi5(t)
+	ctx, cancel := context.WithTimeout(t.Context(), jobTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "unshare", "--pid", "--fork", "--kill-child=KILL", at(t, "outrigger"), "run", "-n", "2", "--pods", "2", "--mpi", "auto", "--", m.build(t, "waits"), "missing message", "60")
+	cmd.Env = append(os.Environ(), m.env...)
+	had, err := filepath.Glob("/dev/shm/outrigger-pmix-*")
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var killed []string
+	for len(killed) < 2 && ctx.Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+		if killed, err = filepath.Glob("/dev/shm/outrigger-pmix-*"); err != nil {
+			t.Fatal(err)
+		}
+		killed = slices.DeleteFunc(killed, func(path string) bool { return slices.Contains(had, path) })
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = cmd.Wait() // it was killed
+	if len(killed) < 2 {
+		t.Fatalf("a job of two pods has %q in /dev/shm", killed)
+	}
+	job{ranks: 2, pods: 1, env: m.env}.mustRun(t, "checked over 2 ranks", m.build(t, "check"))
+	for _, path := range killed {
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s is left", path)
 		}
 	}
 }

@@ -216,6 +216,7 @@
 #define OR_NAME_RESOURCE_DSA "outrigger.dev/dsa"
 #define OR_NAME_CONTAINER_SIDECAR "outrigger"
 #define OR_NAME_CONTAINER_INSTALL "outrigger-install"
+#define OR_NAME_VOLUME_SHM "outrigger-shm"
 #define OR_NAME_VOLUME_SHARED "outrigger"
 #define OR_NAME_VOLUME_JOB "outrigger-job"
 #define OR_NAME_VOLUME_TOKEN "outrigger-token"

@@ -109,7 +109,7 @@ func (a *Attempt) settings() *inject.Settings {
 		Wished: wished, Bounds: a.Bounds,
 		Namespace: a.Job.Namespace, Image: a.Options.Image, PullPolicy: pull(a.Options.Pull), ConfigMap: a.DocumentName(),
 		Ranks: s.Ranks, PerPod: s.RanksPerPod, Launch: s.LaunchMode, MPI: s.MPI, Stdin: s.StdinFile, Devices: s.Devices,
-		Memory: sizes, Wait: jobdoc.Wait(&a.Profile), Allocs: jobdoc.Allocations(&s.Memory), Progress: jobdoc.Progress(s.MPIProgress), LogLevel: a.Options.LogLevel, LocalMetrics: a.Options.LocalMetrics,
+		Memory: sizes, Wait: jobdoc.Wait(&a.Profile), SHM: s.Memory.SHM, Allocs: jobdoc.Allocations(&s.Memory), Progress: jobdoc.Progress(s.MPIProgress), LogLevel: a.Options.LogLevel, LocalMetrics: a.Options.LocalMetrics,
 		AllowedVariables: a.Options.AllowedVariables, AllowedMounts: a.Options.AllowedMounts,
 		Resources: v1alpha1.SidecarResources{
 			Requests: over(a.Options.Sidecar.Requests, s.Sidecar.Resources.Requests),

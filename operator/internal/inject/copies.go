@@ -38,7 +38,11 @@ func has(spec *corev1.PodSpec) bool {
 
 // alike names the first difference between what a pod has and what it would be given.
 func alike(spec *corev1.PodSpec, s *Settings) error {
-	for _, want := range volumes(s) {
+	ours := volumes(s)
+	if hasSHM(spec) {
+		ours = append(ours, shmVolume(s))
+	}
+	for _, want := range ours {
 		at := slices.IndexFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == want.Name })
 		if !equality.Semantic.DeepEqual(spec.Volumes[at], want) {
 			return fmt.Errorf("%w: its volume %q is another one than the one that Outrigger adds; leave it out", ErrPod, want.Name)

@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/names"
@@ -41,6 +42,7 @@ type Settings struct {
 	Bounds     Bounds                    // of the namespace's LimitRanges
 	Wait       string                    // OUTRIGGER_WAIT of the ranks; empty: their default
 	Allocs     string                    // OUTRIGGER_MPI_ARENA of the ranks; empty: off
+	SHM        *resource.Quantity        // size of /dev/shm of an MPI program; nil: as the pod's limits allow
 	Stdin      string                    // file that rank 0 reads; empty: none
 	Progress   string                    // OUTRIGGER_MPI_PROGRESS of the ranks; empty: the default
 	LogLevel   string                    // empty: info
@@ -65,6 +67,10 @@ func Pod(spec *corev1.PodSpec, s *Settings) error {
 		return err
 	}
 	spec.Volumes = append(spec.Volumes, volumes(s)...)
+	if app := s.application(spec); s.givesSHM(app) {
+		spec.Volumes = append(spec.Volumes, shmVolume(s))
+		app.VolumeMounts = append(app.VolumeMounts, shmMount())
+	}
 	spec.InitContainers = append([]corev1.Container{install(s), sidecar(s)}, spec.InitContainers...)
 	return application(s.application(spec), s, drainTime(Grace(spec)))
 }
@@ -121,20 +127,24 @@ func (s *Settings) application(spec *corev1.PodSpec) *corev1.Container {
 // others is what of a pod with ours is not ours.
 func others(spec *corev1.PodSpec, s *Settings) *corev1.PodSpec {
 	rest := spec.DeepCopy()
-	rest.Volumes = slices.DeleteFunc(rest.Volumes, func(v corev1.Volume) bool { return slices.Contains(reserved, v.Name) })
+	rest.Volumes = slices.DeleteFunc(rest.Volumes, func(v corev1.Volume) bool { return isReserved(v.Name) })
 	rest.InitContainers = slices.DeleteFunc(rest.InitContainers, func(c corev1.Container) bool {
 		return c.Name == names.ContainerSidecar || c.Name == names.ContainerInstall
 	})
 	for i := range rest.Containers {
 		c := &rest.Containers[i]
-		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m == sharedMount() })
+		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m == sharedMount() || m == shmMount() })
 		c.Env = slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return equality.Semantic.DeepEqual(e, podEnv(s)) })
 	}
 	return rest
 }
 
-// reserved are the names of the volumes that are added.
+// reserved are the names of the volumes that are added to every pod.
 var reserved = []string{names.VolumeShared, names.VolumeJob, names.VolumeToken, names.VolumeNone}
+
+func isReserved(volume string) bool {
+	return volume == names.VolumeSHM || slices.Contains(reserved, volume)
+}
 
 // check finds names and mounts that would collide with those added.
 func check(spec *corev1.PodSpec, s *Settings) error {
@@ -202,7 +212,7 @@ func checkNames(spec *corev1.PodSpec, namespace string) error {
 
 // checkVolume keeps the sidecar's tokens to the sidecar.
 func checkVolume(v *corev1.Volume) error {
-	if slices.Contains(reserved, v.Name) {
+	if isReserved(v.Name) {
 		return fmt.Errorf("%w: its volume %q has a name that Outrigger needs", ErrPod, v.Name)
 	}
 	if v.Projected == nil {
@@ -221,7 +231,7 @@ func checkContainer(c *corev1.Container) error {
 		return fmt.Errorf("%w: its container %q has a name that Outrigger needs", ErrPod, c.Name)
 	}
 	for _, m := range c.VolumeMounts {
-		if slices.Contains(reserved, m.Name) {
+		if isReserved(m.Name) {
 			return fmt.Errorf("%w: container %q mounts the volume %q, which is the sidecar's", ErrPod, c.Name, m.Name)
 		}
 		if p := path.Clean(m.MountPath); p == names.SharedDir || strings.HasPrefix(p, names.SharedDir+"/") {

@@ -2,12 +2,14 @@ package inject
 
 import (
 	"errors"
+	"path"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/outrigger-hpc/outrigger/api/jobdoc"
@@ -572,5 +574,71 @@ func TestInstallResources(t *testing.T) {
 		if r.Requests.Cpu().Cmp(resource.MustParse(c.request)) != 0 || r.Limits.Cpu().Cmp(resource.MustParse(c.limit)) != 0 || r.Requests.Memory().Cmp(memory) != 0 || r.Limits.Memory().Cmp(memory) != 0 {
 			t.Errorf("%s: requests %v, limits %v", name, r.Requests, r.Limits)
 		}
+	}
+}
+
+// TestSharedMemory: an MPI program's container gets a /dev/shm of the job's size, unless it
+// mounts one itself, and no other program's does. A pod that comes a second time is left as
+// it is, and another volume of that name is refused.
+func TestSharedMemory(t *testing.T) {
+	size := resource.MustParse("1Gi")
+	given := func(p *corev1.PodSpec) (v *corev1.Volume, m *corev1.VolumeMount) {
+		for i := range p.Volumes {
+			if p.Volumes[i].Name == names.VolumeSHM {
+				v = &p.Volumes[i]
+			}
+		}
+		for i := range p.Containers[0].VolumeMounts {
+			if path.Clean(p.Containers[0].VolumeMounts[i].MountPath) == "/dev/shm" {
+				m = &p.Containers[0].VolumeMounts[i]
+			}
+		}
+		return v, m
+	}
+	for name, c := range map[string]struct {
+		mpi  v1alpha1.MPI
+		own  string // where the container mounts a volume of its own
+		size *resource.Quantity
+		want bool
+	}{
+		"MPI":              {v1alpha1.MPIAuto, "", nil, true},
+		"MPI and a size":   {v1alpha1.MPIMPICH, "", &size, true},
+		"its own":          {v1alpha1.MPIAuto, "/dev/shm", nil, false},
+		"its own, a slash": {v1alpha1.MPIAuto, "/dev/shm/", nil, false},
+		"no MPI":           {v1alpha1.MPINone, "", nil, false},
+		"not said":         {"", "", nil, false},
+	} {
+		p, s := busy(), settings()
+		s.MPI, s.SHM = c.mpi, c.size
+		if c.own != "" {
+			p.Volumes = append(p.Volumes, corev1.Volume{Name: "mine"})
+			p.Containers[0].VolumeMounts = append(p.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "mine", MountPath: c.own})
+		}
+		if err := Pod(&p, s); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		v, m := given(&p)
+		if (v != nil) != c.want || c.want && (v.EmptyDir.Medium != corev1.StorageMediumMemory || v.EmptyDir.SizeLimit != c.size) {
+			t.Errorf("%s: volume %+v, wanted %v", name, v, c.want)
+		}
+		if c.want && (m == nil || m.Name != names.VolumeSHM) || c.own != "" && (m == nil || m.Name != "mine") {
+			t.Errorf("%s: mount %+v", name, m)
+		}
+		again := p.DeepCopy()
+		if err := Pod(again, s); err != nil || !equality.Semantic.DeepEqual(*again, p) {
+			t.Errorf("%s: a second time: %v", name, err)
+		}
+		if v != nil {
+			other := resource.MustParse("1Ti")
+			v.EmptyDir.SizeLimit = &other
+			if err := Pod(&p, s); err == nil || !strings.Contains(err.Error(), names.VolumeSHM) {
+				t.Errorf("%s: another volume of that name: %v", name, err)
+			}
+		}
+	}
+	p := busy()
+	p.Volumes = append(p.Volumes, corev1.Volume{Name: names.VolumeSHM})
+	if err := Pod(&p, settings()); err == nil || !strings.Contains(err.Error(), names.VolumeSHM) {
+		t.Errorf("a volume by the name of ours: %v", err)
 	}
 }

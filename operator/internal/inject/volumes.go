@@ -1,6 +1,9 @@
 package inject
 
 import (
+	"path"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -45,6 +48,34 @@ func volumes(s *Settings) []corev1.Volume {
 
 func sharedMount() corev1.VolumeMount {
 	return corev1.VolumeMount{Name: names.VolumeShared, MountPath: names.SharedDir}
+}
+
+// shmDir is where MPIs keep what the ranks of a pod share. A container runtime gives 64 MiB
+// there, and a process that touches more than there is ends by SIGBUS.
+const shmDir = "/dev/shm"
+
+// givesSHM reports whether the application gets a /dev/shm: an MPI program does whose
+// container mounts none itself.
+func (s *Settings) givesSHM(app *corev1.Container) bool {
+	return app != nil && s.MPI.Used() && !slices.ContainsFunc(app.VolumeMounts, func(m corev1.VolumeMount) bool {
+		return path.Clean(m.MountPath) == shmDir
+	})
+}
+
+// shmVolume is memory of the containers that write to it. Without a limit of its own the
+// kubelet sizes it by those of the pod's containers.
+func shmVolume(s *Settings) corev1.Volume {
+	return corev1.Volume{Name: names.VolumeSHM, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+		Medium: corev1.StorageMediumMemory, SizeLimit: s.SHM,
+	}}}
+}
+
+func shmMount() corev1.VolumeMount {
+	return corev1.VolumeMount{Name: names.VolumeSHM, MountPath: shmDir}
+}
+
+func hasSHM(spec *corev1.PodSpec) bool {
+	return slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == names.VolumeSHM })
 }
 
 // noToken keeps the token of the pod's service account out of a container.

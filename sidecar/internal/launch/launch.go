@@ -32,6 +32,7 @@ type Event struct {
 	Signal string    `json:"signal,omitempty"` // name of the signal that ended it
 	Reason string    `json:"reason,omitempty"` // why it could not be started
 	Judged bool      `json:"judged,omitempty"` // it ended well, and Reason is what is wrong with it all the same
+	Hint   string    `json:"hint,omitempty"`   // what may have caused the signal
 	Told   bool      `json:"told,omitempty"`   // it ended because it was told to
 	Aborts bool      `json:"aborts,omitempty"` // it has asked for the end of the job, and for that code
 	Time   time.Time `json:"time"`
@@ -46,6 +47,8 @@ func (e *Event) Text() string {
 		return e.Reason
 	case e.Reason != "":
 		return "could not be started: " + e.Reason
+	case e.Signal != "" && e.Hint != "":
+		return "was killed by " + e.Signal + ": " + e.Hint
 	case e.Signal != "":
 		return "was killed by " + e.Signal
 	case e.Aborts:

@@ -51,6 +51,7 @@ func (p *pod) run(ctx, judging context.Context, rank int, path string) {
 	} else if ws := state.Sys().(syscall.WaitStatus); ws.Signaled() {
 		e.Code, e.Signal = 128+int(ws.Signal()), unix.SignalName(ws.Signal())
 		e.Told = told.sent(ws.Signal())
+		e.Hint = hint(ws.Signal(), sharedMemory)
 	} else {
 		e.Code = ws.ExitStatus()
 	}

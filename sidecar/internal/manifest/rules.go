@@ -62,6 +62,10 @@ func jobRules(j *v1alpha1.MPIJob) []error {
 		{"spec.memory.slab", outside(s.Memory.Slab, "256Ki", "1025Mi", true), "slab is 256Ki to 1Gi"},
 		{"spec.memory.allocationsFrom", outside(s.Memory.AllocationsFrom, "4Ki", "16Ti", true), "allocationsFrom is 4Ki to 16Ti"},
 		{"spec", s.Memory.AllocationsFrom != nil && !s.MPI.Used(), "memory.allocationsFrom is for programs of an MPI: set mpi, or leave it out"},
+		{"spec.memory.shm", outside(s.Memory.SHM, "1Mi", "16Ti", true), "shm is 1Mi to 16Ti"},
+		{"spec.memory.shm", s.Memory.SHM != nil && !s.MPI.Used(), "memory.shm is for programs of an MPI: set mpi, or leave it out"},
+		{"spec.memory.shm", s.Memory.SHM != nil && slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return strings.TrimSuffix(m.MountPath, "/") == "/dev/shm" }), "the template's container mounts /dev/shm itself: leave memory.shm out, or the mount"},
+		{"spec.memory.shm", beyond(s.Memory.SHM, c.Resources.Limits), "memory.shm is more than the container's memory limit, which it counts against: raise the limit, or lower shm"},
 		{"spec.stdinFile", s.StdinFile != "" && s.LaunchMode == v1alpha1.LaunchContainer, "stdinFile needs launchMode Processes: the launcher opens it"},
 		{"spec", s.MPIProgress != "" && !s.MPI.Used(), "mpiProgress is for programs of an MPI: set mpi, or leave it out"},
 		{"spec.managedBy", s.ManagedBy != "" && !strings.Contains(s.ManagedBy, "/"), "managedBy is DOMAIN/NAME"},
@@ -116,6 +120,12 @@ func profileRules(p *v1alpha1.FabricProfileSpec) []error {
 		{"spec.fragment", outside(p.Fragment, "64", "1Mi", false), "fragment is 64 to 1Mi"},
 		{"spec.credit", outside(p.Credit, "128Ki", "1Gi", false), "credit is 128Ki to 1Gi"},
 	})
+}
+
+// beyond reports whether an amount of memory is more than a container's limit.
+func beyond(q *resource.Quantity, limits corev1.ResourceList) bool {
+	limit, limited := limits[corev1.ResourceMemory]
+	return q != nil && limited && q.Cmp(limit) > 0
 }
 
 // outside reports whether a quantity is given and not within least and most; most

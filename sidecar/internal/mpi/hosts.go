@@ -22,7 +22,7 @@ func plain() []string {
 
 // chosen is what has the ranks of this pod use the provider.
 func (s *Starter) chosen() []string {
-	return slices.Concat(environment(s.family, s.dir), sharing(s.shared))
+	return slices.Concat(environment(s.family, s.dir), sharing(s.shared.path))
 }
 
 // commands is the environment of what is started in this pod for an mpirun. Ranks

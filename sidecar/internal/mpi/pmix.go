@@ -30,7 +30,7 @@ type pmix struct {
 	begin  sync.Once
 	ranks  int // of this pod
 	link   *os.File
-	folder string        // of its own
+	folder *folder        // of its own
 	ready  chan struct{} // closed when the ranks have their variables, or never will
 
 	mu        sync.Mutex
@@ -67,7 +67,7 @@ func (p *pmix) start() error {
 	if err != nil {
 		return err
 	}
-	if p.folder, err = sharedFolder("outrigger-pmix-", job.here()); err != nil {
+	if p.folder, err = sharedFolder(prefixPMIx, job.here()); err != nil {
 		return err
 	}
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -77,7 +77,7 @@ func (p *pmix) start() error {
 	theirs := os.NewFile(uintptr(ends[1]), "pmix")
 	defer func() { _ = theirs.Close() }() // the server has its own
 	p.link = os.NewFile(uintptr(ends[0]), "pmix")
-	cmd := exec.Command(p.program, job.name, strconv.Itoa(job.pod), job.layoutText(), p.folder) //nolint:gosec // beside this program
+	cmd := exec.Command(p.program, job.name, strconv.Itoa(job.pod), job.layoutText(), p.folder.path) //nolint:gosec // beside this program
 	cmd.Stderr = os.Stderr
 	if p.library != "" {
 		cmd.Env = append(os.Environ(), names.EnvLibMPI+"="+p.library)
@@ -244,16 +244,16 @@ func (p *pmix) variables(ctx context.Context, rank int) []string {
 	if p.vars[rank] == nil {
 		return nil
 	}
-	return append(p.vars[rank], sharing(p.folder)...)
+	return append(p.vars[rank], sharing(p.folder.path)...)
 }
 
 // close removes the server's folder. The server itself ends with this process, or
 // with the ranks' orphans. p may be nil.
 func (p *pmix) close() error {
-	if p == nil || p.folder == "" {
+	if p == nil || p.folder == nil {
 		return nil
 	}
-	return os.RemoveAll(p.folder)
+	return p.folder.remove()
 }
 
 // met reports whether a rank has connected. p may be nil.

@@ -24,6 +24,7 @@ const rank3 = "\x03\x00\x00\x00"
 // TestPMIxHears: what the server says about its ranks.
 func TestPMIxHears(t *testing.T) {
 	p := newPMIx("", "")
+	p.folder = &folder{path: t.TempDir()}
 	p.begin.Do(func() {}) // the server is this test
 	for _, f := range [][]byte{
 		frame(frameEnv, rank3+"PMIX_RANK=3\x00PMIX_X=\n=\x00"), frame(frameReady, ""), frame(frameConnected, rank3),
@@ -110,8 +111,8 @@ func TestPMIxCannotStart(t *testing.T) {
 	if err := p.close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(p.folder); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s is still there: %v", p.folder, err)
+	if _, err := os.Stat(p.folder.path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there: %v", p.folder.path, err)
 	}
 	p = newPMIx("/bin/true", sidecar(t, "cmd=outrigger_job rc=0 name=j pod=2 machines=2 layout=2,1\n"))
 	if v := p.variables(t.Context(), 2); v != nil || !strings.Contains(p.why(), "pod") {

@@ -34,7 +34,7 @@ type Starter struct {
 	job     place
 	wished  []string // variables of what the job asks for
 	daemons []string // the same for mpirun's daemons in this pod
-	shared  string   // folder for memory that the ranks of this pod share
+	shared  *folder   // folder for memory that the ranks of this pod share
 }
 
 // agentFile is the program that mpirun starts instead of ssh.
@@ -109,10 +109,10 @@ func (s *Starter) management() management { return management(s.socket + names.P
 // ended; it returns the program's exit code there, and 0 elsewhere.
 func (s *Starter) Run(ctx context.Context, program []string) (int, error) {
 	var err error
-	if s.shared, err = sharedFolder("outrigger-mpirun-", s.job.here()); err != nil {
+	if s.shared, err = sharedFolder(prefixMPIRun, s.job.here()); err != nil {
 		return 0, err
 	}
-	defer os.RemoveAll(s.shared)
+	defer func() { _ = s.shared.remove() }()
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	served := make(chan error, 1)
