@@ -124,7 +124,7 @@ const KnowsElem uint64 = 1
 
 // Header precedes every payload (§3). Offsets in bytes, little-endian:
 //
-//	 0 version u8   1 type u8   2 flags u8   3 elements u8   4 payload length u32
+//	 0 version u8   1 type u8   2 flags u8   3 elements u8, times 2   4 payload length u32
 //	 8 seq u64     16 ack u64  24 credit u32  28 context u32
 //	32 src u32     36 dst u32  40 tag u64    48 A u64    56 B u64
 type Header struct {
@@ -155,7 +155,7 @@ func (h *Header) Encode(b *[HeaderBytes]byte) {
 // encodeFront writes what frames have everywhere, in a slot (slot.go) too: all but A and B.
 func (h *Header) encodeFront(b *[SlotHeadMin]byte) {
 	le := binary.LittleEndian
-	le.PutUint64(b[0:], Version|uint64(h.Type)<<8|uint64(h.Flags)<<16|uint64(h.Elem)<<24|uint64(h.Length)<<32)
+	le.PutUint64(b[0:], Version|uint64(h.Type)<<8|uint64(h.Flags)<<16|uint64(h.Elem)<<25|uint64(h.Length)<<32)
 	le.PutUint64(b[8:], h.Seq)
 	le.PutUint64(b[16:], h.Ack)
 	le.PutUint64(b[24:], uint64(h.Credit)|uint64(h.Context)<<32)
@@ -168,14 +168,14 @@ func (h *Header) encodeFront(b *[SlotHeadMin]byte) {
 func (h *Header) Decode(b *[HeaderBytes]byte) error {
 	h.decodeFront((*[SlotHeadMin]byte)(b[:]))
 	h.A, h.B = binary.LittleEndian.Uint64(b[48:]), binary.LittleEndian.Uint64(b[56:])
-	return h.check(b[0])
+	return h.check(b[0], b[3])
 }
 
 // decodeFront reads what encodeFront wrote.
 func (h *Header) decodeFront(b *[SlotHeadMin]byte) {
 	le := binary.LittleEndian
 	w := le.Uint64(b[0:])
-	h.Type, h.Flags, h.Elem, h.Length = Type(w>>8), uint8(w>>16), uint8(w>>24), uint32(w>>32)
+	h.Type, h.Flags, h.Elem, h.Length = Type(w>>8), uint8(w>>16), uint8(w>>25)&0x7f, uint32(w>>32)
 	h.Seq, h.Ack = le.Uint64(b[8:]), le.Uint64(b[16:])
 	w = le.Uint64(b[24:])
 	h.Credit, h.Context = uint32(w), uint32(w>>32)
@@ -184,12 +184,13 @@ func (h *Header) decodeFront(b *[SlotHeadMin]byte) {
 	h.Tag = le.Uint64(b[40:])
 }
 
-// check is what can be said of a header by itself. Preconditions: version is the byte at 0.
-func (h *Header) check(version byte) error {
+// check is what can be said of a header by itself. Preconditions: version is the byte at 0,
+// and elements the one at 3, of which one bit is the link's (§2.3).
+func (h *Header) check(version, elements byte) error {
 	switch {
 	case version != Version:
 		return fmt.Errorf("%w: version %d, want %d", ErrMalformed, version, Version)
-	case h.Type < 1 || h.Type > typeMax:
+	case h.Type < 1 || h.Type > typeMax || elements&1 != 0:
 		return fmt.Errorf("%w: %v", ErrMalformed, h.Type)
 	case h.Elem != 0 && (h.Elem > ElemMax || h.Type != Eager && h.Type != RTS):
 		return fmt.Errorf("%w: %v with elements of type %d", ErrMalformed, h.Type, h.Elem)

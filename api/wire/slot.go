@@ -44,5 +44,5 @@ func (h *Header) DecodeSlot(b *[SlotHeadMax]byte) error {
 	if h.Type != Eager {
 		return fmt.Errorf("%w: %v in a ring", ErrMalformed, h.Type)
 	}
-	return h.check(b[0])
+	return h.check(b[0], b[3])
 }

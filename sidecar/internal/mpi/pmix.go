@@ -30,7 +30,7 @@ type pmix struct {
 	begin  sync.Once
 	ranks  int // of this pod
 	link   *os.File
-	folder *folder        // of its own
+	folder *folder       // of its own
 	ready  chan struct{} // closed when the ranks have their variables, or never will
 
 	mu        sync.Mutex

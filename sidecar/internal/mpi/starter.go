@@ -34,7 +34,7 @@ type Starter struct {
 	job     place
 	wished  []string // variables of what the job asks for
 	daemons []string // the same for mpirun's daemons in this pod
-	shared  *folder   // folder for memory that the ranks of this pod share
+	shared  *folder  // folder for memory that the ranks of this pod share
 }
 
 // agentFile is the program that mpirun starts instead of ssh.

@@ -21,6 +21,9 @@ func stream(m *Memory, rounds int) []*link.Frame {
 	for round := range rounds {
 		for _, n := range sizes {
 			f := &link.Frame{Head: wire.Header{Type: wire.Data, Seq: uint64(len(frames) + 1), Tag: uint64(round), Length: uint32(n)}}
+			if i := len(frames); i%3 > 0 { // a message, mostly with a type
+				f.Head.Type, f.Head.Elem = wire.Eager, uint8(i/3%(wire.ElemMax+1))
+			}
 			if n <= link.InlineMax && round%2 == 0 {
 				for i := range n {
 					f.Inline[i] = byte(i*7 + len(frames))

@@ -134,7 +134,7 @@ func TestHostileReferences(t *testing.T) {
 		"what goes in the ring":        frame(wholeMax, 7, 0),
 		"nothing":                      frame(0, 7, 0),
 		"more than a frame":            frame(wire.FrameMax+1, 7, 0),
-		"a mark that does not exist":   func() []byte { b := frame(8192, 7, 0); b[refAt] = 2; return b }(),
+		"a mark that does not exist":   func() []byte { b := frame(8192, 7, 0); b[refAt] |= 2; return b }(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFoe(t)

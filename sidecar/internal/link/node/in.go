@@ -63,10 +63,8 @@ func (c *conn) frame(n int, sink link.Sink) bool {
 		return false
 	}
 	c.in.peek(&c.raw)
-	h, refers := &c.head, c.raw[refAt] == byRef
-	if refers {
-		c.raw[refAt] = 0
-	}
+	h, refers := &c.head, c.raw[refAt]&byRef != 0
+	c.raw[refAt] &^= byRef
 	if err := h.Decode(&c.raw); err != nil {
 		c.fail(link.Protocol(err))
 		return false

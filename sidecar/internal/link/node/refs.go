@@ -11,8 +11,8 @@ import (
 // A large payload that lies in a region which the peer can read does not go through the
 // ring: where it lies does, and the peer's sidecar copies it from there to where it goes.
 // That memory stays as it is until the frame is acknowledged (link.Frame). The header of
-// such a frame has byRef in a byte that is 0 otherwise, and in place of the payload there
-// are region u64 and offset u64.
+// such a frame has byRef, which is 0 otherwise, in the byte whose other bits are the type of
+// the message's elements, and in place of the payload there are region u64 and offset u64.
 const (
 	refAt    = 3 // of the header
 	byRef    = 1
@@ -80,7 +80,7 @@ func (c *conn) lies(f *link.Frame) (off uint64, ok bool) {
 func (c *conn) refer(f *link.Frame, off uint64) {
 	b := c.out.span(wire.HeaderBytes)
 	f.Head.Encode((*[wire.HeaderBytes]byte)(b))
-	b[refAt] = byRef
+	b[refAt] |= byRef
 	c.out.at += wire.HeaderBytes
 	b = c.out.span(refBytes)
 	binary.LittleEndian.PutUint64(b[0:], uint64(f.Payload.Region))
