@@ -135,6 +135,25 @@ func OpenToRead(fd int, off, size uint64) ([]byte, error) {
 	return mem, nil
 }
 
+// PagesStay reports whether pages of a shared-memory file that are allocated stay so: nobody
+// can take them away (F_SEAL_FUTURE_WRITE), nor take off or forestall that seal. It is an
+// error if the size is not sealed, as in Open, or size bytes from off on are not in the file.
+func PagesStay(fd int, off, size uint64) (bool, error) {
+	have, err := sealed(fd)
+	if err != nil {
+		return false, err
+	}
+	if size == 0 || off > uint64(have) || size > uint64(have)-off {
+		return false, fmt.Errorf("segment: %d bytes from %d on, of %d", size, off, have)
+	}
+	const stay = unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return false, fmt.Errorf("segment: reading seals: %w", err)
+	}
+	return seals&stay == stay, nil
+}
+
 // sealed is the size of a shared-memory file, which nobody can change.
 func sealed(fd int) (int64, error) {
 	const want = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW

@@ -27,23 +27,23 @@ type conn struct {
 	refs  refs
 
 	dst    []byte      // rest of a payload that is being read to where it goes
-	src    []byte      // of that, where it lies; nil: it comes through the ring
+	src    lying       // of that, where it lies; of no region: it comes through the ring
 	source link.Region // of src
 	moved  uint64      // bytes of such payloads
 	left   int         // bytes of a frame that is not all here
 	raw    [wire.HeaderBytes]byte
 	head   wire.Header
 
-	board   []byte                 // the peer's
-	regions map[link.Region][]byte // of the peer
-	mapped  uint64                 // bytes of them
-	rung    int                    // so often words have come that are not read
-	unheard bool                   // more of them are here than were read
-	heard   uint64                 // of its words that do more than wake
-	words   []word24               // that the local socket has not taken
-	watched bool                   // epoll tells when it does
-	ending  error                  // why the peer will write no more; what it has written comes first
-	last    uint64                 // of that, where it ends
+	board   []byte                  // the peer's
+	regions map[link.Region]*region // of the peer
+	mapped  uint64                  // bytes of them
+	rung    int                     // so often words have come that are not read
+	unheard bool                    // more of them are here than were read
+	heard   uint64                  // of its words that do more than wake
+	words   []word24                // that the local socket has not taken
+	watched bool                    // epoll tells when it does
+	ending  error                   // why the peer will write no more; what it has written comes first
+	last    uint64                  // of that, where it ends
 	err     error
 	gone    bool
 }
@@ -92,7 +92,7 @@ func (c *conn) close() {
 		_ = unix.EpollCtl(c.l.epoll, unix.EPOLL_CTL_DEL, fd, nil) // at once, and not when they are closed
 	}
 	dispose(c.fd, c.local) // the peer may have sent descriptors that were not read
-	c.rest, c.dst, c.src, c.words = nil, nil, nil, nil
+	c.rest, c.dst, c.src, c.words = nil, nil, lying{}, nil
 	for r := range c.regions {
 		c.unmap(r)
 	}

@@ -233,7 +233,7 @@ func TestHostileWords(t *testing.T) {
 		f.says(word24Of(wordHere, 7, 0, wire.FrameMax), large)
 		f.writes(frame(wire.FrameMax, 7, 0))
 		f.b.l.Poll(f.s) // a part of it
-		if len(f.b.l.conns[0].src) == 0 {
+		if !f.b.l.conns[0].src.waits() {
 			t.Fatal("nothing is being read: the test shows nothing")
 		}
 		f.says(word24Of(wordGone, 7, 0, 0))

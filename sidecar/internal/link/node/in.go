@@ -30,7 +30,7 @@ func (c *conn) read(sink link.Sink, budget uint64) (work int) {
 			c.fail(err)
 			break
 		}
-		if len(c.src) == 0 && n == c.left || !c.frame(n, sink) {
+		if !c.src.waits() && n == c.left || !c.frame(n, sink) {
 			c.left = n
 			break
 		}
@@ -46,7 +46,7 @@ func (c *conn) read(sink link.Sink, budget uint64) (work int) {
 		return work
 	}
 	c.give()
-	if c.ending != nil && c.err == nil && len(c.src) == 0 && (c.in.at >= c.last || work == 0) {
+	if c.ending != nil && c.err == nil && !c.src.waits() && (c.in.at >= c.last || work == 0) {
 		c.fail(c.ending)
 		work++
 	}
@@ -126,10 +126,13 @@ func (c *conn) begin(n, size int, sink link.Sink) bool {
 
 // more reads a payload on to where it goes.
 func (c *conn) more(n int, sink link.Sink) bool {
-	if c.src != nil {
+	if c.src.waits() {
 		n = min(len(c.dst), turns.PieceMax)
-		copy(c.dst[:n], c.src)
-		c.src = c.src[n:]
+		if err := c.src.of.read(c.dst[:n], c.src.at); err != nil {
+			c.fail(link.Broken(err))
+			return false
+		}
+		c.src.at += uint64(n)
 		c.moved += uint64(n)
 		c.l.stats.BytesIn += uint64(n)
 	} else {
@@ -141,10 +144,10 @@ func (c *conn) more(n int, sink link.Sink) bool {
 	if c.dst = c.dst[n:]; len(c.dst) > 0 {
 		return true
 	}
-	if c.dst = nil; c.src == nil {
+	if c.dst = nil; !c.src.waits() {
 		c.in.pad()
 	}
-	c.src = nil
+	c.src = lying{}
 	if err := sink.Placed(c.peer); err != nil {
 		c.fail(link.Protocol(err))
 		return false

@@ -39,6 +39,8 @@ type Config struct {
 type Stats struct {
 	BytesIn, BytesOut uint64 // through rings
 	BytesRead         uint64 // out of peers' memory
+	ReadByCall        uint64 // of them and of BytesIn, by system calls
+	BytesLent         uint64 // of this side, that peers have read
 	Reads, Wakes      uint64
 	Direct            int // peers that were connected once
 }
@@ -66,6 +68,7 @@ type Link struct {
 	unmapping sync.WaitGroup
 	order     atomic.Uint64           // a read-modify-write of it is a full barrier
 	mapped    uint64                  // bytes of regions
+	looks     atomic.Int32            // for pages of regions, under way
 	refusals  []atomic.Pointer[error] // by peer, why no end is made for it any more
 
 	input  []byte // what is handed over
@@ -148,7 +151,7 @@ func (l *Link) Direct() int { return l.stats.Direct }
 // Bytes returns what was moved so far, by sockets too.
 func (l *Link) Bytes() (in, out uint64) {
 	in, out = l.cfg.Stream.Bytes()
-	return in + l.stats.BytesIn + l.stats.BytesRead, out + l.stats.BytesOut
+	return in + l.stats.BytesIn + l.stats.BytesRead, out + l.stats.BytesOut + l.stats.BytesLent
 }
 
 // FD is readable when Poll would find work, once Arm has been asked.
@@ -174,7 +177,7 @@ func (l *Link) Arm() bool {
 
 // calls reports that there is something to do that no socket tells of.
 func (c *conn) calls() bool {
-	if n, err := c.in.ready(); err != nil || n != c.left || len(c.src) > 0 || c.toldMore() || c.ending != nil {
+	if n, err := c.in.ready(); err != nil || n != c.left || c.src.waits() || c.toldMore() || c.ending != nil {
 		return true
 	}
 	if c.needs == 0 || c.behind() {
@@ -202,7 +205,7 @@ func (l *Link) Join(peer link.Peer, fd int, e *End) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("node: %w", err), unix.Close(fd), e.Close())
 	}
-	c := &conn{l: l, peer: peer, fd: fd, regions: map[link.Region][]byte{}}
+	c := &conn{l: l, peer: peer, fd: fd, regions: map[link.Region]*region{}}
 	e.handOver(c)
 	l.conns[peer] = c
 	l.list = append(l.list, c)

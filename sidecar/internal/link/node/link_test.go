@@ -34,7 +34,7 @@ func newSide(t testing.TB, peers int) *side {
 	}
 	s.l.SetMemory(s.m)
 	s.m.Make = func(r link.Region, n int) []byte {
-		fd, mem, err := segment.Create("linktest", n)
+		fd, mem, err := segment.CreateToSeal("linktest", n, n)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,6 +44,11 @@ func newSide(t testing.TB, peers int) *side {
 				t.Error(err)
 			}
 		})
+		if r%2 == 0 { // as memory of sessions is; the other has pages that may be taken away
+			if err := segment.Seal(fd); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if err := s.l.ShareRegion(r, fd, 0, uint64(n)); err != nil {
 			t.Fatal(err)
 		}

@@ -5,18 +5,29 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
 // sparse is a sealed file without pages.
 func sparse(t *testing.T, n int64) int {
 	t.Helper()
+	fd := sparseOpen(t, n)
+	if err := segment.Seal(fd); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// sparseOpen is a file without pages, of which the size alone is sealed.
+func sparseOpen(t *testing.T, n int64) int {
+	t.Helper()
 	fd, err := unix.MemfdCreate("sparse", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err == nil {
 		err = unix.Ftruncate(fd, n)
 	}
 	if err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
 	}
 	if err != nil {
 		t.Fatal(err)

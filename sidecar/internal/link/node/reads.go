@@ -89,10 +89,12 @@ func (op *operation) copy(m link.Memory, n uint64) (here bool, err error) {
 		return false, nil
 	}
 	from := op.src.Off + op.done
-	if from < op.src.Off || from > uint64(len(r)) || n > uint64(len(r))-from {
+	if from < op.src.Off || from > r.size || n > r.size-from {
 		return false, fmt.Errorf("%w: it goes beyond the peer's memory", link.ErrKey)
 	}
-	copy(m.Bytes(op.dst.Slice(op.done, n)), r[from:from+n])
+	if err := r.read(m.Bytes(op.dst.Slice(op.done, n)), from); err != nil {
+		return false, link.Broken(err)
+	}
 	op.c.l.order.Add(1) // what was copied was read before the board is
 	if !stands(op.c.board, op.key) {
 		return false, errEnded

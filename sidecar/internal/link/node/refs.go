@@ -86,17 +86,27 @@ func (c *conn) refer(f *link.Frame, off uint64) {
 	binary.LittleEndian.PutUint64(b[0:], uint64(f.Payload.Region))
 	binary.LittleEndian.PutUint64(b[8:], off)
 	c.out.at += refBytes
+	c.l.stats.BytesLent += uint64(f.Head.Length)
 	c.refs.add(ref{f.Head.Seq, c.out.at, int(f.Head.Length)})
 }
 
+// lying is a payload, or the rest of one, in memory of a peer.
+type lying struct {
+	of *region
+	at uint64
+}
+
+// waits reports that there is one.
+func (y lying) waits() bool { return y.of != nil }
+
 // referred finds the payload of size bytes that a peer's frame refers to.
 // Preconditions: c.in is behind its header, and its reference is here.
-func (c *conn) referred(size int) ([]byte, error) {
+func (c *conn) referred(size int) (lying, error) {
 	var b [16]byte
 	copy(b[:], c.in.span(len(b)))
 	region, off := binary.LittleEndian.Uint64(b[0:]), binary.LittleEndian.Uint64(b[8:])
 	if size <= wholeMax || region > uint64(^link.Region(0)) {
-		return nil, fmt.Errorf("%w: a payload of %d bytes in region %d", link.ErrProtocol, size, region)
+		return lying{}, fmt.Errorf("%w: a payload of %d bytes in region %d", link.ErrProtocol, size, region)
 	}
 	c.source = link.Region(region)
 	for i := 0; c.regions[c.source] == nil && c.err == nil && c.ending == nil && i < wordsAhead; i += wordsATime {
@@ -106,10 +116,10 @@ func (c *conn) referred(size int) ([]byte, error) {
 	}
 	m := c.regions[c.source]
 	if m == nil && c.ending != nil { // before this side has heard of it
-		return nil, c.ending
+		return lying{}, c.ending
 	}
-	if m == nil || off > uint64(len(m)) || uint64(size) > uint64(len(m))-off {
-		return nil, fmt.Errorf("%w: a payload of %d bytes at %d of region %d, which is not known", link.ErrProtocol, size, off, region)
+	if m == nil || off > m.size || uint64(size) > m.size-off {
+		return lying{}, fmt.Errorf("%w: a payload of %d bytes at %d of region %d, which is not known", link.ErrProtocol, size, off, region)
 	}
-	return m[off : off+uint64(size)], nil
+	return lying{m, off}, nil
 }

@@ -93,6 +93,13 @@ func (l *Link) tellShare(s *shared) {
 // Deregister ends a registration.
 func (l *Link) Deregister(k link.Key) { l.board.drop(k.Key) }
 
+// Release ends a registration under which a peer has read (engine.Releaser).
+func (l *Link) Release(k link.Key) {
+	if ref, ok := find(l.board.mem, k.Key); ok && l.board.drop(k.Key) {
+		l.stats.BytesLent += ref.Len
+	}
+}
+
 // share passes a region.
 func (c *conn) share(s *shared) {
 	c.say(word24{kind: wordHere, region: s.region, off: s.off, size: s.size, share: s})

@@ -21,7 +21,7 @@ func TestRegionGone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	regions := func() map[link.Region][]byte { return b.l.conns[0].regions }
+	regions := func() map[link.Region]*region { return b.l.conns[0].regions }
 	s := &counting{}
 	b.l.Poll(s)
 	if len(regions()) != 2 {

@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -169,8 +168,7 @@ func (c *conn) takeWord(b, oob []byte, flags int) error {
 		dispose(fds...) // the peer may have chosen what takes its time
 		return err
 	}
-	closeAll(fds) // of memory, which was mapped
-	return nil
+	return nil // a region keeps its descriptor
 }
 
 func (c *conn) obey(b []byte, fds []int, flags int) error {
@@ -194,7 +192,7 @@ func (c *conn) obey(b []byte, fds []int, flags int) error {
 		}
 		return c.mapRegion(&w, fds[0])
 	case wordGone:
-		if len(c.src) > 0 && w.region == c.source {
+		if c.src.waits() && w.region == c.source {
 			return fmt.Errorf("%w: region %d is gone while a frame refers to it", link.ErrProtocol, w.region)
 		}
 		c.unmap(w.region)
@@ -229,11 +227,11 @@ func (c *conn) mapRegion(w *word24, fd int) error {
 	if w.size > mappedPeer-c.mapped || w.size > mappedMax-c.l.mapped {
 		return c.l.refuse(c.peer, fmt.Errorf("memory of the peer: %d bytes beside %d of its and %d of all peers', want at most %d and %d together", w.size, c.mapped, c.l.mapped, uint64(mappedPeer), uint64(mappedMax)))
 	}
-	mem, err := segment.OpenToRead(fd, w.off, w.size)
+	r, err := c.l.openRegion(fd, w.off, w.size)
 	if err != nil {
 		return c.l.refuse(c.peer, fmt.Errorf("memory of the peer: %w", err))
 	}
-	c.regions[w.region] = mem
+	c.regions[w.region] = r
 	c.l.regions++
 	c.mapped += w.size
 	c.l.mapped += w.size
@@ -245,8 +243,8 @@ func (c *conn) unmap(r link.Region) {
 	if m := c.regions[r]; m != nil {
 		delete(c.regions, r)
 		c.l.regions--
-		c.mapped -= uint64(len(m))
-		c.l.mapped -= uint64(len(m))
-		c.l.giveBack(m)
+		c.mapped -= m.size
+		c.l.mapped -= m.size
+		m.close()
 	}
 }
