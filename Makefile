@@ -50,6 +50,7 @@ verify: test ## test, the linters, generated files, the chart, fuzzing and every
 	@$(STAGE) shell hack/shell
 	@$(STAGE) lint $(MAKE) --no-print-directory lint
 	@$(STAGE) chart $(MAKE) --no-print-directory chart
+	@$(STAGE) replay $(MAKE) --no-print-directory replay
 	@$(STAGE) "race of the rest" hack/test-race rest
 	@$(STAGE) fuzz $(MAKE) --no-print-directory fuzz
 
@@ -114,6 +115,10 @@ test-tcp: ## the tests of real jobs that concern pods' talk once more, over TCP 
 .PHONY: sim
 sim: ## run SEEDS (10000) seeds of the simulator
 	go test ./sidecar/internal/sim -count=1 -timeout 6h -v -run Seeds $(SIM_FLAGS)
+
+.PHONY: replay
+replay: ## play the 2,000 simulated jobs of sidecar/internal/sim/testdata/traces.txt: each does, action by action, what it did
+	go test ./sidecar/internal/sim -count=1 -v -run Traces -sim.traces=1
 
 # The tag of the images, and what they are made of. Their only time is the
 # commit's.

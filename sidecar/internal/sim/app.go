@@ -153,6 +153,7 @@ func (a *app) state() string {
 func (a *app) step() error {
 	var d shm.Descriptor
 	for a.complete.Pop(&d) {
+		a.noteDone(&d)
 		if err := a.handle(&d); err != nil {
 			return fmt.Errorf("rank %d: %w", a.rank, err)
 		}

@@ -19,10 +19,12 @@ type cached struct {
 // RunCached is Run with links that keep registrations after their use, of budgets
 // that are soon used up. Neighbours in an arena then share registrations, which are
 // evicted, refused, taken over and dropped under the protocols.
-func RunCached(seed uint64) (covered Coverage, err error) {
+func RunCached(seed uint64) (covered Coverage, err error) { return newCached(seed).job() }
+
+func newCached(seed uint64) *world {
 	w := newWorld(seed)
 	w.caching, w.net.parts = true, false // neighbours are registered together
-	return w.job()
+	return w
 }
 
 // remote is the link of a port, as the engine has it.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"hash/crc32"
 	"math/rand/v2"
 	"slices"
 
@@ -27,6 +28,7 @@ func (n *network) drawCasts(seed uint64) {
 
 // Cast implements link.Caster. Now and then there is no room.
 func (p *port) Cast(peer link.Peer, data []byte, dst link.Key, notify uint64) bool {
+	p.net.note("cast", uint64(p.self), uint64(peer), uint64(crc32.Checksum(data, castagnoli)), dst.Key, dst.Addr, notify)
 	l, rng := p.usable(peer), p.net.casting
 	if l == nil || rng == nil || rng.IntN(10) == 0 {
 		return false

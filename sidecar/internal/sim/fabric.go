@@ -23,6 +23,7 @@ type network struct {
 	calm   bool   // no faults but those that are asked for
 	rude   bool   // windows are changed while they are read
 	deadly bool   // somebody dies, and takes back memory that others reach for
+	trace  *Trace // nil: none
 	fault  string // what a link saw that no correct core does
 
 	luck *rand.Rand // of deliveries, so that those of a seed before there were any stay
@@ -175,6 +176,7 @@ func (n *network) dial(connected func(self, peer link.Peer, generation int)) {
 
 // Connect implements engine.Dialer.
 func (p *port) Connect(peer link.Peer) {
+	p.net.note("connect", uint64(p.self), uint64(peer))
 	if l := p.net.line(p.self, peer); l.dialAt == 0 {
 		l.dialAt = p.net.now + p.net.rng.Int64N(2_000_000)
 	}
@@ -231,6 +233,7 @@ func (p *port) Post(peer link.Peer, frames []*link.Frame) int {
 		if f.Head.Type == wire.Pull && f.Head.Flags&wire.FlagMore != 0 {
 			p.net.more++
 		}
+		p.noteFrame(peer, f)
 		x := &packet{head: f.Head, at: p.net.now + p.net.rng.Int64N(30_000)}
 		if f.Payload.Region != 0 {
 			x.payload = p.memory.Bytes(f.Payload)[:f.Head.Length]

@@ -40,14 +40,16 @@ const (
 )
 
 // Fair runs the fair job of a seed.
-func Fair(seed uint64) error {
+func Fair(seed uint64) error { return fair(seed, nil) }
+
+func fair(seed uint64, t *Trace) error {
 	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), victim: -1, doomed: -1, slow: -1}
 	w.podOf = []int32{0, 0, 1, 1}
 	if w.rng.IntN(2) == 0 {
 		w.podOf = []int32{0, 0, 0, 0, 1} // nobody needs the other pod
 	}
 	w.net = newNetwork(w.rng, 2)
-	w.net.calm = true
+	w.net.calm, w.net.trace = true, t
 	w.fair, w.watch = true, w.watchTurn
 	err := w.guarded(func() error {
 		if err := w.boot(); err != nil {

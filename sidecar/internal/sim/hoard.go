@@ -40,11 +40,13 @@ type hoarding struct {
 }
 
 // Hoard runs the job with a hoarder of a seed.
-func Hoard(seed uint64) error {
+func Hoard(seed uint64) error { return hoard(seed, nil) }
+
+func hoard(seed uint64, t *Trace) error {
 	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 4)), victim: -1, doomed: -1, slow: -1}
 	w.podOf = []int32{0, 0, 1, 1}
 	w.net = newNetwork(w.rng, 2)
-	w.net.calm, w.net.deadly = true, true
+	w.net.calm, w.net.deadly, w.net.trace = true, true, t
 	h := &hoarding{world: w, gone: &operation{}}
 	w.fair, w.desertion, w.credit, w.watch = true, true, hoardCredit, h.look
 	err := w.guarded(func() error {

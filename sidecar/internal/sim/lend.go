@@ -50,7 +50,9 @@ func (w *world) drawLending() {
 
 // RunExposed is Run with applications that expose memory, over links that read remotely,
 // and with more large messages.
-func RunExposed(seed uint64) (covered Coverage, err error) {
+func RunExposed(seed uint64) (covered Coverage, err error) { return newExposed(seed).job() }
+
+func newExposed(seed uint64) *world {
 	w := newWorld(seed)
 	rng, n := rand.New(rand.NewPCG(seed, 7)), w.net
 	n.caps.Register, n.caps.Read = true, true
@@ -59,7 +61,7 @@ func RunExposed(seed uint64) (covered Coverage, err error) {
 		p.lends = rng.IntN(12) > 0
 	}
 	w.exposing, w.early, w.rdv = true, false, []mover.Protocol{mover.Auto, mover.GetCQE, mover.Get, mover.Put}[rng.IntN(4)]
-	return w.job()
+	return w
 }
 
 // context is that of a device for one application, with what it has registered there.

@@ -50,7 +50,8 @@ const accessDelay = 30_000
 
 // Register is Expose for a message, of which no more may be registered at once than
 // links say.
-func (p *port) Register(ref link.Ref) (link.Key, error) {
+func (p *port) Register(ref link.Ref) (k link.Key, err error) {
+	defer func() { p.noteKey("register", ref, k, err) }()
 	if d := p.lenders[ref.Region]; d != nil {
 		return p.registerLent(d, ref)
 	}
@@ -66,11 +67,12 @@ func (p *port) Register(ref link.Ref) (link.Key, error) {
 
 // Expose makes ref reachable under a key that cannot be guessed. Now and then
 // it fails, as it does where memory cannot be pinned.
-func (p *port) Expose(ref link.Ref) (link.Key, error) {
+func (p *port) Expose(ref link.Ref) (k link.Key, err error) {
+	defer func() { p.noteKey("expose", ref, k, err) }()
 	if !p.net.calm && p.net.rng.IntN(20) == 0 {
 		return link.Key{}, fmt.Errorf("simulated: no more memory can be pinned")
 	}
-	k := link.Key{Key: p.net.rng.Uint64() | 1, Addr: p.net.rng.Uint64N(1 << 40)}
+	k = link.Key{Key: p.net.rng.Uint64() | 1, Addr: p.net.rng.Uint64N(1 << 40)}
 	p.keys[k.Key] = registration{addr: k.Addr, ref: ref}
 	return k, nil
 }
@@ -84,6 +86,7 @@ type registration struct {
 
 // Deregister ends a registration at once.
 func (p *port) Deregister(k link.Key) {
+	p.noteKey("deregister", link.Ref{}, k, nil)
 	if _, ok := p.keys[k.Key]; !ok {
 		p.net.fault = fmt.Sprintf("pod %d deregisters a key that is not registered", p.self)
 	}
@@ -101,6 +104,7 @@ func (p *port) Write(peer link.Peer, token uint64, src link.Ref, dst link.Key, n
 }
 
 func (p *port) start(peer link.Peer, a *access) error {
+	p.net.note("access", uint64(p.self), uint64(peer), a.token, uint64(a.local.Region), a.local.Off, a.local.Len, a.key.Key, a.key.Addr, a.notify)
 	l := p.usable(peer)
 	if l == nil {
 		return fmt.Errorf("%w: no connection to pod %d", link.ErrBroken, peer)

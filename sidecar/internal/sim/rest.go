@@ -34,7 +34,9 @@ type rest struct {
 
 // RunResting is Run with engines that sleep, and applications that say much in a few words,
 // with pauses: mostly over links by which looks tell of writes, and notices too.
-func RunResting(seed uint64) (covered Coverage, err error) {
+func RunResting(seed uint64) (covered Coverage, err error) { return newResting(seed).job() }
+
+func newResting(seed uint64) *world {
 	w := newWorld(seed)
 	rng, c := rand.New(rand.NewPCG(seed, 12)), &w.net.caps
 	if rng.IntN(4) > 0 {
@@ -42,7 +44,7 @@ func RunResting(seed uint64) (covered Coverage, err error) {
 	}
 	w.slow, w.silence.pod = -1, -1 // who is late is late with its answer, too
 	w.rests = rests{rng: rng, pods: make([]rest, len(w.net.ports)), lookAfter: 1 + rng.Uint64N(3)}
-	return w.job()
+	return w
 }
 
 const (

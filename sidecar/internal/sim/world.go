@@ -144,6 +144,9 @@ func (w *world) job() (covered Coverage, err error) {
 // end gives back what the job had. It returns err, or what went wrong with that.
 func (w *world) end(err error) error {
 	w.over = true
+	for _, a := range w.apps {
+		a.noteFailure()
+	}
 	for _, e := range w.engines {
 		if closeErr := e.Close(); err == nil {
 			err = closeErr
