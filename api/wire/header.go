@@ -28,6 +28,12 @@ func Padding(n uint32) int { return int(-n % Align) }
 // fragments, so that a small message never waits behind a large one for long.
 const FrameMax = 1 << 20
 
+// Features, in A of the Ack that greets (§3.3). A sidecar of a build without them sends 0.
+const (
+	FeatureAgain uint64 = 1 << iota // the sender knows further generations of attachments (§9)
+	FeatureElem                     // and takes headers with Elem
+)
+
 // PlaceMax is the longest payload of a Place: of 512 processors.
 const PlaceMax = 64
 
@@ -78,7 +84,8 @@ const (
 	Complete  Type = 37 // Context: window of Dst, whose accesses by Src are over
 	Place     Type = 38 // A: the sender's machine, B: the processor of its engine, plus one; payload: those on which its ranks compute, a bit each
 	Look      Type = 39 // unsequenced; A: 1 the sender looks at its ring all the time: writes there need no notice; 0 it may sleep
-	typeMax   Type = 39
+	Again     Type = 40 // A: first frame not received, B: the generation of attachments that the sender has begun
+	typeMax   Type = 40
 )
 
 func (t Type) String() string {
@@ -89,7 +96,7 @@ func (t Type) String() string {
 		"", "ack", "heartbeat", "eager", "matched", "rts", "pull", "data", "fin", "written",
 		"retract", "retracted", "put", "get", "got", "acc", "fetch", "fetched", "lock", "locked", "unlock",
 		"flush", "flushed", "abort", "bye", "ready", "ring", "ended", "left", "taken", "withdraw", "withdrawn",
-		"expose", "exposed", "conceal", "concealed", "post", "complete", "place", "look",
+		"expose", "exposed", "conceal", "concealed", "post", "complete", "place", "look", "again",
 	}[t]
 }
 
@@ -117,10 +124,6 @@ func (t Type) bare() bool {
 
 // ElemMax is the largest number of an element type (L§7).
 const ElemMax = 12
-
-// KnowsElem, in A of an Ack, says that its sender takes headers with Elem. A sidecar
-// of a build without it sends 0 there and refuses such headers.
-const KnowsElem uint64 = 1
 
 // Header precedes every payload (§3). Offsets in bytes, little-endian:
 //

@@ -243,7 +243,7 @@ func (c *Core) flushAll(o *origin, id uint64) {
 	o.emitted = true
 	c.effort += stepEffort * uint64(len(c.peers))
 	for i := range c.peers {
-		if p := &c.peers[i]; p.state != peerIdle && p.state != peerDead {
+		if p := &c.peers[i]; p.state != peerIdle && !c.over(p) {
 			o.asked = append(o.asked, p.id)
 		}
 	}

@@ -24,7 +24,7 @@ func (c *Core) accept(p *peer, h *wire.Header) (fresh bool, err error) {
 	}
 	c.stats.FramesIn++
 	if !p.self {
-		if h.Type == wire.Left || h.Type == wire.Bye {
+		if (h.Type == wire.Left || h.Type == wire.Bye || h.Type == wire.Again) && h.Seq > p.recvSeq {
 			c.noteTook(p, h)
 		}
 		if err := c.acknowledge(p, h.Ack); err != nil {
@@ -53,7 +53,8 @@ func (c *Core) accept(p *peer, h *wire.Header) (fresh bool, err error) {
 		}
 		// The peer has all frames up to h.Ack: go on after it.
 		c.rewind(p)
-		p.state = peerReady
+		p.state, p.renews = peerReady, h.A&wire.FeatureAgain != 0
+		c.checkAgain(p)
 		c.touch(p)
 	}
 	if h.Seq > p.recvSeq+1 && p.ringIn.IsOpen() {
@@ -115,6 +116,11 @@ func (c *Core) Deliver(now int64, id link.Peer, h *wire.Header, payload []byte) 
 }
 
 func (c *Core) deliver(p *peer, h *wire.Header, payload []byte) error {
+	if p.gen != c.gen {
+		if is, err := c.foreign(p, h); is {
+			return err
+		}
+	}
 	switch h.Type {
 	case wire.Eager:
 		return c.onEager(p, h, payload)
@@ -149,6 +155,8 @@ func (c *Core) deliver(p *peer, h *wire.Header, payload []byte) error {
 	case wire.Bye:
 		c.onBye(p)
 		return nil
+	case wire.Again:
+		return c.onAgain(p, h)
 	case wire.Place:
 		return c.onPlace(p, h, payload)
 	case wire.Data, wire.Got, wire.Put, wire.Acc:
@@ -197,6 +205,12 @@ func (c *Core) placeFresh(p *peer, h *wire.Header) (ref link.Ref, err error) {
 			return link.Ref{}, fmt.Errorf("%w: frame %d changed when it was sent again", link.ErrProtocol, h.Seq)
 		}
 		return p.in.dst, nil
+	}
+	if p.gen != c.gen {
+		if is, err := c.foreign(p, h); is {
+			c.discard(p, h)
+			return p.in.dst, err
+		}
 	}
 	switch h.Type {
 	case wire.Eager:

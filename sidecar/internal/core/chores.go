@@ -28,6 +28,10 @@ func (c *Core) Pending() bool {
 // Advance does a bounded part of the work that takes longer than an event, and
 // returns how much it did; 0: there is none.
 func (c *Core) Advance(now int64) int {
+	if c.wanted > c.gen {
+		c.now = now
+		c.follow()
+	}
 	if c.dispute == nil && len(c.endings) == 0 && len(c.closing) == 0 && len(c.granting) == 0 && !c.parting.sweeping && c.locals.empty() && c.later.len() == 0 {
 		return 0
 	}

@@ -207,7 +207,10 @@ type Core struct {
 	copies  pool // eager messages copied out of arenas, until acknowledged
 	gots    table[got]
 	fail    *Failure
-	left    bool // all ranks of this sidecar have left, and it has said so
+	left    bool   // all ranks of this sidecar have left, and it has said so
+	gen     uint64 // of attachments (generation.go), from 1
+	wanted  uint64 // the highest that a peer has begun
+	leaving bool   // no rank attaches any more
 	world   *group
 	groups  map[uint64][]*group // by hash of their ranks
 	list    []uint32            // scratch of namedGroup
@@ -243,7 +246,7 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	c := &Core{cfg: cfg, ports: ports, retractables: map[retractable]uint64{}, unmet: map[uint64]bool{}, dice: cfg.Seed | 1}
+	c := &Core{cfg: cfg, ports: ports, retractables: map[retractable]uint64{}, unmet: map[uint64]bool{}, gen: 1, dice: cfg.Seed | 1}
 	reserve := poolReserve(cfg.Pods, cfg.CreditBytes)
 	c.pool = pool{region: RegionPool, limit: reserve}
 	c.copies = pool{region: RegionPool, next: reserve, limit: reserve + copyReserve}

@@ -60,7 +60,7 @@ func (c *Core) notAgain(o *outbox, seq uint64) {
 // greeted compares what a peer says that it has with what was told of delivery. One
 // that begins with 0 may have given this sidecar up: its next frame says so (deny.go).
 func (p *peer) greeted(h *wire.Header) error {
-	p.knowsElem = h.A&wire.KnowsElem != 0
+	p.knowsElem = h.A&wire.FeatureElem != 0
 	p.forgets = h.Ack < p.out.came
 	if p.forgets && h.Ack > 0 {
 		return p.forgotten(h.Ack)

@@ -40,7 +40,7 @@ func (c *Core) hasLeft(rank uint32) bool {
 
 // lost is the status of requests to a peer that is gone.
 func (c *Core) lost(p *peer) shm.Status {
-	if p.bye && c.fail == nil { // else it has left because of that
+	if (p.bye || p.gen > c.gen) && c.fail == nil { // else it has left because of that
 		return shm.StatusPeerLeft
 	}
 	return shm.StatusPeerFailed
@@ -83,6 +83,7 @@ func (c *Core) tellLeft(p *peer) (n int) {
 		f, _ := c.emit(p, wire.Left)
 		f.Head.Src, f.Head.Dst = c.parting.departed[p.toldLeft], c.firstRank(p)
 		f.Head.A = p.takenNext()
+		p.passes()
 		n++
 	}
 	return n
@@ -123,6 +124,9 @@ func (p *peer) takenNext() uint64 {
 func (c *Core) noteTook(p *peer, h *wire.Header) {
 	switch {
 	case h.A == 0 || h.A > p.out.last: // it had all
+	case h.Type == wire.Again && h.B > c.gen && p.gen <= c.gen && p.took == 0:
+		p.took = h.A
+	case h.Type == wire.Again || p.gen != c.gen: // of another generation
 	case h.Type == wire.Bye && p.took == 0:
 		p.took = h.A
 	case h.Type == wire.Left && int(h.Src) < len(c.cfg.PodOf) && c.peerOf(h.Src) == p && !c.hasLeft(h.Src):
@@ -238,7 +242,7 @@ func (c *Core) sweepRecv(id uint64, r *recv) {
 	case r.offered && c.hasCome(r):
 		c.put(r, id)
 	case r.matched && r.offered:
-		if p := &c.peers[r.peer]; p.state == peerDead {
+		if p := &c.peers[r.peer]; c.over(p) {
 			c.endRecv(id, r, c.lost(p))
 		} else {
 			c.chase(p)
@@ -251,7 +255,7 @@ func (c *Core) sweepRecv(id uint64, r *recv) {
 		r.endpoint.space(r.coll).Cancel(r.posted)
 		c.endRecv(id, r, status)
 	case r.matched && r.move.Remote != 0 && !r.move.Reading():
-		if p := &c.peers[r.peer]; p.state == peerDead {
+		if p := &c.peers[r.peer]; c.over(p) {
 			c.endRecv(id, r, c.lost(p))
 		} else {
 			c.chase(p)
@@ -268,7 +272,7 @@ func (c *Core) chase(p *peer) {
 }
 
 func (c *Core) sweepSend(id uint64, st *send) {
-	if p := c.peerOf(st.dst); p.state == peerDead {
+	if p := c.peerOf(st.dst); c.over(p) {
 		c.endSend(id, st, c.lost(p), false)
 	} else {
 		c.chase(p)
@@ -288,7 +292,7 @@ func (c *Core) sweepOrigin(id uint64, o *origin) {
 		c.chase(p)
 	}
 	for i := len(o.asked) - 1; i >= 0; i-- { // a flush of all
-		if p := &c.peers[o.asked[i]]; p.state == peerDead {
+		if p := &c.peers[o.asked[i]]; c.over(p) {
 			c.flushAnswered(id, o, p, c.lost(p))
 		} else {
 			c.chase(p)

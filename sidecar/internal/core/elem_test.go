@@ -12,7 +12,7 @@ import (
 // in their greeting that they take it, and to no other, also when the message was made
 // before the greeting came.
 func TestElemForThoseWhoKnowIt(t *testing.T) {
-	for _, knows := range []uint64{0, wire.KnowsElem, ^uint64(0)} {
+	for _, knows := range []uint64{0, wire.FeatureElem, ^uint64(0)} {
 		ports := &lone{regions: map[link.Region][]byte{}}
 		c, err := New(Config{Self: 0, PodOf: []int32{0, 1}, Pods: 2}, ports)
 		if err != nil {
@@ -37,7 +37,7 @@ func TestElemForThoseWhoKnowIt(t *testing.T) {
 		send(2, 512<<10)
 		c.Flush(1, ports)
 		want := uint8(0)
-		if knows&wire.KnowsElem != 0 {
+		if knows&wire.FeatureElem != 0 {
 			want = shm.TypeFloat64
 		}
 		messages := 0

@@ -10,10 +10,11 @@ import (
 // the job has failed. It is done in steps (Advance): its requests, its silent sends,
 // and of a rank that leaves its windows and the messages that nobody will receive.
 type ending struct {
-	session *session
-	leaves  bool // the session is over; else it stays attached to a failed job
-	clean   bool // it said goodbye
-	request int  // next of the session's requests
+	session  *session  // nil: of a rank that never attached
+	endpoint *endpoint // of a rank that leaves
+	leaves   bool      // the session is over; else it stays attached to a failed job
+	clean    bool      // it said goodbye
+	request  int       // next of the session's requests
 }
 
 // begin queues an ending and does as much of it as a step may. Preconditions:
@@ -36,9 +37,11 @@ func (c *Core) endSessions(budget int) int {
 		done := *x
 		c.endings = c.endings[:copy(c.endings, c.endings[1:])]
 		if done.leaves {
-			done.session.endpoint.ended = true
+			done.endpoint.ended = true
 			c.sayBye()
-			c.unhold(done.session.id)
+			if done.session != nil {
+				c.unhold(done.session.id)
+			}
 		}
 	}
 	return budget
@@ -47,6 +50,9 @@ func (c *Core) endSessions(budget int) int {
 // endStep goes on with one ending; 0: the budget is used up.
 func (c *Core) endStep(x *ending, budget int) int {
 	s := x.session
+	if s == nil {
+		return c.endEndpoint(x.endpoint, budget)
+	}
 	for ; x.request < len(s.requests) && budget > 0; x.request++ {
 		if s.requests[x.request].kind != requestFree {
 			c.endRequest(x, uint32(x.request))
@@ -68,7 +74,7 @@ func (c *Core) endStep(x *ending, budget int) int {
 	if len(s.silent) > 0 || !x.leaves {
 		return budget
 	}
-	return c.endEndpoint(s.endpoint, budget)
+	return c.endEndpoint(x.endpoint, budget)
 }
 
 // orphan lets a send outlive its session whose bytes are the engine's own: it
@@ -116,7 +122,7 @@ func (c *Core) forsake(id uint64, st *send) {
 
 // tellEnded tells a receiver that what it has asked for does not come.
 func (c *Core) tellEnded(p *peer, request uint64) {
-	if p.state == peerDead {
+	if c.over(p) {
 		return
 	}
 	f := c.answer(p, wire.Ended)
@@ -143,7 +149,7 @@ func (c *Core) abandon(id uint64, r *recv, status shm.Status) {
 }
 
 func (c *Core) tellFin(p *peer, remote uint64, status shm.Status) {
-	if p.state == peerDead {
+	if c.over(p) {
 		return
 	}
 	f := c.answer(p, wire.Fin)

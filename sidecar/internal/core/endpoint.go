@@ -20,6 +20,7 @@ type endpoint struct {
 	session *session     // nil: nobody is attached
 	gone    bool         // was attached and has left
 	ended   bool         // and nothing of it is open any more
+	absent  bool         // its process has ended: it attaches no more
 	probes  *match.Queue // waiting probes: patterns only
 	talks   talks        // whom it has sent to
 	claimed []uint64     // messages that matched probes have taken and nobody has received
@@ -124,7 +125,7 @@ func (c *Core) Detach(now int64, id SessionID, reason error) {
 	} else {
 		c.depart(e.rank)
 	}
-	c.begin(ending{session: s, leaves: true, clean: reason == nil && c.fail == nil})
+	c.begin(ending{session: s, endpoint: e, leaves: true, clean: reason == nil && c.fail == nil})
 }
 
 // AbsentError is why a rank has ended that waited in a collective for another one, which

@@ -116,7 +116,7 @@ func (c *Core) conceal(w *window, freed uint32) bool {
 	for i := len(holders) - 1; i >= 0; i-- {
 		h := holders[i]
 		p := &c.peers[h.Peer]
-		if beyond(p) {
+		if beyond(p) || c.over(p) {
 			x.Leave(h.Peer)
 			continue
 		}
@@ -178,8 +178,8 @@ const (
 func (c *Core) sweepExposure(id uint64, x *exposed) int {
 	cost := x.Holders() / holdersASweep
 	x.Forget(func(h expose.Holder) bool {
-		s := c.peers[h.Peer].state
-		return s == peerDead || s == peerDenied || s == peerIdle // it was connected when it asked
+		p := &c.peers[h.Peer]
+		return c.over(p) || p.state == peerDenied || p.state == peerIdle // it was connected when it asked
 	})
 	if c.fail != nil && x.Closing() {
 		x.Abandon()

@@ -92,6 +92,9 @@ func (c *Core) flushPeer(p *peer, to Poster) bool {
 	for {
 		c.feedStreams(p)
 		frames := p.out.unposted()
+		if p.gen < c.gen {
+			frames = frames[:c.passable(p, len(frames))]
+		}
 		if len(frames) == 0 {
 			break
 		}
@@ -160,7 +163,10 @@ func (c *Core) postAck(p *peer, to Poster) bool {
 	if p.ackAt == 0 && !p.greet {
 		t = wire.Heartbeat
 	}
-	p.ackFrame.Head = wire.Header{Type: t, Ack: p.recvSeq, Credit: p.grant, A: wire.KnowsElem}
+	p.ackFrame.Head = wire.Header{Type: t, Ack: p.recvSeq, Credit: p.grant}
+	if p.greet {
+		p.ackFrame.Head.A = wire.FeatureAgain | wire.FeatureElem
+	}
 	if to.Post(p.id, p.ackFrames[:]) == 0 {
 		return false
 	}

@@ -8,11 +8,10 @@ import (
 // Leave says that no rank will attach any more. Those that are attached stay
 // until they detach.
 func (c *Core) Leave(now int64) {
-	c.now = now
+	c.now, c.leaving = now, true
 	for _, e := range c.hosted {
 		if e.session == nil && !e.gone { // nobody has ever attached
-			e.gone, e.ended = true, true
-			c.depart(e.rank)
+			c.leftOut(e)
 		}
 	}
 	c.sayBye()
@@ -41,6 +40,7 @@ func (c *Core) emitBye(p *peer) {
 	f, _ := c.emit(p, wire.Bye)
 	f.Head.Flags |= wire.FlagAckNow
 	f.Head.A = p.takenNext()
+	p.passes()
 	p.byeSeq = p.out.last
 }
 
@@ -110,7 +110,7 @@ func (c *Core) owes(p *peer) bool {
 	case peerConnecting:
 		// Who was connected when the job failed learns of it from others, or
 		// has ended because of it.
-		return !p.out.empty() && !p.bye && (c.fail == nil || !p.known)
+		return !p.out.empty() && !(p.bye && p.gen >= c.gen) && (c.fail == nil || !p.known)
 	case peerGreeting, peerReady:
 		return !p.out.empty() || !p.streams.empty() || p.greet || p.ackSent != p.recvSeq
 	}

@@ -147,7 +147,7 @@ func (h *hostile) frame(p link.Peer) (f wire.Header, payload []byte) {
 	case k < 15:
 		f, payload = h.anyFrame(p, requests[h.r.IntN(len(requests))])
 	default:
-		f, payload = h.anyFrame(p, wire.Type(1+h.r.IntN(int(wire.Concealed))))
+		f, payload = h.anyFrame(p, anyType(h.r.IntN(int(wire.Concealed)+1)))
 	}
 	x := &h.core.peers[p]
 	if f.Type != wire.Ring && f.Type != wire.Look && f.Type > wire.Heartbeat {
@@ -236,6 +236,14 @@ var requests = []wire.Type{
 	wire.Flush, wire.Expose, wire.Expose, wire.Ready, wire.Ring, wire.Heartbeat, wire.Place, wire.Look,
 }
 
+// anyType is a type that a peer may say: those up to Concealed, and Again.
+func anyType(n int) wire.Type {
+	if n == int(wire.Concealed) {
+		return wire.Again
+	}
+	return wire.Type(1 + n)
+}
+
 // anyFrame makes a frame of a type.
 func (h *hostile) anyFrame(p link.Peer, t wire.Type) (f wire.Header, payload []byte) {
 	f = wire.Header{Type: t, Src: uint32(2 * p), Dst: uint32(h.r.IntN(hostileRanks)), Context: 9, Tag: uint64(h.r.IntN(2)), A: h.number(), B: h.number()}
@@ -243,7 +251,7 @@ func (h *hostile) anyFrame(p link.Peer, t wire.Type) (f wire.Header, payload []b
 		f.Src++
 	}
 	switch f.Type {
-	case wire.Abort, wire.Bye, wire.Left: // the story would soon be over
+	case wire.Abort, wire.Bye, wire.Left, wire.Again: // the story would soon be over
 		if h.r.IntN(40) > 0 {
 			return wire.Header{}, nil
 		}
@@ -254,6 +262,9 @@ func (h *hostile) anyFrame(p link.Peer, t wire.Type) (f wire.Header, payload []b
 	}
 	if t != wire.Eager && t != wire.RTS && h.r.IntN(3) > 0 { // no number of another's
 		f.A, f.B = uint64(1+h.r.IntN(9))<<32, uint64(h.r.IntN(2))
+	}
+	if t == wire.Again {
+		f.B = uint64(h.r.IntN(5))
 	}
 	if h.r.IntN(3) == 0 {
 		f.Flags = uint8(1 << h.r.IntN(5))

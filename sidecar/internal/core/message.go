@@ -160,7 +160,7 @@ func refusing(f, h *wire.Header, status shm.Status) {
 // any.
 func (c *Core) refusalOf(m *message) (t wire.Type, waits bool) {
 	switch {
-	case c.peers[m.peer].state == peerDead:
+	case c.over(&c.peers[m.peer]):
 		return 0, false
 	case !m.eager:
 		return wire.Fin, true
@@ -172,7 +172,7 @@ func (c *Core) refusalOf(m *message) (t wire.Type, waits bool) {
 // nobody has received it.
 func (c *Core) tellMatched(p *peer, h *wire.Header, status shm.Status) {
 	wanted := h.Flags&wire.FlagSync != 0 || h.Flags&wire.FlagReply != 0 && status != shm.StatusOK
-	if !wanted || h.Type != wire.Eager || p.state == peerDead {
+	if !wanted || h.Type != wire.Eager || c.over(p) {
 		return
 	}
 	refusing(&c.answer(p, wire.Matched).Head, h, status)

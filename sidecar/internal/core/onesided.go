@@ -68,7 +68,7 @@ func (c *Core) submitOneSided(s *session, d *shm.Descriptor) error {
 		c.endOrigin(id, shm.StatusNoMemory)
 	case all:
 		c.flushAll(o, id)
-	case c.peerOf(d.Peer).state == peerDead:
+	case c.over(c.peerOf(d.Peer)):
 		c.endOrigin(id, c.lost(c.peerOf(d.Peer)))
 	default:
 		c.access(c.peerOf(d.Peer), o, id)
@@ -224,7 +224,7 @@ func (c *Core) endOrigin(id uint64, status shm.Status) {
 // answers reports that p may still answer: it is not dead, and in a failed job its
 // connection has not ended, since nobody makes another one.
 func (c *Core) answers(p *peer) bool {
-	return p.state != peerDead && (c.fail == nil || p.state != peerIdle)
+	return !c.over(p) && (c.fail == nil || p.state != peerIdle)
 }
 
 // originPeer is where an operation's target is; nil: everywhere.

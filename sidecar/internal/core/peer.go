@@ -46,6 +46,12 @@ type peer struct {
 
 	toldLeft int // of the ranks that have left here, those that it was told of
 
+	gen     uint64   // of its ranks' attachments
+	genTold uint64   // generation of this sidecar that it was told of
+	wall    uint64   // while it is behind, frames with higher numbers wait
+	early   []uint32 // of its ranks in a generation that has not begun here, those that have left it
+	renews  bool     // it knows further generations
+
 	unmet  uint64 // the last frame that was made before it was first connected
 	took   uint64 // its goodbye: it had taken less than this frame from here; 0: all, or it has said none
 	byeSeq uint64 // number of the frame with our goodbye; 0: it was not said
@@ -125,11 +131,15 @@ func (p *peer) init(id link.Peer, cfg *Config) {
 	p.out.init()
 	p.ackFrames[0] = &p.ackFrame
 	p.lane = -1
+	p.gen, p.genTold = 1, 1
 }
 
 // emit queues a frame to p and returns it for the caller to fill. The first
 // frame to a peer makes the connection.
 func (c *Core) emit(p *peer, t wire.Type) (*link.Frame, *after) {
+	if p.genTold != c.gen { // never where ranks attach once
+		c.tellAgain(p)
+	}
 	f, a := p.out.push()
 	// Zeroed and set, not assigned: a literal would be built elsewhere and copied.
 	f.Head = wire.Header{}
@@ -192,6 +202,9 @@ func (c *Core) LinkUp(now int64, id link.Peer, caps link.Caps) {
 	c.ports.Note(NoteUp, id, 0, 0, 0, p.recvSeq)
 	if c.fail != nil {
 		c.tell(p, c.fail) // before anything else that follows from it
+	}
+	if !p.self && p.genTold != c.gen {
+		c.tellAgain(p)
 	}
 	if p.self {
 		p.state, p.greet = peerReady, false

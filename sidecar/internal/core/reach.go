@@ -192,7 +192,7 @@ func (c *Core) onConceal(p *peer, h *wire.Header) error {
 }
 
 func (c *Core) tellConcealed(p *peer, id uint64, v *view) {
-	if p.state != peerDead {
+	if !c.over(p) {
 		f := c.answer(p, wire.Concealed)
 		f.Head.A = v.exposure
 	}
@@ -226,7 +226,7 @@ func (c *Core) reachEnded(p *peer, op *remoteOp, err error) {
 	case err == nil:
 		c.stats.RemoteGet.add(o.total)
 		c.endOrigin(op.id, shm.StatusOK)
-	case p.state == peerDead:
+	case c.over(p):
 		c.endOrigin(op.id, c.lost(p))
 	default:
 		o.framed = true

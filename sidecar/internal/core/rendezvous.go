@@ -112,7 +112,7 @@ func (c *Core) startRendezvous(r *recv, id, remote uint64, offer *wire.RTSBody) 
 	if r.lent.of != nil && p.caps.Lent {
 		r.move.Mem = r.lent.at.Slice(0, r.want)
 	}
-	if p.state == peerDead {
+	if c.over(p) {
 		c.endRecv(id, r, c.lost(p))
 		return
 	}
@@ -450,7 +450,7 @@ func (c *Core) RemoteDone(now int64, id link.Peer, token uint64, err error) {
 	c.remotes.release(token)
 	p := &c.peers[id]
 	if err != nil {
-		if c.stats.RemoteErrors++; p.state == peerDead {
+		if c.stats.RemoteErrors++; c.over(p) {
 			c.startSweep() // the last one has left alone what was under way
 		}
 	}
@@ -532,7 +532,7 @@ func (c *Core) writeDone(p *peer, op *remoteOp, err error) {
 
 // tellWritten carries out what is to be told of the end of a write.
 func (c *Core) tellWritten(p *peer, op *remoteOp, step mover.Step) {
-	if step.Do != mover.Tell || p.state == peerDead {
+	if step.Do != mover.Tell || c.over(p) {
 		return
 	}
 	f, _ := c.emit(p, wire.Written)

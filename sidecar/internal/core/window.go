@@ -240,7 +240,7 @@ func (c *Core) onFlush(p *peer, h *wire.Header) {
 }
 
 func (c *Core) answerFlush(p *peer, request uint64, status shm.Status) {
-	if p.state == peerDead {
+	if c.over(p) {
 		return
 	}
 	f := c.answer(p, wire.Flushed)

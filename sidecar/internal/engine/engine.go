@@ -87,6 +87,7 @@ type Engine struct {
 	ends     int         // turns that the ends of sockets may still wait for what links have; 0: none has ended
 	gone     []*attached // whose sockets have ended, in the order of that
 	byRank   map[uint32]*attached
+	again    []returning // ranks that attach again, and wait for the next generation
 	joining  map[link.Peer]*joining
 	now      int64
 	calls    bool         // the remote link is a Caller
@@ -191,6 +192,7 @@ func (e *Engine) Turn() int {
 		e.tick()
 	}
 	work += e.core.Advance(e.now) // of what time has brought about, too
+	work += e.readmit()
 	if e.flush() {
 		work++
 	}
@@ -417,9 +419,8 @@ func (e *Engine) freeSession() core.SessionID {
 	return core.SessionID(len(e.sessions) - 1)
 }
 
-// addRegion numbers a session's memory. A number is never used again: a rank
-// attaches once, and whoever reached for memory that is gone must not find
-// another's.
+// addRegion numbers a session's memory. A number is never used again: whoever
+// reached for memory that is gone must not find another's.
 func (e *Engine) addRegion(mem []byte) link.Region {
 	e.regions = append(e.regions, mem)
 	return link.Region(len(e.regions) - 1)

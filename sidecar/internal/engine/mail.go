@@ -86,10 +86,11 @@ func (e *Engine) readMail() int {
 	return len(letters)
 }
 
-// AttachSession makes s known (session.Host).
+// AttachSession makes s known (session.Host). For a rank that has left it waits until the
+// next generation begins.
 func (e *Engine) AttachSession(s *session.Session) error {
 	answer := make(chan error, 1)
-	if err := e.mail.send(func(e *Engine) { answer <- e.Attach(s) }); err != nil {
+	if err := e.AttachLater(s, func(err error) { answer <- err }); err != nil {
 		return err
 	}
 	return <-answer
@@ -239,6 +240,11 @@ func (e *Engine) Fail(f *core.Failure) {
 // soon as none is left.
 func (e *Engine) Leave() {
 	_ = e.mail.send(func(e *Engine) { e.core.Leave(e.now) }) // a stopped engine has left
+}
+
+// Absent says that the process of a rank has ended, and attaches no more.
+func (e *Engine) Absent(rank uint32) {
+	_ = e.mail.send(func(e *Engine) { e.core.Absent(e.now, rank) }) // a stopped engine has left
 }
 
 // InTurn does something between two turns, and waits until it is done. It is not for
@@ -426,7 +432,7 @@ func (e *Engine) Remains() core.Leftover { return e.core.Leftover() }
 // that it said is still to be taken, for the same callers.
 func (e *Engine) Attached(rank uint32) (attached, speaks bool) {
 	a := e.byRank[rank]
-	if a == nil || e.core.Left(a.id) {
+	if a == nil || e.isGone(a) {
 		return false, false
 	}
 	return true, a.Ready()

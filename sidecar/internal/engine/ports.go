@@ -63,7 +63,9 @@ func (e *Engine) free(a *attached) {
 	e.dropRegions(a)
 	e.keepBuffers(a)
 	e.sessions[a.id] = nil
-	delete(e.byRank, a.Rank)
+	if e.byRank[a.Rank] == a { // else its rank has attached again
+		delete(e.byRank, a.Rank)
+	}
 	if err := a.Free(); err != nil {
 		e.cfg.Log.Error("releasing a session's memory", "rank", a.Rank, "cause", err)
 	}

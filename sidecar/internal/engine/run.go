@@ -49,6 +49,7 @@ func (e *Engine) Run(ctx context.Context) {
 	for _, f := range e.mail.close() {
 		f(e)
 	}
+	e.refuseAll(errStopped)
 }
 
 // breathIdle and breathBusy are how long the goroutine of the turn keeps its thread before it

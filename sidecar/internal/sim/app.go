@@ -33,6 +33,7 @@ type app struct {
 	open     int
 	burst    int // fewer operations are posted in one step
 	failed   bool
+	waits    bool             // it has not attached yet: others of its rank have not left
 	dead     bool             // its process was killed, has attacked, or has left early
 	deserts  float64          // when it leaves, in good order and in the middle; 0: never
 	sent     map[sending]bool // of one that does: whose send has ended
@@ -136,7 +137,7 @@ func (a *app) take(n int) int {
 }
 
 func (a *app) done() bool {
-	return a.dead || (a.posted == len(a.ops) || a.failed) && a.open == 0 && len(a.queue) == 0 && a.exposes.quiet()
+	return a.dead || !a.waits && (a.posted == len(a.ops) || a.failed) && a.open == 0 && len(a.queue) == 0 && a.exposes.quiet()
 }
 
 func (a *app) state() string {

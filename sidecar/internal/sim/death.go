@@ -13,6 +13,9 @@ func (w *world) mayFail() bool {
 // doom ends the application whose time has come: it is killed, or it attacks
 // its sidecar.
 func (w *world) doom(a *app) error {
+	if a.waits {
+		return nil
+	}
 	if a.dead {
 		a.linger() // an attack is taken from who reads
 		return nil
@@ -32,6 +35,9 @@ func (w *world) doom(a *app) error {
 // killRank ends an application as the kernel does: its socket closes.
 func (w *world) killRank(a *app) {
 	a.dead = true
+	if w.again != nil {
+		w.again.kill(int(a.rank))
+	}
 	w.engines[w.podOf[a.rank]].SessionGone(a.session)
 }
 

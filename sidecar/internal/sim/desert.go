@@ -26,7 +26,7 @@ func (w *world) desert(a *app) error {
 	if a.dead && a.deserts > 0 {
 		a.linger()
 	}
-	if a.dead || a.deserts == 0 || w.progress() < a.deserts {
+	if a.dead || a.waits || a.deserts == 0 || w.progress() < a.deserts {
 		return nil
 	}
 	var err error
@@ -49,7 +49,7 @@ func (a *app) linger() {
 // about a message whose send had ended.
 func (a *app) checkDeserted(o *operation, d *shm.Descriptor) error {
 	if o.act != nil {
-		if c, is := o.act.(*cancelled); is && (a.w.apps[c.peer].deserts > 0 || a.w.leaving != nil) {
+		if c, is := o.act.(*cancelled); is && (a.w.apps[c.peer].deserts > 0 || a.w.leaving != nil || a.w.again != nil && a.w.apps[c.peer].dead) {
 			return nil // it waited for what nobody sends
 		}
 		return fmt.Errorf("request %d ended because somebody has left, and nobody has", d.Req)

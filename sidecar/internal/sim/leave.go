@@ -54,7 +54,7 @@ func (w *world) podDone(pod int) bool {
 // ever having attached, which to its sidecar is the same.
 func (w *world) detach(pod int) error {
 	for _, a := range w.apps {
-		if int(w.podOf[a.rank]) != pod {
+		if int(w.podOf[a.rank]) != pod || a.dead {
 			continue
 		}
 		if _, err := a.submit.Push(&shm.Descriptor{Op: shm.OpDetach}); err != nil {

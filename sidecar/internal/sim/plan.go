@@ -72,7 +72,7 @@ func (w *world) plan() {
 		if claim = claim && w.rests.rng == nil; claim { // of a tag of its own: a probe and a receive of one tag race
 			tag = uint64(1000 + seq)
 		}
-		p := content(src, dst, tag, seq, n)
+		p := content(src, dst, tag|uint64(w.salt)<<12, seq, n)
 		a.ops = append(a.ops, w.sending(dst, tag, seq, p))
 		r := w.receiving(src, tag, seq, p)
 		if wild[dst] != nil {
@@ -103,7 +103,7 @@ func (w *world) plan() {
 func (w *world) planCollectives() {
 	for salt := range w.rng.IntN(5) {
 		k := collectives[w.rng.IntN(len(collectives))]
-		c := collective{kind: k.kind, count: 1 << w.rng.IntN(9), salt: uint64(salt + 10)}
+		c := collective{kind: k.kind, count: 1 << w.rng.IntN(9), salt: uint64(salt + 10 + 100*w.salt)}
 		if k.kind == shm.CollBarrier {
 			c.count = 0
 		}
@@ -140,7 +140,7 @@ func (w *world) planAside(a *app, src uint32, tag uint64, wild bool) {
 	case 1:
 		a.extras = append(a.extras, &operation{act: &cancelled{peer: src, n: sizes[w.rng.IntN(len(sizes))]}})
 	case 2:
-		if wild || w.leaving != nil || w.desertion { // it would be received after all, or asked back from who has gone
+		if wild || w.leaving != nil || w.desertion || w.again != nil { // it would be received after all, or asked back from who has gone
 			return
 		}
 		a.extras = append(a.extras, &operation{act: &cancelled{send: true, peer: src, n: 1 + sizes[w.rng.IntN(len(sizes))]}})

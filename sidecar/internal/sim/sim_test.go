@@ -160,6 +160,29 @@ func TestSeedsResting(t *testing.T) {
 	}
 }
 
+// TestSeedsAgain runs jobs whose ranks attach again.
+func TestSeedsAgain(t *testing.T) {
+	if *only != 0 {
+		if _, err := RunAgain(*only); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	var all Coverage
+	n := max(*seeds/4, 60)
+	for i := range uint64(n) {
+		seed := *first + i
+		c, err := RunAgain(seed)
+		all.add(c)
+		if err != nil {
+			t.Fatalf("%v\n\tgo test ./sidecar/internal/sim -run SeedsAgain -sim.seed=%d", err, seed)
+		}
+	}
+	if t.Logf("%d seeds: %+v", n, all); min(all.Early, all.Broken, int(all.Puts), int(all.Reads)) < n/2 {
+		t.Errorf("%d seeds: %+v: too little for what they are to show", n, all)
+	}
+}
+
 // TestKeptSeeds: seeds that have found a defect, beyond those that are run in any case.
 func TestKeptSeeds(t *testing.T) {
 	for seed, what := range map[uint64]string{

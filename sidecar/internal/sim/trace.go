@@ -40,10 +40,11 @@ type Kind struct {
 
 // Kinds are all kinds of jobs.
 var Kinds = []Kind{
-	{"job", 1200, ofWorld(newWorld)},
+	{"job", 1000, ofWorld(newWorld)},
 	{"cached", 300, ofWorld(newCached)},
 	{"exposed", 100, ofWorld(newExposed)},
 	{"resting", 300, ofWorld(newResting)},
+	{"again", 200, ofWorld(newAgain)},
 	{"fair", 80, fair},
 	{"hoard", 20, hoard},
 }

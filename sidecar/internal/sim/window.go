@@ -142,7 +142,7 @@ func (w *world) planWindow() {
 			}
 			off := part.place(a.rank)
 			part.used[a.rank] += n
-			data := content(a.rank, t, 0xaaaa, off, n)
+			data := content(a.rank, t, 0xaaaa+uint64(w.salt), off, n)
 			copy(part.want[off:], data)
 			put := &operation{act: &rma{op: shm.OpPut, target: t, off: off, n: n, data: data}}
 			flush := &operation{act: &rma{op: shm.OpFlush, target: t}}
@@ -156,7 +156,7 @@ func (w *world) planWindow() {
 			a.extras = append(a.extras, acc, put, flush, get)
 			if off, n := part.place(a.rank), 1+w.rng.IntN(9000); w.rng.IntN(3) == 0 && part.used[a.rank]+n <= slotBytes {
 				part.used[a.rank] += n
-				data := content(a.rank, t, 0xbbbb, off, n)
+				data := content(a.rank, t, 0xbbbb+uint64(w.salt), off, n)
 				copy(part.want[off:], data)
 				posts[t] = append(posts[t], &operation{act: &rma{op: shm.OpPost, target: a.rank}})
 				start := &operation{act: &rma{op: shm.OpStart, target: t}}

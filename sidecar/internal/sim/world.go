@@ -48,6 +48,8 @@ type world struct {
 	caching   bool // links keep registrations
 	caches    []*cached
 	rests     rests
+	again     *again // nil: ranks attach once
+	salt      int    // of the bytes of messages: the number of a program
 }
 
 // slowness is of how many turns a slow pod gets one.
@@ -78,6 +80,8 @@ type Coverage struct {
 	Looks   int    // words about looks at rings
 	Slept   int    // times that an engine slept
 	Quiet   int    // of them, those that something was written beside of which nothing tells
+	Early   int    // attachments that waited for the end of others
+	Absent  int    // ranks whose processes ended before those of others
 	Lent    lentCount
 }
 
@@ -102,6 +106,8 @@ func (c *Coverage) add(d Coverage) {
 	c.Looks += d.Looks
 	c.Slept += d.Slept
 	c.Quiet += d.Quiet
+	c.Early += d.Early
+	c.Absent += d.Absent
 	c.Lent.add(&d.Lent)
 }
 
@@ -110,6 +116,9 @@ func (w *world) coverage() Coverage {
 	c.Kept, c.Evicted = w.reused()
 	if w.frozen() {
 		c.Frozen = 1
+	}
+	if w.again != nil {
+		c.Early, c.Absent = w.again.early, w.again.absent
 	}
 	for _, e := range w.engines {
 		s := e.Counters()
@@ -131,7 +140,11 @@ func (w *world) job() (covered Coverage, err error) {
 		if err := w.boot(); err != nil {
 			return err
 		}
-		w.plan()
+		if w.again == nil {
+			w.plan()
+		} else if err := w.planAgain(); err != nil {
+			return err
+		}
 		return w.run()
 	})
 	covered = w.coverage()
@@ -147,13 +160,18 @@ func (w *world) end(err error) error {
 	for _, a := range w.apps {
 		a.noteFailure()
 	}
+	if w.again != nil {
+		for _, p := range w.again.programs {
+			p.over = true
+		}
+	}
 	for _, e := range w.engines {
 		if closeErr := e.Close(); err == nil {
 			err = closeErr
 		}
 	}
 	for _, a := range w.apps {
-		if closeErr := a.checkContext(); err == nil {
+		if closeErr := a.checkContext(); err == nil && !a.waits {
 			err = closeErr
 		}
 		a.giveBack()
@@ -312,10 +330,20 @@ func (w *world) run() error {
 			if a.dead || w.net.ports[w.podOf[a.rank]].dead {
 				continue
 			}
+			if a.waits {
+				done = false
+				continue
+			}
 			if err := a.step(); err != nil {
 				return err
 			}
 			done = done && a.done()
+		}
+		if w.again != nil {
+			if err := w.proceed(); err != nil {
+				return err
+			}
+			done = done && w.processesEnded()
 		}
 		if w.watch != nil {
 			if err := w.watch(); err != nil {
@@ -355,7 +383,7 @@ func (w *world) faults() error {
 		w.breaks = w.breaks[1:]
 	}
 	if w.doomed >= 0 {
-		if err := w.doom(w.apps[w.doomed]); err != nil {
+		if err := w.doom(w.doomedApp()); err != nil {
 			return err
 		}
 	}
@@ -402,7 +430,7 @@ func (w *world) progress() float64 {
 // settle lets acknowledgements and credits come home and checks that nothing
 // is left.
 func (w *world) settle() error {
-	killed := w.victim >= 0 && w.net.ports[w.victim].dead || w.doomed >= 0 && w.apps[w.doomed].dead
+	killed := w.victim >= 0 && w.net.ports[w.victim].dead || w.doomed >= 0 && w.wasKilled()
 	for range 400 {
 		w.idle(100_000)
 	}

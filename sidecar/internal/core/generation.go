@@ -1,0 +1,261 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// A rank may attach again after it has left in good order: a script runs one program after
+// the other. The attachments of a pod's ranks have one generation, which begins when the
+// generation before it is over here (mayRenew). Generations of different pods never exchange
+// a message (P§9):
+//
+//	behind     the peer's ranks are in an earlier generation. Frames for them wait in the
+//	           outbox, as before a connection is made; frames of them are dropped.
+//	the same   messages go.
+//	ahead      the peer's ranks have left this generation, all of them: here that is the end
+//	           of a peer that has said goodbye, except that its connection goes on.
+
+// generationMax is more generations than a job can have, so that no number overflows.
+const generationMax = 1 << 48
+
+// over reports that p answers nothing of this generation any more.
+func (c *Core) over(p *peer) bool { return p.state == peerDead || p.gen > c.gen }
+
+// holds reports that frames wait in the outbox until p's ranks have come to this generation.
+// In a failed job nothing waits: the peer drops the frames, and hears why.
+func (c *Core) holds(p *peer) bool { return p.gen < c.gen && c.fail == nil }
+
+// passable is how many of the next n frames to p may be posted.
+func (c *Core) passable(p *peer, n int) int {
+	if !c.holds(p) {
+		return n
+	}
+	return int(min(uint64(n), p.wall-min(p.wall, p.out.next)))
+}
+
+// passes lets the frame that was emitted last go to a peer that is behind, unless others wait
+// before it: that ranks have left concerns no message.
+func (p *peer) passes() {
+	if p.wall+1 == p.out.last {
+		p.wall++
+	}
+}
+
+// Renew begins the next generation, for ranks that attach again, if the one that there is
+// is over here; false: not yet.
+func (c *Core) Renew(now int64) bool {
+	c.now = now
+	if c.leaving || c.fail != nil || !c.mayRenew() {
+		return false
+	}
+	c.renew(c.gen + 1)
+	return true
+}
+
+// HasLeft reports that a rank of here has left this generation.
+func (c *Core) HasLeft(rank uint32) bool {
+	return int(rank) < len(c.endpoints) && c.endpoints[rank] != nil && c.endpoints[rank].gone
+}
+
+// Leaving reports that no rank may attach any more.
+func (c *Core) Leaving() bool { return c.leaving }
+
+// Absent notes that the process of a rank has ended: the rank takes part in no later
+// generation.
+func (c *Core) Absent(now int64, rank uint32) {
+	c.now = now
+	if int(rank) >= len(c.endpoints) || c.endpoints[rank] == nil {
+		return
+	}
+	e := c.endpoints[rank]
+	e.absent = true
+	if c.gen > 1 && e.session == nil && !e.gone {
+		c.leftOut(e)
+	}
+}
+
+// leftOut ends a rank that does not attach in this generation any more.
+func (c *Core) leftOut(e *endpoint) {
+	e.gone = true
+	c.depart(e.rank)
+	c.begin(ending{endpoint: e, leaves: true})
+}
+
+// follow begins the generation that a peer has begun, where no rank attaches any more: the
+// peer learns that it waits for none.
+func (c *Core) follow() {
+	for _, e := range c.hosted {
+		if !e.absent && !c.leaving {
+			return
+		}
+	}
+	if c.fail == nil && c.mayRenew() {
+		c.renew(c.wanted)
+	}
+}
+
+// mayRenew reports that nothing of this generation is open here: all ranks have left it, or
+// never attach; and what they have sent has been received, or refused.
+func (c *Core) mayRenew() bool {
+	for _, e := range c.hosted {
+		if !e.ended && (e.gone || !e.absent || e.session != nil) {
+			return false
+		}
+	}
+	busy := c.orphans + c.sends.used + c.recvs.used + c.parked.used + c.probes.used + c.colls.used +
+		c.remotes.used + c.origins.used + c.exposures.used + c.gots.used +
+		len(c.endings) + len(c.closing) + len(c.granting) + c.later.len()
+	if busy > 0 || c.parting.sweeping || c.dispute != nil || !c.locals.empty() {
+		return false
+	}
+	for _, s := range c.sessions {
+		if s != nil {
+			return false
+		}
+	}
+	for i := range c.peers {
+		switch p := &c.peers[i]; {
+		case p.state == peerDead || p.state == peerDenied:
+		case p.in.active || !p.streams.empty():
+			return false
+		case p.self && !p.out.empty():
+			return false
+		case c.holds(p) && p.out.last > p.wall: // for ranks that have not come to this one yet
+			return false
+		}
+	}
+	return true
+}
+
+// renew begins generation g. Preconditions: mayRenew, and g is higher than the last one.
+func (c *Core) renew(g uint64) {
+	c.gen, c.left, c.parting = g, false, parting{}
+	clear(c.unmet)
+	c.polled = c.polled[:0]
+	for _, e := range c.hosted {
+		e.renew(c.cfg.Seed)
+	}
+	for i := range c.peers {
+		c.renewPeer(&c.peers[i])
+	}
+	for _, e := range c.hosted {
+		if e.absent || c.leaving {
+			c.leftOut(e)
+		}
+	}
+}
+
+// renew makes e a rank that has not attached yet. What it has sent to others goes on being
+// counted.
+func (e *endpoint) renew(seed uint64) {
+	n := newEndpoint(e.rank, seed)
+	n.index, n.talks, n.backlog, n.absent = e.index, e.talks, e.backlog, e.absent
+	*e = *n
+}
+
+// renewPeer forgets what was between the last generation and a peer, and takes up what it has
+// said of this one.
+func (c *Core) renewPeer(p *peer) {
+	p.toldLeft, p.byeSeq, p.took = 0, 0, 0
+	if p.self {
+		p.gen, p.genTold = c.gen, c.gen
+		return
+	}
+	c.dropViews(p)
+	p.offers = nil
+	p.gets, p.served, p.locks, p.asks, p.waits, p.retracts = 0, 0, 0, 0, 0, 0
+	switch {
+	case p.gen > c.gen, p.gen == c.gen && p.bye:
+		c.allLeft(p)
+	case p.gen == c.gen:
+		for _, rank := range p.early {
+			c.markLeft(rank)
+		}
+	}
+	if p.state != peerDead && p.state != peerDenied && (p.state != peerIdle || p.known) {
+		c.tellAgain(p)
+	}
+}
+
+// tellAgain says which generation has begun here, before every other frame of it. It is
+// never said in a job whose ranks attach once.
+func (c *Core) tellAgain(p *peer) {
+	p.genTold = c.gen
+	f, _ := p.out.push()
+	f.Head = wire.Header{
+		Type: wire.Again, Flags: wire.FlagAckNow, Seq: p.out.last,
+		Src: c.hosted[0].rank, Dst: c.firstRank(p), A: p.takenNext(), B: c.gen,
+	}
+	f.Gather = false
+	p.wall = p.out.last
+	c.touch(p)
+	c.reach(p)
+	c.checkAgain(p)
+}
+
+// checkAgain fails the job for a peer that knows no further generation, when there is one.
+func (c *Core) checkAgain(p *peer) {
+	if p.genTold > 1 && p.state == peerReady && !p.renews {
+		c.failJob(&Failure{Rank: c.hosted[0].rank, Code: 1, Reason: fmt.Sprintf(
+			"attached again: pod %d has protocol %d without Again, this one %d with it; use images of one release", p.id, wire.Version, wire.Version)})
+	}
+}
+
+// onAgain takes the news that a peer's ranks have left a generation, all of them, and come to
+// a later one. Nothing that this side has asked for before is answered.
+func (c *Core) onAgain(p *peer, h *wire.Header) error {
+	if p.self || h.B <= p.gen || h.B > generationMax {
+		return fmt.Errorf("%w: generation %d after %d", link.ErrProtocol, h.B, p.gen)
+	}
+	was := p.gen
+	p.gen, p.bye, p.early = h.B, false, nil
+	if p.gen > c.gen {
+		c.wanted = max(c.wanted, p.gen)
+		if was <= c.gen {
+			c.dropStreams(p)
+			c.dropViews(p)
+			c.allLeft(p)
+		}
+	}
+	if c.gen > p.genTold && p.gen >= c.gen {
+		c.tellAgain(p)
+	}
+	c.touch(p) // what waited for it
+	return nil
+}
+
+// foreign takes a frame of a peer whose ranks are in another generation, if it is one that
+// concerns messages; false: it is to be taken as ever. Credit goes back: the peer has used it.
+func (c *Core) foreign(p *peer, h *wire.Header) (bool, error) {
+	switch h.Type {
+	case wire.Again, wire.Abort, wire.Place:
+		return false, nil
+	case wire.Bye:
+		p.bye = true
+	case wire.Left:
+		if int(h.Src) >= len(c.cfg.PodOf) || c.peerOf(h.Src) != p || len(p.early) >= p.ranks {
+			return true, errLeft
+		}
+		if p.gen > c.gen {
+			p.early = append(p.early, h.Src)
+		}
+	case wire.Eager:
+		if uint64(h.Length) != h.A || h.A > eagerLimit {
+			return true, errEager
+		}
+		if err := p.charged(h); err != nil {
+			return true, err
+		}
+		c.consumed(p, charge(h.A))
+	}
+	return true, nil
+}
+
+// Errors of frames of other generations.
+var (
+	errLeft  = fmt.Errorf("%w: goodbye in the name of a rank that is not there, or more than one of each", link.ErrProtocol)
+	errEager = fmt.Errorf("%w: eager message whose size is not that of its payload", link.ErrProtocol)
+)

@@ -1,0 +1,196 @@
+package core
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// repeated is a pod whose ranks attach again, and its only peer.
+type repeated struct {
+	*statuses
+	seen int // frames of the pod that a test has looked at
+}
+
+// newRepeated makes one whose peer knows the features of its greeting.
+func newRepeated(t *testing.T, features uint64) *repeated {
+	t.Helper()
+	x := newStranger(t)
+	r := &repeated{statuses: &statuses{x, map[SessionID]shm.Status{}}}
+	x.core.ports = r
+	x.core.LinkUp(1, 1, link.Caps{Name: "test"})
+	if err := x.core.Deliver(1, 1, &wire.Header{Type: wire.Ack, A: features, Credit: x.core.peers[1].granted}, nil); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// again lets the pod's ranks say goodbye, and attach again.
+func (r *repeated) again(leaves ...SessionID) {
+	r.t.Helper()
+	for _, s := range leaves {
+		r.submit(s, shm.Descriptor{Op: shm.OpDetach})
+	}
+	r.work()
+	if !r.core.Renew(5) {
+		r.t.Fatal("no generation begins")
+	}
+	for rank := range uint32(2) {
+		base := RegionFirst + link.Region(2*rank)
+		if err := r.core.Attach(5, SessionID(rank), rank, link.Ref{Region: base, Len: 1 << 20}, link.Ref{Region: base + 1, Len: crowdArena}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// work lets the pod do what there is to do, within itself too.
+func (r *repeated) work() {
+	c := r.core
+	for i := 0; i < 20; i++ {
+		for c.Flush(4, r) {
+		}
+		for c.Advance(4) > 0 {
+		}
+		if self := &c.peers[0]; self.state == peerConnecting {
+			c.LinkUp(4, 0, link.Caps{Name: "local"})
+		}
+	}
+}
+
+// Post takes frames; those to the pod itself come at once.
+func (r *repeated) Post(peer link.Peer, frames []*link.Frame) int {
+	if peer != 0 {
+		return r.lone.Post(peer, frames)
+	}
+	for _, f := range frames {
+		if err := r.core.Deliver(4, 0, &f.Head, f.Inline[:f.Head.Length]); err != nil {
+			r.t.Error(err)
+		}
+	}
+	return len(frames)
+}
+
+// said are the types of frames that the peer has had since the last call.
+func (r *repeated) said() (types []wire.Type) {
+	r.work()
+	for _, f := range r.frames[r.seen:] {
+		if f.Head.Seq != 0 {
+			types = append(types, f.Head.Type)
+		}
+	}
+	r.seen = len(r.frames)
+	return types
+}
+
+func (r *repeated) want(what string, types ...wire.Type) {
+	r.t.Helper()
+	if got := r.said(); !slices.Equal(got, types) {
+		r.t.Errorf("%s: the peer had %v, want %v", what, got, types)
+	}
+}
+
+func small(op shm.Op, peer, req uint32) shm.Descriptor {
+	d := shm.Descriptor{Op: op, Req: req, Peer: peer, Class: shm.ClassInline, InlineLen: shm.InlineMax}
+	if op == shm.OpSend {
+		d.SetInline([]byte("second"))
+	}
+	return d
+}
+
+// Messages for ranks that have not come to a generation wait, and go when they have.
+func TestHeldForARankThatIsBehind(t *testing.T) {
+	r := newRepeated(t, wire.FeatureAgain)
+	r.again(0, 1)
+	r.want("the first programs are over", wire.Bye, wire.Again)
+	r.submit(0, small(shm.OpSend, 2, 1))
+	r.want("its receiver is in the first program")
+	r.deliver(wire.Header{Type: wire.Again, Src: 2, Dst: 0, A: 1, B: 2}, nil)
+	r.want("its receiver has come", wire.Eager)
+}
+
+// A message of an earlier generation reaches nobody, and its credit goes back.
+func TestLateMessagesAreDropped(t *testing.T) {
+	r := newRepeated(t, wire.FeatureAgain)
+	r.again(0, 1)
+	p := &r.core.peers[1]
+	r.submit(0, small(shm.OpRecv, 2, 1))
+	before := p.grant
+	late := []byte("first!!!")
+	r.deliver(wire.Header{Type: wire.Eager, Src: 2, Dst: 0, A: uint64(len(late)), Length: uint32(len(late))}, late)
+	r.deliver(wire.Header{Type: wire.RTS, Src: 2, Dst: 0, A: 8, B: 5 << 32, Length: wire.RTSBytes}, make([]byte, wire.RTSBytes))
+	if _, ended := r.got[0]; ended || r.core.parked.used != 0 || p.grant == before {
+		t.Errorf("a message of the first program: receive ended %v, %d kept, credit %d, want more than %d", ended, r.core.parked.used, p.grant, before)
+	}
+	r.deliver(wire.Header{Type: wire.Again, Src: 2, Dst: 0, A: 1, B: 2}, nil)
+	r.deliver(wire.Header{Type: wire.Eager, Src: 2, Dst: 0, A: uint64(len(late)), Length: uint32(len(late))}, late)
+	if status, ended := r.got[0]; !ended || status != shm.StatusOK {
+		t.Errorf("the message of the second program: ended %v, status %d", ended, status)
+	}
+}
+
+// A rank that a peer said to have left its second program has left it for this pod as well,
+// which comes to the second program later.
+func TestLeftBeforeThisPodHasCome(t *testing.T) {
+	r := newRepeated(t, wire.FeatureAgain)
+	r.deliver(wire.Header{Type: wire.Again, Src: 2, Dst: 0, A: 1, B: 2}, nil)
+	r.deliver(wire.Header{Type: wire.Left, Src: 2, Dst: 0, A: 1}, nil)
+	r.again(0, 1)
+	r.submit(0, small(shm.OpRecv, 2, 1))
+	r.submit(1, small(shm.OpRecv, 3, 1))
+	r.work()
+	if status := r.got[0]; status != shm.StatusPeerLeft {
+		t.Errorf("a receive from a rank that has left ended with status %d, want %d", status, shm.StatusPeerLeft)
+	}
+	if status, ended := r.got[1]; ended {
+		t.Errorf("a receive from a rank that has not left ended with status %d", status)
+	}
+}
+
+// A goodbye does not wait for ranks that are behind: its pod could not end.
+func TestGoodbyeToAPeerThatIsBehind(t *testing.T) {
+	r := newRepeated(t, wire.FeatureAgain)
+	r.again(0, 1)
+	r.want("the first programs are over", wire.Bye, wire.Again)
+	r.submit(0, shm.Descriptor{Op: shm.OpDetach})
+	r.submit(1, shm.Descriptor{Op: shm.OpDetach})
+	r.want("the second programs are over", wire.Bye)
+}
+
+// A rank whose process has ended has left what comes later, and a peer that has gone on hears
+// so from a pod whose ranks attach no more.
+func TestAbsentRanks(t *testing.T) {
+	r := newRepeated(t, wire.FeatureAgain)
+	r.submit(0, shm.Descriptor{Op: shm.OpDetach})
+	r.submit(1, shm.Descriptor{Op: shm.OpDetach})
+	r.want("the only programs are over", wire.Bye)
+	r.deliver(wire.Header{Type: wire.Again, Src: 2, Dst: 0, A: 1, B: 2}, nil)
+	r.core.Absent(4, 0)
+	r.want("one rank may attach again")
+	r.core.Absent(4, 1)
+	r.want("no rank attaches again", wire.Again, wire.Bye)
+}
+
+// A peer of an earlier release is refused when ranks attach again, with both versions.
+func TestAgainWithAnEarlierRelease(t *testing.T) {
+	r := newRepeated(t, 0)
+	r.again(0, 1)
+	f := r.core.Failed()
+	if f == nil || !strings.Contains(f.Reason, "pod 1 has protocol 2 without Again, this one 2 with it") {
+		t.Errorf("the job's failure is %v", f)
+	}
+}
+
+// A generation is told in order, of another pod.
+func TestAgainOutOfOrder(t *testing.T) {
+	for _, b := range []uint64{0, 1, generationMax + 1} {
+		r := newRepeated(t, wire.FeatureAgain)
+		h := wire.Header{Type: wire.Again, Seq: 1, Src: 2, Dst: 0, B: b}
+		if err := r.core.Deliver(2, 1, &h, nil); !isProtocol(err) {
+			t.Errorf("generation %d after 1: %v", b, err)
+		}
+	}
+}
