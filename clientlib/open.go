@@ -26,8 +26,8 @@ type Config struct {
 	Wait       string // poll, yield or block; default $OUTRIGGER_WAIT, else polls while there are processors for it, then yields, then blocks
 }
 
-// openPatience is how long Open waits for a sidecar that is not up yet, when
-// its context sets no earlier end.
+// openPatience is how long Open waits while no sidecar listens on the socket, when its
+// context sets no earlier end.
 const openPatience = 30 * time.Second
 
 func (c *Config) complete() error {
@@ -57,8 +57,10 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// Open attaches to the sidecar. It waits for one that is not up yet until ctx
-// ends, at most 30 seconds.
+// Open attaches to the sidecar. It waits until ctx ends: for at most 30 seconds while no
+// sidecar listens on the socket, and without an end of its own for one that does and is not
+// ready, since what it needs outside of its pod, such as the issuer of its certificate, may
+// be away for any length of time.
 func Open(ctx context.Context, cfg Config) (*Session, error) {
 	fail := func(err error) (*Session, error) {
 		return nil, &Error{Op: "open", Rank: cfg.Rank, Peer: AnySource, Tag: AnyTag, Err: err}
@@ -66,8 +68,6 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 	if err := cfg.complete(); err != nil {
 		return fail(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, openPatience)
-	defer cancel()
 	conn, err := connect(ctx, cfg.Socket)
 	if err != nil {
 		return fail(err)
@@ -84,14 +84,20 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 }
 
 func connect(ctx context.Context, path string) (*net.UnixConn, error) {
+	var d net.Dialer
+	end := time.Now().Add(openPatience)
 	for {
-		var d net.Dialer
 		conn, err := d.DialContext(ctx, "unixpacket", path)
 		if err == nil {
 			return conn.(*net.UnixConn), nil
 		}
-		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED) {
+		switch {
+		case errors.Is(err, unix.EAGAIN): // it listens, and more wait for it than the system lets in
+			end = time.Now().Add(openPatience)
+		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED):
 			return nil, fmt.Errorf("connecting to the sidecar: %w", err)
+		case time.Now().After(end):
+			return nil, fmt.Errorf("no sidecar at %s for %v: %w; start the program with `outrigger run`, or in a pod with a sidecar", path, openPatience, err)
 		}
 		select {
 		case <-time.After(10 * time.Millisecond):

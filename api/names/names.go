@@ -63,6 +63,9 @@ const (
 	// PMISuffix makes the path of the sidecar's process-management socket of that of
 	// its socket: several sidecars may share a directory.
 	PMISuffix = ".pmi"
+	// LaunchSuffix makes the path of the socket at which a launcher asks its sidecar of that
+	// of the sidecar's socket, in the same way.
+	LaunchSuffix = ".run"
 	// BootstrapFile is the job document inside the sidecar's configuration.
 	BootstrapFile = "bootstrap.json"
 	// GrantSocket is the node agent's socket, on the node and in the containers

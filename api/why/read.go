@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Bounds of what is believed of a rank that another program tells of.
@@ -59,7 +60,7 @@ func Read(from io.Reader, most int) ([]Rank, error) {
 
 // bounded is a copy of the rank with no more in it than a sidecar says.
 func (r Rank) bounded() Rank {
-	r.State = word(r.State)
+	r.State, r.Awaits = word(r.State), strings.Map(printable, strings.ToValidUTF8(strings.Clone(r.Awaits[:min(len(r.Awaits), AwaitsMax)]), "?"))
 	r.Waits, r.Here, r.Past, r.Locks = few(r.Waits, waitsMax), few(r.Here, waitsMax), few(r.Past, pastMax), few(r.Locks, waitsMax)
 	for i := range r.Waits {
 		w := &r.Waits[i]
@@ -76,6 +77,16 @@ func (r Rank) bounded() Rank {
 		r.Locks[i].Holders = few(r.Locks[i].Holders, waitsMax)
 	}
 	return r
+}
+
+// AwaitsMax bounds what a sidecar says that it waits for, in bytes.
+const AwaitsMax = 512
+
+func printable(r rune) rune {
+	if unicode.IsPrint(r) {
+		return r
+	}
+	return ' '
 }
 
 // word is the beginning of a text, and few are the first of a list: copies, or the whole

@@ -42,6 +42,7 @@ type Rank struct {
 	Count   int       `json:"count,omitempty"`   // all of them
 	Locks   []Lock    `json:"locks,omitempty"`   // of its windows, those that are waited for
 	Local   bool      `json:"local,omitempty"`   // its MPI carries messages within the pod by shared memory of its own, which is not seen here
+	Awaits  string    `json:"awaits,omitempty"`  // what its sidecar, which starts, waits for outside of the pod
 	Past    []Begun   `json:"past,omitempty"`    // the last collectives that it has begun, the last ones first; also of a rank that has left
 }
 
@@ -211,6 +212,9 @@ func plural(text string, n int) string {
 func (r *Rank) text() string {
 	if r.Meeting > 0 { // an MPI may have receives of its own by then
 		return "in MPI_Init or MPI_Finalize, for all ranks"
+	}
+	if r.State == NotStarted && r.Awaits != "" {
+		return "has not started: the sidecar waits for " + r.Awaits
 	}
 	if r.State != "" {
 		return "has " + map[string]string{NotStarted: "not attached to a sidecar", Left: "left the job", Ended: "ended without MPI"}[r.State]

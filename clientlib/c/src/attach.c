@@ -15,7 +15,7 @@
 #include "session.h"
 
 #define FDS 3
-#define OPEN_PATIENCE_NS 30000000000ull /* for a sidecar that is not up yet */
+#define OPEN_PATIENCE_NS 30000000000ull /* while no sidecar listens; one that does is waited for */
 #define OPEN_PAUSE_NS 10000000L
 
 /* Of glibc 2.27 and Linux 4.14; named here for older headers. */

@@ -67,7 +67,7 @@ all pods (docs/mpi.md).`,
 	f.IntVar(&o.statusFD, "status-fd", 0, "write a JSON line to this descriptor when a rank starts, exits or fails")
 	f.IntVar(&o.lockFD, "lock-fd", 0, "keep this descriptor open to the end, and give it to no rank: the lock of the job's directory")
 	f.BoolVar(&o.prefix, "prefix", false, "put [rank] before each line of output")
-	f.DurationVar(&o.patience, "wait", time.Minute, "how long to wait for the sidecar's socket")
+	f.DurationVar(&o.patience, "wait", time.Minute, "how long to wait for a sidecar that says nothing, since there is none for example; one that says what it waits for is waited for without an end")
 	f.DurationVar(&o.grace, "grace", 10*time.Second, "on SIGTERM, how long ranks get between SIGTERM and SIGKILL; 2 s at most if the job has failed")
 	f.StringVar(&o.termination, "termination-log", "", "write which ranks failed into this file, for Kubernetes /dev/termination-log")
 	_ = cmd.MarkFlagRequired("socket") // the flag exists

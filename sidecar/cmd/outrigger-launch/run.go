@@ -12,6 +12,8 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/launch"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mpi"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/outlet"
 )
 
 func run(cfg launch.Config, patience time.Duration) (int, error) {
@@ -30,9 +32,14 @@ func run(cfg launch.Config, patience time.Duration) (int, error) {
 		}
 	}()
 	cfg.Signals = signals
-	if err := waitSocket(ctx, cfg.Socket, patience); err != nil {
+	waits := func(awaits string) {
+		if awaits != "" {
+			outlet.Say(os.Stderr, fmt.Sprintf("outrigger-launch: the sidecar waits for %s\n", awaits))
+		}
+	}
+	if err := mpi.Await(ctx, cfg.Socket, patience, waits); err != nil {
 		reason := podlife.NoSidecar
-		if errors.Is(err, errTold) {
+		if ctx.Err() != nil { // it was told to end before it had begun
 			reason = podlife.Terminated
 		}
 		return 1, errors.Join(err, leaveWord(&cfg, reason, err))
@@ -45,27 +52,6 @@ func run(cfg launch.Config, patience time.Duration) (int, error) {
 		return e.Code, fmt.Errorf("first failure in this pod: rank %d %s", e.Rank, e.Text())
 	}
 	return e.Code, nil
-}
-
-// errTold says that the launcher was told to end before it had begun.
-var errTold = errors.New("ended while waiting for the sidecar")
-
-// waitSocket waits until the sidecar has made its socket.
-func waitSocket(ctx context.Context, path string, patience time.Duration) error {
-	end := time.NewTimer(patience)
-	defer end.Stop()
-	for {
-		if _, err := os.Stat(path); err == nil {
-			return nil
-		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("%w at %s", errTold, path)
-		case <-end.C:
-			return fmt.Errorf("no sidecar at %s within %v: is it running, and is the directory shared?", path, patience)
-		}
-	}
 }
 
 // leaveWord tells why no rank was started.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -34,20 +35,13 @@ const (
 	clientEager = 8 << 10 // payloads up to this size go through one slab slot
 	// A cluster starts pods over minutes: images are pulled, nodes are added.
 	defaultStart = 10 * time.Minute
+	issuedStart  = 7 * 24 * time.Hour // the longest that a document may say
 )
 
 // build makes the parts, from the seam of the links upwards.
-func (d *daemon) build(ctx context.Context) error {
+func (d *daemon) build(tlsConfig *tls.Config) error {
 	self := link.Peer(d.o.pod)
 	loop := local.New(self, nil)
-	var err error
-	if err = d.chooseTransport(ctx); err != nil {
-		return err
-	}
-	tlsConfig, err := d.credentials(ctx)
-	if err != nil {
-		return err
-	}
 	addresses := make([]string, len(d.doc.Pods))
 	for i, p := range d.doc.Pods {
 		addresses[i] = p.Address
@@ -60,8 +54,6 @@ func (d *daemon) build(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listening for other sidecars: %w", err)
 	}
-	d.startTree()
-	d.makeMeetings()
 	d.mesh = peers.New(peers.Config{
 		Self: self, Job: d.doc.Job.ID, Addresses: addresses, TLS: tlsConfig, Log: d.log,
 		Connected: func(p link.Peer, fd int) { d.engine.Connected(p, fd) },
@@ -71,7 +63,7 @@ func (d *daemon) build(ctx context.Context) error {
 		Early:     early(listen, time.Duration(d.doc.Tuning.StartWithin)),
 		Encrypt:   d.doc.Tuning.Encrypt == bootstrap.EncryptTLS,
 		Direct:    d.direct(),
-		Beside:    map[string]peers.Handler{launchProtocol: d.serveTree, meetProtocol: d.serveMeeting, execProtocol: d.serveExec},
+		Beside:    d.beside(),
 	}, listener)
 	var recorder *trace.Recorder
 	if d.o.trace > 0 {
@@ -90,13 +82,12 @@ func (d *daemon) build(ctx context.Context) error {
 	}
 	loop.SetMemory(d.engine)
 	d.remote.SetMemory(d.engine)
-	if d.watch, err = listenMetrics(d.o.metrics, d.o.health); err == nil {
-		err = d.listenSessions()
-	}
+	cfg, err := d.sessionConfig()
 	if err != nil {
-		err = errors.Join(err, closeAll(d.watch), d.mesh.Close(), d.engine.Close())
+		return errors.Join(err, d.mesh.Close(), d.engine.Close())
 	}
-	return err
+	d.server = session.NewServer(d.sessions, cfg, d.engine)
+	return nil
 }
 
 // inheritedMark begins --listen with a descriptor.
@@ -148,7 +139,16 @@ func (d *daemon) credentials(ctx context.Context) (*tls.Config, error) {
 	if t.Issuer == nil {
 		return pki.Config(podFile(t.CAFile, d.o.pod), podFile(t.CertFile, d.o.pod), podFile(t.KeyFile, d.o.pod))
 	}
-	cert, err := certify.Obtain(ctx, t.Issuer, d.log)
+	applicant, err := certify.New(t.Issuer)
+	if err != nil {
+		return nil, err
+	}
+	var cert tls.Certificate
+	refused := func(err error) bool { return errors.Is(err, certify.ErrRefused) }
+	err = d.start.until(ctx, "a certificate from "+t.Issuer.URL, refused, func(ctx context.Context) (err error) {
+		cert, err = applicant.Obtain(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -170,10 +170,18 @@ func (d *daemon) coreConfig() core.Config {
 		Rendezvous: mover.Named(t.Rendezvous), Channel: carriage.Named(t.Channel),
 		Machine: machine(d.doc.Job.ID, bootID),
 	}
-	if c.StartWithin == 0 {
-		c.StartWithin = defaultStart
-	}
+	c.StartWithin = cmp.Or(c.StartWithin, d.startWithin())
 	return c
+}
+
+// startWithin is how long peers may take to start where the document does not say. One that
+// waits for its certificate is waited for as long as the operator's documents say: an issuer
+// that is away delays a job, and fails none.
+func (d *daemon) startWithin() time.Duration {
+	if d.doc.TLS.Issuer != nil {
+		return issuedStart
+	}
+	return defaultStart
 }
 
 // pollFor is how long an engine with a processor of its own polls before it
@@ -224,21 +232,8 @@ func host(address string) string {
 	return h
 }
 
-func (d *daemon) listenSessions() error {
-	cfg, err := d.sessions()
-	if err != nil {
-		return err
-	}
-	// First: who finds the socket of the sessions may use the other one at once.
-	pmiErr := d.listenPMI(&cfg)
-	if d.server, err = session.Listen(d.o.socket, cfg, d.engine); err == nil && pmiErr != nil {
-		d.log.Warn("programs of an MPI cannot start here", "cause", pmiErr)
-	}
-	return err
-}
-
-// sessions says who may attach, and with how much memory.
-func (d *daemon) sessions() (session.Config, error) {
+// sessionConfig says which users may attach, and with how much memory.
+func (d *daemon) sessionConfig() (session.Config, error) {
 	pod := d.doc.Pods[d.o.pod]
 	geometry := segment.DefaultGeometry
 	if n := d.doc.Memory.SlabBytes; n != 0 {

@@ -18,23 +18,19 @@ import (
 // rings, completion queues, eager buffers.
 const memlockBase = 256 << 20
 
-// Patience with the node's agent. It may be replaced at this moment, and has to
-// ask the kubelet about this sidecar; without it the job starts all the same.
-const (
-	memlockPatience = 15 * time.Second
-	dialPatience    = 5 * time.Second
-	dialPause       = 100 * time.Millisecond
-)
+// memlockPatience bounds one question to the node's agent, which has to ask the kubelet about
+// this sidecar. An agent that is away, since it is being replaced for example, is asked again.
+const memlockPatience = 15 * time.Second
 
 // lockMemory asks for what may have to be registered with a device: all that the
 // pod's ranks share with the sidecar.
 func (d *daemon) lockMemory(ctx context.Context) {
-	c, err := d.sessions()
+	c, err := d.sessionConfig()
 	if err != nil {
 		return // of --app-uid: who listens for sessions says so
 	}
 	l := &locker{
-		log: d.log, socket: d.o.grantSocket, environ: os.Environ(),
+		log: d.log, socket: d.o.grantSocket, environ: os.Environ(), start: d.start,
 		bytes: uint64(c.Count)*(uint64(c.Geometry.SlabBytes)+c.ArenaBytes) + memlockBase,
 	}
 	l.raise(ctx)
@@ -43,6 +39,7 @@ func (d *daemon) lockMemory(ctx context.Context) {
 // locker is who a sidecar asks for locked memory, and on what grounds.
 type locker struct {
 	log    *slog.Logger
+	start  *start
 	socket string // of the node's agent
 	// environ is in the form of os.Environ; the device plugin has told there
 	// which devices the container holds.
@@ -51,9 +48,9 @@ type locker struct {
 }
 
 // raise asks the node's agent to raise this process's limit of locked memory,
-// for registering memory with the devices that the container was given. It
-// says in the log what came of it, and fails nothing: what really needs the
-// memory fails later with a reason of its own.
+// for registering memory with the devices that the container was given. An agent that is
+// away is waited for until ctx ends. What it answers is in the log, and fails nothing: what
+// really needs the memory fails later with a reason of its own.
 func (l *locker) raise(ctx context.Context) {
 	held, err := devices.FromEnv(l.environ)
 	if err != nil {
@@ -71,9 +68,11 @@ func (l *locker) raise(ctx context.Context) {
 		log.Info("the limit of locked memory suffices", "bytes", now.Cur)
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, memlockPatience, errors.New("the agent does not answer"))
-	defer cancel()
-	granted, err := l.ask(ctx)
+	var granted uint64
+	err = l.start.until(ctx, "the node's agent at "+l.socket, answers, func(ctx context.Context) (err error) {
+		granted, err = l.ask(ctx)
+		return err
+	})
 	switch {
 	case err != nil:
 		log.Warn("the limit of locked memory was not raised; registering more than it with the network card will fail", "bytes", now.Cur, "cause", err)
@@ -84,33 +83,26 @@ func (l *locker) raise(ctx context.Context) {
 	}
 }
 
+// errNoAgent says that no agent is there to be waited for.
+var errNoAgent = errors.New("no agent's socket is known; the device plugin gives it unless it runs with --grant-socket=''")
+
+// answers reports whether an error is an answer: another question would have the same.
+func answers(err error) bool {
+	return errors.As(err, new(*grant.Refused)) || errors.Is(err, errNoAgent)
+}
+
 func (l *locker) ask(ctx context.Context) (uint64, error) {
 	if l.socket == "" {
-		return 0, errors.New("no agent's socket is known; the device plugin gives it unless it runs with --grant-socket=''")
+		return 0, errNoAgent
 	}
-	c, err := l.dial(ctx)
+	ctx, cancel := context.WithTimeoutCause(ctx, memlockPatience, errors.New("the agent does not answer"))
+	defer cancel()
+	c, err := grant.Dial(ctx, l.socket)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%w; is the device plugin running on this node?", err)
 	}
 	defer c.Close()
 	return c.Memlock(ctx, l.bytes)
-}
-
-// dial waits a little for an agent that is being replaced.
-func (l *locker) dial(ctx context.Context) (*grant.Client, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialPatience)
-	defer cancel()
-	for {
-		c, err := grant.Dial(ctx, l.socket)
-		if err == nil {
-			return c, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w; is the device plugin running on this node?", err)
-		case <-time.After(dialPause):
-		}
-	}
 }
 
 func deviceNames(held []devices.Device) []string {

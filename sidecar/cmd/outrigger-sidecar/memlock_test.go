@@ -99,7 +99,7 @@ func TestLockedMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
-			l := &locker{log: slog.New(slog.NewTextHandler(&out, nil)), environ: []string{c.environ}, bytes: c.bytes}
+			l := &locker{log: slog.New(slog.NewTextHandler(&out, nil)), environ: []string{c.environ}, bytes: c.bytes, start: newStart(slog.New(slog.DiscardHandler))}
 			if c.agent != nil {
 				l.socket = agentAt(t, c.agent)
 			}

@@ -17,6 +17,7 @@ type options struct {
 	termination, once, grantSocket, health      string
 	pod, trace                                  int
 	metrics, users                              []string
+	noPMI                                       bool
 	drain                                       time.Duration
 }
 
@@ -33,6 +34,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringSliceVar(&o.users, "app-uid", nil, "users that may attach besides the sidecar's own and root, by number; any: whoever reaches the socket, for a directory that only the application has")
 	f.DurationVar(&o.drain, "drain", 10*time.Second, "on SIGTERM, how long to deliver what ranks have sent")
+	f.BoolVar(&o.noPMI, "no-pmi", false, "open no socket of process management: no program of this pod uses an MPI")
 	f.StringVar(&o.termination, "termination-log", "", "write why the job failed, or what was sent, into this file; for Kubernetes /dev/termination-log")
 	f.StringVar(&o.grantSocket, "grant-socket", os.Getenv(names.EnvGrantSocket), "socket of the node's agent, to raise the limit of locked memory when the container holds a device (default: $"+names.EnvGrantSocket+")")
 	f.StringVar(&o.once, "once", "", "refuse to start when this file is there, and make it: a job's state ends with its sidecar, so that a second one in the same pod cannot join")

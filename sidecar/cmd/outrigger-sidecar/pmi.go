@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/peers"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/pmi"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 )
@@ -68,26 +70,49 @@ func (d *daemon) serveTree(ctx context.Context, peer link.Peer, conn net.Conn) e
 
 // serveExec is a command of another pod for this one.
 func (d *daemon) serveExec(ctx context.Context, _ link.Peer, conn net.Conn) error {
-	if d.pmi == nil {
-		return nil // it ends, or has just begun: the other side says so
-	}
 	return d.pmi.ServeExec(ctx, conn)
 }
 
-// listenPMI opens the process-management socket beside that of the sessions. Who
-// may attach may use it.
-func (d *daemon) listenPMI(cfg *session.Config) error {
-	path := d.o.socket + names.PMISuffix
-	// One that was killed has left its own there.
+// beside are the connections between sidecars that carry no messages of ranks.
+func (d *daemon) beside() map[string]peers.Handler {
+	if d.o.noPMI {
+		return nil
+	}
+	return map[string]peers.Handler{launchProtocol: d.serveTree, meetProtocol: d.serveMeeting, execProtocol: d.serveExec}
+}
+
+// socketPathMax is the longest path of a Unix socket: sun_path less its end (unix(7)).
+const socketPathMax = 107
+
+// listenLocal opens a socket for programs of this pod. A sidecar that was killed has left
+// its own there.
+func listenLocal(path string) (*net.UnixListener, error) {
+	if len(path) > socketPathMax {
+		return nil, fmt.Errorf("socket path of %d characters, the system allows %d: %s; choose a shorter --socket", len(path), socketPathMax, path)
+	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("listening for MPI ranks: %w", err)
+		return nil, err
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
-		return fmt.Errorf("listening for MPI ranks: %w", err)
+		return nil, fmt.Errorf("listening on %s: %w", path, err)
 	}
 	if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // peer credentials decide
-		return errors.Join(fmt.Errorf("listening for MPI ranks: %w", err), l.Close())
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// listenLaunchers opens the socket at which the pod's launcher asks, and, if programs of the
+// pod use an MPI, that of process management. A user that may attach may use them.
+func (d *daemon) listenLaunchers(cfg *session.Config) (err error) {
+	if d.launchers, err = listenLocal(d.o.socket + names.LaunchSuffix); err != nil {
+		return fmt.Errorf("the launcher's socket: %w", err)
+	}
+	if !d.o.noPMI {
+		if d.pmiListener, err = listenLocal(d.o.socket + names.PMISuffix); err != nil {
+			d.log.Warn("programs of an MPI cannot start here", "cause", err)
+		}
 	}
 	machines := map[string]bool{}
 	for _, p := range d.doc.Pods {
@@ -95,10 +120,9 @@ func (d *daemon) listenPMI(cfg *session.Config) error {
 		machines[host] = true
 	}
 	pod := d.doc.Pods[d.o.pod]
-	d.pmiListener = l
 	d.pmi = pmi.New(pmi.Config{
 		First: pod.FirstRank, Count: pod.Ranks, Layout: d.layout(), Machines: len(machines), Job: "kvs_" + d.doc.Job.ID, Gather: d.tree.Gather,
-		Meetings: d.meetings,
+		Meetings: d.meetings, State: d.start.state, Within: cmp.Or(time.Duration(d.doc.Tuning.StartWithin), d.startWithin()),
 		Reach: func(ctx context.Context, pod int) (net.Conn, error) {
 			return d.mesh.Open(ctx, link.Peer(pod), execProtocol)
 		},
@@ -127,21 +151,29 @@ func (d *daemon) listenPMI(cfg *session.Config) error {
 	return nil
 }
 
-// servePMI serves process management, if its socket could be opened.
+// servePMI serves process management, if its socket is open.
 func (d *daemon) servePMI() error {
-	if d.pmi == nil {
+	if d.pmiListener == nil {
 		return nil
 	}
 	return d.pmi.Serve(d.pmiListener)
 }
 
 func (d *daemon) closePMI() error {
-	if d.pmi == nil {
-		return nil
+	err := closed(d.launchers)
+	if d.pmiListener != nil {
+		err = errors.Join(err, closed(d.pmiListener))
 	}
-	err := d.pmiListener.Close()
 	d.pmi.Close()
 	return err
+}
+
+// closed closes a listener that may be closed already.
+func closed(l net.Listener) error {
+	if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
 }
 
 // goneTime bounds the wait for the end of a session whose process has ended: a child of it
@@ -177,6 +209,9 @@ func (d *daemon) vanished(rank uint32) (bool, error) {
 // well ends the job for a rank whose process has ended with code 0 and without a goodbye. A
 // process of another number that has attached for it, and lives, is the rank.
 func (d *daemon) well(rank int) {
+	if d.engine == nil {
+		return // it refuses its ranks (refuse)
+	}
 	f := &core.Failure{Rank: uint32(rank), Code: 1, Reason: podlife.TextVanished}
 	lives := false
 	look := func() {
@@ -195,6 +230,9 @@ func (d *daemon) well(rank int) {
 
 // badly ends the job for a rank whose process has ended badly, if its end has not.
 func (d *daemon) badly(rank int, code uint32) {
+	if d.engine == nil {
+		return // as above
+	}
 	f := &core.Failure{Rank: uint32(rank), Code: code, Reason: podlife.TextBadly}
 	if vanished, err := d.vanished(f.Rank); err != nil {
 		return

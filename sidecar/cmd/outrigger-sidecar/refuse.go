@@ -21,17 +21,24 @@ const refusalTime = 30 * time.Second
 func (d *daemon) refuse(ctx context.Context, cause error) error {
 	d.log.Error("refused to start", "cause", cause)
 	err := d.words.fail(podlife.Failure{Rank: d.firstRank(), Code: 1, Reason: podlife.SidecarRestarted, Text: cause.Error(), Time: time.Now()})
-	cfg, more := d.sessions()
+	cfg, more := d.sessionConfig()
 	err = errors.Join(cause, err, more)
 	cfg.Refusal = cause
 	if stale := os.Remove(d.o.socket); stale != nil && !errors.Is(stale, fs.ErrNotExist) {
 		return errors.Join(err, stale)
 	}
+	d.start = newStart(d.log)
+	d.start.set("", true) // a launcher starts its ranks, which are told
+	if more := d.listenLaunchers(&cfg); more != nil {
+		return errors.Join(err, more)
+	}
 	server, more := session.Listen(d.o.socket, cfg, nil) // no session ever reaches a host
 	if more != nil {
-		return errors.Join(err, more)
+		return errors.Join(err, more, d.closePMI())
 	}
 	ctx, cancel := context.WithTimeout(ctx, refusalTime)
 	defer cancel()
-	return errors.Join(err, server.Serve(ctx), server.Close())
+	launchers := make(chan error, 1)
+	go func() { launchers <- d.pmi.ServeLauncher(d.launchers) }()
+	return errors.Join(err, server.Serve(ctx), server.Close(), d.closePMI(), <-launchers)
 }

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
@@ -40,7 +42,10 @@ type daemon struct {
 	tree        *pmi.Tree
 	meetings    *pmi.Meetings
 	pmi         *pmi.Server
-	pmiListener *net.UnixListener
+	sessions    *net.UnixListener // of server
+	launchers   *net.UnixListener // of pmi
+	pmiListener *net.UnixListener // of pmi; nil: no program of this pod uses an MPI
+	start       *start
 	watch       []watcher
 	fault       atomic.Pointer[obs.Failure]
 	ending      atomic.Bool    // what fails from now on does so because this sidecar ends
@@ -78,11 +83,54 @@ func (d *daemon) live(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	d.lockMemory(ctx)
-	if err := d.build(ctx); err != nil {
-		return errors.Join(err, d.words.unclaim(d.o)) // it has not joined: another start may
+	d.start = newStart(d.log)
+	life, end := context.WithCancel(context.Background())
+	defer end()
+	servers, life := errgroup.WithContext(life)
+	err = d.open()
+	if err == nil {
+		d.serveStart(servers, life)
+		err = d.join(ctx, life)
 	}
-	return d.serve(ctx)
+	if err == nil {
+		return d.serve(ctx, servers, life, end)
+	}
+	end()
+	err = errors.Join(d.startEnded(ctx, err), d.closeStart(), servers.Wait())
+	for _, w := range d.watch {
+		err = errors.Join(err, closed(w.listener)) // of those that were not served yet
+	}
+	return errors.Join(err, d.words.unclaim(d.o)) // it has not joined: another start may
+}
+
+// startEnded is the error of a sidecar that did not come to join its job. One that was told
+// to end while it waited has failed nothing.
+func (d *daemon) startEnded(asked context.Context, err error) error {
+	if asked.Err() == nil {
+		return err
+	}
+	d.log.Info("ended before it joined the job", "cause", err)
+	return nil
+}
+
+// join waits for all that a sidecar needs outside of its pod before it can take part, and
+// makes its parts. A server that has failed ends the wait.
+func (d *daemon) join(asked, life context.Context) error {
+	ctx, cancel := context.WithCancel(asked)
+	defer cancel()
+	defer context.AfterFunc(life, cancel)()
+	d.lockMemory(ctx)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := d.chooseTransport(ctx); err != nil {
+		return err
+	}
+	tlsConfig, err := d.credentials(ctx)
+	if err != nil {
+		return err
+	}
+	return d.build(tlsConfig)
 }
 
 // firstRank is the first rank of this pod, or podlife.NoRank when the document

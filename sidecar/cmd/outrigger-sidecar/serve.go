@@ -16,28 +16,70 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
+// open opens all sockets but that for peers: applications may connect, and wait for their
+// sidecar, before it says that it is alive.
+func (d *daemon) open() error {
+	users, everybody, err := d.o.mayAttach()
+	if err != nil {
+		return err
+	}
+	d.startTree()
+	d.makeMeetings()
+	if err := d.listenLaunchers(&session.Config{UIDs: users, AnyUID: everybody}); err != nil {
+		return err
+	}
+	if d.sessions, err = session.Bind(d.o.socket); err != nil {
+		return err
+	}
+	d.watch, err = listenMetrics(d.o.metrics, d.o.health)
+	return err
+}
+
+// serveStart serves health, and what the sidecar waits for, until life ends.
+func (d *daemon) serveStart(servers *errgroup.Group, life context.Context) {
+	servers.Go(func() error { return d.pmi.ServeLauncher(d.launchers) })
+	pod := d.doc.Pods[d.o.pod]
+	for i := range d.watch {
+		w := &d.watch[i]
+		w.starting = &obs.Starting{FirstRank: pod.FirstRank, Ranks: pod.Ranks, State: d.start.state}
+		servers.Go(func() error { return obs.Serve(life, w.listener, w.starting) })
+	}
+}
+
+// closeStart closes what open has opened, but for the listeners of health, which end with
+// life.
+func (d *daemon) closeStart() error {
+	var err error
+	if d.pmi != nil {
+		err = d.closePMI()
+	}
+	if d.sessions != nil {
+		err = errors.Join(err, closed(d.sessions))
+	}
+	return err
+}
+
 // serve runs everything until asked ends, in an order that loses nothing: what
 // was sent is delivered first, and the engine stops last.
-func (d *daemon) serve(asked context.Context) error {
+func (d *daemon) serve(asked context.Context, g *errgroup.Group, life context.Context, end func()) error {
 	engineCtx, stopEngine := context.WithCancel(context.Background())
 	engineDone := make(chan struct{})
 	go func() {
 		defer close(engineDone)
 		d.engine.Run(engineCtx)
 	}()
-	life, end := context.WithCancel(context.Background())
-	defer end()
-	g, life := errgroup.WithContext(life)
 	g.Go(func() error { return d.server.Serve(life) })
 	g.Go(d.mesh.Serve)
 	g.Go(d.servePMI)
 	sources := d.sources(func() bool { return asked.Err() == nil })
 	for _, w := range d.watch {
-		g.Go(func() error { return obs.Serve(life, w.listener, w.handler(sources)) })
+		w.starting.Enter(w.handler(sources))
 	}
+	d.start.set("", true)
 	pod := d.doc.Pods[d.o.pod]
 	d.log.Info("ready", "job", d.doc.Job.Name, "ranks", pod.Ranks, "address", pod.Address, "transport", d.transport, "encrypt", d.doc.Tuning.Encrypt == bootstrap.EncryptTLS)
 	g.Go(func() error {

@@ -14,6 +14,7 @@ import (
 type watcher struct {
 	listener net.Listener
 	handler  func(*obs.Sources) http.Handler
+	starting *obs.Starting // serves until there is a handler
 }
 
 // listenMetrics opens the addresses of --metrics, and that of --health. Only who
@@ -25,7 +26,7 @@ func listenMetrics(addresses []string, health string) ([]watcher, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--health: %w", err)
 		}
-		list = append(list, watcher{l, obs.HealthHandler})
+		list = append(list, watcher{listener: l, handler: obs.HealthHandler})
 	}
 	for _, address := range addresses {
 		network, w := "tcp", watcher{handler: obs.Handler}

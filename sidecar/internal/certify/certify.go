@@ -6,13 +6,13 @@ package certify
 import (
 	"bytes"
 	"context"
+	"crypto"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -24,12 +24,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/dns"
 )
 
-// Bounds of one try and of the pauses between tries. An issuer that is being
-// replaced is away for seconds; thousands of sidecars may ask at once.
+// Bounds of one try.
 const (
 	tryTime   = 10 * time.Second
-	pauseMin  = 200 * time.Millisecond
-	pauseMax  = 5 * time.Second
 	answerMax = 64 << 10
 	tokenMax  = 16 << 10
 )
@@ -38,31 +35,33 @@ const (
 // this sidecar: another try will not change it.
 var ErrRefused = errors.New("the issuer refused a certificate")
 
-// Obtain asks until it has a certificate, is refused one, or ctx ends.
-func Obtain(ctx context.Context, issuer *bootstrap.Issuer, log *slog.Logger) (tls.Certificate, error) {
+// Applicant is a sidecar that wants a certificate.
+type Applicant struct {
+	issuer  *bootstrap.Issuer
+	client  *http.Client
+	key     crypto.PrivateKey
+	request []byte
+}
+
+// New makes a key, and a request for its certificate.
+func New(issuer *bootstrap.Issuer) (*Applicant, error) {
 	client, err := connect(issuer)
 	if err != nil {
-		return tls.Certificate{}, err
+		return nil, err
 	}
 	key, request, err := pki.NewRequest()
+	return &Applicant{issuer, client, key, request}, err
+}
+
+// Obtain asks the issuer once. Of the errors one that wraps ErrRefused is final. All
+// others may pass: the issuer is away, is being replaced, has too much to do, or the token
+// has run out because the API server, from which the kubelet has tokens, was away.
+func (a *Applicant) Obtain(ctx context.Context) (tls.Certificate, error) {
+	raw, err := ask(ctx, a.client, a.issuer, a.request)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	for pause := pauseMin; ; pause = min(2*pause, pauseMax) {
-		raw, err := ask(ctx, client, issuer, request)
-		if err == nil {
-			return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}, nil
-		}
-		if errors.Is(err, ErrRefused) {
-			return tls.Certificate{}, err
-		}
-		log.Warn("no certificate yet", "issuer", issuer.URL, "cause", err, "again", pause)
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return tls.Certificate{}, fmt.Errorf("no certificate from %s: %w; the last answer: %w", issuer.URL, context.Cause(ctx), err)
-		}
-	}
+	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: a.key}, nil
 }
 
 // connect makes a client that trusts the issuer's authority alone, and goes
@@ -104,7 +103,7 @@ func ask(ctx context.Context, client *http.Client, issuer *bootstrap.Issuer, req
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("certify: %w", err)
-	case resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusBadRequest:
+	case resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusBadRequest:
 		return nil, fmt.Errorf("%w: %s", ErrRefused, strings.TrimSpace(string(text)))
 	case resp.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("certify: %s: %s", resp.Status, strings.TrimSpace(string(text)))

@@ -182,7 +182,7 @@ func TestMistakesAreFoundBeforeTheStart(t *testing.T) {
 		{Spec{Program: []string{plain}}, "permission denied", 126},
 		{Spec{Program: []string{dir}}, "is a directory", 126},
 		{Spec{Dir: filepath.Join(plain, "job")}, "job directory: ", 0},
-		{Spec{Dir: filepath.Join(dir, strings.Repeat("d", 107-len(dir)-len("//pod0/sidecar.sock")+1))}, "d is too long for the paths of the sockets in it, by 1 B: choose a shorter one with --dir or TMPDIR", 0},
+		{Spec{Dir: filepath.Join(dir, strings.Repeat("d", 107-len(dir)-len("//pod0/sidecar.sock.run")+1))}, "d is too long for the paths of the sockets in it, by 1 B: choose a shorter one with --dir or TMPDIR", 0},
 		{Spec{ArenaBytes: 1}, "memory.arenaBytes is 1", 0},
 	} {
 		s.fails(&c.spec, c.want, c.code)

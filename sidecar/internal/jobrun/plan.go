@@ -19,6 +19,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
+	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
 // Spec is the job to run.
@@ -202,7 +203,7 @@ const socketPathMax = 107
 // checkLength refuses a directory in which no socket can be made: the kernel says no more
 // than "invalid argument".
 func (l *layout) checkLength(pods int) error {
-	longest := max(len(l.socket(pods-1)), len(l.metrics(pods-1)))
+	longest := max(len(l.socket(pods-1)+names.LaunchSuffix), len(l.metrics(pods-1)))
 	if longest <= socketPathMax {
 		return nil
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/launch"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mpi"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/outlet"
 )
 
@@ -38,6 +39,9 @@ func (j *Job) startSidecar(path string, pod int) error {
 	cmd := j.command(path, "--bootstrap", l.document(), "--pod", fmt.Sprint(pod), "--socket", l.socket(pod),
 		"--metrics", "unix:"+l.metrics(pod), "--log-level", log.level(j.spec.LogLevel), "--listen", "fd:3", "--drain", drain,
 		"--termination-log", l.words(pod))
+	if f, err := mpi.Parse(j.spec.MPI); err == nil && (f == mpi.Unsaid || f == mpi.None) {
+		cmd.Args = append(cmd.Args, "--no-pmi")
+	}
 	if j.spec.Trace != "" {
 		cmd.Args = append(cmd.Args, "--trace", fmt.Sprint(traceEvents))
 	}

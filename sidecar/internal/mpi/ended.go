@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
 // Ended tells the sidecar with a socket for applications that the process of a rank has
@@ -14,7 +12,7 @@ import (
 // ctx ends. Errors are those of the connection, and of a sidecar of an older release, which
 // does not know the question.
 func Ended(ctx context.Context, socket string, rank int) error {
-	conn, err := management(socket + names.PMISuffix).dial(ctx)
+	conn, err := launcher(socket).dial(ctx)
 	if err != nil {
 		return err
 	}
@@ -31,6 +29,6 @@ func Ended(ctx context.Context, socket string, rank int) error {
 // far as it knows. Errors are those of the connection, and of a sidecar of an older release,
 // which does not know the question.
 func JobFailed(ctx context.Context, socket string) (bool, error) {
-	a, err := management(socket+names.PMISuffix).query(ctx, "cmd=outrigger_state")
+	a, err := launcher(socket).query(ctx, "cmd=outrigger_state")
 	return a["failed"] == "1", err
 }

@@ -38,14 +38,16 @@ type Reach func(ctx context.Context, pod int) (net.Conn, error)
 // each pod, and may do so from one pod.
 func (c *Config) execsMax() int { return 2*len(c.Layout) + 16 }
 
-// reachWithin is how long a pod may take in which another one wants to start
-// something: its image may still be on its way.
+// reachWithin is how long a pod may take in which another one wants to start something,
+// where the job does not say: its image may still be on its way, or its certificate.
 const reachWithin = 5 * time.Minute
+
+// within is how long a pod may take.
+func (s *Server) within() time.Duration { return cmp.Or(s.cfg.Within, reachWithin) }
 
 var (
 	errExecs  = errors.New("too many commands for other pods are under way")
 	errOffers = errors.New("somebody waits for commands in this pod already")
-	errAbsent = fmt.Errorf("nobody serves commands in this pod for %v: has its launcher been started by the same line?", reachWithin)
 )
 
 // offers are those who serve commands; one waits at a time.
@@ -201,7 +203,7 @@ func (s *Server) exec(c *client, r request, in *bufio.Reader) error {
 		return c.refuse(err)
 	}
 	defer s.done()
-	ctx, cancel := context.WithTimeoutCause(s.ctx, reachWithin, fmt.Errorf("pod %d has not answered for %v", pod, reachWithin))
+	ctx, cancel := context.WithTimeoutCause(s.ctx, s.within(), fmt.Errorf("pod %d has not answered for %v", pod, s.within()))
 	conn, err := s.cfg.Reach(ctx, pod)
 	cancel()
 	if err != nil {
@@ -242,7 +244,8 @@ func (s *Server) ServeExec(ctx context.Context, conn net.Conn) error {
 		return agent.refuse(err)
 	}
 	defer s.done()
-	soon, cancel := context.WithTimeoutCause(ctx, reachWithin, errAbsent)
+	absent := fmt.Errorf("no launcher serves commands in this pod for %v: has it been started by the same line?", s.within())
+	soon, cancel := context.WithTimeoutCause(ctx, s.within(), absent)
 	o, err := s.offers.take(soon)
 	cancel()
 	if err != nil {

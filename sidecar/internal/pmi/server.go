@@ -38,6 +38,12 @@ type Config struct {
 	Gather       Gather
 	Meetings     *Meetings // nil: there are none
 	Reach        Reach
+	// Within is how long another pod may take to serve a command; 0: 5 minutes.
+	Within time.Duration
+	// State is how far the sidecar is that starts: what it waits for outside of its pod
+	// (empty: for nothing), whether it is ready, and a channel that is closed when that
+	// changes. nil: it is ready.
+	State func() (awaits string, ready bool, changed <-chan struct{})
 	// Allow says why who has connected may not; nil: everybody may.
 	Allow func(net.Conn) error
 	// Attached reports whether a rank has ever attached to the sidecar.
@@ -98,6 +104,7 @@ type client struct {
 	entered  time.Time         // the barrier
 	aborted  bool              // has asked for the end of the job
 	spawning map[string]string // what it says of processes that it wants; nil: nothing
+	launcher bool              // it asks what launchers ask, and nothing of process management
 }
 
 // places bounds the connections of a pod that have not said which rank they are:
@@ -130,8 +137,10 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Serve accepts ranks until l is closed.
-func (s *Server) Serve(l net.Listener) error {
+// Serve accepts ranks until l is closed. The sidecar is ready.
+func (s *Server) Serve(l net.Listener) error { return s.acceptFrom(l, false) }
+
+func (s *Server) acceptFrom(l net.Listener, launcher bool) error {
 	for {
 		conn, err := lobby.Accept(l.Accept, func(err error) { s.complain("a rank could not come in", err) })
 		switch {
@@ -140,7 +149,7 @@ func (s *Server) Serve(l net.Listener) error {
 		case err != nil:
 			return fmt.Errorf("pmi: accepting: %w", err)
 		}
-		s.receive(conn)
+		s.receive(conn, launcher)
 	}
 }
 
@@ -156,7 +165,7 @@ func (s *Server) Close() {
 }
 
 // receive gives a connection a place in the lobby, if it may be here.
-func (s *Server) receive(conn net.Conn) {
+func (s *Server) receive(conn net.Conn, launcher bool) {
 	if s.cfg.Allow != nil {
 		if err := s.cfg.Allow(conn); err != nil {
 			s.complain("PMI connection refused", err)
@@ -165,7 +174,7 @@ func (s *Server) receive(conn net.Conn) {
 		}
 	}
 	guest := s.lobby.Enter("", func() { _ = conn.Close() }) // its talk ends
-	if guest == nil || !s.accept(&client{conn: conn, rank: -1, guest: guest}) {
+	if guest == nil || !s.accept(&client{conn: conn, rank: -1, guest: guest, launcher: launcher}) {
 		s.complain("PMI connection refused", errCrowd)
 		_ = conn.Close() // as above
 	}
@@ -216,6 +225,9 @@ func (s *Server) serve(c *client) {
 func (s *Server) talk(c *client) error {
 	if err := c.conn.SetReadDeadline(time.Now().Add(greetWithin)); err != nil {
 		return err
+	}
+	if c.launcher {
+		return s.question(c)
 	}
 	in := bufio.NewReaderSize(c.conn, lineMax)
 	for {

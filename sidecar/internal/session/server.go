@@ -87,9 +87,19 @@ type Server struct {
 	short     complaints  // who has asked for more of its arena than there is memory for
 }
 
-// Listen opens the socket at path. The file is open to everybody who reaches
-// its directory: who may attach is decided by peer credentials.
+// Listen opens the socket at path, for a server of its own.
 func Listen(path string, cfg Config, host Host) (*Server, error) {
+	l, err := Bind(path)
+	if err != nil {
+		return nil, err
+	}
+	return NewServer(l, cfg, host), nil
+}
+
+// Bind opens the socket at path, where applications may connect from now on; those that do
+// wait for their Welcome until a server serves it. The file is open to every process that
+// reaches its directory: peer credentials decide which of them may attach.
+func Bind(path string) (*net.UnixListener, error) {
 	if len(path) > 107 {
 		return nil, fmt.Errorf("session: socket path of %d characters, the system allows 107: %s", len(path), path)
 	}
@@ -100,6 +110,11 @@ func Listen(path string, cfg Config, host Host) (*Server, error) {
 	if err := os.Chmod(path, 0o666); err != nil {
 		return nil, errors.Join(fmt.Errorf("session: %w", err), l.Close())
 	}
+	return l, nil
+}
+
+// NewServer makes the server of a socket that Bind has opened, and which it closes.
+func NewServer(l *net.UnixListener, cfg Config, host Host) *Server {
 	if cfg.Patience == 0 {
 		cfg.Patience = patienceDefault
 	}
@@ -110,7 +125,7 @@ func Listen(path string, cfg Config, host Host) (*Server, error) {
 		cfg: cfg, host: host, listener: l, memory: newReservations(cfg.OwnBytes, uint64(cfg.Count)*uint64(cfg.sizes(cfg.ArenaBytes).Rank()), machineMemory),
 		conns: map[*net.UnixConn]bool{}, ranks: map[uint32]bool{}, ever: map[uint32]bool{},
 		lobby: lobby.New(cfg.Pending, (cfg.Pending+1)/2), refused: lobby.New(refusedMax, refusedMax),
-	}, nil
+	}
 }
 
 // Serve accepts until ctx ends or Close is called.

@@ -1,0 +1,335 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
+	"github.com/outrigger-hpc/outrigger/api/devices"
+	"github.com/outrigger-hpc/outrigger/api/grant"
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/api/why"
+	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mpi"
+)
+
+// away is a sidecar whose issuer is away until come is called.
+type away struct {
+	o    *options
+	come func()
+	done chan error
+	stop context.CancelFunc
+}
+
+// startAway starts it, for rank 0 of a job of one.
+func startAway(t *testing.T, noPMI bool) *away {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "away-") //nolint:usetesting // socket paths are short; t.TempDir's need not be
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	authority, err := pki.New("0123456789abcdef", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issuer := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		raw, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		key, err := pki.ReadRequest(raw)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		cert, err := authority.Certify(key, 0)
+		if err != nil {
+			t.Error(err)
+		}
+		_, _ = w.Write(cert)
+	}))
+	// Its address is known, and refuses connections.
+	endpoint, err := pki.New("issuer", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free(t)
+	doc := &bootstrap.Document{
+		Version: bootstrap.Version, Job: bootstrap.Job{Name: "away", ID: "0123456789abcdef"}, Ranks: 1,
+		Pods: []bootstrap.Pod{{Name: "0", Address: free(t), Ranks: 1}},
+		TLS: bootstrap.TLS{CA: string(authority.CA()), Issuer: &bootstrap.Issuer{
+			URL: "https://" + strings.Replace(address, "127.0.0.1", "localhost", 1) + "/v1/certificate", CA: string(endpoint.CA()), TokenFile: filepath.Join(dir, "token"),
+		}},
+		Memory: bootstrap.Memory{ArenaBytes: 16 << 20},
+	}
+	raw, err := json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{"bootstrap.json": raw, "token": []byte("the token")} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := &away{done: make(chan error, 1), o: &options{
+		bootstrap: filepath.Join(dir, "bootstrap.json"), socket: filepath.Join(dir, "s"), metrics: []string{"unix:" + filepath.Join(dir, "m")},
+		health: free(t), logLevel: "error", noPMI: noPMI, drain: time.Second, termination: filepath.Join(dir, "words"), once: filepath.Join(dir, "once"),
+	}}
+	a.come = func() {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		issuer.Listener = l
+		issuer.TLS = &tls.Config{Certificates: []tls.Certificate{certificateOf(t, endpoint, "localhost")}, MinVersion: tls.VersionTLS13}
+		issuer.StartTLS()
+		t.Cleanup(issuer.Close)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	a.stop = stop
+	go func() { a.done <- run(ctx, a.o) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-a.done; err != nil {
+			t.Error("the sidecar:", err)
+		}
+	})
+	return a
+}
+
+func free(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// ask is the answer of the sidecar's health port, once there is one.
+func (a *away) ask(t *testing.T, path string) (int, string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for {
+		resp, err := client.Get("http://" + a.o.health + path)
+		if err == nil {
+			text, err := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resp.StatusCode, string(text)
+		}
+		select {
+		case err := <-a.done:
+			a.done <- nil
+			t.Fatal("the sidecar has ended:", err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// TestIssuerIsAway: a sidecar whose issuer is away is alive and not ready, says to the
+// kubelet, to its launcher and to a person what it waits for, lets ranks connect and wait,
+// and joins its job when the issuer comes.
+func TestIssuerIsAway(t *testing.T) {
+	a := startAway(t, true)
+	if code, text := a.ask(t, "/healthz"); code != http.StatusOK {
+		t.Fatalf("health %d: %s", code, text)
+	}
+	if _, err := os.Stat(a.o.socket); err != nil {
+		t.Error("it is alive before applications may connect:", err)
+	}
+	told, ready := make(chan string, 16), make(chan error, 1)
+	go func() {
+		ready <- mpi.Await(t.Context(), a.o.socket, time.Hour, func(awaits string) { told <- awaits })
+	}()
+	for text := ""; !strings.Contains(text, "a certificate from https://"); {
+		select {
+		case text = <-told:
+		case err := <-ready:
+			t.Fatal("the launcher did not wait:", err)
+		}
+	}
+	if code, text := a.ask(t, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(text, "the sidecar waits for a certificate from https://") || !strings.Contains(text, "connection refused") {
+		t.Errorf("readiness %d: %s", code, text)
+	}
+	ranks, err := jobrun.Why(t.Context(), []string{strings.TrimPrefix(a.o.metrics[0], "unix:")})
+	if lines := fmt.Sprint(why.Explain(ranks)); err != nil || !strings.Contains(lines, "rank 0: has not started: the sidecar waits for a certificate from https://") {
+		t.Errorf("why: %s %v", lines, err)
+	}
+	opened := make(chan error, 1)
+	go func() {
+		s, err := outrigger.Open(t.Context(), outrigger.Config{Socket: a.o.socket})
+		if err == nil {
+			err = s.Close()
+		}
+		opened <- err
+	}()
+	select {
+	case err := <-ready:
+		t.Fatal("the launcher did not wait:", err)
+	case err := <-opened:
+		t.Fatal("the rank did not wait:", err)
+	default:
+	}
+	a.come()
+	if err := errors.Join(<-ready, <-opened); err != nil {
+		t.Error(err)
+	}
+	if code, text := a.ask(t, "/readyz"); code != http.StatusOK {
+		t.Errorf("readiness %d: %s", code, text)
+	}
+}
+
+// TestEndedWhileItWaits: to be told to end while the issuer is away is no failure, and
+// another sidecar may start in the pod.
+func TestEndedWhileItWaits(t *testing.T) {
+	a := startAway(t, true)
+	a.ask(t, "/healthz")
+	a.stop()
+	if err := <-a.done; err != nil {
+		t.Error(err)
+	}
+	a.done <- nil
+	if m, err := podlife.Read(a.o.termination); err != nil || len(m.Failures) > 0 {
+		t.Errorf("last words %+v %v", m, err)
+	}
+	for _, left := range []string{a.o.socket, a.o.socket + names.LaunchSuffix, a.o.once} {
+		if _, err := os.Stat(left); err == nil {
+			t.Errorf("%s is left", left)
+		}
+	}
+}
+
+// TestProcessManagementIsThereForMPI: without a program that uses an MPI there is no socket
+// of process management, which would give memory to who asks.
+func TestProcessManagementIsThereForMPI(t *testing.T) {
+	for _, without := range []bool{false, true} {
+		a := startAway(t, without)
+		a.ask(t, "/healthz")
+		if _, err := os.Stat(a.o.socket + names.PMISuffix); (err != nil) != without {
+			t.Errorf("--no-pmi=%v: %v", without, err)
+		}
+		a.come()
+		if err := mpi.Await(t.Context(), a.o.socket, time.Hour, func(string) {}); err != nil {
+			t.Error(err)
+		}
+		for _, line := range []string{"cmd=outrigger_meet", "cmd=outrigger_fence ranks=1 bytes=10", "cmd=initack pmiid=0"} {
+			if text := question(t, a.o.socket+names.LaunchSuffix, line); text != "" {
+				t.Errorf("the launcher's socket answers %s with %q", line, text)
+			}
+		}
+		if text := question(t, a.o.socket+names.LaunchSuffix, "cmd=outrigger_state"); !strings.Contains(text, "failed=0") {
+			t.Errorf("the state of the job: %q", text)
+		}
+	}
+}
+
+// question is the answer to a line; empty: the connection ends without.
+func question(t *testing.T, socket, line string) string {
+	t.Helper()
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := fmt.Fprintln(conn, line); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(conn) // a reset ends it, too
+	return string(text)
+}
+
+// TestAnOutageOfAnyLength: what is away for a day is asked for a day, with pauses that are
+// bounded, and the same cause is no news but now and then.
+func TestAnOutageOfAnyLength(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		s := newStart(slog.New(slog.NewTextHandler(&log, nil)))
+		begun, tries := time.Now(), 0
+		err := s.until(t.Context(), "a name server", func(error) bool { return false }, func(context.Context) error {
+			if tries++; time.Since(begun) > 24*time.Hour {
+				return nil
+			}
+			if awaits, _, _ := s.state(); tries > 1 && awaits != "a name server: lookup on port 1: i/o timeout" {
+				t.Fatalf("it waits for %q", awaits)
+			}
+			return fmt.Errorf("lookup on port %d: i/o timeout", tries)
+		})
+		if over := time.Since(begun) - 24*time.Hour; err != nil || over < 0 || over > 2*awayPauseMax {
+			t.Errorf("%v, %v after it came", err, over)
+		}
+		if tries < 24*360/2 || tries > 24*360*3 {
+			t.Errorf("%d tries in a day", tries)
+		}
+		if awaits, _, _ := s.state(); awaits != "" {
+			t.Errorf("it waits for %q afterwards", awaits)
+		}
+		if lines := strings.Count(log.String(), "\n"); lines > 24*60+1 {
+			t.Errorf("%d lines in the log", lines)
+		}
+	})
+}
+
+// TestAgentIsAway: a sidecar that holds a device waits for the node's agent.
+func TestAgentIsAway(t *testing.T) {
+	const lots = 1 << 62
+	limit(t, 1<<20)
+	var log strings.Builder
+	s := newStart(slog.New(slog.DiscardHandler))
+	hca := devices.EnvPrefix + "HCA=" + devices.Encode([]devices.Device{{Kind: "hca", Name: "mlx5_2", Files: []string{"/dev/infiniband/uverbs2"}}})
+	real := agentAt(t, func(m *grant.Message) *grant.Message {
+		return &grant.Message{Version: grant.Version, Op: m.Op, Bytes: m.Bytes}
+	})
+	l := &locker{log: slog.New(slog.NewTextHandler(&log, nil)), environ: []string{hca}, bytes: lots, start: s, socket: real + ".later"}
+	done := make(chan struct{})
+	go func() { defer close(done); l.raise(t.Context()) }()
+	for awaits, changed := "", (<-chan struct{})(nil); !strings.Contains(awaits, "the node's agent at "+l.socket); {
+		if awaits, _, changed = s.state(); awaits == "" {
+			<-changed
+		}
+	}
+	if err := os.Symlink(real, l.socket); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	if !strings.Contains(log.String(), "was raised") {
+		t.Errorf("the log: %s", &log)
+	}
+}
+
+// certificateOf makes a server's certificate.
+func certificateOf(t *testing.T, a *pki.Authority, host string) tls.Certificate {
+	t.Helper()
+	key, _, err := pki.NewRequest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := a.Host(key.Public(), host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(text)
+	return tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key}
+}

@@ -1,0 +1,87 @@
+package pmi
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// A launcher asks its sidecar on a socket of its own, which there is from the sidecar's
+// first moment on, and in pods without an MPI, too: one question a connection.
+//
+//	cmd=outrigger_wait           when the ranks may be started
+//	cmd=outrigger_waits TEXT     not yet: what the sidecar waits for; again and again
+//	cmd=outrigger_wait rc=0      now
+//
+// The others are those of process management that have no part in MPI: outrigger_state,
+// outrigger_ended and outrigger_failed. A sidecar that is not ready answers none of them.
+
+// waitPause is the time between two answers to a launcher that waits: it gives up on a
+// sidecar that says nothing.
+const waitPause = time.Second
+
+var errStarts = errors.New("the sidecar is not ready")
+
+// ServeLauncher answers launchers until l is closed.
+func (s *Server) ServeLauncher(l net.Listener) error { return s.acceptFrom(l, true) }
+
+// question answers the one of a connection.
+func (s *Server) question(c *client) error {
+	line, err := bufio.NewReaderSize(c.conn, lineMax).ReadSlice('\n')
+	switch {
+	case errors.Is(err, io.EOF) && len(line) == 0:
+		return nil
+	case errors.Is(err, bufio.ErrBufferFull):
+		return fmt.Errorf("%w: longer than %d bytes", errLine, lineMax)
+	case err != nil:
+		return err
+	}
+	r, err := parse(string(line[:len(line)-1]))
+	if err != nil {
+		return err
+	}
+	switch r.cmd {
+	case "outrigger_wait":
+		return s.wait(c)
+	case "outrigger_state", "outrigger_ended", "outrigger_failed":
+		if _, ready, _ := s.state(); !ready {
+			return errStarts
+		}
+		return s.handle(c, r)
+	}
+	return fmt.Errorf("%w: %q of a launcher", errLine, r.cmd)
+}
+
+func (s *Server) state() (awaits string, ready bool, changed <-chan struct{}) {
+	if s.cfg.State == nil {
+		return "", true, nil
+	}
+	return s.cfg.State()
+}
+
+// wait says what the sidecar waits for until it is ready. A launcher that has gone is found
+// by the next word.
+func (s *Server) wait(c *client) error {
+	c.guest.Spoke()
+	for {
+		awaits, ready, changed := s.state()
+		if ready {
+			return c.say("cmd=outrigger_wait rc=0")
+		}
+		if c.say("cmd=outrigger_waits %s", awaits) != nil {
+			return nil // the launcher has gone, or its place was taken
+		}
+		pause := time.NewTimer(waitPause)
+		select {
+		case <-changed:
+		case <-pause.C:
+		case <-s.ctx.Done():
+			pause.Stop()
+			return nil
+		}
+		pause.Stop()
+	}
+}
