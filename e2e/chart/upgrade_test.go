@@ -221,7 +221,7 @@ func (l *lab) set(p *corev1.Pod, phase corev1.PodPhase, state corev1.ContainerSt
 		sidecar.Terminated = &corev1.ContainerStateTerminated{FinishedAt: metav1.Now()}
 		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "outrigger", State: sidecar}}
 	} else {
-		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "outrigger", State: state}}
+		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "outrigger", Ready: true, State: state}}
 	}
 	p, err := l.client.CoreV1().Pods("default").UpdateStatus(l.t.Context(), p, metav1.UpdateOptions{})
 	if err != nil {

@@ -73,7 +73,7 @@ func run(ctx context.Context, o *options) error {
 	r := &controller.Reconciler{
 		Keys: keys, IssuerURL: o.issuerURL,
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("outrigger-operator"),
-		Options: o.desired, Transports: transports, Waiters: waiters, Metrics: figures, NoWebhook: !o.webhook, Now: time.Now,
+		Options: o.desired, Transports: transports, Waiters: waiters, Starting: controller.NewAsker(), Metrics: figures, NoWebhook: !o.webhook, Now: time.Now,
 	}
 	if err := r.Setup(ctx, m, o.workers); err != nil {
 		return err

@@ -183,7 +183,7 @@ func standInPods(t *testing.T, b *batchv1.Job) []*corev1.Pod {
 		}
 		p.Status.Phase = corev1.PodRunning
 		running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
-		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: names.ContainerSidecar, State: running}}
+		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: names.ContainerSidecar, Ready: true, State: running}}
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "solver", State: running}}
 		if err := api.Status().Update(t.Context(), p); err != nil {
 			t.Fatal(err)

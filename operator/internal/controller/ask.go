@@ -9,8 +9,10 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -107,6 +109,38 @@ func (a *Asker) WaitsOf(ctx context.Context, p *corev1.Pod, most int) (ranks []w
 		a.mute(p)
 	}
 	return ranks, err
+}
+
+// awaitsMax bounds what a sidecar says that it waits for, in bytes.
+const awaitsMax = 1 << 10
+
+// Awaits asks the sidecar of a pod that is not ready what it waits for.
+func (a *Asker) Awaits(ctx context.Context, p *corev1.Pod) string {
+	if p.Status.PodIP == "" || a.muted(p) {
+		return ""
+	}
+	select {
+	case a.under <- struct{}{}:
+		defer func() { <-a.under }()
+	default:
+		return "" // the next look asks
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(p.Status.PodIP, strconv.Itoa(names.PortMetrics))+"/readyz", nil)
+	if err != nil {
+		return ""
+	}
+	resp, err := a.Client.Do(req)
+	if err != nil {
+		a.mute(p)
+		return ""
+	}
+	defer func() { _ = resp.Body.Close() }() // only read
+	text, err := io.ReadAll(io.LimitReader(resp.Body, awaitsMax))
+	awaits, is := strings.CutPrefix(strings.TrimSpace(string(text)), "not ready: ")
+	if err != nil || resp.StatusCode != http.StatusServiceUnavailable || !is {
+		return ""
+	}
+	return note(strings.Join(strings.FieldsFunc(awaits, func(r rune) bool { return !unicode.IsPrint(r) }), " "))
 }
 
 // errSilent says that a pod is not asked now.

@@ -36,6 +36,37 @@ func pod(address string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(address)}, Status: corev1.PodStatus{PodIP: address}}
 }
 
+// TestAwaits: what a sidecar that is not ready waits for is one line of a bounded length,
+// and other answers are none.
+func TestAwaits(t *testing.T) {
+	a := NewAsker()
+	for i, c := range []struct {
+		status     int
+		body, want string
+	}{
+		{http.StatusServiceUnavailable, "not ready: the sidecar waits for a certificate\n", "the sidecar waits for a certificate"},
+		{http.StatusServiceUnavailable, "not ready: two\nlines\x1b[2J", "two lines [2J"},
+		{http.StatusServiceUnavailable, "not ready: " + strings.Repeat("x", 1<<20), strings.Repeat("x", awaitsMax-len("not ready: "))},
+		{http.StatusServiceUnavailable, "another program", ""},
+		{http.StatusOK, "ok", ""},
+	} {
+		address := "127.0.7." + strconv.Itoa(20+i)
+		serve(t, address, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/readyz" {
+				t.Errorf("asked for %s", r.URL.Path)
+			}
+			w.WriteHeader(c.status)
+			_, _ = w.Write([]byte(c.body))
+		})
+		if got := a.Awaits(t.Context(), pod(address)); got != note(c.want) {
+			t.Errorf("%d %.40q: %q, want %q", c.status, c.body, got, c.want)
+		}
+	}
+	if got := a.Awaits(t.Context(), pod("127.0.7.30")); got != "" { // no program listens there
+		t.Errorf("no sidecar waits for %q", got)
+	}
+}
+
 // TestAsker: a pod that answers with a redirection, or not at all, is not
 // followed, and mutes nobody but itself.
 func TestAsker(t *testing.T) {

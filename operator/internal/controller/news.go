@@ -53,7 +53,7 @@ func (r *Reconciler) clarify(ctx context.Context, o *verdict.Observation, plan v
 		if job {
 			o.Told.Refusal = r.newsOf(ctx, o.Batch, "FailedCreate")
 		} else {
-			o.Told.Pod, o.Told.Waits = pod.Name, r.newsOf(ctx, pod, "")
+			o.Told.Pod, o.Told.Waits = pod.Name, r.awaits(ctx, pod)
 		}
 		r.heard.note(o)
 	}
@@ -61,6 +61,17 @@ func (r *Reconciler) clarify(ctx context.Context, o *verdict.Observation, plan v
 		plan.Requeue = earlier(plan.Requeue, newsAgain-fresh)
 	}
 	return plan
+}
+
+// awaits is what a pod waits for that has not begun: its sidecar knows better than events,
+// which tell of a probe.
+func (r *Reconciler) awaits(ctx context.Context, p *corev1.Pod) string {
+	if r.Starting != nil && verdict.Awaits(p) {
+		if text := r.Starting.Awaits(ctx, p); text != "" {
+			return text
+		}
+	}
+	return r.newsOf(ctx, p, "")
 }
 
 // known is what was read of the events of a job's attempt; nothing: it was not.

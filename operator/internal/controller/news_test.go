@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
@@ -78,6 +80,48 @@ func TestEventsAreQuoted(t *testing.T) {
 		if result, c := look(); !strings.Contains(c.Message, want) || result.RequeueAfter <= 0 || result.RequeueAfter > newsAgain {
 			t.Errorf("missing %v: %q, want %q; the next look in %v", missing, c.Message, want, result.RequeueAfter)
 		}
+	}
+}
+
+// waitingSidecar is a Starting whose sidecars wait for a certificate.
+type waitingSidecar struct{ asked []string }
+
+func (w *waitingSidecar) Awaits(_ context.Context, p *corev1.Pod) string {
+	w.asked = append(w.asked, p.Name)
+	return "the sidecar waits for a certificate"
+}
+
+// TestSidecarIsQuoted: what a sidecar that is not ready waits for is in the status of its
+// job, and is asked again now and then.
+func TestSidecarIsQuoted(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	there := runningJob(now, 1000)
+	j, p := there[0].(*v1alpha1.MPIJob), there[2].(*corev1.Pod)
+	j.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionPending, Status: metav1.ConditionTrue, Reason: "PodsStarting", LastTransitionTime: metav1.NewTime(now)}}
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	p.Status = corev1.PodStatus{
+		Phase:                 corev1.PodRunning,
+		InitContainerStatuses: []corev1.ContainerStatus{{Name: names.ContainerSidecar, State: running}},
+		ContainerStatuses:     []corev1.ContainerStatus{{Name: j.Spec.Template.Spec.Containers[0].Name, State: running}},
+	}
+	scheme, err := Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(there...).WithStatusSubresource(&v1alpha1.MPIJob{}, &batchv1.Job{}).WithIndex(&corev1.Pod{}, indexJob, labelIndex).Build()
+	sidecars := new(waitingSidecar)
+	r := &Reconciler{Client: api, Live: api, Events: events.NewFakeRecorder(100), Now: func() time.Time { return now }, Starting: sidecars}
+	for range 30 {
+		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(j)}); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(time.Second)
+	}
+	if c := trueCondition(&read(t, api, "cg", new(v1alpha1.MPIJob)).Status); c.Type != v1alpha1.ConditionPending || !strings.Contains(c.Message, "ranks run; pod cg-0-0: the sidecar waits for a certificate") {
+		t.Errorf("%s: %s", c.Type, c.Message)
+	}
+	if n := len(sidecars.asked); n != 2 {
+		t.Errorf("asked %d times in 30 s", n)
 	}
 }
 

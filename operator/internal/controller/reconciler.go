@@ -36,6 +36,12 @@ type Transports interface {
 	InUse(ctx context.Context, p *corev1.Pod) []string
 }
 
+// Starting tells what the sidecar of a pod waits for that is not ready; empty: it is not
+// known.
+type Starting interface {
+	Awaits(ctx context.Context, p *corev1.Pod) string
+}
+
 // Keys are the authorities of jobs, and that of their issuer.
 type Keys interface {
 	ID(job types.UID, attempt int32) string
@@ -53,6 +59,7 @@ type Reconciler struct {
 	IssuerURL  string // where sidecars get their certificates
 	Transports Transports
 	Waiters    Waiters  // nil: nobody can be asked
+	Starting   Starting // nil: none can be asked
 	Metrics    *Metrics // nil: none
 	NoWebhook  bool     // pods of other controllers get no sidecars here
 	Now        func() time.Time

@@ -112,6 +112,9 @@ func sidecar(s *Settings) corev1.Container {
 	if s.LogLevel != "" {
 		args = append(args, "--log-level="+s.LogLevel)
 	}
+	if s.MPI == "" || s.MPI == v1alpha1.MPINone {
+		args = append(args, "--no-pmi")
+	}
 	return corev1.Container{
 		Name: names.ContainerSidecar, Image: s.Image, ImagePullPolicy: s.PullPolicy, RestartPolicy: &always,
 		Command: []string{programSidecar}, Args: args, Env: []corev1.EnvVar{podEnv(s)},
@@ -122,11 +125,27 @@ func sidecar(s *Settings) corev1.Container {
 		Resources:       resources(s),
 		VolumeMounts:    sidecarMounts(),
 		SecurityContext: restricted(),
+		// A sidecar is alive before it is ready, for which it may wait for any length of time:
+		// the issuer may be away. The application's launcher waits, too.
 		StartupProbe: &corev1.Probe{
-			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromString("metrics")}},
-			PeriodSeconds: 1, FailureThreshold: 60, TimeoutSeconds: 1,
+			ProbeHandler:  asks("/healthz"),
+			PeriodSeconds: 1, FailureThreshold: startFailures, TimeoutSeconds: 1,
+		},
+		ReadinessProbe: &corev1.Probe{
+			ProbeHandler:  asks("/readyz"),
+			PeriodSeconds: 5, FailureThreshold: readyFailures, TimeoutSeconds: 1,
 		},
 	}
+}
+
+// How many probes may fail, one after another.
+const (
+	startFailures = 600       // 10 minutes of a node that has too much to do to start a program
+	readyFailures = 1_000_000 // 57 days: a sidecar that has been ready stays so, whether its node is busy or not
+)
+
+func asks(path string) corev1.ProbeHandler {
+	return corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString("metrics")}}
 }
 
 // metrics is where a sidecar serves what ranks do: on the pod's loopback it is

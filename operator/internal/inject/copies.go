@@ -138,7 +138,10 @@ func setDefaults(c *corev1.Container) {
 	if s := c.SecurityContext; s != nil && s.ProcMount != nil && *s.ProcMount == corev1.DefaultProcMount {
 		s.ProcMount = nil
 	}
-	if p := c.StartupProbe; p != nil {
+	for _, p := range []*corev1.Probe{c.StartupProbe, c.ReadinessProbe} {
+		if p == nil {
+			continue
+		}
 		fill(&p.TimeoutSeconds, 1)
 		fill(&p.PeriodSeconds, 10)
 		fill(&p.SuccessThreshold, 1)

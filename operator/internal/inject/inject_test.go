@@ -274,8 +274,9 @@ func TestLooksLikeOurs(t *testing.T) {
 		procs := corev1.DefaultProcMount
 		c.SecurityContext.ProcMount = &procs
 	}
-	probe := p.InitContainers[1].StartupProbe
-	probe.SuccessThreshold, probe.HTTPGet.Scheme = 1, corev1.URISchemeHTTP
+	for _, probe := range []*corev1.Probe{p.InitContainers[1].StartupProbe, p.InitContainers[1].ReadinessProbe} {
+		probe.SuccessThreshold, probe.HTTPGet.Scheme = 1, corev1.URISchemeHTTP
+	}
 	again := *p.DeepCopy()
 	if err := Pod(&again, allowed); err != nil {
 		t.Fatal(err)
@@ -363,8 +364,23 @@ func TestLocalMetrics(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("local %v: %v, want %v", local, got, want)
 		}
-		if p := sidecar(s).StartupProbe.HTTPGet; p.Port.String() != "metrics" || p.Path != "/readyz" {
-			t.Errorf("local %v: the probe is %v", local, p)
+		// It is alive while it waits for its certificate, and the kubelet ends it for nothing.
+		if p := sidecar(s).StartupProbe.HTTPGet; p.Port.String() != "metrics" || p.Path != "/healthz" {
+			t.Errorf("local %v: the startup probe is %v", local, p)
+		}
+		if p := sidecar(s).ReadinessProbe.HTTPGet; p.Port.String() != "metrics" || p.Path != "/readyz" {
+			t.Errorf("local %v: the readiness probe is %v", local, p)
+		}
+	}
+}
+
+// Only pods whose programs use an MPI have the socket of process management.
+func TestProcessManagement(t *testing.T) {
+	for family, has := range map[v1alpha1.MPI]bool{"": false, v1alpha1.MPINone: false, v1alpha1.MPIAuto: true, v1alpha1.MPIOpenMPI: true} {
+		s := settings()
+		s.MPI = family
+		if slices.Contains(sidecar(s).Args, "--no-pmi") == has {
+			t.Errorf("mpi %q: %v", family, sidecar(s).Args)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
@@ -158,10 +159,28 @@ func ended(c *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	return c.LastTerminationState.Terminated
 }
 
-// started reports whether a pod's ranks have been started.
+// started reports whether a pod's application has been started: its launcher waits for the
+// sidecar, so that its ranks need not have been (joined).
 func (o *Observation) started(p *corev1.Pod) bool {
 	c := o.application(p)
 	return c != nil && (c.State.Running != nil || ended(c) != nil)
+}
+
+// joined reports whether a pod's ranks have been started: its application has been, and its
+// sidecar is ready. Once all ranks of an attempt have been, a sidecar that runs is taken for
+// ready: a kubelet that starts again does not know.
+func (o *Observation) joined(p *corev1.Pod) bool {
+	if !o.started(p) {
+		return false
+	}
+	return ended(o.application(p)) != nil || !Awaits(p) || meta.IsStatusConditionTrue(o.Job.Status.Conditions, v1alpha1.ConditionRunning)
+}
+
+// Awaits reports whether a pod's sidecar runs, and is not ready: it waits for what it needs
+// outside of the pod.
+func Awaits(p *corev1.Pod) bool {
+	c := sidecar(p)
+	return c != nil && c.State.Running != nil && !c.Ready
 }
 
 // Terminal reports whether nothing of a pod runs any more.

@@ -65,7 +65,7 @@ func (o *Observation) podStates() []int {
 			s = podFailed
 		case o.exited(p):
 			s = podFailed
-		case o.started(p) && p.Status.Phase == corev1.PodRunning:
+		case o.joined(p) && p.Status.Phase == corev1.PodRunning:
 			s = podRunning
 		}
 		state[i] = max(state[i], s)

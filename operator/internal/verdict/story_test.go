@@ -57,7 +57,7 @@ func (s *story) pods(attempt int) {
 			Spec: corev1.PodSpec{NodeName: fmt.Sprintf("node%d", i)},
 			Status: corev1.PodStatus{
 				Phase:                 corev1.PodRunning,
-				InitContainerStatuses: []corev1.ContainerStatus{{Name: names.ContainerSidecar, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}},
+				InitContainerStatuses: []corev1.ContainerStatus{{Name: names.ContainerSidecar, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}},
 				ContainerStatuses:     []corev1.ContainerStatus{{Name: "solver", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}},
 			},
 		}

@@ -14,7 +14,7 @@ import (
 type Told struct {
 	Refusal string // of the Job's pods, by the API server; empty: nothing
 	Pod     string // name of the pod that Waits is about
-	Waits   string // what that pod waits for, by its kubelet or its scheduler; empty: nothing
+	Waits   string // what that pod waits for, by its sidecar, its kubelet or its scheduler; empty: nothing
 }
 
 // unclearAfter is how long pods may take to be made, and to start, before their events are
@@ -37,7 +37,7 @@ func Unclear(o *Observation, p *Plan) (job bool, pod *corev1.Pod, left time.Dura
 		return true, nil, 0
 	}
 	for _, q := range o.Pods {
-		if !Terminal(q) && !o.started(q) {
+		if !Terminal(q) && !o.joined(q) {
 			return false, q, 0
 		}
 	}
@@ -60,7 +60,7 @@ func (o *Observation) refusal() string {
 func (o *Observation) waitsFor() string {
 	for _, p := range o.Pods {
 		switch {
-		case p.Name != o.Told.Pod || Terminal(p) || o.started(p):
+		case p.Name != o.Told.Pod || Terminal(p) || o.joined(p):
 		case o.Told.Waits != "":
 			return fmt.Sprintf("; pod %s: %s", p.Name, limited(o.Told.Waits, messageMax/2))
 		case p.Spec.NodeName == "" && unscheduled(p) == nil:
