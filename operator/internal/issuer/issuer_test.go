@@ -18,6 +18,11 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
 	"github.com/outrigger-hpc/outrigger/api/names"
@@ -72,6 +77,44 @@ func TestReviewsThatSayNo(t *testing.T) {
 			t.Errorf("%s, a long token: %d", what, status)
 		}
 		server.Close()
+	}
+}
+
+// TestAPIServerIsAway: what the caches do not know while the API server is away is no
+// refusal, which would be final for a sidecar.
+func TestAPIServerIsAway(t *testing.T) {
+	keys, err := NewKeys(bytes.Repeat([]byte("s"), 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	refused := errors.New("dial tcp 10.0.0.1:443: connect: connection refused")
+	live := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return refused
+		},
+	}).Build()
+	s := &Server{
+		Keys: keys, Log: slog.New(slog.DiscardHandler), Cache: fake.NewClientBuilder().WithScheme(scheme).Build(), Live: live,
+		Reviews: answers(func(r *authenticationv1.TokenReviewStatus) error {
+			*r = authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{names.TokenAudience}, User: authenticationv1.UserInfo{
+				Username: "system:serviceaccount:hpc:default",
+				Extra:    map[string]authenticationv1.ExtraValue{extraPodName: {"p"}, extraPodUID: {"u"}},
+			}}
+			return nil
+		}),
+	}
+	server := httptest.NewServer(s.Handler())
+	defer server.Close()
+	_, request, err := pki.NewRequest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, text := post(t, server, "token", request); status != http.StatusServiceUnavailable || !strings.Contains(text, "connection refused") {
+		t.Errorf("%d %s", status, text)
 	}
 }
 
