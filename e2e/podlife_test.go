@@ -206,7 +206,10 @@ func TestContainersOfDifferentUsers(t *testing.T) {
 	for _, p := range pods {
 		p.sidecar.signal(unix.SIGTERM)
 		p.sidecar.wait(0)
-		_ = p.report() // both could write their last words
+		// Both could write their last words, and the launcher has asked its sidecar.
+		if r := p.report(); r.Launcher.Outcome != podlife.OutcomeClosed {
+			t.Errorf("pod %d: its launcher says %+v", p.number, r.Launcher)
+		}
 	}
 }
 

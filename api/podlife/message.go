@@ -53,7 +53,20 @@ type Message struct {
 	// Output has the last lines that the ranks of the pod have printed, when a launcher of
 	// a pod that has failed writes.
 	Output string `json:"output,omitempty"`
+	// Outcome says how the ranks of the pod have ended, when a launcher writes whose ranks
+	// have all ended with code 0; empty: it could not ask its sidecar, or is of an earlier
+	// release.
+	Outcome Outcome `json:"outcome,omitempty"`
 }
+
+// Outcome is the end of a pod's ranks, all of which have ended with code 0.
+type Outcome string
+
+// Outcomes. A word that is not known is of a later release, and counts as none.
+const (
+	OutcomeClosed Outcome = "Closed" // they closed in order, and their sidecar knew of no failure
+	OutcomeFailed Outcome = "Failed" // their sidecar knew of a failure of the job
+)
 
 // NoRank is a Failure's rank when none can be named.
 const NoRank = -1
@@ -86,7 +99,7 @@ func (m *Message) Encode() []byte {
 		f.Text, f.Signal, f.Reason = clean(f.Text, textMax), clean(f.Signal, wordMax), Reason(clean(string(f.Reason), wordMax))
 		c.Failures = append(c.Failures, f)
 	}
-	c.Output = lines(m.Output)
+	c.Output, c.Outcome = lines(m.Output), Outcome(clean(string(m.Outcome), wordMax))
 	c.Traffic = m.Traffic[:min(len(m.Traffic), TrafficMax)]
 	for {
 		raw := form(&c)
@@ -195,6 +208,9 @@ func (m *Message) validate() error {
 		return bad("pod is %d", m.Pod)
 	case len(m.Failures) > FailuresMax || len(m.Traffic) > TrafficMax:
 		return bad("%d failures and %d transports, want at most %d and %d", len(m.Failures), len(m.Traffic), FailuresMax, TrafficMax)
+	}
+	if m.Outcome != "" && !word(string(m.Outcome)) {
+		return bad("outcome is %.80q, want a word of letters and digits", m.Outcome)
 	}
 	if m.Output != lines(m.Output) {
 		return bad("output is over %d bytes or not printable", OutputMax)

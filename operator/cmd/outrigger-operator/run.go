@@ -62,10 +62,6 @@ func run(ctx context.Context, o *options) error {
 	if err := o.describe(); err != nil {
 		return err
 	}
-	transports, waiters, err := o.ask()
-	if err != nil {
-		return err
-	}
 	keys, err := o.issue(ctx, config, m, logger)
 	if err != nil {
 		return err
@@ -73,8 +69,12 @@ func run(ctx context.Context, o *options) error {
 	r := &controller.Reconciler{
 		Keys: keys, IssuerURL: o.issuerURL,
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("outrigger-operator"),
-		Options: o.desired, Transports: transports, Waiters: waiters, Starting: controller.NewAsker(), Metrics: figures, NoWebhook: !o.webhook, Now: time.Now,
+		Starting: controller.NewAsker(), Metrics: figures, NoWebhook: !o.webhook, Now: time.Now,
 	}
+	if err := o.ask(r); err != nil {
+		return err
+	}
+	r.Options = o.desired
 	if err := r.Setup(ctx, m, o.workers); err != nil {
 		return err
 	}
@@ -126,16 +126,17 @@ func (o *options) describe() error {
 	return nil
 }
 
-// ask is who asks sidecars for their transports, and ranks for what they wait for;
-// nil where sidecars answer nobody outside of their pods.
-func (o *options) ask() (controller.Transports, controller.Waiters, error) {
+// ask has the controller ask sidecars for their transports, for failures, and for what ranks
+// wait for, unless sidecars answer inside of their pods alone.
+func (o *options) ask(r *controller.Reconciler) error {
 	switch o.sidecarMetrics {
 	case metricsNetwork:
 		asker := controller.NewAsker()
-		return asker, asker, nil
+		r.Transports, r.Waiters, r.Failures = asker, asker, asker
+		return nil
 	case metricsLoopback:
 		o.desired.LocalMetrics = true
-		return nil, nil, nil
+		return nil
 	}
-	return nil, nil, fmt.Errorf("--sidecar-metrics is %q, want %s or %s", o.sidecarMetrics, metricsNetwork, metricsLoopback)
+	return fmt.Errorf("--sidecar-metrics is %q, want %s or %s", o.sidecarMetrics, metricsNetwork, metricsLoopback)
 }

@@ -369,8 +369,9 @@ func (r *Reconciler) stop(ctx context.Context, plan *verdict.Plan, o *verdict.Ob
 		}
 	case desired.CauseOf(o.Batch) != nil: // it ends
 	default:
-		// A Job past its deadline ends its pods and keeps those that have ended.
-		if err := r.change(ctx, o.Batch, desired.Ending(plan.Status.FirstFailure)); err != nil {
+		// A Job past its deadline ends its pods and keeps those that have ended. That is so
+		// of a good end, too, where containers of others keep pods running.
+		if err := r.change(ctx, o.Batch, desired.Ending(verdict.Cause(plan))); err != nil {
 			return fmt.Errorf("ending Job %s: %w", o.Batch.Name, err)
 		}
 	}

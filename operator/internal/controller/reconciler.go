@@ -58,8 +58,9 @@ type Reconciler struct {
 	Keys       Keys   // of jobs' authorities
 	IssuerURL  string // where sidecars get their certificates
 	Transports Transports
-	Waiters    Waiters  // nil: nobody can be asked
-	Starting   Starting // nil: none can be asked
+	Waiters    Waiters  // nil: no sidecar can be asked
+	Starting   Starting // nil: as above
+	Failures   Failures // nil: as above
 	Metrics    *Metrics // nil: none
 	NoWebhook  bool     // pods of other controllers get no sidecars here
 	Now        func() time.Time
@@ -161,6 +162,7 @@ func (r *Reconciler) plan(ctx context.Context, o *verdict.Observation) (verdict.
 	o.Noticed = r.recent.noticed(o.Job, verdict.AttemptOf(o.Job), verdict.Sign(o), o.Now)
 	o.Missing = r.recent.absent(o.Job, verdict.AttemptOf(o.Job), verdict.Absent(o), o.Now)
 	o.Told = r.heard.known(o)
+	o.Said = r.sayings(ctx, o)
 	look := r.watchWaits(ctx, o)
 	plan := verdict.Next(o)
 	// An end that the API server refuses is looked at as rarely as it is tried.

@@ -184,9 +184,9 @@ func (o *Observation) blame() *v1alpha1.Failure {
 }
 
 // lastWords is how long the end of a job whose ranks have all ended with 0 waits
-// for what its sidecars say: the cache may hear of the Job before it hears of the
-// last pods, and a sidecar ends after its ranks.
-func (o *Observation) lastWords() time.Duration {
+// for what its sidecars say, up to patience after that end: the cache may hear of the Job
+// before it hears of the last pods, and a sidecar ends after its ranks.
+func (o *Observation) lastWords(patience time.Duration) time.Duration {
 	ended := o.lastEnd()
 	if c := o.batchCondition(batchv1.JobComplete); c != nil {
 		ended = c.LastTransitionTime.Time
@@ -195,8 +195,8 @@ func (o *Observation) lastWords() time.Duration {
 		return 0
 	}
 	// Clocks differ: one that is behind does not hold the job up for ever.
-	if waited := o.Now.Sub(ended); waited >= 0 && waited < settle {
-		return settle - waited
+	if waited := o.Now.Sub(ended); waited >= 0 && waited < patience {
+		return patience - waited
 	}
 	return 0
 }
@@ -218,16 +218,26 @@ func (o *Observation) lastEnd() time.Time {
 // ended counts for nothing when its ranks were done.
 func (o *Observation) denied() *v1alpha1.Failure {
 	for _, p := range o.Pods {
-		t := ended(sidecar(p))
-		if t == nil {
+		if m := o.sidecarWords(p); m == nil || len(m.Failures) == 0 {
 			continue
 		}
-		if m := message(t.Message, podlife.KindSidecar); m != nil && len(m.Failures) > 0 {
-			f := o.blame()
+		if f := o.blame(); f != nil { // nil: it is of a pod that does not count
 			number := AttemptOf(o.Job)
 			f.Attempt = &number
 			return f
 		}
+	}
+	return nil
+}
+
+// sidecarWords are the last words of a pod's sidecar, or what one that still runs has said
+// when it was asked at the end of the job; nil: there are none.
+func (o *Observation) sidecarWords(p *corev1.Pod) *podlife.Message {
+	if t := ended(sidecar(p)); t != nil {
+		return message(t.Message, podlife.KindSidecar)
+	}
+	if f := o.Said[p.UID]; f != nil {
+		return &podlife.Message{Kind: podlife.KindSidecar, Failures: []podlife.Failure{*f}}
 	}
 	return nil
 }
@@ -245,8 +255,8 @@ func (o *Observation) report(p *corev1.Pod, index int32) podlife.Report {
 	}
 	if t := ended(sidecar(p)); t != nil {
 		r.Daemon = ending(t)
-		r.Sidecar = message(t.Message, podlife.KindSidecar)
 	}
+	r.Sidecar = o.sidecarWords(p)
 	return r
 }
 
@@ -442,7 +452,7 @@ func (o *Observation) unread(f *v1alpha1.Failure) bool {
 	}
 	for _, p := range o.Pods {
 		if p.Name == f.Pod {
-			gone := Terminal(p) || p.DeletionTimestamp != nil || forgotten(o.application(p)) || forgotten(sidecar(p))
+			gone := Terminal(p) || o.lingers(p) || p.DeletionTimestamp != nil || forgotten(o.application(p)) || forgotten(sidecar(p))
 			return !gone && o.started(p) && (o.over(p) != (ended(sidecar(p)) != nil))
 		}
 	}

@@ -91,8 +91,14 @@ func (o *Observation) next() Plan {
 	if o.batchCondition(batchv1.JobComplete) != nil || external(o.Job) && o.allSucceeded() {
 		return o.succeed(p)
 	}
+	if o.decidedWell() {
+		return o.completed(p)
+	}
 	if f := o.decided(); f != nil {
 		return o.fail(p, f)
+	}
+	if over, patience := o.kept(); over {
+		return o.outlived(p, patience)
 	}
 	if left, ok := o.deadline(&p); ok {
 		if left <= 0 {
@@ -119,13 +125,18 @@ func (o *Observation) next() Plan {
 // succeed is the end of a job whose ranks have all ended with 0, unless sidecars
 // know better.
 func (o *Observation) succeed(p Plan) Plan {
-	if left := o.lastWords(); left > 0 {
+	if left := o.lastWords(settle); left > 0 {
 		p.Requeue = left
 		return p
 	}
 	if f := o.denied(); f != nil {
 		return o.failing(p, f, true)
 	}
+	return o.completed(p)
+}
+
+// completed ends the job as a good one.
+func (o *Observation) completed(p Plan) Plan {
 	o.state(&p, v1alpha1.ConditionComplete, reasonSucceeded, fmt.Sprintf("all %d ranks ended with exit code 0", o.Job.Spec.Ranks))
 	p.Status.Ranks = counts(0, 0, o.Job.Spec.Ranks, 0) // the last pods may not have been heard of
 	return o.end(p)
@@ -277,10 +288,31 @@ func (o *Observation) decided() *v1alpha1.Failure {
 		return nil
 	}
 	f := desired.CauseOf(o.Batch)
+	if f != nil && f.Reason == reasonSucceeded {
+		return nil
+	}
 	if f != nil && f.Rank != nil && (*f.Rank < 0 || *f.Rank >= o.Job.Spec.Ranks) {
 		f.Rank = nil // somebody else wrote it
 	}
 	return f
+}
+
+// decidedWell reports whether the attempt's Job has been ended since all ranks had ended
+// well, of which the status does not tell, for the same reason.
+func (o *Observation) decidedWell() bool {
+	if o.Batch == nil {
+		return false
+	}
+	f := desired.CauseOf(o.Batch)
+	return f != nil && f.Reason == reasonSucceeded
+}
+
+// Cause is why a plan ends a Job: its failure, or that all ranks have ended well.
+func Cause(p *Plan) *v1alpha1.Failure {
+	if meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionComplete) {
+		return &v1alpha1.Failure{Reason: reasonSucceeded}
+	}
+	return p.Status.FirstFailure
 }
 
 // fail ends the job for good.

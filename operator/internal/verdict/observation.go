@@ -26,6 +26,7 @@ type Observation struct {
 	Transports []string      // that a sidecar said are in use; nil: not known
 	Waits      *Waits        // what the ranks wait for; nil: nobody has asked
 	Told       Told          // what events say of a job that does not run yet
+	Said       Said          // what sidecars of pods that others keep running have said; nil: nothing
 	NoWebhook  bool          // pods of other controllers get no sidecars: the webhook is off
 	NoProfile  bool          // the profile that the job names is missing
 	// Noticed is when a sign of a failure (Sign) was first seen, by the clock of

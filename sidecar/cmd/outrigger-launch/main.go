@@ -87,10 +87,7 @@ func (o *options) config(cmd *cobra.Command, program []string) (launch.Config, e
 	cfg := launch.Config{
 		Socket: o.socket, Program: program, Prefix: o.prefix,
 		Pod: o.where.pod, Drain: o.grace,
-		JobFailed: func(ctx context.Context) bool {
-			failed, err := mpi.JobFailed(ctx, o.socket)
-			return failed && err == nil // a sidecar that has ended knows of no failure
-		},
+		JobFailed: func(ctx context.Context) (bool, error) { return mpi.JobFailed(ctx, o.socket) },
 	}
 	cfg.Out, cfg.Err = outlet.Pair(os.Stdout, os.Stderr, func(f *os.File) io.Writer { return f })
 	var err error

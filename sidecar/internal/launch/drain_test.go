@@ -38,7 +38,7 @@ func TestCheckpointHasItsTime(t *testing.T) {
 func TestEndOfAFailedJob(t *testing.T) {
 	r := prepare(t, 5, `trap '' TERM; echo ready; while :; do sleep 0.01; done`)
 	r.Grace, r.Drain = time.Millisecond, time.Hour
-	r.JobFailed = func(context.Context) bool { return true }
+	r.JobFailed = func(context.Context) (bool, error) { return true, nil }
 	if e := r.told(); e == nil || e.Signal != "SIGKILL" {
 		t.Errorf("first failure %+v", e)
 	}

@@ -1,10 +1,12 @@
 package launch
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -89,10 +91,36 @@ func (p *pod) remember(e *Event) {
 	p.failures = p.failures[:min(len(p.failures), podlife.FailuresMax)]
 }
 
+// concludeTime bounds how long the end of a pod waits for its sidecar's word.
+const concludeTime = 2 * time.Second
+
+// conclude notes what the sidecar knows of the job when all ranks of the pod have ended
+// with code 0: where containers of others keep the pod running, the sidecar does not leave
+// its own last words before the job is over.
+func (p *pod) conclude(ctx context.Context) {
+	p.mu.Lock()
+	ended := p.first == nil
+	p.mu.Unlock()
+	if !ended || p.cfg.JobFailed == nil || p.cfg.Log == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeTime)
+	defer cancel()
+	failed, err := p.cfg.JobFailed(ctx)
+	if err != nil {
+		return // no word is none of a good end
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.outcome = podlife.OutcomeClosed; failed {
+		p.outcome = podlife.OutcomeFailed
+	}
+}
+
 // leaveWord writes the termination message as it stands.
 func (p *pod) leaveWord() {
 	p.mu.Lock()
-	m := podlife.Message{Kind: podlife.KindRanks, Pod: p.cfg.Pod, Failures: slices.Clone(p.failures)}
+	m := podlife.Message{Kind: podlife.KindRanks, Pod: p.cfg.Pod, Failures: slices.Clone(p.failures), Outcome: p.outcome}
 	p.mu.Unlock()
 	if len(m.Failures) > 0 {
 		m.Output = p.tail.String()

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -166,6 +167,32 @@ func TestEndedBeforeItWasTold(t *testing.T) {
 			if got := p.first.Failure().Reason; got != want {
 				t.Errorf("%s, and a rank had ended with %s: %s, want %s", what, script, got, want)
 			}
+		}
+	}
+}
+
+// TestWordOfAGoodEnd: the last words of ranks that have all ended well say what their
+// sidecar knows of the job, and nothing where it gives no answer.
+func TestWordOfAGoodEnd(t *testing.T) {
+	silent := errors.New("no answer")
+	for what, c := range map[string]struct {
+		script string
+		failed func(context.Context) (bool, error)
+		want   podlife.Outcome
+	}{
+		"in order":              {"exit 0", func(context.Context) (bool, error) { return false, nil }, podlife.OutcomeClosed},
+		"the job has failed":    {"exit 0", func(context.Context) (bool, error) { return true, nil }, podlife.OutcomeFailed},
+		"no answer":             {"exit 0", func(context.Context) (bool, error) { return false, silent }, ""},
+		"no answer before long": {"exit 0", func(ctx context.Context) (bool, error) { <-ctx.Done(); return false, ctx.Err() }, ""},
+		"nobody to ask":         {"exit 0", nil, ""},
+		"a rank has failed":     {"[ $OUTRIGGER_RANK = 4 ]", func(context.Context) (bool, error) { return false, nil }, ""},
+	} {
+		r := prepare(t, 5, c.script)
+		r.JobFailed = c.failed
+		read := r.withLog(filepath.Join(t.TempDir(), "log"))
+		r.run(t.Context())
+		if m := read(); m.Outcome != c.want {
+			t.Errorf("%s: outcome %q, want %q", what, m.Outcome, c.want)
 		}
 	}
 }

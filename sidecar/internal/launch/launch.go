@@ -87,9 +87,11 @@ type Config struct {
 	// Failed is told of the first rank that has ended badly, before others are ended for
 	// it. nil: nobody is.
 	Failed func(rank, code int)
-	// JobFailed reports whether the job has failed, which is then why this process is told
-	// to end: the ranks have Grace and not Drain. nil: it has not.
-	JobFailed func(ctx context.Context) bool
+	// JobFailed reports whether the job has failed, as far as the sidecar knows: then that is
+	// why this process is told to end, and the ranks have Grace and not Drain. The last words
+	// of a pod whose ranks have ended well say it, too. An error: the sidecar gave no answer.
+	// nil: nobody can be asked.
+	JobFailed func(ctx context.Context) (bool, error)
 	// Aborts tells of ranks that have asked for the end of the job, with its exit code, and
 	// leave their own to somebody else. It returns when ctx ends. nil: nobody tells.
 	Aborts func(ctx context.Context, told func(rank, code int))
@@ -136,6 +138,7 @@ type pod struct {
 	interrupted bool
 	first       *Event // first failure
 	failures    []podlife.Failure
+	outcome     podlife.Outcome // of ranks that have all ended well
 }
 
 func newPod(cfg Config) *pod {
@@ -190,6 +193,7 @@ func Run(ctx context.Context, cfg Config) *Event {
 		}
 	}
 	p.cutShort()
+	p.conclude(ctx)
 	p.leaveWord()
 	p.finishOutput()
 	if p.first != nil {
@@ -239,7 +243,8 @@ func (p *pod) supervise(ctx context.Context, done <-chan struct{}) {
 			p.tell()
 			if !ending && p.cfg.JobFailed != nil {
 				watch.Go(func() {
-					if p.cfg.JobFailed(watched) {
+					// A sidecar that has ended knows of no failure.
+					if is, err := p.cfg.JobFailed(watched); is && err == nil {
 						close(failed)
 					}
 				})

@@ -38,6 +38,7 @@ func (m management) query(ctx context.Context, line string) (map[string]string, 
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return nil, err
 	}
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	return ask(conn, line, 1)
 }
 

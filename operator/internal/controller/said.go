@@ -1,0 +1,100 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
+)
+
+// Failures says whether the sidecar of a running pod knows of a failure of its job; nil: it
+// knows of none. An error: it gave no answer.
+type Failures interface {
+	FailureOf(ctx context.Context, p *corev1.Pod) (*podlife.Failure, error)
+}
+
+// saidTime bounds the questions of one look, all together.
+const saidTime = 5 * time.Second
+
+// sayings asks the sidecars whose pods others keep running, and whose launchers have not
+// said how the job goes. It takes the place of a look at what ranks wait for: silent pods
+// would take the workers from other jobs otherwise. Without a place none has answered.
+func (r *Reconciler) sayings(ctx context.Context, o *verdict.Observation) verdict.Said {
+	pods := verdict.Unheard(o)
+	if len(pods) == 0 || r.Failures == nil || !r.watch.spare() {
+		return nil
+	}
+	defer r.watch.end()
+	ctx, cancel := context.WithTimeout(ctx, saidTime)
+	defer cancel()
+	said := verdict.Said{}
+	var mu sync.Mutex // guards said
+	var wg sync.WaitGroup
+	places := make(chan struct{}, askAtOnce)
+	for _, p := range pods {
+		places <- struct{}{} // those before it end within saidTime
+		wg.Go(func() {
+			defer func() { <-places }()
+			f, err := r.Failures.FailureOf(ctx, p)
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			said[p.UID] = f
+		})
+	}
+	wg.Wait()
+	return said
+}
+
+// FailureOf asks the sidecar of a pod. What it answers is bounded and checked as last words
+// are: they are acted upon in the same way.
+func (a *Asker) FailureOf(ctx context.Context, p *corev1.Pod) (*podlife.Failure, error) {
+	if p.Status.PodIP == "" || a.muted(p) {
+		return nil, errSilent
+	}
+	select {
+	case a.under <- struct{}{}:
+		defer func() { <-a.under }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	var said struct {
+		Failure *struct {
+			Rank, Code uint32
+			Reason     string
+			Time       time.Time
+		}
+	}
+	url := "http://" + net.JoinHostPort(p.Status.PodIP, strconv.Itoa(names.PortMetrics)) + "/report"
+	err := a.get(ctx, url, answerMax, func(body io.Reader) error { return json.NewDecoder(body).Decode(&said) })
+	switch {
+	case err != nil:
+		if ctx.Err() == nil { // else it had no time to answer
+			a.mute(p)
+		}
+		return nil, err
+	case said.Failure == nil:
+		return nil, nil
+	}
+	f := podlife.Failure{Rank: podlife.NoRank, Code: int(max(said.Failure.Code, 1)), Reason: podlife.ReasonOf(said.Failure.Reason), Text: said.Failure.Reason, Time: said.Failure.Time}
+	if said.Failure.Rank != shm.AnySource {
+		f.Rank = int(said.Failure.Rank)
+	}
+	m, err := podlife.Parse((&podlife.Message{Kind: podlife.KindSidecar, Failures: []podlife.Failure{f}}).Encode())
+	if err != nil {
+		return nil, err
+	}
+	return &m.Failures[0], nil
+}

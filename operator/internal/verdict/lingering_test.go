@@ -1,0 +1,168 @@
+package verdict
+
+import (
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
+)
+
+// meshed is a job that runs, with a container of another webhook in each of its pods.
+func meshed(t *testing.T) *story {
+	s := begun(t)
+	for i, p := range s.o.Pods {
+		p.UID = types.UID(string(rune('a' + i)))
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: "mesh-proxy", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
+	}
+	return s
+}
+
+// well ends a pod's ranks with 0, and the launcher's words of that.
+func (s *story) well(pod int, when float64, outcome podlife.Outcome) {
+	s.exit(pod, 0, at(when))
+	s.o.Pods[pod].Status.ContainerStatuses[0].State.Terminated.Message = string((&podlife.Message{Kind: podlife.KindRanks, Pod: pod, Outcome: outcome}).Encode())
+}
+
+// TestMeshKeepsNoJobRunning: the containers of a service mesh run on after the ranks.
+func TestMeshKeepsNoJobRunning(t *testing.T) {
+	s := meshed(t)
+	s.o.Now = at(20)
+	s.well(0, 20, podlife.OutcomeClosed)
+	s.next(Apply, v1alpha1.ConditionRunning) // the other pod works
+	s.well(1, 20, podlife.OutcomeClosed)
+	if p := s.next(Wait, v1alpha1.ConditionRunning); p.Requeue != settle {
+		t.Fatalf("looks again after %v", p.Requeue)
+	}
+	s.o.Now = at(20).Add(settle)
+	p := s.next(Stop, v1alpha1.ConditionComplete)
+	if r := s.job.Status.Ranks; *r.Succeeded != 4 || s.job.Status.FirstFailure != nil {
+		t.Errorf("status %+v", s.job.Status)
+	}
+	if f := Cause(&p); f == nil || f.Reason != reasonSucceeded {
+		t.Errorf("the Job ends for %+v", f)
+	}
+}
+
+// TestGoodEndSurvivesTheOperator: the operator ends the Job of such a job and is killed
+// before it writes the status; the next one finds a Job that has failed.
+func TestGoodEndSurvivesTheOperator(t *testing.T) {
+	s := begun(t)
+	s.job.Status.FirstFailure = &v1alpha1.Failure{Reason: "RankExited"} // of an earlier attempt
+	patch, err := desired.Ending(Cause(&Plan{Status: v1alpha1.MPIJobStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionComplete, Status: metav1.ConditionTrue}}}})).Of(s.o.Batch)
+	if err != nil || !strings.Contains(string(patch), `RanksSucceeded`) {
+		t.Fatalf("%s, %v", patch, err)
+	}
+	s.o.Batch.Spec.ActiveDeadlineSeconds = new(int64(1))
+	s.o.Batch.Annotations = map[string]string{"outrigger.dev/cause": `{"reason":"RanksSucceeded"}`}
+	s.batch(batchv1.JobFailed, batchv1.JobReasonDeadlineExceeded)
+	s.o.Pods = nil
+	s.next(Stop, v1alpha1.ConditionComplete)
+}
+
+// TestMeshHidesNoFailure: what a sidecar knows counts, though the pod never ends.
+func TestMeshHidesNoFailure(t *testing.T) {
+	vanished := &podlife.Failure{Rank: 3, Code: 1, Reason: podlife.RankVanished, Text: podlife.TextVanished, Time: at(20)}
+	for what, c := range map[string]struct {
+		outcome podlife.Outcome
+		said    Said
+		reason  string
+	}{
+		"the sidecar tells":         {podlife.OutcomeFailed, Said{"b": vanished}, "RankVanished"},
+		"only the launcher tells":   {podlife.OutcomeFailed, nil, "JobFailed"},
+		"the launcher says nothing": {"", Said{"b": vanished}, "RankVanished"},
+	} {
+		s := meshed(t)
+		s.well(0, 20, podlife.OutcomeClosed)
+		s.well(1, 20, c.outcome)
+		s.o.Said, s.o.Now = c.said, at(20).Add(unheardPatience)
+		if ask := Unheard(&s.o); len(ask) != 1 || ask[0].UID != "b" {
+			t.Errorf("%s: asks %v", what, ask)
+		}
+		s.next(Stop, v1alpha1.ConditionFailed)
+		if f := s.job.Status.FirstFailure; f.Reason != c.reason || f.Pod != "cg-0-1-x" || *f.Attempt != 0 {
+			t.Errorf("%s: %+v", what, f)
+		}
+	}
+}
+
+// TestMeshWithoutLauncher: ranks that are containers leave no word, and their sidecars are
+// asked, or a failure of others is waited for.
+func TestMeshWithoutLauncher(t *testing.T) {
+	for what, c := range map[string]struct {
+		said  Said
+		after float64
+	}{
+		"the sidecars answer":                {Said{"a": nil, "b": nil}, settle.Seconds()},
+		"one does not":                       {Said{"a": nil}, unheardPatience.Seconds()},
+		"an unknown word of a later release": {Said{"a": nil, "b": nil}, settle.Seconds()},
+	} {
+		s := meshed(t)
+		s.job.Spec.LaunchMode = v1alpha1.LaunchContainer
+		s.exit(0, 0, at(19))
+		s.exit(1, 0, at(20))
+		if strings.HasPrefix(what, "an unknown") {
+			s.well(1, 20, "Later")
+		}
+		s.o.Said = c.said
+		s.o.Now = at(20 + c.after - 1)
+		s.next(Wait, v1alpha1.ConditionRunning)
+		s.o.Now = at(20 + c.after)
+		s.next(Stop, v1alpha1.ConditionComplete)
+	}
+}
+
+// TestPodsThatEndAreWaitedFor: a job whose pods end by themselves is left to its Job, which
+// would show a deadline that nobody has set.
+func TestPodsThatEndAreWaitedFor(t *testing.T) {
+	for what, change := range map[string]func(s *story){
+		"no other container": func(s *story) {
+			for _, p := range s.o.Pods {
+				p.Status.ContainerStatuses = p.Status.ContainerStatuses[:1]
+			}
+		},
+		"the other containers have ended": func(s *story) {
+			for _, p := range s.o.Pods {
+				p.Status.ContainerStatuses[1].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+			}
+		},
+		"one pod is missing":    func(s *story) { s.o.Pods = s.o.Pods[:1] },
+		"one sidecar has ended": func(s *story) { s.sidecar(1, 0, at(21), nil); s.o.Pods[1].Status.Phase = corev1.PodRunning },
+	} {
+		s := meshed(t)
+		s.well(0, 20, podlife.OutcomeClosed)
+		s.well(1, 20, podlife.OutcomeClosed)
+		s.o.Now = at(40)
+		change(s)
+		o := s.o
+		if p := Next(&o); p.Action != Apply {
+			t.Errorf("%s: action %d", what, p.Action)
+		}
+		if ask := Unheard(&o); ask != nil {
+			t.Errorf("%s: asks %d", what, len(ask))
+		}
+	}
+}
+
+// TestMeshOfOthersPods: pods of another controller are left to it, some of them ended.
+func TestMeshOfOthersPods(t *testing.T) {
+	s := newStory(t)
+	s.job.Spec.PodManagement = v1alpha1.PodsExternal
+	s.next(Apply, v1alpha1.ConditionPending)
+	s.pods(0)
+	for _, p := range s.o.Pods {
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: "logs", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}})
+	}
+	s.next(Apply, v1alpha1.ConditionRunning)
+	s.well(0, 20, podlife.OutcomeClosed)
+	s.well(1, 20, podlife.OutcomeClosed)
+	s.o.Pods[0].Status.Phase = corev1.PodSucceeded
+	s.o.Now = at(40)
+	s.next(Stop, v1alpha1.ConditionComplete)
+}
