@@ -70,6 +70,16 @@ type Issuer struct {
 	URL       string `json:"url"`       // where a request is sent, by https
 	CA        string `json:"ca"`        // who signs the issuer's own certificate, PEM
 	TokenFile string `json:"tokenFile"` // with which a sidecar shows whose it is
+	// AddressesURL, if it is not empty, is where the addresses of pods are asked for, by
+	// https: the hosts of their addresses are then names in this document alone, and not
+	// names of DNS.
+	AddressesURL string `json:"addressesURL,omitempty"`
+}
+
+// secure reports whether text is the URL of a place of an issuer.
+func secure(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && u.Scheme == "https" && u.Hostname() != ""
 }
 
 // validate finds what is missing of an issuer.
@@ -77,10 +87,11 @@ func (t *TLS) validate(bad func(format string, a ...any) error) error {
 	if t.Issuer == nil {
 		return nil
 	}
-	u, err := url.Parse(t.Issuer.URL)
 	switch {
-	case err != nil || u.Scheme != "https" || u.Hostname() == "":
+	case !secure(t.Issuer.URL):
 		return bad("tls.issuer.url is %q, want https://HOST/PATH", t.Issuer.URL)
+	case t.Issuer.AddressesURL != "" && !secure(t.Issuer.AddressesURL):
+		return bad("tls.issuer.addressesURL is %q, want https://HOST/PATH", t.Issuer.AddressesURL)
 	case t.Issuer.CA == "":
 		return bad("tls.issuer.ca is empty")
 	case t.Issuer.TokenFile == "":

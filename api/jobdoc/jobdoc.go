@@ -19,6 +19,9 @@ type Attempt struct {
 	Profile v1alpha1.FabricProfileSpec // empty: no profile
 	Number  int32                      // 0: the first start
 	Service string                     // by which the pods find each other; empty: ServiceName
+	// Issued says that the pods have no names by which they find each other: the issuer
+	// tells their addresses.
+	Issued bool
 }
 
 // ServiceName is the name of the headless Service that gives names to the pods of a job.
@@ -58,16 +61,19 @@ func (a *Attempt) PodName(pod int32) string {
 }
 
 // address is where a pod's sidecar listens, by the name that the headless
-// Service gives to the pods of an Indexed Job.
-func (a *Attempt) address(pod int32) string {
-	return fmt.Sprintf("%s.%s.%s.svc:%d", a.PodName(pod), a.service(), a.Job.Namespace, names.PortPeers)
+// Service gives to the pods of an Indexed Job, or by one that the issuer is asked for.
+func (a *Attempt) address(pod string) string {
+	if a.Issued {
+		return fmt.Sprintf("%s:%d", pod, names.PortPeers)
+	}
+	return fmt.Sprintf("%s.%s.%s.svc:%d", pod, a.service(), a.Job.Namespace, names.PortPeers)
 }
 
 // Pattern is the attempt's pods as a document may have them instead of a list.
 func (a *Attempt) Pattern() *bootstrap.Pattern {
 	return &bootstrap.Pattern{
 		Name:        Name(a.Job.Name, a.Number) + "-%d",
-		Address:     fmt.Sprintf("%s-%%d.%s.%s.svc:%d", Name(a.Job.Name, a.Number), a.service(), a.Job.Namespace, names.PortPeers),
+		Address:     a.address(Name(a.Job.Name, a.Number) + "-%d"),
 		RanksPerPod: int(a.Job.Spec.RanksPerPod),
 	}
 }
@@ -87,7 +93,7 @@ func (a *Attempt) Document(id string) *bootstrap.Document {
 	for i := range Pods(s) {
 		first, count := Ranks(s, i)
 		d.Pods = append(d.Pods, bootstrap.Pod{
-			Name: a.PodName(i), Address: a.address(i), FirstRank: int(first), Ranks: int(count),
+			Name: a.PodName(i), Address: a.address(a.PodName(i)), FirstRank: int(first), Ranks: int(count),
 		})
 	}
 	return d

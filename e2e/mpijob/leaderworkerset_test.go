@@ -70,6 +70,9 @@ spec:
 		for _, p := range pods.Items {
 			if _, known := places[p.Name]; !known {
 				places[p.Name] = p.Labels["batch.kubernetes.io/job-completion-index"]
+				if p.Spec.Hostname != p.Name || p.Spec.Subdomain != "set" {
+					t.Errorf("pod %s has the names %s.%s, which LWS_LEADER_ADDRESS does not have", p.Name, p.Spec.Hostname, p.Spec.Subdomain)
+				}
 			}
 		}
 		if len(places) < 4 {

@@ -143,8 +143,8 @@ func replaced(err error) bool {
 	return false
 }
 
-// prepare makes what the pods need to start, and sets by which Service they find each
-// other: that of the job document, which may be there already.
+// prepare makes what the pods need to start, and sets how they find each other: as in
+// the job document, which may be there already.
 func (r *Reconciler) prepare(ctx context.Context, a *desired.Attempt) error {
 	id, err := r.identity(a)
 	if err != nil {
@@ -153,8 +153,10 @@ func (r *Reconciler) prepare(ctx context.Context, a *desired.Attempt) error {
 	if err := r.document(ctx, a, id); err != nil {
 		return err
 	}
-	if err := r.service(ctx, a); err != nil {
-		return err
+	if a.Named() {
+		if err := r.service(ctx, a); err != nil {
+			return err
+		}
 	}
 	if policy := a.NetworkPolicy(); policy != nil {
 		if _, err := r.create(ctx, policy, a.Job); err != nil {

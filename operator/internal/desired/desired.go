@@ -38,20 +38,32 @@ type Attempt struct {
 	Profile v1alpha1.FabricProfileSpec // empty: no profile
 	Number  int32                      // 0: the first start
 	Options Options
-	// Peers is the name of the Service by which the pods find each other, as the job
-	// document has it (PeersOf); empty: there is no document yet.
+	// Peers is the name of the Service by which the pods find each other, or ByIssuer, as
+	// the job document has it (PeersOf); empty: there is no document yet.
 	Peers string
 	// Bounds are those of the LimitRanges of the job's namespace.
 	Bounds inject.Bounds
 }
 
-// peers is the name of the attempt's Service.
+// ByIssuer, in the place of a Service's name, is of pods that find each other by the
+// addresses that the issuer tells. No Service has that name.
+const ByIssuer = "@issuer"
+
+// peers is the name of the attempt's Service, or ByIssuer: pods of other controllers have
+// names of their own, by which these and the application know them.
 func (a *Attempt) peers() string {
-	if a.Peers != "" {
+	switch {
+	case a.Peers != "":
 		return a.Peers
+	case a.Job.Spec.PodManagement == v1alpha1.PodsExternal:
+		return ByIssuer
 	}
 	return jobdoc.ServiceName(a.Job.Name)
 }
+
+// Named reports whether the attempt's pods find each other by the names that a Service
+// gives them.
+func (a *Attempt) Named() bool { return a.peers() != ByIssuer }
 
 // Name is that of the attempt's Job.
 func (a *Attempt) Name() string { return AttemptName(a.Job.Name, a.Number) }
@@ -127,8 +139,9 @@ func over(all, job corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// Join makes a pod of another controller the attempt's pod of a number: with its
-// sidecar, and under the name that the job document has for it.
+// Join makes a pod of another controller the attempt's pod of a number, with its sidecar.
+// It keeps its own names, unless the job document, which an operator of an earlier release
+// has made, has another one for it.
 func (a *Attempt) Join(p *corev1.Pod, number int32) error {
 	at, err := inject.Application(p.Spec.Containers, p.Annotations[names.AnnotationContainer], a.templated())
 	if err != nil {
@@ -146,7 +159,9 @@ func (a *Attempt) Join(p *corev1.Pod, number int32) error {
 	if err := inject.Pod(&p.Spec, s); err != nil {
 		return err
 	}
-	p.Spec.Hostname, p.Spec.Subdomain = a.doc().PodName(number), a.peers()
+	if a.Named() {
+		p.Spec.Hostname, p.Spec.Subdomain = a.doc().PodName(number), a.peers()
+	}
 	p.Labels = merged(p.Labels, map[string]string{
 		names.LabelAttempt: strconv.Itoa(int(a.Number)), batchv1.JobCompletionIndexAnnotation: strconv.Itoa(int(number)),
 		names.LabelJobUID: string(a.Job.UID),

@@ -165,6 +165,39 @@ func TestLargestJob(t *testing.T) {
 	}
 }
 
+// TestWayToPeers: pods of other controllers are found by the issuer, those of the operator's
+// Jobs by names; either says so in the document that all sidecars read.
+func TestWayToPeers(t *testing.T) {
+	for _, c := range []struct {
+		management v1alpha1.PodManagement
+		peers      string // of a document that is there
+		want, at   string
+	}{
+		{"", "", "cg-ranks", "cg-0-1.cg-ranks.hpc.svc:7077"},
+		{v1alpha1.PodsExternal, "", ByIssuer, "cg-0-1:7077"},
+		{v1alpha1.PodsExternal, "cg", "cg", "cg-0-1.cg.hpc.svc:7077"},
+		{v1alpha1.PodsExternal, ByIssuer, ByIssuer, "cg-0-1:7077"},
+	} {
+		a := attempt("cg", 4, 2)
+		a.Job.Namespace, a.Job.Spec.PodManagement, a.Peers = "hpc", c.management, c.peers
+		document, err := a.ConfigMap(identity(t, "1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := bootstrap.Parse([]byte(document.Data[names.BootstrapFile]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		url := ""
+		if c.want == ByIssuer {
+			url = strings.TrimSuffix(d.TLS.Issuer.URL, "certificate") + "addresses"
+		}
+		if got := PeersOf(document); got != c.want || d.Pods[1].Address != c.at || d.TLS.Issuer.AddressesURL != url || a.Named() != (url == "") {
+			t.Errorf("%+v: %q, %s, %q", c, got, d.Pods[1].Address, d.TLS.Issuer.AddressesURL)
+		}
+	}
+}
+
 // TestServiceLinks: pods of jobs get no variables of the namespace's Services, unless
 // the template asks for them.
 func TestServiceLinks(t *testing.T) {

@@ -18,6 +18,9 @@ import (
 func (a *Attempt) ConfigMap(id *Identity) (*corev1.ConfigMap, error) {
 	d := a.Document(id.ID)
 	issuer := id.Issuer
+	if issuer.AddressesURL = ""; !a.Named() {
+		issuer.AddressesURL = addressesURL(issuer.URL)
+	}
 	d.TLS = bootstrap.TLS{CA: string(id.CA), Issuer: &issuer}
 	if err := d.Validate(); err != nil {
 		return nil, fmt.Errorf("MPIJob %s/%s: %w", a.Job.Namespace, a.Job.Name, err)
@@ -42,13 +45,22 @@ func Names(c *corev1.ConfigMap, id string) bool {
 	return err == nil && d.Job.ID == id
 }
 
-// PeersOf is the name of the Service by which the pods of a job document find each other:
-// an attempt keeps it, also where an operator of another release goes on with it. Empty:
-// the document has no such names.
+// addressesURL is where an issuer tells addresses of pods, beside the place where it gives
+// certificates: https://HOST/v1/addresses beside https://HOST/v1/certificate.
+func addressesURL(certificates string) string {
+	return certificates[:strings.LastIndexByte(certificates, '/')+1] + "addresses"
+}
+
+// PeersOf is the name of the Service by which the pods of a job document find each other,
+// or ByIssuer: an attempt keeps it, also where an operator of another release goes on with
+// it. Empty: the document has no such names.
 func PeersOf(c *corev1.ConfigMap) string {
 	d, err := bootstrap.Parse([]byte(c.Data[names.BootstrapFile]))
 	if err != nil {
 		return ""
+	}
+	if d.TLS.Issuer != nil && d.TLS.Issuer.AddressesURL != "" {
+		return ByIssuer
 	}
 	host, _, _ := strings.Cut(d.Pods[0].Address, ":")
 	labels := strings.Split(host, ".") // POD.SERVICE.NAMESPACE.svc
@@ -62,5 +74,9 @@ func PeersOf(c *corev1.ConfigMap) string {
 func (a *Attempt) Document(id string) *bootstrap.Document { return a.doc().Document(id) }
 
 func (a *Attempt) doc() *jobdoc.Attempt {
-	return &jobdoc.Attempt{Job: a.Job, Profile: a.Profile, Number: a.Number, Service: a.peers()}
+	d := &jobdoc.Attempt{Job: a.Job, Profile: a.Profile, Number: a.Number, Issued: !a.Named()}
+	if !d.Issued {
+		d.Service = a.peers()
+	}
+	return d
 }

@@ -92,15 +92,21 @@ func (s *Server) review(ctx context.Context, token string) (*caller, error) {
 // place is the caller's place in its job. A refusal is final for a sidecar, and
 // the caches of a replica may be behind: nobody is refused by them alone. The API server
 // is asked for no more callers than it may be, in all and of one namespace.
-func (s *Server) place(ctx context.Context, c *caller, address string) (id string, number int32, err error) {
-	id, number, err = (&search{s, s.Cache, s.OfPlace}).place(ctx, c, address)
+func (s *Server) place(ctx context.Context, c *caller, address string) (*place, error) {
+	at, err := (&search{s, s.Cache, s.OfPlace}).place(ctx, c, address)
 	if f := new(refusal); !errors.As(err, &f) || f.status != http.StatusForbidden {
-		return id, number, err
+		return at, err
 	}
 	if !s.shares.take(c.namespace) || !s.search.Allow() {
-		return "", 0, refuse(http.StatusServiceUnavailable, "%v, as far as is known here: come again", err)
+		return nil, refuse(http.StatusServiceUnavailable, "%v, as far as is known here: come again", err)
 	}
 	return (&search{s, s.Live, ofLabels}).place(ctx, c, address)
+}
+
+// place is that of a caller in its job.
+type place struct {
+	job             *v1alpha1.MPIJob
+	attempt, number int32
 }
 
 // ofLabels selects the pods of a place in a job at the API server.
@@ -117,33 +123,33 @@ type search struct {
 	ofPlace func(job string, attempt, number int32) client.ListOption
 }
 
-func (s *search) place(ctx context.Context, c *caller, address string) (id string, number int32, err error) {
+func (s *search) place(ctx context.Context, c *caller, address string) (*place, error) {
 	pod, err := s.pod(ctx, c)
 	if err != nil {
-		return "", 0, err
+		return nil, err
 	}
 	if err := s.from(pod, address); err != nil {
-		return "", 0, err
+		return nil, err
 	}
 	if !sidecared(pod) {
-		return "", 0, refuse(http.StatusForbidden, "pod %s has no sidecar of Outrigger's", pod.Name)
+		return nil, refuse(http.StatusForbidden, "pod %s has no sidecar of Outrigger's", pod.Name)
 	}
 	job, err := s.job(ctx, pod)
 	if err != nil {
-		return "", 0, err
+		return nil, err
 	}
 	attempt := desired.NumberOf(pod.Labels)
 	if attempt != verdict.AttemptOf(job) {
-		return "", 0, refuse(http.StatusForbidden, "pod %s is of attempt %d of MPIJob %s, which is at attempt %d", pod.Name, attempt, job.Name, verdict.AttemptOf(job))
+		return nil, refuse(http.StatusForbidden, "pod %s is of attempt %d of MPIJob %s, which is at attempt %d", pod.Name, attempt, job.Name, verdict.AttemptOf(job))
 	}
-	number = verdict.Number(pod, job)
+	number := verdict.Number(pod, job)
 	if number < 0 {
-		return "", 0, refuse(http.StatusForbidden, "pod %s has no number in MPIJob %s", pod.Name, job.Name)
+		return nil, refuse(http.StatusForbidden, "pod %s has no number in MPIJob %s", pod.Name, job.Name)
 	}
 	if err := s.first(ctx, pod, job, attempt, number); err != nil {
-		return "", 0, err
+		return nil, err
 	}
-	return s.Keys.ID(job.UID, attempt), number, nil
+	return &place{job, attempt, number}, nil
 }
 
 // pod is the caller's pod. One whose address has not been heard of yet asks again,

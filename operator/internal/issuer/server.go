@@ -168,36 +168,66 @@ func (s *Server) certificate() (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key, Leaf: leaf}, nil
 }
 
-// Handler answers requests: a POST of a certificate request, PEM, with the token
-// in the Authorization header. The answer is the certificate, PEM, or why there
-// is none, for a person.
+// Handler answers requests with a token in the Authorization header: a POST of a
+// certificate request, PEM, with the certificate, PEM; and a GET of addresses of the pods of
+// the caller's job, JSON (bootstrap.Addresses). Else the answer is why there is none, for a
+// person.
 func (s *Server) Handler() http.Handler {
 	s.busy = make(chan struct{}, atOnce)
 	s.strange, s.search = rate.NewLimiter(strangeRate, strangeBurst), rate.NewLimiter(searchRate, searchBurst)
 	s.shares = new(shares)
 	s.issued, s.refused = &talk{limit: rate.NewLimiter(issuedRate, issuedBurst)}, &talk{limit: rate.NewLimiter(refusedRate, refusedBurst)}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+Path, func(w http.ResponseWriter, r *http.Request) {
-		cert, err := s.answer(w, r)
+	mux.HandleFunc("POST "+Path, s.answers("a certificate was refused", "application/x-pem-file", s.sign))
+	mux.HandleFunc("GET "+PathAddresses, s.answers("addresses of pods were refused", "application/json", s.addresses))
+	return mux
+}
+
+// answers is a handler of requests, which has what is said of those that are refused.
+func (s *Server) answers(refused, form string, answer func(http.ResponseWriter, *http.Request) ([]byte, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		text, err := answer(w, r)
 		if err != nil {
 			status := http.StatusInternalServerError
 			if f := new(refusal); errors.As(err, &f) {
 				status = f.status
 			}
-			s.refused.say(s.Log, "a certificate was refused", "from", r.RemoteAddr, "status", status, "cause", err)
+			s.refused.say(s.Log, refused, "from", r.RemoteAddr, "status", status, "cause", err)
 			http.Error(w, err.Error(), status)
 			return
 		}
-		w.Header().Set("Content-Type", "application/x-pem-file")
-		_, _ = w.Write(cert) // the caller may be gone, and asks again
-	})
-	return mux
+		w.Header().Set("Content-Type", form)
+		_, _ = w.Write(text) // the caller may be gone, and asks again
+	}
 }
 
-func (s *Server) answer(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+// tokenOf is the token of a request.
+func tokenOf(r *http.Request) (string, error) {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok || token == "" || len(token) > tokenMax {
-		return nil, refuse(http.StatusUnauthorized, "want a token: Authorization: Bearer TOKEN")
+		return "", refuse(http.StatusUnauthorized, "want a token: Authorization: Bearer TOKEN")
+	}
+	return token, nil
+}
+
+// admit finds out by the token of a request which pod has sent it, and its place.
+func (s *Server) admit(ctx context.Context, r *http.Request, token string) (*caller, *place, error) {
+	address, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return nil, nil, refuse(http.StatusBadRequest, "the caller's address: %v", err)
+	}
+	c, err := s.whose(ctx, token)
+	if err != nil {
+		return nil, nil, err
+	}
+	at, err := s.place(ctx, c, address)
+	return c, at, err
+}
+
+func (s *Server) sign(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	token, err := tokenOf(r)
+	if err != nil {
+		return nil, err
 	}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, pki.RequestMax))
 	if err != nil {
@@ -207,24 +237,16 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) ([]byte, error) 
 	if err != nil {
 		return nil, refuse(http.StatusBadRequest, "%v", err)
 	}
-	address, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return nil, refuse(http.StatusBadRequest, "the caller's address: %v", err)
-	}
 	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
 	defer cancel()
-	c, err := s.whose(ctx, token)
+	c, at, err := s.admit(ctx, r, token)
 	if err != nil {
 		return nil, err
 	}
-	id, number, err := s.place(ctx, c, address)
+	authority, err := s.Keys.Authority(s.Keys.ID(at.job.UID, at.attempt))
 	if err != nil {
 		return nil, err
 	}
-	authority, err := s.Keys.Authority(id)
-	if err != nil {
-		return nil, err
-	}
-	s.issued.say(s.Log, "certificate issued", "namespace", c.namespace, "pod", c.name, "number", number)
-	return authority.Certify(key, int(number))
+	s.issued.say(s.Log, "certificate issued", "namespace", c.namespace, "pod", c.name, "number", at.number)
+	return authority.Certify(key, int(at.number))
 }

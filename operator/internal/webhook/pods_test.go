@@ -362,15 +362,18 @@ func TestPodsOfSeveralContainers(t *testing.T) {
 	}
 }
 
-// TestPodsFollowTheirDocument: a pod gets the names by which the job document has it,
-// also where an operator of an earlier release has made that.
+// TestPodsFollowTheirDocument: a pod keeps the names that its controller has given it, by
+// which LWS_LEADER_ADDRESS, MASTER_ADDR and the coordinator of a JobSet resolve, unless an
+// operator of an earlier release has made a job document that finds it by other ones.
 func TestPodsFollowTheirDocument(t *testing.T) {
-	for _, peers := range []string{"", "cg", "cg-ranks"} {
+	for _, peers := range []string{"", desired.ByIssuer, "cg", "cg-ranks"} {
 		c := newCluster()
 		c.job.Namespace = "hpc"
-		want := "cg-ranks"
+		host, want := "lead", "set"
+		if peers == "cg" || peers == "cg-ranks" {
+			host, want = "cg-0-", peers
+		}
 		if peers != "" {
-			want = peers
 			document, err := (&desired.Attempt{Job: &c.job, Peers: peers}).ConfigMap(&desired.Identity{ID: "1", CA: []byte("ca"), Issuer: bootstrap.Issuer{URL: "https://issuer.test/", CA: "ca", TokenFile: "/token"}})
 			if err != nil {
 				t.Fatal(err)
@@ -380,8 +383,9 @@ func TestPodsFollowTheirDocument(t *testing.T) {
 		h := &Pods{Client: c, Live: c, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
 		for i := range 3 {
 			p := pod("p", map[string]string{names.LabelPodNumber: fmt.Sprint(i)})
-			if err := h.join(t.Context(), "hpc", p); err != nil || p.Spec.Subdomain != want {
-				t.Errorf("%v, subdomain %q, the document has %q", err, p.Spec.Subdomain, peers)
+			p.Spec.Hostname, p.Spec.Subdomain = "lead", "set"
+			if err := h.join(t.Context(), "hpc", p); err != nil || p.Spec.Subdomain != want || strings.TrimSuffix(p.Spec.Hostname, fmt.Sprint(i)) != host {
+				t.Errorf("%v, host %q, subdomain %q, the document has %q", err, p.Spec.Hostname, p.Spec.Subdomain, peers)
 			}
 		}
 	}

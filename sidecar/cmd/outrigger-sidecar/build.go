@@ -22,6 +22,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/certify"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/dns"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
@@ -54,8 +55,12 @@ func (d *daemon) build(tlsConfig *tls.Config) error {
 	if err != nil {
 		return fmt.Errorf("listening for other sidecars: %w", err)
 	}
+	names, err := d.names()
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
 	d.mesh = peers.New(peers.Config{
-		Self: self, Job: d.doc.Job.ID, Addresses: addresses, TLS: tlsConfig, Log: d.log,
+		Self: self, Job: d.doc.Job.ID, Addresses: addresses, Names: names, TLS: tlsConfig, Log: d.log,
 		Connected: func(p link.Peer, fd int) { d.engine.Connected(p, fd) },
 		Failed:    func(p link.Peer, cause error) { d.engine.ConnectFailed(p, cause) },
 		Lost:      func(p link.Peer, cause error) { d.engine.PeerLost(p, cause) },
@@ -157,6 +162,19 @@ func (d *daemon) credentials(ctx context.Context) (*tls.Config, error) {
 		return nil, err
 	}
 	return c, pki.Belongs(cert, []byte(t.CA), d.doc.Job.ID, d.o.pod)
+}
+
+// names finds the addresses of peers: by DNS, or by the issuer where the document says so.
+func (d *daemon) names() (*dns.Resolver, error) {
+	names := new(dns.Resolver)
+	if i := d.doc.TLS.Issuer; i != nil && i.AddressesURL != "" {
+		all, err := certify.NewAddresses(i, d.doc.Pods)
+		if err != nil {
+			return nil, err
+		}
+		names.Lookup = all.Lookup
+	}
+	return names, nil
 }
 
 func podFile(path string, pod int) string { return strings.ReplaceAll(path, "%d", fmt.Sprint(pod)) }

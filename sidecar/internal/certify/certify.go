@@ -80,20 +80,28 @@ func connect(issuer *bootstrap.Issuer) (*http.Client, error) {
 	}, nil
 }
 
-// ask makes one try. The token is read each time: the kubelet makes it anew.
-func ask(ctx context.Context, client *http.Client, issuer *bootstrap.Issuer, request []byte) ([]byte, error) {
+// show puts the token into a request. It is read each time: the kubelet makes it anew.
+func show(r *http.Request, issuer *bootstrap.Issuer) error {
 	token, err := os.ReadFile(issuer.TokenFile)
 	if err != nil {
-		return nil, fmt.Errorf("certify: %w", err)
+		return fmt.Errorf("certify: %w", err)
 	}
 	if len(token) > tokenMax {
-		return nil, fmt.Errorf("certify: %s has %d bytes, want a token", issuer.TokenFile, len(token))
+		return fmt.Errorf("certify: %s has %d bytes, want a token", issuer.TokenFile, len(token))
 	}
+	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	return nil
+}
+
+// ask makes one try.
+func ask(ctx context.Context, client *http.Client, issuer *bootstrap.Issuer, request []byte) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, issuer.URL, bytes.NewReader(request))
 	if err != nil {
 		return nil, fmt.Errorf("certify: %w", err)
 	}
-	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	if err := show(r, issuer); err != nil {
+		return nil, err
+	}
 	resp, err := client.Do(r)
 	if err != nil {
 		return nil, fmt.Errorf("certify: %w", err)

@@ -1,0 +1,119 @@
+package certify
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+)
+
+// Pauses between two questions about the same part of a job. They grow while pods of it
+// have no addresses yet: a cluster starts the pods of a job over minutes, and each of
+// thousands of sidecars asks.
+const (
+	partFirst = 200 * time.Millisecond
+	partMax   = 5 * time.Second
+)
+
+// Addresses finds the pods of a job whose document has an AddressesURL. It is a Lookup of
+// dns.Resolver, which keeps the answers, and asks again when none of a pod's addresses can be
+// reached: a pod that has got another one is found there.
+type Addresses struct {
+	issuer  *bootstrap.Issuer
+	client  *http.Client
+	numbers map[string]int // by host
+	parts   []part
+}
+
+// part is what is known of the pods of a part. Its turn guards the rest.
+type part struct {
+	turn  chan struct{}
+	pods  int // that it has
+	known map[int][]netip.Addr
+	asked time.Time
+	pause time.Duration
+}
+
+// NewAddresses finds pods by the hosts of their addresses.
+func NewAddresses(issuer *bootstrap.Issuer, pods []bootstrap.Pod) (*Addresses, error) {
+	client, err := connect(issuer)
+	if err != nil {
+		return nil, err
+	}
+	a := &Addresses{issuer: issuer, client: client, numbers: make(map[string]int, len(pods)), parts: make([]part, bootstrap.AddressesPart(len(pods)-1)+1)}
+	for i := range a.parts {
+		a.parts[i] = part{turn: make(chan struct{}, 1), pods: min(bootstrap.AddressesMax, len(pods)-i*bootstrap.AddressesMax)}
+	}
+	for i := range pods {
+		host, _, err := net.SplitHostPort(pods[i].Address)
+		if err != nil {
+			return nil, fmt.Errorf("addresses of pods: %w", err)
+		}
+		a.numbers[host] = i
+	}
+	return a, nil
+}
+
+// Lookup returns the addresses of the pod of a host. Those of the pods of its part come
+// along, and are asked for together.
+func (a *Addresses) Lookup(ctx context.Context, host string) ([]netip.Addr, error) {
+	pod, ok := a.numbers[host]
+	if !ok {
+		return nil, fmt.Errorf("addresses of pods: the job document has no pod at %s", host)
+	}
+	p := &a.parts[bootstrap.AddressesPart(pod)]
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if time.Since(p.asked) >= p.pause {
+		known, err := a.ask(ctx, bootstrap.AddressesPart(pod))
+		if err != nil {
+			return nil, err
+		}
+		if p.known, p.asked = known, time.Now(); len(known) < p.pods {
+			p.pause = min(max(2*p.pause, partFirst), partMax)
+		} else {
+			p.pause = partFirst
+		}
+	}
+	if list := p.known[pod]; len(list) > 0 {
+		return list, nil
+	}
+	return nil, &net.DNSError{Err: fmt.Sprintf("waiting for the address of pod %d, which has not started", pod), Name: host, IsNotFound: true, IsTemporary: true}
+}
+
+// ask asks for the addresses of the pods of a part.
+func (a *Addresses) ask(ctx context.Context, part int) (map[int][]netip.Addr, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s?part=%d", a.issuer.AddressesURL, part), nil)
+	if err != nil {
+		return nil, fmt.Errorf("addresses of pods: %w", err)
+	}
+	if err := show(r, a.issuer); err != nil {
+		return nil, err
+	}
+	resp, err := a.client.Do(r)
+	if err != nil {
+		return nil, fmt.Errorf("addresses of pods: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }() // only read
+	if resp.StatusCode != http.StatusOK {
+		text, err := io.ReadAll(io.LimitReader(resp.Body, refusalMax))
+		if err != nil {
+			return nil, fmt.Errorf("addresses of pods: %w", err)
+		}
+		return nil, fmt.Errorf("addresses of pods: the issuer answers %s: %s", resp.Status, strings.TrimSpace(string(text)))
+	}
+	return bootstrap.ReadAddresses(resp.Body, part)
+}
+
+// refusalMax is how much is read of why the issuer refuses to answer, in bytes.
+const refusalMax = 1 << 10
