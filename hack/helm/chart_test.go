@@ -54,6 +54,7 @@ var variants = map[string]string{
 	"grant":        "devicePlugin: {enabled: true, grant: {enabled: true}}",
 	"watched":      "operator: {watchNamespaces: [hpc, lab]}",
 	"one replica":  "operator: {replicas: 1, podDisruptionBudget: false}\ncrds: {keep: false}",
+	"openshift":    "operator: {runAsUser: 0}\nsidecar: {runAsUser: 0}\nwebhook: {enabled: true}",
 	"bare":         "networkPolicy: {enabled: false}\ntests: {enabled: false}\nroles: {aggregate: false}",
 }
 
@@ -181,6 +182,35 @@ func TestRestricted(t *testing.T) {
 			if p.HostPID || p.HostNetwork || p.HostIPC {
 				t.Errorf("%s: %s is in the node's namespaces", what, name)
 			}
+		}
+	}
+}
+
+// TestUsers: the users of the values reach the operator, sidecars and helm test; 0 leaves
+// the choice to the platform, which refuses a user outside of the namespace's range.
+func TestUsers(t *testing.T) {
+	for values, c := range map[string]struct{ own, sidecars int64 }{
+		"": {65532, 65532},
+		"operator: {runAsUser: 0}\nsidecar: {runAsUser: 0}":           {0, 0},
+		"operator: {runAsUser: 1000680000}\nsidecar: {runAsUser: 77}": {1000680000, 77},
+	} {
+		p := pods(t, render(t, values))
+		for _, name := range []string{"outrigger-operator", "outrigger-trial"} {
+			s := p[name].Containers[0].SecurityContext
+			for _, id := range []*int64{s.RunAsUser, s.RunAsGroup, p[name].SecurityContext.RunAsUser} {
+				if id != nil && *id != c.own || c.own == 0 && id != nil {
+					t.Errorf("%q: %s runs as %d", values, name, *id)
+				}
+			}
+			if c.own != 0 && s.RunAsUser == nil {
+				t.Errorf("%q: %s has no user", values, name)
+			}
+		}
+		if want := fmt.Sprint("--sidecar-user=", c.sidecars); !slices.Contains(p["outrigger-operator"].Containers[0].Args, want) {
+			t.Errorf("%q: arguments %v, want %s", values, p["outrigger-operator"].Containers[0].Args, want)
+		}
+		if want := fmt.Sprint("--user=", c.own); !slices.Contains(p["outrigger-trial"].Containers[0].Args, want) {
+			t.Errorf("%q: arguments %v, want %s", values, p["outrigger-trial"].Containers[0].Args, want)
 		}
 	}
 }

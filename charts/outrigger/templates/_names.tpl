@@ -40,13 +40,16 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{/* Pod Security's level "restricted", for a container. */}}
+{{/* Pod Security's level "restricted", for a container of the operator's user; 0: the
+platform chooses. */}}
 {{- define "outrigger.restricted" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
+{{- with .Values.operator.runAsUser }}
+runAsUser: {{ int64 . }}
+runAsGroup: {{ int64 . }}
+{{- end }}
 capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}

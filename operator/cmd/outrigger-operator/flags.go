@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
 	"github.com/outrigger-hpc/outrigger/operator/internal/webhook"
 )
 
@@ -26,6 +27,7 @@ func (o *options) jobFlags(c *cobra.Command) {
 	f.StringVar(&o.desired.LogLevel, "sidecar-log-level", "", "log level of sidecars: debug, info, warn or error (default info)")
 	f.StringVar(&o.sidecar, "sidecar-resources", "", "resources of sidecars whose job does not say otherwise, as JSON: {\"limits\":{\"cpu\":\"1\"}}")
 	f.StringVar(&o.sidecarMetrics, "sidecar-metrics", metricsNetwork, "where sidecars serve metrics and report: Network, port 9464 of the pod; or Loopback, port 9465 inside of the pod alone")
+	f.Int64Var(&o.user, "sidecar-user", inject.UserDefault, "user of sidecars in namespaces that have no range of users (annotation openshift.io/sa.scc.uid-range); 0: the platform chooses")
 	f.StringSliceVar(&o.serving.Watch, "watch-namespaces", nil, "run the MPIJobs of these namespaces (default: of all)")
 	f.StringVar(&o.policies, "job-network-policies", "", "make a NetworkPolicy for each job; the value is a JSON object: operatorPods, the labels of the operator's pods; metricsFrom, the NetworkPolicyPeers that may ask sidecars for metrics, too; otherPorts, the application's ports that are open, such as [{\"port\":8888}]; egress, Open or Restricted")
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/operator/internal/controller"
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
+	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
 	"github.com/outrigger-hpc/outrigger/operator/internal/webhook"
 )
 
@@ -39,6 +40,7 @@ type options struct {
 	sidecar, issuer, issuerURL, policies string
 	checkAddress, namespaceLabel         bool
 	reviewTokens                         bool
+	user                                 int64
 }
 
 func run(ctx context.Context, o *options) error {
@@ -84,6 +86,9 @@ func run(ctx context.Context, o *options) error {
 			LimitsOf: func(ctx context.Context, namespace string) []corev1.LimitRange {
 				return controller.Limits(ctx, m.GetAPIReader(), namespace)
 			},
+			UsersOf: func(ctx context.Context, namespace string) (inject.UIDs, error) {
+				return controller.Users(ctx, m.GetAPIReader(), namespace)
+			},
 		}
 		if err := webhook.Setup(m, pods, webhook.Certificates(o.certificates), o.home(), o.serving.Certificates); err != nil {
 			return err
@@ -110,6 +115,10 @@ func (o *options) home() string { return cmp.Or(o.serving.Namespace, webhook.Nam
 
 // describe reads what flags say as JSON of the objects of jobs.
 func (o *options) describe() error {
+	if o.user < 0 {
+		return fmt.Errorf("--sidecar-user is %d, want 0 (the platform chooses) or the number of a user", o.user)
+	}
+	o.desired.User = &o.user
 	if o.sidecar != "" {
 		if err := json.Unmarshal([]byte(o.sidecar), &o.desired.Sidecar); err != nil {
 			return fmt.Errorf("--sidecar-resources: %w", err)

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-hpc/outrigger/operator/internal/controller"
+	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
 	"github.com/outrigger-hpc/outrigger/operator/internal/trial"
 )
 
@@ -54,6 +55,7 @@ func trialCommand() *cobra.Command {
 	f.StringVar(&pull, "pull-policy", "", "Always, IfNotPresent or Never (default: Kubernetes')")
 	f.StringSliceVar(&t.Secrets, "pull-secret", nil, "Secret of the namespace by which the images are pulled; may be given again")
 	f.StringVar(&tolerations, "tolerations", "[]", "of the job's pods, as JSON")
+	f.Int64Var(&t.User, "user", inject.UserDefault, "of the job's container; 0: the platform chooses")
 	f.DurationVar(&timeout, "timeout", 5*time.Minute, "how long the job may take")
 	for _, name := range []string{"namespace", "image"} {
 		_ = cmd.MarkFlagRequired(name) // the flags exist

@@ -50,6 +50,9 @@ func (r *Reconciler) apply(ctx context.Context, o *verdict.Observation, a *desir
 		return client.IgnoreNotFound(err) // one that is gone is heard of
 	}
 	whole.Bounds = inject.BoundsOf(Limits(ctx, r.Live, a.Job.Namespace))
+	if whole.UIDs, err = Users(ctx, r.Live, a.Job.Namespace); err != nil {
+		return err
+	}
 	if _, err := whole.BatchJob(); err != nil { // before anything is made
 		return &permanent{v1alpha1.ReasonInvalid, err, false}
 	}
@@ -82,6 +85,20 @@ func Limits(ctx context.Context, live client.Reader, namespace string) []corev1.
 		return nil
 	}
 	return all.Items
+}
+
+// Users are those that a namespace has for its pods, past the caches. Where the namespace
+// may not be read it has none, and the API server says what it refuses.
+func Users(ctx context.Context, live client.Reader, namespace string) (inject.UIDs, error) {
+	n := new(corev1.Namespace)
+	switch err := live.Get(ctx, client.ObjectKey{Name: namespace}, n); {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		log.FromContext(ctx).V(1).Info("the namespace cannot be read", "namespace", namespace, "cause", err.Error())
+		return inject.UIDs{}, nil
+	case err != nil:
+		return inject.UIDs{}, err
+	}
+	return inject.UIDsOf(n.Annotations), nil
 }
 
 // whole is an attempt with the job's template and annotations, of which the cache keeps

@@ -90,3 +90,19 @@ func TestLimitRanges(t *testing.T) {
 		})
 	}
 }
+
+// TestUsersOfTheNamespace: the sidecars of an MPIJob get a user of the range that the
+// namespace has.
+func TestUsersOfTheNamespace(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for annotation, want := range map[string]int64{"": 65532, "1000680000/10000": 1000689999, "none": 65532} {
+		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "hpc", Annotations: map[string]string{"openshift.io/sa.scc.uid-range": annotation}}}
+		_, api, look := beginningJob(t, &now, n)
+		look()
+		for _, c := range read(t, api, "cg-0", new(batchv1.Job)).Spec.Template.Spec.InitContainers {
+			if user := c.SecurityContext.RunAsUser; user == nil || *user != want {
+				t.Errorf("%q: %s runs as %v, want %d", annotation, c.Name, user, want)
+			}
+		}
+	}
+}

@@ -15,6 +15,7 @@ func TestRights(t *testing.T) {
 	want := map[string][]string{
 		"/events":                            {"list"},                                              // newsOf
 		"/limitranges":                       {"list"},                                              // Limits
+		"/namespaces":                        {"get"},                                               // Users
 		"/configmaps":                        {"create", "delete", "get"},                           // Reconciler.document, drop
 		"/services":                          {"create", "get", "patch"},                            // Reconciler.service
 		"/pods":                              {"get", "list", "watch"},                              // the cache; the issuer, past it

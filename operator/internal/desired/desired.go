@@ -28,6 +28,9 @@ type Options struct {
 	Sidecar v1alpha1.SidecarResources
 	// Policies are made for each job; nil: none are.
 	Policies *Policies
+	// User is that of sidecars in namespaces without a range of users; nil:
+	// inject.UserDefault; 0: the platform chooses.
+	User *int64
 	// AllowedVariables and AllowedMounts are what other admission may add to sidecars.
 	AllowedVariables, AllowedMounts []string
 }
@@ -43,6 +46,8 @@ type Attempt struct {
 	Peers string
 	// Bounds are those of the LimitRanges of the job's namespace.
 	Bounds inject.Bounds
+	// UIDs are the users that the namespace has for its pods.
+	UIDs inject.UIDs
 }
 
 // ByIssuer, in the place of a Service's name, is of pods that find each other by the
@@ -118,7 +123,7 @@ func (a *Attempt) settings() *inject.Settings {
 	sizes.Registers = len(s.Devices) > 0 && s.Transport.Type != v1alpha1.TransportTCP
 	_, wished := s.Sidecar.Resources.Requests[corev1.ResourceCPU]
 	return &inject.Settings{
-		Wished: wished, Bounds: a.Bounds,
+		Wished: wished, Bounds: a.Bounds, User: a.Options.User, UIDs: a.UIDs,
 		Namespace: a.Job.Namespace, Image: a.Options.Image, PullPolicy: pull(a.Options.Pull), ConfigMap: a.DocumentName(),
 		Ranks: s.Ranks, PerPod: s.RanksPerPod, Launch: s.LaunchMode, MPI: s.MPI, Stdin: s.StdinFile, Devices: s.Devices,
 		Memory: sizes, Wait: jobdoc.Wait(&a.Profile), SHM: s.Memory.SHM, Allocs: jobdoc.Allocations(&s.Memory), Progress: jobdoc.Progress(s.MPIProgress), LogLevel: a.Options.LogLevel, LocalMetrics: a.Options.LocalMetrics,

@@ -45,8 +45,8 @@ func Names(c *corev1.ConfigMap, id string) bool {
 	return err == nil && d.Job.ID == id
 }
 
-// addressesURL is where an issuer tells addresses of pods, beside the place where it gives
-// certificates: https://HOST/v1/addresses beside https://HOST/v1/certificate.
+// addressesURL is where an issuer tells addresses of pods, by the place where it gives
+// certificates: https://HOST/v1/addresses for https://HOST/v1/certificate.
 func addressesURL(certificates string) string {
 	return certificates[:strings.LastIndexByte(certificates, '/')+1] + "addresses"
 }

@@ -20,7 +20,7 @@ func TestDocumentedPod(t *testing.T) {
 		},
 		"install.md": {
 			fmt.Sprintf("a projected service-account token of %d minutes with the audience `%s`", tokenSeconds/60, names.TokenAudience),
-			fmt.Sprintf("No capability, user %d", userSidecar),
+			fmt.Sprintf("No capability, user %d", UserDefault),
 			fmt.Sprintf("inside of the pod alone, on port %d, and %d has health", names.PortMetricsLocal, names.PortMetrics),
 		},
 	} {

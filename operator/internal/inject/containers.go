@@ -46,9 +46,6 @@ func podEnv(s *Settings) corev1.EnvVar {
 	}}
 }
 
-// userSidecar is the sidecar's user; it needs no rights and owns nothing.
-const userSidecar = 65532
-
 // cpu is what a sidecar asks the scheduler for when nobody says more. There is
 // no limit then: a throttled engine would hold up every rank of the job.
 var cpu = resource.MustParse("250m")
@@ -57,25 +54,29 @@ var cpu = resource.MustParse("250m")
 // moment, and has no limit.
 var installCPU = resource.MustParse("10m")
 
-// restricted is the security context of Pod Security's level of that name.
-func restricted() *corev1.SecurityContext {
-	no, yes, user := false, true, int64(userSidecar)
-	return &corev1.SecurityContext{
+// restricted is the security context of Pod Security's level of that name, for a user; 0:
+// one that the platform chooses.
+func restricted(user int64) *corev1.SecurityContext {
+	no, yes := false, true
+	c := &corev1.SecurityContext{
 		AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes, RunAsNonRoot: &yes,
-		RunAsUser: &user, RunAsGroup: &user,
 		Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 	}
+	if user != 0 {
+		c.RunAsUser, c.RunAsGroup = &user, &user
+	}
+	return c
 }
 
 // install copies the launcher to where the application can run it.
-func install(s *Settings) corev1.Container {
+func install(s *Settings, user int64) corev1.Container {
 	return corev1.Container{
 		Name: names.ContainerInstall, Image: s.Image, ImagePullPolicy: s.PullPolicy,
 		Command:         []string{programLaunch, "install", installDir},
 		Resources:       installResources(s),
 		VolumeMounts:    []corev1.VolumeMount{sharedMount(), noToken()},
-		SecurityContext: restricted(),
+		SecurityContext: restricted(user),
 	}
 }
 
@@ -99,7 +100,7 @@ func installResources(s *Settings) corev1.ResourceRequirements {
 
 // sidecar is a native sidecar: an init container that stays, so that it is
 // there before the application and goes after it.
-func sidecar(s *Settings) corev1.Container {
+func sidecar(s *Settings, user int64) corev1.Container {
 	always := corev1.ContainerRestartPolicyAlways
 	args := []string{
 		"--pod=" + podNumber, "--bootstrap=" + names.JobDir + "/" + names.BootstrapFile, "--socket=" + socket,
@@ -124,7 +125,7 @@ func sidecar(s *Settings) corev1.Container {
 		},
 		Resources:       resources(s),
 		VolumeMounts:    sidecarMounts(),
-		SecurityContext: restricted(),
+		SecurityContext: restricted(user),
 		// A sidecar is alive before it is ready, for which it may wait for any length of time:
 		// the issuer may be away. The application's launcher waits, too.
 		StartupProbe: &corev1.Probe{

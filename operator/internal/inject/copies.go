@@ -16,8 +16,8 @@ import (
 // what is added. So containers and volumes that are there already have to be the very
 // ones that would be added, after the defaulting of the API server. Allowed are what
 // admission legally changes: imagePullPolicy (AlwaysPullImages), resources that ours
-// does not name (LimitRanger), and the variables and mounts of Settings (workload
-// identity). Another webhook could otherwise start a program in the sidecar's
+// does not name (LimitRanger), the user and the SELinux level (OpenShift), and the variables
+// and mounts of Settings (workload identity). Another webhook could otherwise start a program in the sidecar's
 // container, which has the job's key.
 
 // has reports whether a pod has containers by the names of ours with their volumes; one
@@ -48,9 +48,12 @@ func alike(spec *corev1.PodSpec, s *Settings) error {
 			return fmt.Errorf("%w: its volume %q is another one than the one that Outrigger adds; leave it out", ErrPod, want.Name)
 		}
 	}
-	for _, want := range []corev1.Container{install(s), sidecar(s)} {
+	user := s.user(spec)
+	for _, want := range []corev1.Container{install(s, user), sidecar(s, user)} {
 		at := slices.IndexFunc(spec.InitContainers, func(c corev1.Container) bool { return c.Name == want.Name })
-		if what := difference(spec.InitContainers[at].DeepCopy(), want.DeepCopy(), s); what != "" {
+		c := spec.InitContainers[at].DeepCopy()
+		s.assigned(c.SecurityContext, want.SecurityContext, spec)
+		if what := difference(c, want.DeepCopy(), s); what != "" {
 			return fmt.Errorf("%w: its container %q differs from the one that Outrigger adds: %s; leave it unchanged, or have the administrator allow the variable or mount (webhook.allowedVariables, webhook.allowedMounts of the chart)", ErrPod, want.Name, what)
 		}
 	}

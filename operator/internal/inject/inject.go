@@ -46,6 +46,8 @@ type Settings struct {
 	Stdin      string                    // file that rank 0 reads; empty: none
 	Progress   string                    // OUTRIGGER_MPI_PROGRESS of the ranks; empty: the default
 	LogLevel   string                    // empty: info
+	User       *int64                    // of sidecars where UIDs has none; nil: UserDefault; 0: the platform chooses
+	UIDs       UIDs                      // of the namespace
 	// LocalMetrics has metrics served inside of the pod alone.
 	LocalMetrics bool
 	// AllowedVariables and AllowedMounts are names of variables and paths of mounts that
@@ -66,12 +68,13 @@ func Pod(spec *corev1.PodSpec, s *Settings) error {
 	if err := check(spec, s); err != nil {
 		return err
 	}
+	user := s.user(spec)
 	spec.Volumes = append(spec.Volumes, volumes(s)...)
 	if app := s.application(spec); s.givesSHM(app) {
 		spec.Volumes = append(spec.Volumes, shmVolume(s))
 		app.VolumeMounts = append(app.VolumeMounts, shmMount())
 	}
-	spec.InitContainers = append([]corev1.Container{install(s), sidecar(s)}, spec.InitContainers...)
+	spec.InitContainers = append([]corev1.Container{install(s, user), sidecar(s, user)}, spec.InitContainers...)
 	return application(s.application(spec), s, drainTime(Grace(spec)))
 }
 

@@ -214,7 +214,7 @@ func TestCollisions(t *testing.T) {
 // What is added would be admitted at Pod Security's level restricted; that whole
 // pods are is shown on a real cluster (e2e/mpijob).
 func TestAddedContainersAreRestricted(t *testing.T) {
-	for _, c := range []corev1.Container{install(settings()), sidecar(settings())} {
+	for _, c := range []corev1.Container{install(settings(), UserDefault), sidecar(settings(), UserDefault)} {
 		s := c.SecurityContext
 		if *s.AllowPrivilegeEscalation || !*s.RunAsNonRoot || *s.RunAsUser == 0 || !*s.ReadOnlyRootFilesystem || s.Privileged != nil ||
 			len(s.Capabilities.Add) != 0 || s.Capabilities.Drop[0] != "ALL" || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
@@ -243,7 +243,7 @@ func TestMemory(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	s := settings()
-	limits := sidecar(s).Resources.Limits
+	limits := sidecar(s, UserDefault).Resources.Limits
 	if q := limits.Memory(); q.Value() != s.Memory.Need(int(s.PerPod), int(s.Ranks), int((s.Ranks+s.PerPod-1)/s.PerPod)) {
 		t.Errorf("the limit of %+v is %s", s, q)
 	}
@@ -330,13 +330,13 @@ func TestSidecarResources(t *testing.T) {
 			s := settings()
 			s.Resources = c.wish
 			guaranteed := true
-			for _, r := range []corev1.ResourceRequirements{sidecar(s).Resources, install(s).Resources} {
+			for _, r := range []corev1.ResourceRequirements{sidecar(s, UserDefault).Resources, install(s, UserDefault).Resources} {
 				for _, of := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 					limit, ok := r.Limits[of]
 					guaranteed = guaranteed && ok && limit.Cmp(r.Requests[of]) == 0
 				}
 			}
-			r := sidecar(s).Resources
+			r := sidecar(s, UserDefault).Resources
 			same := func(got resource.Quantity, want string) bool { return got.Cmp(q(want)) == 0 }
 			if !same(r.Requests[corev1.ResourceCPU], c.request) || !same(r.Limits[corev1.ResourceCPU], c.limit) ||
 				!same(r.Requests[corev1.ResourceMemory], c.least) || !same(r.Limits[corev1.ResourceMemory], c.most) || guaranteed != c.guaranteed {
@@ -356,7 +356,7 @@ func TestLocalMetrics(t *testing.T) {
 		s := settings()
 		s.LocalMetrics = local
 		var got []string
-		for _, a := range sidecar(s).Args {
+		for _, a := range sidecar(s, UserDefault).Args {
 			if strings.HasPrefix(a, "--metrics") || strings.HasPrefix(a, "--health") {
 				got = append(got, a)
 			}
@@ -365,10 +365,10 @@ func TestLocalMetrics(t *testing.T) {
 			t.Errorf("local %v: %v, want %v", local, got, want)
 		}
 		// It is alive while it waits for its certificate, and the kubelet ends it for nothing.
-		if p := sidecar(s).StartupProbe.HTTPGet; p.Port.String() != "metrics" || p.Path != "/healthz" {
+		if p := sidecar(s, UserDefault).StartupProbe.HTTPGet; p.Port.String() != "metrics" || p.Path != "/healthz" {
 			t.Errorf("local %v: the startup probe is %v", local, p)
 		}
-		if p := sidecar(s).ReadinessProbe.HTTPGet; p.Port.String() != "metrics" || p.Path != "/readyz" {
+		if p := sidecar(s, UserDefault).ReadinessProbe.HTTPGet; p.Port.String() != "metrics" || p.Path != "/readyz" {
 			t.Errorf("local %v: the readiness probe is %v", local, p)
 		}
 	}
@@ -379,8 +379,8 @@ func TestProcessManagement(t *testing.T) {
 	for family, has := range map[v1alpha1.MPI]bool{"": false, v1alpha1.MPINone: false, v1alpha1.MPIAuto: true, v1alpha1.MPIOpenMPI: true} {
 		s := settings()
 		s.MPI = family
-		if slices.Contains(sidecar(s).Args, "--no-pmi") == has {
-			t.Errorf("mpi %q: %v", family, sidecar(s).Args)
+		if slices.Contains(sidecar(s, UserDefault).Args, "--no-pmi") == has {
+			t.Errorf("mpi %q: %v", family, sidecar(s, UserDefault).Args)
 		}
 	}
 }
@@ -586,7 +586,7 @@ func TestInstallResources(t *testing.T) {
 	} {
 		s := settings()
 		s.Resources, s.Bounds = c.wish, c.bounds
-		r, memory := install(s).Resources, sidecar(s).Resources.Requests[corev1.ResourceMemory]
+		r, memory := install(s, UserDefault).Resources, sidecar(s, UserDefault).Resources.Requests[corev1.ResourceMemory]
 		if r.Requests.Cpu().Cmp(resource.MustParse(c.request)) != 0 || r.Limits.Cpu().Cmp(resource.MustParse(c.limit)) != 0 || r.Requests.Memory().Cmp(memory) != 0 || r.Limits.Memory().Cmp(memory) != 0 {
 			t.Errorf("%s: requests %v, limits %v", name, r.Requests, r.Limits)
 		}

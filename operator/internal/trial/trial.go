@@ -26,6 +26,7 @@ type Trial struct {
 	Secrets   []string // names of Secrets of Namespace by which the images are pulled
 	// Tolerations of the job's pods.
 	Tolerations []corev1.Toleration
+	User        int64         // of the job's container; 0: the platform chooses
 	Out         io.Writer     // what happens, a line each
 	Look        time.Duration // between looks at the job; default 1 s
 }
@@ -102,7 +103,11 @@ func failure(job *v1alpha1.MPIJob) string {
 // job has two pods with two ranks each, so that messages go within a pod and
 // between pods. Its pods keep to Pod Security's level "restricted".
 func (t *Trial) job() *v1alpha1.MPIJob {
-	no, yes, user := false, true, int64(65532)
+	no, yes := false, true
+	var user *int64
+	if t.User != 0 {
+		user = &t.User
+	}
 	ttl, deadline := int32(3600), int64(600)
 	arena := resource.MustParse("16Mi")
 	var secrets []corev1.LocalObjectReference
@@ -125,7 +130,7 @@ func (t *Trial) job() *v1alpha1.MPIJob {
 						Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
 					},
 					SecurityContext: &corev1.SecurityContext{
-						AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes, RunAsNonRoot: &yes, RunAsUser: &user,
+						AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes, RunAsNonRoot: &yes, RunAsUser: user,
 						Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 						SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 					},

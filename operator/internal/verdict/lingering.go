@@ -119,8 +119,8 @@ func (o *Observation) outlived(p Plan, patience time.Duration) Plan {
 	return o.completed(p)
 }
 
-// untold is the failure of a job of which a launcher knows that there is one, and nobody
-// says which; nil: there is none.
+// untold is the failure of a job of which a launcher knows that there is one, and no
+// answer says which; nil: there is none.
 func (o *Observation) untold() *v1alpha1.Failure {
 	for _, p := range o.lingering() {
 		if _, said := o.Said[p.UID]; said || o.outcome(p) != podlife.OutcomeFailed {

@@ -119,7 +119,7 @@ func TestMeshWithoutLauncher(t *testing.T) {
 }
 
 // TestPodsThatEndAreWaitedFor: a job whose pods end by themselves is left to its Job, which
-// would show a deadline that nobody has set.
+// would show a deadline that no user has set.
 func TestPodsThatEndAreWaitedFor(t *testing.T) {
 	for what, change := range map[string]func(s *story){
 		"no other container": func(s *story) {

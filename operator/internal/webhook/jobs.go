@@ -33,6 +33,7 @@ type confirmation struct {
 	peers string // of the document (desired.PeersOf)
 
 	bounds *inject.Bounds // of the namespace; nil: they were not read
+	users  *inject.UIDs   // likewise
 }
 
 // peers is what the job document of a job that was confirmed says, if it was read.
@@ -111,6 +112,32 @@ func (h *Pods) boundsOf(ctx context.Context, job *v1alpha1.MPIJob) inject.Bounds
 		c.jobs[key] = j
 	}
 	return bounds
+}
+
+// usersOf are the users that the namespace of a job that was confirmed has for its pods,
+// read as often as that.
+func (h *Pods) usersOf(ctx context.Context, job *v1alpha1.MPIJob) (inject.UIDs, error) {
+	key, c := client.ObjectKeyFromObject(job), &h.confirmed
+	c.mu.Lock()
+	known := c.jobs[key]
+	c.mu.Unlock()
+	switch {
+	case h.UsersOf == nil:
+		return inject.UIDs{}, nil
+	case known.uid == job.UID && known.users != nil:
+		return *known.users, nil
+	}
+	users, err := h.UsersOf(ctx, job.Namespace)
+	if err != nil {
+		return inject.UIDs{}, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if j, ok := c.jobs[key]; ok && j.uid == job.UID {
+		j.users = &users
+		c.jobs[key] = j
+	}
+	return users, nil
 }
 
 // peersOf is how the pods of an attempt find each other, as its job document says: one

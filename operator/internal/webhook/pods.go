@@ -30,6 +30,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
+	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
@@ -49,7 +50,9 @@ type Pods struct {
 	Events events.EventRecorder
 	// LimitsOf reads the LimitRanges of a namespace; nil: there are none.
 	LimitsOf func(ctx context.Context, namespace string) []corev1.LimitRange
-	Now      func() time.Time // nil: time.Now
+	// UsersOf reads which users a namespace has for its pods; nil: any.
+	UsersOf func(ctx context.Context, namespace string) (inject.UIDs, error)
+	Now     func() time.Time // nil: time.Now
 
 	confirmed confirmed
 }
@@ -144,6 +147,9 @@ func (h *Pods) join(ctx context.Context, namespace string, p *corev1.Pod) error 
 		return err
 	}
 	a.Bounds = h.boundsOf(ctx, job)
+	if a.UIDs, err = h.usersOf(ctx, job); err != nil {
+		return err
+	}
 	return a.Join(p, number)
 }
 

@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -24,6 +25,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
+	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
 )
 
 // cluster has one MPIJob of 4 pods, and pods.
@@ -415,6 +417,39 @@ func TestPodsWithinLimitRanges(t *testing.T) {
 	}
 	if reads != 1 {
 		t.Errorf("LimitRanges were read %d times", reads)
+	}
+}
+
+// TestUsersOfANamespace: sidecars of other controllers' pods get a user of the namespace's
+// range, which is read once for a job's pods of a second; a pod waits where it cannot be read.
+func TestUsersOfANamespace(t *testing.T) {
+	c, reads := newCluster(), 0
+	c.job.Namespace = "hpc"
+	down := errors.New("down")
+	h := &Pods{Client: c, Live: c, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace, UsersOf: func(context.Context, string) (inject.UIDs, error) {
+		if reads++; reads == 1 {
+			return inject.UIDs{}, down
+		}
+		return inject.UIDs{First: 1000, Count: 10}, nil
+	}, Now: func() time.Time { return time.Unix(1000, 0) }}
+	for i := range 4 {
+		p := pod("p", map[string]string{names.LabelPodNumber: fmt.Sprint(i)})
+		if err := h.join(t.Context(), "hpc", p); i == 0 {
+			if !errors.Is(err, down) {
+				t.Errorf("the first pod: %v", err)
+			}
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range p.Spec.InitContainers {
+			if user := c.SecurityContext.RunAsUser; user == nil || *user != 1009 {
+				t.Errorf("%s runs as %v", c.Name, user)
+			}
+		}
+	}
+	if reads != 2 {
+		t.Errorf("the namespace was read %d times", reads)
 	}
 }
 

@@ -144,7 +144,7 @@ func TestWrongAnswers(t *testing.T) {
 	end()
 	a.parts[0].pause = 0
 	if _, err := a.Lookup(ended, "cg-0-1"); err == nil {
-		t.Error("an answer to nobody")
+		t.Error("an answer after the end")
 	}
 	if err := os.Remove(a.issuer.TokenFile); err != nil {
 		t.Fatal(err)

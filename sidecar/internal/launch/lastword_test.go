@@ -184,7 +184,7 @@ func TestWordOfAGoodEnd(t *testing.T) {
 		"the job has failed":    {"exit 0", func(context.Context) (bool, error) { return true, nil }, podlife.OutcomeFailed},
 		"no answer":             {"exit 0", func(context.Context) (bool, error) { return false, silent }, ""},
 		"no answer before long": {"exit 0", func(ctx context.Context) (bool, error) { <-ctx.Done(); return false, ctx.Err() }, ""},
-		"nobody to ask":         {"exit 0", nil, ""},
+		"no sidecar":            {"exit 0", nil, ""},
 		"a rank has failed":     {"[ $OUTRIGGER_RANK = 4 ]", func(context.Context) (bool, error) { return false, nil }, ""},
 	} {
 		r := prepare(t, 5, c.script)

@@ -90,7 +90,7 @@ type Config struct {
 	// JobFailed reports whether the job has failed, as far as the sidecar knows: then that is
 	// why this process is told to end, and the ranks have Grace and not Drain. The last words
 	// of a pod whose ranks have ended well say it, too. An error: the sidecar gave no answer.
-	// nil: nobody can be asked.
+	// nil: it cannot be asked.
 	JobFailed func(ctx context.Context) (bool, error)
 	// Aborts tells of ranks that have asked for the end of the job, with its exit code, and
 	// leave their own to somebody else. It returns when ctx ends. nil: nobody tells.
