@@ -18,7 +18,7 @@ func Static(program []byte) (arch string, err error) {
 	}
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
-			return "", errors.New("it is linked dynamically, and an image has no libraries: build it with CGO_ENABLED=0, or link it with -static")
+			return "", dynamic(f)
 		}
 	}
 	switch f.Machine {
@@ -28,6 +28,17 @@ func Static(program []byte) (arch string, err error) {
 		return "arm64", nil
 	}
 	return "", fmt.Errorf("it is for %v: want x86-64 or arm64", f.Machine)
+}
+
+// dynamic says what helps for a program that needs libraries.
+func dynamic(f *elf.File) error {
+	needed, _ := f.ImportedLibraries() // a program that is damaged names none
+	for _, name := range needed {
+		if strings.HasPrefix(name, "libmpi.so") || strings.HasPrefix(name, "libmpi_") || strings.HasPrefix(name, "libmpich") {
+			return fmt.Errorf("it is linked to %.80q, an MPI, and this image would have no library: make an image that has the program and its MPI; docs/mpi.md (An image) has a Dockerfile for Open MPI and one for MPICH", name)
+		}
+	}
+	return errors.New("it is linked dynamically, and an image has no libraries: build it with CGO_ENABLED=0, or link it with -static; a program that uses an MPI needs an image with that MPI, as docs/mpi.md (An image) has it")
 }
 
 // referenceForm is a name with a tag (OCI distribution specification, "Pulling

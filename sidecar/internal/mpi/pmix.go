@@ -37,6 +37,10 @@ type pmix struct {
 	vars      map[int][]string
 	connected map[int]bool
 	err       error
+	unfit     error // why the image cannot run the server at all; nil: it can, as far as is known
+
+	heard   bool // the server has said something; owned by listen
+	printed lastLine
 }
 
 // Kinds of frames: clientlib/c/pmix/pmix.h.
@@ -78,16 +82,39 @@ func (p *pmix) start() error {
 	defer func() { _ = theirs.Close() }() // the server has its own
 	p.link = os.NewFile(uintptr(ends[0]), "pmix")
 	cmd := exec.Command(p.program, job.name, strconv.Itoa(job.pod), job.layoutText(), p.folder.path) //nolint:gosec // beside this program
-	cmd.Stderr = os.Stderr
+	printed, err := p.printed.begin()
+	if err != nil {
+		return errors.Join(err, p.link.Close())
+	}
+	defer func() { _ = printed.Close() }() // the server has its own
+	cmd.Stderr = printed
 	if p.library != "" {
 		cmd.Env = append(os.Environ(), names.EnvLibMPI+"="+p.library)
 	}
 	cmd.ExtraFiles = []*os.File{theirs}
 	if err := cmd.Start(); err != nil {
+		if _, there := os.Stat(p.program); there == nil { // it is an image's fault, and not an installation's
+			err = p.cannot(fmt.Sprintf("%v (it needs glibc and its dynamic loader)", err))
+		}
 		return errors.Join(err, p.link.Close())
 	}
 	go p.listen()
 	return nil
+}
+
+// cannot notes that the image cannot run the server, and returns why.
+func (p *pmix) cannot(last string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unfit = fmt.Errorf("%s, by which the ranks of Open MPI find each other, cannot start in this image: %s; docs/mpi.md lists the libraries that an image needs", pmixFile, last)
+	return p.unfit
+}
+
+// fitness is why the image cannot run the server; nil: it can, as far as is known.
+func (p *pmix) fitness() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.unfit
 }
 
 // job asks the sidecar which ranks there are.
@@ -124,9 +151,13 @@ func (p *pmix) listen() {
 	for {
 		kind, body, err := readFrame(in)
 		if err == nil {
+			p.heard = true
 			err = p.hear(kind, body)
 		}
 		if err != nil {
+			if last := p.printed.wait(); !p.heard && last != "" { // the loader of programs has said it
+				err = p.cannot(last)
+			}
 			p.end(err)
 			_ = p.link.Close() // the server ends
 			return
@@ -281,8 +312,8 @@ func (p *pmix) metBeside(rank int) int {
 	return -1
 }
 
-// lost says why the server has ended on which a rank relied; nil: it is there, or the
-// rank never had it. p may be nil.
+// lost says why the server has ended on which a rank relied, or could not start; nil: it is
+// there, or the rank never had it. p may be nil.
 func (p *pmix) lost(rank int) error {
 	if p == nil {
 		return nil
@@ -290,7 +321,7 @@ func (p *pmix) lost(rank int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.vars[rank] == nil {
-		return nil
+		return p.unfit
 	}
 	return p.err
 }

@@ -144,3 +144,45 @@ func FuzzFrame(f *testing.F) {
 		}
 	})
 }
+
+// TestPMIxOfAnUnfitImage: where the image lacks a library of the server, or the loader of
+// programs, ranks of Open MPI are not started, with the last line that was printed; a script
+// starts, since it may run no MPI, and is told when it fails.
+func TestPMIxOfAnUnfitImage(t *testing.T) {
+	const said = "outrigger-pmix: error while loading shared libraries: libdl.so.2: cannot open shared object file: No such file or directory"
+	for what, c := range map[string]struct {
+		program, want string
+	}{
+		"a missing library": {"#!/bin/sh\necho first >&2; echo '" + said + "' >&2; echo >&2; exit 127\n", said},
+		"no newline":        {"#!/bin/sh\nprintf 'GLIBC_2.17\a not found' >&2; exit 1\n", "GLIBC_2.17  not found"},
+		"a long line":       {"#!/bin/sh\nhead -c 100000 /dev/zero | tr '\\0' x >&2; exit 1\n", strings.Repeat("x", lineMax) + ";"},
+		"no loader":         {"#!/no/such/loader\n", "no such file or directory (it needs glibc"},
+		"it says nothing":   {"#!/bin/sh\nexit 1\n", ""},
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, pmixFile), []byte(c.program), 0o700); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+		for _, family := range []Family{OpenMPI, unknown} {
+			at := sidecar(t, "cmd=outrigger_job rc=0 name=j pod=1 machines=2 layout=2,1\n")
+			ways, err := listenPort(string(at))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := &Ranks{family: family, dir: dir, sidecar: at, pmix: newPMIx(filepath.Join(dir, pmixFile), at), port: ways}
+			_, files, err := r.Dress(t.Context(), 2)
+			if refused := err != nil; refused != (c.want != "" && family == OpenMPI) || files != nil {
+				t.Errorf("%s, %v: %v", what, family, err)
+			}
+			if err != nil && (!strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "cannot start in this image")) {
+				t.Errorf("%s: %v, want %s", what, err, c.want)
+			}
+			if err := r.pmix.lost(2); (err != nil) != (c.want != "") {
+				t.Errorf("%s: a rank that fails is told %v", what, err)
+			}
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}

@@ -94,6 +94,13 @@ func (r *Ranks) Dress(ctx context.Context, rank int) ([]string, []*os.File, erro
 		return nil, nil, err
 	}
 	env := slices.Concat(environment(r.family, r.dir), withoutMPIRun(r.family, r.dir), r.wished, job.counted(r.family, rank))
+	if r.pmix != nil {
+		env = append(env, r.pmix.variables(ctx, rank)...)
+		// A script may run no MPI; a program of Open MPI would end with a code that says nothing.
+		if err := r.pmix.fitness(); err != nil && r.family.certain() {
+			return nil, nil, err
+		}
+	}
 	var files []*os.File
 	if r.port != nil {
 		env = append(env, r.port.variables(rank)...)
@@ -103,9 +110,6 @@ func (r *Ranks) Dress(ctx context.Context, rank int) ([]string, []*os.File, erro
 			return nil, nil, err
 		}
 		env, files = append(env, more...), append(files, f)
-	}
-	if r.pmix != nil {
-		env = append(env, r.pmix.variables(ctx, rank)...)
 	}
 	return env, files, nil
 }
