@@ -55,39 +55,58 @@ func group(t *testing.T, limit int64) string {
 // document writes the job document of one pod, with its certificate.
 func document(t *testing.T, dir string, s memory.Sizes, ranks int) string {
 	t.Helper()
+	return documents(t, dir, s, ranks, "127.0.0.1:1")[0]
+}
+
+// documents writes the job documents of pods of so many ranks each, whose sidecars listen on
+// addresses, with their certificates.
+func documents(t *testing.T, dir string, s memory.Sizes, ranks int, addresses ...string) (paths []string) {
+	t.Helper()
 	a, err := pki.New("memory", time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaf, err := a.Leaf(0)
-	if err != nil {
-		t.Fatal(err)
+	var pods []bootstrap.Pod
+	for i, address := range addresses {
+		pods = append(pods, bootstrap.Pod{Name: fmt.Sprint("memory-", i), Address: address, FirstRank: i * ranks, Ranks: ranks})
 	}
-	file := func(name string) string { return filepath.Join(dir, name) }
-	text, err := json.Marshal(&bootstrap.Document{
-		Version: bootstrap.Version, Job: bootstrap.Job{Name: "memory", ID: "memory"}, Ranks: ranks,
-		Pods:   []bootstrap.Pod{{Name: "memory", Address: "127.0.0.1:1", Ranks: ranks}},
-		TLS:    bootstrap.TLS{CAFile: file("ca"), CertFile: file("cert"), KeyFile: file("key")},
-		Memory: bootstrap.Memory{ArenaBytes: s.Arena, SlabBytes: s.Slab},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, raw := range map[string][]byte{"ca": a.CA(), "cert": leaf.Cert, "key": leaf.Key, "job": text} {
-		if err := os.WriteFile(file(name), raw, 0o600); err != nil {
+	for i := range addresses {
+		leaf, err := a.Leaf(i)
+		if err != nil {
 			t.Fatal(err)
 		}
+		file := func(name string) string { return filepath.Join(dir, fmt.Sprint(name, i)) }
+		text, err := json.Marshal(&bootstrap.Document{
+			Version: bootstrap.Version, Job: bootstrap.Job{Name: "memory", ID: "memory"}, Ranks: ranks * len(pods), Pods: pods,
+			TLS:    bootstrap.TLS{CAFile: file("ca"), CertFile: file("cert"), KeyFile: file("key")},
+			Memory: bootstrap.Memory{ArenaBytes: s.Arena, SlabBytes: s.Slab},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, raw := range map[string][]byte{"ca": a.CA(), "cert": leaf.Cert, "key": leaf.Key, "job": text} {
+			if err := os.WriteFile(file(name), raw, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		paths = append(paths, file("job"))
 	}
-	return file("job")
+	return paths
 }
 
-// sidecar starts a sidecar in a control group; its last words go to a file.
+// sidecar starts the sidecar of the first pod in a control group; its last words go to a file.
 func sidecar(t *testing.T, program, dir, group, document string, more ...string) (socket, words string) {
 	t.Helper()
-	socket, words = filepath.Join(dir, "s"), filepath.Join(dir, "words")
+	return sidecarOf(t, 0, program, dir, group, document, append([]string{"--listen=127.0.0.1:0"}, more...)...)
+}
+
+// sidecarOf starts the sidecar of a pod.
+func sidecarOf(t *testing.T, pod int, program, dir, group, document string, more ...string) (socket, words string) {
+	t.Helper()
+	socket, words = filepath.Join(dir, fmt.Sprint("s", pod)), filepath.Join(dir, fmt.Sprint("words", pod))
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `echo $$ > "$0"/cgroup.procs && exec "$@"`, group,
-		program, "--bootstrap", document, "--pod=0", "--socket", socket, "--listen=127.0.0.1:0", "--termination-log", words)
+		program, "--bootstrap", document, fmt.Sprint("--pod=", pod), "--socket", socket, "--termination-log", words)
 	cmd.Args = append(cmd.Args, more...)
 	out := new(strings.Builder)
 	cmd.Stdout, cmd.Stderr = out, out
