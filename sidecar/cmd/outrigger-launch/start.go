@@ -35,8 +35,10 @@ func startCommand(code *int) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// The launcher's signals reach mpirun too: it says what becomes of them.
-			signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT)
+			// The launcher's signals are passed on to mpirun: it says what becomes of them.
+			passed := make(chan os.Signal, 8)
+			signal.Notify(passed, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT)
+			s.Signals = passed
 			notices := make(chan os.Signal, 8) // which reach this process alone
 			signal.Notify(notices, unix.SIGUSR1, unix.SIGUSR2)
 			s.Notices = notices

@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -30,6 +32,8 @@ type Starter struct {
 	// Notices are signals for the program, once it runs, and for no process that it has
 	// started. nil: none come.
 	Notices <-chan os.Signal
+	// Signals are those for the program and all that is in its process group. nil: none come.
+	Signals <-chan os.Signal
 
 	job     place
 	wished  []string // variables of what the job asks for
@@ -106,27 +110,29 @@ func (s *Starter) agent() string          { return filepath.Join(s.bin, agentFil
 func (s *Starter) management() management { return management(s.socket + names.PMISuffix) }
 
 // Run serves commands in this pod, and runs the program in the first, until that has
-// ended; it returns the program's exit code there, and 0 elsewhere.
+// ended; it returns the program's exit code there, and 0 elsewhere. If ctx ends, the ranks
+// are told to end, and have the time that they take (drain).
 func (s *Starter) Run(ctx context.Context, program []string) (int, error) {
 	var err error
 	if s.shared, err = sharedFolder(prefixMPIRun, s.job.here()); err != nil {
 		return 0, err
 	}
 	defer func() { _ = s.shared.remove() }()
-	serving, stop := context.WithCancel(ctx)
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	defer context.AfterFunc(ctx, func() { s.drain(serving, stop) })()
 	served := make(chan error, 1)
 	go func() {
 		r := remote.Server{Socket: string(s.management()), Env: s.commands()}
 		served <- r.Serve(serving)
 		stop() // the sidecar has gone
 	}()
-	code, err := s.part(serving, program)
+	code, err := s.part(ctx, serving, program)
 	stop()
 	failed := <-served
 	switch {
 	case ctx.Err() != nil:
-		return told, nil
+		return cmp.Or(code, told), nil
 	case failed != nil:
 		return 0, failed // what follows from it says less
 	}
@@ -136,8 +142,8 @@ func (s *Starter) Run(ctx context.Context, program []string) (int, error) {
 // told is the exit code of who was told to end, as a shell says it.
 const told = 128 + int(unix.SIGTERM)
 
-// part is what this pod does beside serving.
-func (s *Starter) part(ctx context.Context, program []string) (int, error) {
+// part is what this pod does while it serves; asked ends if it is told to end.
+func (s *Starter) part(asked, ctx context.Context, program []string) (int, error) {
 	if s.job.pod != 0 {
 		if err := s.meet(ctx); err != nil {
 			return 0, err
@@ -145,6 +151,12 @@ func (s *Starter) part(ctx context.Context, program []string) (int, error) {
 		return 0, s.judge(program[0])
 	}
 	code, err := s.start(ctx, program)
+	if asked.Err() != nil { // the others, which were told, too, need not wait
+		soon, cancel := context.WithTimeout(ctx, drainNone)
+		defer cancel()
+		_ = s.meet(soon) // a pod that was not told, or has gone, does not come
+		return code, err
+	}
 	if err != nil || code != 0 {
 		return code, err
 	}
@@ -167,7 +179,9 @@ func (s *Starter) start(ctx context.Context, program []string) (int, error) {
 	}
 	cmd := exec.CommandContext(ctx, program[0], program[1:]...)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = env, os.Stdin, s.Out, s.Err
-	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) } // the launcher kills what stays
+	// A group of its own: what is sent to this process's is for this process to pass on.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) } // the launcher kills what stays
 	if err = cmd.Start(); err == nil {
 		ended := make(chan struct{})
 		go s.passOn(cmd.Process, ended)
@@ -189,6 +203,10 @@ func (s *Starter) passOn(program *os.Process, ended <-chan struct{}) {
 		select {
 		case n := <-s.Notices:
 			_ = program.Signal(n) // it may just have ended
+		case n := <-s.Signals:
+			if sig, ok := n.(syscall.Signal); ok {
+				_ = unix.Kill(-program.Pid, sig) // as above
+			}
 		case <-ended:
 			return
 		}
