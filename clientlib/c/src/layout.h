@@ -202,6 +202,7 @@
 #define OR_NAME_ENV_GRANT_SOCKET "OUTRIGGER_GRANT_SOCKET"
 #define OR_NAME_SOCKET_FILE "sidecar.sock"
 #define OR_NAME_PMI_SUFFIX ".pmi"
+#define OR_NAME_LAUNCH_SUFFIX ".run"
 #define OR_NAME_BOOTSTRAP_FILE "bootstrap.json"
 #define OR_NAME_GRANT_SOCKET "/run/outrigger-agent/grant.sock"
 #define OR_NAME_GROUP "outrigger.dev"

@@ -12,6 +12,7 @@ package controller
 // +kubebuilder:rbac:groups=outrigger.dev,resources=fabricprofiles,verbs=get;list;watch
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;create;patch
 // +kubebuilder:rbac:groups="",resources=limitranges;events,verbs=list
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get

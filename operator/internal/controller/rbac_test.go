@@ -18,6 +18,7 @@ func TestRights(t *testing.T) {
 		"/namespaces":                        {"get"},                                               // Users
 		"/configmaps":                        {"create", "delete", "get"},                           // Reconciler.document, drop
 		"/services":                          {"create", "get", "patch"},                            // Reconciler.service
+		"/nodes":                             {"get"},                                               // nodes.lost
 		"/pods":                              {"get", "list", "watch"},                              // the cache; the issuer, past it
 		"authentication.k8s.io/tokenreviews": {"create"},                                            // the issuer
 		"batch/jobs":                         {"create", "delete", "get", "list", "patch", "watch"}, // the cache, apply, change, remove

@@ -69,6 +69,7 @@ type Reconciler struct {
 	watch  watch
 	slow   slow
 	heard  heard
+	nodes  nodes
 }
 
 // Reconcile looks at one job, unless calls for jobs of its namespace take time enough.
@@ -165,6 +166,10 @@ func (r *Reconciler) plan(ctx context.Context, o *verdict.Observation) (verdict.
 	o.Said = r.sayings(ctx, o)
 	look := r.watchWaits(ctx, o)
 	plan := verdict.Next(o)
+	if plan.Reads != "" && r.nodes.lost(ctx, r.Live, plan.Reads, o.Now) {
+		o.Lost = plan.Reads
+		plan = verdict.Next(o)
+	}
 	// An end that the API server refuses is looked at as rarely as it is tried.
 	if verdict.Fails(o, &plan) && !r.recent.troubles(o.Job, plan.Action, o.Now) {
 		if verdict.Overdue(&plan) && (o.Batch == nil || desired.CauseOf(o.Batch) == nil) {

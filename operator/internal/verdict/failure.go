@@ -444,15 +444,15 @@ func (o *Observation) disrupted(sign time.Time) *corev1.Pod {
 
 // unread reports whether the pod of a failure is about to end, with last words that may
 // change the verdict, and output that its deletion would take away: of its application and
-// our sidecar one has ended, and the other has not. Where neither has, its node may be lost,
-// for which the verdict does not wait.
+// our sidecar one has ended, and the other has not. Where neither has, or the pod's node is
+// not Ready, the verdict does not wait.
 func (o *Observation) unread(f *v1alpha1.Failure) bool {
 	if isDrained(f) || o.Batch == nil {
 		return false
 	}
 	for _, p := range o.Pods {
 		if p.Name == f.Pod {
-			gone := Terminal(p) || o.lingers(p) || p.DeletionTimestamp != nil || forgotten(o.application(p)) || forgotten(sidecar(p))
+			gone := o.Lost != "" && p.Spec.NodeName == o.Lost || Terminal(p) || o.lingers(p) || p.DeletionTimestamp != nil || forgotten(o.application(p)) || forgotten(sidecar(p))
 			return !gone && o.started(p) && (o.over(p) != (ended(sidecar(p)) != nil))
 		}
 	}

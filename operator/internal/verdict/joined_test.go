@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
@@ -89,5 +90,26 @@ func TestLaunchersThatEndCount(t *testing.T) {
 	s.o.Pods[0].Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}
 	if n := s.o.count(); n[podFailed] != 2 || n[podPending] != 2 {
 		t.Errorf("ranks by state: %v", n)
+	}
+}
+
+// TestVerdictDoesNotWaitForALostNode: of a pod whose node is not Ready nothing more is heard,
+// so that its sidecar's last words are not waited for; those on other nodes are.
+func TestVerdictDoesNotWaitForALostNode(t *testing.T) {
+	for _, lost := range []string{"", "node0", "node1"} {
+		s := begun(t)
+		*s.job.Spec.Template.Spec.TerminationGracePeriodSeconds = 30
+		s.exit(1, 3, at(10), podlife.Failure{Rank: 2, Code: 3, Reason: podlife.RankExited, Text: "exited with code 3", Time: at(10)})
+		s.o.Now = at(10).Add(settle)
+		if p := s.next(Wait, v1alpha1.ConditionRunning); p.Reads != "node1" {
+			t.Fatalf("it waits for a pod of node %q", p.Reads)
+		}
+		s.o.Lost = lost
+		if lost != "node1" {
+			s.next(Wait, v1alpha1.ConditionRunning)
+			continue
+		}
+		s.next(Stop, v1alpha1.ConditionFailed)
+		s.failed(2, 3, "RankExited", "cg-0-1-x", "node1")
 	}
 }

@@ -31,6 +31,8 @@ type Plan struct {
 	Status  v1alpha1.MPIJobStatus // to be written if it differs
 	Action  Action
 	Requeue time.Duration // look again after this; 0: when something changes
+	// Reads is the node of the pod for whose end the verdict waits; empty: it waits for none.
+	Reads string
 }
 
 // removalPatience is how long a restart waits for the old pods: those of a lost
@@ -150,7 +152,7 @@ func (o *Observation) failing(p Plan, f *v1alpha1.Failure, settled bool) Plan {
 		return p
 	case o.unread(f) && o.waited() < o.readPatience():
 		p.Status.FirstFailure = f
-		p.Requeue = time.Second
+		p.Requeue, p.Reads = time.Second, f.Node
 		return p
 	case !external(o.Job) && (isDrained(f) || restarts(o.Job) < limit(o.Job)) && !f.Final() && o.Job.Spec.RunPolicy.Restarts(f):
 		p.Status.FirstFailure = f

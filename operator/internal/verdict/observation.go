@@ -29,6 +29,9 @@ type Observation struct {
 	Said       Said          // what sidecars of pods that others keep running have said; nil: nothing
 	NoWebhook  bool          // pods of other controllers get no sidecars: the webhook is off
 	NoProfile  bool          // the profile that the job names is missing
+	// Lost is the node of Plan.Reads if it is not Ready, so that nothing is heard of the end
+	// of its pods; empty: it is, or is not known.
+	Lost string
 	// Noticed is when a sign of a failure (Sign) was first seen, by the clock of
 	// Now: clocks of nodes differ, and nobody shall wait for theirs. Zero: now.
 	Noticed time.Time

@@ -1,0 +1,67 @@
+package controller
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// nodes are those on which a verdict waits for the end of a pod, as they were seen last. One
+// is read when that is, past the caches: to watch all nodes of a cluster would cost more than
+// all jobs of it.
+type nodes struct {
+	mu   sync.Mutex // guards seen
+	seen map[string]nodeSeen
+}
+
+type nodeSeen struct {
+	at   time.Time
+	lost bool
+}
+
+// Bounds of what is asked about nodes.
+const (
+	nodeAgain = 5 * time.Second // before the same node is read again
+	nodesMax  = 1024            // that are remembered
+)
+
+// lost reports whether a node is not Ready, or is gone. A node that may not be read, where
+// the operator has rights in some namespaces only, is taken for one that is Ready.
+func (n *nodes) lost(ctx context.Context, live client.Reader, name string, now time.Time) bool {
+	n.mu.Lock()
+	s, known := n.seen[name]
+	n.mu.Unlock()
+	if known && now.Sub(s.at).Abs() < nodeAgain {
+		return s.lost
+	}
+	node := new(corev1.Node)
+	err := live.Get(ctx, client.ObjectKey{Name: name}, node)
+	if err != nil && !apierrors.IsNotFound(err) {
+		log.FromContext(ctx).V(1).Info("a node cannot be read", "node", name, "cause", err.Error())
+	}
+	s = nodeSeen{now, apierrors.IsNotFound(err) || err == nil && !isReady(node)}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.seen) >= nodesMax {
+		clear(n.seen) // each of them costs one more look
+	}
+	if n.seen == nil {
+		n.seen = map[string]nodeSeen{}
+	}
+	n.seen[name] = s
+	return s.lost
+}
+
+func isReady(node *corev1.Node) bool {
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false // it has not said so
+}
