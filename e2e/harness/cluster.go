@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/outrigger-hpc/outrigger/e2e/harness/control"
+	"github.com/outrigger-hpc/outrigger/e2e/harness/controlplane"
 	"github.com/outrigger-hpc/outrigger/e2e/harness/keeper"
 )
 
@@ -79,6 +80,21 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.layout.Bin, "kubectl"), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig)
 	return cmd
+}
+
+// StopAPIServer ends the API server; all else of the cluster goes on.
+func (c *Cluster) StopAPIServer() error {
+	return control.Ask(c.layout.Socket(), "Control.StopAPIServer", control.Nothing{}, &control.Nothing{})
+}
+
+// StartAPIServer starts the API server that StopAPIServer ended, and waits until it answers.
+func (c *Cluster) StartAPIServer(ctx context.Context) error {
+	if err := control.Ask(c.layout.Socket(), "Control.StartAPIServer", control.Nothing{}, &control.Nothing{}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return controlplane.Ready(ctx, c.Config, func() error { return nil })
 }
 
 // settle waits until a fresh cluster takes pods on every node.

@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -19,58 +20,70 @@ func main() {
 	size := flag.Int("bytes", 1<<16, "size of a block")
 	private := flag.Bool("private", false, "send ordinary memory instead of memory shared with the sidecar")
 	pause := flag.Duration("pause", 0, "wait this long between rounds")
+	file := flag.String("checkpoint", "", "on SIGTERM write the round into this file, and end with code 85; begin with the round that it has")
 	var f failure
 	flag.IntVar(&f.rank, "fail-rank", -1, "this rank exits in the middle; -1: none")
 	flag.IntVar(&f.round, "fail-round", 10, "in this round")
 	flag.IntVar(&f.code, "fail-code", 3, "with this exit code")
 	flag.Parse()
-	if err := run(context.Background(), *rounds, *size/8, *private, *pause, f); err != nil {
+	stopped, err := run(context.Background(), *rounds, *size/8, *private, *pause, f, newCheckpoint(*file))
+	switch {
+	case err != nil:
 		fmt.Fprintln(os.Stderr, "ring:", err)
 		os.Exit(1)
+	case stopped:
+		os.Exit(exitCheckpoint)
 	}
 }
 
 // failure is a rank that leaves without a word, for tests of what is told then.
 type failure struct{ rank, round, code int }
 
-func run(ctx context.Context, rounds, n int, private bool, pause time.Duration, f failure) error {
+func run(ctx context.Context, rounds, n int, private bool, pause time.Duration, f failure, c *checkpoint) (stopped bool, err error) {
 	s, err := outrigger.Open(ctx, outrigger.Config{})
 	if err != nil {
-		return err
+		return false, err
 	}
 	out, in := make([]uint64, n), make([]uint64, n)
 	if !private {
 		if out, err = outrigger.Alloc[uint64](s, n); err != nil {
-			return err
+			return false, err
 		}
 		if in, err = outrigger.Alloc[uint64](s, n); err != nil {
-			return err
+			return false, err
 		}
 	}
 	world := s.World()
 	me, size := world.Rank(), world.Size()
 	next, previous := (me+1)%size, (me+size-1)%size
 	fmt.Printf("rank %d is process %d\n", me, os.Getpid())
-	for round := range rounds {
+	first, err := c.begin(ctx, world)
+	if err != nil {
+		return false, err
+	}
+	for round := first; round < rounds; round++ {
+		if stopped, err = c.stops(ctx, world, round); err != nil || stopped {
+			return stopped, errors.Join(err, s.Close())
+		}
 		if me == f.rank && round == f.round {
 			os.Exit(f.code)
 		}
 		fill(out, me, round)
 		if _, err := outrigger.Sendrecv(ctx, world, out, next, round&0xffff, in, previous, round&0xffff); err != nil {
-			return fmt.Errorf("round %d: %w", round, err)
+			return false, fmt.Errorf("round %d: %w", round, err)
 		}
 		if err := check(in, previous, round); err != nil {
-			return err
+			return false, err
 		}
 		time.Sleep(pause)
 	}
 	if err := world.Barrier(ctx); err != nil {
-		return err
+		return false, err
 	}
 	if me == 0 {
 		fmt.Printf("%d rounds of %d bytes over %d ranks: every byte right\n", rounds, 8*n, size)
 	}
-	return s.Close()
+	return false, s.Close()
 }
 
 // word is what stands at place i of a block: different for every rank, round

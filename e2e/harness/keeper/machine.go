@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outrigger-hpc/outrigger/e2e/harness/control"
+	"github.com/outrigger-hpc/outrigger/e2e/harness/controlplane"
 	"github.com/outrigger-hpc/outrigger/e2e/harness/node"
 	"github.com/outrigger-hpc/outrigger/e2e/harness/pid1"
 )
@@ -157,6 +158,22 @@ func (c *Control) StartNode(name string, _ *control.Nothing) error {
 		}
 	}
 	return fmt.Errorf("there is no node %q", name)
+}
+
+// StopAPIServer ends the API server; etcd, the other programs of the control plane and the
+// nodes go on.
+func (c *Control) StopAPIServer(control.Nothing, *control.Nothing) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keeper.runs.Stop(controlplane.APIServer)
+	return nil
+}
+
+// StartAPIServer starts the API server that StopAPIServer ended.
+func (c *Control) StartAPIServer(control.Nothing, *control.Nothing) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.keeper.runs.Start(c.keeper.plane.APIServer())
 }
 
 // RemoveCgroups removes the cgroups of a cluster that has ended.

@@ -1,0 +1,111 @@
+//go:build cluster
+
+package mpijob
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/e2e/harness"
+)
+
+// saving is a job of four ranks that leaves a checkpoint when it is told to end, in a folder
+// that its nodes share, and goes on from it. file is the checkpoint on this machine.
+func saving(t *testing.T, name string) (j *v1alpha1.MPIJob, file string) {
+	t.Helper()
+	//nolint:usetesting // the nodes' containers find it by this path
+	dir, err := os.MkdirTemp("", "outrigger-checkpoint-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // the job's user is another one
+		t.Fatal(err)
+	}
+	j = example(lab.Namespace(t, harness.Privileged), name, "ring", "-rounds", "2000", "-pause", "10ms", "-checkpoint", "/checkpoint/round")
+	pod := &j.Spec.Template.Spec
+	pod.Volumes = append(pod.Volumes, corev1.Volume{Name: "checkpoint", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir}}})
+	c := &pod.Containers[0]
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "checkpoint", MountPath: "/checkpoint"})
+	return j, filepath.Join(dir, "round")
+}
+
+// begun waits until the ranks of a job exchange messages.
+func begun(t *testing.T, j *v1alpha1.MPIJob) {
+	t.Helper()
+	becomes(t, j, v1alpha1.ConditionRunning)
+	eventually(t, func() error {
+		if out := printed(t, j); !strings.Contains(out, "rank 0 is process") {
+			return fmt.Errorf("rank 0 of %s has not begun:\n%s", j.Name, out)
+		}
+		return nil
+	})
+}
+
+// printed is what the ranks of a job's pods have printed.
+func printed(t *testing.T, j *v1alpha1.MPIJob) string {
+	t.Helper()
+	return kubectl(t, "logs", "-n", j.Namespace, "-l", names.LabelJob+"="+j.Name, "-c", "app", "--tail=-1")
+}
+
+// wentOn wants a job to have completed from a checkpoint.
+func wentOn(t *testing.T, j *v1alpha1.MPIJob, drains int32) {
+	t.Helper()
+	s := becomes(t, j, v1alpha1.ConditionComplete).Status
+	if deref(s.Restarts) > 0 || max(deref(s.Drains), 0) != drains {
+		t.Errorf("restarts %d, drains %d, want none and %d: %+v", deref(s.Restarts), deref(s.Drains), drains, s.FirstFailure)
+	}
+	out := printed(t, j)
+	var round int
+	if _, at, found := strings.Cut(out, "goes on with round "); !found {
+		t.Errorf("it did not go on from its checkpoint:\n%s", out)
+	} else if _, err := fmt.Sscan(at, &round); err != nil || round <= 0 {
+		t.Errorf("it went on with round %d, %v", round, err)
+	}
+	if !strings.Contains(out, "2000 rounds") {
+		t.Errorf("it did not do all its rounds:\n%s", out)
+	}
+}
+
+// TestDrainWritesACheckpoint: a pod that is evicted, as by kubectl drain, gives the ranks of
+// all pods the time to agree on a checkpoint and to write it. The job starts again from it, and
+// spends no restart.
+func TestDrainWritesACheckpoint(t *testing.T) {
+	j, file := saving(t, "drained")
+	begun(t, submit(t, j))
+	p := podOf(t, j, 1)
+	if err := api.SubResource("eviction").Create(t.Context(), p, &policyv1.Eviction{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error { _, err := os.Stat(file); return err })
+	wentOn(t, j, 1)
+}
+
+// TestSuspensionWritesACheckpoint: the same for a job that is suspended, and resumed.
+func TestSuspensionWritesACheckpoint(t *testing.T) {
+	j, file := saving(t, "suspended")
+	begun(t, submit(t, j))
+	suspend := func(yes string) {
+		t.Helper()
+		if err := api.Patch(t.Context(), j.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"runPolicy":{"suspend":`+yes+`}}}`))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	suspend("true")
+	becomes(t, j, v1alpha1.ConditionSuspended)
+	eventually(t, func() error { return none(t, j) })
+	if _, err := os.Stat(file); err != nil {
+		t.Error("the pods have ended without a checkpoint:", err)
+	}
+	suspend("false")
+	wentOn(t, j, 0)
+}
