@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -71,5 +72,34 @@ func TestCheckpoint(t *testing.T) {
 	code, out := j.wait()
 	if code != 130 || strings.Count(out, "checkpoint written") != 4 || strings.Contains(out, "Failed") {
 		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
+// TestGoesOnFromACheckpoint: the example that writes one begins with the round that it has.
+func TestGoesOnFromACheckpoint(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "round")
+	program := ring("-rounds", "300", "-pause", "10ms", "-checkpoint", file)
+	j := start(t, 4, 2, program...)
+	j.waitFor(`(?s)(rank \d is process.*){4}`)
+	if err := j.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if code, out := j.wait(); code != 130 || !strings.Contains(out, "checkpoint written before round ") {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+	round, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, out := start(t, 4, 2, program...).wait()
+	if code != 0 || !strings.Contains(out, "goes on with round "+string(round)+"\n") || !strings.Contains(out, "300 rounds of ") {
+		t.Errorf("exit code %d, want it to go on with round %s\n%s", code, round, out)
+	}
+	if err := os.WriteFile(file, []byte("no number"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out := start(t, 4, 2, program...).wait(); code == 0 || !strings.Contains(out, "no number") {
+		t.Errorf("with a checkpoint that is none: exit code %d\n%s", code, out)
 	}
 }

@@ -174,6 +174,9 @@ func TestIssuerIsAway(t *testing.T) {
 	if code, text := a.ask(t, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(text, "the sidecar waits for a certificate from https://") || !strings.Contains(text, "connection refused") {
 		t.Errorf("readiness %d: %s", code, text)
 	}
+	if code, _ := a.ask(t, "/why"); code != http.StatusNotFound { // as when it is ready
+		t.Errorf("the port of health shows ranks: %d", code)
+	}
 	ranks, err := jobrun.Why(t.Context(), []string{strings.TrimPrefix(a.o.metrics[0], "unix:")})
 	if lines := fmt.Sprint(why.Explain(ranks)); err != nil || !strings.Contains(lines, "rank 0: has not started: the sidecar waits for a certificate from https://") {
 		t.Errorf("why: %s %v", lines, err)
@@ -290,6 +293,23 @@ func TestAnOutageOfAnyLength(t *testing.T) {
 			t.Errorf("%d lines in the log", lines)
 		}
 	})
+}
+
+// TestPeersWaitForCertificates: peers whose certificates an issuer signs are waited for as
+// long as a document may say, unless it says less.
+func TestPeersWaitForCertificates(t *testing.T) {
+	d := &daemon{doc: &bootstrap.Document{Pods: []bootstrap.Pod{{Ranks: 1}}, Ranks: 1}, o: new(options)}
+	if got := d.coreConfig().StartWithin; got != defaultStart {
+		t.Errorf("without an issuer: %v", got)
+	}
+	d.doc.TLS.Issuer = new(bootstrap.Issuer)
+	if got := d.coreConfig().StartWithin; got != 7*24*time.Hour {
+		t.Errorf("with an issuer: %v", got)
+	}
+	d.doc.Tuning.StartWithin = bootstrap.Duration(time.Minute)
+	if got := d.coreConfig().StartWithin; got != time.Minute {
+		t.Errorf("the document's: %v", got)
+	}
 }
 
 // TestAgentIsAway: a sidecar that holds a device waits for the node's agent.

@@ -45,7 +45,7 @@ func (d *daemon) serveStart(servers *errgroup.Group, life context.Context) {
 	pod := d.doc.Pods[d.o.pod]
 	for i := range d.watch {
 		w := &d.watch[i]
-		w.starting = &obs.Starting{FirstRank: pod.FirstRank, Ranks: pod.Ranks, State: d.start.state}
+		w.starting = &obs.Starting{FirstRank: pod.FirstRank, Ranks: pod.Ranks, HealthOnly: w.health, State: d.start.state}
 		servers.Go(func() error { return obs.Serve(life, w.listener, w.starting) })
 	}
 }

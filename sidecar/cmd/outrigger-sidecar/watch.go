@@ -14,6 +14,7 @@ import (
 type watcher struct {
 	listener net.Listener
 	handler  func(*obs.Sources) http.Handler
+	health   bool          // health alone
 	starting *obs.Starting // serves until there is a handler
 }
 
@@ -26,7 +27,7 @@ func listenMetrics(addresses []string, health string) ([]watcher, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--health: %w", err)
 		}
-		list = append(list, watcher{listener: l, handler: obs.HealthHandler})
+		list = append(list, watcher{listener: l, handler: obs.HealthHandler, health: true})
 	}
 	for _, address := range addresses {
 		network, w := "tcp", watcher{handler: obs.Handler}

@@ -15,7 +15,8 @@ import (
 // its certificate comes from an issuer that may be away. It is alive then, and not ready,
 // and says what it waits for.
 type Starting struct {
-	FirstRank, Ranks int // of this pod
+	FirstRank, Ranks int  // of this pod
+	HealthOnly       bool // as HealthHandler: nothing of ranks is shown
 	// State is how far the sidecar is: what it waits for outside of its pod (empty: for
 	// nothing), whether it is ready, and a channel that is closed when that changes.
 	State func() (awaits string, ready bool, changed <-chan struct{})
@@ -40,6 +41,10 @@ func (s *Starting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.URL.Path == "/healthz" {
 		_, _ = fmt.Fprintln(w, "ok") // a client that has gone does not matter
+		return
+	}
+	if s.HealthOnly && r.URL.Path != "/readyz" {
+		http.NotFound(w, r)
 		return
 	}
 	awaits := s.outcome(r)
