@@ -103,7 +103,7 @@ func (o *options) logger() (logr.Logger, error) {
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
 		return logr.Logger{}, fmt.Errorf("--log-level: %w", err)
 	}
-	logger := logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	logger := logr.FromSlogHandler(webhook.Quiet(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}), time.Now))
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 	return logger, nil

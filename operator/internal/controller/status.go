@@ -64,6 +64,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, job *v1alpha1.MPIJob, plan
 		r.announce(job, c)
 	}
 	if state {
+		log.FromContext(ctx).Info("the state of a job has changed", "state", c.Type, "reason", c.Reason, "message", note(c.Message))
 		r.Metrics.changed(job, status, c.Type, c.Reason, r.Now())
 	}
 	return nil

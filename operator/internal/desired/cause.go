@@ -22,10 +22,19 @@ const causeMax = 4 << 10
 // endedAfter is the deadline of a Job that is ended, in seconds: the shortest one.
 const endedAfter = 1
 
+// ReasonSucceeded is that of a Job which is ended since all its ranks have ended well, while
+// containers of others keep pods running.
+const ReasonSucceeded = "RanksSucceeded"
+
 // Ending ends a Job's pods and keeps those that have ended, as a deadline that is
-// over does, and says for which failure.
+// over does, and says for which failure. Where a pod has failed the Job says so and not that
+// it had a deadline, which its user has never set: the Job controller looks at the limit
+// first.
 func Ending(f *v1alpha1.Failure) Patch {
 	p := Patch{spec: map[string]any{"activeDeadlineSeconds": endedAfter}}
+	if f == nil || f.Reason != ReasonSucceeded {
+		p.spec["backoffLimit"] = 0
+	}
 	if text := cause(f); text != "" {
 		p.meta = map[string]any{"annotations": map[string]string{annotationCause: text}}
 	}

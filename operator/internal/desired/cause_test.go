@@ -78,3 +78,18 @@ func TestWishesAreKept(t *testing.T) {
 		}
 	}
 }
+
+// TestEndSaysWhatIsSo: a Job that is ended for a failure says that pods of it have failed,
+// if some have; one whose ranks have ended well has no failure to say.
+func TestEndSaysWhatIsSo(t *testing.T) {
+	for reason, limit := range map[string]*int32{"RankExited": new(int32(0)), "": new(int32(0)), ReasonSucceeded: nil} {
+		var f *v1alpha1.Failure
+		if reason != "" {
+			f = &v1alpha1.Failure{Reason: reason}
+		}
+		b := ending(t, f)
+		if got := b.Spec.BackoffLimit; (got == nil) != (limit == nil) || got != nil && *got != *limit || *b.Spec.ActiveDeadlineSeconds != endedAfter {
+			t.Errorf("%q: backoffLimit %v, activeDeadlineSeconds %d", reason, got, *b.Spec.ActiveDeadlineSeconds)
+		}
+	}
+}

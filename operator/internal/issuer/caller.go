@@ -27,12 +27,13 @@ import (
 type refusal struct {
 	status int
 	cause  string
+	start  bool // it is what each pod goes through that starts, and no trouble
 }
 
 func (r *refusal) Error() string { return r.cause }
 
 func refuse(status int, format string, a ...any) error {
-	return &refusal{status, fmt.Sprintf(format, a...)}
+	return &refusal{status: status, cause: fmt.Sprintf(format, a...)}
 }
 
 // What a TokenReview tells of a token that is bound to a pod.
@@ -165,7 +166,7 @@ func (s *search) pod(ctx context.Context, c *caller) (*corev1.Pod, error) {
 	case pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
 		return nil, refuse(http.StatusForbidden, "pod %s is over", c.name)
 	case s.CheckAddress && len(pod.Status.PodIPs) == 0 && pod.Status.PodIP == "":
-		return nil, refuse(http.StatusServiceUnavailable, "the address of pod %s is not known yet", c.name)
+		return nil, &refusal{http.StatusServiceUnavailable, fmt.Sprintf("waiting for the address of pod %s, which its kubelet has not reported yet", c.name), true}
 	}
 	return pod, nil
 }

@@ -189,10 +189,15 @@ func (s *Server) answers(refused, form string, answer func(http.ResponseWriter, 
 		text, err := answer(w, r)
 		if err != nil {
 			status := http.StatusInternalServerError
-			if f := new(refusal); errors.As(err, &f) {
+			f := new(refusal)
+			if errors.As(err, &f) {
 				status = f.status
 			}
-			s.refused.say(s.Log, refused, "from", r.RemoteAddr, "status", status, "cause", err)
+			if f.start {
+				s.refused.say(s.Log, f.cause, "from", r.RemoteAddr)
+			} else {
+				s.refused.say(s.Log, refused, "from", r.RemoteAddr, "status", status, "cause", err)
+			}
 			http.Error(w, err.Error(), status)
 			return
 		}

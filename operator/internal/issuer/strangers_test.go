@@ -224,6 +224,23 @@ func TestCachesBehind(t *testing.T) {
 	}
 }
 
+// TestStartingPodsAreNoTrouble: a pod whose address has not been reported yet waits for it,
+// and neither the log nor its sidecar takes that for a refusal.
+func TestStartingPodsAreNoTrouble(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: "p", UID: "u"}}
+	own := &Server{Cache: objects{pod}, Live: objects{pod}, CheckAddress: true}
+	server, token := served(t, own)
+	var out bytes.Buffer
+	own.Log = slog.New(slog.NewTextHandler(&out, nil))
+	status, text := post(t, server, token, requested(t))
+	if status != http.StatusServiceUnavailable || !strings.HasPrefix(text, "waiting for the address of pod p") {
+		t.Errorf("%d %s", status, text)
+	}
+	if said := out.String(); !strings.Contains(said, "waiting for the address of pod p") || strings.Contains(said, "refused") || strings.Contains(said, "503") {
+		t.Errorf("the log says %s", said)
+	}
+}
+
 // counter is an API server that counts what it is asked.
 type counter struct {
 	objects

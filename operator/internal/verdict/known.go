@@ -5,6 +5,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
 
 // Reasons of conditions that are no failure.
@@ -13,7 +14,7 @@ const (
 	reasonStarting  = "PodsStarting"
 	reasonExpected  = "PodsExpected"
 	reasonStarted   = "RanksStarted"
-	reasonSucceeded = "RanksSucceeded"
+	reasonSucceeded = desired.ReasonSucceeded
 	reasonSuspended = "Suspended"
 	reasonQueued    = "Queued"
 	reasonRestarted = "Restarted"
