@@ -68,6 +68,9 @@ func (r *Reconciler) apply(ctx context.Context, o *verdict.Observation, a *desir
 	made, err := r.create(ctx, job, a.Job)
 	if made {
 		r.Events.Eventf(a.Job, nil, corev1.EventTypeNormal, "JobCreated", "CreateJob", "created Job %s: %d pods for %d ranks", job.Name, a.Pods(), a.Job.Spec.Ranks)
+		if o.NoQueue {
+			r.Events.Eventf(a.Job, nil, corev1.EventTypeWarning, "QueueMissing", "CreateJob", "%s", verdict.TextNoQueue)
+		}
 	}
 	return err
 }

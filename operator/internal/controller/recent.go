@@ -31,6 +31,39 @@ type recent struct {
 	wrong    map[troubled]trouble
 	lost     map[types.NamespacedName]lost
 	ready    map[types.NamespacedName]types.UID // MPIJobs for whose pods all has been made
+	services map[types.NamespacedName]kept
+}
+
+// keeps is what is known of the Service of a job's attempt, and how long it is to the next
+// look at it. One that is due is next looked at after pace; so is one that is not known: it
+// has been made with the attempt.
+func (r *recent) keeps(job *v1alpha1.MPIJob, attempt int32, pace time.Duration, now time.Time) (kept, time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := client.ObjectKeyFromObject(job)
+	k, known := r.services[key]
+	if !known || k.uid != job.UID || k.attempt != attempt {
+		known, k = false, kept{uid: job.UID, attempt: attempt}
+	}
+	if left := min(k.next.Sub(now), pace); known && left > 0 { // the clock may have been set back
+		return k, left
+	}
+	k.next = now.Add(pace)
+	if r.services == nil {
+		r.services = map[types.NamespacedName]kept{}
+	}
+	r.services[key] = k
+	if !known {
+		return k, pace
+	}
+	return k, 0
+}
+
+// keep notes what the job document of an attempt says of its Service.
+func (r *recent) keep(job *v1alpha1.MPIJob, k kept) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.services[client.ObjectKeyFromObject(job)] = k
 }
 
 // lost is a Job of which the API server has said that it is not there any more: nobody
@@ -204,6 +237,7 @@ func (r *recent) forget(name types.NamespacedName) {
 	}
 	delete(r.lost, name)
 	delete(r.ready, name)
+	delete(r.services, name)
 }
 
 // prepare notes that all has been made that pods of other controllers need.

@@ -70,6 +70,7 @@ type Reconciler struct {
 	slow   slow
 	heard  heard
 	nodes  nodes
+	queues queues
 }
 
 // Reconcile looks at one job, unless calls for jobs of its namespace take time enough.
@@ -255,7 +256,7 @@ func (p *permanent) Unwrap() error { return p.cause }
 
 // observe collects what is there, from the caches.
 func (r *Reconciler) observe(ctx context.Context, job *v1alpha1.MPIJob) (*verdict.Observation, *v1alpha1.FabricProfile, error) {
-	o := &verdict.Observation{Job: job, NoWebhook: r.NoWebhook, Now: r.Now()}
+	o := &verdict.Observation{Job: job, NoWebhook: r.NoWebhook, NoQueue: r.unqueued(job), Now: r.Now()}
 	attempt := client.ObjectKey{Namespace: job.Namespace, Name: desired.AttemptName(job.Name, verdict.AttemptOf(job))}
 	batch := new(batchv1.Job)
 	err := r.Client.Get(ctx, attempt, batch)
@@ -323,7 +324,12 @@ func (r *Reconciler) again(ctx context.Context, o *verdict.Observation) (verdict
 func (r *Reconciler) act(ctx context.Context, plan *verdict.Plan, o *verdict.Observation, a *desired.Attempt) error {
 	switch plan.Action {
 	case verdict.Apply:
-		return r.apply(ctx, o, a)
+		if err := r.apply(ctx, o, a); err != nil {
+			return err
+		}
+		left, err := r.keep(ctx, o, a)
+		plan.Requeue = earlier(plan.Requeue, left)
+		return err
 	case verdict.Remove:
 		return r.remove(ctx, o, a)
 	case verdict.Stop:

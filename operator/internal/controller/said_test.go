@@ -67,8 +67,8 @@ func (h *heardFrom) FailureOf(ctx context.Context, p *corev1.Pod) (*podlife.Fail
 	return h.of(ctx, p)
 }
 
-// kept is a job of containers whose ranks have ended, and whose pods others keep running.
-func kept(pods int) *verdict.Observation {
+// lasting is a job of containers whose ranks have ended, and whose pods others keep running.
+func lasting(pods int) *verdict.Observation {
 	_, _, o := hanging(pods)
 	o.Job.Spec.LaunchMode = v1alpha1.LaunchContainer
 	o.Job.Spec.PodManagement = v1alpha1.PodsExternal
@@ -94,7 +94,7 @@ func TestSidecarsOfKeptPodsAreAsked(t *testing.T) {
 		}
 		return nil, nil
 	}}
-	r, o := &Reconciler{Failures: h}, kept(pods)
+	r, o := &Reconciler{Failures: h}, lasting(pods)
 	if said := r.sayings(t.Context(), o); len(said) != pods-1 || h.asked.Load() != pods {
 		t.Errorf("%d answers to %d questions", len(said), h.asked.Load())
 	}
@@ -102,7 +102,7 @@ func TestSidecarsOfKeptPodsAreAsked(t *testing.T) {
 	if said := r.sayings(t.Context(), o); said != nil || h.asked.Load() != pods {
 		t.Errorf("%d answers while a rank works", len(said))
 	}
-	o = kept(pods)
+	o = lasting(pods)
 	for r.watch.spare() {
 	}
 	if said := r.sayings(t.Context(), o); said != nil || h.asked.Load() != pods {
@@ -119,7 +119,7 @@ func TestSilentKeptPods(t *testing.T) {
 	r := &Reconciler{Failures: h}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if said := r.sayings(ctx, kept(100)); len(said) != 0 {
+	if said := r.sayings(ctx, lasting(100)); len(said) != 0 {
 		t.Errorf("%d answers", len(said))
 	}
 }

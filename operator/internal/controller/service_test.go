@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -131,5 +132,116 @@ func TestAttemptKeepsItsNames(t *testing.T) {
 	read(t, api, "cg", new(corev1.Service))
 	if b := read(t, api, "cg-0", new(batchv1.Job)); b.Spec.Template.Spec.Subdomain != "cg" {
 		t.Errorf("the pods' subdomain is %q, the document has cg", b.Spec.Template.Spec.Subdomain)
+	}
+}
+
+// TestServiceIsPutBack: a Service of the job's that another one of its name is merged with,
+// or that is deleted, selects the job's pods again while these start and run; one by which
+// no pods find each other is not made.
+func TestServiceIsPutBack(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for what, c := range map[string]struct {
+		running bool
+		after   time.Duration
+	}{"starting": {false, keepStarting}, "running": {true, keepRunning}} {
+		_, api, look := beginningJob(t, &now)
+		look()
+		look()
+		name := "cg-ranks"
+		if c.running {
+			j := read(t, api, "cg", new(v1alpha1.MPIJob))
+			j.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionRunning, Status: metav1.ConditionTrue, Reason: "RanksStarted", LastTransitionTime: metav1.NewTime(now)}}
+			if err := api.Status().Update(t.Context(), j); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 3 {
+			look()
+			s := read(t, api, name, new(corev1.Service))
+			s.Spec.Selector = map[string]string{"app": "web", names.LabelJob: "cg"}
+			if err := api.Update(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			now = now.Add(c.after)
+			if left := look().RequeueAfter; left <= 0 || left > c.after {
+				t.Errorf("%s: the next look is in %v", what, left)
+			}
+			if s := read(t, api, name, new(corev1.Service)); cmp.Diff(map[string]string{names.LabelJob: "cg"}, s.Spec.Selector) != "" {
+				t.Errorf("%s: the job's Service selects %v", what, s.Spec.Selector)
+			}
+			if err := api.Delete(t.Context(), serviceNamed(name, "", nil)); err != nil {
+				t.Fatal(err)
+			}
+			now = now.Add(c.after)
+			look()
+			read(t, api, name, new(corev1.Service))
+		}
+	}
+}
+
+// TestServiceOfAnEarlierRelease: an attempt that finds its pods by a Service of another
+// name keeps that one, and gets no second one.
+func TestServiceOfAnEarlierRelease(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	r, api, look := beginningJob(t, &now)
+	a := &desired.Attempt{Job: read(t, api, "cg", new(v1alpha1.MPIJob)), Peers: "cg"}
+	id, err := r.identity(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := a.ConfigMap(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := api.Create(t.Context(), document); err != nil {
+		t.Fatal(err)
+	}
+	look()
+	look()
+	if err := api.Delete(t.Context(), serviceNamed("cg", "", nil)); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(keepStarting)
+	look()
+	read(t, api, "cg", new(corev1.Service))
+	if err := api.Get(t.Context(), client.ObjectKey{Namespace: "hpc", Name: "cg-ranks"}, new(corev1.Service)); !apierrors.IsNotFound(err) {
+		t.Errorf("a second Service: %v", err)
+	}
+}
+
+// TestQueueWithoutKueue: a job that names a queue where there is no Kueue says so, once by
+// an Event and for as long as it waits or runs by its condition.
+func TestQueueWithoutKueue(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for _, queue := range []string{"", "hpc"} {
+		r, api, look := beginningJob(t, &now)
+		recorder := events.NewFakeRecorder(100)
+		r.Events = recorder
+		if queue != "" {
+			j := read(t, api, "cg", new(v1alpha1.MPIJob))
+			j.Labels = map[string]string{desired.LabelQueue: queue}
+			if err := api.Update(t.Context(), j); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 3 {
+			look()
+			b := read(t, api, "cg-0", new(batchv1.Job))
+			b.Status.StartTime = &metav1.Time{Time: now}
+			if err := api.Status().Update(t.Context(), b); err != nil {
+				t.Fatal(err)
+			}
+			now = now.Add(2 * time.Second)
+		}
+		told := 0
+		for len(recorder.Events) > 0 {
+			if e := <-recorder.Events; strings.HasPrefix(e, "Warning QueueMissing ") {
+				told++
+			}
+		}
+		c := trueCondition(&read(t, api, "cg", new(v1alpha1.MPIJob)).Status)
+		if warns := strings.Contains(c.Message, "this cluster has no Kueue"); warns != (queue != "") || (told == 1) != (queue != "") {
+			t.Errorf("queue %q: %d Events, condition %s: %s", queue, told, c.Reason, c.Message)
+		}
 	}
 }

@@ -29,6 +29,7 @@ type Observation struct {
 	Said       Said          // what sidecars of pods that others keep running have said; nil: nothing
 	NoWebhook  bool          // pods of other controllers get no sidecars: the webhook is off
 	NoProfile  bool          // the profile that the job names is missing
+	NoQueue    bool          // the job names a queue, and the cluster has no controller of queues
 	// Lost is the node of Plan.Reads if it is not Ready, so that nothing is heard of the end
 	// of its pods; empty: it is, or is not known.
 	Lost string

@@ -120,7 +120,7 @@ func (o *Observation) waiting() (reason, message string) {
 		}
 		return v1alpha1.ReasonPodsMissing, fmt.Sprintf("%s; `kubectl describe job %s` says who refuses them", text, o.Batch.Name)
 	}
-	return reasonStarting, fmt.Sprintf("%d of %d ranks run", running(o), o.Job.Spec.Ranks) + o.waitsFor()
+	return reasonStarting, fmt.Sprintf("%d of %d ranks run", running(o), o.Job.Spec.Ranks) + o.waitsFor() + o.unqueued()
 }
 
 // heldUp is what a container of a pod waits for that does not come by itself; no

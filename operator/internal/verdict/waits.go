@@ -11,6 +11,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/api/why"
+	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
 
 // Waits are what the ranks of a job wait for, as their sidecars have said.
@@ -88,8 +89,20 @@ func (o *Observation) running() (reason, message string) {
 	case looked && was != nil && (o.Waits == nil || o.Waits.Stuck):
 		return was.Reason, was.Message // how long they wait by now is no news
 	}
-	return reasonStarted, fmt.Sprintf("all %d ranks have been started", o.Job.Spec.Ranks) + o.starved()
+	return reasonStarted, fmt.Sprintf("all %d ranks have been started", o.Job.Spec.Ranks) + o.starved() + o.unqueued()
 }
+
+// unqueued warns of a job that names a queue in a cluster without Kueue: it runs at once,
+// and takes part in no quota.
+func (o *Observation) unqueued() string {
+	if !o.NoQueue || external(o.Job) {
+		return ""
+	}
+	return "; " + TextNoQueue
+}
+
+// TextNoQueue is what is said of a job that names a queue where there are none.
+const TextNoQueue = "the label " + desired.LabelQueue + " names a queue, and this cluster has no Kueue, so that no queue holds the job: have the administrator install Kueue, or take the label off"
 
 // starved warns of an application that requests no CPU: beside a sidecar that does
 // it has the smallest share where the node is busy.
