@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 )
 
 // Version of the document's form.
@@ -130,16 +131,24 @@ func Load(path string) (*Document, error) {
 }
 
 // Parse reads and checks a document. Unknown fields are refused: they are
-// misspelt ones.
-func Parse(raw []byte) (*Document, error) {
+// misspelt ones, or those of a later release, which this program would not obey.
+func Parse(raw []byte) (*Document, error) { return parse(raw, true) }
+
+// Look reads and checks a document by whatever release it is, for what this one knows of it.
+// That is for programs which do not have to obey it.
+func Look(raw []byte) (*Document, error) { return parse(raw, false) }
+
+func parse(raw []byte, whole bool) (*Document, error) {
 	if len(raw) > SizeMax {
 		return nil, fmt.Errorf("%w: over %d bytes", ErrInvalid, SizeMax)
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
+	if whole {
+		dec.DisallowUnknownFields()
+	}
 	d := new(Document)
 	if err := dec.Decode(d); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return nil, foreign(raw, err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%w: something follows the document", ErrInvalid)
@@ -148,6 +157,21 @@ func Parse(raw []byte) (*Document, error) {
 		return nil, err
 	}
 	return d, d.Validate()
+}
+
+// foreign says of a document that cannot be read which release it is of, if it tells: of
+// another version, or with fields that a later release has added.
+func foreign(raw []byte, cause error) error {
+	var d struct {
+		Version int `json:"version"`
+	}
+	switch err := json.Unmarshal(raw, &d); {
+	case err == nil && d.Version != Version:
+		return fmt.Errorf("%w: version is %d, want %d: use images of one release (%w)", ErrInvalid, d.Version, Version, cause)
+	case err == nil && strings.Contains(cause.Error(), "unknown field"):
+		return fmt.Errorf("%w: %w: it is misspelt, or the document, of version %d, is of a later release than this program, which reads version %d as it was then: use images of one release", ErrInvalid, cause, d.Version, Version)
+	}
+	return fmt.Errorf("%w: %w", ErrInvalid, cause)
 }
 
 // Validate finds contradictions. The error names the field.

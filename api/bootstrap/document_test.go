@@ -95,3 +95,18 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestDocumentsOfOtherReleases: a document of another version, or with fields that this one
+// does not know, is refused with both versions.
+func TestDocumentsOfOtherReleases(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"version":2,"job":{"name":"j","id":"1"},"ranks":1,"rooms":[]}`: "version is 2, want 1",
+		`{"version":2,"job":"j"}`: "bootstrap document: ", // what it says of itself cannot be read
+		`{"version":1,"job":{"name":"j","id":"1"},"ranks":1,"later":true}`: `unknown field "later": it is misspelt, or the document, of version 1, is of a later release than this program, which reads version 1`,
+		`{"later":true}`: "version is 0, want 1",
+	} {
+		if _, err := Parse([]byte(text)); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/discovery"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -81,7 +83,19 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	if o.webhook {
+		server, err := discovery.NewDiscoveryClientForConfig(config)
+		if err != nil {
+			return fmt.Errorf("webhook: %w", err)
+		}
 		pods := &webhook.Pods{
+			MinorOf: func(ctx context.Context) (int, error) {
+				v := new(version.Info)
+				text, err := server.RESTClient().Get().AbsPath("/version").DoRaw(ctx)
+				if err == nil {
+					err = json.Unmarshal(text, v)
+				}
+				return webhook.Minor(v.Minor), err
+			},
 			Options: o.desired, Watched: o.serving.Watch, OfPlace: controller.OfPlace, Events: r.Events,
 			LimitsOf: func(ctx context.Context, namespace string) []corev1.LimitRange {
 				return controller.Limits(ctx, m.GetAPIReader(), namespace)

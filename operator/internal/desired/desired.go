@@ -48,6 +48,8 @@ type Attempt struct {
 	Bounds inject.Bounds
 	// UIDs are the users that the namespace has for its pods.
 	UIDs inject.UIDs
+	// Minor is the minor version of the cluster's Kubernetes, 1.Minor; 0: it is not known.
+	Minor int
 }
 
 // ByIssuer, in the place of a Service's name, is of pods that find each other by the
@@ -153,6 +155,9 @@ func (a *Attempt) Join(p *corev1.Pod, number int32) error {
 		return err
 	}
 	app := &p.Spec.Containers[at]
+	if p.Spec.RestartPolicy != corev1.RestartPolicyNever && a.Minor > 0 && a.Minor < minorRestartPolicy {
+		return fmt.Errorf("%w: its restartPolicy is %q, want Never: a rank that is started again cannot join its job; this cluster has Kubernetes 1.%d, and from 1.%d on a container may say restartPolicy: Never in pods of StatefulSets, LeaderWorkerSets and Deployments, which have Always alone; make the pods by a Job or a JobSet, or have the cluster upgraded", inject.ErrPod, p.Spec.RestartPolicy, a.Minor, minorRestartPolicy)
+	}
 	if p.Spec.RestartPolicy != corev1.RestartPolicyNever && !staysDown(app) {
 		return fmt.Errorf("%w: its restartPolicy is %q, want Never: a rank that is started again cannot join its job; where a controller makes pods with Always alone, as StatefulSets and LeaderWorkerSets do, give the container restartPolicy: Never (Kubernetes 1.35 and newer)", inject.ErrPod, p.Spec.RestartPolicy)
 	}
@@ -174,6 +179,10 @@ func (a *Attempt) Join(p *corev1.Pod, number int32) error {
 	p.Annotations = merged(p.Annotations, map[string]string{names.AnnotationContainer: app.Name})
 	return nil
 }
+
+// minorRestartPolicy is the minor version of Kubernetes from which on each container may have
+// a restartPolicy of its own (KEP-5307, on by default).
+const minorRestartPolicy = 35
 
 // templated is the name of the application's container in the MPIJob's template.
 func (a *Attempt) templated() string {

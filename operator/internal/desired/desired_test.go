@@ -198,6 +198,20 @@ func TestWayToPeers(t *testing.T) {
 	}
 }
 
+// TestDocumentOfALaterRelease: an operator after a downgrade knows a document of its
+// attempt that has fields of a later release, and how its pods find each other.
+func TestDocumentOfALaterRelease(t *testing.T) {
+	a := attempt("cg", 4, 2)
+	document, err := a.ConfigMap(identity(t, "1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	document.Data[names.BootstrapFile] = strings.Replace(document.Data[names.BootstrapFile], "{", `{"later":{"a":1},`, 1)
+	if !Names(document, "1") || Names(document, "2") || PeersOf(document) != "cg-ranks" {
+		t.Errorf("it names 1: %v, by %q", Names(document, "1"), PeersOf(document))
+	}
+}
+
 // TestServiceLinks: pods of jobs get no variables of the namespace's Services, unless
 // the template asks for them.
 func TestServiceLinks(t *testing.T) {

@@ -39,9 +39,10 @@ func (a *Attempt) ConfigMap(id *Identity) (*corev1.ConfigMap, error) {
 	}, nil
 }
 
-// Names reports whether the job document in a ConfigMap is about the identity id.
+// Names reports whether the job document in a ConfigMap is about the identity id. It may be
+// of a later release: a job goes on with the document that it has.
 func Names(c *corev1.ConfigMap, id string) bool {
-	d, err := bootstrap.Parse([]byte(c.Data[names.BootstrapFile]))
+	d, err := bootstrap.Look([]byte(c.Data[names.BootstrapFile]))
 	return err == nil && d.Job.ID == id
 }
 
@@ -55,7 +56,7 @@ func addressesURL(certificates string) string {
 // or ByIssuer: an attempt keeps it, also where an operator of another release goes on with
 // it. Empty: the document has no such names.
 func PeersOf(c *corev1.ConfigMap) string {
-	d, err := bootstrap.Parse([]byte(c.Data[names.BootstrapFile]))
+	d, err := bootstrap.Look([]byte(c.Data[names.BootstrapFile]))
 	if err != nil {
 		return ""
 	}

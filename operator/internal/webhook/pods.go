@@ -50,11 +50,15 @@ type Pods struct {
 	Events events.EventRecorder
 	// LimitsOf reads the LimitRanges of a namespace; nil: there are none.
 	LimitsOf func(ctx context.Context, namespace string) []corev1.LimitRange
+	// MinorOf reads the minor version of the cluster's Kubernetes, 1.MINOR; nil: it is not
+	// known.
+	MinorOf func(ctx context.Context) (int, error)
 	// UsersOf reads which users a namespace has for its pods; nil: any.
 	UsersOf func(ctx context.Context, namespace string) (inject.UIDs, error)
 	Now     func() time.Time // nil: time.Now
 
 	confirmed confirmed
+	minor     minor
 }
 
 // Handle gives the pod its sidecar, or says why it cannot have one.
@@ -149,6 +153,9 @@ func (h *Pods) join(ctx context.Context, namespace string, p *corev1.Pod) error 
 	a.Bounds = h.boundsOf(ctx, job)
 	if a.UIDs, err = h.usersOf(ctx, job); err != nil {
 		return err
+	}
+	if p.Spec.RestartPolicy != corev1.RestartPolicyNever { // else the version says nothing
+		a.Minor = h.minor.of(ctx, h.MinorOf, h.now())
 	}
 	return a.Join(p, number)
 }

@@ -420,6 +420,50 @@ func TestPodsWithinLimitRanges(t *testing.T) {
 	}
 }
 
+// TestShapesOfLaterVersions: pods that always restart join from Kubernetes 1.35 on, and below
+// it the refusal names the version that the cluster has; pods of Jobs join everywhere.
+func TestShapesOfLaterVersions(t *testing.T) {
+	never := corev1.ContainerRestartPolicyNever
+	for _, c := range []struct {
+		minor  string
+		policy corev1.RestartPolicy
+		want   string // empty: it joins
+	}{
+		{"33", corev1.RestartPolicyAlways, "this cluster has Kubernetes 1.33, and from 1.35 on"},
+		{"34+", corev1.RestartPolicyAlways, "this cluster has Kubernetes 1.34, and from 1.35 on"},
+		{"34", corev1.RestartPolicyNever, ""},
+		{"35", corev1.RestartPolicyAlways, ""},
+		{"", corev1.RestartPolicyAlways, ""}, // the API server says what it does not know
+		{"x", corev1.RestartPolicyAlways, ""},
+	} {
+		cl, asked := newCluster(), 0
+		cl.job.Namespace = "hpc"
+		now := time.Unix(1000, 0)
+		h := &Pods{Client: cl, Live: cl, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace, MinorOf: func(context.Context) (int, error) {
+			asked++
+			return Minor(c.minor), nil
+		}, Now: func() time.Time { return now }}
+		for i := range 3 {
+			p := pod("p", map[string]string{names.LabelPodNumber: fmt.Sprint(i)})
+			p.Spec.RestartPolicy, p.Spec.Containers[0].RestartPolicy = c.policy, &never
+			err := h.join(t.Context(), "hpc", p)
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Kubernetes 1.%s, %s: %v", c.minor, c.policy, err)
+			}
+		}
+		if want := map[bool]int{true: 0, false: 1}[c.policy == corev1.RestartPolicyNever]; asked != want {
+			t.Errorf("Kubernetes 1.%s, %s: the version was read %d times, want %d", c.minor, c.policy, asked, want)
+		}
+		now = now.Add(minorFor)
+		c.minor = "35" // the cluster is upgraded
+		p := pod("p", map[string]string{names.LabelPodNumber: "3"})
+		p.Spec.RestartPolicy, p.Spec.Containers[0].RestartPolicy = corev1.RestartPolicyAlways, &never
+		if err := h.join(t.Context(), "hpc", p); err != nil {
+			t.Errorf("after an upgrade: %v", err)
+		}
+	}
+}
+
 // TestUsersOfANamespace: sidecars of other controllers' pods get a user of the namespace's
 // range, which is read once for a job's pods of a second; a pod waits where it cannot be read.
 func TestUsersOfANamespace(t *testing.T) {
