@@ -13,6 +13,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
@@ -78,10 +79,10 @@ type Engine struct {
 	links    [2]link.Link // local, remote
 	batched  Batched      // the remote one, if it is
 	armed    Armed
-	regions  [][]byte    // by link.Region
-	sessions []*attached // by core.SessionID; nil: free
-	departed []RankBuffers
-	times    []*trace.Times // of the ranks that have attached
+	regions  [][]byte                 // by link.Region
+	sessions []*attached              // by core.SessionID; nil: free
+	departed map[uint32]gather.Counts // of sessions that have ended, by rank
+	times    []*trace.Times           // of the ranks that have attached
 	active   []*attached
 	first    int         // of active, who is taken from first
 	ends     int         // turns that the ends of sockets may still wait for what links have; 0: none has ended
@@ -367,9 +368,16 @@ func (e *Engine) detach(a *attached, reason error) {
 	e.core.Detach(now, a.id, reason)
 }
 
+// regionsMax bounds the regions that sessions have had, 24 bytes each: a number is never used
+// again.
+const regionsMax = 1 << 20
+
 // Attach gives a session a place. It is for callers that do the turns themselves;
 // others use AttachSession.
 func (e *Engine) Attach(s *session.Session) error {
+	if len(e.regions) > regionsMax {
+		return fmt.Errorf("the ranks of this pod have attached %d times, as often as a sidecar keeps account of: start a new job for more programs", len(e.regions)/len(attached{}.regions))
+	}
 	a := &attached{Session: s, id: e.freeSession(), times: trace.NewTimes(e.now, s.Rank, e.cfg.Trace)}
 	a.regions[0], a.regions[1] = e.addRegion(s.Slab()), e.addRegion(s.Arena())
 	slab := link.Ref{Region: a.regions[0], Len: uint64(len(s.Slab()))}

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
@@ -160,6 +162,24 @@ func TestNothingPinnedOfTheDeparted(t *testing.T) {
 		t.Fatal(err)
 	}
 	counted(gather.Counts{Seen: 3})
+	// A program after it adds to the counts of its rank: a metric has one value for each.
+	if conn, _ = join(t, socket, 0); conn == nil {
+		t.Fatal("the rank does not attach again")
+	}
+	counted(gather.Counts{Seen: 6, PinnedBytes: 8192})
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	counted(gather.Counts{Seen: 6})
+}
+
+// TestAttachmentsAreBounded: each leaves the numbers of its regions behind.
+func TestAttachmentsAreBounded(t *testing.T) {
+	e, _ := podOf(t, 1, core.Config{PodOf: []int32{0}, Pods: 1}, &inbox{})
+	e.regions = append(e.regions, make([][]byte, regionsMax)...)
+	if err := e.Attach(nil); err == nil || !strings.Contains(err.Error(), "start a new job") {
+		t.Errorf("one more attachment: %v", err)
+	}
 }
 
 // TestInTurn: what others ask for is done when they go on; a stopped engine says that it

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
@@ -136,23 +137,32 @@ func (e *Engine) buffers() []RankBuffers {
 	if !ok {
 		return nil
 	}
-	list := slices.Clone(e.departed)
+	all := maps.Clone(e.departed)
+	if all == nil {
+		all = map[uint32]gather.Counts{}
+	}
 	for _, a := range e.sessions {
 		if a != nil {
-			list = append(list, RankBuffers{a.Rank, c.Buffers(uint32(a.id))})
+			all[a.Rank] = all[a.Rank].Add(c.Buffers(uint32(a.id)))
 		}
+	}
+	var list []RankBuffers
+	for _, rank := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, RankBuffers{rank, all[rank]})
 	}
 	return list
 }
 
-// keepBuffers notes the last counts of a rank that has left, of which a job has a
-// bounded number. What of its memory the link has yet to let go of (RetireRegion) it
+// keepBuffers notes the last counts of a rank that has left. What of its memory the link has yet to let go of (RetireRegion) it
 // will have let go of soon, and nobody would correct the note.
 func (e *Engine) keepBuffers(a *attached) {
 	if c, ok := e.cfg.Remote.(BufferCounter); ok {
 		last := c.Buffers(uint32(a.id))
 		last.PinnedBytes = 0
-		e.departed = append(e.departed, RankBuffers{a.Rank, last})
+		if e.departed == nil {
+			e.departed = map[uint32]gather.Counts{}
+		}
+		e.departed[a.Rank] = e.departed[a.Rank].Add(last)
 		c.EndSession(uint32(a.id))
 	}
 }

@@ -55,6 +55,14 @@ type Counts struct {
 	Stopped       bool   // too few buffers are used again: no more are watched
 }
 
+// Add adds the counts of another session of the same rank.
+func (c Counts) Add(d Counts) Counts {
+	return Counts{
+		Seen: c.Seen + d.Seen, Frequent: c.Frequent + d.Frequent, Registered: c.Registered + d.Registered, PinnedBytes: c.PinnedBytes + d.PinnedBytes,
+		CopiedBytes: c.CopiedBytes + d.CopiedBytes, GatheredBytes: c.GatheredBytes + d.GatheredBytes, Stopped: d.Stopped,
+	}
+}
+
 // Lease is a registration in use by a gather. The zero Lease is none.
 type Lease = regcache.Lease
 
