@@ -61,6 +61,12 @@ func (c *Config) complete() error {
 // sidecar listens on the socket, and without an end of its own for one that does and is not
 // ready, since what it needs outside of its pod, such as the issuer of its certificate, may
 // be away for any length of time.
+//
+// A rank may open a session again after it has closed the one before, in the same process or
+// another, and begins anew: nothing of the first session is there in the second one, and no
+// message goes from one to the other. Open waits then, until ctx ends, for the other ranks of
+// its pod that have a session to close it. All ranks that exchange messages have to open as
+// many sessions.
 func Open(ctx context.Context, cfg Config) (*Session, error) {
 	fail := func(err error) (*Session, error) {
 		return nil, &Error{Op: "open", Rank: cfg.Rank, Peer: AnySource, Tag: AnyTag, Err: err}

@@ -34,6 +34,7 @@ var programs = map[string]func(args []string) int{
 	hangingCommand:     func(args []string) int { return hanging(args[0]) },
 	mindsCommand:       func(args []string) int { return minding(args[0]) },
 	leavingCommand:     func(args []string) int { return leaving(args[0]) },
+	againCommand:       func(args []string) int { return again(args[0]) },
 	endCommand:         func(args []string) int { return end(args[0]) },
 	collectivesCommand: collectives,
 	mistakeCommand:     func(args []string) int { return mistake(args[0]) },

@@ -20,6 +20,16 @@ func TestForked(t *testing.T) {
 	}
 }
 
+// TestAgain: the C client opens a session again after it has closed one.
+func TestAgain(t *testing.T) {
+	for _, pods := range []int{1, 2} {
+		out := job{ranks: 4, pods: pods, mpi: "none"}.mustRun(t, "8 sessions right", at(t, "c/again"))
+		if n := strings.Count(out, "8 sessions right"); n != 4 {
+			t.Errorf("%d ranks are right, want 4\n%s", n, out)
+		}
+	}
+}
+
 // openBesideForks runs clientlib/c/test/opening.c.
 func openBesideForks(t *testing.T, program string, env ...string) {
 	t.Helper()

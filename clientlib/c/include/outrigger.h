@@ -72,7 +72,9 @@ struct outrigger_world {
 
 /* outrigger_open attaches to the sidecar. It waits up to 30 s while no sidecar listens on
  * the socket, and without an end for one that does and is not ready, since what it needs
- * outside of its pod, such as its certificate, may be away for any length of time. On failure *out is NULL and why, of why_bytes, says in words what
+ * outside of its pod, such as its certificate, may be away for any length of time. A rank
+ * may attach again when it has closed its session, and waits then for the ranks of its pod
+ * that have not. On failure *out is NULL and why, of why_bytes, says in words what
  * is wrong. */
 int outrigger_open(const struct outrigger_config *config, outrigger **out, char *why, size_t why_bytes);
 

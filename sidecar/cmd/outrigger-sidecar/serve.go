@@ -88,6 +88,7 @@ func (d *daemon) serve(asked context.Context, g *errgroup.Group, life context.Co
 		case <-asked.Done():
 			err = d.drain()
 		case <-life.Done(): // something has ended by itself
+			d.engine.Leave() // ranks that wait for their attachment hear of it
 		}
 		d.summarize(sources)
 		d.ending.Store(true)

@@ -60,6 +60,7 @@ func (e *Engine) free(a *attached) {
 		}
 		e.sleeper.forget(a.Doorbell())
 	}
+	a.Over()
 	e.dropRegions(a)
 	e.keepBuffers(a)
 	e.sessions[a.id] = nil

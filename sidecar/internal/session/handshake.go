@@ -30,7 +30,7 @@ func (s *Server) handshake(conn *net.UnixConn, guest *lobby.Guest) (*Session, er
 	}
 	// From here on it is bounded by the ranks that this sidecar has.
 	guest.Leave()
-	if err := s.claim(h.Rank); err != nil {
+	if err := s.claim(h.Rank, conn); err != nil {
 		return nil, err
 	}
 	sess, err := s.attach(conn, h)
@@ -64,6 +64,7 @@ func (s *Server) attach(conn *net.UnixConn, h *shm.Hello) (*Session, error) {
 	}
 	// A client may be gone as soon as it is welcome, and its launcher asks then.
 	s.arrived(h.Rank, sess)
+	s.attachedAs(h.Rank, sess)
 	if err := s.welcome(conn, h, sess, m); err != nil {
 		sess.growth.end()
 		s.host.SessionGone(sess)

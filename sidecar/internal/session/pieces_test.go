@@ -131,7 +131,7 @@ func TestPiecesThatNoClientWants(t *testing.T) {
 			if !strings.Contains(cause.Error(), c.want) {
 				t.Errorf("expelled for %q, want %q", cause, c.want)
 			}
-			wait(t, "the rank's place", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.ranks[4] })
+			wait(t, "the rank's place", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.ranks[4] == nil })
 		})
 	}
 }
@@ -188,7 +188,7 @@ func TestPiecesAreGivenBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.host.waitGone(i + 1)
-		wait(t, "the rank's place", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.ranks[4] })
+		wait(t, "the rank's place", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.ranks[4] == nil })
 	}
 	if b.memory.held != 0 || b.memory.coming != 0 {
 		t.Errorf("%d bytes are held, %d kept, of no session", b.memory.held, b.memory.coming)

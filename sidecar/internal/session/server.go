@@ -21,7 +21,8 @@ import (
 // Host takes sessions: the engine. Its methods may be called from any
 // goroutine.
 type Host interface {
-	// AttachSession makes s known; an error is the reason for a refusal.
+	// AttachSession makes s known; an error is the reason for a refusal. If the rank has
+	// left before, it waits until the rank may attach again.
 	AttachSession(s *Session) error
 	// SessionGone reports that the application's socket ended. The engine
 	// frees the session when nothing refers to it any more.
@@ -76,7 +77,7 @@ type Server struct {
 
 	mu     sync.Mutex // guards what follows
 	conns  map[*net.UnixConn]bool
-	ranks  map[uint32]bool // in a handshake or attached
+	ranks  map[uint32]*claim
 	ever   map[uint32]bool // have been attached
 	closed bool
 
@@ -123,7 +124,7 @@ func NewServer(l *net.UnixListener, cfg Config, host Host) *Server {
 	}
 	return &Server{
 		cfg: cfg, host: host, listener: l, memory: newReservations(cfg.OwnBytes, uint64(cfg.Count)*uint64(cfg.sizes(cfg.ArenaBytes).Rank()), machineMemory),
-		conns: map[*net.UnixConn]bool{}, ranks: map[uint32]bool{}, ever: map[uint32]bool{},
+		conns: map[*net.UnixConn]bool{}, ranks: map[uint32]*claim{}, ever: map[uint32]bool{},
 		lobby: lobby.New(cfg.Pending, (cfg.Pending+1)/2), refused: lobby.New(refusedMax, refusedMax),
 	}
 }
@@ -226,28 +227,11 @@ func (s *Server) untrack(c *net.UnixConn) {
 	s.wg.Done()
 }
 
-// claim takes a rank for one connection, so that a second one costs no memory.
-func (s *Server) claim(rank uint32) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ranks[rank] {
-		return fmt.Errorf("rank %d is attached already: start each rank once", rank)
-	}
-	s.ranks[rank] = true
-	return nil
-}
-
 // Attached reports whether a rank is attached, or has been.
 func (s *Server) Attached(rank uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ever[rank]
-}
-
-func (s *Server) unclaim(rank uint32) {
-	s.mu.Lock()
-	delete(s.ranks, rank)
-	s.mu.Unlock()
 }
 
 // serve is one client's connection from Hello to its end.

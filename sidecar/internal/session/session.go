@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"unicode"
 
 	"golang.org/x/sys/unix"
@@ -42,6 +43,7 @@ type Session struct {
 	doorbell int          // eventfd; -1: none
 	files    [2]File      // of slab and arena
 	context  link.Context // that it may register memory on; nil: none
+	over     atomic.Bool  // it has said goodbye, and nothing of it is open
 	hangUp   func()       // makes the server end the connection
 	unmap    func() error // gives the memory back; nil: it is somebody else's
 }
@@ -247,6 +249,10 @@ func (s *Session) Unread() bool {
 
 // SetSleeping tells the application whether it has to ring.
 func (s *Session) SetSleeping(on bool) { s.control.SetSleeping(on) }
+
+// Over notes that the application has said goodbye, and nothing of it is open any more: its
+// rank may attach again.
+func (s *Session) Over() { s.over.Store(true) }
 
 // HangUp ends the connection to the application, whose process learns of it by
 // its socket.

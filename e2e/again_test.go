@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
+)
+
+// Ranks that open a session again after they have closed one: this test binary, as the ranks
+// of a job.
+const againCommand = "again"
+
+var agains = map[string]func(context.Context) error{
+	"many":     manySessions,
+	"early":    earlySecond,
+	"one less": oneSessionLess,
+}
+
+func again(scene string) int {
+	if err := agains[scene](context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// TestAgain: sessions of a rank, one after the other, have nothing of each other, however far
+// ranks are apart.
+func TestAgain(t *testing.T) {
+	t.Parallel()
+	for scene := range agains {
+		for _, pods := range []int{1, 2, 4} {
+			t.Run(fmt.Sprintf("%s in %d pods", scene, pods), func(t *testing.T) {
+				t.Parallel()
+				code, out := start(t, 4, pods, os.Args[0], againCommand, scene).wait()
+				if code != 0 || strings.Contains(out, "panic") {
+					t.Errorf("exit code %d\n%s", code, out)
+				}
+			})
+		}
+	}
+}
+
+// eachSession opens sessions, one after the other, each for a part of a scene.
+func eachSession(ctx context.Context, parts ...func(w *outrigger.Comm) error) error {
+	for i, part := range parts {
+		s, err := outrigger.Open(ctx, outrigger.Config{})
+		if err != nil {
+			return fmt.Errorf("session %d: %w", i, err)
+		}
+		if err = errors.Join(part(s.World()), s.Close()); err != nil {
+			return fmt.Errorf("session %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// manySessions: each has a ring and a collective with numbers of its own, and ranks that pause.
+func manySessions(ctx context.Context) error {
+	var parts []func(w *outrigger.Comm) error
+	for i := range 12 {
+		parts = append(parts, func(w *outrigger.Comm) error {
+			mine, got := []int64{int64(1000*i + w.Rank())}, make([]int64, 1)
+			from := (w.Rank() + w.Size() - 1) % w.Size()
+			if _, err := outrigger.Sendrecv(ctx, w, mine, (w.Rank()+1)%w.Size(), 7, got, from, 7); err != nil {
+				return err
+			}
+			if want := int64(1000*i + from); got[0] != want {
+				return fmt.Errorf("rank %d has %d of rank %d, want %d", w.Rank(), got[0], from, want)
+			}
+			sum := make([]int64, 1)
+			if err := outrigger.Allreduce(ctx, w, mine, sum, outrigger.Sum); err != nil {
+				return err
+			}
+			if want := int64(4*1000*i + 6); sum[0] != want {
+				return fmt.Errorf("rank %d has the sum %d, want %d", w.Rank(), sum[0], want)
+			}
+			if w.Rank() == i%4 {
+				time.Sleep(20 * time.Millisecond) // the others come to the next one before it
+			}
+			return nil
+		})
+	}
+	return eachSession(ctx, parts...)
+}
+
+// earlySecond: rank 0 is in its second session, and sends, while the others are in their first
+// and wait for a message of it, which they are told will not come.
+func earlySecond(ctx context.Context) error {
+	buf := make([]int64, 1)
+	first := func(w *outrigger.Comm) error {
+		if w.Rank() == 0 {
+			return nil
+		}
+		_, err := outrigger.Recv(ctx, w, buf, 0, 7)
+		if !errors.Is(err, outrigger.ErrPeerFailed) || !strings.Contains(err.Error(), "closed its session") {
+			return fmt.Errorf("a message of rank 0, which has left: %w", err)
+		}
+		time.Sleep(200 * time.Millisecond) // rank 0 sends meanwhile
+		return nil
+	}
+	second := func(w *outrigger.Comm) error {
+		if w.Rank() != 0 {
+			_, err := outrigger.Recv(ctx, w, buf, 0, 7)
+			if err == nil && buf[0] != 2 {
+				err = fmt.Errorf("%d, want the second session's 2", buf[0])
+			}
+			return err
+		}
+		for to := 1; to < w.Size(); to++ {
+			if err := outrigger.Send(ctx, w, []int64{2}, to, 7); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return eachSession(ctx, first, second)
+}
+
+// oneSessionLess: the others learn that rank 3, whose process ends after its first session, does
+// not come to the second one.
+func oneSessionLess(ctx context.Context) error {
+	last := false
+	first := func(w *outrigger.Comm) error {
+		last = w.Rank() == w.Size()-1
+		return w.Barrier(ctx)
+	}
+	if err := eachSession(ctx, first); err != nil || last {
+		return err
+	}
+	return eachSession(ctx, func(w *outrigger.Comm) error {
+		_, err := outrigger.Recv(ctx, w, make([]int64, 1), w.Size()-1, 7)
+		if !errors.Is(err, outrigger.ErrPeerFailed) || !strings.Contains(err.Error(), "closed its session") {
+			return fmt.Errorf("a message of a rank whose process has ended: %w", err)
+		}
+		return nil
+	})
+}
