@@ -39,6 +39,9 @@ const (
 	// EnvMPICheck has liboutrigger-check.so end a process whose MPI has selected another
 	// transport (select), and tell the sidecar of processes that load an MPI, too (loaded).
 	EnvMPICheck = "OUTRIGGER_MPI_CHECK"
+	// EnvMPIRanks is how many ranks the job has, more than one, for those that an mpirun of
+	// the program starts: its world is that of all, or of one (clientlib/c/check).
+	EnvMPIRanks = "OUTRIGGER_MPI_RANKS"
 	// EnvHost is the host name of a pod that shares its machine with other pods of the
 	// job, for the daemons of an mpirun (clientlib/c/host).
 	EnvHost = "OUTRIGGER_HOST"

@@ -116,12 +116,14 @@ func TestJoiningRefused(t *testing.T) {
 	}
 }
 
-// TestSecondSessionRefused: a rank attaches once, and a second session ends with that reason.
-func TestSecondSessionRefused(t *testing.T) {
+// TestSecondSession: a process begins a session of MPI again after it has ended one. (Open MPI 4.1
+// has none, the libpmix of 5 ends the process in the second one's end, and MPICH's ranks of one pod
+// hang in their own shared memory now and then, as with its mpiexec.)
+func TestSecondSession(t *testing.T) {
 	m := mpich(t)
-	code, out := job{ranks: 2, pods: 2, env: m.env}.run(t, m.build(t, "sessions"))
-	if code == 0 || !strings.Contains(out, "session 0: rank 1 of 2") || !strings.Contains(out, "has left the job and cannot come back") {
-		t.Errorf("exit code %d\n%s", code, out)
+	out := job{ranks: 4, pods: 4, env: m.env}.mustRun(t, "session 0: rank 1 of 4", m.build(t, "sessions"))
+	if n := strings.Count(out, "session 1: rank"); n != 4 {
+		t.Errorf("%d second sessions, want 4\n%s", n, out)
 	}
 }
 

@@ -9,9 +9,12 @@
  *   transport, before its first message.
  * - A rank that mpirun has started on its own host, as by -host localhost, has no sidecar, and ends
  *   with what to remove.
+ * - A program that mpirun has started as one rank (mpirun -n 1) has no messages to carry, and runs
+ *   without a sidecar. With fewer ranks than the job, and more than one, it ends (world.c).
  * - btl is what Open MPI uses for windows, where pml carries messages: a user's list of btls, such
  *   as ^openib, would let windows take tcp. It is put back to the launcher's.
  * - MPI_Finalize of Open MPI does not sleep for a second.
+ * - MPI_Finalize of Intel MPI leaves the script's next MPI program its connection (inherited.c).
  * - A process that has loaded an MPI tells the sidecar so where the launcher asks for that: the
  *   launcher does not know what a script or a static program runs.
  *
@@ -161,13 +164,7 @@ static bool names(const char *list, const char *word)
  * not by the daemon of a pod, whose environment names the sidecar's socket. */
 static bool on_mpirun_host(void)
 {
-	static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
-	if (getenv(OR_NAME_ENV_AGENT) == NULL || getenv(OR_NAME_ENV_SOCKET) != NULL)
-		return false;
-	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-		if (getenv(sizes[i]) != NULL && atoi(getenv(sizes[i])) > 1)
-			return true;
-	return false;
+	return getenv(OR_NAME_ENV_AGENT) != NULL && getenv(OR_NAME_ENV_SOCKET) == NULL && check_world() > 1;
 }
 
 /* before_start refuses hosts that are not the job's, and a setting with which the MPI cannot find the provider: it would end the
@@ -178,6 +175,13 @@ static void before_start(void)
 		fprintf(stderr, "outrigger: rank %s: mpirun has started it on its own host, where it has no sidecar: the hosts are those of the job; remove -host, -hosts, -hostfile or -machinefile from the line (docs/mpi.md)\n", check_rank());
 		fflush(NULL);
 		_exit(EXIT_FAILURE);
+	}
+	if (check_world_of_one()) {
+		for (size_t i = 0; i < SETTINGS; i++)
+			(void)unsetenv(settings[i].name);
+		(void)unsetenv("OMPI_MCA_btl");
+		(void)unsetenv("OMPI_MCA_osc");
+		(void)unsetenv(OR_NAME_ENV_SOCKET);
 	}
 	for (size_t i = 0; check_wanted() && i < SETTINGS; i++) {
 		const struct setting *s = &settings[i];

@@ -1,6 +1,5 @@
-/* The one attachment of this process, which all endpoints share. A rank that has
- * said goodbye cannot come back, so that it stays while anything is open here,
- * and until the process ends if nothing was ever sent. */
+/* The one attachment of this process, which all endpoints share. It stays while
+ * anything is open here, and until the process ends if nothing was ever sent. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>
@@ -62,6 +61,19 @@ static void place_by_starter(struct outrigger_config *c)
 	}
 }
 
+/* missing_ranks is the refusal of a process whose mpirun has started other ranks than those of
+ * the job; 0: it has started them. clientlib/c/check sees it first in most programs. */
+static int missing_ranks(char *why, size_t bytes)
+{
+	const char *ranks = getenv(OR_NAME_ENV_MPI_RANKS), *world = getenv("OMPI_COMM_WORLD_SIZE");
+	if (world == NULL)
+		world = getenv("PMI_SIZE");
+	if (ranks == NULL || world == NULL || getenv(OR_NAME_ENV_RANK) != NULL || atoi(ranks) == atoi(world))
+		return 0;
+	snprintf(why, bytes, "mpirun has started %s ranks of the job's %s: it has to start %s ranks (-n %s)", world, ranks, ranks, ranks);
+	return OUTRIGGER_REFUSED;
+}
+
 /* The library that places the program's large allocations (clientlib/c/alloc), if
  * the program has it. */
 __attribute__((weak)) bool outrigger_alloc_adopt_pieces(void *memory, size_t bytes, size_t (*extend)(void *arg, size_t bytes), void *arg);
@@ -89,7 +101,9 @@ int attach(void)
 	struct outrigger_config config = {0};
 	place_by_starter(&config);
 	char why[512];
-	int rc = outrigger_open(&config, &session, why, sizeof why);
+	int rc = missing_ranks(why, sizeof why);
+	if (rc == 0)
+		rc = outrigger_open(&config, &session, why, sizeof why);
 	if (rc == OUTRIGGER_OK && !outrigger_has_data(session)) {
 		(void)outrigger_close(session);
 		session = NULL;

@@ -206,7 +206,8 @@ func (d *daemon) vanished(rank uint32) (bool, error) {
 	return attached && !speaks || f != nil && f.Rank == rank && strings.HasPrefix(f.Reason, podlife.TextVanished), nil
 }
 
-// well ends the job for a rank whose process has ended with code 0 and without a goodbye. A
+// well ends the job for a rank whose process has ended with code 0 and without a goodbye; else
+// the rank attaches no more. A
 // process of another number that has attached for it, and lives, is the rank.
 func (d *daemon) well(rank int) {
 	if d.engine == nil {
@@ -221,7 +222,11 @@ func (d *daemon) well(rank int) {
 	if d.engine.InTurn(look) != nil || lives {
 		return
 	}
-	if vanished, err := d.vanished(f.Rank); err != nil || !vanished {
+	switch vanished, err := d.vanished(f.Rank); {
+	case err != nil:
+		return
+	case !vanished:
+		d.engine.Absent(f.Rank)
 		return
 	}
 	d.engine.Fail(f)

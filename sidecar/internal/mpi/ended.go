@@ -8,11 +8,15 @@ import (
 
 // Ended tells the sidecar with a socket for applications that the process of a rank has
 // ended with code 0: if the rank has a session still, it has vanished, though a process
-// that it started may keep the session's socket open. It waits until that is known, or
-// ctx ends. Errors are those of the connection, and of a sidecar of an older release, which
-// does not know the question.
+// that it started may keep the session's socket open; else it attaches no more. It waits until
+// that is known, or ctx ends. Errors are those of the connection, and of a sidecar of an older
+// release, which does not know the question.
 func Ended(ctx context.Context, socket string, rank int) error {
-	conn, err := launcher(socket).dial(ctx)
+	return launcher(socket).ended(ctx, rank)
+}
+
+func (m management) ended(ctx context.Context, rank int) error {
+	conn, err := m.dial(ctx)
 	if err != nil {
 		return err
 	}

@@ -28,9 +28,13 @@ func (s *Starter) chosen() []string {
 // commands is the environment of what is started in this pod for an mpirun. Ranks
 // get it from the daemon: an MPI adds to it what it has of its own.
 func (s *Starter) commands() []string {
-	return slices.Concat(plain(), s.chosen(), s.daemons, []string{
+	env := slices.Concat(plain(), s.chosen(), s.daemons, []string{
 		names.EnvSocket + "=" + s.socket, names.EnvAgent + "=" + string(s.management()),
 	})
+	if n := s.job.world(); n > 1 {
+		env = append(env, names.EnvMPIRanks+"="+strconv.Itoa(n))
+	}
+	return env
 }
 
 // without is an environment less the variables that another one sets.

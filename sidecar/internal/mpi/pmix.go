@@ -26,6 +26,7 @@ type pmix struct {
 	program string // the server's
 	sidecar management
 	library string // the program's libmpi; "": the server finds it, or is told
+	again   bool   // a rank may run several programs, one after the other
 
 	begin  sync.Once
 	ranks  int // of this pod
@@ -88,8 +89,9 @@ func (p *pmix) start() error {
 	}
 	defer func() { _ = printed.Close() }() // the server has its own
 	cmd.Stderr = printed
+	cmd.Env = append(os.Environ(), p.stored()...)
 	if p.library != "" {
-		cmd.Env = append(os.Environ(), names.EnvLibMPI+"="+p.library)
+		cmd.Env = append(cmd.Env, names.EnvLibMPI+"="+p.library)
 	}
 	cmd.ExtraFiles = []*os.File{theirs}
 	if err := cmd.Start(); err != nil {
@@ -275,7 +277,20 @@ func (p *pmix) variables(ctx context.Context, rank int) []string {
 	if p.vars[rank] == nil {
 		return nil
 	}
-	return append(p.vars[rank], sharing(p.folder.path)...)
+	return slices.Concat(p.vars[rank], sharing(p.folder.path), p.stored())
+}
+
+// storeVariable chooses where libpmix keeps what it tells the ranks.
+const storeVariable = "PMIX_MCA_gds"
+
+// stored is what server and ranks need where a rank may run several programs. The memory that
+// libpmix 4 shares with ranks serves one process of each: the next one finds no data of its job,
+// and Open MPI 4.1 fails in MPI_Init. From its hash store each process has what it asks for.
+func (p *pmix) stored() []string {
+	if !p.again || os.Getenv(storeVariable) != "" {
+		return nil
+	}
+	return []string{storeVariable + "=hash"}
 }
 
 // close removes the server's folder. The server itself ends with this process, or

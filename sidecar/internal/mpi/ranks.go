@@ -58,8 +58,12 @@ func Prepare(f Family, program, socket, self string) (*Ranks, error) {
 	r := &Ranks{family: f, dir: dir, wished: wished, sidecar: management(socket + names.PMISuffix)}
 	if f != MPICH && f != Intel {
 		r.pmix = newPMIx(filepath.Join(dir, pmixFile), r.sidecar)
-		if path, err := exec.LookPath(program); err == nil && os.Getenv(names.EnvLibMPI) == "" {
-			r.pmix.library = besideProgram(path)
+		if path, err := exec.LookPath(program); err == nil {
+			_, linked := Linked(path)
+			r.pmix.again = !linked
+			if os.Getenv(names.EnvLibMPI) == "" {
+				r.pmix.library = besideProgram(path)
+			}
 		}
 	}
 	byPort, err := wantsPort(f, os.Getenv(names.EnvPMI))
@@ -155,6 +159,14 @@ var errNotFinalized = errors.New("it has not called MPI_Finalize: its process en
 // Judge says whether a rank that has ended well has used Outrigger, to its end. An MPI that
 // found another transport, or that ran as a job of one rank, ends just as well.
 func (r *Ranks) Judge(ctx context.Context, rank int) error {
+	err := r.judge(ctx, rank)
+	if err == nil {
+		_ = r.sidecar.ended(ctx, rank) // one of an older release does not wait for the rank
+	}
+	return err
+}
+
+func (r *Ranks) judge(ctx context.Context, rank int) error {
 	f, err := r.sidecar.fate(context.WithoutCancel(ctx), rank) // it answers from memory
 	met := f.met || r.pmix.met(rank)
 	switch {

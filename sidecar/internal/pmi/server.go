@@ -89,6 +89,7 @@ type Server struct {
 	failed   error
 	aborts   aborts
 	idle     idle
+	programs programs
 
 	held   *budget // of fences
 	offers offers  // of those who run commands for other pods
@@ -101,6 +102,7 @@ type client struct {
 	known    bool         // who it is
 	guest    *lobby.Guest // until it has said which rank it is
 	finished bool
+	ended    bool              // its program has finalized; the next one may begin
 	entered  time.Time         // the barrier
 	aborted  bool              // has asked for the end of the job
 	spawning map[string]string // what it says of processes that it wants; nil: nothing
@@ -129,7 +131,7 @@ func New(cfg Config) *Server {
 	s := &Server{
 		cfg: cfg, ctx: ctx, stop: stop, space: newSpace(mapping(cfg.Layout)), lobby: lobby.New(cfg.places(), cfg.places()),
 		complaints: rate.Sometimes{Interval: time.Minute}, held: newBudget(cfg.Layout), conns: map[net.Conn]bool{}, clients: map[int]*client{}, init: map[int]bool{},
-		idle: idle{ranks: map[int]bool{}, waits: -1},
+		idle: idle{ranks: map[int]bool{}, waits: -1}, programs: programs{ranks: map[int]*program{}},
 	}
 	for _, n := range cfg.Layout {
 		s.ranks += n
@@ -206,6 +208,7 @@ func (s *Server) serve(c *client) {
 	delete(s.conns, conn)
 	if s.clients[c.rank] == c {
 		delete(s.clients, c.rank)
+		s.over(c)
 	}
 	s.aborts.leave(c)
 	s.mu.Unlock()
@@ -299,7 +302,8 @@ func (s *Server) greet(c *client, r request) error {
 		return err
 	}
 	s.mu.Lock()
-	taken := s.clients[rank] != nil
+	old := s.clients[rank]
+	taken := old != nil && !old.ended // else its end is still to be heard
 	if !taken {
 		s.clients[rank], c.rank = c, rank
 	}
@@ -432,9 +436,9 @@ func (s *Server) handle(c *client, r request) error {
 	}
 	switch r.cmd {
 	case "init":
-		s.mu.Lock()
-		s.come(c.rank)
-		s.mu.Unlock()
+		if err := s.next(s.ctx, c); err != nil {
+			return err
+		}
 		return c.say("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0")
 	case "get_maxes":
 		return c.say("cmd=maxes rc=0 kvsname_max=%d keylen_max=%d vallen_max=%d", nameMax, keyMax, valueMax)
@@ -451,7 +455,9 @@ func (s *Server) handle(c *client, r request) error {
 	case "barrier_in":
 		return s.enter(c)
 	case "finalize":
-		c.finished = true
+		s.mu.Lock()
+		s.over(c)
+		s.mu.Unlock()
 		return c.say("cmd=finalize_ack rc=0")
 	case "abort": // it may say more: MPICH leaves it to others to end the rank
 		s.abort(c, r)

@@ -101,6 +101,17 @@ func (s *space) admit(b []byte) error {
 	return nil
 }
 
+// renew forgets what a program has put, for the next one.
+func (s *space) renew() {
+	mapping, ok := s.all[mappingKey]
+	clear(s.all)
+	clear(s.total)
+	s.passed()
+	if ok {
+		s.all[mappingKey] = mapping
+	}
+}
+
 // passed is told that a barrier is over.
 func (s *space) passed() {
 	clear(s.fresh)

@@ -1,0 +1,78 @@
+//go:build mpi
+
+package mpi
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// script runs a shell's text with a program's mpirun as $R and the program as $P, and wants the
+// program to have run so often over all ranks, and over one.
+func (j job) script(t *testing.T, m *implementation, all, alone int, text string) {
+	t.Helper()
+	j.env = append(append(j.env, m.env...), "R="+m.starter(t), "P="+m.build(t, "check"))
+	out := j.mustRun(t, "", "sh", "-c", text)
+	for says, want := range map[string]int{fmt.Sprintf("checked over %d ranks", j.ranks): all, "checked over 1 ranks": alone} {
+		if n := strings.Count(out, says); n != want {
+			t.Errorf("%q %d times, want %d\n%s", says, n, want, out)
+		}
+	}
+}
+
+// TestScripts: ranks that are scripts run one MPI program after the other, with pauses between,
+// and in pods of one and of several ranks.
+func TestScripts(t *testing.T) {
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			job{ranks: 4, pods: 2}.script(t, &m, 2, 0, `$P && $P`)
+			job{ranks: 3, pods: 3}.script(t, &m, 3, 0, `$P && sleep 0.$OMPI_COMM_WORLD_RANK && $P && $P`)
+			job{ranks: 2, pods: 1}.script(t, &m, 1, 0, `set -u; export CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_LOCAL_RANK; exec $P`)
+			windows := m.build(t, "signed")
+			job{ranks: 4, pods: 2, env: append(m.env, "W="+windows)}.mustRun(t, "signed: 0", "sh", "-c", `$W && $W >/dev/null && $W`)
+		})
+	}
+}
+
+// TestScriptFails: a script whose second program fails, or that ends with a code of its own, has
+// the code that the shell gives it.
+func TestScriptFails(t *testing.T) {
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			env := append(m.env, "P="+m.build(t, "check"))
+			for text, want := range map[string]int{`$P; exit 3`: 3, `$P && (exit 4) && $P`: 4, `$P && kill -9 $$`: 137} {
+				if code, out := (job{ranks: 2, pods: 2, env: env}).run(t, "sh", "-c", text); code != want {
+					t.Errorf("%s: exit code %d, want %d\n%s", text, code, want, out)
+				}
+			}
+		})
+	}
+}
+
+// TestScriptsOfMPIRun: a script that is started once calls mpirun twice, and an MPI program by
+// itself, or with mpirun -n 1, which is a job of one rank.
+func TestScriptsOfMPIRun(t *testing.T) {
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			j := job{ranks: 4, pods: 2, env: []string{"OUTRIGGER_MPIRUN=1"}}
+			j.script(t, &m, 2, 0, `$R -n 4 $P && $R -n 4 $P`)
+			j.script(t, &m, 1, 1, `$P && $R -n 4 $P`)
+			j.script(t, &m, 2, 2, `$R -n 1 $P && $R -n 4 $P && $R -n 1 $P && $R -n 4 $P`)
+		})
+	}
+}
+
+// TestMPIRunOfSomeRanks: an mpirun with some of the ranks, which would leave the others out of a
+// program, is refused before its first message.
+func TestMPIRunOfSomeRanks(t *testing.T) {
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			env := append(m.env, "OUTRIGGER_MPIRUN=1", "R="+m.starter(t), "P="+m.build(t, "check"))
+			code, out := job{ranks: 4, pods: 2, env: env}.run(t, "sh", "-c", `$R -n 4 $P && $R -n 2 $P`)
+			if code == 0 || !strings.Contains(out, "mpirun has started 2 ranks of the job's 4: it has to start 4 ranks (-n 4), or one (-n 1)") {
+				t.Errorf("exit code %d\n%s", code, out)
+			}
+		})
+	}
+}
