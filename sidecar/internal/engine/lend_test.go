@@ -13,6 +13,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 )
 
 // appContext is a context that counts its ends.
@@ -162,15 +163,20 @@ func TestNothingPinnedOfTheDeparted(t *testing.T) {
 		t.Fatal(err)
 	}
 	counted(gather.Counts{Seen: 3})
-	// A program after it adds to the counts of its rank: a metric has one value for each.
-	if conn, _ = join(t, socket, 0); conn == nil {
-		t.Fatal("the rank does not attach again")
+}
+
+// TestCountsOfARankAddUp: programs of a rank that follow each other have one value of each
+// metric together.
+func TestCountsOfARankAddUp(t *testing.T) {
+	e := &Engine{cfg: Config{Remote: &departing{}}}
+	for _, rank := range []uint32{4, 2, 4, 4} {
+		e.keepBuffers(&attached{Session: &session.Session{Rank: rank}})
 	}
-	counted(gather.Counts{Seen: 6, PinnedBytes: 8192})
-	if err := conn.Close(); err != nil {
-		t.Fatal(err)
+	e.sessions = []*attached{{Session: &session.Session{Rank: 2}}}
+	want := []RankBuffers{{2, gather.Counts{Seen: 6, PinnedBytes: 8192}}, {4, gather.Counts{Seen: 9}}}
+	if got := e.buffers(); !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
 	}
-	counted(gather.Counts{Seen: 6})
 }
 
 // TestAttachmentsAreBounded: each leaves the numbers of its regions behind.
