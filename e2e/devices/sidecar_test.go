@@ -31,10 +31,10 @@ func TestSidecarAsksForMemlock(t *testing.T) {
 		c := &s.InitContainers[0]
 		c.Image = r.c.Image("outrigger-sidecar")
 		c.Args = []string{"--bootstrap", filepath.Join(names.JobDir, names.BootstrapFile), "--pod=0", "--socket=/tmp/" + names.SocketFile}
-		c.VolumeMounts = []corev1.VolumeMount{{Name: "job", MountPath: names.JobDir}}
+		c.VolumeMounts = []corev1.VolumeMount{{Name: "job", MountPath: names.JobDir}, {Name: "tmp", MountPath: "/tmp"}}
 		s.Volumes = []corev1.Volume{{Name: "job", VolumeSource: corev1.VolumeSource{
 			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "job"}},
-		}}}
+		}}, {Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 	}
 	name := r.run(p)
 	r.await("the sidecar's log", func() error {
