@@ -36,6 +36,8 @@ func TestIdleStrangers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Ranks say that they are there before there is a connection that could break.
+	j.waitTotals("the first connection", func(c totals) bool { return c.BytesIn > 0 })
 	for n := 1; n <= 3; n++ {
 		crowd(t, doc.Pods[1].Address, 100)
 		resp, err := j.sidecar(http.MethodPost, "/debug/break/1", "pod0")

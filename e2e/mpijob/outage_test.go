@@ -72,13 +72,14 @@ func services(t *testing.T) []service {
 			return run(ctx, "rollout", "status", "-n", release, "deployment/outrigger-operator", "--timeout=120s")
 		}, true, true},
 		{"apiserver", func(context.Context) error { return lab.StopAPIServer() }, lab.StartAPIServer, false, false},
-		{"agent", func(ctx context.Context) error { return agent(ctx, `{"outrigger.test/none":""}`) },
-			func(ctx context.Context) error {
-				if err := agent(ctx, `{"outrigger.test/none":null}`); err != nil {
-					return err
-				}
-				return run(ctx, "rollout", "status", "-n", release, "daemonset/outrigger-devplugin", "--timeout=120s")
-			}, true, false},
+		{"agent", func(ctx context.Context) error {
+			return agent(ctx, `{"outrigger.test/none":""}`)
+		}, func(ctx context.Context) error {
+			if err := agent(ctx, `{"outrigger.test/none":null}`); err != nil {
+				return err
+			}
+			return run(ctx, "rollout", "status", "-n", release, "daemonset/outrigger-devplugin", "--timeout=120s")
+		}, true, false},
 	}
 }
 

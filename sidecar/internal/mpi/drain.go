@@ -16,8 +16,8 @@ import (
 
 // Times of a drain.
 const (
-	drainLook = 50 * time.Millisecond // between looks at which ranks there are
-	drainNone = 2 * time.Second       // a pod without a rank for so long is not waited for; nor is one that does not come to the end
+	drainLook = 100 * time.Millisecond // between looks at which ranks there are
+	drainNone = 2 * time.Second        // a pod without a rank for so long is not waited for; nor is one that does not come to the end
 )
 
 // drain is what SIGTERM does: the ranks of this pod get it, as mpirun would send it to them,
