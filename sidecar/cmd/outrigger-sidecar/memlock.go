@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"os"
 	"time"
 
@@ -86,9 +88,10 @@ func (l *locker) raise(ctx context.Context) {
 // errNoAgent says that no agent is there to be waited for.
 var errNoAgent = errors.New("no agent's socket is known; the device plugin gives it unless it runs with --grant-socket=''")
 
-// answers reports whether an error is an answer: another question would have the same.
+// answers reports whether an error is an answer: another question would have the same. All
+// but those of a connection are, those of an agent of another version for example.
 func answers(err error) bool {
-	return errors.As(err, new(*grant.Refused)) || errors.Is(err, errNoAgent)
+	return !errors.As(err, new(*net.OpError)) && !errors.Is(err, io.EOF)
 }
 
 func (l *locker) ask(ctx context.Context) (uint64, error) {

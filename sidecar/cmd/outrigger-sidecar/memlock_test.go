@@ -79,6 +79,9 @@ func TestLockedMemory(t *testing.T) {
 	refuses := func(*grant.Message) *grant.Message {
 		return &grant.Message{Version: grant.Version, Op: grant.End, Error: "the process is in no pod"}
 	}
+	newer := func(m *grant.Message) *grant.Message {
+		return &grant.Message{Version: grant.Version + 1, Op: m.Op, Bytes: m.Bytes}
+	}
 	gone, stop := context.WithCancel(t.Context())
 	stop()
 	for name, c := range map[string]struct {
@@ -88,14 +91,15 @@ func TestLockedMemory(t *testing.T) {
 		bytes   uint64
 		want    string // level and words; "" is an empty log
 	}{
-		"granted":       {t.Context(), hca, grants(lots), lots, "INFO was raised [mlx5_2]"},
-		"node's bound":  {t.Context(), hca, grants(1 << 61), lots, "WARN node's bound 2305843009213693952"},
-		"refused":       {t.Context(), hca, refuses, lots, "WARN not raised refused the process is in no pod"},
-		"enough":        {t.Context(), hca, refuses, 1, "INFO suffices"},
-		"no device":     {t.Context(), "HOME=/", refuses, lots, ""},
-		"nonsense":      {t.Context(), devices.EnvPrefix + "HCA=mlx5_2", refuses, lots, "WARN makes no sense"},
-		"no socket":     {t.Context(), hca, nil, lots, "WARN no agent's socket is known"},
-		"job has ended": {gone, hca, refuses, lots, "WARN not raised canceled"},
+		"granted":         {t.Context(), hca, grants(lots), lots, "INFO was raised [mlx5_2]"},
+		"node's bound":    {t.Context(), hca, grants(1 << 61), lots, "WARN node's bound 2305843009213693952"},
+		"refused":         {t.Context(), hca, refuses, lots, "WARN not raised refused the process is in no pod"},
+		"another version": {t.Context(), hca, newer, lots, "WARN not raised version"},
+		"enough":          {t.Context(), hca, refuses, 1, "INFO suffices"},
+		"no device":       {t.Context(), "HOME=/", refuses, lots, ""},
+		"nonsense":        {t.Context(), devices.EnvPrefix + "HCA=mlx5_2", refuses, lots, "WARN makes no sense"},
+		"no socket":       {t.Context(), hca, nil, lots, "WARN no agent's socket is known"},
+		"job has ended":   {gone, hca, refuses, lots, "WARN not raised canceled"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
