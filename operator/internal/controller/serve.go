@@ -1,16 +1,21 @@
 package controller
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/time/rate"
 	certutil "k8s.io/client-go/util/cert"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
@@ -151,8 +156,35 @@ func server(name string, l net.Listener, h http.Handler, b *strangers.Bounds, se
 		l = tls.NewListener(l, secure)
 	}
 	wait := lastAnswers
-	return &manager.Server{Name: name, Server: b.Server(h), Listener: l, ShutdownTimeout: &wait}
+	served := b.Server(h)
+	served.ErrorLog = log.New(&handshakes{name, served.ErrorLog.Writer(), rate.NewLimiter(handshakesRate, handshakesBurst)}, "", 0)
+	return &manager.Server{Name: name, Server: served, Listener: l, ShutdownTimeout: &wait}
 }
+
+// handshakes takes the lines about TLS handshakes that fail out of the errors of a server:
+// every pod may begin one, and the API server does before it has the certificate of a
+// webhook that was just turned on. They are logged at the level debug.
+type handshakes struct {
+	name  string
+	to    io.Writer
+	limit *rate.Limiter
+}
+
+// Lines a second of them: strangers do not fill the log.
+const handshakesRate, handshakesBurst = 1, 10
+
+func (h *handshakes) Write(line []byte) (int, error) {
+	if !bytes.Contains(line, []byte("TLS handshake error")) {
+		return h.to.Write(line)
+	}
+	if h.limit.Allow() {
+		ctrl.Log.V(levelDebug).Info(string(bytes.TrimSpace(line)), "server", h.name)
+	}
+	return len(line), nil
+}
+
+// levelDebug is slog's level debug, for logr.
+const levelDebug = -int(slog.LevelDebug)
 
 // webhooks is a webhook server whose connections and requests are bounded.
 type webhooks struct {

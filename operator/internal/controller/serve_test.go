@@ -230,3 +230,27 @@ func resources(version string, kinds ...string) metav1.APIResourceList {
 	}
 	return list
 }
+
+// TestHandshakesAreNoErrors: a handshake that fails, as the API server's does before it has
+// the webhook's certificate, is no line among the errors of a server; a panic is.
+func TestHandshakesAreNoErrors(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }() // it was not served
+	s := server("webhook", l, http.NotFoundHandler(), &reviewed, nil).Server
+	to, ok := s.ErrorLog.Writer().(*handshakes)
+	if !ok {
+		t.Fatalf("errors go to %T", s.ErrorLog.Writer())
+	}
+	var out strings.Builder
+	to.to = &out
+	for range 100 {
+		s.ErrorLog.Print("http: TLS handshake error from 10.0.0.1:1: remote error: tls: bad certificate")
+	}
+	s.ErrorLog.Print("http: panic serving 10.0.0.1:1: oh")
+	if got := out.String(); got != "http: panic serving 10.0.0.1:1: oh\n" {
+		t.Errorf("errors of the server:\n%s", got)
+	}
+}
