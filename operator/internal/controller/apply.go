@@ -199,6 +199,11 @@ func (r *Reconciler) service(ctx context.Context, a *desired.Attempt) error {
 	if made, err := r.create(ctx, service, a.Job); made || err != nil {
 		return err
 	}
+	return r.selects(ctx, service, a)
+}
+
+// selects sees that a Service of the job's selects the job's pods.
+func (r *Reconciler) selects(ctx context.Context, service *corev1.Service, a *desired.Attempt) error {
 	selector := map[string]any{}
 	for name := range service.Spec.Selector {
 		selector[name] = nil

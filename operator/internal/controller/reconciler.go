@@ -327,9 +327,8 @@ func (r *Reconciler) act(ctx context.Context, plan *verdict.Plan, o *verdict.Obs
 		if err := r.apply(ctx, o, a); err != nil {
 			return err
 		}
-		left, err := r.keep(ctx, o, a)
-		plan.Requeue = earlier(plan.Requeue, left)
-		return err
+		plan.Requeue = earlier(plan.Requeue, r.keep(ctx, o, a))
+		return nil
 	case verdict.Remove:
 		return r.remove(ctx, o, a)
 	case verdict.Stop:

@@ -179,6 +179,36 @@ func TestServiceIsPutBack(t *testing.T) {
 	}
 }
 
+// TestServiceThatIsTaken: a Service that another owner has put in the place of a running
+// job's is told by an Event, and changes nothing of the job's state.
+func TestServiceThatIsTaken(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	r, api, look := beginningJob(t, &now)
+	look()
+	look()
+	if err := api.Delete(t.Context(), serviceNamed("cg-ranks", "", nil)); err != nil {
+		t.Fatal(err)
+	}
+	if err := api.Create(t.Context(), serviceNamed("cg-ranks", "", map[string]string{"app": "web"})); err != nil {
+		t.Fatal(err)
+	}
+	recorder := events.NewFakeRecorder(100)
+	r.Events, now = recorder, now.Add(keepStarting)
+	if left := look().RequeueAfter; left <= 0 || left > keepStarting {
+		t.Errorf("the next look is in %v", left)
+	}
+	c := trueCondition(&read(t, api, "cg", new(v1alpha1.MPIJob)).Status)
+	if c.Reason == v1alpha1.ReasonNameConflict || c.Reason == v1alpha1.ReasonAPIError || strings.Contains(c.Message, "cg-ranks") {
+		t.Errorf("the state is %s: %s", c.Reason, c.Message)
+	}
+	if e := <-recorder.Events; !strings.Contains(e, "Service cg-ranks exists and does not belong to this MPIJob") {
+		t.Errorf("the Event is %s", e)
+	}
+	if s := read(t, api, "cg-ranks", new(corev1.Service)); s.Spec.Selector["app"] != "web" {
+		t.Errorf("their Service is now %+v", s)
+	}
+}
+
 // TestServiceOfAnEarlierRelease: an attempt that finds its pods by a Service of another
 // name keeps that one, and gets no second one.
 func TestServiceOfAnEarlierRelease(t *testing.T) {
