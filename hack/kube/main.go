@@ -34,9 +34,21 @@ var components = map[string]func() *cobra.Command{
 	"kube-apiserver":          apiserver.NewAPIServerCommand,
 	"kube-controller-manager": controllers.NewControllerManagerCommand,
 	"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
-	"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
+	"kubelet":                 func() *cobra.Command { return of(kubelet.NewKubeletCommand) },
 	"kube-proxy":              proxy.NewProxyCommand,
 	"kubectl":                 kubectl.NewDefaultKubectlCommand,
+}
+
+// of makes a component by a constructor that takes a context in some of the versions that
+// this program is built of.
+func of(constructor any) *cobra.Command {
+	switch create := constructor.(type) {
+	case func() *cobra.Command:
+		return create()
+	case func(context.Context) *cobra.Command:
+		return create(context.Background())
+	}
+	panic(fmt.Sprintf("kube: a component is made by %T", constructor))
 }
 
 const etcd = "etcd"
