@@ -44,7 +44,9 @@ const (
 	// TextBadly is of a rank that had said goodbye, or had not attached: its launcher tells.
 	TextBadly = "its process ended badly"
 	// TextIdle is of a rank whose launcher has gone, when others came to wait for it.
-	TextIdle     = "its process ended without having called MPI_Init"
+	TextIdle = "its process ended without having called MPI_Init"
+	// TextOver is of a rank that has run fewer MPI programs than others.
+	TextOver     = "its process ended, and other ranks run another MPI program"
 	TextExpelled = "expelled: "
 	TextAborted  = "called abort"
 	// TextDisagrees goes on with what the other rank does.

@@ -50,6 +50,20 @@ func TestScriptFails(t *testing.T) {
 	}
 }
 
+// TestScriptEndsEarlier: a rank whose script runs one program less ends the second program of the
+// others with a reason, and does not leave them waiting.
+func TestScriptEndsEarlier(t *testing.T) {
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			env := append(m.env, "P="+m.build(t, "check"))
+			code, out := job{ranks: 4, pods: 2, env: env}.run(t, "sh", "-c", `$P && if [ $OMPI_COMM_WORLD_RANK != 3 ]; then $P; fi`)
+			if code == 0 || strings.Count(out, "checked over 4 ranks") != 1 || !strings.Contains(out, "its process ended, and other ranks run another MPI program") {
+				t.Errorf("exit code %d\n%s", code, out)
+			}
+		})
+	}
+}
+
 // TestScriptsOfMPIRun: a script that is started once calls mpirun twice, and an MPI program by
 // itself, or with mpirun -n 1, which is a job of one rank.
 func TestScriptsOfMPIRun(t *testing.T) {

@@ -143,6 +143,10 @@ func (d *daemon) listenLaunchers(cfg *session.Config) (err error) {
 		Idle: func(rank int) {
 			d.engine.Fail(&core.Failure{Rank: uint32(rank), Code: 1, Reason: podlife.TextIdle})
 		},
+		Over: func(rank int) {
+			d.engine.Fail(&core.Failure{Rank: uint32(rank), Code: 1, Reason: podlife.TextOver})
+			_ = d.engine.InTurn(func() {}) // it is told before ranks end for it; a stopped engine does not care
+		},
 		Abort: func(rank int, code uint32) {
 			d.engine.Fail(&core.Failure{Rank: uint32(rank), Code: code, Reason: podlife.TextAborted})
 		},

@@ -29,6 +29,17 @@ func (m management) ended(ctx context.Context, rank int) error {
 	return err
 }
 
+// over tells that the process of a script's rank has ended well after MPI, and whether another
+// rank of the pod is in a program that this one has not run, as far as PMIx tells.
+func (m management) over(ctx context.Context, rank int, missed bool) error {
+	n := 0
+	if missed {
+		n = 1
+	}
+	_, err := m.query(ctx, fmt.Sprintf("cmd=outrigger_over rank=%d missed=%d", rank, n))
+	return err
+}
+
 // JobFailed asks the sidecar with a socket for applications whether the job has failed, as
 // far as it knows. Errors are those of the connection, and of a sidecar of an older release,
 // which does not know the question.

@@ -36,7 +36,8 @@ type pmix struct {
 
 	mu        sync.Mutex
 	vars      map[int][]string
-	connected map[int]bool
+	connected map[int]int  // by rank: how often
+	over      map[int]bool // ranks whose processes have ended
 	err       error
 	unfit     error // why the image cannot run the server at all; nil: it can, as far as is known
 
@@ -63,7 +64,7 @@ const (
 )
 
 func newPMIx(program string, sidecar management) *pmix {
-	return &pmix{program: program, sidecar: sidecar, ready: make(chan struct{}), vars: map[int][]string{}, connected: map[int]bool{}}
+	return &pmix{program: program, sidecar: sidecar, ready: make(chan struct{}), vars: map[int][]string{}, connected: map[int]int{}, over: map[int]bool{}}
 }
 
 // start starts the server.
@@ -197,8 +198,12 @@ func (p *pmix) hear(kind byte, body []byte) error {
 		p.mu.Unlock()
 	case kind == frameConnected && number >= 0:
 		p.mu.Lock()
-		p.connected[number] = true
+		p.connected[number]++
+		missed := p.missed(number)
 		p.mu.Unlock()
+		if missed >= 0 {
+			go p.sidecar.over(context.Background(), missed, true) //nolint:errcheck // without it the ranks wait
+		}
 	case kind == frameAbort && number >= 0 && len(body) >= 8:
 		go p.abort(number, body) // as a fence
 	case kind == frameReady:
@@ -309,7 +314,33 @@ func (p *pmix) met(rank int) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.connected[rank]
+	return p.connected[rank] > 0
+}
+
+// missed is a rank that has ended and that has connected less often than another one; -1: none.
+// p.mu is held.
+func (p *pmix) missed(number int) int {
+	for rank := range p.over {
+		if p.connected[rank] < p.connected[number] {
+			return rank
+		}
+	}
+	return -1
+}
+
+// ends notes that the process of a rank has ended, and reports whether another one is in a
+// program that the rank has not run. p may be nil.
+func (p *pmix) ends(rank int) (missed bool) {
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over[rank] = true
+	for _, n := range p.connected {
+		missed = missed || n > p.connected[rank]
+	}
+	return missed
 }
 
 // metBeside is a rank other than this one that has connected; -1: none. p may be nil.

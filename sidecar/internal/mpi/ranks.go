@@ -20,6 +20,7 @@ type Ranks struct {
 	family  Family
 	dir     string   // with the provider
 	wished  []string // variables of what the job asks for beside
+	scripts bool     // a rank may run several programs, one after the other
 	sidecar management
 	pmix    *pmix // nil: the family has no use for it
 	where   struct {
@@ -56,14 +57,15 @@ func Prepare(f Family, program, socket, self string) (*Ranks, error) {
 		return nil, err
 	}
 	r := &Ranks{family: f, dir: dir, wished: wished, sidecar: management(socket + names.PMISuffix)}
+	path, missing := exec.LookPath(program)
+	if missing == nil {
+		_, linked := Linked(path)
+		r.scripts = !linked
+	}
 	if f != MPICH && f != Intel {
 		r.pmix = newPMIx(filepath.Join(dir, pmixFile), r.sidecar)
-		if path, err := exec.LookPath(program); err == nil {
-			_, linked := Linked(path)
-			r.pmix.again = !linked
-			if os.Getenv(names.EnvLibMPI) == "" {
-				r.pmix.library = besideProgram(path)
-			}
+		if r.pmix.again = r.scripts; missing == nil && os.Getenv(names.EnvLibMPI) == "" {
+			r.pmix.library = besideProgram(path)
 		}
 	}
 	byPort, err := wantsPort(f, os.Getenv(names.EnvPMI))
@@ -159,32 +161,35 @@ var errNotFinalized = errors.New("it has not called MPI_Finalize: its process en
 // Judge says whether a rank that has ended well has used Outrigger, to its end. An MPI that
 // found another transport, or that ran as a job of one rank, ends just as well.
 func (r *Ranks) Judge(ctx context.Context, rank int) error {
-	err := r.judge(ctx, rank)
+	f, err := r.judge(ctx, rank)
 	if err == nil {
 		_ = r.sidecar.ended(ctx, rank) // one of an older release does not wait for the rank
+	}
+	if err == nil && r.scripts && f.attached {
+		_ = r.sidecar.over(ctx, rank, r.pmix.ends(rank)) // nor for the others
 	}
 	return err
 }
 
-func (r *Ranks) judge(ctx context.Context, rank int) error {
-	f, err := r.sidecar.fate(context.WithoutCancel(ctx), rank) // it answers from memory
+func (r *Ranks) judge(ctx context.Context, rank int) (f fate, err error) {
+	f, err = r.sidecar.fate(context.WithoutCancel(ctx), rank) // it answers from memory
 	met := f.met || r.pmix.met(rank)
 	switch {
 	case err != nil:
-		return err
+		return f, err
 	case f.vanished:
-		return errNotFinalized
+		return f, errNotFinalized
 	case f.attached && met:
-		return nil
+		return f, nil
 	case !met && r.family.certain():
-		return fmt.Errorf("%w: its MPI never asked for the other ranks: it ended before MPI_Init, or each ran as a job of its own; is it %s? If not, name the program's MPI with --mpi%s", ErrUnused, r.family, r.pmix.why())
+		return f, fmt.Errorf("%w: its MPI never asked for the other ranks: it ended before MPI_Init, or each ran as a job of its own; is it %s? If not, name the program's MPI with --mpi%s", ErrUnused, r.family, r.pmix.why())
 	case met:
-		return fmt.Errorf("%w: its MPI took another transport; is the program's MPI built with libfabric (MPICH: device ch4:ofi)? docs/mpi.md says which are", ErrUnused)
+		return f, fmt.Errorf("%w: its MPI took another transport; is the program's MPI built with libfabric (MPICH: device ch4:ofi)? docs/mpi.md says which are", ErrUnused)
 	}
 	if err := r.idle(ctx, rank); err != nil || ctx.Err() != nil {
-		return err
+		return f, err
 	}
-	return r.alone(ctx, rank, f)
+	return f, r.alone(ctx, rank, f)
 }
 
 // alone judges a rank of a script, or of another program that does not show its MPI, that ended

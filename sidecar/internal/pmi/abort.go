@@ -76,6 +76,11 @@ func (s *Server) aborted(rank int, r request) {
 	}
 	code := max(uint32(n&0xff), 1) // as a process can have it
 	s.cfg.Abort(rank, code)
+	s.tellAbort(rank, code)
+}
+
+// tellAbort has the launchers of the pod end a rank. Preconditions: s.mu is not held.
+func (s *Server) tellAbort(rank int, code uint32) {
 	line := fmt.Sprintf("cmd=aborts rank=%d code=%d", rank, code)
 	s.mu.Lock()
 	if len(s.aborts.lines) < s.cfg.Count { // else a rank has come again and again

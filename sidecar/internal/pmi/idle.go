@@ -103,16 +103,16 @@ func (s *Server) beside(rank, met int) int {
 // bring is the round of a pod with an idle rank. Where it fails, nobody waits any more.
 func (s *Server) bring(rank int) {
 	all, err := s.cfg.Gather(s.ctx, strconv.AppendInt([]byte{pieceIdle}, int64(rank), 10))
-	waits, first := -1, 0
-	for pod := 0; pod < len(all) && err == nil && waits < 0; pod++ {
-		if len(all[pod]) > 0 && all[pod][0] != pieceIdle && s.cfg.Layout[pod] > 0 {
-			waits = first
+	waiting, first := -1, 0
+	for pod := 0; pod < len(all) && err == nil && waiting < 0; pod++ {
+		if waits(all[pod]) && s.cfg.Layout[pod] > 0 {
+			waiting = first
 		}
 		first += s.cfg.Layout[pod]
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.idle.passed, s.idle.waits = true, waits
+	s.idle.passed, s.idle.waits = true, waiting
 }
 
 // come notes that a rank of this pod is in MPI. s.mu is held.
@@ -152,10 +152,14 @@ func (s *Server) end(ctx context.Context, rank int) {
 func (s *Server) missing(ctx context.Context, all [][]byte) error {
 	first := 0
 	for pod, piece := range all {
-		if len(piece) > 0 && piece[0] == pieceIdle {
+		if len(piece) > 0 && !waits(piece) {
 			rank, err := strconv.Atoi(string(piece[1:]))
 			if err != nil || rank < first || rank >= first+s.cfg.Layout[pod] {
 				return fmt.Errorf("pod %d names a rank that it does not have", pod)
+			}
+			if piece[0] == pieceOver {
+				s.missOver(rank)
+				return &overError{rank, pod}
 			}
 			s.end(ctx, rank)
 			return &idleError{rank, pod}

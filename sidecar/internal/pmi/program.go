@@ -40,6 +40,7 @@ func (s *Server) next(ctx context.Context, c *client) error {
 				x.number = p.number
 				s.space.renew()
 			}
+			s.missed(p.number)
 			s.come(c.rank)
 			s.mu.Unlock()
 			return nil

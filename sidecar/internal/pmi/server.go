@@ -59,6 +59,9 @@ type Config struct {
 	JobFailed func() bool
 	// Idle ends the job for a rank, of any pod, that has ended without MPI. nil: nobody does.
 	Idle func(rank int)
+	// Over ends the job for a rank, of any pod, that has ended, and that others wait for in
+	// another MPI program. nil: nobody does.
+	Over func(rank int)
 	// Abort ends the job: a rank asks for it, with an exit code of 1 to 255.
 	Abort func(rank int, code uint32)
 	Log   *slog.Logger
@@ -90,6 +93,7 @@ type Server struct {
 	aborts   aborts
 	idle     idle
 	programs programs
+	gone     ranksOver
 
 	held   *budget // of fences
 	offers offers  // of those who run commands for other pods
@@ -131,7 +135,7 @@ func New(cfg Config) *Server {
 	s := &Server{
 		cfg: cfg, ctx: ctx, stop: stop, space: newSpace(mapping(cfg.Layout)), lobby: lobby.New(cfg.places(), cfg.places()),
 		complaints: rate.Sometimes{Interval: time.Minute}, held: newBudget(cfg.Layout), conns: map[net.Conn]bool{}, clients: map[int]*client{}, init: map[int]bool{},
-		idle: idle{ranks: map[int]bool{}, waits: -1}, programs: programs{ranks: map[int]*program{}},
+		idle: idle{ranks: map[int]bool{}, waits: -1}, programs: programs{ranks: map[int]*program{}}, gone: ranksOver{},
 	}
 	for _, n := range cfg.Layout {
 		s.ranks += n
@@ -423,6 +427,8 @@ func (s *Server) handle(c *client, r request) error {
 			return s.badly(c, r)
 		case "outrigger_ended":
 			return s.ended(c, r)
+		case "outrigger_over":
+			return s.overOf(c, r)
 		case "outrigger_state":
 			return c.say("cmd=outrigger_state rc=0 failed=%d", number(s.cfg.JobFailed != nil && s.cfg.JobFailed()))
 		case "outrigger_abort":
