@@ -89,3 +89,18 @@ func TestProvider(t *testing.T) {
 		}
 	})
 }
+
+// TestEnabledAgain: a process that has closed all that it had of libfabric may begin anew, and is
+// a rank as before, however the other ranks of its pod are.
+func TestEnabledAgain(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "enables")
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-O1", "-Wall", "-Werror", "-o", program, "testdata/enables.c", "-lfabric").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, pods := range []int{1, 2} {
+		out := job{ranks: 2, pods: pods, mpi: "none", env: []string{"FI_PROVIDER_PATH=" + at(t, "c")}}.mustRun(t, "enabled 5 times", program)
+		if n := strings.Count(out, "enabled 5 times"); n != 2 {
+			t.Errorf("%d ranks were enabled, want 2\n%s", n, out)
+		}
+	}
+}

@@ -32,8 +32,11 @@ func (d *daemon) launched(r *why.Rank) {
 		return
 	}
 	r.Meeting, r.Local = d.pmi.Meeting(r.Rank).Seconds(), d.pmi.Local()
-	if d.pmi.Idle(r.Rank) && r.State == why.NotStarted {
+	switch {
+	case d.pmi.Idle(r.Rank) && r.State == why.NotStarted:
 		r.State = why.Ended
+	case d.pmi.Between(r.Rank) && r.State == why.Left:
+		r.State = why.NotStarted // in its next program
 	}
 }
 

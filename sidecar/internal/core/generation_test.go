@@ -174,6 +174,34 @@ func TestAbsentRanks(t *testing.T) {
 	r.want("no rank attaches again", wire.Again, wire.Bye)
 }
 
+// A rank that has left, and in whose next program another pod waits, is no rank that has left the
+// job: a deadlock would be suspected while it is on its way.
+func TestWaitsBetweenPrograms(t *testing.T) {
+	r := newRepeated(t, wire.FeatureAgain)
+	r.submit(0, shm.Descriptor{Op: shm.OpDetach})
+	r.submit(1, shm.Descriptor{Op: shm.OpDetach})
+	r.work()
+	left := func() (n int) {
+		for i := range 2 {
+			if w := r.core.WaitsOf(i); w.Left {
+				n++
+			}
+		}
+		return n
+	}
+	if n := left(); n != 2 {
+		t.Errorf("%d ranks have left, want 2", n)
+	}
+	r.deliver(wire.Header{Type: wire.Again, Src: 2, Dst: 0, A: 1, B: 2}, nil)
+	if n := left(); n != 0 {
+		t.Errorf("%d ranks have left that another pod waits for, want 0", n)
+	}
+	r.core.Absent(4, 0)
+	if n := left(); n != 1 {
+		t.Errorf("%d ranks have left when the process of one has ended, want 1", n)
+	}
+}
+
 // A peer of an earlier release is refused when ranks attach again, with both versions.
 func TestAgainWithAnEarlierRelease(t *testing.T) {
 	r := newRepeated(t, 0)

@@ -90,7 +90,7 @@ const (
 // rank once.
 func (c *Core) WaitsOf(i int) Waits {
 	e := c.hosted[i]
-	w := Waits{Rank: e.rank, Attached: e.session != nil, Left: e.gone, Parked: e.queue.Parked(), Locks: e.locks(), Past: e.begun.list()}
+	w := Waits{Rank: e.rank, Attached: e.session != nil, Left: e.gone && !c.mayReturn(e), Parked: e.queue.Parked(), Locks: e.locks(), Past: e.begun.list()}
 	if e.session == nil {
 		return w
 	}
@@ -126,6 +126,10 @@ func (c *Core) WaitsOf(i int) Waits {
 	})
 	return w
 }
+
+// mayReturn reports that a rank which has left is on its way to another program, in which other
+// pods are already. It is no rank that nothing can come from any more.
+func (c *Core) mayReturn(e *endpoint) bool { return c.wanted > c.gen && !e.absent && !c.leaving }
 
 // own reports that a request is a receive by which a libfabric provider serves others: from
 // any rank, in a context of its own (LAYOUT §8.2).

@@ -378,7 +378,7 @@ func (e *Engine) Attach(s *session.Session) error {
 	if len(e.regions) > regionsMax {
 		return fmt.Errorf("the ranks of this pod have attached %d times, as often as a sidecar keeps account of: start a new job for more programs", len(e.regions)/len(attached{}.regions))
 	}
-	a := &attached{Session: s, id: e.freeSession(), times: trace.NewTimes(e.now, s.Rank, e.cfg.Trace)}
+	a := &attached{Session: s, id: e.freeSession(), times: trace.NewTimes(e.now, s.Rank, nil)} // until it is accepted
 	a.regions[0], a.regions[1] = e.addRegion(s.Slab()), e.addRegion(s.Arena())
 	slab := link.Ref{Region: a.regions[0], Len: uint64(len(s.Slab()))}
 	arena := link.Ref{Region: a.regions[1], Len: uint64(len(s.Arena()))}
@@ -399,22 +399,24 @@ func (e *Engine) Attach(s *session.Session) error {
 	e.showRegions(a)
 	e.admit(a)
 	e.active = append(e.active, a)
-	e.keepTimes(a.times)
+	a.times = e.timesOf(s.Rank)
 	e.byRank[s.Rank] = a
 	e.cfg.Log.Debug("application attached", "rank", s.Rank)
 	return nil
 }
 
-// keepTimes keeps a rank's times until the end of the job, its last ones if it has
-// attached again.
-func (e *Engine) keepTimes(t *trace.Times) {
-	for i, old := range e.times {
-		if old.Rank() == t.Rank() {
-			e.times[i] = t
-			return
+// timesOf are a rank's times, which are kept until the end of the job. One that attaches again
+// goes on with them.
+func (e *Engine) timesOf(rank uint32) *trace.Times {
+	for _, t := range e.times {
+		if t.Rank() == rank {
+			t.Again(e.now)
+			return t
 		}
 	}
+	t := trace.NewTimes(e.now, rank, e.cfg.Trace)
 	e.times = append(e.times, t)
+	return t
 }
 
 func (e *Engine) freeSession() core.SessionID {

@@ -51,7 +51,9 @@ func (e *Engine) Freed(id core.SessionID) {
 func (e *Engine) free(a *attached) {
 	if !a.closing { // by OpDetach
 		a.closing = true
-		a.times.Leave(e.now)
+		if e.byRank[a.Rank] == a { // else its rank has attached again
+			a.times.Leave(e.now)
+		}
 		for i, x := range e.active {
 			if x == a {
 				e.active = append(e.active[:i], e.active[i+1:]...)

@@ -58,6 +58,15 @@ func (s *Server) next(ctx context.Context, c *client) error {
 	}
 }
 
+// Between reports whether a rank of a script is between two MPI programs, as far as PMI tells: it
+// has ended one, and its process has not ended.
+func (s *Server) Between(rank int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.programs.ranks[rank]
+	return s.loaded && p != nil && !p.running && !s.gone[rank]
+}
+
 // before reports that a rank is in a program before a number.
 func (x *programs) before(number int) bool {
 	for _, p := range x.ranks {

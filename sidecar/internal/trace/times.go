@@ -65,6 +65,7 @@ type Times struct {
 	open           []open // by request number
 	calls, waits   union
 	attached, left int64
+	before         int64 // time of earlier attachments
 	latestAt       int64 // when a call last began or ended
 	byOp           [shm.OpSubmitMax + 1]count
 	byColl         [collKinds]count
@@ -93,6 +94,13 @@ type Wait struct {
 // NewTimes begins a rank's time. recorder may be nil.
 func NewTimes(now int64, rank uint32, recorder *Recorder) *Times {
 	return &Times{rank: rank, attached: now, latestAt: now, recorder: recorder}
+}
+
+// Again goes on with the times of a rank that attaches again.
+func (t *Times) Again(now int64) {
+	t.Leave(now) // unless it was said
+	t.before += t.left - t.attached
+	t.attached, t.left, t.latestAt = now, 0, now
 }
 
 // Rank is whose times they are.
@@ -289,7 +297,7 @@ type Calls struct {
 // posted early is open while the rank computes, and so counts all the same.
 type Summary struct {
 	Rank    int     `json:"rank"`
-	Seconds float64 `json:"seconds"` // since the rank has attached
+	Seconds float64 `json:"seconds"` // in which the rank was attached
 	InCalls float64 `json:"inCalls"`
 	Waiting float64 `json:"waiting"`
 	Calls   []Calls `json:"calls"`
@@ -301,7 +309,7 @@ func (t *Times) Summary(now int64) Summary {
 	if t.left != 0 {
 		now = t.left
 	}
-	s := Summary{Rank: int(t.rank), Seconds: seconds(now - t.attached), InCalls: seconds(t.calls.at(now)), Waiting: seconds(t.waits.at(now))}
+	s := Summary{Rank: int(t.rank), Seconds: seconds(t.before + now - t.attached), InCalls: seconds(t.calls.at(now)), Waiting: seconds(t.waits.at(now))}
 	for op, c := range t.byOp {
 		if c.calls > 0 && shm.Op(op) != shm.OpColl && names[op] != "" {
 			s.Calls = append(s.Calls, Calls{names[op], c.calls, c.bytes})
