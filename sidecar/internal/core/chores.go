@@ -17,6 +17,9 @@ func (c *Core) Pending() bool {
 	if c.dispute != nil || len(c.endings) > 0 || len(c.closing) > 0 || len(c.granting) > 0 || c.parting.sweeping || !c.locals.empty() || c.later.len() > 0 {
 		return true
 	}
+	if c.wanted > c.gen && c.follows() {
+		return true
+	}
 	for _, id := range c.dirty {
 		if p := &c.peers[id]; !p.stuck && (p.state == peerReady || p.state == peerGreeting || p.state == peerDenied) {
 			return true
@@ -28,7 +31,7 @@ func (c *Core) Pending() bool {
 // Advance does a bounded part of the work that takes longer than an event, and
 // returns how much it did; 0: there is none.
 func (c *Core) Advance(now int64) int {
-	if c.wanted > c.gen {
+	if c.wanted > c.gen { // never where ranks attach once
 		c.now = now
 		c.follow()
 	}

@@ -48,12 +48,15 @@ func (p *peer) passes() {
 // is over here; false: not yet.
 func (c *Core) Renew(now int64) bool {
 	c.now = now
-	if c.leaving || c.fail != nil || !c.mayRenew() {
+	if !c.Renews() {
 		return false
 	}
 	c.renew(c.gen + 1)
 	return true
 }
+
+// Renews reports that Renew would begin the next generation.
+func (c *Core) Renews() bool { return !c.leaving && c.fail == nil && c.mayRenew() }
 
 // HasLeft reports that a rank of here has left this generation.
 func (c *Core) HasLeft(rank uint32) bool {
@@ -87,14 +90,22 @@ func (c *Core) leftOut(e *endpoint) {
 // follow begins the generation that a peer has begun, where no rank attaches any more: the
 // peer learns that it waits for none.
 func (c *Core) follow() {
-	for _, e := range c.hosted {
-		if !e.absent && !c.leaving {
-			return
-		}
-	}
-	if c.fail == nil && c.mayRenew() {
+	if c.follows() {
 		c.renew(c.wanted)
 	}
+}
+
+// follows reports that follow would begin that generation.
+func (c *Core) follows() bool {
+	if c.wanted <= c.gen || c.fail != nil {
+		return false
+	}
+	for _, e := range c.hosted {
+		if !e.absent && !c.leaving {
+			return false
+		}
+	}
+	return c.mayRenew()
 }
 
 // mayRenew reports that nothing of this generation is open here: all ranks have left it, or

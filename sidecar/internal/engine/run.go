@@ -183,7 +183,7 @@ func (e *Engine) Called() bool {
 // unfinished reports that something is left for a turn that time alone, or the
 // end of the last turn, has brought about.
 func (e *Engine) unfinished() bool {
-	if e.mail.waiting.Load() || len(e.joining) > 0 || e.core.Pending() || e.core.Failed() != nil && !e.failed {
+	if e.mail.waiting.Load() || len(e.joining) > 0 || len(e.again) > 0 && e.core.Renews() || e.core.Pending() || e.core.Failed() != nil && !e.failed {
 		return true
 	}
 	for _, a := range e.active {

@@ -23,7 +23,7 @@ func TestSecondProgram(t *testing.T) {
 	a.ask("cmd=put kvsname=kvs_test key=card value=first", "cmd=put_result rc=0 msg=success")
 	a.ask(saysFinalize, saysOver)
 	a.send(saysInit) // it is answered when rank 1 has ended its program
-	for range 500 { // it would be heard meanwhile
+	for range 500 {  // it would be heard meanwhile
 		b.ask(saysKey, "cmd=get_result rc=0 msg=success value=first")
 	}
 	b.ask(saysFinalize, saysOver)

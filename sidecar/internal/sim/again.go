@@ -35,6 +35,9 @@ func newAgain(seed uint64) *world {
 	w.hostile, w.victim = false, -1                        // a pod that dies between two programs has left in good order
 	w.silence.length = min(w.silence.length, silenceShort) // no job fails for that
 	n := &again{rng: rng, last: make([]int, len(w.podOf)), at: make([]int, len(w.podOf)), idle: make([]int64, len(w.podOf))}
+	if rng.IntN(4) == 0 {
+		w.caching, w.net.parts = true, false
+	}
 	last := 1 + rng.IntN(3)
 	for i := 0; i <= last; i++ {
 		p := *w
