@@ -112,7 +112,7 @@ func TestHeldForARankThatIsBehind(t *testing.T) {
 	r.want("its receiver has come", wire.Eager)
 }
 
-// A message of an earlier generation reaches nobody, and its credit goes back.
+// A message of an earlier generation reaches no rank, and its credit goes back.
 func TestLateMessagesAreDropped(t *testing.T) {
 	r := newRepeated(t, wire.FeatureAgain)
 	r.again(0, 1)

@@ -429,8 +429,8 @@ func (e *Engine) freeSession() core.SessionID {
 	return core.SessionID(len(e.sessions) - 1)
 }
 
-// addRegion numbers a session's memory. A number is never used again: whoever
-// reached for memory that is gone must not find another's.
+// addRegion numbers a session's memory. A number is never used again: a link
+// that reaches for memory that is gone must not find other memory.
 func (e *Engine) addRegion(mem []byte) link.Region {
 	e.regions = append(e.regions, mem)
 	return link.Region(len(e.regions) - 1)

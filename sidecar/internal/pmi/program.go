@@ -12,7 +12,7 @@ import "context"
 type programs struct {
 	ranks   map[int]*program
 	number  int           // of the program whose keys there are
-	changed chan struct{} // closed when a program ends; nil: nobody waits
+	changed chan struct{} // closed when a program ends; nil: no rank waits
 }
 
 // program is the one that a rank runs, or ran last.

@@ -60,7 +60,7 @@ type Config struct {
 	// Idle ends the job for a rank, of any pod, that has ended without MPI. nil: nobody does.
 	Idle func(rank int)
 	// Over ends the job for a rank, of any pod, that has ended, and that others wait for in
-	// another MPI program. nil: nobody does.
+	// another MPI program. nil: they wait on.
 	Over func(rank int)
 	// Abort ends the job: a rank asks for it, with an exit code of 1 to 255.
 	Abort func(rank int, code uint32)

@@ -16,9 +16,9 @@ func TestAttachAgain(t *testing.T) {
 	b.host.waitGone(50)
 }
 
-// TestAttachAgainBesideAChild: a process that the program before has started may keep its socket
+// TestAttachAgainWithAChild: a process that the program before has started may keep its socket
 // open. If the program has said goodbye the connection ends for the next one.
-func TestAttachAgainBesideAChild(t *testing.T) {
+func TestAttachAgainWithAChild(t *testing.T) {
 	b := serve(t)
 	first := b.dial(t)
 	if w, _ := first.say(hello(6).Encode()); !w.Accepted {
@@ -28,7 +28,7 @@ func TestAttachAgainBesideAChild(t *testing.T) {
 	b.host.session(6).Over()
 	second := b.dial(t)
 	if w, _ := second.say(hello(6).Encode()); !w.Accepted {
-		t.Errorf("beside a socket of a program that has said goodbye: %s", w.Text)
+		t.Errorf("with an open socket of a program that has said goodbye: %s", w.Text)
 	}
 	b.host.waitGone(1)
 	_ = second.Close()
