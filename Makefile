@@ -173,6 +173,17 @@ scale: ## 1,000 MPIJobs at once, and one of 4,096 pods, against a real API serve
 test-e2e: ## bring a cluster up, run its tests and take it down (root)
 	hack/test-e2e
 
+# How long each service is away in make test-outages.
+OUTAGE ?= 5m
+
+.PHONY: test-outages
+test-outages: ## the operator, the API server and the agents away for OUTAGE (5m) each while jobs start and run (root)
+	E2E_TARGET=run-outages hack/test-e2e
+
+.PHONY: run-outages
+run-outages: bin/tools/helm
+	go test -tags cluster -count=1 -timeout 60m -v -run Outages ./e2e/mpijob -outage=$(OUTAGE)
+
 .PHONY: test-arm64
 test-arm64: ## start the programs of the arm64 images under QEMU, and run a job of them; installs it (root)
 	@$(STAGE) "arm64 packages" hack/arm64/packages

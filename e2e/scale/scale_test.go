@@ -35,7 +35,7 @@ const podsOfJob = 4
 
 // callsOfJob bounds the operator's calls for a job that runs and ends well,
 // watches apart: see TestManyJobs.
-const callsOfJob = 13
+const callsOfJob = 14
 
 // flags of the test.
 var flags struct {
