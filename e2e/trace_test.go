@@ -37,6 +37,16 @@ func TestTraceOfCG(t *testing.T) {
 	if ends, arrows := number(t, m[2])+number(t, m[3]), number(t, m[4]); ends != 2*arrows {
 		t.Errorf("%d ends of messages, %d arrows", ends, arrows)
 	}
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The phases of the start: two of each pod, and one of each rank.
+	for phase, want := range map[string]int{`"sidecars are started"`: 2, `"the launcher waits for its sidecar and prepares the ranks"`: 2, `"from its process to its first call"`: 4} {
+		if n := strings.Count(string(raw), phase); n != want {
+			t.Errorf("the timeline has %s %d times, want %d", phase, n, want)
+		}
+	}
 	for rank := range 4 {
 		line, said := timesOf(t, string(out), "in calls, s", rank, 2), timesOf(t, report, "in calls", rank, 3)
 		attached, in, waiting := said[0], said[1], said[2]

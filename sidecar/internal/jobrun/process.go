@@ -139,6 +139,7 @@ func (j *Job) startLauncher(path string, pod int) error {
 	}
 	j.mu.Lock()
 	j.launches = append(j.launches, cmd)
+	j.launched[pod] = time.Now()
 	j.running++
 	j.mu.Unlock()
 	var read sync.WaitGroup
@@ -185,6 +186,9 @@ func (j *Job) readStatus(r io.ReadCloser, pod int) {
 		}
 		j.mu.Lock()
 		j.ranks[e.Rank] = e.Event == "started"
+		if e.Event == "started" {
+			j.started[e.Rank] = e.Time
+		}
 		j.mu.Unlock()
 		if e.Event == "failed" {
 			j.heard(pod, j.spec.failure(&e), hasEnded(j.sidecars[pod].Process.Pid))

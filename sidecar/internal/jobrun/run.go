@@ -73,7 +73,9 @@ type Job struct {
 	ended     []bool        // by pod; true: all its ranks have ended well
 	ranks     map[int]bool  // started ones; true: it runs
 	begun     time.Time
-	entry     *registration // nil: not in the registry
+	launched  []time.Time       // by pod, when its launcher was started
+	started   map[int]time.Time // when ranks' processes were
+	entry     *registration     // nil: not in the registry
 }
 
 // How long processes get to end by themselves after SIGTERM.
@@ -139,7 +141,7 @@ func start(s *Spec, out, errOut io.Writer) (*Job, error) {
 	}
 	j := &Job{
 		spec: s, layout: l, out: outlet.Of(out), err: outlet.Of(errOut), begun: time.Now(),
-		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{}, slain: map[int]bool{}, ended: make([]bool, s.Pods), gone: make([]time.Time, s.Pods),
+		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{}, started: map[int]time.Time{}, launched: make([]time.Time, s.Pods), slain: map[int]bool{}, ended: make([]bool, s.Pods), gone: make([]time.Time, s.Pods),
 		patience: failGrace, halted: make([]time.Time, s.Pods), over: make(chan struct{}), now: make(chan struct{}),
 	}
 	j.out.Relax() // an attempt before this one may have left them in a hurry

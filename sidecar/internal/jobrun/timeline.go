@@ -65,16 +65,21 @@ func (j *Job) saveTrace(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	var there []*trace.File
-	for _, f := range parts {
-		if f != nil {
-			there = append(there, f)
+	var there, starts []*trace.File
+	for pod, f := range parts {
+		if f == nil {
+			continue
+		}
+		there = append(there, f)
+		if list := j.phases(pod, f); len(list) > 0 {
+			starts = append(starts, trace.Start(pod, list))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		j.err.Tell(fmt.Sprintf("outrigger: the trace lacks %v\n", err))
 	}
-	all := trace.Merge(there)
+	all := trace.Merge(slices.Concat(there, starts))
+	all.Other.Pods = len(there)
 	if all.Other.Lost > 0 {
 		j.err.Tell(fmt.Sprintf("outrigger: the trace has the last events only: %d older ones found no room\n", all.Other.Lost))
 	}
@@ -87,6 +92,35 @@ func (j *Job) saveTrace(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// phases are those of a pod's start, as far as they are known; part is what its sidecar has
+// recorded.
+func (j *Job) phases(pod int, part *trace.File) (list []trace.Phase) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	p, launched := j.layout.doc.Pods[pod], j.launched[pod]
+	if launched.IsZero() {
+		return nil
+	}
+	list = append(list, trace.Phase{Name: "sidecars are started", Rank: -1, Since: j.begun, Until: launched})
+	first := time.Time{}
+	for rank := p.FirstRank; rank < p.FirstRank+p.Ranks; rank++ {
+		started, ok := j.started[rank]
+		if !ok {
+			continue
+		}
+		if first.IsZero() || started.Before(first) {
+			first = started
+		}
+		if call, ok := part.FirstCall(rank); ok && call.After(started) {
+			list = append(list, trace.Phase{Name: "from its process to its first call", Rank: rank, Since: started, Until: call})
+		}
+	}
+	if !first.IsZero() {
+		list = append(list, trace.Phase{Name: "the launcher waits for its sidecar and prepares the ranks", Rank: -1, Since: launched, Until: first})
+	}
+	return list
 }
 
 // replace writes a file that is whole: where that fails, of a full disk for example,
