@@ -253,7 +253,7 @@ func TestFlagsThatContradictTheManifest(t *testing.T) {
 	if err == nil || !strings.Contains(string(out), "--dry-run needs a manifest: -f FILE") {
 		t.Errorf("%v, %s", err, out)
 	}
-	if r := apply(t, strings.Replace(text, "ranks: 4", "ranks: 4\n  rank: 4", 1)); r.code != 1 || !strings.Contains(r.stderr, `outrigger: -: MPIJob cg: unknown field "spec.rank"`) {
+	if r := apply(t, strings.Replace(text, "ranks: 4", "ranks: 4\n  rank: 4", 1)); r.code != 1 || !strings.Contains(r.stderr, `outrigger: -: MPIJob cg: line 10: unknown field "spec.rank": is ranks meant?`) {
 		t.Errorf("%d, %s", r.code, r.stderr)
 	}
 }

@@ -252,7 +252,7 @@ func TestMistakes(t *testing.T) {
 		"bad flag":                      {[]string{"run", "--rank", "4", "--", "true"}, 1, []string{"unknown flag: --rank; `outrigger run --help` lists the flags"}},
 		"bad value":                     {[]string{"run", "-n", "four", "--", "true"}, 1, []string{"invalid argument \"four\" for \"-n, --ranks\" flag: want a number; `outrigger run --help`"}},
 		"bad size":                      {[]string{"run", "--arena", "many", "--", "true"}, 1, []string{"\"many\" is no size: want one such as 512MiB, 512Mi or 512M"}},
-		"bad file":                      {[]string{"run", "-f", bad}, 1, []string{"bad.yaml: MPIJob a: unknown field \"spec.rank\""}},
+		"bad file":                      {[]string{"run", "-f", bad}, 1, []string{"bad.yaml: MPIJob a: line 4: unknown field \"spec.rank\": is ranks meant?"}},
 		"no trace":                      {[]string{"trace", plain}, 1, []string{"plain.txt is no trace: byte 2 of it is no JSON"}},
 		"empty trace":                   {[]string{"trace", write("empty.json", "")}, 1, []string{"empty.json is no trace: it is empty"}},
 		"cut trace":                     {[]string{"trace", write("cut.json", `{"traceEvents":[{"ph":"X",`)}, 1, []string{"cut.json is no trace: it ends after 26 B, in the middle"}},
