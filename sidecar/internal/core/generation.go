@@ -18,6 +18,11 @@ import (
 //	ahead      the peer's ranks have left this generation, all of them: here that is the end
 //	           of a peer that has said goodbye, except that its connection goes on.
 
+// newsMax is how many frames may wait for a peer's acknowledgement when a generation begins.
+// Each generation adds two or more for a peer that is away or stopped, however many programs a
+// rank runs meanwhile.
+const newsMax = 64
+
 // generationMax is more generations than a job can have, so that no number overflows.
 const generationMax = 1 << 48
 
@@ -135,6 +140,8 @@ func (c *Core) mayRenew() bool {
 		case p.self && !p.out.empty():
 			return false
 		case c.holds(p) && p.out.last > p.wall: // for ranks that have not come to this one yet
+			return false
+		case p.out.last-p.out.base > newsMax:
 			return false
 		}
 	}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -39,6 +40,11 @@ func (r *repeated) again(leaves ...SessionID) {
 	if !r.core.Renew(5) {
 		r.t.Fatal("no generation begins")
 	}
+	r.attach()
+}
+
+func (r *repeated) attach() {
+	r.t.Helper()
 	for rank := range uint32(2) {
 		base := RegionFirst + link.Region(2*rank)
 		if err := r.core.Attach(5, SessionID(rank), rank, link.Ref{Region: base, Len: 1 << 20}, link.Ref{Region: base + 1, Len: crowdArena}); err != nil {
@@ -99,6 +105,39 @@ func small(op shm.Op, peer, req uint32) shm.Descriptor {
 		d.SetInline([]byte("second"))
 	}
 	return d
+}
+
+// A rank that runs one program after the other does not fill its sidecar with news for a peer that
+// is away: it waits, and goes on when the peer is back.
+func TestGenerationsWaitForAPeerThatIsAway(t *testing.T) {
+	r := newRepeated(t, wire.FeatureAgain)
+	r.work()
+	r.core.LinkDown(4, 1, errors.New("broken"))
+	out := &r.core.peers[1].out
+	begun := 0
+	for ; begun < 1000; begun++ {
+		for rank := range SessionID(2) {
+			r.submit(rank, shm.Descriptor{Op: shm.OpDetach})
+		}
+		r.work()
+		if !r.core.Renew(5) {
+			break
+		}
+		r.attach()
+	}
+	if waiting := out.last - out.base; begun == 0 || waiting > 2*newsMax {
+		t.Fatalf("%d generations have begun, and %d frames wait for the peer, want at most %d", begun, waiting, 2*newsMax)
+	}
+	r.core.LinkUp(5, 1, link.Caps{Name: "test"})
+	for _, got := range []uint64{0, out.last} {
+		if err := r.core.Deliver(5, 1, &wire.Header{Type: wire.Ack, A: wire.FeatureAgain, Ack: got, Credit: r.core.peers[1].granted}, nil); err != nil {
+			t.Fatal(err)
+		}
+		r.work()
+	}
+	if !r.core.Renew(6) {
+		t.Error("no generation begins when the peer is back")
+	}
 }
 
 // Messages for ranks that have not come to a generation wait, and go when they have.
