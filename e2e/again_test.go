@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,8 +23,15 @@ var agains = map[string]func(context.Context) error{
 	"one less": oneSessionLess,
 }
 
+// givesUp is a scene for two ranks of one pod.
+const givesUp = "gives up"
+
 func again(scene string) int {
-	if err := agains[scene](context.Background()); err != nil {
+	run := agains[scene]
+	if scene == givesUp {
+		run = givenUp
+	}
+	if err := run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -45,6 +53,51 @@ func TestAgain(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestGivesUp: a rank that waits for its second session no longer than it wants, and tries it
+// again, has not failed.
+func TestGivesUp(t *testing.T) {
+	t.Parallel()
+	code, out := start(t, 2, 1, os.Args[0], againCommand, givesUp).wait()
+	if code != 0 || strings.Count(out, "gave up") != 3 {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
+// givenUp: rank 0 asks for its second session while rank 1 is in its first one, which it leaves
+// when rank 0 has given up.
+func givenUp(ctx context.Context) error {
+	file := filepath.Join(os.TempDir(), fmt.Sprintf("outrigger-gives-up-%d", os.Getppid()))
+	rank := 0
+	first := func(w *outrigger.Comm) error {
+		rank = w.Rank()
+		for rank == 1 {
+			if os.Remove(file) == nil {
+				return nil
+			}
+			time.Sleep(time.Millisecond)
+		}
+		return nil
+	}
+	if err := eachSession(ctx, first); err != nil {
+		return err
+	}
+	for range 3 * (1 - rank) {
+		soon, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		_, err := outrigger.Open(soon, outrigger.Config{})
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("a second session while rank 1 is in its first one: %w", err)
+		}
+		fmt.Println("gave up")
+	}
+	if rank == 0 {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			return err
+		}
+	}
+	return eachSession(ctx, func(w *outrigger.Comm) error { return w.Barrier(ctx) })
 }
 
 // eachSession opens sessions, one after the other, each for a part of a scene.

@@ -17,14 +17,37 @@ type claim struct {
 	over    chan struct{} // closed with the claim
 }
 
-// claimPause is how often a connection is looked at that is about to end.
-const claimPause = 2 * time.Millisecond
+// Bounds of claims.
+const (
+	claimPause  = 2 * time.Millisecond  // between looks at a connection that is about to end
+	claimsMax   = 8                     // connections of one rank that wait for its place
+	gonePause   = 20 * time.Millisecond // between looks whether a client that waits for its Welcome is there
+	claimedText = "rank %d is attached already: start each rank once"
+)
+
+// errClientGone is of a client that has given up before its Welcome: its rank was not attached,
+// and another try may be.
+var errClientGone = errors.New("session: the client has closed its connection before it was attached")
 
 // claim takes a rank for one connection. The next program of a rank may come before the end
 // of the one before it is known here, and its socket may be open still, in a process that it
 // has started. So the connection before is waited for if its client has gone, and ended if it
 // has said goodbye.
 func (s *Server) claim(rank uint32, conn *net.UnixConn) error {
+	s.mu.Lock()
+	crowded := s.claiming[rank] >= claimsMax
+	if !crowded {
+		s.claiming[rank]++
+	}
+	s.mu.Unlock()
+	if crowded {
+		return fmt.Errorf(claimedText, rank)
+	}
+	defer func() {
+		s.mu.Lock()
+		s.claiming[rank]--
+		s.mu.Unlock()
+	}()
 	for end := time.Now().Add(s.cfg.Patience); ; {
 		s.mu.Lock()
 		old := s.ranks[rank]
@@ -44,9 +67,34 @@ func (s *Server) claim(rank uint32, conn *net.UnixConn) error {
 			continue
 		}
 		if !dead || time.Now().After(end) {
-			return fmt.Errorf("rank %d is attached already: start each rank once", rank)
+			return fmt.Errorf(claimedText, rank)
 		}
 		time.Sleep(claimPause) // its last words are to be heard
+	}
+}
+
+// attachSession makes a session known to the host, which may have it wait until its rank may
+// attach again. A client that goes meanwhile is withdrawn: its rank would be one that has
+// vanished, and its place would be held until then.
+func (s *Server) attachSession(conn *net.UnixConn, sess *Session) error {
+	if hungUp(conn) {
+		return errClientGone
+	}
+	sess.gone = func() bool { return hungUp(conn) }
+	answer := make(chan error, 1)
+	go func() { answer <- s.host.AttachSession(sess) }()
+	look := time.NewTicker(gonePause)
+	defer look.Stop()
+	for {
+		select {
+		case err := <-answer:
+			return err
+		case <-look.C:
+			if hungUp(conn) {
+				s.host.Withdraw(sess, errClientGone)
+				return <-answer
+			}
+		}
 	}
 }
 

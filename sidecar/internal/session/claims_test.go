@@ -1,6 +1,74 @@
 package session
 
-import "testing"
+import (
+	"testing"
+)
+
+// TestClientGivesUp: a client that goes while it waits for its Welcome is no rank that has
+// vanished, and holds no place until its rank may attach.
+func TestClientGivesUp(t *testing.T) {
+	b := serve(t)
+	b.host.later = map[*Session]chan error{}
+	for range 20 {
+		c := b.dial(t)
+		if _, err := c.Write(hello(6).Encode()); err != nil {
+			t.Fatal(err)
+		}
+		wait(t, "the client to wait", func() bool { return b.host.waiting() == 1 })
+		_ = c.Close()
+		wait(t, "the end of its wait", func() bool { return b.host.waiting() == 0 })
+	}
+	b.host.mu.Lock()
+	b.host.later = nil
+	b.host.mu.Unlock()
+	c := b.dial(t)
+	if w, _ := c.say(hello(6).Encode()); !w.Accepted {
+		t.Error(w.Text)
+	}
+	_ = c.Close()
+	b.host.waitGone(1)
+	if b.host.gone != 1 {
+		t.Errorf("%d sessions have ended, want the last one alone", b.host.gone)
+	}
+}
+
+// TestClaimsAreBounded: clients that say a rank's number and go do not fill the sidecar with
+// connections that wait for the rank's place.
+func TestClaimsAreBounded(t *testing.T) {
+	b := serve(t)
+	old := b.dial(t)
+	_ = old.Close()
+	over := make(chan struct{})
+	b.mu.Lock()
+	b.ranks[6] = &claim{conn: old.UnixConn, over: over} // it has hung up, and its end takes long
+	b.mu.Unlock()
+	var clients []*client
+	for range 5 * claimsMax {
+		c := b.dial(t)
+		if _, err := c.Write(hello(6).Encode()); err != nil {
+			t.Fatal(err)
+		}
+		clients = append(clients, c)
+	}
+	wait(t, "all to be told but those that may wait", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.conns) == claimsMax && b.claiming[6] == claimsMax
+	})
+	b.mu.Lock()
+	delete(b.ranks, 6)
+	close(over)
+	b.mu.Unlock()
+	accepted := 0
+	for _, c := range clients {
+		if w, _ := c.answer(); w.Accepted {
+			accepted++
+		}
+	}
+	if accepted != 1 {
+		t.Errorf("%d clients were attached as one rank", accepted)
+	}
+}
 
 // TestAttachAgain: the next program of a rank attaches although the end of the one before is not
 // known here yet.

@@ -57,7 +57,7 @@ func (s *Server) attach(conn *net.UnixConn, h *shm.Hello) (*Session, error) {
 	}
 	sess.hangUp = func() { _ = conn.CloseRead() } // serve sees the end and reports it
 	sess.files = [2]File{{m.control, sess.control.SlabOffset()}, {m.arena, 0}}
-	err = s.host.AttachSession(sess)
+	err = s.attachSession(conn, sess)
 	if err != nil {
 		sess.growth.end()
 		return nil, errors.Join(err, sess.Free())

@@ -24,6 +24,8 @@ type Host interface {
 	// AttachSession makes s known; an error is the reason for a refusal. If the rank has
 	// left before, it waits until the rank may attach again.
 	AttachSession(s *Session) error
+	// Withdraw has AttachSession return cause, if s waits there.
+	Withdraw(s *Session, cause error)
 	// SessionGone reports that the application's socket ended. The engine
 	// frees the session when nothing refers to it any more.
 	SessionGone(s *Session)
@@ -75,11 +77,13 @@ type Server struct {
 	memory   *reservations
 	wg       sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
-	conns  map[*net.UnixConn]bool
-	ranks  map[uint32]*claim
-	ever   map[uint32]bool // have been attached
-	closed bool
+	mu    sync.Mutex // guards what follows
+	conns map[*net.UnixConn]bool
+	ranks map[uint32]*claim
+	// claiming are the connections that want the place of a rank, which may wait for it.
+	claiming map[uint32]int
+	ever     map[uint32]bool // have been attached
+	closed   bool
 
 	shut      atomic.Bool // a context could not be opened, and that was said
 	strangers complaints  // users that may not attach
@@ -124,7 +128,7 @@ func NewServer(l *net.UnixListener, cfg Config, host Host) *Server {
 	}
 	return &Server{
 		cfg: cfg, host: host, listener: l, memory: newReservations(cfg.OwnBytes, uint64(cfg.Count)*uint64(cfg.sizes(cfg.ArenaBytes).Rank()), machineMemory),
-		conns: map[*net.UnixConn]bool{}, ranks: map[uint32]*claim{}, ever: map[uint32]bool{},
+		conns: map[*net.UnixConn]bool{}, ranks: map[uint32]*claim{}, claiming: map[uint32]int{}, ever: map[uint32]bool{},
 		lobby: lobby.New(cfg.Pending, (cfg.Pending+1)/2), refused: lobby.New(refusedMax, refusedMax),
 	}
 }

@@ -29,17 +29,42 @@ type host struct {
 	refuse   error
 	gone     int
 	expelled []error
+	later    map[*Session]chan error // that wait until they may attach; nil: none has to
 	t        *testing.T
 }
 
 func (h *host) AttachSession(s *Session) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.later != nil {
+		answer := make(chan error)
+		h.later[s] = answer
+		h.mu.Unlock()
+		err := <-answer
+		h.mu.Lock()
+		return err
+	}
 	if h.refuse != nil {
 		return h.refuse
 	}
 	h.attached[s.Rank] = s
 	return nil
+}
+
+func (h *host) Withdraw(s *Session, cause error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if answer := h.later[s]; answer != nil {
+		delete(h.later, s)
+		answer <- cause
+	}
+}
+
+// waiting is how many sessions wait until they may attach.
+func (h *host) waiting() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.later)
 }
 
 func (h *host) SessionGone(s *Session) {

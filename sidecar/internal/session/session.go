@@ -44,6 +44,7 @@ type Session struct {
 	files    [2]File      // of slab and arena
 	context  link.Context // that it may register memory on; nil: none
 	over     atomic.Bool  // it has said goodbye, and nothing of it is open
+	gone     func() bool  // its client has closed the connection; nil: there is none
 	hangUp   func()       // makes the server end the connection
 	unmap    func() error // gives the memory back; nil: it is somebody else's
 }
@@ -253,6 +254,9 @@ func (s *Session) SetSleeping(on bool) { s.control.SetSleeping(on) }
 // Over notes that the application has said goodbye, and nothing of it is open any more: its
 // rank may attach again.
 func (s *Session) Over() { s.over.Store(true) }
+
+// Gone reports that the client has closed its connection, by a system call.
+func (s *Session) Gone() bool { return s.gone != nil && s.gone() }
 
 // HangUp ends the connection to the application, whose process learns of it by
 // its socket.
