@@ -129,15 +129,20 @@ func sidecar(s *Settings, user int64) corev1.Container {
 		// A sidecar is alive before it is ready, for which it may wait for any length of time:
 		// the issuer may be away. The application's launcher waits, too.
 		StartupProbe: &corev1.Probe{
-			ProbeHandler:  asks("/healthz"),
-			PeriodSeconds: 1, FailureThreshold: startFailures, TimeoutSeconds: 1,
+			ProbeHandler:        asks("/healthz"),
+			InitialDelaySeconds: startDelay, PeriodSeconds: 1, FailureThreshold: startFailures, TimeoutSeconds: 1,
 		},
 		ReadinessProbe: &corev1.Probe{
-			ProbeHandler:  asks("/readyz"),
-			PeriodSeconds: 5, FailureThreshold: readyFailures, TimeoutSeconds: 1,
+			ProbeHandler:  asks("/readyz?started"), // the answer waits for it (obs.Starting)
+			PeriodSeconds: 10, FailureThreshold: readyFailures, TimeoutSeconds: 10,
 		},
 	}
 }
+
+// startDelay is when a sidecar is asked first. Each probe that fails is a warning among the pod's
+// events, and a kubelet, which counts the container's start in whole seconds, may ask at the very
+// moment of it. 2 of its seconds are at least one.
+const startDelay = 2
 
 // How many probes may fail, one after another.
 const (

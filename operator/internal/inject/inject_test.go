@@ -368,9 +368,21 @@ func TestLocalMetrics(t *testing.T) {
 		if p := sidecar(s, UserDefault).StartupProbe.HTTPGet; p.Port.String() != "metrics" || p.Path != "/healthz" {
 			t.Errorf("local %v: the startup probe is %v", local, p)
 		}
-		if p := sidecar(s, UserDefault).ReadinessProbe.HTTPGet; p.Port.String() != "metrics" || p.Path != "/readyz" {
+		if p := sidecar(s, UserDefault).ReadinessProbe.HTTPGet; p.Port.String() != "metrics" || p.Path != "/readyz?started" {
 			t.Errorf("local %v: the readiness probe is %v", local, p)
 		}
+	}
+}
+
+// TestGoodStartsAreQuiet: no kubelet asks a sidecar before its program may listen, nor gives up on
+// an answer that waits for a good start.
+func TestGoodStartsAreQuiet(t *testing.T) {
+	c := sidecar(settings(), UserDefault)
+	if p := c.StartupProbe; p.InitialDelaySeconds < 2 { // a kubelet's second may be over at once
+		t.Errorf("the startup probe begins after %d seconds, want 2", p.InitialDelaySeconds)
+	}
+	if p := c.ReadinessProbe; !strings.HasSuffix(p.HTTPGet.Path, "?started") || p.TimeoutSeconds < 10 {
+		t.Errorf("the readiness probe asks %s for %d seconds, want an answer that waits for the start", p.HTTPGet.Path, p.TimeoutSeconds)
 	}
 }
 

@@ -211,8 +211,8 @@ func health(mux *http.ServeMux, s *Sources) {
 		}
 		_, _ = fmt.Fprintln(w, "ok") // a client that has gone does not matter
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !s.Ready() {
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if !s.Ready() && !hasStarted(r) {
 			http.Error(w, "not ready", http.StatusServiceUnavailable)
 			return
 		}

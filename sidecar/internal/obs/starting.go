@@ -26,9 +26,18 @@ type Starting struct {
 	ranks *answers // of /why: made once for all who ask
 }
 
-// startingPatience bounds how long a request waits for a sidecar that starts and waits for
-// nothing outside of its pod.
-const startingPatience = 5 * time.Second
+// Bounds of how long a request waits for a sidecar that starts: one that waits for nothing outside
+// of its pod, and, where the request asks whether it has started (hasStarted), any. They are less
+// than an answer may take (bounds.Answer).
+const (
+	startingPatience = 5 * time.Second
+	startedPatience  = 8 * time.Second
+)
+
+// hasStarted reports that a request for /readyz, by a kubelet, asks whether the sidecar has ever
+// been ready: /readyz?started. The answer waits until it is, since each answer that says no is a
+// warning among the pod's events, and a good start takes some seconds.
+func hasStarted(r *http.Request) bool { return r.URL.Path == "/readyz" && r.URL.Query().Has("started") }
 
 // Enter has all further requests served by h. It comes before State tells of readiness.
 func (s *Starting) Enter(h http.Handler) { s.ready.Store(&h) }
@@ -74,19 +83,23 @@ func (s *Starting) why(w http.ResponseWriter, _ *http.Request) {
 // outcome is what the sidecar waits for outside of its pod. One that waits for nothing is
 // ready in a moment, for which a request waits.
 func (s *Starting) outcome(r *http.Request) string {
-	end := time.NewTimer(startingPatience)
+	patience, started := startingPatience, hasStarted(r)
+	if started {
+		patience = startedPatience
+	}
+	end := time.NewTimer(patience)
 	defer end.Stop()
 	for {
 		awaits, ready, changed := s.State()
-		if ready || awaits != "" || r.URL.Path == "/readyz" {
+		if ready || !started && (awaits != "" || r.URL.Path == "/readyz") {
 			return awaits
 		}
 		select {
 		case <-changed:
 		case <-end.C:
-			return ""
+			return awaits
 		case <-r.Context().Done():
-			return ""
+			return awaits
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package obs
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -58,6 +59,45 @@ func TestStarting(t *testing.T) {
 	s.Enter(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	if code, _ := get(s, "/why"); code != http.StatusTeapot {
 		t.Errorf("when it is ready: %d", code)
+	}
+}
+
+// TestStarted: a kubelet that asks whether a sidecar has started has its answer when it has, and
+// no refusal before, though the sidecar waits for its certificate; nor while it ends.
+func TestStarted(t *testing.T) {
+	var ready atomic.Bool
+	changed := make(chan struct{})
+	s := &Starting{Ranks: 1, State: func() (string, bool, <-chan struct{}) { return "a certificate", ready.Load(), changed }}
+	code := make(chan int)
+	go func() {
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz?started", nil))
+		code <- w.Code
+	}()
+	ending := http.NewServeMux()
+	health(ending, &Sources{Ready: func() bool { return false }})
+	s.Enter(ending)
+	ready.Store(true)
+	close(changed)
+	if got := <-code; got != http.StatusOK {
+		t.Errorf("the answer is %d, want %d", got, http.StatusOK)
+	}
+	for path, want := range map[string]int{"/readyz?started": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if w.Code != want {
+			t.Errorf("%s of a sidecar that ends: %d, want %d", path, w.Code, want)
+		}
+	}
+	if startedPatience >= bounds.Answer {
+		t.Errorf("an answer waits for %v, and is cut off after %v", startedPatience, bounds.Answer)
+	}
+	over, end := context.WithCancel(t.Context())
+	end()
+	w := httptest.NewRecorder()
+	(&Starting{State: func() (string, bool, <-chan struct{}) { return "a certificate", false, nil }}).ServeHTTP(w, httptest.NewRequestWithContext(over, http.MethodGet, "/readyz?started", nil))
+	if w.Code != http.StatusServiceUnavailable || w.Body.String() != "not ready: the sidecar waits for a certificate\n" {
+		t.Errorf("without a start: %d %s", w.Code, w.Body)
 	}
 }
 
