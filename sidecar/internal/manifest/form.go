@@ -47,6 +47,9 @@ var (
 )
 
 func fit(t reflect.Type, value any, path string, wrong *[]error) {
+	if len(*wrong) > faultsMax { // no more are told
+		return
+	}
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -89,6 +92,9 @@ func fitObject(t reflect.Type, v map[string]any, path string, wrong *[]error) {
 			if f, known := fields[name]; known {
 				fit(f, v[name], within(name), wrong)
 				continue
+			}
+			if len(*wrong) > faultsMax {
+				return
 			}
 			text := fmt.Sprintf("unknown field %q", within(name))
 			if near := nearest(name, slices.Sorted(maps.Keys(fields))); near != "" {
@@ -186,8 +192,14 @@ func meant(text string) string {
 	return fmt.Sprintf("%s (powers of 1000) or %s (powers of 1024)", m[1]+unit, binary)
 }
 
+// nearMax is the length of the longest name, in bytes, that can be a mistyped one.
+const nearMax = 64
+
 // nearest is the name that differs least from a mistyped one; "": none is near.
 func nearest(name string, known []string) string {
+	if len(name) > nearMax {
+		return ""
+	}
 	best, least := "", 3
 	for _, k := range known {
 		if strings.EqualFold(k, name) {

@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"regexp"
@@ -11,62 +10,82 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// lines are the lines of a file on which the fields of a document begin, by their paths.
-type lines map[string]int
+// lines finds the lines of a file on which the fields of a document begin, by their paths. The
+// document is read again for that, and only where something is wrong with it.
+type lines struct {
+	doc   []byte
+	first int // line of the file on which it begins
+}
 
-// linesOf reads them from a document that begins on a line. Of one that is no YAML there
-// are none.
-func linesOf(doc []byte, first int) lines {
-	l := lines{}
+// of are the lines of fields, or of the nearest ones that they are in; 0: not known.
+func (l lines) of(paths []string) []int {
+	found := make([]int, len(paths))
 	var root yaml.Node
-	if err := yaml.Unmarshal(doc, &root); err != nil || len(root.Content) == 0 {
-		return l
+	if err := yaml.Unmarshal(l.doc, &root); err != nil || len(root.Content) == 0 {
+		return found
 	}
-	l.note(root.Content[0], "", first-1)
-	return l
-}
-
-func (l lines) note(n *yaml.Node, path string, before int) {
-	switch n.Kind {
-	case yaml.MappingNode:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			name := strings.TrimPrefix(path+"."+n.Content[i].Value, ".")
-			l[name] = before + n.Content[i].Line
-			l.note(n.Content[i+1], name, before)
-		}
-	case yaml.SequenceNode:
-		for i, e := range n.Content {
-			name := fmt.Sprintf("%s[%d]", path, i)
-			l[name] = before + e.Line
-			l.note(e, name, before)
+	for i, path := range paths {
+		if line := lineIn(root.Content[0], path); line > 0 {
+			found[i] = l.first - 1 + line
 		}
 	}
+	return found
 }
 
-// of is the line of a field, or of the nearest one that it is in.
-func (l lines) of(path string) int {
+// lineIn is the line of a field of a document's node; 0: it is not there.
+func lineIn(n *yaml.Node, path string) (line int) {
 	for path != "" {
-		if n := l[path]; n > 0 {
-			return n
+		var next *yaml.Node
+		switch n.Kind {
+		case yaml.MappingNode:
+			name := -1
+			for i := 0; i+1 < len(n.Content); i += 2 {
+				key := n.Content[i].Value // which may have dots of its own: the longest one counts
+				if rest, ok := strings.CutPrefix(path, key); ok && (rest == "" || rest[0] == '.' || rest[0] == '[') && len(key) > name {
+					name, line, next = len(key), n.Content[i].Line, n.Content[i+1]
+				}
+			}
+			if next != nil {
+				path = strings.TrimPrefix(path[name:], ".")
+			}
+		case yaml.SequenceNode:
+			number, rest, _ := strings.Cut(strings.TrimPrefix(path, "["), "]")
+			if i, err := strconv.Atoi(number); err == nil && i >= 0 && i < len(n.Content) {
+				line, next, path = n.Content[i].Line, n.Content[i], strings.TrimPrefix(rest, ".")
+			}
 		}
-		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
+		if next == nil {
+			return line
+		}
+		n = next
 	}
-	return 0
+	return line
 }
+
+// faultsMax is how many faults of a document are told: a file may be a mistake as a whole.
+const faultsMax = 20
 
 // locate adds the lines of what is wrong.
 func (l lines) locate(wrong []error) error {
+	if len(wrong) == 0 {
+		return nil
+	}
+	if more := len(wrong) - faultsMax; more > 0 {
+		wrong = append(wrong[:faultsMax:faultsMax], errors.New("and more"))
+	}
+	var faults []*fault
+	var paths []string
 	for _, err := range wrong {
 		var f *fault
 		if errors.As(err, &f) {
-			f.line = l.of(f.path)
+			faults, paths = append(faults, f), append(paths, f.path)
 		}
+	}
+	for i, line := range l.of(paths) {
+		faults[i].line = line
 	}
 	return errors.Join(wrong...)
 }
-
-// lineOf is the line of a file on which the bytes from an offset on begin.
-func lineOf(text []byte, offset int) int { return 1 + bytes.Count(text[:offset], []byte("\n")) }
 
 var lineText = regexp.MustCompile(`\bline ([0-9]+)`)
 

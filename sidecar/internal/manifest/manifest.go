@@ -150,9 +150,11 @@ func split(text []byte) ([]object, error) {
 	if len(text) > SizeMax {
 		return nil, fmt.Errorf("over %d bytes", SizeMax)
 	}
+	// The reader takes documents apart, and changes nothing of such a text.
+	text = append(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), '\n')
 	var all []object
 	docs := yamldocs.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
-	for number, end := 1, 0; ; number++ {
+	for number, line, end := 1, 1, 0; ; number++ {
 		doc, err := docs.Read()
 		if errors.Is(err, io.EOF) {
 			return all, nil
@@ -160,9 +162,9 @@ func split(text []byte) ([]object, error) {
 		if err != nil {
 			return nil, err
 		}
-		begin := end + max(bytes.Index(text[end:], doc), 0) // the reader cuts, and changes nothing
-		end = begin + len(doc)
-		first := lineOf(text, begin)
+		begin := end + max(bytes.Index(text[end:], doc), 0)
+		first := line + bytes.Count(text[end:begin], []byte("\n"))
+		end, line = begin+len(doc), first+bytes.Count(doc, []byte("\n"))
 		raw, err := yaml.YAMLToJSONStrict(doc)
 		if err != nil {
 			return nil, inFile(err, first)
@@ -170,7 +172,7 @@ func split(text []byte) ([]object, error) {
 		if string(bytes.TrimSpace(raw)) == "null" {
 			continue // nothing but comments
 		}
-		o := object{raw: raw, at: linesOf(doc, first)}
+		o := object{raw: raw, at: lines{doc, first}}
 		if err := json.UnmarshalCaseSensitivePreserveInts(raw, &o.tree); err != nil {
 			return nil, fmt.Errorf("document %d is no object: %w", number, err)
 		}

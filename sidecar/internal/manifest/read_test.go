@@ -85,6 +85,37 @@ func TestFaultsAreLocated(t *testing.T) {
 	}
 }
 
+// TestMistakenFiles: a file that is a mistake as a whole is told of in bounded text, and costs no
+// more memory than some times its size; and lines are those of the file, whatever ends them.
+func TestMistakenFiles(t *testing.T) {
+	job := readTable(t).Job
+	key := strings.Repeat("k", 900)
+	deep := "kind: X\na: " + strings.Repeat("{"+key+": ", 3000) + "1" + strings.Repeat("}", 3000)
+	allocated := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for range b.N {
+			if _, err := Read([]byte(deep)); err == nil {
+				b.Error("a file without a job was taken")
+			}
+		}
+	}).AllocedBytesPerOp()
+	if allocated > 256<<20 {
+		t.Errorf("a file of %d bytes took %d MiB, want at most 256", len(deep), allocated>>20)
+	}
+	args := strings.Replace(job, "command:", "args: ["+strings.Repeat("1,", 100_000)+"]\n        command:", 1)
+	if _, err := Read([]byte(args)); err == nil || len(err.Error()) > 10_000 || !strings.Contains(err.Error(), "args[19] is 1") || !strings.HasSuffix(err.Error(), "and more") {
+		t.Errorf("100,000 numbers for texts: %.10000v", err)
+	}
+	others := strings.Repeat("---\nkind: X\n", 1000)
+	wrong := strings.Replace(job, "ranks: 4", "ranks: 0", 1)
+	line := 2001 + strings.Count(wrong[:strings.Index(wrong, "ranks: 0")], "\n") + 1
+	for _, text := range []string{others + "---\n" + wrong, strings.ReplaceAll(others+"---\n"+wrong, "\n", "\r\n")} {
+		if _, err := Read([]byte(text)); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("line %d: spec.ranks is 0", line)) {
+			t.Errorf("%v, want line %d", err, line)
+		}
+	}
+}
+
 // TestJSON: a file may be JSON, too.
 func TestJSON(t *testing.T) {
 	f, err := Read([]byte(`{"apiVersion":"outrigger.dev/v1alpha1","kind":"MPIJob","metadata":{"name":"j","namespace":"n"},
