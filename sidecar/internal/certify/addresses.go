@@ -14,8 +14,8 @@ import (
 )
 
 // Pauses between two questions about the same part of a job. They grow while pods of it
-// have no addresses yet: a cluster starts the pods of a job over minutes, and each of
-// thousands of sidecars asks.
+// have no addresses yet, and while the issuer has no answer: a cluster starts the pods of a
+// job over minutes, and each of thousands of sidecars asks for each of its peers.
 const (
 	partFirst = 200 * time.Millisecond
 	partMax   = 5 * time.Second
@@ -36,6 +36,7 @@ type part struct {
 	turn  chan struct{}
 	pods  int // that it has
 	known map[int][]netip.Addr
+	err   error // of the last question
 	asked time.Time
 	pause time.Duration
 }
@@ -76,14 +77,20 @@ func (a *Addresses) Lookup(ctx context.Context, host string) ([]netip.Addr, erro
 	}
 	if time.Since(p.asked) >= p.pause {
 		known, err := a.ask(ctx, bootstrap.AddressesPart(pod))
-		if err != nil {
-			return nil, err
+		if err != nil && ctx.Err() != nil {
+			return nil, err // of this caller, and not of the issuer
 		}
-		if p.known, p.asked = known, time.Now(); len(known) < p.pods {
+		if err == nil {
+			p.known = known
+		}
+		if p.err, p.asked = err, time.Now(); err != nil || len(known) < p.pods {
 			p.pause = min(max(2*p.pause, partFirst), partMax)
 		} else {
 			p.pause = partFirst
 		}
+	}
+	if p.err != nil {
+		return nil, p.err
 	}
 	if list := p.known[pod]; len(list) > 0 {
 		return list, nil

@@ -111,8 +111,7 @@ func TestPodsThatMove(t *testing.T) {
 	}
 }
 
-// TestWrongAnswers: what is no answer is an error, with the issuer's words, and the next
-// question is asked at once.
+// TestWrongAnswers: what is no answer is an error, with the issuer's words.
 func TestWrongAnswers(t *testing.T) {
 	var status atomic.Int64
 	var text atomic.Pointer[string]
@@ -131,12 +130,14 @@ func TestWrongAnswers(t *testing.T) {
 	} {
 		status.Store(c.status)
 		text.Store(&c.text)
+		a.parts[0].pause = 0
 		if _, err := a.Lookup(t.Context(), "cg-0-1"); err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 2<<10 {
 			t.Errorf("%d %.20s: %.100v", c.status, c.text, err)
 		}
 	}
 	status.Store(http.StatusOK)
 	text.Store(new(`{"pods":{"1":["10.0.0.1"]}}`))
+	a.parts[0].pause = 0
 	if got, err := a.Lookup(t.Context(), "cg-0-1"); err != nil || len(got) != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
@@ -149,7 +150,29 @@ func TestWrongAnswers(t *testing.T) {
 	if err := os.Remove(a.issuer.TokenFile); err != nil {
 		t.Fatal(err)
 	}
+	a.parts[0].pause = 0
 	if _, err := a.Lookup(t.Context(), "cg-0-1"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a token: %v", err)
+	}
+}
+
+// TestNoAnswers: an issuer that has no answer is asked about a part as rarely as one that has, and
+// not once for each peer that is looked for.
+func TestNoAnswers(t *testing.T) {
+	var questions atomic.Int64
+	a := located(t, 256, func(w http.ResponseWriter, _ *http.Request) {
+		questions.Add(1)
+		http.Error(w, "come again", http.StatusServiceUnavailable)
+	})
+	for range 3 {
+		for pod := range 256 {
+			if _, err := a.Lookup(t.Context(), fmt.Sprintf("cg-0-%d", pod)); err == nil || !strings.Contains(err.Error(), "come again") {
+				t.Fatalf("pod %d: %v", pod, err)
+			}
+		}
+	}
+	// As many as pauses have passed meanwhile, and not one a pod.
+	if n := questions.Load(); n > 20 {
+		t.Errorf("%d questions", n)
 	}
 }
