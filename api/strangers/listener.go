@@ -190,8 +190,10 @@ func (l *Listener) remove(c *conn) bool {
 	return true
 }
 
-// Close gives the place back.
+// Close gives the place back, once the connection is closed: the next one has it then.
 func (c *conn) Close() error {
+	c.stop()
+	err := c.Conn.Close()
 	c.listener.mu.Lock()
 	had := c.listener.remove(c)
 	c.listener.mu.Unlock()
@@ -201,8 +203,7 @@ func (c *conn) Close() error {
 		default:
 		}
 	}
-	c.stop()
-	return c.Conn.Close()
+	return err
 }
 
 // sendAway ends a connection that has lost its place, and what is done for it.
