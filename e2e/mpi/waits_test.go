@@ -21,7 +21,7 @@ func TestDeadlocks(t *testing.T) {
 					t.Errorf("%s: exit code %d, want 124 and %q\n%s", what, code, suspicion, out)
 				}
 			}
-			for _, what := range []string{"computes", "tests, then computes", "waits long"} {
+			for _, what := range []string{"computes", "tests, then computes", "tests and sleeps", "waits long"} {
 				code, out := job{ranks: 4, pods: 2, env: unshared(m), flags: []string{"--deadlock-after", "1s", "--deadlock-fails"}}.run(t, program, "right: "+what, "3")
 				if code != 0 || strings.Contains(out, "suspected deadlock") {
 					t.Errorf("%s: exit code %d\n%s", what, code, out)

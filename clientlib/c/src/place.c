@@ -32,6 +32,10 @@
 #define AGAIN_MAX 8                 /* within so many it computes again if it has begun to, */
 #define AGAIN_NS 1000000            /* and not before */
 #define WAITS_NS 100000             /* of looks in vain */
+/* Of time between two looks within which the thread went to sleep: the program pauses, and
+ * does not wait. Who is put off, or yields, does not sleep; a lock of this library is held for
+ * less. */
+#define SLEPT_NS 300000
 #define LATELY_NS 100000000         /* for so long a sidecar, too, holds to what it was told */
 
 static uint64_t thread_time(void)
@@ -42,11 +46,14 @@ static uint64_t thread_time(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* switches is how often the thread was put off. */
-static long switches(void)
+/* switches is how often the thread was put off, and sleeps how often it went to sleep. */
+static long switches(long *sleeps)
 {
 	struct rusage r;
-	return getrusage(RUSAGE_THREAD, &r) == 0 ? r.ru_nvcsw + r.ru_nivcsw : -1;
+	if (getrusage(RUSAGE_THREAD, &r) != 0)
+		return *sleeps = -1;
+	*sleeps = r.ru_nvcsw;
+	return r.ru_nvcsw + r.ru_nivcsw;
 }
 
 static void say(outrigger *s) { atomic_store_explicit(or_word(s, OR_SEG_OFF_PLACE), s->place.word, memory_order_relaxed); }
@@ -139,7 +146,7 @@ static void mark(struct or_place *p, uint64_t now)
 	}
 	p->marked = now;
 	p->spent = thread_time();
-	p->switches = switches();
+	p->switches = switches(&p->sleeps);
 }
 
 /* or_place_leaves says where the caller goes on while so many bytes are moved. */
@@ -286,15 +293,19 @@ static void returns(outrigger *s)
 	say(s);
 }
 
-/* was_away reports that the caller has computed since it left the library. Until then it
- * has looked, copied, or yielded, since the mark. */
+/* was_away reports that the caller has computed since it left the library, and notes whether it
+ * has slept. Until then it has looked, copied, or yielded, since the mark. */
 static bool was_away(struct or_place *p, uint64_t now)
 {
+	p->slept = false;
 	if (now - p->looked <= AWAY_NS)
 		return false;
 	uint64_t looking = p->looked - p->marked, spent = thread_time() - p->spent;
-	uint64_t least = switches() == p->switches ? AWAY_NS : AWAY_SWITCHED_NS;
-	bool away = p->thread == or_thread() && spent > looking + least;
+	long sleeps;
+	uint64_t least = switches(&sleeps) == p->switches ? AWAY_NS : AWAY_SWITCHED_NS;
+	bool same = p->thread == or_thread();
+	bool away = same && spent > looking + least;
+	p->slept = same && now - p->looked > SLEPT_NS && sleeps > p->sleeps;
 	mark(p, now);
 	return away;
 }
@@ -322,7 +333,7 @@ void or_place_looks(outrigger *s, unsigned came)
 	else if (away && p->under)
 		computes(s);
 	p->under = atomic_load_explicit(&s->ops.private, memory_order_relaxed) > 0;
-	if (away || came > 0) {
+	if (away || p->slept || came > 0) {
 		returns(s);
 		return;
 	}
@@ -332,9 +343,17 @@ void or_place_looks(outrigger *s, unsigned came)
 		waits(s, now);
 }
 
-/* or_place_woke notes that the caller has slept until now: it was not away. */
+/* or_place_woke notes that the caller has yielded until now: it was not away. */
 void or_place_woke(outrigger *s)
 {
 	if (s->place.wanted)
 		s->place.looked = or_now();
+}
+
+/* or_place_napped is or_place_woke of one that has slept within this library. */
+void or_place_napped(outrigger *s)
+{
+	or_place_woke(s);
+	if (s->place.wanted && s->place.thread == or_thread())
+		(void)switches(&s->place.sleeps);
 }

@@ -152,11 +152,13 @@ struct or_place {
 	unsigned after;  /* messages submitted since then */
 	unsigned idle;   /* large ones without computing, since the last one with it */
 	uint64_t began;  /* when it last computed that had not for many messages */
-	bool away;       /* until the look that it is in */
+	bool away;       /* until the look that it is in, it has computed */
+	bool slept;      /* or slept, and not within this library */
 	uint64_t looked; /* at completions, or woke, or had a message copied */
 	uint64_t marked; /* when the thread's processor time was found out, */
 	uint64_t spent;  /* which was so much, */
 	long switches;   /* and how often it had been put off */
+	long sleeps;     /* or had gone to sleep; also after a sleep within this library */
 	pid_t thread;     /* whose time it is, */
 	clockid_t clock;  /* which others find there */
 	const volatile uint32_t *cpu; /* on which the kernel says that it is now; NULL: others cannot see it */
@@ -261,6 +263,7 @@ void or_place_back(outrigger *s);
 void or_place_looks(outrigger *s, unsigned came);
 void or_place_waits(outrigger *s);
 void or_place_woke(outrigger *s);
+void or_place_napped(outrigger *s);
 void or_place_beside(outrigger *s);
 int or_place_cpu(const outrigger *s);
 bool or_place_idles(const outrigger *s);

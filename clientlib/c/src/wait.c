@@ -84,7 +84,7 @@ int outrigger_sleep(outrigger *s, unsigned microseconds)
 		or_nap(s, word, microseconds);
 	pthread_mutex_lock(&s->lock);
 	s->sleepers--;
-	or_place_woke(s);
+	or_place_napped(s);
 	if (s->sleepers == 0 && !s->watch.away)
 		atomic_store(or_word(s, OR_SEG_OFF_WAITING), 0);
 	/* What the sidecar said before it ended counts. */

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -248,6 +249,64 @@ static void *moves(void *unused)
 	return NULL;
 }
 
+static void *hog(void *stop)
+{
+	while (!atomic_load((_Atomic int *)stop))
+		;
+	return NULL;
+}
+
+/* put_off has the caller look in vain while another thread wants its processor. */
+static void put_off(outrigger *s)
+{
+	_Atomic int stop = 0;
+	pthread_t other;
+	cpu_set_t before, one;
+	CPU_ZERO(&one);
+	if (sched_getaffinity(0, sizeof before, &before) == 0) {
+		CPU_SET(sched_getcpu(), &one);
+		sched_setaffinity(0, sizeof one, &one);
+	}
+	if (pthread_create(&other, NULL, hog, &stop) != 0)
+		return;
+	for (int i = 0; i < 20; i++)
+		look_in_vain(s, 1000000);
+	atomic_store(&stop, 1);
+	pthread_join(other, NULL);
+	sched_setaffinity(0, sizeof before, &before);
+	look_in_vain(s, 400000); /* joining may have slept */
+}
+
+static void pause_for(long us)
+{
+	nanosleep(&(struct timespec){0, us * 1000}, NULL);
+}
+
+/* pauses: a program that looks in vain and sleeps between does not wait, however often it looks;
+ * one that sleeps within the library does. */
+static void pauses(outrigger *s)
+{
+	look(s, 1);
+	for (int i = 0; i < 50; i++) {
+		pause_for(i % 2 == 0 ? 500 : 3000);
+		look(s, 0);
+		expect(s, "a look after each pause", 0);
+	}
+	look_in_vain(s, 400000);
+	expect(s, "looks in vain after pauses", OR_PLACE_WAITS);
+	pause_for(2000);
+	look(s, 0);
+	expect(s, "a pause after looks in vain", 0);
+	look_in_vain(s, 400000);
+	for (int i = 0; i < 10; i++) {
+		pause_for(2000);
+		or_place_napped(s);
+		look(s, 0);
+	}
+	expect(s, "sleeps within the library", OR_PLACE_WAITS);
+	look(s, 1);
+}
+
 int main(void)
 {
 	outrigger *s = calloc(1, sizeof *s);
@@ -263,16 +322,11 @@ int main(void)
 	expect(s, "who waits for a large message", OR_PLACE_WAITS);
 	/* What a host takes of this machine's processor counts as the thread's own time: then
 	 * it has computed, for all that can be known. */
-	for (int i = 0; i < 20; i++) {
-		look_in_vain(s, 1000000);
-		nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
-		look(s, 0);
-		if (s->place.word & OR_PLACE_WAITS)
-			break;
-	}
+	put_off(s);
 	expect(s, "who was put off while it waits", OR_PLACE_WAITS);
 	look(s, 1);
 	expect(s, "whose message has come", 0);
+	pauses(s);
 
 	or_place_leaves(s, 1 << 20);
 	compute(2000000);

@@ -50,6 +50,11 @@ int main(int argc, char **argv)
 			MPI_Test(&r, &over, MPI_STATUS_IGNORE);
 		compute(seconds);
 	}
+	if (strcmp(what, "right: tests and sleeps") == 0)
+		for (double since = now(); now() - since < seconds;) {
+			MPI_Test(&r, &over, MPI_STATUS_IGNORE);
+			nanosleep(&(struct timespec){0, 1000000}, NULL);
+		}
 	if (strcmp(what, "right: waits long") == 0 && me == 0)
 		compute(seconds);
 	MPI_Send(&x, 1, MPI_DOUBLE, right, 7, MPI_COMM_WORLD);
