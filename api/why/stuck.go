@@ -17,7 +17,7 @@ func Stuck(ranks []Rank, least time.Duration) bool {
 		case r.State == Left:
 		case !r.stuck(least):
 			return false
-		default:
+		case r.Meeting == 0: // where all meet none waits for a call of another
 			waiting = true
 		}
 	}
@@ -78,6 +78,8 @@ func InCollective(ranks []Rank, least time.Duration) bool {
 // Idle is for how many seconds the rank has done nothing but wait; 0: it does not.
 func (r *Rank) Idle() float64 {
 	switch {
+	case r.Meeting > 0:
+		return r.Meeting
 	case r.inMPI():
 		return r.Quiet
 	case len(r.Waits) == 0:
@@ -89,6 +91,9 @@ func (r *Rank) Idle() float64 {
 // stuck reports whether a rank has been in a call that waits for that long, and does
 // nothing but wait.
 func (r *Rank) stuck(least time.Duration) bool {
+	if r.Meeting > 0 { // it waits for all others, whatever of its MPI's own is open
+		return r.Stopped == 0 && r.Meeting >= least.Seconds()
+	}
 	if r.Stopped != 0 || r.Free || r.Unread || r.Moves {
 		return false
 	}

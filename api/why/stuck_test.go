@@ -96,3 +96,28 @@ func TestStuckWithLocal(t *testing.T) {
 		t.Error("a rank with messages that are not seen is in a deadlock")
 	}
 }
+
+// TestStuckWhereAllMeet: a rank in MPI_Finalize waits for all others; where others wait for it,
+// the job is stuck, whatever the rank's MPI has open. Where all are there, or one computes, it is
+// not.
+func TestStuckWhereAllMeet(t *testing.T) {
+	meets := Rank{Rank: 3, Meeting: 12, Free: true, Quiet: 1}
+	waits := Rank{Rank: 0, Quiet: 12, Waits: []Wait{{Kind: Recv, Seconds: 12}}}
+	computes := Rank{Rank: 1, Quiet: 12}
+	for name, c := range map[string]struct {
+		ranks []Rank
+		want  bool
+	}{
+		"others wait":       {[]Rank{waits, meets}, true},
+		"all meet":          {[]Rank{meets, meets}, false},
+		"one computes":      {[]Rank{waits, meets, computes}, false},
+		"not for long":      {[]Rank{waits, {Rank: 3, Meeting: 3}}, false},
+		"it is stopped":     {[]Rank{waits, {Rank: 3, Meeting: 12, Stopped: 7}}, false},
+		"others have left":  {[]Rank{{Rank: 0, State: Left}, meets}, false},
+		"no rank is in one": {[]Rank{waits}, true},
+	} {
+		if got := Stuck(c.ranks, 10*time.Second); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}

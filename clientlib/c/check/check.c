@@ -240,14 +240,27 @@ static _Thread_local unsigned closing;
 
 EXPORT int ompi_mpi_finalize(void);
 
+/* finalizing tells the sidecar that this rank is in MPI_Finalize, where Open MPI waits for all
+ * ranks by PMIx, which tells of a pod's ranks together: another rank may wait for this one. */
+static void finalizing(int over)
+{
+	char line[64];
+	if (!check_wanted())
+		return;
+	snprintf(line, sizeof line, "cmd=outrigger_finalize rank=%s over=%d\n", check_rank(), over);
+	tell(line);
+}
+
 int ompi_mpi_finalize(void)
 {
 	int (*next)(void);
 	if (!mpilib_next(&next, "ompi_mpi_finalize"))
 		return check_missing("ompi_mpi_finalize");
+	finalizing(0);
 	closing++;
 	int rc = next();
 	closing--;
+	finalizing(1);
 	return rc;
 }
 

@@ -31,7 +31,9 @@ func (d *daemon) launched(r *why.Rank) {
 	if d.pmi == nil {
 		return
 	}
-	r.Meeting, r.Local = d.pmi.Meeting(r.Rank).Seconds(), d.pmi.Local()
+	if r.Local = d.pmi.Local(); r.State != why.Left {
+		r.Meeting = d.pmi.Meeting(r.Rank).Seconds() // else it is on its way out
+	}
 	switch {
 	case d.pmi.Idle(r.Rank) && r.State == why.NotStarted:
 		r.State = why.Ended

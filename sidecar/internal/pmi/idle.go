@@ -75,7 +75,8 @@ func (s *Server) Idle(rank int) bool {
 }
 
 // Meeting returns how long a rank has been where all ranks meet; 0: it is not there. Of a
-// fence the launcher tells when all ranks of the pod are in it.
+// fence the launcher tells when all ranks of the pod are in it, and of MPI_Finalize the rank
+// itself.
 func (s *Server) Meeting(rank int) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,6 +84,9 @@ func (s *Server) Meeting(rank int) time.Duration {
 		if c.rank == rank {
 			return time.Since(c.entered)
 		}
+	}
+	if since, in := s.finalize[rank]; in {
+		return max(time.Since(since), time.Nanosecond)
 	}
 	if s.fences > 0 {
 		return time.Since(s.fencing)

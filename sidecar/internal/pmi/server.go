@@ -89,6 +89,7 @@ type Server struct {
 	init     map[int]bool
 	loaded   bool // a process of this pod has loaded an MPI
 	local    bool // its ranks talk by shared memory of their MPI's
+	finalize map[int]time.Time // ranks in MPI_Finalize, and since when
 	failed   error
 	aborts   aborts
 	idle     idle
@@ -366,6 +367,26 @@ func (s *Server) note(c *client, what *bool) error {
 	return nil
 }
 
+// finalizes hears of a rank that it is in MPI_Finalize, or has been: Open MPI waits there by a
+// fence, of which a pod is told when all its ranks are in it.
+func (s *Server) finalizes(c *client, r request) error {
+	rank, err := s.rankOf(r.fields["rank"])
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.finished = true; r.fields["over"] == "1" {
+		delete(s.finalize, rank)
+		return nil
+	}
+	if s.finalize == nil {
+		s.finalize = map[int]time.Time{}
+	}
+	s.finalize[rank] = time.Now()
+	return nil
+}
+
 // Local reports whether messages between ranks of this pod go by memory that their MPI shares, and
 // not by the sidecar.
 func (s *Server) Local() bool {
@@ -421,6 +442,8 @@ func (s *Server) handle(c *client, r request) error {
 			return s.note(c, &s.loaded)
 		case "outrigger_local":
 			return s.note(c, &s.local)
+		case "outrigger_finalize":
+			return s.finalizes(c, r)
 		case "outrigger_idle":
 			return s.idled(c, r)
 		case "outrigger_failed":

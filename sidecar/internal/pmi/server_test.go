@@ -234,6 +234,29 @@ func TestProcessTells(t *testing.T) {
 	q.ask("cmd=outrigger_rank rank=0", "cmd=outrigger_rank rc=0 init=0 attached=0 vanished=0 loaded=1")
 }
 
+// TestFinalizing: a rank in MPI_Finalize says so, by a connection of its own, and when it is over.
+func TestFinalizing(t *testing.T) {
+	s := New(Config{Count: 2, Layout: []int{2}})
+	defer s.Close()
+	say := func(rank, over string) error {
+		return s.finalizes(&client{}, request{fields: map[string]string{"rank": rank, "over": over}})
+	}
+	if err := say("1", "0"); err != nil {
+		t.Fatal(err)
+	}
+	if s.Meeting(1) <= 0 || s.Meeting(0) != 0 {
+		t.Errorf("rank 1 is in it for %v, rank 0 for %v", s.Meeting(1), s.Meeting(0))
+	}
+	if err := say("1", "1"); err != nil || s.Meeting(1) != 0 {
+		t.Errorf("it is over, and rank 1 is in it for %v (%v)", s.Meeting(1), err)
+	}
+	for _, foreign := range []string{"2", "-1", "x", ""} {
+		if err := say(foreign, "0"); err == nil {
+			t.Errorf("rank %q is none of this pod, and is taken", foreign)
+		}
+	}
+}
+
 // TestLauncherTells: a rank has ended badly, and the answer comes when that is known.
 func TestLauncherTells(t *testing.T) {
 	var told string
