@@ -87,8 +87,8 @@ type Server struct {
 	meetings int
 	waiting  []*client // in the barrier
 	init     map[int]bool
-	loaded   bool // a process of this pod has loaded an MPI
-	local    bool // its ranks talk by shared memory of their MPI's
+	loaded   bool              // a process of this pod has loaded an MPI
+	local    bool              // its ranks talk by shared memory of their MPI's
 	finalize map[int]time.Time // ranks in MPI_Finalize, and since when
 	failed   error
 	aborts   aborts
