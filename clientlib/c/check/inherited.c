@@ -4,6 +4,8 @@
  * close their descriptor of it, and the next MPI program of the script would have none.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -12,19 +14,26 @@
 
 #include "check.h"
 
-static struct stat management; /* st_ino 0: the process has no such connection */
+static struct statx management; /* stx_ino 0: the process has no such connection */
+
+/* look describes a socket by statx(2), of glibc 2.28: fstat is a symbol of 2.33. */
+static bool look(int fd, struct statx *is)
+{
+	return statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO, is) == 0 && S_ISSOCK(is->stx_mode);
+}
 
 static void __attribute__((constructor)) find_management(void)
 {
 	const char *text = getenv("PMI_FD");
-	if (text == NULL || fstat(atoi(text), &management) != 0 || !S_ISSOCK(management.st_mode))
-		management.st_ino = 0;
+	if (text == NULL || !look(atoi(text), &management))
+		management.stx_ino = 0;
 }
 
 EXPORT int shutdown(int fd, int how)
 {
-	struct stat st;
-	if (management.st_ino != 0 && fstat(fd, &st) == 0 && st.st_ino == management.st_ino && st.st_dev == management.st_dev)
+	struct statx is;
+	if (management.stx_ino != 0 && look(fd, &is) && is.stx_ino == management.stx_ino && is.stx_dev_major == management.stx_dev_major &&
+	    is.stx_dev_minor == management.stx_dev_minor)
 		return 0;
 	return (int)syscall(SYS_shutdown, fd, how);
 }
