@@ -59,17 +59,19 @@ type Link struct {
 	look   bool   // at the sockets, in the next Poll
 	polls  int
 
-	board     *board
-	boardFD   int // which only this side writes
-	shares    map[link.Region]*shared
-	ops       turns.Schedule[operation]
-	ended     []ended
-	regions   int // of peers, that are mapped
-	unmapping sync.WaitGroup
-	order     atomic.Uint64           // a read-modify-write of it is a full barrier
-	mapped    uint64                  // bytes of regions
-	looks     atomic.Int32            // for pages of regions, under way
-	refusals  []atomic.Pointer[error] // by peer, why no end is made for it any more
+	board   *board
+	boardFD int // which only this side writes
+	shares  map[link.Region]*shared
+	ops     turns.Schedule[operation]
+	ended   []ended
+	regions int // of peers, that are mapped
+	// regionsMost is how many there may be.
+	regionsMost int
+	unmapping   sync.WaitGroup
+	order       atomic.Uint64           // a read-modify-write of it is a full barrier
+	mapped      uint64                  // bytes of regions
+	looks       atomic.Int32            // for pages of regions, under way
+	refusals    []atomic.Pointer[error] // by peer, why no end is made for it any more
 
 	input  []byte // what is handed over
 	oob    []byte
@@ -82,7 +84,11 @@ type Link struct {
 func New(cfg Config, memory link.Memory) (*Link, error) {
 	l := &Link{
 		cfg: cfg, memory: memory, conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), refusals: make([]atomic.Pointer[error], cfg.Peers), shares: map[link.Region]*shared{},
-		boardFD: -1, epoll: -1, input: make([]byte, wholeMax), oob: make([]byte, unix.CmsgSpace(4*8)),
+		regionsMost: regionsAll, boardFD: -1, epoll: -1, input: make([]byte, wholeMax), oob: make([]byte, unix.CmsgSpace(4*8)),
+	}
+	var files unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil {
+		l.regionsMost = regionsLimit(files.Cur)
 	}
 	fd, mem, err := segment.CreateToRead("sidecar-board", boardBytes)
 	if err != nil {

@@ -36,6 +36,31 @@ func sparseOpen(t *testing.T, n int64) int {
 	return fd
 }
 
+// TestDescriptorsOfPeers: regions of peers take no more than half of the descriptors that a process
+// may have, and one that is too much ends shared memory with its peer alone.
+func TestDescriptorsOfPeers(t *testing.T) {
+	for files, want := range map[uint64]int{256: 128, 1 << 20: regionsAll, unix.RLIM_INFINITY: regionsAll} {
+		if n := regionsLimit(files); n != want {
+			t.Errorf("%d regions with %d open files, want %d", n, files, want)
+		}
+	}
+	f := newFoe(t)
+	f.b.l.regionsMost = 2
+	fd := sparse(t, 1<<16)
+	for r := range link.Region(3) {
+		f.says(word24Of(wordHere, r, 0, 4096), fd)
+	}
+	f.ends(link.ErrBroken)
+	if f.b.l.regions != 0 {
+		t.Errorf("%d regions are kept of no peer", f.b.l.regions)
+	}
+	e, err := f.b.l.Prepare(1)
+	if err != nil {
+		t.Fatalf("another peer: %v", err)
+	}
+	_ = e.Close() // it has no connection
+}
+
 // TestAddressesOfAPeer: the regions of a peer may be so many bytes together, and one that is
 // too much ends shared memory with that peer alone.
 func TestAddressesOfAPeer(t *testing.T) {

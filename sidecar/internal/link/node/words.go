@@ -26,7 +26,9 @@ const (
 )
 
 // Regions of one peer, and of all: two for each of its ranks. A process may have only
-// some 65,000 mappings (vm.max_map_count), without which its runtime dies.
+// some 65,000 mappings (vm.max_map_count), without which its runtime dies. Each keeps a descriptor,
+// and all of them have half of the descriptors that the process may have at most (regionsLimit):
+// ranks could not attach without one.
 const (
 	regionsMax = 1 << 11
 	regionsAll = 1 << 14
@@ -200,6 +202,9 @@ func (c *conn) obey(b []byte, fds []int, flags int) error {
 	return nil
 }
 
+// regionsLimit is how many regions of peers a process may keep that may have so many open files.
+func regionsLimit(files uint64) int { return int(min(files/2, regionsAll)) }
+
 // descriptors are those in the ancillary data of a message.
 func descriptors(oob []byte) (fds []int) {
 	if len(oob) == 0 {
@@ -221,8 +226,8 @@ func (c *conn) mapRegion(w *word24, fd int) error {
 	if c.regions[w.region] != nil || len(c.regions) >= regionsMax {
 		return fmt.Errorf("%w: region %d of %d is told of again", link.ErrProtocol, w.region, len(c.regions))
 	}
-	if c.l.regions >= regionsAll {
-		return c.l.refuse(c.peer, fmt.Errorf("memory of peers: %d regions", c.l.regions))
+	if c.l.regions >= c.l.regionsMost {
+		return c.l.refuse(c.peer, fmt.Errorf("memory of peers: %d regions, want at most %d: half of the limit of open files, and never more than %d", c.l.regions, c.l.regionsMost, regionsAll))
 	}
 	if w.size > mappedPeer-c.mapped || w.size > mappedMax-c.l.mapped {
 		return c.l.refuse(c.peer, fmt.Errorf("memory of the peer: %d bytes beside %d of its and %d of all peers', want at most %d and %d together", w.size, c.mapped, c.l.mapped, uint64(mappedPeer), uint64(mappedMax)))
