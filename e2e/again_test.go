@@ -23,13 +23,19 @@ var agains = map[string]func(context.Context) error{
 	"one less": oneSessionLess,
 }
 
-// givesUp is a scene for two ranks of one pod.
-const givesUp = "gives up"
+// Scenes for two ranks of one pod.
+const (
+	givesUp       = "gives up"
+	neverAttaches = "never attaches"
+)
 
 func again(scene string) int {
 	run := agains[scene]
-	if scene == givesUp {
+	switch scene {
+	case givesUp:
 		run = givenUp
+	case neverAttaches:
+		run = oneNeverAttaches
 	}
 	if err := run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -98,6 +104,23 @@ func givenUp(ctx context.Context) error {
 		}
 	}
 	return eachSession(ctx, func(w *outrigger.Comm) error { return w.Barrier(ctx) })
+}
+
+// TestOneNeverAttaches: a message for a rank whose process has ended without a session keeps no
+// other rank from its next one.
+func TestOneNeverAttaches(t *testing.T) {
+	t.Parallel()
+	if code, out := start(t, 2, 1, os.Args[0], againCommand, neverAttaches).wait(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
+func oneNeverAttaches(ctx context.Context) error {
+	if os.Getenv("OUTRIGGER_RANK") == "1" {
+		return nil
+	}
+	first := func(w *outrigger.Comm) error { return outrigger.Send(ctx, w, []int64{1}, 1, 7) }
+	return eachSession(ctx, first, func(*outrigger.Comm) error { return nil })
 }
 
 // eachSession opens sessions, one after the other, each for a part of a scene.

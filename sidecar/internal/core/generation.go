@@ -53,7 +53,15 @@ func (p *peer) passes() {
 // is over here; false: not yet.
 func (c *Core) Renew(now int64) bool {
 	c.now = now
-	if !c.Renews() {
+	if c.leaving || c.fail != nil {
+		return false
+	}
+	for _, e := range c.hosted {
+		if e.absent && e.session == nil && !e.gone { // it never attached, and messages may wait for it
+			c.leftOut(e)
+		}
+	}
+	if !c.mayRenew() {
 		return false
 	}
 	c.renew(c.gen + 1)
