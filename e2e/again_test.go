@@ -17,7 +17,7 @@ import (
 // of a job.
 const againCommand = "again"
 
-var agains = map[string]func(context.Context) error{
+var scenes = map[string]func(context.Context) error{
 	"many":     manySessions,
 	"early":    earlySecond,
 	"one less": oneSessionLess,
@@ -30,7 +30,7 @@ const (
 )
 
 func again(scene string) int {
-	run := agains[scene]
+	run := scenes[scene]
 	switch scene {
 	case givesUp:
 		run = givenUp
@@ -48,7 +48,7 @@ func again(scene string) int {
 // ranks are apart.
 func TestAgain(t *testing.T) {
 	t.Parallel()
-	for scene := range agains {
+	for scene := range scenes {
 		for _, pods := range []int{1, 2, 4} {
 			t.Run(fmt.Sprintf("%s in %d pods", scene, pods), func(t *testing.T) {
 				t.Parallel()
@@ -96,7 +96,7 @@ func givenUp(ctx context.Context) error {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("a second session while rank 1 is in its first one: %w", err)
 		}
-		fmt.Println("gave up")
+		fmt.Fprintln(os.Stdout, "gave up")
 	}
 	if rank == 0 {
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
