@@ -37,6 +37,9 @@ func again(scene string) int {
 	case neverAttaches:
 		run = oneNeverAttaches
 	}
+	if farApart[scene] != nil {
+		run = func(ctx context.Context) error { return lateSecond(ctx, farApart[scene]) }
+	}
 	if err := run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -59,6 +62,58 @@ func TestAgain(t *testing.T) {
 			})
 		}
 	}
+}
+
+// farApart are the second sessions of programs some of whose ranks come to them late. In the
+// first ones are other collectives, or nothing by which pods meet.
+var farApart = map[string][]func(context.Context, *outrigger.Comm) error{
+	"other collectives": {
+		func(ctx context.Context, w *outrigger.Comm) error {
+			return errors.Join(outrigger.Bcast(ctx, w, make([]int64, 1), 0), outrigger.AllreduceInPlace(ctx, w, make([]int64, 1), outrigger.Sum))
+		},
+		func(ctx context.Context, w *outrigger.Comm) error { return w.Barrier(ctx) },
+	},
+	"from any rank": {
+		func(context.Context, *outrigger.Comm) error { return nil },
+		func(ctx context.Context, w *outrigger.Comm) error {
+			if w.Rank() >= 2 {
+				return outrigger.Send(ctx, w, make([]int64, 1), w.Rank()-2, 1)
+			}
+			_, err := outrigger.Recv(ctx, w, make([]int64, 1), outrigger.AnySource, 1)
+			return err
+		},
+	},
+}
+
+// TestSecondSessionFarApart: ranks of one pod are in their second session for seconds before
+// those of another one come to it. They disagree about nothing, and are in no deadlock.
+func TestSecondSessionFarApart(t *testing.T) {
+	t.Parallel()
+	for scene := range farApart {
+		t.Run(scene, func(t *testing.T) {
+			t.Parallel()
+			code, out := startWith(t, []string{"--deadlock-after", "1s", "--deadlock-fails"}, 4, 2, os.Args[0], againCommand, scene).wait()
+			if code != 0 || strings.Contains(out, "disagree") || strings.Contains(out, "deadlock") {
+				t.Errorf("exit code %d\n%s", code, out)
+			}
+		})
+	}
+}
+
+// lateSecond has ranks of the second pod compute between two sessions.
+func lateSecond(ctx context.Context, parts []func(context.Context, *outrigger.Comm) error) error {
+	rank := 0
+	err := eachSession(ctx, func(w *outrigger.Comm) error {
+		rank = w.Rank()
+		return parts[0](ctx, w)
+	})
+	if err != nil {
+		return err
+	}
+	if rank >= 2 {
+		time.Sleep(5 * time.Second) // it computes: for longer than the looks that have to find the same
+	}
+	return eachSession(ctx, func(w *outrigger.Comm) error { return parts[1](ctx, w) })
 }
 
 // TestGivesUp: a rank that waits for its second session no longer than it wants, and tries it

@@ -33,11 +33,11 @@ func behind(ranks []Rank) (lines []string) {
 				end = Any
 				break
 			}
-			next := x.needs()
-			if len(next) == 0 {
+			next := x.next(at)
+			if next == Any {
 				break
 			}
-			end = next[0]
+			end = next
 		}
 		for _, r := range path {
 			ends[r] = end
@@ -48,7 +48,7 @@ func behind(ranks []Rank) (lines []string) {
 		r := &ranks[i]
 		if end := ends[r.Rank]; end != Any && end != r.Rank {
 			count[end]++
-			if next := r.needs(); len(next) > 0 && next[0] == end { // a sidecar may tell of a rank twice
+			if r.next(at) == end { // a sidecar may tell of a rank twice
 				direct[end]++
 			}
 		}

@@ -22,12 +22,12 @@ type Begun struct {
 func (b *Begun) has(number uint32) bool { return b.Number-number < max(b.Count, 1) }
 
 // place is one collective, whoever takes part in it. Communicators that a split
-// makes have one number, and nobody in common: the lead tells them apart. What a rank
+// makes have one number, and nobody in common: the lead tells them apart. A rank that
+// attaches again counts from 1 on: the generation tells its programs apart. What a rank
 // has begun at a place never changes, so that ranks may be asked one after the other.
 type place struct {
-	context uint32
-	lead    int
-	number  uint32
+	group
+	number uint32
 }
 
 // side is what some of the ranks call a collective.
@@ -55,25 +55,25 @@ func disagreements(ranks []Rank, over bool) (lines []string) {
 		for j := range ranks[i].Waits {
 			if w := &ranks[i].Waits[j]; w.Kind == Collective {
 				b := Begun{w.Context, w.Lead, w.Number, w.Name, w.Order, 1}
-				note(at, ranks[i].Rank, &b, true)
-				asked.add(&b)
+				note(at, &ranks[i], &b, true)
+				asked.add(ranks[i].group(&b), b.Number)
 			}
 		}
 		for j := range ranks[i].Past {
 			if b := ranks[i].Past[j]; over { // where two rows meet, one of them begins
 				b.Number -= max(b.Count, 1) - 1
-				asked.add(&b)
+				asked.add(ranks[i].group(&b), b.Number)
 			}
 		}
 	}
 	for i := range ranks {
 		for j := range ranks[i].Past {
 			b := ranks[i].Past[j]
-			for _, n := range asked[b.group()] {
+			for _, n := range asked[ranks[i].group(&b)] {
 				if b.has(n) {
 					one := b
 					one.Number = n
-					note(at, ranks[i].Rank, &one, false)
+					note(at, &ranks[i], &one, false)
 				}
 			}
 		}
@@ -85,10 +85,10 @@ func disagreements(ranks []Rank, over bool) (lines []string) {
 		}
 	}
 	slices.SortFunc(wrong, func(a, b place) int {
-		return cmp.Or(cmp.Compare(a.context, b.context), cmp.Compare(a.lead, b.lead), int(int32(a.number-b.number))) // numbers wrap
+		return cmp.Or(cmp.Compare(a.generation, b.generation), cmp.Compare(a.context, b.context), cmp.Compare(a.lead, b.lead), int(int32(a.number-b.number))) // numbers wrap
 	})
 	for i, p := range wrong {
-		if i > 0 && wrong[i-1].context == p.context && wrong[i-1].lead == p.lead {
+		if i > 0 && wrong[i-1].group == p.group {
 			continue // it follows from the first one
 		}
 		if lines = append(lines, disagreement(p, at[p])); len(lines) == disagreeMost {
@@ -98,15 +98,15 @@ func disagreements(ranks []Rank, over bool) (lines []string) {
 	return lines
 }
 
-func (b *Begun) place() place { return place{b.Context, b.Lead, b.Number} }
-
 // group is a communicator, told apart as in place.
 type group struct {
-	context uint32
-	lead    int
+	generation uint64
+	context    uint32
+	lead       int
 }
 
-func (b *Begun) group() group { return group{b.Context, b.Lead} }
+// group is the communicator of a collective that the rank has begun.
+func (r *Rank) group(b *Begun) group { return group{r.Generation, b.Context, b.Lead} }
 
 // numbers are collectives of communicators, which ranks are held against each other at.
 type numbers map[group][]uint32
@@ -115,19 +115,19 @@ type numbers map[group][]uint32
 // ranks of a program wait in few at a time.
 const numbersMost = 256
 
-func (n numbers) add(b *Begun) {
-	g := b.group()
-	if len(n[g]) < numbersMost && !slices.Contains(n[g], b.Number) {
-		n[g] = append(n[g], b.Number)
+func (n numbers) add(g group, number uint32) {
+	if len(n[g]) < numbersMost && !slices.Contains(n[g], number) {
+		n[g] = append(n[g], number)
 	}
 }
 
 // note adds a rank to the side of a place that it is on.
-func note(at map[place][]side, rank int, b *Begun, waits bool) {
+func note(at map[place][]side, r *Rank, b *Begun, waits bool) {
 	if b.Number == 0 {
 		return // it has no place yet
 	}
-	sides := at[b.place()]
+	p, rank := place{r.group(b), b.Number}, r.Rank
+	sides := at[p]
 	i := slices.IndexFunc(sides, func(s side) bool { return s.name == b.Name && sameOrder(s.order, b.Order) })
 	if i < 0 && len(sides) == sidesMost {
 		return
@@ -137,11 +137,11 @@ func note(at map[place][]side, rank int, b *Begun, waits bool) {
 		i = len(sides) - 1
 	}
 	s := &sides[i]
-	if at, is := slices.BinarySearch(s.ranks, rank); !is { // else it waits in what it has begun
-		s.ranks = slices.Insert(s.ranks, at, rank)
+	if i, is := slices.BinarySearch(s.ranks, rank); !is { // else it waits in what it has begun
+		s.ranks = slices.Insert(s.ranks, i, rank)
 	}
 	s.waits = s.waits || waits
-	at[b.place()] = sides
+	at[p] = sides
 }
 
 // sidesMost bounds those of a place, whose names another program may make up.

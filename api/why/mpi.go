@@ -184,7 +184,7 @@ func (r *Rank) collective() *Wait {
 // request in the other one's.
 func (r *Rank) crosses(o *Rank) bool {
 	a, b := r.collective(), o.collective()
-	return a != nil && b != nil && a.Context != b.Context && !r.waitsOf(b.Context) && !o.waitsOf(a.Context)
+	return a != nil && b != nil && r.Generation == o.Generation && a.Context != b.Context && !r.waitsOf(b.Context) && !o.waitsOf(a.Context)
 }
 
 func (r *Rank) waitsOf(context uint32) bool {

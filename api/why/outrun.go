@@ -12,8 +12,8 @@ const (
 	outrunMost  = 8
 )
 
-// outrun tells of ranks that wait in a collective for one which is past it: it has
-// begun a later one of the communicator, and has nothing left of this one.
+// outrun tells of ranks that wait in a collective for one of their generation which is past
+// it: it has begun a later one of the communicator, and has nothing left of this one.
 func outrun(ranks []Rank) (lines []string) {
 	at := map[int]*Rank{}
 	for i := range ranks {
@@ -27,7 +27,7 @@ func outrun(ranks []Rank) (lines []string) {
 				continue
 			}
 			for _, peer := range w.For {
-				if p := at[peer]; p == nil || !p.past(w) {
+				if p := at[peer]; p == nil || p.Generation != ranks[i].Generation || !p.past(w) {
 					continue
 				}
 				if len(lines) == outrunMost {

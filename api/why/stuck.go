@@ -2,6 +2,7 @@ package why
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -11,6 +12,7 @@ import (
 // stopped may go on, and so may one that is in no call that waits for good, or has not taken
 // what has come for it.
 func Stuck(ranks []Rank, least time.Duration) bool {
+	ranks = onTheirWay(ranks)
 	waiting := false
 	for i := range ranks {
 		switch r := &ranks[i]; {
@@ -24,9 +26,31 @@ func Stuck(ranks []Rank, least time.Duration) bool {
 	return waiting
 }
 
+// onTheirWay are the ranks, with those that have left for good alone as Left: where some
+// ranks are in a later generation, one that has left an earlier one, and may attach again,
+// has not come yet. A sidecar knows that by itself only once another one has said so.
+func onTheirWay(ranks []Rank) []Rank {
+	last := uint64(0)
+	for i := range ranks {
+		last = max(last, ranks[i].Generation)
+	}
+	copied := false
+	for i := range ranks {
+		if r := &ranks[i]; r.State != Left || !r.Returns || r.Generation == last {
+			continue
+		}
+		if !copied { // the caller's own are not changed
+			ranks, copied = slices.Clone(ranks), true
+		}
+		ranks[i].State = NotStarted
+	}
+	return ranks
+}
+
 // Halted are the ranks that are stopped by a signal, if all others that have not left have
 // only waited for so long: the job goes on when these do.
 func Halted(ranks []Rank, least time.Duration) (halted []Rank) {
+	ranks = onTheirWay(ranks)
 	for i := range ranks {
 		switch r := &ranks[i]; {
 		case r.Stopped != 0:

@@ -44,6 +44,11 @@ type Rank struct {
 	Local   bool      `json:"local,omitempty"`   // its MPI carries messages within the pod by shared memory of its own, which is not seen here
 	Awaits  string    `json:"awaits,omitempty"`  // what its sidecar, which starts, waits for outside of the pod
 	Past    []Begun   `json:"past,omitempty"`    // the last collectives that it has begun, the last ones first; also of a rank that has left
+
+	// Generation of its attachment, from 1 on: all of a pod's ranks have one. 0: the sidecar
+	// is of a release without it, or starts.
+	Generation uint64 `json:"generation,omitempty"`
+	Returns    bool   `json:"returns,omitempty"` // it has left this generation, and its process may attach in a later one
 }
 
 // States of a rank that is not attached.
@@ -91,7 +96,7 @@ const lineLimit = 32
 // Explain tells what the ranks of a job wait for: first what is wrong by itself,
 // then a line for each rank, or for ranks that wait for the same.
 func Explain(ranks []Rank) []string {
-	ranks = slices.Clone(ranks)
+	ranks = slices.Clone(onTheirWay(ranks))
 	slices.SortFunc(ranks, func(a, b Rank) int { return cmp.Compare(a.Rank, b.Rank) })
 	findLocks(ranks)
 	lines := Disagreements(ranks)
@@ -215,6 +220,9 @@ func (r *Rank) text() string {
 	}
 	if r.State == NotStarted && r.Awaits != "" {
 		return "has not started: the sidecar waits for " + r.Awaits
+	}
+	if r.State == NotStarted && r.Returns {
+		return "has not attached again to a sidecar"
 	}
 	if r.State != "" {
 		return "has " + map[string]string{NotStarted: "not attached to a sidecar", Left: "left the job", Ended: "ended without MPI"}[r.State]

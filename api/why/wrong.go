@@ -25,6 +25,20 @@ func (r *Rank) needs() []int {
 	return []int{w.Peer}
 }
 
+// next is the rank that the oldest wait is for, the first one of several; Any: none. One of a
+// later generation is none: it has left the rank's own, so that the wait ends with an error.
+// One of an earlier generation may still come.
+func (r *Rank) next(at map[int]*Rank) int {
+	needs := r.needs()
+	if len(needs) == 0 {
+		return Any
+	}
+	if o := at[needs[0]]; o != nil && o.Generation > r.Generation {
+		return Any
+	}
+	return needs[0]
+}
+
 // cycles tells of ranks that wait for each other. A program may still be right
 // whose request beside the oldest one ends it: hence what each of them does.
 func cycles(ranks []Rank) (lines []string) {
@@ -48,11 +62,9 @@ func cycles(ranks []Rank) (lines []string) {
 			if x == nil {
 				break
 			}
-			next := x.needs()
-			if len(next) == 0 {
+			if r = x.next(at); r == Any {
 				break
 			}
-			r = next[0]
 		}
 	}
 	return lines

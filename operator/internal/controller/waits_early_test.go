@@ -22,6 +22,7 @@ type roots struct {
 	second  int     // a rank that takes itself for the root, as rank 0 does; -1: none
 	seconds float64 // the two wait, the others have gone on
 	silent  string
+	behind  bool // pods but the first one are in the program before
 	asked   atomic.Int64
 }
 
@@ -41,6 +42,9 @@ func (r *roots) WaitsOf(_ context.Context, p *corev1.Pod, _ int) (ranks []why.Ra
 		}
 		if n == 0 || n == r.second {
 			x.Waits = []why.Wait{{Kind: why.Collective, Name: x.Past[0].Name, Number: 3, Peer: why.Any, Seconds: r.seconds}}
+		}
+		if x.Generation = 2; r.behind && pod > 0 {
+			x.Generation, x.Past[0].Name = 1, "scan"
 		}
 		ranks = append(ranks, x)
 	}
@@ -88,6 +92,15 @@ func TestDisagreementIsFoundEarly(t *testing.T) {
 		} else if line := o.Waits.Disagree[0]; !strings.Contains(line, fmt.Sprintf("rank %d is in gather of root %[1]d", w.second)) {
 			t.Errorf("%s: %s", name, line)
 		}
+	}
+}
+
+// TestProgramsOfAScriptAgree: ranks of two pods are in two programs of a script, one after the
+// other, and disagree about nothing.
+func TestProgramsOfAScriptAgree(t *testing.T) {
+	r, o := gathering(3, &roots{second: -1, seconds: 1000, behind: true}, time.Minute)
+	if follow(t, r, o, 10*time.Minute); o.Waits != nil && o.Waits.Disagree != nil {
+		t.Errorf("%q", o.Waits.Disagree)
 	}
 }
 

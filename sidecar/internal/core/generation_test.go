@@ -231,6 +231,9 @@ func TestWaitsBetweenPrograms(t *testing.T) {
 	if n := left(); n != 2 {
 		t.Errorf("%d ranks have left, want 2", n)
 	}
+	if w := r.core.WaitsOf(0); w.Generation != 1 || !w.Returns {
+		t.Errorf("generation %d, returns %v: want 1, and that it may", w.Generation, w.Returns)
+	}
 	r.deliver(wire.Header{Type: wire.Again, Src: 2, Dst: 0, A: 1, B: 2}, nil)
 	if n := left(); n != 0 {
 		t.Errorf("%d ranks have left that another pod waits for, want 0", n)
@@ -238,6 +241,14 @@ func TestWaitsBetweenPrograms(t *testing.T) {
 	r.core.Absent(4, 0)
 	if n := left(); n != 1 {
 		t.Errorf("%d ranks have left when the process of one has ended, want 1", n)
+	}
+	if a, b := r.core.WaitsOf(0), r.core.WaitsOf(1); a.Returns || !b.Returns {
+		t.Errorf("rank 0, whose process has ended, returns: %v; rank 1, whose process runs: %v", a.Returns, b.Returns)
+	}
+	again := newRepeated(t, wire.FeatureAgain)
+	again.again(0, 1)
+	if w := again.core.WaitsOf(0); w.Generation != 2 || w.Returns || !w.Attached {
+		t.Errorf("attached again: %+v, want generation 2", w)
 	}
 }
 

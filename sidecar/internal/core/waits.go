@@ -75,6 +75,9 @@ type Waits struct {
 	Parked   int    // all of them
 	Locks    []Lock // of its windows, those that are waited for
 	Past     []Wait // the collectives that it has begun last, rows of one kind, the last row first
+
+	Generation uint64 // of attachments, from 1 on, of which all this is
+	Returns    bool   // it has left this generation, and may attach in a later one
 }
 
 // Bounds of what is told of one rank.
@@ -90,7 +93,10 @@ const (
 // rank once.
 func (c *Core) WaitsOf(i int) Waits {
 	e := c.hosted[i]
-	w := Waits{Rank: e.rank, Attached: e.session != nil, Left: e.gone && !c.mayReturn(e), Parked: e.queue.Parked(), Locks: e.locks(), Past: e.begun.list()}
+	w := Waits{
+		Rank: e.rank, Generation: c.gen, Attached: e.session != nil, Left: e.gone && !c.mayReturn(e), Returns: e.gone && !e.absent && !c.leaving,
+		Parked: e.queue.Parked(), Locks: e.locks(), Past: e.begun.list(),
+	}
 	if e.session == nil {
 		return w
 	}
