@@ -177,7 +177,11 @@ func right(name string) int {
 	name, wait := waitOf(name)
 	s, err := outrigger.Open(ctx, outrigger.Config{Wait: wait})
 	if err == nil {
-		err = errors.Join(rightPrograms[name](ctx, s.World()), s.Close())
+		program := rightPrograms[name]
+		if name == lastStopped {
+			program = stopsItself
+		}
+		err = errors.Join(program(ctx, s.World()), s.Close())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -213,6 +217,38 @@ func TestRightProgramsAreNoDeadlock(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestStoppedWhenOthersHaveLeft: a rank is stopped, and the others have left the job at once. They
+// do not wait for it, and that is told after the time of a deadlock, not before.
+func TestStoppedWhenOthersHaveLeft(t *testing.T) {
+	t.Parallel()
+	p := spawn(t, nil, "outrigger", "run", "-n", "3", "--pods", "2", "--deadlock-after", "4s", "--", os.Args[0], rightCommand, lastStopped)
+	p.says("stop ")
+	begun := time.Now()
+	p.says("outrigger: ranks are stopped, and all others have left the job\noutrigger: rank 1 is stopped by a signal")
+	if took := time.Since(begun); took < 4*time.Second {
+		t.Errorf("told %v after the stop, want 4 s at least", took)
+	}
+	said := p.out.String()
+	if strings.Contains(said, "have waited") {
+		t.Errorf("ranks that have left have waited\n%s", said)
+	}
+	if err := unix.Kill(number(t, strings.Fields(said[strings.Index(said, "stop "):])[1]), unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	p.wait(0)
+}
+
+// lastStopped has rank 1 stop itself before it closes its session, which the others do at once.
+const lastStopped = "rank stops itself, and others leave"
+
+func stopsItself(_ context.Context, w *outrigger.Comm) error {
+	if w.Rank() != 1 {
+		return nil
+	}
+	_, _ = fmt.Fprintln(os.Stdout, "stop", os.Getpid())
+	return unix.Kill(os.Getpid(), unix.SIGSTOP)
 }
 
 // longWait: every rank has an early receive open while rank 0 computes, and goes on.

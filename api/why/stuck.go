@@ -62,6 +62,12 @@ func Halted(ranks []Rank, least time.Duration) (halted []Rank) {
 	return halted
 }
 
+// Alone reports that every rank that is not stopped by a signal has left: none waits for
+// those that are.
+func Alone(ranks []Rank) bool {
+	return !slices.ContainsFunc(onTheirWay(ranks), func(r Rank) bool { return r.Stopped == 0 && r.State != Left })
+}
+
 // Holds reports that a rank has been in a call that waits for so long: the others may be
 // at work, or wait for something that Outrigger does not know of.
 func Holds(ranks []Rank, least time.Duration) bool {

@@ -77,6 +77,25 @@ func TestHalted(t *testing.T) {
 	}
 }
 
+// TestAlone: ranks that have left do not wait for one that is stopped, and those that are to come
+// in a later program do.
+func TestAlone(t *testing.T) {
+	stopped, left := Rank{Rank: 1, Stopped: 77}, Rank{Rank: 0, State: Left}
+	for name, x := range map[string]struct {
+		ranks []Rank
+		want  bool
+	}{
+		"all others have left": {[]Rank{left, stopped}, true},
+		"all are stopped":      {[]Rank{stopped, stopped}, true},
+		"one waits":            {[]Rank{left, stopped, quiet(2, 5, recv(1, 1, 5))}, false},
+		"one has not come":     {[]Rank{{Rank: 0, State: Left, Returns: true, Generation: 1}, {Rank: 1, Stopped: 77, Generation: 2}}, false},
+	} {
+		if got := Alone(x.ranks); got != x.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 func TestSuspicion(t *testing.T) {
 	const want = "suspected deadlock: every rank has waited for 5m0s or longer, and nothing is under way"
 	if got := Suspicion(5 * time.Minute); got != want {

@@ -2,6 +2,7 @@ package jobrun
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/why"
@@ -30,7 +31,8 @@ type stillness int
 
 const (
 	moving stillness = iota
-	halted           // ranks are stopped by a signal, and all others wait
+	halted           // ranks are stopped by a signal, and all others that have not left wait
+	alone            // ranks are stopped by a signal, and no others are left
 	stuck
 )
 
@@ -65,9 +67,10 @@ func (j *Job) watchDeadlock() {
 			j.tellGoesOn(told)
 			told = moving
 		case is == told || time.Since(since) < deadlockStays:
-		case is == halted:
-			j.tellHalted(ranks, after)
-			told = halted
+		case is == alone && time.Since(since) < after: // else it is in the waits of others
+		case is == halted, is == alone:
+			j.tellHalted(ranks, is, after)
+			told = is
 		case is == stuck:
 			if j.suspect(ranks) {
 				return
@@ -85,12 +88,26 @@ func (j *Job) tellGoesOn(told stillness) {
 	}
 }
 
-// tellHalted tells of ranks that are stopped, for which the others wait: no deadlock.
-func (j *Job) tellHalted(ranks []why.Rank, after time.Duration) {
-	j.err.Tell("outrigger: ranks are stopped, and all others have waited for " + why.Time(after.Seconds()) + " or longer\n")
+// tellHalted tells of ranks that are stopped, for which the others wait, or the job's end: no
+// deadlock.
+func (j *Job) tellHalted(ranks []why.Rank, is stillness, after time.Duration) {
+	j.err.Tell("outrigger: " + haltedText(ranks, is, after) + "\n")
 	for _, line := range why.Explain(ranks) {
 		j.err.Tell("outrigger: " + line + "\n")
 	}
+}
+
+func haltedText(ranks []why.Rank, is stillness, after time.Duration) string {
+	left := slices.ContainsFunc(ranks, func(r why.Rank) bool { return r.State == why.Left })
+	switch {
+	case is == alone && left:
+		return "ranks are stopped, and all others have left the job"
+	case is == alone:
+		return "all ranks are stopped"
+	case left:
+		return "ranks are stopped, and all others that have not left the job have waited for " + why.Time(after.Seconds()) + " or longer"
+	}
+	return "ranks are stopped, and all others have waited for " + why.Time(after.Seconds()) + " or longer"
 }
 
 // untilOver is a context that ends with the job.
@@ -124,6 +141,8 @@ func (j *Job) stillRanks(ctx context.Context, after time.Duration) (ranks []why.
 	switch {
 	case why.Stuck(ranks, after):
 		return ranks, stuck, true
+	case why.Halted(ranks, after) != nil && why.Alone(ranks):
+		return ranks, alone, true
 	case why.Halted(ranks, after) != nil:
 		return ranks, halted, true
 	}
