@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestFirstProgram is the walk of docs/first-program.md: its program, its commands,
-// with this checkout.
+// TestFirstProgram is the walk of docs/first-program.md: its programs in Go and C, its
+// commands, with this checkout.
 func TestFirstProgram(t *testing.T) {
 	raw, err := os.ReadFile("../docs/first-program.md")
 	if err != nil {
@@ -47,5 +47,17 @@ func TestFirstProgram(t *testing.T) {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
+	}
+	build := exec.CommandContext(t.Context(), filepath.Join(root, "hack", "c"))
+	build.Env = append(build.Environ(), "OUT="+filepath.Join(bin, "c"))
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	inC := blocks[len(blocks)-2:] // the program, commands
+	if err := os.WriteFile(filepath.Join(dir, "solver", "ring.c"), inC[0], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := shell(string(inC[1])); !strings.Contains(out, "[0] rank 0 of 4 has 3\n") || !strings.Contains(out, "[3] rank 3 of 4 has 2\n") {
+		t.Errorf("ranks in C have printed %q", out)
 	}
 }
