@@ -73,3 +73,40 @@ func TestMPIRunFails(t *testing.T) {
 		})
 	}
 }
+
+// TestMPIRunOfAnother: an mpirun of another MPI than the program's ends at once, and both are named.
+// Open MPI's programs waited for ever below the mpiexec of MPICH, and those of Open MPI 5 below
+// the mpirun of Open MPI 4.1.
+func TestMPIRunOfAnother(t *testing.T) {
+	m, i, o4, o5 := mpich(t), intel(t), openmpi4(t), openmpi5(t)
+	for what, c := range map[string]struct {
+		starter, program implementation
+		names            [2]string
+		script           string // runs the program, where the mpirun's own environment hides its MPI
+	}{
+		"MPICH's, Open MPI 4":   {m, o4, [2]string{"of MPICH,", "Open MPI v4.1"}, ""},
+		"MPICH's, Open MPI 5":   {m, o5, [2]string{"of MPICH,", "Open MPI v5."}, ""},
+		"Intel's, Open MPI 4":   {i, o4, [2]string{"of Intel MPI,", "Open MPI v4.1"}, ""},
+		"Open MPI 4's, MPICH":   {o4, m, [2]string{"of Open MPI 4,", "MPICH Version:"}, ""},
+		"Open MPI 5's, Intel":   {o5, i, [2]string{"of Open MPI 5,", "Intel(R) MPI"}, ""},
+		"Open MPI 4's, of 5":    {o4, o5, [2]string{"of Open MPI 4,", "Open MPI v5."}, ""},
+		"Open MPI 5's, of 4":    {o5, o4, [2]string{"of Open MPI 5,", "Open MPI v4.1"}, `unset LD_LIBRARY_PATH OPAL_PREFIX; exec "$0"`},
+		"MPICH's, Intel: right": {m, i, [2]string{}, ""},
+		"Intel's, MPICH: right": {i, m, [2]string{}, ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			line := []string{c.starter.starter(t), "-n", "4", c.program.build(t, "check")}
+			if c.script != "" {
+				line = append(line[:3], "sh", "-c", c.script, line[3])
+			}
+			j := job{ranks: 4, pods: 2, env: c.program.env}
+			if c.names[0] == "" {
+				j.mustRun(t, "checked over 4 ranks", line...)
+				return
+			}
+			if code, out := j.run(t, line...); code == 0 || !strings.Contains(out, c.names[0]) || !strings.Contains(out, "MPI is "+c.names[1]) {
+				t.Errorf("exit code %d, want a refusal that names %q\n%s", code, c.names, out)
+			}
+		})
+	}
+}

@@ -9,6 +9,7 @@
  *   transport, before its first message.
  * - A rank that mpirun has started on its own host, as by -host localhost, has no sidecar, and ends
  *   with what to remove.
+ * - A rank whose mpirun is of another MPI ends with both names (starter.c).
  * - A program that mpirun has started as one rank (mpirun -n 1) has no messages to carry, and runs
  *   without a sidecar. With fewer ranks than the job, and more than one, it ends (world.c).
  * - btl is what Open MPI uses for windows, where pml carries messages: a user's list of btls, such
@@ -176,6 +177,7 @@ static void before_start(void)
 		fflush(NULL);
 		_exit(EXIT_FAILURE);
 	}
+	check_starter();
 	if (check_world_of_one()) {
 		for (size_t i = 0; i < SETTINGS; i++)
 			(void)unsetenv(settings[i].name);
