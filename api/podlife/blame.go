@@ -94,6 +94,10 @@ type suspect struct {
 // tellAlone completes the text of a failure that no launcher has told of: the
 // rank has ended with 0, or nobody knows how.
 func (s *suspect) tellAlone() {
+	if s.refused() {
+		s.Text = "was " + s.Text
+		return
+	}
 	switch s.Reason {
 	case RankVanished:
 		if !strings.Contains(s.Text, TextLastError) {
@@ -113,6 +117,9 @@ func (s *suspect) tellAlone() {
 
 // absent reports that others have failed because the rank had closed its session.
 func (s *suspect) absent() bool { return strings.HasPrefix(s.Text, TextAbsent) }
+
+// refused reports that the rank's MPI cannot use Outrigger: what became of its process is no news.
+func (s *suspect) refused() bool { return strings.HasPrefix(s.Text, TextRefused) }
 
 // weight puts suspects into classes; a lighter one goes first.
 type weight int
@@ -278,6 +285,10 @@ func (s *suspect) confirm(own *Failure) {
 		return // after the fact
 	}
 	s.heard = true
+	if s.refused() {
+		s.Text = "was " + s.Text
+		return
+	}
 	switch s.Reason {
 	case RankVanished:
 		if _, last, is := strings.Cut(s.Text, TextLastError); is && own.Reason == RankExited {

@@ -57,6 +57,14 @@ func TestBlame(t *testing.T) {
 		"all well":     {two(Report{Sidecar: well, Launcher: ranks()}, Report{Sidecar: well}), nil},
 		"one exit":     {two(Report{Launcher: ranks(exited(1, 3, 5))}, Report{Sidecar: well}), &Verdict{0, exited(1, 3, 5)}},
 		"first of two": {two(Report{Launcher: ranks(exited(1, 3, 5))}, Report{Launcher: ranks(exited(2, 4, 4))}), &Verdict{1, exited(2, 4, 4)}},
+		"a refusal, whose rank is ended for it": {
+			two(Report{Sidecar: agree(seen(2, 1, TextRefused+"another MPI", 2))}, Report{Launcher: ranks(exited(2, 1, 1))}),
+			&Verdict{1, Failure{Rank: 2, Code: 1, Reason: JobFailed, Text: "was refused: another MPI", Time: at(2)}},
+		},
+		"a refusal of a rank that another launcher has": {
+			two(Report{Sidecar: agree(seen(3, 1, TextRefused+"another MPI", 2))}, Report{Launcher: ranks(exited(2, 1, 3))}),
+			&Verdict{1, Failure{Rank: 3, Code: 1, Reason: JobFailed, Text: "was refused: another MPI", Time: at(2)}},
+		},
 		"an abort whose text was cut on its way": {
 			two(Report{Sidecar: agree(seen(3, 7, abort[:15]+TextCut, 5))}, Report{Sidecar: agree(seen(3, 7, abort, 5.1))}),
 			&Verdict{1, Failure{Rank: 3, Code: 7, Reason: JobAborted, Text: "failed: " + abort, Time: at(5)}},

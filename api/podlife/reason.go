@@ -49,6 +49,8 @@ const (
 	TextOver     = "its process ended, and other ranks run another MPI program"
 	TextExpelled = "expelled: "
 	TextAborted  = "called abort"
+	// TextRefused goes on with why a rank's MPI cannot use Outrigger.
+	TextRefused = "refused: "
 	// TextDisagrees goes on with what the other rank does.
 	TextDisagrees = "disagrees with "
 	TextLost      = "sidecar of pod "

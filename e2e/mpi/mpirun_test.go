@@ -110,3 +110,23 @@ func TestMPIRunOfAnother(t *testing.T) {
 		})
 	}
 }
+
+// TestMPIRunOfAPart: a job ends when some of its ranks are refused, with their reason, although
+// mpirun and the other ranks wait. MPICH's did so for ever.
+func TestMPIRunOfAPart(t *testing.T) {
+	for m, set := range map[*implementation][]string{
+		new(mpich(t)):    {"-env", "FI_PROVIDER", "tcp"},
+		new(intel(t)):    {"-env", "FI_PROVIDER", "tcp"},
+		new(openmpi4(t)): {"-x", "OMPI_MCA_pml=ob1"},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			program := m.build(t, "check")
+			for _, n := range []string{"2", "3"} { // the refused ranks are all of a pod, and one of two
+				line := append([]string{m.starter(t), "-n", n, program, ":", "-n", map[string]string{"2": "2", "3": "1"}[n]}, append(set, program)...)
+				if code, out := (job{ranks: 4, pods: 2, env: m.env}).run(t, line...); code == 0 || !strings.Contains(out, "(pod 1) was refused: its MPI took another transport: ") {
+					t.Errorf("exit code %d\n%s", code, out)
+				}
+			}
+		})
+	}
+}

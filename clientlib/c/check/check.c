@@ -22,6 +22,7 @@
  * The order of symbols is that of tools of MPI's profiling interface (MPI 4.1, 15.2).
  */
 #define _GNU_SOURCE
+#include <poll.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -32,20 +33,45 @@
 #include "layout.h"
 #include "mpilib.h"
 
-/* tell sends the sidecar a line. There is no answer, and a sidecar that does not listen concerns
- * the ranks, not this process. */
-static void tell(const char *line)
+/* tell sends process management a line. A sidecar that does not listen concerns the ranks, not
+ * this process. A line without an answer has answer_ms 0. The sidecar is that of the pod; that of
+ * the mpirun for a process which mpirun has started on its own host. */
+static void tell(const char *line, int answer_ms)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
-	const char *path = getenv(OR_NAME_ENV_SOCKET);
-	if (path == NULL || (size_t)snprintf(to.sun_path, sizeof to.sun_path, "%s%s", path, OR_NAME_PMI_SUFFIX) >= sizeof to.sun_path)
+	const char *path = getenv(OR_NAME_ENV_SOCKET), *suffix = OR_NAME_PMI_SUFFIX;
+	if (path == NULL) {
+		path = getenv(OR_NAME_ENV_AGENT);
+		suffix = "";
+	}
+	if (path == NULL || (size_t)snprintf(to.sun_path, sizeof to.sun_path, "%s%s", path, suffix) >= sizeof to.sun_path)
 		return;
 	int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (s < 0)
 		return;
-	if (connect(s, (struct sockaddr *)&to, sizeof to) == 0)
-		(void)!send(s, line, strlen(line), MSG_NOSIGNAL);
+	struct pollfd answer = {.fd = s, .events = POLLIN};
+	if (connect(s, (struct sockaddr *)&to, sizeof to) == 0 && send(s, line, strlen(line), MSG_NOSIGNAL) > 0 && answer_ms > 0)
+		(void)poll(&answer, 1, answer_ms);
 	(void)close(s);
+}
+
+/* How long a process that is refused waits for the word of its sidecar that the job ends for that. */
+#define REFUSED_MS 2000
+
+void check_refuse(const char *text)
+{
+	char line[2048];
+	fprintf(stderr, "outrigger: rank %s: %s\n", check_rank(), text);
+	fflush(NULL);
+	int n = snprintf(line, sizeof line - 1, "cmd=outrigger_refused rank=%s message=%s", check_rank(), text);
+	n = n < (int)sizeof line - 1 ? n : (int)sizeof line - 2;
+	for (char *at = line; *at != 0; at++)
+		if (*at == '\n')
+			*at = ' ';
+	line[n] = '\n';
+	line[n + 1] = 0;
+	tell(line, REFUSED_MS);
+	_exit(EXIT_FAILURE);
 }
 
 /* Settings that choose an MPI's transport, and what the launcher sets (sidecar/internal/mpi); NULL:
@@ -89,16 +115,15 @@ static bool differs(const struct setting *s)
 /* refuse ends the process, with the settings that are not the launcher's. */
 static void refuse(const char *selected)
 {
-	char others[1024] = "";
+	char others[1024] = "", text[1536];
 	for (size_t i = 0; i < SETTINGS; i++) {
 		size_t used = strlen(others);
 		if (differs(&settings[i]))
 			snprintf(others + used, sizeof others - used, "%s%s=%s", used == 0 ? "" : ", ", settings[i].name, getenv(settings[i].name));
 	}
-	fprintf(stderr, "outrigger: rank %s: its MPI took another transport: %s; remove %s%s, use an MPI that is built with libfabric, or name the program's MPI with --mpi (docs/mpi.md)\n", check_rank(), selected,
+	snprintf(text, sizeof text, "its MPI took another transport: %s; remove %s%s, use an MPI that is built with libfabric, or name the program's MPI with --mpi (docs/mpi.md)", selected,
 		others[0] != 0 ? "" : "the option or the parameter file that chooses the transport", others);
-	fflush(NULL);
-	_exit(EXIT_FAILURE);
+	check_refuse(text);
 }
 
 /* own_memory tells the sidecar of an MPICH whose ranks of a pod talk by its own shared memory:
@@ -112,7 +137,7 @@ static void own_memory(void)
 	if (ranks == NULL || atoi(ranks) < 2 || (none != NULL && atoi(none) != 0))
 		return;
 	if (mpilib_function(mpilib_open("libmpi.so.12"), &version, "PMPI_Get_library_version") && version(text, &length) == 0 && strncmp(text, "MPICH", 5) == 0)
-		tell("cmd=outrigger_local\n");
+		tell("cmd=outrigger_local\n", 0);
 }
 
 static bool attached(void)
@@ -172,11 +197,8 @@ static bool on_mpirun_host(void)
  * process with a text of its own that names no setting. */
 static void before_start(void)
 {
-	if (on_mpirun_host()) {
-		fprintf(stderr, "outrigger: rank %s: mpirun has started it on its own host, where it has no sidecar: the hosts are those of the job; remove -host, -hosts, -hostfile or -machinefile from the line (docs/mpi.md)\n", check_rank());
-		fflush(NULL);
-		_exit(EXIT_FAILURE);
-	}
+	if (on_mpirun_host())
+		check_refuse("mpirun has started it on its own host, where it has no sidecar: the hosts are those of the job; remove -host, -hosts, -hostfile or -machinefile from the line (docs/mpi.md)");
 	check_starter();
 	if (check_world_of_one()) {
 		for (size_t i = 0; i < SETTINGS; i++)
@@ -288,7 +310,7 @@ static void loaded(void)
 	if (told || how == NULL || strcmp(how, "loaded") != 0 || !mpilib_loaded(path))
 		return;
 	told = true;
-	tell("cmd=outrigger_loaded\n");
+	tell("cmd=outrigger_loaded\n", 0);
 }
 
 __attribute__((constructor)) static void begin(void)

@@ -6,7 +6,6 @@
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "layout.h"
@@ -70,7 +69,7 @@ void check_starter(void)
 		return;
 	if (text[0] == 0)
 		(void)snprintf(text, sizeof text, "%s", open_program ? "Open MPI" : "MPICH or Intel MPI");
-	fprintf(stderr, "outrigger: rank %s: the mpirun or mpiexec that has started it is of %s, and its program's MPI is %s: call the mpirun of the program's MPI by its path, or leave it out (docs/mpi.md)\n", check_rank(), starter, text);
-	fflush(NULL);
-	_exit(EXIT_FAILURE);
+	char reason[512];
+	snprintf(reason, sizeof reason, "the mpirun or mpiexec that has started it is of %s, and its program's MPI is %.200s: call the mpirun of the program's MPI by its path, or leave it out (docs/mpi.md)", starter, text);
+	check_refuse(reason);
 }

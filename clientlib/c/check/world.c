@@ -5,7 +5,6 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "layout.h"
@@ -29,8 +28,7 @@ bool check_world_of_one(void)
 		return false;
 	if (world == 1)
 		return true;
-	fprintf(stderr, "outrigger: rank %s: mpirun has started %d ranks of the job's %d: it has to start %d ranks (-n %d), or one (-n 1)\n",
-		check_rank(), world, ranks, ranks, ranks);
-	fflush(NULL);
-	_exit(EXIT_FAILURE);
+	char text[256];
+	snprintf(text, sizeof text, "mpirun has started %d ranks of the job's %d: it has to start %d ranks (-n %d), or one (-n 1)", world, ranks, ranks, ranks);
+	check_refuse(text);
 }

@@ -153,6 +153,9 @@ func (o *options) dress(cfg *launch.Config) error {
 		if starts, err := mpi.Starts(cfg.Program); starts || err != nil {
 			// One program a pod, which starts no rank by itself.
 			cfg.Last = cfg.First
+			cfg.Aborts = func(ctx context.Context, told func(rank, code int)) {
+				_ = mpi.Refusals(ctx, cfg.Socket, func(code int) { told(cfg.First, code) }) // without the sidecar the ranks end for that
+			}
 			cfg.Program = append([]string{self, startCommandName, "--socket", cfg.Socket, "--mpi", o.mpi, "--"}, cfg.Program...)
 			return err
 		}

@@ -147,6 +147,13 @@ func (d *daemon) listenLaunchers(cfg *session.Config) (err error) {
 			d.engine.Fail(&core.Failure{Rank: uint32(rank), Code: 1, Reason: podlife.TextOver})
 			_ = d.engine.InTurn(func() {}) // it is told before ranks end for it; a stopped engine does not care
 		},
+		Refused: func(rank int, text string) {
+			if d.engine == nil {
+				return // it refuses its ranks (refuse)
+			}
+			d.engine.Fail(&core.Failure{Rank: uint32(rank), Code: 1, Reason: podlife.TextRefused + text})
+			_ = d.engine.InTurn(func() {}) // it is told before ranks end for it; a stopped engine does not care
+		},
 		Abort: func(rank int, code uint32) {
 			d.engine.Fail(&core.Failure{Rank: uint32(rank), Code: code, Reason: podlife.TextAborted})
 		},

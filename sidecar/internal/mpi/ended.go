@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
 // Ended tells the sidecar with a socket for applications that the process of a rank has
@@ -46,4 +48,11 @@ func (m management) over(ctx context.Context, rank int, missed bool) error {
 func JobFailed(ctx context.Context, socket string) (bool, error) {
 	a, err := launcher(socket).query(ctx, "cmd=outrigger_state")
 	return a["failed"] == "1", err
+}
+
+// Refusals tells of ranks that the pod's mpirun has started and that cannot use Outrigger: the
+// job has failed for that, and mpirun may not end. It returns when ctx ends, or with what the
+// sidecar with a socket for applications is lost by.
+func Refusals(ctx context.Context, socket string, told func(code int)) error {
+	return management(socket+names.PMISuffix).aborts(ctx, func(_, code int) { told(code) })
 }

@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
 // A rank that aborts asks for the end of the job, and may leave its own to others: Intel's
@@ -77,6 +81,36 @@ func (s *Server) aborted(rank int, r request) {
 	code := max(uint32(n&0xff), 1) // as a process can have it
 	s.cfg.Abort(rank, code)
 	s.tellAbort(rank, code)
+}
+
+// printable is a text of a process as it may stand in logs, statuses and terminals.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, strings.ToValidUTF8(text, "?"))
+}
+
+// refusedMax bounds the reason of a refusal, in bytes.
+const refusedMax = 512
+
+// refused hears of a process that is refused in MPI_Init (clientlib/c/check), whose mpirun may
+// not end for that: cmd=outrigger_refused rank=R message=TEXT. The rank is of any pod: an mpirun
+// may have placed it otherwise.
+func (s *Server) refused(c *client, r request) error {
+	rank, err := strconv.Atoi(r.fields["rank"])
+	text := podlife.Cut(printable(r.fields["message"]), refusedMax, podlife.TextCut)
+	if err != nil || rank < 0 || rank >= s.ranks || text == "" {
+		return fmt.Errorf("%w: refused rank %q of %d, reason %q", errLine, r.fields["rank"], s.ranks, text)
+	}
+	s.cfg.Log.Info("rank is refused", "rank", rank, "cause", text)
+	if s.cfg.Refused != nil {
+		s.cfg.Refused(rank, text)
+	}
+	s.tellAbort(rank, 1)
+	return c.say("cmd=outrigger_refused rc=0")
 }
 
 // tellAbort has the launchers of the pod end a rank. Preconditions: s.mu is not held.

@@ -64,7 +64,10 @@ type Config struct {
 	Over func(rank int)
 	// Abort ends the job: a rank asks for it, with an exit code of 1 to 255.
 	Abort func(rank int, code uint32)
-	Log   *slog.Logger
+	// Refused ends the job for a rank, of any pod, whose MPI cannot use Outrigger, with the reason.
+	// It returns when the job has failed. nil: the rank ends alone.
+	Refused func(rank int, text string)
+	Log     *slog.Logger
 }
 
 // Server serves the ranks of one pod.
@@ -456,6 +459,8 @@ func (s *Server) handle(c *client, r request) error {
 			return c.say("cmd=outrigger_state rc=0 failed=%d", number(s.cfg.JobFailed != nil && s.cfg.JobFailed()))
 		case "outrigger_abort":
 			return s.abortOf(c, r)
+		case "outrigger_refused":
+			return s.refused(c, r)
 		case "outrigger_job":
 			return s.job(c)
 		case "outrigger_aborts":

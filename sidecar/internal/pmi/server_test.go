@@ -379,3 +379,33 @@ func TestAbortTold(t *testing.T) {
 	}
 	dial(t, addrs[0]).ask("cmd=outrigger_abort rank=2 exitcode=1", "") // of the other pod
 }
+
+// TestRefusedTold: the job fails for a rank of any pod whose MPI cannot use Outrigger, with its reason,
+// and the launchers of the pod that heard of it end what they have started. A mistaken or hostile
+// word has no effect.
+func TestRefusedTold(t *testing.T) {
+	var mu sync.Mutex
+	var heard []string
+	addrs := serve(t, func(c *Config) {
+		c.Refused = func(rank int, text string) {
+			mu.Lock()
+			defer mu.Unlock()
+			heard = append(heard, fmt.Sprint(rank, " ", text))
+		}
+	})
+	watcher := dial(t, addrs[0])
+	watcher.send("cmd=outrigger_aborts")
+	for _, line := range []string{"rank=-1 message=x", "rank=3 message=x", "rank=? message=x", "message=x", "rank=1 message=", "rank=1"} {
+		dial(t, addrs[0]).ask("cmd=outrigger_refused "+line, "")
+	}
+	dial(t, addrs[0]).ask("cmd=outrigger_refused rank=2 message=remove A=1\x1b[2J", "cmd=outrigger_refused rc=0")
+	if got := watcher.hear(); got != "cmd=aborts rank=2 code=1" {
+		t.Errorf("the launcher hears %q", got)
+	}
+	dial(t, addrs[0]).ask("cmd=outrigger_refused rank=1 message="+strings.Repeat("x", 2000), "cmd=outrigger_refused rc=0")
+	mu.Lock()
+	defer mu.Unlock()
+	if len(heard) != 2 || heard[0] != "2 remove A=1 [2J" || len(heard[1]) > len("1 ")+refusedMax {
+		t.Errorf("heard %q", heard)
+	}
+}
