@@ -116,3 +116,17 @@ func TestHosts(t *testing.T) {
 		})
 	}
 }
+
+// TestCleared: where a wrapper clears the environment no process can tell of its MPI: the launcher
+// claims no more than it knows, and names such wrappers.
+func TestCleared(t *testing.T) {
+	for _, m := range []implementation{mpich(t), intel(t)} {
+		t.Run(m.name, func(t *testing.T) {
+			line := append(append([]string{"env", "-i"}, m.env...), m.build(t, "check"))
+			out := job{ranks: 2, pods: 2, env: m.env}.mustRun(t, "its environment was cleared (env -i, su -, sudo)", line...)
+			if strings.Contains(out, "no process of the first pod has loaded") {
+				t.Errorf("a process has loaded one:\n%s", out)
+			}
+		})
+	}
+}
