@@ -60,7 +60,7 @@ func TestMPIRunFails(t *testing.T) {
 		want    string
 	}{
 		"too few ranks":         {[]string{"mpirun", "-n", "2", check}, 1, "mpirun has started 2 ranks of the job's 4: it has to start 4 ranks (-n 4)"},
-		"ranks in other pods":   {[]string{"mpirun", "--map-by", "node", "-n", "4", check}, 1, "this sidecar has ranks"},
+		"ranks in other pods":   {[]string{"mpirun", "--map-by", "node", "-n", "4", check}, 1, "remove its --map-by"},
 		"a rank that is killed": {[]string{"mpirun", "-n", "4", m.build(t, "killed")}, 1, "rank 1 (pod 0) failed: its process ended without closing its session"},
 		"an exit code":          {[]string{"mpirun", "-n", "4", "sh", "-c", "exit 3"}, 3, "exited with code 3"},
 		"a line without one":    {[]string{"mpirun", "-n", "4", filepath.Join(t.TempDir(), "not-there")}, 0, "not-there"},

@@ -71,6 +71,8 @@ func selection(t *testing.T, implementations ...implementation) {
 		"--mca pml ^cm":                            "OMPI_MCA_pml=^cm",
 		"--mca mtl_ofi_provider_include tcp":       "OMPI_MCA_mtl_ofi_provider_include=tcp",
 		"-x FI_PROVIDER=tcp":                       "FI_PROVIDER=tcp",
+		"-x FI_PROVIDER_PATH=/nowhere":             "FI_PROVIDER_PATH=/nowhere",
+		"--mca mtl_ofi_provider_exclude outrigger": "OMPI_MCA_mtl_ofi_provider_exclude=outrigger",
 		"--mca btl ^openib":                        "",
 		"--mca btl tcp,self":                       "",
 		"--mca pml cm":                             "",
@@ -80,6 +82,7 @@ func selection(t *testing.T, implementations ...implementation) {
 	}
 	hydra := map[string]string{
 		"-genv FI_PROVIDER tcp":                 "FI_PROVIDER=tcp",
+		"-genv FI_PROVIDER_PATH /nowhere":       "FI_PROVIDER_PATH=/nowhere",
 		"-genv FI_PROVIDER outrigger":           "",
 		"-prepend-rank -genv OMP_NUM_THREADS 2": "",
 	}

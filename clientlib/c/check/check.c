@@ -104,6 +104,26 @@ const char *check_rank(void)
 	return "?";
 }
 
+/* provider_hidden reports whether the folders that libfabric is to look in lack the provider. A
+ * folder may have a sign of libfabric's before it. */
+static bool provider_hidden(void)
+{
+	char path[PATH_MAX];
+	const char *at = getenv("FI_PROVIDER_PATH");
+	if (at == NULL)
+		return false;
+	for (;;) {
+		size_t length = strcspn(at, ":");
+		size_t sign = length > 0 && (at[0] == '@' || at[0] == '+') ? 1 : 0;
+		int n = snprintf(path, sizeof path, "%.*s/liboutrigger-fi.so", (int)(length - sign), at + sign);
+		if (n > 0 && (size_t)n < sizeof path && access(path, R_OK) == 0)
+			return false;
+		if (at[length] == 0)
+			return true;
+		at += length + 1;
+	}
+}
+
 /* differs reports whether a setting that this process's MPI reads is not the launcher's. */
 static bool differs(const struct setting *s)
 {
@@ -120,6 +140,10 @@ static void refuse(const char *selected)
 		size_t used = strlen(others);
 		if (differs(&settings[i]))
 			snprintf(others + used, sizeof others - used, "%s%s=%s", used == 0 ? "" : ", ", settings[i].name, getenv(settings[i].name));
+	}
+	if (provider_hidden()) {
+		size_t used = strlen(others);
+		snprintf(others + used, sizeof others - used, "%sFI_PROVIDER_PATH=%s", used == 0 ? "" : ", ", getenv("FI_PROVIDER_PATH"));
 	}
 	snprintf(text, sizeof text, "its MPI took another transport: %s; remove %s%s, use an MPI that is built with libfabric, or name the program's MPI with --mpi (docs/mpi.md)", selected,
 		others[0] != 0 ? "" : "the option or the parameter file that chooses the transport", others);
@@ -198,7 +222,7 @@ static bool on_mpirun_host(void)
 static void before_start(void)
 {
 	if (on_mpirun_host())
-		check_refuse("mpirun has started it on its own host, where it has no sidecar: the hosts are those of the job; remove -host, -hosts, -hostfile or -machinefile from the line (docs/mpi.md)");
+		check_refuse("mpirun has started it on its own host, where it has no sidecar: the hosts are those of the job; remove -host, -hosts, -hostfile, -machinefile or -launcher fork from the line (docs/mpi.md)");
 	check_starter();
 	if (check_world_of_one()) {
 		for (size_t i = 0; i < SETTINGS; i++)
@@ -207,11 +231,17 @@ static void before_start(void)
 		(void)unsetenv("OMPI_MCA_osc");
 		(void)unsetenv(OR_NAME_ENV_SOCKET);
 	}
+	if (check_wanted() && provider_hidden())
+		refuse("its settings leave Outrigger out");
 	for (size_t i = 0; check_wanted() && i < SETTINGS; i++) {
 		const struct setting *s = &settings[i];
-		if (s->value == NULL || !differs(s))
+		if (!differs(s))
 			continue;
 		const char *value = getenv(s->name);
+		if (s->value == NULL && strstr(s->name, "_exclude") != NULL && names(value, "outrigger"))
+			refuse("its settings leave Outrigger out");
+		if (s->value == NULL)
+			continue;
 		if (value[0] != 0 && names(value, s->value) == (value[0] == '^'))
 			refuse("its settings leave Outrigger out");
 	}

@@ -141,7 +141,7 @@ func (s *Server) check(h *shm.Hello) error {
 	case h.Features&shm.FeaturesRequired != shm.FeaturesRequired:
 		return fmt.Errorf("the client library lacks required features (has %#x, needs %#x)", h.Features, shm.FeaturesRequired)
 	case h.Rank < s.cfg.First || h.Rank-s.cfg.First >= s.cfg.Count:
-		return fmt.Errorf("rank %d is not hosted here: this sidecar has ranks %d to %d", h.Rank, s.cfg.First, s.cfg.First+s.cfg.Count-1)
+		return fmt.Errorf("rank %d is not hosted here: this sidecar has ranks %d to %d; an mpirun has to place ranks in the order of the pods: remove its --map-by, --rank-by, -ppn, -perhost or -rr", h.Rank, s.cfg.First, s.cfg.First+s.cfg.Count-1)
 	case h.ArenaBytes > s.cfg.ArenaMax:
 		return fmt.Errorf("rank %d: arena of %s wanted, this sidecar grants at most %s a rank", h.Rank, memory.Text(h.ArenaBytes), memory.Text(s.cfg.ArenaMax))
 	}
