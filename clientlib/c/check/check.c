@@ -223,6 +223,7 @@ static void before_start(void)
 {
 	if (on_mpirun_host())
 		check_refuse("mpirun has started it on its own host, where it has no sidecar: the hosts are those of the job; remove -host, -hosts, -hostfile, -machinefile or -launcher fork from the line (docs/mpi.md)");
+	check_said();
 	check_starter();
 	if (check_world_of_one()) {
 		for (size_t i = 0; i < SETTINGS; i++)

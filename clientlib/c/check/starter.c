@@ -47,6 +47,22 @@ static void version(void *library, char *text)
 			*at = ' ';
 }
 
+void check_said(void)
+{
+	char text[VERSION_MAX], reason[512];
+	const char *how = getenv(OR_NAME_ENV_MPI_CHECK);
+	if (!check_wanted() || how == NULL || strcmp(how, "select") != 0 || getenv(OR_NAME_ENV_MPI_RANKS) != NULL)
+		return; /* nothing was said, or the program's mpirun tells its rank */
+	if (getenv("OMPI_COMM_WORLD_RANK") == NULL || getenv("MPI_LOCALRANKID") != NULL || mpilib_open("libmpi.so.40") != NULL)
+		return;
+	void *library = mpilib_open("libmpi.so.12");
+	if (library == NULL)
+		return;
+	version(library, text);
+	snprintf(reason, sizeof reason, "--mpi says openmpi, and the program's MPI is %.200s: name the program's MPI with --mpi (docs/mpi.md)", text[0] != 0 ? text : "MPICH or Intel MPI");
+	check_refuse(reason);
+}
+
 void check_starter(void)
 {
 	bool open_starter, open_program;

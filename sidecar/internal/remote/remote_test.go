@@ -265,3 +265,10 @@ func FuzzFrame(f *testing.F) {
 		}
 	})
 }
+
+// TestParseOtherHost: a host of another list is refused with the variables by which Open MPI takes one.
+func TestParseOtherHost(t *testing.T) {
+	if _, err := Parse([]string{"node1", "orted"}); err == nil || !strings.Contains(err.Error(), "SLURM_NODELIST") {
+		t.Errorf("error %v", err)
+	}
+}
