@@ -303,7 +303,7 @@ static void finalizing(int over)
 	if (!check_wanted())
 		return;
 	snprintf(line, sizeof line, "cmd=outrigger_finalize rank=%s over=%d\n", check_rank(), over);
-	tell(line);
+	tell(line, 0);
 }
 
 int ompi_mpi_finalize(void)
