@@ -33,6 +33,8 @@ const (
 	ReasonPodNotStarted = "PodNotStarted"
 	// ReasonOutOfMemory: a container was ended by the kernel for its memory.
 	ReasonOutOfMemory = "OutOfMemory"
+	// ReasonOutOfStorage: a node evicted a pod that used more local storage than its limits.
+	ReasonOutOfStorage = "OutOfStorage"
 	// ReasonDeadlineExceeded: runPolicy.activeDeadlineSeconds have passed.
 	ReasonDeadlineExceeded = "DeadlineExceeded"
 	// ReasonPendingDeadlineExceeded: not all ranks were started within

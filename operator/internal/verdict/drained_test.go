@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -101,4 +102,41 @@ func TestDrainsAndRules(t *testing.T) {
 	s.exit(0, 3, at(10), podlife.Failure{Rank: 1, Code: 3, Reason: podlife.RankExited, Time: at(10)})
 	s.o.Now = at(20)
 	s.next(Wait, v1alpha1.ConditionRestarting)
+}
+
+// TestOutOfStorage: an eviction for what the pod itself has used is a failure, one for the node a drain.
+func TestOutOfStorage(t *testing.T) {
+	for text, reason := range map[string]string{
+		`Usage of EmptyDir volume "e" exceeds the limit "10Mi". `:                         v1alpha1.ReasonOutOfStorage,
+		"Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. ":  v1alpha1.ReasonOutOfStorage,
+		`Container app exceeded its local ephemeral storage limit "10Mi". `:               v1alpha1.ReasonOutOfStorage,
+		"The node was low on resource: ephemeral-storage. Threshold quantity: 1, has 0. ": v1alpha1.ReasonDrained,
+	} {
+		s := begun(t)
+		s.exit(1, 143, at(10), podlife.Failure{Rank: 2, Code: 143, Signal: "SIGTERM", Reason: podlife.Terminated, Time: at(10)})
+		p := s.o.Pods[1]
+		p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "Evicted", text
+		s.o.Now = at(20)
+		if reason == v1alpha1.ReasonDrained {
+			s.next(Wait, v1alpha1.ConditionRestarting)
+		} else {
+			s.next(Stop, v1alpha1.ConditionFailed)
+		}
+		if f := s.job.Status.FirstFailure; f == nil || f.Reason != reason || !strings.Contains(f.Message, text) {
+			t.Errorf("%q: %+v", text, f)
+		}
+	}
+}
+
+// TestRejectedForGood: a node that cannot run the pod at all says so in the reason.
+func TestRejectedForGood(t *testing.T) {
+	s := begun(t)
+	p := s.o.Pods[1]
+	p.CreationTimestamp, s.o.Noticed = metav1.NewTime(at(5)), at(10)
+	p.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "SysctlForbidden", Message: `Pod was rejected: forbidden sysctl: "kernel.shmmax" not allowlisted`}
+	s.o.Now = at(20)
+	s.next(Stop, v1alpha1.ConditionFailed)
+	if f := s.job.Status.FirstFailure; f == nil || f.Reason != v1alpha1.ReasonPodRejected || !strings.Contains(f.Message, "SysctlForbidden") {
+		t.Errorf("%+v", f)
+	}
 }

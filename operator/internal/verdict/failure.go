@@ -306,6 +306,8 @@ func (o *Observation) locate(f *v1alpha1.Failure, p *corev1.Pod) {
 		f.Reason, f.Message = v1alpha1.ReasonOutOfMemory, "the sidecar used more memory than its limit"+limitOf(p.Spec.InitContainers, names.ContainerSidecar)+": "+f.Message
 	case overPodDeadline(p):
 		f.Reason, f.Message = v1alpha1.ReasonDeadlineExceeded, "the pod has used up its template's activeDeadlineSeconds: "+p.Status.Message
+	case overStorage(p):
+		f.Reason, f.Message, f.ExitCode = v1alpha1.ReasonOutOfStorage, "the pod used more local storage than its limits: "+p.Status.Message, nil
 	case disruption(p) != "":
 		o.drained(f, disruption(p))
 	case f.Reason == string(podlife.SidecarLost) && forgotten(sidecar(p)):
@@ -336,6 +338,17 @@ func limitOf(containers []corev1.Container, name string) string {
 // spec, by the kubelet's reason.
 func overPodDeadline(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed && p.Status.Reason == "DeadlineExceeded"
+}
+
+// storage are the kubelet's words for a pod that it evicts for what the pod itself has used.
+// A pod that it evicts for the node has others, and is drained.
+var storage = []string{"exceeds the limit", "exceeds the total limit of containers", "exceeded its local ephemeral storage limit"}
+
+// overStorage reports whether the kubelet has evicted a pod for the limits of its own volumes
+// and containers. The same would happen again on another node.
+func overStorage(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Evicted" &&
+		slices.ContainsFunc(storage, func(words string) bool { return strings.Contains(p.Status.Message, words) })
 }
 
 // drained makes a failure that of an attempt whose pods are taken away. Pods of another
@@ -476,6 +489,9 @@ func (o *Observation) lost(p *corev1.Pod) *v1alpha1.Failure {
 	return f
 }
 
+// textRejected is how the kubelet begins the message of a pod that it does not admit.
+const textRejected = "Pod was rejected: "
+
 // ofPods is a failure that no program has told of.
 func (o *Observation) ofPods() *v1alpha1.Failure {
 	for _, p := range o.Pods {
@@ -483,6 +499,9 @@ func (o *Observation) ofPods() *v1alpha1.Failure {
 			continue
 		}
 		f := &v1alpha1.Failure{Reason: v1alpha1.ReasonUnknown, Message: fmt.Sprintf("%s %s", p.Status.Reason, p.Status.Message)}
+		if strings.HasPrefix(p.Status.Message, textRejected) {
+			f.Reason = v1alpha1.ReasonPodRejected
+		}
 		if c := failedInit(p); c != nil {
 			t := c.State.Terminated
 			f.Reason, f.ExitCode = v1alpha1.ReasonPodNotStarted, &t.ExitCode

@@ -23,7 +23,7 @@ const (
 // known are all reasons that programs of ours give. Pods may give others.
 var known = []string{
 	reasonCreated, reasonStarting, reasonExpected, reasonStarted, reasonSucceeded, reasonSuspended, reasonQueued, reasonRestarted,
-	v1alpha1.ReasonPodLost, v1alpha1.ReasonDrained, v1alpha1.ReasonPodNotStarted, v1alpha1.ReasonOutOfMemory, v1alpha1.ReasonDeadlineExceeded, v1alpha1.ReasonSuspectedDeadlock,
+	v1alpha1.ReasonPodLost, v1alpha1.ReasonDrained, v1alpha1.ReasonPodNotStarted, v1alpha1.ReasonOutOfMemory, v1alpha1.ReasonOutOfStorage, v1alpha1.ReasonDeadlineExceeded, v1alpha1.ReasonSuspectedDeadlock,
 	v1alpha1.ReasonPendingDeadlineExceeded, v1alpha1.ReasonPodRejected, v1alpha1.ReasonUnschedulable, v1alpha1.ReasonPodsMissing,
 	v1alpha1.ReasonImageUnavailable, v1alpha1.ReasonContainerWaiting, v1alpha1.ReasonSchedulingGated, v1alpha1.ReasonAPIError,
 	v1alpha1.ReasonProfileMissing, v1alpha1.ReasonNameConflict, v1alpha1.ReasonInvalid, v1alpha1.ReasonUnknown,
