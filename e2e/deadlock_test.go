@@ -248,7 +248,9 @@ func stopsItself(_ context.Context, w *outrigger.Comm) error {
 		return nil
 	}
 	_, _ = fmt.Fprintln(os.Stdout, "stop", os.Getpid())
-	return unix.Kill(os.Getpid(), unix.SIGSTOP)
+	err := unix.Kill(os.Getpid(), unix.SIGSTOP)
+	time.Sleep(time.Second) // another thread may take the signal, and later
+	return err
 }
 
 // longWait: every rank has an early receive open while rank 0 computes, and goes on.
