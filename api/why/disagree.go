@@ -21,10 +21,10 @@ type Begun struct {
 // has reports that the collective of a number is one of them. Numbers wrap.
 func (b *Begun) has(number uint32) bool { return b.Number-number < max(b.Count, 1) }
 
-// place is one collective, whoever takes part in it. Communicators that a split
-// makes have one number, and nobody in common: the lead tells them apart. A rank that
-// attaches again counts from 1 on: the generation tells its programs apart. What a rank
-// has begun at a place never changes, so that ranks may be asked one after the other.
+// place identifies one collective. The communicators of a split share a number and have no
+// rank in common; the lead tells them apart. A rank that attaches again counts from 1; the
+// generation tells its programs apart. The collective that a rank has begun at a place never
+// changes, so ranks may be asked one after the other.
 type place struct {
 	group
 	number uint32

@@ -90,7 +90,7 @@ func TestInnocentPairAtTheLimit(t *testing.T) {
 	stop()
 	foes.Wait()
 	if err != nil {
-		raw, _ := os.ReadFile(words) // what is there, if anything
+		raw, _ := os.ReadFile(words) // empty if the sidecar wrote none
 		t.Fatalf("the innocent pair: %v; the sidecar's last words: %s", err, raw)
 	}
 	t.Logf("at most %d of %d bytes were used", peak(t, in), need)

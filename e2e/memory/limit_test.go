@@ -148,7 +148,7 @@ func TestEveryRankAtTheLimit(t *testing.T) {
 			for rank := range c.ranks {
 				session, err := outrigger.Open(t.Context(), outrigger.Config{Socket: socket, Rank: rank})
 				if err != nil {
-					raw, _ := os.ReadFile(words) // what is there, if anything
+					raw, _ := os.ReadFile(words) // empty if the sidecar wrote none
 					t.Fatalf("rank %d of %d: %v; %s", rank, c.ranks, err, raw)
 				}
 				t.Cleanup(func() { _ = session.Close() }) // the sidecar ends anyway

@@ -23,6 +23,7 @@ import (
 // thread of the end of a send before it notes that the request may be given back, so that
 // the two threads may both leave that to the other, or both do it
 // (ompi/mca/pml/cm/pml_cm_sendreq.h, MCA_PML_CM_THIN_SEND_REQUEST_PML_COMPLETE).
+// CI runs it in its part of make test-mpi (.ci/run, Threads), on a machine with two processors.
 func TestThreadsUpstream(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("it takes two threads at once, and this machine has one processor")

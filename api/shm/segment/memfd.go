@@ -135,9 +135,9 @@ func OpenToRead(fd int, off, size uint64) ([]byte, error) {
 	return mem, nil
 }
 
-// PagesStay reports whether pages of a shared-memory file that are allocated stay so: nobody
-// can take them away (F_SEAL_FUTURE_WRITE), nor take off or forestall that seal. It is an
-// error if the size is not sealed, as in Open, or size bytes from off on are not in the file.
+// PagesStay reports whether no process can free allocated pages of a shared-memory file. The
+// file needs F_SEAL_FUTURE_WRITE and the seal that keeps seals as they are. PagesStay fails if
+// the size is not sealed, as in Open, or if the file ends before off+size.
 func PagesStay(fd int, off, size uint64) (bool, error) {
 	have, err := sealed(fd)
 	if err != nil {

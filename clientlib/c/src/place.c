@@ -32,9 +32,9 @@
 #define AGAIN_MAX 8                 /* within so many it computes again if it has begun to, */
 #define AGAIN_NS 1000000            /* and not before */
 #define WAITS_NS 100000             /* of looks in vain */
-/* Of time between two looks within which the thread went to sleep: the program pauses, and
- * does not wait. Who is put off, or yields, does not sleep; a lock of this library is held for
- * less. */
+/* If two polls are further apart than this, and the thread slept in between, the program pauses
+ * and does not wait for a message. A preempted or yielding thread does not sleep, and a lock of
+ * this library is held for a shorter time. */
 #define SLEPT_NS 300000
 #define LATELY_NS 100000000         /* for so long a sidecar, too, holds to what it was told */
 
