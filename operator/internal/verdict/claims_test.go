@@ -15,7 +15,7 @@ func TestDocumentedTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, claim := range []string{
-		fmt.Sprintf("for as long as its `terminationGracePeriodSeconds`, at most %.0f seconds, and %.0f more for the news", readMax.Seconds(), settle.Seconds()),
+		fmt.Sprintf("at most the pod's `terminationGracePeriodSeconds`, never more than %.0f seconds, and %.0f seconds for the status to arrive", readMax.Seconds(), settle.Seconds()),
 		fmt.Sprintf("pods are not made for %.0f seconds, or %.0f where the Job's events say who refuses them", podsPatience.Seconds(), unclearAfter.Seconds()),
 		fmt.Sprintf("scheduled there more than %d times", rejectionLimit),
 		fmt.Sprintf("A restart waits %.0f s, the next one %.0f s, and so on up to %.0f minutes", backoffMin.Seconds(), 2*backoffMin.Seconds(), backoffMax.Minutes()),
