@@ -168,8 +168,8 @@ func (l *Link) FD() int { return l.epoll }
 func (l *Link) Arm() bool {
 	l.armed, l.look = true, true
 	for _, c := range l.list {
-		if c.in.sleep.Store(1); c.needs > 0 {
-			c.out.waits.Store(1)
+		if publish(c.in.sleep, 1); c.needs > 0 {
+			publish(c.out.waits, 1)
 		}
 		c.waitToSay()
 	}

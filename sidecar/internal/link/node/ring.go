@@ -133,9 +133,14 @@ func (w *way) pad() { w.at = (w.at + frameAlign - 1) &^ (frameAlign - 1) }
 func (w *way) tell() {
 	if w.told != w.at {
 		w.told = w.at
-		w.mine.Store(w.at)
+		publish(w.mine, w.at)
 	}
 }
+
+// publish stores v before any later load. A store of sync/atomic is ordered so by itself,
+// but not with the race detector, whose stores are plain ones on amd64: a side that went
+// to sleep and one that wrote missed each other. On amd64 both are the same instruction.
+func publish(word *atomic.Uint64, v uint64) { word.Swap(v) }
 
 // take clears a flag of the other side and reports whether it was set.
 func take(flag *atomic.Uint64) bool { return flag.Load() != 0 && flag.Swap(0) != 0 }
