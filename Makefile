@@ -117,8 +117,10 @@ sim: ## run SEEDS (10000) seeds of the simulator
 	go test ./sidecar/internal/sim -count=1 -timeout 6h -v -run Seeds $(SIM_FLAGS)
 
 .PHONY: replay
-replay: ## play the 2,000 simulated jobs of sidecar/internal/sim/testdata/traces.txt: each does, action by action, what it did
+replay: ## play 2,000 simulated jobs and the recordings of real ones: each does, action by action, what it did
 	go test ./sidecar/internal/sim -count=1 -v -run Traces -sim.traces=1
+	go vet -tags corpus ./sidecar/internal/engine
+	go test ./sidecar/internal/corpus -count=1 -v -run Corpus
 
 # The tag of the images, and what they are made of. Their only time is the
 # commit's.

@@ -75,7 +75,7 @@ type Config struct {
 // Engine runs the turns of one sidecar.
 type Engine struct {
 	cfg      Config
-	core     *core.Core
+	core     *mind
 	links    [2]link.Link // local, remote
 	batched  Batched      // the remote one, if it is
 	armed    Armed
@@ -147,7 +147,7 @@ func New(cfg Config, clock func() int64) (*Engine, error) {
 		return nil, errors.Join(err, releaseMemory(pool))
 	}
 	e.regions = [][]byte{core.RegionNone: nil, core.RegionPool: pool, core.RegionDiscard: make([]byte, wire.FrameMax), core.RegionRings: rings}
-	if e.core, err = core.New(cfg.Core, e); err != nil {
+	if e.core, err = newMind(cfg.Core, e); err != nil {
 		return nil, errors.Join(err, releaseMemory(pool), releaseMemory(rings))
 	}
 	if e.sleeper, err = newSleeper(e.links); err != nil {
