@@ -42,10 +42,14 @@ demo: ## run a real parallel program: 4 ranks in 2 pods on this machine
 test: ## the laws and every test, within 15 minutes from empty caches
 	@$(STAGE) arch $(MAKE) --no-print-directory arch
 	@$(STAGE) race hack/test-race messaging
+	@$(STAGE) allocations hack/test-race allocations
 	@$(STAGE) tests hack/test-race rest plain
 
 .PHONY: verify
-verify: test ## test, the linters, generated files, the chart, fuzzing and every test with the race detector: what CI runs
+verify: ## the laws, every test with the race detector, the linters, generated files, the chart and fuzzing: what CI runs
+	@$(STAGE) arch $(MAKE) --no-print-directory arch
+	@$(STAGE) race hack/test-race messaging
+	@$(STAGE) allocations hack/test-race allocations
 	@$(STAGE) generated hack/generated
 	@$(STAGE) shell hack/shell
 	@$(STAGE) lint $(MAKE) --no-print-directory lint
