@@ -45,6 +45,10 @@ test: ## the laws and every test, within 15 minutes from empty caches
 	@$(STAGE) allocations hack/test-race allocations
 	@$(STAGE) tests hack/test-race rest plain
 
+.PHONY: check
+check: ## test what a change concerns, in a minute: what differs from BASE (HEAD), and what imports it
+	@hack/check
+
 .PHONY: verify
 verify: ## the laws, every test with the race detector, the linters, generated files, the chart and fuzzing: what CI runs
 	@$(STAGE) arch $(MAKE) --no-print-directory arch
@@ -52,6 +56,7 @@ verify: ## the laws, every test with the race detector, the linters, generated f
 	@$(STAGE) allocations hack/test-race allocations
 	@$(STAGE) generated hack/generated
 	@$(STAGE) shell hack/shell
+	@$(STAGE) commits hack/commits
 	@$(STAGE) lint $(MAKE) --no-print-directory lint
 	@$(STAGE) chart $(MAKE) --no-print-directory chart
 	@$(STAGE) replay $(MAKE) --no-print-directory replay
