@@ -39,7 +39,7 @@ func TestAsksAreWithinThePeersBounds(t *testing.T) {
 				t.Fatal(err)
 			}
 			for rank := range uint32(ranks) {
-				if err := c.Attach(1, SessionID(rank), rank, link.Ref{}, link.Ref{}); err != nil {
+				if err := c.Attach(1, SessionID(rank), rank, shm.FeaturesAll, link.Ref{}, link.Ref{}); err != nil {
 					t.Fatal(err)
 				}
 				for req := range uint32(each) {

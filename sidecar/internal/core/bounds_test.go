@@ -207,7 +207,7 @@ func TestRefusalsAreNoAnswers(t *testing.T) {
 	ports := &lone{regions: map[link.Region][]byte{}}
 	c, err := New(Config{PodOf: []int32{0, 1, 1, 1}, Pods: 2}, ports)
 	if err == nil {
-		err = c.Attach(1, 0, 0, link.Ref{Region: RegionFirst, Len: 4096}, link.Ref{Region: RegionFirst + 1, Len: 4096})
+		err = c.Attach(1, 0, 0, shm.FeaturesAll, link.Ref{Region: RegionFirst, Len: 4096}, link.Ref{Region: RegionFirst + 1, Len: 4096})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -212,7 +212,7 @@ func asked(t *testing.T, holders, windows int) *Core {
 	ports := &lone{regions: map[link.Region][]byte{}}
 	c, err := New(Config{PodOf: podOf, Pods: len(podOf)}, ports)
 	if err == nil {
-		err = c.Attach(1, 0, 0, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20})
+		err = c.Attach(1, 0, 0, shm.FeaturesAll, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20})
 	}
 	for w := uint32(1); w <= uint32(windows) && err == nil; w++ {
 		d := shm.Descriptor{Op: shm.OpWin, Class: shm.ClassArena, Req: w, Context: w}

@@ -18,7 +18,7 @@ func TestElemForThoseWhoKnowIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Attach(1, 0, 0, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
+		if err := c.Attach(1, 0, 0, shm.FeaturesAll, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
 			t.Fatal(err)
 		}
 		send := func(req uint32, n uint64) {
@@ -51,6 +51,67 @@ func TestElemForThoseWhoKnowIt(t *testing.T) {
 		}
 		if messages != 2 {
 			t.Errorf("%d messages were sent, want 2", messages)
+		}
+	}
+}
+
+// heard is a lone core's surroundings that keep its completions.
+type heard struct {
+	lone
+	done []shm.Descriptor
+}
+
+func (h *heard) Complete(_ SessionID, d *shm.Descriptor) { h.done = append(h.done, *d) }
+
+// TestNothingBeyondFeatures: a client is told of data and types of messages only if it has
+// offered the feature, whether it receives the message or probes for it.
+func TestNothingBeyondFeatures(t *testing.T) {
+	for _, x := range []struct{ feature, data, elem uint64 }{{0, 0, 0}, {shm.FeatureData, 1, 0}, {shm.FeatureTypes, 0, 1}, {shm.FeaturesAll, 1, 1}} {
+		ports := &heard{lone: lone{regions: map[link.Region][]byte{}}}
+		c, err := New(Config{Self: 0, PodOf: []int32{0, 1}, Pods: 2}, ports)
+		if err == nil {
+			err = c.Attach(1, 0, 0, shm.FeaturesRequired|x.feature, link.Ref{Region: RegionFirst, Len: 4096}, link.Ref{Region: RegionFirst + 1, Len: 4096})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.LinkUp(1, 1, link.Caps{Name: "test"})
+		if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, A: ^uint64(0), Credit: c.peers[1].granted}, nil); err != nil {
+			t.Fatal(err)
+		}
+		ask := func(op shm.Op, req uint32, tag uint64) {
+			t.Helper()
+			d := shm.Descriptor{Op: op, Req: req, Peer: 1, Tag: tag, Class: shm.ClassInline}
+			if err := c.Submit(1, 0, &d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		arrive := func(h wire.Header) {
+			t.Helper()
+			h.Type, h.Src, h.Length, h.A = wire.Eager, 1, 8, 8
+			if err := c.Deliver(1, 1, &h, make([]byte, 8)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ask(shm.OpProbe, 1, 5)
+		arrive(wire.Header{Seq: 1, Tag: 5, Flags: wire.FlagData, B: 77})
+		ask(shm.OpRecv, 2, 5)
+		ask(shm.OpRecv, 3, 6)
+		arrive(wire.Header{Seq: 2, Tag: 6, Elem: shm.TypeFloat64})
+		if len(ports.done) != 3 {
+			t.Fatalf("%d completions, want 3: %+v", len(ports.done), ports.done)
+		}
+		for _, d := range ports.done {
+			flag, word := shm.FlagData, 77*x.data
+			if d.Req == 3 {
+				flag, word = shm.FlagTyped, uint64(shm.TypeFloat64)*x.elem
+			}
+			if word == 0 {
+				flag = 0
+			}
+			if d.Flags != flag || uint64(d.Context) != word {
+				t.Errorf("features %#x: request %d ends with flags %#x and context %d, want %#x and %d", x.feature, d.Req, d.Flags, d.Context, flag, word)
+			}
 		}
 	}
 }

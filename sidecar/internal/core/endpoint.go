@@ -46,6 +46,7 @@ func (e *endpoint) space(coll bool) *match.Queue {
 type session struct {
 	id       SessionID
 	endpoint *endpoint
+	withheld uint8 // flags of completions that its client does not know
 	slab     link.Ref
 	arena    link.Ref
 	pieces   pieces
@@ -82,9 +83,25 @@ const (
 	requestPlain // completed by the core without a state of its own
 )
 
-// Attach adds an application that speaks for rank. The refs are its slab and
-// arena.
-func (c *Core) Attach(now int64, id SessionID, rank uint32, slab, arena link.Ref) error {
+// flagsAgreed are the flags of an OpDone that need a feature of the client (L§4.3).
+var flagsAgreed = []struct {
+	feature uint64
+	flag    uint8
+}{{shm.FeatureData, shm.FlagData}, {shm.FeatureTypes, shm.FlagTyped}}
+
+// withheld are the flags that a client with these features does not know.
+func withheld(features uint64) (flags uint8) {
+	for _, f := range flagsAgreed {
+		if features&f.feature == 0 {
+			flags |= f.flag
+		}
+	}
+	return flags
+}
+
+// Attach adds an application that speaks for rank, and whose client has features. The refs
+// are its slab and arena.
+func (c *Core) Attach(now int64, id SessionID, rank uint32, features uint64, slab, arena link.Ref) error {
 	c.now = now
 	if int(rank) >= len(c.endpoints) || c.endpoints[rank] == nil {
 		return fmt.Errorf("rank %d is not hosted by this sidecar", rank)
@@ -99,7 +116,7 @@ func (c *Core) Attach(now int64, id SessionID, rank uint32, slab, arena link.Ref
 	for int(id) >= len(c.sessions) {
 		c.sessions = append(c.sessions, nil)
 	}
-	s := &session{id: id, endpoint: e, slab: slab, arena: arena, pieces: pieces{to: arena.Len}, comms: map[uint32]*comm{}}
+	s := &session{id: id, endpoint: e, withheld: withheld(features), slab: slab, arena: arena, pieces: pieces{to: arena.Len}, comms: map[uint32]*comm{}}
 	c.addWorld(s)
 	c.sessions[id], e.session = s, s
 	if c.fail != nil {
@@ -203,6 +220,9 @@ func (c *Core) complete(id SessionID, d *shm.Descriptor) {
 	}
 	s.requests[d.Req] = request{}
 	s.open--
+	if d.Flags&s.withheld != 0 { // and what the context says by them
+		d.Flags, d.Context = d.Flags&^s.withheld, 0
+	}
 	c.publish(id, d)
 }
 

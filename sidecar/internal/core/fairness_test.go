@@ -40,7 +40,7 @@ func (x *crowd) attach() {
 	}
 	for rank := range uint32(2) {
 		base := RegionFirst + link.Region(2*rank)
-		if err := x.core.Attach(1, SessionID(rank), rank, link.Ref{Region: base, Len: 1 << 20}, link.Ref{Region: base + 1, Len: crowdArena}); err != nil {
+		if err := x.core.Attach(1, SessionID(rank), rank, shm.FeaturesAll, link.Ref{Region: base, Len: 1 << 20}, link.Ref{Region: base + 1, Len: crowdArena}); err != nil {
 			t.Fatal(err)
 		}
 	}

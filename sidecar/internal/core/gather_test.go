@@ -162,7 +162,7 @@ func TestSendsByTheRingAskForTheirEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Attach(1, 0, 0, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
+	if err := c.Attach(1, 0, 0, shm.FeaturesAll, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	caps := placing

@@ -125,7 +125,7 @@ func newHostile(seed uint64) *hostile {
 	h.core = c
 	h.clearMemory()
 	for s := range SessionID(hostileRanks) {
-		if err := c.Attach(h.now, s, uint32(s), slabOf(s), arenaOf(s)); err != nil {
+		if err := c.Attach(h.now, s, uint32(s), shm.FeaturesAll, slabOf(s), arenaOf(s)); err != nil {
 			panic(err)
 		}
 		h.open[s], h.lent[s] = map[uint32]bool{}, map[uint32]link.Lent{}

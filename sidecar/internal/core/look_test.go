@@ -138,7 +138,7 @@ func newLooks(t *testing.T, seed uint64) *looks {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Attach(1, 0, uint32(i), link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
+		if err := c.Attach(1, 0, uint32(i), shm.FeaturesAll, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
 			t.Fatal(err)
 		}
 		l.cores[i] = c

@@ -136,7 +136,7 @@ func TestSitAllocates(t *testing.T) {
 // who send them and those whom they are for.
 func TestEagerMessagesAreLarge(t *testing.T) {
 	c := seated(t, 7)
-	if err := c.Attach(1, 0, 0, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
+	if err := c.Attach(1, 0, 0, shm.FeaturesAll, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	p := &c.peers[1]

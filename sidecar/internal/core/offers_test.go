@@ -148,7 +148,7 @@ func newDuo(t *testing.T, protocol mover.Protocol, caps link.Caps) *duo {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Attach(1, 0, uint32(i), link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 4 << 20}); err != nil {
+		if err := c.Attach(1, 0, uint32(i), shm.FeaturesAll, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 4 << 20}); err != nil {
 			t.Fatal(err)
 		}
 		d.cores[i] = c

@@ -33,7 +33,7 @@ func TestOwnSendEndsAfterItsReceive(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Attach(1, 0, 0, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
+		if err := c.Attach(1, 0, 0, shm.FeaturesAll, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
 			t.Fatal(err)
 		}
 		c.LinkUp(1, 0, link.Caps{Name: "test", EagerMax: 8 << 10})

@@ -73,7 +73,7 @@ func ringed(t testing.TB, caps link.Caps) (*Core, *lone) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Attach(1, 0, 0, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
+	if err := c.Attach(1, 0, 0, shm.FeaturesAll, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	c.LinkUp(1, 1, caps)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -21,7 +22,7 @@ func pipelined(t *testing.T) (c *Core, ports *lone, send func(h *wire.Header, pa
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Attach(1, 0, 0, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
+	if err := c.Attach(1, 0, 0, shm.FeaturesAll, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	ring := ports.Bytes(link.Ref{Region: RegionRings, Len: carriage.Pipeline.Bytes()})

@@ -23,7 +23,7 @@ func vectored(t testing.TB) (*Core, *lone) {
 		t.Fatal(err)
 	}
 	arena := link.Ref{Region: RegionFirst + 1, Len: 4 << 20}
-	if err := c.Attach(1, 0, 0, link.Ref{Region: RegionFirst, Len: 1 << 20}, arena); err != nil {
+	if err := c.Attach(1, 0, 0, shm.FeaturesAll, link.Ref{Region: RegionFirst, Len: 1 << 20}, arena); err != nil {
 		t.Fatal(err)
 	}
 	b := shm.CollBlock{Kind: shm.CollAlltoallv, Vectors: 4, Elem: 8, In: 3 << 20, InBytes: 8, Out: 3<<20 + 64, OutBytes: 8}

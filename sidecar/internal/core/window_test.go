@@ -24,7 +24,7 @@ func exposing(t *testing.T) *story {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Attach(1, 0, 0, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
+	if err := c.Attach(1, 0, 0, shm.FeaturesAll, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	win := shm.Descriptor{Op: shm.OpWin, Class: shm.ClassArena, Context: 9}

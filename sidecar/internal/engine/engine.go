@@ -385,7 +385,7 @@ func (e *Engine) Attach(s *session.Session) error {
 	err := e.sleeper.watchBell(s.Doorbell())
 	if err == nil {
 		e.sessions[a.id] = a
-		err = e.core.Attach(e.now, a.id, s.Rank, slab, arena)
+		err = e.core.Attach(e.now, a.id, s.Rank, s.Features, slab, arena)
 	}
 	if p := s.Pieces(); err == nil && p != nil {
 		e.core.Bound(a.id, p)

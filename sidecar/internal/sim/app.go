@@ -106,6 +106,7 @@ func newApp(w *world, rank uint32) (*app, error) {
 	if a.session, err = session.New(c, a.arena, rank); err != nil {
 		return nil, err
 	}
+	a.session.Features = shm.FeaturesAll &^ shm.FeaturePlace // it does not say what it waits for
 	a.session.SetFree(a.poison)
 	mem, n := c.SubmitRing()
 	if a.submit, err = ring.NewProducer(mem, n); err == nil {

@@ -51,6 +51,7 @@ func (w *World) addRank(number uint32, n *node) error {
 	if r.session, err = session.New(c, r.Arena, number); err != nil {
 		return err
 	}
+	r.session.Features = shm.FeaturesAll &^ shm.FeaturePlace // it does not say what it waits for
 	mem, entries := c.SubmitRing()
 	if r.submit, err = ring.NewProducer(mem, entries); err != nil {
 		return err
