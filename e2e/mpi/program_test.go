@@ -468,7 +468,7 @@ func TestKilledLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	var killed []string
-	for len(killed) < 2 && ctx.Err() == nil {
+	for len(killed) < 4 && ctx.Err() == nil {
 		time.Sleep(10 * time.Millisecond)
 		if killed, err = filepath.Glob("/dev/shm/outrigger-pmix-*"); err != nil {
 			t.Fatal(err)
@@ -479,8 +479,8 @@ func TestKilledLeavesNothing(t *testing.T) {
 		t.Error(err)
 	}
 	_ = cmd.Wait() // it was killed
-	if len(killed) < 2 {
-		t.Fatalf("a job of two pods has %q in /dev/shm", killed)
+	if len(killed) < 4 {
+		t.Fatalf("a job of two pods has %q in /dev/shm, want a folder and its lock of each", killed)
 	}
 	job{ranks: 2, pods: 1, env: m.env}.mustRun(t, "checked over 2 ranks", m.build(t, "check"))
 	for _, path := range killed {

@@ -3,8 +3,10 @@ package mpi
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,9 +25,10 @@ const (
 	prefixMPIRun = "outrigger-mpirun-"
 )
 
-// folderLock is a file in such a folder, which the process that made the folder holds a lock
-// on. A process that is killed removes nothing, and its lock ends with it.
-const folderLock = "lock"
+// folderLock ends the name of the file beside such a folder on which the process that makes
+// the folder holds a lock. The lock is held before the folder is there and until it is gone, so
+// that a folder of a process that was killed at any time has a file that nobody has locked.
+const folderLock = ".lock"
 
 // folder is memory that the processes of a pod share, as files.
 type folder struct {
@@ -52,73 +55,88 @@ func sharedFolder(prefix string, pods int) (*folder, error) {
 	return f, nil
 }
 
-// folderTries bounds how often a folder is made again that another process has taken for a
-// leftover, between its making and its lock.
+// folderTries bounds how often a folder is begun again whose lock another process has taken
+// for a leftover, between the file's making and its lock.
 const folderTries = 16
 
 func makeFolder(in, prefix string) (f *folder, err error) {
 	for range folderTries {
-		path, failed := os.MkdirTemp(in, prefix)
+		lock, failed := os.CreateTemp(in, prefix+"*"+folderLock)
 		if failed != nil {
 			return nil, failed
 		}
-		var lock *os.File
-		if lock, err = lockFolder(path, os.O_CREATE); err == nil {
-			f = &folder{path, lock}
-			if _, err = os.Stat(filepath.Join(path, folderLock)); err == nil {
-				return f, nil
-			}
-		}
-		err = errors.Join(err, os.RemoveAll(path))
-		if lock != nil {
+		if err = hold(lock); err != nil {
 			err = errors.Join(err, lock.Close())
+			continue
+		}
+		f = &folder{strings.TrimSuffix(lock.Name(), folderLock), lock}
+		if err = os.Mkdir(f.path, 0o700); err == nil {
+			return f, nil
+		}
+		// The folder is not this one's: only the lock goes.
+		if err = errors.Join(err, os.Remove(lock.Name()), lock.Close()); !errors.Is(err, fs.ErrExist) {
+			return nil, err
 		}
 	}
 	return nil, err
 }
 
-// lockFolder takes the lock of a folder; an error: another process has it, or the folder has
-// none.
-func lockFolder(path string, flags int) (*os.File, error) {
-	lock, err := os.OpenFile(filepath.Join(path, folderLock), os.O_RDWR|unix.O_NOFOLLOW|flags, 0o600)
-	if err != nil {
-		return nil, err
-	}
+// hold locks a file that its name still means. Who holds it is the only one that may remove
+// the file, so that the name means it until then.
+func hold(lock *os.File) error {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(err, lock.Close())
+		return fmt.Errorf("locking %s: %w", lock.Name(), err)
 	}
-	return lock, nil
+	have, err := lock.Stat()
+	if err != nil {
+		return err
+	}
+	named, err := os.Lstat(lock.Name())
+	if err == nil && !os.SameFile(have, named) {
+		err = fmt.Errorf("%s was replaced", lock.Name())
+	}
+	return err
 }
 
 // remove ends the folder.
 func (f *folder) remove() error {
-	return errors.Join(os.RemoveAll(f.path), f.lock.Close())
+	return errors.Join(os.RemoveAll(f.path), os.Remove(f.lock.Name()), f.lock.Close())
 }
 
-// removeLeftovers removes folders whose process has ended without doing so. A folder that has
-// no lock yet is being made.
+// removeLeftovers removes folders whose process has ended without doing so.
 func removeLeftovers(in string) {
 	for _, prefix := range []string{prefixPMIx, prefixMPIRun} {
-		paths, err := filepath.Glob(filepath.Join(in, prefix+"*"))
+		paths, err := filepath.Glob(filepath.Join(in, prefix+"*"+folderLock))
 		if err != nil {
 			continue
 		}
 		for _, path := range paths {
-			if !ours(path) {
+			if !ours(path, unix.S_IFREG) {
 				continue
 			}
-			if lock, err := lockFolder(path, 0); err == nil {
-				_ = (&folder{path, lock}).remove() // the next run tries it again
+			lock, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+			if err != nil {
+				continue
 			}
+			if hold(lock) != nil {
+				_ = lock.Close() // its process lives
+				continue
+			}
+			f := &folder{strings.TrimSuffix(path, folderLock), lock}
+			if _, err := os.Lstat(f.path); err == nil && !ours(f.path, unix.S_IFDIR) {
+				_ = lock.Close() // another's folder of that name
+				continue
+			}
+			_ = f.remove() // the next run tries it again
 		}
 	}
 }
 
-// ours reports whether a folder is this user's, and is one.
-func ours(path string) bool {
+// ours reports whether there is a file of a kind that is this user's.
+func ours(path string, kind uint32) bool {
 	var s unix.Stat_t
 	err := unix.Lstat(path, &s)
-	return err == nil && s.Mode&unix.S_IFMT == unix.S_IFDIR && int(s.Uid) == os.Geteuid()
+	return err == nil && s.Mode&unix.S_IFMT == kind && int(s.Uid) == os.Geteuid()
 }
 
 // free is how many bytes a file system has; 0 where there is none.

@@ -1,14 +1,19 @@
 package mpi
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestLeftoversAreRemoved: folders whose process was killed are removed by the next one, and
-// those in use, being made, or of others are not.
+// whenever that was, and those in use or of others are not.
 func TestLeftoversAreRemoved(t *testing.T) {
 	in := t.TempDir()
 	make1 := func(prefix string) *folder {
@@ -29,20 +34,27 @@ func TestLeftoversAreRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = living.remove() }()
-		gone, kept = append(gone, killed.path), append(kept, living.path)
+		gone, kept = append(gone, killed.path, killed.lock.Name()), append(kept, living.path, living.lock.Name())
 	}
-	made := filepath.Join(in, prefixPMIx+"without-a-lock")
-	other := filepath.Join(in, "others")
-	link := filepath.Join(in, prefixPMIx+"link")
-	for _, dir := range []string{made, other} {
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(other, folderLock), nil, 0o600); err != nil {
+	// Killed before the folder was made, and while it was removed.
+	begun := make1(prefixPMIx)
+	if err := errors.Join(os.RemoveAll(begun.path), begun.lock.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(other, link); err != nil {
+	gone = append(gone, begun.lock.Name())
+	other := filepath.Join(in, "others")
+	link := filepath.Join(in, prefixPMIx+"link"+folderLock)
+	if err := os.Mkdir(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(other+folderLock, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(other+folderLock, link); err != nil {
+		t.Fatal(err)
+	}
+	pipe := filepath.Join(in, prefixPMIx+"pipe"+folderLock)
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	removeLeftovers(in)
@@ -51,7 +63,7 @@ func TestLeftoversAreRemoved(t *testing.T) {
 			t.Errorf("%s is left: %v", path, err)
 		}
 	}
-	for _, path := range append(kept, made, other, filepath.Join(other, folderLock), link) {
+	for _, path := range append(kept, other, other+folderLock, link, pipe) {
 		if _, err := os.Lstat(path); err != nil {
 			t.Errorf("%s is gone: %v", path, err)
 		}
@@ -73,8 +85,10 @@ func TestFoldersBesideRemoval(t *testing.T) {
 					return
 				}
 				removeLeftovers(in)
-				if _, err := os.Stat(filepath.Join(f.path, folderLock)); err != nil {
-					t.Error(err)
+				for _, path := range []string{f.path, f.lock.Name()} {
+					if _, err := os.Stat(path); err != nil {
+						t.Error(err)
+					}
 				}
 				if err := f.remove(); err != nil {
 					t.Error(err)
@@ -85,5 +99,47 @@ func TestFoldersBesideRemoval(t *testing.T) {
 	wait.Wait()
 	if left, err := os.ReadDir(in); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestLeftoversOfAnyTime: a process that is killed at any time leaves nothing that the next one
+// does not remove.
+func TestLeftoversOfAnyTime(t *testing.T) {
+	const role = "OUTRIGGER_TEST_FOLDERS"
+	if in := os.Getenv(role); in != "" {
+		for {
+			removeLeftovers(in)
+			f, err := makeFolder(in, prefixMPIRun)
+			if err == nil {
+				err = f.remove()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	in := t.TempDir()
+	for i := range 40 {
+		c := exec.Command(os.Args[0], "-test.run=^TestLeftoversOfAnyTime$") //nolint:gosec // this test
+		c.Env = append(os.Environ(), role+"="+in)
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+			if made, err := os.ReadDir(in); err != nil || len(made) > 0 {
+				break
+			}
+		}
+		time.Sleep(time.Duration(i) * 37 * time.Microsecond)
+		if err := c.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if c.Wait() == nil {
+			t.Fatal("it was not killed")
+		}
+		removeLeftovers(in)
+		if left, err := os.ReadDir(in); err != nil || len(left) != 0 {
+			t.Fatalf("killed %d times: left %v, %v", i+1, left, err)
+		}
 	}
 }
