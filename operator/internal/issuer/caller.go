@@ -28,6 +28,7 @@ type refusal struct {
 	status int
 	cause  string
 	start  bool // it is what each pod goes through that starts, and no trouble
+	after  int  // seconds until the caller may ask again; 0: at any time
 }
 
 func (r *refusal) Error() string { return r.cause }
@@ -51,13 +52,13 @@ type caller struct{ namespace, name, uid string }
 // whose finds out whose token it is: by its signature, or, where the published
 // keys do not decide, by a review. What strangers make up costs a review only
 // now and then: who is known by the keys waits for none of them.
-func (s *Server) whose(ctx context.Context, token string) (*caller, error) {
+func (s *Server) whose(ctx context.Context, token, address string) (*caller, error) {
 	if s.Signatures == nil {
 		return s.review(ctx, token)
 	}
 	c, err := s.Signatures.caller(ctx, token)
 	switch {
-	case errors.Is(err, errStrange) && !s.strange.Allow():
+	case errors.Is(err, errStrange) && s.CheckAddress && s.strangers.take(address) > 0, errors.Is(err, errStrange) && !s.strange.Allow():
 		return nil, refuse(http.StatusServiceUnavailable, "%v: come again", err)
 	case errors.Is(err, errStrange), errors.Is(err, errUnjudged):
 		s.Log.Debug("a token is reviewed by the API server", "cause", err)
@@ -92,13 +93,13 @@ func (s *Server) review(ctx context.Context, token string) (*caller, error) {
 
 // place is the caller's place in its job. A refusal is final for a sidecar, and
 // the caches of a replica may be behind: nobody is refused by them alone. The API server
-// is asked for no more callers than it may be, in all and of one namespace.
+// is asked for no more callers than it may be, in all, of one namespace and of one pod.
 func (s *Server) place(ctx context.Context, c *caller, address string) (*place, error) {
 	at, err := (&search{s, s.Cache, s.OfPlace}).place(ctx, c, address)
 	if f := new(refusal); !errors.As(err, &f) || f.status != http.StatusForbidden {
 		return at, err
 	}
-	if !s.shares.take(c.namespace) || !s.search.Allow() {
+	if s.searchPods.take(c.uid) > 0 || s.searchNamespaces.take(c.namespace) > 0 || !s.search.Allow() {
 		return nil, refuse(http.StatusServiceUnavailable, "%v, as far as is known here: come again", err)
 	}
 	return (&search{s, s.Live, ofLabels}).place(ctx, c, address)
@@ -166,7 +167,7 @@ func (s *search) pod(ctx context.Context, c *caller) (*corev1.Pod, error) {
 	case pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
 		return nil, refuse(http.StatusForbidden, "pod %s is over", c.name)
 	case s.CheckAddress && len(pod.Status.PodIPs) == 0 && pod.Status.PodIP == "":
-		return nil, &refusal{http.StatusServiceUnavailable, fmt.Sprintf("waiting for the address of pod %s, which its kubelet has not reported yet", c.name), true}
+		return nil, &refusal{http.StatusServiceUnavailable, fmt.Sprintf("waiting for the address of pod %s, which its kubelet has not reported yet", c.name), true, 0}
 	}
 	return pod, nil
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDocumentedKeys: what docs/install.md says of published keys and of the
-// Secret is what is done.
+// TestDocumentedKeys: what docs/install.md says of published keys, of the
+// Secret and of what callers may cost is what is done.
 func TestDocumentedKeys(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/install.md")
 	if err != nil {
@@ -18,6 +18,7 @@ func TestDocumentedKeys(t *testing.T) {
 		fmt.Sprintf("by the keys that the API server publishes (`%s`", pathKeys),
 		fmt.Sprintf("They are read every %.0f minutes", keysAge.Minutes()),
 		fmt.Sprintf("the withdrawal of a signing key (%.0f minutes)", keysAge.Minutes()),
+		fmt.Sprintf("answers %v questions a second of one pod, %v of one address, and %v and %v at once", perPod.rate, perAddress.rate, perPod.burst, perAddress.burst),
 		fmt.Sprintf("functions of one secret, `%s`", SecretName),
 	} {
 		if !strings.Contains(string(text), claim) {

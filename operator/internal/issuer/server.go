@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -90,9 +91,13 @@ type Server struct {
 	busy    chan struct{}
 	strange *rate.Limiter // reviews of what published keys do not judge
 	search  *rate.Limiter // second looks for callers
-	shares  *shares       // of them, by namespace
 	issued  *talk
 	refused *talk
+
+	pods, addressed              *shares // requests, by pod and by address
+	handshakes                   *shares // by address
+	strangers                    *shares // of strange, by address
+	searchPods, searchNamespaces *shares // of search
 }
 
 // NeedLeaderElection is false: every replica serves.
@@ -111,13 +116,29 @@ func (s *Server) Start(ctx context.Context) error {
 	server := bounds.Server(s.Handler())
 	server.ErrorLog = slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug)
 	server.SetKeepAlivesEnabled(false) // a place is for one request
-	listener := tls.NewListener(strangers.Listen(s.Listener, &bounds), &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: own.get})
+	listener := tls.NewListener(strangers.Listen(s.Listener, &bounds), &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: own.get, GetConfigForClient: s.greeted})
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // Serve returns its error
 	defer stop()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("issuer: %w", err)
 	}
 	return nil
+}
+
+// greeted refuses handshakes of an address that has begun too many. (nil, nil): this one may
+// go on.
+func (s *Server) greeted(h *tls.ClientHelloInfo) (*tls.Config, error) {
+	if !s.CheckAddress {
+		return nil, nil
+	}
+	address, _, err := net.SplitHostPort(h.Conn.RemoteAddr().String())
+	if err != nil {
+		return nil, err
+	}
+	if s.handshakes.take(address) > 0 {
+		return nil, fmt.Errorf("%s connects more than %v times a second", address, handshakesPerAddress.rate)
+	}
+	return nil, nil
 }
 
 // endpoint has a replica's certificate, and makes another one when half of its
@@ -175,7 +196,9 @@ func (s *Server) certificate() (*tls.Certificate, error) {
 func (s *Server) Handler() http.Handler {
 	s.busy = make(chan struct{}, atOnce)
 	s.strange, s.search = rate.NewLimiter(strangeRate, strangeBurst), rate.NewLimiter(searchRate, searchBurst)
-	s.shares = new(shares)
+	s.handshakes = handshakesPerAddress.shares()
+	s.pods, s.addressed, s.strangers = perPod.shares(), perAddress.shares(), strangePerAddress.shares()
+	s.searchPods, s.searchNamespaces = searchPerPod.shares(), searchPerNamespace.shares()
 	s.issued, s.refused = &talk{limit: rate.NewLimiter(issuedRate, issuedBurst)}, &talk{limit: rate.NewLimiter(refusedRate, refusedBurst)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+Path, s.answers("a certificate was refused", "application/x-pem-file", s.sign))
@@ -192,6 +215,9 @@ func (s *Server) answers(refused, form string, answer func(http.ResponseWriter, 
 			f := new(refusal)
 			if errors.As(err, &f) {
 				status = f.status
+				if f.after > 0 {
+					w.Header().Set("Retry-After", strconv.Itoa(f.after))
+				}
 			}
 			if f.start {
 				s.refused.say(s.Log, f.cause, "from", r.RemoteAddr)
@@ -221,9 +247,17 @@ func (s *Server) admit(ctx context.Context, r *http.Request, token string) (*cal
 	if err != nil {
 		return nil, nil, refuse(http.StatusBadRequest, "the caller's address: %v", err)
 	}
-	c, err := s.whose(ctx, token)
+	if s.CheckAddress {
+		if wait := s.addressed.take(address); wait > 0 {
+			return nil, nil, tooOften(wait, "%s asks more than %v times a second", address, perAddress.rate)
+		}
+	}
+	c, err := s.whose(ctx, token, address)
 	if err != nil {
 		return nil, nil, err
+	}
+	if wait := s.pods.take(c.uid); wait > 0 {
+		return nil, nil, tooOften(wait, "pod %s asks more than %v times a second", c.name, perPod.rate)
 	}
 	at, err := s.place(ctx, c, address)
 	return c, at, err

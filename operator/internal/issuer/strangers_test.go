@@ -6,10 +6,14 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -91,6 +95,13 @@ func (o objects) List(_ context.Context, into client.ObjectList, _ ...client.Lis
 // served is an issuer over published keys, and a token of pod p in hpc.
 func served(t *testing.T, s *Server) (server *httptest.Server, token string) {
 	t.Helper()
+	server, key := signed(t, s)
+	return server, tokenFor(t, key, "p", "u")
+}
+
+// signed is an issuer over published keys, and the key of the tokens that it takes.
+func signed(t *testing.T, s *Server) (*httptest.Server, *ecdsa.PrivateKey) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -101,11 +112,16 @@ func served(t *testing.T, s *Server) (server *httptest.Server, token string) {
 	}
 	s.Signatures, s.Log = p.signatures(), slog.New(slog.DiscardHandler)
 	s.OfPlace = func(string, int32, int32) client.ListOption { return client.MatchingLabels{} }
-	server = httptest.NewServer(s.Handler())
+	server := httptest.NewServer(s.Handler())
 	t.Cleanup(server.Close)
-	return server, minted(t, key, "k", jose.ES256, map[string]any{
-		"iss": anIssuer, "sub": "system:serviceaccount:hpc:default", "aud": names.TokenAudience, "exp": p.now.Add(time.Hour).Unix(),
-		"kubernetes.io": map[string]any{"namespace": "hpc", "pod": map[string]string{"name": "p", "uid": "u"}},
+	return server, key
+}
+
+func tokenFor(t *testing.T, key *ecdsa.PrivateKey, pod, uid string) string {
+	t.Helper()
+	return minted(t, key, "k", jose.ES256, map[string]any{
+		"iss": anIssuer, "sub": "system:serviceaccount:hpc:default", "aud": names.TokenAudience, "exp": time.Now().Add(time.Hour).Unix(),
+		"kubernetes.io": map[string]any{"namespace": "hpc", "pod": map[string]string{"name": pod, "uid": uid}},
 	})
 }
 
@@ -257,46 +273,147 @@ func (c *counter) List(ctx context.Context, into client.ObjectList, how ...clien
 	return c.objects.List(ctx, into, how...)
 }
 
-// TestForeignPodsCostLittle: a pod that is none of ours, with a good token, does not have
-// the API server asked each time that it asks, and leaves something for the pods of
-// other namespaces, which the caches have not heard of.
+// TestForeignPodsCostLittle: pods that are none of ours, with good tokens, do not have
+// the API server asked each time that they ask, and leave something for the pods of
+// other namespaces, and of their own one, which the caches have not heard of.
 func TestForeignPodsCostLittle(t *testing.T) {
-	live := &counter{objects: objects{&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: "p", UID: "u"}}}}
+	live := &counter{}
 	own := &Server{Cache: objects{}, Live: live}
-	server, token := served(t, own)
+	_ = own.Handler()
 	own.search = rate.NewLimiter(0, searchBurst) // however long this takes
-	own.shares.left = map[string]*rate.Limiter{"hpc": rate.NewLimiter(0, shareBurst)}
-	request := requested(t)
-	refused := 0
-	for range 2 * searchBurst {
-		switch status, text := post(t, server, token, request); status {
-		case http.StatusForbidden:
-			refused++
-		case http.StatusServiceUnavailable:
-		default:
-			t.Fatalf("%d %s", status, text)
-		}
+	own.searchPods = ration{rate: 1e-9, burst: 5, max: 1000}.shares()
+	own.searchNamespaces = ration{rate: 1e-9, burst: searchPerNamespace.burst, max: 1000}.shares()
+	look := func(pod int) error {
+		_, err := own.place(t.Context(), &caller{"hpc", "p", fmt.Sprint(pod)}, "")
+		return err
 	}
-	if n := live.asked.Load(); n != shareBurst || refused != shareBurst {
-		t.Errorf("%d tokens of a foreign pod cost %d calls, and %d were refused; want %d", 2*searchBurst, n, refused, shareBurst)
+	final := func(err error) bool {
+		f := new(refusal)
+		return errors.As(err, &f) && f.status == http.StatusForbidden
 	}
-	if left := own.search.Tokens(); left != searchBurst-shareBurst {
+	for range 100 {
+		_ = look(0)
+	}
+	if n := live.asked.Load(); n != 5 {
+		t.Errorf("100 questions of a foreign pod cost %d calls, want 5", n)
+	}
+	if err := look(1); !final(err) {
+		t.Errorf("another pod of its namespace: %v", err)
+	}
+	for pod := range 2 * searchBurst {
+		_ = look(2 + pod)
+	}
+	if n := live.asked.Load(); n != int64(searchPerNamespace.burst) {
+		t.Errorf("the foreign pods of a namespace cost %d calls, want %v", n, searchPerNamespace.burst)
+	}
+	if left := own.search.Tokens(); left != searchBurst-searchPerNamespace.burst {
 		t.Errorf("%v second looks are left to others", left)
 	}
 }
 
-// TestSharesAreBounded: what is known of namespaces does not grow with their number.
+// TestSharesAreBounded: what is known of callers does not grow with their number, and one
+// that has used its share takes nothing of another's.
 func TestSharesAreBounded(t *testing.T) {
-	var s shares
-	for i := range 4 * sharesMax {
-		for range 2 {
-			if !s.take(fmt.Sprint(i)) {
-				t.Fatalf("namespace %d has nothing left", i)
+	s := ration{rate: 1e-9, burst: 2, max: 100}.shares()
+	for i := range 400 {
+		for n := range 3 {
+			if wait := s.take(fmt.Sprint(i)); wait > 0 != (n == 2) {
+				t.Fatalf("caller %d, question %d: has to wait %v", i, n, wait)
 			}
 		}
-		if len(s.left) > sharesMax {
-			t.Fatalf("%d namespaces are known", len(s.left))
+		if len(s.left) > 100 {
+			t.Fatalf("%d callers are known", len(s.left))
 		}
+	}
+}
+
+// TestOnePodAsksNoMoreThanItsShare: a pod that asks without end is told when it may ask again,
+// by either question, and pods beside it have their answers.
+func TestOnePodAsksNoMoreThanItsShare(t *testing.T) {
+	job := &v1alpha1.MPIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: "cg", UID: "job"}}
+	job.Spec.Ranks, job.Spec.RanksPerPod, job.Spec.PodManagement = 2, 1, v1alpha1.PodsExternal
+	cache := placed{objects{job, member("p", 0, "127.0.0.1", 1), member("q", 1, "127.0.0.1", 1)}}
+	for _, checked := range []bool{false, true} {
+		own := &Server{Cache: cache, Live: cache, CheckAddress: checked}
+		server, key := signed(t, own)
+		own.OfPlace = ofLabels
+		own.pods = ration{rate: 1e-9, burst: perPod.burst, max: 100}.shares()
+		own.addressed = ration{rate: 1e-9, burst: 2 * perPod.burst, max: 100}.shares()
+		greedy, other := tokenFor(t, key, "p", "p"), tokenFor(t, key, "q", "q")
+		answered := 0
+		for i := range int(perPod.burst) + 50 {
+			ask := func() *http.Response { return answer(t, server, http.MethodGet, PathAddresses+"?part=0", greedy, nil) }
+			if i%2 == 1 {
+				ask = func() *http.Response { return answer(t, server, http.MethodPost, Path, greedy, requested(t)) }
+			}
+			r := ask()
+			switch r.StatusCode {
+			case http.StatusOK:
+				answered++
+			case http.StatusTooManyRequests:
+				if after, err := strconv.Atoi(r.Header.Get("Retry-After")); err != nil || after < 1 {
+					t.Fatalf("refused, to ask again after %q", r.Header.Get("Retry-After"))
+				}
+			default:
+				t.Fatalf("%s", r.Status)
+			}
+		}
+		if answered != int(perPod.burst) {
+			t.Errorf("%d questions of one pod were answered, want %v", answered, perPod.burst)
+		}
+		if r := answer(t, server, http.MethodGet, PathAddresses+"?part=0", other, nil); r.StatusCode != http.StatusOK {
+			t.Errorf("another pod: %s", r.Status)
+		}
+		// Without a token that is known, the address has its share, if it says something.
+		refused := false
+		for range 2 * int(perPod.burst) {
+			refused = refused || answer(t, server, http.MethodGet, PathAddresses+"?part=0", "made up", nil).StatusCode == http.StatusTooManyRequests
+		}
+		if refused != checked {
+			t.Errorf("addresses are checked: %v; one that asks without end is refused: %v", checked, refused)
+		}
+	}
+}
+
+// answer is a short one.
+func answer(t *testing.T, server *httptest.Server, method, path, token string, body []byte) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	resp, err := server.Client().Do(r)
+	if err == nil {
+		_, err = io.Copy(io.Discard, resp.Body)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close() // it was read
+	return resp
+}
+
+// TestHandshakesOfOneAddress: an address has no more handshakes than its share, and another
+// one has its own.
+func TestHandshakesOfOneAddress(t *testing.T) {
+	s := &Server{CheckAddress: true}
+	_ = s.Handler()
+	s.handshakes = ration{rate: 1e-9, burst: 3, max: 100}.shares()
+	begin := func(pod string) error {
+		_, err := s.greeted(&tls.ClientHelloInfo{Conn: &from{pod: pod}})
+		return err
+	}
+	for i := range 5 {
+		if err := begin("10.0.0.1"); err != nil != (i >= 3) {
+			t.Errorf("handshake %d: %v", i, err)
+		}
+	}
+	if err := begin("10.0.0.2"); err != nil {
+		t.Errorf("another address: %v", err)
+	}
+	if s.CheckAddress = false; begin("10.0.0.1") != nil {
+		t.Error("an address that many pods seem to have is refused")
 	}
 }
 

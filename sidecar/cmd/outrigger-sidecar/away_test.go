@@ -27,6 +27,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/why"
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/certify"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mpi"
 )
@@ -291,6 +292,29 @@ func TestAnOutageOfAnyLength(t *testing.T) {
 		}
 		if lines := strings.Count(log.String(), "\n"); lines > 24*60+1 {
 			t.Errorf("%d lines in the log", lines)
+		}
+	})
+}
+
+// TestAnIssuerThatAsksForTime: a sidecar that has asked too often comes again when the issuer
+// says, and not before.
+func TestAnIssuerThatAsksForTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStart(slog.New(slog.DiscardHandler))
+		last := time.Now().Add(-time.Hour)
+		tries := 0
+		err := s.until(t.Context(), "a certificate", func(error) bool { return false }, func(context.Context) error {
+			if pause := time.Since(last); pause < 40*time.Second {
+				t.Errorf("asked again after %v", pause)
+			}
+			last = time.Now()
+			if tries++; tries == 5 {
+				return nil
+			}
+			return fmt.Errorf("no certificate: %w", &certify.Later{After: 40 * time.Second, Text: "too often"})
+		})
+		if err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/why"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/certify"
 )
 
 // Pauses between tries of something outside of the pod that is away: an issuer, a name
@@ -79,7 +81,11 @@ func (s *start) until(ctx context.Context, what string, final func(error) bool, 
 			toldAt = time.Now()
 			s.log.Warn("the sidecar waits", "for", what, "cause", err)
 		}
-		t := time.NewTimer(pause/2 + rand.N(pause))
+		wait := pause/2 + rand.N(pause)
+		if later := new(certify.Later); errors.As(err, &later) {
+			wait += later.After
+		}
+		t := time.NewTimer(wait)
 		select {
 		case <-t.C:
 		case <-ctx.Done():

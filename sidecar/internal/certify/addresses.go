@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
@@ -29,6 +30,10 @@ type Addresses struct {
 	client  *http.Client
 	numbers map[string]int // by host
 	parts   []part
+
+	mu    sync.Mutex // guards what follows
+	later *Later     // the last that the issuer has said of this sidecar's questions; nil: nothing
+	until time.Time  // no question goes before
 }
 
 // part is what is known of the pods of a part. Its turn guards the rest.
@@ -76,6 +81,12 @@ func (a *Addresses) Lookup(ctx context.Context, host string) ([]netip.Addr, erro
 		return nil, ctx.Err()
 	}
 	if time.Since(p.asked) >= p.pause {
+		if l := a.waits(); l != nil {
+			if list := p.known[pod]; len(list) > 0 {
+				return list, nil
+			}
+			return nil, l
+		}
 		known, err := a.ask(ctx, bootstrap.AddressesPart(pod))
 		if err != nil && ctx.Err() != nil {
 			return nil, err // of this caller, and not of the issuer
@@ -98,6 +109,23 @@ func (a *Addresses) Lookup(ctx context.Context, host string) ([]netip.Addr, erro
 	return nil, &net.DNSError{Err: fmt.Sprintf("waiting for the address of pod %d, which has not started", pod), Name: host, IsNotFound: true, IsTemporary: true}
 }
 
+// waits returns why no part may be asked about now; nil: it may. What an issuer bounds are
+// the questions of a pod, whatever they are about.
+func (a *Addresses) waits() *Later {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if time.Now().Before(a.until) {
+		return a.later
+	}
+	return nil
+}
+
+func (a *Addresses) wait(l *Later) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.later, a.until = l, time.Now().Add(l.After)
+}
+
 // ask asks for the addresses of the pods of a part.
 func (a *Addresses) ask(ctx context.Context, part int) (map[int][]netip.Addr, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s?part=%d", a.issuer.AddressesURL, part), nil)
@@ -116,6 +144,10 @@ func (a *Addresses) ask(ctx context.Context, part int) (map[int][]netip.Addr, er
 		text, err := io.ReadAll(io.LimitReader(resp.Body, refusalMax))
 		if err != nil {
 			return nil, fmt.Errorf("addresses of pods: %w", err)
+		}
+		if l := later(resp, text); l != nil {
+			a.wait(l)
+			return nil, l
 		}
 		return nil, fmt.Errorf("addresses of pods: the issuer answers %s: %s", resp.Status, strings.TrimSpace(string(text)))
 	}

@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -34,6 +35,30 @@ const (
 // ErrRefused is wrapped when the issuer says that there is no certificate for
 // this sidecar: another try will not change it.
 var ErrRefused = errors.New("the issuer refused a certificate")
+
+// Later is why the issuer has no answer now: this pod has asked too often.
+type Later struct {
+	After time.Duration // before the next question, at most laterMax
+	Text  string
+}
+
+func (l *Later) Error() string { return l.Text }
+
+// laterMax bounds how long an issuer may have a sidecar wait.
+const laterMax = time.Minute
+
+// later is what an answer of 429 says; nil: it is another one.
+func later(resp *http.Response, text []byte) *Later {
+	if resp.StatusCode != http.StatusTooManyRequests {
+		return nil
+	}
+	seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 32)
+	if err != nil {
+		seconds = 1 // it may say a date, which depends on clocks
+	}
+	after := min(max(time.Duration(seconds)*time.Second, time.Second), laterMax)
+	return &Later{after, fmt.Sprintf("certify: %s: %s", resp.Status, strings.TrimSpace(string(text)))}
+}
 
 // Applicant is a sidecar that wants a certificate.
 type Applicant struct {
@@ -113,6 +138,8 @@ func ask(ctx context.Context, client *http.Client, issuer *bootstrap.Issuer, req
 		return nil, fmt.Errorf("certify: %w", err)
 	case resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusBadRequest:
 		return nil, fmt.Errorf("%w: %s", ErrRefused, strings.TrimSpace(string(text)))
+	case resp.StatusCode == http.StatusTooManyRequests:
+		return nil, later(resp, text)
 	case resp.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("certify: %s: %s", resp.Status, strings.TrimSpace(string(text)))
 	}
