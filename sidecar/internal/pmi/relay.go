@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
@@ -42,7 +44,9 @@ func (c *Config) execsMax() int { return 2*len(c.Layout) + 16 }
 // where the job does not say: its image may still be on its way, or its certificate.
 const reachWithin = 5 * time.Minute
 
-// within is how long a pod may take.
+// within is how long a pod may take. A job with an issuer gives a week, since nothing outside
+// of a pod that is away ends its start (Config.Within). What waits so long ends with its agent,
+// which is an mpirun's, and there are execsMax of them.
 func (s *Server) within() time.Duration { return cmp.Or(s.cfg.Within, reachWithin) }
 
 var (
@@ -196,22 +200,87 @@ func (s *Server) exec(c *client, r request, in *bufio.Reader) error {
 		return err
 	}
 	agent := &joint{Conn: c.conn, in: in}
+	there, stop := whileThere(s.ctx, c.conn)
+	defer stop()
 	if pod == s.pod() {
-		return s.ServeExec(s.ctx, agent)
+		return s.serveExec(s.ctx, there, func() error { stop(); return nil }, agent)
 	}
 	if err := s.begin(); err != nil {
 		return c.refuse(err)
 	}
 	defer s.done()
-	ctx, cancel := context.WithTimeoutCause(s.ctx, s.within(), fmt.Errorf("pod %d has not answered for %v", pod, s.within()))
+	ctx, cancel := context.WithTimeoutCause(there, s.within(), fmt.Errorf("pod %d has not answered for %v", pod, s.within()))
 	conn, err := s.cfg.Reach(ctx, pod)
 	cancel()
 	if err != nil {
 		return c.refuse(err)
 	}
 	defer func() { _ = conn.Close() }() // both sides have had all
-	carry(s.ctx, agent, conn)
+	answer := bufio.NewReaderSize(conn, answerAhead)
+	if err := answered(there, conn, answer); err != nil {
+		return c.refuse(err)
+	}
+	stop()
+	carry(s.ctx, agent, &joint{Conn: conn, in: answer})
 	return nil
+}
+
+// answerAhead is how much of an answer is read before it is carried.
+const answerAhead = 512
+
+// answered waits for another pod to say what becomes of a command. Nothing of the command goes
+// there before: that pod sees by the end of the connection that the agent is gone.
+func answered(ctx context.Context, conn net.Conn, answer *bufio.Reader) error {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	_, err := answer.Peek(1)
+	if !stop() {
+		return context.Cause(ctx)
+	}
+	if errors.Is(err, io.EOF) {
+		return nil // carry says so
+	}
+	return err
+}
+
+// goneEvery is how often a sidecar looks whether an agent that waits is still there.
+const goneEvery = time.Second
+
+var errAgentGone = errors.New("the agent of the command has gone")
+
+// whileThere is a context that ends when the other end of a local connection is closed, until
+// stop. What that end has said is not read.
+func whileThere(ctx context.Context, conn net.Conn) (_ context.Context, stop func()) {
+	there, cancel := context.WithCancelCause(ctx)
+	local, ok := conn.(*net.UnixConn)
+	if !ok {
+		return there, func() { cancel(nil) }
+	}
+	raw, err := local.SyscallConn()
+	if err != nil {
+		cancel(err)
+		return there, func() {}
+	}
+	go func() {
+		t := time.NewTicker(goneEvery)
+		defer t.Stop()
+		for {
+			select {
+			case <-t.C:
+			case <-there.Done():
+				return
+			}
+			gone := true
+			if err := raw.Control(func(fd uintptr) {
+				p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+				n, err := unix.Poll(p, 0)
+				gone = err == nil && n > 0 && p[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0
+			}); err != nil || gone {
+				cancel(errAgentGone)
+				return
+			}
+		}
+	}()
+	return there, func() { cancel(nil) }
 }
 
 // refuse answers an agent that its command cannot be run. What it has said already
@@ -236,22 +305,45 @@ func (s *Server) pod() int {
 	return -1
 }
 
-// ServeExec is a command for this pod: conn is its agent's, which has said all that
-// concerns sidecars. It returns when the command has ended.
+// ServeExec is a command of another pod for this one: conn is its agent's, of which its sidecar
+// brings nothing before the answer. It returns when the command has ended.
 func (s *Server) ServeExec(ctx context.Context, conn net.Conn) error {
+	in := bufio.NewReaderSize(conn, answerAhead)
+	there, gone := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if _, err := in.Peek(1); err != nil { // else a sidecar of an earlier release brings the command
+			gone(errAgentGone)
+		}
+	}()
+	settle := func() error {
+		err := conn.SetReadDeadline(time.Unix(1, 0))
+		<-ended
+		gone(nil)
+		return cmp.Or(err, conn.SetReadDeadline(time.Time{}))
+	}
+	return s.serveExec(ctx, there, settle, &joint{Conn: conn, in: in})
+}
+
+// serveExec is a command for this pod. It waits for a launcher while its agent is there, and
+// calls settle before it reads what the agent says.
+func (s *Server) serveExec(ctx, there context.Context, settle func() error, conn *joint) error {
 	agent := &client{conn: conn}
 	if err := s.begin(); err != nil {
-		return agent.refuse(err)
+		return agent.refuse(cmp.Or(err, settle()))
 	}
 	defer s.done()
 	absent := fmt.Errorf("no launcher serves commands in this pod for %v: has it been started by the same line?", s.within())
-	soon, cancel := context.WithTimeoutCause(ctx, s.within(), absent)
+	soon, cancel := context.WithTimeoutCause(there, s.within(), absent)
 	o, err := s.offers.take(soon)
 	cancel()
-	if err != nil {
+	if err == nil {
+		defer close(o.over)
+	}
+	if err := cmp.Or(err, settle()); err != nil {
 		return agent.refuse(err)
 	}
-	defer close(o.over)
 	if _, err := fmt.Fprintln(o.conn, "cmd=exec"); err != nil {
 		return agent.refuse(fmt.Errorf("the launcher of this pod has gone: %w", err))
 	}

@@ -38,7 +38,9 @@ type Config struct {
 	Gather       Gather
 	Meetings     *Meetings // nil: there are none
 	Reach        Reach
-	// Within is how long another pod may take to serve a command; 0: 5 minutes.
+	// Within is how long another pod may take to serve a command; 0: 5 minutes. It is as long
+	// as peers may take to start: up to 7 days, since the image of a pod, or the certificate of
+	// its sidecar, may be waited for. Only an agent that is there waits.
 	Within time.Duration
 	// State is how far the sidecar is that starts: what it waits for outside of its pod
 	// (empty: for nothing), whether it is ready, and a channel that is closed when that
