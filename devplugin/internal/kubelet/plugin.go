@@ -52,6 +52,10 @@ type Config struct {
 	// Retry is the first pause after a failed registration; the pause doubles
 	// up to 30 times of it. The default is one second.
 	Retry time.Duration
+	// Watch is how long the kubelet may take to ask for the devices after it has accepted the
+	// plugin: it connects to the plugin later, and if that fails it says so in its own log
+	// alone. The default is 30 seconds; the kubelet gives up after 10.
+	Watch time.Duration
 	// Look is how often the sockets are looked at when no file event comes; the
 	// default is two seconds.
 	Look time.Duration
@@ -79,6 +83,9 @@ func New(c Config, l Ledger) *Plugin {
 	}
 	if c.Retry == 0 {
 		c.Retry = time.Second
+	}
+	if c.Watch == 0 {
+		c.Watch = 30 * time.Second
 	}
 	if c.Look == 0 {
 		c.Look = 2 * time.Second
@@ -168,8 +175,10 @@ func (p *Plugin) attend(ctx context.Context, w *watch, kubelet identity) error {
 	if !p.registerUntil(ctx, w, kubelet) {
 		return nil
 	}
+	late := time.NewTimer(p.config.Watch)
+	defer late.Stop()
 	for {
-		w.waitOr(ctx, s.forgotten)
+		unwatched := w.waitOr(ctx, s.forgotten, late.C) && !s.isWatched()
 		now := identify(p.socket())
 		switch {
 		case ctx.Err() != nil:
@@ -182,6 +191,9 @@ func (p *Plugin) attend(ctx context.Context, w *watch, kubelet identity) error {
 		case s.isForgotten():
 			p.config.Log.Info("the kubelet has ended its watch")
 			w.pause(ctx, p.config.Retry)
+			return nil
+		case unwatched:
+			p.config.Log.Warn("the kubelet has accepted the plugin and does not ask for its devices; registering again", "after", p.config.Watch)
 			return nil
 		}
 	}

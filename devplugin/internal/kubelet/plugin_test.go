@@ -59,7 +59,7 @@ func (r *rig) scan() { r.ledger.Update(inventory.Scan(r.node.FS()).Devices) }
 
 func (r *rig) config() Config {
 	return Config{
-		Resource: hca, Dir: r.dir, HostDev: "/host/dev", Retry: 5 * time.Millisecond, Look: 20 * time.Millisecond,
+		Resource: hca, Dir: r.dir, HostDev: "/host/dev", Retry: 5 * time.Millisecond, Look: 20 * time.Millisecond, Watch: 300 * time.Millisecond,
 		GrantSocket: "/run/agent/grant.sock", Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
 	}
 }
@@ -107,6 +107,23 @@ func TestKubeletComesLater(t *testing.T) {
 	k.expect(hca, bothPFs)
 	if diff := cmp.Diff([]string{"v1beta1"}, k.versions); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A kubelet that accepts a plugin and cannot connect to it says nothing: the plugin registers
+// again.
+func TestKubeletThatDoesNotAsk(t *testing.T) {
+	r := newRig(t)
+	k := r.kubelet()
+	k.ignore = 2
+	r.start()
+	k.expect(hca, bothPFs)
+	if n := r.plugin.Registrations(); n != 3 {
+		t.Errorf("%d registrations, want 3", n)
+	}
+	time.Sleep(3 * r.config().Watch)
+	if n := r.plugin.Registrations(); n != 3 {
+		t.Errorf("%d registrations with a kubelet that watches, want 3", n)
 	}
 }
 

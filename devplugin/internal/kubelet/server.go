@@ -26,10 +26,12 @@ type server struct {
 
 	once      sync.Once
 	forgotten chan struct{} // closed when the kubelet has ended its watch
+	begin     sync.Once
+	watched   chan struct{} // closed when the kubelet has begun its watch
 }
 
 func serve(p *Plugin, l net.Listener, own uint64) *server {
-	s := &server{plugin: p, grpc: grpc.NewServer(), own: own, done: make(chan struct{}), forgotten: make(chan struct{})}
+	s := &server{plugin: p, grpc: grpc.NewServer(), own: own, done: make(chan struct{}), forgotten: make(chan struct{}), watched: make(chan struct{})}
 	api.RegisterDevicePluginServer(s.grpc, s)
 	go func() {
 		defer close(s.done)
@@ -62,6 +64,15 @@ func (s *server) isForgotten() bool {
 	}
 }
 
+func (s *server) isWatched() bool {
+	select {
+	case <-s.watched:
+		return true
+	default:
+		return false
+	}
+}
+
 func options() *api.DevicePluginOptions {
 	return &api.DevicePluginOptions{GetPreferredAllocationAvailable: true}
 }
@@ -74,6 +85,7 @@ func (s *server) GetDevicePluginOptions(context.Context, *api.Empty) (*api.Devic
 // ListAndWatch tells the devices, and tells them again at each change, until
 // the kubelet goes away.
 func (s *server) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
+	s.begin.Do(func() { close(s.watched) })
 	defer s.forget()
 	for {
 		changed := s.plugin.nextChange() // asked for before the list, so that no change is between them

@@ -60,10 +60,10 @@ func (w *watch) close() {
 }
 
 // wait returns when something may have happened, or the context has ended.
-func (w *watch) wait(ctx context.Context) { w.waitOr(ctx, nil) }
+func (w *watch) wait(ctx context.Context) { w.waitOr(ctx, nil, nil) }
 
-// waitOr returns when the channel is closed, too.
-func (w *watch) waitOr(ctx context.Context, other <-chan struct{}) {
+// waitOr returns when other is closed, too, and reports whether it did because of late.
+func (w *watch) waitOr(ctx context.Context, other <-chan struct{}, late <-chan time.Time) bool {
 	var events chan fsnotify.Event
 	var errs chan error
 	if w.events != nil {
@@ -72,11 +72,14 @@ func (w *watch) waitOr(ctx context.Context, other <-chan struct{}) {
 	select {
 	case <-ctx.Done():
 	case <-other:
+	case <-late:
+		return true
 	case <-events:
 	case <-errs: //nolint:errcheck // whatever was lost, the caller looks now
 	case <-w.tick.C:
 		w.renew()
 	}
+	return false
 }
 
 // renew watches a directory that was made anew. Adding one that is watched
