@@ -217,6 +217,9 @@ func (a *agent) look() {
 			}
 		}
 		if changed[name] {
+			if shares, of, cut := a.ledger.Cut(name); cut {
+				a.log.Warn("more shares than the kubelet takes: fewer are offered; write fewer shares, or select fewer devices", "resource", name, "shares of each device", shares, "configured", of)
+			}
 			p.Changed()
 		}
 	}

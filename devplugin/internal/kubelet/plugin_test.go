@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
@@ -361,5 +363,46 @@ func TestBefore(t *testing.T) {
 	}
 	if given, refused := s.plugin.Allocations(); given != 1 || refused != 1 {
 		t.Errorf("%d given, %d refused", given, refused)
+	}
+}
+
+// TestListFitsTheKubelet: however many devices have however many shares, the kubelet, whose
+// gRPC client takes 4 MiB at once, gets the list, with units of each device.
+func TestListFitsTheKubelet(t *testing.T) {
+	const grpcMax = 4 << 20
+	for _, devices := range []int{16, 128, 1024} {
+		c, err := pool.Parse([]byte("pools: [{kind: hca, sharing: shared, shares: 1000}]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := offer.New(c)
+		var all []inventory.Device
+		for i := range devices {
+			all = append(all, inventory.Device{Kind: inventory.HCA, ID: fmt.Sprintf("10000:%02x:%02x.0", i/256, i%256), Name: fmt.Sprint("mlx5_", i), NUMA: i % 8, Problems: []string{"down"}})
+		}
+		l.Update(all)
+		units := l.Units(hca)
+		told := map[string]bool{}
+		for _, u := range units {
+			id, _, _ := strings.Cut(u.ID, "::")
+			told[id] = true
+		}
+		if size := proto.Size(&api.ListAndWatchResponse{Devices: list(units)}); size > grpcMax || len(told) != devices || devices == 16 && len(units) != 16_000 {
+			t.Errorf("%d devices of 1,000 shares: %d units of %d devices, %d bytes", devices, len(units), len(told), size)
+		}
+		if _, _, cut := l.Cut(hca); cut != (devices > 16) {
+			t.Errorf("%d devices of 1,000 shares: cut %v", devices, cut)
+		}
+		begun := time.Now()
+		var available []string
+		for _, u := range units {
+			available = append(available, u.ID)
+		}
+		l.Hold(map[string][]string{hca: available})
+		l.Update(all)
+		if got := l.Prefer(hca, available, nil, 16); len(got) != 16 {
+			t.Errorf("%d devices: %d units preferred, want 16", devices, len(got))
+		}
+		t.Logf("%d devices: all units held, looked at and one preference in %v", devices, time.Since(begun))
 	}
 }

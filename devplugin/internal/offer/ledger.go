@@ -225,11 +225,32 @@ func (r *resource) unitIDs(id string) []string {
 	if r.pool.Sharing != pool.Shared {
 		return []string{id}
 	}
-	ids := make([]string, r.pool.Shares)
+	ids := make([]string, r.shares())
 	for i := range ids {
 		ids[i] = fmt.Sprint(id, shareMark, i)
 	}
 	return ids
+}
+
+// unitsMax bounds the units of a resource. The kubelet takes 4 MiB at once, as gRPC does where
+// nothing else is said, and ends its watch of a plugin that tells more; a unit has up to 64 B.
+const unitsMax = 60_000
+
+// shares are those of each device that the kubelet is told of.
+func (r *resource) shares() int {
+	return min(r.pool.Shares, max(unitsMax/max(len(r.devices), 1), 1))
+}
+
+// Cut reports how many shares of each device of a resource are offered, of those that its
+// configuration has, if the kubelet would not take all.
+func (l *Ledger) Cut(name string) (shares, of int, cut bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.find(name)
+	if r == nil || r.pool.Sharing != pool.Shared {
+		return 0, 0, false
+	}
+	return r.shares(), r.pool.Shares, r.shares() < r.pool.Shares
 }
 
 // split gives the ID of the device behind a unit's; ok reports whether the resource
