@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 )
 
 // Bounds of one listener.
@@ -29,6 +30,13 @@ type Bounds struct {
 	// Buffer is the kernel's memory for each direction of a connection, in bytes, of
 	// which the kernel takes twice as much; 0: as the system has it.
 	Buffer int
+	// Rate is how many connections a second one address may open, and twice as many at once;
+	// the others are closed at once, which costs a hundredth of an answer. 0: any number.
+	// Loopback has no such bound: who is there shares the processors anyway.
+	Rate float64
+	// Gap is the least time between the beginnings of two requests of one connection; 0:
+	// none. With Rate it bounds the processor time that strangers take from who serves them.
+	Gap time.Duration
 	// Header bounds a request's header in bytes; net/http adds 4 KiB.
 	Header int
 	// Times of a request, from its first byte to its last; of its answer, until its last
@@ -48,7 +56,32 @@ type Listener struct {
 	mu    sync.Mutex // guards conns and by
 	conns []*conn    // oldest first
 	by    map[string]int
+	rates map[string]*rate.Limiter // by address
 	now   func() time.Time
+}
+
+// ratesMax bounds the addresses of which it is known how many connections they have opened;
+// what is left out begins anew.
+const ratesMax = 1024
+
+// loopback is the address of all of them.
+const loopback = "loopback"
+
+// often reports whether an address has opened more connections than it may. Preconditions: mu
+// is held.
+func (l *Listener) often(from string) bool {
+	if l.bounds.Rate <= 0 || from == "" || from == loopback {
+		return false
+	}
+	r := l.rates[from]
+	if r == nil {
+		if len(l.rates) >= ratesMax {
+			clear(l.rates)
+		}
+		r = rate.NewLimiter(rate.Limit(l.bounds.Rate), max(int(2*l.bounds.Rate), 1))
+		l.rates[from] = r
+	}
+	return !r.AllowN(l.now(), 1)
 }
 
 // Listen bounds the connections of a listener.
@@ -58,7 +91,7 @@ func Listen(l net.Listener, b *Bounds) *Listener {
 	if bounds.Share <= 0 || bounds.Share > bounds.Places {
 		bounds.Share = bounds.Places
 	}
-	return &Listener{Listener: l, bounds: bounds, freed: make(chan struct{}, 1), done: make(chan struct{}), by: map[string]int{}, now: time.Now}
+	return &Listener{Listener: l, bounds: bounds, freed: make(chan struct{}, 1), done: make(chan struct{}), by: map[string]int{}, rates: map[string]*rate.Limiter{}, now: time.Now}
 }
 
 // conn is a connection with a place.
@@ -70,6 +103,8 @@ type conn struct {
 
 	mu     sync.Mutex
 	cancel func() // of its requests' contexts; nil: none
+
+	last time.Time // the beginning of its last request; its requests follow each other
 }
 
 // Accept takes the next connection that gets a place.
@@ -105,12 +140,18 @@ func (l *Listener) Open() int {
 	return len(l.conns)
 }
 
-// errCrowded says that a newcomer's address has its share of the places.
+// errCrowded says that a newcomer's address has its share of the places, or has come too often.
 var errCrowded = errors.New("its address has its share of the connections")
 
 // enter gives a connection a place.
 func (l *Listener) enter(raw net.Conn) (*conn, error) {
 	c := &conn{Conn: raw, listener: l, from: address(raw.RemoteAddr())}
+	l.mu.Lock()
+	often := l.often(c.from)
+	l.mu.Unlock()
+	if often {
+		return nil, errCrowded
+	}
 	for {
 		l.mu.Lock()
 		goes, wait, err := l.room(c.from)
@@ -265,7 +306,7 @@ func address(a net.Addr) string {
 		return ""
 	}
 	if ip = ip.Unmap(); ip.IsLoopback() {
-		return "loopback"
+		return loopback
 	}
 	return ip.String()
 }

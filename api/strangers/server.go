@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"time"
 
 	"golang.org/x/time/rate"
 )
@@ -19,7 +20,7 @@ func (b *Bounds) Server(h http.Handler) *http.Server {
 	one := new(http.Protocols)
 	one.SetHTTP1(true)
 	return &http.Server{
-		Handler: h, Protocols: one, MaxHeaderBytes: b.Header,
+		Handler: b.paced(h), Protocols: one, MaxHeaderBytes: b.Header,
 		ReadHeaderTimeout: b.Request, ReadTimeout: b.Request, WriteTimeout: b.Answer, IdleTimeout: b.Idle,
 		ConnContext: requests, ErrorLog: log.New(&sparse{to: os.Stderr, limit: rate.NewLimiter(linesRate, linesBurst)}, "", 0),
 	}
@@ -41,6 +42,31 @@ func (s *sparse) Write(line []byte) (int, error) {
 	return s.to.Write(line)
 }
 
+// place is the key of a request's connection in its context.
+type place struct{}
+
+// paced begins no request of a connection before Gap after the one before.
+func (b *Bounds) paced(h http.Handler) http.Handler {
+	if b.Gap <= 0 {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p, ok := r.Context().Value(place{}).(*conn); ok {
+			if wait := b.Gap - time.Since(p.last); wait > 0 {
+				t := time.NewTimer(wait)
+				select {
+				case <-t.C:
+				case <-r.Context().Done():
+					t.Stop()
+					return
+				}
+			}
+			p.last = time.Now()
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
 // requests ends what is done for a connection when it loses its place.
 func requests(ctx context.Context, c net.Conn) context.Context {
 	if t, ok := c.(*tls.Conn); ok {
@@ -50,7 +76,7 @@ func requests(ctx context.Context, c net.Conn) context.Context {
 	if !ok {
 		return ctx
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, place{}, p))
 	p.mu.Lock()
 	p.cancel = cancel
 	p.mu.Unlock()

@@ -250,3 +250,72 @@ func TestSparse(t *testing.T) {
 		t.Errorf("%q", log.String())
 	}
 }
+
+// TestRate: an address that opens connections without end is refused those beyond its rate,
+// and another one is not; what is known of addresses is bounded.
+func TestRate(t *testing.T) {
+	h := open(Bounds{Places: 4, Rate: 10})
+	taken := 0
+	for range 1000 { // in a second
+		h.clock = h.clock.Add(time.Millisecond)
+		if _, err := h.Listener.enter(&guest{from: "10.0.0.1"}); err == nil {
+			taken++
+		} else if !errors.Is(err, errCrowded) {
+			t.Fatal(err)
+		}
+	}
+	if taken < 20 || taken > 31 {
+		t.Errorf("%d connections of one address in a second, want some 30", taken)
+	}
+	h.enter(t, "10.0.0.2")
+	for range 1000 {
+		h.enter(t, "127.0.0.1")
+	}
+	for i := range 3 * ratesMax {
+		h.enter(t, fmt.Sprintf("10.1.%d.%d", i/256, i%256))
+		if len(h.rates) > ratesMax {
+			t.Fatalf("%d addresses are known", len(h.rates))
+		}
+	}
+}
+
+// TestGap: a client that asks without end on one connection, whether it waits for answers or
+// not, is answered at a pace; one that comes anew is answered at once.
+func TestGap(t *testing.T) {
+	const gap = 50 * time.Millisecond
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	go func() { done <- Serve(ctx, l, h, &Bounds{Places: 2, Gap: gap}) }()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }() // all was read
+	const count = 6
+	begun := time.Now()
+	if _, err := io.WriteString(c, strings.Repeat("GET / HTTP/1.1\r\nHost: x\r\n\r\n", count)); err != nil {
+		t.Fatal(err)
+	}
+	in := bufio.NewReader(c)
+	for range count {
+		r, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(begun); took < (count-1)*gap {
+		t.Errorf("%d requests of one connection took %v, want %v at least", count, took, (count-1)*gap)
+	}
+	end()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

@@ -39,11 +39,11 @@ const lastAnswers = 5 * time.Second
 // however many others hold one.
 var (
 	probes = strangers.Bounds{
-		Places: 64, Buffer: 32 << 10, Header: 8 << 10,
+		Places: 64, Buffer: 32 << 10, Header: 8 << 10, Rate: 500, Gap: 20 * time.Millisecond,
 		Request: 5 * time.Second, Answer: 15 * time.Second, Idle: time.Minute,
 	}
 	scrapes = strangers.Bounds{
-		Places: 64, Buffer: 32 << 10, Header: guard.HeaderMax,
+		Places: 64, Buffer: 32 << 10, Header: guard.HeaderMax, Rate: 500, Gap: 20 * time.Millisecond,
 		Request: 5 * time.Second, Answer: 15 * time.Second, Idle: time.Minute,
 	}
 	// The API server opens a connection for each review under way, and has 10 seconds
