@@ -33,13 +33,10 @@ const meetProtocol = "outrigger-meet/1"
 // starts in other pods.
 const execProtocol = "outrigger-exec/1"
 
-// launchBytes bounds what one rank contributes to a round.
-const launchBytes = 128 << 10
-
 // startTree makes this pod's part of the exchange between pods. The mesh does not
 // exist yet; it does when somebody dials.
 func (d *daemon) startTree() {
-	d.tree = pmi.NewTree(d.o.pod, len(d.doc.Pods), int64(d.doc.Ranks)*launchBytes, func(ctx context.Context, pod int) (net.Conn, error) {
+	d.tree = pmi.NewTree(d.o.pod, len(d.doc.Pods), d.doc.Ranks, func(ctx context.Context, pod int) (net.Conn, error) {
 		return d.mesh.Open(ctx, link.Peer(pod), launchProtocol)
 	})
 }

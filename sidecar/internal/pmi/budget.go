@@ -19,6 +19,11 @@ const (
 	heldStep      = 16 << 10 // are accounted at once, as bytes come
 )
 
+// keptBytes bounds what a sidecar keeps of all ranks of the job, of each kind: bytes of fences
+// under way, bytes of meetings, keys and values of a program, and what a round of the tree
+// carries.
+func keptBytes(ranks int) int64 { return max(heldMax, int64(ranks)*heldRankBytes) }
+
 // budget bounds what is kept of what pods have sent.
 type budget struct {
 	layout []int // ranks by pod
@@ -34,7 +39,7 @@ func newBudget(layout []int) *budget {
 	for _, n := range layout {
 		ranks += n
 	}
-	return &budget{layout: layout, most: max(heldMax, int64(ranks)*heldRankBytes), by: map[int]int64{}}
+	return &budget{layout: layout, most: keptBytes(ranks), by: map[int]int64{}}
 }
 
 // hold is what one connection has a pod keep.

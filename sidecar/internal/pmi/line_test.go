@@ -3,6 +3,7 @@ package pmi
 import (
 	"errors"
 	"maps"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -66,7 +67,7 @@ func TestMapping(t *testing.T) {
 }
 
 func TestSpace(t *testing.T) {
-	s := newSpace("(vector,(0,1,2))")
+	s := newSpace("(vector,(0,1,2))", 1<<30)
 	if v, ok := s.get(mappingKey); !ok || v != "(vector,(0,1,2))" {
 		t.Errorf("the mapping is %q", v)
 	}
@@ -76,7 +77,7 @@ func TestSpace(t *testing.T) {
 	if err := s.put(0, "a", "1 2"); err != nil {
 		t.Fatal(err)
 	}
-	other := newSpace("")
+	other := newSpace("", 1<<30)
 	if err := other.admit(s.export()); err != nil {
 		t.Fatal(err)
 	}
@@ -102,13 +103,56 @@ func TestSpace(t *testing.T) {
 // TestSmallPairs: what a rank may put between two barriers goes to the other pods within
 // what a rank has there, however small its pairs are.
 func TestSmallPairs(t *testing.T) {
-	s, n := newSpace(""), 0
+	s, n := newSpace("", 1<<30), 0
 	for s.put(0, strconv.FormatInt(int64(n), 36), "") == nil {
 		n++
 	}
 	if got := len(s.export()); n == 0 || got > rankBytes {
 		t.Errorf("%d pairs of a rank are %d bytes, at most %d", n, got, rankBytes)
 	}
+}
+
+// TestSpaceIsBounded: however small the pairs of however many ranks are, and however many
+// barriers come between them, a pod's ranks have each sidecar keep their share and no more, and
+// the next program has it again.
+func TestSpaceIsBounded(t *testing.T) {
+	const ranks, perPod = 256, 64
+	all := newSpace("", 0)
+	before := alive()
+	for pod := range ranks / perPod {
+		s := newSpace("", spaceShare(perPod, ranks))
+		fill := func() (n int) {
+			for more := true; more; {
+				more = false
+				for rank := range perPod {
+					for s.put(rank, strconv.FormatInt(int64(pod)<<32|int64(n), 36), "") == nil {
+						n, more = n+1, true
+					}
+				}
+				if err := all.admit(s.export()); err != nil {
+					t.Fatal(err)
+				}
+				s.passed()
+			}
+			return n
+		}
+		first := fill()
+		if first == 0 {
+			t.Fatal("nothing may be put")
+		}
+		if pod > 0 {
+			continue
+		}
+		s.renew()
+		all.renew()
+		if again := fill(); again != first {
+			t.Errorf("a program may put %d pairs, the next one %d", first, again)
+		}
+	}
+	if used := alive() - before; used > keptBytes(ranks)*5/4 {
+		t.Errorf("%d pairs take %d bytes, want at most some %d", len(all.all), used, keptBytes(ranks))
+	}
+	runtime.KeepAlive(all)
 }
 
 // FuzzParse: a line is refused, or its pair is one that may be stored and comes
@@ -121,7 +165,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s, other := newSpace(""), newSpace("")
+		s, other := newSpace("", 1<<30), newSpace("", 1<<30)
 		if s.put(0, r.fields["key"], r.fields["value"]) != nil {
 			return
 		}
@@ -139,7 +183,7 @@ func FuzzParse(f *testing.F) {
 func FuzzAdmit(f *testing.F) {
 	f.Add([]byte("\x01\x00\x02\x00\x00\x00kvv"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s := newSpace("(vector,(0,1,1))")
+		s := newSpace("(vector,(0,1,1))", 1<<30)
 		if s.admit(b) != nil {
 			return
 		}

@@ -20,10 +20,10 @@ const (
 func TestMemoryOfALargeJob(t *testing.T) {
 	const perPod = 128
 	before := alive()
-	s := newSpace(mapping([]int{ranksInBase}))
+	s := newSpace(mapping([]int{ranksInBase}), 0)
 	var whole []byte
 	for pod := range ranksInBase / perPod {
-		p := newSpace("")
+		p := newSpace("", spaceShare(perPod, ranksInBase))
 		for r := range perPod {
 			rank := pod*perPod + r
 			if err := p.put(rank, fmt.Sprintf("P%d-businesscard", rank), strings.Repeat("x", 300)); err != nil {

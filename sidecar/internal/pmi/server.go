@@ -139,13 +139,14 @@ var (
 func New(cfg Config) *Server {
 	ctx, stop := context.WithCancelCause(context.Background())
 	s := &Server{
-		cfg: cfg, ctx: ctx, stop: stop, space: newSpace(mapping(cfg.Layout)), lobby: lobby.New(cfg.places(), cfg.places()),
+		cfg: cfg, ctx: ctx, stop: stop, lobby: lobby.New(cfg.places(), cfg.places()),
 		complaints: rate.Sometimes{Interval: time.Minute}, held: newBudget(cfg.Layout), conns: map[net.Conn]bool{}, clients: map[int]*client{}, init: map[int]bool{},
 		idle: idle{ranks: map[int]bool{}, waits: -1}, programs: programs{ranks: map[int]*program{}}, gone: ranksOver{},
 	}
 	for _, n := range cfg.Layout {
 		s.ranks += n
 	}
+	s.space = newSpace(mapping(cfg.Layout), spaceShare(cfg.Count, s.ranks))
 	return s
 }
 

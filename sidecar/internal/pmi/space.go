@@ -18,6 +18,9 @@ const (
 	rankTotal = 1 << 20
 )
 
+// pairCost is what a pair takes beside its bytes: its entry in a table, and two allocations.
+const pairCost = 128
+
 // space is a job's keys and values: those of before the last barrier, which are
 // everybody's, and those of this pod since then.
 type space struct {
@@ -25,10 +28,18 @@ type space struct {
 	fresh map[string]string
 	spent map[int]int // bytes put by rank since the last barrier
 	total map[int]int
+	most  int64 // bytes that this pod's ranks may put for a program, with what pairs cost
+	kept  int64 // that they have put
 }
 
-func newSpace(mapping string) *space {
-	s := &space{all: map[string]string{}, fresh: map[string]string{}, spent: map[int]int{}, total: map[int]int{}}
+// spaceShare is what the ranks of a pod may put for a program, of what each sidecar keeps for
+// the ranks of the job (keptBytes).
+func spaceShare(count, ranks int) int64 {
+	return keptBytes(ranks) * int64(count) / int64(max(ranks, 1))
+}
+
+func newSpace(mapping string, most int64) *space {
+	s := &space{most: most, all: map[string]string{}, fresh: map[string]string{}, spent: map[int]int{}, total: map[int]int{}}
 	if len(mapping) <= valueMax {
 		s.all[mappingKey] = mapping
 	}
@@ -49,6 +60,11 @@ func (s *space) put(rank int, key, value string) error {
 	if s.spent[rank]+n > rankBytes || s.total[rank]+n > rankTotal {
 		return fmt.Errorf("more than %d bytes of a rank between two barriers, or %d in all", rankBytes, rankTotal)
 	}
+	cost := int64(len(key) + len(value) + pairCost)
+	if s.kept+cost > s.most {
+		return fmt.Errorf("%d bytes of the ranks of this pod are kept in each sidecar for this program, %d for each pair beside its own; at most %d may be", s.kept, pairCost, s.most)
+	}
+	s.kept += cost
 	s.spent[rank] += n
 	s.total[rank] += n
 	s.fresh[key] = value
@@ -106,6 +122,7 @@ func (s *space) renew() {
 	mapping, ok := s.all[mappingKey]
 	clear(s.all)
 	clear(s.total)
+	s.kept = 0
 	s.passed()
 	if ok {
 		s.all[mappingKey] = mapping

@@ -49,10 +49,14 @@ type frame struct {
 
 const frameHead = 12
 
-// NewTree is pod self's part of a tree of pods; limit bounds the bytes of all
-// pieces together.
-func NewTree(self, pods int, limit int64, dial Dial) *Tree {
-	t := &Tree{self: self, pods: pods, limit: limit + int64(pods)*pieceHead, dial: dial}
+// NewTree is pod self's part of a tree of pods with so many ranks, which bounds the bytes of
+// all pieces together (keptBytes).
+func NewTree(self, pods, ranks int, dial Dial) *Tree {
+	return newTree(self, pods, keptBytes(ranks), dial)
+}
+
+func newTree(self, pods int, limit int64, dial Dial) *Tree {
+	t := &Tree{self: self, pods: pods, limit: limit + int64(pods)*(pieceHead+1), dial: dial} // and the kind
 	for pod := Fan*self + 1; pod <= Fan*self+Fan && pod < pods; pod++ {
 		t.children = append(t.children, &child{pod: pod, up: make(chan frame), down: make(chan frame, 1), busy: make(chan struct{}, 1)})
 	}
@@ -75,6 +79,9 @@ func (t *Tree) Gather(ctx context.Context, own []byte) ([][]byte, error) {
 			return nil, fmt.Errorf("pod %d: %w", c.pod, err)
 		}
 		whole = append(whole, f.data...)
+	}
+	if n := int64(len(whole)); n > t.limit {
+		return nil, fmt.Errorf("the ranks of this pod and of those below it in the tree bring %d bytes at once, of which %d are this pod's; at most %d are carried for all ranks of the job", n, len(own), t.limit)
 	}
 	if t.self != 0 {
 		var err error

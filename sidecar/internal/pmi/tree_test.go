@@ -23,7 +23,7 @@ func newForest(t *testing.T, pods int) *forest {
 	f := &forest{t: t}
 	ctx := t.Context()
 	for self := range pods {
-		f.trees = append(f.trees, NewTree(self, pods, 1<<20, func(_ context.Context, pod int) (net.Conn, error) {
+		f.trees = append(f.trees, newTree(self, pods, 1<<20, func(_ context.Context, pod int) (net.Conn, error) {
 			mine, its := net.Pipe()
 			f.conns.Go(func() {
 				if err := f.trees[pod].Serve(ctx, self, its); err != nil && !errors.Is(err, io.ErrClosedPipe) {
@@ -93,7 +93,7 @@ func TestGatherEnds(t *testing.T) {
 
 // TestStrangers: who is no child, comes twice or says nonsense is refused.
 func TestStrangers(t *testing.T) {
-	tree := NewTree(1, 100, 1000, nil)
+	tree := newTree(1, 100, 1000, nil)
 	for what, pod := range map[string]int{"itself": 1, "its parent": 0, "a cousin": 20, "beyond the job": 100} {
 		if err := tree.Serve(t.Context(), pod, nil); err == nil || !strings.Contains(err.Error(), "no child") {
 			t.Errorf("%s: %v", what, err)
@@ -118,5 +118,22 @@ func TestStrangers(t *testing.T) {
 	}
 	if _, err := readFrame(bytes.NewReader([]byte{0xff, 0xff, 0xff, 0x7f, 0, 0, 0, 0, 0, 0, 0, 0}), 1000); err == nil {
 		t.Error("a frame of 2 GiB was read")
+	}
+}
+
+// TestRoundIsBounded: what ranks bring to a round is refused where it becomes too much, with
+// how much it is.
+func TestRoundIsBounded(t *testing.T) {
+	up, down := net.Pipe()
+	t.Cleanup(func() { _, _ = up.Close(), down.Close() }) // nothing is said
+	child := newTree(1, 2, 1000, func(context.Context, int) (net.Conn, error) { return up, nil })
+	if _, err := child.Gather(t.Context(), make([]byte, 2000)); err == nil || !strings.Contains(err.Error(), "bring 2008 bytes at once, of which 2000 are this pod's; at most 1018") {
+		t.Errorf("a pod that brings too much: %v", err)
+	}
+	root := newTree(0, 2, 1000, nil)
+	root.children[0].up = make(chan frame, 1)
+	root.children[0].up <- frame{1, appendPiece(nil, 1, make([]byte, 900))}
+	if _, err := root.Gather(t.Context(), make([]byte, 900)); err == nil || !strings.Contains(err.Error(), "bring 1816 bytes at once") {
+		t.Errorf("two that bring too much together: %v", err)
 	}
 }
