@@ -17,13 +17,14 @@ import (
 // milliseconds; when many arrive at once, sending away those that are half way
 // would make all of them begin again.
 const (
-	silentHold  = 20 * time.Millisecond // from its coming, without a word
+	silentHold  = 20 * time.Millisecond // from its coming, without a word (Silent)
 	talkingHold = 250 * time.Millisecond
 )
 
 // Lobby is one listener's.
 type Lobby struct {
 	places, share int
+	silent        time.Duration
 
 	mu      sync.Mutex // guards what follows
 	waiting list.List  // *Guest, those that have said nothing, oldest first
@@ -46,7 +47,15 @@ type Guest struct {
 // New makes a lobby with so many places, of which those who come from one address
 // get at most share.
 func New(places, share int) *Lobby {
-	return &Lobby{places: max(places, 1), share: max(share, 1), by: map[string]int{}, now: time.Now}
+	return &Lobby{places: max(places, 1), share: max(share, 1), silent: silentHold, by: map[string]int{}, now: time.Now}
+}
+
+// Silent has a guest keep its place for hold without a word, where a guest that is sent away
+// does not come again. The more places there are, the sooner newcomers have theirs
+// nevertheless. It is called before anybody enters.
+func (l *Lobby) Silent(hold time.Duration) *Lobby {
+	l.silent = hold
+	return l
 }
 
 // Enter gives a connection a place; nil: there is none. When the lobby calls
@@ -80,7 +89,7 @@ func (l *Lobby) oldest(now time.Time, may func(*Guest) bool) *Guest {
 	for _, row := range []struct {
 		guests *list.List
 		hold   time.Duration
-	}{{&l.waiting, silentHold}, {&l.talking, talkingHold}} {
+	}{{&l.waiting, l.silent}, {&l.talking, talkingHold}} {
 		for e := row.guests.Front(); e != nil; e = e.Next() {
 			if g := e.Value.(*Guest); may(g) && now.Sub(g.since) >= row.hold {
 				return g

@@ -131,3 +131,17 @@ func TestBounds(t *testing.T) {
 		t.Errorf("%d guests and %v are left", h.Guests(), h.by)
 	}
 }
+
+// TestSilent: how long a silent guest keeps its place is its lobby's.
+func TestSilent(t *testing.T) {
+	h := open(1, 1)
+	h.Silent(5 * silentHold)
+	h.enter("x", "a")
+	h.clock = h.clock.Add(4 * silentHold)
+	if h.enterAtOnce("x", "b") != nil {
+		t.Error("a place that is taken")
+	}
+	h.clock = h.clock.Add(silentHold)
+	h.enterAtOnce("x", "c")
+	h.wants(t, "a")
+}

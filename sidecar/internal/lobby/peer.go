@@ -26,3 +26,23 @@ func Peer(conn *net.UnixConn) (*unix.Ucred, error) {
 	}
 	return cred, nil
 }
+
+// Said reports whether something of a Unix connection is there to be read.
+func Said(conn net.Conn) bool {
+	c, ok := conn.(*net.UnixConn)
+	if !ok {
+		return false
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	n := 0
+	if err := raw.Control(func(fd uintptr) {
+		var b [1]byte
+		n, _, err = unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	}); err != nil {
+		return false
+	}
+	return err == nil && n > 0
+}

@@ -26,8 +26,22 @@ func TestPeer(t *testing.T) {
 	if who, err := Peer(conn); err != nil || int(who.Uid) != os.Geteuid() || int(who.Pid) != os.Getpid() {
 		t.Errorf("%+v, %v: want user %d, process %d", who, err, os.Geteuid(), os.Getpid())
 	}
+	if Said(conn) {
+		t.Error("a connection has said something that has not")
+	}
+	if _, err := far.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // looking takes nothing away
+		if !Said(conn) {
+			t.Error("what a connection has said is not seen")
+		}
+	}
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if Said(conn) {
+		t.Error("a closed connection says something")
 	}
 	if who, err := Peer(conn); err == nil {
 		t.Errorf("a closed connection is of %+v", who)

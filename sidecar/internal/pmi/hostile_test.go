@@ -1,12 +1,18 @@
 package pmi
 
 import (
+	"bufio"
 	"fmt"
 	"net"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestFencesThatStall: connections that announce the bytes of a fence and say nothing
@@ -108,5 +114,55 @@ func TestBudget(t *testing.T) {
 	}
 	if got, err := b.of(0).read(strings.NewReader("abc"), 4); err == nil {
 		t.Errorf("%q was read of three bytes", got)
+	}
+}
+
+// TestFloodOfSilentConnections: a rank and a launcher get in beside a process that connects
+// without end and says nothing.
+func TestFloodOfSilentConnections(t *testing.T) {
+	const role = "OUTRIGGER_TEST_FLOOD"
+	if at := os.Getenv(role); at != "" {
+		var held [200]net.Conn
+		for i := 0; ; {
+			c, err := net.Dial("unix", at)
+			if err != nil {
+				continue // the queue is full
+			}
+			if slot := &held[i%len(held)]; *slot != nil {
+				_ = (*slot).Close() // it said nothing
+			}
+			held[i%len(held)] = c
+			i++
+		}
+	}
+	addr := serve(t)[0]
+	flood := exec.Command("/proc/self/exe", "-test.run=^TestFloodOfSilentConnections$")
+	flood.Env = append(os.Environ(), role+"="+addr.Name)
+	flood.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	if err := flood.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = flood.Process.Kill(), flood.Wait() }() // it ends by nothing else
+	time.Sleep(200 * time.Millisecond)
+	for i := range 10 {
+		var r *rank
+		for r == nil {
+			conn, err := net.DialUnix("unix", nil, addr)
+			if err != nil {
+				time.Sleep(time.Millisecond) // the queue is full: a blocking connect waits
+				continue
+			}
+			r = &rank{t, conn, bufio.NewReader(conn)}
+		}
+		if i%2 == 0 {
+			r.send("cmd=outrigger_rank rank=0")
+		} else {
+			r.send("cmd=initack pmiid=0")
+		}
+		if line := r.hear(); !strings.Contains(line, "rc=0") {
+			t.Errorf("try %d: %q", i, line)
+		}
+		_ = r.conn.Close()                // the next one may be the rank
+		time.Sleep(10 * time.Millisecond) // until that is seen
 	}
 }

@@ -85,6 +85,7 @@ type Server struct {
 	mu       sync.Mutex // guards what follows
 	space    *space
 	lobby    *lobby.Lobby // of those who have not said which rank they are
+	hall     *lobby.Lobby // of launchers, at a socket of their own
 	conns    map[net.Conn]bool
 	clients  map[int]*client
 	fences   int       // under way
@@ -119,9 +120,20 @@ type client struct {
 	launcher bool              // it asks what launchers ask, and nothing of process management
 }
 
-// places bounds the connections of a pod that have not said which rank they are:
-// all ranks at once, and the launcher's questions about them.
-func (c *Config) places() int { return 2*c.Count + 16 }
+// places bounds the connections of a pod at one socket that have not said which rank they are:
+// all ranks at once, and the launcher's questions about them. So many come and go within what a
+// silent one keeps its place for (lobby) that a process which connects without end fills no
+// queue before others. Each has a buffer of lineMax: 4 MiB with all that belongs to it.
+func (c *Config) places() int { return 2*c.Count + placesMore }
+
+const placesMore = 256
+
+// silentHold is how long a connection keeps its place that has said nothing: no library of an
+// MPI tries again, and a rank may not get a processor between its connecting and its first word.
+const silentHold = 100 * time.Millisecond
+
+// placePause is how long a newcomer waits for a place to become free.
+const placePause = 5 * time.Millisecond
 
 // How long somebody may take to say who it is, and to read an answer.
 const (
@@ -139,7 +151,7 @@ var (
 func New(cfg Config) *Server {
 	ctx, stop := context.WithCancelCause(context.Background())
 	s := &Server{
-		cfg: cfg, ctx: ctx, stop: stop, lobby: lobby.New(cfg.places(), cfg.places()),
+		cfg: cfg, ctx: ctx, stop: stop, lobby: lobby.New(cfg.places(), cfg.places()).Silent(silentHold), hall: lobby.New(cfg.places(), cfg.places()).Silent(silentHold),
 		complaints: rate.Sometimes{Interval: time.Minute}, held: newBudget(cfg.Layout), conns: map[net.Conn]bool{}, clients: map[int]*client{}, init: map[int]bool{},
 		idle: idle{ranks: map[int]bool{}, waits: -1}, programs: programs{ranks: map[int]*program{}}, gone: ranksOver{},
 	}
@@ -186,10 +198,25 @@ func (s *Server) receive(conn net.Conn, launcher bool) {
 			return
 		}
 	}
-	guest := s.lobby.Enter("", func() { _ = conn.Close() }) // its talk ends
+	at := s.lobby
+	if launcher {
+		at = s.hall
+	}
+	var guest *lobby.Guest
+	for {
+		if guest = at.Enter("", func() { _ = conn.Close() }); guest != nil || s.ctx.Err() != nil { // its talk ends
+			break
+		}
+		// All have only just come, and are about to speak.
+		time.Sleep(placePause)
+	}
 	if guest == nil || !s.accept(&client{conn: conn, rank: -1, guest: guest, launcher: launcher}) {
 		s.complain("PMI connection refused", errCrowd)
 		_ = conn.Close() // as above
+		return
+	}
+	if lobby.Said(conn) { // while it waited: its goroutine may come late to that
+		guest.Spoke()
 	}
 }
 
