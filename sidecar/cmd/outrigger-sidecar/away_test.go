@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -223,6 +224,61 @@ func TestEndedWhileItWaits(t *testing.T) {
 		if _, err := os.Stat(left); err == nil {
 			t.Errorf("%s is left", left)
 		}
+	}
+}
+
+// TestKilledWhileItWaits: a sidecar that is killed while the issuer is away has lost nothing,
+// and the next one in its pod joins in its place; one that is killed later has, and does not.
+func TestKilledWhileItWaits(t *testing.T) {
+	const role = "OUTRIGGER_TEST_SIDECAR"
+	at := func(dir, health string) *options {
+		return &options{
+			bootstrap: filepath.Join(dir, "bootstrap.json"), socket: filepath.Join(dir, "s"), metrics: []string{"unix:" + filepath.Join(dir, "m")},
+			health: health, logLevel: "error", noPMI: true, drain: time.Second, termination: filepath.Join(dir, "words"), once: filepath.Join(dir, "once"),
+		}
+	}
+	if dir := os.Getenv(role); dir != "" {
+		t.Fatal(run(t.Context(), at(dir, os.Getenv(role+"_HEALTH"))))
+	}
+	a := startAway(t, true)
+	a.ask(t, "/healthz")
+	a.stop() // another process has its place
+	if err := <-a.done; err != nil {
+		t.Fatal(err)
+	}
+	defer func() { a.done <- nil }()
+	killed := func(awaits bool) {
+		t.Helper()
+		c := exec.Command(os.Args[0], "-test.run=^TestKilledWhileItWaits$") //nolint:gosec // this test
+		c.Env = append(os.Environ(), role+"="+filepath.Dir(a.o.once), role+"_HEALTH="+a.o.health)
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			code, text := a.ask(t, "/readyz")
+			if code == http.StatusOK || awaits && strings.Contains(text, "certificate") {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if err := c.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if c.Wait() == nil {
+			t.Fatal("it was not killed")
+		}
+		if _, err := os.Lstat(a.o.socket); err != nil {
+			t.Fatalf("it has left no socket: %v", err)
+		}
+	}
+	killed(true)
+	killed(true)
+	a.come()
+	killed(false)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel() // it stays to tell ranks
+	if err := run(ctx, a.o); !errors.Is(err, errRestarted) {
+		t.Errorf("a sidecar whose predecessor had joined: %v", err)
 	}
 }
 

@@ -14,10 +14,10 @@ import (
 // lastWords are what the sidecar leaves behind: in its termination message, and
 // in the marker of --once for the next process in this pod.
 type lastWords struct {
-	mu      sync.Mutex // guards message
+	mu      sync.Mutex // guards message and marker
 	message podlife.Message
+	marker  *podlife.Log // nil: there is none, or not yet
 	log     *podlife.Log
-	marker  *podlife.Log
 }
 
 // errRestarted says that a sidecar has run in this pod before.
@@ -29,15 +29,17 @@ func (w *lastWords) open(o *options) (err error) {
 	return err
 }
 
-// claim makes the marker. If it is there, what the first sidecar knew is
+// first refuses a sidecar in whose pod another one has joined the job. What that knew is
 // repeated: the kubelet keeps the words of the latest one.
-func (w *lastWords) claim(o *options) (err error) {
+func (w *lastWords) first(o *options) error {
 	if o.once == "" {
 		return nil
 	}
-	w.marker, err = podlife.Create(o.once, &w.message)
-	if !errors.Is(err, fs.ErrExist) {
-		return err
+	switch _, err := os.Lstat(o.once); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("--once: %w", err)
 	}
 	if before, err := podlife.Read(o.once); err == nil && before.Kind == podlife.KindSidecar {
 		w.message.Failures = before.Failures
@@ -45,14 +47,35 @@ func (w *lastWords) claim(o *options) (err error) {
 	return fmt.Errorf("--once %s: %w", o.once, errRestarted)
 }
 
-// unclaim takes the marker away again.
-func (w *lastWords) unclaim(o *options) error {
-	if w.marker == nil {
+// claim makes the marker. From then on the sidecar has a part of the job's state: one that is
+// killed while it waits for its certificate has none, and the next one waits in its place.
+func (w *lastWords) claim(o *options) error {
+	if o.once == "" {
 		return nil
 	}
-	err := errors.Join(w.marker.Close(), os.Remove(o.once))
-	w.marker = nil
+	w.mu.Lock()
+	m := w.message
+	w.mu.Unlock()
+	marker, err := podlife.Create(o.once, &m)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("--once %s: %w", o.once, errRestarted)
+	}
+	w.mu.Lock()
+	w.marker = marker
+	w.mu.Unlock()
 	return err
+}
+
+// unclaim takes the marker away again.
+func (w *lastWords) unclaim(o *options) error {
+	w.mu.Lock()
+	marker := w.marker
+	w.marker = nil
+	w.mu.Unlock()
+	if marker == nil {
+		return nil
+	}
+	return errors.Join(marker.Close(), os.Remove(o.once))
 }
 
 // fail writes a failure at once; the first one stays.
@@ -91,7 +114,7 @@ func (w *lastWords) last(err error, firstRank int) error {
 
 func (w *lastWords) write() error {
 	w.mu.Lock()
-	m := w.message
+	m, marker := w.message, w.marker
 	w.mu.Unlock()
-	return errors.Join(w.marker.Write(&m), w.log.Write(&m))
+	return errors.Join(marker.Write(&m), w.log.Write(&m))
 }

@@ -37,7 +37,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.noPMI, "no-pmi", false, "open no socket of process management: no program of this pod uses an MPI")
 	f.StringVar(&o.termination, "termination-log", "", "write why the job failed, or what was sent, into this file; for Kubernetes /dev/termination-log")
 	f.StringVar(&o.grantSocket, "grant-socket", os.Getenv(names.EnvGrantSocket), "socket of the node's agent, to raise the limit of locked memory when the container holds a device (default: $"+names.EnvGrantSocket+")")
-	f.StringVar(&o.once, "once", "", "refuse to start when this file is there, and make it: a job's state ends with its sidecar, so that a second one in the same pod cannot join")
+	f.StringVar(&o.once, "once", "", "refuse to start when this file is there, and make it when the sidecar joins its job: a job's state ends with its sidecar, so that a second one in the same pod cannot join")
 	for _, name := range []string{"bootstrap", "pod", "socket"} {
 		_ = cmd.MarkFlagRequired(name) // the flags exist
 	}

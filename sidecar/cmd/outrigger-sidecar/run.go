@@ -78,7 +78,7 @@ func (d *daemon) live(ctx context.Context) error {
 	if d.o.pod < 0 || d.o.pod >= len(d.doc.Pods) {
 		return fmt.Errorf("--pod %d: the document has pods 0 to %d", d.o.pod, len(d.doc.Pods)-1)
 	}
-	if err := d.words.claim(d.o); errors.Is(err, errRestarted) {
+	if err := d.words.first(d.o); errors.Is(err, errRestarted) {
 		return d.refuse(ctx, err)
 	} else if err != nil {
 		return err
@@ -128,6 +128,9 @@ func (d *daemon) join(asked, life context.Context) error {
 	}
 	tlsConfig, err := d.credentials(ctx)
 	if err != nil {
+		return err
+	}
+	if err := d.words.claim(d.o); err != nil {
 		return err
 	}
 	return d.build(tlsConfig)

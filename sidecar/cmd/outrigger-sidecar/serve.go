@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -27,6 +30,9 @@ func (d *daemon) open() error {
 	if err != nil {
 		return err
 	}
+	if err := d.removeStale(); err != nil {
+		return err
+	}
 	d.startTree()
 	d.makeMeetings()
 	if err := d.listenLaunchers(&session.Config{UIDs: users, AnyUID: everybody}); err != nil {
@@ -37,6 +43,26 @@ func (d *daemon) open() error {
 	}
 	d.watch, err = listenMetrics(d.o.metrics, d.o.health)
 	return err
+}
+
+// removeStale removes the sockets of a sidecar that was killed before it joined the job, of
+// which --once tells: without it they may be those of one that runs.
+func (d *daemon) removeStale() error {
+	if d.o.once == "" {
+		return nil
+	}
+	paths := []string{d.o.socket}
+	for _, address := range d.o.metrics {
+		if path, ok := strings.CutPrefix(address, "unix:"); ok {
+			paths = append(paths, path)
+		}
+	}
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // serveStart serves health, and what the sidecar waits for, until life ends.
