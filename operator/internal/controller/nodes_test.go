@@ -10,10 +10,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
@@ -100,4 +102,45 @@ func TestVerdictOfALostNode(t *testing.T) {
 			t.Errorf("node Ready %s: %+v, want %s", status, c, want)
 		}
 	}
+}
+
+// TestVerdictWithoutNodes: an operator that may not read nodes, since it has rights in some
+// namespaces only, waits for the end of a pod on a lost node for as long as the pod may take,
+// and not longer.
+func TestVerdictWithoutNodes(t *testing.T) {
+	begun := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	now := begun
+	there := runningJob(now, 1000)
+	j, p := there[0].(*v1alpha1.MPIJob), there[2].(*corev1.Pod)
+	j.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionRunning, Status: metav1.ConditionTrue, Reason: "RanksStarted", LastTransitionTime: metav1.NewTime(now)}}
+	p.Spec.NodeName = "node1"
+	p.Spec.TerminationGracePeriodSeconds = new(int64(7 * 24 * 3600)) // as long as its author likes
+	p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, FinishedAt: metav1.NewTime(now)}}
+	p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: names.ContainerSidecar, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	scheme, err := Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(there...).WithStatusSubresource(&v1alpha1.MPIJob{}, &batchv1.Job{}).WithIndex(&corev1.Pod{}, indexJob, labelIndex).Build()
+	asked := 0
+	live := interceptor.NewClient(api, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, how ...client.GetOption) error {
+		if _, ok := o.(*corev1.Node); ok {
+			asked++
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, key.Name, errors.New("no right"))
+		}
+		return c.Get(ctx, key, o, how...)
+	}})
+	r := &Reconciler{Client: api, Live: live, Events: events.NewFakeRecorder(100), Now: func() time.Time { return now }}
+	for end := begun.Add(2 * time.Minute); now.Before(end); now = now.Add(time.Second) {
+		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(j)}); err != nil {
+			t.Fatal(err)
+		}
+		if c := trueCondition(&read(t, api, "cg", new(v1alpha1.MPIJob)).Status); c != nil && c.Type == v1alpha1.ConditionFailed {
+			if asked == 0 {
+				t.Error("it did not ask for the node")
+			}
+			return
+		}
+	}
+	t.Errorf("no verdict %v after the rank's end", now.Sub(begun))
 }
