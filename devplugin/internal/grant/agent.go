@@ -21,6 +21,10 @@ const (
 	// identifyMax is how many callers are looked up at once: each costs the
 	// runtime and the kubelet a list, and anyone on the node may call.
 	identifyMax = 8
+	// Of both, what the processes of one pod may have before it is known that they may ask:
+	// a pod that calls without end keeps no other one from its grant.
+	originMax         = 2 * connectionsPerPod
+	originIdentifyMax = identifyMax / 4
 )
 
 // identifyPatience is how long the runtime and the kubelet may take to say who
@@ -30,6 +34,12 @@ const identifyPatience = 10 * time.Second
 // Identifier tells who a process is; an error refuses it.
 type Identifier interface {
 	Identify(ctx context.Context, pid int) (*Caller, error)
+}
+
+// Originator is an Identifier that tells by the kernel alone which callers are of one pod;
+// what it says is the pod's name for that, and of processes outside of pods the same.
+type Originator interface {
+	Origin(pid int) string
 }
 
 // Limiter raises a process's limit of locked memory and gives the one that
@@ -55,7 +65,10 @@ type Agent struct {
 	listener    *net.UnixListener
 	broker      *broker
 	record      *record
+	origin      Originator    // nil: all callers are of one
 	places      chan struct{} // one for each open connection
+	mu          sync.Mutex    // guards crowds
+	crowds      map[string]*crowd
 	identifying chan struct{}
 	wg          sync.WaitGroup
 }
@@ -79,8 +92,9 @@ func Listen(c Config) (*Agent, error) {
 	if err := errors.Join(os.Chmod(fresh, 0o666), os.Rename(fresh, c.Socket)); err != nil {
 		return nil, errors.Join(fmt.Errorf("the grant socket: %w", err), l.Close())
 	}
+	origin, _ := c.Who.(Originator)
 	return &Agent{
-		config: c, listener: l, broker: newBroker(), record: newRecord(c.Log),
+		config: c, listener: l, broker: newBroker(), record: newRecord(c.Log), origin: origin, crowds: map[string]*crowd{},
 		places: make(chan struct{}, connectionsMax), identifying: make(chan struct{}, identifyMax),
 	}, nil
 }
@@ -137,21 +151,69 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
+// crowd are the connections of one pod.
+type crowd struct {
+	of          string
+	open        int           // guarded by the agent's mutex
+	identifying chan struct{} // those that are looked up
+}
+
+// enter counts a connection among those of its pod; nil: there are too many.
+func (a *Agent) enter(conn *net.UnixConn) *crowd {
+	of, most := "", connectionsMax
+	if a.origin != nil {
+		most = originMax
+		if pid, err := pidOf(conn); err == nil {
+			of = a.origin.Origin(pid)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := a.crowds[of]
+	if c == nil {
+		c = &crowd{of: of, identifying: make(chan struct{}, originIdentifyMax)}
+		if a.origin == nil {
+			c.identifying = make(chan struct{}, identifyMax)
+		}
+		a.crowds[of] = c
+	}
+	if c.open >= most {
+		return nil
+	}
+	c.open++
+	return c
+}
+
+func (a *Agent) exit(c *crowd) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c.open--; c.open == 0 {
+		delete(a.crowds, c.of)
+	}
+}
+
 // admit attends to a connection unless there are too many.
 func (a *Agent) admit(ctx context.Context, conn *net.UnixConn) {
+	own := a.enter(conn)
+	if own == nil {
+		a.record.refused("", opConnection, fmt.Errorf("more than %d connections of the processes of one pod", originMax))
+		_ = conn.Close() // the caller sees the end
+		return
+	}
 	select {
 	case a.places <- struct{}{}:
 	default:
+		a.exit(own)
 		a.record.refused("", opConnection, fmt.Errorf("more than %d connections", connectionsMax))
 		_ = conn.Close() // the caller sees the end
 		return
 	}
 	a.wg.Go(func() {
-		defer func() { <-a.places }()
+		defer func() { <-a.places; a.exit(own) }()
 		stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // reads and writes say so
 		defer stop()
 		defer conn.Close()
-		s := &session{agent: a, line: line{conn: conn}}
+		s := &session{agent: a, crowd: own, line: line{conn: conn}}
 		s.attend(ctx)
 	})
 }

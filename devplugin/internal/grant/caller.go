@@ -5,6 +5,7 @@
 package grant
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,11 +65,7 @@ var errNoDevice = errors.New("the container was not allocated a device of Outrig
 
 // Identify tells who a process is, or why it gets nothing.
 func (d *Directory) Identify(ctx context.Context, pid int) (*Caller, error) {
-	proc := d.Proc
-	if proc == "" {
-		proc = "/proc"
-	}
-	text, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "cgroup"))
+	text, err := os.ReadFile(filepath.Join(d.proc(), strconv.Itoa(pid), "cgroup"))
 	if err != nil {
 		return nil, fmt.Errorf("the caller's cgroup: %w", err)
 	}
@@ -96,6 +93,22 @@ func (d *Directory) Identify(ctx context.Context, pid int) (*Caller, error) {
 	}
 	return caller, nil
 }
+
+// Origin implements Originator: the pod by whose cgroup the kernel accounts the process; empty:
+// it is in none.
+func (d *Directory) Origin(pid int) string {
+	text, err := os.ReadFile(filepath.Join(d.proc(), strconv.Itoa(pid), "cgroup"))
+	if err != nil {
+		return ""
+	}
+	where, err := parseCgroup(string(text), d.CgroupRoot)
+	if err != nil {
+		return ""
+	}
+	return where.podUID
+}
+
+func (d *Directory) proc() string { return cmp.Or(d.Proc, "/proc") }
 
 // job joins the labels' values, in which no slash can be (Kubernetes
 // documentation, "Labels and Selectors").

@@ -35,6 +35,24 @@ func peer(conn *net.UnixConn) (*process, error) {
 	return p, found
 }
 
+// pidOf is the number of the process at the other end.
+func pidOf(conn *net.UnixConn) (pid int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var found error
+	if err := raw.Control(func(fd uintptr) {
+		var cred *unix.Ucred
+		if cred, found = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); found == nil {
+			pid = int(cred.Pid)
+		}
+	}); err != nil {
+		return 0, err
+	}
+	return pid, found
+}
+
 func peerOf(socket int) (*process, error) {
 	cred, err := unix.GetsockoptUcred(socket, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 // its line.
 type session struct {
 	agent   *Agent
+	crowd   *crowd
 	line    line
 	process *process
 	caller  *Caller
@@ -59,11 +60,13 @@ func (s *session) identify(ctx context.Context) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, identifyPatience)
 	defer cancel()
-	select {
-	case s.agent.identifying <- struct{}{}:
-		defer func() { <-s.agent.identifying }()
-	case <-ctx.Done():
-		return errors.New("the agent is too busy to find out who is calling; try again")
+	for _, turn := range []chan struct{}{s.crowd.identifying, s.agent.identifying} {
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+		case <-ctx.Done():
+			return errors.New("the agent is too busy to find out who is calling; try again")
+		}
 	}
 	if s.caller, err = s.agent.config.Who.Identify(ctx, s.process.pid); err != nil {
 		return err
