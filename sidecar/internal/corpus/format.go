@@ -17,7 +17,7 @@ type kind byte
 // Inputs.
 const (
 	endOfRecording kind = iota // a recording that was cut may lack it
-	inAttach
+	inAttachAll // by a client of all features
 	inBound
 	inDetach
 	inLend
@@ -42,6 +42,7 @@ const (
 	inAdvance
 	inFlush
 	inTick
+	inAttach
 )
 
 // What stands before an input: changes that others have made before it, or while it was

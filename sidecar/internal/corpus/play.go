@@ -189,7 +189,7 @@ func guard(call func()) (err error) {
 // that was cut.
 func (p *player) decode(k kind) (call func(), err error) {
 	switch k {
-	case inAttach, inBound, inDetach, inLend, inSubmit:
+	case inAttachAll, inAttach, inBound, inDetach, inLend, inSubmit:
 		call, err = p.ofSession(k)
 	case inDeliver, inPlace:
 		call = p.ofFrame(k)
@@ -204,9 +204,13 @@ func (p *player) decode(k kind) (call func(), err error) {
 func (p *player) ofSession(k kind) (call func(), err error) {
 	d, id := &p.d, core.SessionID(p.d.number())
 	switch k {
-	case inAttach:
-		rank, slab, arena := uint32(d.number()), d.ref(), d.ref()
-		return func() { p.steps.returned(p.attach(id, rank, slab, arena)) }, nil
+	case inAttachAll, inAttach:
+		rank, features := uint32(d.number()), uint64(shm.FeaturesAll)
+		if k == inAttach {
+			features = d.number()
+		}
+		slab, arena := d.ref(), d.ref()
+		return func() { p.steps.returned(p.attach(id, rank, features, slab, arena)) }, nil
 	case inBound:
 		return func() {
 			p.pieces[id] = &playedPieces{}
@@ -238,13 +242,13 @@ func (p *player) ofSession(k kind) (call func(), err error) {
 	}, nil
 }
 
-func (p *player) attach(id core.SessionID, rank uint32, slab, arena link.Ref) error {
+func (p *player) attach(id core.SessionID, rank uint32, features uint64, slab, arena link.Ref) error {
 	for _, r := range []link.Ref{slab, arena} {
 		if err := p.reserve(r.Region, r.Off+r.Len); err != nil {
 			return err
 		}
 	}
-	return p.core.Attach(p.now, id, rank, slab, arena)
+	return p.core.Attach(p.now, id, rank, features, slab, arena)
 }
 
 func (p *player) ofFrame(k kind) (call func()) {
@@ -332,7 +336,7 @@ func (p *player) ofJob(k kind) (call func(), err error) {
 }
 
 var inputNames = map[kind]string{
-	inAttach: "attach", inBound: "bound", inDetach: "detach", inLend: "lend", inSubmit: "submit", inDeliver: "deliver", inPlace: "place", inPlaced: "placed",
+	inAttachAll: "attach", inAttach: "attach", inBound: "bound", inDetach: "detach", inLend: "lend", inSubmit: "submit", inDeliver: "deliver", inPlace: "place", inPlaced: "placed",
 	inDelivered: "delivered", inRemoteDone: "remote done", inRemoteWritten: "remote written", inLinkUp: "link up", inLinkDown: "link down",
 	inLinkFailed: "link failed", inPeerLost: "peer lost", inFail: "fail", inLeave: "leave", inAbsent: "absent", inRenew: "renew", inSit: "sit", inDoze: "doze",
 	inPollMemory: "poll memory", inAdvance: "advance", inFlush: "flush", inTick: "tick",

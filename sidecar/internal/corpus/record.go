@@ -191,13 +191,13 @@ func (r *Recorder) forget(region link.Region) {
 }
 
 // Attach and the methods below are those of the core that change its state.
-func (r *Recorder) Attach(now int64, id core.SessionID, rank uint32, slab, arena link.Ref) error {
+func (r *Recorder) Attach(now int64, id core.SessionID, rank uint32, features uint64, slab, arena link.Ref) error {
 	r.forget(slab.Region)
 	r.forget(arena.Region)
-	r.input(inAttach, now, uint64(id), uint64(rank))
+	r.input(inAttach, now, uint64(id), uint64(rank), features)
 	r.item.ref(slab)
 	r.item.ref(arena)
-	err := r.Core.Attach(now, id, rank, slab, arena)
+	err := r.Core.Attach(now, id, rank, features, slab, arena)
 	r.steps.returned(err)
 	r.end()
 	return err
