@@ -38,6 +38,8 @@ const (
 	EnvMPIProgress = "OUTRIGGER_MPI_PROGRESS"
 	// EnvMPICheck has liboutrigger-check.so end a process whose MPI has selected another
 	// transport (select), and tell the sidecar of processes that load an MPI, too (loaded).
+	// The library itself says cleared to what a wrapper starts with an environment of its own; a
+	// job says off for a program that each rank runs as a job of its own.
 	EnvMPICheck = "OUTRIGGER_MPI_CHECK"
 	// EnvMPIRanks is how many ranks the job has, more than one, for those that an mpirun of
 	// the program starts: its world is that of all, or of one (clientlib/c/check).

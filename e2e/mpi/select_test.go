@@ -3,6 +3,7 @@
 package mpi
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -120,16 +121,92 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestCleared: where a wrapper clears the environment no process can tell of its MPI: the launcher
-// claims no more than it knows, and names such wrappers.
+// TestCleared: a wrapper or a program of a script whose environment was cleared or changed fails the
+// job by name when it starts its MPI, however it was started, and in each place of a script.
 func TestCleared(t *testing.T) {
-	for _, m := range []implementation{mpich(t), intel(t)} {
+	const cleared = "a wrapper has cleared its environment (env -i, su -, sudo)"
+	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {
-			line := append(append([]string{"env", "-i"}, m.env...), m.build(t, "check"))
-			out := job{ranks: 2, pods: 2, env: m.env}.mustRun(t, "its environment was cleared (env -i, su -, sudo)", line...)
-			if strings.Contains(out, "no process of the first pod has loaded") {
-				t.Errorf("a process has loaded one:\n%s", out)
+			program := m.build(t, "check")
+			library := "LD_LIBRARY_PATH="
+			for _, e := range m.env {
+				if strings.HasPrefix(e, library) {
+					library = e
+				}
+			}
+			home := t.TempDir() + "/wrapped" // su - drops the path of the libraries
+			script(t, home, `export "`+library+`"; exec `+program)
+			for text, want := range map[string]string{
+				`exec env -i "$LIBRARY" $P`:                                     cleared,
+				`su - root -c $HOME_P`:                                          cleared,
+				`exec env -i sh -c "$LIBRARY exec $P"`:                          cleared,
+				`$P && env -i "$LIBRARY" $P`:                                    cleared,
+				`$P && LD_PRELOAD= FI_PROVIDER=tcp $P`:                          "remove FI_PROVIDER=tcp",
+				`$P && env -u LD_PRELOAD -u FI_PROVIDER -u OUTRIGGER_SOCKET $P`: cleared,
+			} {
+				env := append([]string{"LIBRARY=" + library, "P=" + program, "HOME_P=" + home}, m.env...)
+				code, out := job{ranks: 4, pods: 2, env: env}.run(t, "sh", "-c", text)
+				if code == 0 || !strings.Contains(out, want) || strings.Contains(out, "checked over 1 ranks") {
+					t.Errorf("%s: exit code %d, want a refusal that says %q\n%s", text, code, want, out)
+				}
 			}
 		})
+	}
+}
+
+// TestClearedBy is one of the functions that start a program, each.
+func TestClearedBy(t *testing.T) {
+	m := openmpi4(t) // whose programs need no path of libraries
+	clears, program := m.build(t, "clears"), m.build(t, "check")
+	for _, by := range []string{"execve", "execv", "execvp", "execvpe", "execl", "execlp", "execle", "fexecve", "posix_spawn", "posix_spawnp", "vfork"} {
+		code, out := job{ranks: 2, pods: 2}.run(t, "sh", "-c", "$0 $1 $2", clears, by, program)
+		if code == 0 || !strings.Contains(out, "a wrapper has cleared its environment") {
+			t.Errorf("%s: exit code %d\n%s", by, code, out)
+		}
+	}
+}
+
+// TestClearedRight: what starts no MPI, in a job of one rank, or by the job's own word, runs with a
+// cleared environment as its caller wants it.
+func TestClearedRight(t *testing.T) {
+	m := mpich(t)
+	o := openmpi4(t)
+	clears, program := o.build(t, "clears"), m.build(t, "check")
+	j := job{ranks: 4, pods: 2, env: append([]string{"P=" + program, "C=" + clears, "L=" + m.library}, m.env...)}
+	for _, text := range []string{
+		`exec env -i /bin/true`,
+		`$P && env -i "LD_LIBRARY_PATH=$LD_LIBRARY_PATH" $C loads $L`,
+		`$P && LD_PRELOAD= $P`,
+		`$P && su root -c "env -i true"`,
+	} {
+		j.mustRun(t, "", "sh", "-c", text)
+	}
+	out := j.mustRun(t, "", "sh", "-c", `$P && env -i OUTRIGGER_MPI_CHECK=off "LD_LIBRARY_PATH=$LD_LIBRARY_PATH" $P`)
+	if n := strings.Count(out, "checked over 1 ranks"); n != 4 {
+		t.Errorf("%d jobs of one rank, want 4\n%s", n, out)
+	}
+	j.ranks, j.pods = 1, 1
+	j.mustRun(t, "checked over 1 ranks", "sh", "-c", `exec env -i "LD_LIBRARY_PATH=$LD_LIBRARY_PATH" $P`)
+}
+
+// TestStartedUnseen: a program that has looked up MPI_Init by itself, and whose MPI has not taken
+// Outrigger, fails at its end.
+func TestStartedUnseen(t *testing.T) {
+	m := mpich(t)
+	const text = `import ctypes, sys
+l = ctypes.CDLL(sys.argv[1]); l.MPI_Init(None, None); l.MPI_Finalize()`
+	for start, want := range map[string]string{"env -i": "a wrapper has cleared its environment", "env LD_PRELOAD= FI_PROVIDER=tcp": "its MPI took another transport"} {
+		code, out := job{ranks: 2, pods: 2, env: append([]string{"P=" + m.build(t, "check"), "L=" + m.library, "S=" + start, "T=" + text}, m.env...)}.run(t, "sh", "-c", `$P && $S "LD_LIBRARY_PATH=$LD_LIBRARY_PATH" /usr/bin/python3 -c "$T" $L`)
+		if code == 0 || !strings.Contains(out, want) {
+			t.Errorf("%s: exit code %d, want %q\n%s", start, code, want, out)
+		}
+	}
+}
+
+// script writes a program of the shell.
+func script(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -16,6 +16,8 @@
  *   as ^openib, would let windows take tcp. It is put back to the launcher's.
  * - MPI_Finalize of Open MPI does not sleep for a second.
  * - MPI_Finalize of Intel MPI leaves the script's next MPI program its connection (inherited.c).
+ * - A program that is started with another environment has this library all the same, and ends when
+ *   it starts its MPI if the environment was cleared (exec.c).
  * - A process that has loaded an MPI tells the sidecar so where the launcher asks for that: the
  *   launcher does not know what a script or a static program runs.
  *
@@ -93,7 +95,13 @@ static const struct setting {
 };
 #define SETTINGS (sizeof settings / sizeof *settings)
 
-bool check_wanted(void) { return getenv(OR_NAME_ENV_SOCKET) != NULL && getenv(OR_NAME_ENV_MPI_CHECK) != NULL; }
+bool check_how(const char *value)
+{
+	const char *how = getenv(OR_NAME_ENV_MPI_CHECK);
+	return how != NULL && strcmp(how, value) == 0;
+}
+
+bool check_wanted(void) { return getenv(OR_NAME_ENV_SOCKET) != NULL && getenv(OR_NAME_ENV_MPI_CHECK) != NULL && !check_how(CHECK_OFF); }
 
 const char *check_rank(void)
 {
@@ -170,6 +178,15 @@ static bool attached(void)
 	return mpilib_function(mpilib_open("liboutrigger-fi.so"), &provider, "outrigger_fi_attached") && provider();
 }
 
+/* used reports whether the process has ever been attached. */
+static bool used(void)
+{
+	bool (*provider)(void);
+	return mpilib_function(mpilib_open("liboutrigger-fi.so"), &provider, "outrigger_fi_used") && provider();
+}
+
+static bool checked; /* the start of the MPI was seen here */
+
 /* The places of two names in mca_base_component_2_1_0_t (opal/mca/mca.h): of the framework, and of
  * the component. Open MPI 3 to 5 have the same ones. */
 #define FRAMEWORK_AT 40
@@ -188,6 +205,7 @@ static const char *pml(void)
 static void check(void)
 {
 	char selected[128];
+	checked = true;
 	if (!check_wanted())
 		return;
 	const char *name = pml();
@@ -217,15 +235,23 @@ static bool on_mpirun_host(void)
 	return getenv(OR_NAME_ENV_AGENT) != NULL && getenv(OR_NAME_ENV_SOCKET) == NULL && check_world() > 1;
 }
 
+/* What a process is told whose environment was cleared on the way to it. */
+static const char cleared[] =
+	"a wrapper has cleared its environment (env -i, su -, sudo), and each rank would run as a job of its own: start the program without that, or by a wrapper "
+	"that keeps the environment (su without -, sudo -E); if each rank is to run it as a job of its own, give it " OR_NAME_ENV_MPI_CHECK "=" CHECK_OFF " (docs/mpi.md)";
+
 /* before_start refuses hosts that are not the job's, and a setting with which the MPI cannot find the provider: it would end the
  * process with a text of its own that names no setting. */
 static void before_start(void)
 {
 	if (on_mpirun_host())
 		check_refuse("mpirun has started it on its own host, where it has no sidecar: the hosts are those of the job; remove -host, -hosts, -hostfile, -machinefile or -launcher fork from the line (docs/mpi.md)");
+	if (check_wanted() && check_how(CHECK_CLEARED))
+		check_refuse(cleared);
 	check_said();
 	check_starter();
 	if (check_world_of_one()) {
+		check_release();
 		for (size_t i = 0; i < SETTINGS; i++)
 			(void)unsetenv(settings[i].name);
 		(void)unsetenv("OMPI_MCA_btl");
@@ -337,8 +363,7 @@ static void loaded(void)
 {
 	static bool told;
 	char path[PATH_MAX];
-	const char *how = getenv(OR_NAME_ENV_MPI_CHECK);
-	if (told || how == NULL || strcmp(how, "loaded") != 0 || !mpilib_loaded(path))
+	if (told || !check_how(CHECK_LOADED) || !mpilib_loaded(path))
 		return;
 	told = true;
 	tell("cmd=outrigger_loaded\n", 0);
@@ -351,5 +376,24 @@ __attribute__((constructor)) static void begin(void)
 	loaded();
 }
 
+/* unseen_start finds an MPI that has started by a way that is not seen here, such as a function that
+ * the program has looked up by dlsym, and that has not used the provider. */
+static void unseen_start(void)
+{
+	char path[PATH_MAX];
+	int started = 0;
+	int (*initialized)(int *flag);
+	if (!check_wanted() || checked || !mpilib_loaded(path) || check_ranks() == 1)
+		return;
+	if (!mpilib_function(dlopen(path, RTLD_LAZY | RTLD_NOLOAD), &initialized, "PMPI_Initialized") || initialized(&started) != 0 || started == 0)
+		return;
+	if (!used())
+		check_how(CHECK_CLEARED) ? check_refuse(cleared) : refuse("it is not libfabric's provider outrigger");
+}
+
 /* A library that the program loads later is seen at the end. */
-__attribute__((destructor)) static void end(void) { loaded(); }
+__attribute__((destructor)) static void end(void)
+{
+	loaded();
+	unseen_start();
+}

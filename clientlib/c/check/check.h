@@ -6,9 +6,18 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+/* Values of OUTRIGGER_MPI_CHECK. The launcher says one of the first two. */
+#define CHECK_SELECT "select"   /* the program's MPI is known */
+#define CHECK_LOADED "loaded"   /* the sidecar is told of a process that has loaded an MPI */
+#define CHECK_CLEARED "cleared" /* the environment was, on the way to this process (exec.c) */
+#define CHECK_OFF "off"         /* the job's own word: each rank runs this program as a job of its own */
+
 bool check_wanted(void);               /* the launcher started this process, or what did, in an MPI job */
+bool check_how(const char *value);     /* OUTRIGGER_MPI_CHECK has it */
 const char *check_rank(void);          /* as the launcher of the MPI has it; "?": it is not known */
 _Noreturn void check_refuse(const char *text); /* ends the process, and the job with that reason */
+int check_ranks(void);                 /* ranks of the job, or of the program's mpirun; 0: it is not known */
+void check_release(void);              /* programs that this process starts are checked no more */
 int check_world(void);                 /* ranks of the program, as its mpirun has it; 0: it is not known */
 void check_said(void);                 /* ends a rank whose MPI is not the one that --mpi says */
 void check_starter(void);              /* ends a rank whose mpirun is of another MPI */

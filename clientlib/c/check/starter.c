@@ -50,8 +50,7 @@ static void version(void *library, char *text)
 void check_said(void)
 {
 	char text[VERSION_MAX], reason[512];
-	const char *how = getenv(OR_NAME_ENV_MPI_CHECK);
-	if (!check_wanted() || how == NULL || strcmp(how, "select") != 0 || getenv(OR_NAME_ENV_MPI_RANKS) != NULL)
+	if (!check_wanted() || !check_how(CHECK_SELECT) || getenv(OR_NAME_ENV_MPI_RANKS) != NULL)
 		return; /* nothing was said, or the program's mpirun tells its rank */
 	if (getenv("OMPI_COMM_WORLD_RANK") == NULL || getenv("MPI_LOCALRANKID") != NULL || mpilib_open("libmpi.so.40") != NULL)
 		return;

@@ -21,6 +21,12 @@ int check_world(void)
 	return n > 0 ? n : number("PMI_SIZE");
 }
 
+int check_ranks(void)
+{
+	int n = check_world();
+	return n > 0 ? n : number(OR_NAME_ENV_MPI_RANKS);
+}
+
 bool check_world_of_one(void)
 {
 	int ranks = number(OR_NAME_ENV_MPI_RANKS), world = check_world();

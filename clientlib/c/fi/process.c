@@ -24,6 +24,7 @@ bool sidecar_ended;
 
 static outrigger *session;
 static pid_t owner; /* of the session: a child of a fork has none */
+static bool used; /* it has been attached */
 static unsigned holders; /* fabrics, domains, endpoints */
 static unsigned patient_looks; /* in vain, before a thread yields */
 
@@ -113,6 +114,7 @@ int attach(void)
 	if (rc == OUTRIGGER_OK) {
 		patient_looks = alone() ? POLL_LOOKS : FIRST_LOOKS;
 		owner = getpid();
+		used = true;
 		lend();
 		attend();
 		return 0;
@@ -131,6 +133,17 @@ __attribute__((visibility("default"))) bool outrigger_fi_attached(void)
 	bool attached = session != NULL;
 	unlock();
 	return attached;
+}
+
+/* outrigger_fi_used reports whether this process, or the one that it is a copy of, has ever been
+ * attached: the same. */
+bool outrigger_fi_used(void);
+__attribute__((visibility("default"))) bool outrigger_fi_used(void)
+{
+	lock();
+	bool was = used;
+	unlock();
+	return was;
 }
 
 bool crowded(uint32_t left) { return outrigger_room(session) < left; }
