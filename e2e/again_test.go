@@ -10,6 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/shm"
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
@@ -26,6 +30,7 @@ var scenes = map[string]func(context.Context) error{
 // Scenes for two ranks of one pod.
 const (
 	givesUp       = "gives up"
+	leavesWelcome = "leaves its welcome"
 	neverAttaches = "never attaches"
 )
 
@@ -34,6 +39,8 @@ func again(scene string) int {
 	switch scene {
 	case givesUp:
 		run = givenUp
+	case leavesWelcome:
+		run = unreadWelcome
 	case neverAttaches:
 		run = oneNeverAttaches
 	}
@@ -159,6 +166,62 @@ func givenUp(ctx context.Context) error {
 		}
 	}
 	return eachSession(ctx, func(w *outrigger.Comm) error { return w.Barrier(ctx) })
+}
+
+// TestUnreadWelcome: a rank whose wait for its session ends when the sidecar's answer is on its way
+// has not failed, and may try again.
+func TestUnreadWelcome(t *testing.T) {
+	t.Parallel()
+	if code, out := start(t, 2, 1, os.Args[0], againCommand, leavesWelcome).wait(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
+// unreadWelcome: before its first and its second session rank 0 gives up with its Welcome unread,
+// twice. Rank 1's message may come before it has a session.
+func unreadWelcome(ctx context.Context) error {
+	for range 2 {
+		for range 2 {
+			if os.Getenv(names.EnvRank) == "0" {
+				if err := leaveWelcome(os.Getenv(names.EnvSocket)); err != nil {
+					return err
+				}
+			}
+		}
+		err := eachSession(ctx, func(w *outrigger.Comm) error {
+			if w.Rank() == 1 {
+				return outrigger.Send(ctx, w, []int64{7}, 0, 0)
+			}
+			_, err := outrigger.Recv(ctx, w, make([]int64, 1), 1, 0)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaveWelcome asks for a session of rank 0, and leaves when the answer is there.
+func leaveWelcome(socket string) error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }() // with the answer unread
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: socket}); err != nil {
+		return err
+	}
+	h := shm.Hello{ABI: shm.ABIVersion, Features: shm.FeaturesAll}
+	if _, err := unix.Write(fd, h.Encode()); err != nil {
+		return err
+	}
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
+		if n > 0 || !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }
 
 // TestOneNeverAttaches: a message for a rank whose process has ended without a session keeps no

@@ -145,6 +145,20 @@ func (c *Core) Detach(now int64, id SessionID, reason error) {
 	c.begin(ending{session: s, endpoint: e, leaves: true, clean: reason == nil && c.fail == nil})
 }
 
+// Unattach undoes the attachment of an application that has read no Welcome: its rank may attach
+// as if it never had. false: the application has asked for something, or has left.
+func (c *Core) Unattach(now int64, id SessionID) bool {
+	c.now = now
+	s := c.sessions[id]
+	if s == nil || s.left || len(s.requests) > 0 || c.fail != nil {
+		return false
+	}
+	s.holds++
+	s.left, s.endpoint.session = true, nil
+	c.unhold(id)
+	return true
+}
+
 // AbsentError is why a rank has ended that waited in a collective for another one, which
 // had closed its session: that one is to blame.
 type AbsentError struct {

@@ -340,12 +340,8 @@ func (e *Engine) expel(a *attached, cause error) {
 	e.detach(a, fmt.Errorf(podlife.TextExpelled+"%w", cause))
 }
 
-// detach tells the core that an application is gone. Its memory is freed when
-// nothing refers to it any more (Freed).
-func (e *Engine) detach(a *attached, reason error) {
-	if a.closing {
-		return
-	}
+// close ends what the engine does for an application that is going.
+func (e *Engine) close(a *attached) {
 	a.closing = true
 	for i, x := range e.active {
 		if x == a {
@@ -353,12 +349,21 @@ func (e *Engine) detach(a *attached, reason error) {
 			break
 		}
 	}
-	if _, err := a.Publish(); err != nil {
-		e.cfg.Log.Debug("last completions not delivered", "rank", a.Rank, "cause", err)
-	}
 	e.sleeper.forget(a.Doorbell())
 	a.HangUp()
 	a.times.Leave(e.now)
+}
+
+// detach tells the core that an application is gone. Its memory is freed when
+// nothing refers to it any more (Freed).
+func (e *Engine) detach(a *attached, reason error) {
+	if a.closing {
+		return
+	}
+	if _, err := a.Publish(); err != nil {
+		e.cfg.Log.Debug("last completions not delivered", "rank", a.Rank, "cause", err)
+	}
+	e.close(a)
 	now := e.now
 	if reason != nil {
 		// Who tells of the job's end compares this with times of launchers (podlife.Blame),

@@ -101,6 +101,10 @@ func (e *Engine) SessionGone(s *session.Session) {
 	// A stopped engine has no use for the news.
 	_ = e.mail.send(func(e *Engine) {
 		if a := e.byRank[s.Rank]; a != nil && a.Session == s {
+			if s.Unopened() && !a.closing && !a.Ready() && e.core.Unattach(e.now, a.id) {
+				e.close(a)
+				return
+			}
 			// What it said before it ended comes first: a goodbye may be
 			// among it. Another process that has its memory may go on, so
 			// that it is no more than fits the ring.

@@ -1,7 +1,12 @@
 package session
 
 import (
+	"net"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
 // TestClientGivesUp: a client that goes while it waits for its Welcome is no rank that has
@@ -30,6 +35,44 @@ func TestClientGivesUp(t *testing.T) {
 	if b.host.gone != 1 {
 		t.Errorf("%d sessions have ended, want the last one alone", b.host.gone)
 	}
+}
+
+// TestWelcomeUnread: the host hears whether the client of a session that is gone has read its
+// Welcome.
+func TestWelcomeUnread(t *testing.T) {
+	b := serve(t)
+	for i, reads := range []bool{false, true, false} {
+		c := b.dial(t)
+		if _, err := c.Write(hello(6).Encode()); err != nil {
+			t.Fatal(err)
+		}
+		var sess *Session
+		wait(t, "the session", func() bool { sess = b.host.session(6); return sess != nil })
+		if reads {
+			if _, err := c.Read(make([]byte, shm.WelcomeBytes)); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := readable(c.UnixConn); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close()
+		b.host.waitGone(i + 1)
+		if sess.Unopened() == reads {
+			t.Errorf("client %d: reads its Welcome: %v, unopened: %v", i, reads, sess.Unopened())
+		}
+	}
+}
+
+// readable waits until there is something to read.
+func readable(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Read(func(fd uintptr) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return n > 0 || err != nil
+	})
 }
 
 // TestClaimsAreBounded: clients that say a rank's number and go do not fill the sidecar with

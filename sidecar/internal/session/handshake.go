@@ -67,6 +67,7 @@ func (s *Server) attach(conn *net.UnixConn, h *shm.Hello) (*Session, error) {
 	s.attachedAs(h.Rank, sess)
 	if err := s.welcome(conn, h, sess, m); err != nil {
 		sess.growth.end()
+		sess.unopened = true
 		s.host.SessionGone(sess)
 		return nil, err
 	}

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -252,7 +254,7 @@ func (s *Server) serve(conn *net.UnixConn, guest *lobby.Guest) {
 		s.refuse(conn, err)
 		return
 	}
-	s.watch(conn, sess)
+	sess.unopened = s.watch(conn, sess)
 	sess.growth.end()
 	s.host.SessionGone(sess)
 	s.unclaim(sess.Rank)
@@ -260,10 +262,12 @@ func (s *Server) serve(conn *net.UnixConn, guest *lobby.Guest) {
 
 // watch gives an attached client the pieces of its arena that it asks for on its socket,
 // until that ends. A client that writes anything else to it is expelled, and hung up on when
-// it can read why.
-func (s *Server) watch(conn *net.UnixConn, sess *Session) {
+// it can read why. It reports that the client has ended the connection with the Welcome unread:
+// the system tells that of a reset (unix(7)), and nothing else is sent to a client that has not
+// asked.
+func (s *Server) watch(conn *net.UnixConn, sess *Session) (unread bool) {
 	b := make([]byte, shm.AskBytes+1)
-	for {
+	for first := true; ; first = false {
 		n, err := conn.Read(b)
 		if err == nil {
 			breach := s.asked(conn, sess, b[:n])
@@ -276,7 +280,7 @@ func (s *Server) watch(conn *net.UnixConn, sess *Session) {
 		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 			s.cfg.Log.Debug("application's socket failed", "rank", sess.Rank, "cause", err)
 		}
-		return
+		return first && errors.Is(err, unix.ECONNRESET)
 	}
 }
 

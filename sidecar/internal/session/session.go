@@ -44,6 +44,7 @@ type Session struct {
 	files    [2]File      // of slab and arena
 	context  link.Context // that it may register memory on; nil: none
 	over     atomic.Bool  // it has said goodbye, and nothing of it is open
+	unopened bool         // its client has ended the connection and not read the Welcome; set before SessionGone
 	gone     func() bool  // its client has closed the connection; nil: there is none
 	hangUp   func()       // makes the server end the connection
 	unmap    func() error // gives the memory back; nil: it is somebody else's
@@ -161,6 +162,10 @@ func (s *Session) Retire(n uint64) {
 	s.retired += n
 	s.fresh = true
 }
+
+// Unopened reports that the client of a session that is gone (Host) has not read its Welcome, as
+// one whose wait for it has ended just then: it has done nothing as its rank.
+func (s *Session) Unopened() bool { return s.unopened }
 
 // SetFailure stores why the job failed, or why this session is ended.
 func (s *Session) SetFailure(text string) { s.control.SetFailure(text) }
