@@ -172,6 +172,20 @@ func TestOneTruth(t *testing.T) {
 	}
 }
 
+// TestGuiltyIsTold: ranks that hear of a job's end hear of the rank that has ended badly, and not of
+// one that its launcher has ended for that.
+func TestGuiltyIsTold(t *testing.T) {
+	t.Parallel()
+	text := `if [ $OUTRIGGER_RANK = 1 ]; then sleep 0.5; exit 3; fi; exec "$0" "$@"`
+	code, out := start(t, 4, 2, "sh", "-c", text, testBinary(t), endCommand, "nobody closes").wait()
+	if code != 3 || !strings.Contains(out, "job failed: rank 1 (pod 0) exited with code 3\n") || !strings.Contains(out, "the job has failed: rank 1 failed: its process ended badly") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	if strings.Contains(out, "the job has failed: rank 0") {
+		t.Errorf("rank 0 was ended for rank 1\n%s", out)
+	}
+}
+
 var (
 	kills = flag.Int("kills", 6, "how many ranks, or sidecars, the Killed tests kill")
 	busy  = flag.Int("kills.busy", 0, "how many busy loops run beside them")

@@ -167,6 +167,7 @@ func (o *options) dress(cfg *launch.Config) error {
 		cfg.Ended = func(ctx context.Context, rank int) {
 			_ = mpi.Ended(ctx, cfg.Socket, rank) // the end of a sidecar is told by others
 		}
+		cfg.Failed = func(rank, code int) { mpi.Failed(cfg.Socket, rank, code) }
 	default:
 		cfg.Dress, cfg.Judge, cfg.Failed, cfg.Aborts, cfg.Tidy = ranks.Dress, ranks.Judge, ranks.Failed, ranks.Aborts, ranks.Close
 	}

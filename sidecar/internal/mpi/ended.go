@@ -31,6 +31,16 @@ func (m management) ended(ctx context.Context, rank int) error {
 	return err
 }
 
+// Failed tells the sidecar with a socket for applications that the process of a rank has ended
+// badly, and waits until that is known, before the other ranks are ended for it: their ends would
+// come to the sidecar at the same time, and one of them would be to blame. Without the sidecar
+// they end all the same.
+func Failed(socket string, rank, code int) {
+	ctx, cancel := context.WithTimeout(context.Background(), tellPatience)
+	defer cancel()
+	_ = launcher(socket).failed(ctx, rank, code) // as said
+}
+
 // over tells that the process of a script's rank has ended well after MPI, and whether another
 // rank of the pod is in a program that this one has not run, as far as PMIx tells.
 func (m management) over(ctx context.Context, rank int, missed bool) error {
