@@ -152,7 +152,7 @@ func (d *daemon) listenLaunchers(cfg *session.Config) (err error) {
 			_ = d.engine.InTurn(func() {}) // it is told before ranks end for it; a stopped engine does not care
 		},
 		Abort: func(rank int, code uint32) {
-			d.engine.Fail(&core.Failure{Rank: uint32(rank), Code: code, Reason: podlife.TextAborted})
+			d.engine.Aborted(uint32(rank), code)
 		},
 		Log: d.log,
 	})

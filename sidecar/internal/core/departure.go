@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -36,6 +37,39 @@ type parting struct {
 // hasLeft reports that nothing of rank will come any more.
 func (c *Core) hasLeft(rank uint32) bool {
 	return c.parting.left != nil && c.parting.left[rank/64]&(1<<(rank%64)) != 0
+}
+
+// deserted is the rank because of which a message of a session has ended last: it had closed its
+// session, or the context of the message.
+type deserted struct {
+	by uint32
+	at int64 // 0: there is none
+}
+
+// desert notes that a message to or from a rank has ended because that has left.
+func (s *session) desert(now int64, by uint32) {
+	if s != nil {
+		s.deserted = deserted{by, now}
+	}
+}
+
+// abortsAfter is how long after such a message an abort is taken for its consequence: an MPI
+// aborts at once, and a machine may be busy.
+const abortsAfter = 1e9
+
+// Aborted ends the job for a rank whose MPI asks for that. If a message of it has just ended
+// because another rank had left, that one is to blame: the MPI knows no more than that the message
+// could not be carried.
+func (c *Core) Aborted(now int64, rank, code uint32) {
+	c.now = now
+	f := &Failure{Rank: rank, Code: code, Reason: podlife.TextAborted}
+	if int(rank) < len(c.endpoints) && c.endpoints[rank] != nil {
+		if s := c.endpoints[rank].session; s != nil && s.deserted.at > 0 && now-s.deserted.at < abortsAfter {
+			f.Rank = s.deserted.by
+			f.Reason = fmt.Sprintf("%s%d%s%s", podlife.TextAbsent, rank, podlife.TextAbsentFrom, "a message of MPI")
+		}
+	}
+	c.failJob(f)
 }
 
 // lost is the status of requests to a peer that is gone.
@@ -249,6 +283,7 @@ func (c *Core) sweepRecv(id uint64, r *recv) {
 		}
 	case !r.matched && r.pattern.Source != shm.AnySource && c.hasLeft(r.pattern.Source):
 		status := shm.StatusPeerLeft
+		c.sessions[r.owner.session].desert(c.now, r.pattern.Source)
 		if r.withdrawn {
 			status = r.withdrawal()
 		}

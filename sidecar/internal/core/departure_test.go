@@ -4,9 +4,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
 
 // A rank that waits for a lock and leaves does not get it.
@@ -272,6 +274,32 @@ func TestHoldersLeaveInSteps(t *testing.T) {
 		}
 		if n, want := known(), (x.holders-1)*x.windows; n != want {
 			t.Errorf("%d pods, %d windows: %d holders are left, want %d", x.holders, x.windows, n, want)
+		}
+	}
+}
+
+// TestAbortOfTheDeserted: if the MPI of a rank aborts because a message had no receiver any more,
+// the rank that has left is to blame; an abort later than that is the rank's own.
+func TestAbortOfTheDeserted(t *testing.T) {
+	for _, c := range []struct {
+		after int64
+		blame uint32
+		text  string
+	}{
+		{1, 1, podlife.TextAbsent + "0" + podlife.TextAbsentFrom + "a message of MPI"},
+		{abortsAfter + 1, 0, podlife.TextAborted},
+	} {
+		d := newDuo(t, mover.Get, link.Caps{Register: true, Read: true, Write: true, InOrder: true})
+		d.submit(1, shm.Descriptor{Op: shm.OpDetach})
+		d.run()
+		d.submit(0, duoMessage(shm.OpSend, 3, 1, 0))
+		d.run()
+		if _, status := d.last(0); status != shm.StatusPeerLeft {
+			t.Fatalf("the send has ended with %v", status)
+		}
+		d.cores[0].Aborted(d.now+c.after, 0, 15)
+		if f := d.cores[0].Failed(); f == nil || f.Rank != c.blame || f.Code != 15 || f.Reason != c.text {
+			t.Errorf("%d ns later: %v", c.after, f)
 		}
 	}
 }

@@ -59,7 +59,8 @@ type session struct {
 	left     bool     // detached or dead: no completions any more
 	reading  bool     // a collective of it is, and takes its vectors
 	now      int64    // of the descriptor that is being taken
-	lender   Lender   // of memory that it registers itself; nil: it may not
+	deserted deserted
+	lender   Lender // of memory that it registers itself; nil: it may not
 	lends    link.Region
 	lent     map[uint32]*lent
 }

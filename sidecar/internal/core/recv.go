@@ -123,6 +123,7 @@ func (c *Core) startRecv(r *recv, id uint64, p match.Pattern) {
 		from := c.peerOf(p.Source)
 		switch {
 		case c.hasLeft(p.Source):
+			c.sessions[r.owner.session].desert(c.now, p.Source)
 			c.endRecv(id, r, shm.StatusPeerLeft)
 			return
 		case from.state == peerDead:

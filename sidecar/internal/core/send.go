@@ -130,6 +130,7 @@ func (c *Core) startSend(s *session, o *outgoing) {
 		c.sendDone(s, o.owner, c.lost(p))
 		return
 	case c.hasLeft(o.dst):
+		s.desert(c.now, o.dst)
 		c.sendDone(s, o.owner, c.refusal())
 		return
 	}
@@ -312,6 +313,9 @@ func (c *Core) endSend(id uint64, st *send, status shm.Status, inOrder bool) {
 	}
 	if o.silent {
 		c.dropSilent(c.sessions[o.session], st)
+	}
+	if status == shm.StatusPeerLeft {
+		c.sessions[o.session].desert(c.now, st.dst)
 	}
 	c.sends.release(id)
 	c.sendDone(c.sessions[o.session], o, status)

@@ -240,6 +240,11 @@ func (e *Engine) Fail(f *core.Failure) {
 	_ = e.mail.send(func(e *Engine) { e.core.Fail(e.now, f) }) // a stopped engine has ended already
 }
 
+// Aborted ends the job for a rank whose MPI asks for that.
+func (e *Engine) Aborted(rank, code uint32) {
+	_ = e.mail.send(func(e *Engine) { e.core.Aborted(e.now, rank, code) }) // as above
+}
+
 // Leave says that no application will attach any more: the peers are told as
 // soon as none is left.
 func (e *Engine) Leave() {
