@@ -281,6 +281,9 @@ func (in *inquiry) hearNobody(r *Report) {
 
 // confirm adds the launcher's words about the same rank.
 func (s *suspect) confirm(own *Failure) {
+	if s.Reason == JobAborted && s.Text == TextAborted && own.Clue != "" {
+		s.Text += ": " + own.Clue // its MPI has told only a person
+	}
 	if own.Reason == Terminated {
 		return // after the fact
 	}

@@ -21,6 +21,12 @@ func ended(rank int, t float64) Failure {
 	return Failure{Rank: rank, Code: 143, Signal: "SIGTERM", Reason: Terminated, Text: "was ended", Time: at(t)}
 }
 
+// printed is a failure of a rank that has printed why.
+func printed(f Failure) Failure {
+	f.Clue = "no room"
+	return f
+}
+
 func seen(rank, code int, text string, t float64) Failure {
 	return Failure{Rank: rank, Code: code, Reason: ReasonOf(text), Text: text, Time: at(t)}
 }
@@ -57,6 +63,18 @@ func TestBlame(t *testing.T) {
 		"all well":     {two(Report{Sidecar: well, Launcher: ranks()}, Report{Sidecar: well}), nil},
 		"one exit":     {two(Report{Launcher: ranks(exited(1, 3, 5))}, Report{Sidecar: well}), &Verdict{0, exited(1, 3, 5)}},
 		"first of two": {two(Report{Launcher: ranks(exited(1, 3, 5))}, Report{Launcher: ranks(exited(2, 4, 4))}), &Verdict{1, exited(2, 4, 4)}},
+		"an abort, with what the rank has printed": {
+			two(Report{Sidecar: agree(seen(1, 15, TextAborted, 3)), Launcher: ranks(printed(exited(1, 15, 4)))}, Report{Sidecar: agree(seen(1, 15, TextAborted, 3))}),
+			&Verdict{0, Failure{Rank: 1, Code: 15, Reason: JobAborted, Text: "failed: called abort: no room", Time: at(3)}},
+		},
+		"an abort of a rank that was told to end": {
+			two(Report{Sidecar: agree(seen(1, 15, TextAborted, 3)), Launcher: ranks(printed(ended(1, 4)))}, Report{Sidecar: well}),
+			&Verdict{0, Failure{Rank: 1, Code: 15, Reason: JobAborted, Text: "failed: called abort: no room", Time: at(3)}},
+		},
+		"an abort with words of its own": {
+			two(Report{Sidecar: agree(seen(1, 15, abort, 3)), Launcher: ranks(printed(exited(1, 15, 4)))}, Report{Sidecar: well}),
+			&Verdict{0, Failure{Rank: 1, Code: 15, Reason: JobAborted, Text: "failed: " + abort, Time: at(3)}},
+		},
 		"a refusal, whose rank is ended for it": {
 			two(Report{Sidecar: agree(seen(2, 1, TextRefused+"another MPI", 2))}, Report{Launcher: ranks(exited(2, 1, 1))}),
 			&Verdict{1, Failure{Rank: 2, Code: 1, Reason: JobFailed, Text: "was refused: another MPI", Time: at(2)}},

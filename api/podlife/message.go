@@ -23,6 +23,7 @@ const (
 	FailuresMax = 8
 	TrafficMax  = 8
 	textMax     = 1024 // bytes of Failure.Text
+	clueMax     = 256  // bytes of Failure.Clue
 	OutputMax   = 1024 // bytes of Message.Output
 	wordMax     = 64   // bytes of a name: reason, signal, transport
 	rankMax     = 1 << 20
@@ -78,6 +79,7 @@ type Failure struct {
 	Signal string    `json:"signal,omitempty"` // name of the signal that ended it, SIGKILL
 	Reason Reason    `json:"reason"`
 	Text   string    `json:"message,omitempty"` // for a person
+	Clue   string    `json:"clue,omitempty"`    // why, as the rank has printed
 	Time   time.Time `json:"time"`              // by the clock of the pod's node
 }
 
@@ -96,6 +98,7 @@ func (m *Message) Encode() []byte {
 	c.Failures = nil
 	for _, f := range m.Failures[:min(len(m.Failures), FailuresMax)] {
 		f.Code = min(max(f.Code, 1), codeMax)
+		f.Clue = clean(f.Clue, clueMax)
 		f.Text, f.Signal, f.Reason = clean(f.Text, textMax), clean(f.Signal, wordMax), Reason(clean(string(f.Reason), wordMax))
 		c.Failures = append(c.Failures, f)
 	}
@@ -225,6 +228,8 @@ func (m *Message) validate() error {
 			return bad("failures[%d] has the reason %.80q and the signal %.80q, want words of letters and digits", i, f.Reason, f.Signal)
 		case f.Text != clean(f.Text, textMax):
 			return bad("failures[%d].message is over %d bytes or not printable", i, textMax)
+		case f.Clue != clean(f.Clue, clueMax):
+			return bad("failures[%d].clue is over %d bytes or not printable", i, clueMax)
 		case f.Time.IsZero():
 			return bad("failures[%d] has no time", i)
 		}

@@ -151,6 +151,7 @@ func (o *options) dress(cfg *launch.Config) error {
 	case mpi.None:
 	default:
 		if starts, err := mpi.Starts(cfg.Program); starts || err != nil {
+			cfg.Clue = clue
 			// One program a pod, which starts no rank by itself.
 			cfg.Last = cfg.First
 			cfg.Aborts = func(ctx context.Context, told func(rank, code int)) {
@@ -169,10 +170,13 @@ func (o *options) dress(cfg *launch.Config) error {
 		}
 		cfg.Failed = func(rank, code int) { mpi.Failed(cfg.Socket, rank, code) }
 	default:
+		cfg.Clue = clue
 		cfg.Dress, cfg.Judge, cfg.Failed, cfg.Aborts, cfg.Tidy = ranks.Dress, ranks.Judge, ranks.Failed, ranks.Aborts, ranks.Close
 	}
 	return err
 }
+
+func clue() launch.Clue { return new(mpi.Clue) }
 
 func installCommand() *cobra.Command {
 	return &cobra.Command{

@@ -17,7 +17,7 @@ import (
 
 // Failure is e as the termination message has it.
 func (e *Event) Failure() podlife.Failure {
-	f := podlife.Failure{Rank: e.Rank, Code: e.Code, Signal: e.Signal, Reason: podlife.RankExited, Text: e.Text(), Time: e.Time}
+	f := podlife.Failure{Rank: e.Rank, Code: e.Code, Signal: e.Signal, Reason: podlife.RankExited, Text: e.Text(), Clue: e.Clue, Time: e.Time}
 	switch {
 	case e.Told:
 		f.Reason = podlife.Terminated

@@ -34,6 +34,7 @@ type Event struct {
 	Judged bool      `json:"judged,omitempty"` // it ended well, and Reason is what is wrong with it all the same
 	Hint   string    `json:"hint,omitempty"`   // what may have caused the signal
 	Told   bool      `json:"told,omitempty"`   // it ended because it was told to
+	Clue   string    `json:"clue,omitempty"`   // why, as it has printed
 	Aborts bool      `json:"aborts,omitempty"` // it has asked for the end of the job, and for that code
 	Time   time.Time `json:"time"`
 }
@@ -51,10 +52,15 @@ func (e *Event) Text() string {
 		return "was killed by " + e.Signal + ": " + e.Hint
 	case e.Signal != "":
 		return "was killed by " + e.Signal
-	case e.Aborts:
-		return fmt.Sprintf("called abort with code %d", e.Code)
 	}
-	return fmt.Sprintf("exited with code %d", e.Code)
+	text := fmt.Sprintf("exited with code %d", e.Code)
+	if e.Aborts {
+		text = fmt.Sprintf("called abort with code %d", e.Code)
+	}
+	if e.Clue != "" {
+		text += ": " + e.Clue
+	}
+	return text
 }
 
 // Config of a pod's ranks.
@@ -95,6 +101,8 @@ type Config struct {
 	// Aborts tells of ranks that have asked for the end of the job, with its exit code, and
 	// leave their own to somebody else. It returns when ctx ends. nil: nobody tells.
 	Aborts func(ctx context.Context, told func(rank, code int))
+	// Clue makes what looks in a rank's standard error for the reason of its end. nil: nothing.
+	Clue func() Clue
 	// Tidy is called when all ranks have ended, and all that they started. nil: nothing.
 	Tidy func() error
 
@@ -131,6 +139,7 @@ type pod struct {
 
 	mu     sync.Mutex // guards what follows
 	procs  map[int]*running
+	clues  map[int]*clued
 	pipes  []*os.File     // that output is read from
 	ending syscall.Signal // what ranks get that start too late; 0: the pod is not ending
 	told   bool           // to end, from outside
@@ -142,7 +151,7 @@ type pod struct {
 }
 
 func newPod(cfg Config) *pod {
-	return &pod{cfg: cfg, procs: map[int]*running{}, stop: make(chan struct{}), hasten: func() {}, out: outlet.Of(cfg.Out), err: outlet.Of(cfg.Err)}
+	return &pod{cfg: cfg, procs: map[int]*running{}, clues: map[int]*clued{}, stop: make(chan struct{}), hasten: func() {}, out: outlet.Of(cfg.Out), err: outlet.Of(cfg.Err)}
 }
 
 // Run runs the ranks to their end and returns the first failure, or nil. It

@@ -12,15 +12,19 @@ import (
 )
 
 // copyOutput sends what a rank prints on, with the rank in front of each line if the pod's
-// lines are marked.
-func (p *pod) copyOutput(rank int, r *os.File, w *outlet.Writer) {
+// lines are marked. A clue that is not nil is looked for in it.
+func (p *pod) copyOutput(rank int, r *os.File, w *outlet.Writer, c *clued) {
 	mode, label := outlet.Unmarked, ""
 	if p.cfg.Prefix {
 		mode, label = outlet.Marked, fmt.Sprintf("[%d] ", rank)
 	}
 	s := w.Stream(mode, label)
-	both := io.MultiWriter(s, p.tail.stream(fmt.Sprintf("[%d] ", rank)))
-	_, _ = io.Copy(both, &source{pipe: r, silent: &p.silent}) // a Stream takes all, and what cannot be read has ended
+	all := []io.Writer{s, p.tail.stream(fmt.Sprintf("[%d] ", rank))}
+	if c != nil {
+		all = append(all, c)
+		defer c.end()
+	}
+	_, _ = io.Copy(io.MultiWriter(all...), &source{pipe: r, silent: &p.silent}) // a Stream takes all, and what cannot be read has ended
 	s.Flush()
 }
 

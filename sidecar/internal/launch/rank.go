@@ -67,7 +67,7 @@ func (p *pod) run(ctx, judging context.Context, rank int, path string) {
 		}
 	}
 	if e.Code != 0 {
-		e.Event = "failed"
+		e.Event, e.Clue = "failed", p.clue(rank).text()
 		e.Told = (e.Told || told.end) && !e.Aborts
 		p.announce(e)
 		p.fail(e)
@@ -142,8 +142,9 @@ func (p *pod) start(ctx context.Context, rank int, path string) (*exec.Cmd, erro
 		_, _ = outRead.Close(), errRead.Close() // nothing will come
 		return nil, err
 	}
-	p.copies.Go(func() { p.copyOutput(rank, outRead, p.out) })
-	p.copies.Go(func() { p.copyOutput(rank, errRead, p.err) })
+	c := p.newClue(rank)
+	p.copies.Go(func() { p.copyOutput(rank, outRead, p.out, nil) })
+	p.copies.Go(func() { p.copyOutput(rank, errRead, p.err, c) })
 	return cmd, nil
 }
 

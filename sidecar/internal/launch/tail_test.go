@@ -50,3 +50,33 @@ func TestTail(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// lastErrorLine is a Clue of tests.
+type lastErrorLine struct{ text string }
+
+func (c *lastErrorLine) Line(line []byte) {
+	if text, is := strings.CutPrefix(string(line), "error: "); is {
+		c.text = text
+	}
+}
+
+func (c *lastErrorLine) String() string { return c.text }
+
+// TestClue: what is found in the standard error of a rank is in its event, also where it has
+// started a daemon that keeps the pipe, which does not hold the end up.
+func TestClue(t *testing.T) {
+	for script, want := range map[string]string{
+		"echo error: no; echo error: no mesh >&2; echo the end >&2; exit 3": "exited with code 3: no mesh",
+		"printf 'error: no mesh' >&2; exit 3":                               "exited with code 3: no mesh",
+		"echo fine >&2; exit 3":                                             "exited with code 3",
+		"printf 'error: %02000d\\n' 0 >&2; exit 3":                          "exited with code 3: " + strings.Repeat("0", clueLine-len("error: ")),
+		"setsid sleep 1000 & sleep 0.5; echo error: no mesh >&2; exit 3":    "exited with code 3",
+		"echo error: no mesh >&2; kill -9 $$":                               "was killed by SIGKILL",
+	} {
+		r := prepare(t, 4, script)
+		r.Clue = func() Clue { return new(lastErrorLine) }
+		if e := r.run(t.Context()); e == nil || e.Text() != want {
+			t.Errorf("%s: %+v, want %q", script, e, want)
+		}
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"time"
-	"unicode"
 )
 
 // lastLine passes on what a program prints, and keeps the last line of it that is not empty.
@@ -71,10 +70,5 @@ func (l *lastLine) wait() string {
 	if len(bytes.TrimSpace(line)) == 0 {
 		line = l.last
 	}
-	return strings.TrimSpace(strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, strings.ToValidUTF8(string(line), "?")))
+	return strings.TrimSpace(printable(string(line)))
 }

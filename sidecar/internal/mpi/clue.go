@@ -1,0 +1,75 @@
+package mpi
+
+import (
+	"bytes"
+	"strings"
+	"unicode"
+
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+)
+
+// Clue finds in what a rank prints why its MPI has ended it: an MPI tells process management
+// that a rank aborts, and the reason only to a person. The first reason counts, since the errors
+// of other ranks that an mpirun prints follow from it.
+type Clue struct {
+	text  string
+	stack bool // the lines of MPICH's error stack follow, of which the last is the reason
+}
+
+// clueMax bounds the reason, in bytes.
+const clueMax = 200
+
+// Line takes a line of the rank's standard error.
+func (c *Clue) Line(line []byte) {
+	line = bytes.TrimSpace(line)
+	switch {
+	case c.stack:
+		text, is := stackLine(line)
+		c.stack = is
+		if text != "" {
+			c.keep(text)
+		}
+	case c.text != "":
+	case bytes.HasPrefix(line, []byte("outrigger-launch: ")): // of an mpirun
+		c.keep(string(line[len("outrigger-launch: "):]))
+	case bytes.HasPrefix(line, []byte("Abort(")) || bytes.HasPrefix(line, []byte("Fatal error in ")):
+		// Abort(CODE) on node 0 (rank 0 in comm 0): Fatal error in internal_Recv: ..., error stack:
+		if _, text, is := bytes.Cut(line, []byte("Fatal error in ")); is {
+			c.keep(string(text))
+			c.stack = bytes.HasSuffix(line, []byte("error stack:"))
+		}
+	default:
+		// [pod-0:123] *** MPI_ERR_TRUNCATE: message truncated
+		if _, text, is := bytes.Cut(line, []byte("*** MPI_ERR_")); is {
+			c.keep("MPI_ERR_" + string(text))
+		}
+	}
+}
+
+// stackLine is the text of a line of MPICH's error stack, as `MPIC_Wait(99).....: text`; false: it
+// is none.
+func stackLine(line []byte) (text string, is bool) {
+	place, after, is := bytes.Cut(line, []byte(":"))
+	place = bytes.TrimRight(place, ".")
+	if !is || !bytes.HasSuffix(place, []byte(")")) || bytes.ContainsAny(place, " \t") {
+		return "", false
+	}
+	return string(bytes.TrimSpace(after)), true
+}
+
+// printable is a program's text as it may stand in a status, or in a terminal.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, strings.ToValidUTF8(text, "?"))
+}
+
+func (c *Clue) keep(text string) {
+	c.text = podlife.Cut(strings.TrimSpace(printable(text)), clueMax, podlife.TextCut)
+}
+
+// String is the reason; empty: the rank has printed none.
+func (c *Clue) String() string { return c.text }
