@@ -26,6 +26,26 @@ func Stuck(ranks []Rank, least time.Duration) bool {
 	return waiting
 }
 
+// Seen are the ranks as if no MPI carried messages within a pod by itself; hidden: one does. If they
+// are stuck so, the job may be, or be at work where that is not seen.
+func Seen(ranks []Rank) (seen []Rank, hidden bool) {
+	for i := range ranks {
+		if !ranks[i].Local {
+			continue
+		}
+		if !hidden { // the caller's own are not changed
+			ranks, hidden = slices.Clone(ranks), true
+		}
+		ranks[i].Local = false
+	}
+	return ranks, hidden
+}
+
+// Unseen is the sentence about ranks that are stuck as far as is seen.
+func Unseen(least time.Duration) string {
+	return fmt.Sprintf("no rank has begun or ended a call for %s or longer, as far as is seen: the MPI carries messages within a pod by shared memory of its own, and a deadlock cannot be told from work there; with MPIR_CVAR_NOLOCAL=1 it can", Time(least.Seconds()))
+}
+
 // onTheirWay are the ranks, with those that have left for good alone as Left: where some
 // ranks are in a later generation, one that has left an earlier one, and may attach again,
 // has not come yet. A sidecar knows that by itself only once another one has said so.

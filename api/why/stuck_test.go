@@ -114,6 +114,12 @@ func TestStuckWithLocal(t *testing.T) {
 	if Stuck(ranks, time.Minute) {
 		t.Error("a rank with messages that are not seen is in a deadlock")
 	}
+	if seen, hidden := Seen(ranks); !hidden || !Stuck(seen, time.Minute) || !ranks[1].Local {
+		t.Errorf("as far as is seen all wait: %v, %+v of %+v", hidden, seen, ranks)
+	}
+	if _, hidden := Seen(ranks[:1]); hidden {
+		t.Error("all is seen of a rank whose messages go by the sidecar")
+	}
 }
 
 // TestStuckWhereAllMeet: a rank in MPI_Finalize waits for all others; where others wait for it,

@@ -37,6 +37,25 @@ func TestDeadlocks(t *testing.T) {
 	}
 }
 
+// TestUnseenDeadlock: where an MPI carries messages within a pod by itself a hang cannot be told from
+// work, and that is said once; it is not said of a job that computes, pauses or waits for one that
+// does.
+func TestUnseenDeadlock(t *testing.T) {
+	const says = "no rank has begun or ended a call for 1 s or longer, as far as is seen: the MPI carries messages within a pod by shared memory of its own"
+	m := mpich(t)
+	program := m.build(t, "waits")
+	code, out := job{ranks: 4, pods: 2, env: m.env, flags: []string{"--deadlock-after", "1s", "--timeout", "8s"}}.run(t, program, "missing message", "0")
+	if code != 124 || strings.Count(out, says) != 1 || strings.Contains(out, "suspected deadlock") {
+		t.Errorf("exit code %d, want 124 and %q once\n%s", code, says, out)
+	}
+	for _, what := range []string{"computes", "tests, then computes", "tests and sleeps", "waits long"} {
+		code, out := job{ranks: 4, pods: 2, env: m.env, flags: []string{"--deadlock-after", "1s"}}.run(t, program, "right: "+what, "4")
+		if code != 0 || strings.Contains(out, "as far as is seen") {
+			t.Errorf("%s: exit code %d\n%s", what, code, out)
+		}
+	}
+}
+
 // unshared is an MPI's environment in which the messages of a pod go by the sidecar: of those that
 // MPICH carries by shared memory of its own nothing is seen.
 func unshared(m implementation) []string { return append(m.env, "MPIR_CVAR_NOLOCAL=1") }

@@ -34,6 +34,7 @@ const (
 	halted           // ranks are stopped by a signal, and all others that have not left wait
 	alone            // ranks are stopped by a signal, and no others are left
 	stuck
+	unseen // stuck, as far as is seen
 )
 
 // watchDeadlock tells of a suspected deadlock, and of ranks that are stopped while all
@@ -49,6 +50,7 @@ func (j *Job) watchDeadlock() {
 	look := time.NewTicker(min(max(after/deadlockLooks, deadlockLookMin), deadlockLookMax))
 	defer look.Stop()
 	last, told, since := moving, moving, time.Now()
+	saidUnseen := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -67,6 +69,11 @@ func (j *Job) watchDeadlock() {
 			j.tellGoesOn(told)
 			told = moving
 		case is == told || time.Since(since) < deadlockStays:
+		case is == unseen:
+			if !saidUnseen { // once: they may be at work
+				j.err.Tell("outrigger: " + why.Unseen(after) + "\n")
+			}
+			saidUnseen = true
 		case is == alone && time.Since(since) < after: // else it is in the waits of others
 		case is == halted, is == alone:
 			j.tellHalted(ranks, is, after)
@@ -128,8 +135,11 @@ func (j *Job) untilOver() (context.Context, context.CancelFunc) {
 func (j *Job) stillRanks(ctx context.Context, after time.Duration) (ranks []why.Rank, is stillness, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, explainWithin)
 	defer cancel()
+	hidden := false
 	for _, socket := range j.Metrics() {
 		some, err := Why(ctx, []string{socket})
+		some, local := why.Seen(some)
+		hidden = hidden || local
 		switch {
 		case err != nil:
 			return nil, moving, false
@@ -139,6 +149,10 @@ func (j *Job) stillRanks(ctx context.Context, after time.Duration) (ranks []why.
 		ranks = append(ranks, some...)
 	}
 	switch {
+	case hidden && why.Stuck(ranks, after):
+		return ranks, unseen, true
+	case hidden:
+		return nil, moving, true
 	case why.Stuck(ranks, after):
 		return ranks, stuck, true
 	case why.Halted(ranks, after) != nil && why.Alone(ranks):
