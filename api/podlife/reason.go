@@ -60,6 +60,10 @@ const (
 	TextCut = "…"
 )
 
+// TextNoRDMA is the message of a sidecar's log whose job prefers RDMA and has none; outrigger run
+// shows it.
+const TextNoRDMA = "data between pods does not go by RDMA"
+
 // adviceVanished follows TextVanished when the process did not end badly, as far
 // as anybody knows.
 const adviceVanished = ": call Close (MPI_Finalize) before the program ends, or becomes another one"

@@ -14,6 +14,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/devices"
 	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
@@ -76,8 +77,9 @@ func (d *daemon) chooseTransport(ctx context.Context) error {
 	if len(hcas) > 0 || t.Transport == bootstrap.TransportRDMA {
 		level = slog.LevelWarn
 	}
-	d.log.Log(ctx, level, "data between pods goes by tcp, not by RDMA", "cause", cause)
-	return d.shareMachine(sockets)
+	err = d.shareMachine(sockets)
+	d.log.Log(ctx, level, podlife.TextNoRDMA, "transport", d.transport, "cause", cause)
+	return err
 }
 
 // shareMachine opens the link to pods of this machine, if there are some that may be

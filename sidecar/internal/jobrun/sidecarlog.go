@@ -6,6 +6,9 @@ import (
 	"io"
 	"os"
 	"sync"
+
+	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
 // sidecarLog takes what a sidecar writes. All of it goes to a file in the job's
@@ -17,6 +20,7 @@ type sidecarLog struct {
 	person *tailWriter
 	file   io.WriteCloser // nil: none is kept
 	all    bool           // a person has asked for a log
+	noRDMA bool           // a person has asked for RDMA, and is told here if there is none
 
 	mu   sync.Mutex
 	lost error // why something of the pod is not in the job's directory
@@ -59,7 +63,7 @@ func wordless(path string) error {
 
 // openLog makes the log of a pod's sidecar.
 func (j *Job) openLog(pod int) (*sidecarLog, error) {
-	s := &sidecarLog{person: &tailWriter{w: j.err.Unwaited()}, all: j.spec.LogLevel != ""}
+	s := &sidecarLog{person: &tailWriter{w: j.err.Unwaited()}, all: j.spec.LogLevel != "", noRDMA: pod == 0 && j.spec.Tuning.Transport == bootstrap.TransportRDMA}
 	s.lineWriter = &lineWriter{w: writerFunc(s.lines)}
 	if !j.layout.keep {
 		return s, nil
@@ -79,6 +83,8 @@ func (s *sidecarLog) level(asked string) string {
 		return asked
 	case s.file != nil:
 		return "info"
+	case s.noRDMA:
+		return "warn"
 	}
 	return "error"
 }
@@ -95,8 +101,11 @@ func (s *sidecarLog) lines(b []byte) {
 		return
 	}
 	for line := range bytes.Lines(b) {
-		if !chatter(line) {
+		switch {
+		case !chatter(line):
 			_, _ = s.person.Write(line) // see above
+		case s.noRDMA && bytes.Contains(line, []byte(podlife.TextNoRDMA)):
+			_, _ = s.person.w.Write(line) // the same; it is no reason for which a sidecar may end
 		}
 	}
 }

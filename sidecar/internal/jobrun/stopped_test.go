@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
 // TestIsStopped: a process is stopped between SIGSTOP and SIGCONT, and that it
@@ -69,6 +71,19 @@ func TestSidecarLog(t *testing.T) {
 		}
 		if last := l.person.last(); last != "panic: level" {
 			t.Errorf("the last line is %q", last)
+		}
+	}
+}
+
+// TestNoRDMAIsTold: a person who has asked for RDMA is told that there is none, once.
+func TestNoRDMAIsTold(t *testing.T) {
+	const other, line = "time=x level=WARN msg=other\n", "time=x level=WARN msg=\"" + podlife.TextNoRDMA + "\" cause=none\n"
+	for asked, want := range map[bool]string{true: line, false: ""} {
+		var shown buffer
+		l := &sidecarLog{person: &tailWriter{w: &shown}, noRDMA: asked}
+		l.lines([]byte(other + line))
+		if shown.String() != want || l.person.last() != "" {
+			t.Errorf("asked for: %v: shown %q, last words %q", asked, &shown, l.person.last())
 		}
 	}
 }
