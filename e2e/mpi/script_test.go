@@ -90,3 +90,35 @@ func TestMPIRunOfSomeRanks(t *testing.T) {
 		})
 	}
 }
+
+// TestScriptMistakes: where a script has a mistake for which its programs end with texts of their
+// own, the remedy is named, once; a right script is told nothing.
+func TestScriptMistakes(t *testing.T) {
+	const often, closed = "run the script once, by OUTRIGGER_MPIRUN=1", "set OUTRIGGER_PMI=port in the job's environment"
+	m := mpich(t)
+	env := append([]string{"R=" + m.starter(t), "P=" + m.build(t, "check")}, m.env...)
+	const subprocess = `exec /usr/bin/python3 -c 'import os, subprocess, sys; sys.exit(subprocess.call([os.environ["P"]]))'`
+	for text, want := range map[string]string{
+		`$R -n 2 hostname`:                     often,
+		`$R -n 1 true && $P`:                   "",
+		subprocess:                             closed,
+		`P=/bin/true; export P; ` + subprocess: "",
+	} {
+		code, out := job{ranks: 2, pods: 2, env: env}.run(t, "sh", "-c", text)
+		for _, remedy := range []string{often, closed} {
+			if strings.Contains(out, remedy) != (remedy == want) {
+				t.Errorf("%s: exit code %d, %q\n%s", text, code, remedy, out)
+			}
+		}
+		if want == often && strings.Count(out, often) != 1 {
+			t.Errorf("%s: more than once\n%s", text, out)
+		}
+		if (want != "" && want != often) != (code != 0) {
+			t.Errorf("%s: exit code %d\n%s", text, code, out)
+		}
+	}
+	job{ranks: 2, pods: 2, env: append(env, "OUTRIGGER_PMI=port")}.mustRun(t, "checked over 2 ranks", "sh", "-c", subprocess)
+	if out := (job{ranks: 2, pods: 2, env: append(env, "OUTRIGGER_MPIRUN=1")}).mustRun(t, "checked over 2 ranks", "sh", "-c", `$R -n 2 $P`); strings.Contains(out, often) {
+		t.Errorf("the script runs once\n%s", out)
+	}
+}

@@ -16,6 +16,7 @@
  *   as ^openib, would let windows take tcp. It is put back to the launcher's.
  * - MPI_Finalize of Open MPI does not sleep for a second.
  * - MPI_Finalize of Intel MPI leaves the script's next MPI program its connection (inherited.c).
+ * - Some mistakes of scripts are named (hint.c).
  * - A program that is started with another environment has this library all the same, and ends when
  *   it starts its MPI if the environment was cleared (exec.c).
  * - A process that has loaded an MPI tells the sidecar so where the launcher asks for that: the
@@ -250,6 +251,7 @@ static void before_start(void)
 		check_refuse(cleared);
 	check_said();
 	check_starter();
+	check_management();
 	if (check_world_of_one()) {
 		check_release();
 		for (size_t i = 0; i < SETTINGS; i++)

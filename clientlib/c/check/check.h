@@ -22,6 +22,8 @@ int check_world(void);                 /* ranks of the program, as its mpirun ha
 void check_said(void);                 /* ends a rank whose MPI is not the one that --mpi says */
 void check_starter(void);              /* ends a rank whose mpirun is of another MPI */
 bool check_world_of_one(void);         /* mpirun started it as one rank, in a job of more */
+void check_management(void);           /* ends a rank whose connection to process management was closed */
+bool check_managed(void);              /* PMI_FD is such a connection */
 int check_missing(const char *name);   /* a function that the MPI does not have was called */
 
 #endif

@@ -29,6 +29,12 @@ static void __attribute__((constructor)) find_management(void)
 		management.stx_ino = 0;
 }
 
+bool check_managed(void)
+{
+	struct statx is;
+	return management.stx_ino != 0 && look(atoi(getenv("PMI_FD")), &is) && is.stx_ino == management.stx_ino;
+}
+
 EXPORT int shutdown(int fd, int how)
 {
 	struct statx is;
