@@ -240,3 +240,30 @@ func TestForeignJob(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestConvertScriptHosts: a script's mpirun keeps no hostfile of mpi-operator, which is not there,
+// and hosts of its own are named.
+func TestConvertScriptHosts(t *testing.T) {
+	const line = `            command: [mpirun]
+            args: [-n, "6", --mca, btl, tcp, -x, "A=b", -x, HOME, --allow-run-as-root, /home/mpiuser/pi, --steps, "10"]
+`
+	for script, want := range map[string]struct{ keeps, says string }{
+		"mpirun -n 6 -hostfile /etc/mpi/hostfile ./pi":   {"mpirun -n 6 ./pi", "-hostfile /etc/mpi/hostfile is left out: the hosts are those of the job"},
+		"mpirun --hostfile=/etc/mpi/hostfile -n 6 ./pi":  {"mpirun -n 6 ./pi", "--hostfile=/etc/mpi/hostfile is left out"},
+		"mpiexec -f /etc/mpi/hostfile ./pi && echo done": {"mpiexec ./pi && echo done", "-f /etc/mpi/hostfile is left out"},
+		"mpirun --host a:2,b:2 ./pi":                     {"mpirun --host a:2,b:2 ./pi", "remove --host and its value"},
+		"mpirun -n 6 ./pi -f in.hosts":                   {"mpirun -n 6 ./pi -f in.hosts", ""},
+	} {
+		text, notes, err := Convert([]byte(strings.Replace(pi, line, "            command: [sh, -c, '"+script+"']\n", 1)))
+		if err != nil {
+			t.Errorf("%s: %v", script, err)
+			continue
+		}
+		if !strings.Contains(string(text), "- "+want.keeps+"\n") {
+			t.Errorf("%s: want %q in\n%s", script, want.keeps, text)
+		}
+		if all := strings.Join(notes, "\n"); want.says != "" && !strings.Contains(all, want.says) || want.says == "" && strings.Contains(all, "hosts are those of the job") {
+			t.Errorf("%s: want %q of\n%s", script, want.says, all)
+		}
+	}
+}

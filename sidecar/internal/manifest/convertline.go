@@ -3,6 +3,7 @@ package manifest
 import (
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,11 +95,25 @@ func (c *conversion) command(launcher map[string]any) (started, error) {
 // script keeps a command line that calls an mpirun, or another program that does.
 func (s *started) script(c *conversion, line []string) {
 	for _, w := range line {
-		s.program = append(s.program, w)
+		text := operatorHosts.ReplaceAllString(w, "")
+		if text != w {
+			c.note("command: %s is left out: the hosts are those of the job", strings.TrimSpace(operatorHosts.FindString(w)))
+		}
+		if own := ownHosts.FindStringSubmatch(text); own != nil {
+			c.note("command: remove %s and its value: the hosts are those of the job", own[1])
+		}
+		s.program = append(s.program, text)
 	}
 	s.env = append(s.env, map[string]any{"name": names.EnvMPIRun, "value": "1"})
 	c.note("command: the launcher's is kept, and runs once, in the first pod (%s=1); its mpirun has to start as many ranks as the job has, without hosts of its own", names.EnvMPIRun)
 }
+
+// Hosts in the text of a script. The file /etc/mpi/hostfile is mpi-operator's own, and there is none
+// in a pod of this job.
+var (
+	operatorHosts = regexp.MustCompile(`(?:^|\s)-{1,2}(?:hostfile|machinefile|f)[\s=]+["']?/etc/mpi/hostfile["']?`)
+	ownHosts      = regexp.MustCompile(`(?:^|\s)(-{1,2}(?:hostfile|machinefile|hosts?))[\s=]`)
+)
 
 // option takes one of mpirun's options off a command line.
 func (c *conversion) option(s *started, line []string) ([]string, error) {
