@@ -32,6 +32,8 @@ func (c *Clue) Line(line []byte) {
 	case c.text != "":
 	case bytes.HasPrefix(line, []byte("outrigger-launch: ")): // of an mpirun
 		c.keep(string(line[len("outrigger-launch: "):]))
+	case bytes.HasPrefix(line, []byte("outrigger: refused by the sidecar: ")): // of the provider
+		c.keep(string(line[len("outrigger: "):]))
 	case bytes.HasPrefix(line, []byte("Abort(")) || bytes.HasPrefix(line, []byte("Fatal error in ")):
 		// Abort(CODE) on node 0 (rank 0 in comm 0): Fatal error in internal_Recv: ..., error stack:
 		if _, text, is := bytes.Cut(line, []byte("Fatal error in ")); is {

@@ -28,6 +28,7 @@ MPIR_Wait(745)....:
 		{"Abort(42) on node 1 (rank 1 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 42) - process 1", ""},
 		{"node1: *** MPI_ERRORS_ARE_FATAL is not what it is about\nsolver: residual (3): 0.1", ""},
 		{"outrigger-launch: it ran to its end without Outrigger: mpirun ended well", "it ran to its end without Outrigger: mpirun ended well"},
+		{"outrigger: refused by the sidecar: rank 1 is not hosted here\nAbort(8) on node 1: Fatal error in internal_Init: Other MPI error, error stack:\nMPID_Init(5): ep_enable failed", "refused by the sidecar: rank 1 is not hosted here"},
 		{"x *** MPI_ERR_" + strings.Repeat("a", 1000), "MPI_ERR_" + strings.Repeat("a", clueMax-len("MPI_ERR_")-len("…")) + "…"},
 	} {
 		var clue Clue
