@@ -56,6 +56,19 @@ func TestUnseenDeadlock(t *testing.T) {
 	}
 }
 
+// TestVerdictSpeaksMPI: the verdict of a job that its MPI ends has the MPI's own reason.
+func TestVerdictSpeaksMPI(t *testing.T) {
+	for reason, m := range map[string]implementation{": MPI_ERR_TRUNCATE: message truncated\n": openmpi4(t), ": Message truncated\n": mpich(t)} {
+		t.Run(m.name, func(t *testing.T) {
+			code, out := job{ranks: 4, pods: 2, env: unshared(m)}.run(t, m.build(t, "waits"), "truncated", "0")
+			_, verdict, _ := strings.Cut(out, "job failed: ")
+			if code == 0 || !strings.HasPrefix(verdict, "rank 1 (pod 0) ") || !strings.Contains(verdict, "called abort") || !strings.HasSuffix(verdict, reason) {
+				t.Errorf("exit code %d, want rank 1 and %q\n%s", code, reason, out)
+			}
+		})
+	}
+}
+
 // unshared is an MPI's environment in which the messages of a pod go by the sidecar: of those that
 // MPICH carries by shared memory of its own nothing is seen.
 func unshared(m implementation) []string { return append(m.env, "MPIR_CVAR_NOLOCAL=1") }

@@ -32,6 +32,13 @@ int main(int argc, char **argv)
 	int left = (me + ranks - 1) % ranks, right = (me + 1) % ranks;
 	if (strcmp(what, "missing message") == 0 && me == 1)
 		MPI_Recv(&got, 1, MPI_DOUBLE, 0, 99, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	if (strcmp(what, "truncated") == 0) {
+		double two[2] = {0, 0};
+		if (me == 0)
+			MPI_Send(two, 2, MPI_DOUBLE, 1, 98, MPI_COMM_WORLD);
+		if (me == 1)
+			MPI_Recv(&got, 1, MPI_DOUBLE, 0, 98, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	}
 	if (strcmp(what, "two communicators") == 0) {
 		MPI_Comm a, b;
 		MPI_Comm_dup(MPI_COMM_WORLD, &a);

@@ -153,6 +153,7 @@ func (d *daemon) listenLaunchers(cfg *session.Config) (err error) {
 		},
 		Abort: func(rank int, code uint32) {
 			d.engine.Aborted(uint32(rank), code)
+			_ = d.engine.InTurn(func() {}) // as above: the launcher ends the rank then
 		},
 		Log: d.log,
 	})
