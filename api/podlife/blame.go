@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -118,6 +119,11 @@ func (s *suspect) tellAlone() {
 // absent reports that others have failed because the rank had closed its session.
 func (s *suspect) absent() bool { return strings.HasPrefix(s.Text, TextAbsent) }
 
+// waited reports that a rank has waited for this one, which was absent.
+func (s *suspect) waited(rank int) bool {
+	return strings.HasPrefix(s.Text, TextAbsent+strconv.Itoa(rank)+TextAbsentFrom)
+}
+
 // refused reports that the rank's MPI cannot use Outrigger: what became of its process is no news.
 func (s *suspect) refused() bool { return strings.HasPrefix(s.Text, TextRefused) }
 
@@ -222,10 +228,11 @@ func (r *Report) endedByThat(c *suspect, own *Failure) bool {
 const absenceTime = time.Second
 
 // followsAbsence reports that a rank has exited when ranks waited in a collective for one
-// that had closed its session, as its sidecar has told: it is one of those, or comes after.
+// that had closed its session, as its sidecar has told: it is one of those, or comes after. The
+// one that is named as waiting may crash in what follows.
 func (in *inquiry) followsAbsence(f *Failure) bool {
 	for _, c := range in.claims {
-		if c.absent() && f.Reason == RankExited && f.Time.After(c.Time.Add(-absenceTime)) {
+		if c.absent() && (f.Reason == RankExited || c.waited(f.Rank)) && f.Time.After(c.Time.Add(-absenceTime)) {
 			return true
 		}
 	}

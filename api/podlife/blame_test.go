@@ -138,6 +138,14 @@ func TestBlame(t *testing.T) {
 			two(Report{Sidecar: agree(seen(3, 1, TextVanished+TextLastError+"recv: too short", 5.1))}, Report{Launcher: ranks()}),
 			&Verdict{1, failed(3, RankVanished, TextVanished+TextLastError+"recv: too short", 5.1)},
 		},
+		"one that crashes when it has waited for a rank that has left": {
+			two(Report{Launcher: ranks(killed(0, 4.9)), Sidecar: agree(seen(3, 1, TextAbsent+"0"+TextAbsentFrom+"barrier", 5))}, Report{}),
+			&Verdict{1, Failure{Rank: 3, Code: 1, Reason: RanksDisagree, Text: TextAbsent + "0" + TextAbsentFrom + "barrier" + adviceAbsent, Time: at(5)}},
+		},
+		"another one that is killed before that": {
+			two(Report{Launcher: ranks(killed(1, 4.9)), Sidecar: agree(seen(3, 1, TextAbsent+"0"+TextAbsentFrom+"barrier", 5))}, Report{}),
+			&Verdict{0, killed(1, 4.9)},
+		},
 		"a rank that closed while others waited for it": {
 			two(Report{Launcher: ranks(exited(0, 1, 4.9)), Sidecar: agree(seen(3, 1, TextAbsent+"0"+TextAbsentFrom+"barrier", 5))},
 				Report{Launcher: ranks(exited(2, 1, 5.1)), Sidecar: agree(seen(3, 1, TextAbsent+"0"+TextAbsentFrom+"barrier", 5.1))}),

@@ -57,16 +57,25 @@ func (s *session) desert(now int64, by uint32) {
 // aborts at once, and a machine may be busy.
 const abortsAfter = 1e9
 
+// Deserted is why the MPI of a session gives up, if a message of it has just ended because another
+// rank had left; nil: none has.
+func (c *Core) Deserted(now int64, id SessionID) *AbsentError {
+	s := c.sessions[id]
+	if s == nil || s.deserted.at == 0 || now-s.deserted.at >= abortsAfter {
+		return nil
+	}
+	return &AbsentError{Rank: s.deserted.by, Text: fmt.Sprintf("%s%d%s%s", podlife.TextAbsent, s.endpoint.rank, podlife.TextAbsentFrom, "a message of MPI")}
+}
+
 // Aborted ends the job for a rank whose MPI asks for that. If a message of it has just ended
 // because another rank had left, that one is to blame: the MPI knows no more than that the message
 // could not be carried.
 func (c *Core) Aborted(now int64, rank, code uint32) {
 	c.now = now
 	f := &Failure{Rank: rank, Code: code, Reason: podlife.TextAborted}
-	if int(rank) < len(c.endpoints) && c.endpoints[rank] != nil {
-		if s := c.endpoints[rank].session; s != nil && s.deserted.at > 0 && now-s.deserted.at < abortsAfter {
-			f.Rank = s.deserted.by
-			f.Reason = fmt.Sprintf("%s%d%s%s", podlife.TextAbsent, rank, podlife.TextAbsentFrom, "a message of MPI")
+	if int(rank) < len(c.endpoints) && c.endpoints[rank] != nil && c.endpoints[rank].session != nil {
+		if a := c.Deserted(now, c.endpoints[rank].session.id); a != nil {
+			f.Rank, f.Reason = a.Rank, a.Text
 		}
 	}
 	c.failJob(f)

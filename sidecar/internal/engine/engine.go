@@ -68,6 +68,7 @@ type Config struct {
 	Record Recorder        // nil: nothing is recorded
 	Trace  *trace.Recorder // of calls, messages and turns; nil: nothing is recorded
 	Wait   Wait
+	MPI    bool // the ranks may be an MPI's, which has no errors of its own in the segment
 	// Failed is told once when the job has failed, on the turn goroutine.
 	Failed func(*core.Failure)
 }

@@ -143,6 +143,12 @@ func (e *Engine) vanished(a *attached) error {
 	if e.drained != nil {
 		return e.drained
 	}
+	// MPICH goes on when it has asked for an abort, and may crash before that is heard.
+	if _, text := a.LastError(); text == "" && e.cfg.MPI {
+		if absent := e.core.Deserted(e.now, a.id); absent != nil {
+			return absent
+		}
+	}
 	return a.vanished()
 }
 
