@@ -367,7 +367,7 @@ func TestCutRecording(t *testing.T) {
 
 // queries are the core's methods that change nothing, or what nothing later depends on.
 var queries = []string{
-	"Effort", "Failed", "Held", "Hosted", "HasLeft", "Leaving", "Left", "Leftover", "Moved", "Neighbours", "Parted", "Pending", "Polled", "Ranks", "Renews", "Stats",
+	"Deserted", "Effort", "Failed", "Held", "Hosted", "HasLeft", "Leaving", "Left", "Leftover", "Moved", "Neighbours", "Parted", "Pending", "Polled", "Ranks", "Renews", "Stats",
 	"Talks", "WaitsOf",
 }
 

@@ -17,7 +17,7 @@ type kind byte
 // Inputs.
 const (
 	endOfRecording kind = iota // a recording that was cut may lack it
-	inAttachAll // by a client of all features
+	inAttachAll                // by a client of all features
 	inBound
 	inDetach
 	inLend
@@ -43,6 +43,8 @@ const (
 	inFlush
 	inTick
 	inAttach
+	inUnattach
+	inAborted
 )
 
 // What stands before an input: changes that others have made before it, or while it was

@@ -189,7 +189,7 @@ func guard(call func()) (err error) {
 // that was cut.
 func (p *player) decode(k kind) (call func(), err error) {
 	switch k {
-	case inAttachAll, inAttach, inBound, inDetach, inLend, inSubmit:
+	case inAttachAll, inAttach, inUnattach, inBound, inDetach, inLend, inSubmit:
 		call, err = p.ofSession(k)
 	case inDeliver, inPlace:
 		call = p.ofFrame(k)
@@ -211,6 +211,8 @@ func (p *player) ofSession(k kind) (call func(), err error) {
 		}
 		slab, arena := d.ref(), d.ref()
 		return func() { p.steps.returned(p.attach(id, rank, features, slab, arena)) }, nil
+	case inUnattach:
+		return func() { p.steps.act("unattached", number(p.core.Unattach(p.now, id))) }, nil
 	case inBound:
 		return func() {
 			p.pieces[id] = &playedPieces{}
@@ -307,6 +309,9 @@ func (p *player) ofJob(k kind) (call func(), err error) {
 		f := &core.Failure{Rank: uint32(d.number()), Code: uint32(d.number()), At: int64(d.number())}
 		f.Reason = string(d.bytes())
 		return func() { p.core.Fail(p.now, f) }, nil
+	case inAborted:
+		rank, code := uint32(d.number()), uint32(d.number())
+		return func() { p.core.Aborted(p.now, rank, code) }, nil
 	case inLeave:
 		return func() { p.core.Leave(p.now) }, nil
 	case inAbsent:
@@ -336,7 +341,7 @@ func (p *player) ofJob(k kind) (call func(), err error) {
 }
 
 var inputNames = map[kind]string{
-	inAttachAll: "attach", inAttach: "attach", inBound: "bound", inDetach: "detach", inLend: "lend", inSubmit: "submit", inDeliver: "deliver", inPlace: "place", inPlaced: "placed",
+	inAttachAll: "attach", inAttach: "attach", inUnattach: "unattach", inAborted: "aborted", inBound: "bound", inDetach: "detach", inLend: "lend", inSubmit: "submit", inDeliver: "deliver", inPlace: "place", inPlaced: "placed",
 	inDelivered: "delivered", inRemoteDone: "remote done", inRemoteWritten: "remote written", inLinkUp: "link up", inLinkDown: "link down",
 	inLinkFailed: "link failed", inPeerLost: "peer lost", inFail: "fail", inLeave: "leave", inAbsent: "absent", inRenew: "renew", inSit: "sit", inDoze: "doze",
 	inPollMemory: "poll memory", inAdvance: "advance", inFlush: "flush", inTick: "tick",

@@ -216,6 +216,14 @@ func (r *Recorder) Detach(now int64, id core.SessionID, reason error) {
 	r.end()
 }
 
+func (r *Recorder) Unattach(now int64, id core.SessionID) bool {
+	r.input(inUnattach, now, uint64(id))
+	done := r.Core.Unattach(now, id)
+	r.steps.act("unattached", number(done))
+	r.end()
+	return done
+}
+
 func (r *Recorder) Lend(id core.SessionID, l core.Lender, region link.Region) {
 	r.input(inLend, r.last, uint64(id), uint64(region))
 	r.item.flag(l != nil)
@@ -326,6 +334,12 @@ func (r *Recorder) Fail(now int64, f *core.Failure) {
 	r.input(inFail, now, uint64(f.Rank), uint64(f.Code), uint64(f.At))
 	r.item.bytes([]byte(f.Reason))
 	r.Core.Fail(now, f)
+	r.end()
+}
+
+func (r *Recorder) Aborted(now int64, rank, code uint32) {
+	r.input(inAborted, now, uint64(rank), uint64(code))
+	r.Core.Aborted(now, rank, code)
 	r.end()
 }
 
