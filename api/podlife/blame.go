@@ -55,7 +55,9 @@ func (v *Verdict) String() string {
 //     failed, and how they take that says nothing. Whether the sidecar had noted
 //     the vanished rank by then does not matter.
 //   - Of a rank that closed its session while others waited for it in a collective, the exits
-//     of others, from a second before the sidecar tells on, are consequences.
+//     of others, from a second before the sidecar tells on, are consequences. Where the rank
+//     could not be started, or had ended badly by then, that is the failure: it left the job
+//     because of it.
 //   - A sidecar that ended by itself is the failure of its pod's first rank.
 //   - Of what is left, the earliest counts. Clocks of different nodes differ:
 //     this only decides between failures that know nothing of each other.
@@ -65,6 +67,9 @@ func Blame(reports []Report) *Verdict {
 	in := inquiry{claims: map[int]*suspect{}, reports: reports}
 	for i := range reports {
 		in.hearSidecar(&reports[i])
+	}
+	for _, c := range in.claims {
+		c.absent = strings.HasPrefix(c.Text, TextAbsent)
 	}
 	for i := range reports {
 		in.hearLauncher(&reports[i])
@@ -90,6 +95,7 @@ type suspect struct {
 	Verdict
 	weight weight
 	heard  bool // from a launcher, who says how the process ended
+	absent bool // others have failed because the rank had closed its session
 }
 
 // tellAlone completes the text of a failure that no launcher has told of: the
@@ -106,7 +112,7 @@ func (s *suspect) tellAlone() {
 		}
 		s.Text = "failed: " + s.Text
 	case RanksDisagree:
-		if s.absent() {
+		if s.absent {
 			s.Text += adviceAbsent
 			return
 		}
@@ -115,9 +121,6 @@ func (s *suspect) tellAlone() {
 		s.Text = "failed: " + s.Text
 	}
 }
-
-// absent reports that others have failed because the rank had closed its session.
-func (s *suspect) absent() bool { return strings.HasPrefix(s.Text, TextAbsent) }
 
 // waited reports that a rank has waited for this one, which was absent.
 func (s *suspect) waited(rank int) bool {
@@ -201,7 +204,7 @@ func (in *inquiry) hearLauncher(r *Report) {
 		case c != nil:
 			c.confirm(&f)
 		case f.Reason == Terminated:
-			in.suspects = append(in.suspects, suspect{Verdict{r.Pod, f}, told, true})
+			in.suspects = append(in.suspects, suspect{Verdict: Verdict{r.Pod, f}, weight: told, heard: true})
 		case in.followsAbsence(&f):
 		case i == first && !r.knewBy(f.Time):
 			in.accuse(r, f)
@@ -232,7 +235,7 @@ const absenceTime = time.Second
 // one that is named as waiting may crash in what follows.
 func (in *inquiry) followsAbsence(f *Failure) bool {
 	for _, c := range in.claims {
-		if c.absent() && (f.Reason == RankExited || c.waited(f.Rank)) && f.Time.After(c.Time.Add(-absenceTime)) {
+		if c.absent && (f.Reason == RankExited || c.waited(f.Rank)) && f.Time.After(c.Time.Add(-absenceTime)) {
 			return true
 		}
 	}
@@ -297,6 +300,10 @@ func (s *suspect) confirm(own *Failure) {
 	s.heard = true
 	if s.refused() {
 		s.Text = "was " + s.Text
+		return
+	}
+	if s.absent && (own.Reason == CannotStart || !own.Time.After(s.Time)) {
+		s.Code, s.Signal, s.Reason, s.Text = own.Code, own.Signal, own.Reason, own.Text
 		return
 	}
 	switch s.Reason {

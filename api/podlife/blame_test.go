@@ -151,6 +151,21 @@ func TestBlame(t *testing.T) {
 				Report{Launcher: ranks(exited(2, 1, 5.1)), Sidecar: agree(seen(3, 1, TextAbsent+"0"+TextAbsentFrom+"barrier", 5.1))}),
 			&Verdict{1, Failure{Rank: 3, Code: 1, Reason: RanksDisagree, Text: TextAbsent + "0" + TextAbsentFrom + "barrier" + adviceAbsent, Time: at(5)}},
 		},
+		"a rank that could not be started, for which others waited": {
+			two(Report{Launcher: ranks(Failure{Rank: 0, Code: 1, Reason: CannotStart, Text: "could not be started: no input", Time: at(7)}), Sidecar: well},
+				Report{Launcher: ranks(exited(3, 1, 5.1)), Sidecar: agree(seen(0, 1, TextAbsent+"3"+TextAbsentFrom+"allreduce", 5))}),
+			&Verdict{0, Failure{Rank: 0, Code: 1, Reason: CannotStart, Text: "could not be started: no input", Time: at(5)}},
+		},
+		"a rank that had ended badly before others waited for it": {
+			two(Report{Launcher: ranks(exited(0, 3, 4)), Sidecar: well},
+				Report{Launcher: ranks(exited(3, 1, 4.9)), Sidecar: agree(seen(0, 1, TextAbsent+"3"+TextAbsentFrom+"allreduce", 5))}),
+			&Verdict{0, exited(0, 3, 5)},
+		},
+		"a rank that ended badly after others had waited for it in vain": {
+			two(Report{Launcher: ranks(exited(0, 3, 6)), Sidecar: well},
+				Report{Launcher: ranks(exited(3, 1, 5.1)), Sidecar: agree(seen(0, 1, TextAbsent+"3"+TextAbsentFrom+"allreduce", 5))}),
+			&Verdict{0, Failure{Rank: 0, Code: 3, Reason: RanksDisagree, Text: "exited: " + TextAbsent + "3" + TextAbsentFrom + "allreduce", Time: at(5)}},
+		},
 		"a rank that was killed long before that": {
 			two(Report{Launcher: ranks(exited(0, 9, 3)), Sidecar: agree(seen(3, 1, TextAbsent+"1"+TextAbsentFrom+"barrier", 5))}, Report{}),
 			&Verdict{0, exited(0, 9, 3)},

@@ -231,8 +231,8 @@ func TestNotUsed(t *testing.T) {
 		program, mpi, want string
 		env                []string
 	}{
-		"MPICH as Open MPI": {m.build(t, "check"), "openmpi", "--mpi says openmpi, and the program's MPI is MPICH", m.env},
-		"another MPI":       {o.build(t, "check"), "mpich", "name the program's MPI with --mpi", nil},
+		"MPICH as Open MPI": {m.build(t, "check"), "openmpi", "is linked to MPICH: say MPICH, or auto", m.env},
+		"another MPI":       {o.build(t, "check"), "mpich", "is linked to OpenMPI: say OpenMPI, or auto", nil},
 		"no MPI at all":     {"/bin/true", "mpich", "each ran as a job of its own", nil},
 	} {
 		t.Run(what, func(t *testing.T) {

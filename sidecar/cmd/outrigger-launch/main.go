@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -97,11 +96,9 @@ func (o *options) config(cmd *cobra.Command, program []string) (launch.Config, e
 	if cfg.Log, err = podlife.Open(o.termination); err != nil {
 		return cfg, err
 	}
-	if err = o.input(&cfg); err != nil {
-		return cfg, errors.Join(err, leaveWord(&cfg, podlife.CannotStart, err))
-	}
-	if err = o.dress(&cfg); err != nil {
-		return cfg, errors.Join(err, leaveWord(&cfg, podlife.CannotStart, err))
+	cfg.Failed = func(rank, code int) { mpi.Failed(o.socket, rank, code) }
+	if cfg.Unable = o.input(&cfg); cfg.Unable == nil {
+		cfg.Unable = o.dress(&cfg)
 	}
 	if o.lockFD > 0 {
 		unix.CloseOnExec(o.lockFD) // or a rank's daemon could hold the lock after the job
@@ -160,15 +157,17 @@ func (o *options) dress(cfg *launch.Config) error {
 			cfg.Program = append([]string{self, startCommandName, "--socket", cfg.Socket, "--mpi", o.mpi, "--"}, cfg.Program...)
 			return err
 		}
+		if err := mpi.Contradict(family, cfg.Program[0]); err != nil {
+			return err
+		}
 	}
 	ranks, err := mpi.Prepare(family, cfg.Program[0], cfg.Socket, self)
 	switch {
 	case err != nil:
-	case ranks == nil: // else Judge asks the sidecar, and Failed tells it
+	case ranks == nil: // else Judge asks the sidecar
 		cfg.Ended = func(ctx context.Context, rank int) {
 			_ = mpi.Ended(ctx, cfg.Socket, rank) // the end of a sidecar is told by others
 		}
-		cfg.Failed = func(rank, code int) { mpi.Failed(cfg.Socket, rank, code) }
 	default:
 		cfg.Clue = clue
 		cfg.Dress, cfg.Judge, cfg.Failed, cfg.Aborts, cfg.Tidy = ranks.Dress, ranks.Judge, ranks.Failed, ranks.Aborts, ranks.Close

@@ -32,12 +32,7 @@ func run(cfg launch.Config, patience time.Duration) (int, error) {
 		}
 	}()
 	cfg.Signals = signals
-	waits := func(awaits string) {
-		if awaits != "" {
-			outlet.Say(os.Stderr, fmt.Sprintf("outrigger-launch: the sidecar waits for %s\n", awaits))
-		}
-	}
-	if err := mpi.Await(ctx, cfg.Socket, patience, waits); err != nil {
+	if err := await(ctx, &cfg, patience); err != nil {
 		reason := podlife.NoSidecar
 		if ctx.Err() != nil { // it was told to end before it had begun
 			reason = podlife.Terminated
@@ -52,6 +47,19 @@ func run(cfg launch.Config, patience time.Duration) (int, error) {
 		return e.Code, fmt.Errorf("first failure in this pod: rank %d %s", e.Rank, e.Text())
 	}
 	return e.Code, nil
+}
+
+// await waits for the sidecar, unless no rank can be started: then the end of the pod does
+// not wait for what the sidecar waits for.
+func await(ctx context.Context, cfg *launch.Config, patience time.Duration) error {
+	if cfg.Unable != nil {
+		return nil
+	}
+	return mpi.Await(ctx, cfg.Socket, patience, func(awaits string) {
+		if awaits != "" {
+			outlet.Say(os.Stderr, fmt.Sprintf("outrigger-launch: the sidecar waits for %s\n", awaits))
+		}
+	})
 }
 
 // leaveWord tells why no rank was started.

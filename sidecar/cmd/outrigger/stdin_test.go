@@ -60,7 +60,9 @@ func TestStdinFile(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := program(t, "run", "-f", job).CombinedOutput(); err == nil || !strings.Contains(string(out), "standard input of rank 0: open "+file) {
-		t.Errorf("%v\n%s", err, out)
+	for _, want := range []string{"standard input of rank 0: open " + file, "reason: CannotStart", "rank: 0"} {
+		if out, err := program(t, "run", "-f", job, "--status", "-").CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("no %q: %v\n%s", want, err, out)
+		}
 	}
 }

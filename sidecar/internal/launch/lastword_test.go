@@ -196,3 +196,20 @@ func TestWordOfAGoodEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestUnable: what a pod's ranks need is missing, and all who have to know are told.
+func TestUnable(t *testing.T) {
+	r := prepare(t, 5, "exit 0")
+	r.Unable = errors.New("no input deck")
+	told := 0
+	r.Failed = func(rank, code int) { told = 1000*rank + code }
+	read := r.withLog(filepath.Join(t.TempDir(), "log"))
+	r.run(t.Context())
+	m := read()
+	if told != 4001 || len(m.Failures) != 1 || m.Failures[0].Rank != 4 || m.Failures[0].Reason != podlife.CannotStart || m.Failures[0].Text != "could not be started: no input deck" {
+		t.Errorf("told %d, left %+v", told, m)
+	}
+	if r.count("started") != 0 || r.count("failed") != 1 {
+		t.Errorf("status\n%s", r.status.String())
+	}
+}

@@ -75,6 +75,7 @@ type Config struct {
 	Status      io.Writer        // nil: no status lines
 	Pod         int              // number of the pod, for Log
 	Log         *podlife.Log     // nil: no termination message
+	Unable      error            // why no rank of this pod can be started; nil: nothing is known
 	Grace       time.Duration    // between SIGTERM and SIGKILL when a rank has failed; default 2 s
 	Drain       time.Duration    // the same when this process is told to end; default Grace
 	Signals     <-chan os.Signal // passed on to every rank; SIGKILL: the ranks that are left are killed
@@ -90,8 +91,8 @@ type Config struct {
 	// Ended is called for each rank that has exited with code 0, before its status line is
 	// written. nil: nothing. It may wait until ctx ends, as Judge may.
 	Ended func(ctx context.Context, rank int)
-	// Failed is told of the first rank that has ended badly, before others are ended for
-	// it. nil: nobody is.
+	// Failed is told of the first rank that has ended badly, or cannot be started, before
+	// others are ended for it. nil: nobody is.
 	Failed func(rank, code int)
 	// JobFailed reports whether the job has failed, as far as the sidecar knows: then that is
 	// why this process is told to end, and the ranks have Grace and not Drain. The last words
@@ -112,6 +113,7 @@ type Config struct {
 
 // Exit codes of programs that cannot be run, as shells use them.
 const (
+	exitUnable        = 1 // what they need is missing
 	exitNotFound      = 127
 	exitNotExecutable = 126
 )
@@ -169,9 +171,13 @@ func Run(ctx context.Context, cfg Config) *Event {
 	}
 	p := newPod(cfg)
 	defer context.AfterFunc(ctx, p.hurry)()
+	if cfg.Unable != nil {
+		p.cannot(cfg.First, exitUnable, cfg.Unable)
+		return p.first
+	}
 	path, err := exec.LookPath(cfg.Program[0])
 	if err != nil {
-		p.fail(&Event{Event: "failed", Rank: cfg.First, Code: CannotRun(err), Reason: err.Error(), Time: time.Now()})
+		p.cannot(cfg.First, CannotRun(err), err)
 		return p.first
 	}
 	Adopt()
@@ -373,6 +379,14 @@ func (p *pod) announce(e *Event) {
 	if first && !e.Told && !e.Aborts && p.cfg.Failed != nil {
 		p.cfg.Failed(e.Rank, e.Code)
 	}
+}
+
+// cannot is the failure of a rank that cannot be started. Its sidecar is told, or those of
+// other pods would hear only that it leaves the job, and blame it, or their ranks, for that.
+func (p *pod) cannot(rank, code int, cause error) {
+	e := &Event{Event: "failed", Rank: rank, Code: code, Reason: cause.Error(), Time: time.Now()}
+	p.announce(e)
+	p.fail(e)
 }
 
 // fail reports a failure, and starts the end of the pod. Ranks that fail at

@@ -167,7 +167,12 @@ func TestExitCodes(t *testing.T) {
 	} {
 		r := prepare(t, 4, "")
 		r.Program = c.program
+		told := 0
+		r.Failed = func(rank, code int) { told = 1000*rank + code }
 		e := r.run(t.Context())
+		if told != 4000+c.code {
+			t.Errorf("%q: the sidecar was told of rank and code %d, want 4 and %d", c.program, told, c.code)
+		}
 		if e == nil || e.Code != c.code || !strings.Contains(e.Text(), c.text) || e.Rank != 4 || e.Event != "failed" {
 			t.Errorf("%q: %+v, want code %d and %q", c.program, e, c.code, c.text)
 		}

@@ -36,7 +36,7 @@ func (p *pod) run(ctx, judging context.Context, rank int, path string) {
 	defer runtime.UnlockOSThread()
 	cmd, err := p.start(ctx, rank, path)
 	if err = Advise(err); err != nil {
-		p.fail(&Event{Event: "failed", Rank: rank, Code: exitNotExecutable, Reason: err.Error(), Time: time.Now()})
+		p.cannot(rank, exitNotExecutable, err)
 		return
 	}
 	p.report(&Event{Event: "started", Rank: rank, PID: cmd.Process.Pid, Time: time.Now()})

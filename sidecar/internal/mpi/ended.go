@@ -31,14 +31,17 @@ func (m management) ended(ctx context.Context, rank int) error {
 	return err
 }
 
-// Failed tells the sidecar with a socket for applications that the process of a rank has ended
-// badly, and waits until that is known, before the other ranks are ended for it: their ends would
-// come to the sidecar at the same time, and one of them would be to blame. Without the sidecar
-// they end all the same.
+// Failed tells the sidecar with a socket for applications that a rank has ended badly, or
+// cannot be started, and waits until that is known, before the other ranks are ended for it:
+// their ends would come to the sidecar at the same time, and one of them would be to blame. A
+// sidecar that is not ready is waited for, for as long (tellPatience); without it the ranks end
+// all the same.
 func Failed(socket string, rank, code int) {
 	ctx, cancel := context.WithTimeout(context.Background(), tellPatience)
 	defer cancel()
-	_ = launcher(socket).failed(ctx, rank, code) // as said
+	if Await(ctx, socket, tellPatience, func(string) {}) == nil {
+		_ = launcher(socket).failed(ctx, rank, code) // as said
+	}
 }
 
 // over tells that the process of a script's rank has ended well after MPI, and whether another

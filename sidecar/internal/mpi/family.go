@@ -87,6 +87,29 @@ func Refuse(program string) error {
 	return fmt.Errorf("%s is linked to an MPI (%s), and nothing says that its ranks are one job: use --mpi auto (mpi: Auto of an MPIJob), or --mpi none (None) to have each rank run as a job of its own", program, family)
 }
 
+// Contradict says why a program that is linked to another MPI than the one that is said may not
+// start: it would not find its ranks. MPICH and Intel MPI have one binary interface, and what
+// is linked to no MPI may load any.
+func Contradict(said Family, program string) error {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return nil //nolint:nilerr // starting it says what is wrong
+	}
+	family, linked := Linked(path)
+	if !linked || said.runs(family) {
+		return nil
+	}
+	return fmt.Errorf("--mpi (mpi of an MPIJob) says %s, and %s is linked to %s: say %s, or auto, which looks at the program", spelled[said], program, spelled[family], spelled[family])
+}
+
+// runs reports whether a program that is linked to a family runs as one of f.
+func (f Family) runs(linked Family) bool {
+	return !f.certain() || !linked.certain() || (f == OpenMPI) == (linked == OpenMPI)
+}
+
+// spelled are the families as an MPIJob names them.
+var spelled = map[Family]string{MPICH: "MPICH", Intel: "Intel", OpenMPI: "OpenMPI"}
+
 // Linked reports whether the program at a path is linked to an MPI, and to which: that of
 // MPICH is Intel MPI's, too.
 func Linked(path string) (Family, bool) {

@@ -71,6 +71,30 @@ func TestDetect(t *testing.T) {
 	}
 }
 
+// TestContradiction: a program that is linked to one MPI does not run as one of another.
+func TestContradiction(t *testing.T) {
+	for _, c := range []struct {
+		said, linked Family
+		runs         bool
+	}{
+		{MPICH, OpenMPI, false}, {Intel, OpenMPI, false}, {OpenMPI, MPICH, false},
+		{MPICH, MPICH, true}, {Intel, MPICH, true}, {OpenMPI, OpenMPI, true},
+		{Auto, OpenMPI, true}, {None, MPICH, true}, {OpenMPI, unknown, true}, {MPICH, unknown, true},
+	} {
+		if got := c.said.runs(c.linked); got != c.runs {
+			t.Errorf("said %q, linked to %q: runs %v", c.said, c.linked, got)
+		}
+		if c.said.certain() && spelled[c.said] == "" {
+			t.Errorf("%q has no name in an MPIJob", c.said)
+		}
+	}
+	for _, program := range []string{"/bin/sh", "/no/such/program"} { // which load what they like, and which starting tells of
+		if err := Contradict(MPICH, program); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestEnvironment: no MPI is left a way beside the provider.
 func TestEnvironment(t *testing.T) {
 	need := map[Family][]string{
