@@ -51,7 +51,7 @@ type Message struct {
 	Failures []Failure `json:"failures,omitempty"`
 	// Traffic is what a sidecar's ranks have sent, one entry a transport in use.
 	Traffic []Traffic `json:"traffic,omitempty"`
-	// Output has the last lines that the ranks of the pod have printed, when a launcher of
+	// Output has the first and the last lines that the ranks of the pod have printed, when a launcher of
 	// a pod that has failed writes.
 	Output string `json:"output,omitempty"`
 	// Outcome says how the ranks of the pod have ended, when a launcher writes whose ranks

@@ -244,7 +244,7 @@ type Failure struct {
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	Message string `json:"message,omitempty"`
-	// output has the last lines that the ranks of the pod have printed, at most 1 KiB, as
+	// output has the first and the last lines that the ranks of the pod have printed, at most 1 KiB, as
 	// its launcher has left them.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional

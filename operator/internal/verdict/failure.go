@@ -264,7 +264,7 @@ func (o *Observation) report(p *corev1.Pod, index int32) podlife.Report {
 // program; the message is the runtime's then.
 var unstarted = []string{"StartError", "ContainerCannotRun"}
 
-// output has the last lines of a pod's ranks, as its launcher has left them.
+// output has the first and the last lines of a pod's ranks, as its launcher has left them.
 func (o *Observation) output(p *corev1.Pod) string {
 	if t := ended(o.application(p)); t != nil {
 		if m := message(t.Message, podlife.KindRanks); m != nil {
@@ -315,6 +315,7 @@ func (o *Observation) locate(f *v1alpha1.Failure, p *corev1.Pod) {
 	case deletedBefore(p, at):
 		o.drained(f, textDeleted)
 	case f.Reason == string(podlife.RankExited):
+		quote(f)
 		f.Message += "; its output: `" + logsOf(p, o.applicationName(p)) + "`"
 	}
 }

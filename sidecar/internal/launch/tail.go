@@ -7,14 +7,25 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
-// tail keeps the last lines that ranks have printed, each with its rank in front, for the
-// termination message. Its size is bounded: by podlife.OutputMax for ended lines, and as much
-// for the line of each stream that is not ended.
+// tail keeps the first and the last lines that ranks have printed, each with its rank in front,
+// for the termination message: programs say first what was wrong, and then how they are used,
+// or what follows from it. Its size is bounded: by headMax for the first lines,
+// podlife.OutputMax for the last ones that have ended, and as much for the line of each stream
+// that is not ended.
 type tail struct {
 	mu      sync.Mutex // guards what follows, and the streams' lines
+	head    []byte
+	full    bool // the head takes no more
 	ended   []byte
+	lost    bool // lines between the two
 	streams []*tailStream
 }
+
+// headMax bounds the first lines, and textLost is in the place of those that are left out.
+const (
+	headMax  = podlife.OutputMax * 3 / 8
+	textLost = "...\n"
+)
 
 // tailStream is one stream of a rank.
 type tailStream struct {
@@ -37,52 +48,61 @@ func (s *tailStream) Write(b []byte) (int, error) {
 	n := len(b)
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
-	if len(b) > podlife.OutputMax { // what comes before leaves no trace
-		b = b[len(b)-podlife.OutputMax:]
-		s.line = s.line[:0]
-	}
 	for {
+		if s.of.full && len(b) > podlife.OutputMax { // what comes before leaves no trace
+			b = last(b, podlife.OutputMax)
+			s.line, s.of.lost = s.line[:0], true
+		}
 		line, rest, ended := bytes.Cut(b, []byte{'\n'})
-		s.line = last(append(s.line, line...))
+		s.line = keep(s.line, last(line, podlife.OutputMax))
 		if !ended {
 			return n, nil
 		}
-		s.of.ended = append(s.of.line(s), '\n')
+		s.of.end(s)
 		s.line, b = s.line[:0], rest
 	}
 }
 
-// line returns the ended lines with that of a stream behind, not longer than what is kept.
-func (t *tail) line(s *tailStream) []byte {
-	return last(append(append(t.ended, s.label...), s.line...))
+// end takes the line of a stream, which has ended.
+func (t *tail) end(s *tailStream) {
+	size := len(s.label) + len(s.line) + 1
+	if t.full = t.full || len(t.head)+size > headMax; !t.full {
+		t.head = append(append(append(t.head, s.label...), s.line...), '\n')
+		return
+	}
+	t.lost = t.lost || len(t.ended)+size > podlife.OutputMax
+	t.ended = append(keep(keep(t.ended, []byte(s.label)), s.line), '\n')
 }
 
-// last keeps the end of b, in its place.
-func last(b []byte) []byte {
+// keep puts more behind b, of which it keeps the end.
+func keep(b, more []byte) []byte {
+	b = append(b, more...)
 	if n := len(b) - podlife.OutputMax; n > 0 {
 		b = b[:copy(b, b[n:])]
 	}
 	return b
 }
 
-// String returns the last whole lines that fit into podlife.OutputMax bytes, or the end of
-// the last one if that is longer.
+// last is the end of b.
+func last(b []byte, size int) []byte { return b[max(len(b)-size, 0):] }
+
+// String returns the first whole lines, and the last ones, that fit into podlife.OutputMax
+// bytes, or the end of the last one if that is longer.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	all := bytes.Clone(t.ended)
+	rest := bytes.Clone(t.ended)
 	for _, s := range t.streams {
 		if len(s.line) > 0 {
-			all = append(append(append(all, s.label...), s.line...), '\n')
+			rest = append(append(append(rest, s.label...), s.line...), '\n')
 		}
 	}
-	if n := len(all) - podlife.OutputMax; n > 0 {
-		all = all[n:]
+	if !t.lost && len(t.head)+len(rest) <= podlife.OutputMax {
+		return string(t.head) + string(rest)
 	}
-	if len(all) == podlife.OutputMax { // its first line was cut
-		if _, rest, ended := bytes.Cut(all, []byte{'\n'}); ended && len(rest) > 0 {
-			all = rest
-		}
+	rest = last(rest, podlife.OutputMax-len(t.head)-len(textLost))
+	if _, whole, ended := bytes.Cut(rest, []byte{'\n'}); ended && len(whole) > 0 {
+		rest = whole // the first line was cut
 	}
-	return string(all)
+	return string(t.head) + textLost + string(rest)
 }

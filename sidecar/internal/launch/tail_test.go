@@ -21,7 +21,7 @@ func TestLastLines(t *testing.T) {
 	}
 }
 
-// TestTail keeps whole lines, the last ones, whatever the pieces in which they come.
+// TestTail keeps whole lines, the first and the last ones, whatever the pieces in which they come.
 func TestTail(t *testing.T) {
 	for _, piece := range []int{1, 7, 5000} {
 		var kept tail
@@ -38,7 +38,7 @@ func TestTail(t *testing.T) {
 			text = text[n:]
 		}
 		got := kept.String()
-		if len(got) > podlife.OutputMax || len(got) < podlife.OutputMax/2 || !strings.HasPrefix(got, "[0] line ") || !strings.HasSuffix(got, "[0] line 498\n[0] line 499\n") {
+		if len(got) > podlife.OutputMax || len(got) < podlife.OutputMax/2 || !strings.HasPrefix(got, "[0] line 0\n[0] line 1\n") || strings.Count(got, "\n...\n") != 1 || !strings.HasSuffix(got, "[0] line 498\n[0] line 499\n") {
 			t.Errorf("pieces of %d: %q", piece, got)
 		}
 	}
@@ -48,6 +48,18 @@ func TestTail(t *testing.T) {
 	_, _ = b.Write([]byte("end"))
 	if got := kept.String(); len(got) > podlife.OutputMax || !strings.HasSuffix(got, "[1] end\n") {
 		t.Errorf("%q", got)
+	}
+	for _, n := range []int{1, 10, 90, 100, 110} { // around the most that is kept whole
+		var kept tail
+		s := kept.stream("[0] ")
+		want := ""
+		for i := range n {
+			_, _ = fmt.Fprintf(s, "%05d\n", i)
+			want += fmt.Sprintf("[0] %05d\n", i)
+		}
+		if got := kept.String(); len(got) > podlife.OutputMax || (got == want) != (len(want) <= podlife.OutputMax) {
+			t.Errorf("%d lines: %q", n, got)
+		}
 	}
 }
 
