@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +50,39 @@ func TestPodsOfAnEarlierJob(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestPodsOfAnEarlierJobAreWaitedFor: while a pod of an earlier MPIJob of the name ends, its host
+// name leads to it, so that no pod is made which would have that name, too.
+func TestPodsOfAnEarlierJobAreWaitedFor(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for what, c := range map[string]struct {
+		management v1alpha1.PodManagement
+		change     func(p *corev1.Pod)
+		waits      bool
+	}{
+		"it ends":                    {v1alpha1.PodsManaged, func(*corev1.Pod) {}, true},
+		"it has ended":               {v1alpha1.PodsManaged, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, false},
+		"it is of another attempt":   {v1alpha1.PodsManaged, func(p *corev1.Pod) { p.Labels[names.LabelAttempt] = "1" }, false},
+		"it is of no Job":            {v1alpha1.PodsManaged, func(p *corev1.Pod) { p.OwnerReferences = nil }, false},
+		"pods have their own names":  {v1alpha1.PodsExternal, func(*corev1.Pod) {}, false},
+		"it is younger than the job": {v1alpha1.PodsManaged, func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(now.Add(time.Second)) }, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			all := runningJob(now.Add(-time.Minute), 1000)
+			p := all[2].(*corev1.Pod)
+			at := metav1.NewTime(now.Add(20 * time.Second))
+			p.DeletionTimestamp, p.Finalizers, p.Spec.NodeName = &at, []string{"batch.kubernetes.io/job-tracking"}, "node7"
+			c.change(p)
+			j := &v1alpha1.MPIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: "cg", UID: "9", Generation: 1, CreationTimestamp: metav1.NewTime(now)}}
+			j.Spec = all[0].(*v1alpha1.MPIJob).Spec
+			j.Spec.PodManagement = c.management
+			s := begins(t, now, j, p)
+			if s == nil || (s.Reason == v1alpha1.ReasonNameConflict) != c.waits || strings.Contains(s.Message, "cg-0-0 (node node7)") != c.waits {
+				t.Errorf("it is %+v", s)
+			}
+		})
 	}
 }
 

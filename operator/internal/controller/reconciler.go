@@ -287,8 +287,11 @@ func (r *Reconciler) observe(ctx context.Context, job *v1alpha1.MPIJob) (*verdic
 		}
 	}
 	for i := range pods.Items {
-		if p := &pods.Items[i]; verdict.Of(p, job, o.Batch) {
+		switch p := &pods.Items[i]; {
+		case verdict.Of(p, job, o.Batch):
 			o.Pods = append(o.Pods, p)
+		case verdict.InTheWay(p, job, o.Batch):
+			o.Before = append(o.Before, p)
 		}
 	}
 	o.Transports = r.transports(ctx, o)

@@ -169,6 +169,10 @@ func (o *Observation) progress(p Plan) Plan {
 		o.state(&p, v1alpha1.ConditionPending, v1alpha1.ReasonProfileMissing, fmt.Sprintf("FabricProfile %s does not exist", o.Job.Spec.ProfileName))
 		return p
 	}
+	if len(o.Before) > 0 && o.Batch == nil { // their end is heard of
+		o.state(&p, v1alpha1.ConditionPending, v1alpha1.ReasonNameConflict, o.inTheWay())
+		return p
+	}
 	p.Action = Apply
 	if !external(o.Job) {
 		p.Status.JobName = desired.AttemptName(o.Job.Name, AttemptOf(o.Job))

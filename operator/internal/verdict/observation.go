@@ -23,6 +23,7 @@ type Observation struct {
 	Job        *v1alpha1.MPIJob
 	Batch      *batchv1.Job  // nil: there is none
 	Pods       []*corev1.Pod // of the attempt
+	Before     []*corev1.Pod // that an earlier MPIJob of the name has left in the attempt's way (InTheWay)
 	Transports []string      // that a sidecar said are in use; nil: not known
 	Waits      *Waits        // what the ranks wait for; nil: nobody has asked
 	Told       Told          // what events say of a job that does not run yet
@@ -63,13 +64,6 @@ func counted(n *int32) int32 {
 func Made(p *corev1.Pod, name string, batch *batchv1.Job) bool {
 	c := metav1.GetControllerOf(p)
 	return c != nil && c.Kind == "Job" && c.Name == name && (batch == nil || c.UID == batch.UID)
-}
-
-// Earlier reports whether a pod of another controller has joined an earlier MPIJob of
-// the name, which was deleted. One from before pods were told which they joined has not.
-func Earlier(p *corev1.Pod, job *v1alpha1.MPIJob) bool {
-	uid := p.Labels[names.LabelJobUID]
-	return uid != "" && uid != string(job.UID)
 }
 
 // Of reports whether a pod is of a job's present attempt, whose Job is batch, if it is

@@ -1,0 +1,49 @@
+package verdict
+
+import (
+	"fmt"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
+)
+
+// An MPIJob that is deleted and created again gives its pods the host names of the earlier
+// one's, and their Service selects both: a sidecar that dials such a name may reach a pod that
+// still ends, which no certificate makes one of this job. So no pod is made until those of the
+// earlier job have ended. Pods of other controllers find each other by their addresses.
+
+// Earlier reports whether a pod of another controller has joined an earlier MPIJob of
+// the name, which was deleted. One from before pods were told which they joined has not.
+func Earlier(p *corev1.Pod, job *v1alpha1.MPIJob) bool {
+	uid := p.Labels[names.LabelJobUID]
+	return uid != "" && uid != string(job.UID)
+}
+
+// InTheWay reports whether a pod that an earlier MPIJob of the name has left has a host name
+// that a pod of the present attempt will have, of which there is no Job yet. Pods that are
+// younger than the MPIJob are its own, and those of a Job that nobody has heard of yet.
+func InTheWay(p *corev1.Pod, job *v1alpha1.MPIJob, batch *batchv1.Job) bool {
+	return batch == nil && !external(job) && !Terminal(p) && desired.NumberOf(p.Labels) == AttemptOf(job) &&
+		!p.CreationTimestamp.After(job.CreationTimestamp.Time) && Made(p, desired.AttemptName(job.Name, AttemptOf(job)), nil)
+}
+
+// inTheWayMax bounds the pods that the condition names.
+const inTheWayMax = 4
+
+// inTheWay is what is said of the pods for whose end the job waits.
+func (o *Observation) inTheWay() string {
+	var pods []string
+	for _, p := range o.Before[:min(len(o.Before), inTheWayMax)] {
+		pods = append(pods, fmt.Sprintf("%s (node %s)", p.Name, p.Spec.NodeName))
+	}
+	text := strings.Join(pods, ", ")
+	if n := len(o.Before) - len(pods); n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return "an earlier MPIJob of this name has left pods that still end, and have the host names of this job's; it begins when they are gone: " + text
+}
