@@ -31,11 +31,13 @@ func lean(object any) (any, error) {
 }
 
 // leanTemplate keeps what decisions need of a template, which may be a megabyte and a
-// half: the name of the application's container, the priority of a gang, and the grace for which
-// a verdict waits. The whole
-// one is read when a Job is made of it (Reconciler.whole).
+// half: the name of the application's container, the priority of a gang, the grace for which
+// a verdict waits, and the node that it names. The whole one is read when a Job is made of it (Reconciler.whole).
 func leanTemplate(t *corev1.PodTemplateSpec) (kept corev1.PodTemplateSpec) {
 	kept.Spec.PriorityClassName, kept.Spec.TerminationGracePeriodSeconds = t.Spec.PriorityClassName, t.Spec.TerminationGracePeriodSeconds
+	if len(t.Spec.NodeName) <= nodeNameMax {
+		kept.Spec.NodeName = t.Spec.NodeName
+	}
 	for i := range t.Spec.Containers[:min(1, len(t.Spec.Containers))] {
 		kept.Spec.Containers = []corev1.Container{{Name: t.Spec.Containers[i].Name}}
 	}
@@ -55,6 +57,9 @@ func ours(all map[string]string) map[string]string {
 	}
 	return kept
 }
+
+// nodeNameMax bounds the name of a node that is kept, in bytes: none has a longer one.
+const nodeNameMax = validation.DNS1123SubdomainMaxLength
 
 // schedulerMax bounds the name of a scheduler that is kept, in bytes: Kubernetes does not.
 const schedulerMax = 253

@@ -53,7 +53,7 @@ func (r *Reconciler) clarify(ctx context.Context, o *verdict.Observation, plan v
 		if job {
 			o.Told.Refusal = r.newsOf(ctx, o.Batch, "FailedCreate")
 		} else {
-			o.Told.Pod, o.Told.Waits = pod.Name, r.awaits(ctx, pod)
+			o.Told.Pod, o.Told.Waits = pod.Name, r.awaits(ctx, pod, o.Now)
 		}
 		r.heard.note(o)
 	}
@@ -64,8 +64,11 @@ func (r *Reconciler) clarify(ctx context.Context, o *verdict.Observation, plan v
 }
 
 // awaits is what a pod waits for that has not begun: its sidecar knows better than events,
-// which tell of a probe.
-func (r *Reconciler) awaits(ctx context.Context, p *corev1.Pod) string {
+// which tell of a probe, and a node that is not there makes none.
+func (r *Reconciler) awaits(ctx context.Context, p *corev1.Pod, now time.Time) string {
+	if text := r.nodes.unclaimed(ctx, r.Live, p, now); text != "" {
+		return text
+	}
 	if r.Starting != nil && verdict.Awaits(p) {
 		if text := r.Starting.Awaits(ctx, p); text != "" {
 			return text

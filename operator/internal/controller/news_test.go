@@ -43,7 +43,7 @@ func TestEventsAreQuoted(t *testing.T) {
 		there := runningJob(now, 1000)
 		j, p := there[0].(*v1alpha1.MPIJob), there[2].(*corev1.Pod)
 		j.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionPending, Status: metav1.ConditionTrue, Reason: "PodsStarting", LastTransitionTime: metav1.NewTime(now)}}
-		p.Status, p.Spec.NodeName = corev1.PodStatus{Phase: corev1.PodPending}, "node"
+		p.Status, p.Spec.NodeName = corev1.PodStatus{Phase: corev1.PodPending, StartTime: &metav1.Time{Time: now}}, "node"
 		want := `pod cg-0-0: FailedMount: secret "licence" not found`
 		if missing {
 			there, want = there[:2], "1 of 1 pods are not made: FailedCreate: exceeded quota: gpus"

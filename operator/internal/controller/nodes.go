@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -21,7 +22,8 @@ type nodes struct {
 
 type nodeSeen struct {
 	at   time.Time
-	lost bool
+	lost bool // it is not Ready, or is gone
+	gone bool
 }
 
 // Bounds of what is asked about nodes.
@@ -30,21 +32,21 @@ const (
 	nodesMax  = 1024            // that are remembered
 )
 
-// lost reports whether a node is not Ready, or is gone. A node that may not be read, where
-// the operator has rights in some namespaces only, is taken for one that is Ready.
-func (n *nodes) lost(ctx context.Context, live client.Reader, name string, now time.Time) bool {
+// see is the state of a node. A node that may not be read, where the operator has rights in
+// some namespaces only, is taken for one that is Ready.
+func (n *nodes) see(ctx context.Context, live client.Reader, name string, now time.Time) nodeSeen {
 	n.mu.Lock()
 	s, known := n.seen[name]
 	n.mu.Unlock()
 	if known && now.Sub(s.at).Abs() < nodeAgain {
-		return s.lost
+		return s
 	}
 	node := new(corev1.Node)
 	err := live.Get(ctx, client.ObjectKey{Name: name}, node)
 	if err != nil && !apierrors.IsNotFound(err) {
 		log.FromContext(ctx).V(1).Info("a node cannot be read", "node", name, "cause", err.Error())
 	}
-	s = nodeSeen{now, apierrors.IsNotFound(err) || err == nil && !isReady(node)}
+	s = nodeSeen{at: now, lost: apierrors.IsNotFound(err) || err == nil && !isReady(node), gone: apierrors.IsNotFound(err)}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.seen) >= nodesMax {
@@ -54,7 +56,22 @@ func (n *nodes) lost(ctx context.Context, live client.Reader, name string, now t
 		n.seen = map[string]nodeSeen{}
 	}
 	n.seen[name] = s
-	return s.lost
+	return s
+}
+
+// unclaimed says of a pod that has a node, and of which no kubelet has told anything, why that
+// is so; empty: it is not known.
+func (n *nodes) unclaimed(ctx context.Context, live client.Reader, p *corev1.Pod, now time.Time) string {
+	if p.Spec.NodeName == "" || p.Status.StartTime != nil {
+		return ""
+	}
+	switch s := n.see(ctx, live, p.Spec.NodeName, now); {
+	case s.gone:
+		return fmt.Sprintf("there is no node %s: the nodeName of the template, or who bound the pod to it, names one that there is", p.Spec.NodeName)
+	case s.lost:
+		return fmt.Sprintf("its node %s is not Ready, and has not begun it", p.Spec.NodeName)
+	}
+	return ""
 }
 
 func isReady(node *corev1.Node) bool {

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,8 +57,15 @@ func TestNodeThatIsNotReady(t *testing.T) {
 	} {
 		n, now := new(nodes), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 		for range 10 { // looks, a second apart
-			if got := n.lost(t.Context(), &c.reader, "node1", now); got != c.lost {
+			if got := n.see(t.Context(), &c.reader, "node1", now).lost; got != c.lost {
 				t.Errorf("%s: lost is %v", what, got)
+			}
+			p := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "node1"}}
+			if text := n.unclaimed(t.Context(), &c.reader, p, now); (text != "") != c.lost || strings.Contains(text, "there is no node node1") != (what == "gone") {
+				t.Errorf("%s: a pod that no kubelet has begun: %q", what, text)
+			}
+			if p.Status.StartTime = new(metav1.Time); n.unclaimed(t.Context(), &c.reader, p, now) != "" {
+				t.Errorf("%s: a pod that a kubelet has begun", what)
 			}
 			now = now.Add(time.Second)
 		}
@@ -67,7 +75,7 @@ func TestNodeThatIsNotReady(t *testing.T) {
 	}
 	n, r := new(nodes), &nodeReader{status: corev1.ConditionTrue}
 	for i := range 3 * nodesMax {
-		n.lost(t.Context(), r, time.Duration(i).String(), time.Now())
+		n.see(t.Context(), r, time.Duration(i).String(), time.Now())
 	}
 	if len(n.seen) > nodesMax {
 		t.Errorf("%d nodes are remembered", len(n.seen))

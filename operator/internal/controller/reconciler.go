@@ -167,7 +167,7 @@ func (r *Reconciler) plan(ctx context.Context, o *verdict.Observation) (verdict.
 	o.Said = r.sayings(ctx, o)
 	look := r.watchWaits(ctx, o)
 	plan := verdict.Next(o)
-	if plan.Reads != "" && r.nodes.lost(ctx, r.Live, plan.Reads, o.Now) {
+	if plan.Reads != "" && r.nodes.see(ctx, r.Live, plan.Reads, o.Now).lost {
 		o.Lost = plan.Reads
 		plan = verdict.Next(o)
 	}

@@ -140,3 +140,31 @@ func TestRejectedForGood(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 }
+
+// TestNodeThatIsNotThere: pods that the template binds to a node which does not exist fail the
+// job, also those that nobody has begun; pods that a scheduler has placed there are drained.
+func TestNodeThatIsNotThere(t *testing.T) {
+	for _, began := range []bool{true, false} {
+		for nodeName, reason := range map[string]string{"node1": v1alpha1.ReasonPodLost, "": v1alpha1.ReasonDrained} {
+			s := begun(t)
+			s.job.Spec.Template.Spec.NodeName = nodeName
+			p := s.o.Pods[1]
+			if !began {
+				p.Status.ContainerStatuses, p.Status.InitContainerStatuses = nil, nil
+			}
+			p.Status.Phase = corev1.PodFailed
+			p.Status.Conditions = []corev1.PodCondition{{
+				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByPodGC", Message: "PodGC: node no longer exists", LastTransitionTime: metav1.NewTime(at(10)),
+			}}
+			s.o.Noticed, s.o.Now = at(10), at(50)
+			want, action := v1alpha1.ConditionRestarting, Wait
+			if nodeName != "" {
+				want, action = v1alpha1.ConditionFailed, Stop
+			}
+			s.next(action, want)
+			if f := s.job.Status.FirstFailure; f.Reason != reason || strings.Contains(f.Message, "nodeName is node1") != (nodeName != "") {
+				t.Errorf("begun %v, nodeName %q: %+v", began, nodeName, f)
+			}
+		}
+	}
+}

@@ -308,6 +308,9 @@ func (o *Observation) locate(f *v1alpha1.Failure, p *corev1.Pod) {
 		f.Reason, f.Message = v1alpha1.ReasonDeadlineExceeded, "the pod has used up its template's activeDeadlineSeconds: "+p.Status.Message
 	case overStorage(p):
 		f.Reason, f.Message, f.ExitCode = v1alpha1.ReasonOutOfStorage, "the pod used more local storage than its limits: "+p.Status.Message, nil
+	case o.nodeless(p):
+		f.Reason, f.ExitCode = v1alpha1.ReasonPodLost, nil
+		f.Message = fmt.Sprintf("the template's nodeName is %s, and there is no such node: leave it out, or name one that there is (%s)", p.Spec.NodeName, disruption(p))
 	case disruption(p) != "":
 		o.drained(f, disruption(p))
 	case f.Reason == string(podlife.SidecarLost) && forgotten(sidecar(p)):
@@ -350,6 +353,13 @@ var storage = []string{"exceeds the limit", "exceeds the total limit of containe
 func overStorage(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Evicted" &&
 		slices.ContainsFunc(storage, func(words string) bool { return strings.Contains(p.Status.Message, words) })
+}
+
+// nodeless reports whether a pod was taken away since its node is not there, to which the
+// template binds the job's pods: the next ones would be taken away as well.
+func (o *Observation) nodeless(p *corev1.Pod) bool {
+	return !external(o.Job) && p.Spec.NodeName != "" && p.Spec.NodeName == o.Job.Spec.Template.Spec.NodeName &&
+		strings.HasPrefix(disruption(p), "DeletionByPodGC: ")
 }
 
 // drained makes a failure that of an attempt whose pods are taken away. Pods of another
