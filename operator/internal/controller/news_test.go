@@ -127,3 +127,34 @@ func TestSidecarIsQuoted(t *testing.T) {
 
 // unclear is when events are read first.
 const unclear = 10 * time.Second
+
+// TestHookIsQuoted: the event of a postStart hook that failed is in the condition.
+func TestHookIsQuoted(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	there := runningJob(now, 1000)
+	j, p := there[0].(*v1alpha1.MPIJob), there[2].(*corev1.Pod)
+	p.Status.Phase, p.Status.ContainerStatuses[0].State = corev1.PodFailed, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2, FinishedAt: metav1.NewTime(now)}}
+	event := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: "hpc", Name: "e"},
+		InvolvedObject: corev1.ObjectReference{UID: p.UID}, Type: "Warning", Reason: "FailedPostStartHook", Message: "PostStartHook failed", LastTimestamp: metav1.NewTime(now),
+	}
+	scheme, err := Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(there, event)...).WithStatusSubresource(&v1alpha1.MPIJob{}, &batchv1.Job{}).
+		WithIndex(&corev1.Pod{}, indexJob, labelIndex).
+		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
+		WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).Build()
+	r := &Reconciler{Client: api, Live: api, Events: events.NewFakeRecorder(100), Now: func() time.Time { return now }}
+	for range 10 {
+		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(j)}); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(time.Second)
+	}
+	c := trueCondition(&read(t, api, "cg", new(v1alpha1.MPIJob)).Status)
+	if c.Type != v1alpha1.ConditionFailed || c.Reason != "Terminated" || !strings.Contains(c.Message, "FailedPostStartHook: PostStartHook failed") {
+		t.Errorf("%s: %s: %s", c.Type, c.Reason, c.Message)
+	}
+}

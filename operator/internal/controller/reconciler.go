@@ -176,6 +176,9 @@ func (r *Reconciler) plan(ctx context.Context, o *verdict.Observation) (verdict.
 		if verdict.Overdue(&plan) && (o.Batch == nil || desired.CauseOf(o.Batch) == nil) {
 			r.explain(ctx, o)
 		}
+		if p := verdict.Hooked(o, &plan); p != nil {
+			o.Hook = verdict.Hook{Pod: p.Name, Text: r.newsOf(ctx, p, "FailedPostStartHook")}
+		}
 		// Pods end when their Job is suspended, and may be heard of first.
 		var err error
 		if plan, err = r.again(ctx, o); err != nil {

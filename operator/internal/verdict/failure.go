@@ -173,7 +173,7 @@ func (o *Observation) blame() *v1alpha1.Failure {
 	}
 	if p := pods[v.Pod]; p != nil {
 		f.Output = o.output(p)
-		if o.locate(f, p); v.Reason == podlife.Terminated && f.Reason == string(podlife.Terminated) && p.DeletionTimestamp == nil {
+		if o.locate(f, p); v.Reason == podlife.Terminated && f.Reason == string(podlife.Terminated) && p.DeletionTimestamp == nil && !o.hooked(p) {
 			f.Message = "the container was told to end, and neither the job nor the pod was (a failed probe?): its rank " + f.Message
 		}
 	} else if v.Pod >= 0 {
@@ -317,6 +317,8 @@ func (o *Observation) locate(f *v1alpha1.Failure, p *corev1.Pod) {
 		f.Reason, f.Message = v1alpha1.ReasonPodLost, "the node has lost the pod's containers: it was stopped, or its runtime"
 	case deletedBefore(p, at):
 		o.drained(f, textDeleted)
+	case o.hooked(p):
+		o.ofHook(f, p)
 	case f.Reason == string(podlife.RankExited):
 		quote(f)
 		f.Message += "; its output: `" + logsOf(p, o.applicationName(p)) + "`"

@@ -28,6 +28,7 @@ type Observation struct {
 	Waits      *Waits        // what the ranks wait for; nil: nobody has asked
 	Told       Told          // what events say of a job that does not run yet
 	Said       Said          // what sidecars of pods that others keep running have said; nil: nothing
+	Hook       Hook          // what an event says of the pod of the first failure
 	NoWebhook  bool          // pods of other controllers get no sidecars: the webhook is off
 	NoProfile  bool          // the profile that the job names is missing
 	NoQueue    bool          // the job names a queue, and the cluster has no controller of queues

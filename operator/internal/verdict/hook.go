@@ -1,0 +1,53 @@
+package verdict
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
+)
+
+// A kubelet ends a container whose postStart hook has failed. Its launcher may say that it was
+// told to end, or nothing, where that was before it had begun: only an event tells why.
+
+// Hook is a postStart hook that has failed.
+type Hook struct {
+	Pod  string
+	Text string // of the event; empty: no event tells of one
+}
+
+// Hooked is the pod of the failure of a plan if its postStart hook may be the cause; nil: it
+// is not.
+func Hooked(o *Observation, p *Plan) *corev1.Pod {
+	f := p.Status.FirstFailure
+	if f == nil || f.Pod == "" {
+		return nil
+	}
+	for _, q := range o.Pods {
+		if q.Name != f.Pod || q.UID == "" {
+			continue
+		}
+		t := ended(o.application(q))
+		untold := t == nil || message(t.Message, podlife.KindRanks) == nil
+		switch f.Reason {
+		case string(podlife.Terminated):
+			return q
+		case string(podlife.RankExited), string(podlife.RankKilled):
+			if untold {
+				return q
+			}
+		}
+	}
+	return nil
+}
+
+// hooked reports whether a pod's container has been ended for its hook.
+func (o *Observation) hooked(p *corev1.Pod) bool { return o.Hook.Text != "" && o.Hook.Pod == p.Name }
+
+// ofHook makes a failure that of a hook.
+func (o *Observation) ofHook(f *v1alpha1.Failure, p *corev1.Pod) {
+	f.Reason = string(podlife.Terminated)
+	f.Message = fmt.Sprintf("the lifecycle.postStart hook of container %s failed, for which its kubelet ended the container: %s", o.applicationName(p), o.Hook.Text)
+}
