@@ -16,9 +16,13 @@ func lean(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:
 		o.ManagedFields, o.Annotations, o.Labels, o.Finalizers = nil, annotationsRead(o.Annotations), ours(o.Labels), nil
-		// Of the containers, whether there is a sidecar: the issuer asks; what CPU they
-		// request: a job whose application requests none is warned; and their limits of memory.
-		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, SchedulerName: scheduler(o), InitContainers: sidecars(o.Spec.InitContainers), Containers: requesting(o.Spec.Containers), Resources: o.Spec.Resources}
+		// Of the containers, whether there is a sidecar: the issuer asks; which of the init
+		// containers end: the others start after them; what CPU they request: a job whose
+		// application requests none is warned; and their limits of memory.
+		o.Spec = corev1.PodSpec{
+			NodeName: o.Spec.NodeName, SchedulerName: scheduler(o), ResourceClaims: claims(o),
+			InitContainers: initial(o.Spec.InitContainers), Containers: requesting(o.Spec.Containers), Resources: o.Spec.Resources,
+		}
 	case *v1alpha1.MPIJob:
 		o.ManagedFields, o.Annotations, o.Labels, o.Finalizers = nil, nil, desired.LabelsRead(o.Labels), nil
 		o.Spec.Template = leanTemplate(&o.Spec.Template)
@@ -95,13 +99,24 @@ func requesting(all []corev1.Container) []corev1.Container {
 	return kept
 }
 
-func sidecars(all []corev1.Container) []corev1.Container {
-	for _, c := range all {
-		if c.Name == names.ContainerSidecar {
-			return []corev1.Container{{Name: c.Name, Resources: corev1.ResourceRequirements{Limits: limitsOfMemory(&c)}}}
+// initial are init containers of which it is known which of them end, and the limit of memory
+// of the sidecar.
+func initial(all []corev1.Container) []corev1.Container {
+	kept := make([]corev1.Container, len(all))
+	for i := range all {
+		if kept[i].Name, kept[i].RestartPolicy = all[i].Name, all[i].RestartPolicy; all[i].Name == names.ContainerSidecar {
+			kept[i].Resources.Limits = limitsOfMemory(&all[i])
 		}
 	}
-	return nil
+	return kept
+}
+
+// claims are the resource claims of a pod that has no node, which needs them before.
+func claims(p *corev1.Pod) []corev1.PodResourceClaim {
+	if p.Spec.NodeName != "" {
+		return nil
+	}
+	return p.Spec.ResourceClaims
 }
 
 // limitsOfMemory is a container's limit of memory: who has used more is told how much

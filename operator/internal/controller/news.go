@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -127,7 +128,11 @@ func (r *Reconciler) newsOf(ctx context.Context, about client.Object, reason str
 	}
 	var last *corev1.Event
 	for i := range all.Items {
-		if e := &all.Items[i]; last == nil || weighs(e) > weighs(last) || weighs(e) == weighs(last) && happened(e).After(happened(last)) {
+		e := &all.Items[i]
+		if reason == "" && over(e, all.Items) {
+			continue
+		}
+		if last == nil || weighs(e) > weighs(last) || weighs(e) == weighs(last) && happened(e).After(happened(last)) {
 			last = e
 		}
 	}
@@ -135,6 +140,20 @@ func (r *Reconciler) newsOf(ctx context.Context, about client.Object, reason str
 		return ""
 	}
 	return note(strings.TrimSpace(last.Reason + ": " + last.Message))
+}
+
+// done are the reasons of events of a pod that say that something was done: nothing waits for
+// it any more.
+var done = []string{"Scheduled", "Pulled", "Created", "Started"}
+
+// over reports whether an event among all of a pod says nothing of what it waits for.
+func over(e *corev1.Event, all []corev1.Event) bool {
+	if slices.Contains(done, e.Reason) {
+		return true
+	}
+	return e.Reason == "Pulling" && slices.ContainsFunc(all, func(o corev1.Event) bool {
+		return o.Reason == "Pulled" && o.InvolvedObject.FieldPath == e.InvolvedObject.FieldPath && !happened(&o).Before(happened(e))
+	})
 }
 
 // weighs puts warnings before other events; a probe that is not answered yet says no more

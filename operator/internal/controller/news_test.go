@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -79,6 +80,40 @@ func TestEventsAreQuoted(t *testing.T) {
 		}
 		if result, c := look(); !strings.Contains(c.Message, want) || result.RequeueAfter <= 0 || result.RequeueAfter > newsAgain {
 			t.Errorf("missing %v: %q, want %q; the next look in %v", missing, c.Message, want, result.RequeueAfter)
+		}
+	}
+}
+
+// TestNewsOfAPull: an image that is being pulled is told of, and not what has been done beside it.
+func TestNewsOfAPull(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	n := 0
+	event := func(container, reason string, seconds int) client.Object {
+		n++
+		return &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: "hpc", Name: fmt.Sprint(n)},
+			InvolvedObject: corev1.ObjectReference{UID: "3", FieldPath: "spec.containers{" + container + "}"}, Type: "Normal", Reason: reason, Message: container,
+			LastTimestamp: metav1.NewTime(now.Add(time.Duration(seconds) * time.Second)),
+		}
+	}
+	for what, c := range map[string]struct {
+		events []client.Object
+		want   string
+	}{
+		"it is pulled, and another container starts": {[]client.Object{event("app", "Pulling", 3), event("outrigger", "Started", 3), event("outrigger", "Pulled", 3)}, "Pulling: app"},
+		"it has been pulled":                         {[]client.Object{event("app", "Pulling", 3), event("app", "Pulled", 3), event("app", "Started", 4)}, ""},
+		"another one is pulled":                      {[]client.Object{event("a", "Pulling", 1), event("a", "Pulled", 2), event("b", "Pulling", 2)}, "Pulling: b"},
+		"a volume is waited for":                     {[]client.Object{event("", "Scheduled", 9), event("", "WaitForFirstConsumer", 1)}, "WaitForFirstConsumer:"},
+	} {
+		scheme, err := Scheme()
+		if err != nil {
+			t.Fatal(err)
+		}
+		api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(c.events...).
+			WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).Build()
+		r := &Reconciler{Live: api}
+		if got := r.newsOf(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", UID: "3"}}, ""); got != c.want {
+			t.Errorf("%s: %q, want %q", what, got, c.want)
 		}
 	}
 }

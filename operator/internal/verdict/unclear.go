@@ -59,13 +59,57 @@ func (o *Observation) refusal() string {
 // waitsFor says of one pod that has not begun what it waits for; empty: nothing is known.
 func (o *Observation) waitsFor() string {
 	for _, p := range o.Pods {
-		switch {
-		case p.Name != o.Told.Pod || Terminal(p) || o.joined(p):
-		case o.Told.Waits != "":
-			return fmt.Sprintf("; pod %s: %s", p.Name, limited(o.Told.Waits, messageMax/2))
-		case p.Spec.NodeName == "" && unscheduled(p) == nil:
-			return fmt.Sprintf("; pod %s has no node, and no scheduler has said why: does its scheduler %q run?", p.Name, limited(p.Spec.SchedulerName, nameMax))
+		if p.Name == o.Told.Pod && !Terminal(p) && !o.joined(p) {
+			return o.unbegun(p)
 		}
 	}
 	return ""
+}
+
+// unbegun is what a pod waits for. An init container that runs holds up whatever events tell
+// of; else these know, and what has no event is asked last.
+func (o *Observation) unbegun(p *corev1.Pod) string {
+	unplaced := p.Spec.NodeName == "" && unscheduled(p) == nil
+	switch c := o.initRuns(p); {
+	case c != nil:
+		return fmt.Sprintf("; pod %s: init container %s has run since %s UTC, and the ranks start when it has ended; its output: `%s`",
+			p.Name, c.Name, c.State.Running.StartedAt.UTC().Format(time.TimeOnly), logsOf(p, c.Name))
+	case o.Told.Waits != "":
+		return fmt.Sprintf("; pod %s: %s", p.Name, limited(o.Told.Waits, messageMax/2))
+	case unplaced && len(p.Spec.ResourceClaims) > 0:
+		return fmt.Sprintf("; pod %s has no node, and gets one when its resource claims are there, as `kubectl get resourceclaims` shows: %s", p.Name, limited(claimsOf(p), nameMax))
+	case unplaced:
+		return fmt.Sprintf("; pod %s has no node, and no scheduler has said why: does its scheduler %q run?", p.Name, limited(p.Spec.SchedulerName, nameMax))
+	}
+	if c := o.application(p); c != nil && c.State.Waiting != nil {
+		return fmt.Sprintf("; pod %s: container %s: %s", p.Name, c.Name, strings.TrimSpace(limited(c.State.Waiting.Reason+" "+c.State.Waiting.Message, nameMax)))
+	}
+	return ""
+}
+
+// initRuns is an init container for whose end the others of its pod wait, and which has run
+// for a while; nil: none.
+func (o *Observation) initRuns(p *corev1.Pod) *corev1.ContainerStatus {
+	for i := range p.Spec.InitContainers {
+		c := &p.Spec.InitContainers[i]
+		s := statusOf(p.Status.InitContainerStatuses, c.Name)
+		if (c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways) && s != nil && s.State.Running != nil && o.Now.Sub(s.State.Running.StartedAt.Time) >= unclearAfter {
+			return s
+		}
+	}
+	return nil
+}
+
+// claimsOf are the resource claims that a pod names.
+func claimsOf(p *corev1.Pod) string {
+	var all []string
+	for i := range p.Spec.ResourceClaims {
+		switch c := &p.Spec.ResourceClaims[i]; {
+		case c.ResourceClaimName != nil:
+			all = append(all, *c.ResourceClaimName)
+		case c.ResourceClaimTemplateName != nil:
+			all = append(all, "one of the template "+*c.ResourceClaimTemplateName)
+		}
+	}
+	return strings.Join(all, ", ")
 }

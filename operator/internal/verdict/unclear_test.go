@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
@@ -89,6 +91,81 @@ func TestOnePodsWait(t *testing.T) {
 	o, plan := s.o, Plan{Action: Apply, Status: s.job.Status}
 	if job, pod, left := Unclear(&o, &plan); job || pod != nil || left != time.Duration(0) {
 		t.Errorf("of a job that runs: %v, %v, %v", job, pod, left)
+	}
+}
+
+// TestWhatHasNoEvent: what a pod waits for of which no event tells is read off the pod.
+func TestWhatHasNoEvent(t *testing.T) {
+	always, card, template := corev1.ContainerRestartPolicyAlways, "card", "cards"
+	runs := func(p *corev1.Pod, name string, since float64) {
+		p.Spec.InitContainers = []corev1.Container{{Name: "proxy", RestartPolicy: &always}, {Name: "stage-in"}}
+		p.Status.InitContainerStatuses = append(p.Status.InitContainerStatuses, corev1.ContainerStatus{
+			Name: name, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at(since))}},
+		})
+	}
+	for what, c := range map[string]struct {
+		change      func(p *corev1.Pod)
+		waits, want string
+	}{
+		"an init container that runs": {func(p *corev1.Pod) { runs(p, "stage-in", 30) }, "Unhealthy: Startup probe failed", "pod cg-0-1-x: init container stage-in has run since 12:00:30 UTC, and the ranks start when it has ended; its output: `kubectl logs cg-0-1-x -c stage-in`"},
+		"one that has just begun":     {func(p *corev1.Pod) { runs(p, "stage-in", 55) }, "Pulling: Pulling image", "pod cg-0-1-x: Pulling: Pulling image"},
+		"a native sidecar that runs":  {func(p *corev1.Pod) { runs(p, "proxy", 10) }, "Pulling: Pulling image", "pod cg-0-1-x: Pulling: Pulling image"},
+		"a claim": {func(p *corev1.Pod) {
+			p.Spec.NodeName = ""
+			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: &card}, {Name: "b", ResourceClaimTemplateName: &template}}
+		}, "", "pod cg-0-1-x has no node, and gets one when its resource claims are there, as `kubectl get resourceclaims` shows: card, one of the template cards"},
+		"a container that is made": {func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "solver", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}}}
+		}, "", "pod cg-0-1-x: container solver: ContainerCreating"},
+	} {
+		s := newStory(t)
+		s.next(Apply, v1alpha1.ConditionPending)
+		s.o.Batch = begun(t).o.Batch
+		s.pods(0)
+		p := s.o.Pods[1]
+		p.Status = corev1.PodStatus{Phase: corev1.PodPending}
+		c.change(p)
+		s.o.Now = at(60)
+		s.o.Told = Told{Pod: p.Name, Waits: c.waits}
+		s.next(Apply, v1alpha1.ConditionPending)
+		if m := condition(s.job, v1alpha1.ConditionPending).Message; m != "2 of 4 ranks run; "+c.want {
+			t.Errorf("%s: %q, want %q", what, m, c.want)
+		}
+	}
+}
+
+// TestMemoryOfTheSidecarIsTold: a pod that no node has memory for says how much of it the
+// sidecar asks for, by fields of the job.
+func TestMemoryOfTheSidecarIsTold(t *testing.T) {
+	for message, told := range map[string]bool{"0/2 nodes are available: 2 Insufficient memory.": true, "0/2 nodes are available: 2 Insufficient cpu.": false} {
+		s := begun(t)
+		p := s.o.Pods[0]
+		p.Spec.NodeName, p.Spec.InitContainers = "", []corev1.Container{{Name: "outrigger", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Ti")}}}}
+		p.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: message}}}
+		s.next(Apply, v1alpha1.ConditionPending)
+		if c := condition(s.job, v1alpha1.ConditionPending); c.Reason != v1alpha1.ReasonUnschedulable || strings.Contains(c.Message, "a memory of 2Ti, which memory.arena") != told {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+// TestSidecarOfTheUsersEndsAgainAndAgain: a job whose ranks run says so.
+func TestSidecarOfTheUsersEndsAgainAndAgain(t *testing.T) {
+	s := begun(t)
+	add := func(name string, restarts int32) {
+		s.o.Pods[1].Status.InitContainerStatuses = append(s.o.Pods[1].Status.InitContainerStatuses, corev1.ContainerStatus{
+			Name: name, RestartCount: restarts, LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 3}},
+		})
+	}
+	add("proxy", 1)
+	s.next(Apply, v1alpha1.ConditionRunning)
+	if m := condition(s.job, v1alpha1.ConditionRunning).Message; m != "all 4 ranks have been started" {
+		t.Error(m)
+	}
+	add("shipper", loopsAfter)
+	s.next(Apply, v1alpha1.ConditionRunning)
+	if m := condition(s.job, v1alpha1.ConditionRunning).Message; !strings.HasSuffix(m, "; container shipper of pod cg-0-1-x ends and is started again and again, with exit code 3: `kubectl logs cg-0-1-x -c shipper --previous`") {
+		t.Error(m)
 	}
 }
 

@@ -3,9 +3,11 @@ package verdict
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
@@ -102,7 +104,7 @@ func (o *Observation) waiting() (reason, message string) {
 		case c.Reason == corev1.PodReasonSchedulingGated:
 			return v1alpha1.ReasonSchedulingGated, fmt.Sprintf("pod %s: %s: whoever set its schedulingGates has to remove them", p.Name, c.Message)
 		case c.Reason != reasonSchedulable:
-			return v1alpha1.ReasonUnschedulable, fmt.Sprintf("pod %s: %s", p.Name, c.Message)
+			return v1alpha1.ReasonUnschedulable, fmt.Sprintf("pod %s: %s", p.Name, c.Message) + demand(p, c.Message)
 		case grouped == "":
 			grouped = fmt.Sprintf("pod %s waits for the others of its group: %s", p.Name, c.Message)
 		}
@@ -122,6 +124,33 @@ func (o *Observation) waiting() (reason, message string) {
 	}
 	return reasonStarting, fmt.Sprintf("%d of %d ranks run", running(o), o.Job.Spec.Ranks) + o.waitsFor() + o.unqueued()
 }
+
+// demand says what of the memory that a pod finds on no node is its sidecar's: the job says so
+// by other fields than those of its container.
+func demand(p *corev1.Pod, message string) string {
+	of := limitOf(p.Spec.InitContainers, names.ContainerSidecar)
+	if of == "" || !strings.Contains(message, "Insufficient memory") {
+		return ""
+	}
+	return "; the sidecar of each pod asks for a memory" + of + ", which memory.arena and ranksPerPod make less"
+}
+
+// looping warns of a native sidecar of the user's that ends again and again beside ranks that
+// run.
+func (o *Observation) looping() string {
+	for _, p := range o.Pods {
+		for i := range p.Status.InitContainerStatuses {
+			c := &p.Status.InitContainerStatuses[i]
+			if t := c.LastTerminationState.Terminated; t != nil && c.RestartCount >= loopsAfter && c.Name != names.ContainerSidecar && !Terminal(p) {
+				return fmt.Sprintf("; container %s of pod %s ends and is started again and again, with exit code %d: `%s --previous`", c.Name, p.Name, t.ExitCode, logsOf(p, c.Name))
+			}
+		}
+	}
+	return ""
+}
+
+// loopsAfter is how often a native sidecar has to be started again before it is told of.
+const loopsAfter = 2
 
 // heldUp is what a container of a pod waits for that does not come by itself; no
 // reason: none does.
