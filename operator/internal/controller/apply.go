@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -70,6 +71,22 @@ func (r *Reconciler) apply(ctx context.Context, o *verdict.Observation, a *desir
 		r.Events.Eventf(a.Job, nil, corev1.EventTypeNormal, "JobCreated", "CreateJob", "created Job %s: %d pods for %d ranks", job.Name, a.Pods(), a.Job.Spec.Ranks)
 		if o.NoQueue {
 			r.Events.Eventf(a.Job, nil, corev1.EventTypeWarning, "QueueMissing", "CreateJob", "%s", verdict.TextNoQueue)
+		}
+	}
+	return ofSidecar(err, job)
+}
+
+// ofSidecar says of an error about a container of ours, which the API server names by its place
+// among those of the pod, which fields of the MPIJob it is about.
+func ofSidecar(err error, job *batchv1.Job) error {
+	p := new(permanent)
+	if !errors.As(err, &p) {
+		return err
+	}
+	all := job.Spec.Template.Spec.InitContainers
+	for i := range all {
+		if name := all[i].Name; (name == names.ContainerSidecar || name == names.ContainerInstall) && strings.Contains(err.Error(), fmt.Sprintf("initContainers[%d].resources", i)) {
+			return &permanent{p.reason, fmt.Errorf("%w; that is container %s, whose requests and limits are sidecar.resources, of the MPIJob or of the chart", p.cause, name), p.passes}
 		}
 	}
 	return err

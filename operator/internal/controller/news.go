@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
@@ -53,6 +54,7 @@ func (r *Reconciler) clarify(ctx context.Context, o *verdict.Observation, plan v
 		fresh, o.Told = 0, verdict.Told{}
 		if job {
 			o.Told.Refusal = r.newsOf(ctx, o.Batch, "FailedCreate")
+			o.Told.Remedy = r.remedy(ctx, o)
 		} else {
 			o.Told.Pod, o.Told.Waits = pod.Name, r.awaits(ctx, pod, o.Now)
 		}
@@ -62,6 +64,19 @@ func (r *Reconciler) clarify(ctx context.Context, o *verdict.Observation, plan v
 		plan.Requeue = earlier(plan.Requeue, newsAgain-fresh)
 	}
 	return plan
+}
+
+// remedy is what is to be done about a refusal of pods, of which the Job has the template; the
+// caches do not keep it.
+func (r *Reconciler) remedy(ctx context.Context, o *verdict.Observation) string {
+	if !verdict.Speaks(o.Told.Refusal) {
+		return ""
+	}
+	batch := new(batchv1.Job)
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(o.Batch), batch); err != nil {
+		return verdict.Remedy(o.Told.Refusal, nil)
+	}
+	return verdict.Remedy(o.Told.Refusal, &batch.Spec.Template.Spec)
 }
 
 // awaits is what a pod waits for that has not begun: its sidecar knows better than events,

@@ -13,6 +13,7 @@ import (
 // Told is what Kubernetes' events say of why a job does not run yet.
 type Told struct {
 	Refusal string // of the Job's pods, by the API server; empty: nothing
+	Remedy  string // for that; empty: none is known
 	Pod     string // name of the pod that Waits is about
 	Waits   string // what that pod waits for, by its sidecar, its kubelet or its scheduler; empty: nothing
 }
@@ -44,14 +45,12 @@ func Unclear(o *Observation, p *Plan) (job bool, pod *corev1.Pod, left time.Dura
 	return false, nil, 0
 }
 
-// refusal is why the API server does not let the Job's pods be made, with the remedy where
-// the pods' own containers are not the reason.
+// refusal is why the API server does not let the Job's pods be made, with the remedy where one
+// is known.
 func (o *Observation) refusal() string {
 	text := limited(o.Told.Refusal, messageMax/2)
-	for _, of := range []string{"per Container", "resources.requests", "must specify"} { // LimitRanges, their defaults, quotas
-		if strings.Contains(text, of) {
-			return text + "; sidecar.resources, of the MPIJob or of the chart, says what the containers outrigger and outrigger-install request and are limited to"
-		}
+	if o.Told.Remedy != "" {
+		text += "; " + limited(o.Told.Remedy, messageMax/4)
 	}
 	return text
 }

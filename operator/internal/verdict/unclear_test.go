@@ -35,13 +35,39 @@ func TestRefusalIsQuoted(t *testing.T) {
 		if job, pod, left := Unclear(&o, &p); !job || pod != nil || left != 0 {
 			t.Errorf("after 10 s: Job %v, pod %v, in %v", job, pod, left)
 		}
-		s.o.Told.Refusal = refusal
+		s.o.Told.Refusal, s.o.Told.Remedy = refusal, Remedy(refusal, nil)
 		s.next(Apply, v1alpha1.ConditionPending)
 		c := condition(s.job, v1alpha1.ConditionPending)
 		for _, want := range within {
 			if c.Reason != v1alpha1.ReasonPodsMissing || !strings.Contains(c.Message, want) {
 				t.Errorf("%s: %s, want %q", c.Reason, c.Message, want)
 			}
+		}
+	}
+}
+
+// TestRemedyNamesTheContainer: the API server does not say which container of a pod is out of a
+// LimitRange, and the fields of the MPIJob that mend it are not those of its pods.
+func TestRemedyNamesTheContainer(t *testing.T) {
+	memory := func(name, request, limit string) corev1.Container {
+		return corev1.Container{Name: name, Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(request)}, Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)},
+		}}
+	}
+	spec := &corev1.PodSpec{
+		InitContainers: []corev1.Container{memory("outrigger-install", "648Mi", "648Mi"), memory("outrigger", "648Mi", "648Mi")},
+		Containers:     []corev1.Container{memory("app", "8Mi", "128Mi")},
+	}
+	for refusal, want := range map[string]string{
+		"minimum memory usage per Container is 16Mi, but request is 8Mi":                                                            "of container app the template's resources say what it requests and is limited to",
+		"maximum memory usage per Container is 256Mi, but limit is 648Mi":                                                           "container outrigger-install, outrigger has the memory that its ranks need, or what sidecar.resources says beyond that: lower memory.arena, ranksPerPod or that, or have the LimitRange raised",
+		"[minimum memory usage per Container is 16Mi, but request is 8192Ki, maximum cpu usage per Container is 1, but limit is 2]": "of container app the template's resources say what it requests and is limited to",
+		"minimum memory usage per Container is 16Mi, but request is 9Mi":                                                            "of container outrigger, outrigger-install sidecar.resources, of the MPIJob or of the chart, says it",
+		"failed quota: team: must specify limits.cpu for: app,outrigger":                                                            "of container app the template's resources say what it requests and is limited to; of container outrigger sidecar.resources, of the MPIJob or of the chart, says it",
+		"exceeded quota: team, requested: pods=1":                                                                                   "",
+	} {
+		if got := Remedy("FailedCreate: "+refusal, spec); got != want {
+			t.Errorf("%s: %q, want %q", refusal, got, want)
 		}
 	}
 }
