@@ -9,16 +9,30 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// newsAgain is the time between two looks at the events of a job that does not begin.
-const newsAgain = 10 * time.Second
+// Bounds of the time between two looks at the events of a job that does not begin.
+const (
+	newsAgain = 10 * time.Second
+	newsMost  = 2 * time.Minute
+)
+
+// newsPace is the time between two looks: jobs that wait for hours are many.
+func newsPace(plan *verdict.Plan, now time.Time) time.Duration {
+	c := meta.FindStatusCondition(plan.Status.Conditions, v1alpha1.ConditionPending)
+	if c == nil {
+		return newsAgain
+	}
+	return min(max(newsAgain, now.Sub(c.LastTransitionTime.Time)/8), newsMost)
+}
 
 // Bounds of what is read of events: how many of one object, and how many jobs' are kept.
 const (
@@ -49,19 +63,23 @@ func (r *Reconciler) clarify(ctx context.Context, o *verdict.Observation, plan v
 	case !job && pod == nil:
 		return plan
 	}
-	fresh := r.heard.age(o)
-	if fresh >= newsAgain {
+	fresh, pace := r.heard.age(o), newsPace(&plan, o.Now)
+	if fresh >= pace {
 		fresh, o.Told = 0, verdict.Told{}
-		if job {
+		switch {
+		case job && o.Batch == nil:
+			o.Told.Refusal = r.newsOf(ctx, o.Job, verdict.EventRefused)
+		case job:
 			o.Told.Refusal = r.newsOf(ctx, o.Batch, "FailedCreate")
 			o.Told.Remedy = r.remedy(ctx, o)
-		} else {
+		}
+		if pod != nil {
 			o.Told.Pod, o.Told.Waits = pod.Name, r.awaits(ctx, pod, o.Now)
 		}
 		r.heard.note(o)
 	}
 	if plan = verdict.Next(o); plan.Action == verdict.Apply {
-		plan.Requeue = earlier(plan.Requeue, newsAgain-fresh)
+		plan.Requeue = earlier(plan.Requeue, pace-fresh)
 	}
 	return plan
 }
@@ -103,7 +121,7 @@ func (n *heard) known(o *verdict.Observation) verdict.Told {
 	return verdict.Told{}
 }
 
-// age is how long ago they were read; newsAgain or more where they are to be read.
+// age is how long ago they were read; newsMost or more where they are to be read.
 func (n *heard) age(o *verdict.Observation) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -111,7 +129,7 @@ func (n *heard) age(o *verdict.Observation) time.Duration {
 	if age := o.Now.Sub(t.at); ok && t.attempt == verdict.AttemptOf(o.Job) && age >= 0 { // the clock may have been set back
 		return age
 	}
-	return newsAgain
+	return newsMost
 }
 
 // note keeps what has been read now.

@@ -183,7 +183,7 @@ func (o *Observation) progress(p Plan) Plan {
 		if o.NoWebhook {
 			text += "; the operator's webhook is off, without which they get no sidecar: the administrator turns it on (webhook.enabled of the chart)"
 		}
-		o.state(&p, v1alpha1.ConditionPending, reasonExpected, text)
+		o.state(&p, v1alpha1.ConditionPending, reasonExpected, text+o.lacking())
 	case o.Batch == nil && !external(o.Job):
 		o.state(&p, v1alpha1.ConditionPending, reasonCreated, "pods are being made")
 	case o.batchHeld():

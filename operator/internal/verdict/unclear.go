@@ -2,17 +2,19 @@ package verdict
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
 // Told is what Kubernetes' events say of why a job does not run yet.
 type Told struct {
-	Refusal string // of the Job's pods, by the API server; empty: nothing
+	Refusal string // of the Job's pods by the API server, or of another controller's by the webhook; empty: nothing
 	Remedy  string // for that; empty: none is known
 	Pod     string // name of the pod that Waits is about
 	Waits   string // what that pod waits for, by its sidecar, its kubelet or its scheduler; empty: nothing
@@ -22,12 +24,15 @@ type Told struct {
 // read: most jobs have begun by then.
 const unclearAfter = 10 * time.Second
 
+// unclear are the reasons of Pending of a job whose pods do not say what they wait for.
+var unclear = []string{reasonStarting, reasonExpected, v1alpha1.ReasonPodsMissing}
+
 // Unclear says of which objects events are to be read, since a plan does not say why the
-// job does not run: of the Job, since pods of it are missing, or of a pod that waits. Before
-// their time, left is how long that is away.
+// job does not run: of the Job, or of the MPIJob of another controller's pods, since pods of it
+// are missing, and of a pod that waits. Before their time, left is how long that is away.
 func Unclear(o *Observation, p *Plan) (job bool, pod *corev1.Pod, left time.Duration) {
 	c := state(&p.Status)
-	if p.Action != Apply || c == nil || c.Type != v1alpha1.ConditionPending || c.Reason != reasonStarting && c.Reason != v1alpha1.ReasonPodsMissing {
+	if p.Action != Apply || c == nil || c.Type != v1alpha1.ConditionPending || !slices.Contains(unclear, c.Reason) {
 		return false, nil, 0
 	}
 	// Another replica's clock may be ahead.
@@ -39,11 +44,16 @@ func Unclear(o *Observation, p *Plan) (job bool, pod *corev1.Pod, left time.Dura
 	}
 	for _, q := range o.Pods {
 		if !Terminal(q) && !o.joined(q) {
-			return false, q, 0
+			pod = q
+			break
 		}
 	}
-	return false, nil, 0
+	return len(o.lacks()) > 0, pod, 0
 }
+
+// EventRefused is the reason of the events of an MPIJob of whose pods the webhook has refused
+// one.
+const EventRefused = "PodRefused"
 
 // refusal is why the API server does not let the Job's pods be made, with the remedy where one
 // is known.
@@ -51,6 +61,34 @@ func (o *Observation) refusal() string {
 	text := limited(o.Told.Refusal, messageMax/2)
 	if o.Told.Remedy != "" {
 		text += "; " + limited(o.Told.Remedy, messageMax/4)
+	}
+	return text
+}
+
+// lacks are the numbers of the pods of another controller that are missing.
+func (o *Observation) lacks() (numbers []int32) {
+	if !external(o.Job) {
+		return nil
+	}
+	for i, s := range o.podStates() {
+		if s == podAbsent {
+			numbers = append(numbers, int32(i))
+		}
+	}
+	return numbers
+}
+
+// lacking says which pods of another controller are missing for a while, how those are known
+// that are of the job, and why the last one was refused.
+func (o *Observation) lacking() string {
+	numbers := o.lacks()
+	if len(numbers) == 0 || o.NoWebhook || o.missing() < unclearAfter && o.Told.Refusal == "" {
+		return ""
+	}
+	text := fmt.Sprintf(`; pods are missing, of the numbers %s: a pod of this job has the labels %s: "true", %s: %s and its number`,
+		limited(written(numbers), nameMax), names.LabelInject, names.LabelJob, o.Job.Name)
+	if o.Told.Refusal != "" {
+		text += "; the last one that was refused: " + limited(o.Told.Refusal, messageMax/2)
 	}
 	return text
 }

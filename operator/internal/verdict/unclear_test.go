@@ -207,3 +207,32 @@ func TestWebhookIsOff(t *testing.T) {
 		}
 	}
 }
+
+// TestPodsOfOthersAreMissing: a job says which pods of another controller it lacks, how these
+// are known, and why the last one was refused, after a while.
+func TestPodsOfOthersAreMissing(t *testing.T) {
+	for _, there := range []int{0, 1} {
+		for _, refusal := range []string{"", "PodRefused: pod x: the pod has no number"} {
+			s := newStory(t)
+			s.job.Spec.PodManagement = v1alpha1.PodsExternal
+			s.pods(0)
+			s.o.Pods = s.o.Pods[:there]
+			s.next(Apply, v1alpha1.ConditionPending)
+			if m := condition(s.job, v1alpha1.ConditionPending).Message; strings.Contains(m, "missing") {
+				t.Errorf("at first: %s", m)
+			}
+			s.o.Now = at(11)
+			o, plan := s.o, Plan{Action: Apply, Status: s.job.Status}
+			if job, _, _ := Unclear(&o, &plan); !job {
+				t.Fatal("nobody asks for refusals")
+			}
+			s.o.Told.Refusal = refusal
+			s.next(Apply, v1alpha1.ConditionPending)
+			m := condition(s.job, v1alpha1.ConditionPending).Message
+			numbers := []string{"0-1", "1"}[there]
+			if !strings.Contains(m, `; pods are missing, of the numbers `+numbers+`: a pod of this job has the labels outrigger.dev/inject: "true", outrigger.dev/job-name: cg and its number`) || !strings.Contains(m, refusal) {
+				t.Errorf("%d pods: %s", there, m)
+			}
+		}
+	}
+}

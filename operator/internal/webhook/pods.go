@@ -90,12 +90,8 @@ func (h *Pods) Handle(ctx context.Context, req admission.Request) admission.Resp
 	return admission.PatchResponseFromRaw(req.Object.Raw, patched)
 }
 
-// Of the Event of a pod that was refused: its reason, and how long its text may be, in
-// bytes (events.k8s.io/v1).
-const (
-	reasonRefused = "PodRefused"
-	noteMax       = 1024
-)
+// noteMax is how long the text of an Event may be, in bytes (events.k8s.io/v1).
+const noteMax = 1024
 
 // tell says in an Event of the MPIJob that a pod names why it was refused: who made the
 // job does not see what the controller of the pods is answered.
@@ -105,7 +101,7 @@ func (h *Pods) tell(ctx context.Context, key client.ObjectKey, p *corev1.Pod, ca
 		return
 	}
 	pod := cmp.Or(p.Name, p.GenerateName+"*")
-	h.Events.Eventf(job, nil, corev1.EventTypeWarning, reasonRefused, "InjectPod", "%s", podlife.Cut("pod "+pod+": "+cause.Error(), noteMax, podlife.TextCut))
+	h.Events.Eventf(job, nil, corev1.EventTypeWarning, verdict.EventRefused, "InjectPod", "%s", podlife.Cut("pod "+pod+": "+cause.Error(), noteMax, podlife.TextCut))
 }
 
 // join makes p a pod of the job that it names.
