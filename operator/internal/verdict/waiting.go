@@ -122,7 +122,7 @@ func (o *Observation) waiting() (reason, message string) {
 		}
 		return v1alpha1.ReasonPodsMissing, fmt.Sprintf("%s; `kubectl describe job %s` says who refuses them", text, o.Batch.Name)
 	}
-	return reasonStarting, fmt.Sprintf("%d of %d ranks run", running(o), o.Job.Spec.Ranks) + o.waitsFor() + o.lacking() + o.unqueued()
+	return reasonStarting, fmt.Sprintf("%d of %d ranks run", running(o), o.Job.Spec.Ranks) + o.waitsFor() + o.lacking() + o.unqueued() + o.unruly()
 }
 
 // demand says what of the memory that a pod finds on no node is its sidecar's: the job says so

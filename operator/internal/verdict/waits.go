@@ -89,7 +89,7 @@ func (o *Observation) running() (reason, message string) {
 	case looked && was != nil && (o.Waits == nil || o.Waits.Stuck):
 		return was.Reason, was.Message // how long they wait by now is no news
 	}
-	return reasonStarted, fmt.Sprintf("all %d ranks have been started", o.Job.Spec.Ranks) + o.looping() + o.starved() + o.unqueued()
+	return reasonStarted, fmt.Sprintf("all %d ranks have been started", o.Job.Spec.Ranks) + o.looping() + o.starved() + o.unqueued() + o.unruly()
 }
 
 // unqueued warns of a job that names a queue in a cluster without Kueue: it runs at once,
