@@ -47,6 +47,9 @@ func TestDrained(t *testing.T) {
 			s.next(Wait, v1alpha1.ConditionRestarting) // its grace is not over
 			s.o.Pods = nil
 			s.next(Remove, v1alpha1.ConditionPending)
+			if m := condition(s.job, v1alpha1.ConditionPending).Message; s.job.Status.FirstFailure != nil || !strings.Contains(m, "start 1 after a drain, which spends no restart: rank 2: ") || !strings.Contains(m, "(pod cg-0-1-x, node node1)") {
+				t.Errorf("a job that has not failed: %q, first failure %+v", m, s.job.Status.FirstFailure)
+			}
 			if st := &s.job.Status; AttemptOf(s.job) != 1 || *st.Drains != 1 || st.Restarts != nil {
 				t.Fatalf("attempt %d, status %+v", AttemptOf(s.job), st)
 			}

@@ -244,15 +244,15 @@ func (o *Observation) removed(p Plan, c *metav1.Condition) Plan {
 	wait := backoff(n)
 	if drained {
 		n = drains(o.Job) + 1
-		wait, text = backoffMin, fmt.Sprintf("start %d after a drain, which spends no restart", n)
+		wait, text = backoffMin, fmt.Sprintf("start %d after a drain, which spends no restart: %s", n, o.Job.Status.FirstFailure.Sentence())
 	}
 	if wait -= since; wait > 0 {
 		p.Requeue = wait
 		return p
 	}
 	p.Action = Remove // what is left of it
-	if drained {
-		p.Status.Drains = &n
+	if drained {      // its pods were taken away, and nothing has failed
+		p.Status.Drains, p.Status.FirstFailure = &n, nil
 	} else {
 		p.Status.Restarts, text = &n, fmt.Sprintf("restart %d of at most %d", n, limit(o.Job))
 	}
