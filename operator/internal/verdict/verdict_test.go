@@ -457,53 +457,6 @@ func TestLastLines(t *testing.T) {
 	conforms(t, &s.job.Status)
 }
 
-// TestRuleOfNoFailure: a job whose restart rules are about no failure says so, and what is meant.
-func TestRuleOfNoFailure(t *testing.T) {
-	for reason, want := range map[string]string{
-		"OOMKilled":  "; runPolicy.restartRules[1] names the reason OOMKilled, which no failure has: is OutOfMemory meant?",
-		"rankExited": "; runPolicy.restartRules[1] names the reason rankExited, which no failure has: is RankExited meant?",
-		"Pending":    "; runPolicy.restartRules[1] names the reason Pending, which no failure has",
-		"PodLost":    "",
-	} {
-		s := newStory(t)
-		s.job.Spec.RunPolicy.RestartRules = []v1alpha1.RestartRule{{Action: v1alpha1.ActionFail, Reasons: failures[:2]}, {Action: v1alpha1.ActionFail, Reasons: []string{"Drained", reason}}}
-		s.next(Apply, v1alpha1.ConditionPending)
-		s.o.Batch = begun(t).o.Batch
-		s.next(Apply, v1alpha1.ConditionPending)
-		if m := condition(s.job, v1alpha1.ConditionPending).Message; !strings.HasSuffix(m, "ranks run"+want) {
-			t.Errorf("%q, want %q", m, want)
-		}
-		s.pods(0)
-		s.next(Apply, v1alpha1.ConditionRunning)
-		if m := condition(s.job, v1alpha1.ConditionRunning).Message; !strings.HasSuffix(m, "started"+want) {
-			t.Errorf("%q, want %q", m, want)
-		}
-	}
-}
-
-// TestOwnLinesAreQuoted: what a program of ours has told the failed rank is in the condition, and
-// nothing that the program or another rank has printed.
-func TestOwnLinesAreQuoted(t *testing.T) {
-	for output, want := range map[string]string{
-		"[2] works\n[2] 2026/11/27 17:58:52 outrigger: rank 2: alloc: not enough arena memory\n[3] outrigger: rank 3: the job has failed\n": "exited with code 3: alloc: not enough arena memory; its output:",
-		"[2] # PingPong\n[2] outrigger-launch: it ran to its end without Outrigger\n":                                                       "exited with code 3: it ran to its end without Outrigger; its output:",
-		"[2] outrigger: rank 4: its MPI took another transport\n":                                                                           "exited with code 3: rank 4: its MPI took another transport; its output:",
-		"[2] panic: no such mesh\n[3] outrigger: rank 3: the job has failed\n":                                                              "exited with code 3; its output:",
-		"[2] outrigger: " + strings.Repeat("x", 900):                                                                                        "exited with code 3: " + strings.Repeat("x", quoteMax-3) + "...; its output:",
-	} {
-		s := begun(t)
-		m := podlife.Message{Kind: podlife.KindRanks, Pod: 1, Output: output, Failures: []podlife.Failure{{Rank: 2, Code: 3, Reason: podlife.RankExited, Text: "exited with code 3", Time: at(10)}}}
-		s.exit(1, 3, at(10), m.Failures...)
-		s.o.Pods[1].Status.ContainerStatuses[0].State.Terminated.Message = string(m.Encode())
-		s.o.Now = at(14)
-		s.next(Stop, v1alpha1.ConditionFailed)
-		if f := s.job.Status.FirstFailure; !strings.HasPrefix(f.Message, want) {
-			t.Errorf("%q: %q, want %q", output, f.Message, want)
-		}
-		conforms(t, &s.job.Status)
-	}
-}
-
 // TestVerdictWaitsForTheBlamedPod: a rank has exited because another one has aborted, of which
 // its sidecar tells when the grace of the pod is nearly over. Only then a rule decides on the
 // restart.

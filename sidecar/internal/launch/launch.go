@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -127,6 +128,15 @@ func CannotRun(err error) int {
 	return exitNotExecutable
 }
 
+// wordsApart adds what is meant to the failure to find a program that is a whole line.
+func wordsApart(program string, err error) error {
+	words := strings.Fields(program)
+	if len(words) < 2 || CannotRun(err) != exitNotFound {
+		return err
+	}
+	return fmt.Errorf("%w; its name has spaces in it, and no shell takes it apart: a command is a list of words, as in [%s]", err, strings.Join(words, ", "))
+}
+
 // pod is a running set of ranks.
 type pod struct {
 	cfg     Config
@@ -177,7 +187,7 @@ func Run(ctx context.Context, cfg Config) *Event {
 	}
 	path, err := exec.LookPath(cfg.Program[0])
 	if err != nil {
-		p.cannot(cfg.First, CannotRun(err), err)
+		p.cannot(cfg.First, CannotRun(err), wordsApart(cfg.Program[0], err))
 		return p.first
 	}
 	Adopt()

@@ -161,6 +161,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"/bin/sh", "-c", "kill -SEGV $$"}, 128 + 11, "was killed by SIGSEGV"},
 		{[]string{"/no/such/program"}, 127, "could not be started: "},
 		{[]string{"no-such-program-anywhere"}, 127, "could not be started: "},
+		{[]string{"/no/such/program -class S cg"}, 127, "a command is a list of words, as in [/no/such/program, -class, S, cg]"},
 		{[]string{plain}, 126, "could not be started: "},
 		{[]string{dir}, 126, "could not be started: "},
 		{[]string{script}, 126, "could not be started: "},

@@ -169,15 +169,23 @@ func fitQuantity(v any, path string, wrong *[]error) {
 			return
 		}
 	}
-	*wrong = append(*wrong, faultAt(path, "is %q, want %s", text, meant(text)))
+	*wrong = append(*wrong, faultAt(path, "is %q, want %s", text, meant(path, text)))
 }
 
 // sizeText is an amount as people write one: 64MB, 64 MiB, 1.5gb.
 var sizeText = regexp.MustCompile(`(?i)^\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgtpe])i?(?:b|bytes?|o)?\s*$`)
 
-// meant is the quantity for a text that is none.
-func meant(text string) string {
+// coresText is a number of processors as people write it: 1 core, 2 CPUs.
+var coresText = regexp.MustCompile(`(?i)^\s*([0-9]+(?:\.[0-9]+)?)\s*(?:cores?|v?cpus?)\s*$`)
+
+// meant is the quantity for the text of a field that is none.
+func meant(path, text string) string {
 	m := sizeText.FindStringSubmatch(text)
+	if cores := coresText.FindStringSubmatch(text); strings.HasSuffix(path, ".cpu") && cores != nil {
+		return cores[1]
+	} else if strings.HasSuffix(path, ".cpu") {
+		return "a number of processors, such as 1 or 1.5, or of thousandths of one, such as 250m"
+	}
 	if m == nil {
 		return "a number with k, M, G or T (powers of 1000) or Ki, Mi, Gi or Ti (powers of 1024) behind it, such as 64Mi"
 	}

@@ -57,6 +57,8 @@ func TestFaultsAreLocated(t *testing.T) {
 		"a small letter":    {limits("2gb"), "resources", `spec.template.spec.containers[0].resources.limits.memory is "2gb", want 2G (powers of 1000) or 2Gi`},
 		"kilobytes":         {limits("64KB"), "resources", `want 64k (powers of 1000) or 64Ki`},
 		"no amount":         {limits("much"), "resources", `is "much", want a number with k, M`},
+		"a core":            {limits("64Mi, cpu: 1 core"), "resources", `limits.cpu is "1 core", want 1`},
+		"no processors":     {limits("64Mi, cpu: 64MB"), "resources", `limits.cpu is "64MB", want a number of processors, such as 1 or 1.5, or`},
 		"a list of memory":  {limits("[1]"), "resources", `limits.memory is "[1]", want a number`},
 		"letters turned":    {strings.Replace(job, "ranksPerPod", "ranksPrePod", 1), "ranksPrePod", `unknown field "spec.ranksPrePod": is ranksPerPod meant?`},
 		"nothing near":      {strings.Replace(job, "  template:", "  colour: red\n  template:", 1), "colour", `unknown field "spec.colour"`},
