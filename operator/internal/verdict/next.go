@@ -251,7 +251,8 @@ func (o *Observation) removed(p Plan, c *metav1.Condition) Plan {
 		return p
 	}
 	p.Action = Remove // what is left of it
-	if drained {      // its pods were taken away, and nothing has failed
+	if drained {
+		// Its pods were taken away, and nothing has failed.
 		p.Status.Drains, p.Status.FirstFailure = &n, nil
 	} else {
 		p.Status.Restarts, text = &n, fmt.Sprintf("restart %d of at most %d", n, limit(o.Job))

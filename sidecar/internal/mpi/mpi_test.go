@@ -77,9 +77,16 @@ func TestContradiction(t *testing.T) {
 		said, linked Family
 		runs         bool
 	}{
-		{MPICH, OpenMPI, false}, {Intel, OpenMPI, false}, {OpenMPI, MPICH, false},
-		{MPICH, MPICH, true}, {Intel, MPICH, true}, {OpenMPI, OpenMPI, true},
-		{Auto, OpenMPI, true}, {None, MPICH, true}, {OpenMPI, unknown, true}, {MPICH, unknown, true},
+		{MPICH, OpenMPI, false},
+		{Intel, OpenMPI, false},
+		{OpenMPI, MPICH, false},
+		{MPICH, MPICH, true},
+		{Intel, MPICH, true},
+		{OpenMPI, OpenMPI, true},
+		{Auto, OpenMPI, true},
+		{None, MPICH, true},
+		{OpenMPI, unknown, true},
+		{MPICH, unknown, true},
 	} {
 		if got := c.said.runs(c.linked); got != c.runs {
 			t.Errorf("said %q, linked to %q: runs %v", c.said, c.linked, got)
