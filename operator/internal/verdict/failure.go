@@ -78,9 +78,8 @@ func (o *Observation) firstSign() time.Time {
 			first = t
 		}
 	}
-	for _, p := range o.Pods {
+	for _, p := range o.counting() {
 		switch {
-		case o.rejected(p):
 		case o.exited(p):
 			sign(o.endOf(o.application(p).State.Terminated, p))
 		case !o.succeeded(p) && o.daemonFailed(p) != nil:
@@ -90,6 +89,27 @@ func (o *Observation) firstSign() time.Time {
 		}
 	}
 	return o.known(first)
+}
+
+// counting are the pods that count: of several pods of a number the first that a node has taken,
+// and that was not taken away before it had begun. The others were made because it failed, or since two pods of another controller have got one
+// number at once, of which the second one gets no certificate.
+func (o *Observation) counting() []*corev1.Pod {
+	place := map[int32]int{}
+	var all []*corev1.Pod
+	for _, p := range o.Pods {
+		i := o.index(p)
+		at, seen := place[i]
+		switch {
+		case o.rejected(p):
+		case !seen || i < 0:
+			place[i] = len(all)
+			all = append(all, p)
+		case all[at].DeletionTimestamp != nil && !o.started(all[at]):
+			all[at] = p
+		}
+	}
+	return all
 }
 
 // known is a time that something happened, which has been noticed since. Clocks that
@@ -154,10 +174,8 @@ func (o *Observation) allTerminal() bool {
 func (o *Observation) blame() *v1alpha1.Failure {
 	var reports []podlife.Report
 	pods := map[int]*corev1.Pod{}
-	for _, p := range o.Pods {
-		// Of several pods of a number the first counts: the others were made
-		// because it failed.
-		if i := o.index(p); i >= 0 && !o.rejected(p) && pods[int(i)] == nil {
+	for _, p := range o.counting() {
+		if i := o.index(p); i >= 0 {
 			reports = append(reports, o.report(p, i))
 			pods[int(i)] = p
 		}

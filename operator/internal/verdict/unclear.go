@@ -87,10 +87,28 @@ func (o *Observation) lacking() string {
 	}
 	text := fmt.Sprintf(`; pods are missing, of the numbers %s: a pod of this job has the labels %s: "true", %s: %s and its number`,
 		limited(written(numbers), nameMax), names.LabelInject, names.LabelJob, o.Job.Name)
+	if p, of := o.doubled(); p != nil {
+		text += fmt.Sprintf("; pod %s has the number %d, which pod %s has: delete one of them", p.Name, o.index(p), of.Name)
+	}
 	if o.Told.Refusal != "" {
 		text += "; the last one that was refused: " + limited(o.Told.Refusal, messageMax/2)
 	}
 	return text
+}
+
+// doubled is a pod that has the number of another one, which counts; nil: none.
+func (o *Observation) doubled() (p, of *corev1.Pod) {
+	first := map[int32]*corev1.Pod{}
+	for _, p := range o.Pods {
+		i := o.index(p)
+		if i >= 0 && first[i] != nil && !Terminal(p) && !Terminal(first[i]) {
+			return p, first[i]
+		}
+		if first[i] == nil {
+			first[i] = p
+		}
+	}
+	return nil, nil
 }
 
 // waitsFor says of one pod that has not begun what it waits for; empty: nothing is known.

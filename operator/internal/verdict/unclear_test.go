@@ -236,3 +236,22 @@ func TestPodsOfOthersAreMissing(t *testing.T) {
 		}
 	}
 }
+
+// TestTwoPodsOfOneNumber: two pods that were made at once may have got one number. The second
+// one's sidecar has no certificate and ends, which is no failure of the job; the job says so.
+func TestTwoPodsOfOneNumber(t *testing.T) {
+	s := newStory(t)
+	s.job.Spec.PodManagement = v1alpha1.PodsExternal
+	s.next(Apply, v1alpha1.ConditionPending)
+	s.pods(0)
+	p := s.o.Pods[1]
+	p.Labels = s.o.Pods[0].Labels
+	p.Status.ContainerStatuses[0].State = corev1.ContainerState{}
+	p.Status.InitContainerStatuses[0] = corev1.ContainerStatus{Name: "outrigger", LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, FinishedAt: metav1.NewTime(at(5))}}}
+	s.next(Apply, v1alpha1.ConditionPending)
+	s.o.Now = at(20)
+	s.next(Apply, v1alpha1.ConditionPending)
+	if m := condition(s.job, v1alpha1.ConditionPending).Message; !strings.Contains(m, "of the numbers 1: ") || !strings.Contains(m, "; pod cg-0-1-x has the number 0, which pod cg-0-0-x has: delete one of them") {
+		t.Error(m)
+	}
+}
