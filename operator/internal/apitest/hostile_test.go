@@ -134,8 +134,8 @@ func TestMadeAgain(t *testing.T) {
 }
 
 // TestMadeAgainAfterAFailure: an MPIJob that is deleted because it has failed, and is
-// created again at once, begins: the pods that have failed, and those that go, are the
-// earlier one's.
+// created again at once, begins when those of its pods have ended that go: their host names
+// lead to them until then. A pod that has failed is not waited for, and is the earlier one's.
 func TestMadeAgainAfterAFailure(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, nil)
@@ -160,6 +160,15 @@ func TestMadeAgainAfterAFailure(t *testing.T) {
 		if err := api.Delete(t.Context(), o, client.PropagationPolicy("Background")); err != nil {
 			t.Fatal(err)
 		}
+	}
+	eventually(t, func() error {
+		if c := get(t, ns, "cg", &v1alpha1.MPIJob{}).Status.Conditions[0]; c.Reason != v1alpha1.ReasonNameConflict || !strings.Contains(c.Message, pods[0].Name) || strings.Contains(c.Message, pods[1].Name) {
+			return fmt.Errorf("%s: %s", c.Reason, c.Message)
+		}
+		return nil
+	})
+	if err := api.Delete(t.Context(), pods[0], client.GracePeriodSeconds(0)); err != nil { // as its kubelet would
+		t.Fatal(err)
 	}
 	eventually(t, func() error {
 		b := new(batchv1.Job)

@@ -39,7 +39,11 @@ const inTheWayMax = 4
 func (o *Observation) inTheWay() string {
 	var pods []string
 	for _, p := range o.Before[:min(len(o.Before), inTheWayMax)] {
-		pods = append(pods, fmt.Sprintf("%s (node %s)", p.Name, p.Spec.NodeName))
+		name := p.Name
+		if p.Spec.NodeName != "" {
+			name += " (node " + p.Spec.NodeName + ")"
+		}
+		pods = append(pods, name)
 	}
 	text := strings.Join(pods, ", ")
 	if n := len(o.Before) - len(pods); n > 0 {
