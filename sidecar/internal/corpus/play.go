@@ -205,7 +205,7 @@ func (p *player) ofSession(k kind) (call func(), err error) {
 	d, id := &p.d, core.SessionID(p.d.number())
 	switch k {
 	case inAttachAll, inAttach:
-		rank, features := uint32(d.number()), uint64(shm.FeaturesAll)
+		rank, features := uint32(d.number()), shm.FeaturesAll
 		if k == inAttach {
 			features = d.number()
 		}
