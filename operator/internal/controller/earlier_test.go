@@ -63,6 +63,7 @@ func TestPodsOfAnEarlierJobAreWaitedFor(t *testing.T) {
 		waits      bool
 	}{
 		"it ends":                    {v1alpha1.PodsManaged, func(*corev1.Pod) {}, true},
+		"it does not end":            {v1alpha1.PodsManaged, func(p *corev1.Pod) { at := metav1.NewTime(now.Add(-time.Minute)); p.DeletionTimestamp = &at }, false},
 		"it has ended":               {v1alpha1.PodsManaged, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, false},
 		"it is of another attempt":   {v1alpha1.PodsManaged, func(p *corev1.Pod) { p.Labels[names.LabelAttempt] = "1" }, false},
 		"it is of no Job":            {v1alpha1.PodsManaged, func(p *corev1.Pod) { p.OwnerReferences = nil }, false},

@@ -169,8 +169,11 @@ func (o *Observation) progress(p Plan) Plan {
 		o.state(&p, v1alpha1.ConditionPending, v1alpha1.ReasonProfileMissing, fmt.Sprintf("FabricProfile %s does not exist", o.Job.Spec.ProfileName))
 		return p
 	}
-	if len(o.Before) > 0 && o.Batch == nil { // their end is heard of
+	if left := o.wayLeft(); left > 0 && o.Batch == nil { // their end is heard of
 		o.state(&p, v1alpha1.ConditionPending, v1alpha1.ReasonNameConflict, o.inTheWay())
+		if p.Requeue == 0 || left < p.Requeue {
+			p.Requeue = left
+		}
 		return p
 	}
 	p.Action = Apply
