@@ -92,8 +92,9 @@ func (o *Observation) firstSign() time.Time {
 }
 
 // counting are the pods that count: of several pods of a number the first that a node has taken,
-// and that was not taken away before it had begun. The others were made because it failed, or since two pods of another controller have got one
-// number at once, of which the second one gets no certificate.
+// and that was not taken away before it had begun. The others were made because it failed, or
+// because two pods of another controller have got one number at once, of which the second one
+// gets no certificate.
 func (o *Observation) counting() []*corev1.Pod {
 	place := map[int32]int{}
 	var all []*corev1.Pod
@@ -222,7 +223,7 @@ func (o *Observation) lastWords(patience time.Duration) time.Duration {
 // lastEnd is when the last application ended.
 func (o *Observation) lastEnd() time.Time {
 	var last time.Time
-	for _, p := range o.Pods {
+	for _, p := range o.counting() {
 		if c := o.application(p); c != nil && c.State.Terminated != nil && c.State.Terminated.FinishedAt.After(last) {
 			last = c.State.Terminated.FinishedAt.Time
 		}
@@ -457,7 +458,7 @@ func (o *Observation) takenAway(sign time.Time) *corev1.Pod {
 		return nil // its controller deletes what is left
 	}
 	var first *corev1.Pod
-	for _, p := range o.Pods {
+	for _, p := range o.counting() {
 		if p.DeletionTimestamp == nil || !o.started(p) || o.succeeded(p) || !sign.IsZero() && asked(p).After(sign) {
 			continue
 		}
@@ -525,8 +526,8 @@ const textRejected = "Pod was rejected: "
 
 // ofPods is a failure that no program has told of.
 func (o *Observation) ofPods() *v1alpha1.Failure {
-	for _, p := range o.Pods {
-		if p.Status.Phase != corev1.PodFailed && !o.exited(p) || o.rejected(p) {
+	for _, p := range o.counting() {
+		if p.Status.Phase != corev1.PodFailed && !o.exited(p) {
 			continue
 		}
 		f := &v1alpha1.Failure{Reason: v1alpha1.ReasonUnknown, Message: fmt.Sprintf("%s %s", p.Status.Reason, p.Status.Message)}

@@ -16,7 +16,7 @@ import (
 // bound and what the container has. A quota names the containers.
 var (
 	limitRange = regexp.MustCompile(`(minimum|maximum) (\S+) usage per Container is [^,\s]+, but (request|limit) is ([0-9.]+[A-Za-z]*)`)
-	quota      = regexp.MustCompile(`must specify \S+ for: ([A-Za-z0-9,-]+)`)
+	quota      = regexp.MustCompile(`(?:must specify|;) \S+ for: ([A-Za-z0-9,-]+)`)
 )
 
 // Speaks reports whether a refusal is about what containers request and are limited to.
@@ -60,8 +60,15 @@ func isOurs(name string) bool {
 // blamed are the containers that a refusal is about, as far as that can be told; most says that
 // they have more memory than they may.
 func blamed(refusal string, spec *corev1.PodSpec) (of []string, most bool) {
-	if m := quota.FindStringSubmatch(refusal); m != nil {
-		return strings.Split(m[1], ","), false
+	for _, m := range quota.FindAllStringSubmatch(refusal, -1) {
+		for _, name := range strings.Split(m[1], ",") {
+			if !slices.Contains(of, name) {
+				of = append(of, name)
+			}
+		}
+	}
+	if of != nil {
+		return of, false
 	}
 	if spec == nil {
 		return nil, false

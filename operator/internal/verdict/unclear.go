@@ -88,7 +88,7 @@ func (o *Observation) lacking() string {
 	text := fmt.Sprintf(`; pods are missing, of the numbers %s: a pod of this job has the labels %s: "true", %s: %s and its number`,
 		limited(written(numbers), nameMax), names.LabelInject, names.LabelJob, o.Job.Name)
 	if p, of := o.doubled(); p != nil {
-		text += fmt.Sprintf("; pod %s has the number %d, which pod %s has: delete one of them", p.Name, o.index(p), of.Name)
+		text += fmt.Sprintf("; pod %s has the number %d, which pod %s has: delete pod %s", p.Name, o.index(p), of.Name, p.Name)
 	}
 	if o.Told.Refusal != "" {
 		text += "; the last one that was refused: " + limited(o.Told.Refusal, messageMax/2)

@@ -64,6 +64,7 @@ func TestRemedyNamesTheContainer(t *testing.T) {
 		"[minimum memory usage per Container is 16Mi, but request is 8192Ki, maximum cpu usage per Container is 1, but limit is 2]": "of container app the template's resources say what it requests and is limited to",
 		"minimum memory usage per Container is 16Mi, but request is 9Mi":                                                            "of container outrigger, outrigger-install sidecar.resources, of the MPIJob or of the chart, says it",
 		"failed quota: team: must specify limits.cpu for: app,outrigger":                                                            "of container app the template's resources say what it requests and is limited to; of container outrigger sidecar.resources, of the MPIJob or of the chart, says it",
+		"failed quota: team: must specify limits.cpu for: app; limits.memory for: outrigger":                                        "of container app the template's resources say what it requests and is limited to; of container outrigger sidecar.resources, of the MPIJob or of the chart, says it",
 		"exceeded quota: team, requested: pods=1":                                                                                   "",
 	} {
 		if got := Remedy("FailedCreate: "+refusal, spec); got != want {
@@ -251,7 +252,14 @@ func TestTwoPodsOfOneNumber(t *testing.T) {
 	s.next(Apply, v1alpha1.ConditionPending)
 	s.o.Now = at(20)
 	s.next(Apply, v1alpha1.ConditionPending)
-	if m := condition(s.job, v1alpha1.ConditionPending).Message; !strings.Contains(m, "of the numbers 1: ") || !strings.Contains(m, "; pod cg-0-1-x has the number 0, which pod cg-0-0-x has: delete one of them") {
+	if m := condition(s.job, v1alpha1.ConditionPending).Message; !strings.Contains(m, "of the numbers 1: ") || !strings.Contains(m, "; pod cg-0-1-x has the number 0, which pod cg-0-0-x has: delete pod cg-0-1-x") {
 		t.Error(m)
 	}
+	// Its application may run, and wait for the sidecar, when it is deleted as was told.
+	p.Status.ContainerStatuses[0].State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at(6))}}
+	p.Status.InitContainerStatuses[0].Started = new(true)
+	gone := metav1.NewTime(at(50))
+	p.DeletionTimestamp = &gone
+	s.o.Now = at(21)
+	s.next(Apply, v1alpha1.ConditionPending)
 }
