@@ -127,7 +127,11 @@ func (c *Core) startSend(s *session, o *outgoing) {
 	p := c.peerOf(o.dst)
 	switch {
 	case p.state == peerDead:
-		c.sendDone(s, o.owner, c.lost(p))
+		status := c.lost(p)
+		if status == shm.StatusPeerLeft {
+			s.desert(c.now, o.dst)
+		}
+		c.sendDone(s, o.owner, status)
 		return
 	case c.hasLeft(o.dst):
 		s.desert(c.now, o.dst)

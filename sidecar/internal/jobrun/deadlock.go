@@ -149,14 +149,14 @@ func (j *Job) stillRanks(ctx context.Context, after time.Duration) (ranks []why.
 		ranks = append(ranks, some...)
 	}
 	switch {
+	case why.Halted(ranks, after) != nil && why.Alone(ranks):
+		return ranks, alone, true
 	case hidden && why.Stuck(ranks, after):
 		return ranks, unseen, true
 	case hidden:
 		return nil, moving, true
 	case why.Stuck(ranks, after):
 		return ranks, stuck, true
-	case why.Halted(ranks, after) != nil && why.Alone(ranks):
-		return ranks, alone, true
 	case why.Halted(ranks, after) != nil:
 		return ranks, halted, true
 	}
