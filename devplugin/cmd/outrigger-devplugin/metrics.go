@@ -144,7 +144,8 @@ func serveMetrics(ctx context.Context, a *agent) error {
 }
 
 // scrapes bounds what strangers cost; the kubelet's probe gets a place however many
-// connections others hold.
+// connections others hold, unless a process with the node's address, as the kubelet has it,
+// opens more than Rate a second.
 var scrapes = strangers.Bounds{
 	Places: 32, Buffer: 32 << 10, Header: 8 << 10, Rate: 500, Gap: 20 * time.Millisecond,
 	Request: 5 * time.Second, Answer: 10 * time.Second, Idle: time.Minute,

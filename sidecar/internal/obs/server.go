@@ -222,7 +222,8 @@ func health(mux *http.ServeMux, s *Sources) {
 
 // bounds of what those cost who reach a listener. The sum of memory is in api/memory. Of the
 // processor, which the engine needs, requests on all places take some hundredths: 1,600 a
-// second, and connections that are opened for one request each 500 of each address.
+// second, and connections that are opened for one request each 500 of each address. A kubelet's
+// probe has the address of its node, as processes with the node's network have.
 var bounds = strangers.Bounds{
 	Places: memory.WatchPlaces, Buffer: memory.WatchBuffer, Header: 8 << 10, Rate: 500, Gap: 20 * time.Millisecond,
 	Request: 5 * time.Second, Answer: 10 * time.Second, Idle: time.Minute,
