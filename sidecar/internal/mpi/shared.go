@@ -65,7 +65,10 @@ func makeFolder(in, prefix string) (f *folder, err error) {
 		if failed != nil {
 			return nil, failed
 		}
-		if err = hold(lock); err != nil {
+		if err = hold(lock); errors.Is(err, errLockless) {
+			return nil, errors.Join(err, os.Remove(lock.Name()), lock.Close())
+		}
+		if err != nil {
 			err = errors.Join(err, lock.Close())
 			continue
 		}
@@ -81,11 +84,17 @@ func makeFolder(in, prefix string) (f *folder, err error) {
 	return nil, err
 }
 
+// errLockless says that a file system has no locks: no other process has taken the file.
+var errLockless = errors.New("the file system has no locks")
+
 // hold locks a file that its name still means. Who holds it is the only one that may remove
 // the file, so that the name means it until then.
 func hold(lock *os.File) error {
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	switch err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK), errors.Is(err, unix.EINTR):
 		return fmt.Errorf("locking %s: %w", lock.Name(), err)
+	case err != nil:
+		return fmt.Errorf("%w: locking %s: %w", errLockless, lock.Name(), err)
 	}
 	have, err := lock.Stat()
 	if err != nil {
