@@ -25,6 +25,28 @@ func TestFieldsAreOnlyAdded(t *testing.T) {
 	}
 }
 
+// TestColumns: `kubectl get mpijob -o wide` says which rank has failed, and has the message of
+// the condition that is true.
+func TestColumns(t *testing.T) {
+	text, err := os.ReadFile("../../charts/outrigger/generated/crds/outrigger.dev_mpijobs.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d apiextensionsv1.CustomResourceDefinition
+	if err := yaml.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int32{"Failed Rank": 0, "Reason": 0, "Message": 1, "Failure": 1}
+	for _, c := range d.Spec.Versions[0].AdditionalPrinterColumns {
+		if priority, ok := want[c.Name]; ok && priority == c.Priority {
+			delete(want, c.Name)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("no columns %v, by their priority", want)
+	}
+}
+
 // fieldsOf are the fields of the one version of a definition, with their types.
 func fieldsOf(t *testing.T, path string) map[string]string {
 	t.Helper()

@@ -450,6 +450,43 @@ func TestNotes(t *testing.T) {
 	}
 }
 
+// TestNotesNameOpenPorts: ports of jobs beside their own are closed unless a value opens them.
+func TestNotesNameOpenPorts(t *testing.T) {
+	for values, want := range map[string]string{
+		"operator: {jobNetworkPolicies: true}": " none (operator.otherPorts).",
+		"operator: {jobNetworkPolicies: true, otherPorts: [{port: 8080}, {port: 9000, endPort: 9009}]}": " 8080, 9000-9009 (operator.otherPorts).",
+	} {
+		_, notes, err := Render(values)
+		if err != nil || !strings.Contains(notes, want) {
+			t.Errorf("%s: %v, want %q\n%s", values, err, want, notes)
+		}
+	}
+}
+
+// TestDryRunsHaveNoEffects: the webhook writes events about pods that it refuses, and the API
+// server sends it no dry run for which it would.
+func TestDryRunsHaveNoEffects(t *testing.T) {
+	seen := 0
+	for _, o := range render(t, "webhook: {enabled: true}") {
+		if o.GetKind() != "MutatingWebhookConfiguration" {
+			continue
+		}
+		hooks, _, err := unstructured.NestedSlice(o.Object, "webhooks")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range hooks {
+			seen++
+			if effects := h.(map[string]any)["sideEffects"]; effects != "NoneOnDryRun" {
+				t.Errorf("side effects %v, want NoneOnDryRun", effects)
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("no webhook")
+	}
+}
+
 func TestLint(t *testing.T) {
 	for what, values := range variants {
 		v := map[string]any{}

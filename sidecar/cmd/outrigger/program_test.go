@@ -7,10 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/bench"
 )
 
@@ -133,6 +135,18 @@ func TestRunRefusesNegativeTimes(t *testing.T) {
 		if err == nil || !strings.Contains(string(out), flag+" -1s: want a time") {
 			t.Errorf("%s: %v, %s", flag, err, out)
 		}
+	}
+}
+
+// TestHangsAreTold after 10 s in a terminal, and after 300 s on a cluster, where nothing else
+// is said.
+func TestHangsAreTold(t *testing.T) {
+	out, err := program(t, "run", "--help").CombinedOutput()
+	if err != nil || !regexp.MustCompile(`--deadlock-after duration .*\(default 10s\)`).Match(out) {
+		t.Errorf("%v, %s", err, out)
+	}
+	if deadlockAfter != 10*time.Second || v1alpha1.DeadlockAfterDefault != 300 {
+		t.Errorf("after %v, and %d s on a cluster", deadlockAfter, v1alpha1.DeadlockAfterDefault)
 	}
 }
 
