@@ -2,8 +2,11 @@ package mpi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
@@ -35,10 +38,18 @@ func (m management) ended(ctx context.Context, rank int) error {
 // cannot be started, and waits until that is known, before the other ranks are ended for it:
 // their ends would come to the sidecar at the same time, and one of them would be to blame. A
 // sidecar that is not ready is waited for, for as long (tellPatience); without it the ranks end
-// all the same.
+// all the same. One that has ended is not: ranks fail because of that, which is not to be told
+// to another one that is started in its place.
 func Failed(socket string, rank, code int) {
 	ctx, cancel := context.WithTimeout(context.Background(), tellPatience)
 	defer cancel()
+	conn, err := launcher(socket).dial(ctx)
+	if errors.Is(err, unix.ECONNREFUSED) {
+		return
+	}
+	if err == nil {
+		_ = conn.Close() // nothing was asked
+	}
 	if Await(ctx, socket, tellPatience, func(string) {}) == nil {
 		_ = launcher(socket).failed(ctx, rank, code) // as said
 	}
