@@ -138,7 +138,7 @@ func TestCleared(t *testing.T) {
 			script(t, home, `export "`+library+`"; exec `+program)
 			for text, want := range map[string]string{
 				`exec env -i "$LIBRARY" $P`:                                     cleared,
-				`su - root -c $HOME_P`:                                          cleared,
+				`su - -s $HOME_P root`:                                          cleared, // a login shell would run root's profile, which may take a minute
 				`exec env -i sh -c "$LIBRARY exec $P"`:                          cleared,
 				`$P && env -i "$LIBRARY" $P`:                                    cleared,
 				`$P && LD_PRELOAD= FI_PROVIDER=tcp $P`:                          "remove FI_PROVIDER=tcp",
@@ -158,7 +158,7 @@ func TestCleared(t *testing.T) {
 func TestClearedBy(t *testing.T) {
 	m := openmpi4(t) // whose programs need no path of libraries
 	clears, program := m.build(t, "clears"), m.build(t, "check")
-	for _, by := range []string{"execve", "execv", "execvp", "execvpe", "execl", "execlp", "execle", "fexecve", "posix_spawn", "posix_spawnp", "vfork"} {
+	for _, by := range []string{"execve", "execv", "execvp", "execvpe", "execl", "execlp", "execle", "fexecve", "execveat", "posix_spawn", "posix_spawnp", "vfork"} {
 		code, out := job{ranks: 2, pods: 2}.run(t, "sh", "-c", "$0 $1 $2", clears, by, program)
 		if code == 0 || !strings.Contains(out, "a wrapper has cleared its environment") {
 			t.Errorf("%s: exit code %d\n%s", by, code, out)
@@ -166,18 +166,32 @@ func TestClearedBy(t *testing.T) {
 	}
 }
 
-// TestClearedRight: what starts no MPI, in a job of one rank, or by the job's own word, runs with a
-// cleared environment as its caller wants it.
+// TestClearedRight: a program that starts no MPI, is in a job of one rank, or is exempt by the job's
+// own word runs with a cleared environment as its caller wants it. That holds for one that was
+// built with AddressSanitizer, or has it in LD_PRELOAD, and for a start from the smallest stack.
 func TestClearedRight(t *testing.T) {
 	m := mpich(t)
 	o := openmpi4(t)
 	clears, program := o.build(t, "clears"), m.build(t, "check")
-	j := job{ranks: 4, pods: 2, env: append([]string{"P=" + program, "C=" + clears, "L=" + m.library}, m.env...)}
+	asan, err := exec.CommandContext(t.Context(), "gcc", "-print-file-name=libasan.so").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var none implementation
+	j := job{ranks: 4, pods: 2, env: append([]string{
+		"P=" + program, "C=" + clears, "L=" + m.library,
+		"A=" + none.build(t, "clears", "-fsanitize=address"), "ASAN=" + strings.TrimSpace(string(asan)),
+	}, m.env...)}
 	for _, text := range []string{
 		`exec env -i /bin/true`,
 		`$P && env -i "LD_LIBRARY_PATH=$LD_LIBRARY_PATH" $C loads $L`,
 		`$P && LD_PRELOAD= $P`,
 		`$P && su root -c "env -i true"`,
+		`exec env -i $A loads libm.so.6`,
+		`exec env LD_PRELOAD= ASAN_OPTIONS=detect_leaks=0 $A loads libm.so.6`,
+		`exec env LD_PRELOAD= ASAN_OPTIONS= $A loads libm.so.6`,
+		`exec env -i LD_PRELOAD=$ASAN /bin/true`,
+		`$P && $C stack /bin/true`,
 	} {
 		j.mustRun(t, "", "sh", "-c", text)
 	}

@@ -7,8 +7,10 @@
  * starts that.
  *
  * Not seen are programs that a static program starts, those that a setuid program starts for
- * another user (the loader ignores LD_PRELOAD there), and those of system() and popen() in a
- * process that has changed its own environment: libc starts them by calls of its own.
+ * another user (the loader ignores LD_PRELOAD there), those of system() and popen() in a process
+ * that has changed its own environment (libc starts them by calls of its own), those that are
+ * started by raw system calls (by Go programs and some starters of containers) or by pidfd_spawn,
+ * and those with an environment that is too large for the copy below.
  *
  * A child of vfork has its parent's memory: everything here is on the stack.
  */
@@ -19,16 +21,25 @@
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "check.h"
 #include "layout.h"
 #include "mpilib.h"
 
-/* An environment of more variables is passed on as it is: the copy is on the stack, 16 KiB. */
-#define VARIABLES_MAX 2048
+/* An environment of more variables, or whose copy is longer, is passed on as it is: the copy is on
+ * the stack, which may be the smallest that a thread can have, 16 KiB. The copy has the pointers to
+ * the variables, and the text of those that become longer. */
+#define VARIABLES_MAX 512
+#define COPY_MAX ((size_t)2 * PATH_MAX)
 
 #define PRELOAD "LD_PRELOAD="
+/* A program that was built with AddressSanitizer refuses to start with a library before its own, or
+ * before that of LD_PRELOAD, unless this says otherwise: the launcher does so, too
+ * (sidecar/internal/mpi/wishes.go). */
+#define SANITIZER "ASAN_OPTIONS="
+#define SANITIZER_ALLOWS "verify_asan_link_order=0"
 #define SOCKET OR_NAME_ENV_SOCKET "="
 #define RANK OR_NAME_ENV_RANK "="
 #define CHECK OR_NAME_ENV_MPI_CHECK "="
@@ -45,6 +56,7 @@ static struct {
 static int (*next_execve)(const char *, char *const[], char *const[]);
 static int (*next_execvpe)(const char *, char *const[], char *const[]);
 static int (*next_fexecve)(int, char *const[], char *const[]);
+static int (*next_execveat)(int, const char *, char *const[], char *const[], int); /* NULL: glibc before 2.34 */
 typedef int spawning(pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const[], char *const[]);
 static spawning *next_posix_spawn, *next_posix_spawnp;
 
@@ -54,6 +66,7 @@ static void find(void)
 	(void)mpilib_function(RTLD_NEXT, &next_execve, "execve");
 	(void)mpilib_function(RTLD_NEXT, &next_execvpe, "execvpe");
 	(void)mpilib_function(RTLD_NEXT, &next_fexecve, "fexecve");
+	(void)mpilib_function(RTLD_NEXT, &next_execveat, "execveat");
 	(void)mpilib_function(RTLD_NEXT, &next_posix_spawn, "posix_spawn");
 	(void)mpilib_function(RTLD_NEXT, &next_posix_spawnp, "posix_spawnp");
 }
@@ -81,12 +94,23 @@ static const char *value(const char *variable, const char *name)
 	return strncmp(variable, name, length) == 0 ? variable + length : NULL;
 }
 
-/* What an environment lacks. */
+/* What an environment lacks, and what its copy needs. */
 struct lacks {
 	size_t variables;
-	const char *preload; /* its LD_PRELOAD without this library; NULL: none */
+	const char *preload;   /* its LD_PRELOAD without this library; NULL: none */
+	const char *sanitizer; /* its ASAN_OPTIONS; NULL: none */
 	bool library, socket, rank, check, any;
+	size_t pointers, text; /* sizes */
 };
+
+/* Variables that are added at most, and the end of the list. */
+#define ADDED 6
+
+/* joined is how long a variable becomes that has an environment's own value, too; NULL: it has none. */
+static size_t joined(const char *variable, const char *own_value)
+{
+	return strlen(variable) + 1 + (own_value == NULL ? 0 : strlen(own_value)) + 1;
+}
 
 static struct lacks compare(char *const env[])
 {
@@ -99,6 +123,8 @@ static struct lacks compare(char *const env[])
 		if ((is = value(variable, PRELOAD)) != NULL) {
 			l.preload = is;
 			l.library = strstr(is, own.library) == NULL;
+		} else if ((is = value(variable, SANITIZER)) != NULL) {
+			l.sanitizer = is;
 		} else if (value(variable, SOCKET) != NULL) {
 			l.socket = false;
 		} else if (value(variable, RANK) != NULL) {
@@ -109,35 +135,47 @@ static struct lacks compare(char *const env[])
 		}
 	}
 	bool off = check != NULL && strcmp(check, CHECK_OFF) == 0;
-	l.any = !off && l.variables <= VARIABLES_MAX && (l.library || l.socket || l.check);
+	l.pointers = (l.variables + ADDED) * sizeof(char *);
+	l.text = l.library ? joined(own.preload, l.preload) + joined(SANITIZER SANITIZER_ALLOWS, l.sanitizer) : 0;
+	l.any = !off && (l.library || l.socket || l.check) && l.variables <= VARIABLES_MAX && l.pointers + l.text <= COPY_MAX;
 	return l;
 }
 
-/* preload_size is how long LD_PRELOAD becomes. */
-static size_t preload_size(const struct lacks *l)
+/* replaced reports whether the copy of an environment has another value of a variable, or none. */
+static bool replaced(const char *variable, const struct lacks *l)
 {
-	return strlen(own.preload) + 1 + (l->preload == NULL ? 0 : strlen(l->preload)) + 1;
+	if (l->library && (value(variable, PRELOAD) != NULL || value(variable, SANITIZER) != NULL))
+		return true;
+	return l->socket && value(variable, CHECK) != NULL; /* it says what follows */
+}
+
+/* join writes a variable with an environment's own value between two texts, the second of which may
+ * be empty, and a colon; returns its end. A child of a program with threads may call no printf. */
+static char *join(char *text, const char *before, const char *own_value, const char *after)
+{
+	bool some = own_value != NULL && own_value[0] != 0;
+	text = stpcpy(text, before);
+	if (some && after[0] == 0)
+		*text++ = ':';
+	if (some)
+		text = stpcpy(text, own_value);
+	if (some && after[0] != 0)
+		*text++ = ':';
+	return stpcpy(text, after);
 }
 
 /* complete writes the environment with what it lacks. */
-static char *const *complete(char *const env[], const struct lacks *l, char **into, char *preload)
+static char *const *complete(char *const env[], const struct lacks *l, char **into, char *text)
 {
 	size_t n = 0;
-	for (size_t i = 0; i < l->variables; i++) {
-		if (l->library && value(env[i], PRELOAD) != NULL)
-			continue;
-		if (l->socket && value(env[i], CHECK) != NULL)
-			continue; /* it says what follows */
-		into[n++] = env[i];
-	}
+	for (size_t i = 0; i < l->variables; i++)
+		if (!replaced(env[i], l))
+			into[n++] = env[i];
 	if (l->library) {
-		size_t length = strlen(own.preload);
-		memcpy(preload, own.preload, length + 1);
-		if (l->preload != NULL && l->preload[0] != 0) {
-			preload[length] = ':';
-			memcpy(preload + length + 1, l->preload, strlen(l->preload) + 1);
-		}
-		into[n++] = preload;
+		into[n++] = text;
+		text = join(text, own.preload, l->preload, "") + 1;
+		into[n++] = text; /* the last of an option's values counts */
+		(void)join(text, SANITIZER, l->sanitizer, SANITIZER_ALLOWS);
 	}
 	if (l->socket)
 		into[n++] = own.socket;
@@ -151,39 +189,50 @@ static char *const *complete(char *const env[], const struct lacks *l, char **in
 	return into;
 }
 
-/* Variables that are added at most, and the end of the list. */
-#define ADDED 5
-
-/* COMPLETED is an environment with what it lacks, in the frame of the calling function. */
-#define COMPLETED(env, lacks)                                                                                       \
-	((lacks).any ? complete(env, &(lacks), alloca(((lacks).variables + ADDED) * sizeof(char *)), alloca(preload_size(&(lacks)))) : (env))
+/* COMPLETED makes whole an environment with what env lacks, in the frame of the calling function.
+ * alloca may not be called among a function's arguments. */
+#define COMPLETED(whole, env)                                                                    \
+	struct lacks l = compare(env);                                                           \
+	char **into = l.any ? alloca(l.pointers) : NULL;                                         \
+	char *text = l.any ? alloca(l.text) : NULL;                                              \
+	char *const *whole = l.any ? complete(env, &l, into, text) : env
 
 EXPORT int execve(const char *path, char *const argv[], char *const env[])
 {
-	struct lacks l = compare(env);
+	COMPLETED(whole, env);
 	if (next_execve == NULL)
 		find();
-	return next_execve(path, argv, COMPLETED(env, l));
+	return next_execve(path, argv, whole);
 }
 
 EXPORT int execv(const char *path, char *const argv[]) { return execve(path, argv, environ); }
 
 EXPORT int execvpe(const char *file, char *const argv[], char *const env[])
 {
-	struct lacks l = compare(env);
+	COMPLETED(whole, env);
 	if (next_execvpe == NULL)
 		find();
-	return next_execvpe(file, argv, COMPLETED(env, l));
+	return next_execvpe(file, argv, whole);
 }
 
 EXPORT int execvp(const char *file, char *const argv[]) { return execvpe(file, argv, environ); }
 
 EXPORT int fexecve(int fd, char *const argv[], char *const env[])
 {
-	struct lacks l = compare(env);
+	COMPLETED(whole, env);
 	if (next_fexecve == NULL)
 		find();
-	return next_fexecve(fd, argv, COMPLETED(env, l));
+	return next_fexecve(fd, argv, whole);
+}
+
+EXPORT int execveat(int dir, const char *path, char *const argv[], char *const env[], int flags)
+{
+	COMPLETED(whole, env);
+	if (next_execveat == NULL)
+		find();
+	if (next_execveat == NULL)
+		return (int)syscall(SYS_execveat, dir, path, argv, whole, flags);
+	return next_execveat(dir, path, argv, whole, flags);
 }
 
 /* count returns how many arguments a list has, without its end; INT_MAX and more are as many. */
@@ -238,17 +287,17 @@ EXPORT int execle(const char *path, const char *arg, ...)
 EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attributes, char *const argv[],
 	char *const env[])
 {
-	struct lacks l = compare(env);
+	COMPLETED(whole, env);
 	if (next_posix_spawn == NULL)
 		find();
-	return next_posix_spawn(pid, path, actions, attributes, argv, COMPLETED(env, l));
+	return next_posix_spawn(pid, path, actions, attributes, argv, whole);
 }
 
 EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attributes, char *const argv[],
 	char *const env[])
 {
-	struct lacks l = compare(env);
+	COMPLETED(whole, env);
 	if (next_posix_spawnp == NULL)
 		find();
-	return next_posix_spawnp(pid, file, actions, attributes, argv, COMPLETED(env, l));
+	return next_posix_spawnp(pid, file, actions, attributes, argv, whole);
 }

@@ -203,7 +203,7 @@ func (r *Ranks) alone(ctx context.Context, rank int, f fate) error {
 		}
 		return fmt.Errorf("%w: a process of this pod has loaded an MPI library, but no rank has met the others: each ran as a job of its own; start the MPI program itself, name its MPI with --mpi, or say --mpi none", ErrUnused)
 	case rank == 0 && !f.attached:
-		fmt.Fprintln(os.Stderr, "outrigger-launch: --mpi auto: no process of the first pod has told that it has loaded an MPI library; use --mpi none for a program without MPI; if the program uses one, a static or setuid wrapper has cleared its environment, and each rank ran as a job of its own: start it without that")
+		fmt.Fprintln(os.Stderr, "outrigger-launch: --mpi auto: no process of the first pod has told that it has loaded an MPI library; use --mpi none for a program without MPI; if the program uses one, its environment was cleared on the way to it, by a static or setuid wrapper or by a start that is not seen (docs/mpi.md), and each rank ran as a job of its own: start it without that")
 	}
 	return nil
 }
