@@ -15,10 +15,12 @@ func convertCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "convert {-f FILE | FILE}",
-		Short: "turn an MPIJob of Kubeflow's mpi-operator into one of ours",
+		Short: "turn an MPIJob of Kubeflow's mpi-operator, or a TrainJob for MPI, into one of ours",
 		Long: `outrigger convert reads an MPIJob of Kubeflow's mpi-operator (kubeflow.org/v1 or
-v2beta1) and prints it as Outrigger's. What it leaves out or moves, and what a person
-has to look at, goes to stderr. An option of mpirun that is not known is an error.`,
+v2beta1), or a TrainJob (trainer.kubeflow.org/v1alpha1) with its TrainingRuntime or
+ClusterTrainingRuntime in the same file, and prints it as Outrigger's. What it leaves
+out or moves, and what a person has to look at, goes to stderr. A field or an option of
+mpirun that is not known is an error.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {

@@ -21,34 +21,52 @@ var kubeflowVersions = []string{"v1", "v2beta1"}
 // explains.
 func foreign(o map[string]any) bool {
 	group, _, _ := strings.Cut(fmt.Sprint(o["apiVersion"]), "/")
-	return group == kubeflow && o["kind"] == v1alpha1.Kind.Kind || strings.HasSuffix(group, "."+kubeflow) && o["kind"] == "TrainJob"
+	return group == kubeflow && (o["kind"] == v1alpha1.Kind.Kind || o["kind"] == trainJobKind) || strings.HasSuffix(group, "."+kubeflow) && o["kind"] == trainJobKind
 }
 
-// Convert makes an MPIJob of one of Kubeflow's mpi-operator, and says what of it
-// has no place here, or has to be looked at.
+// Convert makes an MPIJob of one of Kubeflow's mpi-operator, or of a TrainJob whose runtime is in
+// the same file, and says what of it has no place here, or has to be looked at. A field that it
+// does not know is an error.
 func Convert(text []byte) (converted []byte, notes []string, err error) {
-	if len(text) > SizeMax {
-		return nil, nil, fmt.Errorf("over %d bytes", SizeMax)
-	}
-	var old map[string]any
-	if err := yaml.UnmarshalStrict(text, &old); err != nil {
+	objects, err := split(text)
+	if err != nil {
 		return nil, nil, err
 	}
-	group, version, _ := strings.Cut(fmt.Sprint(old["apiVersion"]), "/")
-	switch {
-	case old["kind"] == "TrainJob":
-		return nil, nil, fmt.Errorf("a TrainJob says only what its runtime is called (%v): convert the MPIJob that the runtime's template describes, with %s/%s",
-			tree(old, "spec", "runtimeRef")["name"], kubeflow, kubeflowVersions[1])
-	case group != kubeflow || !slices.Contains(kubeflowVersions, version) || old["kind"] != v1alpha1.Kind.Kind:
-		return nil, nil, fmt.Errorf("apiVersion %v, kind %v: want %s/%s, %s", old["apiVersion"], old["kind"], kubeflow, strings.Join(kubeflowVersions, " or "), v1alpha1.Kind.Kind)
+	var job *object
+	for i := range objects {
+		o := &objects[i]
+		switch {
+		case !foreign(o.tree):
+		case job != nil:
+			return nil, nil, fmt.Errorf("%s %s and %s %s: one job at a time; write each into a file of its own", job.kind, job.name, o.kind, o.name)
+		default:
+			job = o
+		}
 	}
-	c := conversion{old: tree(old, "spec"), spec: map[string]any{}}
+	if job == nil {
+		return nil, nil, fmt.Errorf("%s: want %s/%s, %s, or %s, %s", inFileAre(objects), kubeflow, strings.Join(kubeflowVersions, " or "), v1alpha1.Kind.Kind, trainerVersion, trainJobKind)
+	}
+	c := &conversion{spec: map[string]any{}, labels: tree(job.tree, "metadata", "labels"), annotations: tree(job.tree, "metadata", "annotations")}
+	used := []*object{job}
+	if job.kind == trainJobKind {
+		from, err := c.trainJob(job, objects)
+		if err != nil {
+			return nil, nil, err
+		}
+		used = append(used, from)
+	} else if err := c.mpiJob(job); err != nil {
+		return nil, nil, err
+	}
 	if err := c.job(); err != nil {
 		return nil, nil, err
 	}
+	for i := range objects {
+		if o := &objects[i]; !slices.Contains(used, o) {
+			c.note("left out: %s: it is not part of the job; apply it as it is if the job needs it", strings.TrimSpace(o.kind+" "+o.name))
+		}
+	}
 	converted, err = yaml.Marshal(map[string]any{
-		"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.Kind.Kind,
-		"metadata": only(tree(old, "metadata"), "name", "namespace", "labels", "annotations"), "spec": c.spec,
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.Kind.Kind, "metadata": c.metadata(job), "spec": c.spec,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -59,14 +77,101 @@ func Convert(text []byte) (converted []byte, notes []string, err error) {
 	return converted, c.notes, nil
 }
 
-// conversion is one in the making. Both specs are as YAML has them.
+// inFileAre says what objects of a file are.
+func inFileAre(objects []object) string {
+	var all []string
+	for i := range objects {
+		all = append(all, fmt.Sprintf("apiVersion %v, kind %s", objects[i].tree["apiVersion"], objects[i].kind))
+	}
+	if len(all) == 0 {
+		return "no object in the file"
+	}
+	return strings.Join(all, "; ")
+}
+
+// conversion is one in the making. Both specs are as YAML has them; the old one has the form of
+// Kubeflow's MPIJob.
 type conversion struct {
-	old, spec map[string]any
-	notes     []string
+	old, spec           map[string]any
+	labels, annotations map[string]any // of the job
+	launcherIs          string         // what the file calls the launcher, and its worker
+	workerIs            string
+	main                []string // names of the containers that run the program; none of them: the first one
+	notes               []string
 }
 
 func (c *conversion) note(format string, a ...any) {
 	c.notes = append(c.notes, fmt.Sprintf(format, a...))
+}
+
+// mpiJob takes a job of mpi-operator, of either version.
+func (c *conversion) mpiJob(o *object) error {
+	if _, version, _ := strings.Cut(fmt.Sprint(o.tree["apiVersion"]), "/"); !slices.Contains(kubeflowVersions, version) {
+		return fmt.Errorf("apiVersion %v: want %s/%s", o.tree["apiVersion"], kubeflow, strings.Join(kubeflowVersions, " or "))
+	}
+	c.old, c.launcherIs, c.workerIs = tree(o.tree, "spec"), "mpiReplicaSpecs.Launcher", "spec.mpiReplicaSpecs.Worker"
+	if name, _ := c.old["mainContainer"].(string); name != "" {
+		c.main = []string{name}
+	}
+	replicas := tree(c.old, "mpiReplicaSpecs")
+	wrong := []error{
+		unknown("spec", c.old, "slotsPerWorker", "runLauncherAsWorker", "sshAuthMountPath", "launcherCreationPolicy", "mainContainer", "mpiImplementation", "mpiReplicaSpecs", "runPolicy", "cleanPodPolicy"),
+		unknown("spec.mpiReplicaSpecs", replicas, "Launcher", "Worker"),
+		unknown("spec.runPolicy", tree(c.old, "runPolicy"), "cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "schedulingPolicy", "suspend", "managedBy"),
+	}
+	for _, name := range []string{"Launcher", "Worker"} {
+		wrong = append(wrong, unknown("spec.mpiReplicaSpecs."+name, tree(replicas, name), "replicas", "template", "restartPolicy"))
+	}
+	if n := whole(tree(replicas, "Launcher")["replicas"], 1); n != 1 {
+		wrong = append(wrong, fmt.Errorf("spec.mpiReplicaSpecs.Launcher.replicas is %d, want 1: a job has one mpirun", n))
+	}
+	return errors.Join(wrong...)
+}
+
+// unknown is an error that names the fields that a conversion does not read.
+func unknown(path string, m map[string]any, known ...string) error {
+	var strange []string
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		if !slices.Contains(known, name) && m[name] != nil {
+			strange = append(strange, path+"."+name)
+		}
+	}
+	if strange == nil {
+		return nil
+	}
+	return fmt.Errorf("%s cannot be converted: remove it if the job does not need it", strings.Join(strange, ", "))
+}
+
+// metadata is that of the new job. What kubectl wrote about the old one is not part of it.
+func (c *conversion) metadata(job *object) map[string]any {
+	m := only(tree(job.tree, "metadata"), "name", "namespace")
+	delete(c.annotations, "kubectl.kubernetes.io/last-applied-configuration")
+	if len(c.labels) > 0 {
+		m["labels"] = c.labels
+	}
+	if len(c.annotations) > 0 {
+		m["annotations"] = c.annotations
+	}
+	return m
+}
+
+// runs is the container of a pod that runs the program, and the names of the others.
+func (c *conversion) runs(pod map[string]any) (app map[string]any, others []string) {
+	containers := list(pod, "containers")
+	at := slices.IndexFunc(containers, func(v any) bool {
+		m, _ := v.(map[string]any)
+		name, _ := m["name"].(string)
+		return slices.Contains(c.main, name)
+	})
+	for i, v := range containers {
+		m, _ := v.(map[string]any)
+		if i == max(at, 0) {
+			app = m
+		} else {
+			others = append(others, fmt.Sprint(m["name"]))
+		}
+	}
+	return app, others
 }
 
 func (c *conversion) job() error {
@@ -74,15 +179,15 @@ func (c *conversion) job() error {
 	template := tree(worker, "template")
 	if len(template) == 0 {
 		template = tree(launcher, "template") // a job of the launcher alone
-		c.note("there is no Worker: the launcher's template is the pods'")
+		c.note("there is no worker: the launcher's template is the pods'")
 	}
-	containers := list(tree(template, "spec"), "containers")
-	if len(containers) == 0 {
-		return errors.New("no container in spec.mpiReplicaSpecs.Worker.template")
+	pod := tree(template, "spec")
+	if len(list(pod, "containers")) == 0 {
+		return fmt.Errorf("no container in %s.template", c.workerIs)
 	}
-	app, _ := containers[0].(map[string]any)
+	app, others := c.runs(pod)
 	if app == nil {
-		return errors.New("spec.mpiReplicaSpecs.Worker.template.spec.containers[0] is no container")
+		return fmt.Errorf("%s.template.spec.containers has an entry that is no container", c.workerIs)
 	}
 	run, err := c.command(launcher)
 	if err != nil {
@@ -97,18 +202,17 @@ func (c *conversion) job() error {
 	} else {
 		c.note("command: the launcher has none, and runs the entry point of its image; write the program's own command into the container")
 	}
-	pod := tree(template, "spec")
 	c.launcher(launcher, pod, app)
-	if len(run.env) > 0 {
-		app["env"] = append(list(app, "env"), run.env...)
+	for _, v := range run.env {
+		app["env"] = merged(app["env"], []any{v}, "env", nil)
 	}
 	c.devices(app)
 	c.privileges(pod, app)
 	pod["containers"] = []any{app}
-	if len(containers) > 1 {
-		c.note("dropped: %d more containers of the worker: only the application may be there", len(containers)-1)
+	if len(others) > 0 {
+		c.note("dropped: containers of the worker: %s: only the application may be there", strings.Join(others, ", "))
 	}
-	if pod["restartPolicy"] != nil || worker["restartPolicy"] != nil {
+	if pod["restartPolicy"] != nil || worker["restartPolicy"] != nil || launcher["restartPolicy"] != nil {
 		delete(pod, "restartPolicy")
 		c.note("dropped: restartPolicy: ranks are restarted all together, see runPolicy.restartLimit")
 	}
@@ -122,7 +226,7 @@ func (c *conversion) job() error {
 // size says how many ranks there are. A launcher that runs as a worker has ranks, too.
 func (c *conversion) size(worker map[string]any, run *started) {
 	slots, pods := whole(c.old["slotsPerWorker"], 1), whole(worker["replicas"], 1)
-	if launcher, _ := c.old["runLauncherAsWorker"].(bool); launcher {
+	if launcher, _ := c.old["runLauncherAsWorker"].(bool); launcher && len(worker) > 0 {
 		pods++
 	}
 	if run.perPod > 0 {
@@ -159,8 +263,14 @@ func (c *conversion) policy() {
 		policy["restartLimit"] = limit
 		c.note("runPolicy.backoffLimit is runPolicy.restartLimit: a restart is of all ranks")
 	}
+	if gang := c.old["gang"]; gang != nil {
+		policy["gang"] = gang
+	}
 	if len(policy) > 0 {
 		c.spec["runPolicy"] = policy
+	}
+	if by, _ := old["managedBy"].(string); by != "" && !slices.Contains([]string{"kubeflow.org/mpi-operator", "trainer.kubeflow.org/trainjob-controller"}, by) {
+		c.spec["managedBy"] = by
 	}
 	if old["cleanPodPolicy"] != nil {
 		c.note("dropped: runPolicy.cleanPodPolicy: pods that have ended stay with their logs until the job goes, the others are ended")
@@ -175,14 +285,14 @@ func (c *conversion) dropped(launcher map[string]any) {
 	for _, f := range []struct{ field, why string }{
 		{"sshAuthMountPath", "no ssh is needed"},
 		{"launcherCreationPolicy", "there is no launcher pod"},
-		{"mainContainer", "the first container of the worker is the application"},
+		{"mainContainer", "the pods have no other container"},
 	} {
 		if c.old[f.field] != nil {
 			c.note("dropped: %s: %s", f.field, f.why)
 		}
 	}
 	if len(launcher) > 0 {
-		c.note("dropped: mpiReplicaSpecs.Launcher: there is no launcher pod; its command, variables, volumes and working directory are those of the pods")
+		c.note("dropped: %s: there is no launcher pod; its command, variables, volumes and working directory are those of the pods", c.launcherIs)
 	}
 	c.note("the program runs as it is if docs/mpi.md has its MPI; its image needs that MPI, and no sshd")
 }

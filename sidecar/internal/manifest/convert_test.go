@@ -1,12 +1,15 @@
 package manifest
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
 // pi is the first example of Kubeflow's mpi-operator, with more of its fields.
@@ -85,9 +88,7 @@ spec:
 	if diff := cmp.Diff(want, string(text)); diff != "" {
 		t.Errorf("converted (-want +got):\n%s", diff)
 	}
-	if _, err := Read(text); err != nil {
-		t.Errorf("what was converted is refused: %v", err)
-	}
+	accepted(t, text)
 	said := strings.Join(notes, "\n")
 	for _, word := range []string{
 		"--mca btl tcp of mpirun", "variable HOME", "--allow-run-as-root", "restartPolicy", "sshAuthMountPath",
@@ -105,10 +106,15 @@ func TestConvertOthers(t *testing.T) {
 	for what, c := range map[string]struct{ text, want string }{
 		"nothing":      {"", "want kubeflow.org/v1 or v2beta1"},
 		"ours":         {"apiVersion: outrigger.dev/v1alpha1\nkind: MPIJob", "want kubeflow.org/v1 or v2beta1"},
-		"a TrainJob":   {"apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nspec: {runtimeRef: {name: mpi-runtime}}", "what its runtime is called (mpi-runtime)"},
+		"a TrainJob":   {"apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nspec: {runtimeRef: {name: mpi-runtime}}", "kubectl get clustertrainingruntime mpi-runtime -o yaml"},
 		"no container": {"apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nspec: {mpiReplicaSpecs: {Worker: {template: {spec: {}}}}}", "no container"},
 		"no map":       {"apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nspec: {mpiReplicaSpecs: {Worker: {template: {spec: {containers: [x]}}}}}", "is no container"},
-		"no YAML":      {"a: [", "yaml"},
+		"no YAML":      {"a: [", "line 1: did not find"},
+		"two jobs":     {pi + "---\n" + pi, "MPIJob pi and MPIJob pi: one job at a time"},
+		"two mpiruns":  {strings.Replace(pi, "replicas: 1", "replicas: 2", 1), "Launcher.replicas is 2, want 1"},
+		"a new field":  {strings.Replace(pi, "  slotsPerWorker: 2", "  slotsPerWorker: 2\n  retain: true", 1), "spec.retain cannot be converted"},
+		"a new policy": {strings.Replace(pi, "cleanPodPolicy: Running", "elastic: {max: 3}", 1), "spec.runPolicy.elastic cannot be converted"},
+		"a replica":    {strings.Replace(pi, "    Worker:\n      replicas: 3\n", "    Evaluator:\n      replicas: 3\n", 1), "spec.mpiReplicaSpecs.Evaluator cannot be converted"},
 	} {
 		if _, _, err := Convert([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
@@ -140,9 +146,7 @@ func line(t *testing.T, launcher, more string) (map[string]any, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	if _, err := Read(converted); err != nil {
-		t.Errorf("%s: what was converted is refused: %v", launcher, err)
-	}
+	accepted(t, converted)
 	var whole map[string]any
 	if err := yaml.Unmarshal(converted, &whole); err != nil {
 		t.Fatal(err)
@@ -210,9 +214,7 @@ func TestConvertServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(converted); err != nil {
-		t.Errorf("what was converted is refused: %v", err)
-	}
+	accepted(t, converted)
 	for _, want := range []string{"resource: rdma/ib", "count: 2", "workingDir: /data", "mountPath: /data", "name: HOME", "emptyDir: {}", "containerPort: 9000", "SYS_NICE"} {
 		if !strings.Contains(string(converted), want) {
 			t.Errorf("%s is lost:\n%s", want, converted)
@@ -265,5 +267,109 @@ func TestConvertScriptHosts(t *testing.T) {
 		if all := strings.Join(notes, "\n"); want.says != "" && !strings.Contains(all, want.says) || want.says == "" && strings.Contains(all, "hosts are those of the job") {
 			t.Errorf("%s: want %q of\n%s", script, want.says, all)
 		}
+	}
+}
+
+// accepted is a converted file as `outrigger run -f` reads it, which must refuse nothing of it.
+func accepted(t *testing.T, converted []byte) *v1alpha1.MPIJob {
+	t.Helper()
+	f, err := Read(converted)
+	if err != nil {
+		t.Fatalf("what was converted is refused: %v\n%s", err, converted)
+	}
+	if _, err := f.Plan(&Machine{Node: "laptop"}); err != nil && !errors.Is(err, ErrSuspended) {
+		t.Fatalf("what was converted cannot run: %v\n%s", err, converted)
+	}
+	return f.Job
+}
+
+// old is a job of kubeflow.org/v1, with all fields that differ from v2beta1.
+const old = `apiVersion: kubeflow.org/v1
+kind: MPIJob
+metadata: {name: mnist, annotations: {kubectl.kubernetes.io/last-applied-configuration: "{}"}}
+spec:
+  slotsPerWorker: 2
+  cleanPodPolicy: All
+  mainContainer: mpi
+  runPolicy:
+    cleanPodPolicy: Running
+    activeDeadlineSeconds: 3600
+    ttlSecondsAfterFinished: 60
+    backoffLimit: 2
+    suspend: true
+    schedulingPolicy: {minAvailable: 3}
+  mpiReplicaSpecs:
+    Launcher:
+      replicas: 1
+      restartPolicy: OnFailure
+      template:
+        spec:
+          nodeSelector: {zone: front}
+          containers:
+          - {name: proxy, image: proxy}
+          - name: mpi
+            image: mnist:cpu
+            command: [mpirun]
+            args: [-np, "4", --allow-run-as-root, -x, LD_LIBRARY_PATH, python, mnist.py]
+    Worker:
+      replicas: 2
+      restartPolicy: Never
+      template:
+        spec:
+          containers:
+          - {name: proxy, image: proxy}
+          - {name: mpi, image: mnist, resources: {limits: {cpu: "2", rdma/ib: "3"}}}
+`
+
+// TestConvertOld: a job of kubeflow.org/v1 is converted with its policies and the main container;
+// each other thing that it sets has a line.
+func TestConvertOld(t *testing.T) {
+	text, notes, err := Convert([]byte(old))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := accepted(t, text)
+	c := j.Spec.Template.Spec.Containers[0]
+	if j.Spec.Ranks != 4 || j.Spec.RanksPerPod != 2 || c.Name != "mpi" || c.Image != "mnist" || strings.Join(c.Command, " ") != "python mnist.py" || j.Spec.Devices[0].Count != 3 {
+		t.Errorf("converted:\n%s", text)
+	}
+	p := &j.Spec.RunPolicy
+	if *p.ActiveDeadlineSeconds != 3600 || *p.TTLSecondsAfterFinished != 60 || *p.RestartLimit != 2 || !*p.Suspend || j.Annotations != nil {
+		t.Errorf("runPolicy:\n%s", text)
+	}
+	said := strings.Join(notes, "\n")
+	for _, word := range []string{
+		"cleanPodPolicy", "schedulingPolicy", "restartPolicy", "mainContainer", "containers of the launcher: proxy", "containers of the worker: proxy",
+		"image of the launcher", "nodeSelector of the launcher", "backoffLimit is runPolicy.restartLimit", "variable LD_LIBRARY_PATH", "--allow-run-as-root",
+	} {
+		if !strings.Contains(said, word) {
+			t.Errorf("no line names %s:\n%s", word, said)
+		}
+	}
+}
+
+// TestConvertLauncherAlone: a job of a launcher alone has one pod, also if the launcher is a worker.
+func TestConvertLauncherAlone(t *testing.T) {
+	alone := pi[:strings.Index(pi, "    Worker:")]
+	for _, more := range []string{"", "  runLauncherAsWorker: true\n"} {
+		text, _, err := Convert([]byte(strings.NewReplacer("  slotsPerWorker: 2\n", "  slotsPerWorker: 2\n"+more, `-n, "6", `, "").Replace(alone)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if j := accepted(t, text); j.Spec.Ranks != 2 || j.Spec.RanksPerPod != 2 {
+			t.Errorf("%q: %d ranks, %d a pod, want 2 and 2", more, j.Spec.Ranks, j.Spec.RanksPerPod)
+		}
+	}
+}
+
+// TestConvertLeavesOut: other objects of the file have a line each.
+func TestConvertLeavesOut(t *testing.T) {
+	text, notes, err := Convert([]byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: input}\n---\n" + pi))
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted(t, text)
+	if said := strings.Join(notes, "\n"); !strings.Contains(said, "left out: ConfigMap input") {
+		t.Error(said)
 	}
 }

@@ -58,11 +58,10 @@ var (
 // runs once, in the first pod.
 func (c *conversion) command(launcher map[string]any) (started, error) {
 	var s started
-	containers := list(tree(launcher, "template", "spec"), "containers")
-	if len(containers) == 0 {
-		return s, nil
+	first, others := c.runs(tree(launcher, "template", "spec"))
+	if len(others) > 0 {
+		c.note("dropped: containers of the launcher: %s: there is no launcher pod", strings.Join(others, ", "))
 	}
-	first, _ := containers[0].(map[string]any)
 	for _, v := range list(first, "env") {
 		if e, ok := v.(map[string]any); ok {
 			s.known = append(s.known, fmt.Sprint(e["name"]))

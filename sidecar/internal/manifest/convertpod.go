@@ -2,9 +2,13 @@ package manifest
 
 import (
 	"fmt"
+	"maps"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // server takes away what a worker has for its ssh server: the command that starts it, its port, and
@@ -49,11 +53,10 @@ func isSSH(port any) bool {
 // program.
 func (c *conversion) launcher(launcher, pod, app map[string]any) {
 	spec := tree(launcher, "template", "spec")
-	containers := list(spec, "containers")
-	if len(containers) == 0 {
+	from, _ := c.runs(spec)
+	if from == nil {
 		return
 	}
-	from, _ := containers[0].(map[string]any)
 	join := func(field string, into, of map[string]any, key string) {
 		for _, v := range list(of, field) {
 			e, _ := v.(map[string]any)
@@ -82,8 +85,23 @@ func (c *conversion) launcher(launcher, pod, app map[string]any) {
 		if field == "envFrom" {
 			of = from
 		}
-		if len(list(of, field)) > 0 {
+		has, into := list(of, field), pod
+		if field == "envFrom" {
+			into = app
+		}
+		if len(has) > 0 && !reflect.DeepEqual(into[field], of[field]) {
 			c.note("dropped: %s of the launcher: add them to the template if the pods need what they give", field)
+		}
+	}
+	c.differs(spec, pod, "containers", "volumes", "initContainers", "restartPolicy", "hostNetwork")
+	c.differs(from, app, "name", "command", "args", "env", "envFrom", "volumeMounts", "workingDir", "resources")
+}
+
+// differs says what else the launcher has in another way than the pods, whose own counts.
+func (c *conversion) differs(from, into map[string]any, except ...string) {
+	for _, field := range slices.Sorted(maps.Keys(from)) {
+		if !slices.Contains(except, field) && from[field] != nil && !reflect.DeepEqual(from[field], into[field]) {
+			c.note("dropped: %s of the launcher: the pods have the worker's; add it to the template if the program needs it", field)
 		}
 	}
 }
@@ -105,7 +123,10 @@ func (c *conversion) devices(app map[string]any) {
 			if counts[name] == 0 {
 				order = append(order, name)
 			}
-			counts[name] = max(whole(resources[name], 1), 1)
+			if q, err := resource.ParseQuantity(fmt.Sprint(resources[name])); err == nil { // kubectl writes it as text
+				counts[name] = q.Value()
+			}
+			counts[name] = max(counts[name], 1)
 			delete(resources, name)
 		}
 	}
