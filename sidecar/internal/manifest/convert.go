@@ -3,7 +3,6 @@ package manifest
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -119,27 +118,17 @@ func (c *conversion) mpiJob(o *object) error {
 		unknown("spec.mpiReplicaSpecs", replicas, "Launcher", "Worker"),
 		unknown("spec.runPolicy", tree(c.old, "runPolicy"), "cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "schedulingPolicy", "suspend", "managedBy"),
 	}
+	wrong = append(wrong,
+		formed[int64]("spec", c.old, "slotsPerWorker"), formed[bool]("spec", c.old, "runLauncherAsWorker"), formed[string]("spec", c.old, "mpiImplementation", "mainContainer"),
+		formed[int64]("spec.runPolicy", tree(c.old, "runPolicy"), "backoffLimit"), formed[string]("spec.runPolicy", tree(c.old, "runPolicy"), "managedBy"))
 	for _, name := range []string{"Launcher", "Worker"} {
-		wrong = append(wrong, unknown("spec.mpiReplicaSpecs."+name, tree(replicas, name), "replicas", "template", "restartPolicy"))
+		path, of := "spec.mpiReplicaSpecs."+name, tree(replicas, name)
+		wrong = append(wrong, unknown(path, of, "replicas", "template", "restartPolicy"), formed[int64](path, of, "replicas"))
 	}
 	if n := whole(tree(replicas, "Launcher")["replicas"], 1); n != 1 {
 		wrong = append(wrong, fmt.Errorf("spec.mpiReplicaSpecs.Launcher.replicas is %d, want 1: a job has one mpirun", n))
 	}
 	return errors.Join(wrong...)
-}
-
-// unknown is an error that names the fields that a conversion does not read.
-func unknown(path string, m map[string]any, known ...string) error {
-	var strange []string
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		if !slices.Contains(known, name) && m[name] != nil {
-			strange = append(strange, path+"."+name)
-		}
-	}
-	if strange == nil {
-		return nil
-	}
-	return fmt.Errorf("%s cannot be converted: remove it if the job does not need it", strings.Join(strange, ", "))
 }
 
 // metadata is that of the new job. What kubectl wrote about the old one is not part of it.
@@ -295,45 +284,4 @@ func (c *conversion) dropped(launcher map[string]any) {
 		c.note("dropped: %s: there is no launcher pod; its command, variables, volumes and working directory are those of the pods", c.launcherIs)
 	}
 	c.note("the program runs as it is if docs/mpi.md has its MPI; its image needs that MPI, and no sshd")
-}
-
-// tree is a map within maps; empty where there is none.
-func tree(m map[string]any, names ...string) map[string]any {
-	for _, name := range names {
-		m, _ = m[name].(map[string]any)
-	}
-	if m == nil {
-		return map[string]any{}
-	}
-	return m
-}
-
-func list(m map[string]any, name string) []any {
-	l, _ := m[name].([]any)
-	return l
-}
-
-func only(m map[string]any, names ...string) map[string]any {
-	out := maps.Clone(m)
-	maps.DeleteFunc(out, func(k string, _ any) bool { return !slices.Contains(names, k) })
-	return out
-}
-
-func words(l []any) []string {
-	var all []string
-	for _, w := range l {
-		all = append(all, fmt.Sprint(w))
-	}
-	return all
-}
-
-// whole is a number of a file, or what holds without one.
-func whole(v any, without int64) int64 {
-	switch n := v.(type) {
-	case int64:
-		return n
-	case float64:
-		return int64(n)
-	}
-	return without
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
@@ -114,6 +113,10 @@ func TestConvertOthers(t *testing.T) {
 		"two mpiruns":  {strings.Replace(pi, "replicas: 1", "replicas: 2", 1), "Launcher.replicas is 2, want 1"},
 		"a new field":  {strings.Replace(pi, "  slotsPerWorker: 2", "  slotsPerWorker: 2\n  retain: true", 1), "spec.retain cannot be converted"},
 		"a new policy": {strings.Replace(pi, "cleanPodPolicy: Running", "elastic: {max: 3}", 1), "spec.runPolicy.elastic cannot be converted"},
+		"a text":       {strings.Replace(pi, "slotsPerWorker: 2", "slotsPerWorker: '2'", 1), "spec.slotsPerWorker is 2, want a whole number"},
+		"no bool":      {strings.Replace(pi, "  slotsPerWorker: 2", "  runLauncherAsWorker: 'yes'", 1), "spec.runLauncherAsWorker is yes, want "},
+		"a number":     {strings.Replace(pi, "mpiImplementation: OpenMPI", "mpiImplementation: 4", 1), "spec.mpiImplementation is 4, want "},
+		"pods in text": {strings.Replace(pi, "replicas: 3", "replicas: three", 1), "spec.mpiReplicaSpecs.Worker.replicas is three, want a whole number"},
 		"a replica":    {strings.Replace(pi, "    Worker:\n      replicas: 3\n", "    Evaluator:\n      replicas: 3\n", 1), "spec.mpiReplicaSpecs.Evaluator cannot be converted"},
 	} {
 		if _, _, err := Convert([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -147,11 +150,11 @@ func line(t *testing.T, launcher, more string) (map[string]any, string, error) {
 		return nil, "", err
 	}
 	accepted(t, converted)
-	var whole map[string]any
-	if err := yaml.Unmarshal(converted, &whole); err != nil {
+	objects, err := split(converted)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return tree(whole, "spec"), strings.Join(notes, "\n"), nil
+	return tree(objects[0].tree, "spec"), strings.Join(notes, "\n"), nil
 }
 
 // TestConvertLines: a launcher's line gives ranks, ranks of a pod and the program; a script is kept.

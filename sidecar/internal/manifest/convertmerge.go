@@ -47,7 +47,7 @@ func mergedEntry(base []any, entry any, field, key string, missing *[]string) []
 	e, _ := entry.(map[string]any)
 	at := slices.IndexFunc(base, func(v any) bool {
 		has, _ := v.(map[string]any)
-		return has != nil && has[key] == e[key]
+		return has != nil && fmt.Sprint(has[key]) == fmt.Sprint(e[key]) // either may be of any form
 	})
 	deep := slices.Contains(within, field)
 	switch {

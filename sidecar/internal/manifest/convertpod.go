@@ -65,7 +65,7 @@ func (c *conversion) launcher(launcher, pod, app map[string]any) {
 			}
 			same := slices.ContainsFunc(list(into, field), func(o any) bool {
 				has, _ := o.(map[string]any)
-				return has != nil && has[key] == e[key]
+				return has != nil && fmt.Sprint(has[key]) == fmt.Sprint(e[key]) // either may be of any form
 			})
 			if !same {
 				into[field] = append(list(into, field), e)

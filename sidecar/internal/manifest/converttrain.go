@@ -48,6 +48,8 @@ func (c *conversion) trainJob(job *object, objects []object) (*object, error) {
 	if err := errors.Join(
 		unknown("spec", t.spec, "runtimeRef", "trainer", "suspend", "activeDeadlineSeconds", "managedBy", "labels", "annotations", "podTemplateOverrides", "runtimePatches"),
 		unknown("spec.trainer", tree(t.spec, "trainer"), "image", "command", "args", "env", "numNodes", "resourcesPerNode", "numProcPerNode"),
+		formed[bool]("spec", t.spec, "suspend"), formed[string]("spec", t.spec, "managedBy"), formed[int64]("spec.trainer", tree(t.spec, "trainer"), "numNodes", "numProcPerNode"),
+		formed[string]("spec.runtimeRef", tree(t.spec, "runtimeRef"), "name", "kind", "apiGroup"),
 	); err != nil {
 		return nil, err
 	}
@@ -101,13 +103,15 @@ func (t *training) runtime(job *object, objects []object) (*object, error) {
 		unknown(t.is+": spec", spec, "mlPolicy", "template", "podGroupPolicy"),
 		unknown(t.is+": spec.mlPolicy", t.policy, "numNodes", "mpi"),
 		unknown(t.is+": spec.mlPolicy.mpi", tree(t.policy, "mpi"), "numProcPerNode", "mpiImplementation", "sshAuthMountPath", "runLauncherAsNode"),
+		formed[int64](t.is+": spec.mlPolicy", t.policy, "numNodes"), formed[int64](t.is+": spec.mlPolicy.mpi", tree(t.policy, "mpi"), "numProcPerNode"),
+		formed[string](t.is+": spec.mlPolicy.mpi", tree(t.policy, "mpi"), "mpiImplementation"), formed[bool](t.is+": spec.mlPolicy.mpi", tree(t.policy, "mpi"), "runLauncherAsNode"),
 		unknown(t.is+": spec.template", t.template, "metadata", "spec"),
 	)
 }
 
 func sameNamespace(a, b *object) bool {
 	x, y := tree(a.tree, "metadata")["namespace"], tree(b.tree, "metadata")["namespace"]
-	return x == nil || y == nil || x == y
+	return x == nil || y == nil || fmt.Sprint(x) == fmt.Sprint(y)
 }
 
 // patch lays what the job says of pods over the runtime's template: podTemplateOverrides, and

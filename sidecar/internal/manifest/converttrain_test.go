@@ -169,10 +169,9 @@ func launcherAlone() string {
 	return mpiRuntime[:from] + mpiRuntime[to:]
 }
 
-// TestConvertTrainJobPatches: what a job says of pods reaches the job's template, by either field,
-// and so do policies of job and runtime.
-func TestConvertTrainJobPatches(t *testing.T) {
-	overrides := `  podTemplateOverrides:
+// overrides and patches are what a TrainJob says of pods, by the older field and the newer one.
+const (
+	overrides = `  podTemplateOverrides:
   - targetJobs: [{name: node}, {name: launcher}]
     metadata: {labels: {pool: a}}
     spec:
@@ -182,7 +181,7 @@ func TestConvertTrainJobPatches(t *testing.T) {
       volumes: [{name: data, emptyDir: {}}]
       containers: [{name: node, volumeMounts: [{name: data, mountPath: /data}]}]
 `
-	patches := `  runtimePatches:
+	patches = `  runtimePatches:
   - manager: user
     trainingRuntimeSpec:
       template:
@@ -201,13 +200,22 @@ func TestConvertTrainJobPatches(t *testing.T) {
                     volumes: [{name: data, emptyDir: {}}]
                     containers: [{name: node, volumeMounts: [{name: data, mountPath: /data}]}]
 `
-	more := "  suspend: true\n  activeDeadlineSeconds: 60\n  labels: {from: patch}\n"
+)
+
+// patched is the job with one of these, and with policies of it and of its runtime.
+func patched(patch string) string {
+	return strings.NewReplacer("  suspend: false\n", "  suspend: true\n  activeDeadlineSeconds: 60\n  labels: {from: patch}\n"+patch,
+		"trainer.kubeflow.org/trainjob-controller", "kueue.x-k8s.io/multikueue",
+		"      network:", "      ttlSecondsAfterFinished: 5\n      failurePolicy: {maxRestarts: 3}\n      network:",
+		"  template:\n    metadata: {labels: {team: b}}", "  podGroupPolicy: {coscheduling: {scheduleTimeoutSeconds: 60}}\n  template:\n    metadata: {labels: {team: b}}",
+	).Replace(trainJob + mpiRuntime)
+}
+
+// TestConvertTrainJobPatches: what a job says of pods reaches the job's template, by either field,
+// and so do policies of job and runtime.
+func TestConvertTrainJobPatches(t *testing.T) {
 	for what, patch := range map[string]string{"overrides": overrides, "patches": patches} {
-		text, notes, err := Convert([]byte(strings.NewReplacer("  suspend: false\n", more+patch,
-			"trainer.kubeflow.org/trainjob-controller", "kueue.x-k8s.io/multikueue",
-			"      network:", "      ttlSecondsAfterFinished: 5\n      failurePolicy: {maxRestarts: 3}\n      network:",
-			"  template:\n    metadata: {labels: {team: b}}", "  podGroupPolicy: {coscheduling: {scheduleTimeoutSeconds: 60}}\n  template:\n    metadata: {labels: {team: b}}",
-		).Replace(trainJob + mpiRuntime)))
+		text, notes, err := Convert([]byte(patched(patch)))
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 			continue
@@ -261,7 +269,11 @@ func TestConvertTrainJobRefused(t *testing.T) {
 		"rules of a Job":        {both("            backoffLimit: 2", "            podFailurePolicy: {rules: []}"), "replicatedJobs[launcher].template.spec.podFailurePolicy cannot be converted"},
 		"no launcher":           {both("      - name: launcher\n", "      - name: front\n"), "replicatedJobs has no launcher"},
 		"nodes without any":     {trainJob + launcherAlone(), "numNodes is 4, and ClusterTrainingRuntime mpi-distributed has no replicatedJob node"},
-		"ranks in words":        {both("    numProcPerNode: 2", "    numProcPerNode: auto"), "numProcPerNode is auto, want a number of ranks"},
+		"ranks in words":        {both("    numProcPerNode: 2", "    numProcPerNode: auto"), "spec.trainer.numProcPerNode is auto, want "},
+		"no ranks":              {both("    numProcPerNode: 2", "    numProcPerNode: 0"), "numProcPerNode is 0, want a number of ranks"},
+		"a node in words":       {both("    mpi: {", "    mpi: {runLauncherAsNode: 'no', ", ", runLauncherAsNode: true", ""), "mlPolicy.mpi.runLauncherAsNode is no, want "},
+		"nodes in words":        {both("    numNodes: 4", "    numNodes: '4'"), "spec.trainer.numNodes is 4, want "},
+		"restarts in words":     {both("backoffLimit: 2", "backoffLimit: '2'"), "replicatedJobs[launcher].template.spec.backoffLimit is 2, want "},
 		"no nodes":              {both("    numNodes: 4", "    numNodes: 0"), "numNodes is 0, want at least 1"},
 		"a pod that is missing": {both("  suspend: false", "  podTemplateOverrides: [{targetJobs: [{name: trainer}], spec: {nodeSelector: {a: b}}}]"), "has no replicatedJobs trainer"},
 		"a container, too":      {both("  suspend: false", "  runtimePatches: [{manager: a, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: {spec: {containers: [{name: x}]}}}}}]}}}}]"), "has no containers x"},

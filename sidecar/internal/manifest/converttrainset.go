@@ -16,6 +16,7 @@ func (t *training) jobSet() error {
 	wrong := []error{
 		unknown(path, set, "replicatedJobs", "network", "successPolicy", "failurePolicy", "startupPolicy", "suspend", "ttlSecondsAfterFinished"),
 		unknown(path+".failurePolicy", tree(set, "failurePolicy"), "maxRestarts", "restartStrategy"),
+		formed[int64](path+".failurePolicy", tree(set, "failurePolicy"), "maxRestarts"), formed[bool](path, set, "suspend"),
 	}
 	t.retries, t.ttl, t.suspend = tree(set, "failurePolicy")["maxRestarts"], set["ttlSecondsAfterFinished"], set["suspend"]
 	for _, f := range []struct{ field, why string }{
@@ -54,6 +55,7 @@ func (t *training) replicated(path string, r map[string]any) error {
 		unknown(path, r, "name", "replicas", "groupName", "dependsOn", "template"),
 		unknown(path+".template", tree(r, "template"), "metadata", "spec"),
 		unknown(path+".template.spec", job, "template", "parallelism", "completions", "completionMode", "backoffLimit", "activeDeadlineSeconds"),
+		formed[int64](path, r, "replicas"), formed[int64](path+".template.spec", job, "parallelism", "backoffLimit"),
 		unknown(path+".template.spec.template", tree(job, "template"), "metadata", "spec"),
 	}
 	if n := whole(r["replicas"], 1); n != 1 {
