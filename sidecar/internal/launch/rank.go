@@ -34,12 +34,13 @@ func (p *pod) run(ctx, judging context.Context, rank int, path string) {
 	// as the child, so that the goroutine keeps it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	begun := time.Now() // a rank may call its sidecar before start returns
 	cmd, err := p.start(ctx, rank, path)
 	if err = Advise(err); err != nil {
 		p.cannot(rank, exitNotExecutable, err)
 		return
 	}
-	p.report(&Event{Event: "started", Rank: rank, PID: cmd.Process.Pid, Time: time.Now()})
+	p.report(&Event{Event: "started", Rank: rank, PID: cmd.Process.Pid, Time: begun})
 	awaitEnd(cmd.Process.Pid)
 	if p.cfg.awaited != nil {
 		p.cfg.awaited()
