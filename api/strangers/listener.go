@@ -32,10 +32,10 @@ type Bounds struct {
 	Buffer int
 	// Rate is how many connections a second one address may open, and twice as many at once;
 	// the others are closed at once, which costs a hundredth of an answer. 0: any number.
-	// Loopback has no such bound: who is there shares the processors anyway.
+	// Loopback has no such bound: its processes share the processors anyway.
 	Rate float64
 	// Gap is the least time between the beginnings of two requests of one connection; 0:
-	// none. With Rate it bounds the processor time that strangers take from who serves them.
+	// none. With Rate it bounds the processor time that strangers take from the server.
 	Gap time.Duration
 	// Header bounds a request's header in bytes; net/http adds 4 KiB.
 	Header int

@@ -65,7 +65,7 @@ func (s *session) identify(ctx context.Context) (err error) {
 		case turn <- struct{}{}:
 			defer func() { <-turn }()
 		case <-ctx.Done():
-			return errors.New("the agent is too busy to find out who is calling; try again")
+			return errors.New("the agent is too busy to identify the caller; try again")
 		}
 	}
 	if s.caller, err = s.agent.config.Who.Identify(ctx, s.process.pid); err != nil {
