@@ -52,7 +52,8 @@ func startPods(t *testing.T, ranks ...int) *pods {
 		p.sidecar(i)
 	}
 	for i := range p.doc.Pods {
-		p.await(fmt.Sprintf("a socket of sidecar %d", i), func() bool { return p.told(i, "/healthz") != "" })
+		// Health is served first: what a sidecar keeps open it has when it is ready.
+		p.await(fmt.Sprintf("sidecar %d", i), func() bool { return strings.HasPrefix(p.told(i, "/readyz"), "200") })
 		p.before = append(p.before, len(p.descriptors(i)))
 	}
 	return p
