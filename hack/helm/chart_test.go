@@ -450,7 +450,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestNotesNameOpenPorts: ports of jobs beside their own are closed unless a value opens them.
+// TestNotesNameOpenPorts: other ports of a job's pods are closed unless a value opens them.
 func TestNotesNameOpenPorts(t *testing.T) {
 	for values, want := range map[string]string{
 		"operator: {jobNetworkPolicies: true}": " none (operator.otherPorts).",

@@ -84,7 +84,8 @@ func TestEventsAreQuoted(t *testing.T) {
 	}
 }
 
-// TestNewsOfAPull: an image that is being pulled is told of, and not what has been done beside it.
+// TestNewsOfAPull: the news of a pod are those of an image that is pulled, and not of what other
+// containers have done.
 func TestNewsOfAPull(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	n := 0

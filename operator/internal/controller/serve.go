@@ -36,8 +36,8 @@ const lastAnswers = 5 * time.Second
 
 // What strangers may cost at each port: every pod of the cluster may connect, unless a
 // network policy is enforced. A probe or a scraper asks at once and gets a place
-// however many others hold one. A scraper may be refused beside more than Rate connections
-// a second of its own address; a probe never is, since its answer costs next to nothing.
+// however many others hold one. A scraper may be refused if its own address opens more than
+// Rate connections a second; a probe never is, since its answer costs next to nothing.
 var (
 	probes = strangers.Bounds{
 		Places: 64, Buffer: 32 << 10, Header: 8 << 10, Gap: 20 * time.Millisecond,
