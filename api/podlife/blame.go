@@ -58,6 +58,9 @@ func (v *Verdict) String() string {
 //     of others, from a second before the sidecar tells on, are consequences. Where the rank
 //     could not be started, or had ended badly by then, that is the failure: it left the job
 //     because of it.
+//   - The exits of others, from a second before a rank is refused on, are consequences of the
+//     refusal: an mpirun ends when one of its ranks does, and may do so before the sidecar of
+//     its pod has heard of the refusal.
 //   - A sidecar that ended by itself is the failure of its pod's first rank.
 //   - Of what is left, the earliest counts. Clocks of different nodes differ:
 //     this only decides between failures that know nothing of each other.
@@ -205,7 +208,7 @@ func (in *inquiry) hearLauncher(r *Report) {
 			c.confirm(&f)
 		case f.Reason == Terminated:
 			in.suspects = append(in.suspects, suspect{Verdict: Verdict{r.Pod, f}, weight: told, heard: true})
-		case in.followsAbsence(&f):
+		case in.follows(&f):
 		case i == first && !r.knewBy(f.Time):
 			in.accuse(r, f)
 		}
@@ -226,16 +229,16 @@ func (r *Report) endedByThat(c *suspect, own *Failure) bool {
 	return c.Reason == RankVanished && own.Time.Sub(seen) <= toldToEnd
 }
 
-// absenceTime is how long before a sidecar a launcher may see the end of a rank, which has
-// waited for one that had closed its session.
-const absenceTime = time.Second
+// followTime is how long before a sidecar a launcher may see the exit of a rank that follows
+// from what another rank has told its sidecar. Clocks of nodes differ by less.
+const followTime = time.Second
 
-// followsAbsence reports that a rank has exited when ranks waited in a collective for one
-// that had closed its session, as its sidecar has told: it is one of those, or comes after. The
-// one that is named as waiting may crash in what follows.
-func (in *inquiry) followsAbsence(f *Failure) bool {
+// follows reports that a rank has exited because another one had closed its session, or was
+// refused. A rank that waited for the closed session, and is named so, may crash in what follows.
+func (in *inquiry) follows(f *Failure) bool {
 	for _, c := range in.claims {
-		if c.absent && (f.Reason == RankExited || c.waited(f.Rank)) && f.Time.After(c.Time.Add(-absenceTime)) {
+		because := c.absent && (f.Reason == RankExited || c.waited(f.Rank)) || c.refused() && f.Reason == RankExited
+		if because && f.Time.After(c.Time.Add(-followTime)) {
 			return true
 		}
 	}

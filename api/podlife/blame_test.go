@@ -83,6 +83,14 @@ func TestBlame(t *testing.T) {
 			two(Report{Sidecar: agree(seen(3, 1, TextRefused+"another MPI", 2))}, Report{Launcher: ranks(exited(2, 1, 3))}),
 			&Verdict{1, Failure{Rank: 3, Code: 1, Reason: JobFailed, Text: "was refused: another MPI", Time: at(2)}},
 		},
+		"a refusal, for which an mpirun in another pod ends first": {
+			two(Report{Sidecar: agree(seen(3, 1, TextRefused+"another MPI", 2.2)), Launcher: ranks(exited(0, 1, 2.1))}, Report{Sidecar: agree(seen(3, 1, TextRefused+"another MPI", 2))}),
+			&Verdict{1, Failure{Rank: 3, Code: 1, Reason: JobFailed, Text: "was refused: another MPI", Time: at(2)}},
+		},
+		"a rank that is killed before another one is refused": {
+			two(Report{Sidecar: agree(seen(3, 1, TextRefused+"another MPI", 2.2)), Launcher: ranks(killed(0, 2.1))}, Report{Sidecar: agree(seen(3, 1, TextRefused+"another MPI", 2.2))}),
+			&Verdict{0, killed(0, 2.1)},
+		},
 		"an abort whose text was cut on its way": {
 			two(Report{Sidecar: agree(seen(3, 7, abort[:15]+TextCut, 5))}, Report{Sidecar: agree(seen(3, 7, abort, 5.1))}),
 			&Verdict{1, Failure{Rank: 3, Code: 7, Reason: JobAborted, Text: "failed: " + abort, Time: at(5)}},
