@@ -44,6 +44,8 @@ const (
 	// EnvMPIRanks is how many ranks the job has, more than one, for those that an mpirun of
 	// the program starts: its world is that of all, or of one (clientlib/c/check).
 	EnvMPIRanks = "OUTRIGGER_MPI_RANKS"
+	// EnvMPIHere is which of these ranks the pod has, as FIRST-LAST.
+	EnvMPIHere = "OUTRIGGER_MPI_HERE"
 	// EnvHost is the host name of a pod that shares its machine with other pods of the
 	// job, for the daemons of an mpirun (clientlib/c/host).
 	EnvHost = "OUTRIGGER_HOST"

@@ -4,6 +4,7 @@ package mpi
 
 import (
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -60,7 +61,6 @@ func TestMPIRunFails(t *testing.T) {
 		want    string
 	}{
 		"too few ranks":         {[]string{"mpirun", "-n", "2", check}, 1, "mpirun has started 2 ranks of the job's 4: it has to start 4 ranks (-n 4)"},
-		"ranks in other pods":   {[]string{"mpirun", "--map-by", "node", "-n", "4", check}, 1, "remove its --map-by"},
 		"a rank that is killed": {[]string{"mpirun", "-n", "4", m.build(t, "killed")}, 1, "rank 1 (pod 0) failed: its process ended without closing its session"},
 		"an exit code":          {[]string{"mpirun", "-n", "4", "sh", "-c", "exit 3"}, 3, "exited with code 3"},
 		"a line without one":    {[]string{"mpirun", "-n", "4", filepath.Join(t.TempDir(), "not-there")}, 0, "not-there"},
@@ -69,6 +69,25 @@ func TestMPIRunFails(t *testing.T) {
 			code, out := job{ranks: 4, pods: 2, env: m.env}.run(t, c.program...)
 			if code == 0 || c.code != 0 && code != c.code || !strings.Contains(out, c.want) {
 				t.Errorf("exit code %d, want %d and %q\n%s", code, c.code, c.want, out)
+			}
+		})
+	}
+}
+
+// TestMPIRunMisplaces: a rank that mpirun starts in a pod which does not have it is refused, and
+// ends the job. MPICH's job hung, and the verdict of others named a rank that had failed for it.
+func TestMPIRunMisplaces(t *testing.T) {
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			program, options := m.build(t, "check"), []string{"-ppn", "1"}
+			if strings.HasPrefix(m.name, "openmpi") {
+				options = []string{"--map-by", "node"}
+				job{ranks: 4, pods: 2, env: m.env}.mustRun(t, "checked over 4 ranks", m.starter(t), "--oversubscribe", "-n", "4", program)
+			}
+			line := append(append([]string{m.starter(t)}, options...), "-n", "4", program)
+			code, out := job{ranks: 4, pods: 2, env: m.env}.run(t, line...)
+			if code == 0 || !regexp.MustCompile(`job failed: rank \d \(pod \d\) was refused: mpirun has started it in a pod that has ranks \d to \d: .*remove --map-by`).MatchString(out) {
+				t.Errorf("exit code %d\n%s", code, out)
 			}
 		})
 	}

@@ -260,6 +260,7 @@ static void before_start(void)
 		(void)unsetenv("OMPI_MCA_osc");
 		(void)unsetenv(OR_NAME_ENV_SOCKET);
 	}
+	check_placed();
 	if (check_wanted() && provider_hidden())
 		refuse("its settings leave Outrigger out");
 	for (size_t i = 0; check_wanted() && i < SETTINGS; i++) {

@@ -21,6 +21,7 @@ void check_release(void);              /* programs that this process starts are 
 int check_world(void);                 /* ranks of the program, as its mpirun has it; 0: it is not known */
 void check_said(void);                 /* ends a rank whose MPI is not the one that --mpi says */
 void check_starter(void);              /* ends a rank whose mpirun is of another MPI */
+void check_placed(void);               /* ends a rank that mpirun has started in a pod which does not have it */
 bool check_world_of_one(void);         /* mpirun started it as one rank, in a job of more */
 void check_management(void);           /* ends a rank whose connection to process management was closed */
 bool check_managed(void);              /* PMI_FD is such a connection */

@@ -1,7 +1,7 @@
 /*
- * Programs that an mpirun of the job's script has started with fewer ranks than the job has. The
- * ranks that are left out would have to attach later than others, and no sidecar could know which
- * program they belong to. A program of one rank, as `mpirun -n 1 gmx_mpi grompp`, does without.
+ * Programs that an mpirun has started with ranks in other pods than those that have them, or with
+ * fewer ranks than the job has. The ranks that are left out would have to attach later than others,
+ * and no sidecar could know which program they belong to. A program of one rank, as `mpirun -n 1 gmx_mpi grompp`, does without.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,5 +36,17 @@ bool check_world_of_one(void)
 		return true;
 	char text[256];
 	snprintf(text, sizeof text, "mpirun has started %d ranks of the job's %d: it has to start %d ranks (-n %d), or one (-n 1)", world, ranks, ranks, ranks);
+	check_refuse(text);
+}
+
+void check_placed(void)
+{
+	const char *here = getenv(OR_NAME_ENV_MPI_HERE);
+	int first, last, rank = atoi(check_rank());
+	if (here == NULL || sscanf(here, "%d-%d", &first, &last) != 2 || check_world() < 2 || (rank >= first && rank <= last))
+		return;
+	char text[512];
+	snprintf(text, sizeof text, "mpirun has started it in a pod that has ranks %d to %d: it has to place ranks in the order of the pods; "
+		"remove --map-by, --rank-by, --oversubscribe, -ppn, -perhost or -rr from the line (docs/mpi.md)", first, last);
 	check_refuse(text);
 }

@@ -32,7 +32,8 @@ func (s *Starter) commands() []string {
 		names.EnvSocket + "=" + s.socket, names.EnvAgent + "=" + string(s.management()),
 	})
 	if n := s.job.world(); n > 1 {
-		env = append(env, names.EnvMPIRanks+"="+strconv.Itoa(n))
+		first := s.job.first
+		env = append(env, names.EnvMPIRanks+"="+strconv.Itoa(n), fmt.Sprintf("%s=%d-%d", names.EnvMPIHere, first, first+s.job.ranks()-1))
 	}
 	return env
 }
@@ -70,6 +71,7 @@ func (s *Starter) program(folder string) ([]string, error) {
 		"OMPI_MCA_plm=rsh", "OMPI_MCA_plm_rsh_agent=" + s.agent(), "OMPI_MCA_orte_default_hostfile=" + lists["openmpi"],
 		// Open MPI 5
 		"PRTE_MCA_plm=ssh", "PRTE_MCA_plm_ssh_agent=" + s.agent(), "PRTE_MCA_prte_default_hostfile=" + lists["openmpi"],
+		"PRTE_MCA_rmaps_default_mapping_policy=slot", // else --oversubscribe places all ranks on the first host
 		"PRTE_ALLOW_RUN_AS_ROOT=1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1", "PRTE_MCA_prte_tmpdir_base=" + folder, // it leaves files
 		// MPICH
 		"HYDRA_LAUNCHER=ssh", "HYDRA_LAUNCHER_EXEC=" + s.agent(), "HYDRA_HOST_FILE=" + lists["hydra"],
