@@ -93,6 +93,14 @@ func TestMPIRunMisplaces(t *testing.T) {
 	}
 }
 
+// TestMPIRunLeavePinned: an option for networks that Outrigger is not changes nothing. Open MPI 5 of
+// PyPI, which has no memory hooks, ended its ranks for it.
+func TestMPIRunLeavePinned(t *testing.T) {
+	for _, m := range []implementation{openmpi4(t), openmpi5(t)} {
+		job{ranks: 2, pods: 2, env: m.env}.mustRun(t, "checked over 2 ranks", m.starter(t), "--mca", "mpi_leave_pinned", "1", "-n", "2", m.build(t, "check"))
+	}
+}
+
 // TestMPIRunOfAnother: an mpirun of another MPI than the program's ends at once, and both are named.
 // Open MPI's programs waited for ever below the mpiexec of MPICH, and those of Open MPI 5 below
 // the mpirun of Open MPI 4.1.

@@ -376,6 +376,12 @@ __attribute__((constructor)) static void begin(void)
 {
 	if (check_wanted() && getenv("OMPI_MCA_btl") != NULL)
 		(void)setenv("OMPI_MCA_btl", "self,ofi", 1);
+	/* A build without memory hooks, as PyPI's Open MPI 5, ends a rank that has btl ofi and asks
+	 * for this. The provider needs no registration that could be kept. */
+	if (check_wanted()) {
+		(void)unsetenv("OMPI_MCA_mpi_leave_pinned");
+		(void)unsetenv("OMPI_MCA_mpi_leave_pinned_pipeline");
+	}
 	loaded();
 }
 
