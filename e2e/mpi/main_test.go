@@ -97,9 +97,13 @@ type job struct {
 	mpi         string // default: auto
 	env         []string
 	dir         string
-	shm         string   // size of a /dev/shm of its own; "": the machine's
+	mount       string   // options and folders of a mount(8) that it alone has; "": none
 	flags       []string // of outrigger run
+	file        string   // an MPIJob, which says what flags say otherwise
 }
+
+// sharedMemory is a mount of a /dev/shm of its own.
+func sharedMemory(size string) string { return "-t tmpfs -o size=" + size + " tmpfs /dev/shm" }
 
 // unsaid is a run without --mpi.
 const unsaid = "unsaid"
@@ -113,13 +117,16 @@ func (j job) run(t *testing.T, program ...string) (int, string) {
 	ctx, cancel := context.WithTimeout(t.Context(), jobTime)
 	defer cancel()
 	args := []string{"run", "-n", fmt.Sprint(j.ranks), "--pods", fmt.Sprint(j.pods)}
-	if j.mpi != unsaid {
+	switch {
+	case j.file != "":
+		args = []string{"run", "-f", j.file, "--quiet-ignored"}
+	case j.mpi != unsaid:
 		args = append(args, "--mpi", j.mpi)
 	}
 	args = append(append(append(args, j.flags...), "--"), program...)
 	line := append([]string{at(t, "outrigger")}, args...)
-	if j.shm != "" {
-		line = append([]string{"unshare", "--mount", "sh", "-c", `mount -t tmpfs -o size=$0 tmpfs /dev/shm && exec "$@"`, j.shm}, line...)
+	if j.mount != "" {
+		line = append([]string{"unshare", "--mount", "sh", "-c", `mount $0 && exec "$@"`, j.mount}, line...)
 	}
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Env, cmd.Dir = append(os.Environ(), j.env...), j.dir

@@ -70,7 +70,7 @@ func TestSmallSharedMemory(t *testing.T) {
 	program := m.build(t, "check")
 	for _, size := range []string{"64m", "16m"} {
 		t.Run(size, func(t *testing.T) {
-			job{ranks: 16, pods: 8, shm: size}.mustRun(t, "checked over 16 ranks", program)
+			job{ranks: 16, pods: 8, mount: sharedMemory(size)}.mustRun(t, "checked over 16 ranks", program)
 		})
 	}
 }

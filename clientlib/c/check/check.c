@@ -13,7 +13,8 @@
  * - A program that mpirun has started as one rank (mpirun -n 1) has no messages to carry, and runs
  *   without a sidecar. With fewer ranks than the job, and more than one, it ends (world.c).
  * - btl is what Open MPI uses for windows, where pml carries messages: a user's list of btls, such
- *   as ^openib, would let windows take tcp. It is put back to the launcher's.
+ *   as ^openib, would let windows take tcp. It is put back to the launcher's. A list that
+ *   Open MPI has from a file of its installation ends the process (parameter.c).
  * - MPI_Finalize of Open MPI does not sleep for a second.
  * - MPI_Finalize of Intel MPI leaves the script's next MPI program its connection (inherited.c).
  * - Some mistakes of scripts are named (hint.c).
@@ -81,18 +82,18 @@ void check_refuse(const char *text)
  * nothing. */
 static const struct setting {
 	const char *name, *value;
-	bool openmpi, others; /* the MPIs that read it */
+	bool openmpi, mpich, intel; /* the MPIs that read it */
 } settings[] = {
-	{"OMPI_MCA_pml", "cm", true, false},
-	{"OMPI_MCA_mtl", "ofi", true, false},
-	{"OMPI_MCA_mtl_ofi_provider_include", "outrigger", true, false},
-	{"OMPI_MCA_mtl_ofi_provider_exclude", NULL, true, false},
-	{"OMPI_MCA_opal_common_ofi_provider_include", NULL, true, false},
-	{"OMPI_MCA_opal_common_ofi_provider_exclude", NULL, true, false},
-	{"MPIR_CVAR_CH4_NETMOD", "ofi", false, true},
-	{"I_MPI_FABRICS", "ofi", false, true},
-	{"I_MPI_OFI_PROVIDER", "outrigger", false, true},
-	{"FI_PROVIDER", "outrigger", true, true},
+	{"OMPI_MCA_pml", "cm", true, false, false},
+	{"OMPI_MCA_mtl", "ofi", true, false, false},
+	{"OMPI_MCA_mtl_ofi_provider_include", "outrigger", true, false, false},
+	{"OMPI_MCA_mtl_ofi_provider_exclude", NULL, true, false, false},
+	{"OMPI_MCA_opal_common_ofi_provider_include", NULL, true, false, false},
+	{"OMPI_MCA_opal_common_ofi_provider_exclude", NULL, true, false, false},
+	{"MPIR_CVAR_CH4_NETMOD", "ofi", false, true, true},
+	{"I_MPI_FABRICS", "ofi", false, false, true},
+	{"I_MPI_OFI_PROVIDER", "outrigger", false, false, true},
+	{"FI_PROVIDER", "outrigger", true, true, true},
 };
 #define SETTINGS (sizeof settings / sizeof *settings)
 
@@ -137,8 +138,22 @@ static bool provider_hidden(void)
 static bool differs(const struct setting *s)
 {
 	const char *value = getenv(s->name);
-	bool open_mpi = mpilib_open("libmpi.so.40") != NULL;
-	return value != NULL && (open_mpi ? s->openmpi : s->others) && (s->value == NULL || strcmp(value, s->value) != 0);
+	bool read = mpilib_open("libmpi.so.40") != NULL ? s->openmpi : check_intel() ? s->intel : s->mpich;
+	return value != NULL && read && (s->value == NULL || strcmp(value, s->value) != 0);
+}
+
+static bool checked; /* the start of the MPI was seen here */
+
+/* parameters writes those of Open MPI that choose another transport, and the files that they are from. */
+static void parameters(char *text, size_t bytes)
+{
+	static const char *const frameworks[] = {"pml", "mtl", "btl"}, *const ours[] = {"cm", "ofi", "self,ofi"};
+	for (size_t i = 0; i < sizeof frameworks / sizeof *frameworks; i++) {
+		const char *value, *file;
+		size_t used = strlen(text);
+		if (check_parameter(frameworks[i], &value, &file) && value != NULL && file != NULL && strcmp(value, ours[i]) != 0)
+			snprintf(text + used, bytes - used, "%s%s = %s of %s", used == 0 ? "" : ", ", frameworks[i], value, file);
+	}
 }
 
 /* refuse ends the process, with the settings that are not the launcher's. */
@@ -150,6 +165,8 @@ static void refuse(const char *selected)
 		if (differs(&settings[i]))
 			snprintf(others + used, sizeof others - used, "%s%s=%s", used == 0 ? "" : ", ", settings[i].name, getenv(settings[i].name));
 	}
+	if (checked) /* before that Open MPI has no parameters, and mca_base_var_find crashes */
+		parameters(others, sizeof others);
 	if (provider_hidden()) {
 		size_t used = strlen(others);
 		snprintf(others + used, sizeof others - used, "%sFI_PROVIDER_PATH=%s", used == 0 ? "" : ", ", getenv("FI_PROVIDER_PATH"));
@@ -186,8 +203,6 @@ static bool used(void)
 	return mpilib_function(mpilib_open("liboutrigger-fi.so"), &provider, "outrigger_fi_used") && provider();
 }
 
-static bool checked; /* the start of the MPI was seen here */
-
 /* The places of two names in mca_base_component_2_1_0_t (opal/mca/mca.h): of the framework, and of
  * the component. Open MPI 3 to 5 have the same ones. */
 #define FRAMEWORK_AT 40
@@ -205,7 +220,8 @@ static const char *pml(void)
 
 static void check(void)
 {
-	char selected[128];
+	char selected[256];
+	const char *btl;
 	checked = true;
 	if (!check_wanted())
 		return;
@@ -216,6 +232,10 @@ static void check(void)
 	}
 	if (!attached())
 		refuse("it is not libfabric's provider outrigger");
+	if (name[0] != 0 && check_windows_elsewhere(&btl)) {
+		snprintf(selected, sizeof selected, "btl %.200s instead of self,ofi, by which its windows go", btl);
+		refuse(selected);
+	}
 	own_memory();
 }
 

@@ -25,6 +25,11 @@ void check_placed(void);               /* ends a rank that mpirun has started in
 bool check_world_of_one(void);         /* mpirun started it as one rank, in a job of more */
 void check_management(void);           /* ends a rank whose connection to process management was closed */
 bool check_managed(void);              /* PMI_FD is such a connection */
+bool check_intel(void);                /* the process's MPI is Intel MPI */
+/* A parameter of Open MPI that selects components of a framework, and the file that it is from;
+ * NULL: it has no value, or is from no file. false: Open MPI has not read it. */
+bool check_parameter(const char *framework, const char **value, const char **file);
+bool check_windows_elsewhere(const char **btl); /* Open MPI's list of btls has others than the launcher's */
 int check_missing(const char *name);   /* a function that the MPI does not have was called */
 
 #endif

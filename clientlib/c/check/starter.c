@@ -47,6 +47,16 @@ static void version(void *library, char *text)
 			*at = ' ';
 }
 
+bool check_intel(void)
+{
+	char text[VERSION_MAX];
+	void *library = mpilib_open("libmpi.so.12");
+	if (library == NULL)
+		return false;
+	version(library, text);
+	return strncmp(text, "Intel", 5) == 0;
+}
+
 void check_said(void)
 {
 	char text[VERSION_MAX], reason[512];
