@@ -171,3 +171,20 @@ func TestScaLAPACK(t *testing.T) {
 		})
 	}
 }
+
+// TestLoadedValues: what TestValues has of Open MPI 4's types with an offset comes out right for a
+// program that finds its MPI by dlopen and dlsym, as PyPI's mpi4py does.
+func TestLoadedValues(t *testing.T) {
+	program, err := filepath.Abs("testdata/offsets.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []implementation{openmpi4(t), mpich(t)} {
+		t.Run(m.name, func(t *testing.T) {
+			out := pythonJob(t, m, 4).mustRun(t, "offsets: 0 wrong over 4 ranks", "/usr/bin/python3", program)
+			if strings.Contains(out, "wrong: ") {
+				t.Error(out)
+			}
+		})
+	}
+}
