@@ -41,6 +41,35 @@ func TestWrapped(t *testing.T) {
 	}
 }
 
+// TestWrappedWithoutRanks: below a static wrapper a process loads an MPI, and no rank attaches: the
+// job fails with that reason, on the command line and as an MPIJob. One whose MPI takes another
+// transport is refused.
+func TestWrappedWithoutRanks(t *testing.T) {
+	const alone = "a process of this pod has loaded an MPI library, but no rank has met the others: each ran as a job of its own"
+	wrap := static(t)
+	var none implementation
+	loads := none.build(t, "clears")
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			line := job{ranks: 2, pods: 2, env: append(m.env, "P="+m.build(t, "first"))}
+			file := job{file: "testdata/required.yaml", env: line.env}
+			for _, c := range []struct {
+				j       job
+				want    string
+				program []string
+			}{
+				{line, alone, []string{loads, "loads", m.library}},
+				{file, alone, []string{loads, "loads", m.library}},
+				{line, "was refused: its MPI took another transport: ", []string{"/bin/sh", "-c", "FI_PROVIDER=tcp exec $P"}},
+			} {
+				if code, out := c.j.run(t, append([]string{wrap}, c.program...)...); code == 0 || !strings.Contains(out, c.want) || strings.Contains(out, "has begun") {
+					t.Errorf("%s: exit code %d, want %q\n%s", c.program, code, c.want, out)
+				}
+			}
+		})
+	}
+}
+
 // TestAlone: ranks of a script that each run as a job of their own fail the job, although each
 // ended well.
 func TestAlone(t *testing.T) {

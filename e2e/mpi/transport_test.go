@@ -148,16 +148,11 @@ func TestTransportByFile(t *testing.T) {
 // TestTransportRequired: a job that says in its document which transport it requires, and that it is
 // encrypted, is refused before its first message as well.
 func TestTransportRequired(t *testing.T) {
-	text, err := os.ReadFile("testdata/required.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(parameters(t, "required.yaml", string(text)), "required.yaml")
 	options := map[string]string{"mpich": "-genv FI_PROVIDER tcp", "intel": "-genv FI_PROVIDER tcp", "openmpi4": "--mca pml ob1", "openmpi5": "--mca pml ob1"}
 	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {
 			program := m.build(t, "first")
-			j := job{file: file, env: m.env}
+			j := job{file: "testdata/required.yaml", env: m.env}
 			if out := j.mustRun(t, "first: 0 wrong over 2 ranks", program); !strings.Contains(out, "has begun") {
 				t.Error(out)
 			}
