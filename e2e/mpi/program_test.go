@@ -267,6 +267,31 @@ func TestUnsaid(t *testing.T) {
 	}
 }
 
+// TestUnsaidInAJob: an MPIJob without mpi is refused before its program starts, if that is linked to
+// an MPI. A script is not judged there nor on the command line: its MPI programs are jobs of one
+// rank (docs/mpi.md).
+func TestUnsaidInAJob(t *testing.T) {
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			program := m.build(t, "first")
+			file := job{file: "testdata/unsaid.yaml", env: append(m.env, "P="+program)}
+			code, out := file.run(t, program)
+			if code == 0 || !strings.Contains(out, "reason: CannotStart") || !strings.Contains(out, "first is linked to an MPI (") || strings.Contains(out, "has begun") {
+				t.Errorf("exit code %d\n%s", code, out)
+			}
+			scripts := []job{file}
+			if m.name == "mpich" {
+				scripts = append(scripts, job{ranks: 2, pods: 2, mpi: unsaid, env: file.env})
+			}
+			for _, j := range scripts {
+				if out := j.mustRun(t, "", "sh", "-c", "exec $P"); strings.Count(out, "first: 0 wrong over 1 ranks") != 2 {
+					t.Errorf("not two jobs of one rank\n%s", out)
+				}
+			}
+		})
+	}
+}
+
 // TestIdleRank: a script ends well in one rank and calls MPI in the others, which would wait
 // for it for ever; where it does so in all ranks nothing is wrong.
 func TestIdleRank(t *testing.T) {
