@@ -3,9 +3,11 @@
 package mpi
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -138,16 +140,45 @@ func selection(t *testing.T, implementations ...implementation) {
 	}
 }
 
-// TestHosts: a line that names hosts of its own is refused with what to remove.
+// TestHosts: a line that names hosts of its own, or a file of hosts, is refused with what to remove.
 func TestHosts(t *testing.T) {
-	for _, m := range []implementation{mpich(t), openmpi4(t), openmpi5(t)} {
-		t.Run(m.name, func(t *testing.T) {
-			code, out := job{ranks: 4, pods: 2, env: m.env}.run(t, m.starter(t), "-host", "localhost:4", "-n", "4", m.build(t, "check"))
-			if code == 0 || !strings.Contains(out, "the hosts are those of the job; remove -host") {
-				t.Errorf("exit code %d\n%s", code, out)
-			}
-		})
+	const own, other = "the hosts are those of the job; remove -host, -hosts, -hostfile, -machinefile", "remove hosts of its line (-host, -hostfile, -machinefile)"
+	for _, m := range all(t) {
+		host, file, line := "localhost", "-machinefile", "%s:4\n"
+		switch m.name {
+		case "openmpi4":
+			host, file, line = "localhost:4", "-machinefile", "%s slots=4\n"
+		case "openmpi5":
+			host, file, line = "localhost:4", "--hostfile", "%s slots=4\n"
+		case "mpich":
+			file = "-f"
+		}
+		program := m.build(t, "check")
+		for what, c := range map[string]struct {
+			options []string
+			want    string
+		}{
+			"a host":                 {[]string{"-host", host}, own},
+			"a file with this host":  {[]string{file, hostfile(t, fmt.Sprintf(line, "localhost"))}, own},
+			"a file with other ones": {[]string{file, hostfile(t, fmt.Sprintf(line, "node-1.example.com")+fmt.Sprintf(line, "node-2.example.com"))}, other},
+		} {
+			t.Run(m.name+"/"+what, func(t *testing.T) {
+				code, out := job{ranks: 4, pods: 2, env: m.env}.run(t, slices.Concat([]string{m.starter(t)}, c.options, []string{"-n", "4", program})...)
+				if code == 0 || !strings.Contains(out, c.want) || strings.Contains(out, "checked over") {
+					t.Errorf("exit code %d, want %q\n%s", code, c.want, out)
+				}
+			})
+		}
 	}
+}
+
+func hostfile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "hosts")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // TestCleared: a wrapper or a program of a script whose environment was cleared or changed fails the

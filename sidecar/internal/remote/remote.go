@@ -57,7 +57,7 @@ func podOf(name string) (int, error) {
 	number, ok := strings.CutPrefix(host, hostPrefix)
 	pod, err := strconv.Atoi(number)
 	if !ok || err != nil || pod < 0 {
-		return 0, fmt.Errorf("host %q: the pods of a job are called %s, %s and so on; leave it to the list of hosts that mpirun is given: remove hosts of its line, and unset variables of SLURM (SLURM_JOBID, SLURM_JOB_ID, SLURM_NODELIST), by which Open MPI takes those of an allocation", host, Host(0), Host(1))
+		return 0, fmt.Errorf("host %q: the pods of a job are called %s, %s and so on; leave it to the list of hosts that mpirun is given: remove hosts of its line (-host, -hostfile, -machinefile), and unset variables of SLURM (SLURM_JOBID, SLURM_JOB_ID, SLURM_NODELIST), by which Open MPI takes those of an allocation", host, Host(0), Host(1))
 	}
 	return pod, nil
 }
