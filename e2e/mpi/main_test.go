@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -99,7 +100,8 @@ type job struct {
 	dir         string
 	mount       string   // options and folders of a mount(8) that it alone has; "": none
 	flags       []string // of outrigger run
-	file        string   // an MPIJob, which says what flags say otherwise
+	stdin       io.Reader
+	file        string // an MPIJob, which says what flags say otherwise
 }
 
 // sharedMemory is a mount of a /dev/shm of its own.
@@ -132,7 +134,7 @@ func (j job) run(t *testing.T, program ...string) (int, string) {
 	cmd.Env, cmd.Dir = append(os.Environ(), j.env...), j.dir
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = j.stdin, &out, &out
 	err := cmd.Run()
 	if ctx.Err() != nil {
 		t.Fatalf("%v has not ended within %v\n%s", program, jobTime, out.String())

@@ -66,3 +66,20 @@ func TestStdinFile(t *testing.T) {
 		}
 	}
 }
+
+// TestStdinFileAgain: a job that is restarted reads the whole file once more.
+func TestStdinFileAgain(t *testing.T) {
+	dir := t.TempDir()
+	file, job, read := filepath.Join(dir, "in.deck"), filepath.Join(dir, "job.yaml"), filepath.Join(dir, "read")
+	text := "apiVersion: outrigger.dev/v1alpha1\nkind: MPIJob\nmetadata: {name: deck}\nspec:\n  ranks: 1\n  stdinFile: " + file +
+		"\n  runPolicy: {restartLimit: 1}\n  template: {spec: {containers: [{name: c, image: i, command: [/bin/sh, -c, 'wc -c >>" + read + "; test $(wc -l <" + read + ") = 2']}]}}\n"
+	for path, content := range map[string]string{file: strings.Repeat("a line of the deck\n", 10_000), job: text} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := output(t, "run", "-f", job) // the first attempt fails
+	if counts, err := os.ReadFile(read); err != nil || string(counts) != "190000\n190000\n" {
+		t.Errorf("the attempts have read %q bytes, want 190000 each: %v\n%s", counts, err, out)
+	}
+}
