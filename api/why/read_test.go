@@ -13,7 +13,7 @@ import (
 // fullest is a rank with all that a sidecar may say of one.
 func fullest(rank int) Rank {
 	name := strings.Repeat("x", nameMax)
-	r := Rank{Rank: rank, State: name, Stopped: math.MaxInt32, Quiet: math.Pi * 1e6, Free: true, More: math.MaxInt32, Count: math.MaxInt32}
+	r := Rank{Rank: rank, State: name, Stopped: math.MaxInt32, Frozen: true, Quiet: math.Pi * 1e6, Free: true, More: math.MaxInt32, Count: math.MaxInt32}
 	for range waitsMax {
 		w := Wait{
 			Kind: name, Name: name, Order: name, Seconds: math.Pi * 1e6, Peer: math.MaxInt32, Context: math.MaxUint32, Tag: math.MaxUint64, Ignore: math.MaxUint64,

@@ -67,7 +67,7 @@ func onTheirWay(ranks []Rank) []Rank {
 	return ranks
 }
 
-// Halted are the ranks that are stopped by a signal, if all others that have not left have
+// Halted are the ranks that are stopped by a signal or frozen, if all others that have not left have
 // only waited for so long: the job goes on when these do.
 func Halted(ranks []Rank, least time.Duration) (halted []Rank) {
 	ranks = onTheirWay(ranks)
@@ -82,7 +82,7 @@ func Halted(ranks []Rank, least time.Duration) (halted []Rank) {
 	return halted
 }
 
-// Alone reports that every rank that is not stopped by a signal has left: none waits for
+// Alone reports that every rank that is not stopped has left: none waits for
 // those that are.
 func Alone(ranks []Rank) bool {
 	return !slices.ContainsFunc(onTheirWay(ranks), func(r Rank) bool { return r.Stopped == 0 && r.State != Left })

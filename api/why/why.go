@@ -30,7 +30,8 @@ type Rank struct {
 	Rank    int       `json:"rank"`
 	State   string    `json:"state,omitempty"`   // "": attached
 	Meeting float64   `json:"meeting,omitempty"` // seconds that it has been where an MPI's ranks meet all others, as in MPI_Init
-	Stopped int       `json:"stopped,omitempty"` // its process, if that is stopped by a signal
+	Stopped int       `json:"stopped,omitempty"` // its process, if that is stopped by a signal, or frozen
+	Frozen  bool      `json:"frozen,omitempty"`  // a control group of its process is frozen
 	Quiet   float64   `json:"quiet,omitempty"`   // seconds since it has last begun or ended a call
 	Free    bool      `json:"free,omitempty"`    // it has waits, and is in no call that waits for good: it may compute, or go on at a time
 	Own     int       `json:"own,omitempty"`     // receives that its MPI keeps open for itself, and that are not among the waits

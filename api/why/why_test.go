@@ -83,6 +83,10 @@ func TestExplain(t *testing.T) {
 			[]Rank{waiting(0, recv(1, 1, 2)), {Rank: 1, Stopped: 77}},
 			"rank 1 is stopped by a signal (SIGSTOP or a debugger): `kill -CONT 77` lets its process go on\nrank 0 waits 2 s: recv from 1 tag 1",
 		},
+		"frozen": {
+			[]Rank{waiting(0, recv(1, 1, 2)), {Rank: 1, Stopped: 77, Frozen: true}},
+			"rank 1 is stopped by the freezer of a control group of its process (/proc/77/cgroup): `docker unpause`, 0 in the group's cgroup.freeze, or THAWED in its freezer.state, lets it go on\nrank 0 waits 2 s: recv from 1 tag 1",
+		},
 		"who have left": {
 			[]Rank{{Rank: 0, State: Left}, {Rank: 1, State: Left}, {Rank: 2, State: NotStarted}},
 			"ranks 0 and 1: have left the job\nrank 2: has not attached to a sidecar",

@@ -116,6 +116,10 @@ func stopped(ranks []Rank) (lines []string) {
 		if len(lines) == most {
 			return append(lines, "more ranks are stopped")
 		}
+		if r.Frozen {
+			lines = append(lines, fmt.Sprintf("rank %d is stopped by the freezer of a control group of its process (/proc/%d/cgroup): `docker unpause`, 0 in the group's cgroup.freeze, or THAWED in its freezer.state, lets it go on", r.Rank, r.Stopped))
+			continue
+		}
 		lines = append(lines, fmt.Sprintf("rank %d is stopped by a signal (SIGSTOP or a debugger): `kill -CONT %d` lets its process go on", r.Rank, r.Stopped))
 	}
 	return lines

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
@@ -17,8 +15,11 @@ import (
 func (d *daemon) waits() (ranks []why.Rank, err error) {
 	err = d.engine.Waits(func(w *engine.Waits) {
 		r := rankOf(w, d.doc.Ranks)
-		if r.State == "" && isStopped(w.PID) {
-			r.Stopped = w.PID
+		if r.State == "" {
+			var stopped bool
+			if stopped, r.Frozen = isStopped("/", w.PID); stopped {
+				r.Stopped = w.PID
+			}
 		}
 		d.launched(&r)
 		ranks = append(ranks, r)
@@ -40,20 +41,6 @@ func (d *daemon) launched(r *why.Rank) {
 	case d.pmi.Between(r.Rank) && r.State == why.Left:
 		r.State = why.NotStarted // in its next program
 	}
-}
-
-// isStopped reports whether a process is stopped by a signal (proc_pid_stat(5), states
-// T, and t where a debugger has it). One in another PID namespace is not seen.
-func isStopped(pid int) bool {
-	if pid <= 0 {
-		return false
-	}
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false // it has ended
-	}
-	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // behind the name, which is in parentheses
-	return len(fields) > 0 && (fields[0][0] == 'T' || fields[0][0] == 't')
 }
 
 func rankOf(w *engine.Waits, ranks int) why.Rank {

@@ -31,8 +31,8 @@ type stillness int
 
 const (
 	moving stillness = iota
-	halted           // ranks are stopped by a signal, and all others that have not left wait
-	alone            // ranks are stopped by a signal, and no others are left
+	halted           // ranks are stopped, and all others that have not left wait
+	alone            // ranks are stopped, and no others are left
 	stuck
 	unseen // stuck, as far as is seen
 )
