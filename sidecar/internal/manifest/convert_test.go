@@ -171,6 +171,10 @@ func TestConvertLines(t *testing.T) {
 		{"[mpirun, -pernode, pi]", "", 3, 1, "pi"},
 		{"[mpiexec.hydra, -ppn, '4', -n, '7', -bootstrap, ssh, pi]", "", 7, 4, "pi"},
 		{"[mpirun, -N, '2', --map-by=ppr:2:node, --cpus-per-proc, '2', --report-bindings, pi]", "", 6, 2, "pi"},
+		{"[mpirun, -s, -n, '4', pi]", "", 4, 2, "pi"},
+		{"[mpirun, -n, '4', -s, pi]", "", 4, 2, "pi"},
+		{"[mpiexec.hydra, -s, '0,2-3', -n, '4', -s, all, pi]", "", 4, 2, "pi"},
+		{"[mpirun, --set-env, A=b, --append-env, 'PATH[:]', /x, --unset-env, C, pi]", "", 6, 2, "pi"},
 		{"[/bin/bash, -c, 'mpirun -n 6 pi']", "", 6, 2, "/bin/bash -c mpirun -n 6 pi"},
 		{"[python, start.py]", "", 6, 2, "python start.py"},
 	} {
@@ -236,6 +240,64 @@ func TestConvertServer(t *testing.T) {
 	}
 	if strings.Contains(said, "variable HOME") {
 		t.Error("a variable that moved is said to be dropped")
+	}
+}
+
+// TestConvertWhole: of jobs as people have them, everything is in the converted one or named in a
+// line, and nothing is in both.
+func TestConvertWhole(t *testing.T) {
+	for name, c := range map[string]struct {
+		launcher, worker string
+		kept, dropped    []string
+	}{
+		"training": {
+			launcher: `containers: [{name: l, image: cnn, command: [mpirun, --allow-run-as-root, -np, "2", -bind-to, none, -map-by, slot, -x, NCCL_DEBUG=INFO, -x, LD_LIBRARY_PATH, -mca, btl, ^openib, python, cnn.py, --model=a]}]`,
+			worker: `metadata: {annotations: {kueue.x-k8s.io/podset-required-topology: cloud/rack}}
+        spec:
+          containers:
+          - {name: w, image: cnn, resources: {limits: {nvidia.com/gpu: 1, rdma/hca_shared: 1}}, volumeMounts: [{name: shm, mountPath: /dev/shm}]}
+          volumes: [{name: shm, emptyDir: {medium: Memory, sizeLimit: 8Gi}}]`,
+			kept: []string{
+				"kueue.x-k8s.io/podset-required-topology: cloud/rack", "mountPath: /dev/shm", "medium: Memory", "sizeLimit: 8Gi", "name: NCCL_DEBUG\n          value: INFO",
+				"nvidia.com/gpu: 1", "resource: rdma/hca_shared", "- python\n        - cnn.py\n        - --model=a\n",
+			},
+			dropped: []string{"--allow-run-as-root of", "-bind-to none of", "-map-by slot of", "variable LD_LIBRARY_PATH", "-mca btl ^openib of"},
+		},
+		"solver": {
+			launcher: `initContainers: [{name: deck, image: git, command: [git, clone, x]}]
+          containers:
+          - {name: l, image: lmp, env: [{name: FOO, value: bar}], command: [mpirun, -n, "2", -x, FOO, -x, UCX_TLS=rc, --oversubscribe, --output-filename, /data/out, --timeout, "3600", lmp, -in, in.lj]}`,
+			worker: `spec:
+          containers:
+          - {name: w, image: lmp, command: [/usr/sbin/sshd, -De], resources: {limits: {cpu: 4, memory: 2Gi, hugepages-2Mi: 1Gi}}}`,
+			kept:    []string{"name: FOO\n          value: bar", "name: UCX_TLS\n          value: rc", "hugepages-2Mi: 1Gi", "cpu: 4", "- lmp\n        - -in\n        - in.lj\n"},
+			dropped: []string{"initContainers of the launcher: add them to the template", "--oversubscribe of", "--output-filename /data/out of", "--timeout 3600 of", "an ssh server"},
+		},
+	} {
+		text := "apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nmetadata: {name: solver}\nspec:\n  mpiReplicaSpecs:\n    Launcher:\n      template:\n        spec:\n          " +
+			c.launcher + "\n    Worker:\n      replicas: 2\n      template:\n        " + c.worker + "\n"
+		converted, notes, err := Convert([]byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		accepted(t, converted)
+		said := strings.Join(notes, "\n")
+		for _, want := range c.kept {
+			if !strings.Contains(string(converted), want) {
+				t.Errorf("%s: %q is lost\n%s", name, want, converted)
+			}
+		}
+		for _, want := range c.dropped {
+			if !strings.Contains(said, want) {
+				t.Errorf("%s: no line has %q\n%s", name, want, said)
+			}
+		}
+		for _, word := range []string{"slot", "openib", "sshd", "git", "/data/out", "3600", "LD_LIBRARY_PATH"} {
+			if strings.Contains(string(converted), word) {
+				t.Errorf("%s: %s is there\n%s", name, word, converted)
+			}
+		}
 	}
 }
 

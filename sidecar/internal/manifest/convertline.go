@@ -23,36 +23,40 @@ type started struct {
 var starters = []string{"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"}
 
 // Options of the starters of Open MPI 4 and 5, MPICH and Intel MPI, by the number of their values,
-// as their help and sources have them. -s has a value with Intel MPI alone, and is in no list.
+// as their help and sources have them. Two are in no list: -s has a value with Intel MPI alone
+// (inputTo), and -dvm, which is refused, with Open MPI 5 alone.
 var (
 	withNone = []string{
 		// Open MPI
 		"allow-run-as-root", "bind-to-core", "bind-to-socket", "bycore", "bynode", "byslot", "continuous", "d", "debug", "debug-daemons", "debug-daemons-file",
 		"debug-devel", "disable-recovery", "display-allocation", "display-comm", "display-comm-finalize", "display-devel-allocation", "display-devel-map",
-		"display-diffable-map", "display-map", "display-topo", "do-not-launch", "do-not-resolve", "enable-instant-on-support", "enable-recovery", "get-stack-traces",
-		"hetero-nodes", "index-argv-by-rank", "leave-session-attached", "merge-stderr-to-stdout", "no-aggregate-help", "no-ready-msg", "nolocal", "nooversubscribe",
+		"display-diffable-map", "display-map", "display-topo", "do-not-launch", "do-not-resolve", "enable-instant-on-support", "enable-recovery", "fwd-mpirun-port", "get-stack-traces",
+		"hetero-nodes", "index-argv-by-rank", "leave-session-attached", "merge-stderr-to-stdout", "no-aggregate-help", "no-app-prefix", "no-ready-msg", "nolocal", "nooversubscribe",
 		"noprefix", "novm", "output-proctable", "oversubscribe", "preload-binary", "q", "quiet", "report-bindings", "report-child-jobs-separately",
-		"report-state-on-timeout", "set-cwd-to-session-dir", "show-progress", "tag-output", "timestamp-output", "tv", "use-hwthread-cpus", "use-regexp", "v", "verbose", "xml",
+		"report-state-on-timeout", "set-cwd-to-session-dir", "set-sid", "show-progress", "stop-in-app", "stop-in-init", "stop-on-exec", "system-server", "tag-output", "timestamp-output", "tv", "use-hwthread-cpus", "use-regexp", "v", "verbose", "xml",
 		// MPICH and Intel MPI
 		"genvnone", "genvall", "envnone", "envall", "enable-x", "disable-x", "disable-auto-cleanup", "disable-hostname-propagation", "hybrid-hosts", "info", "l",
 		"pmi-port", "prepend-rank", "prepend-timestamp", "print-all-exitcodes", "print-rank-map", "profile", "prot", "silent-abort", "skip-launch-node", "aps", "mps", "gdb",
 	}
 	withOne = []string{
 		// Open MPI
-		"H", "add-host", "add-hostfile", "am", "app", "arch", "bind-to", "cpu-list", "cpu-set", "cpus-per-proc", "cpus-per-rank", "debugger", "default-hostfile", "display",
-		"dvm-uri", "file", "forward-signals", "gpu-support", "host", "hostfile", "initial-errhandler", "launch-agent", "machinefile", "map-by", "max-restarts",
-		"max-vm-size", "npersocket", "output", "output-directory", "output-filename", "path", "personality", "pmix-prefix", "ppr", "prefix", "preload-files", "pset",
-		"rank-by", "rankfile", "report-events", "report-pid", "report-uri", "rf", "runtime-options", "stdin", "stream-buffering", "timeout", "tmpdir", "tune", "wd", "wdir",
+		"H", "add-host", "add-hostfile", "am", "app", "app-pmix-prefix", "arch", "cartofile", "cf", "bind-to", "cpu-list", "cpu-set", "cpus-per-proc", "cpus-per-rank", "debugger", "default-hostfile", "display",
+		"dvm-uri", "file", "forward-signals", "gpu-support", "hnp", "host", "hostfile", "initial-errhandler", "keepalive", "launch-agent", "machinefile", "map-by", "max-restarts",
+		"max-vm-size", "npersocket", "ompi-server", "output", "output-directory", "output-filename", "path", "personality", "pmix-prefix", "ppr", "prefix", "preload-files", "pset",
+		"rank-by", "rankfile", "report-events", "report-pid", "report-uri", "rf", "runtime-options", "singleton", "spawn-timeout", "stdin", "stream-buffering", "timeout", "tmpdir", "tune", "unset-env", "wd", "wdir",
 		"with-ft", "xml-file", "xterm",
 		// MPICH and Intel MPI
-		"bootstrap", "bootstrap-exec", "configfile", "cpu-bind", "demux", "envlist", "errfile-pattern", "f", "genvlist", "gpus-per-proc", "gtool", "gtoolfile", "hosts",
+		"bootstrap", "bootstrap-exec", "configfile", "cpu-bind", "demux", "envlist", "errfile-pattern", "f", "gdb-args", "genvlist", "gpus-per-proc", "gtool", "gtoolfile", "hosts",
 		"hosts-group", "iface", "launcher", "launcher-exec", "localhost", "membind", "memory-alloc-kinds", "nameserver", "order-nodes", "outfile-pattern", "prepend-pattern",
 		"rankmap", "rmk", "topolib", "usize",
 	}
-	withTwo = []string{"mca", "gmca", "omca", "gomca", "prtemca", "pmixmca"}
+	withTwo = []string{"mca", "gmca", "omca", "gomca", "prtemca", "pmixmca", "gpmixmca", "append-env", "prepend-env"}
 	perPod  = []string{"npernode", "N", "ppn", "perhost"}
 	ranksOf = []string{"n", "np", "c"}
 )
+
+// inputTo is the value of Intel MPI's -s: which ranks read the standard input. -s of Open MPI has none.
+var inputTo = regexp.MustCompile(`^(all|none|\d+([-,]\d+)*)$`)
 
 // command reads the launcher's command line. One that is no mpirun is a script, which is kept and
 // runs once, in the first pod.
@@ -145,7 +149,7 @@ func (c *conversion) option(s *started, line []string) ([]string, error) {
 	case name == "pernode":
 		s.perPod = 1
 		return rest, nil
-	case name == "x":
+	case name == "x", name == "set-env":
 		text, err := take(1)
 		if err != nil {
 			return nil, err
@@ -160,6 +164,12 @@ func (c *conversion) option(s *started, line []string) ([]string, error) {
 		key, v, _ := strings.Cut(text, " ")
 		s.variable(c, key+"="+v)
 		return rest[2:], nil
+	case name == "s":
+		values := 0
+		if len(rest) > 0 && inputTo.MatchString(rest[0]) {
+			values = 1
+		}
+		return c.without(line[0], rest, values, take)
 	case slices.Contains(withOne, name):
 		return c.without(line[0], rest, 1, take)
 	case slices.Contains(withTwo, name):
