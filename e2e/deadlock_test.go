@@ -26,8 +26,9 @@ func TestSuspectedDeadlock(t *testing.T) {
 		code  int
 		want  []string
 	}{
-		"told":  {"ring", []string{"--timeout", "8s"}, 124, []string{suspicion + "outrigger: ranks 0 to 2 wait for each other in a ring", "the job goes on; Ctrl-C ends it", "not finished within 8s"}},
-		"fails": {"wrong tag", []string{"--deadlock-fails"}, 124, []string{suspicion, "recv from 0 tag 8; unexpected here: from 0 tag 7, 800 B (a wrong tag?)", "job failed: suspected deadlock: every rank has waited for 1 s"}},
+		"told":          {"ring", []string{"--timeout", "8s"}, 124, []string{suspicion + "outrigger: ranks 0 to 2 wait for each other in a ring", "the job goes on; Ctrl-C ends it", "not finished within 8s"}},
+		"fails":         {"wrong tag", []string{"--deadlock-fails"}, 124, []string{suspicion, "recv from 0 tag 8; unexpected here: from 0 tag 7, 800 B (a wrong tag?)", "job failed: suspected deadlock: every rank has waited for 1 s"}},
+		"communicators": {"wrong comm", []string{"--deadlock-fails"}, 124, []string{suspicion, "ranks 0 and 2 wait for each other: 0 in barrier for rank 2 in communicator 1, 2 in barrier", "(in different communicators)", "job failed: suspected deadlock"}},
 		// What a rank polls for does not come either.
 		"polls": {"ring" + polling, []string{"--deadlock-fails"}, 124, []string{suspicion, "ranks 0 to 2 wait for each other in a ring", "job failed: suspected deadlock"}},
 	} {

@@ -35,6 +35,7 @@ var hangs = map[string]hang{
 	}},
 	"head to head":  {headToHead, 2, []string{"ranks 0 and 1 wait for each other", "send to 1 tag 3, 8 MiB, no receive", "send to 0 tag 3, 8 MiB, no receive"}},
 	"ring":          {ringOfReceives, 3, []string{"ranks 0 to 2 wait for each other in a ring"}},
+	"wrong comm":    {wrongComm, 4, []string{"ranks 0 and 2 wait for each other: 0 in barrier for rank 2 in communicator 1, 2 in barrier in round ", " for rank 0 (in different communicators)"}},
 	"two roots":     {twoRoots, 2, []string{"ranks disagree about a collective: rank 0 is in gather of root 0, rank 1 is in gather of root 1"}},
 	"nothing sent":  {nothingSent, 2, []string{"rank 1 waits in alltoallv for rank 0, which is past it: do their counts disagree?"}},
 	"other order":   {otherOrder, 5, []string{"ranks disagree about a collective: ", "rank 1 is in allreduce (not commutative)"}},
@@ -131,6 +132,18 @@ func TestRanksDisagree(t *testing.T) {
 func otherCollective(ctx context.Context, w *outrigger.Comm) error {
 	if w.Rank() == 2 {
 		return outrigger.Allgather(ctx, w, make([]int64, 8), make([]int64, 24))
+	}
+	return w.Barrier(ctx)
+}
+
+// wrongComm: ranks 0 and 1 meet the others of their halves, which meet all.
+func wrongComm(ctx context.Context, w *outrigger.Comm) error {
+	half, err := w.Split(ctx, w.Rank()%2, w.Rank())
+	if err != nil {
+		return err
+	}
+	if w.Rank() < 2 {
+		return half.Barrier(ctx)
 	}
 	return w.Barrier(ctx)
 }
