@@ -71,3 +71,7 @@ func (m Moment) Fresh(now Moment) bool { return m != 0 && now-m <= MomentFresh }
 // TagsOpenMPI is the layout of tags of Open MPI's mtl ofi: 30 bits communicator, 2 bits of its
 // own, 32 bits tag, below 0 that of a collective (§8.2).
 const TagsOpenMPI = 1
+
+// TagsMPICH is the layout of tags of MPICH 5's netmod ofi: 13 bits of its own, 20 bits context, of
+// which the lowest is 1 in collectives, 31 bits tag (§8.2).
+const TagsMPICH = 2

@@ -19,7 +19,13 @@ const (
 const (
 	openMPICommunicator = 34
 	openMPINegative     = 1 << 31
-	openMPIAnyTag       = openMPINegative - 1
+	openMPIAnyTag       = openMPINegative - 1 // MPICH's as well: both have 31 bits for the program's tags
+
+	mpichCollective   = 1 << 31
+	mpichCommunicator = 32
+	mpichOwn          = 51             // the first bit of MPICH's own
+	mpichSends        = 1<<54 | 1<<55  // of them, those that say how a message is sent
+	mpichContexts     = 1<<(51-32) - 1 // communicators
 )
 
 // ofMPI takes a context and a tag apart; ok: it is a context of MPI. A world of so many
@@ -28,14 +34,26 @@ func ofMPI(context uint32, tag uint64, layout uint32) (kind string, communicator
 	switch {
 	case context < shm.ProviderContext:
 		return "", context, 0, false
-	case layout != shm.TagsOpenMPI || context%shm.ProviderSpaces != 0:
+	case context%shm.ProviderSpaces != 0:
 		return MPIUnknown, 0, 0, true
-	case tag&openMPINegative != 0:
-		kind = MPICollective
-	default:
-		kind = MPIUser
 	}
-	return kind, uint32(tag >> openMPICommunicator), uint32(tag), true
+	kind = MPIUser
+	switch layout {
+	case shm.TagsOpenMPI:
+		if tag&openMPINegative != 0 {
+			kind = MPICollective
+		}
+		return kind, uint32(tag >> openMPICommunicator), uint32(tag), true
+	case shm.TagsMPICH:
+		if tag&^mpichSends>>mpichOwn != 0 {
+			return MPIUnknown, 0, 0, true
+		}
+		if tag&mpichCollective != 0 {
+			kind = MPICollective
+		}
+		return kind, uint32(tag >> mpichCommunicator & mpichContexts), uint32(tag &^ mpichCollective), true
+	}
+	return MPIUnknown, 0, 0, true
 }
 
 // FromMPI makes the terms of MPI of a wait as the sidecar has it, if it is one of MPI: what

@@ -45,6 +45,31 @@ func TestMPITerms(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, x.want)
 		}
 	}
+	// Over MPICH: a communicator's number is 8 times its place, and has 1 or 2 beside in those within it.
+	mpich := func(kind string, own, communicator, tag, ignore uint64) string {
+		w := Wait{Kind: kind, Peer: 3, Context: shm.ProviderContext + 4, Tag: own<<51 | communicator<<32 | tag, Ignore: 3<<54 | ignore, Bytes: 8}
+		w.FromMPI(shm.TagsMPICH, 4)
+		return w.text()
+	}
+	for got, want := range map[string]string{
+		mpich(Recv, 0, 0, 99, 0):            "MPI_Recv(source 3, tag 99, communicator of 4 ranks)",
+		mpich(Recv, 0, 0, 0, tagBits):       "MPI_Recv(source 3, any tag, communicator of 4 ranks)",
+		mpich(Probe, 0, 0xf0, tagBits, 0):   "MPI_Probe(source world rank 3, tag 2147483647, a communicator other than MPI_COMM_WORLD)",
+		mpich(Send, 8, 0, 5, 0):             "MPI_Send(destination 3, tag 5, communicator of 4 ranks), 8 B, no receive",
+		mpich(Recv, 0, 0, 1<<31|1, 0):       "a collective of MPI (source 3, communicator of 4 ranks)",
+		mpich(Recv, 0, 1, 1<<31|1, 0):       "a collective of MPI (source world rank 3, a communicator other than MPI_COMM_WORLD)",
+		mpich(Recv, 0, 1<<19-1, 1<<31|1, 0): "a collective of MPI (source world rank 3, a communicator other than MPI_COMM_WORLD)",
+		mpich(Recv, 2, 0, 5, 0):             "a receive of MPI (source world rank 3, 8 B)", // the acknowledgement of a synchronous send
+		mpich(Send, 4, 0, 5, 0):             "a send of MPI (destination world rank 3), 8 B, no receive",
+	} {
+		if got != want {
+			t.Errorf("over MPICH: %q, want %q", got, want)
+		}
+	}
+	m := Message{Source: 1, Context: shm.ProviderContext, Tag: 8<<51 | 7, Bytes: 8}
+	if m.FromMPI(shm.TagsMPICH); m.mpiText() != "from 1 tag 7, 8 B" {
+		t.Errorf("a message over MPICH: %q", m.mpiText())
+	}
 	own := Wait{Kind: Recv, Peer: 3, Context: shm.ProviderContext + 3, Tag: 99}
 	if own.FromMPI(shm.TagsOpenMPI, 4); own.MPI != MPIUnknown {
 		t.Errorf("a message of the provider's own is %q", own.MPI)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mpich.h"
 #include "openmpi.h"
 #include "provider.h"
 
@@ -69,9 +70,10 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 	int *statuses = (flags & FI_SYNC_ERR) != 0 ? context : NULL; /* fi_av(3) */
 	if (!openmpi_mend())
 		return -FI_ENOSYS;
+	uint32_t tags = openmpi_tags() != 0 ? openmpi_tags() : mpich_tags();
 	lock();
 	if (client() != NULL)
-		outrigger_tags(client(), openmpi_tags());
+		outrigger_tags(client(), tags);
 	for (size_t i = 0; i < count; i++) {
 		struct name n;
 		fi_addr_t address = FI_ADDR_NOTAVAIL;

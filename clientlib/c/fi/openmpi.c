@@ -68,20 +68,14 @@ static int isend_init(const void *buf, size_t count, struct datatype *type, int 
 	return rc;
 }
 
-/* The longest text of MPI_Get_library_version, MPI_MAX_LIBRARY_VERSION_STRING of Open MPI. */
-#define VERSION_MAX 256
-
 struct version {
 	int major, minor, release;
 };
 
 static bool version_of(void *library, struct version *v)
 {
-	char text[2 * VERSION_MAX] = "";
-	int length = 0;
-	int (*get)(char *text, int *length);
-	return mpilib_function(library, &get, "PMPI_Get_library_version") && get(text, &length) == 0 &&
-	       sscanf(text, "Open MPI v%d.%d.%d", &v->major, &v->minor, &v->release) == 3;
+	char text[MPILIB_VERSION_MAX]; /* the library may be another MPI's */
+	return mpilib_version(library, text) && sscanf(text, "Open MPI v%d.%d.%d", &v->major, &v->minor, &v->release) == 3;
 }
 
 static bool before(const struct version *v, int major, int minor, int release)

@@ -141,6 +141,7 @@
 #define OR_MOMENT_SHIFT 20
 #define OR_MOMENT_FRESH 1430
 #define OR_TAGS_OPEN_MPI 1
+#define OR_TAGS_MPICH 2
 
 /* shm/collblock.go */
 #define OR_COLL_BARRIER 1

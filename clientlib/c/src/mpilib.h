@@ -54,6 +54,19 @@ static inline bool mpilib_function(void *library, void *function, const char *na
 	return symbol != NULL;
 }
 
+/* The longest text of MPI_Get_library_version, of all MPIs: MPI_MAX_LIBRARY_VERSION_STRING of MPICH,
+ * whose text has the options with which it was configured. Open MPI's has 256 bytes at most. */
+#define MPILIB_VERSION_MAX 8192
+
+/* mpilib_version asks an MPI for its name and version; text has MPILIB_VERSION_MAX bytes. */
+static inline bool mpilib_version(void *library, char *text)
+{
+	int length = 0;
+	int (*get)(char *text, int *length);
+	text[0] = '\0';
+	return mpilib_function(library, &get, "PMPI_Get_library_version") && get(text, &length) == 0;
+}
+
 /* mpilib_next finds the function that comes after the caller's own of the same name: in the order
  * of symbols, or in an MPI that the program has loaded for itself alone. */
 static inline bool mpilib_next(void *function, const char *name)

@@ -1,0 +1,52 @@
+/*
+ * The tags of MPICH 5 over its netmod ofi. Which bits are context and tag MPICH chooses when it
+ * starts; over this provider, which carries a source and data beside the tag, it takes the bits
+ * of its default set of capabilities (MPIDI_OFI_CONTEXT_BITS 20, MPIDI_OFI_SOURCE_BITS 0 and
+ * MPIDI_OFI_TAG_BITS 31, as MPIR_CVAR_CH4_OFI_CAPABILITY_SETS_DEBUG=1 prints them), unless a
+ * variable says another number. Other versions were not looked at.
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "layout.h"
+#include "mpich.h"
+#include "mpilib.h"
+
+/* asked_for reports that the job's environment has a variable of MPICH by any of its names. */
+static bool asked_for(const char *variable)
+{
+	static const char *const prefixes[] = {"MPIR_CVAR_", "MPIR_PARAM_", "MPICH_"};
+	for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+		char name[64];
+		snprintf(name, sizeof name, "%s%s", prefixes[i], variable);
+		if (getenv(name) != NULL)
+			return true;
+	}
+	return false;
+}
+
+static uint32_t learn_layout(void)
+{
+	static const char *const files[] = {"libmpi.so", "libmpich.so", "libmpi_abi.so"};
+	int major;
+	char text[MPILIB_VERSION_MAX];
+	for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+		void *library = mpilib_open(files[i]);
+		if (library == NULL || !mpilib_version(library, text) || sscanf(text, "MPICH Version: %d.", &major) != 1)
+			continue;
+		bool usual = !asked_for("CH4_OFI_CONTEXT_ID_BITS") && !asked_for("CH4_OFI_RANK_BITS") && !asked_for("CH4_OFI_TAG_BITS") && !asked_for("CH4_OFI_ENABLE_DATA");
+		return major == 5 && usual ? OR_TAGS_MPICH : 0;
+	}
+	return 0;
+}
+
+uint32_t mpich_tags(void)
+{
+	static bool known;
+	static uint32_t layout;
+	if (!known)
+		layout = learn_layout();
+	known = true;
+	return layout;
+}
