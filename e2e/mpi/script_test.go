@@ -35,6 +35,24 @@ func TestScripts(t *testing.T) {
 	}
 }
 
+// TestScriptsAreCounted: a script that stops at a variable that is not set (set -u) has every variable
+// by which an MPI's own launcher numbers the ranks, with the rank's numbers.
+func TestScriptsAreCounted(t *testing.T) {
+	const script = `set -eu
+echo "rank $OMPI_COMM_WORLD_RANK/$OMPI_COMM_WORLD_SIZE $PMI_RANK/$PMI_SIZE, in its pod $OMPI_COMM_WORLD_LOCAL_RANK/$OMPI_COMM_WORLD_LOCAL_SIZE $MPI_LOCALRANKID/$MPI_LOCALNRANKS $OMPI_COMM_WORLD_NODE_RANK"
+exec $P`
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			out := job{ranks: 5, pods: 2, env: append(m.env, "P="+m.build(t, "check"))}.mustRun(t, "checked over 5 ranks", "sh", "-c", script)
+			for rank, local := range []string{"0/3", "1/3", "2/3", "0/2", "1/2"} {
+				if want := fmt.Sprintf("[%d] rank %[1]d/5 %[1]d/5, in its pod %s %[2]s %c\n", rank, local, local[0]); strings.Count(out, want) != 1 {
+					t.Errorf("not once: %q\n%s", want, out)
+				}
+			}
+		})
+	}
+}
+
 // TestScriptFails: a script whose second program fails, or that ends with a code of its own, has
 // the code that the shell gives it.
 func TestScriptFails(t *testing.T) {
