@@ -22,10 +22,10 @@ const (
 	openMPIAnyTag       = openMPINegative - 1 // MPICH's as well: both have 31 bits for the program's tags
 
 	mpichCollective   = 1 << 31
-	mpichCommunicator = 32
-	mpichOwn          = 51             // the first bit of MPICH's own
-	mpichSends        = 1<<54 | 1<<55  // of them, those that say how a message is sent
-	mpichContexts     = 1<<(51-32) - 1 // communicators
+	mpichCommunicator = 34            // above 2 bits for communicators of MPICH's own within one
+	mpichOwn          = 51            // the first bit of MPICH's own
+	mpichSends        = 1<<54 | 1<<55 // of them, those that say how a message is sent
+	mpichContexts     = 1<<(mpichOwn-mpichCommunicator) - 1
 )
 
 // ofMPI takes a context and a tag apart; ok: it is a context of MPI. A world of so many

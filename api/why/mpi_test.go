@@ -45,7 +45,7 @@ func TestMPITerms(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, x.want)
 		}
 	}
-	// Over MPICH: a communicator's number is 8 times its place, and has 1 or 2 beside in those within it.
+	// Over MPICH the lowest two bits of a communicator are for those of its own within one.
 	mpich := func(kind string, own, communicator, tag, ignore uint64) string {
 		w := Wait{Kind: kind, Peer: 3, Context: shm.ProviderContext + 4, Tag: own<<51 | communicator<<32 | tag, Ignore: 3<<54 | ignore, Bytes: 8}
 		w.FromMPI(shm.TagsMPICH, 4)
@@ -57,7 +57,8 @@ func TestMPITerms(t *testing.T) {
 		mpich(Probe, 0, 0xf0, tagBits, 0):   "MPI_Probe(source world rank 3, tag 2147483647, a communicator other than MPI_COMM_WORLD)",
 		mpich(Send, 8, 0, 5, 0):             "MPI_Send(destination 3, tag 5, communicator of 4 ranks), 8 B, no receive",
 		mpich(Recv, 0, 0, 1<<31|1, 0):       "a collective of MPI (source 3, communicator of 4 ranks)",
-		mpich(Recv, 0, 1, 1<<31|1, 0):       "a collective of MPI (source world rank 3, a communicator other than MPI_COMM_WORLD)",
+		mpich(Recv, 0, 2, 1<<31|1, 0):       "a collective of MPI (source 3, communicator of 4 ranks)",
+		mpich(Recv, 0, 4, 1<<31|1, 0):       "a collective of MPI (source world rank 3, a communicator other than MPI_COMM_WORLD)",
 		mpich(Recv, 0, 1<<19-1, 1<<31|1, 0): "a collective of MPI (source world rank 3, a communicator other than MPI_COMM_WORLD)",
 		mpich(Recv, 2, 0, 5, 0):             "a receive of MPI (source world rank 3, 8 B)", // the acknowledgement of a synchronous send
 		mpich(Send, 4, 0, 5, 0):             "a send of MPI (destination world rank 3), 8 B, no receive",
