@@ -15,8 +15,9 @@ import (
 // arena that was not asked for; a program of Outrigger's own client may take all of it.
 func MemoryOf(s *v1alpha1.MPIJobSpec, p *v1alpha1.FabricProfileSpec, pods int32) memory.Sizes {
 	m := &s.Memory
+	mpi := s.MPI != "" && s.MPI != v1alpha1.MPINone
 	out := memory.Sizes{
-		Arena: memory.ArenaDefault, First: s.MPI != "" && s.MPI != v1alpha1.MPINone && !AsksForArena(s), Slab: memory.SlabDefault, Credit: memory.CreditOf(int(pods)),
+		Arena: memory.ArenaDefault, First: mpi && !AsksForArena(s), MPI: mpi, Slab: memory.SlabDefault, Credit: memory.CreditOf(int(pods)),
 		Encrypted: p.Encryption == v1alpha1.EncryptionTLS,
 	}
 	for _, f := range []struct {

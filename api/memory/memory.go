@@ -11,6 +11,7 @@ type Sizes struct {
 	Credit    int64 // a peer: eager messages under way
 	Encrypted bool  // data between sidecars
 	Registers bool  // memory at a card: RDMA
+	MPI       bool  // ranks find each other by process management
 }
 
 // What is taken where nobody says anything.
@@ -65,8 +66,9 @@ const (
 	// direction, the same once more outwards for one that was closed before its client
 	// took all, a header of 12 KiB with what is made of it, and a goroutine.
 	watchBytes = 256 << 10
-	// baseBytes is the program, its heap and its stacks.
-	baseBytes = 96 << 20
+	// baseBytes is the program, its stacks, and what it has before anything happens: 10 MiB
+	// with the pages of the program's file that are in use.
+	baseBytes = 24 << 20
 	// startBytes is what a sidecar and a launcher of their own take on one machine before
 	// anything is sent: 4 MiB and 1.2 MiB of a pair, 6 and 1.5 beside 63 other pairs.
 	startBytes = 16 << 20
@@ -129,9 +131,20 @@ func Piece(n int64) int64 { return n + n/tableShare }
 // ranks ranks in pods pods.
 func (s Sizes) Own(here, ranks, pods int) int64 {
 	peers := int64(pods - 1)
-	n := baseBytes + int64(WatchListeners*WatchPlaces*watchBytes) + s.Eager(pods) + ofPeers(peers, peerBytes, farBytes) + int64(here)*int64(min(ranks, cellsMax))*cellBytes
+	n := s.Heap(here, ranks, pods) + s.Eager(pods) + ofPeers(peers, peerBytes, farBytes)
 	if s.Encrypted {
 		n += ofPeers(peers, pumpBytes, farPump)
+	}
+	return n
+}
+
+// Heap is what of Own the Go program itself may take, which its garbage collector is told:
+// else there is as much garbage as there is memory in use. The rest is the kernel's, or
+// memory that is mapped.
+func (s Sizes) Heap(here, ranks, pods int) int64 {
+	n := baseBytes + int64(WatchListeners*WatchPlaces*watchBytes) + kept(here, ranks, pods) + int64(here)*int64(min(ranks, cellsMax))*cellBytes
+	if s.MPI {
+		n += launch(here, ranks, pods)
 	}
 	if s.Registers {
 		n += Registrations

@@ -3,7 +3,9 @@
 package memory
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"os"
@@ -45,7 +47,7 @@ func TestInnocentPairAtTheLimit(t *testing.T) {
 		ranks  = 2 // of each pod: the first is innocent, and the second is not
 		rounds = 400
 	)
-	s := memory.Sizes{Arena: 256 << 20, Slab: memory.SlabDefault, Credit: memory.CreditDefault, First: true}
+	s := memory.Sizes{Arena: 256 << 20, Slab: memory.SlabDefault, Credit: memory.CreditDefault, First: true, MPI: true}
 	dir, err := os.MkdirTemp("", "memory-") //nolint:usetesting // socket paths are short
 	if err != nil {
 		t.Fatal(err)
@@ -201,8 +203,14 @@ func meetings(over context.Context, socket string, ranks int) {
 			continue
 		}
 		_ = c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-		ask := fmt.Sprintf("cmd=outrigger_fence ranks=%d bytes=%d\n", ranks, ranks<<16)
-		_, _ = c.Write([]byte(ask + strings.Repeat("x", ranks<<16))) // it may be refused
+		ask := fmt.Appendf(nil, "cmd=outrigger_fence ranks=%d bytes=%d\n", ranks, ranks<<16)
+		if i%2 == 1 { // of both pods, by a name of its own
+			ask = []byte("cmd=outrigger_meet\n")
+			for _, n := range []int{2, 4, ranks << 16, 0, 1, i} { // pods, bytes of the name and of the piece; the pods, the name
+				ask = binary.LittleEndian.AppendUint32(ask, uint32(n))
+			}
+		}
+		_, _ = c.Write(append(ask, bytes.Repeat([]byte("x"), ranks<<16)...)) // it may be refused
 		if open = append(open, c); len(open) > 256 {
 			_ = open[0].Close() // it may be over
 			open = open[1:]
@@ -215,14 +223,14 @@ func meetings(over context.Context, socket string, ranks int) {
 
 // untouched sends memory of an arena that was never written, all of it again and again.
 func untouched(over context.Context, s *outrigger.Session, to int) {
-	const bytes = 8 << 20
+	const size = 8 << 20
 	var all [][]byte
 	for {
-		b, err := outrigger.Alloc[byte](s, bytes)
+		b, err := outrigger.Alloc[byte](s, size)
 		if err != nil {
 			break
 		}
-		_ = unix.Madvise(b[4096:bytes-4096], unix.MADV_REMOVE) // it is refused
+		_ = unix.Madvise(b[4096:size-4096], unix.MADV_REMOVE) // it is refused
 		all = append(all, b)
 	}
 	for i := 0; over.Err() == nil && len(all) > 0; i++ {

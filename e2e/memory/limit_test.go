@@ -137,7 +137,7 @@ func TestEveryRankAtTheLimit(t *testing.T) {
 		ranks int
 	}{{64 << 20, 1}, {64 << 20, 32}, {512 << 20, 8}, {1 << 30, 1}, {1 << 30, 6}, {8 << 30, 1}} {
 		t.Run(fmt.Sprintf("%d ranks of %d MiB", c.ranks, c.arena>>20), func(t *testing.T) {
-			s := memory.Sizes{Arena: c.arena, Slab: memory.SlabDefault, Credit: memory.CreditDefault}
+			s := memory.Sizes{Arena: c.arena, Slab: memory.SlabDefault, Credit: memory.CreditDefault, MPI: true}
 			dir, err := os.MkdirTemp("", "memory-") //nolint:usetesting // socket paths are short
 			if err != nil {
 				t.Fatal(err)
@@ -214,7 +214,7 @@ func TestTooLowALimit(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", program, "../../sidecar/cmd/outrigger-sidecar").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	s := memory.Sizes{Arena: 64 << 20, Slab: memory.SlabDefault, Credit: memory.CreditDefault}
+	s := memory.Sizes{Arena: 64 << 20, Slab: memory.SlabDefault, Credit: memory.CreditDefault, MPI: true}
 	dir, err := os.MkdirTemp("", "memory-") //nolint:usetesting // socket paths are short
 	if err != nil {
 		t.Fatal(err)
@@ -248,7 +248,7 @@ func TestIdleConnectionsAtTheLimit(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	const ranks = 4
-	s := memory.Sizes{Arena: 64 << 20, Slab: memory.SlabDefault, Credit: memory.CreditDefault}
+	s := memory.Sizes{Arena: 64 << 20, Slab: memory.SlabDefault, Credit: memory.CreditDefault, MPI: true}
 	dir, err := os.MkdirTemp("", "memory-") //nolint:usetesting // socket paths are short
 	if err != nil {
 		t.Fatal(err)
@@ -315,7 +315,7 @@ func TestIdleRanks(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	const ranks = 64
-	s := memory.Sizes{Arena: memory.ArenaDefault, Slab: memory.SlabDefault, Credit: memory.CreditDefault, First: true}
+	s := memory.Sizes{Arena: memory.ArenaDefault, Slab: memory.SlabDefault, Credit: memory.CreditDefault, First: true, MPI: true}
 	dir, err := os.MkdirTemp("", "memory-") //nolint:usetesting // socket paths are short
 	if err != nil {
 		t.Fatal(err)

@@ -239,7 +239,7 @@ func TestMemory(t *testing.T) {
 	arena := resource.MustParse("1Gi")
 	credit := resource.MustParse("2Mi")
 	got := jobdoc.MemoryOf(&v1alpha1.MPIJobSpec{MPI: v1alpha1.MPIAuto, Memory: v1alpha1.MemorySpec{Arena: &arena}}, &v1alpha1.FabricProfileSpec{Credit: &credit}, 4096)
-	if want := (memory.Sizes{Arena: 1 << 30, Slab: memory.SlabDefault, Credit: 2 << 20}); got != want {
+	if want := (memory.Sizes{Arena: 1 << 30, Slab: memory.SlabDefault, Credit: 2 << 20, MPI: true}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	s := settings()
@@ -319,12 +319,12 @@ func TestSidecarResources(t *testing.T) {
 		request, limit, least, most string
 		guaranteed                  bool
 	}{
-		"nothing":       {v1alpha1.SidecarResources{}, "250m", "0", "133Mi", "133Mi", false},
-		"a core":        {v1alpha1.SidecarResources{Limits: list("1", "")}, "1", "1", "133Mi", "133Mi", true},
-		"more at times": {v1alpha1.SidecarResources{Requests: list("500m", ""), Limits: list("2", "")}, "500m", "2", "133Mi", "133Mi", false},
+		"nothing":       {v1alpha1.SidecarResources{}, "250m", "0", "179Mi", "179Mi", false},
+		"a core":        {v1alpha1.SidecarResources{Limits: list("1", "")}, "1", "1", "179Mi", "179Mi", true},
+		"more at times": {v1alpha1.SidecarResources{Requests: list("500m", ""), Limits: list("2", "")}, "500m", "2", "179Mi", "179Mi", false},
 		"more memory":   {v1alpha1.SidecarResources{Requests: list("", "1Gi")}, "250m", "0", "1Gi", "1Gi", false},
-		"less memory":   {v1alpha1.SidecarResources{Limits: list("1", "1Mi")}, "1", "1", "133Mi", "133Mi", true},
-		"a wider limit": {v1alpha1.SidecarResources{Limits: list("", "2Gi")}, "250m", "0", "133Mi", "2Gi", false},
+		"less memory":   {v1alpha1.SidecarResources{Limits: list("1", "1Mi")}, "1", "1", "179Mi", "179Mi", true},
+		"a wider limit": {v1alpha1.SidecarResources{Limits: list("", "2Gi")}, "250m", "0", "179Mi", "2Gi", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := settings()

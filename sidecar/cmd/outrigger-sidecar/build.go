@@ -6,10 +6,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -91,6 +93,7 @@ func (d *daemon) build(tlsConfig *tls.Config) error {
 	if err != nil {
 		return errors.Join(err, d.mesh.Close(), d.engine.Close())
 	}
+	limitHeap(d.sizes().Heap(int(cfg.Count), d.doc.Ranks, len(d.doc.Pods)))
 	d.server = session.NewServer(d.sessions, cfg, d.engine)
 	return nil
 }
@@ -250,6 +253,29 @@ func host(address string) string {
 	return h
 }
 
+// sizes are what the formula wants to know of the sidecar itself.
+func (d *daemon) sizes() memory.Sizes {
+	return memory.Sizes{
+		Credit: cmp.Or(d.doc.Tuning.CreditBytes, memory.CreditDefault), Encrypted: d.doc.Tuning.Encrypt == bootstrap.EncryptTLS,
+		Registers: d.transport == bootstrap.TransportRDMA, MPI: !d.o.noPMI,
+	}
+}
+
+// limitHeap tells Go's runtime what the formula has for it, where a control group would
+// otherwise end the sidecar for its garbage: the collector runs more often near that.
+func limitHeap(bytes int64) {
+	places, err := session.Places()
+	if err != nil || debug.SetMemoryLimit(-1) != math.MaxInt64 {
+		return // a session says why; or GOMEMLIMIT has been set
+	}
+	for _, p := range places {
+		if p.Limit != 0 {
+			debug.SetMemoryLimit(bytes)
+			return
+		}
+	}
+}
+
 // sessionConfig says which users may attach, and with how much memory.
 func (d *daemon) sessionConfig() (session.Config, error) {
 	pod := d.doc.Pods[d.o.pod]
@@ -261,13 +287,7 @@ func (d *daemon) sessionConfig() (session.Config, error) {
 	if arena == 0 {
 		arena = memory.ArenaDefault
 	}
-	credit := d.doc.Tuning.CreditBytes
-	if credit == 0 {
-		credit = memory.CreditDefault
-	}
-	own := memory.Sizes{
-		Credit: credit, Encrypted: d.doc.Tuning.Encrypt == bootstrap.EncryptTLS, Registers: d.transport == bootstrap.TransportRDMA,
-	}.Own(pod.Ranks, d.doc.Ranks, len(d.doc.Pods))
+	own := d.sizes().Own(pod.Ranks, d.doc.Ranks, len(d.doc.Pods))
 	uids, everybody, err := d.o.mayAttach()
 	open, why := d.exposure()
 	return session.Config{

@@ -34,6 +34,7 @@ func TestAsksAreWithinThePeersBounds(t *testing.T) {
 				t.Fatal(err)
 			}
 			c, p := x.core, &x.core.peers[1]
+			c.ofRanks.most = 1 << 40 // this is of other bounds
 			c.LinkUp(1, 1, link.Caps{Name: "test"})
 			if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, Credit: p.granted}, nil); err != nil {
 				t.Fatal(err)

@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -11,11 +12,73 @@ import (
 // What a peer may make this sidecar keep. A correct one never comes near: its
 // messages are bounded by credit, its announcements by the requests that its
 // ranks may have open, and it takes the answers that it asks for (P§6). Beside
-// these there are getWindow, lockLimit and chunkLimit.
+// these there are getWindow, lockLimit and chunkLimit, and the bytes of all peers
+// together (memory.PeersKept).
 const (
 	announceLimit = 2 * shm.MaxRequests // messages announced and not matched, a rank of the peer
 	answerLimit   = 1 << 18             // answers to the peer that it has not acknowledged
 )
+
+// allowance is what the ranks of this sidecar, or all peers, may make it keep, in bytes. It
+// bounds their sum, because most of them keep little: each has a share of its own all the
+// same, which others cannot use up.
+type allowance struct {
+	most, share int64
+	used        int64
+}
+
+// setAllowances takes the bounds from the formula by which the sidecar has its memory.
+func (c *Core) setAllowances() {
+	here := 0
+	for _, pod := range c.cfg.PodOf {
+		if link.Peer(pod) == c.cfg.Self {
+			here++
+		}
+	}
+	ranks := len(c.cfg.PodOf)
+	c.ofRanks = allowance{most: memory.RanksKept, share: memory.RankShare(ranks)}
+	c.ofPeers = allowance{most: memory.PeersKept(here, ranks), share: memory.PeerShare}
+}
+
+// fits reports whether an owner that has kept bytes may keep n more.
+func (b *allowance) fits(kept, n int64) bool { return b.used+n <= b.most || kept+n <= b.share }
+
+func (b *allowance) add(kept *int64, n int64) {
+	*kept += n
+	b.used += n
+}
+
+// charge accounts bytes that the application makes this sidecar keep.
+func (s *session) charge(n int64) error {
+	if err := s.affords(n); err != nil {
+		return err
+	}
+	s.allowed.add(&s.kept, n)
+	return nil
+}
+
+// affords says why the application may not make this sidecar keep n bytes more.
+func (s *session) affords(n int64) error {
+	if !s.allowed.fits(s.kept, n) {
+		return fmt.Errorf("operations that are open take %d bytes for this rank and %d for all ranks of the pod, at most %d and %d: wait for some of them before others begin", s.kept, s.allowed.used, s.allowed.share, s.allowed.most)
+	}
+	return nil
+}
+
+func (s *session) refund(n int64) { s.allowed.add(&s.kept, -n) }
+
+// charge accounts bytes that a peer makes this sidecar keep.
+func (p *peer) charge(n int64) error {
+	if !p.allowed.fits(p.kept, n) {
+		return p.errKept()
+	}
+	p.allowed.add(&p.kept, n)
+	return nil
+}
+
+func (p *peer) errKept() error {
+	return fmt.Errorf("%w: messages, locks and answers that wait take %d bytes for pod %d and %d for all pods, at most %d and %d: receive earlier, or send fewer large messages at once", link.ErrProtocol, p.kept, p.id, p.allowed.used, p.allowed.share, p.allowed.most)
+}
 
 // charged takes the credit of an eager message into account.
 func (p *peer) charged(h *wire.Header) error {
@@ -38,6 +101,9 @@ func (p *peer) announces() error {
 	if p.announced >= announceLimit*p.ranks {
 		return fmt.Errorf("%w: more than %d messages of its %d ranks wait to be matched", link.ErrProtocol, announceLimit*p.ranks, p.ranks)
 	}
+	if err := p.charge(memory.AnnounceCost); err != nil {
+		return err
+	}
 	p.announced++
 	return nil
 }
@@ -47,6 +113,7 @@ func (c *Core) answer(p *peer, t wire.Type) *link.Frame {
 	f, a := c.emit(p, t)
 	a.kind = afterAnswer
 	p.answers++
+	p.allowed.add(&p.kept, memory.AnswerCost) // answered judges it
 	return f
 }
 
@@ -54,6 +121,9 @@ func (c *Core) answer(p *peer, t wire.Type) *link.Frame {
 func (p *peer) answered() error {
 	if p.answers > answerLimit {
 		return errAnswered
+	}
+	if !p.allowed.fits(p.kept, 0) {
+		return p.errKept()
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -53,6 +54,7 @@ type collective struct {
 	failed   shm.Status
 	vectors  [collVectors][]int64 // counts and displacements, as the plan has them
 	reading  *reading             // they are not here yet
+	cost     int64                // charged to its application
 }
 
 // stepRef names a send or receive of a round. It may have ended.
@@ -154,6 +156,10 @@ func (c *Core) submitColl(s *session, d *shm.Descriptor) error {
 	if err := st.setMemory(s, &b); err != nil {
 		return err
 	}
+	st.cost = memory.CollCost + 8*int64(b.Vectors)*int64(m.size)
+	if err := s.charge(st.cost); err != nil {
+		return err
+	}
 	p, id := c.colls.alloc()
 	if err := s.take(d.Req, requestColl, id); err != nil {
 		c.colls.release(id)
@@ -212,6 +218,7 @@ func (c *Core) beginColl(s *session, id uint64, st *collective, b *shm.CollBlock
 func (c *Core) refuseColl(id uint64, st *collective, status shm.Status, need uint64) {
 	o := st.owner
 	c.spareVectors(st)
+	c.sessions[o.session].refund(st.cost)
 	c.colls.release(id)
 	d := shm.Descriptor{Op: shm.OpDone, Req: o.req, Status: status}
 	d.SetBody(0, need, 0, 0)

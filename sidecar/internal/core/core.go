@@ -216,7 +216,9 @@ type Core struct {
 	list    []uint32            // scratch of namedGroup
 	vectors [][]int64           // not in use
 	unmet   map[uint64]bool     // receives that were offered, and whose rank left before their message came
-	grouped uint64              // ranks of all groups together, but the world
+	ofRanks allowance           // of requests
+	ofPeers allowance           // of what they have sent and are answered
+	grouped uint64              // of memory.GroupsMax: all groups but the world
 	effort  uint64              // bytes of lists that descriptors made it read, and steps of searches
 	scratch shm.Descriptor      // of publish
 	stats   Stats
@@ -247,12 +249,14 @@ func New(cfg Config, ports Ports) (*Core, error) {
 		return nil, err
 	}
 	c := &Core{cfg: cfg, ports: ports, retractables: map[retractable]uint64{}, unmet: map[uint64]bool{}, gen: 1, dice: cfg.Seed | 1}
+	c.setAllowances()
 	reserve := poolReserve(cfg.Pods, cfg.CreditBytes)
 	c.pool = pool{region: RegionPool, limit: reserve}
 	c.copies = pool{region: RegionPool, next: reserve, limit: reserve + copyReserve}
 	c.peers = make([]peer, cfg.Pods)
 	for i := range c.peers {
 		c.peers[i].init(link.Peer(i), &c.cfg)
+		c.peers[i].allowed = &c.ofPeers
 	}
 	for r, pod := range cfg.PodOf {
 		p := &c.peers[pod]

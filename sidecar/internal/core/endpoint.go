@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -52,7 +53,9 @@ type session struct {
 	pieces   pieces
 	requests []request // by the client's request number
 	open     int       // requests in use
-	flushes  int       // flushes of all peers under way
+	allowed  *allowance
+	kept     int64 // of it
+	flushes  int   // flushes of all peers under way
 	comms    map[uint32]*comm
 	silent   []uint64 // silent sends that the receiver has not taken over
 	holds    int      // frames, placements and remote operations that refer to its memory
@@ -117,7 +120,7 @@ func (c *Core) Attach(now int64, id SessionID, rank uint32, features uint64, sla
 	for int(id) >= len(c.sessions) {
 		c.sessions = append(c.sessions, nil)
 	}
-	s := &session{id: id, endpoint: e, withheld: withheld(features), slab: slab, arena: arena, pieces: pieces{to: arena.Len}, comms: map[uint32]*comm{}}
+	s := &session{id: id, endpoint: e, withheld: withheld(features), slab: slab, arena: arena, allowed: &c.ofRanks, pieces: pieces{to: arena.Len}, comms: map[uint32]*comm{}}
 	c.addWorld(s)
 	c.sessions[id], e.session = s, s
 	if c.fail != nil {
@@ -198,6 +201,7 @@ func (c *Core) unhold(id SessionID) {
 	s.holds--
 	if s.left && s.holds == 0 {
 		c.sessions[id] = nil
+		s.refund(s.kept)
 		for context := range s.comms {
 			c.dropComm(s, context)
 		}
@@ -210,11 +214,17 @@ func (s *session) take(req uint32, kind requestKind, id uint64) error {
 	if req >= shm.MaxRequests {
 		return fmt.Errorf("request number %d, want below %d", req, shm.MaxRequests)
 	}
-	for int(req) >= len(s.requests) {
-		s.requests = append(s.requests, request{})
+	if more := int64(req) + 1 - int64(len(s.requests)); more > 0 {
+		if err := s.charge(more * memory.NumberCost); err != nil {
+			return err
+		}
+		s.requests = append(s.requests, make([]request, more)...)
 	}
 	if s.requests[req].kind != requestFree {
 		return fmt.Errorf("request number %d is in use", req)
+	}
+	if err := s.charge(memory.RequestCost); err != nil {
+		return err
 	}
 	s.requests[req] = request{kind, id, s.now}
 	s.open++
@@ -235,6 +245,7 @@ func (c *Core) complete(id SessionID, d *shm.Descriptor) {
 	}
 	s.requests[d.Req] = request{}
 	s.open--
+	s.refund(memory.RequestCost)
 	if d.Flags&s.withheld != 0 { // and what the context says by them
 		d.Flags, d.Context = d.Flags&^s.withheld, 0
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
 )
 
@@ -66,10 +67,6 @@ func (c *Core) initGroups() error {
 	return nil
 }
 
-// groupsMax bounds the ranks of all groups of a sidecar together, of which each
-// takes 20 bytes or so: what communicators of many different orders may cost.
-const groupsMax = 4 << 20
-
 // errGroups: there is no room for another group.
 var errGroups = errors.New("the communicators of this pod have too many different lists of ranks")
 
@@ -83,7 +80,8 @@ func (c *Core) takeGroup(ranks []uint32) (*group, error) {
 			return g, nil
 		}
 	}
-	if c.grouped+uint64(len(ranks)) > max(groupsMax, 64*uint64(len(c.cfg.PodOf))) {
+	cost := uint64(len(ranks) + memory.GroupFixed)
+	if c.grouped+cost > uint64(memory.GroupsMax(len(c.cfg.PodOf))) {
 		return nil, errGroups
 	}
 	g := &group{ranks: slices.Clone(ranks), size: len(ranks), here: map[uint32]int32{}, hash: hash, refs: 1}
@@ -102,7 +100,7 @@ func (c *Core) takeGroup(ranks []uint32) (*group, error) {
 	if g.layout, err = coll.NewLayout(pods); err != nil {
 		return nil, err
 	}
-	c.grouped += uint64(len(ranks))
+	c.grouped += cost
 	c.groups[hash] = append(c.groups[hash], g)
 	return g, nil
 }
@@ -112,7 +110,7 @@ func (c *Core) dropGroup(g *group) {
 	if g.refs--; g.refs > 0 {
 		return
 	}
-	c.grouped -= uint64(len(g.ranks))
+	c.grouped -= uint64(len(g.ranks) + memory.GroupFixed)
 	same := slices.DeleteFunc(c.groups[g.hash], func(x *group) bool { return x == g })
 	if len(same) == 0 {
 		delete(c.groups, g.hash)

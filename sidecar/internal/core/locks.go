@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -24,6 +25,9 @@ func (c *Core) onLock(p *peer, h *wire.Header) error {
 	}
 	if p.locks >= lockLimit {
 		return fmt.Errorf("%w: more than %d locks are waited for", link.ErrProtocol, lockLimit)
+	}
+	if err := p.charge(memory.LockCost); err != nil {
+		return err
 	}
 	p.locks++
 	w.waiting.push(lockWaiter{p.id, h.Src, h.A, h.B == 1})
@@ -126,6 +130,8 @@ func (c *Core) disappoint(budget int) int {
 // nextWaiter takes the one who has waited longest.
 func (w *window) nextWaiter(c *Core) lockWaiter {
 	l := w.waiting.pop()
-	c.peers[l.peer].locks--
+	p := &c.peers[l.peer]
+	p.locks--
+	p.allowed.add(&p.kept, -memory.LockCost)
 	return l
 }

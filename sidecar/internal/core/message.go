@@ -1,6 +1,7 @@
 package core
 
 import (
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -122,7 +123,9 @@ func (c *Core) freeMessage(id uint64, m *message) {
 		}
 		c.consumed(&c.peers[m.peer], charge(m.length))
 	} else {
-		c.peers[m.peer].announced--
+		p := &c.peers[m.peer]
+		p.announced--
+		p.allowed.add(&p.kept, -memory.AnnounceCost)
 	}
 	c.unpark(id, m)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -41,8 +42,10 @@ type peer struct {
 	first     uint32 // the lowest of them
 	last      uint32 // and the highest
 	taken     uint32 // eager credit that its messages have used, cumulative
-	announced int    // messages of it that wait to be matched, and that it still has
-	answers   int    // to it, not acknowledged
+	allowed   *allowance
+	kept      int64 // of it
+	announced int   // messages of it that wait to be matched, and that it still has
+	answers   int   // to it, not acknowledged
 
 	toldLeft int // of the ranks that have left here, those that it was told of
 
@@ -314,6 +317,7 @@ func (c *Core) released(p *peer, a after, f *link.Frame) {
 		p.served--
 	case afterAnswer:
 		p.answers--
+		p.allowed.add(&p.kept, -memory.AnswerCost)
 	case afterColl:
 		c.collStepDone(a.id, c.taken(p, f))
 	}

@@ -285,6 +285,7 @@ func (c *Core) endColl(id uint64, status shm.Status) {
 	if st.reading != nil {
 		c.sessions[o.session].reading = false
 	}
+	c.sessions[o.session].refund(st.cost)
 	st.plan = nil // the table keeps its places
 	c.colls.release(id)
 	for _, x := range open {

@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -113,6 +114,9 @@ func (c *Core) submitSend(s *session, d *shm.Descriptor) error {
 		}
 		if len(s.silent) >= silentLimit {
 			return fmt.Errorf("more than %d silent sends are open", silentLimit)
+		}
+		if err := s.affords(memory.RequestCost); err != nil {
+			return err
 		}
 	} else if err := s.take(d.Req, requestSend, 0); err != nil {
 		return err
@@ -347,6 +351,7 @@ const silentLimit = shm.MaxRequests
 
 // keepSilent notes a silent send that has to wait: no request stands for it.
 func (s *session) keepSilent(id uint64, st *send) {
+	s.allowed.add(&s.kept, memory.RequestCost) // submitSend has judged it
 	st.silent = len(s.silent)
 	s.silent = append(s.silent, id)
 }
@@ -357,4 +362,5 @@ func (c *Core) dropSilent(s *session, st *send) {
 	s.silent[st.silent] = last
 	c.sends.get(last).silent = st.silent
 	s.silent = s.silent[:len(s.silent)-1]
+	s.refund(memory.RequestCost)
 }

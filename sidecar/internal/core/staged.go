@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -72,11 +73,17 @@ func (c *Core) submitStage(s *session, d *shm.Descriptor) error {
 		if st == nil || !st.staged {
 			return fmt.Errorf("chunk for request %d, which is not staged", d.Req)
 		}
+		if err := s.charge(memory.ChunkCost); err != nil {
+			return err
+		}
 		return c.stageSend(q.id, st, k)
 	case requestRecv:
 		r := c.recvs.get(q.id)
 		if r == nil || r.class != shm.ClassStaged || !r.asked {
 			return fmt.Errorf("chunk for request %d, which waits for none", d.Req)
+		}
+		if err := s.charge(memory.ChunkCost); err != nil {
+			return err
 		}
 		return c.stageRecv(q.id, r, k)
 	}
@@ -169,7 +176,10 @@ func (c *Core) chunkSent(id uint64, f *link.Frame) {
 // giveBack returns a chunk's memory to the application.
 func (c *Core) giveBack(o owner, k chunk, n uint64) {
 	s := c.sessions[o.session]
-	if s == nil || s.left {
+	if s == nil {
+		return
+	}
+	if s.refund(memory.ChunkCost); s.left {
 		return
 	}
 	d := shm.Descriptor{Op: shm.OpStaged, Req: o.req, Class: k.class}
@@ -183,6 +193,7 @@ func (c *Core) returnChunks(st *send) {
 		k := st.chunks.pop()
 		c.giveBack(st.owner, k, k.ref.Len)
 	}
+	st.chunks.list = nil // its place is kept for other sends
 }
 
 // returnRecvChunks gives back what a receive that ends early still has.
@@ -190,6 +201,7 @@ func (c *Core) returnRecvChunks(r *recv) {
 	for len(r.chunks.list) > 0 {
 		c.giveBack(r.owner, r.chunks.pop(), 0)
 	}
+	r.chunks.list = nil // as above
 }
 
 // tellStaged reports the match of a staged receive, so that the application

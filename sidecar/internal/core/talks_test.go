@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -115,7 +116,7 @@ func TestGroupsAreBounded(t *testing.T) {
 			groups = append(groups, g)
 		}
 	}
-	if !errors.Is(err, errGroups) || len(groups) != 1+groupsMax/len(pods) { // the first is the world
+	if !errors.Is(err, errGroups) || len(groups) != 1+int(memory.GroupsMax(len(pods)))/(len(pods)+memory.GroupFixed) { // the first is the world
 		t.Errorf("%d groups, then: %v", len(groups), err)
 	}
 	for _, g := range groups {

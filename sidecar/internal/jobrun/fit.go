@@ -41,6 +41,7 @@ func (s *Spec) sizes(d *bootstrap.Document) memory.Sizes {
 	z := memory.Sizes{
 		Arena: cmp.Or(d.Memory.ArenaBytes, memory.ArenaDefault), Slab: cmp.Or(d.Memory.SlabBytes, memory.SlabDefault),
 		Credit: cmp.Or(d.Tuning.CreditBytes, memory.CreditDefault), Encrypted: d.Tuning.Encrypt == bootstrap.EncryptTLS,
+		MPI: s.usesMPI(),
 	}
 	asked := s.AsksForArena || s.ArenaBytes > 0
 	for _, c := range s.commands() {
@@ -48,13 +49,16 @@ func (s *Spec) sizes(d *bootstrap.Document) memory.Sizes {
 		if n, err := memory.Parse(valueOf(env, names.EnvArena), 1); err == nil && n > 0 { // else the rank says what is wrong
 			z.Arena, asked = n, true
 		}
-		if large := valueOf(env, names.EnvMPIArena); large != "" && large != "off" && s.MPI != "" && s.MPI != "none" {
+		if large := valueOf(env, names.EnvMPIArena); large != "" && large != "off" && s.usesMPI() {
 			asked = true
 		}
 	}
 	z.First = !asked
 	return z
 }
+
+// usesMPI reports whether programs of the job use an MPI.
+func (s *Spec) usesMPI() bool { return s.MPI != "" && s.MPI != "none" }
 
 // valueOf is a variable's value, the last one; empty: it is not set.
 func valueOf(env []string, name string) string {

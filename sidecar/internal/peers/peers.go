@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/dns"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
@@ -70,7 +71,7 @@ const (
 	firstWordDefault = time.Second
 	// Longer than a connected peer may be silent: it may just be starting.
 	silenceDefault = 5 * time.Second
-	pendingDefault = 128
+	pendingDefault = memory.PeerPlaces
 	// A peer has at most two connections of its own under way, a control and a
 	// data connection; more are attempts that it has given up.
 	provenMax = 4

@@ -5,24 +5,17 @@ import (
 	"io"
 	"slices"
 	"sync"
+
+	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
 // Bytes that processes may have this sidecar keep for fences and for meetings: those of
-// one pod together, and those of all, which are 4 KiB for each rank of a large job. A
-// rank brings 1 to 2 KiB to either. The sidecar's own 96 MiB (api/memory) have room for
-// both, with the garbage collector's share, up to 8,192 ranks.
+// one pod together, and those of all (memory.LaunchBytes), by which the sidecar has its memory.
 const (
-	heldPodMin    = 1 << 20
-	heldPodMax    = 8 << 20
-	heldMax       = 24 << 20
-	heldRankBytes = 4 << 10
-	heldStep      = 16 << 10 // are accounted at once, as bytes come
+	heldPodMin = 1 << 20
+	heldPodMax = memory.LaunchPod
+	heldStep   = 16 << 10 // are accounted at once, as bytes come
 )
-
-// keptBytes bounds what a sidecar keeps of all ranks of the job, of each kind: bytes of fences
-// under way, bytes of meetings, keys and values of a program, and what a round of the tree
-// carries.
-func keptBytes(ranks int) int64 { return max(heldMax, int64(ranks)*heldRankBytes) }
 
 // budget bounds what is kept of what pods have sent.
 type budget struct {
@@ -39,7 +32,7 @@ func newBudget(layout []int) *budget {
 	for _, n := range layout {
 		ranks += n
 	}
-	return &budget{layout: layout, most: keptBytes(ranks), by: map[int]int64{}}
+	return &budget{layout: layout, most: memory.LaunchBytes(ranks), by: map[int]int64{}}
 }
 
 // hold is what one connection has a pod keep.

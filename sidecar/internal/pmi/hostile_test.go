@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
 // TestFencesThatStall: connections that announce the bytes of a fence and say nothing
@@ -103,7 +105,7 @@ func TestBudget(t *testing.T) {
 			t.Errorf("%d bytes of pod %d are kept", b.by[pod], pod)
 		}
 	}
-	if most := max(heldMax, int64(10_000)*heldRankBytes); kept > most || kept < most-1<<20 {
+	if most := memory.LaunchBytes(10_000); kept > most || kept < most-1<<20 {
 		t.Errorf("%d bytes are kept, at most %d may be", kept, most)
 	}
 	for _, h := range holds {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
 func TestParse(t *testing.T) {
@@ -149,8 +151,8 @@ func TestSpaceIsBounded(t *testing.T) {
 			t.Errorf("a program may put %d pairs, the next one %d", first, again)
 		}
 	}
-	if used := alive() - before; used > keptBytes(ranks)*5/4 {
-		t.Errorf("%d pairs take %d bytes, want at most some %d", len(all.all), used, keptBytes(ranks))
+	if used := alive() - before; used > memory.LaunchBytes(ranks)*5/4 {
+		t.Errorf("%d pairs take %d bytes, want at most some %d", len(all.all), used, memory.LaunchBytes(ranks))
 	}
 	runtime.KeepAlive(all)
 }

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
@@ -36,9 +37,8 @@ import (
 // to its ServeExec.
 type Reach func(ctx context.Context, pod int) (net.Conn, error)
 
-// execsMax bounds the commands that are carried at once: mpirun starts a daemon in
-// each pod, and may do so from one pod.
-func (c *Config) execsMax() int { return 2*len(c.Layout) + 16 }
+// execsMax bounds the commands that are carried at once.
+func (c *Config) execsMax() int { return memory.LaunchCommands(len(c.Layout)) }
 
 // reachWithin is how long a pod may take in which another one wants to start something,
 // where the job does not say: its image may still be on its way, or its certificate.

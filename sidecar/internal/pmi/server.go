@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
@@ -124,9 +125,7 @@ type client struct {
 // all ranks at once, and the launcher's questions about them. So many come and go within what a
 // silent one keeps its place for (lobby) that a process which connects without end fills no
 // queue before others. Each has a buffer of lineMax: 4 MiB with all that belongs to it.
-func (c *Config) places() int { return 2*c.Count + placesMore }
-
-const placesMore = 256
+func (c *Config) places() int { return memory.LaunchPlaces(c.Count) }
 
 // silentHold is how long a connection keeps its place that has said nothing: no library of an
 // MPI tries again, and a rank may not get a processor between its connecting and its first word.

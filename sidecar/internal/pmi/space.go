@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
 // pairHead precedes each pair that goes to other pods.
@@ -33,9 +35,9 @@ type space struct {
 }
 
 // spaceShare is what the ranks of a pod may put for a program, of what each sidecar keeps for
-// the ranks of the job (keptBytes).
+// the ranks of the job (memory.LaunchBytes).
 func spaceShare(count, ranks int) int64 {
-	return keptBytes(ranks) * int64(count) / int64(max(ranks, 1))
+	return memory.LaunchBytes(ranks) * int64(count) / int64(max(ranks, 1))
 }
 
 func newSpace(mapping string, most int64) *space {

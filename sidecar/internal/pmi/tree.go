@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
 // Fan is how many children a pod has in the tree: pod n's are Fan*n+1 to
@@ -50,9 +52,9 @@ type frame struct {
 const frameHead = 12
 
 // NewTree is pod self's part of a tree of pods with so many ranks, which bounds the bytes of
-// all pieces together (keptBytes).
+// all pieces together (memory.LaunchBytes).
 func NewTree(self, pods, ranks int, dial Dial) *Tree {
-	return newTree(self, pods, keptBytes(ranks), dial)
+	return newTree(self, pods, memory.LaunchBytes(ranks), dial)
 }
 
 func newTree(self, pods int, limit int64, dial Dial) *Tree {

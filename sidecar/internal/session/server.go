@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -64,8 +65,8 @@ type Config struct {
 // Defaults of a Config.
 const (
 	patienceDefault = 5 * time.Second
-	pendingDefault  = 256
-	refusedMax      = 64                   // users that may not attach and have been told, at once
+	pendingDefault  = memory.SessionPlaces
+	refusedMax      = memory.RefusedPlaces // users that may not attach and have been told, at once
 	placePause      = 5 * time.Millisecond // for a place to become free
 )
 

@@ -1,0 +1,207 @@
+package core
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/memory"
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+func inUse() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// keeper is a sidecar of so many ranks, all attached, and of as many peers of one rank each
+// that are connected. Its ranks are the first of the job.
+func keeper(t *testing.T, n int) *Core {
+	t.Helper()
+	pods := make([]int32, 2*n)
+	for i := range n {
+		pods[n+i] = int32(1 + i)
+	}
+	ports := &lone{regions: map[link.Region][]byte{}}
+	c, err := New(Config{PodOf: pods, Pods: 1 + n}, ports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		slab := link.Ref{Region: RegionFirst + link.Region(2*i), Len: 1 << 20}
+		barrier := shm.CollBlock{Kind: shm.CollBarrier}
+		barrier.Encode(ports.Bytes(slab.Slice(0, shm.CollBlockBytes)))
+		if err := c.Attach(1, SessionID(i), uint32(i), shm.FeaturesAll, slab, link.Ref{Region: slab.Region + 1, Len: 8 << 20}); err != nil {
+			t.Fatal(err)
+		}
+		c.LinkUp(1, link.Peer(1+i), link.Caps{Name: "test"})
+		greeting := wire.Header{Type: wire.Ack, Credit: c.peers[1+i].granted}
+		if err := c.Deliver(1, link.Peer(1+i), &greeting, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// TestRanksKeepNoMoreThanIsCounted: whatever all ranks of a pod have open at once, and one
+// after the other, takes no more memory than the formula has for it. The first one may use all
+// of its request numbers, and each has its share when others have taken all that there is.
+func TestRanksKeepNoMoreThanIsCounted(t *testing.T) {
+	const ranks = 3
+	request := func(op shm.Op, class shm.Class, req, bytes int) *shm.Descriptor {
+		d := &shm.Descriptor{Op: op, Class: class, Req: uint32(req), Peer: ranks, Tag: uint64(req)}
+		d.SetBody(0, uint64(bytes), 0, 0)
+		return d
+	}
+	for what, next := range map[string]func(i int) *shm.Descriptor{
+		"receives":              func(i int) *shm.Descriptor { return request(shm.OpRecv, shm.ClassArena, i, 64) },
+		"large sends":           func(i int) *shm.Descriptor { return request(shm.OpSend, shm.ClassArena, i, 1<<20) },
+		"sends of staged bytes": func(i int) *shm.Descriptor { return request(shm.OpSend, shm.ClassStaged, i, 1<<30) },
+		"probes":                func(i int) *shm.Descriptor { return request(shm.OpProbe, shm.ClassNone, i, 0) },
+		"puts": func(i int) *shm.Descriptor {
+			d := request(shm.OpPut, shm.ClassArena, i, 8)
+			d.Context = 9
+			return d
+		},
+		"collectives": func(i int) *shm.Descriptor {
+			d := &shm.Descriptor{Op: shm.OpColl, Req: uint32(i), Class: shm.ClassSlab}
+			d.SetBody(0, shm.CollBlockBytes, 0, 0)
+			return d
+		},
+		"silent sends": func(int) *shm.Descriptor {
+			d := &shm.Descriptor{Op: shm.OpSend, Flags: shm.FlagSilent, Peer: ranks}
+			d.SetInline([]byte("12345678"))
+			return d
+		},
+		"the highest number first": func(i int) *shm.Descriptor {
+			return request(shm.OpRecv, shm.ClassArena, shm.MaxRequests-1-i, 64)
+		},
+		"chunks": func(i int) *shm.Descriptor {
+			if i%(chunkLimit+1) == 0 {
+				return request(shm.OpSend, shm.ClassStaged, i/(chunkLimit+1), 1<<30)
+			}
+			return request(shm.OpStage, shm.ClassSlab, i/(chunkLimit+1), 8)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			c := keeper(t, ranks)
+			before := inUse()
+			for rank := range ranks {
+				var err error
+				n := 0
+				for ; err == nil && n < shm.MaxRequests; n++ {
+					err = c.Submit(2, SessionID(rank), next(n))
+				}
+				if err != nil && !strings.Contains(err.Error(), "operations that are open take") {
+					t.Fatalf("rank %d, operation %d: %v", rank, n, err)
+				}
+				if rank == 0 && err != nil && what == "receives" {
+					t.Errorf("operation %d of the only rank that has any: %v", n, err)
+				}
+				if share := int(memory.RankShare(2*ranks) / (memory.RequestCost + memory.NumberCost + memory.CollCost)); n < share && what != "the highest number first" {
+					t.Errorf("rank %d has %d operations, its share is %d", rank, n, share)
+				}
+			}
+			if kept, most := inUse()-before, memory.RanksKept+ranks*memory.RankShare(2*ranks); kept > most {
+				t.Errorf("%d bytes are kept, %d are counted", kept, most)
+			}
+			for rank := range ranks {
+				c.Detach(3, SessionID(rank), errors.New("over"))
+			}
+			for c.Advance(4) > 0 {
+			}
+			if c.ofRanks.used < 0 || c.ofRanks.used > 0 && what != "puts" { // which the peers still hold
+				t.Errorf("%d bytes are accounted when all have gone", c.ofRanks.used)
+			}
+		})
+	}
+}
+
+// TestPeersKeepNoMoreThanIsCounted: whatever all peers announce and ask for, it takes no more
+// memory than the formula has for it, a peer that has sent little is not the one that is cut
+// off, and the bytes come back.
+func TestPeersKeepNoMoreThanIsCounted(t *testing.T) {
+	const peers = 3
+	for what, x := range map[string]struct {
+		frame   wire.Header
+		payload []byte
+		cost    int64
+	}{
+		"announcements": {wire.Header{Type: wire.RTS, Context: 5, A: 1 << 30, Length: wire.RTSBytes}, make([]byte, wire.RTSBytes), memory.AnnounceCost},
+		"flushes":       {wire.Header{Type: wire.Flush, Context: 9, A: 1}, nil, memory.AnswerCost},
+		"locks":         {wire.Header{Type: wire.Lock, Context: 9, A: 1, B: 1}, nil, memory.LockCost},
+	} {
+		t.Run(what, func(t *testing.T) {
+			c := keeper(t, peers)
+			win := shm.Descriptor{Op: shm.OpWin, Class: shm.ClassArena, Context: 9}
+			win.SetBody(0, 4096, 0, 0)
+			if err := c.Submit(1, 0, &win); err != nil {
+				t.Fatal(err)
+			}
+			before := inUse()
+			for i := range peers {
+				var err error
+				n := 0
+				for err == nil && n < 1<<19 {
+					n++
+					h := x.frame
+					h.Seq, h.Src, h.B, h.Tag = uint64(n), uint32(peers+i), h.B|uint64(n)<<1, uint64(n)
+					if x.frame.Type == wire.Flush {
+						h.Tag = 0
+					}
+					if x.frame.Type == wire.Lock {
+						h.B = 1
+					}
+					err = c.Deliver(2, link.Peer(1+i), &h, x.payload)
+				}
+				if !errors.Is(err, link.ErrProtocol) {
+					t.Fatalf("peer %d, after %d frames: %v", 1+i, n, err)
+				}
+				if share := int(memory.PeerShare / x.cost); n < share {
+					t.Errorf("peer %d is cut off after %d frames, its share is %d", 1+i, n, share)
+				}
+			}
+			if kept, most := inUse()-before, memory.PeersKept(peers, 2*peers)+peers*memory.PeerShare; kept > most {
+				t.Errorf("%d bytes are kept, %d are counted", kept, most)
+			}
+			runtime.KeepAlive(c)
+		})
+	}
+}
+
+// TestListsOfRanksAreCounted: communicators of ever other lists of ranks, short and long, take
+// no more memory than the formula has for them.
+func TestListsOfRanksAreCounted(t *testing.T) {
+	const ranks = 4096
+	for _, size := range []int{1, 2, 64, ranks} {
+		pods := make([]int32, ranks)
+		for i := range pods {
+			pods[i] = int32(i / 64)
+		}
+		c, err := New(Config{PodOf: pods, Pods: ranks / 64}, idle{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, list := inUse(), make([]uint32, size)
+		for n := 0; err == nil && n < 1<<24; n++ {
+			for i := range list {
+				list[i] = uint32(n*(1+n/ranks)+i*(1+n/ranks)) % ranks
+			}
+			if _, err = c.takeGroup(list); err != nil && !errors.Is(err, errGroups) {
+				err = nil // some rank is twice in it
+			}
+			if size == 1 && n == ranks {
+				break
+			}
+		}
+		if kept, most := inUse()-before, memory.GroupsMax(ranks)*24; kept > most {
+			t.Errorf("lists of %d ranks: %d bytes are kept, %d are counted", size, kept, most)
+		}
+		runtime.KeepAlive(c)
+	}
+}
