@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"slices"
+
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -18,10 +20,10 @@ func lean(object any) (any, error) {
 		o.ManagedFields, o.Annotations, o.Labels, o.Finalizers = nil, annotationsRead(o.Annotations), ours(o.Labels), nil
 		// Of the containers, whether there is a sidecar: the issuer asks; which of the init
 		// containers end: the others start after them; what CPU they request: a job whose
-		// application requests none is warned; and their limits of memory.
+		// application requests none is warned; and limits of memory.
 		o.Spec = corev1.PodSpec{
 			NodeName: o.Spec.NodeName, SchedulerName: scheduler(o), ResourceClaims: claims(o),
-			InitContainers: initial(o.Spec.InitContainers), Containers: requesting(o.Spec.Containers), Resources: o.Spec.Resources,
+			InitContainers: initial(o), Containers: requesting(o.Spec.Containers), Resources: o.Spec.Resources,
 		}
 	case *v1alpha1.MPIJob:
 		o.ManagedFields, o.Annotations, o.Labels, o.Finalizers = nil, nil, desired.LabelsRead(o.Labels), nil
@@ -99,16 +101,32 @@ func requesting(all []corev1.Container) []corev1.Container {
 	return kept
 }
 
-// initial are init containers of which it is known which of them end, and the limit of memory
-// of the sidecar.
-func initial(all []corev1.Container) []corev1.Container {
-	kept := make([]corev1.Container, len(all))
-	for i := range all {
-		if kept[i].Name, kept[i].RestartPolicy = all[i].Name, all[i].RestartPolicy; all[i].Name == names.ContainerSidecar {
-			kept[i].Resources.Limits = limitsOfMemory(&all[i])
+// initial are two init containers at most, whatever a template has: the sidecar, with its limit
+// of memory, and the one that runs and is to end, since the kubelet starts the next one after it.
+func initial(p *corev1.Pod) []corev1.Container {
+	var kept []corev1.Container
+	left := initKept
+	for i := range p.Spec.InitContainers {
+		switch c := &p.Spec.InitContainers[i]; {
+		case c.Name == names.ContainerSidecar:
+			k := corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy}
+			k.Resources.Limits = limitsOfMemory(c)
+			kept = append(kept, k)
+		case left > 0 && runs(p.Status.InitContainerStatuses, c.Name) && (c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways):
+			left--
+			kept = append(kept, corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy})
 		}
 	}
 	return kept
+}
+
+// initKept bounds the init containers that are kept beside the sidecar. A container in the
+// cache has 400 bytes, and a pod may have thousands of them.
+const initKept = 1
+
+// runs reports whether a container runs.
+func runs(all []corev1.ContainerStatus, name string) bool {
+	return slices.ContainsFunc(all, func(s corev1.ContainerStatus) bool { return s.Name == name && s.State.Running != nil })
 }
 
 // claims are the resource claims of a pod that has no node, which needs them before.

@@ -3,6 +3,7 @@ package controller
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,6 +79,46 @@ func TestLimitsOfMemoryAreKept(t *testing.T) {
 	for _, c := range append(p.Spec.Containers, p.Spec.InitContainers...) {
 		if len(c.Resources.Limits) != 1 || c.Resources.Limits.Memory().String() != "1Gi" {
 			t.Errorf("%s keeps the limits %v", c.Name, c.Resources.Limits)
+		}
+	}
+}
+
+// TestInitContainersAreFew: of thousands of init containers of a pod the cache keeps the sidecar
+// and the one that runs and is to end.
+func TestInitContainersAreFew(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	for _, runs := range []string{"", "fetch-7", "mesh-3", "last"} {
+		p := new(corev1.Pod)
+		add := func(name string, policy *corev1.ContainerRestartPolicy) {
+			p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: name, RestartPolicy: policy, Command: []string{"x"}})
+			s := corev1.ContainerStatus{Name: name}
+			if name == runs || policy != nil {
+				s.State.Running = &corev1.ContainerStateRunning{}
+			}
+			p.Status.InitContainerStatuses = append(p.Status.InitContainerStatuses, s)
+		}
+		for i := range 3000 {
+			add(fmt.Sprint("fetch-", i), nil)
+			add(fmt.Sprint("mesh-", i), &always)
+		}
+		add(names.ContainerSidecar, &always)
+		add("last", nil)
+		if _, err := lean(p); err != nil {
+			t.Fatal(err)
+		}
+		var kept []string
+		for _, c := range p.Spec.InitContainers {
+			kept = append(kept, c.Name)
+		}
+		want := []string{names.ContainerSidecar}
+		if runs == "fetch-7" {
+			want = []string{runs, names.ContainerSidecar}
+		}
+		if runs == "last" {
+			want = []string{names.ContainerSidecar, runs}
+		}
+		if !slices.Equal(kept, want) {
+			t.Errorf("%q runs: %q are kept, want %q", runs, kept, want)
 		}
 	}
 }

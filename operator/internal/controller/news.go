@@ -68,9 +68,9 @@ func (r *Reconciler) clarify(ctx context.Context, o *verdict.Observation, plan v
 		fresh, o.Told = 0, verdict.Told{}
 		switch {
 		case job && o.Batch == nil:
-			o.Told.Refusal = r.newsOf(ctx, o.Job, verdict.EventRefused)
+			o.Told.Refusal = r.newsOf(ctx, o.Job, verdict.EventRefused, "")
 		case job:
-			o.Told.Refusal = r.newsOf(ctx, o.Batch, "FailedCreate")
+			o.Told.Refusal = r.newsOf(ctx, o.Batch, "FailedCreate", "")
 			o.Told.Remedy = r.remedy(ctx, o)
 		}
 		if pod != nil {
@@ -108,7 +108,7 @@ func (r *Reconciler) awaits(ctx context.Context, p *corev1.Pod, now time.Time) s
 			return text
 		}
 	}
-	return r.newsOf(ctx, p, "")
+	return r.newsOf(ctx, p, "", "")
 }
 
 // known is what was read of the events of a job's attempt; nothing: it was not.
@@ -146,9 +146,10 @@ func (n *heard) note(o *verdict.Observation) {
 }
 
 // newsOf is what the last event about an object says, past the caches: of a reason, or
-// where that is empty the last warning, else the last of all. Empty where there is none, or
-// none may be read.
-func (r *Reconciler) newsOf(ctx context.Context, about client.Object, reason string) string {
+// where that is empty the last warning, else the last of all; with the name of a container,
+// the last that is about that one and not about an init container of the name, or another
+// one of the pod. Empty where there is none, or none may be read.
+func (r *Reconciler) newsOf(ctx context.Context, about client.Object, reason, container string) string {
 	selected := fields.Set{"involvedObject.uid": string(about.GetUID())}
 	if reason != "" {
 		selected["reason"] = reason
@@ -162,7 +163,7 @@ func (r *Reconciler) newsOf(ctx context.Context, about client.Object, reason str
 	var last *corev1.Event
 	for i := range all.Items {
 		e := &all.Items[i]
-		if reason == "" && over(e, all.Items) {
+		if reason == "" && over(e, all.Items) || container != "" && e.InvolvedObject.FieldPath != "spec.containers{"+container+"}" {
 			continue
 		}
 		if last == nil || weighs(e) > weighs(last) || weighs(e) == weighs(last) && happened(e).After(happened(last)) {

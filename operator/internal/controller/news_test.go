@@ -113,7 +113,44 @@ func TestNewsOfAPull(t *testing.T) {
 		api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(c.events...).
 			WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).Build()
 		r := &Reconciler{Live: api}
-		if got := r.newsOf(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", UID: "3"}}, ""); got != c.want {
+		if got := r.newsOf(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", UID: "3"}}, "", ""); got != c.want {
+			t.Errorf("%s: %q, want %q", what, got, c.want)
+		}
+	}
+}
+
+// TestNewsOfAContainer: what an event says of one container is not said of another one, be that
+// the sidecar, an init container of any name, or one that a webhook has added, and however much
+// later it happened.
+func TestNewsOfAContainer(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	event := func(path string, seconds int) client.Object {
+		return &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: "hpc", Name: fmt.Sprint("e", seconds)},
+			InvolvedObject: corev1.ObjectReference{UID: "3", FieldPath: path}, Type: "Warning", Reason: "FailedPostStartHook", Message: path,
+			LastTimestamp: metav1.NewTime(now.Add(time.Duration(seconds) * time.Second)),
+		}
+	}
+	others := []client.Object{
+		event("spec.containers{mesh}", 5), event("spec.initContainers{outrigger}", 6), event("spec.initContainers{main}", 7),
+		event("spec.ephemeralContainers{main}", 8), event("spec.containers{main-2}", 9), event("", 10),
+	}
+	scheme, err := Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		events []client.Object
+		want   string
+	}{
+		"the application's, and later ones of others": {append(others, event("spec.containers{main}", 4)), "FailedPostStartHook: spec.containers{main}"},
+		"others' only": {others, ""},
+	} {
+		api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(c.events...).
+			WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
+			WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).Build()
+		r := &Reconciler{Live: api}
+		if got := r.newsOf(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", UID: "3"}}, "FailedPostStartHook", "main"); got != c.want {
 			t.Errorf("%s: %q, want %q", what, got, c.want)
 		}
 	}
@@ -172,7 +209,7 @@ func TestHookIsQuoted(t *testing.T) {
 	p.Status.Phase, p.Status.ContainerStatuses[0].State = corev1.PodFailed, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2, FinishedAt: metav1.NewTime(now)}}
 	event := &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: "hpc", Name: "e"},
-		InvolvedObject: corev1.ObjectReference{UID: p.UID}, Type: "Warning", Reason: "FailedPostStartHook", Message: "PostStartHook failed", LastTimestamp: metav1.NewTime(now),
+		InvolvedObject: corev1.ObjectReference{UID: p.UID, FieldPath: "spec.containers{" + j.Spec.Template.Spec.Containers[0].Name + "}"}, Type: "Warning", Reason: "FailedPostStartHook", Message: "PostStartHook failed", LastTimestamp: metav1.NewTime(now),
 	}
 	scheme, err := Scheme()
 	if err != nil {

@@ -177,7 +177,7 @@ func (r *Reconciler) plan(ctx context.Context, o *verdict.Observation) (verdict.
 			r.explain(ctx, o)
 		}
 		if p := verdict.Hooked(o, &plan); p != nil {
-			o.Hook = verdict.Hook{Pod: p.Name, Text: r.newsOf(ctx, p, "FailedPostStartHook")}
+			o.Hook = verdict.Hook{Pod: p.Name, Text: r.newsOf(ctx, p, "FailedPostStartHook", o.ApplicationName(p))}
 		}
 		// Pods end when their Job is suspended, and may be heard of first.
 		var err error

@@ -320,7 +320,7 @@ func (o *Observation) locate(f *v1alpha1.Failure, p *corev1.Pod) {
 	}
 	switch {
 	case killedForMemory(o.application(p)):
-		f.Reason, f.Message = v1alpha1.ReasonOutOfMemory, "the application used more memory than its limit"+limitOf(p.Spec.Containers, o.applicationName(p))+": "+f.Message
+		f.Reason, f.Message = v1alpha1.ReasonOutOfMemory, "the application used more memory than its limit"+limitOf(p.Spec.Containers, o.ApplicationName(p))+": "+f.Message
 	case killedForMemory(sidecar(p)):
 		f.Reason, f.Message = v1alpha1.ReasonOutOfMemory, "the sidecar used more memory than its limit"+limitOf(p.Spec.InitContainers, names.ContainerSidecar)+": "+f.Message
 	case overPodDeadline(p):
@@ -340,7 +340,7 @@ func (o *Observation) locate(f *v1alpha1.Failure, p *corev1.Pod) {
 		o.ofHook(f, p)
 	case f.Reason == string(podlife.RankExited):
 		quote(f)
-		f.Message += "; its output: `" + logsOf(p, o.applicationName(p)) + "`"
+		f.Message += "; its output: `" + logsOf(p, o.ApplicationName(p)) + "`"
 	}
 }
 

@@ -49,5 +49,5 @@ func (o *Observation) hooked(p *corev1.Pod) bool { return o.Hook.Text != "" && o
 // ofHook makes a failure that of a hook.
 func (o *Observation) ofHook(f *v1alpha1.Failure, p *corev1.Pod) {
 	f.Reason = string(podlife.Terminated)
-	f.Message = fmt.Sprintf("the lifecycle.postStart hook of container %s failed, for which its kubelet ended the container: %s", o.applicationName(p), o.Hook.Text)
+	f.Message = fmt.Sprintf("the lifecycle.postStart hook of container %s failed, for which its kubelet ended the container: %s", o.ApplicationName(p), o.Hook.Text)
 }

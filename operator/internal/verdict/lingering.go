@@ -33,7 +33,7 @@ func (o *Observation) lingers(p *corev1.Pod) bool {
 	if Terminal(p) || !o.succeeded(p) || ended(sidecar(p)) != nil {
 		return false
 	}
-	name := o.applicationName(p)
+	name := o.ApplicationName(p)
 	for i := range p.Status.ContainerStatuses {
 		if c := &p.Status.ContainerStatuses[i]; c.Name != name && c.State.Terminated == nil {
 			return true

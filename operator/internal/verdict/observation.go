@@ -123,12 +123,12 @@ func (o *Observation) batchCondition(kind batchv1.JobConditionType) *batchv1.Job
 
 // application is the status of a pod's application, nil before it has one.
 func (o *Observation) application(p *corev1.Pod) *corev1.ContainerStatus {
-	return statusOf(p.Status.ContainerStatuses, o.applicationName(p))
+	return statusOf(p.Status.ContainerStatuses, o.ApplicationName(p))
 }
 
-// applicationName is the name of the application's container in a pod: another
+// ApplicationName is the name of the application's container in a pod: another
 // controller's pod may have another one than the template, which the webhook has noted.
-func (o *Observation) applicationName(p *corev1.Pod) string {
+func (o *Observation) ApplicationName(p *corev1.Pod) string {
 	if name := p.Annotations[names.AnnotationContainer]; name != "" && external(o.Job) {
 		return name
 	}

@@ -110,7 +110,7 @@ func (o *Observation) starved() string {
 	for _, p := range o.Pods {
 		for i := range p.Spec.Containers {
 			c := &p.Spec.Containers[i]
-			if c.Name == o.applicationName(p) && c.Resources.Requests.Cpu().IsZero() && p.Spec.Resources == nil {
+			if c.Name == o.ApplicationName(p) && c.Resources.Requests.Cpu().IsZero() && p.Spec.Resources == nil {
 				return fmt.Sprintf("; container %s requests no CPU and gets the smallest share beside its sidecar: set its resources.requests.cpu", c.Name)
 			}
 		}
