@@ -32,7 +32,8 @@ type Bounds struct {
 	Buffer int
 	// Rate is how many connections a second one address may open, and twice as many at once;
 	// the others are closed at once, which costs a hundredth of an answer. 0: any number.
-	// Loopback has no such bound: its processes share the processors anyway.
+	// Addresses of one /64 of IPv6, of which a machine may use any number, may open networkRate
+	// as many together. Loopback has no such bound: its processes share the processors anyway.
 	Rate float64
 	// Gap is the least time between the beginnings of two requests of one connection; 0:
 	// none. With Rate it bounds the processor time that strangers take from the server.
@@ -57,12 +58,18 @@ type Listener struct {
 	conns []*conn    // oldest first
 	by    map[string]int
 	rates map[string]*rate.Limiter // by address
+	nets  map[string]*rate.Limiter // by /64, of IPv6
 	now   func() time.Time
 }
 
-// ratesMax bounds the addresses of which it is known how many connections they have opened;
-// what is left out begins anew.
+// ratesMax bounds the addresses, and the networks, of which it is known how many connections
+// they have opened; what is left out begins anew.
 const ratesMax = 1024
+
+// networkRate is how many times as many connections all addresses of a /64 may open as one of
+// them. It is not 1, because nodes may be in one /64 with pods: a pod that uses up the rate of
+// its own address keeps no probe of a kubelet out.
+const networkRate = 8
 
 // loopback is the address of all of them.
 const loopback = "loopback"
@@ -73,15 +80,24 @@ func (l *Listener) often(from string) bool {
 	if l.bounds.Rate <= 0 || from == "" || from == loopback {
 		return false
 	}
-	r := l.rates[from]
-	if r == nil {
-		if len(l.rates) >= ratesMax {
-			clear(l.rates)
-		}
-		r = rate.NewLimiter(rate.Limit(l.bounds.Rate), max(int(2*l.bounds.Rate), 1))
-		l.rates[from] = r
+	if !l.allows(l.rates, from, l.bounds.Rate) {
+		return true
 	}
-	return !r.AllowN(l.now(), 1)
+	ip, err := netip.ParseAddr(from)
+	return err == nil && ip.Is6() && !l.allows(l.nets, netip.PrefixFrom(ip, 64).Masked().String(), networkRate*l.bounds.Rate)
+}
+
+// allows takes one of the connections that an address or a network may open.
+func (l *Listener) allows(known map[string]*rate.Limiter, of string, perSecond float64) bool {
+	r := known[of]
+	if r == nil {
+		if len(known) >= ratesMax {
+			clear(known)
+		}
+		r = rate.NewLimiter(rate.Limit(perSecond), max(int(2*perSecond), 1))
+		known[of] = r
+	}
+	return r.AllowN(l.now(), 1)
 }
 
 // Listen bounds the connections of a listener.
@@ -91,7 +107,7 @@ func Listen(l net.Listener, b *Bounds) *Listener {
 	if bounds.Share <= 0 || bounds.Share > bounds.Places {
 		bounds.Share = bounds.Places
 	}
-	return &Listener{Listener: l, bounds: bounds, freed: make(chan struct{}, 1), done: make(chan struct{}), by: map[string]int{}, rates: map[string]*rate.Limiter{}, now: time.Now}
+	return &Listener{Listener: l, bounds: bounds, freed: make(chan struct{}, 1), done: make(chan struct{}), by: map[string]int{}, rates: map[string]*rate.Limiter{}, nets: map[string]*rate.Limiter{}, now: time.Now}
 }
 
 // conn is a connection with a place.

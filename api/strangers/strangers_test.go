@@ -279,6 +279,45 @@ func TestRate(t *testing.T) {
 	}
 }
 
+// TestRateOfANetwork: a machine that takes another address of its /64 for each connection is
+// refused, too; other networks, and an address of the same one within its own rate while one
+// other floods, are not.
+func TestRateOfANetwork(t *testing.T) {
+	const perSecond = 10
+	for what, x := range map[string]struct {
+		from func(i int) string
+		most int
+	}{
+		"an address for each":         {func(i int) string { return fmt.Sprintf("2001:db8::%x:%x", i/100, i) }, (2 + 2) * networkRate * perSecond},
+		"an address, and its network": {func(int) string { return "2001:db8::1" }, (2 + 2) * perSecond},
+	} {
+		h := open(Bounds{Places: 4, Rate: perSecond})
+		taken := 0
+		for i := range 2000 { // in two seconds
+			h.clock = h.clock.Add(time.Millisecond)
+			if _, err := h.Listener.enter(&guest{from: x.from(i)}); err == nil {
+				taken++
+			} else if !errors.Is(err, errCrowded) {
+				t.Fatal(err)
+			}
+		}
+		if taken > x.most+1 || taken < x.most/2 {
+			t.Errorf("%s: %d connections in two seconds, want at most %d", what, taken, x.most)
+		}
+		h.enter(t, "2001:db8:0:1::1")
+		if what != "an address for each" {
+			h.enter(t, "2001:db8::2")
+		}
+	}
+	h := open(Bounds{Places: 4, Rate: perSecond})
+	for i := range 3 * ratesMax {
+		h.enter(t, fmt.Sprintf("2001:db8:%x::1", i))
+		if len(h.rates) > ratesMax || len(h.nets) > ratesMax {
+			t.Fatalf("%d addresses and %d networks are known", len(h.rates), len(h.nets))
+		}
+	}
+}
+
 // TestGap: a client that asks without end on one connection, whether it waits for answers or
 // not, is answered at a pace; one that comes anew is answered at once.
 func TestGap(t *testing.T) {
