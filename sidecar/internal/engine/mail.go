@@ -102,6 +102,7 @@ func (e *Engine) SessionGone(s *session.Session) {
 	_ = e.mail.send(func(e *Engine) {
 		if a := e.byRank[s.Rank]; a != nil && a.Session == s {
 			if s.Unopened() && !a.closing && !a.Ready() && e.core.Unattach(e.now, a.id) {
+				s.Forget()
 				e.close(a)
 				return
 			}

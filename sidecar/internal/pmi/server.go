@@ -386,7 +386,8 @@ func (s *Server) used(c *client, r request) error {
 	s.mu.Lock()
 	init, loaded := s.init[rank], s.loaded
 	s.mu.Unlock()
-	return c.say("cmd=outrigger_rank rc=0 init=%d attached=%d vanished=%d loaded=%d", number(init), number(s.cfg.Attached(rank)), number(s.cfg.Vanished(rank)), number(loaded))
+	vanished := s.cfg.Vanished(rank) // waits for the end of its session, which may undo its attachment
+	return c.say("cmd=outrigger_rank rc=0 init=%d attached=%d vanished=%d loaded=%d", number(init), number(s.cfg.Attached(rank)), number(vanished), number(loaded))
 }
 
 // note keeps what a process of the pod tells about its MPI (clientlib/c/check). The process does

@@ -63,6 +63,44 @@ func TestWelcomeUnread(t *testing.T) {
 	}
 }
 
+// TestForgotten: a rank whose only attachments were undone has never attached, and memory is kept
+// for it as before; one that has attached before them has.
+func TestForgotten(t *testing.T) {
+	b := serve(t)
+	coming := func() uint64 {
+		b.memory.mu.Lock()
+		defer b.memory.mu.Unlock()
+		return b.memory.coming
+	}
+	before := coming()
+	for i, reads := range []bool{false, false, true, false} {
+		c := b.dial(t)
+		if _, err := c.Write(hello(6).Encode()); err != nil {
+			t.Fatal(err)
+		}
+		var sess *Session
+		wait(t, "the session", func() bool { sess = b.host.session(6); return sess != nil })
+		if !reads {
+			if err := readable(c.UnixConn); err != nil {
+				t.Fatal(err)
+			}
+		} else if _, err := c.Read(make([]byte, shm.WelcomeBytes)); err != nil {
+			t.Fatal(err)
+		}
+		if !b.Attached(6) {
+			t.Errorf("client %d has not attached", i)
+		}
+		_ = c.Close()
+		b.host.waitGone(i + 1)
+		if sess.Unopened() {
+			sess.Forget() // as the engine does
+		}
+		if want := i >= 2; b.Attached(6) != want || !want && coming() != before || want && coming() >= before {
+			t.Errorf("after client %d: attached %v, want %v; %d bytes are kept for ranks that come, at first %d", i, b.Attached(6), want, coming(), before)
+		}
+	}
+}
+
 // readable waits until there is something to read.
 func readable(c *net.UnixConn) error {
 	raw, err := c.SyscallConn()

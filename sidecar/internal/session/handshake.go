@@ -84,6 +84,12 @@ func (s *Server) arrived(rank uint32, sess *Session) {
 	if again {
 		return
 	}
+	sess.forget = func() {
+		s.mu.Lock()
+		delete(s.ever, rank)
+		s.mu.Unlock()
+		s.memory.keep(uint64(s.cfg.sizes(s.cfg.ArenaBytes).Rank()))
+	}
 	took := s.cfg.sizes(s.cfg.ArenaBytes).Rank()
 	if g := sess.growth; g != nil {
 		g.first = uint64(s.cfg.sizes(g.size).Counted())

@@ -44,6 +44,7 @@ type Session struct {
 	files    [2]File      // of slab and arena
 	context  link.Context // that it may register memory on; nil: none
 	over     atomic.Bool  // it has said goodbye, and nothing of it is open
+	forget   func()       // nil: its rank had attached before
 	unopened bool         // its client has ended the connection and not read the Welcome; set before SessionGone
 	gone     func() bool  // its client has closed the connection; nil: there is none
 	hangUp   func()       // makes the server end the connection
@@ -161,6 +162,14 @@ func (s *Session) Complete(d *shm.Descriptor) error {
 func (s *Session) Retire(n uint64) {
 	s.retired += n
 	s.fresh = true
+}
+
+// Forget is for a host that undoes an attachment whose Welcome was not read: if it was the first
+// of its rank, the rank has never attached, and memory is kept for it again.
+func (s *Session) Forget() {
+	if s.forget != nil {
+		s.forget()
+	}
 }
 
 // Unopened reports that the client of a session that is gone (Host) has not read its Welcome, as
