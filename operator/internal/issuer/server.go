@@ -126,7 +126,9 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 // greeted refuses handshakes of an address that has begun too many. (nil, nil): this one may
-// go on.
+// go on. The caller sees the alert internal_error: crypto/tls sends no other one from here, and
+// to answer a status the handshake had to be made, whose cost is what this bounds. A caller that
+// comes half as often has been answered 429 (perAddress); a sidecar says what the alert means.
 func (s *Server) greeted(h *tls.ClientHelloInfo) (*tls.Config, error) {
 	if !s.CheckAddress {
 		return nil, nil

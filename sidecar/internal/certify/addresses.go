@@ -135,7 +135,7 @@ func (a *Addresses) ask(ctx context.Context, part int) (map[int][]netip.Addr, er
 	if err := show(r, a.issuer); err != nil {
 		return nil, err
 	}
-	resp, err := a.client.Do(r)
+	resp, err := do(a.client, r)
 	if err != nil {
 		return nil, fmt.Errorf("addresses of pods: %w", err)
 	}

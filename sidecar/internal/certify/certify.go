@@ -118,6 +118,16 @@ func show(r *http.Request, issuer *bootstrap.Issuer) error {
 	return nil
 }
 
+// do sends a request. An issuer to which an address connects too often ends the handshake, for
+// which TLS has no better word than an internal error.
+func do(client *http.Client, r *http.Request) (*http.Response, error) {
+	resp, err := client.Do(r)
+	if err != nil && strings.Contains(err.Error(), "remote error: tls: internal error") {
+		err = fmt.Errorf("%w: the issuer refuses the handshake: this pod's address has connected too often in the last seconds, or the issuer has no certificate of its own; its log says which (--log-level=debug of the operator)", err)
+	}
+	return resp, err
+}
+
 // ask makes one try.
 func ask(ctx context.Context, client *http.Client, issuer *bootstrap.Issuer, request []byte) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, issuer.URL, bytes.NewReader(request))
@@ -127,7 +137,7 @@ func ask(ctx context.Context, client *http.Client, issuer *bootstrap.Issuer, req
 	if err := show(r, issuer); err != nil {
 		return nil, err
 	}
-	resp, err := client.Do(r)
+	resp, err := do(client, r)
 	if err != nil {
 		return nil, fmt.Errorf("certify: %w", err)
 	}
