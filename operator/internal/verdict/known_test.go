@@ -16,7 +16,7 @@ func TestRuleOfNoFailure(t *testing.T) {
 		"PodLost":    "",
 	} {
 		s := newStory(t)
-		s.job.Spec.RunPolicy.RestartRules = []v1alpha1.RestartRule{{Action: v1alpha1.ActionFail, Reasons: failures[:2]}, {Action: v1alpha1.ActionFail, Reasons: []string{"Drained", reason}}}
+		s.job.Spec.RunPolicy.RestartRules = []v1alpha1.RestartRule{{Action: v1alpha1.ActionFail, Reasons: v1alpha1.Failures[:2]}, {Action: v1alpha1.ActionFail, Reasons: []string{"Drained", reason}}}
 		s.next(Apply, v1alpha1.ConditionPending)
 		s.o.Batch = begun(t).o.Batch
 		s.next(Apply, v1alpha1.ConditionPending)

@@ -41,6 +41,9 @@ func (o *runOptions) runManifest(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.file, err)
 	}
+	if plan.Warning != "" {
+		o.say("warning: %s", plan.Warning)
+	}
 	if !o.quietIgnored {
 		for i := range plan.Ignored {
 			o.say("ignored, %s", &plan.Ignored[i])

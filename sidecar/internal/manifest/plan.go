@@ -32,6 +32,7 @@ type Plan struct {
 	Deadlock     time.Duration // as runPolicy.deadlockAfterSeconds says; negative: the file says nothing
 	WorkDir      string        // of the container; empty: its image's, which is unknown
 	Ignored      []Ignored
+	Warning      string // of a field that has no effect anywhere; empty: there is none
 	machine      Machine
 }
 
@@ -57,7 +58,7 @@ func (f *File) Plan(m *Machine) (*Plan, error) {
 	if n := s.RunPolicy.RestartLimit; n != nil && !external {
 		p.RestartLimit = int(*n)
 	}
-	p.Ignored = f.ignored(p.overridden())
+	p.Ignored, p.Warning = f.ignored(p.overridden()), s.RunPolicy.Unruly()
 	return p, nil
 }
 
