@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/names"
@@ -101,7 +100,7 @@ const limitsMax = 100
 func Limits(ctx context.Context, live client.Reader, namespace string) []corev1.LimitRange {
 	all := new(corev1.LimitRangeList)
 	if err := live.List(ctx, all, client.InNamespace(namespace), client.Limit(limitsMax)); err != nil {
-		log.FromContext(ctx).V(1).Info("LimitRanges cannot be read", "namespace", namespace, "cause", err.Error())
+		unread(ctx, "limitranges", "sidecars do not follow the defaults and limits of their namespace", namespace, err)
 		return nil
 	}
 	return all.Items
@@ -113,7 +112,7 @@ func Users(ctx context.Context, live client.Reader, namespace string) (inject.UI
 	n := new(corev1.Namespace)
 	switch err := live.Get(ctx, client.ObjectKey{Name: namespace}, n); {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-		log.FromContext(ctx).V(1).Info("the namespace cannot be read", "namespace", namespace, "cause", err.Error())
+		unread(ctx, "namespaces", "sidecars do not take a user of their namespace's range", namespace, err)
 		return inject.UIDs{}, nil
 	case err != nil:
 		return inject.UIDs{}, err

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
@@ -157,7 +156,7 @@ func (r *Reconciler) newsOf(ctx context.Context, about client.Object, reason, co
 	all := new(corev1.EventList)
 	err := r.Live.List(ctx, all, client.InNamespace(about.GetNamespace()), client.MatchingFields(selected), client.Limit(newsMax))
 	if err != nil {
-		log.FromContext(ctx).V(1).Info("events cannot be read", "about", about.GetName(), "cause", err.Error())
+		unread(ctx, "events", "a status does not quote what the scheduler, kubelets and webhooks say", about.GetName(), err)
 		return ""
 	}
 	var last *corev1.Event

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // nodes are those on which a verdict waits for the end of a pod, as they were seen last. One
@@ -44,7 +43,7 @@ func (n *nodes) see(ctx context.Context, live client.Reader, name string, now ti
 	node := new(corev1.Node)
 	err := live.Get(ctx, client.ObjectKey{Name: name}, node)
 	if err != nil && !apierrors.IsNotFound(err) {
-		log.FromContext(ctx).V(1).Info("a node cannot be read", "node", name, "cause", err.Error())
+		unread(ctx, "nodes", "a verdict waits for pods on lost nodes as for others", name, err)
 	}
 	s = nodeSeen{at: now, lost: apierrors.IsNotFound(err) || err == nil && !isReady(node), gone: apierrors.IsNotFound(err)}
 	n.mu.Lock()
