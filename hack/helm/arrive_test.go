@@ -62,6 +62,26 @@ func TestValuesArrive(t *testing.T) {
 	}
 }
 
+// TestSidecarResourcesArrive: the value is what the operator is told, which reads such a text in
+// TestChartsResourcesReachThePods (operator/cmd/outrigger-operator).
+func TestSidecarResourcesArrive(t *testing.T) {
+	for values, want := range map[string]string{
+		"sidecar: {resources: {limits: {cpu: 1}, requests: {cpu: 300m}}}": `--sidecar-resources={"limits":{"cpu":1},"requests":{"cpu":"300m"}}`,
+		"sidecar: {resources: {requests: {cpu: 300m}}}":                   `--sidecar-resources={"requests":{"cpu":"300m"}}`,
+		"": "",
+	} {
+		got := ""
+		for _, arg := range pods(t, render(t, values))["outrigger-operator"].Containers[0].Args {
+			if strings.HasPrefix(arg, "--sidecar-resources") {
+				got = arg
+			}
+		}
+		if got != want {
+			t.Errorf("%q: the operator is told %s, want %s", values, got, want)
+		}
+	}
+}
+
 // TestAlerts: each alert that docs/devices.md calls worth one is there, and each
 // asks for a metric that there is.
 func TestAlerts(t *testing.T) {
