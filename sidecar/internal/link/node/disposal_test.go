@@ -141,4 +141,29 @@ func TestDescriptorThatLingers(t *testing.T) {
 		release()
 		_, _ = x.Close(), y.Close() // nothing has failed
 	})
+	t.Run("of a connection that nobody has accepted", func(t *testing.T) {
+		a := newSide(t, 2)
+		defer func() { _ = a.l.Close() }() // it has no connection
+		x, err := a.l.Prepare(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stranger, err := net.DialUnix("unixpacket", nil, x.mine.address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fd, release := lingering(t)
+		if _, _, err := stranger.WriteMsgUnix([]byte("x"), unix.UnixRights(fd), nil); err != nil {
+			t.Fatal(err)
+		}
+		_ = unix.Close(fd) // as above
+		_ = stranger.Close()
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+		if disposed.closing() == 0 {
+			t.Error("the turn has waited for the close of the listener")
+		}
+		release()
+	})
 }
