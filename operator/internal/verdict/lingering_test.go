@@ -166,3 +166,43 @@ func TestMeshOfOthersPods(t *testing.T) {
 	s.o.Now = at(40)
 	s.next(Stop, v1alpha1.ConditionComplete)
 }
+
+// TestMeshHoldsUpNoVerdict: the verdict on a failure waits for the application and the sidecar of
+// the pod that failed, and for no other container of it: neither one that runs, nor one that has
+// never begun, nor a native sidecar of another webhook, before and after them in their lists.
+func TestMeshHoldsUpNoVerdict(t *testing.T) {
+	always := func(state corev1.ContainerState) corev1.ContainerStatus {
+		return corev1.ContainerStatus{Name: "mesh-init", State: state}
+	}
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	waiting := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+	for what, add := range map[string]func(s *corev1.PodStatus){
+		"none":     func(*corev1.PodStatus) {},
+		"one runs": func(s *corev1.PodStatus) { s.ContainerStatuses = append(s.ContainerStatuses, always(running)) },
+		"one waits": func(s *corev1.PodStatus) {
+			s.ContainerStatuses = append(s.ContainerStatuses, always(waiting))
+		},
+		"a native one runs behind": func(s *corev1.PodStatus) {
+			s.InitContainerStatuses = append(s.InitContainerStatuses, always(running))
+		},
+		"a native one waits behind": func(s *corev1.PodStatus) {
+			s.InitContainerStatuses = append(s.InitContainerStatuses, always(waiting))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := begun(t)
+			s.job.Spec.RunPolicy.RestartLimit, s.job.Spec.Template.Spec.TerminationGracePeriodSeconds = new(int32(0)), new(int64(30))
+			s.exit(1, 3, at(20), podlife.Failure{Rank: 2, Code: 3, Reason: podlife.RankExited, Text: "exit code 3", Time: at(20)})
+			add(&s.o.Pods[1].Status)
+			s.o.Now = at(20).Add(settle)
+			s.next(Wait, v1alpha1.ConditionRunning) // its sidecar may know more
+			s.sidecar(1, 0, at(23), nil)
+			s.o.Pods[1].Status.Phase = corev1.PodRunning // as its kubelet says while a container runs
+			s.o.Now = at(23)
+			s.next(Stop, v1alpha1.ConditionFailed)
+			if f := s.job.Status.FirstFailure; f.Reason != string(podlife.RankExited) || f.Pod != "cg-0-1-x" {
+				t.Errorf("%+v", f)
+			}
+		})
+	}
+}
