@@ -8,6 +8,7 @@ package memory
 const (
 	// RanksKept is for the open operations of all ranks of a pod together. It is those of one
 	// rank that uses all of its 65,536 request numbers at once. RankShare is each rank's own.
+	// Where a sidecar has more memory than the formula wants, this and peersKept are more.
 	RanksKept = 64 << 20
 	// RequestCost is a request: up to 600 bytes while it is open, and its places in the tables
 	// of other kinds of requests, which are kept after them.
@@ -51,9 +52,9 @@ const (
 	greeting      = 8 << 10
 )
 
-// RankShare is what each rank may have open, whatever others have: some operations with each
-// other rank.
-func RankShare(ranks int) int64 { return int64(min(1024+2*ranks, 4096)) * RequestCost }
+// RankShare is what each rank may have open, whatever others have: a send to and a receive from
+// each other rank, as of an all-to-all, and some more.
+func RankShare(ranks int) int64 { return int64(max(2048, min(1024+2*ranks, 16384))) * RequestCost }
 
 // PeersKept bounds what peers may make a sidecar keep beyond their shares: in a large job each
 // rank may announce a large message to each rank of here, up to 256 MiB.

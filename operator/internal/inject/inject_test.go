@@ -319,12 +319,12 @@ func TestSidecarResources(t *testing.T) {
 		request, limit, least, most string
 		guaranteed                  bool
 	}{
-		"nothing":       {v1alpha1.SidecarResources{}, "250m", "0", "179Mi", "179Mi", false},
-		"a core":        {v1alpha1.SidecarResources{Limits: list("1", "")}, "1", "1", "179Mi", "179Mi", true},
-		"more at times": {v1alpha1.SidecarResources{Requests: list("500m", ""), Limits: list("2", "")}, "500m", "2", "179Mi", "179Mi", false},
+		"nothing":       {v1alpha1.SidecarResources{}, "250m", "0", "181Mi", "181Mi", false},
+		"a core":        {v1alpha1.SidecarResources{Limits: list("1", "")}, "1", "1", "181Mi", "181Mi", true},
+		"more at times": {v1alpha1.SidecarResources{Requests: list("500m", ""), Limits: list("2", "")}, "500m", "2", "181Mi", "181Mi", false},
 		"more memory":   {v1alpha1.SidecarResources{Requests: list("", "1Gi")}, "250m", "0", "1Gi", "1Gi", false},
-		"less memory":   {v1alpha1.SidecarResources{Limits: list("1", "1Mi")}, "1", "1", "179Mi", "179Mi", true},
-		"a wider limit": {v1alpha1.SidecarResources{Limits: list("", "2Gi")}, "250m", "0", "179Mi", "2Gi", false},
+		"less memory":   {v1alpha1.SidecarResources{Limits: list("1", "1Mi")}, "1", "1", "181Mi", "181Mi", true},
+		"a wider limit": {v1alpha1.SidecarResources{Limits: list("", "2Gi")}, "250m", "0", "181Mi", "2Gi", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := settings()

@@ -93,7 +93,7 @@ func (d *daemon) build(tlsConfig *tls.Config) error {
 	if err != nil {
 		return errors.Join(err, d.mesh.Close(), d.engine.Close())
 	}
-	limitHeap(d.sizes().Heap(int(cfg.Count), d.doc.Ranks, len(d.doc.Pods)))
+	limitHeap(d.sizes().Heap(int(cfg.Count), d.doc.Ranks, len(d.doc.Pods)), d.spare())
 	d.server = session.NewServer(d.sessions, cfg, d.engine)
 	return nil
 }
@@ -189,7 +189,7 @@ func (d *daemon) coreConfig() core.Config {
 		EagerBytes: uint64(t.EagerBytes), FragmentBytes: uint32(t.FragmentBytes), CreditBytes: uint64(t.CreditBytes),
 		Heartbeat: time.Duration(t.Heartbeat), DeadAfter: time.Duration(t.DeadAfter), StartWithin: time.Duration(t.StartWithin), Seed: rand.Uint64(),
 		Rendezvous: mover.Named(t.Rendezvous), Channel: carriage.Named(t.Channel),
-		Machine: machine(d.doc.Job.ID, bootID),
+		Machine: machine(d.doc.Job.ID, bootID), Spare: d.spare(),
 	}
 	c.StartWithin = cmp.Or(c.StartWithin, d.startWithin())
 	return c
@@ -261,18 +261,35 @@ func (d *daemon) sizes() memory.Sizes {
 	}
 }
 
-// limitHeap tells Go's runtime what the formula has for it, where a control group would
-// otherwise end the sidecar for its garbage: the collector runs more often near that.
-func limitHeap(bytes int64) {
+// unlimited is the memory beyond the formula of a sidecar that no control group limits: more than
+// its ranks and peers can make it keep.
+const unlimited = 1 << 40
+
+// spare is how much more memory the sidecar has than the formula wants.
+func (d *daemon) spare() int64 {
 	places, err := session.Places()
-	if err != nil || debug.SetMemoryLimit(-1) != math.MaxInt64 {
-		return // a session says why; or GOMEMLIMIT has been set
+	if err != nil {
+		return 0 // a session says why
 	}
+	limit := uint64(math.MaxUint64)
 	for _, p := range places {
 		if p.Limit != 0 {
-			debug.SetMemoryLimit(bytes)
-			return
+			limit = min(limit, p.Limit)
 		}
+	}
+	if limit == math.MaxUint64 {
+		return unlimited
+	}
+	s, pod := d.sizes(), d.doc.Pods[d.o.pod]
+	s.Arena, s.Slab = cmp.Or(d.doc.Memory.ArenaBytes, memory.ArenaDefault), cmp.Or(d.doc.Memory.SlabBytes, memory.SlabDefault)
+	return min(max(int64(min(limit, unlimited))-s.Need(pod.Ranks, d.doc.Ranks, len(d.doc.Pods)), 0), unlimited-1)
+}
+
+// limitHeap tells Go's runtime what it may take, where a control group would otherwise end the
+// sidecar for its garbage: the collector runs more often near that.
+func limitHeap(bytes, spare int64) {
+	if spare < unlimited && debug.SetMemoryLimit(-1) == math.MaxInt64 { // else GOMEMLIMIT has been set
+		debug.SetMemoryLimit(bytes + spare)
 	}
 }
 

@@ -36,8 +36,8 @@ func (c *Core) setAllowances() {
 		}
 	}
 	ranks := len(c.cfg.PodOf)
-	c.ofRanks = allowance{most: memory.RanksKept, share: memory.RankShare(ranks)}
-	c.ofPeers = allowance{most: memory.PeersKept(here, ranks), share: memory.PeerShare}
+	c.ofRanks = allowance{most: memory.RanksKept + c.cfg.Spare/2, share: memory.RankShare(ranks)}
+	c.ofPeers = allowance{most: memory.PeersKept(here, ranks) + c.cfg.Spare/2, share: memory.PeerShare}
 }
 
 // fits reports whether an owner that has kept bytes may keep n more.
@@ -60,7 +60,7 @@ func (s *session) charge(n int64) error {
 // affords says why the application may not make this sidecar keep n bytes more.
 func (s *session) affords(n int64) error {
 	if !s.allowed.fits(s.kept, n) {
-		return fmt.Errorf("operations that are open take %d bytes for this rank and %d for all ranks of the pod, at most %d and %d: wait for some of them before others begin", s.kept, s.allowed.used, s.allowed.share, s.allowed.most)
+		return fmt.Errorf("operations that are open take %d bytes for this rank and %d for all ranks of the pod, at most %d and %d: wait for some of them before others begin, or give the sidecar more memory (sidecar.resources)", s.kept, s.allowed.used, s.allowed.share, s.allowed.most)
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func (p *peer) charge(n int64) error {
 }
 
 func (p *peer) errKept() error {
-	return fmt.Errorf("%w: messages, locks and answers that wait take %d bytes for pod %d and %d for all pods, at most %d and %d: receive earlier, or send fewer large messages at once", link.ErrProtocol, p.kept, p.id, p.allowed.used, p.allowed.share, p.allowed.most)
+	return fmt.Errorf("%w: messages, locks and answers that wait take %d bytes for pod %d and %d for all pods, at most %d and %d: receive earlier, send fewer large messages at once, or give the sidecar more memory (sidecar.resources)", link.ErrProtocol, p.kept, p.id, p.allowed.used, p.allowed.share, p.allowed.most)
 }
 
 // charged takes the credit of an eager message into account.

@@ -32,10 +32,12 @@ func (c *Core) submitCancel(s *session, d *shm.Descriptor) error {
 	return nil
 }
 
-// dropProbe forgets a waiting probe.
+// dropProbe forgets a waiting probe, if there is one of that id.
 func (c *Core) dropProbe(e *endpoint, id uint64) {
-	e.probes.Cancel(c.probes.get(id).posted)
-	c.probes.release(id)
+	if p := c.probes.get(id); p != nil {
+		e.probes.Cancel(p.posted)
+		c.probes.release(id)
+	}
 }
 
 // retract asks for a message back that the receiver may not have matched yet

@@ -92,6 +92,10 @@ type Config struct {
 	// other's (P§5.8); 0: not known, and nobody is told of it.
 	Machine uint64
 
+	// Spare is how many bytes the sidecar may keep for its ranks and peers beyond what the
+	// formula has for them (memory.RanksKept, memory.PeersKept).
+	Spare int64
+
 	EagerBytes    uint64         // largest eager message; default and most 64 KiB
 	CopyBytes     uint64         // an eager arena message up to this size is copied so that its send completes at once; default 8 KiB
 	Gatherer      Gatherer       // is asked before that copy; nil: everything is copied

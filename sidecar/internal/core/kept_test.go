@@ -122,6 +122,31 @@ func TestRanksKeepNoMoreThanIsCounted(t *testing.T) {
 	}
 }
 
+// TestLeavesWhileTheJobEnds: a rank whose requests end because the job has failed, and that
+// leaves before all of them have ended, ends each once.
+func TestLeavesWhileTheJobEnds(t *testing.T) {
+	for op, class := range map[shm.Op]shm.Class{shm.OpProbe: shm.ClassNone, shm.OpRecv: shm.ClassArena, shm.OpSend: shm.ClassArena} {
+		c := keeper(t, 2)
+		for req := range uint32(2*advanceItems + 1) {
+			d := &shm.Descriptor{Op: op, Class: class, Req: req, Peer: 2, Tag: uint64(req)}
+			if op != shm.OpProbe {
+				d.SetBody(0, 1<<20, 0, 0)
+			}
+			if err := c.Submit(2, 1, d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.Detach(3, 0, errors.New("over"))
+		c.Advance(4)
+		c.Detach(5, 1, errors.New("over, too"))
+		for c.Advance(6) > 0 {
+		}
+		if s := c.sessions[1]; s != nil && s.open > 0 && op == shm.OpProbe {
+			t.Errorf("op %d: %d requests are open when their rank has left", op, s.open)
+		}
+	}
+}
+
 // TestPeersKeepNoMoreThanIsCounted: whatever all peers announce and ask for, it takes no more
 // memory than the formula has for it, a peer that has sent little is not the one that is cut
 // off, and the bytes come back.
