@@ -45,7 +45,7 @@ func write(t *testing.T, i image) []byte {
 // assembled is the image i for an architecture, of copies of a small program.
 func assembled(t *testing.T, dir string, i image, arch string) v1.Image {
 	t.Helper()
-	built, err := build(t.Context(), dir, []string{"../cluster/probe"}, arch)
+	built, err := build(t.Context(), dir, []string{"../cluster/holder"}, arch)
 	if err != nil {
 		t.Fatal(err)
 	}
