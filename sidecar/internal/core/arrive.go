@@ -305,7 +305,7 @@ func (c *Core) placed(p *peer) error {
 	case placePut:
 		c.putPlaced(&in)
 	case placeAcc:
-		c.accPlaced(&in)
+		c.accPlaced(p, &in)
 	}
 	if in.hold {
 		c.unhold(in.session)

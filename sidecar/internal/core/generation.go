@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -186,12 +187,14 @@ func (e *endpoint) renew(seed uint64) {
 // said of this one.
 func (c *Core) renewPeer(p *peer) {
 	p.toldLeft, p.byeSeq, p.took = 0, 0, 0
+	p.missed = missed{}
 	if p.self {
 		p.gen, p.genTold = c.gen, c.gen
 		return
 	}
 	c.dropViews(p)
 	p.offers = nil
+	p.allowed.add(&p.kept, -int64(p.locks)*memory.LockCost)
 	p.gets, p.served, p.locks, p.asks, p.waits, p.retracts = 0, 0, 0, 0, 0, 0
 	switch {
 	case p.gen > c.gen, p.gen == c.gen && p.bye:

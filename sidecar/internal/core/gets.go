@@ -22,7 +22,7 @@ func (c *Core) onGet(p *peer, h *wire.Header) error {
 	if h.B == 0 || p.served >= getWindow {
 		return fmt.Errorf("%w: get of %d bytes, while %d are being answered", link.ErrProtocol, h.B, p.served)
 	}
-	ref, w := c.exposedPart(h, h.B)
+	ref, w := c.exposedPart(p, h, h.B)
 	if w == nil {
 		c.answerFlush(p, h.A, shm.StatusInvalid)
 		return nil

@@ -70,6 +70,7 @@ type peer struct {
 	gets     int            // gets that it has not answered wholly
 	served   int            // its gets that are being answered, until it has acknowledged the last frame
 	locks    int            // locks that its ranks wait for
+	missed   missed         // accesses of its ranks to windows that are not here
 	asks     int            // requests that it has not answered, and answers at once (asks.go)
 	waits    int            // locks that ranks of here wait for there
 	retracts int            // messages that it was asked to give back, and has not answered

@@ -142,6 +142,55 @@ func TestReachFails(t *testing.T) {
 	}
 }
 
+// TestFlushOfAllTellsOfMissingWindows: a put or an accumulate to a window that its target does not
+// have ends a flush of all ranks with an error, once, as it ends one of that rank; one that was
+// told already, and a right program's, do not.
+func TestFlushOfAllTellsOfMissingWindows(t *testing.T) {
+	for name, caps := range map[string]link.Caps{"by frames": {}, "by remote writes": {Register: true, Read: true, Write: true, InOrder: true}} {
+		d := newDuo(t, mover.Auto, caps)
+		win := shm.Descriptor{Op: shm.OpWin, Req: 1, Class: shm.ClassArena, Context: reachWin}
+		win.SetBody(0, reachBytes, 0, 0)
+		d.submit(1, win)
+		req := uint32(1)
+		do := func(op shm.Op, context, peer uint32, want shm.Status) {
+			t.Helper()
+			req++
+			x := onWindow(op, req, 0, 8)
+			if x.Context, x.Peer = context, peer; op == shm.OpAcc {
+				x.Class = shm.ClassArena
+				x.SetBody(0, 8, 0, 0)
+				x.Tag = uint64(shm.TypeUint64)<<8 | uint64(shm.ReduceSum)
+			}
+			d.submit(0, x)
+			d.frames()
+			if got, status := d.last(0); got != req || status != want {
+				t.Errorf("%s: operation %d on window %d of rank %d: request %d ended with %d, want %d with %d", name, op, context, int32(peer), got, status, req, want)
+			}
+		}
+		const there, missing, all = reachWin, reachWin + 1, uint32(shm.AnySource)
+		for _, op := range []shm.Op{shm.OpPut, shm.OpAcc} {
+			do(op, there, 1, 0)
+			do(shm.OpFlush, there, all, 0)
+			do(op, missing, 1, 0)
+			do(shm.OpFlush, there, all, 0) // of another window
+			do(shm.OpFlush, missing, all, shm.StatusInvalid)
+			do(op, there, 1, 0)
+			do(shm.OpFlush, there, all, 0)
+			do(op, missing, 1, 0)
+			do(shm.OpFlush, missing, 1, shm.StatusInvalid)
+			do(op, there, 1, 0) // something to flush
+			do(shm.OpFlush, there, all, 0)
+		}
+		for i := range uint32(missesMax + 1) {
+			do(shm.OpPut, missing+i, 1, 0)
+		}
+		if p := &d.cores[1].peers[0]; len(p.missed.list) > missesMax || !p.missed.more {
+			t.Errorf("%s: %d accesses are kept", name, len(p.missed.list))
+		}
+		do(shm.OpFlush, missing+missesMax, all, shm.StatusInvalid)
+	}
+}
+
 // TestReachRefused: what the target refuses is not tried again.
 func TestReachRefused(t *testing.T) {
 	d := known(t)

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
@@ -87,9 +88,12 @@ func (c *Core) submitWinFree(s *session, d *shm.Descriptor) error {
 
 // exposedPart finds the part of a window that a frame names. Mistakes of the origin
 // are kept for its next flush.
-func (c *Core) exposedPart(h *wire.Header, n uint64) (link.Ref, *window) {
+func (c *Core) exposedPart(p *peer, h *wire.Header, n uint64) (link.Ref, *window) {
 	w := c.window(h.Context, h.Dst)
 	if w == nil {
+		if h.Type == wire.Put || h.Type == wire.Acc { // nothing else tells of them
+			p.missed.add(h)
+		}
 		return link.Ref{}, nil
 	}
 	if n > w.mem.Len || h.Tag > w.mem.Len-n {
@@ -105,7 +109,7 @@ func (c *Core) placeAccess(p *peer, h *wire.Header) error {
 	if _, err := c.hostedBy(p, h); err != nil {
 		return err
 	}
-	ref, w := c.exposedPart(h, uint64(h.Length))
+	ref, w := c.exposedPart(p, h, uint64(h.Length))
 	if w == nil {
 		c.discard(p, h)
 		return nil
@@ -135,9 +139,9 @@ func (c *Core) putPlaced(in *inbound) {
 	c.landed(in.id)
 }
 
-func (c *Core) accPlaced(in *inbound) {
+func (c *Core) accPlaced(p *peer, in *inbound) {
 	// The window may have gone while the payload arrived.
-	if ref, w := c.exposedPart(&in.head, uint64(in.head.Length)); w != nil {
+	if ref, w := c.exposedPart(p, &in.head, uint64(in.head.Length)); w != nil {
 		if coll.Apply(coll.Op(uint8(in.head.A)), coll.Type(in.head.A>>8), c.ports.Bytes(ref), c.ports.Bytes(in.dst)) != nil {
 			w.errors[in.head.Src] = shm.StatusUnsupported
 		}
@@ -195,7 +199,7 @@ func (c *Core) onFetch(p *peer, h *wire.Header, payload []byte) {
 		c.answerFlush(p, h.A, shm.StatusUnsupported)
 		return
 	}
-	ref, w := c.exposedPart(h, uint64(size))
+	ref, w := c.exposedPart(p, h, uint64(size))
 	if w == nil {
 		c.answerFlush(p, h.A, shm.StatusInvalid)
 		return
@@ -231,12 +235,51 @@ func (c *Core) onFlush(p *peer, h *wire.Header) {
 				collect(w)
 			}
 		}
+		if p.missed.any(h) {
+			status = shm.StatusInvalid
+		}
 	} else if w := c.window(h.Context, h.Dst); w != nil {
 		collect(w)
 	} else {
+		p.missed.told(h)
 		status = shm.StatusInvalid
 	}
 	c.answerFlush(p, h.A, status)
+}
+
+// missed are accesses of a peer's ranks to windows that are not here, of which a flush of all
+// ranks tells; a flush of one rank says so of every window that is not here.
+type missed struct {
+	list []miss
+	more bool // than missesMax: all flushes of all ranks fail from now on
+}
+
+type miss struct{ from, context, to uint32 }
+
+// missesMax bounds those of one peer. A right program has none.
+const missesMax = 64
+
+func (m *missed) add(h *wire.Header) {
+	switch x := (miss{h.Src, h.Context, h.Dst}); {
+	case slices.Contains(m.list, x):
+	case len(m.list) == missesMax:
+		m.more = true
+	default:
+		m.list = append(m.list, x)
+	}
+}
+
+// any reports whether there are some of a rank that flushes a window of all ranks, which is told
+// of them by that.
+func (m *missed) any(h *wire.Header) bool {
+	n := len(m.list)
+	m.list = slices.DeleteFunc(m.list, func(x miss) bool { return x.from == h.Src && x.context == h.Context })
+	return m.more || len(m.list) < n
+}
+
+// told forgets those of which a flush of one rank tells.
+func (m *missed) told(h *wire.Header) {
+	m.list = slices.DeleteFunc(m.list, func(x miss) bool { return x == miss{h.Src, h.Context, h.Dst} })
 }
 
 func (c *Core) answerFlush(p *peer, request uint64, status shm.Status) {
