@@ -1,8 +1,6 @@
 package controller
 
 import (
-	"slices"
-
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -105,14 +103,19 @@ func requesting(all []corev1.Container) []corev1.Container {
 // of memory, and the one that runs and is to end, since the kubelet starts the next one after it.
 func initial(p *corev1.Pod) []corev1.Container {
 	var kept []corev1.Container
-	left := initKept
+	left, runs := initKept, map[string]bool{}
+	for i := range p.Status.InitContainerStatuses {
+		if s := &p.Status.InitContainerStatuses[i]; s.State.Running != nil {
+			runs[s.Name] = true
+		}
+	}
 	for i := range p.Spec.InitContainers {
 		switch c := &p.Spec.InitContainers[i]; {
 		case c.Name == names.ContainerSidecar:
 			k := corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy}
 			k.Resources.Limits = limitsOfMemory(c)
 			kept = append(kept, k)
-		case left > 0 && runs(p.Status.InitContainerStatuses, c.Name) && (c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways):
+		case left > 0 && runs[c.Name] && (c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways):
 			left--
 			kept = append(kept, corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy})
 		}
@@ -123,11 +126,6 @@ func initial(p *corev1.Pod) []corev1.Container {
 // initKept bounds the init containers that are kept beside the sidecar. A container in the
 // cache has 400 bytes, and a pod may have thousands of them.
 const initKept = 1
-
-// runs reports whether a container runs.
-func runs(all []corev1.ContainerStatus, name string) bool {
-	return slices.ContainsFunc(all, func(s corev1.ContainerStatus) bool { return s.Name == name && s.State.Running != nil })
-}
 
 // claims are the resource claims of a pod that has no node, which needs them before.
 func claims(p *corev1.Pod) []corev1.PodResourceClaim {

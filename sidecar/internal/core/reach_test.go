@@ -167,7 +167,7 @@ func TestFlushOfAllTellsOfMissingWindows(t *testing.T) {
 				t.Errorf("%s: operation %d on window %d of rank %d: request %d ended with %d, want %d with %d", name, op, context, int32(peer), got, status, req, want)
 			}
 		}
-		const there, missing, all = reachWin, reachWin + 1, uint32(shm.AnySource)
+		const there, missing, all = reachWin, reachWin + 1, shm.AnySource
 		for _, op := range []shm.Op{shm.OpPut, shm.OpAcc} {
 			do(op, there, 1, 0)
 			do(shm.OpFlush, there, all, 0)
