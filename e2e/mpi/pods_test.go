@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -34,8 +35,13 @@ type pods struct {
 	before   []int // descriptors of each, before any rank
 }
 
-// startPods starts a sidecar for each number of ranks.
+// startPods starts a sidecar for each number of ranks, whose arenas are small.
 func startPods(t *testing.T, ranks ...int) *pods {
+	t.Helper()
+	return startPodsWithArenas(t, 16<<20, ranks...)
+}
+
+func startPodsWithArenas(t *testing.T, arenaBytes int64, ranks ...int) *pods {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "mpi-") //nolint:usetesting // socket paths are short; t.TempDir's need not be
 	if err != nil {
@@ -43,9 +49,9 @@ func startPods(t *testing.T, ranks ...int) *pods {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // a temporary directory
 	p := &pods{t: t, dir: dir, doc: &bootstrap.Document{
-		Version: bootstrap.Version, Job: bootstrap.Job{Name: "by hand", ID: "0123456789abcdef"},
+		Version: bootstrap.Version, Job: bootstrap.Job{Name: "by hand", ID: fmt.Sprintf("%016x", rand.Uint64())},
 		TLS:    bootstrap.TLS{CAFile: dir + "/ca", CertFile: dir + "/cert%d", KeyFile: dir + "/key%d"},
-		Memory: bootstrap.Memory{ArenaBytes: 16 << 20},
+		Memory: bootstrap.Memory{ArenaBytes: arenaBytes},
 	}}
 	p.describe(ranks)
 	for i := range p.doc.Pods {
