@@ -188,12 +188,13 @@ test-e2e: ## bring a cluster up, run its tests and take it down (root)
 OUTAGE ?= 5m
 
 .PHONY: test-outages
-test-outages: ## the operator, the API server and the agents away for OUTAGE (5m) each while jobs start and run (root)
+test-outages: ## the operator, the API server and the agents away for OUTAGE (5m) each while jobs start and run; three jobs of 60 pods (root)
 	E2E_TARGET=run-outages hack/test-e2e
 
 .PHONY: run-outages
 run-outages: bin/tools/helm
-	go test -tags cluster -count=1 -timeout 60m -v -run Outages ./e2e/mpijob -outage=$(OUTAGE)
+	@go vet -tags cluster,long ./e2e/mpijob
+	go test -tags cluster,long -count=1 -timeout 60m -v -run 'Outages|JobsInARow' ./e2e/mpijob -outage=$(OUTAGE)
 
 .PHONY: test-arm64
 test-arm64: ## start the programs of the arm64 images under QEMU, and run a job of them; installs it (root)

@@ -3,6 +3,7 @@
 package mpijob
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,7 +11,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-hpc/outrigger/api/names"
@@ -76,17 +76,22 @@ func wentOn(t *testing.T, j *v1alpha1.MPIJob, drains int32) {
 	}
 }
 
-// TestDrainWritesACheckpoint: a pod that is evicted, as by kubectl drain, gives the ranks of
-// all pods the time to agree on a checkpoint and to write it. The job starts again from it, and
-// spends no restart.
+// TestDrainWritesACheckpoint: a node that is drained gives the ranks of all pods the time to
+// agree on a checkpoint and to write it. The job starts again from it, and spends no restart.
 func TestDrainWritesACheckpoint(t *testing.T) {
 	j, file := saving(t, "drained")
 	begun(t, submit(t, j))
-	p := podOf(t, j, 1)
-	if err := api.SubResource("eviction").Create(t.Context(), p, &policyv1.Eviction{}); err != nil {
-		t.Fatal(err)
+	node := podOf(t, j, 1).Spec.NodeName
+	t.Cleanup(func() { // the test's own context has ended
+		if err := run(context.Background(), "uncordon", node); err != nil {
+			t.Error(err)
+		}
+	})
+	kubectl(t, "drain", node, "--pod-selector="+names.LabelJob+"="+j.Name, "--delete-emptydir-data", "--timeout=90s")
+	if _, err := os.Stat(file); err != nil {
+		t.Error("the pods have ended without a checkpoint:", err)
 	}
-	eventually(t, func() error { _, err := os.Stat(file); return err })
+	kubectl(t, "uncordon", node) // the job wants a pod on each node
 	wentOn(t, j, 1)
 }
 

@@ -71,6 +71,12 @@ func TestSidecarKilled(t *testing.T) {
 // kill ends a container's processes by SIGKILL, from its node.
 func kill(t *testing.T, p *corev1.Pod, container string) {
 	t.Helper()
+	signal(t, p, container, "SIGKILL")
+}
+
+// signal sends a signal to a container's first process, from its node.
+func signal(t *testing.T, p *corev1.Pod, container, name string) {
+	t.Helper()
 	for _, c := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
 		if c.Name != container {
 			continue
@@ -79,7 +85,7 @@ func kill(t *testing.T, p *corev1.Pod, container string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd, err := n.Command(t.Context(), "ctr", "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", strings.TrimPrefix(c.ContainerID, "containerd://"))
+		cmd, err := n.Command(t.Context(), "ctr", "-n", "k8s.io", "tasks", "kill", "-s", name, strings.TrimPrefix(c.ContainerID, "containerd://"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,6 +95,26 @@ func kill(t *testing.T, p *corev1.Pod, container string) {
 		return
 	}
 	t.Fatalf("pod %s has no container %s", p.Name, container)
+}
+
+// TestStoppedSidecar: the sidecar of pod 0 is stopped, for which rank 1 fails. Pod 0 is named as
+// the cause, and both pods stay with their output.
+func TestStoppedSidecar(t *testing.T) {
+	j := long(restricted(t), "stopped")
+	j.Spec.Ranks, j.Spec.RanksPerPod = 2, 1
+	submit(t, j)
+	first, second := podOf(t, j, 0), podOf(t, j, 1)
+	becomes(t, j, v1alpha1.ConditionRunning)
+	signal(t, first, names.ContainerSidecar, "SIGSTOP")
+	f := becomes(t, j, v1alpha1.ConditionFailed).Status.FirstFailure
+	if f.Pod != first.Name || !strings.Contains(f.Message, "nothing heard for") {
+		t.Errorf("the first failure does not name pod 0, whose sidecar was stopped: %s, pod %s: %s", f.Reason, f.Pod, f.Message)
+	}
+	for _, p := range []*corev1.Pod{first, second} {
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(p), new(corev1.Pod)); err != nil {
+			t.Errorf("pod %s has gone with its output: %v", p.Name, err)
+		}
+	}
 }
 
 // A deleted pod is no failure of the ranks in it: the job starts again, and spends no restart.

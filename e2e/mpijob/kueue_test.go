@@ -4,6 +4,7 @@ package mpijob
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -81,4 +82,26 @@ func TestKueue(t *testing.T) {
 	if s := becomes(t, j, v1alpha1.ConditionFailed).Status; deref(s.Restarts) != 1 || s.FirstFailure.Reason != "RankExited" || deref(s.FirstFailure.Rank) != 1 {
 		t.Errorf("status %+v, %+v", s, s.FirstFailure)
 	}
+}
+
+// TestKueuePreempts: a job of a low priority writes its checkpoint when Kueue preempts it for one
+// of a high priority, waits for that one's end, and goes on from the checkpoint. It spends no
+// restart.
+func TestKueuePreempts(t *testing.T) {
+	controllerOf(t, "kueue")
+	j, file := saving(t, "preempted")
+	// Its quota is enough for the sidecars of one of the two jobs.
+	one := strings.NewReplacer("stopPolicy: Hold", "stopPolicy: None\n  preemption: {withinClusterQueue: LowerPriority}", `nominalQuota: "4"`, "nominalQuota: 700m").Replace(queue)
+	apply(t, j.Namespace, one)
+	j.Labels = map[string]string{"kueue.x-k8s.io/queue-name": "lab"}
+	begun(t, submit(t, j))
+	urgent := example(j.Namespace, "urgent", "ring", "-rounds", "20")
+	urgent.Labels = map[string]string{"kueue.x-k8s.io/queue-name": "lab", "kueue.x-k8s.io/priority-class": "urgent"}
+	submit(t, urgent)
+	becomes(t, j, v1alpha1.ConditionSuspended)
+	becomes(t, urgent, v1alpha1.ConditionComplete)
+	if _, err := os.Stat(file); err != nil {
+		t.Error("the pods have ended without a checkpoint:", err)
+	}
+	wentOn(t, j, 0)
 }

@@ -18,10 +18,12 @@ import (
 
 func errorf(err error, out []byte) error { return fmt.Errorf("%w: %s", err, out) }
 
-// podsOfOthers are the fields of a pod template whose pods join a job.
-func podsOfOthers(t *testing.T, j *v1alpha1.MPIJob, restart string) string {
+// podsOfOthers are the fields of a pod template whose pods join a job, and begin when a name has
+// an address that the pods' controller has told them.
+func podsOfOthers(t *testing.T, j *v1alpha1.MPIJob, restart, name string) string {
 	t.Helper()
 	spec := j.Spec.Template.Spec.DeepCopy()
+	resolves(spec, name)
 	spec.RestartPolicy = corev1.RestartPolicy(restart)
 	if restart != "Never" {
 		spec.Containers[0].RestartPolicy = new(corev1.ContainerRestartPolicyNever)
@@ -41,14 +43,14 @@ func indented(text string, by int) string {
 }
 
 // The pods of two groups of a real LeaderWorkerSet are the four pods of a job,
-// leaders first in each group, and the job ends well.
+// leaders first in each group; the leader's name resolves in each of them, and the job ends well.
 func TestLeaderWorkerSet(t *testing.T) {
 	controllerOf(t, "lws")
 	ns := restricted(t)
 	j := example(ns, "groups", "ring", "-rounds", "50", "-pause", "10ms")
 	j.Spec.Ranks, j.Spec.RanksPerPod, j.Spec.PodManagement = 8, 2, v1alpha1.PodsExternal
 	submit(t, j)
-	template := podsOfOthers(t, j, "Always")
+	template := podsOfOthers(t, j, "Always", "$(LWS_LEADER_ADDRESS)")
 	apply(t, ns, fmt.Sprintf(`
 apiVersion: leaderworkerset.x-k8s.io/v1
 kind: LeaderWorkerSet
@@ -90,14 +92,15 @@ spec:
 	}
 }
 
-// The Jobs of a real JobSet, of two kinds and one of them repeated, are one job.
+// The Jobs of a real JobSet, of two kinds and one of them repeated, are one job; the name of its
+// first pod resolves in each of them.
 func TestJobSet(t *testing.T) {
 	controllerOf(t, "jobset")
 	ns := restricted(t)
 	j := example(ns, "set", "ring", "-rounds", "50", "-pause", "10ms")
 	j.Spec.Ranks, j.Spec.RanksPerPod, j.Spec.PodManagement = 8, 2, v1alpha1.PodsExternal
 	submit(t, j)
-	template := indented(podsOfOthers(t, j, "Never"), 10)
+	template := indented(podsOfOthers(t, j, "Never", "theirs-driver-0-0.theirs"), 10)
 	const replicated = `
   - name: %s
     replicas: %d
