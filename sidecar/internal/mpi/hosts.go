@@ -69,9 +69,9 @@ func (s *Starter) program(folder string) ([]string, error) {
 		"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
 		// Open MPI 4.1
 		"OMPI_MCA_plm=rsh", "OMPI_MCA_plm_rsh_agent=" + s.agent(), "OMPI_MCA_orte_default_hostfile=" + lists["openmpi"],
-		// Open MPI 5
+		// Open MPI 5, of which --oversubscribe places all ranks on the first host by another policy
 		"PRTE_MCA_plm=ssh", "PRTE_MCA_plm_ssh_agent=" + s.agent(), "PRTE_MCA_prte_default_hostfile=" + lists["openmpi"],
-		"PRTE_MCA_rmaps_default_mapping_policy=slot", // else --oversubscribe places all ranks on the first host
+		"PRTE_MCA_rmaps_default_mapping_policy=slot",
 		"PRTE_ALLOW_RUN_AS_ROOT=1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1", "PRTE_MCA_prte_tmpdir_base=" + folder, // it leaves files
 		// MPICH
 		"HYDRA_LAUNCHER=ssh", "HYDRA_LAUNCHER_EXEC=" + s.agent(), "HYDRA_HOST_FILE=" + lists["hydra"],
