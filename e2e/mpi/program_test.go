@@ -63,6 +63,18 @@ func TestSanitizedProgram(t *testing.T) {
 	}
 }
 
+// TestNoSharedMemory: ranks of Open MPI for whose PMIx server there is no memory are not started,
+// and the job ends with the size that is needed.
+func TestNoSharedMemory(t *testing.T) {
+	for _, m := range []implementation{openmpi4(t), openmpi5(t)} {
+		env := append(m.env, "TMPDIR=/dev/null/none")
+		code, out := job{ranks: 2, pods: 2, env: env, mount: sharedMemory("4m"), flags: []string{"--dir", t.TempDir()}}.run(t, m.build(t, "check"))
+		if code == 0 || !strings.Contains(out, "the container needs a /dev/shm of 16 MiB for each pod") {
+			t.Errorf("%s: exit code %d\n%s", m.name, code, out)
+		}
+	}
+}
+
 // TestSmallSharedMemory: many pods start on a machine whose /dev/shm has not room for all of them, as
 // that of a container has by default.
 func TestSmallSharedMemory(t *testing.T) {

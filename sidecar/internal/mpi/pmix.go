@@ -39,7 +39,7 @@ type pmix struct {
 	connected map[int]int  // by rank: how often
 	over      map[int]bool // ranks whose processes have ended
 	err       error
-	unfit     error // why the image cannot run the server at all; nil: it can, as far as is known
+	unfit     error // why the container cannot run the server at all; nil: it can, as far as is known
 
 	heard   bool // the server has said something; owned by listen
 	printed lastLine
@@ -74,7 +74,7 @@ func (p *pmix) start() error {
 		return err
 	}
 	if p.folder, err = sharedFolder(prefixPMIx, job.here()); err != nil {
-		return err
+		return p.unfitBy(fmt.Errorf("%s, by which the ranks of Open MPI find each other, cannot start: %w", pmixFile, err))
 	}
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -107,10 +107,14 @@ func (p *pmix) start() error {
 
 // cannot notes that the image cannot run the server, and returns why.
 func (p *pmix) cannot(last string) error {
+	return p.unfitBy(fmt.Errorf("%s, by which the ranks of Open MPI find each other, cannot start in this image: %s; docs/mpi.md lists the libraries that an image needs", pmixFile, last))
+}
+
+func (p *pmix) unfitBy(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.unfit = fmt.Errorf("%s, by which the ranks of Open MPI find each other, cannot start in this image: %s; docs/mpi.md lists the libraries that an image needs", pmixFile, last)
-	return p.unfit
+	p.unfit = err
+	return err
 }
 
 // fitness is why the image cannot run the server; nil: it can, as far as is known.

@@ -49,8 +49,11 @@ func sharedFolder(prefix string, pods int) (*folder, error) {
 		}
 	}
 	f, err := makeFolder("", prefix)
+	if err == nil && free(f.path) < sharedNeed {
+		err = errors.Join(unix.ENOSPC, f.remove())
+	}
 	if err != nil {
-		return nil, fmt.Errorf("a folder for memory that ranks share: %w; the container needs a %s of %d MiB for each pod, or a /tmp that it may write to, or TMPDIR", err, shared, sharedNeed>>20)
+		return nil, fmt.Errorf("a folder for memory that ranks share: %w; the container needs a %s of %d MiB for each pod, or as much in TMPDIR, by default /tmp", err, shared, sharedNeed>>20)
 	}
 	return f, nil
 }
