@@ -24,7 +24,9 @@ import (
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	j := start(t, 4, 2, ring("-rounds", "6000", "-pause", "1ms", "-bytes", "20000")...)
-	j.waitFor(`rank 3 is process (\d+)`)
+	for rank := range 4 { // until all have attached a stranger may be taken for one
+		j.waitFor(fmt.Sprintf(`rank %d is process (\d+)`, rank))
+	}
 	j.waitTotals("the first connection", func(c totals) bool { return c.BytesIn > 0 }) // until then a sidecar may not listen
 	doc, err := bootstrap.Load(filepath.Join(j.dir, "bootstrap.json"))
 	if err != nil {

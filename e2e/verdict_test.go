@@ -176,8 +176,16 @@ func TestOneTruth(t *testing.T) {
 // one that its launcher has ended for that.
 func TestGuiltyIsTold(t *testing.T) {
 	t.Parallel()
-	text := `if [ $OUTRIGGER_RANK = 1 ]; then sleep 0.5; exit 3; fi; exec "$0" "$@"`
-	code, out := start(t, 4, 2, "sh", "-c", text, testBinary(t), endCommand, "nobody closes").wait()
+	const text = `go=$1; shift; if [ $OUTRIGGER_RANK = 1 ]; then until [ -e "$go" ]; do sleep 0.05; done; exit 3; fi; exec "$0" "$@"`
+	program, begun := ring("-rounds", "9"), filepath.Join(t.TempDir(), "begun")
+	j := start(t, 4, 2, append([]string{"sh", "-c", text, program[0], begun}, program[1:]...)...)
+	for _, rank := range []string{"0", "2", "3"} {
+		j.waitFor(`rank ` + rank + ` is process (\d+)`)
+	}
+	if err := os.WriteFile(begun, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out := j.wait()
 	if code != 3 || !strings.Contains(out, "job failed: rank 1 (pod 0) exited with code 3\n") || !strings.Contains(out, "the job has failed: rank 1 failed: its process ended badly") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
