@@ -2,12 +2,17 @@ package pki
 
 import (
 	"bytes"
+	"crypto"
+	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 )
@@ -80,6 +85,35 @@ func TestReadRequest(t *testing.T) {
 		"too long":      bytes.Repeat([]byte("x"), RequestMax+1),
 	} {
 		if _, err := ReadRequest(raw); !errors.Is(err, ErrRequest) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestKeysOfOtherKinds: a request with a key that no sidecar makes is refused before its
+// signature is checked.
+func TestKeysOfOtherKinds(t *testing.T) {
+	of := func(key crypto.Signer, err error) crypto.Signer {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	for what, key := range map[string]crypto.Signer{
+		"RSA":     of(rsa.GenerateKey(rand.Reader, 2048)),
+		"P-224":   of(ecdsa.GenerateKey(elliptic.P224(), rand.Reader)),
+		"P-384":   of(ecdsa.GenerateKey(elliptic.P384(), rand.Reader)),
+		"P-521":   of(ecdsa.GenerateKey(elliptic.P521(), rand.Reader)),
+		"Ed25519": ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)),
+	} {
+		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		der[len(der)-1] ^= 1 // else the order of the checks does not show
+		_, err = ReadRequest(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
+		if !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "want a key of the curve P-256") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
