@@ -145,6 +145,11 @@ func others(spec *corev1.PodSpec, s *Settings) *corev1.PodSpec {
 // reserved are the names of the volumes that are added to every pod.
 var reserved = []string{names.VolumeShared, names.VolumeJob, names.VolumeToken, names.VolumeNone}
 
+// Reserved reports whether a name is one of the containers and volumes that are added to pods.
+func Reserved(name string) bool {
+	return name == names.ContainerSidecar || name == names.ContainerInstall || isReserved(name)
+}
+
 func isReserved(volume string) bool {
 	return volume == names.VolumeSHM || slices.Contains(reserved, volume)
 }

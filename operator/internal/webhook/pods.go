@@ -7,7 +7,6 @@ package webhook
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -74,6 +73,7 @@ func (h *Pods) Handle(ctx context.Context, req admission.Request) admission.Resp
 	default:
 		return admission.Denied(fmt.Sprintf("label %s is %q: want true or false", names.LabelInject, p.Labels[names.LabelInject]))
 	}
+	was := p.DeepCopy()
 	switch err := h.join(ctx, req.Namespace, p); {
 	case errors.As(err, new(apierrors.APIStatus)):
 		return admission.Errored(http.StatusInternalServerError, err)
@@ -83,7 +83,7 @@ func (h *Pods) Handle(ctx context.Context, req admission.Request) admission.Resp
 		}
 		return admission.Denied(err.Error())
 	}
-	patched, err := json.Marshal(p)
+	patched, err := changed(req.Object.Raw, was, p)
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
