@@ -10,7 +10,6 @@ package inject
 import (
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -242,9 +241,20 @@ func checkContainer(c *corev1.Container) error {
 		if isReserved(m.Name) {
 			return fmt.Errorf("%w: container %q mounts the volume %q, which is the sidecar's", ErrPod, c.Name, m.Name)
 		}
-		if p := path.Clean(m.MountPath); p == names.SharedDir || strings.HasPrefix(p, names.SharedDir+"/") {
+		if covers(m.MountPath) {
 			return fmt.Errorf("%w: container %q mounts %s: %s is where the sidecar's socket goes", ErrPod, c.Name, m.MountPath, names.SharedDir)
 		}
 	}
+	for _, d := range c.VolumeDevices {
+		if covers(d.DevicePath) {
+			return fmt.Errorf("%w: container %q has the device %s: %s is where the sidecar's socket goes", ErrPod, c.Name, d.DevicePath, names.SharedDir)
+		}
+	}
 	return nil
+}
+
+// covers reports whether a path in a container is the shared directory or below it.
+func covers(at string) bool {
+	at = mounted(at)
+	return at == names.SharedDir || strings.HasPrefix(at, names.SharedDir+"/")
 }

@@ -2,7 +2,6 @@ package inject
 
 import (
 	"errors"
-	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -185,15 +184,25 @@ func TestCollisions(t *testing.T) {
 		"which only sidecars have": func(p *corev1.PodSpec) {
 			p.Volumes[0].Projected = &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: names.TokenAudience}}}}
 		},
-		"sets hostPID":                           func(p *corev1.PodSpec) { p.HostPID = true },
-		"sets hostIPC":                           func(p *corev1.PodSpec) { p.HostIPC = true },
-		"sets hostNetwork":                       func(p *corev1.PodSpec) { p.HostNetwork = true },
-		"sets shareProcessNamespace":             func(p *corev1.PodSpec) { p.ShareProcessNamespace = new(true) },
-		`volume "outrigger"`:                     func(p *corev1.PodSpec) { p.Volumes[0].Name = names.VolumeShared },
-		`container "outrigger"`:                  func(p *corev1.PodSpec) { p.InitContainers[0].Name = names.ContainerSidecar },
-		`container "outrigger-install"`:          func(p *corev1.PodSpec) { p.Containers[0].Name = names.ContainerInstall },
-		"mounts /run/outrigger/":                 func(p *corev1.PodSpec) { p.Containers[0].VolumeMounts[0].MountPath = names.SharedDir + "/" },
-		"mounts /run/outrigger/bin":              func(p *corev1.PodSpec) { p.InitContainers[0].VolumeMounts[0].MountPath = installDir },
+		"sets hostPID":                  func(p *corev1.PodSpec) { p.HostPID = true },
+		"sets hostIPC":                  func(p *corev1.PodSpec) { p.HostIPC = true },
+		"sets hostNetwork":              func(p *corev1.PodSpec) { p.HostNetwork = true },
+		"sets shareProcessNamespace":    func(p *corev1.PodSpec) { p.ShareProcessNamespace = new(true) },
+		`volume "outrigger"`:            func(p *corev1.PodSpec) { p.Volumes[0].Name = names.VolumeShared },
+		`container "outrigger"`:         func(p *corev1.PodSpec) { p.InitContainers[0].Name = names.ContainerSidecar },
+		`container "outrigger-install"`: func(p *corev1.PodSpec) { p.Containers[0].Name = names.ContainerInstall },
+		"mounts /run/outrigger/":        func(p *corev1.PodSpec) { p.Containers[0].VolumeMounts[0].MountPath = names.SharedDir + "/" },
+		"mounts /run/outrigger/bin":     func(p *corev1.PodSpec) { p.InitContainers[0].VolumeMounts[0].MountPath = installDir },
+		"mounts run/outrigger:":         func(p *corev1.PodSpec) { p.Containers[0].VolumeMounts[0].MountPath = "run/outrigger" },
+		"mounts ./run/x/../outrigger/y": func(p *corev1.PodSpec) {
+			p.InitContainers[1].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "./run/x/../outrigger/y"}}
+		},
+		"has the device /run/outrigger/d": func(p *corev1.PodSpec) {
+			p.Containers[0].VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: "/run/outrigger/d"}}
+		},
+		"has the device run//outrigger": func(p *corev1.PodSpec) {
+			p.Containers[0].VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: "run//outrigger"}}
+		},
 		"sets OUTRIGGER_POD":                     func(p *corev1.PodSpec) { p.Containers[0].Env[0].Name = names.EnvPod },
 		"has no command":                         func(p *corev1.PodSpec) { p.Containers[0].Command = nil },
 		`container "solver" has a restartPolicy`: func(p *corev1.PodSpec) { p.Containers[0].RestartPolicy = new(corev1.ContainerRestartPolicyOnFailure) },
@@ -617,7 +626,7 @@ func TestSharedMemory(t *testing.T) {
 			}
 		}
 		for i := range p.Containers[0].VolumeMounts {
-			if path.Clean(p.Containers[0].VolumeMounts[i].MountPath) == "/dev/shm" {
+			if mounted(p.Containers[0].VolumeMounts[i].MountPath) == "/dev/shm" {
 				m = &p.Containers[0].VolumeMounts[i]
 			}
 		}
@@ -633,6 +642,7 @@ func TestSharedMemory(t *testing.T) {
 		"MPI and a size":   {v1alpha1.MPIMPICH, "", &size, true},
 		"its own":          {v1alpha1.MPIAuto, "/dev/shm", nil, false},
 		"its own, a slash": {v1alpha1.MPIAuto, "/dev/shm/", nil, false},
+		"its own, from /":  {v1alpha1.MPIAuto, "dev/shm", nil, false},
 		"no MPI":           {v1alpha1.MPINone, "", nil, false},
 		"not said":         {"", "", nil, false},
 	} {

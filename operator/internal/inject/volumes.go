@@ -58,9 +58,13 @@ const shmDir = "/dev/shm"
 // container mounts none itself.
 func (s *Settings) givesSHM(app *corev1.Container) bool {
 	return app != nil && s.MPI.Used() && !slices.ContainsFunc(app.VolumeMounts, func(m corev1.VolumeMount) bool {
-		return path.Clean(m.MountPath) == shmDir
+		return mounted(m.MountPath) == shmDir
 	})
 }
+
+// mounted is where the kubelet mounts what has a path: a path that does not begin at the root
+// counts from there.
+func mounted(at string) string { return path.Join("/", at) }
 
 // shmVolume is memory of the containers that write to it. Without a limit of its own the
 // kubelet sizes it by those of the pod's containers.
