@@ -127,6 +127,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="(has(self.mpi) ? self.mpi : 'None') == (has(oldSelf.mpi) ? oldSelf.mpi : 'None')",fieldPath=".mpi",message="mpi cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.stdinFile) == has(oldSelf.stdinFile)",fieldPath=".stdinFile",message="stdinFile cannot be changed"
 // +kubebuilder:validation:XValidation:rule="!has(self.stdinFile) || self.launchMode != 'Container'",fieldPath=".stdinFile",message="stdinFile needs launchMode Processes: the launcher opens it"
+// +kubebuilder:validation:XValidation:rule="(has(self.runPolicy) && has(self.runPolicy.gang) ? self.runPolicy.gang : 'None') == (has(oldSelf.runPolicy) && has(oldSelf.runPolicy.gang) ? oldSelf.runPolicy.gang : 'None')",fieldPath=".runPolicy",message="runPolicy.gang cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.mpiProgress) == has(oldSelf.mpiProgress)",message="mpiProgress cannot be changed"
 // +kubebuilder:validation:XValidation:rule="!has(self.mpiProgress) || has(self.mpi) && self.mpi != 'None'",message="mpiProgress is for programs of an MPI: set mpi, or leave it out"
 // +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.memory.allocationsFrom) || has(self.mpi) && self.mpi != 'None'",message="memory.allocationsFrom is for programs of an MPI: set mpi, or leave it out"
@@ -477,7 +478,6 @@ type RunPolicy struct {
 	// gang makes a PodGroup, by which a scheduler that knows it starts all pods
 	// of an attempt or none: that of scheduler-plugins (Coscheduling), or Volcano.
 	// The scheduler is the template's schedulerName.
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="runPolicy.gang cannot be changed"
 	// +default="None"
 	// +optional
 	Gang Gang `json:"gang,omitempty"`

@@ -156,6 +156,7 @@ func TestUnchangeable(t *testing.T) {
 		`{"spec":{"profileName":"fast"}}`:                                             "profileName cannot be changed",
 		`{"spec":{"sidecar":{"resources":{"limits":{"cpu":1}}}}}`:                     "sidecar cannot be changed",
 		`{"spec":{"devices":[{"resource":"outrigger.dev/hca"}]}}`:                     "devices cannot be changed",
+		`{"spec":{"runPolicy":{"gang":"Volcano"}}}`:                                   "runPolicy.gang cannot be changed",
 		`{"spec":{"runPolicy":{"suspend":true}}}`:                                     "",
 		`{"spec":{"runPolicy":{"restartLimit":3,"ttlSecondsAfterFinished":10}}}`:      "",
 		`{"spec":{"runPolicy":{"activeDeadlineSeconds":5,"disruption":"Prevented"}}}`: "",
@@ -163,6 +164,31 @@ func TestUnchangeable(t *testing.T) {
 		err := api.Patch(t.Context(), u.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(patch)))
 		if want == "" && err != nil || want != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: error %v, want %q", patch, err, want)
+		}
+	}
+}
+
+// TestGangStays: also where the whole run policy comes or goes, which the schema's rules of its
+// fields do not see.
+func TestGangStays(t *testing.T) {
+	ns := namespace(t)
+	u := object(t, v1alpha1.Kind, readRefused(t).Job)
+	u.SetNamespace(ns)
+	if err := unstructured.SetNestedField(u.Object, "Volcano", "spec", "runPolicy", "gang"); err != nil {
+		t.Fatal(err)
+	}
+	if err := api.Create(t.Context(), u); err != nil {
+		t.Fatal(err)
+	}
+	for patch, refused := range map[string]bool{
+		`{"spec":{"runPolicy":null}}`:                              true,
+		`{"spec":{"runPolicy":{"gang":null}}}`:                     true,
+		`{"spec":{"runPolicy":{"gang":"SchedulerPlugins"}}}`:       true,
+		`{"spec":{"runPolicy":{"gang":"Volcano","suspend":true}}}`: false,
+	} {
+		err := api.Patch(t.Context(), u.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(patch)))
+		if refused != (apierrors.IsInvalid(err) && strings.Contains(err.Error(), "runPolicy.gang cannot be changed")) || !refused && err != nil {
+			t.Errorf("%s: %v", patch, err)
 		}
 	}
 }
