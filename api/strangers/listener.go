@@ -20,7 +20,11 @@ import (
 // Bounds of one listener.
 type Bounds struct {
 	Places int // connections at once; at least 1
-	Share  int // of them for one address; 0: all
+	// Share is how many of them one address may hold; 0: all. Where an address has a share, all
+	// addresses of one /64 of IPv6, of which a machine may use any number, have half of the places
+	// together, and more while others are free: then those of other networks take them from it,
+	// and its own newcomers are refused.
+	Share int
 	// Hold is how long a connection keeps its place although others come, unless its
 	// address holds more than others; 0: it has no such time. With a time, handshakes of
 	// many clients that come at once are finished instead of begun again: the newcomer
@@ -54,9 +58,10 @@ type Listener struct {
 	done   chan struct{}
 	end    sync.Once
 
-	mu    sync.Mutex // guards conns and by
-	conns []*conn    // oldest first
-	by    map[string]int
+	mu    sync.Mutex               // guards what follows
+	conns []*conn                  // oldest first
+	by    map[string]int           // connections, by address
+	held  map[string]int           // likewise, by /64
 	rates map[string]*rate.Limiter // by address
 	nets  map[string]*rate.Limiter // by /64, of IPv6
 	now   func() time.Time
@@ -83,8 +88,30 @@ func (l *Listener) often(from string) bool {
 	if !l.allows(l.rates, from, l.bounds.Rate) {
 		return true
 	}
+	network := networkOf(from)
+	return network != "" && !l.allows(l.nets, network, networkRate*l.bounds.Rate)
+}
+
+// networkOf is the /64 of an address of IPv6; empty: it is another one.
+func networkOf(from string) string {
 	ip, err := netip.ParseAddr(from)
-	return err == nil && ip.Is6() && !l.allows(l.nets, netip.PrefixFrom(ip, 64).Masked().String(), networkRate*l.bounds.Rate)
+	if err != nil || !ip.Is6() {
+		return ""
+	}
+	return netip.PrefixFrom(ip, 64).Masked().String()
+}
+
+// crowding is the network that holds more than half of the places; empty: none does.
+func (l *Listener) crowding() string {
+	if l.bounds.Share >= l.bounds.Places {
+		return ""
+	}
+	for network, n := range l.held {
+		if 2*n > l.bounds.Places {
+			return network
+		}
+	}
+	return ""
 }
 
 // allows takes one of the connections that an address or a network may open.
@@ -107,7 +134,7 @@ func Listen(l net.Listener, b *Bounds) *Listener {
 	if bounds.Share <= 0 || bounds.Share > bounds.Places {
 		bounds.Share = bounds.Places
 	}
-	return &Listener{Listener: l, bounds: bounds, freed: make(chan struct{}, 1), done: make(chan struct{}), by: map[string]int{}, rates: map[string]*rate.Limiter{}, nets: map[string]*rate.Limiter{}, now: time.Now}
+	return &Listener{Listener: l, bounds: bounds, freed: make(chan struct{}, 1), done: make(chan struct{}), by: map[string]int{}, held: map[string]int{}, rates: map[string]*rate.Limiter{}, nets: map[string]*rate.Limiter{}, now: time.Now}
 }
 
 // conn is a connection with a place.
@@ -115,6 +142,7 @@ type conn struct {
 	net.Conn
 	listener *Listener
 	from     string
+	network  string // of from
 	since    time.Time
 
 	mu     sync.Mutex
@@ -156,12 +184,14 @@ func (l *Listener) Open() int {
 	return len(l.conns)
 }
 
-// errCrowded says that a newcomer's address has its share of the places, or has come too often.
+// errCrowded says that a newcomer's address or network has its share of the places, or has come
+// too often.
 var errCrowded = errors.New("its address has its share of the connections")
 
 // enter gives a connection a place.
 func (l *Listener) enter(raw net.Conn) (*conn, error) {
 	c := &conn{Conn: raw, listener: l, from: address(raw.RemoteAddr())}
+	c.network = networkOf(c.from)
 	l.mu.Lock()
 	often := l.often(c.from)
 	l.mu.Unlock()
@@ -170,7 +200,7 @@ func (l *Listener) enter(raw net.Conn) (*conn, error) {
 	}
 	for {
 		l.mu.Lock()
-		goes, wait, err := l.room(c.from)
+		goes, wait, err := l.room(c)
 		if err == nil && wait <= 0 {
 			if goes != nil {
 				l.remove(goes)
@@ -178,6 +208,9 @@ func (l *Listener) enter(raw net.Conn) (*conn, error) {
 			c.since = l.now()
 			l.conns = append(l.conns, c)
 			l.by[c.from]++
+			if c.network != "" {
+				l.held[c.network]++
+			}
 		}
 		l.mu.Unlock()
 		if err != nil {
@@ -203,9 +236,10 @@ func (l *Listener) enter(raw net.Conn) (*conn, error) {
 	}
 }
 
-// room finds the connection that has to go so that another one can come from an
-// address; nil: there is a free place. Wait is how long until one may be closed.
-func (l *Listener) room(from string) (goes *conn, wait time.Duration, err error) {
+// room finds the connection that has to go so that a newcomer can come; nil: there is a free
+// place. Wait is how long until one may be closed.
+func (l *Listener) room(newcomer *conn) (goes *conn, wait time.Duration, err error) {
+	from := newcomer.from
 	own, most := l.by[from], 0
 	for _, n := range l.by {
 		most = max(most, n)
@@ -222,8 +256,29 @@ func (l *Listener) room(from string) (goes *conn, wait time.Duration, err error)
 		if most <= own+1 {
 			wait = l.left(goes)
 		}
+		// Newcomers are let in one after the other: if those of a crowd waited, all would wait
+		// behind them.
+		switch crowding := l.crowding(); {
+		case crowding == "" || wait <= 0:
+		case crowding != newcomer.network:
+			goes, wait = l.busiest(crowding), 0
+		default:
+			return nil, 0, errCrowded
+		}
 	}
 	return goes, wait, nil
+}
+
+// busiest is the oldest connection of the address of a network that holds most, of which there
+// is one.
+func (l *Listener) busiest(network string) *conn {
+	most := 0
+	for _, c := range l.conns {
+		if c.network == network {
+			most = max(most, l.by[c.from])
+		}
+	}
+	return l.oldest(func(c *conn) bool { return c.network == network && l.by[c.from] == most })
 }
 
 // left is the rest of the time for which a connection keeps its place.
@@ -243,6 +298,9 @@ func (l *Listener) remove(c *conn) bool {
 	l.conns = slices.Delete(l.conns, at, at+1)
 	if l.by[c.from]--; l.by[c.from] == 0 {
 		delete(l.by, c.from)
+	}
+	if l.held[c.network]--; l.held[c.network] <= 0 {
+		delete(l.held, c.network)
 	}
 	return true
 }

@@ -109,7 +109,7 @@ func TestHold(t *testing.T) {
 			t.Errorf("with %d others: closed %v, want %v", i+1, got, gone)
 		}
 	}
-	goes, wait, err := h.room("10.0.1.9")
+	goes, wait, err := h.room(&conn{from: "10.0.1.9"})
 	if goes != h.conns[0] || wait != time.Second-3*time.Millisecond || err != nil {
 		t.Errorf("one more of as many addresses as there are places waits %s, %v", wait, err)
 	}
@@ -117,6 +117,43 @@ func TestHold(t *testing.T) {
 	list = append(list, h.enter(t, "10.0.1.9"))
 	if got := closed(list); !slices.Equal(got, []int{0, 1, 2}) {
 		t.Errorf("after the time of the oldest: closed %v", got)
+	}
+}
+
+// TestShareOfANetwork: a machine that takes another address of its /64 for each connection is
+// refused at once when it has taken all places, so that nobody waits behind it, and gives half
+// of them to others without a wait. Who is in no such crowd waits, as ever.
+func TestShareOfANetwork(t *testing.T) {
+	h := open(Bounds{Places: 64, Share: 16, Hold: time.Second})
+	var list []*guest
+	for i := range 64 {
+		list = append(list, h.enter(t, fmt.Sprintf("2001:db8::%x", i+1)))
+	}
+	for i := range 900 {
+		h.clock = h.clock.Add(time.Millisecond)
+		if _, err := h.Listener.enter(&guest{from: fmt.Sprintf("2001:db8::1:%x", i+1)}); !errors.Is(err, errCrowded) {
+			t.Fatalf("one more of a network that holds all: %v", err)
+		}
+		if i%60 == 0 {
+			h.enter(t, fmt.Sprintf("2001:db8:0:1::%x", i+1))
+			h.enter(t, fmt.Sprintf("10.0.%d.0", i/60))
+		}
+	}
+	h.enter(t, "10.1.0.1")
+	h.enter(t, "10.1.0.2")
+	if got := len(closed(list)); got != 32 || h.Open() != 64 {
+		t.Errorf("%d of the crowd gave way to 32 others; %d places are taken", got, h.Open())
+	}
+	if _, wait, err := h.room(&conn{from: "10.1.0.4"}); wait <= 0 || err != nil {
+		t.Errorf("when none has half of the places: wait %v, %v", wait, err)
+	}
+	h.clock = h.clock.Add(time.Second)
+	h.enter(t, "2001:db8::2:1") // the time of the oldest is over
+	for len(h.conns) > 0 {
+		h.remove(h.conns[0])
+	}
+	if len(h.by)+len(h.held) > 0 {
+		t.Errorf("nobody holds a place, but %v, %v", h.by, h.held)
 	}
 }
 
