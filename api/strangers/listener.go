@@ -88,12 +88,12 @@ func (l *Listener) often(from string) bool {
 	if !l.allows(l.rates, from, l.bounds.Rate) {
 		return true
 	}
-	network := networkOf(from)
+	network := Network(from)
 	return network != "" && !l.allows(l.nets, network, networkRate*l.bounds.Rate)
 }
 
-// networkOf is the /64 of an address of IPv6; empty: it is another one.
-func networkOf(from string) string {
+// Network is the /64 of an address of IPv6; empty: it is another one.
+func Network(from string) string {
 	ip, err := netip.ParseAddr(from)
 	if err != nil || !ip.Is6() {
 		return ""
@@ -191,7 +191,7 @@ var errCrowded = errors.New("its address has its share of the connections")
 // enter gives a connection a place.
 func (l *Listener) enter(raw net.Conn) (*conn, error) {
 	c := &conn{Conn: raw, listener: l, from: address(raw.RemoteAddr())}
-	c.network = networkOf(c.from)
+	c.network = Network(c.from)
 	l.mu.Lock()
 	often := l.often(c.from)
 	l.mu.Unlock()

@@ -95,7 +95,7 @@ type Server struct {
 	refused *talk
 
 	pods, addressed              *shares // requests, by pod and by address
-	handshakes                   *shares // by address
+	handshakes, networks         *shares // by address, and by /64
 	strangers                    *shares // of strange, by address
 	searchPods, searchNamespaces *shares // of search
 }
@@ -125,7 +125,7 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// greeted refuses handshakes of an address that has begun too many. (nil, nil): this one may
+// greeted refuses handshakes of an address, or a network, that has begun too many. (nil, nil): this one may
 // go on. The caller sees the alert internal_error: crypto/tls sends no other one from here, and
 // to answer a status the handshake had to be made, whose cost is what this bounds. A caller that
 // comes half as often has been answered 429 (perAddress); a sidecar says what the alert means.
@@ -139,6 +139,9 @@ func (s *Server) greeted(h *tls.ClientHelloInfo) (*tls.Config, error) {
 	}
 	if s.handshakes.take(address) > 0 {
 		return nil, fmt.Errorf("%s connects more than %v times a second", address, handshakesPerAddress.rate)
+	}
+	if network := strangers.Network(address); network != "" && s.networks.take(network) > 0 {
+		return nil, fmt.Errorf("%s connects more than %v times a second", network, handshakesPerNetwork.rate)
 	}
 	return nil, nil
 }
@@ -198,7 +201,7 @@ func (s *Server) certificate() (*tls.Certificate, error) {
 func (s *Server) Handler() http.Handler {
 	s.busy = make(chan struct{}, atOnce)
 	s.strange, s.search = rate.NewLimiter(strangeRate, strangeBurst), rate.NewLimiter(searchRate, searchBurst)
-	s.handshakes = handshakesPerAddress.shares()
+	s.handshakes, s.networks = handshakesPerAddress.shares(), handshakesPerNetwork.shares()
 	s.pods, s.addressed, s.strangers = perPod.shares(), perAddress.shares(), strangePerAddress.shares()
 	s.searchPods, s.searchNamespaces = searchPerPod.shares(), searchPerNamespace.shares()
 	s.issued, s.refused = &talk{limit: rate.NewLimiter(issuedRate, issuedBurst)}, &talk{limit: rate.NewLimiter(refusedRate, refusedBurst)}

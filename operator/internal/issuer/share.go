@@ -31,6 +31,9 @@ var (
 	// Before a handshake, which costs more than what follows it: twice as many, so that a
 	// caller is told first why it is refused.
 	handshakesPerAddress = ration{rate: 40, burst: 800, max: 64 << 10}
+	// Likewise, of all addresses of a /64 of IPv6, of which a machine may use any number. In
+	// some clusters one /64 has all pods: those of the largest job may come at once.
+	handshakesPerNetwork = ration{rate: 400, burst: 8000, max: 64 << 10}
 	// Reviews of tokens that published keys do not judge, of those for all.
 	strangePerAddress = ration{rate: strangeRate / 5, burst: strangeBurst / 5, max: 16 << 10}
 	// Second looks at the API server, of those for all: pods that are none of ours have good

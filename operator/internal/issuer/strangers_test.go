@@ -412,6 +412,16 @@ func TestHandshakesOfOneAddress(t *testing.T) {
 	if err := begin("10.0.0.2"); err != nil {
 		t.Errorf("another address: %v", err)
 	}
+	s.networks = ration{rate: 1e-9, burst: 7, max: 100}.shares()
+	for i := range 20 { // what an address is refused is none of its network's
+		_ = begin("2001:db8::1")
+		if err := begin(fmt.Sprintf("2001:db8::1:%x", i)); err != nil != (i >= 4) {
+			t.Errorf("handshake %d of a network: %v", i, err)
+		}
+	}
+	if err := begin("2001:db8:0:1::1"); err != nil {
+		t.Errorf("another network: %v", err)
+	}
 	if s.CheckAddress = false; begin("10.0.0.1") != nil {
 		t.Error("an address that many pods seem to have is refused")
 	}
