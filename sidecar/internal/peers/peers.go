@@ -88,6 +88,8 @@ type Mesh struct {
 	lobby    *lobby.Lobby
 	refused  atomic.Uint64
 
+	strangers, known lobby.Complaints // of connections that have not shown whose they are, and of peers
+
 	mu      sync.Mutex
 	dials   map[link.Peer]context.CancelFunc
 	tickets map[link.Peer]*ticket // the last one issued to each peer
@@ -198,6 +200,9 @@ func host(conn net.Conn) string {
 // errSentAway ends the handshake of a connection that has lost its place.
 var errSentAway = errors.New("it had not proven in time whose it is, and others needed the place")
 
+// refusedLine is the log line of a connection that was turned away.
+const refusedLine = "connection refused"
+
 // shake is an incoming connection's handshake.
 func (m *Mesh) shake(conn net.Conn, guest *lobby.Guest) {
 	defer m.untrack(conn)
@@ -207,11 +212,15 @@ func (m *Mesh) shake(conn net.Conn, guest *lobby.Guest) {
 		return
 	}
 	m.refused.Add(1)
-	level := slog.LevelWarn
-	if !stayed && errors.Is(err, net.ErrClosed) {
-		err, level = errSentAway, slog.LevelDebug // of many
+	args := []any{"from", conn.RemoteAddr(), "cause", err}
+	switch {
+	case stayed:
+		m.strangers.Log(m.cfg.Log, refusedLine, args...)
+	case errors.Is(err, net.ErrClosed): // it has lost its place, as many do
+		m.cfg.Log.Debug(refusedLine, "from", conn.RemoteAddr(), "cause", errSentAway)
+	default:
+		m.known.Log(m.cfg.Log, refusedLine, args...)
 	}
-	m.cfg.Log.Log(m.ctx, level, "connection refused", "from", conn.RemoteAddr(), "cause", err)
 }
 
 // admit takes a connection out of the lobby: its peer is known.

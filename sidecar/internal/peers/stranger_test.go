@@ -8,11 +8,13 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
 // dialRaw connects to the node.
@@ -127,27 +129,27 @@ func TestAnotherJob(t *testing.T) {
 	n.refuses("no pod of job another", shake(j.credentials(0)))
 }
 
+// greet says what a control connection of pod 0 begins with.
+func greet(j *job, version, flags uint16, pod uint32, incarnation uint64) func(net.Conn) {
+	return func(c net.Conn) {
+		s := tls.Client(c, j.credentials(0))
+		var b [greetingBytes]byte
+		binary.LittleEndian.PutUint16(b[0:], version)
+		binary.LittleEndian.PutUint16(b[2:], flags)
+		binary.LittleEndian.PutUint32(b[4:], pod)
+		binary.LittleEndian.PutUint64(b[8:], incarnation)
+		_, _ = s.Write(b[:]) // the node's verdict counts
+	}
+}
+
 // TestWrongGreeting: what is said must fit what is certified.
 func TestWrongGreeting(t *testing.T) {
 	j := newJob(t, "j", time.Hour)
 	n := j.nodes(3, []int{2})[0]
-	incarnation := uint64(1)
-	greet := func(version, flags uint16, pod uint32) func(net.Conn) {
-		return func(c net.Conn) {
-			s := tls.Client(c, j.credentials(0))
-			var b [greetingBytes]byte
-			binary.LittleEndian.PutUint16(b[0:], version)
-			binary.LittleEndian.PutUint16(b[2:], flags)
-			binary.LittleEndian.PutUint32(b[4:], pod)
-			binary.LittleEndian.PutUint64(b[8:], incarnation)
-			_, _ = s.Write(b[:]) // the node's verdict counts
-		}
-	}
-	n.refuses("speaks protocol version 99, this sidecar version 2", greet(99, 0, 0))
-	n.refuses("certificate of pod 0, greeting of pod 1", greet(wire.Version, 0, 1))
-	n.refuses("pod 0 has connection flags 0x1, this sidecar 0x0", greet(wire.Version, flagEncrypt, 0))
-	incarnation = 0
-	n.refuses("greets without its incarnation", greet(wire.Version, 0, 0))
+	n.refuses("speaks protocol version 99, this sidecar version 2", greet(j, 99, 0, 0, 1))
+	n.refuses("certificate of pod 0, greeting of pod 1", greet(j, wire.Version, 0, 1, 1))
+	n.refuses("pod 0 has connection flags 0x1, this sidecar 0x0", greet(j, wire.Version, flagEncrypt, 0, 1))
+	n.refuses("greets without its incarnation", greet(j, wire.Version, 0, 0, 0))
 }
 
 // TestWrongPodAnswers: who answers at a pod's address has to be that pod.
@@ -162,5 +164,35 @@ func TestWrongPodAnswers(t *testing.T) {
 	n[0].Cancel(1)
 	if n[0].count(1)+n[0].count(2)+n[1].count(0) != 0 {
 		t.Error("a connection was handed over")
+	}
+}
+
+// TestStrangersFillNoLog: connections that are refused, hundreds of times a second, make a
+// line a second, and hide no refusal of a peer.
+func TestStrangersFillNoLog(t *testing.T) {
+	j := newJob(t, "j", time.Hour)
+	n := j.nodes(2, []int{1})[0]
+	begun := time.Now()
+	const many = 300
+	for i := range many {
+		c := n.dialRaw()
+		write([]byte("GET / HTTP/1.1\r\n\r\n"))(c)
+		_, _ = io.Copy(io.Discard, c) // the node hangs up, or resets
+		_ = c.Close()                 // over
+		wait(t, "the refusal", func() bool { return n.Refused() == uint64(i+1) })
+	}
+	n.refuses("speaks protocol version 99", greet(j, 99, 0, 0, 1))
+	most := 2 + int(time.Since(begun)/lobby.ComplaintPause)
+	warned := 0
+	for line := range strings.Lines(n.log.String()) {
+		if strings.Contains(line, "level=WARN") {
+			warned++
+			if strings.Contains(line, "protocol version 99") {
+				warned += many // a peer's is told, whatever strangers do
+			}
+		}
+	}
+	if warned -= many; warned < 2 || warned > most {
+		t.Errorf("%d lines of strangers and of a peer that is refused, want 2 to %d with the peer's:\n%s", warned, most, n.log)
 	}
 }

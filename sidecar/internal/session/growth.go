@@ -60,7 +60,7 @@ func (s *Server) asked(conn *net.UnixConn, sess *Session, raw []byte) error {
 	if cause != nil {
 		cause = fmt.Errorf("rank %d asks for %s more of its arena: %w", sess.Rank, memory.Text(a.Bytes), cause)
 		answer.Text = cause.Error()
-		s.short.log(s.cfg.Log, cause)
+		s.short.Log(s.cfg.Log, refusedLine, "cause", cause)
 		time.Sleep(shortagePause)
 	}
 	if err := conn.SetWriteDeadline(time.Now().Add(s.cfg.Patience)); err != nil {

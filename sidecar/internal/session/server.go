@@ -88,12 +88,15 @@ type Server struct {
 	ever     map[uint32]bool // have been attached
 	closed   bool
 
-	shut      atomic.Bool // a context could not be opened, and that was said
-	strangers complaints  // users that may not attach
-	mute      complaints  // who has said no Hello
-	unfit     complaints  // the others
-	short     complaints  // who has asked for more of its arena than there is memory for
+	shut      atomic.Bool      // a context could not be opened, and that was said
+	strangers lobby.Complaints // users that may not attach
+	mute      lobby.Complaints // who has said no Hello
+	unfit     lobby.Complaints // the others
+	short     lobby.Complaints // who has asked for more of its arena than there is memory for
 }
+
+// refusedLine is the log line of an application that is not attached, or not given memory.
+const refusedLine = "application refused"
 
 // Listen opens the socket at path, for a server of its own.
 func Listen(path string, cfg Config, host Host) (*Server, error) {
@@ -186,7 +189,7 @@ func (s *Server) receive(conn *net.UnixConn) {
 // and not of the refusal's reason. A nil guest has no place to wait for that.
 func (s *Server) turnAway(conn *net.UnixConn, cause error, guest *lobby.Guest) {
 	defer s.untrack(conn)
-	s.strangers.log(s.cfg.Log, cause)
+	s.strangers.Log(s.cfg.Log, refusedLine, "cause", cause)
 	s.refuse(conn, cause)
 	if guest == nil {
 		return
@@ -251,7 +254,7 @@ func (s *Server) serve(conn *net.UnixConn, guest *lobby.Guest) {
 		if errors.Is(err, errNoHello) {
 			kind = &s.mute
 		}
-		kind.log(s.cfg.Log, err)
+		kind.Log(s.cfg.Log, refusedLine, "cause", err)
 		s.refuse(conn, err)
 		return
 	}
