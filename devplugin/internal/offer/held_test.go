@@ -175,3 +175,24 @@ func TestPreferManyShares(t *testing.T) {
 		}
 	}
 }
+
+// TestNodeIsTold: a card that a container held before the agent started, out of the node's
+// sight, comes back: the kubelet is told of its NUMA node, which nobody knew before.
+func TestNodeIsTold(t *testing.T) {
+	l := newLedger(t, "pools: [{kind: hca}]")
+	l.Hold(map[string][]string{hca: {"a"}})
+	l.Update(nil)
+	if u := l.Units(hca); len(u) != 1 || u[0].NUMA != inventory.NoNUMA || !u[0].Healthy {
+		t.Fatalf("while it is held: %+v", u)
+	}
+	changes := l.Update(cards("a"))
+	if u := l.Units(hca); len(u) != 1 || u[0].NUMA != 0 {
+		t.Fatalf("when it is back: %+v", u)
+	}
+	if len(changes) != 1 {
+		t.Errorf("changes %+v: the kubelet is not told", changes)
+	}
+	if changes := l.Update(cards("a")); len(changes) != 0 {
+		t.Errorf("changes %+v when nothing has changed", changes)
+	}
+}

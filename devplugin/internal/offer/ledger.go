@@ -29,7 +29,8 @@ type Unit struct {
 	Healthy bool
 }
 
-// Change is a device that became healthy or stopped being it.
+// Change is a device that became healthy or stopped being it, or whose NUMA node is
+// another one now.
 type Change struct {
 	Resource, ID, Name string
 	Problems           []string // empty: healthy now
@@ -98,7 +99,8 @@ func (l *Ledger) Resources() []string {
 }
 
 // Update takes in a scan and tells whose health changed. A device that is new
-// and healthy is a change too.
+// and healthy is a change too, and so is one whose NUMA node has become known: the
+// kubelet has to be told of it.
 func (l *Ledger) Update(all []inventory.Device) []Change {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -171,7 +173,7 @@ func (r *resource) update(list []inventory.Device, held []string) []Change {
 	for i := range list {
 		d := &list[i]
 		j := slices.IndexFunc(r.devices, func(o inventory.Device) bool { return o.ID == d.ID })
-		if j < 0 || !slices.Equal(r.devices[j].Problems, d.Problems) {
+		if j < 0 || r.devices[j].NUMA != d.NUMA || !slices.Equal(r.devices[j].Problems, d.Problems) {
 			changes = append(changes, Change{Resource: r.pool.Resource, ID: d.ID, Name: d.Name, Problems: d.Problems})
 		}
 	}
