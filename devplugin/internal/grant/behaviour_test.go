@@ -114,10 +114,31 @@ func TestLoggedOnce(t *testing.T) {
 		t.Errorf("counted %s, want %s", got, want)
 	}
 	for i := range 3 * saidMax {
-		r.refused("", grant.Memlock, fmt.Errorf("reason %d", i))
+		r.refused(fmt.Sprint("ns/a/", i), grant.Memlock, errors.New("reason"))
 	}
-	if len(r.said) > saidMax {
-		t.Errorf("%d things are remembered", len(r.said))
+	if len(r.said) > saidMax || len(r.lines) > saidMax {
+		t.Errorf("%d things and %d callers are remembered", len(r.said), len(r.lines))
+	}
+}
+
+// TestLogOfOneCaller: a caller that asks for another thing each time does not fill the log,
+// and takes no line of others.
+func TestLogOfOneCaller(t *testing.T) {
+	var out bytes.Buffer
+	r := newRecord(slog.New(slog.NewTextHandler(&out, nil)))
+	begun := time.Now()
+	for i := range 1000 {
+		r.granted("ns/a/c", grant.Memlock, fmt.Sprintf("process 7 may lock %d bytes", i))
+		r.refused("ns/a/c", grant.Connect, fmt.Errorf("pod %d of the job is not on this node", i))
+		r.refused("", opConnection, fmt.Errorf("open /proc/%d/cgroup: no such file", i))
+	}
+	r.refused("ns/b/c", grant.Join, errors.New("the pod has no job label"))
+	most := 2*(linesBurst+linesRate*(1+int(time.Since(begun)/time.Second))) + 1
+	if n := strings.Count(out.String(), "\n"); n < 3 || n > most {
+		t.Errorf("%d lines of three callers, want %d at most", n, most)
+	}
+	if !strings.Contains(out.String(), "ns/b/c") {
+		t.Error("the line of another caller is missing")
 	}
 }
 

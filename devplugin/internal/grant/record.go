@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/time/rate"
+
 	"github.com/outrigger-hpc/outrigger/api/grant"
 )
 
@@ -17,23 +19,28 @@ const opConnection grant.Op = "connection"
 // saidMax bounds what is remembered of the log.
 const saidMax = 1024
 
+// Lines of one caller, at once and a second afterwards: what it asks for may be another thing
+// each time.
+const linesBurst, linesRate = 32, 1
+
 // Count is how often something was asked for.
 type Count struct {
 	Op               grant.Op
 	Granted, Refused uint64
 }
 
-// record counts what happens, and logs each thing once: a caller that asks
-// again and again must not fill the node's disk.
+// record counts what happens, and logs each thing once, and of one caller only
+// so many: one that asks again and again must not fill the node's disk.
 type record struct {
-	log  *slog.Logger
-	mu   sync.Mutex
-	ops  map[grant.Op]*Count
-	said map[string]bool
+	log   *slog.Logger
+	mu    sync.Mutex
+	ops   map[grant.Op]*Count
+	said  map[string]bool
+	lines map[string]*rate.Limiter // by caller
 }
 
 func newRecord(log *slog.Logger) *record {
-	r := &record{log: log, ops: map[grant.Op]*Count{}, said: map[string]bool{}}
+	r := &record{log: log, ops: map[grant.Op]*Count{}, said: map[string]bool{}, lines: map[string]*rate.Limiter{}}
 	for _, op := range []grant.Op{opConnection, grant.Memlock, grant.Join, grant.Connect} {
 		r.ops[op] = &Count{Op: op}
 	}
@@ -75,7 +82,7 @@ func (r *record) note(op grant.Op, count func(*Count), level slog.Level, caller,
 		count(r.ops[opConnection])
 	}
 	key := fmt.Sprintf("%s\x00%s\x00%v\x00%s", caller, op, level, what)
-	if r.said[key] {
+	if r.said[key] || !r.may(caller) {
 		return r.log.Debug
 	}
 	if len(r.said) >= saidMax {
@@ -86,4 +93,17 @@ func (r *record) note(op grant.Op, count func(*Count), level slog.Level, caller,
 		return r.log.Info
 	}
 	return r.log.Warn
+}
+
+// may takes one of the lines that a caller has. r.mu is held.
+func (r *record) may(caller string) bool {
+	l := r.lines[caller]
+	if l == nil {
+		if len(r.lines) >= saidMax {
+			clear(r.lines)
+		}
+		l = rate.NewLimiter(linesRate, linesBurst)
+		r.lines[caller] = l
+	}
+	return l.Allow()
 }
