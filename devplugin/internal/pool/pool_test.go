@@ -158,6 +158,7 @@ func TestRefused(t *testing.T) {
 		"pools: [{kind: hca, kind: dsa}]":   `key "kind" already set`,
 		"pools: [{kind: hca}, {kind: hca}]": "pools[1].resource: outrigger.dev/hca is pools[0]'s already",
 		"pools: [{kind: hca}, {kind: hca, resource: b.c/hca}]":                           "pools[1].resource: a container could not tell",
+		"pools: [{kind: hca, resource: a-b/c}, {kind: dsa, resource: a/b-c}]":            "pools[1].resource: the files of a/b-c and of pools[0]'s a-b/c would both be called a-b-c",
 		"pools: [{kind: hca, resource: hca}]":                                            "pools[0].resource: \"hca\" is not a resource name",
 		"pools: [{kind: hca, resource: x.kubernetes.io/hca}]":                            "outside kubernetes.io",
 		"pools: [{kind: hca, count: -1}]":                                                "pools[0].count",

@@ -36,7 +36,7 @@ func (c *Config) validate() error {
 	if len(c.Pools) > poolsMax {
 		return at("pools", "%d pools; at most %d", len(c.Pools), poolsMax)
 	}
-	resources, variables := map[string]int{}, map[string]int{}
+	resources, variables, files := map[string]int{}, map[string]int{}, map[string]int{}
 	for i := range c.Pools {
 		p, path := &c.Pools[i], fmt.Sprintf("pools[%d]", i)
 		problems = append(problems, p.validate(path)...)
@@ -50,6 +50,12 @@ func (c *Config) validate() error {
 			problems = append(problems, at(path+".resource", "a container could not tell %s from pools[%d]'s: both become %s", p.Resource, first, variable))
 		}
 		variables[variable] = i
+		// The names of its socket and its CDI file (packages kubelet, cdi).
+		file := strings.ReplaceAll(p.Resource, "/", "-")
+		if first, twice := files[file]; twice {
+			problems = append(problems, at(path+".resource", "the files of %s and of pools[%d]'s %s would both be called %s; give it another name", p.Resource, first, c.Pools[first].Resource, file))
+		}
+		files[file] = i
 	}
 	return errors.Join(append(problems, c.validateSRIOV()...)...)
 }
