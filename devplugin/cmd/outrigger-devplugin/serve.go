@@ -26,10 +26,12 @@ type agent struct {
 	o       *options
 	log     *slog.Logger
 	ledger  *offer.Ledger
-	looking sync.Mutex // one look at a time; guards unheld
+	looking sync.Mutex // one look at a time; guards unheld and undescribed
 	unheld  bool       // the kubelet did not say at the last look what containers hold
-	scanner inventory.Scanner
-	plugins map[string]*kubelet.Plugin
+	// undescribed is what was wrong with the description of each resource at the last look.
+	undescribed map[string]string
+	scanner     inventory.Scanner
+	plugins     map[string]*kubelet.Plugin
 	// cdi is nil when the kubelet adds device files. Descriptions stay when the
 	// agent ends: a container may start again while the agent is replaced.
 	cdi *cdi.Directory
@@ -65,11 +67,16 @@ func newAgent(o *options) (*agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &agent{o: o, log: log, ledger: offer.New(config), plugins: map[string]*kubelet.Plugin{}}
+	a := &agent{o: o, log: log, ledger: offer.New(config), plugins: map[string]*kubelet.Plugin{}, undescribed: map[string]string{}}
 	c := kubelet.Config{Dir: o.kubeletDir, HostDev: filepath.Join(o.hostRoot, "dev"), GrantSocket: o.grantSocket, Log: log}
 	switch o.injection {
 	case "kubelet":
 	case "cdi":
+		for _, name := range a.ledger.Resources() {
+			if err := cdi.Check(name); err != nil {
+				return nil, fmt.Errorf("--injection cdi: %w", err)
+			}
+		}
 		a.cdi = &cdi.Directory{Path: o.cdi, HostDev: c.HostDev}
 		c.CDI = cdi.Name
 	default:
@@ -212,9 +219,7 @@ func (a *agent) look() {
 	}
 	for name, p := range a.plugins {
 		if a.cdi != nil {
-			if err := a.cdi.Write(name, a.ledger.Files(name)); err != nil {
-				a.log.Error("describing devices to the container runtime; containers that need them will not start", "cause", err)
-			}
+			a.describe(name)
 		}
 		if changed[name] {
 			if shares, of, cut := a.ledger.Cut(name); cut {
@@ -225,4 +230,15 @@ func (a *agent) look() {
 	}
 	a.scans.Add(1)
 	a.scanned.Store(time.Now().UnixNano())
+}
+
+// describe tells the container runtime the devices of a resource. What is wrong with that is a
+// line when it begins, and not at each look. Preconditions: a.looking is held.
+func (a *agent) describe(name string) {
+	err := a.cdi.Write(name, a.ledger.Files(name))
+	text := fmt.Sprint(err)
+	if err != nil && a.undescribed[name] != text {
+		a.log.Error("describing devices to the container runtime; containers that need them will not start", "resource", name, "cause", err)
+	}
+	a.undescribed[name] = text
 }

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -43,6 +44,28 @@ type node struct {
 // both have the form domain/name.
 func Name(resource, device string) string { return resource + "=" + device }
 
+// A name of a domain or class begins with a letter, and that of a device has signs between
+// letters and digits only: a runtime takes no description in which one does not, and finds none
+// of its devices. What else Kubernetes lets a resource be called, CDI does too.
+var (
+	kindName   = regexp.MustCompile(`^[A-Za-z][^/]*/[A-Za-z][^/]*$`)
+	deviceName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?$`)
+)
+
+// fileMax bounds the name of a file, with what replace adds to it (255 bytes on Linux).
+const fileMax = 240
+
+// Check says why a resource can have no description.
+func Check(resource string) error {
+	if !kindName.MatchString(resource) {
+		return fmt.Errorf("resource %s: CDI wants a letter at the beginning of both parts of the name; give it another name, or let the kubelet add the files (--injection=kubelet)", resource)
+	}
+	if n := len((&Directory{}).file(resource)); n > fileMax {
+		return fmt.Errorf("resource %s: the name of its CDI file would have %d bytes, at most %d; give it a shorter name, or let the kubelet add the files (--injection=kubelet)", resource, n, fileMax)
+	}
+	return nil
+}
+
 // Directory is a directory of CDI files that the container runtime reads, such
 // as /var/run/cdi.
 type Directory struct {
@@ -60,23 +83,28 @@ func (d *Directory) file(resource string) string {
 // Write describes the devices of a resource: their files, relative to /dev, by
 // their IDs. A resource without devices has no file, because a description
 // without devices is not valid. Readers see the old description or the new
-// one, never a part.
+// one, never a part. A device whose name CDI does not allow is left out, and the error says so.
 func (d *Directory) Write(resource string, files map[string][]string) error {
-	if len(files) == 0 {
-		return d.Remove(resource)
-	}
 	s := spec{Version: version, Kind: resource}
+	var odd error
 	for _, id := range slices.Sorted(maps.Keys(files)) {
+		if !deviceName.MatchString(id) {
+			odd = errors.Join(odd, fmt.Errorf("CDI cannot have a device of the name %q: rename it, or leave it out of the pool", id))
+			continue
+		}
 		s.Devices = append(s.Devices, device{Name: id, Edits: edits{Nodes: d.nodes(files[id])}})
+	}
+	if len(s.Devices) == 0 {
+		return errors.Join(odd, d.Remove(resource))
 	}
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return fmt.Errorf("describing %s: %w", resource, err)
 	}
 	if old, err := os.ReadFile(d.file(resource)); err == nil && bytes.Equal(old, text) {
-		return nil // an unchanged file need not be read again
+		return odd // an unchanged file need not be read again
 	}
-	return replace(d.file(resource), text)
+	return errors.Join(odd, replace(d.file(resource), text))
 }
 
 func (d *Directory) nodes(files []string) []node {

@@ -3,6 +3,7 @@ package cdi
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -91,5 +92,40 @@ func TestNowhere(t *testing.T) {
 	}
 	if err := (&Directory{Path: file}).Write(resource, map[string][]string{"a": {"x"}}); err == nil {
 		t.Error("a description was written into a file that is no directory")
+	}
+}
+
+// TestCheck: what a runtime would not take is said before a container needs it.
+func TestCheck(t *testing.T) {
+	for name, want := range map[string]string{
+		"outrigger.dev/hca": "", "Example.com/a_b.c-1": "",
+		"3com.example/hca":                "a letter at the beginning",
+		"example.com/100g":                "a letter at the beginning",
+		strings.Repeat("a", 240) + "/hca": "a shorter name",
+	} {
+		if err := Check(name); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+}
+
+// TestOddName: a device whose name CDI does not allow spoils no other's description.
+func TestOddName(t *testing.T) {
+	d := &Directory{Path: t.TempDir()}
+	for range 2 { // the second one finds the file
+		err := d.Write(resource, map[string][]string{"0000:00:04.0": {"x"}, "rxe 0": {"y"}, "-a": {"z"}})
+		if err == nil || !strings.Contains(err.Error(), `"rxe 0"`) || !strings.Contains(err.Error(), `"-a"`) {
+			t.Errorf("the error is %v", err)
+		}
+		text, err := os.ReadFile(d.file(resource))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), "0000:00:04.0") || strings.Contains(string(text), "rxe") {
+			t.Errorf("the description: %s", text)
+		}
+	}
+	if err := d.Write(resource, map[string][]string{"rxe 0": {"y"}}); err == nil || len(listing(t, d.Path)) != 0 {
+		t.Errorf("%v, and %v stays: a description without devices is none", err, listing(t, d.Path))
 	}
 }
