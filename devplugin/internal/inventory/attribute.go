@@ -39,11 +39,16 @@ func (s *scan) attribute(dir, name string) string {
 		return ""
 	}
 	text := strings.TrimSpace(string(b))
-	if strings.ContainsFunc(text, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
+	if !isText(text) {
 		s.warn(where, "not one line of text; ignored")
 		return ""
 	}
 	return text
+}
+
+// isText reports whether a name or a text can be said to a kubelet, in metrics and to people.
+func isText(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) })
 }
 
 // number reads an attribute that is a decimal number in [low, high]. A missing
@@ -93,7 +98,8 @@ func (s *scan) pciID(dir, name string) string {
 func (s *scan) numa(dir string) int { return s.number(dir, "numa_node", NoNUMA, NoNUMA, 1<<16) }
 
 // list gives the names in a directory, sorted naturally; a missing directory is
-// empty.
+// empty. A name that is not text is left out: a kubelet would take no device of
+// the resource, and a container that may name devices can choose one.
 func (s *scan) list(dir string) []string {
 	entries, err := fs.ReadDir(s.fs, dir)
 	if err != nil {
@@ -106,9 +112,13 @@ func (s *scan) list(dir string) []string {
 		s.warn(dir, fmt.Sprintf("%d entries; only the first %d are looked at", len(entries), entriesMax))
 		entries = entries[:entriesMax]
 	}
-	names := make([]string, len(entries))
-	for i, e := range entries {
-		names[i] = e.Name()
+	var names []string
+	for _, e := range entries {
+		if !isText(e.Name()) {
+			s.warn(path.Join(dir, strconv.QuoteToASCII(e.Name())), "its name is not text; ignored")
+			continue
+		}
+		names = append(names, e.Name())
 	}
 	slices.SortFunc(names, naturally)
 	return names

@@ -132,3 +132,23 @@ func TestIsAddress(t *testing.T) {
 		}
 	}
 }
+
+// TestNoText: a device whose name is not text is left out, with a warning that is text.
+func TestNoText(t *testing.T) {
+	tree := sysfstest.New(t)
+	for _, name := range []string{"mlx\xff", "\x1b[31m", "a\u202eb", "rxe0"} {
+		tree.Set(filepath.Join("sys/class/infiniband", name, "node_type"), "1: CA")
+	}
+	r := Scan(tree.FS())
+	if len(r.Devices) != 1 || r.Devices[0].ID != "rxe0" {
+		t.Errorf("devices: %+v", r.Devices)
+	}
+	if len(r.Warnings) != 3 {
+		t.Errorf("%d warnings, want 3: %+v", len(r.Warnings), r.Warnings)
+	}
+	for _, w := range r.Warnings {
+		if !isText(w.Path) || !strings.HasPrefix(w.Path, "sys/class/infiniband/\"") {
+			t.Errorf("warning %+v", w)
+		}
+	}
+}
