@@ -28,6 +28,7 @@ type Tree struct {
 	self, pods int
 	limit      int64 // of a frame
 	dial       Dial
+	grace      time.Duration // for the job to end by the name of who has gone
 
 	mu       sync.Mutex // held for a round
 	round    uint64
@@ -41,6 +42,8 @@ type child struct {
 	up   chan frame
 	down chan frame
 	busy chan struct{} // holds a token while a connection is served
+	gone chan struct{} // closed when a connection has ended that the pod has used: it makes no other
+	once sync.Once
 }
 
 // frame is the data of one round: length u32, round u64, then pieces.
@@ -58,9 +61,9 @@ func NewTree(self, pods, ranks int, dial Dial) *Tree {
 }
 
 func newTree(self, pods int, limit int64, dial Dial) *Tree {
-	t := &Tree{self: self, pods: pods, limit: limit + int64(pods)*(pieceHead+1), dial: dial} // and the kind
+	t := &Tree{self: self, pods: pods, limit: limit + int64(pods)*(pieceHead+1), dial: dial, grace: idleGrace} // and the kind
 	for pod := Fan*self + 1; pod <= Fan*self+Fan && pod < pods; pod++ {
-		t.children = append(t.children, &child{pod: pod, up: make(chan frame), down: make(chan frame, 1), busy: make(chan struct{}, 1)})
+		t.children = append(t.children, &child{pod: pod, up: make(chan frame), down: make(chan frame, 1), busy: make(chan struct{}, 1), gone: make(chan struct{})})
 	}
 	return t
 }
@@ -73,7 +76,7 @@ func (t *Tree) Gather(ctx context.Context, own []byte) ([][]byte, error) {
 	t.round++
 	whole := appendPiece(nil, t.self, own)
 	for _, c := range t.children {
-		f, err := c.await(ctx, t.round)
+		f, err := c.await(ctx, t.round, t.grace)
 		if err != nil {
 			return nil, err
 		}
@@ -103,18 +106,30 @@ func (t *Tree) Gather(ctx context.Context, own []byte) ([][]byte, error) {
 
 func (t *Tree) above() int { return (t.self - 1) / Fan }
 
-// await waits for what a subtree has in a round.
-func (c *child) await(ctx context.Context, round uint64) (frame, error) {
-	select {
-	case f := <-c.up:
-		if f.round != round {
-			return f, fmt.Errorf("pod %d is in round %d of the launch, this one in round %d", c.pod, f.round, round)
+// await waits for what a subtree has in a round. One whose connection has ended has nothing any
+// more; for a while it is left to others to end the job by the name of what has happened there.
+func (c *child) await(ctx context.Context, round uint64, grace time.Duration) (frame, error) {
+	var late <-chan time.Time
+	gone := c.gone
+	for {
+		select {
+		case f := <-c.up:
+			if f.round != round {
+				return f, fmt.Errorf("pod %d is in round %d of the launch, this one in round %d", c.pod, f.round, round)
+			}
+			return f, nil
+		case <-gone:
+			gone, late = nil, time.After(grace)
+		case <-late:
+			return frame{}, fmt.Errorf("pod %d has ended its connection for the launch: look at the log of its sidecar", c.pod)
+		case <-ctx.Done():
+			return frame{}, fmt.Errorf("waiting for pod %d: %w", c.pod, context.Cause(ctx))
 		}
-		return f, nil
-	case <-ctx.Done():
-		return frame{}, fmt.Errorf("waiting for pod %d: %w", c.pod, context.Cause(ctx))
 	}
 }
+
+// end notes that the pod has nothing for the rounds that come.
+func (c *child) end() { c.once.Do(func() { close(c.gone) }) }
 
 // ask sends this subtree's pieces up and waits for the whole.
 func (t *Tree) ask(ctx context.Context, data []byte) ([]byte, error) {
@@ -158,10 +173,13 @@ func (t *Tree) Serve(ctx context.Context, pod int, conn net.Conn) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	for {
+	for used := false; ; used = true {
 		f, err := readFrame(conn, t.limit)
+		if err != nil && (used || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errFrame)) && ctx.Err() == nil {
+			c.end()
+		}
 		if errors.Is(err, io.EOF) || ctx.Err() != nil {
-			return nil
+			return nil // unused: it tries again
 		}
 		if err != nil {
 			return fmt.Errorf("pod %d: %w", pod, err)
@@ -177,6 +195,7 @@ func (t *Tree) Serve(ctx context.Context, pod int, conn net.Conn) error {
 			return nil
 		}
 		if err := writeFrame(conn, f); err != nil && ctx.Err() == nil {
+			c.end()
 			return fmt.Errorf("pod %d: %w", pod, err)
 		}
 	}
@@ -200,6 +219,9 @@ func writeFrame(w io.Writer, f frame) error {
 	return err
 }
 
+// errFrame is of a frame that no pod sends.
+var errFrame = errors.New("a frame that is too long")
+
 // readFrame reads a frame of at most limit bytes. Memory is taken as bytes come,
 // and not by what the length says.
 func readFrame(r io.Reader, limit int64) (frame, error) {
@@ -209,7 +231,7 @@ func readFrame(r io.Reader, limit int64) (frame, error) {
 	}
 	n := int64(binary.LittleEndian.Uint32(head[:]))
 	if n > limit {
-		return frame{}, fmt.Errorf("a frame of %d bytes, at most %d", n, limit)
+		return frame{}, fmt.Errorf("%w: %d bytes, at most %d", errFrame, n, limit)
 	}
 	data, err := io.ReadAll(io.LimitReader(r, n))
 	if err == nil && int64(len(data)) != n {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // forest is a tree of pods in one process, over pipes.
@@ -88,6 +89,81 @@ func TestGatherEnds(t *testing.T) {
 		if err := <-done; err == nil {
 			t.Error("a round without pod 2 ended well")
 		}
+	}
+}
+
+// TestChildGoes: a round does not wait for a pod whose connection has ended between two rounds,
+// in the middle of a frame, or with one that no pod sends. One that was not used is another
+// matter: its pod tries again.
+func TestChildGoes(t *testing.T) {
+	first := frame{1, appendPiece(nil, 1, []byte("a"))}
+	for name, say := range map[string]func(*testing.T, net.Conn){
+		"between rounds": func(t *testing.T, c net.Conn) {
+			if err := writeFrame(c, first); err != nil {
+				t.Error(err)
+			}
+			if _, err := readFrame(c, 1000); err != nil {
+				t.Error(err)
+			}
+		},
+		"before the answer": func(t *testing.T, c net.Conn) {
+			if err := writeFrame(c, first); err != nil {
+				t.Error(err)
+			}
+		},
+		"half a frame": func(_ *testing.T, c net.Conn) { _, _ = c.Write(make([]byte, frameHead-1)) },
+		"too long":     func(_ *testing.T, c net.Conn) { _, _ = c.Write(bytes.Repeat([]byte{0xff}, frameHead)) },
+		"unused": func(t *testing.T, c net.Conn) {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			tree := newTree(0, 2, 1000, nil)
+			tree.grace = time.Millisecond
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			connect := func(say func(*testing.T, net.Conn)) {
+				mine, its := net.Pipe()
+				served := make(chan struct{})
+				go func() {
+					_ = tree.Serve(ctx, 1, its) // what it says of the end is another test's
+					close(served)
+				}()
+				say(t, mine)
+				_ = mine.Close() // as if its process had ended
+				if name == "unused" {
+					<-served
+				}
+			}
+			done := make(chan error, 1)
+			gather := func() {
+				_, err := tree.Gather(ctx, nil)
+				done <- err
+			}
+			go gather()
+			connect(say)
+			if name == "unused" {
+				connect(func(t *testing.T, c net.Conn) {
+					if err := writeFrame(c, first); err != nil {
+						t.Error(err)
+					}
+					if err := <-done; err != nil {
+						t.Errorf("a connection that was not used has failed the round: %v", err)
+					}
+				})
+				return
+			}
+			err := <-done
+			if err == nil { // the first round is over
+				go gather()
+				err = <-done
+			}
+			if err == nil || !strings.Contains(err.Error(), "pod 1 has ended its connection") {
+				t.Errorf("the round: %v", err)
+			}
+		})
 	}
 }
 
