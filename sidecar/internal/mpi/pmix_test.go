@@ -165,7 +165,7 @@ func TestPMIxOfAnUnfitImage(t *testing.T) {
 		}
 		for _, family := range []Family{OpenMPI, unknown} {
 			at := sidecar(t, "cmd=outrigger_job rc=0 name=j pod=1 machines=2 layout=2,1\n")
-			ways, err := listenPort(string(at))
+			ways, err := listenPort(string(at), complain)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
@@ -26,6 +27,9 @@ type port struct {
 	places   chan struct{} // a token for each connection that is carried
 	wg       sync.WaitGroup
 
+	complaints rate.Sometimes
+	complain   func(error)
+
 	mu    sync.Mutex
 	conns map[net.Conn]bool // nil: it is closed
 }
@@ -34,12 +38,12 @@ type port struct {
 const portPlaces = 2048
 
 // listenPort opens the port.
-func listenPort(socket string) (*port, error) {
+func listenPort(socket string, complain func(error)) (*port, error) {
 	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return nil, fmt.Errorf("a port for PMI: %w", err)
 	}
-	p := &port{listener: l, socket: socket, places: make(chan struct{}, portPlaces), conns: map[net.Conn]bool{}}
+	p := &port{listener: l, socket: socket, places: make(chan struct{}, portPlaces), conns: map[net.Conn]bool{}, complaints: rate.Sometimes{First: complaintsFirst, Interval: time.Minute}, complain: complain}
 	p.wg.Go(p.serve)
 	return p, nil
 }
@@ -49,16 +53,21 @@ func (p *port) variables(rank int) []string {
 	return []string{"PMI_PORT=" + p.listener.Addr().String(), "PMI_ID=" + strconv.Itoa(rank)}
 }
 
+// complaintsFirst is how many connections that are not carried are told of before it is one a
+// minute: any process of the network namespace connects as often as it likes, and the lines are
+// among the output of the job.
+const complaintsFirst = 4
+
 func complain(err error) { fmt.Fprintln(os.Stderr, "outrigger-launch: PMI port:", err) }
 
 func (p *port) serve() {
 	for {
-		conn, err := lobby.Accept(p.listener.AcceptTCP, complain)
+		conn, err := lobby.Accept(p.listener.AcceptTCP, p.complain)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
-			complain(err)
+			p.complain(err)
 			return
 		}
 		select {
@@ -66,7 +75,7 @@ func (p *port) serve() {
 			p.wg.Go(func() {
 				defer func() { <-p.places }()
 				if err := p.carry(conn); err != nil {
-					complain(err)
+					p.complaints.Do(func() { p.complain(err) })
 				}
 			})
 		default:

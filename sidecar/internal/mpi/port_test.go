@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 // TestPort: what a rank says to its port reaches the sidecar, and the answer comes
 // back; the end of one is the end of both.
 func TestPort(t *testing.T) {
-	p, err := listenPort(string(sidecar(t, "cmd=initack rc=0\n")))
+	p, err := listenPort(string(sidecar(t, "cmd=initack rc=0\n")), complain)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,7 @@ func TestPort(t *testing.T) {
 
 // TestPortCloses: a rank that says nothing does not hold up the end.
 func TestPortCloses(t *testing.T) {
-	p, err := listenPort("/nowhere" + names.PMISuffix)
+	p, err := listenPort("/nowhere"+names.PMISuffix, complain)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,6 +66,31 @@ func TestPortCloses(t *testing.T) {
 	defer func() { _ = conn.Close() }() // nothing was said
 	if err := p.close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPortComplains: connections that are not carried, as many as there are, write some lines into
+// the output of the job, and not one each.
+func TestPortComplains(t *testing.T) {
+	var lines atomic.Int64
+	begun := time.Now()
+	p, err := listenPort("/nowhere"+names.PMISuffix, func(error) { lines.Add(1) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		conn, err := net.Dial("tcp", p.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = conn.Read(make([]byte, 1)) // the port closes it: there is no sidecar
+		_ = conn.Close()                  // over
+	}
+	if err := p.close(); err != nil {
+		t.Error(err)
+	}
+	if n := lines.Load(); n < 1 || n > complaintsFirst+int64(time.Since(begun)/time.Minute) {
+		t.Errorf("%d lines for 50 connections", n)
 	}
 }
 
@@ -94,7 +120,7 @@ func TestOwner(t *testing.T) {
 // TestDressByPort: a rank gets no descriptor, and the port instead; Open MPI, which
 // has no use for it, does as ever.
 func TestDressByPort(t *testing.T) {
-	p, err := listenPort("/nowhere")
+	p, err := listenPort("/nowhere", complain)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func Prepare(f Family, program, socket, self string) (*Ranks, error) {
 	}
 	byPort, err := wantsPort(f, os.Getenv(names.EnvPMI))
 	if err == nil && byPort {
-		r.port, err = listenPort(string(r.sidecar))
+		r.port, err = listenPort(string(r.sidecar), complain)
 	}
 	if err != nil {
 		return nil, err
