@@ -188,8 +188,12 @@ func check(spec *corev1.PodSpec, s *Settings) error {
 }
 
 // checkPod refuses what would show the application its sidecar's processes and
-// memory, and so its key, or give it another network than its sidecar's peers know.
+// memory, and so its key, or give it another network than its sidecar's peers know, and pods
+// in which no sidecar runs.
 func checkPod(spec *corev1.PodSpec) error {
+	if spec.OS != nil && spec.OS.Name == corev1.Windows {
+		return fmt.Errorf("%w: its os is windows, and the sidecar is a program of Linux, whose settings the API server refuses there: leave os out, or take linux", ErrPod)
+	}
 	for name, set := range map[string]bool{
 		"hostPID": spec.HostPID, "hostIPC": spec.HostIPC, "hostNetwork": spec.HostNetwork,
 		"shareProcessNamespace": spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace,

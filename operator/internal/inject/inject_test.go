@@ -210,6 +210,7 @@ func TestCollisions(t *testing.T) {
 			p.Containers[0].RestartPolicy = new(corev1.ContainerRestartPolicyNever)
 			p.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}}
 		},
+		"its os is windows": func(p *corev1.PodSpec) { p.OS = &corev1.PodOS{Name: corev1.Windows} },
 		"its containers are solver, other, and none is known": func(p *corev1.PodSpec) { p.Containers = append(p.Containers, corev1.Container{Name: "other"}) },
 	} {
 		p := busy()
