@@ -127,9 +127,9 @@ func TestQuotaThatFits(t *testing.T) {
 	q := resource.MustParse
 	quota := &corev1.ResourceQuota{}
 	quota.Namespace, quota.Name = ns, "q"
-	// Two pods: the sidecar 2 x (32 + 4 + 1) x 129/128 + 2 x 6 + 2 + 16 + 96 and a
-	// little, the application 64Mi; the installer runs before them.
-	quota.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsMemory: q("530Mi"), corev1.ResourceRequestsCPU: q("700m"), corev1.ResourcePods: q("2"), corev1.ResourceSecrets: q("0")}
+	// Two pods: the sidecar 250 MiB by the formula of docs/mpijob.md, the application 64Mi; the
+	// installer runs before them.
+	quota.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsMemory: q("630Mi"), corev1.ResourceRequestsCPU: q("700m"), corev1.ResourcePods: q("2"), corev1.ResourceSecrets: q("0")}
 	if err := api.Create(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,9 @@ import (
 // answerTime is how long a stranger waits for what it should not get.
 const answerTime = 15 * time.Second
 
+// between is the pause after a try: of strangers a sidecar writes one line a second into its log.
+const between = 1200 * time.Millisecond
+
 // intrude tries to get in at another job's sidecar, and prints a line for each
 // try: what it was, and the first word of the answer, refused or taken. DIR has
 // pairs of a certificate and a key, NAME.crt and NAME.key.
@@ -47,6 +50,7 @@ func intrude(ctx context.Context, args []string) error {
 		if err := t.at(ctx, peers); err != nil {
 			return err
 		}
+		time.Sleep(between)
 	}
 	for _, r := range [][2]string{
 		{http.MethodPost, "/debug/break/1"},
