@@ -15,7 +15,7 @@ const (
 	RequestCost = 1000
 	// NumberCost is a request number that has been used.
 	NumberCost = 24
-	// CollCost is a collective beside its request and its vectors.
+	// CollCost is a collective without its request and its vectors.
 	CollCost = 1 << 10
 	// ChunkCost is a chunk of a message of private memory.
 	ChunkCost = 96
@@ -32,8 +32,8 @@ const (
 	AnswerCost   = 256
 	LockCost     = 128
 
-	// groupRank is a rank of a list of ranks that communicators have. GroupFixed is a list
-	// beside its ranks, in ranks.
+	// groupRank is a rank of a list of ranks that communicators have. GroupFixed is the fixed
+	// cost of a list, in ranks.
 	groupRank  = 24
 	GroupFixed = 24
 	// groupsLeast bounds the ranks of all such lists, but the world's: 512 different lists of
@@ -65,7 +65,7 @@ func PeersKept(here, ranks int) int64 {
 // GroupsMax bounds the ranks of all lists of ranks of a sidecar, with GroupFixed for each.
 func GroupsMax(ranks int) int64 { return max(groupsLeast, groupsOf*int64(ranks)) }
 
-// kept is what ranks and peers can make a sidecar keep, beside eager messages.
+// kept is what ranks and peers can make a sidecar keep, without eager messages.
 func kept(here, ranks, pods int) int64 {
 	return RanksKept + int64(here)*RankShare(ranks) + PeersKept(here, ranks) + int64(pods)*PeerShare + GroupsMax(ranks)*groupRank + PeerPlaces*handshake + (SessionPlaces+RefusedPlaces)*greeting
 }

@@ -13,7 +13,7 @@ func TestNeed(t *testing.T) {
 	for _, c := range []struct {
 		s                 Sizes
 		here, ranks, pods int
-		more              int64 // MiB beside what is kept (TestEverythingKeptIsCounted)
+		more              int64 // MiB in addition to what is kept (TestEverythingKeptIsCounted)
 	}{
 		{Sizes{}, 0, 0, 1, 0},
 		{s, 1, 1, 1, 258 + 6},

@@ -121,8 +121,8 @@ func TestHold(t *testing.T) {
 }
 
 // TestShareOfANetwork: a machine that takes another address of its /64 for each connection is
-// refused at once when it has taken all places, so that nobody waits behind it, and gives half
-// of them to others without a wait. Who is in no such crowd waits, as ever.
+// refused at once when it has taken all places, so that no other newcomer waits behind it, and
+// loses half of them to other networks without a wait. Other newcomers wait, as before.
 func TestShareOfANetwork(t *testing.T) {
 	h := open(Bounds{Places: 64, Share: 16, Hold: time.Second})
 	var list []*guest
@@ -153,7 +153,7 @@ func TestShareOfANetwork(t *testing.T) {
 		h.remove(h.conns[0])
 	}
 	if len(h.by)+len(h.held) > 0 {
-		t.Errorf("nobody holds a place, but %v, %v", h.by, h.held)
+		t.Errorf("no connection is open, but %v, %v hold places", h.by, h.held)
 	}
 }
 

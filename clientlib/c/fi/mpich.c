@@ -1,6 +1,6 @@
 /*
- * The tags of MPICH 5 over its netmod ofi. Which bits are context and tag MPICH chooses when it
- * starts; over this provider, which carries a source and data beside the tag, it takes the bits
+ * The tags of MPICH 5 over its netmod ofi. MPICH chooses the bits of context and tag when it
+ * starts. This provider carries a source and data in addition to the tag, so MPICH takes the bits
  * of its default set of capabilities (MPIDI_OFI_CONTEXT_BITS 20, MPIDI_OFI_SOURCE_BITS 0 and
  * MPIDI_OFI_TAG_BITS 31, as MPIR_CVAR_CH4_OFI_CAPABILITY_SETS_DEBUG=1 prints them), unless a
  * variable says another number. Other versions were not looked at.

@@ -177,7 +177,7 @@ func TestPreferManyShares(t *testing.T) {
 }
 
 // TestNodeIsTold: a card that a container held before the agent started, out of the node's
-// sight, comes back: the kubelet is told of its NUMA node, which nobody knew before.
+// sight, comes back: the kubelet is told its NUMA node, which was unknown before.
 func TestNodeIsTold(t *testing.T) {
 	l := newLedger(t, "pools: [{kind: hca}]")
 	l.Hold(map[string][]string{hca: {"a"}})

@@ -123,7 +123,7 @@ func initial(p *corev1.Pod) []corev1.Container {
 	return kept
 }
 
-// initKept bounds the init containers that are kept beside the sidecar. A container in the
+// initKept bounds the init containers that are kept in addition to the sidecar. A container in the
 // cache has 400 bytes, and a pod may have thousands of them.
 const initKept = 1
 

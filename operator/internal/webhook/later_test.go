@@ -62,7 +62,7 @@ func mutated(t *testing.T, raw []byte) []byte {
 }
 
 // TestFieldsOfLaterVersions: a field that this program does not know stays in the pod, at each
-// depth and beside each change; the sidecar has none, also where the pod brings a copy of it.
+// depth and next to each change. The sidecar has no such field, even in a copy that the pod brings.
 func TestFieldsOfLaterVersions(t *testing.T) {
 	tree := func(raw []byte) (v any) {
 		if err := json.Unmarshal(raw, &v); err != nil {

@@ -28,7 +28,7 @@ type Tree struct {
 	self, pods int
 	limit      int64 // of a frame
 	dial       Dial
-	grace      time.Duration // for the job to end by the name of who has gone
+	grace      time.Duration // for the job to end with the name of the pod that has gone
 
 	mu       sync.Mutex // held for a round
 	round    uint64

@@ -90,9 +90,9 @@ type Server struct {
 
 	shut      atomic.Bool      // a context could not be opened, and that was said
 	strangers lobby.Complaints // users that may not attach
-	mute      lobby.Complaints // who has said no Hello
-	unfit     lobby.Complaints // the others
-	short     lobby.Complaints // who has asked for more of its arena than there is memory for
+	mute      lobby.Complaints // about clients that sent no Hello
+	unfit     lobby.Complaints // about other clients
+	short     lobby.Complaints // about ranks that asked for more arena than there is memory
 }
 
 // refusedLine is the log line of an application that is not attached, or not given memory.
