@@ -88,49 +88,74 @@ static pmix_status_t on_finalized(const pmix_proc_t *proc, void *object, pmix_op
 	return heard(done, arg);
 }
 
-/* Ranks that abort go on, and end, when the sidecar knows: what it hears of their ends would
- * be all that it hears, and some say nothing. */
-struct aborting {
-	struct aborting *next;
+/* Ranks that abort, or print, go on when the launcher has answered. The sidecar must know of an
+ * abort before the rank ends: some say nothing else. libpmix holds a lock while it calls on_log,
+ * which its callback takes, too. */
+struct told {
+	struct told *next;
+	int kind; /* of the frame that was sent */
 	uint32_t rank;
 	pmix_op_cbfunc_t done;
 	void *arg;
 };
 
-static struct aborting *aborting;
+static struct told *told;
 
-static pmix_status_t on_abort(const pmix_proc_t *proc, void *object, int status, const char message[], pmix_proc_t procs[], size_t n, pmix_op_cbfunc_t done, void *arg)
+static bool await_answer(int kind, uint32_t rank, pmix_op_cbfunc_t done, void *arg)
 {
-	(void)object, (void)procs, (void)n;
-	struct aborting *a = malloc(sizeof *a);
-	if (a == NULL)
-		return PMIX_ERR_NOMEM;
-	uint32_t head[] = {proc->rank, (uint32_t)status};
-	*a = (struct aborting){.rank = proc->rank, .done = done, .arg = arg};
+	struct told *t = malloc(sizeof *t);
+	if (t == NULL)
+		return false;
+	*t = (struct told){.kind = kind, .rank = rank, .done = done, .arg = arg};
 	pthread_mutex_lock(&mutex);
-	a->next = aborting;
-	aborting = a;
+	t->next = told;
+	told = t;
 	pthread_mutex_unlock(&mutex);
-	send_frame(FRAME_ABORT, head, sizeof head, message, message == NULL ? 0 : strlen(message));
-	return PMIX_SUCCESS;
+	return true;
 }
 
-static void end_abort(const char *body, size_t bytes)
+static void on_answer(int kind, const char *body, size_t bytes)
 {
 	uint32_t rank = UINT32_MAX;
 	if (bytes >= sizeof rank)
 		memcpy(&rank, body, sizeof rank);
 	pthread_mutex_lock(&mutex);
-	struct aborting **p = &aborting, *a;
-	while (*p != NULL && (*p)->rank != rank)
+	struct told **p = &told, *t;
+	while (*p != NULL && ((*p)->kind != kind || (*p)->rank != rank))
 		p = &(*p)->next;
-	a = *p;
-	if (a != NULL)
-		*p = a->next;
+	t = *p;
+	if (t != NULL)
+		*p = t->next;
 	pthread_mutex_unlock(&mutex);
-	if (a != NULL)
-		(void)heard(a->done, a->arg);
-	free(a);
+	if (t != NULL)
+		(void)heard(t->done, t->arg);
+	free(t);
+}
+
+static pmix_status_t on_abort(const pmix_proc_t *proc, void *object, int status, const char message[], pmix_proc_t procs[], size_t n, pmix_op_cbfunc_t done, void *arg)
+{
+	(void)object, (void)procs, (void)n;
+	uint32_t head[] = {proc->rank, (uint32_t)status};
+	if (!await_answer(FRAME_ABORT, proc->rank, done, arg))
+		return PMIX_ERR_NOMEM;
+	send_frame(FRAME_ABORT, head, sizeof head, message, message == NULL ? 0 : strlen(message));
+	return PMIX_SUCCESS;
+}
+
+/* Open MPI 5 prints its errors by PMIx_Log once it has met PMIx: one text a call. */
+static void on_log(const pmix_proc_t *proc, const pmix_info_t data[], size_t n, const pmix_info_t directives[], size_t m, pmix_op_cbfunc_t done, void *arg)
+{
+	(void)directives, (void)m;
+	uint32_t rank = proc->rank;
+	const char *text = "";
+	for (size_t i = 0; i < n; i++) {
+		const pmix_value_t *v = &data[i].value;
+		if ((PMIX_CHECK_KEY(&data[i], PMIX_LOG_STDERR) || PMIX_CHECK_KEY(&data[i], PMIX_LOG_STDOUT)) && v->type == PMIX_STRING && v->data.string != NULL)
+			text = v->data.string;
+	}
+	if (!await_answer(FRAME_TEXT, rank, done, arg))
+		fail("no memory");
+	send_frame(FRAME_TEXT, &rank, sizeof rank, text, strnlen(text, TEXT_MAX));
 }
 
 static void start(void)
@@ -147,6 +172,7 @@ static void start(void)
 	m->direct_modex = on_direct;
 	m->group = on_group;
 	m->abort = on_abort;
+	m->log = on_log;
 	PMIX_INFO_CREATE(info, 3);
 	if (pmix.info_load(&info[0], PMIX_SERVER_TMPDIR, job.folder, PMIX_STRING) != PMIX_SUCCESS ||
 	    pmix.info_load(&info[1], PMIX_SYSTEM_TMPDIR, job.folder, PMIX_STRING) != PMIX_SUCCESS ||
@@ -198,8 +224,8 @@ int main(int argc, char **argv)
 			end_fence(PMIX_SUCCESS, body, bytes);
 		} else if (kind == FRAME_MET || kind == FRAME_UNMET) {
 			end_meeting(kind == FRAME_MET, body, bytes);
-		} else if (kind == FRAME_ABORTED) {
-			end_abort(body, bytes);
+		} else if (kind == FRAME_ABORTED || kind == FRAME_PRINTED) {
+			on_answer(kind == FRAME_ABORTED ? FRAME_ABORT : FRAME_TEXT, body, bytes);
 			free(body);
 		} else {
 			free(body);

@@ -17,10 +17,12 @@
  *                    'M' number u32 of the server's, then pods u32, bytes of the name u32,
  *                        of the data u32, the pods u32, the name, the data: for what some of
  *                        the ranks do together (package pmi, Meetings)
+ *                    'T' rank u32, text, which may be empty: it prints that as an error
  *                    'A' rank u32, exit code i32, text: it asks for the end of the job
  * from the launcher  'G' what all pods have put, in answer to an F
  *                    'N' text: why there is no answer
  *                    'a' rank u32, of an A: the sidecar knows
+ *                    't' rank u32, of a T: it is printed
  *                    'm' number u32 of an M, number u64 of the meeting, what its pods have put
  *                    'n' number u32 of an M that has no answer
  */
@@ -34,10 +36,11 @@
 
 enum {
 	FRAME_ENV = 'E', FRAME_READY = 'R', FRAME_ERROR = 'X', FRAME_CONNECTED = 'C', FRAME_FENCE = 'F', FRAME_ABORT = 'A', FRAME_ABORTED = 'a',
-	FRAME_GATHERED = 'G', FRAME_FAILED = 'N', FRAME_MEET = 'M', FRAME_MET = 'm', FRAME_UNMET = 'n',
+	FRAME_GATHERED = 'G', FRAME_FAILED = 'N', FRAME_MEET = 'M', FRAME_MET = 'm', FRAME_UNMET = 'n', FRAME_TEXT = 'T', FRAME_PRINTED = 't',
 };
 
 #define FRAME_MAX (1u << 30)
+#define TEXT_MAX (64u << 10) /* of one text that a rank prints */
 
 /* What of libpmix is used, by the names of its header. */
 struct library {

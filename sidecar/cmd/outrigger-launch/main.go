@@ -151,8 +151,8 @@ func (o *options) dress(cfg *launch.Config) error {
 			cfg.Clue = clue
 			// One program a pod, which starts no rank by itself.
 			cfg.Last = cfg.First
-			cfg.Aborts = func(ctx context.Context, told func(rank, code int)) {
-				_ = mpi.Refusals(ctx, cfg.Socket, func(code int) { told(cfg.First, code) }) // without the sidecar the ranks end for that
+			cfg.Aborts = func(ctx context.Context, told func(rank, code int, lost bool)) {
+				_ = mpi.Aborts(ctx, cfg.Socket, func(_, code int, lost bool) { told(cfg.First, code, lost) }) // without the sidecar the ranks end for that
 			}
 			cfg.Program = append([]string{self, startCommandName, "--socket", cfg.Socket, "--mpi", o.mpi, "--"}, cfg.Program...)
 			return err
@@ -168,9 +168,12 @@ func (o *options) dress(cfg *launch.Config) error {
 		cfg.Ended = func(ctx context.Context, rank int) {
 			_ = mpi.Ended(ctx, cfg.Socket, rank) // the end of a sidecar is told by others
 		}
+		cfg.Aborts = func(ctx context.Context, told func(rank, code int, lost bool)) {
+			_ = mpi.Aborts(ctx, cfg.Socket, told) // as above
+		}
 	default:
 		cfg.Clue = clue
-		cfg.Dress, cfg.Judge, cfg.Failed, cfg.Aborts, cfg.Tidy = ranks.Dress, ranks.Judge, ranks.Failed, ranks.Aborts, ranks.Close
+		cfg.Dress, cfg.Judge, cfg.Failed, cfg.Aborts, cfg.Texts, cfg.Tidy = ranks.Dress, ranks.Judge, ranks.Failed, ranks.Aborts, ranks.Texts, ranks.Close
 	}
 	return err
 }

@@ -25,10 +25,30 @@ func (d *daemon) failed(f *core.Failure) {
 			d.log.Error("last words", "cause", err)
 		}
 	})
+	d.endLost(int(f.Rank))
 	if d.o.flight != "" { // else they are at /debug/flight
 		events := d.flight.Snapshot() // here nobody records meanwhile
 		d.told.Go(func() { d.dumpFlight(events) })
 	}
+}
+
+// lostGrace is how long a rank because of which the job has failed may live on: most end by
+// themselves, and how they do is told. It is longer than a launcher may take to end ranks
+// (podlife's toldToEnd), after which their ends are not the cause.
+const lostGrace = 5 * time.Second
+
+// endLost has the launcher end a rank of this pod because of which the job has failed, if its
+// process lives on: others may not see that the job has failed, since they compute.
+func (d *daemon) endLost(rank int) {
+	pod := d.doc.Pods[d.o.pod]
+	if d.pmi == nil || rank < pod.FirstRank || rank >= pod.FirstRank+pod.Ranks {
+		return
+	}
+	time.AfterFunc(lostGrace, func() {
+		if !d.ending.Load() {
+			d.pmi.Lost(rank)
+		}
+	})
 }
 
 // noMemory notes that a rank could not be attached for want of memory. The rank

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bytes"
+	"sync"
 	"time"
 )
 
@@ -17,11 +18,19 @@ const (
 	clueTime = 200 * time.Millisecond // for the rest of the output of a rank that has ended; a process that it has left may have the pipe
 )
 
-// clued gives the lines of one stream to a Clue.
+// clued gives the lines of one stream, and those of texts, to a Clue.
 type clued struct {
+	mu   sync.Mutex // guards clue
 	clue Clue
 	line []byte
 	done chan struct{} // closed at the end of the stream
+}
+
+// add takes a line that is whole, of the stream or of a text.
+func (c *clued) add(line []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clue.Line(line[:min(len(line), clueLine)])
 }
 
 // Write takes all. The stream is one goroutine's.
@@ -33,13 +42,13 @@ func (c *clued) Write(b []byte) (int, error) {
 		if !ended {
 			return n, nil
 		}
-		c.clue.Line(c.line)
+		c.add(c.line)
 		c.line, b = c.line[:0], rest
 	}
 }
 
 func (c *clued) end() {
-	c.clue.Line(c.line)
+	c.add(c.line)
 	close(c.done)
 }
 
@@ -50,6 +59,8 @@ func (c *clued) text() string {
 	}
 	select {
 	case <-c.done:
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		return c.clue.String()
 	case <-time.After(clueTime):
 		return ""

@@ -35,6 +35,7 @@ type running struct {
 	*os.Process
 	orders *orders // what it had been told when it ended; nil: it runs, as far as anybody has looked
 	aborts int     // the exit code with which it has asked for the end of the job; 0: it has not
+	lost   bool    // the job has failed because of it, and it was told to end
 }
 
 // orders are what ranks have been told by the end of the pod.
@@ -42,6 +43,7 @@ type orders struct {
 	signal syscall.Signal // 0: none was sent
 	end    bool           // from outside
 	aborts int            // it has asked for the end itself, with that code
+	lost   bool           // the job had failed because of it
 }
 
 // noteEnded keeps what ranks had been told that have ended by now. Their own goroutines
@@ -58,7 +60,7 @@ func (p *pod) noteEnded() {
 // noteOrders keeps what a rank has been told that has ended, the first time. p.mu is held.
 func (p *pod) noteOrders(proc *running) {
 	if proc.orders == nil {
-		proc.orders = &orders{signal: p.ending, end: p.told, aborts: proc.aborts}
+		proc.orders = &orders{signal: p.ending, end: p.told, aborts: proc.aborts, lost: proc.lost}
 	}
 }
 

@@ -101,10 +101,15 @@ type Config struct {
 	// nil: it cannot be asked.
 	JobFailed func(ctx context.Context) (bool, error)
 	// Aborts tells of ranks that have asked for the end of the job, with its exit code, and
-	// leave their own to somebody else. It returns when ctx ends. nil: nobody tells.
-	Aborts func(ctx context.Context, told func(rank, code int))
+	// leave their own to somebody else; and of lost ones, because of which the job has failed,
+	// and whose processes may live. It returns when ctx ends. nil: nobody tells.
+	Aborts func(ctx context.Context, told func(rank, code int, lost bool))
 	// Clue makes what looks in a rank's standard error for the reason of its end. nil: nothing.
 	Clue func() Clue
+	// Texts is called once, before ranks start, with a function that prints a text as a rank's
+	// standard error: what an MPI prints by process management comes to the launcher. nil: no
+	// text comes.
+	Texts func(say func(rank int, text string))
 	// Tidy is called when all ranks have ended, and all that they started. nil: nothing.
 	Tidy func() error
 
@@ -148,6 +153,7 @@ type pod struct {
 	silent  atomic.Bool // nobody is left who could print
 	reports sync.Mutex  // held for a status line
 	tail    tail        // of what the ranks print
+	texts   texts       // that ranks print by process management
 
 	mu     sync.Mutex // guards what follows
 	procs  map[int]*running
@@ -187,10 +193,13 @@ func Run(ctx context.Context, cfg Config) *Event {
 	}
 	path, err := exec.LookPath(cfg.Program[0])
 	if err != nil {
-		p.cannot(cfg.First, CannotRun(err), wordsApart(cfg.Program[0], err))
+		p.cannot(cfg.First, CannotRun(err), Advise(wordsApart(cfg.Program[0], err)))
 		return p.first
 	}
 	Adopt()
+	if cfg.Texts != nil {
+		cfg.Texts(p.say)
+	}
 	var wg, watch sync.WaitGroup
 	watched, unwatch := context.WithCancel(context.WithoutCancel(ctx)) // also while the pod ends
 	defer unwatch()
@@ -361,16 +370,18 @@ func (p *pod) signal(s syscall.Signal) bool {
 // to the ranks expects, and not what a program makes of it.
 func ends(s syscall.Signal) bool { return s == unix.SIGINT || s == unix.SIGQUIT || s == unix.SIGHUP }
 
-// abort ends a rank that has asked for the end of the job, which may wait for that: first
-// politely, then not. The end of the others follows from its own.
-func (p *pod) abort(rank, code int) {
+// abort ends a rank that has asked for the end of the job, which may wait for that, or a lost
+// one: first politely, then not. The end of the others follows from its own.
+func (p *pod) abort(rank, code int, lost bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	proc := p.procs[rank]
-	if proc == nil || proc.aborts != 0 {
+	if proc == nil || proc.aborts != 0 || proc.lost {
 		return // it has ended, or is another launcher's
 	}
-	proc.aborts = code
+	if proc.lost = lost; !lost {
+		proc.aborts = code
+	}
 	_ = unix.Kill(-proc.Pid, unix.SIGTERM) // it may just have ended
 	time.AfterFunc(p.cfg.Grace, func() {
 		p.mu.Lock()

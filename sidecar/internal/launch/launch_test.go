@@ -17,6 +17,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -374,19 +376,46 @@ func TestLinesAreWhole(t *testing.T) {
 	}
 }
 
+// TestLost: a rank that the job has failed by, and that lives on, is ended as one that is told to
+// end, also if it exits with 0 then, and the other ranks with it.
+func TestLost(t *testing.T) {
+	for how, want := range map[string]string{
+		"":                    "was killed by SIGTERM",
+		`trap "" TERM;`:       "was killed by SIGKILL",
+		`trap "exit 0" TERM;`: "exited with code 143",
+		`trap "exit 9" TERM;`: "exited with code 9",
+	} {
+		r := prepare(t, 5, how+` echo up; while :; do sleep 0.05; done`)
+		r.Grace = 200 * time.Millisecond
+		r.Aborts = func(ctx context.Context, told func(rank, code int, lost bool)) {
+			for strings.Count(r.out.String(), "up") < 2 && ctx.Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
+			told(r.First+1, 1, true)
+			told(r.First+1, 1, false)
+			<-ctx.Done()
+		}
+		e := r.run(t.Context())
+		if e == nil || e.Rank != r.First+1 || e.Code == 0 || !e.Told || e.Text() != want || e.Failure().Reason != podlife.Terminated {
+			t.Errorf("%q: %+v, %v; want %q", how, e, e.Text(), want)
+		}
+	}
+}
+
 // TestAborts: a rank that asks for the end of the job, and waits for its own, is ended, also
 // if it does not hear; what is told is its code and not how it was ended.
 func TestAborts(t *testing.T) {
 	for _, deaf := range []string{"", `trap "" TERM;`} {
 		r := prepare(t, 5, deaf+` echo up; while :; do sleep 0.05; done`)
 		r.Grace = 100 * time.Millisecond
-		r.Aborts = func(ctx context.Context, told func(rank, code int)) {
+		r.Aborts = func(ctx context.Context, told func(rank, code int, lost bool)) {
 			for strings.Count(r.out.String(), "up") < 2 && ctx.Err() == nil {
 				time.Sleep(time.Millisecond)
 			}
-			told(99, 3) // another launcher's
-			told(r.First+1, 7)
-			told(r.First+1, 8)
+			told(99, 3, false) // another launcher's
+			told(r.First+1, 7, false)
+			told(r.First+1, 8, false)
+			told(r.First+1, 1, true)
 			<-ctx.Done()
 		}
 		e := r.run(t.Context())

@@ -1,10 +1,13 @@
 package launch
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,11 +17,7 @@ import (
 // copyOutput sends what a rank prints on, with the rank in front of each line if the pod's
 // lines are marked. A clue that is not nil is looked for in it.
 func (p *pod) copyOutput(rank int, r *os.File, w *outlet.Writer, c *clued) {
-	mode, label := outlet.Unmarked, ""
-	if p.cfg.Prefix {
-		mode, label = outlet.Marked, fmt.Sprintf("[%d] ", rank)
-	}
-	s := w.Stream(mode, label)
+	s := p.stream(rank, w)
 	all := []io.Writer{s, p.tail.stream(fmt.Sprintf("[%d] ", rank))}
 	if c != nil {
 		all = append(all, c)
@@ -26,6 +25,44 @@ func (p *pod) copyOutput(rank int, r *os.File, w *outlet.Writer, c *clued) {
 	}
 	_, _ = io.Copy(io.MultiWriter(all...), &source{pipe: r, silent: &p.silent}) // a Stream takes all, and what cannot be read has ended
 	s.Flush()
+}
+
+// stream is what a rank prints on one of its outputs.
+func (p *pod) stream(rank int, w *outlet.Writer) *outlet.Stream {
+	if p.cfg.Prefix {
+		return w.Stream(outlet.Marked, fmt.Sprintf("[%d] ", rank))
+	}
+	return w.Stream(outlet.Unmarked, "")
+}
+
+// texts are the streams of what ranks print by process management.
+type texts struct {
+	mu sync.Mutex // guards of, and is held for a text
+	of map[int][]io.Writer
+}
+
+// say prints a text of a rank as its standard error, in whole lines.
+func (p *pod) say(rank int, text string) {
+	if rank < p.cfg.First || rank > p.cfg.Last {
+		return // no launcher's
+	}
+	lines := []byte(strings.TrimSuffix(text, "\n") + "\n")
+	p.texts.mu.Lock()
+	defer p.texts.mu.Unlock()
+	if p.texts.of == nil {
+		p.texts.of = map[int][]io.Writer{}
+	}
+	if p.texts.of[rank] == nil {
+		p.texts.of[rank] = []io.Writer{p.stream(rank, p.err), p.tail.stream(fmt.Sprintf("[%d] ", rank))}
+	}
+	for _, w := range p.texts.of[rank] {
+		_, _ = w.Write(lines) // both take all
+	}
+	if c := p.clue(rank); c != nil {
+		for line := range bytes.SplitSeq(lines, []byte("\n")) {
+			c.add(line)
+		}
+	}
 }
 
 // source is the end of a rank's pipe that is read. When nobody is left who could

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,6 +59,9 @@ func (p *pod) run(ctx, judging context.Context, rank int, path string) {
 	}
 	if told.aborts != 0 {
 		e.Code, e.Signal, e.Told, e.Aborts = told.aborts, "", false, true
+	}
+	if told.lost {
+		e.Told, e.Code = true, cmp.Or(e.Code, exitTerminated)
 	}
 	if e.Code == 0 && p.cfg.Ended != nil {
 		p.cfg.Ended(judging, rank)

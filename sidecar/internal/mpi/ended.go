@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
 // Ended tells the sidecar with a socket for applications that the process of a rank has
@@ -74,9 +72,10 @@ func JobFailed(ctx context.Context, socket string) (bool, error) {
 	return a["failed"] == "1", err
 }
 
-// Refusals tells of ranks that the pod's mpirun has started and that cannot use Outrigger: the
-// job has failed for that, and mpirun may not end. It returns when ctx ends, or with what the
-// sidecar with a socket for applications is lost by.
-func Refusals(ctx context.Context, socket string, told func(code int)) error {
-	return management(socket+names.PMISuffix).aborts(ctx, func(_, code int) { told(code) })
+// Aborts tells of the ranks of the pod that are to be ended: those that have called MPI_Abort,
+// those that mpirun has started and that cannot use Outrigger, and lost ones, because of which the
+// job has failed although their processes live. It returns when ctx ends, or with the error by
+// which the sidecar with a socket for applications is lost.
+func Aborts(ctx context.Context, socket string, told func(rank, code int, lost bool)) error {
+	return launcher(socket).aborts(ctx, told)
 }

@@ -176,8 +176,9 @@ func (m management) abort(ctx context.Context, rank int, code int32, text string
 	return err
 }
 
-// aborts tells of the ranks of this pod that ask for the end of the job, until ctx ends.
-func (m management) aborts(ctx context.Context, told func(rank, code int)) error {
+// aborts tells of the ranks of this pod that ask for the end of the job, and of those that the
+// job is lost by and that may live on, until ctx ends.
+func (m management) aborts(ctx context.Context, told func(rank, code int, lost bool)) error {
 	conn, err := m.dial(ctx)
 	if err != nil {
 		return err
@@ -197,7 +198,7 @@ func (m management) aborts(ctx context.Context, told func(rank, code int)) error
 		if _, err := fmt.Sscanf(text, "cmd=aborts rank=%d code=%d", &rank, &code); err != nil || code < 1 || code > 255 {
 			return fmt.Errorf("the sidecar says %q", strings.TrimSpace(text))
 		}
-		told(rank, code)
+		told(rank, code, strings.HasSuffix(strings.TrimSpace(text), " lost=1"))
 	}
 }
 

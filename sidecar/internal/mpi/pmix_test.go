@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -49,17 +50,42 @@ func TestPMIxHears(t *testing.T) {
 	if err := p.lost(3); err != nil {
 		t.Errorf("the server is there: %v", err)
 	}
+	checkTexts(t, p)
 	p.end(io.EOF)
 	if !errors.Is(p.lost(3), io.EOF) || p.lost(4) != nil || (*pmix)(nil).lost(3) != nil {
 		t.Errorf("its end: %v, %v", p.lost(3), p.lost(4))
 	}
-	for _, f := range []string{"E", "E\x01", "Q", "C", "A" + rank3 + "\x01", "M"} {
+	for _, f := range []string{"E", "E\x01", "Q", "C", "T", "A" + rank3 + "\x01", "M"} {
 		if p.hear(f[0], []byte(f[1:])) == nil {
 			t.Errorf("%q was taken", f)
 		}
 	}
 	if err := p.hear(frameError, []byte("no libpmix")); err == nil || !strings.Contains(err.Error(), "no libpmix") {
 		t.Errorf("%v", err)
+	}
+}
+
+// checkTexts: what a rank prints by PMIx is printed before the server hears so; an empty text is not.
+func checkTexts(t *testing.T, p *pmix) {
+	ours, theirs, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ours.Close() }()
+	p.link = theirs
+	var said []string
+	p.say = func(rank int, text string) { said = append(said, fmt.Sprintf("%d: %s", rank, text)) }
+	for _, text := range []string{"*** MPI_ERR_TAG\n", ""} {
+		if err := p.hear(frameText, []byte(rank3+text)); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	_ = theirs.Close() // both answers are in it
+	if answers, _ := io.ReadAll(ours); string(answers) != strings.Repeat(string(frame(framePrinted, rank3)), 2) {
+		t.Errorf("answers %q", answers)
+	}
+	if want := []string{"3: *** MPI_ERR_TAG\n"}; !slices.Equal(said, want) {
+		t.Errorf("printed %q, want %q", said, want)
 	}
 }
 

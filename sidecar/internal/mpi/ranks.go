@@ -222,10 +222,16 @@ func (r *Ranks) Failed(rank, code int) {
 	_ = r.sidecar.failed(ctx, rank, code) // without it the others hear of those ends
 }
 
-// Aborts tells of the ranks of this pod that have called MPI_Abort, until ctx ends. Without
-// the sidecar nobody does: then the ranks end for that.
-func (r *Ranks) Aborts(ctx context.Context, told func(rank, code int)) {
-	_ = r.sidecar.aborts(ctx, told) // as said
+// Aborts tells of the ranks of this pod that are to be ended, as the function Aborts does.
+func (r *Ranks) Aborts(ctx context.Context, told func(rank, code int, lost bool)) {
+	_ = r.sidecar.aborts(ctx, told) // without the sidecar the ranks end for that
+}
+
+// Texts has what ranks print by PMIx printed, as Open MPI 5 does with its errors.
+func (r *Ranks) Texts(say func(rank int, text string)) {
+	if r.pmix != nil {
+		r.pmix.say = say
+	}
 }
 
 // Close removes what was made for the ranks, which have ended.

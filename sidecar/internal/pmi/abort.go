@@ -13,11 +13,13 @@ import (
 )
 
 // A rank that aborts asks for the end of the job, and may leave its own to others: Intel's
-// library waits for it, and MPICH's goes on. The launchers of the pod hear of it, and end
-// the rank:
+// library waits for it, and MPICH's goes on. A rank that is lost may live on: its process has
+// closed its session's socket, or has become another program. The launchers of the pod hear of
+// both, and end the rank:
 //
 //	cmd=outrigger_aborts    of a launcher, on a connection of its own
 //	cmd=aborts rank=R code=C    for each rank of the pod that aborts, once, or has
+//	cmd=aborts rank=R code=C lost=1    for each rank of the pod that is lost
 
 // aborts are those who have, and who hears of it. Guarded by the server's mu.
 type aborts struct {
@@ -83,6 +85,12 @@ func (s *Server) aborted(rank int, r request) {
 	s.tellAbort(rank, code)
 }
 
+// Lost has the launchers of the pod end a rank because of which the job has failed, if its
+// process lives.
+func (s *Server) Lost(rank int) {
+	s.tellLaunchers(fmt.Sprintf("cmd=aborts rank=%d code=1 lost=1", rank))
+}
+
 // printable is a text of a process as it may stand in logs, statuses and terminals.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
@@ -115,7 +123,12 @@ func (s *Server) refused(c *client, r request) error {
 
 // tellAbort has the launchers of the pod end a rank. Preconditions: s.mu is not held.
 func (s *Server) tellAbort(rank int, code uint32) {
-	line := fmt.Sprintf("cmd=aborts rank=%d code=%d", rank, code)
+	s.tellLaunchers(fmt.Sprintf("cmd=aborts rank=%d code=%d", rank, code))
+}
+
+// tellLaunchers says a line to the launchers of the pod, and to those that ask later.
+// Preconditions: s.mu is not held.
+func (s *Server) tellLaunchers(line string) {
 	s.mu.Lock()
 	if len(s.aborts.lines) < s.cfg.Count { // else a rank has come again and again
 		s.aborts.lines = append(s.aborts.lines, line)

@@ -17,7 +17,8 @@ import (
 //	cmd=outrigger_wait rc=0      now
 //
 // The others are those of process management that have no part in MPI: outrigger_state,
-// outrigger_ended and outrigger_failed. A sidecar that is not ready answers none of them.
+// outrigger_ended, outrigger_failed and outrigger_aborts. A sidecar that is not ready answers
+// none of them.
 
 // waitPause is the time between two answers to a launcher that waits: it gives up on a
 // sidecar that says nothing.
@@ -46,11 +47,15 @@ func (s *Server) question(c *client) error {
 	switch r.cmd {
 	case "outrigger_wait":
 		return s.wait(c)
-	case "outrigger_state", "outrigger_ended", "outrigger_failed":
+	case "outrigger_state", "outrigger_ended", "outrigger_failed", "outrigger_aborts":
 		if _, ready, _ := s.state(); !ready {
 			return errStarts
 		}
-		return s.handle(c, r)
+		err := s.handle(c, r)
+		if err == nil && r.cmd == "outrigger_aborts" {
+			_, _ = c.conn.Read(make([]byte, 1)) // returns when the launcher has gone
+		}
+		return err
 	}
 	return fmt.Errorf("%w: %q of a launcher", errLine, r.cmd)
 }

@@ -87,6 +87,12 @@ func TestLauncherWaits(t *testing.T) {
 			t.Errorf("the state: %q", line)
 		}
 	}
+	s.Lost(0)
+	for line := ""; line != "cmd=aborts rank=0 code=1 lost=1"; {
+		if line = read(ask("cmd=outrigger_aborts")); line != "" && line != "cmd=aborts rank=0 code=1 lost=1" {
+			t.Fatalf("a lost rank: %q", line)
+		}
+	}
 	for _, line := range []string{"cmd=outrigger_meet", "cmd=outrigger_fence ranks=1 bytes=65536", "cmd=initack pmiid=0", "cmd=outrigger_serve", "cmd=outrigger_exec pod=0", "mcmd=spawn"} {
 		if answer := read(ask(line)); answer != "" {
 			t.Errorf("%s is answered with %q", line, answer)
