@@ -245,7 +245,7 @@ func TestMistakes(t *testing.T) {
 		"abort":                         {makes("abort"), 5, []string{"job failed: rank 1 (pod 1) failed: called abort: the matrix is singular"}},
 		"SIGSEGV":                       {makes("SIGSEGV"), 2, []string{"[1] SIGSEGV: segmentation violation", "job failed: rank 1 (pod 1) exited with code 2"}},
 		"arena used up":                 {makes("arena used up", "--arena", "32"), 1, []string{"rank 1: alloc (8 MiB): not enough arena memory: 8 MiB wanted, 0 B of 32 MiB free; raise memory.arena of the MPIJob, --arena of outrigger run, or OUTRIGGER_ARENA"}},
-		"missing program":               {[]string{"run", "-n", "2", "--", "./solver"}, 127, []string{"job failed: program ./solver: stat ./solver: no such file or directory"}},
+		"missing program":               {[]string{"run", "-n", "2", "--", "./solver"}, 127, []string{"job failed: program ./solver: no such file or directory"}},
 		"not executable":                {[]string{"run", "-n", "2", "--", plain}, 126, []string{"plain.txt: permission denied"}},
 		"huge arena":                    {[]string{"run", "-n", "2", "--arena", "100000000", "--", os.Args[0]}, 1, []string{"memory.arenaBytes is 95.4 TiB, want 0 or 64 KiB to 16 TiB"}},
 		"no command":                    {[]string{"rnu", "-n", "4", "true"}, 1, []string{"outrigger: unknown command \"rnu\" (run?); `outrigger --help` lists the commands"}},

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -180,7 +182,11 @@ func start(s *Spec, out, errOut io.Writer) (*Job, error) {
 
 // cannotStart is the failure of a program that no rank can run.
 func cannotStart(program string, err error) *Failure {
-	text := fmt.Sprintf("program %s: %v", program, errors.Unwrap(err))
+	why := strings.TrimPrefix(launch.Advise(err).Error(), fmt.Sprintf("exec: %q: ", program))
+	if p := new(fs.PathError); errors.As(err, &p) { // which has the name as well
+		why = p.Err.Error()
+	}
+	text := fmt.Sprintf("program %s: %s", program, why)
 	return &Failure{Text: text, Code: launch.CannotRun(err), Verdict: &podlife.Verdict{Failure: podlife.Failure{
 		Code: launch.CannotRun(err), Reason: podlife.CannotStart, Text: text, Time: time.Now(),
 	}}}

@@ -16,19 +16,6 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// Advise adds what to do to the failure to start a process for a limit. A lock that
-// somebody else has is EAGAIN, too: that is one of processes only where one is started.
-func Advise(err error) error {
-	var p *os.PathError
-	switch {
-	case errors.Is(err, unix.EMFILE):
-		return fmt.Errorf("%w; raise the limit of open files (ulimit -n)", err)
-	case errors.As(err, &p) && p.Op == "fork/exec" && errors.Is(p, unix.EAGAIN):
-		return fmt.Errorf("%w; raise the limit of processes (ulimit -u, or the container's)", err)
-	}
-	return err
-}
-
 // run is one rank from start to end, and its judgement if it ended well.
 func (p *pod) run(ctx, judging context.Context, rank int, path string) {
 	// The death signal follows the thread that forks: it must live as long
