@@ -590,6 +590,16 @@ func (s *Server) pass(own []byte) {
 	}
 }
 
+// severity is the level at which the failure of a round is logged. A connection that ends follows
+// from the end of a pod or of the job, whose cause is told elsewhere.
+func (s *Server) severity(err error) slog.Level {
+	var closed *net.OpError
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &closed) || s.cfg.JobFailed != nil && s.cfg.JobFailed() {
+		return slog.LevelWarn
+	}
+	return slog.LevelError
+}
+
 // admit takes what all pods have put, and returns who waits for it.
 func (s *Server) admit(all [][]byte, err error) ([]*client, error) {
 	s.mu.Lock()
@@ -603,7 +613,7 @@ func (s *Server) admit(all [][]byte, err error) ([]*client, error) {
 	if err != nil {
 		if s.failed == nil && s.ctx.Err() == nil {
 			s.failed = err
-			s.cfg.Log.Error("the ranks of this pod cannot meet the others", "cause", err)
+			s.cfg.Log.Log(s.ctx, s.severity(err), "the ranks of this pod cannot meet the others", "cause", err)
 		}
 	}
 	return waiting, err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -286,12 +287,46 @@ func TestLauncherTellsOfRightEnds(t *testing.T) {
 	}
 }
 
-// TestPodsDoNotMeet: ranks in a barrier that fails are let go.
+// TestPodsDoNotMeet: ranks in a barrier that fails are let go. What follows from the end of a pod, or
+// of the job, is a warning.
 func TestPodsDoNotMeet(t *testing.T) {
-	addr := serve(t, func(c *Config) {
-		c.Gather = func(context.Context, []byte) ([][]byte, error) { return nil, errors.New("pod 1 is gone") }
-	})
-	join(t, addr[1], 2).ask("cmd=barrier_in", "")
+	for level, c := range map[string]struct {
+		err    error
+		failed bool
+	}{
+		"level=ERROR": {errors.New("too many bytes"), false},
+		"level=WARN":  {fmt.Errorf("pod 1: %w", io.EOF), false},
+		"level=WARN ": {errors.New("too many bytes"), true},
+	} {
+		var log logged
+		addr := serve(t, func(cfg *Config) {
+			cfg.Gather = func(context.Context, []byte) ([][]byte, error) { return nil, c.err }
+			cfg.JobFailed = func() bool { return c.failed }
+			cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+		})
+		join(t, addr[1], 2).ask("cmd=barrier_in", "")
+		if text := log.String(); !strings.Contains(text, strings.TrimSpace(level)+` msg="the ranks of this pod cannot meet the others"`) {
+			t.Errorf("want %s: %s", level, text)
+		}
+	}
+}
+
+// logged is a log that may be read while it is written.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // TestIdleStrangers: connections that say nothing, however many, take no rank's
