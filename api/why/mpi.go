@@ -67,7 +67,7 @@ func (w *Wait) FromMPI(layout uint32, ranks int) {
 		return
 	}
 	anyTag := w.Ignore&openMPIAnyTag == openMPIAnyTag
-	w.MPI, w.Context, w.Tag, w.Ignore = kind, communicator, uint64(tag), 0
+	w.MPI, w.Name, w.Context, w.Tag, w.Ignore = kind, mpiName(layout, kind, tag), communicator, uint64(tag), 0
 	switch {
 	case kind == MPIUnknown:
 		w.Tag = 0
@@ -86,7 +86,7 @@ func (m *Message) FromMPI(layout uint32) {
 	if !ok {
 		return
 	}
-	m.MPI, m.Context, m.Tag = kind, communicator, uint64(tag)
+	m.MPI, m.Name, m.Context, m.Tag = kind, mpiName(layout, kind, tag), communicator, uint64(tag)
 	if kind == MPIUnknown {
 		m.Tag = 0
 	}
@@ -103,6 +103,9 @@ func (w *Wait) mpiText() string {
 	case w.MPI == MPIUser:
 		text = fmt.Sprintf("%s(%s, tag %d, %s)", call, peer, w.Tag, w.mpiCommunicator())
 	case w.MPI == MPICollective:
+		if part := mpiPart(w.Name); part != "" {
+			peer = part + ", " + peer
+		}
 		text = fmt.Sprintf("a collective of MPI (%s, %s)", peer, w.mpiCommunicator())
 	default:
 		text = fmt.Sprintf("a %s of MPI (%s)", map[string]string{Recv: "receive", Probe: "probe", Send: "send"}[w.Kind], peer)
@@ -147,7 +150,11 @@ func (m Message) mpiText() string {
 	case MPIUser:
 		return fmt.Sprintf("from %d tag %d, %s", m.Source, m.Tag, memory.Text(m.Bytes))
 	case MPICollective:
-		return fmt.Sprintf("from %d, of a collective of MPI", m.Source)
+		text := fmt.Sprintf("from %d, of a collective of MPI", m.Source)
+		if part := mpiPart(m.Name); part != "" {
+			text += " (" + part + ")"
+		}
+		return text
 	}
 	return fmt.Sprintf("from %d, %s", m.Source, memory.Text(m.Bytes))
 }

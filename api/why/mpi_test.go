@@ -35,7 +35,8 @@ func TestMPITerms(t *testing.T) {
 		"a probe":                  {mpi(Probe, 2, 0, 5, 0), "MPI_Probe(source 2, tag 5, communicator of 4 ranks)"},
 		"another communicator":     {mpi(Recv, 2, 7, 5, 0), "MPI_Recv(source world rank 2, tag 5, a communicator other than MPI_COMM_WORLD)"},
 		"a send":                   {mpi(Send, 1, 0, 5, 0), "MPI_Send(destination 1, tag 5, communicator of 4 ranks), 8 B, no receive"},
-		"a collective":             {in(1, 0), "a collective of MPI (source 1, communicator of 4 ranks)"},
+		"a collective":             {in(1, 0), "a collective of MPI (message of MPI_Barrier, source 1, communicator of 4 ranks)"},
+		"one without a name":       {mpi(Recv, 1, 0, -4711, 0), "a collective of MPI (source 1, communicator of 4 ranks)"},
 		"a layout that is unknown": {unknown(Recv, shm.ProviderContext), "a receive of MPI (source world rank 3, 8 B)"},
 		"a send of it":             {unknown(Send, shm.ProviderContext), "a send of MPI (destination world rank 3), 8 B, no receive"},
 		"the provider's own":       {unknown(Recv, shm.ProviderContext+3), "a receive of MPI (source world rank 3, 8 B)"},
@@ -56,10 +57,10 @@ func TestMPITerms(t *testing.T) {
 		mpich(Recv, 0, 0, 0, tagBits):       "MPI_Recv(source 3, any tag, communicator of 4 ranks)",
 		mpich(Probe, 0, 0xf0, tagBits, 0):   "MPI_Probe(source world rank 3, tag 2147483647, a communicator other than MPI_COMM_WORLD)",
 		mpich(Send, 8, 0, 5, 0):             "MPI_Send(destination 3, tag 5, communicator of 4 ranks), 8 B, no receive",
-		mpich(Recv, 0, 0, 1<<31|1, 0):       "a collective of MPI (source 3, communicator of 4 ranks)",
-		mpich(Recv, 0, 2, 1<<31|1, 0):       "a collective of MPI (source 3, communicator of 4 ranks)",
-		mpich(Recv, 0, 4, 1<<31|1, 0):       "a collective of MPI (source world rank 3, a communicator other than MPI_COMM_WORLD)",
-		mpich(Recv, 0, 1<<19-1, 1<<31|1, 0): "a collective of MPI (source world rank 3, a communicator other than MPI_COMM_WORLD)",
+		mpich(Recv, 0, 0, 1<<31|1, 0):       "a collective of MPI (message of MPI_Barrier, source 3, communicator of 4 ranks)",
+		mpich(Recv, 0, 2, 1<<31|1, 0):       "a collective of MPI (message of MPI_Barrier, source 3, communicator of 4 ranks)",
+		mpich(Recv, 0, 4, 1<<31|1, 0):       "a collective of MPI (message of MPI_Barrier, source world rank 3, a communicator other than MPI_COMM_WORLD)",
+		mpich(Recv, 0, 1<<19-1, 1<<31|1, 0): "a collective of MPI (message of MPI_Barrier, source world rank 3, a communicator other than MPI_COMM_WORLD)",
 		mpich(Recv, 2, 0, 5, 0):             "a receive of MPI (source world rank 3, 8 B)", // the acknowledgement of a synchronous send
 		mpich(Send, 4, 0, 5, 0):             "a send of MPI (destination world rank 3), 8 B, no receive",
 	} {
@@ -70,6 +71,10 @@ func TestMPITerms(t *testing.T) {
 	m := Message{Source: 1, Context: shm.ProviderContext, Tag: 8<<51 | 7, Bytes: 8}
 	if m.FromMPI(shm.TagsMPICH); m.mpiText() != "from 1 tag 7, 8 B" {
 		t.Errorf("a message over MPICH: %q", m.mpiText())
+	}
+	m = Message{Source: 1, Context: shm.ProviderContext, Tag: 1<<31 | 14, Bytes: 8}
+	if m.FromMPI(shm.TagsMPICH); m.mpiText() != "from 1, of a collective of MPI (message of MPI_Allreduce)" {
+		t.Errorf("a message of a collective over MPICH: %q", m.mpiText())
 	}
 	own := Wait{Kind: Recv, Peer: 3, Context: shm.ProviderContext + 3, Tag: 99}
 	if own.FromMPI(shm.TagsOpenMPI, 4); own.MPI != MPIUnknown {
@@ -111,14 +116,25 @@ func TestMPIRanksAreTold(t *testing.T) {
 	})
 	for _, want := range []string{
 		"rank 0 waits 9 s: in a call of MPI that has no receive of its own open",
-		"ranks 1 and 3 wait 4 s: a collective of MPI (source world rank 0, a communicator other than MPI_COMM_WORLD)",
-		"rank 2 waits 4 s: a collective of MPI (source world rank 0, a communicator other than MPI_COMM_WORLD)",
+		"ranks 1 and 3 wait 4 s: a collective of MPI (message of MPI_Barrier, source world rank 0, a communicator other than MPI_COMM_WORLD)",
+		"rank 2 waits 4 s: a collective of MPI (message of MPI_Barrier, source world rank 0, a communicator other than MPI_COMM_WORLD)",
 	} {
 		if !strings.Contains("\n"+strings.Join(lines, "\n")+"\n", "\n"+want+"\n") {
 			t.Errorf("no line %q in\n%s", want, strings.Join(lines, "\n"))
 		}
 	}
 	ring := Explain([]Rank{waiting(0, mpi(Recv, 1, 5, 9, 0)), waiting(1, mpi(Recv, 0, 6, 9, 0))})
+	other := Explain([]Rank{waiting(0, mpi(Recv, 1, 0, -10, 0)), waiting(1, mpi(Recv, 0, 0, -26, 0))})
+	if want := "0 in a collective of MPI (message of MPI_Allgather, source 1, communicator of 4 ranks), 1 in a collective of MPI (message of MPI_Scatterv, source 0, communicator of 4 ranks) (in different collectives?)"; !strings.HasSuffix(other[0], want) {
+		t.Errorf("%q, want %q", other[0], want)
+	}
+	roots := Explain([]Rank{waiting(0, mpi(Recv, 1, 0, -19, 0)), waiting(1, mpi(Recv, 0, 0, -19, 0))})
+	if !strings.HasSuffix(roots[0], " (with different roots?)") {
+		t.Errorf("both are the root of a gather: %q", roots[0])
+	}
+	if same := Explain([]Rank{waiting(0, in(1, 0)), waiting(1, in(0, 0))}); strings.Contains(same[0], "different") {
+		t.Errorf("one collective: %q", same[0])
+	}
 	if !strings.HasSuffix(ring[0], " (in different communicators)") {
 		t.Errorf("%q does not say that the communicators differ", ring[0])
 	}

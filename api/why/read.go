@@ -67,7 +67,7 @@ func (r Rank) bounded() Rank {
 		w.Kind, w.Name, w.Order, w.For, w.MPI = word(w.Kind), word(w.Name), word(w.Order), few(w.For, forMax), word(w.MPI)
 	}
 	for i := range r.Here {
-		r.Here[i].MPI = word(r.Here[i].MPI)
+		r.Here[i].MPI, r.Here[i].Name = word(r.Here[i].MPI), word(r.Here[i].Name)
 	}
 	for i := range r.Past {
 		b := &r.Past[i]

@@ -27,7 +27,7 @@ func fullest(rank int) Rank {
 			l.Holders = append(l.Holders, Holder{math.MaxInt32, math.Pi * 1e6})
 		}
 		r.Waits, r.Locks = append(r.Waits, w), append(r.Locks, l)
-		r.Here = append(r.Here, Message{math.MaxInt32, math.MaxUint32, math.MaxUint64, math.MaxUint64, ""})
+		r.Here = append(r.Here, Message{math.MaxInt32, math.MaxUint32, math.MaxUint64, math.MaxUint64, "", name})
 	}
 	for range pastMax {
 		r.Past = append(r.Past, Begun{Context: math.MaxUint32, Lead: math.MaxInt32, Number: math.MaxUint32, Name: name, Order: name, Count: math.MaxUint32})

@@ -62,7 +62,7 @@ const (
 // Wait is a request that has not ended.
 type Wait struct {
 	Kind    string  `json:"kind"`
-	Name    string  `json:"name,omitempty"` // of a collective or one-sided operation
+	Name    string  `json:"name,omitempty"` // of a collective or one-sided operation; of MPI the collective whose message it is
 	Seconds float64 `json:"seconds"`
 	Peer    int     `json:"peer"`              // the other rank, or Any
 	Context uint32  `json:"context,omitempty"` // communicator; of a one-sided operation the window
@@ -88,7 +88,8 @@ type Message struct {
 	Context uint32 `json:"context,omitempty"`
 	Tag     uint64 `json:"tag"`
 	Bytes   uint64 `json:"bytes"`
-	MPI     string `json:"mpi,omitempty"` // as in Wait
+	MPI     string `json:"mpi,omitempty"`  // as in Wait
+	Name    string `json:"name,omitempty"` // as in Wait
 }
 
 // lineLimit bounds the lines about single ranks: those who wait longest are told.

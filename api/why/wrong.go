@@ -86,6 +86,8 @@ func cycleLine(at map[int]*Rank, ring []int) string {
 	text := strings.Join(parts, ", ")
 	if differ(at, ring) {
 		text += " (in different communicators)"
+	} else {
+		text += doubt(at, ring)
 	}
 	if len(ring) == 2 {
 		return fmt.Sprintf("%s wait for each other: %s", Names(ring), text)
@@ -104,6 +106,27 @@ func differ(at map[int]*Rank, ring []int) bool {
 		}
 	}
 	return false
+}
+
+// doubt is what may be wrong with ranks of a ring that all wait for messages of an MPI's collectives;
+// empty: nothing is known. Different ones may be parts of one collective, but such parts do not
+// wait for each other; nor do ranks of one with a root.
+func doubt(at map[int]*Rank, ring []int) string {
+	first, same := at[ring[0]].Waits[0].Name, true
+	for _, r := range ring {
+		w := &at[r].Waits[0]
+		if w.MPI != MPICollective || w.Name == "" {
+			return ""
+		}
+		same = same && w.Name == first
+	}
+	switch {
+	case !same:
+		return " (in different collectives?)"
+	case slices.Contains(mpiRooted, first):
+		return " (with different roots?)"
+	}
+	return ""
 }
 
 // stopped tells of ranks whose processes do not run, for whom others may wait.

@@ -130,7 +130,7 @@ func TestWhySpeaksMPI(t *testing.T) {
 				_, crossed := j.run(t, m.build(t, "waits"), "two communicators", "0")
 				says := "communicators disagree: rank 0 is in a collective of one, and rank"
 				if m.name == "mpich" { // of whose barriers no two ranks wait for each other here
-					says = "a collective of MPI (source world rank 3, a communicator other than MPI_COMM_WORLD)"
+					says = "a collective of MPI (message of MPI_Barrier, source world rank 3, a communicator other than MPI_COMM_WORLD)"
 				}
 				if !strings.Contains(crossed, says) || m.name == "mpich" && !strings.Contains(crossed, "(in different communicators)") {
 					t.Errorf("nothing says that communicators disagree\n%s", crossed)
