@@ -31,7 +31,7 @@ func (c *Comm) startColl(x *collCall) (Request, error) {
 	if err := s.enterCall(context.Background()); err != nil {
 		return Request{}, s.fail(x.what, c, AnySource, AnyTag, max(len(x.in), len(x.out)), err)
 	}
-	defer s.leaveCall()
+	defer s.mu.Unlock()
 	r, err := c.submitColl(x)
 	if err != nil {
 		return Request{}, s.fail(x.what, c, AnySource, AnyTag, max(len(x.in), len(x.out)), err)

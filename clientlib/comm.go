@@ -173,7 +173,7 @@ func (c *Comm) startCall(ctx context.Context, what string, peer int, d *shm.Desc
 	if err := s.enterCall(ctx); err != nil {
 		return Request{}, s.fail(what, c, peer, AnyTag, len(operand), err)
 	}
-	defer s.leaveCall()
+	defer s.mu.Unlock()
 	o, r, err := s.begin(what, c, peer, AnyTag, len(operand))
 	if err == nil {
 		if d.Class == shm.ClassArena {

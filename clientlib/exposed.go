@@ -129,7 +129,7 @@ func (s *Session) startExposure(ctx context.Context, what string, e *Exposed, d 
 	if err := s.enterCall(ctx); err != nil {
 		return Request{}, err
 	}
-	defer s.leaveCall()
+	defer s.mu.Unlock()
 	o, r, err := s.begin(what, s.world, AnySource, AnyTag, len(e.mem))
 	if err != nil {
 		return Request{}, err

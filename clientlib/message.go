@@ -60,7 +60,7 @@ func (c *Comm) startSend(ctx context.Context, what string, e elements, dst, tag 
 	if err := s.enterCall(ctx); err != nil {
 		return Request{}, s.fail(what, c, dst, tag, len(buf), err)
 	}
-	defer s.leaveCall()
+	defer s.mu.Unlock()
 	r, err := c.submitSend(what, e, dst, tag, mode)
 	if err != nil {
 		return Request{}, s.fail(what, c, dst, tag, len(buf), err)
@@ -241,7 +241,7 @@ func (c *Comm) startRecv(ctx context.Context, what string, e elements, src, tag 
 	if err := s.enterCall(ctx); err != nil {
 		return Request{}, s.fail(what, c, src, tag, len(buf), err)
 	}
-	defer s.leaveCall()
+	defer s.mu.Unlock()
 	r, err := c.submitRecv(what, e, src, tag, handle)
 	if err != nil {
 		return Request{}, s.fail(what, c, src, tag, len(buf), err)

@@ -9,41 +9,23 @@ import (
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
-	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 )
 
-// A message that is not large, and a wait that is short, say nothing.
-func TestSmallMessagesSayNoPlace(t *testing.T) {
-	s, f := attachTo(t, shape{})
-	r, err := Irecv(s.World(), make([]byte, placeBytes-1), 1, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.done(f.next(shm.OpRecv).Req, shm.StatusOK, 0)
-	if _, err := r.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if p := f.control.Place(); p != 0 {
-		t.Errorf("place %#x", p)
-	}
-}
-
-// largeReceive starts a receive of which the sidecar is told the place.
-func largeReceive(t *testing.T, s *Session, f *fake) (Request, shm.Descriptor) {
+// startReceive starts a receive.
+func startReceive(t *testing.T, s *Session, f *fake) (Request, shm.Descriptor) {
 	t.Helper()
-	r, err := Irecv(s.World(), make([]byte, placeBytes), 1, 1)
+	r, err := Irecv(s.World(), make([]byte, 32<<10), 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r, f.next(shm.OpRecv)
 }
 
-// While a large message is awaited the sidecar sees that, and on which
-// processor; afterwards it does not.
+// While a message is awaited the sidecar sees that; afterwards it does not.
 func TestPlaceOfWait(t *testing.T) {
 	for _, policy := range []string{"yield", "block"} {
 		s, f := attachTo(t, shape{wait: policy})
-		r, d := largeReceive(t, s, f)
+		r, d := startReceive(t, s, f)
 		if p := f.control.Place(); p.Waits() {
 			t.Errorf("%s: place %#x before the wait", policy, p)
 		}
@@ -53,9 +35,6 @@ func TestPlaceOfWait(t *testing.T) {
 					t.Errorf("%s: place %#x while it waits", policy, f.control.Place())
 					break
 				}
-			}
-			if _, known := f.control.Place().CPU(); !known {
-				t.Errorf("%s: place %#x has no processor", policy, f.control.Place())
 			}
 			f.done(d.Req, shm.StatusOK, 0)
 		})
@@ -76,8 +55,8 @@ func TestPlaceOfWait(t *testing.T) {
 func TestPlaceOfSeveral(t *testing.T) {
 	for _, policy := range []string{"yield", "poll"} {
 		s, f := attachTo(t, shape{wait: policy})
-		first, d := largeReceive(t, s, f)
-		second, e := largeReceive(t, s, f)
+		first, d := startReceive(t, s, f)
+		second, e := startReceive(t, s, f)
 		var both sync.WaitGroup
 		for _, r := range []Request{first, second} {
 			both.Go(func() {
@@ -116,7 +95,7 @@ func TestPlaceOfSeveral(t *testing.T) {
 // lasts, and a wait without a deadline is not told as one with it.
 func TestPlaceOfWaitsWithADeadline(t *testing.T) {
 	s, f := attachTo(t, shape{wait: "block"})
-	r, d := largeReceive(t, s, f)
+	r, d := startReceive(t, s, f)
 	limited, cancel := context.WithTimeout(t.Context(), soon/2)
 	defer cancel()
 	day, over := context.WithTimeout(t.Context(), 24*time.Hour)
@@ -157,167 +136,13 @@ func TestPlaceOfWaitsWithADeadline(t *testing.T) {
 	}
 }
 
-// Whoever computed between submitting and waiting is said to do so until it
-// has waited many times without; to be put off by others is not computing.
-func TestPlaceOfComputing(t *testing.T) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	s, f := attachTo(t, shape{})
-	receive := func(computes bool) bool {
-		s.mu.Lock()
-		s.place.found = time.Time{} // as if the last look were long past
-		s.mu.Unlock()
-		r, d := largeReceive(t, s, f)
-		f.done(d.Req, shm.StatusOK, 0)
-		if computes {
-			for begin := wake.ThreadTime(); wake.ThreadTime()-begin < 2*computesMin; {
-			}
-		} else {
-			s.mu.Lock()
-			s.place.at = wake.ThreadTime() + time.Hour // as if no time had been used, however slow the test
-			s.mu.Unlock()
-		}
-		if _, err := r.Wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		return f.control.Place().Computes()
-	}
-	if receive(false) {
-		t.Error("computing from the first")
-	}
-	for range 3 {
-		if !receive(true) {
-			t.Error("not computing after a wait with it")
-		}
-		for i := range idleMax - 1 {
-			if !receive(false) {
-				t.Errorf("not computing after %d waits without", i+1)
-			}
-		}
-	}
-	if receive(false) {
-		t.Errorf("computing after %d waits without", idleMax)
-	}
-	// Once says nothing, nor twice at once, nor twice with many waits between.
-	began := func(when time.Time) {
-		s.mu.Lock()
-		s.place.began = when
-		s.mu.Unlock()
-	}
-	if receive(false); receive(true) {
-		t.Error("computing after one wait with it")
-	}
-	if began(time.Now().Add(time.Hour)); receive(true) {
-		t.Error("computing after two waits with it at once")
-	}
-	began(time.Time{})
-	for range againMax + 1 {
-		receive(false)
-	}
-	if receive(true) {
-		t.Error("computing after two waits with it, far apart")
-	}
-	if began(time.Time{}); !receive(true) {
-		t.Error("not computing after two waits with it")
-	}
-}
-
-// What is short beside the transfer is not computing, nor is another thread's time, of
-// which there can be more than has passed.
-func TestPlaceOfOtherTime(t *testing.T) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	s, f := attachTo(t, shape{})
-	receive := func(bytes int, used, passed time.Duration) bool {
-		s.mu.Lock()
-		s.place.found = time.Time{}
-		s.mu.Unlock()
-		r, d := largeReceive(t, s, f)
-		f.done(d.Req, shm.StatusOK, 0)
-		s.mu.Lock()
-		s.place.bytes, s.place.idle = bytes, idleMax-1 // the next wait without computing counts
-		s.place.found, s.place.at = time.Now().Add(-passed), wake.ThreadTime()-used
-		s.mu.Unlock()
-		if _, err := r.Wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		return f.control.Place().Computes()
-	}
-	const hour = time.Hour
-	for _, x := range []struct {
-		bytes        int
-		used, passed time.Duration
-		want         bool
-	}{
-		{placeBytes, hour, 2 * hour, true},
-		{placeBytes, 2 * hour, hour, false},
-		{int(hour) * beside, hour / 2, hour, false},
-		{int(hour) * beside, 2 * hour, 3 * hour, true},
-	} {
-		if got := receive(x.bytes, x.used, x.passed); got != x.want {
-			t.Errorf("%d bytes, %v of %v used: computes is %v", x.bytes, x.used, x.passed, got)
-		}
-	}
-}
-
-// To post many messages takes time, and is not computing.
-func TestPlaceOfPosting(t *testing.T) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	s, f := attachTo(t, shape{})
-	var all []Request
-	for range 20 {
-		r, d := largeReceive(t, s, f)
-		f.done(d.Req, shm.StatusOK, 0)
-		all = append(all, r)
-		s.mu.Lock()
-		s.place.found = time.Now().Add(time.Hour) // the next ones come soon after the first
-		s.mu.Unlock()
-	}
-	s.mu.Lock()
-	if s.place.after != 19 {
-		t.Errorf("%d further submissions, want 19", s.place.after)
-	}
-	s.place.at = wake.ThreadTime() - 19*submitMax // as if posting had taken so long
-	s.place.after += int(time.Hour / submitMax)   // however slow the test
-	s.mu.Unlock()
-	if _, err := all[0].Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if p := f.control.Place(); p.Computes() {
-		t.Errorf("place %#x after posting", p)
-	}
-}
-
-// Who computes beside large messages lets others run once when it has submitted one.
-func TestPlaceLetsOthers(t *testing.T) {
-	s, f := attachTo(t, shape{})
-	for _, x := range []struct {
-		computes bool
-		bytes    int
-		want     bool
-	}{{true, placeBytes, true}, {true, placeBytes - 1, false}, {false, placeBytes, false}} {
-		s.mu.Lock()
-		s.place.found = time.Time{}
-		s.control.SetPlace(f.control.Place().Computing(x.computes))
-		s.leaves(x.bytes)
-		lets := s.place.lets
-		s.leaveCall()
-		s.mu.Lock()
-		if lets != x.want || s.place.lets {
-			t.Errorf("computes %v, %d bytes: lets others run %v, and %v afterwards", x.computes, x.bytes, lets, s.place.lets)
-		}
-		s.mu.Unlock()
-	}
-}
-
 // A sidecar that does not look is not told.
 func TestPlaceIsNegotiated(t *testing.T) {
 	s, f := attachTo(t, shape{features: shm.FeaturesRequired})
 	if f.hello.Features&shm.FeaturePlace == 0 {
 		t.Errorf("features %#x offered", f.hello.Features)
 	}
-	r, d := largeReceive(t, s, f)
+	r, d := startReceive(t, s, f)
 	f.done(d.Req, shm.StatusOK, 0)
 	if _, err := r.Wait(t.Context()); err != nil {
 		t.Fatal(err)
@@ -332,8 +157,8 @@ func TestPlaceIsNegotiated(t *testing.T) {
 func TestWaitSaysThatItLooks(t *testing.T) {
 	for _, policy := range []string{"yield", "poll", "block"} {
 		s, f := attachTo(t, shape{wait: policy})
-		first, d := largeReceive(t, s, f)
-		second, e := largeReceive(t, s, f)
+		first, d := startReceive(t, s, f)
+		second, e := startReceive(t, s, f)
 		f.done(d.Req, shm.StatusOK, 0)
 		if _, err := first.Wait(t.Context()); err != nil {
 			t.Fatal(err)

@@ -31,7 +31,7 @@ func (c *Comm) startProbe(ctx context.Context, what string, code shm.Op, flags u
 	if err := s.enterCall(ctx); err != nil {
 		return r, s.fail(what, c, src, tag, 0, err)
 	}
-	defer s.leaveCall()
+	defer s.mu.Unlock()
 	d := shm.Descriptor{Op: code, Flags: flags}
 	var o *op
 	if err = c.pattern(&d, src, tag); err == nil {

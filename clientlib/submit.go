@@ -73,19 +73,6 @@ func (s *Session) enterCall(ctx context.Context) error {
 	return nil
 }
 
-// leaveCall gives the mutex back. A caller that computes beside large messages, and has
-// submitted another one, lets those run first that wait for its processor: a neighbour
-// that is about to start its side of the message, or a sidecar, would come to it after the
-// computing alone, and nothing would be hidden.
-func (s *Session) leaveCall() {
-	lets := s.place.lets
-	s.place.lets = false
-	s.mu.Unlock()
-	if lets {
-		s.yield(s.age())
-	}
-}
-
 // submitOp publishes the descriptor of an operation that begin started, and
 // takes the operation back when it cannot.
 func (s *Session) submitOp(r Request, o *op, d *shm.Descriptor) (Request, error) {
@@ -94,7 +81,6 @@ func (s *Session) submitOp(r Request, o *op, d *shm.Descriptor) (Request, error)
 		s.drop(r.id, o)
 		return Request{}, err
 	}
-	s.leaves(o.bytes)
 	return r, nil
 }
 
@@ -122,7 +108,6 @@ func (s *Session) push(d *shm.Descriptor) error {
 		}
 		wake.Yield()
 	}
-	s.place.after++
 	// The engine sets its flag before its last look at the ring, and we look
 	// at the flag after publishing: one of the two sees the other.
 	if !s.control.Sleeping() {

@@ -82,7 +82,6 @@ const clockEvery = 64
 // waitFor takes completions until over says so. over is called with the mutex
 // held.
 func (s *Session) waitFor(ctx context.Context, over func() bool) error {
-	s.enters()
 	if end, err := s.spin(ctx, over); end || err != nil {
 		return err
 	}

@@ -2,31 +2,21 @@ package shm
 
 import "time"
 
-// Place is where an application's thread is, whether it waits there, and
-// whether it computes while messages are on their way (§8.1). The zero Place
-// says nothing.
+// Place says whether an application's thread waits (§8.1). The zero Place says that it does not.
 type Place uint32
 
-// The parts of a Place: the number of the processor plus one and three flags.
+// The flags of a Place. Its bits 0 to 15 and 30 were a processor, and that the application
+// computes while messages are on their way; clients of earlier releases set them.
 const (
-	placeCPU      Place = 1<<16 - 1
-	placeTimed    Place = 1 << 29
-	placeComputes Place = 1 << 30
-	placeWaits    Place = 1 << 31
+	placeTimed Place = 1 << 29
+	placeWaits Place = 1 << 31
 )
-
-// On is p on a processor; negative: unknown.
-func (p Place) On(cpu int) Place { return p&^placeCPU | Place(cpu+1)&placeCPU }
 
 // Waiting is p inside a waiting call, or not.
 func (p Place) Waiting(on bool) Place { return p.flag(placeWaits, on) }
 
 // Timed is p inside a waiting call that ends at a time, or in none.
 func (p Place) Timed(on bool) Place { return p.flag(placeTimed, on) }
-
-// Computing is p of an application that computed before it waited last, or
-// did not.
-func (p Place) Computing(on bool) Place { return p.flag(placeComputes, on) }
 
 func (p Place) flag(f Place, on bool) Place {
 	if on {
@@ -41,15 +31,6 @@ func (p Place) Waits() bool { return p&placeWaits != 0 }
 // WaitsForGood reports whether the thread is inside a waiting call, and in none
 // that ends at a time.
 func (p Place) WaitsForGood() bool { return p&(placeWaits|placeTimed) == placeWaits }
-
-// Computes reports whether it computes while messages are on their way.
-func (p Place) Computes() bool { return p&placeComputes != 0 }
-
-// CPU is the processor; false: unknown.
-func (p Place) CPU() (int, bool) {
-	n := int(p & placeCPU)
-	return n - 1, n > 0
-}
 
 // MomentShift makes a Moment of nanoseconds: its unit is 2^20 of them, about a millisecond.
 const MomentShift = 20

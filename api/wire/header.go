@@ -34,9 +34,6 @@ const (
 	FeatureElem                     // and takes headers with Elem
 )
 
-// PlaceMax is the longest payload of a Place: of 512 processors.
-const PlaceMax = 64
-
 // ErrMalformed reports bytes that are no frame of this protocol.
 var ErrMalformed = errors.New("malformed frame")
 
@@ -82,7 +79,7 @@ const (
 	Concealed Type = 35 // A: target's number: nothing reaches for it any more
 	Post      Type = 36 // Context: window of Src, which Dst may access
 	Complete  Type = 37 // Context: window of Dst, whose accesses by Src are over
-	Place     Type = 38 // A: the sender's machine, B: the processor of its engine, plus one; payload: those on which its ranks compute, a bit each
+	Place     Type = 38 // not sent any more; earlier releases say where their ranks compute, and it is ignored
 	Look      Type = 39 // unsequenced; A: 1 the sender looks at its ring all the time: writes there need no notice; 0 it may sleep
 	Again     Type = 40 // A: first frame not received, B: the generation of attachments that the sender has begun
 	typeMax   Type = 40
@@ -105,7 +102,7 @@ const (
 	FlagSync   uint8 = 1 << iota // eager: the sender wants Matched
 	FlagAckNow                   // acknowledge without delay
 	FlagColl                     // belongs to a collective: matched in a space of its own
-	_                            // 8 was: ranks of the sender compute; see Place
+	_                            // 8 was: ranks of the sender compute
 	FlagData                     // Eager, RTS: the message has data: B of an Eager, which is not sync then, or in RTSBody
 	FlagMore                     // Pull: the receiver will ask for the next part when it has this one
 	FlagReply                    // Eager, RTS: the message wants a reply, and is neither sync nor has data; Matched: there will be none

@@ -120,8 +120,8 @@ func goldenBytes(t *testing.T, name string) string {
 	return digits.String()
 }
 
-// TestPlaceTold: what a C client tells of where it computes and waits is true, by what
-// clientlib/c/test/place.c makes a thread do. What a host takes of this machine's processors
+// TestPlaceTold: what a C client tells of its waits is true, by what clientlib/c/test/place.c
+// makes a thread do. What a host takes of this machine's processors
 // looks like computing, now here and now there: what is wrong is wrong in each run.
 func TestPlaceTold(t *testing.T) {
 	var wrong map[string]bool

@@ -151,8 +151,6 @@ void end_of_start(ssize_t rc)
 	if (rc == 0)
 		vain.looks = 0;
 	depart();
-	if (client() != NULL && !behind())
-		outrigger_let_others(client());
 }
 
 /* end_of_look gives up the lock. */

@@ -253,13 +253,6 @@ int outrigger_progress(outrigger *s, unsigned *taken);
 void outrigger_yield(outrigger *s);
 int outrigger_yield_sleeps(const outrigger *s);
 
-/* outrigger_let_others is for a program that has started something and goes to compute. Where
- * it has lately computed beside large messages and has submitted another one (32 KiB or more;
- * once in 0.1 ms), whoever waits for this processor runs first: a neighbour that is about to
- * start its side of the message, or a sidecar, would come to it after the computing alone,
- * and nothing would be hidden. Otherwise it costs a look. */
-void outrigger_let_others(outrigger *s);
-
 /* outrigger_sleep waits until something comes, for at most so many
  * microseconds. It may return earlier. */
 int outrigger_sleep(outrigger *s, unsigned microseconds);

@@ -316,7 +316,7 @@ int or_attach(const struct outrigger_config *given, outrigger *s, char *text, si
 	if (rc != OUTRIGGER_OK)
 		return rc;
 	s->features = w.features;
-	or_place_begins(s, (w.features & OR_FEATURE_PLACE) != 0);
+	s->place.wanted = (w.features & OR_FEATURE_PLACE) != 0;
 	s->world = (struct outrigger_world){w.rank, w.ranks, w.pod, w.pods, w.sharers};
 	return take_over(s, &w, &why);
 }

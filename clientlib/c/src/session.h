@@ -136,32 +136,18 @@ struct or_patience {
 	_Atomic uint64_t crowded, crowd_ns;
 };
 
-/* What the sidecar is told of where this process is (place.c). Times are of or_now,
- * but for at. */
+/* Whether this process waits (place.c). Times are of or_now, but for spent. */
 struct or_place {
 	bool wanted;     /* the sidecar looks at it */
-	bool left;       /* a large message was submitted, and the caller was not away since */
-	_Atomic bool lets; /* nor were others let run that wait for the processor */
-	bool under;      /* a message of private memory was under way at the last look: an MPI
-	                  * looks, and finds a piece of it, before its program goes to compute */
 	bool waits;      /* is said of it */
-	uint32_t word;   /* what is said */
-	uint64_t found;  /* when the processor was */
-	uint64_t at;     /* the thread's processor time then */
-	uint64_t bytes;  /* of the message */
-	unsigned after;  /* messages submitted since then */
-	unsigned idle;   /* large ones without computing, since the last one with it */
-	uint64_t began;  /* when it last computed that had not for many messages */
 	bool away;       /* until the look that it is in, it has computed */
 	bool slept;      /* or slept, and not within this library */
 	uint64_t looked; /* at completions, or woke, or had a message copied */
 	uint64_t marked; /* when the thread's processor time was found out, */
 	uint64_t spent;  /* which was so much, */
-	long switches;   /* and how often it had been put off */
+	long switches;   /* and how often it had been preempted */
 	long sleeps;     /* or had gone to sleep; also after a sleep within this library */
-	pid_t thread;     /* whose time it is, */
-	clockid_t clock;  /* which others find there */
-	const volatile uint32_t *cpu; /* on which the kernel says that it is now; NULL: others cannot see it */
+	pid_t thread;    /* whose time it is */
 	uint64_t vain;   /* the first of the looks in vain since the last other one, 0: none */
 };
 
@@ -171,8 +157,6 @@ struct or_watch {
 	bool away;
 	bool armed; /* the word may be set for it */
 	pthread_t thread; /* the watcher, if there */
-	int cpu; /* where the program went on; -1: unknown */
-	pid_t program; /* the thread that went */
 };
 
 struct outrigger {
@@ -264,18 +248,11 @@ void or_place_looks(outrigger *s, unsigned came);
 void or_place_waits(outrigger *s);
 void or_place_woke(outrigger *s);
 void or_place_napped(outrigger *s);
-void or_place_beside(outrigger *s);
-int or_place_cpu(const outrigger *s);
-bool or_place_idles(const outrigger *s);
-bool or_place_lets(outrigger *s);
-void or_place_begins(outrigger *s, bool wanted);
 void or_place_forked(void);
-pid_t or_thread(void);
 
 /* watch.c */
 void or_back(outrigger *s);
 bool or_watches(const outrigger *s);
-void or_watch_settle(int cpu, bool off);
 
 /* wait.c */
 void or_nap(const outrigger *s, uint32_t word, unsigned microseconds); /* while the word that the sidecar wakes by is this one */

@@ -155,15 +155,6 @@ void outrigger_yield(outrigger *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-void outrigger_let_others(outrigger *s)
-{
-	if (!or_place_lets(s))
-		return;
-	uint64_t now = or_now();
-	if (now >= s->patience.crowded) /* else who computes here, too, keeps the processor */
-		yield(&s->patience, now);
-}
-
 /* pause_for waits a moment of a wait that began at a time, which it notes at the first look;
  * looks counts them. */
 static int pause_for(outrigger *s, uint64_t *begun, unsigned looks)

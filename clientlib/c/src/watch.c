@@ -16,9 +16,6 @@
  * asleep expects a word that is set, also while the program is here: it would take a zero
  * that comes of what was published meanwhile for the one that it has seen. The program's
  * next look clears that word, too. */
-#define _GNU_SOURCE /* sched_getcpu, cpu_set_t */
-#include <sched.h>
-
 #include "session.h"
 
 /* or_back notes that the program is in the library again. */
@@ -55,8 +52,6 @@ int outrigger_away(outrigger *s, int all)
 		return 0;
 	pthread_mutex_lock(&s->lock);
 	s->watch.away = !s->gone;
-	s->watch.cpu = pthread_equal(s->watch.thread, pthread_self()) ? -1 : sched_getcpu();
-	s->watch.program = or_thread();
 	bool come = s->watch.away && arm(s);
 	pthread_mutex_unlock(&s->lock);
 	return come;
@@ -67,27 +62,6 @@ void outrigger_wake(outrigger *s)
 	pthread_mutex_lock(&s->lock);
 	or_rouse(s);
 	pthread_mutex_unlock(&s->lock);
-}
-
-/* or_watch_settle has the calling thread go off a processor, or onto it, if it may, and stay
- * there for as long as the kernel likes: whoever wakes it is elsewhere than who computes, and
- * the kernel wakes a thread where it was. It is not kept there: its affinity is the program's,
- * and what it calls may start threads. */
-void or_watch_settle(int cpu, bool off)
-{
-	cpu_set_t may, want;
-	if (cpu < 0 || cpu >= CPU_SETSIZE || (sched_getcpu() == cpu) != off || sched_getaffinity(0, sizeof may, &may) != 0 || !CPU_ISSET(cpu, &may))
-		return;
-	want = may;
-	if (off) {
-		CPU_CLR(cpu, &want);
-	} else {
-		CPU_ZERO(&want);
-		CPU_SET(cpu, &want);
-	}
-	if (CPU_COUNT(&want) == 0 || sched_setaffinity(0, sizeof want, &want) != 0)
-		return; /* it stays, and is slower */
-	(void)sched_setaffinity(0, sizeof may, &may);
 }
 
 int outrigger_watch(outrigger *s, unsigned microseconds)
@@ -109,13 +83,7 @@ int outrigger_watch(outrigger *s, unsigned microseconds)
 	bool over = s->gone && (s->lied || !or_ready(&s->complete));
 	if (over)
 		atomic_store_explicit(&s->watch.there, false, memory_order_relaxed);
-	or_place_beside(s);
-	/* Where the program computes a copy would take its time. Where it waits nobody loses by
-	 * one, and any other processor may be one on which a neighbour computes. */
-	int cpu = s->watch.away ? or_place_cpu(s) : -1;
-	bool off = !or_place_idles(s);
 	pthread_mutex_unlock(&s->lock);
-	or_watch_settle(cpu, off);
 	return over ? OUTRIGGER_NO_SIDECAR : OUTRIGGER_OK;
 }
 
@@ -123,7 +91,6 @@ int outrigger_attend(outrigger *s)
 {
 	pthread_mutex_lock(&s->lock);
 	int rc = s->watch.away ? or_progress(s) : OUTRIGGER_OK;
-	or_place_beside(s);
 	pthread_mutex_unlock(&s->lock);
 	return rc;
 }

@@ -91,7 +91,7 @@ static void leave_behind(outrigger_request open)
 static void quiet(outrigger_request never)
 {
 	static unsigned char before[OR_SEG_OFF_RINGS];
-	atomic_store(or_word(s, OR_SEG_OFF_PLACE), OR_PLACE_COMPUTES | 3);
+	atomic_store(or_word(s, OR_SEG_OFF_PLACE), OR_PLACE_WAITS);
 	memcpy(before, s->control + OR_SEG_OFF_WAITING, sizeof before - OR_SEG_OFF_WAITING);
 	uint64_t head = atomic_load(s->complete.view.head), tail = s->submit.tail;
 	leave_behind(never);

@@ -189,7 +189,7 @@ func (d *daemon) coreConfig() core.Config {
 		EagerBytes: uint64(t.EagerBytes), FragmentBytes: uint32(t.FragmentBytes), CreditBytes: uint64(t.CreditBytes),
 		Heartbeat: time.Duration(t.Heartbeat), DeadAfter: time.Duration(t.DeadAfter), StartWithin: time.Duration(t.StartWithin), Seed: rand.Uint64(),
 		Rendezvous: mover.Named(t.Rendezvous), Channel: carriage.Named(t.Channel),
-		Machine: machine(d.doc.Job.ID, bootID), Spare: d.spare(),
+		Spare: d.spare(),
 	}
 	c.StartWithin = cmp.Or(c.StartWithin, d.startWithin())
 	return c

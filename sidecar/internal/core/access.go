@@ -228,7 +228,6 @@ func (c *Core) emitAccess(p *peer, o *origin, id uint64, t wire.Type, fragment u
 	o.waits++
 	o.sent += n
 	p.out.queued += n
-	c.movesPart(p, n)
 	if o.sent < o.total {
 		return false
 	}

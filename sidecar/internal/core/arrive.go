@@ -158,7 +158,7 @@ func (c *Core) deliver(p *peer, h *wire.Header, payload []byte) error {
 	case wire.Again:
 		return c.onAgain(p, h)
 	case wire.Place:
-		return c.onPlace(p, h, payload)
+		return nil // of an earlier release, which chooses processors by it
 	case wire.Data, wire.Got, wire.Put, wire.Acc:
 		return c.deliverBulk(p, h, payload)
 	}
@@ -376,7 +376,6 @@ func (c *Core) checkEager(p *peer, h *wire.Header) (*endpoint, error) {
 	if err := p.charged(h); err != nil {
 		return nil, err
 	}
-	c.movesPart(p, h.A)
 	return c.hostedBy(p, h)
 }
 

@@ -88,10 +88,6 @@ type Config struct {
 	PodOf []int32   // pod of each world rank; its length is the job's size
 	Pods  int
 
-	// Machine is the same number for the sidecars of a job on one machine, and no
-	// other's (P§5.8); 0: not known, and nobody is told of it.
-	Machine uint64
-
 	// Spare is how many bytes the sidecar may keep for its ranks and peers beyond what the
 	// formula has for them (memory.RanksKept, memory.PeersKept).
 	Spare int64
@@ -226,9 +222,6 @@ type Core struct {
 	effort  uint64              // bytes of lists that descriptors made it read, and steps of searches
 	scratch shm.Descriptor      // of publish
 	stats   Stats
-	moved   uint64      // pieces of large messages announced, asked for or carried
-	movers  []link.Peer // with which they have moved since Sit looked
-	nearby  []Neighbour
 
 	// What takes longer than an event, done in steps by Advance.
 	locals   rota // local steps of collectives

@@ -49,7 +49,6 @@ func (c *Core) feedGot(p *peer, id uint64) bool {
 	f.Payload = g.mem.Slice(g.sent, n)
 	p.out.queued += n
 	g.sent += n
-	c.movesPart(p, n)
 	// The last frame takes over the hold, and its acknowledgement ends the get.
 	*a = after{session: g.session, hold: true}
 	if g.sent < g.mem.Len {

@@ -312,7 +312,7 @@ func (h *hostile) anyPayload(p link.Peer, f *wire.Header) []byte {
 		f.A = uint64(h.r.IntN(2))
 	case wire.Place:
 		f.A, f.B = uint64(h.r.IntN(20)), uint64(h.r.IntN(1<<16))
-		return h.payload(f, uint64(h.r.IntN(wire.PlaceMax+1)))
+		return h.payload(f, uint64(h.r.IntN(65)))
 	}
 	return nil
 }

@@ -204,7 +204,6 @@ func (c *Core) startPut(s *session, p *peer, o *outgoing, to *offered, key offer
 	if r := c.recvs.get(to.request); p.self && r != nil { // no frame tells the receiver
 		r.elem = o.elem
 	}
-	c.moves(p)
 	st.move.Writing()
 	c.hold(s.id)
 	c.stats.Put.add(o.total)

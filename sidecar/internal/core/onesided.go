@@ -258,7 +258,6 @@ func (c *Core) placeGot(p *peer, h *wire.Header) error {
 		c.target(p, h, placeGot, h.A, link.Ref{Region: RegionDiscard, Len: n}, nil)
 		return nil
 	}
-	c.movesPart(p, n)
 	c.target(p, h, placeGot, h.A, o.buf.Slice(h.B, n), c.sessions[o.owner.session])
 	return nil
 }

@@ -74,8 +74,6 @@ type peer struct {
 	asks     int            // requests that it has not answered, and answers at once (asks.go)
 	waits    int            // locks that ranks of here wait for there
 	retracts int            // messages that it was asked to give back, and has not answered
-	isMover  bool           // it is in Core.movers
-	seated   seating
 	isDirty  bool
 	stuck    bool   // its link took nothing last time
 	timerAt  int64  // when it is looked at again; 0: no timer runs

@@ -38,7 +38,6 @@ func (c *Core) mayOffer(r *recv, from *peer, pat *match.Pattern) bool {
 // offer tells the peer that r is ready. Where its memory cannot be registered
 // nothing is told, and r is a receive like others.
 func (c *Core) offer(from *peer, r *recv, id uint64, pat *match.Pattern) {
-	c.moves(from)
 	c.stats.Offers++
 	r.move = mover.Target{Want: r.capacity, Total: r.capacity, Mem: r.buf}
 	step := r.move.Invite(c.path(from), c.draw())

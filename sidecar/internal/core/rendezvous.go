@@ -21,7 +21,6 @@ func (c *Core) path(p *peer) mover.Path { return mover.Path{Protocol: c.cfg.Rend
 // sendRendezvous announces a message and keeps it until the receiver has it
 // (P§5.2).
 func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
-	c.moves(p)
 	st, id := c.sends.alloc()
 	*st = send{
 		owner: o.owner, src: o.src, dst: o.dst, context: o.context, tag: o.tag, total: o.total,
@@ -104,7 +103,6 @@ func (c *Core) onRTS(p *peer, h *wire.Header, payload []byte) error {
 // sender.
 func (c *Core) startRendezvous(r *recv, id, remote uint64, offer *wire.RTSBody) {
 	p := &c.peers[r.peer]
-	c.moves(p)
 	r.move = mover.Target{Remote: remote, Total: r.length, Want: r.want, Staged: r.class == shm.ClassStaged}
 	if r.class != shm.ClassInline && r.class != shm.ClassStaged {
 		r.move.Mem = r.buf.Slice(0, r.want)
@@ -301,7 +299,6 @@ func (c *Core) write(p *peer, st *send, id uint64, s mover.Step, off uint64, mor
 
 // placeData finds the place of a fragment in the receive's buffer.
 func (c *Core) placeData(p *peer, h *wire.Header) error {
-	c.moves(p)
 	r := c.recvs.get(h.A)
 	if r == nil || r.peer != p.id || !r.matched {
 		if r == nil {
@@ -358,7 +355,6 @@ func (c *Core) dataPlaced(p *peer, id uint64, in *inbound) error {
 
 // finishRendezvous completes the receive.
 func (c *Core) finishRendezvous(r *recv, id uint64) {
-	c.moves(&c.peers[r.peer])
 	c.endRecv(id, r, shm.StatusOK)
 }
 
@@ -371,7 +367,6 @@ func (c *Core) onFin(p *peer, h *wire.Header) error {
 	if st.sync || c.peerOf(st.dst) != p {
 		return fmt.Errorf("%w: fin for an unknown send", link.ErrProtocol)
 	}
-	c.moves(p)
 	c.endSend(h.A, st, shm.Status(h.B), true)
 	return nil
 }

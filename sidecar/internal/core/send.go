@@ -194,7 +194,6 @@ func (o *outgoing) header(f *wire.Header) {
 func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 	f, a := c.emit(p, wire.Eager)
 	s.endpoint.backlog++
-	c.movesPart(p, o.total)
 	o.header(&f.Head)
 	f.Head.A, f.Head.B, f.Head.Length = o.total, o.data.bits()|o.reply, uint32(o.total)
 	c.stats.Eager.add(o.total)

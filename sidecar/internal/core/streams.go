@@ -75,7 +75,6 @@ func (c *Core) emitData(p *peer, id uint64, st *send) bool {
 	if !st.move.Open() {
 		return false
 	}
-	c.moves(p)
 	off, n := st.move.Next(p.fragment)
 	if st.staged {
 		return c.emitChunk(p, id, st, n)

@@ -114,7 +114,6 @@ func (c *Core) placeAccess(p *peer, h *wire.Header) error {
 		c.discard(p, h)
 		return nil
 	}
-	c.movesPart(p, uint64(h.Length))
 	if h.Type == wire.Put {
 		c.exposureOf(w, h.Dst).Placing()
 		c.target(p, h, placePut, w.exposed, ref, w.session)

@@ -363,14 +363,6 @@ func (r *Recorder) Renew(now int64) bool {
 	return done
 }
 
-func (r *Recorder) Sit(now int64, s *core.Seat) {
-	text, _ := json.Marshal(s) // a struct of plain values never fails
-	r.input(inSit, now)
-	r.item.bytes(text)
-	r.Core.Sit(now, s)
-	r.end()
-}
-
 func (r *Recorder) Doze() bool {
 	before := r.last
 	r.input(inDoze, r.last)

@@ -104,8 +104,6 @@ type Engine struct {
 	sleeper  *sleeper
 	turns    Turns
 	slice    slice
-	placer   placer
-	places   []shm.Place    // scratch of settle
 	d        shm.Descriptor // scratch of intake; a local would escape
 }
 

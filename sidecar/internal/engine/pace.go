@@ -19,7 +19,7 @@ const (
 // A rank that exchanges many large messages copies for as long before it looks or yields,
 // and to be woken for each of them takes both three times as long as to wait for it. A yield
 // of less than copiesMost, with so many pieces of work after it, says neither: what came may
-// be others'. It does say that somebody computes where a rank has said so itself (LAYOUT §8.1).
+// be others'.
 const (
 	crowdedAfter = int64(100 * time.Microsecond)
 	copiesMost   = int64(400 * time.Microsecond)
@@ -53,7 +53,6 @@ type pacer struct {
 
 	crowds   doubt // somebody computes, and keeps the core for longer than an idle engine can wait,
 	computes doubt // or for longer than a busy one can
-	beside   bool  // a rank is known to compute on this core
 
 	skip, penalty int // idle stretches that do not poll: now, and at the last time
 }
@@ -106,13 +105,6 @@ func (p *pacer) yields(now int64) { p.let, p.yielded = now, now }
 // sleeps is told when the sleep is over that turned has asked for, unless there was none.
 func (p *pacer) sleeps() { p.slept = true }
 
-// moved is told when the engine has gone to another processor: what yields cost there is not
-// known.
-func (p *pacer) moved() {
-	p.crowds, p.computes = doubt{}, doubt{}
-	p.yielded = 0
-}
-
 // polling says whether an idle turn is followed by another at once: until the
 // time for it is over, and not where the processor is shared. Where nothing came
 // in all that time the next waits begin with a yield, more of them each time.
@@ -147,7 +139,7 @@ func (p *pacer) judge(now int64, work int) {
 	}
 	cost := now - p.yielded
 	p.yielded, p.let = 0, now
-	if cost < crowdedAfter || cost >= copiesMost || work < copiedWork || p.beside {
+	if cost < crowdedAfter || cost >= copiesMost || work < copiedWork {
 		p.crowds.judge(now, cost >= crowdedAfter)
 	}
 	p.computes.judge(now, cost >= computesAfter)

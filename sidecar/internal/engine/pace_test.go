@@ -134,53 +134,30 @@ func TestPacerYieldsWhereItCannotSleep(t *testing.T) {
 	}
 }
 
-// On another processor nothing is known of who is there.
-func TestPacerOnAnotherCore(t *testing.T) {
-	p := newPacer(Wait{Yield: time.Second})
-	now := int64(1000)
-	turn(&p, now, 0)
-	now += 3000 * us
-	if got := turn(&p, now, 0); got != gearSleep {
-		t.Fatalf("gear %d, want sleep", got)
-	}
-	p.moved()
-	if got := turn(&p, now, 0); got != gearYield {
-		t.Fatalf("gear %d, want yield", got)
-	}
-	now += 3000 * us
-	p.moved() // the yield was there
-	if got := turn(&p, now, 0); got != gearYield || p.crowds.last != 0 {
-		t.Fatalf("gear %d, want yield", got)
-	}
-}
-
 // Who copies messages keeps the core for a while, too, and is not slept beside: there is more
-// to do afterwards, in less time, and no rank has said that it computes. It says nothing of
-// those who do, either.
+// to do afterwards, in less time. It says nothing of those who compute, either.
 func TestPacerBesideCopies(t *testing.T) {
 	for _, c := range []struct {
 		cost   int64
 		work   int
-		beside bool
 		want   gear
 		last   int64 // twice as long as before, the same, or forgotten
 	}{
-		{crowdedAfter - 1, 0, false, gearYield, 0},
-		{crowdedAfter - 1, copiedWork, false, gearYield, 0},
-		{crowdedAfter, copiedWork - 1, false, gearSleep, 2 * crowdedMin},
-		{crowdedAfter, copiedWork, false, gearYield, crowdedMin},
-		{crowdedAfter, copiedWork, true, gearSleep, 2 * crowdedMin},
-		{copiesMost - 1, copiedWork, false, gearYield, crowdedMin},
-		{copiesMost, copiedWork, false, gearSleep, 2 * crowdedMin},
+		{crowdedAfter - 1, 0, gearYield, 0},
+		{crowdedAfter - 1, copiedWork, gearYield, 0},
+		{crowdedAfter, copiedWork - 1, gearSleep, 2 * crowdedMin},
+		{crowdedAfter, copiedWork, gearYield, crowdedMin},
+		{copiesMost - 1, copiedWork, gearYield, crowdedMin},
+		{copiesMost, copiedWork, gearSleep, 2 * crowdedMin},
 	} {
 		p := newPacer(Wait{})
-		p.beside, p.crowds.last = c.beside, crowdedMin
+		p.crowds.last = crowdedMin
 		if got := turn(&p, 1000, 0); got != gearYield {
 			t.Fatalf("gear %d, want yield", got)
 		}
 		p.turned(1000+c.cost, c.work) // and no other yield
 		if got := turn(&p, 1000+c.cost, 0); got != c.want || p.crowds.last != c.last {
-			t.Errorf("after a yield of %v, work %d, beside %v: gear %d, pause %v, want %d, %v", time.Duration(c.cost), c.work, c.beside,
+			t.Errorf("after a yield of %v, work %d: gear %d, pause %v, want %d, %v", time.Duration(c.cost), c.work,
 				got, time.Duration(p.crowds.last), c.want, time.Duration(c.last))
 		}
 	}

@@ -5,9 +5,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 )
 
 // Run does turns until ctx ends, on a thread of its own.
@@ -17,9 +15,6 @@ func (e *Engine) Run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { _ = e.mail.send(func(*Engine) {}) }) // wakes the sleep
 	defer stop()
 	pace := newPacer(e.cfg.Wait)
-	e.placer = newPlacer(threadAffinity{}, e.cfg.Core.Self)
-	defer e.placer.release()
-	moves := 0
 	for ctx.Err() == nil {
 		work := e.Turn()
 		if work > 0 {
@@ -27,16 +22,11 @@ func (e *Engine) Run(ctx context.Context) {
 		} else {
 			e.turns.Idle++
 		}
-		e.settle()
-		if pace.beside = e.placer.knows(e.now); moves != e.placer.moves {
-			moves = e.placer.moves
-			pace.moved()
-		}
 		e.Breathe(work)
 		switch pace.turned(e.now, work) {
 		case gearYield:
 			e.turns.Yields++
-			e.setSlice(pace.crowded(e.now) && pace.beside && !e.placer.off)
+			e.setSlice(false)
 			pace.yields(e.clock())
 			wake.Yield()
 		case gearSleep:
@@ -86,33 +76,6 @@ func (e *Engine) breathe(after int64) {
 		e.breath = e.now
 	}
 }
-
-// settle moves the thread to where it disturbs ranks least, and other engines, and
-// tells those where it is.
-func (e *Engine) settle() {
-	var err error
-	if e.placer.news(e.now, e.core.Moved()) {
-		e.places = e.places[:0]
-		for _, a := range e.sessions {
-			var p shm.Place
-			if a != nil && !a.closing {
-				p = a.Place()
-			}
-			e.places = append(e.places, p)
-		}
-		err = e.placer.place(e.now, e.places, e.core.Neighbours())
-		e.Sit(&e.placer.seat)
-	} else {
-		err = e.placer.rest(e.now)
-	}
-	if err != nil {
-		e.cfg.Log.Warn("transfers may take time from computing ranks", "cause", err)
-	}
-}
-
-// Sit tells the engines of this machine with which large messages move where this one
-// is. Run does so by itself, and a simulation in its place.
-func (e *Engine) Sit(s *core.Seat) { e.core.Sit(e.now, s) }
 
 // setSlice asks for the thread's time slice.
 func (e *Engine) setSlice(short bool) {

@@ -18,7 +18,6 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/ring"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
-	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
@@ -117,6 +116,13 @@ func newBig(t *testing.T, pods int) *big {
 	return b
 }
 
+// threadTime is the processor time that the calling thread has used.
+func threadTime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // this clock is always there
+	return time.Duration(t.Nano())
+}
+
 // shared is memory as ranks ask for it: outside the heap, and taken when used.
 func (b *big) shared(n int) []byte {
 	mem, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
@@ -138,9 +144,9 @@ func (b *big) attach(n int) {
 		m := &member{rank: rank, arena: b.shared(shm.CollBlockBytes + 32*b.ranks + 4096), done: map[uint32]shm.Status{}}
 		s, err := session.New(c, m.arena, rank)
 		if err == nil {
-			begin := wake.ThreadTime()
+			begin := threadTime()
 			err = b.e.Attach(s)
-			b.turns = append(b.turns, wake.ThreadTime()-begin)
+			b.turns = append(b.turns, threadTime()-begin)
 		}
 		if err != nil {
 			b.t.Fatal(err)
@@ -162,9 +168,9 @@ func (b *big) turn() {
 	if b.now/1e9 != (b.now-10_000)/1e9 {
 		b.net.live()
 	}
-	begin := wake.ThreadTime()
+	begin := threadTime()
 	b.e.Turn()
-	b.turns = append(b.turns, wake.ThreadTime()-begin)
+	b.turns = append(b.turns, threadTime()-begin)
 	if f := b.e.Failure(); f != nil {
 		b.t.Fatal(f)
 	}
@@ -258,9 +264,9 @@ func us(d time.Duration) float64 { return float64(d) / 1e3 }
 
 // scrape says what a scrape takes: on the turn, and of the one who asks.
 func (b *big) scrape() {
-	start := wake.ThreadTime()
+	start := threadTime()
 	picture := obs.Picture{Core: b.e.Counters()}
-	onTurn := wake.ThreadTime() - start
+	onTurn := threadTime() - start
 	h := obs.Handler(&obs.Sources{Look: func() (obs.Picture, error) { return picture, nil }, Transport: "tcp", Ranks: b.ranks})
 	begin := time.Now()
 	w := httptest.NewRecorder()

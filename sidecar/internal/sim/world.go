@@ -44,8 +44,7 @@ type world struct {
 	silence   silence
 	freezes   int    // pod that stops when it has said goodbye; -1: none
 	leaving   []bool // by pod, those that have begun to end; nil: all stay to the end
-	seats     seats
-	caching   bool // links keep registrations
+	caching   bool   // links keep registrations
 	caches    []*cached
 	rests     rests
 	again     *again // nil: ranks attach once
@@ -231,7 +230,6 @@ func newWorld(seed uint64) *world {
 	if !w.mayFail() && !w.desertion && rand.New(rand.NewPCG(seed, 2)).IntN(2) == 0 {
 		w.leaving = make([]bool, pods)
 	}
-	w.seats = drawSeats(seed)
 	w.drawLending()
 	return w
 }
@@ -247,7 +245,7 @@ func (w *world) config(self linkPeer) core.Config {
 	return core.Config{
 		Self: self, PodOf: w.podOf, Pods: len(w.net.ports), Rendezvous: w.rdv, Seed: w.seed,
 		Channel: carriage.Kind(w.seed / 2 % 4), EagerBytes: 1 << (8 + w.rng.IntN(9)), FastPeers: w.rng.IntN(5) - 1, StartWithin: 5 * time.Second, CreditBytes: 128 << 10, FragmentBytes: uint32(1<<10 + w.rng.IntN(32<<10)),
-		VectorPiece: 1 + int(w.seed/8%16), Machine: w.seats.machine(self), LookAfter: w.rests.lookAfter,
+		VectorPiece: 1 + int(w.seed/8%16), LookAfter: w.rests.lookAfter,
 	}
 }
 
@@ -317,13 +315,12 @@ func (w *world) run() error {
 		w.net.move()
 		w.net.dial(func(self, peer linkPeer, generation int) { w.engines[self].Connected(peer, generation) })
 		busy, done := 0, true
-		for i, e := range w.engines {
+		for i := range w.engines {
 			if i == w.slow && w.rng.IntN(slowness) > 0 || w.silent(i) {
 				continue
 			}
 			if !w.net.ports[i].dead && !w.sleeps(i) {
 				busy += w.turn(i)
-				w.seats.sit(e)
 			}
 		}
 		for _, a := range w.apps {
