@@ -8,17 +8,17 @@ import (
 
 // Clue finds in a rank's standard error why the rank has ended.
 type Clue interface {
-	Line(line []byte) // without its end, and not longer than clueLine
-	String() string   // empty: nothing was found
+	Line(line []byte) // without the newline, at most clueLine bytes
+	String() string   // empty if nothing was found
 }
 
 // Bounds of a Clue.
 const (
-	clueLine = 1 << 10                // bytes of a line: what follows is not looked at
-	clueTime = 200 * time.Millisecond // for the rest of the output of a rank that has ended; a process that it has left may have the pipe
+	clueLine = 1 << 10                // bytes of a line that are read; the rest of the line is ignored
+	clueTime = 200 * time.Millisecond // wait for the rest of the output after a rank has ended: a process that it started may still hold the pipe open
 )
 
-// clued gives the lines of one stream, and those of texts, to a Clue.
+// clued passes the lines of one stream, and of texts that come otherwise, to a Clue.
 type clued struct {
 	mu   sync.Mutex // guards clue
 	clue Clue
@@ -26,14 +26,14 @@ type clued struct {
 	done chan struct{} // closed at the end of the stream
 }
 
-// add takes a line that is whole, of the stream or of a text.
+// add passes a complete line to the Clue.
 func (c *clued) add(line []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.clue.Line(line[:min(len(line), clueLine)])
 }
 
-// Write takes all. The stream is one goroutine's.
+// Write accepts all bytes. Only one goroutine writes the stream.
 func (c *clued) Write(b []byte) (int, error) {
 	n := len(b)
 	for {
@@ -52,7 +52,8 @@ func (c *clued) end() {
 	close(c.done)
 }
 
-// text is what was found when the stream has ended; empty: nothing, or not in time.
+// text returns what was found once the stream has ended. It is empty if nothing was found, or if the
+// stream does not end within clueTime.
 func (c *clued) text() string {
 	if c == nil {
 		return ""
@@ -67,7 +68,7 @@ func (c *clued) text() string {
 	}
 }
 
-// newClue begins to look for a clue of a rank that has started; nil: none is looked for.
+// newClue creates the clue of a rank that has started. It returns nil if none is configured.
 func (p *pod) newClue(rank int) *clued {
 	if p.cfg.Clue == nil {
 		return nil

@@ -10,12 +10,12 @@ import (
 // sharedMemory is the file system of the memory that processes share.
 const sharedMemory = "/dev/shm"
 
-// sharedLow is how little of it is left when a process has used it up: MPIs take it by
+// sharedLow is the free space, in bytes, below which the file system counts as full: MPIs allocate
 // segments of a MiB and more.
 const sharedLow = 1 << 20
 
-// hint is what may have caused a signal, and what to do; empty: nothing is known. SIGBUS comes
-// of touching shared memory that its file system has not got. dir is that file system.
+// hint returns a possible cause of a signal and a remedy, or an empty text. A process gets SIGBUS when
+// it touches shared memory for which its file system, dir, has no room.
 func hint(s syscall.Signal, dir string) string {
 	var fs unix.Statfs_t
 	if s != unix.SIGBUS || unix.Statfs(dir, &fs) != nil {
@@ -24,7 +24,8 @@ func hint(s syscall.Signal, dir string) string {
 	return full(dir, fs.Blocks*uint64(fs.Bsize), fs.Bavail*uint64(fs.Bsize))
 }
 
-// full is the hint of a file system of a size with so many free bytes; empty: it is not full.
+// full returns the hint for a file system with the given size and free bytes, or an empty text if it
+// is not full.
 func full(dir string, size, free uint64) string {
 	if free >= max(sharedLow, size/64) {
 		return ""

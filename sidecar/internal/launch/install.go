@@ -28,8 +28,8 @@ func Install(dir string, more ...string) (string, error) {
 	return filepath.Join(dir, filepath.Base(self)), nil
 }
 
-// replace makes to a copy of from that everybody may run. Others see the old
-// file or the whole new one.
+// replace makes to a copy of from that all users may run. Readers see either the old file or the
+// complete new one.
 func replace(to, from string) (err error) {
 	in, err := os.Open(from)
 	if err != nil {

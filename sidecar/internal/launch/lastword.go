@@ -13,9 +13,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
-// What the pod leaves behind in its termination message.
+// This file makes the termination message of the pod.
 
-// Failure is e as the termination message has it.
+// Failure converts e for the termination message.
 func (e *Event) Failure() podlife.Failure {
 	f := podlife.Failure{Rank: e.Rank, Code: e.Code, Signal: e.Signal, Reason: podlife.RankExited, Text: e.Text(), Clue: e.Clue, Time: e.Time}
 	switch {
@@ -30,25 +30,24 @@ func (e *Event) Failure() podlife.Failure {
 	return f
 }
 
-// running is a rank's process that was not taken away yet.
+// running is a rank's process that was not reaped yet.
 type running struct {
 	*os.Process
-	orders *orders // what it had been told when it ended; nil: it runs, as far as anybody has looked
-	aborts int     // the exit code with which it has asked for the end of the job; 0: it has not
-	lost   bool    // the job has failed because of it, and it was told to end
+	orders *orders // received when its end was noticed; nil while it runs
+	aborts int     // exit code with which it has called abort; 0: it has not
+	lost   bool    // the job has failed because of it, and it was told to end by abort
 }
 
-// orders are what ranks have been told by the end of the pod.
+// orders are what a rank had been told when it ended.
 type orders struct {
-	signal syscall.Signal // 0: none was sent
-	end    bool           // from outside
-	aborts int            // it has asked for the end itself, with that code
-	lost   bool           // the job had failed because of it
+	signal syscall.Signal // sent because the pod ends; 0: none
+	end    bool           // the pod was told to end from outside
+	aborts int            // as in running
+	lost   bool           // as in running
 }
 
-// noteEnded keeps what ranks had been told that have ended by now. Their own goroutines
-// may come to it only after more was said, and would take their end for obedience.
-// p.mu is held.
+// noteEnded records the orders of ranks that have ended by now. Their goroutines may notice the end only
+// after a further order, and would report that the rank has obeyed it. p.mu is held.
 func (p *pod) noteEnded() {
 	for _, proc := range p.procs {
 		if hasEnded(proc.Pid) {
@@ -57,28 +56,28 @@ func (p *pod) noteEnded() {
 	}
 }
 
-// noteOrders keeps what a rank has been told that has ended, the first time. p.mu is held.
+// noteOrders records the orders of a rank that has ended, if that was not done before. p.mu is held.
 func (p *pod) noteOrders(proc *running) {
 	if proc.orders == nil {
 		proc.orders = &orders{signal: p.ending, end: p.told, aborts: proc.aborts, lost: proc.lost}
 	}
 }
 
-// hasEnded reports whether a child has ended, and leaves it there.
+// hasEnded reports whether a child has ended, and does not reap it.
 func hasEnded(pid int) bool {
 	var ended siginfo
 	err := unix.Waitid(unix.P_PID, pid, ended.info(), unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
 	return err == nil && ended.pid() == pid
 }
 
-// sent reports whether the end of the pod had sent s: SIGTERM comes first, SIGKILL after
-// the grace.
+// sent reports whether the rank got s because the pod ended: SIGTERM first, SIGKILL after the grace
+// period.
 func (o *orders) sent(s syscall.Signal) bool {
 	return o.signal != 0 && (s == unix.SIGTERM || s == o.signal)
 }
 
-// remember keeps the failures that are worth a word: in order of time, those
-// that nobody asked for first. p.mu is held.
+// remember keeps the first podlife.FailuresMax failures in order of time, those of ranks that were told
+// to end last. p.mu is held.
 func (p *pod) remember(e *Event) {
 	p.failures = append(p.failures, e.Failure())
 	slices.SortStableFunc(p.failures, func(a, b podlife.Failure) int {
@@ -93,12 +92,12 @@ func (p *pod) remember(e *Event) {
 	p.failures = p.failures[:min(len(p.failures), podlife.FailuresMax)]
 }
 
-// concludeTime bounds how long the end of a pod waits for its sidecar's word.
+// concludeTime bounds the question to the sidecar at the end of a pod.
 const concludeTime = 2 * time.Second
 
-// conclude notes what the sidecar knows of the job when all ranks of the pod have ended
-// with code 0: where containers of others keep the pod running, the sidecar does not leave
-// its own last words before the job is over.
+// conclude asks the sidecar whether the job has failed, if all ranks of the pod have ended with code 0.
+// If other containers keep the pod running, the sidecar writes its own termination message only after
+// the job is over.
 func (p *pod) conclude(ctx context.Context) {
 	p.mu.Lock()
 	ended := p.first == nil
@@ -110,7 +109,7 @@ func (p *pod) conclude(ctx context.Context) {
 	defer cancel()
 	failed, err := p.cfg.JobFailed(ctx)
 	if err != nil {
-		return // no word is none of a good end
+		return // without an answer the outcome stays unknown
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,6 +127,6 @@ func (p *pod) leaveWord() {
 		m.Output = p.tail.String()
 	}
 	if err := p.cfg.Log.Write(&m); err != nil {
-		p.err.Tell(fmt.Sprintln("outrigger-launch:", err)) // the job goes on without it
+		p.err.Tell(fmt.Sprintln("outrigger-launch:", err)) // the job does not depend on the message
 	}
 }

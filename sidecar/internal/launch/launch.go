@@ -1,6 +1,6 @@
-// Package launch runs the ranks of one pod: it starts a process for each, sends
-// its output on with the rank in front, passes signals on, and ends the others
-// when one has failed. Nothing that a rank started outlives Run.
+// Package launch runs the ranks of one pod: it starts a process for each rank, forwards its output with
+// the rank in front, forwards signals, and ends the other ranks when one has failed. No process that a
+// rank has started outlives Run.
 package launch
 
 import (
@@ -24,19 +24,19 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/outlet"
 )
 
-// Event is one line of the status stream, JSON.
+// Event is one line of the status stream, in JSON.
 type Event struct {
 	Event  string    `json:"event"` // started, exited or failed
 	Rank   int       `json:"rank"`
 	PID    int       `json:"pid,omitempty"`
-	Code   int       `json:"code"`             // exit code; 128+signal for a signal, as a shell says it
+	Code   int       `json:"code"`             // exit code; 128+N for signal N, as in a shell
 	Signal string    `json:"signal,omitempty"` // name of the signal that ended it
-	Reason string    `json:"reason,omitempty"` // why it could not be started
-	Judged bool      `json:"judged,omitempty"` // it ended well, and Reason is what is wrong with it all the same
-	Hint   string    `json:"hint,omitempty"`   // what may have caused the signal
-	Told   bool      `json:"told,omitempty"`   // it ended because it was told to
-	Clue   string    `json:"clue,omitempty"`   // why, as it has printed
-	Aborts bool      `json:"aborts,omitempty"` // it has asked for the end of the job, and for that code
+	Reason string    `json:"reason,omitempty"` // why it could not be started, or what Judge found
+	Judged bool      `json:"judged,omitempty"` // it exited with code 0, and Reason is what Judge found wrong
+	Hint   string    `json:"hint,omitempty"`   // possible cause of the signal
+	Told   bool      `json:"told,omitempty"`   // it ended because it was told to end
+	Clue   string    `json:"clue,omitempty"`   // reason that the rank has printed
+	Aborts bool      `json:"aborts,omitempty"` // it has called abort with Code
 	Time   time.Time `json:"time"`
 }
 
@@ -69,63 +69,59 @@ type Config struct {
 	Socket      string
 	First, Last int
 	Program     []string
-	Env         []string         // on top of the process's own
+	Env         []string         // added to the environment of this process
 	Prefix      bool             // put "[rank] " before each line
-	Stdin       *os.File         // of rank 0 of the world, which inherits it; nil: ranks read nothing
-	Out, Err    io.Writer        // shared by all ranks, written in whole lines; the end does not wait for their readers
+	Stdin       *os.File         // inherited by rank 0 of the world; nil: /dev/null
+	Out, Err    io.Writer        // shared by all ranks, written in complete lines
 	Status      io.Writer        // nil: no status lines
 	Pod         int              // number of the pod, for Log
 	Log         *podlife.Log     // nil: no termination message
-	Unable      error            // why no rank of this pod can be started; nil: nothing is known
+	Unable      error            // why no rank of this pod can be started; nil: no reason is known
 	Grace       time.Duration    // between SIGTERM and SIGKILL when a rank has failed; default 2 s
-	Drain       time.Duration    // the same when this process is told to end; default Grace
-	Signals     <-chan os.Signal // passed on to every rank; SIGKILL: the ranks that are left are killed
+	Drain       time.Duration    // between SIGTERM and SIGKILL when this process is told to end; default Grace
+	Signals     <-chan os.Signal // forwarded to every rank; SIGKILL kills those that are left
 
-	// Dress gives a rank more than Env: variables, and files that it inherits as
-	// descriptor 3 and those that follow. Its caller closes the files when the
-	// rank has started. nil: nothing.
+	// Dress returns variables of a rank in addition to Env, and files that it inherits as descriptor 3
+	// and following. The files are closed when the rank has started. May be nil.
 	Dress func(ctx context.Context, rank int) (env []string, files []*os.File, err error)
-	// Judge says what is wrong with a rank that has exited with code 0. nil: nothing. It
-	// may wait for other ranks, until ctx ends: when one has failed, or this process is told
-	// to end.
+	// Judge returns what is wrong with a rank that has exited with code 0. It may wait for other ranks
+	// until ctx ends, which it does when a rank has failed or this process is told to end. May be nil.
 	Judge func(ctx context.Context, rank int) error
-	// Ended is called for each rank that has exited with code 0, before its status line is
-	// written. nil: nothing. It may wait until ctx ends, as Judge may.
+	// Ended is called for each rank that has exited with code 0, before its status line is written. It
+	// may wait as Judge may. May be nil.
 	Ended func(ctx context.Context, rank int)
-	// Failed is told of the first rank that has ended badly, or cannot be started, before
-	// others are ended for it. nil: nobody is.
+	// Failed is called for the first rank that has failed or cannot be started, before the other ranks
+	// are ended for it. May be nil.
 	Failed func(rank, code int)
-	// JobFailed reports whether the job has failed, as far as the sidecar knows: then that is
-	// why this process is told to end, and the ranks have Grace and not Drain. The last words
-	// of a pod whose ranks have ended well say it, too. An error: the sidecar gave no answer.
-	// nil: it cannot be asked.
+	// JobFailed asks the sidecar whether the job has failed. If it has when this process is told to end,
+	// the ranks have Grace instead of Drain. The termination message of a pod whose ranks have all
+	// exited with code 0 has the answer as well. An error means that the sidecar gave no answer. May be
+	// nil.
 	JobFailed func(ctx context.Context) (bool, error)
-	// Aborts tells of ranks that have asked for the end of the job, with its exit code, and
-	// leave their own to somebody else; and of lost ones, because of which the job has failed,
-	// and whose processes may live. It returns when ctx ends. nil: nobody tells.
+	// Aborts calls told for each rank that has called abort, with its exit code, and that may wait to be
+	// ended; and, with lost, for each rank because of which the job has failed and whose process may
+	// live. It returns when ctx ends. May be nil.
 	Aborts func(ctx context.Context, told func(rank, code int, lost bool))
-	// Clue makes what looks in a rank's standard error for the reason of its end. nil: nothing.
+	// Clue creates the search for the reason of a rank's end in its standard error. May be nil.
 	Clue func() Clue
-	// Texts is called once, before ranks start, with a function that prints a text as a rank's
-	// standard error: what an MPI prints by process management comes to the launcher. nil: no
-	// text comes.
+	// Texts is called once, before ranks start. Texts that ranks print by process management, as Open
+	// MPI 5 does, are passed to say, which prints them as standard error of the rank. May be nil.
 	Texts func(say func(rank int, text string))
-	// Tidy is called when all ranks have ended, and all that they started. nil: nothing.
+	// Tidy is called when all ranks and all processes that they started have ended. May be nil.
 	Tidy func() error
 
-	killGroup func(int) // of tests
-	awaited   func()    // of tests: a rank has ended, and nobody knows yet
+	killGroup func(int) // replaced by tests
+	awaited   func()    // called by tests when a rank has ended, before its end is recorded
 }
 
-// Exit codes of programs that cannot be run, as shells use them.
+// Exit codes of programs that cannot be run, as in shells.
 const (
-	exitUnable        = 1 // what they need is missing
+	exitUnable        = 1 // something that the program needs is missing
 	exitNotFound      = 127
 	exitNotExecutable = 126
 )
 
-// CannotRun is the exit code for a program that exec.LookPath does not find or
-// does not like.
+// CannotRun returns the exit code for an error of exec.LookPath.
 func CannotRun(err error) int {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		return exitNotFound
@@ -133,7 +129,7 @@ func CannotRun(err error) int {
 	return exitNotExecutable
 }
 
-// wordsApart adds what is meant to the failure to find a program that is a whole line.
+// wordsApart adds advice to the failure to find a program whose name is a whole command line.
 func wordsApart(program string, err error) error {
 	words := strings.Fields(program)
 	if len(words) < 2 || CannotRun(err) != exitNotFound {
@@ -145,36 +141,35 @@ func wordsApart(program string, err error) error {
 // pod is a running set of ranks.
 type pod struct {
 	cfg     Config
-	copies  sync.WaitGroup // of output
+	copies  sync.WaitGroup // goroutines that copy output
 	stop    chan struct{}  // closed by the first failure
-	hasten  func()         // ends what waits for other ranks
-	out     *outlet.Writer // Out and Err, which may be one
+	hasten  func()         // ends calls of Judge and Ended that wait for other ranks
+	out     *outlet.Writer // out and err may be the same
 	err     *outlet.Writer
-	silent  atomic.Bool // nobody is left who could print
-	reports sync.Mutex  // held for a status line
+	silent  atomic.Bool // all processes that could print have ended
+	reports sync.Mutex  // held while a status line is written
 	tail    tail        // of what the ranks print
-	texts   texts       // that ranks print by process management
+	texts   texts       // printed by process management
 
 	mu     sync.Mutex // guards what follows
 	procs  map[int]*running
 	clues  map[int]*clued
-	pipes  []*os.File     // that output is read from
-	ending syscall.Signal // what ranks get that start too late; 0: the pod is not ending
-	told   bool           // to end, from outside
-	// interrupted says that a rank had not ended when the pod was told to.
+	pipes  []*os.File     // read ends of the ranks' output
+	ending syscall.Signal // sent to ranks that start while the pod ends; 0: the pod does not end
+	told   bool           // this process was told to end
+	// interrupted is set if a rank had not ended when this process was told to end.
 	interrupted bool
 	first       *Event // first failure
 	failures    []podlife.Failure
-	outcome     podlife.Outcome // of ranks that have all ended well
+	outcome     podlife.Outcome // if all ranks have exited with code 0
 }
 
 func newPod(cfg Config) *pod {
 	return &pod{cfg: cfg, procs: map[int]*running{}, clues: map[int]*clued{}, stop: make(chan struct{}), hasten: func() {}, out: outlet.Of(cfg.Out), err: outlet.Of(cfg.Err)}
 }
 
-// Run runs the ranks to their end and returns the first failure, or nil. It
-// makes this process the parent of what ranks leave behind, so nothing else in
-// it may start processes meanwhile.
+// Run runs the ranks to their end and returns the first failure, or nil. This process becomes the parent
+// of processes that ranks leave behind, so no other part of it may start processes meanwhile.
 func Run(ctx context.Context, cfg Config) *Event {
 	if cfg.Grace == 0 {
 		cfg.Grace = 2 * time.Second
@@ -201,7 +196,7 @@ func Run(ctx context.Context, cfg Config) *Event {
 		cfg.Texts(p.say)
 	}
 	var wg, watch sync.WaitGroup
-	watched, unwatch := context.WithCancel(context.WithoutCancel(ctx)) // also while the pod ends
+	watched, unwatch := context.WithCancel(context.WithoutCancel(ctx)) // it goes on while the pod ends
 	defer unwatch()
 	if cfg.Aborts != nil {
 		watch.Go(func() { cfg.Aborts(watched, p.abort) })
@@ -223,7 +218,7 @@ func Run(ctx context.Context, cfg Config) *Event {
 	KillOrphans()
 	if cfg.Tidy != nil {
 		if err := cfg.Tidy(); err != nil {
-			_, _ = fmt.Fprintln(cfg.Err, "outrigger-launch: tidying up:", err) // the ranks' result stands
+			_, _ = fmt.Fprintln(cfg.Err, "outrigger-launch: tidying up:", err) // the result of the ranks does not change
 		}
 	}
 	p.cutShort()
@@ -231,18 +226,17 @@ func Run(ctx context.Context, cfg Config) *Event {
 	p.leaveWord()
 	p.finishOutput()
 	if p.first != nil {
-		p.leaveWord() // with the last lines
+		p.leaveWord() // now with the last lines of output
 	}
 	return p.first
 }
 
-// reapPause is how often the remains of adopted processes are taken away.
+// reapPause is the time between two calls of reapOrphans.
 const reapPause = time.Second
 
-// supervise passes signals on and ends everything on failure or cancellation:
-// first politely, then not. What comes first decides how long the ranks have: ranks that
-// write a checkpoint because this process is told to end may exit with any code, and do not
-// shorten the time of the others.
+// supervise forwards signals, and ends all ranks on failure or cancellation: SIGTERM, then SIGKILL. The
+// first of the two decides the grace period: a rank that writes a checkpoint because this process is
+// told to end may exit with any code, which does not shorten the time of the others.
 func (p *pod) supervise(ctx context.Context, done <-chan struct{}) {
 	stop, cancelled := p.stop, ctx.Done()
 	failed := make(chan struct{})
@@ -277,7 +271,7 @@ func (p *pod) supervise(ctx context.Context, done <-chan struct{}) {
 			p.tell()
 			if !ending && p.cfg.JobFailed != nil {
 				watch.Go(func() {
-					// A sidecar that has ended knows of no failure.
+					// An error means that the sidecar has ended, and says nothing about the job.
 					if is, err := p.cfg.JobFailed(watched); is && err == nil {
 						close(failed)
 					}
@@ -296,12 +290,12 @@ func (p *pod) supervise(ctx context.Context, done <-chan struct{}) {
 	}
 }
 
-// exitTerminated is the exit code of a pod that was told to end, as a shell says it.
+// exitTerminated is the exit code of a pod that was told to end, as in a shell.
 const exitTerminated = 128 + int(unix.SIGTERM)
 
-// cutShort makes the end of a pod that was told to end, and whose ranks have then ended
-// with 0, no good one: a rank that writes a checkpoint when it is told to end has not done
-// all its work. All ranks have ended.
+// cutShort reports a failure if the pod was told to end and its ranks have then exited with 0: a rank
+// that writes a checkpoint when it is told to end has not done all its work. Precondition: all ranks have
+// ended.
 func (p *pod) cutShort() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -312,7 +306,7 @@ func (p *pod) cutShort() {
 	p.remember(p.first)
 }
 
-// tell notes that the pod was told to end, which the ranks are that have not ended yet.
+// tell records that this process was told to end.
 func (p *pod) tell() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -323,7 +317,7 @@ func (p *pod) tell() {
 	}
 }
 
-// end sends s to all ranks, and to those that are starting when they have.
+// end sends s to all ranks, and to ranks that are starting once they have started.
 func (p *pod) end(s syscall.Signal) {
 	p.mu.Lock()
 	p.noteEnded()
@@ -332,7 +326,7 @@ func (p *pod) end(s syscall.Signal) {
 	p.signal(s)
 }
 
-// passOn gives the ranks a signal that this process has received.
+// passOn forwards a signal that this process has received to the ranks.
 func (p *pod) passOn(s os.Signal) {
 	switch sig, ok := s.(syscall.Signal); {
 	case !ok:
@@ -345,9 +339,8 @@ func (p *pod) passOn(s os.Signal) {
 	}
 }
 
-// notify sends s to the process of each rank, once, and not to those that it has started:
-// these need not expect the signal, which ends a process that does not, and what is an
-// mpirun passes it on itself.
+// notify sends s once to the process of each rank, and not to processes that the rank has started: s
+// ends a process that does not handle it, and an mpirun forwards it to its ranks.
 func (p *pod) notify(s syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -356,7 +349,7 @@ func (p *pod) notify(s syscall.Signal) {
 	}
 }
 
-// signal reaches the whole process group of every rank; false: none is left.
+// signal sends s to the process group of every rank. It returns false if no rank is left.
 func (p *pod) signal(s syscall.Signal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -366,18 +359,17 @@ func (p *pod) signal(s syscall.Signal) bool {
 	return len(p.procs) > 0
 }
 
-// ends reports whether a signal ends a program that does nothing about it, as who sends it
-// to the ranks expects, and not what a program makes of it.
+// ends reports whether the user expects the ranks to end by a signal.
 func ends(s syscall.Signal) bool { return s == unix.SIGINT || s == unix.SIGQUIT || s == unix.SIGHUP }
 
-// abort ends a rank that has asked for the end of the job, which may wait for that, or a lost
-// one: first politely, then not. The end of the others follows from its own.
+// abort ends a rank that has called abort, and may wait to be ended, or a lost one: SIGTERM, then
+// SIGKILL. The other ranks are ended because of its end.
 func (p *pod) abort(rank, code int, lost bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	proc := p.procs[rank]
 	if proc == nil || proc.aborts != 0 || proc.lost {
-		return // it has ended, or is another launcher's
+		return // it has ended, is of another launcher, or is being ended
 	}
 	if proc.lost = lost; !lost {
 		proc.aborts = code
@@ -386,13 +378,13 @@ func (p *pod) abort(rank, code int, lost bool) {
 	time.AfterFunc(p.cfg.Grace, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.procs[rank] == proc { // else its number may be another's
+		if p.procs[rank] == proc { // else the PID may have been reused
 			_ = unix.Kill(-proc.Pid, unix.SIGKILL) // as above
 		}
 	})
 }
 
-// announce tells of the failure of a rank, if that is why the pod ends.
+// announce calls Failed for the failure of a rank if the pod ends because of it.
 func (p *pod) announce(e *Event) {
 	p.mu.Lock()
 	first := p.first == nil && p.ending == 0
@@ -402,16 +394,16 @@ func (p *pod) announce(e *Event) {
 	}
 }
 
-// cannot is the failure of a rank that cannot be started. Its sidecar is told, or those of
-// other pods would hear only that it leaves the job, and blame it, or their ranks, for that.
+// cannot reports a rank that cannot be started. The sidecar is told first; otherwise the sidecars of
+// other pods would learn only that it leaves the job, and would blame it or their ranks.
 func (p *pod) cannot(rank, code int, cause error) {
 	e := &Event{Event: "failed", Rank: rank, Code: code, Reason: cause.Error(), Time: time.Now()}
 	p.announce(e)
 	p.fail(e)
 }
 
-// fail reports a failure, and starts the end of the pod. Ranks that fail at
-// almost the same time may be heard of in any order: the earliest counts.
+// fail reports a failure, and starts the end of the pod. Of failures that are noticed in another order
+// than they happened, the earliest counts.
 func (p *pod) fail(e *Event) {
 	p.mu.Lock()
 	if p.first == nil {
@@ -424,11 +416,11 @@ func (p *pod) fail(e *Event) {
 	p.mu.Unlock()
 	p.hasten()
 	p.hurry()
-	p.leaveWord() // already now: this process may be killed too
+	p.leaveWord() // at once, because this process may be killed as well
 	p.report(e)
 }
 
-// hurry lets nothing wait any more for those who read the output.
+// hurry stops waiting for readers of the output.
 func (p *pod) hurry() {
 	p.out.Hurry()
 	p.err.Hurry()
@@ -440,9 +432,9 @@ func (p *pod) report(e *Event) {
 	}
 	b, err := json.Marshal(e)
 	if err != nil {
-		return // an Event always has a form
+		return // an Event can always be encoded
 	}
 	p.reports.Lock()
 	defer p.reports.Unlock()
-	_, _ = p.cfg.Status.Write(append(b, '\n')) // a reader that has gone asks for nothing
+	_, _ = p.cfg.Status.Write(append(b, '\n')) // the reader may have gone
 }

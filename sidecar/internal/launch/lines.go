@@ -14,8 +14,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/outlet"
 )
 
-// copyOutput sends what a rank prints on, with the rank in front of each line if the pod's
-// lines are marked. A clue that is not nil is looked for in it.
+// copyOutput forwards the output of a rank until r ends, with the rank in front of each line if the
+// configuration asks for that, and passes it to c if c is not nil.
 func (p *pod) copyOutput(rank int, r *os.File, w *outlet.Writer, c *clued) {
 	s := p.stream(rank, w)
 	all := []io.Writer{s, p.tail.stream(fmt.Sprintf("[%d] ", rank))}
@@ -23,11 +23,11 @@ func (p *pod) copyOutput(rank int, r *os.File, w *outlet.Writer, c *clued) {
 		all = append(all, c)
 		defer c.end()
 	}
-	_, _ = io.Copy(io.MultiWriter(all...), &source{pipe: r, silent: &p.silent}) // a Stream takes all, and what cannot be read has ended
+	_, _ = io.Copy(io.MultiWriter(all...), &source{pipe: r, silent: &p.silent}) // a Stream accepts all bytes, and a read error means the end of the output
 	s.Flush()
 }
 
-// stream is what a rank prints on one of its outputs.
+// stream creates the destination of one output of a rank.
 func (p *pod) stream(rank int, w *outlet.Writer) *outlet.Stream {
 	if p.cfg.Prefix {
 		return w.Stream(outlet.Marked, fmt.Sprintf("[%d] ", rank))
@@ -35,16 +35,16 @@ func (p *pod) stream(rank int, w *outlet.Writer) *outlet.Stream {
 	return w.Stream(outlet.Unmarked, "")
 }
 
-// texts are the streams of what ranks print by process management.
+// texts are the destinations of what ranks print by process management.
 type texts struct {
-	mu sync.Mutex // guards of, and is held for a text
+	mu sync.Mutex // guards of, and is held while a text is written
 	of map[int][]io.Writer
 }
 
-// say prints a text of a rank as its standard error, in whole lines.
+// say prints a text of a rank as its standard error, in complete lines.
 func (p *pod) say(rank int, text string) {
 	if rank < p.cfg.First || rank > p.cfg.Last {
-		return // no launcher's
+		return // not a rank of this pod
 	}
 	lines := []byte(strings.TrimSuffix(text, "\n") + "\n")
 	p.texts.mu.Lock()
@@ -56,7 +56,7 @@ func (p *pod) say(rank int, text string) {
 		p.texts.of[rank] = []io.Writer{p.stream(rank, p.err), p.tail.stream(fmt.Sprintf("[%d] ", rank))}
 	}
 	for _, w := range p.texts.of[rank] {
-		_, _ = w.Write(lines) // both take all
+		_, _ = w.Write(lines) // both accept all bytes
 	}
 	if c := p.clue(rank); c != nil {
 		for line := range bytes.SplitSeq(lines, []byte("\n")) {
@@ -65,14 +65,14 @@ func (p *pod) say(rank int, text string) {
 	}
 }
 
-// source is the end of a rank's pipe that is read. When nobody is left who could
-// write to it, it ends behind what the pipe holds then, even if some process has
-// escaped that still could.
+// source is the read end of a rank's pipe. When silent is set, because all ranks have ended, it ends
+// after the bytes that the pipe holds at that time, even if a process that escaped still has the write
+// end open.
 type source struct {
 	pipe   *os.File
 	silent *atomic.Bool
-	seen   bool // that it is silent
-	left   int  // bytes that the pipe held then
+	seen   bool // silent was set at an earlier read
+	left   int  // bytes still to be read of those that the pipe held then
 }
 
 func (s *source) Read(b []byte) (int, error) {
@@ -98,8 +98,8 @@ func (s *source) Read(b []byte) (int, error) {
 	}
 }
 
-// finishOutput sends the rest of the output on and waits for its readers, unless
-// the pod has failed or is told to end: then what they do not take is dropped.
+// finishOutput forwards the rest of the output and waits for its readers. If the pod has failed or is
+// told to end, output that is not read is dropped.
 func (p *pod) finishOutput() {
 	p.silent.Store(true)
 	for _, r := range p.pipes {
@@ -109,7 +109,7 @@ func (p *pod) finishOutput() {
 	for _, r := range p.pipes {
 		_ = r.Close() // only read
 	}
-	if p.first != nil && p.cfg.Status == nil { // whose text follows
+	if p.first != nil && p.cfg.Status == nil { // its text is printed next
 		p.err.EndLine()
 	}
 	lost := p.out.Flush()

@@ -9,22 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A rank's process group ends with the rank. What has left the group, as
-// daemons do, becomes this process's child when its parent ends, because of
-// Adopt, and is found here.
+// A rank's process group ends with the rank. A process that has left the group, as daemons do, becomes
+// a child of this process when its parent ends (Adopt), and is ended here.
 
 // Adopt makes orphaned descendants children of this process. A kernel that
 // cannot (before 3.4) leaves them to init.
 func Adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// reapOrphans takes away adopted processes that have ended, for pods that run
-// for long.
+// reapOrphans waits for adopted processes that have ended, so that a long-running pod does not collect
+// zombies.
 func (p *pod) reapOrphans() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
-		// Looked at first: a rank is for its own goroutine, and what comes
-		// after it has time.
+		// WNOWAIT first: a rank is waited for by its own goroutine. The children after it in the
+		// kernel's order are found by a later call.
 		var ended siginfo
 		err := unix.Waitid(unix.P_ALL, 0, ended.info(), unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
 		if err != nil || ended.pid() == 0 || p.isRank(ended.pid()) {
@@ -43,8 +42,8 @@ func (p *pod) isRank(pid int) bool {
 	return false
 }
 
-// KillOrphans ends every child of this process, and what they leave behind in
-// turn, but for own, which it has started. All ranks have ended.
+// KillOrphans kills every child of this process except own, and repeats that for the children that
+// these leave behind. Precondition: all ranks have ended.
 func KillOrphans(own ...int) {
 	for {
 		list := slices.DeleteFunc(children(), func(pid int) bool { return slices.Contains(own, pid) })
@@ -53,18 +52,17 @@ func KillOrphans(own ...int) {
 		}
 		for _, pid := range list {
 			_ = unix.Kill(pid, unix.SIGKILL)    // it may just have ended
-			_, _ = unix.Wait4(pid, nil, 0, nil) // whatever it was
+			_, _ = unix.Wait4(pid, nil, 0, nil) // its status does not matter
 		}
 	}
 }
 
-// children lists the processes whose parent this is. The /proc of another PID
-// namespace has other processes under the same numbers: what is no child by the
-// kernel's word is none.
+// children lists the child processes of this process. If /proc belongs to another PID namespace, its
+// numbers mean other processes; isChild filters those out.
 func children() []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil // without /proc nobody can tell
+		return nil // without /proc they are not known
 	}
 	var list []int
 	for _, e := range entries {
@@ -79,7 +77,7 @@ func children() []int {
 	return list
 }
 
-// isChild asks without waiting and without taking anything away.
+// isChild asks the kernel without blocking and without reaping the process.
 func isChild(pid int) bool {
 	return unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == nil
 }

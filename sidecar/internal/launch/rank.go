@@ -16,13 +16,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// run is one rank from start to end, and its judgement if it ended well.
+// run starts a rank, waits for its end, and reports it.
 func (p *pod) run(ctx, judging context.Context, rank int, path string) {
-	// The death signal follows the thread that forks: it must live as long
-	// as the child, so that the goroutine keeps it.
+	// Linux sends the death signal when the thread that forked ends, so the goroutine keeps its thread
+	// until the child has ended.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	begun := time.Now() // a rank may call its sidecar before start returns
+	begun := time.Now() // before start: a rank may connect to its sidecar before start returns
 	cmd, err := p.start(ctx, rank, path)
 	if err = Advise(err); err != nil {
 		p.cannot(rank, exitNotExecutable, err)
@@ -68,16 +68,15 @@ func (p *pod) run(ctx, judging context.Context, rank int, path string) {
 	p.report(e)
 }
 
-// awaitEnd waits until a child has ended, and leaves it there.
+// awaitEnd waits until a child has ended, and does not reap it.
 func awaitEnd(pid int) {
 	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}
 }
 
-// takeAway ends what a rank that has ended left behind in its process group, and
-// then the rank itself: until it is waited for, its number and so the group's
-// cannot be anybody else's. Nobody is signalled by that number any more then. It returns
-// what the rank had been told when it ended.
+// takeAway kills the process group of a rank that has ended, and then reaps the rank: until it is
+// reaped, its PID, which is also the group's, is not reused. No signal is sent to that PID afterwards.
+// It returns the orders that the rank had received when it ended.
 func (p *pod) takeAway(rank int, proc *os.Process) (*os.ProcessState, *orders, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +89,7 @@ func (p *pod) takeAway(rank int, proc *os.Process) (*os.ProcessState, *orders, e
 }
 
 // killGroup ends a process group.
-func killGroup(id int) { _ = unix.Kill(-id, unix.SIGKILL) } // its leader may have been all there was
+func killGroup(id int) { _ = unix.Kill(-id, unix.SIGKILL) } // the rank may have been its only member
 
 // start starts a rank's process in a group of its own.
 func (p *pod) start(ctx context.Context, rank int, path string) (*exec.Cmd, error) {
@@ -105,7 +104,7 @@ func (p *pod) start(ctx context.Context, rank int, path string) (*exec.Cmd, erro
 		defer closeFiles(files)
 		cmd.Env, cmd.ExtraFiles = append(cmd.Env, env...), files
 	}
-	if rank == 0 && p.cfg.Stdin != nil { // a nil file would be no nil Reader
+	if rank == 0 && p.cfg.Stdin != nil { // a nil *os.File in an interface is not nil
 		cmd.Stdin = p.cfg.Stdin
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
@@ -119,19 +118,19 @@ func (p *pod) start(ctx context.Context, rank int, path string) (*exec.Cmd, erro
 		return nil, err
 	}
 	cmd.Stdout, cmd.Stderr = outWrite, errWrite
-	// Starting and registering are one step for reapOrphans and signal.
+	// p.mu is held for both steps, so that reapOrphans and signal see a started process in p.procs.
 	p.mu.Lock()
 	if err = cmd.Start(); err == nil {
 		p.procs[rank] = &running{Process: cmd.Process}
 		p.pipes = append(p.pipes, outRead, errRead)
 		if p.ending != 0 {
-			_ = unix.Kill(-cmd.Process.Pid, p.ending) // the others have had it
+			_ = unix.Kill(-cmd.Process.Pid, p.ending) // the other ranks have received it already
 		}
 	}
 	p.mu.Unlock()
 	_, _ = outWrite.Close(), errWrite.Close() // the child has its own
 	if err != nil {
-		_, _ = outRead.Close(), errRead.Close() // nothing will come
+		_, _ = outRead.Close(), errRead.Close() // no process has the write ends
 		return nil, err
 	}
 	c := p.newClue(rank)

@@ -7,21 +7,20 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
-// tail keeps the first and the last lines that ranks have printed, each with its rank in front,
-// for the termination message: programs say first what was wrong, and then how they are used,
-// or what follows from it. Its size is bounded: by headMax for the first lines,
-// podlife.OutputMax for the last ones that have ended, and as much for the line of each stream
-// that is not ended.
+// tail keeps the first and the last lines that ranks have printed, each with its rank in front, for the
+// termination message. Programs print the cause first, and then their usage or follow-up errors. It is
+// bounded: headMax bytes of first lines, podlife.OutputMax bytes of last complete lines, and
+// podlife.OutputMax bytes for the incomplete line of each stream.
 type tail struct {
 	mu      sync.Mutex // guards what follows, and the streams' lines
 	head    []byte
-	full    bool // the head takes no more
+	full    bool // head accepts no more lines
 	ended   []byte
-	lost    bool // lines between the two
+	lost    bool // lines between head and ended were dropped
 	streams []*tailStream
 }
 
-// headMax bounds the first lines, and textLost is in the place of those that are left out.
+// headMax bounds the first lines. textLost replaces lines that were dropped.
 const (
 	headMax  = podlife.OutputMax * 3 / 8
 	textLost = "...\n"
@@ -31,10 +30,10 @@ const (
 type tailStream struct {
 	of    *tail
 	label string
-	line  []byte // that is not ended
+	line  []byte // incomplete line
 }
 
-// stream begins a stream whose lines get a label.
+// stream adds a stream whose lines get a label in front.
 func (t *tail) stream(label string) *tailStream {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -43,13 +42,13 @@ func (t *tail) stream(label string) *tailStream {
 	return s
 }
 
-// Write notes what a rank has printed. It never waits, and takes all.
+// Write adds output of a rank. It does not block, and accepts all bytes.
 func (s *tailStream) Write(b []byte) (int, error) {
 	n := len(b)
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
 	for {
-		if s.of.full && len(b) > podlife.OutputMax { // what comes before leaves no trace
+		if s.of.full && len(b) > podlife.OutputMax { // earlier bytes would be dropped in any case
 			b = last(b, podlife.OutputMax)
 			s.line, s.of.lost = s.line[:0], true
 		}
@@ -63,7 +62,7 @@ func (s *tailStream) Write(b []byte) (int, error) {
 	}
 }
 
-// end takes the line of a stream, which has ended.
+// end moves the complete line of a stream to the head or the last lines.
 func (t *tail) end(s *tailStream) {
 	size := len(s.label) + len(s.line) + 1
 	if t.full = t.full || len(t.head)+size > headMax; !t.full {
@@ -74,7 +73,7 @@ func (t *tail) end(s *tailStream) {
 	t.ended = append(keep(keep(t.ended, []byte(s.label)), s.line), '\n')
 }
 
-// keep puts more behind b, of which it keeps the end.
+// keep appends more to b, and drops the beginning beyond podlife.OutputMax.
 func keep(b, more []byte) []byte {
 	b = append(b, more...)
 	if n := len(b) - podlife.OutputMax; n > 0 {
@@ -83,7 +82,7 @@ func keep(b, more []byte) []byte {
 	return b
 }
 
-// last is the end of b.
+// last returns the last size bytes of b.
 func last(b []byte, size int) []byte { return b[max(len(b)-size, 0):] }
 
 // String returns the first whole lines, and the last ones, that fit into podlife.OutputMax
