@@ -84,3 +84,5 @@ void or_ops_free(struct or_ops *t)
 	free(t->blocks);
 	free(t->free.list);
 }
+
+uint32_t outrigger_room(const outrigger *s) { return OR_MAX_REQUESTS - atomic_load_explicit(&s->ops.used, memory_order_relaxed); }

@@ -194,20 +194,34 @@ struct outrigger {
 	outrigger *next_known; /* fork.c's */
 };
 
-/* attach.c */
-int or_attach(const struct outrigger_config *config, outrigger *s, char *why, size_t why_bytes);
-void or_unmap(outrigger *s);
-void or_detach(outrigger *s); /* closes, unmaps and frees whatever is there */
-void or_encode_hello(unsigned char b[OR_HELLO_BYTES], uint32_t rank, uint64_t arena_bytes);
-struct or_welcome {
-	uint32_t abi, accepted, rank, ranks, pod, pods, sharers;
-	uint64_t features, segment_bytes, arena_bytes, eager_bytes;
-	char text[OR_TEXT_MAX + 1];
-};
-bool or_decode_welcome(const unsigned char *b, size_t n, struct or_welcome *w);
+/* Functions of the files, lowest first: no file calls one below it (hack/arch, TestCClientHasNoCycle). */
+
+/* clock.c */
+uint64_t or_now(void); /* ns */
+
+/* query.c: functions of outrigger.h */
+
+/* arena.c, op.c: declared with their types */
 
 /* pieces.c */
 bool or_grow(outrigger *s, uint64_t *ready, uint64_t end, uint64_t limit, bool insist);
+
+/* bell.c */
+int or_ring(outrigger *s);
+bool or_sidecar_ended(outrigger *s); /* looks at the socket */
+void or_nap(const outrigger *s, uint32_t word, unsigned microseconds); /* while the word that the sidecar wakes by is this one */
+void or_rouse(outrigger *s);         /* wakes every thread that sleeps */
+void or_back(outrigger *s);
+bool or_watches(const outrigger *s);
+
+/* place.c */
+void or_place_leaves(outrigger *s, uint64_t bytes);
+void or_place_back(outrigger *s);
+void or_place_looks(outrigger *s, unsigned came);
+void or_place_waits(outrigger *s);
+void or_place_woke(outrigger *s);
+void or_place_napped(outrigger *s);
+void or_place_forked(void);
 
 /* fork.c */
 int or_know(outrigger *s);   /* before it has a descriptor */
@@ -219,21 +233,11 @@ void or_let_fork(void);
  * arguments of the call are what is wrong. */
 int or_failed(outrigger *s, const char *call, uint32_t peer, uint64_t tag, uint64_t bytes, int status);
 
-/* submit.c */
-int or_submit(outrigger *s, const struct or_descriptor *d);
-int or_begin(outrigger *s, uint32_t *id, struct or_op **op);
-void or_drop(outrigger *s, uint32_t id, struct or_op *op);
-
-/* progress.c */
-int or_drain(outrigger *s);
-int or_progress(outrigger *s);
-int or_look(outrigger *s);
-
 /* stage.c */
 int or_slab_init(struct or_slab *slab, unsigned char *memory, uint64_t size, uint64_t eager);
 bool or_whole(outrigger *s, struct or_op *op, uint64_t bytes);
 unsigned char *or_chunk_at(const outrigger *s, struct or_chunk k);
-int or_stage(outrigger *s, uint32_t id, struct or_op *op);
+bool or_next_chunk(outrigger *s, uint32_t id, struct or_op *op, struct or_descriptor *d);
 int or_staged(outrigger *s, uint32_t id, struct or_op *op, const struct or_descriptor *d);
 void or_want_stage(outrigger *s, uint32_t id, struct or_op *op);
 void or_give_chunks(outrigger *s, struct or_op *op);
@@ -241,25 +245,33 @@ void or_feed(outrigger *s);
 uint64_t or_gather(const struct iovec *iov, int segments, uint64_t from, unsigned char *to, uint64_t bytes);
 void or_scatter(const struct iovec *iov, int segments, uint64_t at, const unsigned char *from, uint64_t bytes);
 
-/* place.c */
-void or_place_leaves(outrigger *s, uint64_t bytes);
-void or_place_back(outrigger *s);
-void or_place_looks(outrigger *s, unsigned came);
-void or_place_waits(outrigger *s);
-void or_place_woke(outrigger *s);
-void or_place_napped(outrigger *s);
-void or_place_forked(void);
+/* complete.c */
+void or_drop(outrigger *s, uint32_t id, struct or_op *op);
+int or_drain(outrigger *s);
 
-/* watch.c */
-void or_back(outrigger *s);
-bool or_watches(const outrigger *s);
+/* submit.c */
+int or_submit(outrigger *s, const struct or_descriptor *d);
+
+/* progress.c */
+int or_begin(outrigger *s, uint32_t *id, struct or_op **op);
+int or_stage(outrigger *s, uint32_t id, struct or_op *op);
+int or_progress(outrigger *s);
+int or_look(outrigger *s);
 
 /* wait.c */
-void or_nap(const outrigger *s, uint32_t word, unsigned microseconds); /* while the word that the sidecar wakes by is this one */
 int or_patience_init(outrigger *s, const char *name);
-bool or_sidecar_ended(outrigger *s); /* looks at the socket */
-void or_rouse(outrigger *s);         /* wakes every thread that sleeps */
-uint64_t or_now(void);               /* ns */
+
+/* attach.c */
+int or_attach(const struct outrigger_config *config, outrigger *s, char *why, size_t why_bytes);
+void or_unmap(outrigger *s);
+void or_detach(outrigger *s); /* closes, unmaps and frees whatever is there */
+void or_encode_hello(unsigned char b[OR_HELLO_BYTES], uint32_t rank, uint64_t arena_bytes);
+struct or_welcome {
+	uint32_t abi, accepted, rank, ranks, pod, pods, sharers;
+	uint64_t features, segment_bytes, arena_bytes, eager_bytes;
+	char text[OR_TEXT_MAX + 1];
+};
+bool or_decode_welcome(const unsigned char *b, size_t n, struct or_welcome *w);
 
 static inline _Atomic uint32_t *or_word(const outrigger *s, size_t offset)
 {

@@ -209,31 +209,27 @@ void or_want_stage(outrigger *s, uint32_t id, struct or_op *op)
 		op->queued = or_queue_push(&s->stage, id) == 0;
 }
 
-/* or_stage supplies chunks of a staged operation: filled ones of a send, empty
- * ones of a matched receive. It is called between submissions only: chunks of
- * one message must not overtake each other. */
-int or_stage(outrigger *s, uint32_t id, struct or_op *op)
+/* or_next_chunk makes the descriptor of the next chunk of a staged operation: a filled one of a
+ * send, an empty one of a matched receive. false: it needs none now, or waits for one. */
+bool or_next_chunk(outrigger *s, uint32_t id, struct or_op *op, struct or_descriptor *d)
 {
-	while (!op->done && op->offset < op->want && op->with_engine.count < OR_STAGE_DEPTH) {
-		struct or_chunk k;
-		if (!chunk_for(s, op, &k)) {
-			if (op->with_engine.count == 0 && moves(op) && !op->queued)
-				op->queued = or_queue_push(&s->starved[op->receives], id) == 0;
-			return OUTRIGGER_OK;
-		}
-		uint64_t n = op->want - op->offset;
-		if (n > k.bytes)
-			n = k.bytes;
-		if (!op->receives)
-			or_gather(op->iov, op->segments, op->offset, or_chunk_at(s, k), n);
-		op->offset += n;
-		op->with_engine.list[op->with_engine.count++] = k;
-		struct or_descriptor d = {.op = OR_OP_STAGE, .class = k.class, .req = id, .addr = k.offset, .len = n};
-		int rc = or_submit(s, &d);
-		if (rc != OUTRIGGER_OK)
-			return rc;
+	struct or_chunk k;
+	if (op->done || op->offset >= op->want || op->with_engine.count >= OR_STAGE_DEPTH)
+		return false;
+	if (!chunk_for(s, op, &k)) {
+		if (op->with_engine.count == 0 && moves(op) && !op->queued)
+			op->queued = or_queue_push(&s->starved[op->receives], id) == 0;
+		return false;
 	}
-	return OUTRIGGER_OK;
+	uint64_t n = op->want - op->offset;
+	if (n > k.bytes)
+		n = k.bytes;
+	if (!op->receives)
+		or_gather(op->iov, op->segments, op->offset, or_chunk_at(s, k), n);
+	op->offset += n;
+	op->with_engine.list[op->with_engine.count++] = k;
+	*d = (struct or_descriptor){.op = OR_OP_STAGE, .class = k.class, .req = id, .addr = k.offset, .len = n};
+	return true;
 }
 
 /* feed gives chunks to the operations of a side that wait for one, the oldest first. */

@@ -1,12 +1,7 @@
 /* Waiting: looks, then looks that yield the processor, then sleep (LAYOUT §8). */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "session.h"
 
@@ -14,13 +9,6 @@
 #define YIELD_NS 300000u
 #define NAP_US 100000u    /* at most: a sidecar may have been stopped within a wake-up */
 #define POLLS 4096        /* looks of a wait that only polls, between two for the end of the sidecar */
-
-uint64_t or_now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 int or_patience_init(outrigger *s, const char *name)
 {
@@ -33,34 +21,6 @@ int or_patience_init(outrigger *s, const char *name)
 		return OUTRIGGER_OK;
 	s->patience.yield_ns = UINT64_MAX;
 	return OUTRIGGER_INVALID;
-}
-
-/* or_sidecar_ended looks at the socket. What is sent on it is an answer about a piece of the
- * arena, which another thread waits for, and reads; without feature pieces nothing is, so
- * that whatever there is to read is its end. */
-bool or_sidecar_ended(outrigger *s)
-{
-	char b;
-	ssize_t n = recv(s->socket, &b, 1, MSG_PEEK | MSG_DONTWAIT);
-	if (n > 0 && (s->features & OR_FEATURE_PIECES) != 0)
-		return s->gone;
-	if (n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
-		s->gone = true;
-	return s->gone;
-}
-
-void or_nap(const outrigger *s, uint32_t word, unsigned microseconds)
-{
-	struct timespec t = {(time_t)(microseconds / 1000000u), (long)(microseconds % 1000000u) * 1000};
-	/* Not the private kind: the word is in the memory of two processes. */
-	syscall(SYS_futex, or_word(s, OR_SEG_OFF_WAITING), FUTEX_WAIT, word, &t, NULL, 0);
-}
-
-void or_rouse(outrigger *s)
-{
-	s->roused++;
-	atomic_store(or_word(s, OR_SEG_OFF_WAITING), 0);
-	syscall(SYS_futex, or_word(s, OR_SEG_OFF_WAITING), FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
 int outrigger_sleep(outrigger *s, unsigned microseconds)

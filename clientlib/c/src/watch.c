@@ -18,22 +18,6 @@
  * next look clears that word, too. */
 #include "session.h"
 
-/* or_back notes that the program is in the library again. */
-void or_back(outrigger *s)
-{
-	if (!s->watch.armed)
-		return;
-	s->watch.armed = s->watch.away = false;
-	if (s->sleepers == 0)
-		atomic_store(or_word(s, OR_SEG_OFF_WAITING), 0);
-}
-
-/* or_watches reports that the caller is the watcher. */
-bool or_watches(const outrigger *s)
-{
-	return atomic_load_explicit(&s->watch.there, memory_order_relaxed) && pthread_equal(s->watch.thread, pthread_self());
-}
-
 static bool anything(const outrigger *s) { return or_ready(&s->complete) || s->stage.count > 0; }
 
 /* arm sets the word, and reports what has come before that. */
