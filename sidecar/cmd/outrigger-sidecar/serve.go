@@ -191,7 +191,7 @@ func (d *daemon) look() (obs.Picture, error) {
 	}
 	var buffers []obs.Buffers
 	for _, b := range v.Buffers {
-		buffers = append(buffers, obs.Buffers{Rank: b.Rank, Counts: b.Counts})
+		buffers = append(buffers, obs.Buffers{Rank: b.Rank, BufferCounts: b.BufferCounts})
 	}
 	return obs.Picture{
 		Core: v.Core, Buffers: buffers, Times: v.Times, Busy: v.Turns.Busy, Idle: v.Turns.Idle, Yields: v.Turns.Yields, Sleeps: v.Turns.Sleeps,

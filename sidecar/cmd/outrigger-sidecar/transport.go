@@ -17,7 +17,6 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/node"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
@@ -34,7 +33,7 @@ var errTransport = errors.New("the job requires a transport that this sidecar ha
 
 // remote is the link to the other sidecars.
 type remote interface {
-	engine.Stream
+	link.Link
 	SetMemory(link.Memory)
 }
 

@@ -14,6 +14,7 @@ import (
 type full struct{ link.Link }
 
 func (full) Caps() link.Caps                   { return link.Caps{} }
+func (full) Abilities() link.Abilities         { return link.Abilities{} }
 func (full) Post(link.Peer, []*link.Frame) int { return 0 }
 func (full) Poll(link.Sink) int                { return 0 }
 func (full) Close() error                      { return nil }

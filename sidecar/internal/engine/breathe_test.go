@@ -13,7 +13,7 @@ import (
 
 type calling struct{ full }
 
-func (calling) CallsC() {}
+func (calling) Abilities() link.Abilities { return link.Abilities{CallsC: true} }
 
 // TestBreathe: an engine whose link calls C goes through Go's scheduler every 8 ms, or 5 if it
 // has nothing to do, and no other one does.

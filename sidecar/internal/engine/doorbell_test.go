@@ -136,7 +136,7 @@ func TestBlockingDoorbell(t *testing.T) {
 
 // TestEveryRingEndsASleep: nobody reads the doorbell, and each ring counts.
 func TestEveryRingEndsASleep(t *testing.T) {
-	s, err := newSleeper([2]link.Link{local.New(0, nil), local.New(0, nil)})
+	s, err := newSleeper([2]link.Abilities{})
 	if err != nil {
 		t.Fatal(err)
 	}

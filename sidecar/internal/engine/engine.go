@@ -1,6 +1,7 @@
 // Package engine is the turn: it takes what applications and links have, lets
 // the core decide, and carries out what the core wants. One goroutine, locked
-// to its thread, owns everything here; other goroutines reach it by mail.
+// to its thread, owns everything here; other goroutines reach it by mail. What a link can
+// do beyond carrying frames the engine reads once, when it is made, from link.Abilities.
 package engine
 
 import (
@@ -13,7 +14,6 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
@@ -26,33 +26,6 @@ type Dialer interface {
 	Cancel(peer link.Peer)
 }
 
-// Stream is a link that is given its connections as sockets.
-type Stream interface {
-	link.Link
-	// Attach takes over the connected socket fd, replacing an older one. link.ErrLater:
-	// it has not yet, and is to be asked again in the next turn.
-	Attach(peer link.Peer, fd int) error
-}
-
-// Waitable is a link that the engine can sleep on: the descriptor is readable
-// when Poll would find work.
-type Waitable interface{ FD() int }
-
-// Armed is a Waitable that has to be told before a sleep; it reports whether there
-// is work already.
-type Armed interface{ Arm() bool }
-
-// Caller is a link that calls C, which may take long.
-type Caller interface{ CallsC() }
-
-// Batched is a link that collects what it is given until Commit.
-type Batched interface{ Commit() }
-
-// Selective is a link that can do more with some peers than with others.
-type Selective interface {
-	PeerCaps(peer link.Peer) link.Caps
-}
-
 // Recorder keeps protocol events for the post-mortem.
 type Recorder interface {
 	Record(now int64, kind uint8, peer int32, rank uint32, tag, size, seq uint64)
@@ -61,8 +34,8 @@ type Recorder interface {
 // Config of an Engine.
 type Config struct {
 	Core   core.Config
-	Local  link.Remote // frames to this sidecar itself
-	Remote link.Link   // frames to the others
+	Local  link.Link // frames to this sidecar itself
+	Remote link.Link // frames to the others
 	Dialer Dialer
 	Log    *slog.Logger
 	Record Recorder        // nil: nothing is recorded
@@ -73,17 +46,22 @@ type Config struct {
 	Failed func(*core.Failure)
 }
 
+// Places of the links in an Engine.
+const (
+	linkLocal = iota
+	linkRemote
+)
+
 // Engine runs the turns of one sidecar.
 type Engine struct {
 	cfg      Config
 	core     *mind
-	links    [2]link.Link // local, remote
-	batched  Batched      // the remote one, if it is
-	armed    Armed
-	regions  [][]byte                 // by link.Region
-	sessions []*attached              // by core.SessionID; nil: free
-	departed map[uint32]gather.Counts // of sessions that have ended, by rank
-	times    []*trace.Times           // of the ranks that have attached
+	links    [2]link.Link                 // local, remote
+	can      [2]link.Abilities            // theirs
+	regions  [][]byte                     // by link.Region
+	sessions []*attached                  // by core.SessionID; nil: free
+	departed map[uint32]link.BufferCounts // of sessions that have ended, by rank
+	times    []*trace.Times               // of the ranks that have attached
 	active   []*attached
 	first    int         // of active, who is taken from first
 	ends     int         // turns that the ends of sockets may still wait for what links have; 0: none has ended
@@ -92,7 +70,6 @@ type Engine struct {
 	again    []returning // ranks that attach again, and wait for the next generation
 	joining  map[link.Peer]*joining
 	now      int64
-	calls    bool         // the remote link is a Caller
 	breath   int64        // when the turn's goroutine last went through Go's scheduler
 	pulse    atomic.Int64 // when a turn last began, about; for Alive
 	asleep   atomic.Bool
@@ -132,11 +109,8 @@ const intakeBatch = 64
 // New makes an engine. clock gives nanoseconds of any epoch.
 func New(cfg Config, clock func() int64) (*Engine, error) {
 	e := &Engine{cfg: cfg, clock: clock, links: [2]link.Link{cfg.Local, cfg.Remote}, byRank: map[uint32]*attached{}, joining: map[link.Peer]*joining{}}
-	e.batched, _ = cfg.Remote.(Batched)
-	e.armed, _ = cfg.Remote.(Armed)
-	_, e.calls = cfg.Remote.(Caller)
-	cfg.Core.Gatherer, _ = cfg.Remote.(core.Gatherer)
-	cfg.Core.Caster, _ = cfg.Remote.(link.Caster)
+	e.can = [2]link.Abilities{cfg.Local.Abilities(), cfg.Remote.Abilities()}
+	cfg.Core.Gatherer, cfg.Core.Caster = e.can[linkRemote].Gatherer, e.can[linkRemote].Caster
 	pool, err := reserveMemory(cfg.Core.PoolBytes())
 	if err != nil {
 		return nil, err
@@ -149,7 +123,7 @@ func New(cfg Config, clock func() int64) (*Engine, error) {
 	if e.core, err = newMind(cfg.Core, e); err != nil {
 		return nil, errors.Join(err, releaseMemory(pool), releaseMemory(rings))
 	}
-	if e.sleeper, err = newSleeper(e.links); err != nil {
+	if e.sleeper, err = newSleeper(e.can); err != nil {
 		return nil, errors.Join(err, releaseMemory(pool), releaseMemory(rings))
 	}
 	e.mail.doorbell = e.sleeper.doorbell
@@ -218,8 +192,8 @@ func (e *Engine) Turn() int {
 // flush posts what the core has for the links.
 func (e *Engine) flush() bool {
 	some := e.core.Flush(e.now, e)
-	if e.batched != nil {
-		e.batched.Commit()
+	if commit := e.can[linkRemote].Commit; commit != nil {
+		commit()
 	}
 	return some
 }

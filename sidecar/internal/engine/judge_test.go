@@ -18,6 +18,7 @@ type inbox struct {
 }
 
 func (*inbox) Caps() link.Caps                            { return link.Caps{Name: "inbox"} }
+func (*inbox) Abilities() link.Abilities                  { return link.Abilities{} }
 func (*inbox) Post(_ link.Peer, frames []*link.Frame) int { return len(frames) }
 func (*inbox) Forget(link.Peer)                           {}
 func (*inbox) Close() error                               { return nil }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
@@ -34,6 +33,10 @@ type lender struct {
 	link.Link
 	refusal error
 	has     map[link.Region]link.Context // the engine's goroutine
+}
+
+func (l *lender) Abilities() link.Abilities {
+	return link.Abilities{Lender: l, DropRegion: l.DropRegion, Lent: l.Lent}
 }
 
 func (l *lender) Admit(r link.Region, x link.Context) error {
@@ -107,25 +110,27 @@ type keyLink struct {
 	from []link.Peer
 }
 
-func (l *keyLink) Deregister(link.Key)              { l.from = append(l.from, 0) }
-func (l *keyLink) Release(link.Key)                 { l.from = append(l.from, -1) }
-func (l *keyLink) Withdraw(p link.Peer, _ link.Key) { l.from = append(l.from, p) }
+func (l *keyLink) Deregister(link.Key) { l.from = append(l.from, 0) }
 
 // TestKeysOfPeers: a link that can take a key back from one peer is told which it is;
-// another one, without the methods beyond link.Remote, ends it.
+// another one, that has link.Remote alone, ends it.
 func TestKeysOfPeers(t *testing.T) {
-	able := &keyLink{}
-	plain := &keyLink{}
+	l := &keyLink{}
+	able := link.Abilities{
+		Remote:   l,
+		Release:  func(link.Key) { l.from = append(l.from, -1) },
+		Withdraw: func(p link.Peer, _ link.Key) { l.from = append(l.from, p) },
+	}
 	for _, x := range []struct {
-		link link.Remote
-		of   *keyLink
+		can  link.Abilities
 		want []link.Peer
-	}{{able, able, []link.Peer{2, -1}}, {struct{ link.Remote }{plain}, plain, []link.Peer{0, 0}}} {
-		e := &Engine{cfg: Config{Remote: x.link}}
+	}{{able, []link.Peer{2, -1}}, {link.Abilities{Remote: l}, []link.Peer{0, 0}}} {
+		l.from = nil
+		e := &Engine{can: [2]link.Abilities{linkRemote: x.can}}
 		e.Deregister(2, link.Key{})
 		e.Release(2, link.Key{})
-		if !slices.Equal(x.of.from, x.want) {
-			t.Errorf("%T is told %v, want %v", x.link, x.of.from, x.want)
+		if !slices.Equal(l.from, x.want) {
+			t.Errorf("a link that can withdraw: %v, is told %v, want %v", x.can.Withdraw != nil, l.from, x.want)
 		}
 	}
 }
@@ -136,8 +141,12 @@ type departing struct {
 	ended []uint32
 }
 
-func (d *departing) Buffers(uint32) gather.Counts {
-	return gather.Counts{Seen: 3, PinnedBytes: 8192}
+func (d *departing) Abilities() link.Abilities {
+	return link.Abilities{Buffers: d.Buffers, EndSession: d.EndSession}
+}
+
+func (d *departing) Buffers(uint32) link.BufferCounts {
+	return link.BufferCounts{Seen: 3, PinnedBytes: 8192}
 }
 func (d *departing) EndSession(session uint32) { d.ended = append(d.ended, session) }
 
@@ -146,11 +155,11 @@ func (d *departing) EndSession(session uint32) { d.ended = append(d.ended, sessi
 func TestNothingPinnedOfTheDeparted(t *testing.T) {
 	e, socket := servedOver(t, 1, &departing{Link: local.New(0, nil)}, nil)
 	conn, _ := join(t, socket, 0)
-	counted := func(want gather.Counts) {
+	counted := func(want link.BufferCounts) {
 		t.Helper()
 		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 			v, err := e.View()
-			if err == nil && len(v.Buffers) == 1 && v.Buffers[0].Counts == want {
+			if err == nil && len(v.Buffers) == 1 && v.Buffers[0].BufferCounts == want {
 				return
 			}
 			if time.Now().After(end) {
@@ -158,22 +167,22 @@ func TestNothingPinnedOfTheDeparted(t *testing.T) {
 			}
 		}
 	}
-	counted(gather.Counts{Seen: 3, PinnedBytes: 8192})
+	counted(link.BufferCounts{Seen: 3, PinnedBytes: 8192})
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
 	}
-	counted(gather.Counts{Seen: 3})
+	counted(link.BufferCounts{Seen: 3})
 }
 
 // TestCountsOfARankAddUp: programs of a rank that follow each other have one value of each
 // metric together.
 func TestCountsOfARankAddUp(t *testing.T) {
-	e := &Engine{cfg: Config{Remote: &departing{}}}
+	e := &Engine{can: [2]link.Abilities{linkRemote: new(departing).Abilities()}}
 	for _, rank := range []uint32{4, 2, 4, 4} {
 		e.keepBuffers(&attached{Session: &session.Session{Rank: rank}})
 	}
 	e.sessions = []*attached{{Session: &session.Session{Rank: 2}}}
-	want := []RankBuffers{{2, gather.Counts{Seen: 6, PinnedBytes: 8192}}, {4, gather.Counts{Seen: 9}}}
+	want := []RankBuffers{{2, link.BufferCounts{Seen: 6, PinnedBytes: 8192}}, {4, link.BufferCounts{Seen: 9}}}
 	if got := e.buffers(); !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}

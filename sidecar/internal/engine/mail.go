@@ -170,12 +170,12 @@ func (a *attached) vanished() error {
 // Connected hands over a connected socket (peers).
 func (e *Engine) Connected(peer link.Peer, fd int) {
 	drop := func() { _ = unix.Close(fd) } // nobody will use it
-	s, ok := e.cfg.Remote.(Stream)
-	if !ok {
+	attach := e.can[linkRemote].Attach
+	if attach == nil {
 		drop() // this link makes its own connections
 		return
 	}
-	e.Joined(peer, func() error { return s.Attach(peer, fd) }, drop)
+	e.Joined(peer, func() error { return attach(peer, fd) }, drop)
 }
 
 // joining is a connection that is handed over.
@@ -213,8 +213,8 @@ func (e *Engine) join(peer link.Peer, j *joining) {
 	}
 	delete(e.joining, peer)
 	caps := e.cfg.Remote.Caps()
-	if s, ok := e.cfg.Remote.(Selective); ok {
-		caps = s.PeerCaps(peer)
+	if peerCaps := e.can[linkRemote].PeerCaps; peerCaps != nil {
+		caps = peerCaps(peer)
 	}
 	e.core.LinkUp(e.now, peer, caps)
 }
@@ -295,22 +295,19 @@ type View struct {
 	Times                     []trace.Summary
 }
 
-// Counter is a link that counts its bytes.
-type Counter interface{ Bytes() (in, out uint64) }
-
 // View asks the turn for its counters.
 func (e *Engine) View() (View, error) {
 	answer := make(chan View, 1)
 	err := e.mail.send(func(e *Engine) {
 		v := View{Core: e.core.Stats(), Turns: e.turns, Buffers: e.buffers()}
-		if n, ok := e.cfg.Remote.(Counter); ok {
-			v.LinkBytesIn, v.LinkBytesOut = n.Bytes()
+		if l := &e.can[linkRemote]; l.Bytes != nil {
+			v.LinkBytesIn, v.LinkBytesOut = l.Bytes()
 		}
-		if n, ok := e.cfg.Remote.(interface{ Direct() int }); ok {
-			v.Direct = n.Direct()
+		if direct := e.can[linkRemote].Direct; direct != nil {
+			v.Direct = direct()
 		}
-		if n, ok := e.cfg.Remote.(interface{ Lent() link.LentCounts }); ok {
-			v.Lent = n.Lent()
+		if lent := e.can[linkRemote].Lent; lent != nil {
+			v.Lent = lent()
 		}
 		for _, t := range e.times {
 			v.Times = append(v.Times, t.Summary(e.now))
@@ -424,15 +421,12 @@ func (e *Engine) Alive() error {
 	return nil
 }
 
-// Breaker is a link whose connections can be broken on purpose.
-type Breaker interface{ Break(peer link.Peer) }
-
 // Break breaks the connection to a peer, as a drill: the job goes on over the
-// next one.
+// next one. A link that does not break connections on purpose goes on with this one.
 func (e *Engine) Break(peer link.Peer) error {
 	return e.mail.send(func(e *Engine) {
-		if b, ok := e.cfg.Remote.(Breaker); ok {
-			b.Break(peer)
+		if br := e.can[linkRemote].Break; br != nil {
+			br(peer)
 		}
 	})
 }

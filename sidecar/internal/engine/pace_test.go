@@ -138,10 +138,10 @@ func TestPacerYieldsWhereItCannotSleep(t *testing.T) {
 // to do afterwards, in less time. It says nothing of those who compute, either.
 func TestPacerBesideCopies(t *testing.T) {
 	for _, c := range []struct {
-		cost   int64
-		work   int
-		want   gear
-		last   int64 // twice as long as before, the same, or forgotten
+		cost int64
+		work int
+		want gear
+		last int64 // twice as long as before, the same, or forgotten
 	}{
 		{crowdedAfter - 1, 0, gearYield, 0},
 		{crowdedAfter - 1, copiedWork, gearYield, 0},

@@ -128,10 +128,16 @@ func (e *Engine) came(peer link.Peer, h *wire.Header) {
 	}
 }
 
-func (e *Engine) remote(peer link.Peer) link.Remote {
-	r, _ := e.linkTo(peer).(link.Remote) // the core asks only where Caps offer it
-	return r
+// abilities are those of the peer's link.
+func (e *Engine) abilities(peer link.Peer) *link.Abilities {
+	if peer == e.cfg.Core.Self {
+		return &e.can[linkLocal]
+	}
+	return &e.can[linkRemote]
 }
+
+// remote is the peer's link, of which the core asks only what Caps offer.
+func (e *Engine) remote(peer link.Peer) link.Remote { return e.abilities(peer).Remote }
 
 // Register makes memory reachable for a peer.
 func (e *Engine) Register(peer link.Peer, ref link.Ref) (link.Key, error) {
@@ -140,16 +146,16 @@ func (e *Engine) Register(peer link.Peer, ref link.Ref) (link.Key, error) {
 
 // Expose registers a window.
 func (e *Engine) Expose(peer link.Peer, ref link.Ref) (link.Key, error) {
-	if x, ok := e.linkTo(peer).(Exposer); ok {
-		return x.Expose(ref)
+	if expose := e.abilities(peer).Expose; expose != nil {
+		return expose(ref)
 	}
 	return e.Register(peer, ref)
 }
 
 // Deregister ends a registration.
 func (e *Engine) Deregister(peer link.Peer, key link.Key) {
-	if w, ok := e.linkTo(peer).(Withdrawer); ok {
-		w.Withdraw(peer, key)
+	if withdraw := e.abilities(peer).Withdraw; withdraw != nil {
+		withdraw(peer, key)
 	} else {
 		e.remote(peer).Deregister(key)
 	}
@@ -157,8 +163,8 @@ func (e *Engine) Deregister(peer link.Peer, key link.Key) {
 
 // Release ends the use of a registration, which the link may keep.
 func (e *Engine) Release(peer link.Peer, key link.Key) {
-	if k, ok := e.linkTo(peer).(Releaser); ok {
-		k.Release(key)
+	if release := e.abilities(peer).Release; release != nil {
+		release(key)
 	} else {
 		e.Deregister(peer, key)
 	}

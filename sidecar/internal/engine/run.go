@@ -65,7 +65,7 @@ func (e *Engine) Breathe(work int) {
 	if work == 0 {
 		after = breathIdle
 	}
-	if e.calls {
+	if e.can[linkRemote].CallsC {
 		e.breathe(after)
 	}
 }
@@ -123,7 +123,14 @@ func (e *Engine) Rest() (d time.Duration, may bool) {
 	}
 	ready := e.Called()
 	d = e.untilTimer()
-	return d, !ready && !e.unfinished() && (e.armed == nil || !e.armed.Arm())
+	return d, !ready && !e.unfinished() && !e.arm()
+}
+
+// arm prepares the remote link for a sleep, and reports whether it has work already. The
+// local one has none that the core does not know of.
+func (e *Engine) arm() bool {
+	arm := e.can[linkRemote].Arm
+	return arm != nil && arm()
 }
 
 // Rise ends what Rest has begun.

@@ -31,7 +31,7 @@ type sleeper struct {
 	events   [64]unix.EpollEvent
 }
 
-func newSleeper(links [2]link.Link) (*sleeper, error) {
+func newSleeper(links [2]link.Abilities) (*sleeper, error) {
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("engine: epoll: %w", err)
@@ -41,8 +41,8 @@ func newSleeper(links [2]link.Link) (*sleeper, error) {
 		err = s.watchBell(s.doorbell)
 	}
 	for _, l := range links {
-		if w, ok := l.(Waitable); ok && err == nil {
-			err = s.watch(w.FD(), 0)
+		if l.FD != nil && err == nil {
+			err = s.watch(l.FD(), 0)
 		}
 	}
 	if err != nil {

@@ -44,7 +44,7 @@ func TestMovedAddsUp(t *testing.T) {
 func TestStrangers(t *testing.T) {
 	r, _ := over(t, 1<<40, Config{Sessions: 1})
 	r.AddRegion(arena+1, 1, 1<<20)
-	if r.Knows(arena+1) || r.Buffers(1) != (Counts{}) {
+	if r.Knows(arena+1) || r.Buffers(1) != (link.BufferCounts{}) {
 		t.Errorf("memory of a rank that there is no place for is known: %+v", r.Buffers(1))
 	}
 	r.EndSession(1)

@@ -44,25 +44,6 @@ type Config struct {
 	Remote   *regcache.Config // what peers have keys of; nil: not kept
 }
 
-// Counts of one session, as metrics, the report and `outrigger top` show them.
-type Counts struct {
-	Seen          uint64 // buffers that were used and are large enough
-	Frequent      uint64 // of them those that are gathered from
-	Registered    uint64 // registrations spent on them
-	PinnedBytes   uint64 // registered now, for gathers and for peers
-	CopiedBytes   uint64
-	GatheredBytes uint64 // not copied
-	Stopped       bool   // too few buffers are used again: no more are watched
-}
-
-// Add adds the counts of another session of the same rank.
-func (c Counts) Add(d Counts) Counts {
-	return Counts{
-		Seen: c.Seen + d.Seen, Frequent: c.Frequent + d.Frequent, Registered: c.Registered + d.Registered, PinnedBytes: c.PinnedBytes + d.PinnedBytes,
-		CopiedBytes: c.CopiedBytes + d.CopiedBytes, GatheredBytes: c.GatheredBytes + d.GatheredBytes, Stopped: d.Stopped,
-	}
-}
-
 // Lease is a registration in use by a gather. The zero Lease is none.
 type Lease = regcache.Lease
 
@@ -118,7 +99,7 @@ func (c *Chooser) caches(visit func(*regcache.Cache)) {
 // Costs gives the table, for calibration and observations.
 func (c *Chooser) Costs() *reuse.Table { return c.table }
 
-// AddRegion makes size bytes of a session's memory known (engine.Holder).
+// AddRegion makes size bytes of a session's memory known (link.Abilities).
 // Memory of sessions beyond Config.Sessions is not: it is copied.
 // Preconditions: region is new.
 func (c *Chooser) AddRegion(region link.Region, session uint32, size uint64) {
@@ -276,12 +257,12 @@ func (c *Chooser) Invalidate(ref link.Ref) (busy int) {
 }
 
 // Buffers returns a session's counters as they stand.
-func (c *Chooser) Buffers(s uint32) Counts {
+func (c *Chooser) Buffers(s uint32) link.BufferCounts {
 	if int(s) >= len(c.copied) {
-		return Counts{}
+		return link.BufferCounts{}
 	}
 	t := c.table.Session(reuse.Session(s))
-	n := Counts{
+	n := link.BufferCounts{
 		Seen: t.Seen, Frequent: uint64(t.Frequent), Registered: t.Registered, Stopped: t.Stopped,
 		CopiedBytes: c.copied[s], GatheredBytes: c.gathered[s],
 	}

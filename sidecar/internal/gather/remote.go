@@ -32,6 +32,15 @@ func Over(l link.Remote, cfg Config) (*Remote, error) {
 	return &Remote{Remote: l, Chooser: c}, nil
 }
 
+// Abilities are those of the cache: none of the link's are passed on but link.Remote.
+func (r *Remote) Abilities() link.Abilities {
+	return link.Abilities{
+		Remote: r, Expose: r.Expose, Release: r.Release,
+		AddRegion: r.AddRegion, DropRegion: r.DropRegion,
+		Buffers: r.Buffers, EndSession: r.EndSession,
+	}
+}
+
 // Register makes ref reachable by peers until Deregister, or Release.
 func (r *Remote) Register(ref link.Ref) (link.Key, error) {
 	if r.Exports(ref) {
@@ -41,7 +50,7 @@ func (r *Remote) Register(ref link.Ref) (link.Key, error) {
 }
 
 // Expose registers ref apart from the cache: it is shared with nothing, and ends
-// with Deregister alone (engine.Exposer).
+// with Deregister alone (link.Abilities).
 func (r *Remote) Expose(ref link.Ref) (link.Key, error) { return r.Remote.Register(ref) }
 
 // Deregister ends a registration at once, whoever shares it: its operation has ended
@@ -53,7 +62,7 @@ func (r *Remote) Deregister(k link.Key) {
 }
 
 // Release ends the use of a registration whose operation has ended in order
-// (engine.Releaser).
+// (link.Abilities).
 func (r *Remote) Release(k link.Key) {
 	if !r.EndExport(k, true) {
 		r.Remote.Deregister(k)

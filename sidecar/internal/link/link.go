@@ -1,6 +1,13 @@
 // Package link is what a transport promises to the engine: the seam that tcp,
-// local, the simulator's reference link and verbs stand behind. It holds types
+// local, node, the simulator's reference link and verbs stand behind. It holds types
 // only; the conformance suite is linktest.
+//
+// Every link is a Link. What only some links can do is a field of Abilities, which
+// each link fills in: one struct, so that the compiler checks each ability against
+// its signature, one comment explains it, and a link that wraps another one says
+// which abilities it passes on. An optional interface that the engine finds by a type
+// assertion does none of these: a method that is misspelt, or hidden by a wrapper,
+// is an ability that is silently gone.
 //
 // A link carries frames between two sidecars in order. It may lose its
 // connection at any time (Sink.Down); sequence numbers and retransmission are
@@ -126,6 +133,9 @@ type Key struct {
 // Link carries frames to and from one or more peers.
 type Link interface {
 	Caps() Caps
+
+	// Abilities are what the link can do beyond what follows.
+	Abilities() Abilities
 
 	// Post takes frames to peer, in order, and returns how many it took; fewer
 	// than all means that the connection is full: the core offers the rest

@@ -5,14 +5,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
 // Buffers are one rank's, on a link that chooses between copying what is sent and
 // gathering it from the application's memory (docs/reuse.md).
 type Buffers struct {
 	Rank uint32 `json:"rank"`
-	gather.Counts
+	link.BufferCounts
 }
 
 var (

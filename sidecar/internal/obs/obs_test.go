@@ -26,7 +26,6 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/why"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -46,7 +45,7 @@ func picture() Picture {
 	}
 	p.Core.Sizes[0], p.Core.Sizes[7] = 1, 3
 	p.Lent = link.LentCounts{Reads: 51, Bytes: 52, Pairs: 53, Faults: 54}
-	p.Buffers = []Buffers{{2, gather.Counts{Seen: 41, Frequent: 42, Registered: 43, PinnedBytes: 44, CopiedBytes: 45, GatheredBytes: 46, Stopped: true}}}
+	p.Buffers = []Buffers{{2, link.BufferCounts{Seen: 41, Frequent: 42, Registered: 43, PinnedBytes: 44, CopiedBytes: 45, GatheredBytes: 46, Stopped: true}}}
 	return p
 }
 

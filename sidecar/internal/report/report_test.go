@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
@@ -65,7 +64,7 @@ func TestMergeByName(t *testing.T) {
 // what they did, rank by rank.
 func TestShowBuffers(t *testing.T) {
 	all := pods()
-	all[0].Buffers = []obs.Buffers{{Rank: 1, Counts: gather.Counts{Seen: 9, Stopped: true, CopiedBytes: 100}}, {Rank: 0, Counts: gather.Counts{
+	all[0].Buffers = []obs.Buffers{{Rank: 1, BufferCounts: link.BufferCounts{Seen: 9, Stopped: true, CopiedBytes: 100}}, {Rank: 0, BufferCounts: link.BufferCounts{
 		Seen: 5, Frequent: 2, Registered: 3, PinnedBytes: 8192, CopiedBytes: 1000, GatheredBytes: 20 << 20,
 	}}}
 	var b strings.Builder

@@ -3,7 +3,6 @@ package sim
 import (
 	"fmt"
 
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/regcache"
@@ -45,10 +44,14 @@ func (w *world) remote(p *port, ranks int) (link.Link, error) {
 	return c, nil
 }
 
-var _ engine.Stream = &cached{}
-
-// Attach implements engine.Stream.
-func (c *cached) Attach(peer link.Peer, fd int) error { return c.port.Attach(peer, fd) }
+// Abilities are the cache's, and those of the port that concern no registrations of it.
+func (c *cached) Abilities() link.Abilities {
+	a := c.Remote.Abilities()
+	a.Attach, a.PeerCaps = c.port.Attach, c.port.PeerCaps
+	a.Remote, a.Gatherer, a.Lender = c, c.port, c.port // what is lent is not the cache's
+	a.DropRegion = c.DropRegion
+	return a
+}
 
 // Deregister is told that an operation has ended early. Its peer may still be reaching
 // for the memory, which the engine gives back now: nothing may be kept.
@@ -59,28 +62,11 @@ func (c *cached) Deregister(k link.Key) {
 	}
 }
 
-// PeerCaps implements engine.Selective.
-func (c *cached) PeerCaps(peer link.Peer) link.Caps { return c.port.PeerCaps(peer) }
-
-// Admit, Lend and Reclaim implement link.Lender: what is lent is not the cache's.
-func (c *cached) Admit(r link.Region, x link.Context) error { return c.port.Admit(r, x) }
-
-// Lend is the port's.
-func (c *cached) Lend(r link.Region, number uint32, m link.Lent) error {
-	return c.port.Lend(r, number, m)
-}
-
-// Reclaim is the port's.
-func (c *cached) Reclaim(r link.Region, number uint32) { c.port.Reclaim(r, number) }
-
-// DropRegion implements engine.Keeper.
+// DropRegion drops a region of the cache, and one that is lent.
 func (c *cached) DropRegion(r link.Region) {
 	c.Remote.DropRegion(r)
 	c.port.DropRegion(r)
 }
-
-// Gathers implements core.Gatherer.
-func (c *cached) Gathers(peer link.Peer, ref link.Ref) bool { return c.port.Gathers(peer, ref) }
 
 // checkCaches compares what is registered with what the caches have, and what rings
 // and windows need.

@@ -23,6 +23,7 @@ func newCrowd(pods int) *crowd {
 }
 
 func (c *crowd) Caps() link.Caps             { return link.Caps{Name: "crowd", EagerMax: 64 << 10} }
+func (c *crowd) Abilities() link.Abilities   { return link.Abilities{Attach: c.Attach} }
 func (c *crowd) Attach(link.Peer, int) error { return nil }
 func (c *crowd) Forget(link.Peer)            {}
 func (c *crowd) Close() error                { return nil }

@@ -185,6 +185,16 @@ func (p *port) Connect(peer link.Peer) {
 // Cancel implements engine.Dialer.
 func (p *port) Cancel(link.Peer) {}
 
+// Abilities are what the simulated link can do; what of it is used with which peer, its
+// capabilities say.
+func (p *port) Abilities() link.Abilities {
+	return link.Abilities{
+		Attach: p.Attach, PeerCaps: p.PeerCaps,
+		Remote: p, Expose: p.Expose, Caster: p, Gatherer: p, Lender: p,
+		DropRegion: p.DropRegion,
+	}
+}
+
 // Attach takes a connection; fd is its generation.
 func (p *port) Attach(peer link.Peer, fd int) error {
 	if len(p.landed[peer]) > 0 {

@@ -136,7 +136,7 @@ func (p *port) bytes(ref link.Ref, x lentPlace, part span) ([]byte, error) {
 	return x.of.reach(x.from(part.off), part.n)
 }
 
-// PeerCaps implements engine.Selective: both sides have to lend.
+// PeerCaps says what the link can do with a peer: both sides have to lend.
 func (p *port) PeerCaps(peer link.Peer) link.Caps {
 	c := p.net.caps
 	c.Lent = p.lends && p.net.ports[peer].lends
@@ -178,7 +178,7 @@ func (p *port) Reclaim(r link.Region, number uint32) {
 	delete(p.lenders[r].lent, number)
 }
 
-// DropRegion implements engine.Keeper.
+// DropRegion ends what is lent of a region.
 func (p *port) DropRegion(r link.Region) {
 	d := p.lenders[r]
 	if d == nil {

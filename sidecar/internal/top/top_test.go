@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/why"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
@@ -45,8 +44,8 @@ func TestRatesAreDifferencesASecond(t *testing.T) {
 func TestBuffersOfAPod(t *testing.T) {
 	now := look(1, obs.Totals{})
 	now.Report.Buffers = []obs.Buffers{
-		{Rank: 4, Counts: gather.Counts{Seen: 5, Frequent: 1, Registered: 2, CopiedBytes: 10, GatheredBytes: 100}},
-		{Rank: 5, Counts: gather.Counts{Seen: 7, Stopped: true, CopiedBytes: 20}},
+		{Rank: 4, BufferCounts: link.BufferCounts{Seen: 5, Frequent: 1, Registered: 2, CopiedBytes: 10, GatheredBytes: 100}},
+		{Rank: 5, BufferCounts: link.BufferCounts{Seen: 7, Stopped: true, CopiedBytes: 20}},
 	}
 	now.Report.Exposed = link.LentCounts{Reads: 3}
 	if got := Compare(0, nil, now).Exposed; got != now.Report.Exposed {

@@ -118,7 +118,12 @@ func (n *node) Connect(peer link.Peer) {
 // Cancel implements engine.Dialer.
 func (n *node) Cancel(link.Peer) {}
 
-// Attach implements engine.Stream.
+// Abilities implements link.Link.
+func (n *node) Abilities() link.Abilities {
+	return link.Abilities{Attach: n.Attach, Remote: n, AddRegion: n.AddRegion, DropRegion: n.DropRegion}
+}
+
+// Attach takes a connection: there is no socket.
 func (n *node) Attach(link.Peer, int) error { return nil }
 
 // Forget implements link.Link.
@@ -127,7 +132,7 @@ func (n *node) Forget(link.Peer) {}
 // Close implements link.Link.
 func (n *node) Close() error { return nil }
 
-// AddRegion implements engine.Holder.
+// AddRegion notes that a region is an application's.
 func (n *node) AddRegion(region link.Region, session uint32, size uint64) {
 	n.mine[region] = true
 	if n.chooser != nil {
@@ -135,7 +140,7 @@ func (n *node) AddRegion(region link.Region, session uint32, size uint64) {
 	}
 }
 
-// DropRegion implements engine.Holder.
+// DropRegion forgets it.
 func (n *node) DropRegion(region link.Region) {
 	delete(n.mine, region)
 	if n.chooser != nil {

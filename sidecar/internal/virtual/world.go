@@ -196,7 +196,7 @@ func (w *World) state() string {
 }
 
 // Counts sums the reuse counters of all ranks.
-func (w *World) Counts() (sum gather.Counts) {
+func (w *World) Counts() (sum link.BufferCounts) {
 	for _, n := range w.nodes {
 		if n.chooser == nil {
 			continue

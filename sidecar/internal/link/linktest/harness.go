@@ -38,6 +38,7 @@ type Harness func(t *testing.T) *Pair
 // Run checks a link against everything that link.Link, link.Remote and
 // link.Sink promise.
 func Run(t *testing.T, h Harness) {
+	t.Run("Abilities", func(t *testing.T) { testAbilities(t, h(t)) })
 	t.Run("Frames", func(t *testing.T) { testFrames(t, h(t)) })
 	t.Run("BothWays", func(t *testing.T) { testBothWays(t, h(t)) })
 	t.Run("BackPressure", func(t *testing.T) { testBackPressure(t, h(t)) })

@@ -14,9 +14,8 @@ func (p *Pair) remotes(can func(link.Caps) bool) (a, b link.Remote, ok bool) {
 	if !can(p.A.Link.Caps()) {
 		return nil, nil, false
 	}
-	a, aok := p.A.Link.(link.Remote)
-	b, bok := p.B.Link.(link.Remote)
-	return a, b, aok && bok
+	a, b = p.A.Link.Abilities().Remote, p.B.Link.Abilities().Remote
+	return a, b, a != nil && b != nil
 }
 
 // again makes a new connection when a refused access has ended this one, as the

@@ -68,6 +68,9 @@ func (l *Link) Caps() link.Caps {
 	return link.Caps{Name: "local", Register: true, Read: true, Write: true, InOrder: true, Notify: true, GatherMax: 1, EagerMax: eagerMax}
 }
 
+// Abilities are link.Remote alone.
+func (l *Link) Abilities() link.Abilities { return link.Abilities{Remote: l} }
+
 // Post queues frames for the next Poll.
 func (l *Link) Post(_ link.Peer, frames []*link.Frame) int {
 	for i, f := range frames {

@@ -140,6 +140,16 @@ func (l *Link) Caps() link.Caps {
 	return link.Caps{Name: "node", Register: true, Read: true, GatherMax: 1, EagerMax: eagerMax}
 }
 
+// Abilities are those of both ways to a peer, by memory and by sockets.
+func (l *Link) Abilities() link.Abilities {
+	return link.Abilities{
+		Attach: l.Attach, PeerCaps: l.PeerCaps, Break: l.Break,
+		FD: l.FD, Arm: l.Arm,
+		Remote: l, Release: l.Release, ShareRegion: l.ShareRegion, DropRegion: l.DropRegion,
+		Bytes: l.Bytes, Direct: l.Direct,
+	}
+}
+
 // PeerCaps says what the link can do with a connected peer.
 func (l *Link) PeerCaps(peer link.Peer) link.Caps {
 	if l.conns[peer] == nil {

@@ -165,6 +165,11 @@ func pairs(peers int) linktest.Harness {
 }
 
 // TestElsewhere: a peer that is reached by the stream gets and sends frames, and what the
+// framesOnly is a link of which no ability is known.
+type framesOnly struct{ link.Link }
+
+func (framesOnly) Abilities() link.Abilities { return link.Abilities{} }
+
 // link says of it is the stream's.
 func TestElsewhere(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) *linktest.Pair {
@@ -185,7 +190,7 @@ func TestElsewhere(t *testing.T) {
 		if c := a.l.PeerCaps(0); c.Read || c.Name != "tcp" {
 			t.Errorf("it can do %+v, it says", c)
 		}
-		only := func(l *Link) link.Link { return struct{ link.Link }{l} } // frames, and no more
+		only := func(l *Link) link.Link { return framesOnly{l} }
 		return &linktest.Pair{
 			A: linktest.End{Link: only(a.l), Memory: a.m}, B: linktest.End{Link: only(b.l), Memory: b.m},
 			Pass: func() {}, Join: attach, Break: func(*testing.T) { a.l.Break(0) },

@@ -93,7 +93,7 @@ func (l *Link) tellShare(s *shared) {
 // Deregister ends a registration.
 func (l *Link) Deregister(k link.Key) { l.board.drop(k.Key) }
 
-// Release ends a registration under which a peer has read (engine.Releaser).
+// Release ends a registration under which a peer has read (link.Abilities).
 func (l *Link) Release(k link.Key) {
 	if ref, ok := find(l.board.mem, k.Key); ok && l.board.drop(k.Key) {
 		l.stats.BytesLent += ref.Len

@@ -76,6 +76,11 @@ func (l *Link) Caps() link.Caps {
 	return link.Caps{Name: "tcp", GatherMax: 1, EagerMax: eagerMax}
 }
 
+// Abilities are those of sockets.
+func (l *Link) Abilities() link.Abilities {
+	return link.Abilities{Attach: l.Attach, Break: l.Break, FD: l.FD, Bytes: l.Bytes}
+}
+
 // Stats returns the counters.
 func (l *Link) Stats() Stats { return l.stats }
 

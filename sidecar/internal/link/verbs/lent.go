@@ -144,7 +144,7 @@ func (d *domain) registerLent(ref link.Ref) (link.Key, error) {
 }
 
 // Withdraw ends what one peer does with lent memory, when the operation has ended early
-// (engine.Withdrawer): the registration is its application's, but the queue pairs are not.
+// (link.Abilities): the registration is its application's, but the queue pairs are not.
 // Those of other peers have their own operations, and stay.
 func (l *Link) Withdraw(peer link.Peer, k link.Key) {
 	number, ok := domainOf(k)

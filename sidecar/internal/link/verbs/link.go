@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
 )
@@ -243,6 +242,20 @@ func (l *Link) Caps() link.Caps {
 	return link.Caps{Name: "rdma", Register: true, Read: true, Write: true, InOrder: l.cfg.InOrder, Ordered: true, Notify: true, Delivers: true, GatherMax: 1, EagerMax: eagerMax, RegisterMax: l.cfg.registerMax}
 }
 
+// Abilities are those of the device; a peer that is reached by sockets has them as far as
+// PeerCaps says.
+func (l *Link) Abilities() link.Abilities {
+	return link.Abilities{
+		Attach: l.Attach, PeerCaps: l.PeerCaps, Break: l.Break,
+		Commit: l.Commit, FD: l.FD, Arm: l.Arm, CallsC: true,
+		Remote: l, Expose: l.Expose, Release: l.Release, Withdraw: l.Withdraw,
+		Caster: l, Gatherer: l, Lender: l,
+		AddRegion: l.AddRegion, DropRegion: l.DropRegion,
+		Bytes: l.Bytes, Direct: l.Direct, Lent: l.Lent,
+		Buffers: l.Buffers, EndSession: l.EndSession,
+	}
+}
+
 // PeerCaps says what the link can do with a connected peer.
 func (l *Link) PeerCaps(peer link.Peer) link.Caps {
 	c := l.conns[peer]
@@ -278,9 +291,6 @@ func (l *Link) Bytes() (in, out uint64) {
 
 // FD is readable when Poll would find work, once Arm has been asked.
 func (l *Link) FD() int { return l.epoll }
-
-// CallsC implements engine.Caller.
-func (l *Link) CallsC() {}
 
 // Arm is asked before whoever polls goes to sleep on FD. It reports whether there
 // is work at once.
@@ -465,7 +475,7 @@ func (l *Link) Gathers(peer link.Peer, ref link.Ref) bool {
 }
 
 // Buffers counts what was copied from and what was gathered from a session's memory.
-func (l *Link) Buffers(session uint32) gather.Counts { return l.known.chooser.Buffers(session) }
+func (l *Link) Buffers(session uint32) link.BufferCounts { return l.known.chooser.Buffers(session) }
 
 // EndSession forgets what was learnt of a session.
 func (l *Link) EndSession(session uint32) {

@@ -26,7 +26,7 @@ func (l *Link) Register(ref link.Ref) (link.Key, error) {
 }
 
 // Expose registers a window: for as long as that is there, and whatever else its
-// memory is used for (engine.Exposer).
+// memory is used for (link.Abilities).
 func (l *Link) Expose(ref link.Ref) (link.Key, error) {
 	if l.gone != nil {
 		return link.Key{}, l.gone
@@ -56,7 +56,7 @@ func (l *Link) Deregister(k link.Key) {
 	}
 }
 
-// Release ends the use of a registration (engine.Releaser).
+// Release ends the use of a registration (link.Abilities).
 func (l *Link) Release(k link.Key) {
 	if !l.known.chooser.EndExport(k, true) {
 		l.unexport(k)
