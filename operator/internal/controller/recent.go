@@ -17,21 +17,57 @@ import (
 // in counts and messages: a job of 512 pods does not write 512 times.
 const pace = time.Second
 
-// recent is the last status that was written of each job that is not over. The
-// caches hear of it a moment later; until then a job looks as it did before, and
-// everything would be done and written once more. It is lost with the process,
-// which costs some calls and nothing else.
+// recent is what this process knows of jobs and does not find in the caches: because they
+// learn of a write a moment later, and until then a job looks as it did before, or because
+// it is in no object. It is lost with the process, which costs some calls and nothing else.
 type recent struct {
 	mu     sync.Mutex
-	writes map[types.NamespacedName]write
-	signs  map[types.NamespacedName]sign
+	jobs   map[types.NamespacedName]record // those of which something is known
+	weight int                             // of what is remembered of the pods of all: it is not counted anew at each pod
+}
 
-	absences map[types.NamespacedName]sign
-	ended    endedPods
-	wrong    map[troubled]trouble
-	lost     map[types.NamespacedName]lost
-	ready    map[types.NamespacedName]types.UID // MPIJobs for whose pods all has been made
-	services map[types.NamespacedName]kept
+// record is what is known of one job. The zero record is nothing.
+type record struct {
+	written  *write
+	failing  sign // of a failure of the attempt
+	missing  sign // of a pod that is not there
+	ended    remains
+	troubles map[verdict.Action]trouble
+	lost     lost
+	prepared types.UID // of the MPIJob for whose pods all has been made
+	service  *kept
+}
+
+func (k *record) empty() bool {
+	return k.written == nil && k.failing.at.IsZero() && k.missing.at.IsZero() && k.ended.weight() == 0 && len(k.troubles) == 0 &&
+		k.lost == lost{} && k.prepared == "" && k.service == nil
+}
+
+// change lets f change the record of a job. It is kept only while it says something: pods
+// may name jobs that there never were. Preconditions: mu is held.
+func (r *recent) change(key types.NamespacedName, f func(*record)) {
+	k := r.jobs[key]
+	before := k.ended.weight()
+	f(&k)
+	r.weight += k.ended.weight() - before
+	if k.empty() {
+		delete(r.jobs, key)
+		return
+	}
+	if r.jobs == nil {
+		r.jobs = map[types.NamespacedName]record{}
+	}
+	r.jobs[key] = k
+}
+
+// of is the record of a job. Preconditions: mu is held.
+func (r *recent) of(job *v1alpha1.MPIJob) record { return r.jobs[client.ObjectKeyFromObject(job)] }
+
+// set is change of a job, with mu.
+func (r *recent) set(job *v1alpha1.MPIJob, f func(*record)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.change(client.ObjectKeyFromObject(job), f)
 }
 
 // keeps is what is known of the Service of a job's attempt, and how long it is to the next
@@ -40,30 +76,21 @@ type recent struct {
 func (r *recent) keeps(job *v1alpha1.MPIJob, attempt int32, pace time.Duration, now time.Time) (kept, time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key := client.ObjectKeyFromObject(job)
-	k, known := r.services[key]
-	if !known || k.uid != job.UID || k.attempt != attempt {
-		known, k = false, kept{uid: job.UID, attempt: attempt}
-	}
-	if left := min(k.next.Sub(now), pace); known && left > 0 { // the clock may have been set back
-		return k, left
+	k, left := kept{uid: job.UID, attempt: attempt}, pace
+	if s := r.of(job).service; s != nil && s.uid == job.UID && s.attempt == attempt {
+		k, left = *s, 0
+		if left := min(k.next.Sub(now), pace); left > 0 { // the clock may have been set back
+			return k, left
+		}
 	}
 	k.next = now.Add(pace)
-	if r.services == nil {
-		r.services = map[types.NamespacedName]kept{}
-	}
-	r.services[key] = k
-	if !known {
-		return k, pace
-	}
-	return k, 0
+	r.change(client.ObjectKeyFromObject(job), func(x *record) { x.service = new(k) })
+	return k, left
 }
 
 // keep notes what the job document of an attempt says of its Service.
 func (r *recent) keep(job *v1alpha1.MPIJob, k kept) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.services[client.ObjectKeyFromObject(job)] = k
+	r.set(job, func(x *record) { x.service = &k })
 }
 
 // lost is a Job of which the API server has said that it is not there any more: nobody
@@ -76,23 +103,18 @@ type lost struct {
 
 // missed notes that a job's Job is not there any more; "": that it is made now.
 func (r *recent) missed(job *v1alpha1.MPIJob, name string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if name == "" {
-		delete(r.lost, client.ObjectKeyFromObject(job))
-		return
-	}
-	if r.lost == nil {
-		r.lost = map[types.NamespacedName]lost{}
-	}
-	r.lost[client.ObjectKeyFromObject(job)] = lost{job.UID, name}
+	r.set(job, func(x *record) {
+		if x.lost = (lost{}); name != "" {
+			x.lost = lost{job.UID, name}
+		}
+	})
 }
 
 // gone reports whether a job's Job is known to be not there any more.
 func (r *recent) gone(job *v1alpha1.MPIJob, name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.lost[client.ObjectKeyFromObject(job)] == lost{job.UID, name}
+	return r.of(job).lost == lost{job.UID, name}
 }
 
 // endedMax bounds the pods of one job that are remembered: each number may have
@@ -116,14 +138,13 @@ func (r *recent) remember(p *corev1.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key := types.NamespacedName{Namespace: p.Namespace, Name: name}
-	e := r.ended.of[key]
-	if len(e.pods) >= endedMax {
-		return
-	}
-	e.words += essence(p, wordsMax-e.words)
-	e.pods = append(e.pods, p)
-	r.ended.put(key, e)
-	r.ended.shed(remainsMax)
+	r.change(key, func(x *record) {
+		if e := &x.ended; len(e.pods) < endedMax {
+			e.words += essence(p, wordsMax-e.words)
+			e.pods = append(e.pods, p)
+		}
+	})
+	r.shed(remainsMax)
 }
 
 // remembered are the pods of a job that have ended and are not there any more.
@@ -132,7 +153,7 @@ func (r *recent) remembered(job *v1alpha1.MPIJob, there []corev1.Pod) []*corev1.
 	defer r.mu.Unlock()
 	key := client.ObjectKeyFromObject(job)
 	if job.Spec.PodManagement != v1alpha1.PodsExternal || verdict.Finished(&job.Status) {
-		r.ended.forget(key)
+		r.change(key, forgetPods)
 		return nil
 	}
 	known := make(map[types.UID]bool, len(there))
@@ -140,7 +161,7 @@ func (r *recent) remembered(job *v1alpha1.MPIJob, there []corev1.Pod) []*corev1.
 		known[there[i].UID] = true
 	}
 	var gone []*corev1.Pod
-	for _, p := range r.ended.of[key].pods {
+	for _, p := range r.jobs[key].ended.pods {
 		if !known[p.UID] && !p.CreationTimestamp.Before(&job.CreationTimestamp) {
 			known[p.UID] = true
 			gone = append(gone, p)
@@ -160,33 +181,27 @@ type sign struct {
 // noticed is when the first sign of a failure of the job's attempt was seen;
 // zero, when there is none.
 func (r *recent) noticed(job *v1alpha1.MPIJob, attempt int32, failing bool, now time.Time) time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return first(&r.signs, client.ObjectKeyFromObject(job), failing, sign{job.UID, attempt, 0, now})
+	return r.first(job, func(x *record) *sign { return &x.failing }, failing, sign{job.UID, attempt, 0, now})
 }
 
 // absent is since when the pod of a number has been seen to be missing; zero, when it is
 // negative and none is.
 func (r *recent) absent(job *v1alpha1.MPIJob, attempt, number int32, now time.Time) time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return first(&r.absences, client.ObjectKeyFromObject(job), number >= 0, sign{job.UID, attempt, number, now})
+	return r.first(job, func(x *record) *sign { return &x.missing }, number >= 0, sign{job.UID, attempt, number, now})
 }
 
 // first is when something, which is or is not there now, was first seen.
-func first(all *map[types.NamespacedName]sign, key types.NamespacedName, is bool, now sign) time.Time {
-	if !is {
-		delete(*all, key)
-		return time.Time{}
-	}
-	if s, ok := (*all)[key]; ok && s.uid == now.uid && s.attempt == now.attempt && s.pod == now.pod {
-		return s.at
-	}
-	if *all == nil {
-		*all = map[types.NamespacedName]sign{}
-	}
-	(*all)[key] = now
-	return now.at
+func (r *recent) first(job *v1alpha1.MPIJob, of func(*record) *sign, is bool, now sign) (at time.Time) {
+	r.set(job, func(x *record) {
+		switch s := of(x); {
+		case !is:
+			*s = sign{}
+		case s.at.IsZero() || s.uid != now.uid || s.attempt != now.attempt || s.pod != now.pod:
+			*s = now
+		}
+		at = of(x).at
+	})
+	return at
 }
 
 type write struct {
@@ -199,16 +214,16 @@ type write struct {
 func (r *recent) outdated(job *v1alpha1.MPIJob) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w, ok := r.writes[client.ObjectKeyFromObject(job)]
-	return ok && w.uid == job.UID && w.from == job.ResourceVersion
+	w := r.of(job).written
+	return w != nil && w.uid == job.UID && w.from == job.ResourceVersion
 }
 
 // wait is how long the next unimportant write of a job has to wait.
 func (r *recent) wait(job *v1alpha1.MPIJob, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w, ok := r.writes[client.ObjectKeyFromObject(job)]
-	if !ok || w.uid != job.UID {
+	w := r.of(job).written
+	if w == nil || w.uid != job.UID {
 		return 0
 	}
 	return min(w.at.Add(pace).Sub(now), pace) // the clock may have been set back
@@ -216,43 +231,24 @@ func (r *recent) wait(job *v1alpha1.MPIJob, now time.Time) time.Duration {
 
 // note remembers that job was written over.
 func (r *recent) note(job *v1alpha1.MPIJob, at time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.writes == nil {
-		r.writes = map[types.NamespacedName]write{}
-	}
-	r.writes[client.ObjectKeyFromObject(job)] = write{job.UID, job.ResourceVersion, at}
+	r.set(job, func(x *record) { x.written = &write{job.UID, job.ResourceVersion, at} })
 }
 
 // forget drops what is known of a job.
 func (r *recent) forget(name types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.writes, name)
-	delete(r.signs, name)
-	delete(r.absences, name)
-	r.ended.forget(name)
-	for action := statusWrite; action <= verdict.Delete; action++ {
-		delete(r.wrong, troubled{name, action})
-	}
-	delete(r.lost, name)
-	delete(r.ready, name)
-	delete(r.services, name)
+	r.change(name, func(x *record) { *x = record{} })
 }
 
 // prepare notes that all has been made that pods of other controllers need.
 func (r *recent) prepare(job *v1alpha1.MPIJob) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.ready == nil {
-		r.ready = map[types.NamespacedName]types.UID{}
-	}
-	r.ready[client.ObjectKeyFromObject(job)] = job.UID
+	r.set(job, func(x *record) { x.prepared = job.UID })
 }
 
 // prepared reports whether that is known, to this process.
 func (r *recent) prepared(job *v1alpha1.MPIJob) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.ready[client.ObjectKeyFromObject(job)] == job.UID
+	return r.of(job).prepared == job.UID
 }

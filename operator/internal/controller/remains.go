@@ -30,39 +30,22 @@ const (
 
 func (m remains) weight() int { return m.words + podWeight*len(m.pods) }
 
-// endedPods are the remains of all jobs, and what they weigh together.
-type endedPods struct {
-	of     map[types.NamespacedName]remains
-	weight int // of all: it is not counted anew at each pod
-}
-
-// put replaces the remains of a job.
-func (e *endedPods) put(key types.NamespacedName, m remains) {
-	if e.of == nil {
-		e.of = map[types.NamespacedName]remains{}
-	}
-	e.weight += m.weight() - e.of[key].weight()
-	e.of[key] = m
-}
-
-// forget drops those of a job.
-func (e *endedPods) forget(key types.NamespacedName) {
-	e.weight -= e.of[key].weight()
-	delete(e.of, key)
-}
+// forgetPods drops the remains of a job.
+func forgetPods(x *record) { x.ended = remains{} }
 
 // shed forgets the remains of the jobs that have most of them, until those of all jobs
 // have not more than limit bytes: nobody's pods take the operator's memory from others.
-// How the first ones of a job have ended is in its status.
-func (e *endedPods) shed(limit int) {
-	for e.weight > limit {
+// How the first ones of a job have ended is in its status. Preconditions: mu is held.
+func (r *recent) shed(limit int) {
+	for r.weight > limit {
 		var most types.NamespacedName
-		for key, m := range e.of {
-			if m.weight() > e.of[most].weight() {
-				most = key
+		weight := 0
+		for key := range r.jobs {
+			if w := r.jobs[key].ended.weight(); w > weight {
+				most, weight = key, w
 			}
 		}
-		e.forget(most)
+		r.change(most, forgetPods)
 	}
 }
 

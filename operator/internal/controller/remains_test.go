@@ -36,25 +36,25 @@ func TestRemainsOfAllJobsAreBounded(t *testing.T) {
 		end(fmt.Sprint("hostile-", i), pods, text)
 	}
 	total := 0
-	for _, m := range r.ended.of {
-		total += m.weight()
+	for key := range r.jobs {
+		total += r.jobs[key].ended.weight()
 	}
-	if total != r.ended.weight {
-		t.Errorf("%d bytes are kept, and %d are counted", total, r.ended.weight)
+	if total != r.weight {
+		t.Errorf("%d bytes are kept, and %d are counted", total, r.weight)
 	}
-	if total > remainsMax || len(r.ended.of) >= jobs {
-		t.Errorf("%d bytes of %d jobs are kept, at most %d may be", total, len(r.ended.of), remainsMax)
+	if total > remainsMax || len(r.jobs) >= jobs { // of the jobs whose pods are forgotten nothing is kept
+		t.Errorf("%d bytes of %d jobs are kept, at most %d may be", total, len(r.jobs), remainsMax)
 	}
 	small := new(v1alpha1.MPIJob)
 	small.Namespace, small.Name, small.Spec.PodManagement = "hpc", "small", v1alpha1.PodsExternal
 	if kept := r.remembered(small, nil); len(kept) != 4 {
 		t.Errorf("of a small job's 4 pods %d are remembered", len(kept))
 	}
-	for key := range r.ended.of {
+	for key := range r.jobs {
 		r.forget(key)
 	}
-	if r.ended.weight != 0 {
-		t.Errorf("%d bytes of no job are counted", r.ended.weight)
+	if r.weight != 0 {
+		t.Errorf("%d bytes of no job are counted", r.weight)
 	}
 }
 
@@ -67,8 +67,8 @@ func TestRemainsOfOthersJobs(t *testing.T) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: "p", Labels: map[string]string{names.LabelJob: "cg", names.LabelInject: "true"}}}
 	p.Status.Phase = corev1.PodSucceeded
 	r.recent.remember(p)
-	if look(); len(r.recent.ended.of) != 0 || r.recent.ended.weight != 0 {
-		t.Errorf("%d bytes are kept", r.recent.ended.weight)
+	if look(); len(r.recent.jobs) != 0 || r.recent.weight != 0 {
+		t.Errorf("%d bytes are kept", r.recent.weight)
 	}
 }
 

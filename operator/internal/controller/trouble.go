@@ -16,19 +16,9 @@ import (
 // them, and has troubles of its own.
 const statusWrite verdict.Action = -1
 
-// troubled is what trouble there is with: an action for a job. Each has its own: that
-// one is carried out says nothing of another one.
-type troubled struct {
-	job    types.NamespacedName
-	action verdict.Action
-}
-
-func troubleOf(job *v1alpha1.MPIJob, action verdict.Action) troubled {
-	return troubled{client.ObjectKeyFromObject(job), action}
-}
-
 // trouble is an error with which the API server has answered, and for how long the
-// same is not tried again.
+// same is not tried again. Each action for a job has its own: that one is carried out says
+// nothing of another one.
 type trouble struct {
 	uid        types.UID
 	generation int64
@@ -58,7 +48,7 @@ const (
 func (r *recent) trouble(job *v1alpha1.MPIJob, action verdict.Action, now time.Time) (left time.Duration, cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t, ok := r.wrong[troubleOf(job, action)]
+	t, ok := r.of(job).troubles[action]
 	if !ok || !t.of(job) {
 		return 0, nil
 	}
@@ -85,8 +75,8 @@ func (r *recent) failed(job *v1alpha1.MPIJob, action verdict.Action, cause error
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key, wait := troubleOf(job, action), troubleMin
-	if t := r.wrong[key]; t.of(job) {
+	wait := troubleMin
+	if t := r.of(job).troubles[action]; t.of(job) {
 		wait = 2 * t.wait
 	}
 	most := troubleMax
@@ -94,7 +84,7 @@ func (r *recent) failed(job *v1alpha1.MPIJob, action verdict.Action, cause error
 		most = statusMax
 	}
 	wait = min(max(wait, took), most)
-	r.hold(key, trouble{job.UID, job.Generation, verdict.AttemptOf(job), cause, wait, now.Add(wait)})
+	r.hold(job, action, trouble{job.UID, job.Generation, verdict.AttemptOf(job), cause, wait, now.Add(wait)})
 }
 
 // refused notes that an action for a job cannot be carried out before a person has
@@ -106,21 +96,22 @@ func (r *recent) refused(o *verdict.Observation, action verdict.Action, cause *p
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.hold(troubleOf(o.Job, action), trouble{o.Job.UID, o.Job.Generation, verdict.AttemptOf(o.Job), cause, wait, now.Add(wait)})
+	r.hold(o.Job, action, trouble{o.Job.UID, o.Job.Generation, verdict.AttemptOf(o.Job), cause, wait, now.Add(wait)})
 }
 
-func (r *recent) hold(key troubled, t trouble) {
-	if r.wrong == nil {
-		r.wrong = map[troubled]trouble{}
-	}
-	r.wrong[key] = t
+// hold notes trouble. Preconditions: mu is held.
+func (r *recent) hold(job *v1alpha1.MPIJob, action verdict.Action, t trouble) {
+	r.change(client.ObjectKeyFromObject(job), func(x *record) {
+		if x.troubles == nil {
+			x.troubles = map[verdict.Action]trouble{}
+		}
+		x.troubles[action] = t
+	})
 }
 
 // went notes that an action for a job was carried out.
 func (r *recent) went(job *v1alpha1.MPIJob, action verdict.Action) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.wrong, troubleOf(job, action))
+	r.set(job, func(x *record) { delete(x.troubles, action) })
 }
 
 func (t *trouble) of(job *v1alpha1.MPIJob) bool {

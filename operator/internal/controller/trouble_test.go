@@ -88,7 +88,7 @@ func TestTroubleIsOfItsAction(t *testing.T) {
 	}
 	job.Status.Restarts = nil
 	r.forget(client.ObjectKeyFromObject(job))
-	if len(r.wrong) > 0 {
-		t.Errorf("%v is kept of a job that is gone", r.wrong)
+	if len(r.jobs) > 0 {
+		t.Errorf("%v is kept of a job that is gone", r.jobs)
 	}
 }
