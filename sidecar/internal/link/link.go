@@ -205,6 +205,14 @@ func Ahead(ack, oldest uint64) error {
 	return fmt.Errorf("%w: acknowledges frame %d, and frame %d is not sent yet", ErrProtocol, ack, oldest)
 }
 
+// Remote operations that a link's own processor carries out go piece by piece, in turn among
+// the sessions that have any (queue.Fair), so that no session's large or many transfers hold
+// up another's small one.
+const (
+	PieceMax = 64 << 10 // bytes of one piece
+	Abreast  = 4        // operations of one session that take turns: more would only end later
+)
+
 // Remote is a Link that reaches memory of its peers without their CPU.
 //
 // Lifetimes. Memory that a remote operation may touch is held on both sides

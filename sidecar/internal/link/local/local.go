@@ -9,7 +9,7 @@ import (
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/turns"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
 
 // Limits of one link.
@@ -27,7 +27,7 @@ type Link struct {
 	queued  uint64        // bytes of payloads in queue
 	queue   []*link.Frame // posted, oldest first: unchanged until they are acknowledged, which is when they are delivered
 	spare   []*link.Frame
-	ops     turns.Schedule[operation]
+	ops     queue.Fair[link.Region, operation]
 	keys    map[uint64]*registration
 	ended   []uint64 // tokens of operations that Forget has ended, for the next Poll
 }
@@ -52,7 +52,7 @@ type registration struct {
 
 // New makes the link of the sidecar self. memory finds the bytes of Refs.
 func New(self link.Peer, memory link.Memory) *Link {
-	return &Link{self: self, memory: memory, perPoll: perPoll, keys: map[uint64]*registration{}}
+	return &Link{self: self, memory: memory, perPoll: perPoll, ops: queue.Fair[link.Region, operation]{Abreast: link.Abreast}, keys: map[uint64]*registration{}}
 }
 
 // SetMemory replaces the memory given to New, for a caller that is the memory
@@ -139,18 +139,18 @@ func (l *Link) move(sink link.Sink) (work int) {
 		if op == nil {
 			break
 		}
-		n := min(turns.PieceMax, budget, op.src.Len-op.done)
+		n := min(link.PieceMax, budget, op.src.Len-op.done)
 		if !op.reg.ended {
 			copy(l.memory.Bytes(op.dst.Slice(op.done, n)), l.memory.Bytes(op.src.Slice(op.done, n)))
 			op.done += n
 			budget -= n
 		}
 		if op.done < op.src.Len && !op.reg.ended {
-			l.ops.Pass()
+			l.ops.Pass(true)
 			continue
 		}
 		end := *op
-		l.ops.End()
+		l.ops.Pass(false)
 		if end.done < end.src.Len {
 			sink.Done(l.self, end.token, fmt.Errorf("%w: the registration has ended", link.ErrKey))
 			continue
@@ -213,7 +213,7 @@ func (l *Link) Write(_ link.Peer, token uint64, src link.Ref, dst link.Key, noti
 
 // Forget drops what is queued, and ends the operations under way.
 func (l *Link) Forget(link.Peer) {
-	l.ops.Remove(func(op *operation) bool {
+	l.ops.RemoveFunc(func(op *operation) bool {
 		l.ended = append(l.ended, op.token)
 		return true
 	})

@@ -5,7 +5,6 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/turns"
 )
 
 // common is memory of which all ranges are the same bytes; what a step touches
@@ -61,7 +60,7 @@ func TestOperationsTakeTurns(t *testing.T) {
 		if l.Poll(e) == 0 {
 			t.Fatal("nothing moves")
 		}
-		if m.touched > 2*(perPoll+turns.PieceMax) {
+		if m.touched > 2*(perPoll+link.PieceMax) {
 			t.Fatalf("one Poll touches %d bytes", m.touched)
 		}
 	}

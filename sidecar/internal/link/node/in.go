@@ -3,7 +3,6 @@ package node
 import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/turns"
 )
 
 // wholeMax: payloads up to this size are handed over whole; larger ones are read straight
@@ -127,7 +126,7 @@ func (c *conn) begin(n, size int, sink link.Sink) bool {
 // more reads a payload on to where it goes.
 func (c *conn) more(n int, sink link.Sink) bool {
 	if c.src.waits() {
-		n = min(len(c.dst), turns.PieceMax)
+		n = min(len(c.dst), link.PieceMax)
 		if err := c.src.of.read(c.dst[:n], c.src.at); err != nil {
 			c.fail(link.Broken(err))
 			return false

@@ -11,7 +11,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/turns"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
 
 // Limits of one Poll.
@@ -62,7 +62,7 @@ type Link struct {
 	board   *board
 	boardFD int // which only this side writes
 	shares  map[link.Region]*shared
-	ops     turns.Schedule[operation]
+	ops     queue.Fair[link.Region, operation]
 	ended   []ended
 	regions int // of peers, that are mapped
 	// regionsMost is how many there may be.
@@ -83,7 +83,7 @@ type Link struct {
 // New makes a link.
 func New(cfg Config, memory link.Memory) (*Link, error) {
 	l := &Link{
-		cfg: cfg, memory: memory, conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), refusals: make([]atomic.Pointer[error], cfg.Peers), shares: map[link.Region]*shared{},
+		cfg: cfg, memory: memory, conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), refusals: make([]atomic.Pointer[error], cfg.Peers), shares: map[link.Region]*shared{}, ops: queue.Fair[link.Region, operation]{Abreast: link.Abreast},
 		regionsMost: regionsAll, boardFD: -1, epoll: -1, input: make([]byte, wholeMax), oob: make([]byte, unix.CmsgSpace(4*8)),
 	}
 	var files unix.Rlimit
@@ -267,7 +267,7 @@ func (l *Link) drop(c *conn, end func(*operation)) {
 		l.failed--
 	}
 	c.close()
-	l.ops.Remove(func(op *operation) bool {
+	l.ops.RemoveFunc(func(op *operation) bool {
 		if op.c == c {
 			end(op)
 		}

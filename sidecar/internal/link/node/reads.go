@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/turns"
 )
 
 // operation is a read under way.
@@ -54,16 +53,16 @@ func (l *Link) move(sink link.Sink) (work int) {
 		if op == nil {
 			return work
 		}
-		n := min(turns.PieceMax, op.dst.Len-op.done)
-		budget -= max(int(n), turns.PieceMax/16)
+		n := min(link.PieceMax, op.dst.Len-op.done)
+		budget -= max(int(n), link.PieceMax/16)
 		here, err := op.copy(l.memory, n)
 		switch {
 		case err == nil && !here: // its descriptor is on the way
-			l.ops.Pass()
+			l.ops.Pass(true)
 			continue
 		case err == nil:
 			if op.done += n; op.done < op.dst.Len {
-				l.ops.Pass()
+				l.ops.Pass(true)
 				work++
 				continue
 			}
@@ -71,7 +70,7 @@ func (l *Link) move(sink link.Sink) (work int) {
 		work++
 		l.stats.BytesRead += op.done
 		peer, token := op.c.peer, op.token
-		l.ops.End()
+		l.ops.Pass(false)
 		sink.Done(peer, token, err)
 	}
 	return work

@@ -1,6 +1,9 @@
 package verbs
 
-import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+import (
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
+)
 
 // operation is a remote read or write under way.
 type operation struct {
@@ -39,9 +42,8 @@ const (
 type operations struct {
 	table []operation
 	free  []int32
-	turns []int32 // with something to post, from first on
-	first int
-	under int // requests posted and not done
+	turns queue.FIFO[int32] // with something to post
+	under int               // requests posted and not done
 }
 
 func (o *operations) add(op operation) {
@@ -53,23 +55,15 @@ func (o *operations) add(op operation) {
 	} else {
 		o.table = append(o.table, op)
 	}
-	o.queue(n)
-}
-
-func (o *operations) queue(n int32) {
-	if o.first > 64 && o.first*2 > len(o.turns) {
-		o.turns = o.turns[:copy(o.turns, o.turns[o.first:])]
-		o.first = 0
-	}
-	o.turns = append(o.turns, n)
+	o.turns.Push(n)
 }
 
 // turn is the number of the operation whose next piece is to be posted, or -1.
 func (o *operations) turn() int32 {
-	if o.first == len(o.turns) || o.under >= piecesMax {
+	if o.turns.Len() == 0 || o.under >= piecesMax {
 		return -1
 	}
-	return o.turns[o.first]
+	return *o.turns.First()
 }
 
 // piece is the next part of operation n.
@@ -86,9 +80,9 @@ func (o *operations) sent(n int32, length uint64, requests int) {
 	op.posted += length
 	op.left += requests
 	o.under += requests
-	o.pass()
+	o.turns.Pop()
 	if op.over = op.posted == op.length; !op.over {
-		o.queue(n)
+		o.turns.Push(n)
 	}
 }
 
@@ -97,16 +91,8 @@ func (o *operations) sent(n int32, length uint64, requests int) {
 func (o *operations) giveUp(n int32, err error) bool {
 	op := &o.table[n]
 	op.err, op.over = err, true
-	o.pass()
+	o.turns.Pop()
 	return op.left == 0
-}
-
-// pass ends a turn.
-func (o *operations) pass() {
-	o.first++
-	if o.first == len(o.turns) {
-		o.first, o.turns = 0, o.turns[:0]
-	}
 }
 
 // complete counts a request of operation n as done, and reports whether it was the
