@@ -129,7 +129,6 @@ void or_ops_free(struct or_ops *t);
 struct or_patience {
 	bool polls;         /* for ever */
 	bool blocks;        /* at once */
-	uint64_t poll_ns;   /* before it yields */
 	uint64_t yield_ns;  /* before it sleeps */
 	/* What yields have cost: until when a caller sleeps instead, and how long that is.
 	 * Threads share it, and a lost update does not matter. */

@@ -5,8 +5,7 @@
 
 #include "session.h"
 
-#define POLL_NS 50000u    /* where each process of the job has a processor */
-#define YIELD_NS 300000u
+#define YIELD_NS 300000u /* of looks that yield, before a sleep; there are none before them that do not */
 #define NAP_US 100000u    /* at most: a sidecar may have been stopped within a wake-up */
 #define POLLS 4096        /* looks of a wait that only polls, between two for the end of the sidecar */
 
