@@ -47,7 +47,7 @@ func (l *Link) Cast(peer link.Peer, data []byte, dst link.Key, notify uint64) bo
 	if s < 0 {
 		return false
 	}
-	copy(l.slotMemory(s), data)
+	copy(l.stage.slot(s), data)
 	c.casts.list[c.casts.next%castsMax] = cast{slot: s, length: uint32(len(data)), rkey: uint32(dst.Key), notice: uint32(notify), remote: dst.Addr}
 	c.casts.next++
 	c.later()
@@ -63,7 +63,7 @@ func (c *conn) sendCasts() {
 	for c.casts.count() > 0 && c.room() > 0 && c.err == nil {
 		x := c.casts.oldest()
 		r := request{
-			op: opWrite, addr: c.l.stageAt.addr + uint64(x.slot)*slotBytes, lkey: c.l.stageAt.lkey, length: x.length, remote: x.remote, rkey: x.rkey,
+			op: opWrite, addr: c.l.stage.addr(x.slot), lkey: c.l.stage.at.lkey, length: x.length, remote: x.remote, rkey: x.rkey,
 		}
 		if x.notice != 0 {
 			if plain = false; c.credit.free() == 0 {
@@ -78,7 +78,7 @@ func (c *conn) sendCasts() {
 		c.l.stats.BytesOut += uint64(x.length)
 		c.pushStaged(r, p)
 	}
-	if l := c.l; plain && l.asked && c.casts.count() == 0 {
-		l.unasked, l.asked = unaskedMax, false
+	if l := c.l; plain && l.cq.asked && c.casts.count() == 0 {
+		l.cq.unasked, l.cq.asked = unaskedMax, false
 	}
 }

@@ -37,8 +37,8 @@ func TestCastsLeaveNothing(t *testing.T) {
 				x.a.Forget(0)
 				x.a.Poll(x.sa)
 			}
-			if len(x.a.slots) != sendSlots {
-				t.Fatalf("%d casts leave %d of %d slots", n, len(x.a.slots), sendSlots)
+			if len(x.a.stage.free) != sendSlots {
+				t.Fatalf("%d casts leave %d of %d slots", n, len(x.a.stage.free), sendSlots)
 			}
 			if x.a.Cast(0, src, k, 0) {
 				t.Fatal("a cast without a connection")

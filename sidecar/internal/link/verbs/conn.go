@@ -115,7 +115,7 @@ func (c *conn) breakOff() {
 func (c *conn) later() {
 	if !c.isPending {
 		c.isPending = true
-		c.l.pending = append(c.l.pending, c)
+		c.l.todo.pending = append(c.l.todo.pending, c)
 	}
 }
 
@@ -123,7 +123,7 @@ func (c *conn) later() {
 func (c *conn) adopt() {
 	c.adopted = true
 	c.in.out = &c.out
-	c.l.stash = slices.Concat(c.early, c.l.stash) // what Arm has taken out came later
+	c.l.cq.stash = slices.Concat(c.early, c.l.cq.stash) // what Arm has taken out came later
 	c.early = nil
 }
 
@@ -149,7 +149,7 @@ func (c *conn) release() {
 			c.freeSlot(c.casts.oldest().slot)
 		}
 	}
-	c.l.returnTag(c)
+	c.l.places.giveBack(c)
 }
 
 // hangUp closes the socket, by which the peer hears of the end.
@@ -224,33 +224,29 @@ func (c *conn) slot() int32 {
 	if !c.maySlot() {
 		c.flush() // may free some
 	}
-	n := len(l.slots)
+	n := len(l.stage.free)
 	if !c.maySlot() {
-		c.starved, l.starving = true, l.starving || n == 0 // else one of its own wakes it
+		c.starved, l.stage.starving = true, l.stage.starving || n == 0 // else one of its own wakes it
 		return -1
 	}
-	s := l.slots[n-1]
-	l.slots = l.slots[:n-1]
+	s := l.stage.free[n-1]
+	l.stage.free = l.stage.free[:n-1]
 	c.held++
 	return s
 }
 
 func (c *conn) maySlot() bool {
-	n := len(c.l.slots)
+	n := len(c.l.stage.free)
 	return n > c.held || n > 0 && len(c.l.list) <= 1
 }
 
 // freeSlot gives a slot back.
 func (c *conn) freeSlot(s int32) {
-	c.l.slots = append(c.l.slots, s)
+	c.l.stage.free = append(c.l.stage.free, s)
 	if c.held--; c.starved && !c.ended {
 		c.starved = false
 		c.later()
 	}
-}
-
-func (l *Link) slotMemory(s int32) []byte {
-	return l.stage[int(s)*slotBytes : (int(s)+1)*slotBytes]
 }
 
 // sendFrames posts one message of frames.
@@ -260,9 +256,9 @@ func (c *conn) sendFrames() bool {
 	if s < 0 {
 		return false
 	}
-	m := c.out.fill(l.slotMemory(s), l.memory, l.isKnown)
+	m := c.out.fill(l.stage.slot(s), l.memory, l.isKnown)
 	r := request{
-		op: opSend, imm: c.credit.spend(), addr: l.stageAt.addr + uint64(s)*slotBytes, lkey: l.stageAt.lkey, length: uint32(m.used),
+		op: opSend, imm: c.credit.spend(), addr: l.stage.addr(s), lkey: l.stage.at.lkey, length: uint32(m.used),
 	}
 	p := nothing
 	p.slot, p.last = s, m.last
@@ -301,12 +297,12 @@ func (c *conn) holding() int32 {
 // pushStaged posts a message whose bytes are in a slot. Small ones are copied by
 // the call, and leave the slot free.
 func (c *conn) pushStaged(r request, p posted) {
-	if r.length2 == 0 && int(r.length) <= c.l.inline {
+	if r.length2 == 0 && int(r.length) <= c.l.batch.inline {
 		s := p.slot
 		r.flags |= flagInline
 		p.slot = -1
 		c.push(r, p)
-		c.l.posted = append(c.l.posted, s)
+		c.l.batch.slots = append(c.l.batch.slots, s)
 		return
 	}
 	c.push(r, p)
@@ -315,11 +311,11 @@ func (c *conn) pushStaged(r request, p posted) {
 // push adds a request to the batch.
 func (c *conn) push(r request, p posted) {
 	l := c.l
-	if len(l.batch) == batchMax {
+	if len(l.batch.requests) == batchMax {
 		c.flush()
 	}
 	if r.op != opWrite || p.op >= 0 { // no cast
-		l.unasked = 0
+		l.cq.unasked = 0
 	}
 	r.id = idOf(c.tag, c.sent)
 	c.requests[c.sent%sendDepth] = p
@@ -331,29 +327,29 @@ func (c *conn) push(r request, p posted) {
 	case p.slot >= 0 || p.known >= 0:
 		c.waits = true
 	}
-	l.batch = append(l.batch, r)
+	l.batch.requests = append(l.batch.requests, r)
 }
 
 // flush posts the batch. Its last request asks for a completion if memory that one of
 // them uses waits for it: a rank's must not stay known until others have sent more.
 func (c *conn) flush() {
 	l := c.l
-	if len(l.batch) == 0 {
+	if len(l.batch.requests) == 0 {
 		return
 	}
 	if c.waits {
-		l.batch[len(l.batch)-1].flags |= flagSignal
+		l.batch.requests[len(l.batch.requests)-1].flags |= flagSignal
 		c.waits = false
 	}
 	if c.err == nil {
-		if err := c.pair.post(l.batch); err != nil {
+		if err := c.pair.post(l.batch.requests); err != nil {
 			c.fail(fmt.Errorf("%w: %s: posting: %w", link.ErrBroken, l.port.Device, err))
 		}
 	}
 	l.stats.Calls++
-	l.slots = append(l.slots, l.posted...)
-	c.held -= len(l.posted)
-	l.posted, l.batch = l.posted[:0], l.batch[:0]
+	l.stage.free = append(l.stage.free, l.batch.slots...)
+	c.held -= len(l.batch.slots)
+	l.batch.slots, l.batch.requests = l.batch.slots[:0], l.batch.requests[:0]
 }
 
 // completed handles one completion.

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 )
 
 // A tag names a connection in the ids of its completions: its place, and how often
@@ -13,6 +15,30 @@ const (
 	tagBits  = 16
 	tagIndex = 1<<tagBits - 1
 )
+
+// places are the connections that the completion queue has room for, by their tags. The
+// goroutines that make connections take them, and give back the ends that the link does not
+// take over: mu is of these, and by, dead and anyGiven are read without it.
+type places struct {
+	by       []atomic.Pointer[conn]
+	dead     atomic.Pointer[error] // Link.gone, for Prepare
+	anyGiven atomic.Bool           // given has some, and bell has rung
+	bell     int                   // readable: an end was given up; -1: none
+
+	mu     sync.Mutex
+	tags   []int32 // free ones
+	gens   []uint16
+	fresh  map[uint32]*conn // that share receives, by the number of their queue pair, not taken over yet
+	given  []*conn          // given up, to be ended
+	closed bool             // written by Link.Close alone
+}
+
+func (p *places) open(n int) {
+	p.gens, p.by = make([]uint16, n), make([]atomic.Pointer[conn], n)
+	for i := range n {
+		p.tags = append(p.tags, int32(i))
+	}
+}
 
 // End is this side's end of a connection that is being made. Prepare, Offer and
 // Connect are for the goroutine that makes it; Link.Join hands it over.
@@ -23,10 +49,10 @@ var errPlaces = errors.New("no place for another queue pair")
 
 // Prepare makes a queue pair that may be connected, with its receives posted.
 func (l *Link) Prepare() (*End, error) {
-	if gone := l.dead.Load(); gone != nil {
+	if gone := l.places.dead.Load(); gone != nil {
 		return nil, *gone
 	}
-	tag, err := l.takeTag()
+	tag, err := l.places.take()
 	if err != nil {
 		return nil, fmt.Errorf("verbs: %w", err)
 	}
@@ -36,7 +62,7 @@ func (l *Link) Prepare() (*End, error) {
 		err = c.prepare()
 	}
 	if err != nil {
-		l.returnTag(c)
+		l.places.giveBack(c)
 		return nil, fmt.Errorf("verbs: %s: %w", l.port.Device, err)
 	}
 	return &End{c: c}, nil
@@ -55,11 +81,11 @@ func (l *Link) makeRoom() (some bool) {
 
 func (c *conn) prepare() (err error) {
 	l := c.l
-	if c.pair, err = l.nic.newPair(c.tag, l.sharedQueue, mayRead|mayWrite); err != nil {
+	if c.pair, err = l.nic.newPair(c.tag, l.sharing.queue, mayRead|mayWrite); err != nil {
 		return fmt.Errorf("queue pair: %w", err)
 	}
-	l.by[c.tag&tagIndex].Store(c) // completions may come from now on
-	if l.shared == nil {
+	l.places.by[c.tag&tagIndex].Store(c) // completions may come from now on
+	if l.sharing.receives == nil {
 		if err = c.prepareReceives(); err != nil {
 			return errors.Join(err, c.pair.destroy())
 		}
@@ -117,25 +143,43 @@ func (e *End) Close() error {
 	return nil
 }
 
-func (l *Link) takeTag() (uint32, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.tags) == 0 {
-		return 0, fmt.Errorf("%w: %d exist", errPlaces, len(l.by))
+// take is the tag of a place that is free.
+func (p *places) take() (uint32, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.tags) == 0 {
+		return 0, fmt.Errorf("%w: %d exist", errPlaces, len(p.by))
 	}
-	i := l.tags[0]
-	l.tags = l.tags[1:]
-	l.gens[i]++
-	return uint32(l.gens[i])<<tagBits | uint32(i), nil
+	i := p.tags[0]
+	p.tags = p.tags[1:]
+	p.gens[i]++
+	return uint32(p.gens[i])<<tagBits | uint32(i), nil
 }
 
-func (l *Link) returnTag(c *conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// giveBack frees the place of a connection.
+func (p *places) giveBack(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	i := c.tag & tagIndex
-	l.by[i].Store(nil)
-	if l.fresh[c.local.pair] == c { // its number may be another's by now
-		delete(l.fresh, c.local.pair)
+	p.by[i].Store(nil)
+	if p.fresh[c.local.pair] == c { // its number may be another's by now
+		delete(p.fresh, c.local.pair)
 	}
-	l.tags = append(l.tags, int32(i)) // the last to be used again
+	p.tags = append(p.tags, int32(i)) // the last to be used again
+}
+
+// of is the connection of a tag; nil: it is gone.
+func (p *places) of(tag uint32) *conn {
+	c := p.by[tag&tagIndex].Load()
+	if c == nil || c.tag != tag {
+		return nil
+	}
+	return c
+}
+
+// close makes sure that no end is given up any more.
+func (p *places) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
 }

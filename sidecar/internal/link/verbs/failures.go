@@ -37,7 +37,7 @@ var others = laneEnds{^uint32(0), ^uint32(0)}
 // failed notes that a lane between two domains has failed, or was refused. The peer names
 // its domains, and may name many: what time has forgiven makes room, and nothing else.
 func (c *conn) failed(ends laneEnds) {
-	now, fails := c.l.clock(), c.past().fails
+	now, fails := c.l.lending.clock(), c.past().fails
 	if _, some := fails[ends]; !some && len(fails) >= failsKept {
 		maps.DeleteFunc(fails, func(_ laneEnds, f failures) bool { return f.at(now).n == 0 })
 		if len(fails) >= failsKept {
@@ -59,5 +59,5 @@ func (c *conn) tired(ends laneEnds) bool {
 	if !some && len(fails) >= failsKept {
 		f = fails[others]
 	}
-	return f.n >= failsMax && f.at(c.l.clock()).n >= failsMax
+	return f.n >= failsMax && f.at(c.l.lending.clock()).n >= failsMax
 }

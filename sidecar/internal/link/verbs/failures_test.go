@@ -22,7 +22,7 @@ func TestLaneTriedAgain(t *testing.T) {
 	all := lenders(t)
 	a, b := all[0], all[1]
 	c := a.conns[0]
-	b.lanes += lanesMax // its others'
+	b.lending.lanes += lanesMax // its others'
 	var err error
 	for range failsMax {
 		if _, _, err = a.read(t, b, 1, false, true); errors.Is(err, errFails) {
@@ -42,7 +42,7 @@ func TestLaneTriedAgain(t *testing.T) {
 	if n := c.lastLane - asked; n != 2 {
 		t.Errorf("in twice the pause it is asked %d times", n)
 	}
-	b.lanes -= lanesMax
+	b.lending.lanes -= lanesMax
 	if _, _, err := a.read(t, b, 1, false, true); !errors.Is(err, errFails) {
 		t.Errorf("within the pause: %v", err)
 	}

@@ -44,21 +44,21 @@ func TestUnanswered(t *testing.T) {
 		t.Fatal(err)
 	}
 	ln := only(t, a.conns[0].asked)
-	a.look = true
+	a.watch.look = true
 	if a.Poll(a); ln.over {
 		t.Fatal("it is given up at once")
 	}
 	ln.since = ln.since.Add(-laneSilence)
-	a.look = true
-	if a.Poll(a); !ln.over || a.lanes != 0 || a.unanswered != 0 {
-		t.Errorf("it is given up: %v; %d queue pairs are left, %d unanswered", ln.over, a.lanes, a.unanswered)
+	a.watch.look = true
+	if a.Poll(a); !ln.over || a.lending.lanes != 0 || a.lending.unanswered != 0 {
+		t.Errorf("it is given up: %v; %d queue pairs are left, %d unanswered", ln.over, a.lending.lanes, a.lending.unanswered)
 	}
 	a.pass(b) // which answers after all
-	if b.lanes != 0 || a.lanes != 0 || len(a.pasts[0].fails) != 1 {
-		t.Errorf("%d and %d queue pairs are left, %d failures are noted", a.lanes, b.lanes, len(a.pasts[0].fails))
+	if b.lending.lanes != 0 || a.lending.lanes != 0 || len(a.lending.pasts[0].fails) != 1 {
+		t.Errorf("%d and %d queue pairs are left, %d failures are noted", a.lending.lanes, b.lending.lanes, len(a.lending.pasts[0].fails))
 	}
 	dst, src, err := a.read(t, b, 2, false, true)
-	if err != nil || !bytes.Equal(dst, src) || a.unanswered != 0 {
-		t.Errorf("another one: %v, %d unanswered, or the bytes are not there", err, a.unanswered)
+	if err != nil || !bytes.Equal(dst, src) || a.lending.unanswered != 0 {
+		t.Errorf("another one: %v, %d unanswered, or the bytes are not there", err, a.lending.unanswered)
 	}
 }

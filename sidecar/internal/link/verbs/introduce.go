@@ -87,10 +87,10 @@ func (c *conn) sayWords() {
 			return
 		}
 		l := c.l
-		n := copy(l.slotMemory(slot), c.words[0])
+		n := copy(l.stage.slot(slot), c.words[0])
 		c.words = c.words[1:]
 		c.pushStaged(request{
-			op: opSend, imm: c.credit.spend() | noticeBit, addr: l.stageAt.addr + uint64(slot)*slotBytes, lkey: l.stageAt.lkey, length: uint32(n),
+			op: opSend, imm: c.credit.spend() | noticeBit, addr: l.stage.addr(slot), lkey: l.stage.at.lkey, length: uint32(n),
 		}, posted{slot: slot, op: -1, known: -1})
 	}
 }
@@ -110,7 +110,7 @@ func (c *conn) heard(b []byte) error {
 	case laneAnswer:
 		if ln := c.asked[w.number]; ln != nil && ln.pair != nil && ln.remote == nil { // else it has ended meanwhile
 			ln.remote = w.offer
-			c.l.steps.joins = append(c.l.steps.joins, ln)
+			c.l.lending.steps.joins = append(c.l.lending.steps.joins, ln)
 		}
 	case laneEnd:
 		list := c.asked
@@ -144,7 +144,7 @@ func (c *conn) answer(w *laneWord) error {
 }
 
 func (c *conn) tryAnswer(w *laneWord) (err error) {
-	d := c.l.domains[w.domain]
+	d := c.l.lending.domains[w.domain]
 	if w.domain == 0 {
 		d, err = c.l.side()
 	}

@@ -248,9 +248,9 @@ func (a *actor) remains() string {
 	say(s.Sends+s.Receives+s.Accesses+s.Parked+int(s.UnexpectedBytes), "requests and bytes")
 	say(len(a.link.exported)-s.Rings, "registrations for peers")
 	say(len(a.link.known.regions), "registrations of its rank's memory")
-	say(sendSlots-len(a.link.slots), "slots")
+	say(sendSlots-len(a.link.stage.free), "slots")
 	if a.nic.shared != nil {
-		say(a.nic.shared.slots-len(a.nic.shared.receives)-len(a.link.shared.free), "shared receives that are not posted")
+		say(a.nic.shared.slots-len(a.nic.shared.receives)-len(a.link.sharing.receives.free), "shared receives that are not posted")
 	}
 	say(len(a.nic.pairs)-len(a.link.list), "queue pairs that are not those of its connections")
 	receives := 1 // shared

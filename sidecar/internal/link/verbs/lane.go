@@ -77,7 +77,7 @@ var (
 
 // side is this sidecar's own domain, with a queue of completions for lanes.
 func (l *Link) side() (*domain, error) {
-	if d := l.domains[0]; d != nil {
+	if d := l.lending.domains[0]; d != nil {
 		return d, nil
 	}
 	o, ok := l.nic.(opener)
@@ -100,12 +100,12 @@ func (l *Link) side() (*domain, error) {
 // those that come later find some.
 func (c *conn) greedy() bool {
 	l := c.l
-	return l.cfg.Peers > 2 && c.lanes >= lanesMax-l.lanes
+	return l.cfg.Peers > 2 && c.lanes >= lanesMax-l.lending.lanes
 }
 
 // room reports whether there is room for another lane in d.
 func (c *conn) laneRoom(d *domain) error {
-	if c.l.lanes >= lanesMax || len(d.lanes) >= d.most || c.greedy() {
+	if c.l.lending.lanes >= lanesMax || len(d.lanes) >= d.most || c.greedy() {
 		return errLanes
 	}
 	return nil
@@ -123,8 +123,8 @@ func (ln *lane) create() error {
 	if ln.asks {
 		may = 0
 	}
-	l.laneTag++
-	ln.tag = l.laneTag
+	l.lending.laneTag++
+	ln.tag = l.lending.laneTag
 	var err error
 	if ln.pair, err = ln.d.nic.newPair(ln.tag, nil, may); err != nil {
 		ln.pair = nil
@@ -135,7 +135,7 @@ func (ln *lane) create() error {
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
 	ln.local.pair, ln.local.packet = ln.pair.number(), binary.LittleEndian.Uint32(b[:])&numberMax
 	ln.d.lanes[ln.tag] = ln
-	l.lanes++
+	l.lending.lanes++
 	c.lanes++
 	return nil
 }
@@ -254,7 +254,7 @@ func (ln *lane) next() int32 {
 		case errors.Is(err, link.ErrLater):
 			if !ln.behind {
 				ln.behind = true
-				l.behind = append(l.behind, ln)
+				l.todo.behind = append(l.todo.behind, ln)
 			}
 			return -1
 		}
@@ -307,8 +307,8 @@ func (ln *lane) fail(cause error) {
 		ln.c.failed(ln.ends())
 	}
 	level := slog.LevelDebug
-	if !l.warned {
-		l.warned, level = true, slog.LevelWarn
+	if !l.lending.warned {
+		l.lending.warned, level = true, slog.LevelWarn
 	}
 	l.cfg.Log.Log(context.Background(), level, "a queue pair for memory that an application lends has failed: its messages are copied until there is another", "peer", ln.c.peer, "cause", cause)
 	ln.end(cause, true)
@@ -325,7 +325,7 @@ func (ln *lane) end(cause error, tell bool) {
 	if ln.asks {
 		delete(c.asked, ln.number)
 		if !ln.ready && ln.pair != nil {
-			l.unanswered--
+			l.lending.unanswered--
 		}
 	} else {
 		delete(c.answered, ln.number)
@@ -334,13 +334,13 @@ func (ln *lane) end(cause error, tell bool) {
 		c.say(laneWord{kind: laneEnd, number: ln.number, asker: ln.asks})
 	}
 	if ln.pair != nil {
-		l.steps.dying = append(l.steps.dying, ln)
+		l.lending.steps.dying = append(l.lending.steps.dying, ln)
 	}
 }
 
 // pollLanes takes completions of lanes, a bounded number.
 func (l *Link) pollLanes(sink link.Sink) (work int) {
-	for _, d := range l.domains {
+	for _, d := range l.lending.domains {
 		if d.under == 0 {
 			continue
 		}
@@ -348,13 +348,13 @@ func (l *Link) pollLanes(sink link.Sink) (work int) {
 			work += d.completed(&x, sink)
 		}
 		d.stash = d.stash[:0]
-		n, err := d.nic.poll(l.laneComps[:])
+		n, err := d.nic.poll(l.lending.comps[:])
 		if err != nil {
 			d.failAll(err)
 			continue
 		}
-		for i := range l.laneComps[:n] {
-			work += d.completed(&l.laneComps[i], sink)
+		for i := range l.lending.comps[:n] {
+			work += d.completed(&l.lending.comps[i], sink)
 		}
 	}
 	return work
@@ -377,7 +377,7 @@ func (d *domain) failAll(cause error) {
 // armLanes asks for events at the next completions of lanes. It reports whether there
 // are some already.
 func (l *Link) armLanes() (work bool) {
-	for _, d := range l.domains {
+	for _, d := range l.lending.domains {
 		if d.under == 0 {
 			continue
 		}
@@ -388,8 +388,8 @@ func (l *Link) armLanes() (work bool) {
 			continue
 		}
 		// What came before is not announced.
-		if n, err := d.nic.poll(l.laneComps[:]); err == nil {
-			d.stash = append(d.stash, l.laneComps[:n]...)
+		if n, err := d.nic.poll(l.lending.comps[:]); err == nil {
+			d.stash = append(d.stash, l.lending.comps[:n]...)
 		}
 		work = work || len(d.stash) > 0
 	}
@@ -402,9 +402,9 @@ type prober interface{ works() error }
 // probeLanes looks for queue pairs that end nothing any more, as when their application
 // has destroyed them, and for those that the peer does not answer for: each takes a place.
 func (l *Link) probeLanes() {
-	now, looks := l.clock(), laneLooks
-	for _, d := range l.domains {
-		if d.under == 0 && l.unanswered == 0 {
+	now, looks := l.lending.clock(), laneLooks
+	for _, d := range l.lending.domains {
+		if d.under == 0 && l.lending.unanswered == 0 {
 			continue
 		}
 		for _, ln := range d.lanes {

@@ -121,7 +121,7 @@ func TestForgedEnds(t *testing.T) {
 	if !ln.over || a.Stats().LentFaults != 1 {
 		t.Errorf("the queue pair is over: %v; %d have failed", ln.over, a.Stats().LentFaults)
 	}
-	if under := a.domains[ln.d.number].under; under != 0 {
+	if under := a.lending.domains[ln.d.number].under; under != 0 {
 		t.Errorf("%d requests are counted as under way", under)
 	}
 }
@@ -130,7 +130,7 @@ func TestForgedEnds(t *testing.T) {
 // have filled the queue of completions.
 func TestSilentLane(t *testing.T) {
 	a, b, ln := waiting(t)
-	a.look = true
+	a.watch.look = true
 	a.pass(b)
 	if ln.over {
 		t.Fatal("it is given up at once")
@@ -154,8 +154,8 @@ func TestLenderGone(t *testing.T) {
 	}
 	a.lose(unix.EIO)
 	a.pass(b)
-	if a.conns[0] != nil || a.lanes != 0 {
-		t.Errorf("the connection goes on, with %d queue pairs for lent memory", a.lanes)
+	if a.conns[0] != nil || a.lending.lanes != 0 {
+		t.Errorf("the connection goes on, with %d queue pairs for lent memory", a.lending.lanes)
 	}
 	a.app.tellFault() // as a descriptor of what is gone is readable for ever
 	ready := []unix.PollFd{{Fd: int32(a.FD()), Events: unix.POLLIN}}

@@ -3,8 +3,7 @@ package verbs
 import (
 	"errors"
 	"fmt"
-
-	"golang.org/x/sys/unix"
+	"time"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -16,6 +15,29 @@ import (
 // there (lane.go). The application holds the context's descriptor and may do with all
 // that is in it what it likes. So this side believes nothing that comes of it: what was
 // destroyed, or has other keys than was said, makes operations fail.
+
+// lending is what the link knows of that memory, and of the lanes to it.
+type lending struct {
+	byRegion   map[link.Region]*domain
+	domains    map[uint32]*domain // by number, 0: this sidecar's own
+	bells      map[int]*domain    // by the descriptor that tells of its completions
+	lastDomain uint32
+	lanes      int
+	laneTag    uint32
+	unanswered int // lanes that were asked for
+	steps      laneSteps
+	pasts      map[link.Peer]*past
+	clock      func() time.Time
+	warned     bool // of a lane that has failed
+	comps      [pollBatch]completion
+}
+
+func newLending() lending {
+	return lending{
+		byRegion: map[link.Region]*domain{}, domains: map[uint32]*domain{}, bells: map[int]*domain{},
+		pasts: map[link.Peer]*past{}, clock: time.Now,
+	}
+}
 
 // opener is a nic whose device can be opened again.
 type opener interface {
@@ -57,7 +79,7 @@ var errNoOpener = errors.New("the device cannot be opened for an application")
 
 // OpenContext opens the device for one application. It may be called on any goroutine.
 func (l *Link) OpenContext() (link.Context, error) {
-	if gone := l.dead.Load(); gone != nil {
+	if gone := l.places.dead.Load(); gone != nil {
 		return nil, *gone
 	}
 	o, ok := l.nic.(opener)
@@ -80,30 +102,30 @@ func (l *Link) Admit(r link.Region, x link.Context) error {
 	if l.gone != nil {
 		return l.gone
 	}
-	l.lastDomain++
-	d := &domain{number: l.lastDomain, most: domainLanes, nic: c.nic, context: x, lent: map[uint32]link.Lent{}}
+	l.lending.lastDomain++
+	d := &domain{number: l.lending.lastDomain, most: domainLanes, nic: c.nic, context: x, lent: map[uint32]link.Lent{}}
 	if err := l.addDomain(d); err != nil {
 		return err
 	}
-	l.lenders[r] = d
+	l.lending.byRegion[r] = d
 	return nil
 }
 
 func (l *Link) addDomain(d *domain) error {
 	d.lanes = map[uint32]*lane{}
 	for _, fd := range d.nic.events() {
-		if err := l.watch(fd, ownedByNone); err != nil {
+		if err := l.watch.add(fd, ownedByNone); err != nil {
 			return err
 		}
-		l.bells[fd] = d
+		l.lending.bells[fd] = d
 	}
-	l.domains[d.number] = d
+	l.lending.domains[d.number] = d
 	return nil
 }
 
 // Lend adds memory to the region of an application.
 func (l *Link) Lend(r link.Region, number uint32, m link.Lent) error {
-	d := l.lenders[r]
+	d := l.lending.byRegion[r]
 	if d == nil {
 		return errors.New("verbs: the device is gone, or the region lends nothing")
 	}
@@ -113,7 +135,7 @@ func (l *Link) Lend(r link.Region, number uint32, m link.Lent) error {
 
 // Reclaim takes it out again.
 func (l *Link) Reclaim(r link.Region, number uint32) {
-	if d := l.lenders[r]; d != nil {
+	if d := l.lending.byRegion[r]; d != nil {
 		delete(d.lent, number)
 	}
 }
@@ -152,7 +174,7 @@ func (l *Link) Withdraw(peer link.Peer, k link.Key) {
 		l.Deregister(k)
 		return
 	}
-	if d := l.domains[number]; d != nil {
+	if d := l.lending.domains[number]; d != nil {
 		d.endAnswered(func(ln *lane) bool { return ln.c.peer == peer })
 	}
 }
@@ -169,11 +191,11 @@ func (d *domain) endAnswered(which func(*lane) bool) {
 
 // dropLender ends a domain whose application has left.
 func (l *Link) dropLender(r link.Region) {
-	d := l.lenders[r]
+	d := l.lending.byRegion[r]
 	if d == nil {
 		return
 	}
-	delete(l.lenders, r)
+	delete(l.lending.byRegion, r)
 	l.dropDomain(d)
 }
 
@@ -182,10 +204,10 @@ func (l *Link) dropDomain(d *domain) {
 		ln.end(errForgotten, true)
 		ln.destroy()
 	}
-	delete(l.domains, d.number)
+	delete(l.lending.domains, d.number)
 	for _, fd := range d.nic.events() {
-		delete(l.bells, fd)
-		_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, fd, nil) // its end does that as well
+		delete(l.lending.bells, fd)
+		l.watch.remove(fd) // its end does that as well
 	}
 	if d.context != nil {
 		_ = d.context.Close() // of nobody's use any more
@@ -196,8 +218,8 @@ func (l *Link) dropDomain(d *domain) {
 
 // dropDomains ends all of them.
 func (l *Link) dropDomains() {
-	clear(l.lenders)
-	for _, d := range l.domains {
+	clear(l.lending.byRegion)
+	for _, d := range l.lending.domains {
 		l.dropDomain(d)
 	}
 }

@@ -359,8 +359,8 @@ func TestLenderLeaves(t *testing.T) {
 	}
 	// Four queue pairs were of that application's domain; of the rest the peer's has one
 	// at each end.
-	if a.lanes != 2 || b.lanes != 2 {
-		t.Errorf("%d and %d queue pairs are left, want 2 at each side", a.lanes, b.lanes)
+	if a.lending.lanes != 2 || b.lending.lanes != 2 {
+		t.Errorf("%d and %d queue pairs are left, want 2 at each side", a.lending.lanes, b.lending.lanes)
 	}
 	if err := b.Read(0, 51, d, k); err == nil {
 		t.Error("another read is taken at once")
@@ -368,8 +368,8 @@ func TestLenderLeaves(t *testing.T) {
 	a.pass(b)
 	a.Forget(0)
 	a.pass(b)
-	if a.lanes != 0 || b.lanes != 0 {
-		t.Errorf("%d and %d queue pairs are left of a connection that has ended", a.lanes, b.lanes)
+	if a.lending.lanes != 0 || b.lending.lanes != 0 {
+		t.Errorf("%d and %d queue pairs are left of a connection that has ended", a.lending.lanes, b.lending.lanes)
 	}
 }
 
@@ -406,8 +406,8 @@ func TestWithdraw(t *testing.T) {
 	}
 	b.Withdraw(0, k)
 	a.pass(b)
-	if err := a.dones[2]; !errors.Is(err, link.ErrBroken) || b.lanes != 0 || a.lanes != 0 {
-		t.Errorf("a read by a key that was taken back ends with %v; %d and %d queue pairs are left", err, a.lanes, b.lanes)
+	if err := a.dones[2]; !errors.Is(err, link.ErrBroken) || b.lending.lanes != 0 || a.lending.lanes != 0 {
+		t.Errorf("a read by a key that was taken back ends with %v; %d and %d queue pairs are left", err, a.lending.lanes, b.lending.lanes)
 	}
 }
 
@@ -415,21 +415,21 @@ func TestWithdraw(t *testing.T) {
 func TestLanesAreBounded(t *testing.T) {
 	all := lenders(t)
 	a, b := all[0], all[1]
-	b.lanes += lanesMax
+	b.lending.lanes += lanesMax
 	if _, _, err := a.read(t, b, 1, false, true); !errors.Is(err, errNotYet) {
 		t.Errorf("a queue pair that the peer has no room for: %v", err)
 	}
-	b.lanes -= lanesMax
-	a.lanes += lanesMax
+	b.lending.lanes -= lanesMax
+	a.lending.lanes += lanesMax
 	if _, _, err := a.read(t, b, 2, true, true); !errors.Is(err, errLanes) {
 		t.Errorf("a queue pair that there is no room for: %v", err)
 	}
-	a.lanes -= lanesMax
-	a.lenders[lentRegion].most = 0
+	a.lending.lanes -= lanesMax
+	a.lending.byRegion[lentRegion].most = 0
 	if _, _, err := a.read(t, b, 2, true, true); !errors.Is(err, errLanes) {
 		t.Errorf("a queue pair that its domain has no room for: %v", err)
 	}
-	a.lenders[lentRegion].most = domainLanes
+	a.lending.byRegion[lentRegion].most = domainLanes
 	if dst, src, err := a.read(t, b, 3, true, true); err != nil || !bytes.Equal(dst, src) {
 		t.Errorf("with room again: %v", err)
 	}

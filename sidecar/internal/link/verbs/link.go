@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -55,90 +53,42 @@ type Stats struct {
 
 const (
 	eagerMax    = 8 << 10               // a message of two slots; beyond it one write costs less
-	sendSlots   = 256                   // staged messages of all connections
 	perConn     = sendDepth + recvSlots // completions of a connection that ends
 	registerMax = 16 << 20              // 4,096 pages, which are pinned while no rank is heard
-	pollBatch   = 64
-	pollBudget  = 256 // completions of one Poll
-	settleStep  = 8   // registrations of ranks that have left that one Poll ends: each is microseconds of the kernel's
-	lookEvery   = 256 // polls between two looks at sockets and faults
-	batchMax    = 16  // requests of one call
+	settleStep  = 8                     // registrations of ranks that have left that one Poll ends: each is microseconds of the kernel's
 	earlyMax    = perConn
-	ownedByNone = -1
 )
 
-// Link is the verbs link of one sidecar. It is owned by the engine's goroutine,
-// but for Prepare and the ends that it makes.
+// Link is the verbs link of one sidecar. It is owned by the engine's goroutine, but for
+// Prepare and the ends that it makes, which share places with it, and nothing else.
 type Link struct {
 	cfg    Config
 	memory link.Memory
 	nic    nic
 	port   Port
-	known  *known
-	chosen int32 // known memory of the payload that is being packed, -1: none
+	gone   error // why the device cannot be used any more
+	stats  Stats
 
-	conns   []*conn // by peer; nil: none over this device
-	list    []*conn
-	failed  int     // of list, those with an error
-	left    []*conn // forgotten, or given up, whose queue pairs are still to be destroyed
-	pending []*conn // have something to post
-	late    []*conn // have a part that is registered in the next turn
-	behind  []*lane // as late
-	ended   []ended // operations of connections that are gone, to be told
+	conns  []*conn // by peer; nil: none over this device
+	list   []*conn
+	failed int     // of list, those with an error
+	left   []*conn // forgotten, or given up, whose queue pairs are still to be destroyed
+	ended  []ended // operations of connections that are gone, to be told
+	met    []bool  // peers that were connected once
 
-	stage     []byte
-	stageAt   region
-	slots     []int32 // free ones of stage
-	batch     []request
-	posted    []int32 // slots of the batch that are free once it is posted
-	inline    int     // bytes that a post copies
-	starving  bool    // some connection waits for a slot
-	exported  map[link.Key]region
-	comps     [pollBatch]completion
-	stash     []completion // taken out, to be handled by the next Poll
-	spare     []completion
-	handled   uint64  // completions
-	dry       uint64  // number of the last look at the queue that left none there
-	heard     []fault // from the device, to be handled
-	events    [16]unix.EpollEvent
-	epoll     int
-	polls     int
-	unasked   int  // so many calls of Poll need not ask the device (cast.go)
-	asked     bool // it was, since that was so last
-	look      bool
-	met       []bool // peers that were connected once
-	gone      error  // why the device cannot be used any more
-	stats     Stats
+	known    *known
+	chosen   int32 // known memory of the payload that is being packed, -1: none
+	exported map[link.Key]region
+
+	todo      todo
+	stage     stage
+	batch     batch
+	cq        completionQueue
+	watch     watcher
+	lending   lending
+	sharing   sharing
+	places    places
 	streaming streamSink
-
-	lenders    map[link.Region]*domain
-	domains    map[uint32]*domain // by number, 0: this sidecar's own
-	bells      map[int]*domain    // by the descriptor that tells of its completions
-	lastDomain uint32
-	lanes      int
-	laneTag    uint32
-	unanswered int // lanes that were asked for
-	steps      laneSteps
-	pasts      map[link.Peer]*past
-	clock      func() time.Time
-	warned     bool // of a lane that has failed
-	laneComps  [pollBatch]completion
-
-	shared      *receives // of all connections; nil: each has its own
-	sharedQueue sharedQueue
-	bell        int              // readable: an end was given up; -1: none
-	byPair      map[uint32]*conn // that share them, by the number of their queue pair
-	silent      bool             // the device did not say that one takes no more of them
-
-	mu       sync.Mutex       // of what Prepare and ends touch
-	fresh    map[uint32]*conn // as byPair, not taken over yet
-	given    []*conn          // given up, to be ended; anyGiven: some, and bell has rung
-	closed   bool             // written by Close alone, under mu
-	tags     []int32          // free ones
-	gens     []uint16
-	dead     atomic.Pointer[error] // gone, for Prepare
-	anyGiven atomic.Bool
-	by       []atomic.Pointer[conn]
 }
 
 // ended is an operation whose connection is gone.
@@ -150,43 +100,34 @@ type ended struct {
 
 // newLink makes a link over an open device, which it owns.
 func newLink(cfg Config, memory link.Memory, n nic) (*Link, error) {
-	l := &Link{cfg: cfg, memory: memory, nic: n, port: n.about(), conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), epoll: -1, inline: n.inlineMax(), exported: map[link.Key]region{}}
-	l.lenders, l.domains, l.bells = map[link.Region]*domain{}, map[uint32]*domain{}, map[int]*domain{}
-	l.pasts, l.clock = map[link.Peer]*past{}, time.Now
-	l.chosen, l.bell = -1, -1
+	l := &Link{cfg: cfg, memory: memory, nic: n, port: n.about(), conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), exported: map[link.Key]region{}}
+	l.lending = newLending()
+	l.chosen, l.watch.epoll, l.places.bell = -1, -1, -1
 	l.cfg.registerMax = cmp.Or(cfg.registerMax, registerMax)
 	var err error
 	if l.known, err = newKnown(n, func(r link.Ref) []byte { return l.memory.Bytes(r) }, l.cfg, exporter{l}); err != nil {
 		return nil, errors.Join(err, n.close())
 	}
 	l.streaming.l = l
-	l.batch = make([]request, 0, batchMax)
-	l.posted = make([]int32, 0, batchMax)
+	l.batch = batch{requests: make([]request, 0, batchMax), slots: make([]int32, 0, batchMax), inline: n.inlineMax()}
 	if err := l.open(); err != nil {
 		return nil, errors.Join(err, l.release())
 	}
-	places := min(l.places(), tagIndex)
-	l.gens, l.by = make([]uint16, places), make([]atomic.Pointer[conn], places)
-	for i := range places {
-		l.tags = append(l.tags, int32(i))
-	}
+	l.places.open(min(l.room(), tagIndex))
 	return l, nil
 }
 
-// places is how many connections the completion queue has room for.
-func (l *Link) places() int {
-	if l.shared == nil {
+// room is how many connections the completion queue has room for.
+func (l *Link) room() int {
+	if l.sharing.receives == nil {
 		return l.nic.queueDepth() / perConn
 	}
 	return (l.nic.queueDepth() - l.sharedSlots()) / sendDepth
 }
 
 func (l *Link) open() (err error) {
-	if l.stage, err = unix.Mmap(-1, 0, sendSlots*slotBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
-		return fmt.Errorf("verbs: memory for messages: %w", err)
-	}
-	if l.stageAt, err = l.nic.register(l.stage, 0, false); err != nil {
-		return fmt.Errorf("verbs: registering memory for messages: %w", err)
+	if err = l.stage.open(l.nic); err != nil {
+		return err
 	}
 	if err = l.shareReceives(); err != nil {
 		return err
@@ -200,28 +141,17 @@ func (l *Link) open() (err error) {
 			return err
 		}
 	}
-	for i := range int32(sendSlots) {
-		l.slots = append(l.slots, i)
-	}
-	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return fmt.Errorf("verbs: epoll: %w", err)
+	if err = l.watch.open(); err != nil {
+		return err
 	}
 	watched := append(l.nic.events(), l.cfg.Stream.FD())
-	if l.bell >= 0 {
-		watched = append(watched, l.bell)
+	if l.places.bell >= 0 {
+		watched = append(watched, l.places.bell)
 	}
 	for _, fd := range watched {
-		if err := l.watch(fd, ownedByNone); err != nil {
+		if err := l.watch.add(fd, ownedByNone); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (l *Link) watch(fd int, owner int32) error {
-	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP, Fd: owner, Pad: int32(fd)}
-	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
-		return fmt.Errorf("verbs: watching descriptor %d: %w", fd, err)
 	}
 	return nil
 }
@@ -290,7 +220,7 @@ func (l *Link) Bytes() (in, out uint64) {
 }
 
 // FD is readable when Poll would find work, once Arm has been asked.
-func (l *Link) FD() int { return l.epoll }
+func (l *Link) FD() int { return l.watch.epoll }
 
 // Arm is asked before whoever polls goes to sleep on FD. It reports whether there
 // is work at once.
@@ -303,13 +233,13 @@ func (l *Link) Arm() bool {
 			return true
 		}
 		// What came before is not announced.
-		if n, err := l.nic.poll(l.comps[:]); err == nil {
-			l.stash = append(l.stash, l.comps[:n]...)
+		if n, err := l.nic.poll(l.cq.batch[:]); err == nil {
+			l.cq.stash = append(l.cq.stash, l.cq.batch[:n]...)
 		}
 	}
-	l.look = true
+	l.watch.look = true
 	lanes := l.gone == nil && l.armLanes()
-	return lanes || l.laneSteps() || len(l.late) > 0 || len(l.behind) > 0 || len(l.stash) > 0 || len(l.ended) > 0 || len(l.heard) > 0 || l.failed > 0 || len(l.left) > 0 || l.known.chooser.Settle(settleStep)
+	return lanes || l.laneSteps() || !l.todo.idle() || len(l.cq.stash) > 0 || len(l.ended) > 0 || len(l.watch.heard) > 0 || l.failed > 0 || len(l.left) > 0 || l.known.chooser.Settle(settleStep)
 }
 
 // Attach takes over the socket of a peer that has no queue pair. link.ErrLater: as Join.
@@ -335,7 +265,7 @@ func (l *Link) Join(peer link.Peer, fd int, e *End) error {
 		err = fmt.Errorf("%w: %w", link.ErrBroken, l.gone)
 	}
 	if err == nil {
-		err = l.watch(fd, int32(peer))
+		err = l.watch.add(fd, int32(peer))
 	}
 	if err != nil {
 		return errors.Join(err, unix.Close(fd), e.Close())
@@ -347,8 +277,8 @@ func (l *Link) Join(peer link.Peer, fd int, e *End) error {
 	if c.listed = true; c.err != nil {
 		l.failed++
 	}
-	if l.shared != nil {
-		l.byPair[c.local.pair] = c
+	if l.sharing.receives != nil {
+		l.sharing.byPair[c.local.pair] = c
 	}
 	c.adopt()
 	if !l.met[peer] {
@@ -384,9 +314,7 @@ func (l *Link) Close() error {
 	copied, gathered := l.known.chooser.Moved()
 	l.cfg.Log.Info("kept registrations of ranks' memory", "made", mine.Registrations, "hits", mine.Hits, "evictions", mine.Evictions, "refusals", mine.Refusals, "limit", mine.LimitBytes,
 		"copied", copied, "gathered", gathered, "madeForPeers", peers.Registrations, "hitsForPeers", peers.Hits, "evictionsForPeers", peers.Evictions, "refusalsForPeers", peers.Refusals, "limitForPeers", peers.LimitBytes)
-	l.mu.Lock()
-	l.closed = true
-	l.mu.Unlock()
+	l.places.close()
 	for p := range l.conns {
 		l.Forget(link.Peer(p))
 	}
@@ -395,8 +323,8 @@ func (l *Link) Close() error {
 		l.bury(c)
 	}
 	l.left = nil
-	for i := range l.by { // ends that were never handed over
-		if c := l.by[i].Load(); c != nil {
+	for i := range l.places.by { // ends that were never handed over
+		if c := l.places.by[i].Load(); c != nil {
 			c.once.Do(c.release)
 		}
 	}
@@ -410,23 +338,12 @@ func (l *Link) release() error {
 	for _, r := range l.exported {
 		err = errors.Join(err, l.nic.deregister(r))
 	}
-	if l.sharedQueue != nil {
-		err = errors.Join(err, l.sharedQueue.destroy())
-	}
-	if l.shared != nil {
-		err = errors.Join(err, l.shared.close())
-	}
-	if l.stageAt.handle != 0 {
-		err = errors.Join(err, l.nic.deregister(l.stageAt))
-	}
-	err = errors.Join(err, l.nic.close())
+	err = errors.Join(err, l.sharing.close(), l.stage.deregister(l.nic), l.nic.close())
 	if l.gone != nil {
 		err = nil // of a device that is gone
 	}
-	if l.stage != nil {
-		err = errors.Join(err, unix.Munmap(l.stage))
-	}
-	for _, fd := range []int{l.epoll, l.bell} {
+	err = errors.Join(err, l.stage.unmap())
+	for _, fd := range []int{l.watch.epoll, l.places.bell} {
 		if fd >= 0 {
 			err = errors.Join(err, unix.Close(fd))
 		}
@@ -500,14 +417,14 @@ func (l *Link) lose(cause error) {
 		return
 	}
 	l.gone = fmt.Errorf("RDMA device %s is gone: %w", l.port.Device, cause)
-	l.dead.Store(&l.gone)
+	l.places.dead.Store(&l.gone)
 	l.cfg.Log.Error("RDMA device lost", "device", l.port.Device, "cause", cause)
 	for _, fd := range l.nic.events() {
-		_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, fd, nil) // it is readable for ever
+		l.watch.remove(fd) // it is readable for ever
 	}
-	for _, d := range l.domains { // and so are these
+	for _, d := range l.lending.domains { // and so are these
 		for _, fd := range d.nic.events() {
-			_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, fd, nil)
+			l.watch.remove(fd)
 		}
 	}
 	for _, c := range l.list {

@@ -178,9 +178,9 @@ func inject(t *testing.T, a, b *Link, raw []byte) {
 	}
 	c := x.c
 	for len(raw) > 0 {
-		n := copy(a.stage, raw[:min(len(raw), slotBytes)]) // this memory is as good as any
+		n := copy(a.stage.mem, raw[:min(len(raw), slotBytes)]) // this memory is as good as any
 		raw = raw[n:]
-		if err := c.pair.post([]request{{op: opSend, addr: a.stageAt.addr, lkey: a.stageAt.lkey, length: uint32(n), imm: recvSlots, flags: flagSignal, id: idOf(c.tag, 0)}}); err != nil {
+		if err := c.pair.post([]request{{op: opSend, addr: a.stage.at.addr, lkey: a.stage.at.lkey, length: uint32(n), imm: recvSlots, flags: flagSignal, id: idOf(c.tag, 0)}}); err != nil {
 			t.Fatal(err)
 		}
 		// It has gone out when its completion is here: the memory is used again.

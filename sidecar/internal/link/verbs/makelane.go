@@ -47,10 +47,10 @@ type past struct {
 }
 
 func (c *conn) past() *past {
-	p := c.l.pasts[c.peer]
+	p := c.l.lending.pasts[c.peer]
 	if p == nil {
 		p = &past{fails: map[laneEnds]failures{}}
-		c.l.pasts[c.peer] = p
+		c.l.lending.pasts[c.peer] = p
 	}
 	return p
 }
@@ -74,14 +74,14 @@ func (c *conn) want(ln *lane) error {
 	c.wanted = append(c.wanted, ln)
 	if !c.wants {
 		c.wants = true
-		c.l.steps.wanting = append(c.l.steps.wanting, c)
+		c.l.lending.steps.wanting = append(c.l.lending.steps.wanting, c)
 	}
 	return nil
 }
 
 // stepLanes takes a step of each kind.
 func (l *Link) stepLanes() (work int) {
-	s := &l.steps
+	s := &l.lending.steps
 	if len(s.dying) > 0 {
 		ln := s.dying[0]
 		s.dying = slices.Delete(s.dying, 0, 1)
@@ -94,7 +94,7 @@ func (l *Link) stepLanes() (work int) {
 		ln.join()
 		work++
 	}
-	if len(s.wanting) > 0 && l.gone == nil && l.makeLane(l.clock()) {
+	if len(s.wanting) > 0 && l.gone == nil && l.makeLane(l.lending.clock()) {
 		work++
 	}
 	return work
@@ -102,14 +102,14 @@ func (l *Link) stepLanes() (work int) {
 
 // laneSteps reports that stepLanes would take one now.
 func (l *Link) laneSteps() bool {
-	s := &l.steps
+	s := &l.lending.steps
 	if len(s.dying)+len(s.joins) > 0 {
 		return true
 	}
 	if len(s.wanting) == 0 {
 		return false
 	}
-	now := l.clock()
+	now := l.lending.clock()
 	return l.gone == nil && s.pace.may(now, lanePause, laneBurst) && slices.ContainsFunc(s.wanting, func(c *conn) bool { return c.mayMake(now) })
 }
 
@@ -121,7 +121,7 @@ func (c *conn) mayMake(now time.Time) bool {
 
 // makeLane makes a lane of the next connection that may have one.
 func (l *Link) makeLane(now time.Time) bool {
-	s := &l.steps
+	s := &l.lending.steps
 	if !s.pace.may(now, lanePause, laneBurst) {
 		return false
 	}
@@ -164,13 +164,13 @@ var errDomain = errors.New("the domain has ended")
 func (ln *lane) make() {
 	c, l := ln.c, ln.c.l
 	err := errDomain
-	if l.domains[ln.d.number] == ln.d {
+	if l.lending.domains[ln.d.number] == ln.d {
 		err = ln.create()
 	}
 	switch {
 	case ln.asks && err == nil:
-		ln.since = l.clock()
-		l.unanswered++
+		ln.since = l.lending.clock()
+		l.lending.unanswered++
 		c.say(laneWord{kind: laneAsk, number: ln.number, domain: ln.theirs, offer: &ln.local})
 		return
 	case ln.asks:
@@ -201,7 +201,7 @@ func (ln *lane) join() {
 		return
 	}
 	ln.ready = true
-	l.unanswered--
+	l.lending.unanswered--
 	l.stats.Lanes++
 	l.cfg.Log.Info("a queue pair for memory that ranks have registered", "peer", c.peer, "domain", ln.d.number, "peerDomain", ln.theirs, "qp", ln.local.pair, "peerQp", ln.remote.pair)
 }
@@ -216,7 +216,7 @@ func (ln *lane) destroy() {
 	ln.destroyed = true
 	c, l := ln.c, ln.c.l
 	delete(ln.d.lanes, ln.tag)
-	l.lanes--
+	l.lending.lanes--
 	c.lanes--
 	_ = ln.pair.destroy()
 	ln.d.under -= ln.ops.under
@@ -234,7 +234,7 @@ func (c *conn) endLanes(cause error) {
 
 // destroyLanes does not wait for the turns of a connection's lanes, which have ended.
 func (c *conn) destroyLanes() {
-	for _, ln := range c.l.steps.dying {
+	for _, ln := range c.l.lending.steps.dying {
 		if ln.c == c {
 			ln.destroy()
 		}

@@ -16,7 +16,7 @@ import (
 // standing lets no time pass but what step says.
 func standing(l *Link) (step func(time.Duration)) {
 	now := time.Now()
-	l.clock = func() time.Time { return now }
+	l.lending.clock = func() time.Time { return now }
 	return func(d time.Duration) { now = now.Add(d) }
 }
 
@@ -88,8 +88,8 @@ func TestLanesOverAndOver(t *testing.T) {
 	for range 10 {
 		h.to.Poll(h.got)
 	}
-	if h.to.lanes != 0 || h.made(0) != 0 || len(side.lanes) != 0 || h.to.Arm() {
-		t.Errorf("%d queue pairs are left, %d in their domain, or the engine may not sleep", h.to.lanes, len(side.lanes))
+	if h.to.lending.lanes != 0 || h.made(0) != 0 || len(side.lanes) != 0 || h.to.Arm() {
+		t.Errorf("%d queue pairs are left, %d in their domain, or the engine may not sleep", h.to.lending.lanes, len(side.lanes))
 	}
 	if h.to.conns[0] == nil || len(h.to.conns[0].wanted) > wantedMax {
 		t.Error("the connection is gone, or keeps what has ended")
@@ -110,7 +110,7 @@ func TestLanesTakeTurns(t *testing.T) {
 	for range 2 * laneBurst {
 		h.to.Poll(h.got)
 	}
-	if n := h.to.lanes; n != laneBurst {
+	if n := h.to.lending.lanes; n != laneBurst {
 		t.Fatalf("%d are made for all at once, want %d", n, laneBurst)
 	}
 	h.ask(peers-1, 1)
@@ -121,7 +121,7 @@ func TestLanesTakeTurns(t *testing.T) {
 			t.Fatal("the last one has none")
 		}
 	}
-	if n := h.to.lanes; n != laneBurst+turns {
+	if n := h.to.lending.lanes; n != laneBurst+turns {
 		t.Errorf("%d are made, want %d", n, laneBurst+turns)
 	}
 }
@@ -144,7 +144,7 @@ func TestLanesWakeNobody(t *testing.T) {
 			if !h.to.Arm() {
 				t.Error("the engine sleeps, and queue pairs are to be made")
 			}
-			for h.to.lanes < laneBurst {
+			for h.to.lending.lanes < laneBurst {
 				h.to.Poll(h.got)
 			}
 			if h.to.Poll(h.got); h.to.Arm() {
@@ -172,8 +172,8 @@ func TestEndedWantNothing(t *testing.T) {
 	for range 3 {
 		h.to.Poll(h.got)
 	}
-	if n := side.nic.(*fakeNIC).asked; len(h.to.steps.wanting) != 0 || n != 0 {
-		t.Errorf("%d connections want some, %d queue pairs are made", len(h.to.steps.wanting), n)
+	if n := side.nic.(*fakeNIC).asked; len(h.to.lending.steps.wanting) != 0 || n != 0 {
+		t.Errorf("%d connections want some, %d queue pairs are made", len(h.to.lending.steps.wanting), n)
 	}
 }
 
@@ -193,7 +193,7 @@ func TestLanesEndByTurns(t *testing.T) {
 			for h.made(0) < many {
 				h.to.Poll(h.got)
 			}
-			c, device := h.to.conns[0], h.to.domains[0].nic.(*fakeNIC)
+			c, device := h.to.conns[0], h.to.lending.domains[0].nic.(*fakeNIC)
 			device.died = 0
 			end(h)
 			for turns := 0; device.died < many; turns++ {
@@ -259,8 +259,8 @@ func TestForgottenTakesNothing(t *testing.T) {
 	h.to.Poll(h.got)
 	pair := h.to.conns[0].pair.(*fakePair)
 	h.to.Forget(0)
-	if h.to.lanes != 1 || !pair.failed {
-		t.Errorf("%d queue pairs are to be destroyed before it, and it takes in what comes: %v", h.to.lanes, !pair.failed)
+	if h.to.lending.lanes != 1 || !pair.failed {
+		t.Errorf("%d queue pairs are to be destroyed before it, and it takes in what comes: %v", h.to.lending.lanes, !pair.failed)
 	}
 }
 
@@ -375,8 +375,8 @@ func TestAnswersAreJoinedByTurns(t *testing.T) {
 		}
 		h.to.Poll(h.got)
 	}
-	if ready() != many || h.to.unanswered != 0 || h.to.stats.Lanes != many || len(h.to.steps.joins) != 0 {
-		t.Errorf("%d of %d are connected, %d are unanswered", ready(), many, h.to.unanswered)
+	if ready() != many || h.to.lending.unanswered != 0 || h.to.stats.Lanes != many || len(h.to.lending.steps.joins) != 0 {
+		t.Errorf("%d of %d are connected, %d are unanswered", ready(), many, h.to.lending.unanswered)
 	}
 }
 
@@ -386,7 +386,7 @@ func TestAnswersAreJoinedByTurns(t *testing.T) {
 func TestLanesOfAGoneDomain(t *testing.T) {
 	all := lenders(t)
 	a, b := all[0], all[1]
-	c, d := a.conns[0], a.lenders[lentRegion]
+	c, d := a.conns[0], a.lending.byRegion[lentRegion]
 	asked := a.app.asked
 	o := goodOffer()
 	if err := c.heard((&laneWord{kind: laneAsk, number: 9, domain: d.number, offer: &o}).encode()); err != nil {
@@ -402,12 +402,12 @@ func TestLanesOfAGoneDomain(t *testing.T) {
 		t.Errorf("%d queue pairs are made in a domain that has ended, %d are waited for, %d failures are noted", a.app.asked-asked, len(c.asked)+len(c.answered), len(c.past().fails))
 	}
 	c = b.conns[0]
-	if _, err := c.laneTo(b.lenders[lentRegion], 1); !errors.Is(err, errNotYet) {
+	if _, err := c.laneTo(b.lending.byRegion[lentRegion], 1); !errors.Is(err, errNotYet) {
 		t.Fatal(err)
 	}
-	b.lanes += lanesMax
+	b.lending.lanes += lanesMax
 	b.Poll(b)
-	b.lanes -= lanesMax
+	b.lending.lanes -= lanesMax
 	if len(c.asked) != 0 || len(c.past().fails) != 0 {
 		t.Errorf("%d queue pairs are waited for that there is no room for, %d failures are noted", len(c.asked), len(c.past().fails))
 	}
@@ -450,8 +450,8 @@ func TestAnswersThatComeToNothing(t *testing.T) {
 		for range 3 {
 			h.to.Poll(h.got)
 		}
-		if tried := p.tries > 0; tried == ended || !ln.over || h.to.lanes != 0 || h.to.unanswered != 0 {
-			t.Errorf("ended before: %v; connected %d times, over: %v; %d queue pairs are left, %d unanswered", ended, p.tries, ln.over, h.to.lanes, h.to.unanswered)
+		if tried := p.tries > 0; tried == ended || !ln.over || h.to.lending.lanes != 0 || h.to.lending.unanswered != 0 {
+			t.Errorf("ended before: %v; connected %d times, over: %v; %d queue pairs are left, %d unanswered", ended, p.tries, ln.over, h.to.lending.lanes, h.to.lending.unanswered)
 		}
 	}
 }
@@ -470,7 +470,7 @@ func TestSilentWords(t *testing.T) {
 	for n := range uint32(20 * lanesMax) {
 		_, _ = c.laneTo(d, n+1) // most are refused: too many wait
 		step(time.Second)
-		h.to.look = true // those that are not answered are given up
+		h.to.watch.look = true // those that are not answered are given up
 		h.to.Poll(h.got)
 	}
 	if n := len(c.words); n > 3*lanesMax {
@@ -493,7 +493,7 @@ func TestManyDomains(t *testing.T) {
 	if !c.tired(laneEnds{0, 1}) {
 		t.Error("what has failed is forgotten, since others have failed")
 	}
-	if n := len(h.to.pasts[0].fails); n > failsKept+1 {
+	if n := len(h.to.lending.pasts[0].fails); n > failsKept+1 {
 		t.Errorf("%d pairs of domains are remembered", n)
 	}
 	if !c.tired(laneEnds{0, 1 << 20}) || c.tired(laneEnds{0, 2}) {
@@ -509,7 +509,7 @@ func TestManyDomains(t *testing.T) {
 		t.Error("time forgives nothing")
 	}
 	h.to.conns[0].failed(laneEnds{0, 1 << 21})
-	if n := len(h.to.pasts[0].fails); n > 3 {
+	if n := len(h.to.lending.pasts[0].fails); n > 3 {
 		t.Errorf("%d pairs of domains are remembered that time has forgiven", n)
 	}
 }
@@ -525,9 +525,9 @@ func TestLookAtLanes(t *testing.T) {
 		h.to.Poll(h.got)
 	}
 	asked := 0
-	for _, ln := range h.to.domains[0].lanes {
+	for _, ln := range h.to.lending.domains[0].lanes {
 		ln.pair = &probed{ln.pair, &asked}
-		ln.since, ln.ops.under = h.to.clock(), 1
+		ln.since, ln.ops.under = h.to.lending.clock(), 1
 		ln.d.under++
 	}
 	step(laneLook)
@@ -536,7 +536,7 @@ func TestLookAtLanes(t *testing.T) {
 			t.Errorf("after %d turns %d are asked about", i+1, asked)
 		}
 	}
-	for _, ln := range h.to.domains[0].lanes {
+	for _, ln := range h.to.lending.domains[0].lanes {
 		ln.ops.under = 0
 		ln.d.under--
 	}

@@ -17,23 +17,23 @@ type streamSink struct {
 
 // Commit posts what has been handed over since, one call a connection.
 func (l *Link) Commit() {
-	if len(l.pending) > 0 || l.starving { // seldom, of the four of a turn
+	if len(l.todo.pending) > 0 || l.stage.starving { // seldom, of the four of a turn
 		l.commit()
 	}
 }
 
 func (l *Link) commit() {
-	for i := 0; i < len(l.pending); i++ {
-		c := l.pending[i]
+	for i := 0; i < len(l.todo.pending); i++ {
+		c := l.todo.pending[i]
 		c.isPending = false
 		if !c.ended && c.err == nil {
 			c.pump()
 		}
 	}
-	clear(l.pending)
-	l.pending = l.pending[:0]
-	if l.starving && len(l.slots) > 0 {
-		l.starving = false
+	clear(l.todo.pending)
+	l.todo.pending = l.todo.pending[:0]
+	if l.stage.starving && len(l.stage.free) > 0 {
+		l.stage.starving = false
 		for _, c := range l.list {
 			if c.starved {
 				c.starved = false
@@ -49,31 +49,30 @@ func (l *Link) Poll(sink link.Sink) int {
 	l.streaming.Sink = sink
 	work := l.cfg.Stream.Poll(&l.streaming) + l.turn()
 	l.Commit()
-	if l.unasked > 0 {
-		l.unasked--
+	if l.cq.unasked > 0 {
+		l.cq.unasked--
 		work += l.drainStash(sink)
 	} else {
-		l.asked = true
+		l.cq.asked = true
 		work += l.drain(sink)
 	}
-	if l.lanes > 0 && l.gone == nil {
+	if l.lending.lanes > 0 && l.gone == nil {
 		work += l.pollLanes(sink)
 	}
-	if l.anyGiven.Load() {
+	if l.places.anyGiven.Load() {
 		l.takeGiven()
 	}
 	if len(l.left) > 0 {
 		l.endLeft()
 		work++ // it may not be over
 	}
-	if l.polls++; l.look || l.polls >= lookEvery {
-		l.polls, l.look = 0, false
-		if l.lanes > 0 {
+	if l.watch.due() {
+		if l.lending.lanes > 0 {
 			l.probeLanes()
 		}
 		work += l.watchful(sink)
 	}
-	if len(l.steps.wanting)+len(l.steps.joins)+len(l.steps.dying) > 0 {
+	if len(l.lending.steps.wanting)+len(l.lending.steps.joins)+len(l.lending.steps.dying) > 0 {
 		work += l.stepLanes()
 	}
 	if l.known.chooser.Settle(settleStep) {
@@ -87,19 +86,19 @@ func (l *Link) Poll(sink link.Sink) int {
 // those go on that waited for it.
 func (l *Link) turn() int {
 	l.known.chooser.Turn()
-	if len(l.late) == 0 && len(l.behind) == 0 {
+	if l.todo.idle() {
 		return 0
 	}
-	n := len(l.late)
-	for _, c := range l.late {
+	n := len(l.todo.late)
+	for _, c := range l.todo.late {
 		if !c.ended {
 			c.later()
 		}
 	}
-	clear(l.late)
-	l.late = l.late[:0]
-	lanes := l.behind
-	l.behind = nil
+	clear(l.todo.late)
+	l.todo.late = l.todo.late[:0]
+	lanes := l.todo.behind
+	l.todo.behind = nil
 	for _, ln := range lanes {
 		if ln.behind = false; !ln.over {
 			ln.pump()
@@ -117,19 +116,19 @@ func (l *Link) drain(sink link.Sink) (work int) {
 	for budget := pollBudget; budget > 0; {
 		l.stats.Polls++
 		look := l.stats.Polls
-		n, err := l.nic.poll(l.comps[:])
+		n, err := l.nic.poll(l.cq.batch[:])
 		if err != nil {
 			l.lose(fmt.Errorf("asking for completions: %w", err))
 			return work
 		}
-		l.handled += uint64(n)
-		for i := range l.comps[:n] {
-			l.completed(&l.comps[i], sink)
+		l.cq.handled += uint64(n)
+		for i := range l.cq.batch[:n] {
+			l.completed(&l.cq.batch[i], sink)
 		}
 		work += n
-		if budget -= n; n < len(l.comps) {
-			if len(l.stash) == 0 {
-				l.dry = look
+		if budget -= n; n < len(l.cq.batch) {
+			if len(l.cq.stash) == 0 {
+				l.cq.dry = look
 			}
 			break
 		}
@@ -140,14 +139,14 @@ func (l *Link) drain(sink link.Sink) (work int) {
 
 // drainStash handles those that were taken before.
 func (l *Link) drainStash(sink link.Sink) (work int) {
-	if list := l.stash; len(list) > 0 {
-		l.stash, l.spare = l.spare, nil // what is handed over may end others, which adds to it
+	if list := l.cq.stash; len(list) > 0 {
+		l.cq.stash, l.cq.spare = l.cq.spare, nil // what is handed over may end others, which adds to it
 		work += len(list)
-		l.handled += uint64(len(list))
+		l.cq.handled += uint64(len(list))
 		for i := range list {
 			l.completed(&list[i], sink)
 		}
-		l.spare = list[:0]
+		l.cq.spare = list[:0]
 	}
 	return work
 }
@@ -155,7 +154,7 @@ func (l *Link) drainStash(sink link.Sink) (work int) {
 // drainAll handles all completions that are here: as many as the queue has room
 // for, since others may go on bringing more.
 func (l *Link) drainAll(sink link.Sink) {
-	for n := 0; n < len(l.by)*perConn; {
+	for n := 0; n < len(l.places.by)*perConn; {
 		k := l.drain(sink)
 		if k == 0 {
 			return
@@ -172,9 +171,9 @@ func (l *Link) completed(x *completion, sink link.Sink) {
 		l.arrived(x, sink)
 		return
 	}
-	c := l.by[tag&tagIndex].Load()
+	c := l.places.of(tag)
 	switch {
-	case c == nil || c.tag != tag:
+	case c == nil:
 	case !c.adopted: // nothing else of it is this goroutine's
 		if len(c.early) < earlyMax {
 			c.early = append(c.early, *x)
@@ -187,17 +186,17 @@ func (l *Link) completed(x *completion, sink link.Sink) {
 // watchful looks at sockets and for faults.
 func (l *Link) watchful(sink link.Sink) (work int) {
 	work += l.faults(sink) // that were heard of meanwhile
-	n, err := unix.EpollWait(l.epoll, l.events[:], 0)
+	n, err := unix.EpollWait(l.watch.epoll, l.watch.events[:], 0)
 	if err != nil {
 		return 0 // EINTR: next time
 	}
-	for _, ev := range l.events[:n] {
+	for _, ev := range l.watch.events[:n] {
 		switch {
 		case ev.Fd != ownedByNone:
 			work += l.socket(link.Peer(ev.Fd), sink)
-		case int(ev.Pad) == l.cfg.Stream.FD(), int(ev.Pad) == l.bell: // it was polled
-		case l.bells[int(ev.Pad)] != nil: // it was polled, and may have nothing more to be armed for
-			l.bells[int(ev.Pad)].nic.acknowledge()
+		case int(ev.Pad) == l.cfg.Stream.FD(), int(ev.Pad) == l.places.bell: // it was polled
+		case l.lending.bells[int(ev.Pad)] != nil: // it was polled, and may have nothing more to be armed for
+			l.lending.bells[int(ev.Pad)].nic.acknowledge()
 		default:
 			l.hear()
 			work += l.faults(sink)
@@ -234,9 +233,9 @@ func (l *Link) socket(peer link.Peer, sink link.Sink) int {
 
 // faults handles what the device has told.
 func (l *Link) faults(sink link.Sink) (work int) {
-	for l.gone == nil && len(l.heard) > 0 {
-		f := l.heard[0]
-		l.heard = l.heard[1:]
+	for l.gone == nil && len(l.watch.heard) > 0 {
+		f := l.watch.heard[0]
+		l.watch.heard = l.watch.heard[1:]
 		work++
 		switch {
 		case f.device:

@@ -16,7 +16,7 @@ func (l *Link) Register(ref link.Ref) (link.Key, error) {
 	if l.gone != nil {
 		return link.Key{}, l.gone
 	}
-	if d := l.lenders[ref.Region]; d != nil {
+	if d := l.lending.byRegion[ref.Region]; d != nil {
 		return d.registerLent(ref)
 	}
 	if l.known.chooser.Exports(ref) {
@@ -46,7 +46,7 @@ func (l *Link) exportApart(ref link.Ref) (link.Key, error) {
 // Deregister ends a registration; of lent memory what all peers do with it (Withdraw).
 func (l *Link) Deregister(k link.Key) {
 	if number, ok := domainOf(k); ok && number != 0 {
-		if d := l.domains[number]; d != nil {
+		if d := l.lending.domains[number]; d != nil {
 			d.endAnswered(func(*lane) bool { return true })
 		}
 		return
@@ -121,7 +121,7 @@ func (l *Link) start(peer link.Peer, op operation) error {
 		return fmt.Errorf("%w: not connected", link.ErrBroken)
 	}
 	op.length, op.upto, op.slot, op.known = op.local.Len, op.local.Len, -1, -1
-	if d := l.lenders[op.local.Region]; d != nil || theirs != 0 {
+	if d := l.lending.byRegion[op.local.Region]; d != nil || theirs != 0 {
 		return c.startLane(op, d, theirs)
 	}
 	if err := c.reach(&op); err != nil {
@@ -139,9 +139,9 @@ func (c *conn) reach(op *operation) error {
 	n := l.known.have(op.local)
 	if n < 0 && op.length <= slotBytes {
 		if op.slot = c.slot(); op.slot >= 0 {
-			op.addr, op.lkey = l.stageAt.addr+uint64(op.slot)*slotBytes, l.stageAt.lkey
+			op.addr, op.lkey = l.stage.addr(op.slot), l.stage.at.lkey
 			if op.write {
-				copy(l.slotMemory(op.slot), l.memory.Bytes(op.local))
+				copy(l.stage.slot(op.slot), l.memory.Bytes(op.local))
 			}
 			return nil
 		}
@@ -189,7 +189,7 @@ func (c *conn) sendOperations() {
 		op := &c.ops.table[n]
 		if op.reached() {
 			if err := c.l.nextPart(op); errors.Is(err, link.ErrLater) {
-				c.l.late = append(c.l.late, c)
+				c.l.todo.late = append(c.l.todo.late, c)
 				return
 			} else if err != nil {
 				if c.ops.giveUp(n, err) {
@@ -222,7 +222,7 @@ func (c *conn) pushPiece(op *operation, n int32, off, length uint64, notices boo
 	}
 	if op.write {
 		r.op = opWrite
-		if int(length) <= c.l.inline {
+		if int(length) <= c.l.batch.inline {
 			r.flags |= flagInline
 		}
 		if notices && slot < 0 {
@@ -242,9 +242,9 @@ func (c *conn) pushPiece(op *operation, n int32, off, length uint64, notices boo
 		return 1
 	}
 	l := c.l
-	binary.LittleEndian.PutUint64(l.slotMemory(slot), op.notify)
+	binary.LittleEndian.PutUint64(l.stage.slot(slot), op.notify)
 	c.pushStaged(request{
-		op: opSend, imm: c.credit.spend() | noticeBit, addr: l.stageAt.addr + uint64(slot)*slotBytes, lkey: l.stageAt.lkey, length: noticeBytes,
+		op: opSend, imm: c.credit.spend() | noticeBit, addr: l.stage.addr(slot), lkey: l.stage.at.lkey, length: noticeBytes,
 	}, posted{slot: slot, op: n, known: -1})
 	return 2
 }
@@ -317,7 +317,7 @@ func (c *conn) settleOperation(op *operation) {
 	l := c.l
 	if op.slot >= 0 {
 		if !op.write {
-			copy(l.memory.Bytes(op.local), l.slotMemory(op.slot)[:op.length])
+			copy(l.memory.Bytes(op.local), l.stage.slot(op.slot)[:op.length])
 		}
 		c.freeSlot(op.slot)
 	}

@@ -34,10 +34,10 @@ const endStep = 4
 type passage struct{ handled, looks uint64 }
 
 func (l *Link) here() passage {
-	return passage{l.handled + uint64(len(l.stash)+l.nic.queueDepth()), l.stats.Polls}
+	return passage{l.cq.handled + uint64(len(l.cq.stash)+l.nic.queueDepth()), l.stats.Polls}
 }
 
-func (l *Link) passed(p passage) bool { return l.dry > p.looks || l.handled >= p.handled }
+func (l *Link) passed(p passage) bool { return l.cq.dry > p.looks || l.cq.handled >= p.handled }
 
 // quiet does what can be done now for a connection that ends, and reports whether nothing
 // comes on it any more, and what has come was handled.
@@ -46,7 +46,7 @@ func (l *Link) quiet(c *conn, within time.Duration) bool {
 		return true
 	}
 	if !c.marked {
-		if c.sink() && l.shared != nil && !l.over(c, within) {
+		if c.sink() && l.sharing.receives != nil && !l.over(c, within) {
 			return false
 		}
 		c.marked, c.mark = true, l.here()
@@ -132,13 +132,13 @@ func (l *Link) leave(c *conn, cause error) {
 	c.ended, c.cause = true, cause
 	c.hangUp()
 	switch {
-	case l.closed:
+	case l.places.closed:
 		c.destroyLanes()
-	case l.shared != nil && !c.settled && l.gone == nil:
+	case l.sharing.receives != nil && !c.settled && l.gone == nil:
 		c.sink()
 		l.hear() // it may be over at once
 	}
-	if l.closed || c.lanes == 0 && (l.shared == nil || c.settled || l.quiet(c, lastWithin)) {
+	if l.places.closed || c.lanes == 0 && (l.sharing.receives == nil || c.settled || l.quiet(c, lastWithin)) {
 		l.bury(c)
 		return
 	}
@@ -157,7 +157,7 @@ func (l *Link) endLeft() {
 		if !c.adopted {
 			within = silentAfter
 		}
-		if steps > 0 && c.lanes == 0 && (l.shared == nil || c.settled || l.quiet(c, within)) {
+		if steps > 0 && c.lanes == 0 && (l.sharing.receives == nil || c.settled || l.quiet(c, within)) {
 			l.bury(c)
 			steps--
 		} else {
@@ -171,7 +171,7 @@ func (l *Link) endLeft() {
 // bury destroys the queue pair of a connection that was left, and ends its operations.
 func (l *Link) bury(c *conn) {
 	if c.adopted {
-		delete(l.byPair, c.local.pair)
+		delete(l.sharing.byPair, c.local.pair)
 	}
 	c.once.Do(c.release)
 	c.endOperations(&c.ops, c.cause)

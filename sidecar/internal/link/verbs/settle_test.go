@@ -93,7 +93,7 @@ func TestForgetWaitsForNobody(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		h := newHub(t, receives, 2)
 		h.nic.slow = true
-		own := h.to.shared == nil // with them nothing is to come back
+		own := h.to.sharing.receives == nil // with them nothing is to come back
 		h.to.Forget(0)
 		if left := len(h.nic.pairs) == 2; left == own {
 			t.Fatalf("%d queue pairs are left", len(h.nic.pairs))
@@ -179,7 +179,7 @@ func TestEndAmongCompletions(t *testing.T) {
 		h.from[0].Post(0, []*link.Frame{{Head: wire.Header{Type: wire.Data, Seq: 1}}})
 		h.from[0].Poll(newDiary())
 		h.from[0].Forget(0) // its socket ends
-		h.to.look = true
+		h.to.watch.look = true
 		turns := 0
 		for ; len(h.got.downs) == 0; turns++ {
 			before := h.to.stats.Completions
@@ -200,7 +200,7 @@ func TestEndAmongCompletions(t *testing.T) {
 // TestPassage: what was there is handled when a look that began later has left nothing, or
 // when as much has been as the queue held and had given out before.
 func TestPassage(t *testing.T) {
-	l := &Link{nic: &fakeNIC{}, stash: make([]completion, 5), handled: 100, dry: 7}
+	l := &Link{nic: &fakeNIC{}, cq: completionQueue{stash: make([]completion, 5), handled: 100, dry: 7}}
 	l.stats.Polls = 7
 	p := l.here()
 	whole := l.nic.queueDepth() + 5
@@ -214,7 +214,7 @@ func TestPassage(t *testing.T) {
 		"all but one":             {7, whole - 1, false},
 		"all":                     {7, whole, true},
 	} {
-		l.dry, l.handled = x.dry, 100+uint64(x.handled)
+		l.cq.dry, l.cq.handled = x.dry, 100+uint64(x.handled)
 		if l.passed(p) != x.want {
 			t.Errorf("%s: it is passed: %v", what, !x.want)
 		}
@@ -350,7 +350,7 @@ func TestPairThatDoesNotEnd(t *testing.T) {
 		h.nic.deaf = true
 		h.nic.faults = []fault{{what: "queue pair error", pair: h.to.conns[0].local.pair}}
 		h.nic.tellFault()
-		h.to.look = true
+		h.to.watch.look = true
 		for turns := 0; len(h.got.downs) == 0; turns++ {
 			if h.to.Poll(h.got); turns > 100 {
 				t.Fatal("the connection does not end")
@@ -370,7 +370,7 @@ func TestAllEndAtOnce(t *testing.T) {
 		h := newHub(t, receives, peers)
 		h.nic.faults = []fault{{what: "port error", port: true}}
 		h.nic.tellFault()
-		h.to.look = true
+		h.to.watch.look = true
 		h.nic.died, h.nic.slow = 0, true
 		sunk := func() (n int) {
 			for _, p := range h.nic.pairs {
@@ -482,8 +482,8 @@ func TestSlotsComeBack(t *testing.T) {
 		c := x.a.conns[0]
 		right := func(what string) {
 			t.Helper()
-			if c.held != sendSlots-len(x.a.slots) {
-				t.Fatalf("%s: it has %d slots, and %d of %d are left", what, c.held, len(x.a.slots), sendSlots)
+			if c.held != sendSlots-len(x.a.stage.free) {
+				t.Fatalf("%s: it has %d slots, and %d of %d are left", what, c.held, len(x.a.stage.free), sendSlots)
 			}
 		}
 		k := x.register(2<<20, 1<<20)

@@ -30,6 +30,14 @@ const (
 	sharedBatch = 16 // posted again by one call; so many more slots than credit needs
 )
 
+// sharing is the receives of all connections. The zero value: each has its own.
+type sharing struct {
+	receives *receives
+	queue    sharedQueue
+	byPair   map[uint32]*conn // that share them, by the number of their queue pair
+	silent   bool             // the device did not say that one takes no more of them
+}
+
 // shareReceives makes the shared queue, if there are enough peers, or it is asked for.
 func (l *Link) shareReceives() error {
 	need, most := l.cfg.Peers*recvSlots, cmp.Or(l.cfg.SharedMax, sharedMax)
@@ -45,40 +53,51 @@ func (l *Link) shareReceives() error {
 	if err != nil {
 		return fmt.Errorf("verbs: shared receives: %w", err)
 	}
-	l.sharedQueue = queue
-	if l.shared, err = newReceives(l.nic, slots, sharedBatch); err == nil {
-		err = l.shared.use(queue, idShared)
+	l.sharing.queue = queue
+	if l.sharing.receives, err = newReceives(l.nic, slots, sharedBatch); err == nil {
+		err = l.sharing.receives.use(queue, idShared)
 	}
 	if err != nil {
 		return fmt.Errorf("verbs: shared receives: %w", err)
 	}
-	l.byPair, l.fresh = map[uint32]*conn{}, map[uint32]*conn{}
-	if l.bell, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
+	l.sharing.byPair, l.places.fresh = map[uint32]*conn{}, map[uint32]*conn{}
+	if l.places.bell, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
 		return fmt.Errorf("verbs: eventfd: %w", err)
 	}
 	return nil
 }
 
+// close ends them.
+func (s *sharing) close() (err error) {
+	if s.queue != nil {
+		err = s.queue.destroy()
+	}
+	if s.receives != nil {
+		err = errors.Join(err, s.receives.close())
+	}
+	return err
+}
+
 // sharedSlots is how many shared receives there are.
 func (l *Link) sharedSlots() int {
-	if l.shared == nil {
+	if l.sharing.receives == nil {
 		return 0
 	}
-	return len(l.shared.mem) / slotBytes
+	return len(l.sharing.receives.mem) / slotBytes
 }
 
 // arrived hands over what came into a shared slot, and posts that again.
 func (l *Link) arrived(x *completion, sink link.Sink) {
 	slot := int(uint32(x.id) &^ idReceive)
-	if !l.shared.has(slot) {
+	if !l.sharing.receives.has(slot) {
 		return
 	}
 	switch c := l.whose(x.pair); {
 	case c == nil: // it is gone
 	case !c.adopted:
-		c.keep(x, l.shared.slot(slot))
+		c.keep(x, l.sharing.receives.slot(slot))
 	case !c.ended:
-		if c.received(x, l.shared.slot(slot), sink); !c.ended && c.err == nil {
+		if c.received(x, l.sharing.receives.slot(slot), sink); !c.ended && c.err == nil {
 			c.credit.repost(1)
 			c.goOn()
 		}
@@ -87,7 +106,7 @@ func (l *Link) arrived(x *completion, sink link.Sink) {
 }
 
 func (l *Link) again(slot int) {
-	if _, err := l.shared.again(int32(slot)); err != nil {
+	if _, err := l.sharing.receives.again(int32(slot)); err != nil {
 		l.lose(err)
 	}
 }
@@ -95,22 +114,22 @@ func (l *Link) again(slot int) {
 // whose is the connection of a queue pair: of one that is connected, since others get
 // no messages, and its number may have been another's a moment ago.
 func (l *Link) whose(pair uint32) *conn {
-	if c := l.byPair[pair]; c != nil {
+	if c := l.sharing.byPair[pair]; c != nil {
 		return c
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.fresh[pair]
+	l.places.mu.Lock()
+	defer l.places.mu.Unlock()
+	return l.places.fresh[pair]
 }
 
 // expect notes that messages may come on a connection that is not the engine's yet.
 func (l *Link) expect(c *conn) {
-	if l.shared == nil {
+	if l.sharing.receives == nil {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.fresh[c.local.pair] = c
+	l.places.mu.Lock()
+	defer l.places.mu.Unlock()
+	l.places.fresh[c.local.pair] = c
 }
 
 // keep copies a message out of a shared slot until c is the engine's.
@@ -131,33 +150,33 @@ func (c *conn) keep(x *completion, mem []byte) {
 // giveUp leaves an end that nobody has taken over to the engine, and reports whether it
 // has to be.
 func (l *Link) giveUp(c *conn) bool {
-	if l.shared == nil {
+	if l.sharing.receives == nil {
 		return false
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed || l.fresh[c.local.pair] != c {
+	l.places.mu.Lock()
+	defer l.places.mu.Unlock()
+	if l.places.closed || l.places.fresh[c.local.pair] != c {
 		return false // nothing can have come
 	}
-	l.given = append(l.given, c)
-	l.anyGiven.Store(true)
-	_, _ = unix.Write(l.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // it is not full: a sleeper is woken once
+	l.places.given = append(l.places.given, c)
+	l.places.anyGiven.Store(true)
+	_, _ = unix.Write(l.places.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // it is not full: a sleeper is woken once
 	return true
 }
 
 // takeGiven takes over what was given up: it ends as what was left.
 func (l *Link) takeGiven() {
-	l.mu.Lock() // the bell is rung under it, too: one that rings has somebody to be ended
-	defer l.mu.Unlock()
+	l.places.mu.Lock() // the bell is rung under it, too: one that rings has somebody to be ended
+	defer l.places.mu.Unlock()
 	var b [8]byte
-	_, _ = unix.Read(l.bell, b[:]) // rung, or not
-	for _, c := range l.given {
+	_, _ = unix.Read(l.places.bell, b[:]) // rung, or not
+	for _, c := range l.places.given {
 		if !slices.Contains(l.left, c) { // it was given up twice
 			l.left = append(l.left, c)
 		}
 	}
-	l.given = nil
-	l.anyGiven.Store(false)
+	l.places.given = nil
+	l.places.anyGiven.Store(false)
 }
 
 // How long a device is waited for that does not say that a queue pair takes no more
@@ -173,14 +192,14 @@ func (l *Link) over(c *conn, within time.Duration) bool {
 	if c.reached {
 		return true
 	}
-	if l.silent {
+	if l.sharing.silent {
 		within = silentAfter
 	}
 	if time.Since(c.sunk) <= within {
 		return false
 	}
 	if within == lastWithin {
-		l.silent = true
+		l.sharing.silent = true
 		l.cfg.Log.Info("the device does not say when a queue pair takes no more shared receives", "device", l.port.Device, "waited", lastWithin, "then", silentAfter)
 	}
 	return true
@@ -196,10 +215,10 @@ func (l *Link) hear() {
 			return
 		}
 		if !f.last {
-			l.heard = append(l.heard, f)
+			l.watch.heard = append(l.watch.heard, f)
 			continue
 		}
-		l.silent = false
+		l.sharing.silent = false
 		if c := l.whose(f.pair); c != nil {
 			c.reached = true
 			if c.sunk.IsZero() {

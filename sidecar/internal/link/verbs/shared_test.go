@@ -68,8 +68,8 @@ func TestSharedReceivesStay(t *testing.T) {
 			}
 			numbered(t, x.a, 99)
 			x.until("a frame", func() bool { n := len(x.sb.heads); return n > 0 && x.sb.heads[n-1].Seq == 99 })
-			if posted := len(x.bn.shared.receives); posted+len(x.b.shared.free) != x.bn.shared.slots || x.bn.lost > 0 {
-				t.Errorf("%d of %d shared receives are posted, %d are to be, %d are lost", posted, x.bn.shared.slots, len(x.b.shared.free), x.bn.lost)
+			if posted := len(x.bn.shared.receives); posted+len(x.b.sharing.receives.free) != x.bn.shared.slots || x.bn.lost > 0 {
+				t.Errorf("%d of %d shared receives are posted, %d are to be, %d are lost", posted, x.bn.shared.slots, len(x.b.sharing.receives.free), x.bn.lost)
 			}
 		})
 	}
@@ -246,12 +246,12 @@ func TestGivenUpInSilence(t *testing.T) {
 	for range 3 {
 		x.b.Poll(x.sb)
 	}
-	if len(x.bn.pairs) != 1 || x.b.silent {
-		t.Errorf("%d queue pairs are there, want 1; the device is held for silent: %v", len(x.bn.pairs), x.b.silent)
+	if len(x.bn.pairs) != 1 || x.b.sharing.silent {
+		t.Errorf("%d queue pairs are there, want 1; the device is held for silent: %v", len(x.bn.pairs), x.b.sharing.silent)
 	}
-	tags := len(x.b.tags)
-	if err := g.Close(); err != nil || len(x.b.tags) != tags {
-		t.Errorf("given up once more: %v, and %d places are free, which were %d", err, len(x.b.tags), tags)
+	tags := len(x.b.places.tags)
+	if err := g.Close(); err != nil || len(x.b.places.tags) != tags {
+		t.Errorf("given up once more: %v, and %d places are free, which were %d", err, len(x.b.places.tags), tags)
 	}
 }
 
