@@ -3,6 +3,7 @@ package core
 import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
 // One-sided operations of one rank at one peer are carried out in the order of
@@ -13,7 +14,7 @@ import (
 // accessQueue is what one rank has still to say to one peer about windows.
 type accessQueue struct {
 	rank uint32
-	ids  fifo[uint64] // of origins; they may have ended meanwhile
+	ids  ranks.FIFO[uint64] // of origins; they may have ended meanwhile
 }
 
 // getWindow bounds the gets of one sidecar that a peer has not answered
@@ -29,7 +30,7 @@ func (c *Core) access(p *peer, o *origin, id uint64) {
 	if q == nil {
 		q = c.newAccesses(p, o.rank)
 	}
-	q.ids.push(id)
+	q.ids.Push(id)
 	c.touch(p)
 	c.reach(p)
 }
@@ -41,7 +42,7 @@ func (c *Core) accessFirst(p *peer, o *origin, id uint64) {
 		c.access(p, o, id)
 		return
 	}
-	q.ids.unshift(id)
+	q.ids.Unshift(id)
 	c.touch(p)
 }
 
@@ -68,7 +69,7 @@ func (c *Core) newAccesses(p *peer, rank uint32) *accessQueue {
 	}
 	q.rank = rank
 	p.accesses = append(p.accesses, q)
-	p.streams.add(rank, entry{entryAccess, uint64(rank)})
+	p.streams.Add(rank, entry{entryAccess, uint64(rank)})
 	return q
 }
 
@@ -76,18 +77,18 @@ func (c *Core) newAccesses(p *peer, rank uint32) *accessQueue {
 // any more.
 func (c *Core) feedAccess(p *peer, rank uint32) bool {
 	q := p.accessesOf(rank)
-	for q.ids.len() > 0 {
-		id := *q.ids.first()
-		o := c.origins.get(id)
+	for q.ids.Len() > 0 {
+		id := *q.ids.First()
+		o := c.origins.Get(id)
 		if o != nil && !c.stepAccess(p, o, id) {
 			return true
 		}
-		q.ids.pop()
+		q.ids.Pop()
 		if o != nil {
 			break
 		}
 	}
-	if q.ids.len() > 0 {
+	if q.ids.Len() > 0 {
 		return true
 	}
 	for i := range p.accesses {
@@ -98,7 +99,7 @@ func (c *Core) feedAccess(p *peer, rank uint32) bool {
 			break
 		}
 	}
-	if q.ids.reuse() {
+	if q.ids.Reuse() {
 		c.spareAccesses = append(c.spareAccesses, q)
 	}
 	return false
@@ -198,7 +199,7 @@ func (c *Core) emitGet(p *peer, o *origin, id uint64) bool {
 func (c *Core) getEnded(p *peer, rank uint32) {
 	p.gets--
 	c.useOf(p, rank).gets--
-	if !p.streams.empty() {
+	if !p.streams.Empty() {
 		c.touch(p)
 	}
 }
@@ -260,8 +261,8 @@ func (c *Core) dropAccesses(p *peer, status shm.Status) {
 	queues := p.accesses
 	p.accesses = nil
 	for _, q := range queues {
-		for _, id := range q.ids.rest() {
-			o := c.origins.get(id)
+		for _, id := range q.ids.Rest() {
+			o := c.origins.Get(id)
 			switch {
 			case o == nil:
 			case o.target == shm.AnySource:

@@ -224,7 +224,7 @@ func (c *Core) compareEarly(e *endpoint, m *comm) {
 		return
 	}
 	if h, ok := e.colls.Peek(messagesOf(m, m.seq)); ok {
-		early, _ := c.parked.at(h)
+		early, _ := c.parked.At(h)
 		c.compare(e, m, &m.identity, early.head.Src, early.data)
 	}
 }

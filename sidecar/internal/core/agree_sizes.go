@@ -32,7 +32,7 @@ func (c *Core) leftOver(e *endpoint, st *collective) bool {
 	}
 	h, ok := e.colls.Peek(messagesOf(st.comm, st.seq))
 	if ok {
-		m, _ := c.parked.at(h)
+		m, _ := c.parked.At(h)
 		c.surplus(e, m.head.Src, m.length, m.data)
 	}
 	return ok && c.dispute != nil

@@ -420,7 +420,7 @@ func (c *Core) placeEager(p *peer, h *wire.Header) error {
 	var m *message
 	var mid uint64
 	if r != nil { // staged or truncated: taken already, but through the pool
-		m, mid = c.parked.alloc()
+		m, mid = c.parked.Alloc()
 		*m = message{endpoint: e, head: *h, peer: p.id, length: h.A, payload: ref, eager: true, waiter: id}
 	} else {
 		m, mid = c.park(p, e, h, h.A, ref, carried(h, h.B))
@@ -435,19 +435,19 @@ func (c *Core) placeEager(p *peer, h *wire.Header) error {
 func (c *Core) eagerPlaced(p *peer, id uint64, h *wire.Header) {
 	c.tellMatched(p, h, shm.StatusOK)
 	c.consumed(p, charge(h.A))
-	if r := c.recvs.get(id); r != nil {
+	if r := c.recvs.Get(id); r != nil {
 		c.endRecv(id, r, shm.StatusOK)
 	}
 }
 
 func (c *Core) messagePlaced(id uint64) {
-	m := c.parked.get(id)
+	m := c.parked.Get(id)
 	if m == nil {
 		return
 	}
 	m.arriving = false
 	if m.waiter != 0 {
-		if r := c.recvs.get(m.waiter); r != nil {
+		if r := c.recvs.Get(m.waiter); r != nil {
 			c.deliverParked(r, m.waiter, m, id)
 			return
 		}

@@ -52,10 +52,10 @@ func (c *Core) releaseOrigin(id uint64, o *origin) {
 		case o.op == shm.OpLock:
 			p.waits--
 		default:
-			if p.asks--; !p.streams.empty() {
+			if p.asks--; !p.streams.Empty() {
 				c.touch(p)
 			}
 		}
 	}
-	c.origins.release(id)
+	c.origins.Release(id)
 }

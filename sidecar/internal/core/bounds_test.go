@@ -107,7 +107,7 @@ func (s *story) ended() uint64 {
 		s.t.Fatal(err)
 	}
 	id := s.core.sessions[0].requests[9].id
-	s.core.endSend(id, s.core.sends.get(id), shm.StatusOK, true)
+	s.core.endSend(id, s.core.sends.Get(id), shm.StatusOK, true)
 	return id
 }
 

@@ -16,7 +16,7 @@ func (c *Core) submitCancel(s *session, d *shm.Descriptor) error {
 	}
 	switch q := s.requests[d.Req]; q.kind {
 	case requestRecv:
-		switch r := c.recvs.get(q.id); {
+		switch r := c.recvs.Get(q.id); {
 		case r == nil || r.matched:
 		case r.offered:
 			c.withdraw(r, q.id)
@@ -34,23 +34,23 @@ func (c *Core) submitCancel(s *session, d *shm.Descriptor) error {
 
 // dropProbe forgets a waiting probe, if there is one of that id.
 func (c *Core) dropProbe(e *endpoint, id uint64) {
-	if p := c.probes.get(id); p != nil {
+	if p := c.probes.Get(id); p != nil {
 		e.probes.Cancel(p.posted)
-		c.probes.release(id)
+		c.probes.Release(id)
 	}
 }
 
 // retract asks for a message back that the receiver may not have matched yet
 // (P§5.5).
 func (c *Core) retract(id uint64) {
-	st := c.sends.get(id)
+	st := c.sends.Get(id)
 	if st == nil || st.retract || st.move.Asked() {
 		return
 	}
 	st.retract = true
 	p := c.peerOf(st.dst)
 	if !c.sayRetract(p, id, st) {
-		p.streams.add(st.src, entry{entryRetract, id})
+		p.streams.Add(st.src, entry{entryRetract, id})
 	}
 }
 
@@ -69,7 +69,7 @@ func (c *Core) sayRetract(p *peer, id uint64, st *send) bool {
 // feedRetract asks for a message back that had to wait; true: it has to go on
 // waiting.
 func (c *Core) feedRetract(p *peer, id uint64) bool {
-	st := c.sends.get(id)
+	st := c.sends.Get(id)
 	return st != nil && !st.move.Asked() && !c.sayRetract(p, id, st)
 }
 
@@ -93,7 +93,7 @@ func (c *Core) onRetract(p *peer, h *wire.Header) error {
 	}
 	found := uint64(0)
 	id := c.retractables[retractable{p.id, h.A}]
-	if m := c.parked.get(id); m != nil && m.endpoint == e && !m.arriving && !m.claimed && e.queue.Drop(m.ref) {
+	if m := c.parked.Get(id); m != nil && m.endpoint == e && !m.arriving && !m.claimed && e.queue.Drop(m.ref) {
 		c.freeMessage(id, m)
 		found = 1
 	}
@@ -106,12 +106,12 @@ func (c *Core) onRetracted(p *peer, h *wire.Header) error {
 	if p.retracts == 0 {
 		return fmt.Errorf("%w: answer to a cancel that nobody asked for", link.ErrProtocol)
 	}
-	if p.retracts--; !p.streams.empty() {
+	if p.retracts--; !p.streams.Empty() {
 		c.touch(p)
 	}
-	st := c.sends.get(h.A)
+	st := c.sends.Get(h.A)
 	if st == nil {
-		return c.sends.ended(h.A, "an answer to a cancel of")
+		return c.sends.Ended(h.A, "an answer to a cancel of")
 	}
 	if !st.retract || c.peerOf(st.dst) != p {
 		return fmt.Errorf("%w: answer to a cancel that nobody asked for", link.ErrProtocol)

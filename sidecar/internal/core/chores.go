@@ -14,7 +14,7 @@ const (
 
 // Pending reports that there is something to do at once: whoever sleeps must not.
 func (c *Core) Pending() bool {
-	if c.dispute != nil || len(c.endings) > 0 || len(c.closing) > 0 || len(c.granting) > 0 || c.parting.sweeping || !c.locals.empty() || c.later.len() > 0 {
+	if c.dispute != nil || len(c.endings) > 0 || len(c.closing) > 0 || len(c.granting) > 0 || c.parting.sweeping || !c.locals.Empty() || c.later.Len() > 0 {
 		return true
 	}
 	if c.wanted > c.gen && c.follows() {
@@ -35,7 +35,7 @@ func (c *Core) Advance(now int64) int {
 		c.now = now
 		c.follow()
 	}
-	if c.dispute == nil && len(c.endings) == 0 && len(c.closing) == 0 && len(c.granting) == 0 && !c.parting.sweeping && c.locals.empty() && c.later.len() == 0 {
+	if c.dispute == nil && len(c.endings) == 0 && len(c.closing) == 0 && len(c.granting) == 0 && !c.parting.sweeping && c.locals.Empty() && c.later.Len() == 0 {
 		return 0
 	}
 	c.now = now

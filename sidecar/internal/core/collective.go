@@ -160,9 +160,9 @@ func (c *Core) submitColl(s *session, d *shm.Descriptor) error {
 	if err := s.charge(st.cost); err != nil {
 		return err
 	}
-	p, id := c.colls.alloc()
+	p, id := c.colls.Alloc()
 	if err := s.take(d.Req, requestColl, id); err != nil {
-		c.colls.release(id)
+		c.colls.Release(id)
 		return err
 	}
 	*p = st
@@ -219,7 +219,7 @@ func (c *Core) refuseColl(id uint64, st *collective, status shm.Status, need uin
 	o := st.owner
 	c.spareVectors(st)
 	c.sessions[o.session].refund(st.cost)
-	c.colls.release(id)
+	c.colls.Release(id)
 	d := shm.Descriptor{Op: shm.OpDone, Req: o.req, Status: status}
 	d.SetBody(0, need, 0, 0)
 	c.complete(o.session, &d)

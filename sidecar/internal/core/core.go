@@ -14,6 +14,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
@@ -191,21 +192,21 @@ type Core struct {
 	hosted    []*endpoint
 	sessions  []*session
 
-	sends  table[send]
-	recvs  table[recv]
-	parked table[message]
+	sends  ranks.Table[send]
+	recvs  ranks.Table[recv]
+	parked ranks.Table[message]
 	// Of them, those that their senders may want back.
 	retractables map[retractable]uint64
-	probes       table[probe]
-	colls        table[collective]
-	remotes      table[remoteOp]
-	origins      table[origin]
-	views        table[view]    // windows of peers
-	exposures    table[exposed] // windows here that peers reach
+	probes       ranks.Table[probe]
+	colls        ranks.Table[collective]
+	remotes      ranks.Table[remoteOp]
+	origins      ranks.Table[origin]
+	views        ranks.Table[view]    // windows of peers
+	exposures    ranks.Table[exposed] // windows here that peers reach
 
 	pool    pool // unexpected messages
 	copies  pool // eager messages copied out of arenas, until acknowledged
-	gots    table[got]
+	gots    ranks.Table[got]
 	fail    *Failure
 	left    bool   // all ranks of this sidecar have left, and it has said so
 	gen     uint64 // of attachments (generation.go), from 1
@@ -224,16 +225,16 @@ type Core struct {
 	stats   Stats
 
 	// What takes longer than an event, done in steps by Advance.
-	locals   rota // local steps of collectives
+	locals   ranks.FairQueue[uint64] // local steps of collectives
 	endings  []ending
 	orphans  int       // sends that have outlived their session
 	granting []*window // with more waiters to be granted a lock
 	windows  []*window // of all ranks of here
 	closing  []*window // gone, with waiters that are still to be told
 	parting  parting
-	polled   []uint64     // receives whose last byte tells of their end
-	later    fifo[uint64] // receives whose memory is registered in a later turn
-	retrying bool         // they have their turn
+	polled   []uint64           // receives whose last byte tells of their end
+	later    ranks.FIFO[uint64] // receives whose memory is registered in a later turn
+	retrying bool               // they have their turn
 	dice     uint64
 	dispute  *Failure // ranks disagree about a collective, and the job has not ended yet
 
@@ -297,8 +298,8 @@ func (c *Core) Ranks() int { return len(c.cfg.PodOf) }
 func (c *Core) Stats() Stats {
 	s := c.stats
 	s.UnexpectedBytes, s.UnexpectedPeak = c.pool.inUse, c.pool.peak
-	s.Sends, s.Receives, s.Parked = c.sends.used, c.recvs.used, c.parked.used
-	s.Collectives, s.Probes, s.Accesses = c.colls.used, c.probes.used, c.origins.used
+	s.Sends, s.Receives, s.Parked = c.sends.Len(), c.recvs.Len(), c.parked.Len()
+	s.Collectives, s.Probes, s.Accesses = c.colls.Len(), c.probes.Len(), c.origins.Len()
 	for i := range c.peers {
 		p := &c.peers[i]
 		if p.known && !p.self {

@@ -7,6 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -31,7 +32,7 @@ type parting struct {
 	again    bool // somebody has left since the sweep began
 	table    int  // where the sweep is
 	at       uint32
-	locks    fifo[uint32] // ranks that have left, and may hold locks
+	locks    ranks.FIFO[uint32] // ranks that have left, and may hold locks
 }
 
 // hasLeft reports that nothing of rank will come any more.
@@ -227,7 +228,7 @@ func (c *Core) markLeft(rank uint32) {
 	}
 	if !c.hasLeft(rank) {
 		c.parting.left[rank/64] |= 1 << (rank % 64)
-		c.parting.locks.push(rank)
+		c.parting.locks.Push(rank)
 	}
 	c.dropOffers(rank)
 	c.startSweep()
@@ -253,18 +254,18 @@ func (c *Core) sweep(budget int) int {
 		more := false
 		switch x.table {
 		case 0:
-			more = c.recvs.span(x.at, n, c.sweepRecv)
+			more = c.recvs.Span(x.at, n, c.sweepRecv)
 		case 1:
-			more = c.sends.span(x.at, n, c.sweepSend)
+			more = c.sends.Span(x.at, n, c.sweepSend)
 		case 2:
-			more = c.origins.span(x.at, n, c.sweepOrigin)
+			more = c.origins.Span(x.at, n, c.sweepOrigin)
 		case 3:
-			more = c.probes.span(x.at, n, c.sweepProbe)
+			more = c.probes.Span(x.at, n, c.sweepProbe)
 		case 4:
 			n = min(n, windowsASweep)
-			more = c.exposures.span(x.at, n, func(id uint64, e *exposed) { budget -= c.sweepExposure(id, e) })
+			more = c.exposures.Span(x.at, n, func(id uint64, e *exposed) { budget -= c.sweepExposure(id, e) })
 		case sweepsLocks:
-			if budget = c.sweepLocks(budget); x.locks.len() > 0 {
+			if budget = c.sweepLocks(budget); x.locks.Len() > 0 {
 				return 0
 			}
 			x.table, x.at, x.sweeping, x.again = 0, 0, x.again, false
@@ -356,16 +357,16 @@ func (c *Core) sweepProbe(id uint64, p *probe) {
 // budget windows, and returns what is left of the budget.
 func (c *Core) sweepLocks(budget int) int {
 	x := &c.parting
-	for x.locks.len() > 0 && budget > 0 {
+	for x.locks.Len() > 0 && budget > 0 {
 		if int(x.at) >= len(c.windows) {
-			x.locks.pop()
+			x.locks.Pop()
 			x.at = 0
 			continue
 		}
 		w := c.windows[x.at]
 		x.at++
 		budget--
-		rank := *x.locks.first()
+		rank := *x.locks.First()
 		if w.holders[rank] > 0 {
 			w.release(rank)
 		}

@@ -199,8 +199,8 @@ func TestRetract(t *testing.T) {
 		}
 	}
 	c := x.core
-	if taken != n || late != 1 || c.parked.used != 0 || len(c.retractables) != 0 || c.peers[1].announced != 0 {
-		t.Errorf("%d taken back, %d too late; %d parked, %d names, %d announced are left", taken, late, c.parked.used, len(c.retractables), c.peers[1].announced)
+	if taken != n || late != 1 || c.parked.Len() != 0 || len(c.retractables) != 0 || c.peers[1].announced != 0 {
+		t.Errorf("%d taken back, %d too late; %d parked, %d names, %d announced are left", taken, late, c.parked.Len(), len(c.retractables), c.peers[1].announced)
 	}
 }
 
@@ -263,7 +263,7 @@ func TestHoldersLeaveInSteps(t *testing.T) {
 	for _, x := range []struct{ holders, windows int }{{2, 3000}, {200, 150}} {
 		c := asked(t, x.holders, x.windows)
 		known := func() (n int) {
-			c.exposures.each(func(_ uint64, x *exposed) { n += x.Holders() })
+			c.exposures.Each(func(_ uint64, x *exposed) { n += x.Holders() })
 			return n
 		}
 		c.LinkDown(2, 1, link.ErrProtocol)

@@ -64,7 +64,7 @@ func (c *Core) endStep(x *ending, budget int) int {
 	}
 	for i := len(s.silent) - 1; i >= 0 && budget > 0; i-- {
 		// From the end, so that those that stay are passed once.
-		if st := c.sends.get(s.silent[i]); st != nil && !c.orphan(x, st) {
+		if st := c.sends.Get(s.silent[i]); st != nil && !c.orphan(x, st) {
 			c.forsake(s.silent[i], st)
 		} else {
 			s.silent = s.silent[:i]
@@ -94,11 +94,11 @@ func (c *Core) endRequest(x *ending, req uint32) {
 	s := x.session
 	switch q := s.requests[req]; q.kind {
 	case requestSend:
-		if st := c.sends.get(q.id); st != nil && q.id != 0 && !c.orphan(x, st) {
+		if st := c.sends.Get(q.id); st != nil && q.id != 0 && !c.orphan(x, st) {
 			c.forsake(q.id, st)
 		}
 	case requestRecv:
-		if r := c.recvs.get(q.id); r != nil {
+		if r := c.recvs.Get(q.id); r != nil {
 			c.abandon(q.id, r, shm.StatusAborted)
 		}
 	case requestProbe:
@@ -140,7 +140,7 @@ func (c *Core) abandon(id uint64, r *recv, status shm.Status) {
 	} else if r.move.Remote != 0 && c.fail == nil {
 		if r.move.Reading() {
 			// The link still reads from the sender: it is told then.
-			c.remotes.get(r.token).refuse = true
+			c.remotes.Get(r.token).refuse = true
 		} else {
 			c.tellFin(&c.peers[r.peer], r.move.Remote, shm.StatusPeerLeft)
 		}
@@ -174,7 +174,7 @@ func (c *Core) endEndpoint(e *endpoint, budget int) int {
 		}
 		budget--
 		id := e.claimed[len(e.claimed)-1]
-		c.refuseParked(id, c.parked.get(id), shm.StatusPeerLeft)
+		c.refuseParked(id, c.parked.Get(id), shm.StatusPeerLeft)
 	}
 	for _, coll := range []bool{false, true} {
 		q := e.space(coll)
@@ -183,7 +183,7 @@ func (c *Core) endEndpoint(e *endpoint, budget int) int {
 				return false
 			}
 			budget--
-			m, id := c.parked.at(h)
+			m, id := c.parked.At(h)
 			q.Drop(m.ref)
 			c.refuseParked(id, m, shm.StatusPeerLeft)
 			return true

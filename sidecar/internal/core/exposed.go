@@ -33,7 +33,7 @@ func (c *Core) onExpose(p *peer, h *wire.Header) error {
 		if err := c.expose(p, w, h); err != nil {
 			return err
 		}
-		x := c.exposures.get(w.exposed)
+		x := c.exposures.Get(w.exposed)
 		body.Len = x.mem.Len
 		if key, ok := x.Key(); ok {
 			body.Key, body.Addr = key.Key, key.Addr
@@ -68,9 +68,9 @@ func (c *Core) expose(p *peer, w *window, h *wire.Header) error {
 
 // exposureOf is the record of a window that others write to.
 func (c *Core) exposureOf(w *window, rank uint32) *exposed {
-	x := c.exposures.get(w.exposed)
+	x := c.exposures.Get(w.exposed)
 	if x == nil {
-		x, w.exposed = c.exposures.alloc()
+		x, w.exposed = c.exposures.Alloc()
 		x.session, x.rank, x.mem = w.session.id, rank, w.mem
 		c.hold(x.session)
 	}
@@ -79,7 +79,7 @@ func (c *Core) exposureOf(w *window, rank uint32) *exposed {
 
 // landed notes that the payload of a Put is in its window, or comes no more.
 func (c *Core) landed(id uint64) {
-	if x := c.exposures.get(id); x != nil {
+	if x := c.exposures.Get(id); x != nil {
 		x.Placed()
 		c.endExposure(id, x)
 	}
@@ -89,7 +89,7 @@ func (c *Core) landed(id uint64) {
 // it, if its window has ended meanwhile.
 func (c *Core) divert(p *peer) {
 	in := &p.in
-	x := c.exposures.get(in.id)
+	x := c.exposures.Get(in.id)
 	if !in.active || in.kind != placePut || x == nil || !x.Closing() {
 		return
 	}
@@ -103,7 +103,7 @@ func (c *Core) divert(p *peer) {
 // conceal begins the end of a window's exposure; false: it is not exposed. The
 // request, if there is one, ends with it. In a failed job nobody is asked.
 func (c *Core) conceal(w *window, freed uint32) bool {
-	x := c.exposures.get(w.exposed)
+	x := c.exposures.Get(w.exposed)
 	if x == nil {
 		return false
 	}
@@ -129,7 +129,7 @@ func (c *Core) conceal(w *window, freed uint32) bool {
 
 // concealCost is what conceal counts of a step's budget: each holder is told.
 func (c *Core) concealCost(w *window) int {
-	if x := c.exposures.get(w.exposed); x != nil && c.fail == nil {
+	if x := c.exposures.Get(w.exposed); x != nil && c.fail == nil {
 		return 1 + x.Holders()
 	}
 	return 1
@@ -137,9 +137,9 @@ func (c *Core) concealCost(w *window) int {
 
 // onConcealed notes that a peer does not reach for a window any more.
 func (c *Core) onConcealed(p *peer, h *wire.Header) error {
-	x := c.exposures.get(h.A)
+	x := c.exposures.Get(h.A)
 	if x == nil {
-		return c.exposures.ended(h.A, "the end of")
+		return c.exposures.Ended(h.A, "the end of")
 	}
 	if !x.Closing() {
 		return fmt.Errorf("%w: the end of a window that has not ended", link.ErrProtocol)
@@ -159,7 +159,7 @@ func (c *Core) endExposure(id uint64, x *exposed) {
 		c.stats.Reachable--
 	}
 	s, freed := x.session, x.freed
-	c.exposures.release(id)
+	c.exposures.Release(id)
 	if freed > 0 {
 		c.finish(s, freed-1, shm.StatusOK)
 	}

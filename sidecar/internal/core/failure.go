@@ -200,7 +200,7 @@ func (c *Core) dropOutbox(p *peer) {
 // dropStreams lets go of what large transfers to and from p had still to move.
 func (c *Core) dropStreams(p *peer) {
 	c.dropInbound(p)
-	p.streams.clear()
+	p.streams.Clear()
 	c.dropGots(p)
 	c.dropAccesses(p, c.lost(p))
 }
@@ -219,12 +219,12 @@ func (c *Core) dropInbound(p *peer) {
 	case placePut:
 		c.landed(in.id)
 	case placeRecv:
-		if r := c.recvs.get(in.id); r != nil {
+		if r := c.recvs.Get(in.id); r != nil {
 			c.endRecv(in.id, r, c.lost(p))
 		}
 	case placeMessage:
-		if m := c.parked.get(in.id); m != nil {
-			if r := c.recvs.get(m.waiter); r != nil {
+		if m := c.parked.Get(in.id); m != nil {
+			if r := c.recvs.Get(m.waiter); r != nil {
 				c.endRecv(m.waiter, r, c.lost(p))
 			}
 			m.endpoint.space(m.coll).Drop(m.ref) // refused if it was taken

@@ -53,12 +53,12 @@ func TestGetsOfWhoKnows(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.knows = true
-	g, id := x.core.gots.alloc()
+	g, id := x.core.gots.Alloc()
 	*g = got{peer: 1, request: 1, mem: link.Ref{Region: RegionFirst, Len: 1 << 20}}
 	x.core.hold(0)
-	p.streams.add(2, entry{entryGot, id})
+	p.streams.Add(2, entry{entryGot, id})
 	x.core.LinkDown(3, 1, link.ErrBroken)
-	if n := x.core.sessions[0].holds; n != before || !p.streams.empty() {
-		t.Errorf("%d holds of the rank's memory, %d were before; streams empty: %v", n, before, p.streams.empty())
+	if n := x.core.sessions[0].holds; n != before || !p.streams.Empty() {
+		t.Errorf("%d holds of the rank's memory, %d were before; streams empty: %v", n, before, p.streams.Empty())
 	}
 }

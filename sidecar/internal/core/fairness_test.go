@@ -157,7 +157,7 @@ func TestStreamsTakeTurns(t *testing.T) {
 	var raw [wire.PullBytes]byte
 	for rank := range SessionID(2) {
 		for _, q := range x.core.sessions[rank].requests {
-			if st := x.core.sends.get(q.id); q.kind == requestSend && st != nil {
+			if st := x.core.sends.Get(q.id); q.kind == requestSend && st != nil {
 				body.Bytes = st.total
 				x.deliver(wire.Header{Type: wire.Pull, A: q.id, B: 100 + uint64(rank), Length: uint32(body.Encode(raw[:]))}, raw[:])
 			}
@@ -266,7 +266,7 @@ func TestEndsAreBounded(t *testing.T) {
 			if s := x.core.sessions[0]; s != nil && len(s.silent) > 0 {
 				t.Errorf("%d silent sends are left", len(s.silent))
 			}
-			if n := x.core.recvs.used + x.core.colls.used + x.core.probes.used; n > 0 {
+			if n := x.core.recvs.Len() + x.core.colls.Len() + x.core.probes.Len(); n > 0 {
 				t.Errorf("%d requests are left", n)
 			}
 		})

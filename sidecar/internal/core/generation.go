@@ -130,10 +130,10 @@ func (c *Core) mayRenew() bool {
 			return false
 		}
 	}
-	busy := c.orphans + c.sends.used + c.recvs.used + c.parked.used + c.probes.used + c.colls.used +
-		c.remotes.used + c.origins.used + c.exposures.used + c.gots.used +
-		len(c.endings) + len(c.closing) + len(c.granting) + c.later.len()
-	if busy > 0 || c.parting.sweeping || c.dispute != nil || !c.locals.empty() {
+	busy := c.orphans + c.sends.Len() + c.recvs.Len() + c.parked.Len() + c.probes.Len() + c.colls.Len() +
+		c.remotes.Len() + c.origins.Len() + c.exposures.Len() + c.gots.Len() +
+		len(c.endings) + len(c.closing) + len(c.granting) + c.later.Len()
+	if busy > 0 || c.parting.sweeping || c.dispute != nil || !c.locals.Empty() {
 		return false
 	}
 	for _, s := range c.sessions {
@@ -144,7 +144,7 @@ func (c *Core) mayRenew() bool {
 	for i := range c.peers {
 		switch p := &c.peers[i]; {
 		case p.state == peerDead || p.state == peerDenied:
-		case p.in.active || !p.streams.empty():
+		case p.in.active || !p.streams.Empty():
 			return false
 		case p.self && !p.out.empty():
 			return false

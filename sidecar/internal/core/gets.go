@@ -28,18 +28,18 @@ func (c *Core) onGet(p *peer, h *wire.Header) error {
 		return nil
 	}
 	c.stats.OneSided.add(h.B)
-	g, id := c.gots.alloc()
+	g, id := c.gots.Alloc()
 	*g = got{peer: p.id, request: h.A, mem: ref, session: w.session.id}
 	c.hold(g.session)
 	p.served++
-	p.streams.add(h.Src, entry{entryGot, id})
+	p.streams.Add(h.Src, entry{entryGot, id})
 	c.touch(p)
 	return nil
 }
 
 // feedGot emits the next fragment of an answer; false: it was the last.
 func (c *Core) feedGot(p *peer, id uint64) bool {
-	g := c.gots.get(id)
+	g := c.gots.Get(id)
 	if g == nil {
 		return false
 	}
@@ -56,16 +56,16 @@ func (c *Core) feedGot(p *peer, id uint64) bool {
 		return true
 	}
 	a.kind = afterGot
-	c.gots.release(id)
+	c.gots.Release(id)
 	return false
 }
 
 // dropGots forgets the gets of a dead peer.
 func (c *Core) dropGots(p *peer) {
-	c.gots.each(func(id uint64, g *got) {
+	c.gots.Each(func(id uint64, g *got) {
 		if g.peer == p.id {
 			c.unhold(g.session)
-			c.gots.release(id)
+			c.gots.Release(id)
 		}
 	})
 }

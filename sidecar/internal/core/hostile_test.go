@@ -322,10 +322,10 @@ func (h *hostile) left() string {
 		{"messages", st.Parked},
 		{"bytes of the pool", int(st.UnexpectedBytes)},
 		{"bytes of copies", int(c.copies.inUse)},
-		{"remote operations", c.remotes.used},
-		{"gets", c.gots.used},
-		{"views of windows", c.views.used},
-		{"exposures", c.exposures.used},
+		{"remote operations", c.remotes.Len()},
+		{"gets", c.gots.Len()},
+		{"views of windows", c.views.Len()},
+		{"exposures", c.exposures.Len()},
 		{"endings", len(c.endings)},
 		{"orphans", c.orphans},
 		{"names of messages", len(c.retractables)},
@@ -342,7 +342,7 @@ func (h *hostile) left() string {
 		}
 	}
 	for i := range c.peers {
-		if p := &c.peers[i]; p.asks+p.waits+p.views.under+len(p.accesses) > 0 || !p.streams.empty() {
+		if p := &c.peers[i]; p.asks+p.waits+p.views.under+len(p.accesses) > 0 || !p.streams.Empty() {
 			fmt.Fprintf(&b, " with pod %d %d asks, %d waits, %d remote accesses, %d queues", i, p.asks, p.waits, p.views.under, len(p.accesses))
 		}
 	}
@@ -357,7 +357,7 @@ func (h *hostile) left() string {
 // accesses counts those that have not ended. A get whose rank and whose peer are
 // gone keeps a number, and no memory, until the sidecar ends.
 func (h *hostile) accesses() (n int) {
-	h.core.origins.each(func(_ uint64, o *origin) {
+	h.core.origins.Each(func(_ uint64, o *origin) {
 		if !o.orphan {
 			n++
 		}

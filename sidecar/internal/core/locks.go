@@ -30,7 +30,7 @@ func (c *Core) onLock(p *peer, h *wire.Header) error {
 		return err
 	}
 	p.locks++
-	w.waiting.push(lockWaiter{p.id, h.Src, h.A, h.B == 1})
+	w.waiting.Push(lockWaiter{p.id, h.Src, h.A, h.B == 1})
 	c.grantLocks(w)
 	return nil
 }
@@ -38,12 +38,12 @@ func (c *Core) onLock(p *peer, h *wire.Header) error {
 // grantLocks serves the waiters in order, so that nobody starves, a bounded
 // number of them at once.
 func (c *Core) grantLocks(w *window) {
-	for n := 0; w.waiting.len() > 0 && !w.closed; n++ {
+	for n := 0; w.waiting.Len() > 0 && !w.closed; n++ {
 		if n == advanceItems {
 			c.granting = append(c.granting, w)
 			return
 		}
-		l := *w.waiting.first()
+		l := *w.waiting.First()
 		if c.hasLeft(l.rank) {
 			w.nextWaiter(c)
 			continue
@@ -97,7 +97,7 @@ func (c *Core) closeWindow(w *window) {
 	if x := &c.parting; x.table == sweepsLocks {
 		x.at = min(x.at, uint32(w.place)) // where there is one now that the sweep may not have seen
 	}
-	if w.waiting.len() > 0 {
+	if w.waiting.Len() > 0 {
 		c.closing = append(c.closing, w)
 	}
 }
@@ -116,11 +116,11 @@ func (c *Core) grant() {
 func (c *Core) disappoint(budget int) int {
 	for len(c.closing) > 0 && budget > 0 {
 		w := c.closing[len(c.closing)-1]
-		for ; w.waiting.len() > 0 && budget > 0; budget-- {
+		for ; w.waiting.Len() > 0 && budget > 0; budget-- {
 			l := w.nextWaiter(c)
 			c.answerFlush(&c.peers[l.peer], l.request, shm.StatusInvalid)
 		}
-		if w.waiting.len() == 0 {
+		if w.waiting.Len() == 0 {
 			c.closing = c.closing[:len(c.closing)-1]
 		}
 	}
@@ -129,7 +129,7 @@ func (c *Core) disappoint(budget int) int {
 
 // nextWaiter takes the one who has waited longest.
 func (w *window) nextWaiter(c *Core) lockWaiter {
-	l := w.waiting.pop()
+	l := w.waiting.Pop()
 	p := &c.peers[l.peer]
 	p.locks--
 	p.allowed.add(&p.kept, -memory.LockCost)

@@ -41,7 +41,7 @@ func (c *Core) arrive(e *endpoint, h *wire.Header) (*recv, uint64) {
 		if !ok {
 			return nil, 0
 		}
-		r, id := c.recvs.at(i)
+		r, id := c.recvs.At(i)
 		if r.offered && !c.arriveOffered(r, id) {
 			continue
 		}
@@ -53,7 +53,7 @@ func (c *Core) arrive(e *endpoint, h *wire.Header) (*recv, uint64) {
 // park keeps a message until somebody receives it. The payload, if any, is
 // still to be filled in.
 func (c *Core) park(p *peer, e *endpoint, h *wire.Header, length uint64, payload link.Ref, data immediate) (*message, uint64) {
-	m, id := c.parked.alloc()
+	m, id := c.parked.Alloc()
 	*m = message{
 		endpoint: e, head: *h, peer: p.id, length: length, payload: payload, eager: h.Type == wire.Eager,
 		coll: h.Flags&wire.FlagColl != 0, data: data,
@@ -135,7 +135,7 @@ func (c *Core) unpark(id uint64, m *message) {
 	if key, kept := m.retractKey(); kept {
 		delete(c.retractables, key)
 	}
-	c.parked.release(id)
+	c.parked.Release(id)
 }
 
 // refuse tells the sender of a message that comes just now that nobody will receive

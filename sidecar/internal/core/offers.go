@@ -6,6 +6,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
@@ -29,9 +30,9 @@ type offered struct {
 
 // offers are what one peer has offered, and what was sent to it lately.
 type offers struct {
-	open    map[offerKey]*fifo[offered]
+	open    map[offerKey]*ranks.FIFO[offered]
 	count   int
-	refused fifo[refusal] // that the peer may not have known when it made its last offer
+	refused ranks.FIFO[refusal] // that the peer may not have known when it made its last offer
 	writing []writing
 	sent    [sentLog]sentMessage
 	next    int
@@ -81,16 +82,16 @@ func (c *Core) onReady(p *peer, h *wire.Header, payload []byte) error {
 		return nil
 	}
 	if p.offers == nil {
-		p.offers = &offers{open: map[offerKey]*fifo[offered]{}, lost: p.out.last}
+		p.offers = &offers{open: map[offerKey]*ranks.FIFO[offered]{}, lost: p.out.last}
 	}
 	x := p.offers
 	x.known(body.Seq)
-	if x.count+x.refused.len() >= offerWindow*(1+p.ranks) {
+	if x.count+x.refused.Len() >= offerWindow*(1+p.ranks) {
 		return fmt.Errorf("%w: more than %d receives of its %d ranks are offered", link.ErrProtocol, offerWindow*p.ranks, p.ranks)
 	}
 	key := offerKey{h.Dst, h.Src, h.Context, h.Tag, h.Flags&wire.FlagColl != 0}
 	if body.Seq < x.lost || x.refuses(key) {
-		x.refused.push(refusal{key, c.answerOffer(p, h).Seq})
+		x.refused.Push(refusal{key, c.answerOffer(p, h).Seq})
 		return nil
 	}
 	if x.account(key, body.Seq) {
@@ -98,10 +99,10 @@ func (c *Core) onReady(p *peer, h *wire.Header, payload []byte) error {
 	}
 	q := x.open[key]
 	if q == nil {
-		q = new(fifo[offered])
+		q = new(ranks.FIFO[offered])
 		x.open[key] = q
 	}
-	q.push(offered{h.A, h.B, body})
+	q.Push(offered{h.A, h.B, body})
 	x.count++
 	return nil
 }
@@ -109,13 +110,13 @@ func (c *Core) onReady(p *peer, h *wire.Header, payload []byte) error {
 // known forgets the refusals that the peer knew when it had received the frame seq:
 // offers come in the order in which they were made.
 func (x *offers) known(seq uint64) {
-	for x.refused.len() > 0 && x.refused.first().seq <= seq {
-		x.refused.pop()
+	for x.refused.Len() > 0 && x.refused.First().seq <= seq {
+		x.refused.Pop()
 	}
 }
 
 func (x *offers) refuses(key offerKey) bool {
-	return slices.ContainsFunc(x.refused.rest(), func(r refusal) bool { return r.key == key })
+	return slices.ContainsFunc(x.refused.Rest(), func(r refusal) bool { return r.key == key })
 }
 
 // answerOffer says that an offer is not used: the receive that the peer's frame h is
@@ -153,9 +154,9 @@ func (x *offers) pop(key offerKey) (o offered, ok bool) {
 	if q == nil {
 		return o, false
 	}
-	o = *q.first()
+	o = *q.First()
 	x.count--
-	if q.pop(); q.len() == 0 {
+	if q.Pop(); q.Len() == 0 {
 		delete(x.open, key)
 	}
 	return o, true
@@ -182,7 +183,7 @@ func (c *Core) sendOffered(s *session, p *peer, o *outgoing) bool {
 
 // startPut starts the write; false: the link refuses it.
 func (c *Core) startPut(s *session, p *peer, o *outgoing, to *offered, key offerKey) bool {
-	st, id := c.sends.alloc()
+	st, id := c.sends.Alloc()
 	*st = send{
 		owner: o.owner, src: o.src, dst: o.dst, context: o.context, tag: o.tag, total: o.total,
 		payload: o.payload, held: true, move: mover.Source{Total: o.total, Mem: o.payload},
@@ -193,15 +194,15 @@ func (c *Core) startPut(s *session, p *peer, o *outgoing, to *offered, key offer
 		notify = 0
 	}
 	token := c.remote(remoteOffered, s.id, id)
-	op := c.remotes.get(token)
+	op := c.remotes.Get(token)
 	op.other = to.request
 	op.rank, op.collides = o.dst, notify == 0 && mover.Collides(&to.body, c.lastByte(o.payload)[0])
 	if err := c.ports.Write(p.id, token, step.Mem, step.Key, notify); err != nil {
 		c.cancelRemote(token)
-		c.sends.release(id)
+		c.sends.Release(id)
 		return false
 	}
-	if r := c.recvs.get(to.request); p.self && r != nil { // no frame tells the receiver
+	if r := c.recvs.Get(to.request); p.self && r != nil { // no frame tells the receiver
 		r.elem = o.elem
 	}
 	st.move.Writing()
@@ -226,7 +227,7 @@ func (c *Core) putDone(p *peer, token uint64, op *remoteOp, err error) {
 			break
 		}
 	}
-	st := c.sends.get(op.id)
+	st := c.sends.Get(op.id)
 	step := mover.PutDone(op.collides, err)
 	if step.Do == mover.Tell && !step.Failed {
 		c.stats.Collisions++
@@ -279,7 +280,7 @@ func (x *offers) dropRank(rank uint32) {
 	}
 	for key, q := range x.open {
 		if key.src == rank || key.dst == rank {
-			x.count -= q.len()
+			x.count -= q.Len()
 			delete(x.open, key)
 		}
 	}
@@ -288,11 +289,11 @@ func (x *offers) dropRank(rank uint32) {
 // drop forgets the offer of a request.
 func (x *offers) drop(request uint64) {
 	for key, q := range x.open {
-		for i, o := range q.rest() {
+		for i, o := range q.Rest() {
 			if o.request == request {
-				q.remove(i)
+				q.Remove(i)
 				x.count--
-				if q.len() == 0 {
+				if q.Len() == 0 {
 					delete(x.open, key)
 				}
 				return

@@ -378,7 +378,7 @@ func TestRefusalsAreForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := p.offers.refused.len(); n > 1 {
+	if n := p.offers.refused.Len(); n > 1 {
 		t.Errorf("%d refusals are remembered, want the last one", n)
 	}
 	var err error

@@ -47,13 +47,13 @@ func (c *Core) submitOneSided(s *session, d *shm.Descriptor) error {
 			return err
 		}
 	}
-	o, id := c.origins.alloc()
+	o, id := c.origins.Alloc()
 	err := c.describeOrigin(s, o, d)
 	if err == nil {
 		err = s.take(d.Req, requestOrigin, id)
 	}
 	if err != nil {
-		c.origins.release(id)
+		c.origins.Release(id)
 		return err
 	}
 	if o.buf.Len > 0 {
@@ -110,7 +110,7 @@ func (c *Core) firstRank(p *peer) uint32 {
 
 // originReached is told when a fragment of an access is acknowledged.
 func (c *Core) originReached(id uint64) {
-	if o := c.origins.get(id); o != nil {
+	if o := c.origins.Get(id); o != nil {
 		c.originStep(id, o)
 	}
 }
@@ -123,9 +123,9 @@ func (c *Core) originStep(id uint64, o *origin) {
 
 // onAnswer takes the answer to a fetch, lock, unlock or flush.
 func (c *Core) onAnswer(p *peer, h *wire.Header, payload []byte) error {
-	o := c.origins.get(h.A)
+	o := c.origins.Get(h.A)
 	if o == nil {
-		return c.origins.ended(h.A, "an answer to")
+		return c.origins.Ended(h.A, "an answer to")
 	}
 	if o.target != shm.AnySource && c.peerOf(o.target) != p || o.waits == 0 || !answeredBy(o.op, h.Type) {
 		return fmt.Errorf("%w: answer to a request of another sidecar", link.ErrProtocol)
@@ -196,7 +196,7 @@ func (c *Core) endFetch(id uint64, o *origin, value []byte) {
 // answered keeps its record, without memory, until the answer is whole: the
 // peer has one, too, until then.
 func (c *Core) endOrigin(id uint64, status shm.Status) {
-	o := c.origins.get(id)
+	o := c.origins.Get(id)
 	if o == nil {
 		return
 	}
@@ -245,10 +245,10 @@ func (c *Core) forgetOrigin(id uint64, o *origin, p *peer) {
 
 // placeGot finds the place of a fragment that answers a Get.
 func (c *Core) placeGot(p *peer, h *wire.Header) error {
-	o := c.origins.get(h.A)
+	o := c.origins.Get(h.A)
 	if o == nil {
 		c.discard(p, h)
-		return c.origins.ended(h.A, "an answer to")
+		return c.origins.Ended(h.A, "an answer to")
 	}
 	n := uint64(h.Length)
 	if o.op != shm.OpGet || c.peerOf(o.target) != p || h.B != o.got || n == 0 || n > o.total-o.got {
@@ -263,7 +263,7 @@ func (c *Core) placeGot(p *peer, h *wire.Header) error {
 }
 
 func (c *Core) gotPlaced(id uint64, in *inbound) {
-	o := c.origins.get(id)
+	o := c.origins.Get(id)
 	if o == nil {
 		return
 	}

@@ -38,7 +38,7 @@ func (c *Core) submitProbe(s *session, d *shm.Descriptor) error {
 	c.charge(e.queue)
 	switch {
 	case ok:
-		m, id := c.parked.at(h)
+		m, id := c.parked.At(h)
 		c.answerProbe(s.id, d.Req, m, id, claim)
 		return nil
 	case d.Flags&shm.FlagNow != 0:
@@ -48,13 +48,13 @@ func (c *Core) submitProbe(s *session, d *shm.Descriptor) error {
 		c.finish(s.id, d.Req, shm.StatusUnsupported)
 		return nil
 	}
-	p, id := c.probes.alloc()
+	p, id := c.probes.Alloc()
 	*p = probe{owner: owner{session: s.id, req: d.Req}, endpoint: e, source: d.Peer, pattern: pat, claim: claim}
 	c.setState(s, p.owner, requestProbe, id)
 	if d.Peer != shm.AnySource {
 		from := c.peerOf(d.Peer)
 		if c.hasLeft(d.Peer) || from.state == peerDead {
-			c.probes.release(id)
+			c.probes.Release(id)
 			c.finish(s.id, d.Req, c.lostRank(d.Peer))
 			return nil
 		}
@@ -88,9 +88,9 @@ func (c *Core) wakeProbe(e *endpoint, m *message, id uint64) bool {
 		if !ok {
 			return false
 		}
-		p, pid := c.probes.at(i)
+		p, pid := c.probes.At(i)
 		o, claim := p.owner, p.claim
-		c.probes.release(pid)
+		c.probes.Release(pid)
 		c.answerProbe(o.session, o.req, m, id, claim)
 		if claim {
 			return true
@@ -100,7 +100,7 @@ func (c *Core) wakeProbe(e *endpoint, m *message, id uint64) bool {
 
 // claimedBy finds the message that a handle from a matched probe stands for.
 func (c *Core) claimedBy(s *session, handle uint64) (*message, error) {
-	m := c.parked.get(handle)
+	m := c.parked.Get(handle)
 	if m == nil || !m.claimed || m.endpoint != s.endpoint || m.waiter != 0 {
 		return nil, fmt.Errorf("no message has the handle %#x", handle)
 	}
@@ -113,13 +113,13 @@ func (c *Core) submitMrecv(s *session, d *shm.Descriptor) error {
 	if err != nil {
 		return err
 	}
-	r, id := c.recvs.alloc()
+	r, id := c.recvs.Alloc()
 	err = c.describeRecv(s, r, d)
 	if err == nil {
 		err = s.takeRecv(d.Req, r, id)
 	}
 	if err != nil {
-		c.recvs.release(id)
+		c.recvs.Release(id)
 		return err
 	}
 	c.unclaim(m)
@@ -145,6 +145,6 @@ func (c *Core) unclaim(m *message) {
 	list := m.endpoint.claimed
 	last := list[len(list)-1]
 	list[m.claimAt] = last
-	c.parked.get(last).claimAt = m.claimAt
+	c.parked.Get(last).claimAt = m.claimAt
 	m.endpoint.claimed = list[:len(list)-1]
 }

@@ -52,7 +52,7 @@ func (c *Core) viewOf(p *peer, context, rank uint32) *view {
 	if !ok {
 		return nil
 	}
-	return c.views.get(id)
+	return c.views.Get(id)
 }
 
 // usesOf is what a rank has under way at p; nil: it never had anything.
@@ -103,7 +103,7 @@ func (c *Core) reachFor(p *peer, o *origin, id uint64) reached {
 		return reachFull
 	}
 	token := c.remote(remoteAccess, o.owner.session, id)
-	op := c.remotes.get(token)
+	op := c.remotes.Get(token)
 	op.other, op.rank = x.ids[v.key], o.rank
 	var err error
 	if o.op == shm.OpPut {
@@ -131,7 +131,7 @@ func (c *Core) askForView(p *peer, o *origin) {
 	if x.ids == nil {
 		x.ids = map[viewKey]uint64{}
 	}
-	v, id := c.views.alloc()
+	v, id := c.views.Alloc()
 	v.key = viewKey{o.context, o.target}
 	x.ids[v.key] = id
 	x.asked++
@@ -163,7 +163,7 @@ func (c *Core) onExposed(p *peer, h *wire.Header, payload []byte) error {
 
 // viewIn finds the view of p's that a frame names.
 func (c *Core) viewIn(p *peer, h *wire.Header) (*view, error) {
-	v := c.views.get(h.A)
+	v := c.views.Get(h.A)
 	if v == nil || c.peerOf(v.key.rank) != p {
 		return nil, fmt.Errorf("%w: %v of a window that nobody asked for", link.ErrProtocol, h.Type)
 	}
@@ -196,14 +196,14 @@ func (c *Core) tellConcealed(p *peer, id uint64, v *view) {
 		f := c.answer(p, wire.Concealed)
 		f.Head.A = v.exposure
 	}
-	c.views.release(id)
+	c.views.Release(id)
 }
 
 func (c *Core) forgetView(p *peer, id uint64, v *view) {
 	if p.views.ids[v.key] == id {
 		delete(p.views.ids, v.key)
 	}
-	c.views.release(id)
+	c.views.Release(id)
 }
 
 // reachEnded takes the end of a remote access. One that has failed is done again by
@@ -211,13 +211,13 @@ func (c *Core) forgetView(p *peer, id uint64, v *view) {
 func (c *Core) reachEnded(p *peer, op *remoteOp, err error) {
 	p.views.under--
 	c.useOf(p, op.rank).remote--
-	if v := c.views.get(op.other); v != nil && v.Ended(err) {
+	if v := c.views.Get(op.other); v != nil && v.Ended(err) {
 		c.tellConcealed(p, op.other, v)
 	}
-	if !p.streams.empty() {
+	if !p.streams.Empty() {
 		c.touch(p)
 	}
-	o := c.origins.get(op.id)
+	o := c.origins.Get(op.id)
 	switch {
 	case o == nil: // its session has ended
 	case err == nil && o.op == shm.OpPut:
@@ -259,7 +259,7 @@ func (c *Core) flushed(p *peer, o *origin) {
 // themselves.
 func (c *Core) dropViews(p *peer) {
 	for _, id := range p.views.ids {
-		c.views.release(id)
+		c.views.Release(id)
 	}
 	p.views.ids, p.views.asked = nil, 0
 }

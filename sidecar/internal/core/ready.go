@@ -31,7 +31,7 @@ func (c *Core) mayOffer(r *recv, from *peer, pat *match.Pattern) bool {
 	if !alone || !found {
 		return alone
 	}
-	b, _ := c.recvs.at(before)
+	b, _ := c.recvs.At(before)
 	return b.offered
 }
 
@@ -133,9 +133,9 @@ func (c *Core) arriveOffered(r *recv, id uint64) bool {
 
 // offeredTo finds the receive that a frame of its sender is about.
 func (c *Core) offeredTo(p *peer, h *wire.Header) (*recv, error) {
-	r := c.recvs.get(h.A)
+	r := c.recvs.Get(h.A)
 	if r == nil {
-		return nil, c.recvs.ended(h.A, "news of")
+		return nil, c.recvs.Ended(h.A, "news of")
 	}
 	if c.peerOf(h.Src) != p || r.pattern.Source != h.Src {
 		return nil, fmt.Errorf("%w: %v of a receive that was not offered to it", link.ErrProtocol, h.Type)

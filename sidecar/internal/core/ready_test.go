@@ -82,11 +82,11 @@ func TestNewsOfOffers(t *testing.T) {
 			t.Errorf("%v to a rank that is not here: %v", kind, err)
 		}
 	}
-	r := c.recvs.get(id)
+	r := c.recvs.Get(id)
 	if err := says(wire.Withdrawn, 1, 0); err != nil || !r.offered || r.matched {
 		t.Errorf("it is written to: %v, offered %v, matched %v", err, r.offered, r.matched)
 	}
-	if err := says(wire.Withdrawn, 1, 1); err != nil || r.offered || r.matched || c.recvs.get(id) != r {
+	if err := says(wire.Withdrawn, 1, 1); err != nil || r.offered || r.matched || c.recvs.Get(id) != r {
 		t.Errorf("it is not wanted: %v, offered %v, matched %v", err, r.offered, r.matched)
 	}
 	if err := says(wire.Taken, 1, 0); !errors.Is(err, link.ErrProtocol) {
@@ -101,7 +101,7 @@ func TestNewsOfOffers(t *testing.T) {
 	d.run()
 	c = d.cores[1]
 	p, id = &c.peers[0], c.polled[0]
-	r = c.recvs.get(id)
+	r = c.recvs.Get(id)
 	if err := says(wire.Taken, 1, 0); err != nil || !r.matched || r.source != 0 || r.tag != 5 || r.length != duoBytes || r.want != duoBytes || r.peer != 0 {
 		t.Errorf("taken: %v, matched %v, %d bytes of rank %d", err, r.matched, r.length, r.source)
 	}
@@ -110,7 +110,7 @@ func TestNewsOfOffers(t *testing.T) {
 	}
 	last := d.arena(1, 0)
 	last[len(last)-1] = d.guard + 1
-	if err := says(wire.Taken, 1, 0); err != nil || len(d.ports[1].ended) != 1 || c.recvs.get(id) != nil {
+	if err := says(wire.Taken, 1, 0); err != nil || len(d.ports[1].ended) != 1 || c.recvs.Get(id) != nil {
 		t.Errorf("taken, and its message is there: %v, ended %v", err, d.ports[1].ended)
 	}
 	if n := r.endpoint; n != nil && n.offers[0] != 0 {

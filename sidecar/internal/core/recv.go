@@ -55,13 +55,13 @@ func (c *Core) submitRecv(s *session, d *shm.Descriptor) error {
 			return err
 		}
 	}
-	r, id := c.recvs.alloc()
+	r, id := c.recvs.Alloc()
 	err := c.describeRecv(s, r, d)
 	if err == nil {
 		err = s.takeRecv(d.Req, r, id)
 	}
 	if err != nil {
-		c.recvs.release(id)
+		c.recvs.Release(id)
 		return err
 	}
 	c.startRecv(r, id, match.Pattern{Context: d.Context, Source: d.Peer, Tag: d.Tag, Ignore: d.Aux()})
@@ -115,7 +115,7 @@ func (c *Core) startRecv(r *recv, id uint64, p match.Pattern) {
 	c.charge(q)
 	if ok {
 		c.stats.Unexpected++
-		m, mid := c.parked.at(h)
+		m, mid := c.parked.At(h)
 		c.matchParked(r, id, m, mid)
 		return
 	}
@@ -170,7 +170,7 @@ func (c *Core) bind(r *recv, p *peer, h *wire.Header, length uint64, data immedi
 	r.matched = true
 	r.source, r.tag, r.length, r.peer, r.data, r.elem = h.Src, h.Tag, length, p.id, data, h.Elem
 	if r.coll {
-		if st := c.colls.get(r.owner.coll); st != nil {
+		if st := c.colls.Get(r.owner.coll); st != nil {
 			c.compare(r.endpoint, st.comm, &st.identity, h.Src, data)
 			c.compareSize(r.endpoint, st, h.Src, length, r.capacity)
 		}
@@ -196,7 +196,7 @@ func (c *Core) endRecv(id uint64, r *recv, status shm.Status) {
 	}
 	o, lent := r.owner, r.lent.of
 	if o.coll != 0 {
-		c.recvs.release(id)
+		c.recvs.Release(id)
 		c.collStepDone(o.coll, status)
 		return
 	}
@@ -222,7 +222,7 @@ func (c *Core) endRecv(id uint64, r *recv, status shm.Status) {
 		c.returnRecvChunks(r)
 		*d = done
 	}
-	c.recvs.release(id)
+	c.recvs.Release(id)
 	c.complete(o.session, d)
 	if lent != nil {
 		c.done(o.session, lent)

@@ -21,7 +21,7 @@ func (c *Core) path(p *peer) mover.Path { return mover.Path{Protocol: c.cfg.Rend
 // sendRendezvous announces a message and keeps it until the receiver has it
 // (P§5.2).
 func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
-	st, id := c.sends.alloc()
+	st, id := c.sends.Alloc()
 	*st = send{
 		owner: o.owner, src: o.src, dst: o.dst, context: o.context, tag: o.tag, total: o.total,
 		payload: o.payload, staged: o.class == shm.ClassStaged, reply: o.reply,
@@ -129,9 +129,9 @@ func (c *Core) moveTarget(p *peer, r *recv, id uint64, s mover.Step) {
 			if errors.Is(err, link.ErrLater) {
 				r.move.Later()
 				if c.retrying { // what is too large beside others is the first of the next turn
-					c.later.unshift(id)
+					c.later.Unshift(id)
 				} else {
-					c.later.push(id)
+					c.later.Push(id)
 				}
 				return
 			}
@@ -166,7 +166,7 @@ func (c *Core) moveTarget(p *peer, r *recv, id uint64, s mover.Step) {
 // wait for that goes behind them: a turn begins with what has arrived, and they might
 // never be the first.
 func (c *Core) registerTarget(p *peer, mem link.Ref) (link.Key, error) {
-	if c.later.len() > 0 && !c.retrying {
+	if c.later.Len() > 0 && !c.retrying {
 		return link.Key{}, link.ErrLater
 	}
 	return c.ports.Register(p.id, mem)
@@ -177,9 +177,9 @@ func (c *Core) registerTarget(p *peer, mem link.Ref) (link.Key, error) {
 func (c *Core) registerLater() {
 	c.retrying = true
 	defer func() { c.retrying = false }()
-	for waiting := c.later.len(); c.later.len() == waiting && waiting > 0; waiting-- {
-		id := c.later.pop()
-		r := c.recvs.get(id)
+	for waiting := c.later.Len(); c.later.Len() == waiting && waiting > 0; waiting-- {
+		id := c.later.Pop()
+		r := c.recvs.Get(id)
 		if r == nil {
 			continue
 		}
@@ -204,7 +204,7 @@ func (c *Core) PollMemory(now int64) int {
 func (c *Core) pollReads() (came int) {
 	for i := len(c.polled) - 1; i >= 0; i-- {
 		id := c.polled[i]
-		r := c.recvs.get(id)
+		r := c.recvs.Get(id)
 		if r != nil {
 			if r.move.Polling() && !r.move.Come(c.lastByte(r.move.Mem)[0]) {
 				continue
@@ -236,7 +236,7 @@ func (c *Core) read(p *peer, r *recv, id uint64, s mover.Step) bool {
 	}
 	r.token = token
 	r.move.Started()
-	c.remotes.get(token).other = r.move.Remote
+	c.remotes.Get(token).other = r.move.Remote
 	if s.Poll {
 		c.polled = append(c.polled, id)
 	}
@@ -258,9 +258,9 @@ func (c *Core) onPull(p *peer, h *wire.Header, payload []byte) error {
 	if err := body.Decode(payload); err != nil {
 		return fmt.Errorf("%w: %w", link.ErrProtocol, err)
 	}
-	st := c.sends.get(h.A)
+	st := c.sends.Get(h.A)
 	if st == nil { // ended here meanwhile: its session is gone
-		if err := c.sends.ended(h.A, "pull from"); err != nil {
+		if err := c.sends.Ended(h.A, "pull from"); err != nil {
 			return err
 		}
 		c.tellEnded(p, h.B)
@@ -287,7 +287,7 @@ func (c *Core) onPull(p *peer, h *wire.Header, payload []byte) error {
 // refuses it.
 func (c *Core) write(p *peer, st *send, id uint64, s mover.Step, off uint64, more bool) bool {
 	token := c.remote(remotePut, st.owner.session, id)
-	op := c.remotes.get(token)
+	op := c.remotes.Get(token)
 	op.other, op.rank, op.off, op.more = st.move.Remote, st.dst, off, more
 	if err := c.ports.Write(p.id, token, s.Mem, s.Key, st.move.Remote); err != nil {
 		c.cancelRemote(token)
@@ -299,11 +299,11 @@ func (c *Core) write(p *peer, st *send, id uint64, s mover.Step, off uint64, mor
 
 // placeData finds the place of a fragment in the receive's buffer.
 func (c *Core) placeData(p *peer, h *wire.Header) error {
-	r := c.recvs.get(h.A)
+	r := c.recvs.Get(h.A)
 	if r == nil || r.peer != p.id || !r.matched {
 		if r == nil {
 			c.discard(p, h) // ended here meanwhile: its session is gone
-			return c.recvs.ended(h.A, "data for")
+			return c.recvs.Ended(h.A, "data for")
 		}
 		return fmt.Errorf("%w: data for an unknown receive", link.ErrProtocol)
 	}
@@ -335,7 +335,7 @@ func (c *Core) placeData(p *peer, h *wire.Header) error {
 
 // dataPlaced counts a fragment; the last one ends the receive.
 func (c *Core) dataPlaced(p *peer, id uint64, in *inbound) error {
-	r := c.recvs.get(id)
+	r := c.recvs.Get(id)
 	if in.dst.Region == RegionPool {
 		if r != nil {
 			copy(r.inline[in.head.B:], c.ports.Bytes(in.dst))
@@ -360,9 +360,9 @@ func (c *Core) finishRendezvous(r *recv, id uint64) {
 
 // onFin ends a rendezvous at its sender.
 func (c *Core) onFin(p *peer, h *wire.Header) error {
-	st := c.sends.get(h.A)
+	st := c.sends.Get(h.A)
 	if st == nil {
-		return c.sends.ended(h.A, "fin for")
+		return c.sends.Ended(h.A, "fin for")
 	}
 	if st.sync || c.peerOf(st.dst) != p {
 		return fmt.Errorf("%w: fin for an unknown send", link.ErrProtocol)
@@ -373,9 +373,9 @@ func (c *Core) onFin(p *peer, h *wire.Header) error {
 
 // onEnded ends a receive whose sender has ended before it was asked (P§5.3).
 func (c *Core) onEnded(p *peer, h *wire.Header) error {
-	r := c.recvs.get(h.A)
+	r := c.recvs.Get(h.A)
 	if r == nil {
-		return c.recvs.ended(h.A, "the end of")
+		return c.recvs.Ended(h.A, "the end of")
 	}
 	if r.peer != p.id || !r.matched || r.move.Remote == 0 || h.B == 0 {
 		return fmt.Errorf("%w: the end of a send that nobody asked for", link.ErrProtocol)
@@ -387,9 +387,9 @@ func (c *Core) onEnded(p *peer, h *wire.Header) error {
 // onWritten is told of a remote write into a receive: by the link, or by the
 // sender's frame where the link does not notify.
 func (c *Core) onWritten(p *peer, id uint64, whole bool, h *wire.Header) error {
-	r := c.recvs.get(id)
+	r := c.recvs.Get(id)
 	if r == nil {
-		if err := c.recvs.ended(id, "a write for"); err != nil {
+		if err := c.recvs.Ended(id, "a write for"); err != nil {
 			return err
 		}
 		if !whole {
@@ -437,12 +437,12 @@ func (c *Core) endUnwritten(p *peer, h *wire.Header) error {
 // RemoteDone reports the end of a remote read or write that the core started.
 func (c *Core) RemoteDone(now int64, id link.Peer, token uint64, err error) {
 	c.now = now
-	op := c.remotes.get(token)
+	op := c.remotes.Get(token)
 	if op == nil {
 		return
 	}
 	done := *op
-	c.remotes.release(token)
+	c.remotes.Release(token)
 	p := &c.peers[id]
 	if err != nil {
 		if c.stats.RemoteErrors++; c.over(p) {
@@ -454,7 +454,7 @@ func (c *Core) RemoteDone(now int64, id link.Peer, token uint64, err error) {
 		c.ringWritten(p, done.id, err)
 		return // it is no session's
 	case remoteMessage:
-		if r := c.recvs.get(done.id); r != nil {
+		if r := c.recvs.Get(done.id); r != nil {
 			c.moveTarget(p, r, done.id, r.move.Read(err))
 		} else if done.refuse {
 			c.tellFin(p, done.other, shm.StatusPeerLeft)
@@ -495,7 +495,7 @@ const (
 
 // remote registers a remote operation and returns its token.
 func (c *Core) remote(kind remoteKind, s SessionID, id uint64) uint64 {
-	op, token := c.remotes.alloc()
+	op, token := c.remotes.Alloc()
 	*op = remoteOp{kind: kind, session: s, id: id}
 	c.hold(s)
 	return token
@@ -503,15 +503,15 @@ func (c *Core) remote(kind remoteKind, s SessionID, id uint64) uint64 {
 
 // cancelRemote takes back a token whose operation the link refused.
 func (c *Core) cancelRemote(token uint64) {
-	s := c.remotes.get(token).session
-	c.remotes.release(token)
+	s := c.remotes.Get(token).session
+	c.remotes.Release(token)
 	c.unhold(s)
 }
 
 // writeDone tells the receiver about a write of which the link has not told it,
 // whether or not the send is still there.
 func (c *Core) writeDone(p *peer, op *remoteOp, err error) {
-	st := c.sends.get(op.id)
+	st := c.sends.Get(op.id)
 	if st != nil {
 		st.move.Ended()
 	}

@@ -22,7 +22,7 @@ func (c *Core) replyTo(s *session, req, peer uint32) uint64 {
 		return 0
 	}
 	id := s.requests[req].id
-	r := c.recvs.get(id)
+	r := c.recvs.Get(id)
 	if r == nil || r.matched || r.replies || r.pattern.Source != peer {
 		return 0
 	}
@@ -32,9 +32,9 @@ func (c *Core) replyTo(s *session, req, peer uint32) uint64 {
 
 // onNoReply is told that a message which wanted a reply was thrown away.
 func (c *Core) onNoReply(p *peer, h *wire.Header) error {
-	r := c.recvs.get(h.A)
+	r := c.recvs.Get(h.A)
 	if r == nil {
-		return c.recvs.ended(h.A, "no reply for")
+		return c.recvs.Ended(h.A, "no reply for")
 	}
 	if !r.replies || c.peerOf(r.pattern.Source) != p {
 		return fmt.Errorf("%w: no reply for a receive that waits for none of it", link.ErrProtocol)
@@ -45,7 +45,7 @@ func (c *Core) onNoReply(p *peer, h *wire.Header) error {
 
 // noReply ends a receive whose message does not come. One that has a message keeps it.
 func (c *Core) noReply(id uint64, status shm.Status) {
-	r := c.recvs.get(id)
+	r := c.recvs.Get(id)
 	switch {
 	case r == nil || r.matched:
 	case r.offered:

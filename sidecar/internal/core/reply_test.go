@@ -91,8 +91,8 @@ func TestNoReply(t *testing.T) {
 				if x.flags&shm.FlagSilent == 0 {
 					d.wantEnd(what, askRequest, x.send...)
 				}
-				if c := d.cores[0]; c.recvs.used != 0 || c.sends.used != 0 || len(d.keys) != 0 {
-					t.Errorf("%s: kept: %d receives, %d sends, %d registrations", what, c.recvs.used, c.sends.used, len(d.keys))
+				if c := d.cores[0]; c.recvs.Len() != 0 || c.sends.Len() != 0 || len(d.keys) != 0 {
+					t.Errorf("%s: kept: %d receives, %d sends, %d registrations", what, c.recvs.Len(), c.sends.Len(), len(d.keys))
 				}
 			}
 		}

@@ -190,10 +190,10 @@ func (c *Core) startRing(p *peer, f *link.Frame, w carriage.Write) bool {
 	if p.caps.Notify {
 		notify = p.ringOut.Notice(w)
 	}
-	op, token := c.remotes.alloc()
+	op, token := c.remotes.Alloc()
 	*op = remoteOp{kind: remoteRing, id: p.ringOut.Number()}
 	if err := c.ports.Write(p.id, token, src, p.ringOut.Key(w), notify); err != nil {
-		c.remotes.release(token)
+		c.remotes.Release(token)
 		return false
 	}
 	return true
@@ -302,7 +302,7 @@ func (c *Core) Polled() bool {
 		}
 	}
 	for _, id := range c.polled { // a read's end is told by its link
-		if r := c.recvs.get(id); r != nil && r.offered && !c.peerOf(r.pattern.Source).caps.Notify {
+		if r := c.recvs.Get(id); r != nil && r.offered && !c.peerOf(r.pattern.Source).caps.Notify {
 			return true
 		}
 	}

@@ -69,7 +69,7 @@ func (c *Core) startStep(id uint64, st *collective, x *coll.Step) {
 		})
 	case coll.Recv:
 		st.pending++
-		r, rid := c.recvs.alloc()
+		r, rid := c.recvs.Alloc()
 		r.owner, r.endpoint, r.coll, r.class = o, s.endpoint, true, shm.ClassArena
 		r.buf, r.capacity = st.at(x.Dst, x.DstOff, x.Len), uint64(x.Len)
 		st.open = append(st.open, stepRef{rid, false})
@@ -79,14 +79,14 @@ func (c *Core) startStep(id uint64, st *collective, x *coll.Step) {
 
 // collOpens notes a send of a round that has a state of its own.
 func (c *Core) collOpens(id uint64, ref stepRef) {
-	if st := c.colls.get(id); st != nil {
+	if st := c.colls.Get(id); st != nil {
 		st.open = append(st.open, ref)
 	}
 }
 
 // collStepDone counts a finished message of a collective.
 func (c *Core) collStepDone(id uint64, status shm.Status) {
-	st := c.colls.get(id)
+	st := c.colls.Get(id)
 	if st == nil {
 		return
 	}
@@ -140,17 +140,17 @@ func (c *Core) startLocal(id uint64, st *collective) bool {
 
 func (c *Core) queueLocal(id uint64, st *collective) {
 	st.queued = true
-	c.locals.add(c.sessions[st.owner.session].endpoint.rank, entry{entryLocal, id})
+	c.locals.Add(c.sessions[st.owner.session].endpoint.rank, id)
 }
 
 // runLocals copies and folds for the collectives whose turn it is, a piece for
 // each rank in turn, and returns how many pieces it were.
 func (c *Core) runLocals(budget int64) (pieces int) {
-	for ; budget > 0 && !c.locals.empty(); pieces++ {
-		id := c.locals.turn().id
-		st := c.colls.get(id)
+	for ; budget > 0 && !c.locals.Empty(); pieces++ {
+		id := c.locals.Turn()
+		st := c.colls.Get(id)
 		if st == nil || !st.queued {
-			c.locals.pass(false)
+			c.locals.Pass(false)
 			continue
 		}
 		if st.reading != nil {
@@ -160,11 +160,11 @@ func (c *Core) runLocals(budget int64) (pieces int) {
 		left := c.runLocal(st, localPiece)
 		budget -= max(localPiece-max(left, 0), localLeast)
 		if left == 0 {
-			c.locals.pass(true)
+			c.locals.Pass(true)
 			continue
 		}
 		st.queued = false
-		c.locals.pass(false)
+		c.locals.Pass(false)
 		if left > 0 {
 			c.nextRound(id, st)
 		}
@@ -246,7 +246,7 @@ func (c *Core) submitReduced(s *session, d *shm.Descriptor) error {
 		return fmt.Errorf("request %d is no collective", d.Req)
 	}
 	id := s.requests[d.Req].id
-	st := c.colls.get(id)
+	st := c.colls.Get(id)
 	if st == nil || !st.calling {
 		return fmt.Errorf("no operation of request %d was asked for", d.Req)
 	}
@@ -259,7 +259,7 @@ func (c *Core) submitReduced(s *session, d *shm.Descriptor) error {
 // endColl completes a collective. Messages of it that are still under way find
 // it gone.
 func (c *Core) endColl(id uint64, status shm.Status) {
-	st := c.colls.get(id)
+	st := c.colls.Get(id)
 	if st == nil {
 		return
 	}
@@ -287,7 +287,7 @@ func (c *Core) endColl(id uint64, status shm.Status) {
 	}
 	c.sessions[o.session].refund(st.cost)
 	st.plan = nil // the table keeps its places
-	c.colls.release(id)
+	c.colls.Release(id)
 	for _, x := range open {
 		c.dropStep(x)
 	}
@@ -311,10 +311,10 @@ func (c *Core) deserter(st *collective) uint64 {
 // dropStep ends a message of a collective that ends early.
 func (c *Core) dropStep(x stepRef) {
 	if x.send {
-		if st := c.sends.get(x.id); st != nil {
+		if st := c.sends.Get(x.id); st != nil {
 			c.forsake(x.id, st)
 		}
-	} else if r := c.recvs.get(x.id); r != nil {
+	} else if r := c.recvs.Get(x.id); r != nil {
 		c.abandon(x.id, r, shm.StatusAborted)
 	}
 }

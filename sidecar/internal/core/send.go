@@ -223,7 +223,7 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 	if o.sync {
 		// Matched comes after the acknowledgement: it implies that the
 		// payload has left.
-		st, id := c.sends.alloc()
+		st, id := c.sends.Alloc()
 		*st = send{owner: o.owner, src: o.src, dst: o.dst, context: o.context, tag: o.tag, total: o.total, sync: true}
 		f.Head.Flags |= wire.FlagSync
 		f.Head.B = id
@@ -289,9 +289,9 @@ func (c *Core) onMatched(p *peer, h *wire.Header) error {
 	if h.Flags&wire.FlagReply != 0 {
 		return c.onNoReply(p, h)
 	}
-	st := c.sends.get(h.A)
+	st := c.sends.Get(h.A)
 	if st == nil {
-		return c.sends.ended(h.A, "a match of")
+		return c.sends.Ended(h.A, "a match of")
 	}
 	if !st.sync || c.peerOf(st.dst) != p {
 		return fmt.Errorf("%w: matched for an unknown send", link.ErrProtocol)
@@ -312,7 +312,7 @@ func (c *Core) endSend(id uint64, st *send, status shm.Status, inOrder bool) {
 	}
 	if st.orphan {
 		c.orphans--
-		c.sends.release(id)
+		c.sends.Release(id)
 		return
 	}
 	if st.staged {
@@ -324,7 +324,7 @@ func (c *Core) endSend(id uint64, st *send, status shm.Status, inOrder bool) {
 	if status == shm.StatusPeerLeft {
 		c.sessions[o.session].desert(c.now, st.dst)
 	}
-	c.sends.release(id)
+	c.sends.Release(id)
 	c.sendDone(c.sessions[o.session], o, status)
 	if lent != nil {
 		c.done(o.session, lent)
@@ -359,7 +359,7 @@ func (s *session) keepSilent(id uint64, st *send) {
 func (c *Core) dropSilent(s *session, st *send) {
 	last := s.silent[len(s.silent)-1]
 	s.silent[st.silent] = last
-	c.sends.get(last).silent = st.silent
+	c.sends.Get(last).silent = st.silent
 	s.silent = s.silent[:len(s.silent)-1]
 	s.refund(memory.RequestCost)
 }

@@ -51,8 +51,8 @@ func TestShutContext(t *testing.T) {
 		if free := uint64(to.granted-to.used) * wire.CreditUnit; free != c.cfg.CreditBytes {
 			t.Errorf("%d bytes of credit are left, of %d", free, c.cfg.CreditBytes)
 		}
-		if c.parked.used != 0 || c.pool.inUse != 0 || len(d.keys) != 0 {
-			t.Errorf("kept: %d messages, %d bytes, %d registrations", c.parked.used, c.pool.inUse, len(d.keys))
+		if c.parked.Len() != 0 || c.pool.inUse != 0 || len(d.keys) != 0 {
+			t.Errorf("kept: %d messages, %d bytes, %d registrations", c.parked.Len(), c.pool.inUse, len(d.keys))
 		}
 		d.submit(1, duoMessage(shm.OpRecv, 3, 0, 0))
 		x := duoMessage(shm.OpSend, 4, 1, 0)

@@ -69,7 +69,7 @@ func (c *Core) submitStage(s *session, d *shm.Descriptor) error {
 	k := chunk{ref: ref, class: d.Class, addr: d.Addr()}
 	switch q := s.requests[d.Req]; q.kind {
 	case requestSend:
-		st := c.sends.get(q.id)
+		st := c.sends.Get(q.id)
 		if st == nil || !st.staged {
 			return fmt.Errorf("chunk for request %d, which is not staged", d.Req)
 		}
@@ -78,7 +78,7 @@ func (c *Core) submitStage(s *session, d *shm.Descriptor) error {
 		}
 		return c.stageSend(q.id, st, k)
 	case requestRecv:
-		r := c.recvs.get(q.id)
+		r := c.recvs.Get(q.id)
 		if r == nil || r.class != shm.ClassStaged || !r.asked {
 			return fmt.Errorf("chunk for request %d, which waits for none", d.Req)
 		}
@@ -159,7 +159,7 @@ func (c *Core) emitChunk(p *peer, id uint64, st *send, n uint64) bool {
 // chunkSent is told when a fragment of a staged send is acknowledged: the
 // chunk behind it may be used again after its last one.
 func (c *Core) chunkSent(id uint64, f *link.Frame) {
-	st := c.sends.get(id)
+	st := c.sends.Get(id)
 	if st == nil {
 		return
 	}

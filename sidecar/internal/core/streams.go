@@ -15,6 +15,21 @@ const (
 // in the same way: operations beyond it stay with their rank.
 const framesAhead = 1024
 
+// entry names something of a peer's streams that takes longer than one step.
+type entry struct {
+	kind entryKind
+	id   uint64
+}
+
+type entryKind uint8
+
+const (
+	entrySend    entryKind = iota // Data frames of a send that was pulled
+	entryAccess                   // one-sided operations of a rank, by rank
+	entryGot                      // Got frames of a get that is served here
+	entryRetract                  // a cancel that waits, of a send
+)
+
 // flow puts a send among its peer's streams while it has something to send.
 func (c *Core) flow(p *peer, id uint64, st *send) {
 	if st.flowing || !st.move.Open() {
@@ -25,7 +40,7 @@ func (c *Core) flow(p *peer, id uint64, st *send) {
 		return
 	}
 	st.flowing = true
-	p.streams.add(st.src, entry{entrySend, id})
+	p.streams.Add(st.src, entry{entrySend, id})
 	c.touch(p)
 }
 
@@ -34,12 +49,12 @@ func (c *Core) flow(p *peer, id uint64, st *send) {
 func (c *Core) feedStreams(p *peer) {
 	// Entries that can do nothing now end their turn without a frame: one
 	// round of those is enough.
-	for idle := 0; !p.streams.empty() && idle <= len(p.streams.shares); {
+	for idle := 0; !p.streams.Empty() && idle <= p.streams.Ranks(); {
 		if p.ahead() {
 			return
 		}
 		last := p.out.last
-		e := p.streams.turn()
+		e := p.streams.Turn()
 		again := false
 		switch e.kind {
 		case entrySend:
@@ -51,7 +66,7 @@ func (c *Core) feedStreams(p *peer) {
 		case entryRetract:
 			again = c.feedRetract(p, e.id)
 		}
-		p.streams.pass(again)
+		p.streams.Pass(again)
 		if p.out.last == last && again {
 			idle++
 		} else {
@@ -62,7 +77,7 @@ func (c *Core) feedStreams(p *peer) {
 
 // feedSend emits the next fragment of a send; false: nothing more for now.
 func (c *Core) feedSend(p *peer, id uint64) bool {
-	st := c.sends.get(id)
+	st := c.sends.Get(id)
 	if st == nil {
 		return false
 	}

@@ -42,7 +42,7 @@ func (c *Core) takeTurn(id uint64, st *collective) (cost int64) {
 	r, size := st.reading, st.comm.size
 	before := (r.next - 1) / size
 	whole := c.takeSome(st, r)
-	if c.locals.pass(!whole); whole {
+	if c.locals.Pass(!whole); whole {
 		s, b := c.sessions[st.owner.session], r.block
 		st.reading, st.queued, s.reading = nil, false, false
 		c.beginColl(s, id, st, &b)

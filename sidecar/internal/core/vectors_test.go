@@ -81,8 +81,8 @@ func TestVectorsOfWhoLeaves(t *testing.T) {
 			for range 100 {
 				c.Advance(5)
 			}
-			if c.Held(0) || c.colls.used != 0 {
-				t.Errorf("held %v, %d collectives are left", c.Held(0), c.colls.used)
+			if c.Held(0) || c.colls.Len() != 0 {
+				t.Errorf("held %v, %d collectives are left", c.Held(0), c.colls.Len())
 			}
 			if s := c.sessions[0]; s != nil && s.holds != 0 {
 				t.Errorf("%d holds are left", s.holds)

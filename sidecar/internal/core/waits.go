@@ -126,7 +126,7 @@ func (c *Core) WaitsOf(i int) Waits {
 	}
 	w.More -= len(w.Oldest)
 	e.queue.EachParked(func(h uint32) bool {
-		m, _ := c.parked.at(h)
+		m, _ := c.parked.At(h)
 		w.Near = append(w.Near, Near{m.head.Src, m.head.Context, m.head.Tag, m.length})
 		return len(w.Near) < nearTold
 	})
@@ -143,7 +143,7 @@ func (c *Core) own(q request) bool {
 	if q.kind != requestRecv {
 		return false
 	}
-	r := c.recvs.get(q.id)
+	r := c.recvs.Get(q.id)
 	return r != nil && !r.matched && r.pattern.Source == shm.AnySource && r.pattern.Context >= shm.ProviderContext && r.pattern.Context%shm.ProviderSpaces != 0
 }
 
@@ -151,13 +151,13 @@ func (c *Core) own(q request) bool {
 func (c *Core) moving(q request) bool {
 	switch q.kind {
 	case requestRecv:
-		r := c.recvs.get(q.id)
+		r := c.recvs.Get(q.id)
 		return r != nil && r.matched
 	case requestSend:
-		st := c.sends.get(q.id)
+		st := c.sends.Get(q.id)
 		return st != nil && st.move.Asked()
 	case requestOrigin:
-		o := c.origins.get(q.id)
+		o := c.origins.Get(q.id)
 		return o != nil && o.emitted && !byOthers(o.op)
 	}
 	return false
@@ -178,7 +178,7 @@ func (c *Core) unacknowledged() bool {
 // been held for longest first.
 func (e *endpoint) locks() (locks []Lock) {
 	for number, w := range e.wins {
-		if w.waiting.len() == 0 || len(w.holders) == 0 {
+		if w.waiting.Len() == 0 || len(w.holders) == 0 {
 			continue
 		}
 		l := Lock{Window: number}
@@ -200,7 +200,7 @@ func (e *endpoint) locks() (locks []Lock) {
 func (c *Core) waitOf(q request) (w Wait, ok bool) {
 	switch q.kind {
 	case requestRecv:
-		r := c.recvs.get(q.id)
+		r := c.recvs.Get(q.id)
 		if r == nil {
 			return w, false
 		}
@@ -209,25 +209,25 @@ func (c *Core) waitOf(q request) (w Wait, ok bool) {
 			w.Peer, w.Tag, w.Ignore, w.Bytes = r.source, r.tag, 0, r.length
 		}
 	case requestSend:
-		st := c.sends.get(q.id)
+		st := c.sends.Get(q.id)
 		if st == nil {
 			return w, false
 		}
 		w = Wait{Kind: WaitSend, Peer: st.dst, Context: st.context, Tag: st.tag, Bytes: st.total, Moving: st.move.Asked()}
 	case requestProbe:
-		p := c.probes.get(q.id)
+		p := c.probes.Get(q.id)
 		if p == nil {
 			return w, false
 		}
 		w = Wait{Kind: WaitProbe, Peer: p.source, Context: p.pattern.Context, Tag: p.pattern.Tag, Ignore: p.pattern.Ignore}
 	case requestColl:
-		st := c.colls.get(q.id)
+		st := c.colls.Get(q.id)
 		if st == nil {
 			return w, false
 		}
 		w = c.waitOfColl(st)
 	case requestOrigin:
-		o := c.origins.get(q.id)
+		o := c.origins.Get(q.id)
 		if o == nil {
 			return w, false
 		}
@@ -253,10 +253,10 @@ func (c *Core) waitOfColl(st *collective) Wait {
 	for _, x := range st.open {
 		peer := shm.AnySource
 		if x.send {
-			if s := c.sends.get(x.id); s != nil {
+			if s := c.sends.Get(x.id); s != nil {
 				peer = s.dst
 			}
-		} else if r := c.recvs.get(x.id); r != nil {
+		} else if r := c.recvs.Get(x.id); r != nil {
 			peer = r.pattern.Source
 		}
 		if peer != shm.AnySource && len(w.For) < forTold && !slices.Contains(w.For, peer) {

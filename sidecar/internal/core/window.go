@@ -7,6 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/epoch"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -21,7 +22,7 @@ type window struct {
 	holders   map[uint32]int
 	since     map[uint32]int64 // when each of them got it
 	exclusive bool
-	waiting   fifo[lockWaiter]
+	waiting   ranks.FIFO[lockWaiter]
 	closed    bool // gone: nobody gets its lock any more
 	place     int  // in Core.windows
 	tokens    epoch.Tokens

@@ -1,4 +1,4 @@
-package core
+package ranks
 
 import (
 	"fmt"
@@ -6,15 +6,15 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// table holds the states of one kind of request. Entries stay at their address
+// Table holds the states of one kind of request. Entries stay at their address
 // for life, so that a pointer survives growth, and are used again, so that a
 // steady state allocates nothing. An id names entry and generation: a peer or
 // client that uses an old one is told so instead of reaching a stranger's
 // request.
-type table[T any] struct {
+type Table[T any] struct {
 	chunks [][]slot[T]
 	free   []uint32
-	used   int
+	used   int // entries
 }
 
 type slot[T any] struct {
@@ -24,8 +24,8 @@ type slot[T any] struct {
 
 const tableChunk = 256
 
-// alloc returns a zeroed entry and its id, which is never 0.
-func (t *table[T]) alloc() (*T, uint64) {
+// Alloc returns a zeroed entry and its id, which is never 0.
+func (t *Table[T]) Alloc() (*T, uint64) {
 	if len(t.free) == 0 {
 		base := uint32(len(t.chunks)) * tableChunk
 		t.chunks = append(t.chunks, make([]slot[T], tableChunk))
@@ -43,8 +43,11 @@ func (t *table[T]) alloc() (*T, uint64) {
 	return &s.item, uint64(s.gen)<<32 | uint64(i)
 }
 
-// get returns the entry named by id, or nil when there is none.
-func (t *table[T]) get(id uint64) *T {
+// Len is how many entries are in use.
+func (t *Table[T]) Len() int { return t.used }
+
+// Get returns the entry named by id, or nil when there is none.
+func (t *Table[T]) Get(id uint64) *T {
 	i := uint32(id)
 	if int(i/tableChunk) >= len(t.chunks) {
 		return nil
@@ -56,24 +59,24 @@ func (t *table[T]) get(id uint64) *T {
 	return &s.item
 }
 
-// issued reports whether there ever was an entry of that id. A peer that names
+// Issued reports whether there ever was an entry of that id. A peer that names
 // one that has ended may be late; one that names another lies (P§6).
-func (t *table[T]) issued(id uint64) bool {
+func (t *Table[T]) Issued(id uint64) bool {
 	i, gen := uint32(id), uint32(id>>32)
 	return int(i/tableChunk) < len(t.chunks) && gen&1 == 1 && gen <= t.chunks[i/tableChunk][i%tableChunk].gen
 }
 
-// ended is for a get that found nothing: nil when the entry has ended, and a
+// Ended is for a Get that found nothing: nil when the entry has ended, and a
 // violation when there never was one.
-func (t *table[T]) ended(id uint64, what string) error {
-	if t.issued(id) {
+func (t *Table[T]) Ended(id uint64, what string) error {
+	if t.Issued(id) {
 		return nil
 	}
 	return fmt.Errorf("%w: %s a request that there never was", link.ErrProtocol, what)
 }
 
-// release ends the entry named by id.
-func (t *table[T]) release(id uint64) {
+// Release ends the entry named by id.
+func (t *Table[T]) Release(id uint64) {
 	i := uint32(id)
 	s := &t.chunks[i/tableChunk][i%tableChunk]
 	if s.gen != uint32(id>>32) {
@@ -84,8 +87,8 @@ func (t *table[T]) release(id uint64) {
 	t.used--
 }
 
-// each visits the entries in use; f may release the one it is given.
-func (t *table[T]) each(f func(id uint64, item *T)) {
+// Each visits the entries in use; f may release the one it is given.
+func (t *Table[T]) Each(f func(id uint64, item *T)) {
 	for c := range t.chunks {
 		for i := range t.chunks[c] {
 			if s := &t.chunks[c][i]; s.gen&1 == 1 {
@@ -95,9 +98,9 @@ func (t *table[T]) each(f func(id uint64, item *T)) {
 	}
 }
 
-// span is each for n entries from index first on, in use or not. It reports
+// Span is Each for n entries from index first on, in use or not. It reports
 // whether there are more behind them.
-func (t *table[T]) span(first, n uint32, f func(id uint64, item *T)) bool {
+func (t *Table[T]) Span(first, n uint32, f func(id uint64, item *T)) bool {
 	all := uint32(len(t.chunks)) * tableChunk
 	end := min(first+n, all)
 	for i := first; i < end; i++ {
@@ -108,9 +111,9 @@ func (t *table[T]) span(first, n uint32, f func(id uint64, item *T)) bool {
 	return end < all
 }
 
-// at returns the entry in use with index i, and its id. Matching queues keep
+// At returns the entry in use with index i, and its id. Matching queues keep
 // indices: they never outlive their entry.
-func (t *table[T]) at(i uint32) (*T, uint64) {
+func (t *Table[T]) At(i uint32) (*T, uint64) {
 	s := &t.chunks[i/tableChunk][i%tableChunk]
 	return &s.item, uint64(s.gen)<<32 | uint64(i)
 }

@@ -1,4 +1,4 @@
-package core
+package ranks
 
 import (
 	"fmt"
@@ -8,16 +8,16 @@ import (
 
 // A rank with many things gets no more turns than one with a single one, and
 // its own things take turns, too.
-func TestRotaIsFairBetweenRanks(t *testing.T) {
-	var r rota
+func TestFairQueueIsFairBetweenRanks(t *testing.T) {
+	var r FairQueue[uint64]
 	for i := range 100 {
-		r.add(1, entry{entrySend, uint64(i)})
+		r.Add(1, uint64(i))
 	}
-	r.add(2, entry{entrySend, 1000})
+	r.Add(2, 1000)
 	turns := map[uint64]int{}
 	for range 400 {
-		turns[r.turn().id]++
-		r.pass(true)
+		turns[r.Turn()]++
+		r.Pass(true)
 	}
 	if turns[1000] != 200 {
 		t.Errorf("the single one had %d turns of 400, want 200", turns[1000])
@@ -30,37 +30,37 @@ func TestRotaIsFairBetweenRanks(t *testing.T) {
 }
 
 // Whatever is added and ends when, all of it is served, in turn, and an empty
-// rota keeps little.
-func TestRotaServesAll(t *testing.T) {
+// queue keeps little.
+func TestFairQueueServesAll(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	var r rota
+	var r FairQueue[uint64]
 	left := map[uint64]int{} // turns that each is still to have
 	next := uint64(0)
 	for range 20_000 {
 		if rng.IntN(3) > 0 {
 			next++
 			left[next] = 1 + rng.IntN(4)
-			r.add(uint32(rng.IntN(7)), entry{entryGot, next})
+			r.Add(uint32(rng.IntN(7)), next)
 		}
-		if r.empty() {
+		if r.Empty() {
 			continue
 		}
-		id := r.turn().id
+		id := r.Turn()
 		if left[id] == 0 {
 			t.Fatalf("thing %d has a turn after its end", id)
 		}
 		left[id]--
 		if left[id] == 0 {
 			delete(left, id)
-			r.pass(false)
+			r.Pass(false)
 		} else {
-			r.pass(true)
+			r.Pass(true)
 		}
 	}
-	for !r.empty() {
-		id := r.turn().id
+	for !r.Empty() {
+		id := r.Turn()
 		left[id]--
-		r.pass(left[id] > 0)
+		r.Pass(left[id] > 0)
 		if left[id] == 0 {
 			delete(left, id)
 		}
@@ -76,15 +76,15 @@ func TestRotaServesAll(t *testing.T) {
 }
 
 // A steady state allocates nothing.
-func TestRotaAllocatesNothing(t *testing.T) {
-	var r rota
+func TestFairQueueAllocatesNothing(t *testing.T) {
+	var r FairQueue[uint64]
 	turn := func() {
 		for i := range uint32(4) {
-			r.add(i, entry{entrySend, 1})
+			r.Add(i, 1)
 		}
-		for !r.empty() {
-			r.turn()
-			r.pass(false)
+		for !r.Empty() {
+			r.Turn()
+			r.Pass(false)
 		}
 	}
 	turn()
