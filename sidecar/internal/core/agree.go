@@ -8,6 +8,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
 
@@ -77,7 +78,8 @@ func (s signature) root() uint32    { return uint32(s) >> 16 & (1<<rootBits - 1)
 // own is a collective as this rank is in it: as its messages name it, which is the
 // signature, that counts, and its particulars, to be told; and exactly what these cut.
 type own struct {
-	immediate
+	ranks.Immediate
+	announced   uint32 // of the particulars, what fits the announcement of a message
 	size        uint64 // bytes that ranks agree on
 	root        uint32 // or the window that a barrier fences
 	vectors     bool
@@ -89,17 +91,18 @@ func identity(b *shm.CollBlock, vectors *[collVectors][]int64) own {
 		return own{}
 	}
 	size := agreedSize(b, vectors)
+	x := particularsOf(b, size)
 	return own{
-		immediate: immediateThere | immediate(particularsOf(b, size))<<32 | immediate(signatureOf(b, vectors)),
-		size:      size, root: b.Root, vectors: b.Vectors > 0, commutative: b.Flags&shm.CollCommutative != 0,
+		Immediate: ranks.ImmediateOf(uint32(signatureOf(b, vectors)), uint32(x)), announced: x.announced(),
+		size: size, root: b.Root, vectors: b.Vectors > 0, commutative: b.Flags&shm.CollCommutative != 0,
 	}
 }
 
 // compare notes that a message of src belongs to another collective than ours,
 // which has its number. The job ends with it at the next step: who has just been
 // told of the message is in the midst of it.
-func (c *Core) compare(e *endpoint, m *comm, ours *own, src uint32, its immediate) {
-	if !its.there() || signature(its.word()) == signature(ours.word()) {
+func (c *Core) compare(e *endpoint, m *comm, ours *own, src uint32, its ranks.Immediate) {
+	if !its.There() || signature(its.Word()) == signature(ours.Word()) {
 		return
 	}
 	c.disagree(e, src, disagreement(m, ours, its))
@@ -113,7 +116,7 @@ func (c *Core) disagree(e *endpoint, with uint32, text string) {
 
 // disagreement says what two ranks disagree on. Who is not of this sidecar may get
 // its beginning only (abortText).
-func disagreement(m *comm, ours *own, theirs immediate) string {
+func disagreement(m *comm, ours *own, theirs ranks.Immediate) string {
 	text := difference(m, ours, theirs)
 	if m.context != 0 {
 		text += fmt.Sprintf(" (communicator %d)", m.context)
@@ -121,9 +124,9 @@ func disagreement(m *comm, ours *own, theirs immediate) string {
 	return text
 }
 
-func difference(m *comm, ours *own, theirs immediate) string {
-	a, b := signature(ours.word()), signature(theirs.word())
-	x, y := ours.particulars(), theirs.particulars()
+func difference(m *comm, ours *own, theirs ranks.Immediate) string {
+	a, b := signature(ours.Word()), signature(theirs.Word())
+	x, y := particularsIn(ours.Immediate), particularsIn(theirs)
 	switch kind := a.kind(); {
 	case kind != b.kind() || kind == coll.Barrier:
 		return fmt.Sprintf(": %s here, %s there", ours.name(), b.name(y, cutWindow(ours, b)))
@@ -156,7 +159,7 @@ func (m *comm) theirRoot(root uint32) string {
 // cutWindow reports that the window which the other side fences may have a number
 // that does not fit its message.
 func cutWindow(ours *own, theirs signature) bool {
-	a := signature(ours.word())
+	a := signature(ours.Word())
 	return a.kind() == coll.Barrier && theirs.kind() == coll.Barrier && (ours.root>>rootBits != 0 || a.root() == theirs.root())
 }
 
@@ -184,11 +187,11 @@ func fenceOf(window uint32) string {
 }
 
 func (o *own) name() string {
-	kind := signature(o.word()).kind()
+	kind := signature(o.Word()).kind()
 	if kind == coll.Barrier {
 		return fenceOf(o.root)
 	}
-	return nameOf(kind, o.size > 0, memory.Text(o.size)+o.particulars().how(kind))
+	return nameOf(kind, o.size > 0, memory.Text(o.size)+particularsIn(o.Immediate).how(kind))
 }
 
 func nameOf(kind coll.Kind, sized bool, of string) string {
@@ -200,12 +203,12 @@ func nameOf(kind coll.Kind, sized bool, of string) string {
 
 // compareParked looks whether a message of a collective that nobody waits for is of
 // one that its rank is in, or of one that has ended: then nobody ever takes it.
-func (c *Core) compareParked(e *endpoint, context uint32, tag uint64, src uint32, length uint64, its immediate) {
+func (c *Core) compareParked(e *endpoint, context uint32, tag uint64, src uint32, length uint64, its ranks.Immediate) {
 	if e.session == nil {
 		return
 	}
 	m := e.session.comms[context]
-	if m == nil || !m.identity.there() {
+	if m == nil || !m.identity.There() {
 		return
 	}
 	seq := uint32(tag >> 32)

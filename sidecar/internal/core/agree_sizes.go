@@ -5,6 +5,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
 // A message of a collective is as long as its receiver expects: where ranks give
@@ -19,9 +20,9 @@ func (c *Core) compareSize(e *endpoint, st *collective, src uint32, sent, expect
 }
 
 // surplus notes a message for a block of no size: nothing ever takes it.
-func (c *Core) surplus(e *endpoint, src uint32, sent uint64, its immediate) {
-	if its.there() {
-		c.disagree(e, src, otherSize(signature(its.word()).kind(), src, e.rank, sent, 0))
+func (c *Core) surplus(e *endpoint, src uint32, sent uint64, its ranks.Immediate) {
+	if its.There() {
+		c.disagree(e, src, otherSize(signature(its.Word()).kind(), src, e.rank, sent, 0))
 	}
 }
 
@@ -53,7 +54,7 @@ func otherSize(kind coll.Kind, src, dst uint32, sent, expected uint64) string {
 // which a message has the size rounded: ours is rounded likewise before it is said
 // that they are equal, or not.
 func (o *own) against(kind coll.Kind, theirs particulars) string {
-	here, there := o.particulars().how(kind), theirs.how(kind)
+	here, there := particularsIn(o.Immediate).how(kind), theirs.how(kind)
 	width := theirs.width()
 	same := width > 0 && withSize(o.size, width).size() == theirs.size() || o.size == theirs.size()
 	if same && here == there {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
 // The counts of a collective in which all ranks have them, and how its operation
@@ -75,9 +76,9 @@ func TestDisagreementsTellBothSides(t *testing.T) {
 
 // textOf is what ours says of theirs, as an eager message names it or an announcement.
 func textOf(m *comm, ours, theirs own, eager bool) string {
-	its := theirs.immediate
+	its := theirs.Immediate
 	if !eager {
-		its = immediateThere | immediate(its.particulars().announced())<<32 | immediate(its.word())
+		its = ranks.ImmediateOf(its.Word(), theirs.announced)
 	}
 	return disagreement(m, &ours, its)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -338,7 +339,7 @@ func (c *Core) onEager(p *peer, h *wire.Header, payload []byte) error {
 		return nil
 	}
 	if r, id := c.arrive(e, h); r != nil {
-		c.bind(r, p, h, h.A, carried(h, h.B))
+		c.bind(r, p, h, h.A, ranks.Carried(h, h.B))
 		c.tellMatched(p, h, shm.StatusOK)
 		if r.class != shm.ClassStaged || r.want == 0 {
 			c.deposit(r, 0, payload[:r.want])
@@ -362,7 +363,7 @@ func (c *Core) onEager(p *peer, h *wire.Header, payload []byte) error {
 	if h.Length > 0 {
 		copy(c.ports.Bytes(ref), payload)
 	}
-	c.park(p, e, h, h.A, ref, carried(h, h.B))
+	c.park(p, e, h, h.A, ref, ranks.Carried(h, h.B))
 	return nil
 }
 
@@ -407,7 +408,7 @@ func (c *Core) placeEager(p *peer, h *wire.Header) error {
 	}
 	r, id := c.arrive(e, h)
 	if r != nil {
-		c.bind(r, p, h, h.A, carried(h, h.B))
+		c.bind(r, p, h, h.A, ranks.Carried(h, h.B))
 		if r.class != shm.ClassStaged && r.class != shm.ClassInline && r.want == r.length {
 			c.target(p, h, placeRecv, id, r.buf.Slice(0, r.want), e.session)
 			return nil
@@ -423,7 +424,7 @@ func (c *Core) placeEager(p *peer, h *wire.Header) error {
 		m, mid = c.parked.Alloc()
 		*m = message{endpoint: e, head: *h, peer: p.id, length: h.A, payload: ref, eager: true, waiter: id}
 	} else {
-		m, mid = c.park(p, e, h, h.A, ref, carried(h, h.B))
+		m, mid = c.park(p, e, h, h.A, ref, ranks.Carried(h, h.B))
 	}
 	m.arriving = true
 	c.target(p, h, placeMessage, mid, ref, nil)

@@ -21,7 +21,7 @@ import (
 
 // SessionID numbers the attached applications of this sidecar; numbers are
 // used again only after Ports.Freed.
-type SessionID uint32
+type SessionID = ranks.SessionID
 
 // Ports is what the core needs done. The engine implements it.
 type Ports interface {

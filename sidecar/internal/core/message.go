@@ -4,6 +4,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
@@ -17,7 +18,7 @@ type message struct {
 	length   uint64
 	payload  link.Ref     // in the pool; none when empty or a rendezvous
 	offer    wire.RTSBody // of a rendezvous
-	data     immediate
+	data     ranks.Immediate
 	ref      match.Ref
 	eager    bool
 	arriving bool   // the link is still reading the payload
@@ -52,7 +53,7 @@ func (c *Core) arrive(e *endpoint, h *wire.Header) (*recv, uint64) {
 
 // park keeps a message until somebody receives it. The payload, if any, is
 // still to be filled in.
-func (c *Core) park(p *peer, e *endpoint, h *wire.Header, length uint64, payload link.Ref, data immediate) (*message, uint64) {
+func (c *Core) park(p *peer, e *endpoint, h *wire.Header, length uint64, payload link.Ref, data ranks.Immediate) (*message, uint64) {
 	m, id := c.parked.Alloc()
 	*m = message{
 		endpoint: e, head: *h, peer: p.id, length: length, payload: payload, eager: h.Type == wire.Eager,

@@ -167,7 +167,7 @@ func (x *offers) pop(key offerKey) (o offered, ok bool) {
 func (c *Core) sendOffered(s *session, p *peer, o *outgoing) bool {
 	x, key := p.offers, o.offerKey()
 	to, ok := x.pop(key)
-	if ok && to.capacity == o.total && o.payload.Len == o.total && (o.coll || !o.data.there()) && c.startPut(s, p, o, &to, key) {
+	if ok && to.capacity == o.total && o.payload.Len == o.total && (o.coll || !o.data.There()) && c.startPut(s, p, o, &to, key) {
 		return true
 	}
 	for i := range x.writing {

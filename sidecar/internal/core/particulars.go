@@ -7,6 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
 // particulars are what a message of a collective says of it beside its signature, so
@@ -59,6 +60,9 @@ func withSize(size uint64, width int) particulars {
 	}
 	return particulars(shift)<<9 | particulars(size>>shift)<<14
 }
+
+// particularsIn are those that come with a message.
+func particularsIn(i ranks.Immediate) particulars { return particulars(i.Above()) }
 
 func (x particulars) known() bool  { return x&particularsKnown != 0 }
 func (x particulars) size() uint64 { return uint64(x>>14&(1<<mantissaBits-1)) << (x >> 9 & 31) }

@@ -73,7 +73,7 @@ func (c *Core) answerProbe(s SessionID, req uint32, m *message, id uint64, claim
 		m.endpoint.claimed = append(m.endpoint.claimed, id)
 	}
 	d.SetBody(0, m.length, handle, 0)
-	m.data.tell(&d)
+	m.data.Tell(&d)
 	c.complete(s, &d)
 }
 

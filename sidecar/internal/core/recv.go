@@ -5,6 +5,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
@@ -27,7 +28,7 @@ type recv struct {
 	source  uint32
 	tag     uint64
 	length  uint64
-	data    immediate
+	data    ranks.Immediate
 	elem    uint8  // type of its elements; 0: not given
 	want    uint64 // min(length, capacity)
 	peer    link.Peer
@@ -166,7 +167,7 @@ const stepEffort = 16
 func (c *Core) charge(q *match.Queue) { c.effort += stepEffort * q.Steps() }
 
 // bind notes which message r has got.
-func (c *Core) bind(r *recv, p *peer, h *wire.Header, length uint64, data immediate) {
+func (c *Core) bind(r *recv, p *peer, h *wire.Header, length uint64, data ranks.Immediate) {
 	r.matched = true
 	r.source, r.tag, r.length, r.peer, r.data, r.elem = h.Src, h.Tag, length, p.id, data, h.Elem
 	if r.coll {
@@ -212,7 +213,7 @@ func (c *Core) endRecv(id uint64, r *recv, status shm.Status) {
 	if !r.matched {
 		d.Peer = shm.AnySource
 	}
-	r.data.tell(d)
+	r.data.Tell(d)
 	if r.elem != 0 {
 		d.Flags |= shm.FlagTyped
 		d.Context = uint32(r.elem)

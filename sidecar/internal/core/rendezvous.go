@@ -6,6 +6,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
@@ -43,7 +44,7 @@ func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
 	if step.Do == mover.Register {
 		step = c.registerSource(p, st, step.Mem)
 	}
-	step.Offer.Data, step.Offer.About = o.data.word(), o.data.particulars().announced()
+	step.Offer.Data, step.Offer.About = o.data.Word(), o.about
 	f, _ := c.emit(p, wire.RTS)
 	s.endpoint.backlog++
 	o.header(&f.Head)
@@ -85,7 +86,7 @@ func (c *Core) onRTS(p *peer, h *wire.Header, payload []byte) error {
 		c.refuse(&message{head: *h, peer: p.id}, c.refusal())
 		return nil
 	}
-	data := carried(h, uint64(body.Data)|uint64(body.About)<<32)
+	data := ranks.Carried(h, uint64(body.Data)|uint64(body.About)<<32)
 	if r, id := c.arrive(e, h); r != nil {
 		c.bind(r, p, h, h.A, data)
 		c.startRendezvous(r, id, h.B, &body)

@@ -65,7 +65,7 @@ func (c *Core) startStep(id uint64, st *collective, x *coll.Step) {
 		st.pending++
 		c.startSend(s, &outgoing{
 			owner: o, src: s.endpoint.rank, dst: st.comm.rank(x.Peer), context: st.comm.context,
-			tag: st.tag(x.Tag), total: uint64(x.Len), payload: st.at(x.Src, x.SrcOff, x.Len), class: shm.ClassArena, coll: true, data: st.identity.immediate,
+			tag: st.tag(x.Tag), total: uint64(x.Len), payload: st.at(x.Src, x.SrcOff, x.Len), class: shm.ClassArena, coll: true, data: st.identity.Immediate, about: st.identity.announced,
 		})
 	case coll.Recv:
 		st.pending++

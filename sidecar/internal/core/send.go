@@ -6,6 +6,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
@@ -56,7 +57,8 @@ type outgoing struct {
 	payload link.Ref
 	inline  []byte
 	class   shm.Class
-	data    immediate
+	data    ranks.Immediate
+	about   uint32 // of a collective, what its announcement tells of it beside the data
 	sync    bool
 	reply   uint64 // the receive that takes the reply; 0: none is wanted
 	elem    uint8  // type of the elements; 0: not given
@@ -69,13 +71,13 @@ func (c *Core) submitSend(s *session, d *shm.Descriptor) error {
 	o := outgoing{
 		owner: owner{session: s.id, req: d.Req, silent: d.Flags&shm.FlagSilent != 0},
 		src:   s.endpoint.rank, dst: d.Peer, context: d.Context, tag: d.Tag,
-		class: d.Class, sync: d.Flags&shm.FlagSync != 0, data: dataOf(d),
+		class: d.Class, sync: d.Flags&shm.FlagSync != 0, data: ranks.DataOf(d),
 	}
 	if err := c.checkRank(d.Peer); err != nil {
 		return err
 	}
 	if d.Flags&shm.FlagReply != 0 {
-		if o.sync || o.data.there() {
+		if o.sync || o.data.There() {
 			return fmt.Errorf("a message that wants a reply is not synchronous and has no data")
 		}
 		o.reply = c.replyTo(s, uint32(d.Status), d.Peer)
@@ -146,7 +148,7 @@ func (c *Core) startSend(s *session, o *outgoing) {
 	if p.offers != nil && c.sendOffered(s, p, o) {
 		return
 	}
-	if o.class != shm.ClassStaged && !(o.sync && o.data.there()) && o.total <= c.eagerMax(p) && c.takeCredit(p, o.total) {
+	if o.class != shm.ClassStaged && !(o.sync && o.data.There()) && o.total <= c.eagerMax(p) && c.takeCredit(p, o.total) {
 		c.sendEager(s, p, o)
 		return
 	}
@@ -177,7 +179,7 @@ func (o *outgoing) header(f *wire.Header) {
 	if o.coll {
 		f.Flags |= wire.FlagColl
 	}
-	if o.data.there() {
+	if o.data.There() {
 		f.Flags |= wire.FlagData
 	}
 	if o.reply != 0 {
@@ -195,7 +197,7 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 	f, a := c.emit(p, wire.Eager)
 	s.endpoint.backlog++
 	o.header(&f.Head)
-	f.Head.A, f.Head.B, f.Head.Length = o.total, o.data.bits()|o.reply, uint32(o.total)
+	f.Head.A, f.Head.B, f.Head.Length = o.total, o.data.Bits()|o.reply, uint32(o.total)
 	c.stats.Eager.add(o.total)
 	follows := p.self && o.owner.coll == 0 && !o.owner.silent
 	done := true

@@ -5,43 +5,23 @@ import (
 	"slices"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
-// WaitKind is what a request waits in.
-type WaitKind uint8
+// Wait is a request that has not ended, and WaitKind what it waits in.
+type (
+	Wait     = ranks.Wait
+	WaitKind = ranks.WaitKind
+)
 
 // Kinds of waits.
 const (
-	WaitRecv WaitKind = iota
-	WaitSend
-	WaitProbe
-	WaitColl
-	WaitOneSided
+	WaitRecv     = ranks.WaitRecv
+	WaitSend     = ranks.WaitSend
+	WaitProbe    = ranks.WaitProbe
+	WaitColl     = ranks.WaitColl
+	WaitOneSided = ranks.WaitOneSided
 )
-
-// Wait is a request that has not ended.
-type Wait struct {
-	Kind    WaitKind
-	Since   int64  // when it was submitted
-	Peer    uint32 // source or destination, a world rank; AnySource: any, or none in particular
-	Context uint32
-	Tag     uint64
-	Ignore  uint64 // bits of the tag that do not count
-	Bytes   uint64
-	Moving  bool // its message is matched, and under way
-	Op      uint8
-	Round   int      // of a collective, from 1 on
-	Rounds  int      // that it has
-	For     []uint32 // ranks that a collective waits for in its round
-	Group   int      // ranks of its communicator
-	Number  uint32   // of it among those of its communicator
-	Count   uint32   // of the past: so many of one kind up to that one
-	Lead    uint32   // rank 0 of its communicator, a world rank
-	Root    uint32   // of it, a world rank; AnySource: it has none
-	Window  uint32   // that a barrier fences; 0: none
-
-	Reduces, Commutative bool // it combines, in any order
-}
 
 // Near is a message that is there and fits no receive.
 type Near struct {
