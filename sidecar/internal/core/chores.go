@@ -5,16 +5,14 @@ package core
 // waits here, and each turn does a part of it, so that neither the ranks beside
 // it nor the heartbeat wait for the rest.
 
-// Bounds of one Advance. Each takes some 100 us on the machines that this was
+// advanceItems bounds the requests, messages or waiters that one Advance ends; it copies
+// collective.AdvanceBytes at most. Each takes some 100 us on the machines that this was
 // measured on (docs/BENCHMARKS.md, fairness).
-const (
-	advanceItems = 1024      // requests, messages or waiters ended
-	advanceBytes = 128 << 10 // bytes copied; one that is folded counts as coll.Cost
-)
+const advanceItems = 1024
 
 // Pending reports that there is something to do at once: whoever sleeps must not.
 func (c *Core) Pending() bool {
-	if c.dispute != nil || len(c.endings) > 0 || len(c.closing) > 0 || len(c.granting) > 0 || c.parting.sweeping || !c.locals.Empty() || c.later.Len() > 0 {
+	if len(c.endings) > 0 || len(c.closing) > 0 || len(c.granting) > 0 || c.parting.sweeping || c.collectives.Pending() || c.later.Len() > 0 {
 		return true
 	}
 	if c.wanted > c.gen && c.follows() {
@@ -35,7 +33,7 @@ func (c *Core) Advance(now int64) int {
 		c.now = now
 		c.follow()
 	}
-	if c.dispute == nil && len(c.endings) == 0 && len(c.closing) == 0 && len(c.granting) == 0 && !c.parting.sweeping && c.locals.Empty() && c.later.Len() == 0 {
+	if len(c.endings) == 0 && len(c.closing) == 0 && len(c.granting) == 0 && !c.parting.sweeping && !c.collectives.Pending() && c.later.Len() == 0 {
 		return 0
 	}
 	c.now = now
@@ -45,5 +43,5 @@ func (c *Core) Advance(now int64) int {
 	budget := c.endSessions(advanceItems)
 	budget = c.disappoint(budget)
 	budget = c.sweep(budget)
-	return 1 + advanceItems - budget + c.runLocals(advanceBytes)
+	return 1 + advanceItems - budget + c.collectives.Advance()
 }

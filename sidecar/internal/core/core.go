@@ -14,6 +14,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/collective"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
@@ -198,7 +199,7 @@ type Core struct {
 	// Of them, those that their senders may want back.
 	retractables map[retractable]uint64
 	probes       ranks.Table[probe]
-	colls        ranks.Table[collective]
+	collectives  *collective.Room
 	remotes      ranks.Table[remoteOp]
 	origins      ranks.Table[origin]
 	views        ranks.Table[view]    // windows of peers
@@ -208,24 +209,18 @@ type Core struct {
 	copies  pool // eager messages copied out of arenas, until acknowledged
 	gots    ranks.Table[got]
 	fail    *Failure
-	left    bool   // all ranks of this sidecar have left, and it has said so
-	gen     uint64 // of attachments (generation.go), from 1
-	wanted  uint64 // the highest that a peer has begun
-	leaving bool   // no rank attaches any more
-	world   *group
-	groups  map[uint64][]*group // by hash of their ranks
-	list    []uint32            // scratch of namedGroup
-	vectors [][]int64           // not in use
-	unmet   map[uint64]bool     // receives that were offered, and whose rank left before their message came
-	ofRanks allowance           // of requests
-	ofPeers allowance           // of what they have sent and are answered
-	grouped uint64              // of memory.GroupsMax: all groups but the world
-	effort  uint64              // bytes of lists that descriptors made it read, and steps of searches
-	scratch shm.Descriptor      // of publish
+	left    bool            // all ranks of this sidecar have left, and it has said so
+	gen     uint64          // of attachments (generation.go), from 1
+	wanted  uint64          // the highest that a peer has begun
+	leaving bool            // no rank attaches any more
+	unmet   map[uint64]bool // receives that were offered, and whose rank left before their message came
+	ofRanks allowance       // of requests
+	ofPeers allowance       // of what they have sent and are answered
+	effort  uint64          // steps of searches that descriptors made it do, in bytes
+	scratch shm.Descriptor  // of publish
 	stats   Stats
 
 	// What takes longer than an event, done in steps by Advance.
-	locals   ranks.FairQueue[uint64] // local steps of collectives
 	endings  []ending
 	orphans  int       // sends that have outlived their session
 	granting []*window // with more waiters to be granted a lock
@@ -236,7 +231,6 @@ type Core struct {
 	later    ranks.FIFO[uint64] // receives whose memory is registered in a later turn
 	retrying bool               // they have their turn
 	dice     uint64
-	dispute  *Failure // ranks disagree about a collective, and the job has not ended yet
 
 	spareAccesses []*accessQueue
 }
@@ -276,7 +270,7 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	if len(c.hosted) == 0 {
 		return nil, fmt.Errorf("core: no rank of the job is in pod %d", cfg.Self)
 	}
-	if err := c.initGroups(); err != nil {
+	if err := c.openCollectives(); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -285,7 +279,7 @@ func New(cfg Config, ports Ports) (*Core, error) {
 // Effort counts the bytes of lists that descriptors have made the core read, and
 // what they made it search one by one. It tells a caller who takes many descriptors
 // a turn when it is enough.
-func (c *Core) Effort() uint64 { return c.effort }
+func (c *Core) Effort() uint64 { return c.effort + c.collectives.Effort() }
 
 // peerOf is the sidecar that hosts a world rank.
 // Preconditions: rank is below the job's size.
@@ -299,7 +293,9 @@ func (c *Core) Stats() Stats {
 	s := c.stats
 	s.UnexpectedBytes, s.UnexpectedPeak = c.pool.inUse, c.pool.peak
 	s.Sends, s.Receives, s.Parked = c.sends.Len(), c.recvs.Len(), c.parked.Len()
-	s.Collectives, s.Probes, s.Accesses = c.colls.Len(), c.probes.Len(), c.origins.Len()
+	s.Probes, s.Accesses = c.probes.Len(), c.origins.Len()
+	colls := c.collectives.Stats()
+	s.Collective, s.Collectives = Traffic{colls.Begun, colls.Bytes}, colls.Open
 	for i := range c.peers {
 		p := &c.peers[i]
 		if p.known && !p.self {

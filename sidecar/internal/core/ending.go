@@ -105,7 +105,7 @@ func (c *Core) endRequest(x *ending, req uint32) {
 		c.dropProbe(s.endpoint, q.id)
 		c.finish(s.id, req, shm.StatusAborted)
 	case requestColl:
-		c.endColl(q.id, shm.StatusAborted)
+		c.collectives.End(q.id, shm.StatusAborted)
 	case requestOrigin:
 		c.endOrigin(q.id, shm.StatusAborted)
 	}

@@ -26,7 +26,6 @@ type endpoint struct {
 	talks   talks        // whom it has sent to
 	claimed []uint64     // messages that matched probes have taken and nobody has received
 	wins    map[uint32]*window
-	begun   begun
 	offers  map[link.Peer]int // receives that are offered to a peer
 	backlog int               // messages that no link has taken
 	closed  map[uint32]bool   // contexts of which it will receive nothing any more; nil: there are none
@@ -54,13 +53,11 @@ type session struct {
 	requests []request // by the client's request number
 	open     int       // requests in use
 	allowed  *allowance
-	kept     int64 // of it
-	flushes  int   // flushes of all peers under way
-	comms    map[uint32]*comm
+	kept     int64    // of it
+	flushes  int      // flushes of all peers under way
 	silent   []uint64 // silent sends that the receiver has not taken over
 	holds    int      // frames, placements and remote operations that refer to its memory
 	left     bool     // detached or dead: no completions any more
-	reading  bool     // a collective of it is, and takes its vectors
 	now      int64    // of the descriptor that is being taken
 	deserted deserted
 	lender   Lender // of memory that it registers itself; nil: it may not
@@ -120,8 +117,8 @@ func (c *Core) Attach(now int64, id SessionID, rank uint32, features uint64, sla
 	for int(id) >= len(c.sessions) {
 		c.sessions = append(c.sessions, nil)
 	}
-	s := &session{id: id, endpoint: e, withheld: withheld(features), slab: slab, arena: arena, allowed: &c.ofRanks, pieces: pieces{to: arena.Len}, comms: map[uint32]*comm{}}
-	c.addWorld(s)
+	s := &session{id: id, endpoint: e, withheld: withheld(features), slab: slab, arena: arena, allowed: &c.ofRanks, pieces: pieces{to: arena.Len}}
+	c.collectives.Attach(id, rank, e.index, arena.Off)
 	c.sessions[id], e.session = s, s
 	if c.fail != nil {
 		c.tellFailure(s)
@@ -202,9 +199,7 @@ func (c *Core) unhold(id SessionID) {
 	if s.left && s.holds == 0 {
 		c.sessions[id] = nil
 		s.refund(s.kept)
-		for context := range s.comms {
-			c.dropComm(s, context)
-		}
+		c.collectives.SessionGone(id)
 		c.ports.Freed(id)
 	}
 }

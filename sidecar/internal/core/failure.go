@@ -184,7 +184,7 @@ func (c *Core) dropOutbox(p *peer) {
 		case afterComplete:
 			c.finish(a.session, uint32(a.id), c.lost(p))
 		case afterColl:
-			c.collStepDone(a.id, c.lost(p))
+			c.collectives.Done(a.id, c.lost(p))
 		case afterOrigin:
 			c.endOrigin(a.id, c.lost(p))
 		}

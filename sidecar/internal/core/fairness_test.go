@@ -5,6 +5,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/collective"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -209,14 +210,14 @@ func TestFoldsAreBounded(t *testing.T) {
 		if x.core.Advance(3) == 0 {
 			t.Fatal("nothing is left to do, and the reductions have not ended")
 		}
-		if x.touched > 4*advanceBytes {
+		if x.touched > 4*collective.AdvanceBytes {
 			t.Fatalf("one step touches %d bytes", x.touched)
 		}
 		if x.done == 1 && small == 0 {
 			small = steps
 		}
 	}
-	if least := 512 << 20 / advanceBytes; steps < least || small > least/100 {
+	if least := 512 << 20 / collective.AdvanceBytes; steps < least || small > least/100 {
 		t.Errorf("%d steps, the small one after %d", steps, small)
 	}
 }
@@ -266,7 +267,7 @@ func TestEndsAreBounded(t *testing.T) {
 			if s := x.core.sessions[0]; s != nil && len(s.silent) > 0 {
 				t.Errorf("%d silent sends are left", len(s.silent))
 			}
-			if n := x.core.recvs.Len() + x.core.colls.Len() + x.core.probes.Len(); n > 0 {
+			if n := x.core.recvs.Len() + x.core.Stats().Collectives + x.core.probes.Len(); n > 0 {
 				t.Errorf("%d requests are left", n)
 			}
 		})

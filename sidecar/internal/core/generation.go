@@ -130,10 +130,10 @@ func (c *Core) mayRenew() bool {
 			return false
 		}
 	}
-	busy := c.orphans + c.sends.Len() + c.recvs.Len() + c.parked.Len() + c.probes.Len() + c.colls.Len() +
+	busy := c.orphans + c.sends.Len() + c.recvs.Len() + c.parked.Len() + c.probes.Len() + c.collectives.Stats().Open +
 		c.remotes.Len() + c.origins.Len() + c.exposures.Len() + c.gots.Len() +
 		len(c.endings) + len(c.closing) + len(c.granting) + c.later.Len()
-	if busy > 0 || c.parting.sweeping || c.dispute != nil || !c.locals.Empty() {
+	if busy > 0 || c.parting.sweeping || c.collectives.Pending() {
 		return false
 	}
 	for _, s := range c.sessions {
@@ -165,6 +165,7 @@ func (c *Core) renew(g uint64) {
 	for _, e := range c.hosted {
 		e.renew(c.cfg.Seed)
 	}
+	c.collectives.Renew()
 	for i := range c.peers {
 		c.renewPeer(&c.peers[i])
 	}

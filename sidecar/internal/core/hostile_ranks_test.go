@@ -29,13 +29,16 @@ func (h *hostile) submit() {
 		h.open[s][d.Req] = true
 	}
 	err := h.core.Submit(h.now, s, &d)
+	if err == nil {
+		h.known(s, &d)
+	}
 	switch {
 	case err == nil && ends(&d):
 		h.count.submitted++
 	case err != nil && ends(&d) && !before:
 		delete(h.open[s], d.Req)
 	}
-	if x := h.core.sessions[s]; x != nil && x.reading {
+	if h.core.sessions[s] != nil && h.core.collectives.Reading(s) {
 		h.count.pieces++
 	}
 	// The engine ends the session of who submits that. Mostly the story goes on.
@@ -174,6 +177,25 @@ func (h *hostile) communicator(s SessionID, d *shm.Descriptor) {
 	d.SetBody(0, list.Len, 0, 0)
 }
 
+// known notes the communicators that there are.
+func (h *hostile) known(s SessionID, d *shm.Descriptor) {
+	m := h.comms[s]
+	if m == nil {
+		m = map[uint32]int{}
+		h.comms[s] = m
+	}
+	switch {
+	case d.Op == shm.OpCommFree:
+		delete(m, d.Context)
+	case d.Op == shm.OpComm && d.Class != shm.ClassNone:
+		m[d.Context] = int(d.Len() / 4)
+	case d.Op == shm.OpComm && d.Aux() == 0:
+		m[d.Context] = len(hostileJob)
+	case d.Op == shm.OpComm:
+		m[d.Context] = m[uint32(d.Aux())]
+	}
+}
+
 // collective writes a block and its vectors.
 func (h *hostile) collective(s SessionID, d *shm.Descriptor) {
 	b := shm.CollBlock{
@@ -183,9 +205,9 @@ func (h *hostile) collective(s SessionID, d *shm.Descriptor) {
 	if h.r.IntN(3) == 0 {
 		b.Op = uint8(coll.User)
 	}
-	size := len(hostileJob)
-	if m := h.core.sessions[s].comms[b.Context]; m != nil {
-		size = m.size
+	size, is := h.comms[s][b.Context]
+	if !is {
+		size = len(hostileJob)
 	}
 	b.Vectors = vectorsOf(coll.Kind(b.Kind))
 	block := slabOf(s).Slice(0, shm.CollBlockBytes+uint64(8*int(b.Vectors)*size))

@@ -156,6 +156,8 @@ type hostile struct {
 	caps link.Caps
 	req  uint32
 	cut  [hostilePods]wire.Header // of payloads that were cut off
+
+	comms [hostileRanks]map[uint32]int // how many ranks each communicator has
 }
 
 // step lets one thing happen.
@@ -331,7 +333,7 @@ func (h *hostile) left() string {
 		{"names of messages", len(c.retractables)},
 		{"windows", len(c.windows)},
 		{"closing windows", len(c.closing)},
-		{"ranks of groups", int(c.grouped)},
+		{"ranks of groups", int(c.collectives.Stats().Groups)},
 		{"registrations", len(h.keys)},
 		{"backlog of rank 0", c.hosted[0].backlog},
 		{"backlog of rank 1", c.hosted[1].backlog},

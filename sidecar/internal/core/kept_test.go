@@ -198,35 +198,3 @@ func TestPeersKeepNoMoreThanIsCounted(t *testing.T) {
 		})
 	}
 }
-
-// TestListsOfRanksAreCounted: communicators of ever other lists of ranks, short and long, take
-// no more memory than the formula has for them.
-func TestListsOfRanksAreCounted(t *testing.T) {
-	const ranks = 4096
-	for _, size := range []int{1, 2, 64, ranks} {
-		pods := make([]int32, ranks)
-		for i := range pods {
-			pods[i] = int32(i / 64)
-		}
-		c, err := New(Config{PodOf: pods, Pods: ranks / 64}, idle{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		before, list := inUse(), make([]uint32, size)
-		for n := 0; err == nil && n < 1<<24; n++ {
-			for i := range list {
-				list[i] = uint32(n*(1+n/ranks)+i*(1+n/ranks)) % ranks
-			}
-			if _, err = c.takeGroup(list); err != nil && !errors.Is(err, errGroups) {
-				err = nil // some rank is twice in it
-			}
-			if size == 1 && n == ranks {
-				break
-			}
-		}
-		if kept, most := inUse()-before, memory.GroupsMax(ranks)*24; kept > most {
-			t.Errorf("lists of %d ranks: %d bytes are kept, %d are counted", size, kept, most)
-		}
-		runtime.KeepAlive(c)
-	}
-}

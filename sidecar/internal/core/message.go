@@ -62,8 +62,8 @@ func (c *Core) park(p *peer, e *endpoint, h *wire.Header, length uint64, payload
 	if key, kept := m.retractKey(); kept {
 		c.retractables[key] = id
 	}
-	if m.coll {
-		c.compareParked(e, h.Context, h.Tag, h.Src, length, data)
+	if m.coll && e.session != nil {
+		c.collectives.Parked(e.session.id, h.Context, h.Tag, h.Src, length, data)
 	}
 	if c.wakeProbe(e, m, id) {
 		return m, id

@@ -6,6 +6,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/collective"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
@@ -212,7 +213,7 @@ func (c *Core) startPut(s *session, p *peer, o *outgoing, to *offered, key offer
 	p.offers.writing = append(p.offers.writing, writing{key, token, to.request, false})
 	c.setState(s, o.owner, requestSend, id)
 	if o.owner.coll != 0 {
-		c.collOpens(o.owner.coll, stepRef{id, true})
+		c.collectives.Opened(o.owner.coll, collective.MessageID{ID: id, Send: true})
 	}
 	return true
 }

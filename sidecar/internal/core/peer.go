@@ -319,7 +319,7 @@ func (c *Core) released(p *peer, a after, f *link.Frame) {
 		p.answers--
 		p.allowed.add(&p.kept, -memory.AnswerCost)
 	case afterColl:
-		c.collStepDone(a.id, c.taken(p, f))
+		c.collectives.Done(a.id, c.taken(p, f))
 	}
 	if a.hold {
 		c.unhold(a.session)

@@ -171,10 +171,7 @@ func (c *Core) bind(r *recv, p *peer, h *wire.Header, length uint64, data ranks.
 	r.matched = true
 	r.source, r.tag, r.length, r.peer, r.data, r.elem = h.Src, h.Tag, length, p.id, data, h.Elem
 	if r.coll {
-		if st := c.colls.Get(r.owner.coll); st != nil {
-			c.compare(r.endpoint, st.comm, &st.identity, h.Src, data)
-			c.compareSize(r.endpoint, st, h.Src, length, r.capacity)
-		}
+		c.collectives.Matched(r.owner.coll, h.Src, data, length, r.capacity)
 	}
 	r.want = min(length, r.capacity)
 	r.move.Want = r.want
@@ -198,7 +195,7 @@ func (c *Core) endRecv(id uint64, r *recv, status shm.Status) {
 	o, lent := r.owner, r.lent.of
 	if o.coll != 0 {
 		c.recvs.Release(id)
-		c.collStepDone(o.coll, status)
+		c.collectives.Done(o.coll, status)
 		return
 	}
 	// Built in place: this is the end of every small message.

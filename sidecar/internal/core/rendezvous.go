@@ -6,6 +6,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/collective"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
@@ -53,7 +54,7 @@ func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
 	c.setState(s, o.owner, requestSend, id)
 	switch {
 	case o.owner.coll != 0:
-		c.collOpens(o.owner.coll, stepRef{id, true})
+		c.collectives.Opened(o.owner.coll, collective.MessageID{ID: id, Send: true})
 	case o.owner.silent:
 		s.keepSilent(id, st)
 	}

@@ -166,7 +166,7 @@ func (c *Core) eagerMax(p *peer) uint64 {
 func (c *Core) sendDone(s *session, o owner, status shm.Status) {
 	switch {
 	case o.coll != 0:
-		c.collStepDone(o.coll, status)
+		c.collectives.Done(o.coll, status)
 	case o.silent:
 		c.ports.Retire(o.session, 1)
 	default:

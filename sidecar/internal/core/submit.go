@@ -68,15 +68,15 @@ func (c *Core) submit(s *session, d *shm.Descriptor) error {
 	case shm.OpStage:
 		return c.submitStage(s, d)
 	case shm.OpComm:
-		return c.submitComm(s, d)
+		return c.collectives.SubmitComm(s.id, d)
 	case shm.OpCommFree:
-		c.dropComm(s, d.Context)
+		c.collectives.FreeComm(s.id, d.Context)
 		return nil
 	case shm.OpShut:
 		s.endpoint.shut(d.Context)
 		return nil
 	case shm.OpColl:
-		return c.submitColl(s, d)
+		return c.collectives.Submit(s.id, d)
 	case shm.OpReduced:
 		return c.submitReduced(s, d)
 	case shm.OpWin:

@@ -1,13 +1,10 @@
 package core
 
 import (
-	"errors"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -45,85 +42,6 @@ func TestTalks(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, func() { row.add(7, 1) }); n != 0 {
 		t.Errorf("%v allocations for a known partner", n)
-	}
-}
-
-// TestGroupsAreShared: equal lists of ranks make one group, and the last
-// communicator of a group ends it.
-func TestGroupsAreShared(t *testing.T) {
-	pods := make([]int32, 100)
-	for i := range pods {
-		pods[i] = int32(i / 50)
-	}
-	c, err := New(Config{PodOf: pods, Pods: 2}, idle{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	everybody := make([]uint32, len(pods))
-	for i := range everybody {
-		everybody[i] = uint32(i)
-	}
-	world, err := c.takeGroup(everybody)
-	if err != nil || world != c.world {
-		t.Errorf("a list of all ranks in order is not the world: %v", err)
-	}
-	odd := []uint32{9, 3, 77}
-	a, err := c.takeGroup(odd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := c.takeGroup(slices.Clone(odd))
-	if err != nil || a != b {
-		t.Errorf("two equal lists make two groups: %v", err)
-	}
-	if a.place(3) != 1 || a.place(77) != -1 || a.place(4) != -1 { // 77 is hosted elsewhere
-		t.Errorf("places %d %d %d, want 1 -1 -1", a.place(3), a.place(77), a.place(4))
-	}
-	if other, err := c.takeGroup([]uint32{3, 9, 77}); err != nil || other == a {
-		t.Errorf("another order makes the same group: %v", err)
-	}
-	for _, bad := range [][]uint32{{1, 1}, {100}, {5, 6, 5}} {
-		if _, err := c.takeGroup(bad); err == nil {
-			t.Errorf("ranks %v make a group", bad)
-		}
-	}
-	c.dropGroup(a)
-	c.dropGroup(b)
-	if n := len(c.groups); n != 2 {
-		t.Errorf("%d groups are kept, want the world and one", n)
-	}
-}
-
-// TestGroupsAreBounded: communicators of ever other orders of the ranks come to an
-// end, which an application is told, and their memory comes back.
-func TestGroupsAreBounded(t *testing.T) {
-	pods := make([]int32, 65_536)
-	for i := range pods {
-		pods[i] = int32(i / 64)
-	}
-	c, err := New(Config{PodOf: pods, Pods: 1024}, idle{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ranks := make([]uint32, len(pods))
-	for i := range ranks {
-		ranks[i] = uint32(i)
-	}
-	var groups []*group
-	for ; err == nil; ranks = append(ranks[1:], ranks[0]) {
-		var g *group
-		if g, err = c.takeGroup(ranks); err == nil {
-			groups = append(groups, g)
-		}
-	}
-	if !errors.Is(err, errGroups) || len(groups) != 1+int(memory.GroupsMax(len(pods)))/(len(pods)+memory.GroupFixed) { // the first is the world
-		t.Errorf("%d groups, then: %v", len(groups), err)
-	}
-	for _, g := range groups {
-		c.dropGroup(g)
-	}
-	if c.grouped != 0 {
-		t.Errorf("%d ranks of groups are left", c.grouped)
 	}
 }
 

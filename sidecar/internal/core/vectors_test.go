@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/collective"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -54,7 +55,7 @@ func TestVectorsComeInPieces(t *testing.T) {
 			t.Fatal("vectors are left, and nobody is to go on")
 		}
 		c.Advance(3)
-		if n := c.Effort() - before; n > advanceBytes {
+		if n := c.Effort() - before; n > collective.AdvanceBytes {
 			t.Fatalf("%d bytes in a turn", n)
 		}
 		before = c.Effort()
@@ -62,8 +63,13 @@ func TestVectorsComeInPieces(t *testing.T) {
 	if turns < 5 {
 		t.Errorf("%d bytes taken in %d turns", 4*8*20_000, turns)
 	}
-	if m := c.sessions[0].comms[0]; m.seq != 1 {
-		t.Errorf("%d collectives have begun", m.seq)
+	for _, left := range []bool{false, true} { // also when it has left
+		if left {
+			c.Detach(4, 0, nil)
+		}
+		if w := c.WaitsOf(0); w.Left != left || len(w.Past) != 1 || w.Past[0].Number != 1 || w.Past[0].Count != 1 {
+			t.Errorf("left %v: collectives have begun: %+v", left, w.Past)
+		}
 	}
 }
 
@@ -81,8 +87,8 @@ func TestVectorsOfWhoLeaves(t *testing.T) {
 			for range 100 {
 				c.Advance(5)
 			}
-			if c.Held(0) || c.colls.Len() != 0 {
-				t.Errorf("held %v, %d collectives are left", c.Held(0), c.colls.Len())
+			if c.Held(0) || c.Stats().Collectives != 0 {
+				t.Errorf("held %v, %d collectives are left", c.Held(0), c.Stats().Collectives)
 			}
 			if s := c.sessions[0]; s != nil && s.holds != 0 {
 				t.Errorf("%d holds are left", s.holds)

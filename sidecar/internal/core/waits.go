@@ -64,7 +64,6 @@ type Waits struct {
 const (
 	waitsTold = 4
 	nearTold  = 4
-	forTold   = 8
 	locksTold = 8
 	holdTold  = 4
 )
@@ -75,7 +74,7 @@ func (c *Core) WaitsOf(i int) Waits {
 	e := c.hosted[i]
 	w := Waits{
 		Rank: e.rank, Generation: c.gen, Attached: e.session != nil, Left: e.gone && !c.mayReturn(e), Returns: e.gone && !e.absent && !c.leaving,
-		Parked: e.queue.Parked(), Locks: e.locks(), Past: e.begun.list(),
+		Parked: e.queue.Parked(), Locks: e.locks(), Past: c.collectives.Past(i),
 	}
 	if e.session == nil {
 		return w
@@ -201,11 +200,7 @@ func (c *Core) waitOf(q request) (w Wait, ok bool) {
 		}
 		w = Wait{Kind: WaitProbe, Peer: p.source, Context: p.pattern.Context, Tag: p.pattern.Tag, Ignore: p.pattern.Ignore}
 	case requestColl:
-		st := c.colls.Get(q.id)
-		if st == nil {
-			return w, false
-		}
-		w = c.waitOfColl(st)
+		return c.collectives.WaitOf(q.id)
 	case requestOrigin:
 		o := c.origins.Get(q.id)
 		if o == nil {
@@ -221,27 +216,3 @@ func (c *Core) waitOf(q request) (w Wait, ok bool) {
 // byOthers reports that an operation ends by what another rank does, and not by the
 // answer of a sidecar.
 func byOthers(op shm.Op) bool { return op == shm.OpLock || op == shm.OpStart || op == shm.OpWait }
-
-// waitOfColl says whom a collective waits for in its round.
-func (c *Core) waitOfColl(st *collective) Wait {
-	w := st.about()
-	w.Peer, w.Bytes, w.Round = shm.AnySource, st.bytes, st.round+1
-	if st.plan == nil { // its vectors are being taken
-		return w
-	}
-	w.Rounds = st.plan.Rounds()
-	for _, x := range st.open {
-		peer := shm.AnySource
-		if x.send {
-			if s := c.sends.Get(x.id); s != nil {
-				peer = s.dst
-			}
-		} else if r := c.recvs.Get(x.id); r != nil {
-			peer = r.pattern.Source
-		}
-		if peer != shm.AnySource && len(w.For) < forTold && !slices.Contains(w.For, peer) {
-			w.For = append(w.For, peer)
-		}
-	}
-	return w
-}

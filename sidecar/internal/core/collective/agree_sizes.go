@@ -1,4 +1,4 @@
-package core
+package collective
 
 import (
 	"fmt"
@@ -13,30 +13,29 @@ import (
 // differ, and a shorter message would leave the rest of a block as it was.
 
 // compareSize notes that a message that st has got is not of the size it expects.
-func (c *Core) compareSize(e *endpoint, st *collective, src uint32, sent, expected uint64) {
+func (r *Room) compareSize(st *call, src uint32, sent, expected uint64) {
 	if sent != expected && checksAgreement {
-		c.disagree(e, src, otherSize(st.kind, src, e.rank, sent, expected))
+		r.disagree(st.member, src, otherSize(st.kind, src, st.member.rank, sent, expected))
 	}
 }
 
 // surplus notes a message for a block of no size: nothing ever takes it.
-func (c *Core) surplus(e *endpoint, src uint32, sent uint64, its ranks.Immediate) {
+func (r *Room) surplus(b *member, src uint32, sent uint64, its ranks.Immediate) {
 	if its.There() {
-		c.disagree(e, src, otherSize(signature(its.Word()).kind(), src, e.rank, sent, 0))
+		r.disagree(b, src, otherSize(signature(its.Word()).kind(), src, b.rank, sent, 0))
 	}
 }
 
 // leftOver looks for such a message of a collective that is about to end well.
-func (c *Core) leftOver(e *endpoint, st *collective) bool {
-	if !checksAgreement || e.colls.Parked() == 0 {
+func (r *Room) leftOver(st *call) bool {
+	if !checksAgreement {
 		return false
 	}
-	h, ok := e.colls.Peek(messagesOf(st.comm, st.seq))
+	m, ok := r.messages.Parked(st.member.session, messagesOf(st.comm, st.seq))
 	if ok {
-		m, _ := c.parked.At(h)
-		c.surplus(e, m.head.Src, m.length, m.data)
+		r.surplus(st.member, m.Source, m.Length, m.Data)
 	}
-	return ok && c.dispute != nil
+	return ok && r.dispute != nil
 }
 
 func otherSize(kind coll.Kind, src, dst uint32, sent, expected uint64) string {

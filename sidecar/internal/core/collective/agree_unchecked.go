@@ -1,5 +1,5 @@
 //go:build outrigger_unchecked
 
-package core
+package collective
 
 const checksAgreement = false

@@ -1,4 +1,4 @@
-package core
+package collective
 
 import (
 	"fmt"
@@ -101,16 +101,16 @@ func identity(b *shm.CollBlock, vectors *[collVectors][]int64) own {
 // compare notes that a message of src belongs to another collective than ours,
 // which has its number. The job ends with it at the next step: who has just been
 // told of the message is in the midst of it.
-func (c *Core) compare(e *endpoint, m *comm, ours *own, src uint32, its ranks.Immediate) {
+func (r *Room) compare(b *member, m *comm, ours *own, src uint32, its ranks.Immediate) {
 	if !its.There() || signature(its.Word()) == signature(ours.Word()) {
 		return
 	}
-	c.disagree(e, src, disagreement(m, ours, its))
+	r.disagree(b, src, disagreement(m, ours, its))
 }
 
-func (c *Core) disagree(e *endpoint, with uint32, text string) {
-	if c.dispute == nil && c.fail == nil {
-		c.dispute = &Failure{Rank: e.rank, Code: 1, Reason: podlife.TextDisagrees + fmt.Sprintf("rank %d", with) + text}
+func (r *Room) disagree(b *member, with uint32, text string) {
+	if r.dispute == nil && !r.job.Failed() {
+		r.dispute = &Dispute{Rank: b.rank, Reason: podlife.TextDisagrees + fmt.Sprintf("rank %d", with) + text}
 	}
 }
 
@@ -201,46 +201,41 @@ func nameOf(kind coll.Kind, sized bool, of string) string {
 	return kind.String()
 }
 
-// compareParked looks whether a message of a collective that nobody waits for is of
-// one that its rank is in, or of one that has ended: then nobody ever takes it.
-func (c *Core) compareParked(e *endpoint, context uint32, tag uint64, src uint32, length uint64, its ranks.Immediate) {
-	if e.session == nil {
-		return
-	}
-	m := e.session.comms[context]
+// Parked looks whether a message of a collective that no receive of a rank waits for is
+// of one that the rank is in, or of one that has ended: then it is never taken.
+func (r *Room) Parked(s ranks.SessionID, context uint32, tag uint64, src uint32, length uint64, its ranks.Immediate) {
+	b := r.members[s]
+	m := b.comms[context]
 	if m == nil || !m.identity.There() {
 		return
 	}
 	seq := uint32(tag >> 32)
 	if seq == m.seq {
-		c.compare(e, m, &m.identity, src, its)
+		r.compare(b, m, &m.identity, src, its)
 	}
 	if over := int32(m.base-seq) > 0 || m.active == 0 && int32(m.seq-seq) >= 0; over && !m.broken {
-		c.surplus(e, src, length, its)
+		r.surplus(b, src, length, its)
+	}
+}
+
+// Matched looks whether a message that a receive of a collective has got is of that
+// collective, and of the size that it expects.
+func (r *Room) Matched(id uint64, src uint32, its ranks.Immediate, sent, expected uint64) {
+	if st := r.calls.Get(id); st != nil {
+		r.compare(st.member, st.comm, &st.identity, src, its)
+		r.compareSize(st, src, sent, expected)
 	}
 }
 
 // compareEarly looks at the oldest message that came for a collective before its
 // rank began with it.
-func (c *Core) compareEarly(e *endpoint, m *comm) {
-	if e.colls.Parked() == 0 {
-		return
-	}
-	if h, ok := e.colls.Peek(messagesOf(m, m.seq)); ok {
-		early, _ := c.parked.At(h)
-		c.compare(e, m, &m.identity, early.head.Src, early.data)
+func (r *Room) compareEarly(b *member, m *comm) {
+	if early, ok := r.messages.Parked(b.session, messagesOf(m, m.seq)); ok {
+		r.compare(b, m, &m.identity, early.Source, early.Data)
 	}
 }
 
 // messagesOf are all messages of a collective.
 func messagesOf(m *comm, seq uint32) match.Pattern {
 	return match.Pattern{Context: m.context, Source: match.AnySource, Tag: uint64(seq) << 32, Ignore: 1<<32 - 1}
-}
-
-// settle ends the job for what was noted.
-func (c *Core) settle() {
-	if f := c.dispute; f != nil {
-		c.dispute = nil
-		c.failJob(f)
-	}
 }

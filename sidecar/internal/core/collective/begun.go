@@ -1,6 +1,11 @@
-package core
+package collective
 
-import "github.com/outrigger-hpc/outrigger/api/shm"
+import (
+	"slices"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
+)
 
 // Ranks that disagree about a collective may never exchange a message that says so:
 // each of two roots of a gather only receives. So a rank's last collectives are kept,
@@ -13,6 +18,7 @@ import "github.com/outrigger-hpc/outrigger/api/shm"
 const (
 	begunKept = 16
 	begunNear = 4
+	forTold   = 8 // ranks that a collective waits for
 )
 
 // begun are the collectives that a rank has begun last.
@@ -36,7 +42,7 @@ type begunColl struct {
 	commutative bool
 }
 
-func (b *begun) add(st *collective) {
+func (b *begun) add(st *call) {
 	x := begunOf(st)
 	for i := uint64(1); i <= min(b.total, begunNear); i++ {
 		row := &b.last[(b.total-i)%begunKept]
@@ -51,7 +57,7 @@ func (b *begun) add(st *collective) {
 }
 
 // begunOf is what is kept of one. Preconditions: it has a plan.
-func begunOf(st *collective) begunColl {
+func begunOf(st *call) begunColl {
 	x := begunColl{
 		comm: st.comm.context, lead: st.comm.rank(0), root: shm.AnySource, window: st.window,
 		kind: uint8(st.kind), commutative: st.identity.commutative,
@@ -63,7 +69,7 @@ func begunOf(st *collective) begunColl {
 }
 
 // list tells of them, the last row first.
-func (b *begun) list() (list []Wait) {
+func (b *begun) list() (list []ranks.Wait) {
 	for i := range min(b.total, begunKept) {
 		x := &b.last[(b.total-1-i)%begunKept]
 		w := x.wait()
@@ -73,21 +79,42 @@ func (b *begun) list() (list []Wait) {
 	return list
 }
 
-func (x *begunColl) wait() Wait {
-	return Wait{
-		Kind: WaitColl, Op: x.kind, Context: x.comm, Lead: x.lead, Root: x.root, Window: x.window,
+func (x *begunColl) wait() ranks.Wait {
+	return ranks.Wait{
+		Kind: ranks.WaitColl, Op: x.kind, Context: x.comm, Lead: x.lead, Root: x.root, Window: x.window,
 		Reduces: checksAgreement && reduces(x.kind), Commutative: x.commutative,
 	}
 }
 
 // about is a collective as its ranks agree on it. One whose vectors are being taken
 // has no number yet.
-func (st *collective) about() Wait {
+func (st *call) about() ranks.Wait {
 	if st.plan == nil {
-		return Wait{Kind: WaitColl, Op: uint8(st.kind), Context: st.comm.context, Lead: st.comm.rank(0), Root: shm.AnySource, Group: st.comm.size}
+		return ranks.Wait{Kind: ranks.WaitColl, Op: uint8(st.kind), Context: st.comm.context, Lead: st.comm.rank(0), Root: shm.AnySource, Group: st.comm.size}
 	}
 	x := begunOf(st)
 	w := x.wait()
 	w.Number, w.Group = st.seq, st.comm.size
 	return w
+}
+
+// WaitOf tells of a collective that has not ended, and of the ranks that it waits for in
+// its round.
+func (r *Room) WaitOf(id uint64) (w ranks.Wait, ok bool) {
+	st := r.calls.Get(id)
+	if st == nil {
+		return w, false
+	}
+	w = st.about()
+	w.Peer, w.Bytes, w.Round = shm.AnySource, st.bytes, st.round+1
+	if st.plan == nil { // its vectors are being taken
+		return w, true
+	}
+	w.Rounds = st.plan.Rounds()
+	for _, x := range st.open {
+		if peer, open := r.messages.Peer(x); open && len(w.For) < forTold && !slices.Contains(w.For, peer) {
+			w.For = append(w.For, peer)
+		}
+	}
+	return w, true
 }

@@ -1,6 +1,6 @@
 //go:build !outrigger_unchecked
 
-package core
+package collective
 
 // checksAgreement is what hack/bench/cost.sh takes out to measure what it costs.
 const checksAgreement = true

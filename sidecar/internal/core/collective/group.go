@@ -1,4 +1,4 @@
-package core
+package collective
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
 // group is the ranks of a communicator. Communicators of this sidecar's
@@ -53,17 +55,17 @@ func (g *group) is(ranks []uint32) bool {
 }
 
 // initGroups makes the group of the world.
-func (c *Core) initGroups() error {
-	layout, err := coll.NewLayout(c.cfg.PodOf)
+func (r *Room) initGroups() error {
+	layout, err := coll.NewLayout(r.cfg.PodOf)
 	if err != nil {
 		return fmt.Errorf("core: %w", err)
 	}
-	all := make([]uint32, len(c.cfg.PodOf))
+	all := make([]uint32, len(r.cfg.PodOf))
 	for i := range all {
 		all[i] = uint32(i)
 	}
-	c.world = &group{size: len(all), layout: layout, hash: hashRanks(all), refs: 1}
-	c.groups = map[uint64][]*group{c.world.hash: {c.world}}
+	r.world = &group{size: len(all), layout: layout, hash: hashRanks(all), refs: 1}
+	r.groups = map[uint64][]*group{r.world.hash: {r.world}}
 	return nil
 }
 
@@ -72,58 +74,59 @@ var errGroups = errors.New("the communicators of this pod have too many differen
 
 // takeGroup returns the group of the ranks, which the caller may change
 // afterwards.
-func (c *Core) takeGroup(ranks []uint32) (*group, error) {
-	hash := hashRanks(ranks)
-	for _, g := range c.groups[hash] {
-		if g.is(ranks) {
+func (r *Room) takeGroup(list []uint32) (*group, error) {
+	hash := hashRanks(list)
+	for _, g := range r.groups[hash] {
+		if g.is(list) {
 			g.refs++
 			return g, nil
 		}
 	}
-	cost := uint64(len(ranks) + memory.GroupFixed)
-	if c.grouped+cost > uint64(memory.GroupsMax(len(c.cfg.PodOf))) {
+	cost := uint64(len(list) + memory.GroupFixed)
+	if r.stats.Groups+cost > uint64(memory.GroupsMax(len(r.cfg.PodOf))) {
 		return nil, errGroups
 	}
-	g := &group{ranks: slices.Clone(ranks), size: len(ranks), here: map[uint32]int32{}, hash: hash, refs: 1}
-	pods, seen := make([]int32, len(ranks)), make([]uint64, (len(c.cfg.PodOf)+63)/64)
-	for i, r := range ranks {
-		if int(r) >= len(c.cfg.PodOf) || seen[r/64]>>(r%64)&1 != 0 {
-			return nil, fmt.Errorf("rank %d is unknown or named twice", r)
+	g := &group{ranks: slices.Clone(list), size: len(list), here: map[uint32]int32{}, hash: hash, refs: 1}
+	pods, seen := make([]int32, len(list)), make([]uint64, (len(r.cfg.PodOf)+63)/64)
+	for i, x := range list {
+		if int(x) >= len(r.cfg.PodOf) || seen[x/64]>>(x%64)&1 != 0 {
+			return nil, fmt.Errorf("rank %d is unknown or named twice", x)
 		}
-		seen[r/64] |= 1 << (r % 64)
-		pods[i] = c.cfg.PodOf[r]
-		if c.endpoints[r] != nil {
-			g.here[r] = int32(i)
+		seen[x/64] |= 1 << (x % 64)
+		pods[i] = r.cfg.PodOf[x]
+		if link.Peer(r.cfg.PodOf[x]) == r.cfg.Self {
+			g.here[x] = int32(i)
 		}
 	}
 	var err error
 	if g.layout, err = coll.NewLayout(pods); err != nil {
 		return nil, err
 	}
-	c.grouped += cost
-	c.groups[hash] = append(c.groups[hash], g)
+	r.stats.Groups += cost
+	r.groups[hash] = append(r.groups[hash], g)
 	return g, nil
 }
 
 // dropGroup gives a group back; the last one to do so ends it.
-func (c *Core) dropGroup(g *group) {
+func (r *Room) dropGroup(g *group) {
 	if g.refs--; g.refs > 0 {
 		return
 	}
-	c.grouped -= uint64(len(g.ranks) + memory.GroupFixed)
-	same := slices.DeleteFunc(c.groups[g.hash], func(x *group) bool { return x == g })
+	r.stats.Groups -= uint64(len(g.ranks) + memory.GroupFixed)
+	same := slices.DeleteFunc(r.groups[g.hash], func(x *group) bool { return x == g })
 	if len(same) == 0 {
-		delete(c.groups, g.hash)
+		delete(r.groups, g.hash)
 		return
 	}
-	c.groups[g.hash] = same
+	r.groups[g.hash] = same
 }
 
-// dropComm ends a communicator of an application.
-func (c *Core) dropComm(s *session, context uint32) {
-	if m := s.comms[context]; m != nil {
-		delete(s.comms, context)
-		c.dropGroup(m.group)
+// FreeComm ends a communicator of an application.
+func (r *Room) FreeComm(s ranks.SessionID, context uint32) {
+	b := r.members[s]
+	if m := b.comms[context]; m != nil {
+		delete(b.comms, context)
+		r.dropGroup(m.group)
 	}
 }
 

@@ -1,4 +1,4 @@
-package core
+package collective
 
 import (
 	"encoding/binary"
@@ -23,30 +23,30 @@ type reading struct {
 
 // takeVectors copies the vectors of a collective, at once when there are few, and
 // begins with it then.
-func (c *Core) takeVectors(s *session, id uint64, st *collective, b shm.CollBlock, raw link.Ref) {
-	r := reading{block: b, raw: raw}
-	if c.takeSome(st, &r) {
-		c.beginColl(s, id, st, &r.block)
+func (r *Room) takeVectors(id uint64, st *call, b shm.CollBlock, raw link.Ref) {
+	x := reading{block: b, raw: raw}
+	if r.takeSome(st, &x) {
+		r.beginColl(id, st, &x.block)
 		return
 	}
-	rest := r
+	rest := x
 	st.reading = &rest
-	s.reading = true
-	c.queueLocal(id, st)
+	st.member.reading = true
+	r.queueLocal(id, st)
 }
 
 // takeTurn goes on with the vectors of the collective whose turn it is, and begins
 // with it when all are here. It returns what that counts of the turn's budget: room
 // for a vector, and a plan, are looks at a number a rank.
-func (c *Core) takeTurn(id uint64, st *collective) (cost int64) {
-	r, size := st.reading, st.comm.size
-	before := (r.next - 1) / size
-	whole := c.takeSome(st, r)
-	if c.locals.Pass(!whole); whole {
-		s, b := c.sessions[st.owner.session], r.block
-		st.reading, st.queued, s.reading = nil, false, false
-		c.beginColl(s, id, st, &b)
-	} else if (r.next-1)/size == before {
+func (r *Room) takeTurn(id uint64, st *call) (cost int64) {
+	x, size := st.reading, st.comm.size
+	before := (x.next - 1) / size
+	whole := r.takeSome(st, x)
+	if r.locals.Pass(!whole); whole {
+		b := x.block
+		st.reading, st.queued, st.member.reading = nil, false, false
+		r.beginColl(id, st, &b)
+	} else if (x.next-1)/size == before {
 		return localLeast
 	}
 	return max(localLeast, 8*int64(size))
@@ -54,35 +54,35 @@ func (c *Core) takeTurn(id uint64, st *collective) (cost int64) {
 
 // takeSome copies the next piece, straight from the application's memory: each number
 // is read once. true: it was the last.
-func (c *Core) takeSome(st *collective, r *reading) bool {
+func (r *Room) takeSome(st *call, x *reading) bool {
 	size := st.comm.size
-	end := min(r.next+c.cfg.VectorPiece, int(r.block.Vectors)*size)
-	raw := c.ports.Bytes(r.raw.Slice(uint64(8*r.next), uint64(8*(end-r.next))))
-	c.effort += uint64(len(raw))
-	for r.next < end {
-		v := &st.vectors[r.next/size]
+	end := min(x.next+r.cfg.VectorPiece, int(x.block.Vectors)*size)
+	raw := r.memory.Bytes(x.raw.Slice(uint64(8*x.next), uint64(8*(end-x.next))))
+	r.effort += uint64(len(raw))
+	for x.next < end {
+		v := &st.vectors[x.next/size]
 		if *v == nil {
-			*v = c.takeVector(size)
+			*v = r.takeVector(size)
 		}
-		at := r.next % size
-		to := (*v)[at:min(size, at+end-r.next)]
+		at := x.next % size
+		to := (*v)[at:min(size, at+end-x.next)]
 		for i := range to {
 			to[i] = int64(binary.LittleEndian.Uint64(raw[8*i:]))
 		}
 		raw = raw[8*len(to):]
-		r.next += len(to)
+		x.next += len(to)
 	}
-	return r.next == int(r.block.Vectors)*size
+	return x.next == int(x.block.Vectors)*size
 }
 
 // vectorsKept bounds the vectors that wait for the next collective.
 const vectorsKept = 4 * collVectors
 
 // takeVector returns a vector of n numbers that are to be written.
-func (c *Core) takeVector(n int) []int64 {
-	for k := len(c.vectors); k > 0; k = len(c.vectors) {
-		v := c.vectors[k-1]
-		c.vectors = c.vectors[:k-1]
+func (r *Room) takeVector(n int) []int64 {
+	for k := len(r.vectors); k > 0; k = len(r.vectors) {
+		v := r.vectors[k-1]
+		r.vectors = r.vectors[:k-1]
 		if cap(v) >= n {
 			return v[:n]
 		}
@@ -91,10 +91,10 @@ func (c *Core) takeVector(n int) []int64 {
 }
 
 // spareVectors takes the vectors of a collective that has ended back.
-func (c *Core) spareVectors(st *collective) {
+func (r *Room) spareVectors(st *call) {
 	for _, v := range st.vectors {
-		if v != nil && len(c.vectors) < vectorsKept {
-			c.vectors = append(c.vectors, v)
+		if v != nil && len(r.vectors) < vectorsKept {
+			r.vectors = append(r.vectors, v)
 		}
 	}
 	st.vectors = [collVectors][]int64{}

@@ -1,4 +1,4 @@
-package core
+package collective
 
 import (
 	"encoding/binary"
@@ -10,6 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -26,12 +27,13 @@ type comm struct {
 	broken   bool   // one has failed here: what others send for it is nobody's
 }
 
-// collective is one that is under way. Its schedule is run round by round:
+// call is a collective that is under way. Its schedule is run round by round:
 // the sends and receives of a round together, then its local steps (DESIGN
 // §5, Collectives). It needs nothing of the application meanwhile, but for
 // user-defined operations.
-type collective struct {
-	owner    owner
+type call struct {
+	member   *member
+	req      uint32
 	comm     *comm
 	seq      uint32
 	plan     *coll.Plan
@@ -44,10 +46,10 @@ type collective struct {
 	typ      coll.Type
 	round    int
 	steps    []coll.Step
-	local    int       // next local step of the round
-	done     uint64    // bytes of it that are done
-	pending  int       // sends and receives not finished
-	open     []stepRef // of the round, those that have a state of their own
+	local    int         // next local step of the round
+	done     uint64      // bytes of it that are done
+	pending  int         // sends and receives not finished
+	open     []MessageID // of the round, those that have a state of their own
 	posting  bool
 	queued   bool // its local steps wait for their turn
 	calling  bool // the application runs a user operation
@@ -57,131 +59,118 @@ type collective struct {
 	cost     int64                // charged to its application
 }
 
-// stepRef names a send or receive of a round. It may have ended.
-type stepRef struct {
-	id   uint64
-	send bool
-}
-
-func (c *Core) addWorld(s *session) {
-	c.world.refs++
-	s.comms[0] = &comm{group: c.world, me: int(s.endpoint.rank)}
-}
-
-// submitComm makes a communicator known: of the ranks that it lists, or of those
+// SubmitComm makes a communicator known: of the ranks that it lists, or of those
 // of another communicator.
-func (c *Core) submitComm(s *session, d *shm.Descriptor) error {
-	if d.Context == 0 || d.Context >= 1<<31 || s.comms[d.Context] != nil || len(s.comms) >= commLimit {
-		return fmt.Errorf("communicator %d exists, or cannot, or there are %d of them", d.Context, len(s.comms))
+func (r *Room) SubmitComm(s ranks.SessionID, d *shm.Descriptor) error {
+	b := r.members[s]
+	if d.Context == 0 || d.Context >= 1<<31 || b.comms[d.Context] != nil || len(b.comms) >= commLimit {
+		return fmt.Errorf("communicator %d exists, or cannot, or there are %d of them", d.Context, len(b.comms))
 	}
-	g, err := c.namedGroup(s, d)
+	g, err := r.namedGroup(b, d)
 	if errors.Is(err, errGroups) { // an honest program may come to it
-		if err := s.take(d.Req, requestPlain, 0); err != nil {
+		if err := r.requests.Claim(s, d.Req); err != nil {
 			return err
 		}
-		c.finish(s.id, d.Req, shm.StatusNoMemory)
+		r.requests.Finish(s, d.Req, shm.StatusNoMemory)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("communicator %d: %w", d.Context, err)
 	}
-	m := &comm{context: d.Context, group: g, me: g.place(s.endpoint.rank)}
+	m := &comm{context: d.Context, group: g, me: g.place(b.rank)}
 	if m.me < 0 {
-		err = fmt.Errorf("communicator %d: rank %d is no member", d.Context, s.endpoint.rank)
+		err = fmt.Errorf("communicator %d: rank %d is no member", d.Context, b.rank)
 	} else {
-		err = s.take(d.Req, requestPlain, 0)
+		err = r.requests.Claim(s, d.Req)
 	}
 	if err != nil {
-		c.dropGroup(g)
+		r.dropGroup(g)
 		return err
 	}
-	s.comms[d.Context] = m
-	c.finish(s.id, d.Req, shm.StatusOK)
+	b.comms[d.Context] = m
+	r.requests.Finish(s, d.Req, shm.StatusOK)
 	return nil
 }
 
 // namedGroup is the group that a descriptor names.
-func (c *Core) namedGroup(s *session, d *shm.Descriptor) (*group, error) {
+func (r *Room) namedGroup(b *member, d *shm.Descriptor) (*group, error) {
 	if d.Class == shm.ClassNone {
-		if d.Aux() > math.MaxUint32 || s.comms[uint32(d.Aux())] == nil {
+		if d.Aux() > math.MaxUint32 || b.comms[uint32(d.Aux())] == nil {
 			return nil, fmt.Errorf("ranks of communicator %d, which does not exist", d.Aux())
 		}
-		g := s.comms[uint32(d.Aux())].group
+		g := b.comms[uint32(d.Aux())].group
 		g.refs++
 		return g, nil
 	}
-	ref, err := s.memory(d.Class, d.Addr(), d.Len())
+	ref, err := r.requests.Memory(b.session, d.Class, d.Addr(), d.Len())
 	if err != nil {
 		return nil, err
 	}
 	n := ref.Len / 4
-	if ref.Len%4 != 0 || n == 0 || n > uint64(len(c.cfg.PodOf)) {
+	if ref.Len%4 != 0 || n == 0 || n > uint64(len(r.cfg.PodOf)) {
 		return nil, fmt.Errorf("%d bytes of ranks", ref.Len)
 	}
-	c.effort += ref.Len
-	c.list = slices.Grow(c.list[:0], int(n))[:n] // one private copy, judged by takeGroup
-	raw := c.ports.Bytes(ref)
-	for i := range c.list {
-		c.list[i] = binary.LittleEndian.Uint32(raw[4*i:])
+	r.effort += ref.Len
+	r.list = slices.Grow(r.list[:0], int(n))[:n] // one private copy, judged by takeGroup
+	raw := r.memory.Bytes(ref)
+	for i := range r.list {
+		r.list[i] = binary.LittleEndian.Uint32(raw[4*i:])
 	}
-	return c.takeGroup(c.list)
+	return r.takeGroup(r.list)
 }
 
 // commLimit bounds the communicators of one application.
 const commLimit = 4096
 
-// submitColl starts a collective (L§5.4).
-func (c *Core) submitColl(s *session, d *shm.Descriptor) error {
-	block, err := s.memory(d.Class, d.Addr(), d.Len())
+// Submit starts a collective (L§5.4).
+func (r *Room) Submit(s ranks.SessionID, d *shm.Descriptor) error {
+	x := r.members[s]
+	block, err := r.requests.Memory(s, d.Class, d.Addr(), d.Len())
 	if err != nil {
 		return err
 	}
-	if most := uint64(shm.CollBlockBytes + 8*collVectors*len(c.cfg.PodOf)); block.Len > most {
+	if most := uint64(shm.CollBlockBytes + 8*collVectors*len(r.cfg.PodOf)); block.Len > most {
 		return fmt.Errorf("collective block of %d bytes, want at most %d", block.Len, most)
 	}
 	var head [shm.CollBlockBytes]byte
-	n := copy(head[:], c.ports.Bytes(block)) // a private copy, judged below
+	n := copy(head[:], r.memory.Bytes(block)) // a private copy, judged below
 	var b shm.CollBlock
 	if err := b.Decode(head[:n]); err != nil {
 		return err
 	}
-	m := s.comms[b.Context]
+	m := x.comms[b.Context]
 	if m == nil {
 		return fmt.Errorf("no communicator has the number %d", b.Context)
 	}
 	if n := block.Len - shm.CollBlockBytes; n != uint64(b.Vectors)*uint64(m.size)*8 {
 		return fmt.Errorf("collective block with %d bytes of vectors, want %d of %d numbers", n, b.Vectors, m.size)
 	}
-	st := collective{owner: owner{session: s.id, req: d.Req}, comm: m, kind: coll.Kind(b.Kind), op: coll.Op(b.Op), typ: coll.Type(b.Type)}
-	if err := st.setMemory(s, &b); err != nil {
+	st := call{member: x, req: d.Req, comm: m, kind: coll.Kind(b.Kind), op: coll.Op(b.Op), typ: coll.Type(b.Type)}
+	if err := r.setMemory(&st, &b); err != nil {
 		return err
 	}
 	st.cost = memory.CollCost + 8*int64(b.Vectors)*int64(m.size)
-	if err := s.charge(st.cost); err != nil {
-		return err
-	}
-	p, id := c.colls.Alloc()
-	if err := s.take(d.Req, requestColl, id); err != nil {
-		c.colls.Release(id)
+	p, id := r.calls.Alloc()
+	if err := r.requests.Open(s, d.Req, id, st.cost); err != nil {
+		r.calls.Release(id)
 		return err
 	}
 	*p = st
-	c.hold(s.id)
 	if b.Vectors == 0 {
-		c.beginColl(s, id, p, &b)
+		r.beginColl(id, p, &b)
 		return nil
 	}
-	c.takeVectors(s, id, p, b, block.Slice(shm.CollBlockBytes, block.Len-shm.CollBlockBytes))
+	r.takeVectors(id, p, b, block.Slice(shm.CollBlockBytes, block.Len-shm.CollBlockBytes))
 	return nil
 }
 
 // setMemory finds the buffers of a collective.
-func (st *collective) setMemory(s *session, b *shm.CollBlock) (err error) {
-	for i, r := range [3][2]uint64{{b.In, b.InBytes}, {b.Out, b.OutBytes}, {b.Scratch, b.ScratchBytes}} {
-		if r[1] == 0 {
+func (r *Room) setMemory(st *call, b *shm.CollBlock) (err error) {
+	for i, x := range [3][2]uint64{{b.In, b.InBytes}, {b.Out, b.OutBytes}, {b.Scratch, b.ScratchBytes}} {
+		if x[1] == 0 {
 			continue
 		}
-		if st.mem[i], err = s.memory(shm.ClassArena, r[0], r[1]); err != nil {
+		if st.mem[i], err = r.requests.Memory(st.member.session, shm.ClassArena, x[0], x[1]); err != nil {
 			return err
 		}
 	}
@@ -189,9 +178,9 @@ func (st *collective) setMemory(s *session, b *shm.CollBlock) (err error) {
 }
 
 // beginColl starts a collective whose parameters are all here.
-func (c *Core) beginColl(s *session, id uint64, st *collective, b *shm.CollBlock) {
-	if status, need := c.planColl(st, b); status != shm.StatusOK {
-		c.refuseColl(id, st, status, need)
+func (r *Room) beginColl(id uint64, st *call, b *shm.CollBlock) {
+	if status, need := st.planColl(b); status != shm.StatusOK {
+		r.refuseColl(id, st, status, need)
 		return
 	}
 	m := st.comm
@@ -204,31 +193,28 @@ func (c *Core) beginColl(s *session, id uint64, st *collective, b *shm.CollBlock
 	if st.kind == coll.Barrier {
 		st.window = b.Root
 	}
-	s.endpoint.begun.add(st)
-	c.compareEarly(s.endpoint, m)
+	st.member.past.add(st)
+	r.compareEarly(st.member, m)
 	_, out := st.plan.Extents()
 	st.bytes = uint64(out)
-	c.stats.Collective.add(uint64(out))
-	c.ports.Note(NoteColl, c.cfg.Self, s.endpoint.rank, uint64(st.kind), uint64(out), uint64(st.seq))
-	c.startRound(id, st)
+	r.stats.Begun++
+	r.stats.Bytes += uint64(out)
+	r.job.Began(st.member.rank, st.kind, uint64(out), st.seq)
+	r.startRound(id, st)
 }
 
 // refuseColl ends a collective that cannot begin, and says how much scratch memory
 // it needs where that is why.
-func (c *Core) refuseColl(id uint64, st *collective, status shm.Status, need uint64) {
-	o := st.owner
-	c.spareVectors(st)
-	c.sessions[o.session].refund(st.cost)
-	c.colls.Release(id)
-	d := shm.Descriptor{Op: shm.OpDone, Req: o.req, Status: status}
-	d.SetBody(0, need, 0, 0)
-	c.complete(o.session, &d)
-	c.unhold(o.session)
+func (r *Room) refuseColl(id uint64, st *call, status shm.Status, need uint64) {
+	s, req, cost := st.member.session, st.req, st.cost
+	r.spareVectors(st)
+	r.calls.Release(id)
+	r.requests.Close(s, req, status, Result{Need: need}, cost)
 }
 
 // planColl checks the parameters against the memory that they name. Parameters
 // that an honest program can get wrong are a status.
-func (c *Core) planColl(st *collective, b *shm.CollBlock) (status shm.Status, need uint64) {
+func (st *call) planColl(b *shm.CollBlock) (status shm.Status, need uint64) {
 	m := st.comm
 	p := coll.Params{
 		Kind: st.kind, Rank: m.me, Size: m.size, Root: int(b.Root),

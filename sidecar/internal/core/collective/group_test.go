@@ -1,0 +1,138 @@
+package collective
+
+import (
+	"errors"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/memory"
+)
+
+// roomOf is a room of pod 0 without applications.
+func roomOf(t testing.TB, podOf []int32) *Room {
+	t.Helper()
+	hosted := 0
+	for _, pod := range podOf {
+		if pod == 0 {
+			hosted++
+		}
+	}
+	r, err := New(Config{PodOf: podOf, Hosted: hosted, VectorPiece: 4096}, nil, nil, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestGroupsAreShared: equal lists of ranks make one group, and the last
+// communicator of a group ends it.
+func TestGroupsAreShared(t *testing.T) {
+	pods := make([]int32, 100)
+	for i := range pods {
+		pods[i] = int32(i / 50)
+	}
+	r := roomOf(t, pods)
+	everybody := make([]uint32, len(pods))
+	for i := range everybody {
+		everybody[i] = uint32(i)
+	}
+	world, err := r.takeGroup(everybody)
+	if err != nil || world != r.world {
+		t.Errorf("a list of all ranks in order is not the world: %v", err)
+	}
+	odd := []uint32{9, 3, 77}
+	a, err := r.takeGroup(odd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := r.takeGroup(slices.Clone(odd))
+	if err != nil || a != b {
+		t.Errorf("two equal lists make two groups: %v", err)
+	}
+	if a.place(3) != 1 || a.place(77) != -1 || a.place(4) != -1 { // 77 is hosted elsewhere
+		t.Errorf("places %d %d %d, want 1 -1 -1", a.place(3), a.place(77), a.place(4))
+	}
+	if other, err := r.takeGroup([]uint32{3, 9, 77}); err != nil || other == a {
+		t.Errorf("another order makes the same group: %v", err)
+	}
+	for _, bad := range [][]uint32{{1, 1}, {100}, {5, 6, 5}} {
+		if _, err := r.takeGroup(bad); err == nil {
+			t.Errorf("ranks %v make a group", bad)
+		}
+	}
+	r.dropGroup(a)
+	r.dropGroup(b)
+	if n := len(r.groups); n != 2 {
+		t.Errorf("%d groups are kept, want the world and one", n)
+	}
+}
+
+// TestGroupsAreBounded: communicators of ever other orders of the ranks come to an
+// end, which an application is told, and their memory comes back.
+func TestGroupsAreBounded(t *testing.T) {
+	pods := make([]int32, 65_536)
+	for i := range pods {
+		pods[i] = int32(i / 64)
+	}
+	r := roomOf(t, pods)
+	ranks := make([]uint32, len(pods))
+	for i := range ranks {
+		ranks[i] = uint32(i)
+	}
+	var groups []*group
+	var err error
+	for ; err == nil; ranks = append(ranks[1:], ranks[0]) {
+		var g *group
+		if g, err = r.takeGroup(ranks); err == nil {
+			groups = append(groups, g)
+		}
+	}
+	if !errors.Is(err, errGroups) || len(groups) != 1+int(memory.GroupsMax(len(pods)))/(len(pods)+memory.GroupFixed) { // the first is the world
+		t.Errorf("%d groups, then: %v", len(groups), err)
+	}
+	for _, g := range groups {
+		r.dropGroup(g)
+	}
+	if r.stats.Groups != 0 {
+		t.Errorf("%d ranks of groups are left", r.stats.Groups)
+	}
+}
+
+// inUse is what the heap holds, in bytes.
+func inUse() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestListsOfRanksAreCounted: communicators of ever other lists of ranks, short and long, take
+// no more memory than the formula has for them.
+func TestListsOfRanksAreCounted(t *testing.T) {
+	const ranks = 4096
+	for _, size := range []int{1, 2, 64, ranks} {
+		pods := make([]int32, ranks)
+		for i := range pods {
+			pods[i] = int32(i / 64)
+		}
+		r := roomOf(t, pods)
+		var err error
+		before, list := inUse(), make([]uint32, size)
+		for n := 0; err == nil && n < 1<<24; n++ {
+			for i := range list {
+				list[i] = uint32(n*(1+n/ranks)+i*(1+n/ranks)) % ranks
+			}
+			if _, err = r.takeGroup(list); err != nil && !errors.Is(err, errGroups) {
+				err = nil // some rank is twice in it
+			}
+			if size == 1 && n == ranks {
+				break
+			}
+		}
+		if kept, most := inUse()-before, memory.GroupsMax(ranks)*24; kept > most {
+			t.Errorf("lists of %d ranks: %d bytes are kept, %d are counted", size, kept, most)
+		}
+		runtime.KeepAlive(r)
+	}
+}

@@ -1,0 +1,148 @@
+// Package collective carries out the collectives of the ranks that this sidecar hosts. It
+// is a room of the core: owned by the turn goroutine, without clock or I/O.
+//
+// The room owns the communicators of each attached application with the groups of ranks
+// that these share, the collectives that are under way with their plans (package coll),
+// their vectors and the turns of their copies and folds, the record of the collectives
+// that each rank has begun last, and the disagreement that ends the job. A collective is
+// reading while its vectors are copied in pieces and its rank is not heard; moving while
+// messages of its round are open; local while it copies and folds, at once or in turns
+// (Advance); combining while the application runs an operation of its own (until Reduced);
+// and then it has ended. Above, core submits descriptors, ends the collectives of a session
+// that goes (End, one request a step; SessionGone when nothing refers to the session any
+// more), gives the room its turn (Advance, Pending) and ends the job for a Dispute. Below,
+// the rooms that carry messages and keep requests are behind the interfaces of host.go,
+// which core implements as long as these rooms are not packages of their own; they report
+// a message with Opened, Matched and Done, and one that no receive waits for with Parked.
+// The loss of a peer and the departure of a rank reach a collective as the status of its
+// messages, one Done each, so that the order and the bounds of both are theirs.
+//
+//	Submit      Requests.Open; vectors come in pieces (Advance)
+//	begin       plan, identity, number in the communicator; Job.Began
+//	round       Messages.Send, Messages.Receive -> Opened, Matched -> Done for each
+//	            copies and folds, in turns if they are long (Advance)
+//	            Requests.Publish(OpReduce) -> Reduced, of an operation of the program's own
+//	...         the next round, without the application
+//	end         Messages.Cancel for what a failure has left open; Requests.Close
+package collective
+
+import (
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Config fixes a room for its life.
+type Config struct {
+	Self        link.Peer // this sidecar
+	PodOf       []int32   // pod of each world rank
+	Hosted      int       // ranks of this sidecar
+	VectorPiece int       // numbers of vectors that are taken at once
+}
+
+// Room holds the collectives of a sidecar's ranks.
+type Room struct {
+	cfg      Config
+	memory   link.Memory
+	requests Requests
+	messages Messages
+	job      Job
+
+	members []*member // by session; nil: none
+	past    []begun   // by hosted rank
+	calls   ranks.Table[call]
+	locals  ranks.FairQueue[uint64] // calls with local steps, or vectors, to take in turns
+	dispute *Dispute                // ranks disagree, and the job has not ended yet
+
+	world   *group
+	groups  map[uint64][]*group // by hash of their ranks
+	list    []uint32            // scratch of namedGroup
+	vectors [][]int64           // not in use
+	effort  uint64              // bytes of lists and vectors that descriptors made it read
+	stats   Stats
+}
+
+// member is an attached application.
+type member struct {
+	session ranks.SessionID
+	rank    uint32
+	arena   uint64 // where its arena begins in its region
+	past    *begun
+	comms   map[uint32]*comm
+	reading bool // a collective of it takes its vectors
+}
+
+// Stats are counters since the room's start; the last group are levels.
+type Stats struct {
+	Begun, Bytes uint64 // collectives, and what they put out here
+
+	Open   int    // collectives under way
+	Groups uint64 // ranks of all groups but the world's, of memory.GroupsMax
+}
+
+// Dispute is why the job has to end: ranks have called different collectives.
+type Dispute struct {
+	Rank   uint32 // that has found it out
+	Reason string
+}
+
+// New makes a room without applications. The host's parts may be one value.
+func New(cfg Config, memory link.Memory, requests Requests, messages Messages, job Job) (*Room, error) {
+	r := &Room{cfg: cfg, memory: memory, requests: requests, messages: messages, job: job, past: make([]begun, cfg.Hosted)}
+	if err := r.initGroups(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Attach adds the application of a rank, the index-th that is hosted here, whose arena
+// begins at an offset of its region. It is in the communicator of the world.
+// Preconditions: the session is not attached.
+func (r *Room) Attach(s ranks.SessionID, rank uint32, index int, arena uint64) {
+	for int(s) >= len(r.members) {
+		r.members = append(r.members, nil)
+	}
+	b := &member{session: s, rank: rank, arena: arena, past: &r.past[index], comms: map[uint32]*comm{}}
+	r.world.refs++
+	b.comms[0] = &comm{group: r.world, me: int(rank)}
+	r.members[s] = b
+}
+
+// SessionGone ends the communicators of an application. Preconditions: its collectives
+// have ended.
+func (r *Room) SessionGone(s ranks.SessionID) {
+	for context := range r.members[s].comms {
+		r.FreeComm(s, context)
+	}
+	r.members[s] = nil
+}
+
+// Renew forgets what ranks have begun: another generation of attachments begins.
+func (r *Room) Renew() { clear(r.past) }
+
+// Reading reports that a collective of the application takes its vectors: what the
+// application says next is for after that.
+func (r *Room) Reading(s ranks.SessionID) bool { return r.members[s].reading }
+
+// Pending reports that Advance has something to do, or that there is a dispute.
+func (r *Room) Pending() bool { return r.dispute != nil || !r.locals.Empty() }
+
+// Dispute takes the disagreement that was noted; nil: there is none.
+func (r *Room) Dispute() *Dispute {
+	d := r.dispute
+	r.dispute = nil
+	return d
+}
+
+// Past are the collectives that the index-th hosted rank has begun last: rows of one
+// kind, the last row first.
+func (r *Room) Past(index int) []ranks.Wait { return r.past[index].list() }
+
+// Effort counts the bytes of lists and vectors that descriptors have made the room read.
+func (r *Room) Effort() uint64 { return r.effort }
+
+// Stats returns the counters as they stand.
+func (r *Room) Stats() Stats {
+	s := r.stats
+	s.Open = r.calls.Len()
+	return s
+}
