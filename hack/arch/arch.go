@@ -19,6 +19,7 @@ func Laws() []Law {
 	return []Law{
 		{"rooms", everyPackageIsARoom},
 		{"floors", importsGoDown},
+		{"core", coreKeepsItsRooms},
 		{"pure", pureRoomsArePure},
 		{"cgo", cgoStaysInVerbs},
 		{"kubernetes", kubernetesStaysOut},

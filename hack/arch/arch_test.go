@@ -65,6 +65,7 @@ func TestRoomsAreRead(t *testing.T) {
 		"a  pure":                        "not of the form",
 		"a  pure  #":                     "not of the form",
 		"a  b  pure  # two folders":      "not of the form",
+		"a  pure  b  # no arrow":         "not of the form",
 		"a  attic  # a kind of our own":  `unknown kind "attic"`,
 		"a  pure  # one\na  edge  # one": "listed twice",
 	} {

@@ -38,17 +38,19 @@ var mayImport = map[Kind][]Kind{
 	Test:     {Contract, Pure, Edge, Engine, Client, Test},
 }
 
-// Room is one line of rooms.txt. Dir is relative to the module's root.
+// Room is one line of rooms.txt. Dir is relative to the module's root. Inner are the rooms
+// of the core that it may import, by their names below the core.
 type Room struct {
-	Dir  string
-	Kind Kind
+	Dir   string
+	Kind  Kind
+	Inner []string
 }
 
 // roomsFile is where a module keeps its list, relative to its root.
 const roomsFile = "hack/arch/rooms.txt"
 
-// readRooms reads lines of the form "dir  kind  # what it is". Every room must
-// say what it is.
+// readRooms reads lines of the form "dir  kind  # what it is", of which those of the core
+// have arrows, "dir  kind  > inner inner  # what it is". Every room must say what it is.
 func readRooms(name string) ([]Room, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -76,11 +78,12 @@ func readRooms(name string) ([]Room, error) {
 
 func parseRoom(text string) (Room, error) {
 	line, what, _ := strings.Cut(text, "#")
+	line, arrows, _ := strings.Cut(line, ">")
 	words := strings.Fields(line)
 	if len(words) != 2 || strings.TrimSpace(what) == "" {
-		return Room{}, fmt.Errorf("%q is not of the form: dir  kind  # what it is", text)
+		return Room{}, fmt.Errorf("%q is not of the form: dir  kind  # what it is, nor: dir  kind  > inner  # what it is", text)
 	}
-	room := Room{Dir: words[0], Kind: Kind(words[1])}
+	room := Room{Dir: words[0], Kind: Kind(words[1]), Inner: strings.Fields(arrows)}
 	if _, known := mayImport[room.Kind]; !known {
 		return Room{}, fmt.Errorf("%s has the unknown kind %q; the kinds are in hack/arch/rooms.go", room.Dir, room.Kind)
 	}

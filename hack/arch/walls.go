@@ -43,6 +43,31 @@ func importsGoDown(t *Tree) []string {
 	return wrong
 }
 
+// coreRoom is the core; the folders below it are its rooms.
+const coreRoom = "sidecar/internal/core"
+
+// coreKeepsItsRooms holds the rooms of the core to the arrows of rooms.txt. No other room
+// imports them: it asks the core.
+func coreKeepsItsRooms(t *Tree) []string {
+	var wrong []string
+	for _, p := range t.Packages {
+		from, _ := t.Room(p.Dir)
+		inside := p.Dir == coreRoom || strings.HasPrefix(p.Dir, coreRoom+"/")
+		for _, imported := range p.imports() {
+			dir, ours := t.dirOf(imported)
+			name, inner := strings.CutPrefix(dir, coreRoom+"/")
+			switch {
+			case !ours || !inner && dir != coreRoom:
+			case !inside && inner:
+				wrong = append(wrong, fmt.Sprintf("%s: must not import %s, which is a room of the core; ask %s", p.Dir, dir, coreRoom))
+			case inside && (!inner || !slices.Contains(from.Inner, name)):
+				wrong = append(wrong, fmt.Sprintf("%s: must not import %s: its line in %s has no arrow to it", p.Dir, dir, roomsFile))
+			}
+		}
+	}
+	return wrong
+}
+
 // verbsRoom is the only room that speaks C.
 const verbsRoom = "sidecar/internal/link/verbs"
 
