@@ -225,7 +225,7 @@ func (c *Core) emitAccess(p *peer, o *origin, id uint64, t wire.Type, fragment u
 	}
 	f.Payload = o.buf.Slice(o.sent, n)
 	*a = after{kind: afterOrigin, session: o.owner.session, id: id, hold: true}
-	c.hold(o.owner.session)
+	c.ranks.Hold(o.owner.session)
 	o.waits++
 	o.sent += n
 	p.out.queued += n

@@ -268,8 +268,8 @@ func (c *Core) target(p *peer, h *wire.Header, kind placeKind, id uint64, dst li
 	p.handling = h.Seq
 	p.in = inbound{active: true, head: *h, dst: dst, id: id, kind: kind}
 	if s != nil {
-		p.in.session, p.in.hold = s.id, true
-		s.holds++
+		p.in.session, p.in.hold = s.ID(), true
+		c.ranks.Hold(s.ID())
 	}
 }
 
@@ -309,7 +309,7 @@ func (c *Core) placed(p *peer) error {
 		c.accPlaced(p, &in)
 	}
 	if in.hold {
-		c.unhold(in.session)
+		c.ranks.Unhold(in.session)
 	}
 	return err
 }

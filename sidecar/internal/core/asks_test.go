@@ -6,6 +6,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -13,7 +14,7 @@ import (
 // it never keeps so much of it that the sidecar breaks the protocol (P§6), and all
 // of it is done in the end.
 func TestAsksAreWithinThePeersBounds(t *testing.T) {
-	const ranks, each = 2, shm.MaxRequests - 1
+	const many, each = 2, shm.MaxRequests - 1
 	for name, ask := range map[string]struct {
 		d      shm.Descriptor
 		kind   wire.Type
@@ -25,7 +26,7 @@ func TestAsksAreWithinThePeersBounds(t *testing.T) {
 		"flushes": {shm.Descriptor{Op: shm.OpFlush}, wire.Flush, wire.Flushed, askWindow, false},
 		"unlocks": {shm.Descriptor{Op: shm.OpUnlock}, wire.Unlock, wire.Flushed, askWindow, false},
 		"locks":   {shm.Descriptor{Op: shm.OpLock}, wire.Lock, wire.Locked, lockLimit, true},
-		"to all":  {shm.Descriptor{Op: shm.OpFlush, Peer: shm.AnySource}, wire.Flush, wire.Flushed, ranks * flushesOf, true},
+		"to all":  {shm.Descriptor{Op: shm.OpFlush, Peer: shm.AnySource}, wire.Flush, wire.Flushed, many * flushesOf, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := &crowd{lone: lone{regions: map[link.Region][]byte{}}, t: t, room: -1}
@@ -34,19 +35,19 @@ func TestAsksAreWithinThePeersBounds(t *testing.T) {
 				t.Fatal(err)
 			}
 			c, p := x.core, &x.core.peers[1]
-			c.ofRanks.most = 1 << 40 // this is of other bounds
+			c.ofRanks = ranks.NewAllowance(1<<40, 0) // this is of other bounds
 			c.LinkUp(1, 1, link.Caps{Name: "test"})
 			if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, Credit: p.granted}, nil); err != nil {
 				t.Fatal(err)
 			}
-			for rank := range uint32(ranks) {
+			for rank := range uint32(many) {
 				if err := c.Attach(1, SessionID(rank), rank, shm.FeaturesAll, link.Ref{}, link.Ref{}); err != nil {
 					t.Fatal(err)
 				}
 				for req := range uint32(each) {
 					d := ask.d
 					if d.Req, d.Context = req, 9; d.Peer == 0 {
-						d.Peer = ranks
+						d.Peer = many
 					}
 					x.submit(SessionID(rank), d)
 				}
@@ -55,7 +56,7 @@ func TestAsksAreWithinThePeersBounds(t *testing.T) {
 			if ask.ends != (early > 0) {
 				t.Errorf("%d requests end at once", early)
 			}
-			for x.done < ranks*each {
+			for x.done < many*each {
 				x.frames = x.frames[:0]
 				for c.Flush(2, x) {
 				}
@@ -73,11 +74,11 @@ func TestAsksAreWithinThePeersBounds(t *testing.T) {
 					x.deliver(wire.Header{Type: ask.answer, A: h.A, Ack: h.Seq}, nil)
 				}
 				if len(asked) == 0 {
-					t.Fatalf("%d of %d requests have ended, and no more is asked", x.done, ranks*each)
+					t.Fatalf("%d of %d requests have ended, and no more is asked", x.done, many*each)
 				}
 			}
-			if answered+early != ranks*each || p.asks != 0 || p.waits != 0 {
-				t.Errorf("%d asked and %d refused of %d; %d and %d are said to be open", answered, early, ranks*each, p.asks, p.waits)
+			if answered+early != many*each || p.asks != 0 || p.waits != 0 {
+				t.Errorf("%d asked and %d refused of %d; %d and %d are said to be open", answered, early, many*each, p.asks, p.waits)
 			}
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -19,14 +20,6 @@ const (
 	answerLimit   = 1 << 18             // answers to the peer that it has not acknowledged
 )
 
-// allowance is what the ranks of this sidecar, or all peers, may make it keep, in bytes. It
-// bounds their sum, because most of them keep little: each has a share of its own all the
-// same, which others cannot use up.
-type allowance struct {
-	most, share int64
-	used        int64
-}
-
 // setAllowances takes the bounds from the formula by which the sidecar has its memory.
 func (c *Core) setAllowances() {
 	here := 0
@@ -35,49 +28,22 @@ func (c *Core) setAllowances() {
 			here++
 		}
 	}
-	ranks := len(c.cfg.PodOf)
-	c.ofRanks = allowance{most: memory.RanksKept + c.cfg.Spare/2, share: memory.RankShare(ranks)}
-	c.ofPeers = allowance{most: memory.PeersKept(here, ranks) + c.cfg.Spare/2, share: memory.PeerShare}
+	n := len(c.cfg.PodOf)
+	c.ofRanks = ranks.NewAllowance(memory.RanksKept+c.cfg.Spare/2, memory.RankShare(n))
+	c.ofPeers = ranks.NewAllowance(memory.PeersKept(here, n)+c.cfg.Spare/2, memory.PeerShare)
 }
-
-// fits reports whether an owner that has kept bytes may keep n more.
-func (b *allowance) fits(kept, n int64) bool { return b.used+n <= b.most || kept+n <= b.share }
-
-func (b *allowance) add(kept *int64, n int64) {
-	*kept += n
-	b.used += n
-}
-
-// charge accounts bytes that the application makes this sidecar keep.
-func (s *session) charge(n int64) error {
-	if err := s.affords(n); err != nil {
-		return err
-	}
-	s.allowed.add(&s.kept, n)
-	return nil
-}
-
-// affords says why the application may not make this sidecar keep n bytes more.
-func (s *session) affords(n int64) error {
-	if !s.allowed.fits(s.kept, n) {
-		return fmt.Errorf("operations that are open take %d bytes for this rank and %d for all ranks of the pod, at most %d and %d: wait for some of them before others begin, or give the sidecar more memory (sidecar.resources)", s.kept, s.allowed.used, s.allowed.share, s.allowed.most)
-	}
-	return nil
-}
-
-func (s *session) refund(n int64) { s.allowed.add(&s.kept, -n) }
 
 // charge accounts bytes that a peer makes this sidecar keep.
 func (p *peer) charge(n int64) error {
-	if !p.allowed.fits(p.kept, n) {
+	if !p.allowed.Fits(p.kept, n) {
 		return p.errKept()
 	}
-	p.allowed.add(&p.kept, n)
+	p.allowed.Add(&p.kept, n)
 	return nil
 }
 
 func (p *peer) errKept() error {
-	return fmt.Errorf("%w: messages, locks and answers that wait take %d bytes for pod %d and %d for all pods, at most %d and %d: receive earlier, send fewer large messages at once, or give the sidecar more memory (sidecar.resources)", link.ErrProtocol, p.kept, p.id, p.allowed.used, p.allowed.share, p.allowed.most)
+	return fmt.Errorf("%w: messages, locks and answers that wait take %d bytes for pod %d and %d for all pods, at most %d and %d: receive earlier, send fewer large messages at once, or give the sidecar more memory (sidecar.resources)", link.ErrProtocol, p.kept, p.id, p.allowed.Used(), p.allowed.Share(), p.allowed.Most())
 }
 
 // charged takes the credit of an eager message into account.
@@ -113,7 +79,7 @@ func (c *Core) answer(p *peer, t wire.Type) *link.Frame {
 	f, a := c.emit(p, t)
 	a.kind = afterAnswer
 	p.answers++
-	p.allowed.add(&p.kept, memory.AnswerCost) // answered judges it
+	p.allowed.Add(&p.kept, memory.AnswerCost) // answered judges it
 	return f
 }
 
@@ -122,7 +88,7 @@ func (p *peer) answered() error {
 	if p.answers > answerLimit {
 		return errAnswered
 	}
-	if !p.allowed.fits(p.kept, 0) {
+	if !p.allowed.Fits(p.kept, 0) {
 		return p.errKept()
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -68,7 +69,7 @@ func TestBoundOfPulls(t *testing.T) {
 	if err := s.core.Submit(2, 0, &d); err != nil {
 		t.Fatal(err)
 	}
-	id := s.core.sessions[0].requests[1].id
+	id := s.core.sessions[0].Request(1).ID
 	var err error
 	n := uint64(0)
 	for ; err == nil && n < 2*chunkLimit; n++ {
@@ -106,7 +107,7 @@ func (s *story) ended() uint64 {
 	if err := s.core.Submit(2, 0, &d); err != nil {
 		s.t.Fatal(err)
 	}
-	id := s.core.sessions[0].requests[9].id
+	id := s.core.sessions[0].Request(9).ID
 	s.core.endSend(id, s.core.sends.Get(id), shm.StatusOK, true)
 	return id
 }
@@ -203,7 +204,7 @@ func TestDescriptorsThatCannotBeMeant(t *testing.T) {
 // TestRefusalsAreNoAnswers: a rank leaves to which its peer's ranks have announced all
 // that they may. That they are told so is not what a peer asks for on and on.
 func TestRefusalsAreNoAnswers(t *testing.T) {
-	const ranks = 3
+	const many = 3
 	ports := &lone{regions: map[link.Region][]byte{}}
 	c, err := New(Config{PodOf: []int32{0, 1, 1, 1}, Pods: 2}, ports)
 	if err == nil {
@@ -216,11 +217,11 @@ func TestRefusalsAreNoAnswers(t *testing.T) {
 	if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, Credit: c.peers[1].granted}, nil); err != nil {
 		t.Fatal(err)
 	}
-	c.ofPeers.most = 1 << 40 // this is of another bound
+	c.ofPeers = ranks.NewAllowance(1<<40, 0) // this is of another bound
 	n := uint64(0)
 	announce := func() error {
 		n++
-		h := wire.Header{Type: wire.RTS, Seq: n, Src: 1 + uint32(n%ranks), Context: 5, A: 1 << 30, B: n, Length: wire.RTSBytes}
+		h := wire.Header{Type: wire.RTS, Seq: n, Src: 1 + uint32(n%many), Context: 5, A: 1 << 30, B: n, Length: wire.RTSBytes}
 		return c.Deliver(1, 1, &h, make([]byte, wire.RTSBytes))
 	}
 	for n <= answerLimit {

@@ -5,29 +5,27 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
 // submitCancel ends a request that nothing has happened to yet; any other goes
 // on to its own end (L§5). Either way the application sees one OpDone.
 func (c *Core) submitCancel(s *session, d *shm.Descriptor) error {
-	if int(d.Req) >= len(s.requests) {
-		return nil // ended already
-	}
-	switch q := s.requests[d.Req]; q.kind {
-	case requestRecv:
-		switch r := c.recvs.Get(q.id); {
+	switch q := s.Request(d.Req); q.Kind { // it may have ended already
+	case ranks.RequestRecv:
+		switch r := c.recvs.Get(q.ID); {
 		case r == nil || r.matched:
 		case r.offered:
-			c.withdraw(r, q.id)
+			c.withdraw(r, q.ID)
 		case s.endpoint.queue.Cancel(r.posted):
-			c.endRecv(q.id, r, shm.StatusCancelled)
+			c.endRecv(q.ID, r, shm.StatusCancelled)
 		}
-	case requestProbe:
-		c.dropProbe(s.endpoint, q.id)
-		c.finish(s.id, d.Req, shm.StatusCancelled)
-	case requestSend:
-		c.retract(q.id)
+	case ranks.RequestProbe:
+		c.dropProbe(s.endpoint, q.ID)
+		c.ranks.Finish(s.ID(), d.Req, shm.StatusCancelled)
+	case ranks.RequestSend:
+		c.retract(q.ID)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/collective"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
@@ -29,13 +30,13 @@ func (c *Core) openCollectives() (err error) {
 
 // submitReduced goes on after a user operation.
 func (c *Core) submitReduced(s *session, d *shm.Descriptor) error {
-	if int(d.Req) >= len(s.requests) || s.requests[d.Req].kind == requestFree {
+	switch q := s.Request(d.Req); q.Kind {
+	case ranks.RequestFree:
 		return nil // ended meanwhile
+	case ranks.RequestColl:
+		return c.collectives.Reduced(d.Req, q.ID)
 	}
-	if s.requests[d.Req].kind != requestColl {
-		return fmt.Errorf("request %d is no collective", d.Req)
-	}
-	return c.collectives.Reduced(d.Req, s.requests[d.Req].id)
+	return fmt.Errorf("request %d is no collective", d.Req)
 }
 
 // settle ends the job for a disagreement that was noted.
@@ -46,36 +47,36 @@ func (c *Core) settle() {
 }
 
 func (h host) Memory(s SessionID, class shm.Class, addr, length uint64) (link.Ref, error) {
-	return h.c.sessions[s].memory(class, addr, length)
+	return h.c.sessions[s].Memory(class, addr, length)
 }
 
 func (h host) Claim(s SessionID, req uint32) error {
-	return h.c.sessions[s].take(req, requestPlain, 0)
+	return h.c.sessions[s].Claim(req, ranks.RequestPlain, 0)
 }
 
-func (h host) Finish(s SessionID, req uint32, status shm.Status) { h.c.finish(s, req, status) }
+func (h host) Finish(s SessionID, req uint32, status shm.Status) { h.c.ranks.Finish(s, req, status) }
 
 func (h host) Open(s SessionID, req uint32, id uint64, cost int64) error {
 	x := h.c.sessions[s]
-	if err := x.charge(cost); err != nil {
+	if err := x.Charge(cost); err != nil {
 		return err
 	}
-	if err := x.take(req, requestColl, id); err != nil {
+	if err := x.Claim(req, ranks.RequestColl, id); err != nil {
 		return err
 	}
-	h.c.hold(s)
+	h.c.ranks.Hold(s)
 	return nil
 }
 
 func (h host) Close(s SessionID, req uint32, status shm.Status, result collective.Result, cost int64) {
-	h.c.sessions[s].refund(cost)
+	h.c.sessions[s].Refund(cost)
 	d := shm.Descriptor{Op: shm.OpDone, Req: req, Status: status}
 	d.SetBody(0, result.Need, result.Deserter, 0)
-	h.c.complete(s, &d)
-	h.c.unhold(s)
+	h.c.ranks.Complete(s, &d)
+	h.c.ranks.Unhold(s)
 }
 
-func (h host) Publish(s SessionID, d shm.Descriptor) { h.c.publish(s, &d) }
+func (h host) Publish(s SessionID, d shm.Descriptor) { h.c.ranks.Publish(s, &d) }
 
 func (h host) Send(m collective.Message) {
 	s := h.c.sessions[m.Session]

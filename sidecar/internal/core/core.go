@@ -24,6 +24,9 @@ import (
 // used again only after Ports.Freed.
 type SessionID = ranks.SessionID
 
+// Pieces are the allocated parts of an arena.
+type Pieces = ranks.Pieces
+
 // Ports is what the core needs done. The engine implements it.
 type Ports interface {
 	link.Memory
@@ -191,7 +194,8 @@ type Core struct {
 	budget    budget      // of the current Flush
 	endpoints []*endpoint // by world rank; nil: hosted elsewhere
 	hosted    []*endpoint
-	sessions  []*session
+	ranks     *ranks.Sessions
+	sessions  []*session // what this package has of them
 
 	sends  ranks.Table[send]
 	recvs  ranks.Table[recv]
@@ -214,10 +218,9 @@ type Core struct {
 	wanted  uint64          // the highest that a peer has begun
 	leaving bool            // no rank attaches any more
 	unmet   map[uint64]bool // receives that were offered, and whose rank left before their message came
-	ofRanks allowance       // of requests
-	ofPeers allowance       // of what they have sent and are answered
+	ofRanks ranks.Allowance // of requests
+	ofPeers ranks.Allowance // of what they have sent and are answered
 	effort  uint64          // steps of searches that descriptors made it do, in bytes
-	scratch shm.Descriptor  // of publish
 	stats   Stats
 
 	// What takes longer than an event, done in steps by Advance.
@@ -242,6 +245,7 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	}
 	c := &Core{cfg: cfg, ports: ports, retractables: map[retractable]uint64{}, unmet: map[uint64]bool{}, gen: 1, dice: cfg.Seed | 1}
 	c.setAllowances()
+	c.ranks = ranks.NewSessions(ports, &c.ofRanks, c.sessionGone)
 	reserve := poolReserve(cfg.Pods, cfg.CreditBytes)
 	c.pool = pool{region: RegionPool, limit: reserve}
 	c.copies = pool{region: RegionPool, next: reserve, limit: reserve + copyReserve}

@@ -75,7 +75,7 @@ func (c *Core) Aborted(now int64, rank, code uint32) {
 	c.now = now
 	f := &Failure{Rank: rank, Code: code, Reason: podlife.TextAborted}
 	if int(rank) < len(c.endpoints) && c.endpoints[rank] != nil && c.endpoints[rank].session != nil {
-		if a := c.Deserted(now, c.endpoints[rank].session.id); a != nil {
+		if a := c.Deserted(now, c.endpoints[rank].session.ID()); a != nil {
 			f.Rank, f.Reason = a.Rank, a.Text
 		}
 	}
@@ -349,7 +349,7 @@ func (c *Core) sweepProbe(id uint64, p *probe) {
 	if p.source != shm.AnySource && c.hasLeft(p.source) {
 		o := p.owner
 		c.dropProbe(p.endpoint, id)
-		c.finish(o.session, o.req, shm.StatusPeerLeft)
+		c.ranks.Finish(o.session, o.req, shm.StatusPeerLeft)
 	}
 }
 

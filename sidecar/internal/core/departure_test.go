@@ -95,19 +95,22 @@ type statuses struct {
 	got map[SessionID]shm.Status
 }
 
-func (s *statuses) Complete(id SessionID, d *shm.Descriptor) {
-	if d.Op == shm.OpDone {
-		s.got[id] = d.Status
+func newStatuses(x *crowd) *statuses {
+	s := &statuses{x, map[SessionID]shm.Status{}}
+	x.ended = func(id SessionID, d *shm.Descriptor) {
+		if d.Op == shm.OpDone {
+			s.got[id] = d.Status
+		}
 	}
+	return s
 }
 
 // A collective whose step fails at once does not go on: others would get bytes
 // that nobody sent.
 func TestCollectiveEndsWithItsFirstFailedStep(t *testing.T) {
 	x := newCrowd(t)
-	s := &statuses{x, map[SessionID]shm.Status{}}
+	s := newStatuses(x)
 	c := x.core
-	c.ports = s
 	x.deliver(wire.Header{Type: wire.Left, Src: 2}, nil) // the root has left
 	for c.Advance(3) > 0 {
 	}

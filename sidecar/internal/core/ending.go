@@ -3,6 +3,7 @@ package core
 import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
 
@@ -40,7 +41,7 @@ func (c *Core) endSessions(budget int) int {
 			done.endpoint.ended = true
 			c.sayBye()
 			if done.session != nil {
-				c.unhold(done.session.id)
+				c.ranks.Unhold(done.session.ID())
 			}
 		}
 	}
@@ -53,13 +54,13 @@ func (c *Core) endStep(x *ending, budget int) int {
 	if s == nil {
 		return c.endEndpoint(x.endpoint, budget)
 	}
-	for ; x.request < len(s.requests) && budget > 0; x.request++ {
-		if s.requests[x.request].kind != requestFree {
+	for ; x.request < s.Requests() && budget > 0; x.request++ {
+		if s.Request(uint32(x.request)).Kind != ranks.RequestFree {
 			c.endRequest(x, uint32(x.request))
 			budget--
 		}
 	}
-	if x.request < len(s.requests) {
+	if x.request < s.Requests() {
 		return 0
 	}
 	for i := len(s.silent) - 1; i >= 0 && budget > 0; i-- {
@@ -92,22 +93,22 @@ func (c *Core) orphan(x *ending, st *send) bool {
 // under way ends it: the acknowledgement of a frame, or the last word of a peer.
 func (c *Core) endRequest(x *ending, req uint32) {
 	s := x.session
-	switch q := s.requests[req]; q.kind {
-	case requestSend:
-		if st := c.sends.Get(q.id); st != nil && q.id != 0 && !c.orphan(x, st) {
-			c.forsake(q.id, st)
+	switch q := s.Request(req); q.Kind {
+	case ranks.RequestSend:
+		if st := c.sends.Get(q.ID); st != nil && q.ID != 0 && !c.orphan(x, st) {
+			c.forsake(q.ID, st)
 		}
-	case requestRecv:
-		if r := c.recvs.Get(q.id); r != nil {
-			c.abandon(q.id, r, shm.StatusAborted)
+	case ranks.RequestRecv:
+		if r := c.recvs.Get(q.ID); r != nil {
+			c.abandon(q.ID, r, shm.StatusAborted)
 		}
-	case requestProbe:
-		c.dropProbe(s.endpoint, q.id)
-		c.finish(s.id, req, shm.StatusAborted)
-	case requestColl:
-		c.collectives.End(q.id, shm.StatusAborted)
-	case requestOrigin:
-		c.endOrigin(q.id, shm.StatusAborted)
+	case ranks.RequestProbe:
+		c.dropProbe(s.endpoint, q.ID)
+		c.ranks.Finish(s.ID(), req, shm.StatusAborted)
+	case ranks.RequestColl:
+		c.collectives.End(q.ID, shm.StatusAborted)
+	case ranks.RequestOrigin:
+		c.endOrigin(q.ID, shm.StatusAborted)
 	}
 }
 

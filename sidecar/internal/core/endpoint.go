@@ -4,9 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
-	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
@@ -44,60 +43,14 @@ func (e *endpoint) space(coll bool) *match.Queue {
 
 // session is an attached application.
 type session struct {
-	id       SessionID
+	ranks.Session
 	endpoint *endpoint
-	withheld uint8 // flags of completions that its client does not know
-	slab     link.Ref
-	arena    link.Ref
-	pieces   pieces
-	requests []request // by the client's request number
-	open     int       // requests in use
-	allowed  *allowance
-	kept     int64    // of it
 	flushes  int      // flushes of all peers under way
 	silent   []uint64 // silent sends that the receiver has not taken over
-	holds    int      // frames, placements and remote operations that refer to its memory
-	left     bool     // detached or dead: no completions any more
-	now      int64    // of the descriptor that is being taken
 	deserted deserted
 	lender   Lender // of memory that it registers itself; nil: it may not
 	lends    link.Region
 	lent     map[uint32]*lent
-}
-
-// request is what a client's request number stands for.
-type request struct {
-	kind  requestKind
-	id    uint64
-	since int64
-}
-
-type requestKind uint8
-
-const (
-	requestFree requestKind = iota
-	requestSend
-	requestRecv
-	requestProbe
-	requestColl
-	requestOrigin
-	requestPlain // completed by the core without a state of its own
-)
-
-// flagsAgreed are the flags of an OpDone that need a feature of the client (L§4.3).
-var flagsAgreed = []struct {
-	feature uint64
-	flag    uint8
-}{{shm.FeatureData, shm.FlagData}, {shm.FeatureTypes, shm.FlagTyped}}
-
-// withheld are the flags that a client with these features does not know.
-func withheld(features uint64) (flags uint8) {
-	for _, f := range flagsAgreed {
-		if features&f.feature == 0 {
-			flags |= f.flag
-		}
-	}
-	return flags
 }
 
 // Attach adds an application that speaks for rank, and whose client has features. The refs
@@ -117,7 +70,8 @@ func (c *Core) Attach(now int64, id SessionID, rank uint32, features uint64, sla
 	for int(id) >= len(c.sessions) {
 		c.sessions = append(c.sessions, nil)
 	}
-	s := &session{id: id, endpoint: e, withheld: withheld(features), slab: slab, arena: arena, allowed: &c.ofRanks, pieces: pieces{to: arena.Len}}
+	s := &session{endpoint: e}
+	c.ranks.Attach(&s.Session, id, rank, features, slab, arena)
 	c.collectives.Attach(id, rank, e.index, arena.Off)
 	c.sessions[id], e.session = s, s
 	if c.fail != nil {
@@ -131,11 +85,10 @@ func (c *Core) Attach(now int64, id SessionID, rank uint32, features uint64, sla
 func (c *Core) Detach(now int64, id SessionID, reason error) {
 	c.now = now
 	s := c.sessions[id]
-	if s == nil || s.left {
+	if s == nil || s.Left() {
 		return
 	}
-	s.holds++ // until its ending is done
-	s.left = true
+	s.Leave() // it is held until its ending is done
 	e := s.endpoint
 	e.session, e.gone = nil, true
 	if reason != nil {
@@ -151,12 +104,12 @@ func (c *Core) Detach(now int64, id SessionID, reason error) {
 func (c *Core) Unattach(now int64, id SessionID) bool {
 	c.now = now
 	s := c.sessions[id]
-	if s == nil || s.left || len(s.requests) > 0 || c.fail != nil {
+	if s == nil || s.Left() || s.Requests() > 0 || c.fail != nil {
 		return false
 	}
-	s.holds++
-	s.left, s.endpoint.session = true, nil
-	c.unhold(id)
+	s.Leave()
+	s.endpoint.session = nil
+	c.ranks.Unhold(id)
 	return true
 }
 
@@ -186,97 +139,14 @@ func (c *Core) blamed(rank uint32, reason error) *Failure {
 // Left reports whether an application has been detached.
 func (c *Core) Left(id SessionID) bool {
 	s := c.sessions[id]
-	return s == nil || s.left
+	return s == nil || s.Left()
 }
 
-func (c *Core) hold(id SessionID) { c.sessions[id].holds++ }
-
-// unhold ends a reference to a session's memory; the last one after the
-// session has left lets the memory go.
-func (c *Core) unhold(id SessionID) {
-	s := c.sessions[id]
-	s.holds--
-	if s.left && s.holds == 0 {
-		c.sessions[id] = nil
-		s.refund(s.kept)
-		c.collectives.SessionGone(id)
-		c.ports.Freed(id)
-	}
+// sessionGone forgets a session that nothing refers to any more.
+func (c *Core) sessionGone(id SessionID) {
+	c.sessions[id] = nil
+	c.collectives.SessionGone(id)
 }
 
-// take claims the client's request number.
-func (s *session) take(req uint32, kind requestKind, id uint64) error {
-	if req >= shm.MaxRequests {
-		return fmt.Errorf("request number %d, want below %d", req, shm.MaxRequests)
-	}
-	if more := int64(req) + 1 - int64(len(s.requests)); more > 0 {
-		if err := s.charge(more * memory.NumberCost); err != nil {
-			return err
-		}
-		s.requests = append(s.requests, make([]request, more)...)
-	}
-	if s.requests[req].kind != requestFree {
-		return fmt.Errorf("request number %d is in use", req)
-	}
-	if err := s.charge(memory.RequestCost); err != nil {
-		return err
-	}
-	s.requests[req] = request{kind, id, s.now}
-	s.open++
-	return nil
-}
-
-// finish ends a request that needs no more than a status.
-func (c *Core) finish(id SessionID, req uint32, status shm.Status) {
-	d := shm.Descriptor{Op: shm.OpDone, Req: req, Status: status}
-	c.complete(id, &d)
-}
-
-// complete publishes the end of a request and frees its number.
-func (c *Core) complete(id SessionID, d *shm.Descriptor) {
-	s := c.sessions[id]
-	if s == nil || s.left {
-		return
-	}
-	s.requests[d.Req] = request{}
-	s.open--
-	s.refund(memory.RequestCost)
-	if d.Flags&s.withheld != 0 { // and what the context says by them
-		d.Flags, d.Context = d.Flags&^s.withheld, 0
-	}
-	c.publish(id, d)
-}
-
-// publish hands d to the application. The copy keeps descriptors of callers on
-// their stacks: what goes through an interface would be allocated.
-func (c *Core) publish(id SessionID, d *shm.Descriptor) {
-	if d != &c.scratch {
-		c.scratch = *d
-	}
-	c.ports.Complete(id, &c.scratch)
-}
-
-// memory finds the range that a descriptor names, or an error: the client lied.
-func (s *session) memory(class shm.Class, addr, length uint64) (link.Ref, error) {
-	var base link.Ref
-	switch class {
-	case shm.ClassSlab:
-		base = s.slab
-	case shm.ClassArena:
-		base = s.arena
-	case shm.ClassNone:
-		if length == 0 {
-			return link.Ref{}, nil
-		}
-		fallthrough
-	default:
-		return link.Ref{}, fmt.Errorf("class %d names no memory", class)
-	}
-	if length > base.Len || addr > base.Len-length {
-		return link.Ref{}, fmt.Errorf("range of %d bytes at %d is outside the %d bytes of class %d", length, addr, base.Len, class)
-	}
-	if class == shm.ClassArena && !s.pieces.hold(addr, length) {
-		return link.Ref{}, fmt.Errorf("range of %d bytes at %d is outside the allocated pieces of the arena", length, addr)
-	}
-	return base.Slice(addr, length), nil
-}
+// Bound lets a session name its arena only where it is allocated. Without it, all is.
+func (c *Core) Bound(id SessionID, p Pieces) { c.sessions[id].Bound(p) }

@@ -71,8 +71,8 @@ func (c *Core) exposureOf(w *window, rank uint32) *exposed {
 	x := c.exposures.Get(w.exposed)
 	if x == nil {
 		x, w.exposed = c.exposures.Alloc()
-		x.session, x.rank, x.mem = w.session.id, rank, w.mem
-		c.hold(x.session)
+		x.session, x.rank, x.mem = w.session.ID(), rank, w.mem
+		c.ranks.Hold(x.session)
 	}
 	return x
 }
@@ -97,7 +97,7 @@ func (c *Core) divert(p *peer) {
 	in.kind, in.id, in.hold = placeDiscard, 0, false
 	in.dst = link.Ref{Region: RegionDiscard, Len: uint64(in.head.Length)}
 	c.landed(id)
-	c.unhold(s)
+	c.ranks.Unhold(s)
 }
 
 // conceal begins the end of a window's exposure; false: it is not exposed. The
@@ -161,9 +161,9 @@ func (c *Core) endExposure(id uint64, x *exposed) {
 	s, freed := x.session, x.freed
 	c.exposures.Release(id)
 	if freed > 0 {
-		c.finish(s, freed-1, shm.StatusOK)
+		c.ranks.Finish(s, freed-1, shm.StatusOK)
 	}
-	c.unhold(s)
+	c.ranks.Unhold(s)
 }
 
 // A sweep looks at the holders of windows as well: so many cost one of its budget, and

@@ -68,8 +68,8 @@ func (c *Core) emitAbort(p *peer, f *Failure) {
 }
 
 func (c *Core) tellFailure(s *session) {
-	c.ports.Failed(s.id, c.fail.Error())
-	c.publish(s.id, &shm.Descriptor{Op: shm.OpFailed, Peer: c.fail.Rank, Status: shm.Status(c.fail.Code)})
+	c.ports.Failed(s.ID(), c.fail.Error())
+	c.ranks.Publish(s.ID(), &shm.Descriptor{Op: shm.OpFailed, Peer: c.fail.Rank, Status: shm.Status(c.fail.Code)})
 }
 
 func (c *Core) onAbort(p *peer, h *wire.Header, payload []byte) error {
@@ -85,7 +85,7 @@ func (c *Core) onAbort(p *peer, h *wire.Header, payload []byte) error {
 }
 
 func (c *Core) submitAbort(s *session, d *shm.Descriptor) error {
-	ref, err := s.memory(d.Class, d.Addr(), d.Len())
+	ref, err := s.Memory(d.Class, d.Addr(), d.Len())
 	if err != nil {
 		return err
 	}
@@ -182,14 +182,14 @@ func (c *Core) dropOutbox(p *peer) {
 		case afterCopy:
 			c.copies.put(o.frames[i].Payload)
 		case afterComplete:
-			c.finish(a.session, uint32(a.id), c.lost(p))
+			c.ranks.Finish(a.session, uint32(a.id), c.lost(p))
 		case afterColl:
 			c.collectives.Done(a.id, c.lost(p))
 		case afterOrigin:
 			c.endOrigin(a.id, c.lost(p))
 		}
 		if a.hold {
-			c.unhold(a.session)
+			c.ranks.Unhold(a.session)
 		}
 	}
 	o.next = o.last // what its ends have emitted
@@ -233,6 +233,6 @@ func (c *Core) dropInbound(p *peer) {
 		}
 	}
 	if in.hold {
-		c.unhold(in.session)
+		c.ranks.Unhold(in.session)
 	}
 }

@@ -45,7 +45,7 @@ func TestOwnWords(t *testing.T) {
 func TestGetsOfWhoKnows(t *testing.T) {
 	x := newCrowd(t)
 	p := &x.core.peers[1]
-	before := x.core.sessions[0].holds
+	before := x.core.sessions[0].Holds()
 	x.core.Fail(2, &Failure{Rank: 0, Code: 1, Reason: "a test"})
 	for x.core.Flush(2, x) {
 	}
@@ -55,10 +55,10 @@ func TestGetsOfWhoKnows(t *testing.T) {
 	p.knows = true
 	g, id := x.core.gots.Alloc()
 	*g = got{peer: 1, request: 1, mem: link.Ref{Region: RegionFirst, Len: 1 << 20}}
-	x.core.hold(0)
+	x.core.ranks.Hold(0)
 	p.streams.Add(2, entry{entryGot, id})
 	x.core.LinkDown(3, 1, link.ErrBroken)
-	if n := x.core.sessions[0].holds; n != before || !p.streams.Empty() {
+	if n := x.core.sessions[0].Holds(); n != before || !p.streams.Empty() {
 		t.Errorf("%d holds of the rank's memory, %d were before; streams empty: %v", n, before, p.streams.Empty())
 	}
 }

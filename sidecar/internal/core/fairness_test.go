@@ -6,6 +6,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/collective"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -20,6 +21,7 @@ type crowd struct {
 	touched uint64 // bytes of arenas, since it was last set to 0
 	room    int    // frames that the link still takes; negative: any number
 	done    int    // completions
+	ended   func(SessionID, *shm.Descriptor)
 	seq     uint64
 }
 
@@ -40,7 +42,7 @@ func (x *crowd) attach() {
 		t.Fatal(err)
 	}
 	// These tests are of other bounds than that of the bytes of all of them.
-	x.core.ofRanks.most, x.core.ofPeers.most = 1<<40, 1<<40
+	x.core.ofRanks, x.core.ofPeers = ranks.NewAllowance(1<<40, 0), ranks.NewAllowance(1<<40, 0)
 	for rank := range uint32(2) {
 		base := RegionFirst + link.Region(2*rank)
 		if err := x.core.Attach(1, SessionID(rank), rank, shm.FeaturesAll, link.Ref{Region: base, Len: 1 << 20}, link.Ref{Region: base + 1, Len: crowdArena}); err != nil {
@@ -70,7 +72,11 @@ func (x *crowd) Bytes(r link.Ref) []byte {
 	return x.scratch[:r.Len]
 }
 
-func (x *crowd) Complete(SessionID, *shm.Descriptor) { x.done++ }
+func (x *crowd) Complete(id SessionID, d *shm.Descriptor) {
+	if x.done++; x.ended != nil {
+		x.ended(id, d)
+	}
+}
 
 func (x *crowd) Post(peer link.Peer, frames []*link.Frame) int {
 	n := len(frames)
@@ -157,10 +163,11 @@ func TestStreamsTakeTurns(t *testing.T) {
 	body := wire.PullBody{}
 	var raw [wire.PullBytes]byte
 	for rank := range SessionID(2) {
-		for _, q := range x.core.sessions[rank].requests {
-			if st := x.core.sends.Get(q.id); q.kind == requestSend && st != nil {
+		for i := range x.core.sessions[rank].Requests() {
+			q := x.core.sessions[rank].Request(uint32(i))
+			if st := x.core.sends.Get(q.ID); q.Kind == ranks.RequestSend && st != nil {
 				body.Bytes = st.total
-				x.deliver(wire.Header{Type: wire.Pull, A: q.id, B: 100 + uint64(rank), Length: uint32(body.Encode(raw[:]))}, raw[:])
+				x.deliver(wire.Header{Type: wire.Pull, A: q.ID, B: 100 + uint64(rank), Length: uint32(body.Encode(raw[:]))}, raw[:])
 			}
 		}
 	}

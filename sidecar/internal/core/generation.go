@@ -195,7 +195,7 @@ func (c *Core) renewPeer(p *peer) {
 	}
 	c.dropViews(p)
 	p.offers = nil
-	p.allowed.add(&p.kept, -int64(p.locks)*memory.LockCost)
+	p.allowed.Add(&p.kept, -int64(p.locks)*memory.LockCost)
 	p.gets, p.served, p.locks, p.asks, p.waits, p.retracts = 0, 0, 0, 0, 0, 0
 	switch {
 	case p.gen > c.gen, p.gen == c.gen && p.bye:

@@ -21,8 +21,7 @@ type repeated struct {
 func newRepeated(t *testing.T, features uint64) *repeated {
 	t.Helper()
 	x := newStranger(t)
-	r := &repeated{statuses: &statuses{x, map[SessionID]shm.Status{}}}
-	x.core.ports = r
+	r := &repeated{statuses: newStatuses(x)}
 	x.core.LinkUp(1, 1, link.Caps{Name: "test"})
 	if err := x.core.Deliver(1, 1, &wire.Header{Type: wire.Ack, A: features, Credit: x.core.peers[1].granted}, nil); err != nil {
 		t.Fatal(err)

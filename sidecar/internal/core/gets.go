@@ -29,8 +29,8 @@ func (c *Core) onGet(p *peer, h *wire.Header) error {
 	}
 	c.stats.OneSided.add(h.B)
 	g, id := c.gots.Alloc()
-	*g = got{peer: p.id, request: h.A, mem: ref, session: w.session.id}
-	c.hold(g.session)
+	*g = got{peer: p.id, request: h.A, mem: ref, session: w.session.ID()}
+	c.ranks.Hold(g.session)
 	p.served++
 	p.streams.Add(h.Src, entry{entryGot, id})
 	c.touch(p)
@@ -52,7 +52,7 @@ func (c *Core) feedGot(p *peer, id uint64) bool {
 	// The last frame takes over the hold, and its acknowledgement ends the get.
 	*a = after{session: g.session, hold: true}
 	if g.sent < g.mem.Len {
-		c.hold(g.session)
+		c.ranks.Hold(g.session)
 		return true
 	}
 	a.kind = afterGot
@@ -64,7 +64,7 @@ func (c *Core) feedGot(p *peer, id uint64) bool {
 func (c *Core) dropGots(p *peer) {
 	c.gots.Each(func(id uint64, g *got) {
 		if g.peer == p.id {
-			c.unhold(g.session)
+			c.ranks.Unhold(g.session)
 			c.gots.Release(id)
 		}
 	})

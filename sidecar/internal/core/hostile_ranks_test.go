@@ -17,7 +17,7 @@ const hostileExposures = 3
 // submit gives the core a descriptor of a rank that is here.
 func (h *hostile) submit() {
 	s := SessionID(h.r.IntN(hostileRanks))
-	if x := h.core.sessions[s]; x == nil || x.left || h.core.Held(s) {
+	if x := h.core.sessions[s]; x == nil || x.Left() || h.core.Held(s) {
 		return
 	}
 	d := h.descriptor(s)
@@ -58,7 +58,7 @@ func ends(d *shm.Descriptor) bool {
 
 // detach lets a rank go. Its requests end without a word to it.
 func (h *hostile) detach(s SessionID, reason error) {
-	if x := h.core.sessions[s]; x == nil || x.left {
+	if x := h.core.sessions[s]; x == nil || x.Left() {
 		return
 	}
 	clear(h.open[s])

@@ -350,7 +350,7 @@ func (h *hostile) left() string {
 	}
 	for s, freed := range h.freed {
 		if !freed {
-			fmt.Fprintf(&b, " memory of session %d, held %d times", s, c.sessions[s].holds)
+			fmt.Fprintf(&b, " memory of session %d, held %d times", s, c.sessions[s].Holds())
 		}
 	}
 	return b.String()

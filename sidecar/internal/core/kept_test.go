@@ -115,8 +115,8 @@ func TestRanksKeepNoMoreThanIsCounted(t *testing.T) {
 			}
 			for c.Advance(4) > 0 {
 			}
-			if c.ofRanks.used < 0 || c.ofRanks.used > 0 && what != "puts" { // which the peers still hold
-				t.Errorf("%d bytes are accounted when all have gone", c.ofRanks.used)
+			if c.ofRanks.Used() < 0 || c.ofRanks.Used() > 0 && what != "puts" { // which the peers still hold
+				t.Errorf("%d bytes are accounted when all have gone", c.ofRanks.Used())
 			}
 		})
 	}
@@ -141,8 +141,8 @@ func TestLeavesWhileTheJobEnds(t *testing.T) {
 		c.Detach(5, 1, errors.New("over, too"))
 		for c.Advance(6) > 0 {
 		}
-		if s := c.sessions[1]; s != nil && s.open > 0 && op == shm.OpProbe {
-			t.Errorf("op %d: %d requests are open when their rank has left", op, s.open)
+		if s := c.sessions[1]; s != nil && s.Open() > 0 && op == shm.OpProbe {
+			t.Errorf("op %d: %d requests are open when their rank has left", op, s.Open())
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -40,23 +41,23 @@ func (c *Core) submitExpose(s *session, d *shm.Descriptor) error {
 	case s.lent[uint32(number)] != nil:
 		return fmt.Errorf("exposure %d is there already", number)
 	}
-	if err := s.take(d.Req, requestPlain, 0); err != nil {
+	if err := s.Claim(d.Req, ranks.RequestPlain, 0); err != nil {
 		return err
 	}
 	if s.lender == nil { // its link has taken no context
-		c.finish(s.id, d.Req, shm.StatusUnsupported)
+		c.ranks.Finish(s.ID(), d.Req, shm.StatusUnsupported)
 		return nil
 	}
 	m := link.Lent{Addr: d.Addr(), Len: n, Lkey: uint32(d.Aux2()), Rkey: uint32(d.Aux2() >> 32)}
 	if err := s.lender.Lend(s.lends, uint32(number), m); err != nil {
-		c.finish(s.id, d.Req, shm.StatusUnsupported) // its device is gone
+		c.ranks.Finish(s.ID(), d.Req, shm.StatusUnsupported) // its device is gone
 		return nil
 	}
 	if s.lent == nil {
 		s.lent = map[uint32]*lent{}
 	}
 	s.lent[uint32(number)] = &lent{number: uint32(number), len: n}
-	c.finish(s.id, d.Req, shm.StatusOK)
+	c.ranks.Finish(s.ID(), d.Req, shm.StatusOK)
 	return nil
 }
 
@@ -66,12 +67,12 @@ func (c *Core) submitUnexpose(s *session, d *shm.Descriptor) error {
 	if m == nil || m.ends != 0 {
 		return fmt.Errorf("exposure %d is not there", d.Aux())
 	}
-	if err := s.take(d.Req, requestPlain, 0); err != nil {
+	if err := s.Claim(d.Req, ranks.RequestPlain, 0); err != nil {
 		return err
 	}
 	m.ends = d.Req + 1
 	m.uses++
-	c.done(s.id, m)
+	c.done(s.ID(), m)
 	return nil
 }
 
@@ -95,10 +96,10 @@ func (c *Core) done(id SessionID, m *lent) {
 		return
 	}
 	s := c.sessions[id]
-	if s == nil || s.left {
+	if s == nil || s.Left() {
 		return // all of it ends with its session
 	}
 	delete(s.lent, m.number)
 	s.lender.Reclaim(s.lends, m.number)
-	c.finish(id, m.ends-1, shm.StatusOK)
+	c.ranks.Finish(id, m.ends-1, shm.StatusOK)
 }

@@ -132,6 +132,6 @@ func (w *window) nextWaiter(c *Core) lockWaiter {
 	l := w.waiting.Pop()
 	p := &c.peers[l.peer]
 	p.locks--
-	p.allowed.add(&p.kept, -memory.LockCost)
+	p.allowed.Add(&p.kept, -memory.LockCost)
 	return l
 }

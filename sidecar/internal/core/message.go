@@ -63,7 +63,7 @@ func (c *Core) park(p *peer, e *endpoint, h *wire.Header, length uint64, payload
 		c.retractables[key] = id
 	}
 	if m.coll && e.session != nil {
-		c.collectives.Parked(e.session.id, h.Context, h.Tag, h.Src, length, data)
+		c.collectives.Parked(e.session.ID(), h.Context, h.Tag, h.Src, length, data)
 	}
 	if c.wakeProbe(e, m, id) {
 		return m, id
@@ -126,7 +126,7 @@ func (c *Core) freeMessage(id uint64, m *message) {
 	} else {
 		p := &c.peers[m.peer]
 		p.announced--
-		p.allowed.add(&p.kept, -memory.AnnounceCost)
+		p.allowed.Add(&p.kept, -memory.AnnounceCost)
 	}
 	c.unpark(id, m)
 }

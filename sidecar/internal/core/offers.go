@@ -194,7 +194,7 @@ func (c *Core) startPut(s *session, p *peer, o *outgoing, to *offered, key offer
 	if !p.caps.Notify {
 		notify = 0
 	}
-	token := c.remote(remoteOffered, s.id, id)
+	token := c.remote(remoteOffered, s.ID(), id)
 	op := c.remotes.Get(token)
 	op.other = to.request
 	op.rank, op.collides = o.dst, notify == 0 && mover.Collides(&to.body, c.lastByte(o.payload)[0])
@@ -207,11 +207,11 @@ func (c *Core) startPut(s *session, p *peer, o *outgoing, to *offered, key offer
 		r.elem = o.elem
 	}
 	st.move.Writing()
-	c.hold(s.id)
+	c.ranks.Hold(s.ID())
 	c.stats.Put.add(o.total)
 	c.stats.Offered++
 	p.offers.writing = append(p.offers.writing, writing{key, token, to.request, false})
-	c.setState(s, o.owner, requestSend, id)
+	c.setState(s, o.owner, ranks.RequestSend, id)
 	if o.owner.coll != 0 {
 		c.collectives.Opened(o.owner.coll, collective.MessageID{ID: id, Send: true})
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -50,7 +51,7 @@ func (c *Core) submitOneSided(s *session, d *shm.Descriptor) error {
 	o, id := c.origins.Alloc()
 	err := c.describeOrigin(s, o, d)
 	if err == nil {
-		err = s.take(d.Req, requestOrigin, id)
+		err = s.Claim(d.Req, ranks.RequestOrigin, id)
 	}
 	if err != nil {
 		c.origins.Release(id)
@@ -58,7 +59,7 @@ func (c *Core) submitOneSided(s *session, d *shm.Descriptor) error {
 	}
 	if o.buf.Len > 0 {
 		o.session = true
-		c.hold(s.id)
+		c.ranks.Hold(s.ID())
 	}
 	kind, waits := awaited(d.Op)
 	switch {
@@ -77,11 +78,11 @@ func (c *Core) submitOneSided(s *session, d *shm.Descriptor) error {
 }
 
 func (c *Core) describeOrigin(s *session, o *origin, d *shm.Descriptor) error {
-	o.owner, o.op, o.rank, o.target = owner{session: s.id, req: d.Req}, d.Op, s.endpoint.rank, d.Peer
+	o.owner, o.op, o.rank, o.target = owner{session: s.ID(), req: d.Req}, d.Op, s.endpoint.rank, d.Peer
 	o.context, o.tag = d.Context, d.Tag
 	switch d.Op {
 	case shm.OpPut, shm.OpGet, shm.OpAcc:
-		ref, err := s.memory(d.Class, d.Addr(), d.Len())
+		ref, err := s.Memory(d.Class, d.Addr(), d.Len())
 		if err != nil {
 			return err
 		}
@@ -189,7 +190,7 @@ func (c *Core) endFetch(id uint64, o *origin, value []byte) {
 	d.SetInline(value)
 	s := o.owner.session
 	c.releaseOrigin(id, o)
-	c.complete(s, &d)
+	c.ranks.Complete(s, &d)
 }
 
 // endOrigin completes a one-sided operation. A get that ends while it is being
@@ -215,9 +216,9 @@ func (c *Core) endOrigin(id uint64, status shm.Status) {
 	} else {
 		c.forgetOrigin(id, o, p)
 	}
-	c.complete(s, &d)
+	c.ranks.Complete(s, &d)
 	if held {
-		c.unhold(s)
+		c.ranks.Unhold(s)
 	}
 }
 

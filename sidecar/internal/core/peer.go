@@ -43,7 +43,7 @@ type peer struct {
 	first     uint32 // the lowest of them
 	last      uint32 // and the highest
 	taken     uint32 // eager credit that its messages have used, cumulative
-	allowed   *allowance
+	allowed   *ranks.Allowance
 	kept      int64 // of it
 	announced int   // messages of it that wait to be matched, and that it still has
 	answers   int   // to it, not acknowledged
@@ -306,7 +306,7 @@ func (c *Core) acknowledge(p *peer, seq uint64) error {
 func (c *Core) released(p *peer, a after, f *link.Frame) {
 	switch a.kind {
 	case afterComplete:
-		c.finish(a.session, uint32(a.id), c.taken(p, f))
+		c.ranks.Finish(a.session, uint32(a.id), c.taken(p, f))
 	case afterCopy:
 		c.copies.put(f.Payload)
 	case afterChunk:
@@ -317,11 +317,11 @@ func (c *Core) released(p *peer, a after, f *link.Frame) {
 		p.served--
 	case afterAnswer:
 		p.answers--
-		p.allowed.add(&p.kept, -memory.AnswerCost)
+		p.allowed.Add(&p.kept, -memory.AnswerCost)
 	case afterColl:
 		c.collectives.Done(a.id, c.taken(p, f))
 	}
 	if a.hold {
-		c.unhold(a.session)
+		c.ranks.Unhold(a.session)
 	}
 }

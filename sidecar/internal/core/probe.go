@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
 
@@ -27,7 +28,7 @@ func (c *Core) submitProbe(s *session, d *shm.Descriptor) error {
 	}
 	claim := d.Op == shm.OpMprobe
 	// Before a message is taken out: it would be nobody's if the number is in use.
-	if err := s.take(d.Req, requestPlain, 0); err != nil {
+	if err := s.Claim(d.Req, ranks.RequestPlain, 0); err != nil {
 		return err
 	}
 	find := e.queue.Peek
@@ -39,23 +40,23 @@ func (c *Core) submitProbe(s *session, d *shm.Descriptor) error {
 	switch {
 	case ok:
 		m, id := c.parked.At(h)
-		c.answerProbe(s.id, d.Req, m, id, claim)
+		c.answerProbe(s.ID(), d.Req, m, id, claim)
 		return nil
 	case d.Flags&shm.FlagNow != 0:
-		c.finish(s.id, d.Req, shm.StatusNoMessage)
+		c.ranks.Finish(s.ID(), d.Req, shm.StatusNoMessage)
 		return nil
 	case e.probes.Full(pat):
-		c.finish(s.id, d.Req, shm.StatusUnsupported)
+		c.ranks.Finish(s.ID(), d.Req, shm.StatusUnsupported)
 		return nil
 	}
 	p, id := c.probes.Alloc()
-	*p = probe{owner: owner{session: s.id, req: d.Req}, endpoint: e, source: d.Peer, pattern: pat, claim: claim}
-	c.setState(s, p.owner, requestProbe, id)
+	*p = probe{owner: owner{session: s.ID(), req: d.Req}, endpoint: e, source: d.Peer, pattern: pat, claim: claim}
+	c.setState(s, p.owner, ranks.RequestProbe, id)
 	if d.Peer != shm.AnySource {
 		from := c.peerOf(d.Peer)
 		if c.hasLeft(d.Peer) || from.state == peerDead {
 			c.probes.Release(id)
-			c.finish(s.id, d.Req, c.lostRank(d.Peer))
+			c.ranks.Finish(s.ID(), d.Req, c.lostRank(d.Peer))
 			return nil
 		}
 		c.reach(from)
@@ -74,7 +75,7 @@ func (c *Core) answerProbe(s SessionID, req uint32, m *message, id uint64, claim
 	}
 	d.SetBody(0, m.length, handle, 0)
 	m.data.Tell(&d)
-	c.complete(s, &d)
+	c.ranks.Complete(s, &d)
 }
 
 // wakeProbe shows a message that has just arrived to the waiting probes. It

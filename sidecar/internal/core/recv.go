@@ -71,7 +71,7 @@ func (c *Core) submitRecv(s *session, d *shm.Descriptor) error {
 
 // takeRecv claims the client's request number for r, which uses its memory from then on.
 func (s *session) takeRecv(req uint32, r *recv, id uint64) error {
-	if err := s.take(req, requestRecv, id); err != nil {
+	if err := s.Claim(req, ranks.RequestRecv, id); err != nil {
 		return err
 	}
 	if r.lent.of != nil {
@@ -82,7 +82,7 @@ func (s *session) takeRecv(req uint32, r *recv, id uint64) error {
 
 // describeRecv fills r from the descriptor.
 func (c *Core) describeRecv(s *session, r *recv, d *shm.Descriptor) error {
-	r.owner = owner{session: s.id, req: d.Req}
+	r.owner = owner{session: s.ID(), req: d.Req}
 	r.endpoint, r.class = s.endpoint, d.Class
 	switch d.Class {
 	case shm.ClassInline:
@@ -99,7 +99,7 @@ func (c *Core) describeRecv(s *session, r *recv, d *shm.Descriptor) error {
 		}
 		r.class, r.capacity, r.lent = shm.ClassStaged, d.Len(), lent
 	default:
-		ref, err := s.memory(d.Class, d.Addr(), d.Len())
+		ref, err := s.Memory(d.Class, d.Addr(), d.Len())
 		if err != nil {
 			return err
 		}
@@ -199,7 +199,7 @@ func (c *Core) endRecv(id uint64, r *recv, status shm.Status) {
 		return
 	}
 	// Built in place: this is the end of every small message.
-	d := &c.scratch
+	d := c.ranks.Scratch()
 	*d = shm.Descriptor{}
 	d.Op, d.Req, d.Status, d.Peer, d.Tag = shm.OpDone, o.req, status, r.source, r.tag
 	if r.class == shm.ClassInline && status == shm.StatusOK {
@@ -221,7 +221,7 @@ func (c *Core) endRecv(id uint64, r *recv, status shm.Status) {
 		*d = done
 	}
 	c.recvs.Release(id)
-	c.complete(o.session, d)
+	c.ranks.Complete(o.session, d)
 	if lent != nil {
 		c.done(o.session, lent)
 	}

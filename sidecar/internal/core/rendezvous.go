@@ -39,7 +39,7 @@ func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
 	}
 	if st.move.Mem.Len > 0 {
 		st.held = true
-		c.hold(s.id)
+		c.ranks.Hold(s.ID())
 	}
 	step := st.move.Start(c.path(p))
 	if step.Do == mover.Register {
@@ -51,7 +51,7 @@ func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
 	o.header(&f.Head)
 	f.Head.A, f.Head.B = o.total, id
 	f.Head.Length = uint32(step.Offer.Encode(f.Inline[:]))
-	c.setState(s, o.owner, requestSend, id)
+	c.setState(s, o.owner, ranks.RequestSend, id)
 	switch {
 	case o.owner.coll != 0:
 		c.collectives.Opened(o.owner.coll, collective.MessageID{ID: id, Send: true})
@@ -468,7 +468,7 @@ func (c *Core) RemoteDone(now int64, id link.Peer, token uint64, err error) {
 	case remoteAccess:
 		c.reachEnded(p, &done, err)
 	}
-	c.unhold(done.session)
+	c.ranks.Unhold(done.session)
 }
 
 // remoteOp is a remote read or write on its way. It holds its session's memory
@@ -499,7 +499,7 @@ const (
 func (c *Core) remote(kind remoteKind, s SessionID, id uint64) uint64 {
 	op, token := c.remotes.Alloc()
 	*op = remoteOp{kind: kind, session: s, id: id}
-	c.hold(s)
+	c.ranks.Hold(s)
 	return token
 }
 
@@ -507,7 +507,7 @@ func (c *Core) remote(kind remoteKind, s SessionID, id uint64) uint64 {
 func (c *Core) cancelRemote(token uint64) {
 	s := c.remotes.Get(token).session
 	c.remotes.Release(token)
-	c.unhold(s)
+	c.ranks.Unhold(s)
 }
 
 // writeDone tells the receiver about a write of which the link has not told it,

@@ -5,6 +5,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -18,16 +19,16 @@ import (
 // none that could end by the message. Each is named once, so that who throws messages away
 // tells no more ends than there are receives.
 func (c *Core) replyTo(s *session, req, peer uint32) uint64 {
-	if int(req) >= len(s.requests) || s.requests[req].kind != requestRecv {
+	q := s.Request(req)
+	if q.Kind != ranks.RequestRecv {
 		return 0
 	}
-	id := s.requests[req].id
-	r := c.recvs.Get(id)
+	r := c.recvs.Get(q.ID)
 	if r == nil || r.matched || r.replies || r.pattern.Source != peer {
 		return 0
 	}
 	r.replies = true
-	return id
+	return q.ID
 }
 
 // onNoReply is told that a message which wanted a reply was thrown away.

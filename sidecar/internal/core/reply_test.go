@@ -184,7 +184,7 @@ func TestNoReplyComesLate(t *testing.T) {
 	d.awaits(64) // the same number again
 	d.wantEnd("late", replyRequest, shm.StatusCancelled)
 
-	id := d.cores[0].sessions[0].requests[replyRequest].id
+	id := d.cores[0].sessions[0].Request(replyRequest).ID
 	h := wire.Header{Type: wire.Matched, Flags: wire.FlagReply, A: id, B: uint64(shm.StatusPeerLeft)}
 	if err := d.cores[0].onMatched(&d.cores[0].peers[1], &h); err == nil {
 		t.Error("no reply for a receive that waits for none is taken")

@@ -69,7 +69,7 @@ type outgoing struct {
 
 func (c *Core) submitSend(s *session, d *shm.Descriptor) error {
 	o := outgoing{
-		owner: owner{session: s.id, req: d.Req, silent: d.Flags&shm.FlagSilent != 0},
+		owner: owner{session: s.ID(), req: d.Req, silent: d.Flags&shm.FlagSilent != 0},
 		src:   s.endpoint.rank, dst: d.Peer, context: d.Context, tag: d.Tag,
 		class: d.Class, sync: d.Flags&shm.FlagSync != 0, data: ranks.DataOf(d),
 	}
@@ -104,7 +104,7 @@ func (c *Core) submitSend(s *session, d *shm.Descriptor) error {
 		}
 		o.class, o.lent, o.total = shm.ClassStaged, lent, d.Len()
 	default:
-		ref, err := s.memory(d.Class, d.Addr(), d.Len())
+		ref, err := s.Memory(d.Class, d.Addr(), d.Len())
 		if err != nil {
 			return err
 		}
@@ -117,10 +117,10 @@ func (c *Core) submitSend(s *session, d *shm.Descriptor) error {
 		if len(s.silent) >= silentLimit {
 			return fmt.Errorf("more than %d silent sends are open", silentLimit)
 		}
-		if err := s.affords(memory.RequestCost); err != nil {
+		if err := s.Affords(memory.RequestCost); err != nil {
 			return err
 		}
-	} else if err := s.take(d.Req, requestSend, 0); err != nil {
+	} else if err := s.Claim(d.Req, ranks.RequestSend, 0); err != nil {
 		return err
 	}
 	c.startSend(s, &o)
@@ -170,7 +170,7 @@ func (c *Core) sendDone(s *session, o owner, status shm.Status) {
 	case o.silent:
 		c.ports.Retire(o.session, 1)
 	default:
-		c.finish(o.session, o.req, status)
+		c.ranks.Finish(o.session, o.req, status)
 	}
 }
 
@@ -214,8 +214,8 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 		if !p.tells(f) {
 			f.Head.Flags |= wire.FlagAckNow
 		}
-		*a = after{session: s.id, hold: true}
-		c.hold(s.id)
+		*a = after{session: s.ID(), hold: true}
+		c.ranks.Hold(s.ID())
 		done = false
 	}
 	if o.class == shm.ClassSlab && o.total <= c.cfg.CopyBytes {
@@ -229,7 +229,7 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 		*st = send{owner: o.owner, src: o.src, dst: o.dst, context: o.context, tag: o.tag, total: o.total, sync: true}
 		f.Head.Flags |= wire.FlagSync
 		f.Head.B = id
-		c.setState(s, o.owner, requestSend, id)
+		c.setState(s, o.owner, ranks.RequestSend, id)
 		return
 	}
 	if done && !follows {
@@ -280,9 +280,9 @@ func (c *Core) copyOut(f *link.Frame, a *after, payload link.Ref) bool {
 }
 
 // setState points the application's request number at its state.
-func (c *Core) setState(s *session, o owner, kind requestKind, id uint64) {
+func (c *Core) setState(s *session, o owner, kind ranks.RequestKind, id uint64) {
 	if o.coll == 0 && !o.silent {
-		s.requests[o.req].kind, s.requests[o.req].id = kind, id
+		s.SetState(o.req, kind, id)
 	}
 }
 
@@ -332,7 +332,7 @@ func (c *Core) endSend(id uint64, st *send, status shm.Status, inOrder bool) {
 		c.done(o.session, lent)
 	}
 	if held {
-		c.unhold(o.session)
+		c.ranks.Unhold(o.session)
 	}
 }
 
@@ -352,7 +352,7 @@ const silentLimit = shm.MaxRequests
 
 // keepSilent notes a silent send that has to wait: no request stands for it.
 func (s *session) keepSilent(id uint64, st *send) {
-	s.allowed.add(&s.kept, memory.RequestCost) // submitSend has judged it
+	s.Keep(memory.RequestCost) // submitSend has judged it
 	st.silent = len(s.silent)
 	s.silent = append(s.silent, id)
 }
@@ -363,5 +363,5 @@ func (c *Core) dropSilent(s *session, st *send) {
 	s.silent[st.silent] = last
 	c.sends.Get(last).silent = st.silent
 	s.silent = s.silent[:len(s.silent)-1]
-	s.refund(memory.RequestCost)
+	s.Refund(memory.RequestCost)
 }

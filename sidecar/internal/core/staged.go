@@ -6,6 +6,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
@@ -59,35 +60,35 @@ func (q *chunkQueue) runsOut(total uint64) bool {
 
 // submitStage takes the next chunk of a staged request.
 func (c *Core) submitStage(s *session, d *shm.Descriptor) error {
-	ref, err := s.memory(d.Class, d.Addr(), d.Len())
+	ref, err := s.Memory(d.Class, d.Addr(), d.Len())
 	if err != nil {
 		return err
 	}
-	if int(d.Req) >= len(s.requests) || d.Len() == 0 {
+	if int(d.Req) >= s.Requests() || d.Len() == 0 {
 		return fmt.Errorf("chunk of %d bytes for request %d", d.Len(), d.Req)
 	}
 	k := chunk{ref: ref, class: d.Class, addr: d.Addr()}
-	switch q := s.requests[d.Req]; q.kind {
-	case requestSend:
-		st := c.sends.Get(q.id)
+	switch q := s.Request(d.Req); q.Kind {
+	case ranks.RequestSend:
+		st := c.sends.Get(q.ID)
 		if st == nil || !st.staged {
 			return fmt.Errorf("chunk for request %d, which is not staged", d.Req)
 		}
-		if err := s.charge(memory.ChunkCost); err != nil {
+		if err := s.Charge(memory.ChunkCost); err != nil {
 			return err
 		}
-		return c.stageSend(q.id, st, k)
-	case requestRecv:
-		r := c.recvs.Get(q.id)
+		return c.stageSend(q.ID, st, k)
+	case ranks.RequestRecv:
+		r := c.recvs.Get(q.ID)
 		if r == nil || r.class != shm.ClassStaged || !r.asked {
 			return fmt.Errorf("chunk for request %d, which waits for none", d.Req)
 		}
-		if err := s.charge(memory.ChunkCost); err != nil {
+		if err := s.Charge(memory.ChunkCost); err != nil {
 			return err
 		}
-		return c.stageRecv(q.id, r, k)
+		return c.stageRecv(q.ID, r, k)
 	}
-	if s.requests[d.Req].kind != requestFree {
+	if s.Request(d.Req).Kind != ranks.RequestFree {
 		return fmt.Errorf("chunk for request %d, which is not staged", d.Req)
 	}
 	return nil // ended meanwhile: the application will see OpDone
@@ -121,13 +122,13 @@ func (c *Core) stageSend(id uint64, st *send, k chunk) error {
 // keeps it for such sends.
 func (c *Core) askForChunks(st *send) {
 	s := c.sessions[st.owner.session]
-	if st.wanted || st.move.Sent() > 0 || s == nil || s.left {
+	if st.wanted || st.move.Sent() > 0 || s == nil || s.Left() {
 		return
 	}
 	st.wanted = true
 	d := shm.Descriptor{Op: shm.OpMatched, Req: st.owner.req, Peer: st.dst, Tag: st.tag}
 	d.SetBody(0, st.total, 0, 0)
-	c.publish(s.id, &d)
+	c.ranks.Publish(s.ID(), &d)
 }
 
 // emitChunk emits the next fragment of a staged send; false: nothing more for
@@ -142,7 +143,7 @@ func (c *Core) emitChunk(p *peer, id uint64, st *send, n uint64) bool {
 	f.Head.A, f.Head.B, f.Head.Length = st.move.Remote, st.move.Sent(), uint32(n)
 	f.Payload = k.ref.Slice(k.done, n)
 	*a = after{kind: afterChunk, id: id, session: st.owner.session, hold: true}
-	c.hold(st.owner.session)
+	c.ranks.Hold(st.owner.session)
 	p.out.queued += n
 	k.done += n
 	k.acks++
@@ -179,12 +180,12 @@ func (c *Core) giveBack(o owner, k chunk, n uint64) {
 	if s == nil {
 		return
 	}
-	if s.refund(memory.ChunkCost); s.left {
+	if s.Refund(memory.ChunkCost); s.Left() {
 		return
 	}
 	d := shm.Descriptor{Op: shm.OpStaged, Req: o.req, Class: k.class}
 	d.SetBody(k.addr, n, k.off, 0)
-	c.publish(o.session, &d)
+	c.ranks.Publish(o.session, &d)
 }
 
 // returnChunks gives back what a send that ends early still has.
@@ -209,12 +210,12 @@ func (c *Core) returnRecvChunks(r *recv) {
 func (c *Core) tellStaged(r *recv) {
 	r.asked = true
 	s := c.sessions[r.owner.session]
-	if s == nil || s.left {
+	if s == nil || s.Left() {
 		return
 	}
 	d := shm.Descriptor{Op: shm.OpMatched, Req: r.owner.req, Peer: r.source, Tag: r.tag}
 	d.SetBody(0, r.length, 0, 0)
-	c.publish(s.id, &d)
+	c.ranks.Publish(s.ID(), &d)
 }
 
 // stageRecv takes an empty chunk: filled at once from the pool when the

@@ -27,8 +27,7 @@ func TestSendToWhoHasLeftAStrangersPod(t *testing.T) {
 	} {
 		for _, delivers := range []bool{false, true} { // the link says first that it has come
 			x := newStranger(t)
-			s := &statuses{x, map[SessionID]shm.Status{}}
-			x.core.ports = s
+			s := newStatuses(x)
 			d := arena(shm.OpSend, 2, 1, 1000)
 			d.Class = c.class
 			x.submit(0, d)

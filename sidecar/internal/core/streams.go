@@ -99,7 +99,7 @@ func (c *Core) emitData(p *peer, id uint64, st *send) bool {
 	if st.held {
 		f.Payload = st.payload.Slice(off, n)
 		*a = after{session: st.owner.session, hold: true}
-		c.hold(st.owner.session)
+		c.ranks.Hold(st.owner.session)
 	} else {
 		copy(f.Inline[:], st.inline[off:off+n])
 	}

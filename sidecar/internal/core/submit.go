@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
 // Submit takes one descriptor of an application (L§5). d is a private copy.
@@ -12,10 +13,10 @@ import (
 func (c *Core) Submit(now int64, id SessionID, d *shm.Descriptor) error {
 	c.now = now
 	s := c.sessions[id]
-	if s == nil || s.left {
+	if s == nil || s.Left() {
 		return fmt.Errorf("core: session %d is not attached", id)
 	}
-	s.now = now
+	s.Taking(now)
 	err := c.submit(s, d)
 	if err != nil {
 		return fmt.Errorf("rank %d: descriptor op %d request %d: %w", s.endpoint.rank, d.Op, d.Req, err)
@@ -68,15 +69,15 @@ func (c *Core) submit(s *session, d *shm.Descriptor) error {
 	case shm.OpStage:
 		return c.submitStage(s, d)
 	case shm.OpComm:
-		return c.collectives.SubmitComm(s.id, d)
+		return c.collectives.SubmitComm(s.ID(), d)
 	case shm.OpCommFree:
-		c.collectives.FreeComm(s.id, d.Context)
+		c.collectives.FreeComm(s.ID(), d.Context)
 		return nil
 	case shm.OpShut:
 		s.endpoint.shut(d.Context)
 		return nil
 	case shm.OpColl:
-		return c.collectives.Submit(s.id, d)
+		return c.collectives.Submit(s.ID(), d)
 	case shm.OpReduced:
 		return c.submitReduced(s, d)
 	case shm.OpWin:
@@ -93,7 +94,7 @@ func (c *Core) submit(s *session, d *shm.Descriptor) error {
 	case shm.OpAbort:
 		return c.submitAbort(s, d)
 	case shm.OpDetach:
-		c.Detach(c.now, s.id, nil)
+		c.Detach(c.now, s.ID(), nil)
 		return nil
 	}
 	return fmt.Errorf("unknown operation")
@@ -104,7 +105,7 @@ func (c *Core) submitFailed(s *session, d *shm.Descriptor) error {
 	switch d.Op {
 	case shm.OpSend:
 		if d.Flags&shm.FlagSilent != 0 {
-			c.ports.Retire(s.id, 1)
+			c.ports.Retire(s.ID(), 1)
 			return nil
 		}
 	case shm.OpDrop, shm.OpCancel, shm.OpCommFree, shm.OpShut, shm.OpReduced, shm.OpAbort:
@@ -115,10 +116,10 @@ func (c *Core) submitFailed(s *session, d *shm.Descriptor) error {
 	if d.Op == shm.OpNone || d.Op > shm.OpSubmitMax {
 		return fmt.Errorf("unknown operation")
 	}
-	if err := s.take(d.Req, requestPlain, 0); err != nil {
+	if err := s.Claim(d.Req, ranks.RequestPlain, 0); err != nil {
 		return err
 	}
-	c.finish(s.id, d.Req, shm.StatusAborted)
+	c.ranks.Finish(s.ID(), d.Req, shm.StatusAborted)
 	return nil
 }
 

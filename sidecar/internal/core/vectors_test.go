@@ -90,8 +90,8 @@ func TestVectorsOfWhoLeaves(t *testing.T) {
 			if c.Held(0) || c.Stats().Collectives != 0 {
 				t.Errorf("held %v, %d collectives are left", c.Held(0), c.Stats().Collectives)
 			}
-			if s := c.sessions[0]; s != nil && s.holds != 0 {
-				t.Errorf("%d holds are left", s.holds)
+			if s := c.sessions[0]; s != nil && s.Holds() != 0 {
+				t.Errorf("%d holds are left", s.Holds())
 			}
 		})
 	}

@@ -80,9 +80,10 @@ func (c *Core) WaitsOf(i int) Waits {
 		return w
 	}
 	w.Moving = c.unacknowledged()
-	var oldest []request
-	for _, q := range e.session.requests {
-		if q.kind == requestFree || q.kind == requestSend && q.id == 0 {
+	var oldest []ranks.Request
+	for i := range e.session.Requests() {
+		q := e.session.Request(uint32(i))
+		if q.Kind == ranks.RequestFree || q.Kind == ranks.RequestSend && q.ID == 0 {
 			continue // the latter is over when its frame is acknowledged
 		}
 		if c.own(q) {
@@ -91,7 +92,7 @@ func (c *Core) WaitsOf(i int) Waits {
 		}
 		w.More++
 		w.Moving = w.Moving || c.moving(q)
-		at, _ := slices.BinarySearchFunc(oldest, q.since, func(o request, since int64) int { return cmp.Compare(o.since, since) })
+		at, _ := slices.BinarySearchFunc(oldest, q.Since, func(o ranks.Request, since int64) int { return cmp.Compare(o.Since, since) })
 		if at < waitsTold {
 			oldest = slices.Insert(oldest, at, q)
 			oldest = oldest[:min(len(oldest), waitsTold)]
@@ -99,7 +100,7 @@ func (c *Core) WaitsOf(i int) Waits {
 	}
 	for _, q := range oldest {
 		if x, ok := c.waitOf(q); ok {
-			x.Since = q.since
+			x.Since = q.Since
 			w.Oldest = append(w.Oldest, x)
 		}
 	}
@@ -118,25 +119,25 @@ func (c *Core) mayReturn(e *endpoint) bool { return c.wanted > c.gen && !e.absen
 
 // own reports that a request is a receive by which a libfabric provider serves others: from
 // any rank, in a context of its own (LAYOUT §8.2).
-func (c *Core) own(q request) bool {
-	if q.kind != requestRecv {
+func (c *Core) own(q ranks.Request) bool {
+	if q.Kind != ranks.RequestRecv {
 		return false
 	}
-	r := c.recvs.Get(q.id)
+	r := c.recvs.Get(q.ID)
 	return r != nil && !r.matched && r.pattern.Source == shm.AnySource && r.pattern.Context >= shm.ProviderContext && r.pattern.Context%shm.ProviderSpaces != 0
 }
 
 // moving reports that what a request waits for is under way.
-func (c *Core) moving(q request) bool {
-	switch q.kind {
-	case requestRecv:
-		r := c.recvs.Get(q.id)
+func (c *Core) moving(q ranks.Request) bool {
+	switch q.Kind {
+	case ranks.RequestRecv:
+		r := c.recvs.Get(q.ID)
 		return r != nil && r.matched
-	case requestSend:
-		st := c.sends.Get(q.id)
+	case ranks.RequestSend:
+		st := c.sends.Get(q.ID)
 		return st != nil && st.move.Asked()
-	case requestOrigin:
-		o := c.origins.Get(q.id)
+	case ranks.RequestOrigin:
+		o := c.origins.Get(q.ID)
 		return o != nil && o.emitted && !byOthers(o.op)
 	}
 	return false
@@ -176,10 +177,10 @@ func (e *endpoint) locks() (locks []Lock) {
 }
 
 // waitOf describes a request.
-func (c *Core) waitOf(q request) (w Wait, ok bool) {
-	switch q.kind {
-	case requestRecv:
-		r := c.recvs.Get(q.id)
+func (c *Core) waitOf(q ranks.Request) (w Wait, ok bool) {
+	switch q.Kind {
+	case ranks.RequestRecv:
+		r := c.recvs.Get(q.ID)
 		if r == nil {
 			return w, false
 		}
@@ -187,22 +188,22 @@ func (c *Core) waitOf(q request) (w Wait, ok bool) {
 		if r.matched {
 			w.Peer, w.Tag, w.Ignore, w.Bytes = r.source, r.tag, 0, r.length
 		}
-	case requestSend:
-		st := c.sends.Get(q.id)
+	case ranks.RequestSend:
+		st := c.sends.Get(q.ID)
 		if st == nil {
 			return w, false
 		}
 		w = Wait{Kind: WaitSend, Peer: st.dst, Context: st.context, Tag: st.tag, Bytes: st.total, Moving: st.move.Asked()}
-	case requestProbe:
-		p := c.probes.Get(q.id)
+	case ranks.RequestProbe:
+		p := c.probes.Get(q.ID)
 		if p == nil {
 			return w, false
 		}
 		w = Wait{Kind: WaitProbe, Peer: p.source, Context: p.pattern.Context, Tag: p.pattern.Tag, Ignore: p.pattern.Ignore}
-	case requestColl:
-		return c.collectives.WaitOf(q.id)
-	case requestOrigin:
-		o := c.origins.Get(q.id)
+	case ranks.RequestColl:
+		return c.collectives.WaitOf(q.ID)
+	case ranks.RequestOrigin:
+		o := c.origins.Get(q.ID)
 		if o == nil {
 			return w, false
 		}

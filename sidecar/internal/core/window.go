@@ -47,7 +47,7 @@ func (c *Core) submitWin(s *session, d *shm.Descriptor) error {
 	mem := link.Ref{}
 	if d.Len() > 0 {
 		var err error
-		if mem, err = s.memory(d.Class, d.Addr(), d.Len()); err != nil {
+		if mem, err = s.Memory(d.Class, d.Addr(), d.Len()); err != nil {
 			return err
 		}
 	}
@@ -55,7 +55,7 @@ func (c *Core) submitWin(s *session, d *shm.Descriptor) error {
 	if e.wins[d.Context] != nil || len(e.wins) >= windowLimit {
 		return fmt.Errorf("window %d exists, or there are %d of them", d.Context, len(e.wins))
 	}
-	if err := s.take(d.Req, requestPlain, 0); err != nil {
+	if err := s.Claim(d.Req, ranks.RequestPlain, 0); err != nil {
 		return err
 	}
 	if e.wins == nil {
@@ -63,7 +63,7 @@ func (c *Core) submitWin(s *session, d *shm.Descriptor) error {
 	}
 	w := &window{session: s, mem: mem, errors: map[uint32]shm.Status{}, holders: map[uint32]int{}, since: map[uint32]int64{}, place: len(c.windows)}
 	e.wins[d.Context], c.windows = w, append(c.windows, w)
-	c.finish(s.id, d.Req, shm.StatusOK)
+	c.ranks.Finish(s.ID(), d.Req, shm.StatusOK)
 	return nil
 }
 
@@ -72,17 +72,17 @@ func (c *Core) submitWinFree(s *session, d *shm.Descriptor) error {
 	if w == nil {
 		return fmt.Errorf("no window has the number %d", d.Context)
 	}
-	if err := s.take(d.Req, requestPlain, 0); err != nil {
+	if err := s.Claim(d.Req, ranks.RequestPlain, 0); err != nil {
 		return err
 	}
 	if w.tokens.Waiting() { // its rank itself waits for others there
-		c.finish(s.id, d.Req, shm.StatusInvalid)
+		c.ranks.Finish(s.ID(), d.Req, shm.StatusInvalid)
 		return nil
 	}
 	delete(s.endpoint.wins, d.Context)
 	c.closeWindow(w)
 	if !c.conceal(w, d.Req+1) {
-		c.finish(s.id, d.Req, shm.StatusOK)
+		c.ranks.Finish(s.ID(), d.Req, shm.StatusOK)
 	}
 	return nil
 }

@@ -1,9 +1,17 @@
-// Package ranks is the bottom of the core: what all its rooms call by the same names, and
-// the containers in which they keep what ranks have open. Table holds requests and their
-// states under ids that are never used for another one, FIFO holds what waits in order,
-// and FairQueue lets the ranks take turns with work that is longer than one step.
-// Immediate is the data beside a message's tag, and Wait tells of a request that has not
-// ended. Nothing here knows a protocol; the rooms above own what is in the containers.
+// Package ranks is the bottom of the core: what its rooms know of the applications of the
+// ranks here, and the containers in which they keep what these have open. It is owned by
+// the turn goroutine.
+//
+// Sessions are the attached applications: their memory, their request numbers, what they
+// make the sidecar keep (Allowance), and how many things refer to their memory. A session
+// is attached; then it has left (Leave), and gets no completions any more; and it is gone
+// when the last reference to its memory has ended (Unhold). A room claims a request number
+// for a state of its own and ends it with Complete or Finish; it holds the memory while a
+// frame, a link or a peer refers to it. Table holds states under ids that are never used
+// for another one, FIFO holds what waits in order, and FairQueue lets the ranks take turns
+// with work that is longer than one step. Immediate is the data beside a message's tag, and
+// Wait tells of a request that has not ended. Nothing here knows a protocol, and nothing
+// calls upwards but for the session that is gone.
 package ranks
 
 // SessionID numbers the attached applications of this sidecar; numbers are used again

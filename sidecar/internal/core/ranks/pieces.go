@@ -1,4 +1,4 @@
-package core
+package ranks
 
 // Pieces are the allocated parts of an arena (L§2.3). They become more, and never fewer.
 type Pieces interface {
@@ -12,9 +12,6 @@ type pieces struct {
 	from, to uint64
 	all      Pieces // nil: there are no others
 }
-
-// Bound lets a session name its arena only where it is allocated. Without it, all is.
-func (c *Core) Bound(id SessionID, p Pieces) { c.sessions[id].pieces = pieces{all: p} }
 
 // hold reports whether a range is in one piece.
 // Preconditions: it is within the arena.

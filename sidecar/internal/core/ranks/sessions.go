@@ -1,0 +1,93 @@
+package ranks
+
+import (
+	"github.com/outrigger-hpc/outrigger/api/memory"
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Ports is what the sessions need done.
+type Ports interface {
+	// Complete publishes d to the application.
+	Complete(s SessionID, d *shm.Descriptor)
+	// Freed says that nothing refers to the memory of a session any more that has left.
+	Freed(s SessionID)
+}
+
+// Sessions are the attached applications: who is told of the end of a request, and how
+// long memory is referred to.
+type Sessions struct {
+	list    []*Session // by number; nil: none
+	ports   Ports
+	gone    func(SessionID)
+	allowed *Allowance
+	scratch shm.Descriptor // of Publish
+}
+
+// NewSessions makes them without any. Their requests are accounted in allowed. gone is told
+// of a session before its number is free.
+func NewSessions(ports Ports, allowed *Allowance, gone func(SessionID)) *Sessions {
+	return &Sessions{ports: ports, allowed: allowed, gone: gone}
+}
+
+// Attach makes s the application of a rank, whose client has features. The refs are its slab
+// and arena. Preconditions: the number is free.
+func (x *Sessions) Attach(s *Session, id SessionID, rank uint32, features uint64, slab, arena link.Ref) {
+	for int(id) >= len(x.list) {
+		x.list = append(x.list, nil)
+	}
+	*s = Session{id: id, rank: rank, withheld: withheld(features), slab: slab, arena: arena, allowed: x.allowed, pieces: pieces{to: arena.Len}}
+	x.list[id] = s
+}
+
+// Get is a session; nil: there is none.
+func (x *Sessions) Get(id SessionID) *Session { return x.list[id] }
+
+// Hold begins a reference to a session's memory.
+func (x *Sessions) Hold(id SessionID) { x.list[id].holds++ }
+
+// Unhold ends a reference to a session's memory; the last one after the
+// session has left lets the memory go.
+func (x *Sessions) Unhold(id SessionID) {
+	s := x.list[id]
+	s.holds--
+	if s.left && s.holds == 0 {
+		x.list[id] = nil
+		s.Refund(s.kept)
+		x.gone(id)
+		x.ports.Freed(id)
+	}
+}
+
+// Finish ends a request that needs no more than a status.
+func (x *Sessions) Finish(id SessionID, req uint32, status shm.Status) {
+	d := shm.Descriptor{Op: shm.OpDone, Req: req, Status: status}
+	x.Complete(id, &d)
+}
+
+// Complete publishes the end of a request and frees its number.
+func (x *Sessions) Complete(id SessionID, d *shm.Descriptor) {
+	s := x.list[id]
+	if s == nil || s.left {
+		return
+	}
+	s.requests[d.Req] = Request{}
+	s.open--
+	s.Refund(memory.RequestCost)
+	if d.Flags&s.withheld != 0 { // and what the context says by them
+		d.Flags, d.Context = d.Flags&^s.withheld, 0
+	}
+	x.Publish(id, d)
+}
+
+// Publish hands d to the application. The copy keeps descriptors of callers on
+// their stacks: what goes through an interface would be allocated.
+func (x *Sessions) Publish(id SessionID, d *shm.Descriptor) {
+	if d != &x.scratch {
+		x.scratch = *d
+	}
+	x.ports.Complete(id, &x.scratch)
+}
+
+// Scratch is a descriptor that Complete and Publish take without a copy.
+func (x *Sessions) Scratch() *shm.Descriptor { return &x.scratch }
