@@ -7,16 +7,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/collective"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
 
-// The room of collectives lies between this package and what carries messages and keeps
-// requests, which is in this package, too: host is the latter, as the room knows it.
+// The room of collectives lies between this package and what carries messages, which is in
+// this package, too: host is the latter, as the room knows it.
 type host struct{ c *Core }
 
 var (
-	_ collective.Requests = host{}
 	_ collective.Messages = host{}
 	_ collective.Job      = host{}
 )
@@ -24,7 +22,7 @@ var (
 func (c *Core) openCollectives() (err error) {
 	h := host{c}
 	cfg := collective.Config{Self: c.cfg.Self, PodOf: c.cfg.PodOf, Hosted: len(c.hosted), VectorPiece: c.cfg.VectorPiece}
-	c.collectives, err = collective.New(cfg, c.ports, h, h, h)
+	c.collectives, err = collective.New(cfg, c.ports, c.ranks, h, h)
 	return err
 }
 
@@ -45,38 +43,6 @@ func (c *Core) settle() {
 		c.failJob(&Failure{Rank: d.Rank, Code: 1, Reason: d.Reason})
 	}
 }
-
-func (h host) Memory(s SessionID, class shm.Class, addr, length uint64) (link.Ref, error) {
-	return h.c.sessions[s].Memory(class, addr, length)
-}
-
-func (h host) Claim(s SessionID, req uint32) error {
-	return h.c.sessions[s].Claim(req, ranks.RequestPlain, 0)
-}
-
-func (h host) Finish(s SessionID, req uint32, status shm.Status) { h.c.ranks.Finish(s, req, status) }
-
-func (h host) Open(s SessionID, req uint32, id uint64, cost int64) error {
-	x := h.c.sessions[s]
-	if err := x.Charge(cost); err != nil {
-		return err
-	}
-	if err := x.Claim(req, ranks.RequestColl, id); err != nil {
-		return err
-	}
-	h.c.ranks.Hold(s)
-	return nil
-}
-
-func (h host) Close(s SessionID, req uint32, status shm.Status, result collective.Result, cost int64) {
-	h.c.sessions[s].Refund(cost)
-	d := shm.Descriptor{Op: shm.OpDone, Req: req, Status: status}
-	d.SetBody(0, result.Need, result.Deserter, 0)
-	h.c.ranks.Complete(s, &d)
-	h.c.ranks.Unhold(s)
-}
-
-func (h host) Publish(s SessionID, d shm.Descriptor) { h.c.ranks.Publish(s, &d) }
 
 func (h host) Send(m collective.Message) {
 	s := h.c.sessions[m.Session]

@@ -72,7 +72,7 @@ func (c *Core) Attach(now int64, id SessionID, rank uint32, features uint64, sla
 	}
 	s := &session{endpoint: e}
 	c.ranks.Attach(&s.Session, id, rank, features, slab, arena)
-	c.collectives.Attach(id, rank, e.index, arena.Off)
+	c.collectives.Attach(&s.Session, e.index)
 	c.sessions[id], e.session = s, s
 	if c.fail != nil {
 		c.tellFailure(s)

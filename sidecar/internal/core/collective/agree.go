@@ -110,7 +110,7 @@ func (r *Room) compare(b *member, m *comm, ours *own, src uint32, its ranks.Imme
 
 func (r *Room) disagree(b *member, with uint32, text string) {
 	if r.dispute == nil && !r.job.Failed() {
-		r.dispute = &Dispute{Rank: b.rank, Reason: podlife.TextDisagrees + fmt.Sprintf("rank %d", with) + text}
+		r.dispute = &Dispute{Rank: b.session.Rank(), Reason: podlife.TextDisagrees + fmt.Sprintf("rank %d", with) + text}
 	}
 }
 
@@ -230,7 +230,7 @@ func (r *Room) Matched(id uint64, src uint32, its ranks.Immediate, sent, expecte
 // compareEarly looks at the oldest message that came for a collective before its
 // rank began with it.
 func (r *Room) compareEarly(b *member, m *comm) {
-	if early, ok := r.messages.Parked(b.session, messagesOf(m, m.seq)); ok {
+	if early, ok := r.messages.Parked(b.session.ID(), messagesOf(m, m.seq)); ok {
 		r.compare(b, m, &m.identity, early.Source, early.Data)
 	}
 }

@@ -15,14 +15,14 @@ import (
 // compareSize notes that a message that st has got is not of the size it expects.
 func (r *Room) compareSize(st *call, src uint32, sent, expected uint64) {
 	if sent != expected && checksAgreement {
-		r.disagree(st.member, src, otherSize(st.kind, src, st.member.rank, sent, expected))
+		r.disagree(st.member, src, otherSize(st.kind, src, st.member.session.Rank(), sent, expected))
 	}
 }
 
 // surplus notes a message for a block of no size: nothing ever takes it.
 func (r *Room) surplus(b *member, src uint32, sent uint64, its ranks.Immediate) {
 	if its.There() {
-		r.disagree(b, src, otherSize(signature(its.Word()).kind(), src, b.rank, sent, 0))
+		r.disagree(b, src, otherSize(signature(its.Word()).kind(), src, b.session.Rank(), sent, 0))
 	}
 }
 
@@ -31,7 +31,7 @@ func (r *Room) leftOver(st *call) bool {
 	if !checksAgreement {
 		return false
 	}
-	m, ok := r.messages.Parked(st.member.session, messagesOf(st.comm, st.seq))
+	m, ok := r.messages.Parked(st.member.session.ID(), messagesOf(st.comm, st.seq))
 	if ok {
 		r.surplus(st.member, m.Source, m.Length, m.Data)
 	}

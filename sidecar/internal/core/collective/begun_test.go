@@ -5,13 +5,14 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
 // TestBegunIsKept: the last collectives of a rank are known, the last ones first, in
 // rows of one kind, and none before the first. Keeping them allocates nothing.
 func TestBegunIsKept(t *testing.T) {
 	r := roomOf(t, []int32{0, 1})
-	r.Attach(0, 0, 0, 0)
+	r.Attach(new(ranks.Session), 0)
 	if past := r.Past(0); past != nil {
 		t.Errorf("before the first: %+v", past)
 	}
@@ -53,7 +54,7 @@ func TestBegunIsKept(t *testing.T) {
 
 func BenchmarkBegun(b *testing.B) {
 	r := roomOf(b, []int32{0, 1})
-	r.Attach(0, 0, 0, 0)
+	r.Attach(new(ranks.Session), 0)
 	st := &call{comm: r.members[0].comms[0], plan: new(coll.Plan)}
 	for b.Loop() {
 		st.seq++

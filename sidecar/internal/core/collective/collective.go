@@ -68,27 +68,27 @@ func (r *Room) SubmitComm(s ranks.SessionID, d *shm.Descriptor) error {
 	}
 	g, err := r.namedGroup(b, d)
 	if errors.Is(err, errGroups) { // an honest program may come to it
-		if err := r.requests.Claim(s, d.Req); err != nil {
+		if err := b.session.Claim(d.Req, ranks.RequestPlain, 0); err != nil {
 			return err
 		}
-		r.requests.Finish(s, d.Req, shm.StatusNoMemory)
+		r.sessions.Finish(s, d.Req, shm.StatusNoMemory)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("communicator %d: %w", d.Context, err)
 	}
-	m := &comm{context: d.Context, group: g, me: g.place(b.rank)}
+	m := &comm{context: d.Context, group: g, me: g.place(b.session.Rank())}
 	if m.me < 0 {
-		err = fmt.Errorf("communicator %d: rank %d is no member", d.Context, b.rank)
+		err = fmt.Errorf("communicator %d: rank %d is no member", d.Context, b.session.Rank())
 	} else {
-		err = r.requests.Claim(s, d.Req)
+		err = b.session.Claim(d.Req, ranks.RequestPlain, 0)
 	}
 	if err != nil {
 		r.dropGroup(g)
 		return err
 	}
 	b.comms[d.Context] = m
-	r.requests.Finish(s, d.Req, shm.StatusOK)
+	r.sessions.Finish(s, d.Req, shm.StatusOK)
 	return nil
 }
 
@@ -102,7 +102,7 @@ func (r *Room) namedGroup(b *member, d *shm.Descriptor) (*group, error) {
 		g.refs++
 		return g, nil
 	}
-	ref, err := r.requests.Memory(b.session, d.Class, d.Addr(), d.Len())
+	ref, err := b.session.Memory(d.Class, d.Addr(), d.Len())
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ const commLimit = 4096
 // Submit starts a collective (L§5.4).
 func (r *Room) Submit(s ranks.SessionID, d *shm.Descriptor) error {
 	x := r.members[s]
-	block, err := r.requests.Memory(s, d.Class, d.Addr(), d.Len())
+	block, err := x.session.Memory(d.Class, d.Addr(), d.Len())
 	if err != nil {
 		return err
 	}
@@ -146,16 +146,20 @@ func (r *Room) Submit(s ranks.SessionID, d *shm.Descriptor) error {
 		return fmt.Errorf("collective block with %d bytes of vectors, want %d of %d numbers", n, b.Vectors, m.size)
 	}
 	st := call{member: x, req: d.Req, comm: m, kind: coll.Kind(b.Kind), op: coll.Op(b.Op), typ: coll.Type(b.Type)}
-	if err := r.setMemory(&st, &b); err != nil {
+	if err := st.setMemory(&b); err != nil {
 		return err
 	}
 	st.cost = memory.CollCost + 8*int64(b.Vectors)*int64(m.size)
+	if err := x.session.Charge(st.cost); err != nil {
+		return err
+	}
 	p, id := r.calls.Alloc()
-	if err := r.requests.Open(s, d.Req, id, st.cost); err != nil {
+	if err := x.session.Claim(d.Req, ranks.RequestColl, id); err != nil {
 		r.calls.Release(id)
 		return err
 	}
 	*p = st
+	r.sessions.Hold(s)
 	if b.Vectors == 0 {
 		r.beginColl(id, p, &b)
 		return nil
@@ -165,12 +169,12 @@ func (r *Room) Submit(s ranks.SessionID, d *shm.Descriptor) error {
 }
 
 // setMemory finds the buffers of a collective.
-func (r *Room) setMemory(st *call, b *shm.CollBlock) (err error) {
+func (st *call) setMemory(b *shm.CollBlock) (err error) {
 	for i, x := range [3][2]uint64{{b.In, b.InBytes}, {b.Out, b.OutBytes}, {b.Scratch, b.ScratchBytes}} {
 		if x[1] == 0 {
 			continue
 		}
-		if st.mem[i], err = r.requests.Memory(st.member.session, shm.ClassArena, x[0], x[1]); err != nil {
+		if st.mem[i], err = st.member.session.Memory(shm.ClassArena, x[0], x[1]); err != nil {
 			return err
 		}
 	}
@@ -199,7 +203,7 @@ func (r *Room) beginColl(id uint64, st *call, b *shm.CollBlock) {
 	st.bytes = uint64(out)
 	r.stats.Begun++
 	r.stats.Bytes += uint64(out)
-	r.job.Began(st.member.rank, st.kind, uint64(out), st.seq)
+	r.job.Began(st.member.session.Rank(), st.kind, uint64(out), st.seq)
 	r.startRound(id, st)
 }
 
@@ -209,7 +213,17 @@ func (r *Room) refuseColl(id uint64, st *call, status shm.Status, need uint64) {
 	s, req, cost := st.member.session, st.req, st.cost
 	r.spareVectors(st)
 	r.calls.Release(id)
-	r.requests.Close(s, req, status, Result{Need: need}, cost)
+	r.complete(s, req, status, need, 0, cost)
+}
+
+// complete tells the application of the end of a collective, with the scratch memory that
+// it lacked, or 1 more than the rank that it lacked; and lets go of what it cost.
+func (r *Room) complete(s *ranks.Session, req uint32, status shm.Status, need, deserter uint64, cost int64) {
+	s.Refund(cost)
+	d := shm.Descriptor{Op: shm.OpDone, Req: req, Status: status}
+	d.SetBody(0, need, deserter, 0)
+	r.sessions.Complete(s.ID(), &d)
+	r.sessions.Unhold(s.ID())
 }
 
 // planColl checks the parameters against the memory that they name. Parameters

@@ -1,37 +1,14 @@
 package collective
 
 import (
-	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
 
-// What the room calls. Arguments go by value: through an interface a pointer to the
-// caller's stack would be an allocation for each message.
-
-// Requests is what keeps the requests and the memory of applications.
-type Requests interface {
-	// Memory is a range of the application's memory, or an error: the client lied.
-	Memory(s ranks.SessionID, class shm.Class, addr, length uint64) (link.Ref, error)
-	// Claim takes a request number that Finish frees again.
-	Claim(s ranks.SessionID, req uint32) error
-	Finish(s ranks.SessionID, req uint32, status shm.Status)
-	// Open takes a request number for a collective, which costs the application so many
-	// bytes of what it may make the sidecar keep, and holds the application's memory.
-	// Close ends all three.
-	Open(s ranks.SessionID, req uint32, collective uint64, cost int64) error
-	Close(s ranks.SessionID, req uint32, status shm.Status, result Result, cost int64)
-	// Publish hands d to the application.
-	Publish(s ranks.SessionID, d shm.Descriptor)
-}
-
-// Result is what the end of a collective tells beside its status.
-type Result struct {
-	Need     uint64 // scratch memory that it lacks, in bytes
-	Deserter uint64 // 1 more than the rank that it needs and that has left; 0: it is not known
-}
+// What the room calls beside its sessions. Arguments go by value: through an interface a
+// pointer to the caller's stack would be an allocation for each message.
 
 // Messages is what carries the messages of collectives. Each that was started ends with
 // one Room.Done, maybe before its start returns.

@@ -11,19 +11,20 @@
 // and then it has ended. Above, core submits descriptors, ends the collectives of a session
 // that goes (End, one request a step; SessionGone when nothing refers to the session any
 // more), gives the room its turn (Advance, Pending) and ends the job for a Dispute. Below,
-// the rooms that carry messages and keep requests are behind the interfaces of host.go,
-// which core implements as long as these rooms are not packages of their own; they report
-// a message with Opened, Matched and Done, and one that no receive waits for with Parked.
-// The loss of a peer and the departure of a rank reach a collective as the status of its
-// messages, one Done each, so that the order and the bounds of both are theirs.
+// core/ranks keeps the requests and the memory of applications; what carries messages is
+// behind the interfaces of host.go, which core implements as long as that is no room of its
+// own, and reports a message with Opened, Matched and Done, and one that no receive waits
+// for with Parked. The loss of a peer and the departure of a rank reach a collective as the
+// status of its messages, one Done each: their order and their bounds are those of the
+// messages, which the top decides.
 //
-//	Submit      Requests.Open; vectors come in pieces (Advance)
+//	Submit      claims the request, holds the memory; vectors come in pieces (Advance)
 //	begin       plan, identity, number in the communicator; Job.Began
 //	round       Messages.Send, Messages.Receive -> Opened, Matched -> Done for each
 //	            copies and folds, in turns if they are long (Advance)
-//	            Requests.Publish(OpReduce) -> Reduced, of an operation of the program's own
+//	            Sessions.Publish(OpReduce) -> Reduced, of an operation of the program's own
 //	...         the next round, without the application
-//	end         Messages.Cancel for what a failure has left open; Requests.Close
+//	end         Messages.Cancel for what a failure has left open; Sessions.Complete, Unhold
 package collective
 
 import (
@@ -43,7 +44,7 @@ type Config struct {
 type Room struct {
 	cfg      Config
 	memory   link.Memory
-	requests Requests
+	sessions *ranks.Sessions
 	messages Messages
 	job      Job
 
@@ -63,9 +64,7 @@ type Room struct {
 
 // member is an attached application.
 type member struct {
-	session ranks.SessionID
-	rank    uint32
-	arena   uint64 // where its arena begins in its region
+	session *ranks.Session
 	past    *begun
 	comms   map[uint32]*comm
 	reading bool // a collective of it takes its vectors
@@ -85,26 +84,25 @@ type Dispute struct {
 	Reason string
 }
 
-// New makes a room without applications. The host's parts may be one value.
-func New(cfg Config, memory link.Memory, requests Requests, messages Messages, job Job) (*Room, error) {
-	r := &Room{cfg: cfg, memory: memory, requests: requests, messages: messages, job: job, past: make([]begun, cfg.Hosted)}
+// New makes a room without applications.
+func New(cfg Config, memory link.Memory, sessions *ranks.Sessions, messages Messages, job Job) (*Room, error) {
+	r := &Room{cfg: cfg, memory: memory, sessions: sessions, messages: messages, job: job, past: make([]begun, cfg.Hosted)}
 	if err := r.initGroups(); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// Attach adds the application of a rank, the index-th that is hosted here, whose arena
-// begins at an offset of its region. It is in the communicator of the world.
-// Preconditions: the session is not attached.
-func (r *Room) Attach(s ranks.SessionID, rank uint32, index int, arena uint64) {
-	for int(s) >= len(r.members) {
+// Attach adds the application of the index-th hosted rank. It is in the communicator of the
+// world.
+func (r *Room) Attach(s *ranks.Session, index int) {
+	for int(s.ID()) >= len(r.members) {
 		r.members = append(r.members, nil)
 	}
-	b := &member{session: s, rank: rank, arena: arena, past: &r.past[index], comms: map[uint32]*comm{}}
+	b := &member{session: s, past: &r.past[index], comms: map[uint32]*comm{}}
 	r.world.refs++
-	b.comms[0] = &comm{group: r.world, me: int(rank)}
-	r.members[s] = b
+	b.comms[0] = &comm{group: r.world, me: int(s.Rank())}
+	r.members[s.ID()] = b
 }
 
 // SessionGone ends the communicators of an application. Preconditions: its collectives

@@ -62,7 +62,7 @@ func (r *Room) startStep(id uint64, st *call, x *coll.Step) {
 	}
 	st.pending++
 	m := Message{
-		Session: st.member.session, Collective: id,
+		Session: st.member.session.ID(), Collective: id,
 		Peer: st.comm.rank(x.Peer), Context: st.comm.context, Tag: st.tag(x.Tag),
 	}
 	if x.Op == coll.Recv {
@@ -138,7 +138,7 @@ func (r *Room) startLocal(id uint64, st *call) bool {
 
 func (r *Room) queueLocal(id uint64, st *call) {
 	st.queued = true
-	r.locals.Add(st.member.rank, id)
+	r.locals.Add(st.member.session.Rank(), id)
 }
 
 // Advance copies and folds for the collectives whose turn it is, a piece for
@@ -234,9 +234,9 @@ func (r *Room) callUser(st *call, x *coll.Step) {
 	if x.Reversed {
 		d.Flags = shm.FlagSwap
 	}
-	dst, src := st.at(x.Dst, x.DstOff, x.Len), st.at(x.Src, x.SrcOff, x.Len)
-	d.SetBody(dst.Off-st.member.arena, uint64(x.Len), src.Off-st.member.arena, 0)
-	r.requests.Publish(st.member.session, d)
+	dst, src, arena := st.at(x.Dst, x.DstOff, x.Len), st.at(x.Src, x.SrcOff, x.Len), st.member.session.Arena().Off
+	d.SetBody(dst.Off-arena, uint64(x.Len), src.Off-arena, 0)
+	r.sessions.Publish(st.member.session.ID(), &d)
 }
 
 // Reduced goes on with a collective, of request req, after a user operation.
@@ -272,9 +272,9 @@ func (r *Room) End(id uint64, status shm.Status) {
 	if st.pending == 0 {
 		open = nil
 	}
-	var result Result
+	deserter := uint64(0)
 	if status == shm.StatusPeerLeft {
-		result.Deserter = r.deserter(st)
+		deserter = r.deserter(st)
 	}
 	r.spareVectors(st)
 	if st.reading != nil {
@@ -285,7 +285,7 @@ func (r *Room) End(id uint64, status shm.Status) {
 	for _, m := range open {
 		r.messages.Cancel(m)
 	}
-	r.requests.Close(s, req, status, result, cost)
+	r.complete(s, req, status, 0, deserter, cost)
 }
 
 // deserter is 1 more than the rank that a collective's round needs and that has left;

@@ -59,20 +59,25 @@ type stage struct {
 	open     []bool
 	eager    bool
 	left     map[uint32]bool
-	calls    map[ranks.SessionID]uint64 // the last collective of a rank, its request is 1
+	sessions *ranks.Sessions
+	each     [2]ranks.Session
 }
 
 const arenaBytes = 64 << 10
 
 func newStage(t *testing.T) *stage {
-	s := &stage{t: t, left: map[uint32]bool{}, calls: map[ranks.SessionID]uint64{}}
+	s := &stage{t: t, left: map[uint32]bool{}}
 	var err error
-	if s.room, err = New(Config{PodOf: []int32{0, 0, 1, 1}, Hosted: 2, VectorPiece: 3}, s, s, s, s); err != nil {
+	allowed := ranks.NewAllowance(1<<20, 0)
+	s.sessions = ranks.NewSessions(s, &allowed, func(id ranks.SessionID) { s.room.SessionGone(id) })
+	if s.room, err = New(Config{PodOf: []int32{0, 0, 1, 1}, Hosted: 2, VectorPiece: 3}, s, s.sessions, s, s); err != nil {
 		t.Fatal(err)
 	}
 	for rank := range s.arenas {
 		s.arenas[rank] = make([]byte, arenaBytes)
-		s.room.Attach(ranks.SessionID(rank), uint32(rank), rank, 0)
+		session, arena := &s.each[rank], link.Ref{Region: link.Region(rank), Len: arenaBytes}
+		s.sessions.Attach(session, ranks.SessionID(rank), uint32(rank), shm.FeaturesAll, link.Ref{}, arena)
+		s.room.Attach(session, rank)
 	}
 	return s
 }
@@ -142,15 +147,16 @@ func (s *stage) command(name string, args []string) {
 	case "parked":
 		s.room.Parked(session, 0, 1<<32, uint32(n[1]), 0, dataOf(named))
 	case "reduced":
-		s.told(s.room.Reduced(1, s.calls[session]))
+		s.told(s.room.Reduced(1, s.each[session].Request(1).ID))
 	case "eager", "lazy":
 		s.eager = name == "eager"
 	case "leave":
 		s.left[uint32(n[0])] = true
 	case "end":
-		s.room.End(s.calls[session], shm.StatusAborted)
+		s.room.End(s.each[session].Request(1).ID, shm.StatusAborted)
 	case "gone":
-		s.room.SessionGone(session)
+		s.each[session].Leave()
+		s.sessions.Unhold(session)
 	case "turn":
 		s.turn()
 	default:
@@ -241,31 +247,18 @@ func (s *stage) submit(session ranks.SessionID, b *shm.CollBlock) {
 
 func (s *stage) Bytes(r link.Ref) []byte { return s.arenas[r.Region][r.Off : r.Off+r.Len] }
 
-func (s *stage) Memory(id ranks.SessionID, _ shm.Class, addr, length uint64) (link.Ref, error) {
-	if addr+length > arenaBytes {
-		return link.Ref{}, fmt.Errorf("%d bytes at %d", length, addr)
+func (s *stage) Complete(id ranks.SessionID, d *shm.Descriptor) {
+	switch {
+	case d.Op == shm.OpReduce:
+		s.say("rank %d: is asked to combine %d bytes", id, d.Len())
+	case d.Req == 1:
+		s.say("rank %d: its collective ends, status %d, needs %d, deserter %d", id, d.Status, d.Len(), d.Aux())
+	default:
+		s.say("rank %d: its communicator is there, status %d", id, d.Status)
 	}
-	return link.Ref{Region: link.Region(id), Off: addr, Len: length}, nil
 }
 
-func (s *stage) Claim(ranks.SessionID, uint32) error { return nil }
-
-func (s *stage) Finish(id ranks.SessionID, _ uint32, status shm.Status) {
-	s.say("rank %d: its communicator is there, status %d", id, status)
-}
-
-func (s *stage) Open(id ranks.SessionID, _ uint32, collective uint64, _ int64) error {
-	s.calls[id] = collective
-	return nil
-}
-
-func (s *stage) Close(id ranks.SessionID, _ uint32, status shm.Status, result Result, _ int64) {
-	s.say("rank %d: its collective ends, status %d, needs %d, deserter %d", id, status, result.Need, result.Deserter)
-}
-
-func (s *stage) Publish(id ranks.SessionID, d shm.Descriptor) {
-	s.say("rank %d: is asked to combine %d bytes", id, d.Len())
-}
+func (s *stage) Freed(id ranks.SessionID) { s.say("rank %d: is gone", id) }
 
 func (s *stage) add(m Message) (n int) {
 	n = len(s.messages)

@@ -14,8 +14,8 @@ type Ports interface {
 	Freed(s SessionID)
 }
 
-// Sessions are the attached applications: who is told of the end of a request, and how
-// long memory is referred to.
+// Sessions are the attached applications. They tell an application of the end of its
+// requests, and its owner when nothing refers to its memory any more.
 type Sessions struct {
 	list    []*Session // by number; nil: none
 	ports   Ports
