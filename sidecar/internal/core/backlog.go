@@ -16,7 +16,7 @@ import (
 // end it.
 func (c *Core) Held(id SessionID) bool {
 	s := c.sessions[id]
-	return s != nil && (s.endpoint.backlog >= c.cfg.AheadFrames || c.collectives.Reading(id)) && c.fail == nil
+	return s != nil && (s.endpoint.backlog >= c.cfg.limits.AheadFrames || c.collectives.Reading(id)) && c.fail == nil
 }
 
 // speaker is the rank of here whose message begins with f; nil: none does.

@@ -21,7 +21,7 @@ var (
 
 func (c *Core) openCollectives() (err error) {
 	h := host{c}
-	cfg := collective.Config{Self: c.cfg.Self, PodOf: c.cfg.PodOf, Hosted: len(c.hosted), VectorPiece: c.cfg.VectorPiece}
+	cfg := collective.Config{Self: c.cfg.Self, PodOf: c.cfg.PodOf, Hosted: len(c.hosted), VectorPiece: c.cfg.limits.VectorPiece}
 	c.collectives, err = collective.New(cfg, c.ports, c.ranks, h, h)
 	return err
 }

@@ -98,23 +98,19 @@ type Config struct {
 	Spare int64
 
 	EagerBytes    uint64         // largest eager message; default and most 64 KiB
-	CopyBytes     uint64         // an eager arena message up to this size is copied so that its send completes at once; default 8 KiB
-	Gatherer      Gatherer       // is asked before that copy; nil: everything is copied
+	Gatherer      Gatherer       // is asked before a small message of an arena is copied; nil: each is
 	Caster        link.Caster    // takes writes to rings whose end need not be known; nil: each is told
 	FragmentBytes uint32         // payload of a Data frame; default 256 KiB, most wire.FrameMax
-	AheadBytes    uint64         // payload of large transfers that waits for a link: what a small message to the same peer waits behind; default 128 KiB
-	AheadFrames   int            // messages of a rank that wait for links, before it is not heard; default 256
-	VectorPiece   int            // numbers of a collective's vectors that are taken at once; default 4096
 	CreditBytes   uint64         // eager bytes in flight from one peer; default 1 MiB
 	Heartbeat     time.Duration  // silence after which a heartbeat is sent; default 500 ms
 	DeadAfter     time.Duration  // silence, or failed reconnecting, after which a peer is dead; default 4.5 s
 	StartWithin   time.Duration  // how long a peer may take to be reached for the first time; default 60 s
-	AckDelay      time.Duration  // how long an acknowledgement may wait for a frame to ride on; default 200 us
 	Rendezvous    mover.Protocol // how large messages travel (DESIGN §5)
 	Channel       carriage.Kind  // how small messages travel there; the same on all sidecars
 	FastPeers     int            // most peers with a ring for small frames, where the link writes remotely; default 64, negative: none
-	LookAfter     uint64         // frames of a ring that are taken without a sleep before their sender leaves out the notices (look.go); default 64
 	Seed          uint64         // of the matching tables' hash
+
+	limits Limits // Within
 }
 
 func (c *Config) setDefaults() error {
@@ -126,32 +122,16 @@ func (c *Config) setDefaults() error {
 	def(&c.Heartbeat, 500*time.Millisecond)
 	def(&c.DeadAfter, 4500*time.Millisecond)
 	def(&c.StartWithin, time.Minute)
-	def(&c.AckDelay, 200*time.Microsecond)
 	if c.EagerBytes == 0 || c.EagerBytes > eagerLimit {
 		c.EagerBytes = eagerLimit
 	}
-	if c.CopyBytes == 0 {
-		c.CopyBytes = 8 << 10
-	}
-	c.CopyBytes = min(c.CopyBytes, c.EagerBytes)
 	if c.FragmentBytes == 0 {
 		c.FragmentBytes = 256 << 10
-	}
-	if c.AheadBytes == 0 {
-		c.AheadBytes = 128 << 10
-	}
-	if c.AheadFrames <= 0 {
-		c.AheadFrames = 256
-	}
-	if c.VectorPiece <= 0 {
-		c.VectorPiece = 4096
 	}
 	if c.CreditBytes == 0 {
 		c.CreditBytes = 1 << 20
 	}
-	if c.LookAfter == 0 {
-		c.LookAfter = lookAfter
-	}
+	c.limits.setDefaults(c.EagerBytes)
 	switch {
 	case len(c.PodOf) == 0 || c.Pods < 1 || int(c.Self) >= c.Pods || c.Self < 0:
 		return fmt.Errorf("core: sidecar %d of %d pods with %d ranks makes no job", c.Self, c.Pods, len(c.PodOf))

@@ -176,7 +176,7 @@ func (c *Core) postAck(p *peer, to Poster) bool {
 }
 
 // oweAck makes sure that what just arrived is acknowledged, at once or after
-// AckDelay when no frame has carried the acknowledgement by then.
+// Limits.AckDelay when no frame has carried the acknowledgement by then.
 func (c *Core) oweAck(p *peer, bytes uint32, atOnce bool) {
 	if p.self {
 		return
@@ -186,7 +186,7 @@ func (c *Core) oweAck(p *peer, bytes uint32, atOnce bool) {
 	case atOnce:
 		p.ackAt = c.now
 	case p.ackAt == 0:
-		p.ackAt = c.now + int64(c.cfg.AckDelay)
+		p.ackAt = c.now + int64(c.cfg.limits.AckDelay)
 	}
 	if p.ackAt > c.now && !p.owed {
 		p.owed = true

@@ -116,8 +116,9 @@ func newHostile(seed uint64) *hostile {
 		h.caps.RegisterMax = 1 << (8 + seed%7)
 	}
 	c, err := New(Config{
-		PodOf: hostileJob, Pods: hostilePods, CreditBytes: 128 << 10, VectorPiece: []int{1, 3, 0}[r.IntN(3)],
-		AheadFrames: []int{2, 0}[r.IntN(2)], Channel: carriage.Kind(r.IntN(4)), Rendezvous: protocol, Seed: seed,
+		PodOf: hostileJob, Pods: hostilePods, CreditBytes: 128 << 10,
+		limits:  Limits{VectorPiece: []int{1, 3, 0}[r.IntN(3)], AheadFrames: []int{2, 0}[r.IntN(2)]},
+		Channel: carriage.Kind(r.IntN(4)), Rendezvous: protocol, Seed: seed,
 	}, &h.hostilePorts)
 	if err != nil {
 		panic(err)

@@ -21,7 +21,7 @@ import (
 //	                ╰───────────▶ (sleeps)
 //	writes ended: Ack ──────────▶ wakes, looks: taken
 
-// lookAfter is the default of Config.LookAfter: two Looks are to be few beside what they
+// lookAfter is the default of Limits.LookAfter: two Looks are to be few beside what they
 // spare.
 const lookAfter = 64
 
@@ -35,7 +35,7 @@ type looking struct {
 // looked is told that frames were taken out of p's ring.
 func (c *Core) looked(p *peer) {
 	r := &p.ringIn
-	if !r.told && r.Taken()-r.from >= c.cfg.LookAfter && r.Ordered() && p.caps.Notify {
+	if !r.told && r.Taken()-r.from >= c.cfg.limits.LookAfter && r.Ordered() && p.caps.Notify {
 		r.told, r.says = true, true
 		c.touch(p)
 	}

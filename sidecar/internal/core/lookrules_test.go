@@ -130,7 +130,7 @@ func TestLookAcknowledges(t *testing.T) {
 	if looks := w.turn(); len(looks) != 1 {
 		t.Fatalf("it says %d", looks)
 	}
-	w.now += int64(w.core.cfg.AckDelay) + 1
+	w.now += int64(w.core.cfg.limits.AckDelay) + 1
 	w.core.Tick(w.now)
 	if w.turn(); len(w.frames) != 0 {
 		t.Errorf("what a look has acknowledged is acknowledged by %v", w.frames[0].Head.Type)

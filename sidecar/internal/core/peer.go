@@ -127,7 +127,7 @@ func (p *peer) init(id link.Peer, cfg *Config) {
 	p.grant = uint32(cfg.CreditBytes / wire.CreditUnit)
 	p.granted = p.grant // both ends start from the same configuration (P§3.4)
 	p.grantSent = p.grant
-	p.fragment, p.most = uint64(cfg.FragmentBytes), cfg.AheadBytes
+	p.fragment, p.most = uint64(cfg.FragmentBytes), cfg.limits.AheadBytes
 	if p.self {
 		p.fragment, p.most = min(p.fragment, fragmentOwn), min(p.most, aheadOwn)
 	}

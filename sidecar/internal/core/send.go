@@ -207,7 +207,7 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 		copy(f.Inline[:], o.inline)
 	case o.total <= uint64(len(f.Inline)) && o.class == shm.ClassArena:
 		copy(f.Inline[:], c.ports.Bytes(o.payload))
-	case o.class == shm.ClassArena && o.total <= c.cfg.CopyBytes && !follows && p.met() && !c.gathers(p, o) && c.copyOut(f, a, o.payload):
+	case o.class == shm.ClassArena && o.total <= c.cfg.limits.CopyBytes && !follows && p.met() && !c.gathers(p, o) && c.copyOut(f, a, o.payload):
 	default:
 		f.Payload = o.payload
 		f.Gather = o.gather
@@ -218,7 +218,7 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 		c.ranks.Hold(s.ID())
 		done = false
 	}
-	if o.class == shm.ClassSlab && o.total <= c.cfg.CopyBytes {
+	if o.class == shm.ClassSlab && o.total <= c.cfg.limits.CopyBytes {
 		f.Head.Flags &^= wire.FlagAckNow // slots can wait; the application has its buffer back
 	}
 	p.out.queued += f.Payload.Len

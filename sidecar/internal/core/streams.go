@@ -4,7 +4,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 )
 
-// What Config.AheadBytes has to keep busy until the next turn is a connection.
+// What Limits.AheadBytes has to keep busy until the next turn is a connection.
 // Within the sidecar there is nothing to keep busy, and fragments are shorter.
 const (
 	aheadOwn    = 64 << 10

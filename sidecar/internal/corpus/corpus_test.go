@@ -324,9 +324,9 @@ func TestDifferences(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, change := range map[string][2]string{
-		"acknowledgements are sent at once": {`"AckDelay":0,`, `"AckDelay":1,`},
-		"messages are not copied":           {`"CopyBytes":0,`, `"CopyBytes":8,`},
-		"it is another sidecar":             {`"PodOf":[0,0,1,1]`, `"PodOf":[0,1,1,1]`},
+		"fragments are small":          {`"FragmentBytes":0,`, `"FragmentBytes":64,`},
+		"small messages are announced": {`"EagerBytes":0,`, `"EagerBytes":8,`},
+		"it is another sidecar":        {`"PodOf":[0,0,1,1]`, `"PodOf":[0,1,1,1]`},
 	} {
 		other := bytes.Replace(raw, []byte(change[0]), []byte(change[1]), 1)
 		if bytes.Equal(raw, other) {

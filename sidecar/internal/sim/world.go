@@ -239,14 +239,13 @@ func (w *world) config(self linkPeer) core.Config {
 	if w.fair {
 		return core.Config{
 			Self: self, PodOf: w.podOf, Pods: len(w.net.ports), Seed: w.seed, Rendezvous: drawProtocol(w.rng),
-			EagerBytes: 4 << 10, FragmentBytes: fairFragment, AheadBytes: fairAhead, AheadFrames: fairFrames, StartWithin: 5 * time.Second, CreditBytes: w.credit,
-		}
+			EagerBytes: 4 << 10, FragmentBytes: fairFragment, StartWithin: 5 * time.Second, CreditBytes: w.credit,
+		}.Within(core.Limits{AheadBytes: fairAhead, AheadFrames: fairFrames})
 	}
 	return core.Config{
 		Self: self, PodOf: w.podOf, Pods: len(w.net.ports), Rendezvous: w.rdv, Seed: w.seed,
 		Channel: carriage.Kind(w.seed / 2 % 4), EagerBytes: 1 << (8 + w.rng.IntN(9)), FastPeers: w.rng.IntN(5) - 1, StartWithin: 5 * time.Second, CreditBytes: 128 << 10, FragmentBytes: uint32(1<<10 + w.rng.IntN(32<<10)),
-		VectorPiece: 1 + int(w.seed/8%16), LookAfter: w.rests.lookAfter,
-	}
+	}.Within(core.Limits{VectorPiece: 1 + int(w.seed/8%16), LookAfter: w.rests.lookAfter})
 }
 
 // perPoll is what the link within a sidecar moves at once.

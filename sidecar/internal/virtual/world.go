@@ -73,7 +73,7 @@ func (w *World) addNode(i, pods int) error {
 	loop := local.New(n.self, nil)
 	cfg := w.cfg.Core
 	cfg.Self, cfg.PodOf, cfg.Pods, cfg.Seed = n.self, w.cfg.PodOf, pods, 1
-	cfg.CopyBytes = 1 // what is copied is the link's to decide
+	cfg = cfg.Within(core.Limits{CopyBytes: 1}) // what is copied is the link's to decide
 	if w.cfg.Model.EagerBytes != 0 {
 		cfg.EagerBytes = w.cfg.Model.EagerBytes
 	}

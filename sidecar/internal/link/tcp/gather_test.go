@@ -15,7 +15,7 @@ import (
 )
 
 // What an eager send from an arena costs, of both sides' links and the kernel: copied by
-// the core first, as up to core.Config.CopyBytes, or written from where it lies, with
+// the core first, as up to core.Limits.CopyBytes, or written from where it lies, with
 // and without the frame by which its end is told. docs/reuse.md has the results.
 
 const (
