@@ -3,7 +3,7 @@ package core
 import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
 
 // One-sided operations of one rank at one peer are carried out in the order of
@@ -14,7 +14,7 @@ import (
 // accessQueue is what one rank has still to say to one peer about windows.
 type accessQueue struct {
 	rank uint32
-	ids  ranks.FIFO[uint64] // of origins; they may have ended meanwhile
+	ids  queue.FIFO[uint64] // of origins; they may have ended meanwhile
 }
 
 // getWindow bounds the gets of one sidecar that a peer has not answered

@@ -9,7 +9,7 @@ import (
 // rank has said waits in front of what its neighbours say. A rank whose messages
 // wait for links is therefore not heard until they have gone: a flood of small
 // messages fills its own ring, and its neighbours wait for a bounded part of it.
-// Large transfers and one-sided operations have turns instead (ranks.FairQueue).
+// Large transfers and one-sided operations have turns instead (queue.Fair).
 
 // Held reports that no more descriptors should be taken from a session for now: its
 // messages wait for links, or a collective of it takes its vectors. Links and Advance

@@ -18,6 +18,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
 
 // SessionID numbers the attached applications of this sidecar; numbers are
@@ -211,7 +212,7 @@ type Core struct {
 	closing  []*window // gone, with waiters that are still to be told
 	parting  parting
 	polled   []uint64           // receives whose last byte tells of their end
-	later    ranks.FIFO[uint64] // receives whose memory is registered in a later turn
+	later    queue.FIFO[uint64] // receives whose memory is registered in a later turn
 	retrying bool               // they have their turn
 	dice     uint64
 

@@ -7,8 +7,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
 
 // A rank that leaves in good order sends nothing any more, and whoever waits
@@ -32,7 +32,7 @@ type parting struct {
 	again    bool // somebody has left since the sweep began
 	table    int  // where the sweep is
 	at       uint32
-	locks    ranks.FIFO[uint32] // ranks that have left, and may hold locks
+	locks    queue.FIFO[uint32] // ranks that have left, and may hold locks
 }
 
 // hasLeft reports that nothing of rank will come any more.

@@ -10,6 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
 
 // Offers of a peer's receives (P§5.4), at the side that is to send.
@@ -31,9 +32,9 @@ type offered struct {
 
 // offers are what one peer has offered, and what was sent to it lately.
 type offers struct {
-	open    map[offerKey]*ranks.FIFO[offered]
+	open    map[offerKey]*queue.FIFO[offered]
 	count   int
-	refused ranks.FIFO[refusal] // that the peer may not have known when it made its last offer
+	refused queue.FIFO[refusal] // that the peer may not have known when it made its last offer
 	writing []writing
 	sent    [sentLog]sentMessage
 	next    int
@@ -83,7 +84,7 @@ func (c *Core) onReady(p *peer, h *wire.Header, payload []byte) error {
 		return nil
 	}
 	if p.offers == nil {
-		p.offers = &offers{open: map[offerKey]*ranks.FIFO[offered]{}, lost: p.out.last}
+		p.offers = &offers{open: map[offerKey]*queue.FIFO[offered]{}, lost: p.out.last}
 	}
 	x := p.offers
 	x.known(body.Seq)
@@ -100,7 +101,7 @@ func (c *Core) onReady(p *peer, h *wire.Header, payload []byte) error {
 	}
 	q := x.open[key]
 	if q == nil {
-		q = new(ranks.FIFO[offered])
+		q = new(queue.FIFO[offered])
 		x.open[key] = q
 	}
 	q.Push(offered{h.A, h.B, body})

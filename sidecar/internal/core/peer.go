@@ -9,6 +9,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
 
 // peerState is where the connection to a peer stands (P§3).
@@ -62,19 +63,19 @@ type peer struct {
 	caps   link.Caps
 
 	out      outbox
-	forgets  bool                   // its greeting asked for what its link had taken in (accept)
-	fragment uint64                 // bytes of a large transfer in one frame
-	most     uint64                 // bytes of them that may wait for the link
-	streams  ranks.FairQueue[entry] // large transfers with frames still to be emitted
-	accesses []*accessQueue         // one-sided operations that wait for their turn there
-	views    views                  // windows of its ranks that are reached remotely
-	gets     int                    // gets that it has not answered wholly
-	served   int                    // its gets that are being answered, until it has acknowledged the last frame
-	locks    int                    // locks that its ranks wait for
-	missed   missed                 // accesses of its ranks to windows that are not here
-	asks     int                    // requests that it has not answered, and answers at once (asks.go)
-	waits    int                    // locks that ranks of here wait for there
-	retracts int                    // messages that it was asked to give back, and has not answered
+	forgets  bool                      // its greeting asked for what its link had taken in (accept)
+	fragment uint64                    // bytes of a large transfer in one frame
+	most     uint64                    // bytes of them that may wait for the link
+	streams  queue.Fair[uint32, entry] // large transfers with frames still to be emitted
+	accesses []*accessQueue            // one-sided operations that wait for their turn there
+	views    views                     // windows of its ranks that are reached remotely
+	gets     int                       // gets that it has not answered wholly
+	served   int                       // its gets that are being answered, until it has acknowledged the last frame
+	locks    int                       // locks that its ranks wait for
+	missed   missed                    // accesses of its ranks to windows that are not here
+	asks     int                       // requests that it has not answered, and answers at once (asks.go)
+	waits    int                       // locks that ranks of here wait for there
+	retracts int                       // messages that it was asked to give back, and has not answered
 	isDirty  bool
 	stuck    bool   // its link took nothing last time
 	timerAt  int64  // when it is looked at again; 0: no timer runs

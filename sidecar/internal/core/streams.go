@@ -49,12 +49,12 @@ func (c *Core) flow(p *peer, id uint64, st *send) {
 func (c *Core) feedStreams(p *peer) {
 	// Entries that can do nothing now end their turn without a frame: one
 	// round of those is enough.
-	for idle := 0; !p.streams.Empty() && idle <= p.streams.Ranks(); {
+	for idle := 0; !p.streams.Empty() && idle <= p.streams.Owners(); {
 		if p.ahead() {
 			return
 		}
 		last := p.out.last
-		e := p.streams.Turn()
+		e := *p.streams.Turn()
 		again := false
 		switch e.kind {
 		case entrySend:

@@ -10,6 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/epoch"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
 
 // window is the memory that one hosted rank exposes under a window number.
@@ -22,7 +23,7 @@ type window struct {
 	holders   map[uint32]int
 	since     map[uint32]int64 // when each of them got it
 	exclusive bool
-	waiting   ranks.FIFO[lockWaiter]
+	waiting   queue.FIFO[lockWaiter]
 	closed    bool // gone: nobody gets its lock any more
 	place     int  // in Core.windows
 	tokens    epoch.Tokens

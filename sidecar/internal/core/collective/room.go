@@ -30,6 +30,7 @@ package collective
 import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
 
 // Config fixes a room for its life.
@@ -51,8 +52,8 @@ type Room struct {
 	members []*member // by session; nil: none
 	past    []begun   // by hosted rank
 	calls   ranks.Table[call]
-	locals  ranks.FairQueue[uint64] // calls with local steps, or vectors, to take in turns
-	dispute *Dispute                // ranks disagree, and the job has not ended yet
+	locals  queue.Fair[uint32, uint64] // calls with local steps, or vectors, to take in turns
+	dispute *Dispute                   // ranks disagree, and the job has not ended yet
 
 	world   *group
 	groups  map[uint64][]*group // by hash of their ranks

@@ -146,7 +146,7 @@ func (r *Room) queueLocal(id uint64, st *call) {
 func (r *Room) Advance() (pieces int) {
 	budget := int64(AdvanceBytes)
 	for ; budget > 0 && !r.locals.Empty(); pieces++ {
-		id := r.locals.Turn()
+		id := *r.locals.Turn()
 		st := r.calls.Get(id)
 		if st == nil || !st.queued {
 			r.locals.Pass(false)
