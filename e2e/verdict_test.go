@@ -87,6 +87,12 @@ func end(how string) int {
 		}
 		time.Sleep(10 * time.Minute) // it ends as its launcher tells it
 		return 0
+	case "rank 1 ends well without closing, and no other looks":
+		if one {
+			return 0
+		}
+		time.Sleep(10 * time.Minute) // as above
+		return 0
 	case "abort and end well":
 		if one {
 			err = s.Abort(3, "no sense")
@@ -145,17 +151,18 @@ func TestOneTruth(t *testing.T) {
 		code int
 		want []string
 	}{
-		"nobody closes":                                      {1, []string{"job failed: rank ", "failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
-		"rank 1 does not close":                              {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
-		"rank 1 closes early":                                {1, []string{"job failed: rank 1 (pod 0) closed its session while rank ", " waited for it in barrier: all ranks of a communicator call its collectives, in one order, before they close\n"}},
-		"rank 1 skips a collective":                          {1, []string{"job failed: rank 1 (pod 0) closed its session while rank ", " waited for it in allreduce: all ranks"}},
-		"rank 1 receives too little":                         {1, []string{"job failed: rank 1 (pod 0) exited with code 1: recv with rank 0 tag 5 (24 bytes): the message is longer than the buffer: 72 bytes\n"}},
-		"rank 1 leaves its socket to a daemon":               {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
-		"rank 1 becomes another program":                     {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
-		"rank 1 becomes another program, and no other looks": {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
-		"abort and end well":                                 {3, []string{"job failed: rank 1 (pod 0) failed: called abort: no sense\n"}},
-		"abort and exit":                                     {1, []string{"job failed: rank 1 (pod 0) failed: called abort: no sense\n"}},
-		"abort with 256":                                     {1, []string{"called abort: no sense\n"}},
+		"nobody closes":                                        {1, []string{"job failed: rank ", "failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
+		"rank 1 does not close":                                {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
+		"rank 1 closes early":                                  {1, []string{"job failed: rank 1 (pod 0) closed its session while rank ", " waited for it in barrier: all ranks of a communicator call its collectives, in one order, before they close\n"}},
+		"rank 1 skips a collective":                            {1, []string{"job failed: rank 1 (pod 0) closed its session while rank ", " waited for it in allreduce: all ranks"}},
+		"rank 1 receives too little":                           {1, []string{"job failed: rank 1 (pod 0) exited with code 1: recv with rank 0 tag 5 (24 bytes): the message is longer than the buffer: 72 bytes\n"}},
+		"rank 1 leaves its socket to a daemon":                 {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
+		"rank 1 becomes another program":                       {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
+		"rank 1 becomes another program, and no other looks":   {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
+		"rank 1 ends well without closing, and no other looks": {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
+		"abort and end well":                                   {3, []string{"job failed: rank 1 (pod 0) failed: called abort: no sense\n"}},
+		"abort and exit":                                       {1, []string{"job failed: rank 1 (pod 0) failed: called abort: no sense\n"}},
+		"abort with 256":                                       {1, []string{"called abort: no sense\n"}},
 	} {
 		t.Run(how, func(t *testing.T) {
 			j := start(t, 4, 2, testBinary(t), endCommand, how)

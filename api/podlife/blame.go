@@ -311,6 +311,10 @@ func (s *suspect) confirm(own *Failure) {
 	}
 	switch s.Reason {
 	case RankVanished:
+		if strings.HasSuffix(own.Text, endedWell+TextVanished) { // the sidecar may know more
+			s.tellAlone()
+			return
+		}
 		if _, last, is := strings.Cut(s.Text, TextLastError); is && own.Reason == RankExited {
 			own.Text += ": " + last
 		}
@@ -321,6 +325,9 @@ func (s *suspect) confirm(own *Failure) {
 		s.Signal, s.Text, s.Code = own.Signal, own.Text+": "+s.Text, own.Code
 	}
 }
+
+// endedWell begins the text of a launcher about a rank that has exited with code 0.
+const endedWell = "ended well, but "
 
 // agreed is what a pod's sidecar agreed on with the others; nil: nothing.
 func (r *Report) agreed() *Failure {

@@ -95,21 +95,23 @@ struct told {
 	struct told *next;
 	int kind; /* of the frame that was sent */
 	uint32_t rank;
-	pmix_op_cbfunc_t done;
+	pmix_status_t status; /* for done */
+	pmix_op_cbfunc_t done; /* NULL: nothing waits for this answer */
 	void *arg;
 };
 
-static struct told *told;
+static struct told *told; /* oldest first */
 
-static bool await_answer(int kind, uint32_t rank, pmix_op_cbfunc_t done, void *arg)
+static bool await_answer(struct told wanted)
 {
-	struct told *t = malloc(sizeof *t);
+	struct told *t = malloc(sizeof *t), **last = &told;
 	if (t == NULL)
 		return false;
-	*t = (struct told){.kind = kind, .rank = rank, .done = done, .arg = arg};
+	*t = wanted;
 	pthread_mutex_lock(&mutex);
-	t->next = told;
-	told = t;
+	while (*last != NULL)
+		last = &(*last)->next;
+	*last = t;
 	pthread_mutex_unlock(&mutex);
 	return true;
 }
@@ -127,8 +129,8 @@ static void on_answer(int kind, const char *body, size_t bytes)
 	if (t != NULL)
 		*p = t->next;
 	pthread_mutex_unlock(&mutex);
-	if (t != NULL)
-		(void)heard(t->done, t->arg);
+	if (t != NULL && t->done != NULL)
+		t->done(t->status, t->arg);
 	free(t);
 }
 
@@ -136,26 +138,51 @@ static pmix_status_t on_abort(const pmix_proc_t *proc, void *object, int status,
 {
 	(void)object, (void)procs, (void)n;
 	uint32_t head[] = {proc->rank, (uint32_t)status};
-	if (!await_answer(FRAME_ABORT, proc->rank, done, arg))
+	if (!await_answer((struct told){.kind = FRAME_ABORT, .rank = proc->rank, .status = PMIX_SUCCESS, .done = done, .arg = arg}))
 		return PMIX_ERR_NOMEM;
 	send_frame(FRAME_ABORT, head, sizeof head, message, message == NULL ? 0 : strlen(message));
 	return PMIX_SUCCESS;
 }
 
-/* Open MPI 5 prints its errors by PMIx_Log once it has met PMIx: one text a call. */
+/* stream_of is the output on which a rank wants a text: 1, 2, or 0, which is none. */
+static uint32_t stream_of(const pmix_info_t *info)
+{
+	if (info->value.type != PMIX_STRING || info->value.data.string == NULL)
+		return 0;
+	if (PMIX_CHECK_KEY(info, PMIX_LOG_STDOUT))
+		return 1;
+	return PMIX_CHECK_KEY(info, PMIX_LOG_STDERR) ? 2 : 0;
+}
+
+/* send_text has a text printed; that an answer comes says so. */
+static void send_text(uint32_t rank, uint32_t stream, const char *text, struct told wanted)
+{
+	uint32_t head[] = {rank, stream};
+	size_t bytes = strnlen(text, TEXT_MAX);
+	if (!await_answer(wanted))
+		fail("no memory");
+	send_frame(FRAME_TEXT, head, sizeof head, text, bytes);
+}
+
+/* Open MPI 5 prints its errors by PMIx_Log once it has met PMIx. A call may have several texts, and
+ * ends with the answer to the last one. What is not printed, as for syslog, is not supported. */
 static void on_log(const pmix_proc_t *proc, const pmix_info_t data[], size_t n, const pmix_info_t directives[], size_t m, pmix_op_cbfunc_t done, void *arg)
 {
 	(void)directives, (void)m;
-	uint32_t rank = proc->rank;
-	const char *text = "";
+	struct told each = {.kind = FRAME_TEXT, .rank = proc->rank, .status = PMIX_SUCCESS}, last = each;
+	last.done = done;
+	last.arg = arg;
 	for (size_t i = 0; i < n; i++) {
-		const pmix_value_t *v = &data[i].value;
-		if ((PMIX_CHECK_KEY(&data[i], PMIX_LOG_STDERR) || PMIX_CHECK_KEY(&data[i], PMIX_LOG_STDOUT)) && v->type == PMIX_STRING && v->data.string != NULL)
-			text = v->data.string;
+		uint32_t stream = stream_of(&data[i]);
+		if (stream == 0) {
+			last.status = PMIX_ERR_NOT_SUPPORTED;
+			continue;
+		}
+		send_text(proc->rank, stream, data[i].value.data.string, each);
+		if (strlen(data[i].value.data.string) > TEXT_MAX)
+			send_text(proc->rank, 2, "outrigger: the text is longer than 1 MiB, and was cut", each);
 	}
-	if (!await_answer(FRAME_TEXT, rank, done, arg))
-		fail("no memory");
-	send_frame(FRAME_TEXT, &rank, sizeof rank, text, strnlen(text, TEXT_MAX));
+	send_text(proc->rank, 2, "", last);
 }
 
 static void start(void)

@@ -17,7 +17,7 @@
  *                    'M' number u32 of the server's, then pods u32, bytes of the name u32,
  *                        of the data u32, the pods u32, the name, the data: for what some of
  *                        the ranks do together (package pmi, Meetings)
- *                    'T' rank u32, text, which may be empty: it prints that as an error
+ *                    'T' rank u32, output u32 (1 or 2), text, which may be empty: it prints that
  *                    'A' rank u32, exit code i32, text: it asks for the end of the job
  * from the launcher  'G' what all pods have put, in answer to an F
  *                    'N' text: why there is no answer
@@ -40,7 +40,7 @@ enum {
 };
 
 #define FRAME_MAX (1u << 30)
-#define TEXT_MAX (64u << 10) /* of one text that a rank prints */
+#define TEXT_MAX (1u << 20) /* of one text that a rank prints */
 
 /* What of libpmix is used, by the names of its header. */
 struct library {

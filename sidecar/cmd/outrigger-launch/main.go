@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -164,9 +165,12 @@ func (o *options) dress(cfg *launch.Config) error {
 	ranks, err := mpi.Prepare(family, cfg.Program[0], cfg.Socket, self)
 	switch {
 	case err != nil:
-	case ranks == nil: // else Judge asks the sidecar
-		cfg.Ended = func(ctx context.Context, rank int) {
-			_ = mpi.Ended(ctx, cfg.Socket, rank) // the end of a sidecar is told by others
+	case ranks == nil:
+		cfg.Judge = func(ctx context.Context, rank int) error {
+			if vanished, err := mpi.Ended(ctx, cfg.Socket, rank); vanished && err == nil { // the end of a sidecar is told by others
+				return errVanished
+			}
+			return nil
 		}
 		cfg.Aborts = func(ctx context.Context, told func(rank, code int, lost bool)) {
 			_ = mpi.Aborts(ctx, cfg.Socket, told) // as above
@@ -177,6 +181,9 @@ func (o *options) dress(cfg *launch.Config) error {
 	}
 	return err
 }
+
+// errVanished is of a rank without an MPI; the verdict has the sidecar's text of it.
+var errVanished = errors.New(podlife.TextVanished)
 
 func clue() launch.Clue { return new(mpi.Clue) }
 

@@ -52,20 +52,19 @@ func (c *clued) end() {
 	close(c.done)
 }
 
-// text returns what was found once the stream has ended. It is empty if nothing was found, or if the
-// stream does not end within clueTime.
+// text returns what was found once the stream has ended, or after clueTime. It is empty if nothing was
+// found.
 func (c *clued) text() string {
 	if c == nil {
 		return ""
 	}
 	select {
 	case <-c.done:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.clue.String()
 	case <-time.After(clueTime):
-		return ""
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.clue.String()
 }
 
 // newClue creates the clue of a rank that has started. It returns nil if none is configured.

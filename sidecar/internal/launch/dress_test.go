@@ -102,19 +102,20 @@ func TestFailed(t *testing.T) {
 	}
 }
 
-// TestEndedIsTold of each rank that has exited with code 0, once, before its line is there.
-func TestEndedIsTold(t *testing.T) {
+// TestGoodEndsAreJudged, of each rank that has exited with code 0, once, before its line is there.
+func TestGoodEndsAreJudged(t *testing.T) {
 	for code, want := range map[int]int{0: 3, 3: 0} {
 		r := prepare(t, 6, fmt.Sprintf("exit %d", code))
 		var mu sync.Mutex
 		told := map[int]int{}
-		r.Ended = func(_ context.Context, rank int) {
+		r.Judge = func(_ context.Context, rank int) error {
 			mu.Lock()
 			defer mu.Unlock()
 			told[rank]++
 			if strings.Contains(r.status.String(), fmt.Sprintf(`"exited","rank":%d`, rank)) {
 				t.Errorf("rank %d: its line was there first", rank)
 			}
+			return nil
 		}
 		if e := r.run(t.Context()); (e == nil) != (code == 0) {
 			t.Errorf("%+v", e)

@@ -87,9 +87,6 @@ type Config struct {
 	// Judge returns what is wrong with a rank that has exited with code 0. It may wait for other ranks
 	// until ctx ends, which it does when a rank has failed or this process is told to end. May be nil.
 	Judge func(ctx context.Context, rank int) error
-	// Ended is called for each rank that has exited with code 0, before its status line is written. It
-	// may wait as Judge may. May be nil.
-	Ended func(ctx context.Context, rank int)
 	// Failed is called for the first rank that has failed or cannot be started, before the other ranks
 	// are ended for it. May be nil.
 	Failed func(rank, code int)
@@ -105,8 +102,9 @@ type Config struct {
 	// Clue creates the search for the reason of a rank's end in its standard error. May be nil.
 	Clue func() Clue
 	// Texts is called once, before ranks start. Texts that ranks print by process management, as Open
-	// MPI 5 does, are passed to say, which prints them as standard error of the rank. May be nil.
-	Texts func(say func(rank int, text string))
+	// MPI 5 does, are passed to say, which prints them as standard output (out) or error of the rank,
+	// calls printed then, and does not wait for the readers of the output. May be nil.
+	Texts func(say func(rank int, out bool, text string, printed func()))
 	// Tidy is called when all ranks and all processes that they started have ended. May be nil.
 	Tidy func() error
 
@@ -143,7 +141,7 @@ type pod struct {
 	cfg     Config
 	copies  sync.WaitGroup // goroutines that copy output
 	stop    chan struct{}  // closed by the first failure
-	hasten  func()         // ends calls of Judge and Ended that wait for other ranks
+	hasten  func()         // ends calls of Judge that wait for other ranks
 	out     *outlet.Writer // out and err may be the same
 	err     *outlet.Writer
 	silent  atomic.Bool // all processes that could print have ended

@@ -35,34 +35,111 @@ func (p *pod) stream(rank int, w *outlet.Writer) *outlet.Stream {
 	return w.Stream(outlet.Unmarked, "")
 }
 
-// texts are the destinations of what ranks print by process management.
+// textsMax bounds the texts that wait to be printed, in bytes: further ones are dropped, and a line
+// says so.
+const textsMax = 4 << 20
+
+// texts are what ranks print by process management. The caller of say does not wait for the readers of
+// the output: it serves all ranks of the pod.
 type texts struct {
-	mu sync.Mutex // guards of, and is held while a text is written
-	of map[int][]io.Writer
+	mu       sync.Mutex // guards what follows
+	waiting  []text
+	bytes    int // of waiting
+	lost     int // texts that were dropped since the last one
+	printing bool
+	over     bool // the output is being finished: nothing is printed any more
+
+	of map[target][]io.Writer // destinations, of the goroutine that prints
 }
 
-// say prints a text of a rank as its standard error, in complete lines.
-func (p *pod) say(rank int, text string) {
+// target is an output of a rank.
+type target struct {
+	rank int
+	out  bool
+}
+
+type text struct {
+	to      target
+	lines   []byte
+	printed func()
+}
+
+// say prints a text of a rank on one of its outputs, in complete lines, and calls printed then. The
+// rank's clue has it at once.
+func (p *pod) say(rank int, out bool, lines string, printed func()) {
 	if rank < p.cfg.First || rank > p.cfg.Last {
+		printed()
 		return // not a rank of this pod
 	}
-	lines := []byte(strings.TrimSuffix(text, "\n") + "\n")
-	p.texts.mu.Lock()
-	defer p.texts.mu.Unlock()
-	if p.texts.of == nil {
-		p.texts.of = map[int][]io.Writer{}
-	}
-	if p.texts.of[rank] == nil {
-		p.texts.of[rank] = []io.Writer{p.stream(rank, p.err), p.tail.stream(fmt.Sprintf("[%d] ", rank))}
-	}
-	for _, w := range p.texts.of[rank] {
-		_, _ = w.Write(lines) // both accept all bytes
-	}
-	if c := p.clue(rank); c != nil {
-		for line := range bytes.SplitSeq(lines, []byte("\n")) {
+	x := text{target{rank, out}, []byte(strings.TrimSuffix(lines, "\n") + "\n"), printed}
+	if c := p.clue(rank); c != nil && !out {
+		for line := range bytes.SplitSeq(x.lines, []byte("\n")) {
 			c.add(line)
 		}
 	}
+	t := &p.texts
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over || t.bytes+len(x.lines) > textsMax {
+		t.lost++
+		go printed() // it may call say
+		return
+	}
+	t.waiting = append(t.waiting, x)
+	t.bytes += len(x.lines)
+	if !t.printing {
+		t.printing = true
+		p.copies.Go(p.printTexts)
+	}
+}
+
+// printTexts prints the texts that wait, until there are none.
+func (p *pod) printTexts() {
+	for {
+		x, lost, ok := p.texts.next()
+		if lost > 0 {
+			_, _ = fmt.Fprintf(p.err, "outrigger-launch: %d texts of ranks are lost, since the output was not read\n", lost) // as below
+		}
+		if !ok {
+			return
+		}
+		if p.texts.of == nil {
+			p.texts.of = map[target][]io.Writer{}
+		}
+		if p.texts.of[x.to] == nil {
+			to := p.err
+			if x.to.out {
+				to = p.out
+			}
+			p.texts.of[x.to] = []io.Writer{p.stream(x.to.rank, to), p.tail.stream(fmt.Sprintf("[%d] ", x.to.rank))}
+		}
+		for _, w := range p.texts.of[x.to] {
+			_, _ = w.Write(x.lines) // both accept all bytes
+		}
+		x.printed()
+	}
+}
+
+// next takes the oldest text. If none is left, it returns how many were dropped, and the printing ends.
+func (t *texts) next() (x text, lost int, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.waiting) == 0 {
+		lost, t.lost, t.printing = t.lost, 0, false
+		return text{}, lost, false
+	}
+	x = t.waiting[0]
+	t.waiting[0] = text{}
+	t.waiting = t.waiting[1:]
+	t.bytes -= len(x.lines)
+	return x, 0, true
+}
+
+// end lets no further text be printed.
+func (t *texts) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
 }
 
 // source is the read end of a rank's pipe. When silent is set, because all ranks have ended, it ends
@@ -101,6 +178,7 @@ func (s *source) Read(b []byte) (int, error) {
 // finishOutput forwards the rest of the output and waits for its readers. If the pod has failed or is
 // told to end, output that is not read is dropped.
 func (p *pod) finishOutput() {
+	p.texts.end()
 	p.silent.Store(true)
 	for _, r := range p.pipes {
 		_ = r.SetReadDeadline(time.Now()) // wakes its reader

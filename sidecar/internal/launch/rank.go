@@ -50,9 +50,6 @@ func (p *pod) run(ctx, judging context.Context, rank int, path string) {
 	if told.lost {
 		e.Told, e.Code = true, cmp.Or(e.Code, exitTerminated)
 	}
-	if e.Code == 0 && p.cfg.Ended != nil {
-		p.cfg.Ended(judging, rank)
-	}
 	if e.Code == 0 && p.cfg.Judge != nil {
 		if err := p.cfg.Judge(judging, rank); err != nil {
 			e.Code, e.Judged, e.Reason = 1, true, err.Error()

@@ -82,7 +82,7 @@ func TestClue(t *testing.T) {
 		"printf 'error: no mesh' >&2; exit 3":                               "exited with code 3: no mesh",
 		"echo fine >&2; exit 3":                                             "exited with code 3",
 		"printf 'error: %02000d\\n' 0 >&2; exit 3":                          "exited with code 3: " + strings.Repeat("0", clueLine-len("error: ")),
-		"setsid sleep 1000 & sleep 0.5; echo error: no mesh >&2; exit 3":    "exited with code 3",
+		"setsid sleep 1000 & sleep 0.5; echo error: no mesh >&2; exit 3":    "exited with code 3: no mesh",
 		"echo error: no mesh >&2; kill -9 $$":                               "was killed by SIGKILL",
 	} {
 		r := prepare(t, 4, script)

@@ -2,7 +2,9 @@ package launch
 
 import (
 	"context"
+	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -85,5 +87,55 @@ func TestGoodEndWaitsForItsReader(t *testing.T) {
 	}
 	if r.errOut.String() != "" {
 		t.Errorf("told: %s", r.errOut.String())
+	}
+}
+
+// TestTexts: texts that ranks print by process management are printed in order with their ranks in
+// front, on the output that they name; a reader that does not read holds up no caller, and what is more
+// than the bound is told as lost. The clue has a text at once.
+func TestTexts(t *testing.T) {
+	r := prepare(t, 5, "sleep 0.5")
+	r.Prefix = true
+	var printed atomic.Int32
+	r.Texts = func(say func(int, bool, string, func())) {
+		go func() {
+			say(4, false, "first\nsecond", func() { printed.Add(1) })
+			say(5, true, "third\n", func() { printed.Add(1) })
+			say(99, false, "not of this pod", func() { printed.Add(1) })
+		}()
+	}
+	if e := r.run(t.Context()); e != nil {
+		t.Errorf("%+v", e)
+	}
+	if got := r.errOut.String(); got != "[4] first\n[4] second\n" || r.out.String() != "[5] third\n" || printed.Load() != 3 {
+		t.Errorf("printed %d: %q, %q", printed.Load(), got, r.out.String())
+	}
+}
+
+// TestUnreadTexts: as above, with an output that is not read.
+func TestUnreadTexts(t *testing.T) {
+	reader, writer := io.Pipe()
+	p := newPod(Config{First: 0, Last: 0, Out: io.Discard, Err: writer})
+	var printed atomic.Int32
+	line := strings.Repeat("x", 1<<20-1)
+	for range 3 * textsMax >> 20 {
+		p.say(0, false, line, func() { printed.Add(1) }) // returns
+	}
+	// All but those that wait, and the one that is being written.
+	wait(t, "answers to the texts that are dropped", func() bool { return printed.Load() >= 2*textsMax>>20-1 })
+	all := make(chan string, 1)
+	go func() {
+		b, _ := io.ReadAll(reader)
+		all <- string(b)
+	}()
+	wait(t, "all answers", func() bool { return printed.Load() == 3*textsMax>>20 })
+	p.say(0, false, "the end", func() { printed.Add(1) })
+	wait(t, "the last one", func() bool { return printed.Load() == 3*textsMax>>20+1 })
+	p.texts.end()
+	p.copies.Wait()
+	p.err.Flush()
+	_ = writer.Close()
+	if text := <-all; !strings.Contains(text, " texts of ranks are lost, since the output was not read\n") || !strings.Contains(text, "\nthe end\n") || len(text) > 2*textsMax {
+		t.Errorf("%d bytes, which end with %q", len(text), text[max(len(text)-200, 0):])
 	}
 }

@@ -7,29 +7,31 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
 // Ended tells the sidecar with a socket for applications that the process of a rank has
 // ended with code 0: if the rank has a session still, it has vanished, though a process
 // that it started may keep the session's socket open; else it attaches no more. It waits until
-// that is known, or ctx ends. Errors are those of the connection, and of a sidecar of an older
-// release, which does not know the question.
-func Ended(ctx context.Context, socket string, rank int) error {
+// that is known, or ctx ends, and reports whether the rank has vanished. Errors are those of the
+// connection, and of a sidecar of an older release, which does not know the question.
+func Ended(ctx context.Context, socket string, rank int) (vanished bool, err error) {
 	return launcher(socket).ended(ctx, rank)
 }
 
-func (m management) ended(ctx context.Context, rank int) error {
+func (m management) ended(ctx context.Context, rank int) (vanished bool, err error) {
 	conn, err := m.dial(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = conn.Close() }() // nothing more is asked
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		return err
+		return false, err
 	}
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	_, err = ask(conn, fmt.Sprintf("cmd=outrigger_ended rank=%d", rank), 1)
-	return err
+	a, err := ask(conn, fmt.Sprintf("cmd=outrigger_ended rank=%d", rank), 1)
+	return a["vanished"] == "1", err
 }
 
 // Failed tells the sidecar with a socket for applications that a rank has ended badly, or
@@ -77,5 +79,10 @@ func JobFailed(ctx context.Context, socket string) (bool, error) {
 // job has failed although their processes live. It returns when ctx ends, or with the error by
 // which the sidecar with a socket for applications is lost.
 func Aborts(ctx context.Context, socket string, told func(rank, code int, lost bool)) error {
-	return launcher(socket).aborts(ctx, told)
+	err := launcher(socket).aborts(ctx, told)
+	if ctx.Err() != nil {
+		return err
+	}
+	// A sidecar of an earlier release tells of aborts by process management alone.
+	return errors.Join(err, management(socket+names.PMISuffix).aborts(ctx, told))
 }

@@ -185,7 +185,7 @@ func (m management) aborts(ctx context.Context, told func(rank, code int, lost b
 	}
 	defer func() { _ = conn.Close() }() // nothing more is asked
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	if _, err := fmt.Fprintln(conn, "cmd=outrigger_aborts"); err != nil {
+	if _, err := fmt.Fprintln(conn, "cmd=outrigger_aborts lost=1"); err != nil {
 		return fmt.Errorf("process management of the sidecar: %w", err)
 	}
 	in := bufio.NewReader(conn)

@@ -25,9 +25,9 @@ import (
 type pmix struct {
 	program string // the server's
 	sidecar management
-	library string                      // the program's libmpi; "": the server finds it, or is told
-	again   bool                        // a rank may run several programs, one after the other
-	say     func(rank int, text string) // prints what a rank prints by PMIx; nil: it is dropped
+	library string                                                // the program's libmpi; "": the server finds it, or is told
+	again   bool                                                  // a rank may run several programs, one after the other
+	say     func(rank int, out bool, text string, printed func()) // prints what a rank prints by PMIx; nil: it is dropped
 
 	begin  sync.Once
 	ranks  int // of this pod
@@ -213,11 +213,13 @@ func (p *pmix) hear(kind byte, body []byte) error {
 		}
 	case kind == frameAbort && number >= 0 && len(body) >= 8:
 		go p.abort(number, body) // as a fence
-	case kind == frameText && number >= 0: // before the rank may abort
-		if p.say != nil && len(body) > 4 {
-			p.say(number, string(body[4:]))
+	case kind == frameText && number >= 0 && len(body) >= 8: // before the rank may abort
+		printed := func() { p.tell(framePrinted, body[:4]) }
+		if p.say == nil || len(body) == 8 {
+			printed()
+			return nil
 		}
-		p.tell(framePrinted, body[:4])
+		p.say(number, body[4] == 1, string(body[8:]), printed)
 	case kind == frameReady:
 		p.mu.Lock()
 		p.release()

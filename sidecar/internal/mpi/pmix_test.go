@@ -55,7 +55,7 @@ func TestPMIxHears(t *testing.T) {
 	if !errors.Is(p.lost(3), io.EOF) || p.lost(4) != nil || (*pmix)(nil).lost(3) != nil {
 		t.Errorf("its end: %v, %v", p.lost(3), p.lost(4))
 	}
-	for _, f := range []string{"E", "E\x01", "Q", "C", "T", "A" + rank3 + "\x01", "M"} {
+	for _, f := range []string{"E", "E\x01", "Q", "C", "T", "T" + rank3, "A" + rank3 + "\x01", "M"} {
 		if p.hear(f[0], []byte(f[1:])) == nil {
 			t.Errorf("%q was taken", f)
 		}
@@ -74,17 +74,20 @@ func checkTexts(t *testing.T, p *pmix) {
 	defer func() { _ = ours.Close() }()
 	p.link = theirs
 	var said []string
-	p.say = func(rank int, text string) { said = append(said, fmt.Sprintf("%d: %s", rank, text)) }
-	for _, text := range []string{"*** MPI_ERR_TAG\n", ""} {
+	p.say = func(rank int, out bool, text string, printed func()) {
+		said = append(said, fmt.Sprintf("%d %v: %s", rank, out, text))
+		printed()
+	}
+	for _, text := range []string{"\x02\x00\x00\x00*** MPI_ERR_TAG\n", "\x01\x00\x00\x00x", "\x02\x00\x00\x00"} {
 		if err := p.hear(frameText, []byte(rank3+text)); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
 	_ = theirs.Close() // both answers are in it
-	if answers, _ := io.ReadAll(ours); string(answers) != strings.Repeat(string(frame(framePrinted, rank3)), 2) {
+	if answers, _ := io.ReadAll(ours); string(answers) != strings.Repeat(string(frame(framePrinted, rank3)), 3) {
 		t.Errorf("answers %q", answers)
 	}
-	if want := []string{"3: *** MPI_ERR_TAG\n"}; !slices.Equal(said, want) {
+	if want := []string{"3 false: *** MPI_ERR_TAG\n", "3 true: x"}; !slices.Equal(said, want) {
 		t.Errorf("printed %q, want %q", said, want)
 	}
 }

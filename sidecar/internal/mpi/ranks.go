@@ -163,7 +163,7 @@ var errNotFinalized = errors.New("it has not called MPI_Finalize: its process en
 func (r *Ranks) Judge(ctx context.Context, rank int) error {
 	f, err := r.judge(ctx, rank)
 	if err == nil {
-		_ = r.sidecar.ended(ctx, rank) // one of an older release does not wait for the rank
+		_, _ = r.sidecar.ended(ctx, rank) // one of an older release does not wait for the rank; f says whether it has vanished
 	}
 	if err == nil && r.scripts && f.attached {
 		_ = r.sidecar.over(ctx, rank, r.pmix.ends(rank)) // nor for the others
@@ -228,7 +228,7 @@ func (r *Ranks) Aborts(ctx context.Context, told func(rank, code int, lost bool)
 }
 
 // Texts has what ranks print by PMIx printed, as Open MPI 5 does with its errors.
-func (r *Ranks) Texts(say func(rank int, text string)) {
+func (r *Ranks) Texts(say func(rank int, out bool, text string, printed func())) {
 	if r.pmix != nil {
 		r.pmix.say = say
 	}

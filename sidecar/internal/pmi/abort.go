@@ -1,7 +1,6 @@
 package pmi
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,36 +16,54 @@ import (
 // closed its session's socket, or has become another program. The launchers of the pod hear of
 // both, and end the rank:
 //
-//	cmd=outrigger_aborts    of a launcher, on a connection of its own
+//	cmd=outrigger_aborts lost=1    of a launcher, on a connection of its own
 //	cmd=aborts rank=R code=C    for each rank of the pod that aborts, once, or has
 //	cmd=aborts rank=R code=C lost=1    for each rank of the pod that is lost
+//
+// A launcher of an earlier release does not say lost=1, and hears of aborts alone.
 
 // aborts are those who have, and who hears of it. Guarded by the server's mu.
 type aborts struct {
 	lines    []string
-	watchers []*client
+	watchers []watcher
 }
+
+// watcher is a launcher.
+type watcher struct {
+	*client
+	lost bool // it hears of lost ranks
+}
+
+// hears reports that a line is for w.
+func (w watcher) hears(line string) bool { return w.lost || !strings.HasSuffix(line, lostWord) }
+
+const lostWord = " lost=1"
 
 var errWatchers = errors.New("more launchers than ranks want to hear of aborts")
 
 func (a *aborts) leave(c *client) {
-	a.watchers = slices.DeleteFunc(a.watchers, func(w *client) bool { return w == c })
+	a.watchers = slices.DeleteFunc(a.watchers, func(w watcher) bool { return w.client == c })
 }
 
-// watch makes c one who hears of aborts.
-func (s *Server) watch(c *client) error {
-	if err := cmp.Or(s.mine(c), c.enter()); err != nil {
+// watch makes c one of the launchers that hear of aborts. It may be of any user that the pod admits:
+// launchers of several users may have started the pod's ranks.
+func (s *Server) watch(c *client, r request) error {
+	if err := c.enter(); err != nil {
 		return err
 	}
+	w := watcher{c, r.fields["lost"] == "1"}
 	s.mu.Lock()
-	if len(s.aborts.watchers) >= s.cfg.Count || slices.Contains(s.aborts.watchers, c) {
+	if len(s.aborts.watchers) >= s.cfg.Count || slices.ContainsFunc(s.aborts.watchers, func(w watcher) bool { return w.client == c }) {
 		s.mu.Unlock()
 		return errWatchers
 	}
-	s.aborts.watchers = append(s.aborts.watchers, c)
+	s.aborts.watchers = append(s.aborts.watchers, w)
 	lines := slices.Clone(s.aborts.lines)
 	s.mu.Unlock()
 	for _, line := range lines {
+		if !w.hears(line) {
+			continue
+		}
 		if err := c.say("%s", line); err != nil {
 			return err
 		}
@@ -88,7 +105,7 @@ func (s *Server) aborted(rank int, r request) {
 // Lost has the launchers of the pod end a rank because of which the job has failed, if its
 // process lives.
 func (s *Server) Lost(rank int) {
-	s.tellLaunchers(fmt.Sprintf("cmd=aborts rank=%d code=1 lost=1", rank))
+	s.tellLaunchers(fmt.Sprintf("cmd=aborts rank=%d code=1%s", rank, lostWord))
 }
 
 // printable is a text of a process as it may stand in logs, statuses and terminals.
@@ -136,6 +153,8 @@ func (s *Server) tellLaunchers(line string) {
 	watchers := slices.Clone(s.aborts.watchers)
 	s.mu.Unlock()
 	for _, w := range watchers {
-		_ = w.say("%s", line) // who does not read has gone, or ends its ranks for another reason
+		if w.hears(line) {
+			_ = w.say("%s", line) // a launcher that does not read has gone, or ends its ranks for another reason
+		}
 	}
 }

@@ -89,9 +89,13 @@ func TestLauncherWaits(t *testing.T) {
 	}
 	s.Lost(0)
 	for line := ""; line != "cmd=aborts rank=0 code=1 lost=1"; {
-		if line = read(ask("cmd=outrigger_aborts")); line != "" && line != "cmd=aborts rank=0 code=1 lost=1" {
+		if line = read(ask("cmd=outrigger_aborts lost=1")); line != "" && line != "cmd=aborts rank=0 code=1 lost=1" {
 			t.Fatalf("a lost rank: %q", line)
 		}
+	}
+	// A launcher of an earlier release would take a lost rank for one that aborts.
+	if early := (watcher{}); early.hears("cmd=aborts rank=0 code=1"+lostWord) || !early.hears("cmd=aborts rank=0 code=1") {
+		t.Error("a launcher that does not ask for lost ranks hears of them, or of no aborts")
 	}
 	for _, line := range []string{"cmd=outrigger_meet", "cmd=outrigger_fence ranks=1 bytes=65536", "cmd=initack pmiid=0", "cmd=outrigger_serve", "cmd=outrigger_exec pod=0", "mcmd=spawn"} {
 		if answer := read(ask(line)); answer != "" {

@@ -16,11 +16,13 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
 	"github.com/outrigger-hpc/outrigger/api/memory"
@@ -453,7 +455,7 @@ func (s *Server) ended(c *client, r request) error {
 	if s.cfg.Ended != nil {
 		s.cfg.Ended(rank)
 	}
-	return c.say("cmd=outrigger_ended rc=0")
+	return c.say("cmd=outrigger_ended rc=0 vanished=%d", number(s.cfg.Vanished(rank)))
 }
 
 func number(b bool) int {
@@ -494,7 +496,7 @@ func (s *Server) handle(c *client, r request) error {
 		case "outrigger_job":
 			return s.job(c)
 		case "outrigger_aborts":
-			return s.watch(c)
+			return s.watch(c, r)
 		}
 		return fmt.Errorf("%w: %q before initack", errLine, r.cmd)
 	}
@@ -590,11 +592,14 @@ func (s *Server) pass(own []byte) {
 	}
 }
 
+// endsOfOthers are the errors of a connection that has ended.
+var endsOfOthers = []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, unix.ECONNRESET, unix.EPIPE, errChildGone}
+
 // severity is the level at which the failure of a round is logged. A connection that ends follows
 // from the end of a pod or of the job, whose cause is told elsewhere.
 func (s *Server) severity(err error) slog.Level {
-	var closed *net.OpError
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &closed) || s.cfg.JobFailed != nil && s.cfg.JobFailed() {
+	ended := slices.ContainsFunc(endsOfOthers, func(end error) bool { return errors.Is(err, end) })
+	if ended || s.cfg.JobFailed != nil && s.cfg.JobFailed() {
 		return slog.LevelWarn
 	}
 	return slog.LevelError

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -278,7 +279,7 @@ func TestLauncherTells(t *testing.T) {
 func TestLauncherTellsOfRightEnds(t *testing.T) {
 	var told []int
 	addr := serve(t, func(c *Config) { c.Ended = func(rank int) { told = append(told, rank) } })
-	dial(t, addr[0]).ask("cmd=outrigger_ended rank=1", "cmd=outrigger_ended rc=0")
+	dial(t, addr[0]).ask("cmd=outrigger_ended rank=1", "cmd=outrigger_ended rc=0 vanished=0")
 	for _, bad := range []string{"rank=2", "rank=-1", "rank=", ""} {
 		dial(t, addr[0]).ask("cmd=outrigger_ended "+bad, "")
 	}
@@ -294,9 +295,12 @@ func TestPodsDoNotMeet(t *testing.T) {
 		err    error
 		failed bool
 	}{
-		"level=ERROR": {errors.New("too many bytes"), false},
-		"level=WARN":  {fmt.Errorf("pod 1: %w", io.EOF), false},
-		"level=WARN ": {errors.New("too many bytes"), true},
+		"level=ERROR":   {errors.New("too many bytes"), false},
+		"level=WARN":    {fmt.Errorf("pod 1: %w", io.EOF), false},
+		"level=WARN ":   {errors.New("too many bytes"), true},
+		"level=ERROR ":  {&net.OpError{Op: "dial", Err: unix.EMFILE}, false},
+		"level=WARN  ":  {&net.OpError{Op: "read", Err: unix.ECONNRESET}, false},
+		"level=WARN   ": {fmt.Errorf("pod 1 %w: look", errChildGone), false},
 	} {
 		var log logged
 		addr := serve(t, func(cfg *Config) {

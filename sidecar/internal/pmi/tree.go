@@ -106,6 +106,8 @@ func (t *Tree) Gather(ctx context.Context, own []byte) ([][]byte, error) {
 
 func (t *Tree) above() int { return (t.self - 1) / Fan }
 
+var errChildGone = errors.New("has ended its connection for the launch")
+
 // await waits for what a subtree has in a round. One whose connection has ended has nothing any
 // more; for a while it is left to others to end the job by the name of what has happened there.
 func (c *child) await(ctx context.Context, round uint64, grace time.Duration) (frame, error) {
@@ -121,7 +123,7 @@ func (c *child) await(ctx context.Context, round uint64, grace time.Duration) (f
 		case <-gone:
 			gone, late = nil, time.After(grace)
 		case <-late:
-			return frame{}, fmt.Errorf("pod %d has ended its connection for the launch: look at the log of its sidecar", c.pod)
+			return frame{}, fmt.Errorf("pod %d %w: look at the log of its sidecar", c.pod, errChildGone)
 		case <-ctx.Done():
 			return frame{}, fmt.Errorf("waiting for pod %d: %w", c.pod, context.Cause(ctx))
 		}
