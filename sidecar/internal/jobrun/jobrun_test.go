@@ -179,6 +179,8 @@ func TestMistakesAreFoundBeforeTheStart(t *testing.T) {
 		{Spec{Program: []string{}}, "no program to run", 0},
 		{Spec{Program: []string{"/no/such/program"}}, "program /no/such/program: ", 127},
 		{Spec{Program: []string{"no-such-program"}}, "program no-such-program: executable file not found", 127},
+		{Spec{Program: []string{"no-such-program -x"}}, "program no-such-program -x: executable file not found in $PATH; its name has spaces in it, and no shell takes it apart: a command is a list of words, as in [no-such-program, -x]", 127},
+		{Spec{Program: []string{"/no/such/program -x"}}, "program /no/such/program -x: no such file or directory; its name has spaces in it, and no shell takes it apart: a command is a list of words, as in [/no/such/program, -x]", 127},
 		{Spec{Program: []string{plain}}, "permission denied", 126},
 		{Spec{Program: []string{dir}}, "is a directory", 126},
 		{Spec{Dir: filepath.Join(plain, "job")}, "job directory: ", 0},

@@ -184,7 +184,7 @@ func start(s *Spec, out, errOut io.Writer) (*Job, error) {
 func cannotStart(program string, err error) *Failure {
 	why := strings.TrimPrefix(launch.Advise(err).Error(), fmt.Sprintf("exec: %q: ", program))
 	if p := new(fs.PathError); errors.As(err, &p) { // which has the name as well
-		why = p.Err.Error()
+		why = strings.TrimPrefix(why, p.Op+" "+p.Path+": ")
 	}
 	text := fmt.Sprintf("program %s: %s", program, why)
 	return &Failure{Text: text, Code: launch.CannotRun(err), Verdict: &podlife.Verdict{Failure: podlife.Failure{

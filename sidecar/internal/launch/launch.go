@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -127,15 +126,6 @@ func CannotRun(err error) int {
 	return exitNotExecutable
 }
 
-// wordsApart adds advice to the failure to find a program whose name is a whole command line.
-func wordsApart(program string, err error) error {
-	words := strings.Fields(program)
-	if len(words) < 2 || CannotRun(err) != exitNotFound {
-		return err
-	}
-	return fmt.Errorf("%w; its name has spaces in it, and no shell takes it apart: a command is a list of words, as in [%s]", err, strings.Join(words, ", "))
-}
-
 // pod is a running set of ranks.
 type pod struct {
 	cfg     Config
@@ -186,7 +176,7 @@ func Run(ctx context.Context, cfg Config) *Event {
 	}
 	path, err := exec.LookPath(cfg.Program[0])
 	if err != nil {
-		p.cannot(cfg.First, CannotRun(err), Advise(wordsApart(cfg.Program[0], err)))
+		p.cannot(cfg.First, CannotRun(err), Advise(err))
 		return p.first
 	}
 	Adopt()
