@@ -7,7 +7,6 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,19 +52,14 @@ var sonames = map[string]Family{
 // detect finds out what a program is linked to. A program that is linked to no MPI may load
 // one later, as interpreters do, or run another program, as static wrappers of images do.
 func detect(path string) (Family, error) {
-	f, err := elf.Open(path)
-	if err != nil {
-		if _, format := errors.AsType[*elf.FormatError](err); format || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return unknown, nil // a script
-		}
-		return None, fmt.Errorf("looking for the MPI of %s: %w", path, err)
+	links, err := dynamic(path)
+	if _, unread := errors.AsType[*os.PathError](err); unread {
+		return None, fmt.Errorf("looking for the MPI of a program: %w", err)
 	}
-	defer func() { _ = f.Close() }() // only read
-	libraries, err := f.ImportedLibraries()
 	if err != nil {
-		return None, fmt.Errorf("looking for the MPI of %s: %w", path, err)
+		return unknown, nil //nolint:nilerr // a script, or damaged, which starting it says
 	}
-	for _, l := range libraries {
+	for _, l := range links[elf.DT_NEEDED] {
 		if family, ok := sonames[l]; ok {
 			return family, nil
 		}
@@ -123,14 +117,12 @@ const openMPI = "libmpi.so.40"
 // besideProgram finds Open MPI's library in the folders that a program itself says
 // to look in; "": it does not say, and the system's way finds it.
 func besideProgram(path string) string {
-	f, err := elf.Open(path)
+	links, err := dynamic(path)
 	if err != nil {
 		return "" // a script
 	}
-	defer func() { _ = f.Close() }() // only read
 	for _, tag := range []elf.DynTag{elf.DT_RUNPATH, elf.DT_RPATH} {
-		lists, _ := f.DynString(tag) // none is as good as one that cannot be read
-		for _, dir := range filepath.SplitList(strings.Join(lists, ":")) {
+		for _, dir := range filepath.SplitList(strings.Join(links[tag], ":")) {
 			dir = strings.ReplaceAll(strings.ReplaceAll(dir, "${ORIGIN}", filepath.Dir(path)), "$ORIGIN", filepath.Dir(path))
 			if library := filepath.Join(dir, openMPI); filepath.IsAbs(library) {
 				if _, err := os.Stat(library); err == nil {
