@@ -8,13 +8,11 @@ package strangers
 import (
 	"errors"
 	"net"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/time/rate"
 )
 
 // Bounds of one listener.
@@ -58,47 +56,12 @@ type Listener struct {
 	done   chan struct{}
 	end    sync.Once
 
-	mu    sync.Mutex               // guards what follows
-	conns []*conn                  // oldest first
-	by    map[string]int           // connections, by address
-	held  map[string]int           // likewise, by /64
-	rates map[string]*rate.Limiter // by address
-	nets  map[string]*rate.Limiter // by /64, of IPv6
+	mu    sync.Mutex     // guards what follows
+	conns []*conn        // oldest first
+	by    map[string]int // connections, by address
+	held  map[string]int // likewise, by /64
+	rates *Rates
 	now   func() time.Time
-}
-
-// ratesMax bounds the addresses, and the networks, of which it is known how many connections
-// they have opened; what is left out begins anew.
-const ratesMax = 1024
-
-// networkRate is how many times as many connections all addresses of a /64 may open as one of
-// them. It is not 1, because nodes may be in one /64 with pods: a pod that uses up the rate of
-// its own address keeps no probe of a kubelet out.
-const networkRate = 8
-
-// loopback is the address of all of them.
-const loopback = "loopback"
-
-// often reports whether an address has opened more connections than it may. Preconditions: mu
-// is held.
-func (l *Listener) often(from string) bool {
-	if l.bounds.Rate <= 0 || from == "" || from == loopback {
-		return false
-	}
-	if !l.allows(l.rates, from, l.bounds.Rate) {
-		return true
-	}
-	network := Network(from)
-	return network != "" && !l.allows(l.nets, network, networkRate*l.bounds.Rate)
-}
-
-// Network is the /64 of an address of IPv6; empty: it is another one.
-func Network(from string) string {
-	ip, err := netip.ParseAddr(from)
-	if err != nil || !ip.Is6() {
-		return ""
-	}
-	return netip.PrefixFrom(ip, 64).Masked().String()
 }
 
 // crowding is the network that holds more than half of the places; empty: none does.
@@ -114,19 +77,6 @@ func (l *Listener) crowding() string {
 	return ""
 }
 
-// allows takes one of the connections that an address or a network may open.
-func (l *Listener) allows(known map[string]*rate.Limiter, of string, perSecond float64) bool {
-	r := known[of]
-	if r == nil {
-		if len(known) >= ratesMax {
-			clear(known)
-		}
-		r = rate.NewLimiter(rate.Limit(perSecond), max(int(2*perSecond), 1))
-		known[of] = r
-	}
-	return r.AllowN(l.now(), 1)
-}
-
 // Listen bounds the connections of a listener.
 func Listen(l net.Listener, b *Bounds) *Listener {
 	bounds := *b
@@ -134,7 +84,7 @@ func Listen(l net.Listener, b *Bounds) *Listener {
 	if bounds.Share <= 0 || bounds.Share > bounds.Places {
 		bounds.Share = bounds.Places
 	}
-	return &Listener{Listener: l, bounds: bounds, freed: make(chan struct{}, 1), done: make(chan struct{}), by: map[string]int{}, held: map[string]int{}, rates: map[string]*rate.Limiter{}, nets: map[string]*rate.Limiter{}, now: time.Now}
+	return &Listener{Listener: l, bounds: bounds, freed: make(chan struct{}, 1), done: make(chan struct{}), by: map[string]int{}, held: map[string]int{}, rates: NewRates(bounds.Rate), now: time.Now}
 }
 
 // conn is a connection with a place.
@@ -190,10 +140,10 @@ var errCrowded = errors.New("its address has its share of the connections")
 
 // enter gives a connection a place.
 func (l *Listener) enter(raw net.Conn) (*conn, error) {
-	c := &conn{Conn: raw, listener: l, from: address(raw.RemoteAddr())}
+	c := &conn{Conn: raw, listener: l, from: Address(raw.RemoteAddr())}
 	c.network = Network(c.from)
 	l.mu.Lock()
-	often := l.often(c.from)
+	often := l.rates.Often(c.from)
 	l.mu.Unlock()
 	if often {
 		return nil, errCrowded
@@ -366,21 +316,4 @@ func (l *Listener) limit(c net.Conn) {
 	_ = raw.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(l.bounds.Answer.Milliseconds()))
 	})
-}
-
-// address is the address of a client, without its port. A process may use any loopback
-// address, so that these count as one.
-func address(a net.Addr) string {
-	t, ok := a.(*net.TCPAddr)
-	if !ok {
-		return ""
-	}
-	ip, ok := netip.AddrFromSlice(t.IP)
-	if !ok {
-		return ""
-	}
-	if ip = ip.Unmap(); ip.IsLoopback() {
-		return loopback
-	}
-	return ip.String()
 }

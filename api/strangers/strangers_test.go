@@ -40,6 +40,7 @@ type hall struct {
 func open(b Bounds) *hall {
 	h := &hall{Listener: Listen(nil, &b)}
 	h.now = func() time.Time { return h.clock }
+	h.rates.now = h.now
 	return h
 }
 
@@ -265,11 +266,11 @@ func TestAddress(t *testing.T) {
 	for text, want := range map[string]string{
 		"10.0.0.1": "10.0.0.1", "::ffff:10.0.0.1": "10.0.0.1", "fd00::1": "fd00::1", "127.0.0.1": "loopback", "127.1.2.3": "loopback", "::1": "loopback",
 	} {
-		if got := address(&net.TCPAddr{IP: net.ParseIP(text)}); got != want {
+		if got := Address(&net.TCPAddr{IP: net.ParseIP(text)}); got != want {
 			t.Errorf("%s is %s, want %s", text, got, want)
 		}
 	}
-	if got := address(&net.UnixAddr{Name: "x"}); got != "" {
+	if got := Address(&net.UnixAddr{Name: "x"}); got != "" {
 		t.Errorf("a Unix socket is %q", got)
 	}
 }
@@ -310,8 +311,8 @@ func TestRate(t *testing.T) {
 	}
 	for i := range 3 * ratesMax {
 		h.enter(t, fmt.Sprintf("10.1.%d.%d", i/256, i%256))
-		if len(h.rates) > ratesMax {
-			t.Fatalf("%d addresses are known", len(h.rates))
+		if len(h.rates.addresses) > ratesMax {
+			t.Fatalf("%d addresses are known", len(h.rates.addresses))
 		}
 	}
 }
@@ -349,8 +350,8 @@ func TestRateOfANetwork(t *testing.T) {
 	h := open(Bounds{Places: 4, Rate: perSecond})
 	for i := range 3 * ratesMax {
 		h.enter(t, fmt.Sprintf("2001:db8:%x::1", i))
-		if len(h.rates) > ratesMax || len(h.nets) > ratesMax {
-			t.Fatalf("%d addresses and %d networks are known", len(h.rates), len(h.nets))
+		if len(h.rates.addresses) > ratesMax || len(h.rates.networks) > ratesMax {
+			t.Fatalf("%d addresses and %d networks are known", len(h.rates.addresses), len(h.rates.networks))
 		}
 	}
 }

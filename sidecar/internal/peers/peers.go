@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/memory"
+	"github.com/outrigger-hpc/outrigger/api/strangers"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/dns"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
@@ -86,6 +87,7 @@ type Mesh struct {
 	stop     context.CancelFunc
 	wg       sync.WaitGroup
 	lobby    *lobby.Lobby
+	rates    *strangers.Rates
 	refused  atomic.Uint64
 
 	strangers, known lobby.Complaints // of connections that have not shown whose they are, and of peers
@@ -134,7 +136,7 @@ func New(cfg Config, listener net.Listener) *Mesh {
 	deferAccept(listener)
 	ctx, stop := context.WithCancel(context.Background())
 	return &Mesh{
-		cfg: cfg, server: serverTLS(&cfg), listener: listener, ctx: ctx, stop: stop, lobby: lobby.New(cfg.Pending, (cfg.Pending+1)/2),
+		cfg: cfg, server: serverTLS(&cfg), listener: listener, ctx: ctx, stop: stop, lobby: lobby.New(cfg.Pending, (cfg.Pending+1)/2), rates: strangers.NewRates(handshakeRate),
 		dials: map[link.Peer]context.CancelFunc{}, tickets: map[link.Peer]*ticket{}, conns: map[net.Conn]bool{},
 		streams: map[*stream]bool{}, proven: map[link.Peer][]net.Conn{}, making: map[link.Peer]*making{}, met: map[link.Peer]uint64{},
 	}
@@ -156,6 +158,11 @@ func deferAccept(listener net.Listener) {
 	})
 }
 
+// handshakeRate is how many connections a second one address may open, and twice as many at once. A
+// handshake costs some 0.4 ms of a processor, so that one address takes a twelfth of one. A pod opens a
+// few connections, and a node's pods that use its network some hundred when a job starts.
+const handshakeRate = 200
+
 // Refused counts the connections that were turned away.
 func (m *Mesh) Refused() uint64 { return m.refused.Load() }
 
@@ -171,6 +178,11 @@ func (m *Mesh) Serve() error {
 			return nil
 		default:
 			return fmt.Errorf("peers: accepting: %w", err)
+		}
+		if m.rates.Often(strangers.Address(conn.RemoteAddr())) {
+			m.refused.Add(1)
+			_ = conn.Close() // a peer tries again
+			continue
 		}
 		guest := m.lobby.Enter(host(conn), func() { _ = conn.Close() }) // its handshake ends
 		if guest == nil {
