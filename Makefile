@@ -113,6 +113,7 @@ fuzz: ## fuzz every target for FUZZTIME (3s) each
 kills: ## kill KILLS (200) ranks and sidecars, on a quiet and on a busy machine: each must be named
 	go test ./e2e -count=1 -timeout 2h -v -run KilledOften -kills=$(KILLS)
 	go test ./e2e -count=1 -timeout 2h -v -run KilledOften -kills=$(KILLS) -kills.busy=4
+	go test ./sidecar/internal/link/verbs -count=1 -v -run TestKilled -verbs.killed=1
 
 # Less those in which the way between pods does not matter, and the longest.
 NOT_OVER_TCP := AgainstModel|Deadlock|Interrupted|TwoRoots|Skewed|EqualCounts|ExitCode|MissingProgram|TooLarge|FirstProgram|Clients$$|OfTheDocument|Manifest|Container|EnvironmentOfAPod|DryRun|Mistake|NPB|Restart|FailedStart|CannotStart|CannotForge|DaemonOfARank|RunKilled|ReaderThatHasGone|LauncherStopped|StartedAgain|Why|TestStrangers|FullDisk|TraceOfAFailure|Reads|KilledOften|KilledIsTold

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -302,9 +303,12 @@ func play(t *testing.T, p mover.Protocol, channel carriage.Kind, until int) (x *
 	return x, turns
 }
 
-// TestKilled: either rank, which sends and receives, is killed after every turn of either
-// sidecar of a job with every protocol, and its sidecars have nothing of it left: no
-// request, registration, byte, slot or queue pair.
+var killedEvery = flag.Int("verbs.killed", 3, "TestKilled kills a rank after each so many turns, of each protocol after others")
+
+// TestKilled: either rank, which sends and receives, is killed after a turn of either sidecar of a job
+// with every protocol, and its sidecars have nothing of it left: no request, registration, byte, slot or
+// queue pair. The time grows with the square of the turns: `make kills` takes each turn, others every
+// third.
 func TestKilled(t *testing.T) {
 	for p := mover.Auto; p <= mover.Stream; p++ {
 		channel := carriage.Kind(int(p) % 4)
@@ -317,7 +321,7 @@ func TestKilled(t *testing.T) {
 			}
 			checkUsed(t, p, whole)
 			whole.end("the whole job")
-			for k := range 2 * all {
+			for k := int(p) % *killedEvery; k < 2*all; k += *killedEvery {
 				rank, turns := k%2, k/2
 				x, _ := play(t, p, channel, turns)
 				what := fmt.Sprintf("rank %d killed after turn %d of %d", rank, turns, all)
@@ -329,7 +333,7 @@ func TestKilled(t *testing.T) {
 				}
 				x.end(what)
 			}
-			t.Logf("%d turns, either rank killed after each", all)
+			t.Logf("%d turns, a rank killed after every %d. of either", all, *killedEvery)
 		})
 	}
 }
