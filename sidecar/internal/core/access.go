@@ -3,6 +3,7 @@ package core
 import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
 
@@ -241,7 +242,7 @@ func (c *Core) emitAccess(p *peer, o *origin, id uint64, t wire.Type, fragment u
 // still to say there.
 func (c *Core) flushAll(o *origin, id uint64) {
 	o.emitted = true
-	c.effort += stepEffort * uint64(len(c.peers))
+	c.effort += ranks.StepEffort * uint64(len(c.peers))
 	for i := range c.peers {
 		if p := &c.peers[i]; p.state != peerIdle && !c.over(p) {
 			o.asked = append(o.asked, p.id)

@@ -314,13 +314,13 @@ func (c *Core) placed(p *peer) error {
 	return err
 }
 
-// hosted finds the endpoint that h is for.
+// hostedBy finds the endpoint that h is for.
 func (c *Core) hostedBy(p *peer, h *wire.Header) (*endpoint, error) {
 	if int(h.Dst) >= len(c.endpoints) || c.endpoints[h.Dst] == nil {
-		return nil, fmt.Errorf("%w: message for rank %d, which is not here", link.ErrProtocol, h.Dst)
+		return nil, ranks.NotHere(h)
 	}
 	if int(h.Src) >= len(c.endpoints) || c.peerOf(h.Src) != p {
-		return nil, fmt.Errorf("%w: message in the name of rank %d, which is not there", link.ErrProtocol, h.Src)
+		return nil, ranks.NotThere(h)
 	}
 	return c.endpoints[h.Dst], nil
 }

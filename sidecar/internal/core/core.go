@@ -280,7 +280,7 @@ func (c *Core) Stats() Stats {
 	s.Sends, s.Receives, s.Parked = c.sends.Len(), c.recvs.Len(), c.parked.Len()
 	s.Probes, s.Accesses = c.probes.Len(), c.origins.Len()
 	colls := c.collectives.Stats()
-	s.Collective, s.Collectives = Traffic{colls.Begun, colls.Bytes}, colls.Open
+	s.Collective, s.Collectives = Traffic{Messages: colls.Begun, Bytes: colls.Bytes}, colls.Open
 	for i := range c.peers {
 		p := &c.peers[i]
 		if p.known && !p.self {

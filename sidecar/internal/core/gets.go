@@ -27,7 +27,7 @@ func (c *Core) onGet(p *peer, h *wire.Header) error {
 		c.answerFlush(p, h.A, shm.StatusInvalid)
 		return nil
 	}
-	c.stats.OneSided.add(h.B)
+	c.stats.OneSided.Add(h.B)
 	g, id := c.gots.Alloc()
 	*g = got{peer: p.id, request: h.A, mem: ref, session: w.session.ID()}
 	c.ranks.Hold(g.session)

@@ -97,7 +97,7 @@ func TestPartsAreCounted(t *testing.T) {
 		t.Fatalf("%d receives have ended, frames %v", len(d.ports[1].ended), d.types)
 	}
 	put, stream := d.cores[0].stats.Put, d.cores[0].stats.Stream
-	if want := (Traffic{1, duoBytes - part}); put != want || stream != (Traffic{0, part}) {
+	if want := (Traffic{Messages: 1, Bytes: duoBytes - part}); put != want || stream != (Traffic{Bytes: part}) {
 		t.Errorf("%+v by writes, %+v in frames, want %+v by writes", put, stream, want)
 	}
 }

@@ -209,7 +209,7 @@ func (c *Core) startPut(s *session, p *peer, o *outgoing, to *offered, key offer
 	}
 	st.move.Writing()
 	c.ranks.Hold(s.ID())
-	c.stats.Put.add(o.total)
+	c.stats.Put.Add(o.total)
 	c.stats.Offered++
 	p.offers.writing = append(p.offers.writing, writing{key, token, to.request, false})
 	c.setState(s, o.owner, ranks.RequestSend, id)

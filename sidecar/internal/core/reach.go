@@ -221,10 +221,10 @@ func (c *Core) reachEnded(p *peer, op *remoteOp, err error) {
 	switch {
 	case o == nil: // its session has ended
 	case err == nil && o.op == shm.OpPut:
-		c.stats.RemotePut.add(o.total)
+		c.stats.RemotePut.Add(o.total)
 		c.endOrigin(op.id, shm.StatusOK)
 	case err == nil:
-		c.stats.RemoteGet.add(o.total)
+		c.stats.RemoteGet.Add(o.total)
 		c.endOrigin(op.id, shm.StatusOK)
 	case c.over(p):
 		c.endOrigin(op.id, c.lost(p))

@@ -160,11 +160,8 @@ func (c *Core) noteRecv(r *recv, p *match.Pattern) {
 	c.ports.Note(NoteRecv, peer, r.endpoint.rank, p.Tag, r.capacity, uint64(p.Source))
 }
 
-// stepEffort is what one step of a search costs, in the bytes that Effort counts.
-const stepEffort = 16
-
 // charge counts what a search among unexpected messages has cost.
-func (c *Core) charge(q *match.Queue) { c.effort += stepEffort * q.Steps() }
+func (c *Core) charge(q *match.Queue) { c.effort += ranks.StepEffort * q.Steps() }
 
 // bind notes which message r has got.
 func (c *Core) bind(r *recv, p *peer, h *wire.Header, length uint64, data ranks.Immediate) {

@@ -149,7 +149,7 @@ func (c *Core) moveTarget(p *peer, r *recv, id uint64, s mover.Step) {
 				s = r.move.Refused(c.path(p))
 				continue
 			}
-			c.stats.Get.add(r.want)
+			c.stats.Get.Add(r.want)
 		case mover.Ask:
 			c.emitPull(p, r, id, &s.Pull, s.More)
 		case mover.Supply:
@@ -277,10 +277,10 @@ func (c *Core) onPull(p *peer, h *wire.Header, payload []byte) error {
 	}
 	more := h.Flags&wire.FlagMore != 0
 	if step.Do == mover.Write && c.write(p, st, h.A, step, body.Offset, more) {
-		c.stats.Put.part(body.Bytes, !more)
+		c.stats.Put.Part(body.Bytes, !more)
 		return nil
 	}
-	c.stats.Stream.part(body.Bytes, !more)
+	c.stats.Stream.Part(body.Bytes, !more)
 	c.flow(p, h.A, st)
 	return nil
 }

@@ -198,7 +198,7 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 	s.endpoint.backlog++
 	o.header(&f.Head)
 	f.Head.A, f.Head.B, f.Head.Length = o.total, o.data.Bits()|o.reply, uint32(o.total)
-	c.stats.Eager.add(o.total)
+	c.stats.Eager.Add(o.total)
 	follows := p.self && o.owner.coll == 0 && !o.owner.silent
 	done := true
 	switch {

@@ -1,5 +1,7 @@
 package core
 
+import "github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
+
 // NoteKind is what a protocol event in the flight recorder was.
 type NoteKind uint8
 
@@ -15,19 +17,7 @@ const (
 )
 
 // Traffic counts messages and their bytes.
-type Traffic struct{ Messages, Bytes uint64 }
-
-func (t *Traffic) add(n uint64) {
-	t.Messages++
-	t.Bytes += n
-}
-
-// part adds a part of a message, which counts with its last one.
-func (t *Traffic) part(n uint64, last bool) {
-	if t.Bytes += n; last {
-		t.Messages++
-	}
-}
+type Traffic = ranks.Traffic
 
 // Stats are the core's counters since its start; the last group are levels.
 type Stats struct {

@@ -127,9 +127,5 @@ func (c *Core) checkRank(rank uint32) error {
 	if int(rank) < len(c.cfg.PodOf) {
 		return nil
 	}
-	return c.noSuchRank(rank)
-}
-
-func (c *Core) noSuchRank(rank uint32) error {
-	return fmt.Errorf("rank %d of a job of %d", rank, len(c.cfg.PodOf))
+	return ranks.NoSuchRank(rank, c.cfg.PodOf)
 }

@@ -29,7 +29,7 @@ func (t *talks) add(dst uint32, n uint64) {
 	k := t.find(dst)
 	if k.Messages == 0 {
 		if t.used == talksMax {
-			t.rest.add(n)
+			t.rest.Add(n)
 			return
 		}
 		if t.used >= len(t.cells)*3/4 {
@@ -39,7 +39,7 @@ func (t *talks) add(dst uint32, n uint64) {
 		t.used++
 		k.Dst = dst
 	}
-	k.add(n)
+	k.Add(n)
 }
 
 // find returns the cell of dst, or the free one where it belongs.
@@ -66,9 +66,9 @@ func (c *Core) countSent(src, dst uint32, n uint64) {
 	s := &c.stats
 	s.Sizes[min(bits.Len64(n), len(s.Sizes)-1)]++
 	if c.endpoints[dst] != nil {
-		s.Local.add(n)
+		s.Local.Add(n)
 	} else {
-		s.Remote.add(n)
+		s.Remote.Add(n)
 	}
 	c.endpoints[src].talks.add(dst, n)
 }

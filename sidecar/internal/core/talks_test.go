@@ -18,10 +18,10 @@ func TestTalks(t *testing.T) {
 	for range 20_000 {
 		dst, n := draw.Uint32N(8000), draw.Uint64N(100)
 		if _, known := want[dst]; !known && len(want) == talksMax {
-			rest.add(n)
+			rest.Add(n)
 		} else {
 			k := want[dst]
-			k.add(n)
+			k.Add(n)
 			want[dst] = k
 		}
 		row.add(dst, n)

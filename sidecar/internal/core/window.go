@@ -136,7 +136,7 @@ func (c *Core) placeAccess(p *peer, h *wire.Header) error {
 }
 
 func (c *Core) putPlaced(in *inbound) {
-	c.stats.OneSided.add(uint64(in.head.Length))
+	c.stats.OneSided.Add(uint64(in.head.Length))
 	c.landed(in.id)
 }
 
@@ -146,7 +146,7 @@ func (c *Core) accPlaced(p *peer, in *inbound) {
 		if coll.Apply(coll.Op(uint8(in.head.A)), coll.Type(in.head.A>>8), c.ports.Bytes(ref), c.ports.Bytes(in.dst)) != nil {
 			w.errors[in.head.Src] = shm.StatusUnsupported
 		}
-		c.stats.OneSided.add(uint64(in.head.Length))
+		c.stats.OneSided.Add(uint64(in.head.Length))
 	}
 	c.pool.passed(in.dst)
 }
@@ -205,7 +205,7 @@ func (c *Core) onFetch(p *peer, h *wire.Header, payload []byte) {
 		c.answerFlush(p, h.A, shm.StatusInvalid)
 		return
 	}
-	c.stats.OneSided.add(uint64(size))
+	c.stats.OneSided.Add(uint64(size))
 	mem := c.ports.Bytes(ref)
 	f := c.answer(p, wire.Fetched)
 	f.Head.A, f.Head.Length = h.A, uint32(size)

@@ -8,9 +8,9 @@
 // when the last reference to its memory has ended (Unhold). A room claims a request number
 // for a state of its own and ends it with Complete or Finish; it holds the memory while a
 // frame, a link or a peer refers to it. Table holds states under ids that are never used
-// for another one. Immediate is the data beside a message's tag, and Wait tells of a request
-// that has not ended. Nothing here knows a protocol, and nothing calls upwards but for the
-// session that is gone.
+// for another one. Immediate is the data beside a message's tag, Wait tells of a request that
+// has not ended, and Traffic counts messages. Nothing here knows a protocol, and nothing calls
+// upwards but for the session that is gone.
 package ranks
 
 // SessionID numbers the attached applications of this sidecar; numbers are used again
