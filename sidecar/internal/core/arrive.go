@@ -163,7 +163,7 @@ func (c *Core) deliver(p *peer, h *wire.Header, payload []byte) error {
 	case wire.Data, wire.Got, wire.Put, wire.Acc:
 		return c.deliverBulk(p, h, payload)
 	}
-	return c.onOneSided(p, h, payload)
+	return c.onesided.Frame(p.id, h, payload)
 }
 
 // deliverBulk treats a payload in hand like one that the link places: small
@@ -254,13 +254,11 @@ func (c *Core) arrivedWhole(p *peer) error {
 type placeKind uint8
 
 const (
-	placeDiscard placeKind = iota
-	placeRecv              // eager, straight into the receive's buffer
-	placeMessage           // eager, into the pool
-	placeData              // part of a rendezvous
-	placeGot               // part of an answer to Get
-	placePut
-	placeAcc
+	placeDiscard  placeKind = iota
+	placeRecv               // eager, straight into the receive's buffer
+	placeMessage            // eager, into the pool
+	placeData               // part of a rendezvous
+	placeOneSided           // of a window, or of an answer to a get
 )
 
 // target fixes where the payload of h goes and holds the memory's session.
@@ -279,14 +277,10 @@ func (c *Core) discard(p *peer, h *wire.Header) {
 
 // place finds the destination of a frame that belongs to a known transfer.
 func (c *Core) place(p *peer, h *wire.Header) error {
-	switch h.Type {
-	case wire.Data:
+	if h.Type == wire.Data {
 		return c.placeData(p, h)
-	case wire.Got:
-		return c.placeGot(p, h)
-	default:
-		return c.placeAccess(p, h)
 	}
+	return c.placeOneSided(p, h)
 }
 
 // placed carries on with the transfer whose payload is now in memory.
@@ -301,12 +295,8 @@ func (c *Core) placed(p *peer) error {
 		c.messagePlaced(in.id)
 	case placeData:
 		err = c.dataPlaced(p, in.id, &in)
-	case placeGot:
-		c.gotPlaced(in.id, &in)
-	case placePut:
-		c.putPlaced(&in)
-	case placeAcc:
-		c.accPlaced(p, &in)
+	case placeOneSided:
+		c.oneSidedPlaced(p, &in)
 	}
 	if in.hold {
 		c.ranks.Unhold(in.session)

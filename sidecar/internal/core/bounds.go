@@ -13,11 +13,12 @@ import (
 // What a peer may make this sidecar keep. A correct one never comes near: its
 // messages are bounded by credit, its announcements by the requests that its
 // ranks may have open, and it takes the answers that it asks for (P§6). Beside
-// these there are getWindow, lockLimit and chunkLimit, and the bytes of all peers
+// these there are onesided.GetWindow, onesided.LockLimit and chunkLimit, and the bytes of all peers
 // together (memory.PeersKept).
 const (
 	announceLimit = 2 * shm.MaxRequests // messages announced and not matched, a rank of the peer
 	answerLimit   = 1 << 18             // answers to the peer that it has not acknowledged
+	retractWindow = 1 << 16             // cancels that a peer is asked for at once: those beyond wait
 )
 
 // setAllowances takes the bounds from the formula by which the sidecar has its memory.
@@ -59,6 +60,7 @@ func (p *peer) charged(h *wire.Header) error {
 // inlined.
 var (
 	errCredit   = fmt.Errorf("%w: eager messages beyond the granted credit", link.ErrProtocol)
+	errGranted  = fmt.Errorf("%w: more unexpected data than granted", link.ErrProtocol)
 	errAnswered = fmt.Errorf("%w: it asks on and on, and has not acknowledged %d answers", link.ErrProtocol, answerLimit)
 )
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -23,9 +24,9 @@ func TestBoundsOfAPeer(t *testing.T) {
 		"empty eager messages":        {wire.Header{Type: wire.Eager, Src: 1, Context: 5}, nil, 4097, 400},
 		"eager messages of 64 KiB":    {wire.Header{Type: wire.Eager, Src: 1, Context: 5, A: 64 << 10, Length: 64 << 10}, make([]byte, 64<<10), 17, 512 << 10},
 		"announcements":               {wire.Header{Type: wire.RTS, Src: 1, Context: 5, A: 1 << 30, B: 1, Length: wire.RTSBytes}, make([]byte, wire.RTSBytes), 4*shm.MaxRequests + 1, 500},
-		"gets":                        {wire.Header{Type: wire.Get, Src: 1, Context: 9, B: 4096, A: 1}, nil, getWindow + 1, 4000},
+		"gets":                        {wire.Header{Type: wire.Get, Src: 1, Context: 9, B: 4096, A: 1}, nil, onesided.GetWindow + 1, 4000},
 		"gets of nothing":             {wire.Header{Type: wire.Get, Src: 1, Context: 9, A: 1}, nil, 1, 4000},
-		"locks":                       {wire.Header{Type: wire.Lock, Src: 1, Context: 9, A: 1, B: 1}, nil, lockLimit + 2, 200},
+		"locks":                       {wire.Header{Type: wire.Lock, Src: 1, Context: 9, A: 1, B: 1}, nil, onesided.LockLimit + 2, 200},
 		"flushes without an end":      {wire.Header{Type: wire.Flush, Src: 1, Context: 9, A: 1}, nil, answerLimit + 2, 500},
 		"fetches without an end":      {wire.Header{Type: wire.Fetch, Src: 1, Context: 9, A: 1, B: uint64(shm.TypeUint64)<<8 | uint64(shm.ReduceSum), Length: 8}, make([]byte, 8), answerLimit + 2, 500},
 		"pulls of what has ended":     {wire.Header{Type: wire.Pull, Src: 1, A: 77, B: 1, Length: wire.PullBytes}, make([]byte, wire.PullBytes), answerLimit + 2, 500},

@@ -53,9 +53,9 @@ func (c *Core) retract(id uint64) {
 }
 
 // sayRetract asks for a message back; false: as many as may be asked for are not
-// answered (asks.go).
+// answered.
 func (c *Core) sayRetract(p *peer, id uint64, st *send) bool {
-	if p.retracts >= askWindow {
+	if p.retracts >= retractWindow {
 		return false
 	}
 	p.retracts++

@@ -12,7 +12,7 @@ const advanceItems = 1024
 
 // Pending reports that there is something to do at once: whoever sleeps must not.
 func (c *Core) Pending() bool {
-	if len(c.endings) > 0 || len(c.closing) > 0 || len(c.granting) > 0 || c.parting.sweeping || c.collectives.Pending() || c.later.Len() > 0 {
+	if len(c.endings) > 0 || c.onesided.Pending() || c.parting.sweeping || c.collectives.Pending() || c.later.Len() > 0 {
 		return true
 	}
 	if c.wanted > c.gen && c.follows() {
@@ -33,15 +33,15 @@ func (c *Core) Advance(now int64) int {
 		c.now = now
 		c.follow()
 	}
-	if len(c.endings) == 0 && len(c.closing) == 0 && len(c.granting) == 0 && !c.parting.sweeping && !c.collectives.Pending() && c.later.Len() == 0 {
+	if len(c.endings) == 0 && !c.onesided.Pending() && !c.parting.sweeping && !c.collectives.Pending() && c.later.Len() == 0 {
 		return 0
 	}
 	c.now = now
 	c.settle()
 	c.registerLater()
-	c.grant()
+	c.onesided.Grant()
 	budget := c.endSessions(advanceItems)
-	budget = c.disappoint(budget)
+	budget = c.onesided.FailWaiters(budget)
 	budget = c.sweep(budget)
 	return 1 + advanceItems - budget + c.collectives.Advance()
 }

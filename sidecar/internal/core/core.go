@@ -15,6 +15,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/collective"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
@@ -186,13 +187,10 @@ type Core struct {
 	probes       ranks.Table[probe]
 	collectives  *collective.Room
 	remotes      ranks.Table[remoteOp]
-	origins      ranks.Table[origin]
-	views        ranks.Table[view]    // windows of peers
-	exposures    ranks.Table[exposed] // windows here that peers reach
+	onesided     *onesided.Room
 
 	pool    pool // unexpected messages
 	copies  pool // eager messages copied out of arenas, until acknowledged
-	gots    ranks.Table[got]
 	fail    *Failure
 	left    bool            // all ranks of this sidecar have left, and it has said so
 	gen     uint64          // of attachments (generation.go), from 1
@@ -206,17 +204,12 @@ type Core struct {
 
 	// What takes longer than an event, done in steps by Advance.
 	endings  []ending
-	orphans  int       // sends that have outlived their session
-	granting []*window // with more waiters to be granted a lock
-	windows  []*window // of all ranks of here
-	closing  []*window // gone, with waiters that are still to be told
+	orphans  int // sends that have outlived their session
 	parting  parting
 	polled   []uint64           // receives whose last byte tells of their end
 	later    queue.FIFO[uint64] // receives whose memory is registered in a later turn
 	retrying bool               // they have their turn
 	dice     uint64
-
-	spareAccesses []*accessQueue
 }
 
 // New makes a core for one sidecar of a job.
@@ -258,13 +251,14 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	if err := c.openCollectives(); err != nil {
 		return nil, err
 	}
+	c.openOneSided()
 	return c, nil
 }
 
 // Effort counts the bytes of lists that descriptors have made the core read, and
 // what they made it search one by one. It tells a caller who takes many descriptors
 // a turn when it is enough.
-func (c *Core) Effort() uint64 { return c.effort + c.collectives.Effort() }
+func (c *Core) Effort() uint64 { return c.effort + c.collectives.Effort() + c.onesided.Effort() }
 
 // peerOf is the sidecar that hosts a world rank.
 // Preconditions: rank is below the job's size.
@@ -278,7 +272,11 @@ func (c *Core) Stats() Stats {
 	s := c.stats
 	s.UnexpectedBytes, s.UnexpectedPeak = c.pool.inUse, c.pool.peak
 	s.Sends, s.Receives, s.Parked = c.sends.Len(), c.recvs.Len(), c.parked.Len()
-	s.Probes, s.Accesses = c.probes.Len(), c.origins.Len()
+	s.Probes = c.probes.Len()
+	one := c.onesided.Stats()
+	s.OneSided, s.RemotePut, s.RemoteGet, s.Exposed = one.OneSided, one.RemotePut, one.RemoteGet, one.Exposed
+	s.Unregistered += one.Unregistered
+	s.Accesses, s.Reachable = one.Accesses, one.Reachable
 	colls := c.collectives.Stats()
 	s.Collective, s.Collectives = Traffic{Messages: colls.Begun, Bytes: colls.Bytes}, colls.Open
 	for i := range c.peers {

@@ -8,7 +8,6 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
 
 // A rank that leaves in good order sends nothing any more, and whoever waits
@@ -32,7 +31,6 @@ type parting struct {
 	again    bool // somebody has left since the sweep began
 	table    int  // where the sweep is
 	at       uint32
-	locks    queue.FIFO[uint32] // ranks that have left, and may hold locks
 }
 
 // hasLeft reports that nothing of rank will come any more.
@@ -125,7 +123,7 @@ func (c *Core) depart(rank uint32) {
 func (c *Core) tellLeft(p *peer) (n int) {
 	for ; p.toldLeft < len(c.parting.departed); p.toldLeft++ {
 		f, _ := c.emit(p, wire.Left)
-		f.Head.Src, f.Head.Dst = c.parting.departed[p.toldLeft], c.firstRank(p)
+		f.Head.Src, f.Head.Dst = c.parting.departed[p.toldLeft], p.first
 		f.Head.A = p.takenNext()
 		p.passes()
 		n++
@@ -228,7 +226,7 @@ func (c *Core) markLeft(rank uint32) {
 	}
 	if !c.hasLeft(rank) {
 		c.parting.left[rank/64] |= 1 << (rank % 64)
-		c.parting.locks.Push(rank)
+		c.onesided.RankLeft(rank)
 	}
 	c.dropOffers(rank)
 	c.startSweep()
@@ -258,14 +256,15 @@ func (c *Core) sweep(budget int) int {
 		case 1:
 			more = c.sends.Span(x.at, n, c.sweepSend)
 		case 2:
-			more = c.origins.Span(x.at, n, c.sweepOrigin)
+			more = c.onesided.SweepAccesses(x.at, n)
 		case 3:
 			more = c.probes.Span(x.at, n, c.sweepProbe)
 		case 4:
-			n = min(n, windowsASweep)
-			more = c.exposures.Span(x.at, n, func(id uint64, e *exposed) { budget -= c.sweepExposure(id, e) })
+			var cost int
+			n, cost, more = c.onesided.SweepExposures(x.at, n)
+			budget -= cost
 		case sweepsLocks:
-			if budget = c.sweepLocks(budget); x.locks.Len() > 0 {
+			if budget, more = c.onesided.SweepLocks(budget); more {
 				return 0
 			}
 			x.table, x.at, x.sweeping, x.again = 0, 0, x.again, false
@@ -324,53 +323,10 @@ func (c *Core) sweepSend(id uint64, st *send) {
 	}
 }
 
-func (c *Core) sweepOrigin(id uint64, o *origin) {
-	p := c.originPeer(o)
-	_, waits := awaited(o.op)
-	switch {
-	case p == nil:
-	case waits && c.hasLeft(o.target):
-		c.endOrigin(id, shm.StatusPeerLeft)
-	case !c.answers(p):
-		c.endOrigin(id, c.lost(p))
-	default:
-		c.chase(p)
-	}
-	for i := len(o.asked) - 1; i >= 0; i-- { // a flush of all
-		if p := &c.peers[o.asked[i]]; c.over(p) {
-			c.flushAnswered(id, o, p, c.lost(p))
-		} else {
-			c.chase(p)
-		}
-	}
-}
-
 func (c *Core) sweepProbe(id uint64, p *probe) {
 	if p.source != shm.AnySource && c.hasLeft(p.source) {
 		o := p.owner
 		c.dropProbe(p.endpoint, id)
 		c.ranks.Finish(o.session, o.req, shm.StatusPeerLeft)
 	}
-}
-
-// sweepLocks ends the locks of ranks that have left without unlocking, of up to
-// budget windows, and returns what is left of the budget.
-func (c *Core) sweepLocks(budget int) int {
-	x := &c.parting
-	for x.locks.Len() > 0 && budget > 0 {
-		if int(x.at) >= len(c.windows) {
-			x.locks.Pop()
-			x.at = 0
-			continue
-		}
-		w := c.windows[x.at]
-		x.at++
-		budget--
-		rank := *x.locks.First()
-		if w.holders[rank] > 0 {
-			w.release(rank)
-		}
-		c.grantLocks(w) // the first who waits may be the one that has left
-	}
-	return budget
 }

@@ -108,7 +108,7 @@ func (c *Core) endRequest(x *ending, req uint32) {
 	case ranks.RequestColl:
 		c.collectives.End(q.ID, shm.StatusAborted)
 	case ranks.RequestOrigin:
-		c.endOrigin(q.ID, shm.StatusAborted)
+		c.onesided.End(q.ID, shm.StatusAborted)
 	}
 }
 
@@ -160,15 +160,7 @@ func (c *Core) tellFin(p *peer, remote uint64, status shm.Status) {
 // endEndpoint refuses what nobody will receive any more and closes the windows
 // of a rank that has left.
 func (c *Core) endEndpoint(e *endpoint, budget int) int {
-	for number, w := range e.wins {
-		if budget == 0 {
-			return 0
-		}
-		budget -= min(budget, c.concealCost(w))
-		delete(e.wins, number)
-		c.closeWindow(w)
-		c.conceal(w, 0)
-	}
+	budget = c.onesided.CloseWindows(e.rank, budget)
 	for len(e.claimed) > 0 {
 		if budget == 0 {
 			return 0

@@ -14,17 +14,16 @@ import (
 // that messages may arrive before the application attaches.
 type endpoint struct {
 	rank    uint32
-	index   int          // among the ranks of this sidecar
-	queue   *match.Queue // point-to-point
-	colls   *match.Queue // collectives: a space of its own
-	session *session     // nil: nobody is attached
-	gone    bool         // was attached and has left
-	ended   bool         // and nothing of it is open any more
-	absent  bool         // its process has ended: it attaches no more
-	probes  *match.Queue // waiting probes: patterns only
-	talks   talks        // whom it has sent to
-	claimed []uint64     // messages that matched probes have taken and nobody has received
-	wins    map[uint32]*window
+	index   int               // among the ranks of this sidecar
+	queue   *match.Queue      // point-to-point
+	colls   *match.Queue      // collectives: a space of its own
+	session *session          // nil: nobody is attached
+	gone    bool              // was attached and has left
+	ended   bool              // and nothing of it is open any more
+	absent  bool              // its process has ended: it attaches no more
+	probes  *match.Queue      // waiting probes: patterns only
+	talks   talks             // whom it has sent to
+	claimed []uint64          // messages that matched probes have taken and nobody has received
 	offers  map[link.Peer]int // receives that are offered to a peer
 	backlog int               // messages that no link has taken
 	closed  map[uint32]bool   // contexts of which it will receive nothing any more; nil: there are none
@@ -45,7 +44,6 @@ func (e *endpoint) space(coll bool) *match.Queue {
 type session struct {
 	ranks.Session
 	endpoint *endpoint
-	flushes  int      // flushes of all peers under way
 	silent   []uint64 // silent sends that the receiver has not taken over
 	deserted deserted
 	lender   Lender // of memory that it registers itself; nil: it may not
@@ -73,6 +71,7 @@ func (c *Core) Attach(now int64, id SessionID, rank uint32, features uint64, sla
 	s := &session{endpoint: e}
 	c.ranks.Attach(&s.Session, id, rank, features, slab, arena)
 	c.collectives.Attach(&s.Session, e.index)
+	c.onesided.Attach(&s.Session)
 	c.sessions[id], e.session = s, s
 	if c.fail != nil {
 		c.tellFailure(s)
@@ -146,6 +145,7 @@ func (c *Core) Left(id SessionID) bool {
 func (c *Core) sessionGone(id SessionID) {
 	c.sessions[id] = nil
 	c.collectives.SessionGone(id)
+	c.onesided.SessionGone(id)
 }
 
 // Bound lets a session name its arena only where it is allocated. Without it, all is.

@@ -186,7 +186,7 @@ func (c *Core) dropOutbox(p *peer) {
 		case afterColl:
 			c.collectives.Done(a.id, c.lost(p))
 		case afterOrigin:
-			c.endOrigin(a.id, c.lost(p))
+			c.onesided.End(a.id, c.lost(p))
 		}
 		if a.hold {
 			c.ranks.Unhold(a.session)
@@ -194,15 +194,13 @@ func (c *Core) dropOutbox(p *peer) {
 	}
 	o.next = o.last // what its ends have emitted
 	c.dropStreams(p)
-	c.dropViews(p)
+	c.onesided.PeerLost(p.id, c.lost(p))
 }
 
 // dropStreams lets go of what large transfers to and from p had still to move.
 func (c *Core) dropStreams(p *peer) {
 	c.dropInbound(p)
 	p.streams.Clear()
-	c.dropGots(p)
-	c.dropAccesses(p, c.lost(p))
 }
 
 // dropInbound gives up the frame whose payload a dead peer was sending.
@@ -216,8 +214,8 @@ func (c *Core) dropInbound(p *peer) {
 		c.pool.passed(in.dst)
 	}
 	switch in.kind {
-	case placePut:
-		c.landed(in.id)
+	case placeOneSided:
+		c.onesided.Dropped(in.oneSided())
 	case placeRecv:
 		if r := c.recvs.Get(in.id); r != nil {
 			c.endRecv(in.id, r, c.lost(p))

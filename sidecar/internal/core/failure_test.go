@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -45,6 +47,9 @@ func TestOwnWords(t *testing.T) {
 func TestGetsOfWhoKnows(t *testing.T) {
 	x := newCrowd(t)
 	p := &x.core.peers[1]
+	win := shm.Descriptor{Op: shm.OpWin, Req: 1, Class: shm.ClassArena, Context: 9}
+	win.SetBody(0, 4096, 0, 0)
+	x.submit(0, win)
 	before := x.core.sessions[0].Holds()
 	x.core.Fail(2, &Failure{Rank: 0, Code: 1, Reason: "a test"})
 	for x.core.Flush(2, x) {
@@ -53,10 +58,10 @@ func TestGetsOfWhoKnows(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.knows = true
-	g, id := x.core.gots.Alloc()
-	*g = got{peer: 1, request: 1, mem: link.Ref{Region: RegionFirst, Len: 1 << 20}}
-	x.core.ranks.Hold(0)
-	p.streams.Add(2, entry{entryGot, id})
+	x.deliver(wire.Header{Type: wire.Get, Context: 9, Src: 2, A: 1, B: 4096}, nil)
+	if p.streams.Empty() {
+		t.Fatal("the get is not being answered")
+	}
 	x.core.LinkDown(3, 1, link.ErrBroken)
 	if n := x.core.sessions[0].Holds(); n != before || !p.streams.Empty() {
 		t.Errorf("%d holds of the rank's memory, %d were before; streams empty: %v", n, before, p.streams.Empty())

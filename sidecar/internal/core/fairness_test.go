@@ -6,6 +6,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/collective"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -123,7 +124,7 @@ func TestOneSidedIsPaced(t *testing.T) {
 		},
 		"get": func(x *crowd) {
 			x.submit(0, arena(shm.OpWin, 0, 1, large))
-			for i := range uint64(getWindow) {
+			for i := range uint64(onesided.GetWindow) {
 				x.deliver(wire.Header{Type: wire.Get, Context: 9, Src: 2, A: i + 1, B: large}, nil)
 			}
 		},
@@ -137,7 +138,7 @@ func TestOneSidedIsPaced(t *testing.T) {
 			small.SetInline([]byte("innocent"))
 			x.submit(1, small)
 			p := &x.core.peers[1]
-			if n := p.out.last; n > 2*(256<<10)/accFragment+2 {
+			if n := p.out.last; n > 2*(256<<10)/onesided.AccFragment+2 {
 				t.Errorf("%d frames wait for a link that takes none", n)
 			}
 			before := uint64(0)

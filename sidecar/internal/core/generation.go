@@ -3,7 +3,6 @@ package core
 import (
 	"fmt"
 
-	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -131,9 +130,8 @@ func (c *Core) mayRenew() bool {
 		}
 	}
 	busy := c.orphans + c.sends.Len() + c.recvs.Len() + c.parked.Len() + c.probes.Len() + c.collectives.Stats().Open +
-		c.remotes.Len() + c.origins.Len() + c.exposures.Len() + c.gots.Len() +
-		len(c.endings) + len(c.closing) + len(c.granting) + c.later.Len()
-	if busy > 0 || c.parting.sweeping || c.collectives.Pending() {
+		c.remotes.Len() + len(c.endings) + c.later.Len()
+	if busy > 0 || c.onesided.Busy() || c.parting.sweeping || c.collectives.Pending() {
 		return false
 	}
 	for _, s := range c.sessions {
@@ -166,6 +164,7 @@ func (c *Core) renew(g uint64) {
 		e.renew(c.cfg.Seed)
 	}
 	c.collectives.Renew()
+	c.onesided.Renew()
 	for i := range c.peers {
 		c.renewPeer(&c.peers[i])
 	}
@@ -188,15 +187,12 @@ func (e *endpoint) renew(seed uint64) {
 // said of this one.
 func (c *Core) renewPeer(p *peer) {
 	p.toldLeft, p.byeSeq, p.took = 0, 0, 0
-	p.missed = missed{}
 	if p.self {
 		p.gen, p.genTold = c.gen, c.gen
 		return
 	}
-	c.dropViews(p)
 	p.offers = nil
-	p.allowed.Add(&p.kept, -int64(p.locks)*memory.LockCost)
-	p.gets, p.served, p.locks, p.asks, p.waits, p.retracts = 0, 0, 0, 0, 0, 0
+	p.retracts = 0
 	switch {
 	case p.gen > c.gen, p.gen == c.gen && p.bye:
 		c.allLeft(p)
@@ -217,7 +213,7 @@ func (c *Core) tellAgain(p *peer) {
 	f, _ := p.out.push()
 	f.Head = wire.Header{
 		Type: wire.Again, Flags: wire.FlagAckNow, Seq: p.out.last,
-		Src: c.hosted[0].rank, Dst: c.firstRank(p), A: p.takenNext(), B: c.gen,
+		Src: c.hosted[0].rank, Dst: p.first, A: p.takenNext(), B: c.gen,
 	}
 	f.Gather = false
 	p.wall = p.out.last
@@ -246,7 +242,7 @@ func (c *Core) onAgain(p *peer, h *wire.Header) error {
 		c.wanted = max(c.wanted, p.gen)
 		if was <= c.gen {
 			c.dropStreams(p)
-			c.dropViews(p)
+			c.onesided.PeerLost(p.id, c.lost(p))
 			c.allLeft(p)
 		}
 	}

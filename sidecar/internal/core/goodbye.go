@@ -84,7 +84,7 @@ func (c *Core) Leftover() Leftover {
 	if c.fail == nil {
 		l.Sends = c.orphans
 	}
-	if len(c.closing) > 0 {
+	if c.onesided.Closing() {
 		l.Sessions++ // whose lock waiters are still to be told
 	}
 	for _, s := range c.sessions {

@@ -311,7 +311,7 @@ func (h *hostile) settle() {
 
 // left says what has not ended.
 func (h *hostile) left() string {
-	c, st := h.core, h.core.Stats()
+	c, st, one := h.core, h.core.Stats(), h.core.onesided.Open()
 	var b strings.Builder
 	for _, x := range []struct {
 		what string
@@ -321,19 +321,22 @@ func (h *hostile) left() string {
 		{"collectives", st.Collectives},
 		{"probes", st.Probes},
 		{"sends", st.Sends},
-		{"accesses", h.accesses()},
+		{"accesses", one.Accesses},
 		{"messages", st.Parked},
 		{"bytes of the pool", int(st.UnexpectedBytes)},
 		{"bytes of copies", int(c.copies.inUse)},
 		{"remote operations", c.remotes.Len()},
-		{"gets", c.gots.Len()},
-		{"views of windows", c.views.Len()},
-		{"exposures", c.exposures.Len()},
+		{"gets", one.Gets},
+		{"views of windows", one.Views},
+		{"exposures", one.Exposures},
 		{"endings", len(c.endings)},
 		{"orphans", c.orphans},
 		{"names of messages", len(c.retractables)},
-		{"windows", len(c.windows)},
-		{"closing windows", len(c.closing)},
+		{"windows", one.Windows},
+		{"closing windows", one.Closing},
+		{"asks", one.Asked},
+		{"remote accesses", one.Remote},
+		{"queues", one.Queued},
 		{"ranks of groups", int(c.collectives.Stats().Groups)},
 		{"registrations", len(h.keys)},
 		{"backlog of rank 0", c.hosted[0].backlog},
@@ -345,8 +348,8 @@ func (h *hostile) left() string {
 		}
 	}
 	for i := range c.peers {
-		if p := &c.peers[i]; p.asks+p.waits+p.views.under+len(p.accesses) > 0 || !p.streams.Empty() {
-			fmt.Fprintf(&b, " with pod %d %d asks, %d waits, %d remote accesses, %d queues", i, p.asks, p.waits, p.views.under, len(p.accesses))
+		if !c.peers[i].streams.Empty() {
+			fmt.Fprintf(&b, " streams to pod %d", i)
 		}
 	}
 	for s, freed := range h.freed {
@@ -355,17 +358,6 @@ func (h *hostile) left() string {
 		}
 	}
 	return b.String()
-}
-
-// accesses counts those that have not ended. A get whose rank and whose peer are
-// gone keeps a number, and no memory, until the sidecar ends.
-func (h *hostile) accesses() (n int) {
-	h.core.origins.Each(func(_ uint64, o *origin) {
-		if !o.orphan {
-			n++
-		}
-	})
-	return n
 }
 
 // bodyOf makes the payload of a frame of a type that has one.

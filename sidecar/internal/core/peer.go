@@ -7,6 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
@@ -67,14 +68,6 @@ type peer struct {
 	fragment uint64                    // bytes of a large transfer in one frame
 	most     uint64                    // bytes of them that may wait for the link
 	streams  queue.Fair[uint32, entry] // large transfers with frames still to be emitted
-	accesses []*accessQueue            // one-sided operations that wait for their turn there
-	views    views                     // windows of its ranks that are reached remotely
-	gets     int                       // gets that it has not answered wholly
-	served   int                       // its gets that are being answered, until it has acknowledged the last frame
-	locks    int                       // locks that its ranks wait for
-	missed   missed                    // accesses of its ranks to windows that are not here
-	asks     int                       // requests that it has not answered, and answers at once (asks.go)
-	waits    int                       // locks that ranks of here wait for there
 	retracts int                       // messages that it was asked to give back, and has not answered
 	isDirty  bool
 	stuck    bool   // its link took nothing last time
@@ -118,6 +111,7 @@ type inbound struct {
 	dst     link.Ref
 	id      uint64 // receive, message or origin that the payload is for
 	kind    placeKind
+	of      onesided.InboundKind
 	session SessionID
 	hold    bool
 }
@@ -244,6 +238,7 @@ func (c *Core) LinkDown(now int64, id link.Peer, err error) {
 		p.state, p.downAt = peerIdle, 0
 		if c.fail != nil {
 			c.dropStreams(p) // the rest of them goes and comes no more
+			c.onesided.Drop(p.id, c.lost(p))
 		}
 		c.startSweep() // does it owe anything?
 		return
@@ -313,9 +308,9 @@ func (c *Core) released(p *peer, a after, f *link.Frame) {
 	case afterChunk:
 		c.chunkSent(a.id, f)
 	case afterOrigin:
-		c.originReached(a.id)
+		c.onesided.Released(p.id, onesided.ReleaseAccess, a.id)
 	case afterGot:
-		p.served--
+		c.onesided.Released(p.id, onesided.ReleaseGet, a.id)
 	case afterAnswer:
 		p.answers--
 		p.allowed.Add(&p.kept, -memory.AnswerCost)

@@ -7,6 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/collective"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
@@ -317,7 +318,7 @@ func (c *Core) placeData(p *peer, h *wire.Header) error {
 		// The receive's own memory is not in a region: through the pool.
 		ref, ok := c.pool.passing(n)
 		if !ok {
-			return fmt.Errorf("%w: more unexpected data than granted", link.ErrProtocol)
+			return errGranted
 		}
 		c.target(p, h, placeData, h.A, ref, nil)
 		return nil
@@ -466,7 +467,7 @@ func (c *Core) RemoteDone(now int64, id link.Peer, token uint64, err error) {
 	case remoteOffered:
 		c.putDone(p, token, &done, err)
 	case remoteAccess:
-		c.reachEnded(p, &done, err)
+		c.onesided.Accessed(p.id, onesided.Accessed{ID: done.id, View: done.other, Rank: done.rank}, err)
 	}
 	c.ranks.Unhold(done.session)
 }

@@ -2,6 +2,7 @@ package core
 
 import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
 )
 
 // What Limits.AheadBytes has to keep busy until the next turn is a connection.
@@ -14,6 +15,11 @@ const (
 // framesAhead bounds the frames of one-sided operations that wait for the link,
 // in the same way: operations beyond it stay with their rank.
 const framesAhead = 1024
+
+// ahead reports that as much waits for the link to p as is useful.
+func (p *peer) ahead() bool {
+	return p.out.queued >= p.most || p.out.unpostedFrames() >= framesAhead
+}
 
 // entry names something of a peer's streams that takes longer than one step.
 type entry struct {
@@ -60,9 +66,9 @@ func (c *Core) feedStreams(p *peer) {
 		case entrySend:
 			again = c.feedSend(p, e.id)
 		case entryAccess:
-			again = c.feedAccess(p, uint32(e.id))
+			again = c.onesided.Feed(p.id, onesided.Turn{ID: e.id})
 		case entryGot:
-			again = c.feedGot(p, e.id)
+			again = c.onesided.Feed(p.id, onesided.Turn{Get: true, ID: e.id})
 		case entryRetract:
 			again = c.feedRetract(p, e.id)
 		}

@@ -81,12 +81,12 @@ func (c *Core) submit(s *session, d *shm.Descriptor) error {
 	case shm.OpReduced:
 		return c.submitReduced(s, d)
 	case shm.OpWin:
-		return c.submitWin(s, d)
+		return c.onesided.SubmitWindow(s.ID(), d)
 	case shm.OpWinFree:
-		return c.submitWinFree(s, d)
+		return c.onesided.FreeWindow(s.ID(), d)
 	case shm.OpPut, shm.OpGet, shm.OpAcc, shm.OpFetch, shm.OpCas, shm.OpFlush, shm.OpLock, shm.OpUnlock,
 		shm.OpPost, shm.OpStart, shm.OpComplete, shm.OpWait:
-		return c.submitOneSided(s, d)
+		return c.onesided.Submit(s.ID(), d)
 	case shm.OpExpose:
 		return c.submitExpose(s, d)
 	case shm.OpUnexpose:

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
@@ -29,18 +30,11 @@ type Near struct {
 	Tag, Bytes      uint64
 }
 
-// Lock is that of a window which others wait for.
-type Lock struct {
-	Window  uint32
-	Holders []Holder // the longest first
-	More    int      // of them beside these
-}
-
-// Holder is a rank that has a lock.
-type Holder struct {
-	Rank  uint32
-	Since int64
-}
+// Lock is that of a window which others wait for, and Holder a rank that has it.
+type (
+	Lock   = onesided.Lock
+	Holder = onesided.Holder
+)
 
 // Waits are what a rank waits for.
 type Waits struct {
@@ -64,8 +58,6 @@ type Waits struct {
 const (
 	waitsTold = 4
 	nearTold  = 4
-	locksTold = 8
-	holdTold  = 4
 )
 
 // WaitsOf is what the i-th hosted rank waits for. It looks at each request of the
@@ -74,7 +66,7 @@ func (c *Core) WaitsOf(i int) Waits {
 	e := c.hosted[i]
 	w := Waits{
 		Rank: e.rank, Generation: c.gen, Attached: e.session != nil, Left: e.gone && !c.mayReturn(e), Returns: e.gone && !e.absent && !c.leaving,
-		Parked: e.queue.Parked(), Locks: e.locks(), Past: c.collectives.Past(i),
+		Parked: e.queue.Parked(), Locks: c.onesided.Locks(e.rank), Past: c.collectives.Past(i),
 	}
 	if e.session == nil {
 		return w
@@ -137,8 +129,7 @@ func (c *Core) moving(q ranks.Request) bool {
 		st := c.sends.Get(q.ID)
 		return st != nil && st.move.Asked()
 	case ranks.RequestOrigin:
-		o := c.origins.Get(q.ID)
-		return o != nil && o.emitted && !byOthers(o.op)
+		return c.onesided.Moving(q.ID)
 	}
 	return false
 }
@@ -152,28 +143,6 @@ func (c *Core) unacknowledged() bool {
 		}
 	}
 	return false
-}
-
-// locks are the locks of a rank's windows that somebody waits for, those that have
-// been held for longest first.
-func (e *endpoint) locks() (locks []Lock) {
-	for number, w := range e.wins {
-		if w.waiting.Len() == 0 || len(w.holders) == 0 {
-			continue
-		}
-		l := Lock{Window: number}
-		for rank, since := range w.since {
-			l.Holders = append(l.Holders, Holder{rank, since})
-		}
-		slices.SortFunc(l.Holders, func(a, b Holder) int { return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.Rank, b.Rank)) })
-		l.More = max(len(l.Holders)-holdTold, 0)
-		l.Holders = l.Holders[:len(l.Holders)-l.More]
-		locks = append(locks, l)
-	}
-	slices.SortFunc(locks, func(a, b Lock) int {
-		return cmp.Or(cmp.Compare(a.Holders[0].Since, b.Holders[0].Since), cmp.Compare(a.Window, b.Window))
-	})
-	return locks[:min(len(locks), locksTold)]
 }
 
 // waitOf describes a request.
@@ -203,17 +172,9 @@ func (c *Core) waitOf(q ranks.Request) (w Wait, ok bool) {
 	case ranks.RequestColl:
 		return c.collectives.WaitOf(q.ID)
 	case ranks.RequestOrigin:
-		o := c.origins.Get(q.ID)
-		if o == nil {
-			return w, false
-		}
-		w = Wait{Kind: WaitOneSided, Op: uint8(o.op), Peer: o.target, Context: o.context, Bytes: o.total, Moving: o.emitted && !byOthers(o.op)}
+		return c.onesided.WaitOf(q.ID)
 	default:
 		return w, false
 	}
 	return w, true
 }
-
-// byOthers reports that an operation ends by what another rank does, and not by the
-// answer of a sidecar.
-func byOthers(op shm.Op) bool { return op == shm.OpLock || op == shm.OpStart || op == shm.OpWait }

@@ -1,4 +1,4 @@
-package core
+package onesided
 
 import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
@@ -22,30 +22,30 @@ func awaited(op shm.Op) (kind epoch.Kind, ok bool) {
 }
 
 // await ends a request when its target has told what it waits for.
-func (c *Core) await(o *origin, id uint64, kind epoch.Kind) {
-	w := c.window(o.context, o.rank)
-	p := c.peerOf(o.target)
+func (r *Room) await(o *origin, id uint64, kind epoch.Kind) {
+	w := r.window(o.context, o.rank)
+	p := r.podOf(o.target)
 	o.emitted, o.waits = true, 1
 	if w == nil {
-		c.endOrigin(id, shm.StatusInvalid)
+		r.End(id, shm.StatusInvalid)
 		return
 	}
 	switch answer := w.tokens.Await(kind, o.target, id); {
 	case answer == epoch.Taken:
-		c.endOrigin(id, shm.StatusOK)
+		r.End(id, shm.StatusOK)
 	case answer == epoch.Refused:
-		c.endOrigin(id, shm.StatusUnsupported)
-	case p.state == peerDead || c.hasLeft(o.target):
-		c.endOrigin(id, c.lostRank(o.target))
+		r.End(id, shm.StatusUnsupported)
+	case r.channel.Standing(p)&Dead != 0 || r.job.HasLeft(o.target):
+		r.End(id, r.lostRank(o.target))
 	default:
-		c.reach(p) // or nobody would notice its end
+		r.channel.Reach(p) // or nobody would notice its end
 	}
 }
 
 // unawait takes a request that ends out of its window's line.
-func (c *Core) unawait(o *origin, id uint64) {
+func (r *Room) unawait(o *origin, id uint64) {
 	if kind, ok := awaited(o.op); ok {
-		if w := c.window(o.context, o.rank); w != nil {
+		if w := r.window(o.context, o.rank); w != nil {
 			w.tokens.Cancel(kind, o.target, id)
 		}
 	}
@@ -54,25 +54,25 @@ func (c *Core) unawait(o *origin, id uint64) {
 // tellEpoch emits what a rank tells another; false: its accesses there have not ended.
 // Complete is behind them all: frames are carried out in order, and what is remote, or
 // read, has ended.
-func (c *Core) tellEpoch(p *peer, o *origin, id uint64) bool {
+func (r *Room) tellEpoch(p *peer, o *origin, id uint64) bool {
 	t := wire.Post
 	if o.op == shm.OpComplete {
 		t = wire.Complete
-		if use := c.usesOf(p, o.rank); use != nil && use.remote+use.gets > 0 {
+		if use := r.usesOf(p, o.rank); use != nil && use.remote+use.gets > 0 {
 			return false
 		}
 	}
-	f, _ := c.emit(p, t)
+	f := r.channel.Emit(p.id, t)
 	f.Head.Context, f.Head.Src, f.Head.Dst = o.context, o.rank, o.target
-	c.endOrigin(id, shm.StatusOK)
+	r.End(id, shm.StatusOK)
 	return true
 }
 
 // onEpoch takes it. Of a window that is not there nobody waits for anything.
-func (c *Core) onEpoch(h *wire.Header, kind epoch.Kind) {
-	if w := c.window(h.Context, h.Dst); w != nil {
+func (r *Room) onEpoch(h *wire.Header, kind epoch.Kind) {
+	if w := r.window(h.Context, h.Dst); w != nil {
 		if id, ok := w.tokens.Come(kind, h.Src); ok {
-			c.endOrigin(id, shm.StatusOK)
+			r.End(id, shm.StatusOK)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package core
+package onesided
 
 import (
 	"fmt"
@@ -10,13 +10,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// accFragment is the largest payload of an Acc frame: a multiple of every
-// element's size, and small enough for the pool.
-const accFragment = eagerLimit
+// AccFragment is the largest payload of an Acc frame: a multiple of every
+// element's size, and small enough for the pool that it passes through.
+const AccFragment = 64 << 10
 
 // origin is a one-sided operation at the side that started it.
 type origin struct {
-	owner   owner
+	session ranks.SessionID
+	req     uint32
 	op      shm.Op
 	rank    uint32 // that started it
 	target  uint32 // AnySource: a flush of every peer
@@ -34,51 +35,50 @@ type origin struct {
 	waits   int         // answers or acknowledgements outstanding
 	asked   []link.Peer // of a flush of every peer, those that have not answered
 	status  shm.Status
-	session bool // the session's memory is held
+	held    bool // the session's memory is held
 	framed  bool // not remotely, though the window may be reached so
 	orphan  bool // a get whose session has ended, and that is being answered
 	asks    bool // it is counted among those that its peer has not answered (asks.go)
 }
 
-// submitOneSided starts an access, a flush or a lock (P§5.6).
-func (c *Core) submitOneSided(s *session, d *shm.Descriptor) error {
+// Submit starts an access, a flush or a lock (P§5.6).
+func (r *Room) Submit(s ranks.SessionID, d *shm.Descriptor) error {
 	all := d.Op == shm.OpFlush && d.Peer == shm.AnySource
-	if !all {
-		if err := c.checkRank(d.Peer); err != nil {
-			return err
-		}
+	if !all && int(d.Peer) >= len(r.cfg.PodOf) {
+		return ranks.NoSuchRank(d.Peer, r.cfg.PodOf)
 	}
-	o, id := c.origins.Alloc()
-	err := c.describeOrigin(s, o, d)
+	b := r.members[s]
+	o, id := r.origins.Alloc()
+	err := describeOrigin(b.session, o, d)
 	if err == nil {
-		err = s.Claim(d.Req, ranks.RequestOrigin, id)
+		err = b.session.Claim(d.Req, ranks.RequestOrigin, id)
 	}
 	if err != nil {
-		c.origins.Release(id)
+		r.origins.Release(id)
 		return err
 	}
 	if o.buf.Len > 0 {
-		o.session = true
-		c.ranks.Hold(s.ID())
+		o.held = true
+		r.sessions.Hold(s)
 	}
 	kind, waits := awaited(d.Op)
 	switch {
 	case waits:
-		c.await(o, id, kind)
-	case !c.mayWait(s, o):
-		c.endOrigin(id, shm.StatusNoMemory)
+		r.await(o, id, kind)
+	case !r.mayWait(b, o):
+		r.End(id, shm.StatusNoMemory)
 	case all:
-		c.flushAll(o, id)
-	case c.over(c.peerOf(d.Peer)):
-		c.endOrigin(id, c.lost(c.peerOf(d.Peer)))
+		r.flushAll(o, id)
+	case r.channel.Standing(r.podOf(d.Peer))&Over != 0:
+		r.End(id, r.job.Lost(r.podOf(d.Peer)))
 	default:
-		c.access(c.peerOf(d.Peer), o, id)
+		r.access(r.peerOf(d.Peer), o, id)
 	}
 	return nil
 }
 
-func (c *Core) describeOrigin(s *session, o *origin, d *shm.Descriptor) error {
-	o.owner, o.op, o.rank, o.target = owner{session: s.ID(), req: d.Req}, d.Op, s.endpoint.rank, d.Peer
+func describeOrigin(s *ranks.Session, o *origin, d *shm.Descriptor) error {
+	o.session, o.req, o.op, o.rank, o.target = s.ID(), d.Req, d.Op, s.Rank(), d.Peer
 	o.context, o.tag = d.Context, d.Tag
 	switch d.Op {
 	case shm.OpPut, shm.OpGet, shm.OpAcc:
@@ -104,31 +104,31 @@ func (c *Core) describeOrigin(s *session, o *origin, d *shm.Descriptor) error {
 	return nil
 }
 
-// firstRank is some rank of p's pod, for frames that mean all of them.
-func (c *Core) firstRank(p *peer) uint32 {
-	return p.first
-}
-
-// originReached is told when a fragment of an access is acknowledged.
-func (c *Core) originReached(id uint64) {
-	if o := c.origins.Get(id); o != nil {
-		c.originStep(id, o)
+// Released is told that the memory of a frame is free: the peer has acknowledged it.
+func (r *Room) Released(p link.Peer, what Release, id uint64) {
+	switch what {
+	case ReleaseAccess:
+		if o := r.origins.Get(id); o != nil {
+			r.originStep(id, o)
+		}
+	case ReleaseGet:
+		r.peer(p).served--
 	}
 }
 
-func (c *Core) originStep(id uint64, o *origin) {
+func (r *Room) originStep(id uint64, o *origin) {
 	if o.waits--; o.waits == 0 && o.emitted {
-		c.endOrigin(id, o.status)
+		r.End(id, o.status)
 	}
 }
 
 // onAnswer takes the answer to a fetch, lock, unlock or flush.
-func (c *Core) onAnswer(p *peer, h *wire.Header, payload []byte) error {
-	o := c.origins.Get(h.A)
+func (r *Room) onAnswer(p *peer, h *wire.Header, payload []byte) error {
+	o := r.origins.Get(h.A)
 	if o == nil {
-		return c.origins.Ended(h.A, "an answer to")
+		return r.origins.Ended(h.A, "an answer to")
 	}
-	if o.target != shm.AnySource && c.peerOf(o.target) != p || o.waits == 0 || !answeredBy(o.op, h.Type) {
+	if o.target != shm.AnySource && r.podOf(o.target) != p.id || o.waits == 0 || !answeredBy(o.op, h.Type) {
 		return fmt.Errorf("%w: answer to a request of another sidecar", link.ErrProtocol)
 	}
 	switch h.Type {
@@ -136,11 +136,11 @@ func (c *Core) onAnswer(p *peer, h *wire.Header, payload []byte) error {
 		if len(payload) > shm.InlineMax {
 			return fmt.Errorf("%w: fetched value nobody asked for", link.ErrProtocol)
 		}
-		c.endFetch(h.A, o, payload)
+		r.endFetch(h.A, o, payload)
 		return nil
 	case wire.Flushed:
 		if o.target == shm.AnySource {
-			if !c.flushAnswered(h.A, o, p, shm.Status(h.B)) {
+			if !r.flushAnswered(h.A, o, p.id, shm.Status(h.B)) {
 				return fmt.Errorf("%w: flush answered twice", link.ErrProtocol)
 			}
 			return nil
@@ -149,10 +149,10 @@ func (c *Core) onAnswer(p *peer, h *wire.Header, payload []byte) error {
 			o.status = shm.Status(h.B)
 		}
 		if o.op == shm.OpFlush {
-			c.flushed(p, o)
+			r.flushed(p, o)
 		}
 	}
-	c.originStep(h.A, o)
+	r.originStep(h.A, o)
 	return nil
 }
 
@@ -172,8 +172,8 @@ func answeredBy(op shm.Op, t wire.Type) bool {
 
 // flushAnswered notes the answer of one peer to a flush of all; false: it had
 // answered before.
-func (c *Core) flushAnswered(id uint64, o *origin, p *peer, status shm.Status) bool {
-	at := slices.Index(o.asked, p.id)
+func (r *Room) flushAnswered(id uint64, o *origin, p link.Peer, status shm.Status) bool {
+	at := slices.Index(o.asked, p)
 	if at < 0 {
 		return false
 	}
@@ -181,94 +181,93 @@ func (c *Core) flushAnswered(id uint64, o *origin, p *peer, status shm.Status) b
 	if o.status == shm.StatusOK {
 		o.status = status
 	}
-	c.originStep(id, o)
+	r.originStep(id, o)
 	return true
 }
 
-func (c *Core) endFetch(id uint64, o *origin, value []byte) {
-	d := shm.Descriptor{Op: shm.OpDone, Req: o.owner.req, Peer: o.target}
+func (r *Room) endFetch(id uint64, o *origin, value []byte) {
+	d := shm.Descriptor{Op: shm.OpDone, Req: o.req, Peer: o.target}
 	d.SetInline(value)
-	s := o.owner.session
-	c.releaseOrigin(id, o)
-	c.ranks.Complete(s, &d)
+	s := o.session
+	r.releaseOrigin(id, o)
+	r.sessions.Complete(s, &d)
 }
 
-// endOrigin completes a one-sided operation. A get that ends while it is being
+// End completes a one-sided operation. A get that ends while it is being
 // answered keeps its record, without memory, until the answer is whole: the
 // peer has one, too, until then.
-func (c *Core) endOrigin(id uint64, status shm.Status) {
-	o := c.origins.Get(id)
+func (r *Room) End(id uint64, status shm.Status) {
+	o := r.origins.Get(id)
 	if o == nil {
 		return
 	}
-	p := c.originPeer(o)
-	answering := p != nil && o.op == shm.OpGet && o.emitted && o.waits > 0 && c.answers(p)
+	answering := o.op == shm.OpGet && o.emitted && o.waits > 0 && r.answers(r.podOf(o.target))
 	if o.orphan {
 		if !answering {
-			c.forgetOrigin(id, o, p)
+			r.forgetOrigin(id, o)
 		}
 		return
 	}
-	d := shm.Descriptor{Op: shm.OpDone, Req: o.owner.req, Peer: o.target, Status: status}
-	s, held := o.owner.session, o.session
+	d := shm.Descriptor{Op: shm.OpDone, Req: o.req, Peer: o.target, Status: status}
+	s, held := o.session, o.held
 	if answering {
-		o.orphan, o.session = true, false
+		o.orphan, o.held = true, false
 	} else {
-		c.forgetOrigin(id, o, p)
+		r.forgetOrigin(id, o)
 	}
-	c.ranks.Complete(s, &d)
+	r.sessions.Complete(s, &d)
 	if held {
-		c.ranks.Unhold(s)
+		r.sessions.Unhold(s)
 	}
 }
 
 // answers reports that p may still answer: it is not dead, and in a failed job its
 // connection has not ended, since nobody makes another one.
-func (c *Core) answers(p *peer) bool {
-	return !c.over(p) && (c.fail == nil || p.state != peerIdle)
+func (r *Room) answers(p link.Peer) bool {
+	is := r.channel.Standing(p)
+	return is&Over == 0 && (is&Idle == 0 || !r.job.Failed())
 }
 
-// originPeer is where an operation's target is; nil: everywhere.
-func (c *Core) originPeer(o *origin) *peer {
+// podOfTarget is where an operation's target is; everywhere: that of a flush of all peers.
+func (r *Room) podOfTarget(o *origin) link.Peer {
 	if o.target == shm.AnySource {
-		return nil
+		return everywhere
 	}
-	return c.peerOf(o.target)
+	return r.podOf(o.target)
 }
 
-func (c *Core) forgetOrigin(id uint64, o *origin, p *peer) {
+const everywhere link.Peer = -1
+
+func (r *Room) forgetOrigin(id uint64, o *origin) {
 	if o.op == shm.OpGet && o.emitted {
-		c.getEnded(p, o.rank)
+		r.getEnded(r.peerOf(o.target), o.rank)
 	}
-	c.unawait(o, id)
-	c.releaseOrigin(id, o)
+	r.unawait(o, id)
+	r.releaseOrigin(id, o)
 }
 
 // placeGot finds the place of a fragment that answers a Get.
-func (c *Core) placeGot(p *peer, h *wire.Header) error {
-	o := c.origins.Get(h.A)
+func (r *Room) placeGot(p *peer, h *wire.Header) (Destination, error) {
+	o := r.origins.Get(h.A)
 	if o == nil {
-		c.discard(p, h)
-		return c.origins.Ended(h.A, "an answer to")
+		return Destination{Where: Discard}, r.origins.Ended(h.A, "an answer to")
 	}
 	n := uint64(h.Length)
-	if o.op != shm.OpGet || c.peerOf(o.target) != p || h.B != o.got || n == 0 || n > o.total-o.got {
-		return fmt.Errorf("%w: %d bytes at %d that no get asked for", link.ErrProtocol, n, h.B)
+	if o.op != shm.OpGet || r.podOf(o.target) != p.id || h.B != o.got || n == 0 || n > o.total-o.got {
+		return Destination{}, fmt.Errorf("%w: %d bytes at %d that no get asked for", link.ErrProtocol, n, h.B)
 	}
 	if o.orphan {
-		c.target(p, h, placeGot, h.A, link.Ref{Region: RegionDiscard, Len: n}, nil)
-		return nil
+		return Destination{Where: Discard, Of: Inbound{InboundGot, h.A}}, nil
 	}
-	c.target(p, h, placeGot, h.A, o.buf.Slice(h.B, n), c.sessions[o.owner.session])
-	return nil
+	return Destination{Where: Memory, Memory: o.buf.Slice(h.B, n), Session: o.session, Of: Inbound{InboundGot, h.A}}, nil
 }
 
-func (c *Core) gotPlaced(id uint64, in *inbound) {
-	o := c.origins.Get(id)
+func (r *Room) gotPlaced(id uint64, h *wire.Header) {
+	o := r.origins.Get(id)
 	if o == nil {
 		return
 	}
-	if o.got += uint64(in.head.Length); o.got == o.total {
-		c.originStep(id, o)
+	if o.got += uint64(h.Length); o.got == o.total {
+		r.originStep(id, o)
 	}
 }

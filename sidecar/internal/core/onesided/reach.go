@@ -1,4 +1,4 @@
-package core
+package onesided
 
 import (
 	"fmt"
@@ -47,25 +47,25 @@ type use struct {
 }
 
 // viewOf finds what is known of a window; nil: nothing.
-func (c *Core) viewOf(p *peer, context, rank uint32) *view {
+func (r *Room) viewOf(p *peer, context, rank uint32) *view {
 	id, ok := p.views.ids[viewKey{context, rank}]
 	if !ok {
 		return nil
 	}
-	return c.views.Get(id)
+	return r.views.Get(id)
 }
 
 // usesOf is what a rank has under way at p; nil: it never had anything.
-func (c *Core) usesOf(p *peer, rank uint32) *use {
-	if i := c.endpoints[rank].index; i < len(p.views.uses) {
+func (r *Room) usesOf(p *peer, rank uint32) *use {
+	if i := r.hosts[rank].index; i < len(p.views.uses) {
 		return &p.views.uses[i]
 	}
 	return nil
 }
 
 // useOf is usesOf for who begins something.
-func (c *Core) useOf(p *peer, rank uint32) *use {
-	i := c.endpoints[rank].index
+func (r *Room) useOf(p *peer, rank uint32) *use {
+	i := r.hosts[rank].index
 	for len(p.views.uses) <= i {
 		p.views.uses = append(p.views.uses, use{})
 	}
@@ -82,17 +82,18 @@ const (
 )
 
 // reachFor starts a put or get as a remote operation where that is possible.
-func (c *Core) reachFor(p *peer, o *origin, id uint64) reached {
-	if p.self || o.framed || o.sent > 0 || o.total == 0 || p.state != peerReady || !p.caps.Register {
+func (r *Room) reachFor(p *peer, o *origin, id uint64) reached {
+	if p.id == r.cfg.Self || o.framed || o.sent > 0 || o.total == 0 || r.channel.Standing(p.id)&Ready == 0 {
 		return reachNot
 	}
-	if o.op == shm.OpPut && (!p.caps.Write || o.total <= putMin) || o.op == shm.OpGet && !p.caps.Read {
+	caps := r.channel.Caps(p.id)
+	if !caps.Register || o.op == shm.OpPut && (!caps.Write || o.total <= putMin) || o.op == shm.OpGet && !caps.Read {
 		return reachNot
 	}
 	x := &p.views
-	v := c.viewOf(p, o.context, o.target)
+	v := r.viewOf(p, o.context, o.target)
 	if v == nil {
-		c.askForView(p, o)
+		r.askForView(p, o)
 		return reachNot
 	}
 	key, ok := v.Reach(o.offset, o.total)
@@ -102,28 +103,19 @@ func (c *Core) reachFor(p *peer, o *origin, id uint64) reached {
 	if x.under >= reachWindow {
 		return reachFull
 	}
-	token := c.remote(remoteAccess, o.owner.session, id)
-	op := c.remotes.Get(token)
-	op.other, op.rank = x.ids[v.key], o.rank
-	var err error
-	if o.op == shm.OpPut {
-		err = c.ports.Write(p.id, token, o.buf, key, 0)
-	} else {
-		err = c.ports.Read(p.id, token, o.buf, key)
-	}
-	if err != nil {
-		c.cancelRemote(token)
-		c.stats.Unregistered++
+	done := Accessed{ID: id, View: x.ids[v.key], Rank: o.rank}
+	if r.channel.Access(p.id, Access{Write: o.op == shm.OpPut, Session: o.session, Memory: o.buf, Key: key, Done: done}) != nil {
+		r.stats.Unregistered++
 		return reachNot
 	}
 	v.Started()
 	x.under++
-	c.useOf(p, o.rank).remote++
+	r.useOf(p, o.rank).remote++
 	return reachStarted
 }
 
 // askForView asks for a window. Until the answer has come it is accessed by frames.
-func (c *Core) askForView(p *peer, o *origin) {
+func (r *Room) askForView(p *peer, o *origin) {
 	x := &p.views
 	if x.asked >= exposeWindow || o.target == shm.AnySource {
 		return
@@ -131,24 +123,24 @@ func (c *Core) askForView(p *peer, o *origin) {
 	if x.ids == nil {
 		x.ids = map[viewKey]uint64{}
 	}
-	v, id := c.views.Alloc()
+	v, id := r.views.Alloc()
 	v.key = viewKey{o.context, o.target}
 	x.ids[v.key] = id
 	x.asked++
-	for _, e := range c.hosted { // what they did before is not known
-		v.Spoke(e.index, max(p.out.last, 1))
+	f := r.channel.Emit(p.id, wire.Expose)
+	for _, h := range r.hosted { // what they did before is not known
+		v.Spoke(h.index, max(f.Head.Seq-1, 1))
 	}
-	f, _ := c.emit(p, wire.Expose)
 	f.Head.Context, f.Head.Src, f.Head.Dst, f.Head.A = o.context, o.rank, o.target, id
 }
 
 // onExposed takes the answer.
-func (c *Core) onExposed(p *peer, h *wire.Header, payload []byte) error {
+func (r *Room) onExposed(p *peer, h *wire.Header, payload []byte) error {
 	var body wire.ExposedBody
 	if err := body.Decode(payload); err != nil {
 		return fmt.Errorf("%w: %w", link.ErrProtocol, err)
 	}
-	v, err := c.viewIn(p, h)
+	v, err := r.viewIn(p, h)
 	if err != nil {
 		return err
 	}
@@ -156,15 +148,15 @@ func (c *Core) onExposed(p *peer, h *wire.Header, payload []byte) error {
 		return err
 	}
 	if p.views.asked--; h.B == 1 { // there is none: who accesses it is told so
-		c.forgetView(p, h.A, v)
+		r.forgetView(p, h.A, v)
 	}
 	return nil
 }
 
 // viewIn finds the view of p's that a frame names.
-func (c *Core) viewIn(p *peer, h *wire.Header) (*view, error) {
-	v := c.views.Get(h.A)
-	if v == nil || c.peerOf(v.key.rank) != p {
+func (r *Room) viewIn(p *peer, h *wire.Header) (*view, error) {
+	v := r.views.Get(h.A)
+	if v == nil || r.podOf(v.key.rank) != p.id {
 		return nil, fmt.Errorf("%w: %v of a window that nobody asked for", link.ErrProtocol, h.Type)
 	}
 	return v, nil
@@ -172,8 +164,8 @@ func (c *Core) viewIn(p *peer, h *wire.Header) (*view, error) {
 
 // onConceal takes the news that a window has ended: nothing new is started there,
 // and when what is under way has ended its side is told.
-func (c *Core) onConceal(p *peer, h *wire.Header) error {
-	v, err := c.viewIn(p, h)
+func (r *Room) onConceal(p *peer, h *wire.Header) error {
+	v, err := r.viewIn(p, h)
 	if err != nil {
 		return err
 	}
@@ -186,80 +178,79 @@ func (c *Core) onConceal(p *peer, h *wire.Header) error {
 		delete(p.views.ids, v.key)
 	}
 	if over {
-		c.tellConcealed(p, h.A, v)
+		r.tellConcealed(p, h.A, v)
 	}
 	return nil
 }
 
-func (c *Core) tellConcealed(p *peer, id uint64, v *view) {
-	if !c.over(p) {
-		f := c.answer(p, wire.Concealed)
+func (r *Room) tellConcealed(p *peer, id uint64, v *view) {
+	if r.channel.Standing(p.id)&Over == 0 {
+		f := r.channel.Answer(p.id, wire.Concealed)
 		f.Head.A = v.exposure
 	}
-	c.views.Release(id)
+	r.views.Release(id)
 }
 
-func (c *Core) forgetView(p *peer, id uint64, v *view) {
+func (r *Room) forgetView(p *peer, id uint64, v *view) {
 	if p.views.ids[v.key] == id {
 		delete(p.views.ids, v.key)
 	}
-	c.views.Release(id)
+	r.views.Release(id)
 }
 
-// reachEnded takes the end of a remote access. One that has failed is done again by
+// Accessed takes the end of a remote access. One that has failed is done again by
 // frames, before whatever its rank has said since: a flush means it, too.
-func (c *Core) reachEnded(p *peer, op *remoteOp, err error) {
+func (r *Room) Accessed(from link.Peer, done Accessed, err error) {
+	p := r.peer(from)
 	p.views.under--
-	c.useOf(p, op.rank).remote--
-	if v := c.views.Get(op.other); v != nil && v.Ended(err) {
-		c.tellConcealed(p, op.other, v)
+	r.useOf(p, done.Rank).remote--
+	if v := r.views.Get(done.View); v != nil && v.Ended(err) {
+		r.tellConcealed(p, done.View, v)
 	}
-	if !p.streams.Empty() {
-		c.touch(p)
-	}
-	o := c.origins.Get(op.id)
+	r.channel.Wake(p.id)
+	o := r.origins.Get(done.ID)
 	switch {
 	case o == nil: // its session has ended
 	case err == nil && o.op == shm.OpPut:
-		c.stats.RemotePut.Add(o.total)
-		c.endOrigin(op.id, shm.StatusOK)
+		r.stats.RemotePut.Add(o.total)
+		r.End(done.ID, shm.StatusOK)
 	case err == nil:
-		c.stats.RemoteGet.Add(o.total)
-		c.endOrigin(op.id, shm.StatusOK)
-	case c.over(p):
-		c.endOrigin(op.id, c.lost(p))
+		r.stats.RemoteGet.Add(o.total)
+		r.End(done.ID, shm.StatusOK)
+	case r.channel.Standing(p.id)&Over != 0:
+		r.End(done.ID, r.job.Lost(p.id))
 	default:
 		o.framed = true
-		c.accessFirst(p, o, op.id)
+		r.accessFirst(p, o, done.ID)
 	}
 }
 
-// spoke notes that a rank accesses a window of p by the frame that comes next.
-func (c *Core) spoke(p *peer, o *origin) {
-	if v := c.viewOf(p, o.context, o.target); v != nil {
-		v.Spoke(c.endpoints[o.rank].index, p.out.last+1)
+// spoke notes that a rank accesses a window of p by the frame seq.
+func (r *Room) spoke(p *peer, o *origin, seq uint64) {
+	if v := r.viewOf(p, o.context, o.target); v != nil {
+		v.Spoke(r.hosts[o.rank].index, seq)
 	}
 }
 
 // quiet reports that a flush of a rank at one window needs no frame: all that it did
 // there was done remotely, and has ended.
-func (c *Core) quiet(p *peer, o *origin) bool {
-	v := c.viewOf(p, o.context, o.target)
-	return v != nil && v.Quiet(c.endpoints[o.rank].index)
+func (r *Room) quiet(p *peer, o *origin) bool {
+	v := r.viewOf(p, o.context, o.target)
+	return v != nil && v.Quiet(r.hosts[o.rank].index)
 }
 
 // flushed notes the answer to a flush of one window.
-func (c *Core) flushed(p *peer, o *origin) {
-	if v := c.viewOf(p, o.context, o.target); v != nil {
-		v.Flushed(c.endpoints[o.rank].index, o.sent)
+func (r *Room) flushed(p *peer, o *origin) {
+	if v := r.viewOf(p, o.context, o.target); v != nil {
+		v.Flushed(r.hosts[o.rank].index, o.sent)
 	}
 }
 
 // dropViews forgets the windows of a dead peer. Operations under way end by
 // themselves.
-func (c *Core) dropViews(p *peer) {
+func (r *Room) dropViews(p *peer) {
 	for _, id := range p.views.ids {
-		c.views.Release(id)
+		r.views.Release(id)
 	}
 	p.views.ids, p.views.asked = nil, 0
 }

@@ -1,4 +1,4 @@
-package core
+package onesided
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 
 // window is the memory that one hosted rank exposes under a window number.
 type window struct {
-	session *session
+	session ranks.SessionID
 	mem     link.Ref
 	errors  map[uint32]shm.Status // by origin rank: what went wrong since its last flush
 	// Lock state: how often each rank holds it, or the one that holds it
@@ -25,26 +25,26 @@ type window struct {
 	exclusive bool
 	waiting   queue.FIFO[lockWaiter]
 	closed    bool // gone: nobody gets its lock any more
-	place     int  // in Core.windows
+	index     int  // in Room.windows
 	tokens    epoch.Tokens
-	exposed   uint64 // its record in Core.exposures; 0: no peer has reached for it or written to it
+	exposed   uint64 // its record in Room.exposures; 0: no peer has reached for it or written to it
 }
 
-// Bounds of what applications and peers may have open.
-const (
-	windowLimit = 4096  // windows that one application exposes
-	lockLimit   = 65536 // locks that the ranks of one peer wait for
-)
+// windowLimit bounds the windows that one application exposes.
+const windowLimit = 4096
 
 // window finds what rank exposes under a number; nil: nothing.
-func (c *Core) window(number, rank uint32) *window {
-	if int(rank) >= len(c.endpoints) || c.endpoints[rank] == nil {
+func (r *Room) window(number, rank uint32) *window {
+	if int(rank) >= len(r.hosts) || r.hosts[rank] == nil {
 		return nil
 	}
-	return c.endpoints[rank].wins[number]
+	return r.hosts[rank].wins[number]
 }
 
-func (c *Core) submitWin(s *session, d *shm.Descriptor) error {
+// SubmitWindow exposes memory of an application as a window.
+func (r *Room) SubmitWindow(id ranks.SessionID, d *shm.Descriptor) error {
+	b := r.members[id]
+	s, e := b.session, b.host
 	mem := link.Ref{}
 	if d.Len() > 0 {
 		var err error
@@ -52,7 +52,6 @@ func (c *Core) submitWin(s *session, d *shm.Descriptor) error {
 			return err
 		}
 	}
-	e := s.endpoint
 	if e.wins[d.Context] != nil || len(e.wins) >= windowLimit {
 		return fmt.Errorf("window %d exists, or there are %d of them", d.Context, len(e.wins))
 	}
@@ -62,36 +61,38 @@ func (c *Core) submitWin(s *session, d *shm.Descriptor) error {
 	if e.wins == nil {
 		e.wins = map[uint32]*window{}
 	}
-	w := &window{session: s, mem: mem, errors: map[uint32]shm.Status{}, holders: map[uint32]int{}, since: map[uint32]int64{}, place: len(c.windows)}
-	e.wins[d.Context], c.windows = w, append(c.windows, w)
-	c.ranks.Finish(s.ID(), d.Req, shm.StatusOK)
+	w := &window{session: id, mem: mem, errors: map[uint32]shm.Status{}, holders: map[uint32]int{}, since: map[uint32]int64{}, index: len(r.windows)}
+	e.wins[d.Context], r.windows = w, append(r.windows, w)
+	r.sessions.Finish(id, d.Req, shm.StatusOK)
 	return nil
 }
 
-func (c *Core) submitWinFree(s *session, d *shm.Descriptor) error {
-	w := s.endpoint.wins[d.Context]
+// FreeWindow ends a window.
+func (r *Room) FreeWindow(id ranks.SessionID, d *shm.Descriptor) error {
+	b := r.members[id]
+	w := b.host.wins[d.Context]
 	if w == nil {
 		return fmt.Errorf("no window has the number %d", d.Context)
 	}
-	if err := s.Claim(d.Req, ranks.RequestPlain, 0); err != nil {
+	if err := b.session.Claim(d.Req, ranks.RequestPlain, 0); err != nil {
 		return err
 	}
 	if w.tokens.Waiting() { // its rank itself waits for others there
-		c.ranks.Finish(s.ID(), d.Req, shm.StatusInvalid)
+		r.sessions.Finish(id, d.Req, shm.StatusInvalid)
 		return nil
 	}
-	delete(s.endpoint.wins, d.Context)
-	c.closeWindow(w)
-	if !c.conceal(w, d.Req+1) {
-		c.ranks.Finish(s.ID(), d.Req, shm.StatusOK)
+	delete(b.host.wins, d.Context)
+	r.closeWindow(w)
+	if !r.conceal(w, d.Req+1) {
+		r.sessions.Finish(id, d.Req, shm.StatusOK)
 	}
 	return nil
 }
 
 // exposedPart finds the part of a window that a frame names. Mistakes of the origin
 // are kept for its next flush.
-func (c *Core) exposedPart(p *peer, h *wire.Header, n uint64) (link.Ref, *window) {
-	w := c.window(h.Context, h.Dst)
+func (r *Room) exposedPart(p *peer, h *wire.Header, n uint64) (link.Ref, *window) {
+	w := r.window(h.Context, h.Dst)
 	if w == nil {
 		if h.Type == wire.Put || h.Type == wire.Acc { // nothing else tells of them
 			p.missed.add(h)
@@ -107,82 +108,85 @@ func (c *Core) exposedPart(p *peer, h *wire.Header, n uint64) (link.Ref, *window
 
 // placeAccess finds where the payload of a Put or Acc goes: the window itself,
 // or the pool, since an accumulate has to be combined.
-func (c *Core) placeAccess(p *peer, h *wire.Header) error {
-	if _, err := c.hostedBy(p, h); err != nil {
-		return err
+func (r *Room) placeAccess(p *peer, h *wire.Header) (Destination, error) {
+	if err := r.addressed(p, h); err != nil {
+		return Destination{}, err
 	}
-	ref, w := c.exposedPart(p, h, uint64(h.Length))
+	ref, w := r.exposedPart(p, h, uint64(h.Length))
 	if w == nil {
-		c.discard(p, h)
-		return nil
+		return Destination{Where: Discard}, nil
 	}
 	if h.Type == wire.Put {
-		c.exposureOf(w, h.Dst).Placing()
-		c.target(p, h, placePut, w.exposed, ref, w.session)
-		return nil
+		r.exposureOf(w, h.Dst).Placing()
+		return Destination{Where: Memory, Memory: ref, Session: w.session, Of: Inbound{InboundPut, w.exposed}}, nil
 	}
 	typ := coll.Type(h.A >> 8)
-	if coll.Valid(coll.Op(uint8(h.A)), typ) != nil || uint64(h.Length)%uint64(typ.Size()) != 0 || h.Length > accFragment {
+	if coll.Valid(coll.Op(uint8(h.A)), typ) != nil || uint64(h.Length)%uint64(typ.Size()) != 0 || h.Length > AccFragment {
 		w.errors[h.Src] = shm.StatusUnsupported
-		c.discard(p, h)
-		return nil
+		return Destination{Where: Discard}, nil
 	}
-	tmp, ok := c.pool.passing(uint64(h.Length))
-	if !ok {
-		return fmt.Errorf("%w: more unexpected data than granted", link.ErrProtocol)
+	return Destination{Where: Pool, Of: Inbound{Kind: InboundAcc}}, nil
+}
+
+func (r *Room) putPlaced(id uint64, h *wire.Header) {
+	r.stats.OneSided.Add(uint64(h.Length))
+	r.landed(id)
+}
+
+func (r *Room) accPlaced(p *peer, h *wire.Header, from link.Ref) {
+	// The window may have gone while the payload arrived.
+	if ref, w := r.exposedPart(p, h, uint64(h.Length)); w != nil {
+		if coll.Apply(coll.Op(uint8(h.A)), coll.Type(h.A>>8), r.ports.Bytes(ref), r.ports.Bytes(from)) != nil {
+			w.errors[h.Src] = shm.StatusUnsupported
+		}
+		r.stats.OneSided.Add(uint64(h.Length))
 	}
-	c.target(p, h, placeAcc, 0, tmp, nil)
+}
+
+// addressed checks that a frame is for a rank of here, in the name of one of its peer's.
+func (r *Room) addressed(p *peer, h *wire.Header) error {
+	if int(h.Dst) >= len(r.hosts) || r.hosts[h.Dst] == nil {
+		return ranks.NotHere(h)
+	}
+	if int(h.Src) >= len(r.hosts) || r.podOf(h.Src) != p.id {
+		return ranks.NotThere(h)
+	}
 	return nil
 }
 
-func (c *Core) putPlaced(in *inbound) {
-	c.stats.OneSided.Add(uint64(in.head.Length))
-	c.landed(in.id)
-}
-
-func (c *Core) accPlaced(p *peer, in *inbound) {
-	// The window may have gone while the payload arrived.
-	if ref, w := c.exposedPart(p, &in.head, uint64(in.head.Length)); w != nil {
-		if coll.Apply(coll.Op(uint8(in.head.A)), coll.Type(in.head.A>>8), c.ports.Bytes(ref), c.ports.Bytes(in.dst)) != nil {
-			w.errors[in.head.Src] = shm.StatusUnsupported
-		}
-		c.stats.OneSided.Add(uint64(in.head.Length))
-	}
-	c.pool.passed(in.dst)
-}
-
-// onOneSided serves the requests and answers that carry no bulk payload.
-func (c *Core) onOneSided(p *peer, h *wire.Header, payload []byte) error {
+// Frame serves the requests and answers that carry no bulk payload.
+func (r *Room) Frame(from link.Peer, h *wire.Header, payload []byte) error {
+	p := r.peer(from)
 	switch h.Type {
 	case wire.Fetched, wire.Locked, wire.Flushed:
-		return c.onAnswer(p, h, payload)
+		return r.onAnswer(p, h, payload)
 	case wire.Expose:
-		return c.onExpose(p, h)
+		return r.onExpose(p, h)
 	case wire.Exposed:
-		return c.onExposed(p, h, payload)
+		return r.onExposed(p, h, payload)
 	case wire.Conceal:
-		return c.onConceal(p, h)
+		return r.onConceal(p, h)
 	case wire.Concealed:
-		return c.onConcealed(p, h)
+		return r.onConcealed(p, h)
 	}
-	if _, err := c.hostedBy(p, h); err != nil {
+	if err := r.addressed(p, h); err != nil {
 		return err
 	}
 	switch h.Type {
 	case wire.Get:
-		return c.onGet(p, h)
+		return r.onGet(p, h)
 	case wire.Fetch:
-		c.onFetch(p, h, payload)
+		r.onFetch(p, h, payload)
 	case wire.Lock:
-		return c.onLock(p, h)
+		return r.onLock(p, h)
 	case wire.Unlock:
-		c.onUnlock(p, h)
+		r.onUnlock(p, h)
 	case wire.Flush:
-		c.onFlush(p, h)
+		r.onFlush(p, h)
 	case wire.Post:
-		c.onEpoch(h, epoch.Post)
+		r.onEpoch(h, epoch.Post)
 	case wire.Complete:
-		c.onEpoch(h, epoch.Complete)
+		r.onEpoch(h, epoch.Complete)
 	default:
 		return fmt.Errorf("%w: unexpected %v", link.ErrProtocol, h.Type)
 	}
@@ -190,24 +194,24 @@ func (c *Core) onOneSided(p *peer, h *wire.Header, payload []byte) error {
 }
 
 // onFetch combines one element and answers with what was there before.
-func (c *Core) onFetch(p *peer, h *wire.Header, payload []byte) {
+func (r *Room) onFetch(p *peer, h *wire.Header, payload []byte) {
 	typ, op := coll.Type(h.B>>8), coll.Op(uint8(h.B))
 	size, args := typ.Size(), 1
 	if op == 0 {
 		args = 2
 	}
 	if size == 0 || len(payload) != args*size || op != 0 && coll.Valid(op, typ) != nil {
-		c.answerFlush(p, h.A, shm.StatusUnsupported)
+		r.answerFlush(p.id, h.A, shm.StatusUnsupported)
 		return
 	}
-	ref, w := c.exposedPart(p, h, uint64(size))
+	ref, w := r.exposedPart(p, h, uint64(size))
 	if w == nil {
-		c.answerFlush(p, h.A, shm.StatusInvalid)
+		r.answerFlush(p.id, h.A, shm.StatusInvalid)
 		return
 	}
-	c.stats.OneSided.Add(uint64(size))
-	mem := c.ports.Bytes(ref)
-	f := c.answer(p, wire.Fetched)
+	r.stats.OneSided.Add(uint64(size))
+	mem := r.ports.Bytes(ref)
+	f := r.channel.Answer(p.id, wire.Fetched)
 	f.Head.A, f.Head.Length = h.A, uint32(size)
 	copy(f.Inline[:], mem)
 	switch {
@@ -222,7 +226,7 @@ func (c *Core) onFetch(p *peer, h *wire.Header, payload []byte) {
 
 // onFlush answers after everything that came before it: frames are carried
 // out in order (P§5.6). Tag 1 asks for all windows of that number here.
-func (c *Core) onFlush(p *peer, h *wire.Header) {
+func (r *Room) onFlush(p *peer, h *wire.Header) {
 	status := shm.StatusOK
 	collect := func(w *window) {
 		if e := w.errors[h.Src]; e != 0 {
@@ -231,7 +235,7 @@ func (c *Core) onFlush(p *peer, h *wire.Header) {
 		}
 	}
 	if h.Tag == 1 {
-		for _, e := range c.hosted {
+		for _, e := range r.hosted {
 			if w := e.wins[h.Context]; w != nil {
 				collect(w)
 			}
@@ -239,13 +243,13 @@ func (c *Core) onFlush(p *peer, h *wire.Header) {
 		if p.missed.any(h) {
 			status = shm.StatusInvalid
 		}
-	} else if w := c.window(h.Context, h.Dst); w != nil {
+	} else if w := r.window(h.Context, h.Dst); w != nil {
 		collect(w)
 	} else {
 		p.missed.told(h)
 		status = shm.StatusInvalid
 	}
-	c.answerFlush(p, h.A, status)
+	r.answerFlush(p.id, h.A, status)
 }
 
 // missed are accesses of a peer's ranks to windows that are not here, of which a flush of all
@@ -283,10 +287,10 @@ func (m *missed) told(h *wire.Header) {
 	m.list = slices.DeleteFunc(m.list, func(x miss) bool { return x == miss{h.Src, h.Context, h.Dst} })
 }
 
-func (c *Core) answerFlush(p *peer, request uint64, status shm.Status) {
-	if c.over(p) {
+func (r *Room) answerFlush(p link.Peer, request uint64, status shm.Status) {
+	if r.channel.Standing(p)&Over != 0 {
 		return
 	}
-	f := c.answer(p, wire.Flushed)
+	f := r.channel.Answer(p, wire.Flushed)
 	f.Head.A, f.Head.B = request, uint64(status)
 }

@@ -1,9 +1,10 @@
-package core
+package onesided
 
 import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
 
@@ -18,38 +19,29 @@ type accessQueue struct {
 	ids  queue.FIFO[uint64] // of origins; they may have ended meanwhile
 }
 
-// getWindow bounds the gets of one sidecar that a peer has not answered
-// wholly: each takes a record there (P§5.6).
-const getWindow = 256
-
 // access starts a one-sided operation, or queues it behind others of its rank.
-func (c *Core) access(p *peer, o *origin, id uint64) {
+func (r *Room) access(p *peer, o *origin, id uint64) {
 	q := p.accessesOf(o.rank)
-	if q == nil && !p.ahead() && c.stepAccess(p, o, id) {
+	if q == nil && !r.channel.Ahead(p.id) && r.stepAccess(p, o, id) {
 		return
 	}
 	if q == nil {
-		q = c.newAccesses(p, o.rank)
+		q = r.newAccesses(p, o.rank)
 	}
 	q.ids.Push(id)
-	c.touch(p)
-	c.reach(p)
+	r.channel.Wake(p.id)
+	r.channel.Reach(p.id)
 }
 
 // accessFirst starts an operation before what its rank has queued since.
-func (c *Core) accessFirst(p *peer, o *origin, id uint64) {
+func (r *Room) accessFirst(p *peer, o *origin, id uint64) {
 	q := p.accessesOf(o.rank)
 	if q == nil {
-		c.access(p, o, id)
+		r.access(p, o, id)
 		return
 	}
 	q.ids.Unshift(id)
-	c.touch(p)
-}
-
-// ahead reports that as much waits for the link to p as is useful.
-func (p *peer) ahead() bool {
-	return p.out.queued >= p.most || p.out.unpostedFrames() >= framesAhead
+	r.channel.Wake(p.id)
 }
 
 func (p *peer) accessesOf(rank uint32) *accessQueue {
@@ -61,27 +53,35 @@ func (p *peer) accessesOf(rank uint32) *accessQueue {
 	return nil
 }
 
-func (c *Core) newAccesses(p *peer, rank uint32) *accessQueue {
+func (r *Room) newAccesses(p *peer, rank uint32) *accessQueue {
 	var q *accessQueue
-	if n := len(c.spareAccesses); n > 0 {
-		q, c.spareAccesses = c.spareAccesses[n-1], c.spareAccesses[:n-1]
+	if n := len(r.spareAccesses); n > 0 {
+		q, r.spareAccesses = r.spareAccesses[n-1], r.spareAccesses[:n-1]
 	} else {
 		q = new(accessQueue)
 	}
 	q.rank = rank
 	p.accesses = append(p.accesses, q)
-	p.streams.Add(rank, entry{entryAccess, uint64(rank)})
+	r.channel.Queue(p.id, rank, Turn{ID: uint64(rank)})
 	return q
+}
+
+// Feed takes the next turn of what was queued at a peer; false: it was the last.
+func (r *Room) Feed(id link.Peer, t Turn) bool {
+	if t.Get {
+		return r.feedGot(r.peer(id), t.ID)
+	}
+	return r.feedAccess(r.peer(id), uint32(t.ID))
 }
 
 // feedAccess emits the next frame of a rank's accesses; false: there are none
 // any more.
-func (c *Core) feedAccess(p *peer, rank uint32) bool {
+func (r *Room) feedAccess(p *peer, rank uint32) bool {
 	q := p.accessesOf(rank)
 	for q.ids.Len() > 0 {
 		id := *q.ids.First()
-		o := c.origins.Get(id)
-		if o != nil && !c.stepAccess(p, o, id) {
+		o := r.origins.Get(id)
+		if o != nil && !r.stepAccess(p, o, id) {
 			return true
 		}
 		q.ids.Pop()
@@ -101,7 +101,7 @@ func (c *Core) feedAccess(p *peer, rank uint32) bool {
 		}
 	}
 	if q.ids.Reuse() {
-		c.spareAccesses = append(c.spareAccesses, q)
+		r.spareAccesses = append(r.spareAccesses, q)
 	}
 	return false
 }
@@ -109,17 +109,17 @@ func (c *Core) feedAccess(p *peer, rank uint32) bool {
 // stepAccess takes the next step of an operation: the link's own write or read
 // where the window can be reached so, a frame where not. false: it has more, or
 // has to wait.
-func (c *Core) stepAccess(p *peer, o *origin, id uint64) bool {
+func (r *Room) stepAccess(p *peer, o *origin, id uint64) bool {
 	switch o.op {
 	case shm.OpPut, shm.OpGet:
-		switch c.reachFor(p, o, id) {
+		switch r.reachFor(p, o, id) {
 		case reachStarted:
 			return true
 		case reachFull:
 			return false
 		}
 	case shm.OpFlush, shm.OpUnlock:
-		if use := c.usesOf(p, o.rank); use != nil && use.remote+use.gets > 0 {
+		if use := r.usesOf(p, o.rank); use != nil && use.remote+use.gets > 0 {
 			return false // reachEnded and getEnded go on
 		}
 		fallthrough
@@ -128,68 +128,68 @@ func (c *Core) stepAccess(p *peer, o *origin, id uint64) bool {
 			return false
 		}
 	}
-	return c.sayAccess(p, o, id)
+	return r.sayAccess(p, o, id)
 }
 
 // sayAccess emits the next frame of an operation; false as in stepAccess.
-func (c *Core) sayAccess(p *peer, o *origin, id uint64) bool {
+func (r *Room) sayAccess(p *peer, o *origin, id uint64) bool {
 	switch o.op {
 	case shm.OpPut:
-		return c.emitAccess(p, o, id, wire.Put, p.fragment)
+		return r.emitAccess(p, o, id, wire.Put, r.fragment(p))
 	case shm.OpAcc:
-		return c.emitAccess(p, o, id, wire.Acc, min(accFragment, p.fragment&^15))
+		return r.emitAccess(p, o, id, wire.Acc, min(AccFragment, r.fragment(p)&^15))
 	case shm.OpGet:
-		return c.emitGet(p, o, id)
+		return r.emitGet(p, o, id)
 	case shm.OpFetch, shm.OpCas:
-		h := c.emitRequest(p, o, id, wire.Fetch)
+		h := r.emitRequest(p, o, id, wire.Fetch)
 		h.Tag, h.B = o.offset, o.word
 	case shm.OpLock:
-		h := c.emitRequest(p, o, id, wire.Lock)
+		h := r.emitRequest(p, o, id, wire.Lock)
 		h.B = o.word
 	case shm.OpPost, shm.OpComplete:
-		return c.tellEpoch(p, o, id)
+		return r.tellEpoch(p, o, id)
 	case shm.OpUnlock:
-		c.emitRequest(p, o, id, wire.Unlock)
+		r.emitRequest(p, o, id, wire.Unlock)
 	case shm.OpFlush:
-		if o.target != shm.AnySource && c.quiet(p, o) {
-			c.endOrigin(id, shm.StatusOK)
+		if o.target != shm.AnySource && r.quiet(p, o) {
+			r.End(id, shm.StatusOK)
 			return true
 		}
-		h := c.emitRequest(p, o, id, wire.Flush)
+		h := r.emitRequest(p, o, id, wire.Flush)
 		if o.target == shm.AnySource {
-			h.Dst, h.Tag = c.firstRank(p), 1
+			h.Dst, h.Tag = r.cfg.First[p.id], 1
 			return true // counted by flushAll
 		}
-		o.sent = p.out.last // up to here it is flushed when the answer has come
+		o.sent = h.Seq // up to here it is flushed when the answer has come
 	}
 	o.emitted, o.waits = true, 1
 	return true
 }
 
 // emitRequest emits a frame with o's operand, if it has one.
-func (c *Core) emitRequest(p *peer, o *origin, id uint64, t wire.Type) *wire.Header {
-	if o.op != shm.OpFlush {
-		c.spoke(p, o)
-	}
-	f, _ := c.emit(p, t)
+func (r *Room) emitRequest(p *peer, o *origin, id uint64, t wire.Type) *wire.Header {
+	f := r.channel.Emit(p.id, t)
 	h := &f.Head
+	if o.op != shm.OpFlush {
+		r.spoke(p, o, h.Seq)
+	}
 	h.Context, h.Src, h.Dst, h.A = o.context, o.rank, o.target, id
 	h.Length = uint32(copy(f.Inline[:], o.operand[:o.length]))
 	return h
 }
 
 // emitGet asks for all that a get wants, if the peer has not too many of them.
-func (c *Core) emitGet(p *peer, o *origin, id uint64) bool {
+func (r *Room) emitGet(p *peer, o *origin, id uint64) bool {
 	if o.total == 0 {
-		c.endOrigin(id, shm.StatusOK)
+		r.End(id, shm.StatusOK)
 		return true
 	}
-	if p.gets >= getWindow {
+	if p.gets >= GetWindow {
 		return false
 	}
 	p.gets++
-	c.useOf(p, o.rank).gets++
-	h := c.emitRequest(p, o, id, wire.Get)
+	r.useOf(p, o.rank).gets++
+	h := r.emitRequest(p, o, id, wire.Get)
 	h.Tag, h.B = o.offset, o.total
 	o.emitted, o.waits = true, 1
 	return true
@@ -197,39 +197,40 @@ func (c *Core) emitGet(p *peer, o *origin, id uint64) bool {
 
 // getEnded makes room for another get, and lets a flush go that has waited for this
 // one: it would be answered before all is read, and its window could be freed then.
-func (c *Core) getEnded(p *peer, rank uint32) {
+func (r *Room) getEnded(p *peer, rank uint32) {
 	p.gets--
-	c.useOf(p, rank).gets--
-	if !p.streams.Empty() {
-		c.touch(p)
-	}
+	r.useOf(p, rank).gets--
+	r.channel.Wake(p.id)
 }
 
 // emitAccess sends the next fragment of a Put or Accumulate. Small ones leave
 // the application's memory at once; others are done when the last fragment is
 // acknowledged.
-func (c *Core) emitAccess(p *peer, o *origin, id uint64, t wire.Type, fragment uint64) bool {
+func (r *Room) emitAccess(p *peer, o *origin, id uint64, t wire.Type, fragment uint64) bool {
 	if o.total == 0 {
-		c.endOrigin(id, shm.StatusOK)
+		r.End(id, shm.StatusOK)
 		return true
 	}
-	c.spoke(p, o)
 	n := min(fragment, o.total-o.sent)
-	f, a := c.emit(p, t)
+	small := o.total <= link.InlineMax
+	var f *link.Frame
+	if small {
+		f = r.channel.Emit(p.id, t)
+	} else {
+		r.sessions.Hold(o.session)
+		f = r.channel.EmitFrom(p.id, t, Payload{Memory: o.buf.Slice(o.sent, n), Session: o.session, Release: ReleaseAccess, ID: id})
+	}
 	h := &f.Head
+	r.spoke(p, o, h.Seq)
 	h.Context, h.Src, h.Dst = o.context, o.rank, o.target
 	h.Tag, h.A, h.Length = o.offset+o.sent, o.tag, uint32(n)
-	if o.total <= uint64(len(f.Inline)) {
-		copy(f.Inline[:], c.ports.Bytes(o.buf))
-		c.endOrigin(id, shm.StatusOK)
+	if small {
+		copy(f.Inline[:], r.ports.Bytes(o.buf))
+		r.End(id, shm.StatusOK)
 		return true
 	}
-	f.Payload = o.buf.Slice(o.sent, n)
-	*a = after{kind: afterOrigin, session: o.owner.session, id: id, hold: true}
-	c.ranks.Hold(o.owner.session)
 	o.waits++
 	o.sent += n
-	p.out.queued += n
 	if o.sent < o.total {
 		return false
 	}
@@ -240,36 +241,36 @@ func (c *Core) emitAccess(p *peer, o *origin, id uint64, t wire.Type, fragment u
 
 // flushAll asks every sidecar that was ever talked to, behind what its rank has
 // still to say there.
-func (c *Core) flushAll(o *origin, id uint64) {
+func (r *Room) flushAll(o *origin, id uint64) {
 	o.emitted = true
-	c.effort += ranks.StepEffort * uint64(len(c.peers))
-	for i := range c.peers {
-		if p := &c.peers[i]; p.state != peerIdle && !c.over(p) {
-			o.asked = append(o.asked, p.id)
+	r.effort += ranks.StepEffort * uint64(len(r.peers))
+	for i := range r.peers {
+		if p := link.Peer(i); r.channel.Standing(p)&(Idle|Over) == 0 {
+			o.asked = append(o.asked, p)
 		}
 	}
 	if o.waits = len(o.asked); o.waits == 0 {
-		c.endOrigin(id, shm.StatusOK)
+		r.End(id, shm.StatusOK)
 		return
 	}
 	for _, peer := range o.asked {
-		c.access(&c.peers[peer], o, id)
+		r.access(r.peer(peer), o, id)
 	}
 }
 
 // dropAccesses ends what was still to be said to a dead peer.
-func (c *Core) dropAccesses(p *peer, status shm.Status) {
+func (r *Room) dropAccesses(p *peer, status shm.Status) {
 	queues := p.accesses
 	p.accesses = nil
 	for _, q := range queues {
 		for _, id := range q.ids.Rest() {
-			o := c.origins.Get(id)
+			o := r.origins.Get(id)
 			switch {
 			case o == nil:
 			case o.target == shm.AnySource:
-				c.flushAnswered(id, o, p, status)
+				r.flushAnswered(id, o, p.id, status)
 			default:
-				c.endOrigin(id, status)
+				r.End(id, status)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package core
+package onesided
 
 import "github.com/outrigger-hpc/outrigger/api/shm"
 
@@ -23,16 +23,16 @@ func (p *peer) mayAsk(o *origin) bool {
 
 // mayWait counts a lock that a peer is asked for, or a flush of all peers; false:
 // there are too many.
-func (c *Core) mayWait(s *session, o *origin) bool {
+func (r *Room) mayWait(b *member, o *origin) bool {
 	switch {
 	case o.target == shm.AnySource:
-		if s.flushes >= flushesOf {
+		if b.flushes >= flushesOf {
 			return false
 		}
-		s.flushes++
+		b.flushes++
 	case o.op == shm.OpLock:
-		p := c.peerOf(o.target)
-		if p.waits >= lockLimit {
+		p := r.peerOf(o.target)
+		if p.waits >= LockLimit {
 			return false
 		}
 		p.waits++
@@ -44,18 +44,18 @@ func (c *Core) mayWait(s *session, o *origin) bool {
 }
 
 // releaseOrigin forgets an operation, and lets the next one of its kind go.
-func (c *Core) releaseOrigin(id uint64, o *origin) {
+func (r *Room) releaseOrigin(id uint64, o *origin) {
 	if o.asks {
-		switch p := c.originPeer(o); {
-		case p == nil:
-			c.sessions[o.owner.session].flushes--
+		switch {
+		case o.target == shm.AnySource:
+			r.members[o.session].flushes--
 		case o.op == shm.OpLock:
-			p.waits--
+			r.peerOf(o.target).waits--
 		default:
-			if p.asks--; !p.streams.Empty() {
-				c.touch(p)
-			}
+			p := r.peerOf(o.target)
+			p.asks--
+			r.channel.Wake(p.id)
 		}
 	}
-	c.origins.Release(id)
+	r.origins.Release(id)
 }
