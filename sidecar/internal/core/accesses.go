@@ -66,8 +66,6 @@ func (h host) Wake(p link.Peer) {
 	}
 }
 
-func (h host) Ahead(p link.Peer) bool { return h.c.peers[p].ahead() }
-
 func (h host) Reach(p link.Peer) { h.c.reach(&h.c.peers[p]) }
 
 func (h host) Standing(id link.Peer) (s onesided.Standing) {
@@ -88,6 +86,9 @@ func (h host) Standing(id link.Peer) (s onesided.Standing) {
 	}
 	if p.bye {
 		s |= onesided.Bye
+	}
+	if p.ahead() {
+		s |= onesided.Full
 	}
 	return s
 }

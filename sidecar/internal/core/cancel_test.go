@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
@@ -51,5 +52,52 @@ func TestLastWordKeepsRegistration(t *testing.T) {
 				t.Fatalf("%d registrations are left, %d ended in order", ports.keys, ports.inOrder)
 			}
 		})
+	}
+}
+
+// TestCancelsAreWithinThePeersBounds: whatever the ranks of a sidecar cancel, it asks
+// a peer for no more messages back than that answers at once: a pod may have open many times
+// as many sends.
+func TestCancelsAreWithinThePeersBounds(t *testing.T) {
+	const ranks, each = 2, shm.MaxRequests - 1
+	x := newCrowd(t)
+	c, p := x.core, &x.core.peers[1]
+	for rank := range SessionID(ranks) {
+		for req := range uint32(each) {
+			d := shm.Descriptor{Op: shm.OpSend, Req: req, Peer: 2, Class: shm.ClassArena}
+			d.SetBody(0, 128<<10, 0, 0)
+			x.submit(rank, d)
+		}
+		for req := range uint32(each) {
+			x.submit(rank, shm.Descriptor{Op: shm.OpCancel, Req: req})
+		}
+	}
+	for answered := 0; answered < ranks*each; {
+		x.frames = x.frames[:0]
+		for c.Flush(2, x) {
+		}
+		n := 0
+		for i := range x.frames {
+			h := &x.frames[i].Head
+			if h.Type != wire.Retract {
+				continue
+			}
+			if n++; n > retractWindow {
+				t.Fatalf("%d cancels are not answered, want at most %d", n, retractWindow)
+			}
+		}
+		asked := slices.Clone(x.frames)
+		for i := range asked {
+			if h := asked[i].Head; h.Type == wire.Retract {
+				answered++
+				x.deliver(wire.Header{Type: wire.Retracted, A: h.A, B: 1, Ack: h.Seq}, nil)
+			}
+		}
+		if n == 0 {
+			t.Fatalf("%d of %d cancels are answered, and no more are sent", answered, ranks*each)
+		}
+	}
+	if x.done != ranks*each || p.retracts != 0 {
+		t.Errorf("%d of %d sends have ended, %d cancels are said to be open", x.done, ranks*each, p.retracts)
 	}
 }

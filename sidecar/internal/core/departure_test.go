@@ -303,3 +303,50 @@ func TestAbortOfTheDeserted(t *testing.T) {
 		}
 	}
 }
+
+// TestLocksOfWhoHasLeft: the locks of a rank that leaves end however many windows there are, a
+// bounded number in one Advance, also while windows are freed.
+func TestLocksOfWhoHasLeft(t *testing.T) {
+	const windows = 4096 - 1
+	x := newCrowd(t)
+	for rank := range SessionID(2) {
+		for i := range uint32(windows) {
+			x.submit(rank, shm.Descriptor{Op: shm.OpWin, Req: 1, Context: 100 + i})
+		}
+	}
+	for dst := range uint32(2) {
+		for i := range uint64(windows) {
+			x.deliver(wire.Header{Type: wire.Lock, Context: 100 + uint32(i), Src: 2, Dst: dst, A: 1, B: i % 2}, nil)
+			x.deliver(wire.Header{Type: wire.Lock, Context: 100 + uint32(i), Src: 3, Dst: dst, A: 2, B: 1}, nil)
+		}
+	}
+	granted := func() (n int) {
+		x.frames = x.frames[:0]
+		for x.core.Flush(2, x) {
+		}
+		for i := range x.frames {
+			if x.frames[i].Head.Type == wire.Locked {
+				n++
+			}
+		}
+		return n
+	}
+	if n := granted(); n != 2*windows {
+		t.Fatalf("%d locks of %d are granted", n, 2*windows)
+	}
+	x.deliver(wire.Header{Type: wire.Left, Src: 2}, nil)
+	all, freed := 0, uint32(0)
+	for x.core.Advance(3) > 0 {
+		n := granted()
+		if all += n; n > advanceItems+1 {
+			t.Errorf("%d locks end in one step", n)
+		}
+		if freed < 5 { // those that were locked first
+			x.submit(0, shm.Descriptor{Op: shm.OpWinFree, Req: 1, Context: 100 + freed})
+			freed++
+		}
+	}
+	if all < 2*windows-int(freed) || all > 2*windows {
+		t.Errorf("%d locks are granted to who waited, %d windows are left", all, 2*windows-freed)
+	}
+}

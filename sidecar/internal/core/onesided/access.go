@@ -22,7 +22,7 @@ type accessQueue struct {
 // access starts a one-sided operation, or queues it behind others of its rank.
 func (r *Room) access(p *peer, o *origin, id uint64) {
 	q := p.accessesOf(o.rank)
-	if q == nil && !r.channel.Ahead(p.id) && r.stepAccess(p, o, id) {
+	if q == nil && r.channel.Standing(p.id)&Full == 0 && r.stepAccess(p, o, id) {
 		return
 	}
 	if q == nil {

@@ -23,8 +23,6 @@ type Channel interface {
 	Queue(p link.Peer, rank uint32, t Turn)
 	// Wake has those turns go on that had nothing to do, if there are some.
 	Wake(p link.Peer)
-	// Ahead reports that as much waits for the peer's link as is useful.
-	Ahead(p link.Peer) bool
 	// Reach makes the connection to a peer if there is none.
 	Reach(p link.Peer)
 	// Standing is how things are with a peer, and Caps what its link can do.
@@ -90,6 +88,7 @@ const (
 	Beyond                      // it cannot be told of anything any more, or needs not
 	Dead                        // for good
 	Bye                         // it has said goodbye
+	Full                        // as much waits for its link as is useful
 )
 
 // Job is what the room knows of the job.

@@ -72,7 +72,8 @@ func (o *origin) moves() bool {
 
 // Open is what has not ended, at both sides.
 type Open struct {
-	Accesses  int // operations of ranks of here, without gets whose rank and whose peer are gone
+	Accesses  int // operations of ranks of here
+	Orphans   int // gets whose application is gone, and that are being answered
 	Asked     int // of them, those that count among what a peer may be asked for
 	Queued    int // ranks with operations that wait for their turn at a peer
 	Remote    int // operations that links carry out
@@ -81,7 +82,8 @@ type Open struct {
 	Closing   int // windows that are gone, with waiters
 	Exposures int // windows that peers have reached for or written to
 	Holders   int // peers that reach for them
-	Gets      int // of peers, that are being answered
+	Gets      int // of peers, whose answers are not wholly in frames
+	Served    int // of peers, whose answers they have not acknowledged wholly
 	Missed    int // accesses of peers to windows that are not there
 }
 
@@ -89,16 +91,24 @@ type Open struct {
 func (r *Room) Open() Open {
 	x := Open{Views: r.views.Len(), Windows: len(r.windows), Closing: len(r.closing), Exposures: r.exposures.Len(), Gets: r.gots.Len()}
 	r.origins.Each(func(_ uint64, o *origin) {
-		if !o.orphan {
+		if o.orphan {
+			x.Orphans++
+		} else {
 			x.Accesses++
 		}
 	})
 	r.exposures.Each(func(_ uint64, e *exposed) { x.Holders += e.Holders() })
+	for _, b := range r.members {
+		if b != nil {
+			x.Asked += b.flushes
+		}
+	}
 	for _, p := range r.peers {
 		if p != nil {
 			x.Asked += p.asks + p.waits
 			x.Queued += len(p.accesses)
 			x.Remote += p.views.under
+			x.Served += p.served
 			x.Missed += len(p.missed.list)
 		}
 	}

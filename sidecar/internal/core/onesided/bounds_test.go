@@ -1,0 +1,236 @@
+package onesided
+
+import (
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// TestAsksAreWithinThePeersBounds: whatever the ranks of a sidecar ask of a peer,
+// it never keeps so much of it that the sidecar breaks the protocol (P§6), and all
+// of it is done in the end.
+func TestAsksAreWithinThePeersBounds(t *testing.T) {
+	const many, each, target = 2, shm.MaxRequests - 1, 2
+	for name, ask := range map[string]struct {
+		d      shm.Descriptor
+		answer wire.Type
+		most   int
+		ends   bool // what is beyond the bound ends at once
+	}{
+		"fetches": {shm.Descriptor{Op: shm.OpFetch, Peer: target, Class: shm.ClassInline}, wire.Fetched, askWindow, false},
+		"flushes": {shm.Descriptor{Op: shm.OpFlush, Peer: target}, wire.Flushed, askWindow, false},
+		"unlocks": {shm.Descriptor{Op: shm.OpUnlock, Peer: target}, wire.Flushed, askWindow, false},
+		"locks":   {shm.Descriptor{Op: shm.OpLock, Peer: target}, wire.Locked, LockLimit, true},
+		"to all":  {shm.Descriptor{Op: shm.OpFlush, Peer: shm.AnySource}, wire.Flushed, many * flushesOf, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			s.quiet = true
+			s.at[0], s.at[2] = Idle, Idle
+			for rank := range ranks.SessionID(many) {
+				for req := range uint32(each) {
+					d := ask.d
+					d.Req, d.Context = req, 9
+					if err := s.room.Submit(rank, &d); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			early, answered := s.ended, 0
+			if ask.ends != (early > 0) {
+				t.Errorf("%d requests end at once", early)
+			}
+			for s.ended < many*each {
+				s.turn(1)
+				asked := s.frames
+				s.frames = nil
+				if len(asked) > ask.most {
+					t.Fatalf("%d requests are not answered, want at most %d", len(asked), ask.most)
+				}
+				for _, x := range asked {
+					answered++
+					if err := s.room.Frame(1, &wire.Header{Type: ask.answer, A: x.frame.Head.A}, nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if len(asked) == 0 {
+					t.Fatalf("%d of %d requests have ended, and no more is asked", s.ended, many*each)
+				}
+			}
+			if n := s.room.Open().Asked; answered+early != many*each || n != 0 {
+				t.Errorf("%d asked and %d refused of %d; %d are said to be open", answered, early, many*each, n)
+			}
+		})
+	}
+}
+
+// granted counts the locks that were granted since it was asked last.
+func (s *stage) granted() (n int) {
+	for _, x := range s.frames {
+		if x.frame.Head.Type == wire.Locked {
+			n++
+		}
+	}
+	s.frames = nil
+	return n
+}
+
+func (s *stage) window(rank ranks.SessionID, number uint32) {
+	s.t.Helper()
+	if err := s.room.SubmitWindow(rank, &shm.Descriptor{Op: shm.OpWin, Req: 1, Context: number}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *stage) ask(t wire.Type, src, dst, window uint32, request, exclusive uint64) {
+	s.t.Helper()
+	from := link.Peer(s.room.cfg.PodOf[src])
+	if err := s.room.Frame(from, &wire.Header{Type: t, Context: window, Src: src, Dst: dst, A: request, B: exclusive}, nil); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestManyWaitForALock: however many wait for a lock, each gets it, and a step grants a
+// bounded number.
+func TestManyWaitForALock(t *testing.T) {
+	const many = 3*grantsAStep + 5
+	s := newStage(t)
+	s.quiet = true
+	s.window(0, 9)
+	s.ask(wire.Lock, 2, 0, 9, 1, 1)
+	for i := range uint64(many) {
+		s.ask(wire.Lock, 3, 0, 9, 100+i, 0)
+	}
+	s.granted()
+	s.ask(wire.Unlock, 2, 0, 9, 2, 0)
+	granted := s.granted()
+	if granted > grantsAStep {
+		t.Errorf("%d locks are granted at once", granted)
+	}
+	for s.room.Pending() {
+		s.room.Grant()
+		n := s.granted()
+		if granted += n; n > grantsAStep {
+			t.Errorf("%d locks are granted in one step", n)
+		}
+	}
+	if granted != many {
+		t.Errorf("%d of %d locks are granted", granted, many)
+	}
+	if s.kept[1] != 0 {
+		t.Errorf("%d bytes are kept for the pod of those who have waited", s.kept[1])
+	}
+}
+
+// TestLocksOfWhoHasLeft: the locks of a rank that leaves end however many windows there are, a
+// bounded number in one step, also while windows are freed.
+func TestLocksOfWhoHasLeft(t *testing.T) {
+	const windows, budget = windowLimit - 1, 1000
+	s := newStage(t)
+	s.quiet = true
+	for rank := range ranks.SessionID(2) {
+		for i := range uint32(windows) {
+			s.window(rank, 100+i)
+		}
+	}
+	for dst := range uint32(2) {
+		for i := range uint32(windows) {
+			s.ask(wire.Lock, 2, dst, 100+i, 1, uint64(i%2))
+			s.ask(wire.Lock, 3, dst, 100+i, 2, 1)
+		}
+	}
+	if n := s.granted(); n != 2*windows {
+		t.Fatalf("%d locks of %d are granted", n, 2*windows)
+	}
+	s.left[2] = true
+	s.room.RankLeft(2)
+	all, freed := 0, uint32(0)
+	for more := true; more; {
+		_, more = s.room.SweepLocks(budget)
+		n := s.granted()
+		if all += n; n > budget {
+			t.Errorf("%d locks end in one step", n)
+		}
+		if freed < 5 { // those that were locked first
+			if err := s.room.FreeWindow(0, &shm.Descriptor{Op: shm.OpWinFree, Req: 1, Context: 100 + freed}); err != nil {
+				t.Fatal(err)
+			}
+			freed++
+		}
+	}
+	if all < 2*windows-int(freed) || all > 2*windows {
+		t.Errorf("%d locks are granted to who waited, %d windows are left", all, 2*windows-freed)
+	}
+	for _, h := range s.room.hosted {
+		for number, w := range h.wins {
+			if len(w.holders) != 1 || w.holders[3] != 1 || !w.exclusive {
+				t.Fatalf("window %d of rank %d is held by %v", number, h.rank, w.holders)
+			}
+		}
+	}
+}
+
+// TestMissesAreBounded: a peer that accesses window after window that is not here makes this
+// sidecar keep some of them; a flush of any other is told as if it were one of the rest.
+func TestMissesAreBounded(t *testing.T) {
+	s := newStage(t)
+	for i := range uint32(missesMax + 1) {
+		if to, err := s.room.Place(1, &wire.Header{Type: wire.Put, Context: 100 + i, Src: 2, Length: 8}); err != nil || to.Where != Discard {
+			t.Fatal(to, err)
+		}
+	}
+	if n := s.room.Open().Missed; n != missesMax || !s.room.peers[1].missed.more {
+		t.Errorf("%d of %d are kept", n, missesMax)
+	}
+	s.frames = nil
+	if err := s.room.Frame(1, &wire.Header{Type: wire.Flush, Context: 9, Src: 3, Tag: 1}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if shm.Status(s.frames[0].frame.Head.B) != shm.StatusInvalid {
+		t.Error("a flush of all ranks is said to have gone well")
+	}
+}
+
+// TestViewsAreBounded: a peer is asked for a bounded number of windows at once; the others are
+// accessed by frames until some are answered.
+func TestViewsAreBounded(t *testing.T) {
+	s := newStage(t)
+	s.quiet = true
+	s.caps[1] = link.Caps{Register: true, Read: true, Write: true}
+	asked := func(first uint32) (list []uint64) {
+		for i := range uint32(exposeWindow + 1) {
+			d := shm.Descriptor{Op: shm.OpPut, Req: 1 + first + i, Peer: 2, Context: first + i, Class: shm.ClassArena}
+			d.SetBody(buffers, 100, 0, 0)
+			if err := s.room.Submit(0, &d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, x := range s.frames {
+			if x.frame.Head.Type == wire.Expose {
+				list = append(list, x.frame.Head.A)
+			}
+		}
+		s.frames = nil
+		return list
+	}
+	list := asked(100)
+	if len(list) != exposeWindow {
+		t.Fatalf("%d windows are asked for, want %d", len(list), exposeWindow)
+	}
+	if n := len(asked(1000)); n != 0 {
+		t.Errorf("%d more are asked for while none is answered", n)
+	}
+	for _, id := range list[:10] {
+		body := make([]byte, 64)
+		n := (&wire.ExposedBody{}).Encode(body)
+		if err := s.room.Frame(1, &wire.Header{Type: wire.Exposed, A: id, B: 1}, body[:n]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(asked(2000)); n != 10 {
+		t.Errorf("%d are asked for when 10 are answered", n)
+	}
+}
