@@ -68,24 +68,22 @@ func (h host) Wake(p link.Peer) {
 
 func (h host) Reach(p link.Peer) { h.c.reach(&h.c.peers[p]) }
 
-func (h host) Standing(id link.Peer) (s onesided.Standing) {
+// standings are what the state of a peer alone says (over, beyond).
+var standings = [...]onesided.Standing{
+	peerIdle: onesided.Idle, peerConnecting: 0, peerGreeting: 0, peerReady: onesided.Ready,
+	peerDead: onesided.Dead | onesided.Over | onesided.Beyond, peerDenied: onesided.Beyond,
+}
+
+func (h host) Standing(id link.Peer) onesided.Standing {
 	p := &h.c.peers[id]
-	switch p.state {
-	case peerReady:
-		s = onesided.Ready
-	case peerIdle:
-		s = onesided.Idle
-	case peerDead:
-		s = onesided.Dead
-	}
-	if h.c.over(p) {
+	s := standings[p.state]
+	if p.gen > h.c.gen {
 		s |= onesided.Over
 	}
-	if beyond(p) {
-		s |= onesided.Beyond
-	}
 	if p.bye {
-		s |= onesided.Bye
+		if s |= onesided.Bye; s&onesided.Idle != 0 {
+			s |= onesided.Beyond
+		}
 	}
 	if p.ahead() {
 		s |= onesided.Full

@@ -19,10 +19,11 @@ type accessQueue struct {
 	ids  queue.FIFO[uint64] // of origins; they may have ended meanwhile
 }
 
-// access starts a one-sided operation, or queues it behind others of its rank.
-func (r *Room) access(p *peer, o *origin, id uint64) {
+// access starts a one-sided operation at a peer of that standing, or queues it behind others of
+// its rank.
+func (r *Room) access(p *peer, o *origin, id uint64, is Standing) {
 	q := p.accessesOf(o.rank)
-	if q == nil && r.channel.Standing(p.id)&Full == 0 && r.stepAccess(p, o, id) {
+	if q == nil && is&Full == 0 && r.stepAccess(p, o, id, is) {
 		return
 	}
 	if q == nil {
@@ -37,7 +38,7 @@ func (r *Room) access(p *peer, o *origin, id uint64) {
 func (r *Room) accessFirst(p *peer, o *origin, id uint64) {
 	q := p.accessesOf(o.rank)
 	if q == nil {
-		r.access(p, o, id)
+		r.access(p, o, id, r.channel.Standing(p.id))
 		return
 	}
 	q.ids.Unshift(id)
@@ -77,11 +78,11 @@ func (r *Room) Feed(id link.Peer, t Turn) bool {
 // feedAccess emits the next frame of a rank's accesses; false: there are none
 // any more.
 func (r *Room) feedAccess(p *peer, rank uint32) bool {
-	q := p.accessesOf(rank)
+	q, is := p.accessesOf(rank), r.channel.Standing(p.id)
 	for q.ids.Len() > 0 {
 		id := *q.ids.First()
 		o := r.origins.Get(id)
-		if o != nil && !r.stepAccess(p, o, id) {
+		if o != nil && !r.stepAccess(p, o, id, is) {
 			return true
 		}
 		q.ids.Pop()
@@ -109,10 +110,10 @@ func (r *Room) feedAccess(p *peer, rank uint32) bool {
 // stepAccess takes the next step of an operation: the link's own write or read
 // where the window can be reached so, a frame where not. false: it has more, or
 // has to wait.
-func (r *Room) stepAccess(p *peer, o *origin, id uint64) bool {
+func (r *Room) stepAccess(p *peer, o *origin, id uint64, is Standing) bool {
 	switch o.op {
 	case shm.OpPut, shm.OpGet:
-		switch r.reachFor(p, o, id) {
+		switch r.reachFor(p, o, id, is) {
 		case reachStarted:
 			return true
 		case reachFull:
@@ -254,7 +255,7 @@ func (r *Room) flushAll(o *origin, id uint64) {
 		return
 	}
 	for _, peer := range o.asked {
-		r.access(r.peer(peer), o, id)
+		r.access(r.peer(peer), o, id, r.channel.Standing(peer))
 	}
 }
 

@@ -69,10 +69,13 @@ func (r *Room) Submit(s ranks.SessionID, d *shm.Descriptor) error {
 		r.End(id, shm.StatusNoMemory)
 	case all:
 		r.flushAll(o, id)
-	case r.channel.Standing(r.podOf(d.Peer))&Over != 0:
-		r.End(id, r.job.Lost(r.podOf(d.Peer)))
 	default:
-		r.access(r.peerOf(d.Peer), o, id)
+		p := r.peerOf(d.Peer)
+		if is := r.channel.Standing(p.id); is&Over != 0 {
+			r.End(id, r.job.Lost(p.id))
+		} else {
+			r.access(p, o, id, is)
+		}
 	}
 	return nil
 }

@@ -82,8 +82,8 @@ const (
 )
 
 // reachFor starts a put or get as a remote operation where that is possible.
-func (r *Room) reachFor(p *peer, o *origin, id uint64) reached {
-	if p.id == r.cfg.Self || o.framed || o.sent > 0 || o.total == 0 || r.channel.Standing(p.id)&Ready == 0 {
+func (r *Room) reachFor(p *peer, o *origin, id uint64, is Standing) reached {
+	if p.id == r.cfg.Self || o.framed || o.sent > 0 || o.total == 0 || is&Ready == 0 {
 		return reachNot
 	}
 	caps := r.channel.Caps(p.id)
