@@ -39,6 +39,7 @@ func run(cfg launch.Config, patience time.Duration) (int, error) {
 		}
 		return 1, errors.Join(err, leaveWord(&cfg, reason, err))
 	}
+	cfg.Failed = mpi.SameSidecar(cfg.Socket, cfg.Failed)
 	e := launch.Run(ctx, cfg)
 	if e == nil {
 		return 0, nil

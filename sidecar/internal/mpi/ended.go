@@ -43,6 +43,7 @@ func (m management) ended(ctx context.Context, rank int) (vanished bool, err err
 func Failed(socket string, rank, code int) {
 	ctx, cancel := context.WithTimeout(context.Background(), tellPatience)
 	defer cancel()
+	begun := listensAt(socket)
 	conn, err := launcher(socket).dial(ctx)
 	if errors.Is(err, unix.ECONNREFUSED) {
 		return
@@ -50,7 +51,10 @@ func Failed(socket string, rank, code int) {
 	if err == nil {
 		_ = conn.Close() // nothing was asked
 	}
-	if Await(ctx, socket, tellPatience, func(string) {}) == nil {
+	if Await(ctx, socket, tellPatience, func(string) {}) != nil {
+		return
+	}
+	if begun == (listening{}) || listensAt(socket) == begun { // else it was being killed
 		_ = launcher(socket).failed(ctx, rank, code) // as said
 	}
 }

@@ -1,0 +1,36 @@
+package mpi
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+)
+
+// TestSameSidecar: failures of ranks are told to the sidecar with which they began, and to no other
+// one in its place, whether its socket is there yet or not.
+func TestSameSidecar(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	listen := func() net.Listener {
+		l, err := net.Listen("unix", socket+names.LaunchSuffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	var told []string
+	l := listen()
+	tell := SameSidecar(socket, func(rank, code int) { told = append(told, fmt.Sprint(rank, " ", code)) })
+	tell(1, 2)
+	_ = l.Close() // which removes it
+	tell(3, 4)
+	l = listen()
+	defer func() { _ = l.Close() }() // nothing connects
+	tell(5, 6)
+	if want := []string{"1 2"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+}
