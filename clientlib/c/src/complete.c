@@ -48,7 +48,7 @@ static void done(outrigger *s, uint32_t id, struct or_op *op, const struct or_de
 	}
 	or_give_chunks(s, op);
 	if (op->notify == NULL && !op->nobody)
-		return; /* somebody waits */
+		return; /* a caller waits for it */
 	outrigger_done notify = op->notify;
 	void *arg = op->arg;
 	struct outrigger_result result = *r;

@@ -8,8 +8,7 @@ int or_begin(outrigger *s, uint32_t *id, struct or_op **op)
 	int rc = or_op_take(&s->ops, id, op);
 	if (rc != OUTRIGGER_TOO_MANY)
 		return rc;
-	/* Sends that nobody waits for free their numbers when they are seen to be
-	 * complete. */
+	/* Silent sends free their numbers when their completions are taken. */
 	rc = or_progress(s);
 	return rc == OUTRIGGER_OK ? or_op_take(&s->ops, id, op) : rc;
 }

@@ -151,8 +151,8 @@ func (c *Core) oneSidedPlaced(p *peer, in *inbound) {
 
 func (in *inbound) oneSided() onesided.Inbound { return onesided.Inbound{Kind: in.of, ID: in.id} }
 
-// divert lets the payload of a put that was cut off come again to where nobody reads
-// it, if its window has ended meanwhile.
+// divert lets the payload of a put that was cut off come again into memory that is not read
+// if its window has ended meanwhile.
 func (c *Core) divert(p *peer) {
 	in := &p.in
 	if !in.active || in.kind != placeOneSided || !c.onesided.Divert(in.oneSided()) {

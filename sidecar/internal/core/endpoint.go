@@ -17,13 +17,13 @@ type endpoint struct {
 	index   int               // among the ranks of this sidecar
 	queue   *match.Queue      // point-to-point
 	colls   *match.Queue      // collectives: a space of its own
-	session *session          // nil: nobody is attached
+	session *session          // nil: no application is attached
 	gone    bool              // was attached and has left
 	ended   bool              // and nothing of it is open any more
 	absent  bool              // its process has ended: it attaches no more
 	probes  *match.Queue      // waiting probes: patterns only
 	talks   talks             // whom it has sent to
-	claimed []uint64          // messages that matched probes have taken and nobody has received
+	claimed []uint64          // messages that matched probes have taken and no receive has
 	offers  map[link.Peer]int // receives that are offered to a peer
 	backlog int               // messages that no link has taken
 	closed  map[uint32]bool   // contexts of which it will receive nothing any more; nil: there are none

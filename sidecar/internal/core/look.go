@@ -21,7 +21,7 @@ import (
 //	                ╰───────────▶ (sleeps)
 //	writes ended: Ack ──────────▶ wakes, looks: taken
 
-// lookAfter is the default of Limits.LookAfter: two Looks are to be few beside what they
+// lookAfter is the default of Limits.LookAfter: two Looks are to be few, compared with what they
 // spare.
 const lookAfter = 64
 

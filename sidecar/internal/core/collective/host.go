@@ -7,7 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
 
-// What the room calls beside its sessions. Arguments go by value: through an interface a
+// What the room calls in addition to its sessions. Arguments go by value: through an interface a
 // pointer to the caller's stack would be an allocation for each message.
 
 // Messages is what carries the messages of collectives. Each that was started ends with

@@ -38,7 +38,7 @@ func (r *Room) await(o *origin, id uint64, kind epoch.Kind) {
 	case r.channel.Standing(p)&Dead != 0 || r.job.HasLeft(o.target):
 		r.End(id, r.lostRank(o.target))
 	default:
-		r.channel.Reach(p) // or nobody would notice its end
+		r.channel.Reach(p) // otherwise its end is not noticed
 	}
 }
 

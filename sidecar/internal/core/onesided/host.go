@@ -7,7 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// What the room calls beside its sessions. Arguments go by value: through an interface a
+// What the room calls in addition to its sessions. Arguments go by value: through an interface a
 // pointer to the caller's stack would be an allocation for each access.
 
 // Channel is the streams of frames to the peers, and their links.
