@@ -1,6 +1,7 @@
 // Package golden compares encoded bytes with files of hexadecimal digits, for
 // the tests of what crosses a process boundary. Other implementations of the
-// same layout (clientlib/c) read the same files. Text compares text.
+// same layout (clientlib/c) read the same files. Text compares text, and Transcripts plays files
+// of commands and compares what they print.
 //
 // A file has comment lines that begin with #, then lines of up to sixteen bytes
 // in hexadecimal, separated by blanks. `go test PACKAGE -update` writes the
@@ -52,6 +53,46 @@ func Text(t testing.TB, name, got string) {
 	if got != string(want) {
 		t.Errorf("%s differs; got\n%swant\n%s", path, got, want)
 	}
+}
+
+// Transcripts plays each file testdata/*.txt: paragraphs of comments, commands, a line "----" and what
+// the commands print. begin makes what the commands of a file are for, and returns what carries out one
+// of them, a line of words, and returns its output: lines, or nothing.
+func Transcripts(t *testing.T, begin func(t *testing.T) (command func(words []string) string)) {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no transcripts in testdata (%v)", err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".txt")
+		t.Run(name, func(t *testing.T) {
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			Text(t, name, play(string(raw), begin(t)))
+		})
+	}
+}
+
+// play returns a transcript with its outputs made anew.
+func play(transcript string, command func(words []string) string) string {
+	var paragraphs []string
+	for p := range strings.SplitSeq(strings.TrimSpace(transcript), "\n\n") {
+		input, _, runs := strings.Cut(p+"\n", "----\n")
+		if runs {
+			var out strings.Builder
+			for line := range strings.Lines(input) {
+				if words := strings.Fields(line); len(words) > 0 && !strings.HasPrefix(words[0], "#") {
+					out.WriteString(command(words))
+				}
+			}
+			input += "----\n" + out.String()
+		}
+		paragraphs = append(paragraphs, strings.TrimRight(input, "\n"))
+	}
+	return strings.Join(paragraphs, "\n\n") + "\n"
 }
 
 // Read returns the bytes of testdata/NAME.golden.hex.

@@ -1,58 +1,21 @@
 package match
 
 import (
-	"flag"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/outrigger-hpc/outrigger/api/golden"
 )
 
-var update = flag.Bool("update", false, "rewrite the transcripts in testdata; read the difference before you keep it")
-
-// TestTranscripts plays each file of testdata. A file is a sequence of
-// paragraphs: comments, commands, a line "----" and what the commands printed.
-// All paragraphs of a file share one Queue.
+// TestTranscripts plays each file of testdata. All paragraphs of a file share one Queue.
 func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no transcripts in testdata (%v)", err)
-	}
-	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			raw, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := replay(string(raw))
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if diff := cmp.Diff(string(raw), got); diff != "" {
-				t.Errorf("transcript differs; if that is meant, run with -update (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// replay returns the transcript with its outputs made anew.
-func replay(text string) string {
-	s := &stage{q: New(), refs: map[string]Ref{}}
-	var paragraphs []string
-	for _, p := range strings.Split(strings.TrimSpace(text), "\n\n") {
-		input, _, runs := strings.Cut(p+"\n", "----\n")
-		if runs {
-			input += "----\n" + s.run(input)
-		}
-		paragraphs = append(paragraphs, strings.TrimRight(input, "\n"))
-	}
-	return strings.Join(paragraphs, "\n\n") + "\n"
+	golden.Transcripts(t, func(*testing.T) func([]string) string {
+		s := &stage{q: New(), refs: map[string]Ref{}}
+		return func(words []string) string { return s.command(words[0], words[1:]) + "\n" }
+	})
 }
 
 // stage is the Queue of a transcript; handles are small numbers, and a Ref is
@@ -60,18 +23,6 @@ func replay(text string) string {
 type stage struct {
 	q    *Queue
 	refs map[string]Ref
-}
-
-func (s *stage) run(input string) string {
-	var out strings.Builder
-	for line := range strings.Lines(input) {
-		words := strings.Fields(line)
-		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
-			continue
-		}
-		fmt.Fprintf(&out, "%s\n", s.command(words[0], words[1:]))
-	}
-	return out.String()
 }
 
 func (s *stage) command(name string, args []string) string {

@@ -3,8 +3,6 @@ package collective
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,20 +31,14 @@ import (
 //	end RANK | gone RANK      the session's collective is ended | the session is gone
 //	turn                      Advance, until it has nothing to do, and the dispute
 func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no transcripts in testdata (%v)", err)
-	}
-	for _, file := range files {
-		name := strings.TrimSuffix(filepath.Base(file), ".txt")
-		t.Run(name, func(t *testing.T) {
-			raw, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			golden.Text(t, name, newStage(t).replay(string(raw)))
-		})
-	}
+	golden.Transcripts(t, func(t *testing.T) func([]string) string {
+		s := newStage(t)
+		return func(words []string) string {
+			s.log.Reset()
+			s.command(words[0], words[1:])
+			return s.log.String()
+		}
+	})
 }
 
 // stage is a room, and all that it calls.
@@ -80,24 +72,6 @@ func newStage(t *testing.T) *stage {
 		s.room.Attach(session, rank)
 	}
 	return s
-}
-
-func (s *stage) replay(text string) string {
-	var paragraphs []string
-	for _, p := range strings.Split(strings.TrimSpace(text), "\n\n") {
-		input, _, runs := strings.Cut(p+"\n", "----\n")
-		if runs {
-			s.log.Reset()
-			for line := range strings.Lines(input) {
-				if words := strings.Fields(line); len(words) > 0 && words[0] != "#" {
-					s.command(words[0], words[1:])
-				}
-			}
-			input += "----\n" + s.log.String()
-		}
-		paragraphs = append(paragraphs, strings.TrimRight(input, "\n"))
-	}
-	return strings.Join(paragraphs, "\n\n") + "\n"
 }
 
 func (s *stage) say(format string, args ...any) { fmt.Fprintf(&s.log, format+"\n", args...) }

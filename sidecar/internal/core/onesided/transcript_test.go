@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,20 +36,16 @@ import (
 //
 // In a, fN is what the N-th frame has said in a, and N.M an id.
 func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no transcripts in testdata (%v)", err)
-	}
-	for _, file := range files {
-		name := strings.TrimSuffix(filepath.Base(file), ".txt")
-		t.Run(name, func(t *testing.T) {
-			raw, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			golden.Text(t, name, newStage(t).replay(string(raw)))
-		})
-	}
+	golden.Transcripts(t, func(t *testing.T) func([]string) string {
+		s := newStage(t)
+		return func(words []string) string {
+			s.log.Reset()
+			s.now++
+			s.command(words[0], words[1:])
+			s.tell()
+			return s.log.String()
+		}
+	})
 }
 
 const (
@@ -114,26 +108,6 @@ func newStage(t *testing.T) *stage {
 		s.at[p] = Ready
 	}
 	return s
-}
-
-func (s *stage) replay(text string) string {
-	var paragraphs []string
-	for _, p := range strings.Split(strings.TrimSpace(text), "\n\n") {
-		input, _, runs := strings.Cut(p+"\n", "----\n")
-		if runs {
-			s.log.Reset()
-			for line := range strings.Lines(input) {
-				if words := strings.Fields(line); len(words) > 0 && words[0] != "#" {
-					s.now++
-					s.command(words[0], words[1:])
-					s.tell()
-				}
-			}
-			input += "----\n" + s.log.String()
-		}
-		paragraphs = append(paragraphs, strings.TrimRight(input, "\n"))
-	}
-	return strings.Join(paragraphs, "\n\n") + "\n"
 }
 
 func (s *stage) say(format string, args ...any) { fmt.Fprintf(&s.log, format+"\n", args...) }
