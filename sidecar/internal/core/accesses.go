@@ -3,6 +3,7 @@ package core
 import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -38,7 +39,7 @@ func (h host) Emit(p link.Peer, t wire.Type) *link.Frame {
 func (h host) Answer(p link.Peer, t wire.Type) *link.Frame { return h.c.answer(&h.c.peers[p], t) }
 
 // releases are what is done when a frame of a one-sided operation is acknowledged.
-var releases = [...]afterKind{
+var releases = [...]channel.ReleaseKind{
 	onesided.ReleaseNone: afterNothing, onesided.ReleaseAccess: afterOrigin, onesided.ReleaseGet: afterGot,
 }
 
@@ -46,8 +47,8 @@ func (h host) EmitFrom(p link.Peer, t wire.Type, m onesided.Payload) *link.Frame
 	to := &h.c.peers[p]
 	f, a := h.c.emit(to, t)
 	f.Payload = m.Memory
-	*a = after{kind: releases[m.Release], session: m.Session, id: m.ID, hold: true}
-	to.out.queued += m.Memory.Len
+	*a = after{Kind: releases[m.Release], Session: m.Session, ID: m.ID, Hold: true}
+	to.out.Charge(m.Memory.Len)
 	return f
 }
 

@@ -2,6 +2,7 @@ package core
 
 import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -29,9 +30,9 @@ func (c *Core) speaker(f *link.Frame) *endpoint {
 
 // shift counts the messages among the frames after one, up to and including the
 // other, as waiting, or as not waiting any more.
-func (c *Core) shift(o *outbox, from, to uint64, by int) {
+func (c *Core) shift(o *channel.Outbox, from, to uint64, by int) {
 	for s := from + 1; s <= to; s++ {
-		if e := c.speaker(o.frames[s&uint64(len(o.frames)-1)]); e != nil {
+		if e := c.speaker(o.At(s)); e != nil {
 			e.backlog += by
 		}
 	}
@@ -39,6 +40,6 @@ func (c *Core) shift(o *outbox, from, to uint64, by int) {
 
 // rewind has all frames to p posted again of which nobody has told that they have come.
 func (c *Core) rewind(p *peer) {
-	c.shift(&p.out, p.out.kept(), p.out.next, 1)
-	p.out.rewind()
+	c.shift(&p.out, p.out.Kept(), p.out.Next(), 1)
+	p.out.Rewind()
 }

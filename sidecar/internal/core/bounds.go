@@ -79,7 +79,7 @@ func (p *peer) announces() error {
 // answer emits a frame that p has asked for, by a request or a message.
 func (c *Core) answer(p *peer, t wire.Type) *link.Frame {
 	f, a := c.emit(p, t)
-	a.kind = afterAnswer
+	a.Kind = afterAnswer
 	p.answers++
 	p.allowed.Add(&p.kept, memory.AnswerCost) // answered judges it
 	return f

@@ -233,7 +233,7 @@ func TestRefusalsAreNoAnswers(t *testing.T) {
 	c.Detach(2, 0, nil)
 	for c.Advance(2) > 0 {
 	}
-	if told := c.peers[1].out.last; told <= answerLimit {
+	if told := c.peers[1].out.Last(); told <= answerLimit {
 		t.Fatalf("%d frames tell of the end of %d messages", told, n)
 	}
 	if err := announce(); err != nil {

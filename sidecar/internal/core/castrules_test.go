@@ -148,8 +148,8 @@ func TestRefusedWrites(t *testing.T) {
 		first(send, comes)
 		o.frames = o.frames[:0]
 		send()
-		if n := c.peers[1].ringOut.UnderWay(); n != 0 || c.peers[1].out.unpostedFrames() != 0 {
-			t.Errorf("%s: %d writes are under way, %d frames wait", what, n, c.peers[1].out.unpostedFrames())
+		if n := c.peers[1].ringOut.UnderWay(); n != 0 || c.peers[1].out.UnpostedFrames() != 0 {
+			t.Errorf("%s: %d writes are under way, %d frames wait", what, n, c.peers[1].out.UnpostedFrames())
 		}
 	}
 }

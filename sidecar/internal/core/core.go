@@ -14,6 +14,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/collective"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
@@ -170,7 +171,7 @@ type Core struct {
 	lanes     []link.Peer    // peers with memory in RegionRings, in its order
 	part      carriage.Frame // of a ring, that is being taken
 	dirty     []link.Peer    // peers with frames to post or acknowledgements owed
-	timers    timers
+	timers    channel.Timers
 	owed      []link.Peer // peers that are owed an acknowledgement, at a time
 	held      []link.Peer // of dirty, those that this Flush leaves for the next
 	budget    budget      // of the current Flush

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -29,39 +30,37 @@ func (c *Core) Delivered(now int64, id link.Peer, seq uint64) {
 	c.now = now
 	p := &c.peers[id]
 	o := &p.out
-	if seq = min(seq, o.last); seq <= o.kept() {
+	if seq = min(seq, o.Last()); seq <= o.Kept() {
 		return
 	}
-	c.notAgain(o, seq)
-	from := o.kept()
-	o.came = seq
+	if seq > o.Next() {
+		c.notAgain(o, seq)
+	}
+	from := o.Kept()
+	o.Confirm(seq)
 	for s := from + 1; s <= seq; s++ {
-		i := s & uint64(len(o.frames)-1) // an end may emit, and move the frames
-		if s <= p.unmet && o.frames[i].Head.Type == wire.Eager {
+		f := o.At(s)
+		if s <= p.unmet && f.Head.Type == wire.Eager {
 			continue // who has left there was not known: its engine's acknowledgement says it (taken)
 		}
-		switch a := o.after[i]; {
-		case a.kind == afterNothing && a.hold, a.kind == afterComplete, a.kind == afterCopy, a.kind == afterChunk, a.kind == afterColl:
-			o.after[i] = after{}
-			c.released(p, a, o.frames[i])
+		if a, ok := o.Deliver(s); ok {
+			c.released(p, a, f)
 		}
 	}
 }
 
 // notAgain counts frames as posted that have come although they were to be posted
-// again: on a connection, or by a ring, that is gone.
-func (c *Core) notAgain(o *outbox, seq uint64) {
-	if seq > o.next {
-		c.shift(o, o.next, seq, -1)
-		o.next = seq
-	}
+// again: on a connection, or by a ring, that is gone. Preconditions: seq > o.Next().
+func (c *Core) notAgain(o *channel.Outbox, seq uint64) {
+	c.shift(o, o.Next(), seq, -1)
+	o.Skip(seq)
 }
 
 // greeted compares what a peer says that it has with what was told of delivery. One
 // that begins with 0 may have given this sidecar up: its next frame says so (deny.go).
 func (p *peer) greeted(h *wire.Header) error {
 	p.knowsElem = h.A&wire.FeatureElem != 0
-	p.forgets = h.Ack < p.out.came
+	p.forgets = h.Ack < p.out.Came()
 	if p.forgets && h.Ack > 0 {
 		return p.forgotten(h.Ack)
 	}
@@ -70,5 +69,5 @@ func (p *peer) greeted(h *wire.Header) error {
 
 // forgotten is what is wrong with a peer that asks for frames whose memory is another's.
 func (p *peer) forgotten(ack uint64) error {
-	return fmt.Errorf("%w: asks for frame %d again, and its device had confirmed all up to %d: the device, or its driver, has lost what it had taken in", link.ErrProtocol, ack+1, p.out.came)
+	return fmt.Errorf("%w: asks for frame %d again, and its device had confirmed all up to %d: the device, or its driver, has lost what it had taken in", link.ErrProtocol, ack+1, p.out.Came())
 }

@@ -44,13 +44,13 @@ func (c *Core) deny(p *peer, h *wire.Header) {
 		c.endDenial(p)
 	case p.denial == 0:
 		c.dropOutbox(p) // emitted since its death, to nobody
-		p.out.restart(h.Ack)
+		p.out.Restart(h.Ack)
 		f := c.fail
 		if f == nil {
 			f = p.loss
 		}
 		c.emitAbort(p, f)
-		p.denial = p.out.last
+		p.denial = p.out.Last()
 	case h.Ack >= p.denial:
 		c.endDenial(p)
 	}

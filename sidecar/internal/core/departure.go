@@ -165,7 +165,7 @@ func (p *peer) takenNext() uint64 {
 // precedes what that frame acknowledges: they are among that.
 func (c *Core) noteTook(p *peer, h *wire.Header) {
 	switch {
-	case h.A == 0 || h.A > p.out.last: // it had all
+	case h.A == 0 || h.A > p.out.Last(): // it had all
 	case h.Type == wire.Again && h.B > c.gen && p.gen <= c.gen && p.took == 0:
 		p.took = h.A
 	case h.Type == wire.Again || p.gen != c.gen: // of another generation

@@ -47,7 +47,7 @@ func TestRequestsAtAPeerThatEndsAfterBye(t *testing.T) {
 		}
 		for c.Flush(2, x) {
 		}
-		x.deliver(wire.Header{Type: wire.Bye, Src: 2, Ack: c.peers[1].out.last}, nil)
+		x.deliver(wire.Header{Type: wire.Bye, Src: 2, Ack: c.peers[1].out.Last()}, nil)
 		for c.Advance(3) > 0 {
 		}
 		c.LinkDown(4, 1, link.ErrBroken) // the pod is killed
@@ -244,7 +244,7 @@ func TestWindowsEndInSteps(t *testing.T) {
 	c := asked(t, holders, windows)
 	emitted := func() (n int) {
 		for i := range c.peers {
-			n += int(c.peers[i].out.last)
+			n += int(c.peers[i].out.Last())
 		}
 		return n
 	}

@@ -130,7 +130,7 @@ func (c *Core) Fail(now int64, f *Failure) {
 // goodbye has none any more; and where no rank is left the peer may have said it
 // on a connection that broke, and its death is for others to tell.
 func (c *Core) peerDied(p *peer, cause error) {
-	owed := !p.out.empty()
+	owed := !p.out.Empty()
 	p.knows = p.told || p.knows && !owed
 	p.state = peerDead
 	c.closeRings(p)
@@ -172,27 +172,26 @@ func (c *Core) loss(p *peer, cause error) *Failure {
 // dropOutbox lets go of everything that was on its way to a dead peer.
 func (c *Core) dropOutbox(p *peer) {
 	o := &p.out
-	c.shift(o, o.next, o.last, -1)
-	o.next = o.last
-	for o.base < o.last {
-		o.base++
-		i := o.base & uint64(len(o.frames)-1)
-		a := o.after[i]
-		switch a.kind {
+	c.shift(o, o.Next(), o.Last(), -1)
+	o.Skip(o.Last())
+	for !o.Empty() {
+		f, r := o.Acknowledge()
+		a := *r // its end may emit
+		switch a.Kind {
 		case afterCopy:
-			c.copies.put(o.frames[i].Payload)
+			c.copies.put(f.Payload)
 		case afterComplete:
-			c.ranks.Finish(a.session, uint32(a.id), c.lost(p))
+			c.ranks.Finish(a.Session, uint32(a.ID), c.lost(p))
 		case afterColl:
-			c.collectives.Done(a.id, c.lost(p))
+			c.collectives.Done(a.ID, c.lost(p))
 		case afterOrigin:
-			c.onesided.End(a.id, c.lost(p))
+			c.onesided.End(a.ID, c.lost(p))
 		}
-		if a.hold {
-			c.ranks.Unhold(a.session)
+		if a.Hold {
+			c.ranks.Unhold(a.Session)
 		}
 	}
-	o.next = o.last // what its ends have emitted
+	o.Skip(o.Last()) // what its ends have emitted
 	c.dropStreams(p)
 	c.onesided.PeerLost(p.id, c.lost(p))
 }

@@ -138,12 +138,12 @@ func TestOneSidedIsPaced(t *testing.T) {
 			small.SetInline([]byte("innocent"))
 			x.submit(1, small)
 			p := &x.core.peers[1]
-			if n := p.out.last; n > 2*(256<<10)/onesided.AccFragment+2 {
+			if n := p.out.Last(); n > 2*(256<<10)/onesided.AccFragment+2 {
 				t.Errorf("%d frames wait for a link that takes none", n)
 			}
 			before := uint64(0)
-			for s := p.out.base + 1; s <= p.out.last; s++ {
-				before += p.out.frames[s&uint64(len(p.out.frames)-1)].Payload.Len
+			for s := p.out.Base() + 1; s <= p.out.Last(); s++ {
+				before += p.out.At(s).Payload.Len
 			}
 			if before > 2*(256<<10) {
 				t.Errorf("8 bytes of another rank wait behind %d", before)

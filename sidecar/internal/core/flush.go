@@ -91,7 +91,7 @@ func (c *Core) flushPeer(p *peer, to Poster) bool {
 	p.ringIn.says = false
 	for {
 		c.feedStreams(p)
-		frames := p.out.unposted()
+		frames := p.out.Unposted()
 		if p.gen < c.gen {
 			frames = frames[:c.passable(p, len(frames))]
 		}
@@ -130,7 +130,7 @@ func (c *Core) postSome(p *peer, to Poster, frames []*link.Frame) int {
 	}
 	n := c.post(p, to, frames)
 	for _, f := range frames[:n] {
-		p.out.queued -= f.Payload.Len
+		p.out.Posted(f)
 		c.budget.bytes -= int64(f.Payload.Len)
 		c.stats.FramesOut++
 		if e := c.speaker(f); e != nil {
@@ -138,12 +138,11 @@ func (c *Core) postSome(p *peer, to Poster, frames []*link.Frame) int {
 		}
 		c.ports.Note(NotePost, p.id, f.Head.Dst, f.Head.Tag, uint64(f.Head.Length), f.Head.Seq)
 	}
-	p.out.next += uint64(n)
 	c.budget.frames -= n
 	if n > 0 {
 		c.acked(p)
 	}
-	if p.self && p.timerAt == 0 && p.out.large() {
+	if p.self && p.timerAt == 0 && p.out.Large() {
 		c.watch(p)
 	}
 	return n

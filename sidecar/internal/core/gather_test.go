@@ -94,8 +94,8 @@ func endDelivered(t *testing.T, ack uint64, next wire.Type, failed bool) {
 	x.core.Delivered(4, 1, 1)
 	x.core.Delivered(4, 1, 2)
 	x.core.Delivered(4, 1, 1) // says nothing new
-	if x.done != 2 || p.out.base != 0 {
-		t.Fatalf("%d sends have ended, frames up to %d are acknowledged", x.done, p.out.base)
+	if x.done != 2 || p.out.Base() != 0 {
+		t.Fatalf("%d sends have ended, frames up to %d are acknowledged", x.done, p.out.Base())
 	}
 	posted := len(x.frames)
 	x.core.LinkDown(5, 1, link.ErrBroken)
@@ -188,7 +188,7 @@ func TestSendsByTheRingAskForTheirEnd(t *testing.T) {
 	if len(ports.writes) == 0 {
 		t.Fatal("the frame did not go by the ring")
 	}
-	if f := p.out.frames[p.out.last&uint64(len(p.out.frames)-1)]; f.Head.Flags&wire.FlagAckNow == 0 {
+	if f := p.out.At(p.out.Last()); f.Head.Flags&wire.FlagAckNow == 0 {
 		t.Errorf("the send of frame %d waits for somebody else's acknowledgement", f.Head.Seq)
 	}
 }

@@ -38,13 +38,13 @@ func (c *Core) passable(p *peer, n int) int {
 	if !c.holds(p) {
 		return n
 	}
-	return int(min(uint64(n), p.wall-min(p.wall, p.out.next)))
+	return int(min(uint64(n), p.wall-min(p.wall, p.out.Next())))
 }
 
 // passes lets the frame that was emitted last go to a peer that is behind, unless others wait
 // before it: that ranks have left concerns no message.
 func (p *peer) passes() {
-	if p.wall+1 == p.out.last {
+	if p.wall+1 == p.out.Last() {
 		p.wall++
 	}
 }
@@ -144,11 +144,11 @@ func (c *Core) mayRenew() bool {
 		case p.state == peerDead || p.state == peerDenied:
 		case p.in.active || !p.streams.Empty():
 			return false
-		case p.self && !p.out.empty():
+		case p.self && !p.out.Empty():
 			return false
-		case c.holds(p) && p.out.last > p.wall: // for ranks that have not come to this one yet
+		case c.holds(p) && p.out.Last() > p.wall: // for ranks that have not come to this one yet
 			return false
-		case p.out.last-p.out.base > newsMax:
+		case p.out.Last()-p.out.Base() > newsMax:
 			return false
 		}
 	}
@@ -210,13 +210,13 @@ func (c *Core) renewPeer(p *peer) {
 // never said in a job whose ranks attach once.
 func (c *Core) tellAgain(p *peer) {
 	p.genTold = c.gen
-	f, _ := p.out.push()
+	f, _ := p.out.Push()
 	f.Head = wire.Header{
-		Type: wire.Again, Flags: wire.FlagAckNow, Seq: p.out.last,
+		Type: wire.Again, Flags: wire.FlagAckNow, Seq: p.out.Last(),
 		Src: c.hosted[0].rank, Dst: p.first, A: p.takenNext(), B: c.gen,
 	}
 	f.Gather = false
-	p.wall = p.out.last
+	p.wall = p.out.Last()
 	c.touch(p)
 	c.reach(p)
 	c.checkAgain(p)

@@ -124,11 +124,11 @@ func TestGenerationsWaitForAPeerThatIsAway(t *testing.T) {
 		}
 		r.attach()
 	}
-	if waiting := out.last - out.base; begun == 0 || waiting > 2*newsMax {
+	if waiting := out.Last() - out.Base(); begun == 0 || waiting > 2*newsMax {
 		t.Fatalf("%d generations have begun, and %d frames wait for the peer, want at most %d", begun, waiting, 2*newsMax)
 	}
 	r.core.LinkUp(5, 1, link.Caps{Name: "test"})
-	for _, got := range []uint64{0, out.last} {
+	for _, got := range []uint64{0, out.Last()} {
 		if err := r.core.Deliver(5, 1, &wire.Header{Type: wire.Ack, A: wire.FeatureAgain, Ack: got, Credit: r.core.peers[1].granted}, nil); err != nil {
 			t.Fatal(err)
 		}

@@ -41,20 +41,20 @@ func (c *Core) emitBye(p *peer) {
 	f.Head.Flags |= wire.FlagAckNow
 	f.Head.A = p.takenNext()
 	p.passes()
-	p.byeSeq = p.out.last
+	p.byeSeq = p.out.Last()
 }
 
 // parted reports that neither side needs the other any more: one has said
 // goodbye and knows that it was heard, or both have said it, and nothing else is
 // on its way. When the job has failed, who knows of it needs nothing more.
 func (p *peer) parted() bool {
-	if p.knows && p.out.empty() {
+	if p.knows && p.out.Empty() {
 		return true
 	}
-	if p.out.empty() {
+	if p.out.Empty() {
 		return p.bye || p.byeSeq != 0
 	}
-	return p.bye && p.byeSeq == p.out.last && p.out.base == p.byeSeq-1
+	return p.bye && p.byeSeq == p.out.Last() && p.out.Base() == p.byeSeq-1
 }
 
 // Parted reports that a peer and this sidecar do not need each other any more:
@@ -94,8 +94,8 @@ func (c *Core) Leftover() Leftover {
 	}
 	for i := range c.peers {
 		if p := &c.peers[i]; !p.self && c.owes(p) {
-			frames := int(p.out.last - p.out.base)
-			if p.byeSeq > p.out.base {
+			frames := int(p.out.Last() - p.out.Base())
+			if p.byeSeq > p.out.Base() {
 				frames--
 			}
 			l.Peers = append(l.Peers, PeerLeft{Peer: p.id, Frames: frames, Reached: p.known})
@@ -110,9 +110,9 @@ func (c *Core) owes(p *peer) bool {
 	case peerConnecting:
 		// Who was connected when the job failed learns of it from others, or
 		// has ended because of it.
-		return !p.out.empty() && !(p.bye && p.gen >= c.gen) && (c.fail == nil || !p.known)
+		return !p.out.Empty() && !(p.bye && p.gen >= c.gen) && (c.fail == nil || !p.known)
 	case peerGreeting, peerReady:
-		return !p.out.empty() || !p.streams.Empty() || p.greet || p.ackSent != p.recvSeq
+		return !p.out.Empty() || !p.streams.Empty() || p.greet || p.ackSent != p.recvSeq
 	}
 	return false
 }

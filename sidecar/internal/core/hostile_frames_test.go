@@ -64,12 +64,12 @@ func (h *hostile) connect(p link.Peer) {
 // greet says what a peer has received, or claims to have.
 func (h *hostile) greet(p link.Peer) {
 	x := &h.core.peers[p]
-	f := wire.Header{Type: wire.Ack, Ack: x.out.kept(), Credit: x.granted}
+	f := wire.Header{Type: wire.Ack, Ack: x.out.Kept(), Credit: x.granted}
 	switch h.r.IntN(20) {
 	case 0:
 		f.Ack += uint64(h.r.IntN(4))
 	case 1: // asks for what its link had taken in
-		f.Ack = []uint64{0, x.out.base}[h.r.IntN(2)]
+		f.Ack = []uint64{0, x.out.Base()}[h.r.IntN(2)]
 	}
 	h.took(p, h.core.Deliver(h.now, p, &f, nil))
 }
@@ -154,7 +154,7 @@ func (h *hostile) frame(p link.Peer) (f wire.Header, payload []byte) {
 		f.Seq = x.recvSeq + 1
 	}
 	// A link tells by itself when a peer acknowledges what is not written.
-	f.Ack = x.out.base
+	f.Ack = x.out.Base()
 	if w := h.links[p].written; w > f.Ack {
 		f.Ack += uint64(h.r.IntN(int(w-f.Ack) + 1))
 	}
@@ -285,7 +285,7 @@ func (h *hostile) anyPayload(p link.Peer, f *wire.Header) []byte {
 		return bodyOf(f, &wire.PullBody{Bytes: h.size(), Key: uint64(h.r.IntN(2))})
 	case wire.Ready:
 		f.B = hostileSizes[6+h.r.IntN(4)]
-		return bodyOf(f, &wire.ReadyBody{Key: 1, Seq: h.core.peers[p].out.base, Poll: h.r.IntN(2) == 0})
+		return bodyOf(f, &wire.ReadyBody{Key: 1, Seq: h.core.peers[p].out.Base(), Poll: h.r.IntN(2) == 0})
 	case wire.Ring:
 		return bodyOf(f, &wire.RingBody{Key: 1, Slots: 16, SlotBytes: []uint32{2 << 10, 16 << 10}[h.r.IntN(2)], Notice: 1})
 	case wire.Exposed:

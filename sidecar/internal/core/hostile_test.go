@@ -341,7 +341,7 @@ func (h *hostile) left() string {
 		{"registrations", len(h.keys)},
 		{"backlog of rank 0", c.hosted[0].backlog},
 		{"backlog of rank 1", c.hosted[1].backlog},
-		{"frames to itself", int(c.peers[0].out.last - c.peers[0].out.base)},
+		{"frames to itself", int(c.peers[0].out.Last() - c.peers[0].out.Base())},
 	} {
 		if x.n != 0 {
 			fmt.Fprintf(&b, " %d %s", x.n, x.what)

@@ -77,7 +77,7 @@ func (c *Core) onLook(p *peer, h *wire.Header) error {
 		return fmt.Errorf("%w: look %d", link.ErrProtocol, h.A)
 	}
 	p.ringOut.Looked(h.A == 1)
-	if h.A == 0 && p.ringOut.Unheard(p.out.base) {
+	if h.A == 0 && p.ringOut.Unheard(p.out.Base()) {
 		p.bell = true
 		c.touch(p)
 	}

@@ -71,7 +71,7 @@ func (w *watched) write(n int) (looks []uint64) {
 // deliver hands over a frame without a number.
 func (w *watched) deliver(h wire.Header, payload []byte) error {
 	p := &w.core.peers[1]
-	h.Credit, h.Ack = p.granted, p.out.base
+	h.Credit, h.Ack = p.granted, p.out.Base()
 	return w.core.Deliver(w.now, 1, &h, payload)
 }
 
@@ -227,7 +227,7 @@ func TestLooksOfStrangers(t *testing.T) {
 	w.core.LinkUp(w.now, 1, looking64)
 	w.turn()
 	p := &w.core.peers[1]
-	if err := w.core.Deliver(w.now, 1, &wire.Header{Type: wire.Ack, Ack: p.out.next, Credit: p.granted}, nil); err != nil {
+	if err := w.core.Deliver(w.now, 1, &wire.Header{Type: wire.Ack, Ack: p.out.Next(), Credit: p.granted}, nil); err != nil {
 		t.Fatal(err)
 	}
 	w.turn()

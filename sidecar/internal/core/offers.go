@@ -84,7 +84,7 @@ func (c *Core) onReady(p *peer, h *wire.Header, payload []byte) error {
 		return nil
 	}
 	if p.offers == nil {
-		p.offers = &offers{open: map[offerKey]*queue.FIFO[offered]{}, lost: p.out.last}
+		p.offers = &offers{open: map[offerKey]*queue.FIFO[offered]{}, lost: p.out.Last()}
 	}
 	x := p.offers
 	x.known(body.Seq)
@@ -179,7 +179,7 @@ func (c *Core) sendOffered(s *session, p *peer, o *outgoing) bool {
 			f.Head.Src, f.Head.Dst, f.Head.A = o.src, o.dst, w.req
 		}
 	}
-	x.log(key, p.out.last+1, ok)
+	x.log(key, p.out.Last()+1, ok)
 	return false
 }
 

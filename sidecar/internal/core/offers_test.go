@@ -360,13 +360,13 @@ func TestRefusalsAreForgotten(t *testing.T) {
 	p := &c.peers[1]
 	offer := func(n, seq uint64) error {
 		body := wire.ReadyBody{Key: 1, Seq: seq, Poll: true}
-		h := wire.Header{Type: wire.Ready, Seq: n, Src: 1, Tag: n << 32, A: n, B: duoBytes, Credit: p.granted, Ack: p.out.base}
+		h := wire.Header{Type: wire.Ready, Seq: n, Src: 1, Tag: n << 32, A: n, B: duoBytes, Credit: p.granted, Ack: p.out.Base()}
 		b := make([]byte, wire.ReadyBytes)
 		h.Length = uint32(body.Encode(b))
 		return c.Deliver(int64(n), 1, &h, b)
 	}
 	for n := uint64(1); n <= 10_000; n++ {
-		seq := p.out.last // the peer knows all refusals but this one
+		seq := p.out.Last() // the peer knows all refusals but this one
 		if p.offers != nil {
 			p.offers.lost = seq + 1 // much was sent since
 		}
@@ -374,7 +374,7 @@ func TestRefusalsAreForgotten(t *testing.T) {
 			t.Fatalf("offer %d: %v", n, err)
 		}
 		c.Flush(int64(n), ports)
-		if err := c.acknowledge(p, p.out.last); err != nil {
+		if err := c.acknowledge(p, p.out.Last()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -399,7 +399,7 @@ func TestOfferedTakesNoData(t *testing.T) {
 	d.run()
 	c := d.cores[1]
 	p := &c.peers[0]
-	h := wire.Header{Type: wire.Data, Seq: p.recvSeq + 1, Ack: p.out.base, Credit: p.granted, Length: duoBytes, A: c.polled[0]}
+	h := wire.Header{Type: wire.Data, Seq: p.recvSeq + 1, Ack: p.out.Base(), Credit: p.granted, Length: duoBytes, A: c.polled[0]}
 	if err := c.Deliver(d.now, 0, &h, make([]byte, duoBytes)); !errors.Is(err, link.ErrProtocol) {
 		t.Errorf("data for it: %v", err)
 	}

@@ -1,12 +1,12 @@
 package core
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -63,7 +63,7 @@ type peer struct {
 	byeSeq uint64 // number of the frame with our goodbye; 0: it was not said
 	caps   link.Caps
 
-	out      outbox
+	out      channel.Outbox
 	forgets  bool                      // its greeting asked for what its link had taken in (accept)
 	fragment uint64                    // bytes of a large transfer in one frame
 	most     uint64                    // bytes of them that may wait for the link
@@ -126,7 +126,7 @@ func (p *peer) init(id link.Peer, cfg *Config) {
 	if p.self {
 		p.fragment, p.most = min(p.fragment, fragmentOwn), min(p.most, aheadOwn)
 	}
-	p.out.init()
+	p.out.Init()
 	p.ackFrames[0] = &p.ackFrame
 	p.lane = -1
 	p.gen, p.genTold = 1, 1
@@ -138,11 +138,11 @@ func (c *Core) emit(p *peer, t wire.Type) (*link.Frame, *after) {
 	if p.genTold != c.gen { // never where ranks attach once
 		c.tellAgain(p)
 	}
-	f, a := p.out.push()
+	f, a := p.out.Push()
 	// Zeroed and set, not assigned: a literal would be built elsewhere and copied.
 	f.Head = wire.Header{}
 	f.Gather = false
-	f.Head.Type, f.Head.Seq = t, p.out.last
+	f.Head.Type, f.Head.Seq = t, p.out.Last()
 	c.touch(p)
 	c.reach(p)
 	return f, a
@@ -182,7 +182,7 @@ func (c *Core) LinkUp(now int64, id link.Peer, caps link.Caps) {
 	if p.known {
 		c.stats.Reconnects++
 	} else {
-		p.unmet = p.out.last
+		p.unmet = p.out.Last()
 	}
 	if p.state == peerReady || p.state == peerGreeting { // the peer has noticed first
 		c.stats.Breaks++
@@ -279,20 +279,18 @@ func (c *Core) LinkFailed(now int64, id link.Peer, err error) {
 // acknowledge releases every frame up to and including seq.
 func (c *Core) acknowledge(p *peer, seq uint64) error {
 	o := &p.out
-	if seq <= o.base {
+	if seq <= o.Base() {
 		return nil
 	}
-	if most := max(o.next, o.most); seq > most {
-		return fmt.Errorf("%w: acknowledges frame %d of %d posted", link.ErrProtocol, seq, most)
+	if !o.Was(seq) {
+		return o.Never(seq)
 	}
-	c.notAgain(o, seq)
-	mask := uint64(len(o.frames) - 1)
-	for o.base < seq {
-		o.base++
-		a := o.after[o.base&mask]
-		if a.kind != afterNothing || a.hold {
-			c.released(p, a, o.frames[o.base&mask])
-			mask = uint64(len(o.frames) - 1) // released may emit
+	if seq > o.Next() {
+		c.notAgain(o, seq)
+	}
+	for o.Base() < seq {
+		if f, a := o.Acknowledge(); a.Any() {
+			c.released(p, *a, f)
 		}
 	}
 	return nil
@@ -300,24 +298,24 @@ func (c *Core) acknowledge(p *peer, seq uint64) error {
 
 // released carries out what the acknowledgement of a frame brings about.
 func (c *Core) released(p *peer, a after, f *link.Frame) {
-	switch a.kind {
+	switch a.Kind {
 	case afterComplete:
-		c.ranks.Finish(a.session, uint32(a.id), c.taken(p, f))
+		c.ranks.Finish(a.Session, uint32(a.ID), c.taken(p, f))
 	case afterCopy:
 		c.copies.put(f.Payload)
 	case afterChunk:
-		c.chunkSent(a.id, f)
+		c.chunkSent(a.ID, f)
 	case afterOrigin:
-		c.onesided.Released(p.id, onesided.ReleaseAccess, a.id)
+		c.onesided.Released(p.id, onesided.ReleaseAccess, a.ID)
 	case afterGot:
-		c.onesided.Released(p.id, onesided.ReleaseGet, a.id)
+		c.onesided.Released(p.id, onesided.ReleaseGet, a.ID)
 	case afterAnswer:
 		p.answers--
 		p.allowed.Add(&p.kept, -memory.AnswerCost)
 	case afterColl:
-		c.collectives.Done(a.id, c.taken(p, f))
+		c.collectives.Done(a.ID, c.taken(p, f))
 	}
-	if a.hold {
-		c.ranks.Unhold(a.session)
+	if a.Hold {
+		c.ranks.Unhold(a.Session)
 	}
 }

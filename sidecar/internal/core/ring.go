@@ -144,7 +144,7 @@ func (c *Core) writeRing(p *peer, f *link.Frame) bool {
 		payload = c.ports.Bytes(f.Payload)[:f.Head.Length]
 	}
 	cast := c.mayCast(p)
-	writes := p.ringOut.Put(f, payload, p.out.base)
+	writes := p.ringOut.Put(f, payload, p.out.Base())
 	for i, w := range writes {
 		if cast = cast && c.castRing(p, w); cast {
 			continue
@@ -207,7 +207,7 @@ func (c *Core) ringWritten(p *peer, number uint64, err error) {
 	if p.ringOut.Ended(err) {
 		c.rewind(p)
 	}
-	if p.out.unpostedFrames() > 0 || p.bell { // which may have waited for it
+	if p.out.UnpostedFrames() > 0 || p.bell { // which may have waited for it
 		c.touch(p)
 	}
 }

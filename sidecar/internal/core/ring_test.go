@@ -225,7 +225,7 @@ func TestNewsOfLostRings(t *testing.T) {
 		t.Fatalf("%d writes, want 2", len(ports.writes))
 	}
 	c.RemoteDone(6, 1, ports.writes[0].token, link.ErrBroken)
-	if p := &c.peers[1]; !p.ringOut.IsOpen() || p.ringOut.UnderWay() != 1 || len(p.out.unposted()) != 0 {
+	if p := &c.peers[1]; !p.ringOut.IsOpen() || p.ringOut.UnderWay() != 1 || len(p.out.Unposted()) != 0 {
 		t.Errorf("the end of a lost write changes the new ring: %+v", p.ringOut)
 	}
 	put(ports.ring(), 1, 1, []byte("half of it"))
@@ -288,9 +288,9 @@ func TestAcknowledgedAfterAFailedWrite(t *testing.T) {
 	d := shm.Descriptor{Op: shm.OpSend, Peer: 2, Flags: shm.FlagSilent}
 	d.SetInline([]byte("not posted"))
 	x.submit(0, d)
-	posted := p.out.next
+	posted := p.out.Next()
 	x.core.rewind(p) // as after a failed write
-	if p.out.next == posted {
+	if p.out.Next() == posted {
 		t.Fatal("nothing is posted again")
 	}
 	if err := x.core.acknowledge(p, posted+1); !errors.Is(err, link.ErrProtocol) {
@@ -299,7 +299,7 @@ func TestAcknowledgedAfterAFailedWrite(t *testing.T) {
 	if err := x.core.acknowledge(p, posted); err != nil {
 		t.Error(err)
 	}
-	if p.out.base != posted || p.out.next != posted {
-		t.Errorf("acknowledged up to %d, posted up to %d, want %d", p.out.base, p.out.next, posted)
+	if p.out.Base() != posted || p.out.Next() != posted {
+		t.Errorf("acknowledged up to %d, posted up to %d, want %d", p.out.Base(), p.out.Next(), posted)
 	}
 }

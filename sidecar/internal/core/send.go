@@ -214,14 +214,14 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 		if !p.tells(f) {
 			f.Head.Flags |= wire.FlagAckNow
 		}
-		*a = after{session: s.ID(), hold: true}
+		*a = after{Session: s.ID(), Hold: true}
 		c.ranks.Hold(s.ID())
 		done = false
 	}
 	if o.class == shm.ClassSlab && o.total <= c.cfg.limits.CopyBytes {
 		f.Head.Flags &^= wire.FlagAckNow // slots can wait; the application has its buffer back
 	}
-	p.out.queued += f.Payload.Len
+	p.out.Charge(f.Payload.Len)
 	if o.sync {
 		// Matched comes after the acknowledgement: it implies that the
 		// payload has left.
@@ -253,11 +253,11 @@ func (c *Core) gathers(p *peer, o *outgoing) bool {
 
 // afterSend makes the acknowledgement of a's frame end the send.
 func (c *Core) afterSend(a *after, o owner) {
-	a.session = o.session
+	a.Session = o.session
 	if o.coll != 0 {
-		a.kind, a.id = afterColl, o.coll
+		a.Kind, a.ID = afterColl, o.coll
 	} else {
-		a.kind, a.id = afterComplete, uint64(o.req)
+		a.Kind, a.ID = afterComplete, uint64(o.req)
 	}
 }
 
@@ -275,7 +275,7 @@ func (c *Core) copyOut(f *link.Frame, a *after, payload link.Ref) bool {
 	}
 	copy(c.ports.Bytes(ref), c.ports.Bytes(payload))
 	f.Payload = ref
-	a.kind = afterCopy
+	a.Kind = afterCopy
 	return true
 }
 

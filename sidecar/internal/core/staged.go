@@ -142,9 +142,9 @@ func (c *Core) emitChunk(p *peer, id uint64, st *send, n uint64) bool {
 	f, a := c.emit(p, wire.Data)
 	f.Head.A, f.Head.B, f.Head.Length = st.move.Remote, st.move.Sent(), uint32(n)
 	f.Payload = k.ref.Slice(k.done, n)
-	*a = after{kind: afterChunk, id: id, session: st.owner.session, hold: true}
+	*a = after{Kind: afterChunk, ID: id, Session: st.owner.session, Hold: true}
 	c.ranks.Hold(st.owner.session)
-	p.out.queued += n
+	p.out.Charge(n)
 	k.done += n
 	k.acks++
 	st.move.Advance(n)

@@ -18,7 +18,7 @@ const framesAhead = 1024
 
 // ahead reports that as much waits for the link to p as is useful.
 func (p *peer) ahead() bool {
-	return p.out.queued >= p.most || p.out.unpostedFrames() >= framesAhead
+	return p.out.Queued() >= p.most || p.out.UnpostedFrames() >= framesAhead
 }
 
 // entry names something of a peer's streams that takes longer than one step.
@@ -59,7 +59,7 @@ func (c *Core) feedStreams(p *peer) {
 		if p.ahead() {
 			return
 		}
-		last := p.out.last
+		last := p.out.Last()
 		e := *p.streams.Turn()
 		again := false
 		switch e.kind {
@@ -73,7 +73,7 @@ func (c *Core) feedStreams(p *peer) {
 			again = c.feedRetract(p, e.id)
 		}
 		p.streams.Pass(again)
-		if p.out.last == last && again {
+		if p.out.Last() == last && again {
 			idle++
 		} else {
 			idle = 0
@@ -104,12 +104,12 @@ func (c *Core) emitData(p *peer, id uint64, st *send) bool {
 	f.Head.A, f.Head.B, f.Head.Length = st.move.Remote, off, uint32(n)
 	if st.held {
 		f.Payload = st.payload.Slice(off, n)
-		*a = after{session: st.owner.session, hold: true}
+		*a = after{Session: st.owner.session, Hold: true}
 		c.ranks.Hold(st.owner.session)
 	} else {
 		copy(f.Inline[:], st.inline[off:off+n])
 	}
-	p.out.queued += f.Payload.Len
+	p.out.Charge(f.Payload.Len)
 	st.move.Advance(n)
 	return st.move.Open()
 }

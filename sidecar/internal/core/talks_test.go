@@ -45,28 +45,7 @@ func TestTalks(t *testing.T) {
 	}
 }
 
-// TestOutboxShrinks: the memory of a burst comes back when nothing is sent.
-func TestOutboxShrinks(t *testing.T) {
-	var o outbox
-	o.init()
-	for range 10_000 {
-		o.push()
-	}
-	if o.shrink(); len(o.frames) < 10_000 {
-		t.Fatal("frames under way are dropped")
-	}
-	o.base, o.next = o.last, o.last
-	if o.shrink(); len(o.frames) > outboxKeep {
-		t.Errorf("room for %d frames is kept", len(o.frames))
-	}
-	f, _ := o.push()
-	f.Head.Seq = o.last
-	if got := o.unposted(); len(got) != 1 || got[0].Head.Seq != 10_001 {
-		t.Errorf("the next frame is %v", got)
-	}
-}
-
-// TestOwnOutboxShrinks: so does that of what the ranks here have sent each other,
+// TestOwnOutboxShrinks: the memory of a burst comes back (Outbox.Shrink), also of what the ranks here have sent each other,
 // to which no heartbeat goes.
 func TestOwnOutboxShrinks(t *testing.T) {
 	x := newCrowd(t)
@@ -79,8 +58,8 @@ func TestOwnOutboxShrinks(t *testing.T) {
 	}
 	for c.Flush(2, x) {
 	}
-	if p := &c.peers[0]; !p.out.large() {
-		t.Fatalf("room for %d frames: the test shows nothing", len(p.out.frames))
+	if p := &c.peers[0]; !p.out.Large() {
+		t.Fatal("there is room for few frames: the test shows nothing")
 	}
 	if next := c.Tick(int64(time.Second)); next == 0 {
 		t.Error("nobody will look at the outbox again")
@@ -94,7 +73,7 @@ func TestOwnOutboxShrinks(t *testing.T) {
 	for s := range int64(3) {
 		c.Tick((s + 2) * int64(time.Second))
 	}
-	if p := &c.peers[0]; p.out.large() || p.timerAt != 0 {
-		t.Errorf("room for %d frames is kept, a timer runs: %v", len(p.out.frames), p.timerAt != 0)
+	if p := &c.peers[0]; p.out.Large() || p.timerAt != 0 {
+		t.Errorf("room for many frames is kept: %v, a timer runs: %v", p.out.Large(), p.timerAt != 0)
 	}
 }

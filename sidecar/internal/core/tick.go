@@ -22,17 +22,18 @@ func (c *Core) Tick(now int64) (next int64) {
 	}
 	c.tickLeft(due)
 	c.tickOwed(due)
-	for len(c.timers) > 0 && c.timers[0].at <= now {
-		t := c.timers[0]
-		c.timers.pop()
-		if p := &c.peers[t.peer]; p.timerAt == t.at { // else an earlier one took its place
+	for c.timers.Len() > 0 {
+		at, id := c.timers.First()
+		if at > now {
+			due(at)
+			break
+		}
+		c.timers.Pop()
+		if p := &c.peers[id]; p.timerAt == at { // else an earlier one took its place
 			p.timerAt = 0
 			c.tickPeer(p)
 			c.watch(p)
 		}
-	}
-	if len(c.timers) > 0 {
-		due(c.timers[0].at)
 	}
 	soon := now + int64(c.cfg.Heartbeat)
 	if next == 0 { // nobody is waited for yet: what is asked for meanwhile may be heard of late
@@ -71,7 +72,7 @@ func (c *Core) forgiveOwnAbsence() {
 func (c *Core) watch(p *peer) {
 	if at := c.deadline(p); at != 0 && (p.timerAt == 0 || at < p.timerAt) {
 		p.timerAt = at
-		c.timers.push(timer{at, p.id})
+		c.timers.Push(at, p.id)
 	}
 }
 
@@ -79,7 +80,7 @@ func (c *Core) watch(p *peer) {
 // one sends no heartbeats: it is looked at when its outbox has grown.
 func (c *Core) deadline(p *peer) int64 {
 	if p.self {
-		if !p.out.large() {
+		if !p.out.Large() {
 			return 0
 		}
 		return p.sentAt + int64(c.cfg.Heartbeat)
@@ -124,7 +125,7 @@ func (c *Core) tickPeer(p *peer) {
 	case at == 0 || c.now < at:
 	case p.self:
 		p.sentAt = c.now
-		p.out.shrink()
+		p.out.Shrink()
 	case c.now >= c.limit(p):
 		c.giveUp(p)
 	case p.state == peerConnecting:
@@ -134,7 +135,7 @@ func (c *Core) tickPeer(p *peer) {
 		// The heartbeat is an acknowledgement, and tells of credit that went
 		// back since the last frame.
 		p.ackAt, p.sentAt = c.now, c.now
-		p.out.shrink()
+		p.out.Shrink()
 		c.touch(p)
 	}
 }

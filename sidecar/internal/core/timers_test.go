@@ -1,32 +1,10 @@
 package core
 
 import (
-	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
-
-func TestTimersComeInOrder(t *testing.T) {
-	draw := rand.New(rand.NewPCG(3, 4))
-	var h timers
-	var want []int64
-	for range 5000 {
-		if len(want) > 0 && draw.IntN(3) == 0 {
-			if h[0].at != want[0] {
-				t.Fatalf("the first timer is at %d, want %d", h[0].at, want[0])
-			}
-			h.pop()
-			want = want[1:]
-			continue
-		}
-		at := draw.Int64N(1000)
-		h.push(timer{at, link.Peer(at)})
-		i, _ := slices.BinarySearch(want, at)
-		want = slices.Insert(want, i, at)
-	}
-}
 
 // TestTickLooksAtPeersWhoseTimeHasCome: a thousand peers, of which none is due,
 // are not looked at; a silent one still gets its heartbeat and its end.
@@ -51,7 +29,7 @@ func TestTickLooksAtPeersWhoseTimeHasCome(t *testing.T) {
 	if next := c.Tick(1000); next != 1+int64(c.cfg.Heartbeat) {
 		t.Errorf("the next time is %d, want the first heartbeat", next)
 	}
-	if n := len(c.timers); n > 2*pods {
+	if n := c.timers.Len(); n > 2*pods {
 		t.Errorf("%d timers for %d peers, want at most two each", n, pods-1)
 	}
 	g.offered = 0

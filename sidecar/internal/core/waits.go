@@ -138,7 +138,7 @@ func (c *Core) moving(q ranks.Request) bool {
 // it has sent last moves, however slowly, or its connection is to be made again.
 func (c *Core) unacknowledged() bool {
 	for i := range c.peers {
-		if p := &c.peers[i]; !p.out.empty() && p.state != peerDead && p.state != peerDenied {
+		if p := &c.peers[i]; !p.out.Empty() && p.state != peerDead && p.state != peerDenied {
 			return true
 		}
 	}

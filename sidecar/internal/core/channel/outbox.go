@@ -1,0 +1,182 @@
+package channel
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Outbox keeps the frames to one peer from emission to acknowledgement: acked
+// up to base, posted up to next, queued up to the end (P§3.2). A broken
+// connection only moves next back to kept. It grows with what is in flight and
+// is bounded by what the requests in the tables can have outstanding.
+type Outbox struct {
+	frames   []*link.Frame // ring of a power of two; index = sequence number & mask
+	releases []Release     // what acknowledgement of the frame of the same index brings about
+	base     uint64        // frames up to and including this number are acknowledged
+	came     uint64        // up to this number, if it is more, the link has told that they have come: they are never sent again
+	next     uint64        // frames up to and including this number are posted
+	most     uint64        // or were, if it is more, on a connection that is lost or on which a write has failed
+	last     uint64        // frames up to and including this number are queued
+	queued   uint64        // payload bytes not yet posted
+}
+
+// Release says what to do when a frame is acknowledged: its memory belongs to
+// somebody until then.
+type Release struct {
+	Kind    ReleaseKind
+	Session ranks.SessionID
+	Hold    bool // session's memory is referred to
+	ID      uint64
+}
+
+// ReleaseKind is one of the user's. ReleaseNothing is the only one that has a meaning here.
+type ReleaseKind uint8
+
+const (
+	ReleaseNothing ReleaseKind = 0
+	// ReleaseTaken is set in the kinds for which the peer must have dealt with the frame. For
+	// all others it is enough that the frame has come.
+	ReleaseTaken ReleaseKind = 1 << 7
+)
+
+// Any reports that there is something to do.
+func (r *Release) Any() bool { return r.Kind != ReleaseNothing || r.Hold }
+
+// Init makes an empty outbox.
+func (o *Outbox) Init() {
+	o.frames = make([]*link.Frame, 8)
+	o.releases = make([]Release, 8)
+}
+
+// Push returns the next frame to fill and its release.
+func (o *Outbox) Push() (*link.Frame, *Release) {
+	if o.last-o.base == uint64(len(o.frames)) {
+		o.grow()
+	}
+	o.last++
+	i := o.last & uint64(len(o.frames)-1)
+	if o.frames[i] == nil {
+		o.frames[i] = new(link.Frame)
+	}
+	f := o.frames[i]
+	f.Payload = link.Ref{}
+	o.releases[i] = Release{}
+	return f, &o.releases[i]
+}
+
+func (o *Outbox) grow() {
+	n := uint64(len(o.frames))
+	frames, releases := make([]*link.Frame, 2*n), make([]Release, 2*n)
+	for s := o.base + 1; s <= o.last; s++ {
+		frames[s&(2*n-1)], releases[s&(2*n-1)] = o.frames[s&(n-1)], o.releases[s&(n-1)]
+	}
+	o.frames, o.releases = frames, releases
+}
+
+// Charge counts payload bytes of the frame last pushed.
+func (o *Outbox) Charge(bytes uint64) { o.queued += bytes }
+
+// outboxKeep is how many frames an outbox has room for when nothing was sent for a
+// while, however many it was before.
+const outboxKeep = 256
+
+// Large reports that there is something to shrink, now or later.
+func (o *Outbox) Large() bool { return len(o.frames) > outboxKeep }
+
+// Shrink gives back the memory of a burst that is over.
+func (o *Outbox) Shrink() {
+	if o.Empty() && o.Large() {
+		o.frames, o.releases = make([]*link.Frame, outboxKeep), make([]Release, outboxKeep)
+	}
+}
+
+// Base is the number of the last frame that is acknowledged, Next of the last that is posted,
+// Last of the last that is queued.
+func (o *Outbox) Base() uint64 { return o.base }
+
+// Next is explained at Base.
+func (o *Outbox) Next() uint64 { return o.next }
+
+// Last is explained at Base.
+func (o *Outbox) Last() uint64 { return o.last }
+
+// Came is the number up to which the link has told that frames have come.
+func (o *Outbox) Came() uint64 { return o.came }
+
+// Queued is how many payload bytes the link has not taken.
+func (o *Outbox) Queued() uint64 { return o.queued }
+
+// Empty reports that all frames are acknowledged.
+func (o *Outbox) Empty() bool { return o.base == o.last }
+
+// At is the frame of a number. Preconditions: it is queued, and not acknowledged, or was the
+// last one that was.
+func (o *Outbox) At(seq uint64) *link.Frame { return o.frames[seq&uint64(len(o.frames)-1)] }
+
+// Unposted is the first run of frames that the link has not taken.
+func (o *Outbox) Unposted() []*link.Frame {
+	n := uint64(len(o.frames))
+	i := (o.next + 1) & (n - 1)
+	return o.frames[i:min(n, i+o.last-o.next)]
+}
+
+// UnpostedFrames is how many frames the link has not taken.
+func (o *Outbox) UnpostedFrames() uint64 { return o.last - o.next }
+
+// Posted counts the first of them as posted.
+func (o *Outbox) Posted(f *link.Frame) {
+	o.queued -= f.Payload.Len
+	o.next++
+}
+
+// Skip counts frames up to a number as posted that are not to be: they have come, or nobody
+// is there any more.
+func (o *Outbox) Skip(seq uint64) { o.next = seq }
+
+// Kept is the number before the first frame that may have to be sent again.
+func (o *Outbox) Kept() uint64 { return max(o.base, o.came) }
+
+// Was reports that a frame was posted, maybe on a connection that is gone.
+func (o *Outbox) Was(seq uint64) bool { return seq <= o.next || seq <= o.most }
+
+// Never is what is wrong with the acknowledgement of a frame that was not.
+func (o *Outbox) Never(seq uint64) error {
+	return fmt.Errorf("%w: acknowledges frame %d of %d posted", link.ErrProtocol, seq, max(o.next, o.most))
+}
+
+// Acknowledge takes out the oldest frame, with what that brings about: both are valid until
+// the next Push. Preconditions: it is not empty.
+func (o *Outbox) Acknowledge() (*link.Frame, *Release) {
+	o.base++
+	i := o.base & uint64(len(o.frames)-1)
+	return o.frames[i], &o.releases[i]
+}
+
+// Confirm notes that the link has told that frames up to a number have come.
+func (o *Outbox) Confirm(seq uint64) { o.came = seq }
+
+// Deliver takes the release of a frame that has come, unless its peer must have dealt with it.
+func (o *Outbox) Deliver(seq uint64) (r Release, ok bool) {
+	i := seq & uint64(len(o.frames)-1)
+	if r = o.releases[i]; r.Kind&ReleaseTaken != 0 || !r.Any() {
+		return Release{}, false
+	}
+	o.releases[i] = Release{}
+	return r, true
+}
+
+// Rewind makes the next frame to post the first one that may not have come.
+func (o *Outbox) Rewind() {
+	o.most = max(o.most, o.next)
+	o.next, o.queued = o.Kept(), 0
+	for s := o.next + 1; s <= o.last; s++ {
+		o.queued += o.At(s).Payload.Len
+	}
+}
+
+// Restart makes seq the last number used. Preconditions: it is empty.
+func (o *Outbox) Restart(seq uint64) {
+	o.base, o.came, o.next, o.most, o.last, o.queued = seq, seq, seq, seq, seq, 0
+}
