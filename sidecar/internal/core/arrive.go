@@ -25,19 +25,14 @@ func (c *Core) accept(p *peer, h *wire.Header) (fresh bool, err error) {
 	}
 	c.stats.FramesIn++
 	if !p.self {
-		if (h.Type == wire.Left || h.Type == wire.Bye || h.Type == wire.Again) && h.Seq > p.recvSeq {
+		if (h.Type == wire.Left || h.Type == wire.Bye || h.Type == wire.Again) && h.Seq > p.arrivals.Last() {
 			c.noteTook(p, h)
 		}
 		if err := c.acknowledge(p, h.Ack); err != nil {
 			return false, err
 		}
-		// Serial-number comparison: credit only grows, and an old frame
-		// that comes again carries an old value.
-		if d := h.Credit - p.granted; d != 0 && d < 1<<31 {
-			if uint64(h.Credit-p.used)*wire.CreditUnit > c.cfg.CreditBytes {
-				return false, fmt.Errorf("%w: grants more credit than its window", link.ErrProtocol)
-			}
-			p.granted = h.Credit
+		if p.credit.Grows(h.Credit) && !p.credit.Learn(h.Credit, c.cfg.CreditBytes) {
+			return false, fmt.Errorf("%w: grants more credit than its window", link.ErrProtocol)
 		}
 	}
 	if p.forgets {
@@ -58,7 +53,7 @@ func (c *Core) accept(p *peer, h *wire.Header) (fresh bool, err error) {
 		c.checkAgain(p)
 		c.touch(p)
 	}
-	if h.Seq > p.recvSeq+1 && p.ringIn.IsOpen() {
+	if h.Seq > p.arrivals.Last()+1 && p.ringIn.IsOpen() {
 		// Frames of the ring that were complete before this one was posted.
 		if err := c.drainRing(p); err != nil {
 			return false, err
@@ -70,17 +65,17 @@ func (c *Core) accept(p *peer, h *wire.Header) (fresh bool, err error) {
 	switch {
 	case h.Seq == 0:
 		return false, nil
-	case h.Seq <= p.recvSeq:
+	case h.Seq <= p.arrivals.Last():
 		return false, nil // sent again although it had arrived
-	case h.Seq != p.recvSeq+1:
-		return false, fmt.Errorf("%w: frame %d follows frame %d", link.ErrProtocol, h.Seq, p.recvSeq)
+	case h.Seq != p.arrivals.Last()+1:
+		return false, fmt.Errorf("%w: frame %d follows frame %d", link.ErrProtocol, h.Seq, p.arrivals.Last())
 	}
 	return true, nil
 }
 
 // arrived ends the processing of a sequenced frame.
 func (c *Core) arrived(p *peer, h *wire.Header) error {
-	p.recvSeq = h.Seq
+	p.arrivals.Arrived(h.Seq)
 	c.ports.Note(NoteArrive, p.id, h.Src, h.Tag, uint64(h.Length), h.Seq)
 	if p.self {
 		return c.acknowledge(p, h.Seq)

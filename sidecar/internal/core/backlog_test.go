@@ -37,7 +37,7 @@ func TestBacklog(t *testing.T) {
 	counts("100 are posted", 200, 1)
 	x.core.LinkDown(3, 1, link.ErrBroken)
 	x.core.LinkUp(3, 1, link.Caps{Name: "test"})
-	greeting := wire.Header{Type: wire.Ack, Ack: 60, Credit: p.granted}
+	greeting := wire.Header{Type: wire.Ack, Ack: 60, Credit: p.credit.Granted()}
 	if err := x.core.Deliver(3, 1, &greeting, nil); err != nil {
 		t.Fatal(err)
 	}

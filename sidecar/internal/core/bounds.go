@@ -6,6 +6,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -49,8 +50,7 @@ func (p *peer) errKept() error {
 
 // charged takes the credit of an eager message into account.
 func (p *peer) charged(h *wire.Header) error {
-	p.taken += uint32(charge(h.A) / wire.CreditUnit)
-	if int32(p.grant-p.taken) < 0 {
+	if !p.credit.Charge(channel.Units(charge(h.A))) {
 		return errCredit
 	}
 	return nil

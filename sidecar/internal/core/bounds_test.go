@@ -215,7 +215,7 @@ func TestRefusalsAreNoAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.LinkUp(1, 1, link.Caps{Name: "test"})
-	if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, Credit: c.peers[1].granted}, nil); err != nil {
+	if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, Credit: c.peers[1].credit.Granted()}, nil); err != nil {
 		t.Fatal(err)
 	}
 	c.ofPeers = ranks.NewAllowance(1<<40, 0) // this is of another bound

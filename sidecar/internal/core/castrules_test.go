@@ -66,7 +66,7 @@ func basic(t *testing.T) (c *Core, o *overtaking, send, comes func(), words func
 	body := make([]byte, wire.RingBytes)
 	(&wire.RingBody{Key: 9, Slots: ringSlots, SlotBytes: ringSlot, Notice: 1}).Encode(body)
 	for _, h := range []wire.Header{{Type: wire.Ack}, {Type: wire.Ring, Length: wire.RingBytes}} {
-		h.Credit = c.peers[1].granted
+		h.Credit = c.peers[1].credit.Granted()
 		if err := c.Deliver(1, 1, &h, body[:h.Length]); err != nil {
 			t.Fatal(err)
 		}

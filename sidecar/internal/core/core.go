@@ -285,8 +285,8 @@ func (c *Core) Stats() Stats {
 		if p.known && !p.self {
 			s.Peers++
 		}
-		s.CreditUsed += uint64(p.used) * wire.CreditUnit
-		s.CreditReturned += uint64(p.grant)*wire.CreditUnit - c.cfg.CreditBytes
+		s.CreditUsed += uint64(p.credit.Used()) * wire.CreditUnit
+		s.CreditReturned += uint64(p.credit.Grant())*wire.CreditUnit - c.cfg.CreditBytes
 	}
 	return s
 }

@@ -2,6 +2,7 @@ package core
 
 import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -25,9 +26,8 @@ func (c *Core) connectedDead(p *peer) {
 		return
 	}
 	p.state, p.greet, p.denial, p.downAt = peerDenied, true, 0, c.now
-	p.recvSeq, p.ackSent, p.ackBytes, p.ackAt = 0, 0, 0, 0
-	p.grant = uint32(c.cfg.CreditBytes / wire.CreditUnit)
-	p.grantSent = p.grant
+	p.arrivals = channel.Arrivals{}
+	p.credit.Renew(c.cfg.CreditBytes)
 	c.watch(p)
 	c.touch(p)
 }

@@ -158,7 +158,7 @@ func (p *peer) takenNext() uint64 {
 	if p.self {
 		return 0 // what one rank has sent to another came in that order
 	}
-	return p.recvSeq + 1
+	return p.arrivals.Last() + 1
 }
 
 // noteTook notes what a goodbye says of frames from here that came too late for it. It

@@ -226,7 +226,7 @@ func asked(t *testing.T, holders, windows int) *Core {
 	}
 	for p := link.Peer(1); int(p) <= holders && err == nil; p++ {
 		c.LinkUp(1, p, link.Caps{Name: "test", Register: true, Write: true})
-		err = c.Deliver(1, p, &wire.Header{Type: wire.Ack, Credit: c.peers[p].granted}, nil)
+		err = c.Deliver(1, p, &wire.Header{Type: wire.Ack, Credit: c.peers[p].credit.Granted()}, nil)
 		for w := uint32(1); w <= uint32(windows) && err == nil; w++ {
 			err = c.Deliver(1, p, &wire.Header{Type: wire.Expose, Seq: uint64(w), Context: w, Src: uint32(p), A: uint64(w)}, nil)
 		}

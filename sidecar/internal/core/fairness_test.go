@@ -56,7 +56,7 @@ func (x *crowd) attach() {
 func (x *crowd) meet() {
 	x.t.Helper()
 	x.core.LinkUp(1, 1, link.Caps{Name: "test"})
-	greeting := wire.Header{Type: wire.Ack, Credit: x.core.peers[1].granted}
+	greeting := wire.Header{Type: wire.Ack, Credit: x.core.peers[1].credit.Granted()}
 	if err := x.core.Deliver(1, 1, &greeting, nil); err != nil {
 		x.t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package core
 
 import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -9,12 +10,6 @@ import (
 type Poster interface {
 	Post(peer link.Peer, frames []*link.Frame) int
 }
-
-// Acknowledgements are sent alone when so much has arrived since the last one.
-const (
-	ackFrames = 64
-	ackBytes  = 512 << 10
-)
 
 // A Flush posts so much at most, so that a turn ends however fast links are: a
 // small message of a rank waits for that. (With 8 MiB its round trips took 2 ms
@@ -113,7 +108,7 @@ func (c *Core) flushPeer(p *peer, to Poster) bool {
 		}
 		stuck = false
 	}
-	if (p.ackDue(c.now) || p.bell && p.ringOut.UnderWay() == 0) && !c.postAck(p, to) {
+	if (p.arrivals.Due(c.now) || p.bell && p.ringOut.UnderWay() == 0) && !c.postAck(p, to) {
 		return true
 	}
 	p.stuck = false
@@ -123,7 +118,7 @@ func (c *Core) flushPeer(p *peer, to Poster) bool {
 // postSome offers frames to the link and counts those that it took.
 func (c *Core) postSome(p *peer, to Poster, frames []*link.Frame) int {
 	for _, f := range frames {
-		f.Head.Ack, f.Head.Credit = p.recvSeq, p.grant
+		f.Head.Ack, f.Head.Credit = p.arrivals.Last(), p.credit.Grant()
 		if !p.knowsElem { // a message can be ready before the peer has greeted
 			f.Head.Elem = 0
 		}
@@ -148,21 +143,19 @@ func (c *Core) postSome(p *peer, to Poster, frames []*link.Frame) int {
 	return n
 }
 
-func (p *peer) ackDue(now int64) bool {
-	return p.recvSeq-p.ackSent >= ackFrames || p.ackBytes >= ackBytes || p.ackAt != 0 && now >= p.ackAt
-}
-
 // acked notes that a frame which carries acknowledgement and credit is out.
 func (c *Core) acked(p *peer) {
-	p.ackSent, p.ackBytes, p.ackAt, p.grantSent, p.sentAt = p.recvSeq, 0, 0, p.grant, c.now
+	p.arrivals.Told()
+	p.credit.Said()
+	p.sentAt = c.now
 }
 
 func (c *Core) postAck(p *peer, to Poster) bool {
 	t := wire.Ack
-	if p.ackAt == 0 && !p.greet {
+	if p.arrivals.At() == 0 && !p.greet {
 		t = wire.Heartbeat
 	}
-	p.ackFrame.Head = wire.Header{Type: t, Ack: p.recvSeq, Credit: p.grant}
+	p.ackFrame.Head = wire.Header{Type: t, Ack: p.arrivals.Last(), Credit: p.credit.Grant()}
 	if p.greet {
 		p.ackFrame.Head.A = wire.FeatureAgain | wire.FeatureElem
 	}
@@ -180,18 +173,12 @@ func (c *Core) oweAck(p *peer, bytes uint32, atOnce bool) {
 	if p.self {
 		return
 	}
-	p.ackBytes += uint64(bytes)
-	switch {
-	case atOnce:
-		p.ackAt = c.now
-	case p.ackAt == 0:
-		p.ackAt = c.now + int64(c.cfg.limits.AckDelay)
-	}
-	if p.ackAt > c.now && !p.owed {
+	p.arrivals.Owe(c.now, int64(c.cfg.limits.AckDelay), bytes, atOnce)
+	if p.arrivals.At() > c.now && !p.owed {
 		p.owed = true
 		c.owed = append(c.owed, p.id)
 	}
-	if p.ackAt <= c.now || p.recvSeq-p.ackSent >= ackFrames || p.ackBytes >= ackBytes {
+	if p.arrivals.Due(c.now) {
 		c.touch(p)
 	}
 }
@@ -199,13 +186,13 @@ func (c *Core) oweAck(p *peer, bytes uint32, atOnce bool) {
 // consumed gives the credit of an eager message back to its sender. It is told
 // by the next frame, or by one of its own once half the window is free.
 func (c *Core) consumed(p *peer, bytes uint64) {
-	p.grant += uint32(bytes / wire.CreditUnit)
+	p.credit.Return(channel.Units(bytes))
 	if p.self {
-		p.granted = p.grant
+		p.credit.Own()
 		return
 	}
-	if uint64(p.grant-p.grantSent)*wire.CreditUnit >= c.cfg.CreditBytes/4 {
-		p.ackAt = c.now
+	if p.credit.Unsaid() >= c.cfg.CreditBytes/4 {
+		p.arrivals.Hurry(c.now)
 		c.touch(p)
 	}
 }
@@ -213,11 +200,9 @@ func (c *Core) consumed(p *peer, bytes uint64) {
 // takeCredit charges an eager message of n bytes, or reports that the peer has
 // no room for it now, so that it must go by rendezvous.
 func (c *Core) takeCredit(p *peer, n uint64) bool {
-	units := uint32(charge(n) / wire.CreditUnit)
-	if p.granted-p.used < units {
+	took := p.credit.Take(channel.Units(charge(n)))
+	if !took {
 		c.stats.CreditStalls++
-		return false
 	}
-	p.used += units
-	return true
+	return took
 }

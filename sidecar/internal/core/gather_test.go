@@ -39,7 +39,7 @@ func TestGatheredSendsEndLater(t *testing.T) {
 	if !f.Gather || f.Payload.Region != arena || f.Head.Flags&wire.FlagAckNow == 0 || x.done != 0 {
 		t.Errorf("gathered: %+v, %d sends have ended", f, x.done)
 	}
-	ack := wire.Header{Type: wire.Ack, Ack: f.Head.Seq, Credit: x.core.peers[1].granted}
+	ack := wire.Header{Type: wire.Ack, Ack: f.Head.Seq, Credit: x.core.peers[1].credit.Granted()}
 	if err := x.core.Deliver(4, 1, &ack, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -100,11 +100,11 @@ func endDelivered(t *testing.T, ack uint64, next wire.Type, failed bool) {
 	posted := len(x.frames)
 	x.core.LinkDown(5, 1, link.ErrBroken)
 	x.core.LinkUp(6, 1, p.caps)
-	err := x.core.Deliver(7, 1, &wire.Header{Type: wire.Ack, Ack: ack, Credit: p.granted}, nil)
+	err := x.core.Deliver(7, 1, &wire.Header{Type: wire.Ack, Ack: ack, Credit: p.credit.Granted()}, nil)
 	if err == nil {
-		h := wire.Header{Type: next, Ack: ack, Credit: p.granted}
+		h := wire.Header{Type: next, Ack: ack, Credit: p.credit.Granted()}
 		if next == wire.Abort {
-			h.Seq = p.recvSeq + 1
+			h.Seq = p.arrivals.Last() + 1
 		}
 		err = x.core.Deliver(8, 1, &h, nil)
 	}
@@ -140,12 +140,12 @@ func TestGivenUpOverABreak(t *testing.T) {
 	for range 2 {
 		x.core.LinkDown(now, 1, link.ErrBroken)
 		x.core.LinkUp(now+1, 1, p.caps)
-		if err := x.core.Deliver(now+2, 1, &wire.Header{Type: wire.Ack, Credit: p.granted}, nil); err != nil {
+		if err := x.core.Deliver(now+2, 1, &wire.Header{Type: wire.Ack, Credit: p.credit.Granted()}, nil); err != nil {
 			t.Fatal(err)
 		}
 		now += 3
 	}
-	abort := wire.Header{Type: wire.Abort, Seq: p.recvSeq + 1, Credit: p.granted, Src: 3, A: 9}
+	abort := wire.Header{Type: wire.Abort, Seq: p.arrivals.Last() + 1, Credit: p.credit.Granted(), Src: 3, A: 9}
 	if err := x.core.Deliver(now, 1, &abort, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -169,13 +169,13 @@ func TestSendsByTheRingAskForTheirEnd(t *testing.T) {
 	caps.Delivers = true
 	c.LinkUp(1, 1, caps)
 	p := &c.peers[1]
-	if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, Credit: p.granted}, nil); err != nil {
+	if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, Credit: p.credit.Granted()}, nil); err != nil {
 		t.Fatal(err)
 	}
 	body := wire.RingBody{Key: 7, Slots: carriage.Slots, SlotBytes: 16 << 10, Notice: 1}
 	offer := make([]byte, 64)
 	n := body.Encode(offer)
-	if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ring, Credit: p.granted, Length: uint32(n)}, offer[:n]); err != nil {
+	if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ring, Credit: p.credit.Granted(), Length: uint32(n)}, offer[:n]); err != nil {
 		t.Fatal(err)
 	}
 	d := shm.Descriptor{Op: shm.OpSend, Req: 1, Peer: 1, Class: shm.ClassArena}
@@ -200,7 +200,7 @@ func TestHandedOverLate(t *testing.T) {
 	p := &x.core.peers[1]
 	now := int64(time.Hour)
 	x.core.LinkDown(now, 1, link.ErrBroken)
-	h := wire.Header{Type: wire.Left, Seq: 1, Credit: p.granted, Src: 3}
+	h := wire.Header{Type: wire.Left, Seq: 1, Credit: p.credit.Granted(), Src: 3}
 	if err := x.core.Deliver(now+1, 1, &h, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,7 @@ func (c *Core) owes(p *peer) bool {
 		// has ended because of it.
 		return !p.out.Empty() && !(p.bye && p.gen >= c.gen) && (c.fail == nil || !p.known)
 	case peerGreeting, peerReady:
-		return !p.out.Empty() || !p.streams.Empty() || p.greet || p.ackSent != p.recvSeq
+		return !p.out.Empty() || !p.streams.Empty() || p.greet || p.arrivals.Untold()
 	}
 	return false
 }

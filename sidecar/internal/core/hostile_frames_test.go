@@ -64,7 +64,7 @@ func (h *hostile) connect(p link.Peer) {
 // greet says what a peer has received, or claims to have.
 func (h *hostile) greet(p link.Peer) {
 	x := &h.core.peers[p]
-	f := wire.Header{Type: wire.Ack, Ack: x.out.Kept(), Credit: x.granted}
+	f := wire.Header{Type: wire.Ack, Ack: x.out.Kept(), Credit: x.credit.Granted()}
 	switch h.r.IntN(20) {
 	case 0:
 		f.Ack += uint64(h.r.IntN(4))
@@ -151,15 +151,15 @@ func (h *hostile) frame(p link.Peer) (f wire.Header, payload []byte) {
 	}
 	x := &h.core.peers[p]
 	if f.Type != wire.Ring && f.Type != wire.Look && f.Type > wire.Heartbeat {
-		f.Seq = x.recvSeq + 1
+		f.Seq = x.arrivals.Last() + 1
 	}
 	// A link tells by itself when a peer acknowledges what is not written.
 	f.Ack = x.out.Base()
 	if w := h.links[p].written; w > f.Ack {
 		f.Ack += uint64(h.r.IntN(int(w-f.Ack) + 1))
 	}
-	if f.Credit = x.granted; h.r.IntN(3) == 0 {
-		f.Credit = x.used + 128<<10/wire.CreditUnit
+	if f.Credit = x.credit.Granted(); h.r.IntN(3) == 0 {
+		f.Credit = x.credit.Used() + 128<<10/wire.CreditUnit
 	}
 	return f, payload
 }

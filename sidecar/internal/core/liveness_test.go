@@ -35,7 +35,7 @@ func met(t *testing.T) (*Core, *counted) {
 // hear delivers an acknowledgement of pod 1.
 func hear(t *testing.T, c *Core, now int64, ack uint64) {
 	t.Helper()
-	if err := c.Deliver(now, 1, &wire.Header{Type: wire.Ack, Ack: ack, Credit: c.peers[1].granted}, nil); err != nil {
+	if err := c.Deliver(now, 1, &wire.Header{Type: wire.Ack, Ack: ack, Credit: c.peers[1].credit.Granted()}, nil); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -59,7 +59,7 @@ func (c *Core) Doze() (again bool) {
 
 // postLook tells p whether its writes need notices.
 func (c *Core) postLook(p *peer, to Poster) bool {
-	p.ackFrame.Head = wire.Header{Type: wire.Look, Ack: p.recvSeq, Credit: p.grant}
+	p.ackFrame.Head = wire.Header{Type: wire.Look, Ack: p.arrivals.Last(), Credit: p.credit.Grant()}
 	if p.ringIn.told {
 		p.ackFrame.Head.A = 1
 	}

@@ -243,7 +243,7 @@ func (l *looks) end() error {
 			continue
 		}
 		for i, c := range l.cores {
-			if c.peers[1-i].recvSeq != l.cores[1-i].peers[i].out.Last() {
+			if c.peers[1-i].arrivals.Last() != l.cores[1-i].peers[i].out.Last() {
 				return errLate
 			}
 		}

@@ -44,8 +44,8 @@ func (w *watched) turn() (looks []uint64) {
 	for i := range w.frames {
 		if h := &w.frames[i].Head; h.Type == wire.Look {
 			looks = append(looks, h.A)
-			if h.Ack != w.core.peers[1].recvSeq {
-				w.t.Errorf("a look acknowledges frame %d, %d have come", h.Ack, w.core.peers[1].recvSeq)
+			if h.Ack != w.core.peers[1].arrivals.Last() {
+				w.t.Errorf("a look acknowledges frame %d, %d have come", h.Ack, w.core.peers[1].arrivals.Last())
 			}
 		}
 	}
@@ -71,7 +71,7 @@ func (w *watched) write(n int) (looks []uint64) {
 // deliver hands over a frame without a number.
 func (w *watched) deliver(h wire.Header, payload []byte) error {
 	p := &w.core.peers[1]
-	h.Credit, h.Ack = p.granted, p.out.Base()
+	h.Credit, h.Ack = p.credit.Granted(), p.out.Base()
 	return w.core.Deliver(w.now, 1, &h, payload)
 }
 
@@ -227,7 +227,7 @@ func TestLooksOfStrangers(t *testing.T) {
 	w.core.LinkUp(w.now, 1, looking64)
 	w.turn()
 	p := &w.core.peers[1]
-	if err := w.core.Deliver(w.now, 1, &wire.Header{Type: wire.Ack, Ack: p.out.Next(), Credit: p.granted}, nil); err != nil {
+	if err := w.core.Deliver(w.now, 1, &wire.Header{Type: wire.Ack, Ack: p.out.Next(), Credit: p.credit.Granted()}, nil); err != nil {
 		t.Fatal(err)
 	}
 	w.turn()

@@ -360,7 +360,7 @@ func TestRefusalsAreForgotten(t *testing.T) {
 	p := &c.peers[1]
 	offer := func(n, seq uint64) error {
 		body := wire.ReadyBody{Key: 1, Seq: seq, Poll: true}
-		h := wire.Header{Type: wire.Ready, Seq: n, Src: 1, Tag: n << 32, A: n, B: duoBytes, Credit: p.granted, Ack: p.out.Base()}
+		h := wire.Header{Type: wire.Ready, Seq: n, Src: 1, Tag: n << 32, A: n, B: duoBytes, Credit: p.credit.Granted(), Ack: p.out.Base()}
 		b := make([]byte, wire.ReadyBytes)
 		h.Length = uint32(body.Encode(b))
 		return c.Deliver(int64(n), 1, &h, b)
@@ -399,7 +399,7 @@ func TestOfferedTakesNoData(t *testing.T) {
 	d.run()
 	c := d.cores[1]
 	p := &c.peers[0]
-	h := wire.Header{Type: wire.Data, Seq: p.recvSeq + 1, Ack: p.out.Base(), Credit: p.granted, Length: duoBytes, A: c.polled[0]}
+	h := wire.Header{Type: wire.Data, Seq: p.arrivals.Last() + 1, Ack: p.out.Base(), Credit: p.credit.Granted(), Length: duoBytes, A: c.polled[0]}
 	if err := c.Deliver(d.now, 0, &h, make([]byte, duoBytes)); !errors.Is(err, link.ErrProtocol) {
 		t.Errorf("data for it: %v", err)
 	}

@@ -44,7 +44,6 @@ type peer struct {
 	ranks     int    // that it hosts,
 	first     uint32 // the lowest of them
 	last      uint32 // and the highest
-	taken     uint32 // eager credit that its messages have used, cumulative
 	allowed   *ranks.Allowance
 	kept      int64 // of it
 	announced int   // messages of it that wait to be matched, and that it still has
@@ -70,20 +69,14 @@ type peer struct {
 	streams  queue.Fair[uint32, entry] // large transfers with frames still to be emitted
 	retracts int                       // messages that it was asked to give back, and has not answered
 	isDirty  bool
-	stuck    bool   // its link took nothing last time
-	timerAt  int64  // when it is looked at again; 0: no timer runs
-	owed     bool   // it is among those that are owed an acknowledgement
-	granted  uint32 // eager credit that the peer has granted, cumulative, wire.CreditUnit
-	used     uint32 // of it used
+	stuck    bool  // its link took nothing last time
+	timerAt  int64 // when it is looked at again; 0: no timer runs
+	owed     bool  // it is among those that are owed an acknowledgement
+	credit   channel.Credit
 
-	recvSeq   uint64 // last frame received in order
+	arrivals  channel.Arrivals
 	handling  uint64 // last frame whose message, if any, has been matched
-	ackSent   uint64
-	ackBytes  uint64 // payload bytes since the last acknowledgement
-	ackAt     int64  // when an acknowledgement is due; 0: none is owed
 	greet     bool   // an Ack must be posted before any other frame
-	grant     uint32 // eager credit granted to the peer, cumulative
-	grantSent uint32
 	in        inbound
 	placing   bool // the link holds the memory that it is for
 	heardAt   int64
@@ -119,9 +112,7 @@ type inbound struct {
 func (p *peer) init(id link.Peer, cfg *Config) {
 	p.id, p.self = id, id == cfg.Self
 	p.knowsElem = p.self
-	p.grant = uint32(cfg.CreditBytes / wire.CreditUnit)
-	p.granted = p.grant // both ends start from the same configuration (P§3.4)
-	p.grantSent = p.grant
+	p.credit.Init(cfg.CreditBytes)
 	p.fragment, p.most = uint64(cfg.FragmentBytes), cfg.limits.AheadBytes
 	if p.self {
 		p.fragment, p.most = min(p.fragment, fragmentOwn), min(p.most, aheadOwn)
@@ -197,7 +188,7 @@ func (c *Core) LinkUp(now int64, id link.Peer, caps link.Caps) {
 	c.openRing(p)
 	p.state, p.greet, p.known = peerGreeting, true, true
 	c.watch(p)
-	c.ports.Note(NoteUp, id, 0, 0, 0, p.recvSeq)
+	c.ports.Note(NoteUp, id, 0, 0, 0, p.arrivals.Last())
 	if c.fail != nil {
 		c.tell(p, c.fail) // before anything else that follows from it
 	}
@@ -226,7 +217,7 @@ func (c *Core) LinkDown(now int64, id link.Peer, err error) {
 		c.endDenial(p)
 		return
 	}
-	c.ports.Note(NoteDown, id, 0, 0, 0, p.recvSeq)
+	c.ports.Note(NoteDown, id, 0, 0, 0, p.arrivals.Last())
 	c.stats.Breaks++
 	c.closeRings(p)
 	c.divert(p)

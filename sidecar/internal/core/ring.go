@@ -89,7 +89,7 @@ func (c *Core) closeRings(p *peer) {
 func (c *Core) postOffer(p *peer, to Poster) bool {
 	f := &p.ackFrame
 	body := p.ringIn.Offer(p.ringIn.key)
-	f.Head = wire.Header{Type: wire.Ring, Ack: p.recvSeq, Credit: p.grant}
+	f.Head = wire.Header{Type: wire.Ring, Ack: p.arrivals.Last(), Credit: p.credit.Grant()}
 	f.Head.Length = uint32(body.Encode(f.Inline[:]))
 	return to.Post(p.id, p.ackFrames[:]) > 0
 }
@@ -258,7 +258,7 @@ func (c *Core) drainRing(p *peer) error {
 // turn has come.
 func (c *Core) takeRing(p *peer) (bool, error) {
 	f := &c.part
-	if ok, err := p.ringIn.Next(p.recvSeq+1, f); !ok || err != nil {
+	if ok, err := p.ringIn.Next(p.arrivals.Last()+1, f); !ok || err != nil {
 		return false, err
 	}
 	var err error

@@ -77,7 +77,7 @@ func ringed(t testing.TB, caps link.Caps) (*Core, *lone) {
 		t.Fatal(err)
 	}
 	c.LinkUp(1, 1, caps)
-	greeting := wire.Header{Type: wire.Ack, Credit: c.peers[1].granted}
+	greeting := wire.Header{Type: wire.Ack, Credit: c.peers[1].credit.Granted()}
 	if err := c.Deliver(1, 1, &greeting, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestNewsOfLostRings(t *testing.T) {
 		t.Helper()
 		b := make([]byte, wire.RingBytes)
 		offer.Encode(b)
-		if err := c.Deliver(2, 1, &wire.Header{Type: wire.Ring, Credit: c.peers[1].granted}, b); err != nil {
+		if err := c.Deliver(2, 1, &wire.Header{Type: wire.Ring, Credit: c.peers[1].credit.Granted()}, b); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -216,7 +216,7 @@ func TestNewsOfLostRings(t *testing.T) {
 	old := ports.offered(t).Notice
 	c.LinkDown(4, 1, link.ErrBroken)
 	c.LinkUp(5, 1, notifying)
-	if err := c.Deliver(5, 1, &wire.Header{Type: wire.Ack, Credit: c.peers[1].granted}, nil); err != nil {
+	if err := c.Deliver(5, 1, &wire.Header{Type: wire.Ack, Credit: c.peers[1].credit.Granted()}, nil); err != nil {
 		t.Fatal(err)
 	}
 	take()

@@ -134,7 +134,8 @@ func (c *Core) tickPeer(p *peer) {
 	default:
 		// The heartbeat is an acknowledgement, and tells of credit that went
 		// back since the last frame.
-		p.ackAt, p.sentAt = c.now, c.now
+		p.arrivals.Hurry(c.now)
+		p.sentAt = c.now
 		p.out.Shrink()
 		c.touch(p)
 	}
@@ -158,13 +159,13 @@ func (c *Core) tickOwed(due func(int64)) {
 	for _, id := range c.owed {
 		p := &c.peers[id]
 		switch {
-		case p.ackAt == 0 || p.state != peerGreeting && p.state != peerReady:
+		case p.arrivals.At() == 0 || p.state != peerGreeting && p.state != peerReady:
 			p.owed = false
-		case c.now >= p.ackAt:
+		case c.now >= p.arrivals.At():
 			p.owed = false
 			c.touch(p)
 		default:
-			due(p.ackAt)
+			due(p.arrivals.At())
 			keep = append(keep, id)
 		}
 	}

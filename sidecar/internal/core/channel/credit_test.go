@@ -1,0 +1,37 @@
+package channel
+
+import (
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/wire"
+)
+
+// TestCredit: both sides count alike, also when the sums begin anew at 0, and a side takes
+// neither more than it was granted nor an old frame's word for what it is granted.
+func TestCredit(t *testing.T) {
+	const window, units = 64 * wire.CreditUnit, 64
+	var a, b Credit
+	a.Init(window)
+	b.Init(window)
+	start := ^uint32(0) - 3*units // near the end of the numbers
+	a.granted, a.used, b.grant, b.told, b.taken = start+units, start, start+units, start+units, start
+	for n := range uint32(8) {
+		if !a.Take(units) || a.Take(1) {
+			t.Fatalf("window %d: there is more or less credit than was granted", n)
+		}
+		if !b.Charge(units) || b.Unsaid() != 0 {
+			t.Fatalf("window %d: the receiver counts otherwise, or has %d bytes untold", n, b.Unsaid())
+		}
+		if b.Return(units); b.Unsaid() != window {
+			t.Fatalf("window %d: %d bytes of credit are untold", n, b.Unsaid())
+		}
+		old := a.Granted()
+		if g := b.Grant(); !a.Grows(g) || a.Learn(g+1, window) || !a.Learn(g, window) || a.Grows(g) || a.Grows(old) {
+			t.Fatalf("window %d: a grant of %d after %d is not taken as it should be", n, g, old)
+		}
+		b.Said()
+	}
+	if b.Charge(units + 1) {
+		t.Error("a message beyond the credit is taken")
+	}
+}
