@@ -109,12 +109,9 @@ func (h host) Access(p link.Peer, a onesided.Access) (err error) {
 	return err
 }
 
-func (h host) Charge(p link.Peer, n int64) error { return h.c.peers[p].charge(n) }
+func (h host) Charge(p link.Peer, n int64) error { return h.c.peers[p].account.Charge(n) }
 
-func (h host) Refund(id link.Peer, n int64) {
-	p := &h.c.peers[id]
-	p.allowed.Add(&p.kept, -n)
-}
+func (h host) Refund(p link.Peer, n int64) { h.c.peers[p].account.Refund(n) }
 
 func (h host) Lost(p link.Peer) shm.Status { return h.c.lost(&h.c.peers[p]) }
 

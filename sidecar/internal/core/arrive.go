@@ -59,7 +59,7 @@ func (c *Core) accept(p *peer, h *wire.Header) (fresh bool, err error) {
 			return false, err
 		}
 	}
-	if err := p.answered(); err != nil {
+	if err := p.account.Judge(); err != nil {
 		return false, err
 	}
 	switch {

@@ -14,11 +14,10 @@ import (
 // What a peer may make this sidecar keep. A correct one never comes near: its
 // messages are bounded by credit, its announcements by the requests that its
 // ranks may have open, and it takes the answers that it asks for (P§6). Beside
-// these there are onesided.GetWindow, onesided.LockLimit and chunkLimit, and the bytes of all peers
-// together (memory.PeersKept).
+// these there are onesided.GetWindow, onesided.LockLimit, channel.AnswerLimit and chunkLimit, and the
+// bytes of all peers together (memory.PeersKept).
 const (
 	announceLimit = 2 * shm.MaxRequests // messages announced and not matched, a rank of the peer
-	answerLimit   = 1 << 18             // answers to the peer that it has not acknowledged
 	retractWindow = 1 << 16             // cancels that a peer is asked for at once: those beyond wait
 )
 
@@ -35,19 +34,6 @@ func (c *Core) setAllowances() {
 	c.ofPeers = ranks.NewAllowance(memory.PeersKept(here, n)+c.cfg.Spare/2, memory.PeerShare)
 }
 
-// charge accounts bytes that a peer makes this sidecar keep.
-func (p *peer) charge(n int64) error {
-	if !p.allowed.Fits(p.kept, n) {
-		return p.errKept()
-	}
-	p.allowed.Add(&p.kept, n)
-	return nil
-}
-
-func (p *peer) errKept() error {
-	return fmt.Errorf("%w: messages, locks and answers that wait take %d bytes for pod %d and %d for all pods, at most %d and %d: receive earlier, send fewer large messages at once, or give the sidecar more memory (sidecar.resources)", link.ErrProtocol, p.kept, p.id, p.allowed.Used(), p.allowed.Share(), p.allowed.Most())
-}
-
 // charged takes the credit of an eager message into account.
 func (p *peer) charged(h *wire.Header) error {
 	if !p.credit.Charge(channel.Units(charge(h.A))) {
@@ -59,9 +45,8 @@ func (p *peer) charged(h *wire.Header) error {
 // Errors of every frame's checks, made once: who checks stays small enough to be
 // inlined.
 var (
-	errCredit   = fmt.Errorf("%w: eager messages beyond the granted credit", link.ErrProtocol)
-	errGranted  = fmt.Errorf("%w: more unexpected data than granted", link.ErrProtocol)
-	errAnswered = fmt.Errorf("%w: it asks on and on, and has not acknowledged %d answers", link.ErrProtocol, answerLimit)
+	errCredit  = fmt.Errorf("%w: eager messages beyond the granted credit", link.ErrProtocol)
+	errGranted = fmt.Errorf("%w: more unexpected data than granted", link.ErrProtocol)
 )
 
 // announces counts a message that only its sender has.
@@ -69,7 +54,7 @@ func (p *peer) announces() error {
 	if p.announced >= announceLimit*p.ranks {
 		return fmt.Errorf("%w: more than %d messages of its %d ranks wait to be matched", link.ErrProtocol, announceLimit*p.ranks, p.ranks)
 	}
-	if err := p.charge(memory.AnnounceCost); err != nil {
+	if err := p.account.Charge(memory.AnnounceCost); err != nil {
 		return err
 	}
 	p.announced++
@@ -80,18 +65,6 @@ func (p *peer) announces() error {
 func (c *Core) answer(p *peer, t wire.Type) *link.Frame {
 	f, a := c.emit(p, t)
 	a.Kind = afterAnswer
-	p.answers++
-	p.allowed.Add(&p.kept, memory.AnswerCost) // answered judges it
+	p.account.Answer() // accept judges it
 	return f
-}
-
-// answered reports whether p takes its answers.
-func (p *peer) answered() error {
-	if p.answers > answerLimit {
-		return errAnswered
-	}
-	if !p.allowed.Fits(p.kept, 0) {
-		return p.errKept()
-	}
-	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -27,10 +28,10 @@ func TestBoundsOfAPeer(t *testing.T) {
 		"gets":                        {wire.Header{Type: wire.Get, Src: 1, Context: 9, B: 4096, A: 1}, nil, onesided.GetWindow + 1, 4000},
 		"gets of nothing":             {wire.Header{Type: wire.Get, Src: 1, Context: 9, A: 1}, nil, 1, 4000},
 		"locks":                       {wire.Header{Type: wire.Lock, Src: 1, Context: 9, A: 1, B: 1}, nil, onesided.LockLimit + 2, 200},
-		"flushes without an end":      {wire.Header{Type: wire.Flush, Src: 1, Context: 9, A: 1}, nil, answerLimit + 2, 500},
-		"fetches without an end":      {wire.Header{Type: wire.Fetch, Src: 1, Context: 9, A: 1, B: uint64(shm.TypeUint64)<<8 | uint64(shm.ReduceSum), Length: 8}, make([]byte, 8), answerLimit + 2, 500},
-		"pulls of what has ended":     {wire.Header{Type: wire.Pull, Src: 1, A: 77, B: 1, Length: wire.PullBytes}, make([]byte, wire.PullBytes), answerLimit + 2, 500},
-		"synchronous to the departed": {wire.Header{Type: wire.Retract, Src: 1, A: 1}, nil, answerLimit + 2, 500},
+		"flushes without an end":      {wire.Header{Type: wire.Flush, Src: 1, Context: 9, A: 1}, nil, channel.AnswerLimit + 2, 500},
+		"fetches without an end":      {wire.Header{Type: wire.Fetch, Src: 1, Context: 9, A: 1, B: uint64(shm.TypeUint64)<<8 | uint64(shm.ReduceSum), Length: 8}, make([]byte, 8), channel.AnswerLimit + 2, 500},
+		"pulls of what has ended":     {wire.Header{Type: wire.Pull, Src: 1, A: 77, B: 1, Length: wire.PullBytes}, make([]byte, wire.PullBytes), channel.AnswerLimit + 2, 500},
+		"synchronous to the departed": {wire.Header{Type: wire.Retract, Src: 1, A: 1}, nil, channel.AnswerLimit + 2, 500},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := exposing(t)
@@ -225,7 +226,7 @@ func TestRefusalsAreNoAnswers(t *testing.T) {
 		h := wire.Header{Type: wire.RTS, Seq: n, Src: 1 + uint32(n%many), Context: 5, A: 1 << 30, B: n, Length: wire.RTSBytes}
 		return c.Deliver(1, 1, &h, make([]byte, wire.RTSBytes))
 	}
-	for n <= answerLimit {
+	for n <= channel.AnswerLimit {
 		if err := announce(); err != nil {
 			t.Fatal(err)
 		}
@@ -233,7 +234,7 @@ func TestRefusalsAreNoAnswers(t *testing.T) {
 	c.Detach(2, 0, nil)
 	for c.Advance(2) > 0 {
 	}
-	if told := c.peers[1].out.Last(); told <= answerLimit {
+	if told := c.peers[1].out.Last(); told <= channel.AnswerLimit {
 		t.Fatalf("%d frames tell of the end of %d messages", told, n)
 	}
 	if err := announce(); err != nil {

@@ -227,7 +227,7 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	c.peers = make([]peer, cfg.Pods)
 	for i := range c.peers {
 		c.peers[i].init(link.Peer(i), &c.cfg)
-		c.peers[i].allowed = &c.ofPeers
+		c.peers[i].account.Open(link.Peer(i), &c.ofPeers)
 	}
 	for r, pod := range cfg.PodOf {
 		p := &c.peers[pod]

@@ -126,7 +126,7 @@ func (c *Core) freeMessage(id uint64, m *message) {
 	} else {
 		p := &c.peers[m.peer]
 		p.announced--
-		p.allowed.Add(&p.kept, -memory.AnnounceCost)
+		p.account.Refund(memory.AnnounceCost)
 	}
 	c.unpark(id, m)
 }

@@ -3,12 +3,10 @@ package core
 import (
 	"time"
 
-	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
@@ -44,10 +42,8 @@ type peer struct {
 	ranks     int    // that it hosts,
 	first     uint32 // the lowest of them
 	last      uint32 // and the highest
-	allowed   *ranks.Allowance
-	kept      int64 // of it
-	announced int   // messages of it that wait to be matched, and that it still has
-	answers   int   // to it, not acknowledged
+	account   channel.Account
+	announced int // messages of it that wait to be matched, and that it still has
 
 	toldLeft int // of the ranks that have left here, those that it was told of
 
@@ -301,8 +297,7 @@ func (c *Core) released(p *peer, a after, f *link.Frame) {
 	case afterGot:
 		c.onesided.Released(p.id, onesided.ReleaseGet, a.ID)
 	case afterAnswer:
-		p.answers--
-		p.allowed.Add(&p.kept, -memory.AnswerCost)
+		p.account.Answered()
 	case afterColl:
 		c.collectives.Done(a.ID, c.taken(p, f))
 	}
