@@ -80,10 +80,10 @@ func (c *Core) flushPeer(p *peer, to Poster) bool {
 		return true
 	}
 	p.ringIn.offer = false
-	if p.ringIn.says && !c.postLook(p, to) {
+	if p.ringIn.notices.Unsaid() && !c.postLook(p, to) {
 		return true
 	}
-	p.ringIn.says = false
+	p.ringIn.notices.Said()
 	for {
 		c.feedStreams(p)
 		frames := p.out.Unposted()

@@ -25,18 +25,10 @@ import (
 // spare.
 const lookAfter = 64
 
-// looking is what the sender of a ring is told of its receiver's sleep.
-type looking struct {
-	told bool   // it need not tell of its writes
-	says bool   // a Look is still to be posted
-	from uint64 // frames taken before the last sleep
-}
-
 // looked is told that frames were taken out of p's ring.
 func (c *Core) looked(p *peer) {
 	r := &p.ringIn
-	if !r.told && r.Taken()-r.from >= c.cfg.limits.LookAfter && r.Ordered() && p.caps.Notify {
-		r.told, r.says = true, true
+	if r.Ordered() && p.caps.Notify && r.notices.Awake(r.Taken(), c.cfg.limits.LookAfter) {
 		c.touch(p)
 	}
 }
@@ -46,10 +38,7 @@ func (c *Core) looked(p *peer) {
 func (c *Core) Doze() (again bool) {
 	for _, id := range c.lanes {
 		p := &c.peers[id]
-		r := &p.ringIn
-		r.from = r.Taken()
-		if r.told {
-			r.told, r.says = false, true
+		if p.ringIn.notices.Sleep(p.ringIn.Taken()) {
 			c.touch(p)
 			again = true
 		}
@@ -60,7 +49,7 @@ func (c *Core) Doze() (again bool) {
 // postLook tells p whether its writes need notices.
 func (c *Core) postLook(p *peer, to Poster) bool {
 	p.ackFrame.Head = wire.Header{Type: wire.Look, Ack: p.arrivals.Last(), Credit: p.credit.Grant()}
-	if p.ringIn.told {
+	if p.ringIn.notices.Off() {
 		p.ackFrame.Head.A = 1
 	}
 	if to.Post(p.id, p.ackFrames[:]) == 0 {

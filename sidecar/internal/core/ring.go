@@ -5,6 +5,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -32,9 +33,9 @@ func (c *Config) fastPeers() int {
 // ringIn is the ring that a peer writes to.
 type ringIn struct {
 	carriage.Receiver
-	looking
-	offer bool // the peer is still to be told
-	key   link.Key
+	notices channel.Notices
+	offer   bool // the peer is still to be told
+	key     link.Key
 }
 
 // ringMemory is the ring that p writes to, or the copy of its own. Preconditions:
@@ -297,7 +298,7 @@ func (c *Core) takePart(p *peer, f *carriage.Frame) error {
 // must not sleep for long.
 func (c *Core) Polled() bool {
 	for _, id := range c.lanes {
-		if p := &c.peers[id]; p.ringIn.IsOpen() && (!p.caps.Notify || p.ringIn.says) {
+		if p := &c.peers[id]; p.ringIn.IsOpen() && (!p.caps.Notify || p.ringIn.notices.Unsaid()) {
 			return true
 		}
 	}
